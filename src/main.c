@@ -12,6 +12,7 @@ static const Subcommand COMMANDS[] = {
     { "data", "train a tokenizer, prepare and inspect data", cli_data },
     { "bench", "measure ops and training steps", cli_bench },
     { "plan", "what a training takes on a cluster, and the best layout", cli_plan },
+    { "trace", "what a training step really did", cli_trace },
     { "viz", "draw recorded and simulated pipelines", cli_viz },
 };
 

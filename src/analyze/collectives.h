@@ -122,7 +122,7 @@ void collectives_close(Collectives *c); /* safe on { 0 } */
 enum { COLLECTIVE_SHEETS = 12 };
 Status collectives_sheets(const Collectives *c, Table sheet[COLLECTIVE_SHEETS], int *n);
 /* For people. */
-Status collectives_text(const Collectives *c, Text *out);
+Status collectives_text(const Collectives *c, const Table *sheet, Text *out);
 
 /* ---- between the files of this part ---- */
 

@@ -85,7 +85,8 @@ typedef struct Reading {
     int64_t n, n_works, room, room_works;
     Stretch **stretch; /* by track; NULL: not made yet */
     int64_t *stretches;
-    double *us; /* by name and side; 0 between uses */
+    uint32_t busiest; /* the track with most operators */
+    double *us;       /* by name and side; 0 between uses */
     uint32_t *used;
     int64_t n_used;
 } Reading;
@@ -180,8 +181,9 @@ static Status from_operators(Reading *r, uint32_t event, CollectiveCall *c)
             continue;
         const char *type = strings_text(&e->strings, e->args[o->args].types);
         int n = type[0] == '[' && type[1] == '"' ? (int)strcspn(type + 2, "\"") : 0;
-        c->what.in_elements = first_elements(strings_text(&e->strings, e->args[o->args].dims));
-        if (c->what.in_elements > 0) c->what.out_elements = c->what.in_elements;
+        int64_t elements = first_elements(strings_text(&e->strings, e->args[o->args].dims));
+        if (elements <= 0) continue;
+        c->what.in_elements = c->what.out_elements = elements;
         if (n > 0) TRY(strings_id(&e->strings, type + 2, (size_t)n, &c->what.dtype));
     }
     return OK;
@@ -254,6 +256,10 @@ static Status describe(Reading *r, uint32_t event)
         c.kind = (uint8_t)kind_by(strings_text(&e->strings, c.what.name), true);
     else if (compat)
         c.kind = OTHER_COLLECTIVE;
+    if (!compat && strstr(strings_text(&e->strings, c.what.ranks), "...") != NULL) { /* cut */
+        for (int64_t k = 0; k < e->n_groups; k++)
+            if (e->groups[k].name == c.what.group) c.what.ranks = e->groups[k].ranks;
+    }
     TRY(ARENA_GROW(&r->arena, r->n + 1, &r->room, &r->call));
     r->call[r->n++] = c;
     return OK;
@@ -321,25 +327,35 @@ static void add_work(Reading *r, uint32_t name, bool host, double us)
     r->us[at] += us;
 }
 
-/* The device was idle from a to b: what the thread did then. */
+static int64_t first_ending_after(const Stretch *s, int64_t n, double t)
+{
+    int64_t low = 0;
+    while (low < n) {
+        int64_t middle = (low + n) / 2;
+        if (s[middle].end <= t)
+            low = middle + 1;
+        else
+            n = middle;
+    }
+    return low;
+}
+
+/* The device was idle from a to b: what the thread did then; where it did nothing that is recorded,
+ * what the busiest thread did (backward's thread waits for that of forward). */
 static void add_idle(Reading *r, uint32_t track, double a, double b)
 {
     const Stretch *s = r->stretch[track];
-    int64_t low = 0, high = r->stretches[track];
-    double named = 0;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (s[middle].end <= a)
-            low = middle + 1;
+    int64_t n = r->stretches[track], i = first_ending_after(s, n, a);
+    while (a < b) {
+        double start = i < n ? fmin(fmax(a, s[i].start), b) : b;
+        if (start > a && track != r->busiest)
+            add_idle(r, r->busiest, a, start);
         else
-            high = middle;
+            add_work(r, 0, true, start - a);
+        if (i == n || start >= b) break;
+        a = fmin(b, s[i].end);
+        add_work(r, s[i++].name, true, a - start);
     }
-    for (; low < r->stretches[track] && s[low].start < b; low++) {
-        double us = fmin(b, s[low].end) - fmax(a, s[low].start);
-        add_work(r, s[low].name, true, us);
-        named += us;
-    }
-    add_work(r, 0, true, b - a - named);
 }
 
 static int64_t first_from(const Reading *r, double ts)
@@ -391,6 +407,11 @@ static Status all_work(Reading *r, const uint32_t *event)
     TRY(ARENA_NEW(&r->arena, 2 * names, &r->used));
     TRY(ARENA_ZEROED(&r->arena, r->e.n_tracks, &r->stretch));
     TRY(ARENA_ZEROED(&r->arena, r->e.n_tracks, &r->stretches));
+    for (int64_t i = 0; i < r->e.n; i++)
+        r->stretches[r->e.track[i]] += r->e.kind[i] == EVENT_CPU_OP;
+    for (uint32_t t = 1; t < r->e.n_tracks; t++)
+        if (r->stretches[t] > r->stretches[r->busiest]) r->busiest = t;
+    TRY(stretches_of(r, r->busiest));
     for (int64_t k = 0; k < names; k++) last[k] = r->e.ts[r->device[0]];
     for (int64_t k = 0; k < r->n; k++) {
         CollectiveCall *c = &r->call[k];

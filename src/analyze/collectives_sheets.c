@@ -12,14 +12,14 @@ static const char LONG[] =
     "Collective name|Group size|dtype|In msg nelems|In msg size (MB)|"
     "Out msg nelems|Out msg size (MB)|In split size|Out split size|stream|ts|"
     "dur";
-static const char LONG_MORE[] = "type|peer|kernel|start_us|wait_us|flag";
+static const char LONG_MORE[] = "peer|kernel|start_us|wait_us|flag";
 static const char SYNC[] = "collective_id|Process Group Name|Process Group Ranks|Collective name|"
                            "Group size|dtype|In msg nelems|Out msg nelems|In msg size (MB)|"
                            "Out msg size (MB)|Full msg size (MB)|comm_latency|skew in start time|"
                            "earliest arrival rank|avg_wait_time|skew in end time|algo bw (GB/s)|"
                            "bus bw (GB/s)";
 static const char SYNC_MORE[] =
-    "type|start_us|last start to end (us)|latest arrival rank|ranks|flag|"
+    "Process Group Description|start_us|last start to end (us)|latest arrival rank|ranks|flag|"
     "late_us|cause|cause_where|cause_us";
 static const char VARIED[] = "collective_id|Process Group Name|Process Group Ranks|Collective name|"
                              "Group size|dtype|stream|total data communicated (MB)|"
@@ -83,6 +83,15 @@ static void put_whole(Sheet *s, int64_t x) { put(s, x < 0 ? (Cell){ 0 } : cell_w
 static void put_number(Sheet *s, double x) { put(s, cell_number(x)); }
 
 static void put_id(Sheet *s, uint32_t text) { put_text(s, strings_text(&s->c->strings, text)); }
+
+/* What it is called, else what its kernel's name says. */
+static void put_name(Sheet *s, const CollectiveCall *x)
+{
+    if (x->what.name == 0 && !s->c->options.compat)
+        put_text(s, collective_rule[x->kind].name);
+    else
+        put_id(s, x->what.name);
+}
 
 static int column_of(const Table *t, const char *name)
 {
@@ -187,8 +196,9 @@ typedef struct Summary {
     const char *name, *keys, *order;
     const Part *part;
     int parts;
-    bool skip_unknown; /* rows without a key, columns without a value: as pandas and TraceLens */
-    int leave_out;     /* rows whose cell here is not empty; -1: none */
+    bool compat;         /* rows without a key and bandwidths without a value are left out */
+    int leave_out;       /* rows whose cell here is not empty; -1: none */
+    const char *unknown; /* NULL, or what stands for a missing key, so that its row stays */
 } Summary;
 
 static bool has_values(const Table *t, int column)
@@ -232,7 +242,7 @@ static Status summarise(const Collectives *c, const Table *from, const Summary *
     by.keys = out->columns;
     for (int i = 0; i < by.keys; i++) by.key[i] = column_of(from, out->column[i]);
     for (int i = 0; i < o->parts; i++) {
-        skip[i] = o->skip_unknown && strstr(o->part[i].column, " bw ") != NULL &&
+        skip[i] = o->compat && strstr(o->part[i].column, " bw ") != NULL &&
                   !has_values(from, column_of(from, o->part[i].column));
         if (!skip[i]) TRY(part_columns(&s, &o->part[i]));
     }
@@ -241,7 +251,8 @@ static Status summarise(const Collectives *c, const Table *from, const Summary *
     for (int64_t i = 0; i < from->rows; i++) { /* those that count */
         const Cell *x = from->cell + at[i] * from->columns;
         bool take = o->leave_out < 0 || x[o->leave_out].type == CELL_NONE;
-        for (int k = 0; k < by.keys && o->skip_unknown; k++) take &= x[by.key[k]].type != CELL_NONE;
+        for (int k = 0; k < by.keys && o->compat && o->unknown == NULL; k++)
+            take &= x[by.key[k]].type != CELL_NONE;
         if (take) at[n++] = at[i];
     }
     for (int64_t i = 0, size = 0; i < n; i += size) {
@@ -253,7 +264,9 @@ static Status summarise(const Collectives *c, const Table *from, const Summary *
                 same &= compare_cells(&x[by.key[k]], &y[by.key[k]]) == 0;
         }
         TRY(row(&s));
-        for (int k = 0; k < by.keys; k++) put(&s, x[by.key[k]]);
+        for (int k = 0; k < by.keys; k++)
+            put(&s, x[by.key[k]].type == CELL_NONE && o->unknown != NULL ? cell_text(o->unknown)
+                                                                         : x[by.key[k]]);
         for (int k = 0; k < o->parts; k++) {
             if (!skip[k]) put_part(&s, from, &o->part[k], at + i, size, room);
         }
@@ -303,7 +316,7 @@ static Status long_sheet(const Collectives *c, Table *t)
         put_whole(&s, c->ranks[x->rank].rank);
         put_text(&s, g->name);
         put_text(&s, g->ranks);
-        put_id(&s, x->what.name);
+        put_name(&s, x);
         put_whole(&s, x->what.group_size);
         put_id(&s, x->what.dtype);
         put_whole(&s, x->what.in_elements);
@@ -317,7 +330,6 @@ static Status long_sheet(const Collectives *c, Table *t)
         put_number(&s, x->dur);
         put_node(&s, c->ranks[x->rank].rank);
         put_text(&s, g->span);
-        put_text(&s, collective_rule[x->kind].name);
         put_whole(&s, x->what.peer);
         put_id(&s, x->kernel);
         put_number(&s, x->start);
@@ -377,7 +389,7 @@ static Status sync_row(Sheet *s, const CollectiveSlot *x)
     TRY(put_collective_id(s, x));
     put_text(s, g->name);
     put_text(s, g->ranks);
-    put_id(s, call->what.name);
+    put_name(s, call);
     put_whole(s, call->what.group_size);
     put_id(s, call->what.dtype);
     put_whole(s, call->what.in_elements);
@@ -393,7 +405,7 @@ static Status sync_row(Sheet *s, const CollectiveSlot *x)
     put_number(s, x->algorithm_bw);
     put_number(s, x->bus_bw);
     if (c->options.compat) return OK;
-    put_text(s, collective_rule[call->kind].name);
+    put_text(s, g->description);
     put_number(s, first->start);
     put_number(s, x->exchange);
     put_whole(s, c->ranks[call[x->last].rank].rank);
@@ -466,7 +478,7 @@ static Status varied_row(Sheet *s, const CollectiveSlot *x, int *at[2])
     TRY(put_collective_id(s, x));
     put_text(s, g->name);
     put_text(s, g->ranks);
-    put_id(s, call->what.name);
+    put_name(s, call);
     put_whole(s, call->what.group_size);
     put_id(s, call->what.dtype);
     put_whole(s, call->stream);
