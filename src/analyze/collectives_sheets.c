@@ -193,11 +193,11 @@ static Cell fold(const Table *t, const int64_t *at, int64_t n, int column, const
 }
 
 typedef struct Summary {
-    const char *name, *keys, *order;
+    const char *name, *keys, *order; /* order: a column, falling; NULL: as the keys */
     const Part *part;
     int parts;
     bool compat;         /* rows without a key and bandwidths without a value are left out */
-    int leave_out;       /* rows whose cell here is not empty; -1: none */
+    const char *hide;    /* rows are left out where this column is not empty; NULL: none */
     const char *unknown; /* NULL, or what stands for a missing key, so that its row stays */
 } Summary;
 
@@ -231,6 +231,12 @@ static void put_part(Sheet *s, const Table *from, const Part *p, const int64_t *
     }
 }
 
+/* A flag does not keep a collective out of the sums, but "partial" and "border outlier" do. */
+static bool counts(const Cell *flag)
+{
+    return flag->type == CELL_NONE || strcmp(flag->text, "outlier") == 0;
+}
+
 static Status summarise(const Collectives *c, const Table *from, const Summary *o, Table *out)
 {
     Rows by = { .t = from, .order = -1 };
@@ -250,7 +256,7 @@ static Status summarise(const Collectives *c, const Table *from, const Summary *
     TRY(ARENA_NEW(c->arena, from->rows, &room));
     for (int64_t i = 0; i < from->rows; i++) { /* those that count */
         const Cell *x = from->cell + at[i] * from->columns;
-        bool take = o->leave_out < 0 || x[o->leave_out].type == CELL_NONE;
+        bool take = o->hide == NULL || counts(&x[column_of(from, o->hide)]);
         for (int k = 0; k < by.keys && o->compat && o->unknown == NULL; k++)
             take &= x[by.key[k]].type != CELL_NONE;
         if (take) at[n++] = at[i];
@@ -527,7 +533,7 @@ static Status heatmap(const Collectives *c, Table *t)
                            { "MB", "mean", "avg_sent_MB" },
                            { "MB", "count", "count" } };
     const Summary by_pair = {
-        "nccl_all2allv_heatmap", "src_rank|dst_rank", NULL, parts, 3, false, -1
+        .name = "nccl_all2allv_heatmap", .keys = "src_rank|dst_rank", .part = parts, .parts = 3
     };
     TRY(sheet_init(&s, c, &sends, "sends", "src_rank|dst_rank|MB", NULL));
     for (int64_t i = 0; i < c->n_calls; i++) {
@@ -563,9 +569,11 @@ static Status causes_sheet(const Collectives *c, Table *t)
     Sheet s;
     Table all;
     const Part parts[] = { { "us", "sum", "cause_us" }, { "us", "count", "collectives" } };
-    const Summary by_cause = {
-        "straggler_causes", "rank|cause|where", "cause_us", parts, 2, false, -1
-    };
+    const Summary by_cause = { .name = "straggler_causes",
+                               .keys = "rank|cause|where",
+                               .order = "cause_us",
+                               .part = parts,
+                               .parts = 2 };
     TRY(sheet_init(&s, c, &all, "causes", "rank|cause|where|us", NULL));
     for (int64_t i = 0; i < c->n_slots; i++) {
         const CollectiveSlot *x = &c->slots[i];
@@ -712,46 +720,48 @@ Status collectives_sheets(const Collectives *c, Table sheet[COLLECTIVE_SHEETS], 
     TRY(long_sheet(c, lines));
     TRY(sync_sheet(c, slots));
     TRY(varied_sheet(c, all2allv));
-    int flag = compat ? -1 : column_of(slots, "flag");
-    Summary o = { "nccl_summary_implicit_sync",
-                  compat ? "Collective name|dtype|In msg nelems"
-                         : "Collective name|dtype|In msg nelems|Process Group Name|node_span",
-                  "Total comm latency (ms)",
-                  sync,
-                  10,
-                  compat,
-                  flag };
-    TRY(summarise(c, slots, &o, &sheet[0]));
-    o = (Summary){ "nccl_summary_long",
-                   "rank|Process Group Name|Process Group Ranks|Collective name|Group size|dtype|"
-                   "In msg nelems|Out msg nelems|In split size|Out split size|stream",
-                   "dur_sum",
-                   calls,
-                   nodes ? 6 : 4,
-                   compat,
-                   -1 };
-    TRY(summarise(c, lines, &o, &sheet[1]));
-    o = (Summary){ "nccl_summary_all2allv",
-                   "Process Group Name|dtype",
-                   "Total wall_time (ms)",
-                   varied,
-                   nodes ? 14 : 13,
-                   compat,
-                   -1 };
-    TRY(summarise(c, all2allv, &o, &sheet[4]));
+    const char *flag = compat ? NULL : "flag", *latency = "Total comm latency (ms)";
+    const Summary sizes = { .name = "nccl_summary_implicit_sync",
+                            .keys = compat ? "Collective name|dtype|In msg nelems"
+                                           : "Collective name|dtype|In msg nelems|"
+                                             "Process Group Name|node_span",
+                            .order = latency,
+                            .part = sync + !compat,
+                            .parts = 10 - !compat,
+                            .compat = compat,
+                            .hide = flag,
+                            .unknown = compat ? "Unknown" : NULL };
+    const Summary of_calls = { .name = "nccl_summary_long",
+                               .keys =
+                                   "rank|Process Group Name|Process Group Ranks|Collective name|"
+                                   "Group size|dtype|In msg nelems|Out msg nelems|In split size|"
+                                   "Out split size|stream",
+                               .order = "dur_sum",
+                               .part = calls,
+                               .parts = nodes ? 6 : 4,
+                               .compat = compat };
+    const Summary of_varied = { .name = "nccl_summary_all2allv",
+                                .keys = "Process Group Name|dtype",
+                                .order = "Total wall_time (ms)",
+                                .part = varied,
+                                .parts = nodes ? 14 : 13,
+                                .compat = compat };
+    const Summary of_groups = { .name = "nccl_summary_group",
+                                .keys = "Process Group Name|Process Group Description|"
+                                        "Process Group Ranks",
+                                .order = latency,
+                                .part = group,
+                                .parts = 7,
+                                .hide = flag };
+    TRY(summarise(c, slots, &sizes, &sheet[0]));
+    TRY(summarise(c, lines, &of_calls, &sheet[1]));
+    TRY(summarise(c, all2allv, &of_varied, &sheet[4]));
     TRY(heatmap(c, &sheet[6]));
     *n = 8;
     if (compat) return straggler_sheet(c, &sheet[6], &sheet[7]);
     TRY(causes_sheet(c, &sheet[8]));
     TRY(straggler_sheet(c, &sheet[8], &sheet[7]));
-    o = (Summary){ "nccl_summary_group",
-                   "Process Group Name|Process Group Ranks",
-                   "Total comm latency (ms)",
-                   group,
-                   7,
-                   false,
-                   flag };
-    TRY(summarise(c, slots, &o, &sheet[9]));
+    TRY(summarise(c, slots, &of_groups, &sheet[9]));
     TRY(clock_sheet(c, &sheet[10]));
     *n = 11;
     return OK;
