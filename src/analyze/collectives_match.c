@@ -60,8 +60,9 @@ static void fit_offset(Clock *c, const Pair *p, int64_t n, double *room)
     c->spread = spread_of(c, p, n, room);
 }
 
-/* Offset: the median. Drift: the median of slopes between the halves, if it stands out of the noise;
- * few points in a short window would give any drift. Both bear half of the points being wrong. */
+/* Offset: the median. Drift: the median of slopes between the halves, if it stands out of the noise
+ * and explains most of it; few points in a short window would give any drift, and a lost kernel is
+ * a step, not a drift. Both bear nearly half of the points being wrong. */
 static Clock fit(Pair *p, int64_t n, double *room)
 {
     Clock still = { .at = n > 0 ? p[0].at : 0 }, moving = still;
@@ -77,7 +78,9 @@ static Clock fit(Pair *p, int64_t n, double *room)
     moving.drift = collectives_median(room, slopes);
     fit_offset(&moving, p, n, room);
     double path = fabs(moving.drift) * (p[n - 1].at - p[0].at) * sqrt((double)n);
-    return path > DRIFT_SIGMAS * fmax(moving.spread, 0.1) ? moving : still;
+    return path > DRIFT_SIGMAS * fmax(moving.spread, 0.1) && 2 * moving.spread < still.spread
+               ? moving
+               : still;
 }
 
 /* ---- two sequences ---- */
