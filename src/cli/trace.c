@@ -1,14 +1,13 @@
-/* trace: what a training step really did: subcommands on profiler traces. */
-#include "cli/trace.h"
-
+/* trace: subcommands that read profilers' traces. */
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/trace_commands.h"
 
 Status cli_trace(int argc, char **argv)
 {
     static const Subcommand rows[] = {
-        { "collectives", "the same collectives on all ranks: cost, waiting, stragglers",
-          cli_trace_collectives },
+        { "report", "where the time of a trace went", cli_trace_report },
+        { "collectives", "who waits for whom: the collectives of all ranks", cli_trace_collectives },
     };
     return options_dispatch("switchyard trace", rows, sizeof rows / sizeof *rows, argc, argv);
 }

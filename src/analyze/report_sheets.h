@@ -1,0 +1,16 @@
+/* report_sheets: the functions behind the table of sheets in report_sheets.c. */
+#ifndef ANALYZE_REPORT_SHEETS_H
+#define ANALYZE_REPORT_SHEETS_H
+
+#include "analyze/report.h"
+
+Status sheet_gpu_timeline(Report *r, Table *out);
+Status sheet_ops_summary(Report *r, Table *out);
+Status sheet_ops_by_category(Report *r, Table *out);
+Status sheet_ops_unique_args(Report *r, Table *out);
+Status sheet_kernel_summary(Report *r, Table *out);
+Status sheet_short_histogram(Report *r, Table *out);
+Status sheet_short_summary(Report *r, Table *out);
+Status sheet_coll_analysis(Report *r, Table *out);
+
+#endif
