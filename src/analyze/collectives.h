@@ -119,7 +119,7 @@ Status collectives_open(Collectives *c, const char *const *path, int n, const Co
 void collectives_close(Collectives *c); /* safe on { 0 } */
 
 /* Sheets, in the order they are written; *n of them. */
-enum { COLLECTIVE_SHEETS = 12 };
+enum { COLLECTIVE_SHEETS = 11 };
 Status collectives_sheets(const Collectives *c, Table sheet[COLLECTIVE_SHEETS], int *n);
 /* For people. */
 Status collectives_text(const Collectives *c, const Table *sheet, Text *out);
@@ -131,6 +131,9 @@ Status collectives_match(Collectives *c);
 Status collectives_clocks(Collectives *c);
 Status collectives_measure(Collectives *c);
 double collectives_median(double *x, int64_t n); /* sorts; NaN of none */
-double collectives_mb(const Collectives *c, const CollectiveCall *x, bool out); /* NaN: unknown */
+/* Of all its elements; NaN: unknown. */
+double collectives_mb(const Collectives *c, const CollectiveCall *x, bool out);
+int collectives_column(const Table *t, const char *name); /* -1: none */
+double collectives_number(const Cell *x);                 /* NaN: none */
 
 #endif

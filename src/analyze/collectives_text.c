@@ -6,20 +6,30 @@
 
 enum { ROWS_SHOWN = 16, SAME_HOST_US = 50 };
 
-static const Cell *cell(const Table *t, int64_t row, const char *column)
+int collectives_column(const Table *t, const char *name)
 {
     int i = 0;
-    while (i < t->columns && strcmp(t->column[i], column) != 0) i++;
+    while (i < t->columns && strcmp(t->column[i], name) != 0) i++;
+    return i < t->columns ? i : -1;
+}
+
+double collectives_number(const Cell *x)
+{
+    return x->type == CELL_WHOLE    ? (double)x->whole
+           : x->type == CELL_NUMBER ? x->number
+                                    : (double)NAN;
+}
+
+static const Cell *cell(const Table *t, int64_t row, const char *column)
+{
     static const Cell none = { 0 };
-    return i < t->columns ? &t->cell[row * t->columns + i] : &none;
+    int i = collectives_column(t, column);
+    return i < 0 ? &none : &t->cell[row * t->columns + i];
 }
 
 static double number(const Table *t, int64_t row, const char *column)
 {
-    const Cell *x = cell(t, row, column);
-    return x->type == CELL_WHOLE    ? (double)x->whole
-           : x->type == CELL_NUMBER ? x->number
-                                    : (double)NAN;
+    return collectives_number(cell(t, row, column));
 }
 
 static const char *word(const Table *t, int64_t row, const char *column)

@@ -54,9 +54,10 @@ Status cli_trace_collectives(int argc, char **argv)
     const Command command = {
         .name = "switchyard trace collectives",
         .arguments = "FILE...",
-        .what = "Match the collectives in the traces of a run's ranks, align the ranks' clocks, and "
-                "tell\ncommunication from waiting: by group, size and rank; who makes the others "
-                "wait, and why.",
+        .what =
+            "Match the collectives in the traces of a run's ranks, align the ranks' clocks, and "
+            "tell\ncommunication from waiting: by group, size and rank; who makes the others "
+            "wait, and why.",
         .example = "switchyard trace collectives rank*.json.gz --out collectives",
         OPTIONS(table, 1, 65536),
     };
