@@ -14,7 +14,7 @@
 
 enum {
     SHIFT_MAX = 2048, /* windows that differ by more collectives do not match */
-    SAMPLE = 256,     /* pairs by which a shift is judged */
+    SAMPLE = 64,      /* pairs by which a shift is judged */
     BAND = 48,        /* kernels lost in a row, at most */
     DRIFT_POINTS = 16,
     DRIFT_SIGMAS = 20 /* of five standard errors, four each */
@@ -91,68 +91,68 @@ typedef struct Entry {
     int64_t slot;
 } Entry;
 
+typedef struct Shift {
+    int64_t by, equal;
+    double offset, spread;
+} Shift;
+
 typedef struct Align {
     Entry *all, *one, *merged; /* what the ranks so far have, and the next rank's */
     int64_t n_all, n_one;
     double *room;
     Pair *pair;
+    Shift *shift;
     int64_t *match; /* by one's entry: all's, -1 */
     float *score;   /* two rows of the band */
     uint8_t *step;
     Arena *arena;
 } Align;
 
-typedef struct Shift {
-    int64_t by, equal;
-    double offset, spread;
-} Shift;
-
-static int64_t pairs_at(const Align *a, int64_t shift, int64_t at_most)
+/* How many entries are equal at a shift. */
+static int64_t equal_at(const Align *a, int64_t shift)
 {
-    int64_t first = shift < 0 ? -shift : 0, n = 0, equal = 0;
-    int64_t last = a->n_all - shift < a->n_one ? a->n_all - shift : a->n_one;
-    for (int64_t i = first; i < last; i++) equal += a->one[i].what == a->all[i + shift].what;
-    for (int64_t i = first, k = 0; i < last && at_most > 0; i++) {
-        const Entry *o = &a->one[i], *m = &a->all[i + shift];
-        if (o->what != m->what || (k++ * at_most) / equal < n) continue;
-        a->pair[n++] = (Pair){ o->end, m->end - o->end };
-    }
-    return at_most > 0 ? n : equal;
+    int64_t last = a->n_all - shift < a->n_one ? a->n_all - shift : a->n_one, n = 0;
+    for (int64_t i = shift < 0 ? -shift : 0; i < last; i++)
+        n += a->one[i].what == a->all[i + shift].what;
+    return n;
 }
 
-static Shift judge(const Align *a, int64_t by)
+/* The ends of at most so many of them, evenly taken. */
+static int64_t pairs_at(const Align *a, const Shift *s, int64_t at_most)
 {
-    Shift s = { .by = by, .equal = pairs_at(a, by, 0) };
-    int64_t n = s.equal == 0 ? 0 : pairs_at(a, by, SAMPLE);
-    Clock c = fit(a->pair, n, a->room);
-    s.offset = fabs(c.offset);
-    s.spread = c.spread;
-    return s;
+    int64_t n = 0;
+    for (int64_t i = s->by < 0 ? -s->by : 0, k = 0; k < s->equal; i++) {
+        const Entry *o = &a->one[i], *m = &a->all[i + s->by];
+        if (o->what != m->what || k++ * at_most / s->equal < n) continue;
+        a->pair[n++] = (Pair){ o->end, m->end - o->end };
+    }
+    return n;
 }
 
 /* The shift at which most entries are equal; among those with at least half as many (steps repeat)
  * the one at which ends differ by the same, then the longest, then the one of equal clocks. */
 static Shift best_shift(const Align *a)
 {
-    int64_t low = -(a->n_one - 1), high = a->n_all - 1, most = 0;
+    int64_t low = -(a->n_one - 1), high = a->n_all - 1, most = 0, n = 0;
+    Shift best = { 0 }, *s = a->shift;
+    double least = (double)INFINITY;
     if (low < -SHIFT_MAX) low = -SHIFT_MAX;
     if (high > SHIFT_MAX) high = SHIFT_MAX;
-    Shift best = { .equal = 0 };
-    double least = (double)INFINITY;
     for (int64_t by = low; by <= high; by++) {
-        int64_t equal = pairs_at(a, by, 0);
-        if (equal > most) most = equal;
+        s[n] = (Shift){ .by = by, .equal = equal_at(a, by) };
+        if (s[n++].equal > most) most = s[n - 1].equal;
     }
-    for (int pass = 0; pass < 2 && most > 0; pass++) {
-        for (int64_t by = low; by <= high; by++) {
-            if (2 * pairs_at(a, by, 0) < most) continue;
-            Shift s = judge(a, by);
-            if (pass == 0)
-                least = fmin(least, s.spread);
-            else if (s.spread <= 2 * least + 1 &&
-                     (s.equal > best.equal || (s.equal == best.equal && s.offset < best.offset)))
-                best = s;
-        }
+    for (int64_t i = 0; i < n && most > 0; i++) {
+        if (2 * s[i].equal < most) continue;
+        Clock c = fit(a->pair, pairs_at(a, &s[i], SAMPLE), a->room);
+        s[i].offset = fabs(c.offset);
+        s[i].spread = c.spread;
+        least = fmin(least, c.spread);
+    }
+    for (int64_t i = 0; i < n && most > 0; i++) {
+        if (2 * s[i].equal < most || s[i].spread > 2 * least + 1) continue;
+        if (s[i].equal > best.equal || (s[i].equal == best.equal && s[i].offset < best.offset))
+            best = s[i];
     }
     return best;
 }
@@ -170,7 +170,7 @@ enum { STEP_MATCH, STEP_ONE, STEP_ALL }; /* or an entry of one sequence that the
 static void subsequence(Align *a, const Shift *s)
 {
     const int64_t width = 2 * BAND + 1;
-    Clock c = fit(a->pair, pairs_at(a, s->by, INT32_MAX), a->room);
+    Clock c = fit(a->pair, pairs_at(a, s, s->equal), a->room);
     double far = fmax(fmax(usual_interval(a), 20 * c.spread), 50);
     float *before = a->score, *now = a->score + width;
     memset(a->score, 0, (size_t)(2 * width) * sizeof *a->score);
@@ -256,6 +256,7 @@ static Status align_init(Align *a, const CollectiveGroup *g, int64_t longest)
     TRY(ARENA_NEW(arena, longest, &a->one));
     TRY(ARENA_NEW(arena, longest, &a->match));
     TRY(ARENA_NEW(arena, longest, &a->pair));
+    TRY(ARENA_NEW(arena, 2 * SHIFT_MAX + 1, &a->shift));
     TRY(ARENA_NEW(arena, longest + 1, &a->room));
     TRY(ARENA_NEW(arena, 2 * (2 * BAND + 1), &a->score));
     return ARENA_NEW(arena, longest * (2 * BAND + 1), &a->step);
