@@ -126,7 +126,7 @@ static void play(const Run *r)
     for (int k = 0; k < r->rounds; k++) {
         double last = 0;
         for (int i = 0; i < r->ranks; i++) {
-            came[k][i] = t + 300 + (r->jitter ? 400 * noise(k, i) : 50 * i);
+            came[k][i] = t + 900 + (r->jitter ? 400 * noise(k, i) : 50 * i);
             if (i > 0 && (i == r->slow || i == r->slow_host)) came[k][i] += SLOW_US;
             last = fmax(last, came[k][i]);
         }
