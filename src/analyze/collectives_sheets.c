@@ -93,11 +93,11 @@ static Cell rank(const Sheet *s, const CollectiveCall *x)
     return whole(s->c->ranks[x->rank].rank);
 }
 
-/* What it is called, else what its kernel's name says. */
+/* What it is called, else what its kernel's name says, else that name. */
 static Cell name(const Sheet *s, const CollectiveCall *x)
 {
-    return x->what.name == 0 && !s->c->options.compat ? text(collective_rule[x->kind].name)
-                                                      : id(s, x->what.name);
+    if (x->what.name != 0 || s->c->options.compat) return id(s, x->what.name);
+    return x->kind == OTHER_COLLECTIVE ? id(s, x->kernel) : text(collective_rule[x->kind].name);
 }
 
 static Cell node(const Sheet *s, int32_t rank_row)
