@@ -154,7 +154,8 @@ static const char *find_event(Walk *w, const char *p)
         w->where = AT_EVENTS;
         return next;
     }
-    return end - p > BLOCK_BYTES ? end - BLOCK_BYTES : p;
+    size_t kept = w->element_max / 16;
+    return (size_t)(end - p) > kept ? end - kept : p;
 }
 
 /* Takes what the text holds whole. What is left is moved to its begin. */

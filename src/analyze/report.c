@@ -93,23 +93,41 @@ static int64_t step_number(const Events *e, int64_t i)
     return strtoll(name + sizeof STEP - 1, NULL, 10);
 }
 
-Status report_step(const Events *e, int64_t step, Span *out)
+static int by_host_start(const void *a, const void *b)
 {
-    int64_t low = INT64_MAX, high = -1;
+    const Step *x = a, *y = b;
+    return (x->host.start > y->host.start) - (x->host.start < y->host.start);
+}
+
+Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n)
+{
+    int64_t most = 0;
+    *n = 0;
+    for (int64_t i = 0; i < e->n; i++) most += step_number(e, i) >= 0;
+    TRY(ARENA_NEW(a, most + 1, out));
     for (int64_t i = 0; i < e->n; i++) {
-        int64_t n = step_number(e, i);
-        if (n == step && n >= 0) {
-            *out = (Span){ e->ts[i], event_end(e, i) };
-            return OK;
-        }
-        if (n >= 0 && n < low) low = n;
-        if (n > high) high = n;
+        int64_t number = step_number(e, i);
+        if (number >= 0) (*out)[(*n)++] = (Step){ number, { e->ts[i], event_end(e, i) } };
     }
-    if (high < 0)
+    qsort(*out, (size_t)*n, sizeof **out, by_host_start);
+    return OK;
+}
+
+Status report_step(const Events *e, int64_t step, Arena *a, Span *out)
+{
+    Step *at = NULL;
+    int64_t n = 0;
+    TRY(report_steps(e, a, &at, &n));
+    for (int64_t i = 0; i < n; i++) {
+        if (at[i].number != step) continue;
+        *out = at[i].host;
+        return OK;
+    }
+    if (n == 0)
         return FAIL(ERR_ARG, "%s: no step %lld: the trace marks no steps", e->path,
                     (long long)step);
     return FAIL(ERR_ARG, "%s: no step %lld: the trace has steps %lld to %lld", e->path,
-                (long long)step, (long long)low, (long long)high);
+                (long long)step, (long long)at[0].number, (long long)at[n - 1].number);
 }
 
 /* ---- what counts ---- */
@@ -154,7 +172,7 @@ static Status choose_work(Report *r)
     bool launched = false, linked = false;
     double last = -INFINITY;
     int64_t most = 0;
-    if (r->o->step >= 0) TRY(report_step(e, r->o->step, &step));
+    if (r->o->step >= 0) TRY(report_step(e, r->o->step, r->arena, &step));
     for (int64_t i = 0; i < e->n; i++) {
         launched |= e->kind[i] == EVENT_CPU_OP;
         linked |= event_on_gpu(e->kind[i]) && r->tree->parent[i] != EVENT_NONE;
@@ -194,11 +212,23 @@ static Status busy(const Report *r, const uint32_t *gpu, int64_t n, double *out)
     return OK;
 }
 
-static const char *category_of(const Report *r, uint32_t event, uint32_t first_kernel)
+/* Categories are texts to compare; a few pairs of names are all there are. */
+enum { KNOWN = 1 << 12 };
+typedef struct KnownCategory {
+    uint32_t name, kernel;
+    const char *category;
+} KnownCategory;
+
+const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel)
 {
-    const char *kernel = event_name(r->e, first_kernel);
-    if (event == EVENT_NONE) return "unlinked";
-    return perf_category(event_name(r->e, event), kernel);
+    if (launcher == EVENT_NONE) return "unlinked";
+    uint32_t name = r->e->name[launcher], kernel = r->e->name[first_kernel];
+    KnownCategory *k = &r->known[(name * 31 + kernel) % KNOWN];
+    if (k->category == NULL || k->name != name || k->kernel != kernel) {
+        const char *text = event_name(r->e, launcher);
+        *k = (KnownCategory){ name, kernel, perf_category(text, event_name(r->e, first_kernel)) };
+    }
+    return k->category;
 }
 
 static Status fill_launcher(Report *r, Launcher *l)
@@ -207,7 +237,7 @@ static Status fill_launcher(Report *r, Launcher *l)
     uint32_t detail = l->event == EVENT_NONE ? EVENT_NONE : e->detail[l->event];
     bool op = detail != EVENT_NONE && e->kind[l->event] == EVENT_CPU_OP;
     l->args = op ? e->ops[detail].args : EVENT_NONE;
-    l->category = category_of(r, l->event, r->own[l->first]);
+    l->category = report_category(r, l->event, r->own[l->first]);
     TRY(busy(r, r->own + l->first, l->n, &l->direct_us));
     l->subtree_us = l->direct_us;
     if (l->event == EVENT_NONE) return OK;
@@ -261,6 +291,8 @@ Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena
 {
     Report r = { .e = e, .tree = t, .o = o, .arena = a };
     TRY(ARENA_ZEROED(a, e->strings.n + 1, &r.bucket));
+    TRY(ARENA_ZEROED(a, e->strings.n + 1, &r.sync));
+    TRY(ARENA_ZEROED(a, KNOWN, &r.known));
     TRY(choose_work(&r));
     TRY(find_launchers(&r));
     *out = r;

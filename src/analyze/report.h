@@ -40,8 +40,9 @@ typedef struct Report {
     const Tree *tree;
     const ReportOptions *o;
     Arena *arena;
-    uint8_t *bucket; /* of a device event's name: Bucket + 1, filled on demand */
-    uint32_t *gpu;   /* device events that count, by start */
+    uint8_t *bucket, *sync; /* by name, filled on demand: Bucket + 1; report_is_sync */
+    struct KnownCategory *known;
+    uint32_t *gpu; /* device events that count, by start */
     int64_t gpus;
     Launcher *launcher; /* by start; in compat without collectives */
     int64_t launchers;
@@ -70,13 +71,39 @@ Status sheet_columns(const Report *r, const char *name, const char *columns, Tab
 enum { REPORT_SHEETS_MOST = 64 };
 Status report_tables(Report *r, Table *out, int *n);
 
-/* The range on the host of ProfilerStep#N. ERR_ARG: there is none; the sentence names those that
+/* Device time of the whole report, us; `timeline_name` are the rows of gpu_timeline. */
+typedef enum TimelineRow {
+    TIMELINE_COMPUTATION,
+    TIMELINE_EXPOSED_COMM,
+    TIMELINE_EXPOSED_MEMCPY,
+    TIMELINE_BUSY,
+    TIMELINE_IDLE,
+    TIMELINE_TOTAL,
+    TIMELINE_COMM,
+    TIMELINE_MEMCPY,
+    TIMELINE_ROWS
+} TimelineRow;
+extern const char *const timeline_name[TIMELINE_ROWS];
+Status report_timeline(const Report *r, double us[TIMELINE_ROWS]);
+
+/* From the first to the last event of host or device, us. */
+double report_wall(const Report *r);
+
+/* Ranges of ProfilerStep#N on the host. */
+typedef struct Step {
+    int64_t number;
+    Span host;
+} Step;
+Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n);
+/* That of step N. ERR_ARG: there is none; the sentence names those that
  * are there. */
-Status report_step(const Events *e, int64_t step, Span *out);
+Status report_step(const Events *e, int64_t step, Arena *a, Span *out);
 
 /* ---- for sheets ---- */
 
 Bucket report_bucket(const Report *r, uint32_t event);
+/* The category of a launcher whose first device work is `first_kernel`; "unlinked" of none. */
+const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel);
 /* The nearest cpu_op at or above a host event; EVENT_NONE. */
 uint32_t report_operator(const Report *r, uint32_t event);
 const OpArgs *report_args(const Report *r, uint32_t event); /* NULL: none */

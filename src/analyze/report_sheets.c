@@ -3,6 +3,7 @@
 
 static bool always(const Report *r) { return r->gpus > 0; }
 static bool operators(const Report *r) { return r->launchers > 0; }
+static bool more(const Report *r) { return r->gpus > 0 && !r->o->compat; }
 static bool kernels(const Report *r) { return r->o->kernels; }
 static bool short_kernels(const Report *r) { return r->o->short_us > 0; }
 
@@ -15,5 +16,12 @@ const Sheet report_sheets[] = {
     { "short_kernel_histogram", short_kernels, sheet_short_histogram },
     { "short_kernels_summary", short_kernels, sheet_short_summary },
     { "coll_analysis", always, sheet_coll_analysis },
+    { "gpu_timeline_by_step", more, sheet_timeline_by_step },
+    { "idle_by_cause", more, sheet_idle_by_cause },
+    { "idle_gaps", more, sheet_idle_gaps },
+    { "launch_delays", more, sheet_launch_delays },
+    { "sync_delays", more, sheet_sync_delays },
+    { "memory_summary", more, sheet_memory_summary },
+    { "trace_counts", more, sheet_trace_counts },
 };
 const int report_sheets_n = sizeof report_sheets / sizeof *report_sheets;

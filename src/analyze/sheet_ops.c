@@ -169,6 +169,7 @@ Status sheet_ops_summary(Report *r, Table *out)
 
 typedef struct Place {
     uint32_t event; /* of the first launcher */
+    const char *name;
     Summary s;
 } Place;
 
@@ -176,7 +177,8 @@ static int by_total(const void *a, const void *b)
 {
     const Place *x = a, *y = b;
     if (x->s.sum != y->s.sum) return x->s.sum < y->s.sum ? -1 : 1;
-    return (x->event > y->event) - (x->event < y->event);
+    int names = strcmp(x->name, y->name);
+    return names != 0 ? names : (x->event > y->event) - (x->event < y->event);
 }
 
 static Status put_place(const Report *r, Text *t, const Place *p, bool full)
@@ -184,15 +186,14 @@ static Status put_place(const Report *r, Text *t, const Place *p, bool full)
     static const char *const NAME[] = { "total", "mean", "median", "std_dev", "min", "max" };
     const double value[] = { p->s.sum, p->s.mean, p->s.median, summary_std_all(&p->s),
                              p->s.min, p->s.max };
-    const char *name = event_name(r->e, p->event);
-    size_t n = strlen(name);
+    size_t n = strlen(p->name);
     int32_t stream = report_stream(r, p->event);
     TRY(text_printf(t, "{'name': "));
     if (full || n <= SHORT_NAME) {
-        TRY(python_string(t, name, n));
+        TRY(python_string(t, p->name, n));
     } else {
         char brief[SHORT_NAME + 4];
-        (void)snprintf(brief, sizeof brief, "%.*s...", SHORT_NAME, name);
+        (void)snprintf(brief, sizeof brief, "%.*s...", SHORT_NAME, p->name);
         TRY(python_string(t, brief, strlen(brief)));
     }
     TRY(stream < 0 ? text_printf(t, ", 'stream': None") : text_printf(t, ", 'stream': %d", stream));
@@ -233,6 +234,7 @@ Status kernel_details(const Report *r, const uint32_t *launcher, int64_t n, Cell
     for (uint32_t k = 0; k < first->n; k++) {
         int64_t m = 0;
         place[k].event = r->own[first->first + k];
+        place[k].name = event_name(r->e, place[k].event);
         for (int64_t i = 0; i < n; i++) {
             const Launcher *l = &r->launcher[launcher[i]];
             if (l->n == first->n) dur[m++] = r->e->dur[r->own[l->first + k]];

@@ -120,10 +120,64 @@ Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, c
     return has_format(o, "html") ? write_page(folder, title, table, n) : OK;
 }
 
+/* ---- text ---- */
+
+enum { TEXT_COLUMNS = 16, TEXT_WIDEST = 52 };
+
+static void cell_words(const Cell *c, char out[TEXT_WIDEST + 1])
+{
+    *out = '\0';
+    if (c->type == CELL_TEXT) (void)snprintf(out, TEXT_WIDEST + 1, "%s", c->text);
+    if (c->type == CELL_WHOLE) (void)snprintf(out, TEXT_WIDEST + 1, "%lld", (long long)c->whole);
+    if (c->type == CELL_BOOL) (void)snprintf(out, TEXT_WIDEST + 1, c->truth ? "yes" : "no");
+    if (c->type == CELL_NUMBER && !isnan(c->number))
+        (void)snprintf(out, TEXT_WIDEST + 1, "%.*f", fabs(c->number) < 1e3 ? 3 : 1, c->number);
+}
+
+/* Bytes that continue a character take no room on the screen. */
+static int width_of(const char *s)
+{
+    int n = 0;
+    for (; *s != '\0'; s++) n += ((unsigned char)*s & 0xC0) != 0x80;
+    return n;
+}
+
+static Status put_word(Text *out, const char *s, int width, bool right)
+{
+    int pad = width - width_of(s);
+    return text_printf(out, "  %*s%s%*s", right ? pad : 0, "", s, right ? 0 : pad, "");
+}
+
+Status trace_out_text(Text *out, const Table *t, const char *columns, int64_t rows)
+{
+    int column[TEXT_COLUMNS], width[TEXT_COLUMNS], n = 0;
+    char words[TEXT_WIDEST + 1];
+    if (rows > t->rows) rows = t->rows;
+    if (rows == 0) return OK;
+    for (int i = 0; i < t->columns && n < TEXT_COLUMNS; i++)
+        if (columns == NULL || text_word_index(columns, t->column[i]) >= 0) column[n++] = i;
+    for (int k = 0; k < n; k++) {
+        width[k] = width_of(t->column[column[k]]);
+        for (int64_t i = 0; i < rows; i++) {
+            cell_words(&t->cell[i * t->columns + column[k]], words);
+            if (width_of(words) > width[k]) width[k] = width_of(words);
+        }
+    }
+    TRY(text_printf(out, "\n%s\n", t->name));
+    for (int64_t i = -1; i < rows; i++) {
+        for (int k = 0; k < n; k++) {
+            const Cell *c = &t->cell[(i < 0 ? 0 : i) * t->columns + column[k]];
+            cell_words(c, words);
+            TRY(put_word(out, i < 0 ? t->column[column[k]] : words, width[k],
+                         c->type != CELL_TEXT));
+        }
+        TRY(text_printf(out, "\n"));
+    }
+    if (rows < t->rows) return text_printf(out, "  ... %lld more\n", (long long)(t->rows - rows));
+    return OK;
+}
+
 Status trace_out_end(const TraceOut *o, Status s)
 {
-    if (o->folder == NULL || o->at.path[0] == '\0') return s;
-    if (s != ERR_PARTIAL) return out_folder_end(&o->at, s);
-    TRY(out_folder_end(&o->at, OK));
-    return s;
+    return o->folder == NULL ? s : out_folder_end(&o->at, s);
 }
