@@ -12,8 +12,8 @@ static const Subcommand COMMANDS[] = {
     { "data", "train a tokenizer, prepare and inspect data", cli_data },
     { "bench", "measure ops and training steps", cli_bench },
     { "plan", "what a training takes on a cluster, and the best layout", cli_plan },
-    { "viz", "draw recorded and simulated pipelines", cli_viz },
     { "trace", "what a training step really did", cli_trace },
+    { "viz", "draw recorded and simulated pipelines", cli_viz },
 };
 
 int main(int argc, char **argv)

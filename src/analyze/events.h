@@ -35,7 +35,7 @@ static inline bool event_on_gpu(uint8_t kind)
     return kind == EVENT_KERNEL || kind == EVENT_MEMCPY || kind == EVENT_MEMSET;
 }
 
-enum { EVENT_NONE = UINT32_MAX };
+#define EVENT_NONE UINT32_MAX
 
 /* Where an event lies: a thread of a process, or a stream of a device (pid: the device's number,
  * tid: the stream's). */
@@ -54,6 +54,7 @@ typedef struct OpArgs {
  * field was not there; counts are -1 then. */
 typedef struct Collective {
     uint32_t name, dtype, in_split, out_split, group, group_description, ranks;
+    int32_t peer; /* rank of the world at the other end of a send or receive */
     int64_t in_elements, out_elements, group_size;
 } Collective;
 

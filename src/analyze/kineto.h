@@ -32,7 +32,9 @@ typedef struct Source {
     unsigned char *in;     /* what is read and not yet given */
     size_t in_bytes, in_used;
     z_stream z;
-    size_t block, element_max; /* bytes: of a block, and of an event that is not malformed */
+    /* Bytes: of a block; of an event that is not malformed; the most that the text can have. */
+    size_t block, element_max;
+    uint64_t text_max;
 } Source;
 
 Status source_open(Source *s, const char *path, Arena *a);
@@ -182,8 +184,8 @@ typedef struct EventsMemory {
         key_thread_sort;
 } EventsMemory;
 
-/* Columns for at most `rows_max` rows: addresses, not memory. */
-Status commit_init(Events *e, int64_t rows_max);
+/* Addresses, not memory, for what a text of so many bytes can hold. */
+Status commit_init(Events *e, uint64_t text_max);
 Status commit_batch(Events *e, const Batch *b);
 Status commit_end(Events *e);
 
@@ -218,7 +220,6 @@ typedef struct Walk {
     bool quoted, escaped;
     int64_t depth; /* of brackets, in AT_SKIP */
 } Walk;
-enum { WALK_BYTES = ELEMENT_BYTES_MAX + 2 * BLOCK_BYTES };
 
 /* like: keys and options. */
 Status walk_init(Walk *w, Events *e, const Batch *like, size_t element_max, Arena *a);

@@ -132,7 +132,8 @@ static Status collective_of(const Element *x, uint32_t *out)
                                 (uint64_t)1 << FIELD_GROUP | (uint64_t)1 << FIELD_RANKS;
     *out = EVENT_NONE;
     if ((x->has & ANY) == 0) return OK;
-    Collective c = { .in_elements = whole(x, FIELD_IN_ELEMENTS),
+    Collective c = { .peer = small(x, has(x, FIELD_SOURCE) ? FIELD_SOURCE : FIELD_DESTINATION),
+                     .in_elements = whole(x, FIELD_IN_ELEMENTS),
                      .out_elements = whole(x, FIELD_OUT_ELEMENTS),
                      .group_size = whole(x, FIELD_GROUP_SIZE) };
     uint32_t *texts[] = { &c.name,      &c.dtype, &c.in_split,
@@ -561,10 +562,13 @@ static Status columns_init(Events *e, EventsMemory *m, int64_t rows_max)
     return OK;
 }
 
-Status commit_init(Events *e, int64_t rows_max)
+/* A row takes 16 bytes of text, a text takes quotes. */
+Status commit_init(Events *e, uint64_t text_max)
 {
+    int64_t rows_max = text_max / 16 < EVENT_NONE ? (int64_t)(text_max / 16) + 64 : EVENT_NONE;
     Arena self = { 0 };
-    TRY(arena_init(&self, "a trace", MEM_HOST, SELF_BYTES));
+    TRY(arena_init(&self, "a trace", MEM_HOST,
+                   text_max < SELF_BYTES ? 4 * text_max + (1 << 20) : SELF_BYTES));
     Status s = ARENA_ZEROED(&self, 1, &e->own);
     if (s != OK) {
         arena_free(&self);
@@ -572,7 +576,8 @@ Status commit_init(Events *e, int64_t rows_max)
     }
     EventsMemory *m = e->own;
     m->self = self;
-    TRY(strings_init(&e->strings));
+    TRY(text_max > (uint64_t)1 << 36 ? strings_init(&e->strings)
+                                     : strings_reserve(&e->strings, text_max + 1024));
     TRY(columns_init(e, m, rows_max));
     TRY(rows_init(&m->places, "places", 2 * sizeof(uint32_t), rows_max));
     TRY(rows_init(&m->named, "named places", 2 * sizeof(uint32_t), rows_max));

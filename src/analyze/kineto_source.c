@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { IN_BYTES = 1 << 17 };
+enum { IN_BYTES = 1 << 17, DEFLATE_RATIO = 1032 /* the most there is */ };
 
 static Status read_some(Source *s, void *out, size_t n, size_t *got)
 {
@@ -60,6 +60,7 @@ Status source_open(Source *s, const char *path, Arena *a)
     s->file_bytes = (uint64_t)st.st_size;
     TRY(read_some(s, s->in, IN_BYTES, &s->in_bytes));
     s->gzip = s->in_bytes >= 2 && s->in[0] == 0x1F && s->in[1] == 0x8B;
+    s->text_max = s->pipe ? UINT64_MAX : s->file_bytes * (s->gzip ? DEFLATE_RATIO : 1);
     if (!s->gzip) return OK;
     s->z = (z_stream){ .zalloc = z_take, .zfree = z_drop, .opaque = a };
     s->z.next_in = s->in;

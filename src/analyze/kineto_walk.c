@@ -154,7 +154,7 @@ static const char *find_event(Walk *w, const char *p)
         w->where = AT_EVENTS;
         return next;
     }
-    size_t kept = w->element_max / 16;
+    size_t kept = w->element_max / 2 < BLOCK_BYTES ? w->element_max / 2 : BLOCK_BYTES;
     return (size_t)(end - p) > kept ? end - kept : p;
 }
 
@@ -202,8 +202,9 @@ static Status drop_giant(Walk *w)
 Status walk_init(Walk *w, Events *e, const Batch *like, size_t element_max, Arena *a)
 {
     *w = (Walk){ .e = e, .batch = *like, .element_max = element_max };
-    TRY(ARENA_NEW(a, WALK_BYTES + SCAN_PAD, &w->text));
-    return batch_init(&w->batch, a, WALK_BYTES);
+    size_t bytes = element_max + 2 * (size_t)BLOCK_BYTES;
+    TRY(ARENA_NEW(a, bytes + SCAN_PAD, &w->text));
+    return batch_init(&w->batch, a, bytes);
 }
 
 static void append(Walk *w, const char *text, size_t n)

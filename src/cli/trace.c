@@ -7,6 +7,8 @@ Status cli_trace(int argc, char **argv)
 {
     static const Subcommand rows[] = {
         { "report", "where the time of a trace went", cli_trace_report },
+        { "collectives", "who waits for whom: the collectives of all ranks",
+          cli_trace_collectives },
     };
     return options_dispatch("switchyard trace", rows, sizeof rows / sizeof *rows, argc, argv);
 }

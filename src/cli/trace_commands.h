@@ -5,5 +5,6 @@
 #include "base/status.h"
 
 Status cli_trace_report(int argc, char **argv);
+Status cli_trace_collectives(int argc, char **argv);
 
 #endif

@@ -1,0 +1,354 @@
+/* collectives: reads the ranks, checks that they are of one run, and measures what was matched. */
+#include "analyze/collectives.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OUTLIER = 10 }; /* times the group's median skew */
+
+/* ---- the ranks ---- */
+
+typedef struct Failure {
+    Status status;
+    int at;
+    char text[2048];
+} Failure;
+
+static void note(Failure *f, Status s, int at)
+{
+#pragma omp critical(collectives_failure)
+    if (s != OK && (f->status == OK || at < f->at)) {
+        f->status = s;
+        f->at = at;
+        (void)snprintf(f->text, sizeof f->text, "%s", status_message());
+    }
+}
+
+/* As many at a time as there are processors, so that few whole traces are in memory. */
+static Status read_all(Collectives *c, const char *const *path, int n)
+{
+    Failure failure = { 0 };
+    int threads = omp_get_num_procs() < n ? omp_get_num_procs() : n;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    for (int i = 0; i < n; i++) note(&failure, collectives_read(c, path[i], &c->ranks[i], i), i);
+    return failure.status == OK ? OK : status_adopt(failure.status, failure.text);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const CollectiveRank *x = a, *y = b;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* By rank; the calls know their rank's new row. */
+static Status sort_ranks(Collectives *c)
+{
+    int32_t *row = NULL;
+    TRY(ARENA_NEW(c->arena, c->n_ranks, &row));
+    for (int64_t i = 0; i < c->n_ranks; i++) c->ranks[i].at = (double)i;
+    qsort(c->ranks, (size_t)c->n_ranks, sizeof *c->ranks, by_number);
+    for (int64_t i = 0; i < c->n_ranks; i++) row[(int64_t)c->ranks[i].at] = (int32_t)i;
+    for (int64_t i = 0; i < c->n_calls; i++) c->calls[i].rank = row[c->calls[i].rank];
+    for (int64_t i = 0; i < c->n_ranks; i++) c->ranks[i].at = 0;
+    return OK;
+}
+
+static Status check_ranks(Collectives *c)
+{
+    const CollectiveRank *r = c->ranks, *known = NULL;
+    for (int64_t i = 0; i < c->n_ranks; i++) {
+        if (i > 0 && r[i].rank == r[i - 1].rank)
+            return FAIL(ERR_ARG, "%s and %s are both rank %lld by %s: name each rank once",
+                        r[i - 1].path, r[i].path, (long long)r[i].rank, r[i].rank_from);
+        if (r[i].world < 0) continue;
+        if (known != NULL && known->world != r[i].world)
+            return FAIL(ERR_ARG,
+                        "%s is of a run of %lld ranks, %s of one of %lld: name ranks of one run",
+                        known->path, (long long)known->world, r[i].path, (long long)r[i].world);
+        known = &r[i];
+    }
+    c->world = known != NULL ? known->world : r[c->n_ranks - 1].rank + 1;
+    int64_t missing = 0;
+    while (missing < c->n_ranks && r[missing].rank == missing) missing++;
+    if (missing < c->world && !c->options.partial)
+        return FAIL(ERR_ARG,
+                    "rank %lld of %lld is missing: name all ranks' traces, or say --partial",
+                    (long long)missing, (long long)c->world);
+    return c->n_calls > 0 ? OK
+                          : FAIL(ERR_ARG,
+                                 "no collective in %s%s: it has no kernel of NCCL, RCCL or "
+                                 "the like",
+                                 r[0].path, c->n_ranks > 1 ? " and the others" : "");
+}
+
+/* ---- groups ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    const int32_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Members by metadata if it lists all, else those that took part. */
+static Status members_of(Collectives *c, CollectiveGroup *g)
+{
+    const CollectiveCall *x = &c->calls[g->call];
+    bool pair = x->kind == SEND_RECV && x->what.name != 0;
+    int64_t n = 0;
+    TRY(ARENA_NEW(c->arena, g->calls + x->what.group_size + 2, &g->member));
+    for (const char *s = g->ranks; *s != '\0' && !pair;) {
+        char *end = NULL;
+        long long v = strtoll(s, &end, 10);
+        if (end != s && n < x->what.group_size) g->member[n++] = (int32_t)v;
+        s = end == s ? s + 1 : end;
+    }
+    bool listed = n > 0 && n == x->what.group_size && strstr(g->ranks, "...") == NULL;
+    if (!listed) n = 0;
+    for (int64_t i = g->call; i < g->call + g->calls && !listed; i++)
+        g->member[n++] = (int32_t)c->ranks[c->calls[i].rank].rank;
+    qsort(g->member, (size_t)n, sizeof *g->member, by_value);
+    for (int64_t i = 0; i < n; i++) {
+        if (i == 0 || g->member[i] != g->member[i - 1]) g->member[g->members++] = g->member[i];
+    }
+    bool across = false;
+    for (int64_t i = 1; i < g->members && c->gpus_per_node > 0; i++)
+        across |= g->member[i] / c->gpus_per_node != g->member[0] / c->gpus_per_node;
+    g->span = c->gpus_per_node <= 0 ? "unknown" : across ? "inter_node" : "intra_node";
+    return OK;
+}
+
+static Status name_groups(Collectives *c)
+{
+    int32_t stream = INT32_MIN;
+    bool unknown = true;
+    for (int64_t k = 0; k < c->n_calls; k++) {
+        const CollectiveCall *x = &c->calls[c->by_rank[k]];
+        if (k == c->ranks[x->rank].call) stream = x->stream;
+        unknown &= x->what.group == 0 && x->stream == stream;
+    }
+    c->simplified = c->options.compat && unknown;
+    for (int64_t i = 0; i < c->n_groups; i++) {
+        CollectiveGroup *g = &c->groups[i];
+        const CollectiveCall *x = &c->calls[g->call];
+        g->description = strings_text(&c->strings, x->what.group_description);
+        g->ranks = strings_text(&c->strings, x->what.ranks);
+        g->name = strings_text(&c->strings,
+                               x->what.group != 0 && x->kind != SEND_RECV ? x->what.group : g->key);
+        if (unknown && x->what.group == 0) g->name = "all";
+        TRY(members_of(c, g));
+    }
+    return OK;
+}
+
+static int by_file(const void *a, const void *b)
+{
+    const CollectiveCall *x = *(const CollectiveCall *const *)a,
+                         *y = *(const CollectiveCall *const *)b;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+static Status sort_by_rank(Collectives *c)
+{
+    const CollectiveCall **at = NULL;
+    TRY(ARENA_NEW(c->arena, c->n_calls, &c->by_rank));
+    TRY(ARENA_NEW(c->arena, c->n_calls, &at));
+    for (int64_t i = 0; i < c->n_calls; i++) at[i] = &c->calls[i];
+    qsort(at, (size_t)c->n_calls, sizeof *at, by_file);
+    for (int64_t i = 0; i < c->n_calls; i++) {
+        c->by_rank[i] = at[i] - c->calls;
+        if (i == 0 || at[i]->rank != at[i - 1]->rank) c->ranks[at[i]->rank].call = i;
+    }
+    return OK;
+}
+
+/* ---- one collective ---- */
+
+static double element_bytes(const char *dtype)
+{
+    static const struct {
+        const char *names;
+        double bytes;
+    } sizes[] = {
+        { "Double|Long|double|long int|ComplexFloat|UInt64", 8 },
+        { "Float|Int|float|int|UInt32", 4 },
+        { "BFloat16|Half|Short|c10::BFloat16|c10::Half|short int|UInt16", 2 },
+        { "Bool|Byte|Char|bool|unsigned char|signed char", 1 },
+        { "ComplexDouble", 16 },
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (text_word_index(sizes[i].names, dtype) >= 0) return sizes[i].bytes;
+    }
+    return text_starts(dtype, "Float8") || text_starts(dtype, "c10::Float8") ? 1 : (double)NAN;
+}
+
+double collectives_mb(const Collectives *c, const CollectiveCall *x, bool out)
+{
+    int64_t n = out ? x->what.out_elements : x->what.in_elements;
+    double bytes = element_bytes(strings_text(&c->strings, x->what.dtype));
+    return n < 0 ? (double)NAN : (double)n * bytes / (c->options.compat ? 1048576 : 1e6);
+}
+
+/* What bandwidth counts: of gathers what comes out, of sums and exchanges what goes in (nccl-tests);
+ * where ranks bring different amounts, their mean. */
+static double full_mb(const Collectives *c, const CollectiveSlot *s)
+{
+    double sum = 0;
+    const CollectiveCall *x = &c->calls[s->call];
+    if (c->options.compat) return collectives_mb(c, x, x->kind == ALL_GATHER);
+    for (int64_t i = 0; i < s->calls; i++) {
+        double in = collectives_mb(c, x + i, false), out = collectives_mb(c, x + i, true);
+        sum += x->kind == ALL_TO_ALL || x->kind == ALL_TO_ALLV || x->kind == REDUCE_SCATTER
+                   ? in
+                   : fmax(in, out);
+    }
+    return sum / (double)s->calls;
+}
+
+static void bandwidth(const Collectives *c, CollectiveSlot *s)
+{
+    const CollectiveCall *x = &c->calls[s->call];
+    const int passes = collective_rule[x->kind].passes;
+    double n =
+        x->what.group_size > 0 ? (double)x->what.group_size : (double)c->groups[s->group].members;
+    bool known = x->kind != OTHER_COLLECTIVE && (!c->options.compat || x->what.group_size > 0);
+    s->mb = known ? full_mb(c, s) : (double)NAN;
+    s->algorithm_bw = s->latency > 0
+                          ? s->mb / (c->options.compat ? 1024 : 1000) / (s->latency / 1e6)
+                          : (double)NAN;
+    s->bus_bw = s->algorithm_bw * (passes == 0 ? 1 : passes * (n - 1) / n);
+}
+
+/* Times on the clock that the mode counts by. */
+static void times(CollectiveCall *const x, CollectiveSlot *s)
+{
+    double first = x[0].start, ends[2] = { x[0].end, x[0].end };
+    s->latency = x[0].dur;
+    s->arrived = x[0].start;
+    for (int32_t i = 0; i < (int32_t)s->calls; i++) {
+        s->latency = fmin(s->latency, x[i].dur);
+        if (x[i].start > s->arrived) s->last = i;
+        if (x[i].start <= first) s->first = i; /* of equals the last, as TraceLens */
+        s->arrived = fmax(s->arrived, x[i].start);
+        first = fmin(first, x[i].start);
+        ends[0] = fmin(ends[0], x[i].end);
+        ends[1] = fmax(ends[1], x[i].end);
+    }
+    for (int64_t i = 0; i < s->calls; i++) s->wait_sum += s->arrived - x[i].start;
+    s->skew_start = s->arrived - first;
+    s->skew_end = ends[1] - ends[0];
+    s->exchange = ends[1] - s->arrived;
+}
+
+static double work_of(const Collectives *c, const CollectiveCall *x, const CollectiveWork *like)
+{
+    const CollectiveWork *w = &c->works[x->work];
+    for (int64_t i = 0; i < x->works; i++) {
+        if (w[i].name == like->name && w[i].host == like->host) return w[i].us;
+    }
+    return 0;
+}
+
+/* Why the last one was late: the work before it that took most longer than the median rank's. */
+static void cause(const Collectives *c, CollectiveSlot *s, double *room)
+{
+    const CollectiveCall *x = &c->calls[s->call], *late = x + s->last;
+    for (int64_t i = 0; i < s->calls; i++) room[i] = x[i].start;
+    s->late = s->arrived - collectives_median(room, s->calls);
+    for (int64_t w = late->work; w < late->work + late->works; w++) {
+        int64_t n = 0;
+        for (int64_t i = 0; i < s->calls; i++) {
+            if (i != s->last) room[n++] = work_of(c, x + i, &c->works[w]);
+        }
+        double more = c->works[w].us - collectives_median(room, n);
+        if (more <= s->cause_us || more < 0.1 * s->late) continue;
+        s->cause_us = more;
+        s->cause = c->works[w].name;
+        s->cause_host = c->works[w].host;
+    }
+}
+
+static void flag(const Collectives *c, const CollectiveGroup *g, double *room)
+{
+    int64_t n = 0, first = -1, last = -1;
+    CollectiveSlot *s = &c->slots[g->slot];
+    for (int64_t i = 0; i < g->slots; i++) {
+        s[i].whole = s[i].calls == g->members;
+        s[i].flag = s[i].whole ? "" : "partial";
+        if (!s[i].whole) continue;
+        first = first < 0 ? i : first;
+        last = i;
+        room[n++] = s[i].skew_start;
+    }
+    double most = OUTLIER * collectives_median(room, n);
+    for (int64_t i = 0; i < g->slots && n > 2; i++) {
+        if (s[i].whole && s[i].skew_start > most)
+            s[i].flag = i == first || i == last ? "border outlier" : "outlier";
+    }
+}
+
+Status collectives_measure(Collectives *c)
+{
+    double *room = NULL;
+    int64_t most = c->n_slots;
+    for (int64_t i = 0; i < c->n_slots; i++)
+        most = most > c->slots[i].calls ? most : c->slots[i].calls;
+    TRY(ARENA_NEW(c->arena, most, &room));
+    for (int64_t i = 0; i < c->n_slots; i++) {
+        CollectiveSlot *s = &c->slots[i];
+        times(&c->calls[s->call], s);
+        bandwidth(c, s);
+        if (s->calls > 1) cause(c, s, room);
+    }
+    for (int64_t i = 0; i < c->n_groups; i++) flag(c, &c->groups[i], room);
+    return OK;
+}
+
+/* ---- all ---- */
+
+static Status check_matches(const Collectives *c)
+{
+    for (int64_t r = 0; r < c->n_ranks && c->n_ranks > 1 && !c->options.partial; r++) {
+        const CollectiveRank *rank = &c->ranks[r];
+        bool shared = rank->calls == 0;
+        for (int64_t i = rank->call; i < rank->call + rank->calls && !shared; i++)
+            shared = c->slots[c->calls[c->by_rank[i]].slot].calls > 1;
+        if (!shared)
+            return FAIL(ERR_ARG,
+                        "%s: none of its %lld collectives is on any other rank: is it of the same "
+                        "run and steps? (--partial takes it)",
+                        rank->path, (long long)rank->calls);
+    }
+    return OK;
+}
+
+Status collectives_open(Collectives *c, const char *const *path, int n, const CollectivesOptions *o,
+                        Arena *a)
+{
+    *c =
+        (Collectives){ .options = *o, .arena = a, .n_ranks = n, .gpus_per_node = o->gpus_per_node };
+    TRY(strings_init(&c->strings));
+    TRY(ARENA_ZEROED(a, n, &c->ranks));
+    TRY(read_all(c, path, n));
+    TRY(sort_ranks(c));
+    TRY(check_ranks(c));
+    /* A trace of a container with one GPU says nothing of the node. */
+    if (o->gpus_per_node == 0 && (c->ranks[0].devices > 1 || o->compat))
+        c->gpus_per_node = c->ranks[0].devices;
+    TRY(collectives_match(c));
+    TRY(sort_by_rank(c));
+    TRY(name_groups(c));
+    TRY(check_matches(c));
+    if (!o->compat) TRY(collectives_clocks(c));
+    for (int64_t i = 0; i < c->n_calls && o->compat; i++) {
+        c->calls[i].start = c->calls[i].ts;
+        c->calls[i].end = c->calls[i].ts + c->calls[i].dur;
+    }
+    return collectives_measure(c);
+}
+
+void collectives_close(Collectives *c) { strings_free(&c->strings); }

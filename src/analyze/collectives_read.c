@@ -1,0 +1,533 @@
+/* collectives_read: a rank's trace -> its collectives, and the work before each. Of the trace only
+ * that stays. */
+#include "analyze/collectives.h"
+#include "analyze/tree.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows in the order in which kernels' names are tried: "AllReduce" before "Reduce". */
+const CollectiveRule collective_rule[COLLECTIVE_KINDS] = {
+    [ALL_REDUCE] = { "all_reduce", "allreduce|allreduce_coalesced|allreduce_sparse|all_reduce",
+                     "allreduce|all_reduce|cross_device_reduce", 2, true },
+    [REDUCE_SCATTER] = { "reduce_scatter",
+                         "reducescatter|_reduce_scatter_base|reduce_scatter_tensor_coalesced|"
+                         "reduce_scatter",
+                         "reducescatter|reduce_scatter", 1, true },
+    [ALL_GATHER] = { "all_gather",
+                     "allgather|all_gather|_allgather_base|all_gather_into_tensor_coalesced|"
+                     "allgather_into_tensor_coalesced|allgather_coalesced",
+                     "allgather|all_gather", 1, true },
+    [ALL_TO_ALL] = { "all_to_all", "all_to_all|alltoall", "alltoall|all_to_all", 1, true },
+    [ALL_TO_ALLV] = { "all_to_allv", "all_to_allv|alltoallv", "alltoallv", 1, true },
+    [BROADCAST] = { "broadcast", "broadcast|_broadcast_oop", "broadcast", 0, false },
+    [REDUCE] = { "reduce", "reduce|_reduce_oop", "_reduce_", 0, false },
+    [GATHER] = { "gather", "gather", "c10d::gather_", 1, false },
+    [SCATTER] = { "scatter", "scatter", "c10d::scatter_", 1, false },
+    [BARRIER] = { "barrier", "barrier", "barrier", 0, true },
+    [SEND_RECV] = { "send_recv", "send|recv", "c10d::send|c10d::recv", 0, false },
+    [DISPATCH] = { "dispatch", "dispatch", "dispatch", 0, false },
+    [COMBINE] = { "combine", "combine", "combine", 0, false },
+    [OTHER_COLLECTIVE] = { "unknown", "", "", 0, true },
+};
+
+static const char MOVERS[] = "nccl|rccl|cross_device_reduce|nvshmem|deep_ep|deepep|multimem_all_|"
+                             "one_shot_all_reduce|two_shot_all_reduce";
+static const char MOVERS_COMPAT[] = "nccl|rccl|cross_device_reduce";
+
+/* Has s one of the words in it, in any case? */
+static bool has_word(const char *s, const char *words)
+{
+    char word[64];
+    int n = 0;
+    const char *w = NULL;
+    for (int i = 0; (w = text_word(words, i, &n)) != NULL && n > 0; i++) {
+        memcpy(word, w, (size_t)n);
+        word[n] = '\0';
+        if (strcasestr(s, word) != NULL) return true;
+    }
+    return false;
+}
+
+static CollectiveKind kind_by(const char *s, bool exact)
+{
+    int k = 0;
+    while (k < OTHER_COLLECTIVE && !(exact ? text_word_index(collective_rule[k].names, s) >= 0
+                                           : has_word(s, collective_rule[k].kernels)))
+        k++;
+    return (CollectiveKind)k;
+}
+
+/* ---- a rank's trace while it is open ---- */
+
+/* A stretch of a host thread in which `name` is the innermost event. */
+typedef struct Stretch {
+    double start, end;
+    uint32_t name;
+} Stretch;
+
+typedef struct Reading {
+    Collectives *all;
+    Events e;
+    Tree tree;
+    Arena arena;
+    int64_t rank;
+    uint32_t *device; /* device work by start */
+    double *until;    /* latest end of it and those before */
+    int64_t n_device;
+    uint8_t *mover; /* by event: a collective's kernel */
+    CollectiveCall *call;
+    CollectiveWork *work;
+    int64_t n, n_works, room, room_works;
+    Stretch **stretch; /* by track; NULL: not made yet */
+    int64_t *stretches;
+    uint32_t busiest; /* the track with most operators */
+    double *us;       /* by name and side; 0 between uses */
+    uint32_t *used;
+    int64_t n_used;
+} Reading;
+
+typedef struct Place {
+    double ts, longest;
+    uint32_t event;
+} Place;
+
+static int by_start(const void *a, const void *b)
+{
+    const Place *x = a, *y = b;
+    if (x->ts != y->ts) return x->ts < y->ts ? -1 : 1;
+    if (x->longest != y->longest) return x->longest > y->longest ? -1 : 1;
+    return (x->event > y->event) - (x->event < y->event);
+}
+
+/* Events for which `wanted` holds, by start, the longer one first. */
+static Status sorted(Reading *r, bool (*wanted)(const Reading *, int64_t, uint32_t), uint32_t track,
+                     Place **out, int64_t *n)
+{
+    *n = 0;
+    for (int64_t i = 0; i < r->e.n; i++) *n += wanted(r, i, track);
+    TRY(ARENA_NEW(&r->arena, *n, out));
+    *n = 0;
+    for (int64_t i = 0; i < r->e.n; i++) {
+        if (wanted(r, i, track)) (*out)[(*n)++] = (Place){ r->e.ts[i], r->e.dur[i], (uint32_t)i };
+    }
+    if (*n > 0) qsort(*out, (size_t)*n, sizeof **out, by_start);
+    return OK;
+}
+
+static bool is_device(const Reading *r, int64_t i, uint32_t track)
+{
+    return (void)track, event_on_gpu(r->e.kind[i]);
+}
+
+/* What says what a thread was at; of the runtime only calls that wait. */
+static bool is_host(const Reading *r, int64_t i, uint32_t track)
+{
+    if (r->e.track[i] != track) return false;
+    switch (r->e.kind[i]) {
+    case EVENT_CPU_OP:
+    case EVENT_PYTHON:
+    case EVENT_ANNOTATION: return true;
+    case EVENT_RUNTIME:
+    case EVENT_DRIVER: return strstr(event_name(&r->e, i), "ynchronize") != NULL;
+    default: return false;
+    }
+}
+
+/* ---- what a collective is ---- */
+
+/* The sum over its tensors of the elements that the first argument has: "[[[2,3]],[]]" -> 6. */
+static int64_t first_elements(const char *dims)
+{
+    int64_t sum = 0, product = 1;
+    int depth = 0;
+    bool digits = false;
+    for (const char *s = dims; *s != '\0'; s++) {
+        if (*s == '[') depth++, product = 1, digits = false;
+        if (isdigit((unsigned char)*s)) {
+            char *end = NULL;
+            product *= strtoll(s, &end, 10);
+            digits = true;
+            s = end - 1;
+        }
+        if (*s != ']') continue;
+        if (digits) sum += product;
+        digits = false;
+        if (--depth <= 1) break;
+    }
+    return sum > 0 ? sum : -1;
+}
+
+/* What the operators above say of a collective whose kernel says nothing. */
+static Status from_operators(Reading *r, uint32_t event, CollectiveCall *c)
+{
+    Events *e = &r->e;
+    bool more = c->kind == OTHER_COLLECTIVE;
+    for (uint32_t p = r->tree.parent[event]; p != EVENT_NONE; p = r->tree.parent[p]) {
+        if (e->kind[p] != EVENT_CPU_OP) continue;
+        const OpDetail *o = e->detail[p] == EVENT_NONE ? NULL : &e->ops[e->detail[p]];
+        if (o != NULL && o->collective != EVENT_NONE && e->collectives[o->collective].name != 0) {
+            c->what = e->collectives[o->collective];
+            return OK;
+        }
+        CollectiveKind kind = kind_by(event_name(e, p), false);
+        if (more && kind != OTHER_COLLECTIVE) c->kind = (uint8_t)kind;
+        if (o == NULL || o->args == EVENT_NONE || c->what.in_elements >= 0 ||
+            strcmp(event_name(e, p), "record_param_comms") != 0)
+            continue;
+        const char *type = strings_text(&e->strings, e->args[o->args].types);
+        int n = type[0] == '[' && type[1] == '"' ? (int)strcspn(type + 2, "\"") : 0;
+        int64_t elements = first_elements(strings_text(&e->strings, e->args[o->args].dims));
+        if (elements <= 0) continue;
+        c->what.in_elements = c->what.out_elements = elements;
+        if (n > 0) TRY(strings_id(&e->strings, type + 2, (size_t)n, &c->what.dtype));
+    }
+    return OK;
+}
+
+static Status key_text(Reading *r, CollectiveCall *c, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static Status key_text(Reading *r, CollectiveCall *c, const char *fmt, ...)
+{
+    char key[2048];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(key, sizeof key, fmt, args);
+    va_end(args);
+    if (n >= (int)sizeof key) n = (int)sizeof key - 1;
+    return strings_id(&r->e.strings, key, (size_t)n, &c->key);
+}
+
+/* Which sequence a call belongs to. A send and its receive are a sequence of the two ranks. */
+static Status key_of(Reading *r, CollectiveCall *c)
+{
+    const Strings *s = &r->e.strings;
+    const char *group = strings_text(s, c->what.group), *ranks = strings_text(s, c->what.ranks);
+    int64_t me = r->rank, peer = c->what.peer;
+    if (r->all->options.compat)
+        return key_text(r, c, "%s", c->what.group == 0 ? "Unknown_Group" : group);
+    if (c->kind == SEND_RECV && c->what.name != 0) {
+        bool sends = strcmp(strings_text(s, c->what.name), "send") == 0;
+        long long both[2] = { -1, -1 };
+        if (peer < 0 && c->what.group_size == 2 &&
+            sscanf(ranks, "[%lld,%lld]", &both[0], &both[1]) == 2)
+            peer = both[0] == me ? both[1] : both[0];
+        if (peer < 0) return key_text(r, c, "%s of rank %lld, peer unknown", group, (long long)me);
+        return key_text(r, c, "%s %lld>%lld", group, (long long)(sends ? me : peer),
+                        (long long)(sends ? peer : me));
+    }
+    if (c->what.group != 0 || c->what.ranks != 0) return key_text(r, c, "%s %s", group, ranks);
+    int64_t nth = 0; /* of the streams that carry collectives without a group */
+    for (int32_t last = -1;; nth++) {
+        int32_t next = INT32_MAX;
+        for (int64_t i = 0; i < r->n; i++) {
+            const CollectiveCall *o = &r->call[i];
+            if (o->what.group == 0 && o->what.ranks == 0 && o->stream > last && o->stream < next)
+                next = o->stream;
+        }
+        if (next >= c->stream) break;
+        last = next;
+    }
+    return key_text(r, c, "stream %lld", (long long)nth);
+}
+
+static Status describe(Reading *r, uint32_t event)
+{
+    Events *e = &r->e;
+    bool compat = r->all->options.compat;
+    const GpuDetail *g = e->detail[event] == EVENT_NONE ? NULL : &e->gpu[e->detail[event]];
+    CollectiveCall c = { .ts = e->ts[event],
+                         .dur = e->dur[event],
+                         .what = { .peer = -1, -1, -1, -1 },
+                         .slot = -1,
+                         .kernel = e->name[event],
+                         .index = e->index[event],
+                         .stream = g == NULL ? -1 : g->stream,
+                         .kind = (uint8_t)kind_by(event_name(e, event), false) };
+    if (g != NULL && g->collective != EVENT_NONE) c.what = e->collectives[g->collective];
+    if (c.what.name == 0 && !compat) TRY(from_operators(r, event, &c));
+    if (compat && c.what.name == 0 && strcasestr(event_name(e, event), "cross_device_reduce"))
+        TRY(strings_id(&e->strings, "allreduce", 9, &c.what.name));
+    if (c.what.name != 0)
+        c.kind = (uint8_t)kind_by(strings_text(&e->strings, c.what.name), true);
+    else if (compat)
+        c.kind = OTHER_COLLECTIVE;
+    if (!compat && strstr(strings_text(&e->strings, c.what.ranks), "...") != NULL) { /* cut */
+        for (int64_t k = 0; k < e->n_groups; k++)
+            if (e->groups[k].name == c.what.group) c.what.ranks = e->groups[k].ranks;
+    }
+    TRY(ARENA_GROW(&r->arena, r->n + 1, &r->room, &r->call));
+    r->call[r->n++] = c;
+    return OK;
+}
+
+/* A kernel's name says that it moves data between ranks; those that only lay out do not. */
+static Status find_movers(Reading *r)
+{
+    Events *e = &r->e;
+    uint8_t *seen = NULL; /* by name: 1 no, 2 yes */
+    const char *movers = r->all->options.compat ? MOVERS_COMPAT : MOVERS;
+    TRY(ARENA_ZEROED(&r->arena, e->n, &r->mover));
+    TRY(ARENA_ZEROED(&r->arena, e->strings.n, &seen));
+    for (int64_t i = 0; i < e->n; i++) {
+        uint8_t *s = &seen[e->name[i]];
+        if (e->kind[i] != EVENT_KERNEL) continue;
+        if (*s == 0)
+            *s = has_word(event_name(e, i), movers) && strstr(event_name(e, i), "_layout") == NULL
+                     ? 2
+                     : 1;
+        r->mover[i] = *s == 2 && !(r->all->options.compat && e->link[i] < 0 && e->external[i] < 0);
+    }
+    return OK;
+}
+
+/* ---- the work before a collective ---- */
+
+static void add_stretch(Stretch *at, int64_t *n, double start, double end, uint32_t name)
+{
+    if (end > start) at[(*n)++] = (Stretch){ start, end, name };
+}
+
+/* Cuts a thread's time at every start and end of its events: two stretches an event. */
+static Status stretches_of(Reading *r, uint32_t track)
+{
+    Place *event = NULL, *stack = NULL;
+    Stretch *at = NULL;
+    int64_t n = 0, depth = 0, cut = 0;
+    double now = 0;
+    TRY(sorted(r, is_host, track, &event, &n));
+    TRY(ARENA_NEW(&r->arena, n, &stack));
+    TRY(ARENA_NEW(&r->arena, 2 * n + 1, &at));
+    for (int64_t i = 0; i <= n; i++) {
+        double start = i < n ? event[i].ts : (double)INFINITY;
+        while (depth > 0 && stack[depth - 1].longest <= start) { /* here: where it ends */
+            const Place *top = &stack[--depth];
+            add_stretch(at, &cut, now, top->longest, top->event);
+            if (top->longest > now) now = top->longest;
+        }
+        if (i == n) break;
+        if (depth > 0) add_stretch(at, &cut, now, start, stack[depth - 1].event);
+        now = start;
+        stack[depth++] = (Place){ start, start + event[i].longest, r->e.name[event[i].event] };
+    }
+    r->stretch[track] = at;
+    r->stretches[track] = cut;
+    return OK;
+}
+
+static void add_work(Reading *r, uint32_t name, bool host, double us)
+{
+    uint32_t at = 2 * name + host;
+    if (us <= 0) return;
+    if (r->us[at] <= 0) r->used[r->n_used++] = at;
+    r->us[at] += us;
+}
+
+static int64_t first_ending_after(const Stretch *s, int64_t n, double t)
+{
+    int64_t low = 0;
+    while (low < n) {
+        int64_t middle = (low + n) / 2;
+        if (s[middle].end <= t)
+            low = middle + 1;
+        else
+            n = middle;
+    }
+    return low;
+}
+
+/* The device was idle from a to b: what the thread did then; where it did nothing that is recorded,
+ * what the busiest thread did (backward's thread waits for that of forward). */
+static void add_idle(Reading *r, uint32_t track, double a, double b)
+{
+    const Stretch *s = r->stretch[track];
+    int64_t n = r->stretches[track], i = first_ending_after(s, n, a);
+    while (a < b) {
+        double start = i < n ? fmin(fmax(a, s[i].start), b) : b;
+        if (start > a && track != r->busiest)
+            add_idle(r, r->busiest, a, start);
+        else
+            add_work(r, 0, true, start - a);
+        if (i == n || start >= b) break;
+        a = fmin(b, s[i].end);
+        add_work(r, s[i++].name, true, a - start);
+    }
+}
+
+static int64_t first_from(const Reading *r, double ts)
+{
+    int64_t low = 0, high = r->n_device;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (r->e.ts[r->device[middle]] < ts)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static Status work_before(Reading *r, CollectiveCall *c, uint32_t event, double from)
+{
+    const Events *e = &r->e;
+    uint32_t call = r->tree.parent[event], track = call == EVENT_NONE ? EVENT_NONE : e->track[call];
+    if (track != EVENT_NONE && r->stretch[track] == NULL) TRY(stretches_of(r, track));
+    int64_t i = first_from(r, from);
+    double busy = i > 0 ? fmax(from, r->until[i - 1]) : from;
+    for (; i < r->n_device && e->ts[r->device[i]] <= c->ts; i++) {
+        uint32_t d = r->device[i], launcher = r->mover[d] ? EVENT_NONE : tree_launcher(&r->tree, d);
+        if (e->ts[d] > busy && track != EVENT_NONE) add_idle(r, track, busy, e->ts[d]);
+        busy = fmax(busy, event_end(e, d));
+        if (d == event) break;
+        add_work(r, e->name[launcher == EVENT_NONE ? d : launcher], false,
+                 fmin(event_end(e, d), c->ts) - e->ts[d]);
+    }
+    c->work = r->n_works;
+    c->works = r->n_used;
+    TRY(ARENA_GROW(&r->arena, r->n_works + r->n_used, &r->room_works, &r->work));
+    for (int64_t k = 0; k < r->n_used; k++) {
+        uint32_t at = r->used[k];
+        r->work[r->n_works++] = (CollectiveWork){ r->us[at], at / 2, at % 2 };
+        r->us[at] = 0;
+    }
+    r->n_used = 0;
+    return OK;
+}
+
+static Status all_work(Reading *r, const uint32_t *event)
+{
+    int64_t names = r->e.strings.n;
+    double *last = NULL; /* by key: where the sequence was */
+    TRY(ARENA_NEW(&r->arena, names, &last));
+    TRY(ARENA_ZEROED(&r->arena, 2 * names, &r->us));
+    TRY(ARENA_NEW(&r->arena, 2 * names, &r->used));
+    TRY(ARENA_ZEROED(&r->arena, r->e.n_tracks, &r->stretch));
+    TRY(ARENA_ZEROED(&r->arena, r->e.n_tracks, &r->stretches));
+    for (int64_t i = 0; i < r->e.n; i++)
+        r->stretches[r->e.track[i]] += r->e.kind[i] == EVENT_CPU_OP;
+    for (uint32_t t = 1; t < r->e.n_tracks; t++)
+        if (r->stretches[t] > r->stretches[r->busiest]) r->busiest = t;
+    TRY(stretches_of(r, r->busiest));
+    for (int64_t k = 0; k < names; k++) last[k] = r->e.ts[r->device[0]];
+    for (int64_t k = 0; k < r->n; k++) {
+        CollectiveCall *c = &r->call[k];
+        if (last[c->key] < c->ts) TRY(work_before(r, c, event[k], last[c->key]));
+        last[c->key] = fmax(last[c->key], c->ts + c->dur);
+    }
+    return OK;
+}
+
+/* ---- all of a trace ---- */
+
+static Status look(Reading *r)
+{
+    Place *place = NULL;
+    uint32_t *event = NULL;
+    const TreeOptions how = { .link = LINK_CORRELATION };
+    TRY(tree_build(&r->e, &how, &r->arena, &r->tree));
+    TRY(find_movers(r));
+    TRY(sorted(r, is_device, 0, &place, &r->n_device));
+    TRY(ARENA_NEW(&r->arena, r->n_device, &r->device));
+    TRY(ARENA_NEW(&r->arena, r->n_device, &r->until));
+    TRY(ARENA_NEW(&r->arena, r->n_device, &event));
+    for (int64_t i = 0; i < r->n_device; i++) {
+        uint32_t d = r->device[i] = place[i].event;
+        r->until[i] = fmax(i > 0 ? r->until[i - 1] : event_end(&r->e, d), event_end(&r->e, d));
+        if (!r->mover[d]) continue;
+        event[r->n] = d;
+        TRY(describe(r, d));
+    }
+    for (int64_t i = 0; i < r->n; i++) TRY(key_of(r, &r->call[i]));
+    return r->n == 0 || r->all->options.compat ? OK : all_work(r, event);
+}
+
+/* The rank that a file's name gives: rank3, rank-3, rank_3, rank[3, worker3; -1: none. */
+static int64_t rank_of_name(const char *path)
+{
+    static const char *const words[] = { "rank", "worker" };
+    const char *name = strrchr(path, '/');
+    name = name == NULL ? path : name + 1;
+    for (int w = 0; w < 2; w++) {
+        for (const char *s = name; (s = strstr(s, words[w])) != NULL;) {
+            s += strlen(words[w]);
+            if (strchr("[-_", *s) != NULL && *s != '\0') s++;
+            if (isdigit((unsigned char)*s)) return strtoll(s, NULL, 10);
+        }
+    }
+    return -1;
+}
+
+static Status share(Collectives *c, const Strings *from, uint32_t *text)
+{
+    const char *s = strings_text(from, *text);
+    return strings_id(&c->strings, s, strlen(s), text);
+}
+
+/* Takes what stays. One thread at a time. */
+static Status keep(Reading *r, CollectiveRank *out, int place)
+{
+    Collectives *c = r->all;
+    const Strings *s = &r->e.strings;
+    TRY(ARENA_GROW(c->arena, c->n_calls + r->n, &c->room_calls, &c->calls));
+    TRY(ARENA_GROW(c->arena, c->n_works + r->n_works, &c->room_works, &c->works));
+    for (int64_t i = 0; i < r->n; i++) {
+        CollectiveCall *x = &c->calls[c->n_calls++];
+        *x = r->call[i];
+        Collective *w = &x->what;
+        uint32_t *texts[] = { &w->name,  &w->dtype,  &w->in_split,
+                              &w->group, &w->ranks,  &w->out_split,
+                              &x->key,   &x->kernel, &w->group_description };
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) TRY(share(c, s, texts[k]));
+        x->rank = place;
+        x->work += c->n_works;
+    }
+    for (int64_t i = 0; i < r->n_works; i++) {
+        c->works[c->n_works + i] = r->work[i];
+        TRY(share(c, s, &c->works[c->n_works + i].name));
+    }
+    c->n_works += r->n_works;
+    out->calls = r->n;
+    return OK;
+}
+
+static Status read_into(Reading *r, const char *path, CollectiveRank *out, int place)
+{
+    const bool compat = r->all->options.compat;
+    const EventsOptions how = { .python = !compat, .threads = 1 };
+    TRY(events_read(path, &how, &r->e));
+    *out = (CollectiveRank){ .path = path,
+                             .rank = compat ? -1 : r->e.rank,
+                             .rank_from = "distributedInfo",
+                             .world = r->e.world,
+                             .base_ns = r->e.base_ns,
+                             .devices = r->e.n_devices,
+                             .counts = r->e.counts };
+    if (out->rank < 0 && !compat) {
+        out->rank = rank_of_name(path);
+        out->rank_from = "the file's name";
+    }
+    if (out->rank < 0) {
+        out->rank = place;
+        out->rank_from = "the place in the list";
+    }
+    r->rank = out->rank;
+    return look(r);
+}
+
+Status collectives_read(Collectives *c, const char *path, CollectiveRank *out, int place)
+{
+    Reading r = { .all = c };
+    Status s = arena_init(&r.arena, "rank", MEM_HOST, (size_t)64 << 30);
+    if (s == OK) s = read_into(&r, path, out, place);
+    if (s == OK) {
+#pragma omp critical(collectives_keep)
+        s = keep(&r, out, place);
+    }
+    events_free(&r.e);
+    arena_free(&r.arena);
+    return s;
+}

@@ -1,0 +1,185 @@
+/* collectives_text: what the sheets say, in short, for people. */
+#include "analyze/collectives.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ROWS_SHOWN = 16, SAME_HOST_US = 50 };
+
+int collectives_column(const Table *t, const char *name)
+{
+    int i = 0;
+    while (i < t->columns && strcmp(t->column[i], name) != 0) i++;
+    return i < t->columns ? i : -1;
+}
+
+double collectives_number(const Cell *x)
+{
+    return x->type == CELL_WHOLE    ? (double)x->whole
+           : x->type == CELL_NUMBER ? x->number
+                                    : (double)NAN;
+}
+
+static const Cell *cell(const Table *t, int64_t row, const char *column)
+{
+    static const Cell none = { 0 };
+    int i = collectives_column(t, column);
+    return i < 0 ? &none : &t->cell[row * t->columns + i];
+}
+
+static double number(const Table *t, int64_t row, const char *column)
+{
+    return collectives_number(cell(t, row, column));
+}
+
+static const char *word(const Table *t, int64_t row, const char *column)
+{
+    const Cell *x = cell(t, row, column);
+    return x->type == CELL_TEXT ? x->text : "-";
+}
+
+static Status put_value(Text *out, double x)
+{
+    return isnan(x) ? text_printf(out, " %10s", "-") : text_printf(out, " %10.4g", x);
+}
+
+/* A table of some columns, the first of them texts. */
+static Status put_table(Text *out, const Table *t, const char *const *column, int texts, int n)
+{
+    TRY(text_printf(out, "\n"));
+    for (int64_t r = -1; r < t->rows && r < ROWS_SHOWN; r++) {
+        for (int i = 0; i < texts; i++)
+            TRY(text_printf(out, "%-24.24s ",
+                            r < 0 ? column[2 * i + 1] : word(t, r, column[2 * i])));
+        for (int i = texts; i < n; i++) {
+            if (r < 0)
+                TRY(text_printf(out, " %10s", column[2 * i + 1]));
+            else
+                TRY(put_value(out, number(t, r, column[2 * i])));
+        }
+        TRY(text_printf(out, "\n"));
+    }
+    return t->rows <= ROWS_SHOWN ? OK
+                                 : text_printf(out, "... and %lld more: --out writes all\n",
+                                               (long long)(t->rows - ROWS_SHOWN));
+}
+
+static Status put_ranks(const Collectives *c, const Table *clocks, Text *out)
+{
+    double most = 0;
+    int64_t alone = 0;
+    bool differ = false;
+    for (int64_t i = 0; i < c->n_ranks; i++) {
+        most = fmax(most, fabs(c->ranks[i].offset_us));
+        alone += i > 0 && c->ranks[i].points == 0;
+        differ |= strcmp(c->ranks[i].rank_from, c->ranks[0].rank_from) != 0;
+    }
+    TRY(text_printf(out, "%lld of %lld ranks, known by %s%s\n", (long long)c->n_ranks,
+                    (long long)c->world, c->ranks[0].rank_from,
+                    differ ? " and otherwise (sheet clocks)" : ""));
+    if (c->options.compat || c->n_ranks < 2) return OK;
+    TRY(text_printf(out,
+                    "clocks: corrected by at most %.4g us so that collectives end together%s\n",
+                    most, most < SAME_HOST_US ? ", as on one host" : ""));
+    if (alone > 0)
+        TRY(text_printf(out, "clocks of %lld ranks stay as written: they share no collective\n",
+                        (long long)alone));
+    static const char *const columns[] = { "rank_from", "rank by",   "rank",      "rank",
+                                           "offset_us", "offset us", "drift_ppm", "drift ppm",
+                                           "spread_us", "spread us" };
+    return most < SAME_HOST_US ? OK : put_table(out, clocks, columns, 1, 5);
+}
+
+static Status put_straggler(const Table *t, Text *out)
+{
+    if (t->rows < 2) return OK;
+    TRY(text_printf(
+        out,
+        "\nrank %.0f makes the others wait most: %.4g ms over all of them, last in %.0f "
+        "of its %.0f collectives",
+        number(t, 0, "rank"), number(t, 0, "caused_wait_us") / 1000,
+        number(t, 0, "times_arrived_last"), number(t, 0, "num_collectives")));
+    if (cell(t, 0, "cause")->type == CELL_NONE)
+        return text_printf(out, "; no work before them took longer than on the others\n");
+    return text_printf(out, ";\nit was late by %.4g us, %.4g us of them by %s on the %s\n",
+                       number(t, 0, "late_us"), number(t, 0, "cause_us"), word(t, 0, "cause"),
+                       word(t, 0, "cause_where"));
+}
+
+static Status put_left_out(const Collectives *c, Text *out)
+{
+    int64_t partial = 0, border = 0, outlier = 0, peers = 0, malformed = 0, incomplete = 0, cut = 0;
+    for (int64_t i = 0; i < c->n_slots; i++) {
+        partial += strcmp(c->slots[i].flag, "partial") == 0;
+        border += strcmp(c->slots[i].flag, "border outlier") == 0;
+        outlier += strcmp(c->slots[i].flag, "outlier") == 0;
+    }
+    for (int64_t i = 0; i < c->n_groups; i++)
+        peers += strstr(c->groups[i].name, "peer unknown") != NULL ? c->groups[i].calls : 0;
+    for (int64_t i = 0; i < c->n_ranks; i++) {
+        malformed += c->ranks[i].counts.malformed;
+        incomplete += c->ranks[i].counts.incomplete;
+        cut += c->ranks[i].counts.truncated;
+    }
+    const struct {
+        int64_t n;
+        const char *what;
+    } lines[] = {
+        { partial, "collectives that are not in all members' traces: in no sum" },
+        { border, "outliers at a window's border: in no sum" },
+        { outlier, "outliers within: in the sums, flagged" },
+        { peers, "sends and receives whose peer is not known: not matched" },
+        { malformed, "malformed events, skipped" },
+        { incomplete, "events without a time or a name" },
+        { cut, "traces that end early: what was whole is here" },
+    };
+    TRY(text_printf(out, "\n"));
+    for (size_t i = 0; i < sizeof lines / sizeof *lines && !c->options.compat; i++) {
+        if (lines[i].n > 0)
+            TRY(text_printf(out, "%lld %s\n", (long long)lines[i].n, lines[i].what));
+    }
+    return OK;
+}
+
+Status collectives_text(const Collectives *c, const Table *sheet, Text *out)
+{
+    static const char *const groups[] = { "Process Group Name",
+                                          "group",
+                                          "node_span",
+                                          "span",
+                                          "Group size",
+                                          "ranks",
+                                          "count",
+                                          "count",
+                                          "Total comm latency (ms)",
+                                          "comm ms",
+                                          "Mean wait of a rank (ms)",
+                                          "waiting ms",
+                                          "skew in start time_median",
+                                          "skew us",
+                                          "bus bw (GB/s)_median",
+                                          "bus GB/s" };
+    static const char *const sizes[] = { "Collective name",
+                                         "collective",
+                                         "dtype",
+                                         "dtype",
+                                         "Full msg size (MB)",
+                                         "MB",
+                                         "count",
+                                         "count",
+                                         "Total comm latency (ms)",
+                                         "comm ms",
+                                         "comm_latency_median",
+                                         "comm us",
+                                         "skew in start time_median",
+                                         "skew us",
+                                         "bus bw (GB/s)_median",
+                                         "bus GB/s" };
+    TRY(put_ranks(c, &sheet[10], out));
+    TRY(text_printf(out, "%lld kernels are %lld collectives of %lld groups\n",
+                    (long long)c->n_calls, (long long)c->n_slots, (long long)c->n_groups));
+    if (!c->options.compat) TRY(put_table(out, &sheet[9], groups, 2, 8));
+    TRY(put_table(out, &sheet[0], sizes, 2, 8));
+    if (!c->options.compat) TRY(put_straggler(&sheet[7], out));
+    return put_left_out(c, out);
+}

@@ -1,0 +1,65 @@
+/* trace collectives: who waits for whom, over the traces of all ranks. */
+#include "analyze/collectives.h"
+#include "cli/options.h"
+#include "cli/trace_commands.h"
+#include "cli/trace_out.h"
+
+typedef struct CollectivesCall {
+    CollectivesOptions o;
+    TraceOut out;
+    int compat; /* -1: not given */
+} CollectivesCall;
+
+static Status report(const CollectivesCall *call, const Collectives *c, Arena *a, Text *out)
+{
+    Table sheet[COLLECTIVE_SHEETS] = { 0 }, filled[COLLECTIVE_SHEETS];
+    int n = 0, n_filled = 0;
+    int64_t cut = 0;
+    TRY(collectives_sheets(c, sheet, &n));
+    for (int i = 0; i < n; i++) {
+        if (sheet[i].rows > 0) filled[n_filled++] = sheet[i];
+    }
+    TRY(trace_out_tables(&call->out, "", "Collectives", filled, n_filled, a));
+    TRY(text_init(out, a));
+    TRY(collectives_text(c, sheet, out));
+    for (int64_t i = 0; i < c->n_ranks; i++) cut += c->ranks[i].counts.truncated;
+    if (cut == 0) return OK;
+    return FAIL(ERR_PARTIAL, "%lld of %lld traces end early: what was whole is in the report",
+                (long long)cut, (long long)c->n_ranks);
+}
+
+static Status run(void *state, int n, char **path, Arena *a, Text *out)
+{
+    CollectivesCall *call = state;
+    Collectives c = { 0 };
+    call->o.compat = call->compat == 0;
+    TRY(trace_out_begin(&call->out));
+    Status s = collectives_open(&c, (const char *const *)path, n, &call->o, a);
+    if (s == OK) s = report(call, &c, a, out);
+    collectives_close(&c);
+    return trace_out_end(&call->out, s);
+}
+
+Status cli_trace_collectives(int argc, char **argv)
+{
+    CollectivesCall c = { .compat = -1 };
+    const Option table[] = {
+        TRACE_OUT_OPTIONS(&c.out),
+        { "--compat", OPTION_CHOICE, &c.compat, "tracelens",
+          .help = "its matching, columns and numbers, where they are wrong, too" },
+        { "--gpus-per-node", OPTION_INT, &c.o.gpus_per_node, "N",
+          .help = "if the traces do not list a node's devices", .min = 1, .max = 1e6 },
+        { "--partial", OPTION_FLAG, &c.o.partial, .help = "some of the ranks are enough" },
+    };
+    const Command command = {
+        .name = "switchyard trace collectives",
+        .arguments = "FILE...",
+        .what =
+            "Match the collectives in the traces of a run's ranks, align the ranks' clocks, and "
+            "tell\ncommunication from waiting: by group, size and rank; who makes the others "
+            "wait, and why.",
+        .example = "switchyard trace collectives rank*.json.gz --out collectives",
+        OPTIONS(table, 1, 65536),
+    };
+    return options_run(&command, argc, argv, run, &c);
+}
