@@ -57,7 +57,7 @@ CFLAGS  := -std=c17 -D_GNU_SOURCE -Isrc -Itests -fopenmp $(FP) $(WARN) $(if $(fi
            $(CFLAGS.$(CONFIG)) $(EXTRA) -MMD -MP
 # libomp's own code is not instrumented; its races are shown to TSan by libarcher instead
 export TSAN_OPTIONS ?= ignore_noninstrumented_modules=1
-LDLIBS  := -lyaml -lcjson -lpcre2-8 -lhwloc -lm -ldl
+LDLIBS  := -lyaml -lcjson -lpcre2-8 -lhwloc -lz -lm -ldl
 LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 
 # x_on.c / x_off.c: two files for one interface, a build takes one.

@@ -9,7 +9,8 @@ typedef struct Strings {
     Arena entry, table; /* each grows at its end */
     struct StringEntry *entries;
     uint32_t n, slots;
-    uint32_t *slot; /* open addressing over the entries, n of `slots` used */
+    uint32_t *slot; /* open addressing over the entries, n of `slots` used; 0: free */
+    size_t text_bytes;
 } Strings;
 
 typedef struct StringEntry {
@@ -22,6 +23,9 @@ Status strings_init(Strings *t);
 void strings_free(Strings *t); /* safe on { 0 } */
 /* The number of the text s of n bytes (it may hold NULs), added if it is new. ERR_MEMORY. */
 Status strings_id(Strings *t, const char *s, size_t n, uint32_t *out);
+/* The same for a text whose strings_hash is known. */
+uint32_t strings_hash(const char *s, size_t n);
+Status strings_id_hashed(Strings *t, const char *s, size_t n, uint32_t hash, uint32_t *out);
 /* Its number, UINT32_MAX if it is not there. */
 uint32_t strings_find(const Strings *t, const char *s);
 

@@ -1,0 +1,53 @@
+/* events: which reader a file takes, and the memory of what was read. */
+#include "analyze/events.h"
+
+#include "analyze/kineto.h"
+
+const char *const event_kind_name[EVENT_KINDS] = {
+    [EVENT_CPU_OP] = "cpu_op",
+    [EVENT_RUNTIME] = "cuda_runtime",
+    [EVENT_DRIVER] = "cuda_driver",
+    [EVENT_KERNEL] = "kernel",
+    [EVENT_MEMCPY] = "gpu_memcpy",
+    [EVENT_MEMSET] = "gpu_memset",
+    [EVENT_PYTHON] = "python_function",
+    [EVENT_ANNOTATION] = "user_annotation",
+    [EVENT_GPU_ANNOTATION] = "gpu_user_annotation",
+    [EVENT_SYNC] = "cuda_sync",
+    [EVENT_OVERHEAD] = "overhead",
+    [EVENT_OTHER] = "other",
+};
+
+Status events_read(const char *path, const EventsOptions *o, Events *out)
+{
+    Arena buffers = { 0 };
+    Source source = { 0 };
+    Events e = { .path = path, .rank = -1, .world = -1 };
+    Status s = arena_init(&buffers, "input", MEM_HOST, (size_t)1 << 20);
+    if (s == OK) s = source_open(&source, path, &buffers);
+    if (s == OK) s = kineto_read(&source, o, &e);
+    source_close(&source);
+    arena_free(&buffers);
+    if (s != OK)
+        events_free(&e);
+    else
+        *out = e;
+    return s;
+}
+
+void events_free(Events *e)
+{
+    EventsMemory *m = e->own;
+    strings_free(&e->strings);
+    if (m != NULL) {
+        Rows *rows[] = { &m->places, &m->named, &m->args, &m->collectives, &m->launches };
+        for (int i = 0; i < COLUMNS; i++) arena_free(&m->column[i].arena);
+        for (int i = 0; i < 5; i++) {
+            arena_free(&rows[i]->column.arena);
+            arena_free(&rows[i]->table);
+        }
+        Arena self = m->self;
+        arena_free(&self);
+    }
+    *e = (Events){ 0 };
+}

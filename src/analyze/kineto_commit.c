@@ -1,0 +1,578 @@
+/* kineto_commit: items of a block -> columns and tables, in the order of the file. */
+#include "analyze/kineto.h"
+#include "trace/scan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { STEP_BYTES = 1 << 16, SELF_BYTES = 64 << 20, FIRST_SLOTS = 1 << 8 };
+
+/* ---- columns and tables ---- */
+
+static Status column_init(Column *c, const char *name, size_t each, int64_t rows_max)
+{
+    c->each = each;
+    return arena_init(&c->arena, name, MEM_HOST, (size_t)rows_max * each + 2 * (size_t)STEP_BYTES);
+}
+
+/* Room for n rows in all. */
+static inline Status column_room(Column *c, int64_t n)
+{
+    void *at = NULL;
+    if (n <= c->room) return OK;
+    TRY(arena_alloc(&c->arena, STEP_BYTES, &at));
+    c->room = (int64_t)(c->arena.used_bytes / c->each);
+    return OK;
+}
+
+static Status rows_init(Rows *r, const char *name, size_t each, int64_t rows_max)
+{
+    size_t slots = FIRST_SLOTS;
+    while (slots < 4 * (size_t)rows_max) slots *= 2;
+    r->slots = FIRST_SLOTS;
+    TRY(column_init(&r->column, name, each, rows_max));
+    TRY(arena_init(&r->table, name, MEM_HOST, slots * sizeof *r->slot));
+    return ARENA_ZEROED(&r->table, FIRST_SLOTS, &r->slot);
+}
+
+static void *rows_at(const Rows *r, uint32_t i)
+{
+    return r->column.arena.base + i * r->column.each;
+}
+
+static uint32_t rows_look(const Rows *r, const void *row)
+{
+    uint32_t at = (uint32_t)XXH3_64bits(row, r->column.each) & (r->slots - 1);
+    while (r->slot[at] != 0 && memcmp(rows_at(r, r->slot[at] - 1), row, r->column.each) != 0)
+        at = (at + 1) & (r->slots - 1);
+    return at;
+}
+
+static uint32_t rows_find(const Rows *r, const void *row) { return r->slot[rows_look(r, row)] - 1; }
+
+/* The number of the row that equals *row, appended if it is new. */
+static Status rows_id(Rows *r, const void *row, uint32_t *out)
+{
+    uint32_t at = rows_look(r, row);
+    if (r->slot[at] == 0) {
+        TRY(column_room(&r->column, (int64_t)r->n + 1));
+        memcpy(rows_at(r, r->n++), row, r->column.each);
+        r->slot[at] = r->n;
+    }
+    *out = r->slot[at] - 1;
+    if (r->n < r->slots / 2) return OK;
+    arena_release(&r->table, (ArenaMark){ 0 });
+    r->slots *= 2;
+    TRY(ARENA_ZEROED(&r->table, r->slots, &r->slot));
+    for (uint32_t i = 0; i < r->n; i++) r->slot[rows_look(r, rows_at(r, i))] = i + 1;
+    return OK;
+}
+
+/* ---- one element ---- */
+
+/* An element's fields, those in `has` set. */
+typedef struct Element {
+    Events *e;
+    const Batch *b;
+    uint64_t has;
+    Item f[FIELDS];
+} Element;
+
+static inline bool has(const Element *x, Field f) { return x->has >> f & 1; }
+static inline int64_t whole(const Element *x, Field f) { return has(x, f) ? x->f[f].whole : -1; }
+static inline double real(const Element *x, Field f)
+{
+    return has(x, f) ? x->f[f].real : (double)NAN;
+}
+
+static inline int32_t small(const Element *x, Field f)
+{
+    int64_t v = whole(x, f);
+    return v < INT32_MIN || v > INT32_MAX ? -1 : (int32_t)v;
+}
+
+static inline Status text(const Element *x, Field f, uint32_t *out)
+{
+    const Item *i = &x->f[f];
+    *out = 0;
+    if (!has(x, f)) return OK;
+    return strings_id_hashed(&x->e->strings, item_text(x->b, i), i->text.bytes, i->hash, out);
+}
+
+/* A number that stands as a text: a device's, a stream's. */
+static int32_t text_number(const Element *x, Field f)
+{
+    char copy[16] = "", *end = copy;
+    if (!has(x, f) || x->f[f].text.bytes >= sizeof copy) return -1;
+    memcpy(copy, item_text(x->b, &x->f[f]), x->f[f].text.bytes);
+    long v = strtol(copy, &end, 10);
+    return end == copy || *end != '\0' || v < INT32_MIN || v > INT32_MAX ? -1 : (int32_t)v;
+}
+
+static Status track_of(const Element *x, uint32_t *out)
+{
+    EventsMemory *m = x->e->own;
+    uint32_t place[2];
+    TRY(text(x, FIELD_PID, &place[0]));
+    TRY(text(x, FIELD_TID, &place[1]));
+    TRY(rows_id(&m->places, place, out));
+    if (*out < x->e->n_tracks) return OK;
+    TRY(column_room(&m->column[COL_TRACKS], x->e->n_tracks + 1));
+    x->e->tracks[x->e->n_tracks++] = (Track){ .pid = place[0], .tid = place[1] };
+    return OK;
+}
+
+static Status collective_of(const Element *x, uint32_t *out)
+{
+    static const uint64_t ANY = (uint64_t)1 << FIELD_COLLECTIVE | (uint64_t)1 << FIELD_IN_ELEMENTS |
+                                (uint64_t)1 << FIELD_GROUP | (uint64_t)1 << FIELD_RANKS;
+    *out = EVENT_NONE;
+    if ((x->has & ANY) == 0) return OK;
+    Collective c = { .in_elements = whole(x, FIELD_IN_ELEMENTS),
+                     .out_elements = whole(x, FIELD_OUT_ELEMENTS),
+                     .group_size = whole(x, FIELD_GROUP_SIZE) };
+    uint32_t *texts[] = { &c.name,      &c.dtype, &c.in_split,
+                          &c.out_split, &c.group, &c.group_description,
+                          &c.ranks };
+    for (int i = 0; i < 7; i++) TRY(text(x, FIELD_COLLECTIVE + i, texts[i]));
+    return rows_id(&x->e->own->collectives, &c, out);
+}
+
+static Status op_detail(const Element *x, uint32_t *out)
+{
+    static const uint64_t ARGS = (uint64_t)15 << FIELD_DIMS;
+    Events *e = x->e;
+    OpDetail d = { .args = EVENT_NONE,
+                   .sequence = whole(x, FIELD_SEQUENCE),
+                   .forward_thread = whole(x, FIELD_FORWARD_THREAD) };
+    TRY(collective_of(x, &d.collective));
+    if ((x->has & ARGS) != 0) {
+        OpArgs a;
+        TRY(text(x, FIELD_DIMS, &a.dims));
+        TRY(text(x, FIELD_TYPES, &a.types));
+        TRY(text(x, FIELD_STRIDES, &a.strides));
+        TRY(text(x, FIELD_CONCRETE, &a.concrete));
+        TRY(rows_id(&e->own->args, &a, &d.args));
+    } else if (d.collective == EVENT_NONE && !has(x, FIELD_SEQUENCE) &&
+               !has(x, FIELD_FORWARD_THREAD)) {
+        return OK;
+    }
+    TRY(column_room(&e->own->column[COL_OPS], e->n_ops + 1));
+    *out = (uint32_t)e->n_ops;
+    e->ops[e->n_ops++] = d;
+    return OK;
+}
+
+static void triple(const Element *x, Field f, int32_t out[3])
+{
+    const Item none = { .third = -1, .pair = { -1, -1 } };
+    const Item *i = has(x, f) ? &x->f[f] : &none;
+    out[0] = i->pair[0];
+    out[1] = i->pair[1];
+    out[2] = i->third;
+}
+
+static Status gpu_detail(const Element *x, uint32_t *out)
+{
+    Events *e = x->e;
+    GpuDetail d = { .device =
+                        has(x, FIELD_DEVICE) ? small(x, FIELD_DEVICE) : text_number(x, FIELD_PID),
+                    .stream =
+                        has(x, FIELD_STREAM) ? small(x, FIELD_STREAM) : text_number(x, FIELD_TID),
+                    .launch = EVENT_NONE,
+                    .bytes = real(x, FIELD_COPIED) };
+    TRY(collective_of(x, &d.collective));
+    if (has(x, FIELD_GRID) || has(x, FIELD_BLOCK) || has(x, FIELD_REGISTERS)) {
+        Launch l;
+        memset(&l, 0, sizeof l); /* equal rows are found by their bytes */
+        triple(x, FIELD_GRID, l.grid);
+        triple(x, FIELD_BLOCK, l.block);
+        l.registers = small(x, FIELD_REGISTERS);
+        l.shared_bytes = small(x, FIELD_SHARED);
+        l.blocks_per_sm = real(x, FIELD_BLOCKS_PER_SM);
+        l.warps_per_sm = real(x, FIELD_WARPS_PER_SM);
+        l.occupancy = real(x, FIELD_OCCUPANCY);
+        TRY(rows_id(&e->own->launches, &l, &d.launch));
+    }
+    TRY(column_room(&e->own->column[COL_GPU], e->n_gpu + 1));
+    *out = (uint32_t)e->n_gpu;
+    e->gpu[e->n_gpu++] = d;
+    return OK;
+}
+
+static Status python_detail(const Element *x, uint32_t *out)
+{
+    Events *e = x->e;
+    TRY(column_room(&e->own->column[COL_PYTHON], e->n_python + 1));
+    *out = (uint32_t)e->n_python;
+    e->python[e->n_python++] =
+        (PythonDetail){ small(x, FIELD_PYTHON_ID), small(x, FIELD_PYTHON_PARENT),
+                        small(x, FIELD_PYTHON_MODULE) };
+    return OK;
+}
+
+static Status event_detail(const Element *x, uint32_t kind, uint32_t *out)
+{
+    *out = EVENT_NONE;
+    if (kind == EVENT_CPU_OP) return op_detail(x, out);
+    if (event_on_gpu((uint8_t)kind)) return gpu_detail(x, out);
+    if (kind == EVENT_PYTHON) return python_detail(x, out);
+    return OK;
+}
+
+static Status put_event(const Element *x, uint32_t kind, uint32_t index)
+{
+    Events *e = x->e;
+    int64_t i = e->n;
+    double dur = has(x, FIELD_DUR) ? x->f[FIELD_DUR].real : 0;
+    if (!has(x, FIELD_NAME) || !isfinite(real(x, FIELD_TS)) || !(dur >= 0) || !isfinite(dur)) {
+        e->counts.incomplete++;
+        return OK;
+    }
+    if (i == EVENT_NONE) return FAIL(ERR_MEMORY, "%s: more than %u events", e->path, EVENT_NONE);
+    for (int c = COL_TS; c <= COL_KIND; c++) TRY(column_room(&e->own->column[c], i + 1));
+    TRY(text(x, FIELD_NAME, &e->name[i]));
+    TRY(track_of(x, &e->track[i]));
+    TRY(event_detail(x, kind, &e->detail[i]));
+    e->ts[i] = x->f[FIELD_TS].real;
+    e->dur[i] = dur;
+    e->index[i] = index;
+    e->link[i] = whole(x, FIELD_CORRELATION);
+    e->external[i] = whole(x, FIELD_EXTERNAL);
+    e->kind[i] = (uint8_t)kind;
+    e->n++;
+    return OK;
+}
+
+static Status put_flow(const Element *x, bool from)
+{
+    Events *e = x->e;
+    if (!has(x, FIELD_ID) || !isfinite(real(x, FIELD_TS))) {
+        e->counts.incomplete++;
+        return OK;
+    }
+    TRY(column_room(&e->own->column[COL_FLOWS], e->n_flows + 1));
+    Flow *f = &e->flows[e->n_flows];
+    *f = (Flow){ .id = x->f[FIELD_ID].whole, .ts = x->f[FIELD_TS].real, .from = from };
+    TRY(track_of(x, &f->track));
+    e->n_flows++;
+    return OK;
+}
+
+static Status put_memory(const Element *x)
+{
+    Events *e = x->e;
+    if (!isfinite(real(x, FIELD_TS))) {
+        e->counts.incomplete++;
+        return OK;
+    }
+    TRY(column_room(&e->own->column[COL_MEMORY], e->n_memory + 1));
+    e->memory[e->n_memory++] = (MemoryPoint){ .ts = x->f[FIELD_TS].real,
+                                              .address = whole(x, FIELD_MEMORY_ADDRESS),
+                                              .bytes = whole(x, FIELD_MEMORY_BYTES),
+                                              .allocated = whole(x, FIELD_MEMORY_ALLOCATED),
+                                              .reserved = whole(x, FIELD_MEMORY_RESERVED),
+                                              .device = small(x, FIELD_MEMORY_DEVICE),
+                                              .device_type = small(x, FIELD_MEMORY_DEVICE_TYPE) };
+    return OK;
+}
+
+static TrackName *named_at(const EventsMemory *m, uint32_t row)
+{
+    return (TrackName *)(void *)m->column[COL_NAMED].arena.base + row;
+}
+
+static Status put_name(const Element *x)
+{
+    EventsMemory *m = x->e->own;
+    uint32_t key, place[2], row, id = 0, before = m->named.n;
+    TRY(text(x, FIELD_NAME, &key));
+    bool process =
+        key == m->key_process_name || key == m->key_process_labels || key == m->key_process_sort;
+    if (!process && key != m->key_thread_name && key != m->key_thread_sort) return OK;
+    TRY(text(x, FIELD_PID, &place[0]));
+    place[1] = EVENT_NONE;
+    if (!process) TRY(text(x, FIELD_TID, &place[1]));
+    TRY(rows_id(&m->named, place, &row));
+    TRY(column_room(&m->column[COL_NAMED], m->named.n));
+    TrackName *t = named_at(m, row);
+    if (row == before) *t = (TrackName){ 0 };
+    TRY(text(x, key == m->key_process_labels ? FIELD_META_LABELS : FIELD_META_NAME, &id));
+    if (key == m->key_process_name || key == m->key_thread_name) t->name = id;
+    if (key == m->key_process_labels) t->label = id;
+    if (key == m->key_process_sort || key == m->key_thread_sort)
+        t->sort = whole(x, FIELD_META_SORT);
+    return OK;
+}
+
+static Status put_element(const Element *x, uint32_t kind, uint32_t index)
+{
+    switch (kind) {
+    case ELEMENT_FLOW_FROM: return put_flow(x, true);
+    case ELEMENT_FLOW_TO: return put_flow(x, false);
+    case ELEMENT_MEMORY: return put_memory(x);
+    case ELEMENT_META: return put_name(x);
+    default: return put_event(x, kind, index);
+    }
+}
+
+Status commit_batch(Events *e, const Batch *b)
+{
+    static const uint64_t OF_EVENT = ((uint64_t)2 << FIELD_ID) - 1;
+    Element x;
+    x.e = e;
+    x.b = b;
+    for (int64_t i = 0; i < b->n;) {
+        const Item *first = &b->item[i++];
+        x.has = 0;
+        for (; i < b->n && b->item[i].field != ITEM_ELEMENT; i++) {
+            const Item *item = &b->item[i];
+            if (item->field == ITEM_ARGS) {
+                x.has &= OF_EVENT;
+            } else {
+                x.f[item->field] = *item;
+                x.has |= (uint64_t)1 << item->field;
+            }
+        }
+        TRY(put_element(&x, (uint32_t)first->pair[0], (uint32_t)(e->counts.seen + first->pair[1])));
+    }
+    e->counts.seen += b->seen;
+    e->counts.malformed += b->malformed;
+    e->counts.unused += b->unused;
+    return OK;
+}
+
+/* ---- what is known only once ---- */
+
+static void name_tracks(Events *e)
+{
+    const EventsMemory *m = e->own;
+    for (int64_t i = 0; i < e->n_tracks; i++) {
+        Track *t = &e->tracks[i];
+        uint32_t process = rows_find(&m->named, (uint32_t[]){ t->pid, EVENT_NONE });
+        uint32_t thread = rows_find(&m->named, (uint32_t[]){ t->pid, t->tid });
+        if (process != EVENT_NONE) {
+            t->process_name = named_at(m, process)->name;
+            t->process_label = named_at(m, process)->label;
+            t->process_sort = named_at(m, process)->sort;
+        }
+        if (thread != EVENT_NONE) {
+            t->thread_name = named_at(m, thread)->name;
+            t->thread_sort = named_at(m, thread)->sort;
+        }
+    }
+}
+
+Status commit_end(Events *e)
+{
+    EventsMemory *m = e->own;
+    e->args = rows_at(&m->args, 0);
+    e->collectives = rows_at(&m->collectives, 0);
+    e->launches = rows_at(&m->launches, 0);
+    e->n_args = m->args.n;
+    e->n_collectives = m->collectives.n;
+    e->n_launches = m->launches.n;
+    name_tracks(e);
+    return OK;
+}
+
+/* Blanks between the tokens of the JSON at `at` go, in place. Its length. */
+static size_t squeeze(char *at)
+{
+    Scan s = scan_begin(at);
+    char *out = at;
+    bool quoted = false;
+    scan_skip(&s);
+    for (const char *p = at; p < s.at; p++) {
+        if (*p == '"' && (p == at || p[-1] != '\\')) quoted = !quoted;
+        if (quoted || strchr(" \t\r\n", *p) == NULL) *out++ = *p;
+    }
+    return (size_t)(out - at);
+}
+
+static Status optional_text(Events *e, const char *s, uint32_t *out)
+{
+    *out = 0;
+    return s == NULL ? OK : strings_id(&e->strings, s, strlen(s), out);
+}
+
+static Status top_groups(Events *e, char *config)
+{
+    static const ScanField FIELDS_OF[] = { { "pg_name", SCAN_TEXT, 0 },
+                                           { "pg_desc", SCAN_TEXT, 8 },
+                                           { "ranks", SCAN_RAW, 16 },
+                                           { "pg_size", SCAN_WHOLE, 24 } };
+    struct {
+        char *name, *description, *ranks;
+        int64_t size;
+    } g;
+    int64_t room = 0;
+    e->n_groups = 0;
+    if (config == NULL || *config != '[') return OK;
+    for (Scan s = scan_inside(config); scan_item(&s);) {
+        memset(&g, 0, sizeof g);
+        g.size = -1;
+        scan_fields(&s, FIELDS_OF, 4, &g);
+        if (s.bad) break;
+        TRY(ARENA_GROW(&e->own->self, e->n_groups + 1, &room, &e->groups));
+        Group *to = &e->groups[e->n_groups];
+        *to = (Group){ .size = g.size };
+        TRY(optional_text(e, g.name, &to->name));
+        TRY(optional_text(e, g.description, &to->description));
+        if (g.ranks != NULL) TRY(strings_id(&e->strings, g.ranks, squeeze(g.ranks), &to->ranks));
+        e->n_groups++;
+    }
+    return OK;
+}
+
+static Status top_distributed(Events *e, char *text)
+{
+    static const ScanField FIELDS_OF[] = { { "rank", SCAN_WHOLE, 0 },
+                                           { "world_size", SCAN_WHOLE, 8 },
+                                           { "pg_config", SCAN_RAW, 16 } };
+    struct {
+        int64_t rank, world;
+        char *groups;
+    } d = { -1, -1, NULL };
+    Scan s = scan_begin(text);
+    scan_fields(&s, FIELDS_OF, 3, &d);
+    e->rank = d.rank;
+    e->world = d.world;
+    return top_groups(e, s.bad ? NULL : d.groups);
+}
+
+static Status top_devices(Events *e, char *text)
+{
+    static const ScanField FIELDS_OF[] = {
+        { "id", SCAN_WHOLE, 0 },
+        { "numSms", SCAN_WHOLE, 8 },
+        { "computeMajor", SCAN_WHOLE, 16 },
+        { "computeMinor", SCAN_WHOLE, 24 },
+        { "totalGlobalMem", SCAN_WHOLE, 32 },
+        { "name", SCAN_TEXT, 40 },
+    };
+    struct {
+        int64_t id, sms, major, minor, bytes;
+        char *name;
+    } d;
+    int64_t room = 0;
+    e->n_devices = 0;
+    if (*text != '[') return OK;
+    for (Scan s = scan_inside(text); scan_item(&s);) {
+        d.id = d.sms = d.major = d.minor = d.bytes = -1;
+        d.name = NULL;
+        scan_fields(&s, FIELDS_OF, 6, &d);
+        if (s.bad) break;
+        TRY(ARENA_GROW(&e->own->self, e->n_devices + 1, &room, &e->devices));
+        Device *to = &e->devices[e->n_devices];
+        *to = (Device){ (int32_t)d.id,    (int32_t)d.sms, (int32_t)d.major,
+                        (int32_t)d.minor, d.bytes,        0 };
+        TRY(optional_text(e, d.name, &to->name));
+        e->n_devices++;
+    }
+    return OK;
+}
+
+static Status top_base(Events *e, char *text)
+{
+    char *end = text;
+    long long v = strtoll(*text == '"' ? text + 1 : text, &end, 10);
+    if (end != text && v > 0) e->base_ns = v;
+    return OK;
+}
+
+static Status top_name(Events *e, char *text)
+{
+    return optional_text(e, scan_string_at(text), &e->trace_name);
+}
+
+static const struct {
+    const char *key;
+    Status (*take)(Events *e, char *text);
+} TOP[] = { { "distributedInfo", top_distributed },
+            { "deviceProperties", top_devices },
+            { "baseTimeNanoseconds", top_base },
+            { "traceName", top_name } };
+enum { TOPS = sizeof TOP / sizeof TOP[0] };
+
+static int top_of(const char *key, size_t n)
+{
+    for (int i = 0; i < TOPS; i++)
+        if (strlen(TOP[i].key) == n && memcmp(TOP[i].key, key, n) == 0) return i;
+    return -1;
+}
+
+bool commit_wants(const char *key, size_t n) { return top_of(key, n) >= 0; }
+
+Status commit_top(Events *e, const char *key, size_t n, char *text)
+{
+    return TOP[top_of(key, n)].take(e, text);
+}
+
+/* ---- begin ---- */
+
+static Status columns_init(Events *e, EventsMemory *m, int64_t rows_max)
+{
+    const struct {
+        void *pointer;
+        size_t each;
+    } of[COLUMNS] = {
+        [COL_TS] = { &e->ts, sizeof *e->ts },
+        [COL_DUR] = { &e->dur, sizeof *e->dur },
+        [COL_NAME] = { &e->name, sizeof *e->name },
+        [COL_INDEX] = { &e->index, sizeof *e->index },
+        [COL_TRACK] = { &e->track, sizeof *e->track },
+        [COL_DETAIL] = { &e->detail, sizeof *e->detail },
+        [COL_LINK] = { &e->link, sizeof *e->link },
+        [COL_EXTERNAL] = { &e->external, sizeof *e->external },
+        [COL_KIND] = { &e->kind, sizeof *e->kind },
+        [COL_TRACKS] = { &e->tracks, sizeof *e->tracks },
+        [COL_OPS] = { &e->ops, sizeof *e->ops },
+        [COL_GPU] = { &e->gpu, sizeof *e->gpu },
+        [COL_PYTHON] = { &e->python, sizeof *e->python },
+        [COL_FLOWS] = { &e->flows, sizeof *e->flows },
+        [COL_MEMORY] = { &e->memory, sizeof *e->memory },
+        [COL_NAMED] = { NULL, sizeof(TrackName) },
+    };
+    for (int i = 0; i < COLUMNS; i++) {
+        TRY(column_init(&m->column[i], "columns of a trace", of[i].each, rows_max));
+        if (of[i].pointer != NULL)
+            memcpy(of[i].pointer, &m->column[i].arena.base, sizeof m->column[i].arena.base);
+    }
+    return OK;
+}
+
+Status commit_init(Events *e, int64_t rows_max)
+{
+    Arena self = { 0 };
+    TRY(arena_init(&self, "a trace", MEM_HOST, SELF_BYTES));
+    Status s = ARENA_ZEROED(&self, 1, &e->own);
+    if (s != OK) {
+        arena_free(&self);
+        return s;
+    }
+    EventsMemory *m = e->own;
+    m->self = self;
+    TRY(strings_init(&e->strings));
+    TRY(columns_init(e, m, rows_max));
+    TRY(rows_init(&m->places, "places", 2 * sizeof(uint32_t), rows_max));
+    TRY(rows_init(&m->named, "named places", 2 * sizeof(uint32_t), rows_max));
+    TRY(rows_init(&m->args, "arguments of operators", sizeof(OpArgs), rows_max));
+    TRY(rows_init(&m->collectives, "collectives", sizeof(Collective), rows_max));
+    TRY(rows_init(&m->launches, "launches", sizeof(Launch), rows_max));
+    const struct {
+        const char *key;
+        uint32_t *id;
+    } keys[] = { { "process_name", &m->key_process_name },
+                 { "process_labels", &m->key_process_labels },
+                 { "process_sort_index", &m->key_process_sort },
+                 { "thread_name", &m->key_thread_name },
+                 { "thread_sort_index", &m->key_thread_sort } };
+    for (int i = 0; i < 5; i++)
+        TRY(strings_id(&e->strings, keys[i].key, strlen(keys[i].key), keys[i].id));
+    return OK;
+}

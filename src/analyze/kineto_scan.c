@@ -1,0 +1,514 @@
+/* kineto_scan: events as text -> items.
+ *
+ * An event is a small object with known keys, so the scanner is made for it: one walk over the text,
+ * keys found by a hash of their length and first eight bytes, decimals converted by integer
+ * arithmetic. Strings are searched eight bytes at a time. Text ends with NULs, which stand nowhere
+ * in JSON: no loop needs to ask for the end before it meets one.
+ *
+ * Tolerant where nothing is lost by it: control characters in strings, unquoted words, NaN and
+ * Infinity, numbers as strings, missing commas between events, escapes that are none. */
+#include "analyze/kineto.h"
+#include "trace/scan.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EVENT, ARGS, CATEGORY };
+enum { TEXT, WHOLE, REAL, TRIPLE };
+enum { DEPTH_MAX = 256 };
+
+typedef struct Key {
+    const char *key;
+    uint8_t bytes, object, form, value; /* value: Field or ElementKind */
+} Key;
+
+static const Key KEYS[] = {
+#define FIELD(name, object, key, form) { key, sizeof key - 1, object, form, FIELD_##name },
+#include "analyze/kineto_fields.def"
+#undef FIELD
+    { "external id", 11, ARGS, WHOLE, FIELD_EXTERNAL },
+#define CAT(name, kind)                                                                            \
+    {                                                                                              \
+        name, sizeof name - 1, CATEGORY, 0, kind                                                   \
+    }
+    CAT("cpu_op", EVENT_CPU_OP),
+    CAT("Operator", EVENT_CPU_OP),
+    CAT("cuda_runtime", EVENT_RUNTIME),
+    CAT("hip_runtime", EVENT_RUNTIME),
+    CAT("mtia_runtime", EVENT_RUNTIME),
+    CAT("Runtime", EVENT_RUNTIME),
+    CAT("cuda_driver", EVENT_DRIVER),
+    CAT("kernel", EVENT_KERNEL),
+    CAT("Kernel", EVENT_KERNEL),
+    CAT("gpu_memcpy", EVENT_MEMCPY),
+    CAT("Memcpy", EVENT_MEMCPY),
+    CAT("gpu_memset", EVENT_MEMSET),
+    CAT("Memset", EVENT_MEMSET),
+    CAT("python_function", EVENT_PYTHON),
+    CAT("user_annotation", EVENT_ANNOTATION),
+    CAT("gpu_user_annotation", EVENT_GPU_ANNOTATION),
+    CAT("cuda_sync", EVENT_SYNC),
+    CAT("overhead", EVENT_OVERHEAD),
+    CAT("ac2g", ELEMENT_FLOW_FROM),
+    CAT("async_cpu_to_gpu", ELEMENT_FLOW_FROM),
+    CAT("async_gpu", ELEMENT_FLOW_FROM),
+#undef CAT
+};
+enum { N_KEYS = sizeof KEYS / sizeof KEYS[0] };
+
+/* ---- words ---- */
+
+static inline uint64_t word_at(const char *s)
+{
+    uint64_t w;
+    memcpy(&w, s, sizeof w);
+    return w;
+}
+
+/* s is followed by at least seven readable bytes. */
+static inline uint32_t key_slot(const char *s, size_t n, int object)
+{
+    uint64_t w = n >= 8 ? word_at(s) : word_at(s) & (((uint64_t)1 << 8 * n) - 1);
+    uint64_t h = (w ^ (n << 56) ^ ((uint64_t)object << 50)) * 0x9E3779B97F4A7C15u;
+    return (uint32_t)(h >> 55);
+}
+
+void scan_keys(KeyTable *k)
+{
+    *k = (KeyTable){ 0 };
+    for (int i = 0; i < N_KEYS; i++) {
+        char s[32] = "";
+        memcpy(s, KEYS[i].key, KEYS[i].bytes);
+        uint32_t at = key_slot(s, KEYS[i].bytes, KEYS[i].object);
+        while (k->slot[at] != 0) at = (at + 1) % KEY_SLOTS;
+        k->slot[at] = (uint8_t)(i + 1);
+    }
+}
+
+static const Key *find_key(const KeyTable *k, const char *s, size_t n, int object)
+{
+    for (uint32_t at = key_slot(s, n, object); k->slot[at] != 0; at = (at + 1) % KEY_SLOTS) {
+        const Key *key = &KEYS[k->slot[at] - 1];
+        if (key->bytes == n && key->object == object && memcmp(key->key, s, n) == 0) return key;
+    }
+    return NULL;
+}
+
+static inline bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+const char *scan_blank(const char *p)
+{
+    const uint64_t spaces = 0x2020202020202020u;
+    while (is_blank(*p)) {
+        p++;
+        while (word_at(p) == spaces) p += 8;
+    }
+    return p;
+}
+
+/* Not what should stand here: either the text ends, or it is not JSON. */
+static const char *stop(Batch *b, const char *p)
+{
+    b->ended = p >= b->end;
+    return NULL;
+}
+
+/* A bit 0x80 in each byte of w that is c; bytes above the lowest such one may be wrong. */
+static inline uint64_t bytes_equal(uint64_t w, char c)
+{
+    const uint64_t ones = 0x0101010101010101u;
+    uint64_t x = w ^ (ones * (unsigned char)c);
+    return (x - ones) & ~x & (ones << 7);
+}
+
+/* p behind the opening quote: the closing one. *plain: no backslash before it. */
+static const char *string_end(Batch *b, const char *p, bool *plain)
+{
+    *plain = true;
+    for (;;) {
+        uint64_t hit = 0;
+        for (; p < b->end; p += 8) {
+            uint64_t w = word_at(p);
+            hit = bytes_equal(w, '"') | bytes_equal(w, '\\');
+            if (hit != 0) break;
+        }
+        if (hit == 0) return stop(b, b->end);
+        p += __builtin_ctzll(hit) / 8;
+        if (*p == '"') return p;
+        *plain = false;
+        p += 2;
+        if (p > b->end) return stop(b, b->end);
+    }
+}
+
+/* p at a bracket: behind the one that closes it. *blanks: between tokens. */
+static const char *nested_end(Batch *b, const char *p, bool *blanks)
+{
+    uint64_t kinds[DEPTH_MAX / 64];
+    int depth = 0;
+    bool plain;
+    do {
+        char c = *p;
+        if (c == '"') {
+            p = string_end(b, p + 1, &plain);
+            if (p == NULL) return NULL;
+        } else if (c == '[' || c == '{') {
+            if (depth == DEPTH_MAX) return stop(b, p);
+            uint64_t bit = (uint64_t)1 << depth % 64, *word = &kinds[depth / 64];
+            *word = c == '[' ? *word | bit : *word & ~bit;
+            depth++;
+        } else if (c == ']' || c == '}') {
+            depth--;
+            if ((kinds[depth / 64] >> depth % 64 & 1) != (c == ']')) return stop(b, p);
+        } else if (is_blank(c)) {
+            *blanks = true;
+        } else if (c == '\0') {
+            return stop(b, p);
+        }
+        p++;
+    } while (depth > 0);
+    return p;
+}
+
+static inline bool ends_word(char c)
+{
+    return c == ',' || c == '}' || c == ']' || c == '\0' || is_blank(c);
+}
+
+/* A number, true, or a word that should have quotes. Behind it. */
+static const char *word_end(Batch *b, const char *p)
+{
+    const char *begin = p;
+    while (!ends_word(*p) && *p != '"' && *p != '{' && *p != '[' && *p != ':') p++;
+    if (p == begin || !ends_word(*p) || p >= b->end) return stop(b, p);
+    return p;
+}
+
+const char *scan_value(Batch *b, const char *p)
+{
+    bool unused = false;
+    if (*p == '{' || *p == '[') return nested_end(b, p, &unused);
+    if (*p != '"') return word_end(b, p);
+    p = string_end(b, p + 1, &unused);
+    return p == NULL ? NULL : p + 1;
+}
+
+/* ---- numbers ---- */
+
+typedef struct Decimal {
+    uint64_t digits; /* value = digits / 10^scale */
+    int scale;
+    bool negative, exact; /* no more than 19 digits and no exponent */
+} Decimal;
+
+/* The number at p; behind it. */
+static inline const char *take_decimal(const char *p, Decimal *d)
+{
+    uint64_t v = 0;
+    d->negative = *p == '-';
+    p += d->negative;
+    const char *begin = p;
+    for (; *p >= '0' && *p <= '9'; p++) v = v * 10 + (uint64_t)(*p - '0');
+    int n = p - begin > 64 ? 64 : (int)(p - begin);
+    bool any = n > 0;
+    d->scale = 0;
+    if (*p == '.') {
+        begin = ++p;
+        for (; *p >= '0' && *p <= '9'; p++) v = v * 10 + (uint64_t)(*p - '0');
+        d->scale = p - begin > 64 ? 64 : (int)(p - begin);
+    }
+    d->digits = v;
+    d->exact = any && n + d->scale <= 19 && *p != 'e' && *p != 'E';
+    return p;
+}
+
+/* Both operands are exact and the division rounds once, so the quotient is the nearest double
+ * (W. D. Clinger, How to read floating point numbers accurately, PLDI 1990). */
+static bool decimal_real(const Decimal *d, double *out)
+{
+    static const double TEN[] = { 1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,
+                                  1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19 };
+    if (!d->exact || d->digits > (uint64_t)1 << 53) return false;
+    double v = (double)d->digits / TEN[d->scale];
+    *out = d->negative ? -v : v;
+    return true;
+}
+
+/* The token [p, end) as a number, as strtod sees it. */
+static bool token_real(const char *p, const char *end, double *out)
+{
+    char copy[400], *stopped = NULL;
+    size_t n = (size_t)(end - p);
+    if (n == 0 || n >= sizeof copy) return false;
+    memcpy(copy, p, n);
+    copy[n] = '\0';
+    *out = strtod(copy, &stopped);
+    return stopped == copy + n && !is_blank(copy[0]);
+}
+
+static bool real_of(const char *p, const char *end, double *out)
+{
+    Decimal d;
+    return (take_decimal(p, &d) == end && decimal_real(&d, out)) || token_real(p, end, out);
+}
+
+/* Also 3.0 and 0x1f. */
+static bool whole_of(const char *p, const char *end, int64_t *out)
+{
+    Decimal d;
+    double v = 0;
+    if (take_decimal(p, &d) == end && d.exact && d.scale == 0 && d.digits <= INT64_MAX) {
+        *out = d.negative ? -(int64_t)d.digits : (int64_t)d.digits;
+        return true;
+    }
+    if (!token_real(p, end, &v) || !(fabs(v) <= 9007199254740992.0) || v != floor(v)) return false;
+    *out = (int64_t)v;
+    return true;
+}
+
+/* [56, 2, 1]: what is not there is -1. */
+static bool triple_of(const char *p, const char *end, Item *out)
+{
+    int32_t *to[] = { &out->pair[0], &out->pair[1], &out->third };
+    out->pair[0] = out->pair[1] = out->third = -1;
+    if (*p != '[') return false;
+    p = scan_blank(p + 1);
+    for (int i = 0; i < 3 && p < end && *p != ']'; i++) {
+        Decimal d;
+        p = scan_blank(take_decimal(p, &d));
+        if (!d.exact || d.negative || d.scale > 0 || d.digits > INT32_MAX) return false;
+        *to[i] = (int32_t)d.digits;
+        if (*p == ',') p = scan_blank(p + 1);
+    }
+    return true;
+}
+
+/* ---- values ---- */
+
+static Item *push(Batch *b, uint32_t field)
+{
+    Item *i = &b->item[b->n++];
+    i->field = field;
+    return i;
+}
+
+static void push_text(Batch *b, uint32_t field, const char *s, size_t n)
+{
+    Item *i = push(b, field);
+    i->text.at =
+        s >= b->text && s < b->end ? (uint32_t)(s - b->text) : (uint32_t)(s - b->scratch) | SCRATCH;
+    i->text.bytes = (uint32_t)n;
+    i->hash = strings_hash(s, n);
+}
+
+/* Escapes of the string [p, end), quotes included, resolved in the scratch. What is no escape stays
+ * as it stands. */
+static void push_escaped(Batch *b, uint32_t field, const char *p, const char *end)
+{
+    size_t n = (size_t)(end - p);
+    char *copy = b->scratch + b->scratch_used;
+    memcpy(copy, p, n);
+    copy[n] = '\0';
+    Scan s = scan_begin(copy);
+    const char *text = scan_string(&s);
+    if (!scan_end(&s)) {
+        memcpy(copy, p, n);
+        push_text(b, field, copy + 1, n - 2);
+        b->scratch_used += n;
+        return;
+    }
+    push_text(b, field, text, strlen(text));
+    b->scratch_used += n;
+}
+
+/* The value [p, end) without blanks between its tokens. */
+static void push_compact(Batch *b, uint32_t field, const char *p, const char *end)
+{
+    char *begin = b->scratch + b->scratch_used, *out = begin;
+    while (p < end) {
+        const char *from = p;
+        bool plain;
+        if (*p == '"') {
+            p = string_end(b, p + 1, &plain) + 1;
+            memcpy(out, from, (size_t)(p - from));
+            out += p - from;
+        } else {
+            if (!is_blank(*p)) *out++ = *p;
+            p++;
+        }
+    }
+    b->scratch_used += (size_t)(out - begin);
+    push_text(b, field, begin, (size_t)(out - begin));
+}
+
+static void push_number(Batch *b, const Key *k, const char *p, const char *end)
+{
+    Item i = { .field = k->value };
+    bool good = false;
+    if (k->form == WHOLE) good = whole_of(p, end, &i.whole);
+    if (k->form == REAL) good = real_of(p, end, &i.real);
+    if (k->form == TRIPLE) good = triple_of(p, end, &i);
+    if (good) b->item[b->n++] = i;
+}
+
+/* The value at p, kept if it has a key; behind it. */
+static const char *take_value(Batch *b, const Key *k, const char *p)
+{
+    bool plain = true, blanks = false;
+    const char *end;
+    if (k == NULL) return scan_value(b, p);
+    if (*p == '"') {
+        end = string_end(b, p + 1, &plain);
+        if (end == NULL) return NULL;
+        if (k->form != TEXT)
+            push_number(b, k, p + 1, end);
+        else if (plain)
+            push_text(b, k->value, p + 1, (size_t)(end - p - 1));
+        else
+            push_escaped(b, k->value, p, end + 1);
+        return end + 1;
+    }
+    end = *p == '[' || *p == '{' ? nested_end(b, p, &blanks) : word_end(b, p);
+    if (end == NULL) return NULL;
+    if (k->form != TEXT)
+        push_number(b, k, p, end);
+    else if (blanks)
+        push_compact(b, k->value, p, end);
+    else if (end - p != 4 || memcmp(p, "null", 4) != 0)
+        push_text(b, k->value, p, (size_t)(end - p));
+    return end;
+}
+
+/* ---- events ---- */
+
+/* p at a brace: behind the object. */
+static const char *take_object(Batch *b, const char *p, int object)
+{
+    bool plain;
+    p = scan_blank(p + 1);
+    if (*p == '}') return p + 1;
+    for (;;) {
+        if (*p != '"') return stop(b, p);
+        const char *key = p + 1, *end = string_end(b, key, &plain);
+        if (end == NULL) return NULL;
+        size_t n = (size_t)(end - key);
+        p = scan_blank(end + 1);
+        if (*p != ':') return stop(b, p);
+        p = scan_blank(p + 1);
+        if (object == EVENT && n == 4 && memcmp(key, "args", 4) == 0 && *p == '{') {
+            push(b, ITEM_ARGS);
+            p = take_object(b, p, ARGS);
+        } else {
+            p = take_value(b, find_key(b->keys, key, n, object), p);
+        }
+        if (p == NULL) return NULL;
+        p = scan_blank(p);
+        if (*p == '}') return p + 1;
+        if (*p != ',') return stop(b, p);
+        p = scan_blank(p + 1);
+    }
+}
+
+/* What the element is whose items begin at `first`. */
+static uint32_t element_kind(Batch *b, int64_t first)
+{
+    const Item *found[FIELD_NAME + 1] = { NULL };
+    for (int64_t i = first; i < b->n; i++)
+        if (b->item[i].field <= FIELD_NAME) found[b->item[i].field] = &b->item[i];
+    const Item *ph = found[FIELD_PH], *cat = found[FIELD_CAT], *name = found[FIELD_NAME];
+    if (ph == NULL) return ELEMENT_UNUSED;
+    b->phases = true;
+    if (ph->text.bytes != 1) return ELEMENT_UNUSED;
+    const Key *k = NULL;
+    if (cat != NULL) k = find_key(b->keys, item_text(b, cat), cat->text.bytes, CATEGORY);
+    switch (*item_text(b, ph)) {
+    case 'X': return k != NULL && k->value < EVENT_KINDS ? k->value : EVENT_OTHER;
+    case 'M': return ELEMENT_META;
+    case 's':
+        return k != NULL && k->value == ELEMENT_FLOW_FROM ? ELEMENT_FLOW_FROM : ELEMENT_UNUSED;
+    case 'f': return k != NULL && k->value == ELEMENT_FLOW_FROM ? ELEMENT_FLOW_TO : ELEMENT_UNUSED;
+    case 'i':
+    case 'I':
+        return name != NULL && name->text.bytes == 8 &&
+                       memcmp(item_text(b, name), "[memory]", 8) == 0
+                   ? ELEMENT_MEMORY
+                   : ELEMENT_UNUSED;
+    default: return ELEMENT_UNUSED;
+    }
+}
+
+/* p at a brace: behind the element, which is kept if an analysis reads it. */
+static const char *take_element(Batch *b, const char *p)
+{
+    int64_t first = b->n;
+    size_t scratch = b->scratch_used;
+    uint32_t kind = ELEMENT_UNUSED;
+    push(b, ITEM_ELEMENT);
+    p = take_object(b, p, EVENT);
+    if (p != NULL) {
+        kind = element_kind(b, first + 1);
+        b->item[first].pair[0] = (int32_t)kind;
+        b->item[first].pair[1] = (int32_t)b->seen++;
+        b->unused += kind == ELEMENT_UNUSED;
+    }
+    if (p == NULL || kind == ELEMENT_UNUSED || (kind == EVENT_PYTHON && !b->python)) {
+        b->n = first;
+        b->scratch_used = scratch;
+    }
+    return p;
+}
+
+const char *scan_next_event(const char *at, const char *end)
+{
+    for (const char *p = at; (p = memchr(p, '}', (size_t)(end - p))) != NULL; p++) {
+        const char *next = scan_blank(p + 1);
+        if (*next == ']') {
+            const char *behind = scan_blank(next + 1);
+            if (*behind == '}' || (*behind == ',' && *scan_blank(behind + 1) == '"')) return next;
+        }
+        if (*next != ',') continue;
+        next = scan_blank(next + 1);
+        if (*next == '{' && *scan_blank(next + 1) == '"') return next;
+    }
+    return NULL;
+}
+
+const char *scan_events(Batch *b, const char *p, ScanStop *why)
+{
+    for (;;) {
+        p = scan_blank(p);
+        if (*p == ',') {
+            p++;
+            continue;
+        }
+        if (p >= b->end) break;
+        if (*p == ']') {
+            *why = STOP_CLOSED;
+            return p + 1;
+        }
+        const char *next = *p == '{' ? take_element(b, p) : stop(b, p);
+        if (next == NULL && b->ended) {
+            *why = STOP_INSIDE;
+            return p;
+        }
+        if (next == NULL) {
+            b->seen++;
+            b->malformed++;
+            next = scan_next_event(p, b->end);
+            *why = STOP_LOST;
+            if (next == NULL) return p + 1;
+        }
+        p = next;
+    }
+    *why = STOP_END;
+    return p;
+}
+
+Status batch_init(Batch *b, Arena *a, size_t text_bytes)
+{
+    /* An item takes a key, a colon and a value, or a pair of braces and one of the others. */
+    TRY(ARENA_NEW(a, text_bytes / 4 + 64, &b->item));
+    return ARENA_NEW(a, text_bytes + 2 * SCAN_PAD, &b->scratch);
+}

@@ -1,0 +1,142 @@
+/* kineto_source: the bytes of a trace, from a file or a pipe, inflated if they are gzip. */
+#include "analyze/kineto.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { IN_BYTES = 1 << 17 };
+
+static Status read_some(Source *s, void *out, size_t n, size_t *got)
+{
+    ssize_t more = 0;
+    do more = read(s->fd, out, n);
+    while (more < 0 && errno == EINTR);
+    if (more < 0) return FAIL(ERR_IO, "%s cannot be read: %s", s->path, strerror(errno));
+    s->taken += (uint64_t)more;
+    *got = (size_t)more;
+    return OK;
+}
+
+/* More input for inflate, behind what it has not taken. */
+static Status fill(Source *s)
+{
+    size_t got = 0;
+    memmove(s->in, s->z.next_in, s->z.avail_in);
+    TRY(read_some(s, s->in + s->z.avail_in, IN_BYTES - s->z.avail_in, &got));
+    s->z.next_in = s->in;
+    s->z.avail_in += (unsigned)got;
+    return OK;
+}
+
+/* zlib's memory is an arena, too. */
+static void *z_take(void *arena, unsigned n, unsigned each)
+{
+    void *at = NULL;
+    if (arena_alloc(arena, (size_t)n * each, &at) != OK) return Z_NULL;
+    return at;
+}
+
+static void z_drop(void *arena, void *at)
+{
+    (void)arena;
+    (void)at;
+}
+
+Status source_open(Source *s, const char *path, Arena *a)
+{
+    struct stat st;
+    *s = (Source){ .path = path, .fd = -1 };
+    TRY(ARENA_NEW(a, IN_BYTES, &s->in));
+    s->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (s->fd < 0 || fstat(s->fd, &st) != 0)
+        return FAIL(ERR_IO, "%s cannot be opened: %s", path, strerror(errno));
+    s->pipe = S_ISFIFO(st.st_mode);
+    if (!s->pipe && !S_ISREG(st.st_mode))
+        return FAIL(ERR_IO, "%s is neither a file nor a pipe", path);
+    s->file_bytes = (uint64_t)st.st_size;
+    TRY(read_some(s, s->in, IN_BYTES, &s->in_bytes));
+    s->gzip = s->in_bytes >= 2 && s->in[0] == 0x1F && s->in[1] == 0x8B;
+    if (!s->gzip) return OK;
+    s->z = (z_stream){ .zalloc = z_take, .zfree = z_drop, .opaque = a };
+    s->z.next_in = s->in;
+    s->z.avail_in = (unsigned)s->in_bytes;
+    if (inflateInit2(&s->z, MAX_WBITS + 16) != Z_OK)
+        return FAIL(ERR_MEMORY, "%s: zlib cannot start", path);
+    return OK;
+}
+
+void source_close(Source *s)
+{
+    if (s->gzip) inflateEnd(&s->z);
+    if (s->in != NULL && s->fd >= 0) close(s->fd);
+    *s = (Source){ 0 };
+}
+
+Status source_check(const Source *s)
+{
+    struct stat st;
+    if (s->pipe) return OK;
+    if (fstat(s->fd, &st) != 0)
+        return FAIL(ERR_IO, "%s cannot be read: %s", s->path, strerror(errno));
+    if ((uint64_t)st.st_size != s->file_bytes)
+        return FAIL(ERR_IO,
+                    "%s changed from %llu to %llu bytes while it was read: wait until it is "
+                    "written",
+                    s->path, (unsigned long long)s->file_bytes, (unsigned long long)st.st_size);
+    return OK;
+}
+
+/* What source_open read comes from the buffer; the rest goes straight to `out`. */
+static Status read_plain(Source *s, char *out, size_t n, size_t *got)
+{
+    size_t have = s->in_bytes - s->in_used;
+    if (have > n) have = n;
+    memcpy(out, s->in + s->in_used, have);
+    s->in_used += have;
+    for (size_t more = 1; have < n && more > 0; have += more)
+        TRY(read_some(s, out + have, n - have, &more));
+    s->ended = have < n;
+    *got = have;
+    return OK;
+}
+
+/* Another member may follow a member; anything else behind one is padding, as gzip itself has it. */
+static Status next_member(Source *s)
+{
+    if (s->z.avail_in < 2) TRY(fill(s));
+    s->ended = s->z.avail_in < 2 || s->z.next_in[0] != 0x1F || s->z.next_in[1] != 0x8B;
+    inflateReset(&s->z);
+    return OK;
+}
+
+static Status read_gzip(Source *s, char *out, size_t n, size_t *got)
+{
+    s->z.next_out = (unsigned char *)out;
+    s->z.avail_out = (unsigned)n;
+    while (s->z.avail_out > 0 && !s->ended) {
+        if (s->z.avail_in == 0) {
+            TRY(fill(s));
+            s->ended = s->cut = s->z.avail_in == 0;
+        }
+        int code = s->ended ? Z_OK : inflate(&s->z, Z_NO_FLUSH);
+        if (code == Z_STREAM_END)
+            TRY(next_member(s));
+        else if (code != Z_OK && code != Z_BUF_ERROR)
+            return FAIL(ERR_FORMAT, "%s is a corrupt gzip file: %s, near byte %llu", s->path,
+                        s->z.msg != NULL ? s->z.msg : "no reason", (unsigned long long)s->taken);
+    }
+    *got = n - s->z.avail_out;
+    return OK;
+}
+
+Status source_read(Source *s, char *out, size_t n, size_t *got)
+{
+    *got = 0;
+    if (s->ended) return OK;
+    TRY(s->gzip ? read_gzip(s, out, n, got) : read_plain(s, out, n, got));
+    s->given += *got;
+    return OK;
+}

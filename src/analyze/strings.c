@@ -1,0 +1,114 @@
+/* strings: texts in one arena, their entries in another, a hash table of entry numbers. */
+#include "analyze/strings.h"
+
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* Addresses, far more than any trace needs: entries are numbered with 32 bits. */
+static const size_t TEXT_BYTES = (size_t)1 << 36;
+enum { TEXT_STEP = 1 << 16, ENTRY_STEP = 1 << 12, FIRST_SLOTS = 1 << 12 };
+static const size_t ENTRIES_MAX = (size_t)1 << 30;
+
+uint32_t strings_hash(const char *s, size_t n) { return (uint32_t)XXH3_64bits(s, n); }
+
+static void slot_put(Strings *t, uint32_t id)
+{
+    uint32_t at = t->entries[id].hash & (t->slots - 1);
+    while (t->slot[at] != 0) at = (at + 1) & (t->slots - 1);
+    t->slot[at] = id;
+}
+
+/* The table is made anew, in the same place: the entries hold all that is in it. */
+static Status grow_table(Strings *t, uint32_t slots)
+{
+    arena_release(&t->table, (ArenaMark){ 0 });
+    TRY(ARENA_ZEROED(&t->table, slots, &t->slot));
+    t->slots = slots;
+    for (uint32_t i = 1; i < t->n; i++) slot_put(t, i);
+    return OK;
+}
+
+/* Room behind what an arena that holds nothing else has, so that it stays one block. */
+static Status extend(Arena *a, size_t used, size_t more, size_t step)
+{
+    void *at = NULL;
+    if (used + more <= a->used_bytes) return OK;
+    return arena_alloc(a, more > step ? arena_rounded(more) : step, &at);
+}
+
+static Status add(Strings *t, const char *s, size_t n, uint32_t hash)
+{
+    if (t->n == ENTRIES_MAX || n > UINT32_MAX - 1)
+        return FAIL(ERR_MEMORY, "strings: more than %zu texts, or one of %zu bytes", ENTRIES_MAX, n);
+    TRY(extend(&t->text, t->text_bytes, n + 1, TEXT_STEP));
+    TRY(extend(&t->entry, t->n * sizeof *t->entries, sizeof *t->entries,
+               ENTRY_STEP * sizeof *t->entries));
+    t->entries = (void *)t->entry.base;
+    char *at = t->text.base + t->text_bytes;
+    memcpy(at, s, n);
+    at[n] = '\0';
+    t->text_bytes += n + 1;
+    t->entries[t->n++] = (StringEntry){ at, (uint32_t)n, hash };
+    return OK;
+}
+
+Status strings_init(Strings *t)
+{
+    *t = (Strings){ 0 };
+    TRY(arena_init(&t->text, "texts of a trace", MEM_HOST, TEXT_BYTES));
+    TRY(arena_init(&t->entry, "entries of texts", MEM_HOST, ENTRIES_MAX * sizeof(StringEntry)));
+    TRY(arena_init(&t->table, "table of texts", MEM_HOST, ENTRIES_MAX * 2 * sizeof *t->slot));
+    TRY(grow_table(t, FIRST_SLOTS));
+    return add(t, "", 0, strings_hash("", 0));
+}
+
+void strings_free(Strings *t)
+{
+    arena_free(&t->table);
+    arena_free(&t->entry);
+    arena_free(&t->text);
+    *t = (Strings){ 0 };
+}
+
+/* The slot where the text is, or the free one where it would be. */
+static uint32_t look(const Strings *t, const char *s, size_t n, uint32_t hash)
+{
+    uint32_t at = hash & (t->slots - 1);
+    for (; t->slot[at] != 0; at = (at + 1) & (t->slots - 1)) {
+        const StringEntry *e = &t->entries[t->slot[at]];
+        if (e->hash == hash && e->bytes == n && memcmp(e->s, s, n) == 0) break;
+    }
+    return at;
+}
+
+Status strings_id_hashed(Strings *t, const char *s, size_t n, uint32_t hash, uint32_t *out)
+{
+    *out = 0;
+    if (n == 0) return OK;
+    uint32_t at = look(t, s, n, hash);
+    if (t->slot[at] == 0) {
+        if (t->n >= t->slots / 2) {
+            TRY(grow_table(t, t->slots * 2));
+            at = look(t, s, n, hash);
+        }
+        TRY(add(t, s, n, hash));
+        t->slot[at] = t->n - 1;
+    }
+    *out = t->slot[at];
+    return OK;
+}
+
+Status strings_id(Strings *t, const char *s, size_t n, uint32_t *out)
+{
+    return strings_id_hashed(t, s, n, strings_hash(s, n), out);
+}
+
+uint32_t strings_find(const Strings *t, const char *s)
+{
+    size_t n = strlen(s);
+    if (n == 0) return 0;
+    uint32_t id = t->slot[look(t, s, n, strings_hash(s, n))];
+    return id == 0 ? UINT32_MAX : id;
+}
