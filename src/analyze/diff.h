@@ -50,7 +50,7 @@ Status diff_trees(const Tree *old, const Tree *new, bool compat, Arena *a, Arena
 void diff_free(Diff *d); /* safe on { 0 } */
 
 /* The tree as text: matched children first, then those of the old trace, then the new. */
-Status diff_text(const Diff *d, File *out);
+Status diff_text(const Diff *d, Arena *scratch, File *out);
 
 /* TraceLens' tables: a row a device event of which either is not the same in both or its operator
  * has work that is not; the same by arguments. Then the kernels of each operator as JSON: of the old

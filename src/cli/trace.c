@@ -1,0 +1,12 @@
+/* trace: `switchyard trace`: what a training step really did. */
+#include "cli/cli.h"
+#include "cli/options.h"
+
+Status cli_trace(int argc, char **argv)
+{
+    static const Subcommand rows[] = {
+        { "diff", "two traces: time gained and lost by operator", cli_trace_diff },
+        { "replay", "the operators of a trace, to run them again", cli_trace_replay },
+    };
+    return options_dispatch("switchyard trace", rows, sizeof rows / sizeof *rows, argc, argv);
+}
