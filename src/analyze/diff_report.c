@@ -36,7 +36,7 @@ typedef struct Report {
     Entry *entry;
     int64_t entries;
     Strings kernels; /* lists of names */
-    Measure matched[DIFF_SIDES];
+    double matched[DIFF_SIDES], unmatched[DIFF_SIDES];
 } Report;
 
 static const Events *events(const Report *r, int side) { return r->d->tree[side]->events; }
@@ -72,6 +72,7 @@ static Status find_owners(Report *r)
             uint32_t e = n->event[s];
             if (e == EVENT_NONE || !event_on_gpu(events(r, s)->kind[e])) continue;
             r->work[r->works++] = (Work){ owner[id], e, s, events(r, s)->ts[e] };
+            if (owner[id] == EVENT_NONE) r->unmatched[s] += events(r, s)->dur[e];
         }
     }
     if (r->works > 0) qsort(r->work, (size_t)r->works, sizeof *r->work, by_owner);
@@ -143,7 +144,7 @@ static Status measure_owner(Report *r, const Work *w, const int64_t n[DIFF_SIDES
         x->of[s].host = events(r, s)->dur[op];
         x->key[s] = events(r, s)->name[op];
         x->key[2 + s] = args_of(events(r, s), op);
-        r->matched[s].sum += x->of[s].sum;
+        r->matched[s] += x->of[s].sum;
     }
     TRY(same_kernels(r, w, n, &same));
     for (int s = 0; s < DIFF_SIDES && !same; s++)
@@ -433,7 +434,7 @@ static Status totals_of(Report *r, int side, double v[T_ROWS])
     const Events *e = t->events;
     ArenaMark mark = arena_mark(r->scratch);
     Spans busy = { 0 };
-    double linked = 0, first = INFINITY, last = -INFINITY;
+    double first = INFINITY, last = -INFINITY;
     TRY(ARENA_NEW(r->scratch, e->n, &busy.at));
     for (int64_t i = 0; i < e->n; i++) {
         bool host =
@@ -446,12 +447,11 @@ static Status totals_of(Report *r, int side, double v[T_ROWS])
         last = fmax(last, event_end(e, i));
         v[T_EVENTS]++;
         v[T_SUM] += e->dur[i];
-        if (t->parent[i] != EVENT_NONE) linked += e->dur[i];
+        if (t->parent[i] == EVENT_NONE) v[T_UNLINKED] += e->dur[i];
     }
     v[T_LOOSE] = (double)t->unlinked;
-    v[T_UNLINKED] = v[T_SUM] - linked;
-    v[T_MATCHED] = r->matched[side].sum;
-    v[T_UNMATCHED] = linked - v[T_MATCHED];
+    v[T_MATCHED] = r->matched[side];
+    v[T_UNMATCHED] = r->unmatched[side];
     v[T_SPAN] = busy.n > 0 ? last - first : 0;
     spans_merge(&busy);
     v[T_BUSY] = spans_length(&busy);
