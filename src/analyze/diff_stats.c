@@ -1,5 +1,6 @@
 /* diff_stats: TraceLens' tables of two traces (tracing.md 2.7), and the merged tree as text. */
 #include "analyze/diff.h"
+#include "analyze/python_text.h"
 #include "analyze/spans.h"
 
 #include <math.h>
@@ -228,46 +229,6 @@ static Status all_rows(Stats *st)
 
 /* ---- cells ---- */
 
-/* JSON as Python prints it with tuples for lists: ((8, 12), (), 'float'). A list of one ends in a
- * comma. */
-static Status python_text(Arena *a, const char *s, const char **out)
-{
-    Text t = { 0 };
-    bool comma[64] = { false };
-    int depth = 0;
-    TRY(text_init(&t, a));
-    TRY(text_append(&t, "", 0));
-    while (*s != 0) {
-        size_t word = strcspn(s, "[],\"");
-        if (word > 0) {
-            const char *to = *s == 't' ? "True" : *s == 'f' ? "False" : *s == 'n' ? "None" : NULL;
-            TRY(to != NULL ? text_append(&t, to, strlen(to)) : text_append(&t, s, word));
-            s += word;
-        } else if (*s == '"') {
-            size_t n = 1;
-            while (s[n] != '"' && s[n] != 0) n += s[n] == '\\' && s[n + 1] != 0 ? 2 : 1;
-            char quote = memchr(s, '\'', n) != NULL ? '"' : '\'';
-            TRY(text_append(&t, &quote, 1));
-            for (size_t i = 1; i < n; i++) {
-                if (s[i] == '\\' && (s[i + 1] == '"' || s[i + 1] == '/')) continue;
-                TRY(text_append(&t, s + i, s[i] == '\\' && i + 1 < n ? 2 : 1));
-                i += s[i] == '\\';
-            }
-            TRY(text_append(&t, &quote, 1));
-            s += s[n] == 0 ? n : n + 1;
-        } else {
-            if (*s == '[' && depth < 63) comma[++depth] = false;
-            if (*s == ',') comma[depth] = true;
-            bool single = *s == ']' && !comma[depth] && s[-1] != '[';
-            TRY(text_printf(&t, *s == '[' ? "(" : *s == ',' ? ", " : single ? ",)" : ")"));
-            if (*s == ']' && depth > 0) depth--;
-            s++;
-        }
-    }
-    *out = t.data;
-    return OK;
-}
-
 /* Sizes, strides, types and values of an operator's arguments; "" where there are none. */
 static Status arguments(Stats *st, int side, uint32_t op, const char *const **out)
 {
@@ -280,7 +241,12 @@ static Status arguments(Stats *st, int side, uint32_t op, const char *const **ou
     const uint32_t id[4] = { args->dims, args->strides, args->types, args->concrete };
     const char **text = st->tuple[side] + (size_t)row * 4;
     for (int i = 0; i < 4; i++) {
-        if (text[i] == NULL) TRY(python_text(st->a, strings_text(&e->strings, id[i]), &text[i]));
+        Text t = { 0 };
+        if (text[i] != NULL) continue;
+        TRY(text_init(&t, st->a));
+        TRY(text_append(&t, "", 0));
+        TRY(python_value(&t, strings_text(&e->strings, id[i]), true));
+        text[i] = t.data;
     }
     *out = text;
     return OK;

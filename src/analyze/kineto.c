@@ -1,230 +1,115 @@
-/* kineto: where in the text the events stand, and the blocks in which they are read. */
+/* kineto: blocks of text, scanned by one thread or two.
+ *
+ * A block ends where an event seems to begin, so that it can be scanned before it is known what
+ * stands before it. Blocks are committed in the order of the text. Where the guess turns out wrong
+ * the walk takes the block as mere text: slower, with the same result. A thread holds one lock while
+ * it reads, or inflates, a block, none while it scans one, and its turn while it commits one: so the
+ * inflating of the next block overlaps the scan of this one. */
 #include "analyze/kineto.h"
 
+#include "base/worker.h"
+
+#include <math.h>
+#include <omp.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 1 << 18, INPUT_BYTES = SCAN_BYTES_MAX + BLOCK_BYTES };
-
-typedef enum Where {
-    AT_START,
-    AT_TOP,    /* among the members of the object */
-    AT_SKIP,   /* in a member's value that nobody wants */
-    AT_EVENTS, /* in traceEvents */
-    AT_LOST,   /* there, behind a malformed event */
-    AT_DONE
-} Where;
+enum { LANES = 2 };
 
 typedef struct Reader {
     Source *source;
-    Events *e;
-    Batch batch;
+    Walk walk;
     KeyTable keys;
     Arena memory;
-    char *text; /* INPUT_BYTES and SCAN_PAD */
-    size_t bytes;
-    Where where;
-    bool array, found; /* the array form; traceEvents was there */
-    bool quoted, escaped;
-    int64_t depth; /* of brackets, in AT_SKIP */
+    pthread_mutex_t reading, order;
+    pthread_cond_t turned;
+    /* under `reading` */
+    char *rest; /* of the last block, behind its last event */
+    size_t rest_bytes;
+    int64_t blocks;
+    bool whole, last; /* the next block begins with an event; there is none */
+    /* under `order` */
+    int64_t turn;
+    bool failed;
 } Reader;
 
-static Status not_json(const Reader *r, const char *what)
+/* A thread's block. */
+typedef struct Lane {
+    Reader *r;
+    Batch batch;
+    char *text;
+    int64_t number;
+    bool whole, last;
+} Lane;
+
+/* The next block; *any is false if there is none. */
+static Status next_block(Reader *r, Lane *l, bool *any)
 {
-    return FAIL(ERR_FORMAT, "%s is no trace: %s", r->e->path, what);
-}
-
-/* ---- a value that nobody wants, of any length ---- */
-
-static const char *skip(Reader *r, const char *p)
-{
-    for (; p < r->batch.end; p++) {
-        char c = *p;
-        if (r->quoted) {
-            if (r->escaped)
-                r->escaped = false;
-            else if (c == '\\')
-                r->escaped = true;
-            else if (c == '"')
-                r->quoted = false;
-            if (r->quoted || r->depth > 0) continue;
-            r->where = AT_TOP;
-            return p + 1;
-        }
-        bool closes = c == '}' || c == ']';
-        if (r->depth == 0 && (closes || c == ',')) { /* behind a word */
-            r->where = AT_TOP;
-            return p;
-        }
-        r->quoted = c == '"';
-        r->depth += (c == '{' || c == '[') - closes;
-        if (closes && r->depth == 0) {
-            r->where = AT_TOP;
-            return p + 1;
-        }
-    }
-    return p;
-}
-
-/* ---- the object around the events ---- */
-
-/* The member at p. Behind it, or p if the text ends before it is known what it is. */
-static Status take_member(Reader *r, const char *p, const char **out)
-{
-    Batch *b = &r->batch;
-    const char *key = p + 1, *end = scan_value(b, p);
-    *out = p;
-    if (end == NULL) return OK;
-    size_t n = (size_t)(end - key - 1);
-    p = scan_blank(end);
-    b->ended = p >= b->end;
-    if (*p != ':') return OK;
-    p = scan_blank(p + 1);
-    b->ended = p >= b->end;
-    if (b->ended) return OK;
-    if (n == 11 && memcmp(key, "traceEvents", n) == 0 && *p == '[') {
-        r->where = AT_EVENTS;
-        r->found = true;
-        *out = p + 1;
-        return OK;
-    }
-    if (!commit_wants(key, n)) {
-        r->where = AT_SKIP;
-        r->quoted = r->escaped = false;
-        r->depth = 0;
-        *out = p;
-        return OK;
-    }
-    end = scan_value(b, p);
-    if (end == NULL) return OK;
-    memcpy(b->scratch, p, (size_t)(end - p));
-    b->scratch[end - p] = '\0';
-    *out = end;
-    return commit_top(r->e, key, n, b->scratch);
-}
-
-static Status take_top(Reader *r, const char *p, const char **out)
-{
-    p = scan_blank(p);
-    while (*p == ',') p = scan_blank(p + 1);
-    *out = p;
-    if (p >= r->batch.end) return OK;
-    if (*p == '}') {
-        r->where = AT_DONE;
-        *out = p + 1;
-        return OK;
-    }
-    r->batch.ended = false;
-    if (*p == '"') TRY(take_member(r, p, out));
-    if (*out != p || r->batch.ended || r->where != AT_TOP) return OK;
-    if (!r->found) return not_json(r, "what stands before its events is not JSON");
-    r->e->counts.malformed++;
-    r->where = AT_DONE;
+    size_t got = 0, n = r->rest_bytes, room = r->source->block - n;
+    *any = !r->last;
+    if (r->last) return OK;
+    l->number = r->blocks++;
+    l->whole = r->whole;
+    memcpy(l->text, r->rest, n);
+    TRY(source_read(r->source, l->text + n, room, &got));
+    r->last = l->last = got < room;
+    n += got;
+    memset(l->text + n, 0, SCAN_PAD);
+    const char *cut = l->last ? NULL : scan_last_event(&r->keys, l->text + 1, l->text + n);
+    r->whole = cut != NULL;
+    r->rest_bytes = cut != NULL ? n - (size_t)(cut - l->text) : 0;
+    memcpy(r->rest, l->text + n - r->rest_bytes, r->rest_bytes);
+    n -= r->rest_bytes;
+    memset(l->text + n, 0, SCAN_PAD);
+    l->batch.text = l->text;
+    l->batch.end = l->text + n;
     return OK;
 }
 
-static Status take_start(Reader *r, const char *p, const char **out)
+static Status commit(Reader *r, Lane *l, const char *rest, ScanStop why)
 {
-    if (r->bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0) p += 3;
-    p = scan_blank(p);
-    *out = p;
-    if (p >= r->batch.end) return OK;
-    r->array = *p == '[';
-    r->where = r->array ? AT_EVENTS : AT_TOP;
-    *out = p + 1;
-    if (r->array || *p == '{') return OK;
-    return not_json(r, "it is not JSON, which begins with { or [");
+    if (l->whole && walk_expects_events(&r->walk))
+        return walk_batch(&r->walk, &l->batch, rest, why, l->last);
+    return walk_text(&r->walk, l->text, (size_t)(l->batch.end - l->text), l->last);
 }
 
-/* ---- events ---- */
-
-static Status take_events(Reader *r, const char *p, const char **out)
+/* Waits for the lane's turn, takes what it has, unless an earlier block failed. */
+static Status take_turn(Lane *l, Status s, const char *rest, ScanStop why, bool *go_on)
 {
-    Batch *b = &r->batch;
-    ScanStop why;
-    b->n = b->seen = b->malformed = b->unused = 0;
-    b->scratch_used = 0;
-    *out = scan_events(b, p, &why);
-    if (why == STOP_CLOSED) r->where = r->array ? AT_DONE : AT_TOP;
-    if (why == STOP_LOST) r->where = AT_LOST;
-    return commit_batch(r->e, b);
+    Reader *r = l->r;
+    pthread_mutex_lock(&r->order);
+    while (r->turn != l->number && !r->failed) pthread_cond_wait(&r->turned, &r->order);
+    bool mine = !r->failed;
+    pthread_mutex_unlock(&r->order);
+    if (mine && s == OK) s = commit(r, l, rest, why);
+    pthread_mutex_lock(&r->order);
+    r->turn++;
+    if (mine) r->failed = s != OK;
+    *go_on = !r->failed;
+    pthread_cond_broadcast(&r->turned);
+    pthread_mutex_unlock(&r->order);
+    return mine ? s : OK;
 }
 
-/* The next event, for which the last bytes of a text must be seen again with those behind them. */
-static const char *find_event(Reader *r, const char *p)
+static Status read_lane(void *state)
 {
-    const char *next = scan_next_event(p, r->batch.end);
-    if (next != NULL) {
-        r->where = AT_EVENTS;
-        return next;
-    }
-    return r->batch.end - p > SCAN_PAD ? r->batch.end - SCAN_PAD : p;
-}
-
-/* Takes what the text holds whole. What is left is moved to its begin. */
-static Status take_text(Reader *r)
-{
-    Batch *b = &r->batch;
-    const char *p = r->text, *next = p;
-    b->text = r->text;
-    b->end = r->text + r->bytes;
-    for (bool more = true; more; p = next) {
-        Where before = r->where;
-        switch (r->where) {
-        case AT_START: TRY(take_start(r, p, &next)); break;
-        case AT_TOP: TRY(take_top(r, p, &next)); break;
-        case AT_SKIP: next = skip(r, p); break;
-        case AT_EVENTS: TRY(take_events(r, p, &next)); break;
-        case AT_LOST: next = find_event(r, p); break;
-        case AT_DONE: next = b->end; break;
-        }
-        more = r->where != before || (next > p && r->where == AT_TOP);
-    }
-    r->bytes = (size_t)(b->end - p);
-    memmove(r->text, p, r->bytes);
-    return OK;
-}
-
-/* An event that does not fit is malformed, a member is passed over. */
-static Status drop_giant(Reader *r)
-{
-    if (r->where == AT_EVENTS) {
-        r->e->counts.malformed++;
-        r->e->counts.seen++;
-        r->where = AT_LOST;
-        r->bytes--;
-        memmove(r->text, r->text + 1, r->bytes);
-        return OK;
-    }
-    return not_json(r, "a member of its object is longer than 16 MiB");
-}
-
-static Status read_blocks(Reader *r)
-{
-    size_t got = 1;
-    while (got > 0) {
-        TRY(source_read(r->source, r->text + r->bytes, BLOCK_BYTES, &got));
-        r->bytes += got;
-        memset(r->text + r->bytes, 0, SCAN_PAD);
-        TRY(take_text(r));
-        if (r->bytes > ELEMENT_BYTES_MAX) TRY(drop_giant(r));
+    Lane *l = state;
+    Reader *r = l->r;
+    for (bool go_on = true; go_on;) {
+        bool any = false;
+        const char *rest = NULL;
+        ScanStop why = STOP_END;
+        pthread_mutex_lock(&r->reading);
+        Status s = next_block(r, l, &any);
+        if (s != OK) r->last = true;
+        pthread_mutex_unlock(&r->reading);
+        if (!any) return OK;
+        if (s == OK && l->whole) rest = scan_events(&l->batch, l->text, &why);
+        TRY(take_turn(l, s, rest, why, &go_on));
     }
     return OK;
 }
 
-/* What the end of the text says about it. */
-static Status judge(Reader *r)
-{
-    ReadCounts *c = &r->e->counts;
-    c->bytes = r->source->given;
-    if (r->where == AT_START) return not_json(r, "it is empty");
-    if (!r->array && !r->found) return not_json(r, "it is JSON without traceEvents");
-    if (r->array && !r->batch.phases) return not_json(r, "it is a JSON array without events");
-    bool open = r->array && r->where == AT_EVENTS && r->bytes == 0;
-    c->truncated = (r->where != AT_DONE && !open) || r->source->cut;
-    return source_check(r->source);
-}
-
-/* Addresses for as many rows as the text can hold: an event that is kept takes 24 bytes. */
+/* Addresses for as many rows as the text can hold: an event that is kept takes 20 bytes. */
 static int64_t rows_max(const Source *s)
 {
     static const uint64_t MOST = EVENT_NONE, DEFLATE_RATIO = 1032;
@@ -233,19 +118,57 @@ static int64_t rows_max(const Source *s)
     return (int64_t)(rows < MOST ? rows : MOST);
 }
 
+static Status reader_init(Reader *r, Lane *lane, int lanes, const EventsOptions *o, Events *e)
+{
+    size_t each = (size_t)BLOCK_BYTES * 7;
+    Batch like = { .keys = &r->keys, .python = o->python };
+    pthread_mutex_init(&r->reading, NULL);
+    pthread_mutex_init(&r->order, NULL);
+    pthread_cond_init(&r->turned, NULL);
+    scan_keys(&r->keys);
+    TRY(arena_init(&r->memory, "blocks", MEM_HOST, (size_t)WALK_BYTES * 7 + LANES * each));
+    TRY(walk_init(&r->walk, e, &like, r->source->element_max, &r->memory));
+    TRY(ARENA_NEW(&r->memory, BLOCK_BYTES, &r->rest));
+    for (int i = 0; i < lanes; i++) {
+        lane[i] = (Lane){ .r = r, .batch = like };
+        TRY(ARENA_NEW(&r->memory, BLOCK_BYTES + SCAN_PAD, &lane[i].text));
+        TRY(batch_init(&lane[i].batch, &r->memory, BLOCK_BYTES));
+    }
+    return commit_init(e, rows_max(r->source));
+}
+
+static void reader_free(Reader *r)
+{
+    pthread_cond_destroy(&r->turned);
+    pthread_mutex_destroy(&r->order);
+    pthread_mutex_destroy(&r->reading);
+    arena_free(&r->memory);
+}
+
+/* The second lane runs on a thread of its own. */
+static Status read_lanes(Lane *lane, int lanes)
+{
+    Worker second = { .job = read_lane, .state = &lane[1] };
+    if (lanes == 1) return read_lane(&lane[0]);
+    TRY(worker_start(&second, "a reader's thread"));
+    worker_begin(&second);
+    Status s = read_lane(&lane[0]);
+    worker_wait(&second, (double)INFINITY);
+    if (s == OK) s = worker_result(&second);
+    worker_stop(&second);
+    return s;
+}
+
 Status kineto_read(Source *source, const EventsOptions *o, Events *e)
 {
-    Reader r = { .source = source, .e = e };
-    TRY(arena_init(&r.memory, "blocks", MEM_HOST, (size_t)INPUT_BYTES * 7));
-    scan_keys(&r.keys);
-    r.batch.keys = &r.keys;
-    r.batch.python = o->python;
-    Status s = ARENA_NEW(&r.memory, INPUT_BYTES + SCAN_PAD, &r.text);
-    if (s == OK) s = batch_init(&r.batch, &r.memory, INPUT_BYTES);
-    if (s == OK) s = commit_init(e, rows_max(source));
-    if (s == OK) s = read_blocks(&r);
-    if (s == OK) s = judge(&r);
+    Lane lane[LANES];
+    Reader r = { .source = source };
+    int lanes = o->threads > 0 ? o->threads : omp_get_num_procs();
+    if (lanes > LANES) lanes = LANES;
+    Status s = reader_init(&r, lane, lanes, o, e);
+    if (s == OK) s = read_lanes(lane, lanes);
+    if (s == OK) s = walk_end(&r.walk, source);
     if (s == OK) s = commit_end(e);
-    arena_free(&r.memory);
+    reader_free(&r);
     return s;
 }

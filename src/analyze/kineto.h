@@ -17,6 +17,9 @@
 
 #include <zlib.h>
 
+/* The most that a block has, and an event. */
+enum { BLOCK_BYTES = 1 << 18, ELEMENT_BYTES_MAX = 16 << 20 };
+
 /* ---- source ---- */
 
 typedef struct Source {
@@ -24,11 +27,12 @@ typedef struct Source {
     int fd;
     bool gzip, pipe, ended;
     bool cut;              /* a gzip that ends early */
-    uint64_t file_bytes;   /* when it was opened */
+    uint64_t file_bytes;   /* when it was opened; no more is read */
     uint64_t taken, given; /* bytes of the file, bytes of text */
     unsigned char *in;     /* what is read and not yet given */
     size_t in_bytes, in_used;
     z_stream z;
+    size_t block, element_max; /* bytes: of a block, and of an event that is not malformed */
 } Source;
 
 Status source_open(Source *s, const char *path, Arena *a);
@@ -75,16 +79,14 @@ typedef struct Item {
 } Item;
 #define SCRATCH ((uint32_t)1 << 31)
 
-enum {
-    SCAN_PAD = 64,                /* NULs behind a text */
-    ELEMENT_BYTES_MAX = 16 << 20, /* a longer one is malformed */
-    SCAN_BYTES_MAX = ELEMENT_BYTES_MAX + (1 << 20),
-    KEY_SLOTS = 512
-};
+enum { SCAN_PAD = 64 /* NULs behind a text */, KEY_SLOTS = 512 };
 
-/* Known keys and categories by a hash of length and first eight bytes. */
+/* Known keys and categories by a hash of their length and first eight bytes. */
 typedef struct KeyTable {
-    uint8_t slot[KEY_SLOTS]; /* number of a row + 1; 0: free */
+    struct {
+        uint64_t head; /* those bytes */
+        uint8_t row;   /* + 1; 0: free */
+    } slot[KEY_SLOTS];
 } KeyTable;
 
 /* A block of text and what was found in it. */
@@ -109,12 +111,16 @@ typedef enum ScanStop {
 } ScanStop;
 
 void scan_keys(KeyTable *k);
-/* Memory for blocks of up to SCAN_BYTES_MAX bytes. */
+/* Memory for blocks of that size. */
 Status batch_init(Batch *b, Arena *a, size_t text_bytes);
-/* The elements from `at` on; b->text and b->end are set. Returns where it stopped. */
+/* The elements from `at` on, in place of what b held; b->text and b->end are set. Returns where it stopped. */
 const char *scan_events(Batch *b, const char *at, ScanStop *why);
-/* Behind a malformed element: the next one's start, or the closing bracket; NULL: none in sight. */
-const char *scan_next_event(const char *at, const char *end);
+/* Behind a malformed element: where the next one begins; NULL: none in sight. */
+const char *scan_next_event(const KeyTable *keys, const char *at, const char *end);
+/* The last place in a text where an event seems to begin; NULL: none. */
+const char *scan_last_event(const KeyTable *keys, const char *begin, const char *end);
+/* Where the bracket behind the last element seems to stand; NULL: none. */
+const char *scan_closing(const char *at, const char *end);
 /* Passes over a value (one token, or brackets with all they hold). NULL: not JSON, or b->ended. */
 const char *scan_value(Batch *b, const char *at);
 const char *scan_blank(const char *at);
@@ -171,6 +177,7 @@ typedef struct EventsMemory {
     Arena self;
     Column column[COLUMNS];
     Rows places, named, args, collectives, launches;
+    int64_t groups_room, devices_room;
     uint32_t key_process_name, key_process_labels, key_process_sort, key_thread_name,
         key_thread_sort;
 } EventsMemory;
@@ -184,6 +191,47 @@ Status commit_end(Events *e);
  * commit_wants: is the key one of them? */
 bool commit_wants(const char *key, size_t n);
 Status commit_top(Events *e, const char *key, size_t n, char *text);
+
+/* ---- walk ---- */
+
+typedef enum Where {
+    AT_START,
+    AT_TOP,    /* among the members of the object */
+    AT_SKIP,   /* in a member's value that nobody wants */
+    AT_EVENTS, /* in traceEvents */
+    AT_LOST,   /* there, behind a malformed event */
+    AT_DONE
+} Where;
+
+/* The place in the text up to which all is committed. */
+typedef struct Walk {
+    Events *e;
+    Batch batch;
+    char *text; /* what waits for the text behind it */
+    size_t bytes, wanted, element_max;
+    Where where;
+    bool array, found; /* the array form; traceEvents was there */
+    bool phases;       /* an element had a "ph" */
+    bool behind;       /* text behind the end was counted */
+    bool giant;        /* the member to come does not fit */
+    bool last;         /* no text comes behind this */
+    bool quoted, escaped;
+    int64_t depth; /* of brackets, in AT_SKIP */
+} Walk;
+enum { WALK_BYTES = ELEMENT_BYTES_MAX + 2 * BLOCK_BYTES };
+
+/* like: keys and options. */
+Status walk_init(Walk *w, Events *e, const Batch *like, size_t element_max, Arena *a);
+/* The next n <= BLOCK_BYTES bytes of text. */
+Status walk_text(Walk *w, const char *text, size_t n, bool last);
+/* The next text as it was scanned from its begin on, if walk_expects_events. */
+Status walk_batch(Walk *w, const Batch *b, const char *rest, ScanStop why, bool last);
+static inline bool walk_expects_events(const Walk *w)
+{
+    return w->where == AT_EVENTS && w->bytes == 0;
+}
+/* What the text's end says about it. */
+Status walk_end(Walk *w, const Source *s);
 
 Status kineto_read(Source *s, const EventsOptions *o, Events *e);
 

@@ -9,7 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { STEP_BYTES = 1 << 16, SELF_BYTES = 64 << 20, FIRST_SLOTS = 1 << 8 };
+enum { STEP_BYTES = 1 << 16, SELF_BYTES = 256 << 20, FIRST_SLOTS = 1 << 8 };
 
 /* ---- columns and tables ---- */
 
@@ -400,25 +400,26 @@ static Status optional_text(Events *e, const char *s, uint32_t *out)
     return s == NULL ? OK : strings_id(&e->strings, s, strlen(s), out);
 }
 
-static Status top_groups(Events *e, char *config)
+typedef struct JsonGroup {
+    char *name, *description, *ranks;
+    int64_t size;
+} JsonGroup;
+
+static const ScanField GROUP_FIELDS[] = { { "pg_name", SCAN_TEXT, offsetof(JsonGroup, name) },
+                                          { "pg_desc", SCAN_TEXT,
+                                            offsetof(JsonGroup, description) },
+                                          { "ranks", SCAN_RAW, offsetof(JsonGroup, ranks) },
+                                          { "pg_size", SCAN_WHOLE, offsetof(JsonGroup, size) } };
+
+static Status top_groups(Events *e, char *config, bool *bad)
 {
-    static const ScanField FIELDS_OF[] = { { "pg_name", SCAN_TEXT, 0 },
-                                           { "pg_desc", SCAN_TEXT, 8 },
-                                           { "ranks", SCAN_RAW, 16 },
-                                           { "pg_size", SCAN_WHOLE, 24 } };
-    struct {
-        char *name, *description, *ranks;
-        int64_t size;
-    } g;
-    int64_t room = 0;
+    Scan s = scan_inside(config);
     e->n_groups = 0;
-    if (config == NULL || *config != '[') return OK;
-    for (Scan s = scan_inside(config); scan_item(&s);) {
-        memset(&g, 0, sizeof g);
-        g.size = -1;
-        scan_fields(&s, FIELDS_OF, 4, &g);
+    while (scan_item(&s)) {
+        JsonGroup g = { .size = -1 };
+        scan_fields(&s, GROUP_FIELDS, 4, &g);
         if (s.bad) break;
-        TRY(ARENA_GROW(&e->own->self, e->n_groups + 1, &room, &e->groups));
+        TRY(ARENA_GROW(&e->own->self, e->n_groups + 1, &e->own->groups_room, &e->groups));
         Group *to = &e->groups[e->n_groups];
         *to = (Group){ .size = g.size };
         TRY(optional_text(e, g.name, &to->name));
@@ -426,73 +427,84 @@ static Status top_groups(Events *e, char *config)
         if (g.ranks != NULL) TRY(strings_id(&e->strings, g.ranks, squeeze(g.ranks), &to->ranks));
         e->n_groups++;
     }
+    *bad = s.bad;
     return OK;
 }
 
-static Status top_distributed(Events *e, char *text)
-{
-    static const ScanField FIELDS_OF[] = { { "rank", SCAN_WHOLE, 0 },
-                                           { "world_size", SCAN_WHOLE, 8 },
-                                           { "pg_config", SCAN_RAW, 16 } };
-    struct {
-        int64_t rank, world;
-        char *groups;
-    } d = { -1, -1, NULL };
-    Scan s = scan_begin(text);
-    scan_fields(&s, FIELDS_OF, 3, &d);
-    e->rank = d.rank;
-    e->world = d.world;
-    return top_groups(e, s.bad ? NULL : d.groups);
-}
+typedef struct JsonDistributed {
+    int64_t rank, world;
+    char *groups;
+} JsonDistributed;
 
-static Status top_devices(Events *e, char *text)
+static Status top_distributed(Events *e, char *text, bool *bad)
 {
     static const ScanField FIELDS_OF[] = {
-        { "id", SCAN_WHOLE, 0 },
-        { "numSms", SCAN_WHOLE, 8 },
-        { "computeMajor", SCAN_WHOLE, 16 },
-        { "computeMinor", SCAN_WHOLE, 24 },
-        { "totalGlobalMem", SCAN_WHOLE, 32 },
-        { "name", SCAN_TEXT, 40 },
+        { "rank", SCAN_WHOLE, offsetof(JsonDistributed, rank) },
+        { "world_size", SCAN_WHOLE, offsetof(JsonDistributed, world) },
+        { "pg_config", SCAN_RAW, offsetof(JsonDistributed, groups) }
     };
-    struct {
-        int64_t id, sms, major, minor, bytes;
-        char *name;
-    } d;
-    int64_t room = 0;
+    JsonDistributed d = { -1, -1, NULL };
+    Scan s = scan_begin(text);
+    scan_fields(&s, FIELDS_OF, 3, &d);
+    *bad = s.bad;
+    if (s.bad) return OK;
+    e->rank = d.rank;
+    e->world = d.world;
+    return d.groups == NULL ? OK : top_groups(e, d.groups, bad);
+}
+
+typedef struct JsonDevice {
+    int64_t id, sms, major, minor, bytes;
+    char *name;
+} JsonDevice;
+
+static const ScanField DEVICE_FIELDS[] = {
+    { "id", SCAN_WHOLE, offsetof(JsonDevice, id) },
+    { "numSms", SCAN_WHOLE, offsetof(JsonDevice, sms) },
+    { "computeMajor", SCAN_WHOLE, offsetof(JsonDevice, major) },
+    { "computeMinor", SCAN_WHOLE, offsetof(JsonDevice, minor) },
+    { "totalGlobalMem", SCAN_WHOLE, offsetof(JsonDevice, bytes) },
+    { "name", SCAN_TEXT, offsetof(JsonDevice, name) },
+};
+
+static Status top_devices(Events *e, char *text, bool *bad)
+{
+    Scan s = scan_inside(text);
     e->n_devices = 0;
-    if (*text != '[') return OK;
-    for (Scan s = scan_inside(text); scan_item(&s);) {
-        d.id = d.sms = d.major = d.minor = d.bytes = -1;
-        d.name = NULL;
-        scan_fields(&s, FIELDS_OF, 6, &d);
+    while (scan_item(&s)) {
+        JsonDevice d = { -1, -1, -1, -1, -1, NULL };
+        scan_fields(&s, DEVICE_FIELDS, 6, &d);
         if (s.bad) break;
-        TRY(ARENA_GROW(&e->own->self, e->n_devices + 1, &room, &e->devices));
+        TRY(ARENA_GROW(&e->own->self, e->n_devices + 1, &e->own->devices_room, &e->devices));
         Device *to = &e->devices[e->n_devices];
         *to = (Device){ (int32_t)d.id,    (int32_t)d.sms, (int32_t)d.major,
                         (int32_t)d.minor, d.bytes,        0 };
         TRY(optional_text(e, d.name, &to->name));
         e->n_devices++;
     }
+    *bad = s.bad;
     return OK;
 }
 
-static Status top_base(Events *e, char *text)
+/* More digits than a double holds. */
+static Status top_base(Events *e, char *text, bool *bad)
 {
-    char *end = text;
-    long long v = strtoll(*text == '"' ? text + 1 : text, &end, 10);
-    if (end != text && v > 0) e->base_ns = v;
+    char *digits = *text == '"' ? text + 1 : text, *end = digits;
+    e->base_ns = strtoll(digits, &end, 10);
+    *bad = end == digits;
     return OK;
 }
 
-static Status top_name(Events *e, char *text)
+static Status top_name(Events *e, char *text, bool *bad)
 {
-    return optional_text(e, scan_string_at(text), &e->trace_name);
+    const char *name = scan_string_at(text);
+    *bad = name == NULL;
+    return optional_text(e, name, &e->trace_name);
 }
 
 static const struct {
     const char *key;
-    Status (*take)(Events *e, char *text);
+    Status (*take)(Events *e, char *text, bool *bad);
 } TOP[] = { { "distributedInfo", top_distributed },
             { "deviceProperties", top_devices },
             { "baseTimeNanoseconds", top_base },
@@ -510,7 +522,10 @@ bool commit_wants(const char *key, size_t n) { return top_of(key, n) >= 0; }
 
 Status commit_top(Events *e, const char *key, size_t n, char *text)
 {
-    return TOP[top_of(key, n)].take(e, text);
+    bool bad = false;
+    TRY(TOP[top_of(key, n)].take(e, text, &bad));
+    e->counts.malformed += bad;
+    return OK;
 }
 
 /* ---- begin ---- */

@@ -67,11 +67,15 @@ static inline uint64_t word_at(const char *s)
     return w;
 }
 
-/* s is followed by at least seven readable bytes. */
-static inline uint32_t key_slot(const char *s, size_t n, int object)
+/* The first eight bytes of s, with NULs behind a shorter one; at least seven bytes follow it. */
+static inline uint64_t head_of(const char *s, size_t n)
 {
-    uint64_t w = n >= 8 ? word_at(s) : word_at(s) & (((uint64_t)1 << 8 * n) - 1);
-    uint64_t h = (w ^ (n << 56) ^ ((uint64_t)object << 50)) * 0x9E3779B97F4A7C15u;
+    return n >= 8 ? word_at(s) : word_at(s) & (((uint64_t)1 << 8 * n) - 1);
+}
+
+static inline uint32_t key_slot(uint64_t head, size_t n, int object)
+{
+    uint64_t h = (head ^ (n << 56) ^ ((uint64_t)object << 50)) * 0x9E3779B97F4A7C15u;
     return (uint32_t)(h >> 55);
 }
 
@@ -81,17 +85,23 @@ void scan_keys(KeyTable *k)
     for (int i = 0; i < N_KEYS; i++) {
         char s[32] = "";
         memcpy(s, KEYS[i].key, KEYS[i].bytes);
-        uint32_t at = key_slot(s, KEYS[i].bytes, KEYS[i].object);
-        while (k->slot[at] != 0) at = (at + 1) % KEY_SLOTS;
-        k->slot[at] = (uint8_t)(i + 1);
+        uint64_t head = head_of(s, KEYS[i].bytes);
+        uint32_t at = key_slot(head, KEYS[i].bytes, KEYS[i].object);
+        while (k->slot[at].row != 0) at = (at + 1) % KEY_SLOTS;
+        k->slot[at].head = head;
+        k->slot[at].row = (uint8_t)(i + 1);
     }
 }
 
-static const Key *find_key(const KeyTable *k, const char *s, size_t n, int object)
+static inline const Key *find_key(const KeyTable *k, const char *s, size_t n, int object)
 {
-    for (uint32_t at = key_slot(s, n, object); k->slot[at] != 0; at = (at + 1) % KEY_SLOTS) {
-        const Key *key = &KEYS[k->slot[at] - 1];
-        if (key->bytes == n && key->object == object && memcmp(key->key, s, n) == 0) return key;
+    uint64_t head = head_of(s, n);
+    uint32_t at = key_slot(head, n, object);
+    for (; k->slot[at].row != 0; at = (at + 1) % KEY_SLOTS) {
+        const Key *key = &KEYS[k->slot[at].row - 1];
+        if (k->slot[at].head == head && key->bytes == n && key->object == object &&
+            (n <= 8 || memcmp(key->key + 8, s + 8, n - 8) == 0))
+            return key;
     }
     return NULL;
 }
@@ -172,16 +182,18 @@ static const char *nested_end(Batch *b, const char *p, bool *blanks)
     return p;
 }
 
-static inline bool ends_word(char c)
-{
-    return c == ',' || c == '}' || c == ']' || c == '\0' || is_blank(c);
-}
+/* 1: ends a word; 2: has no place in one. */
+static const uint8_t WORD_END[256] = {
+    ['\0'] = 1, [' '] = 1, ['\n'] = 1, ['\r'] = 1, ['\t'] = 1, [','] = 1,
+    ['}'] = 1,  [']'] = 1, ['"'] = 2,  ['{'] = 2,  ['['] = 2,  [':'] = 2
+};
+static inline bool ends_word(char c) { return WORD_END[(unsigned char)c] == 1; }
 
 /* A number, true, or a word that should have quotes. Behind it. */
 static const char *word_end(Batch *b, const char *p)
 {
     const char *begin = p;
-    while (!ends_word(*p) && *p != '"' && *p != '{' && *p != '[' && *p != ':') p++;
+    while (WORD_END[(unsigned char)*p] == 0) p++;
     if (p == begin || !ends_word(*p) || p >= b->end) return stop(b, p);
     return p;
 }
@@ -236,6 +248,13 @@ static bool decimal_real(const Decimal *d, double *out)
     return true;
 }
 
+static bool decimal_whole(const Decimal *d, int64_t *out)
+{
+    if (!d->exact || d->scale > 0 || d->digits > INT64_MAX) return false;
+    *out = d->negative ? -(int64_t)d->digits : (int64_t)d->digits;
+    return true;
+}
+
 /* The token [p, end) as a number, as strtod sees it. */
 static bool token_real(const char *p, const char *end, double *out)
 {
@@ -259,10 +278,7 @@ static bool whole_of(const char *p, const char *end, int64_t *out)
 {
     Decimal d;
     double v = 0;
-    if (take_decimal(p, &d) == end && d.exact && d.scale == 0 && d.digits <= INT64_MAX) {
-        *out = d.negative ? -(int64_t)d.digits : (int64_t)d.digits;
-        return true;
-    }
+    if (take_decimal(p, &d) == end && decimal_whole(&d, out)) return true;
     if (!token_real(p, end, &v) || !(fabs(v) <= 9007199254740992.0) || v != floor(v)) return false;
     *out = (int64_t)v;
     return true;
@@ -353,6 +369,19 @@ static void push_number(Batch *b, const Key *k, const char *p, const char *end)
     if (good) b->item[b->n++] = i;
 }
 
+/* A plain number at p is taken without a second look at its digits; behind it, NULL: it is none. */
+static inline const char *take_number(Batch *b, const Key *k, const char *p)
+{
+    Decimal d;
+    Item i = { .field = k->value };
+    if (k->form == TRIPLE || (*p != '-' && (*p < '0' || *p > '9'))) return NULL;
+    p = take_decimal(p, &d);
+    if (!ends_word(*p) || p >= b->end) return NULL;
+    if (k->form == WHOLE ? !decimal_whole(&d, &i.whole) : !decimal_real(&d, &i.real)) return NULL;
+    b->item[b->n++] = i;
+    return p;
+}
+
 /* The value at p, kept if it has a key; behind it. */
 static const char *take_value(Batch *b, const Key *k, const char *p)
 {
@@ -370,6 +399,7 @@ static const char *take_value(Batch *b, const Key *k, const char *p)
             push_escaped(b, k->value, p, end + 1);
         return end + 1;
     }
+    if (k->form != TEXT && (end = take_number(b, k, p)) != NULL) return end;
     end = *p == '[' || *p == '{' ? nested_end(b, p, &blanks) : word_end(b, p);
     if (end == NULL) return NULL;
     if (k->form != TEXT)
@@ -387,9 +417,7 @@ static const char *take_value(Batch *b, const Key *k, const char *p)
 static const char *take_object(Batch *b, const char *p, int object)
 {
     bool plain;
-    p = scan_blank(p + 1);
-    if (*p == '}') return p + 1;
-    for (;;) {
+    for (p = scan_blank(p + 1); *p != '}';) {
         if (*p != '"') return stop(b, p);
         const char *key = p + 1, *end = string_end(b, key, &plain);
         if (end == NULL) return NULL;
@@ -405,10 +433,12 @@ static const char *take_object(Batch *b, const char *p, int object)
         }
         if (p == NULL) return NULL;
         p = scan_blank(p);
-        if (*p == '}') return p + 1;
-        if (*p != ',') return stop(b, p);
-        p = scan_blank(p + 1);
+        if (*p == ',')
+            p = scan_blank(p + 1);
+        else if (*p != '}')
+            return stop(b, p);
     }
+    return p + 1;
 }
 
 /* What the element is whose items begin at `first`. */
@@ -460,23 +490,55 @@ static const char *take_element(Batch *b, const char *p)
     return p;
 }
 
-const char *scan_next_event(const char *at, const char *end)
+/* Does an event begin at the brace p? Its first key says so. */
+static bool begins_event(const KeyTable *keys, const char *p, const char *end)
+{
+    const char *key = scan_blank(p + 1) + 1, *close = key;
+    if (key >= end || key[-1] != '"') return false;
+    while (close < end && *close >= 'a' && *close <= 'z') close++;
+    const Key *k = find_key(keys, key, (size_t)(close - key), EVENT);
+    return k != NULL && k->value != FIELD_ID && *close == '"';
+}
+
+const char *scan_next_event(const KeyTable *keys, const char *at, const char *end)
 {
     for (const char *p = at; (p = memchr(p, '}', (size_t)(end - p))) != NULL; p++) {
         const char *next = scan_blank(p + 1);
-        if (*next == ']') {
-            const char *behind = scan_blank(next + 1);
-            if (*behind == '}' || (*behind == ',' && *scan_blank(behind + 1) == '"')) return next;
-        }
         if (*next != ',') continue;
         next = scan_blank(next + 1);
-        if (*next == '{' && *scan_blank(next + 1) == '"') return next;
+        if (*next == '{' && begins_event(keys, next, end)) return next;
+    }
+    return NULL;
+}
+
+const char *scan_last_event(const KeyTable *keys, const char *begin, const char *end)
+{
+    for (const char *p = end; (p = memrchr(begin, '{', (size_t)(p - begin))) != NULL;) {
+        const char *before = p;
+        while (before > begin && is_blank(before[-1])) before--;
+        if (before == begin || *--before != ',') continue;
+        while (before > begin && is_blank(before[-1])) before--;
+        if (before > begin && before[-1] == '}' && begins_event(keys, p, end)) return p;
+    }
+    return NULL;
+}
+
+const char *scan_closing(const char *at, const char *end)
+{
+    for (const char *p = at; (p = memchr(p, '}', (size_t)(end - p))) != NULL; p++) {
+        const char *next = scan_blank(p + 1), *behind;
+        if (*next != ']') continue;
+        behind = scan_blank(next + 1);
+        if (behind >= end || *behind == '}' || (*behind == ',' && *scan_blank(behind + 1) == '"'))
+            return next;
     }
     return NULL;
 }
 
 const char *scan_events(Batch *b, const char *p, ScanStop *why)
 {
+    b->n = b->seen = b->malformed = b->unused = 0;
+    b->scratch_used = 0;
     for (;;) {
         p = scan_blank(p);
         if (*p == ',') {
@@ -488,7 +550,11 @@ const char *scan_events(Batch *b, const char *p, ScanStop *why)
             *why = STOP_CLOSED;
             return p + 1;
         }
-        const char *next = *p == '{' ? take_element(b, p) : stop(b, p);
+        const char *next = *p == '{' ? take_element(b, p) : scan_value(b, p);
+        if (next != NULL && *p != '{') {
+            b->seen++;
+            b->malformed++;
+        }
         if (next == NULL && b->ended) {
             *why = STOP_INSIDE;
             return p;
@@ -496,7 +562,7 @@ const char *scan_events(Batch *b, const char *p, ScanStop *why)
         if (next == NULL) {
             b->seen++;
             b->malformed++;
-            next = scan_next_event(p, b->end);
+            next = scan_next_event(b->keys, p, b->end);
             *why = STOP_LOST;
             if (next == NULL) return p + 1;
         }

@@ -12,6 +12,7 @@ enum { IN_BYTES = 1 << 17 };
 static Status read_some(Source *s, void *out, size_t n, size_t *got)
 {
     ssize_t more = 0;
+    if (!s->pipe && n > s->file_bytes - s->taken) n = s->file_bytes - s->taken;
     do more = read(s->fd, out, n);
     while (more < 0 && errno == EINTR);
     if (more < 0) return FAIL(ERR_IO, "%s cannot be read: %s", s->path, strerror(errno));
@@ -48,7 +49,7 @@ static void z_drop(void *arena, void *at)
 Status source_open(Source *s, const char *path, Arena *a)
 {
     struct stat st;
-    *s = (Source){ .path = path, .fd = -1 };
+    *s = (Source){ .path = path, .fd = -1, .block = BLOCK_BYTES, .element_max = ELEMENT_BYTES_MAX };
     TRY(ARENA_NEW(a, IN_BYTES, &s->in));
     s->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (s->fd < 0 || fstat(s->fd, &st) != 0)

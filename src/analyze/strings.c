@@ -41,7 +41,8 @@ static Status extend(Arena *a, size_t used, size_t more, size_t step)
 static Status add(Strings *t, const char *s, size_t n, uint32_t hash)
 {
     if (t->n == ENTRIES_MAX || n > UINT32_MAX - 1)
-        return FAIL(ERR_MEMORY, "strings: more than %zu texts, or one of %zu bytes", ENTRIES_MAX, n);
+        return FAIL(ERR_MEMORY, "strings: more than %zu texts, or one of %zu bytes", ENTRIES_MAX,
+                    n);
     TRY(extend(&t->text, t->text_bytes, n + 1, TEXT_STEP));
     TRY(extend(&t->entry, t->n * sizeof *t->entries, sizeof *t->entries,
                ENTRY_STEP * sizeof *t->entries));

@@ -1,10 +1,12 @@
-/* trace: `switchyard trace`: what a training step really did. */
+/* trace: subcommands that read profilers' traces. */
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/trace_commands.h"
 
 Status cli_trace(int argc, char **argv)
 {
     static const Subcommand rows[] = {
+        { "report", "where the time of a trace went", cli_trace_report },
         { "diff", "two traces: time gained and lost by operator", cli_trace_diff },
         { "replay", "the operators of a trace, to run them again", cli_trace_replay },
     };

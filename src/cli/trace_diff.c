@@ -1,17 +1,14 @@
 /* trace diff: two traces against each other. */
 #include "analyze/diff.h"
-#include "cli/cli.h"
 #include "cli/options.h"
-#include "convert/folder.h"
+#include "cli/trace_commands.h"
+#include "cli/trace_out.h"
 
-#include <stdio.h>
 #include <string.h>
 
-enum { SUMMARY_ROWS = 12 };
-
 typedef struct DiffCall {
-    const char *out;
-    int format, compat;
+    TraceOut out;
+    int compat; /* -1: not given */
     bool python;
 } DiffCall;
 
@@ -19,193 +16,137 @@ typedef struct Sides {
     Events events[DIFF_SIDES];
     Tree tree[DIFF_SIDES];
     Diff diff;
-    Table sheet[DIFF_SHEETS];
     Arena tables, scratch;
 } Sides;
 
-/* A file of the folder: what `write` puts there. */
-typedef Status WriteFile(const void *what, Arena *scratch, File *out);
+/* ---- files beside the tables ---- */
 
-static Status write_file(const char *folder, const char *name, const char *end, WriteFile *write,
-                         const void *what, Arena *scratch)
+/* A text, or the merged tree if that is NULL, as a file of the folder. */
+static Status write_file(const DiffCall *c, Sides *x, const char *name, const char *text)
 {
-    char path[FILE_PATH_MAX], part[FILE_PATH_MAX];
+    char path[FILE_PATH_MAX];
     File f = { 0 };
-    ArenaMark mark = arena_mark(scratch);
-    (void)snprintf(part, sizeof part, "%s%s", name, end);
-    TRY(file_join(path, folder, part));
-    Status s = file_create_temp(&f, path, scratch);
-    if (s == OK) s = write(what, scratch, &f);
+    ArenaMark mark = arena_mark(&x->scratch);
+    TRY(file_join(path, c->out.at.temp, name));
+    Status s = file_create_temp(&f, path, &x->scratch);
+    if (s == OK)
+        s = text == NULL ? diff_text(&x->diff, &x->scratch, &f)
+                         : file_write(&f, text, strlen(text));
     if (s == OK) s = file_commit(&f);
     file_close(&f);
-    arena_release(scratch, mark);
+    arena_release(&x->scratch, mark);
     return s;
 }
 
-static Status write_csv(const void *t, Arena *a, File *f) { return (void)a, table_csv(t, f); }
-static Status write_json(const void *t, Arena *a, File *f) { return (void)a, table_json(t, f); }
-static Status write_tree(const void *d, Arena *a, File *f) { return diff_text(d, a, f); }
-static Status write_text(const void *s, Arena *a, File *f)
-{
-    return (void)a, file_write(f, s, strlen(s));
-}
-
-static Status write_table(const DiffCall *c, const char *folder, const Table *t, Arena *scratch)
-{
-    bool json = c->format == 1;
-    return write_file(folder, t->name, json ? ".json" : ".csv", json ? write_json : write_csv, t,
-                      scratch);
-}
-
 /* The files that TraceLens writes. */
-static Status write_compat(const DiffCall *c, Sides *x, const char *folder, Arena *a)
+static Status write_compat(const DiffCall *c, Sides *x)
 {
-    static const char *const map[] = { "cpu_op_map_trace1", "cpu_op_map_trace2", "cpu_op_map" };
+    static const char *const map[] = { "cpu_op_map_trace1.json", "cpu_op_map_trace2.json",
+                                       "cpu_op_map.json" };
     DiffStats stats = { 0 };
-    TRY(diff_stats(&x->diff, a, &x->scratch, &stats));
-    TRY(write_table(c, folder, &stats.stats, &x->scratch));
-    TRY(write_table(c, folder, &stats.unique, &x->scratch));
-    for (int i = 0; i < 3; i++)
-        TRY(write_file(folder, map[i], ".json", write_text, stats.map[i], &x->scratch));
+    TRY(diff_stats(&x->diff, &x->tables, &x->scratch, &stats));
+    const Table both[] = { stats.stats, stats.unique };
+    TRY(trace_out_tables(&c->out, "", "TraceDiff", both, 2, &x->scratch));
+    for (int i = 0; i < 3; i++) TRY(write_file(c, x, map[i], stats.map[i]));
     return OK;
 }
 
-static Status write_all(const DiffCall *c, Sides *x, const char *folder, Arena *a)
-{
-    TRY(write_file(folder, "merged_tree_output", ".txt", write_tree, &x->diff, &x->scratch));
-    if (c->compat) return write_compat(c, x, folder, a);
-    for (int i = 0; i < DIFF_SHEETS; i++) TRY(write_table(c, folder, &x->sheet[i], &x->scratch));
-    return OK;
-}
+/* ---- what is said ---- */
 
-/* ---- a summary ---- */
+static const struct {
+    const char *columns;
+    int rows;
+} SHOWN[DIFF_SHEETS] = {
+    [DIFF_TOTALS] = { NULL, 16 },
+    [DIFF_OPS] = { "name_old|calls|busy_time_old|busy_time_new|delta_us (new - old)|"
+                   "speedup (old/new)",
+                   16 },
+    [DIFF_KERNELS] = { "name_old|kernel_names_old|kernel_names_new|calls|delta_us (new - old)|"
+                       "speedup (old/new)",
+                       10 },
+    [DIFF_WORK] = { "change|name|parent|calls|kernels|busy_time|host_time", 10 },
+    [DIFF_HOST] = { "name|calls_old|calls_new|self_time_old|self_time_new|delta_us (new - old)",
+                    10 },
+};
 
-/* At most `width` columns of a text, for a table of text. */
-static Status put_cell(Text *out, const Cell *c, int width)
-{
-    char number[32];
-    switch (c->type) {
-    case CELL_TEXT: {
-        int n = (int)strlen(c->text);
-        if (n <= width) return text_printf(out, "%-*s", width, c->text);
-        return text_printf(out, "%.*s...", width - 3, c->text);
-    }
-    case CELL_NUMBER: return text_printf(out, " %12.3f", c->number);
-    case CELL_WHOLE: return text_printf(out, " %12s", text_thousands(number, c->whole));
-    default: return text_printf(out, " %12s", "-");
-    }
-}
-
-/* The first rows of a sheet, of it the columns `at`. */
-static Status put_rows(Text *out, const Table *t, const char *title, const int *at, int columns)
-{
-    int64_t rows = t->rows < SUMMARY_ROWS ? t->rows : SUMMARY_ROWS;
-    int first = columns > 6 ? 30 : 45;
-    if (t->rows == 0) return OK;
-    TRY(text_printf(out, "\n%s", title));
-    if (rows < t->rows)
-        TRY(text_printf(out, ", %lld of %lld", (long long)rows, (long long)t->rows));
-    for (int64_t i = -1; i < rows; i++) {
-        TRY(text_printf(out, "\n"));
-        for (int k = 0; k < columns; k++) {
-            Cell head = cell_text(t->column[at[k]]);
-            const Cell *c = i < 0 ? &head : &t->cell[i * t->columns + at[k]];
-            bool word = t->cell[at[k]].type == CELL_TEXT;
-            if (i < 0 && !word)
-                TRY(text_printf(out, " %12.12s", head.text));
-            else
-                TRY(put_cell(out, c, word ? first : 12));
-            if (word) TRY(text_printf(out, " "));
-        }
-    }
-    return text_printf(out, "\n");
-}
-
-static Status put_left_out(Text *out, const Events *e, const Tree *t)
+static Status say_left_out(const Events *e, const Tree *t, Text *out)
 {
     const ReadCounts *n = &e->counts;
     const struct {
         const char *what;
         int64_t n;
     } row[] = {
-        { "malformed events", n->malformed },
-        { "events without a time or a name", n->incomplete },
-        { "host calls that overlap the end of their caller", t->dropped },
-        { "device events without a launch in the trace", t->unlinked },
+        { "elements are not JSON and were left out", n->malformed },
+        { "events lack a time or a name and were left out", n->incomplete },
+        { "calls outlive their caller", t->dropped },
+        { "device events have no launch in the trace and are in no tree", t->unlinked },
     };
+    TRY(text_printf(out, "%s: %lld events\n", e->path, (long long)e->n));
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        if (row[i].n > 0)
-            TRY(text_printf(out, "%s: left out: %lld %s\n", e->path, (long long)row[i].n,
-                            row[i].what));
+        if (row[i].n > 0) TRY(text_printf(out, "  %lld %s\n", (long long)row[i].n, row[i].what));
     }
-    return n->truncated ? text_printf(out, "%s: the file ends inside\n", e->path) : OK;
+    return n->truncated ? text_printf(out, "  the file ends early: this is what was whole\n") : OK;
 }
 
-static Status put_summary(Text *out, const Sides *x)
+static Status compare(const DiffCall *c, char **path, Sides *x, Text *out)
 {
-    static const int totals[] = { 0, 1, 2, 3, 4 }, ops[] = { 0, 1, 2, 7, 8, 9, 10 },
-                     kernels[] = { 0, 2, 3, 4, 9, 10, 11, 12 }, work[] = { 0, 1, 2, 3, 4, 6, 7 },
-                     host[] = { 0, 1, 2, 5, 6, 7, 8 };
-    TRY(put_rows(out, &x->sheet[DIFF_TOTALS], "Totals", totals, 5));
-    TRY(put_rows(out, &x->sheet[DIFF_OPS], "Operators, the largest change first (us)", ops, 7));
-    TRY(put_rows(out, &x->sheet[DIFF_KERNELS], "Operators that run other kernels (us)", kernels,
-                 8));
-    TRY(put_rows(out, &x->sheet[DIFF_WORK], "New and vanished calls (us)", work, 7));
-    return put_rows(out, &x->sheet[DIFF_HOST], "The host's own time (us)", host, 7);
-}
-
-static Status compare(const DiffCall *c, char **path, Sides *x, Arena *a)
-{
-    const TreeOptions options = { .link = c->compat ? LINK_AC2G : LINK_CORRELATION,
+    bool compat = c->compat == 0;
+    const TreeOptions options = { .link = compat ? LINK_AC2G : LINK_CORRELATION,
                                   .python = c->python,
-                                  .compat = c->compat };
+                                  .compat = compat };
+    Table sheet[DIFF_SHEETS];
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(events_read(path[s], &(EventsOptions){ .python = c->python }, &x->events[s]));
-        TRY(tree_build(&x->events[s], &options, a, &x->tree[s]));
+        TRY(tree_build(&x->events[s], &options, &x->tables, &x->tree[s]));
+        if (x->tree[s].roots == 0)
+            return FAIL(ERR_FORMAT,
+                        "%s has no host calls: without operators there is no tree to "
+                        "compare",
+                        path[s]);
+        TRY(say_left_out(&x->events[s], &x->tree[s], out));
     }
-    TRY(diff_trees(&x->tree[0], &x->tree[1], c->compat, a, &x->scratch, &x->diff));
-    return c->compat ? OK : diff_report(&x->diff, a, &x->scratch, x->sheet);
+    TRY(diff_trees(&x->tree[0], &x->tree[1], compat, &x->tables, &x->scratch, &x->diff));
+    if (c->out.folder != NULL) TRY(write_file(c, x, "merged_tree_output.txt", NULL));
+    if (compat) return write_compat(c, x);
+    TRY(diff_report(&x->diff, &x->tables, &x->scratch, sheet));
+    TRY(trace_out_tables(&c->out, "", "Two traces", sheet, DIFF_SHEETS, &x->scratch));
+    for (int i = 0; i < DIFF_SHEETS && c->out.folder == NULL; i++) {
+        if (SHOWN[i].rows > 0) TRY(trace_out_text(out, &sheet[i], SHOWN[i].columns, SHOWN[i].rows));
+    }
+    return OK;
 }
 
 static Status run(void *state, int n, char **path, Arena *a, Text *out)
 {
-    const DiffCall *c = state;
+    DiffCall *c = state;
     Sides x = { 0 };
-    OutFolder folder;
-    (void)n;
-    if (c->compat && c->python)
+    (void)a, (void)n;
+    if (c->compat == 0 && c->python)
         return FAIL(ERR_ARG, "trace diff: TraceLens' rules are for trees without frames of Python: "
                              "leave out --python or --compat");
-    if (c->compat && c->out == NULL)
+    if (c->compat == 0 && c->out.folder == NULL)
         return FAIL(ERR_ARG,
                     "trace diff: --compat tracelens writes files: name a folder with --out");
-    if (c->out != NULL) TRY(out_folder(&folder, c->out));
-    TRY(arena_init(&x.scratch, "trace diff", MEM_HOST, (size_t)64 << 30));
-    TRY(arena_init(&x.tables, "tables", MEM_HOST, (size_t)64 << 30));
-    Status s = compare(c, path, &x, &x.tables);
-    if (s == OK && c->out != NULL) {
-        s = out_folder_begin(&folder);
-        if (s == OK) s = write_all(c, &x, folder.temp, &x.tables);
-        s = out_folder_end(&folder, s);
-    }
-    if (s == OK && !c->compat && c->out == NULL) s = put_summary(out, &x);
-    for (int i = 0; i < DIFF_SIDES && s == OK; i++) s = put_left_out(out, &x.events[i], &x.tree[i]);
-    (void)a;
+    TRY(trace_out_begin(&c->out));
+    Status s = arena_init(&x.scratch, "trace diff", MEM_HOST, (size_t)64 << 30);
+    if (s == OK) s = arena_init(&x.tables, "trace diff", MEM_HOST, (size_t)64 << 30);
+    if (s == OK) s = compare(c, path, &x, out);
+    if (s == OK && (x.events[0].counts.truncated || x.events[1].counts.truncated))
+        s = FAIL(ERR_PARTIAL, "a file ended early: the comparison is of what was whole");
     diff_free(&x.diff);
     for (int i = 0; i < DIFF_SIDES; i++) events_free(&x.events[i]);
     arena_free(&x.scratch);
     arena_free(&x.tables);
-    return s;
+    return trace_out_end(&c->out, s);
 }
 
 Status cli_trace_diff(int argc, char **argv)
 {
-    DiffCall c = { 0 };
+    DiffCall c = { .compat = -1 };
     const Option table[] = {
-        { "--out", OPTION_TEXT, &c.out, "DIR", .help = "a folder that is not there: tables" },
-        { "--format", OPTION_CHOICE, &c.format, "csv|json", .help = "of the tables" },
-        { "--compat", OPTION_CHOICE, &c.compat, "no|tracelens",
-          .help = "no, or the rules, names and files of TraceLens" },
+        TRACE_OUT_OPTIONS(&c.out),
+        { "--compat", OPTION_CHOICE, &c.compat, "tracelens",
+          .help = "its rules, names and files, where they are wrong, too" },
         { "--python", OPTION_FLAG, &c.python, .help = "frames of Python are calls, too" },
     };
     const Command command = {

@@ -1,8 +1,8 @@
 /* trace replay: the operators of a trace, to run them again. */
 #include "analyze/replay.h"
 #include "base/file.h"
-#include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/trace_commands.h"
 
 typedef struct ReplayCall {
     const char *out, *bench, *filter;

@@ -1,0 +1,254 @@
+/* kineto_walk: where in the text the events stand. Text comes piece by piece, cut anywhere; what a
+ * piece does not hold whole waits for the next one. */
+#include "analyze/kineto.h"
+
+#include <string.h>
+
+static Status not_json(const Walk *w, const char *what)
+{
+    return FAIL(ERR_FORMAT, "%s is no trace: %s", w->e->path, what);
+}
+
+/* ---- a value that nobody wants, of any length ---- */
+
+static const char *skip(Walk *w, const char *p)
+{
+    for (; p < w->batch.end; p++) {
+        char c = *p;
+        if (w->quoted) {
+            if (w->escaped)
+                w->escaped = false;
+            else if (c == '\\')
+                w->escaped = true;
+            else if (c == '"')
+                w->quoted = false;
+            if (w->quoted || w->depth > 0) continue;
+            w->where = AT_TOP;
+            return p + 1;
+        }
+        bool closes = c == '}' || c == ']';
+        if (w->depth == 0 && (closes || c == ',')) { /* behind a word */
+            w->where = AT_TOP;
+            return p;
+        }
+        w->quoted = c == '"';
+        w->depth += (c == '{' || c == '[') - closes;
+        if (closes && w->depth == 0) {
+            w->where = AT_TOP;
+            return p + 1;
+        }
+    }
+    return p;
+}
+
+/* ---- the object around the events ---- */
+
+/* The member at p. Behind it, or p if the text ends before it is known what it is. */
+static Status take_member(Walk *w, const char *p, const char **out)
+{
+    Batch *b = &w->batch;
+    const char *key = p + 1, *end = scan_value(b, p);
+    *out = p;
+    if (end == NULL) return OK;
+    size_t n = (size_t)(end - key - 1);
+    p = scan_blank(end);
+    b->ended = p >= b->end;
+    if (*p != ':') return OK;
+    p = scan_blank(p + 1);
+    b->ended = p >= b->end;
+    if (b->ended) return OK;
+    if (n == 11 && memcmp(key, "traceEvents", n) == 0 && *p == '[') {
+        w->where = AT_EVENTS;
+        w->found = true;
+        *out = p + 1;
+        return OK;
+    }
+    if (!commit_wants(key, n) || w->giant) {
+        w->giant = false;
+        w->where = AT_SKIP;
+        w->quoted = w->escaped = false;
+        w->depth = 0;
+        *out = p;
+        return OK;
+    }
+    end = scan_value(b, p);
+    if (end == NULL) return OK;
+    memcpy(b->scratch, p, (size_t)(end - p));
+    b->scratch[end - p] = '\0';
+    *out = end;
+    return commit_top(w->e, key, n, b->scratch);
+}
+
+static Status take_top(Walk *w, const char *p, const char **out)
+{
+    p = scan_blank(p);
+    while (*p == ',') p = scan_blank(p + 1);
+    *out = p;
+    if (p >= w->batch.end) return OK;
+    if (*p == '}') {
+        w->where = AT_DONE;
+        *out = p + 1;
+        return OK;
+    }
+    w->batch.ended = false;
+    if (*p == '"') TRY(take_member(w, p, out));
+    if (*out != p || w->batch.ended || w->where != AT_TOP) return OK;
+    if (!w->found) return not_json(w, "what stands before its events is not JSON");
+    w->e->counts.malformed++;
+    w->behind = true;
+    w->where = AT_DONE;
+    return OK;
+}
+
+static Status take_start(Walk *w, const char *p, const char **out)
+{
+    *out = p;
+    if (w->bytes < 3 && !w->last) return OK;
+    if (w->bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0) p += 3;
+    p = scan_blank(p);
+    *out = p;
+    if (p >= w->batch.end) return OK;
+    w->array = *p == '[';
+    w->where = w->array ? AT_EVENTS : AT_TOP;
+    *out = p + 1;
+    if (w->array || *p == '{') return OK;
+    return not_json(w, "it is not JSON, which begins with { or [");
+}
+
+/* ---- events ---- */
+
+/* What a scan found is taken into the columns. `rest`: where it stopped. */
+static Status take_batch(Walk *w, const Batch *b, ScanStop why)
+{
+    if (why == STOP_CLOSED) w->where = w->array ? AT_DONE : AT_TOP;
+    if (why == STOP_LOST) w->where = AT_LOST;
+    w->phases |= b->phases;
+    return commit_batch(w->e, b);
+}
+
+static Status take_events(Walk *w, const char *p, const char **out)
+{
+    ScanStop why;
+    *out = scan_events(&w->batch, p, &why);
+    return take_batch(w, &w->batch, why);
+}
+
+/* Behind the end there should be nothing. */
+static const char *take_end(Walk *w, const char *p)
+{
+    if (!w->behind && scan_blank(p) < w->batch.end) {
+        w->behind = true;
+        w->e->counts.malformed++;
+    }
+    return w->batch.end;
+}
+
+/* The next event, or behind the last one the closing bracket. What is passed over is kept for a
+ * while: only the end of the text says whether that bracket is in it. */
+static const char *find_event(Walk *w, const char *p)
+{
+    const char *end = w->batch.end;
+    const char *next = scan_next_event(w->batch.keys, p, end);
+    if (next == NULL && w->last) next = scan_closing(p, end);
+    if (next != NULL) {
+        w->where = AT_EVENTS;
+        return next;
+    }
+    size_t kept = w->element_max / 16;
+    return (size_t)(end - p) > kept ? end - kept : p;
+}
+
+/* Takes what the text holds whole. What is left is moved to its begin. */
+static Status take_text(Walk *w)
+{
+    const char *p = w->text, *next = p;
+    w->batch.text = p;
+    w->batch.end = p + w->bytes;
+    for (bool more = true; more; p = next) {
+        Where before = w->where;
+        switch (w->where) {
+        case AT_START: TRY(take_start(w, p, &next)); break;
+        case AT_TOP: TRY(take_top(w, p, &next)); break;
+        case AT_SKIP: next = skip(w, p); break;
+        case AT_EVENTS: TRY(take_events(w, p, &next)); break;
+        case AT_LOST: next = find_event(w, p); break;
+        case AT_DONE: next = take_end(w, p); break;
+        }
+        more = w->where != before || (next > p && w->where == AT_TOP);
+    }
+    w->bytes = (size_t)(w->batch.end - p);
+    memmove(w->text, p, w->bytes);
+    memset(w->text + w->bytes, 0, SCAN_PAD);
+    return OK;
+}
+
+/* An event that does not fit is malformed, and the search for the next one begins inside it. A
+ * member of the object is passed over. */
+static Status drop_giant(Walk *w)
+{
+    bool member = w->where == AT_TOP;
+    if (w->giant || (!member && w->where != AT_EVENTS))
+        return not_json(w, "what stands around its events is longer than 16 MiB");
+    w->e->counts.malformed++;
+    w->giant = member;
+    if (member) return OK;
+    w->e->counts.seen++;
+    w->where = AT_LOST;
+    w->bytes--;
+    memmove(w->text, w->text + 1, w->bytes + SCAN_PAD);
+    return OK;
+}
+
+Status walk_init(Walk *w, Events *e, const Batch *like, size_t element_max, Arena *a)
+{
+    *w = (Walk){ .e = e, .batch = *like, .element_max = element_max };
+    TRY(ARENA_NEW(a, WALK_BYTES + SCAN_PAD, &w->text));
+    return batch_init(&w->batch, a, WALK_BYTES);
+}
+
+static void append(Walk *w, const char *text, size_t n)
+{
+    memcpy(w->text + w->bytes, text, n);
+    w->bytes += n;
+    memset(w->text + w->bytes, 0, SCAN_PAD);
+}
+
+/* What was left is looked at again only when there is twice as much, or a long event would be
+ * scanned from its begin with every block. */
+Status walk_text(Walk *w, const char *text, size_t n, bool last)
+{
+    append(w, text, n);
+    w->last = last;
+    if (w->bytes < w->wanted && !last) return OK;
+    TRY(take_text(w));
+    while (w->bytes > w->element_max) {
+        TRY(drop_giant(w));
+        TRY(take_text(w));
+    }
+    w->wanted = 2 * w->bytes < w->element_max ? 2 * w->bytes : w->element_max;
+    return OK;
+}
+
+Status walk_batch(Walk *w, const Batch *b, const char *rest, ScanStop why, bool last)
+{
+    size_t n = (size_t)(b->end - rest);
+    TRY(take_batch(w, b, why));
+    if (why != STOP_INSIDE || last) return walk_text(w, rest, n, last);
+    append(w, rest, n);
+    return OK;
+}
+
+Status walk_end(Walk *w, const Source *s)
+{
+    ReadCounts *c = &w->e->counts;
+    bool ended = w->where == AT_DONE || (w->array && w->where == AT_EVENTS && w->bytes == 0);
+    c->bytes = s->given;
+    c->truncated = !ended || s->cut;
+    TRY(source_check(s));
+    if (w->where == AT_START)
+        return not_json(w, s->cut ? "its gzip ends before any text" : "it is empty");
+    if (!w->array && !w->found)
+        return not_json(w, ended ? "it is JSON without traceEvents" : "it ends before its events");
+    if (w->array && !w->phases) return not_json(w, "it is a JSON array without events");
+    return OK;
+}
