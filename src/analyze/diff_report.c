@@ -489,9 +489,10 @@ static Status totals_sheet(Report *r, Table *t)
         Cell *c = NULL;
         TRY(table_row(t, &c));
         *c++ = cell_text(name[i]);
-        c = put_pair(c, v[DIFF_OLD][i], v[DIFF_NEW][i]);
-        *c++ = cell_number(v[DIFF_NEW][i] - v[DIFF_OLD][i]);
-        if (i < T_TIMES) *c = ratio(v[DIFF_OLD][i], v[DIFF_NEW][i]);
+        double old = v[DIFF_OLD][i], new = v[DIFF_NEW][i], say[] = { old, new, new - old };
+        for (int k = 0; k < 3; k++)
+            *c++ = i < T_TIMES ? cell_number(say[k]) : cell_whole((int64_t)say[k]);
+        if (i < T_TIMES) *c = ratio(old, new);
     }
     return OK;
 }

@@ -166,8 +166,11 @@ static Status put_row(Text *out, const Replay *r, const ReplayOp *op, const Mapp
         int64_t size;
     } size[] = { { 'n', row->n }, { 'd', row->d }, { 'f', row->f }, { 'e', row->e },
                  { 'k', row->k }, { 'b', row->b }, { 't', row->t }, { 'h', row->h } };
-    TRY(text_json(out, "{\"op\":%s,\"shape\":%s,\"type\":%s", row->op,
-                  event_name(r->events, op->event), m->arg[0].type));
+    const char *name = event_name(r->events, op->event);
+    char shape[128];
+    (void)snprintf(shape, sizeof shape, "%s %s %s", text_starts(name, "aten::") ? name + 6 : name,
+                   m->arg[0].dims, m->args > 1 ? m->arg[1].dims : "");
+    TRY(text_json(out, "{\"op\":%s,\"shape\":%s,\"type\":%s", row->op, shape, m->arg[0].type));
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
         if (size[i].size > 0)
             TRY(text_json(out, ",\"%c\":%lld", size[i].name, (long long)size[i].size));
