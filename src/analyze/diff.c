@@ -243,12 +243,12 @@ static bool any_launches(const Diff *d, int side, const DiffList *l)
 }
 
 /* TraceLens matches lists of the same length by position. */
-static Status match(Walk *w, const DiffList list[DIFF_SIDES], bool bare, DiffPairs *out)
+static Status match(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs *out)
 {
     const Diff *d = w->d;
-    if (!d->compat || bare || list[DIFF_OLD].n != list[DIFF_NEW].n ||
+    if (!d->compat || list[DIFF_OLD].n != list[DIFF_NEW].n ||
         any_launches(d, DIFF_OLD, &list[DIFF_OLD]) || any_launches(d, DIFF_NEW, &list[DIFF_NEW]))
-        return diff_align(d, list, bare, w->scratch, out);
+        return diff_align(d, list, false, w->scratch, out);
     out->n = list[DIFF_OLD].n;
     TRY(ARENA_NEW(w->scratch, out->n, &out->at));
     for (int64_t i = 0; i < out->n; i++) out->at[i] = (DiffPair){ i, i };
@@ -305,7 +305,7 @@ static Status find_wrappers(Walk *w, const DiffList rest[DIFF_SIDES], DiffList *
             const DiffList *in_b = &below[DIFF_NEW][j];
             kind = d->tree[DIFF_NEW]->events->kind[b];
             if (kind == EVENT_KERNEL || launches(d->tree[DIFF_NEW]->events, b)) continue;
-            bool both = same_names(d, in_a, in_b);
+            bool both = d->compat && same_names(d, in_a, in_b);
             opened[DIFF_NEW][j] |= both || holds(d, DIFF_NEW, in_b, a_name);
             opened[DIFF_OLD][i] |=
                 both || holds(d, DIFF_OLD, in_a, diff_name(d, DIFF_NEW, b, false));
@@ -331,7 +331,7 @@ static Status match_free(Walk *w, const DiffList list[DIFF_SIDES], bool *const t
             free[s].at[free[s].n++] = list[s].at[i];
         }
     }
-    TRY(match(w, free, false, &found));
+    TRY(match(w, free, &found));
     for (int64_t k = 0; k < found.n; k++) {
         DiffPair one = found.at[k];
         p->at[p->n++] = (DiffPair){ one.i < 0 ? -1 : of[DIFF_OLD][one.i],
@@ -443,13 +443,22 @@ static const char *sizes_of(const Events *e, uint32_t event)
     return strings_text(&e->strings, e->args[e->ops[row].args].dims);
 }
 
-/* One call in the place of the other: device work of the same kind, or an operator on the same
- * sizes (a convolution of MIOpen and of cuDNN). */
-static bool replaces(const Events *a, uint32_t x, const Events *b, uint32_t y)
+/* One call in the place of the other: device work of the same kind, an operator on the same sizes (a
+ * convolution of MIOpen and of cuDNN), or one that calls the same. */
+static Status replaces(Walk *w, uint32_t x, uint32_t y, bool *out)
 {
-    if (event_on_gpu(a->kind[x]) || event_on_gpu(b->kind[y])) return a->kind[x] == b->kind[y];
-    const char *s = sizes_of(a, x);
-    return strpbrk(s, "0123456789") != NULL && strcmp(s, sizes_of(b, y)) == 0;
+    const Events *a = w->d->tree[DIFF_OLD]->events, *b = w->d->tree[DIFF_NEW]->events;
+    DiffList below[DIFF_SIDES];
+    const char *sizes = sizes_of(a, x);
+    *out = a->kind[x] == b->kind[y];
+    if (event_on_gpu(a->kind[x]) || event_on_gpu(b->kind[y])) return OK;
+    *out = strpbrk(sizes, "0123456789") != NULL && strcmp(sizes, sizes_of(b, y)) == 0;
+    if (*out || launches(a, x) || launches(b, y)) return OK;
+    TRY(on_way(w, DIFF_OLD, x, &below[DIFF_OLD]));
+    TRY(on_way(w, DIFF_NEW, y, &below[DIFF_NEW]));
+    *out = same_names(w->d, &below[DIFF_OLD], &below[DIFF_NEW]) &&
+           !any_launches(w->d, DIFF_OLD, &below[DIFF_OLD]);
+    return OK;
 }
 
 static Status match_replaced(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs *p)
@@ -463,10 +472,12 @@ static Status match_replaced(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs
     for (int64_t k = 0; k < p->n; k++) {
         DiffPair *one = &p->at[k];
         for (int64_t j = 0; one->i >= 0 && one->j < 0 && j < rest[DIFF_NEW].n; j++) {
-            if (taken[of[DIFF_NEW][j]] ||
-                !replaces(w->d->tree[DIFF_OLD]->events, list[DIFF_OLD].at[one->i],
-                          w->d->tree[DIFF_NEW]->events, rest[DIFF_NEW].at[j]))
-                continue;
+            bool same = false;
+            ArenaMark mark = arena_mark(w->scratch);
+            if (taken[of[DIFF_NEW][j]]) continue;
+            TRY(replaces(w, list[DIFF_OLD].at[one->i], rest[DIFF_NEW].at[j], &same));
+            arena_release(w->scratch, mark);
+            if (!same) continue;
             one->j = of[DIFF_NEW][j];
             taken[one->j] = true;
         }
@@ -481,7 +492,7 @@ static Status match_replaced(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs
 /* All steps of the walk through two lists of calls, which may be exchanged for what they wrap. */
 static Status pair_lists(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 {
-    TRY(match(w, list, false, p));
+    TRY(match(w, list, p));
     TRY(open_wrappers(w, list, p));
     TRY(match_unwrapped(w, list, p));
     return w->d->compat ? OK : match_replaced(w, list, p);
@@ -617,7 +628,7 @@ static Status roots_by_name(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
     if (pairs > 0) qsort(like, (size_t)pairs, sizeof *like, by_common);
     for (int64_t i = 0; i < n[0]; i++) partner[i] = -1;
     for (int64_t k = 0; k < pairs; k++) {
-        if (like[k].common == 0 || partner[like[k].i] >= 0 || taken[like[k].j]) continue;
+        if (partner[like[k].i] >= 0 || taken[like[k].j]) continue;
         partner[like[k].i] = like[k].j;
         taken[like[k].j] = true;
     }
