@@ -423,10 +423,13 @@ static void what_is_left_out_is_counted(void **state)
     of.e.counts.malformed = 3;
     CHECK_OK(sheet_trace_counts(&m.report, &t));
     WHOLE_AT(&t, 1, "count", 3);
-    TEXT_AT(&t, 7, "what", "calls that outlive their caller");
-    WHOLE_AT(&t, 7, "count", 1);
-    WHOLE_AT(&t, 11, "count", 1);
-    NUMBER_AT(&t, 11, "time ms", 0.007);
+    TEXT_AT(&t, 8, "what", "calls that outlive their caller");
+    WHOLE_AT(&t, 8, "count", 1);
+    WHOLE_AT(&t, 5, "count", 1);  /* b is below a */
+    WHOLE_AT(&t, 11, "count", 1); /* linked */
+    WHOLE_AT(&t, 12, "count", 2);
+    WHOLE_AT(&t, 13, "count", 1);
+    NUMBER_AT(&t, 13, "time ms", 0.007);
     events_of_free(&of);
 }
 
