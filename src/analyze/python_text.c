@@ -41,7 +41,7 @@ static Status put_json_string(Text *out, const char **at)
     if (memchr(s, '\\', (size_t)(end - s)) == NULL || (size_t)(end - s) >= sizeof plain)
         return python_string(out, s, (size_t)(end - s));
     for (; s < end; s++) {
-        if (*s == '\\') {
+        if (*s == '\\' && s + 1 < end) {
             s++;
             plain[n++] = *s == 'n' ? '\n' : *s == 't' ? '\t' : *s == 'r' ? '\r' : *s;
         } else {

@@ -212,11 +212,23 @@ static Status busy(const Report *r, const uint32_t *gpu, int64_t n, double *out)
     return OK;
 }
 
-static const char *category_of(const Report *r, uint32_t event, uint32_t first_kernel)
+/* Categories are texts to compare; a few pairs of names are all there are. */
+enum { KNOWN = 1 << 12 };
+typedef struct KnownCategory {
+    uint32_t name, kernel;
+    const char *category;
+} KnownCategory;
+
+const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel)
 {
-    const char *kernel = event_name(r->e, first_kernel);
-    if (event == EVENT_NONE) return "unlinked";
-    return perf_category(event_name(r->e, event), kernel);
+    if (launcher == EVENT_NONE) return "unlinked";
+    uint32_t name = r->e->name[launcher], kernel = r->e->name[first_kernel];
+    KnownCategory *k = &r->known[(name * 31 + kernel) % KNOWN];
+    if (k->category == NULL || k->name != name || k->kernel != kernel) {
+        const char *text = event_name(r->e, launcher);
+        *k = (KnownCategory){ name, kernel, perf_category(text, event_name(r->e, first_kernel)) };
+    }
+    return k->category;
 }
 
 static Status fill_launcher(Report *r, Launcher *l)
@@ -225,7 +237,7 @@ static Status fill_launcher(Report *r, Launcher *l)
     uint32_t detail = l->event == EVENT_NONE ? EVENT_NONE : e->detail[l->event];
     bool op = detail != EVENT_NONE && e->kind[l->event] == EVENT_CPU_OP;
     l->args = op ? e->ops[detail].args : EVENT_NONE;
-    l->category = category_of(r, l->event, r->own[l->first]);
+    l->category = report_category(r, l->event, r->own[l->first]);
     TRY(busy(r, r->own + l->first, l->n, &l->direct_us));
     l->subtree_us = l->direct_us;
     if (l->event == EVENT_NONE) return OK;
@@ -279,6 +291,8 @@ Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena
 {
     Report r = { .e = e, .tree = t, .o = o, .arena = a };
     TRY(ARENA_ZEROED(a, e->strings.n + 1, &r.bucket));
+    TRY(ARENA_ZEROED(a, e->strings.n + 1, &r.sync));
+    TRY(ARENA_ZEROED(a, KNOWN, &r.known));
     TRY(choose_work(&r));
     TRY(find_launchers(&r));
     *out = r;

@@ -40,8 +40,9 @@ typedef struct Report {
     const Tree *tree;
     const ReportOptions *o;
     Arena *arena;
-    uint8_t *bucket; /* of a device event's name: Bucket + 1, filled on demand */
-    uint32_t *gpu;   /* device events that count, by start */
+    uint8_t *bucket, *sync; /* by name, filled on demand: Bucket + 1; report_is_sync */
+    struct KnownCategory *known;
+    uint32_t *gpu; /* device events that count, by start */
     int64_t gpus;
     Launcher *launcher; /* by start; in compat without collectives */
     int64_t launchers;
@@ -101,6 +102,8 @@ Status report_step(const Events *e, int64_t step, Arena *a, Span *out);
 /* ---- for sheets ---- */
 
 Bucket report_bucket(const Report *r, uint32_t event);
+/* The category of a launcher whose first device work is `first_kernel`; "unlinked" of none. */
+const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel);
 /* The nearest cpu_op at or above a host event; EVENT_NONE. */
 uint32_t report_operator(const Report *r, uint32_t event);
 const OpArgs *report_args(const Report *r, uint32_t event); /* NULL: none */

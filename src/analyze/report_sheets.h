@@ -22,6 +22,6 @@ Status sheet_memory_summary(Report *r, Table *out);
 Status sheet_trace_counts(Report *r, Table *out);
 
 /* Does the host wait for the device in this call? */
-bool report_is_sync(const Events *e, int64_t i);
+bool report_is_sync(const Report *r, int64_t i);
 
 #endif

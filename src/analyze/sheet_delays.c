@@ -111,12 +111,12 @@ Status sheet_sync_delays(Report *r, Table *out)
     Groups g;
     TRY(sheet_columns(r, "sync_delays",
                       "Parent cpu_op|call|count|time ms|mean us|max us|percent of wall", out));
-    for (int64_t i = 0; i < e->n; i++) most += report_is_sync(e, i);
+    for (int64_t i = 0; i < e->n; i++) most += report_is_sync(r, i);
     TRY(ARENA_NEW(r->arena, 2 * most + 1, &key));
     TRY(ARENA_NEW(r->arena, most + 1, &us));
     for (uint32_t i = 0; i < e->n; i++) {
         bool inside = e->ts[i] >= r->host_start && e->ts[i] <= r->host_end;
-        if (!inside || !report_is_sync(e, i)) continue;
+        if (!inside || !report_is_sync(r, i)) continue;
         uint32_t op = report_operator(r, i);
         key[2 * n] = op == EVENT_NONE ? 0 : e->name[op];
         key[2 * n + 1] = e->name[i];

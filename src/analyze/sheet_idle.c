@@ -29,12 +29,19 @@ typedef struct Gaps {
 
 /* ---- synchronising calls ---- */
 
-bool report_is_sync(const Events *e, int64_t i)
+static bool waits(const char *name)
 {
     static const char BLOCKING[] = "cudaMemcpy|hipMemcpy|hipMemcpyWithStream|cudaFree|hipFree";
-    if (e->kind[i] != EVENT_RUNTIME && e->kind[i] != EVENT_DRIVER) return false;
-    const char *name = event_name(e, i);
     return strstr(name, "Synchronize") != NULL || text_word_index(BLOCKING, name) >= 0;
+}
+
+bool report_is_sync(const Report *r, int64_t i)
+{
+    enum { NO = 1, YES = 2 };
+    if (r->e->kind[i] != EVENT_RUNTIME && r->e->kind[i] != EVENT_DRIVER) return false;
+    uint8_t *known = &r->sync[r->e->name[i]];
+    if (*known == 0) *known = waits(event_name(r->e, i)) ? YES : NO;
+    return *known == YES;
 }
 
 /* By thread and time. */
@@ -57,10 +64,10 @@ static Status find_syncs(const Report *r, Syncs *s)
     Events e = *r->e; /* qsort_r takes no const */
     *s = (Syncs){ .e = r->e };
     int64_t n = 0;
-    for (int64_t i = 0; i < e.n; i++) n += report_is_sync(r->e, i);
+    for (int64_t i = 0; i < e.n; i++) n += report_is_sync(r, i);
     TRY(ARENA_NEW(r->arena, n + 1, &s->at));
     for (int64_t i = 0; i < e.n; i++)
-        if (report_is_sync(r->e, i)) s->at[s->n++] = (uint32_t)i;
+        if (report_is_sync(r, i)) s->at[s->n++] = (uint32_t)i;
     qsort_r(s->at, (size_t)n, sizeof *s->at, by_thread, &e);
     return OK;
 }

@@ -1,7 +1,5 @@
 /* sheet_kernels: device kernels by name with the operator that launched them, and those that are
  * short. */
-#include "analyze/perf.h"
-#include "analyze/python_text.h"
 #include "analyze/report_sheets.h"
 
 #include <math.h>
@@ -29,7 +27,7 @@ static Status all_kernels(const Report *r, double below, Kernels *out)
 {
     const Events *e = r->e;
     Kernels ks = { 0 };
-    const char **first_kernel = NULL; /* of a launcher: its category may hang on it */
+    uint32_t *first_kernel = NULL; /* of a launcher, plus 1: its category may hang on it */
     int64_t n = r->o->compat && r->o->step < 0 ? e->n : r->gpus;
     TRY(ARENA_NEW(r->arena, n + 1, &ks.row));
     TRY(ARENA_NEW(r->arena, n + 1, &ks.dur));
@@ -41,9 +39,9 @@ static Status all_kernels(const Report *r, double below, Kernels *out)
         uint32_t launcher = tree_launcher(r->tree, i);
         KernelRow row = { .event = i, .launcher = launcher };
         if (launcher != EVENT_NONE) {
-            if (first_kernel[launcher] == NULL) first_kernel[launcher] = event_name(e, i);
+            if (first_kernel[launcher] == 0) first_kernel[launcher] = i + 1;
             row.parent = event_name(e, launcher);
-            row.category = perf_category(row.parent, first_kernel[launcher]);
+            row.category = report_category(r, launcher, first_kernel[launcher] - 1);
             if (e->kind[launcher] != EVENT_CPU_OP) {
                 bool graph = strcasestr(row.parent, "cudagraph") != NULL ||
                              strcasestr(row.parent, "graphlaunch") != NULL;

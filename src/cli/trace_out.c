@@ -179,8 +179,5 @@ Status trace_out_text(Text *out, const Table *t, const char *columns, int64_t ro
 
 Status trace_out_end(const TraceOut *o, Status s)
 {
-    if (o->folder == NULL || o->at.path[0] == '\0') return s;
-    if (s != ERR_PARTIAL) return out_folder_end(&o->at, s);
-    TRY(out_folder_end(&o->at, OK));
-    return s;
+    return o->folder == NULL ? s : out_folder_end(&o->at, s);
 }

@@ -28,7 +28,7 @@ Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, c
 /* A table to read: a title, then its first rows, in columns that are named in `columns` with | between
  * (NULL: all). */
 Status trace_out_text(Text *out, const Table *t, const char *columns, int64_t rows);
-/* With s OK or ERR_PARTIAL gives the folder its name, else removes it. Returns s or why not. */
+/* With s OK gives the folder its name, else removes it. Returns s, or why it could not. */
 Status trace_out_end(const TraceOut *o, Status s);
 
 #endif

@@ -29,6 +29,8 @@ static Status need_device_events(const Events *e)
     int64_t of[EVENT_KINDS] = { 0 };
     for (int64_t i = 0; i < e->n; i++) of[e->kind[i]]++;
     if (of[EVENT_KERNEL] + of[EVENT_MEMCPY] + of[EVENT_MEMSET] > 0) return OK;
+    if (e->counts.truncated)
+        return FAIL(ERR_PARTIAL, "%s ends early, before any of its device events", e->path);
     return FAIL(ERR_FORMAT,
                 "%s has no device events, only %lld operators, %lld runtime calls and %lld others: "
                 "without kernels there is no timeline and no operator's time; record it with "
@@ -107,7 +109,9 @@ static Status say_counts(const Loaded *l, Text *out)
     char bytes[32], events[32], work[32];
     double ms = 0;
     int64_t alone = 0;
-    for (int64_t i = 0; i < l->e.n; i++) {
+    bool all = r->o->compat && r->o->step < 0; /* those that do not count, too */
+    for (int64_t k = 0; k < (all ? l->e.n : r->gpus); k++) {
+        int64_t i = all ? k : r->gpu[k];
         if (!event_on_gpu(l->e.kind[i]) || l->tree.parent[i] != EVENT_NONE) continue;
         ms += l->e.dur[i] / 1e3;
         alone++;
@@ -244,11 +248,11 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
     ReportCall *c = state;
     c->o.compat = c->compat == 0;
     TRY(trace_out_begin(&c->out));
-    Status s = report_all(c, n, path, a, out);
-    if (s == OK && c->truncated)
-        s = FAIL(ERR_PARTIAL, "a file ended early: the report is of what was whole");
+    Status s = trace_out_end(&c->out, report_all(c, n, path, a, out));
     if (s == OK && c->out.folder != NULL) s = text_printf(out, "tables are in %s\n", c->out.folder);
-    return trace_out_end(&c->out, s);
+    if (s == OK && c->truncated)
+        return FAIL(ERR_PARTIAL, "a file ends early: the report is of what was whole");
+    return s;
 }
 
 Status cli_trace_report(int argc, char **argv)
