@@ -131,13 +131,14 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
     Status s = arena_init(&x.scratch, "trace diff", MEM_HOST, (size_t)64 << 30);
     if (s == OK) s = arena_init(&x.tables, "trace diff", MEM_HOST, (size_t)64 << 30);
     if (s == OK) s = compare(c, path, &x, out);
-    if (s == OK && (x.events[0].counts.truncated || x.events[1].counts.truncated))
-        s = FAIL(ERR_PARTIAL, "a file ended early: the comparison is of what was whole");
+    bool truncated = x.events[0].counts.truncated || x.events[1].counts.truncated;
     diff_free(&x.diff);
     for (int i = 0; i < DIFF_SIDES; i++) events_free(&x.events[i]);
     arena_free(&x.scratch);
     arena_free(&x.tables);
-    return trace_out_end(&c->out, s);
+    TRY(trace_out_end(&c->out, s));
+    if (!truncated) return OK;
+    return FAIL(ERR_PARTIAL, "a file ends early: the comparison is of what was whole");
 }
 
 Status cli_trace_diff(int argc, char **argv)

@@ -63,6 +63,8 @@ static Status replay(const ReplayCall *c, const char *path, Events *e, Arena *a,
     if (r.other > 0)
         TRY(text_printf(out, "%lld launches by calls without recorded arguments are left out\n",
                         (long long)r.other));
+    if (e->counts.truncated)
+        return FAIL(ERR_PARTIAL, "%s ends early: the lists are of what was whole", path);
     return OK;
 }
 
