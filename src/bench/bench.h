@@ -96,6 +96,8 @@ Status bench_scale(const Config *config, int ranks, int64_t steps, Text *out);
 typedef struct BenchShapes {
     int group;        /* which of bench_groups */
     const char *seed; /* what shapes are drawn from; NULL: those of the table */
+    const char *list; /* a file of a JSON object a line: op, shape (its name), sizes by letter, how
+                         often and how long in a trace (count, traced_s); NULL: none */
     int64_t shrink;   /* sizes are divided by it */
     bool json, no_check;
 } BenchShapes;

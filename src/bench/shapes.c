@@ -6,12 +6,15 @@
  * make a cache useless. The CPU runs a sample of each row's outputs again. */
 #include "bench/shapes.h"
 
+#include "base/file.h"
 #include "base/rng.h"
 #include "bench/bench.h"
+#include "trace/scan.h"
 #include "train/engine_memory.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { WARM_UP = 5, RUNS = 20, SETS_MAX = WARM_UP + RUNS, DRAWN = 5 };
 
@@ -21,18 +24,35 @@ typedef enum Routing { EVEN, DIRICHLET, ZIPF } Routing;
 
 static const char *const routing_names[] = { "even", "dirichlet", "zipf" };
 
-enum { ALL, PRODUCTS, LAYERS, ROUTING, NORM, SWIGLU, ROPE, ATTENTION, CONTEXT, HEAD, QUANT, ADAMW };
+enum {
+    ALL,
+    PRODUCTS,
+    LAYERS,
+    ROUTING,
+    NORM,
+    SWIGLU,
+    ROPE,
+    ATTENTION,
+    CONTEXT,
+    HEAD,
+    QUANT,
+    ADAMW,
+    LINEAR,
+    ELEMENTWISE
+};
 
 const char bench_groups[] = "all|products|layers|routing|norm|swiglu|rope|attention|context|head|"
-                            "quant|adamw"; /* in their order */
+                            "quant|adamw|linear|elementwise"; /* in their order */
 
 typedef struct Shape {
     int group;
     const char *name;
     ShapeSizes s;
+    int64_t calls;   /* of a list: how often a trace has it */
+    double traced_s; /* and how long a call took there */
 } Shape;
 
-#define SHAPE(group, name, ...) { group, name, { __VA_ARGS__ } },
+#define SHAPE(group, name, ...) { group, name, { __VA_ARGS__ }, 0, 0 },
 static const Shape shapes[] = {
 #include "bench/shapes.def"
 };
@@ -229,16 +249,22 @@ static Status print_json(const Bench *b, const Row *r, const ShapeSet *set)
     TRY(text_json(b->out, ",\"rows\":["));
     for (int64_t e = 0; offsets != NULL && e < s->e; e++)
         TRY(text_json(b->out, e == 0 ? "%d" : ",%d", offsets[e + 1] - offsets[e]));
-    return text_json(b->out, "]}\n");
+    if (b->options->list != NULL)
+        TRY(text_json(b->out, "],\"count\":%lld,\"traced_s\":%g", (long long)r->shape->calls,
+                      r->shape->traced_s));
+    return text_json(b->out, b->options->list != NULL ? "}\n" : "]}\n");
 }
 
 static Status print_text(const Bench *b, const Row *r)
 {
     double s = r->seconds;
-    return text_printf(b->out, "%-14s %-24s %-9s %10.1f %8.1f %8.3f %7.1f %8.1e %s\n",
-                       r->what->name, r->shape->name, routing_names[r->routing], s * 1e6,
-                       r->flops / s / 1e12, r->bytes / s / 1e12, 100 * r->least_s / s, r->error,
-                       verdict(b, r));
+    TRY(text_printf(b->out, "%-14s %-24s %-9s %10.1f %8.1f %8.3f %7.1f %8.1e %s", r->what->name,
+                    r->shape->name, routing_names[r->routing], s * 1e6, r->flops / s / 1e12,
+                    r->bytes / s / 1e12, 100 * r->least_s / s, r->error, verdict(b, r)));
+    if (b->options->list != NULL)
+        TRY(text_printf(b->out, ", traced %lld x %.1f us", (long long)r->shape->calls,
+                        r->shape->traced_s * 1e6));
+    return text_printf(b->out, "\n");
 }
 
 static Status run_row(Bench *b, Row *row)
@@ -308,7 +334,91 @@ static Shape draw_shape(const char *seed, int nth, char name[32])
     while (s.e * s.d * s.f > 1000000000) s.e -= s.e / 4;
     s.k = 1 + (int64_t)rng_below(4, stream, at + 4, s.e < 16 ? (uint64_t)s.e / 2 : 8);
     (void)snprintf(name, 32, "drawn %d", nth + 1);
-    return (Shape){ PRODUCTS, name, s };
+    return (Shape){ PRODUCTS, name, s, 0, 0 };
+}
+
+/* ---- a list ---- */
+
+typedef struct ListRow {
+    char *op, *name;
+    ShapeSizes s;
+    int64_t calls;
+    double traced_s;
+} ListRow;
+
+/* The first case of that name: later ones of the same name need more sizes than a list has. */
+static const ShapeCase *find_case(const char *op)
+{
+    for (size_t i = 0; op != NULL && i < sizeof cases / sizeof *cases; i++) {
+        if (strcmp(cases[i].name, op) == 0) return &cases[i];
+    }
+    return NULL;
+}
+
+/* A line of a list: an object with the op, the shape's name and sizes, as --json prints them. */
+static Status run_line(Bench *b, char *line, int64_t nth)
+{
+#define SIZE(x)                                                                                    \
+    {                                                                                              \
+#x, SCAN_WHOLE, offsetof(ListRow, s.x)                                                     \
+    }
+    static const ScanField fields[] = {
+        { "op", SCAN_TEXT, offsetof(ListRow, op) },
+        { "shape", SCAN_TEXT, offsetof(ListRow, name) },
+        { "count", SCAN_WHOLE, offsetof(ListRow, calls) },
+        { "traced_s", SCAN_NUMBER, offsetof(ListRow, traced_s) },
+        SIZE(n),
+        SIZE(d),
+        SIZE(f),
+        SIZE(e),
+        SIZE(k),
+        SIZE(b),
+        SIZE(t),
+        SIZE(h),
+    };
+#undef SIZE
+    const char *path = b->options->list;
+    char why[512];
+    ListRow row = { .calls = 1 };
+    Scan scan = scan_begin(line);
+    scan_fields(&scan, fields, sizeof fields / sizeof *fields, &row);
+    if (!scan_end(&scan))
+        return FAIL(ERR_FORMAT, "%s line %lld is no JSON object", path, (long long)nth);
+    const ShapeCase *what = find_case(row.op);
+    if (what == NULL)
+        return FAIL(ERR_ARG, "%s line %lld: bench shapes has no op %s", path, (long long)nth,
+                    row.op == NULL ? "\"\"" : row.op);
+    Shape shape = { what->group, row.name == NULL ? row.op : row.name, row.s, row.calls,
+                    row.traced_s };
+    int64_t size[] = { row.s.n, row.s.d, row.s.f, row.s.e, row.s.k, row.s.b, row.s.t, row.s.h };
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
+        if (size[i] < 0 || size[i] > INT64_C(1) << 40)
+            return FAIL(ERR_ARG, "%s line %lld: a size is %lld, not 0 to 2^40", path,
+                        (long long)nth, (long long)size[i]);
+    }
+    if (b->options->group != ALL && b->options->group != what->group) return OK;
+    shrink(&shape.s, b->options->shrink);
+    shape.s.r = shape.s.n * shape.s.k;
+    Status s = run_row(b, &(Row){ .shape = &shape, .what = what, .routing = EVEN });
+    if (s != ERR_SHAPE && s != ERR_ARG) return s;
+    status_sentence(why, sizeof why);
+    return FAIL(s, "%s line %lld: %s cannot run: %s", path, (long long)nth, what->name, why);
+}
+
+static Status run_list(Bench *b)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    int64_t nth = 1;
+    ArenaMark mark = arena_mark(&b->tables);
+    TRY(file_read_input(b->options->list, &b->tables, &text, &bytes));
+    for (char *line = text, *end; line < text + bytes; line = end + 1, nth++) {
+        end = line + strcspn(line, "\n");
+        *end = 0;
+        if (*line != 0) TRY(run_line(b, line, nth));
+    }
+    arena_release(&b->tables, mark);
+    return OK;
 }
 
 static Status run_all(Bench *b)
@@ -326,6 +436,7 @@ static Status run_all(Bench *b)
                         "%-14s %-24s %-9s %10s %8s %8s %7s %8s\n",
                         machine, type, b->roof.flops / 1e12, b->roof.bytes / 1e12, "op", "shape",
                         "routing", "us", "TFLOP/s", "TB/s", "roof %", "error"));
+    if (b->options->list != NULL) return run_list(b);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes && b->options->seed == NULL; i++)
         TRY(run_shape(b, shapes[i]));
     for (int i = 0; i < DRAWN && b->options->seed != NULL; i++)

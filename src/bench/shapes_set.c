@@ -99,7 +99,10 @@ static Status tensor_of(ShapeSet *set, int id, PortDir dir, Tensor *out)
     set->written[id] |= !input;
     if (!made) {
         int64_t dim[TENSOR_MAX_RANK];
-        int rank = sizes_of(&set->s, id, dim), type = tensors[id].dtype;
+        const ShapeSizes all = { 999, 999, 999, 999, 999, 999, 999, 999, 0, 0, 0, 0, 999 };
+        int want = sizes_of(&all, id, dim), rank = sizes_of(&set->s, id, dim);
+        int type = tensors[id].dtype;
+        if (rank != want) return FAIL(ERR_SHAPE, "a size that it needs is 0 or not given");
         TRY(tensor_new(set->arena, type < 0 ? act : (Dtype)type, rank, dim, t));
     }
     *out = *t;

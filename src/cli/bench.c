@@ -49,6 +49,8 @@ static Status run_ladder(const Bench *b, const Config *c, Comm *world, Arena *a,
 
 static Status run_shapes(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
 {
+    if (b->shapes.list != NULL && b->shapes.seed != NULL)
+        return FAIL(ERR_ARG, "bench shapes: --list and --seed both say what runs: leave one out");
     return (void)world, (void)a, bench_shapes(c, &b->shapes, out);
 }
 
@@ -150,6 +152,8 @@ static Status bench(int argc, char **argv)
         { "--seed", OPTION_TEXT, &o->seed, "TEXT",
           .help =
               "instead five MoE shapes drawn from it, a date for example, routed in three ways" },
+        { "--list", OPTION_TEXT, &o->list, "FILE",
+          .help = "instead the rows of FILE, from trace replay --bench" },
         { "--shrink", OPTION_INT, &o->shrink, "N", "divide sizes by N", .min = 1, .max = 1e6 },
         { "--json", OPTION_FLAG, &o->json, .help = "a JSON object a line" },
         { "--no-check", OPTION_FLAG, &o->no_check, .help = "nothing runs on the CPU" },

@@ -9,6 +9,8 @@ Status cli_trace(int argc, char **argv)
         { "report", "where the time of a trace went", cli_trace_report },
         { "collectives", "who waits for whom: the collectives of all ranks",
           cli_trace_collectives },
+        { "diff", "two traces: time gained and lost by operator", cli_trace_diff },
+        { "replay", "the operators of a trace, to run them again", cli_trace_replay },
     };
     return options_dispatch("switchyard trace", rows, sizeof rows / sizeof *rows, argc, argv);
 }

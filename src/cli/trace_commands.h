@@ -6,5 +6,7 @@
 
 Status cli_trace_report(int argc, char **argv);
 Status cli_trace_collectives(int argc, char **argv);
+Status cli_trace_diff(int argc, char **argv);
+Status cli_trace_replay(int argc, char **argv);
 
 #endif

@@ -6,6 +6,8 @@
 #include "bench/bench.h"
 #include "bench/shapes.h"
 
+#include <unistd.h>
+
 enum { LINES_MAX = 256, EXPERTS_MAX = 256, SHRINK = 1024 };
 
 typedef struct Line {
@@ -128,7 +130,8 @@ static void every_row_runs_and_is_right(void **state)
                 { "swiglu_fwd", 2 },  { "swiglu_bwd", 2 },    { "rope_fwd", 2 },
                 { "rope_bwd", 2 },    { "attention_fwd", 7 }, { "attention_bwd", 7 },
                 { "head_loss", 1 },   { "quantize", 1 },      { "dequantize", 1 },
-                { "adamw", 1 },       { "adamw_low", 1 },     { "adamw_bf16", 1 } };
+                { "adamw", 1 },       { "adamw_low", 1 },     { "adamw_bf16", 1 },
+                { "linear_fwd", 1 },  { "add", 1 },           { "cast", 1 } };
     int rows = 0;
     run((BenchShapes){ .shrink = SHRINK, .json = true }, NULL);
     CHECK_TEXT(report.line[0].kind, "machine");
@@ -190,6 +193,70 @@ static void the_table_for_people_has_the_same_rows(void **state)
     CHECK_INT(lines, 2 + 8); /* the machine, the names; rmsnorm and bias of two shapes, both ways */
     CHECK(strstr(report.out.data, "rmsnorm_bwd    8192 x 7168") != NULL);
     close_report();
+}
+
+/* ---- a list ---- */
+
+/* The file of these lines; the caller unlinks it. */
+static void list_file(char path[32], const char *lines)
+{
+    strcpy(path, "/tmp/switchyard_test_XXXXXX");
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && write(fd, lines, strlen(lines)) == (ssize_t)strlen(lines) && close(fd) == 0);
+}
+
+static void a_list_runs_its_rows_on_its_sizes(void **state)
+{
+    (void)state;
+    char path[32];
+    list_file(path, "{\"op\":\"linear_fwd\",\"shape\":\"mm\",\"n\":40,\"d\":24,\"e\":16,"
+                    "\"count\":3,\"traced_s\":5e-06}\n\n"
+                    "{\"op\":\"fwd2\",\"n\":48,\"d\":8,\"f\":16,\"e\":4,\"k\":1}\n"
+                    "{\"op\":\"attention_fwd\",\"b\":2,\"t\":64,\"h\":2,\"d\":32,\"f\":16}\n"
+                    "{\"op\":\"add\",\"n\":5,\"d\":7}\n{\"op\":\"cast\",\"n\":5,\"d\":7}");
+    run((BenchShapes){ .shrink = 1, .json = true, .list = path }, NULL);
+    CHECK_INT(report.n, 1 + 5);
+    for (int i = 1; i < report.n; i++) CHECK_TEXT(report.line[i].verdict, "right");
+    const Line *l = &report.line[1];
+    CHECK_TEXT(l[0].shape, "mm");
+    CHECK_TEXT(l[0].group, "linear");
+    CHECK_NEAR(l[0].flops, 2 * 40 * 24 * 16, 0);
+    CHECK(strstr(l[0].rows, "[]") == l[0].rows);
+    CHECK_TEXT(l[1].shape, "fwd2");
+    CHECK_NEAR(l[1].flops, 2 * 48 * 8 * 16, 0);
+    CHECK_TEXT(l[2].group, "attention");
+    CHECK_NEAR(l[3].bytes, 3 * 4 * 35, 0);
+    close_report();
+    run((BenchShapes){ .shrink = 1, .list = path }, NULL);
+    CHECK(strstr(report.out.data, "right, traced 3 x 5.0 us\n") != NULL);
+    close_report();
+    unlink(path);
+}
+
+static void a_bad_line_of_a_list_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *lines, *says;
+    } bad[] = {
+        { "{\"op\":\"add\",\"n\":5,\"d\":7}\nadd 5 7\n", "line 2 is no JSON object" },
+        { "{\"op\":\"frobnicate\",\"n\":5}\n", "line 1: bench shapes has no op frobnicate" },
+        { "{\"n\":5}\n", "line 1: bench shapes has no op \"\"" },
+        { "{\"op\":\"add\",\"n\":-5,\"d\":7}\n", "line 1: a size is -5, not 0 to 2^40" },
+        { "{\"op\":\"linear_fwd\",\"n\":5,\"d\":7}\n", "line 1: linear_fwd cannot run: a size that it needs is 0" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char path[32];
+        list_file(path, bad[i].lines);
+        open_report(NULL);
+        Status s =
+            bench_shapes(&report.config, &(BenchShapes){ .shrink = 1, .list = path }, &report.out);
+        CHECK(s != OK);
+        if (strstr(status_message(), bad[i].says) == NULL)
+            fail_msg("\"%s\" is not in %s", bad[i].says, status_message());
+        close_report();
+        unlink(path);
+    }
 }
 
 /* ---- what is wrong is seen ---- */
@@ -289,6 +356,8 @@ int main(void)
         TEST(every_row_runs_and_is_right),
         TEST(a_seed_draws_its_own_shapes),
         TEST(the_table_for_people_has_the_same_rows),
+        TEST(a_list_runs_its_rows_on_its_sizes),
+        TEST(a_bad_line_of_a_list_is_named),
         TEST(a_wrong_element_is_seen),
         TEST(a_wrong_row_of_an_expert_is_seen),
     };

@@ -1,0 +1,705 @@
+/* diff: walks both trees from their roots and says which nodes are the same call. */
+#include "analyze/diff.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAIRS_MAX = 1000000 }; /* of left-over calls that are looked at for wrappers */
+
+/* ---- names ---- */
+
+static bool is_launch(const char *name)
+{
+    return strcmp(name, "hipModuleLaunchKernel") == 0 || strcmp(name, "cuLaunchKernel") == 0;
+}
+
+/* What calls of both vendors do: "launch", "copy", "fill"; else NULL. */
+static const char *runtime_word(const char *name)
+{
+    if (strncmp(name, "cu", 2) != 0 && strncmp(name, "hip", 3) != 0) return NULL;
+    if (strstr(name, "Graph") != NULL)
+        return strstr(name, "Launch") != NULL ? "graph launch" : NULL;
+    if (strstr(name, "Launch") != NULL) return "launch";
+    if (strstr(name, "Memcpy") != NULL) return "copy";
+    return strstr(name, "Memset") != NULL ? "fill" : NULL;
+}
+
+/* "0x" with its digits is 0xXXXX, and a place in Python "x.py(12):" is "x.py:". In place: neither
+ * makes a text longer than four times its length. */
+static size_t plain_name(const char *s, char *out)
+{
+    char *o = out;
+    while (*s != 0) {
+        if (s[0] == '0' && s[1] == 'x' && isxdigit((unsigned char)s[2])) {
+            for (s += 2; isxdigit((unsigned char)*s);) s++;
+            memcpy(o, "0xXXXX", 6);
+            o += 6;
+            continue;
+        }
+        size_t digits = strncmp(s, ".py(", 4) == 0 ? strspn(s + 4, "0123456789") : 0;
+        if (digits > 0 && s[4 + digits] == ')' && s[5 + digits] == ':') {
+            memcpy(o, ".py", 3);
+            o += 3;
+            s += 5 + digits;
+            continue;
+        }
+        *o++ = *s++;
+    }
+    *o = 0;
+    return (size_t)(o - out);
+}
+
+/* Without ": function" at the end, and of a path that ends in .py only the file. */
+static const char *bare_name(char *s, bool compat)
+{
+    char *end = s + strlen(s), *word = end, *gap;
+    while (word > s && !isspace((unsigned char)word[-1])) word--;
+    for (gap = word; gap > s && isspace((unsigned char)gap[-1]);) gap--;
+    if (word < end && gap < word && gap > s && gap[-1] == ':' &&
+        (compat || (gap - s > 4 && strncmp(gap - 4, ".py:", 4) == 0)))
+        gap[-1] = 0;
+    char *slash = strrchr(s, '/');
+    return slash != NULL && text_ends(s, ".py") && slash[1] != '.' ? slash + 1 : s;
+}
+
+static Status name_strings(Diff *d, int side, Arena *a, Arena *scratch)
+{
+    const Events *e = d->tree[side]->events;
+    DiffNames *names = &d->names;
+    TRY(ARENA_NEW(a, e->strings.n, &names->plain[side]));
+    TRY(ARENA_NEW(a, e->strings.n, &names->bare[side]));
+    memset(names->plain[side], 0xFF, e->strings.n * sizeof(uint32_t));
+    for (int64_t i = 0; i < e->n; i++) {
+        uint32_t id = e->name[i];
+        const char *s = strings_text(&e->strings, id), *word = NULL;
+        if (names->plain[side][id] != UINT32_MAX) continue;
+        ArenaMark mark = arena_mark(scratch);
+        char *plain = NULL;
+        TRY(ARENA_NEW(scratch, 4 * strlen(s) + 1, &plain));
+        size_t n = plain_name(s, plain);
+        if (d->compat && is_launch(plain)) word = "__kernel_launch__";
+        if (!d->compat && (e->kind[i] == EVENT_RUNTIME || e->kind[i] == EVENT_DRIVER))
+            word = runtime_word(plain);
+        if (word != NULL) n = strlen(word), memcpy(plain, word, n + 1);
+        TRY(strings_id(&names->text, plain, n, &names->plain[side][id]));
+        const char *bare = bare_name(plain, d->compat);
+        TRY(strings_id(&names->text, bare, strlen(bare), &names->bare[side][id]));
+        arena_release(scratch, mark);
+    }
+    return OK;
+}
+
+uint32_t diff_name(const Diff *d, int side, uint32_t event, bool bare)
+{
+    uint32_t id = d->tree[side]->events->name[event];
+    return (bare ? d->names.bare : d->names.plain)[side][id];
+}
+
+/* ---- nodes ---- */
+
+bool diff_on_way(const Tree *t, uint32_t event)
+{
+    return event_on_gpu(t->events->kind[event]) || t->gpu_first[event + 1] > t->gpu_first[event];
+}
+
+static bool is_graph(const Events *e, uint32_t event)
+{
+    const char *name = event_name(e, event);
+    return strcmp(name, "hipGraphLaunch") == 0 || strcmp(name, "cudaGraphLaunch") == 0;
+}
+
+/* A call that launches. A graph's is like an operator with all its kernels below. */
+static bool launches(const Events *e, uint32_t event)
+{
+    uint8_t kind = e->kind[event];
+    return (kind == EVENT_RUNTIME || kind == EVENT_DRIVER) && !is_graph(e, event);
+}
+
+typedef struct Walk {
+    Diff *d;
+    Arena *scratch;           /* of one node */
+    uint32_t *seen[2], stamp; /* by name, of each side: seen on the way to device work */
+    uint32_t *last;           /* by name: the last child that is not */
+    uint32_t *place[2];       /* by event: where it stands in a list */
+    struct Step *stack;
+    int64_t steps;
+} Walk;
+
+/* A node to be made, and where its number goes. */
+typedef struct Step {
+    uint32_t event[DIFF_SIDES], parent, *slot;
+} Step;
+
+static Status new_list(Walk *w, int64_t room, DiffList *out)
+{
+    out->n = 0;
+    return ARENA_NEW(w->scratch, room, &out->at);
+}
+
+typedef struct Timed {
+    double ts;
+    int64_t place;
+    uint32_t event;
+} Timed;
+
+static int by_time(const void *a, const void *b)
+{
+    const Timed *x = a, *y = b;
+    if (x->ts != y->ts) return x->ts < y->ts ? -1 : 1;
+    return (x->place > y->place) - (x->place < y->place);
+}
+
+static Status sort_by_time(Walk *w, int side, DiffList *l)
+{
+    const Events *e = w->d->tree[side]->events;
+    ArenaMark mark = arena_mark(w->scratch);
+    Timed *timed = NULL;
+    bool sorted = true;
+    for (int64_t i = 1; i < l->n; i++) sorted &= e->ts[l->at[i - 1]] <= e->ts[l->at[i]];
+    if (sorted) return OK;
+    TRY(ARENA_NEW(w->scratch, l->n, &timed));
+    for (int64_t i = 0; i < l->n; i++) timed[i] = (Timed){ e->ts[l->at[i]], i, l->at[i] };
+    qsort(timed, (size_t)l->n, sizeof *timed, by_time);
+    for (int64_t i = 0; i < l->n; i++) l->at[i] = timed[i].event;
+    arena_release(w->scratch, mark);
+    return OK;
+}
+
+/* Children on the way to device work. */
+static Status on_way(Walk *w, int side, uint32_t event, DiffList *out)
+{
+    const Tree *t = w->d->tree[side];
+    TRY(new_list(w, t->first[event + 1] - t->first[event], out));
+    for (uint32_t c = t->first[event]; c < t->first[event + 1]; c++) {
+        if (diff_on_way(t, t->child[c])) out->at[out->n++] = t->child[c];
+    }
+    return OK;
+}
+
+/* The same of both, and children without device work whose name has some in the other trace. */
+static Status children_of(Walk *w, const uint32_t event[DIFF_SIDES], DiffList list[DIFF_SIDES])
+{
+    const Diff *d = w->d;
+    w->stamp++;
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        list[s] = (DiffList){ 0 };
+        if (event[s] == EVENT_NONE) continue;
+        TRY(on_way(w, s, event[s], &list[s]));
+        for (int64_t i = 0; i < list[s].n; i++)
+            w->seen[s][diff_name(d, s, list[s].at[i], false)] = w->stamp;
+    }
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        const Tree *t = d->tree[s];
+        if (event[s] == EVENT_NONE || event[!s] == EVENT_NONE) continue;
+        for (int pass = 0; pass < 2; pass++) {
+            for (uint32_t c = t->first[event[s]]; c < t->first[event[s] + 1]; c++) {
+                uint32_t name = diff_name(d, s, t->child[c], false);
+                if (diff_on_way(t, t->child[c]) || w->seen[s][name] == w->stamp ||
+                    w->seen[!s][name] != w->stamp)
+                    continue;
+                if (pass == 0)
+                    w->last[name] = t->child[c];
+                else if (w->last[name] == t->child[c])
+                    list[s].at[list[s].n++] = t->child[c];
+            }
+        }
+        TRY(sort_by_time(w, s, &list[s]));
+    }
+    return OK;
+}
+
+static bool has_launch(const Tree *t, uint32_t event)
+{
+    for (uint32_t c = t->first[event]; c < t->first[event + 1]; c++) {
+        if (launches(t->events, t->child[c])) return true;
+    }
+    return false;
+}
+
+/* Goes down while there is one child on the way to device work, to the first node that launches by
+ * itself or has not one such child: *event; *below: its children if that was the reason. */
+static Status unwrap(Walk *w, int side, uint32_t *event, DiffList *below)
+{
+    const Tree *t = w->d->tree[side];
+    for (;;) {
+        below->n = 0;
+        if (launches(t->events, *event)) return OK;
+        if (t->events->kind[*event] == EVENT_CPU_OP && has_launch(t, *event)) return OK;
+        TRY(on_way(w, side, *event, below));
+        if (below->n != 1) return OK;
+        *event = below->at[0];
+    }
+}
+
+/* ---- children against each other ---- */
+
+static bool any_launches(const Diff *d, int side, const DiffList *l)
+{
+    for (int64_t i = 0; i < l->n; i++) {
+        if (launches(d->tree[side]->events, l->at[i])) return true;
+    }
+    return false;
+}
+
+/* TraceLens matches lists of the same length by position. */
+static Status match(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs *out)
+{
+    const Diff *d = w->d;
+    if (!d->compat || list[DIFF_OLD].n != list[DIFF_NEW].n ||
+        any_launches(d, DIFF_OLD, &list[DIFF_OLD]) || any_launches(d, DIFF_NEW, &list[DIFF_NEW]))
+        return diff_align(d, list, false, w->scratch, out);
+    out->n = list[DIFF_OLD].n;
+    TRY(ARENA_NEW(w->scratch, out->n, &out->at));
+    for (int64_t i = 0; i < out->n; i++) out->at[i] = (DiffPair){ i, i };
+    return OK;
+}
+
+static int64_t index_of(DiffPair p, int side) { return side == DIFF_OLD ? p.i : p.j; }
+
+/* What is in one list only: `of` has indices into the list, `list` the entries. */
+static Status left_over(Walk *w, const DiffPairs *p, int side, const DiffList *from, int64_t **of,
+                        DiffList *list)
+{
+    TRY(new_list(w, p->n, list));
+    TRY(ARENA_NEW(w->scratch, p->n, of));
+    for (int64_t k = 0; k < p->n; k++) {
+        if (index_of(p->at[k], side) < 0 || index_of(p->at[k], !side) >= 0) continue;
+        (*of)[list->n] = index_of(p->at[k], side);
+        list->at[list->n++] = from->at[index_of(p->at[k], side)];
+    }
+    return OK;
+}
+
+static bool holds(const Diff *d, int side, const DiffList *l, uint32_t name)
+{
+    for (int64_t i = 0; i < l->n; i++) {
+        if (diff_name(d, side, l->at[i], false) == name) return true;
+    }
+    return false;
+}
+
+static bool same_names(const Diff *d, const DiffList *a, const DiffList *b)
+{
+    if (a->n == 0 || a->n != b->n) return false;
+    for (int64_t i = 0; i < a->n; i++) {
+        if (diff_name(d, DIFF_OLD, a->at[i], false) != diff_name(d, DIFF_NEW, b->at[i], false))
+            return false;
+    }
+    return true;
+}
+
+/* Which of the calls that are left over are wrappers of each other: one that has the other's name
+ * among its children, or both if their children are the same. */
+static Status find_wrappers(Walk *w, const DiffList rest[DIFF_SIDES], DiffList *const below[],
+                            bool *const opened[], bool *any)
+{
+    const Diff *d = w->d;
+    for (int64_t i = 0; i < rest[DIFF_OLD].n; i++) {
+        uint32_t a = rest[DIFF_OLD].at[i], a_name = diff_name(d, DIFF_OLD, a, false);
+        const DiffList *in_a = &below[DIFF_OLD][i];
+        uint8_t kind = d->tree[DIFF_OLD]->events->kind[a];
+        if (kind == EVENT_KERNEL || launches(d->tree[DIFF_OLD]->events, a)) continue;
+        for (int64_t j = 0; j < rest[DIFF_NEW].n; j++) {
+            uint32_t b = rest[DIFF_NEW].at[j];
+            const DiffList *in_b = &below[DIFF_NEW][j];
+            kind = d->tree[DIFF_NEW]->events->kind[b];
+            if (kind == EVENT_KERNEL || launches(d->tree[DIFF_NEW]->events, b)) continue;
+            bool both = d->compat && same_names(d, in_a, in_b);
+            opened[DIFF_NEW][j] |= both || holds(d, DIFF_NEW, in_b, a_name);
+            opened[DIFF_OLD][i] |=
+                both || holds(d, DIFF_OLD, in_a, diff_name(d, DIFF_NEW, b, false));
+            *any |= opened[DIFF_OLD][i] || opened[DIFF_NEW][j];
+        }
+    }
+    return OK;
+}
+
+/* Aligns the entries that are not matched, and puts the pairs behind those that are. */
+static Status match_free(Walk *w, const DiffList list[DIFF_SIDES], bool *const taken[],
+                         DiffPairs *p)
+{
+    DiffList free[DIFF_SIDES];
+    int64_t *of[DIFF_SIDES] = { NULL };
+    DiffPairs found = { 0 };
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        TRY(new_list(w, list[s].n, &free[s]));
+        TRY(ARENA_NEW(w->scratch, list[s].n, &of[s]));
+        for (int64_t i = 0; i < list[s].n; i++) {
+            if (taken[s][i]) continue;
+            of[s][free[s].n] = i;
+            free[s].at[free[s].n++] = list[s].at[i];
+        }
+    }
+    TRY(match(w, free, &found));
+    for (int64_t k = 0; k < found.n; k++) {
+        DiffPair one = found.at[k];
+        p->at[p->n++] = (DiffPair){ one.i < 0 ? -1 : of[DIFF_OLD][one.i],
+                                    one.j < 0 ? -1 : of[DIFF_NEW][one.j] };
+    }
+    return OK;
+}
+
+/* Puts children in the place of wrappers among what is left over, and aligns anew what was not
+ * matched before. */
+static Status open_wrappers(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
+{
+    DiffList rest[DIFF_SIDES], *below[DIFF_SIDES] = { NULL }, wider[DIFF_SIDES];
+    int64_t *of[DIFF_SIDES] = { NULL }, kept = 0;
+    bool *opened[DIFF_SIDES] = { NULL }, *taken[DIFF_SIDES] = { NULL }, any = false;
+    DiffPairs out = { 0 };
+    for (int s = 0; s < DIFF_SIDES; s++) TRY(left_over(w, p, s, &list[s], &of[s], &rest[s]));
+    if (rest[DIFF_OLD].n == 0 || rest[DIFF_NEW].n > PAIRS_MAX / rest[DIFF_OLD].n) return OK;
+    if (rest[DIFF_NEW].n == 0) return OK;
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        TRY(ARENA_NEW(w->scratch, rest[s].n, &below[s]));
+        TRY(ARENA_ZEROED(w->scratch, rest[s].n, &opened[s]));
+        for (int64_t i = 0; i < rest[s].n; i++) TRY(on_way(w, s, rest[s].at[i], &below[s][i]));
+    }
+    TRY(find_wrappers(w, rest, below, opened, &any));
+    if (!any) return OK;
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        int64_t room = list[s].n, at = 0;
+        for (int64_t i = 0; i < rest[s].n; i++) room += opened[s][i] ? below[s][i].n : 0;
+        TRY(new_list(w, room, &wider[s]));
+        int64_t *back = NULL; /* by entry: its number among the opened, or -1 */
+        TRY(ARENA_NEW(w->scratch, list[s].n, &back));
+        for (int64_t i = 0; i < list[s].n; i++) back[i] = -1;
+        for (int64_t i = 0; i < rest[s].n; i++) back[of[s][i]] = opened[s][i] ? i : -1;
+        for (int64_t i = 0; i < list[s].n; i++) {
+            DiffList one = { &list[s].at[i], 1 };
+            if (back[i] >= 0) one = below[s][back[i]];
+            for (at = 0; at < one.n; at++) wider[s].at[wider[s].n++] = one.at[at];
+        }
+        TRY(sort_by_time(w, s, &wider[s]));
+        TRY(ARENA_ZEROED(w->scratch, wider[s].n, &taken[s]));
+        for (at = 0; at < wider[s].n; at++) w->place[s][wider[s].at[at]] = (uint32_t)at;
+    }
+    TRY(ARENA_NEW(w->scratch, wider[DIFF_OLD].n + wider[DIFF_NEW].n, &out.at));
+    for (; kept < p->n; kept++) {
+        DiffPair one = p->at[kept];
+        if (one.i < 0 || one.j < 0) continue;
+        one.i = w->place[DIFF_OLD][list[DIFF_OLD].at[one.i]];
+        one.j = w->place[DIFF_NEW][list[DIFF_NEW].at[one.j]];
+        taken[DIFF_OLD][one.i] = taken[DIFF_NEW][one.j] = true;
+        out.at[out.n++] = one;
+    }
+    TRY(match_free(w, wider, taken, &out));
+    memcpy(list, wider, sizeof wider);
+    *p = out;
+    return OK;
+}
+
+/* Tries what is left over again without wrappers around it, then by the file of Python alone. */
+static Status match_unwrapped(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
+{
+    DiffList rest[DIFF_SIDES], again[DIFF_SIDES], unused;
+    int64_t *of[DIFF_SIDES] = { NULL }, *of_again[DIFF_SIDES] = { NULL }, kept = 0;
+    DiffPairs found = { 0 }, bare = { 0 };
+    for (int s = 0; s < DIFF_SIDES; s++) TRY(left_over(w, p, s, &list[s], &of[s], &rest[s]));
+    if (rest[DIFF_OLD].n == 0 || rest[DIFF_NEW].n == 0) return OK;
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        for (int64_t i = 0; i < rest[s].n; i++) {
+            TRY(unwrap(w, s, &rest[s].at[i], &unused));
+            if (w->d->compat) list[s].at[of[s][i]] = rest[s].at[i];
+        }
+    }
+    TRY(diff_align(w->d, rest, false, w->scratch, &found));
+    for (int s = 0; s < DIFF_SIDES; s++)
+        TRY(left_over(w, &found, s, &rest[s], &of_again[s], &again[s]));
+    if (again[DIFF_OLD].n > 0 && again[DIFF_NEW].n > 0) {
+        int64_t whole = 0;
+        TRY(diff_align(w->d, again, true, w->scratch, &bare));
+        for (int64_t k = 0; k < found.n; k++) {
+            if (found.at[k].i >= 0 && found.at[k].j >= 0) found.at[whole++] = found.at[k];
+        }
+        found.n = whole;
+        for (int64_t k = 0; k < bare.n; k++) {
+            DiffPair one = bare.at[k];
+            found.at[found.n++] = (DiffPair){ one.i < 0 ? -1 : of_again[DIFF_OLD][one.i],
+                                              one.j < 0 ? -1 : of_again[DIFF_NEW][one.j] };
+        }
+    }
+    for (int64_t k = 0; k < p->n; k++) {
+        if (p->at[k].i >= 0 && p->at[k].j >= 0) p->at[kept++] = p->at[k];
+    }
+    p->n = kept;
+    for (int64_t k = 0; k < found.n; k++) {
+        DiffPair one = found.at[k];
+        bool matched = one.i >= 0 && one.j >= 0;
+        if (matched) list[DIFF_OLD].at[of[DIFF_OLD][one.i]] = rest[DIFF_OLD].at[one.i];
+        if (matched) list[DIFF_NEW].at[of[DIFF_NEW][one.j]] = rest[DIFF_NEW].at[one.j];
+        p->at[p->n++] = (DiffPair){ one.i < 0 ? -1 : of[DIFF_OLD][one.i],
+                                    one.j < 0 ? -1 : of[DIFF_NEW][one.j] };
+    }
+    return OK;
+}
+
+static const char *sizes_of(const Events *e, uint32_t event)
+{
+    uint32_t row = e->detail[event];
+    if (e->kind[event] != EVENT_CPU_OP || row == EVENT_NONE || e->ops[row].args == EVENT_NONE)
+        return "";
+    return strings_text(&e->strings, e->args[e->ops[row].args].dims);
+}
+
+/* One call in the place of the other: device work of the same kind, an operator on the same sizes (a
+ * convolution of MIOpen and of cuDNN), or one that calls the same. */
+static Status replaces(Walk *w, uint32_t x, uint32_t y, bool *out)
+{
+    const Events *a = w->d->tree[DIFF_OLD]->events, *b = w->d->tree[DIFF_NEW]->events;
+    DiffList below[DIFF_SIDES];
+    const char *sizes = sizes_of(a, x);
+    *out = a->kind[x] == b->kind[y];
+    if (event_on_gpu(a->kind[x]) || event_on_gpu(b->kind[y])) return OK;
+    *out = strpbrk(sizes, "0123456789") != NULL && strcmp(sizes, sizes_of(b, y)) == 0;
+    if (*out || launches(a, x) || launches(b, y)) return OK;
+    TRY(on_way(w, DIFF_OLD, x, &below[DIFF_OLD]));
+    TRY(on_way(w, DIFF_NEW, y, &below[DIFF_NEW]));
+    *out = same_names(w->d, &below[DIFF_OLD], &below[DIFF_NEW]) &&
+           !any_launches(w->d, DIFF_OLD, &below[DIFF_OLD]);
+    return OK;
+}
+
+static Status match_replaced(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs *p)
+{
+    DiffList rest[DIFF_SIDES];
+    int64_t *of[DIFF_SIDES] = { NULL }, kept = 0;
+    bool *taken = NULL;
+    for (int s = 0; s < DIFF_SIDES; s++) TRY(left_over(w, p, s, &list[s], &of[s], &rest[s]));
+    if (rest[DIFF_OLD].n == 0 || rest[DIFF_NEW].n > PAIRS_MAX / rest[DIFF_OLD].n) return OK;
+    TRY(ARENA_ZEROED(w->scratch, list[DIFF_NEW].n, &taken));
+    for (int64_t k = 0; k < p->n; k++) {
+        DiffPair *one = &p->at[k];
+        for (int64_t j = 0; one->i >= 0 && one->j < 0 && j < rest[DIFF_NEW].n; j++) {
+            bool same = false;
+            ArenaMark mark = arena_mark(w->scratch);
+            if (taken[of[DIFF_NEW][j]]) continue;
+            TRY(replaces(w, list[DIFF_OLD].at[one->i], rest[DIFF_NEW].at[j], &same));
+            arena_release(w->scratch, mark);
+            if (!same) continue;
+            one->j = of[DIFF_NEW][j];
+            taken[one->j] = true;
+        }
+    }
+    for (int64_t k = 0; k < p->n; k++) {
+        if (p->at[k].i >= 0 || !taken[p->at[k].j]) p->at[kept++] = p->at[k];
+    }
+    p->n = kept;
+    return OK;
+}
+
+/* All steps of the walk through two lists of calls, which may be exchanged for what they wrap. */
+static Status pair_lists(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
+{
+    TRY(match(w, list, p));
+    TRY(open_wrappers(w, list, p));
+    TRY(match_unwrapped(w, list, p));
+    return w->d->compat ? OK : match_replaced(w, list, p);
+}
+
+/* ---- the walk ---- */
+
+static uint32_t entry(const DiffList *l, int64_t i) { return i < 0 ? EVENT_NONE : l->at[i]; }
+
+static void push(Walk *w, uint32_t a, uint32_t b, uint32_t parent, uint32_t *slot)
+{
+    w->stack[w->steps++] = (Step){ { a, b }, parent, slot };
+}
+
+static Status visit(Walk *w, Step at)
+{
+    Diff *d = w->d;
+    DiffNode *node = &d->node[d->nodes];
+    uint32_t id = (uint32_t)d->nodes++;
+    DiffList list[DIFF_SIDES], below;
+    DiffPairs pairs = { 0 };
+    *at.slot = id;
+    TRY(children_of(w, at.event, list));
+    for (int s = 0; s < DIFF_SIDES && list[DIFF_OLD].n != list[DIFF_NEW].n; s++) {
+        if (list[s].n != 1) continue;
+        uint32_t end = list[s].at[0];
+        if (!d->compat && list[!s].n == 0) break;
+        TRY(unwrap(w, s, &end, &below));
+        if (below.n > 0) list[s] = below;
+        if (below.n > 0 && d->compat) at.event[s] = end;
+        break;
+    }
+    *node = (DiffNode){ { at.event[0], at.event[1] }, at.parent, (uint32_t)d->children, 0 };
+    TRY(pair_lists(w, list, &pairs));
+    node->children = (uint32_t)pairs.n;
+    d->children += pairs.n;
+    for (int64_t k = pairs.n - 1; k >= 0; k--)
+        push(w, entry(&list[DIFF_OLD], pairs.at[k].i), entry(&list[DIFF_NEW], pairs.at[k].j), id,
+             &d->child[node->first + k]);
+    return OK;
+}
+
+/* ---- roots ---- */
+
+/* TraceLens: operators that no other one calls, paired by position; of one that only launches a
+ * graph what is below it. */
+static Status roots_by_position(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
+{
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        const Tree *t = w->d->tree[s];
+        TRY(new_list(w, t->roots, &list[s]));
+        for (int64_t i = 0; i < t->roots; i++) {
+            uint32_t at = t->root[i];
+            if (t->events->kind[at] != EVENT_CPU_OP) continue;
+            while (t->first[at + 1] - t->first[at] == 1) {
+                uint32_t child = t->child[t->first[at]];
+                if (!event_on_gpu(t->events->kind[child]) && !is_graph(t->events, child)) break;
+                at = child;
+            }
+            list[s].at[list[s].n++] = at;
+        }
+    }
+    p->n = list[DIFF_OLD].n > list[DIFF_NEW].n ? list[DIFF_OLD].n : list[DIFF_NEW].n;
+    TRY(ARENA_NEW(w->scratch, p->n, &p->at));
+    for (int64_t i = 0; i < p->n; i++)
+        p->at[i] = (DiffPair){ i < list[DIFF_OLD].n ? i : -1, i < list[DIFF_NEW].n ? i : -1 };
+    return OK;
+}
+
+typedef struct Likeness {
+    int64_t common, i, j; /* roots of the same name; threads */
+} Likeness;
+
+static int by_common(const void *a, const void *b)
+{
+    const Likeness *x = a, *y = b;
+    if (x->common != y->common) return x->common > y->common ? -1 : 1;
+    if (x->i != y->i) return x->i < y->i ? -1 : 1;
+    return (x->j > y->j) - (x->j < y->j);
+}
+
+/* Roots of each thread, threads in the order of their first root. */
+static Status threads_of(Walk *w, int side, DiffList **out, int64_t *n)
+{
+    const Tree *t = w->d->tree[side];
+    uint32_t *thread = NULL; /* by track: its number and one */
+    TRY(ARENA_ZEROED(w->scratch, t->events->n_tracks, &thread));
+    TRY(ARENA_ZEROED(w->scratch, t->events->n_tracks, out));
+    *n = 0;
+    for (int64_t i = 0; i < t->roots; i++) {
+        uint32_t *at = &thread[t->events->track[t->root[i]]];
+        if (*at == 0) *at = (uint32_t)++ * n;
+        (*out)[*at - 1].n++;
+    }
+    for (int64_t k = 0; k < *n; k++) TRY(new_list(w, (*out)[k].n, &(*out)[k]));
+    for (int64_t i = 0; i < t->roots; i++) {
+        DiffList *l = &(*out)[thread[t->events->track[t->root[i]]] - 1];
+        l->at[l->n++] = t->root[i];
+    }
+    return OK;
+}
+
+/* How many roots of the same name two threads have. count: zeros by name, as before. */
+static int64_t in_common(const Diff *d, const DiffList *a, const DiffList *b, int32_t *count)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < a->n; i++) count[diff_name(d, DIFF_OLD, a->at[i], false)]++;
+    for (int64_t j = 0; j < b->n; j++) n += count[diff_name(d, DIFF_NEW, b->at[j], false)]-- > 0;
+    for (int64_t i = 0; i < a->n; i++) count[diff_name(d, DIFF_OLD, a->at[i], false)] = 0;
+    for (int64_t j = 0; j < b->n; j++) count[diff_name(d, DIFF_NEW, b->at[j], false)] = 0;
+    return n;
+}
+
+/* list and p: all threads' roots one behind the other. A thread's roots are aligned with those of
+ * the thread that has most in common with it. */
+static Status roots_by_name(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
+{
+    const Diff *d = w->d;
+    DiffList *thread[DIFF_SIDES] = { NULL };
+    int64_t n[DIFF_SIDES], *partner = NULL, room = 0, pairs = 0;
+    bool *taken = NULL;
+    int32_t *count = NULL;
+    Likeness *like = NULL;
+    for (int s = 0; s < DIFF_SIDES; s++) TRY(threads_of(w, s, &thread[s], &n[s]));
+    TRY(ARENA_ZEROED(w->scratch, d->names.text.n, &count));
+    TRY(ARENA_NEW(w->scratch, n[0] * n[1], &like));
+    TRY(ARENA_NEW(w->scratch, n[0], &partner));
+    TRY(ARENA_ZEROED(w->scratch, n[1], &taken));
+    for (int64_t k = 0; k < n[0] * n[1]; k++, pairs++) {
+        int64_t i = k / n[1], j = k % n[1];
+        like[k] = (Likeness){ in_common(d, &thread[0][i], &thread[1][j], count), i, j };
+    }
+    if (pairs > 0) qsort(like, (size_t)pairs, sizeof *like, by_common);
+    for (int64_t i = 0; i < n[0]; i++) partner[i] = -1;
+    for (int64_t k = 0; k < pairs; k++) {
+        if (partner[like[k].i] >= 0 || taken[like[k].j]) continue;
+        partner[like[k].i] = like[k].j;
+        taken[like[k].j] = true;
+    }
+    /* what wrappers hold takes no more room than there are events */
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        TRY(new_list(w, d->tree[s]->events->n, &list[s]));
+        room += d->tree[s]->events->n;
+    }
+    TRY(ARENA_NEW(w->scratch, room, &p->at));
+    for (int64_t k = 0; k < n[0] + n[1]; k++) {
+        DiffList both[DIFF_SIDES] = { { 0 } };
+        DiffPairs found = { 0 };
+        if (k >= n[0] && taken[k - n[0]]) continue;
+        if (k < n[0]) both[DIFF_OLD] = thread[0][k];
+        if (k < n[0] && partner[k] >= 0) both[DIFF_NEW] = thread[1][partner[k]];
+        if (k >= n[0]) both[DIFF_NEW] = thread[1][k - n[0]];
+        TRY(pair_lists(w, both, &found));
+        for (int64_t m = 0; m < found.n; m++) {
+            DiffPair one = found.at[m];
+            p->at[p->n++] = (DiffPair){ one.i < 0 ? -1 : list[DIFF_OLD].n + one.i,
+                                        one.j < 0 ? -1 : list[DIFF_NEW].n + one.j };
+        }
+        for (int s = 0; s < DIFF_SIDES; s++) {
+            for (int64_t i = 0; i < both[s].n; i++) list[s].at[list[s].n++] = both[s].at[i];
+        }
+    }
+    return OK;
+}
+
+/* ---- both traces ---- */
+
+static Status walk_all(Walk *w, Arena *a)
+{
+    Diff *d = w->d;
+    DiffList list[DIFF_SIDES];
+    DiffPairs p = { 0 };
+    TRY(d->compat ? roots_by_position(w, list, &p) : roots_by_name(w, list, &p));
+    d->roots = p.n;
+    TRY(ARENA_NEW(a, p.n, &d->root));
+    for (int64_t k = p.n - 1; k >= 0; k--)
+        push(w, entry(&list[DIFF_OLD], p.at[k].i), entry(&list[DIFF_NEW], p.at[k].j), EVENT_NONE,
+             &d->root[k]);
+    while (w->steps > 0) {
+        ArenaMark mark = arena_mark(w->scratch);
+        TRY(visit(w, w->stack[--w->steps]));
+        arena_release(w->scratch, mark);
+    }
+    return OK;
+}
+
+Status diff_trees(const Tree *old, const Tree *new, bool compat, Arena *a, Arena *scratch,
+                  Diff *out)
+{
+    ArenaMark mark = arena_mark(scratch);
+    int64_t n[DIFF_SIDES] = { old->events->n, new->events->n }, names;
+    *out = (Diff){ .tree = { old, new }, .compat = compat };
+    Walk w = { .d = out, .scratch = scratch };
+    TRY(strings_init(&out->names.text));
+    for (int s = 0; s < DIFF_SIDES; s++) TRY(name_strings(out, s, a, scratch));
+    names = out->names.text.n;
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        TRY(ARENA_ZEROED(scratch, names, &w.seen[s]));
+        TRY(ARENA_NEW(scratch, n[s], &w.place[s]));
+    }
+    TRY(ARENA_NEW(scratch, names, &w.last));
+    TRY(ARENA_NEW(scratch, n[0] + n[1], &w.stack));
+    TRY(ARENA_NEW(a, n[0] + n[1], &out->node));
+    TRY(ARENA_NEW(a, n[0] + n[1], &out->child));
+    TRY(walk_all(&w, a));
+    arena_release(scratch, mark);
+    return OK;
+}
+
+void diff_free(Diff *d) { strings_free(&d->names.text); }

@@ -1,0 +1,101 @@
+/*
+ * diff: two traces as one tree: which call of the one is which of the other, what is in one only.
+ *
+ * Two nodes that are the same call are matched from the roots downward: their children on the way to
+ * device work are aligned by name (diff_align.c); what is left over is tried again without wrappers,
+ * calls that only one of the traces puts around the same work. TraceLens' rules with their flaws
+ * (tracing.md 2.7) are the compat mode; docs/trace.md lists what the default does instead.
+ */
+#ifndef ANALYZE_DIFF_H
+#define ANALYZE_DIFF_H
+
+#include "analyze/table.h"
+#include "analyze/tree.h"
+
+/* Index of a side: the first trace is the old one. */
+enum { DIFF_OLD, DIFF_NEW, DIFF_SIDES };
+
+enum {
+    DIFF_CELLS = 4000000, /* lists whose lengths' product is above are aligned in windows */
+    DIFF_WINDOW = 1000    /* entries of each: what one list has more is bridged up to about that */
+};
+
+typedef struct DiffNode {
+    uint32_t event[DIFF_SIDES]; /* EVENT_NONE: not in that trace */
+    uint32_t parent;            /* node; EVENT_NONE: a root */
+    uint32_t first, children;   /* child[first], ...: nodes */
+} DiffNode;
+
+/* Names of both traces without what differs from run to run: addresses, lines of code. */
+typedef struct DiffNames {
+    Strings text;
+    uint32_t *plain[DIFF_SIDES],
+        *bare[DIFF_SIDES]; /* by the trace's string, UINT32_MAX: none. bare:
+                                                       a frame of Python without its function */
+} DiffNames;
+
+typedef struct Diff {
+    const Tree *tree[DIFF_SIDES];
+    bool compat;
+    DiffNames names;
+    /* A node comes before its children, and children stand in the order of their numbers. */
+    DiffNode *node;
+    uint32_t *child, *root;
+    int64_t nodes, children, roots;
+} Diff;
+
+/* Both trees were built with the same options. Nodes lie in `a`; `scratch` is as it was. */
+Status diff_trees(const Tree *old, const Tree *new, bool compat, Arena *a, Arena *scratch,
+                  Diff *out);
+void diff_free(Diff *d); /* safe on { 0 } */
+
+/* The tree as text: matched children first, then those of the old trace, then the new. */
+Status diff_text(const Diff *d, Arena *scratch, File *out);
+
+/* TraceLens' tables: a row a device event of which either is not the same in both or its operator
+ * has work that is not; the same by arguments. Then the kernels of each operator as JSON: of the old
+ * trace, of the new one, of both. */
+typedef struct DiffStats {
+    Table stats, unique;
+    const char *map[3];
+} DiffStats;
+Status diff_stats(const Diff *d, Arena *a, Arena *scratch, DiffStats *out);
+
+/* Time gained and lost. Every device event belongs to the deepest matched operator above it, so that
+ * rows of DIFF_OPS add up to all that is linked, but for work under no matched operator, which is in
+ * DIFF_WORK alone. */
+typedef enum DiffSheet {
+    DIFF_TOTALS,
+    DIFF_OPS,     /* by operator */
+    DIFF_ARGS,    /* by operator and arguments */
+    DIFF_KERNELS, /* operators that run other kernels */
+    DIFF_WORK,    /* calls that are new or vanished, the topmost */
+    DIFF_HOST,    /* the host's time by operator */
+    DIFF_SHEETS
+} DiffSheet;
+Status diff_report(const Diff *d, Arena *a, Arena *scratch, Table out[DIFF_SHEETS]);
+
+/* ---- what the parts of diff share ---- */
+
+/* EVENT_NONE is the end of neither list: a pair of indices, -1 for none. */
+typedef struct DiffPair {
+    int64_t i, j;
+} DiffPair;
+
+typedef struct DiffList {
+    uint32_t *at; /* events */
+    int64_t n;
+} DiffList;
+
+typedef struct DiffPairs {
+    DiffPair *at;
+    int64_t n;
+} DiffPairs;
+
+uint32_t diff_name(const Diff *d, int side, uint32_t event, bool bare);
+bool diff_on_way(const Tree *t, uint32_t event); /* device work, or with some below it */
+/* Entries of both lists in order, as pairs: what is matched has the same name. In `a`. */
+Status diff_align(const Diff *d, const DiffList list[DIFF_SIDES], bool bare, Arena *a,
+                  DiffPairs *out);
+
+#endif

@@ -1,0 +1,490 @@
+/* replay: operators of a trace, and their arguments with the names that PyTorch gives them. */
+#include "analyze/replay.h"
+#include "trace/scan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- operators ---- */
+
+typedef struct Call {
+    uint32_t name, args, event;
+    double device_us;
+} Call;
+
+static int by_args(const void *a, const void *b)
+{
+    const Call *x = a, *y = b;
+    if (x->name != y->name) return x->name < y->name ? -1 : 1;
+    if (x->args != y->args) return x->args < y->args ? -1 : 1;
+    return (x->event > y->event) - (x->event < y->event);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const ReplayOp *x = a, *y = b;
+    if (x->device_us != y->device_us) return x->device_us > y->device_us ? -1 : 1;
+    return (x->event > y->event) - (x->event < y->event);
+}
+
+static uint32_t args_of(const Events *e, uint32_t event)
+{
+    if (e->kind[event] != EVENT_CPU_OP || e->detail[event] == EVENT_NONE) return EVENT_NONE;
+    uint32_t args = e->ops[e->detail[event]].args;
+    return args == EVENT_NONE || e->args[args].types == 0 ? EVENT_NONE : args;
+}
+
+static bool calls_none(const Tree *t, uint32_t event)
+{
+    for (uint32_t c = t->first[event]; c < t->first[event + 1]; c++) {
+        if (t->events->kind[t->child[c]] == EVENT_CPU_OP) return false;
+    }
+    return true;
+}
+
+/* A call for every launch, or for every operator where nothing was launched. */
+static void find_calls(const Tree *t, const char *filter, Call *call, int64_t *n, Replay *out)
+{
+    const Events *e = t->events;
+    bool device = false;
+    for (int64_t i = 0; i < e->n && !device; i++) device = event_on_gpu(e->kind[i]);
+    for (uint32_t i = 0; i < e->n; i++) {
+        uint32_t op = i;
+        if (device && !event_on_gpu(e->kind[i])) continue;
+        if (device) op = tree_launcher(t, i);
+        if (!device && (e->kind[i] != EVENT_CPU_OP || !calls_none(t, i))) continue;
+        if (op == EVENT_NONE) continue;
+        if (filter != NULL && strstr(event_name(e, op), filter) == NULL) continue;
+        uint32_t args = args_of(e, op);
+        if (args == EVENT_NONE)
+            out->other++;
+        else
+            call[(*n)++] = (Call){ e->name[op], args, op, device ? e->dur[i] : 0 };
+    }
+}
+
+Status replay_find(const Tree *t, const char *filter, int64_t limit, Arena *a, Arena *scratch,
+                   Replay *out)
+{
+    ArenaMark mark = arena_mark(scratch);
+    Call *call = NULL;
+    int64_t n = 0;
+    *out = (Replay){ .events = t->events };
+    TRY(ARENA_NEW(scratch, t->events->n, &call));
+    find_calls(t, filter, call, &n, out);
+    if (n > 0) qsort(call, (size_t)n, sizeof *call, by_args);
+    TRY(ARENA_NEW(a, n, &out->op));
+    for (int64_t i = 0; i < n; i++) {
+        bool same = i > 0 && call[i].name == call[i - 1].name && call[i].args == call[i - 1].args;
+        if (!same) out->op[out->n++] = (ReplayOp){ .event = call[i].event };
+        ReplayOp *op = &out->op[out->n - 1];
+        if (!same || call[i].event != call[i - 1].event) op->calls++;
+        op->device_us += call[i].device_us;
+    }
+    if (out->n > 0) qsort(out->op, (size_t)out->n, sizeof *out->op, by_time);
+    if (limit > 0 && out->n > limit) out->n = limit;
+    for (int64_t i = 0; i < out->n; i++) {
+        out->calls += out->op[i].calls;
+        out->device_us += out->op[i].device_us;
+    }
+    arena_release(scratch, mark);
+    return OK;
+}
+
+/* ---- arguments ---- */
+
+/* Element i of a JSON array into the i-th field at `field`, decoded (strings) or as it stands. */
+static Status split(const Events *e, uint32_t text, bool strings, size_t field, Arena *a,
+                    ReplayArg *out, int *n)
+{
+    const char *s = strings_text(&e->strings, text), *copy = NULL;
+    int i = 0;
+    if (text == 0) return OK;
+    TRY(arena_text(a, s, strlen(s), &copy));
+    char *json = NULL;
+    memcpy(&json, &copy, sizeof json);
+    Scan scan = scan_begin(json);
+    scan_array(&scan);
+    for (; i < REPLAY_ARGS_MAX && scan_item(&scan); i++) {
+        const char **to = (const char **)(void *)((char *)&out[i] + field);
+        if (strings) {
+            *to = scan_string(&scan);
+            continue;
+        }
+        const char *begin = scan_skip(&scan);
+        if (!scan.bad) TRY(arena_text(a, begin, (size_t)(scan.at - begin), to));
+    }
+    if (*n == 0) *n = i;
+    if (scan.bad || i != *n || i == REPLAY_ARGS_MAX) *n = -1;
+    return OK;
+}
+
+Status replay_args(const Replay *r, const ReplayOp *op, Arena *a, ReplayArg out[REPLAY_ARGS_MAX],
+                   int *n)
+{
+    const Events *e = r->events;
+    const OpArgs *args = &e->args[args_of(e, op->event)];
+    *n = 0;
+    for (int i = 0; i < REPLAY_ARGS_MAX; i++) out[i] = (ReplayArg){ "", NULL, "", "" };
+    TRY(split(e, args->types, true, offsetof(ReplayArg, type), a, out, n));
+    if (*n >= 0) TRY(split(e, args->dims, false, offsetof(ReplayArg, dims), a, out, n));
+    if (*n >= 0) TRY(split(e, args->strides, false, offsetof(ReplayArg, strides), a, out, n));
+    return *n < 0 ? OK : split(e, args->concrete, true, offsetof(ReplayArg, value), a, out, n);
+}
+
+void replay_count(const Replay *r, const ReplayOp *op, const char *why, ReplayCount *count)
+{
+    const char *name = event_name(r->events, op->event);
+    if (why == NULL) {
+        count->ops++;
+        count->calls += op->calls;
+        count->device_us += op->device_us;
+        return;
+    }
+    int i = 0;
+    while (i < count->lefts && i + 1 < REPLAY_LEFT_MAX &&
+           (strcmp(count->left[i].name, name) != 0 || strcmp(count->left[i].why, why) != 0))
+        i++;
+    if (i == count->lefts) count->left[count->lefts++] = (ReplayLeft){ name, why, 0, 0 };
+    if (i + 1 == REPLAY_LEFT_MAX) count->left[i].name = "others", count->left[i].why = "as above";
+    count->left[i].calls += op->calls;
+    count->left[i].device_us += op->device_us;
+}
+
+int replay_dims(const char *s, int64_t out[REPLAY_DIMS_MAX])
+{
+    int n = 0;
+    if (*s != '[') return -1;
+    while (*++s != ']') {
+        char *end = NULL;
+        int64_t size = strtoll(s, &end, 10);
+        if (end == s || n == REPLAY_DIMS_MAX || (*end != ',' && *end != ']')) return -1;
+        out[n++] = size;
+        s = *end == ',' ? end : end - 1;
+    }
+    return n;
+}
+
+static bool is_tensor(const char *type)
+{
+    return type[0] != 0 && strstr(type, "Scalar") == NULL && strstr(type, "List") == NULL;
+}
+
+/* What TraceLens' replayer calls it; NULL: it has no name for it. */
+static const char *type_of(const char *type)
+{
+    static const char *const known[] = { "double",
+                                         "float",
+                                         "c10::Half",
+                                         "c10::BFloat16",
+                                         "long",
+                                         "int",
+                                         "bool",
+                                         "unsigned char",
+                                         "char",
+                                         "short",
+                                         "c10::Float8_e4m3fn",
+                                         "c10::Float8_e5m2",
+                                         "c10::Float8_e4m3fnuz",
+                                         "c10::Float8_e5m2fnuz" };
+    if (strcmp(type, "long int") == 0) return "long";
+    if (strcmp(type, "signed char") == 0) return "char";
+    if (strcmp(type, "short int") == 0) return "short";
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(type, known[i]) == 0) return known[i];
+    }
+    return NULL;
+}
+
+/* ---- values ---- */
+
+static bool is_whole(const char *s)
+{
+    s += *s == '-';
+    return *s != 0 && s[strspn(s, "0123456789")] == 0;
+}
+
+static bool is_truth(const char *s)
+{
+    return strcasecmp(s, "true") == 0 || strcasecmp(s, "false") == 0;
+}
+
+static bool is_number(const char *s)
+{
+    char *end = NULL;
+    (void)strtod(s, &end);
+    return *s != 0 && *end == 0;
+}
+
+/* A value as JSON that Python reads: "1." is 1.0, "True" is true, "inf" is Infinity. */
+static Status put_value(Text *out, const char *s)
+{
+    if (*s == 0 || strcmp(s, "None") == 0) return text_printf(out, "null");
+    if (is_truth(s)) return text_printf(out, strcasecmp(s, "true") == 0 ? "true" : "false");
+    if (is_whole(s)) return text_printf(out, "%s", s);
+    if (!is_number(s)) return text_json(out, "%s", s);
+    double x = strtod(s, NULL);
+    if (isnan(x)) return text_printf(out, "NaN");
+    if (isinf(x)) return text_printf(out, x < 0 ? "-Infinity" : "Infinity");
+    return text_json(out, floor(x) == x && fabs(x) < 1e15 ? "%.1f" : "%g", x);
+}
+
+/* "[1, 2]" item by item. */
+static Status put_list(Text *out, const char *s)
+{
+    char item[64];
+    TRY(text_printf(out, "["));
+    for (int i = 0; *s != 0; i++) {
+        s += strspn(s, "[], ");
+        size_t n = strcspn(s, "], ");
+        if (n == 0) break;
+        if (n >= sizeof item) n = sizeof item - 1;
+        memcpy(item, s, n);
+        item[n] = 0;
+        if (i > 0) TRY(text_printf(out, ","));
+        TRY(put_value(out, item));
+        s += n;
+    }
+    return text_printf(out, "]");
+}
+
+static bool list_of(const char *s, bool (*is)(const char *))
+{
+    char item[64];
+    if (*s++ != '[') return false;
+    while (*(s += strspn(s, ", ")) != ']') {
+        size_t n = strcspn(s, "], ");
+        if (n == 0 || n >= sizeof item || s[n] == 0) return false;
+        memcpy(item, s, n);
+        item[n] = 0;
+        if (!is(item)) return false;
+        s += n;
+    }
+    return s[1] == 0;
+}
+
+/* Strides of a tensor whose strides were not recorded. */
+static Status put_contiguous(Text *out, const char *dims)
+{
+    int64_t dim[REPLAY_DIMS_MAX];
+    int rank = replay_dims(dims, dim);
+    TRY(text_printf(out, "["));
+    for (int i = 0; i < rank; i++) {
+        int64_t stride = 1;
+        for (int k = i + 1; k < rank; k++) stride *= dim[k];
+        TRY(text_printf(out, i > 0 ? ",%lld" : "%lld", (long long)stride));
+    }
+    return text_printf(out, "]");
+}
+
+/* No first values for tensors that are written before they are read, nor for whole numbers, which
+ * a normal distribution does not give. */
+static Status put_tensor(Text *out, const char *op, int nth, const ReplayArg *a)
+{
+    bool written = strcmp(op, "aten::fill_") == 0 || strcmp(op, "aten::zero_") == 0 ||
+                   (strcmp(op, "aten::copy_") == 0 && nth == 0);
+    bool real = strstr(a->type, "loat") != NULL || strcmp(a->type, "double") == 0 ||
+                strcmp(a->type, "c10::Half") == 0;
+    TRY(text_printf(out, "{\"shape\":%s,", a->dims));
+    TRY(text_json(out, "\"dtype\":%s,\"strides\":", type_of(a->type)));
+    if (a->strides[0] == '[')
+        TRY(text_printf(out, "%s", a->strides));
+    else
+        TRY(put_contiguous(out, a->dims));
+    return text_printf(out, ",\"init\":%s}", real && !written ? "\"normal\"" : "null");
+}
+
+/* ---- names ---- */
+
+typedef struct Param {
+    char type[32], name[32], other[16]; /* other: the default, "" for none */
+    bool optional, keyword;
+} Param;
+
+static const struct {
+    const char *args, *names;
+} schemas[] = {
+#define SCHEMA(args, names) { args, names },
+#include "analyze/schemas.def"
+};
+
+/* Takes "Tensor? bias=None, " from *s. False at the end. */
+static bool next_param(const char **s, Param *p)
+{
+    int used = 0;
+    if (strncmp(*s, "*, ", 3) == 0) p->keyword = true, *s += 3;
+    p->other[0] = 0;
+    if (sscanf(*s, "%31[^ ] %31[^=,]%n", p->type, p->name, &used) != 2) return false;
+    *s += used;
+    if (**s == '=' && sscanf(*s, "=%15[^,]%n", p->other, &used) == 1) *s += used;
+    *s += strspn(*s, ", ");
+    size_t n = strlen(p->type);
+    p->optional = n > 0 && p->type[n - 1] == '?';
+    if (p->optional) p->type[n - 1] = 0;
+    return true;
+}
+
+static bool is_missing(const ReplayArg *a)
+{
+    return a->type[0] == 0 && (a->value == NULL || a->value[0] == 0);
+}
+
+static bool fits(const Param *p, const ReplayArg *a)
+{
+    bool scalar = strcmp(a->type, "Scalar") == 0, list = strcmp(a->type, "ScalarList") == 0;
+    const char *t = p->type, *v = a->value;
+    if (is_missing(a)) return p->optional || p->other[0] != 0;
+    if (strcmp(t, "Tensor") == 0) return is_tensor(a->type);
+    if (text_ends(t, "[]")) {
+        if (!list) return false;
+        return v == NULL || list_of(v, text_starts(t, "bool") ? is_truth : is_whole);
+    }
+    if (!scalar) return false;
+    if (v == NULL) return true;
+    if (strcmp(t, "bool") == 0) return is_truth(v);
+    if (strcmp(t, "float") == 0) return is_number(v);
+    if (strcmp(t, "Scalar") == 0) return is_number(v) || is_truth(v);
+    return is_whole(v); /* int, SymInt, and the numbers of types, layouts and formats */
+}
+
+/* Is NAME of aten::NAME among the words of `names`? */
+static bool is_named(const char *names, const char *op)
+{
+    size_t n = strlen(op);
+    for (const char *at = names; (at = strstr(at, op)) != NULL; at += n) {
+        if ((at == names || at[-1] == ' ') && (at[n] == 0 || at[n] == ' ')) return true;
+    }
+    return false;
+}
+
+/* Takes the next parameter; behind the last one stands `out`, which every operator has in a form that
+ * writes into a tensor of the caller's. */
+static bool param_or_out(const char **s, Param *p)
+{
+    if (**s != 0) return next_param(s, p);
+    *p = (Param){ .type = "Tensor", .name = "out", .keyword = true };
+    return true;
+}
+
+/* The arguments' row of the table; NULL: none. */
+static const char *find_schema(const char *op, const ReplayArg *arg, int n)
+{
+    if (!text_starts(op, "aten::")) return NULL;
+    for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
+        const char *s = schemas[i].args;
+        Param p = { .keyword = false };
+        int at = 0;
+        if (!is_named(schemas[i].names, op + 6)) continue;
+        while (at < n && *s != 0 && next_param(&s, &p) && fits(&p, &arg[at])) at++;
+        if (*s == 0 && at + 1 == n && is_tensor(arg[at].type)) at++; /* out */
+        if (*s == 0 && at == n) return schemas[i].args;
+    }
+    return NULL;
+}
+
+/* Of an operator without a row: what its type and value say. */
+static void guess_param(const ReplayArg *a, int nth, Param *p)
+{
+    const char *v = a->value == NULL ? "" : a->value;
+    const char *type = is_tensor(a->type) ? "Tensor"
+                       : is_missing(a)    ? "None"
+                       : v[0] == '['      ? list_of(v, is_truth) && v[1] != ']' ? "bool[]" : list_of(v, is_whole) ? "int[]" : "list"
+                       : is_truth(v)      ? "bool"
+                       : is_whole(v)      ? "int"
+                       : is_number(v)     ? "float"
+                                          : "str";
+    *p = (Param){ .optional = true };
+    (void)snprintf(p->type, sizeof p->type, "%s", type);
+    (void)snprintf(p->name, sizeof p->name, "arg%d", nth);
+}
+
+/* ---- JSON ---- */
+
+/* Why an operator with these arguments cannot run again; NULL: it can. */
+static const char *obstacle(const ReplayArg *arg, int n, const char *schema)
+{
+    const char *s = schema;
+    Param p = { .keyword = false };
+    if (n < 0) return "its arguments are not what a profiler writes";
+    for (int i = 0; i < n; i++) {
+        if (schema == NULL)
+            guess_param(&arg[i], i, &p);
+        else
+            (void)param_or_out(&s, &p);
+        if (strcmp(arg[i].type, "TensorList") == 0)
+            return "a list of tensors, of which the trace has no sizes or types";
+        if (is_tensor(arg[i].type) && type_of(arg[i].type) == NULL)
+            return "a tensor of a type that the replayer does not know";
+        if (is_tensor(arg[i].type) && arg[i].dims[0] != '[') return "a tensor without sizes";
+        if (!is_tensor(arg[i].type) && arg[i].type[0] != 0 && arg[i].value == NULL &&
+            p.other[0] == 0 && !(schema != NULL && p.optional))
+            return "the trace has no values of numbers (Concrete Inputs)";
+    }
+    return NULL;
+}
+
+static Status put_arg(Text *out, const char *op, int nth, const Param *p, const ReplayArg *a)
+{
+    bool missing = a->value == NULL || is_missing(a);
+    const char *value = missing ? p->other : a->value;
+    TRY(text_json(out, "{\"arg_name\":%s,\"arg_type\":%s,\"value\":", p->name, p->type));
+    if (is_tensor(a->type))
+        TRY(put_tensor(out, op, nth, a));
+    else if (value[0] == '[')
+        TRY(put_list(out, value));
+    else
+        TRY(put_value(out, value));
+    return text_printf(out, "}");
+}
+
+/* Keywords that are missing are left out: the operator's defaults are its own. */
+static Status put_args(Text *out, const char *op, const ReplayArg *arg, int n, const char *schema)
+{
+    const char *s = schema;
+    Param p = { .keyword = false };
+    bool keyword = false, first = true;
+    TRY(text_printf(out, "\"list_pos_args\":["));
+    for (int i = 0; i < n; i++) {
+        if (schema == NULL)
+            guess_param(&arg[i], i, &p);
+        else
+            (void)param_or_out(&s, &p);
+        if (p.keyword && !keyword) {
+            TRY(text_printf(out, "],\"list_kwargs\":["));
+            keyword = first = true;
+        }
+        if (keyword && (is_missing(&arg[i]) || (!is_tensor(arg[i].type) && arg[i].value == NULL)))
+            continue;
+        if (!first) TRY(text_printf(out, ","));
+        TRY(put_arg(out, op, i, &p, &arg[i]));
+        first = false;
+    }
+    return text_printf(out, keyword ? "]" : "],\"list_kwargs\":[]");
+}
+
+Status replay_json(const Replay *r, Arena *scratch, Text *out, ReplayCount *count)
+{
+    TRY(text_printf(out, "["));
+    for (int64_t i = 0; i < r->n; i++) {
+        ArenaMark mark = arena_mark(scratch);
+        const char *op = event_name(r->events, r->op[i].event);
+        ReplayArg arg[REPLAY_ARGS_MAX];
+        int n = 0;
+        TRY(replay_args(r, &r->op[i], scratch, arg, &n));
+        const char *schema = n < 0 ? NULL : find_schema(op, arg, n);
+        const char *why = obstacle(arg, n, schema);
+        if (why == NULL) {
+            TRY(text_json(out, count->ops > 0 ? ",\n{\"op_name\":%s" : "\n{\"op_name\":%s", op));
+            TRY(text_json(out, ",\"count\":%lld,\"kernel_time_us\":%g,\"names\":%s,\"replay_ir\":{",
+                          (long long)r->op[i].calls, r->op[i].device_us,
+                          schema != NULL ? "known" : "unknown"));
+            TRY(put_args(out, op, arg, n, schema));
+            TRY(text_printf(out, "}}"));
+        }
+        replay_count(r, &r->op[i], why, count);
+        arena_release(scratch, mark);
+    }
+    return text_printf(out, "\n]\n");
+}

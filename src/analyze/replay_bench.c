@@ -1,0 +1,200 @@
+/*
+ * replay_bench: operators of a trace as rows of `bench shapes --list`: the op of ours that does the
+ * same work on the same sizes, or one that moves as many bytes (a layer norm is timed as an rmsnorm, a
+ * product of elements as a sum). Arguments are
+ * told apart by their place: those of PyTorch's operators stand in schemas.def.
+ */
+#include "analyze/replay.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct Row {
+    const char *op; /* case of bench/shapes.def */
+    int64_t n, d, f, e, k, b, t, h;
+} Row;
+
+typedef struct Mapped {
+    const ReplayArg *arg;
+    int args;
+    int64_t dim[REPLAY_ARGS_MAX][REPLAY_DIMS_MAX];
+    int rank[REPLAY_ARGS_MAX];
+} Mapped;
+
+/* NULL: *row is filled. Else why there is none. */
+typedef const char *MapFn(const Mapped *m, const int *at, Row *row);
+
+static const char SIZES[] = "sizes that are not those of this operator";
+
+/* (m, k) x (k, n), behind a bias or not. at: the left side's place. */
+static const char *product(const Mapped *m, const int *at, Row *row)
+{
+    const int64_t *a = m->dim[at[0]], *b = m->dim[at[0] + 1];
+    if (m->rank[at[0]] != 2 || m->rank[at[0] + 1] != 2 || a[1] != b[0]) return SIZES;
+    *row = (Row){ .op = "linear_fwd", .n = a[0], .d = a[1], .e = b[1] };
+    return NULL;
+}
+
+/* (g, m, k) x (g, k, n): a group each. */
+static const char *batched(const Mapped *m, const int *at, Row *row)
+{
+    const int64_t *a = m->dim[at[0]], *b = m->dim[at[0] + 1];
+    if (m->rank[at[0]] != 3 || m->rank[at[0] + 1] != 3 || a[0] != b[0] || a[2] != b[1])
+        return SIZES;
+    *row = (Row){ .op = "fwd2", .n = a[0] * a[1], .d = b[2], .f = a[2], .e = a[0], .k = 1 };
+    return NULL;
+}
+
+/* (m, k) rows in g groups x (g, k, n) or (g, n, k). */
+static const char *grouped(const Mapped *m, const int *at, Row *row)
+{
+    const int64_t *a = m->dim[at[0]], *b = m->dim[at[0] + 1];
+    bool plain = b[1] == a[1];
+    if (m->rank[at[0]] != 2 || m->rank[at[0] + 1] != 3 || (!plain && b[2] != a[1])) return SIZES;
+    *row = (Row){ .op = "fwd2", .n = a[0], .d = plain ? b[2] : b[1], .f = a[1], .e = b[0], .k = 1 };
+    return NULL;
+}
+
+/* at: the query's place; 1 if heads stand before positions; the place of "is causal"; backward. */
+static const char *attention(const Mapped *m, const int *at, Row *row)
+{
+    int q = at[0], heads = at[1] ? 1 : 2;
+    const int64_t *a = m->dim[q], *k = m->dim[q + 1], *v = m->dim[q + 2];
+    const char *causal = at[2] < m->args ? m->arg[at[2]].value : NULL;
+    if (m->rank[q] != 4 || m->rank[q + 1] != 4 || m->rank[q + 2] != 4) return SIZES;
+    if (a[1] != k[1] || a[2] != k[2]) return "keys of other lengths or fewer heads than queries";
+    if (causal == NULL) return "the trace does not say whether it is causal";
+    if (strcasecmp(causal, "true") != 0 && strcmp(causal, "1") != 0)
+        return "attention to later positions";
+    *row = (Row){ .op = at[3] ? "attention_bwd" : "attention_fwd",
+                  .b = a[0],
+                  .t = a[3 - heads],
+                  .h = a[heads],
+                  .d = a[3],
+                  .f = v[3] };
+    return NULL;
+}
+
+/* All sizes but the last are rows. at: the place of the tensor; 0 fwd, 1 bwd. */
+static const char *norm(const Mapped *m, const int *at, Row *row)
+{
+    int rank = m->rank[at[0]];
+    if (rank < 1) return SIZES;
+    *row =
+        (Row){ .op = at[1] ? "rmsnorm_bwd" : "rmsnorm_fwd", .n = 1, .d = m->dim[at[0]][rank - 1] };
+    for (int i = 0; i + 1 < rank; i++) row->n *= m->dim[at[0]][i];
+    return NULL;
+}
+
+/* Two tensors of the same sizes. */
+static const char *sum(const Mapped *m, const int *at, Row *row)
+{
+    const int zero[] = { at[0], 0 };
+    if (m->rank[0] < 1 || m->rank[0] != m->rank[1] ||
+        memcmp(m->dim[0], m->dim[1], (size_t)m->rank[0] * sizeof(int64_t)) != 0)
+        return "tensors of different sizes, or a number";
+    const char *why = norm(m, zero, row);
+    row->op = "add";
+    return why;
+}
+
+/* A copy into another type. */
+static const char *conversion(const Mapped *m, const int *at, Row *row)
+{
+    if (m->rank[1] < 0 || strcmp(m->arg[0].type, m->arg[1].type) == 0)
+        return "a copy without a change of type";
+    const char *why = sum(m, at, row);
+    row->op = "cast";
+    return why == NULL ? NULL : "a copy of other sizes";
+}
+
+static const struct {
+    const char *name; /* all of it, or what it ends in behind a * */
+    MapFn *map;
+    int at[4];
+} maps[] = {
+    { "aten::mm", product, { 0 } },
+    { "aten::addmm", product, { 1 } },
+    { "aten::bmm", batched, { 0 } },
+    { "aten::baddbmm", batched, { 1 } },
+    { "aten::_grouped_mm", grouped, { 0 } },
+    { "*grouped_gemm", grouped, { 0 } },
+    { "aten::_scaled_dot_product_flash_attention", attention, { 0, 1, 4, 0 } },
+    { "aten::_flash_attention_forward", attention, { 0, 0, 8, 0 } },
+    { "aten::_scaled_dot_product_efficient_attention", attention, { 0, 1, 6, 0 } },
+    { "aten::_scaled_dot_product_cudnn_attention", attention, { 0, 1, 6, 0 } },
+    { "aten::_efficient_attention_forward", attention, { 0, 0, 9, 0 } },
+    { "aten::_scaled_dot_product_flash_attention_backward", attention, { 1, 1, 11, 1 } },
+    { "aten::_flash_attention_backward", attention, { 1, 0, 11, 1 } },
+    { "aten::native_layer_norm", norm, { 0, 0 } },
+    { "aten::_fused_rms_norm", norm, { 0, 0 } },
+    { "aten::rms_norm", norm, { 0, 0 } },
+    { "aten::native_layer_norm_backward", norm, { 1, 1 } },
+    { "aten::add", sum, { 0 } },
+    { "aten::add_", sum, { 0 } },
+    { "aten::sub", sum, { 0 } },
+    { "aten::mul", sum, { 0 } },
+    { "aten::mul_", sum, { 0 } },
+    { "aten::div", sum, { 0 } },
+    { "aten::copy_", conversion, { 0 } },
+};
+
+static const char *map_op(const char *name, const Mapped *m, Row *row)
+{
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+        const char *of = maps[i].name;
+        if (*of == '*' ? text_ends(name, of + 1) : strcmp(name, of) == 0)
+            return maps[i].map(m, maps[i].at, row);
+    }
+    return "no op of ours does this";
+}
+
+static bool all_positive(const Row *r)
+{
+    const int64_t size[] = { r->n, r->d, r->f, r->e, r->b, r->t, r->h };
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
+        if (size[i] < 0) return false;
+    }
+    return r->d > 0 && (r->n > 0 || r->b * r->t * r->h > 0);
+}
+
+static Status put_row(Text *out, const Replay *r, const ReplayOp *op, const Mapped *m,
+                      const Row *row)
+{
+    const struct {
+        char name;
+        int64_t size;
+    } size[] = { { 'n', row->n }, { 'd', row->d }, { 'f', row->f }, { 'e', row->e },
+                 { 'k', row->k }, { 'b', row->b }, { 't', row->t }, { 'h', row->h } };
+    const char *name = event_name(r->events, op->event);
+    char shape[128];
+    (void)snprintf(shape, sizeof shape, "%s %s %s", text_starts(name, "aten::") ? name + 6 : name,
+                   m->arg[0].dims, m->args > 1 ? m->arg[1].dims : "");
+    TRY(text_json(out, "{\"op\":%s,\"shape\":%s,\"type\":%s", row->op, shape, m->arg[0].type));
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
+        if (size[i].size > 0)
+            TRY(text_json(out, ",\"%c\":%lld", size[i].name, (long long)size[i].size));
+    }
+    return text_json(out, ",\"count\":%lld,\"traced_s\":%g}\n", (long long)op->calls,
+                     op->device_us / (double)op->calls / 1e6);
+}
+
+Status replay_bench(const Replay *r, Arena *scratch, Text *out, ReplayCount *count)
+{
+    for (int64_t i = 0; i < r->n; i++) {
+        ArenaMark mark = arena_mark(scratch);
+        const char *name = event_name(r->events, r->op[i].event);
+        ReplayArg arg[REPLAY_ARGS_MAX];
+        Mapped m = { .arg = arg };
+        Row row = { 0 };
+        TRY(replay_args(r, &r->op[i], scratch, arg, &m.args));
+        for (int k = 0; k < REPLAY_ARGS_MAX; k++) m.rank[k] = replay_dims(arg[k].dims, m.dim[k]);
+        const char *why =
+            m.args < 0 ? "its arguments are not what a profiler writes" : map_op(name, &m, &row);
+        if (why == NULL && !all_positive(&row)) why = "a tensor without elements";
+        if (why == NULL) TRY(put_row(out, r, &r->op[i], &m, &row));
+        replay_count(r, &r->op[i], why, count);
+        arena_release(scratch, mark);
+    }
+    return OK;
+}
