@@ -88,6 +88,8 @@ static const struct {
       "%}{% endif %}{% for m in messages[2:] %}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}{% "
       "set x = 'b' %}{{ x }}{% endfor %}",
       false, "0TrueFalseb1FalseTrueb" },
+    { "{% set a = 'x' %}{% for m in messages %}{% set a = a + m.role %}{{ a }}{% endfor %}{{ a }}",
+      false, "xsystemxuserxassistantxuserx" },
 };
 
 typedef struct Room {
