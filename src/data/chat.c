@@ -185,7 +185,7 @@ static Status key_of(Walk *w, const char *start, Value *key)
 
 static Status of_loop(Walk *w, const char *start, Value *out)
 {
-    Value key;
+    Value key = { 0 };
     TRY(key_of(w, start, &key));
     *out = truth_value(w->i == w->first);
     if (is_word(key.s, key.n, "first")) return OK;
@@ -199,7 +199,7 @@ static Status of_loop(Walk *w, const char *start, Value *out)
 /* What a message has; of one that is not there an empty text. */
 static Status of_message(Walk *w, const char *start, int i, Value *out)
 {
-    Value key;
+    Value key = { 0 };
     TRY(key_of(w, start, &key));
     const ChatMessage *m = w->live && i < w->n ? &w->m[i] : NULL;
     *out = text_value(m == NULL ? "" : m->role);
@@ -223,7 +223,7 @@ static Status number(Walk *w, Value *out)
 static Status of_list(Walk *w, const char *start, Value *out)
 {
     while (take_sign(w, "[")) {
-        Value place;
+        Value place = { 0 };
         skip_blanks(w);
         if (*w->at < '0' || *w->at > '9') return unsupported(w, start, (size_t)(w->at - start) + 1);
         TRY(number(w, &place));
@@ -247,7 +247,7 @@ static Variable *variable_of(Walk *w, const char *s, size_t n)
 /* The template's own refusal, where it comes to it. */
 static Status raise(Walk *w, const char *start)
 {
-    Value why;
+    Value why = { 0 };
     if (!take_sign(w, "(")) return unsupported(w, start, strlen("raise_exception"));
     TRY(any_of(w, &why));
     if (why.kind != VALUE_TEXT || !take_sign(w, ")"))
@@ -324,7 +324,7 @@ static Status rest(Walk *w, Value *out)
 {
     TRY(filtered(w, out));
     while (skip_blanks(w), w->at[0] == '%' && w->at[1] != '}') {
-        Value by;
+        Value by = { 0 };
         w->at++;
         TRY(filtered(w, &by));
         bool numbers = out->kind == VALUE_NUMBER && by.kind == VALUE_NUMBER && by.number > 0;
@@ -471,7 +471,7 @@ static Status print_value(Walk *w)
 
 static Status set(Walk *w)
 {
-    Value value;
+    Value value = { 0 };
     size_t n = 0;
     const char *name = take_name(w, &n);
     if (n == 0 || !take_sign(w, "=")) return unsupported(w, name, (size_t)(w->at - name) + 1);
