@@ -31,8 +31,8 @@ static void note(Failure *f, Status s, int at)
 static Status read_all(Collectives *c, const char *const *path, int n)
 {
     Failure failure = { 0 };
-    int threads = omp_get_num_procs() < n ? omp_get_num_procs() : n;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+#pragma omp parallel for schedule(dynamic, 1)                                                      \
+    num_threads(omp_get_num_procs() < n ? omp_get_num_procs() : n)
     for (int i = 0; i < n; i++) note(&failure, collectives_read(c, path[i], &c->ranks[i], i), i);
     return failure.status == OK ? OK : status_adopt(failure.status, failure.text);
 }
@@ -99,14 +99,10 @@ static Status members_of(Collectives *c, CollectiveGroup *g)
     const CollectiveCall *x = &c->calls[g->call];
     bool pair = x->kind == SEND_RECV && x->what.name != 0;
     int64_t n = 0;
-    TRY(ARENA_NEW(c->arena, g->calls + x->what.group_size + 2, &g->member));
-    for (const char *s = g->ranks; *s != '\0' && !pair;) {
-        char *end = NULL;
-        long long v = strtoll(s, &end, 10);
-        if (end != s && n < x->what.group_size) g->member[n++] = (int32_t)v;
-        s = end == s ? s + 1 : end;
-    }
-    bool listed = n > 0 && n == x->what.group_size && strstr(g->ranks, "...") == NULL;
+    int64_t size = x->what.group_size > 0 ? x->what.group_size : 0;
+    TRY(ARENA_NEW(c->arena, g->calls + size, &g->member));
+    if (!pair) n = collectives_wholes(g->ranks, g->member, size);
+    bool listed = n > 0 && n == size && strstr(g->ranks, "...") == NULL;
     if (!listed) n = 0;
     for (int64_t i = g->call; i < g->call + g->calls && !listed; i++)
         g->member[n++] = (int32_t)c->ranks[c->calls[i].rank].rank;
@@ -174,7 +170,7 @@ static double element_bytes(const char *dtype)
         const char *names;
         double bytes;
     } sizes[] = {
-        { "Double|Long|double|long int|ComplexFloat|UInt64", 8 },
+        { "Double|Long|double|long|long int|ComplexFloat|UInt64", 8 },
         { "Float|Int|float|int|UInt32", 4 },
         { "BFloat16|Half|Short|c10::BFloat16|c10::Half|short int|UInt16", 2 },
         { "Bool|Byte|Char|bool|unsigned char|signed char", 1 },

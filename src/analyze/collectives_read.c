@@ -189,6 +189,17 @@ static Status from_operators(Reading *r, uint32_t event, CollectiveCall *c)
     return OK;
 }
 
+int64_t collectives_wholes(const char *list, int32_t *out, int64_t room)
+{
+    int64_t n = 0;
+    for (list += strcspn(list, "0123456789"); *list != '\0' && n < room;) {
+        char *end = NULL;
+        out[n++] = (int32_t)strtoll(list, &end, 10);
+        list = end + strcspn(end, "0123456789");
+    }
+    return n;
+}
+
 static Status key_text(Reading *r, CollectiveCall *c, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 static Status key_text(Reading *r, CollectiveCall *c, const char *fmt, ...)
@@ -212,9 +223,8 @@ static Status key_of(Reading *r, CollectiveCall *c)
         return key_text(r, c, "%s", c->what.group == 0 ? "Unknown_Group" : group);
     if (c->kind == SEND_RECV && c->what.name != 0) {
         bool sends = strcmp(strings_text(s, c->what.name), "send") == 0;
-        long long both[2] = { -1, -1 };
-        if (peer < 0 && c->what.group_size == 2 &&
-            sscanf(ranks, "[%lld,%lld]", &both[0], &both[1]) == 2)
+        int32_t both[2];
+        if (peer < 0 && c->what.group_size == 2 && collectives_wholes(ranks, both, 2) == 2)
             peer = both[0] == me ? both[1] : both[0];
         if (peer < 0) return key_text(r, c, "%s of rank %lld, peer unknown", group, (long long)me);
         return key_text(r, c, "%s %lld>%lld", group, (long long)(sends ? me : peer),
