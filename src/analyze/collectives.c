@@ -97,7 +97,7 @@ static int by_value(const void *a, const void *b)
 static Status members_of(Collectives *c, CollectiveGroup *g)
 {
     const CollectiveCall *x = &c->calls[g->call];
-    bool pair = x->kind == SEND_RECV && x->what.name != 0;
+    bool pair = x->kind == SEND_RECV && x->what.name != 0 && !c->options.compat;
     int64_t n = 0;
     int64_t size = x->what.group_size > 0 ? x->what.group_size : 0;
     TRY(ARENA_NEW(c->arena, g->calls + size, &g->member));
@@ -109,6 +109,10 @@ static Status members_of(Collectives *c, CollectiveGroup *g)
     qsort(g->member, (size_t)n, sizeof *g->member, by_value);
     for (int64_t i = 0; i < n; i++) {
         if (i == 0 || g->member[i] != g->member[i - 1]) g->member[g->members++] = g->member[i];
+    }
+    for (int64_t r = 0; r < c->n_ranks; r++) {
+        int32_t rank = (int32_t)c->ranks[r].rank;
+        g->present += bsearch(&rank, g->member, (size_t)g->members, sizeof rank, by_value) != NULL;
     }
     bool across = false;
     for (int64_t i = 1; i < g->members && c->gpus_per_node > 0; i++)
@@ -273,7 +277,7 @@ static void flag(const Collectives *c, const CollectiveGroup *g, double *room)
     int64_t n = 0, first = -1, last = -1;
     CollectiveSlot *s = &c->slots[g->slot];
     for (int64_t i = 0; i < g->slots; i++) {
-        s[i].whole = s[i].calls == g->members;
+        s[i].whole = s[i].calls == g->present;
         s[i].flag = s[i].whole ? "" : "partial";
         if (!s[i].whole) continue;
         first = first < 0 ? i : first;

@@ -63,14 +63,15 @@ typedef struct CollectiveGroup {
     uint32_t key;
     const char *name, *description, *ranks, *span; /* "intra_node", "inter_node", "unknown" */
     int32_t *member; /* ranks of the world, rising; from metadata, else those that took part */
-    int64_t members, call, calls, slot, slots;
+    int64_t members, present; /* present: those whose traces are here */
+    int64_t call, calls, slot, slots;
 } CollectiveGroup;
 
 /* Calls that are one collective: call ... call + calls - 1, by rank. */
 typedef struct CollectiveSlot {
     int64_t call, calls, index; /* index: place in its group */
     int32_t group, first, last; /* which of its calls came first and last */
-    bool whole;                 /* all members are there */
+    bool whole;                 /* all members that are present take part */
     const char *flag;           /* "", "partial", "outlier", "border outlier" */
     double latency, arrived, wait_sum, skew_start, skew_end, late;
     double exchange;                 /* from the last start to the last end */
