@@ -596,6 +596,37 @@ static void columns_are_those_of_tracelens(void **state)
     CHECK_INT((int)sheet[1].rows, 4 * 5); /* the tags differ */
 }
 
+/* What TraceLens says of one rank's collectives: the last six columns of its sheet. */
+static void numbers_of_one_rank_are_those_of_tracelens(void **state)
+{
+    (void)state;
+    static const char *const column[] = { "dur_sum", "dur_mean", "dur_std",
+                                          "dur_min", "dur_max",  "operation_count" };
+    char line[4096];
+    FILE *f = fopen("../shared/traces/tracelens/mi300/"
+                    "resnet_act_checkpoint_recompute_perf_report_csvs/coll_analysis.csv",
+                    "r");
+    if (f == NULL) skip();
+    snprintf(path[0], sizeof path[0],
+             "../shared/traces/tracelens/mi300/resnet_act_checkpoint.json.gz");
+    read_ranks(1, (CollectivesOptions){ .compat = true, .partial = true });
+    CHECK(fgets(line, sizeof line, f) != NULL);
+    int rows = 0;
+    for (; fgets(line, sizeof line, f) != NULL; rows++) {
+        for (int k = 5; k >= 0; k--) {
+            char *comma = strrchr(line, ',');
+            CHECK(comma != NULL);
+            double want = strtod(comma + 1, NULL);
+            CHECK_NEAR(number_in("nccl_summary_long", rows, column[k]), want, 1e-6 * want);
+            *comma = '\0';
+        }
+    }
+    CHECK_INT(fclose(f), 0);
+    CHECK_INT(rows, 4);
+    CHECK_INT((int)sheet[1].rows, 4);
+    CHECK_INT((int)sheet[2].rows, 17); /* and not those of defect 2 */
+}
+
 static int open_folder(void **state)
 {
     (void)state;
@@ -628,6 +659,7 @@ int main(void)
         TEST(ranks_that_do_not_make_a_run_are_one_sentence),
         TEST(eight_ranks_of_dlrm_have_their_known_numbers),
         TEST(columns_are_those_of_tracelens),
+        TEST(numbers_of_one_rank_are_those_of_tracelens),
     };
     return cmocka_run_group_tests(tests, open_folder, close_folder);
 }
