@@ -9,8 +9,10 @@ relative. Prints one line a table: ok, ok with ties in another order, absent, or
 difference. Exit status 1 if any differs; reference tables that we do not write are listed.
 """
 import argparse
+import ast
 import csv
 import glob
+import json
 import math
 import os
 import re
@@ -108,6 +110,45 @@ def references(root, path):
         yield os.path.join(root, "computed", "dlrm_rank" + worker.group(1)), []
 
 
+# rows of trace_counts that TraceLens' tree has, too
+COUNTS = {"elements of the trace": "events", "device events": "gpu_events",
+          "device events that are linked": "gpu_linked", "operators that launched work": "launchers",
+          "operators below no other": "cpu_root_nodes"}
+
+
+def compare_counts(ours_path, theirs_path):
+    ours = {row[0]: int(row[1]) for row in read(ours_path)[1]}
+    with open(theirs_path) as f:
+        theirs = json.load(f)
+    for what, key in COUNTS.items():
+        if ours[what] != theirs[key]:
+            return "%s: %d, wanted %s %d" % (what, ours[what], key, theirs[key])
+    return "ok"
+
+
+def timelines(root):
+    """Timelines of computed/include_unlinked_and_micro_idle.txt: trace, flags, time of each row."""
+    path = None
+    with open(os.path.join(root, "computed", "include_unlinked_and_micro_idle.txt")) as f:
+        for line in f:
+            name, _, numbers = line.partition(" {")
+            flags = ["--micro-idle", "10"] if "micro10" in name else ["--include-unlinked"]
+            path = path if "micro10" in name else name.split()[0]
+            yield "tracelens/" + path, flags, ast.literal_eval("{" + numbers)
+
+
+def check_timeline(binary, root, path, flags, want):
+    with tempfile.TemporaryDirectory() as temp:
+        out = os.path.join(temp, "out")
+        subprocess.run([binary, "trace", "report", os.path.join(root, path), "--compat",
+                        "tracelens", "--out", out] + flags, capture_output=True, check=True)
+        rows = read(os.path.join(out, "gpu_timeline.csv"))[1]
+    for name, time, _ in rows:
+        if abs(float(time) - want[name]) > 1e-6:  # six decimals are given
+            return "%s: %s, wanted %s" % (name, time, want[name])
+    return "ok"
+
+
 def check(binary, root, path, reference, flags):
     """Lines (sheet, verdict)."""
     with tempfile.TemporaryDirectory() as temp:
@@ -118,10 +159,15 @@ def check(binary, root, path, reference, flags):
         if ran.returncode != 0:
             yield "all", "exit %d: %s" % (ran.returncode, ran.stderr.strip())
             return
+        counts = os.path.join(reference, "tree_counts.json")
+        if os.path.exists(counts):
+            yield "tree_counts", compare_counts(os.path.join(out, "trace_counts.csv"), counts)
         for theirs in sorted(glob.glob(os.path.join(reference, "*.csv"))):
             ours = os.path.join(out, os.path.basename(theirs))
             sheet = os.path.basename(theirs)[:-4]
-            if os.path.exists(ours):
+            if "vllm_decode_full" in reference and sheet != "gpu_timeline":
+                yield sheet, "absent: it takes the trace of the graph's capture, which is not there"
+            elif os.path.exists(ours):
                 yield sheet, compare(ours, theirs)
             else:
                 yield sheet, "absent" if os.path.getsize(theirs) > 1 else "ok"
@@ -142,9 +188,13 @@ def main():
                 where = os.path.relpath(reference, a.traces)
                 if a.pattern not in where + "/" + sheet:
                     continue
-                kind = verdict.split(" ")[0]
+                kind = re.split("[ :]", verdict)[0]
                 counts[kind if kind in counts else "different"] += 1
                 print("%-30s %-60.60s %s" % (sheet, where, verdict), flush=True)
+    for path, flags, want in timelines(a.traces):
+        verdict = check_timeline(a.binary, a.traces, path, flags, want)
+        counts["ok" if verdict == "ok" else "different"] += 1
+        print("%-30s %-60.60s %s" % ("gpu_timeline " + flags[0], path, verdict))
     print("%(ok)d equal, %(different)d different, %(absent)d not written" % counts)
     return counts["different"] > 0
 

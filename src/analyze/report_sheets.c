@@ -22,6 +22,6 @@ const Sheet report_sheets[] = {
     { "launch_delays", more, sheet_launch_delays },
     { "sync_delays", more, sheet_sync_delays },
     { "memory_summary", more, sheet_memory_summary },
-    { "trace_counts", more, sheet_trace_counts },
+    { "trace_counts", always, sheet_trace_counts },
 };
 const int report_sheets_n = sizeof report_sheets / sizeof *report_sheets;

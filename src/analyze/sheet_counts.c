@@ -1,41 +1,52 @@
 /* sheet_counts: what the trace has and what is left out, and what its allocator did. */
 #include "analyze/report_sheets.h"
 
-static Status put_count(Table *out, const char *what, int64_t n, double us)
-{
-    Cell *c = NULL;
-    TRY(table_row(out, &c));
-    c[0] = cell_text(what);
-    c[1] = cell_whole(n);
-    if (us >= 0) c[2] = cell_number(us / 1e3);
-    return OK;
-}
-
 Status sheet_trace_counts(Report *r, Table *out)
 {
     const Events *e = r->e;
-    int64_t of[EVENT_KINDS] = { 0 }, unlinked = 0;
-    double device_us = 0, unlinked_us = 0;
-    for (int64_t i = 0; i < e->n; i++) of[e->kind[i]]++;
-    for (int64_t k = 0; k < r->gpus; k++) {
-        bool alone = r->tree->parent[r->gpu[k]] == EVENT_NONE;
-        device_us += e->dur[r->gpu[k]];
-        unlinked += alone;
-        if (alone) unlinked_us += e->dur[r->gpu[k]];
+    const Tree *t = r->tree;
+    int64_t of[EVENT_KINDS] = { 0 }, roots = 0, chosen_alone = 0;
+    double us = 0, alone_us = 0;
+    for (uint32_t i = 0; i < e->n; i++) {
+        of[e->kind[i]]++;
+        roots += e->kind[i] == EVENT_CPU_OP && report_operator(r, t->parent[i]) == EVENT_NONE;
     }
+    for (int64_t k = 0; k < r->gpus; k++) {
+        bool alone = t->parent[r->gpu[k]] == EVENT_NONE;
+        us += e->dur[r->gpu[k]];
+        chosen_alone += alone;
+        if (alone) alone_us += e->dur[r->gpu[k]];
+    }
+    const int64_t device = of[EVENT_KERNEL] + of[EVENT_MEMCPY] + of[EVENT_MEMSET];
+    const struct {
+        const char *what;
+        int64_t n;
+        double us; /* below 0: counted only */
+    } row[] = {
+        { "elements of the trace", e->counts.seen, -1 },
+        { "malformed, left out", e->counts.malformed, -1 },
+        { "without time or name, left out", e->counts.incomplete, -1 },
+        { "of no use here, left out", e->counts.unused, -1 },
+        { "operators", of[EVENT_CPU_OP], -1 },
+        { "operators below no other", roots, -1 },
+        { "runtime and driver calls", of[EVENT_RUNTIME] + of[EVENT_DRIVER], -1 },
+        { "frames of Python", of[EVENT_PYTHON], -1 },
+        { "calls that outlive their caller", t->dropped, -1 },
+        { "operators that launched work", r->launchers, -1 },
+        { "device events", device, -1 },
+        { "device events that are linked", device - t->unlinked, -1 },
+        { "device events that count", r->gpus, us },
+        { "of these without a launch in the trace", chosen_alone, alone_us },
+    };
     TRY(sheet_columns(r, "trace_counts", "what|count|time ms", out));
-    TRY(put_count(out, "elements of the trace", e->counts.seen, -1));
-    TRY(put_count(out, "malformed, left out", e->counts.malformed, -1));
-    TRY(put_count(out, "without time or name, left out", e->counts.incomplete, -1));
-    TRY(put_count(out, "of no use here, left out", e->counts.unused, -1));
-    TRY(put_count(out, "operators", of[EVENT_CPU_OP], -1));
-    TRY(put_count(out, "runtime and driver calls", of[EVENT_RUNTIME] + of[EVENT_DRIVER], -1));
-    TRY(put_count(out, "frames of Python", of[EVENT_PYTHON], -1));
-    TRY(put_count(out, "calls that outlive their caller", r->tree->dropped, -1));
-    TRY(put_count(out, "roots of the call tree", r->tree->roots, -1));
-    TRY(put_count(out, "operators that launched work", r->launchers, -1));
-    TRY(put_count(out, "device work", r->gpus, device_us));
-    return put_count(out, "device work whose launch is not in the trace", unlinked, unlinked_us);
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
+        Cell *c = NULL;
+        TRY(table_row(out, &c));
+        c[0] = cell_text(row[k].what);
+        c[1] = cell_whole(row[k].n);
+        if (row[k].us >= 0) c[2] = cell_number(row[k].us / 1e3);
+    }
+    return OK;
 }
 
 /* ---- memory ---- */

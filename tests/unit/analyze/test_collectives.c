@@ -484,6 +484,43 @@ static void splits_go_to_ranks_of_the_world(void **state)
     CHECK_INT((int)number_in("nccl_all2allv_heatmap", 3, "dst_rank"), 1); /* of 1: its place */
 }
 
+static void kernels_are_known_by_their_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int kind; /* -1: no collective */
+    } cases[] = {
+        { "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgs)", ALL_REDUCE },
+        { "ncclKernel_ReduceScatter_RING_LL_Sum_half", REDUCE_SCATTER },
+        { "ncclSymDevKernel_AllGather_LL", ALL_GATHER },
+        { "ncclDevKernel_Broadcast_RING_LL", BROADCAST },
+        { "ncclDevKernel_Reduce_Sum_f32_RING_LL", REDUCE },
+        { "ncclDevKernel_Generic_4(ncclDevKernelArgs)", OTHER_COLLECTIVE },
+        { "void vllm::cross_device_reduce_1stage<float, 2>", ALL_REDUCE },
+        { "two_shot_all_reduce_kernel", ALL_REDUCE },
+        { "void deep_ep::internode_ll::dispatch<true>", DISPATCH },
+        { "void deep_ep::intranode::combine<bf16>", COMBINE },
+        { "void deep_ep::layout::get_dispatch_layout<256>", -1 },
+        { "nvshmemi_barrier_all", BARRIER },
+        { "rccl_main_kernel", OTHER_COLLECTIVE },
+        { "void at::native::reduce_kernel<512>", -1 },
+    };
+    const int n = sizeof cases / sizeof *cases;
+    begin(0, "rank0", "");
+    for (int k = 0; k < n; k++) kernel("op", cases[k].name, 7, 100 * (k + 1), 50, "");
+    finish();
+    read_ranks(1, (CollectivesOptions){ 0 });
+    int64_t found = 0;
+    for (int k = 0; k < n; k++) {
+        if (cases[k].kind < 0) continue;
+        const CollectiveCall *x = &c.calls[c.by_rank[found++]];
+        CHECK_TEXT(strings_text(&c.strings, x->kernel), cases[k].name);
+        CHECK_INT(x->kind, cases[k].kind);
+    }
+    CHECK_INT(c.n_calls, found);
+}
+
 /* ---- wrong ranks ---- */
 
 static Status open_ranks(int n, CollectivesOptions o)
@@ -656,6 +693,7 @@ int main(void)
         TEST(an_outlier_at_the_border_is_in_no_sum),
         TEST(bandwidth_counts_what_the_collective_moves),
         TEST(splits_go_to_ranks_of_the_world),
+        TEST(kernels_are_known_by_their_names),
         TEST(ranks_that_do_not_make_a_run_are_one_sentence),
         TEST(eight_ranks_of_dlrm_have_their_known_numbers),
         TEST(columns_are_those_of_tracelens),
