@@ -277,7 +277,8 @@ static Status fold(const Collectives *c, const Table *from, const Fold *f, Table
     Sheet s;
     TRY(sheet_init(&s, c, out, f->name, f->keys, NULL, NULL));
     by.keys = out->columns;
-    for (int i = 0; i < by.keys; i++) by.key[i] = collectives_column(from, out->column[i]);
+    for (int i = 0; s.column != NULL && i < by.keys; i++)
+        by.key[i] = collectives_column(from, s.column[i]);
     for (int i = 0; i < f->parts; i++) {
         skip[i] = f->compat && strstr(f->part[i].column, " bw ") != NULL &&
                   !has_values(from, collectives_column(from, f->part[i].column));
