@@ -213,6 +213,16 @@ static uint32_t links_first(const Links *l, int64_t key)
     return l->slot[s];
 }
 
+/* The same for one caller alone: who asks again for a number gets EVENT_NONE. The first call with a
+ * number has all its work, and a number that a million calls share costs no more. */
+static uint32_t links_take(Links *l, int64_t key)
+{
+    uint32_t first = links_first(l, key);
+    if (first == EVENT_NONE || l->last[first] == EVENT_NONE) return EVENT_NONE;
+    l->last[first] = EVENT_NONE;
+    return first;
+}
+
 static bool is_graph_launch(const Events *e, int64_t i)
 {
     const char *name = event_name(e, i);
@@ -241,7 +251,7 @@ static Status link_by_number(Build *b, const int64_t *column, bool graphs_only)
     TRY(links_make(&l, b->gpu_key, b->gpus, &b->work));
     for (uint32_t i = 0; i < b->e->n; i++) {
         if (!is_call(b->e, i) || (graphs_only && !is_graph_launch(b->e, i))) continue;
-        for (uint32_t k = links_first(&l, column[i]); k != EVENT_NONE; k = l.next[k])
+        for (uint32_t k = links_take(&l, column[i]); k != EVENT_NONE; k = l.next[k])
             attach(b, i, b->gpu[k]);
     }
     return OK;
@@ -268,7 +278,7 @@ static Status link_by_arrow(Build *b, const int64_t *column)
         if (!is_call(e, i) || is_graph_launch(e, i)) continue;
         bool from = false;
         uint32_t to = EVENT_NONE, found = EVENT_NONE;
-        for (uint32_t k = links_first(&flows, e->link[i]); k != EVENT_NONE; k = flows.next[k]) {
+        for (uint32_t k = links_take(&flows, e->link[i]); k != EVENT_NONE; k = flows.next[k]) {
             from |= e->flows[k].from;
             if (!e->flows[k].from) to = e->flows[k].track;
         }
