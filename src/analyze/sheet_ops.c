@@ -44,6 +44,7 @@ static void set_key(const Report *r, OpGroups *og, const Launcher *l, By by, uin
     key[1] = by == BY_CATEGORY || l->event == EVENT_NONE ? 0 : e->name[l->event];
     key[2] = l->event == EVENT_NONE;
     if (by != BY_NAME) key[3] = category_number(og, l->category);
+    if (by == BY_ARGS && t == NULL) key[8] = e->name[r->own[l->first]];
     if (by != BY_ARGS || t == NULL) return;
     key[4] = l->args;
     key[5] = t->process_name;
