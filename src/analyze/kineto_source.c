@@ -119,14 +119,13 @@ static Status read_gzip(Source *s, char *out, size_t n, size_t *got)
     s->z.next_out = (unsigned char *)out;
     s->z.avail_out = (unsigned)n;
     while (s->z.avail_out > 0 && !s->ended) {
-        if (s->z.avail_in == 0) {
-            TRY(fill(s));
-            s->ended = s->cut = s->z.avail_in == 0;
-        }
-        int code = s->ended ? Z_OK : inflate(&s->z, Z_NO_FLUSH);
+        if (s->z.avail_in == 0) TRY(fill(s));
+        int code = inflate(&s->z, Z_NO_FLUSH); /* without input it gives what it still holds */
         if (code == Z_STREAM_END)
             TRY(next_member(s));
-        else if (code != Z_OK && code != Z_BUF_ERROR)
+        else if (code == Z_BUF_ERROR)
+            s->ended = s->cut = true;
+        else if (code != Z_OK)
             return FAIL(ERR_FORMAT, "%s is a corrupt gzip file: %s, near byte %llu", s->path,
                         s->z.msg != NULL ? s->z.msg : "no reason", (unsigned long long)s->taken);
     }

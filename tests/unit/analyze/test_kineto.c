@@ -610,7 +610,13 @@ static void gzip_is_read_member_by_member(void **state)
     trace_file(path, both, a + b - 100);
     CHECK_OK(trace_read_file(path, &PLAIN, &e));
     CHECK(e.counts.seen > 100 && e.counts.seen < 300 && e.counts.truncated);
+    const uint64_t given = e.counts.bytes;
     events_free(&e);
+    for (size_t block = 30; block < 200; block += 7) {
+        CHECK_OK(trace_read_file(path, &(ReadAs){ .block = block }, &e));
+        CHECK_INT(e.counts.bytes, given);
+        events_free(&e);
+    }
     unlink(path);
 
     trace_file(path, both, a + b - 1); /* all of the text, but not its length */
