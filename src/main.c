@@ -13,6 +13,7 @@ static const Subcommand COMMANDS[] = {
     { "bench", "measure ops and training steps", cli_bench },
     { "plan", "what a training takes on a cluster, and the best layout", cli_plan },
     { "viz", "draw recorded and simulated pipelines", cli_viz },
+    { "trace", "what a training step really did", cli_trace },
 };
 
 int main(int argc, char **argv)

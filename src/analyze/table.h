@@ -36,6 +36,10 @@ static inline Cell cell_number(double x) { return (Cell){ CELL_NUMBER, .number =
 static inline Cell cell_whole(int64_t x) { return (Cell){ CELL_WHOLE, .whole = x }; }
 static inline Cell cell_bool(bool x) { return (Cell){ CELL_BOOL, .truth = x }; }
 
+/* x with the fewest digits that read back, as Python prints it: "1.0", "1e-05", "nan". Returns out. */
+enum { TABLE_NUMBER_BYTES = 40 };
+const char *table_number(char out[TABLE_NUMBER_BYTES], double x);
+
 /* RFC 4180; numbers with the fewest digits that read back, whole ones with .0, NaN and CELL_NONE
  * empty, bools True and False: what pandas writes. */
 Status table_csv(const Table *t, File *out);

@@ -26,15 +26,17 @@ typedef struct Tree {
     uint32_t *parent;
     /* Children of event i, by time: child[first[i]] ... child[first[i + 1] - 1]. */
     uint32_t *first, *child;
-    /* Device events below event i (of whole subtrees, as they were linked): gpu[gpu_first[i]] ... */
+    /* Device events below event i (of whole subtrees), by time: gpu[gpu_first[i]] ...
+     * gpu[gpu_first[i + 1] - 1]. */
     uint32_t *gpu_first, *gpu;
     uint32_t *root; /* roots of the host's threads, by time */
     int64_t roots;
-    bool *recompute; /* inside activation recomputation; NULL: not asked for */
+    bool *recompute; /* inside activation recomputation; NULL without frames of Python */
     /* Left out, always printed where not 0. */
     int64_t unlinked; /* device events without a launch in the trace */
     int64_t dropped;  /* host events that overlap the end of their caller (compat), or that were cut
                          to it */
+    Arena *own;
 } Tree;
 
 Status tree_build(const Events *e, const TreeOptions *o, Arena *a, Tree *out);

@@ -83,6 +83,7 @@ static const struct {
     [ERR_DEVICE] = { "device", 3 },
     [ERR_COMM] = { "communication", 3 },
     [ERR_FIT] = { "does not fit", 3 },
+    [ERR_PARTIAL] = { "incomplete", 3 },
     [ERR_NUMERIC] = { "numeric", 3 },
 };
 _Static_assert(sizeof CODES / sizeof *CODES == ERR_NUMERIC + 1, "a code has no row");

@@ -27,6 +27,7 @@ typedef enum STATUS_MUST_USE Status {
     ERR_DEVICE,      /* CUDA, cuBLAS */
     ERR_COMM,        /* MPI, NCCL */
     ERR_FIT,         /* a plan: nothing that was asked for fits the GPUs */
+    ERR_PARTIAL,     /* the input ends early: what was whole is done */
     ERR_NUMERIC,     /* NaN, Inf, or a check against the reference failed */
 } Status;
 

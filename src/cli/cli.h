@@ -15,6 +15,7 @@ Status cli_data_batches(int argc, char **argv);
 Status cli_bench(int argc, char **argv);
 Status cli_plan(int argc, char **argv);
 Status cli_viz(int argc, char **argv);
+Status cli_trace(int argc, char **argv);
 
 /* Runs `body` on every rank: threads of this process (`ranks`: --ranks), or the processes of mpirun
  * or srun; with fewer than two here, once without a world. A failure that is the same on all

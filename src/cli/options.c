@@ -221,7 +221,7 @@ Status options_run(const Command *c, int argc, char **argv, CommandRun *run, voi
     if (s == OK) s = arena_init(&text, "text", MEM_HOST, room);
     if (s == OK) s = text_init(&out, &text);
     if (s == OK) s = run(state, n, argv + 1, &a, &out);
-    if (s == OK) (void)fwrite(out.data, 1, out.used, stdout);
+    if (s == OK || s == ERR_PARTIAL) (void)fwrite(out.data, 1, out.used, stdout);
     arena_free(&text);
     arena_free(&a);
     return s;

@@ -74,7 +74,7 @@ typedef struct Command {
 Status options_parse(const Command *c, int argc, char **argv, int *n_positional, bool *help);
 
 /* Runs a whole subcommand: parses, then (unless it was --help) calls `run` with the positional
- * arguments and an arena. If `run` does not fail, its `out` goes to stdout. `state` is the
+ * arguments and an arena. If `run` does not fail (or with ERR_PARTIAL), its `out` goes to stdout. `state` is the
  * caller's; as a rule the options' targets lie in it. */
 typedef Status CommandRun(void *state, int n, char **arguments, Arena *a, Text *out);
 Status options_run(const Command *c, int argc, char **argv, CommandRun *run, void *state);

@@ -1,0 +1,129 @@
+/* group: see group.h. */
+#include "analyze/group.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t hash_of(const uint32_t *key, int width)
+{
+    uint64_t h = 0;
+    for (int i = 0; i < width; i++) h = (h ^ key[i]) * 0x9E3779B97F4A7C15u, h ^= h >> 29;
+    return (uint32_t)(h >> 16);
+}
+
+static uint32_t find(const uint32_t *slot, uint32_t mask, const uint32_t *key, const uint32_t *want,
+                     int width)
+{
+    uint32_t s = hash_of(want, width) & mask;
+    size_t bytes = (size_t)width * sizeof *key;
+    while (slot[s] != UINT32_MAX && memcmp(key + (size_t)slot[s] * (size_t)width, want, bytes) != 0)
+        s = (s + 1) & mask;
+    return s;
+}
+
+Status groups_make(const uint32_t *key, int width, int64_t rows, Arena *a, Groups *out)
+{
+    Groups g = { 0 };
+    uint32_t slots = 16, *slot = NULL;
+    while (slots < 2 * rows) slots *= 2;
+    TRY(ARENA_NEW(a, rows + 1, &g.of));
+    TRY(ARENA_NEW(a, rows + 1, &g.row));
+    TRY(ARENA_ZEROED(a, rows + 2, &g.first));
+    ArenaMark mark = arena_mark(a);
+    TRY(ARENA_NEW(a, slots, &slot)); /* the first row of a group */
+    memset(slot, 0xFF, slots * sizeof *slot);
+    for (uint32_t i = 0; i < rows; i++) {
+        uint32_t s = find(slot, slots - 1, key, key + (size_t)i * (size_t)width, width);
+        if (slot[s] == UINT32_MAX) {
+            slot[s] = i;
+            g.of[i] = (uint32_t)g.n++;
+        } else {
+            g.of[i] = g.of[slot[s]];
+        }
+        g.first[g.of[i] + 1]++;
+    }
+    arena_release(a, mark);
+    for (int64_t i = 0; i < g.n; i++) g.first[i + 1] += g.first[i];
+    memmove(g.first + 1, g.first, (size_t)g.n * sizeof *g.first);
+    for (uint32_t i = 0; i < rows; i++) g.row[g.first[g.of[i] + 1]++] = i;
+    *out = g;
+    return OK;
+}
+
+typedef struct Ranked {
+    double value;
+    uint32_t group;
+} Ranked;
+
+static int by_value(const void *a, const void *b)
+{
+    const Ranked *x = a, *y = b;
+    if (x->value != y->value) return x->value < y->value ? 1 : -1;
+    return (x->group > y->group) - (x->group < y->group);
+}
+
+Status groups_by(const double *value, int64_t n, Arena *a, uint32_t **out)
+{
+    Ranked *ranked = NULL;
+    TRY(ARENA_NEW(a, n + 1, out));
+    ArenaMark mark = arena_mark(a);
+    TRY(ARENA_NEW(a, n + 1, &ranked));
+    for (int64_t i = 0; i < n; i++) ranked[i] = (Ranked){ value[i], (uint32_t)i };
+    qsort(ranked, (size_t)n, sizeof *ranked, by_value);
+    for (int64_t i = 0; i < n; i++) (*out)[i] = ranked[i].group;
+    arena_release(a, mark);
+    return OK;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* As numpy adds: eight sums side by side in blocks of at most 128, blocks by halves. */
+static double sum_of(const double *v, int64_t n)
+{
+    enum { WAYS = 8, BLOCK = 128 };
+    double r[WAYS], sum = 0;
+    int64_t i = 0;
+    if (n > BLOCK) {
+        int64_t half = n / 2 - n / 2 % WAYS;
+        return sum_of(v, half) + sum_of(v + half, n - half);
+    }
+    if (n >= WAYS) {
+        memcpy(r, v, sizeof r);
+        for (i = WAYS; i < n - n % WAYS; i++) r[i % WAYS] += v[i];
+        sum = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
+    }
+    for (; i < n; i++) sum += v[i];
+    return sum;
+}
+
+Status summary_of(const double *value, const uint32_t *row, int64_t n, Arena *a, Summary *out)
+{
+    Summary s = { .n = n, .mean = NAN, .median = NAN, .min = NAN, .max = NAN, .std = NAN };
+    double *sorted = NULL, squares = 0;
+    ArenaMark mark = arena_mark(a);
+    TRY(ARENA_NEW(a, n + 1, &sorted));
+    for (int64_t i = 0; i < n; i++) sorted[i] = value[row == NULL ? i : row[i]];
+    s.sum = sum_of(sorted, n);
+    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+    if (n > 0) {
+        s.mean = s.sum / (double)n;
+        s.median = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+        s.min = sorted[0];
+        s.max = sorted[n - 1];
+    }
+    for (int64_t i = 0; i < n; i++) squares += (sorted[i] - s.mean) * (sorted[i] - s.mean);
+    if (n > 1) s.std = sqrt(squares / (double)(n - 1));
+    arena_release(a, mark);
+    *out = s;
+    return OK;
+}
+
+double summary_std_all(const Summary *s)
+{
+    return s->n < 2 ? 0 : s->std * sqrt((double)(s->n - 1) / (double)s->n);
+}

@@ -1,0 +1,34 @@
+/* group: rows with equal keys, and what their values come to. */
+#ifndef ANALYZE_GROUP_H
+#define ANALYZE_GROUP_H
+
+#include "base/arena.h"
+
+/* Groups in the order of their first rows. */
+typedef struct Groups {
+    int64_t n;
+    uint32_t *of;    /* the group of a row */
+    uint32_t *first; /* rows of group g, in order: row[first[g]] ... row[first[g + 1] - 1] */
+    uint32_t *row;
+} Groups;
+
+/* `key` holds `width` numbers a row. */
+Status groups_make(const uint32_t *key, int width, int64_t rows, Arena *a, Groups *out);
+
+/* Group numbers by falling `value`, of equal ones the first one first. */
+Status groups_by(const double *value, int64_t n, Arena *a, uint32_t **out);
+
+typedef struct Summary {
+    int64_t n;
+    double sum, mean, median, min, max;
+    double std; /* of a sample, NaN for one value */
+} Summary;
+
+/* Of value[row[0]] ... value[row[n - 1]], or of value[0] ... if row is NULL. Needs n numbers of
+ * `a`, which are given back. */
+Status summary_of(const double *value, const uint32_t *row, int64_t n, Arena *a, Summary *out);
+
+/* The standard deviation of a whole population. */
+double summary_std_all(const Summary *s);
+
+#endif

@@ -1,0 +1,342 @@
+/* report: see report.h. */
+#include "analyze/report.h"
+#include "analyze/perf.h"
+#include "analyze/python_text.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- buckets ---- */
+
+static bool is_copy_kernel(const char *name)
+{
+    static const char *const DIRECTION[] = { "HOST_TO_DEVICE", "DEVICE_TO_HOST",
+                                             "DEVICE_TO_DEVICE" };
+    static const char BLIT[] = "__amd_rocclr_copyBuffer", COPY[] = "MEMORY_COPY_";
+    if (text_starts(name, COPY)) {
+        for (int i = 0; i < 3; i++)
+            if (strcmp(name + sizeof COPY - 1, DIRECTION[i]) == 0) return true;
+    }
+    if (!text_starts(name, BLIT)) return false;
+    name += sizeof BLIT - 1;
+    if (text_starts(name, "Rect")) name += 4;
+    if (text_starts(name, "Aligned")) name += 7;
+    return *name == '\0' || strcmp(name, ".kd") == 0;
+}
+
+static Bucket bucket_of_name(const char *name)
+{
+    if (is_copy_kernel(name)) return BUCKET_MEMCPY;
+    bool comm = strcasestr(name, "nccl") != NULL || strcasestr(name, "rccl") != NULL ||
+                strcasestr(name, "cross_device_reduce") != NULL;
+    return comm ? BUCKET_COMM : BUCKET_COMPUTATION;
+}
+
+Bucket report_bucket(const Report *r, uint32_t event)
+{
+    uint8_t *known = &r->bucket[r->e->name[event]];
+    if (r->e->kind[event] == EVENT_MEMCPY) return BUCKET_MEMCPY;
+    if (*known == 0) *known = (uint8_t)(bucket_of_name(event_name(r->e, event)) + 1);
+    return (Bucket)(*known - 1);
+}
+
+/* ---- small questions ---- */
+
+uint32_t report_operator(const Report *r, uint32_t event)
+{
+    while (event != EVENT_NONE && r->e->kind[event] != EVENT_CPU_OP) event = r->tree->parent[event];
+    return event;
+}
+
+const OpArgs *report_args(const Report *r, uint32_t event)
+{
+    const Events *e = r->e;
+    if (event == EVENT_NONE || e->kind[event] != EVENT_CPU_OP || e->detail[event] == EVENT_NONE)
+        return NULL;
+    uint32_t args = e->ops[e->detail[event]].args;
+    return args == EVENT_NONE ? NULL : &e->args[args];
+}
+
+int32_t report_stream(const Report *r, uint32_t event)
+{
+    uint32_t detail = r->e->detail[event];
+    return detail == EVENT_NONE ? -1 : r->e->gpu[detail].stream;
+}
+
+Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out)
+{
+    Spans s = { 0 };
+    TRY(ARENA_NEW(r->arena, r->gpus + 1, &s.at));
+    for (int64_t k = 0; k < r->gpus; k++) {
+        uint32_t i = r->gpu[k];
+        if (recompute >= 0 && r->tree->recompute[i] != (recompute == 1)) continue;
+        if ((mask >> report_bucket(r, i) & 1) == 0) continue;
+        s.at[s.n++] = (Span){ r->e->ts[i], event_end(r->e, i) };
+    }
+    spans_merge(&s);
+    *out = s;
+    return OK;
+}
+
+/* ---- steps ---- */
+
+static const char STEP[] = "ProfilerStep#";
+
+/* The number of a step's range, -1 if the event is none. */
+static int64_t step_number(const Events *e, int64_t i)
+{
+    const char *name = event_name(e, i);
+    if (e->kind[i] != EVENT_ANNOTATION || !text_starts(name, STEP)) return -1;
+    return strtoll(name + sizeof STEP - 1, NULL, 10);
+}
+
+static int by_host_start(const void *a, const void *b)
+{
+    const Step *x = a, *y = b;
+    return (x->host.start > y->host.start) - (x->host.start < y->host.start);
+}
+
+Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n)
+{
+    int64_t most = 0;
+    *n = 0;
+    for (int64_t i = 0; i < e->n; i++) most += step_number(e, i) >= 0;
+    TRY(ARENA_NEW(a, most + 1, out));
+    for (int64_t i = 0; i < e->n; i++) {
+        int64_t number = step_number(e, i);
+        if (number >= 0) (*out)[(*n)++] = (Step){ number, { e->ts[i], event_end(e, i) } };
+    }
+    qsort(*out, (size_t)*n, sizeof **out, by_host_start);
+    return OK;
+}
+
+Status report_step(const Events *e, int64_t step, Arena *a, Span *out)
+{
+    Step *at = NULL;
+    int64_t n = 0;
+    TRY(report_steps(e, a, &at, &n));
+    for (int64_t i = 0; i < n; i++) {
+        if (at[i].number != step) continue;
+        *out = at[i].host;
+        return OK;
+    }
+    if (n == 0)
+        return FAIL(ERR_ARG, "%s: no step %lld: the trace marks no steps", e->path,
+                    (long long)step);
+    return FAIL(ERR_ARG, "%s: no step %lld: the trace has steps %lld to %lld", e->path,
+                (long long)step, (long long)at[0].number, (long long)at[n - 1].number);
+}
+
+/* ---- what counts ---- */
+
+typedef struct Timed {
+    double ts;
+    uint32_t event;
+} Timed;
+
+static int by_time(const void *a, const void *b)
+{
+    const Timed *x = a, *y = b;
+    if (x->ts != y->ts) return x->ts < y->ts ? -1 : 1;
+    return (x->event > y->event) - (x->event < y->event);
+}
+
+static Status sort_by_time(const Events *e, uint32_t *event, int64_t n, Arena *a)
+{
+    Timed *timed = NULL;
+    ArenaMark mark = arena_mark(a);
+    TRY(ARENA_NEW(a, n + 1, &timed));
+    for (int64_t i = 0; i < n; i++) timed[i] = (Timed){ e->ts[event[i]], event[i] };
+    qsort(timed, (size_t)n, sizeof *timed, by_time);
+    for (int64_t i = 0; i < n; i++) event[i] = timed[i].event;
+    arena_release(a, mark);
+    return OK;
+}
+
+/* A device event belongs to the step in which it was launched; one without a launch to that in which
+ * it starts. */
+static bool in_step(const Report *r, uint32_t i, const Span *step)
+{
+    uint32_t call = r->tree->parent[i];
+    double ts = r->e->ts[call == EVENT_NONE ? i : call];
+    return ts >= step->start && ts < step->end;
+}
+
+static Status choose_work(Report *r)
+{
+    const Events *e = r->e;
+    Span step = { -INFINITY, INFINITY };
+    bool launched = false, linked = false;
+    double last = -INFINITY;
+    int64_t most = 0;
+    if (r->o->step >= 0) TRY(report_step(e, r->o->step, r->arena, &step));
+    for (int64_t i = 0; i < e->n; i++) {
+        launched |= e->kind[i] == EVENT_CPU_OP;
+        linked |= event_on_gpu(e->kind[i]) && r->tree->parent[i] != EVENT_NONE;
+        most += event_on_gpu(e->kind[i]);
+    }
+    bool all = !r->o->compat || r->o->unlinked || (!launched && !linked);
+    TRY(ARENA_NEW(r->arena, most + 1, &r->gpu));
+    r->host_start = INFINITY, r->host_end = -INFINITY;
+    for (uint32_t i = 0; i < e->n; i++) {
+        double end = event_end(e, i);
+        bool host = e->kind[i] <= EVENT_DRIVER && e->ts[i] >= step.start && end <= step.end;
+        if (host && e->ts[i] < r->host_start) r->host_start = e->ts[i];
+        if (host && end > r->host_end) r->host_end = end;
+        if (!event_on_gpu(e->kind[i]) || !in_step(r, i, &step)) continue;
+        if (all || r->tree->parent[i] != EVENT_NONE) {
+            r->gpu[r->gpus++] = i;
+            if (end > last) last = end;
+        }
+    }
+    TRY(sort_by_time(e, r->gpu, r->gpus, r->arena));
+    r->total_us = r->gpus == 0 ? 0 : last - e->ts[r->gpu[0]];
+    return OK;
+}
+
+/* ---- launchers ---- */
+
+static Status busy(const Report *r, const uint32_t *gpu, int64_t n, double *out)
+{
+    Spans s = { 0 };
+    ArenaMark mark = arena_mark(r->arena);
+    TRY(ARENA_NEW(r->arena, n + 1, &s.at));
+    for (int64_t i = 0; i < n; i++)
+        s.at[s.n++] = (Span){ r->e->ts[gpu[i]], event_end(r->e, gpu[i]) };
+    spans_merge(&s);
+    *out = spans_length(&s);
+    arena_release(r->arena, mark);
+    return OK;
+}
+
+/* Categories are texts to compare; a few pairs of names are all there are. */
+enum { KNOWN = 1 << 12 };
+typedef struct KnownCategory {
+    uint32_t name, kernel;
+    const char *category;
+} KnownCategory;
+
+const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel)
+{
+    if (launcher == EVENT_NONE) return "unlinked";
+    uint32_t name = r->e->name[launcher], kernel = r->e->name[first_kernel];
+    KnownCategory *k = &r->known[(name * 31 + kernel) % KNOWN];
+    if (k->category == NULL || k->name != name || k->kernel != kernel) {
+        const char *text = event_name(r->e, launcher);
+        *k = (KnownCategory){ name, kernel, perf_category(text, event_name(r->e, first_kernel)) };
+    }
+    return k->category;
+}
+
+static Status fill_launcher(Report *r, Launcher *l)
+{
+    const Events *e = r->e;
+    uint32_t detail = l->event == EVENT_NONE ? EVENT_NONE : e->detail[l->event];
+    bool op = detail != EVENT_NONE && e->kind[l->event] == EVENT_CPU_OP;
+    l->args = op ? e->ops[detail].args : EVENT_NONE;
+    l->category = report_category(r, l->event, r->own[l->first]);
+    TRY(busy(r, r->own + l->first, l->n, &l->direct_us));
+    l->subtree_us = l->direct_us;
+    if (l->event == EVENT_NONE) return OK;
+    const Tree *t = r->tree;
+    l->recompute = t->recompute != NULL && t->recompute[l->event];
+    uint32_t from = t->gpu_first[l->event], n = t->gpu_first[l->event + 1] - from;
+    return busy(r, t->gpu + from, n, &l->subtree_us);
+}
+
+/* Of each launcher the first row of its group is found by the event's number. In compat launchers
+ * have no collectives among their own work, and what is not linked has no row. */
+static Status find_launchers(Report *r)
+{
+    uint32_t *event = NULL, *position = NULL;
+    int64_t n = 0;
+    Groups g;
+    TRY(ARENA_NEW(r->arena, r->gpus + 1, &r->launcher_of));
+    TRY(ARENA_NEW(r->arena, r->gpus + 1, &r->own));
+    TRY(ARENA_NEW(r->arena, r->gpus + 1, &event));
+    TRY(ARENA_NEW(r->arena, r->gpus + 1, &position));
+    for (uint32_t k = 0; k < r->gpus; k++) {
+        uint32_t i = r->gpu[k];
+        r->launcher_of[k] = tree_launcher(r->tree, i);
+        bool out = r->launcher_of[k] == EVENT_NONE || report_bucket(r, i) == BUCKET_COMM;
+        if (r->o->compat && out) continue;
+        position[n] = i;
+        event[n++] = r->launcher_of[k];
+    }
+    TRY(groups_make(event, 1, n, r->arena, &g));
+    TRY(ARENA_ZEROED(r->arena, g.n + 1, &r->launcher));
+    for (int64_t i = 0; i < n; i++) r->own[i] = position[g.row[i]];
+    Timed *timed = NULL;
+    TRY(ARENA_NEW(r->arena, g.n + 1, &timed));
+    for (uint32_t k = 0; k < g.n; k++) {
+        uint32_t at = event[g.row[g.first[k]]];
+        timed[k] = (Timed){ at == EVENT_NONE ? (double)INFINITY : r->e->ts[at], k };
+    }
+    qsort(timed, (size_t)g.n, sizeof *timed, by_time);
+    for (int64_t k = 0; k < g.n; k++) {
+        uint32_t from = g.first[timed[k].event];
+        Launcher *l = &r->launcher[r->launchers++];
+        *l = (Launcher){ .event = event[g.row[from]],
+                         .first = from,
+                         .n = g.first[timed[k].event + 1] - from };
+        TRY(fill_launcher(r, l));
+    }
+    return OK;
+}
+
+Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena *a, Report *out)
+{
+    Report r = { .e = e, .tree = t, .o = o, .arena = a };
+    TRY(ARENA_ZEROED(a, e->strings.n + 1, &r.bucket));
+    TRY(ARENA_ZEROED(a, e->strings.n + 1, &r.sync));
+    TRY(ARENA_ZEROED(a, KNOWN, &r.known));
+    TRY(choose_work(&r));
+    TRY(find_launchers(&r));
+    *out = r;
+    return OK;
+}
+
+/* ---- sheets ---- */
+
+Status sheet_columns(const Report *r, const char *name, const char *columns, Table *out)
+{
+    const char **list = NULL;
+    int n = 0, length = 0, most = 1;
+    for (const char *c = columns; *c != '\0'; c++) most += *c == '|';
+    TRY(ARENA_NEW(r->arena, most, &list));
+    for (int i = 0; i < most; i++) {
+        const char *word = text_word(columns, i, &length);
+        if ((*word == '?' && !r->o->recompute) || (*word == '+' && r->o->compat)) continue;
+        int skip = *word == '?' || *word == '+';
+        TRY(arena_text(r->arena, word + skip, (size_t)(length - skip), &list[n++]));
+    }
+    return table_init(out, name, list, n, r->arena);
+}
+
+Status report_python(const Report *r, uint32_t json, Cell *out)
+{
+    Text t;
+    *out = (Cell){ 0 };
+    if (json == 0) return OK;
+    TRY(text_init(&t, r->arena));
+    TRY(python_value(&t, strings_text(&r->e->strings, json), true));
+    *out = cell_text(t.data);
+    return OK;
+}
+
+double report_percent(double part, double whole) { return whole == 0 ? 0 : part / whole * 100; }
+
+Status report_tables(Report *r, Table *out, int *n)
+{
+    *n = 0;
+    for (int i = 0; i < report_sheets_n; i++) {
+        if (!report_sheets[i].wanted(r)) continue;
+        out[*n] = (Table){ 0 };
+        TRY(report_sheets[i].make(r, &out[*n]));
+        if (out[*n].columns > 0) (*n)++;
+    }
+    return OK;
+}

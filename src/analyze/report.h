@@ -1,0 +1,123 @@
+/*
+ * report: what one trace comes to, as tables (docs/trace.md lists each with its columns).
+ *
+ * A Report is the trace with what all tables need: the device's work that counts, and the operators
+ * that launched it. A sheet is a row of `report_sheets`: name, when it is made, how. A new one is a
+ * function and a row.
+ */
+#ifndef ANALYZE_REPORT_H
+#define ANALYZE_REPORT_H
+
+#include "analyze/group.h"
+#include "analyze/spans.h"
+#include "analyze/table.h"
+#include "analyze/tree.h"
+
+typedef struct ReportOptions {
+    bool compat;          /* TraceLens' rows and numbers */
+    bool unlinked;        /* compat: device work without a launch in the trace counts, too */
+    bool recompute;       /* apart: what is inside activation recomputation */
+    bool kernels;         /* kernel_summary */
+    double short_us;      /* kernels below it are short; 0: no such sheets */
+    double micro_idle_us; /* gaps below it are micro-idle; 0: not told apart */
+    int64_t step;         /* only the work of ProfilerStep#N; -1: all */
+} ReportOptions;
+
+typedef enum Bucket { BUCKET_COMPUTATION, BUCKET_COMM, BUCKET_MEMCPY, BUCKETS } Bucket;
+
+/* An operator or call that launched device work itself. */
+typedef struct Launcher {
+    uint32_t event;    /* EVENT_NONE: work whose launch is not in the trace */
+    uint32_t first, n; /* its own work by time: report.own[first] ... */
+    uint32_t args;     /* row of events.args; EVENT_NONE */
+    const char *category;
+    double direct_us, subtree_us; /* busy time of its own work, of all work below it */
+    bool recompute;
+} Launcher;
+
+typedef struct Report {
+    const Events *e;
+    const Tree *tree;
+    const ReportOptions *o;
+    Arena *arena;
+    uint8_t *bucket, *sync; /* by name, filled on demand: Bucket + 1; report_is_sync */
+    struct KnownCategory *known;
+    uint32_t *gpu; /* device events that count, by start */
+    int64_t gpus;
+    Launcher *launcher; /* by start; in compat without collectives */
+    int64_t launchers;
+    uint32_t *own;
+    uint32_t *launcher_of;       /* by position in `gpu`; EVENT_NONE */
+    double total_us;             /* from the first start to the last end of `gpu` */
+    double host_start, host_end; /* of the host's events (in the step) */
+} Report;
+
+Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena *a, Report *out);
+
+typedef struct Sheet {
+    const char *name;
+    bool (*wanted)(const Report *r);
+    Status (*make)(Report *r, Table *out); /* `out` is set up by sheet_columns */
+} Sheet;
+
+extern const Sheet report_sheets[];
+extern const int report_sheets_n;
+
+/* Starts a table. `columns` are names with | between; one with ? before it is there only with
+ * recomputation apart, one with + not in compat. */
+Status sheet_columns(const Report *r, const char *name, const char *columns, Table *out);
+
+/* All sheets that are wanted and have rows or are always there. */
+enum { REPORT_SHEETS_MOST = 64 };
+Status report_tables(Report *r, Table *out, int *n);
+
+/* Device time of the whole report, us; `timeline_name` are the rows of gpu_timeline. */
+typedef enum TimelineRow {
+    TIMELINE_COMPUTATION,
+    TIMELINE_EXPOSED_COMM,
+    TIMELINE_EXPOSED_MEMCPY,
+    TIMELINE_BUSY,
+    TIMELINE_IDLE,
+    TIMELINE_TOTAL,
+    TIMELINE_COMM,
+    TIMELINE_MEMCPY,
+    TIMELINE_ROWS
+} TimelineRow;
+extern const char *const timeline_name[TIMELINE_ROWS];
+Status report_timeline(const Report *r, double us[TIMELINE_ROWS]);
+
+/* From the first to the last event of host or device, us. */
+double report_wall(const Report *r);
+
+/* Ranges of ProfilerStep#N on the host. */
+typedef struct Step {
+    int64_t number;
+    Span host;
+} Step;
+Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n);
+/* That of step N. ERR_ARG: there is none; the sentence names those that
+ * are there. */
+Status report_step(const Events *e, int64_t step, Arena *a, Span *out);
+
+/* ---- for sheets ---- */
+
+Bucket report_bucket(const Report *r, uint32_t event);
+/* The category of a launcher whose first device work is `first_kernel`; "unlinked" of none. */
+const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel);
+/* The nearest cpu_op at or above a host event; EVENT_NONE. */
+uint32_t report_operator(const Report *r, uint32_t event);
+const OpArgs *report_args(const Report *r, uint32_t event); /* NULL: none */
+int32_t report_stream(const Report *r, uint32_t event);     /* -1: none */
+/* Merged spans of gpu[...] whose bucket bit is in `mask` and whose recompute flag is `recompute`
+ * (-1: any). */
+Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out);
+/* A string of the trace that is JSON, as Python prints it with tuples; an empty cell for string 0. */
+Status report_python(const Report *r, uint32_t json, Cell *out);
+double report_percent(double part, double whole); /* 0 of nothing */
+
+/* The kernels of launchers by their place, as TraceLens lists them: with all numbers, and short.
+ * Launchers with another number of kernels than the first are left out. */
+Status kernel_details(const Report *r, const uint32_t *launcher, int64_t n, Cell *full,
+                      Cell *brief);
+
+#endif

@@ -1,0 +1,108 @@
+/* sheet_counts: what the trace has and what is left out, and what its allocator did. */
+#include "analyze/report_sheets.h"
+
+Status sheet_trace_counts(Report *r, Table *out)
+{
+    const Events *e = r->e;
+    const Tree *t = r->tree;
+    int64_t of[EVENT_KINDS] = { 0 }, roots = 0, chosen_alone = 0;
+    double us = 0, alone_us = 0;
+    for (uint32_t i = 0; i < e->n; i++) {
+        of[e->kind[i]]++;
+        roots += e->kind[i] == EVENT_CPU_OP && report_operator(r, t->parent[i]) == EVENT_NONE;
+    }
+    for (int64_t k = 0; k < r->gpus; k++) {
+        bool alone = t->parent[r->gpu[k]] == EVENT_NONE;
+        us += e->dur[r->gpu[k]];
+        chosen_alone += alone;
+        if (alone) alone_us += e->dur[r->gpu[k]];
+    }
+    const int64_t device = of[EVENT_KERNEL] + of[EVENT_MEMCPY] + of[EVENT_MEMSET];
+    const struct {
+        const char *what;
+        int64_t n;
+        double us; /* below 0: counted only */
+    } row[] = {
+        { "elements of the trace", e->counts.seen, -1 },
+        { "malformed, left out", e->counts.malformed, -1 },
+        { "without time or name, left out", e->counts.incomplete, -1 },
+        { "of no use here, left out", e->counts.unused, -1 },
+        { "operators", of[EVENT_CPU_OP], -1 },
+        { "operators below no other", roots, -1 },
+        { "runtime and driver calls", of[EVENT_RUNTIME] + of[EVENT_DRIVER], -1 },
+        { "frames of Python", of[EVENT_PYTHON], -1 },
+        { "calls that outlive their caller", t->dropped, -1 },
+        { "operators that launched work", r->launchers, -1 },
+        { "device events", device, -1 },
+        { "device events that are linked", device - t->unlinked, -1 },
+        { "device events that count", r->gpus, us },
+        { "of these without a launch in the trace", chosen_alone, alone_us },
+    };
+    TRY(sheet_columns(r, "trace_counts", "what|count|time ms", out));
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
+        Cell *c = NULL;
+        TRY(table_row(out, &c));
+        c[0] = cell_text(row[k].what);
+        c[1] = cell_whole(row[k].n);
+        if (row[k].us >= 0) c[2] = cell_number(row[k].us / 1e3);
+    }
+    return OK;
+}
+
+/* ---- memory ---- */
+
+typedef struct Pool {
+    int32_t type, device;
+    int64_t events, peak, reserved, end, allocations, bytes;
+    double peak_ts;
+} Pool;
+
+static int find_pool(Pool *pool, int *n, int most, const MemoryPoint *m)
+{
+    int i = 0;
+    while (i < *n && (pool[i].type != m->device_type || pool[i].device != m->device)) i++;
+    if (i == *n && i < most) pool[(*n)++] = (Pool){ .type = m->device_type, .device = m->device };
+    return i;
+}
+
+Status sheet_memory_summary(Report *r, Table *out)
+{
+    enum { POOLS = 64 };
+    static const double MIB = 1024.0 * 1024.0;
+    const Events *e = r->e;
+    Pool pool[POOLS];
+    int n = 0;
+    if (e->n_memory == 0) return OK;
+    for (int64_t i = 0; i < e->n_memory; i++) {
+        const MemoryPoint *m = &e->memory[i];
+        int k = find_pool(pool, &n, POOLS, m);
+        if (k == POOLS) continue;
+        Pool *p = &pool[k];
+        p->events++;
+        if (m->allocated > p->peak || p->events == 1) p->peak = m->allocated, p->peak_ts = m->ts;
+        if (m->reserved > p->reserved) p->reserved = m->reserved;
+        p->end = m->allocated;
+        if (m->bytes > 0) p->allocations++, p->bytes += m->bytes;
+    }
+    TRY(sheet_columns(r, "memory_summary",
+                      "device|events|peak allocated MiB|peak at us|peak reserved MiB|"
+                      "allocated at the end MiB|allocations|bytes of allocations MiB",
+                      out));
+    for (int k = 0; k < n; k++) {
+        const Pool *p = &pool[k];
+        Cell *c = NULL;
+        Text t;
+        TRY(text_init(&t, r->arena));
+        TRY(p->type == 0 ? text_printf(&t, "host") : text_printf(&t, "device %d", p->device));
+        TRY(table_row(out, &c));
+        *c++ = cell_text(t.data);
+        *c++ = cell_whole(p->events);
+        *c++ = cell_number((double)p->peak / MIB);
+        *c++ = cell_number(p->peak_ts);
+        *c++ = cell_number((double)p->reserved / MIB);
+        *c++ = cell_number((double)p->end / MIB);
+        *c++ = cell_whole(p->allocations);
+        *c = cell_number((double)p->bytes / MIB);
+    }
+    return OK;
+}

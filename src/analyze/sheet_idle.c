@@ -1,0 +1,221 @@
+/*
+ * sheet_idle: why the device had nothing to do.
+ *
+ * A gap ends when a piece of work starts; the call that launched it says why it did not start
+ * earlier. The call began before the gap did: the work was there and waited, for another stream or
+ * an event (dependency). The call began in the gap, and the thread had been inside a synchronising
+ * call since before the gap (synchronisation): it could not run ahead. Else the host was late.
+ */
+#include "analyze/report_sheets.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum Cause { HOST_LATE, SYNCHRONISATION, DEPENDENCY, UNLINKED, CAUSES } Cause;
+static const char *const CAUSE[CAUSES] = { "host late", "synchronisation", "dependency",
+                                           "launch not in the trace" };
+
+typedef struct Gap {
+    double start, us;
+    uint32_t next, sync; /* the work that ends it; the synchronising call, EVENT_NONE */
+    Cause cause;
+} Gap;
+
+typedef struct Gaps {
+    Gap *at;
+    int64_t n;
+} Gaps;
+
+/* ---- synchronising calls ---- */
+
+static bool waits(const char *name)
+{
+    static const char BLOCKING[] = "cudaMemcpy|hipMemcpy|hipMemcpyWithStream|cudaFree|hipFree";
+    return strstr(name, "Synchronize") != NULL || text_word_index(BLOCKING, name) >= 0;
+}
+
+bool report_is_sync(const Report *r, int64_t i)
+{
+    enum { NO = 1, YES = 2 };
+    if (r->e->kind[i] != EVENT_RUNTIME && r->e->kind[i] != EVENT_DRIVER) return false;
+    uint8_t *known = &r->sync[r->e->name[i]];
+    if (*known == 0) *known = waits(event_name(r->e, i)) ? YES : NO;
+    return *known == YES;
+}
+
+/* By thread and time. */
+typedef struct Syncs {
+    const Events *e;
+    uint32_t *at;
+    int64_t n;
+} Syncs;
+
+static int by_thread(const void *a, const void *b, void *events)
+{
+    const uint32_t *x = a, *y = b;
+    const Events *e = events;
+    if (e->track[*x] != e->track[*y]) return e->track[*x] < e->track[*y] ? -1 : 1;
+    return (e->ts[*x] > e->ts[*y]) - (e->ts[*x] < e->ts[*y]);
+}
+
+static Status find_syncs(const Report *r, Syncs *s)
+{
+    Events e = *r->e; /* qsort_r takes no const */
+    *s = (Syncs){ .e = r->e };
+    int64_t n = 0;
+    for (int64_t i = 0; i < e.n; i++) n += report_is_sync(r, i);
+    TRY(ARENA_NEW(r->arena, n + 1, &s->at));
+    for (int64_t i = 0; i < e.n; i++)
+        if (report_is_sync(r, i)) s->at[s->n++] = (uint32_t)i;
+    qsort_r(s->at, (size_t)n, sizeof *s->at, by_thread, &e);
+    return OK;
+}
+
+/* The last one of the thread of `call` that began before it. */
+static uint32_t sync_before(const Syncs *s, uint32_t call)
+{
+    const Events *e = s->e;
+    int64_t low = 0, high = s->n;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        uint32_t i = s->at[middle];
+        bool before = e->track[i] < e->track[call] ||
+                      (e->track[i] == e->track[call] && e->ts[i] < e->ts[call]);
+        if (before)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    bool found = low > 0 && e->track[s->at[low - 1]] == e->track[call];
+    return found ? s->at[low - 1] : EVENT_NONE;
+}
+
+/* ---- gaps ---- */
+
+static void explain(const Report *r, const Syncs *s, Gap *g)
+{
+    uint32_t call = r->tree->parent[g->next];
+    g->sync = EVENT_NONE;
+    if (call == EVENT_NONE) {
+        g->cause = UNLINKED;
+        return;
+    }
+    g->cause = r->e->ts[call] < g->start ? DEPENDENCY : HOST_LATE;
+    if (g->cause == DEPENDENCY) return;
+    uint32_t sync = sync_before(s, call);
+    if (sync == EVENT_NONE || event_end(r->e, sync) <= g->start) return;
+    g->cause = SYNCHRONISATION;
+    g->sync = sync;
+}
+
+static Status find_gaps(const Report *r, Gaps *out)
+{
+    Syncs s;
+    double end = -INFINITY;
+    TRY(find_syncs(r, &s));
+    *out = (Gaps){ 0 };
+    TRY(ARENA_NEW(r->arena, r->gpus + 1, &out->at));
+    for (int64_t k = 0; k < r->gpus; k++) {
+        uint32_t i = r->gpu[k];
+        if (k > 0 && r->e->ts[i] > end) {
+            Gap *g = &out->at[out->n++];
+            *g = (Gap){ .start = end, .us = r->e->ts[i] - end, .next = i };
+            explain(r, &s, g);
+        }
+        end = fmax(end, event_end(r->e, i));
+    }
+    return OK;
+}
+
+typedef struct CauseSum {
+    int64_t n, micro;
+    double us, micro_us, longest;
+} CauseSum;
+
+static Status put_cause(const Report *r, const char *name, const CauseSum *c, double idle,
+                        double wall, Table *out)
+{
+    Cell *at = NULL;
+    (void)r;
+    TRY(table_row(out, &at));
+    *at++ = cell_text(name);
+    *at++ = cell_whole(c->n);
+    *at++ = cell_number(c->us / 1e3);
+    *at++ = isnan(idle) ? (Cell){ 0 } : cell_number(report_percent(c->us, idle));
+    *at++ = cell_number(report_percent(c->us, wall));
+    *at++ = cell_number(c->longest);
+    *at++ = cell_whole(c->micro);
+    *at = cell_number(c->micro_us / 1e3);
+    return OK;
+}
+
+double report_wall(const Report *r)
+{
+    double start = r->gpus > 0 ? r->e->ts[r->gpu[0]] : (double)INFINITY, end = start + r->total_us;
+    if (r->gpus == 0) end = -INFINITY;
+    double wall = fmax(end, r->host_end) - fmin(start, r->host_start);
+    return wall > 0 ? wall : 0;
+}
+
+Status sheet_idle_by_cause(Report *r, Table *out)
+{
+    static const double MICRO_US = 10;
+    double limit = r->o->micro_idle_us > 0 ? r->o->micro_idle_us : MICRO_US, idle = 0;
+    CauseSum sum[CAUSES] = { 0 };
+    Gaps gaps;
+    TRY(sheet_columns(r, "idle_by_cause",
+                      "cause|gaps|time ms|percent of idle|percent of wall|longest us|"
+                      "micro gaps|micro time ms",
+                      out));
+    TRY(find_gaps(r, &gaps));
+    for (int64_t k = 0; k < gaps.n; k++) {
+        const Gap *g = &gaps.at[k];
+        CauseSum *c = &sum[g->cause];
+        idle += g->us;
+        c->n++;
+        c->us += g->us;
+        c->longest = fmax(c->longest, g->us);
+        if (g->us < limit) c->micro++, c->micro_us += g->us;
+    }
+    double wall = report_wall(r), first = r->e->ts[r->gpu[0]], last = first + r->total_us;
+    for (int k = 0; k < CAUSES; k++) TRY(put_cause(r, CAUSE[k], &sum[k], idle, wall, out));
+    CauseSum start = { .n = 1, .us = fmax(0, first - r->host_start) };
+    CauseSum end = { .n = 1, .us = fmax(0, r->host_end - last) };
+    start.longest = start.us, end.longest = end.us;
+    TRY(put_cause(r, "before the first work", &start, NAN, wall, out));
+    return put_cause(r, "after the last work", &end, NAN, wall, out);
+}
+
+/* The longest gaps. */
+Status sheet_idle_gaps(Report *r, Table *out)
+{
+    enum { LONGEST = 100 };
+    Gaps gaps;
+    double *us = NULL;
+    uint32_t *order = NULL;
+    TRY(sheet_columns(r, "idle_gaps",
+                      "start us|time us|cause|next work|stream|launch|operator|"
+                      "launch after start of gap us|synchronising call",
+                      out));
+    TRY(find_gaps(r, &gaps));
+    TRY(ARENA_NEW(r->arena, gaps.n + 1, &us));
+    for (int64_t k = 0; k < gaps.n; k++) us[k] = gaps.at[k].us;
+    TRY(groups_by(us, gaps.n, r->arena, &order));
+    for (int64_t k = 0; k < gaps.n && k < LONGEST; k++) {
+        const Gap *g = &gaps.at[order[k]];
+        uint32_t call = r->tree->parent[g->next], op = report_operator(r, call);
+        Cell *c = NULL;
+        TRY(table_row(out, &c));
+        *c++ = cell_number(g->start);
+        *c++ = cell_number(g->us);
+        *c++ = cell_text(CAUSE[g->cause]);
+        *c++ = cell_text(event_name(r->e, g->next));
+        *c++ = cell_whole(report_stream(r, g->next));
+        *c++ = call == EVENT_NONE ? (Cell){ 0 } : cell_text(event_name(r->e, call));
+        *c++ = op == EVENT_NONE ? (Cell){ 0 } : cell_text(event_name(r->e, op));
+        *c++ = call == EVENT_NONE ? (Cell){ 0 } : cell_number(r->e->ts[call] - g->start);
+        if (g->sync != EVENT_NONE) *c = cell_text(event_name(r->e, g->sync));
+    }
+    return OK;
+}

@@ -1,0 +1,330 @@
+/* sheet_ops: device time by the operator that launched it, by kind of operator, and by operator with
+ * the shapes of its arguments. */
+#include "analyze/python_text.h"
+#include "analyze/report_sheets.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CATEGORIES_MOST = 128, KEYS = 9, SHORT_NAME = 64 };
+
+/* Launchers by keys, with the sums of their times. */
+typedef struct OpGroups {
+    Groups g;
+    uint32_t *order; /* by falling sum */
+    double *direct, *sum;
+    double total;
+    const char *category[CATEGORIES_MOST];
+    int categories;
+} OpGroups;
+
+static uint32_t category_number(OpGroups *og, const char *category)
+{
+    int i = 0;
+    while (i < og->categories && strcmp(og->category[i], category) != 0) i++;
+    if (i == og->categories && i + 1 < CATEGORIES_MOST) og->category[og->categories++] = category;
+    return (uint32_t)i;
+}
+
+static const char *launcher_name(const Report *r, const Launcher *l)
+{
+    return l->event == EVENT_NONE ? "(unlinked)" : event_name(r->e, l->event);
+}
+
+typedef enum By { BY_NAME, BY_CATEGORY, BY_ARGS } By;
+
+static void set_key(const Report *r, OpGroups *og, const Launcher *l, By by, uint32_t key[KEYS])
+{
+    const Events *e = r->e;
+    const Track *t = l->event == EVENT_NONE ? NULL : &e->tracks[e->track[l->event]];
+    memset(key, 0, KEYS * sizeof *key);
+    key[0] = l->recompute && r->o->recompute;
+    key[1] = by == BY_CATEGORY || l->event == EVENT_NONE ? 0 : e->name[l->event];
+    key[2] = l->event == EVENT_NONE;
+    if (by != BY_NAME) key[3] = category_number(og, l->category);
+    if (by != BY_ARGS || t == NULL) return;
+    key[4] = l->args;
+    key[5] = t->process_name;
+    key[6] = t->process_label;
+    key[7] = t->thread_name;
+}
+
+static Status group_ops(const Report *r, By by, OpGroups *og)
+{
+    uint32_t *key = NULL;
+    memset(og, 0, sizeof *og);
+    TRY(ARENA_NEW(r->arena, r->launchers * KEYS + 1, &key));
+    TRY(ARENA_NEW(r->arena, r->launchers + 1, &og->direct));
+    for (int64_t i = 0; i < r->launchers; i++) {
+        set_key(r, og, &r->launcher[i], by, key + i * KEYS);
+        og->direct[i] = r->launcher[i].direct_us;
+    }
+    TRY(groups_make(key, KEYS, r->launchers, r->arena, &og->g));
+    TRY(ARENA_NEW(r->arena, og->g.n + 1, &og->sum));
+    for (int64_t g = 0; g < og->g.n; g++) {
+        Summary s;
+        uint32_t from = og->g.first[g];
+        TRY(summary_of(og->direct, og->g.row + from, og->g.first[g + 1] - from, r->arena, &s));
+        og->sum[g] = s.sum;
+        og->total += s.sum;
+    }
+    return groups_by(og->sum, og->g.n, r->arena, &og->order);
+}
+
+/* The k-th group's launchers. */
+static const uint32_t *members(const OpGroups *og, int64_t k, int64_t *n)
+{
+    uint32_t g = og->order[k];
+    *n = og->g.first[g + 1] - og->g.first[g];
+    return og->g.row + og->g.first[g];
+}
+
+static Cell *put_shares(const Report *r, const OpGroups *og, double sum, double *before, Cell *c)
+{
+    *before += report_percent(sum, og->total);
+    *c++ = cell_number(report_percent(sum, og->total));
+    *c++ = cell_number(*before);
+    if (!r->o->compat) *c++ = cell_number(report_percent(sum, r->total_us));
+    return c;
+}
+
+Status sheet_ops_by_category(Report *r, Table *out)
+{
+    OpGroups og;
+    double before = 0;
+    TRY(sheet_columns(r, "ops_summary_by_category",
+                      "op category|?is_recompute|Count|total_direct_kernel_time_ms|Percentage (%)|"
+                      "Cumulative Percentage (%)|+Percent of total time (%)",
+                      out));
+    TRY(group_ops(r, BY_CATEGORY, &og));
+    for (int64_t k = 0; k < og.g.n; k++) {
+        int64_t n = 0;
+        const Launcher *first = &r->launcher[*members(&og, k, &n)];
+        double sum = og.sum[og.order[k]];
+        Cell *c = NULL;
+        TRY(table_row(out, &c));
+        *c++ = cell_text(first->category);
+        if (r->o->recompute) *c++ = cell_bool(first->recompute);
+        *c++ = cell_whole(n);
+        *c++ = cell_number(sum / 1e3);
+        put_shares(r, &og, sum, &before, c);
+    }
+    return OK;
+}
+
+/* ['elementwise', 'other']: each category once, in the order of their first launchers. */
+static Status category_list(const Report *r, const uint32_t *row, int64_t n, Cell *out)
+{
+    Text t;
+    OpGroups seen = { 0 };
+    TRY(text_init(&t, r->arena));
+    for (int64_t i = 0; i < n; i++) {
+        int before = seen.categories;
+        const char *category = r->launcher[row[i]].category;
+        if (category_number(&seen, category) != (uint32_t)before) continue;
+        TRY(text_printf(&t, i == 0 ? "[" : ", "));
+        TRY(python_string(&t, category, strlen(category)));
+    }
+    TRY(text_printf(&t, "]"));
+    *out = cell_text(t.data);
+    return OK;
+}
+
+Status sheet_ops_summary(Report *r, Table *out)
+{
+    OpGroups og;
+    double before = 0;
+    TRY(sheet_columns(r, "ops_summary",
+                      "name|?is_recompute|total_direct_kernel_time_sum|"
+                      "total_subtree_kernel_time_sum|total_direct_kernel_time_ms|"
+                      "total_subtree_kernel_time_ms|Count|Categories|Percentage (%)|"
+                      "Cumulative Percentage (%)|+Percent of total time (%)",
+                      out));
+    TRY(group_ops(r, BY_NAME, &og));
+    for (int64_t k = 0; k < og.g.n; k++) {
+        int64_t n = 0;
+        const uint32_t *row = members(&og, k, &n);
+        const Launcher *first = &r->launcher[*row];
+        double sum = og.sum[og.order[k]], subtree = 0;
+        Cell *c = NULL, categories;
+        for (int64_t i = 0; i < n; i++) subtree += r->launcher[row[i]].subtree_us;
+        TRY(category_list(r, row, n, &categories));
+        TRY(table_row(out, &c));
+        *c++ = cell_text(launcher_name(r, first));
+        if (r->o->recompute) *c++ = cell_bool(first->recompute);
+        *c++ = cell_number(sum);
+        *c++ = cell_number(subtree);
+        *c++ = cell_number(sum / 1e3);
+        *c++ = cell_number(subtree / 1e3);
+        *c++ = cell_whole(n);
+        *c++ = categories;
+        put_shares(r, &og, sum, &before, c);
+    }
+    return OK;
+}
+
+/* ---- kernels by their place among those of a launcher ---- */
+
+typedef struct Place {
+    uint32_t event; /* of the first launcher */
+    const char *name;
+    Summary s;
+} Place;
+
+static int by_total(const void *a, const void *b)
+{
+    const Place *x = a, *y = b;
+    if (x->s.sum != y->s.sum) return x->s.sum < y->s.sum ? -1 : 1;
+    int names = strcmp(x->name, y->name);
+    return names != 0 ? names : (x->event > y->event) - (x->event < y->event);
+}
+
+static Status put_place(const Report *r, Text *t, const Place *p, bool full)
+{
+    static const char *const NAME[] = { "total", "mean", "median", "std_dev", "min", "max" };
+    const double value[] = { p->s.sum, p->s.mean, p->s.median, summary_std_all(&p->s),
+                             p->s.min, p->s.max };
+    size_t n = strlen(p->name);
+    int32_t stream = report_stream(r, p->event);
+    TRY(text_printf(t, "{'name': "));
+    if (full || n <= SHORT_NAME) {
+        TRY(python_string(t, p->name, n));
+    } else {
+        char brief[SHORT_NAME + 4];
+        (void)snprintf(brief, sizeof brief, "%.*s...", SHORT_NAME, p->name);
+        TRY(python_string(t, brief, strlen(brief)));
+    }
+    TRY(stream < 0 ? text_printf(t, ", 'stream': None") : text_printf(t, ", 'stream': %d", stream));
+    if (!full) {
+        TRY(text_printf(t, ", 'mean_duration_us': "));
+        TRY(python_float64(t, nearbyint(p->s.mean * 100) / 100));
+        return text_printf(t, "}");
+    }
+    TRY(text_printf(t, ", 'count': %lld", (long long)p->s.n));
+    for (int i = 0; i < 6; i++) {
+        TRY(text_printf(t, ", '%s_duration_us': ", NAME[i]));
+        TRY(python_float64(t, value[i]));
+    }
+    return text_printf(t, "}");
+}
+
+static Status put_places(const Report *r, const Place *place, int64_t n, bool full, Cell *out)
+{
+    Text t;
+    TRY(text_init(&t, r->arena));
+    TRY(text_printf(&t, "["));
+    for (int64_t i = 0; i < n; i++) {
+        if (i > 0) TRY(text_printf(&t, ", "));
+        TRY(put_place(r, &t, &place[i], full));
+    }
+    TRY(text_printf(&t, "]"));
+    *out = cell_text(t.data);
+    return OK;
+}
+
+Status kernel_details(const Report *r, const uint32_t *launcher, int64_t n, Cell *full, Cell *brief)
+{
+    const Launcher *first = &r->launcher[launcher[0]];
+    Place *place = NULL;
+    double *dur = NULL;
+    TRY(ARENA_NEW(r->arena, first->n + 1, &place));
+    TRY(ARENA_NEW(r->arena, n + 1, &dur));
+    for (uint32_t k = 0; k < first->n; k++) {
+        int64_t m = 0;
+        place[k].event = r->own[first->first + k];
+        place[k].name = event_name(r->e, place[k].event);
+        for (int64_t i = 0; i < n; i++) {
+            const Launcher *l = &r->launcher[launcher[i]];
+            if (l->n == first->n) dur[m++] = r->e->dur[r->own[l->first + k]];
+        }
+        TRY(summary_of(dur, NULL, m, r->arena, &place[k].s));
+    }
+    qsort(place, first->n, sizeof *place, by_total);
+    TRY(put_places(r, place, first->n, true, full));
+    return put_places(r, place, first->n, false, brief);
+}
+
+/* ---- operators with their arguments ---- */
+
+static Cell track_cell(const Report *r, uint32_t text)
+{
+    return cell_text(text == 0 ? "Unknown" : strings_text(&r->e->strings, text));
+}
+
+static Status put_op(const Report *r, const Launcher *l, Cell **at)
+{
+    const Events *e = r->e;
+    Cell *c = *at;
+    const OpArgs *args = l->args == EVENT_NONE ? NULL : &e->args[l->args];
+    const Track *t = l->event == EVENT_NONE ? NULL : &e->tracks[e->track[l->event]];
+    *c++ = cell_text(launcher_name(r, l));
+    *c++ = cell_text(l->category);
+    *c++ = track_cell(r, t == NULL ? 0 : t->process_name);
+    *c++ = track_cell(r, t == NULL ? 0 : t->process_label);
+    *c++ = track_cell(r, t == NULL ? 0 : t->thread_name);
+    const uint32_t text[] = { args == NULL ? 0 : args->dims, args == NULL ? 0 : args->types,
+                              args == NULL ? 0 : args->strides, args == NULL ? 0 : args->concrete };
+    for (int i = 0; i < 4; i++) TRY(report_python(r, text[i], c++));
+    if (r->o->recompute) *c++ = cell_bool(l->recompute);
+    *at = c;
+    return OK;
+}
+
+static void put_times(const Summary *direct, const Summary *subtree, Cell **at)
+{
+    Cell *c = *at;
+    const double pair[][2] = {
+        { direct->mean, subtree->mean }, { direct->median, subtree->median },
+        { direct->std, subtree->std },   { direct->min, subtree->min },
+        { direct->max, subtree->max },   { direct->sum, subtree->sum },
+    };
+    *c++ = cell_whole(direct->n);
+    for (int i = 0; i < 6; i++) {
+        *c++ = cell_number(pair[i][0]);
+        *c++ = cell_number(pair[i][1]);
+    }
+    *at = c;
+}
+
+Status sheet_ops_unique_args(Report *r, Table *out)
+{
+    OpGroups og;
+    double before = 0, *subtree = NULL;
+    TRY(sheet_columns(
+        r, "ops_unique_args",
+        "name|op category|process_name|process_label|thread_name|Input Dims|Input type|"
+        "Input Strides|Concrete Inputs|?is_recompute|operation_count|"
+        "total_direct_kernel_time_mean|total_subtree_kernel_time_mean|"
+        "total_direct_kernel_time_median|total_subtree_kernel_time_median|"
+        "total_direct_kernel_time_std|total_subtree_kernel_time_std|"
+        "total_direct_kernel_time_min|total_subtree_kernel_time_min|"
+        "total_direct_kernel_time_max|total_subtree_kernel_time_max|"
+        "total_direct_kernel_time_sum|total_subtree_kernel_time_sum|ex_UID|"
+        "kernel_details_summary|trunc_kernel_details|Percentage (%)|Cumulative Percentage (%)|"
+        "+Percent of total time (%)",
+        out));
+    TRY(group_ops(r, BY_ARGS, &og));
+    TRY(ARENA_NEW(r->arena, r->launchers + 1, &subtree));
+    for (int64_t i = 0; i < r->launchers; i++) subtree[i] = r->launcher[i].subtree_us;
+    for (int64_t k = 0; k < og.g.n; k++) {
+        int64_t n = 0;
+        const uint32_t *row = members(&og, k, &n);
+        const Launcher *first = &r->launcher[*row];
+        Summary direct, below;
+        Cell *c = NULL, full, brief;
+        TRY(summary_of(og.direct, row, n, r->arena, &direct));
+        TRY(summary_of(subtree, row, n, r->arena, &below));
+        TRY(kernel_details(r, row, n, &full, &brief));
+        TRY(table_row(out, &c));
+        TRY(put_op(r, first, &c));
+        put_times(&direct, &below, &c);
+        uint32_t event = first->event == EVENT_NONE ? r->own[first->first] : first->event;
+        *c++ = cell_whole(r->e->index[event]);
+        *c++ = full;
+        *c++ = brief;
+        put_shares(r, &og, direct.sum, &before, c);
+    }
+    return OK;
+}

@@ -1,0 +1,137 @@
+/* table: see table.h. */
+#include "analyze/table.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+Status table_init(Table *t, const char *name, const char *const *column, int columns, Arena *a)
+{
+    *t = (Table){ .name = name, .arena = a, .column = column, .columns = columns };
+    return OK;
+}
+
+Status table_row(Table *t, Cell **out)
+{
+    int64_t used = t->rows * t->columns;
+    TRY(ARENA_GROW(t->arena, used + t->columns, &t->room, &t->cell));
+    memset(t->cell + used, 0, (size_t)t->columns * sizeof *t->cell);
+    t->rows++;
+    *out = t->cell + used;
+    return OK;
+}
+
+/* Every number of 15 digits is that of one double at most; 17 always read back. */
+const char *table_number(char out[TABLE_NUMBER_BYTES], double x)
+{
+    char e[32], digit[20];
+    int n = 0, used = 0;
+    if (!isfinite(x)) {
+        (void)snprintf(out, TABLE_NUMBER_BYTES, isnan(x) ? "nan" : x < 0 ? "-inf" : "inf");
+        return out;
+    }
+    for (int p = 14; p <= 16; p++) {
+        (void)snprintf(e, sizeof e, "%.*e", p, x);
+        if (strtod(e, NULL) == x) break;
+    }
+    for (const char *c = e; *c != 'e'; c++) {
+        if (*c >= '0' && *c <= '9') digit[n++] = *c;
+    }
+    while (n > 1 && digit[n - 1] == '0') n--;
+    int exponent = atoi(strchr(e, 'e') + 1);
+    if (e[0] == '-') out[used++] = '-';
+    if (exponent < -4 || exponent >= 16) {
+        (void)snprintf(out + used, (size_t)(TABLE_NUMBER_BYTES - used), "%c%s%.*se%c%02d", digit[0],
+                       n > 1 ? "." : "", n - 1, digit + 1, exponent < 0 ? '-' : '+', abs(exponent));
+        return out;
+    }
+    for (int place = exponent < 0 ? 0 : exponent; place >= 0 || exponent - place < n; place--) {
+        int at = exponent - place;
+        if (place == -1) out[used++] = '.';
+        out[used++] = at >= 0 && at < n ? digit[at] : '0';
+    }
+    (void)snprintf(out + used, (size_t)(TABLE_NUMBER_BYTES - used), n - 1 <= exponent ? ".0" : "");
+    return out;
+}
+
+/* ---- CSV ---- */
+
+static Status put(File *f, const char *s) { return file_write(f, s, strlen(s)); }
+
+static Status csv_text(File *f, const char *s)
+{
+    if (strpbrk(s, ",\"\r\n") == NULL) return put(f, s);
+    TRY(put(f, "\""));
+    for (const char *quote; (quote = strchr(s, '"')) != NULL; s = quote + 1) {
+        TRY(file_write(f, s, (size_t)(quote - s)));
+        TRY(put(f, "\"\""));
+    }
+    TRY(put(f, s));
+    return put(f, "\"");
+}
+
+static Status csv_cell(File *f, const Cell *c)
+{
+    char number[TABLE_NUMBER_BYTES];
+    switch (c->type) {
+    case CELL_NONE: return OK;
+    case CELL_TEXT: return csv_text(f, c->text);
+    case CELL_NUMBER: return isnan(c->number) ? OK : put(f, table_number(number, c->number));
+    case CELL_WHOLE: return file_printf(f, "%lld", (long long)c->whole);
+    case CELL_BOOL: return put(f, c->truth ? "True" : "False");
+    }
+    return OK;
+}
+
+Status table_csv(const Table *t, File *out)
+{
+    for (int i = 0; i < t->columns; i++) {
+        TRY(csv_text(out, t->column[i]));
+        TRY(put(out, i + 1 < t->columns ? "," : "\n"));
+    }
+    for (int64_t i = 0; i < t->rows * t->columns; i++) {
+        TRY(csv_cell(out, &t->cell[i]));
+        TRY(put(out, (i + 1) % t->columns != 0 ? "," : "\n"));
+    }
+    return OK;
+}
+
+/* ---- JSON ---- */
+
+static Status json_cell(Text *line, const Cell *c)
+{
+    switch (c->type) {
+    case CELL_NONE: return text_printf(line, "null");
+    case CELL_TEXT: return text_json(line, "%s", c->text);
+    case CELL_NUMBER: return text_json(line, "%g", c->number);
+    case CELL_WHOLE: return text_printf(line, "%lld", (long long)c->whole);
+    case CELL_BOOL: return text_printf(line, c->truth ? "true" : "false");
+    }
+    return OK;
+}
+
+static Status json_row(const Table *t, int64_t row, File *out)
+{
+    Text line;
+    TRY(text_init(&line, t->arena));
+    TRY(text_printf(&line, row == 0 ? "{" : ",\n {"));
+    for (int i = 0; i < t->columns; i++) {
+        TRY(text_json(&line, i == 0 ? "%s: " : ", %s: ", t->column[i]));
+        TRY(json_cell(&line, &t->cell[row * t->columns + i]));
+    }
+    TRY(text_printf(&line, "}"));
+    return file_write(out, line.data, line.used);
+}
+
+Status table_json(const Table *t, File *out)
+{
+    ArenaMark mark = arena_mark(t->arena);
+    TRY(put(out, "["));
+    for (int64_t i = 0; i < t->rows; i++) {
+        Status s = json_row(t, i, out);
+        arena_release(t->arena, mark);
+        TRY(s);
+    }
+    return put(out, "]\n");
+}

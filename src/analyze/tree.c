@@ -1,0 +1,402 @@
+/*
+ * tree: see tree.h. Everything is linear in the events, but for the sort of a thread's events, which
+ * merges the few runs that a profiler writes.
+ *
+ * Nesting: the events of one thread in order of their start are a walk of its call tree before its
+ * children, so a stack of open calls finds every parent. Linking: a hash table over the device
+ * events' correlations. Both lists of children are then counted and filled (compressed rows).
+ */
+#include "analyze/tree.h"
+
+#include <string.h>
+
+/* A call that begins this little before the one before it ended lies beside it: clocks are read
+ * twice (TraceLens' limit, too). */
+static const double BLEED_US = 1.0;
+
+enum { SCRATCH_PER_EVENT = 192, SCRATCH_LEAST = 1 << 22 };
+
+typedef struct OpenCall {
+    uint32_t event;
+    double end;
+} OpenCall;
+
+/* Numbers to lists of positions: `first` of a number, then `next` by position; EVENT_NONE ends. */
+typedef struct Links {
+    const int64_t *key; /* by position */
+    uint32_t *slot, *next, *last;
+    uint32_t mask;
+} Links;
+
+typedef struct Build {
+    const Events *e;
+    const TreeOptions *o;
+    Tree *t;
+    Arena work;
+    uint32_t *order; /* host events, thread by thread, callers before what they call */
+    int64_t hosts;
+    uint32_t *gpu; /* device events by time */
+    int64_t gpus;
+    int64_t *gpu_key;
+    OpenCall *open;
+    uint32_t *spare; /* for merging */
+} Build;
+
+static bool is_host(const Build *b, int64_t i)
+{
+    uint8_t kind = b->e->kind[i];
+    return kind == EVENT_CPU_OP || kind == EVENT_RUNTIME || kind == EVENT_DRIVER ||
+           (kind == EVENT_PYTHON && b->o->python);
+}
+
+static bool is_call(const Events *e, int64_t i)
+{
+    return e->kind[i] == EVENT_RUNTIME || e->kind[i] == EVENT_DRIVER;
+}
+
+/* ---- order ---- */
+
+/* Does x stand behind y, which the file has first? By start alone as TraceLens; else of two with
+ * one start the longer one is the caller, and of equal ones Python calls operators, operators call
+ * the runtime. */
+static bool behind(const Build *b, uint32_t x, uint32_t y)
+{
+    static const uint8_t DEPTH[EVENT_KINDS] = {
+        [EVENT_CPU_OP] = 1, [EVENT_RUNTIME] = 2, [EVENT_DRIVER] = 3
+    };
+    const Events *e = b->e;
+    if (e->ts[x] != e->ts[y] || b->o->compat) return e->ts[x] > e->ts[y];
+    if (e->dur[x] != e->dur[y]) return e->dur[x] < e->dur[y];
+    return DEPTH[e->kind[x]] > DEPTH[e->kind[y]];
+}
+
+static int64_t run_end(const Build *b, const uint32_t *at, int64_t from, int64_t n)
+{
+    int64_t i = from + 1;
+    while (i < n && !behind(b, at[i - 1], at[i])) i++;
+    return i < n ? i : n;
+}
+
+/* Merges neighbouring runs until one is left: stable, one comparison an event where all is sorted. */
+static void sort_runs(const Build *b, uint32_t *at, int64_t n)
+{
+    while (run_end(b, at, 0, n) < n) {
+        for (int64_t from = 0; from < n;) {
+            int64_t middle = run_end(b, at, from, n), end = middle;
+            if (middle < n) end = run_end(b, at, middle, n);
+            int64_t i = from, j = middle;
+            for (int64_t k = from; k < end; k++) {
+                bool right = i == middle || (j < end && behind(b, at[i], at[j]));
+                b->spare[k - from] = right ? at[j++] : at[i++];
+            }
+            memcpy(at + from, b->spare, (size_t)(end - from) * sizeof *at);
+            from = end;
+        }
+    }
+}
+
+/* Host events by thread (a counting sort), each thread's by time; device events by time. */
+static Status put_in_order(Build *b)
+{
+    const Events *e = b->e;
+    uint32_t *at = NULL;
+    TRY(ARENA_ZEROED(&b->work, e->n_tracks + 1, &at));
+    for (int64_t i = 0; i < e->n; i++) {
+        if (is_host(b, i)) at[e->track[i] + 1]++, b->hosts++;
+        b->gpus += event_on_gpu(e->kind[i]);
+    }
+    for (int64_t k = 0; k < e->n_tracks; k++) at[k + 1] += at[k];
+    int64_t most = b->hosts > b->gpus ? b->hosts : b->gpus;
+    TRY(ARENA_NEW(&b->work, b->hosts + 1, &b->order));
+    TRY(ARENA_NEW(&b->work, b->gpus + 1, &b->gpu));
+    TRY(ARENA_NEW(&b->work, most + 1, &b->spare));
+    TRY(ARENA_NEW(&b->work, b->hosts + 1, &b->open));
+    for (int64_t i = 0, k = 0; i < e->n; i++) {
+        if (is_host(b, i)) b->order[at[e->track[i]]++] = (uint32_t)i;
+        if (event_on_gpu(e->kind[i])) b->gpu[k++] = (uint32_t)i;
+    }
+    for (int64_t k = 0, from = 0; k < e->n_tracks; from = at[k++])
+        sort_runs(b, b->order + from, at[k] - from);
+    sort_runs(b, b->gpu, b->gpus);
+    return OK;
+}
+
+/* ---- nesting ---- */
+
+static bool bleeds(const OpenCall *top, double ts, double end)
+{
+    return end > top->end && top->end - ts < BLEED_US;
+}
+
+/* Attaches event i to the calls that are open on its thread. `open` are these, outermost first. */
+static int64_t nest(Build *b, int64_t open, uint32_t i)
+{
+    Tree *t = b->t;
+    double ts = b->e->ts[i], end = event_end(b->e, i);
+    while (open > 0 && ts >= b->open[open - 1].end) open--;
+    bool over = open > 0 && end > b->open[open - 1].end;
+    if (over && b->o->compat) {
+        if (open < 2 || !bleeds(&b->open[open - 1], ts, end)) {
+            t->dropped++;
+            return open;
+        }
+        open--;
+    } else if (over) {
+        while (open > 0 && bleeds(&b->open[open - 1], ts, end)) open--;
+        if (open > 0 && end > b->open[open - 1].end) {
+            end = b->open[open - 1].end;
+            t->dropped++;
+        }
+    }
+    if (open > 0)
+        t->parent[i] = b->open[open - 1].event;
+    else
+        t->root[t->roots++] = i;
+    b->open[open] = (OpenCall){ i, end };
+    return open + 1;
+}
+
+static Status nest_all(Build *b)
+{
+    TRY(ARENA_NEW(b->t->own, b->hosts + 1, &b->t->root));
+    int64_t open = 0;
+    for (int64_t k = 0; k < b->hosts; k++) {
+        bool next = k > 0 && b->e->track[b->order[k]] != b->e->track[b->order[k - 1]];
+        open = nest(b, next ? 0 : open, b->order[k]);
+    }
+    sort_runs(b, b->t->root, b->t->roots);
+    return OK;
+}
+
+/* ---- links ---- */
+
+static uint32_t hashed(int64_t key, uint32_t mask)
+{
+    return (uint32_t)(((uint64_t)key * 0x9E3779B97F4A7C15u) >> 32) & mask;
+}
+
+static Status links_make(Links *l, const int64_t *key, int64_t n, Arena *a)
+{
+    uint32_t slots = 16;
+    while (slots < 2 * n) slots *= 2;
+    *l = (Links){ .key = key, .mask = slots - 1 };
+    TRY(ARENA_NEW(a, slots, &l->slot));
+    TRY(ARENA_NEW(a, n + 1, &l->next));
+    TRY(ARENA_NEW(a, n + 1, &l->last));
+    memset(l->slot, 0xFF, slots * sizeof *l->slot);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t s = hashed(key[i], l->mask);
+        l->next[i] = EVENT_NONE;
+        if (key[i] < 0) continue;
+        while (l->slot[s] != EVENT_NONE && key[l->slot[s]] != key[i]) s = (s + 1) & l->mask;
+        if (l->slot[s] == EVENT_NONE)
+            l->slot[s] = i;
+        else
+            l->next[l->last[l->slot[s]]] = i;
+        l->last[l->slot[s]] = i;
+    }
+    return OK;
+}
+
+static uint32_t links_first(const Links *l, int64_t key)
+{
+    uint32_t s = hashed(key, l->mask);
+    if (key < 0) return EVENT_NONE;
+    while (l->slot[s] != EVENT_NONE && l->key[l->slot[s]] != key) s = (s + 1) & l->mask;
+    return l->slot[s];
+}
+
+static bool is_graph_launch(const Events *e, int64_t i)
+{
+    const char *name = event_name(e, i);
+    return strcmp(name, "cudaGraphLaunch") == 0 || strcmp(name, "hipGraphLaunch") == 0;
+}
+
+/* Traces of old ROCm have no correlation: there a call and its kernels share the External id. The
+ * first launch decides for all. */
+static const int64_t *linking_column(const Events *e)
+{
+    for (int64_t i = 0; i < e->n; i++) {
+        if (is_call(e, i) && strcasestr(event_name(e, i), "launch") != NULL)
+            return e->link[i] >= 0 ? e->link : e->external;
+    }
+    return e->link;
+}
+
+static void attach(Build *b, uint32_t call, uint32_t gpu)
+{
+    if (b->t->parent[gpu] == EVENT_NONE) b->t->parent[gpu] = call;
+}
+
+static Status link_by_number(Build *b, const int64_t *column, bool graphs_only)
+{
+    Links l;
+    TRY(links_make(&l, b->gpu_key, b->gpus, &b->work));
+    for (uint32_t i = 0; i < b->e->n; i++) {
+        if (!is_call(b->e, i) || (graphs_only && !is_graph_launch(b->e, i))) continue;
+        for (uint32_t k = links_first(&l, column[i]); k != EVENT_NONE; k = l.next[k])
+            attach(b, i, b->gpu[k]);
+    }
+    return OK;
+}
+
+/* An arrow from the call to the track of the device event, and that event's number must all be
+ * there. Of several with one number the last counts. */
+static Status link_by_arrow(Build *b, const int64_t *column)
+{
+    const Events *e = b->e;
+    int64_t *id = NULL, *key = NULL;
+    uint32_t *event = NULL;
+    Links flows, gpus;
+    TRY(ARENA_NEW(&b->work, e->n_flows + 1, &id));
+    TRY(ARENA_NEW(&b->work, b->gpus + 1, &key));
+    TRY(ARENA_NEW(&b->work, b->gpus + 1, &event));
+    for (int64_t i = 0; i < e->n_flows; i++) id[i] = e->flows[i].id;
+    for (int64_t i = 0, k = 0; i < e->n; i++) {
+        if (event_on_gpu(e->kind[i])) event[k] = (uint32_t)i, key[k++] = column[i];
+    }
+    TRY(links_make(&flows, id, e->n_flows, &b->work));
+    TRY(links_make(&gpus, key, b->gpus, &b->work));
+    for (uint32_t i = 0; i < e->n; i++) {
+        if (!is_call(e, i) || is_graph_launch(e, i)) continue;
+        bool from = false;
+        uint32_t to = EVENT_NONE, found = EVENT_NONE;
+        for (uint32_t k = links_first(&flows, e->link[i]); k != EVENT_NONE; k = flows.next[k]) {
+            from |= e->flows[k].from;
+            if (!e->flows[k].from) to = e->flows[k].track;
+        }
+        if (!from || to == EVENT_NONE) continue;
+        for (uint32_t k = links_first(&gpus, e->link[i]); k != EVENT_NONE; k = gpus.next[k])
+            if (e->track[event[k]] == to) found = event[k];
+        if (found != EVENT_NONE) attach(b, i, found);
+    }
+    return OK;
+}
+
+static Status link_all(Build *b)
+{
+    const int64_t *column = linking_column(b->e);
+    TRY(ARENA_NEW(&b->work, b->gpus + 1, &b->gpu_key));
+    for (int64_t k = 0; k < b->gpus; k++) b->gpu_key[k] = column[b->gpu[k]];
+    TRY(link_by_number(b, column, b->o->link == LINK_AC2G));
+    if (b->o->link == LINK_AC2G) TRY(link_by_arrow(b, column));
+    for (int64_t k = 0; k < b->gpus; k++) b->t->unlinked += b->t->parent[b->gpu[k]] == EVENT_NONE;
+    return OK;
+}
+
+/* ---- rows ---- */
+
+/* counts[i + 1] is how many i has; after rows_begin, rows_put fills and leaves starts in place. */
+static void rows_begin(uint32_t *first, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) first[i + 1] += first[i];
+    memmove(first + 1, first, (size_t)n * sizeof *first);
+}
+
+static void count_child(Tree *t, uint32_t i)
+{
+    if (t->parent[i] != EVENT_NONE) t->first[t->parent[i] + 1]++;
+}
+
+static void put_child(Tree *t, uint32_t i)
+{
+    if (t->parent[i] != EVENT_NONE) t->child[t->first[t->parent[i] + 1]++] = i;
+}
+
+static Status list_children(Build *b)
+{
+    Tree *t = b->t;
+    int64_t n = b->e->n;
+    for (int64_t k = 0; k < b->hosts; k++) count_child(t, b->order[k]);
+    for (int64_t k = 0; k < b->gpus; k++) count_child(t, b->gpu[k]);
+    rows_begin(t->first, n);
+    TRY(ARENA_NEW(t->own, b->hosts + b->gpus + 1, &t->child));
+    for (int64_t k = 0; k < b->hosts; k++) put_child(t, b->order[k]);
+    for (int64_t k = 0; k < b->gpus; k++) put_child(t, b->gpu[k]);
+    return OK;
+}
+
+static Status list_gpu(Build *b)
+{
+    Tree *t = b->t;
+    int64_t total = 0;
+    for (int64_t k = 0; k < b->gpus; k++)
+        for (uint32_t i = t->parent[b->gpu[k]]; i != EVENT_NONE; i = t->parent[i])
+            t->gpu_first[i + 1]++, total++;
+    if (total > UINT32_MAX)
+        return FAIL(ERR_UNSUPPORTED, "%s: %lld pairs of a call and its device work, at most %u",
+                    b->e->path, (long long)total, UINT32_MAX);
+    rows_begin(t->gpu_first, b->e->n);
+    TRY(ARENA_NEW(t->own, total + 1, &t->gpu));
+    for (int64_t k = 0; k < b->gpus; k++)
+        for (uint32_t i = t->parent[b->gpu[k]]; i != EVENT_NONE; i = t->parent[i])
+            t->gpu[t->gpu_first[i + 1]++] = b->gpu[k];
+    return OK;
+}
+
+/* ---- recomputation ---- */
+
+/* torch.utils.checkpoint runs the forward pass again in a function of its own. */
+static bool is_recompute_frame(const Events *e, uint32_t i)
+{
+    const char *name = event_name(e, i);
+    return e->kind[i] == EVENT_PYTHON && strstr(name, "recompute_fn") != NULL &&
+           strstr(name, "torch/utils/checkpoint.py") != NULL;
+}
+
+static Status mark_recompute(Build *b)
+{
+    Tree *t = b->t;
+    TRY(ARENA_ZEROED(t->own, b->e->n + 1, &t->recompute));
+    for (int64_t k = 0; k < b->hosts; k++) {
+        uint32_t i = b->order[k], parent = t->parent[i];
+        t->recompute[i] =
+            (parent != EVENT_NONE && t->recompute[parent]) || is_recompute_frame(b->e, i);
+    }
+    for (int64_t k = 0; k < b->gpus; k++) {
+        uint32_t parent = t->parent[b->gpu[k]];
+        t->recompute[b->gpu[k]] = parent != EVENT_NONE && t->recompute[parent];
+    }
+    return OK;
+}
+
+static Status build(Build *b)
+{
+    Tree *t = b->t;
+    int64_t n = b->e->n;
+    TRY(ARENA_NEW(t->own, n + 1, &t->parent));
+    TRY(ARENA_ZEROED(t->own, n + 2, &t->first));
+    TRY(ARENA_ZEROED(t->own, n + 2, &t->gpu_first));
+    memset(t->parent, 0xFF, (size_t)n * sizeof *t->parent);
+    TRY(put_in_order(b));
+    TRY(nest_all(b));
+    TRY(link_all(b));
+    TRY(list_children(b));
+    TRY(list_gpu(b));
+    return b->o->python ? mark_recompute(b) : OK;
+}
+
+Status tree_build(const Events *e, const TreeOptions *o, Arena *a, Tree *out)
+{
+    Tree t = { .events = e, .own = a };
+    Build b = { .e = e, .o = o, .t = &t };
+    size_t bytes = SCRATCH_LEAST + (size_t)(e->n + e->n_flows + e->n_tracks) * SCRATCH_PER_EVENT;
+    TRY(arena_init(&b.work, "tree", MEM_HOST, bytes));
+    Status s = build(&b);
+    arena_free(&b.work);
+    if (s == OK) *out = t;
+    return s;
+}
+
+uint32_t tree_launcher(const Tree *t, int64_t i)
+{
+    const Events *e = t->events;
+    uint32_t call = t->parent[i], at = call;
+    if (call == EVENT_NONE) return EVENT_NONE;
+    do {
+        at = t->parent[at];
+        if (at == EVENT_NONE) return call;
+        if (e->kind[at] == EVENT_CPU_OP && strcmp(event_name(e, at), "execute") != 0) return at;
+    } while (e->kind[at] == EVENT_PYTHON || e->kind[at] == EVENT_CPU_OP);
+    return call;
+}

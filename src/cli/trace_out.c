@@ -1,0 +1,183 @@
+/* trace_out: see trace_out.h. */
+#include "cli/trace_out.h"
+#include "viz/page.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char FORMATS[] = "csv|json|html";
+
+/* Is `word` in the list? */
+static bool has_format(const TraceOut *o, const char *word)
+{
+    const char *at = o->format == NULL ? "csv" : o->format;
+    size_t n = strlen(word);
+    for (; at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, word, n) == 0 && (at[n] == ',' || at[n] == '\0')) return true;
+    }
+    return false;
+}
+
+static Status check_formats(const char *format)
+{
+    while (format != NULL && *format != '\0') {
+        char word[16];
+        size_t n = strcspn(format, ",");
+        (void)snprintf(word, sizeof word, "%.*s", (int)(n < 15 ? n : 15), format);
+        if (text_word_index(FORMATS, word) < 0)
+            return FAIL(ERR_ARG, "--format has %s, not csv, json or html", word);
+        format += n + (format[n] == ',');
+    }
+    return OK;
+}
+
+Status trace_out_begin(TraceOut *o)
+{
+    if (o->folder == NULL && o->format != NULL)
+        return FAIL(ERR_ARG, "--format %s needs --out DIR", o->format);
+    TRY(check_formats(o->format));
+    if (o->folder == NULL) return OK;
+    TRY(out_folder(&o->at, o->folder));
+    return out_folder_begin(&o->at);
+}
+
+static Status write_file(const char *folder, const Table *t, const char *ending,
+                         Status (*write)(const Table *, File *), Arena *a)
+{
+    char name[128], path[FILE_PATH_MAX];
+    File f = { 0 };
+    ArenaMark mark = arena_mark(a);
+    (void)snprintf(name, sizeof name, "%s.%s", t->name, ending);
+    TRY(file_join(path, folder, name));
+    Status s = file_create_temp(&f, path, a);
+    if (s == OK) s = write(t, &f);
+    if (s == OK) s = file_commit(&f);
+    file_close(&f);
+    arena_release(a, mark);
+    return s;
+}
+
+/* ---- a page ---- */
+
+static Status page_cell(Text *out, const Cell *c)
+{
+    switch (c->type) {
+    case CELL_NONE: return text_printf(out, "<td></td>");
+    case CELL_TEXT: return text_markup(out, "<td title=\"%s\">%.80s</td>", c->text, c->text);
+    case CELL_NUMBER:
+        if (isnan(c->number)) return text_printf(out, "<td></td>");
+        return text_printf(out, "<td class=\"n\">%.6g</td>", c->number);
+    case CELL_WHOLE: return text_printf(out, "<td class=\"n\">%lld</td>", (long long)c->whole);
+    case CELL_BOOL: return text_printf(out, "<td>%s</td>", c->truth ? "yes" : "no");
+    }
+    return OK;
+}
+
+static Status page_table(Text *out, const Table *t)
+{
+    TRY(text_markup(out, "<h2 id=\"%s\">%s</h2>\n<table>\n<tr>", t->name, t->name));
+    for (int i = 0; i < t->columns; i++) TRY(text_markup(out, "<th>%s</th>", t->column[i]));
+    for (int64_t i = 0; i < t->rows * t->columns; i++) {
+        if (i % t->columns == 0) TRY(text_printf(out, "</tr>\n<tr>"));
+        TRY(page_cell(out, &t->cell[i]));
+    }
+    return text_printf(out, "</tr>\n</table>\n");
+}
+
+static Status write_page(const char *folder, const char *title, const Table *table, int n)
+{
+    Arena room = { 0 };
+    Text page = { 0 };
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, folder, "report.html"));
+    TRY(arena_init(&room, "page", MEM_HOST, (size_t)8 << 30));
+    Status s = text_init(&page, &room);
+    if (s == OK) s = page_begin(&page, title);
+    if (s == OK) s = text_markup(&page, "<h1>%s</h1>\n", title);
+    for (int i = 0; i < n && s == OK; i++) s = page_table(&page, &table[i]);
+    if (s == OK) s = page_end(&page, NULL);
+    if (s == OK) s = file_write_whole(path, page.data, page.used);
+    arena_free(&room);
+    return s;
+}
+
+Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, const Table *table,
+                        int n, Arena *a)
+{
+    char folder[FILE_PATH_MAX];
+    if (o->folder == NULL) return OK;
+    if (*sub == '\0')
+        (void)snprintf(folder, sizeof folder, "%s", o->at.temp);
+    else
+        TRY(file_join(folder, o->at.temp, sub));
+    TRY(file_make_folders(folder));
+    for (int i = 0; i < n; i++) {
+        if (has_format(o, "csv")) TRY(write_file(folder, &table[i], "csv", table_csv, a));
+        if (has_format(o, "json")) TRY(write_file(folder, &table[i], "json", table_json, a));
+    }
+    return has_format(o, "html") ? write_page(folder, title, table, n) : OK;
+}
+
+/* ---- text ---- */
+
+enum { TEXT_COLUMNS = 16, TEXT_WIDEST = 52 };
+
+static void cell_words(const Cell *c, char out[TEXT_WIDEST + 1])
+{
+    *out = '\0';
+    if (c->type == CELL_TEXT) (void)snprintf(out, TEXT_WIDEST + 1, "%s", c->text);
+    if (c->type == CELL_WHOLE) (void)snprintf(out, TEXT_WIDEST + 1, "%lld", (long long)c->whole);
+    if (c->type == CELL_BOOL) (void)snprintf(out, TEXT_WIDEST + 1, c->truth ? "yes" : "no");
+    if (c->type == CELL_NUMBER && !isnan(c->number))
+        (void)snprintf(out, TEXT_WIDEST + 1, "%.*f", fabs(c->number) < 1e3 ? 3 : 1, c->number);
+}
+
+/* Bytes that continue a character take no room on the screen. */
+static int width_of(const char *s)
+{
+    int n = 0;
+    for (; *s != '\0'; s++) n += ((unsigned char)*s & 0xC0) != 0x80;
+    return n;
+}
+
+static Status put_word(Text *out, const char *s, int width, bool right)
+{
+    int pad = width - width_of(s);
+    return text_printf(out, "  %*s%s%*s", right ? pad : 0, "", s, right ? 0 : pad, "");
+}
+
+Status trace_out_text(Text *out, const Table *t, const char *columns, int64_t rows)
+{
+    int column[TEXT_COLUMNS], width[TEXT_COLUMNS], n = 0;
+    char words[TEXT_WIDEST + 1];
+    if (rows > t->rows) rows = t->rows;
+    if (rows == 0) return OK;
+    for (int i = 0; i < t->columns && n < TEXT_COLUMNS; i++)
+        if (columns == NULL || text_word_index(columns, t->column[i]) >= 0) column[n++] = i;
+    for (int k = 0; k < n; k++) {
+        width[k] = width_of(t->column[column[k]]);
+        for (int64_t i = 0; i < rows; i++) {
+            cell_words(&t->cell[i * t->columns + column[k]], words);
+            if (width_of(words) > width[k]) width[k] = width_of(words);
+        }
+    }
+    TRY(text_printf(out, "\n%s\n", t->name));
+    for (int64_t i = -1; i < rows; i++) {
+        for (int k = 0; k < n; k++) {
+            const Cell *c = &t->cell[(i < 0 ? 0 : i) * t->columns + column[k]];
+            cell_words(c, words);
+            TRY(put_word(out, i < 0 ? t->column[column[k]] : words, width[k],
+                         c->type != CELL_TEXT));
+        }
+        TRY(text_printf(out, "\n"));
+    }
+    if (rows < t->rows) return text_printf(out, "  ... %lld more\n", (long long)(t->rows - rows));
+    return OK;
+}
+
+Status trace_out_end(const TraceOut *o, Status s)
+{
+    return o->folder == NULL ? s : out_folder_end(&o->at, s);
+}

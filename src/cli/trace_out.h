@@ -1,0 +1,34 @@
+/* trace_out: tables of a trace as files of a folder that is there whole or not at all. */
+#ifndef CLI_TRACE_OUT_H
+#define CLI_TRACE_OUT_H
+
+#include "analyze/table.h"
+#include "convert/folder.h"
+
+typedef struct TraceOut {
+    const char *folder; /* --out; NULL: nothing is written */
+    const char *format; /* --format: words of csv, json and html with commas between */
+    OutFolder at;
+} TraceOut;
+
+/* Rows of a subcommand's table of options. */
+#define TRACE_OUT_OPTIONS(o)                                                                       \
+    { "--out", OPTION_TEXT, &(o)->folder, "DIR", .help = "write tables there; it must be new" },   \
+    {                                                                                              \
+        "--format", OPTION_TEXT, &(o)->format, "LIST",                                             \
+            .help = "csv, json, html or several with commas between; csv if not given"             \
+    }
+
+/* Checks the options and makes the folder; does nothing without --out. */
+Status trace_out_begin(TraceOut *o);
+/* Writes tables into it: each as SUB/NAME.csv and SUB/NAME.json, all as SUB/report.html. `sub` is ""
+ * or the name of a folder inside. */
+Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, const Table *table,
+                        int n, Arena *a);
+/* A table to read: a title, then its first rows, in columns that are named in `columns` with | between
+ * (NULL: all). */
+Status trace_out_text(Text *out, const Table *t, const char *columns, int64_t rows);
+/* With s OK gives the folder its name, else removes it. Returns s, or why it could not. */
+Status trace_out_end(const TraceOut *o, Status s);
+
+#endif

@@ -1,0 +1,288 @@
+/* trace report: where the time of a trace went, as tables, or a summary to read. */
+#include "analyze/report.h"
+#include "cli/options.h"
+#include "cli/trace_commands.h"
+#include "cli/trace_out.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { FILES_MOST = 4096 };
+
+typedef struct ReportCall {
+    ReportOptions o;
+    TraceOut out;
+    int compat, link; /* -1: not given */
+    Table ranks;      /* of several files: the timeline of each */
+    int64_t rank[FILES_MOST], world;
+    bool truncated;
+} ReportCall;
+
+typedef struct Loaded {
+    Events e;
+    Tree tree;
+    Report report;
+} Loaded;
+
+static Status need_device_events(const Events *e)
+{
+    int64_t of[EVENT_KINDS] = { 0 };
+    for (int64_t i = 0; i < e->n; i++) of[e->kind[i]]++;
+    if (of[EVENT_KERNEL] + of[EVENT_MEMCPY] + of[EVENT_MEMSET] > 0) return OK;
+    if (e->counts.truncated)
+        return FAIL(ERR_PARTIAL, "%s ends early, before any of its device events", e->path);
+    return FAIL(ERR_FORMAT,
+                "%s has no device events, only %lld operators, %lld runtime calls and %lld others: "
+                "without kernels there is no timeline and no operator's time; record it with "
+                "CUDA activities, too",
+                e->path, (long long)of[EVENT_CPU_OP],
+                (long long)(of[EVENT_RUNTIME] + of[EVENT_DRIVER]),
+                (long long)(e->n - of[EVENT_CPU_OP] - of[EVENT_RUNTIME] - of[EVENT_DRIVER]));
+}
+
+static Status load(const ReportCall *c, const char *path, Arena *a, Loaded *l)
+{
+    const EventsOptions read = { .python = c->o.recompute };
+    const TreeOptions tree = { .link = c->link == 1 || (c->link < 0 && c->o.compat)
+                                           ? LINK_AC2G
+                                           : LINK_CORRELATION,
+                               .python = c->o.recompute,
+                               .compat = c->o.compat };
+    TRY(events_read(path, &read, &l->e));
+    TRY(need_device_events(&l->e));
+    TRY(tree_build(&l->e, &tree, a, &l->tree));
+    return report_make(&l->e, &l->tree, &c->o, a, &l->report);
+}
+
+/* ---- what is said ---- */
+
+typedef struct Shown {
+    const char *sheet, *columns;
+    int rows;
+} Shown;
+
+static const Shown SHOWN[] = {
+    { "gpu_timeline", NULL, 24 },
+    { "gpu_timeline_by_step",
+      "step|host ms|total_time ms|computation_time ms|exposed_comm_time ms|exposed_memcpy_time ms|"
+      "idle_time ms|busy percent",
+      16 },
+    { "idle_by_cause", NULL, 8 },
+    { "ops_summary_by_category", NULL, 12 },
+    { "ops_summary",
+      "name|is_recompute|Count|total_direct_kernel_time_ms|total_subtree_kernel_time_ms|"
+      "Percentage (%)|Percent of total time (%)",
+      15 },
+    { "coll_analysis",
+      "Collective name|Group size|dtype|In msg size (MB)_first|stream|dur_sum|dur_mean|"
+      "operation_count",
+      8 },
+    { "launch_delays",
+      "launch|stream|count|delay us_median|delay us_max|queue depth_mean|"
+      "launches into an empty queue (%)",
+      6 },
+    { "sync_delays", NULL, 6 },
+    { "memory_summary", NULL, 8 },
+    { "gpu_timeline_by_rank", NULL, 64 },
+};
+
+static Status show(const Table *t, Text *out)
+{
+    for (size_t i = 0; i < sizeof SHOWN / sizeof *SHOWN; i++) {
+        if (strcmp(t->name, SHOWN[i].sheet) == 0)
+            return trace_out_text(out, t, SHOWN[i].columns, SHOWN[i].rows);
+    }
+    return OK;
+}
+
+static Status say(Text *out, int64_t n, const char *what)
+{
+    char count[32];
+    return n == 0 ? OK : text_printf(out, "  %s %s\n", text_thousands(count, n), what);
+}
+
+/* What was left out is always said. */
+static Status say_counts(const Loaded *l, Text *out)
+{
+    const ReadCounts *c = &l->e.counts;
+    const Report *r = &l->report;
+    char bytes[32], events[32], work[32];
+    double ms = 0;
+    int64_t alone = 0;
+    bool all = r->o->compat && r->o->step < 0; /* those that do not count, too */
+    for (int64_t k = 0; k < (all ? l->e.n : r->gpus); k++) {
+        int64_t i = all ? k : r->gpu[k];
+        if (!event_on_gpu(l->e.kind[i]) || l->tree.parent[i] != EVENT_NONE) continue;
+        ms += l->e.dur[i] / 1e3;
+        alone++;
+    }
+    TRY(text_printf(out, "%s: %s, %s events, %s of them device work\n", l->e.path,
+                    text_bytes(bytes, (double)c->bytes), text_thousands(events, l->e.n),
+                    text_thousands(work, r->gpus)));
+    TRY(say(out, c->malformed, "elements are not JSON and were left out"));
+    TRY(say(out, c->incomplete,
+            "events lack a time or a name, or last less than nothing, and were "
+            "left out"));
+    TRY(say(out, l->tree.dropped,
+            r->o->compat ? "calls outlive their caller and were dropped"
+                         : "calls outlive their caller and were cut"));
+    if (alone > 0)
+        TRY(text_printf(out, "  %s device events of %.3f ms have no launch in the trace and %s\n",
+                        text_thousands(work, alone), ms,
+                        r->gpus > 0 && r->o->compat && !r->o->unlinked ? "do not count"
+                                                                       : "count all the same"));
+    if (c->truncated) TRY(text_printf(out, "  the file ends early: this is what was whole\n"));
+    return OK;
+}
+
+/* ---- ranks ---- */
+
+static const char *const RANK_COLUMNS[] = {
+    "rank",
+    "file",
+    "computation_time ms",
+    "exposed_comm_time ms",
+    "exposed_memcpy_time ms",
+    "busy_time ms",
+    "idle_time ms",
+    "total_time ms",
+    "total_comm_time ms",
+    "total_memcpy_time ms",
+    "wall ms",
+    "unlinked",
+};
+
+static Status put_rank(ReportCall *c, const Loaded *l, int file)
+{
+    double us[TIMELINE_ROWS];
+    Cell *at = NULL;
+    const char *name = NULL;
+    int64_t alone = 0;
+    TRY(report_timeline(&l->report, us));
+    TRY(file_last_part(l->e.path, c->ranks.arena, &name));
+    for (int64_t k = 0; k < l->report.gpus; k++)
+        alone += l->tree.parent[l->report.gpu[k]] == EVENT_NONE;
+    TRY(table_row(&c->ranks, &at));
+    *at++ = cell_whole(l->e.rank < 0 ? file : l->e.rank);
+    *at++ = cell_text(name);
+    for (int i = 0; i < TIMELINE_ROWS; i++) *at++ = cell_number(us[i] / 1e3);
+    *at++ = cell_number(report_wall(&l->report) / 1e3);
+    *at = cell_whole(alone);
+    return OK;
+}
+
+static Status check_rank(ReportCall *c, const Events *e, char **path, int file)
+{
+    c->rank[file] = e->rank;
+    if (file == 0) c->world = e->world;
+    if (e->world != c->world)
+        return FAIL(ERR_ARG,
+                    "%s is of a run of %lld ranks, %s of one of %lld: name files of one run",
+                    path[file], (long long)e->world, path[0], (long long)c->world);
+    for (int i = 0; i < file && e->rank >= 0; i++) {
+        if (c->rank[i] == e->rank)
+            return FAIL(ERR_ARG, "%s and %s are both rank %lld: name each rank once", path[i],
+                        path[file], (long long)e->rank);
+    }
+    return OK;
+}
+
+/* A sentence on ranks that no file is of. */
+static Status say_missing(const ReportCall *c, int n, Text *out)
+{
+    int64_t missing = 0, first = -1;
+    for (int64_t rank = 0; rank < c->world && c->rank[0] >= 0; rank++) {
+        bool there = false;
+        for (int i = 0; i < n; i++) there |= c->rank[i] == rank;
+        missing += !there;
+        if (!there && first < 0) first = rank;
+    }
+    if (n < 2 || missing == 0) return OK;
+    return text_printf(out, "\n%lld of %lld ranks are missing, rank %lld first\n",
+                       (long long)missing, (long long)c->world, (long long)first);
+}
+
+/* ---- files ---- */
+
+static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int files, Arena *a,
+                          Text *out)
+{
+    Table table[REPORT_SHEETS_MOST];
+    char sub[32] = "";
+    int n = 0;
+    TRY(load(c, path[file], a, l));
+    TRY(check_rank(c, &l->e, path, file));
+    if (files > 1)
+        (void)snprintf(sub, sizeof sub, "rank_%lld", (long long)(l->e.rank < 0 ? file : l->e.rank));
+    TRY(report_tables(&l->report, table, &n));
+    TRY(trace_out_tables(&c->out, sub, path[file], table, n, a));
+    c->truncated |= l->e.counts.truncated;
+    TRY(say_counts(l, out));
+    for (int i = 0; i < n && files == 1 && c->out.folder == NULL; i++) TRY(show(&table[i], out));
+    if (files > 1) TRY(put_rank(c, l, file));
+    return OK;
+}
+
+static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
+{
+    Arena ranks = { 0 };
+    TRY(arena_init(&ranks, "ranks", MEM_HOST, (size_t)64 << 20));
+    Status s = table_init(&c->ranks, "gpu_timeline_by_rank", RANK_COLUMNS,
+                          sizeof RANK_COLUMNS / sizeof *RANK_COLUMNS, &ranks);
+    for (int i = 0; i < n && s == OK; i++) {
+        Loaded l = { 0 };
+        ArenaMark mark = arena_mark(a);
+        s = report_file(c, &l, path, i, n, a, out);
+        events_free(&l.e);
+        arena_release(a, mark);
+    }
+    if (s == OK && n > 1) s = trace_out_tables(&c->out, "", "ranks", &c->ranks, 1, a);
+    if (s == OK && n > 1) s = show(&c->ranks, out);
+    if (s == OK) s = say_missing(c, n, out);
+    arena_free(&ranks);
+    return s;
+}
+
+static Status run(void *state, int n, char **path, Arena *a, Text *out)
+{
+    ReportCall *c = state;
+    c->o.compat = c->compat == 0;
+    TRY(trace_out_begin(&c->out));
+    Status s = trace_out_end(&c->out, report_all(c, n, path, a, out));
+    if (s == OK && c->out.folder != NULL) s = text_printf(out, "tables are in %s\n", c->out.folder);
+    if (s == OK && c->truncated)
+        return FAIL(ERR_PARTIAL, "a file ends early: the report is of what was whole");
+    return s;
+}
+
+Status cli_trace_report(int argc, char **argv)
+{
+    ReportCall c = { .o = { .step = -1 }, .compat = -1, .link = -1 };
+    const Option table[] = {
+        TRACE_OUT_OPTIONS(&c.out),
+        { "--compat", OPTION_CHOICE, &c.compat, "tracelens",
+          .help = "its rows and numbers, where they are wrong, too" },
+        { "--link", OPTION_CHOICE, &c.link, "correlation|ac2g",
+          .help = "what joins a kernel to its launch; ac2g in compat" },
+        { "--include-unlinked", OPTION_FLAG, &c.o.unlinked,
+          .help = "in compat: device work whose launch is not in the trace counts, too" },
+        { "--micro-idle", OPTION_REAL, &c.o.micro_idle_us, "US",
+          .help = "tell gaps below US from longer ones", .min = 0, .max = 1e9 },
+        { "--recompute", OPTION_FLAG, &c.o.recompute,
+          .help = "activation recomputation apart (the trace needs frames of Python)" },
+        { "--kernels", OPTION_FLAG, &c.o.kernels, .help = "kernel_summary, too" },
+        { "--short-kernels", OPTION_REAL, &c.o.short_us, "US",
+          .help = "sheets of kernels shorter than US", .min = 0, .max = 1e9 },
+        { "--step", OPTION_INT, &c.o.step, "N", .help = "only the work of ProfilerStep#N",
+          .min = -1, .max = 1e15 },
+    };
+    const Command command = {
+        .name = "switchyard trace report",
+        .arguments = "FILE...",
+        .what = "Say where the time of a trace went: of PyTorch's profiler (JSON, plain or gzip)\n"
+                "or of our own recorder. Several files are the ranks of one run.",
+        .example = "switchyard trace report rank0.json.gz --out report --format csv,html",
+        OPTIONS(table, 1, FILES_MOST),
+    };
+    return options_run(&command, argc, argv, run, &c);
+}
