@@ -154,8 +154,7 @@ static const char *find_event(Walk *w, const char *p)
         w->where = AT_EVENTS;
         return next;
     }
-    size_t kept = w->element_max / 2 < BLOCK_BYTES ? w->element_max / 2 : BLOCK_BYTES;
-    return (size_t)(end - p) > kept ? end - kept : p;
+    return end - p > BLOCK_BYTES ? end - BLOCK_BYTES : p;
 }
 
 /* Takes what the text holds whole. What is left is moved to its begin. */
@@ -222,7 +221,7 @@ Status walk_text(Walk *w, const char *text, size_t n, bool last)
     w->last = last;
     if (w->bytes < w->wanted && !last) return OK;
     TRY(take_text(w));
-    while (w->bytes > w->element_max) {
+    while (w->bytes > w->element_max && w->where != AT_LOST) {
         TRY(drop_giant(w));
         TRY(take_text(w));
     }

@@ -10,6 +10,9 @@
 #define C             OP("c", "9", "1")
 #define TRACE(events) "{\"schemaVersion\":1,\"traceEvents\":[" events "],\"traceName\":\"t.json\"}"
 
+#define TEN(x) x x x x x x x x x x
+#define LONG   TEN(TEN("longer "))
+
 static const ReadAs PLAIN = { 0 };
 
 static const char *text_of(const Events *e, uint32_t id) { return strings_text(&e->strings, id); }
@@ -324,6 +327,8 @@ static const Odd ODD[] = {
     { TRACE(OP("a\x01\n\t", "1", "2")), 1, 1, 0, 0, 0, 0 },
     { TRACE(A "," OP("x \"y\" z", "2", "2") "," C), 2, 3, 1, 0, 0, 0 },
     { TRACE(A "," C "," OP("x \"y\" z", "2", "2")), 2, 3, 1, 0, 0, 0 },
+    /* only the end says that the bracket was the events' */
+    { TRACE(A ",{\"ph\" \"X\",\"x\":[3],\"" LONG "\":1}"), 1, 2, 1, 0, 0, 0 },
     { TRACE(A ",{\"ph\":\"X\" \"cat\"," B "," C), 2, 3, 1, 0, 0, 0 },
     { TRACE(A ",null,7,\"x\"," B), 2, 5, 3, 0, 0, 0 },
     { TRACE(OP("a", "1", "NaN") "," OP("a", "-Infinity", "1") "," B), 1, 3, 0, 2, 0, 0 },
