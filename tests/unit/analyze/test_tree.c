@@ -47,10 +47,11 @@ static void row_is(const uint32_t *first, const uint32_t *list, int i, int n, co
 static void calls_hang_under_the_call_that_encloses_them(void **state)
 {
     (void)state;
-    Tree t = TREE(.compat = false, OP("a", 0, 100), OP("b", 10, 20), OP("c", 12, 5),
-                  OP("d", 40, 10), OP("e", 100, 5), ON(1, EVENT_CPU_OP, "other", 11, 1));
+    Tree t =
+        TREE(.compat = false, OP("a", 0, 100), OP("b", 10, 20), OP("c", 12, 5), OP("d", 40, 10),
+             OP("e", 100, 5), ON(1, EVENT_CPU_OP, "other", 11, 1), OP("f", 30, 0));
     CHECK_INT(t.parent[0], EVENT_NONE);
-    CHILDREN(&t, 0, 2, 1, 3);
+    CHILDREN(&t, 0, 3, 1, 6, 3); /* b has ended when f begins */
     CHILDREN(&t, 1, 1, 2);
     CHILDREN(&t, 4, 0, 0);
     CHECK_INT(t.roots, 3);
