@@ -428,6 +428,19 @@ static void the_last_of_equal_keys_counts(void **state)
     events_free(&e);
 }
 
+static void brackets_that_do_not_fit_are_malformed(void **state)
+{
+    (void)state;
+    Events e;
+    CHECK_OK(trace_read("[{\"ph\":\"X\",\"name\":\"a\",\"ts\":1,\"q\":[1,{\"x\":2]}},{\"ph\":\"X\","
+                        "\"name\":\"b\",\"ts\":1,\"q\":{\"x\":[1}]}," B "]",
+                        &PLAIN, &e));
+    CHECK(e.n == 1 && e.counts.seen == 3 && e.counts.malformed == 2);
+    CHECK_TEXT(event_name(&e, 0), "b");
+    CHECK(e.ts[0] == 3.5);
+    events_free(&e);
+}
+
 static void nesting_has_a_limit(void **state)
 {
     (void)state;
@@ -757,6 +770,7 @@ int main(void)
         TEST(what_is_no_trace_is_refused_in_a_sentence),
         TEST(escapes_are_resolved_and_what_is_none_stays),
         TEST(the_last_of_equal_keys_counts),
+        TEST(brackets_that_do_not_fit_are_malformed),
         TEST(nesting_has_a_limit),
         TEST(blocks_and_threads_change_nothing),
         TEST(every_beginning_of_a_trace_gives_what_is_whole),
