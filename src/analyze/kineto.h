@@ -108,7 +108,7 @@ typedef struct Batch {
 typedef enum ScanStop {
     STOP_END,    /* at the text's end, between elements */
     STOP_INSIDE, /* at the start of an element that the text does not hold whole */
-    STOP_LOST,   /* behind a malformed element, and no next one in sight */
+    STOP_LOST,   /* at a malformed element, and no next one in sight */
     STOP_CLOSED  /* behind the closing bracket */
 } ScanStop;
 
@@ -201,7 +201,7 @@ typedef enum Where {
     AT_TOP,    /* among the members of the object */
     AT_SKIP,   /* in a member's value that nobody wants */
     AT_EVENTS, /* in traceEvents */
-    AT_LOST,   /* there, behind a malformed event */
+    AT_LOST,   /* there, at a malformed event */
     AT_DONE
 } Where;
 

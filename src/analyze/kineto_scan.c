@@ -564,7 +564,7 @@ const char *scan_events(Batch *b, const char *p, ScanStop *why)
             b->malformed++;
             next = scan_next_event(b->keys, p, b->end);
             *why = STOP_LOST;
-            if (next == NULL) return p + 1;
+            if (next == NULL) return p;
         }
         p = next;
     }

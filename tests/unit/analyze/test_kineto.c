@@ -330,6 +330,7 @@ static const Odd ODD[] = {
     /* only the end says that the bracket was the events' */
     { TRACE(A ",{\"ph\" \"X\",\"x\":[3],\"" LONG "\":1}"), 1, 2, 1, 0, 0, 0 },
     { TRACE(A ",{\"ph\":\"X\" \"cat\"," B "," C), 2, 3, 1, 0, 0, 0 },
+    { TRACE(A "}," B "," C "}," B), 4, 6, 2, 0, 0, 0 }, /* a brace too many ends nothing else */
     { TRACE(A ",null,7,\"x\"," B), 2, 5, 3, 0, 0, 0 },
     { TRACE(OP("a", "1", "NaN") "," OP("a", "-Infinity", "1") "," B), 1, 3, 0, 2, 0, 0 },
     { TRACE(OP("a", "1", "-1") "," OP("a", "x7", "1") "," B), 1, 3, 0, 2, 0, 0 },
@@ -371,7 +372,7 @@ static void odd_texts_are_counted_and_the_rest_is_read(void **state)
         CHECK_OK(trace_read(ODD[i].text, &PLAIN, &e));
         check_counts(&ODD[i], &e, "whole");
         events_free(&e);
-        for (size_t block = 17; block < 200; block += 61) {
+        for (size_t block = 17; block < 300; block += 31) {
             CHECK_OK(trace_read(ODD[i].text, &(ReadAs){ .block = block, .threads = 2 }, &e));
             check_counts(&ODD[i], &e, "in blocks");
             events_free(&e);
