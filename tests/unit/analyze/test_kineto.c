@@ -446,7 +446,7 @@ static void nesting_has_a_limit(void **state)
 {
     (void)state;
     char text[2000], open[301] = "", close[301] = "";
-    for (int depth = 250; depth <= 300; depth += 50) {
+    for (int depth = 64; depth <= 65; depth++) {
         Events e;
         memset(open, '[', (size_t)depth);
         memset(close, ']', (size_t)depth);
@@ -454,8 +454,8 @@ static void nesting_has_a_limit(void **state)
         snprintf(text, sizeof text, "[{\"ph\":\"X\",\"name\":\"a\",\"ts\":1,\"q\":%s%s}," B "]",
                  open, close);
         CHECK_OK(trace_read(text, &PLAIN, &e));
-        CHECK_INT(e.counts.malformed, depth == 300);
-        CHECK_INT(e.n, depth == 300 ? 1 : 2);
+        CHECK_INT(e.counts.malformed, depth == 65);
+        CHECK_INT(e.n, depth == 65 ? 1 : 2);
         events_free(&e);
     }
 }
