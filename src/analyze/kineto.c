@@ -160,7 +160,7 @@ Status kineto_read(Source *source, const EventsOptions *o, Events *e)
     Status s = reader_init(&r, lane, lanes, o, e);
     if (s == OK) s = read_lanes(lane, lanes);
     if (s == OK) s = walk_end(&r.walk, source);
-    if (s == OK) s = commit_end(e);
+    if (s == OK) commit_end(e);
     reader_free(&r);
     return s;
 }

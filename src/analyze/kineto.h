@@ -155,23 +155,18 @@ typedef struct TrackName {
     int64_t sort;
 } TrackName;
 
+/* The columns and tables of Events that grow at their end; those of an event stand first. */
+#define EVENT_COLUMNS(X)                                                                           \
+    X(ts)                                                                                          \
+    X(dur)                                                                                         \
+    X(name) X(index) X(track) X(detail) X(link) X(external) X(kind) X(tracks) X(ops) X(gpu)        \
+        X(python) X(flows) X(memory)
+
 typedef enum ColumnOf {
-    COL_TS,
-    COL_DUR,
-    COL_NAME,
-    COL_INDEX,
-    COL_TRACK,
-    COL_DETAIL,
-    COL_LINK,
-    COL_EXTERNAL,
-    COL_KIND,
-    COL_TRACKS,
-    COL_OPS,
-    COL_GPU,
-    COL_PYTHON,
-    COL_FLOWS,
-    COL_MEMORY,
-    COL_NAMED,
+#define COLUMN_OF(name) COL_##name,
+    EVENT_COLUMNS(COLUMN_OF)
+#undef COLUMN_OF
+        COL_named, /* TrackNames by row of EventsMemory.named */
     COLUMNS
 } ColumnOf;
 
@@ -187,7 +182,7 @@ typedef struct EventsMemory {
 /* Addresses, not memory, for what a text of so many bytes can hold. */
 Status commit_init(Events *e, uint64_t text_max);
 Status commit_batch(Events *e, const Batch *b);
-Status commit_end(Events *e);
+void commit_end(Events *e);
 
 /* distributedInfo, deviceProperties and the like: the value at `text`, NUL-terminated, is consumed.
  * commit_wants: is the key one of them? */
