@@ -45,7 +45,9 @@ static Status put_json_string(Text *out, const char **at)
         if (*s == '\\' && s + 1 < end) {
             s++;
             const char *letter = memchr(LETTER, *s, sizeof LETTER - 1);
-            plain[n++] = letter == NULL ? *s : MEANT[letter - LETTER];
+            plain[n] = *s;
+            if (letter != NULL) plain[n] = MEANT[letter - LETTER];
+            n++;
         } else {
             plain[n++] = *s;
         }

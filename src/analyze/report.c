@@ -271,14 +271,14 @@ static Status find_launchers(Report *r)
     for (int64_t i = 0; i < n; i++) r->own[i] = work[g.row[i]];
     TRY(ARENA_NEW(r->arena, g.n + 1, &timed));
     for (uint32_t k = 0; k < g.n; k++) {
-        uint32_t at = key[2 * g.row[g.first[k]]];
+        uint32_t at = key[2 * (size_t)g.row[g.first[k]]];
         timed[k] = (Timed){ at == EVENT_NONE ? (double)INFINITY : r->e->ts[at], k };
     }
     qsort(timed, (size_t)g.n, sizeof *timed, by_time);
     for (int64_t k = 0; k < g.n; k++) {
         uint32_t from = g.first[timed[k].event], end = g.first[timed[k].event + 1];
         Launcher *l = &r->launcher[r->launchers++];
-        *l = (Launcher){ .event = key[2 * g.row[from]], .first = from, .n = end - from };
+        *l = (Launcher){ .event = key[2 * (size_t)g.row[from]], .first = from, .n = end - from };
         TRY(fill_launcher(r, l));
     }
     return OK;
