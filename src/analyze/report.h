@@ -114,9 +114,14 @@ Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out);
 Status report_python(const Report *r, uint32_t json, Cell *out);
 double report_percent(double part, double whole); /* 0 of nothing */
 
-/* The kernels of launchers by their place, as TraceLens lists them: with all numbers, and short.
- * Launchers with another number of kernels than the first are left out. */
-Status kernel_details(const Report *r, const uint32_t *launcher, int64_t n, Cell *full,
-                      Cell *brief);
+/* Device work of one call, by time. */
+typedef struct Work {
+    const uint32_t *gpu;
+    uint32_t n;
+} Work;
+
+/* The kernels of n calls by their place among those of a call, as TraceLens lists them: with all
+ * numbers, and short. Calls with another number of kernels than the first are left out. */
+Status report_details(const Report *r, const Work *call, int64_t n, Cell *full, Cell *brief);
 
 #endif
