@@ -159,8 +159,9 @@ typedef struct TrackName {
 #define EVENT_COLUMNS(X)                                                                           \
     X(ts)                                                                                          \
     X(dur)                                                                                         \
-    X(name) X(index) X(track) X(detail) X(link) X(external) X(kind) X(tracks) X(ops) X(gpu)        \
-        X(python) X(flows) X(memory)
+    X(name)                                                                                        \
+    X(index) X(track) X(detail) X(link) X(external) X(kind) X(tracks) X(ops) X(gpu) X(python)      \
+        X(flows) X(memory)
 
 typedef enum ColumnOf {
 #define COLUMN_OF(name) COL_##name,
