@@ -3,7 +3,7 @@
 #include "analyze/perf.h"
 #include "analyze/python_text.h"
 
-#include <ctype.h>
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -329,11 +329,15 @@ double report_percent(double part, double whole) { return whole == 0 ? 0 : part 
 Status report_tables(Report *r, Table *out, int *n)
 {
     *n = 0;
+    assert(report_sheets_n <= REPORT_SHEETS_MOST);
     for (int i = 0; i < report_sheets_n; i++) {
+        Table *t = &out[*n];
         if (!report_sheets[i].wanted(r)) continue;
-        out[*n] = (Table){ 0 };
-        TRY(report_sheets[i].make(r, &out[*n]));
-        if (out[*n].columns > 0) (*n)++;
+        *t = (Table){ 0 };
+        TRY(report_sheets[i].make(r, t));
+        if (t->columns == 0) continue; /* the trace has nothing of it */
+        assert(strcmp(t->name, report_sheets[i].name) == 0);
+        (*n)++;
     }
     return OK;
 }

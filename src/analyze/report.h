@@ -66,7 +66,8 @@ extern const int report_sheets_n;
  * recomputation apart, one with + not in compat. */
 Status sheet_columns(const Report *r, const char *name, const char *columns, Table *out);
 
-/* All sheets that are wanted and have rows or are always there. */
+/* All sheets that are wanted, but for those that did not start their table: the trace has nothing of
+ * theirs. */
 enum { REPORT_SHEETS_MOST = 64 };
 Status report_tables(Report *r, Table *out, int *n);
 
@@ -94,8 +95,7 @@ typedef struct Step {
     Span host;
 } Step;
 Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n);
-/* That of step N. ERR_ARG: there is none; the sentence names those that
- * are there. */
+/* That of step N. ERR_ARG: there is none; the sentence names those that are there. */
 Status report_step(const Events *e, int64_t step, Arena *a, Span *out);
 
 /* ---- for sheets ---- */
