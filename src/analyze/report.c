@@ -222,6 +222,7 @@ typedef struct KnownCategory {
 const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel)
 {
     if (launcher == EVENT_NONE) return "unlinked";
+    if (!r->o->compat && report_bucket(r, first_kernel) == BUCKET_COMM) return "record_param_comms";
     uint32_t name = r->e->name[launcher], kernel = r->e->name[first_kernel];
     KnownCategory *k = &r->known[(name * 31 + kernel) % KNOWN];
     if (k->category == NULL || k->name != name || k->kernel != kernel) {

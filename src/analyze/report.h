@@ -101,7 +101,8 @@ Status report_step(const Events *e, int64_t step, Arena *a, Span *out);
 /* ---- for sheets ---- */
 
 Bucket report_bucket(const Report *r, uint32_t event);
-/* The category of a launcher whose first device work is `first_kernel`; "unlinked" of none. */
+/* The category of a launcher whose first device work is `first_kernel`: "unlinked" of none, but for
+ * compat that of exchanges if it is one. */
 const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel);
 /* The nearest cpu_op at or above a host event; EVENT_NONE. */
 uint32_t report_operator(const Report *r, uint32_t event);

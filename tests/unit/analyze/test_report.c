@@ -248,7 +248,7 @@ static void an_operator_has_the_busy_time_of_its_kernels(void **state)
 static void collectives_are_operators_but_not_for_tracelens(void **state)
 {
     (void)state;
-    const EventOf list[] = { OP("record_param_comms", 0, 5),
+    const EventOf list[] = { OP("c10d::allreduce_", 0, 5),
                              CALL(1, 1),
                              OP("aten::mm", 10, 5),
                              CALL(11, 2),
@@ -261,6 +261,7 @@ static void collectives_are_operators_but_not_for_tracelens(void **state)
         CHECK_OK(sheet_ops_by_category(&m.report, &t));
         CHECK_INT(t.rows, compat ? 1 : 2);
         NUMBER_AT(&t, 0, "Percentage (%)", compat ? 100 : 75);
+        TEXT_AT(&t, 0, "op category", compat ? "GEMM" : "record_param_comms");
         events_of_free(&of);
     }
 }
