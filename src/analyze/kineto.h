@@ -157,16 +157,17 @@ typedef struct TrackName {
 
 /* The columns and tables of Events that grow at their end; those of an event stand first. */
 #define EVENT_COLUMNS(X)                                                                           \
-    X(ts)                                                                                          \
-    X(dur)                                                                                         \
-    X(name) X(index) X(track) X(detail) X(link) X(external) X(kind) X(tracks) X(ops) X(gpu)        \
-        X(python) X(flows) X(memory)
+    X(TS, ts)                                                                                      \
+    X(DUR, dur)                                                                                    \
+    X(NAME, name) X(INDEX, index) X(TRACK, track) X(DETAIL, detail) X(LINK, link)                  \
+        X(EXTERNAL, external) X(KIND, kind) X(TRACKS, tracks) X(OPS, ops) X(GPU, gpu)              \
+            X(PYTHON, python) X(FLOWS, flows) X(MEMORY, memory)
 
 typedef enum ColumnOf {
-#define COLUMN_OF(name) COL_##name,
+#define COLUMN_OF(upper, lower) COL_##upper,
     EVENT_COLUMNS(COLUMN_OF)
 #undef COLUMN_OF
-        COL_named, /* TrackNames by row of EventsMemory.named */
+        COL_NAMED, /* TrackNames by row of EventsMemory.named */
     COLUMNS
 } ColumnOf;
 

@@ -25,7 +25,7 @@ typedef struct Key {
 } Key;
 
 static const Key KEYS[] = {
-#define FIELD(name, object, key, form) { key, sizeof key - 1, object, form, FIELD_##name },
+#define FIELD(name, object, key, form) { key, sizeof(key) - 1, object, form, FIELD_##name },
 #include "analyze/kineto_fields.def"
 #undef FIELD
     { "external id", 11, ARGS, WHOLE, FIELD_EXTERNAL },
@@ -159,6 +159,7 @@ static const char *nested_end(Batch *b, const char *p, bool *blanks)
     uint64_t square = 0; /* a bit a bracket: is it of an array? */
     int depth = 0;
     bool plain;
+    assert(*p == '[' || *p == '{');
     do {
         char c = *p;
         if (c == '"') {
@@ -576,5 +577,5 @@ Status batch_init(Batch *b, Arena *a, size_t text_bytes)
 {
     /* An item takes a key, a colon and a value, or a pair of braces and one of the others. */
     TRY(ARENA_NEW(a, text_bytes / 4 + 64, &b->item));
-    return ARENA_NEW(a, text_bytes + 2 * SCAN_PAD, &b->scratch);
+    return ARENA_NEW(a, text_bytes + 2 * (size_t)SCAN_PAD, &b->scratch);
 }

@@ -15,7 +15,7 @@ static Status read_some(Source *s, void *out, size_t n, size_t *got)
     if (!s->pipe && n > s->file_bytes - s->taken) n = s->file_bytes - s->taken;
     do more = read(s->fd, out, n);
     while (more < 0 && errno == EINTR);
-    if (more < 0) return FAIL(ERR_IO, "%s cannot be read: %s", s->path, strerror(errno));
+    if (more < 0) return FAIL(ERR_IO, "%s cannot be read: %m", s->path);
     s->taken += (uint64_t)more;
     *got = (size_t)more;
     return OK;
@@ -52,8 +52,7 @@ Status source_open(Source *s, const char *path, Arena *a)
     *s = (Source){ .path = path, .fd = -1, .block = BLOCK_BYTES, .element_max = ELEMENT_BYTES_MAX };
     TRY(ARENA_NEW(a, IN_BYTES, &s->in));
     s->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (s->fd < 0 || fstat(s->fd, &st) != 0)
-        return FAIL(ERR_IO, "%s cannot be opened: %s", path, strerror(errno));
+    if (s->fd < 0 || fstat(s->fd, &st) != 0) return FAIL(ERR_IO, "%s cannot be opened: %m", path);
     s->pipe = S_ISFIFO(st.st_mode);
     if (!s->pipe && !S_ISREG(st.st_mode))
         return FAIL(ERR_IO, "%s is neither a file nor a pipe", path);
@@ -81,8 +80,7 @@ Status source_check(const Source *s)
 {
     struct stat st;
     if (s->pipe) return OK;
-    if (fstat(s->fd, &st) != 0)
-        return FAIL(ERR_IO, "%s cannot be read: %s", s->path, strerror(errno));
+    if (fstat(s->fd, &st) != 0) return FAIL(ERR_IO, "%s cannot be read: %m", s->path);
     if ((uint64_t)st.st_size != s->file_bytes)
         return FAIL(ERR_IO,
                     "%s changed from %llu to %llu bytes while it was read: wait until it is "
