@@ -88,6 +88,7 @@ typedef struct KeyTable {
     struct {
         uint64_t head; /* those bytes */
         uint8_t row;   /* + 1; 0: free */
+        uint8_t bytes; /* of the key */
     } slot[KEY_SLOTS];
 } KeyTable;
 
@@ -159,9 +160,11 @@ typedef struct TrackName {
 #define EVENT_COLUMNS(X)                                                                           \
     X(TS, ts)                                                                                      \
     X(DUR, dur)                                                                                    \
-    X(NAME, name) X(INDEX, index) X(TRACK, track) X(DETAIL, detail) X(LINK, link)                  \
-        X(EXTERNAL, external) X(KIND, kind) X(TRACKS, tracks) X(OPS, ops) X(GPU, gpu)              \
-            X(PYTHON, python) X(FLOWS, flows) X(MEMORY, memory)
+    X(NAME, name)                                                                                  \
+    X(INDEX, index)                                                                                \
+    X(TRACK, track) X(DETAIL, detail) X(LINK, link) X(EXTERNAL, external) X(KIND, kind)            \
+        X(TRACKS, tracks) X(OPS, ops) X(GPU, gpu) X(PYTHON, python) X(FLOWS, flows)                \
+            X(MEMORY, memory)
 
 typedef enum ColumnOf {
 #define COLUMN_OF(upper, lower) COL_##upper,

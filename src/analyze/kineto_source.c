@@ -9,13 +9,19 @@
 
 enum { IN_BYTES = 1 << 17, DEFLATE_RATIO = 1032 /* the most there is */ };
 
+static Status cannot(const char *path, const char *what)
+{
+    char why[128];
+    return FAIL(ERR_IO, "%s cannot be %s: %s", path, what, strerror_r(errno, why, sizeof why));
+}
+
 static Status read_some(Source *s, void *out, size_t n, size_t *got)
 {
     ssize_t more = 0;
     if (!s->pipe && n > s->file_bytes - s->taken) n = s->file_bytes - s->taken;
     do more = read(s->fd, out, n);
     while (more < 0 && errno == EINTR);
-    if (more < 0) return FAIL(ERR_IO, "%s cannot be read: %m", s->path);
+    if (more < 0) return cannot(s->path, "read");
     s->taken += (uint64_t)more;
     *got = (size_t)more;
     return OK;
@@ -52,7 +58,7 @@ Status source_open(Source *s, const char *path, Arena *a)
     *s = (Source){ .path = path, .fd = -1, .block = BLOCK_BYTES, .element_max = ELEMENT_BYTES_MAX };
     TRY(ARENA_NEW(a, IN_BYTES, &s->in));
     s->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (s->fd < 0 || fstat(s->fd, &st) != 0) return FAIL(ERR_IO, "%s cannot be opened: %m", path);
+    if (s->fd < 0 || fstat(s->fd, &st) != 0) return cannot(path, "opened");
     s->pipe = S_ISFIFO(st.st_mode);
     if (!s->pipe && !S_ISREG(st.st_mode))
         return FAIL(ERR_IO, "%s is neither a file nor a pipe", path);
@@ -80,7 +86,7 @@ Status source_check(const Source *s)
 {
     struct stat st;
     if (s->pipe) return OK;
-    if (fstat(s->fd, &st) != 0) return FAIL(ERR_IO, "%s cannot be read: %m", s->path);
+    if (fstat(s->fd, &st) != 0) return cannot(s->path, "read");
     if ((uint64_t)st.st_size != s->file_bytes)
         return FAIL(ERR_IO,
                     "%s changed from %llu to %llu bytes while it was read: wait until it is "
