@@ -44,10 +44,9 @@ typedef struct Report {
     struct KnownCategory *known;
     uint32_t *gpu; /* device events that count, by start */
     int64_t gpus;
-    Launcher *launcher; /* by start; in compat without collectives */
+    Launcher *launcher; /* by start; in compat without exchanges and what is not linked */
     int64_t launchers;
     uint32_t *own;
-    uint32_t *launcher_of;       /* by position in `gpu`; EVENT_NONE */
     double total_us;             /* from the first start to the last end of `gpu` */
     double host_start, host_end; /* of the host's events (in the step) */
 } Report;
@@ -115,9 +114,14 @@ Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out);
 Status report_python(const Report *r, uint32_t json, Cell *out);
 double report_percent(double part, double whole); /* 0 of nothing */
 
-/* The kernels of launchers by their place, as TraceLens lists them: with all numbers, and short.
- * Launchers with another number of kernels than the first are left out. */
-Status kernel_details(const Report *r, const uint32_t *launcher, int64_t n, Cell *full,
-                      Cell *brief);
+/* Device work of one call, by time. */
+typedef struct Work {
+    const uint32_t *gpu;
+    uint32_t n;
+} Work;
+
+/* The kernels of n calls by their place among those of a call, as TraceLens lists them: with all
+ * numbers, and short. Calls with another number of kernels than the first are left out. */
+Status report_details(const Report *r, const Work *call, int64_t n, Cell *full, Cell *brief);
 
 #endif
