@@ -162,9 +162,10 @@ typedef struct TrackName {
     X(DUR, dur)                                                                                    \
     X(NAME, name)                                                                                  \
     X(INDEX, index)                                                                                \
-    X(TRACK, track) X(DETAIL, detail) X(LINK, link) X(EXTERNAL, external) X(KIND, kind)            \
-        X(TRACKS, tracks) X(OPS, ops) X(GPU, gpu) X(PYTHON, python) X(FLOWS, flows)                \
-            X(MEMORY, memory)
+    X(TRACK, track)                                                                                \
+    X(DETAIL, detail)                                                                              \
+    X(LINK, link) X(EXTERNAL, external) X(KIND, kind) X(TRACKS, tracks) X(OPS, ops) X(GPU, gpu)    \
+        X(PYTHON, python) X(FLOWS, flows) X(MEMORY, memory)
 
 typedef enum ColumnOf {
 #define COLUMN_OF(upper, lower) COL_##upper,
@@ -209,7 +210,7 @@ typedef struct Walk {
     Events *e;
     Batch batch;
     char *text; /* what waits for the text behind it */
-    size_t bytes, wanted, element_max;
+    size_t bytes, room, wanted, element_max;
     Where where;
     bool array, found; /* the array form; traceEvents was there */
     bool phases;       /* an element had a "ph" */
@@ -220,9 +221,11 @@ typedef struct Walk {
     int64_t depth; /* of brackets, in AT_SKIP */
 } Walk;
 
+/* The most bytes of text that it holds. */
+size_t walk_room(const Source *s);
 /* like: keys and options. */
-Status walk_init(Walk *w, Events *e, const Batch *like, size_t element_max, Arena *a);
-/* The next n <= BLOCK_BYTES bytes of text. */
+Status walk_init(Walk *w, Events *e, const Batch *like, const Source *s, Arena *a);
+/* The next text, at most a block. */
 Status walk_text(Walk *w, const char *text, size_t n, bool last);
 /* The next text as it was scanned from its begin on, if walk_expects_events. */
 Status walk_batch(Walk *w, const Batch *b, const char *rest, ScanStop why, bool last);

@@ -66,6 +66,7 @@ Status source_open(Source *s, const char *path, Arena *a)
     TRY(read_some(s, s->in, IN_BYTES, &s->in_bytes));
     s->gzip = s->in_bytes >= 2 && s->in[0] == 0x1F && s->in[1] == 0x8B;
     s->text_max = s->pipe ? UINT64_MAX : s->file_bytes * (s->gzip ? DEFLATE_RATIO : 1);
+    if (s->text_max < BLOCK_BYTES) s->block = (size_t)s->text_max + 1; /* all at once */
     if (!s->gzip) return OK;
     s->z = (z_stream){ .zalloc = z_take, .zfree = z_drop, .opaque = a };
     s->z.next_in = s->in;
