@@ -88,6 +88,7 @@ typedef struct KeyTable {
     struct {
         uint64_t head; /* those bytes */
         uint8_t row;   /* + 1; 0: free */
+        uint8_t bytes; /* of the key */
     } slot[KEY_SLOTS];
 } KeyTable;
 
@@ -157,17 +158,27 @@ typedef struct TrackName {
 
 /* The columns and tables of Events that grow at their end; those of an event stand first. */
 #define EVENT_COLUMNS(X)                                                                           \
-    X(ts)                                                                                          \
-    X(dur)                                                                                         \
-    X(name)                                                                                        \
-    X(index) X(track) X(detail) X(link) X(external) X(kind) X(tracks) X(ops) X(gpu) X(python)      \
-        X(flows) X(memory)
+    X(TS, ts)                                                                                      \
+    X(DUR, dur)                                                                                    \
+    X(NAME, name)                                                                                  \
+    X(INDEX, index)                                                                                \
+    X(TRACK, track)                                                                                \
+    X(DETAIL, detail)                                                                              \
+    X(LINK, link)                                                                                  \
+    X(EXTERNAL, external)                                                                          \
+    X(KIND, kind)                                                                                  \
+    X(TRACKS, tracks)                                                                              \
+    X(OPS, ops)                                                                                    \
+    X(GPU, gpu)                                                                                    \
+    X(PYTHON, python)                                                                              \
+    X(FLOWS, flows)                                                                                \
+    X(MEMORY, memory)
 
 typedef enum ColumnOf {
-#define COLUMN_OF(name) COL_##name,
+#define COLUMN_OF(upper, lower) COL_##upper,
     EVENT_COLUMNS(COLUMN_OF)
 #undef COLUMN_OF
-        COL_named, /* TrackNames by row of EventsMemory.named */
+        COL_NAMED, /* TrackNames by row of EventsMemory.named */
     COLUMNS
 } ColumnOf;
 
@@ -206,7 +217,7 @@ typedef struct Walk {
     Events *e;
     Batch batch;
     char *text; /* what waits for the text behind it */
-    size_t bytes, wanted, element_max;
+    size_t bytes, room, wanted, element_max;
     Where where;
     bool array, found; /* the array form; traceEvents was there */
     bool phases;       /* an element had a "ph" */
@@ -217,9 +228,11 @@ typedef struct Walk {
     int64_t depth; /* of brackets, in AT_SKIP */
 } Walk;
 
+/* The most bytes of text that it holds. */
+size_t walk_room(const Source *s);
 /* like: keys and options. */
-Status walk_init(Walk *w, Events *e, const Batch *like, size_t element_max, Arena *a);
-/* The next n <= BLOCK_BYTES bytes of text. */
+Status walk_init(Walk *w, Events *e, const Batch *like, const Source *s, Arena *a);
+/* The next text, at most a block. */
 Status walk_text(Walk *w, const char *text, size_t n, bool last);
 /* The next text as it was scanned from its begin on, if walk_expects_events. */
 Status walk_batch(Walk *w, const Batch *b, const char *rest, ScanStop why, bool last);

@@ -121,7 +121,7 @@ static Status track_of(const Element *x, uint32_t *out)
     TRY(text(x, FIELD_TID, &place[1]));
     TRY(rows_id(&m->places, place, out));
     if (*out < x->e->n_tracks) return OK;
-    TRY(column_room(&m->column[COL_tracks], x->e->n_tracks + 1));
+    TRY(column_room(&m->column[COL_TRACKS], x->e->n_tracks + 1));
     x->e->tracks[x->e->n_tracks++] = (Track){ .pid = place[0], .tid = place[1] };
     return OK;
 }
@@ -153,7 +153,7 @@ static Status op_detail(const Element *x, uint32_t *out)
                    .forward_thread = whole(x, FIELD_FORWARD_THREAD) };
     TRY(collective_of(x, &d.collective));
     if ((x->has & ARGS) != 0) {
-        OpArgs a;
+        OpArgs a = { 0 };
         uint32_t *texts[] = { &a.dims, &a.types, &a.strides, &a.concrete };
         for (int i = 0; i < 4; i++) TRY(text(x, FIELD_DIMS + i, texts[i]));
         TRY(rows_id(&e->own->args, &a, &d.args));
@@ -161,7 +161,7 @@ static Status op_detail(const Element *x, uint32_t *out)
                !has(x, FIELD_FORWARD_THREAD)) {
         return OK;
     }
-    TRY(column_room(&e->own->column[COL_ops], e->n_ops + 1));
+    TRY(column_room(&e->own->column[COL_OPS], e->n_ops + 1));
     *out = (uint32_t)e->n_ops;
     e->ops[e->n_ops++] = d;
     return OK;
@@ -198,7 +198,7 @@ static Status gpu_detail(const Element *x, uint32_t *out)
         l.occupancy = real(x, FIELD_OCCUPANCY);
         TRY(rows_id(&e->own->launches, &l, &d.launch));
     }
-    TRY(column_room(&e->own->column[COL_gpu], e->n_gpu + 1));
+    TRY(column_room(&e->own->column[COL_GPU], e->n_gpu + 1));
     *out = (uint32_t)e->n_gpu;
     e->gpu[e->n_gpu++] = d;
     return OK;
@@ -207,7 +207,7 @@ static Status gpu_detail(const Element *x, uint32_t *out)
 static Status python_detail(const Element *x, uint32_t *out)
 {
     Events *e = x->e;
-    TRY(column_room(&e->own->column[COL_python], e->n_python + 1));
+    TRY(column_room(&e->own->column[COL_PYTHON], e->n_python + 1));
     *out = (uint32_t)e->n_python;
     e->python[e->n_python++] =
         (PythonDetail){ small(x, FIELD_PYTHON_ID), small(x, FIELD_PYTHON_PARENT),
@@ -234,7 +234,7 @@ static Status put_event(const Element *x, uint32_t kind, uint32_t index)
         return OK;
     }
     if (i == EVENT_NONE) return FAIL(ERR_MEMORY, "%s: more than %u events", e->path, EVENT_NONE);
-    for (int c = COL_ts; c <= COL_kind; c++) TRY(column_room(&e->own->column[c], i + 1));
+    for (int c = COL_TS; c <= COL_KIND; c++) TRY(column_room(&e->own->column[c], i + 1));
     TRY(text(x, FIELD_NAME, &e->name[i]));
     TRY(track_of(x, &e->track[i]));
     TRY(event_detail(x, kind, &e->detail[i]));
@@ -255,7 +255,7 @@ static Status put_flow(const Element *x, bool from)
         e->counts.incomplete++;
         return OK;
     }
-    TRY(column_room(&e->own->column[COL_flows], e->n_flows + 1));
+    TRY(column_room(&e->own->column[COL_FLOWS], e->n_flows + 1));
     Flow *f = &e->flows[e->n_flows];
     *f = (Flow){ .id = x->f[FIELD_ID].whole, .ts = x->f[FIELD_TS].real, .from = from };
     TRY(track_of(x, &f->track));
@@ -270,7 +270,7 @@ static Status put_memory(const Element *x)
         e->counts.incomplete++;
         return OK;
     }
-    TRY(column_room(&e->own->column[COL_memory], e->n_memory + 1));
+    TRY(column_room(&e->own->column[COL_MEMORY], e->n_memory + 1));
     e->memory[e->n_memory++] = (MemoryPoint){ .ts = x->f[FIELD_TS].real,
                                               .address = whole(x, FIELD_MEMORY_ADDRESS),
                                               .bytes = whole(x, FIELD_MEMORY_BYTES),
@@ -283,7 +283,7 @@ static Status put_memory(const Element *x)
 
 static TrackName *named_at(const EventsMemory *m, uint32_t row)
 {
-    return (TrackName *)(void *)m->column[COL_named].arena.base + row;
+    return (TrackName *)(void *)m->column[COL_NAMED].arena.base + row;
 }
 
 static Status put_name(const Element *x)
@@ -298,7 +298,7 @@ static Status put_name(const Element *x)
     place[1] = EVENT_NONE;
     if (!process) TRY(text(x, FIELD_TID, &place[1]));
     TRY(rows_id(&m->named, place, &row));
-    TRY(column_room(&m->column[COL_named], m->named.n));
+    TRY(column_room(&m->column[COL_NAMED], m->named.n));
     TrackName *t = named_at(m, row);
     if (row == before) *t = (TrackName){ 0 };
     TRY(text(x, key == m->key_process_labels ? FIELD_META_LABELS : FIELD_META_NAME, &id));
@@ -531,12 +531,12 @@ Status commit_top(Events *e, const char *key, size_t n, char *text)
 
 static Status columns_init(Events *e, EventsMemory *m, int64_t rows_max)
 {
-#define COLUMN(of)                                                                                 \
-    TRY(column_init(&m->column[COL_##of], #of, sizeof *e->of, rows_max));                          \
-    e->of = (void *)m->column[COL_##of].arena.base;
+#define COLUMN(upper, lower)                                                                       \
+    TRY(column_init(&m->column[COL_##upper], #lower, sizeof *e->lower, rows_max));                 \
+    e->lower = (void *)m->column[COL_##upper].arena.base;
     EVENT_COLUMNS(COLUMN)
 #undef COLUMN
-    return column_init(&m->column[COL_named], "named", sizeof(TrackName), rows_max);
+    return column_init(&m->column[COL_NAMED], "named", sizeof(TrackName), rows_max);
 }
 
 /* A row takes 16 bytes of text, a text takes quotes. */

@@ -2,6 +2,7 @@
  * piece does not hold whole waits for the next one. */
 #include "analyze/kineto.h"
 
+#include <assert.h>
 #include <string.h>
 
 static Status not_json(const Walk *w, const char *what)
@@ -198,16 +199,24 @@ static Status drop_giant(Walk *w)
     return OK;
 }
 
-Status walk_init(Walk *w, Events *e, const Batch *like, size_t element_max, Arena *a)
+/* What may wait: the begin of the largest event, or what find_event keeps. Then a block comes, and one
+ * more where the largest event was waited for. */
+size_t walk_room(const Source *s)
 {
-    *w = (Walk){ .e = e, .batch = *like, .element_max = element_max };
-    size_t bytes = element_max + 2 * (size_t)BLOCK_BYTES;
-    TRY(ARENA_NEW(a, bytes + SCAN_PAD, &w->text));
-    return batch_init(&w->batch, a, bytes);
+    size_t most = s->element_max > BLOCK_BYTES ? s->element_max : BLOCK_BYTES;
+    return (most < s->text_max ? most : (size_t)s->text_max) + 2 * s->block;
+}
+
+Status walk_init(Walk *w, Events *e, const Batch *like, const Source *s, Arena *a)
+{
+    *w = (Walk){ .e = e, .batch = *like, .room = walk_room(s), .element_max = s->element_max };
+    TRY(ARENA_NEW(a, w->room + SCAN_PAD, &w->text));
+    return batch_init(&w->batch, a, w->room);
 }
 
 static void append(Walk *w, const char *text, size_t n)
 {
+    assert(n <= w->room - w->bytes);
     memcpy(w->text + w->bytes, text, n);
     w->bytes += n;
     memset(w->text + w->bytes, 0, SCAN_PAD);
