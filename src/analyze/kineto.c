@@ -111,22 +111,23 @@ static Status read_lane(void *state)
 
 static Status reader_init(Reader *r, Lane *lane, int lanes, const EventsOptions *o, Events *e)
 {
-    const size_t most = r->source->text_max < r->source->element_max ? (size_t)r->source->text_max
-                                                                     : r->source->element_max;
+    const Source *from = r->source;
+    const size_t block = from->block, room = walk_room(from) + (LANES + 1) * block;
     Batch like = { .keys = &r->keys, .python = o->python };
     pthread_mutex_init(&r->reading, NULL);
     pthread_mutex_init(&r->order, NULL);
     pthread_cond_init(&r->turned, NULL);
     scan_keys(&r->keys);
-    TRY(arena_init(&r->memory, "blocks", MEM_HOST, 7 * (most + (LANES + 2) * (size_t)BLOCK_BYTES)));
-    TRY(walk_init(&r->walk, e, &like, most, &r->memory));
-    TRY(ARENA_NEW(&r->memory, BLOCK_BYTES, &r->rest));
+    /* a text, its scratch, and four times as much for its items */
+    TRY(arena_init(&r->memory, "blocks", MEM_HOST, 7 * room + (1 << 15)));
+    TRY(walk_init(&r->walk, e, &like, from, &r->memory));
+    TRY(ARENA_NEW(&r->memory, block, &r->rest));
     for (int i = 0; i < lanes; i++) {
         lane[i] = (Lane){ .r = r, .batch = like };
-        TRY(ARENA_NEW(&r->memory, BLOCK_BYTES + SCAN_PAD, &lane[i].text));
-        TRY(batch_init(&lane[i].batch, &r->memory, BLOCK_BYTES));
+        TRY(ARENA_NEW(&r->memory, block + SCAN_PAD, &lane[i].text));
+        TRY(batch_init(&lane[i].batch, &r->memory, block));
     }
-    return commit_init(e, r->source->text_max);
+    return commit_init(e, from->text_max);
 }
 
 static void reader_free(Reader *r)
@@ -160,7 +161,7 @@ Status kineto_read(Source *source, const EventsOptions *o, Events *e)
     Status s = reader_init(&r, lane, lanes, o, e);
     if (s == OK) s = read_lanes(lane, lanes);
     if (s == OK) s = walk_end(&r.walk, source);
-    if (s == OK) s = commit_end(e);
+    if (s == OK) commit_end(e);
     reader_free(&r);
     return s;
 }

@@ -88,6 +88,7 @@ typedef struct KeyTable {
     struct {
         uint64_t head; /* those bytes */
         uint8_t row;   /* + 1; 0: free */
+        uint8_t bytes; /* of the key */
     } slot[KEY_SLOTS];
 } KeyTable;
 
@@ -108,7 +109,7 @@ typedef struct Batch {
 typedef enum ScanStop {
     STOP_END,    /* at the text's end, between elements */
     STOP_INSIDE, /* at the start of an element that the text does not hold whole */
-    STOP_LOST,   /* behind a malformed element, and no next one in sight */
+    STOP_LOST,   /* at a malformed element, and no next one in sight */
     STOP_CLOSED  /* behind the closing bracket */
 } ScanStop;
 
@@ -155,23 +156,29 @@ typedef struct TrackName {
     int64_t sort;
 } TrackName;
 
+/* The columns and tables of Events that grow at their end; those of an event stand first. */
+#define EVENT_COLUMNS(X)                                                                           \
+    X(TS, ts)                                                                                      \
+    X(DUR, dur)                                                                                    \
+    X(NAME, name)                                                                                  \
+    X(INDEX, index)                                                                                \
+    X(TRACK, track)                                                                                \
+    X(DETAIL, detail)                                                                              \
+    X(LINK, link)                                                                                  \
+    X(EXTERNAL, external)                                                                          \
+    X(KIND, kind)                                                                                  \
+    X(TRACKS, tracks)                                                                              \
+    X(OPS, ops)                                                                                    \
+    X(GPU, gpu)                                                                                    \
+    X(PYTHON, python)                                                                              \
+    X(FLOWS, flows)                                                                                \
+    X(MEMORY, memory)
+
 typedef enum ColumnOf {
-    COL_TS,
-    COL_DUR,
-    COL_NAME,
-    COL_INDEX,
-    COL_TRACK,
-    COL_DETAIL,
-    COL_LINK,
-    COL_EXTERNAL,
-    COL_KIND,
-    COL_TRACKS,
-    COL_OPS,
-    COL_GPU,
-    COL_PYTHON,
-    COL_FLOWS,
-    COL_MEMORY,
-    COL_NAMED,
+#define COLUMN_OF(upper, lower) COL_##upper,
+    EVENT_COLUMNS(COLUMN_OF)
+#undef COLUMN_OF
+        COL_NAMED, /* TrackNames by row of EventsMemory.named */
     COLUMNS
 } ColumnOf;
 
@@ -187,7 +194,7 @@ typedef struct EventsMemory {
 /* Addresses, not memory, for what a text of so many bytes can hold. */
 Status commit_init(Events *e, uint64_t text_max);
 Status commit_batch(Events *e, const Batch *b);
-Status commit_end(Events *e);
+void commit_end(Events *e);
 
 /* distributedInfo, deviceProperties and the like: the value at `text`, NUL-terminated, is consumed.
  * commit_wants: is the key one of them? */
@@ -201,7 +208,7 @@ typedef enum Where {
     AT_TOP,    /* among the members of the object */
     AT_SKIP,   /* in a member's value that nobody wants */
     AT_EVENTS, /* in traceEvents */
-    AT_LOST,   /* there, behind a malformed event */
+    AT_LOST,   /* there, at a malformed event */
     AT_DONE
 } Where;
 
@@ -210,7 +217,7 @@ typedef struct Walk {
     Events *e;
     Batch batch;
     char *text; /* what waits for the text behind it */
-    size_t bytes, wanted, element_max;
+    size_t bytes, room, wanted, element_max;
     Where where;
     bool array, found; /* the array form; traceEvents was there */
     bool phases;       /* an element had a "ph" */
@@ -221,9 +228,11 @@ typedef struct Walk {
     int64_t depth; /* of brackets, in AT_SKIP */
 } Walk;
 
+/* The most bytes of text that it holds. */
+size_t walk_room(const Source *s);
 /* like: keys and options. */
-Status walk_init(Walk *w, Events *e, const Batch *like, size_t element_max, Arena *a);
-/* The next n <= BLOCK_BYTES bytes of text. */
+Status walk_init(Walk *w, Events *e, const Batch *like, const Source *s, Arena *a);
+/* The next text, at most a block. */
 Status walk_text(Walk *w, const char *text, size_t n, bool last);
 /* The next text as it was scanned from its begin on, if walk_expects_events. */
 Status walk_batch(Walk *w, const Batch *b, const char *rest, ScanStop why, bool last);

@@ -132,10 +132,12 @@ static Status collective_of(const Element *x, uint32_t *out)
                                 (uint64_t)1 << FIELD_GROUP | (uint64_t)1 << FIELD_RANKS;
     *out = EVENT_NONE;
     if ((x->has & ANY) == 0) return OK;
-    Collective c = { .peer = small(x, has(x, FIELD_SOURCE) ? FIELD_SOURCE : FIELD_DESTINATION),
-                     .in_elements = whole(x, FIELD_IN_ELEMENTS),
-                     .out_elements = whole(x, FIELD_OUT_ELEMENTS),
-                     .group_size = whole(x, FIELD_GROUP_SIZE) };
+    Collective c;
+    memset(&c, 0, sizeof c); /* equal rows are found by their bytes */
+    c.peer = small(x, has(x, FIELD_SOURCE) ? FIELD_SOURCE : FIELD_DESTINATION);
+    c.in_elements = whole(x, FIELD_IN_ELEMENTS);
+    c.out_elements = whole(x, FIELD_OUT_ELEMENTS);
+    c.group_size = whole(x, FIELD_GROUP_SIZE);
     uint32_t *texts[] = { &c.name,      &c.dtype, &c.in_split,
                           &c.out_split, &c.group, &c.group_description,
                           &c.ranks };
@@ -152,11 +154,9 @@ static Status op_detail(const Element *x, uint32_t *out)
                    .forward_thread = whole(x, FIELD_FORWARD_THREAD) };
     TRY(collective_of(x, &d.collective));
     if ((x->has & ARGS) != 0) {
-        OpArgs a;
-        TRY(text(x, FIELD_DIMS, &a.dims));
-        TRY(text(x, FIELD_TYPES, &a.types));
-        TRY(text(x, FIELD_STRIDES, &a.strides));
-        TRY(text(x, FIELD_CONCRETE, &a.concrete));
+        OpArgs a = { 0 };
+        uint32_t *texts[] = { &a.dims, &a.types, &a.strides, &a.concrete };
+        for (int i = 0; i < 4; i++) TRY(text(x, FIELD_DIMS + i, texts[i]));
         TRY(rows_id(&e->own->args, &a, &d.args));
     } else if (d.collective == EVENT_NONE && !has(x, FIELD_SEQUENCE) &&
                !has(x, FIELD_FORWARD_THREAD)) {
@@ -189,7 +189,7 @@ static Status gpu_detail(const Element *x, uint32_t *out)
     TRY(collective_of(x, &d.collective));
     if (has(x, FIELD_GRID) || has(x, FIELD_BLOCK) || has(x, FIELD_REGISTERS)) {
         Launch l;
-        memset(&l, 0, sizeof l); /* equal rows are found by their bytes */
+        memset(&l, 0, sizeof l);
         triple(x, FIELD_GRID, l.grid);
         triple(x, FIELD_BLOCK, l.block);
         l.registers = small(x, FIELD_REGISTERS);
@@ -368,7 +368,7 @@ static void name_tracks(Events *e)
     }
 }
 
-Status commit_end(Events *e)
+void commit_end(Events *e)
 {
     EventsMemory *m = e->own;
     e->args = rows_at(&m->args, 0);
@@ -378,7 +378,6 @@ Status commit_end(Events *e)
     e->n_collectives = m->collectives.n;
     e->n_launches = m->launches.n;
     name_tracks(e);
-    return OK;
 }
 
 /* Blanks between the tokens of the JSON at `at` go, in place. Its length. */
@@ -533,33 +532,12 @@ Status commit_top(Events *e, const char *key, size_t n, char *text)
 
 static Status columns_init(Events *e, EventsMemory *m, int64_t rows_max)
 {
-    const struct {
-        void *pointer;
-        size_t each;
-    } of[COLUMNS] = {
-        [COL_TS] = { &e->ts, sizeof *e->ts },
-        [COL_DUR] = { &e->dur, sizeof *e->dur },
-        [COL_NAME] = { &e->name, sizeof *e->name },
-        [COL_INDEX] = { &e->index, sizeof *e->index },
-        [COL_TRACK] = { &e->track, sizeof *e->track },
-        [COL_DETAIL] = { &e->detail, sizeof *e->detail },
-        [COL_LINK] = { &e->link, sizeof *e->link },
-        [COL_EXTERNAL] = { &e->external, sizeof *e->external },
-        [COL_KIND] = { &e->kind, sizeof *e->kind },
-        [COL_TRACKS] = { &e->tracks, sizeof *e->tracks },
-        [COL_OPS] = { &e->ops, sizeof *e->ops },
-        [COL_GPU] = { &e->gpu, sizeof *e->gpu },
-        [COL_PYTHON] = { &e->python, sizeof *e->python },
-        [COL_FLOWS] = { &e->flows, sizeof *e->flows },
-        [COL_MEMORY] = { &e->memory, sizeof *e->memory },
-        [COL_NAMED] = { NULL, sizeof(TrackName) },
-    };
-    for (int i = 0; i < COLUMNS; i++) {
-        TRY(column_init(&m->column[i], "columns of a trace", of[i].each, rows_max));
-        if (of[i].pointer != NULL)
-            memcpy(of[i].pointer, &m->column[i].arena.base, sizeof m->column[i].arena.base);
-    }
-    return OK;
+#define COLUMN(upper, lower)                                                                       \
+    TRY(column_init(&m->column[COL_##upper], #lower, sizeof *e->lower, rows_max));                 \
+    e->lower = (void *)m->column[COL_##upper].arena.base;
+    EVENT_COLUMNS(COLUMN)
+#undef COLUMN
+    return column_init(&m->column[COL_NAMED], "named", sizeof(TrackName), rows_max);
 }
 
 /* A row takes 16 bytes of text, a text takes quotes. */

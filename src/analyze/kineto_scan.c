@@ -17,44 +17,39 @@
 
 enum { EVENT, ARGS, CATEGORY };
 enum { TEXT, WHOLE, REAL, TRIPLE };
-enum { DEPTH_MAX = 256 };
+enum { DEPTH_MAX = 64 };
 
 typedef struct Key {
     const char *key;
-    uint8_t bytes, object, form, value; /* value: Field or ElementKind */
+    uint8_t object, form, value; /* value: Field or ElementKind */
 } Key;
 
 static const Key KEYS[] = {
-#define FIELD(name, object, key, form) { key, sizeof key - 1, object, form, FIELD_##name },
+#define FIELD(name, object, key, form) { key, object, form, FIELD_##name },
 #include "analyze/kineto_fields.def"
 #undef FIELD
-    { "external id", 11, ARGS, WHOLE, FIELD_EXTERNAL },
-#define CAT(name, kind)                                                                            \
-    {                                                                                              \
-        name, sizeof name - 1, CATEGORY, 0, kind                                                   \
-    }
-    CAT("cpu_op", EVENT_CPU_OP),
-    CAT("Operator", EVENT_CPU_OP),
-    CAT("cuda_runtime", EVENT_RUNTIME),
-    CAT("hip_runtime", EVENT_RUNTIME),
-    CAT("mtia_runtime", EVENT_RUNTIME),
-    CAT("Runtime", EVENT_RUNTIME),
-    CAT("cuda_driver", EVENT_DRIVER),
-    CAT("kernel", EVENT_KERNEL),
-    CAT("Kernel", EVENT_KERNEL),
-    CAT("gpu_memcpy", EVENT_MEMCPY),
-    CAT("Memcpy", EVENT_MEMCPY),
-    CAT("gpu_memset", EVENT_MEMSET),
-    CAT("Memset", EVENT_MEMSET),
-    CAT("python_function", EVENT_PYTHON),
-    CAT("user_annotation", EVENT_ANNOTATION),
-    CAT("gpu_user_annotation", EVENT_GPU_ANNOTATION),
-    CAT("cuda_sync", EVENT_SYNC),
-    CAT("overhead", EVENT_OVERHEAD),
-    CAT("ac2g", ELEMENT_FLOW_FROM),
-    CAT("async_cpu_to_gpu", ELEMENT_FLOW_FROM),
-    CAT("async_gpu", ELEMENT_FLOW_FROM),
-#undef CAT
+    { "external id", ARGS, WHOLE, FIELD_EXTERNAL },
+    { "cpu_op", CATEGORY, 0, EVENT_CPU_OP },
+    { "Operator", CATEGORY, 0, EVENT_CPU_OP },
+    { "cuda_runtime", CATEGORY, 0, EVENT_RUNTIME },
+    { "hip_runtime", CATEGORY, 0, EVENT_RUNTIME },
+    { "mtia_runtime", CATEGORY, 0, EVENT_RUNTIME },
+    { "Runtime", CATEGORY, 0, EVENT_RUNTIME },
+    { "cuda_driver", CATEGORY, 0, EVENT_DRIVER },
+    { "kernel", CATEGORY, 0, EVENT_KERNEL },
+    { "Kernel", CATEGORY, 0, EVENT_KERNEL },
+    { "gpu_memcpy", CATEGORY, 0, EVENT_MEMCPY },
+    { "Memcpy", CATEGORY, 0, EVENT_MEMCPY },
+    { "gpu_memset", CATEGORY, 0, EVENT_MEMSET },
+    { "Memset", CATEGORY, 0, EVENT_MEMSET },
+    { "python_function", CATEGORY, 0, EVENT_PYTHON },
+    { "user_annotation", CATEGORY, 0, EVENT_ANNOTATION },
+    { "gpu_user_annotation", CATEGORY, 0, EVENT_GPU_ANNOTATION },
+    { "cuda_sync", CATEGORY, 0, EVENT_SYNC },
+    { "overhead", CATEGORY, 0, EVENT_OVERHEAD },
+    { "ac2g", CATEGORY, 0, ELEMENT_FLOW_FROM },
+    { "async_cpu_to_gpu", CATEGORY, 0, ELEMENT_FLOW_FROM },
+    { "async_gpu", CATEGORY, 0, ELEMENT_FLOW_FROM },
 };
 enum { N_KEYS = sizeof KEYS / sizeof KEYS[0] };
 
@@ -84,12 +79,14 @@ void scan_keys(KeyTable *k)
     *k = (KeyTable){ 0 };
     for (int i = 0; i < N_KEYS; i++) {
         char s[32] = "";
-        memcpy(s, KEYS[i].key, KEYS[i].bytes);
-        uint64_t head = head_of(s, KEYS[i].bytes);
-        uint32_t at = key_slot(head, KEYS[i].bytes, KEYS[i].object);
+        size_t n = strlen(KEYS[i].key);
+        memcpy(s, KEYS[i].key, n);
+        uint64_t head = head_of(s, n);
+        uint32_t at = key_slot(head, n, KEYS[i].object);
         while (k->slot[at].row != 0) at = (at + 1) % KEY_SLOTS;
         k->slot[at].head = head;
         k->slot[at].row = (uint8_t)(i + 1);
+        k->slot[at].bytes = (uint8_t)n;
     }
 }
 
@@ -99,7 +96,7 @@ static inline const Key *find_key(const KeyTable *k, const char *s, size_t n, in
     uint32_t at = key_slot(head, n, object);
     for (; k->slot[at].row != 0; at = (at + 1) % KEY_SLOTS) {
         const Key *key = &KEYS[k->slot[at].row - 1];
-        if (k->slot[at].head == head && key->bytes == n && key->object == object &&
+        if (k->slot[at].head == head && k->slot[at].bytes == n && key->object == object &&
             (n <= 8 || memcmp(key->key + 8, s + 8, n - 8) == 0))
             return key;
     }
@@ -156,9 +153,10 @@ static const char *string_end(Batch *b, const char *p, bool *plain)
 /* p at a bracket: behind the one that closes it. *blanks: between tokens. */
 static const char *nested_end(Batch *b, const char *p, bool *blanks)
 {
-    uint64_t kinds[DEPTH_MAX / 64];
+    uint64_t square = 0; /* a bit a bracket: is it of an array? */
     int depth = 0;
     bool plain;
+    assert(*p == '[' || *p == '{');
     do {
         char c = *p;
         if (c == '"') {
@@ -166,12 +164,12 @@ static const char *nested_end(Batch *b, const char *p, bool *blanks)
             if (p == NULL) return NULL;
         } else if (c == '[' || c == '{') {
             if (depth == DEPTH_MAX) return stop(b, p);
-            uint64_t bit = (uint64_t)1 << depth % 64, *word = &kinds[depth / 64];
-            *word = c == '[' ? *word | bit : *word & ~bit;
+            uint64_t bit = (uint64_t)1 << depth;
+            square = c == '[' ? square | bit : square & ~bit;
             depth++;
         } else if (c == ']' || c == '}') {
             depth--;
-            if ((kinds[depth / 64] >> depth % 64 & 1) != (c == ']')) return stop(b, p);
+            if ((square >> depth & 1) != (c == ']')) return stop(b, p);
         } else if (is_blank(c)) {
             *blanks = true;
         } else if (c == '\0') {
@@ -564,7 +562,7 @@ const char *scan_events(Batch *b, const char *p, ScanStop *why)
             b->malformed++;
             next = scan_next_event(b->keys, p, b->end);
             *why = STOP_LOST;
-            if (next == NULL) return p + 1;
+            if (next == NULL) return p;
         }
         p = next;
     }
@@ -576,5 +574,5 @@ Status batch_init(Batch *b, Arena *a, size_t text_bytes)
 {
     /* An item takes a key, a colon and a value, or a pair of braces and one of the others. */
     TRY(ARENA_NEW(a, text_bytes / 4 + 64, &b->item));
-    return ARENA_NEW(a, text_bytes + 2 * SCAN_PAD, &b->scratch);
+    return ARENA_NEW(a, text_bytes + 2 * (size_t)SCAN_PAD, &b->scratch);
 }

@@ -9,13 +9,19 @@
 
 enum { IN_BYTES = 1 << 17, DEFLATE_RATIO = 1032 /* the most there is */ };
 
+static Status cannot(const char *path, const char *what)
+{
+    char why[128];
+    return FAIL(ERR_IO, "%s cannot be %s: %s", path, what, strerror_r(errno, why, sizeof why));
+}
+
 static Status read_some(Source *s, void *out, size_t n, size_t *got)
 {
     ssize_t more = 0;
     if (!s->pipe && n > s->file_bytes - s->taken) n = s->file_bytes - s->taken;
     do more = read(s->fd, out, n);
     while (more < 0 && errno == EINTR);
-    if (more < 0) return FAIL(ERR_IO, "%s cannot be read: %s", s->path, strerror(errno));
+    if (more < 0) return cannot(s->path, "read");
     s->taken += (uint64_t)more;
     *got = (size_t)more;
     return OK;
@@ -52,8 +58,7 @@ Status source_open(Source *s, const char *path, Arena *a)
     *s = (Source){ .path = path, .fd = -1, .block = BLOCK_BYTES, .element_max = ELEMENT_BYTES_MAX };
     TRY(ARENA_NEW(a, IN_BYTES, &s->in));
     s->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (s->fd < 0 || fstat(s->fd, &st) != 0)
-        return FAIL(ERR_IO, "%s cannot be opened: %s", path, strerror(errno));
+    if (s->fd < 0 || fstat(s->fd, &st) != 0) return cannot(path, "opened");
     s->pipe = S_ISFIFO(st.st_mode);
     if (!s->pipe && !S_ISREG(st.st_mode))
         return FAIL(ERR_IO, "%s is neither a file nor a pipe", path);
@@ -61,6 +66,7 @@ Status source_open(Source *s, const char *path, Arena *a)
     TRY(read_some(s, s->in, IN_BYTES, &s->in_bytes));
     s->gzip = s->in_bytes >= 2 && s->in[0] == 0x1F && s->in[1] == 0x8B;
     s->text_max = s->pipe ? UINT64_MAX : s->file_bytes * (s->gzip ? DEFLATE_RATIO : 1);
+    if (s->text_max < BLOCK_BYTES) s->block = (size_t)s->text_max + 1; /* all at once */
     if (!s->gzip) return OK;
     s->z = (z_stream){ .zalloc = z_take, .zfree = z_drop, .opaque = a };
     s->z.next_in = s->in;
@@ -81,8 +87,7 @@ Status source_check(const Source *s)
 {
     struct stat st;
     if (s->pipe) return OK;
-    if (fstat(s->fd, &st) != 0)
-        return FAIL(ERR_IO, "%s cannot be read: %s", s->path, strerror(errno));
+    if (fstat(s->fd, &st) != 0) return cannot(s->path, "read");
     if ((uint64_t)st.st_size != s->file_bytes)
         return FAIL(ERR_IO,
                     "%s changed from %llu to %llu bytes while it was read: wait until it is "
@@ -119,14 +124,13 @@ static Status read_gzip(Source *s, char *out, size_t n, size_t *got)
     s->z.next_out = (unsigned char *)out;
     s->z.avail_out = (unsigned)n;
     while (s->z.avail_out > 0 && !s->ended) {
-        if (s->z.avail_in == 0) {
-            TRY(fill(s));
-            s->ended = s->cut = s->z.avail_in == 0;
-        }
-        int code = s->ended ? Z_OK : inflate(&s->z, Z_NO_FLUSH);
+        if (s->z.avail_in == 0) TRY(fill(s));
+        int code = inflate(&s->z, Z_NO_FLUSH); /* without input it gives what it still holds */
         if (code == Z_STREAM_END)
             TRY(next_member(s));
-        else if (code != Z_OK && code != Z_BUF_ERROR)
+        else if (code == Z_BUF_ERROR)
+            s->ended = s->cut = true;
+        else if (code != Z_OK)
             return FAIL(ERR_FORMAT, "%s is a corrupt gzip file: %s, near byte %llu", s->path,
                         s->z.msg != NULL ? s->z.msg : "no reason", (unsigned long long)s->taken);
     }

@@ -2,6 +2,7 @@
  * piece does not hold whole waits for the next one. */
 #include "analyze/kineto.h"
 
+#include <assert.h>
 #include <string.h>
 
 static Status not_json(const Walk *w, const char *what)
@@ -154,8 +155,7 @@ static const char *find_event(Walk *w, const char *p)
         w->where = AT_EVENTS;
         return next;
     }
-    size_t kept = w->element_max / 2 < BLOCK_BYTES ? w->element_max / 2 : BLOCK_BYTES;
-    return (size_t)(end - p) > kept ? end - kept : p;
+    return end - p > BLOCK_BYTES ? end - BLOCK_BYTES : p;
 }
 
 /* Takes what the text holds whole. What is left is moved to its begin. */
@@ -199,16 +199,24 @@ static Status drop_giant(Walk *w)
     return OK;
 }
 
-Status walk_init(Walk *w, Events *e, const Batch *like, size_t element_max, Arena *a)
+/* What may wait: the begin of the largest event, or what find_event keeps. Then a block comes, and one
+ * more where the largest event was waited for. */
+size_t walk_room(const Source *s)
 {
-    *w = (Walk){ .e = e, .batch = *like, .element_max = element_max };
-    size_t bytes = element_max + 2 * (size_t)BLOCK_BYTES;
-    TRY(ARENA_NEW(a, bytes + SCAN_PAD, &w->text));
-    return batch_init(&w->batch, a, bytes);
+    size_t most = s->element_max > BLOCK_BYTES ? s->element_max : BLOCK_BYTES;
+    return (most < s->text_max ? most : (size_t)s->text_max) + 2 * s->block;
+}
+
+Status walk_init(Walk *w, Events *e, const Batch *like, const Source *s, Arena *a)
+{
+    *w = (Walk){ .e = e, .batch = *like, .room = walk_room(s), .element_max = s->element_max };
+    TRY(ARENA_NEW(a, w->room + SCAN_PAD, &w->text));
+    return batch_init(&w->batch, a, w->room);
 }
 
 static void append(Walk *w, const char *text, size_t n)
 {
+    assert(n <= w->room - w->bytes);
     memcpy(w->text + w->bytes, text, n);
     w->bytes += n;
     memset(w->text + w->bytes, 0, SCAN_PAD);
@@ -222,7 +230,7 @@ Status walk_text(Walk *w, const char *text, size_t n, bool last)
     w->last = last;
     if (w->bytes < w->wanted && !last) return OK;
     TRY(take_text(w));
-    while (w->bytes > w->element_max) {
+    while (w->bytes > w->element_max && w->where != AT_LOST) {
         TRY(drop_giant(w));
         TRY(take_text(w));
     }

@@ -44,10 +44,9 @@ typedef struct Report {
     struct KnownCategory *known;
     uint32_t *gpu; /* device events that count, by start */
     int64_t gpus;
-    Launcher *launcher; /* by start; in compat without collectives */
+    Launcher *launcher; /* by start; in compat without exchanges and what is not linked */
     int64_t launchers;
     uint32_t *own;
-    uint32_t *launcher_of;       /* by position in `gpu`; EVENT_NONE */
     double total_us;             /* from the first start to the last end of `gpu` */
     double host_start, host_end; /* of the host's events (in the step) */
 } Report;
@@ -67,7 +66,8 @@ extern const int report_sheets_n;
  * recomputation apart, one with + not in compat. */
 Status sheet_columns(const Report *r, const char *name, const char *columns, Table *out);
 
-/* All sheets that are wanted and have rows or are always there. */
+/* All sheets that are wanted, but for those that did not start their table: the trace has nothing of
+ * theirs. */
 enum { REPORT_SHEETS_MOST = 64 };
 Status report_tables(Report *r, Table *out, int *n);
 
@@ -95,14 +95,14 @@ typedef struct Step {
     Span host;
 } Step;
 Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n);
-/* That of step N. ERR_ARG: there is none; the sentence names those that
- * are there. */
+/* That of step N. ERR_ARG: there is none; the sentence names those that are there. */
 Status report_step(const Events *e, int64_t step, Arena *a, Span *out);
 
 /* ---- for sheets ---- */
 
 Bucket report_bucket(const Report *r, uint32_t event);
-/* The category of a launcher whose first device work is `first_kernel`; "unlinked" of none. */
+/* The category of a launcher whose first device work is `first_kernel`: "unlinked" of none, but for
+ * compat that of exchanges if it is one. */
 const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel);
 /* The nearest cpu_op at or above a host event; EVENT_NONE. */
 uint32_t report_operator(const Report *r, uint32_t event);
@@ -115,9 +115,14 @@ Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out);
 Status report_python(const Report *r, uint32_t json, Cell *out);
 double report_percent(double part, double whole); /* 0 of nothing */
 
-/* The kernels of launchers by their place, as TraceLens lists them: with all numbers, and short.
- * Launchers with another number of kernels than the first are left out. */
-Status kernel_details(const Report *r, const uint32_t *launcher, int64_t n, Cell *full,
-                      Cell *brief);
+/* Device work of one call, by time. */
+typedef struct Work {
+    const uint32_t *gpu;
+    uint32_t n;
+} Work;
+
+/* The kernels of n calls by their place among those of a call, as TraceLens lists them: with all
+ * numbers, and short. Calls with another number of kernels than the first are left out. */
+Status report_details(const Report *r, const Work *call, int64_t n, Cell *full, Cell *brief);
 
 #endif

@@ -44,6 +44,7 @@ static void set_key(const Report *r, OpGroups *og, const Launcher *l, By by, uin
     key[1] = by == BY_CATEGORY || l->event == EVENT_NONE ? 0 : e->name[l->event];
     key[2] = l->event == EVENT_NONE;
     if (by != BY_NAME) key[3] = category_number(og, l->category);
+    if (by == BY_ARGS && t == NULL) key[8] = e->name[r->own[l->first]];
     if (by != BY_ARGS || t == NULL) return;
     key[4] = l->args;
     key[5] = t->process_name;
@@ -224,26 +225,38 @@ static Status put_places(const Report *r, const Place *place, int64_t n, bool fu
     return OK;
 }
 
-Status kernel_details(const Report *r, const uint32_t *launcher, int64_t n, Cell *full, Cell *brief)
+Status report_details(const Report *r, const Work *call, int64_t n, Cell *full, Cell *brief)
 {
-    const Launcher *first = &r->launcher[launcher[0]];
+    const uint32_t places = call[0].n;
     Place *place = NULL;
     double *dur = NULL;
-    TRY(ARENA_NEW(r->arena, first->n + 1, &place));
+    TRY(ARENA_NEW(r->arena, places + 1, &place));
     TRY(ARENA_NEW(r->arena, n + 1, &dur));
-    for (uint32_t k = 0; k < first->n; k++) {
-        int64_t m = 0;
-        place[k].event = r->own[first->first + k];
+    int64_t m = 0, *alike = NULL;
+    TRY(ARENA_NEW(r->arena, n + 1, &alike));
+    for (int64_t i = 0; i < n; i++)
+        if (call[i].n == places) alike[m++] = i;
+    for (uint32_t k = 0; k < places; k++) {
+        place[k].event = call[0].gpu[k];
         place[k].name = event_name(r->e, place[k].event);
-        for (int64_t i = 0; i < n; i++) {
-            const Launcher *l = &r->launcher[launcher[i]];
-            if (l->n == first->n) dur[m++] = r->e->dur[r->own[l->first + k]];
-        }
+        for (int64_t i = 0; i < m; i++) dur[i] = r->e->dur[call[alike[i]].gpu[k]];
         TRY(summary_of(dur, NULL, m, r->arena, &place[k].s));
     }
-    qsort(place, first->n, sizeof *place, by_total);
-    TRY(put_places(r, place, first->n, true, full));
-    return put_places(r, place, first->n, false, brief);
+    qsort(place, places, sizeof *place, by_total);
+    TRY(put_places(r, place, places, true, full));
+    return put_places(r, place, places, false, brief);
+}
+
+static Status launcher_details(const Report *r, const uint32_t *launcher, int64_t n, Cell *full,
+                               Cell *brief)
+{
+    Work *call = NULL;
+    TRY(ARENA_NEW(r->arena, n, &call));
+    for (int64_t i = 0; i < n; i++) {
+        const Launcher *l = &r->launcher[launcher[i]];
+        call[i] = (Work){ r->own + l->first, l->n };
+    }
+    return report_details(r, call, n, full, brief);
 }
 
 /* ---- operators with their arguments ---- */
@@ -316,7 +329,7 @@ Status sheet_ops_unique_args(Report *r, Table *out)
         Cell *c = NULL, full, brief;
         TRY(summary_of(og.direct, row, n, r->arena, &direct));
         TRY(summary_of(subtree, row, n, r->arena, &below));
-        TRY(kernel_details(r, row, n, &full, &brief));
+        TRY(launcher_details(r, row, n, &full, &brief));
         TRY(table_row(out, &c));
         TRY(put_op(r, first, &c));
         put_times(&direct, &below, &c);

@@ -185,6 +185,28 @@ static void formats_are_files_of_the_folder(void **state)
     CHECK(strstr(page, "http") == NULL); /* nothing from elsewhere */
 }
 
+/* Every trace that there is, of every year and vendor, through every sheet. */
+static void every_trace_is_read(void **state)
+{
+    Lab *lab = *state;
+    int n = 0;
+    need_traces();
+    char line[FILE_PATH_MAX];
+    FILE *manifest = fopen(trace(lab, "MANIFEST.tsv"), "r");
+    CHECK(manifest != NULL && fgets(line, sizeof line, manifest) != NULL); /* names of columns */
+    for (; fgets(line, sizeof line, manifest) != NULL; n++) {
+        line[strcspn(line, "\t")] = '\0';
+        bool host = strstr(line, "cpu_only") != NULL;
+        Outcome o =
+            RUN(lab, "cell", "trace", "report", trace(lab, line), "--recompute", "--kernels",
+                "--short-kernels", "10", "--format", "json", "--out", lab_path(lab, "every%d", n));
+        CHECK_EXIT(o, host ? 2 : 0);
+        if (!host) CHECK_SAYS(o.out, " of them device work");
+    }
+    fclose(manifest);
+    CHECK(n > 20);
+}
+
 /* ---- several ranks ---- */
 
 static void ranks_stand_beside_each_other(void **state)
@@ -281,6 +303,7 @@ int main(void)
         LAB_TEST(by_default_all_device_work_counts),
         LAB_TEST(a_summary_says_where_the_time_went),
         LAB_TEST(formats_are_files_of_the_folder),
+        LAB_TEST(every_trace_is_read),
         LAB_TEST(ranks_stand_beside_each_other),
         LAB_TEST(a_file_that_ends_early_gives_what_was_whole),
         LAB_TEST(bad_input_is_one_sentence),
