@@ -164,8 +164,15 @@ typedef struct TrackName {
     X(INDEX, index)                                                                                \
     X(TRACK, track)                                                                                \
     X(DETAIL, detail)                                                                              \
-    X(LINK, link) X(EXTERNAL, external) X(KIND, kind) X(TRACKS, tracks) X(OPS, ops) X(GPU, gpu)    \
-        X(PYTHON, python) X(FLOWS, flows) X(MEMORY, memory)
+    X(LINK, link)                                                                                  \
+    X(EXTERNAL, external)                                                                          \
+    X(KIND, kind)                                                                                  \
+    X(TRACKS, tracks)                                                                              \
+    X(OPS, ops)                                                                                    \
+    X(GPU, gpu)                                                                                    \
+    X(PYTHON, python)                                                                              \
+    X(FLOWS, flows)                                                                                \
+    X(MEMORY, memory)
 
 typedef enum ColumnOf {
 #define COLUMN_OF(upper, lower) COL_##upper,

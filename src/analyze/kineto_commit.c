@@ -153,7 +153,7 @@ static Status op_detail(const Element *x, uint32_t *out)
                    .forward_thread = whole(x, FIELD_FORWARD_THREAD) };
     TRY(collective_of(x, &d.collective));
     if ((x->has & ARGS) != 0) {
-        OpArgs a;
+        OpArgs a = { 0 };
         uint32_t *texts[] = { &a.dims, &a.types, &a.strides, &a.concrete };
         for (int i = 0; i < 4; i++) TRY(text(x, FIELD_DIMS + i, texts[i]));
         TRY(rows_id(&e->own->args, &a, &d.args));
