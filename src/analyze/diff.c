@@ -461,25 +461,47 @@ static Status replaces(Walk *w, uint32_t x, uint32_t y, bool *out)
     return OK;
 }
 
+/* By entry of either list: the place in the new list of the last match before it, or -1. */
+static Status last_matches(Walk *w, const DiffList list[DIFF_SIDES], const DiffPairs *p,
+                           int64_t *before[DIFF_SIDES])
+{
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        int64_t last = -1;
+        TRY(ARENA_NEW(w->scratch, list[s].n, &before[s]));
+        for (int64_t i = 0; i < list[s].n; i++) before[s][i] = -1;
+        for (int64_t k = 0; k < p->n; k++) {
+            if (p->at[k].i >= 0 && p->at[k].j >= 0) before[s][index_of(p->at[k], s)] = p->at[k].j;
+        }
+        for (int64_t i = 0; i < list[s].n; i++) {
+            if (before[s][i] >= 0) last = before[s][i];
+            before[s][i] = last;
+        }
+    }
+    return OK;
+}
+
+/* Pairs what is left over between the same two matches. */
 static Status match_replaced(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs *p)
 {
     DiffList rest[DIFF_SIDES];
     int64_t *of[DIFF_SIDES] = { NULL }, kept = 0;
+    int64_t *before[DIFF_SIDES] = { NULL };
     bool *taken = NULL;
     for (int s = 0; s < DIFF_SIDES; s++) TRY(left_over(w, p, s, &list[s], &of[s], &rest[s]));
     if (rest[DIFF_OLD].n == 0 || rest[DIFF_NEW].n > PAIRS_MAX / rest[DIFF_OLD].n) return OK;
+    TRY(last_matches(w, list, p, before));
     TRY(ARENA_ZEROED(w->scratch, list[DIFF_NEW].n, &taken));
     for (int64_t k = 0; k < p->n; k++) {
         DiffPair *one = &p->at[k];
         for (int64_t j = 0; one->i >= 0 && one->j < 0 && j < rest[DIFF_NEW].n; j++) {
             bool same = false;
             ArenaMark mark = arena_mark(w->scratch);
-            if (taken[of[DIFF_NEW][j]]) continue;
+            int64_t to = of[DIFF_NEW][j];
+            if (taken[to] || before[DIFF_OLD][one->i] != before[DIFF_NEW][to]) continue;
             TRY(replaces(w, list[DIFF_OLD].at[one->i], rest[DIFF_NEW].at[j], &same));
             arena_release(w->scratch, mark);
-            if (!same) continue;
-            one->j = of[DIFF_NEW][j];
-            taken[one->j] = true;
+            if (same) one->j = to;
+            taken[to] = same;
         }
     }
     for (int64_t k = 0; k < p->n; k++) {

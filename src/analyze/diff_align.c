@@ -29,13 +29,28 @@ static int32_t cost(const Costs *c, Item a, Item b)
     return a.like == b.like ? 0 : c->unlike;
 }
 
-/* Appends m + n entries at most, in order, with i0 and j0 added. */
+/* Where the alignment of two lists that go on behind their ends stops: at the end of one of them,
+ * with the fewest edits an entry. (Lists that repeat themselves fit as well when shifted; to count
+ * what is left of the other list as edits would hide that.) */
+static DiffPair cheapest_end(const int32_t *d, int64_t m, int64_t n)
+{
+    DiffPair best = { m, n };
+    double least = (double)d[m * (n + 1) + n] / (double)(m + n);
+    for (int64_t k = 1; k < m + n; k++) {
+        DiffPair at = k < n ? (DiffPair){ m, n - k } : (DiffPair){ m + n - k, n };
+        double each = (double)d[at.i * (n + 1) + at.j] / (double)(at.i + at.j);
+        if (each < least) best = at, least = each;
+    }
+    return best;
+}
+
+/* Appends m + n entries at most, in order, with at's indices added. open: both lists go on. */
 static Status fewest_edits(const Costs *c, const Item *a, int64_t m, const Item *b, int64_t n,
-                           DiffPair at, Arena *scratch, DiffPairs *out)
+                           DiffPair at, bool open, Arena *scratch, DiffPairs *out)
 {
     ArenaMark mark = arena_mark(scratch);
     int32_t *d = NULL;
-    int64_t w = n + 1, i = m, j = n, first = out->n;
+    int64_t w = n + 1, first = out->n;
     TRY(ARENA_NEW(scratch, (m + 1) * w, &d));
     for (int64_t k = 0; k <= n; k++) d[k] = (int32_t)k * c->gap;
     for (int64_t p = 1; p <= m; p++) {
@@ -48,7 +63,8 @@ static Status fewest_edits(const Costs *c, const Item *a, int64_t m, const Item 
             row[q] = best;
         }
     }
-    while (i > 0 || j > 0) {
+    DiffPair end = open ? cheapest_end(d, m, n) : (DiffPair){ m, n };
+    for (int64_t i = end.i, j = end.j; i > 0 || j > 0;) {
         const int32_t *here = d + i * w + j;
         if (i > 0 && j > 0 && a[i - 1].name == b[j - 1].name &&
             *here == here[-w - 1] + cost(c, a[i - 1], b[j - 1]))
@@ -93,7 +109,7 @@ static Status in_windows(const Costs *c, const Item *a, int64_t m, const Item *b
             p = p < DIFF_WINDOW ? p : DIFF_WINDOW;
             q = q < DIFF_WINDOW ? q : DIFF_WINDOW;
         }
-        TRY(fewest_edits(c, a + at.i, p, b + at.j, q, at, scratch, out));
+        TRY(fewest_edits(c, a + at.i, p, b + at.j, q, at, !last, scratch, out));
         out->n = settled(out, first, last);
         for (int64_t k = first; k < out->n; k++) {
             if (out->at[k].i >= 0) at.i = out->at[k].i + 1;
@@ -344,7 +360,8 @@ Status diff_align(const Diff *d, const DiffList list[DIFF_SIDES], bool bare, Are
     if (m > 0 && n > 0 && m > DIFF_CELLS / n)
         TRY(in_windows(&costs, item[DIFF_OLD], m, item[DIFF_NEW], n, a, out));
     else
-        TRY(fewest_edits(&costs, item[DIFF_OLD], m, item[DIFF_NEW], n, (DiffPair){ 0, 0 }, a, out));
+        TRY(fewest_edits(&costs, item[DIFF_OLD], m, item[DIFF_NEW], n, (DiffPair){ 0 }, false, a,
+                         out));
     if (d->compat) TRY(regroup(d, list, a, out));
     arena_release(a, mark);
     return OK;
