@@ -35,7 +35,7 @@ static inline bool event_on_gpu(uint8_t kind)
     return kind == EVENT_KERNEL || kind == EVENT_MEMCPY || kind == EVENT_MEMSET;
 }
 
-enum { EVENT_NONE = UINT32_MAX };
+#define EVENT_NONE UINT32_MAX
 
 /* Where an event lies: a thread of a process, or a stream of a device (pid: the device's number,
  * tid: the stream's). */

@@ -109,32 +109,24 @@ static Status read_lane(void *state)
     return OK;
 }
 
-/* Addresses for as many rows as the text can hold: an event that is kept takes 20 bytes. */
-static int64_t rows_max(const Source *s)
-{
-    static const uint64_t MOST = EVENT_NONE, DEFLATE_RATIO = 1032;
-    uint64_t text = s->gzip ? s->file_bytes * DEFLATE_RATIO : s->file_bytes;
-    uint64_t rows = s->pipe ? MOST : text / 16 + 64;
-    return (int64_t)(rows < MOST ? rows : MOST);
-}
-
 static Status reader_init(Reader *r, Lane *lane, int lanes, const EventsOptions *o, Events *e)
 {
-    size_t each = (size_t)BLOCK_BYTES * 7;
+    const size_t most = r->source->text_max < r->source->element_max ? (size_t)r->source->text_max
+                                                                     : r->source->element_max;
     Batch like = { .keys = &r->keys, .python = o->python };
     pthread_mutex_init(&r->reading, NULL);
     pthread_mutex_init(&r->order, NULL);
     pthread_cond_init(&r->turned, NULL);
     scan_keys(&r->keys);
-    TRY(arena_init(&r->memory, "blocks", MEM_HOST, (size_t)WALK_BYTES * 7 + LANES * each));
-    TRY(walk_init(&r->walk, e, &like, r->source->element_max, &r->memory));
+    TRY(arena_init(&r->memory, "blocks", MEM_HOST, 7 * (most + (LANES + 2) * (size_t)BLOCK_BYTES)));
+    TRY(walk_init(&r->walk, e, &like, most, &r->memory));
     TRY(ARENA_NEW(&r->memory, BLOCK_BYTES, &r->rest));
     for (int i = 0; i < lanes; i++) {
         lane[i] = (Lane){ .r = r, .batch = like };
         TRY(ARENA_NEW(&r->memory, BLOCK_BYTES + SCAN_PAD, &lane[i].text));
         TRY(batch_init(&lane[i].batch, &r->memory, BLOCK_BYTES));
     }
-    return commit_init(e, rows_max(r->source));
+    return commit_init(e, r->source->text_max);
 }
 
 static void reader_free(Reader *r)
@@ -168,7 +160,7 @@ Status kineto_read(Source *source, const EventsOptions *o, Events *e)
     Status s = reader_init(&r, lane, lanes, o, e);
     if (s == OK) s = read_lanes(lane, lanes);
     if (s == OK) s = walk_end(&r.walk, source);
-    if (s == OK) s = commit_end(e);
+    if (s == OK) commit_end(e);
     reader_free(&r);
     return s;
 }

@@ -32,7 +32,9 @@ typedef struct Source {
     unsigned char *in;     /* what is read and not yet given */
     size_t in_bytes, in_used;
     z_stream z;
-    size_t block, element_max; /* bytes: of a block, and of an event that is not malformed */
+    /* Bytes: of a block; of an event that is not malformed; the most that the text can have. */
+    size_t block, element_max;
+    uint64_t text_max;
 } Source;
 
 Status source_open(Source *s, const char *path, Arena *a);
@@ -106,7 +108,7 @@ typedef struct Batch {
 typedef enum ScanStop {
     STOP_END,    /* at the text's end, between elements */
     STOP_INSIDE, /* at the start of an element that the text does not hold whole */
-    STOP_LOST,   /* behind a malformed element, and no next one in sight */
+    STOP_LOST,   /* at a malformed element, and no next one in sight */
     STOP_CLOSED  /* behind the closing bracket */
 } ScanStop;
 
@@ -153,23 +155,18 @@ typedef struct TrackName {
     int64_t sort;
 } TrackName;
 
+/* The columns and tables of Events that grow at their end; those of an event stand first. */
+#define EVENT_COLUMNS(X)                                                                           \
+    X(ts)                                                                                          \
+    X(dur)                                                                                         \
+    X(name) X(index) X(track) X(detail) X(link) X(external) X(kind) X(tracks) X(ops) X(gpu)        \
+        X(python) X(flows) X(memory)
+
 typedef enum ColumnOf {
-    COL_TS,
-    COL_DUR,
-    COL_NAME,
-    COL_INDEX,
-    COL_TRACK,
-    COL_DETAIL,
-    COL_LINK,
-    COL_EXTERNAL,
-    COL_KIND,
-    COL_TRACKS,
-    COL_OPS,
-    COL_GPU,
-    COL_PYTHON,
-    COL_FLOWS,
-    COL_MEMORY,
-    COL_NAMED,
+#define COLUMN_OF(name) COL_##name,
+    EVENT_COLUMNS(COLUMN_OF)
+#undef COLUMN_OF
+        COL_named, /* TrackNames by row of EventsMemory.named */
     COLUMNS
 } ColumnOf;
 
@@ -182,10 +179,10 @@ typedef struct EventsMemory {
         key_thread_sort;
 } EventsMemory;
 
-/* Columns for at most `rows_max` rows: addresses, not memory. */
-Status commit_init(Events *e, int64_t rows_max);
+/* Addresses, not memory, for what a text of so many bytes can hold. */
+Status commit_init(Events *e, uint64_t text_max);
 Status commit_batch(Events *e, const Batch *b);
-Status commit_end(Events *e);
+void commit_end(Events *e);
 
 /* distributedInfo, deviceProperties and the like: the value at `text`, NUL-terminated, is consumed.
  * commit_wants: is the key one of them? */
@@ -199,7 +196,7 @@ typedef enum Where {
     AT_TOP,    /* among the members of the object */
     AT_SKIP,   /* in a member's value that nobody wants */
     AT_EVENTS, /* in traceEvents */
-    AT_LOST,   /* there, behind a malformed event */
+    AT_LOST,   /* there, at a malformed event */
     AT_DONE
 } Where;
 
@@ -218,7 +215,6 @@ typedef struct Walk {
     bool quoted, escaped;
     int64_t depth; /* of brackets, in AT_SKIP */
 } Walk;
-enum { WALK_BYTES = ELEMENT_BYTES_MAX + 2 * BLOCK_BYTES };
 
 /* like: keys and options. */
 Status walk_init(Walk *w, Events *e, const Batch *like, size_t element_max, Arena *a);

@@ -121,7 +121,7 @@ static Status track_of(const Element *x, uint32_t *out)
     TRY(text(x, FIELD_TID, &place[1]));
     TRY(rows_id(&m->places, place, out));
     if (*out < x->e->n_tracks) return OK;
-    TRY(column_room(&m->column[COL_TRACKS], x->e->n_tracks + 1));
+    TRY(column_room(&m->column[COL_tracks], x->e->n_tracks + 1));
     x->e->tracks[x->e->n_tracks++] = (Track){ .pid = place[0], .tid = place[1] };
     return OK;
 }
@@ -132,9 +132,11 @@ static Status collective_of(const Element *x, uint32_t *out)
                                 (uint64_t)1 << FIELD_GROUP | (uint64_t)1 << FIELD_RANKS;
     *out = EVENT_NONE;
     if ((x->has & ANY) == 0) return OK;
-    Collective c = { .in_elements = whole(x, FIELD_IN_ELEMENTS),
-                     .out_elements = whole(x, FIELD_OUT_ELEMENTS),
-                     .group_size = whole(x, FIELD_GROUP_SIZE) };
+    Collective c;
+    memset(&c, 0, sizeof c); /* equal rows are found by their bytes */
+    c.in_elements = whole(x, FIELD_IN_ELEMENTS);
+    c.out_elements = whole(x, FIELD_OUT_ELEMENTS);
+    c.group_size = whole(x, FIELD_GROUP_SIZE);
     uint32_t *texts[] = { &c.name,      &c.dtype, &c.in_split,
                           &c.out_split, &c.group, &c.group_description,
                           &c.ranks };
@@ -152,16 +154,14 @@ static Status op_detail(const Element *x, uint32_t *out)
     TRY(collective_of(x, &d.collective));
     if ((x->has & ARGS) != 0) {
         OpArgs a;
-        TRY(text(x, FIELD_DIMS, &a.dims));
-        TRY(text(x, FIELD_TYPES, &a.types));
-        TRY(text(x, FIELD_STRIDES, &a.strides));
-        TRY(text(x, FIELD_CONCRETE, &a.concrete));
+        uint32_t *texts[] = { &a.dims, &a.types, &a.strides, &a.concrete };
+        for (int i = 0; i < 4; i++) TRY(text(x, FIELD_DIMS + i, texts[i]));
         TRY(rows_id(&e->own->args, &a, &d.args));
     } else if (d.collective == EVENT_NONE && !has(x, FIELD_SEQUENCE) &&
                !has(x, FIELD_FORWARD_THREAD)) {
         return OK;
     }
-    TRY(column_room(&e->own->column[COL_OPS], e->n_ops + 1));
+    TRY(column_room(&e->own->column[COL_ops], e->n_ops + 1));
     *out = (uint32_t)e->n_ops;
     e->ops[e->n_ops++] = d;
     return OK;
@@ -188,7 +188,7 @@ static Status gpu_detail(const Element *x, uint32_t *out)
     TRY(collective_of(x, &d.collective));
     if (has(x, FIELD_GRID) || has(x, FIELD_BLOCK) || has(x, FIELD_REGISTERS)) {
         Launch l;
-        memset(&l, 0, sizeof l); /* equal rows are found by their bytes */
+        memset(&l, 0, sizeof l);
         triple(x, FIELD_GRID, l.grid);
         triple(x, FIELD_BLOCK, l.block);
         l.registers = small(x, FIELD_REGISTERS);
@@ -198,7 +198,7 @@ static Status gpu_detail(const Element *x, uint32_t *out)
         l.occupancy = real(x, FIELD_OCCUPANCY);
         TRY(rows_id(&e->own->launches, &l, &d.launch));
     }
-    TRY(column_room(&e->own->column[COL_GPU], e->n_gpu + 1));
+    TRY(column_room(&e->own->column[COL_gpu], e->n_gpu + 1));
     *out = (uint32_t)e->n_gpu;
     e->gpu[e->n_gpu++] = d;
     return OK;
@@ -207,7 +207,7 @@ static Status gpu_detail(const Element *x, uint32_t *out)
 static Status python_detail(const Element *x, uint32_t *out)
 {
     Events *e = x->e;
-    TRY(column_room(&e->own->column[COL_PYTHON], e->n_python + 1));
+    TRY(column_room(&e->own->column[COL_python], e->n_python + 1));
     *out = (uint32_t)e->n_python;
     e->python[e->n_python++] =
         (PythonDetail){ small(x, FIELD_PYTHON_ID), small(x, FIELD_PYTHON_PARENT),
@@ -234,7 +234,7 @@ static Status put_event(const Element *x, uint32_t kind, uint32_t index)
         return OK;
     }
     if (i == EVENT_NONE) return FAIL(ERR_MEMORY, "%s: more than %u events", e->path, EVENT_NONE);
-    for (int c = COL_TS; c <= COL_KIND; c++) TRY(column_room(&e->own->column[c], i + 1));
+    for (int c = COL_ts; c <= COL_kind; c++) TRY(column_room(&e->own->column[c], i + 1));
     TRY(text(x, FIELD_NAME, &e->name[i]));
     TRY(track_of(x, &e->track[i]));
     TRY(event_detail(x, kind, &e->detail[i]));
@@ -255,7 +255,7 @@ static Status put_flow(const Element *x, bool from)
         e->counts.incomplete++;
         return OK;
     }
-    TRY(column_room(&e->own->column[COL_FLOWS], e->n_flows + 1));
+    TRY(column_room(&e->own->column[COL_flows], e->n_flows + 1));
     Flow *f = &e->flows[e->n_flows];
     *f = (Flow){ .id = x->f[FIELD_ID].whole, .ts = x->f[FIELD_TS].real, .from = from };
     TRY(track_of(x, &f->track));
@@ -270,7 +270,7 @@ static Status put_memory(const Element *x)
         e->counts.incomplete++;
         return OK;
     }
-    TRY(column_room(&e->own->column[COL_MEMORY], e->n_memory + 1));
+    TRY(column_room(&e->own->column[COL_memory], e->n_memory + 1));
     e->memory[e->n_memory++] = (MemoryPoint){ .ts = x->f[FIELD_TS].real,
                                               .address = whole(x, FIELD_MEMORY_ADDRESS),
                                               .bytes = whole(x, FIELD_MEMORY_BYTES),
@@ -283,7 +283,7 @@ static Status put_memory(const Element *x)
 
 static TrackName *named_at(const EventsMemory *m, uint32_t row)
 {
-    return (TrackName *)(void *)m->column[COL_NAMED].arena.base + row;
+    return (TrackName *)(void *)m->column[COL_named].arena.base + row;
 }
 
 static Status put_name(const Element *x)
@@ -298,7 +298,7 @@ static Status put_name(const Element *x)
     place[1] = EVENT_NONE;
     if (!process) TRY(text(x, FIELD_TID, &place[1]));
     TRY(rows_id(&m->named, place, &row));
-    TRY(column_room(&m->column[COL_NAMED], m->named.n));
+    TRY(column_room(&m->column[COL_named], m->named.n));
     TrackName *t = named_at(m, row);
     if (row == before) *t = (TrackName){ 0 };
     TRY(text(x, key == m->key_process_labels ? FIELD_META_LABELS : FIELD_META_NAME, &id));
@@ -367,7 +367,7 @@ static void name_tracks(Events *e)
     }
 }
 
-Status commit_end(Events *e)
+void commit_end(Events *e)
 {
     EventsMemory *m = e->own;
     e->args = rows_at(&m->args, 0);
@@ -377,7 +377,6 @@ Status commit_end(Events *e)
     e->n_collectives = m->collectives.n;
     e->n_launches = m->launches.n;
     name_tracks(e);
-    return OK;
 }
 
 /* Blanks between the tokens of the JSON at `at` go, in place. Its length. */
@@ -532,39 +531,21 @@ Status commit_top(Events *e, const char *key, size_t n, char *text)
 
 static Status columns_init(Events *e, EventsMemory *m, int64_t rows_max)
 {
-    const struct {
-        void *pointer;
-        size_t each;
-    } of[COLUMNS] = {
-        [COL_TS] = { &e->ts, sizeof *e->ts },
-        [COL_DUR] = { &e->dur, sizeof *e->dur },
-        [COL_NAME] = { &e->name, sizeof *e->name },
-        [COL_INDEX] = { &e->index, sizeof *e->index },
-        [COL_TRACK] = { &e->track, sizeof *e->track },
-        [COL_DETAIL] = { &e->detail, sizeof *e->detail },
-        [COL_LINK] = { &e->link, sizeof *e->link },
-        [COL_EXTERNAL] = { &e->external, sizeof *e->external },
-        [COL_KIND] = { &e->kind, sizeof *e->kind },
-        [COL_TRACKS] = { &e->tracks, sizeof *e->tracks },
-        [COL_OPS] = { &e->ops, sizeof *e->ops },
-        [COL_GPU] = { &e->gpu, sizeof *e->gpu },
-        [COL_PYTHON] = { &e->python, sizeof *e->python },
-        [COL_FLOWS] = { &e->flows, sizeof *e->flows },
-        [COL_MEMORY] = { &e->memory, sizeof *e->memory },
-        [COL_NAMED] = { NULL, sizeof(TrackName) },
-    };
-    for (int i = 0; i < COLUMNS; i++) {
-        TRY(column_init(&m->column[i], "columns of a trace", of[i].each, rows_max));
-        if (of[i].pointer != NULL)
-            memcpy(of[i].pointer, &m->column[i].arena.base, sizeof m->column[i].arena.base);
-    }
-    return OK;
+#define COLUMN(of)                                                                                 \
+    TRY(column_init(&m->column[COL_##of], #of, sizeof *e->of, rows_max));                          \
+    e->of = (void *)m->column[COL_##of].arena.base;
+    EVENT_COLUMNS(COLUMN)
+#undef COLUMN
+    return column_init(&m->column[COL_named], "named", sizeof(TrackName), rows_max);
 }
 
-Status commit_init(Events *e, int64_t rows_max)
+/* A row takes 16 bytes of text, a text takes quotes. */
+Status commit_init(Events *e, uint64_t text_max)
 {
+    int64_t rows_max = text_max / 16 < EVENT_NONE ? (int64_t)(text_max / 16) + 64 : EVENT_NONE;
     Arena self = { 0 };
-    TRY(arena_init(&self, "a trace", MEM_HOST, SELF_BYTES));
+    TRY(arena_init(&self, "a trace", MEM_HOST,
+                   text_max < SELF_BYTES ? 4 * text_max + (1 << 20) : SELF_BYTES));
     Status s = ARENA_ZEROED(&self, 1, &e->own);
     if (s != OK) {
         arena_free(&self);
@@ -572,7 +553,8 @@ Status commit_init(Events *e, int64_t rows_max)
     }
     EventsMemory *m = e->own;
     m->self = self;
-    TRY(strings_init(&e->strings));
+    TRY(text_max > (uint64_t)1 << 36 ? strings_init(&e->strings)
+                                     : strings_reserve(&e->strings, text_max + 1024));
     TRY(columns_init(e, m, rows_max));
     TRY(rows_init(&m->places, "places", 2 * sizeof(uint32_t), rows_max));
     TRY(rows_init(&m->named, "named places", 2 * sizeof(uint32_t), rows_max));

@@ -17,7 +17,7 @@
 
 enum { EVENT, ARGS, CATEGORY };
 enum { TEXT, WHOLE, REAL, TRIPLE };
-enum { DEPTH_MAX = 256 };
+enum { DEPTH_MAX = 64 };
 
 typedef struct Key {
     const char *key;
@@ -156,7 +156,7 @@ static const char *string_end(Batch *b, const char *p, bool *plain)
 /* p at a bracket: behind the one that closes it. *blanks: between tokens. */
 static const char *nested_end(Batch *b, const char *p, bool *blanks)
 {
-    uint64_t kinds[DEPTH_MAX / 64];
+    uint64_t square = 0; /* a bit a bracket: is it of an array? */
     int depth = 0;
     bool plain;
     do {
@@ -166,12 +166,12 @@ static const char *nested_end(Batch *b, const char *p, bool *blanks)
             if (p == NULL) return NULL;
         } else if (c == '[' || c == '{') {
             if (depth == DEPTH_MAX) return stop(b, p);
-            uint64_t bit = (uint64_t)1 << depth % 64, *word = &kinds[depth / 64];
-            *word = c == '[' ? *word | bit : *word & ~bit;
+            uint64_t bit = (uint64_t)1 << depth;
+            square = c == '[' ? square | bit : square & ~bit;
             depth++;
         } else if (c == ']' || c == '}') {
             depth--;
-            if ((kinds[depth / 64] >> depth % 64 & 1) != (c == ']')) return stop(b, p);
+            if ((square >> depth & 1) != (c == ']')) return stop(b, p);
         } else if (is_blank(c)) {
             *blanks = true;
         } else if (c == '\0') {
@@ -564,7 +564,7 @@ const char *scan_events(Batch *b, const char *p, ScanStop *why)
             b->malformed++;
             next = scan_next_event(b->keys, p, b->end);
             *why = STOP_LOST;
-            if (next == NULL) return p + 1;
+            if (next == NULL) return p;
         }
         p = next;
     }

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { IN_BYTES = 1 << 17 };
+enum { IN_BYTES = 1 << 17, DEFLATE_RATIO = 1032 /* the most there is */ };
 
 static Status read_some(Source *s, void *out, size_t n, size_t *got)
 {
@@ -60,6 +60,7 @@ Status source_open(Source *s, const char *path, Arena *a)
     s->file_bytes = (uint64_t)st.st_size;
     TRY(read_some(s, s->in, IN_BYTES, &s->in_bytes));
     s->gzip = s->in_bytes >= 2 && s->in[0] == 0x1F && s->in[1] == 0x8B;
+    s->text_max = s->pipe ? UINT64_MAX : s->file_bytes * (s->gzip ? DEFLATE_RATIO : 1);
     if (!s->gzip) return OK;
     s->z = (z_stream){ .zalloc = z_take, .zfree = z_drop, .opaque = a };
     s->z.next_in = s->in;
@@ -118,14 +119,13 @@ static Status read_gzip(Source *s, char *out, size_t n, size_t *got)
     s->z.next_out = (unsigned char *)out;
     s->z.avail_out = (unsigned)n;
     while (s->z.avail_out > 0 && !s->ended) {
-        if (s->z.avail_in == 0) {
-            TRY(fill(s));
-            s->ended = s->cut = s->z.avail_in == 0;
-        }
-        int code = s->ended ? Z_OK : inflate(&s->z, Z_NO_FLUSH);
+        if (s->z.avail_in == 0) TRY(fill(s));
+        int code = inflate(&s->z, Z_NO_FLUSH); /* without input it gives what it still holds */
         if (code == Z_STREAM_END)
             TRY(next_member(s));
-        else if (code != Z_OK && code != Z_BUF_ERROR)
+        else if (code == Z_BUF_ERROR)
+            s->ended = s->cut = true;
+        else if (code != Z_OK)
             return FAIL(ERR_FORMAT, "%s is a corrupt gzip file: %s, near byte %llu", s->path,
                         s->z.msg != NULL ? s->z.msg : "no reason", (unsigned long long)s->taken);
     }

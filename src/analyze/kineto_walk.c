@@ -154,8 +154,7 @@ static const char *find_event(Walk *w, const char *p)
         w->where = AT_EVENTS;
         return next;
     }
-    size_t kept = w->element_max / 16;
-    return (size_t)(end - p) > kept ? end - kept : p;
+    return end - p > BLOCK_BYTES ? end - BLOCK_BYTES : p;
 }
 
 /* Takes what the text holds whole. What is left is moved to its begin. */
@@ -202,8 +201,9 @@ static Status drop_giant(Walk *w)
 Status walk_init(Walk *w, Events *e, const Batch *like, size_t element_max, Arena *a)
 {
     *w = (Walk){ .e = e, .batch = *like, .element_max = element_max };
-    TRY(ARENA_NEW(a, WALK_BYTES + SCAN_PAD, &w->text));
-    return batch_init(&w->batch, a, WALK_BYTES);
+    size_t bytes = element_max + 2 * (size_t)BLOCK_BYTES;
+    TRY(ARENA_NEW(a, bytes + SCAN_PAD, &w->text));
+    return batch_init(&w->batch, a, bytes);
 }
 
 static void append(Walk *w, const char *text, size_t n)
@@ -221,7 +221,7 @@ Status walk_text(Walk *w, const char *text, size_t n, bool last)
     w->last = last;
     if (w->bytes < w->wanted && !last) return OK;
     TRY(take_text(w));
-    while (w->bytes > w->element_max) {
+    while (w->bytes > w->element_max && w->where != AT_LOST) {
         TRY(drop_giant(w));
         TRY(take_text(w));
     }

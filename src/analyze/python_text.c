@@ -33,6 +33,7 @@ Status python_float64(Text *out, double x)
  * the escapes that occur in arguments are known; others stand for themselves. */
 static Status put_json_string(Text *out, const char **at)
 {
+    static const char LETTER[] = "ntr", MEANT[] = "\n\t\r";
     const char *s = *at + 1, *end = s;
     char plain[512];
     size_t n = 0;
@@ -43,7 +44,10 @@ static Status put_json_string(Text *out, const char **at)
     for (; s < end; s++) {
         if (*s == '\\' && s + 1 < end) {
             s++;
-            plain[n++] = *s == 'n' ? '\n' : *s == 't' ? '\t' : *s == 'r' ? '\r' : *s;
+            const char *letter = memchr(LETTER, *s, sizeof LETTER - 1);
+            plain[n] = *s;
+            if (letter != NULL) plain[n] = MEANT[letter - LETTER];
+            n++;
         } else {
             plain[n++] = *s;
         }

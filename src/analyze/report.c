@@ -247,41 +247,38 @@ static Status fill_launcher(Report *r, Launcher *l)
     return busy(r, t->gpu + from, n, &l->subtree_us);
 }
 
-/* Of each launcher the first row of its group is found by the event's number. In compat launchers
- * have no collectives among their own work, and what is not linked has no row. */
+/* Groups device work by launcher. What is not linked is its own launcher; in compat it has none, nor
+ * have exchanges. */
 static Status find_launchers(Report *r)
 {
-    uint32_t *event = NULL, *position = NULL;
+    uint32_t *key = NULL, *work = NULL; /* key: launcher, or EVENT_NONE and the work itself */
+    Timed *timed = NULL;
     int64_t n = 0;
     Groups g;
-    TRY(ARENA_NEW(r->arena, r->gpus + 1, &r->launcher_of));
     TRY(ARENA_NEW(r->arena, r->gpus + 1, &r->own));
-    TRY(ARENA_NEW(r->arena, r->gpus + 1, &event));
-    TRY(ARENA_NEW(r->arena, r->gpus + 1, &position));
-    for (uint32_t k = 0; k < r->gpus; k++) {
-        uint32_t i = r->gpu[k];
-        r->launcher_of[k] = tree_launcher(r->tree, i);
-        bool out = r->launcher_of[k] == EVENT_NONE || report_bucket(r, i) == BUCKET_COMM;
-        if (r->o->compat && out) continue;
-        position[n] = i;
-        event[n++] = r->launcher_of[k];
+    TRY(ARENA_NEW(r->arena, 2 * r->gpus + 1, &key));
+    TRY(ARENA_NEW(r->arena, r->gpus + 1, &work));
+    for (int64_t k = 0; k < r->gpus; k++) {
+        uint32_t i = r->gpu[k], launcher = tree_launcher(r->tree, i);
+        bool none = launcher == EVENT_NONE || report_bucket(r, i) == BUCKET_COMM;
+        if (r->o->compat && none) continue;
+        key[2 * n] = launcher;
+        key[2 * n + 1] = launcher == EVENT_NONE ? i : 0;
+        work[n++] = i;
     }
-    TRY(groups_make(event, 1, n, r->arena, &g));
+    TRY(groups_make(key, 2, n, r->arena, &g));
     TRY(ARENA_ZEROED(r->arena, g.n + 1, &r->launcher));
-    for (int64_t i = 0; i < n; i++) r->own[i] = position[g.row[i]];
-    Timed *timed = NULL;
+    for (int64_t i = 0; i < n; i++) r->own[i] = work[g.row[i]];
     TRY(ARENA_NEW(r->arena, g.n + 1, &timed));
     for (uint32_t k = 0; k < g.n; k++) {
-        uint32_t at = event[g.row[g.first[k]]];
+        uint32_t at = key[2 * (size_t)g.row[g.first[k]]];
         timed[k] = (Timed){ at == EVENT_NONE ? (double)INFINITY : r->e->ts[at], k };
     }
     qsort(timed, (size_t)g.n, sizeof *timed, by_time);
     for (int64_t k = 0; k < g.n; k++) {
-        uint32_t from = g.first[timed[k].event];
+        uint32_t from = g.first[timed[k].event], end = g.first[timed[k].event + 1];
         Launcher *l = &r->launcher[r->launchers++];
-        *l = (Launcher){ .event = event[g.row[from]],
-                         .first = from,
-                         .n = g.first[timed[k].event + 1] - from };
+        *l = (Launcher){ .event = key[2 * (size_t)g.row[from]], .first = from, .n = end - from };
         TRY(fill_launcher(r, l));
     }
     return OK;

@@ -44,10 +44,9 @@ typedef struct Report {
     struct KnownCategory *known;
     uint32_t *gpu; /* device events that count, by start */
     int64_t gpus;
-    Launcher *launcher; /* by start; in compat without collectives */
+    Launcher *launcher; /* by start; in compat without exchanges and what is not linked */
     int64_t launchers;
     uint32_t *own;
-    uint32_t *launcher_of;       /* by position in `gpu`; EVENT_NONE */
     double total_us;             /* from the first start to the last end of `gpu` */
     double host_start, host_end; /* of the host's events (in the step) */
 } Report;

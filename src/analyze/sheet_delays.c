@@ -82,6 +82,7 @@ Status sheet_launch_delays(Report *r, Table *out)
     TRY(groups_by(sum, g.n, r->arena, &order));
     for (int64_t k = 0; k < g.n; k++) {
         const uint32_t *row = g.row + g.first[order[k]];
+        const uint32_t *first = d.key + 2 * (size_t)row[0];
         int64_t n = g.first[order[k] + 1] - g.first[order[k]], empty = 0;
         Summary us, call, depth;
         Cell *c = NULL;
@@ -94,8 +95,8 @@ Status sheet_launch_delays(Report *r, Table *out)
             call.mean, depth.mean, depth.max, 100.0 * (double)empty / (double)n
         };
         TRY(table_row(out, &c));
-        *c++ = cell_text(strings_text(&r->e->strings, d.key[2 * row[0]]));
-        *c++ = cell_whole((int32_t)d.key[2 * row[0] + 1]);
+        *c++ = cell_text(strings_text(&r->e->strings, first[0]));
+        *c++ = cell_whole((int32_t)first[1]);
         *c++ = cell_whole(n);
         for (size_t i = 0; i < sizeof value / sizeof *value; i++) *c++ = cell_number(value[i]);
     }
@@ -128,12 +129,13 @@ Status sheet_sync_delays(Report *r, Table *out)
     TRY(groups_by(sum, g.n, r->arena, &order));
     for (int64_t k = 0; k < g.n; k++) {
         const uint32_t *row = g.row + g.first[order[k]];
+        const uint32_t *first = key + 2 * (size_t)row[0];
         Summary s;
         Cell *c = NULL;
         TRY(summary_of(us, row, g.first[order[k] + 1] - g.first[order[k]], r->arena, &s));
         TRY(table_row(out, &c));
-        *c++ = cell_text(strings_text(&e->strings, key[2 * row[0]]));
-        *c++ = cell_text(strings_text(&e->strings, key[2 * row[0] + 1]));
+        *c++ = cell_text(strings_text(&e->strings, first[0]));
+        *c++ = cell_text(strings_text(&e->strings, first[1]));
         *c++ = cell_whole(s.n);
         *c++ = cell_number(s.sum / 1e3);
         *c++ = cell_number(s.mean);

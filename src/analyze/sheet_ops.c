@@ -44,6 +44,7 @@ static void set_key(const Report *r, OpGroups *og, const Launcher *l, By by, uin
     key[1] = by == BY_CATEGORY || l->event == EVENT_NONE ? 0 : e->name[l->event];
     key[2] = l->event == EVENT_NONE;
     if (by != BY_NAME) key[3] = category_number(og, l->category);
+    if (by == BY_ARGS && t == NULL) key[8] = e->name[r->own[l->first]];
     if (by != BY_ARGS || t == NULL) return;
     key[4] = l->args;
     key[5] = t->process_name;
@@ -229,16 +230,19 @@ Status kernel_details(const Report *r, const uint32_t *launcher, int64_t n, Cell
     const Launcher *first = &r->launcher[launcher[0]];
     Place *place = NULL;
     double *dur = NULL;
+    uint32_t *alike = NULL;
+    int64_t m = 0;
     TRY(ARENA_NEW(r->arena, first->n + 1, &place));
     TRY(ARENA_NEW(r->arena, n + 1, &dur));
+    TRY(ARENA_NEW(r->arena, n + 1, &alike));
+    for (int64_t i = 0; i < n; i++) {
+        const Launcher *l = &r->launcher[launcher[i]];
+        if (l->n == first->n) alike[m++] = l->first;
+    }
     for (uint32_t k = 0; k < first->n; k++) {
-        int64_t m = 0;
         place[k].event = r->own[first->first + k];
         place[k].name = event_name(r->e, place[k].event);
-        for (int64_t i = 0; i < n; i++) {
-            const Launcher *l = &r->launcher[launcher[i]];
-            if (l->n == first->n) dur[m++] = r->e->dur[r->own[l->first + k]];
-        }
+        for (int64_t i = 0; i < m; i++) dur[i] = r->e->dur[r->own[alike[i] + k]];
         TRY(summary_of(dur, NULL, m, r->arena, &place[k].s));
     }
     qsort(place, first->n, sizeof *place, by_total);

@@ -6,7 +6,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Addresses, far more than any trace needs: entries are numbered with 32 bits. */
+/* Far more than any trace needs. */
 static const size_t TEXT_BYTES = (size_t)1 << 36;
 enum { TEXT_STEP = 1 << 16, ENTRY_STEP = 1 << 12, FIRST_SLOTS = 1 << 12 };
 static const size_t ENTRIES_MAX = (size_t)1 << 30;
@@ -55,12 +55,18 @@ static Status add(Strings *t, const char *s, size_t n, uint32_t hash)
     return OK;
 }
 
-Status strings_init(Strings *t)
+Status strings_init(Strings *t) { return strings_reserve(t, TEXT_BYTES); }
+
+Status strings_reserve(Strings *t, size_t text_bytes)
 {
+    size_t entries = text_bytes / 2 + 2, slots = FIRST_SLOTS;
+    if (entries > ENTRIES_MAX) entries = ENTRIES_MAX;
+    while (slots < 4 * entries) slots *= 2;
     *t = (Strings){ 0 };
-    TRY(arena_init(&t->text, "texts of a trace", MEM_HOST, TEXT_BYTES));
-    TRY(arena_init(&t->entry, "entries of texts", MEM_HOST, ENTRIES_MAX * sizeof(StringEntry)));
-    TRY(arena_init(&t->table, "table of texts", MEM_HOST, ENTRIES_MAX * 2 * sizeof *t->slot));
+    TRY(arena_init(&t->text, "texts of a trace", MEM_HOST, text_bytes + TEXT_STEP + 1));
+    TRY(arena_init(&t->entry, "entries of texts", MEM_HOST,
+                   (entries + 2 * (size_t)ENTRY_STEP) * sizeof(StringEntry)));
+    TRY(arena_init(&t->table, "table of texts", MEM_HOST, slots * sizeof *t->slot));
     TRY(grow_table(t, FIRST_SLOTS));
     return add(t, "", 0, strings_hash("", 0));
 }

@@ -18,8 +18,10 @@ typedef struct StringEntry {
     uint32_t bytes, hash;
 } StringEntry;
 
-/* Reserves addresses, not memory. */
+/* Reserves addresses, not memory: for texts of any length in all, or of so many bytes (each text of
+ * one or more, with its NUL). */
 Status strings_init(Strings *t);
+Status strings_reserve(Strings *t, size_t text_bytes);
 void strings_free(Strings *t); /* safe on { 0 } */
 /* The number of the text s of n bytes (it may hold NULs), added if it is new. ERR_MEMORY. */
 Status strings_id(Strings *t, const char *s, size_t n, uint32_t *out);

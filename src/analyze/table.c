@@ -25,7 +25,7 @@ Status table_row(Table *t, Cell **out)
 /* Every number of 15 digits is that of one double at most; 17 always read back. */
 const char *table_number(char out[TABLE_NUMBER_BYTES], double x)
 {
-    char e[32], digit[20];
+    char e[32], digit[20] = "";
     int n = 0, used = 0;
     if (!isfinite(x)) {
         (void)snprintf(out, TABLE_NUMBER_BYTES, isnan(x) ? "nan" : x < 0 ? "-inf" : "inf");
@@ -39,7 +39,7 @@ const char *table_number(char out[TABLE_NUMBER_BYTES], double x)
         if (*c >= '0' && *c <= '9') digit[n++] = *c;
     }
     while (n > 1 && digit[n - 1] == '0') n--;
-    int exponent = atoi(strchr(e, 'e') + 1);
+    int exponent = (int)strtol(strchr(e, 'e') + 1, NULL, 10);
     if (e[0] == '-') out[used++] = '-';
     if (exponent < -4 || exponent >= 16) {
         (void)snprintf(out + used, (size_t)(TABLE_NUMBER_BYTES - used), "%c%s%.*se%c%02d", digit[0],
@@ -49,7 +49,9 @@ const char *table_number(char out[TABLE_NUMBER_BYTES], double x)
     for (int place = exponent < 0 ? 0 : exponent; place >= 0 || exponent - place < n; place--) {
         int at = exponent - place;
         if (place == -1) out[used++] = '.';
-        out[used++] = at >= 0 && at < n ? digit[at] : '0';
+        out[used] = '0';
+        if (at >= 0 && at < n) out[used] = digit[at];
+        used++;
     }
     (void)snprintf(out + used, (size_t)(TABLE_NUMBER_BYTES - used), n - 1 <= exponent ? ".0" : "");
     return out;

@@ -14,6 +14,9 @@
  * twice (TraceLens' limit, too). */
 static const double BLEED_US = 1.0;
 
+/* Deeper calls lie beside each other: a trace that is made to be deep must not take for ever. */
+enum { DEEPEST = 4096 };
+
 enum { SCRATCH_PER_EVENT = 192, SCRATCH_LEAST = 1 << 22 };
 
 typedef struct OpenCall {
@@ -110,7 +113,7 @@ static Status put_in_order(Build *b)
     TRY(ARENA_NEW(&b->work, b->hosts + 1, &b->order));
     TRY(ARENA_NEW(&b->work, b->gpus + 1, &b->gpu));
     TRY(ARENA_NEW(&b->work, most + 1, &b->spare));
-    TRY(ARENA_NEW(&b->work, b->hosts + 1, &b->open));
+    TRY(ARENA_NEW(&b->work, DEEPEST + 1, &b->open));
     for (int64_t i = 0, k = 0; i < e->n; i++) {
         if (is_host(b, i)) b->order[at[e->track[i]]++] = (uint32_t)i;
         if (event_on_gpu(e->kind[i])) b->gpu[k++] = (uint32_t)i;
@@ -152,6 +155,10 @@ static int64_t nest(Build *b, int64_t open, uint32_t i)
         t->parent[i] = b->open[open - 1].event;
     else
         t->root[t->roots++] = i;
+    if (open == DEEPEST) {
+        t->dropped++;
+        return open;
+    }
     b->open[open] = (OpenCall){ i, end };
     return open + 1;
 }
@@ -206,6 +213,16 @@ static uint32_t links_first(const Links *l, int64_t key)
     return l->slot[s];
 }
 
+/* The same for one caller alone: who asks again for a number gets EVENT_NONE. The first call with a
+ * number has all its work, and a number that a million calls share costs no more. */
+static uint32_t links_take(Links *l, int64_t key)
+{
+    uint32_t first = links_first(l, key);
+    if (first == EVENT_NONE || l->last[first] == EVENT_NONE) return EVENT_NONE;
+    l->last[first] = EVENT_NONE;
+    return first;
+}
+
 static bool is_graph_launch(const Events *e, int64_t i)
 {
     const char *name = event_name(e, i);
@@ -234,7 +251,7 @@ static Status link_by_number(Build *b, const int64_t *column, bool graphs_only)
     TRY(links_make(&l, b->gpu_key, b->gpus, &b->work));
     for (uint32_t i = 0; i < b->e->n; i++) {
         if (!is_call(b->e, i) || (graphs_only && !is_graph_launch(b->e, i))) continue;
-        for (uint32_t k = links_first(&l, column[i]); k != EVENT_NONE; k = l.next[k])
+        for (uint32_t k = links_take(&l, column[i]); k != EVENT_NONE; k = l.next[k])
             attach(b, i, b->gpu[k]);
     }
     return OK;
@@ -261,7 +278,7 @@ static Status link_by_arrow(Build *b, const int64_t *column)
         if (!is_call(e, i) || is_graph_launch(e, i)) continue;
         bool from = false;
         uint32_t to = EVENT_NONE, found = EVENT_NONE;
-        for (uint32_t k = links_first(&flows, e->link[i]); k != EVENT_NONE; k = flows.next[k]) {
+        for (uint32_t k = links_take(&flows, e->link[i]); k != EVENT_NONE; k = flows.next[k]) {
             from |= e->flows[k].from;
             if (!e->flows[k].from) to = e->flows[k].track;
         }
@@ -316,16 +333,21 @@ static Status list_children(Build *b)
     return OK;
 }
 
+/* Lists of callers that share their callees grow with the depth of the calls: a trace that is made to
+ * be deep must not fill the memory. */
 static Status list_gpu(Build *b)
 {
+    static const int64_t MOST = (int64_t)1 << 28;
     Tree *t = b->t;
     int64_t total = 0;
-    for (int64_t k = 0; k < b->gpus; k++)
+    for (int64_t k = 0; k < b->gpus && total <= MOST; k++)
         for (uint32_t i = t->parent[b->gpu[k]]; i != EVENT_NONE; i = t->parent[i])
             t->gpu_first[i + 1]++, total++;
-    if (total > UINT32_MAX)
-        return FAIL(ERR_UNSUPPORTED, "%s: %lld pairs of a call and its device work, at most %u",
-                    b->e->path, (long long)total, UINT32_MAX);
+    if (total > MOST)
+        return FAIL(ERR_UNSUPPORTED,
+                    "%s: more than %lld pairs of a call and device work below it: its calls are "
+                    "nested too deep",
+                    b->e->path, (long long)MOST);
     rows_begin(t->gpu_first, b->e->n);
     TRY(ARENA_NEW(t->own, total + 1, &t->gpu));
     for (int64_t k = 0; k < b->gpus; k++)

@@ -35,7 +35,7 @@ typedef struct Tree {
     /* Left out, always printed where not 0. */
     int64_t unlinked; /* device events without a launch in the trace */
     int64_t dropped;  /* host events that overlap the end of their caller (compat), or that were cut
-                         to it */
+                         to it, or that lie deeper than 4,096 calls */
     Arena *own;
 } Tree;
 

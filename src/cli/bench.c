@@ -207,6 +207,7 @@ Status cli_bench(int argc, char **argv)
         { "ladder", "what each feature, or each rank more, is worth", bench },
         { "shapes", "single ops without a model", bench },
         { "comm", "collectives and token exchange between ranks", bench },
+        { "trace", "the reader and the report of profilers' traces", cli_bench_trace },
     };
     return options_dispatch("switchyard bench", rows, sizeof rows / sizeof *rows, argc, argv);
 }

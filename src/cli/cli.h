@@ -13,6 +13,7 @@ Status cli_data(int argc, char **argv);
 Status cli_convert(int argc, char **argv);
 Status cli_data_batches(int argc, char **argv);
 Status cli_bench(int argc, char **argv);
+Status cli_bench_trace(int argc, char **argv);
 Status cli_plan(int argc, char **argv);
 Status cli_viz(int argc, char **argv);
 Status cli_trace(int argc, char **argv);

@@ -79,6 +79,7 @@ static void many_texts_keep_their_numbers_and_places(void **state)
         CHECK_INT(strings_find(&t, text), i + 2);
         CHECK_TEXT(strings_text(&t, i + 2), text);
     }
+    CHECK_INT(strings_find(&t, "first"), 1);
     CHECK(strings_text(&t, 1) == first);
     strings_free(&t);
 }

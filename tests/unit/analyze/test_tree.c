@@ -212,6 +212,34 @@ static void recomputation_marks_its_whole_subtree(void **state)
     events_of_free(&of);
 }
 
+/* 5,000 calls, each inside the one before, and 80,000 kernels below the last: the tree is 4,096 deep,
+ * and there are 300 million pairs of a call and a kernel below it. */
+static void calls_without_end_are_refused(void **state)
+{
+    (void)state;
+    enum { CALLS = 5000, KERNELS = 80000, N = CALLS + KERNELS };
+    static double ts[N], dur[N];
+    static uint32_t zero[N];
+    static int64_t link[N];
+    static uint8_t kind[N];
+    const TreeOptions o = { 0 };
+    Tree t;
+    events_of(&of, NULL, 0);
+    for (int i = 0; i < N; i++) {
+        ts[i] = i, dur[i] = 2 * N - 2 * i;
+        link[i] = i < CALLS - 1 ? -1 : 1;
+        kind[i] = i < CALLS ? EVENT_RUNTIME : EVENT_KERNEL;
+    }
+    of.e.n = N, of.e.ts = ts, of.e.dur = dur, of.e.name = zero, of.e.track = zero;
+    of.e.link = link, of.e.external = link, of.e.kind = kind;
+    CHECK_FAILS(tree_build(&of.e, &o, &arena, &t), ERR_UNSUPPORTED, "nested too deep");
+    of.e.n = CALLS;
+    CHECK_OK(tree_build(&of.e, &o, &arena, &t));
+    CHECK_INT(t.dropped, CALLS - 4096);
+    CHECK_INT(t.parent[CALLS - 1], 4095);
+    events_of_free(&of);
+}
+
 static void a_trace_without_events_is_an_empty_tree(void **state)
 {
     (void)state;
@@ -237,6 +265,7 @@ int main(void)
         TEST(without_correlations_the_external_id_links),
         TEST(a_launcher_is_the_next_operator_through_frames_of_python),
         TEST(recomputation_marks_its_whole_subtree),
+        TEST(calls_without_end_are_refused),
         TEST(a_trace_without_events_is_an_empty_tree),
     };
     if (arena_init(&arena, "test", MEM_HOST, 64 << 20) != OK) return 1;

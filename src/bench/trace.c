@@ -1,0 +1,129 @@
+/* trace: see trace.h. The rows run in the order of what they need, so that the peak of memory that
+ * stands beside a row is its own or that of a row that needs less. */
+#include "bench/trace.h"
+
+#include "analyze/kineto.h"
+#include "analyze/report.h"
+#include "base/clock.h"
+#include "base/host_memory.h"
+
+#include <stdlib.h>
+
+typedef struct Timed {
+    const char *path;
+    Arena *arena;
+    int threads;
+    uint64_t bytes; /* of text */
+    int64_t events;
+} Timed;
+
+static Status text_alone(Timed *t)
+{
+    Source s = { 0 };
+    char *block = NULL;
+    size_t got = 1;
+    TRY(ARENA_NEW(t->arena, BLOCK_BYTES, &block));
+    Status status = source_open(&s, t->path, t->arena);
+    while (status == OK && got > 0) status = source_read(&s, block, BLOCK_BYTES, &got);
+    t->bytes = s.given;
+    source_close(&s);
+    return status;
+}
+
+static Status reader(Timed *t)
+{
+    Events e = { 0 };
+    TRY(events_read(t->path, &(EventsOptions){ .threads = t->threads }, &e));
+    t->events = e.n;
+    events_free(&e);
+    return OK;
+}
+
+/* The tables as CSV go where nothing is kept: a disk's speed is not asked. */
+static Status report_of(const Events *e, Arena *a)
+{
+    enum { BUFFER = 1 << 20 };
+    const TreeOptions how = { .link = LINK_CORRELATION };
+    const ReportOptions what = { .step = -1 };
+    Table table[REPORT_SHEETS_MOST];
+    Tree tree = { 0 };
+    Report r;
+    File f = { 0 };
+    char *buffer = NULL;
+    int n = 0;
+    TRY(tree_build(e, &how, a, &tree));
+    TRY(report_make(e, &tree, &what, a, &r));
+    TRY(report_tables(&r, table, &n));
+    TRY(ARENA_NEW(a, BUFFER, &buffer));
+    Status s = file_open_append(&f, "/dev/null", buffer, BUFFER);
+    for (int i = 0; i < n && s == OK; i++) s = table_csv(&table[i], &f);
+    if (s == OK) s = file_flush(&f);
+    file_close(&f);
+    return s;
+}
+
+static Status whole_report(Timed *t)
+{
+    Events e = { 0 };
+    TRY(events_read(t->path, &(EventsOptions){ .threads = t->threads }, &e));
+    Status s = report_of(&e, t->arena);
+    events_free(&e);
+    return s;
+}
+
+static const struct {
+    const char *name;
+    int threads;
+    Status (*run)(Timed *t);
+} PARTS[] = {
+    { "text alone", 0, text_alone },
+    { "reader, one thread", 1, reader },
+    { "reader, two threads", 2, reader },
+    { "whole report", 2, whole_report },
+};
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static Status time_part(Timed *t, Status (*run)(Timed *), int64_t steps, double *seconds)
+{
+    for (int64_t i = 0; i < steps; i++) {
+        ArenaMark mark = arena_mark(t->arena);
+        double begin = clock_s();
+        TRY(run(t));
+        seconds[i] = clock_s() - begin;
+        arena_release(t->arena, mark);
+    }
+    qsort(seconds, (size_t)steps, sizeof *seconds, by_size);
+    return OK;
+}
+
+static Status put_part(const Timed *t, const char *name, double median, bool json, Text *out)
+{
+    const double peak = (double)process_peak_bytes(), rate = (double)t->bytes / 1e6 / median;
+    if (json)
+        return text_json(out,
+                         "{\"kind\":\"trace\",\"part\":%s,\"seconds\":%g,\"mb_per_s\":%g,"
+                         "\"peak_bytes\":%g}\n",
+                         name, median, rate, peak);
+    return text_printf(out, "%-20s %9.3f %9.0f %9.0f\n", name, median, rate, peak / 1e6);
+}
+
+Status bench_trace(const char *path, const BenchTrace *o, Arena *a, Text *out)
+{
+    Timed t = { .path = path, .arena = a };
+    double *seconds = NULL;
+    TRY(ARENA_NEW(a, o->steps, &seconds));
+    if (!o->json) TRY(text_printf(out, "%-20s %9s %9s %9s\n", path, "s", "MB/s", "peak MB"));
+    for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++) {
+        t.threads = PARTS[i].threads;
+        TRY(time_part(&t, PARTS[i].run, o->steps, seconds));
+        TRY(put_part(&t, PARTS[i].name, seconds[o->steps / 2], o->json, out));
+    }
+    if (o->json) return OK;
+    return text_printf(out, "%llu bytes of text, %lld events\n", (unsigned long long)t.bytes,
+                       (long long)t.events);
+}

@@ -1,0 +1,30 @@
+/* bench trace: how fast traces are read and reported. */
+#include "bench/trace.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+
+static Status run(void *state, int n, char **path, Arena *a, Text *out)
+{
+    (void)n;
+    return bench_trace(path[0], state, a, out);
+}
+
+Status cli_bench_trace(int argc, char **argv)
+{
+    BenchTrace o = { .steps = 5 };
+    const Option table[] = {
+        { "--steps", OPTION_INT, &o.steps, "N", "each part runs N times; medians are printed",
+          .min = 1, .max = 1e6 },
+        { "--json", OPTION_FLAG, &o.json, .help = "a JSON object a line" },
+    };
+    const Command command = {
+        .name = "switchyard bench trace",
+        .arguments = "FILE",
+        .what = "A trace's text alone (read, or inflated), the reader on one thread and on two, "
+                "and the whole\nof `trace report`: time, MB of text a second, and the peak of "
+                "memory up to there.",
+        .example = "switchyard bench trace rank0.json.gz",
+        OPTIONS(table, 1, 1),
+    };
+    return options_run(&command, argc, argv, run, &o);
+}
