@@ -524,10 +524,7 @@ static Status pair_lists(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 
 static uint32_t entry(const DiffList *l, int64_t i) { return i < 0 ? EVENT_NONE : l->at[i]; }
 
-static void push(Walk *w, uint32_t a, uint32_t b, uint32_t parent, uint32_t *slot)
-{
-    w->stack[w->steps++] = (Step){ { a, b }, parent, slot };
-}
+static void push(Walk *w, Step at) { w->stack[w->steps++] = at; }
 
 static Status visit(Walk *w, Step at)
 {
@@ -552,8 +549,10 @@ static Status visit(Walk *w, Step at)
     node->children = (uint32_t)pairs.n;
     d->children += pairs.n;
     for (int64_t k = pairs.n - 1; k >= 0; k--)
-        push(w, entry(&list[DIFF_OLD], pairs.at[k].i), entry(&list[DIFF_NEW], pairs.at[k].j), id,
-             &d->child[node->first + k]);
+        push(w, (Step){ { entry(&list[DIFF_OLD], pairs.at[k].i),
+                          entry(&list[DIFF_NEW], pairs.at[k].j) },
+                        id,
+                        &d->child[node->first + k] });
     return OK;
 }
 
@@ -691,8 +690,9 @@ static Status walk_all(Walk *w, Arena *a)
     d->roots = p.n;
     TRY(ARENA_NEW(a, p.n, &d->root));
     for (int64_t k = p.n - 1; k >= 0; k--)
-        push(w, entry(&list[DIFF_OLD], p.at[k].i), entry(&list[DIFF_NEW], p.at[k].j), EVENT_NONE,
-             &d->root[k]);
+        push(w, (Step){ { entry(&list[DIFF_OLD], p.at[k].i), entry(&list[DIFF_NEW], p.at[k].j) },
+                        EVENT_NONE,
+                        &d->root[k] });
     while (w->steps > 0) {
         ArenaMark mark = arena_mark(w->scratch);
         TRY(visit(w, w->stack[--w->steps]));

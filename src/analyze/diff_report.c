@@ -213,7 +213,7 @@ static void merge_entries(Entry *x, int64_t *n, const bool use[KEYS])
 
 static Cell ratio(double old, double new)
 {
-    return old > 0 && new > 0 ? cell_number(old / new) : (Cell){ CELL_NONE };
+    return old > 0 && new > 0 ? cell_number(old / new) : (Cell){ .type = CELL_NONE };
 }
 
 static Cell *put_pair(Cell *c, double old, double new)
@@ -246,7 +246,7 @@ static Cell text_at(const Report *r, int side, const Entry *x, int field)
 {
     const Events *e = events(r, side);
     uint32_t args = args_of(e, r->d->node[x->node].event[side]);
-    if (args == EVENT_NONE) return (Cell){ CELL_NONE };
+    if (args == EVENT_NONE) return (Cell){ .type = CELL_NONE };
     const uint32_t text[] = { e->args[args].dims, e->args[args].types, e->args[args].concrete };
     return cell_text(strings_text(&e->strings, text[field]));
 }
