@@ -131,7 +131,7 @@ static void an_inserted_root_shifts_nothing(void **state)
     CHECK_TEXT(cell(&p.sheet[DIFF_WORK], 0, "name")->text, "aten::zero_");
     CHECK_INT(cell(&p.sheet[DIFF_WORK], 0, "kernels")->whole, 1);
     CHECK_NEAR(total(&p, "of it under others (us)", "new")->number, 10, 1e-9);
-    CHECK_NEAR(total(&p, "of it under matched operators (us)", "new")->number, 30, 1e-9);
+    CHECK_NEAR(total(&p, "of it under matched calls (us)", "new")->number, 30, 1e-9);
     close_pair(&p);
     compare(&p, LAYER, longer, true);
     CHECK(strstr(p.text, "combined: aten::linear | aten::zero_") != NULL);
@@ -274,12 +274,12 @@ static void what_is_linked_is_the_sum_of_its_parts(void **state)
 {
     (void)state;
     Pair p;
-    compare(&p, "@cudaLaunchKernel{#alone*3} f{a" LAUNCH("k*5") " b" LAUNCH("k*7") "}",
+    compare(&p, "old{@cudaLaunchKernel{#alone*3}} f{a" LAUNCH("k*5") " b" LAUNCH("k*7") "}",
             "f{a" LAUNCH("k*4") " c{d" LAUNCH("k*6") " e" LAUNCH("k*1") "}}", false);
     CHECK_NEAR(total(&p, "device work (us)", "old")->number, 15, 1e-9);
-    CHECK_NEAR(total(&p, "of it under matched operators (us)", "old")->number, 12, 1e-9);
+    CHECK_NEAR(total(&p, "of it under matched calls (us)", "old")->number, 12, 1e-9);
     CHECK_NEAR(total(&p, "of it under others (us)", "old")->number, 3, 1e-9);
-    CHECK_NEAR(total(&p, "of it under matched operators (us)", "new")->number, 11, 1e-9);
+    CHECK_NEAR(total(&p, "of it under matched calls (us)", "new")->number, 11, 1e-9);
     CHECK_NEAR(total(&p, "device work (us)", "speedup (old/new)")->number, 15.0 / 11, 1e-9);
     double sum[DIFF_SIDES] = { 0 };
     const Table *t = &p.sheet[DIFF_OPS];
@@ -291,6 +291,18 @@ static void what_is_linked_is_the_sum_of_its_parts(void **state)
     CHECK_NEAR(sum[1], 11, 1e-9);
     CHECK_INT(whole_total(&p, "device events", "old"), 3);
     CHECK_INT(whole_total(&p, "device events", "new"), 3);
+    close_pair(&p);
+}
+
+static void work_of_no_operator_is_that_of_the_root(void **state)
+{
+    (void)state;
+    Pair p;
+    compare(&p, "@cudaLaunchKernel{#k*3}", "@cudaLaunchKernel{#k*2}", false);
+    CHECK_INT(p.sheet[DIFF_OPS].rows, 1);
+    CHECK_TEXT(cell(&p.sheet[DIFF_OPS], 0, "name_old")->text, "cudaLaunchKernel");
+    CHECK_NEAR(cell(&p.sheet[DIFF_OPS], 0, "delta_us (new - old)")->number, -1, 1e-9);
+    CHECK_NEAR(total(&p, "of it under others (us)", "old")->number, 0, 0);
     close_pair(&p);
 }
 
@@ -485,6 +497,7 @@ int main(void)
         TEST(threads_are_paired_by_what_they_call),
         TEST(addresses_and_lines_of_code_are_no_names),
         TEST(what_is_linked_is_the_sum_of_its_parts),
+        TEST(work_of_no_operator_is_that_of_the_root),
         TEST(the_hosts_own_time_is_without_its_calls),
         TEST(long_lists_are_aligned_in_windows),
         TEST(a_deep_tree_is_compared),
