@@ -77,7 +77,7 @@ Status diff_report(const Diff *d, Arena *a, Arena *scratch, Table out[DIFF_SHEET
 
 /* ---- what the parts of diff share ---- */
 
-/* EVENT_NONE is the end of neither list: a pair of indices, -1 for none. */
+/* Indices into both lists, -1: only in the other. */
 typedef struct DiffPair {
     int64_t i, j;
 } DiffPair;

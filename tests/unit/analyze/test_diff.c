@@ -357,6 +357,31 @@ static void long_lists_are_aligned_in_windows(void **state)
     free(new);
 }
 
+/* One root a step around what are roots in the old trace. */
+static void steps_that_were_wrapped_are_still_the_same(void **state)
+{
+    (void)state;
+    enum { STEPS = 60, OPS = 45 };
+    size_t room = STEPS * OPS * 64, n = 0, m = 0;
+    char *old = malloc(room), *new = malloc(room);
+    Pair p;
+    for (int i = 0; i < STEPS; i++) {
+        m += (size_t)snprintf(new + m, room - m, "step{");
+        for (int k = 0; k < OPS; k++) {
+            n += (size_t)snprintf(old + n, room - n, "op%d" LAUNCH("k") " ", k % 9);
+            m += (size_t)snprintf(new + m, room - m, "op%d" LAUNCH("k") " ", k % 9);
+        }
+        m += (size_t)snprintf(new + m, room - m, "} ");
+    }
+    compare(&p, old, new, false);
+    CHECK_INT(p.d.roots, STEPS * OPS);
+    CHECK_INT(p.sheet[DIFF_WORK].rows, 0);
+    CHECK_INT(p.sheet[DIFF_OPS].rows, 9);
+    close_pair(&p);
+    free(old);
+    free(new);
+}
+
 static void a_deep_tree_is_compared(void **state)
 {
     (void)state;
@@ -500,6 +525,7 @@ int main(void)
         TEST(work_of_no_operator_is_that_of_the_root),
         TEST(the_hosts_own_time_is_without_its_calls),
         TEST(long_lists_are_aligned_in_windows),
+        TEST(steps_that_were_wrapped_are_still_the_same),
         TEST(a_deep_tree_is_compared),
         TEST(compat_matches_duplicates_by_what_is_below),
         TEST(compat_looks_at_names_of_launches),
