@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAIRS_MAX = 1000000 }; /* of left-over calls that are looked at for wrappers */
+enum { PAIRS_MAX = 1000000 }; /* of left-over calls that are looked at one by one */
 
 /* ---- names ---- */
 
@@ -271,14 +271,6 @@ static Status left_over(Walk *w, const DiffPairs *p, int side, const DiffList *f
     return OK;
 }
 
-static bool holds(const Diff *d, int side, const DiffList *l, uint32_t name)
-{
-    for (int64_t i = 0; i < l->n; i++) {
-        if (diff_name(d, side, l->at[i], false) == name) return true;
-    }
-    return false;
-}
-
 static bool same_names(const Diff *d, const DiffList *a, const DiffList *b)
 {
     if (a->n == 0 || a->n != b->n) return false;
@@ -289,30 +281,49 @@ static bool same_names(const Diff *d, const DiffList *a, const DiffList *b)
     return true;
 }
 
-/* Which of the calls that are left over are wrappers of each other: one that has the other's name
- * among its children, or both if their children are the same. */
-static Status find_wrappers(Walk *w, const DiffList rest[DIFF_SIDES], DiffList *const below[],
-                            bool *const opened[], bool *any)
+static bool can_wrap(const Events *e, uint32_t event)
+{
+    return e->kind[event] != EVENT_KERNEL && !launches(e, event);
+}
+
+/* TraceLens opens two calls that are left over, too, if the same is below both. */
+static void find_twins(const Diff *d, const DiffList rest[DIFF_SIDES], DiffList *const below[],
+                       bool *const opened[])
+{
+    if (!d->compat || rest[DIFF_NEW].n > PAIRS_MAX / rest[DIFF_OLD].n) return;
+    for (int64_t k = 0; k < rest[DIFF_OLD].n * rest[DIFF_NEW].n; k++) {
+        int64_t i = k / rest[DIFF_NEW].n, j = k % rest[DIFF_NEW].n;
+        if (!can_wrap(d->tree[DIFF_OLD]->events, rest[DIFF_OLD].at[i]) ||
+            !can_wrap(d->tree[DIFF_NEW]->events, rest[DIFF_NEW].at[j]) ||
+            !same_names(d, &below[DIFF_OLD][i], &below[DIFF_NEW][j]))
+            continue;
+        opened[DIFF_OLD][i] = opened[DIFF_NEW][j] = true;
+    }
+}
+
+/* Which of the calls that are left over are wrappers: among their children is the name of a call
+ * that the other trace has left over. */
+static bool find_wrappers(Walk *w, const DiffList rest[DIFF_SIDES], DiffList *const below[],
+                          bool *const opened[])
 {
     const Diff *d = w->d;
-    for (int64_t i = 0; i < rest[DIFF_OLD].n; i++) {
-        uint32_t a = rest[DIFF_OLD].at[i], a_name = diff_name(d, DIFF_OLD, a, false);
-        const DiffList *in_a = &below[DIFF_OLD][i];
-        uint8_t kind = d->tree[DIFF_OLD]->events->kind[a];
-        if (kind == EVENT_KERNEL || launches(d->tree[DIFF_OLD]->events, a)) continue;
-        for (int64_t j = 0; j < rest[DIFF_NEW].n; j++) {
-            uint32_t b = rest[DIFF_NEW].at[j];
-            const DiffList *in_b = &below[DIFF_NEW][j];
-            kind = d->tree[DIFF_NEW]->events->kind[b];
-            if (kind == EVENT_KERNEL || launches(d->tree[DIFF_NEW]->events, b)) continue;
-            bool both = d->compat && same_names(d, in_a, in_b);
-            opened[DIFF_NEW][j] |= both || holds(d, DIFF_NEW, in_b, a_name);
-            opened[DIFF_OLD][i] |=
-                both || holds(d, DIFF_OLD, in_a, diff_name(d, DIFF_NEW, b, false));
-            *any |= opened[DIFF_OLD][i] || opened[DIFF_NEW][j];
+    bool any = false;
+    find_twins(d, rest, below, opened);
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        w->stamp++;
+        for (int64_t i = 0; i < rest[!s].n; i++) {
+            uint32_t call = rest[!s].at[i];
+            if (can_wrap(d->tree[!s]->events, call))
+                w->seen[!s][diff_name(d, !s, call, false)] = w->stamp;
+        }
+        for (int64_t i = 0; i < rest[s].n; i++) {
+            bool can = can_wrap(d->tree[s]->events, rest[s].at[i]);
+            for (int64_t k = 0; can && k < below[s][i].n; k++)
+                opened[s][i] |= w->seen[!s][diff_name(d, s, below[s][i].at[k], false)] == w->stamp;
+            any |= opened[s][i];
         }
     }
-    return OK;
+    return any;
 }
 
 /* Aligns the entries that are not matched, and puts the pairs behind those that are. */
@@ -346,18 +357,16 @@ static Status open_wrappers(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 {
     DiffList rest[DIFF_SIDES], *below[DIFF_SIDES] = { NULL }, wider[DIFF_SIDES];
     int64_t *of[DIFF_SIDES] = { NULL }, kept = 0;
-    bool *opened[DIFF_SIDES] = { NULL }, *taken[DIFF_SIDES] = { NULL }, any = false;
+    bool *opened[DIFF_SIDES] = { NULL }, *taken[DIFF_SIDES] = { NULL };
     DiffPairs out = { 0 };
     for (int s = 0; s < DIFF_SIDES; s++) TRY(left_over(w, p, s, &list[s], &of[s], &rest[s]));
-    if (rest[DIFF_OLD].n == 0 || rest[DIFF_NEW].n > PAIRS_MAX / rest[DIFF_OLD].n) return OK;
-    if (rest[DIFF_NEW].n == 0) return OK;
+    if (rest[DIFF_OLD].n == 0 || rest[DIFF_NEW].n == 0) return OK;
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(ARENA_NEW(w->scratch, rest[s].n, &below[s]));
         TRY(ARENA_ZEROED(w->scratch, rest[s].n, &opened[s]));
         for (int64_t i = 0; i < rest[s].n; i++) TRY(on_way(w, s, rest[s].at[i], &below[s][i]));
     }
-    TRY(find_wrappers(w, rest, below, opened, &any));
-    if (!any) return OK;
+    if (!find_wrappers(w, rest, below, opened)) return OK;
     for (int s = 0; s < DIFF_SIDES; s++) {
         int64_t room = list[s].n, at = 0;
         for (int64_t i = 0; i < rest[s].n; i++) room += opened[s][i] ? below[s][i].n : 0;
@@ -461,25 +470,47 @@ static Status replaces(Walk *w, uint32_t x, uint32_t y, bool *out)
     return OK;
 }
 
+/* By entry of either list: the place in the new list of the last match before it, or -1. */
+static Status last_matches(Walk *w, const DiffList list[DIFF_SIDES], const DiffPairs *p,
+                           int64_t *before[DIFF_SIDES])
+{
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        int64_t last = -1;
+        TRY(ARENA_NEW(w->scratch, list[s].n, &before[s]));
+        for (int64_t i = 0; i < list[s].n; i++) before[s][i] = -1;
+        for (int64_t k = 0; k < p->n; k++) {
+            if (p->at[k].i >= 0 && p->at[k].j >= 0) before[s][index_of(p->at[k], s)] = p->at[k].j;
+        }
+        for (int64_t i = 0; i < list[s].n; i++) {
+            if (before[s][i] >= 0) last = before[s][i];
+            before[s][i] = last;
+        }
+    }
+    return OK;
+}
+
+/* Pairs what is left over between the same two matches. */
 static Status match_replaced(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs *p)
 {
     DiffList rest[DIFF_SIDES];
     int64_t *of[DIFF_SIDES] = { NULL }, kept = 0;
+    int64_t *before[DIFF_SIDES] = { NULL };
     bool *taken = NULL;
     for (int s = 0; s < DIFF_SIDES; s++) TRY(left_over(w, p, s, &list[s], &of[s], &rest[s]));
     if (rest[DIFF_OLD].n == 0 || rest[DIFF_NEW].n > PAIRS_MAX / rest[DIFF_OLD].n) return OK;
+    TRY(last_matches(w, list, p, before));
     TRY(ARENA_ZEROED(w->scratch, list[DIFF_NEW].n, &taken));
     for (int64_t k = 0; k < p->n; k++) {
         DiffPair *one = &p->at[k];
         for (int64_t j = 0; one->i >= 0 && one->j < 0 && j < rest[DIFF_NEW].n; j++) {
             bool same = false;
             ArenaMark mark = arena_mark(w->scratch);
-            if (taken[of[DIFF_NEW][j]]) continue;
+            int64_t to = of[DIFF_NEW][j];
+            if (taken[to] || before[DIFF_OLD][one->i] != before[DIFF_NEW][to]) continue;
             TRY(replaces(w, list[DIFF_OLD].at[one->i], rest[DIFF_NEW].at[j], &same));
             arena_release(w->scratch, mark);
-            if (!same) continue;
-            one->j = of[DIFF_NEW][j];
-            taken[one->j] = true;
+            if (same) one->j = to;
+            taken[to] = same;
         }
     }
     for (int64_t k = 0; k < p->n; k++) {
@@ -502,10 +533,7 @@ static Status pair_lists(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 
 static uint32_t entry(const DiffList *l, int64_t i) { return i < 0 ? EVENT_NONE : l->at[i]; }
 
-static void push(Walk *w, uint32_t a, uint32_t b, uint32_t parent, uint32_t *slot)
-{
-    w->stack[w->steps++] = (Step){ { a, b }, parent, slot };
-}
+static void push(Walk *w, Step at) { w->stack[w->steps++] = at; }
 
 static Status visit(Walk *w, Step at)
 {
@@ -530,8 +558,10 @@ static Status visit(Walk *w, Step at)
     node->children = (uint32_t)pairs.n;
     d->children += pairs.n;
     for (int64_t k = pairs.n - 1; k >= 0; k--)
-        push(w, entry(&list[DIFF_OLD], pairs.at[k].i), entry(&list[DIFF_NEW], pairs.at[k].j), id,
-             &d->child[node->first + k]);
+        push(w, (Step){ { entry(&list[DIFF_OLD], pairs.at[k].i),
+                          entry(&list[DIFF_NEW], pairs.at[k].j) },
+                        id,
+                        &d->child[node->first + k] });
     return OK;
 }
 
@@ -669,8 +699,9 @@ static Status walk_all(Walk *w, Arena *a)
     d->roots = p.n;
     TRY(ARENA_NEW(a, p.n, &d->root));
     for (int64_t k = p.n - 1; k >= 0; k--)
-        push(w, entry(&list[DIFF_OLD], p.at[k].i), entry(&list[DIFF_NEW], p.at[k].j), EVENT_NONE,
-             &d->root[k]);
+        push(w, (Step){ { entry(&list[DIFF_OLD], p.at[k].i), entry(&list[DIFF_NEW], p.at[k].j) },
+                        EVENT_NONE,
+                        &d->root[k] });
     while (w->steps > 0) {
         ArenaMark mark = arena_mark(w->scratch);
         TRY(visit(w, w->stack[--w->steps]));

@@ -61,9 +61,9 @@ typedef struct DiffStats {
 } DiffStats;
 Status diff_stats(const Diff *d, Arena *a, Arena *scratch, DiffStats *out);
 
-/* Time gained and lost. Every device event belongs to the deepest matched operator above it, so that
- * rows of DIFF_OPS add up to all that is linked, but for work under no matched operator, which is in
- * DIFF_WORK alone. */
+/* Time gained and lost. Every device event belongs to the deepest matched operator above it, or
+ * without one to the matched root, so that rows of DIFF_OPS add up to all that is linked, but for
+ * work under roots of one trace, which is in DIFF_WORK alone. */
 typedef enum DiffSheet {
     DIFF_TOTALS,
     DIFF_OPS,     /* by operator */
@@ -77,7 +77,7 @@ Status diff_report(const Diff *d, Arena *a, Arena *scratch, Table out[DIFF_SHEET
 
 /* ---- what the parts of diff share ---- */
 
-/* EVENT_NONE is the end of neither list: a pair of indices, -1 for none. */
+/* Indices into both lists, -1: only in the other. */
 typedef struct DiffPair {
     int64_t i, j;
 } DiffPair;

@@ -29,13 +29,38 @@ static int32_t cost(const Costs *c, Item a, Item b)
     return a.like == b.like ? 0 : c->unlike;
 }
 
-/* Appends m + n entries at most, in order, with i0 and j0 added. */
-static Status fewest_edits(const Costs *c, const Item *a, int64_t m, const Item *b, int64_t n,
-                           DiffPair at, Arena *scratch, DiffPairs *out)
+/* Where the alignment of two lists that go on behind their ends stops: at the end of one of them,
+ * with the fewest edits an entry. (Lists that repeat themselves fit as well when shifted; to count
+ * what is left of the other list as edits would hide that.) */
+static DiffPair cheapest_end(const int32_t *d, int64_t m, int64_t n)
 {
+    DiffPair best = { m, n };
+    double least = (double)d[m * (n + 1) + n] / (double)(m + n);
+    for (int64_t k = 1; k < m + n; k++) {
+        DiffPair at = k < n ? (DiffPair){ m, n - k } : (DiffPair){ m + n - k, n };
+        double each = (double)d[at.i * (n + 1) + at.j] / (double)(at.i + at.j);
+        if (each < least) best = at, least = each;
+    }
+    return best;
+}
+
+/* A part of both lists: from `at`, m and n entries. open: both go on behind it. */
+typedef struct Part {
+    const Item *a, *b;
+    int64_t m, n;
+    DiffPair at;
+    bool open;
+} Part;
+
+/* Appends m + n entries at most, in order, with at's indices added. */
+static Status fewest_edits(const Costs *c, const Part *part, Arena *scratch, DiffPairs *out)
+{
+    const Item *a = part->a, *b = part->b;
+    int64_t m = part->m, n = part->n;
+    DiffPair at = part->at;
     ArenaMark mark = arena_mark(scratch);
     int32_t *d = NULL;
-    int64_t w = n + 1, i = m, j = n, first = out->n;
+    int64_t w = n + 1, first = out->n;
     TRY(ARENA_NEW(scratch, (m + 1) * w, &d));
     for (int64_t k = 0; k <= n; k++) d[k] = (int32_t)k * c->gap;
     for (int64_t p = 1; p <= m; p++) {
@@ -48,7 +73,8 @@ static Status fewest_edits(const Costs *c, const Item *a, int64_t m, const Item 
             row[q] = best;
         }
     }
-    while (i > 0 || j > 0) {
+    DiffPair end = part->open ? cheapest_end(d, m, n) : (DiffPair){ m, n };
+    for (int64_t i = end.i, j = end.j; i > 0 || j > 0;) {
         const int32_t *here = d + i * w + j;
         if (i > 0 && j > 0 && a[i - 1].name == b[j - 1].name &&
             *here == here[-w - 1] + cost(c, a[i - 1], b[j - 1]))
@@ -93,7 +119,7 @@ static Status in_windows(const Costs *c, const Item *a, int64_t m, const Item *b
             p = p < DIFF_WINDOW ? p : DIFF_WINDOW;
             q = q < DIFF_WINDOW ? q : DIFF_WINDOW;
         }
-        TRY(fewest_edits(c, a + at.i, p, b + at.j, q, at, scratch, out));
+        TRY(fewest_edits(c, &(Part){ a + at.i, b + at.j, p, q, at, !last }, scratch, out));
         out->n = settled(out, first, last);
         for (int64_t k = first; k < out->n; k++) {
             if (out->at[k].i >= 0) at.i = out->at[k].i + 1;
@@ -332,7 +358,8 @@ Status diff_align(const Diff *d, const DiffList list[DIFF_SIDES], bool bare, Are
     const Costs costs = d->compat ? (Costs){ 1, 1, 0 } : (Costs){ 2, 5, 1 };
     int64_t m = list[DIFF_OLD].n, n = list[DIFF_NEW].n;
     Item *item[DIFF_SIDES] = { NULL };
-    TRY(ARENA_NEW(a, m + n + 2 * DIFF_WINDOW, &out->at)); /* a window writes before it is cut */
+    TRY(ARENA_NEW(a, m + n + 2 * (int64_t)DIFF_WINDOW,
+                  &out->at)); /* a window writes before it is cut */
     ArenaMark mark = arena_mark(a);
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(ARENA_NEW(a, list[s].n, &item[s]));
@@ -344,7 +371,8 @@ Status diff_align(const Diff *d, const DiffList list[DIFF_SIDES], bool bare, Are
     if (m > 0 && n > 0 && m > DIFF_CELLS / n)
         TRY(in_windows(&costs, item[DIFF_OLD], m, item[DIFF_NEW], n, a, out));
     else
-        TRY(fewest_edits(&costs, item[DIFF_OLD], m, item[DIFF_NEW], n, (DiffPair){ 0, 0 }, a, out));
+        TRY(fewest_edits(&costs, &(Part){ item[DIFF_OLD], item[DIFF_NEW], m, n, { 0, 0 }, false },
+                         a, out));
     if (d->compat) TRY(regroup(d, list, a, out));
     arena_release(a, mark);
     return OK;

@@ -46,7 +46,7 @@ static bool is_op(const Report *r, int side, uint32_t event)
     return event != EVENT_NONE && events(r, side)->kind[event] == EVENT_CPU_OP;
 }
 
-/* ---- device work by the matched operator above it ---- */
+/* ---- device work by the matched operator above it, or the matched root ---- */
 
 static int by_owner(const void *a, const void *b)
 {
@@ -66,6 +66,8 @@ static Status find_owners(Report *r)
     for (int64_t id = 0; id < d->nodes; id++) {
         const DiffNode *n = &d->node[id];
         owner[id] = n->parent == EVENT_NONE ? EVENT_NONE : owner[n->parent];
+        bool both = n->event[DIFF_OLD] != EVENT_NONE && n->event[DIFF_NEW] != EVENT_NONE;
+        if (both && n->parent == EVENT_NONE) owner[id] = (uint32_t)id;
         if (is_op(r, DIFF_OLD, n->event[DIFF_OLD]) && is_op(r, DIFF_NEW, n->event[DIFF_NEW]))
             owner[id] = (uint32_t)id;
         for (int s = 0; s < DIFF_SIDES; s++) {
@@ -127,7 +129,8 @@ static Status list_kernels(Report *r, const Work *w, int64_t n, uint32_t *out)
 
 static uint32_t args_of(const Events *e, uint32_t op)
 {
-    return e->detail[op] == EVENT_NONE ? EVENT_NONE : e->ops[e->detail[op]].args;
+    return e->kind[op] != EVENT_CPU_OP || e->detail[op] == EVENT_NONE ? EVENT_NONE
+                                                                      : e->ops[e->detail[op]].args;
 }
 
 static Status measure_owner(Report *r, const Work *w, const int64_t n[DIFF_SIDES])
@@ -213,7 +216,7 @@ static void merge_entries(Entry *x, int64_t *n, const bool use[KEYS])
 
 static Cell ratio(double old, double new)
 {
-    return old > 0 && new > 0 ? cell_number(old / new) : (Cell){ CELL_NONE };
+    return old > 0 && new > 0 ? cell_number(old / new) : (Cell){ .type = CELL_NONE };
 }
 
 static Cell *put_pair(Cell *c, double old, double new)
@@ -246,7 +249,7 @@ static Cell text_at(const Report *r, int side, const Entry *x, int field)
 {
     const Events *e = events(r, side);
     uint32_t args = args_of(e, r->d->node[x->node].event[side]);
-    if (args == EVENT_NONE) return (Cell){ CELL_NONE };
+    if (args == EVENT_NONE) return (Cell){ .type = CELL_NONE };
     const uint32_t text[] = { e->args[args].dims, e->args[args].types, e->args[args].concrete };
     return cell_text(strings_text(&e->strings, text[field]));
 }
@@ -472,7 +475,7 @@ static Status totals_sheet(Report *r, Table *t)
         [T_SPAN] = "device, first to last (us)",
         [T_BUSY] = "device busy (us)",
         [T_SUM] = "device work (us)",
-        [T_MATCHED] = "of it under matched operators (us)",
+        [T_MATCHED] = "of it under matched calls (us)",
         [T_UNMATCHED] = "of it under others (us)",
         [T_UNLINKED] = "of it without a launch in the trace (us)",
         [T_HOST] = "host calls (us)",

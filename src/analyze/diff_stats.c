@@ -252,7 +252,10 @@ static Status arguments(Stats *st, int side, uint32_t op, const char *const **ou
     return OK;
 }
 
-static Cell text_or_none(const char *s) { return s == NULL ? (Cell){ CELL_NONE } : cell_text(s); }
+static Cell text_or_none(const char *s)
+{
+    return s == NULL ? (Cell){ .type = CELL_NONE } : cell_text(s);
+}
 
 static const char *op_name(const Stats *st, const Row *r)
 {
@@ -281,17 +284,16 @@ static Status common_cells(Stats *st, const Row *r, Cell *c)
     return OK;
 }
 
+/* What common_cells fills. */
+#define CALL_COLUMNS                                                                               \
+    "cpu_op_name", "cpu_op_uid", "source", "Input Dims", "Input Strides", "Input type",            \
+        "Concrete Inputs"
+
 /* Trees without frames of Python have one module: root. */
 static Status stats_table(Stats *st, Table *t)
 {
     static const char *const columns[] = { "name",
-                                           "cpu_op_name",
-                                           "cpu_op_uid",
-                                           "source",
-                                           "Input Dims",
-                                           "Input Strides",
-                                           "Input type",
-                                           "Concrete Inputs",
+                                           CALL_COLUMNS,
                                            "kernel_time",
                                            "busy_time",
                                            "lowest_common_ancestor_name",
@@ -311,7 +313,7 @@ static Status stats_table(Stats *st, Table *t)
         c[9] = cell_number(r->busy);
         c[10] = text_or_none(r->lca_name);
         c[11] = none ? cell_number((double)r->lca) : cell_whole(r->lca); /* as pandas keeps holes */
-        if (r->lca == EVENT_NONE) c[11] = (Cell){ CELL_NONE };
+        if (r->lca == EVENT_NONE) c[11] = (Cell){ .type = CELL_NONE };
         c[12] = cell_whole(st->d->tree[r->side]->events->index[r->gpu]);
         c[13] = c[14] = cell_text("root");
         TRY(common_cells(st, r, c + 1));
@@ -363,13 +365,7 @@ static Status unique_table(Stats *st, Table *t)
 {
     static const char *const columns[UNIQUE_COLUMNS] = { "name",
                                                          "operation_count",
-                                                         "cpu_op_name",
-                                                         "cpu_op_uid",
-                                                         "source",
-                                                         "Input Dims",
-                                                         "Input Strides",
-                                                         "Input type",
-                                                         "Concrete Inputs",
+                                                         CALL_COLUMNS,
                                                          "busy_time",
                                                          "lowest_common_ancestor_name",
                                                          "nn_module_stack",

@@ -34,7 +34,8 @@ static void a_summary_says_what_was_gained(void **state)
     write_traces(lab);
     Outcome o = RUN(lab, "cell", "trace", "diff", "old.json", "new.json");
     CHECK_EXIT(o, 0);
-    CHECK_SAYS(o.out, "device work (us)                           50.000   20.000            -30.000");
+    CHECK_SAYS(o.out,
+               "device work (us)                           50.000   20.000            -30.000");
     CHECK_SAYS(o.out, "aten::mm        1         40.000         10.000");
     CHECK_SAYS(o.out, "sgemm             tf32gemm");
     CHECK_SAYS(o.out, "4.000"); /* old over new: above 1 is faster */

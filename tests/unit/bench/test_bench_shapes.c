@@ -243,7 +243,8 @@ static void a_bad_line_of_a_list_is_named(void **state)
         { "{\"op\":\"frobnicate\",\"n\":5}\n", "line 1: bench shapes has no op frobnicate" },
         { "{\"n\":5}\n", "line 1: bench shapes has no op \"\"" },
         { "{\"op\":\"add\",\"n\":-5,\"d\":7}\n", "line 1: a size is -5, not 0 to 2^40" },
-        { "{\"op\":\"linear_fwd\",\"n\":5,\"d\":7}\n", "line 1: linear_fwd cannot run: a size that it needs is 0" },
+        { "{\"op\":\"linear_fwd\",\"n\":5,\"d\":7}\n",
+          "line 1: linear_fwd cannot run: a size that it needs is 0" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char path[32];
