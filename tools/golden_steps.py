@@ -155,6 +155,7 @@ def make(folder, made_by):
         for seed in range(20):
             model, rows = with_weights(build, f"{folder}/../model/{name}.golden")
             rows = golden_models.settings(name, rows)
+            rows["run"]["threads"] = 1
             for section, values in ROWS.items():
                 rows[section] = dict(values)
             arrays = steps(model, rows, np.random.default_rng(seed), 1e-2, 16)

@@ -31,8 +31,8 @@ static void note(Failure *f, Status s, int at)
 static Status read_all(Collectives *c, const char *const *path, int n)
 {
     Failure failure = { 0 };
-    int threads = omp_get_num_procs() < n ? omp_get_num_procs() : n;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+#pragma omp parallel for schedule(dynamic, 1)                                                      \
+    num_threads(omp_get_num_procs() < n ? omp_get_num_procs() : n)
     for (int i = 0; i < n; i++) note(&failure, collectives_read(c, path[i], &c->ranks[i], i), i);
     return failure.status == OK ? OK : status_adopt(failure.status, failure.text);
 }
@@ -97,22 +97,22 @@ static int by_value(const void *a, const void *b)
 static Status members_of(Collectives *c, CollectiveGroup *g)
 {
     const CollectiveCall *x = &c->calls[g->call];
-    bool pair = x->kind == SEND_RECV && x->what.name != 0;
+    bool pair = x->kind == SEND_RECV && x->what.name != 0 && !c->options.compat;
     int64_t n = 0;
-    TRY(ARENA_NEW(c->arena, g->calls + x->what.group_size + 2, &g->member));
-    for (const char *s = g->ranks; *s != '\0' && !pair;) {
-        char *end = NULL;
-        long long v = strtoll(s, &end, 10);
-        if (end != s && n < x->what.group_size) g->member[n++] = (int32_t)v;
-        s = end == s ? s + 1 : end;
-    }
-    bool listed = n > 0 && n == x->what.group_size && strstr(g->ranks, "...") == NULL;
+    int64_t size = x->what.group_size > 0 ? x->what.group_size : 0;
+    TRY(ARENA_NEW(c->arena, g->calls + size, &g->member));
+    if (!pair) n = collectives_wholes(g->ranks, g->member, size);
+    bool listed = n > 0 && n == size && strstr(g->ranks, "...") == NULL;
     if (!listed) n = 0;
     for (int64_t i = g->call; i < g->call + g->calls && !listed; i++)
         g->member[n++] = (int32_t)c->ranks[c->calls[i].rank].rank;
     qsort(g->member, (size_t)n, sizeof *g->member, by_value);
     for (int64_t i = 0; i < n; i++) {
         if (i == 0 || g->member[i] != g->member[i - 1]) g->member[g->members++] = g->member[i];
+    }
+    for (int64_t r = 0; r < c->n_ranks; r++) {
+        int32_t rank = (int32_t)c->ranks[r].rank;
+        g->present += bsearch(&rank, g->member, (size_t)g->members, sizeof rank, by_value) != NULL;
     }
     bool across = false;
     for (int64_t i = 1; i < g->members && c->gpus_per_node > 0; i++)
@@ -174,7 +174,7 @@ static double element_bytes(const char *dtype)
         const char *names;
         double bytes;
     } sizes[] = {
-        { "Double|Long|double|long int|ComplexFloat|UInt64", 8 },
+        { "Double|Long|double|long|long int|ComplexFloat|UInt64", 8 },
         { "Float|Int|float|int|UInt32", 4 },
         { "BFloat16|Half|Short|c10::BFloat16|c10::Half|short int|UInt16", 2 },
         { "Bool|Byte|Char|bool|unsigned char|signed char", 1 },
@@ -277,7 +277,7 @@ static void flag(const Collectives *c, const CollectiveGroup *g, double *room)
     int64_t n = 0, first = -1, last = -1;
     CollectiveSlot *s = &c->slots[g->slot];
     for (int64_t i = 0; i < g->slots; i++) {
-        s[i].whole = s[i].calls == g->members;
+        s[i].whole = s[i].calls == g->present;
         s[i].flag = s[i].whole ? "" : "partial";
         if (!s[i].whole) continue;
         first = first < 0 ? i : first;

@@ -63,14 +63,15 @@ typedef struct CollectiveGroup {
     uint32_t key;
     const char *name, *description, *ranks, *span; /* "intra_node", "inter_node", "unknown" */
     int32_t *member; /* ranks of the world, rising; from metadata, else those that took part */
-    int64_t members, call, calls, slot, slots;
+    int64_t members, present; /* present: those whose traces are here */
+    int64_t call, calls, slot, slots;
 } CollectiveGroup;
 
 /* Calls that are one collective: call ... call + calls - 1, by rank. */
 typedef struct CollectiveSlot {
     int64_t call, calls, index; /* index: place in its group */
     int32_t group, first, last; /* which of its calls came first and last */
-    bool whole;                 /* all members are there */
+    bool whole;                 /* all members that are present take part */
     const char *flag;           /* "", "partial", "outlier", "border outlier" */
     double latency, arrived, wait_sum, skew_start, skew_end, late;
     double exchange;                 /* from the last start to the last end */
@@ -133,6 +134,8 @@ Status collectives_measure(Collectives *c);
 double collectives_median(double *x, int64_t n); /* sorts; NaN of none */
 /* Of all its elements; NaN: unknown. */
 double collectives_mb(const Collectives *c, const CollectiveCall *x, bool out);
+/* The numbers of a list like "[0, 1]", at most `room`. */
+int64_t collectives_wholes(const char *list, int32_t *out, int64_t room);
 int collectives_column(const Table *t, const char *name); /* -1: none */
 double collectives_number(const Cell *x);                 /* NaN: none */
 

@@ -82,7 +82,8 @@ typedef struct Reading {
     uint8_t *mover; /* by event: a collective's kernel */
     CollectiveCall *call;
     CollectiveWork *work;
-    int64_t n, n_works, room, room_works;
+    int32_t *stream;
+    int64_t n, n_works, n_streams, room, room_works, room_streams;
     Stretch **stretch; /* by track; NULL: not made yet */
     int64_t *stretches;
     uint32_t busiest; /* the track with most operators */
@@ -143,23 +144,21 @@ static bool is_host(const Reading *r, int64_t i, uint32_t track)
 /* The sum over its tensors of the elements that the first argument has: "[[[2,3]],[]]" -> 6. */
 static int64_t first_elements(const char *dims)
 {
-    int64_t sum = 0, product = 1;
+    double sum = 0, product = 0;
     int depth = 0;
-    bool digits = false;
     for (const char *s = dims; *s != '\0'; s++) {
-        if (*s == '[') depth++, product = 1, digits = false;
         if (isdigit((unsigned char)*s)) {
             char *end = NULL;
-            product *= strtoll(s, &end, 10);
-            digits = true;
+            product = (product > 0 ? product : 1) * (double)strtoll(s, &end, 10);
             s = end - 1;
         }
+        depth += *s == '[';
         if (*s != ']') continue;
-        if (digits) sum += product;
-        digits = false;
+        sum += product;
+        product = 0;
         if (--depth <= 1) break;
     }
-    return sum > 0 ? sum : -1;
+    return sum > 0 && sum < 1e15 ? (int64_t)sum : -1;
 }
 
 /* What the operators above say of a collective whose kernel says nothing. */
@@ -189,6 +188,17 @@ static Status from_operators(Reading *r, uint32_t event, CollectiveCall *c)
     return OK;
 }
 
+int64_t collectives_wholes(const char *list, int32_t *out, int64_t room)
+{
+    int64_t n = 0;
+    for (list += strcspn(list, "0123456789"); *list != '\0' && n < room;) {
+        char *end = NULL;
+        out[n++] = (int32_t)strtoll(list, &end, 10);
+        list = end + strcspn(end, "0123456789");
+    }
+    return n;
+}
+
 static Status key_text(Reading *r, CollectiveCall *c, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 static Status key_text(Reading *r, CollectiveCall *c, const char *fmt, ...)
@@ -212,27 +222,29 @@ static Status key_of(Reading *r, CollectiveCall *c)
         return key_text(r, c, "%s", c->what.group == 0 ? "Unknown_Group" : group);
     if (c->kind == SEND_RECV && c->what.name != 0) {
         bool sends = strcmp(strings_text(s, c->what.name), "send") == 0;
-        long long both[2] = { -1, -1 };
-        if (peer < 0 && c->what.group_size == 2 &&
-            sscanf(ranks, "[%lld,%lld]", &both[0], &both[1]) == 2)
+        int32_t both[2];
+        if (peer < 0 && c->what.group_size == 2 && collectives_wholes(ranks, both, 2) == 2)
             peer = both[0] == me ? both[1] : both[0];
         if (peer < 0) return key_text(r, c, "%s of rank %lld, peer unknown", group, (long long)me);
         return key_text(r, c, "%s %lld>%lld", group, (long long)(sends ? me : peer),
                         (long long)(sends ? peer : me));
     }
     if (c->what.group != 0 || c->what.ranks != 0) return key_text(r, c, "%s %s", group, ranks);
-    int64_t nth = 0; /* of the streams that carry collectives without a group */
-    for (int32_t last = -1;; nth++) {
-        int32_t next = INT32_MAX;
-        for (int64_t i = 0; i < r->n; i++) {
-            const CollectiveCall *o = &r->call[i];
-            if (o->what.group == 0 && o->what.ranks == 0 && o->stream > last && o->stream < next)
-                next = o->stream;
-        }
-        if (next >= c->stream) break;
-        last = next;
-    }
+    int64_t nth = 0;
+    for (int64_t i = 0; i < r->n_streams; i++) nth += r->stream[i] < c->stream;
     return key_text(r, c, "stream %lld", (long long)nth);
+}
+
+/* The streams that carry collectives without a group. */
+static Status note_stream(Reading *r, const CollectiveCall *c)
+{
+    if (c->what.group != 0 || c->what.ranks != 0) return OK;
+    for (int64_t i = 0; i < r->n_streams; i++) {
+        if (r->stream[i] == c->stream) return OK;
+    }
+    TRY(ARENA_GROW(&r->arena, r->n_streams + 1, &r->room_streams, &r->stream));
+    r->stream[r->n_streams++] = c->stream;
+    return OK;
 }
 
 static Status describe(Reading *r, uint32_t event)
@@ -262,7 +274,7 @@ static Status describe(Reading *r, uint32_t event)
     }
     TRY(ARENA_GROW(&r->arena, r->n + 1, &r->room, &r->call));
     r->call[r->n++] = c;
-    return OK;
+    return note_stream(r, &c);
 }
 
 /* A kernel's name says that it moves data between ranks; those that only lay out do not. */

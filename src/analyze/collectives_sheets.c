@@ -277,7 +277,8 @@ static Status fold(const Collectives *c, const Table *from, const Fold *f, Table
     Sheet s;
     TRY(sheet_init(&s, c, out, f->name, f->keys, NULL, NULL));
     by.keys = out->columns;
-    for (int i = 0; i < by.keys; i++) by.key[i] = collectives_column(from, out->column[i]);
+    for (int i = 0; s.column != NULL && i < by.keys; i++)
+        by.key[i] = collectives_column(from, s.column[i]);
     for (int i = 0; i < f->parts; i++) {
         skip[i] = f->compat && strstr(f->part[i].column, " bw ") != NULL &&
                   !has_values(from, collectives_column(from, f->part[i].column));
@@ -487,22 +488,22 @@ static Status heatmap(const Collectives *c, Table *t)
     };
     Sheet s;
     Table sends;
+    int32_t *split = NULL;
+    int64_t most = c->n_ranks;
+    for (int64_t i = 0; i < c->n_groups; i++)
+        most = c->groups[i].members > most ? c->groups[i].members : most;
+    TRY(ARENA_NEW(c->arena, most, &split));
     TRY(sheet_init(&s, c, &sends, "sends", "src_rank|dst_rank|MB", NULL, NULL));
     for (int64_t i = 0; i < c->n_calls; i++) {
         const CollectiveCall *x = &c->calls[c->by_rank[i]];
         const CollectiveGroup *g = &c->groups[x->group];
         double all = collectives_mb(c, x, false), each = all / (double)x->what.in_elements;
-        int64_t j = 0;
         if (x->kind != ALL_TO_ALLV || !(all > 0)) continue;
-        for (const char *p = strings_text(&c->strings, x->what.in_split); *p != '\0'; j++) {
-            char *end = NULL;
-            p += strcspn(p, "0123456789");
-            long long elements = strtoll(p, &end, 10);
-            if (end == p || (!c->options.compat && j >= g->members)) break;
-            p = end;
+        int64_t n = collectives_wholes(strings_text(&c->strings, x->what.in_split), split,
+                                       c->options.compat ? c->n_ranks : g->members);
+        for (int64_t j = 0; j < n; j++)
             TRY(ROW(&s, rank(&s, x), whole(c->options.compat ? j : g->member[j]),
-                    real((double)elements * each)));
-        }
+                    real((double)split[j] * each)));
     }
     return fold(c, &sends, &by_pair, t);
 }

@@ -2,6 +2,7 @@
 #include "analyze/collectives.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { ROWS_SHOWN = 16, SAME_HOST_US = 50 };
@@ -38,30 +39,31 @@ static const char *word(const Table *t, int64_t row, const char *column)
     return x->type == CELL_TEXT ? x->text : "-";
 }
 
-static Status put_value(Text *out, double x)
+/* Columns of a table, words COLUMN=HEAD, the first `texts` of them texts. */
+static Status put_table(Text *out, const Table *t, const char *columns, int texts)
 {
-    return isnan(x) ? text_printf(out, " %10s", "-") : text_printf(out, " %10.4g", x);
-}
-
-/* A table of some columns, the first of them texts. */
-static Status put_table(Text *out, const Table *t, const char *const *column, int texts, int n)
-{
+    int n = 0;
+    const char *w = NULL;
     TRY(text_printf(out, "\n"));
     for (int64_t r = -1; r < t->rows && r < ROWS_SHOWN; r++) {
-        for (int i = 0; i < texts; i++)
-            TRY(text_printf(out, "%-24.24s ",
-                            r < 0 ? column[2 * i + 1] : word(t, r, column[2 * i])));
-        for (int i = texts; i < n; i++) {
-            if (r < 0)
-                TRY(text_printf(out, " %10s", column[2 * i + 1]));
+        for (int i = 0; (w = text_word(columns, i, &n)) != NULL; i++) {
+            char name[64], *head = NULL;
+            (void)snprintf(name, sizeof name, "%.*s", n, w);
+            head = strchr(name, '=');
+            *head++ = '\0';
+            double x = r < 0 ? 0 : number(t, r, name);
+            if (i < texts)
+                TRY(text_printf(out, "%-24.24s ", r < 0 ? head : word(t, r, name)));
+            else if (r < 0 || isnan(x))
+                TRY(text_printf(out, " %10s", r < 0 ? head : "-"));
             else
-                TRY(put_value(out, number(t, r, column[2 * i])));
+                TRY(text_printf(out, " %10.4g", x));
         }
         TRY(text_printf(out, "\n"));
     }
-    return t->rows <= ROWS_SHOWN ? OK
-                                 : text_printf(out, "... and %lld more: --out writes all\n",
-                                               (long long)(t->rows - ROWS_SHOWN));
+    if (t->rows <= ROWS_SHOWN) return OK;
+    return text_printf(out, "... and %lld more: --out writes all\n",
+                       (long long)(t->rows - ROWS_SHOWN));
 }
 
 static Status put_ranks(const Collectives *c, const Table *clocks, Text *out)
@@ -84,10 +86,11 @@ static Status put_ranks(const Collectives *c, const Table *clocks, Text *out)
     if (alone > 0)
         TRY(text_printf(out, "clocks of %lld ranks stay as written: they share no collective\n",
                         (long long)alone));
-    static const char *const columns[] = { "rank_from", "rank by",   "rank",      "rank",
-                                           "offset_us", "offset us", "drift_ppm", "drift ppm",
-                                           "spread_us", "spread us" };
-    return most < SAME_HOST_US ? OK : put_table(out, clocks, columns, 1, 5);
+    if (most < SAME_HOST_US) return OK;
+    return put_table(out, clocks,
+                     "rank_from=rank by|rank=rank|offset_us=offset us|drift_ppm=drift ppm|"
+                     "spread_us=spread us",
+                     1);
 }
 
 static Status put_straggler(const Table *t, Text *out)
@@ -143,43 +146,20 @@ static Status put_left_out(const Collectives *c, Text *out)
 
 Status collectives_text(const Collectives *c, const Table *sheet, Text *out)
 {
-    static const char *const groups[] = { "Process Group Name",
-                                          "group",
-                                          "node_span",
-                                          "span",
-                                          "Group size",
-                                          "ranks",
-                                          "count",
-                                          "count",
-                                          "Total comm latency (ms)",
-                                          "comm ms",
-                                          "Mean wait of a rank (ms)",
-                                          "waiting ms",
-                                          "skew in start time_median",
-                                          "skew us",
-                                          "bus bw (GB/s)_median",
-                                          "bus GB/s" };
-    static const char *const sizes[] = { "Collective name",
-                                         "collective",
-                                         "dtype",
-                                         "dtype",
-                                         "Full msg size (MB)",
-                                         "MB",
-                                         "count",
-                                         "count",
-                                         "Total comm latency (ms)",
-                                         "comm ms",
-                                         "comm_latency_median",
-                                         "comm us",
-                                         "skew in start time_median",
-                                         "skew us",
-                                         "bus bw (GB/s)_median",
-                                         "bus GB/s" };
     TRY(put_ranks(c, &sheet[10], out));
     TRY(text_printf(out, "%lld kernels are %lld collectives of %lld groups\n",
                     (long long)c->n_calls, (long long)c->n_slots, (long long)c->n_groups));
-    if (!c->options.compat) TRY(put_table(out, &sheet[9], groups, 2, 8));
-    TRY(put_table(out, &sheet[0], sizes, 2, 8));
+    if (!c->options.compat)
+        TRY(put_table(out, &sheet[9],
+                      "Process Group Name=group|node_span=span|Group size=ranks|count=count|"
+                      "Total comm latency (ms)=comm ms|Mean wait of a rank (ms)=waiting ms|"
+                      "skew in start time_median=skew us|bus bw (GB/s)_median=bus GB/s",
+                      2));
+    TRY(put_table(out, &sheet[0],
+                  "Collective name=collective|dtype=dtype|Full msg size (MB)=MB|count=count|"
+                  "Total comm latency (ms)=comm ms|comm_latency_median=comm us|"
+                  "skew in start time_median=skew us|bus bw (GB/s)_median=bus GB/s",
+                  2));
     if (!c->options.compat) TRY(put_straggler(&sheet[7], out));
     return put_left_out(c, out);
 }

@@ -14,30 +14,30 @@ static Status report(const CollectivesCall *call, const Collectives *c, Arena *a
 {
     Table sheet[COLLECTIVE_SHEETS] = { 0 }, filled[COLLECTIVE_SHEETS];
     int n = 0, n_filled = 0;
-    int64_t cut = 0;
     TRY(collectives_sheets(c, sheet, &n));
     for (int i = 0; i < n; i++) {
         if (sheet[i].rows > 0) filled[n_filled++] = sheet[i];
     }
     TRY(trace_out_tables(&call->out, "", "Collectives", filled, n_filled, a));
     TRY(text_init(out, a));
-    TRY(collectives_text(c, sheet, out));
-    for (int64_t i = 0; i < c->n_ranks; i++) cut += c->ranks[i].counts.truncated;
-    if (cut == 0) return OK;
-    return FAIL(ERR_PARTIAL, "%lld of %lld traces end early: what was whole is in the report",
-                (long long)cut, (long long)c->n_ranks);
+    return collectives_text(c, sheet, out);
 }
 
 static Status run(void *state, int n, char **path, Arena *a, Text *out)
 {
     CollectivesCall *call = state;
     Collectives c = { 0 };
+    int cut = 0;
     call->o.compat = call->compat == 0;
     TRY(trace_out_begin(&call->out));
     Status s = collectives_open(&c, (const char *const *)path, n, &call->o, a);
     if (s == OK) s = report(call, &c, a, out);
     collectives_close(&c);
-    return trace_out_end(&call->out, s);
+    s = trace_out_end(&call->out, s);
+    for (int i = 0; i < n && s == OK; i++) cut += c.ranks[i].counts.truncated;
+    return cut == 0 ? s
+                    : FAIL(ERR_PARTIAL,
+                           "%d of %d traces end early: the report is of what was whole", cut, n);
 }
 
 Status cli_trace_collectives(int argc, char **argv)

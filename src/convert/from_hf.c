@@ -138,7 +138,7 @@ static Status no_tensor(FromHf *f, const FamilyTensor *first, const FamilyTensor
 
 static Status find_view(FromHf *f, const Param *p, WeightsView *out)
 {
-    FamilyTensor want, next, first = { 0 };
+    FamilyTensor want = { 0 }, next, first = { 0 };
     const SafeTensor *t = NULL, *scale = NULL;
     for (int i = 0; t == NULL && family_tensor(f->family->bit, p, f->spec.experts, i, &next); i++) {
         want = next;

@@ -278,7 +278,7 @@ Status weights_read(Weights *w, const WeightsView *v, int64_t row, int64_t n, fl
     TRY(bytes_of(w, v->tensor, &data));
     for (int64_t r = row; r < row + n; r++) {
         float *to = out + (r - row) * v->cols;
-        if (v->tensor->dtype < 0) {
+        if (v->tensor->dtype < 0 && scale != NULL) {
             read_mxfp4(data, scale, v->first + r * v->row_step, v->cols, to);
             continue;
         }

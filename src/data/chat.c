@@ -5,13 +5,24 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DEPTH_MAX = 32, TEXT_MAX = 64 << 20 };
+enum { DEPTH_MAX = 32, TEXT_MAX = 64 << 20, NUMBER_MAX = 1000000, VARIABLES_MAX = 16 };
+
+/* A list is messages from the number-th one on. */
+typedef enum ValueKind { VALUE_TRUTH, VALUE_NUMBER, VALUE_TEXT, VALUE_LIST } ValueKind;
 
 typedef struct Value {
-    bool is_text, yes; /* yes: of what is no text */
+    ValueKind kind;
+    int number; /* of a truth 0 or 1 */
     const char *s;
     size_t n;
 } Value;
+
+/* What {% set %} has set. Where only branches that were not taken did, it is empty, 0 or false. */
+typedef struct Variable {
+    const char *name;
+    size_t n;
+    Value value;
+} Variable;
 
 /* What ends a block. */
 typedef enum Stop { STOP_END, STOP_ELIF, STOP_ELSE, STOP_ENDIF, STOP_ENDFOR } Stop;
@@ -20,12 +31,15 @@ typedef struct Walk {
     const ChatTemplate *t;
     const char *at;
     const ChatMessage *m;
-    int n, i; /* messages; the loop's */
+    int n, i;  /* messages; the loop's */
+    int first; /* the loop's first message */
     bool prompt, live;
     bool strip,
         line; /* of the text behind the last tag: blanks go; the tag began or ended a line */
     const char *loop; /* name of the loop's variable; NULL: outside */
     size_t loop_n;
+    Variable variable[VARIABLES_MAX];
+    int variables;
     int depth;
     Arena *scratch;
     Text *out;
@@ -38,8 +52,9 @@ static Status fail_at(const Walk *w, const char *at, Status code, const char *wh
     return FAIL(code, "%s:%d: %.*s%s", w->t->name, line, (int)(n < 60 ? n : 60), what,
                 code == ERR_UNSUPPORTED
                     ? " is not among what this program understands of templates "
-                      "(messages, if, elif, else, bos_token, eos_token, "
-                      "add_generation_prompt, loop.first, loop.last, +, trim)"
+                      "(messages, if, elif, else, set, bos_token, eos_token, "
+                      "add_generation_prompt, raise_exception, loop.first, loop.last, "
+                      "loop.index0, +, %, trim)"
                     : "");
 }
 
@@ -100,17 +115,26 @@ static bool take_sign(Walk *w, const char *sign)
 
 /* ---- expressions ---- */
 
-static bool truth(const Value *v) { return v->is_text ? v->n > 0 : v->yes; }
+/* Are kinds what they say? A variable that a branch not taken sets has the kind of its first value. */
+static bool strict(const Walk *w) { return w->live || w->variables == 0; }
+
+static bool truth(const Walk *w, const Value *v)
+{
+    if (v->kind == VALUE_LIST) return v->number < w->n;
+    return v->kind == VALUE_TEXT ? v->n > 0 : v->number != 0;
+}
+
+static Value truth_value(bool yes) { return (Value){ .number = yes }; }
 
 static Value text_value(const char *s)
 {
-    return (Value){ .is_text = true, .s = s, .n = strlen(s) };
+    return (Value){ .kind = VALUE_TEXT, .s = s, .n = strlen(s) };
 }
 
 static bool same(const Value *a, const Value *b)
 {
-    if (a->is_text != b->is_text) return false;
-    return a->is_text ? a->n == b->n && memcmp(a->s, b->s, a->n) == 0 : a->yes == b->yes;
+    if (a->kind != b->kind || a->number != b->number) return false;
+    return a->kind != VALUE_TEXT || (a->n == b->n && memcmp(a->s, b->s, a->n) == 0);
 }
 
 static Status any_of(Walk *w, Value *out);
@@ -128,7 +152,7 @@ static Status string(Walk *w, Value *out)
     while (*w->at != quote && *w->at != '\0') w->at += w->at[0] == '\\' && w->at[1] != '\0' ? 2 : 1;
     if (*w->at == '\0') return wrong(w, "a string that does not end");
     TRY(new_bytes(w, (size_t)(w->at - s), &to));
-    *out = (Value){ .is_text = true, .s = to };
+    *out = (Value){ .kind = VALUE_TEXT, .s = to };
     for (; s < w->at; s++) {
         static const char names[] = "nrt\\'\"", values[] = "\n\r\t\\'\"";
         const char *found = *s == '\\' ? strchr(names, s[1]) : NULL;
@@ -148,7 +172,7 @@ static Status key_of(Walk *w, const char *start, Value *key)
     size_t n = 0;
     if (take_sign(w, ".")) {
         const char *s = take_name(w, &n);
-        *key = (Value){ .is_text = true, .s = s, .n = n };
+        *key = (Value){ .kind = VALUE_TEXT, .s = s, .n = n };
         return OK;
     }
     bool bracket = take_sign(w, "[");
@@ -159,22 +183,78 @@ static Status key_of(Walk *w, const char *start, Value *key)
     return take_sign(w, "]") ? OK : wrong(w, "a bracket that does not close");
 }
 
-static Status attribute(Walk *w, const char *start, bool of_loop, Value *out)
+static Status of_loop(Walk *w, const char *start, Value *out)
 {
-    Value key;
+    Value key = { 0 };
     TRY(key_of(w, start, &key));
-    const ChatMessage *m = w->live ? &w->m[w->i] : NULL;
-    if (of_loop && is_word(key.s, key.n, "first"))
-        *out = (Value){ .yes = w->i == 0 };
-    else if (of_loop && is_word(key.s, key.n, "last"))
-        *out = (Value){ .yes = w->i == w->n - 1 };
-    else if (!of_loop && is_word(key.s, key.n, "role"))
-        *out = text_value(m == NULL ? "" : m->role);
-    else if (!of_loop && is_word(key.s, key.n, "content"))
-        *out = text_value(m == NULL ? "" : m->content);
-    else
-        return unsupported(w, start, (size_t)(w->at - start));
+    *out = truth_value(w->i == w->first);
+    if (is_word(key.s, key.n, "first")) return OK;
+    *out = truth_value(w->i == w->n - 1);
+    if (is_word(key.s, key.n, "last")) return OK;
+    *out = (Value){ .kind = VALUE_NUMBER, .number = w->i - w->first };
+    if (is_word(key.s, key.n, "index0")) return OK;
+    return unsupported(w, start, (size_t)(w->at - start));
+}
+
+/* What a message has; of one that is not there an empty text. */
+static Status of_message(Walk *w, const char *start, int i, Value *out)
+{
+    Value key = { 0 };
+    TRY(key_of(w, start, &key));
+    const ChatMessage *m = w->live && i < w->n ? &w->m[i] : NULL;
+    *out = text_value(m == NULL ? "" : m->role);
+    if (is_word(key.s, key.n, "role")) return OK;
+    *out = text_value(m == NULL ? "" : m->content);
+    if (is_word(key.s, key.n, "content")) return OK;
+    return unsupported(w, start, (size_t)(w->at - start));
+}
+
+static Status number(Walk *w, Value *out)
+{
+    *out = (Value){ .kind = VALUE_NUMBER };
+    for (; *w->at >= '0' && *w->at <= '9'; w->at++) {
+        out->number = 10 * out->number + (*w->at - '0');
+        if (out->number > NUMBER_MAX) return wrong(w, "a number above 1000000");
+    }
+    return is_name(*w->at) || *w->at == '.' ? unsupported(w, w->at, 1) : OK;
+}
+
+/* Behind a list's name: LIST, LIST[1:], LIST[0].role. */
+static Status of_list(Walk *w, const char *start, Value *out)
+{
+    while (take_sign(w, "[")) {
+        Value place = { 0 };
+        skip_blanks(w);
+        if (*w->at < '0' || *w->at > '9') return unsupported(w, start, (size_t)(w->at - start) + 1);
+        TRY(number(w, &place));
+        out->number += out->number < NUMBER_MAX ? place.number : 0;
+        bool slice = take_sign(w, ":");
+        if (!take_sign(w, "]")) return wrong(w, "a bracket that does not close");
+        if (!slice) return of_message(w, start, out->number, out);
+    }
     return OK;
+}
+
+static Variable *variable_of(Walk *w, const char *s, size_t n)
+{
+    for (int i = 0; i < w->variables; i++) {
+        Variable *v = &w->variable[i];
+        if (v->n == n && memcmp(v->name, s, n) == 0) return v;
+    }
+    return NULL;
+}
+
+/* The template's own refusal, where it comes to it. */
+static Status raise(Walk *w, const char *start)
+{
+    Value why = { 0 };
+    if (!take_sign(w, "(")) return unsupported(w, start, strlen("raise_exception"));
+    TRY(any_of(w, &why));
+    if (why.kind != VALUE_TEXT || !take_sign(w, ")"))
+        return wrong(w, "raise_exception without a text in parentheses");
+    if (!w->live) return OK;
+    return FAIL(ERR_FORMAT, "%s refuses the chat: %.*s", w->t->name,
+                (int)(why.n < 200 ? why.n : 200), why.s);
 }
 
 static Status token(Walk *w, const char *name, const char *value, Value *out)
@@ -192,6 +272,7 @@ static Status primary(Walk *w, Value *out)
     size_t n = 0;
     skip_blanks(w);
     if (*w->at == '\'' || *w->at == '"') return string(w, out);
+    if (*w->at >= '0' && *w->at <= '9') return number(w, out);
     if (take_sign(w, "(")) {
         TRY(any_of(w, out));
         return take_sign(w, ")") ? OK : wrong(w, "a parenthesis that does not close");
@@ -200,18 +281,27 @@ static Status primary(Walk *w, Value *out)
     if (n == 0) return wrong(w, "an expression that misses a value");
     bool yes = is_word(s, n, "true") || is_word(s, n, "True");
     if (yes || is_word(s, n, "false") || is_word(s, n, "False")) {
-        *out = (Value){ .yes = yes };
+        *out = truth_value(yes);
         return OK;
+    }
+    const Variable *set = variable_of(w, s, n);
+    if (set != NULL || is_word(s, n, "messages")) {
+        *out = set == NULL ? (Value){ .kind = VALUE_LIST } : set->value;
+        return out->kind == VALUE_LIST ? of_list(w, s, out) : OK;
+    }
+    if (is_word(s, n, "raise_exception")) {
+        *out = text_value("");
+        return raise(w, s);
     }
     if (is_word(s, n, "bos_token")) return token(w, "bos_token", w->t->bos, out);
     if (is_word(s, n, "eos_token")) return token(w, "eos_token", w->t->eos, out);
     if (is_word(s, n, "add_generation_prompt")) {
-        *out = (Value){ .yes = w->prompt };
+        *out = truth_value(w->prompt);
         return OK;
     }
-    if (w->loop != NULL && is_word(s, n, "loop")) return attribute(w, s, true, out);
+    if (w->loop != NULL && is_word(s, n, "loop")) return of_loop(w, s, out);
     if (w->loop != NULL && n == w->loop_n && memcmp(s, w->loop, n) == 0)
-        return attribute(w, s, false, out);
+        return of_message(w, s, w->i, out);
     return unsupported(w, s, n);
 }
 
@@ -222,26 +312,43 @@ static Status filtered(Walk *w, Value *out)
         size_t n = 0;
         const char *s = take_name(w, &n);
         if (!is_word(s, n, "trim")) return unsupported(w, s, n);
-        if (!out->is_text) return wrong(w, "trim of what is no text");
+        if (out->kind != VALUE_TEXT && strict(w)) return wrong(w, "trim of what is no text");
+        if (out->kind != VALUE_TEXT) *out = text_value("");
         for (; out->n > 0 && is_blank(out->s[0]); out->s++) out->n--;
         while (out->n > 0 && is_blank(out->s[out->n - 1])) out->n--;
     }
     return OK;
 }
 
-static Status sum(Walk *w, Value *out)
+static Status rest(Walk *w, Value *out)
 {
     TRY(filtered(w, out));
+    while (skip_blanks(w), w->at[0] == '%' && w->at[1] != '}') {
+        Value by = { 0 };
+        w->at++;
+        TRY(filtered(w, &by));
+        bool numbers = out->kind == VALUE_NUMBER && by.kind == VALUE_NUMBER && by.number > 0;
+        if (!numbers && strict(w)) return wrong(w, "a rest of what is no number, or by 0");
+        *out = (Value){ .kind = VALUE_NUMBER, .number = numbers ? out->number % by.number : 0 };
+    }
+    return OK;
+}
+
+static Status sum(Walk *w, Value *out)
+{
+    TRY(rest(w, out));
     while (skip_blanks(w), *w->at == '~' || *w->at == '+') {
         Value more;
         char *both = NULL;
         w->at++;
-        TRY(filtered(w, &more));
-        if (!out->is_text || !more.is_text) return wrong(w, "a sum of what is no text");
+        TRY(rest(w, &more));
+        bool texts = out->kind == VALUE_TEXT && more.kind == VALUE_TEXT;
+        if (!texts && strict(w)) return wrong(w, "a sum of what is no text");
+        if (!texts) *out = more = text_value("");
         TRY(new_bytes(w, out->n + more.n, &both));
         memcpy(both, out->s, out->n);
         memcpy(both + out->n, more.s, more.n);
-        *out = (Value){ .is_text = true, .s = both, .n = out->n + more.n };
+        *out = (Value){ .kind = VALUE_TEXT, .s = both, .n = out->n + more.n };
     }
     return OK;
 }
@@ -257,11 +364,11 @@ static Status comparison(Walk *w, Value *out)
     bool equal = take_sign(w, "=="), other = !equal && take_sign(w, "!=");
     if (equal || other) {
         TRY(sum(w, &right));
-        left = (Value){ .yes = same(&left, &right) == equal };
+        left = truth_value(same(&left, &right) == equal);
     } else if (*sign == '<' || *sign == '>') {
         return unsupported(w, sign, 1);
     }
-    *out = no ? (Value){ .yes = !truth(&left) } : left;
+    *out = no ? truth_value(!truth(w, &left)) : left;
     return OK;
 }
 
@@ -271,7 +378,7 @@ static Status all_of(Walk *w, Value *out)
     while (take_word(w, "and")) {
         Value right;
         TRY(comparison(w, &right));
-        if (truth(out)) *out = right;
+        if (truth(w, out)) *out = right;
     }
     return OK;
 }
@@ -284,7 +391,7 @@ static Status any_of(Walk *w, Value *out)
     while (take_word(w, "or")) {
         Value right;
         TRY(all_of(w, &right));
-        if (!truth(out)) *out = right;
+        if (!truth(w, out)) *out = right;
     }
     w->depth--;
     return OK;
@@ -354,8 +461,30 @@ static Status print_value(Walk *w)
     Value v;
     TRY(any_of(w, &v));
     TRY(end_tag(w, "}}", false));
-    if (!v.is_text) v = text_value(v.yes ? "True" : "False");
+    char digits[16];
+    (void)snprintf(digits, sizeof digits, "%d", v.number);
+    if (v.kind == VALUE_LIST && strict(w)) return wrong(w, "a list that is printed");
+    if (v.kind == VALUE_TRUTH) v = text_value(v.number ? "True" : "False");
+    if (v.kind == VALUE_NUMBER) v = text_value(digits);
     return put(w, v.s, v.n);
+}
+
+static Status set(Walk *w)
+{
+    Value value = { 0 };
+    size_t n = 0;
+    const char *name = take_name(w, &n);
+    if (n == 0 || !take_sign(w, "=")) return unsupported(w, name, (size_t)(w->at - name) + 1);
+    TRY(any_of(w, &value));
+    Variable *v = variable_of(w, name, n);
+    if (v == NULL && w->variables == VARIABLES_MAX) return wrong(w, "more than 16 variables");
+    if (v == NULL) {
+        v = &w->variable[w->variables++];
+        *v = (Variable){ name, n, { .kind = value.kind, .s = "" } };
+        if (value.kind == VALUE_LIST) v->value.number = NUMBER_MAX;
+    }
+    if (w->live) v->value = value;
+    return end_tag(w, "%}", true);
 }
 
 static Status block(Walk *w, Stop *stop);
@@ -364,12 +493,12 @@ static Status branches(Walk *w)
 {
     bool live = w->live, taken = false;
     for (Stop stop = STOP_ELIF; stop != STOP_ENDIF;) {
-        Value yes = { .yes = true };
+        Value yes = truth_value(true);
         w->live = live && !taken;
         if (stop == STOP_ELIF) TRY(any_of(w, &yes));
         TRY(end_tag(w, "%}", true));
         bool last = stop == STOP_ELSE;
-        w->live &= truth(&yes);
+        w->live &= truth(w, &yes);
         taken |= w->live;
         TRY(block(w, &stop));
         if (stop == STOP_END || stop == STOP_ENDFOR || (last && stop != STOP_ENDIF))
@@ -385,12 +514,15 @@ static Status loop(Walk *w)
     const char *start = w->at;
     if (w->loop != NULL) return wrong(w, "a for inside a for, which is not understood");
     w->loop = take_name(w, &w->loop_n);
-    bool over = w->loop_n > 0 && take_word(w, "in") && take_word(w, "messages");
-    if (!over) return unsupported(w, start - 3, (size_t)(w->at - start) + 3);
+    Value list = { 0 };
+    bool over = w->loop_n > 0 && take_word(w, "in");
+    if (over) TRY(any_of(w, &list));
+    if (list.kind != VALUE_LIST) return unsupported(w, start - 3, (size_t)(w->at - start) + 3);
     TRY(end_tag(w, "%}", true));
+    w->first = list.number;
     const Walk body = *w;
-    bool live = w->live && w->n > 0;
-    for (int i = 0; i < (live ? w->n : 1); i++) {
+    bool live = w->live && w->first < w->n;
+    for (int i = w->first; i < (live ? w->n : w->first + 1); i++) {
         int depth = w->depth;
         *w = body;
         w->live = live;
@@ -401,6 +533,8 @@ static Status loop(Walk *w)
     }
     w->loop = NULL;
     w->live = body.live;
+    w->variables = body.variables; /* what is set inside is gone */
+    memcpy(w->variable, body.variable, sizeof w->variable);
     return end_tag(w, "%}", true);
 }
 
@@ -431,6 +565,8 @@ static Status block(Walk *w, Stop *stop)
             TRY(branches(w));
         else if (is_word(s, n, "for"))
             TRY(loop(w));
+        else if (is_word(s, n, "set"))
+            TRY(set(w));
         else
             return n == 0 ? wrong(w, "a tag without a word") : unsupported(w, s, n);
     }

@@ -1,12 +1,15 @@
 /* chat: conversations as text, by a model's chat template, and where their answers are.
  *
  * A template is Jinja, of which this is understood: text; {{ ... }}; {% if %}, elif, else, endif;
- * {% for NAME in messages %}, endfor; comments {# #}; the signs - that take blanks away. A tag that
- * stands alone on its line takes the line with it, as Hugging Face sets Jinja up. Expressions have
- * strings, true, false, the variables bos_token, eos_token and add_generation_prompt, and inside of
- * a loop NAME.role, NAME['content'], loop.first, loop.last; or, and, not, ==, !=, + (also ~), the
- * filter trim, and parentheses. All else (set, macros, tools, numbers, other filters) is an error
- * with its line, found when the template is loaded.
+ * {% for NAME in LIST %}, endfor; {% set NAME = ... %}, which inside of a loop holds for one message;
+ * comments {# #}; the signs - that take blanks away. A tag that stands alone on its line takes the line
+ * with it, as Hugging Face sets Jinja up. A LIST is messages, LIST[1:] or a variable that was set to
+ * one; LIST[0] is a message. Expressions have strings, whole numbers, true, false, the variables
+ * bos_token, eos_token and add_generation_prompt and what was set, MESSAGE.role, MESSAGE['content'],
+ * inside of a loop loop.first, loop.last and loop.index0; or, and, not, ==, !=, + (also ~), % of
+ * numbers, the filter trim, and parentheses. raise_exception(TEXT) refuses the conversation. All else
+ * (macros, tools, other filters) is an error with its line, found when the template is loaded; what
+ * kind of value a variable has is known when a conversation is written.
  *
  * Loss is on answers alone. Where an answer is follows from the template itself: text with all
  * messages before it and add_generation_prompt ends where it begins; what the template writes of the

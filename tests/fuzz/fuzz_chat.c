@@ -1,6 +1,7 @@
 /* Any bytes as a chat template: checked, then, if it is taken, written for a conversation with and
  * without a prompt, and its answers found. What was checked fails while it is written by what it
- * makes of the messages alone, never by its syntax; parts are the whole text, cut. */
+ * makes of the messages and by kinds of variables alone, never by its syntax; parts are the whole text,
+ * cut. */
 #include "data/chat.h"
 
 #include <stdlib.h>

@@ -484,6 +484,43 @@ static void splits_go_to_ranks_of_the_world(void **state)
     CHECK_INT((int)number_in("nccl_all2allv_heatmap", 3, "dst_rank"), 1); /* of 1: its place */
 }
 
+static void kernels_are_known_by_their_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int kind; /* -1: no collective */
+    } cases[] = {
+        { "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgs)", ALL_REDUCE },
+        { "ncclKernel_ReduceScatter_RING_LL_Sum_half", REDUCE_SCATTER },
+        { "ncclSymDevKernel_AllGather_LL", ALL_GATHER },
+        { "ncclDevKernel_Broadcast_RING_LL", BROADCAST },
+        { "ncclDevKernel_Reduce_Sum_f32_RING_LL", REDUCE },
+        { "ncclDevKernel_Generic_4(ncclDevKernelArgs)", OTHER_COLLECTIVE },
+        { "void vllm::cross_device_reduce_1stage<float, 2>", ALL_REDUCE },
+        { "two_shot_all_reduce_kernel", ALL_REDUCE },
+        { "void deep_ep::internode_ll::dispatch<true>", DISPATCH },
+        { "void deep_ep::intranode::combine<bf16>", COMBINE },
+        { "void deep_ep::layout::get_dispatch_layout<256>", -1 },
+        { "nvshmemi_barrier_all", BARRIER },
+        { "rccl_main_kernel", OTHER_COLLECTIVE },
+        { "void at::native::reduce_kernel<512>", -1 },
+    };
+    const int n = sizeof cases / sizeof *cases;
+    begin(0, "rank0", "");
+    for (int k = 0; k < n; k++) kernel("op", cases[k].name, 7, 100 * (k + 1), 50, "");
+    finish();
+    read_ranks(1, (CollectivesOptions){ 0 });
+    int64_t found = 0;
+    for (int k = 0; k < n; k++) {
+        if (cases[k].kind < 0) continue;
+        const CollectiveCall *x = &c.calls[c.by_rank[found++]];
+        CHECK_TEXT(strings_text(&c.strings, x->kernel), cases[k].name);
+        CHECK_INT(x->kind, cases[k].kind);
+    }
+    CHECK_INT(c.n_calls, found);
+}
+
 /* ---- wrong ranks ---- */
 
 static Status open_ranks(int n, CollectivesOptions o)
@@ -501,7 +538,8 @@ static void ranks_that_do_not_make_a_run_are_one_sentence(void **state)
     CHECK_FAILS(open_ranks(3, (CollectivesOptions){ 0 }), ERR_ARG, "rank 3 of 4 is missing");
     CHECK_OK(open_ranks(3, (CollectivesOptions){ .partial = true }));
     CHECK_INT(c.slots[0].calls, 3);
-    CHECK_TEXT(c.slots[0].flag, "partial");
+    CHECK_INT(c.groups[0].members, 4);
+    CHECK_TEXT(c.slots[0].flag, ""); /* of those that were named all are there */
     snprintf(path[3], sizeof path[3], "%s", path[1]);
     CHECK_FAILS(open_ranks(4, (CollectivesOptions){ 0 }), ERR_ARG,
                 "are both rank 1 by distributed");
@@ -595,6 +633,37 @@ static void columns_are_those_of_tracelens(void **state)
     CHECK_INT((int)sheet[1].rows, 4 * 5); /* the tags differ */
 }
 
+/* What TraceLens says of one rank's collectives: the last six columns of its sheet. */
+static void numbers_of_one_rank_are_those_of_tracelens(void **state)
+{
+    (void)state;
+    static const char *const column[] = { "dur_sum", "dur_mean", "dur_std",
+                                          "dur_min", "dur_max",  "operation_count" };
+    char line[4096];
+    FILE *f = fopen("../shared/traces/tracelens/mi300/"
+                    "resnet_act_checkpoint_recompute_perf_report_csvs/coll_analysis.csv",
+                    "r");
+    if (f == NULL) skip();
+    snprintf(path[0], sizeof path[0],
+             "../shared/traces/tracelens/mi300/resnet_act_checkpoint.json.gz");
+    read_ranks(1, (CollectivesOptions){ .compat = true, .partial = true });
+    CHECK(fgets(line, sizeof line, f) != NULL);
+    int rows = 0;
+    for (; fgets(line, sizeof line, f) != NULL; rows++) {
+        for (int k = 5; k >= 0; k--) {
+            char *comma = strrchr(line, ',');
+            CHECK(comma != NULL);
+            double want = strtod(comma + 1, NULL);
+            CHECK_NEAR(number_in("nccl_summary_long", rows, column[k]), want, 1e-6 * want);
+            *comma = '\0';
+        }
+    }
+    CHECK_INT(fclose(f), 0);
+    CHECK_INT(rows, 4);
+    CHECK_INT((int)sheet[1].rows, 4);
+    CHECK_INT((int)sheet[2].rows, 17); /* and not those of defect 2 */
+}
+
 static int open_folder(void **state)
 {
     (void)state;
@@ -624,9 +693,11 @@ int main(void)
         TEST(an_outlier_at_the_border_is_in_no_sum),
         TEST(bandwidth_counts_what_the_collective_moves),
         TEST(splits_go_to_ranks_of_the_world),
+        TEST(kernels_are_known_by_their_names),
         TEST(ranks_that_do_not_make_a_run_are_one_sentence),
         TEST(eight_ranks_of_dlrm_have_their_known_numbers),
         TEST(columns_are_those_of_tracelens),
+        TEST(numbers_of_one_rank_are_those_of_tracelens),
     };
     return cmocka_run_group_tests(tests, open_folder, close_folder);
 }

@@ -69,6 +69,27 @@ static const struct {
     { "{% for m in messages %}{{ \"a\\\"b\\\\c'\\t\" ~ 'it\\'s' }}{{ m.content or 'none' }}{{ '' "
       "or m.role and 'r' }}{% endfor %}\n\n",
       true, "a\"b\\c'\tit's be brief ra\"b\\c'\tit's1+1?\nra\"b\\c'\tit's2ra\"b\\c'\tit'snoner" },
+    { "{% for m in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ "
+      "'S:none\\n' }}{% endif %}{{ m.role ~ ':' ~ m['content'] ~ ';' }}{% endfor %}",
+      false, "system: be brief ;user:1+1?\n;assistant:2;user:;" },
+    { "{% if messages[0]['role'] == 'system' %}{% set rest = messages[1:] %}{% set sys = "
+      "messages[0]['content'] %}{% else %}{% set rest = messages %}{% set sys = false %}{% endif "
+      "%}{% for m in rest %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ "
+      "raise_exception('turns do not alternate') }}{% endif %}{% if loop.first and sys != false "
+      "%}{% set content = '<<' + sys + '>>' + m.content %}{% else %}{% set content = m.content "
+      "%}{% endif %}{{ content | trim }}{% if loop.last %}.{% endif %}|{% endfor %}",
+      true, "<< be brief >>1+1?|2|.|" },
+    { "{% set tail = '!' %}\n{% set many = messages %}\n{% for m in many %}\n{% set text = m.role "
+      "+ tail %}\n{% if loop.index0 == 0 %}\n{% set text = bos_token + text %}\n{% endif %}\n{{ "
+      "text }}{{ loop.index0 }}{{ 17 % 5 }}\n{% endfor %}\n{{ tail }}{{ many[2].content }}{{ "
+      "messages[1:][0].role }}{% if not messages[4:] %}none{% endif %}",
+      false, "<s>system!02\nuser!12\nassistant!22\nuser!32\n!2usernone" },
+    { "{% if false %}{% set l = messages %}{% set t = 'a' %}{% for m in l %}{{ m.role }}{% endfor "
+      "%}{% endif %}{% for m in messages[2:] %}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}{% "
+      "set x = 'b' %}{{ x }}{% endfor %}",
+      false, "0TrueFalseb1FalseTrueb" },
+    { "{% set a = 'x' %}{% for m in messages %}{% set a = a + m.role %}{{ a }}{% endfor %}{{ a }}",
+      false, "xsystemxuserxassistantxuserx" },
 };
 
 typedef struct Room {
@@ -112,16 +133,36 @@ static void texts_are_jinjas(void **state)
 static const struct {
     const char *text, *want;
 } refused[] = {
-    { "\n{% set x = 1 %}", "chat.jinja:2: set is not among" },
+    { "\n{% macro x() %}", "chat.jinja:2: macro is not among" },
+    { "\n{% set ns.x = 1 %}", "chat.jinja:2: ns. is not among" },
+    { "{% set x %}", "x % is not among" },
+    { "{{ x }}{% set x = 1 %}", "x is not among" },
+    { "{% for m in messages %}{% set x = 1 %}{% endfor %}{{ x }}", "x is not among" },
+    { "{% set x = 1 %}{% for m in x %}{% endfor %}", "for m in x  is not among" },
+    { "{{ messages }}", "a list that is printed" },
+    { "{{ messages[0] }}", "messages[0]" },
+    { "{{ messages[-1].role }}", "messages[- is not among" },
+    { "{{ messages[0.role }}", "is not among" },
+    { "{{ messages[0:2] }}", "a bracket that does not close" },
+    { "{{ 1 % 0 }}", "a rest of what is no number, or by 0" },
+    { "{{ 'a' % 2 }}", "a rest of what is no number" },
+    { "{{ 12345678 }}", "a number above 1000000" },
+    { "{{ raise_exception }}", "raise_exception is not among" },
+    { "{{ raise_exception(1) }}", "raise_exception without a text" },
+    { "{% set a=1 %}{% set b=1 %}{% set c=1 %}{% set d=1 %}{% set e=1 %}{% set f=1 %}{% set g=1 "
+      "%}{% set h=1 %}"
+      "{% set i=1 %}{% set j=1 %}{% set k=1 %}{% set l=1 %}{% set m=1 %}{% set n=1 %}{% set o=1 "
+      "%}{% set p=1 %}"
+      "{% set q=1 %}",
+      "more than 16 variables" },
     { "{% for m in messages %}\n\n{{ m.tools }}{% endfor %}",
       "chat.jinja:3: m.tools is not among" },
-    { "{{ messages[0]['role'] }}", "chat.jinja:1: messages is not among" },
-    { "{% for m in tools %}{% endfor %}", "chat.jinja:1: for m in" },
+    { "{% for m in tools %}{% endfor %}", "chat.jinja:1: tools is not among" },
     { "{{ 'a' | upper }}", "upper is not among" },
     { "{{ loop.first }}", "loop is not among" },
     { "{% for m in messages %}{{ loop.index }}{% endfor %}", "loop.index is not among" },
     { "{{ 'a' if true }}", "if is not among" },
-    { "{{ 1 }}", "1 is not among" },
+    { "{{ 1.5 }}", ". is not among" },
     { "{% for m in messages %}{{ m.content.strip() }}{% endfor %}", ".strip() is not among" },
     { "{% for m in messages %}", "a for without its endfor" },
     { "{% if true %}", "an if without its endif" },
@@ -150,6 +191,26 @@ static void what_is_not_understood_is_named_with_its_line(void **state)
         if (strstr(status_message(), refused[i].want) == NULL)
             fail_msg("%s: \"%s\", wanted \"%s\"", t.text, status_message(), refused[i].want);
     }
+    room_close(&r);
+}
+
+/* Where a template comes to it, and there alone. */
+static void a_template_may_refuse_a_chat(void **state)
+{
+    (void)state;
+    Room r;
+    Text out = { 0 };
+    room_open(&r);
+    ChatTemplate t = template_of("{% if messages[0].role == 'tool' %}{{ raise_exception('no ' + "
+                                 "messages[0].role) }}{% endif %}x");
+    const ChatMessage tool = { "tool", "" };
+    CHECK_OK(chat_check(&t, &r.scratch));
+    CHECK_OK(text_init(&out, &r.arena));
+    CHECK_OK(chat_render(&t, talk, TALK, false, &r.scratch, &out));
+    CHECK_OK(chat_render(&t, talk, 0, false, &r.scratch, &out));
+    CHECK_TEXT(out.data, "xx");
+    CHECK_FAILS(chat_render(&t, &tool, 1, false, &r.scratch, &out), ERR_FORMAT,
+                "chat.jinja refuses the chat: no tool");
     room_close(&r);
 }
 
@@ -456,6 +517,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(texts_are_jinjas),
         TEST(what_is_not_understood_is_named_with_its_line),
+        TEST(a_template_may_refuse_a_chat),
         TEST(answers_are_what_the_template_writes_behind_its_prompt),
         TEST(bad_conversations_are_errors),
         TEST(chats_are_packed_whole_and_their_answers_are_learned),
