@@ -15,6 +15,7 @@
 #define TRACE_RECORD_H
 
 #include "base/file.h"
+#include "base/text.h"
 
 #include <stdbool.h>
 
@@ -72,6 +73,42 @@ typedef struct RecordChunk {
     const uint8_t *data;
     size_t bytes;
 } RecordChunk;
+
+/* A file in memory, parsed and checked: every number that is a place is one. */
+typedef struct RecordWay {
+    const RecordRow *row;
+    const bool *range; /* is it an action that has phases? */
+    uint32_t rows;
+} RecordWay;
+
+typedef struct RecordedStep {
+    RecordStep head;
+    const int64_t *times; /* (rows, 2) ns from the step's begin */
+    const uint32_t *load; /* (loads) */
+} RecordedStep;
+
+typedef struct Recorded {
+    const char *meta; /* JSON */
+    const char **name;
+    uint32_t names;
+    RecordWay way[RECORD_WAYS];
+    RecordedStep *step; /* the oldest first */
+    int64_t steps;
+    const RecordOp *op;
+    int64_t ops;
+    bool cut; /* the file ends early, or a chunk is damaged: this is what stands before */
+} Recorded;
+
+/* Into `a`. ERR_FORMAT: no recording, or one whose chunks contradict each other. */
+Status record_parse(const char *path, const uint8_t *data, size_t bytes, Arena *a, Recorded *out);
+
+/* The recording as events of the trace event format (Perfetto reads them), with commas between them:
+ * a process a rank, a thread a lane, steps as ProfilerStep#N, phases and
+ * actions without phases as kernels, passes as ranges on the device, ops of traced steps. Times are
+ * microseconds since `base_ns` of Unix time. */
+Status record_events(const Recorded *r, int rank, int64_t base_ns, Text *out);
+/* The rank of META; 0 if it says none. */
+int record_rank(const Recorded *r, int *ranks);
 
 /* Does a file begin as a recording does? */
 bool record_is(const uint8_t *data, size_t bytes);
