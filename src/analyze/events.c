@@ -2,6 +2,7 @@
 #include "analyze/events.h"
 
 #include "analyze/kineto.h"
+#include "analyze/recording.h"
 
 const char *const event_kind_name[EVENT_KINDS] = {
     [EVENT_CPU_OP] = "cpu_op",
@@ -18,6 +19,29 @@ const char *const event_kind_name[EVENT_KINDS] = {
     [EVENT_OTHER] = "other",
 };
 
+/* A recording goes the way of all traces, as the text that Perfetto would read. */
+static Status read_recording(const char *path, const EventsOptions *o, Events *e)
+{
+    Arena a = { 0 }, events = { 0 };
+    Source source = { 0 };
+    Recording r = { 0 };
+    Text text = { 0 };
+    TRY(arena_init(&a, "recording", MEM_HOST, (size_t)16 << 30));
+    Status s = arena_init(&events, "recording's events", MEM_HOST, (size_t)16 << 30);
+    if (s == OK) s = recording_open(path, &a, &r);
+    if (s == OK) s = text_init(&text, &events);
+    if (s == OK) s = recording_json(&r, 1, &text);
+    if (s == OK) {
+        source_text(&source, path, text.data, text.used);
+        s = kineto_read(&source, o, e);
+    }
+    e->counts.truncated |= r.file.cut;
+    recording_close(&r);
+    arena_free(&events);
+    arena_free(&a);
+    return s;
+}
+
 Status events_read(const char *path, const EventsOptions *o, Events *out)
 {
     Arena buffers = { 0 };
@@ -25,7 +49,8 @@ Status events_read(const char *path, const EventsOptions *o, Events *out)
     Events e = { .path = path, .rank = -1, .world = -1 };
     Status s = arena_init(&buffers, "input", MEM_HOST, (size_t)1 << 20);
     if (s == OK) s = source_open(&source, path, &buffers);
-    if (s == OK) s = kineto_read(&source, o, &e);
+    bool recorded = s == OK && record_is(source.in, source.in_bytes);
+    if (s == OK) s = recorded ? read_recording(path, o, &e) : kineto_read(&source, o, &e);
     source_close(&source);
     arena_free(&buffers);
     if (s != OK)

@@ -76,6 +76,18 @@ Status source_open(Source *s, const char *path, Arena *a)
     return OK;
 }
 
+void source_text(Source *s, const char *path, char *text, size_t bytes)
+{
+    *s = (Source){ .path = path,
+                   .fd = -1,
+                   .pipe = true,
+                   .in = (unsigned char *)text,
+                   .in_bytes = bytes,
+                   .block = BLOCK_BYTES,
+                   .element_max = ELEMENT_BYTES_MAX,
+                   .text_max = bytes };
+}
+
 void source_close(Source *s)
 {
     if (s->gzip) inflateEnd(&s->z);
@@ -103,7 +115,7 @@ static Status read_plain(Source *s, char *out, size_t n, size_t *got)
     if (have > n) have = n;
     memcpy(out, s->in + s->in_used, have);
     s->in_used += have;
-    for (size_t more = 1; have < n && more > 0; have += more)
+    for (size_t more = 1; s->fd >= 0 && have < n && more > 0; have += more)
         TRY(read_some(s, out + have, n - have, &more));
     s->ended = have < n;
     *got = have;

@@ -31,7 +31,8 @@ static Bucket bucket_of_name(const char *name)
 {
     if (is_copy_kernel(name)) return BUCKET_MEMCPY;
     bool comm = strcasestr(name, "nccl") != NULL || strcasestr(name, "rccl") != NULL ||
-                strcasestr(name, "cross_device_reduce") != NULL;
+                strcasestr(name, "cross_device_reduce") != NULL ||
+                strncmp(name, "comm: ", 6) == 0; /* of our own recordings */
     return comm ? BUCKET_COMM : BUCKET_COMPUTATION;
 }
 

@@ -31,6 +31,9 @@ typedef struct Streams {
     /* The lane stands still for so long, so that what the host launches meanwhile then runs without
      * gaps. */
     Status (*delay)(Exec *ex, double seconds);
+    /* Writes ns of a clock to `at` when all before it in the stream (NULL: of ex->lane) is done; on a
+     * GPU the device does, into pinned memory. */
+    Status (*stamp)(Exec *ex, uint64_t *at, void *stream);
 } Streams;
 
 /* A run of launches, recorded once and started with one call. */

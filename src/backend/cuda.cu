@@ -461,6 +461,19 @@ static Status delay(Exec *ex, double seconds)
     return kernel_status("delay");
 }
 
+static __global__ void stamp_kernel(uint64_t *at)
+{
+    uint64_t ns = 0;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+    *at = ns;
+}
+
+static Status stamp(Exec *ex, uint64_t *at, void *stream)
+{
+    stamp_kernel<<<1, 1, 0, stream_or_lane(ex, stream)>>>(at);
+    return kernel_status("stamp");
+}
+
 static void close_exec(Exec *ex)
 {
     Cuda *c = ex->cuda;
@@ -480,6 +493,7 @@ static const Streams streams = {
     .wait = wait,
     .elapsed_s = elapsed_s,
     .delay = delay,
+    .stamp = stamp,
 };
 
 static const Graphs graphs = {

@@ -1,4 +1,5 @@
 /* trace report: where the time of a trace went, as tables, or a summary to read. */
+#include "analyze/recording.h"
 #include "analyze/report.h"
 #include "cli/options.h"
 #include "cli/trace_commands.h"
@@ -18,6 +19,7 @@ typedef struct ReportCall {
     int64_t rank[FILES_MOST], world;
     bool truncated;
     TracePage page;
+    const char *perfetto;
 } ReportCall;
 
 typedef struct Loaded {
@@ -69,6 +71,11 @@ static const Shown SHOWN[] = {
       "step|host ms|total_time ms|computation_time ms|exposed_comm_time ms|exposed_memcpy_time ms|"
       "idle_time ms|busy percent",
       16 },
+    { "steps", NULL, 16 },
+    { "phases", NULL, 24 },
+    { "jitter", NULL, 8 },
+    { "expert_load", NULL, 8 },
+    { "memory", NULL, 8 },
     { "idle_by_cause", NULL, 8 },
     { "idle_by_operator", NULL, 8 },
     { "ops_summary_by_category", NULL, 12 },
@@ -207,6 +214,43 @@ static Status say_missing(const ReportCall *c, int n, Text *out)
 
 /* ---- files ---- */
 
+/* The sheets that a recording of our own has besides. Texts of them lie in the file, so it is read
+ * into `a`. */
+static Status add_recorded(const char *path, Arena *a, Table *table, int *n)
+{
+    Recording r = { 0 };
+    int more = 0;
+    TRY(recording_open(path, a, &r));
+    Status s = recording_tables(&r, a, table + *n, &more);
+    *n += more;
+    recording_close(&r);
+    return s;
+}
+
+/* --perfetto: all recordings as one trace. */
+static Status write_perfetto(const ReportCall *c, int n, char **path, Arena *a)
+{
+    Arena room = { 0 };
+    Recording *r = NULL;
+    Text text = { 0 };
+    TRY(ARENA_ZEROED(a, n, &r));
+    for (int i = 0; i < n; i++) {
+        if (!recording_is(path[i]))
+            return FAIL(ERR_ARG,
+                        "--perfetto: %s is no recording of this program, and other traces "
+                        "are read by Perfetto as they are",
+                        path[i]);
+        TRY(recording_open(path[i], a, &r[i]));
+    }
+    TRY(arena_init(&room, "trace for Perfetto", MEM_HOST, (size_t)64 << 30));
+    Status s = text_init(&text, &room);
+    if (s == OK) s = recording_json(r, n, &text);
+    if (s == OK) s = file_write_whole(c->perfetto, text.data, text.used);
+    arena_free(&room);
+    for (int i = 0; i < n; i++) recording_close(&r[i]);
+    return s;
+}
+
 static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int files, Arena *a,
                           Text *out)
 {
@@ -218,6 +262,7 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
     if (files > 1)
         (void)snprintf(sub, sizeof sub, "rank_%lld", (long long)(l->e.rank < 0 ? file : l->e.rank));
     TRY(report_tables(&l->report, table, &n));
+    if (recording_is(path[file])) TRY(add_recorded(path[file], a, table, &n));
     TRY(trace_out_tables(&c->out, sub, path[file], table, n, a));
     if (c->page.begun) TRY(trace_page_add(&c->page, &l->report, path[file], table, n));
     c->truncated |= l->e.counts.truncated;
@@ -262,6 +307,7 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
     c->o.compat = c->compat == 0;
     c->out.own_page = true;
     TRY(trace_out_begin(&c->out));
+    if (c->perfetto != NULL) TRY(write_perfetto(c, n, path, a));
     bool page = trace_out_has(&c->out, "html");
     Status s = page ? with_page(c, n, path, a, out) : report_all(c, n, path, a, out);
     trace_page_free(&c->page);
@@ -290,6 +336,8 @@ Status cli_trace_report(int argc, char **argv)
         { "--kernels", OPTION_FLAG, &c.o.kernels, .help = "kernel_summary, too" },
         { "--short-kernels", OPTION_REAL, &c.o.short_us, "US",
           .help = "sheets of kernels shorter than US", .min = 0, .max = 1e9 },
+        { "--perfetto", OPTION_TEXT, &c.perfetto, "FILE",
+          .help = "of our own recordings: all ranks as one trace for ui.perfetto.dev" },
         { "--step", OPTION_INT, &c.o.step, "N", .help = "only the work of ProfilerStep#N",
           .min = -1, .max = 1e15 },
     };

@@ -27,11 +27,22 @@ static void on_signal(int number)
     (void)signal(number, SIG_DFL);
 }
 
+/* How often a recording of the last steps was asked for. */
+static volatile sig_atomic_t dumps;
+
+static void on_dump(int number)
+{
+    (void)number;
+    dumps = dumps + 1;
+}
+
 static void catch_signals(void)
 {
     struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    action.sa_handler = on_dump;
+    sigaction(SIGUSR1, &action, NULL);
 }
 
 /* Prints the plan of rank 0. */
@@ -86,6 +97,7 @@ static Status train(void *state, Comm *world)
                              .n_change = call->change.n,
                              .init = call->init,
                              .stop = &stop_signal,
+                             .dumps = &dumps,
                              .world = world,
                              .last_step = first ? &call->last_step : NULL,
                              .settled = launched ? &call->settled : NULL,

@@ -187,6 +187,7 @@ typedef struct Engine {
     Tensor load_host;                 /* copy of record.load, in tables */
     Tensor dropped_host;              /* and of record.dropped */
     ArenaMark inputs_end, record_end; /* of the step arena: the batch, then the record */
+    struct Recorder *recorder;        /* recorder.h; NULL: none */
     EngineObserver observer;          /* set by whoever opened the engine */
     Event begun, ended;               /* of the step */
     int64_t step, launches;

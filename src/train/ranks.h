@@ -9,6 +9,7 @@
 /* Of the last step, on one rank. */
 typedef struct RankStep {
     float stop;          /* the signal that asked it to end; 0: none */
+    float dumps;         /* how often it was asked for a recording */
     float step_s, own_s; /* own: without waits for other ranks */
     float tokens;        /* a second */
     float memory_gib;    /* of the GPU, or of the process */

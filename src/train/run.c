@@ -16,6 +16,7 @@
 #include "train/update.h"
 
 #include "trace/trace.h"
+#include "train/recorder.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -47,6 +48,9 @@ typedef struct Trainer {
     Checkpointer saver;
     Metrics metrics;
     Trace trace;
+    Recorder recorder;
+    int dumps;       /* requests for a recording that were met */
+    bool trace_next; /* op by op, for one of them */
     GpuState gpu;
     GpuReading reading;             /* of the last step */
     double roof_flops, sheet_flops; /* measured; of the data sheet, 0: not known */
@@ -223,9 +227,11 @@ static Status open_all(Trainer *t)
     TRY(find_sheet(t));
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     t->engine.ex.trace = NULL;
+    TRY(recorder_open(&t->recorder, &t->engine, (int)c->run_trace_ring));
     TRY(open_data(t));
     if (t->speaks) TRY(metrics_open_log(&t->metrics, c->run_dir));
-    if (c->run_trace_steps.n > 0) TRY(trace_init(&t->trace, &t->arena, TRACE_EVENTS));
+    if (c->run_trace_steps.n > 0 || c->run_trace_ring > 0)
+        TRY(trace_init(&t->trace, &t->arena, TRACE_EVENTS));
     return OK;
 }
 
@@ -235,6 +241,7 @@ static void close_all(Trainer *t)
     metrics_close(&t->metrics);
     checkpointer_close(&t->saver);
     loader_close(t->loader);
+    recorder_close(&t->recorder);
     engine_close(&t->engine);
     mesh_free(&t->mesh);
     arena_free(&t->arena);
@@ -415,13 +422,15 @@ static double own_rows(const Trainer *t, const int32_t *load)
 /* This rank's step to the others, and theirs here. */
 static Status tell(Trainer *t, const StepMetrics *m, double waited)
 {
-    const RankStep lone = { .stop = (float)stop_signal(t) };
+    const float dumps = t->options->dumps == NULL ? 0 : (float)*t->options->dumps;
+    const RankStep lone = { .stop = (float)stop_signal(t), .dumps = dumps };
     if (t->world == NULL) return ranks_step(&t->ranks, &lone); /* whose figures nobody reads */
     double gib = 1 << 30;
     size_t used = 0;
     TRY(t->engine.ex.backend->device->used_bytes(&t->engine.ex, &used));
     if (used == 0) used = process_now_bytes();
     const RankStep mine = { .stop = (float)stop_signal(t),
+                            .dumps = dumps,
                             .step_s = (float)m->step_s,
                             .own_s = (float)(m->step_s - (waited_s(t) - waited)),
                             .tokens = (float)m->tokens_per_s,
@@ -439,18 +448,64 @@ static Status record_pipeline(Trainer *t, int64_t step)
     return recording_write(&t->engine, path, &t->arena);
 }
 
+/* The last steps, for `switchyard trace report`; of each rank its own file. */
+static Status dump(Trainer *t)
+{
+    char folder[FILE_PATH_MAX];
+    Text meta = { 0 };
+    Recorder *r = &t->recorder;
+    if (r->steps == 0) return OK;
+    ArenaMark mark = arena_mark(&r->scratch);
+    TRY(text_init(&meta, &r->scratch));
+    TRY(recorder_meta(r,
+                      &(RecorderMeta){ .rank = t->world == NULL ? 0 : t->world->rank,
+                                       .ranks = t->world == NULL ? 1 : t->world->size,
+                                       .device = t->plan.gpu.gpu.name,
+                                       .flops = t->plan.model_flops,
+                                       .sheet_flops = t->sheet_flops,
+                                       .roof_flops = t->roof_flops },
+                      &meta));
+    TRY(file_join(folder, t->config->run_dir, "recording"));
+    TRY(recorder_dump(r, folder, t->world == NULL ? 0 : t->world->rank, meta.data, &t->trace));
+    arena_release(&r->scratch, mark);
+    if (t->speaks) log_info("the last steps up to %" PRId64 " are in %s", t->step, folder);
+    return OK;
+}
+
+/* Asked for by a signal: one step op by op, then all of it. */
+static Status dump_if_asked(Trainer *t)
+{
+    int64_t every = t->config->run_trace_every;
+    bool asked = t->trace_next || (every > 0 && t->step % every == 0);
+    t->trace_next = (int)t->ranks.spread.most.dumps > t->dumps && t->recorder.steps > 0;
+    t->dumps = (int)t->ranks.spread.most.dumps;
+    return asked ? dump(t) : OK;
+}
+
+/* A failed run leaves what its last steps did. The failure stays the one that is told. */
+static Status dump_failed(Trainer *t, Status s)
+{
+    char why[2048];
+    (void)snprintf(why, sizeof why, "%s", status_message());
+    if (t->recorder.taken > 0 && dump(t) != OK)
+        log_warn("the last steps could not be written: %s", status_message());
+    return status_adopt(s, why);
+}
+
 static Status run_step(Trainer *t, StepMetrics *m)
 {
     const Config *c = t->config;
     const Batch *batch = NULL;
     double start = clock_s(), waited = waited_s(t);
     TRY(next_batch(t, &batch));
-    bool traced = config_has_int(&c->run_trace_steps, m->step);
+    bool traced = config_has_int(&c->run_trace_steps, m->step) || t->trace_next;
     if (traced) engine_trace(&t->engine, &t->trace);
     Status s = engine_step(&t->engine, batch, m->lr, m->step, &m->result);
     if (traced) engine_trace(&t->engine, NULL);
     TRY(s);
-    if (traced) TRY(record_pipeline(t, m->step));
+    recorder_take(&t->recorder, &m->result, clock_s() - start, (double)m->tokens,
+                  process_now_bytes(), traced);
+    if (config_has_int(&c->run_trace_steps, m->step)) TRY(record_pipeline(t, m->step));
     if (!m->result.finite) {
         TRY(checkpoint_finish(&t->saver)); /* the last thing that all ranks do together */
         TRY(engine_explain_nan(&t->engine, batch, m->step));
@@ -551,6 +606,7 @@ static Status run_steps(Trainer *t)
         if (t->speaks) progress(t, &m);
         TRY(make_room(t, &m));
         TRY(after_step(t));
+        TRY(dump_if_asked(t));
         TRY(checkpoint_poll(&t->saver));
         stop = (int)t->ranks.spread.most.stop;
     }
@@ -602,6 +658,7 @@ static Status run(Trainer *t)
     if (t->config->train_eval_every > 0 && t->step == 0) TRY(evaluate(t));
     t->started_s = clock_s();
     TRY(run_steps(t));
+    if (t->trace_next || t->config->run_trace_every > 0) TRY(dump(t));
     return write_trace(t);
 }
 
@@ -636,6 +693,7 @@ Status train_run(const Config *c, const TrainOptions *options)
     t.config = &t.own;
     if (t.world != NULL) train_take_share(&t.own, t.world, &t.share);
     Status s = run(&t);
+    if (s != OK) s = dump_failed(&t, s);
     if (s != OK && t.world != NULL && !t.settled) end_others(&t);
     if (options->last_step != NULL) *options->last_step = t.step;
     if (options->settled != NULL) *options->settled = t.settled;

@@ -5,17 +5,19 @@
 #include "base/clock.h"
 #include "trace/trace.h"
 #include "train/engine_program.h"
+#include "train/recorder.h"
 
 #include <string.h>
 
 /* One phase function: scratch is taken back after it, and a traced step notes its time. */
-static Status run_phase(Engine *e, LayerRun *r, PhaseFn *fn, const char *name)
+static Status run_phase(Engine *e, LayerRun *r, PhaseFn *fn, const char *name, RecordPart part)
 {
     if (fn == NULL) return OK;
     r->scratch = e->ex.scratch;
     ArenaMark mark = arena_mark(r->scratch);
     double start = e->ex.trace != NULL ? clock_s() : 0;
     TRY(fn(r));
+    if (e->recorder != NULL) TRY(recorder_phase(e, r, name, part));
     arena_release(r->scratch, mark);
     if (e->ex.trace == NULL) return OK;
     trace_event(e->ex.trace, (TraceEvent){ .name = name,
@@ -223,7 +225,7 @@ static Status forward_pass(ChunkPass *p)
         if (begins_layer(p->row, i)) TRY(open_forward(p, x->layer));
         select(p, x->layer);
         PhaseFn *fn = passed_by(&p->r) ? NULL : phase_of(p, x)->forward;
-        TRY(run_phase(p->e, &p->r, fn, x->name));
+        TRY(run_phase(p->e, &p->r, fn, x->name, RECORD_FORWARD));
         if (ends_layer(p->row, i)) close_forward(p, x->layer);
     }
     bool ends = !p->r.training && p->a->end == p->row->n;
@@ -276,7 +278,7 @@ static Status again_phase(ChunkPass *p, int i)
     r.again = true;
     if (p->s->grads != NULL) r.keep = p->s->grads;
     if (begins_layer(p->row, i)) at->ring = arena_mark(r.ring);
-    TRY(run_phase(p->e, &r, phase_of(p, x)->forward, x->name));
+    TRY(run_phase(p->e, &r, phase_of(p, x)->forward, x->name, RECORD_AGAIN));
     if (!p->row->at[i + 1].again) arena_release(r.ring, at->ring);
     return OK;
 }
@@ -293,8 +295,8 @@ static Status own_phase(ChunkPass *p, int i)
     }
     LayerRun r = p->r;
     if (p->s->grads != NULL) r.ring = p->s->grads;
-    if (p->input) TRY(run_phase(p->e, &r, f->backward_input, x->name));
-    return p->weight ? run_phase(p->e, &r, f->backward_weight, x->name) : OK;
+    if (p->input) TRY(run_phase(p->e, &r, f->backward_input, x->name, RECORD_INPUT));
+    return p->weight ? run_phase(p->e, &r, f->backward_weight, x->name, RECORD_WEIGHT) : OK;
 }
 
 /* All that lies above a layer goes: in the ring its own, in the slot all since its forward. Where

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "trace/trace.h"
+#include "train/recorder.h"
 #include "train/run_layers.h"
 #include "train/shards.h"
 #include "train/update.h"
@@ -74,9 +75,11 @@ static Status run_on_lane(Engine *e, const Action *a)
     take_lane(e, a->lane);
     TRY(transfers_wait(t, a));
     TRY(transfers_mark(t, e->at, 0, NULL));
+    const double flops = e->ex.totals.flops;
     span->start_s = clock_s();
     TRY(run_action(e, a));
     span->end_s = clock_s();
+    recorder_action(e, e->at, flops);
     TRY(transfers_mark(t, e->at, 1, NULL));
     TRY(transfers_signal(t, a));
     if (e->ex.trace == NULL) return OK;
@@ -96,10 +99,12 @@ static Status run_list(Engine *e)
     Transfers *t = &e->list->transfers;
     if (e->ex.trace != NULL && t->comm != NULL) TRY(comm_barrier(t->comm));
     TRY(transfers_begin(t));
+    recorder_begin(e);
     for (e->at = 0; e->at < p->n; e->at++) {
         const Action *a = &p->at[e->at];
         TRY(action_is_transfer(a->kind) ? transfers_reach(t, a) : run_on_lane(e, a));
     }
+    recorder_end(e);
     return OK;
 }
 

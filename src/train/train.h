@@ -21,12 +21,13 @@ typedef struct TrainOptions {
     bool resume;
     const char *const *change; /* with resume: settings that may differ from the checkpoint's */
     int n_change;
-    const char *init;                  /* a checkpoint to take initial weights from, or NULL */
-    const volatile sig_atomic_t *stop; /* or NULL */
-    int64_t *last_step;                /* where the run ended is written here, or NULL */
-    Comm *world;                       /* the ranks that train together; NULL: one alone */
-    bool *settled;                     /* did all ranks fail as one? written here, or NULL */
-    SheetFlops *sheet_flops;           /* for MFU; NULL: only the share of the measured roof */
+    const char *init;                   /* a checkpoint to take initial weights from, or NULL */
+    const volatile sig_atomic_t *stop;  /* or NULL */
+    const volatile sig_atomic_t *dumps; /* how many recordings were asked for, or NULL */
+    int64_t *last_step;                 /* where the run ended is written here, or NULL */
+    Comm *world;                        /* the ranks that train together; NULL: one alone */
+    bool *settled;                      /* did all ranks fail as one? written here, or NULL */
+    SheetFlops *sheet_flops;            /* for MFU; NULL: only the share of the measured roof */
 } TrainOptions;
 
 /* What a run will take of a GPU's memory. */

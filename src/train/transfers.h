@@ -64,8 +64,9 @@ struct Transfers {
     bool marks, timed;       /* they have been made; the next step is timed by them */
     struct TransferWay *way; /* on a GPU: of whatever queues */
     int ways;
-    bool lanes; /* the comm lane is a stream of its own */
-    bool quiet; /* in streams: nothing is sent or received, and all else goes its way */
+    bool lanes;      /* the comm lane is a stream of its own */
+    uint64_t *stamp; /* by action its begin and end, of a step that is recorded; NULL: not wanted */
+    bool quiet;      /* in streams: nothing is sent or received, and all else goes its way */
 };
 
 /* A communicator of the stages with a stream of its own. */

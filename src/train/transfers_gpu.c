@@ -106,6 +106,8 @@ static const TransferTable in_streams = {
 
 Status transfers_mark(Transfers *t, int action, int which, void *stream)
 {
+    if (t->stamp != NULL && t->ex->backend->async)
+        TRY(t->ex->backend->streams->stamp(t->ex, &t->stamp[2 * action + which], stream));
     if (t->table != &in_streams || !t->timed) return OK;
     for (int i = 0; i < 2 * t->program->n && !t->marks; i++) {
         TRY(t->ex->backend->streams->event_new(t->ex, true, &t->mark[i]));

@@ -1,0 +1,427 @@
+/* recording: see recording.h. */
+#include "analyze/recording.h"
+
+#include "analyze/group.h"
+#include "analyze/spans.h"
+#include "base/lane.h"
+#include "trace/scan.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- files ---- */
+
+bool recording_is(const char *path)
+{
+    File f = { 0 };
+    uint8_t head[8] = { 0 };
+    bool is = file_is_file(path) && file_open_read(&f, path) == OK &&
+              file_read(&f, 0, head, sizeof head) == OK && record_is(head, sizeof head);
+    file_close(&f);
+    status_clear();
+    return is;
+}
+
+/* META, of which a later version may have more. */
+static Status read_meta(Recording *r, Arena *a)
+{
+    struct {
+        int64_t rank, ranks, experts;
+        double flops, sheet_flops, roof_flops;
+        char *device;
+    } m = { 0, 1, 0, 0, 0, 0, NULL };
+#define AT(name) offsetof(__typeof__(m), name)
+    const ScanField fields[] = { { "rank", SCAN_WHOLE, AT(rank) },
+                                 { "ranks", SCAN_WHOLE, AT(ranks) },
+                                 { "experts", SCAN_WHOLE, AT(experts) },
+                                 { "flops", SCAN_NUMBER, AT(flops) },
+                                 { "sheet_flops", SCAN_NUMBER, AT(sheet_flops) },
+                                 { "roof_flops", SCAN_NUMBER, AT(roof_flops) },
+                                 { "device", SCAN_TEXT, AT(device) } };
+#undef AT
+    char *text = NULL;
+    size_t n = strlen(r->file.meta) + 1;
+    TRY(ARENA_NEW(a, n, &text));
+    memcpy(text, r->file.meta, n);
+    Scan s = scan_begin(text);
+    scan_fields(&s, fields, sizeof fields / sizeof *fields, &m);
+    if (s.bad || m.rank < 0 || m.ranks < 1 || m.rank >= m.ranks)
+        return FAIL(ERR_FORMAT, "%s: what it says of its run is no JSON object with a rank",
+                    r->path);
+    r->rank = (int)m.rank, r->ranks = (int)m.ranks, r->experts = m.experts;
+    r->flops = m.flops, r->sheet_flops = m.sheet_flops, r->roof_flops = m.roof_flops;
+    r->device = m.device == NULL ? "" : m.device;
+    return OK;
+}
+
+Status recording_open(const char *path, Arena *a, Recording *out)
+{
+    Recording r = { .path = path };
+    TRY(file_map(path, &r.map));
+    Status s = record_parse(path, r.map.data, r.map.bytes, a, &r.file);
+    if (s == OK) s = read_meta(&r, a);
+    if (s == OK && r.file.steps == 0)
+        s = FAIL(ERR_FORMAT, "%s has no whole step: nothing of it can be told", path);
+    *out = r;
+    if (s != OK) recording_close(out);
+    return s;
+}
+
+void recording_close(Recording *r)
+{
+    file_unmap(&r->map);
+    *r = (Recording){ 0 };
+}
+
+Status recording_json(const Recording *r, int n, Text *out)
+{
+    int64_t base = INT64_MAX;
+    for (int i = 0; i < n; i++) {
+        if (r[i].file.step[0].head.unix_ns < base) base = r[i].file.step[0].head.unix_ns;
+    }
+    if (n == 1)
+        TRY(text_json(out, "{\"distributedInfo\":{\"rank\":%d,\"world_size\":%d},", r->rank,
+                      r->ranks));
+    else
+        TRY(text_printf(out, "{"));
+    TRY(text_json(out,
+                  "\"deviceProperties\":[{\"id\":0,\"name\":%s}],\"displayTimeUnit\":\"ms\","
+                  "\"baseTimeNanoseconds\":%lld,\"traceEvents\":[\n",
+                  r->device, (long long)base));
+    for (int i = 0; i < n; i++) {
+        if (i > 0) TRY(text_printf(out, ",\n"));
+        TRY(record_events(&r[i].file, r[i].rank, base, out));
+    }
+    return text_printf(out, "\n]}\n");
+}
+
+/* ---- times ---- */
+
+static double ms_of(const RecordedStep *s, uint32_t i)
+{
+    return (double)(s->times[2 * i + 1] - s->times[2 * i]) / 1e6;
+}
+
+static double end_ms(const RecordedStep *s)
+{
+    int64_t end = 0;
+    for (uint32_t i = 0; i < s->head.rows; i++)
+        end = s->times[2 * i + 1] > end ? s->times[2 * i + 1] : end;
+    return (double)end / 1e6;
+}
+
+/* Peak of a rank's device that MFU is a share of. */
+static double peak(const Recording *r)
+{
+    return r->sheet_flops > 0 ? r->sheet_flops : r->roof_flops;
+}
+
+/* ---- phases ---- */
+
+typedef struct PhaseSum {
+    uint32_t name, part;
+    int layer;
+    double ms, flops, runs;
+} PhaseSum;
+
+static int by_ms(const void *a, const void *b)
+{
+    const PhaseSum *x = a, *y = b;
+    if (x->ms != y->ms) return x->ms > y->ms ? -1 : 1;
+    return x->name != y->name ? (x->name > y->name) - (x->name < y->name) : x->layer - y->layer;
+}
+
+static PhaseSum *sum_of(PhaseSum *sums, int64_t *n, const RecordRow *row, bool layers)
+{
+    int layer = layers ? row->layer : -1;
+    for (int64_t i = 0; i < *n; i++) {
+        if (sums[i].name == row->name && sums[i].part == row->part && sums[i].layer == layer)
+            return &sums[i];
+    }
+    sums[*n] = (PhaseSum){ row->name, row->part, layer, 0, 0, 0 };
+    return &sums[(*n)++];
+}
+
+static Status add_phases(const Recording *r, bool layers, Arena *a, PhaseSum **out, int64_t *n)
+{
+    int64_t most = 1;
+    for (int w = 0; w < RECORD_WAYS; w++) most += r->file.way[w].rows;
+    TRY(ARENA_NEW(a, most, out));
+    *n = 0;
+    for (int64_t k = 0; k < r->file.steps; k++) {
+        const RecordedStep *s = &r->file.step[k];
+        const RecordWay *w = &r->file.way[s->head.way];
+        for (uint32_t i = 0; i < s->head.rows; i++) {
+            if (w->range[i]) continue;
+            PhaseSum *sum = sum_of(*out, n, &w->row[i], layers);
+            sum->ms += ms_of(s, i);
+            sum->flops += w->row[i].flops;
+            sum->runs++;
+        }
+    }
+    qsort(*out, (size_t)*n, sizeof **out, by_ms);
+    return OK;
+}
+
+static Status phases(const Recording *r, bool layers, Arena *a, Table *out)
+{
+    static const char *const columns[] = { "phase",       "part",    "layer",   "ms a step",
+                                           "runs a step", "percent", "TFLOP/s", "MFU (%)" };
+    PhaseSum *sums = NULL;
+    Cell *c = NULL;
+    int64_t n = 0;
+    double steps = (double)r->file.steps, whole = 0;
+    TRY(add_phases(r, layers, a, &sums, &n));
+    for (int64_t k = 0; k < r->file.steps; k++) whole += end_ms(&r->file.step[k]);
+    TRY(table_init(out, layers ? "phases_by_layer" : "phases", columns, 8, a));
+    for (int64_t i = 0; i < n; i++) {
+        const PhaseSum *s = &sums[i];
+        double rate = s->ms > 0 ? s->flops / (s->ms / 1e3) : 0;
+        TRY(table_row(out, &c));
+        c[0] = cell_text(r->file.name[s->name]);
+        c[1] = cell_text(record_part_name[s->part]);
+        if (s->layer >= 0) c[2] = cell_whole(s->layer);
+        c[3] = cell_number(s->ms / steps);
+        c[4] = cell_number(s->runs / steps);
+        c[5] = cell_number(whole > 0 ? 100 * s->ms / whole : 0);
+        if (s->flops > 0) c[6] = cell_number(rate / 1e12);
+        if (s->flops > 0 && peak(r) > 0) c[7] = cell_number(100 * rate / peak(r));
+    }
+    return OK;
+}
+
+/* ---- steps ---- */
+
+/* Spans of a step's rows on lanes that compute, or of all that communicates. */
+static Status lane_spans(const Recording *r, const RecordedStep *s, bool comm, Arena *a, Spans *out)
+{
+    const RecordWay *w = &r->file.way[s->head.way];
+    TRY(ARENA_NEW(a, s->head.rows + 1, &out->at));
+    out->n = 0;
+    for (uint32_t i = 0; i < s->head.rows; i++) {
+        const RecordRow *row = &w->row[i];
+        if (w->range[i] || (row->transfer || row->lane == LANE_COMM) != comm) continue;
+        if (ms_of(s, i) > 0)
+            out->at[out->n++] = (Span){ (double)s->times[2 * i], (double)s->times[2 * i + 1] };
+    }
+    spans_merge(out);
+    return OK;
+}
+
+static double busiest(const Recording *r, const RecordedStep *s)
+{
+    double most = 0;
+    int64_t E = r->experts > 0 ? r->experts : 1;
+    for (int64_t at = 0; at + E <= (int64_t)s->head.loads; at += E) {
+        double sum = 0, top = 0;
+        for (int64_t e = 0; e < E; e++) {
+            sum += s->load[at + e];
+            top = fmax(top, s->load[at + e]);
+        }
+        if (sum > 0) most = fmax(most, top * (double)E / sum);
+    }
+    return most;
+}
+
+static Status steps(const Recording *r, Arena *a, Table *out)
+{
+    static const char *const columns[] = { "step",
+                                           "step ms",
+                                           "tokens/s",
+                                           "loss",
+                                           "ran again",
+                                           "traced",
+                                           "lanes ms",
+                                           "computation ms",
+                                           "exposed communication ms",
+                                           "bubble ms",
+                                           "bubble (%)",
+                                           "MFU (%)",
+                                           "busiest expert over the mean" };
+    Cell *c = NULL;
+    TRY(table_init(out, "steps", columns, 13, a));
+    for (int64_t k = 0; k < r->file.steps; k++) {
+        const RecordedStep *s = &r->file.step[k];
+        Spans comp, comm, exposed;
+        double all = end_ms(s), top = busiest(r, s);
+        TRY(lane_spans(r, s, false, a, &comp));
+        TRY(lane_spans(r, s, true, a, &comm));
+        TRY(spans_subtract(&comm, &comp, a, &exposed));
+        double busy = spans_length(&comp) / 1e6, alone = spans_length(&exposed) / 1e6;
+        TRY(table_row(out, &c));
+        c[0] = cell_whole(s->head.step);
+        c[1] = cell_number(1e3 * s->head.seconds);
+        c[2] = cell_number(s->head.seconds > 0 ? s->head.tokens / s->head.seconds : 0);
+        c[3] = cell_number(s->head.loss);
+        c[4] = cell_bool((s->head.flags & RECORD_RAN_AGAIN) != 0);
+        c[5] = cell_bool((s->head.flags & RECORD_TRACED) != 0);
+        c[6] = cell_number(all);
+        c[7] = cell_number(busy);
+        c[8] = cell_number(alone);
+        c[9] = cell_number(all - busy - alone);
+        c[10] = cell_number(all > 0 ? 100 * (all - busy) / all : 0);
+        if (peak(r) > 0 && s->head.seconds > 0)
+            c[11] = cell_number(100 * r->flops / r->ranks / s->head.seconds / peak(r));
+        if (top > 0) c[12] = cell_number(top);
+    }
+    return OK;
+}
+
+/* ---- jitter ---- */
+
+static int by_number(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double at_share(const double *sorted, int64_t n, double share)
+{
+    int64_t i = (int64_t)ceil(share * (double)n) - 1;
+    return sorted[i < 0 ? 0 : i];
+}
+
+/* The median of a row over steps of one way. */
+static double row_median(const Recording *r, uint32_t way, uint32_t row, double *room)
+{
+    int64_t n = 0;
+    for (int64_t k = 0; k < r->file.steps; k++) {
+        const RecordedStep *s = &r->file.step[k];
+        if (s->head.way == way && row < s->head.rows) room[n++] = ms_of(s, row);
+    }
+    qsort(room, (size_t)n, sizeof *room, by_number);
+    return n > 0 ? at_share(room, n, 0.5) : 0;
+}
+
+/* The action by which a step is furthest above what is usual. */
+static Status blame(const Recording *r, const RecordedStep *s, double *room, Cell *c)
+{
+    const RecordWay *w = &r->file.way[s->head.way];
+    double most = 0;
+    uint32_t worst = 0;
+    for (uint32_t i = 0; i < s->head.rows; i++) {
+        if (w->row[i].action != (int32_t)i) continue;
+        double more = ms_of(s, i) - row_median(r, s->head.way, i, room);
+        if (more > most) most = more, worst = i;
+    }
+    if (most == 0) return OK;
+    c[3] = cell_text(r->file.name[w->row[worst].name]);
+    if (w->row[worst].micro >= 0) c[4] = cell_whole(w->row[worst].micro);
+    c[5] = cell_number(most);
+    return OK;
+}
+
+static Status jitter(const Recording *r, Arena *a, Table *out)
+{
+    static const char *const columns[] = { "what",   "step",        "ms",
+                                           "action", "micro-batch", "ms above its median" };
+    double *sorted = NULL, *room = NULL;
+    int64_t n = r->file.steps;
+    Cell *c = NULL;
+    TRY(ARENA_NEW(a, n, &sorted));
+    TRY(ARENA_NEW(a, n, &room));
+    for (int64_t k = 0; k < n; k++) sorted[k] = 1e3 * r->file.step[k].head.seconds;
+    qsort(sorted, (size_t)n, sizeof *sorted, by_number);
+    TRY(table_init(out, "jitter", columns, 6, a));
+    static const struct {
+        const char *what;
+        double share;
+    } rows[] = { { "p50", 0.5 }, { "p99", 0.99 } };
+    for (int i = 0; i < 2; i++) {
+        TRY(table_row(out, &c));
+        c[0] = cell_text(rows[i].what);
+        c[2] = cell_number(at_share(sorted, n, rows[i].share));
+    }
+    for (int64_t k = 0; k < n; k++) {
+        const RecordedStep *s = &r->file.step[k];
+        if (1e3 * s->head.seconds <= 1.05 * at_share(sorted, n, 0.5)) continue;
+        TRY(table_row(out, &c));
+        c[0] = cell_text("above p50 by 5 % or more");
+        c[1] = cell_whole(s->head.step);
+        c[2] = cell_number(1e3 * s->head.seconds);
+        TRY(blame(r, s, room, c));
+    }
+    return OK;
+}
+
+/* ---- experts, memory ---- */
+
+static Status expert_load(const Recording *r, Arena *a, Table *out)
+{
+    static const char *const columns[] = { "MoE layer",
+                                           "experts",
+                                           "busiest over the mean",
+                                           "in the worst step",
+                                           "least busy over the mean",
+                                           "never taken" };
+    int64_t E = r->experts, layers = E > 0 ? (int64_t)r->file.step[0].head.loads / E : 0;
+    Cell *c = NULL;
+    TRY(table_init(out, "expert_load", columns, 6, a));
+    for (int64_t l = 0; l < layers; l++) {
+        double all = 0, top = 0, low = INFINITY, worst = 0;
+        int64_t never = 0;
+        for (int64_t e = 0; e < E; e++) {
+            double sum = 0;
+            for (int64_t k = 0; k < r->file.steps; k++) sum += r->file.step[k].load[l * E + e];
+            all += sum;
+            top = fmax(top, sum), low = fmin(low, sum);
+            never += sum == 0;
+        }
+        for (int64_t k = 0; k < r->file.steps; k++) {
+            const uint32_t *load = &r->file.step[k].load[l * E];
+            double sum = 0, most = 0;
+            for (int64_t e = 0; e < E; e++) sum += load[e], most = fmax(most, load[e]);
+            if (sum > 0) worst = fmax(worst, most * (double)E / sum);
+        }
+        TRY(table_row(out, &c));
+        c[0] = cell_whole(l);
+        c[1] = cell_whole(E);
+        if (all > 0) c[2] = cell_number(top * (double)E / all);
+        c[3] = cell_number(worst);
+        if (all > 0) c[4] = cell_number(low * (double)E / all);
+        c[5] = cell_whole(never);
+    }
+    return OK;
+}
+
+static Status memory(const Recording *r, Arena *a, Table *out)
+{
+    static const char *const columns[] = { "behind", "actions", "most MiB of work in use" };
+    Cell *c = NULL;
+    TRY(table_init(out, "memory", columns, 3, a));
+    for (int w = 0; w < RECORD_WAYS; w++) {
+        const RecordWay *way = &r->file.way[w];
+        for (uint32_t i = 0; i < way->rows; i++) {
+            bool first = way->row[i].action == (int32_t)i && !way->row[i].transfer;
+            uint64_t most = 0;
+            int64_t actions = 0;
+            for (uint32_t k = 0; first && k < i; k++)
+                first = way->row[k].action != (int32_t)k || way->row[k].name != way->row[i].name;
+            if (!first) continue;
+            for (uint32_t k = i; k < way->rows; k++) {
+                if (way->row[k].action != (int32_t)k || way->row[k].name != way->row[i].name)
+                    continue;
+                most = way->row[k].bytes > most ? way->row[k].bytes : most;
+                actions++;
+            }
+            TRY(table_row(out, &c));
+            c[0] = cell_text(r->file.name[way->row[i].name]);
+            c[1] = cell_whole(actions);
+            c[2] = cell_number((double)most / (1 << 20));
+        }
+    }
+    return OK;
+}
+
+Status recording_tables(const Recording *r, Arena *a, Table *out, int *n)
+{
+    *n = 0;
+    TRY(steps(r, a, &out[(*n)++]));
+    TRY(phases(r, false, a, &out[(*n)++]));
+    TRY(phases(r, true, a, &out[(*n)++]));
+    TRY(jitter(r, a, &out[(*n)++]));
+    TRY(expert_load(r, a, &out[(*n)++]));
+    return memory(r, a, &out[(*n)++]);
+}

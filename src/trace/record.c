@@ -1,0 +1,81 @@
+/* record: see record.h. */
+#include "trace/record.h"
+
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static const uint32_t ORDER = 0x01020304;
+
+const char *const record_part_name[] = { [RECORD_WHOLE] = "",
+                                         [RECORD_FORWARD] = "forward",
+                                         [RECORD_AGAIN] = "forward again",
+                                         [RECORD_INPUT] = "backward",
+                                         [RECORD_WEIGHT] = "weight gradient" };
+
+typedef struct ChunkHead {
+    char tag[4];
+    uint32_t spare;
+    uint64_t bytes, sum;
+} ChunkHead;
+
+Status record_head(File *f)
+{
+    struct {
+        char magic[8];
+        uint32_t version, order;
+    } head = { .version = RECORD_VERSION, .order = ORDER };
+    memcpy(head.magic, RECORD_MAGIC, sizeof head.magic);
+    return file_write(f, &head, sizeof head);
+}
+
+Status record_chunk(File *f, const char tag[4], const void *data, size_t bytes)
+{
+    ChunkHead head = { .bytes = bytes, .sum = XXH3_64bits(data, bytes) };
+    memcpy(head.tag, tag, sizeof head.tag);
+    TRY(file_write(f, &head, sizeof head));
+    return file_write(f, data, bytes);
+}
+
+bool record_is(const uint8_t *data, size_t bytes)
+{
+    return bytes >= 8 && memcmp(data, RECORD_MAGIC, 8) == 0;
+}
+
+Status record_open(const char *path, const uint8_t *data, size_t bytes, size_t *at)
+{
+    uint32_t word[2];
+    if (!record_is(data, bytes) || bytes < RECORD_HEAD_BYTES)
+        return FAIL(ERR_FORMAT, "%s is not a whole recording: it ends in its first %d bytes", path,
+                    RECORD_HEAD_BYTES);
+    memcpy(word, data + 8, sizeof word);
+    if (word[1] != ORDER)
+        return FAIL(ERR_FORMAT,
+                    "%s was recorded on a machine with the other byte order: read it "
+                    "there",
+                    path);
+    if (word[0] != RECORD_VERSION)
+        return FAIL(ERR_FORMAT, "%s is a recording of version %u, this program reads version %d",
+                    path, word[0], RECORD_VERSION);
+    *at = RECORD_HEAD_BYTES;
+    return OK;
+}
+
+bool record_next(const uint8_t *data, size_t bytes, size_t *at, RecordChunk *out, bool *cut)
+{
+    ChunkHead head;
+    *cut = false;
+    if (*at == bytes) return false;
+    *cut = true;
+    if (bytes - *at < sizeof head) return false;
+    memcpy(&head, data + *at, sizeof head);
+    size_t from = *at + sizeof head;
+    if (head.bytes > bytes - from || XXH3_64bits(data + from, head.bytes) != head.sum) return false;
+    memcpy(out->tag, head.tag, 4);
+    out->tag[4] = '\0';
+    out->data = data + from;
+    out->bytes = head.bytes;
+    *at = from + head.bytes;
+    *cut = false;
+    return true;
+}

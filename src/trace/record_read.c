@@ -1,0 +1,236 @@
+/* record_read: a recording in memory, checked, and as events that Perfetto reads. */
+#include "base/lane.h"
+#include "trace/record.h"
+#include "trace/scan.h"
+#include "trace/trace.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- chunks ---- */
+
+static Status bad(const char *path, const char *what)
+{
+    return FAIL(ERR_FORMAT, "%s: %s, so the file was not written by this program", path, what);
+}
+
+/* A chunk's data where numbers of 8 bytes may be read. */
+static Status aligned(const RecordChunk *c, Arena *a, const void **out)
+{
+    char *copy = NULL;
+    TRY(ARENA_NEW(a, c->bytes + 1, &copy));
+    memcpy(copy, c->data, c->bytes);
+    copy[c->bytes] = '\0';
+    *out = copy;
+    return OK;
+}
+
+static Status take_names(const char *path, const char *text, size_t bytes, Arena *a, Recorded *r)
+{
+    if (bytes > 0 && text[bytes - 1] != '\0') return bad(path, "its names do not end");
+    r->names = 0;
+    for (size_t i = 0; i < bytes; i++) r->names += text[i] == '\0';
+    TRY(ARENA_NEW(a, r->names + 1, &r->name));
+    for (uint32_t i = 0; i < r->names; i++, text += strlen(text) + 1) r->name[i] = text;
+    return OK;
+}
+
+static Status take_rows(const char *path, const char *at, size_t bytes, Arena *a, Recorded *r)
+{
+    uint32_t head[2];
+    bool *range = NULL;
+    if (bytes < sizeof head) return bad(path, "a list of rows is too short");
+    memcpy(head, at, sizeof head);
+    if (head[0] >= RECORD_WAYS || bytes != sizeof head + head[1] * sizeof(RecordRow))
+        return bad(path, "a list of rows has another length than it says");
+    TRY(ARENA_ZEROED(a, head[1] + 1, &range));
+    r->way[head[0]] = (RecordWay){ (const void *)(at + sizeof head), range, head[1] };
+    for (uint32_t i = 0; i < head[1]; i++) {
+        const RecordRow *row = &r->way[head[0]].row[i];
+        if (row->action < 0 || row->action > (int32_t)i || row->part > RECORD_WEIGHT)
+            return bad(path, "a row belongs to no action");
+        range[row->action] |= row->action != (int32_t)i;
+    }
+    return OK;
+}
+
+static Status take_step(const char *path, const char *at, size_t bytes, Arena *a, int64_t *room,
+                        Recorded *r)
+{
+    RecordedStep s = { 0 };
+    if (bytes < sizeof s.head) return bad(path, "a step is too short");
+    memcpy(&s.head, at, sizeof s.head);
+    size_t times = 2 * (size_t)s.head.rows * sizeof *s.times;
+    if (s.head.way >= RECORD_WAYS || s.head.rows > r->way[s.head.way].rows ||
+        bytes != sizeof s.head + times + s.head.loads * sizeof *s.load)
+        return bad(path, "a step has other rows than the list of rows");
+    s.times = (const void *)(at + sizeof s.head);
+    s.load = (const void *)(at + sizeof s.head + times);
+    TRY(ARENA_GROW(a, r->steps + 1, room, &r->step));
+    r->step[r->steps++] = s;
+    return OK;
+}
+
+static Status take(const char *path, const RecordChunk *c, Arena *a, int64_t *room, Recorded *r)
+{
+    const void *at = NULL;
+    TRY(aligned(c, a, &at));
+    if (strcmp(c->tag, "META") == 0) r->meta = at;
+    if (strcmp(c->tag, "NAME") == 0) return take_names(path, at, c->bytes, a, r);
+    if (strcmp(c->tag, "ROWS") == 0) return take_rows(path, at, c->bytes, a, r);
+    if (strcmp(c->tag, "STEP") == 0) return take_step(path, at, c->bytes, a, room, r);
+    if (strcmp(c->tag, "OPS_") == 0) {
+        if (c->bytes % sizeof *r->op != 0) return bad(path, "its ops have another length");
+        r->op = at;
+        r->ops = (int64_t)(c->bytes / sizeof *r->op);
+    }
+    return OK; /* a later version may have more */
+}
+
+static bool names_hold(const Recorded *r)
+{
+    for (int w = 0; w < RECORD_WAYS; w++) {
+        for (uint32_t i = 0; i < r->way[w].rows; i++)
+            if (r->way[w].row[i].name >= r->names) return false;
+    }
+    for (int64_t i = 0; i < r->ops; i++)
+        if (r->op[i].name >= r->names) return false;
+    return true;
+}
+
+Status record_parse(const char *path, const uint8_t *data, size_t bytes, Arena *a, Recorded *out)
+{
+    size_t at = 0;
+    int64_t room = 0;
+    RecordChunk c = { 0 };
+    *out = (Recorded){ .meta = "{}" };
+    TRY(record_open(path, data, bytes, &at));
+    while (record_next(data, bytes, &at, &c, &out->cut)) TRY(take(path, &c, a, &room, out));
+    if (!names_hold(out)) {
+        if (!out->cut) return bad(path, "a row has no name");
+        out->ops = 0; /* names of ops come behind them */
+        if (!names_hold(out)) return bad(path, "a row has no name");
+    }
+    return OK;
+}
+
+int record_rank(const Recorded *r, int *ranks)
+{
+    struct {
+        int64_t rank, ranks;
+    } meta = { 0, 1 };
+    const ScanField fields[] = { { "rank", SCAN_WHOLE, offsetof(__typeof__(meta), rank) },
+                                 { "ranks", SCAN_WHOLE, offsetof(__typeof__(meta), ranks) } };
+    char text[4096];
+    (void)snprintf(text, sizeof text, "%s", r->meta);
+    Scan s = scan_begin(text);
+    scan_fields(&s, fields, 2, &meta);
+    if (ranks != NULL) *ranks = (int)meta.ranks;
+    return (int)meta.rank;
+}
+
+/* ---- events ---- */
+
+typedef struct Put {
+    const Recorded *r;
+    Text *out;
+    int rank;
+    int64_t base_ns;
+} Put;
+
+enum { STEPS_LANE = 1000, OPS_LANE };
+
+/* Lanes of transfers lie behind those of the device. */
+static int lane_of(const RecordRow *row)
+{
+    return row->transfer ? LANE_COUNT + (int)row->name : row->lane;
+}
+
+static Status begin(const Put *p, const char *cat, const char *name, int lane, int64_t from_ns,
+                    int64_t ns)
+{
+    return text_json(p->out,
+                     ",\n{\"ph\":\"X\",\"cat\":%s,\"name\":%s,\"pid\":%d,\"tid\":%d,\"ts\":%.3f,"
+                     "\"dur\":%.3f,\"args\":{\"device\":%d,\"stream\":%d",
+                     cat, name, p->rank, lane, (double)(from_ns - p->base_ns) / 1e3,
+                     (double)ns / 1e3, p->rank, lane);
+}
+
+static Status put_row(const Put *p, const RecordedStep *s, uint32_t i)
+{
+    const RecordRow *row = &p->r->way[s->head.way].row[i];
+    bool range = p->r->way[s->head.way].range[i];
+    bool comm = row->transfer || row->lane == LANE_COMM;
+    char name[256];
+    (void)snprintf(name, sizeof name, "%s%s%s%s", comm && !range ? "comm: " : "",
+                   p->r->name[row->name], row->part == RECORD_WHOLE ? "" : " ",
+                   record_part_name[row->part]);
+    TRY(begin(p, range ? "gpu_user_annotation" : "kernel", name, lane_of(row),
+              s->head.unix_ns + s->times[2 * i], s->times[2 * i + 1] - s->times[2 * i]));
+    if (row->layer >= 0) TRY(text_json(p->out, ",\"layer\":%d", row->layer));
+    if (row->micro >= 0) TRY(text_json(p->out, ",\"micro\":%d", row->micro));
+    if (row->chunk >= 0) TRY(text_json(p->out, ",\"chunk\":%d", row->chunk));
+    if (row->flops > 0) TRY(text_json(p->out, ",\"flops\":%g", row->flops));
+    return text_json(p->out, ",\"step\":%lld}}", (long long)s->head.step);
+}
+
+static Status put_step(const Put *p, const RecordedStep *s)
+{
+    const int64_t *t = s->times;
+    int64_t end = 0;
+    char name[48];
+    for (uint32_t i = 0; i < s->head.rows; i++) end = t[2 * i + 1] > end ? t[2 * i + 1] : end;
+    (void)snprintf(name, sizeof name, "ProfilerStep#%lld", (long long)s->head.step);
+    TRY(begin(p, "user_annotation", name, STEPS_LANE, s->head.unix_ns, end));
+    TRY(text_json(p->out, ",\"loss\":%g,\"ran_again\":%d}}", s->head.loss,
+                  (int)(s->head.flags & RECORD_RAN_AGAIN)));
+    for (uint32_t i = 0; i < s->head.rows; i++) {
+        if (t[2 * i + 1] > t[2 * i]) TRY(put_row(p, s, i));
+    }
+    return OK;
+}
+
+static Status put_names(const Put *p)
+{
+    bool transfer[LANE_COUNT + 64] = { false };
+    char other[32];
+    TRY(text_json(p->out,
+                  "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank "
+                  "%d\"}}",
+                  p->rank, p->rank));
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        TRY(text_json(p->out,
+                      ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{"
+                      "\"name\":%s}}",
+                      p->rank, lane, trace_lane_name(other, lane)));
+    for (int w = 0; w < RECORD_WAYS; w++) {
+        for (uint32_t i = 0; i < p->r->way[w].rows; i++) {
+            const RecordRow *row = &p->r->way[w].row[i];
+            int lane = lane_of(row);
+            if (!row->transfer || lane >= LANE_COUNT + 64 || transfer[lane]) continue;
+            transfer[lane] = true;
+            TRY(text_json(p->out,
+                          ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,"
+                          "\"args\":{\"name\":%s}}",
+                          p->rank, lane, p->r->name[row->name]));
+        }
+    }
+    return OK;
+}
+
+static Status put_op(const Put *p, const RecordOp *o)
+{
+    TRY(begin(p, "op", p->r->name[o->name], OPS_LANE, o->start_ns, o->dur_ns));
+    if (o->layer >= 0) TRY(text_json(p->out, ",\"layer\":%d", o->layer));
+    return text_json(p->out, ",\"flops\":%g,\"bytes\":%g,\"step\":%lld}}", o->flops, o->bytes,
+                     (long long)o->step);
+}
+
+Status record_events(const Recorded *r, int rank, int64_t base_ns, Text *out)
+{
+    const Put p = { r, out, rank, base_ns };
+    TRY(put_names(&p));
+    for (int64_t i = 0; i < r->steps; i++) TRY(put_step(&p, &r->step[i]));
+    for (int64_t i = 0; i < r->ops; i++) TRY(put_op(&p, &r->op[i]));
+    return OK;
+}
