@@ -233,6 +233,7 @@ Status config_check_ops(const Config *c, int ranks)
 
 bool config_has_experts(const Config *c, int64_t block)
 {
+    if (c->model_dense_layers >= c->model_layers) return false; /* nor has multi-token prediction */
     return block >= c->model_dense_layers && (block + 1) % c->moe_every == 0;
 }
 

@@ -187,9 +187,7 @@ bool family_copy(const Config *c, int i, char name[PARAM_NAME_MAX], const char *
 
 bool family_leaves_out(unsigned family, const Config *c, const char *name)
 {
-    static const char layers[] = "model.layers.";
-    int64_t deepest = c->model_layers + c->mtp_layers;
-    if (text_starts(name, layers) && strtol(name + sizeof layers - 1, NULL, 10) >= deepest)
+    if (param_block(name) >= c->model_layers + c->mtp_layers)
         return (family & (DEEPSEEK_V3 | GLM4_MOE)) != 0;
     if (c->model_tied && strcmp(name, "lm_head.weight") == 0) return true;
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {

@@ -135,9 +135,8 @@ static Status check_chain(const ToHf *h, int i)
 /* Modules of multi-token prediction, where the family has none. */
 static bool left_out(const ToHf *h, const char *name)
 {
-    long long layer = 0;
     return h->theirs.mtp_layers < h->config.mtp_layers &&
-           sscanf(name, "model.layers.%lld.", &layer) == 1 && layer >= h->config.model_layers;
+           param_block(name) >= h->config.model_layers;
 }
 
 static Status add_entry(ToHf *h, const Names *names, ManifestEntry *e)

@@ -8,6 +8,7 @@
 #include <fnmatch.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct ParamList {
@@ -24,6 +25,13 @@ int64_t param_elems(const Param *p)
     int64_t n = 1;
     for (int i = 0; i < p->rank; i++) n *= p->dim[i];
     return n;
+}
+
+int64_t param_block(const char *name)
+{
+    static const char layers[] = "model.layers.";
+    if (strncmp(name, layers, sizeof layers - 1) != 0) return -1;
+    return strtoll(name + sizeof layers - 1, NULL, 10);
 }
 
 static int64_t aligned(int64_t n) { return (n + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN; }

@@ -148,6 +148,8 @@ typedef struct ParamMemory {
 Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Arena *a,
                     ParamTable *out);
 int64_t param_elems(const Param *p);
+/* The block that a parameter's name is of; -1: of none. */
+int64_t param_block(const char *name);
 
 /* ERR_ARG: a pattern of spec->frozen is of no parameter in a table of the whole model, or nothing is
  * left to train. */

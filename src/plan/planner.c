@@ -102,6 +102,7 @@ Status plan_layout_of(const Config *c, int64_t gpus, Arena *a, PlanLayout *out)
         Layout *given = NULL;
         TRY(ARENA_NEW(a, 1, &given));
         TRY(layout_parse(c->mesh_layout, price_stage_count(&l), (int)c->model_layers, a, given));
+        TRY(layout_check_predictions(given, (int)c->mtp_layers));
         l.partition = given;
     }
     *out = l;

@@ -156,6 +156,16 @@ Status layout_parse(const char *text, int want_stages, int want_layers, Arena *a
     return status;
 }
 
+Status layout_check_predictions(const Layout *l, int depths)
+{
+    int with_loss = l->stage[l->stages - 1].predictions;
+    if (l->predictions == 0 || (l->predictions == depths && with_loss == depths)) return OK;
+    return FAIL(ERR_ARG,
+                "mesh.layout has %d layers of multi-token prediction (m), %d of them on the loss's "
+                "stage; mtp.layers is %d: write all of them there, or none",
+                l->predictions, with_loss, depths);
+}
+
 Status layout_even(int stages, int layers, Arena *a, Layout *out)
 {
     if (layers < stages) {

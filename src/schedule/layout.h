@@ -32,6 +32,10 @@ typedef struct Layout {
  * layers than wanted (0: any). The embedding is the first thing and the loss the last. */
 Status layout_parse(const char *text, int want_stages, int want_layers, Arena *a, Layout *out);
 
+/* ERR_ARG: it writes layers of multi-token prediction, but not all of the model's, or elsewhere than on
+ * the loss's stage, where they lie whether it does or not. */
+Status layout_check_predictions(const Layout *l, int depths);
+
 /* Layers spread evenly, the first stages take the remainder. ERR_ARG: fewer layers than stages. */
 Status layout_even(int stages, int layers, Arena *a, Layout *out);
 

@@ -106,10 +106,8 @@ static Status match_entries(Loading *l, CheckpointInfo *info)
 /* A parameter of multi-token prediction, which generation and evaluation do without. */
 static bool trains_only(const Engine *e, const char *name)
 {
-    const Config *c = e->config;
-    long long layer = 0;
-    bool of_layer = sscanf(name, "model.layers.%lld.", &layer) == 1 && layer >= c->model_layers;
-    return e->use == ENGINE_INFER && of_layer && layer < c->model_layers + c->mtp_layers;
+    int64_t block = param_block(name), first = e->config->model_layers;
+    return e->use == ENGINE_INFER && block >= first && block < first + e->config->mtp_layers;
 }
 
 /* Nothing there that no rank knows, and every element of what is wanted here. */

@@ -17,12 +17,7 @@ static Status make_layout(const Config *c, int stages, Arena *a, Layout *out)
     int blocks = (int)c->model_layers;
     if (c->mesh_layout[0] == '\0') return layout_even(stages, blocks, a, out);
     TRY(layout_parse(c->mesh_layout, stages, blocks, a, out));
-    int m = out->predictions, with_loss = out->stage[stages - 1].predictions;
-    if (m == 0 || (m == c->mtp_layers && m == with_loss)) return OK;
-    return FAIL(ERR_ARG,
-                "mesh.layout has %d layers of multi-token prediction (m), %d of them on the loss's "
-                "stage; mtp.layers is %lld: write all of them there, or none",
-                m, with_loss, (long long)c->mtp_layers);
+    return layout_check_predictions(out, (int)c->mtp_layers);
 }
 
 static Status place_layers(Engine *e, const Layout *l, const Program *p)

@@ -418,69 +418,6 @@ static void bytes_are_those_of_the_targets(void **state)
     place_close(p);
 }
 
-/* ---- multi-token prediction ---- */
-
-/* Depth k reads the token k further on, and predicts the one behind it if it is of the same document and
- * not beyond the row's last target. Returns how many it predicts. */
-static int64_t check_depth(const Place *p, const Batch *b, int64_t row, int k)
-{
-    int64_t T = p->config.sequence, n = 0;
-    const int32_t *id = ints(&b->id) + row * T, *last = ints(&b->target) + row * T + T - 1;
-    const int32_t *next = ints(&b->next[k - 1].id) + row * T;
-    const int32_t *target = ints(&b->next[k - 1].target) + row * T;
-    const Corpus *c = &p->corpus[ints(&b->domain)[row]];
-    for (int64_t t = 0; t < T; t++) {
-        int64_t at = t + k, behind = at + 1;
-        CHECK_INT(next[t], at < T ? id[at] : at == T ? *last : 0);
-        bool there = behind <= T;
-        int32_t want = !there ? 0 : behind < T ? id[behind] : *last;
-        bool same = there && c->document[want] == c->document[id[t]];
-        CHECK_INT(target[t], same ? want : -1);
-        if (same) CHECK_INT(want, id[t] + 1 + k);
-        n += same;
-    }
-    return n;
-}
-
-/* Each of four ranks that read a sequence has the counts of the whole batch. */
-static void depths_predict_within_the_sequence_and_the_document(void **state)
-{
-    (void)state;
-    enum { RANKS = 4, DEPTHS = 3 };
-    int cut = 0;
-    Place *p = three_sources();
-    Loader *whole = NULL, *rank[RANKS] = { NULL };
-    p->config.depths = DEPTHS;
-    CHECK_OK(loader_open(&p->config, &p->arena, &whole));
-    for (int r = 0; r < RANKS; r++) {
-        LoaderConfig own = p->config;
-        own.first = r, own.own = 1;
-        CHECK_OK(loader_open(&own, &p->arena, &rank[r]));
-    }
-    for (int i = 0; i < 200; i++) {
-        const Batch *b = NULL;
-        CHECK_OK(loader_next(whole, &b));
-        CHECK_INT(b->depths, DEPTHS);
-        for (int k = 1; k <= DEPTHS; k++) {
-            int64_t n = 0;
-            for (int64_t row = 0; row < p->config.batch; row++) n += check_depth(p, b, row, k);
-            CHECK(n > 0 && n <= p->config.batch * (p->config.sequence - k));
-            cut += n < p->config.batch * (p->config.sequence - k);
-            CHECK_INT(b->next[k - 1].targets, n);
-        }
-        for (int r = 0; r < RANKS; r++) {
-            const Batch *own = NULL;
-            CHECK_OK(loader_next(rank[r], &own));
-            CHECK_INT(own->targets, b->targets);
-            for (int k = 0; k < DEPTHS; k++) CHECK_INT(own->next[k].targets, b->next[k].targets);
-        }
-    }
-    CHECK(cut > 100);
-    for (int r = 0; r < RANKS; r++) loader_close(rank[r]);
-    loader_close(whole);
-    place_close(p);
-}
-
 /* ---- held-out documents ---- */
 
 static void held_documents_are_read_in_order_and_each_token_is_a_target_once(void **state)
@@ -831,7 +768,6 @@ int main(void)
         TEST(seeking_drops_the_batch_that_was_ahead),
         TEST(a_batch_stays_valid_until_the_second_next_call),
         TEST(bytes_are_those_of_the_targets),
-        TEST(depths_predict_within_the_sequence_and_the_document),
         TEST(held_documents_are_read_in_order_and_each_token_is_a_target_once),
         TEST(the_last_held_sequence_is_filled_up_with_ignored_tokens),
         TEST(what_is_held_out_depends_on_name_and_document_alone),

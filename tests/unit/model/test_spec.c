@@ -84,6 +84,43 @@ static void every_number_of_the_model_arrives(void **state)
     arena_free(&a);
 }
 
+/* A layer more for each depth, before the head; numbered on, and as the layers' pattern goes on. */
+static void depths_stand_before_the_head(void **state)
+{
+    (void)state;
+    static const LayerKind want[] = { LAYER_EMBED,     LAYER_ATTENTION, LAYER_MLP,
+                                      LAYER_ATTENTION, LAYER_MOE,       LAYER_NEXT,
+                                      LAYER_ATTENTION, LAYER_MLP,       LAYER_NEXT,
+                                      LAYER_ATTENTION, LAYER_MOE,       LAYER_HEAD };
+    Arena a;
+    ModelSpec s;
+    build(&a,
+          SETTINGS("model.layers=2", "model.dense_layers=0", "moe.every=2", "mtp.layers=2",
+                   "mtp.loss=0.5", "recompute.layers=[1, 2]", "recompute.pieces=[layer]"),
+          &s);
+    CHECK_INT(s.n_layers, 12);
+    for (int i = 0; i < s.n_layers; i++) {
+        const LayerSpec *l = &s.layers[i];
+        bool next = l->kind == LAYER_NEXT, ends = l->kind == LAYER_HEAD;
+        CHECK_INT(l->kind, want[i]);
+        CHECK_INT(l->depth, i < 5 ? 0 : i < 8 ? 1 : 2);
+        CHECK_INT(l->block, i == 0 || ends ? -1 : i < 3 ? 0 : i < 5 ? 1 : i < 8 ? 2 : 3);
+        CHECK(l->trains == (i > 5));
+        CHECK_INT(l->recompute, (l->block == 1 || l->block == 2) && !next ? RECOMPUTE_LAYER : 0);
+    }
+    CHECK_INT(s.n_moe, 2);
+    CHECK_INT(s.layers[10].load, 1);
+    CHECK_INT(s.block_first[2], 5);
+    CHECK(spec_opens(&s, 5) && !spec_opens(&s, 6));
+    CHECK_INT(s.block_layers, 3);
+    CHECK_NEAR(s.depth_weight, 0.25, 0);
+    arena_free(&a);
+    build(&a, SETTINGS("model.layers=2", "model.dense_layers=2", "mtp.layers=1"), &s);
+    CHECK_INT(s.n_moe, 0);
+    CHECK_INT(s.layers[7].kind, LAYER_MLP);
+    arena_free(&a);
+}
+
 static void grouped_attention_and_the_loss_of_a_batch_have_their_own(void **state)
 {
     (void)state;
@@ -237,6 +274,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(every_number_of_the_model_arrives),
+        TEST(depths_stand_before_the_head),
         TEST(grouped_attention_and_the_loss_of_a_batch_have_their_own),
         TEST(layers_without_positions_are_not_those_that_see_all_keys),
         TEST(the_layers_that_are_listed_are_recomputed),

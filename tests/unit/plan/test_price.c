@@ -326,7 +326,7 @@ static void prices_are_those_of_the_counting_run_and_the_simulator(void **state)
 #ifdef SHORT_RUNS
     enum { GPUS = 120, PRICED = 8 };
 #else
-    enum { GPUS = 120, PRICED = 40 };
+    enum { GPUS = 120, PRICED = 24 };
 #endif
     static const char *const sets[][8] = {
         { "train.batch=960", "model.layers=24", "moe.experts=16", "train.micro_batch=1" },

@@ -382,6 +382,49 @@ static void the_loss_is_the_mean_over_the_targets_that_count(void **state)
     tiny_close(&t);
 }
 
+static void a_batch_without_the_depths_is_refused(void **state)
+{
+    (void)state;
+    Tiny t;
+    StepResult r;
+    tiny_open(&t, TINY("mtp.layers=2"));
+    t.batch.depths = 1;
+    CHECK_FAILS(engine_step(&t.engine, &t.batch, 1e-2, 1, &r), ERR_ARG,
+                "a batch with 1 depths of multi-token prediction, mtp.layers is 2");
+    tiny_close(&t);
+}
+
+/* A depth's experts are chosen by what it predicts, and by nothing else. */
+static void a_depth_counts_its_own_targets(void **state)
+{
+    (void)state;
+    Tiny t;
+    tiny_open(&t, TINY("mtp.layers=2", "moe.top_k=3", "train.micro_batch=1"));
+    StepResult r = tiny_steps(&t, 0, 1);
+    for (int d = 0; d < 2; d++) {
+        int64_t sum = 0; /* of both domains */
+        for (int i = 0; i < 2 * 6; i++) sum += r.load[(2 + d) * 2 * 6 + i];
+        CHECK(t.batch.next[d].targets < t.batch.targets);
+        CHECK_INT(sum, 3 * t.batch.next[d].targets);
+    }
+    tiny_close(&t);
+}
+
+/* No target: no loss, and no division by none of them. */
+static void a_depth_without_a_target_has_no_loss(void **state)
+{
+    (void)state;
+    Tiny t;
+    StepResult r;
+    tiny_open(&t, TINY("mtp.layers=1"));
+    memset(t.batch.next[0].target.data, 0xFF, tensor_bytes(&t.batch.next[0].target));
+    t.batch.next[0].targets = 0;
+    CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, 1, &r));
+    CHECK(r.finite && r.loss > 0);
+    CHECK_NEAR(r.next_loss[0], 0, 0);
+    tiny_close(&t);
+}
+
 /* Rows of about 1e30 into the loss: finite, but not the square of the gradient. */
 static void a_norm_that_is_infinite_skips_the_step(void **state)
 {
@@ -509,6 +552,9 @@ int main(void)
         TEST(a_bias_moves_against_the_load_of_its_own_layer),
         TEST(every_setting_of_a_step_changes_it),
         TEST(the_loss_is_the_mean_over_the_targets_that_count),
+        TEST(a_batch_without_the_depths_is_refused),
+        TEST(a_depth_counts_its_own_targets),
+        TEST(a_depth_without_a_target_has_no_loss),
         TEST(a_norm_that_is_infinite_skips_the_step),
         TEST(a_step_is_timed_and_looked_at_on_every_backend),
         TEST(training_on_one_batch_learns_it),

@@ -284,7 +284,7 @@ static void meshes_that_do_not_fit_are_refused(void **state)
         { "mesh.pp=4", "mesh.vpp=1", "4 stages (mesh.pp x mesh.vpp) and model.layers 3" },
         { "mesh.pp=2", "mesh.schedule=zbv", "this one takes 2" },
         { "mesh.pp=2", "mesh.layout=Et*3L", "layout: 1 stages, wanted are 2" },
-        { "mesh.pp=2", "mesh.layout=Et*3|mL", "multi-token prediction" },
+        { "mesh.pp=2", "mesh.layout=Et*3|mL", "has 1 layers of multi-token prediction" },
         { "mesh.pp=2", "mesh.schedule=1f2b", "did you mean 1f1b" },
         { "mesh.pp=3", "mesh.layout=Et||t*2L", "pipeline rank 1 without a layer" },
     };
@@ -296,6 +296,10 @@ static void meshes_that_do_not_fit_are_refused(void **state)
         arena_free(&r.arena);
     }
     EnginePlan p;
+    Ranks early = ranks_of(TINY("mesh.pp=2", "mtp.layers=1", "mesh.layout=Et*3m|L"));
+    CHECK_FAILS(engine_plan(&early.config, ENGINE_TRAIN, &early.shape, &p), ERR_ARG,
+                "(m), 0 of them on the loss\'s stage; mtp.layers is 1");
+    arena_free(&early.arena);
     Ranks r = ranks_of(TINY("mesh.pp=2"));
     r.shape.pp_rank = 2;
     CHECK_FAILS(engine_plan(&r.config, ENGINE_TRAIN, &r.shape, &p), ERR_ARG,
