@@ -107,8 +107,6 @@ Status record_parse(const char *path, const uint8_t *data, size_t bytes, Arena *
  * actions without phases as kernels, passes as ranges on the device, ops of traced steps. Times are
  * microseconds since `base_ns` of Unix time. */
 Status record_events(const Recorded *r, int rank, int64_t base_ns, Text *out);
-/* The rank of META; 0 if it says none. */
-int record_rank(const Recorded *r, int *ranks);
 
 /* Does a file begin as a recording does? */
 bool record_is(const uint8_t *data, size_t bytes);

@@ -1,7 +1,6 @@
 /* record_read: a recording in memory, checked, and as events that Perfetto reads. */
 #include "base/lane.h"
 #include "trace/record.h"
-#include "trace/scan.h"
 #include "trace/trace.h"
 
 #include <stdio.h>
@@ -112,21 +111,6 @@ Status record_parse(const char *path, const uint8_t *data, size_t bytes, Arena *
         if (!names_hold(out)) return bad(path, "a row has no name");
     }
     return OK;
-}
-
-int record_rank(const Recorded *r, int *ranks)
-{
-    struct {
-        int64_t rank, ranks;
-    } meta = { 0, 1 };
-    const ScanField fields[] = { { "rank", SCAN_WHOLE, offsetof(__typeof__(meta), rank) },
-                                 { "ranks", SCAN_WHOLE, offsetof(__typeof__(meta), ranks) } };
-    char text[4096];
-    (void)snprintf(text, sizeof text, "%s", r->meta);
-    Scan s = scan_begin(text);
-    scan_fields(&s, fields, 2, &meta);
-    if (ranks != NULL) *ranks = (int)meta.ranks;
-    return (int)meta.rank;
 }
 
 /* ---- events ---- */

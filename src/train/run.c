@@ -498,14 +498,15 @@ static Status run_step(Trainer *t, StepMetrics *m)
     const Batch *batch = NULL;
     double start = clock_s(), waited = waited_s(t);
     TRY(next_batch(t, &batch));
-    bool traced = config_has_int(&c->run_trace_steps, m->step) || t->trace_next;
+    const bool listed = config_has_int(&c->run_trace_steps, m->step);
+    const bool traced = listed || t->trace_next;
     if (traced) engine_trace(&t->engine, &t->trace);
     Status s = engine_step(&t->engine, batch, m->lr, m->step, &m->result);
     if (traced) engine_trace(&t->engine, NULL);
     TRY(s);
     recorder_take(&t->recorder, &m->result, clock_s() - start, (double)m->tokens,
                   process_now_bytes(), traced);
-    if (config_has_int(&c->run_trace_steps, m->step)) TRY(record_pipeline(t, m->step));
+    if (listed) TRY(record_pipeline(t, m->step));
     if (!m->result.finite) {
         TRY(checkpoint_finish(&t->saver)); /* the last thing that all ranks do together */
         TRY(engine_explain_nan(&t->engine, batch, m->step));
