@@ -3,7 +3,7 @@
 #include "analyze/perf.h"
 #include "analyze/python_text.h"
 
-#include <ctype.h>
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -222,6 +222,7 @@ typedef struct KnownCategory {
 const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel)
 {
     if (launcher == EVENT_NONE) return "unlinked";
+    if (!r->o->compat && report_bucket(r, first_kernel) == BUCKET_COMM) return "record_param_comms";
     uint32_t name = r->e->name[launcher], kernel = r->e->name[first_kernel];
     KnownCategory *k = &r->known[(name * 31 + kernel) % KNOWN];
     if (k->category == NULL || k->name != name || k->kernel != kernel) {
@@ -329,11 +330,15 @@ double report_percent(double part, double whole) { return whole == 0 ? 0 : part 
 Status report_tables(Report *r, Table *out, int *n)
 {
     *n = 0;
+    assert(report_sheets_n <= REPORT_SHEETS_MOST);
     for (int i = 0; i < report_sheets_n; i++) {
+        Table *t = &out[*n];
         if (!report_sheets[i].wanted(r)) continue;
-        out[*n] = (Table){ 0 };
-        TRY(report_sheets[i].make(r, &out[*n]));
-        if (out[*n].columns > 0) (*n)++;
+        *t = (Table){ 0 };
+        TRY(report_sheets[i].make(r, t));
+        if (t->columns == 0) continue; /* the trace has nothing of it */
+        assert(strcmp(t->name, report_sheets[i].name) == 0);
+        (*n)++;
     }
     return OK;
 }

@@ -66,7 +66,8 @@ extern const int report_sheets_n;
  * recomputation apart, one with + not in compat. */
 Status sheet_columns(const Report *r, const char *name, const char *columns, Table *out);
 
-/* All sheets that are wanted and have rows or are always there. */
+/* All sheets that are wanted, but for those that did not start their table: the trace has nothing of
+ * theirs. */
 enum { REPORT_SHEETS_MOST = 64 };
 Status report_tables(Report *r, Table *out, int *n);
 
@@ -94,14 +95,14 @@ typedef struct Step {
     Span host;
 } Step;
 Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n);
-/* That of step N. ERR_ARG: there is none; the sentence names those that
- * are there. */
+/* That of step N. ERR_ARG: there is none; the sentence names those that are there. */
 Status report_step(const Events *e, int64_t step, Arena *a, Span *out);
 
 /* ---- for sheets ---- */
 
 Bucket report_bucket(const Report *r, uint32_t event);
-/* The category of a launcher whose first device work is `first_kernel`; "unlinked" of none. */
+/* The category of a launcher whose first device work is `first_kernel`: "unlinked" of none, but for
+ * compat that of exchanges if it is one. */
 const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel);
 /* The nearest cpu_op at or above a host event; EVENT_NONE. */
 uint32_t report_operator(const Report *r, uint32_t event);

@@ -18,6 +18,7 @@ const Sheet report_sheets[] = {
     { "coll_analysis", always, sheet_coll_analysis },
     { "gpu_timeline_by_step", more, sheet_timeline_by_step },
     { "idle_by_cause", more, sheet_idle_by_cause },
+    { "idle_by_operator", more, sheet_idle_by_operator },
     { "idle_gaps", more, sheet_idle_gaps },
     { "launch_delays", more, sheet_launch_delays },
     { "sync_delays", more, sheet_sync_delays },

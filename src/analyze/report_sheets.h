@@ -15,6 +15,7 @@ Status sheet_coll_analysis(Report *r, Table *out);
 /* What TraceLens lacks. */
 Status sheet_timeline_by_step(Report *r, Table *out);
 Status sheet_idle_by_cause(Report *r, Table *out);
+Status sheet_idle_by_operator(Report *r, Table *out);
 Status sheet_idle_gaps(Report *r, Table *out);
 Status sheet_launch_delays(Report *r, Table *out);
 Status sheet_sync_delays(Report *r, Table *out);

@@ -187,6 +187,42 @@ Status sheet_idle_by_cause(Report *r, Table *out)
     return put_cause(r, "after the last work", &end, NAN, wall, out);
 }
 
+/* Before whose work the device was idle, by cause. */
+Status sheet_idle_by_operator(Report *r, Table *out)
+{
+    Gaps gaps;
+    Groups g;
+    uint32_t *key = NULL, *order = NULL;
+    double *sum = NULL, idle = 0;
+    TRY(sheet_columns(r, "idle_by_operator", "cause|operator|gaps|time ms|percent of idle|mean us",
+                      out));
+    TRY(find_gaps(r, &gaps));
+    TRY(ARENA_NEW(r->arena, 2 * gaps.n + 1, &key));
+    for (int64_t k = 0; k < gaps.n; k++) {
+        uint32_t launcher = tree_launcher(r->tree, gaps.at[k].next);
+        key[2 * k] = gaps.at[k].cause;
+        key[2 * k + 1] = launcher == EVENT_NONE ? 0 : r->e->name[launcher];
+        idle += gaps.at[k].us;
+    }
+    TRY(groups_make(key, 2, gaps.n, r->arena, &g));
+    TRY(ARENA_ZEROED(r->arena, g.n + 1, &sum));
+    for (int64_t k = 0; k < gaps.n; k++) sum[g.of[k]] += gaps.at[k].us;
+    TRY(groups_by(sum, g.n, r->arena, &order));
+    for (int64_t k = 0; k < g.n; k++) {
+        uint32_t at = order[k], n = g.first[at + 1] - g.first[at];
+        const uint32_t *first = key + 2 * (size_t)g.row[g.first[at]];
+        Cell *c = NULL;
+        TRY(table_row(out, &c));
+        *c++ = cell_text(CAUSE[first[0]]);
+        *c++ = cell_text(strings_text(&r->e->strings, first[1]));
+        *c++ = cell_whole(n);
+        *c++ = cell_number(sum[at] / 1e3);
+        *c++ = cell_number(report_percent(sum[at], idle));
+        *c = cell_number(sum[at] / n);
+    }
+    return OK;
+}
+
 /* The longest gaps. */
 Status sheet_idle_gaps(Report *r, Table *out)
 {

@@ -68,6 +68,7 @@ static const Shown SHOWN[] = {
       "idle_time ms|busy percent",
       16 },
     { "idle_by_cause", NULL, 8 },
+    { "idle_by_operator", NULL, 8 },
     { "ops_summary_by_category", NULL, 12 },
     { "ops_summary",
       "name|is_recompute|Count|total_direct_kernel_time_ms|total_subtree_kernel_time_ms|"

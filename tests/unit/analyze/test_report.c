@@ -248,7 +248,7 @@ static void an_operator_has_the_busy_time_of_its_kernels(void **state)
 static void collectives_are_operators_but_not_for_tracelens(void **state)
 {
     (void)state;
-    const EventOf list[] = { OP("record_param_comms", 0, 5),
+    const EventOf list[] = { OP("c10d::allreduce_", 0, 5),
                              CALL(1, 1),
                              OP("aten::mm", 10, 5),
                              CALL(11, 2),
@@ -261,6 +261,7 @@ static void collectives_are_operators_but_not_for_tracelens(void **state)
         CHECK_OK(sheet_ops_by_category(&m.report, &t));
         CHECK_INT(t.rows, compat ? 1 : 2);
         NUMBER_AT(&t, 0, "Percentage (%)", compat ? 100 : 75);
+        TEXT_AT(&t, 0, "op category", compat ? "GEMM" : "record_param_comms");
         events_of_free(&of);
     }
 }
@@ -327,6 +328,29 @@ static void each_gap_has_its_cause(void **state)
     TEXT_AT(&t, 0, "next work", "k2");
     NUMBER_AT(&t, 0, "launch after start of gap us", 5);
     TEXT_AT(&t, 2, "synchronising call", "cudaStreamSynchronize");
+    events_of_free(&of);
+}
+
+/* aten::a is late twice, by 10 and 6; aten::b once, by 7; a gap of 20 ends with a's waiting work. */
+static void idle_time_stands_by_the_operator_that_ended_it(void **state)
+{
+    (void)state;
+    Made m = { .o = { .step = -1 } };
+    Table t;
+    REPORT(&m, OP("aten::a", 12, 50), OP("aten::b", 75, 20), CALL(15, 1), CALL(33, 2), CALL(76, 3),
+           CALL(20, 4), KERNEL("k", 0, 10, 0), KERNEL("k1", 20, 10, 1), KERNEL("k2", 36, 34, 2),
+           KERNEL("k3", 77, 10, 3), KERNEL("k4", 107, 1, 4));
+    CHECK_OK(sheet_idle_by_operator(&m.report, &t));
+    CHECK_INT(t.rows, 3);
+    TEXT_AT(&t, 0, "cause", "dependency");
+    TEXT_AT(&t, 0, "operator", "aten::a");
+    NUMBER_AT(&t, 0, "time ms", 0.020);
+    TEXT_AT(&t, 1, "cause", "host late");
+    WHOLE_AT(&t, 1, "gaps", 2);
+    NUMBER_AT(&t, 1, "time ms", 0.016);
+    NUMBER_AT(&t, 1, "mean us", 8);
+    TEXT_AT(&t, 2, "operator", "aten::b");
+    NUMBER_AT(&t, 2, "percent of idle", 100 * 7.0 / 43);
     events_of_free(&of);
 }
 
@@ -470,6 +494,7 @@ int main(void)
         TEST(collectives_are_operators_but_not_for_tracelens),
         TEST(operators_with_other_shapes_have_other_rows),
         TEST(each_gap_has_its_cause),
+        TEST(idle_time_stands_by_the_operator_that_ended_it),
         TEST(only_a_wait_of_the_launching_thread_counts),
         TEST(launches_wait_in_a_queue),
         TEST(waits_of_the_host_stand_by_their_caller),
