@@ -133,9 +133,9 @@ static void bad_chats_and_templates_leave_nothing_behind(void **state)
         { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--chat=good.jinja",
             "role.jsonl" },
           { "role.jsonl:1: message 1 has the role tool", "good.jinja" } },
-        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--chat=set.jinja",
+        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--chat=macro.jinja",
             "no_answer.jsonl" },
-          { "set.jinja:2: set is not among" } },
+          { "macro.jinja:2: macro is not among" } },
         { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--chat=tokenizer",
             "no_answer.jsonl" },
           { "beside ../tokenizer.json there is no chat_template" } },
@@ -145,7 +145,7 @@ static void bad_chats_and_templates_leave_nothing_behind(void **state)
     lab_write_text(lab, lab_path(lab, "chats/good.jinja"),
                    "{% for m in messages %}{% if m.role != 'tool' %}{{ m.role + m.content }}"
                    "{% endif %}{% endfor %}");
-    lab_write_text(lab, lab_path(lab, "chats/set.jinja"), "a\n{% set x = 1 %}");
+    lab_write_text(lab, lab_path(lab, "chats/macro.jinja"), "a\n{% macro x() %}");
     lab_write_text(lab, lab_path(lab, "chats/no_answer.jsonl"),
                    "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n");
     lab_write_text(lab, lab_path(lab, "chats/role.jsonl"),
