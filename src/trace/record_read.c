@@ -53,6 +53,11 @@ static Status take_rows(const char *path, const char *at, size_t bytes, Arena *a
     return OK;
 }
 
+/* A moment of Unix time, and how long something may last, in ns: their sums and differences are
+ * numbers. */
+static bool is_moment(int64_t ns) { return ns >= 0 && ns < (int64_t)1 << 61; }
+static bool is_span(int64_t ns) { return ns >= 0 && ns < (int64_t)1 << 55; }
+
 static Status take_step(const char *path, const char *at, size_t bytes, Arena *a, int64_t *room,
                         Recorded *r)
 {
@@ -65,6 +70,9 @@ static Status take_step(const char *path, const char *at, size_t bytes, Arena *a
         return bad(path, "a step has other rows than the list of rows");
     s.times = (const void *)(at + sizeof s.head);
     s.load = (const void *)(at + sizeof s.head + times);
+    bool holds = is_moment(s.head.unix_ns);
+    for (uint32_t i = 0; i < 2 * s.head.rows; i++) holds &= is_span(s.times[i]);
+    if (!holds) return bad(path, "a step has a time that none can have");
     TRY(ARENA_GROW(a, r->steps + 1, room, &r->step));
     r->step[r->steps++] = s;
     return OK;
@@ -82,6 +90,9 @@ static Status take(const char *path, const RecordChunk *c, Arena *a, int64_t *ro
         if (c->bytes % sizeof *r->op != 0) return bad(path, "its ops have another length");
         r->op = at;
         r->ops = (int64_t)(c->bytes / sizeof *r->op);
+        for (int64_t i = 0; i < r->ops; i++)
+            if (!is_moment(r->op[i].start_ns) || !is_span(r->op[i].dur_ns))
+                return bad(path, "an op has a time that none can have");
     }
     return OK; /* a later version may have more */
 }
@@ -97,6 +108,16 @@ static bool names_hold(const Recorded *r)
     return true;
 }
 
+/* A list of rows may come anew, and each step says how long its own are. */
+static bool steps_hold(const Recorded *r)
+{
+    for (int64_t i = 0; i < r->steps; i++) {
+        const RecordStep *s = &r->step[i].head;
+        if (s->rows > r->way[s->way].rows || s->loads != r->step[0].head.loads) return false;
+    }
+    return true;
+}
+
 Status record_parse(const char *path, const uint8_t *data, size_t bytes, Arena *a, Recorded *out)
 {
     size_t at = 0;
@@ -105,6 +126,7 @@ Status record_parse(const char *path, const uint8_t *data, size_t bytes, Arena *
     *out = (Recorded){ .meta = "{}" };
     TRY(record_open(path, data, bytes, &at));
     while (record_next(data, bytes, &at, &c, &out->cut)) TRY(take(path, &c, a, &room, out));
+    if (!steps_hold(out)) return bad(path, "steps have rows or experts that others have not");
     if (!names_hold(out)) {
         if (!out->cut) return bad(path, "a row has no name");
         out->ops = 0; /* names of ops come behind them */
