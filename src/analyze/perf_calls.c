@@ -73,7 +73,8 @@ static Status find_calls(Report *r, PerfCalls *p)
     TRY(ARENA_ZEROED(r->arena, e->strings.n + 1, &known));
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < e->n; i++) {
-            if (e->kind[i] != EVENT_CPU_OP || work_below(r, i).n == 0) continue;
+            if (e->kind[i] != EVENT_CPU_OP) continue;
+            if (!r->o->compat && work_below(r, i).n == 0) continue;
             uint8_t *k = &known[e->name[i]];
             if (*k == 0) *k = perf_has_model(event_name(e, i), r->o->compat) ? 2 : 1;
             if (*k == 1) continue;

@@ -24,13 +24,13 @@ typedef struct PerfGradient {
 
 typedef struct PerfCalls {
     PerfRow *row;
-    PerfCall *call; /* in the order of the trace; rows without a model are among them */
+    PerfCall *call; /* in the order of the trace; compat: without device work, too */
     PerfGradient *gradient;
     int64_t rows, calls, gradients;
 } PerfCalls;
 
 Status perf_calls(Report *r, const PerfCalls **out);
-/* The row of an event's work; NULL: it has no model, or no device work. */
+/* The row of an event's work; NULL: it has no model. */
 const PerfRow *perf_calls_find(const PerfCalls *p, uint32_t event);
 /* Is it a forward operator whose gradient is counted by it; NULL: no. */
 const PerfGradient *perf_calls_gradient(const PerfCalls *p, uint32_t backward);

@@ -155,20 +155,27 @@ static Status columns(Report *r, const Listed *l, Table *out)
     return sheet_columns(r, l->sheet, t.data, out);
 }
 
+/* Of what is known. */
 static Status put_summary(const Report *r, const double *value, const uint32_t *row, int64_t n,
                           Cell **at)
 {
+    double *known = NULL;
+    int64_t m = 0;
     Summary s;
-    TRY(summary_of(value, row, n, r->arena, &s));
+    TRY(ARENA_NEW(r->arena, n + 1, &known));
+    for (int64_t i = 0; i < n; i++)
+        if (!isnan(value[row[i]])) known[m++] = value[row[i]];
+    TRY(summary_of(known, NULL, m, r->arena, &s));
     const double cells[] = { s.mean, s.median, s.std, s.min, s.max };
     for (int i = 0; i < 5; i++) *(*at)++ = cell_number(cells[i]);
     return OK;
 }
 
-static Cell param_cell(const Listed *l, const Perf *p, int k)
+static Cell param_cell(const Report *r, const Listed *l, const Perf *p, int k)
 {
     int at = param_of(p, l->name[k]);
-    Cell c = at < 0 ? (Cell){ 0 } : p->value[at];
+    bool nan = at < 0 && r->o->compat && text_ends(l->name[k], "put_shape"); /* as pandas says it */
+    Cell c = at >= 0 ? p->value[at] : nan ? cell_text("nan") : (Cell){ 0 };
     return l->real[k] && c.type == CELL_WHOLE ? cell_number((double)c.whole) : c;
 }
 
@@ -178,19 +185,21 @@ static Status put_group(Report *r, const Listed *l, const uint32_t *row, int64_t
     uint32_t event = l->p->call[l->call[row[0]]].event;
     const Track *track = &r->e->tracks[r->e->track[event]];
     const OpArgs *args = report_args(r, event);
-    Work *work = NULL;
-    Cell *c = NULL, full, brief, json[4];
+    Cell *c = NULL, full = cell_text("[]"), brief = { 0 }, json[4];
     PerfRates rate;
     Summary s;
+    Work *work = NULL;
+    int64_t m = 0;
     TRY(ARENA_NEW(r->arena, n, &work));
-    for (int64_t i = 0; i < n; i++) work[i] = l->work[row[i]];
-    TRY(report_details(r, work, n, &full, &brief));
+    for (int64_t i = 0; i < n; i++)
+        if (l->work[row[i]].n > 0) work[m++] = l->work[row[i]];
+    if (m > 0) TRY(report_details(r, work, m, &full, &brief));
     const uint32_t text[] = { args->dims, args->types, args->strides, args->concrete };
     for (int i = 0; i < 4; i++) TRY(report_python(r, text[i], false, &json[i]));
     perf_rates(r, flops_of(l, p), bytes_of(l, p), p->spec, l->us[row[0]], &rate);
     TRY(table_row(out, &c));
     *c++ = cell_text(event_name(r->e, event));
-    for (int k = 0; k < l->names; k++) *c++ = param_cell(l, p, k);
+    for (int k = 0; k < l->names; k++) *c++ = param_cell(r, l, p, k);
     if (r->o->recompute) *c++ = cell_bool(r->tree->recompute[event]);
     *c++ = cell_number(rate.gflops);
     *c++ = cell_number(rate.mb);
