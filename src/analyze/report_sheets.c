@@ -44,6 +44,7 @@ const Sheet report_sheets[] = {
     { "BinaryElementwise", operators, sheet_BinaryElementwise },
     { "Reduce_fwd", operators, sheet_Reduce_fwd },
     { "Reduce_bwd", operators, sheet_Reduce_bwd },
+    { "unified_perf_summary", operators, sheet_unified },
     { "gpu_timeline_by_step", more, sheet_timeline_by_step },
     { "idle_by_cause", more, sheet_idle_by_cause },
     { "idle_by_operator", more, sheet_idle_by_operator },
