@@ -47,7 +47,8 @@ static Status params_text(const Perf *p, Arena *a, const char **out)
     return OK;
 }
 
-static Status make_rows(Report *r, PerfCalls *p, const Groups *g, const uint32_t *key, Strings *seen)
+static Status make_rows(Report *r, PerfCalls *p, const Groups *g, const uint32_t *key,
+                        Strings *seen)
 {
     TRY(ARENA_ZEROED(r->arena, g->n + 1, &p->row));
     for (p->rows = 0; p->rows < g->n; p->rows++) {

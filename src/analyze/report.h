@@ -43,7 +43,7 @@ typedef struct Report {
     uint8_t *bucket, *sync; /* by name, filled on demand: Bucket + 1; report_is_sync */
     struct KnownCategory *known;
     struct PerfCalls *perf; /* perf_calls.h, made on demand */
-    uint32_t *gpu; /* device events that count, by start */
+    uint32_t *gpu;          /* device events that count, by start */
     int64_t gpus;
     Launcher *launcher; /* by start; in compat without exchanges and what is not linked */
     int64_t launchers;

@@ -19,7 +19,7 @@ typedef struct Unified {
     const PerfCalls *p;
     Entry *entry;
     int64_t n, operators; /* entries; those that are operators stand first */
-    uint8_t *mark; /* by event: the bits below */
+    uint8_t *mark;        /* by event: the bits below */
     double *host_us, *us, *rate[3];
     double total;
 } Unified;
@@ -112,9 +112,8 @@ static Status collect(Unified *u)
 
 static const PerfRow *row_of(const Unified *u, const Entry *x, double *flops, double *bytes)
 {
-    const PerfRow *row = x->kernel != EVENT_NONE || x->event == EVENT_NONE
-                             ? NULL
-                             : perf_calls_find(u->p, x->event);
+    const PerfRow *row =
+        x->kernel != EVENT_NONE || x->event == EVENT_NONE ? NULL : perf_calls_find(u->p, x->event);
     if (x->gradient != NULL) row = &u->p->row[u->p->call[x->gradient->call].row];
     *flops = *bytes = NAN;
     if (row == NULL || row->p.sheet == NULL) return NULL;
@@ -266,8 +265,10 @@ static Status put_group(Unified *u, const uint32_t *row, int64_t n, double *befo
         put_numbers(&c, (const double[]){ s[k].median, s[k].min, s[k].max }, 3);
     put_numbers(&c, (const double[]){ us.median, us.min, us.max }, 3);
     if (!r->o->compat)
-        put_numbers(&c, (const double[]){ rate.roofline_us, s[2].mean, s[2].median, s[2].std,
-                                          s[2].min, s[2].max }, 6);
+        put_numbers(&c,
+                    (const double[]){ rate.roofline_us, s[2].mean, s[2].median, s[2].std, s[2].min,
+                                      s[2].max },
+                    6);
     *c++ = full;
     *c++ = brief;
     *c++ = p == NULL ? (Cell){ 0 } : cell_text(p->text);
