@@ -165,6 +165,11 @@ static const Model MODELS[] = {
     { "Reduce_fwd", perf_model_reduction,
       "aten::mean|aten::sum|aten::max|aten::linalg_norm|aten::min",
       "aten::amax|aten::amin|aten::argmax|aten::argmin|aten::prod|aten::all|aten::any" },
+    { "RoPE_fwd", perf_model_rope, "", "_C::rotary_embedding" },
+    { "CrossEntropy_fwd", perf_model_cross_entropy, "", "aten::cross_entropy_loss" },
+    { "SSM_fwd", perf_model_conv1d, "", "DaoAILab::_causal_conv1d_fwd_cpp" },
+    { "MoE_comm_fwd", perf_model_moe_exchange, "",
+      "MoEDispatch|MoECombine|FusedDispatch|FusedCombine" },
 };
 
 static const Model *find_model(const char *name, bool compat)

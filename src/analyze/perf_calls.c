@@ -198,6 +198,7 @@ Status perf_calls(Report *r, const PerfCalls **out)
         TRY(ARENA_ZEROED(r->arena, 1, &p));
         TRY(find_calls(r, p));
         TRY(find_gradients(r, p));
+        TRY(perf_peaks(r, &p->peaks));
         r->perf = p;
     }
     *out = r->perf;

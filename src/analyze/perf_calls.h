@@ -22,7 +22,14 @@ typedef struct PerfGradient {
     uint32_t call, backward; /* rows of call; the event that autograd runs */
 } PerfGradient;
 
+/* Of a data sheet; 0: not known. */
+typedef struct PerfPeaks {
+    double f32, bf16, fp8; /* TFLOP/s of matrix products; f32 is that of vectors, too */
+    double gb_s;
+} PerfPeaks;
+
 typedef struct PerfCalls {
+    PerfPeaks peaks;
     PerfRow *row;
     PerfCall *call; /* in the order of the trace; compat: without device work, too */
     PerfGradient *gradient;
@@ -34,6 +41,9 @@ Status perf_calls(Report *r, const PerfCalls **out);
 const PerfRow *perf_calls_find(const PerfCalls *p, uint32_t event);
 /* Is it a forward operator whose gradient is counted by it; NULL: no. */
 const PerfGradient *perf_calls_gradient(const PerfCalls *p, uint32_t backward);
+
+/* Peaks of report.o->gpu or of the trace's device. */
+Status perf_peaks(const Report *r, PerfPeaks *out);
 
 /* What a call comes to; NaN and NULL: not known. Compat counts MB as 2^20 bytes. */
 typedef struct PerfRates {

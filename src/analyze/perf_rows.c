@@ -270,3 +270,62 @@ bool perf_model_norm(PerfWork *c)
     perf_set_spec(c, "vector", x->type);
     return true;
 }
+
+/* ---- tokens ---- */
+
+/* Rotary embedding of queries and keys: 3 operations an element, each read and written. */
+bool perf_model_rope(PerfWork *c)
+{
+    const PerfArg *q = &c->args.at[1], *k = &c->args.at[2];
+    if (!perf_is_tensor(q) || !perf_is_tensor(k)) return false;
+    double n = perf_elements(&q->dims) + perf_elements(&k->dims);
+    perf_put_shape(c, "query_shape", &q->dims);
+    perf_put_shape(c, "key_shape", &k->dims);
+    PERF_PUT_TYPES(c, "dtype", q->type, k->type);
+    perf_set_work(c, 3 * n, 2 * n * perf_bytes_of(c, q->type));
+    perf_set_spec(c, "vector", q->type);
+    return true;
+}
+
+/* Logits (B, V) and targets (B): 5 operations a logit; a loss in f32 and a target of 8 bytes a row. */
+bool perf_model_cross_entropy(PerfWork *c)
+{
+    const PerfArg *x = &c->args.at[0];
+    if (x->dims.n != 2) return false;
+    double rows = (double)x->dims.at[0], words = (double)x->dims.at[1];
+    perf_put_whole(c, "B", rows);
+    perf_put_whole(c, "V", words);
+    PERF_PUT_TYPES(c, "dtype", x->type);
+    perf_set_work(c, 5 * rows * words,
+                  rows * words * perf_bytes_of(c, x->type) + 8 * rows + 4 * rows);
+    perf_set_spec(c, "vector", x->type);
+    return true;
+}
+
+/* A causal convolution of each channel: x (B, C, L), weights (C, k). */
+bool perf_model_conv1d(PerfWork *c)
+{
+    const PerfArg *x = &c->args.at[0], *w = &c->args.at[1];
+    if (x->dims.n != 3 || w->dims.n != 2) return false;
+    double n = perf_elements(&x->dims), k = (double)w->dims.at[1];
+    perf_put_whole(c, "B", (double)x->dims.at[0]);
+    perf_put_whole(c, "C", (double)x->dims.at[1]);
+    perf_put_whole(c, "L", (double)x->dims.at[2]);
+    perf_put_whole(c, "k", k);
+    PERF_PUT_TYPES(c, "dtype", x->type, w->type);
+    perf_set_work(c, 2 * n * k, (2 * n + perf_elements(&w->dims)) * perf_bytes_of(c, x->type));
+    perf_set_spec(c, "vector", x->type);
+    return true;
+}
+
+/* Tokens (tokens, hidden) that go to their experts, or come back: moved, not worked on. */
+bool perf_model_moe_exchange(PerfWork *c)
+{
+    const PerfArg *x = &c->args.at[0];
+    if (x->dims.n != 2) return false;
+    perf_put_whole(c, "num_tokens", (double)x->dims.at[0]);
+    perf_put_whole(c, "hidden_dim", (double)x->dims.at[1]);
+    PERF_PUT_TYPES(c, "dtype", x->type);
+    perf_set_work(c, 0, perf_elements(&x->dims) * perf_bytes_of(c, x->type));
+    return true;
+}

@@ -49,5 +49,9 @@ bool perf_model_upsample(PerfWork *c);
 bool perf_model_binary(PerfWork *c);
 bool perf_model_reduction(PerfWork *c);
 bool perf_model_norm(PerfWork *c);
+bool perf_model_rope(PerfWork *c);
+bool perf_model_cross_entropy(PerfWork *c);
+bool perf_model_conv1d(PerfWork *c);
+bool perf_model_moe_exchange(PerfWork *c);
 
 #endif

@@ -21,6 +21,7 @@ typedef struct ReportOptions {
     double short_us;      /* kernels below it are short; 0: no such sheets */
     double micro_idle_us; /* gaps below it are micro-idle; 0: not told apart */
     int64_t step;         /* only the work of ProfilerStep#N; -1: all */
+    const char *gpu;      /* whose data sheet the roofline is of; NULL: the one the trace names */
 } ReportOptions;
 
 typedef enum Bucket { BUCKET_COMPUTATION, BUCKET_COMM, BUCKET_MEMCPY, BUCKETS } Bucket;

@@ -21,6 +21,10 @@ PERF(UnaryElementwise)
 PERF(BinaryElementwise)
 PERF(Reduce_fwd)
 PERF(Reduce_bwd)
+PERF(RoPE_fwd)
+PERF(CrossEntropy_fwd)
+PERF(SSM_fwd)
+PERF(MoE_comm_fwd)
 #undef PERF
 
 const Sheet report_sheets[] = {
@@ -44,6 +48,10 @@ const Sheet report_sheets[] = {
     { "BinaryElementwise", operators, sheet_BinaryElementwise },
     { "Reduce_fwd", operators, sheet_Reduce_fwd },
     { "Reduce_bwd", operators, sheet_Reduce_bwd },
+    { "RoPE_fwd", operators, sheet_RoPE_fwd },
+    { "CrossEntropy_fwd", operators, sheet_CrossEntropy_fwd },
+    { "SSM_fwd", operators, sheet_SSM_fwd },
+    { "MoE_comm_fwd", operators, sheet_MoE_comm_fwd },
     { "unified_perf_summary", operators, sheet_unified },
     { "gpu_timeline_by_step", more, sheet_timeline_by_step },
     { "idle_by_cause", more, sheet_idle_by_cause },
