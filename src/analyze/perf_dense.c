@@ -117,18 +117,18 @@ bool perf_model_grouped_wgrad(PerfWork *c)
 
 typedef struct Attention {
     double batch, queries, heads, keys, kv_heads, qk, v;
-    bool causal, flash;
+    bool causal, flash, at_end; /* at_end: the last query sees the last key */
 } Attention;
 
-/* Pairs of a query and a key. Under a causal mask query i of Nq sees keys 0 to i, of two lengths
- * aligned at the first (PyTorch); TraceLens counts half, and knows none of two lengths. */
+/* Pairs of a query and a key. Under a causal mask of Nq queries and Nk keys, query i sees keys 0 to i
+ * (PyTorch), or to i + Nk - Nq (flash_attn). TraceLens counts half, and knows none of two lengths. */
 static double pairs(const PerfWork *c, const Attention *t)
 {
-    double all = t->queries * t->keys;
-    if (!t->causal) return all;
-    if (c->q->compat) return t->queries == t->keys ? all / 2 : (double)NAN;
-    double seen = t->queries < t->keys ? t->queries : t->keys;
-    return seen * (seen + 1) / 2 + (t->queries - seen) * t->keys;
+    double nq = t->queries, nk = t->keys, shorter = nq < nk ? nq : nk;
+    if (!t->causal) return nq * nk;
+    if (c->q->compat) return nq == nk ? nq * nk / 2 : (double)NAN;
+    double beside = t->at_end ? nq * (nk - shorter) : (nq - shorter) * nk;
+    return shorter * (shorter + 1) / 2 + beside;
 }
 
 static void attention_work(PerfWork *c, const Attention *t, double each)
@@ -168,15 +168,11 @@ bool perf_model_attention(PerfWork *c)
     const PerfArg *q = &c->args.at[0], *k = &c->args.at[1], *v = &c->args.at[2];
     if (q->dims.n != 4 || k->dims.n != 4 || v->dims.n != 4) return false;
     int h = from->heads_first ? 1 : 2, s = 3 - h;
-    Attention t = { (double)q->dims.at[0],
-                    (double)q->dims.at[s],
-                    (double)q->dims.at[h],
-                    (double)k->dims.at[s],
-                    (double)k->dims.at[h],
-                    (double)q->dims.at[3],
-                    (double)v->dims.at[3],
-                    perf_is_true(c->args.at[from->causal].concrete),
-                    from->flash };
+    Attention t = { (double)q->dims.at[0], (double)q->dims.at[s],
+                    (double)q->dims.at[h], (double)k->dims.at[s],
+                    (double)k->dims.at[h], (double)q->dims.at[3],
+                    (double)v->dims.at[3], perf_is_true(c->args.at[from->causal].concrete),
+                    from->flash,           !from->heads_first };
     perf_put_whole(c, "B", t.batch);
     perf_put_whole(c, "N_Q", t.queries);
     perf_put_whole(c, "H_Q", t.heads);
