@@ -1,6 +1,6 @@
 /*
  * perf: how much work an operator's call is, from its name and the shapes of its arguments.
- * Formulas: tracing.md section 2.3.
+ * Each tensor counts once, a multiply-add is two operations (docs/trace.md, "Work of operators").
  */
 #ifndef ANALYZE_PERF_H
 #define ANALYZE_PERF_H
@@ -17,13 +17,24 @@ typedef struct Perf {
     int params;
     double flops, bytes; /* NaN: unknown */
     const char *spec;    /* which peak of a GPU it can reach: "matrix_bf16"; NULL: unknown */
+    /* The same of its gradient, where that is no operator with a model of its own. */
+    const char *backward_sheet;
+    double backward_flops, backward_bytes;
 } Perf;
 
-/* The work of a call of operator `name` with these arguments; out->sheet is NULL where there is no
- * model, or where the arguments are not what the model needs. `compat`: TraceLens' numbers where
- * these are wrong (docs/trace.md lists where). */
-Status perf_model(const Events *e, uint32_t name, const OpArgs *args, bool compat, Arena *a,
-                  Perf *out);
+/* One call: its operator, arguments, and the names of its kernels as far as they tell a model
+ * something (how a product's inputs are transposed; NULL: nothing). */
+typedef struct PerfQuery {
+    const char *name, *kernel;
+    const OpArgs *args; /* NULL: none */
+    bool compat;        /* TraceLens' numbers where these are wrong */
+} PerfQuery;
+
+/* The work of a call; out->sheet is NULL where there is no model, or where the arguments are not
+ * what the model needs. */
+Status perf_model(const Events *e, const PerfQuery *q, Arena *a, Perf *out);
+/* Has an operator of that name a model at all? */
+bool perf_has_model(const char *name, bool compat);
 
 /* The category of an operator whose first kernel has that name (NULL: it launched none). */
 const char *perf_category(const char *name, const char *first_kernel);

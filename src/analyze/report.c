@@ -200,7 +200,7 @@ static Status choose_work(Report *r)
 
 /* ---- launchers ---- */
 
-static Status busy(const Report *r, const uint32_t *gpu, int64_t n, double *out)
+Status report_busy(const Report *r, const uint32_t *gpu, int64_t n, double *out)
 {
     Spans s = { 0 };
     ArenaMark mark = arena_mark(r->arena);
@@ -240,13 +240,13 @@ static Status fill_launcher(Report *r, Launcher *l)
     bool op = detail != EVENT_NONE && e->kind[l->event] == EVENT_CPU_OP;
     l->args = op ? e->ops[detail].args : EVENT_NONE;
     l->category = report_category(r, l->event, r->own[l->first]);
-    TRY(busy(r, r->own + l->first, l->n, &l->direct_us));
+    TRY(report_busy(r, r->own + l->first, l->n, &l->direct_us));
     l->subtree_us = l->direct_us;
     if (l->event == EVENT_NONE) return OK;
     const Tree *t = r->tree;
     l->recompute = t->recompute != NULL && t->recompute[l->event];
     uint32_t from = t->gpu_first[l->event], n = t->gpu_first[l->event + 1] - from;
-    return busy(r, t->gpu + from, n, &l->subtree_us);
+    return report_busy(r, t->gpu + from, n, &l->subtree_us);
 }
 
 /* Groups device work by launcher. What is not linked is its own launcher; in compat it has none, nor
@@ -315,13 +315,13 @@ Status sheet_columns(const Report *r, const char *name, const char *columns, Tab
     return table_init(out, name, list, n, r->arena);
 }
 
-Status report_python(const Report *r, uint32_t json, Cell *out)
+Status report_python(const Report *r, uint32_t json, bool tuples, Cell *out)
 {
     Text t;
     *out = (Cell){ 0 };
     if (json == 0) return OK;
     TRY(text_init(&t, r->arena));
-    TRY(python_value(&t, strings_text(&r->e->strings, json), true));
+    TRY(python_value(&t, strings_text(&r->e->strings, json), tuples));
     *out = cell_text(t.data);
     return OK;
 }

@@ -21,6 +21,7 @@ typedef struct ReportOptions {
     double short_us;      /* kernels below it are short; 0: no such sheets */
     double micro_idle_us; /* gaps below it are micro-idle; 0: not told apart */
     int64_t step;         /* only the work of ProfilerStep#N; -1: all */
+    const char *gpu;      /* whose data sheet the roofline is of; NULL: the one the trace names */
 } ReportOptions;
 
 typedef enum Bucket { BUCKET_COMPUTATION, BUCKET_COMM, BUCKET_MEMCPY, BUCKETS } Bucket;
@@ -42,7 +43,8 @@ typedef struct Report {
     Arena *arena;
     uint8_t *bucket, *sync; /* by name, filled on demand: Bucket + 1; report_is_sync */
     struct KnownCategory *known;
-    uint32_t *gpu; /* device events that count, by start */
+    struct PerfCalls *perf; /* perf_calls.h, made on demand */
+    uint32_t *gpu;          /* device events that count, by start */
     int64_t gpus;
     Launcher *launcher; /* by start; in compat without exchanges and what is not linked */
     int64_t launchers;
@@ -111,8 +113,14 @@ int32_t report_stream(const Report *r, uint32_t event);     /* -1: none */
 /* Merged spans of gpu[...] whose bucket bit is in `mask` and whose recompute flag is `recompute`
  * (-1: any). */
 Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out);
-/* A string of the trace that is JSON, as Python prints it with tuples; an empty cell for string 0. */
-Status report_python(const Report *r, uint32_t json, Cell *out);
+/* A string of the trace that is JSON, as Python prints it, lists as tuples or not; an empty cell for
+ * string 0. */
+Status report_python(const Report *r, uint32_t json, bool tuples, Cell *out);
+Cell report_label(const Report *r, uint32_t text); /* of a track; "Unknown" for string 0 */
+/* The cells of an operator: name, category, process, label, thread, arguments[, is_recompute]. */
+Status report_put_op(const Report *r, const Launcher *l, Cell **at);
+/* The union of these events' times, us. */
+Status report_busy(const Report *r, const uint32_t *gpu, int64_t n, double *out);
 double report_percent(double part, double whole); /* 0 of nothing */
 
 /* Device work of one call, by time. */

@@ -208,7 +208,7 @@ Status sheet_short_summary(Report *r, Table *out)
         const uint32_t text[] = { args == NULL ? 0 : args->dims, args == NULL ? 0 : args->strides,
                                   args == NULL ? 0 : args->concrete };
         Cell *c = NULL, shape[3] = { { 0 } };
-        for (int i = 0; i < 3; i++) TRY(report_python(r, text[i], &shape[i]));
+        for (int i = 0; i < 3; i++) TRY(report_python(r, text[i], true, &shape[i]));
         TRY(table_row(out, &c));
         if (ks.host) {
             *c++ = text_or_none(row->parent);

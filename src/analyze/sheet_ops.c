@@ -261,12 +261,12 @@ static Status launcher_details(const Report *r, const uint32_t *launcher, int64_
 
 /* ---- operators with their arguments ---- */
 
-static Cell track_cell(const Report *r, uint32_t text)
+Cell report_label(const Report *r, uint32_t text)
 {
     return cell_text(text == 0 ? "Unknown" : strings_text(&r->e->strings, text));
 }
 
-static Status put_op(const Report *r, const Launcher *l, Cell **at)
+Status report_put_op(const Report *r, const Launcher *l, Cell **at)
 {
     const Events *e = r->e;
     Cell *c = *at;
@@ -274,12 +274,12 @@ static Status put_op(const Report *r, const Launcher *l, Cell **at)
     const Track *t = l->event == EVENT_NONE ? NULL : &e->tracks[e->track[l->event]];
     *c++ = cell_text(launcher_name(r, l));
     *c++ = cell_text(l->category);
-    *c++ = track_cell(r, t == NULL ? 0 : t->process_name);
-    *c++ = track_cell(r, t == NULL ? 0 : t->process_label);
-    *c++ = track_cell(r, t == NULL ? 0 : t->thread_name);
+    *c++ = report_label(r, t == NULL ? 0 : t->process_name);
+    *c++ = report_label(r, t == NULL ? 0 : t->process_label);
+    *c++ = report_label(r, t == NULL ? 0 : t->thread_name);
     const uint32_t text[] = { args == NULL ? 0 : args->dims, args == NULL ? 0 : args->types,
                               args == NULL ? 0 : args->strides, args == NULL ? 0 : args->concrete };
-    for (int i = 0; i < 4; i++) TRY(report_python(r, text[i], c++));
+    for (int i = 0; i < 4; i++) TRY(report_python(r, text[i], true, c++));
     if (r->o->recompute) *c++ = cell_bool(l->recompute);
     *at = c;
     return OK;
@@ -331,7 +331,7 @@ Status sheet_ops_unique_args(Report *r, Table *out)
         TRY(summary_of(subtree, row, n, r->arena, &below));
         TRY(launcher_details(r, row, n, &full, &brief));
         TRY(table_row(out, &c));
-        TRY(put_op(r, first, &c));
+        TRY(report_put_op(r, first, &c));
         put_times(&direct, &below, &c);
         uint32_t event = first->event == EVENT_NONE ? r->own[first->first] : first->event;
         *c++ = cell_whole(r->e->index[event]);

@@ -83,6 +83,10 @@ static const Shown SHOWN[] = {
       "name|is_recompute|Count|total_direct_kernel_time_ms|total_subtree_kernel_time_ms|"
       "Percentage (%)|Percent of total time (%)",
       15 },
+    { "unified_perf_summary",
+      "name|op category|operation_count|Kernel Time (µs)_sum|TFLOPS/s_mean|TB/s_mean|"
+      "Pct Roofline_mean|Percentage (%)",
+      12 },
     { "coll_analysis",
       "Collective name|Group size|dtype|In msg size (MB)_first|stream|dur_sum|dur_mean|"
       "operation_count",
@@ -336,6 +340,8 @@ Status cli_trace_report(int argc, char **argv)
         { "--kernels", OPTION_FLAG, &c.o.kernels, .help = "kernel_summary, too" },
         { "--short-kernels", OPTION_REAL, &c.o.short_us, "US",
           .help = "sheets of kernels shorter than US", .min = 0, .max = 1e9 },
+        { "--gpu", OPTION_TEXT, &c.o.gpu, "NAME",
+          .help = "GPU of the roofline (as for plan: a preset or a file); the trace's own" },
         { "--perfetto", OPTION_TEXT, &c.perfetto, "FILE",
           .help = "of our own recordings: all ranks as one trace for ui.perfetto.dev" },
         { "--step", OPTION_INT, &c.o.step, "N", .help = "only the work of ProfilerStep#N",

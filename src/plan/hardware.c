@@ -424,8 +424,7 @@ Status hardware_load(Hardware *h, Arena *a, const char *source)
 
 /* ---- by the driver's name ---- */
 
-/* Texts of *out are gone; of a GPU that no preset names all is 0. */
-static Status sheet_of(const char *gpu, Hardware *out)
+Status hardware_of_driver(const char *gpu, Hardware *out)
 {
     Arena a = { 0 };
     Hardware h = { 0 };
@@ -444,7 +443,7 @@ static Status sheet_of(const char *gpu, Hardware *out)
 Status hardware_sheet_flops(const char *gpu, Dtype type, double *out)
 {
     Hardware h;
-    TRY(sheet_of(gpu, &h));
+    TRY(hardware_of_driver(gpu, &h));
     *out = hardware_peak(&h, hardware_dtype(type));
     return OK;
 }
@@ -452,7 +451,7 @@ Status hardware_sheet_flops(const char *gpu, Dtype type, double *out)
 Status hardware_sheet_link(const char *gpu, int64_t ranks, double *out)
 {
     Hardware h;
-    TRY(sheet_of(gpu, &h));
+    TRY(hardware_of_driver(gpu, &h));
     *out = (double)ranks <= h.scale_up_gpus ? h.scale_up_gb_s * 1e9 : 0;
     return OK;
 }

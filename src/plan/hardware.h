@@ -88,7 +88,9 @@ HardwareCurve *hardware_curve(Hardware *h, OpWork work, HardwareDtype dtype);
 const char **hardware_source(Hardware *h, OpWork work);
 /* FLOP/s of the data sheet; 0: none. */
 double hardware_peak(const Hardware *h, HardwareDtype dtype);
-/* The same of the preset whose gpu.driver is `gpu`, for the type that products compute in; 0: none
+/* The preset whose gpu.driver is `gpu`, without its texts; all 0: none has that name. */
+Status hardware_of_driver(const char *gpu, Hardware *out);
+/* The peak of that preset, for the type that products compute in; 0: none
  * has that name. Chips of one family differ (H100 SXM, PCIe, NVL), so all of the name counts. */
 Status hardware_sheet_flops(const char *gpu, Dtype type, double *out);
 

@@ -1,0 +1,220 @@
+/* perf_calls: see perf_calls.h. Arguments are read once for each operator with equal ones. */
+#include "analyze/perf_calls.h"
+#include "analyze/python_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char GRADIENT[] = "autograd::engine::evaluate_function:";
+
+static Work work_below(const Report *r, uint32_t event)
+{
+    const Tree *t = r->tree;
+    return (Work){ t->gpu + t->gpu_first[event], t->gpu_first[event + 1] - t->gpu_first[event] };
+}
+
+/* Models that look at kernels look at those of rocBLAS. */
+static uint32_t telling_kernel(const Report *r, uint32_t event)
+{
+    const Work w = work_below(r, event);
+    for (uint32_t i = 0; i < w.n; i++)
+        if (text_starts(event_name(r->e, w.gpu[i]), "Cijk_")) return r->e->name[w.gpu[i]];
+    return 0;
+}
+
+static Status put_value(Text *t, const Cell *c)
+{
+    char number[TABLE_NUMBER_BYTES];
+    if (c->type == CELL_WHOLE) return text_printf(t, "%lld", (long long)c->whole);
+    if (c->type == CELL_BOOL) return text_printf(t, c->truth ? "True" : "False");
+    if (c->type == CELL_NUMBER) return text_printf(t, "%s", table_number(number, c->number));
+    if (c->type == CELL_NONE) return text_printf(t, "None");
+    bool plain = *c->text == '(' || *c->text == '[' || strcmp(c->text, "None") == 0;
+    return plain ? text_printf(t, "%s", c->text) : python_string(t, c->text, strlen(c->text));
+}
+
+static Status params_text(const Perf *p, Arena *a, const char **out)
+{
+    Text t;
+    TRY(text_init(&t, a));
+    TRY(text_printf(&t, "{"));
+    for (int i = 0; i < p->params; i++) {
+        TRY(text_printf(&t, "%s'%s': ", i == 0 ? "" : ", ", p->name[i]));
+        TRY(put_value(&t, &p->value[i]));
+    }
+    TRY(text_printf(&t, "}"));
+    *out = t.data;
+    return OK;
+}
+
+static Status make_rows(Report *r, PerfCalls *p, const Groups *g, const uint32_t *key,
+                        Strings *seen)
+{
+    TRY(ARENA_ZEROED(r->arena, g->n + 1, &p->row));
+    for (p->rows = 0; p->rows < g->n; p->rows++) {
+        const uint32_t *k = key + 3 * (size_t)g->row[g->first[p->rows]];
+        PerfRow *row = &p->row[p->rows];
+        const Strings *s = &r->e->strings;
+        const PerfQuery q = { strings_text(s, k[0]), k[2] == 0 ? NULL : strings_text(s, k[2]),
+                              k[1] == EVENT_NONE ? NULL : &r->e->args[k[1]], r->o->compat };
+        TRY(perf_model(r->e, &q, r->arena, &row->p));
+        TRY(params_text(&row->p, r->arena, &row->text));
+        TRY(strings_id(seen, row->text, strlen(row->text), &row->params));
+    }
+    return OK;
+}
+
+static Status find_calls(Report *r, PerfCalls *p)
+{
+    const Events *e = r->e;
+    uint8_t *known = NULL; /* by name: 1 no model, 2 a model */
+    uint32_t *key = NULL;
+    int64_t most = 0;
+    Groups g;
+    TRY(ARENA_ZEROED(r->arena, e->strings.n + 1, &known));
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < e->n; i++) {
+            if (e->kind[i] != EVENT_CPU_OP) continue;
+            if (!r->o->compat && work_below(r, i).n == 0) continue;
+            uint8_t *k = &known[e->name[i]];
+            if (*k == 0) *k = perf_has_model(event_name(e, i), r->o->compat) ? 2 : 1;
+            if (*k == 1) continue;
+            if (pass == 0) {
+                most++;
+                continue;
+            }
+            uint32_t *at = key + 3 * p->calls, detail = e->detail[i];
+            at[0] = e->name[i];
+            at[1] = detail == EVENT_NONE ? EVENT_NONE : e->ops[detail].args;
+            at[2] = telling_kernel(r, i);
+            p->call[p->calls++].event = i;
+        }
+        if (pass == 0) TRY(ARENA_NEW(r->arena, most + 1, &p->call));
+        if (pass == 0) TRY(ARENA_NEW(r->arena, 3 * most + 1, &key));
+    }
+    TRY(groups_make(key, 3, p->calls, r->arena, &g));
+    Strings seen = { 0 };
+    TRY(strings_init(&seen));
+    Status s = make_rows(r, p, &g, key, &seen);
+    strings_free(&seen);
+    for (int64_t i = 0; i < p->calls && s == OK; i++) {
+        const Work w = work_below(r, p->call[i].event);
+        p->call[i].row = g.of[i];
+        s = report_busy(r, w.gpu, w.n, &p->call[i].us);
+    }
+    return s;
+}
+
+/* ---- gradients ---- */
+
+/* Backward shares the Sequence number with what it is the gradient of: of the events of other threads
+ * with that number the last to begin, which is the innermost. */
+typedef struct Backward {
+    int64_t sequence;
+    uint32_t event, forward;
+} Backward;
+
+static int by_sequence(const void *a, const void *b)
+{
+    const Backward *x = a, *y = b;
+    if (x->sequence != y->sequence) return x->sequence < y->sequence ? -1 : 1;
+    return (x->event > y->event) - (x->event < y->event);
+}
+
+static void offer_forward(const Events *e, Backward *at, int64_t n, uint32_t event)
+{
+    const Backward want = { .sequence = e->ops[e->detail[event]].sequence };
+    int64_t low = 0, high = n;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (at[middle].sequence < want.sequence)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < n && at[low].sequence == want.sequence; low++) {
+        uint32_t *f = &at[low].forward;
+        if (e->track[event] == e->track[at[low].event]) continue;
+        if (*f == EVENT_NONE || e->ts[event] >= e->ts[*f]) *f = event;
+    }
+}
+
+static int64_t call_of(const PerfCalls *p, uint32_t event)
+{
+    int64_t low = 0, high = p->calls;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (p->call[middle].event < event)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < p->calls && p->call[low].event == event ? low : -1;
+}
+
+static int by_call(const void *a, const void *b)
+{
+    const PerfGradient *x = a, *y = b;
+    if (x->call != y->call) return x->call < y->call ? -1 : 1;
+    return (x->backward > y->backward) - (x->backward < y->backward);
+}
+
+static Status find_gradients(Report *r, PerfCalls *p)
+{
+    const Events *e = r->e;
+    Backward *at = NULL;
+    int64_t most = 0, n = 0;
+    bool any = false;
+    for (int64_t i = 0; i < p->calls; i++) any |= p->row[p->call[i].row].p.backward_sheet != NULL;
+    for (uint32_t i = 0; i < e->n && any; i++)
+        most += e->kind[i] == EVENT_CPU_OP && text_starts(event_name(e, i), GRADIENT);
+    TRY(ARENA_NEW(r->arena, most + 1, &at));
+    TRY(ARENA_NEW(r->arena, most + 1, &p->gradient));
+    if (most == 0) return OK;
+    for (uint32_t i = 0; i < e->n; i++) {
+        if (e->kind[i] != EVENT_CPU_OP || !text_starts(event_name(e, i), GRADIENT)) continue;
+        int64_t sequence = e->detail[i] == EVENT_NONE ? -1 : e->ops[e->detail[i]].sequence;
+        if (sequence >= 0) at[n++] = (Backward){ sequence, i, EVENT_NONE };
+    }
+    qsort(at, (size_t)n, sizeof *at, by_sequence);
+    for (uint32_t i = 0; i < e->n; i++) {
+        if (e->kind[i] == EVENT_CPU_OP && e->detail[i] != EVENT_NONE &&
+            e->ops[e->detail[i]].sequence >= 0)
+            offer_forward(e, at, n, i);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t call = at[i].forward == EVENT_NONE ? -1 : call_of(p, at[i].forward);
+        if (call < 0 || p->row[p->call[call].row].p.backward_sheet == NULL) continue;
+        p->gradient[p->gradients++] = (PerfGradient){ (uint32_t)call, at[i].event };
+    }
+    qsort(p->gradient, (size_t)p->gradients, sizeof *p->gradient, by_call);
+    return OK;
+}
+
+Status perf_calls(Report *r, const PerfCalls **out)
+{
+    if (r->perf == NULL) {
+        PerfCalls *p = NULL;
+        TRY(ARENA_ZEROED(r->arena, 1, &p));
+        TRY(find_calls(r, p));
+        TRY(find_gradients(r, p));
+        TRY(perf_peaks(r, &p->peaks));
+        r->perf = p;
+    }
+    *out = r->perf;
+    return OK;
+}
+
+const PerfRow *perf_calls_find(const PerfCalls *p, uint32_t event)
+{
+    int64_t call = call_of(p, event);
+    const PerfRow *row = call < 0 ? NULL : &p->row[p->call[call].row];
+    return row == NULL || row->p.sheet == NULL ? NULL : row;
+}
+
+const PerfGradient *perf_calls_gradient(const PerfCalls *p, uint32_t backward)
+{
+    for (int64_t i = 0; i < p->gradients; i++)
+        if (p->gradient[i].backward == backward) return &p->gradient[i];
+    return NULL;
+}

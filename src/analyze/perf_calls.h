@@ -1,0 +1,57 @@
+/* perf_calls: the calls of a report whose work is known, and what it is. */
+#ifndef ANALYZE_PERF_CALLS_H
+#define ANALYZE_PERF_CALLS_H
+
+#include "analyze/perf.h"
+#include "analyze/report.h"
+
+/* The work of calls of one operator with equal arguments. */
+typedef struct PerfRow {
+    Perf p;
+    const char *text; /* "{'M': 8944, 'bias': False}" */
+    uint32_t params;  /* equal for rows with equal texts */
+} PerfRow;
+
+typedef struct PerfCall {
+    uint32_t event, row;
+    double us; /* busy time of the device below it */
+} PerfCall;
+
+/* An operator's gradient: `event` is one of the calls. */
+typedef struct PerfGradient {
+    uint32_t call, backward; /* rows of call; the event that autograd runs */
+} PerfGradient;
+
+/* Of a data sheet; 0: not known. */
+typedef struct PerfPeaks {
+    double f32, bf16, fp8; /* TFLOP/s of matrix products; f32 is that of vectors, too */
+    double gb_s;
+} PerfPeaks;
+
+typedef struct PerfCalls {
+    PerfPeaks peaks;
+    PerfRow *row;
+    PerfCall *call; /* in the order of the trace; compat: without device work, too */
+    PerfGradient *gradient;
+    int64_t rows, calls, gradients;
+} PerfCalls;
+
+Status perf_calls(Report *r, const PerfCalls **out);
+/* The row of an event's work; NULL: it has no model. */
+const PerfRow *perf_calls_find(const PerfCalls *p, uint32_t event);
+/* Is it a forward operator whose gradient is counted by it; NULL: no. */
+const PerfGradient *perf_calls_gradient(const PerfCalls *p, uint32_t backward);
+
+/* Peaks of report.o->gpu or of the trace's device. */
+Status perf_peaks(const Report *r, PerfPeaks *out);
+
+/* What a call comes to; NaN and NULL: not known. Compat counts MB as 2^20 bytes. */
+typedef struct PerfRates {
+    double gflops, mb, intensity, tb_s, tflops;
+    double roofline_us, roofline_percent; /* the least time that its GPU needs, by its data sheet */
+    const char *bound;                    /* COMPUTE_BOUND or MEMORY_BOUND */
+} PerfRates;
+void perf_rates(const Report *r, double flops, double bytes, const char *spec, double us,
+                PerfRates *out);
+
+#endif

@@ -1,0 +1,57 @@
+/* perf_work: what the models of perf are written with, and their list. */
+#ifndef ANALYZE_PERF_WORK_H
+#define ANALYZE_PERF_WORK_H
+
+#include "analyze/perf_args.h"
+
+#include <string.h>
+
+/* One call while a model looks at it. */
+typedef struct PerfWork {
+    const PerfQuery *q;
+    PerfArgs args;
+    Arena *a;
+    Perf *out;
+    Status status; /* the first failure of perf_put */
+} PerfWork;
+
+/* The next parameter. Shapes and types are printed as Python prints tuples; a shape that is not there
+ * is an empty cell, a type NULL is None. */
+void perf_put(PerfWork *c, const char *name, Cell value);
+void perf_put_text(PerfWork *c, const char *name, const char *text);
+void perf_put_whole(PerfWork *c, const char *name, double x);
+void perf_put_shape(PerfWork *c, const char *name, const Shape *s);
+void perf_put_types(PerfWork *c, const char *name, int n, const char *const *type);
+#define PERF_PUT_TYPES(c, name, ...)                                                               \
+    perf_put_types((c), (name), (int)(sizeof((const char *[]){ __VA_ARGS__ }) / sizeof(char *)),   \
+                   (const char *const[]){ __VA_ARGS__ })
+
+/* Bytes of an element; NaN: unknown. */
+double perf_bytes_of(const PerfWork *c, const char *type);
+/* `unit` is "matrix" or "vector". */
+void perf_set_spec(PerfWork *c, const char *unit, const char *type);
+void perf_set_work(PerfWork *c, double flops, double bytes);
+
+static inline bool perf_is_tensor(const PerfArg *a) { return a->dims.n > 0; }
+
+static inline bool perf_is_true(const char *text) { return strcmp(text, "True") == 0; }
+
+/* The models: false if the arguments are not what the operator's are. */
+bool perf_model_gemm(PerfWork *c);
+bool perf_model_scaled_mm(PerfWork *c);
+bool perf_model_grouped_gemm(PerfWork *c);
+bool perf_model_grouped_wgrad(PerfWork *c);
+bool perf_model_attention(PerfWork *c);
+bool perf_model_conv_forward(PerfWork *c);
+bool perf_model_conv_backward(PerfWork *c);
+bool perf_model_unary(PerfWork *c);
+bool perf_model_upsample(PerfWork *c);
+bool perf_model_binary(PerfWork *c);
+bool perf_model_reduction(PerfWork *c);
+bool perf_model_norm(PerfWork *c);
+bool perf_model_rope(PerfWork *c);
+bool perf_model_cross_entropy(PerfWork *c);
+bool perf_model_conv1d(PerfWork *c);
+bool perf_model_moe_exchange(PerfWork *c);
+
+#endif
