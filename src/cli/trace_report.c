@@ -28,22 +28,6 @@ typedef struct Loaded {
     Report report;
 } Loaded;
 
-static Status need_device_events(const Events *e)
-{
-    int64_t of[EVENT_KINDS] = { 0 };
-    for (int64_t i = 0; i < e->n; i++) of[e->kind[i]]++;
-    if (of[EVENT_KERNEL] + of[EVENT_MEMCPY] + of[EVENT_MEMSET] > 0) return OK;
-    if (e->counts.truncated)
-        return FAIL(ERR_PARTIAL, "%s ends early, before any of its device events", e->path);
-    return FAIL(ERR_FORMAT,
-                "%s has no device events, only %lld operators, %lld runtime calls and %lld others: "
-                "without kernels there is no timeline and no operator's time; record it with "
-                "CUDA activities, too",
-                e->path, (long long)of[EVENT_CPU_OP],
-                (long long)(of[EVENT_RUNTIME] + of[EVENT_DRIVER]),
-                (long long)(e->n - of[EVENT_CPU_OP] - of[EVENT_RUNTIME] - of[EVENT_DRIVER]));
-}
-
 static Status load(const ReportCall *c, const char *path, Arena *a, Loaded *l)
 {
     const EventsOptions read = { .python = c->o.recompute };
@@ -53,7 +37,7 @@ static Status load(const ReportCall *c, const char *path, Arena *a, Loaded *l)
                                .python = c->o.recompute,
                                .compat = c->o.compat };
     TRY(events_read(path, &read, &l->e));
-    TRY(need_device_events(&l->e));
+    TRY(report_need_work(&l->e));
     TRY(tree_build(&l->e, &tree, a, &l->tree));
     return report_make(&l->e, &l->tree, &c->o, a, &l->report);
 }
@@ -214,19 +198,6 @@ static Status say_missing(const ReportCall *c, int n, Text *out)
 
 /* ---- files ---- */
 
-/* The sheets that a recording of our own has besides. Texts of them lie in the file, so it is read
- * into `a`. */
-static Status add_recorded(const char *path, Arena *a, Table *table, int *n)
-{
-    Recording r = { 0 };
-    int more = 0;
-    TRY(recording_open(path, a, &r));
-    Status s = recording_tables(&r, a, table + *n, &more);
-    *n += more;
-    recording_close(&r);
-    return s;
-}
-
 /* --perfetto: all recordings as one trace. */
 static Status write_perfetto(const ReportCall *c, int n, char **path, Arena *a)
 {
@@ -256,13 +227,14 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
 {
     Table table[REPORT_SHEETS_MOST];
     char sub[32] = "";
-    int n = 0;
+    int n = 0, more = 0;
     TRY(load(c, path[file], a, l));
     TRY(check_rank(c, &l->e, path, file));
     if (files > 1)
         (void)snprintf(sub, sizeof sub, "rank_%lld", (long long)(l->e.rank < 0 ? file : l->e.rank));
     TRY(report_tables(&l->report, table, &n));
-    if (recording_is(path[file])) TRY(add_recorded(path[file], a, table, &n));
+    if (recording_is(path[file])) TRY(recording_add(path[file], a, table + n, &more));
+    n += more;
     TRY(trace_out_tables(&c->out, sub, path[file], table, n, a));
     if (c->page.begun) TRY(trace_page_add(&c->page, &l->report, path[file], table, n));
     c->truncated |= l->e.counts.truncated;
