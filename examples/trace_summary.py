@@ -21,7 +21,7 @@ def rows(library, path, name):
 
     def call(function, *args):
         if getattr(lib, "switchyard_trace_" + function)(*args) != 0:
-            raise ValueError(lib.switchyard_trace_error().decode())
+            sys.exit(lib.switchyard_trace_error().decode())
 
     call("open", path.encode(), None, byref(trace))
     try:
@@ -37,7 +37,4 @@ def rows(library, path, name):
 
 if __name__ == "__main__":
     file, name, library = (sys.argv[1:] + ["gpu_timeline", "build/libswitchyard_trace.so"][len(sys.argv) - 2:])[:3]
-    try:
-        print(*rows(library, file, name), sep="\n")
-    except ValueError as error:
-        sys.exit(str(error))
+    print(*rows(library, file, name), sep="\n")
