@@ -190,6 +190,11 @@ static void sheets_are_those_of_the_report(void **state)
     FAILS(switchyard_trace_sheet(t, n, &s), SWITCHYARD_TRACE_BAD_ARGUMENT, "sheet");
     FAILS(switchyard_trace_cell(t, 0, 8, 0, &c), SWITCHYARD_TRACE_BAD_ARGUMENT, "row 8");
     FAILS(switchyard_trace_cell(t, 0, 0, 3, &c), SWITCHYARD_TRACE_BAD_ARGUMENT, "column 3");
+    const char *const *column = NULL; /* made once: nothing moves */
+    CHECK_INT(switchyard_trace_sheet(t, 0, &s), SWITCHYARD_TRACE_OK);
+    column = s.column;
+    CHECK_INT(switchyard_trace_sheet(t, 0, &s), SWITCHYARD_TRACE_OK);
+    CHECK(s.column == column);
     switchyard_trace_close(t);
     o.kernels = 1, o.short_kernels_us = 30, o.micro_idle_us = 10;
     t = small(&o);
@@ -339,7 +344,9 @@ static void threads_share_a_trace_and_not_their_errors(void **state)
 {
     (void)state;
     Asker a[THREADS];
-    SwitchyardTrace *t = small(NULL);
+    SwitchyardTrace *t = small(NULL), *other = NULL;
+    FAILS(switchyard_trace_open("/nowhere", NULL, &other), SWITCHYARD_TRACE_CANNOT_READ,
+          "/nowhere");
     for (int i = 0; i < THREADS; i++) {
         a[i] = (Asker){ .shared = t };
         CHECK_INT(pthread_create(&a[i].thread, NULL, ask, &a[i]), 0);
@@ -348,6 +355,7 @@ static void threads_share_a_trace_and_not_their_errors(void **state)
         pthread_join(a[i].thread, NULL);
         CHECK(a[i].same);
     }
+    CHECK(strstr(switchyard_trace_error(), "/nowhere cannot be opened") != NULL);
     switchyard_trace_close(t);
 }
 
