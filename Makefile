@@ -8,6 +8,7 @@
 # make lint         format, layers, sizes, globals, dropped Statuses, clang-tidy, cppcheck
 # make fuzz         fuzzers over their committed corpora
 # make mutants      plants the bugs of tools/mutants.txt one by one: N killed, M alive
+# make lib         build/libswitchyard_trace.a and .so: traces for other programs (include/switchyard_trace.h)
 # make docs        docs/config.md from the table of settings
 # make reproduce   docs/planning.md: the planner beside published figures
 # make bench        switchyard bench ops and bench step quickstart
@@ -53,7 +54,7 @@ CFLAGS.asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all 
 CFLAGS.tsan    := -O1 -g -fsanitize=thread $(SHORT)
 CFLAGS.hostile := -O1 -g -DHOSTILE=1 -DARENA_SKEW=64 -DARENA_FAIL_NTH=1
 CFLAGS.fuzz    := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all -Wno-pass-failed
-CFLAGS  := -std=c17 -D_GNU_SOURCE -Isrc -Itests -fopenmp $(FP) $(WARN) $(if $(findstring clang,$(CC)),$(CLANG_WARN)) \
+CFLAGS  := -std=c17 -D_GNU_SOURCE -Isrc -Itests -Iinclude -fopenmp $(FP) $(WARN) $(if $(findstring clang,$(CC)),$(CLANG_WARN)) \
            $(CFLAGS.$(CONFIG)) $(EXTRA) -MMD -MP
 # libomp's own code is not instrumented; its races are shown to TSan by libarcher instead
 export TSAN_OPTIONS ?= ignore_noninstrumented_modules=1
@@ -100,6 +101,12 @@ GPU    := $(call test_of,tests/gpu/test_*.c)
 SYSTEM := $(call test_of,tests/system/test_*.c)
 MPI_TESTS := $(patsubst %.c,$(BUILD)/$(CONFIG)-mpi/%,$(wildcard tests/mpi/test_*.c))
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
+
+# The library: what its functions need of these folders, as one object in which only they are visible.
+PIC := $(patsubst %,$O/pic/%.o,$(wildcard src/base/*.c src/trace/*.c src/analyze/*.c))
+TRACE_LIB := $B/libswitchyard_trace.a $B/libswitchyard_trace.so
+TRACE_LDLIBS := -lz -lgomp -lm -lpthread
+EXAMPLES := $B/examples/trace_summary
 
 all: $(PROGRAM)
 .SECONDARY:
@@ -150,6 +157,34 @@ ifeq ($(CONFIG),release)
 $(PROGRAM): $B/switchyard always
 	@cmp -s $< $@ || cp $< $@
 endif
+
+$O/pic/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
+
+$B/switchyard_trace.o: $(PIC)
+	@mkdir -p $(@D)
+	@rm -f $@.a
+	ar rcs $@.a $^
+	ld -r -o $@ $O/pic/src/analyze/trace_library.c.o $@.a
+	objcopy --localize-hidden $@
+
+$B/libswitchyard_trace.a: $B/switchyard_trace.o
+	@rm -f $@
+	ar rcs $@ $^
+
+$B/libswitchyard_trace.so: $B/switchyard_trace.o
+	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) $^ $(TRACE_LDLIBS) -o $@
+
+# as a user's program, with the header and the library alone
+$B/examples/%: examples/%.c include/switchyard_trace.h $B/libswitchyard_trace.so
+	@mkdir -p $(@D)
+	$(CC) -std=c17 -O2 $(WARN) -Iinclude $< -L$B -Wl,-rpath,'$$ORIGIN/..' -lswitchyard_trace -o $@
+
+lib: $(TRACE_LIB) $(EXAMPLES)
+	$(if $(filter release,$(CONFIG)),@for f in $(TRACE_LIB); do cmp -s $$f $(BUILD)/$${f##*/} || cp $$f $(BUILD)/; done)
+
+$B/tests/system/test_trace_library: | $(TRACE_LIB) $(EXAMPLES)
 
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus
 $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(if $(filter fuzz,$(CONFIG)),,$O/tests/harness/replay.c.o) $(LIB)
@@ -226,6 +261,6 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags library lint test-long mutants clean
--include $(OBJ:.o=.d) $O/src/main.c.d
+        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lib library lint test-long mutants clean
+-include $(OBJ:.o=.d) $(PIC:.o=.d) $O/src/main.c.d
 -include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d)

@@ -312,11 +312,19 @@ Status collectives_measure(Collectives *c)
 
 static Status check_matches(const Collectives *c)
 {
+    const char *none = NULL;
+    for (int64_t r = 0; r < c->n_ranks; r++)
+        if (c->ranks[r].calls == 0) none = c->ranks[r].path;
     for (int64_t r = 0; r < c->n_ranks && c->n_ranks > 1 && !c->options.partial; r++) {
         const CollectiveRank *rank = &c->ranks[r];
         bool shared = rank->calls == 0;
         for (int64_t i = rank->call; i < rank->call + rank->calls && !shared; i++)
             shared = c->slots[c->calls[c->by_rank[i]].slot].calls > 1;
+        if (!shared && none != NULL)
+            return FAIL(ERR_ARG,
+                        "%s has no collective, no kernel of NCCL, RCCL or the like, but %s has "
+                        "%lld (--partial takes both)",
+                        none, rank->path, (long long)rank->calls);
         if (!shared)
             return FAIL(ERR_ARG,
                         "%s: none of its %lld collectives is on any other rank: is it of the same "

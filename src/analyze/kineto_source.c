@@ -61,7 +61,7 @@ Status source_open(Source *s, const char *path, Arena *a)
     if (s->fd < 0 || fstat(s->fd, &st) != 0) return cannot(path, "opened");
     s->pipe = S_ISFIFO(st.st_mode);
     if (!s->pipe && !S_ISREG(st.st_mode))
-        return FAIL(ERR_IO, "%s is neither a file nor a pipe", path);
+        return FAIL(ERR_IO, "%s is neither a file nor a pipe: name a trace", path);
     s->file_bytes = (uint64_t)st.st_size;
     TRY(read_some(s, s->in, IN_BYTES, &s->in_bytes));
     s->gzip = s->in_bytes >= 2 && s->in[0] == 0x1F && s->in[1] == 0x8B;
@@ -143,8 +143,9 @@ static Status read_gzip(Source *s, char *out, size_t n, size_t *got)
         else if (code == Z_BUF_ERROR)
             s->ended = s->cut = true;
         else if (code != Z_OK)
-            return FAIL(ERR_FORMAT, "%s is a corrupt gzip file: %s, near byte %llu", s->path,
-                        s->z.msg != NULL ? s->z.msg : "no reason", (unsigned long long)s->taken);
+            return FAIL(ERR_FORMAT, "%s is a corrupt gzip file: %s, near byte %llu: copy it anew",
+                        s->path, s->z.msg != NULL ? s->z.msg : "no reason",
+                        (unsigned long long)s->taken);
     }
     *got = n - s->z.avail_out;
     return OK;

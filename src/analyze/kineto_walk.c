@@ -7,7 +7,9 @@
 
 static Status not_json(const Walk *w, const char *what)
 {
-    return FAIL(ERR_FORMAT, "%s is no trace: %s", w->e->path, what);
+    return FAIL(ERR_FORMAT,
+                "%s is no trace: %s: name a file of PyTorch's profiler or of our recorder",
+                w->e->path, what);
 }
 
 /* ---- a value that nobody wants, of any length ---- */

@@ -425,3 +425,12 @@ Status recording_tables(const Recording *r, Arena *a, Table *out, int *n)
     TRY(expert_load(r, a, &out[(*n)++]));
     return memory(r, a, &out[(*n)++]);
 }
+
+Status recording_add(const char *path, Arena *a, Table *out, int *n)
+{
+    Recording r = { 0 };
+    TRY(recording_open(path, a, &r));
+    Status s = recording_tables(&r, a, out, n);
+    recording_close(&r);
+    return s;
+}

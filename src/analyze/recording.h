@@ -38,5 +38,7 @@ Status recording_json(const Recording *r, int n, Text *out);
  */
 enum { RECORDING_SHEETS = 6 };
 Status recording_tables(const Recording *r, Arena *a, Table *out, int *n);
+/* The same of a file; all of it is read into `a`. */
+Status recording_add(const char *path, Arena *a, Table *out, int *n);
 
 #endif

@@ -133,6 +133,22 @@ Status report_step(const Events *e, int64_t step, Arena *a, Span *out)
 
 /* ---- what counts ---- */
 
+Status report_need_work(const Events *e)
+{
+    int64_t of[EVENT_KINDS] = { 0 };
+    for (int64_t i = 0; i < e->n; i++) of[e->kind[i]]++;
+    if (of[EVENT_KERNEL] + of[EVENT_MEMCPY] + of[EVENT_MEMSET] > 0) return OK;
+    if (e->counts.truncated)
+        return FAIL(ERR_PARTIAL, "%s ends early, before any of its device events", e->path);
+    return FAIL(ERR_FORMAT,
+                "%s has no device events, only %lld operators, %lld runtime calls and %lld others: "
+                "without kernels there is no timeline and no operator's time; record it with "
+                "CUDA activities, too",
+                e->path, (long long)of[EVENT_CPU_OP],
+                (long long)(of[EVENT_RUNTIME] + of[EVENT_DRIVER]),
+                (long long)(e->n - of[EVENT_CPU_OP] - of[EVENT_RUNTIME] - of[EVENT_DRIVER]));
+}
+
 typedef struct Timed {
     double ts;
     uint32_t event;

@@ -53,6 +53,8 @@ typedef struct Report {
     double host_start, host_end; /* of the host's events (in the step) */
 } Report;
 
+/* ERR_FORMAT, ERR_PARTIAL: the trace has no device events, so it has no sheets either. */
+Status report_need_work(const Events *e);
 Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena *a, Report *out);
 
 typedef struct Sheet {

@@ -448,7 +448,7 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
 Status file_remove_tree(const char *path)
 {
     struct stat info = { 0 };
-    if (lstat(path, &info) != 0 && errno == ENOENT) return OK;
+    if (lstat(path, &info) != 0 && (errno == ENOENT || errno == ENOTDIR)) return OK;
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): without FTW_CHDIR it changes nothing shared */
     int rc = nftw(path, remove_one, REMOVE_FOLDERS_OPEN, FTW_DEPTH | FTW_PHYS);
     if (rc == 0) return OK;

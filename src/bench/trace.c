@@ -15,6 +15,7 @@ typedef struct Timed {
     int threads;
     uint64_t bytes; /* of text */
     int64_t events;
+    bool cut; /* the text ends early */
 } Timed;
 
 static Status text_alone(Timed *t)
@@ -35,6 +36,7 @@ static Status reader(Timed *t)
     Events e = { 0 };
     TRY(events_read(t->path, &(EventsOptions){ .threads = t->threads }, &e));
     t->events = e.n;
+    t->cut = e.counts.truncated;
     events_free(&e);
     return OK;
 }
@@ -51,6 +53,7 @@ static Status report_of(const Events *e, Arena *a)
     File f = { 0 };
     char *buffer = NULL;
     int n = 0;
+    TRY(report_need_work(e));
     TRY(tree_build(e, &how, a, &tree));
     TRY(report_make(e, &tree, &what, a, &r));
     TRY(report_tables(&r, table, &n));
@@ -123,7 +126,8 @@ Status bench_trace(const char *path, const BenchTrace *o, Arena *a, Text *out)
         TRY(time_part(&t, PARTS[i].run, o->steps, seconds));
         TRY(put_part(&t, PARTS[i].name, seconds[o->steps / 2], o->json, out));
     }
-    if (o->json) return OK;
-    return text_printf(out, "%llu bytes of text, %lld events\n", (unsigned long long)t.bytes,
-                       (long long)t.events);
+    if (!o->json)
+        TRY(text_printf(out, "%llu bytes of text, %lld events\n", (unsigned long long)t.bytes,
+                        (long long)t.events));
+    return t.cut ? FAIL(ERR_PARTIAL, "%s ends early: the times are of what was whole", path) : OK;
 }

@@ -27,6 +27,7 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
 {
     CollectivesCall *call = state;
     Collectives c = { 0 };
+    const char *first = NULL;
     int cut = 0;
     call->o.compat = call->compat == 0;
     TRY(trace_out_begin(&call->out));
@@ -34,10 +35,13 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
     if (s == OK) s = report(call, &c, a, out);
     collectives_close(&c);
     s = trace_out_end(&call->out, s);
-    for (int i = 0; i < n && s == OK; i++) cut += c.ranks[i].counts.truncated;
+    for (int i = n - 1; i >= 0 && s == OK; i--) {
+        if (c.ranks[i].counts.truncated) first = c.ranks[i].path, cut++;
+    }
     return cut == 0 ? s
                     : FAIL(ERR_PARTIAL,
-                           "%d of %d traces end early: the report is of what was whole", cut, n);
+                           "%s ends early (%d of %d traces do): the report is of what was whole",
+                           first, cut, n);
 }
 
 Status cli_trace_collectives(int argc, char **argv)

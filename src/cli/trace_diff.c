@@ -1,5 +1,6 @@
 /* trace diff: two traces against each other. */
 #include "analyze/diff.h"
+#include "analyze/report.h"
 #include "cli/options.h"
 #include "cli/trace_commands.h"
 #include "cli/trace_out.h"
@@ -85,6 +86,9 @@ static Status say_left_out(const Events *e, const Tree *t, Text *out)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         if (row[i].n > 0) TRY(text_printf(out, "  %lld %s\n", (long long)row[i].n, row[i].what));
     }
+    if (report_need_work(e) != OK)
+        TRY(text_printf(out, "  it has no device events: only its calls and their times on the "
+                             "host are compared\n"));
     return n->truncated ? text_printf(out, "  the file ends early: this is what was whole\n") : OK;
 }
 
@@ -131,14 +135,15 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
     Status s = arena_init(&x.scratch, "trace diff", MEM_HOST, (size_t)64 << 30);
     if (s == OK) s = arena_init(&x.tables, "trace diff", MEM_HOST, (size_t)64 << 30);
     if (s == OK) s = compare(c, path, &x, out);
-    bool truncated = x.events[0].counts.truncated || x.events[1].counts.truncated;
+    bool cut[DIFF_SIDES] = { x.events[0].counts.truncated, x.events[1].counts.truncated };
     diff_free(&x.diff);
     for (int i = 0; i < DIFF_SIDES; i++) events_free(&x.events[i]);
     arena_free(&x.scratch);
     arena_free(&x.tables);
     TRY(trace_out_end(&c->out, s));
-    if (!truncated) return OK;
-    return FAIL(ERR_PARTIAL, "a file ends early: the comparison is of what was whole");
+    if (!cut[0] && !cut[1]) return OK;
+    return FAIL(ERR_PARTIAL, "%s ends early%s: the comparison is of what was whole",
+                path[cut[0] ? 0 : 1], cut[0] && cut[1] ? ", and so does the other" : "");
 }
 
 Status cli_trace_diff(int argc, char **argv)

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char FORMATS[] = "csv|json|html";
 
@@ -22,13 +23,38 @@ bool trace_out_has(const TraceOut *o, const char *word)
 
 static Status check_formats(const char *format)
 {
-    while (format != NULL && *format != '\0') {
+    for (bool more = format != NULL; more;) {
         char word[16];
         size_t n = strcspn(format, ",");
         (void)snprintf(word, sizeof word, "%.*s", (int)(n < 15 ? n : 15), format);
         if (text_word_index(FORMATS, word) < 0)
-            return FAIL(ERR_ARG, "--format has %s, not csv, json or html", word);
-        format += n + (format[n] == ',');
+            return FAIL(ERR_ARG, "--format has \"%s\", not csv, json or html", word);
+        more = format[n] == ',';
+        format += n + more;
+    }
+    return OK;
+}
+
+bool trace_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+Status trace_out_file(const char *option, const char *path, char **input, int n)
+{
+    char folder[FILE_PATH_MAX];
+    (void)snprintf(folder, sizeof folder, "%s", path);
+    char *last = strrchr(folder, '/');
+    if (last != NULL) last[last == folder] = '\0';
+    if (*path == '\0' || (file_exists(path) && !file_is_file(path)))
+        return FAIL(ERR_ARG, "%s \"%s\" is no file: name one", option, path);
+    if (last != NULL && (!file_exists(folder) || file_is_file(folder)))
+        return FAIL(ERR_ARG, "%s %s: there is no folder %s: make it first", option, path, folder);
+    for (int i = 0; i < n; i++) {
+        if (trace_same_file(path, input[i]))
+            return FAIL(ERR_ARG, "%s %s would write over the trace itself: name another file",
+                        option, path);
     }
     return OK;
 }

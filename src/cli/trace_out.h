@@ -22,6 +22,10 @@ typedef struct TraceOut {
 
 /* Checks the options and makes the folder; does nothing without --out. */
 Status trace_out_begin(TraceOut *o);
+/* May a file be written to `path`, which `option` names? ERR_ARG: it is a folder, one of the n inputs,
+ * or in a folder that is not there. */
+Status trace_out_file(const char *option, const char *path, char **input, int n);
+bool trace_same_file(const char *a, const char *b);
 /* Is a format asked for, and a folder? */
 bool trace_out_has(const TraceOut *o, const char *format);
 /* Writes tables into it: each as SUB/NAME.csv and SUB/NAME.json, all as SUB/report.html. `sub` is ""

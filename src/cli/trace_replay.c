@@ -3,6 +3,9 @@
 #include "base/file.h"
 #include "cli/options.h"
 #include "cli/trace_commands.h"
+#include "cli/trace_out.h"
+
+#include <string.h>
 
 typedef struct ReplayCall {
     const char *out, *bench, *filter;
@@ -55,11 +58,15 @@ static Status replay(const ReplayCall *c, const char *path, Events *e, Arena *a,
     arena_free(&scratch);
     TRY(s);
     if (r.n == 0)
-        return FAIL(ERR_ARG, "trace replay: %s has no operator with arguments%s%s", path,
-                    c->filter == NULL ? "" : " whose name has ",
-                    c->filter == NULL ? "" : c->filter);
+        return FAIL(ERR_ARG, "trace replay: %s has no operator with arguments%s%s%s", path,
+                    c->filter == NULL ? "" : " whose name has ", c->filter == NULL ? "" : c->filter,
+                    c->filter == NULL ? ": record it with record_shapes=True" : "");
     if (c->out != NULL) TRY(write_list(c->out, &r, replay_json, out));
     if (c->bench != NULL) TRY(write_list(c->bench, &r, replay_bench, out));
+    if (r.device_us == 0)
+        TRY(text_printf(
+            out,
+            "no call in it launched device work: these are the operators that call no other\n"));
     if (r.other > 0)
         TRY(text_printf(out, "%lld launches by calls without recorded arguments are left out\n",
                         (long long)r.other));
@@ -74,9 +81,12 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
     Events e = { 0 };
     Arena tables = { 0 };
     (void)a;
-    (void)n;
     if (c->out == NULL && c->bench == NULL)
         return FAIL(ERR_ARG, "trace replay: name a file with --out, with --bench, or both");
+    if (c->out != NULL) TRY(trace_out_file("--out", c->out, path, n));
+    if (c->bench != NULL) TRY(trace_out_file("--bench", c->bench, path, n));
+    if (c->out != NULL && c->bench != NULL && strcmp(c->out, c->bench) == 0)
+        return FAIL(ERR_ARG, "--out and --bench are both %s: name two files", c->out);
     TRY(arena_init(&tables, "trace replay", MEM_HOST, (size_t)64 << 30));
     Status s = replay(c, path[0], &e, &tables, out);
     events_free(&e);

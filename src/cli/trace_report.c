@@ -17,7 +17,8 @@ typedef struct ReportCall {
     int compat, link; /* -1: not given */
     Table ranks;      /* of several files: the timeline of each */
     int64_t rank[FILES_MOST], world;
-    bool truncated;
+    const char *cut; /* the first file that ends early, and how many do */
+    int cuts;
     TracePage page;
     const char *perfetto;
 } ReportCall;
@@ -28,22 +29,6 @@ typedef struct Loaded {
     Report report;
 } Loaded;
 
-static Status need_device_events(const Events *e)
-{
-    int64_t of[EVENT_KINDS] = { 0 };
-    for (int64_t i = 0; i < e->n; i++) of[e->kind[i]]++;
-    if (of[EVENT_KERNEL] + of[EVENT_MEMCPY] + of[EVENT_MEMSET] > 0) return OK;
-    if (e->counts.truncated)
-        return FAIL(ERR_PARTIAL, "%s ends early, before any of its device events", e->path);
-    return FAIL(ERR_FORMAT,
-                "%s has no device events, only %lld operators, %lld runtime calls and %lld others: "
-                "without kernels there is no timeline and no operator's time; record it with "
-                "CUDA activities, too",
-                e->path, (long long)of[EVENT_CPU_OP],
-                (long long)(of[EVENT_RUNTIME] + of[EVENT_DRIVER]),
-                (long long)(e->n - of[EVENT_CPU_OP] - of[EVENT_RUNTIME] - of[EVENT_DRIVER]));
-}
-
 static Status load(const ReportCall *c, const char *path, Arena *a, Loaded *l)
 {
     const EventsOptions read = { .python = c->o.recompute };
@@ -53,7 +38,7 @@ static Status load(const ReportCall *c, const char *path, Arena *a, Loaded *l)
                                .python = c->o.recompute,
                                .compat = c->o.compat };
     TRY(events_read(path, &read, &l->e));
-    TRY(need_device_events(&l->e));
+    TRY(report_need_work(&l->e));
     TRY(tree_build(&l->e, &tree, a, &l->tree));
     return report_make(&l->e, &l->tree, &c->o, a, &l->report);
 }
@@ -189,12 +174,17 @@ static Status check_rank(ReportCall *c, const Events *e, char **path, int file)
 {
     c->rank[file] = e->rank;
     if (file == 0) c->world = e->world;
+    if ((e->rank < 0) != (c->rank[0] < 0))
+        return FAIL(ERR_ARG, "%s has no rank (distributedInfo), %s has one: name files of one run",
+                    path[e->rank < 0 ? file : 0], path[e->rank < 0 ? 0 : file]);
     if (e->world != c->world)
         return FAIL(ERR_ARG,
                     "%s is of a run of %lld ranks, %s of one of %lld: name files of one run",
                     path[file], (long long)e->world, path[0], (long long)c->world);
-    for (int i = 0; i < file && e->rank >= 0; i++) {
-        if (c->rank[i] == e->rank)
+    for (int i = 0; i < file; i++) {
+        if (e->rank < 0 && trace_same_file(path[i], path[file]))
+            return FAIL(ERR_ARG, "%s is named twice: name each rank once", path[file]);
+        if (e->rank >= 0 && c->rank[i] == e->rank)
             return FAIL(ERR_ARG, "%s and %s are both rank %lld: name each rank once", path[i],
                         path[file], (long long)e->rank);
     }
@@ -218,17 +208,16 @@ static Status say_missing(const ReportCall *c, int n, Text *out)
 
 /* ---- files ---- */
 
-/* The sheets that a recording of our own has besides. Texts of them lie in the file, so it is read
- * into `a`. */
-static Status add_recorded(const char *path, Arena *a, Table *table, int *n)
+static Status check_perfetto(const ReportCall *c, int n, char **path)
 {
-    Recording r = { 0 };
-    int more = 0;
-    TRY(recording_open(path, a, &r));
-    Status s = recording_tables(&r, a, table + *n, &more);
-    *n += more;
-    recording_close(&r);
-    return s;
+    for (int i = 0; i < n; i++) {
+        if (!recording_is(path[i]))
+            return FAIL(ERR_ARG,
+                        "--perfetto: %s is no recording of this program, and other traces "
+                        "are read by Perfetto as they are",
+                        path[i]);
+    }
+    return trace_out_file("--perfetto", c->perfetto, path, n);
 }
 
 /* --perfetto: all recordings as one trace. */
@@ -238,14 +227,7 @@ static Status write_perfetto(const ReportCall *c, int n, char **path, Arena *a)
     Recording *r = NULL;
     Text text = { 0 };
     TRY(ARENA_ZEROED(a, n, &r));
-    for (int i = 0; i < n; i++) {
-        if (!recording_is(path[i]))
-            return FAIL(ERR_ARG,
-                        "--perfetto: %s is no recording of this program, and other traces "
-                        "are read by Perfetto as they are",
-                        path[i]);
-        TRY(recording_open(path[i], a, &r[i]));
-    }
+    for (int i = 0; i < n; i++) TRY(recording_open(path[i], a, &r[i]));
     TRY(arena_init(&room, "trace for Perfetto", MEM_HOST, (size_t)64 << 30));
     Status s = text_init(&text, &room);
     if (s == OK) s = recording_json(r, n, &text);
@@ -260,16 +242,17 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
 {
     Table table[REPORT_SHEETS_MOST];
     char sub[32] = "";
-    int n = 0;
+    int n = 0, more = 0;
     TRY(load(c, path[file], a, l));
     TRY(check_rank(c, &l->e, path, file));
     if (files > 1)
         (void)snprintf(sub, sizeof sub, "rank_%lld", (long long)(l->e.rank < 0 ? file : l->e.rank));
     TRY(report_tables(&l->report, table, &n));
-    if (recording_is(path[file])) TRY(add_recorded(path[file], a, table, &n));
+    if (recording_is(path[file])) TRY(recording_add(path[file], a, table + n, &more));
+    n += more;
     TRY(trace_out_tables(&c->out, sub, path[file], table, n, a));
     if (c->page.begun) TRY(trace_page_add(&c->page, &l->report, path[file], table, n));
-    c->truncated |= l->e.counts.truncated;
+    if (l->e.counts.truncated && c->cuts++ == 0) c->cut = path[file];
     TRY(say_counts(l, out));
     for (int i = 0; i < n && files == 1 && c->out.folder == NULL; i++) TRY(show(&table[i], out));
     if (files > 1) TRY(put_rank(c, l, file));
@@ -310,15 +293,17 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
     ReportCall *c = state;
     c->o.compat = c->compat == 0;
     c->out.own_page = true;
+    if (c->perfetto != NULL) TRY(check_perfetto(c, n, path));
     TRY(trace_out_begin(&c->out));
-    if (c->perfetto != NULL) TRY(write_perfetto(c, n, path, a));
     bool page = trace_out_has(&c->out, "html");
     Status s = page ? with_page(c, n, path, a, out) : report_all(c, n, path, a, out);
     trace_page_free(&c->page);
+    if (s == OK && c->perfetto != NULL) s = write_perfetto(c, n, path, a);
     s = trace_out_end(&c->out, s);
     if (s == OK && c->out.folder != NULL) s = text_printf(out, "tables are in %s\n", c->out.folder);
-    if (s == OK && c->truncated)
-        return FAIL(ERR_PARTIAL, "a file ends early: the report is of what was whole");
+    if (s == OK && c->cuts > 0)
+        return FAIL(ERR_PARTIAL, "%s ends early%s: the report is of what was whole", c->cut,
+                    c->cuts > 1 ? ", and so do others" : "");
     return s;
 }
 

@@ -26,6 +26,7 @@ Status out_folder(OutFolder *f, const char *path)
     char here[FILE_PATH_MAX] = "";
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
+    if (n == 0) return FAIL(ERR_ARG, "the output folder's name is empty: name one");
     if (file_exists(path))
         return FAIL(ERR_ARG, "%s is there already: name a folder that is not", path);
     if (path[0] != '/' && getcwd(here, sizeof here - 1) == NULL)
@@ -37,8 +38,13 @@ Status out_folder(OutFolder *f, const char *path)
     return FAIL(ERR_ARG, "%.60s...: the path is longer than %d bytes", path, FILE_PATH_MAX - 5);
 }
 
-Status out_folder_begin(const OutFolder *f)
+Status out_folder_begin(OutFolder *f)
 {
+    char part[FILE_PATH_MAX];
+    (void)snprintf(part, sizeof part, "%s", f->temp);
+    do *strrchr(part, '/') = '\0';
+    while (part[0] != '\0' && !file_exists(part));
+    f->there = strlen(part);
     TRY(file_remove_tree(f->temp));
     return file_make_folders(f->temp);
 }
@@ -55,8 +61,14 @@ Status out_folder_end(const OutFolder *f, Status s)
     if (s == OK) s = FAIL(ERR_DISK, "%s cannot be renamed to %s", f->temp, f->path);
     char before[2048];
     (void)snprintf(before, sizeof before, "%s", status_message());
-    if (file_remove_tree(f->temp) != OK) (void)status_adopt(s, before);
-    return s;
+    Status removed = file_remove_tree(f->temp);
+    char above[FILE_PATH_MAX];
+    (void)snprintf(above, sizeof above, "%s", f->temp);
+    for (char *last; (last = strrchr(above, '/')) != NULL && (size_t)(last - above) > f->there;) {
+        *last = '\0';
+        if (rmdir(above) != 0) break;
+    }
+    return removed == OK ? s : status_adopt(s, before);
 }
 
 Status folder_json(const char *folder, const char *name, Arena *a, cJSON **out)

@@ -9,14 +9,16 @@
 
 typedef struct OutFolder {
     char path[FILE_PATH_MAX]; /* absolute */
-    char temp[FILE_PATH_MAX]; /* PATH.tmp, until folder_commit */
+    char temp[FILE_PATH_MAX]; /* PATH.tmp, until out_folder_end */
+    size_t there;             /* so many bytes of its path are folders that were there before */
 } OutFolder;
 
 /* The paths only. ERR_ARG: PATH is there already. */
 Status out_folder(OutFolder *f, const char *path);
 /* Makes PATH.tmp, empty. */
-Status out_folder_begin(const OutFolder *f);
-/* If s is OK renames it to PATH, else removes it. Returns s, or why the rename failed. */
+Status out_folder_begin(OutFolder *f);
+/* If s is OK renames it to PATH, else removes it and the folders above it that were made for it.
+ * Returns s, or why the rename failed. */
 Status out_folder_end(const OutFolder *f, Status s);
 
 /* The file FOLDER/NAME as JSON (the caller's to delete). ERR_FORMAT: it is none. */
