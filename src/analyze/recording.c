@@ -101,14 +101,13 @@ Status recording_json(const Recording *r, int n, Text *out)
 
 static double ms_of(const RecordedStep *s, uint32_t i)
 {
-    return (double)(s->times[2 * i + 1] - s->times[2 * i]) / 1e6;
+    return (double)(s->times[i].end - s->times[i].begin) / 1e6;
 }
 
 static double end_ms(const RecordedStep *s)
 {
     int64_t end = 0;
-    for (uint32_t i = 0; i < s->head.rows; i++)
-        end = s->times[2 * i + 1] > end ? s->times[2 * i + 1] : end;
+    for (uint32_t i = 0; i < s->head.rows; i++) end = s->times[i].end > end ? s->times[i].end : end;
     return (double)end / 1e6;
 }
 
@@ -204,7 +203,7 @@ static Status lane_spans(const Recording *r, const RecordedStep *s, bool comm, A
         const RecordRow *row = &w->row[i];
         if (w->range[i] || (row->transfer || row->lane == LANE_COMM) != comm) continue;
         if (ms_of(s, i) > 0)
-            out->at[out->n++] = (Span){ (double)s->times[2 * i], (double)s->times[2 * i + 1] };
+            out->at[out->n++] = (Span){ (double)s->times[i].begin, (double)s->times[i].end };
     }
     spans_merge(out);
     return OK;

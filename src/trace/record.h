@@ -81,10 +81,15 @@ typedef struct RecordWay {
     uint32_t rows;
 } RecordWay;
 
+/* ns from the step's begin */
+typedef struct RecordTime {
+    int64_t begin, end;
+} RecordTime;
+
 typedef struct RecordedStep {
     RecordStep head;
-    const int64_t *times; /* (rows, 2) ns from the step's begin */
-    const uint32_t *load; /* (loads) */
+    const RecordTime *times; /* (rows) */
+    const uint32_t *load;    /* (loads) */
 } RecordedStep;
 
 typedef struct Recorded {

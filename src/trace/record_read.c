@@ -64,14 +64,15 @@ static Status take_step(const char *path, const char *at, size_t bytes, Arena *a
     RecordedStep s = { 0 };
     if (bytes < sizeof s.head) return bad(path, "a step is too short");
     memcpy(&s.head, at, sizeof s.head);
-    size_t times = 2 * (size_t)s.head.rows * sizeof *s.times;
+    size_t times = s.head.rows * sizeof *s.times;
     if (s.head.way >= RECORD_WAYS || s.head.rows > r->way[s.head.way].rows ||
         bytes != sizeof s.head + times + s.head.loads * sizeof *s.load)
         return bad(path, "a step has other rows than the list of rows");
     s.times = (const void *)(at + sizeof s.head);
     s.load = (const void *)(at + sizeof s.head + times);
     bool holds = is_moment(s.head.unix_ns);
-    for (uint32_t i = 0; i < 2 * s.head.rows; i++) holds &= is_span(s.times[i]);
+    for (uint32_t i = 0; i < s.head.rows; i++)
+        holds &= is_span(s.times[i].begin) && is_span(s.times[i].end);
     if (!holds) return bad(path, "a step has a time that none can have");
     TRY(ARENA_GROW(a, r->steps + 1, room, &r->step));
     r->step[r->steps++] = s;
@@ -172,7 +173,7 @@ static Status put_row(const Put *p, const RecordedStep *s, uint32_t i)
                    p->r->name[row->name], row->part == RECORD_WHOLE ? "" : " ",
                    record_part_name[row->part]);
     TRY(begin(p, range ? "gpu_user_annotation" : "kernel", name, lane_of(row),
-              s->head.unix_ns + s->times[2 * i], s->times[2 * i + 1] - s->times[2 * i]));
+              s->head.unix_ns + s->times[i].begin, s->times[i].end - s->times[i].begin));
     if (row->layer >= 0) TRY(text_json(p->out, ",\"layer\":%d", row->layer));
     if (row->micro >= 0) TRY(text_json(p->out, ",\"micro\":%d", row->micro));
     if (row->chunk >= 0) TRY(text_json(p->out, ",\"chunk\":%d", row->chunk));
@@ -182,16 +183,16 @@ static Status put_row(const Put *p, const RecordedStep *s, uint32_t i)
 
 static Status put_step(const Put *p, const RecordedStep *s)
 {
-    const int64_t *t = s->times;
+    const RecordTime *t = s->times;
     int64_t end = 0;
     char name[48];
-    for (uint32_t i = 0; i < s->head.rows; i++) end = t[2 * i + 1] > end ? t[2 * i + 1] : end;
+    for (uint32_t i = 0; i < s->head.rows; i++) end = t[i].end > end ? t[i].end : end;
     (void)snprintf(name, sizeof name, "ProfilerStep#%lld", (long long)s->head.step);
     TRY(begin(p, "user_annotation", name, STEPS_LANE, s->head.unix_ns, end));
     TRY(text_json(p->out, ",\"loss\":%g,\"ran_again\":%d}}", s->head.loss,
                   (int)(s->head.flags & RECORD_RAN_AGAIN)));
     for (uint32_t i = 0; i < s->head.rows; i++) {
-        if (t[2 * i + 1] > t[2 * i]) TRY(put_row(p, s, i));
+        if (t[i].end > t[i].begin) TRY(put_row(p, s, i));
     }
     return OK;
 }

@@ -43,7 +43,7 @@ Status recorder_open(Recorder *r, Engine *e, int steps)
     r->loads = (int)(e->spec.n_moe * e->spec.experts);
     size_t bytes = (size_t)steps * (2 * (size_t)r->room * sizeof *r->times + sizeof *r->step +
                                     (size_t)r->loads * sizeof *r->load) +
-                   RECORD_WAYS * (size_t)r->room * sizeof(RecordRow) + 16 * ARENA_ALIGN;
+                   RECORD_WAYS * (size_t)r->room * sizeof(RecordRow) + (size_t)16 * ARENA_ALIGN;
     TRY(arena_init(&r->names, "names of a recording", MEM_HOST, NAMES_BYTES));
     TRY(arena_init(&r->memory, "recording", MEM_HOST, bytes));
     TRY(arena_init(&r->scratch, "a recording's file", MEM_HOST, 2 * bytes + ((size_t)1 << 26)));
@@ -111,7 +111,7 @@ static void learn_actions(Recorder *r)
                          .action = i,
                          .micro = a->micro,
                          .lane = (int16_t)a->lane,
-                         .layer = a->layer < 0 ? -1 : (int16_t)r->e->spec.layers[a->layer].block,
+                         .layer = (int16_t)(a->layer < 0 ? -1 : r->e->spec.layers[a->layer].block),
                          .chunk = a->chunk,
                          .transfer = action_is_transfer(a->kind) };
     }
@@ -199,15 +199,15 @@ static int64_t unix_now(void)
 static void take_times(const Recorder *r, const RecorderWay *w, const EngineList *l, uint64_t *out)
 {
     const ActionSpan *span = l->transfers.span;
-    int n = l->program.n;
-    for (int i = 0; i < n; i++) {
-        bool device = r->e->ex.backend->async;
+    const bool device = r->e->ex.backend->async;
+    const size_t n = (size_t)l->program.n, rows = (size_t)w->rows;
+    for (size_t i = 0; i < n; i++) {
         out[2 * i] = device ? r->stamp[2 * i] : ns(span[i].start_s);
         out[2 * i + 1] = device ? r->stamp[2 * i + 1] : ns(span[i].end_s);
     }
-    for (int i = n; i < w->rows; i++) {
+    for (size_t i = n; i < rows; i++) {
         bool first = i == n || w->row[i - 1].action != w->row[i].action;
-        out[2 * i] = first ? out[2 * w->row[i].action] : out[2 * i - 1];
+        out[2 * i] = first ? out[2 * (size_t)w->row[i].action] : out[2 * i - 1];
         out[2 * i + 1] = r->stamp[n + i];
     }
 }

@@ -104,7 +104,7 @@ static Status add_totals(TracePage *p, const Report *r)
 static Status add_parts(TracePage *p, const Report *r)
 {
     Spans comp, comm, copies, all, rest, exposed;
-    double *ms = &p->parts[p->added * TRACE_PAGE_BUCKETS];
+    double *ms = &p->parts[(size_t)p->added * TRACE_PAGE_BUCKETS];
     TRY(report_spans(r, 1u << BUCKET_COMPUTATION, -1, &comp));
     TRY(report_spans(r, 1u << BUCKET_COMM, -1, &comm));
     TRY(report_spans(r, 1u << BUCKET_MEMCPY, -1, &copies));
@@ -195,7 +195,8 @@ static Status facts_part(const TracePage *p, Text *out)
     double wall = 0;
     for (int i = 0; i < p->added; i++) {
         double sum = 0;
-        for (int k = 0; k < TRACE_PAGE_BUCKETS; k++) sum += p->parts[i * TRACE_PAGE_BUCKETS + k];
+        for (int k = 0; k < TRACE_PAGE_BUCKETS; k++)
+            sum += p->parts[(size_t)i * TRACE_PAGE_BUCKETS + (size_t)k];
         wall = fmax(wall, sum);
         drawn += p->drawn[i];
     }

@@ -136,12 +136,18 @@ static double place(double v, double lo, double hi, double from, double to)
 static double px(const Axes *a, double v) { return place(v, a->x0, a->x1, LEFT, WIDE - 12); }
 static double py(const Axes *a, double v) { return place(v, a->y0, a->y1, TOP + HIGH, TOP); }
 
+/* The rate that the GPU's peaks allow at this intensity; 0: not known. */
+static double roof_of(const Point *x)
+{
+    return x->roof_share > 0 ? x->rate * 100 / x->roof_share : 0;
+}
+
 static Axes axes_of(const Point *at, size_t n)
 {
     Axes a = { INFINITY, 0, INFINITY, 0 };
     for (size_t i = 0; i < n; i++) {
         a.x0 = fmin(a.x0, at[i].intensity), a.x1 = fmax(a.x1, at[i].intensity);
-        a.y0 = fmin(a.y0, at[i].rate), a.y1 = fmax(a.y1, at[i].rate);
+        a.y0 = fmin(a.y0, at[i].rate), a.y1 = fmax(a.y1, fmax(at[i].rate, roof_of(&at[i])));
     }
     return (Axes){ a.x0 / 2, a.x1 * 2, a.y0 / 2, a.y1 * 2 };
 }
@@ -173,6 +179,9 @@ static Status dot(Text *out, const Axes *a, const Point *x, double longest)
     double radius = 3 + 9 * sqrt(x->time > 0 && longest > 0 ? x->time / longest : 0);
     if (x->roof_share > 0)
         (void)snprintf(share, sizeof share, ", %.1f %% of its roof", x->roof_share);
+    if (x->roof_share > 0)
+        TRY(text_printf(out, "<path class=\"line sx\" d=\"M%.1f %.1fh12\"/>\n",
+                        px(a, x->intensity) - 6, py(a, roof_of(x))));
     return text_markup(out,
                        "<circle class=\"f0\" fill-opacity=\".55\" cx=\"%.1f\" cy=\"%.1f\" "
                        "r=\"%.1f\"><title>%s: %.4g FLOP/byte, %.4g TFLOP/s%s, %.4g us in "
@@ -191,7 +200,8 @@ Status trace_part_roofline(Text *out, const TracePage *p)
     for (size_t i = 0; i < n; i++) longest = fmax(longest, at[i].time);
     TRY(text_printf(out,
                     "<section id=\"roofline\"><h2>Roofline</h2>\n<p class=\"note\">Operators by "
-                    "FLOP a byte and TFLOP/s, each as large as the time it took.</p>\n"));
+                    "FLOP a byte and TFLOP/s, each as large as the time it took; lines: what the "
+                    "GPU allows there.</p>\n"));
     TRY(svg_open(out, "plot", WIDE, TOP + HIGH + BELOW, "Roofline"));
     TRY(text_printf(out, ">\n<g class=\"grid\">"));
     TRY(grid(out, &a));

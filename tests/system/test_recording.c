@@ -40,15 +40,15 @@ static void check_step(const Recorded *r, const RecordedStep *s)
     int64_t last = 0;
     CHECK(s->head.rows > 0 && s->head.seconds > 0 && s->head.unix_ns > (int64_t)1e18);
     for (uint32_t i = 0; i < s->head.rows; i++) {
-        const int64_t *t = &s->times[2 * i], *of = &s->times[2 * w->row[i].action];
-        CHECK(t[0] >= 0 && t[1] >= t[0] && (double)t[1] <= 1e9 * s->head.seconds);
-        CHECK(t[0] >= of[0] && t[1] <= of[1]);
+        const RecordTime *t = &s->times[i], *of = &s->times[w->row[i].action];
+        CHECK(t->begin >= 0 && t->end >= t->begin && (double)t->end <= 1e9 * s->head.seconds);
+        CHECK(t->begin >= of->begin && t->end <= of->end);
         if (w->row[i].action != (int32_t)i && w->row[i - 1].action == w->row[i].action &&
             w->row[i - 1].action != (int32_t)i - 1)
-            CHECK_INT(t[0], s->times[2 * i - 1]);
+            CHECK_INT(t->begin, t[-1].end);
         if (w->row[i].action == (int32_t)i && !w->row[i].transfer) {
-            CHECK(t[0] >= last);
-            last = t[1];
+            CHECK(t->begin >= last);
+            last = t->end;
         }
     }
 }
