@@ -16,17 +16,41 @@ void perf_put(PerfWork *c, const char *name, Cell value)
     p->value[p->params++] = value;
 }
 
+/* A text among those of the call, which perf_model moves together. */
+static const char *keep(PerfWork *c, const char *text)
+{
+    size_t n = strlen(text) + 1;
+    if (c->used + n > sizeof c->texts) return NULL;
+    char *kept = memcpy(c->texts + c->used, text, n);
+    c->used += n;
+    return kept;
+}
+
 void perf_put_text(PerfWork *c, const char *name, const char *text)
 {
-    const char *kept = NULL;
-    Status s = arena_text(c->a, text, strlen(text), &kept);
-    if (s != OK) c->status = s;
-    perf_put(c, name, s == OK ? cell_text(kept) : (Cell){ 0 });
+    const char *kept = keep(c, text);
+    perf_put(c, name, kept == NULL ? (Cell){ 0 } : cell_text(kept));
+}
+
+static Status move_texts(PerfWork *c, Arena *a)
+{
+    char *kept = NULL;
+    Perf *p = c->out;
+    TRY(ARENA_NEW(a, c->used + 1, &kept));
+    memcpy(kept, c->texts, c->used);
+    for (int i = 0; i < p->params; i++) {
+        Cell *v = &p->value[i];
+        bool ours = v->type == CELL_TEXT && v->text >= c->texts && v->text < c->texts + c->used;
+        if (ours) v->text = kept + (v->text - c->texts);
+    }
+    if (p->spec != NULL) p->spec = kept + (p->spec - c->texts);
+    return OK;
 }
 
 void perf_put_whole(PerfWork *c, const char *name, double x)
 {
-    perf_put(c, name, cell_whole((int64_t)x));
+    bool fits = x > -9e18 && x < 9e18;
+    perf_put(c, name, fits ? cell_whole((int64_t)x) : cell_number(x));
 }
 
 /* "(16, 559)", "(1,)", "()": as Python prints a tuple. Nothing of a shape that is not there. */
@@ -104,8 +128,7 @@ void perf_set_spec(PerfWork *c, const char *unit, const char *type)
     if (e == NULL || e->spec == NULL) return;
     bool byte = c->q->compat && strcmp(e->spec, "int8") == 0; /* TraceLens: any byte is fp8 */
     (void)snprintf(text, sizeof text, "%s_%s", unit, byte ? "fp8" : e->spec);
-    Status s = arena_text(c->a, text, strlen(text), &c->out->spec);
-    if (s != OK) c->status = s;
+    c->out->spec = keep(c, text);
 }
 
 void perf_set_work(PerfWork *c, double flops, double bytes)
@@ -187,11 +210,11 @@ bool perf_has_model(const char *name, bool compat) { return find_model(name, com
 Status perf_model(const Events *e, const PerfQuery *q, Arena *a, Perf *out)
 {
     const Model *m = find_model(q->name, q->compat);
-    PerfWork c = { .q = q, .a = a, .out = out };
+    PerfWork c = { .q = q, .out = out };
     *out = (Perf){ .flops = NAN, .bytes = NAN, .backward_flops = NAN, .backward_bytes = NAN };
     if (m == NULL || q->args == NULL) return OK;
     perf_args_read(&e->strings, q->args, &c.args);
     out->sheet = m->sheet;
     if (!m->work(&c)) out->sheet = NULL, out->params = 0;
-    return c.status;
+    return move_texts(&c, a);
 }

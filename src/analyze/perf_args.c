@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* No tensor has a larger dimension or stride. */
+static const int64_t LARGEST = (int64_t)1 << 40;
+
 /* From its bracket on: a list of whole numbers. Whatever else it holds is skipped, and n is -1. */
 static Shape read_shape(const char **at)
 {
@@ -22,7 +25,7 @@ static Shape read_shape(const char **at)
         } else {
             char *end = NULL;
             int64_t x = strtoll(*at, &end, 10);
-            plain &= end != *at && s.n < PERF_DIMS_MOST;
+            plain &= end != *at && s.n < PERF_DIMS_MOST && x >= -LARGEST && x <= LARGEST;
             if (plain) s.at[s.n++] = x;
             *at = end != *at ? end : *at + 1;
         }

@@ -211,10 +211,3 @@ const PerfRow *perf_calls_find(const PerfCalls *p, uint32_t event)
     const PerfRow *row = call < 0 ? NULL : &p->row[p->call[call].row];
     return row == NULL || row->p.sheet == NULL ? NULL : row;
 }
-
-const PerfGradient *perf_calls_gradient(const PerfCalls *p, uint32_t backward)
-{
-    for (int64_t i = 0; i < p->gradients; i++)
-        if (p->gradient[i].backward == backward) return &p->gradient[i];
-    return NULL;
-}

@@ -31,16 +31,14 @@ typedef struct PerfPeaks {
 typedef struct PerfCalls {
     PerfPeaks peaks;
     PerfRow *row;
-    PerfCall *call; /* in the order of the trace; compat: without device work, too */
-    PerfGradient *gradient;
+    PerfCall *call;         /* in the order of the trace; compat: without device work, too */
+    PerfGradient *gradient; /* by call */
     int64_t rows, calls, gradients;
 } PerfCalls;
 
 Status perf_calls(Report *r, const PerfCalls **out);
 /* The row of an event's work; NULL: it has no model. */
 const PerfRow *perf_calls_find(const PerfCalls *p, uint32_t event);
-/* Is it a forward operator whose gradient is counted by it; NULL: no. */
-const PerfGradient *perf_calls_gradient(const PerfCalls *p, uint32_t backward);
 
 /* Peaks of report.o->gpu or of the trace's device. */
 Status perf_peaks(const Report *r, PerfPeaks *out);

@@ -198,23 +198,29 @@ typedef struct Conv {
     double groups;
 } Conv;
 
+/* Element i of a list that may hold one number for all. */
+static int64_t each(const Shape *s, int i) { return s->at[s->n == 1 ? 0 : i]; }
+
 /* y = floor((x + 2 p - d (k - 1) - 1) / s) + 1; transposed: x = (y - 1) s - 2 p + d (k - 1) + o + 1 */
 static bool conv_shape(Conv *v)
 {
+    static const int64_t LARGE = (int64_t)1 << 28; /* products of two, and their sums, fit */
     const Shape *x = &v->x->dims, *w = &v->w->dims;
     int spatial = x->n - 2;
     if (spatial < 1 || w->n != x->n || v->stride.n < 1 || v->padding.n < 1 || v->dilation.n < 1)
         return false;
+    if (w->at[0] < 1 || w->at[1] > LARGE || v->groups > (double)LARGE) return false;
     v->out = *x;
     v->out.at[1] = v->transposed ? w->at[1] * (int64_t)v->groups : w->at[0];
     for (int i = 0; i < spatial; i++) {
-        int64_t s = v->stride.at[v->stride.n == 1 ? 0 : i],
-                p = v->padding.at[v->padding.n == 1 ? 0 : i];
-        int64_t d = v->dilation.at[v->dilation.n == 1 ? 0 : i], k = d * (w->at[i + 2] - 1);
-        int64_t o = v->output_padding.n > i ? v->output_padding.at[i] : 0, at = x->at[i + 2];
-        if (s < 1) return false;
+        int64_t s = each(&v->stride, i), p = each(&v->padding, i), d = each(&v->dilation, i);
+        int64_t o = v->output_padding.n > i ? v->output_padding.at[i] : 0;
+        const int64_t all[] = { s - 1, p, d, o, x->at[i + 2], w->at[i + 2] };
+        for (int k = 0; k < 6; k++)
+            if (all[k] < 0 || all[k] > LARGE) return false;
+        int64_t at = x->at[i + 2], reach = d * (w->at[i + 2] - 1);
         v->out.at[i + 2] =
-            v->transposed ? (at - 1) * s - 2 * p + k + o + 1 : (at + 2 * p - k - 1) / s + 1;
+            v->transposed ? (at - 1) * s - 2 * p + reach + o + 1 : (at + 2 * p - reach - 1) / s + 1;
     }
     return true;
 }

@@ -10,9 +10,9 @@
 typedef struct PerfWork {
     const PerfQuery *q;
     PerfArgs args;
-    Arena *a;
     Perf *out;
-    Status status; /* the first failure of perf_put */
+    char texts[4096]; /* of parameters */
+    size_t used;
 } PerfWork;
 
 /* The next parameter. Shapes and types are printed as Python prints tuples; a shape that is not there

@@ -20,6 +20,7 @@ typedef struct Unified {
     Entry *entry;
     int64_t n, operators; /* entries; those that are operators stand first */
     uint8_t *mark;        /* by event: the bits below */
+    uint32_t *gradient;   /* by event: 1 + its row of p->gradient */
     double *host_us, *us, *rate[3];
     double total;
 } Unified;
@@ -62,11 +63,12 @@ static void add(Unified *u, uint32_t event, const PerfGradient *gradient)
 /* The gradient of a call, if all its device work is below this event. */
 static const PerfGradient *sole_gradient(const Unified *u, uint32_t event)
 {
-    const PerfGradient *g = perf_calls_gradient(u->p, event), *all = u->p->gradient;
-    for (int64_t i = 0; g != NULL && i < u->p->gradients; i++) {
-        bool other = all[i].call == g->call && all[i].backward != event;
-        if (other && work_below(u->r, all[i].backward).n > 0) return NULL;
-    }
+    const PerfGradient *all = u->p->gradient, *end = all + u->p->gradients;
+    if (u->p->gradients == 0 || u->gradient[event] == 0) return NULL;
+    const PerfGradient *g = &all[u->gradient[event] - 1], *at = g;
+    while (at > all && at[-1].call == g->call) at--;
+    for (; at < end && at->call == g->call; at++)
+        if (at != g && work_below(u->r, at->backward).n > 0) return NULL;
     return g;
 }
 
@@ -98,6 +100,8 @@ static Status collect(Unified *u)
     for (int64_t i = 0; i < r->e->n; i++) hosts += r->e->kind[i] == EVENT_CPU_OP;
     TRY(ARENA_NEW(r->arena, hosts + r->gpus + 1, &u->entry));
     TRY(ARENA_ZEROED(r->arena, r->e->n + 1, &u->mark));
+    if (u->p->gradients > 0) TRY(ARENA_ZEROED(r->arena, r->e->n + 1, &u->gradient));
+    for (uint32_t i = 0; i < u->p->gradients; i++) u->gradient[u->p->gradient[i].backward] = i + 1;
     mark_all(u);
     for (int64_t k = 0; k < r->tree->roots; k++) visit(u, r->tree->root[k]);
     u->operators = u->n;
