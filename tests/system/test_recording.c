@@ -6,6 +6,7 @@
 #include "trace/record.h"
 
 #include <cjson/cJSON.h>
+#include <switchyard_trace.h>
 
 #define TRAIN "train", "../tiny.yaml"
 
@@ -53,12 +54,33 @@ static void check_step(const Recorded *r, const RecordedStep *s)
     }
 }
 
+/* The library opens a recording as it does any trace. */
+static void check_library(const char *path, int64_t steps)
+{
+    SwitchyardTrace *t = NULL;
+    SwitchyardTraceSheet sheet;
+    SwitchyardTraceCell cell;
+    int32_t at = -1;
+    CHECK_INT(switchyard_trace_open(path, NULL, &t), SWITCHYARD_TRACE_OK);
+    CHECK_INT(switchyard_trace_find_sheet(t, "steps", &at), SWITCHYARD_TRACE_OK);
+    CHECK_INT(switchyard_trace_sheet(t, at, &sheet), SWITCHYARD_TRACE_OK);
+    CHECK_INT(sheet.rows, steps);
+    CHECK_INT(switchyard_trace_cell(t, at, steps - 1, 0, &cell), SWITCHYARD_TRACE_OK);
+    CHECK_INT(cell.whole, 9);
+    CHECK_INT(switchyard_trace_find_sheet(t, "phases", &at), SWITCHYARD_TRACE_OK);
+    CHECK_INT(switchyard_trace_cell(t, at, 0, 0, &cell), SWITCHYARD_TRACE_OK);
+    CHECK(cell.type == SWITCHYARD_TRACE_TEXT && *cell.text != '\0');
+    switchyard_trace_close(t);
+}
+
 static void the_ring_has_the_last_steps(void **state)
 {
     Lab *lab = *state;
     Outcome o = RUN(lab, "ring", TRAIN, "train.steps=9", "run.trace_ring=4", "run.trace_every=100");
     CHECK_EXIT(o, 0);
-    Read x = read_file(lab, lab_path(lab, "ring/run/recording/rank-00000.syr"));
+    const char *file = lab_path(lab, "ring/run/recording/rank-00000.syr");
+    check_library(file, 4);
+    Read x = read_file(lab, file);
     CHECK_INT(x.r.steps, 4);
     CHECK(!x.r.cut && x.r.ops == 0);
     for (int i = 0; i < 4; i++) {

@@ -58,7 +58,7 @@ static void a_trace_that_ends_early_is_told_and_used(void **state)
     write_rank(lab, 0, "a.json", "]}");
     write_rank(lab, 1, "cut.json", ",{\"ph\":\"X\",\"cat\":\"ker");
     Outcome o = RUN(lab, "t", "trace", "collectives", "a.json", "cut.json", "--out", "most");
-    CHECK_REFUSED(o, 3, "1 of 2 traces end early");
+    CHECK_REFUSED(o, 3, "cut.json ends early (1 of 2 traces do)");
     CHECK_SAYS(o.out, "12 kernels are 6 collectives of 1 groups");
     CHECK(file_exists(lab_path(lab, "t/most/nccl_long.csv")));
 }

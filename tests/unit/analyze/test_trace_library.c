@@ -306,6 +306,35 @@ static void nulls_are_refused(void **state)
     switchyard_trace_close(NULL);
 }
 
+#ifdef ARENA_FAIL_NTH
+extern long arena_fail_countdown;
+
+/* Opened, and asked for its sheets, as often as it takes to refuse every allocation once. */
+static void every_refused_allocation_is_an_error(void **state)
+{
+    (void)state;
+    bool passed = false;
+    for (long n = 0; !passed; n++) {
+        SwitchyardTrace *t = NULL;
+        int32_t sheets = 0;
+        arena_fail_countdown = n;
+        SwitchyardTraceResult r = switchyard_trace_open(path, NULL, &t);
+        if (r == SWITCHYARD_TRACE_OK) r = switchyard_trace_sheets(t, &sheets);
+        passed = arena_fail_countdown >= 0;
+        arena_fail_countdown = -1;
+        CHECK_INT(r, passed ? SWITCHYARD_TRACE_OK : SWITCHYARD_TRACE_NO_MEMORY);
+        if (t != NULL) CHECK_INT(switchyard_trace_sheets(t, &sheets), SWITCHYARD_TRACE_OK);
+        switchyard_trace_close(t);
+    }
+}
+#else
+static void every_refused_allocation_is_an_error(void **state)
+{
+    (void)state;
+    skip(); /* make hostile */
+}
+#endif
+
 /* ---- threads ---- */
 
 enum { THREADS = 4 };
@@ -372,6 +401,7 @@ int main(void)
         cmocka_unit_test(a_file_that_ends_early_gives_what_was_whole),
         cmocka_unit_test(a_trace_of_the_host_has_events_but_no_sheets),
         cmocka_unit_test(nulls_are_refused),
+        cmocka_unit_test(every_refused_allocation_is_an_error),
         cmocka_unit_test(threads_share_a_trace_and_not_their_errors),
     };
     return cmocka_run_group_tests(tests, write_small, drop_small);
