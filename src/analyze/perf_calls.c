@@ -7,16 +7,10 @@
 
 static const char GRADIENT[] = "autograd::engine::evaluate_function:";
 
-static Work work_below(const Report *r, uint32_t event)
-{
-    const Tree *t = r->tree;
-    return (Work){ t->gpu + t->gpu_first[event], t->gpu_first[event + 1] - t->gpu_first[event] };
-}
-
 /* Models that look at kernels look at those of rocBLAS. */
 static uint32_t telling_kernel(const Report *r, uint32_t event)
 {
-    const Work w = work_below(r, event);
+    const Work w = perf_work_below(r, event);
     for (uint32_t i = 0; i < w.n; i++)
         if (text_starts(event_name(r->e, w.gpu[i]), "Cijk_")) return r->e->name[w.gpu[i]];
     return 0;
@@ -75,7 +69,7 @@ static Status find_calls(Report *r, PerfCalls *p)
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < e->n; i++) {
             if (e->kind[i] != EVENT_CPU_OP) continue;
-            if (!r->o->compat && work_below(r, i).n == 0) continue;
+            if (!r->o->compat && perf_work_below(r, i).n == 0) continue;
             uint8_t *k = &known[e->name[i]];
             if (*k == 0) *k = perf_has_model(event_name(e, i), r->o->compat) ? 2 : 1;
             if (*k == 1) continue;
@@ -98,7 +92,7 @@ static Status find_calls(Report *r, PerfCalls *p)
     Status s = make_rows(r, p, &g, key, &seen);
     strings_free(&seen);
     for (int64_t i = 0; i < p->calls && s == OK; i++) {
-        const Work w = work_below(r, p->call[i].event);
+        const Work w = perf_work_below(r, p->call[i].event);
         p->call[i].row = g.of[i];
         s = report_busy(r, w.gpu, w.n, &p->call[i].us);
     }

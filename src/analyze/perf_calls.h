@@ -40,6 +40,17 @@ Status perf_calls(Report *r, const PerfCalls **out);
 /* The row of an event's work; NULL: it has no model. */
 const PerfRow *perf_calls_find(const PerfCalls *p, uint32_t event);
 
+/* All device work below an event. */
+static inline Work perf_work_below(const Report *r, uint32_t event)
+{
+    const uint32_t *first = r->tree->gpu_first + event;
+    return (Work){ r->tree->gpu + first[0], first[1] - first[0] };
+}
+
+/* Summary of the numbers among value[row[0]] ... that are known. */
+Status perf_known(const Report *r, const double *value, const uint32_t *row, int64_t n,
+                  Summary *out);
+
 /* Peaks of report.o->gpu or of the trace's device. */
 Status perf_peaks(const Report *r, PerfPeaks *out);
 

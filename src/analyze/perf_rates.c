@@ -65,3 +65,17 @@ void perf_rates(const Report *r, double flops, double bytes, const char *spec, d
     if (!r->o->compat && r->perf != NULL)
         beside_peaks(&r->perf->peaks, spec, us, out, flops, bytes);
 }
+
+Status perf_known(const Report *r, const double *value, const uint32_t *row, int64_t n,
+                  Summary *out)
+{
+    double *known = NULL;
+    int64_t m = 0;
+    ArenaMark mark = arena_mark(r->arena);
+    TRY(ARENA_NEW(r->arena, n + 1, &known));
+    for (int64_t i = 0; i < n; i++)
+        if (!isnan(value[row[i]])) known[m++] = value[row[i]];
+    Status s = summary_of(known, NULL, m, r->arena, out);
+    arena_release(r->arena, mark);
+    return s;
+}

@@ -63,18 +63,14 @@ static void list_params(Listed *l)
 /* Of several gradients of one operator all work counts. */
 static Status gradient_work(Report *r, const PerfCalls *p, int64_t i, int64_t end, Work *out)
 {
-    const Tree *t = r->tree;
     uint32_t *gpu = NULL, n = 0;
-    for (int64_t k = i; k < end; k++) {
-        uint32_t b = p->gradient[k].backward;
-        n += t->gpu_first[b + 1] - t->gpu_first[b];
-    }
+    for (int64_t k = i; k < end; k++) n += perf_work_below(r, p->gradient[k].backward).n;
     TRY(ARENA_NEW(r->arena, n + 1, &gpu));
     *out = (Work){ gpu, n };
     for (int64_t k = i; k < end; k++) {
-        uint32_t b = p->gradient[k].backward, m = t->gpu_first[b + 1] - t->gpu_first[b];
-        memcpy(gpu, t->gpu + t->gpu_first[b], m * sizeof *gpu);
-        gpu += m;
+        const Work w = perf_work_below(r, p->gradient[k].backward);
+        memcpy(gpu, w.gpu, w.n * sizeof *gpu);
+        gpu += w.n;
     }
     return OK;
 }
@@ -100,8 +96,7 @@ static void list_calls(const Report *r, Listed *l)
         const PerfCall *c = &l->p->call[i];
         const char *sheet = l->p->row[c->row].p.sheet;
         if (sheet == NULL || strcmp(sheet, l->sheet) != 0) continue;
-        uint32_t from = r->tree->gpu_first[c->event], end = r->tree->gpu_first[c->event + 1];
-        l->work[l->n] = (Work){ r->tree->gpu + from, end - from };
+        l->work[l->n] = perf_work_below(r, c->event);
         l->us[l->n] = c->us;
         l->call[l->n++] = (uint32_t)i;
     }
@@ -155,17 +150,11 @@ static Status columns(Report *r, const Listed *l, Table *out)
     return sheet_columns(r, l->sheet, t.data, out);
 }
 
-/* Of what is known. */
 static Status put_summary(const Report *r, const double *value, const uint32_t *row, int64_t n,
                           Cell **at)
 {
-    double *known = NULL;
-    int64_t m = 0;
     Summary s;
-    TRY(ARENA_NEW(r->arena, n + 1, &known));
-    for (int64_t i = 0; i < n; i++)
-        if (!isnan(value[row[i]])) known[m++] = value[row[i]];
-    TRY(summary_of(known, NULL, m, r->arena, &s));
+    TRY(perf_known(r, value, row, n, &s));
     const double cells[] = { s.mean, s.median, s.std, s.min, s.max };
     for (int i = 0; i < 5; i++) *(*at)++ = cell_number(cells[i]);
     return OK;

@@ -27,19 +27,13 @@ typedef struct Unified {
 
 enum { MODEL = 1, MODEL_BELOW = 2, LAUNCHES = 4, COVERED = 8, EXCHANGES = 16 };
 
-static Work work_below(const Report *r, uint32_t i)
-{
-    const Tree *t = r->tree;
-    return (Work){ t->gpu + t->gpu_first[i], t->gpu_first[i + 1] - t->gpu_first[i] };
-}
-
 static void mark_all(Unified *u)
 {
     const Report *r = u->r;
     for (int64_t i = 0; i < u->p->calls; i++) {
         uint32_t at = u->p->call[i].event;
         u->mark[at] |= MODEL;
-        if (work_below(r, at).n == 0) continue;
+        if (perf_work_below(r, at).n == 0) continue;
         for (at = r->tree->parent[at]; at != EVENT_NONE && !(u->mark[at] & MODEL_BELOW);) {
             u->mark[at] |= MODEL_BELOW;
             at = r->tree->parent[at];
@@ -55,7 +49,7 @@ static void mark_all(Unified *u)
 
 static void add(Unified *u, uint32_t event, const PerfGradient *gradient)
 {
-    const Work w = work_below(u->r, event);
+    const Work w = perf_work_below(u->r, event);
     u->entry[u->n++] = (Entry){ event, EVENT_NONE, gradient, w };
     for (uint32_t i = 0; i < w.n; i++) u->mark[w.gpu[i]] |= COVERED;
 }
@@ -68,7 +62,7 @@ static const PerfGradient *sole_gradient(const Unified *u, uint32_t event)
     const PerfGradient *g = &all[u->gradient[event] - 1], *at = g;
     while (at > all && at[-1].call == g->call) at--;
     for (; at < end && at->call == g->call; at++)
-        if (at != g && work_below(u->r, at->backward).n > 0) return NULL;
+        if (at != g && perf_work_below(u->r, at->backward).n > 0) return NULL;
     return g;
 }
 
@@ -76,7 +70,7 @@ static void visit(Unified *u, uint32_t i)
 {
     const Tree *t = u->r->tree;
     const uint8_t mark = u->mark[i];
-    if (work_below(u->r, i).n == 0) return;
+    if (perf_work_below(u->r, i).n == 0) return;
     bool op = u->r->e->kind[i] == EVENT_CPU_OP;
     if (op && (mark & MODEL)) {
         add(u, i, NULL);
@@ -213,18 +207,6 @@ static Status entry_name(const Unified *u, const Entry *x, Cell *out)
     return OK;
 }
 
-/* Numbers of which the ones that are known count. */
-static Status known_summary(const Report *r, const double *v, const uint32_t *row, int64_t n,
-                            Summary *out)
-{
-    double *known = NULL;
-    int64_t m = 0;
-    TRY(ARENA_NEW(r->arena, n + 1, &known));
-    for (int64_t i = 0; i < n; i++)
-        if (!isnan(v[row[i]])) known[m++] = v[row[i]];
-    return summary_of(known, NULL, m, r->arena, out);
-}
-
 static void put_numbers(Cell **at, const double *x, int n)
 {
     for (int i = 0; i < n; i++) *(*at)++ = cell_number(x[i]);
@@ -244,9 +226,9 @@ static Status put_group(Unified *u, const uint32_t *row, int64_t n, double *befo
     TRY(ARENA_NEW(r->arena, n, &work));
     for (int64_t i = 0; i < n; i++) work[i] = u->entry[row[i]].work;
     TRY(report_details(r, work, n, &full, &brief));
-    TRY(known_summary(r, u->host_us, row, n, &host));
+    TRY(perf_known(r, u->host_us, row, n, &host));
     TRY(summary_of(u->us, row, n, r->arena, &us));
-    for (int k = 0; k < 3; k++) TRY(known_summary(r, u->rate[k], row, n, &s[k]));
+    for (int k = 0; k < 3; k++) TRY(perf_known(r, u->rate[k], row, n, &s[k]));
     perf_rates(r, flops, bytes, p == NULL ? NULL : p->p.spec, u->us[row[0]], &rate);
     TRY(entry_name(u, x, &name));
     TRY(table_row(out, &c));

@@ -92,16 +92,33 @@ static const Case CASES[] = {
 /* Compares what both folders have; a table without rows is one empty line in the reference. */
 static int compare_folder(Lab *lab, const char *ours, const char *theirs, bool whole)
 {
-    static const char *const SHEET[] = { "gpu_timeline",          "ops_summary_by_category",
-                                         "ops_summary",           "ops_unique_args",
-                                         "kernel_summary",        "short_kernel_histogram",
-                                         "short_kernels_summary", "coll_analysis" };
+    static const char *const SHEET[] = { "gpu_timeline",
+                                         "ops_summary_by_category",
+                                         "ops_summary",
+                                         "ops_unique_args",
+                                         "kernel_summary",
+                                         "short_kernel_histogram",
+                                         "short_kernels_summary",
+                                         "coll_analysis",
+                                         "GEMM",
+                                         "CONV_fwd",
+                                         "CONV_bwd",
+                                         "SDPA_fwd",
+                                         "Normalization",
+                                         "UnaryElementwise",
+                                         "BinaryElementwise",
+                                         "Reduce_fwd",
+                                         "Reduce_bwd",
+                                         "unified_perf_summary" };
     int compared = 0;
     for (size_t i = 0; i < sizeof SHEET / sizeof *SHEET; i++) {
         char want[2 * FILE_PATH_MAX], got[2 * FILE_PATH_MAX];
         snprintf(want, sizeof want, "%s/%s.csv", theirs, SHEET[i]);
         snprintf(got, sizeof got, "%s/%s.csv", ours, SHEET[i]);
         if (!file_exists(want) || (!whole && i > 0)) continue;
+        /* Work of Triton's kernels is not told by the trace. */
+        if (strcmp(SHEET[i], "unified_perf_summary") == 0 && strstr(want, "triton") != NULL)
+            continue;
         size_t n = 0;
         const char *reference = lab_read(lab, want, &n);
         if (n <= 1) continue;
@@ -128,7 +145,7 @@ static void tables_are_those_of_tracelens(void **state)
         bool whole = strncmp(c->reference, "computed", 8) != 0;
         compared += compare_folder(lab, args[6], trace(lab, c->reference), whole);
     }
-    CHECK_INT(compared, 59);
+    CHECK_INT(compared, 107);
 }
 
 /* The same numbers with all device work, computed with TraceLens' own code. */
@@ -278,6 +295,7 @@ static void bad_input_is_one_sentence(void **state)
         { { "trace", "report", "small.json", "--out", "x", "--format", "cvs" }, "cvs" },
         { { "trace", "report", "small.json", "--compat", "hta" }, "tracelens" },
         { { "trace", "report", "small.json", "--micro-idle", "-1" }, "--micro-idle" },
+        { { "trace", "report", "small.json", "--gpu", "h10" }, "did you mean h100?" },
     };
     Lab *lab = *state;
     CHECK_OK(file_make_folders(lab_path(lab, "cell/there")));

@@ -54,12 +54,14 @@ static const Cell *param(const Perf *p, const char *name)
 static void a_product_is_two_operations_an_m_n_k(void **state)
 {
     (void)state;
-    Perf p = work((Asked){ .name = "aten::mm", "[[8944,1024],[1024,2816]]", "[" BF16 "," BF16 "]" });
+    Perf p =
+        work((Asked){ .name = "aten::mm", "[[8944,1024],[1024,2816]]", "[" BF16 "," BF16 "]" });
     WORK(p, 51.581550592e9, 71.0078125 * MIB);
     CHECK_TEXT(p.spec, "matrix_bf16");
     CHECK_TEXT(p.sheet, "GEMM");
     CHECK_INT(param(&p, "K")->whole, 1024);
-    p = work((Asked){ .name = "aten::addmm", "[[1024],[8944,1024],[1024,1024],[],[]]",
+    p = work((Asked){ .name = "aten::addmm",
+                      "[[1024],[8944,1024],[1024,1024],[],[]]",
                       "[" BF16 "," BF16 "," BF16 ",\"Scalar\",\"Scalar\"]" });
     WORK(p, 18.766086144e9, 36.939453125 * MIB);
     p = work((Asked){ .name = "aten::bmm", "[[96,3137,64],[96,64,3137]]", "[" BF16 "," BF16 "]" });
@@ -81,7 +83,8 @@ static void a_kernel_of_rocblas_tells_what_is_transposed(void **state)
 static void weight_gradients_of_groups_are_all_written(void **state)
 {
     (void)state;
-    Asked a = { .name = "primus_turbo::grouped_gemm_variable_k", "[[8,4],[8,6],[2]]",
+    Asked a = { .name = "primus_turbo::grouped_gemm_variable_k",
+                "[[8,4],[8,6],[2]]",
                 "[" BF16 "," BF16 ",\"long int\"]" };
     WORK(work(a), 384.0, 2.0 * (32 + 48 + 48));
     a.compat = true;
@@ -120,14 +123,17 @@ static void a_causal_mask_of_two_lengths_has_its_pairs(void **state)
 {
     (void)state;
     const char *types = "[\"float\",\"float\",\"float\"]";
-    Asked a = { .name = FLASH, "[[1,1,2,4],[1,1,3,4],[1,1,3,4]]", types,
-                "[\"\",\"\",\"\",\"0.\",\"True\"]" };
+    Asked a = {
+        .name = FLASH, "[[1,1,2,4],[1,1,3,4],[1,1,3,4]]", types, "[\"\",\"\",\"\",\"0.\",\"True\"]"
+    };
     WORK(work(a), 48.0, 160.0);
     a.dims = "[[1,1,3,4],[1,1,2,4],[1,1,2,4]]"; /* 1, 2, 2 */
     CHECK_NEAR(work(a).flops, 80, 1e-9);
     a.compat = true;
     CHECK(isnan(work(a).flops));
-    a = (Asked){ .name = "flash_attn::_flash_attn_forward", "[[1,2,1,4],[1,3,1,4],[1,3,1,4]]", types,
+    a = (Asked){ .name = "flash_attn::_flash_attn_forward",
+                 "[[1,2,1,4],[1,3,1,4],[1,3,1,4]]",
+                 types,
                  "[\"\",\"\",\"\",\"0.\",\"\",\"True\"]" };
     CHECK_NEAR(work(a).flops, 80, 1e-9);
 }
@@ -140,14 +146,18 @@ static void a_causal_mask_of_two_lengths_has_its_pairs(void **state)
 static void a_convolution_meets_each_weight_once_an_output(void **state)
 {
     (void)state;
-    Asked a = { .name = "aten::convolution", "[[10,64,56,56],[64,64,3,3],[],[],[],[],[],[],[]]", CONV_TYPES,
+    Asked a = { .name = "aten::convolution",
+                "[[10,64,56,56],[64,64,3,3],[],[],[],[],[],[],[]]",
+                CONV_TYPES,
                 "[\"\",\"\",\"\"," CONV_HOW "]" };
     WORK(work(a), 2.31211008e9, 7.7265625 * MIB);
     a.dims = "[[10,64,56,56],[64,64,3,3],[64],[],[],[],[],[],[]]";
     WORK(work(a), 2.31211008e9 + 2007040, 7.7265625 * MIB + 128);
     a.compat = true; /* overlooks the bias */
     WORK(work(a), 2.31211008e9, 7.7265625 * MIB);
-    a = (Asked){ .name = "aten::convolution", "[[10,256,14,14],[512,256,3,3]]", CONV_TYPES,
+    a = (Asked){ .name = "aten::convolution",
+                 "[[10,256,14,14],[512,256,3,3]]",
+                 CONV_TYPES,
                  "[\"\",\"\",\"\",\"[2, 2]\",\"[1, 1]\",\"[1, 1]\",\"False\",\"[0, 0]\",\"1\"]" };
     CHECK_NEAR(work(a).flops, 2.31211008e9 / 2, 1);
 }
@@ -169,11 +179,13 @@ static void gradients_of_a_convolution_are_those_that_are_wanted(void **state)
 static void elements_are_broadcast(void **state)
 {
     (void)state;
-    Perf p = work((Asked){ .name = "aten::mul", "[[16,559,1024],[16,559,1]]", "[\"float\",\"float\"]" });
+    Perf p =
+        work((Asked){ .name = "aten::mul", "[[16,559,1024],[16,559,1]]", "[\"float\",\"float\"]" });
     WORK(p, 9158656.0, 69.90911865234375 * MIB);
     CHECK_TEXT(param(&p, "dtype_in1_in2_out")->text, "('float', 'float', None)");
     CHECK_TEXT(param(&p, "shape_in2")->text, "(16, 559, 1)");
-    p = work((Asked){ .name = "aten::add_", "[[1,5184,4],[5184,4],[]]",
+    p = work((Asked){ .name = "aten::add_",
+                      "[[1,5184,4],[5184,4],[]]",
                       "[" BF16 ",\"float\",\"Scalar\"]" }); /* the wider type is written */
     WORK(p, 20736.0, 20736.0 * 10);
     p = work((Asked){ .name = "aten::copy_", "[[5],[5],[]]", "[\"float\"," BF16 ",\"Scalar\"]" });
@@ -185,12 +197,16 @@ static void elements_are_broadcast(void **state)
 static void a_reduction_writes_what_is_left(void **state)
 {
     (void)state;
-    Asked a = { .name = "aten::mean", "[[16,559,1024],[],[],[]]", "[\"float\",\"ScalarList\"]",
+    Asked a = { .name = "aten::mean",
+                "[[16,559,1024],[],[],[]]",
+                "[\"float\",\"ScalarList\"]",
                 "[\"\",\"[-1]\",\"True\",\"\"]" };
     WORK(work(a), 9158656.0, 4.0 * (9158656 + 8944));
     a.compat = true;
     WORK(work(a), 9158656.0, 34.937503814697266 * MIB);
-    a = (Asked){ .name = "aten::sum", "[[10,1000],[]]", "[\"float\",\"ScalarList\"]", "[\"\",\"[]\"]" };
+    a = (Asked){
+        .name = "aten::sum", "[[10,1000],[]]", "[\"float\",\"ScalarList\"]", "[\"\",\"[]\"]"
+    };
     WORK(work(a), 10000.0, 40004.0);
     a = (Asked){ .name = "aten::max", "[[4,6],[],[]]", "[\"float\"]", "[\"\",\"0\",\"False\"]" };
     WORK(work(a), 24.0, 120.0);
@@ -199,7 +215,8 @@ static void a_reduction_writes_what_is_left(void **state)
 static void norms_have_channels_weights_and_statistics(void **state)
 {
     (void)state;
-    Asked a = { .name = "aten::native_layer_norm", "[[8,16,32,32],[],[16,32,32],[16,32,32],[]]",
+    Asked a = { .name = "aten::native_layer_norm",
+                "[[8,16,32,32],[],[16,32,32],[16,32,32],[]]",
                 "[\"float\",\"ScalarList\",\"float\",\"float\",\"Scalar\"]",
                 "[\"\",\"[16, 32, 32]\",\"\",\"\",\"1e-05\"]" };
     WORK(work(a), 753664.0, 1.375 * MIB);
@@ -208,11 +225,14 @@ static void norms_have_channels_weights_and_statistics(void **state)
                  "[\"float\",\"float\"]",
                  "[\"\",\"\",\"[16, 32, 32]\",\"\",\"\",\"\",\"\",\"[True, True, True]\"]" };
     WORK(work(a), 1179648.0, 1.75 * MIB);
-    a = (Asked){ .name = "aten::_fused_rms_norm", "[[8,16,32,32],[],[32,32],[]]",
-                 "[\"float\",\"ScalarList\",\"float\"]", "[\"\",\"[32, 32]\",\"\",\"\"]" };
+    a = (Asked){ .name = "aten::_fused_rms_norm",
+                 "[[8,16,32,32],[],[32,32],[]]",
+                 "[\"float\",\"ScalarList\",\"float\"]",
+                 "[\"\",\"[32, 32]\",\"\",\"\"]" };
     WORK(work(a), 524544.0, 1.00390625 * MIB);
     /* In evaluation there are no statistics to compute: 2 n + 6 C. */
-    a = (Asked){ .name = "aten::native_batch_norm", "[[2,3,5],[3],[3],[3],[3],[],[],[]]",
+    a = (Asked){ .name = "aten::native_batch_norm",
+                 "[[2,3,5],[3],[3],[3],[3],[],[],[]]",
                  "[\"float\",\"float\",\"float\"]",
                  "[\"\",\"\",\"\",\"\",\"\",\"False\",\"0.1\",\"1e-05\"]" };
     WORK(work(a), 60.0 + 18, 4.0 * (60 + 3 * 4));
@@ -228,7 +248,9 @@ static void arguments_that_do_not_fit_have_no_model(void **state)
         { .name = "aten::mm", "" },
         { .name = "aten::mm", "[[1,2" },
         { .name = "aten::bmm", "[[[1,2]],[[3,4]]]" },
-        { .name = "aten::convolution", "[[1,1,4,4],[1,1,3,3]]", "[]",
+        { .name = "aten::convolution",
+          "[[1,1,4,4],[1,1,3,3]]",
+          "[]",
           "[\"\",\"\",\"\",\"[0, 0]\",\"[0]\",\"[1]\"]" },
         { .name = "aten::_scaled_dot_product_flash_attention", "[[1,2,3],[1,2,3],[1,2,3]]" },
         { .name = "aten::copy_", "[[1,2,3,4,5,6,7,8,9,10]]" },
