@@ -16,7 +16,7 @@ enum { TOP = 10, ROWS = 5 };
 
 static int complain(void)
 {
-    fprintf(stderr, "%s\n", switchyard_trace_error());
+    (void)fprintf(stderr, "%s\n", switchyard_trace_error());
     return 1;
 }
 
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
     SwitchyardTrace *t = NULL;
     SwitchyardTraceCounts counts;
     if (argc < 2 || argc > 3) {
-        fprintf(stderr, "usage: trace_summary FILE [SHEET]\n");
+        (void)fprintf(stderr, "usage: trace_summary FILE [SHEET]\n");
         return 2;
     }
     if (switchyard_trace_open(argv[1], NULL, &t) != SWITCHYARD_TRACE_OK) return complain();

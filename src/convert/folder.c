@@ -64,10 +64,8 @@ Status out_folder_end(const OutFolder *f, Status s)
     Status removed = file_remove_tree(f->temp);
     char above[FILE_PATH_MAX];
     (void)snprintf(above, sizeof above, "%s", f->temp);
-    for (char *last; (last = strrchr(above, '/')) != NULL && (size_t)(last - above) > f->there;) {
-        *last = '\0';
-        if (rmdir(above) != 0) break;
-    }
+    do *strrchr(above, '/') = '\0';
+    while (strlen(above) > f->there && rmdir(above) == 0);
     return removed == OK ? s : status_adopt(s, before);
 }
 

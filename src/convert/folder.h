@@ -17,8 +17,7 @@ typedef struct OutFolder {
 Status out_folder(OutFolder *f, const char *path);
 /* Makes PATH.tmp, empty. */
 Status out_folder_begin(OutFolder *f);
-/* If s is OK renames it to PATH, else removes it and the folders above it that were made for it.
- * Returns s, or why the rename failed. */
+/* With s OK renames it to PATH, else removes it and folders made for it. Returns s, or why it failed. */
 Status out_folder_end(const OutFolder *f, Status s);
 
 /* The file FOLDER/NAME as JSON (the caller's to delete). ERR_FORMAT: it is none. */
