@@ -390,7 +390,9 @@ static void guess_param(const ReplayArg *a, int nth, Param *p)
     const char *v = a->value == NULL ? "" : a->value;
     const char *type = is_tensor(a->type) ? "Tensor"
                        : is_missing(a)    ? "None"
-                       : v[0] == '['      ? list_of(v, is_truth) && v[1] != ']' ? "bool[]" : list_of(v, is_whole) ? "int[]" : "list"
+                       : v[0] == '['      ? list_of(v, is_truth) && v[1] != ']' ? "bool[]"
+                                            : list_of(v, is_whole)              ? "int[]"
+                                                                                : "list"
                        : is_truth(v)      ? "bool"
                        : is_whole(v)      ? "int"
                        : is_number(v)     ? "float"
