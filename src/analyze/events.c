@@ -32,7 +32,7 @@ static Status read_recording(const char *path, const EventsOptions *o, Events *e
     if (s == OK) s = text_init(&text, &events);
     if (s == OK) s = recording_json(&r, 1, &text);
     if (s == OK) {
-        source_text(&source, path, text.data, text.used);
+        source_text(&source, path, (unsigned char *)text.data, text.used);
         s = kineto_read(&source, o, e);
     }
     e->counts.truncated |= r.file.cut;

@@ -39,7 +39,7 @@ typedef struct Source {
 
 Status source_open(Source *s, const char *path, Arena *a);
 /* A text that is in memory, as if it were a file's. */
-void source_text(Source *s, const char *path, char *text, size_t bytes);
+void source_text(Source *s, const char *path, unsigned char *text, size_t bytes);
 /* Up to n bytes of text; fewer only at the end. ERR_IO, or ERR_FORMAT for a corrupt gzip. */
 Status source_read(Source *s, char *out, size_t n, size_t *got);
 /* Is the file as long as when it was opened? */

@@ -76,12 +76,12 @@ Status source_open(Source *s, const char *path, Arena *a)
     return OK;
 }
 
-void source_text(Source *s, const char *path, char *text, size_t bytes)
+void source_text(Source *s, const char *path, unsigned char *text, size_t bytes)
 {
     *s = (Source){ .path = path,
                    .fd = -1,
                    .pipe = true,
-                   .in = (unsigned char *)text,
+                   .in = text,
                    .in_bytes = bytes,
                    .block = BLOCK_BYTES,
                    .element_max = ELEMENT_BYTES_MAX,
