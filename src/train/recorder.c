@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { NAMES_BYTES = 1 << 18 };
+
 /* ---- set-up ---- */
 
 /* An action's passes run each of its phases at most three times: again, inputs, weights. */
@@ -33,7 +35,6 @@ static Status make_stamps(Recorder *r)
 
 Status recorder_open(Recorder *r, Engine *e, int steps)
 {
-    enum { NAMES_BYTES = 1 << 20 };
     *r = (Recorder){ .e = e, .steps = steps, .ahead_ns = INT64_MAX };
     if (steps == 0) return OK;
     for (int i = 0; i < e->n_ways; i++) {
@@ -43,13 +44,14 @@ Status recorder_open(Recorder *r, Engine *e, int steps)
     r->loads = (int)(e->spec.n_moe * e->spec.experts);
     size_t bytes = (size_t)steps * (2 * (size_t)r->room * sizeof *r->times + sizeof *r->step +
                                     (size_t)r->loads * sizeof *r->load) +
-                   RECORD_WAYS * (size_t)r->room * sizeof(RecordRow) + (size_t)16 * ARENA_ALIGN;
-    TRY(arena_init(&r->names, "names of a recording", MEM_HOST, NAMES_BYTES));
+                   RECORD_WAYS * (size_t)r->room * sizeof(RecordRow) + NAMES_BYTES +
+                   (size_t)16 * ARENA_ALIGN;
     TRY(arena_init(&r->memory, "recording", MEM_HOST, bytes));
     TRY(arena_init(&r->scratch, "a recording's file", MEM_HOST, 2 * bytes + ((size_t)1 << 26)));
     for (int i = 0; i < RECORD_WAYS; i++) TRY(ARENA_ZEROED(&r->memory, r->room, &r->way[i].row));
     TRY(ARENA_NEW(&r->memory, 2 * (int64_t)steps * r->room, &r->times));
     TRY(ARENA_NEW(&r->memory, steps, &r->step));
+    TRY(ARENA_NEW(&r->memory, NAMES_BYTES, &r->names));
     TRY(ARENA_NEW(&r->memory, (int64_t)steps * r->loads, &r->load));
     TRY(make_stamps(r));
     e->recorder = r;
@@ -61,8 +63,8 @@ void recorder_close(Recorder *r)
     if (r->e == NULL || r->steps == 0) return;
     if (r->stamps.base != NULL)
         r->e->ex.backend->free(&r->e->ex, MEM_PINNED, r->stamps.base, r->stamps.cap_bytes);
-    Arena *const of[] = { &r->names, &r->memory, &r->scratch };
-    for (int i = 0; i < 3; i++) arena_free(of[i]);
+    arena_free(&r->memory);
+    arena_free(&r->scratch);
     r->e->recorder = NULL;
     *r = (Recorder){ 0 };
 }
@@ -80,14 +82,14 @@ static const Decorator counts_flops = { .run = add_cost };
 /* Names are texts one behind the other; the place of this one, by texts. */
 static uint32_t name_of(Recorder *r, const char *name)
 {
-    const char *at = r->names.base;
+    const char *at = r->names;
     for (uint32_t i = 0; i < r->n_names; i++, at += strlen(at) + 1) {
         if (strcmp(at, name) == 0) return i;
     }
-    size_t n = strlen(name) + 1, used = (size_t)(at - r->names.base);
-    if (used + n > r->names.cap_bytes) return 0;
-    memcpy(r->names.base + used, name, n);
-    r->names.used_bytes = used + n;
+    size_t n = strlen(name) + 1;
+    if (r->names_bytes + n > NAMES_BYTES) return 0;
+    memcpy(r->names + r->names_bytes, name, n);
+    r->names_bytes += n;
     return r->n_names++;
 }
 
@@ -348,11 +350,11 @@ static Status put_all(Recorder *r, File *f, const char *meta, const Trace *ops, 
     TRY(record_chunk(f, "META", meta, strlen(meta)));
     TRY(put_rows(r, f, a));
     int64_t first = r->taken > r->steps ? r->taken - r->steps : 0;
-    TRY(record_chunk(f, "NAME", r->names.base, r->names.used_bytes));
+    TRY(record_chunk(f, "NAME", r->names, r->names_bytes));
     for (int64_t i = first; i < r->taken; i++) TRY(put_step(r, i % r->steps, f, a));
     if (ops == NULL || ops->used == 0) return OK;
     TRY(put_ops(r, ops, f, a));
-    return record_chunk(f, "NAME", r->names.base, r->names.used_bytes);
+    return record_chunk(f, "NAME", r->names, r->names_bytes);
 }
 
 Status recorder_dump(Recorder *r, const char *folder, int rank, const char *meta, const Trace *ops)

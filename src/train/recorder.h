@@ -26,7 +26,9 @@ typedef struct Recorder {
     int steps;       /* of the ring */
     int64_t taken;   /* steps so far */
     int room, loads; /* rows at most; numbers of a step's expert load */
-    Arena names, memory, scratch, stamps;
+    Arena memory, scratch, stamps;
+    char *names; /* one behind the other, each with a NUL */
+    size_t names_bytes;
     uint32_t n_names;
     RecorderWay way[RECORD_WAYS];
     uint64_t *stamp;  /* ns: begin and end of each action, then the end of each phase */
