@@ -103,9 +103,10 @@ MPI_TESTS := $(patsubst %.c,$(BUILD)/$(CONFIG)-mpi/%,$(wildcard tests/mpi/test_*
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
 # The library: what its functions need of these folders, as one object in which only they are visible.
-PIC := $(patsubst %,$O/pic/%.o,$(wildcard src/base/*.c src/trace/*.c src/analyze/*.c))
+PIC := $(patsubst %,$O/pic/%.o,$(wildcard src/base/*.c src/trace/*.c src/config/*.c src/analyze/*.c) \
+       src/op/names.c src/plan/hardware.c $O/gen/hardware.c $O/gen/presets.c)
 TRACE_LIB := $B/libswitchyard_trace.a $B/libswitchyard_trace.so
-TRACE_LDLIBS := -lz -lgomp -lm -lpthread
+TRACE_LDLIBS := -lz -lyaml -lgomp -lm -lpthread
 EXAMPLES := $B/examples/trace_summary
 
 all: $(PROGRAM)

@@ -14,12 +14,6 @@ const ExchangeDesc *const exchange_kinds[EXCHANGE_KINDS] = {
 #undef EXCHANGE
 };
 
-const char exchange_names[] =
-#define EXCHANGE(KIND, name) "|" #name
-#include "op/exchange.def"
-#undef EXCHANGE
-    "|auto";
-
 double exchange_distinct(int64_t experts, int64_t top_k, int64_t groups)
 {
     int64_t each = experts / groups;

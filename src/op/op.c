@@ -10,14 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const op_work_names[WORK_COUNT] = {
-    [WORK_MEMORY] = "memory",
-#define RATE(ID, name) [WORK_##ID] = #name,
-    OP_RATES(RATE)
-#undef RATE
-        [WORK_COMM] = "links",
-};
-
 /* What the table holds: an op's functions over untyped arguments; those of a family over the view
  * of its arguments. The compiler drops those that the table does not name. */
 /* clang-format off */

@@ -273,11 +273,11 @@ static Status kernels_part(const TracePage *p, Text *out)
         for (int f = 0; f < p->files; f++)
             longest = fmax(longest, p->kernels.longest[at * p->files + f]);
         TRY(text_markup(out,
-                        "<tr><td title=\"%s\">%.64s</td><td>%.4g</td><td>%.1f %%<span "
+                        "<tr><td title=\"%s\">%.*s</td><td>%.4g</td><td>%.1f %%<span "
                         "class=\"share\"><i style=\"width:%.0f%%\"></i></span></td><td>%.0f</td>"
                         "<td>%.4g</td><td>%.4g</td></tr>\n",
-                        name, name, us / 1e3, 100 * us / all, 100 * us / all, runs, us / runs,
-                        longest));
+                        name, TRACE_PAGE_CUT(name, 64), us / 1e3, 100 * us / all, 100 * us / all,
+                        runs, us / runs, longest));
     }
     return text_printf(out, "</table></div></section>\n");
 }
@@ -291,13 +291,15 @@ static Status collectives_part(const TracePage *p, Text *out)
     if (most == 0) return OK;
     TRY(text_printf(out, "<section id=\"collectives\"><h2>Time in collectives by rank, ms</h2>\n"
                          "<div class=\"wide\"><table class=\"heat\"><tr><th>collective</th>"));
-    for (int f = 0; f < p->added; f++) TRY(text_markup(out, "<th>%.24s</th>", file_name(p, f)));
+    for (int f = 0; f < p->added; f++)
+        TRY(text_markup(out, "<th>%.*s</th>", TRACE_PAGE_CUT(file_name(p, f), 24)));
     TRY(text_printf(out, "</tr>\n"));
     for (int64_t k = 0, at = -1; k < COLLECTIVES_MOST; k++) {
         at = next_name(p, t, us, at);
         if (at < 0) break;
         us = over_files(p, t->us, at);
-        TRY(text_markup(out, "<tr><td>%.60s</td>", strings_text(&p->names, (uint32_t)at)));
+        TRY(text_markup(out, "<tr><td>%.*s</td>",
+                        TRACE_PAGE_CUT(strings_text(&p->names, (uint32_t)at), 60)));
         for (int f = 0; f < p->added; f++) {
             double x = t->us[at * p->files + f];
             TRY(text_printf(out, "<td style=\"--heat:%.2f\" title=\"%.0f runs\">%.4g</td>",

@@ -6,6 +6,8 @@
 
 #include "analyze/report.h"
 
+#include <string.h>
+
 /* Parts grow side by side, each in an arena of its own. */
 typedef struct TracePart {
     Arena arena;
@@ -34,6 +36,9 @@ typedef struct TracePage {
     uint32_t device;   /* in rank_names */
     bool begun;
 } TracePage;
+
+/* For "%.*s": so many bytes of a text at most. */
+#define TRACE_PAGE_CUT(s, most) (int)strnlen((s), (most)), (s)
 
 /* For at most `files` traces. */
 Status trace_page_begin(TracePage *p, int files);

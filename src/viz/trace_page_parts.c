@@ -18,7 +18,8 @@ static Status cell(Text *out, const Cell *c, double most)
     case CELL_NONE: return text_printf(out, "<td></td>");
     case CELL_TEXT:
         cut = c->text;
-        return text_markup(out, "<td title=\"%.400s\">%.*s</td>", cut, CELL_CHARS, cut);
+        return text_markup(out, "<td title=\"%.*s\">%.*s</td>", TRACE_PAGE_CUT(cut, 400),
+                           TRACE_PAGE_CUT(cut, CELL_CHARS));
     case CELL_NUMBER:
         if (isnan(c->number)) return text_printf(out, "<td></td>");
         if (most > 0)
