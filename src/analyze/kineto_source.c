@@ -81,11 +81,11 @@ void source_text(Source *s, const char *path, unsigned char *text, size_t bytes)
     *s = (Source){ .path = path,
                    .fd = -1,
                    .pipe = true,
-                   .in = text,
                    .in_bytes = bytes,
                    .block = BLOCK_BYTES,
                    .element_max = ELEMENT_BYTES_MAX,
                    .text_max = bytes };
+    s->in = text;
 }
 
 void source_close(Source *s)
