@@ -9,6 +9,7 @@
 # every path.
 cd "$(dirname "$0")" || exit 1
 tools/packages test || exit 1
+tools/packages browser || echo "test.sh: without Chromium the page of a trace is not looked at in a browser"
 
 log=$(mktemp)
 trap 'rm -f "$log" "$log".*' EXIT
