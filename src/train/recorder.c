@@ -229,20 +229,17 @@ void recorder_take(Recorder *r, const StepResult *result, double seconds, double
     if (r->e == NULL || r->steps == 0) return;
     int w = result->again && r->e->n_ways > 1;
     const EngineList *l = &r->e->ways[w].step;
+    if (!r->way[w].known) return;
     int64_t slot = r->taken++ % r->steps;
     uint64_t *times = &r->times[2 * slot * r->room], first = UINT64_MAX, last = 0;
-    if (!r->way[w].known) {
-        r->taken--;
-        return;
-    }
     take_times(r, &r->way[w], l, times);
     for (int i = 0; i < 2 * l->program.n; i++) {
         if (times[i] < first) first = times[i];
         if (times[i] > last) last = times[i];
     }
-    int64_t ahead = unix_now() - (int64_t)last;
-    if (ahead < r->ahead_ns) r->ahead_ns = ahead;
-    if (r->e->ex.backend->async == false) r->ahead_ns = unix_now() - (int64_t)ns(clock_s());
+    bool device = r->e->ex.backend->async;
+    int64_t ahead = unix_now() - (int64_t)(device ? last : ns(clock_s()));
+    if (!device || ahead < r->ahead_ns) r->ahead_ns = ahead;
     r->step[slot] = (RecordStep){ .step = r->e->step,
                                   .unix_ns = (int64_t)first,
                                   .seconds = seconds,

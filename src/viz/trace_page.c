@@ -39,6 +39,7 @@ Status trace_page_begin(TracePage *p, int files)
     TRY(totals_begin(&p->collectives));
     TRY(arena_init(&p->arena, "page", MEM_HOST, (size_t)8 << 30));
     TRY(ARENA_ZEROED(&p->arena, files * TRACE_PAGE_BUCKETS, &p->parts));
+    TRY(ARENA_ZEROED(&p->arena, files, &p->file));
     return ARENA_ZEROED(&p->arena, files, &p->drawn);
 }
 
@@ -103,19 +104,11 @@ static Status add_totals(TracePage *p, const Report *r)
 
 static Status add_parts(TracePage *p, const Report *r)
 {
-    Spans comp, comm, copies, all, rest, exposed;
-    double *ms = &p->parts[(size_t)p->added * TRACE_PAGE_BUCKETS];
-    TRY(report_spans(r, 1u << BUCKET_COMPUTATION, -1, &comp));
-    TRY(report_spans(r, 1u << BUCKET_COMM, -1, &comm));
-    TRY(report_spans(r, 1u << BUCKET_MEMCPY, -1, &copies));
-    TRY(report_spans(r, ~0u, -1, &all));
-    ms[BUCKET_COMPUTATION] = spans_length(&comp) / 1e3;
-    TRY(spans_subtract(&comm, &comp, r->arena, &exposed));
-    ms[BUCKET_COMM] = spans_length(&exposed) / 1e3;
-    TRY(spans_subtract(&copies, &comp, r->arena, &rest));
-    TRY(spans_subtract(&rest, &comm, r->arena, &exposed));
-    ms[BUCKET_MEMCPY] = spans_length(&exposed) / 1e3;
-    ms[BUCKETS] = fmax(0, (r->total_us - spans_length(&all)) / 1e3);
+    static const int row[TRACE_PAGE_BUCKETS] = { TIMELINE_COMPUTATION, TIMELINE_EXPOSED_COMM,
+                                                 TIMELINE_EXPOSED_MEMCPY, TIMELINE_IDLE };
+    double us[TIMELINE_ROWS], *ms = &p->parts[(size_t)p->added * TRACE_PAGE_BUCKETS];
+    TRY(report_timeline(r, us));
+    for (int i = 0; i < TRACE_PAGE_BUCKETS; i++) ms[i] = fmax(0, us[row[i]] / 1e3);
     return OK;
 }
 
@@ -125,6 +118,7 @@ Status trace_page_add(TracePage *p, Report *r, const char *name, const Table *sh
     uint32_t id = 0;
     TRY(file_last_part(name, &p->arena, &name));
     TRY(strings_id(&p->rank_names, name, strlen(name), &id));
+    p->file[p->added] = id;
     if (e->n_devices > 0 && p->device == 0) {
         const char *device = strings_text(&e->strings, e->devices[0].name);
         TRY(strings_id(&p->rank_names, device, strlen(device), &p->device));
@@ -213,11 +207,9 @@ static Status facts_part(const TracePage *p, Text *out)
                        text_thousands(a, p->events), text_thousands(b, drawn), p->left_out);
 }
 
-/* rank_names holds the traces' names and, behind the first, the device's. */
 static const char *file_name(const TracePage *p, int file)
 {
-    uint32_t id = (uint32_t)file + 1;
-    return strings_text(&p->rank_names, id + (p->device != 0 && id >= p->device));
+    return strings_text(&p->rank_names, p->file[file]);
 }
 
 static Status breakdown_part(const TracePage *p, Arena *a, Text *out)

@@ -31,6 +31,7 @@ typedef struct TracePage {
     Arena arena;
     double *parts;  /* ms: (files, TRACE_PAGE_BUCKETS) */
     int64_t *drawn; /* boxes of each file */
+    uint32_t *file; /* its name, in rank_names: several may have one */
     int64_t events, left_out;
     int64_t origin_ns; /* the first box of the first file */
     uint32_t device;   /* in rank_names */
