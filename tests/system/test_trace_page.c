@@ -54,6 +54,23 @@ static void a_page_is_well_formed_and_needs_nothing_else(void **state)
     CHECK(strstr(page, "NVIDIA H200") != NULL);
 }
 
+/* Recordings of several runs, or ranks in folders of their own, have one name. */
+static void traces_of_one_name_are_all_there(void **state)
+{
+    Lab *lab = *state;
+    CHECK_OK(file_make_folders(lab_path(lab, "twins/a")));
+    CHECK_OK(file_make_folders(lab_path(lab, "twins/b")));
+    lab_write_text(lab, lab_path(lab, "twins/a/t.json"), trace);
+    lab_write_text(lab, lab_path(lab, "twins/b/t.json"), trace);
+    Outcome o = RUN(lab, "twins", "trace", "report", "a/t.json", "b/t.json", "--out", "new",
+                    "--format", "html");
+    CHECK_EXIT(o, 0);
+    const char *page = lab_read(lab, lab_path(lab, "twins/new/report.html"), NULL);
+    int columns = 0;
+    while ((page = strstr(page, "<th>t.json</th>")) != NULL) columns++, page++;
+    CHECK_INT(columns, 2);
+}
+
 static int number_behind(const char *text, const char *word)
 {
     const char *at = strstr(text, word);
@@ -105,6 +122,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(a_page_is_well_formed_and_needs_nothing_else),
+        LAB_TEST(traces_of_one_name_are_all_there),
         LAB_TEST(a_browser_draws_what_the_trace_has),
     };
     return LAB_RUN_ALL(tests);
