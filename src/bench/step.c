@@ -137,7 +137,7 @@ static Status print_gpu(const Report *r, Text *out)
     char bytes[32], planned[32];
     if (!m->plan.apart) return OK;
     TRY(text_printf(out,
-                    "  device       %.1f ms p50, %.1f ms p99; %" PRId64 " launches, %" PRId64
+                    "  device       %.2f ms p50, %.2f ms p99; %" PRId64 " launches, %" PRId64
                     " kernels, %" PRId64 " waits a step\n",
                     part_of(t->device, t->n, 0.5) * 1e3, part_of(t->device, t->n, 0.99) * 1e3,
                     m->result.launches, m->result.kernels, m->result.waits));
@@ -192,7 +192,7 @@ static Status print_text(const Report *r, Text *out)
                     dtype_name(r->m->engine.spec.act), r->machine, t->n, r->tokens));
     TRY(text_printf(out, "  tokens/s     %s (median)\n",
                     text_thousands(tokens, (int64_t)(r->tokens / r->p50))));
-    TRY(text_printf(out, "  step         %.1f ms p50, %.1f ms p99 (p99/p50 %.3f)\n", r->p50 * 1e3,
+    TRY(text_printf(out, "  step         %.2f ms p50, %.2f ms p99 (p99/p50 %.3f)\n", r->p50 * 1e3,
                     r->p99 * 1e3, r->p99 / r->p50));
     for (int i = 0; i < r->m->config->comm_null.n; i++)
         TRY(text_printf(out, "  comm.null    %s: such traffic is left out, results are wrong\n",
