@@ -141,11 +141,9 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
                           .gathers = l->zero < 3 ? 1 : 2 * micros }; /* for either pass */
     TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, dense, t));
     TRY(add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, r->sum.expert_elems, t));
-    if (l->schedule->placement == PLACE_BOTH)
-        TRY(add_call(p, e,
-                     (GradientCall){ "twins added up", COLLECTIVE_ALL_REDUCE, 2, l->pp * ranks / 2,
-                                     4 * own_elems(&shards, r), 0 },
-                     t, &t->twins));
+    const GradientCall twins = { "twins added up",  COLLECTIVE_ALL_REDUCE,     2,
+                                 l->pp * ranks / 2, 4 * own_elems(&shards, r), 0 };
+    if (l->schedule->placement == PLACE_BOTH) TRY(add_call(p, e, twins, t, &t->twins));
     t->shown_reduce = fmax(0, t->reduce - hidden);
     double added = t->replicate + t->twins;
     t->shown_replicate = fmax(0, added - fmax(0, hidden - t->reduce)); /* the last pass */

@@ -1,7 +1,11 @@
-/* posted: when what holds multiprocessors in a simulated step begins to. */
+/* posted: when what holds multiprocessors in a simulated step begins to, and what the step's compute
+ * lane waits for. */
 #ifndef HARNESS_POSTED_H
 #define HARNESS_POSTED_H
 
+#include "harness/test.h"
+
+#include "schedule/idle.h"
 #include "schedule/simulate.h"
 
 #include <math.h>
@@ -20,6 +24,25 @@ static inline double posted(const Program *p, const SimSpan *span, int action)
         if (before) at = fmax(at, span[i].end);
     }
     return at;
+}
+
+/* What rank r's compute lane does and what it waits for are the whole of its step: simulated lanes have
+ * no other gaps. */
+static inline void idle_in(const Pipeline *p, const Simulation *sim, int r, Arena *a,
+                           double idle_s[TRAFFICS])
+{
+    const Program *x = &p->rank[r];
+    ActionSpan *span = NULL;
+    double end = 0, sum = sim->rank[r].busy;
+    CHECK_OK(ARENA_NEW(a, x->n, &span));
+    for (int i = 0; i < x->n; i++) {
+        const SimSpan *s = sim->rank[r].span;
+        span[i] = (ActionSpan){ posted(x, s, i), s[i].end };
+        end = fmax(end, s[i].end);
+    }
+    idle_of(x, span, true, idle_s);
+    for (int k = 0; k < TRAFFICS; k++) sum += idle_s[k];
+    CHECK_NEAR(sum, end, 1e-9 * end);
 }
 
 #endif

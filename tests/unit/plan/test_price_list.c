@@ -233,6 +233,33 @@ static void gradients_of_twins_are_added_up(void **state)
     }
 }
 
+/* The lists that train runs, by what their compute lanes wait for: only for traffic that the mesh has. */
+static void lists_wait_for_what_their_meshes_send(void **state)
+{
+    (void)state;
+    static const char *const context[] = { "mesh.cp=2", "mesh.ep=4", "train.batch=16",
+                                           "train.micro_batch=4", NULL };
+    for (int i = 0; i <= ROWS; i++) {
+        Question q;
+        PlanPrice price;
+        PlanStep step;
+        double sum[TRAFFICS] = { 0 };
+        open_plan(&q, i < ROWS ? layout[i] : context, GPUS, "switchyard", 1);
+        q.hardware.gpu_multiprocessors = 0;
+        CHECK_OK(planner_price_list(q.planner, &q.layout, &q.arena, &price, &step));
+        for (int r = 0; r < step.pipeline.stages; r++) {
+            double idle_s[TRAFFICS];
+            idle_in(&step.pipeline, &step.sim, r, &q.arena, idle_s);
+            for (int k = 0; k < TRAFFICS; k++) sum[k] += idle_s[k];
+        }
+        CHECK((sum[TRAFFIC_PP] > 0) == (q.layout.pp > 1));
+        CHECK((sum[TRAFFIC_EP] > 0) == (q.layout.ep > 1));
+        CHECK((sum[TRAFFIC_CP] > 0) == (q.layout.cp > 1));
+        CHECK((sum[TRAFFIC_ZERO] > 0) == (q.layout.dp * q.layout.cp > 1));
+        question_close(&q);
+    }
+}
+
 /* Our own kernels are priced where they run, and under our own engine alone. */
 static void attention_is_priced_as_it_runs(void **state)
 {
@@ -266,6 +293,7 @@ int main(void)
         TEST(what_links_carry_shows),
         TEST(transfers_take_multiprocessors_from_products_alone),
         TEST(gradients_of_twins_are_added_up),
+        TEST(lists_wait_for_what_their_meshes_send),
         TEST(attention_is_priced_as_it_runs),
     };
     return TEST_RUN(tests);
