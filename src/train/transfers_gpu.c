@@ -115,7 +115,8 @@ static double since(uint64_t begin, uint64_t now) { return 1e-9 * (double)(int64
 void transfers_read_stamps(Transfers *t)
 {
     const uint64_t *at = t->stamp;
-    for (int i = 0; at != NULL && t->ex->backend->async && i < t->program->n; i++)
+    size_t n = at != NULL && t->ex->backend->async ? (size_t)t->program->n : 0;
+    for (size_t i = 0; i < n; i++)
         t->span[i] = (ActionSpan){ since(at[0], at[2 * i]), since(at[0], at[2 * i + 1]) };
 }
 
