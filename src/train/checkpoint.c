@@ -22,6 +22,7 @@ typedef struct Loading {
     const char *folder;
     const CheckpointGate *gate; /* or NULL */
     bool no_moments;            /* they stay as they are here */
+    int64_t modules;            /* CheckpointInfo.modules */
     Arena *scratch;
     ManifestEntry *entry; /* of the whole manifest */
     int64_t n;
@@ -103,19 +104,22 @@ static Status match_entries(Loading *l, CheckpointInfo *info)
     return OK;
 }
 
-/* A parameter of multi-token prediction, which generation and evaluation do without. */
-static bool trains_only(const Engine *e, const char *name)
+/* Is it a parameter of the modules [first, end) of multi-token prediction? */
+static bool of_modules(const Loading *l, const char *name, int64_t first, int64_t end)
 {
-    int64_t block = param_block(name), first = e->config->model_layers;
-    return e->use == ENGINE_INFER && block >= first && block < first + e->config->mtp_layers;
+    int64_t module = param_block(name) - l->e->config->model_layers;
+    return module >= first && module < end;
 }
 
 /* Nothing there that no rank knows, and every element of what is wanted here. */
 static Status check_complete(const Loading *l)
 {
     const ParamTable *t = &l->e->params;
+    /* generation and evaluation do without any */
+    int64_t here = l->e->use == ENGINE_INFER ? 0 : l->e->config->mtp_layers;
     for (int64_t i = 0; i < l->n; i++) {
-        if (l->found[i] != ENTRY_UNKNOWN || trains_only(l->e, l->entry[i].param)) continue;
+        bool left_out = of_modules(l, l->entry[i].param, here, l->modules);
+        if (l->found[i] != ENTRY_UNKNOWN || left_out) continue;
         return FAIL(ERR_ARG, "%s is of another model: it has %s, which this model lacks", l->folder,
                     l->entry[i].param);
     }
@@ -123,7 +127,7 @@ static Status check_complete(const Loading *l)
         const Param *p = &t->at[i / CHECKPOINT_BUFFERS];
         ParamBuffer b = checkpoint_buffers[i % CHECKPOINT_BUFFERS];
         const ManifestEntry *chain = l->chain[(p - t->at) * BUF_COUNT + b];
-        if (!wanted(l, p, b)) continue;
+        if (!wanted(l, p, b) || of_modules(l, p->name, l->modules, here)) continue;
         if (chain == NULL) {
             return FAIL(ERR_ARG,
                         "%s is of another model: %s (%s) has 0 of %" PRId64 " elements there",
@@ -153,7 +157,7 @@ static Status load_entry(Loading *l, int64_t i)
 static Status read_header(const Loading *l, CheckpointInfo *info)
 {
     char first[CHECKPOINT_SUM_BYTES] = "";
-    *info = (CheckpointInfo){ 0 };
+    *info = (CheckpointInfo){ .modules = l->e->config->mtp_layers };
     Status s = checkpoint_info(l->folder, l->scratch, info);
     if (s == OK) memcpy(first, info->sum, sizeof first);
     TRY(agree_first(host_of(l->e), first, sizeof first));
@@ -164,10 +168,12 @@ static Status read_header(const Loading *l, CheckpointInfo *info)
         l->folder);
 }
 
-static Status ask_gate(const Loading *l, const CheckpointInfo *info)
+static Status ask_gate(Loading *l, CheckpointInfo *info)
 {
     const CheckpointGate *g = l->gate;
-    return g == NULL ? OK : g->may(g->self, l->folder, info->config, l->scratch);
+    Status s = g == NULL ? OK : g->may(g->self, l->folder, info, l->scratch);
+    l->modules = info->modules;
+    return s;
 }
 
 static Status load(Loading *l, CheckpointInfo *info)
