@@ -47,7 +47,7 @@ static const char stack_options[] =
     "optimizer=optimizer|optimizer_cpu_offload=cpu_offload|"
     "use_precision_aware_optimizer=precision_aware_optimizer|main_grads_dtype=main_grads|"
     "main_params_dtype=main_params|exp_avg_dtype=moment1|exp_avg_sq_dtype=moment2|"
-    "mtp_num_layers=mtp_layers|compile.enable=compile|model.converters=converters|"
+    "compile.enable=compile|model.converters=converters|"
     "optimizer.name=optimizer|training.enable_cpu_offload=cpu_offload|"
     "training.debug_moe_force_load_balance=balanced_routing|"
     "debug.moe_force_load_balance=balanced_routing|primus_turbo.enable_primus_turbo=turbo|"
@@ -68,7 +68,8 @@ static const char immaterial[] =
     "training.max_norm model.hf_assets compile.components";
 
 /* What these trainers take where a file says nothing. */
-static const char megatron_defaults[] = "run.compute=bf16 moe.buffers=exact mesh.zero=1";
+static const char megatron_defaults[] =
+    "run.compute=bf16 moe.buffers=exact mesh.zero=1 mtp.loss=0.1";
 static const char torchtitan_defaults[] =
     "run.compute=bf16 moe.buffers=exact data.sequence=2048 train.micro_batch=8";
 static const char megatron_shape[] =
@@ -368,13 +369,16 @@ static int64_t place_in_stage(const Import *m, int64_t layer)
     return layer - s->first;
 }
 
-/* Every `every`-th layer, if it is one of the first `most` of its stage. */
+/* Every `every`-th layer, if it is one of the first `most` of its stage. Where no number limits them,
+ * Megatron recomputes modules of multi-token prediction, too, else never. */
 static Status recompute(Import *m, const char *key, int64_t every, int64_t most, const char *pieces)
 {
     Text t;
+    const int64_t layers = m->c->model_layers;
+    const int64_t end = layers + (most == NUMBER_MAX ? m->c->mtp_layers : 0);
     TRY(text_init(&t, m->a));
-    for (int64_t l = 0; l < m->c->model_layers; l++) {
-        if ((l + 1) % every != 0 || place_in_stage(m, l) >= most) continue;
+    for (int64_t l = 0; l < end; l++) {
+        if ((l + 1) % every != 0 || (l < layers && place_in_stage(m, l) >= most)) continue;
         TRY(text_printf(&t, "%s%lld", t.used == 0 ? "[" : ", ", (long long)l));
     }
     TRY(text_printf(&t, t.used == 0 ? "[]" : "]"));
