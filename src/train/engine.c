@@ -32,7 +32,7 @@ static Status make_step(Engine *e)
     Arena *a = &e->arena[ENGINE_STEP];
     TRY(batch_make(a, &e->spec, s->batch, s->sequence, &e->batch));
     TRY(tensor_new1(a, DTYPE_F32, 1 + e->spec.depths, &e->loss_scale));
-    TRY(tensor_new1(a, DTYPE_F32, 3, &e->hyper));
+    TRY(tensor_new1(a, DTYPE_F32, (int64_t)AGE_COUNT * 3, &e->hyper));
     e->inputs_end = arena_mark(a);
     TRY(record_make(a, &e->spec, s->domains, &e->record));
     e->record_end = arena_mark(a);
@@ -505,9 +505,13 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
                     "engine: a batch with %d depths of multi-token prediction, mtp.layers is %d",
                     batch->depths, e->spec.depths);
     e->step = e->ex.step = step;
-    const double updates = (double)(step + e->moment_steps);
-    float hyper[3] = { (float)lr, (float)(1 / (1 - pow(c->optimizer_beta1, updates))),
-                       (float)(1 / (1 - pow(c->optimizer_beta2, updates))) };
+    float hyper[AGE_COUNT][3];
+    for (int i = 0; i < AGE_COUNT; i++) {
+        const double updates = (double)(step + e->moment_steps[i]);
+        hyper[i][0] = (float)lr;
+        hyper[i][1] = (float)(1 / (1 - pow(c->optimizer_beta1, updates)));
+        hyper[i][2] = (float)(1 / (1 - pow(c->optimizer_beta2, updates)));
+    }
     put(e, &e->hyper, hyper);
     put_batch(e, batch);
     int64_t waits = e->ex.waits;
