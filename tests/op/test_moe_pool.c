@@ -93,18 +93,15 @@ static void a_pool_leaves_rows_without_an_index_where_they_are(void **state)
 /* What lies beside a layer's rows may be anything; in them a bad number is found. */
 static void the_guard_looks_at_the_rows_that_a_layer_has_of_a_pool(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Moe m = deal_make(&t, DTYPE_F32, &deals[1], false);
+    OpTest *t = *state;
+    Moe m = deal_make(t, DTYPE_F32, &deals[1], false);
     int32_t first = 9;
     m.live = (int32_t)moe_slots(&m.s);
     m.rows.device = &m.live, m.rows.first = &first;
-    m.pre = optest_poisoned(&t, DTYPE_F32, DIMS(first + m.live + 5, 2 * m.s.F));
-    CHECK_OK(moe_up_fwd(&t.ex, moe_up_fwd_of(&m)));
+    m.pre = optest_poisoned(t, DTYPE_F32, DIMS(first + m.live + 5, 2 * m.s.F));
+    CHECK_OK(moe_up_fwd(&t->ex, moe_up_fwd_of(&m)));
     optest_set(&m.x, 0, NAN);
-    CHECK_FAILS(moe_up_fwd(&t.ex, moe_up_fwd_of(&m)), ERR_NUMERIC, "wrote nan into pre[");
-    optest_close(&t);
+    CHECK_FAILS(moe_up_fwd(&t->ex, moe_up_fwd_of(&m)), ERR_NUMERIC, "wrote nan into pre[");
 }
 
 typedef struct Taken {
@@ -173,7 +170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(rows_of_a_pool_have_the_bits_of_rows_of_their_own),
         TEST(a_pool_leaves_rows_without_an_index_where_they_are),
-        TEST(the_guard_looks_at_the_rows_that_a_layer_has_of_a_pool),
+        OP_TEST(the_guard_looks_at_the_rows_that_a_layer_has_of_a_pool, 1),
         TEST(rows_are_taken_from_the_top_of_a_pool_as_long_as_it_has_some),
         TEST(a_pool_of_too_few_rows_is_an_error_that_names_them),
     };
