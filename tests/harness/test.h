@@ -31,10 +31,8 @@ __attribute__((constructor)) static void test_filter(void)
     if (pattern != NULL) cmocka_set_test_filter(pattern);
 }
 
-#define TEST(name) cmocka_unit_test(name)
-/* Between the file's place_open and place_close, which see to *state. */
-#define PLACE_TEST(name) cmocka_unit_test_setup_teardown(name, place_open, place_close)
-#define TEST_RUN(tests)  cmocka_run_group_tests(tests, NULL, NULL)
+#define TEST(name)      cmocka_unit_test(name)
+#define TEST_RUN(tests) cmocka_run_group_tests(tests, NULL, NULL)
 
 #define CHECK(cond)                                                                                \
     do {                                                                                           \

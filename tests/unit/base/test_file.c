@@ -1,12 +1,10 @@
+#include "harness/place.h"
 #include "harness/read_at.h"
-#include "harness/test.h"
 
-#include "base/file.h"
 #include "base/rng.h"
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -25,19 +23,17 @@ static int place_open(void **state)
 {
     static Place place;
     Place *p = *state = &place;
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     CHECK_OK(file_join(p->path, p->folder, "x"));
     CHECK_OK(file_join(p->temp, p->folder, "x.tmp"));
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)16 << 20));
     return 0;
 }
 
 static int place_close(void **state)
 {
     Place *p = *state;
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
     return 0;
 }
 

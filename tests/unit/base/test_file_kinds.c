@@ -1,10 +1,7 @@
 /* What is no regular file: pipes, which are read to their end or refused, and devices. */
+#include "harness/place.h"
 #include "harness/read_at.h"
-#include "harness/test.h"
 
-#include "base/file.h"
-
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,11 +18,10 @@ static int place_open(void **state)
 {
     static Place place;
     Place *p = *state = &place;
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     CHECK_OK(file_join(p->path, p->folder, "x"));
     alarm(PATIENCE_S);
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)16 << 20));
     return 0;
 }
 
@@ -33,8 +29,7 @@ static int place_close(void **state)
 {
     Place *p = *state;
     alarm(0);
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
     return 0;
 }
 

@@ -1,13 +1,12 @@
 /* Three witnesses: a text worked by hand, a trainer that counts everything anew at each step, and
  * the merges of Hugging Face's trainer (tests/golden/tokenizer/cases.json). */
 #include "data/tokenizer_impl.h"
+#include "harness/place.h"
 #include "harness/texts.h"
 
-#include "base/file.h"
 #include "base/rng.h"
 
 #include <cjson/cJSON.h>
-#include <stdlib.h>
 
 static const char GOLDEN[] = "tests/golden/tokenizer/cases.json";
 
@@ -22,12 +21,11 @@ static int place_open(void **state)
 {
     static Place place;
     Place *p = *state = &place;
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     CHECK_OK(file_join(p->text, p->folder, "text.txt"));
     CHECK_OK(file_join(p->lines, p->folder, "lines.jsonl"));
     CHECK_OK(file_join(p->out, p->folder, "tokenizer.json"));
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)1 << 30));
     return 0;
 }
 
@@ -35,8 +33,7 @@ static int place_close(void **state)
 {
     Place *p = *state;
     cJSON_Delete(p->learned);
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
     return 0;
 }
 

@@ -5,7 +5,7 @@
 #include "data/prepare.h"
 #include "data/shard.h"
 #include "data/tokenizer.h"
-#include "harness/test.h"
+#include "harness/place.h"
 
 #include <stdlib.h>
 

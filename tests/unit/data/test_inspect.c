@@ -1,8 +1,7 @@
 #include "data/inspect.h"
 #include "data/shard.h"
+#include "harness/place.h"
 #include "harness/texts.h"
-
-#include <stdlib.h>
 
 typedef struct Place {
     char folder[64];
@@ -15,9 +14,8 @@ static int place_open(void **state)
 {
     static Place place;
     Place *p = *state = &place;
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)1 << 30));
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     CHECK_OK(arena_init(&p->report, "report", MEM_HOST, (size_t)1 << 26));
     CHECK_OK(file_join(p->prefix, p->folder, "<x>"));
     CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
@@ -36,8 +34,7 @@ static int place_close(void **state)
 {
     Place *p = *state;
     tokenizer_free(p->loaded);
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
     arena_free(&p->report);
     return 0;
 }

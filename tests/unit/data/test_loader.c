@@ -1,7 +1,7 @@
 /* The corpora of these tests hold every id once, so an id says which document it is from and
  * where it stands in it. */
 #include "data/loader_private.h"
-#include "harness/test.h"
+#include "harness/place.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -31,9 +31,7 @@ static int place_open(void **state)
 {
     Place *p = *state = calloc(1, sizeof *p);
     CHECK(p != NULL);
-    memcpy(p->folder, "/tmp/switchyard_test_XXXXXX", 28);
-    CHECK(mkdtemp(p->folder) != NULL);
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)256 << 20));
+    place_make(p->folder, &p->arena);
     for (int i = 0; i < SOURCES; i++) {
         CHECK_OK(file_join(p->corpus[i].prefix, p->folder, NAMES[i]));
         p->source[i] = (LoaderSource){ .name = NAMES[i], .path = p->corpus[i].prefix };
@@ -53,8 +51,7 @@ static int place_close(void **state)
 {
     Place *p = *state;
     loader_close(p->loader);
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
     free(p);
     return 0;
 }

@@ -1,9 +1,9 @@
 #include "data/prepare.h"
 #include "data/shard.h"
 #include "data/tokenizer.h"
+#include "harness/place.h"
 #include "harness/texts.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 static const char TRAINING[] = "the cat sat on the mat and the rat sat on the hat of the cat\n";
@@ -22,9 +22,8 @@ static int place_open(void **state)
 {
     static Place place;
     Place *p = *state = &place;
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)1 << 30));
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
     CHECK_OK(file_join(p->out, p->folder, "out"));
     CHECK_OK(file_join(p->text, p->folder, "a.txt"));
@@ -45,8 +44,7 @@ static int place_close(void **state)
 {
     Place *p = *state;
     tokenizer_free(p->loaded);
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
     return 0;
 }
 

@@ -1,7 +1,5 @@
 #include "data/shard.h"
-#include "harness/test.h"
-
-#include <stdlib.h>
+#include "harness/place.h"
 
 typedef struct Place {
     char folder[64];
@@ -13,20 +11,18 @@ static int place_open(void **state)
 {
     static Place place;
     Place *p = *state = &place;
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     CHECK_OK(file_join(p->prefix, p->folder, "x"));
     CHECK_OK(file_join(p->bin, p->folder, "x.bin"));
     CHECK_OK(file_join(p->idx, p->folder, "x.idx"));
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)64 << 20));
     return 0;
 }
 
 static int place_close(void **state)
 {
     Place *p = *state;
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
     return 0;
 }
 

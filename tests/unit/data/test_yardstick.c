@@ -2,9 +2,8 @@
 
 #include "data/ngram.h"
 #include "data/shard.h"
+#include "harness/place.h"
 #include "harness/texts.h"
-
-#include <stdlib.h>
 
 enum { DOCUMENTS = 60, SOURCES = 2, ORDERS = 2 };
 
@@ -51,9 +50,8 @@ static int place_open(void **state)
 {
     static Place place;
     Place *p = *state = &place;
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)1 << 30));
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     for (int k = 0; k < ORDERS; k++) {
         CHECK_OK(arena_init(&p->model[k], "model", MEM_HOST, (size_t)1 << 30));
     }
@@ -69,8 +67,7 @@ static int place_close(void **state)
 {
     Place *p = *state;
     tokenizer_free(p->loaded);
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
     for (int k = 0; k < ORDERS; k++) arena_free(&p->model[k]);
     return 0;
 }

@@ -1,12 +1,10 @@
 /* The table of choices and its text, without a GPU: what the library means by an algorithm's words
  * plays no part here. */
-#include "harness/test.h"
+#include "harness/place.h"
 
-#include "base/file.h"
 #include "base/log.h"
 #include "op/choices.h"
 
-#include <stdlib.h>
 #include <sys/stat.h>
 
 static const char MACHINE[] = "Some GPU, driver for CUDA 13.0, cuBLASLt 130100";
@@ -28,9 +26,8 @@ static int place_open(void **state)
 {
     static Place place;
     Place *p = *state = &place;
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)64 << 20));
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     p->choices = table(p, MACHINE);
     log_set_level(LOG_ERROR);
     return 0;
@@ -40,8 +37,7 @@ static int place_close(void **state)
 {
     Place *p = *state;
     log_set_level(LOG_INFO);
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
     return 0;
 }
 

@@ -1,12 +1,11 @@
 /* The writer is checked by another's parser (cJSON), the reader against the writer. */
+#include "harness/place.h"
 #include "harness/texts.h"
 
-#include "base/file.h"
 #include "trace/scan.h"
 #include "trace/stats.h"
 
 #include <cjson/cJSON.h>
-#include <stdlib.h>
 
 typedef struct Place {
     char folder[64];
@@ -19,10 +18,9 @@ static int place_open(void **state)
 {
     static Place place;
     Place *p = *state = &place;
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     CHECK_OK(file_join(p->path, p->folder, "trace.json"));
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)64 << 20));
     CHECK_OK(trace_init(&p->trace, &p->arena, 16));
     return 0;
 }
@@ -30,8 +28,7 @@ static int place_open(void **state)
 static int place_close(void **state)
 {
     Place *p = *state;
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
     return 0;
 }
 

@@ -1,5 +1,6 @@
 /* metrics.jsonl: what each line says, and that a run that was killed can be appended to. */
 #include "data/shard.h"
+#include "harness/place.h"
 #include "harness/tiny.h"
 #include "train/metrics.h"
 

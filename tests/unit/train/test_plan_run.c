@@ -1,13 +1,11 @@
 /* What a run's parts are told of its configuration and of a rank's place: which sequences it reads,
  * how much of them it computes. */
-#include "harness/test.h"
+#include "harness/place.h"
 
-#include "base/file.h"
 #include "config/config.h"
 #include "data/shard.h"
 #include "train/train.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 enum { T = 16, BATCH = 24, VOCAB = 4000 };
@@ -23,11 +21,10 @@ static int place_open(void **state)
     static DataPlace place;
     DataPlace *p = *state = &place;
     ShardWriter w = { 0 };
-    char prefix[96], sources[256];
-    *p = (DataPlace){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
-    CHECK_OK(arena_init(&p->arena, "place", MEM_HOST, (size_t)1 << 30));
-    snprintf(prefix, sizeof prefix, "%s/web", p->folder);
+    char prefix[FILE_PATH_MAX], sources[2 * FILE_PATH_MAX];
+    *p = (DataPlace){ 0 };
+    place_make(p->folder, &p->arena);
+    CHECK_OK(file_join(prefix, p->folder, "web"));
     CHECK_OK(shard_create(&w, prefix, VOCAB, &p->arena));
     for (int32_t id = 0; id < VOCAB; id++) {
         CHECK_OK(shard_append(&w, &id, 1));
@@ -48,8 +45,7 @@ static int place_open(void **state)
 static int place_close(void **state)
 {
     DataPlace *p = *state;
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
     return 0;
 }
 

@@ -1,8 +1,7 @@
 #include "data/shard.h"
+#include "harness/place.h"
 #include "harness/texts.h"
 #include "viz/page.h"
-
-#include <stdlib.h>
 
 typedef struct Place {
     char folder[64], prefix[FILE_PATH_MAX], tokenizer[FILE_PATH_MAX];
@@ -16,9 +15,8 @@ static int place_open(void **state)
     static Place place;
     Place *p = *state = &place;
     char path[FILE_PATH_MAX];
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)1 << 30));
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     CHECK_OK(file_join(p->prefix, p->folder, "<x>"));
     CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
     CHECK_OK(file_join(path, p->folder, "a.txt"));
@@ -31,8 +29,7 @@ static int place_close(void **state)
 {
     Place *p = *state;
     tokenizer_free(p->loaded);
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
     return 0;
 }
 
