@@ -77,29 +77,6 @@ static AttentionFwd make_args(OpTest *t, const Sizes *s, Dtype act, Mask mask)
                            .chunk = chunk_of(mask, s->Tk) };
 }
 
-static double *zeros(OpTest *t, int64_t n)
-{
-    double *x = optest_doubles(t, n);
-    for (int64_t i = 0; i < n; i++) x[i] = 0;
-    return x;
-}
-
-static Problem problem_of(OpTest *t, const AttentionFwd *a)
-{
-    return (Problem){ .a = a,
-                      .q = optest_read(t, &a->q),
-                      .k = optest_read(t, &a->k),
-                      .v = optest_read(t, &a->v),
-                      .p = optest_doubles(t, a->k.dim[1]),
-                      .o = zeros(t, tensor_elems(&a->o)),
-                      .lse = optest_doubles(t, tensor_elems(&a->lse)),
-                      .dq = zeros(t, tensor_elems(&a->q)),
-                      .dk = zeros(t, tensor_elems(&a->k)),
-                      .dv = zeros(t, tensor_elems(&a->v)),
-                      .dq_size = zeros(t, tensor_elems(&a->q)),
-                      .dk_size = zeros(t, tensor_elems(&a->k)) };
-}
-
 static double limit_of(const Tensor *x) { return optest_limit(LIMIT_ATTENTION, x->dtype); }
 
 static void check_fwd(OpTest *t, const Sizes *s, Dtype act, Mask mask)
@@ -112,30 +89,6 @@ static void check_fwd(OpTest *t, const Sizes *s, Dtype act, Mask mask)
     for (int64_t i = 0; i < tensor_elems(&a.lse); i++) {
         CHECK_NEAR(optest_get(&a.lse, i), p.lse[i], 2e-6 * (1 + fabs(p.lse[i])));
     }
-}
-
-#define DIMS4(x) DIMS((x)->dim[0], (x)->dim[1], (x)->dim[2], (x)->dim[3])
-
-static Tensor poisoned_like(OpTest *t, const Tensor *x)
-{
-    return optest_poisoned(t, x->dtype, DIMS4(x));
-}
-
-static AttentionBwd make_bwd(OpTest *t, const AttentionFwd *f)
-{
-    return (AttentionBwd){ .d_o = optest_normal(t, f->o.dtype, DIMS4(&f->o)),
-                           .q = f->q,
-                           .k = f->k,
-                           .v = f->v,
-                           .doc = f->doc,
-                           .o = f->o,
-                           .lse = f->lse,
-                           .dq = poisoned_like(t, &f->q),
-                           .dk = poisoned_like(t, &f->k),
-                           .dv = poisoned_like(t, &f->v),
-                           .scale = f->scale,
-                           .window = f->window,
-                           .chunk = f->chunk };
 }
 
 /* dq and dk are sums of p * (dp - delta), which nearly cancel where a query sees few keys (one:

@@ -44,60 +44,25 @@ static Call run_forward(OpTest *t, const Sizes *s, Dtype act)
     return c;
 }
 
-static Tensor like(OpTest *t, const Tensor *x)
-{
-    return optest_poisoned(t, x->dtype, DIMS(x->dim[0], x->dim[1], x->dim[2], x->dim[3]));
-}
-
 static void run_backward(OpTest *t, Call *c)
 {
-    const Tensor *o = &c->f.o;
-    Tensor d_o = rows(t, o->dtype, o->dim[0], o->dim[1], o->dim[2], o->dim[3]);
-    c->s = (AttentionSinkBwd){ .d_o = d_o,
-                               .o = *o,
+    c->b = make_bwd(t, &c->f);
+    c->s = (AttentionSinkBwd){ .d_o = c->b.d_o,
+                               .o = c->f.o,
                                .lse = c->f.lse,
                                .sinks = c->sinks,
-                               .dsinks = optest_normal(t, DTYPE_F32, DIMS(o->dim[2])) };
+                               .dsinks = optest_normal(t, DTYPE_F32, DIMS(c->f.o.dim[2])) };
     c->before = optest_read(t, &c->s.dsinks);
-    c->b = (AttentionBwd){ .d_o = d_o,
-                           .q = c->f.q,
-                           .k = c->f.k,
-                           .v = c->f.v,
-                           .o = *o,
-                           .lse = c->f.lse,
-                           .dq = like(t, &c->f.q),
-                           .dk = like(t, &c->f.k),
-                           .dv = like(t, &c->f.v),
-                           .scale = c->f.scale,
-                           .window = c->f.window };
     CHECK_OK(attention_sink_bwd(&t->ex, c->s));
     CHECK_OK(attention_bwd(&t->ex, c->b));
 }
 
-static double *zeros(OpTest *t, int64_t n)
+static Problem problem_with_sinks(OpTest *t, const Call *c)
 {
-    double *x = optest_doubles(t, n);
-    for (int64_t i = 0; i < n; i++) x[i] = 0;
-    return x;
-}
-
-static Problem problem_of(OpTest *t, const Call *c)
-{
-    const AttentionFwd *a = &c->f;
-    return (Problem){ .a = a,
-                      .q = optest_read(t, &a->q),
-                      .k = optest_read(t, &a->k),
-                      .v = optest_read(t, &a->v),
-                      .sinks = optest_read(t, &c->sinks),
-                      .p = optest_doubles(t, a->k.dim[1]),
-                      .o = zeros(t, tensor_elems(&a->o)),
-                      .lse = optest_doubles(t, tensor_elems(&a->lse)),
-                      .dq = zeros(t, tensor_elems(&a->q)),
-                      .dk = zeros(t, tensor_elems(&a->k)),
-                      .dv = zeros(t, tensor_elems(&a->v)),
-                      .dsinks = zeros(t, a->q.dim[2]),
-                      .dq_size = zeros(t, tensor_elems(&a->q)),
-                      .dk_size = zeros(t, tensor_elems(&a->k)) };
+    Problem p = problem_of(t, &c->f);
+    p.sinks = optest_read(t, &c->sinks);
+    p.dsinks = zeros(t, c->f.q.dim[2]);
+    return p;
 }
 
 static void each_size(OpTest *t, void (*check)(OpTest *, const Sizes *, Dtype))
@@ -112,7 +77,7 @@ static void each_size(OpTest *t, void (*check)(OpTest *, const Sizes *, Dtype))
 static void check_fwd(OpTest *t, const Sizes *s, Dtype act)
 {
     Call c = run_forward(t, s, act);
-    Problem p = problem_of(t, &c);
+    Problem p = problem_with_sinks(t, &c);
     each_query(&p, forward);
     CHECK_TENSOR_WITHIN(&c.f.o, p.o, optest_limit(LIMIT_ATTENTION, act));
     for (int64_t i = 0; i < tensor_elems(&c.f.lse); i++)
@@ -138,7 +103,7 @@ static void check_bwd(OpTest *t, const Sizes *s, Dtype act)
 {
     Call c = run_forward(t, s, act);
     run_backward(t, &c);
-    Problem p = problem_of(t, &c);
+    Problem p = problem_with_sinks(t, &c);
     p.d_o = optest_read(t, &c.s.d_o), p.given_o = optest_read(t, &c.f.o);
     p.given_lse = optest_read(t, &c.f.lse);
     each_query(&p, backward);
@@ -167,7 +132,7 @@ static void gradients_are_the_slopes_of_the_output(void **state)
     OpTest *t = *state;
     Call c = run_forward(t, &(Sizes){ 2, 9, 4, 2, 5, 6, 4 }, DTYPE_F32);
     run_backward(t, &c);
-    Problem p = problem_of(t, &c);
+    Problem p = problem_with_sinks(t, &c);
     p.d_o = optest_read(t, &c.s.d_o);
     const Tensor *in[] = { &c.sinks, &c.f.q, &c.f.k, &c.f.v };
     const Tensor *out[] = { &c.s.dsinks, &c.b.dq, &c.b.dk, &c.b.dv };
