@@ -43,13 +43,20 @@ static Status train(Place *p, const char *file, int32_t vocab)
     return tokenizer_train(&(TokenizerTraining){ files, 1, vocab, p->out }, &p->arena);
 }
 
-static void read_learned(Place *p)
+/* What training wrote. */
+static const char *written(Place *p)
 {
     char *text = NULL;
     size_t bytes = 0;
     CHECK_OK(file_read_all(p->out, &p->arena, &text, &bytes));
+    CHECK_INT(strlen(text), bytes);
+    return text;
+}
+
+static void read_learned(Place *p)
+{
     cJSON_Delete(p->learned);
-    p->learned = cJSON_ParseWithLength(text, bytes);
+    p->learned = cJSON_Parse(written(p));
     CHECK(p->learned != NULL);
 }
 
@@ -224,48 +231,36 @@ static void what_is_written_can_be_loaded_and_has_the_size_asked_for(void **stat
 static void training_twice_writes_the_same_bytes(void **state)
 {
     Place *p = *state;
-    char *first = NULL, *second = NULL;
-    size_t first_bytes = 0, second_bytes = 0;
     write_text(p->text, "the cat sat on the mat and the bat sat on the hat, that is that\n");
     CHECK_OK(train(p, p->text, 275));
-    CHECK_OK(file_read_all(p->out, &p->arena, &first, &first_bytes));
+    const char *first = written(p);
     CHECK_OK(train(p, p->text, 275));
-    CHECK_OK(file_read_all(p->out, &p->arena, &second, &second_bytes));
-    CHECK_INT(first_bytes, second_bytes);
-    CHECK(memcmp(first, second, first_bytes) == 0);
+    CHECK_TEXT(written(p), first);
 }
 
 static void json_lines_teach_what_their_texts_teach(void **state)
 {
     Place *p = *state;
-    char *from_text = NULL, *from_lines = NULL;
-    size_t text_bytes = 0, lines_bytes = 0;
     write_text(p->text, "the cat\nsat \xE4\xB8\x96 there\nthe mat");
     write_text(p->lines,
                "{\"text\": \"the cat\\n\", \"id\": 1}\n\n{\"text\": \"sat \\u4e16 there\\n\"}\r\n"
                "{\"text\": \"the mat\"}");
     CHECK_OK(train(p, p->text, 266));
-    CHECK_OK(file_read_all(p->out, &p->arena, &from_text, &text_bytes));
+    const char *from_text = written(p);
     CHECK_OK(train(p, p->lines, 266));
-    CHECK_OK(file_read_all(p->out, &p->arena, &from_lines, &lines_bytes));
-    CHECK_INT(text_bytes, lines_bytes);
-    CHECK(memcmp(from_text, from_lines, text_bytes) == 0);
+    CHECK_TEXT(written(p), from_text);
 }
 
 static void the_order_of_files_does_not_matter(void **state)
 {
     Place *p = *state;
-    char *first = NULL, *second = NULL;
-    size_t first_bytes = 0, second_bytes = 0;
     write_text(p->text, "over the moon and under the sun, under and over\n");
     write_text(p->lines, "{\"text\": \"another moon over another sun\\n\"}\n");
     const char *const one[] = { p->text, p->lines }, *const other[] = { p->lines, p->text };
     CHECK_OK(tokenizer_train(&(TokenizerTraining){ one, 2, 280, p->out }, &p->arena));
-    CHECK_OK(file_read_all(p->out, &p->arena, &first, &first_bytes));
+    const char *first = written(p);
     CHECK_OK(tokenizer_train(&(TokenizerTraining){ other, 2, 280, p->out }, &p->arena));
-    CHECK_OK(file_read_all(p->out, &p->arena, &second, &second_bytes));
-    CHECK_INT(first_bytes, second_bytes);
-    CHECK(memcmp(first, second, first_bytes) == 0);
+    CHECK_TEXT(written(p), first);
 }
 
 static void training_leaves_the_arena_as_it_was(void **state)
