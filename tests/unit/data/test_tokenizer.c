@@ -90,6 +90,12 @@ static const cJSON *pipeline_named(const Bench *b, const char *name)
     return NULL;
 }
 
+static void load_gpt2(Bench *b)
+{
+    read_golden(b);
+    load_pipeline(b, pipeline_named(b, "gpt2"));
+}
+
 static void check_ids(const Bench *b, Arena *a, const char *text, const cJSON *want,
                       const char *name)
 {
@@ -240,8 +246,7 @@ static void merging_takes_the_lowest_pair_first_however_long_the_piece(void **st
 static void random_bytes_come_back_from_their_ids(void **state)
 {
     Bench *b = *state;
-    read_golden(b);
-    load_pipeline(b, pipeline_named(b, "gpt2"));
+    load_gpt2(b);
     for (uint64_t round = 0; round < 200; round++) {
         char text[700];
         size_t n = rng_below(11, 0, round, sizeof text);
@@ -257,8 +262,7 @@ static void bytes_that_are_no_utf8_do_not_change_the_ids_around_them(void **stat
 {
     Bench *b = *state;
     static const char TEXT[] = " of\xFF the \xE4\xB8 of";
-    read_golden(b);
-    load_pipeline(b, pipeline_named(b, "gpt2"));
+    load_gpt2(b);
     int32_t want[16], *ids = NULL;
     int64_t n = 0, n_want = 0;
     static const char *const PARTS[] = { " of", "\xFF", " the ", "\xE4", "\xB8", " of" };
@@ -277,8 +281,7 @@ static void bytes_that_are_no_utf8_do_not_change_the_ids_around_them(void **stat
 static void a_piece_has_the_same_ids_wherever_it_stands(void **state)
 {
     Bench *b = *state;
-    read_golden(b);
-    load_pipeline(b, pipeline_named(b, "gpt2"));
+    load_gpt2(b);
     Text text;
     int32_t *want = NULL, *ids = NULL, *one = NULL;
     int64_t n_want = 0, n = 0, n_one = 0;
@@ -320,8 +323,7 @@ static void encoding_keeps_only_the_ids_in_the_arena(void **state)
 static void a_full_arena_is_an_error_and_keeps_nothing(void **state)
 {
     Bench *b = *state;
-    read_golden(b);
-    load_pipeline(b, pipeline_named(b, "gpt2"));
+    load_gpt2(b);
     Arena small = { 0 };
     CHECK_OK(arena_init(&small, "small", MEM_HOST, 1 << 11));
     int32_t *ids = NULL;
