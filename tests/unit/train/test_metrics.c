@@ -12,7 +12,7 @@ typedef struct RunPlace {
     Tiny t;
     Loader *loader;
     Metrics metrics;
-    char folder[64], path[96];
+    char folder[64], path[FILE_PATH_MAX];
     char *text; /* the file, since place_read */
 } RunPlace;
 
@@ -37,11 +37,11 @@ static int place_open(void **state)
     *p = (RunPlace){ .folder = "/tmp/switchyard_test_XXXXXX" };
     tiny_open(&p->t, TINY("run.threads=1"));
     CHECK(mkdtemp(p->folder) != NULL);
-    snprintf(p->path, sizeof p->path, "%s/metrics.jsonl", p->folder);
+    CHECK_OK(file_join(p->path, p->folder, "metrics.jsonl"));
     char prefix[2][FILE_PATH_MAX];
     LoaderSource source[2] = { { "we\"b", prefix[0], 0 }, { "books", prefix[1], 0 } };
     for (int i = 0; i < 2; i++) {
-        snprintf(prefix[i], sizeof prefix[i], "%s/%d", p->folder, i);
+        CHECK_OK(file_join(prefix[i], p->folder, i == 0 ? "0" : "1"));
         write_shard(&p->t.arena, prefix[i]);
     }
     LoaderConfig c = { .sources = source, .n_sources = 2, .sequence = 24, .batch = 4, .vocab = 61 };
