@@ -215,15 +215,6 @@ static const char *in_step(int step, const char *file)
     return path;
 }
 
-static void flip(const char *path, long at)
-{
-    FILE *f = fopen(path, "r+b");
-    CHECK(f != NULL && fseek(f, at, SEEK_SET) == 0);
-    int c = fgetc(f);
-    CHECK(c != EOF && fseek(f, at, SEEK_SET) == 0);
-    CHECK(fputc(c ^ 1, f) != EOF && fclose(f) == 0);
-}
-
 /* ---- from mesh to mesh ---- */
 
 static void check_all_pairs(const char *saver, const char *loader, int step)
