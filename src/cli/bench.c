@@ -78,7 +78,7 @@ static Status run_rank(void *state, Comm *world)
 static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Bench all = *(const Bench *)state;
-    Config c;
+    Config c = { 0 };
     bool model = n > 0 && all.model;
     TRY((all.small ? config_load_small : config_load)(&c, a, model ? arguments[0] : "quickstart",
                                                       (const char *const *)(arguments + model),
