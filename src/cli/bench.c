@@ -173,7 +173,7 @@ static Status bench(int argc, char **argv)
           .help = "a small model of the same structure; settings come after that" },
         ranks,
         { "--timeline", OPTION_TEXT, &b.step.timeline, "FOLDER",
-          .help = "record one more step there, for `switchyard viz`: passes over stages or lanes" },
+          .help = "the last step, for `switchyard viz`: passes over stages or lanes" },
         { "--json", OPTION_FLAG, &b.step.json, .help = "a JSON object" },
         { "--ops", OPTION_FLAG, &b.ops,
           .help =
@@ -181,7 +181,7 @@ static Status bench(int argc, char **argv)
         { "--data", OPTION_FLAG, &b.step.data,
           .help = "tokens of data.sources, as train reads them, so routing is as it is there" },
         { "--exposed", OPTION_FLAG, &b.step.exposed,
-          .help = "then steps without each kind of traffic (comm.null): what it adds to the step" },
+          .help = "then steps without each kind of traffic: what it adds, waiting and slowing" },
     };
     const int of_ops = 2, of_ladder = 3, of_step = sizeof of_models / sizeof *of_models;
     command.options = of_models;

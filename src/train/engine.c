@@ -367,7 +367,7 @@ static Status enqueue_step(Engine *e)
 /* The graph knows nothing of decorators: with one in front, ops are launched one by one. */
 static Status start_step(Engine *e)
 {
-    bool captured = e->way->graph.exec != NULL && e->ex.depth == 0 && !e->way->step.transfers.timed;
+    bool captured = e->way->graph.exec != NULL && e->ex.depth == 0;
     void *stream = e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE);
     TRY(e->ex.backend->streams->record(&e->ex, &e->begun, stream));
     TRY(captured ? e->ex.backend->graphs->launch(&e->ex, &e->way->graph) : enqueue_step(e));
@@ -631,11 +631,6 @@ void engine_trace(Engine *e, struct Trace *trace)
     else
         exec_pop(&e->ex);
     e->ex.trace = trace;
-}
-
-void engine_timeline(Engine *e, bool on)
-{
-    for (int i = 0; i < e->n_ways; i++) e->ways[i].step.transfers.timed = on;
 }
 
 void engine_guard(Engine *e) { exec_push(&e->ex, &backend_guard); }

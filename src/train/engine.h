@@ -241,11 +241,6 @@ Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step);
 void engine_trace(Engine *e, struct Trace *trace);
 void engine_guard(Engine *e);
 
-/* The next steps are run eagerly, and each action's begin and end on its lane is known after them
- * (recording.h), without a wait between ops; false: no more. Nothing on a backend whose ops run where
- * they are called, as there it is always known. */
-void engine_timeline(Engine *e, bool on);
-
 /* Forward without training on up to micro_batch sequences, by all stages together: the losses (N)
  * of all targets, in host memory until the next call; NULL on a stage without the head. */
 Status engine_losses(Engine *e, const Batch *batch, const float **losses);

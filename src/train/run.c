@@ -439,7 +439,7 @@ static Status tell(Trainer *t, const StepMetrics *m, double waited)
     return ranks_step(&t->ranks, &mine);
 }
 
-/* A step that was traced, where `switchyard viz` finds it. */
+/* A step that was traced, where `switchyard viz` finds it. On a GPU it waited after every op. */
 static Status record_pipeline(Trainer *t, int64_t step)
 {
     char name[48], path[FILE_PATH_MAX];
@@ -506,7 +506,7 @@ static Status run_step(Trainer *t, StepMetrics *m)
     TRY(s);
     recorder_take(&t->recorder, &m->result, clock_s() - start, (double)m->tokens,
                   process_now_bytes(), traced);
-    if (listed) TRY(record_pipeline(t, m->step));
+    if (listed && !t->engine.ex.backend->async) TRY(record_pipeline(t, m->step));
     if (!m->result.finite) {
         TRY(checkpoint_finish(&t->saver)); /* the last thing that all ranks do together */
         TRY(engine_explain_nan(&t->engine, batch, m->step));
