@@ -363,10 +363,11 @@ static Status absent_text(const Reading *r, const Field *f, char out[VALUE_BYTES
 {
     *there = f->absent != NULL;
     if (f->absent == NULL) return OK;
-    assert(f->key != NULL);
-    if (strcmp(f->absent, REQUIRED) == 0)
+    if (strcmp(f->absent, REQUIRED) == 0) {
+        assert(f->key != NULL);
         return FAIL(ERR_FORMAT, "%s has no %.*s, which %s models need", r->path, KEY(f),
                     r->family->type);
+    }
     if (strcmp(f->absent, HEAD) == 0) {
         TRY(config_divides("num_attention_heads", r->c->attention_heads, "hidden_size",
                            r->c->model_hidden));

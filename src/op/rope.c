@@ -5,8 +5,6 @@
 #include "op/op.h"
 #include "op/rope_parts.h"
 
-#include <assert.h>
-
 enum { HEAD_MAX = 1024 }; /* the widest rotated part; a thread keeps two on its stack */
 
 /* How to turn the pairs of a rotated part at one position. */
@@ -50,8 +48,7 @@ turn_pairs(const Angle *t, const float *x, float *y, int64_t pairs, int64_t step
 
 static void turn(const Angle *t, const float *x, float *y, int64_t d)
 {
-    assert(t->cos != NULL); /* what turns has positions */
-    if (t->sign == 0)
+    if (t->cos == NULL)
         memcpy(y, x, (size_t)d * sizeof *y);
     else if (t->interleaved)
         turn_pairs(t, x, y, d / 2, 2, 1);
