@@ -136,7 +136,5 @@ double collectives_median(double *x, int64_t n); /* sorts; NaN of none */
 double collectives_mb(const Collectives *c, const CollectiveCall *x, bool out);
 /* The numbers of a list like "[0, 1]", at most `room`. */
 int64_t collectives_wholes(const char *list, int32_t *out, int64_t room);
-int collectives_column(const Table *t, const char *name); /* -1: none */
-double collectives_number(const Cell *x);                 /* NaN: none */
 
 #endif

@@ -444,12 +444,10 @@ static Status match_unwrapped(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
     return OK;
 }
 
-static const char *sizes_of(const Events *e, uint32_t event)
+const char *diff_sizes(const Events *e, uint32_t event)
 {
-    uint32_t row = e->detail[event];
-    if (e->kind[event] != EVENT_CPU_OP || row == EVENT_NONE || e->ops[row].args == EVENT_NONE)
-        return "";
-    return strings_text(&e->strings, e->args[e->ops[row].args].dims);
+    uint32_t args = event_args(e, event);
+    return args == EVENT_NONE ? "" : strings_text(&e->strings, e->args[args].dims);
 }
 
 /* One call in the place of the other: device work of the same kind, an operator on the same sizes (a
@@ -458,10 +456,10 @@ static Status replaces(Walk *w, uint32_t x, uint32_t y, bool *out)
 {
     const Events *a = w->d->tree[DIFF_OLD]->events, *b = w->d->tree[DIFF_NEW]->events;
     DiffList below[DIFF_SIDES];
-    const char *sizes = sizes_of(a, x);
+    const char *sizes = diff_sizes(a, x);
     *out = a->kind[x] == b->kind[y];
     if (event_on_gpu(a->kind[x]) || event_on_gpu(b->kind[y])) return OK;
-    *out = strpbrk(sizes, "0123456789") != NULL && strcmp(sizes, sizes_of(b, y)) == 0;
+    *out = strpbrk(sizes, "0123456789") != NULL && strcmp(sizes, diff_sizes(b, y)) == 0;
     if (*out || launches(a, x) || launches(b, y)) return OK;
     TRY(on_way(w, DIFF_OLD, x, &below[DIFF_OLD]));
     TRY(on_way(w, DIFF_NEW, y, &below[DIFF_NEW]));

@@ -165,6 +165,13 @@ void events_free(Events *e); /* safe on { 0 } */
 
 static inline double event_end(const Events *e, int64_t i) { return e->ts[i] + e->dur[i]; }
 
+/* The row of an operator's arguments; EVENT_NONE: it is no operator or has none. */
+static inline uint32_t event_args(const Events *e, int64_t i)
+{
+    bool op = e->kind[i] == EVENT_CPU_OP && e->detail[i] != EVENT_NONE;
+    return op ? e->ops[e->detail[i]].args : EVENT_NONE;
+}
+
 static inline const char *event_name(const Events *e, int64_t i)
 {
     return strings_text(&e->strings, e->name[i]);

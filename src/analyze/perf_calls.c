@@ -77,9 +77,9 @@ static Status find_calls(Report *r, PerfCalls *p)
                 most++;
                 continue;
             }
-            uint32_t *at = key + 3 * p->calls, detail = e->detail[i];
+            uint32_t *at = key + 3 * p->calls;
             at[0] = e->name[i];
-            at[1] = detail == EVENT_NONE ? EVENT_NONE : e->ops[detail].args;
+            at[1] = event_args(e, i);
             at[2] = telling_kernel(r, i);
             p->call[p->calls++].event = i;
         }

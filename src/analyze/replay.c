@@ -31,8 +31,7 @@ static int by_time(const void *a, const void *b)
 
 static uint32_t args_of(const Events *e, uint32_t event)
 {
-    if (e->kind[event] != EVENT_CPU_OP || e->detail[event] == EVENT_NONE) return EVENT_NONE;
-    uint32_t args = e->ops[e->detail[event]].args;
+    uint32_t args = event_args(e, event);
     return args == EVENT_NONE || e->args[args].types == 0 ? EVENT_NONE : args;
 }
 

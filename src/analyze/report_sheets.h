@@ -12,8 +12,7 @@ Status sheet_kernel_summary(Report *r, Table *out);
 Status sheet_short_histogram(Report *r, Table *out);
 Status sheet_short_summary(Report *r, Table *out);
 Status sheet_coll_analysis(Report *r, Table *out);
-/* A sheet of perf models by its name. */
-Status report_perf_sheet(Report *r, const char *sheet, Table *out);
+Status sheet_perf(Report *r, Table *out); /* all sheets of perf models: out->name says which */
 Status sheet_unified(Report *r, Table *out);
 /* What TraceLens lacks. */
 Status sheet_timeline_by_step(Report *r, Table *out);

@@ -136,37 +136,22 @@ static Status say_counts(const Loaded *l, Text *out)
 
 /* ---- ranks ---- */
 
-static const char *const RANK_COLUMNS[] = {
-    "rank",
-    "file",
-    "computation_time ms",
-    "exposed_comm_time ms",
-    "exposed_memcpy_time ms",
-    "busy_time ms",
-    "idle_time ms",
-    "total_time ms",
-    "total_comm_time ms",
-    "total_memcpy_time ms",
-    "wall ms",
-    "unlinked",
-};
+static const char RANK_COLUMNS[] =
+    "rank|file|computation_time ms|exposed_comm_time ms|exposed_memcpy_time ms|busy_time ms|"
+    "idle_time ms|total_time ms|total_comm_time ms|total_memcpy_time ms|wall ms|unlinked";
 
 static Status put_rank(ReportCall *c, const Loaded *l, int file)
 {
     double us[TIMELINE_ROWS];
-    Cell *at = NULL;
     const char *name = NULL;
     int64_t alone = 0;
     TRY(report_timeline(&l->report, us));
     TRY(file_last_part(l->e.path, c->ranks.arena, &name));
     for (int64_t k = 0; k < l->report.gpus; k++)
         alone += l->tree.parent[l->report.gpu[k]] == EVENT_NONE;
-    TRY(table_row(&c->ranks, &at));
-    *at++ = cell_whole(l->e.rank < 0 ? file : l->e.rank);
-    *at++ = cell_text(name);
-    for (int i = 0; i < TIMELINE_ROWS; i++) *at++ = cell_number(us[i] / 1e3);
-    *at++ = cell_number(report_wall(&l->report) / 1e3);
-    *at = cell_whole(alone);
+    TRY(TABLE_ROW(&c->ranks, cell_whole(l->e.rank < 0 ? file : l->e.rank), cell_text(name)));
+    for (int i = 0; i < TIMELINE_ROWS; i++) TABLE_MORE(&c->ranks, cell_number(us[i] / 1e3));
+    TABLE_MORE(&c->ranks, cell_number(report_wall(&l->report) / 1e3), cell_whole(alone));
     return OK;
 }
 
@@ -263,8 +248,7 @@ static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
 {
     Arena ranks = { 0 };
     TRY(arena_init(&ranks, "ranks", MEM_HOST, (size_t)64 << 20));
-    Status s = table_init(&c->ranks, "gpu_timeline_by_rank", RANK_COLUMNS,
-                          sizeof RANK_COLUMNS / sizeof *RANK_COLUMNS, &ranks);
+    Status s = table_init(&c->ranks, "gpu_timeline_by_rank", RANK_COLUMNS, "", &ranks);
     for (int i = 0; i < n && s == OK; i++) {
         Loaded l = { 0 };
         ArenaMark mark = arena_mark(a);
