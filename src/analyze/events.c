@@ -65,9 +65,9 @@ void events_free(Events *e)
     EventsMemory *m = e->own;
     strings_free(&e->strings);
     if (m != NULL) {
-        Rows *rows[] = { &m->places, &m->named, &m->args, &m->collectives, &m->launches };
+        Rows *rows[] = { &m->places, &m->named, &m->args, &m->collectives };
         for (int i = 0; i < COLUMNS; i++) arena_free(&m->column[i].arena);
-        for (int i = 0; i < 5; i++) {
+        for (int i = 0; i < 4; i++) {
             arena_free(&rows[i]->column.arena);
             arena_free(&rows[i]->table);
         }

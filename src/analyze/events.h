@@ -42,7 +42,6 @@ static inline bool event_on_gpu(uint8_t kind)
 typedef struct Track {
     uint32_t pid, tid; /* strings: the numbers' or names' texts */
     uint32_t process_name, process_label, thread_name;
-    int64_t process_sort, thread_sort;
 } Track;
 
 /* Arguments of an operator as they stand, without blanks between tokens; equal ones share a row. */
@@ -59,30 +58,18 @@ typedef struct Collective {
 } Collective;
 
 typedef struct OpDetail {
-    uint32_t args, collective;        /* rows; EVENT_NONE: none */
-    int64_t sequence, forward_thread; /* -1: none */
+    uint32_t args, collective; /* rows; EVENT_NONE: none */
+    int64_t sequence;          /* -1: none */
 } OpDetail;
-
-/* How a kernel was launched; equal ones share a row. */
-typedef struct Launch {
-    int32_t grid[3], block[3], registers, shared_bytes; /* -1: not there */
-    double blocks_per_sm, warps_per_sm, occupancy;      /* NaN: not there */
-} Launch;
 
 typedef struct GpuDetail {
     int32_t device, stream; /* -1: not there */
-    uint32_t collective, launch;
-    double bytes; /* of a copy; NaN: not there */
+    uint32_t collective;
 } GpuDetail;
-
-typedef struct PythonDetail {
-    int32_t id, parent, module; /* -1: none */
-} PythonDetail;
 
 /* One end of an arrow; `from` is the side that starts ("s"), on the host. */
 typedef struct Flow {
     int64_t id;
-    double ts;
     uint32_t track;
     bool from;
 } Flow;
@@ -90,20 +77,17 @@ typedef struct Flow {
 /* A [memory] event: the allocator's state after it. */
 typedef struct MemoryPoint {
     double ts;
-    int64_t address, bytes, allocated, reserved; /* bytes below 0: freed */
+    int64_t bytes, allocated, reserved; /* bytes below 0: freed */
     int32_t device, device_type;
 } MemoryPoint;
 
 typedef struct Device {
-    int32_t id, sms, major, minor;
-    int64_t memory_bytes;
     uint32_t name;
 } Device;
 
 /* A process group of distributedInfo. */
 typedef struct Group {
-    uint32_t name, description, ranks; /* ranks: JSON */
-    int64_t size;
+    uint32_t name, ranks; /* ranks: JSON */
 } Group;
 
 /* What the reader left out, always printed where it is not 0. */
@@ -126,7 +110,7 @@ typedef struct Events {
     uint32_t *name;    /* string */
     uint32_t *index;   /* place in traceEvents: TraceLens' UID */
     uint32_t *track;   /* row of tracks */
-    uint32_t *detail;  /* row of the table of its kind (op, gpu, python); EVENT_NONE */
+    uint32_t *detail;  /* row of the table of its kind (op, gpu); EVENT_NONE */
     int64_t *link;     /* correlation; -1: none */
     int64_t *external; /* External id; -1: none */
     uint8_t *kind;     /* EventKind */
@@ -135,19 +119,15 @@ typedef struct Events {
     OpArgs *args;
     Collective *collectives;
     OpDetail *ops;
-    Launch *launches;
     GpuDetail *gpu;
-    PythonDetail *python;
     Flow *flows; /* ac2g and its older names */
     MemoryPoint *memory;
     Device *devices;
     Group *groups;
-    int64_t n_tracks, n_args, n_collectives, n_ops, n_launches, n_gpu, n_python, n_flows, n_memory,
-        n_devices, n_groups;
+    int64_t n_tracks, n_args, n_collectives, n_ops, n_gpu, n_flows, n_memory, n_devices, n_groups;
 
     int64_t rank, world; /* distributedInfo; -1: not there */
     int64_t base_ns;     /* baseTimeNanoseconds; 0: times are absolute */
-    uint32_t trace_name;
     ReadCounts counts;
     struct EventsMemory *own; /* the reader's */
 } Events;

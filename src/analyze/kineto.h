@@ -67,18 +67,14 @@ typedef enum ElementKind {
 } ElementKind;
 
 typedef struct Item {
-    uint32_t field;
-    union {
-        uint32_t hash; /* of a text */
-        int32_t third; /* of a triple */
-    };
+    uint32_t field, hash; /* hash: of a text */
     union {
         struct {
             uint32_t at, bytes; /* SCRATCH is set in `at` if the text is not in the block */
         } text;
         int64_t whole;
         double real;
-        int32_t pair[2]; /* of a triple, or what an element is and its place */
+        int32_t pair[2]; /* what an element is, and its place */
     };
 } Item;
 #define SCRATCH ((uint32_t)1 << 31)
@@ -155,7 +151,6 @@ typedef struct Rows {
 /* What metadata events say of a thread, or of a process: its tid is EVENT_NONE. */
 typedef struct TrackName {
     uint32_t name, label;
-    int64_t sort;
 } TrackName;
 
 /* The columns and tables of Events that grow at their end; those of an event stand first. */
@@ -172,7 +167,6 @@ typedef struct TrackName {
     X(TRACKS, tracks)                                                                              \
     X(OPS, ops)                                                                                    \
     X(GPU, gpu)                                                                                    \
-    X(PYTHON, python)                                                                              \
     X(FLOWS, flows)                                                                                \
     X(MEMORY, memory)
 
@@ -187,10 +181,9 @@ typedef enum ColumnOf {
 typedef struct EventsMemory {
     Arena self;
     Column column[COLUMNS];
-    Rows places, named, args, collectives, launches;
+    Rows places, named, args, collectives;
     int64_t groups_room, devices_room;
-    uint32_t key_process_name, key_process_labels, key_process_sort, key_thread_name,
-        key_thread_sort;
+    uint32_t key_process_name, key_process_labels, key_thread_name;
 } EventsMemory;
 
 /* Addresses, not memory, for what a text of so many bytes can hold. */

@@ -44,23 +44,6 @@ Status spans_subtract(const Spans *a, const Spans *b, Arena *arena, Spans *out)
     return OK;
 }
 
-Status spans_intersect(const Spans *a, const Spans *b, Arena *arena, Spans *out)
-{
-    Spans r = { 0 };
-    TRY(ARENA_NEW(arena, a->n + b->n + 1, &r.at));
-    for (int64_t i = 0, j = 0; i < a->n && j < b->n;) {
-        Span x = a->at[i], y = b->at[j];
-        Span both = { x.start > y.start ? x.start : y.start, x.end < y.end ? x.end : y.end };
-        if (both.start < both.end) r.at[r.n++] = both;
-        if (x.end < y.end)
-            i++;
-        else
-            j++;
-    }
-    *out = r;
-    return OK;
-}
-
 double spans_length(const Spans *s)
 {
     double sum = 0;

@@ -17,8 +17,6 @@ typedef struct Spans {
 void spans_merge(Spans *s);
 /* Both arguments merged. a without b, in `arena`. */
 Status spans_subtract(const Spans *a, const Spans *b, Arena *arena, Spans *out);
-/* What is in both. */
-Status spans_intersect(const Spans *a, const Spans *b, Arena *arena, Spans *out);
 double spans_length(const Spans *s); /* the sum, added from first to last */
 
 #endif
