@@ -59,11 +59,13 @@ static Status sort_ranks(Collectives *c)
 
 static Status check_ranks(Collectives *c)
 {
-    const CollectiveRank *r = c->ranks, *known = NULL;
+    const CollectiveRank *r = c->ranks, *known = NULL, *begun = r;
     for (int64_t i = 0; i < c->n_ranks; i++) {
         if (i > 0 && r[i].rank == r[i - 1].rank)
             return FAIL(ERR_ARG, "%s and %s are both rank %lld by %s: name each rank once",
                         r[i - 1].path, r[i].path, (long long)r[i].rank, r[i].rank_from);
+        if (begun->run == 0) begun = &r[i];
+        TRY(events_same_run(begun->path, begun->run, r[i].path, r[i].run));
         if (r[i].world < 0) continue;
         if (known != NULL && known->world != r[i].world)
             return FAIL(ERR_ARG,

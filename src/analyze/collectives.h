@@ -83,8 +83,8 @@ typedef struct CollectiveSlot {
 
 typedef struct CollectiveRank {
     const char *path, *rank_from;
-    int64_t rank, world, base_ns;
-    int64_t devices, call, calls; /* calls in by_rank */
+    int64_t rank, world, base_ns, run; /* run: of Events */
+    int64_t devices, call, calls;      /* calls in by_rank */
     ReadCounts counts;
     /* clock = time + offset_us + drift * (time - at) */
     double at, offset_us, drift, spread_us;

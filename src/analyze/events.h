@@ -128,8 +128,10 @@ typedef struct Events {
 
     int64_t rank, world; /* distributedInfo; -1: not there */
     int64_t base_ns;     /* baseTimeNanoseconds; 0: times are absolute */
+    int64_t run;         /* when the run of our own recording began, us; 0: not known */
     ReadCounts counts;
-    struct EventsMemory *own; /* the reader's */
+    const struct Recording *recording; /* recording.h: what this was made of; NULL: another trace */
+    struct EventsMemory *own;          /* the reader's */
 } Events;
 
 typedef struct EventsOptions {
@@ -142,6 +144,8 @@ typedef struct EventsOptions {
  * read; ERR_FORMAT: not JSON, or JSON without a trace, one sentence. */
 Status events_read(const char *path, const EventsOptions *o, Events *out);
 void events_free(Events *e); /* safe on { 0 } */
+/* ERR_ARG: two recordings are of different runs. */
+Status events_same_run(const char *path, int64_t run, const char *other, int64_t other_run);
 
 static inline double event_end(const Events *e, int64_t i) { return e->ts[i] + e->dur[i]; }
 

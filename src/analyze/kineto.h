@@ -42,6 +42,8 @@ Status source_open(Source *s, const char *path, Arena *a);
 void source_text(Source *s, const char *path, unsigned char *text, size_t bytes);
 /* Up to n bytes of text; fewer only at the end. ERR_IO, or ERR_FORMAT for a corrupt gzip. */
 Status source_read(Source *s, char *out, size_t n, size_t *got);
+/* All that is left of it, checked. */
+Status source_all(Source *s, Arena *a, uint8_t **out, size_t *bytes);
 /* Is the file as long as when it was opened? */
 Status source_check(const Source *s);
 void source_close(Source *s); /* safe on { 0 } */

@@ -25,17 +25,18 @@ bool recording_is(const char *path)
 }
 
 /* META, of which a later version may have more. */
-static Status read_meta(Recording *r, Arena *a)
+static Status read_meta(Recording *r)
 {
     struct {
-        int64_t rank, ranks, experts;
+        int64_t rank, ranks, experts, began_us;
         double flops, sheet_flops, roof_flops;
         char *device;
-    } m = { 0, 1, 0, 0, 0, 0, NULL };
+    } m = { .ranks = 1 };
 #define AT(name) offsetof(__typeof__(m), name)
     const ScanField fields[] = { { "rank", SCAN_WHOLE, AT(rank) },
                                  { "ranks", SCAN_WHOLE, AT(ranks) },
                                  { "experts", SCAN_WHOLE, AT(experts) },
+                                 { "began_us", SCAN_WHOLE, AT(began_us) },
                                  { "flops", SCAN_NUMBER, AT(flops) },
                                  { "sheet_flops", SCAN_NUMBER, AT(sheet_flops) },
                                  { "roof_flops", SCAN_NUMBER, AT(roof_flops) },
@@ -43,56 +44,67 @@ static Status read_meta(Recording *r, Arena *a)
 #undef AT
     char *text = NULL;
     size_t n = strlen(r->file.meta) + 1;
-    TRY(ARENA_NEW(a, n, &text));
+    TRY(ARENA_NEW(&r->arena, n, &text));
     memcpy(text, r->file.meta, n);
     Scan s = scan_begin(text);
     scan_fields(&s, fields, sizeof fields / sizeof *fields, &m);
     if (s.bad || m.rank < 0 || m.ranks < 1 || m.rank >= m.ranks)
         return FAIL(ERR_FORMAT, "%s: what it says of its run is no JSON object with a rank",
                     r->path);
-    r->rank = (int)m.rank, r->ranks = (int)m.ranks, r->experts = m.experts;
+    r->rank = (int)m.rank, r->ranks = (int)m.ranks;
+    r->experts = m.experts, r->began_us = m.began_us;
     r->flops = m.flops, r->sheet_flops = m.sheet_flops, r->roof_flops = m.roof_flops;
     r->device = m.device == NULL ? "" : m.device;
     return OK;
 }
 
-Status recording_open(const char *path, Arena *a, Recording *out)
+Status recording_parse(const char *path, const uint8_t *data, size_t bytes, const Recording **out)
 {
-    Recording r = { .path = path };
-    TRY(file_map(path, &r.map));
-    Status s = record_parse(path, r.map.data, r.map.bytes, a, &r.file);
-    if (s == OK) s = read_meta(&r, a);
-    if (s == OK && r.file.steps == 0)
+    Arena a = { 0 };
+    Recording *r = NULL;
+    TRY(arena_init(&a, "recording", MEM_HOST, (size_t)16 << 30));
+    Status s = ARENA_ZEROED(&a, 1, &r);
+    if (s != OK) {
+        arena_free(&a);
+        return s;
+    }
+    *r = (Recording){ .arena = a, .path = path };
+    s = record_parse(path, data, bytes, &r->arena, &r->file);
+    if (s == OK) s = read_meta(r);
+    if (s == OK && r->file.steps == 0)
         s = FAIL(ERR_FORMAT, "%s has no whole step: nothing of it can be told", path);
-    *out = r;
-    if (s != OK) recording_close(out);
+    if (s == OK)
+        *out = r;
+    else
+        recording_close(r);
     return s;
 }
 
-void recording_close(Recording *r)
+void recording_close(const Recording *r)
 {
-    file_unmap(&r->map);
-    *r = (Recording){ 0 };
+    if (r == NULL) return;
+    Arena self = r->arena;
+    arena_free(&self);
 }
 
-Status recording_json(const Recording *r, int n, Text *out)
+Status recording_json(const Recording *const *r, int n, Text *out)
 {
     int64_t base = INT64_MAX;
     for (int i = 0; i < n; i++) {
-        if (r[i].file.step[0].head.unix_ns < base) base = r[i].file.step[0].head.unix_ns;
+        int64_t begin = r[i]->file.step[0].head.unix_ns;
+        base = begin < base ? begin : base;
     }
+    TRY(text_printf(out, "{"));
     if (n == 1)
-        TRY(text_json(out, "{\"distributedInfo\":{\"rank\":%d,\"world_size\":%d},", r->rank,
-                      r->ranks));
-    else
-        TRY(text_printf(out, "{"));
+        TRY(text_json(out, "\"distributedInfo\":{\"rank\":%d,\"world_size\":%d},", r[0]->rank,
+                      r[0]->ranks));
     TRY(text_json(out,
                   "\"deviceProperties\":[{\"id\":0,\"name\":%s}],\"displayTimeUnit\":\"ms\","
                   "\"baseTimeNanoseconds\":%lld,\"traceEvents\":[\n",
-                  r->device, (long long)base));
+                  r[0]->device, (long long)base));
     for (int i = 0; i < n; i++) {
         if (i > 0) TRY(text_printf(out, ",\n"));
-        TRY(record_events(&r[i].file, r[i].rank, base, out));
+        TRY(record_events(&r[i]->file, r[i]->rank, base, out));
     }
     return text_printf(out, "\n]}\n");
 }
@@ -361,19 +373,11 @@ static Status memory(const Recording *r, Arena *a, Table *out)
 Status recording_tables(const Recording *r, Arena *a, Table *out, int *n)
 {
     *n = 0;
+    if (r == NULL) return OK;
     TRY(steps(r, a, &out[(*n)++]));
     TRY(phases(r, false, a, &out[(*n)++]));
     TRY(phases(r, true, a, &out[(*n)++]));
     TRY(jitter(r, a, &out[(*n)++]));
     TRY(expert_load(r, a, &out[(*n)++]));
     return memory(r, a, &out[(*n)++]);
-}
-
-Status recording_add(const char *path, Arena *a, Table *out, int *n)
-{
-    Recording r = { 0 };
-    TRY(recording_open(path, a, &r));
-    Status s = recording_tables(&r, a, out, n);
-    recording_close(&r);
-    return s;
 }

@@ -17,6 +17,9 @@ typedef struct ReportCall {
     int compat, link; /* -1: not given */
     Table ranks;      /* of several files: the timeline of each */
     int64_t rank[FILES_MOST], world;
+    const Recording *recording[FILES_MOST]; /* kept for Perfetto */
+    const char *begun;                      /* the first file that says when its run began */
+    int64_t run;
     const char *cut; /* the first file that ends early, and how many do */
     int cuts;
     TracePage page;
@@ -166,6 +169,8 @@ static Status check_rank(ReportCall *c, const Events *e, char **path, int file)
         return FAIL(ERR_ARG,
                     "%s is of a run of %lld ranks, %s of one of %lld: name files of one run",
                     path[file], (long long)e->world, path[0], (long long)c->world);
+    if (c->begun == NULL || c->run == 0) c->begun = path[file], c->run = e->run;
+    TRY(events_same_run(c->begun, c->run, path[file], e->run));
     for (int i = 0; i < file; i++) {
         if (e->rank < 0 && trace_same_file(path[i], path[file]))
             return FAIL(ERR_ARG, "%s is named twice: name each rank once", path[file]);
@@ -206,19 +211,15 @@ static Status check_perfetto(const ReportCall *c, int n, char **path)
 }
 
 /* --perfetto: all recordings as one trace. */
-static Status write_perfetto(const ReportCall *c, int n, char **path, Arena *a)
+static Status write_perfetto(const ReportCall *c, int n)
 {
     Arena room = { 0 };
-    Recording *r = NULL;
     Text text = { 0 };
-    TRY(ARENA_ZEROED(a, n, &r));
-    for (int i = 0; i < n; i++) TRY(recording_open(path[i], a, &r[i]));
     TRY(arena_init(&room, "trace for Perfetto", MEM_HOST, (size_t)64 << 30));
     Status s = text_init(&text, &room);
-    if (s == OK) s = recording_json(r, n, &text);
+    if (s == OK) s = recording_json(c->recording, n, &text);
     if (s == OK) s = file_write_whole(c->perfetto, text.data, text.used);
     arena_free(&room);
-    for (int i = 0; i < n; i++) recording_close(&r[i]);
     return s;
 }
 
@@ -233,7 +234,7 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
     if (files > 1)
         (void)snprintf(sub, sizeof sub, "rank_%lld", (long long)(l->e.rank < 0 ? file : l->e.rank));
     TRY(report_tables(&l->report, table, &n));
-    if (recording_is(path[file])) TRY(recording_add(path[file], a, table + n, &more));
+    TRY(recording_tables(l->e.recording, a, table + n, &more));
     n += more;
     TRY(trace_out_tables(&c->out, sub, path[file], table, n, a));
     if (c->page.begun) TRY(trace_page_add(&c->page, &l->report, path[file], table, n));
@@ -253,6 +254,7 @@ static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
         Loaded l = { 0 };
         ArenaMark mark = arena_mark(a);
         s = report_file(c, &l, path, i, n, a, out);
+        if (c->perfetto != NULL) c->recording[i] = l.e.recording, l.e.recording = NULL;
         events_free(&l.e);
         arena_release(a, mark);
     }
@@ -282,7 +284,8 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
     bool page = trace_out_has(&c->out, "html");
     Status s = page ? with_page(c, n, path, a, out) : report_all(c, n, path, a, out);
     trace_page_free(&c->page);
-    if (s == OK && c->perfetto != NULL) s = write_perfetto(c, n, path, a);
+    if (s == OK && c->perfetto != NULL) s = write_perfetto(c, n);
+    for (int i = 0; i < n; i++) recording_close(c->recording[i]);
     s = trace_out_end(&c->out, s);
     if (s == OK && c->out.folder != NULL) s = text_printf(out, "tables are in %s\n", c->out.folder);
     if (s == OK && c->cuts > 0)
