@@ -131,22 +131,16 @@ static Status add_rows(Stats *st, int side, const DiffList *gpu, uint32_t lca, c
 {
     const Tree *t = st->d->tree[side];
     const Events *e = t->events;
-    ArenaMark mark = arena_mark(st->scratch);
-    Spans busy = { NULL, gpu->n };
-    TRY(ARENA_NEW(st->scratch, gpu->n, &busy.at));
-    for (int64_t i = 0; i < gpu->n; i++)
-        busy.at[i] = (Span){ e->ts[gpu->at[i]], event_end(e, gpu->at[i]) };
-    spans_merge(&busy);
-    double length = rounded(spans_length(&busy));
+    double busy = 0;
+    TRY(spans_busy(e->ts, e->dur, gpu->at, gpu->n, st->scratch, &busy));
     for (int64_t i = 0; i < gpu->n; i++) {
         uint32_t op = t->parent[gpu->at[i]];
         while (op != EVENT_NONE && e->kind[op] != EVENT_CPU_OP) op = t->parent[op];
         if (op == EVENT_NONE) continue;
         st->row[st->rows] =
-            (Row){ gpu->at[i], op, lca, name, length, e->name[gpu->at[i]], st->rows, side };
+            (Row){ gpu->at[i], op, lca, name, rounded(busy), e->name[gpu->at[i]], st->rows, side };
         st->rows++;
     }
-    arena_release(st->scratch, mark);
     return OK;
 }
 

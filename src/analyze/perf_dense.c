@@ -20,57 +20,40 @@ static void put_transposes(PerfWork *c)
                       : "(False, False)");
 }
 
-static void put_product(PerfWork *c, double m, double n, double k, bool bias)
+static void put_sizes(PerfWork *c, double m, double n, double k)
 {
     perf_put_whole(c, "M", m);
     perf_put_whole(c, "N", n);
     perf_put_whole(c, "K", k);
-    perf_put(c, "bias", cell_bool(bias));
 }
 
+/* Also of a byte (_scaled_mm): x (M, K) times w (N, K) transposed; its result has two. */
 bool perf_model_gemm(PerfWork *c)
 {
     const char *name = c->q->name;
-    bool add = strstr(name, "addmm") != NULL || strstr(name, "addbmm") != NULL;
-    bool batched = strstr(name, "bmm") != NULL;
+    bool add = strstr(name, "addmm") != NULL || strstr(name, "addbmm") != NULL, bias = add;
+    bool batched = strstr(name, "bmm") != NULL, scaled = text_ends(name, "_scaled_mm");
     const PerfArg *a = &c->args.at[add], *b = a + 1;
     int rank = batched ? 3 : 2;
     if (a->dims.n != rank || b->dims.n != rank) return false;
+    if (scaled)
+        bias = c->q->compat ? c->args.n == 3 : c->args.n > 4 && perf_is_tensor(&c->args.at[4]);
     const int64_t *x = a->dims.at + batched, *y = b->dims.at + batched;
     double m = (double)x[0], k = (double)x[1], n = (double)y[1];
     double groups = batched ? (double)a->dims.at[0] : 1;
     if (batched) perf_put_whole(c, "B", groups);
-    put_product(c, m, n, k, add);
+    put_sizes(c, m, n, k);
+    perf_put(c, "bias", cell_bool(bias));
     perf_put_shape(c, "stride_A", &a->strides);
     perf_put_shape(c, "stride_B", &b->strides);
     PERF_PUT_TYPES(c, "dtype_A_B", a->type, b->type);
     if (!batched) perf_put_whole(c, "B", 1);
     put_transposes(c);
-    double each = perf_bytes_of(c, a->type);
-    double work = 2 * m * n * k + (add ? m * n : 0);
-    double moved = (m * k + k * n + m * n + (add ? n : 0)) * each;
-    if (c->q->compat && strcmp(a->type, b->type) != 0) moved = NAN;
-    perf_set_work(c, groups * work, groups * moved);
-    perf_set_spec(c, "matrix", a->type);
-    return true;
-}
-
-/* x (M, K) times w (N, K) transposed, both of a byte; the result's type is `out_dtype`. */
-bool perf_model_scaled_mm(PerfWork *c)
-{
-    const PerfArg *a = &c->args.at[0], *b = &c->args.at[1];
-    if (a->dims.n != 2 || b->dims.n != 2) return false;
-    double m = (double)a->dims.at[0], k = (double)a->dims.at[1], n = (double)b->dims.at[1];
-    bool bias = c->q->compat ? c->args.n == 3 : c->args.n > 4 && perf_is_tensor(&c->args.at[4]);
-    put_product(c, m, n, k, bias);
-    perf_put_shape(c, "stride_A", &a->strides);
-    perf_put_shape(c, "stride_B", &b->strides);
-    PERF_PUT_TYPES(c, "dtype_A_B", a->type, b->type);
-    perf_put_whole(c, "B", 1);
-    put_transposes(c);
-    double each = perf_bytes_of(c, a->type), out = each == 1 ? 2 : each;
-    perf_set_work(c, 2 * m * n * k + (bias ? m * n : 0), (m * k + k * n) * each + (m * n) * out);
-    perf_set_spec(c, "matrix", a->type);
+    double each = perf_bytes_of(c, a->type), out = scaled && each == 1 ? 2 : each;
+    double work = 2 * m * n * k + (bias ? m * n : 0);
+    double moved = (m * k + k * n + (add ? n : 0)) * each + m * n * out;
+    if (c->q->compat && !scaled && strcmp(a->type, b->type) != 0) moved = NAN;
+    perf_set_work(c, groups * work, groups * moved, a->type);
     return true;
 }
 
@@ -83,13 +66,10 @@ bool perf_model_grouped_gemm(PerfWork *c)
     bool as_is = w->dims.at[1] == x->dims.at[1];
     double n = (double)w->dims.at[as_is ? 2 : 1];
     perf_put_whole(c, "G", groups);
-    perf_put_whole(c, "M", m);
-    perf_put_whole(c, "N", n);
-    perf_put_whole(c, "K", k);
+    put_sizes(c, m, n, k);
     PERF_PUT_TYPES(c, "dtype_A_B", x->type, w->type);
     double in = perf_bytes_of(c, x->type), out = perf_bytes_of(c, c->q->compat ? w->type : x->type);
-    perf_set_work(c, 2 * m * k * n, (m * k + groups * k * n) * in + (m * n) * out);
-    perf_set_spec(c, "matrix", x->type);
+    perf_set_work(c, 2 * m * k * n, (m * k + groups * k * n) * in + (m * n) * out, x->type);
     return true;
 }
 
@@ -101,15 +81,12 @@ bool perf_model_grouped_wgrad(PerfWork *c)
     if (x->dims.n != 2 || y->dims.n != 2 || x->dims.at[0] != y->dims.at[0]) return false;
     double m = (double)x->dims.at[0], k = (double)x->dims.at[1], n = (double)y->dims.at[1];
     double groups = lengths->dims.n == 1 ? (double)lengths->dims.at[0] : 1;
-    double each = perf_bytes_of(c, x->type);
+    double written = c->q->compat ? 1 : groups;
     perf_put_whole(c, "G", groups);
-    perf_put_whole(c, "M", m);
-    perf_put_whole(c, "N", n);
-    perf_put_whole(c, "K", k);
+    put_sizes(c, m, n, k);
     PERF_PUT_TYPES(c, "dtype_A_B", x->type, y->type);
-    double right = (m * k + m * n + groups * k * n) * each;
-    perf_set_work(c, 2 * m * k * n, c->q->compat ? (m * k + k * n + m * n) * each : right);
-    perf_set_spec(c, "matrix", x->type);
+    perf_set_work(c, 2 * m * k * n, (m * k + m * n + written * k * n) * perf_bytes_of(c, x->type),
+                  x->type);
     return true;
 }
 
@@ -131,14 +108,14 @@ static double pairs(const PerfWork *c, const Attention *t)
     return shorter * (shorter + 1) / 2 + beside;
 }
 
-static void attention_work(PerfWork *c, const Attention *t, double each)
+static void attention_work(PerfWork *c, const Attention *t, double each, const char *type)
 {
     double pair = t->batch * t->heads * pairs(c, t);
     double q = t->batch * t->queries * t->heads * t->qk,
            o = t->batch * t->queries * t->heads * t->v;
     double k = t->batch * t->keys * t->kv_heads * t->qk,
            v = t->batch * t->keys * t->kv_heads * t->v;
-    perf_set_work(c, 2 * pair * t->qk + 2 * pair * t->v, (q + k + v + o) * each);
+    perf_set_work(c, 2 * pair * t->qk + 2 * pair * t->v, (q + k + v + o) * each, type);
     double reduce = t->batch * t->keys * (t->v + t->qk) * (t->heads / t->kv_heads - 1);
     double gradient = 2 * pair * t->v * 2 + 2 * pair * t->qk * (t->flash ? 3 : 2);
     c->out->backward_sheet = "SDPA_bwd";
@@ -184,8 +161,7 @@ bool perf_model_attention(PerfWork *c)
     perf_put(c, "causal", cell_bool(t.causal));
     perf_put(c, "flash_impl", cell_bool(t.flash));
     PERF_PUT_TYPES(c, "dtype_A_B", q->type, k->type);
-    attention_work(c, &t, c->q->compat ? 2 : perf_bytes_of(c, q->type));
-    perf_set_spec(c, "matrix", q->type);
+    attention_work(c, &t, c->q->compat ? 2 : perf_bytes_of(c, q->type), q->type);
     return true;
 }
 
@@ -243,7 +219,6 @@ static void put_conv(PerfWork *c, const Conv *v)
     perf_put(c, "transposed_conv", cell_bool(v->transposed));
     perf_put_shape(c, "output_padding", &v->output_padding);
     perf_put_whole(c, "groups", v->groups);
-    perf_set_spec(c, "matrix", v->x->type);
 }
 
 static bool conv_read(PerfWork *c, int x, int first, Conv *v)
@@ -278,7 +253,8 @@ bool perf_model_conv_forward(PerfWork *c)
     double out = perf_elements(&v.out);
     double all = perf_elements(&v.x->dims) + perf_elements(&v.w->dims) + out;
     perf_set_work(c, conv_flops(&v) + (v.bias ? out : 0),
-                  (all + (v.bias ? (double)v.out.at[1] : 0)) * perf_bytes_of(c, v.x->type));
+                  (all + (v.bias ? (double)v.out.at[1] : 0)) * perf_bytes_of(c, v.x->type),
+                  v.x->type);
     return true;
 }
 
@@ -300,6 +276,7 @@ bool perf_model_conv_backward(PerfWork *c)
     bool db = v.bias && !c->q->compat;
     perf_set_work(c, once * ((double)dx + (double)dw) + (db ? y : 0),
                   (all * ((double)dx + (double)dw) + (db ? (double)v.out.at[1] : 0)) *
-                      perf_bytes_of(c, v.x->type));
+                      perf_bytes_of(c, v.x->type),
+                  v.x->type);
     return true;
 }

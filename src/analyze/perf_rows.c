@@ -21,8 +21,8 @@ bool perf_model_unary(PerfWork *c)
     perf_put_shape(c, "stride_input", &in->strides);
     perf_put_shape(c, "stride_output", given ? &out->strides : &NO_SHAPE);
     perf_set_work(
-        c, n, n * perf_bytes_of(c, in->type) + n * perf_bytes_of(c, given ? out->type : in->type));
-    perf_set_spec(c, "vector", in->type);
+        c, n, n * perf_bytes_of(c, in->type) + n * perf_bytes_of(c, given ? out->type : in->type),
+        in->type);
     return true;
 }
 
@@ -39,8 +39,7 @@ bool perf_model_upsample(PerfWork *c)
     PERF_PUT_TYPES(c, "dtype_in_out", in->type, in->type);
     perf_put_shape(c, "stride_input", &in->strides);
     perf_put(c, "stride_output", cell_text("None"));
-    perf_set_work(c, n, perf_elements(&in->dims) * each + n * each);
-    perf_set_spec(c, "vector", in->type);
+    perf_set_work(c, n, perf_elements(&in->dims) * each + n * each, in->type);
     return true;
 }
 
@@ -72,8 +71,8 @@ bool perf_model_binary(PerfWork *c)
     double each = given                                    ? perf_bytes_of(c, out->type)
                   : perf_is_tensor(a) && perf_is_tensor(b) ? wider
                                                            : in1;
-    perf_set_work(c, n, perf_elements(&a->dims) * in1 + perf_elements(&b->dims) * in2 + n * each);
-    perf_set_spec(c, "vector", a->type);
+    perf_set_work(c, n, perf_elements(&a->dims) * in1 + perf_elements(&b->dims) * in2 + n * each,
+                  a->type);
     return true;
 }
 
@@ -107,8 +106,7 @@ bool perf_model_reduction(PerfWork *c)
     perf_put_whole(c, "num_output_elems", out);
     PERF_PUT_TYPES(c, "dtype_in_out", in->type, NULL);
     perf_put_text(c, "reduce_type", norm ? "norm" : c->q->name + strlen("aten::"));
-    perf_set_work(c, n, n * each + out * each);
-    perf_set_spec(c, "vector", in->type);
+    perf_set_work(c, n, n * each + out * each, in->type);
     if (strcmp(c->q->name, "aten::mean") == 0 || strcmp(c->q->name, "aten::sum") == 0) {
         c->out->backward_sheet = "Reduce_bwd";
         c->out->backward_flops = n;
@@ -149,6 +147,7 @@ static const NormArgs NORMS[] = {
 
 typedef struct Norm {
     const NormArgs *from;
+    const char *type;
     double n, channels, each;
     bool bias, affine, training, mask[3];
 } Norm;
@@ -210,12 +209,12 @@ static void norm_forward_work(PerfWork *c, const Norm *m)
     if (m->from->rms) {
         double rows = n / channels;
         perf_set_work(c, rows * (2 * channels + 2) + n * (m->affine ? 2 : 1) + (add ? n : 0),
-                      n * (add ? 4 : 2) * m->each + (m->affine ? channels * m->each : 0));
+                      n * (add ? 4 : 2) * m->each + (m->affine ? channels * m->each : 0), m->type);
         return;
     }
     double own = 2 + (double)m->affine + (double)m->bias + (m->training ? 2 : 0);
     perf_set_work(c, 2 * n + 6 * channels + (m->training ? 3 * n : 0),
-                  n * m->each + n * m->each + channels * m->each * own);
+                  n * m->each + n * m->each + channels * m->each * own, m->type);
 }
 
 static void norm_backward_work(PerfWork *c, const Norm *m)
@@ -225,7 +224,7 @@ static void norm_backward_work(PerfWork *c, const Norm *m)
         bool weight = m->mask[1] && m->affine;
         double dx = m->mask[0] ? 6 * n : 0, dw = weight ? n + (n / channels > 1 ? n : 0) : 0;
         perf_set_work(c, (m->affine ? n : 0) + n + dx + dw,
-                      n * m->each + 2 * n * m->each + 2 * channels * m->each);
+                      n * m->each + 2 * n * m->each + 2 * channels * m->each, m->type);
         return;
     }
     double dx = !m->mask[0] ? 2 * n : m->training ? 5 * n : 0;
@@ -234,7 +233,8 @@ static void norm_backward_work(PerfWork *c, const Norm *m)
     if (!c->q->compat && !m->training) own += (double)m->mask[1] + (double)m->mask[2];
     perf_set_work(c, 4 * n + dx + (m->training ? 0 : 3 * channels),
                   n * m->each + n * m->each * (m->mask[0] && m->training ? 2 : 1) +
-                      channels * m->each * own);
+                      channels * m->each * own,
+                  m->type);
 }
 
 bool perf_model_norm(PerfWork *c)
@@ -248,6 +248,7 @@ bool perf_model_norm(PerfWork *c)
     read_mask(*mask == '\0' ? NULL : mask, m.mask);
     (c->q->compat ? norm_flags_compat : norm_flags)(c, &m);
     m.n = perf_elements(&x->dims);
+    m.type = x->type;
     m.each = perf_bytes_of(c, x->type);
     perf_put_shape(c, "op_shape", &x->dims);
     PERF_PUT_TYPES(c, "dtype_in_out", x->type, NULL);
@@ -267,7 +268,6 @@ bool perf_model_norm(PerfWork *c)
     } else {
         norm_forward_work(c, &m);
     }
-    perf_set_spec(c, "vector", x->type);
     return true;
 }
 
@@ -282,8 +282,7 @@ bool perf_model_rope(PerfWork *c)
     perf_put_shape(c, "query_shape", &q->dims);
     perf_put_shape(c, "key_shape", &k->dims);
     PERF_PUT_TYPES(c, "dtype", q->type, k->type);
-    perf_set_work(c, 3 * n, 2 * n * perf_bytes_of(c, q->type));
-    perf_set_spec(c, "vector", q->type);
+    perf_set_work(c, 3 * n, 2 * n * perf_bytes_of(c, q->type), q->type);
     return true;
 }
 
@@ -297,8 +296,7 @@ bool perf_model_cross_entropy(PerfWork *c)
     perf_put_whole(c, "V", words);
     PERF_PUT_TYPES(c, "dtype", x->type);
     perf_set_work(c, 5 * rows * words,
-                  rows * words * perf_bytes_of(c, x->type) + 8 * rows + 4 * rows);
-    perf_set_spec(c, "vector", x->type);
+                  rows * words * perf_bytes_of(c, x->type) + 8 * rows + 4 * rows, x->type);
     return true;
 }
 
@@ -313,8 +311,8 @@ bool perf_model_conv1d(PerfWork *c)
     perf_put_whole(c, "L", (double)x->dims.at[2]);
     perf_put_whole(c, "k", k);
     PERF_PUT_TYPES(c, "dtype", x->type, w->type);
-    perf_set_work(c, 2 * n * k, (2 * n + perf_elements(&w->dims)) * perf_bytes_of(c, x->type));
-    perf_set_spec(c, "vector", x->type);
+    perf_set_work(c, 2 * n * k, (2 * n + perf_elements(&w->dims)) * perf_bytes_of(c, x->type),
+                  x->type);
     return true;
 }
 
@@ -326,6 +324,6 @@ bool perf_model_moe_exchange(PerfWork *c)
     perf_put_whole(c, "num_tokens", (double)x->dims.at[0]);
     perf_put_whole(c, "hidden_dim", (double)x->dims.at[1]);
     PERF_PUT_TYPES(c, "dtype", x->type);
-    perf_set_work(c, 0, perf_elements(&x->dims) * perf_bytes_of(c, x->type));
+    perf_set_work(c, 0, perf_elements(&x->dims) * perf_bytes_of(c, x->type), x->type);
     return true;
 }

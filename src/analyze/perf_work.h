@@ -9,6 +9,7 @@
 /* One call while a model looks at it. */
 typedef struct PerfWork {
     const PerfQuery *q;
+    const char *unit; /* of the GPU: "matrix", "vector"; NULL: none */
     PerfArgs args;
     Perf *out;
     char texts[4096]; /* of parameters */
@@ -28,9 +29,8 @@ void perf_put_types(PerfWork *c, const char *name, int n, const char *const *typ
 
 /* Bytes of an element; NaN: unknown. */
 double perf_bytes_of(const PerfWork *c, const char *type);
-/* `unit` is "matrix" or "vector". */
-void perf_set_spec(PerfWork *c, const char *unit, const char *type);
-void perf_set_work(PerfWork *c, double flops, double bytes);
+/* `type`: of the elements that are computed. */
+void perf_set_work(PerfWork *c, double flops, double bytes, const char *type);
 
 static inline bool perf_is_tensor(const PerfArg *a) { return a->dims.n > 0; }
 
@@ -38,7 +38,6 @@ static inline bool perf_is_true(const char *text) { return strcmp(text, "True") 
 
 /* The models: false if the arguments are not what the operator's are. */
 bool perf_model_gemm(PerfWork *c);
-bool perf_model_scaled_mm(PerfWork *c);
 bool perf_model_grouped_gemm(PerfWork *c);
 bool perf_model_grouped_wgrad(PerfWork *c);
 bool perf_model_attention(PerfWork *c);

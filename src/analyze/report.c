@@ -207,15 +207,7 @@ static Status choose_work(Report *r)
 
 Status report_busy(const Report *r, const uint32_t *gpu, int64_t n, double *out)
 {
-    Spans s = { 0 };
-    ArenaMark mark = arena_mark(r->arena);
-    TRY(ARENA_NEW(r->arena, n + 1, &s.at));
-    for (int64_t i = 0; i < n; i++)
-        s.at[s.n++] = (Span){ r->e->ts[gpu[i]], event_end(r->e, gpu[i]) };
-    spans_merge(&s);
-    *out = spans_length(&s);
-    arena_release(r->arena, mark);
-    return OK;
+    return spans_busy(r->e->ts, r->e->dur, gpu, n, r->arena, out);
 }
 
 /* Categories are texts to compare; a few pairs of names are all there are. */

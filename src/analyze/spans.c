@@ -50,3 +50,17 @@ double spans_length(const Spans *s)
     for (int64_t i = 0; i < s->n; i++) sum += s->at[i].end - s->at[i].start;
     return sum;
 }
+
+Status spans_busy(const double *start, const double *dur, const uint32_t *event, int64_t n,
+                  Arena *a, double *out)
+{
+    Spans s = { .n = n };
+    ArenaMark mark = arena_mark(a);
+    TRY(ARENA_NEW(a, n + 1, &s.at));
+    for (int64_t i = 0; i < n; i++)
+        s.at[i] = (Span){ start[event[i]], start[event[i]] + dur[event[i]] };
+    spans_merge(&s);
+    *out = spans_length(&s);
+    arena_release(a, mark);
+    return OK;
+}
