@@ -133,6 +133,36 @@ void perf_set_work(PerfWork *c, double flops, double bytes, const char *type)
     c->out->spec = keep(c, text);
 }
 
+/* ---- arguments ---- */
+
+Shape perf_shape_read(const char *text)
+{
+    static const int64_t LARGEST = (int64_t)1 << 40; /* no tensor has a larger size or stride */
+    Shape s;
+    s.n = op_sizes(text, s.at, PERF_DIMS_MOST);
+    for (int i = 0; i < s.n; i++)
+        if (s.at[i] < -LARGEST || s.at[i] > LARGEST) s.n = -1;
+    return s;
+}
+
+double perf_elements(const Shape *s)
+{
+    double n = 1;
+    for (int i = 0; i < s->n; i++) n *= (double)s->at[i];
+    return n;
+}
+
+static Status read_args(const Strings *s, PerfWork *c, Arena *a)
+{
+    OpArg arg[OP_ARGS_MOST];
+    bool sound = false; /* each model looks at what it needs */
+    TRY(op_args_read(s, c->q->args, a, arg, &c->args, &sound));
+    for (int i = 0; i < OP_ARGS_MOST; i++)
+        c->arg[i] = (PerfArg){ perf_shape_read(arg[i].dims), perf_shape_read(arg[i].strides),
+                               arg[i].type, arg[i].value == NULL ? "" : arg[i].value };
+    return OK;
+}
+
 /* ---- which operator has which ---- */
 
 typedef struct Model {
@@ -210,9 +240,11 @@ Status perf_model(const Events *e, const PerfQuery *q, Arena *a, Perf *out)
     PerfWork c = { .q = q, .out = out };
     *out = (Perf){ .flops = NAN, .bytes = NAN, .backward_flops = NAN, .backward_bytes = NAN };
     if (m == NULL || q->args == NULL) return OK;
-    perf_args_read(&e->strings, q->args, &c.args);
     out->sheet = m->sheet;
     c.unit = m->unit;
+    ArenaMark mark = arena_mark(a);
+    TRY(read_args(&e->strings, &c, a));
     if (!m->work(&c)) out->sheet = NULL, out->params = 0;
+    arena_release(a, mark);
     return move_texts(&c, a);
 }

@@ -33,11 +33,10 @@ bool perf_model_gemm(PerfWork *c)
     const char *name = c->q->name;
     bool add = strstr(name, "addmm") != NULL || strstr(name, "addbmm") != NULL, bias = add;
     bool batched = strstr(name, "bmm") != NULL, scaled = text_ends(name, "_scaled_mm");
-    const PerfArg *a = &c->args.at[add], *b = a + 1;
+    const PerfArg *a = &c->arg[add], *b = a + 1;
     int rank = batched ? 3 : 2;
     if (a->dims.n != rank || b->dims.n != rank) return false;
-    if (scaled)
-        bias = c->q->compat ? c->args.n == 3 : c->args.n > 4 && perf_is_tensor(&c->args.at[4]);
+    if (scaled) bias = c->q->compat ? c->args == 3 : c->args > 4 && perf_is_tensor(&c->arg[4]);
     const int64_t *x = a->dims.at + batched, *y = b->dims.at + batched;
     double m = (double)x[0], k = (double)x[1], n = (double)y[1];
     double groups = batched ? (double)a->dims.at[0] : 1;
@@ -60,7 +59,7 @@ bool perf_model_gemm(PerfWork *c)
 /* Rows grouped by expert: x (M, K) times w (G, K, N) or (G, N, K). */
 bool perf_model_grouped_gemm(PerfWork *c)
 {
-    const PerfArg *x = &c->args.at[0], *w = &c->args.at[1];
+    const PerfArg *x = &c->arg[0], *w = &c->arg[1];
     if (x->dims.n != 2 || w->dims.n != 3) return false;
     double m = (double)x->dims.at[0], k = (double)x->dims.at[1], groups = (double)w->dims.at[0];
     bool as_is = w->dims.at[1] == x->dims.at[1];
@@ -77,7 +76,7 @@ bool perf_model_grouped_gemm(PerfWork *c)
  * lengths are the third argument. */
 bool perf_model_grouped_wgrad(PerfWork *c)
 {
-    const PerfArg *x = &c->args.at[0], *y = &c->args.at[1], *lengths = &c->args.at[2];
+    const PerfArg *x = &c->arg[0], *y = &c->arg[1], *lengths = &c->arg[2];
     if (x->dims.n != 2 || y->dims.n != 2 || x->dims.at[0] != y->dims.at[0]) return false;
     double m = (double)x->dims.at[0], k = (double)x->dims.at[1], n = (double)y->dims.at[1];
     double groups = lengths->dims.n == 1 ? (double)lengths->dims.at[0] : 1;
@@ -142,13 +141,13 @@ bool perf_model_attention(PerfWork *c)
 {
     const AttentionArgs *from = ATTENTIONS;
     while (strcmp(from->name, c->q->name) != 0) from++;
-    const PerfArg *q = &c->args.at[0], *k = &c->args.at[1], *v = &c->args.at[2];
+    const PerfArg *q = &c->arg[0], *k = &c->arg[1], *v = &c->arg[2];
     if (q->dims.n != 4 || k->dims.n != 4 || v->dims.n != 4) return false;
     int h = from->heads_first ? 1 : 2, s = 3 - h;
     Attention t = { (double)q->dims.at[0], (double)q->dims.at[s],
                     (double)q->dims.at[h], (double)k->dims.at[s],
                     (double)k->dims.at[h], (double)q->dims.at[3],
-                    (double)v->dims.at[3], perf_is_true(c->args.at[from->causal].concrete),
+                    (double)v->dims.at[3], perf_is_true(c->arg[from->causal].concrete),
                     from->flash,           !from->heads_first };
     perf_put_whole(c, "B", t.batch);
     perf_put_whole(c, "N_Q", t.queries);
@@ -157,7 +156,7 @@ bool perf_model_attention(PerfWork *c)
     perf_put_whole(c, "H_KV", t.kv_heads);
     perf_put_whole(c, "d_h_qk", t.qk);
     perf_put_whole(c, "d_h_v", t.v);
-    perf_put(c, "dropout", cell_number(strtod(c->args.at[from->dropout].concrete, NULL)));
+    perf_put(c, "dropout", cell_number(strtod(c->arg[from->dropout].concrete, NULL)));
     perf_put(c, "causal", cell_bool(t.causal));
     perf_put(c, "flash_impl", cell_bool(t.flash));
     PERF_PUT_TYPES(c, "dtype_A_B", q->type, k->type);
@@ -223,7 +222,7 @@ static void put_conv(PerfWork *c, const Conv *v)
 
 static bool conv_read(PerfWork *c, int x, int first, Conv *v)
 {
-    const PerfArg *a = c->args.at;
+    const PerfArg *a = c->arg;
     *v = (Conv){ .x = &a[x],
                  .w = &a[x + 1],
                  .stride = perf_shape_read(a[first].concrete),
@@ -248,7 +247,7 @@ bool perf_model_conv_forward(PerfWork *c)
 {
     Conv v;
     if (!conv_read(c, 0, 3, &v)) return false;
-    v.bias = c->q->compat ? c->args.n == 3 : perf_is_tensor(&c->args.at[2]);
+    v.bias = c->q->compat ? c->args == 3 : perf_is_tensor(&c->arg[2]);
     put_conv(c, &v);
     double out = perf_elements(&v.out);
     double all = perf_elements(&v.x->dims) + perf_elements(&v.w->dims) + out;
@@ -264,14 +263,14 @@ bool perf_model_conv_backward(PerfWork *c)
 {
     Conv v;
     if (!conv_read(c, 1, 4, &v)) return false;
-    const char *mask = c->args.at[10].concrete;
+    const char *mask = c->arg[10].concrete;
     const char *second = strchr(mask, ','),
                *third = second == NULL ? NULL : strchr(second + 1, ',');
     bool dx = c->q->compat || text_starts(mask, "[True");
     bool dw = c->q->compat || (second != NULL && text_starts(second, ", True"));
     v.bias = third != NULL && text_starts(third, ", True");
     put_conv(c, &v);
-    double once = conv_flops(&v), y = perf_elements(&c->args.at[0].dims);
+    double once = conv_flops(&v), y = perf_elements(&c->arg[0].dims);
     double all = y + perf_elements(&v.x->dims) + perf_elements(&v.w->dims);
     bool db = v.bias && !c->q->compat;
     perf_set_work(c, once * ((double)dx + (double)dw) + (db ? y : 0),

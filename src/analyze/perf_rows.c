@@ -12,9 +12,9 @@ static const Shape NO_SHAPE = { .n = -1 };
 
 bool perf_model_unary(PerfWork *c)
 {
-    const PerfArg *in = &c->args.at[0], *out = &c->args.at[1];
-    if (c->args.n < 1 || in->dims.n < 0) return false;
-    bool given = c->args.n > 1 && perf_is_tensor(out);
+    const PerfArg *in = &c->arg[0], *out = &c->arg[1];
+    if (c->args < 1 || in->dims.n < 0) return false;
+    bool given = c->args > 1 && perf_is_tensor(out);
     double n = perf_elements(&in->dims);
     perf_put_shape(c, "op_shape", &in->dims);
     PERF_PUT_TYPES(c, "dtype_in_out", in->type, given ? out->type : NULL);
@@ -28,8 +28,8 @@ bool perf_model_unary(PerfWork *c)
 
 bool perf_model_upsample(PerfWork *c)
 {
-    const PerfArg *in = &c->args.at[0];
-    Shape size = perf_shape_read(c->args.at[1].concrete), out = in->dims;
+    const PerfArg *in = &c->arg[0];
+    Shape size = perf_shape_read(c->arg[1].concrete), out = in->dims;
     if (out.n < 3 || size.n != out.n - 2) return false;
     for (int i = 0; i < size.n; i++) out.at[i + 2] = size.at[i];
     double each = perf_bytes_of(c, in->type), n = perf_elements(&out);
@@ -56,9 +56,9 @@ static double broadcast_elements(const Shape *a, const Shape *b)
 
 bool perf_model_binary(PerfWork *c)
 {
-    const PerfArg *a = &c->args.at[0], *b = a + 1, *out = a + 2;
-    if (c->args.n < 2 || a->dims.n < 0 || b->dims.n < 0) return false;
-    bool given = c->args.n > 2 && perf_is_tensor(out);
+    const PerfArg *a = &c->arg[0], *b = a + 1, *out = a + 2;
+    if (c->args < 2 || a->dims.n < 0 || b->dims.n < 0) return false;
+    bool given = c->args > 2 && perf_is_tensor(out);
     double n = broadcast_elements(&a->dims, &b->dims);
     double in1 = perf_bytes_of(c, a->type), in2 = perf_bytes_of(c, b->type),
            wider = in1 > in2 ? in1 : in2;
@@ -94,12 +94,12 @@ static double reduced(const Shape *in, const char *list)
 
 bool perf_model_reduction(PerfWork *c)
 {
-    const PerfArg *in = &c->args.at[0];
+    const PerfArg *in = &c->arg[0];
     bool norm = strcmp(c->q->name, "aten::linalg_norm") == 0;
-    const char *dims = c->args.at[norm ? 2 : 1].concrete;
-    if (c->args.n < 1 || in->dims.n < 0) return false;
+    const char *dims = c->arg[norm ? 2 : 1].concrete;
+    if (c->args < 1 || in->dims.n < 0) return false;
     /* A max with a second tensor takes the greater of each pair. */
-    bool pairwise = c->args.n == 2 && perf_is_tensor(&c->args.at[1]);
+    bool pairwise = c->args == 2 && perf_is_tensor(&c->arg[1]);
     double n = perf_elements(&in->dims), each = perf_bytes_of(c, in->type);
     double out = c->q->compat ? 1 : pairwise ? n : reduced(&in->dims, dims);
     perf_put_whole(c, "num_input_elems", n);
@@ -163,15 +163,15 @@ static void read_mask(const char *text, bool mask[3])
 
 static bool norm_channels(const PerfWork *c, Norm *m)
 {
-    const PerfArg *x = &c->args.at[m->from->input];
-    Shape list = perf_shape_read(c->args.at[m->from->input + 1].concrete);
+    const PerfArg *x = &c->arg[m->from->input];
+    Shape list = perf_shape_read(c->arg[m->from->input + 1].concrete);
     switch (m->from->channels) {
     case CHANNELS_SHAPE: m->channels = x->dims.n > 1 ? (double)x->dims.at[1] : 0; break;
     case CHANNELS_LIST: m->channels = list.n > 0 ? perf_elements(&list) : 0; break;
-    case CHANNELS_WEIGHT: m->channels = perf_elements(&c->args.at[m->from->weight].dims); break;
+    case CHANNELS_WEIGHT: m->channels = perf_elements(&c->arg[m->from->weight].dims); break;
     case CHANNELS_GROUP: {
-        double groups = strtod(c->args.at[8].concrete, NULL);
-        double channels = strtod(c->args.at[6].concrete, NULL);
+        double groups = strtod(c->arg[8].concrete, NULL);
+        double channels = strtod(c->arg[6].concrete, NULL);
         m->channels = c->q->compat && groups > 0 ? channels / groups : channels;
         break;
     }
@@ -194,7 +194,7 @@ static void norm_flags_compat(const PerfWork *c, Norm *m)
 static void norm_flags(const PerfWork *c, Norm *m)
 {
     const NormArgs *f = m->from;
-    const PerfArg *a = c->args.at;
+    const PerfArg *a = c->arg;
     bool weight = f->weight >= 0 && perf_is_tensor(&a[f->weight]);
     m->affine = weight;
     m->bias = f->bias >= 0 ? perf_is_tensor(&a[f->bias]) : f->backward && !f->rms && weight;
@@ -242,8 +242,8 @@ bool perf_model_norm(PerfWork *c)
     Norm m = { .from = NORMS };
     while (strcmp(m.from->name, c->q->name) != 0) m.from++;
     const NormArgs *f = m.from;
-    const PerfArg *x = &c->args.at[f->input];
-    const char *mask = f->mask < 0 ? "" : c->args.at[f->mask].concrete;
+    const PerfArg *x = &c->arg[f->input];
+    const char *mask = f->mask < 0 ? "" : c->arg[f->mask].concrete;
     if (!norm_channels(c, &m)) return false;
     read_mask(*mask == '\0' ? NULL : mask, m.mask);
     (c->q->compat ? norm_flags_compat : norm_flags)(c, &m);
@@ -276,7 +276,7 @@ bool perf_model_norm(PerfWork *c)
 /* Rotary embedding of queries and keys: 3 operations an element, each read and written. */
 bool perf_model_rope(PerfWork *c)
 {
-    const PerfArg *q = &c->args.at[1], *k = &c->args.at[2];
+    const PerfArg *q = &c->arg[1], *k = &c->arg[2];
     if (!perf_is_tensor(q) || !perf_is_tensor(k)) return false;
     double n = perf_elements(&q->dims) + perf_elements(&k->dims);
     perf_put_shape(c, "query_shape", &q->dims);
@@ -289,7 +289,7 @@ bool perf_model_rope(PerfWork *c)
 /* Logits (B, V) and targets (B): 5 operations a logit; a loss in f32 and a target of 8 bytes a row. */
 bool perf_model_cross_entropy(PerfWork *c)
 {
-    const PerfArg *x = &c->args.at[0];
+    const PerfArg *x = &c->arg[0];
     if (x->dims.n != 2) return false;
     double rows = (double)x->dims.at[0], words = (double)x->dims.at[1];
     perf_put_whole(c, "B", rows);
@@ -303,7 +303,7 @@ bool perf_model_cross_entropy(PerfWork *c)
 /* A causal convolution of each channel: x (B, C, L), weights (C, k). */
 bool perf_model_conv1d(PerfWork *c)
 {
-    const PerfArg *x = &c->args.at[0], *w = &c->args.at[1];
+    const PerfArg *x = &c->arg[0], *w = &c->arg[1];
     if (x->dims.n != 3 || w->dims.n != 2) return false;
     double n = perf_elements(&x->dims), k = (double)w->dims.at[1];
     perf_put_whole(c, "B", (double)x->dims.at[0]);
@@ -319,7 +319,7 @@ bool perf_model_conv1d(PerfWork *c)
 /* Tokens (tokens, hidden) that go to their experts, or come back: moved, not worked on. */
 bool perf_model_moe_exchange(PerfWork *c)
 {
-    const PerfArg *x = &c->args.at[0];
+    const PerfArg *x = &c->arg[0];
     if (x->dims.n != 2) return false;
     perf_put_whole(c, "num_tokens", (double)x->dims.at[0]);
     perf_put_whole(c, "hidden_dim", (double)x->dims.at[1]);

@@ -2,15 +2,29 @@
 #ifndef ANALYZE_PERF_WORK_H
 #define ANALYZE_PERF_WORK_H
 
-#include "analyze/perf_args.h"
+#include "analyze/op_args.h"
+#include "analyze/perf.h"
 
 #include <string.h>
+
+enum { PERF_DIMS_MOST = 8 };
+
+typedef struct Shape {
+    int n; /* numbers; -1: not there, or a list of shapes */
+    int64_t at[PERF_DIMS_MOST];
+} Shape;
+
+typedef struct PerfArg {
+    Shape dims, strides;
+    const char *type, *concrete; /* "" where not there */
+} PerfArg;
 
 /* One call while a model looks at it. */
 typedef struct PerfWork {
     const PerfQuery *q;
     const char *unit; /* of the GPU: "matrix", "vector"; NULL: none */
-    PerfArgs args;
+    int args;
+    PerfArg arg[OP_ARGS_MOST];
     Perf *out;
     char texts[4096]; /* of parameters */
     size_t used;
@@ -31,6 +45,10 @@ void perf_put_types(PerfWork *c, const char *name, int n, const char *const *typ
 double perf_bytes_of(const PerfWork *c, const char *type);
 /* `type`: of the elements that are computed. */
 void perf_set_work(PerfWork *c, double flops, double bytes, const char *type);
+
+/* "[16, 16]"; n is -1 where it is none. */
+Shape perf_shape_read(const char *text);
+double perf_elements(const Shape *s); /* 1 of a scalar */
 
 static inline bool perf_is_tensor(const PerfArg *a) { return a->dims.n > 0; }
 

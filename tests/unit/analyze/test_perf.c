@@ -1,6 +1,6 @@
 #include "harness/events_of.h"
 
-#include "analyze/perf_args.h"
+#include "analyze/perf.h"
 #include "analyze/perf_calls.h"
 #include "analyze/report_sheets.h"
 
