@@ -10,6 +10,7 @@
 #define ANALYZE_COLLECTIVES_H
 
 #include "analyze/events.h"
+#include "analyze/group.h"
 #include "analyze/table.h"
 
 typedef enum CollectiveKind {
@@ -131,7 +132,6 @@ Status collectives_read(Collectives *c, const char *path, CollectiveRank *out, i
 Status collectives_match(Collectives *c);
 Status collectives_clocks(Collectives *c);
 Status collectives_measure(Collectives *c);
-double collectives_median(double *x, int64_t n); /* sorts; NaN of none */
 /* Of all its elements; NaN: unknown. */
 double collectives_mb(const Collectives *c, const CollectiveCall *x, bool out);
 /* The numbers of a list like "[0, 1]", at most `room`. */

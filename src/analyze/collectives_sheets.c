@@ -1,6 +1,5 @@
 /* collectives_sheets: tables of collectives. Columns that TraceLens has stand first, in its order. */
 #include "analyze/collectives.h"
-#include "analyze/group.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -107,7 +106,6 @@ typedef struct Fold {
 typedef struct Rows {
     const Table *t;
     int key[16], keys;
-    int order; /* by this column, falling; -1: by the keys */
 } Rows;
 
 static int compare_cells(const Cell *a, const Cell *b)
@@ -128,29 +126,23 @@ static int compare_keys(const Rows *r, int64_t i, int64_t j)
 
 static int compare_rows(const void *a, const void *b, void *state)
 {
-    const Rows *r = state;
     const int64_t i = *(const int64_t *)a, j = *(const int64_t *)b;
-    int way = r->order < 0
-                  ? compare_keys(r, i, j)
-                  : -compare_cells(table_at(r->t, i, r->order), table_at(r->t, j, r->order));
+    int way = compare_keys(state, i, j);
     return way != 0 ? way : (i > j) - (i < j);
 }
 
-static Status sort_rows(Rows *r, Arena *a, int64_t **out)
+/* Rows by a column's numbers, falling, or with sign -1 rising. */
+static Status sort_table(Table *t, const char *column, double sign)
 {
-    TRY(ARENA_NEW(a, r->t->rows, out));
-    for (int64_t i = 0; i < r->t->rows; i++) (*out)[i] = i;
-    qsort_r(*out, (size_t)r->t->rows, sizeof **out, compare_rows, r);
-    return OK;
-}
-
-/* Rows by a column, falling. */
-static Status sort_table(Table *t, const char *column)
-{
-    int64_t *row = NULL;
+    double *value = NULL;
+    uint32_t *row = NULL;
     Cell *cell = NULL;
-    Rows by = { .t = t, .order = table_column(t, column) };
-    TRY(sort_rows(&by, t->arena, &row));
+    TRY(ARENA_NEW(t->arena, t->rows, &value));
+    for (int64_t i = 0; i < t->rows; i++) {
+        double x = cell_value(table_at(t, i, table_column(t, column)));
+        value[i] = isnan(x) ? -(double)INFINITY : sign * x;
+    }
+    TRY(groups_by(value, t->rows, t->arena, &row));
     TRY(ARENA_NEW(t->arena, t->rows * t->columns, &cell));
     for (int64_t i = 0; i < t->rows; i++)
         memcpy(cell + i * t->columns, table_at(t, row[i], 0), (size_t)t->columns * sizeof *cell);
@@ -215,7 +207,7 @@ static bool takes(const Rows *by, const Fold *f, int64_t row, int flags)
 
 static Status fold(const Collectives *c, const Table *from, const Fold *f, Table *out)
 {
-    Rows by = { .t = from, .order = -1 };
+    Rows by = { .t = from };
     int64_t *row = NULL, n = 0;
     double *room = NULL;
     bool skip[16] = { false };
@@ -227,8 +219,10 @@ static Status fold(const Collectives *c, const Table *from, const Fold *f, Table
                   !has_values(from, table_column(from, f->part[i].column));
         if (!skip[i]) TRY(part_columns(&f->part[i], out));
     }
-    TRY(sort_rows(&by, c->arena, &row));
+    TRY(ARENA_NEW(c->arena, from->rows, &row));
     TRY(ARENA_NEW(c->arena, from->rows, &room));
+    for (int64_t i = 0; i < from->rows; i++) row[i] = i;
+    qsort_r(row, (size_t)from->rows, sizeof *row, compare_rows, &by);
     const int flags = f->hide == NULL ? -1 : table_column(from, f->hide);
     for (int64_t i = 0; i < from->rows; i++)
         if (takes(&by, f, row[i], flags)) row[n++] = row[i];
@@ -242,7 +236,7 @@ static Status fold(const Collectives *c, const Table *from, const Fold *f, Table
         for (int k = 0; k < f->parts; k++)
             if (!skip[k]) TRY(fold_part(from, row + i, size, &f->part[k], room, out));
     }
-    return f->order == NULL ? OK : sort_table(out, f->order);
+    return f->order == NULL ? OK : sort_table(out, f->order, 1);
 }
 
 /* ---- collectives ---- */
@@ -410,7 +404,7 @@ static Status varied_sheet(const Collectives *c, Table *t)
     TRY(listed(c, true, &slot, &n));
     TRY(rank_columns(c, slot, n, words, at, t));
     for (int64_t i = 0; i < n; i++) TRY(varied_row(c, slot[i], at, t));
-    return sort_table(t, "total data communicated (MB)");
+    return sort_table(t, "total data communicated (MB)", 1);
 }
 
 /* What rank sends to rank: split j of a group goes to its j-th member, a rank of the world. TraceLens
@@ -500,12 +494,6 @@ static Status blame_of(const Collectives *c, Blame **out, int64_t *slots)
     return OK;
 }
 
-/* `sign` -1: what a sort that falls shall have rising. */
-static void turn(Table *t, int column)
-{
-    for (int64_t i = 0; i < t->rows; i++) table_at(t, i, column)->number *= -1;
-}
-
 static double tenths(double x) { return nearbyint(10 * x) / 10; }
 
 static Status straggler_sheet(const Collectives *c, const Table *causes, Table *t)
@@ -525,11 +513,8 @@ static Status straggler_sheet(const Collectives *c, const Table *causes, Table *
         while (k < causes->rows && table_at(causes, k, 0)->whole != c->ranks[r].rank) k++;
         if (k < causes->rows) table_more(t, table_at(causes, k, 1), 3);
     }
-    if (!c->options.compat) return sort_table(t, "caused_wait_us");
-    turn(t, 1);
-    TRY(sort_table(t, "total_wait_time_us"));
-    turn(t, 1);
-    return OK;
+    return c->options.compat ? sort_table(t, "total_wait_time_us", -1)
+                             : sort_table(t, "caused_wait_us", 1);
 }
 
 static Status clock_sheet(const Collectives *c, Table *t)

@@ -1,6 +1,5 @@
 /* diff: walks both trees from their roots and says which nodes are the same call. */
 #include "analyze/diff.h"
-#include "analyze/group.h"
 
 #include <ctype.h>
 #include <stdlib.h>

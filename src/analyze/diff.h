@@ -9,6 +9,7 @@
 #ifndef ANALYZE_DIFF_H
 #define ANALYZE_DIFF_H
 
+#include "analyze/group.h"
 #include "analyze/table.h"
 #include "analyze/tree.h"
 

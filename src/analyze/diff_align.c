@@ -149,12 +149,6 @@ typedef struct Named {
     int64_t at;
 } Named;
 
-static int by_number(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 static int by_name(const void *a, const void *b)
 {
     const Named *x = a, *y = b;
@@ -191,7 +185,7 @@ static Status look_below(const Diff *d, int side, uint32_t event, Arena *scratch
                 next[k++] = t->child[c];
             }
         }
-        if (k > 0) qsort(name, (size_t)k, sizeof *name, by_number);
+        sort_ids(name, k);
         out->name[out->levels] = name;
         out->n[out->levels++] = k;
         from = next;

@@ -91,12 +91,6 @@ static void add_event(const Events *e, uint32_t event, Measure *m, double *end)
     *end = fmax(*end, stop);
 }
 
-static int by_number(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Are the names of both sides the same, in any order? */
 static Status same_kernels(Report *r, const Work *w, const int64_t n[DIFF_SIDES], bool *same)
 {
@@ -107,7 +101,7 @@ static Status same_kernels(Report *r, const Work *w, const int64_t n[DIFF_SIDES]
         TRY(ARENA_NEW(r->scratch, n[s], &name[s]));
         for (int64_t i = 0; i < n[s]; i++) name[s][i] = diff_name(r->d, s, w[i].event, false);
         w += n[s];
-        qsort(name[s], (size_t)n[s], sizeof **name, by_number);
+        sort_ids(name[s], n[s]);
     }
     if (*same) *same = memcmp(name[0], name[1], (size_t)n[DIFF_OLD] * sizeof **name) == 0;
     arena_release(r->scratch, mark);

@@ -96,3 +96,21 @@ Status events_same_run(const char *path, int64_t run, const char *other, int64_t
     return FAIL(ERR_ARG, "%s and %s are of runs that began %.6g s apart: name files of one run",
                 path, other, fabs((double)(run - other_run)) / 1e6);
 }
+
+double event_dtype_bytes(const char *dtype)
+{
+    static const struct {
+        const char *names;
+        double bytes;
+    } sizes[] = {
+        { "Double|Long|double|long|long int|ComplexFloat|UInt64", 8 },
+        { "Float|Int|float|int|UInt32", 4 },
+        { "BFloat16|Half|Short|c10::BFloat16|c10::Half|short int|UInt16", 2 },
+        { "Bool|Byte|Char|bool|unsigned char|signed char", 1 },
+        { "ComplexDouble", 16 },
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (text_word_index(sizes[i].names, dtype) >= 0) return sizes[i].bytes;
+    }
+    return text_starts(dtype, "Float8") || text_starts(dtype, "c10::Float8") ? 1 : (double)NAN;
+}

@@ -144,6 +144,8 @@ typedef struct EventsOptions {
  * read; ERR_FORMAT: not JSON, or JSON without a trace, one sentence. */
 Status events_read(const char *path, const EventsOptions *o, Events *out);
 void events_free(Events *e); /* safe on { 0 } */
+/* Bytes of an element, as collectives and PyTorch call it; NaN: unknown. */
+double event_dtype_bytes(const char *dtype);
 /* ERR_ARG: two recordings are of different runs. */
 Status events_same_run(const char *path, int64_t run, const char *other, int64_t other_run);
 

@@ -62,6 +62,23 @@ void sort_numbers(double *x, int64_t n)
     if (n > 0) qsort(x, (size_t)n, sizeof *x, ascending);
 }
 
+double median_of(double *x, int64_t n)
+{
+    sort_numbers(x, n);
+    return n == 0 ? (double)NAN : (x[(n - 1) / 2] + x[n / 2]) / 2;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const uint32_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+void sort_ids(uint32_t *x, int64_t n)
+{
+    if (n > 0) qsort(x, (size_t)n, sizeof *x, by_id);
+}
+
 typedef struct Ranked {
     double value;
     uint32_t place;
@@ -151,10 +168,9 @@ Status summary_of(const double *value, const uint32_t *row, int64_t n, Arena *a,
     TRY(ARENA_NEW(a, n + 1, &sorted));
     for (int64_t i = 0; i < n; i++) sorted[i] = value[row == NULL ? i : row[i]];
     s.sum = sum_of(sorted, n);
-    sort_numbers(sorted, n);
+    s.median = median_of(sorted, n);
     if (n > 0) {
         s.mean = s.sum / (double)n;
-        s.median = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
         s.min = sorted[0];
         s.max = sorted[n - 1];
     }

@@ -30,6 +30,8 @@ static inline const uint32_t *groups_rows(const Groups *g, int64_t k, int64_t *n
 Status groups_by(const double *value, int64_t n, Arena *a, uint32_t **out);
 Status groups_rising(const double *value, int64_t n, Arena *a, uint32_t **out);
 void sort_numbers(double *x, int64_t n);
+double median_of(double *x, int64_t n); /* sorts; NaN of none */
+void sort_ids(uint32_t *x, int64_t n);
 
 typedef struct Summary {
     int64_t n;

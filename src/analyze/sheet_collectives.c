@@ -4,18 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Bytes of an element, 0: unknown. */
-static int dtype_bytes(const char *dtype)
-{
-    static const char *const OF[] = { [1] = "Bool|Byte|Float8_e4m3fn|Float8_e5m2",
-                                      [2] = "BFloat16|Half|Short",
-                                      [4] = "Float|Int",
-                                      [8] = "Long|Double" };
-    for (int n = 1; n <= 8; n *= 2)
-        if (text_word_index(OF[n], dtype) >= 0) return n;
-    return 0;
-}
-
 static bool whole(const Collective *c)
 {
     return c->name != 0 && c->dtype != 0 && c->in_split != 0 && c->out_split != 0 &&
@@ -44,9 +32,9 @@ static Cell text_of(const Report *r, uint32_t string)
 
 static Cell size_of(const Report *r, const Collective *c, int64_t elements)
 {
-    int bytes = c->dtype == 0 ? 0 : dtype_bytes(strings_text(&r->e->strings, c->dtype));
-    if (bytes == 0 || elements < 0) return (Cell){ 0 };
-    return cell_number((double)(elements * bytes) / (1024 * 1024));
+    double bytes = event_dtype_bytes(strings_text(&r->e->strings, c->dtype));
+    if (isnan(bytes) || elements < 0) return cell_none();
+    return cell_number((double)elements * bytes / (1024 * 1024));
 }
 
 static Status put_collective(const Report *r, uint32_t gpu, uint32_t row, const Summary *s,
