@@ -167,7 +167,7 @@ static Status read_args(const Strings *s, PerfWork *c, Arena *a)
 
 typedef struct Model {
     const char *sheet, *unit; /* unit: of the GPU that computes */
-    bool (*work)(PerfWork *c);
+    PerfModel *work;
     const char *operators; /* with | between */
     const char *ours;      /* those that TraceLens has no model for; NULL: none */
 } Model;

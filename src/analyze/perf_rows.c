@@ -118,26 +118,23 @@ bool perf_model_reduction(PerfWork *c)
 /* ---- normalization: n elements, C of them have their own weight, or are one channel ---- */
 
 typedef struct NormArgs {
-    const char *name;
+    const char *names; /* with | between */
     enum { CHANNELS_SHAPE, CHANNELS_LIST, CHANNELS_WEIGHT, CHANNELS_GROUP } channels;
     bool backward, rms;
     int input, weight, bias, training, mask; /* places; -1: it has none */
 } NormArgs;
 
 static const NormArgs NORMS[] = {
-    { "aten::batch_norm", CHANNELS_SHAPE, false, false, 0, 1, 2, 5, -1 },
-    { "aten::native_batch_norm", CHANNELS_SHAPE, false, false, 0, 1, 2, 5, -1 },
-    { "aten::miopen_batch_norm", CHANNELS_SHAPE, false, false, 0, 1, 2, 5, -1 },
-    { "aten::cudnn_batch_norm", CHANNELS_SHAPE, false, false, 0, 1, 2, 5, -1 },
-    { "aten::instance_norm", CHANNELS_SHAPE, false, false, 0, 1, 2, 5, -1 },
+    { "aten::batch_norm|aten::native_batch_norm|aten::miopen_batch_norm|aten::cudnn_batch_norm|"
+      "aten::instance_norm",
+      CHANNELS_SHAPE, false, false, 0, 1, 2, 5, -1 },
     { "aten::group_norm", CHANNELS_SHAPE, false, false, 0, 2, 3, -1, -1 },
     { "aten::native_group_norm", CHANNELS_SHAPE, false, false, 0, 1, 2, -1, -1 },
-    { "aten::layer_norm", CHANNELS_LIST, false, false, 0, 2, 3, -1, -1 },
-    { "aten::native_layer_norm", CHANNELS_LIST, false, false, 0, 2, 3, -1, -1 },
+    { "aten::layer_norm|aten::native_layer_norm", CHANNELS_LIST, false, false, 0, 2, 3, -1, -1 },
     { "aten::_fused_rms_norm", CHANNELS_LIST, false, true, 0, 2, -1, -1, -1 },
     { "aten::native_batch_norm_backward", CHANNELS_SHAPE, true, false, 1, 2, -1, 7, 9 },
-    { "aten::miopen_batch_norm_backward", CHANNELS_SHAPE, true, false, 1, 2, -1, -1, -1 },
-    { "aten::cudnn_batch_norm_backward", CHANNELS_SHAPE, true, false, 1, 2, -1, -1, -1 },
+    { "aten::miopen_batch_norm_backward|aten::cudnn_batch_norm_backward", CHANNELS_SHAPE, true,
+      false, 1, 2, -1, -1, -1 },
     { "aten::native_layer_norm_backward", CHANNELS_LIST, true, false, 1, 5, 6, -1, 7 },
     { "aten::native_group_norm_backward", CHANNELS_GROUP, true, false, 1, 4, -1, -1, 9 },
     { "aten::_fused_rms_norm_backward", CHANNELS_LIST, true, true, 1, 4, -1, -1, 5 },
@@ -205,7 +202,7 @@ static void norm_flags(const PerfWork *c, Norm *m)
 static void norm_forward_work(PerfWork *c, const Norm *m)
 {
     double n = m->n, channels = m->channels;
-    bool add = strstr(m->from->name, "with_add") != NULL;
+    bool add = strstr(c->q->name, "with_add") != NULL;
     if (m->from->rms) {
         double rows = n / channels;
         perf_set_work(c, rows * (2 * channels + 2) + n * (m->affine ? 2 : 1) + (add ? n : 0),
@@ -240,7 +237,7 @@ static void norm_backward_work(PerfWork *c, const Norm *m)
 bool perf_model_norm(PerfWork *c)
 {
     Norm m = { .from = NORMS };
-    while (strcmp(m.from->name, c->q->name) != 0) m.from++;
+    while (text_word_index(m.from->names, c->q->name) < 0) m.from++;
     const NormArgs *f = m.from;
     const PerfArg *x = &c->arg[f->input];
     const char *mask = f->mask < 0 ? "" : c->arg[f->mask].concrete;

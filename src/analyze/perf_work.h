@@ -55,20 +55,10 @@ static inline bool perf_is_tensor(const PerfArg *a) { return a->dims.n > 0; }
 static inline bool perf_is_true(const char *text) { return strcmp(text, "True") == 0; }
 
 /* The models: false if the arguments are not what the operator's are. */
-bool perf_model_gemm(PerfWork *c);
-bool perf_model_grouped_gemm(PerfWork *c);
-bool perf_model_grouped_wgrad(PerfWork *c);
-bool perf_model_attention(PerfWork *c);
-bool perf_model_conv_forward(PerfWork *c);
-bool perf_model_conv_backward(PerfWork *c);
-bool perf_model_unary(PerfWork *c);
-bool perf_model_upsample(PerfWork *c);
-bool perf_model_binary(PerfWork *c);
-bool perf_model_reduction(PerfWork *c);
-bool perf_model_norm(PerfWork *c);
-bool perf_model_rope(PerfWork *c);
-bool perf_model_cross_entropy(PerfWork *c);
-bool perf_model_conv1d(PerfWork *c);
-bool perf_model_moe_exchange(PerfWork *c);
+typedef bool PerfModel(PerfWork *c);
+PerfModel perf_model_gemm, perf_model_grouped_gemm, perf_model_grouped_wgrad, perf_model_attention,
+    perf_model_conv_forward, perf_model_conv_backward, perf_model_unary, perf_model_upsample,
+    perf_model_binary, perf_model_reduction, perf_model_norm, perf_model_rope,
+    perf_model_cross_entropy, perf_model_conv1d, perf_model_moe_exchange;
 
 #endif

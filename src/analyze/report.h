@@ -58,14 +58,22 @@ typedef struct Report {
 Status report_need_work(const Events *e);
 Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena *a, Report *out);
 
+typedef Status MakeSheet(Report *r, Table *out); /* out->name is set, sheet_columns does the rest */
 typedef struct Sheet {
     const char *name;
     bool (*wanted)(const Report *r);
-    Status (*make)(Report *r, Table *out); /* out->name is set, sheet_columns does the rest */
+    MakeSheet *make;
 } Sheet;
 
 extern const Sheet report_sheets[];
 extern const int report_sheets_n;
+
+MakeSheet sheet_gpu_timeline, sheet_ops_summary, sheet_ops_by_category, sheet_ops_unique_args,
+    sheet_kernel_summary, sheet_short_histogram, sheet_short_summary, sheet_coll_analysis,
+    sheet_perf /* all of perf models: out->name says which */, sheet_unified;
+/* What TraceLens lacks. */
+MakeSheet sheet_timeline_by_step, sheet_idle_by_cause, sheet_idle_by_operator, sheet_idle_gaps,
+    sheet_launch_delays, sheet_sync_delays, sheet_memory_summary, sheet_trace_counts;
 
 /* Starts a table. `columns` are names with | between; one with ? before it is there only with
  * recomputation apart, one with + not in compat, one with @ where the trace has operators. */
@@ -109,6 +117,7 @@ Bucket report_bucket(const Report *r, uint32_t event);
 /* The category of a launcher whose first device work is `first_kernel`: "unlinked" of none, but for
  * compat that of exchanges if it is one. */
 const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel);
+bool report_is_sync(const Report *r, int64_t event); /* does the host wait for the device in it? */
 /* A launcher without its work. */
 Launcher report_launcher(const Report *r, uint32_t event, uint32_t first_kernel);
 /* The nearest cpu_op at or above a host event; EVENT_NONE. */

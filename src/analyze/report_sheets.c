@@ -1,5 +1,5 @@
 /* report_sheets: which sheets there are, and when. */
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 static bool always(const Report *r) { return r->gpus > 0; }
 static bool operators(const Report *r) { return r->launchers > 0; }

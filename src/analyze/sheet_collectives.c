@@ -1,5 +1,5 @@
 /* sheet_collectives: the collectives of one rank by kind and size. */
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <string.h>

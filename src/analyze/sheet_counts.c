@@ -1,5 +1,5 @@
 /* sheet_counts: what the trace has and what is left out, and what its allocator did. */
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 Status sheet_trace_counts(Report *r, Table *out)
 {

@@ -1,5 +1,5 @@
 /* sheet_delays: how long launched work waits to start, and how long the host waits for the device. */
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <stdlib.h>

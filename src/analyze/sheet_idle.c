@@ -6,7 +6,7 @@
  * an event (dependency). The call began in the gap, and the thread had been inside a synchronising
  * call since before the gap (synchronisation): it could not run ahead. Else the host was late.
  */
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* sheet_kernels: device kernels by name with the operator that launched them, and those that are
  * short. */
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* sheet_ops: device time by the operator that launched it, by kind of operator, and by operator with
  * the shapes of its arguments. */
 #include "analyze/python_text.h"
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <stdio.h>

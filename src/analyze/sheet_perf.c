@@ -1,6 +1,6 @@
 /* sheet_perf: work and rate of the calls of each kind of operator, by operator and parameters. */
 #include "analyze/perf_calls.h"
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <stdlib.h>

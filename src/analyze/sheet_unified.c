@@ -1,7 +1,7 @@
 /* sheet_unified: all device time once, each by the operator that says most about it: the outermost
  * one whose work is known, else the one that launched it. */
 #include "analyze/perf_calls.h"
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* timeline: the device's time by what it did: computation, exchanges and copies that nothing hides,
  * idle. */
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <stdio.h>

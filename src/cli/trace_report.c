@@ -281,7 +281,7 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
     c->out.own_page = true;
     if (c->perfetto != NULL) TRY(check_perfetto(c, n, path));
     TRY(trace_out_begin(&c->out));
-    bool page = trace_out_has(&c->out, "html");
+    bool page = c->out.has[TRACE_HTML];
     Status s = page ? with_page(c, n, path, a, out) : report_all(c, n, path, a, out);
     trace_page_free(&c->page);
     if (s == OK && c->perfetto != NULL) s = write_perfetto(c, n);

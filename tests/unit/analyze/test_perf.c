@@ -2,7 +2,7 @@
 
 #include "analyze/perf.h"
 #include "analyze/perf_calls.h"
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 static Arena arena;
 static EventsOf of;

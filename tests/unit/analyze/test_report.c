@@ -1,7 +1,7 @@
 #include "harness/events_of.h"
 
 #include "analyze/report.h"
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 static Arena arena;
 static EventsOf of;
