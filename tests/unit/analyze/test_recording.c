@@ -5,6 +5,7 @@
 #include "analyze/kineto.h"
 #include "analyze/recording.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -65,15 +66,20 @@ static void a_file_that_changes_while_it_is_read_is_refused(void **state)
     }
 }
 
-static atomic_bool over;
+typedef struct Disturber {
+    int fd;
+    const char *whole;
+    size_t bytes;
+    atomic_bool over;
+} Disturber;
 
 /* Cuts the file, at many places, and makes it whole. */
-static void *disturb(void *whole)
+static void *disturb(void *state)
 {
-    for (int64_t n = 0; !atomic_load(&over); n += 1009) {
-        (void)!truncate(path, n % 30000);
-        (void)rename(whole, path);
-        write_recording(whole, 0, BEGAN);
+    Disturber *d = state;
+    for (size_t n = 0; !atomic_load(&d->over); n += 1009) {
+        (void)!ftruncate(d->fd, (off_t)(n % d->bytes));
+        (void)!pwrite(d->fd, d->whole, d->bytes, 0);
     }
     return NULL;
 }
@@ -81,23 +87,29 @@ static void *disturb(void *whole)
 static void others_may_cut_the_file_at_any_time(void **state)
 {
     (void)state;
-    char whole[80];
+    Disturber d = { .fd = -1 };
+    Arena a = { 0 };
+    char *whole = NULL;
     pthread_t other;
-    (void)snprintf(whole, sizeof whole, "%s.whole", path);
+    int odd = 0;
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
     write_recording(path, 0, BEGAN);
-    write_recording(whole, 0, BEGAN);
-    atomic_store(&over, false);
-    CHECK_INT(pthread_create(&other, NULL, disturb, whole), 0);
+    CHECK_OK(file_read_all(path, &a, &whole, &d.bytes));
+    d.whole = whole;
+    d.fd = open(path, O_WRONLY);
+    CHECK_INT(pthread_create(&other, NULL, disturb, &d), 0);
     for (int i = 0; i < 300; i++) {
         Events e = { 0 };
         Status s = events_read(path, &(EventsOptions){ .threads = 1 }, &e);
-        CHECK(s == OK || s == ERR_IO || s == ERR_FORMAT);
-        if (s == OK) CHECK(e.counts.truncated == (e.recording->file.steps < STEPS));
+        odd += s != OK && s != ERR_IO && s != ERR_FORMAT;
+        odd += s == OK && (e.recording->file.steps < 1 || e.recording->file.steps > STEPS);
         events_free(&e);
     }
-    atomic_store(&over, true);
+    atomic_store(&d.over, true);
     pthread_join(other, NULL);
-    (void)remove(whole);
+    close(d.fd);
+    arena_free(&a);
+    CHECK_INT(odd, 0);
 }
 
 static void what_was_read_outlives_the_file(void **state)
