@@ -1,6 +1,7 @@
 /* diff: walks both trees from their roots and says which nodes are the same call. */
 #include "analyze/diff.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -377,6 +378,7 @@ static Status open_wrappers(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
     DiffPairs out = { 0 }, found = { 0 };
     TRY(left_over(w, p, list, &rest));
     if (!rest.any) return OK;
+    assert(list[DIFF_OLD].at != NULL && list[DIFF_NEW].at != NULL); /* they hold the rest */
     for (int s = 0; s < DIFF_SIDES; s++) {
         const DiffList *left = &rest.list[s];
         TRY(ARENA_NEW(w->scratch, left->n, &below[s]));
@@ -418,6 +420,7 @@ static Status match_unwrapped(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
     DiffPairs found = { 0 }, bare = { 0 };
     TRY(left_over(w, p, list, &rest));
     if (!rest.any) return OK;
+    assert(list[DIFF_OLD].at != NULL && list[DIFF_NEW].at != NULL); /* they hold the rest */
     for (int s = 0; s < DIFF_SIDES; s++) {
         for (int64_t i = 0; i < rest.list[s].n; i++) {
             TRY(unwrap(w, s, &rest.list[s].at[i], &unused));

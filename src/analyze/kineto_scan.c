@@ -169,7 +169,7 @@ static const char *nested_end(Batch *b, const char *p, bool *blanks)
             depth++;
         } else if (c == ']' || c == '}') {
             depth--;
-            if ((square >> depth & 1) != (c == ']')) return stop(b, p);
+            if (depth < 0 || (square >> depth & 1) != (c == ']')) return stop(b, p);
         } else if (is_blank(c)) {
             *blanks = true;
         } else if (c == '\0') {

@@ -66,6 +66,7 @@ static Status find_calls(Report *r, PerfCalls *p)
     int64_t room = 0, key_room = 0;
     Groups g;
     TRY(ARENA_ZEROED(r->arena, e->strings.n + 1, &known));
+    TRY(ARENA_GROW(r->arena, 1, &key_room, &key));
     for (uint32_t i = 0; i < e->n; i++) {
         if (e->kind[i] != EVENT_CPU_OP) continue;
         if (!r->o->compat && perf_work_below(r, i).n == 0) continue;
