@@ -206,17 +206,21 @@ SwitchyardTraceResult switchyard_trace_event(const SwitchyardTrace *t, int64_t i
 
 /* ---- sheets ---- */
 
-/* Once; what failed is tried anew when somebody asks again. */
+/* Once; what failed is tried anew when somebody asks again, by a report that has not begun. */
 static Status make_sheets(SwitchyardTrace *t)
 {
     int n = 0, more = 0;
     TRY(report_need_work(&t->events));
     pthread_mutex_lock(&t->lock);
     ArenaMark mark = arena_mark(&t->arena);
+    Report fresh = t->report;
     Status s = t->made ? OK : report_tables(&t->report, t->table, &n);
     if (s == OK && !t->made)
         s = recording_tables(t->events.recording, &t->arena, t->table + n, &more);
-    if (s != OK) arena_release(&t->arena, mark);
+    if (s != OK) {
+        arena_release(&t->arena, mark);
+        t->report = fresh;
+    }
     if (s == OK && !t->made) t->tables = n + more;
     t->made = t->made || s == OK;
     pthread_mutex_unlock(&t->lock);

@@ -87,5 +87,8 @@ Status backend_sync_nothing(Exec *ex);
 extern const Streams backend_no_streams;
 extern const Graphs backend_no_graphs;
 extern const Device backend_no_device;
+#define BACKEND_WITHOUT_DEVICE                                                                     \
+    .sync = backend_sync_nothing, .streams = &backend_no_streams, .graphs = &backend_no_graphs,    \
+    .device = &backend_no_device
 
 #endif

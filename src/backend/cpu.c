@@ -102,10 +102,7 @@ const Backend backend_cpu = {
     .copy = copy,
     .read = copy,
     .fill = fill,
-    .sync = backend_sync_nothing,
     .find_bad = find_bad,
-    .streams = &backend_no_streams,
-    .graphs = &backend_no_graphs,
-    .device = &backend_no_device,
+    BACKEND_WITHOUT_DEVICE,
 };
 /* NOLINTEND(misc-unused-parameters) */

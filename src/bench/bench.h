@@ -6,6 +6,7 @@
 
 #include "config/config.h"
 #include "train/peak.h"
+#include "train/recorder.h"
 #include "train/train.h"
 
 /* A model, its engine and random batches: what both benches run. */
@@ -21,13 +22,15 @@ typedef struct BenchModel {
     GpuPlan gpu; /* { 0 } on the CPU */
     int64_t step;
     StepResult result; /* of the last step */
+    Recorder recorder;
+    double idle_s[TRAFFICS]; /* as BenchMedian's */
 } BenchModel;
 
 /* A rank's part of its host, and what hosts' names say: world NULL: nothing. Collective. */
 Status bench_take_place(Config *own, Comm *world, Arena *a);
 
-/* world NULL: on one rank. */
-Status bench_open(BenchModel *m, const Config *c, Comm *world);
+/* world NULL: on one rank. recorded: the times of each step's actions are known. */
+Status bench_open(BenchModel *m, const Config *c, Comm *world, bool recorded);
 void bench_close(BenchModel *m); /* safe on { 0 } */
 /* After a failure, and before memory goes that other ranks may still read: they end, too. */
 void bench_end_others(Comm *world);
@@ -35,6 +38,14 @@ void bench_end_others(Comm *world);
 Status bench_read_data(BenchModel *m);
 /* One step on a new batch; making it is not timed. */
 Status bench_run_step(BenchModel *m, double *seconds);
+
+typedef struct BenchMedian {
+    double seconds;          /* of a step */
+    int64_t twice;           /* steps whose rows had no room, so that they ran again */
+    double idle_s[TRAFFICS]; /* where they are recorded: what the compute lane waited for */
+} BenchMedian;
+/* So many steps after some others; adds to out->twice. */
+Status bench_time_steps(BenchModel *m, int warm_up, int64_t steps, BenchMedian *out);
 
 /* The GPU's name, or how many threads. */
 Status bench_machine(const Config *c, char out[CUDA_NAME_MAX]);
@@ -64,23 +75,19 @@ Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out);
 Status bench_print_notes(const ExecNotes *notes, Text *out);
 typedef struct BenchStep {
     int64_t steps;
-    const char *timeline; /* the folder into which one step more is recorded, action by action
+    const char *timeline; /* the folder into which the last step is written, action by action
                              (train/recording.h); NULL: none */
     bool json;            /* one object instead of text */
     bool data, exposed;   /* on the tokens of data.sources; then without each kind of traffic */
 } BenchStep;
-
-typedef struct BenchMedian {
-    double seconds; /* of a step */
-    int64_t twice;  /* steps whose rows had no room, so that they ran again */
-} BenchMedian;
 
 /* Tokens a second, spread of step times, MFU, memory, clock; of all ranks together, told by rank 0.
  * FLOPs are those of a rank, by two formulas: the costs of its ops (train_model_flops), and
  * TorchTitan's (train_torchtitan_flops). */
 Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *out);
 /* For every kind of traffic that the mesh has, and all together: what it adds to a step that took
- * `with`. _check: ERR_ARG where nothing can be told. */
+ * `with`, and of that what compute lanes wait for it (exposed.c). _check: ERR_ARG where nothing can be
+ * told. */
 Status bench_exposed_check(const Config *c, const Comm *world);
 Status bench_exposed(const Config *c, Comm *world, const BenchStep *options,
                      const BenchMedian *with, Text *out);

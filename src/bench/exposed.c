@@ -1,46 +1,42 @@
 /* exposed: what communication adds to a step: its time less that of the same step without one kind
- * of traffic (comm.null), in one process, one after the other. That is waiting for it and the
- * slowing of what runs beside it; of pipelines their bubble, too. Ranks still meet once a step. At
- * last the whole step runs again: what its time has moved is no traffic's. */
+ * of traffic (comm.null), in one process, one after the other. Ranks still meet once a step. At last
+ * the whole step runs again: what its time has moved is no traffic's.
+ *
+ * What is exposed is two things. Waiting: the compute lane stands before the end of such traffic
+ * (schedule/idle.h), with a pipeline's bubble, less what it stands there without it, for an exchange
+ * copies its own rows then, too; of the rank that waits least, as the others wait for it at the step's
+ * end in either case. Slowing: the rest, what computes beside traffic and takes longer. */
 #include "bench/bench.h"
 
 #include "train/null.h"
 
 #include <inttypes.h>
 
-enum { WARM_UP = 3 };
+/* A kind of traffic, or all. */
+typedef struct Row {
+    const char *word;
+    int first, end; /* of null_traffic */
+    BenchMedian without;
+    double least_s, most_s; /* that a rank waits */
+} Row;
 
-static Status time_steps(BenchModel *m, int64_t steps, BenchMedian *out)
+static Status print(const Row *r, const BenchStep *o, const BenchMedian *with, Text *out)
 {
-    double *seconds = NULL, warm = 0;
-    TRY(ARENA_NEW(&m->arena, steps, &seconds));
-    for (int i = 0; i < WARM_UP; i++) TRY(bench_run_step(m, &warm));
-    for (int64_t i = 0; i < steps; i++) {
-        TRY(bench_run_step(m, &seconds[i]));
-        out->twice += m->result.again;
-    }
-    if (!m->result.finite)
-        return FAIL(ERR_NUMERIC, "bench step: a step with comm.null=[%s] is not finite",
-                    m->config->comm_null.n > 0 ? m->config->comm_null.at[0] : "");
-    bench_sort(seconds, steps);
-    out->seconds = seconds[steps / 2];
-    return OK;
-}
-
-static Status print(const char *word, const BenchStep *o, const BenchMedian *with,
-                    const BenchMedian *without, Text *out)
-{
-    double s = with->seconds - without->seconds;
+    double s = with->seconds - r->without.seconds, slowing = s - r->least_s;
     if (o->json)
         return text_json(out,
-                         "{\"traffic\":%s,\"exposed_s\":%g,\"without_p50_s\":%g,\"again\":%lld}",
-                         word, s, without->seconds, (long long)without->twice);
+                         "{\"traffic\":%s,\"exposed_s\":%g,\"waiting_s\":%g,\"waiting_most_s\":%g,"
+                         "\"slowing_s\":%g,\"without_p50_s\":%g,\"again\":%lld}",
+                         r->word, s, r->least_s, r->most_s, slowing, r->without.seconds,
+                         (long long)r->without.twice);
     TRY(text_printf(
         out, "  exposed      %-5s %.1f ms, %.1f %% of the step: %.1f ms p50 with it, %.1f without",
-        word, s * 1e3, 100 * s / with->seconds, with->seconds * 1e3, without->seconds * 1e3));
-    if (with->twice != without->twice)
+        r->word, s * 1e3, 100 * s / with->seconds, with->seconds * 1e3, r->without.seconds * 1e3));
+    TRY(text_printf(out, "; waiting %.1f ms (%.1f on another rank), slowing %.1f ms",
+                    r->least_s * 1e3, r->most_s * 1e3, slowing * 1e3));
+    if (with->twice != r->without.twice)
         TRY(text_printf(out, "; ran twice: %" PRId64 " and %" PRId64 " of %" PRId64 " steps",
-                        with->twice, without->twice, o->steps));
+                        with->twice, r->without.twice, o->steps));
     return text_printf(out, "\n");
 }
 
@@ -51,9 +47,12 @@ static Status run_without(const char *word, const Config *c, Comm *world, const 
     BenchModel m;
     Config less = *c;
     if (word != NULL) less.comm_null = (ConfigTexts){ .n = 1, .at = { word } };
-    TRY(bench_open(&m, &less, world));
+    TRY(bench_open(&m, &less, world, true));
     Status s = o->data ? bench_read_data(&m) : OK;
-    if (s == OK) s = time_steps(&m, o->steps, out);
+    if (s == OK) s = bench_time_steps(&m, 3, o->steps, out);
+    if (s == OK && !m.result.finite)
+        s = FAIL(ERR_NUMERIC, "bench step: a step with comm.null=[%s] is not finite",
+                 word == NULL ? "" : word);
     if (s != OK) bench_end_others(world);
     bench_close(&m);
     return s;
@@ -69,25 +68,38 @@ Status bench_exposed_check(const Config *c, const Comm *world)
                 c->comm_null.at[0]);
 }
 
+/* What ranks wait for traffic beyond what they do without it. */
+static Status compare_idle(const BenchMedian *whole, Comm *world, Row *r)
+{
+    float idle[2] = { 0 };
+    for (int k = r->first; k < r->end; k++)
+        idle[0] += (float)(whole->idle_s[k] - r->without.idle_s[k]);
+    idle[1] = -idle[0];
+    TRY(comm_all_reduce(world, &(Tensor){ idle, DTYPE_F32, 1, { 2 } }, REDUCE_MAX));
+    r->most_s = (double)idle[0];
+    r->least_s = -(double)idle[1];
+    return OK;
+}
+
 Status bench_exposed(const Config *c, Comm *world, const BenchStep *o, const BenchMedian *with,
                      Text *out)
 {
-    const char *words[NULL_TRAFFICS + 1];
+    Row row[NULL_TRAFFICS + 1];
+    BenchMedian last = { 0 }; /* how far to trust small differences */
     MeshShape shape;
     int n = 0;
     TRY(train_mesh(c, world->size, &shape));
     for (int i = 0; i < NULL_TRAFFICS; i++)
-        if (null_moves(&null_traffic[i], &shape)) words[n++] = null_traffic[i].word;
-    if (n > 1) words[n++] = "all";
-    if (o->json) TRY(text_json(out, ",\"exposed\":["));
-    for (int i = 0; i < n; i++) {
-        BenchMedian without = { 0 };
-        TRY(run_without(words[i], c, world, o, &without));
-        if (o->json && i > 0) TRY(text_json(out, ","));
-        TRY(print(words[i], o, with, &without, out));
-    }
-    BenchMedian last = { 0 }; /* how far to trust small differences */
+        if (null_moves(&null_traffic[i], &shape))
+            row[n++] = (Row){ .word = null_traffic[i].word, .first = i, .end = i + 1 };
+    if (n > 1) row[n++] = (Row){ .word = "all", .end = NULL_TRAFFICS };
+    for (int i = 0; i < n; i++) TRY(run_without(row[i].word, c, world, o, &row[i].without));
     TRY(run_without(NULL, c, world, o, &last));
+    for (int i = 0; i < n; i++) {
+        TRY(compare_idle(&last, world, &row[i]));
+        if (o->json) TRY(text_json(out, i == 0 ? ",\"exposed\":[" : ","));
+        TRY(print(&row[i], o, with, out));
+    }
     if (o->json) return text_json(out, "],\"step_again_p50_s\":%g", last.seconds);
     return text_printf(out, "  exposed      none: the same step again %.1f ms p50\n",
                        last.seconds * 1e3);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TRACE_EVENTS = 1 << 16, WARM_UP = 2 };
+enum { TRACE_EVENTS = 1 << 16 };
 
 typedef struct Rung {
     const char *name;
@@ -40,19 +40,12 @@ typedef struct Row {
 static Status measure(BenchModel *m, int64_t steps, bool waits, Row *out)
 {
     Trace trace = { 0 };
-    double warm = 0;
+    BenchMedian median = { 0 };
     const Config *c = m->config;
-    double *seconds = NULL;
-    TRY(ARENA_NEW(&m->arena, steps, &seconds));
     TRY(trace_init(&trace, &m->arena, TRACE_EVENTS));
     if (waits) engine_trace(&m->engine, &trace); /* the trace waits before and after each op */
-    for (int i = 0; i < WARM_UP; i++) TRY(bench_run_step(m, &warm));
-    for (int64_t i = 0; i < steps; i++) {
-        trace.used = 0;
-        TRY(bench_run_step(m, &seconds[i]));
-    }
-    bench_sort(seconds, steps);
-    out->tokens_per_s = (double)(c->train_batch * c->data_sequence) / seconds[steps / 2];
+    TRY(bench_time_steps(m, 2, steps, &median));
+    out->tokens_per_s = (double)(c->train_batch * c->data_sequence) / median.seconds;
     out->result = m->result;
     TRY(m->engine.ex.backend->device->used_bytes(&m->engine.ex, &out->bytes));
     for (int i = 0; i < ENGINE_ARENAS && !m->plan.apart; i++) out->bytes += m->plan.bytes[i];
@@ -71,7 +64,7 @@ static Status print_row(const char *name, const Row *r, Text *out)
 static Status run_model(const Config *c, Comm *world, int64_t steps, bool waits, Row *out)
 {
     BenchModel m;
-    TRY(bench_open(&m, c, world));
+    TRY(bench_open(&m, c, world, false));
     Status s = measure(&m, steps, waits, out);
     out->gpu = m.plan.apart;
     if (s != OK) bench_end_others(world);

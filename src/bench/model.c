@@ -33,7 +33,7 @@ static void random_tokens(BenchModel *m)
     }
 }
 
-static Status open_model(BenchModel *m)
+static Status open_model(BenchModel *m, bool recorded)
 {
     const Config *c = m->config;
     TRY(arena_init(&m->arena, "bench", MEM_HOST, (size_t)8 << 30));
@@ -45,6 +45,7 @@ static Status open_model(BenchModel *m)
     TRY(train_plan_engine(c, here, 0, &shape, &m->plan, &m->again, &m->gpu));
     TRY(train_check_gpu(c, &shape, &m->plan, &m->gpu));
     TRY(engine_open(&m->engine, c, ENGINE_TRAIN, &shape, &m->plan));
+    TRY(recorder_open(&m->recorder, &m->engine, recorded ? 1 : 0));
     TRY(engine_prepare(&m->engine, NULL));
     TRY(engine_init_weights(&m->engine, (uint64_t)c->run_seed));
     return batch_new_deep(&m->arena, shape.batch, c->data_sequence, (int)c->mtp_layers, &m->batch);
@@ -58,10 +59,10 @@ Status bench_take_place(Config *own, Comm *world, Arena *a)
     return train_find_hosts(own, world, a);
 }
 
-Status bench_open(BenchModel *m, const Config *c, Comm *world)
+Status bench_open(BenchModel *m, const Config *c, Comm *world, bool recorded)
 {
     *m = (BenchModel){ .config = c, .world = world };
-    Status s = open_model(m);
+    Status s = open_model(m, recorded);
     if (s != OK) bench_close(m);
     return s;
 }
@@ -69,6 +70,7 @@ Status bench_open(BenchModel *m, const Config *c, Comm *world)
 void bench_close(BenchModel *m)
 {
     loader_close(m->loader);
+    recorder_close(&m->recorder);
     engine_close(&m->engine);
     mesh_free(&m->mesh);
     arena_free(&m->arena);
@@ -99,6 +101,26 @@ Status bench_run_step(BenchModel *m, double *seconds)
     double start = clock_s();
     TRY(engine_step(&m->engine, batch, 1e-4, m->step, &m->result));
     *seconds = clock_s() - start;
+    Transfers *t = &m->engine.ways[m->result.again].step.transfers;
+    if (m->recorder.steps == 0) return OK;
+    transfers_read_stamps(t);
+    idle_of(t->program, t->span, t->lanes, m->idle_s);
+    return OK;
+}
+
+Status bench_time_steps(BenchModel *m, int warm_up, int64_t steps, BenchMedian *out)
+{
+    double *v = NULL; /* (1 + TRAFFICS, steps) */
+    TRY(ARENA_NEW(&m->arena, (1 + TRAFFICS) * steps, &v));
+    for (int i = 0; i < warm_up; i++) TRY(bench_run_step(m, v));
+    for (int64_t i = 0; i < steps; i++) {
+        TRY(bench_run_step(m, &v[i]));
+        out->twice += m->result.again;
+        for (int k = 0; k < TRAFFICS; k++) v[(k + 1) * steps + i] = m->idle_s[k];
+    }
+    for (int k = 0; k <= TRAFFICS; k++) bench_sort(&v[k * steps], steps);
+    out->seconds = v[steps / 2];
+    for (int k = 0; k < TRAFFICS; k++) out->idle_s[k] = v[(k + 1) * steps + steps / 2];
     return OK;
 }
 

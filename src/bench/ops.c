@@ -379,14 +379,14 @@ static Status open_model(BenchModel *m, const Config *c, Config *timed, bool *wh
 {
     *timed = *c;
     *whole = true;
-    if (!engine_wants_gpu(c)) return bench_open(m, timed, NULL);
+    if (!engine_wants_gpu(c)) return bench_open(m, timed, NULL, false);
     timed->train_batch = c->train_micro_batch;
-    Status s = bench_open(m, timed, NULL);
+    Status s = bench_open(m, timed, NULL, false);
     if (s != ERR_ARG && s != ERR_MEMORY) return s;
     status_clear();
     *timed = one_of_each(timed);
     *whole = false;
-    return bench_open(m, timed, NULL);
+    return bench_open(m, timed, NULL, false);
 }
 
 static Status run_model(const Config *c, OpTimer *t, const Roof *roof, Text *out)

@@ -347,19 +347,8 @@ static Status run(BenchModel *m, const BenchStep *options, BenchMedian *median, 
     bench_sort(t.step, steps);
     bench_sort(t.device, steps);
     TRY(collect(m, &t, &watch, &r));
-    *median = (BenchMedian){ r.p50, t.twice };
+    *median = (BenchMedian){ .seconds = r.p50, .twice = t.twice };
     return options->json ? print_json(&r, out) : print_text(&r, out);
-}
-
-static Status record_step(BenchModel *m, const char *folder)
-{
-    double seconds = 0;
-    engine_timeline(&m->engine, true);
-    TRY(bench_run_step(m, &seconds));
-    TRY(transfers_read_marks(&m->engine.way->step.transfers));
-    TRY(recording_write(&m->engine, folder, &m->arena));
-    engine_timeline(&m->engine, false);
-    return OK;
 }
 
 /* A timeline is of pipeline stages, or of lanes of GPUs. */
@@ -381,10 +370,11 @@ Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *
     BenchMedian median;
     TRY(check_timeline(c, world, options->timeline));
     if (options->exposed) TRY(bench_exposed_check(c, world));
-    TRY(bench_open(&m, c, world));
+    TRY(bench_open(&m, c, world, options->timeline != NULL || options->exposed));
     Status s = options->data ? bench_read_data(&m) : OK;
     if (s == OK) s = run(&m, options, &median, out);
-    if (s == OK && options->timeline != NULL) s = record_step(&m, options->timeline);
+    if (s == OK && options->timeline != NULL)
+        s = recording_write(&m.engine, options->timeline, &m.arena);
     if (s != OK) bench_end_others(world);
     bench_close(&m);
     if (s == OK && options->exposed) s = bench_exposed(c, world, options, &median, out);

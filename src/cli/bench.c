@@ -78,7 +78,7 @@ static Status run_rank(void *state, Comm *world)
 static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Bench all = *(const Bench *)state;
-    Config c;
+    Config c = { 0 };
     bool model = n > 0 && all.model;
     TRY((all.small ? config_load_small : config_load)(&c, a, model ? arguments[0] : "quickstart",
                                                       (const char *const *)(arguments + model),
@@ -173,7 +173,7 @@ static Status bench(int argc, char **argv)
           .help = "a small model of the same structure; settings come after that" },
         ranks,
         { "--timeline", OPTION_TEXT, &b.step.timeline, "FOLDER",
-          .help = "record one more step there, for `switchyard viz`: passes over stages or lanes" },
+          .help = "the last step, for `switchyard viz`: passes over stages or lanes" },
         { "--json", OPTION_FLAG, &b.step.json, .help = "a JSON object" },
         { "--ops", OPTION_FLAG, &b.ops,
           .help =
@@ -181,7 +181,7 @@ static Status bench(int argc, char **argv)
         { "--data", OPTION_FLAG, &b.step.data,
           .help = "tokens of data.sources, as train reads them, so routing is as it is there" },
         { "--exposed", OPTION_FLAG, &b.step.exposed,
-          .help = "then steps without each kind of traffic (comm.null): what it adds to the step" },
+          .help = "then steps without each kind of traffic: what it adds, waiting and slowing" },
     };
     const int of_ops = 2, of_ladder = 3, of_step = sizeof of_models / sizeof *of_models;
     command.options = of_models;

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "convert/weights.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,6 +123,7 @@ static void fill(char out[PARAM_NAME_MAX], const char *pattern, const long numbe
 {
     int used = 0, n = 0;
     for (; *pattern != '\0' && used < PARAM_NAME_MAX - 1; pattern++) {
+        assert(*pattern != '#' || n < 2);
         if (*pattern == '#')
             used += snprintf(out + used, (size_t)(PARAM_NAME_MAX - used), "%ld", number[n++]);
         else

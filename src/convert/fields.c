@@ -17,6 +17,7 @@
 #include "convert/family.h"
 #include "convert/layers.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -278,7 +279,7 @@ static cJSON *object_of(cJSON *json, const char *name)
 /* The member that one of the alternatives names; NULL: there is none. */
 static cJSON *member(cJSON *json, const char *keys)
 {
-    const char *object = NULL;
+    const char *object = "";
     char name[VALUE_BYTES];
     for (int i = 0; split_key(keys, i, &object, name); i++) {
         const cJSON *at = object_of(json, object);
@@ -324,7 +325,7 @@ static cJSON *json_value(const char *text, bool real)
 
 Status family_put(cJSON *json, const char *keys, cJSON *value)
 {
-    const char *object = NULL;
+    const char *object = "";
     char name[VALUE_BYTES];
     cJSON *at = NULL;
     for (int i = 0; at == NULL && split_key(keys, i, &object, name); i++) {
@@ -362,6 +363,7 @@ static Status absent_text(const Reading *r, const Field *f, char out[VALUE_BYTES
 {
     *there = f->absent != NULL;
     if (f->absent == NULL) return OK;
+    assert(f->key != NULL);
     if (strcmp(f->absent, REQUIRED) == 0)
         return FAIL(ERR_FORMAT, "%s has no %.*s, which %s models need", r->path, KEY(f),
                     r->family->type);
@@ -614,7 +616,7 @@ static Status write_value(const Config *c, const Field *f, Arena *a, cJSON *json
         (void)snprintf(text, sizeof text, "%s", plain);
     else
         return OK;
-    const char *object = NULL;
+    const char *object = "";
     char name[VALUE_BYTES], scaling[VALUE_BYTES];
     (void)split_key(f->key, 0, &object, name);
     TRY(value_text(c, "rope.scaling", a, scaling));

@@ -78,12 +78,7 @@ static __global__ __launch_bounds__(LANES *DEEP) void bias_bwd_kernel(const T *d
             if (row + j * DEEP < end) fetch(held[j], dy + (row + j * DEEP) * d + col);
         }
 #pragma unroll
-        for (int j = 0; j < EACH; j++) {
-            float v[P];
-            widen(held[j], v);
-#pragma unroll
-            for (int k = 0; k < P; k++) sum[k] += v[k];
-        }
+        for (int j = 0; j < EACH; j++) add_pack(held[j], sum);
     }
 #pragma unroll
     for (int k = 0; k < P; k++) sums[threadIdx.y][threadIdx.x * P + k] = sum[k];

@@ -67,6 +67,18 @@ static inline Clamped swiglu_clamped(float gate, float up, float limit)
                       .by_up = up > limit || up < -limit ? 0 : glu };
 }
 
+/* y = silu(gate) * up, or the clamped form with a limit above 0; y may be gate or up. */
+static inline void swiglu_f32(float *y, const float *gate, const float *up, int64_t n, float limit)
+{
+    if (limit > 0) {
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) y[i] = swiglu_clamped(gate[i], up[i], limit).act;
+    } else {
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) y[i] = gate[i] / (1 + exp_f32(-gate[i])) * up[i];
+    }
+}
+
 /* The largest of n floats, -infinity for none; NaNs are passed over. The loop works by lanes that
  * are combined in pairs, because a compiler may not reorder a maximum over possible NaNs. */
 static inline float max_f32(const float *x, int64_t n)

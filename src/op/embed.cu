@@ -208,10 +208,7 @@ static __global__ __launch_bounds__(RUN_THREADS) void embed_runs_kernel(Runs<T> 
         for (int j = 0; j < RUN_BATCH; j++) {
             if (k + j >= count) break;
             const TileToken &t = tile[k + j];
-            float v[P];
-            widen(dh[j], v);
-#pragma unroll
-            for (int p = 0; p < P; p++) sum[p] += v[p];
+            add_pack(dh[j], sum);
             if (!t.ends) continue;
 #pragma unroll
             for (int p = 0; p < P; p++) {

@@ -262,15 +262,6 @@ template <typename T> struct Load {
     int64_t N, K, D, M;
 };
 
-template <typename T, bool WIDE, int P>
-static __device__ __forceinline__ void add(const Packed<T, WIDE> &row, float (&sum)[P])
-{
-    float v[P];
-    widen(row, v);
-#pragma unroll
-    for (int i = 0; i < P; i++) sum[i] += v[i];
-}
-
 /* What a lane adds up: HELD packs of a token. */
 template <typename T, bool WIDE> struct Sum {
     float v[HELD][Packed<T, WIDE>::P];
@@ -292,7 +283,7 @@ template <typename T, bool WIDE>
 static __device__ __forceinline__ void add_all(Sum<T, WIDE> &s, const Packed<T, WIDE> (&v)[HELD])
 {
 #pragma unroll
-    for (int i = 0; i < HELD; i++) add(v[i], s.v[i]);
+    for (int i = 0; i < HELD; i++) add_pack(v[i], s.v[i]);
 }
 
 /* The row of SOURCES ranks at a time, the next of those in `left`. */

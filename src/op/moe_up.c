@@ -14,15 +14,8 @@ static Status finish(const void *args, int64_t expert, int64_t row, const float 
     int64_t F = tensor_cols(&a->act);
     for (int64_t first = 0; first < F; first += PIECE) {
         int64_t n = F - first < PIECE ? F - first : PIECE;
-        const float *gate = pre + first, *up = pre + F + first;
         float buffer[PIECE], *y = row_open(&a->act, row * F + first, buffer);
-        if (a->limit > 0) {
-#pragma omp simd
-            for (int64_t f = 0; f < n; f++) y[f] = swiglu_clamped(gate[f], up[f], a->limit).act;
-        } else {
-#pragma omp simd
-            for (int64_t f = 0; f < n; f++) y[f] = gate[f] / (1 + exp_f32(-gate[f])) * up[f];
-        }
+        swiglu_f32(y, pre + first, pre + F + first, n, a->limit);
         row_store(&a->act, row * F + first, n, y);
     }
     row_store(&a->pre, (row + moe_first(a->rows.first)) * 2 * F, 2 * F, pre);

@@ -5,6 +5,8 @@
 #include "op/op.h"
 #include "op/rope_parts.h"
 
+#include <assert.h>
+
 enum { HEAD_MAX = 1024 }; /* the widest rotated part; a thread keeps two on its stack */
 
 /* How to turn the pairs of a rotated part at one position. */
@@ -48,6 +50,7 @@ turn_pairs(const Angle *t, const float *x, float *y, int64_t pairs, int64_t step
 
 static void turn(const Angle *t, const float *x, float *y, int64_t d)
 {
+    assert(t->cos != NULL); /* what turns has positions */
     if (t->sign == 0)
         memcpy(y, x, (size_t)d * sizeof *y);
     else if (t->interleaved)

@@ -167,15 +167,6 @@ static __device__ __forceinline__ void temper_store(const Packed<T, WIDE> &from,
     store<WIDE>(to, v);
 }
 
-template <typename T, bool WIDE, int P>
-static __device__ __forceinline__ void add_pack(const Packed<T, WIDE> &from, float (&sum)[P])
-{
-    float v[P];
-    widen(from, v);
-#pragma unroll
-    for (int k = 0; k < P; k++) sum[k] += v[k];
-}
-
 /* Item `i` of all tokens' sums. */
 template <typename T, bool WIDE, bool WITHIN>
 static __device__ __forceinline__ void sum_heads(const Walk<T> &a, int64_t i)

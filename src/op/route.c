@@ -175,6 +175,7 @@ static float log_sum(const float *logits, int64_t E)
     float max = max_f32(logits, E), sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t e = 0; e < E; e++) sum += exp_f32(logits[e] - max);
+    /* cppcheck-suppress invalidFunctionArg ; E > 0 and the largest logit adds e^0: sum >= 1 */
     return max + logf(sum);
 }
 

@@ -69,6 +69,15 @@ static __device__ __forceinline__ void widen(const Packed<T, WIDE> &from, float 
     }
 }
 
+template <typename T, bool WIDE, int P>
+static __device__ __forceinline__ void add_pack(const Packed<T, WIDE> &from, float (&sum)[P])
+{
+    float v[P];
+    widen(from, v);
+#pragma unroll
+    for (int k = 0; k < P; k++) sum[k] += v[k];
+}
+
 /* A grid for n rows of `packs` packs of which a thread takes one pack of EACH rows: x lies along a
  * row, y over rows. */
 struct RowGrid {

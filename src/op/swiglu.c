@@ -23,13 +23,7 @@ static void forward_piece(const SwigluFwd *a, int64_t row, int64_t f, int64_t co
     const float *g = row_load(&a->gu, row * 2 * f + col, n, g_buffer);
     const float *u = row_load(&a->gu, row * 2 * f + f + col, n, u_buffer);
     float *y = row_open(&a->y, row * f + col, u_buffer);
-    if (a->limit > 0) {
-#pragma omp simd
-        for (int64_t i = 0; i < n; i++) y[i] = swiglu_clamped(g[i], u[i], a->limit).act;
-    } else {
-#pragma omp simd
-        for (int64_t i = 0; i < n; i++) y[i] = g[i] / (1 + exp_f32(-g[i])) * u[i];
-    }
+    swiglu_f32(y, g, u, n, a->limit);
     row_store(&a->y, row * f + col, n, y);
 }
 

@@ -34,20 +34,18 @@ static const char stack_options[] =
     "turbo_sync_free_moe_stage=sync_free|enable_primus_turbo=turbo|"
     "use_turbo_attention=turbo_attention|use_turbo_gemm=turbo_gemm|"
     "use_turbo_grouped_gemm=turbo_grouped_gemm|use_turbo_grouped_mlp=turbo_grouped_gemm|"
-    "use_turbo_fused_act_with_probs=fused_act|use_turbo_mega_moe=mega_moe|"
-    "use_turbo_deepep=deepep|moe_enable_deepep=deepep|turbo_deepep_num_cu=deepep_cu|"
-    "moe_token_dispatcher_type=dispatcher|moe_use_legacy_grouped_gemm=legacy_grouped_gemm|"
+    "use_turbo_fused_act_with_probs=fused_act|use_turbo_mega_moe=mega_moe|use_turbo_deepep=deepep|"
+    "moe_enable_deepep=deepep|turbo_deepep_num_cu=deepep_cu|moe_token_dispatcher_type=dispatcher|"
+    "moe_use_legacy_grouped_gemm=legacy_grouped_gemm|"
     "moe_use_fused_router_with_aux_score=fused_router|moe_permute_fusion=permute_fusion|"
     "moe_shared_expert_overlap=shared_overlap|moe_router_force_load_balancing=balanced_routing|"
-    "moe_expert_capacity_factor=capacity_factor|"
-    "overlap_moe_expert_parallel_comm=exchange_overlap|overlap_grad_reduce=overlap_grad_reduce|"
-    "overlap_param_gather=overlap_param_gather|"
+    "moe_expert_capacity_factor=capacity_factor|overlap_moe_expert_parallel_comm=exchange_overlap|"
+    "overlap_grad_reduce=overlap_grad_reduce|overlap_param_gather=overlap_param_gather|"
     "gradient_accumulation_fusion=gradient_accumulation_fusion|"
-    "cross_entropy_loss_fusion=loss_fusion|manual_gc=manual_gc|fp8=fp8|fp4=fp4|"
-    "optimizer=optimizer|optimizer_cpu_offload=cpu_offload|"
-    "use_precision_aware_optimizer=precision_aware_optimizer|main_grads_dtype=main_grads|"
-    "main_params_dtype=main_params|exp_avg_dtype=moment1|exp_avg_sq_dtype=moment2|"
-    "mtp_num_layers=mtp_layers|compile.enable=compile|model.converters=converters|"
+    "cross_entropy_loss_fusion=loss_fusion|manual_gc=manual_gc|fp8=fp8|fp4=fp4|optimizer=optimizer|"
+    "optimizer_cpu_offload=cpu_offload|use_precision_aware_optimizer=precision_aware_optimizer|"
+    "main_grads_dtype=main_grads|main_params_dtype=main_params|exp_avg_dtype=moment1|"
+    "exp_avg_sq_dtype=moment2|compile.enable=compile|model.converters=converters|"
     "optimizer.name=optimizer|training.enable_cpu_offload=cpu_offload|"
     "training.debug_moe_force_load_balance=balanced_routing|"
     "debug.moe_force_load_balance=balanced_routing|primus_turbo.enable_primus_turbo=turbo|"
@@ -57,18 +55,18 @@ static const char stack_options[] =
 static const char immaterial[] =
     "recompute_method recompute_num_layers activation_checkpoint. parallelism.fsdp_reshard "
     "parallelism.pipeline_parallel_microbatch parallelism.pipeline_parallel_layers "
-    "group_query_attention tokenizer_model moe_layer_freq "
-    "max_position_embeddings eod_mask cross_entropy_fusion_impl exp_name user_name work_group "
-    "workspace platform bases includes log_ stderr_ file_sink wandb "
-    "tensorboard mlflow disable_ profile save "
-    "load no_load no_save ckpt_ eval_ train_iters train_data valid_data test_data data_path lr "
-    "min_lr weight_decay adam_ clip_grad mock_data finetune auto_continue exit_ tokenizer_type "
-    "trainable split num_workers job. profiling. metrics. checkpoint. validation. lr_scheduler. "
-    "optimizer.lr optimizer.eps optimizer.implementation training.steps training.dataset "
-    "training.max_norm model.hf_assets compile.components";
+    "group_query_attention tokenizer_model moe_layer_freq max_position_embeddings eod_mask "
+    "cross_entropy_fusion_impl exp_name user_name work_group workspace platform bases includes "
+    "log_ stderr_ file_sink wandb tensorboard mlflow disable_ profile save load no_load no_save "
+    "ckpt_ eval_ train_iters train_data valid_data test_data data_path lr min_lr weight_decay "
+    "adam_ clip_grad mock_data finetune auto_continue exit_ tokenizer_type trainable split "
+    "num_workers job. profiling. metrics. checkpoint. validation. lr_scheduler. optimizer.lr "
+    "optimizer.eps optimizer.implementation training.steps training.dataset training.max_norm "
+    "model.hf_assets compile.components";
 
 /* What these trainers take where a file says nothing. */
-static const char megatron_defaults[] = "run.compute=bf16 moe.buffers=exact mesh.zero=1";
+static const char megatron_defaults[] =
+    "run.compute=bf16 moe.buffers=exact mesh.zero=1 mtp.loss=0.1";
 static const char torchtitan_defaults[] =
     "run.compute=bf16 moe.buffers=exact data.sequence=2048 train.micro_batch=8";
 static const char megatron_shape[] =
@@ -368,13 +366,14 @@ static int64_t place_in_stage(const Import *m, int64_t layer)
     return layer - s->first;
 }
 
-/* Every `every`-th layer, if it is one of the first `most` of its stage. */
+/* Every `every`-th layer, if it is one of the first `most` of its stage; modules where all are. */
 static Status recompute(Import *m, const char *key, int64_t every, int64_t most, const char *pieces)
 {
     Text t;
+    int64_t layers = m->c->model_layers, modules = most == NUMBER_MAX ? m->c->mtp_layers : 0;
     TRY(text_init(&t, m->a));
-    for (int64_t l = 0; l < m->c->model_layers; l++) {
-        if ((l + 1) % every != 0 || place_in_stage(m, l) >= most) continue;
+    for (int64_t l = 0; l < layers + modules; l++) {
+        if ((l + 1) % every != 0 || (l < layers && place_in_stage(m, l) >= most)) continue;
         TRY(text_printf(&t, "%s%lld", t.used == 0 ? "[" : ", ", (long long)l));
     }
     TRY(text_printf(&t, t.used == 0 ? "[]" : "]"));

@@ -92,6 +92,15 @@ ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry
     return s;
 }
 
+static Status add_call(const Planner *p, const PriceEntry *e, GradientCall c, GradientTimes *t,
+                       double *sum)
+{
+    TRY(collective_s(p, e, c.kind, c.ranks, c.stride, c.bytes, &c.s));
+    *sum += c.s;
+    if (c.s > 0) t->call[t->calls++] = c;
+    return OK;
+}
+
 /* Parameters of one kind: `ranks` hold them, `stride` GPUs apart, `shards` of which share out. */
 static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks, int64_t shards,
                             int64_t stride, double elems, GradientTimes *t)
@@ -105,18 +114,21 @@ static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks
         { "weights gathered", COLLECTIVE_ALL_GATHER, shards, stride, elems * weight, 0 },
     };
     double *const sum[] = { &t->reduce, &t->replicate, &t->gather };
-    for (int i = 0; i < 3; i++) {
-        GradientCall *c = &t->call[t->calls];
-        *c = each[i];
-        TRY(collective_s(p, e, c->kind, c->ranks, c->stride, c->bytes, &c->s));
-        *sum[i] += c->s;
-        if (c->s > 0) t->calls++;
-    }
+    for (int i = 0; i < 3; i++) TRY(add_call(p, e, each[i], t, sum[i]));
     return OK;
 }
 
+/* Of the rank's parameters those whose gradients it has the sums of, and which it updates. */
+static double own_elems(const ParamShards *s, const RankPrice *r)
+{
+    double dense = r->sum.elems - r->sum.expert_elems, expert = r->sum.expert_elems;
+    if (s->zero == 0) return dense + expert;
+    return dense / (double)s->dense + expert / (double)s->expert;
+}
+
 /* With ZeRO-2 gradients are shared out, with ZeRO-3 weights gathered, in every micro-batch, else
- * once a step; what shows is whatever is longer than the pass that hides it. */
+ * once a step; what shows is whatever is longer than the pass that hides it. Under DualPipe another
+ * pipeline rank has the same parameters, with gradients of its own passes. */
 Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                        const RankPrice *r, GradientTimes *t)
 {
@@ -129,8 +141,12 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
                           .gathers = l->zero < 3 ? 1 : 2 * micros }; /* for either pass */
     TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, dense, t));
     TRY(add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, r->sum.expert_elems, t));
+    const GradientCall twins = { "twins added up",  COLLECTIVE_ALL_REDUCE,     2,
+                                 l->pp * ranks / 2, 4 * own_elems(&shards, r), 0 };
+    if (l->schedule->placement == PLACE_BOTH) TRY(add_call(p, e, twins, t, &t->twins));
     t->shown_reduce = fmax(0, t->reduce - hidden);
-    t->shown_replicate = fmax(0, t->replicate - fmax(0, hidden - t->reduce)); /* the last pass */
+    double added = t->replicate + t->twins;
+    t->shown_replicate = fmax(0, added - fmax(0, hidden - t->reduce)); /* the last pass */
     /* Our own list gathers what the update wrote before the step ends. */
     bool at_end = e->stack.at[STACK_list] != 0 && l->zero < 3;
     t->shown_gather = fmax(0, t->gather - (at_end ? 0 : hide * r->forward_s));
@@ -141,11 +157,7 @@ static double update_s(const Planner *p, const PriceEntry *e, const ParamShards 
                        const RankPrice *r)
 {
     Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0 };
-    double dense = r->sum.elems - r->sum.expert_elems, expert = r->sum.expert_elems;
-    double mine = shards->zero == 0
-                      ? dense + expert
-                      : dense / (double)shards->dense + expert / (double)shards->expert;
-    return roofline_memory_s(&roof, mine * update_bytes(&e->spec));
+    return roofline_memory_s(&roof, own_elems(shards, r) * update_bytes(&e->spec));
 }
 
 /* ---- memory ---- */

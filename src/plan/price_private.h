@@ -105,14 +105,15 @@ typedef struct GradientCall {
     double bytes, s;
 } GradientCall;
 
-enum { GRADIENT_CALLS = 6 };
+enum { GRADIENT_CALLS = 7 };
 
-/* Seconds to add gradients over the ranks that share out, over the replicas of these, and to gather
- * weights, once; what of them no pass hides; and how often they come in a step. */
+/* Seconds to add gradients over the ranks that share out, over the replicas of these, over the two
+ * stages that hold the same (DualPipe), and to gather weights, once; what of them no pass hides; and
+ * how often they come in a step. */
 typedef struct GradientTimes {
     GradientCall call[GRADIENT_CALLS];
     int calls;
-    double reduce, replicate, gather;
+    double reduce, replicate, twins, gather;
     double shown_reduce, shown_replicate, shown_gather;
     double reductions, gathers;
 } GradientTimes;

@@ -103,7 +103,8 @@ static double duration(void *ctx, int rank, const Action *a)
     case ACTION_GATHER_WEIGHTS: return c->shared[a->layer].gather;
     case ACTION_REDUCE_GRADS:
         return c->whole ? c->shared[a->layer].replicate : c->shared[a->layer].reduce;
-    case ACTION_SUM_GRADS: return c->whole ? 0 : c->shared[a->layer].replicate;
+    case ACTION_SUM_GRADS:
+        return c->shared[a->layer].twins + (c->whole ? 0 : c->shared[a->layer].replicate);
     case ACTION_UPDATE: return c->update[rank];
     default: return action_is_transfer(a->kind) ? c->in->send_s : 0;
     }

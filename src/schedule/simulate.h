@@ -1,8 +1,9 @@
 /* simulate: all ranks' Programs over time. Each queue of a rank (action.h) runs its actions in
  * order; an action starts when its queue is free and its events have come; a transfer when both
  * ends have reached it, and occupies both. Links do not share bandwidth: who wants that prices it.
- * Multiprocessors are shared: while actions of the other queues move data and hold a share h of them,
- * at most 0.9 together, what multiprocessors bound takes 1 / (1 - h) times as long.
+ * Multiprocessors are shared: while actions of the other queues hold a share h of them, at most 0.9
+ * together, what multiprocessors bound takes 1 / (1 - h) times as long. They hold it from when they
+ * run to when they end; of a transfer each end from when it is posted, though it waits for the other.
  * Nothing is random, nor depends on the order in which ranks are looked at.
  *
  * With equal passes and free communication the bubble of 1F1B and interleaved 1F1B is

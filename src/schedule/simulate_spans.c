@@ -152,7 +152,8 @@ static void finish(Run *run, int rank)
     look_at(run, rank);
 }
 
-/* Its other end is the queue of the peer's opposite kind on the neighbouring hop. */
+/* Its other end is the queue of the peer's opposite kind on the neighbouring hop. Until that has come
+ * to it, too, a kernel waits here for the peer, and holds what it will hold. */
 static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
 {
     RankState *s = &run->rank[rank];
@@ -163,6 +164,7 @@ static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
         s->p, &(Action){ .kind = sends ? a->kind + 1 : a->kind - 1, .chunk = (short)to.chunk });
     RankState *peer = &run->rank[to.rank];
     SimSpan theirs;
+    hold(run, s, queue, share_of(run, rank, a));
     if (peer->head[other] < 0 || !ready(peer, other, &theirs)) return OK;
     const Action *b = &peer->p->at[peer->head[other]];
     if (b->micro != a->micro) {

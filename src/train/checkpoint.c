@@ -21,7 +21,8 @@ typedef struct Loading {
     Engine *e;
     const char *folder;
     const CheckpointGate *gate; /* or NULL */
-    bool no_moments;            /* they stay as they are here */
+    bool moments;               /* else they stay as they are here */
+    CheckpointInfo *info;
     Arena *scratch;
     ManifestEntry *entry; /* of the whole manifest */
     int64_t n;
@@ -34,7 +35,7 @@ typedef struct Loading {
 static bool wanted(const Loading *l, const Param *p, ParamBuffer b)
 {
     const Engine *e = l->e;
-    if (l->no_moments && (b == BUF_MOMENT1 || b == BUF_MOMENT2)) return false;
+    if (!l->moments && (b == BUF_MOMENT1 || b == BUF_MOMENT2)) return false;
     return p->first[b] >= 0 && e->memory.buffer[b].data != NULL;
 }
 
@@ -93,9 +94,9 @@ static Status match_entry(Loading *l, int64_t at)
     return OK;
 }
 
-static Status match_entries(Loading *l, CheckpointInfo *info)
+static Status match_entries(Loading *l)
 {
-    TRY(manifest_read(l->folder, l->scratch, info, &l->entry, &l->n));
+    TRY(manifest_read(l->folder, l->scratch, l->info, &l->entry, &l->n));
     TRY(ARENA_NEW(l->scratch, l->n, &l->param));
     TRY(ARENA_NEW(l->scratch, l->n, &l->found));
     TRY(ARENA_ZEROED(l->scratch, l->e->params.n * BUF_COUNT, &l->chain));
@@ -103,19 +104,22 @@ static Status match_entries(Loading *l, CheckpointInfo *info)
     return OK;
 }
 
-/* A parameter of multi-token prediction, which generation and evaluation do without. */
-static bool trains_only(const Engine *e, const char *name)
+/* Is it a parameter of the modules [first, end) of multi-token prediction? */
+static bool of_modules(const Loading *l, const char *name, int64_t first, int64_t end)
 {
-    int64_t block = param_block(name), first = e->config->model_layers;
-    return e->use == ENGINE_INFER && block >= first && block < first + e->config->mtp_layers;
+    int64_t module = param_block(name) - l->e->config->model_layers;
+    return module >= first && module < end;
 }
 
 /* Nothing there that no rank knows, and every element of what is wanted here. */
 static Status check_complete(const Loading *l)
 {
     const ParamTable *t = &l->e->params;
+    /* generation and evaluation do without any */
+    int64_t here = l->e->use == ENGINE_INFER ? 0 : l->e->config->mtp_layers;
     for (int64_t i = 0; i < l->n; i++) {
-        if (l->found[i] != ENTRY_UNKNOWN || trains_only(l->e, l->entry[i].param)) continue;
+        bool left_out = of_modules(l, l->entry[i].param, here, l->info->modules);
+        if (l->found[i] != ENTRY_UNKNOWN || left_out) continue;
         return FAIL(ERR_ARG, "%s is of another model: it has %s, which this model lacks", l->folder,
                     l->entry[i].param);
     }
@@ -123,7 +127,7 @@ static Status check_complete(const Loading *l)
         const Param *p = &t->at[i / CHECKPOINT_BUFFERS];
         ParamBuffer b = checkpoint_buffers[i % CHECKPOINT_BUFFERS];
         const ManifestEntry *chain = l->chain[(p - t->at) * BUF_COUNT + b];
-        if (!wanted(l, p, b)) continue;
+        if (!wanted(l, p, b) || of_modules(l, p->name, l->info->modules, here)) continue;
         if (chain == NULL) {
             return FAIL(ERR_ARG,
                         "%s is of another model: %s (%s) has 0 of %" PRId64 " elements there",
@@ -150,33 +154,33 @@ static Status load_entry(Loading *l, int64_t i)
 }
 
 /* Rank 0's manifest must be everyone's. */
-static Status read_header(const Loading *l, CheckpointInfo *info)
+static Status read_header(const Loading *l)
 {
     char first[CHECKPOINT_SUM_BYTES] = "";
-    *info = (CheckpointInfo){ 0 };
-    Status s = checkpoint_info(l->folder, l->scratch, info);
-    if (s == OK) memcpy(first, info->sum, sizeof first);
+    *l->info = (CheckpointInfo){ .modules = l->e->config->mtp_layers };
+    Status s = checkpoint_info(l->folder, l->scratch, l->info);
+    if (s == OK) memcpy(first, l->info->sum, sizeof first);
     TRY(agree_first(host_of(l->e), first, sizeof first));
-    if (first[0] == '\0' || (s == OK && strcmp(first, info->sum) == 0)) return s;
+    if (first[0] == '\0' || (s == OK && strcmp(first, l->info->sum) == 0)) return s;
     return FAIL(
         ERR_ARG,
         "%s is not there as rank 0 sees it: run.dir must be one folder that all ranks share",
         l->folder);
 }
 
-static Status ask_gate(const Loading *l, const CheckpointInfo *info)
+static Status ask_gate(const Loading *l)
 {
     const CheckpointGate *g = l->gate;
-    return g == NULL ? OK : g->may(g->self, l->folder, info->config, l->scratch);
+    return g == NULL ? OK : g->may(g->self, l->folder, l->info, l->scratch);
 }
 
-static Status load(Loading *l, CheckpointInfo *info)
+static Status load(Loading *l)
 {
     ArenaMark mark = arena_mark(l->scratch);
-    TRY(agree_status(host_of(l->e), read_header(l, info)));
-    TRY(agree_status(host_of(l->e), ask_gate(l, info)));
+    TRY(agree_status(host_of(l->e), read_header(l)));
+    TRY(agree_status(host_of(l->e), ask_gate(l)));
     arena_release(l->scratch, mark);
-    TRY(agree_status(host_of(l->e), match_entries(l, info)));
+    TRY(agree_status(host_of(l->e), match_entries(l)));
     TRY(agree_most(host_of(l->e), l->found, l->n));
     Status s = check_complete(l);
     for (int64_t i = 0; i < l->n && s == OK; i++) s = load_entry(l, i);
@@ -188,9 +192,9 @@ Status checkpoint_load_init(Engine *e, const char *path, const CheckpointGate *g
 {
     ArenaMark mark = arena_mark(scratch);
     Loading l = {
-        .e = e, .folder = path, .gate = gate, .no_moments = !moments, .scratch = scratch
+        .e = e, .folder = path, .gate = gate, .moments = moments, .info = info, .scratch = scratch
     };
-    Status s = load(&l, info);
+    Status s = load(&l);
     /* they lay in the scratch that goes back now: see checkpoint_info */
     info->config = info->products = NULL;
     arena_release(l.scratch, mark);

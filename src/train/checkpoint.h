@@ -36,8 +36,9 @@ enum {
 
 typedef struct CheckpointInfo {
     int64_t step;
-    uint64_t position;              /* training sequences read */
-    int64_t moment_steps;           /* Engine.moment_steps */
+    uint64_t position;               /* training sequences read */
+    int64_t moment_steps[AGE_COUNT]; /* Engine.moment_steps */
+    int64_t modules; /* of multi-token prediction there; as many as here, unless a gate sets it */
     const char *config;             /* YAML */
     const char *products;           /* a GPU's algorithms (op/choices.h); "": none */
     char sum[CHECKPOINT_SUM_BYTES]; /* of the manifest: tells checkpoints apart */
@@ -97,10 +98,11 @@ Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out);
  * rank 0 sees. Collective. */
 Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info);
 
-/* Whether a checkpoint with this configuration (YAML) may be loaded: OK, or why not. Asked on all
- * ranks before anything is read. */
+/* Whether a checkpoint with this header may be loaded: OK, or why not. Asked on all ranks before
+ * anything is read. Where it sets info->modules to another number than this model has, parameters of
+ * modules that are not here are left out, and those of modules that are not there stay as they are. */
 typedef struct CheckpointGate {
-    Status (*may)(const void *self, const char *path, const char *config, Arena *scratch);
+    Status (*may)(const void *self, const char *path, CheckpointInfo *info, Arena *scratch);
     const void *self;
 } CheckpointGate;
 

@@ -239,10 +239,8 @@ Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
     double start = clock_s();
     TRY(checkpoint_finish(k));
     k->mark = arena_mark(&k->arena);
-    k->info = (CheckpointInfo){ .step = step,
-                                .position = position,
-                                .moment_steps = k->engine->moment_steps,
-                                .config = k->config };
+    k->info = (CheckpointInfo){ .step = step, .position = position, .config = k->config };
+    memcpy(k->info.moment_steps, k->engine->moment_steps, sizeof k->info.moment_steps);
     k->lines.used = 0;
     Status s = rank_of(k->engine) == 0 ? begin_folder(k) : OK;
     if (s == OK && k->image != NULL) s = copy_image(k);

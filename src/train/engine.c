@@ -32,7 +32,7 @@ static Status make_step(Engine *e)
     Arena *a = &e->arena[ENGINE_STEP];
     TRY(batch_make(a, &e->spec, s->batch, s->sequence, &e->batch));
     TRY(tensor_new1(a, DTYPE_F32, 1 + e->spec.depths, &e->loss_scale));
-    TRY(tensor_new1(a, DTYPE_F32, 3, &e->hyper));
+    TRY(tensor_new1(a, DTYPE_F32, (int64_t)AGE_COUNT * 3, &e->hyper));
     e->inputs_end = arena_mark(a);
     TRY(record_make(a, &e->spec, s->domains, &e->record));
     e->record_end = arena_mark(a);
@@ -367,7 +367,7 @@ static Status enqueue_step(Engine *e)
 /* The graph knows nothing of decorators: with one in front, ops are launched one by one. */
 static Status start_step(Engine *e)
 {
-    bool captured = e->way->graph.exec != NULL && e->ex.depth == 0 && !e->way->step.transfers.timed;
+    bool captured = e->way->graph.exec != NULL && e->ex.depth == 0;
     void *stream = e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE);
     TRY(e->ex.backend->streams->record(&e->ex, &e->begun, stream));
     TRY(captured ? e->ex.backend->graphs->launch(&e->ex, &e->way->graph) : enqueue_step(e));
@@ -505,9 +505,13 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
                     "engine: a batch with %d depths of multi-token prediction, mtp.layers is %d",
                     batch->depths, e->spec.depths);
     e->step = e->ex.step = step;
-    const double updates = (double)(step + e->moment_steps);
-    float hyper[3] = { (float)lr, (float)(1 / (1 - pow(c->optimizer_beta1, updates))),
-                       (float)(1 / (1 - pow(c->optimizer_beta2, updates))) };
+    float hyper[AGE_COUNT][3];
+    for (int i = 0; i < AGE_COUNT; i++) {
+        const double updates = (double)(step + e->moment_steps[i]);
+        hyper[i][0] = (float)lr;
+        hyper[i][1] = (float)(1 / (1 - pow(c->optimizer_beta1, updates)));
+        hyper[i][2] = (float)(1 / (1 - pow(c->optimizer_beta2, updates)));
+    }
     put(e, &e->hyper, hyper);
     put_batch(e, batch);
     int64_t waits = e->ex.waits;
@@ -631,11 +635,6 @@ void engine_trace(Engine *e, struct Trace *trace)
     else
         exec_pop(&e->ex);
     e->ex.trace = trace;
-}
-
-void engine_timeline(Engine *e, bool on)
-{
-    for (int i = 0; i < e->n_ways; i++) e->ways[i].step.transfers.timed = on;
 }
 
 void engine_guard(Engine *e) { exec_push(&e->ex, &backend_guard); }

@@ -76,10 +76,15 @@ struct EnginePlan {
     int64_t params_total, params_active, params_frozen;
 };
 
+/* Parameters whose moments have had the same number of updates: those of the model proper, those of
+ * modules of multi-token prediction, which a training may add to a model (init.h). */
+typedef enum MomentAge { AGE_MODEL, AGE_MODULES, AGE_COUNT } MomentAge;
+
 /* Elements that this rank updates and that share the decay rule. */
 typedef struct UpdateRange {
     Tensor w, g, m, v, w_low; /* (n); w_low without data: f32 compute */
     bool decay;
+    MomentAge age;
 } UpdateRange;
 
 /* What one micro-batch left of one layer. Bookkeeping: lives in tables. */
@@ -174,9 +179,9 @@ typedef struct Engine {
     UpdateRange *ranges;
     Tensor *norms; /* gradients that this rank adds to the norm */
     int n_ranges, n_norms;
-    /* Updates that the moments had before step 1: those of the checkpoint that a training began with,
-     * if it took them over (init.moments). */
-    int64_t moment_steps;
+    /* Updates that moments of an age had before step 1: those of the checkpoint that a training
+     * began with, if it took them over (init.moments). */
+    int64_t moment_steps[AGE_COUNT];
     Tensor rope_cos, rope_sin;
     MicroBatch batch;     /* the whole step's */
     MicroBatch evaluated; /* of it what an evaluation reads, or tokens behind the cache */
@@ -240,11 +245,6 @@ Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step);
  * for a NaN from now on. */
 void engine_trace(Engine *e, struct Trace *trace);
 void engine_guard(Engine *e);
-
-/* The next steps are run eagerly, and each action's begin and end on its lane is known after them
- * (recording.h), without a wait between ops; false: no more. Nothing on a backend whose ops run where
- * they are called, as there it is always known. */
-void engine_timeline(Engine *e, bool on);
 
 /* Forward without training on up to micro_batch sequences, by all stages together: the losses (N)
  * of all targets, in host memory until the next call; NULL on a stage without the head. */

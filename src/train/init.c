@@ -2,7 +2,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "train/checkpoint.h"
+#include "base/text.h"
 #include "train/manifest.h"
 
 #include <stdio.h>
@@ -68,35 +68,53 @@ static Status reshapes(const Config *then, const ParamTable *was, const ConfigCh
     ArenaMark mark = arena_mark(a);
     (void)snprintf(text, sizeof text, "%s=%.900s", c->row->name, c->now);
     TRY(config_override(&trial, a, text));
+    trial.mtp_layers = then->mtp_layers; /* modules may differ */
     TRY(table_of(&trial, a, &table));
     *out = !same_tables(was, &table);
     arena_release(a, mark);
     return OK;
 }
 
-Status init_check(const Config *now, const char *path, const char *yaml, bool speaks, Arena *a)
+Status init_check(const Config *now, const char *path, CheckpointInfo *info, bool speaks, Arena *a)
 {
     enum { LIST_BYTES = 640 };
-    char list[LIST_BYTES] = "";
+    char list[LIST_BYTES] = "", count[32];
     size_t used = 0;
     const ConfigChange *changes = NULL;
-    Config then;
-    ParamTable was;
+    Config then, both;
+    ParamTable was, more;
     int n = 0;
-    TRY(config_parse(&then, a, path, yaml, strlen(yaml)));
+    TRY(config_parse(&then, a, path, info->config, strlen(info->config)));
     TRY(config_changes(&then, now, a, &changes, &n));
     if (speaks) init_say("init", changes, n);
-    TRY(table_of(&then, a, &was));
+    const bool fewer = now->mtp_layers < then.mtp_layers;
+    info->modules = then.mtp_layers;
+    both = then;
+    both.mtp_layers = fewer ? now->mtp_layers : then.mtp_layers;
+    TRY(table_of(&both, a, &was));
     for (int i = 0; i < n; i++) {
         const ConfigChange *c = &changes[i];
         bool other = false;
-        if (c->row->mark == CONFIG_MATH) TRY(reshapes(&then, &was, c, a, &other));
+        if (c->row->mark == CONFIG_MATH) TRY(reshapes(&both, &was, c, a, &other));
         if (other && used < sizeof list)
             used += (size_t)snprintf(list + used, sizeof list - used,
                                      "%s %s is %.40s there, %.40s here", used > 0 ? "," : "",
                                      c->row->name, c->then, c->now);
     }
-    if (used == 0) return OK;
-    return FAIL(ERR_ARG, "%s has parameters of other names or shapes:%s; take its values", path,
-                list);
+    if (used > 0)
+        return FAIL(ERR_ARG, "%s has parameters of other names or shapes:%s; take its values", path,
+                    list);
+    if (now->mtp_layers == then.mtp_layers) return OK;
+    if (now->init_moments && !fewer && then.mtp_layers > 0)
+        return FAIL(ERR_ARG,
+                    "init.moments: %s has moments of %d of %d modules of multi-token prediction, "
+                    "which share one number of updates; take its mtp.layers, or no moments",
+                    path, (int)then.mtp_layers, (int)now->mtp_layers);
+    TRY(table_of(fewer ? &then : now, a, &more));
+    if (speaks)
+        log_info("init: %s parameters of multi-token prediction (model.layers.%d on) %s",
+                 text_thousands(count, more.total - was.total),
+                 (int)(both.model_layers + both.mtp_layers),
+                 fewer ? "are left out" : "begin as run.seed gives them");
+    return OK;
 }

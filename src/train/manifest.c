@@ -88,8 +88,10 @@ Status manifest_create(Manifest *m, const char *folder, const char *model,
                   "\"position\":%lld,\"config\":%s,\"products\":%s",
                   VERSION, model, (long long)info->step, (long long)info->position, info->config,
                   info->products));
-    if (info->moment_steps > 0)
-        TRY(text_json(&header, ",\"moment_steps\":%lld", (long long)info->moment_steps));
+    const int64_t *steps = info->moment_steps;
+    if (steps[AGE_MODEL] > 0)
+        TRY(text_json(&header, ",\"moment_steps\":%lld,\"module_moment_steps\":%lld",
+                      (long long)steps[AGE_MODEL], (long long)steps[AGE_MODULES]));
     TRY(text_append(&header, "}\n", 2));
     TRY(file_create_temp_buffered(&m->file, path, buffer, BUFFER_BYTES));
     return write_text(m, header.data, header.used);
@@ -143,7 +145,8 @@ static Status verify(const char *path, const char *text, size_t bytes, size_t *b
 /* A line as it stands in the file: header or entry. What is missing stays NULL or NONE. */
 typedef struct Line {
     char *config, *products, *param, *buffer, *dtype, *file, *sum, *shape;
-    int64_t version, step, position, moment_steps, first, count, stride, rows, offset;
+    int64_t version, step, position, moment_steps, module_moment_steps;
+    int64_t first, count, stride, rows, offset;
 } Line;
 
 static const int64_t NONE = INT64_MIN;
@@ -154,7 +157,8 @@ static const ScanField HEADER[] = {
     { "position", SCAN_WHOLE, offsetof(Line, position) },
     { "config", SCAN_TEXT, offsetof(Line, config) },
     { "products", SCAN_TEXT, offsetof(Line, products) },
-    { "moment_steps", SCAN_WHOLE, offsetof(Line, moment_steps) }, /* missing: 0 */
+    { "moment_steps", SCAN_WHOLE, offsetof(Line, moment_steps) },               /* missing: 0 */
+    { "module_moment_steps", SCAN_WHOLE, offsetof(Line, module_moment_steps) }, /* these */
 };
 
 static const ScanField ENTRY[] = {
@@ -212,10 +216,12 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
         return FAIL(ERR_UNSUPPORTED, "%s has version %" PRId64 ", this program reads %d", path,
                     l.version, VERSION);
     }
-    TRY(need_fields(path, HEADER, HEADERS - 1, &l));
+    TRY(need_fields(path, HEADER, HEADERS - 2, &l));
     out->step = l.step;
     out->position = (uint64_t)l.position;
-    out->moment_steps = l.moment_steps > 0 ? l.moment_steps : 0;
+    int64_t *steps = out->moment_steps;
+    steps[AGE_MODEL] = l.moment_steps > 0 ? l.moment_steps : 0;
+    steps[AGE_MODULES] = l.module_moment_steps >= 0 ? l.module_moment_steps : steps[AGE_MODEL];
     out->config = l.config;
     out->products = l.products;
     return OK;

@@ -5,10 +5,10 @@
 #include "train/engine_memory.h"
 
 const NullTraffic null_traffic[NULL_TRAFFICS] = {
-    { "zero", { GROUP_SHARD, GROUP_EXPERT_SHARD, GROUP_REPLICA } },
-    { "ep", { GROUP_EP, GROUP_EP_INSIDE, GROUP_EP_ACROSS } },
-    { "cp", { GROUP_CP } },
-    { "pp", { GROUP_PP } },
+    [TRAFFIC_ZERO] = { "zero", { GROUP_SHARD, GROUP_EXPERT_SHARD, GROUP_REPLICA } },
+    [TRAFFIC_EP] = { "ep", { GROUP_EP, GROUP_EP_INSIDE, GROUP_EP_ACROSS } },
+    [TRAFFIC_CP] = { "cp", { GROUP_CP } },
+    [TRAFFIC_PP] = { "pp", { GROUP_PP } },
 };
 
 bool null_moves(const NullTraffic *t, const MeshShape *s)

@@ -5,7 +5,7 @@
 
 #include "train/engine.h"
 
-enum { NULL_TRAFFICS = 4, NULL_GROUPS = 3 };
+enum { NULL_TRAFFICS = TRAFFICS, NULL_GROUPS = 3 };
 
 typedef struct NullTraffic {
     const char *word;             /* of comm.null; "all" names all of them */

@@ -94,7 +94,6 @@ Status recording_write(const Engine *e, const char *folder, Arena *scratch)
     char name[32];
     if (m == NULL || m->at.replica > 0 || m->at.inner > 0) return OK;
     if (m->shape.pp == 1 && !e->lanes) return OK;
-    if (e->ex.backend->async && !e->way->step.transfers.timed) return OK; /* spans of launches */
     (void)snprintf(name, sizeof name, "pp_rank_%d.json", rank);
     TRY(file_make_folders(folder));
     TRY(write_file(e, folder, name, stage_text, scratch));

@@ -285,10 +285,10 @@ static Status watch_gpu(Trainer *t)
     return OK;
 }
 
-static Status may_begin(const void *trainer, const char *path, const char *yaml, Arena *a)
+static Status may_begin(const void *trainer, const char *path, CheckpointInfo *info, Arena *a)
 {
     const Trainer *t = trainer;
-    return init_check(t->asked, path, yaml, t->speaks, a);
+    return init_check(t->asked, path, info, t->speaks, a);
 }
 
 static Status start_fresh(Trainer *t)
@@ -308,7 +308,10 @@ static Status start_fresh(Trainer *t)
     CheckpointInfo info;
     TRY(settle(t, init_resolve(init, &t->saver.arena, path)));
     TRY(checkpoint_load_init(&t->engine, path, &gate, moments, &t->saver.arena, &info));
-    t->engine.moment_steps = moments ? info.step + info.moment_steps : 0;
+    for (int i = 0; i < AGE_COUNT && moments; i++) {
+        if (i == AGE_MODEL || info.modules > 0)
+            t->engine.moment_steps[i] = info.step + info.moment_steps[i];
+    }
     if (t->speaks)
         log_info("init: weights%s of %s, step %" PRId64, moments ? " and moments" : "", path,
                  info.step);
@@ -316,14 +319,14 @@ static Status start_fresh(Trainer *t)
 }
 
 /* What differs from the checkpoint's configuration is said, and must be free or allowed. */
-static Status may_resume(const void *trainer, const char *path, const char *yaml, Arena *a)
+static Status may_resume(const void *trainer, const char *path, CheckpointInfo *info, Arena *a)
 {
     const Trainer *t = trainer;
     const TrainOptions *o = t->options;
     const ConfigChange *changes = NULL;
     Config then;
     int n = 0;
-    TRY(config_parse(&then, a, path, yaml, strlen(yaml)));
+    TRY(config_parse(&then, a, path, info->config, strlen(info->config)));
     TRY(config_changes(&then, t->asked, a, &changes, &n));
     if (t->speaks) init_say("resume", changes, n);
     TRY(config_check_changes(path, changes, n, o->change, o->n_change));
@@ -346,7 +349,7 @@ static Status start_resumed(Trainer *t)
     TRY(checkpoint_load_newest(&t->engine, t->config->run_dir, &gate, &t->saver.arena, &info));
     t->step = t->saved_step = info.step;
     t->position = info.position;
-    t->engine.moment_steps = info.moment_steps;
+    memcpy(t->engine.moment_steps, info.moment_steps, sizeof info.moment_steps);
     return loader_seek(t->loader, info.position);
 }
 
@@ -439,7 +442,7 @@ static Status tell(Trainer *t, const StepMetrics *m, double waited)
     return ranks_step(&t->ranks, &mine);
 }
 
-/* A step that was traced, where `switchyard viz` finds it. */
+/* A step that was traced, where `switchyard viz` finds it. On a GPU it waited after every op. */
 static Status record_pipeline(Trainer *t, int64_t step)
 {
     char name[48], path[FILE_PATH_MAX];
@@ -506,7 +509,7 @@ static Status run_step(Trainer *t, StepMetrics *m)
     TRY(s);
     recorder_take(&t->recorder, &m->result, clock_s() - start, (double)m->tokens,
                   process_now_bytes(), traced);
-    if (listed) TRY(record_pipeline(t, m->step));
+    if (listed && !t->engine.ex.backend->async) TRY(record_pipeline(t, m->step));
     if (!m->result.finite) {
         TRY(checkpoint_finish(&t->saver)); /* the last thing that all ranks do together */
         TRY(engine_explain_nan(&t->engine, batch, m->step));

@@ -79,9 +79,9 @@ static void add_range(Engine *e, UpdateRange r)
 {
     assert(e->ranges != NULL);
     UpdateRange *last = e->n_ranges > 0 ? &e->ranges[e->n_ranges - 1] : NULL;
-    bool joined = last != NULL && last->decay == r.decay && follows(&last->w, &r.w) &&
-                  follows(&last->g, &r.g) && follows(&last->m, &r.m) && follows(&last->v, &r.v) &&
-                  follows(&last->w_low, &r.w_low);
+    bool joined = last != NULL && last->decay == r.decay && last->age == r.age &&
+                  follows(&last->w, &r.w) && follows(&last->g, &r.g) && follows(&last->m, &r.m) &&
+                  follows(&last->v, &r.v) && follows(&last->w_low, &r.w_low);
     if (!joined) {
         e->ranges[e->n_ranges++] = r;
         return;
@@ -140,6 +140,11 @@ static void add_norm(Engine *e, Tensor g)
         e->norms[e->n_norms++] = g;
 }
 
+static MomentAge age_of(const Engine *e, const Param *p)
+{
+    return param_block(p->name) < e->config->model_layers ? AGE_MODEL : AGE_MODULES;
+}
+
 /* Elements [first, end) of the bucket, which follow one rule: what of them this rank updates, and
  * counts in the norm. */
 static void add_run(Engine *e, const ParamBucket *k, const Param *rule, int64_t first, int64_t end)
@@ -152,11 +157,12 @@ static void add_run(Engine *e, const ParamBucket *k, const Param *rule, int64_t 
     if (rule->frozen || first >= end) return;
     all = part_of(all, first, end - first);
     all.decay = rule->decay;
+    all.age = age_of(e, rule);
     add_range(e, all);
     if (in_norm(e, k)) add_norm(e, tensor_rows(&g, first, end - first));
 }
 
-/* A bucket is cut where its parameters' rules change: whether they are trained, and decay. The
+/* A bucket is cut where its parameters' rules change: whether they are trained, decay, age. The
  * padding behind a parameter belongs to its run: it stays zero under any rule. */
 static void add_bucket(Engine *e, int bucket)
 {
@@ -167,12 +173,14 @@ static void add_bucket(Engine *e, int bucket)
         const Param *p = &e->params.at[i];
         if (p->bucket != bucket) continue;
         int64_t first = p->first[BUF_MAIN] - k->first;
-        if (rule != NULL && (p->decay != rule->decay || p->frozen != rule->frozen)) {
+        if (rule != NULL && (p->decay != rule->decay || p->frozen != rule->frozen ||
+                             age_of(e, p) != age_of(e, rule))) {
             add_run(e, k, rule, at, first);
             at = first;
         }
         rule = p;
     }
+    assert(rule != NULL); /* no bucket is empty */
     add_run(e, k, rule, at, k->n);
 }
 

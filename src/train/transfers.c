@@ -180,7 +180,6 @@ Status transfers_make(Exec *ex, const Program *p, const Tensor *entries, Comm *c
         (Transfers){ .table = &on_host, .ex = ex, .program = p, .entries = entries, .comm = comm };
     TRY(make_queues(out, a));
     TRY(ARENA_ZEROED(a, p->n, &out->span));
-    if (ex->backend->async) TRY(ARENA_ZEROED(a, 2 * p->n, &out->mark));
     return ARENA_ZEROED(a, p->events + 1, &out->event);
 }
 

@@ -17,13 +17,8 @@
 #define TRAIN_TRANSFERS_H
 
 #include "backend/backend.h"
+#include "schedule/idle.h"
 #include "schedule/schedule.h"
-
-/* When an action ran in the last step; of a transfer, from its start until this rank saw its end.
- */
-typedef struct ActionSpan {
-    double start_s, end_s;
-} ActionSpan;
 
 /* The transfers of one queue; [done, started) are under way. */
 typedef struct TransferQueue {
@@ -59,9 +54,7 @@ struct Transfers {
     TransferQueue *queue;
     int n;
     TransferEvent *event;    /* and behind them, on a GPU, one for begin and move */
-    ActionSpan *span;        /* by action */
-    Event *mark;             /* in streams: by action its begin and end, of a timed step */
-    bool marks, timed;       /* they have been made; the next step is timed by them */
+    ActionSpan *span;        /* by action, of the last step; in streams see transfers_read_stamps */
     struct TransferWay *way; /* on a GPU: of whatever queues */
     int ways;
     bool lanes;      /* the comm lane is a stream of its own */
@@ -101,11 +94,11 @@ static inline Status transfers_signal(Transfers *t, const Action *a)
 /* The compute lane waits for all queues. */
 static inline Status transfers_end(Transfers *t) { return t->table->end(t); }
 
-/* Where an action begins (0) or ends (1) in a stream, of a timed step in streams; NULL: that of the
+/* Where an action begins (0) or ends (1) in a stream, of a step that is recorded; NULL: that of the
  * Exec's lane. Elsewhere nothing: the host's clock has it. */
 Status transfers_mark(Transfers *t, int action, int which, void *stream);
-/* Behind a timed step, and a wait for it: the spans of its actions by these marks. */
-Status transfers_read_marks(Transfers *t);
+/* Behind a recorded step, and a wait for it: the spans of its actions by these stamps. */
+void transfers_read_stamps(Transfers *t);
 
 /* What both executors share. */
 int transfers_tag(const Program *p, const Action *a);

@@ -106,25 +106,18 @@ static const TransferTable in_streams = {
 
 Status transfers_mark(Transfers *t, int action, int which, void *stream)
 {
-    if (t->stamp != NULL && t->ex->backend->async)
-        TRY(t->ex->backend->streams->stamp(t->ex, &t->stamp[2 * action + which], stream));
-    if (t->table != &in_streams || !t->timed) return OK;
-    for (int i = 0; i < 2 * t->program->n && !t->marks; i++) {
-        TRY(t->ex->backend->streams->event_new(t->ex, true, &t->mark[i]));
-    }
-    t->marks = true;
-    return record_on(t, &t->mark[2 * (size_t)action + (size_t)which], stream);
+    if (t->stamp == NULL || !t->ex->backend->async) return OK;
+    return t->ex->backend->streams->stamp(t->ex, &t->stamp[2 * action + which], stream);
 }
 
-Status transfers_read_marks(Transfers *t)
+static double since(uint64_t begin, uint64_t now) { return 1e-9 * (double)(int64_t)(now - begin); }
+
+void transfers_read_stamps(Transfers *t)
 {
-    const Streams *streams = t->ex->backend->streams;
-    for (size_t i = 0; i < (size_t)t->program->n && t->marks; i++) {
-        ActionSpan *s = &t->span[i];
-        TRY(streams->elapsed_s(t->ex, &t->mark[0], &t->mark[2 * i], &s->start_s));
-        TRY(streams->elapsed_s(t->ex, &t->mark[0], &t->mark[2 * i + 1], &s->end_s));
-    }
-    return OK;
+    const uint64_t *at = t->stamp;
+    size_t n = at != NULL && t->ex->backend->async ? (size_t)t->program->n : 0;
+    for (size_t i = 0; i < n; i++)
+        t->span[i] = (ActionSpan){ since(at[0], at[2 * i]), since(at[0], at[2 * i + 1]) };
 }
 
 static Status open_ways(Transfers *t, Arena *a)

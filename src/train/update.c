@@ -13,7 +13,7 @@ static Status update_range(Engine *e, const UpdateRange *r)
                                   .v = r->v,
                                   .w_low = r->w_low,
                                   .clip = e->record.clip,
-                                  .hyper = e->hyper,
+                                  .hyper = tensor_rows(&e->hyper, (int64_t)r->age * 3, 3),
                                   .beta1 = (float)c->optimizer_beta1,
                                   .beta2 = (float)c->optimizer_beta2,
                                   .eps = (float)c->optimizer_eps,

@@ -210,6 +210,12 @@ static void steps_without_traffic_run_on_gpus(void **state)
         Ranks r = { .steps = true };
         run_ranks(&a, &r, 2, mesh[i]);
         CHECK(times_in(r.out.data, "\"without_p50_s\":") >= 1);
+        static const char key[] = "\"waiting_most_s\":";
+        const char *at = strstr(r.out.data, key);
+        CHECK(at != NULL);
+        double most = strtod(at + strlen(key), NULL);
+        CHECK(most > -1 && most < 1); /* by the GPU's clock, of steps of milliseconds */
+        if (strcmp(mesh[i], "mesh.pp=2") == 0) CHECK(most > 0);
         arena_free(&a);
     }
 }

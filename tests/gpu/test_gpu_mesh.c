@@ -5,14 +5,6 @@
 
 enum { BF16_STEPS = 3, ALIKE = 4 };
 
-static bool case_sets(const ManyCase *c, const char *setting)
-{
-    bool sets = setting == NULL;
-    for (int i = 0; !sets && c->settings[i] != NULL; i++)
-        sets = strncmp(c->settings[i], setting, strlen(setting)) == 0;
-    return sets;
-}
-
 /* What bf16's roundings decide, so that gradients of two meshes differ by more: which one expert a
  * token of scored inputs takes (with all of them there is nothing to choose), which side of a clamp
  * a product falls on. In f32 these meshes are compared, too. */
@@ -32,7 +24,7 @@ static void run_cases(const char *only, const char *const *also, int steps, doub
     }
     for (int i = 0; i < MESH_CASES; i++) {
         Many m = { .what = &mesh_cases[i],
-                   .steps = steps,
+                   .steps = case_steps(&mesh_cases[i], steps),
                    .limit = limit,
                    .cosine = cosine,
                    .also = also,

@@ -1,5 +1,5 @@
 /* forge: a checkpoint in which one number is another, with right sums: what a fault of memory or an
- * older program leaves. */
+ * older program leaves; and a bit of a file flipped. */
 #ifndef TESTS_HARNESS_FORGE_H
 #define TESTS_HARNESS_FORGE_H
 
@@ -73,6 +73,15 @@ static inline void forge_number(const char *folder, const char *param, ParamBuff
     forge_manifest(folder, &info, &f.lines, &a);
     arena_free(&lines);
     arena_free(&a);
+}
+
+static inline void flip(const char *path, long at)
+{
+    FILE *f = fopen(path, "r+b");
+    CHECK(f != NULL && fseek(f, at, SEEK_SET) == 0);
+    int c = fgetc(f);
+    CHECK(c != EOF && fseek(f, at, SEEK_SET) == 0);
+    CHECK(fputc(c ^ 1, f) != EOF && fclose(f) == 0);
 }
 
 #endif

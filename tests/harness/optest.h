@@ -1,17 +1,15 @@
 /*
  * optest: what tests of ops share: a place to run them, tensors to run them on, and a comparison.
  *
- *     OpTest t;
- *     optest_open(&t, 2);
- *     Add a = { .x = optest_normal(&t, DTYPE_BF16, DIMS(7, 130)), ... };
- *     double *want = optest_read(&t, &a.x);      the double reference works on these
- *     CHECK_OK(add(&t.ex, a));
+ *     OpTest *t = *state;                       of OP_TEST(name, threads)
+ *     Add a = { .x = optest_normal(t, DTYPE_BF16, DIMS(7, 130)), ... };
+ *     double *want = optest_read(t, &a.x);      the double reference works on these
+ *     CHECK_OK(add(&t->ex, a));
  *     CHECK_TENSOR(&a.y, want);
- *     optest_close(&t);
  *
  * Inputs are random and never zero unless asked for, outputs begin as NaN, and the guard stands in
  * front of the CPU, so an element that an op forgot is an error that names it. Everything lives in
- * t.arena until optest_close; a loop over many cases takes a mark and releases it.
+ * t->arena until the test ends; a loop over many cases takes a mark and releases it.
  *
  * A tensor matches its reference if |out - ref| <= limit * |ref| in the Frobenius norm, over the
  * whole tensor AND over every row AND over every 128 x 128 tile: one norm over everything hides
@@ -63,6 +61,25 @@ static inline void optest_close(OpTest *t)
     arena_free(&t->scratch);
     arena_free(&t->arena);
 }
+
+static inline int optest_set_up(void **state)
+{
+    static OpTest t;
+    optest_open(&t, *(const int *)*state);
+    *state = &t;
+    return 0;
+}
+
+static inline int optest_tear_down(void **state)
+{
+    optest_close(*state);
+    return 0;
+}
+
+/* A test that gets an OpTest of so many threads as *state. */
+#define OP_TEST(name, threads)                                                                     \
+    cmocka_unit_test_prestate_setup_teardown(name, optest_set_up, optest_tear_down,                \
+                                             &(int){ threads })
 
 /* Elements as doubles: f32, bf16 and i32; setting rounds to nearest. */
 

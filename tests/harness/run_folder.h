@@ -5,6 +5,7 @@
 
 #include "harness/program.h"
 
+#include "base/clock.h"
 #include "base/text.h"
 
 static inline const char *run_checkpoint(Lab *lab, const char *cell, int step)
@@ -15,6 +16,31 @@ static inline const char *run_checkpoint(Lab *lab, const char *cell, int step)
 static inline bool run_has_checkpoint(Lab *lab, const char *cell, int step)
 {
     return file_exists(run_checkpoint(lab, cell, step));
+}
+
+/* The run that was never stopped, in the cell "whole", once; how long it took. */
+static inline double run_whole_s(Lab *lab, const Launch *l)
+{
+    static double took_s;
+    if (took_s > 0) return took_s;
+    Launch whole = *l;
+    whole.cell = "whole";
+    double start = clock_s();
+    Outcome o = lab_run(lab, &whole);
+    CHECK_EXIT(o, 0);
+    return took_s = clock_s() - start;
+}
+
+/* How many checkpoints there are that are whole, or else that are not. */
+static inline int run_count_checkpoints(Lab *lab, const char *cell, bool whole)
+{
+    const char *const *names = NULL, *folder = lab_path(lab, "%s/run/checkpoints", cell);
+    int n = 0, found = 0;
+    ArenaMark mark = arena_mark(&lab->arena);
+    if (file_exists(folder) && file_list(folder, &lab->arena, &names, &n) != OK) n = 0;
+    for (int i = 0; i < n; i++) found += text_ends(names[i], ".tmp") != whole;
+    arena_release(&lab->arena, mark);
+    return found;
 }
 
 static inline char *run_metrics(Lab *lab, const char *cell)

@@ -226,15 +226,22 @@ static inline Status trajectory_run(Trajectory *t, int ranks, const char *const 
     return comm_threads(ranks, c.comm_timeout_s, trajectory_rank, &r, &failed);
 }
 
+/* The last run's metrics. */
+static inline char *trajectory_text(Trajectory *t)
+{
+    char path[FILE_PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    CHECK_OK(file_join(path, t->run, "metrics.jsonl"));
+    CHECK_OK(file_read_all(path, &t->arena, &text, &bytes));
+    return text;
+}
+
 /* The losses of the last run. */
 static inline void trajectory_losses(Trajectory *t, double *out)
 {
-    char path[FILE_PATH_MAX], *text = NULL, *rest = NULL;
-    size_t bytes = 0;
+    char *rest = NULL;
     int64_t steps = 0;
-    CHECK_OK(file_join(path, t->run, "metrics.jsonl"));
-    CHECK_OK(file_read_all(path, &t->arena, &text, &bytes));
-    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+    for (char *line = strtok_r(trajectory_text(t), "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest)) {
         if (!text_starts(scan_member(line, "kind"), "\"step\"")) continue;
         CHECK(steps < t->steps);
@@ -291,12 +298,9 @@ static inline void trajectory_metrics(Trajectory *t, const TrajectoryLimits *lim
         { "grad_norm", "norm", limits->norm, &t->worst_norm },
         { "aux_loss", "aux_loss", limits->loss, &t->worst_loss }, /* not among fifty steps */
     };
-    char path[FILE_PATH_MAX], *text = NULL, *rest = NULL;
-    size_t bytes = 0;
+    char *rest = NULL;
     int64_t steps = 0;
-    CHECK_OK(file_join(path, t->run, "metrics.jsonl"));
-    CHECK_OK(file_read_all(path, &t->arena, &text, &bytes));
-    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+    for (char *line = strtok_r(trajectory_text(t), "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest)) {
         Scan s = scan_begin(line);
         scan_skip(&s);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_folder.h"
+#include "train/init.h"
 #include "train/manifest.h"
 
 #include <signal.h>
@@ -214,15 +215,6 @@ static const char *in_step(int step, const char *file)
     return path;
 }
 
-static void flip(const char *path, long at)
-{
-    FILE *f = fopen(path, "r+b");
-    CHECK(f != NULL && fseek(f, at, SEEK_SET) == 0);
-    int c = fgetc(f);
-    CHECK(c != EOF && fseek(f, at, SEEK_SET) == 0);
-    CHECK(fputc(c ^ 1, f) != EOF && fclose(f) == 0);
-}
-
 /* ---- from mesh to mesh ---- */
 
 static void check_all_pairs(const char *saver, const char *loader, int step)
@@ -345,6 +337,154 @@ static void multi_token_prediction_goes_from_mesh_to_mesh(void **state)
 {
     (void)state;
     check_all_pairs("mtp.layers=1", "mtp.layers=1", 4);
+}
+
+/* ---- modules that one model has and the other lacks ---- */
+
+static Status may_begin(const void *rank, const char *path, CheckpointInfo *info, Arena *a)
+{
+    const Rank *r = rank;
+    return init_check(&r->t->config, path, info, false, a);
+}
+
+/* Is a parameter of a module that a model with so many lacks? */
+static bool beyond(const Engine *e, const Param *p, int64_t modules)
+{
+    return param_block(p->name) >= e->config->model_layers + modules;
+}
+
+/* What a parameter is from scratch: random numbers of many_open's seed, zero in other buffers. */
+static Status expect_new(const Param *p, ParamBuffer b, const ParamPiece *piece)
+{
+    enum { MOST = 4096 };
+    float want[MOST] = { 0 };
+    EXPECT(piece_elems(&piece->in) <= MOST);
+    if (b == BUF_MAIN) param_fill(p, 42, &piece->in, 0, piece_elems(&piece->in), want);
+    for (int64_t i = 0; i < piece_elems(&piece->in); i++) {
+        if (get(&piece->at, i) == want[i]) continue;
+        return FAIL(ERR_NUMERIC, "%s (%s), element %lld is %g, from scratch %g", p->name,
+                    manifest_buffer_name(b), (long long)i, (double)get(&piece->at, i),
+                    (double)want[i]);
+    }
+    return OK;
+}
+
+/* The common part is the checkpoint's, the rest as from scratch. */
+static Status expect_begun(Rank *r)
+{
+    Engine *e = &r->t->engine;
+    const CheckpointGate gate = { may_begin, r };
+    CheckpointInfo info;
+    char path[FILE_PATH_MAX];
+    TRY(init_resolve(r->dir, &r->scratch, path));
+    TRY(checkpoint_load_init(e, path, &gate, true, &r->scratch, &info));
+    for (int k = 0; k < e->params.n * CHECKPOINT_BUFFERS; k++) {
+        const Param *p = &e->params.at[k / CHECKPOINT_BUFFERS];
+        ParamBuffer b = checkpoint_buffers[k % CHECKPOINT_BUFFERS];
+        ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
+        if (!beyond(e, p, info.modules)) continue;
+        TRY(expect_new(p, b, &piece));
+        for (int64_t i = 0; i < piece.in.n; i++)
+            put(&piece.at, i, value_of(p, b, piece.in.first + i, 2));
+    }
+    return expect_state(e, 2);
+}
+
+static void a_model_begins_with_one_of_more_or_fewer_modules(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = { { "mtp.layers=0", "mtp.layers=1" },
+                                            { "mtp.layers=2", "mtp.layers=0" },
+                                            { "mtp.layers=2", "mtp.layers=1" } };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        for (int a = (int)i; a < LAYOUTS; a += LOADED + 2) {
+            RUN_CASE(.layout = &layouts[a], .dir = place, .more = pairs[i][0], .body = save_two);
+            for (int b = a % LOADED; b < LAYOUTS; b += LOADED) {
+                Status s = run_case((Case){ .layout = &layouts[b],
+                                            .dir = place,
+                                            .more = pairs[i][1],
+                                            .body = expect_begun });
+                if (s != OK) fail_msg("from mesh %d to %d: %s", a, b, status_message());
+            }
+            CHECK_OK(file_remove_tree(place));
+        }
+    }
+}
+
+/* A manifest that does not name the parameter. */
+static void leave_out(const char *folder, const char *param)
+{
+    Arena a = { 0 }, text = { 0 };
+    Text lines = { 0 };
+    CheckpointInfo info;
+    ManifestEntry *entry = NULL;
+    int64_t n = 0;
+    CHECK_OK(arena_init(&a, "forge", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(arena_init(&text, "lines", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(text_init(&lines, &text));
+    CHECK_OK(manifest_read(folder, &a, &info, &entry, &n));
+    for (int64_t i = 0; i < n; i++) {
+        if (strcmp(entry[i].param, param) != 0) CHECK_OK(manifest_line(&lines, &entry[i]));
+    }
+    forge_manifest(folder, &info, &lines, &a);
+    arena_free(&text);
+    arena_free(&a);
+}
+
+/* A module with a part of it missing is no new one. */
+static void a_model_without_a_module_that_it_should_have_is_refused(void **state)
+{
+    (void)state;
+    RUN_CASE(.layout = &layouts[0], .dir = place, .more = "mtp.layers=1", .body = save_two);
+    leave_out(in_step(2, ""), "model.layers.3.eh_proj.weight");
+    CHECK_FAILS(
+        run_case((Case){
+            .layout = &layouts[1], .dir = place, .more = "mtp.layers=1", .body = expect_begun }),
+        ERR_ARG, "model.layers.3.eh_proj.weight (main) has 0 of");
+    CHECK_FAILS(
+        run_case((Case){
+            .layout = &layouts[1], .dir = place, .more = "mtp.layers=2", .body = expect_begun }),
+        ERR_ARG, "model.layers.3.eh_proj.weight (main) has 0 of");
+}
+
+/* Moments are zero here, so an update is as long as their age makes it: the whole rate where they are
+ * as old as the training, (1 - beta1) / sqrt(1 - beta2) of it where they are very old. */
+static Status expect_ages(Rank *r)
+{
+    enum { MOST = 4096 };
+    const double want[AGE_COUNT] = { 1e-2 * 0.1 / sqrt(0.05), 1e-2 };
+    Engine *e = &r->t->engine;
+    float begun[MOST];
+    e->moment_steps[AGE_MODEL] = 10000;
+    r->t->config.optimizer_eps = 1e-20; /* the smallest gradients move weights as far as others */
+    TRY(many_step(&r->many, 0, &r->last[r->world->rank]));
+    for (int k = 0; k < e->params.n; k++) {
+        const Param *p = &e->params.at[k];
+        if (p->first[BUF_MAIN] < 0) continue;
+        ParamPiece piece = param_piece(&e->params, p, &e->memory, BUF_MAIN);
+        double most = 0, age = want[beyond(e, p, 0) ? AGE_MODULES : AGE_MODEL];
+        EXPECT(piece_elems(&piece.in) <= MOST);
+        param_fill(p, 42, &piece.in, 0, piece_elems(&piece.in), begun);
+        for (int64_t i = 0; i < piece_elems(&piece.in); i++)
+            most = fmax(most, fabs((double)(get(&piece.at, i) - begun[i])));
+        if (most < 1e-5 || (most > 0.9 * age && most < 1.1 * age)) continue; /* no row, or right */
+        return FAIL(ERR_NUMERIC, "%s moves by %g, not %g", p->name, most, age);
+    }
+    return OK;
+}
+
+static void moments_of_new_modules_are_corrected_as_new(void **state)
+{
+    (void)state;
+    StepResult last[8];
+    for (int a = 0; a < LAYOUTS; a++) {
+        Status s = run_case((Case){ .layout = &layouts[a],
+                                    .dir = place,
+                                    .more = "mtp.layers=2",
+                                    .body = expect_ages,
+                                    .last = last });
+        if (s != OK) fail_msg("mesh %d: %s", a, status_message());
+    }
 }
 
 /* Loading has shown that none is missing. */
@@ -631,6 +771,9 @@ int main(void)
         PLACE_TEST(what_was_cut_by_column_is_loaded_by_any_mesh),
         PLACE_TEST(a_tied_table_goes_from_mesh_to_mesh),
         PLACE_TEST(multi_token_prediction_goes_from_mesh_to_mesh),
+        PLACE_TEST(a_model_begins_with_one_of_more_or_fewer_modules),
+        PLACE_TEST(a_model_without_a_module_that_it_should_have_is_refused),
+        PLACE_TEST(moments_of_new_modules_are_corrected_as_new),
         PLACE_TEST(no_element_is_written_twice),
         PLACE_TEST(a_save_without_a_thread_writes_the_same),
         PLACE_TEST(a_save_ends_at_a_later_step),

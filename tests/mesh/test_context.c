@@ -332,60 +332,52 @@ static void run_ranks(Result *x)
 
 static void a_sequence_over_ranks_is_that_of_one_rank(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     for (int i = 0; i < CASES; i++) {
         Side one;
-        ArenaMark mark = arena_mark(&t.arena);
+        ArenaMark mark = arena_mark(&t->arena);
         CHECK_OK(side_open(&one, &cases[i], 1, 0));
         CHECK_OK(both_ways(&one));
         for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
-            Result x = result_like(&t, &cases[i], ranks, &one);
+            Result x = result_like(t, &cases[i], ranks, &one);
             run_ranks(&x);
-            check_rows(&t, &x, "h_out", &x.h_out, &one.run.h_out);
-            check_rows(&t, &x, "dh", &x.dh, &one.run.dh);
-            check_weights(&t, &one, &x);
+            check_rows(t, &x, "h_out", &x.h_out, &one.run.h_out);
+            check_rows(t, &x, "dh", &x.dh, &one.run.dh);
+            check_weights(t, &one, &x);
         }
         side_close(&one);
-        arena_release(&t.arena, mark);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 /* Partial sums are f32 whatever the type: outputs are rounded once, as on one rank. */
 static void sums_over_blocks_are_not_rounded_on_the_way(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     static const Case half[] = { { "mla in bf16", { "run.compute=bf16" }, 0 },
                                  { "gqa in bf16", { GQA, "run.compute=bf16" }, 0 } };
-    OpTest t;
-    optest_open(&t, 1);
     for (int i = 0; i < 2; i++) {
         Side one;
         CHECK_OK(side_open(&one, &half[i], 1, 0));
         CHECK_OK(both_ways(&one));
-        Result x = result_like(&t, &half[i], RANKS_MAX, &one);
+        Result x = result_like(t, &half[i], RANKS_MAX, &one);
         run_ranks(&x);
-        CHECK_TENSOR(&x.h_out, optest_read(&t, &one.run.h_out));
-        CHECK_TENSOR_WITHIN(&x.dh, optest_read(&t, &one.run.dh),
+        CHECK_TENSOR(&x.h_out, optest_read(t, &one.run.h_out));
+        CHECK_TENSOR_WITHIN(&x.dh, optest_read(t, &one.run.dh),
                             optest_limit(LIMIT_ATTENTION, DTYPE_BF16));
         side_close(&one);
     }
-    optest_close(&t);
 }
 
 static void two_runs_are_the_same_to_the_bit(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     for (int i = 0; i < CASES; i += 9) {
         Side one;
         CHECK_OK(side_open(&one, &cases[i], 1, 0));
         Result x[2];
         for (int k = 0; k < 2; k++) {
-            x[k] = result_like(&t, &cases[i], RANKS_MAX, &one);
+            x[k] = result_like(t, &cases[i], RANKS_MAX, &one);
             run_ranks(&x[k]);
         }
         CHECK_SAME(&x[0].h_out, &x[1].h_out);
@@ -393,15 +385,14 @@ static void two_runs_are_the_same_to_the_bit(void **state)
         for (int r = 0; r < RANKS_MAX; r++) CHECK_SAME(&x[0].dw[r], &x[1].dw[r]);
         side_close(&one);
     }
-    optest_close(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_sequence_over_ranks_is_that_of_one_rank),
-        TEST(sums_over_blocks_are_not_rounded_on_the_way),
-        TEST(two_runs_are_the_same_to_the_bit),
+        OP_TEST(a_sequence_over_ranks_is_that_of_one_rank, 1),
+        OP_TEST(sums_over_blocks_are_not_rounded_on_the_way, 1),
+        OP_TEST(two_runs_are_the_same_to_the_bit, 1),
     };
     return TEST_RUN(tests);
 }

@@ -7,10 +7,11 @@ static void check_meshes(const char *moments, int steps, int every)
     const char *const also[] = { moments, NULL };
     int wrong = 0;
     for (int i = 0; i < MESH_CASES; i += every) {
-        Many m = { .what = &mesh_cases[i], .steps = steps, .limit = 1e-5, .also = also };
+        const ManyCase *c = &mesh_cases[i];
+        Many m = { .what = c, .steps = case_steps(c, steps), .limit = 1e-5, .also = also };
         int failed = -1;
-        Status s = comm_threads(mesh_cases[i].ranks, 60, many_run, &m, &failed);
-        if (s != OK) print_error("%s, rank %d: %s\n", mesh_cases[i].name, failed, status_message());
+        Status s = comm_threads(c->ranks, 60, many_run, &m, &failed);
+        if (s != OK) print_error("%s, rank %d: %s\n", c->name, failed, status_message());
         wrong += s != OK;
     }
     CHECK_INT(wrong, 0);

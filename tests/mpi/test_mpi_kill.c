@@ -25,30 +25,11 @@ static bool all;
 static const char *const settings[] = { SETTINGS, NULL };
 static const Launch cut = { .cell = "cut", .args = settings, .processes = RANKS };
 
-static double whole_run_s(Lab *lab)
-{
-    static double took_s;
-    if (took_s > 0) return took_s;
-    double start = clock_s();
-    Outcome o = RUN_MPI(lab, RANKS, "whole", SETTINGS);
-    CHECK_EXIT(o, 0);
-    return took_s = clock_s() - start;
-}
-
-static bool has_checkpoint(Lab *lab)
-{
-    const char *const *names = NULL, *folder = lab_path(lab, "cut/run/checkpoints");
-    int n = 0, whole = 0;
-    if (file_exists(folder)) CHECK_OK(file_list(folder, &lab->arena, &names, &n));
-    for (int i = 0; i < n; i++) whole += !text_ends(names[i], ".tmp");
-    return whole > 0;
-}
-
 /* Nothing is lost beyond the interval, which is one step. */
 static void goes_on_like_the_whole(Lab *lab)
 {
     int before = run_count_steps(lab, "cut");
-    bool resume = has_checkpoint(lab);
+    bool resume = run_count_checkpoints(lab, "cut", true) > 0;
     Outcome o = resume ? RUN_MPI(lab, RANKS, "cut", SETTINGS, "--resume") : lab_run(lab, &cut);
     CHECK_EXIT(o, 0);
     CHECK(run_count_steps(lab, "cut") <= STEPS + (resume ? 2 : before));
@@ -104,7 +85,7 @@ static void hit(Lab *lab, Child *c, int lost, int signal)
 static void a_killed_rank_is_named_and_nothing_is_lost(void **state)
 {
     Lab *lab = *state;
-    double took_s = whole_run_s(lab);
+    double took_s = run_whole_s(lab, &cut);
     for (int i = 0; i < (all ? ALL_KILLS : KILLS); i++) {
         Child c = begin(lab);
         double u = rng_uniform(1, rng_stream("moments"), (uint64_t)i);
@@ -115,32 +96,20 @@ static void a_killed_rank_is_named_and_nothing_is_lost(void **state)
     }
 }
 
-static bool writing(Lab *lab)
-{
-    const char *const *names = NULL, *folder = lab_path(lab, "cut/run/checkpoints");
-    int n = 0;
-    bool found = false;
-    ArenaMark mark = arena_mark(&lab->arena);
-    if (file_exists(folder) && file_list(folder, &lab->arena, &names, &n) != OK) n = 0;
-    for (int i = 0; i < n; i++) found |= text_ends(names[i], ".tmp");
-    arena_release(&lab->arena, mark);
-    return found;
-}
-
 static void killed_inside_a_checkpoint_a_run_goes_on_from_the_one_before(void **state)
 {
     Lab *lab = *state;
-    whole_run_s(lab);
+    run_whole_s(lab, &cut);
     int hits = 0, wanted = all ? ALL_KILLS_WRITING : KILLS_WRITING;
     for (int i = 0; hits < wanted; i++) {
         if (i == 20 * wanted) fail_msg("%d of %d signals hit a checkpoint", hits, i);
         Child c = begin(lab);
         while (run_count_steps(lab, "cut") < 1 + i % 20 && child_runs(&c)) child_sleep();
-        while (!writing(lab) && child_runs(&c)) child_sleep();
+        while (run_count_checkpoints(lab, "cut", false) == 0 && child_runs(&c)) child_sleep();
         hit(lab, &c, i % RANKS, SIGKILL);
-        hits += writing(lab);
+        hits += run_count_checkpoints(lab, "cut", false) > 0;
         goes_on_like_the_whole(lab);
-        CHECK(!writing(lab));
+        CHECK_INT(run_count_checkpoints(lab, "cut", false), 0);
         lab_forget(state);
     }
 }
@@ -148,7 +117,7 @@ static void killed_inside_a_checkpoint_a_run_goes_on_from_the_one_before(void **
 static void a_rank_that_stands_still_is_named_within_the_deadline(void **state)
 {
     Lab *lab = *state;
-    whole_run_s(lab);
+    run_whole_s(lab, &cut);
     for (int lost = 1; lost < (all ? RANKS : 2); lost++) {
         Child c = begin(lab);
         while (run_count_steps(lab, "cut") < 5 && child_runs(&c)) child_sleep();

@@ -45,23 +45,15 @@ static Status same_as_threads(const ManyCase *what, Comm *world)
                 processes.of_step[0], threads.of_step[0]);
 }
 
-/* Processes do not reach each other's memory, and say so (test_mpi_input). */
-static bool stores(const ManyCase *c)
-{
-    for (int i = 0; c->settings[i] != NULL; i++) {
-        if (strcmp(c->settings[i], DIRECT) == 0) return true;
-    }
-    return false;
-}
-
 static Status run(Comm *world)
 {
     int done = 0;
     for (int i = 0; i < MESH_CASES; i++) {
         const ManyCase *what = &mesh_cases[i];
-        if (what->ranks != world->size || stores(what)) continue;
+        /* Processes do not reach each other's memory, and say so (test_mpi_input). */
+        if (what->ranks != world->size || case_sets(what, DIRECT)) continue;
         done++;
-        Many m = { .what = what, .steps = STEPS, .limit = 1e-5 };
+        Many m = { .what = what, .steps = case_steps(what, STEPS), .limit = 1e-5 };
         Status s = many_run(&m, world);
         if (s == OK) s = same_as_threads(what, world);
         if (s != OK)

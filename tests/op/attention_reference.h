@@ -17,6 +17,29 @@ typedef struct Problem {
     double *dq_size, *dk_size; /* sums of the absolute terms behind dq and dk */
 } Problem;
 
+static inline double *zeros(OpTest *t, int64_t n)
+{
+    double *x = optest_doubles(t, n);
+    for (int64_t i = 0; i < n; i++) x[i] = 0;
+    return x;
+}
+
+static inline Problem problem_of(OpTest *t, const AttentionFwd *a)
+{
+    return (Problem){ .a = a,
+                      .q = optest_read(t, &a->q),
+                      .k = optest_read(t, &a->k),
+                      .v = optest_read(t, &a->v),
+                      .p = optest_doubles(t, a->k.dim[1]),
+                      .o = zeros(t, tensor_elems(&a->o)),
+                      .lse = optest_doubles(t, tensor_elems(&a->lse)),
+                      .dq = zeros(t, tensor_elems(&a->q)),
+                      .dk = zeros(t, tensor_elems(&a->k)),
+                      .dv = zeros(t, tensor_elems(&a->v)),
+                      .dq_size = zeros(t, tensor_elems(&a->q)),
+                      .dk_size = zeros(t, tensor_elems(&a->k)) };
+}
+
 /* First element of a head's row in a (B, T, heads, width) tensor. */
 static inline int64_t row_of(const Tensor *x, int64_t b, int64_t i, int64_t h)
 {

@@ -45,6 +45,16 @@ static inline void moe_open(OpTest *t, int threads)
     optest_unguard(t);
 }
 
+static inline int moe_set_up(void **state)
+{
+    (void)optest_set_up(state);
+    optest_unguard(*state);
+    return 0;
+}
+
+#define MOE_TEST(name, threads)                                                                    \
+    cmocka_unit_test_prestate_setup_teardown(name, moe_set_up, optest_tear_down, &(int){ threads })
+
 static inline Tensor moe_values(OpTest *t, Dtype type, int64_t rows, int64_t cols, bool integers)
 {
     return integers ? optest_signs(t, type, DIMS(rows, cols))

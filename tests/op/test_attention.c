@@ -77,29 +77,6 @@ static AttentionFwd make_args(OpTest *t, const Sizes *s, Dtype act, Mask mask)
                            .chunk = chunk_of(mask, s->Tk) };
 }
 
-static double *zeros(OpTest *t, int64_t n)
-{
-    double *x = optest_doubles(t, n);
-    for (int64_t i = 0; i < n; i++) x[i] = 0;
-    return x;
-}
-
-static Problem problem_of(OpTest *t, const AttentionFwd *a)
-{
-    return (Problem){ .a = a,
-                      .q = optest_read(t, &a->q),
-                      .k = optest_read(t, &a->k),
-                      .v = optest_read(t, &a->v),
-                      .p = optest_doubles(t, a->k.dim[1]),
-                      .o = zeros(t, tensor_elems(&a->o)),
-                      .lse = optest_doubles(t, tensor_elems(&a->lse)),
-                      .dq = zeros(t, tensor_elems(&a->q)),
-                      .dk = zeros(t, tensor_elems(&a->k)),
-                      .dv = zeros(t, tensor_elems(&a->v)),
-                      .dq_size = zeros(t, tensor_elems(&a->q)),
-                      .dk_size = zeros(t, tensor_elems(&a->k)) };
-}
-
 static double limit_of(const Tensor *x) { return optest_limit(LIMIT_ATTENTION, x->dtype); }
 
 static void check_fwd(OpTest *t, const Sizes *s, Dtype act, Mask mask)
@@ -112,30 +89,6 @@ static void check_fwd(OpTest *t, const Sizes *s, Dtype act, Mask mask)
     for (int64_t i = 0; i < tensor_elems(&a.lse); i++) {
         CHECK_NEAR(optest_get(&a.lse, i), p.lse[i], 2e-6 * (1 + fabs(p.lse[i])));
     }
-}
-
-#define DIMS4(x) DIMS((x)->dim[0], (x)->dim[1], (x)->dim[2], (x)->dim[3])
-
-static Tensor poisoned_like(OpTest *t, const Tensor *x)
-{
-    return optest_poisoned(t, x->dtype, DIMS4(x));
-}
-
-static AttentionBwd make_bwd(OpTest *t, const AttentionFwd *f)
-{
-    return (AttentionBwd){ .d_o = optest_normal(t, f->o.dtype, DIMS4(&f->o)),
-                           .q = f->q,
-                           .k = f->k,
-                           .v = f->v,
-                           .doc = f->doc,
-                           .o = f->o,
-                           .lse = f->lse,
-                           .dq = poisoned_like(t, &f->q),
-                           .dk = poisoned_like(t, &f->k),
-                           .dv = poisoned_like(t, &f->v),
-                           .scale = f->scale,
-                           .window = f->window,
-                           .chunk = f->chunk };
 }
 
 /* dq and dk are sums of p * (dp - delta), which nearly cancel where a query sees few keys (one:
@@ -182,24 +135,17 @@ static void check_bwd(OpTest *t, const Sizes *s, Dtype act, Mask mask)
     CHECK_TENSOR_WITHIN(&a.dv, p.dv, limit_of(&a.dv));
 }
 
-static void check_cases(void (*check)(OpTest *, const Sizes *, Dtype, Mask), const Sizes *sizes,
-                        int n)
+static void check_cases(OpTest *t, void (*check)(OpTest *, const Sizes *, Dtype, Mask),
+                        const Sizes *sizes, int n)
 {
-    OpTest t;
-    optest_open(&t, 2);
     for (int i = 0; i < n * 2 * MASKS; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
-        check(&t, &sizes[i / (2 * MASKS)], i % 2 ? DTYPE_BF16 : DTYPE_F32, (Mask)(i / 2 % MASKS));
-        arena_release(&t.arena, mark);
+        ArenaMark mark = arena_mark(&t->arena);
+        check(t, &sizes[i / (2 * MASKS)], i % 2 ? DTYPE_BF16 : DTYPE_F32, (Mask)(i / 2 % MASKS));
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
-static void forward_matches_double(void **state)
-{
-    (void)state;
-    check_cases(check_fwd, square, SQUARE);
-}
+static void forward_matches_double(void **state) { check_cases(*state, check_fwd, square, SQUARE); }
 
 /* Every way that a GPU has; the CPU has one. */
 static void check_ways(OpTest *t, const Sizes *s, Dtype act, Mask mask)
@@ -217,22 +163,19 @@ static void check_ways(OpTest *t, const Sizes *s, Dtype act, Mask mask)
 
 static void fused_shapes_match_double(void **state)
 {
-    (void)state;
-    check_cases(check_fwd, fused, FUSED);
-    check_cases(check_bwd, fused, FUSED);
-    check_cases(check_ways, fused, FUSED);
+    check_cases(*state, check_fwd, fused, FUSED);
+    check_cases(*state, check_bwd, fused, FUSED);
+    check_cases(*state, check_ways, fused, FUSED);
 }
 
 static void forward_behind_a_cache_matches_double(void **state)
 {
-    (void)state;
-    check_cases(check_fwd, cached, CACHED);
+    check_cases(*state, check_fwd, cached, CACHED);
 }
 
 static void backward_matches_double(void **state)
 {
-    (void)state;
-    check_cases(check_bwd, square, SQUARE);
+    check_cases(*state, check_bwd, square, SQUARE);
 }
 
 /* Short documents, so that most blocks are not seen; or ones that end inside pieces. */
@@ -326,32 +269,28 @@ static void check_blocks(OpTest *t, const Sizes *s, Dtype act, Mask mask)
 
 static void blocks_of_keys_add_up_as_in_double(void **state)
 {
-    (void)state;
     static const Sizes sizes[] = { { 2, 2, 2, 2, 1, 5, 6 },
                                    { 2, 38, 38, 2, 1, 19, 13 },
                                    { 1, 130, 130, 4, 2, 16, 24 },
                                    { 1, 128, 128, 2, 2, 64, 64 },
                                    { 1, 546, 546, 1, 1, 8, 8 } };
-    check_cases(check_blocks, sizes, sizeof sizes / sizeof *sizes);
+    check_cases(*state, check_blocks, sizes, sizeof sizes / sizeof *sizes);
 }
 
 /* The same with the GPU's results in the place of the CPU's: through cuDNN, where there is one. */
 static void a_gpus_blocks_add_up_as_in_double(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     static const Sizes sizes[] = { { 1, 256, 256, 2, 2, 192, 128 },
                                    { 2, 130, 130, 4, 2, 64, 64 },
                                    { 1, 390, 390, 2, 1, 128, 128 } };
     if (!cuda_built() || cuda_devices() == 0) skip();
-    OpTest t;
-    optest_open(&t, 2);
     mirror_gives();
     for (int i = 0; i < 3 * MASKS; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
-        check_blocks(&t, &sizes[i / MASKS], DTYPE_BF16, (Mask)(i % MASKS));
-        arena_release(&t.arena, mark);
+        ArenaMark mark = arena_mark(&t->arena);
+        check_blocks(t, &sizes[i / MASKS], DTYPE_BF16, (Mask)(i % MASKS));
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 /* Rows of two pieces of a sequence, which are a rank's. */
@@ -397,15 +336,13 @@ static double error_over_blocks(OpTest *t, const AttentionFwd *whole, const doub
  * double it may be further off than o in one piece by no more than that. */
 static void blocks_cost_little_accuracy(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     mirror_gives();
     const Sizes s = { 1, 1024, 1024, 1, 1, 192, 128 };
-    AttentionFwd f = make_args(&t, &s, DTYPE_BF16, CAUSAL);
-    Problem p = problem_of(&t, &f);
+    AttentionFwd f = make_args(t, &s, DTYPE_BF16, CAUSAL);
+    Problem p = problem_of(t, &f);
     each_query(&p, forward);
-    CHECK_OK(attention_fwd(&t.ex, f));
+    CHECK_OK(attention_fwd(&t->ex, f));
     double whole = 0, size = 0;
     for (int64_t i = 0; i < tensor_elems(&f.o); i++) {
         whole += pow(optest_get(&f.o, i) - p.o[i], 2);
@@ -413,29 +350,26 @@ static void blocks_cost_little_accuracy(void **state)
     }
     for (int64_t ranks = 2; ranks <= 4; ranks *= 2) {
         double cut = 0;
-        for (int64_t own = 0; own < ranks; own++) cut += error_over_blocks(&t, &f, p.o, ranks, own);
+        for (int64_t own = 0; own < ranks; own++) cut += error_over_blocks(t, &f, p.o, ranks, own);
         print_message("o of one call is off by %.3g, over %lld ranks by %.3g\n", sqrt(whole / size),
                       (long long)ranks, sqrt(cut / size));
         CHECK(sqrt(cut) <= 1.5 * sqrt(whole));
     }
-    optest_close(&t);
 }
 
 /* The first rank's queries before the second's keys: the first piece sees none of them. */
 static void rows_that_see_no_key_give_nothing(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    optest_unguard(&t);
+    OpTest *t = *state;
+    optest_unguard(t);
     const Sizes s = { 1, 46, 46, 4, 2, 12, 9 };
     for (int k = 0; k < 2; k++) {
-        AttentionFwd f = make_args(&t, &s, k ? DTYPE_BF16 : DTYPE_F32, CAUSAL);
+        AttentionFwd f = make_args(t, &s, k ? DTYPE_BF16 : DTYPE_F32, CAUSAL);
         f.pieces = pieces_of(23, 2, 0, 1);
-        CHECK_OK(attention_fwd(&t.ex, f));
-        AttentionBwd a = make_bwd(&t, &f);
+        CHECK_OK(attention_fwd(&t->ex, f));
+        AttentionBwd a = make_bwd(t, &f);
         a.pieces = f.pieces;
-        CHECK_OK(attention_bwd(&t.ex, a));
+        CHECK_OK(attention_bwd(&t->ex, a));
         for (int64_t i = 0; i < 23 * 4 * 9; i++) CHECK_NEAR(optest_get(&f.o, i), 0, 0);
         for (int64_t i = 0; i < 23 * 4 * 12; i++) CHECK_NEAR(optest_get(&a.dq, i), 0, 0);
         for (int64_t i = 0; i < 4 * 46; i++)
@@ -443,52 +377,45 @@ static void rows_that_see_no_key_give_nothing(void **state)
                               : isfinite(optest_get(&f.lse, i)));
         for (int64_t i = 0; i < tensor_elems(&a.dk); i++) CHECK(isfinite(optest_get(&a.dk, i)));
     }
-    optest_close(&t);
 }
 
 /* The last query of a whole sequence, and the same query behind a cache of the rest. */
 static void one_query_behind_a_cache_is_the_last_row_of_the_sequence(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     const Sizes whole = { 1, 67, 67, 4, 2, 8, 16 }, last = { 1, 1, 67, 4, 2, 8, 16 };
-    AttentionFwd a = make_args(&t, &whole, DTYPE_F32, CAUSAL);
-    AttentionFwd b = make_args(&t, &last, DTYPE_F32, CAUSAL);
+    AttentionFwd a = make_args(t, &whole, DTYPE_F32, CAUSAL);
+    AttentionFwd b = make_args(t, &last, DTYPE_F32, CAUSAL);
     int64_t row = 4 * 8, out = 4 * 16;
     memcpy(b.q.data, (const float *)a.q.data + 66 * row, (size_t)row * sizeof(float));
     b.k = a.k, b.v = a.v;
-    CHECK_OK(attention_fwd(&t.ex, a));
-    CHECK_OK(attention_fwd(&t.ex, b));
+    CHECK_OK(attention_fwd(&t->ex, a));
+    CHECK_OK(attention_fwd(&t->ex, b));
     for (int64_t i = 0; i < out; i++) {
         CHECK_NEAR(optest_get(&b.o, i), optest_get(&a.o, 66 * out + i), 2e-6);
     }
-    optest_close(&t);
 }
 
 /* Nothing of another document or of the future may arrive, not even times zero. */
 static void documents_do_not_see_each_other(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     const Sizes s = { 1, 96, 96, 2, 1, 8, 8 };
-    AttentionFwd a = make_args(&t, &s, DTYPE_F32, CAUSAL), b = a;
-    a.doc = optest_poisoned(&t, DTYPE_I32, DIMS(1, 96));
+    AttentionFwd a = make_args(t, &s, DTYPE_F32, CAUSAL), b = a;
+    a.doc = optest_poisoned(t, DTYPE_I32, DIMS(1, 96));
     for (int64_t i = 0; i < 96; i++) optest_set(&a.doc, i, i < 41 ? 0 : 41);
-    b.doc = a.doc, b.o = poisoned_like(&t, &a.o);
-    b.k = optest_copy(&t, &a.k), b.v = optest_copy(&t, &a.v);
+    b.doc = a.doc, b.o = poisoned_like(t, &a.o);
+    b.k = optest_copy(t, &a.k), b.v = optest_copy(t, &a.v);
     for (int64_t i = 0; i < 41 * 8; i++) {
         optest_set(&b.k, i, 3 * optest_get(&b.k, i));
         optest_set(&b.v, i, -optest_get(&b.v, i));
     }
-    CHECK_OK(attention_fwd(&t.ex, a));
-    CHECK_OK(attention_fwd(&t.ex, b));
+    CHECK_OK(attention_fwd(&t->ex, a));
+    CHECK_OK(attention_fwd(&t->ex, b));
     size_t first = (size_t)41 * 2 * 8 * sizeof(float);
     CHECK(memcmp((char *)a.o.data + first, (char *)b.o.data + first, tensor_bytes(&a.o) - first) ==
           0);
     CHECK(memcmp(a.o.data, b.o.data, first) != 0);
-    optest_close(&t);
 }
 
 /* Both calls, forward and backward, on the same inputs. */
@@ -511,39 +438,33 @@ static void check_same_bits(OpTest *t, AttentionFwd a, AttentionFwd b)
 /* A window and a chunk as long as the sequence hide nothing; chunks are documents. */
 static void masks_that_hide_the_same_keys_give_the_same_bits(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     const Sizes s = { 1, 161, 161, 2, 1, 64, 64 };
     for (int i = 0; i < 2; i++) {
-        AttentionFwd a = make_args(&t, &s, i ? DTYPE_BF16 : DTYPE_F32, CAUSAL), b = a;
+        AttentionFwd a = make_args(t, &s, i ? DTYPE_BF16 : DTYPE_F32, CAUSAL), b = a;
         b.window = b.chunk = 161;
-        check_same_bits(&t, a, b);
+        check_same_bits(t, a, b);
         b.window = b.chunk = (int64_t)1 << 40;
-        check_same_bits(&t, a, b);
-        a.doc = optest_poisoned(&t, DTYPE_I32, DIMS(1, 161));
+        check_same_bits(t, a, b);
+        a.doc = optest_poisoned(t, DTYPE_I32, DIMS(1, 161));
         for (int64_t j = 0; j < 161; j++) optest_set(&a.doc, j, (double)(j - j % 37));
         b.window = 0, b.chunk = 37;
-        check_same_bits(&t, a, b);
+        check_same_bits(t, a, b);
     }
-    optest_close(&t);
 }
 
 /* Values are at most 3, and so are their averages. */
 static void huge_scores_do_not_overflow(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    AttentionFwd f = make_args(&t, &square[2], DTYPE_F32, CAUSAL);
+    OpTest *t = *state;
+    AttentionFwd f = make_args(t, &square[2], DTYPE_F32, CAUSAL);
     f.scale = 1e4f;
     mirror_finite_only();
-    CHECK_OK(attention_fwd(&t.ex, f));
-    AttentionBwd a = make_bwd(&t, &f);
-    CHECK_OK(attention_bwd(&t.ex, a));
+    CHECK_OK(attention_fwd(&t->ex, f));
+    AttentionBwd a = make_bwd(t, &f);
+    CHECK_OK(attention_bwd(&t->ex, a));
     for (int64_t i = 0; i < tensor_elems(&f.o); i++) CHECK(fabs(optest_get(&f.o, i)) <= 3.001);
     for (int64_t i = 0; i < tensor_elems(&a.dq); i++) CHECK(isfinite(optest_get(&a.dq, i)));
-    optest_close(&t);
 }
 
 /* <d_o, o> as a function of q, k and v, which stand one behind the other. */
@@ -554,43 +475,38 @@ static double weighted_output(const void *context, const double *qkv)
 
 static void gradients_are_the_slopes_of_the_output(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    AttentionFwd f = make_args(&t, &(Sizes){ 1, 9, 9, 4, 2, 5, 6 }, DTYPE_F32, DOCUMENTS);
-    CHECK_OK(attention_fwd(&t.ex, f));
-    AttentionBwd a = make_bwd(&t, &f);
-    CHECK_OK(attention_bwd(&t.ex, a));
-    Problem p = problem_of(&t, &f);
-    p.d_o = optest_read(&t, &a.d_o);
+    OpTest *t = *state;
+    AttentionFwd f = make_args(t, &(Sizes){ 1, 9, 9, 4, 2, 5, 6 }, DTYPE_F32, DOCUMENTS);
+    CHECK_OK(attention_fwd(&t->ex, f));
+    AttentionBwd a = make_bwd(t, &f);
+    CHECK_OK(attention_bwd(&t->ex, a));
+    Problem p = problem_of(t, &f);
+    p.d_o = optest_read(t, &a.d_o);
     int64_t nq = tensor_elems(&f.q), nk = tensor_elems(&f.k), nv = tensor_elems(&f.v);
-    double *qkv = optest_doubles(&t, nq + nk + nv), *slope = optest_doubles(&t, nq + nk + nv);
+    double *qkv = optest_doubles(t, nq + nk + nv), *slope = optest_doubles(t, nq + nk + nv);
     memcpy(qkv, p.q, (size_t)nq * sizeof *qkv);
     memcpy(qkv + nq, p.k, (size_t)nk * sizeof *qkv);
     memcpy(qkv + nq + nk, p.v, (size_t)nv * sizeof *qkv);
     optest_slopes(weighted_output, &p, qkv, nq + nk + nv, slope);
-    p.given_o = optest_read(&t, &f.o), p.given_lse = optest_read(&t, &f.lse);
+    p.given_o = optest_read(t, &f.o), p.given_lse = optest_read(t, &f.lse);
     each_query(&p, backward);
     check_sum("dq", &a.dq, slope, p.dq_size);
     check_sum("dk", &a.dk, slope + nq, p.dk_size);
     CHECK_TENSOR(&a.dv, slope + nq + nk);
-    optest_close(&t);
 }
 
 static void any_number_of_threads_gives_the_same_bits(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 4);
+    OpTest *t = *state;
     for (int i = 0; i < 2; i++) {
         AttentionFwd f[3];
         AttentionBwd a[3];
         for (int n = 0; n < 3; n++) {
-            t.drawn = 0, t.ex.threads = (int[]){ 1, 2, 4 }[n];
-            f[n] = make_args(&t, &square[2], i ? DTYPE_BF16 : DTYPE_F32, DOCUMENTS);
-            CHECK_OK(attention_fwd(&t.ex, f[n]));
-            a[n] = make_bwd(&t, &f[n]);
-            CHECK_OK(attention_bwd(&t.ex, a[n]));
+            t->drawn = 0, t->ex.threads = (int[]){ 1, 2, 4 }[n];
+            f[n] = make_args(t, &square[2], i ? DTYPE_BF16 : DTYPE_F32, DOCUMENTS);
+            CHECK_OK(attention_fwd(&t->ex, f[n]));
+            a[n] = make_bwd(t, &f[n]);
+            CHECK_OK(attention_bwd(&t->ex, a[n]));
         }
         for (int n = 1; n < 3; n++) {
             CHECK_SAME(&f[n].o, &f[0].o);
@@ -599,47 +515,41 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
             CHECK_SAME(&a[n].dv, &a[0].dv);
         }
     }
-    optest_close(&t);
 }
 
 static void wrong_shapes_are_errors_that_name_the_tensor(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    const AttentionFwd good = make_args(&t, &square[2], DTYPE_F32, DOCUMENTS);
+    OpTest *t = *state;
+    const AttentionFwd good = make_args(t, &square[2], DTYPE_F32, DOCUMENTS);
     AttentionFwd f = good;
     f.k.dim[3]++;
-    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "attention_fwd: k is");
+    CHECK_FAILS(attention_fwd(&t->ex, f), ERR_SHAPE, "attention_fwd: k is");
     f = good, f.k.dim[2] = f.v.dim[2] = 3;
-    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "do not share 3 key/value heads");
+    CHECK_FAILS(attention_fwd(&t->ex, f), ERR_SHAPE, "do not share 3 key/value heads");
     f = good, f.k.dim[1] = f.v.dim[1] = 64;
-    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "65 queries but only 64 keys");
+    CHECK_FAILS(attention_fwd(&t->ex, f), ERR_SHAPE, "65 queries but only 64 keys");
     f = good, f.o.dtype = DTYPE_BF16;
-    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "attention_fwd: o is");
+    CHECK_FAILS(attention_fwd(&t->ex, f), ERR_SHAPE, "attention_fwd: o is");
     f = good, f.doc.dtype = DTYPE_F32;
-    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "attention_fwd: doc is");
+    CHECK_FAILS(attention_fwd(&t->ex, f), ERR_SHAPE, "attention_fwd: doc is");
     f = good, f.scale = 0;
-    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_ARG, "scale is 0");
+    CHECK_FAILS(attention_fwd(&t->ex, f), ERR_ARG, "scale is 0");
     f = good, f.window = -1;
-    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_ARG, "a window of -1 and chunks of 0 tokens");
+    CHECK_FAILS(attention_fwd(&t->ex, f), ERR_ARG, "a window of -1 and chunks of 0 tokens");
     f = good, f.pieces = pieces_of(32, 2, 0, 1);
-    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "not two pieces of 32 tokens");
+    CHECK_FAILS(attention_fwd(&t->ex, f), ERR_SHAPE, "not two pieces of 32 tokens");
     f = good, f.o_before = f.o, f.o_before.dtype = DTYPE_BF16;
-    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "attention_fwd: o_before is");
-    AttentionBwd a = make_bwd(&t, &good);
+    CHECK_FAILS(attention_fwd(&t->ex, f), ERR_SHAPE, "attention_fwd: o_before is");
+    AttentionBwd a = make_bwd(t, &good);
     a.dk.dim[1]++;
-    CHECK_FAILS(attention_bwd(&t.ex, a), ERR_SHAPE, "attention_bwd: dk is");
-    optest_close(&t);
+    CHECK_FAILS(attention_bwd(&t->ex, a), ERR_SHAPE, "attention_bwd: dk is");
 }
 
 /* 3 queries after 2 cached keys see 3 + 4 + 5 keys; backward, without a cache, 1 + 2 + 3. */
 static void costs_count_the_pairs_that_a_causal_mask_leaves(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    AttentionFwd f = make_args(&t, &(Sizes){ 2, 3, 5, 4, 2, 8, 6 }, DTYPE_F32, CAUSAL);
+    OpTest *t = *state;
+    AttentionFwd f = make_args(t, &(Sizes){ 2, 3, 5, 4, 2, 8, 6 }, DTYPE_F32, CAUSAL);
     OpCost cost = op_desc(OP_ATTENTION_FWD)->cost(&f);
     CHECK_NEAR(cost.flops, 2 * 4 * 12 * 2 * (8 + 6), 0);
     CHECK_NEAR(cost.bytes, 4 * (192 + 160 + 120 + 144 + 24), 0);
@@ -651,7 +561,7 @@ static void costs_count_the_pairs_that_a_causal_mask_leaves(void **state)
     CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 9 * 2 * (8 + 6), 0);
     f.chunk = 4; /* 3 + 3 + 1 */
     CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 7 * 2 * (8 + 6), 0);
-    f = make_args(&t, &(Sizes){ 2, 6, 6, 4, 2, 8, 6 }, DTYPE_F32, CAUSAL);
+    f = make_args(t, &(Sizes){ 2, 6, 6, 4, 2, 8, 6 }, DTYPE_F32, CAUSAL);
     f.pieces = pieces_of(3, 2, 1, 0); /* 6 queries, 3 keys each */
     CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 18 * 2 * (8 + 6), 0);
     f.pieces = pieces_of(3, 2, 1, 1); /* 1 + 2 .. + 6 */
@@ -660,12 +570,11 @@ static void costs_count_the_pairs_that_a_causal_mask_leaves(void **state)
     CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 12 * 2 * (8 + 6), 0);
     f.chunk = 0, f.window = 2; /* 1, 2, 2 .. 2 */
     CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 11 * 2 * (8 + 6), 0);
-    f = make_args(&t, &(Sizes){ 2, 3, 3, 4, 2, 8, 6 }, DTYPE_F32, CAUSAL);
-    AttentionBwd a = make_bwd(&t, &f);
+    f = make_args(t, &(Sizes){ 2, 3, 3, 4, 2, 8, 6 }, DTYPE_F32, CAUSAL);
+    AttentionBwd a = make_bwd(t, &f);
     cost = op_desc(OP_ATTENTION_BWD)->cost(&a);
     CHECK_NEAR(cost.flops, 2 * 4 * 6 * 2 * (3 * 8 + 2 * 6), 0);
     CHECK_NEAR(cost.bytes, 4 * (2 * (192 + 96 + 72) + 2 * 144 + 24), 0);
-    optest_close(&t);
 }
 
 static OpWork work_of(Dtype act, int64_t T, int64_t dk, AttentionKernel kernel, bool backward,
@@ -711,22 +620,22 @@ static void a_cost_names_the_kernels_that_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(forward_matches_double),
-        TEST(forward_behind_a_cache_matches_double),
-        TEST(backward_matches_double),
-        TEST(fused_shapes_match_double),
-        TEST(blocks_of_keys_add_up_as_in_double),
-        TEST(a_gpus_blocks_add_up_as_in_double),
-        TEST(blocks_cost_little_accuracy),
-        TEST(rows_that_see_no_key_give_nothing),
-        TEST(one_query_behind_a_cache_is_the_last_row_of_the_sequence),
-        TEST(documents_do_not_see_each_other),
-        TEST(masks_that_hide_the_same_keys_give_the_same_bits),
-        TEST(huge_scores_do_not_overflow),
-        TEST(gradients_are_the_slopes_of_the_output),
-        TEST(any_number_of_threads_gives_the_same_bits),
-        TEST(wrong_shapes_are_errors_that_name_the_tensor),
-        TEST(costs_count_the_pairs_that_a_causal_mask_leaves),
+        OP_TEST(forward_matches_double, 2),
+        OP_TEST(forward_behind_a_cache_matches_double, 2),
+        OP_TEST(backward_matches_double, 2),
+        OP_TEST(fused_shapes_match_double, 2),
+        OP_TEST(blocks_of_keys_add_up_as_in_double, 2),
+        OP_TEST(a_gpus_blocks_add_up_as_in_double, 2),
+        OP_TEST(blocks_cost_little_accuracy, 2),
+        OP_TEST(rows_that_see_no_key_give_nothing, 2),
+        OP_TEST(one_query_behind_a_cache_is_the_last_row_of_the_sequence, 2),
+        OP_TEST(documents_do_not_see_each_other, 2),
+        OP_TEST(masks_that_hide_the_same_keys_give_the_same_bits, 2),
+        OP_TEST(huge_scores_do_not_overflow, 2),
+        OP_TEST(gradients_are_the_slopes_of_the_output, 2),
+        OP_TEST(any_number_of_threads_gives_the_same_bits, 4),
+        OP_TEST(wrong_shapes_are_errors_that_name_the_tensor, 1),
+        OP_TEST(costs_count_the_pairs_that_a_causal_mask_leaves, 1),
         TEST(a_cost_names_the_kernels_that_run),
     };
     return TEST_RUN(tests);

@@ -42,31 +42,13 @@ static AttentionFwd make_fwd(OpTest *t, const Sizes *s, bool packed)
                            .kernel = ATTENTION_CUDNN };
 }
 
-static AttentionBwd make_bwd(OpTest *t, const Sizes *s, const AttentionFwd *f)
-{
-    return (AttentionBwd){ .d_o = optest_normal(t, DTYPE_BF16, DIMS(s->B, s->T, s->H, s->dv)),
-                           .q = f->q,
-                           .k = f->k,
-                           .v = f->v,
-                           .doc = f->doc,
-                           .o = f->o,
-                           .lse = f->lse,
-                           .dq = optest_poisoned(t, DTYPE_BF16, DIMS(s->B, s->T, s->H, s->dk)),
-                           .dk = optest_poisoned(t, DTYPE_BF16, DIMS(s->B, s->T, s->G, s->dk)),
-                           .dv = optest_poisoned(t, DTYPE_BF16, DIMS(s->B, s->T, s->G, s->dv)),
-                           .scale = f->scale,
-                           .window = f->window,
-                           .chunk = f->chunk,
-                           .kernel = ATTENTION_CUDNN };
-}
-
 /* The mirror compares, and fails where cuDNN does not do it. */
 static void check_both(OpTest *t, const Sizes *s, bool packed, const int64_t window_chunk[2])
 {
     AttentionFwd f = make_fwd(t, s, packed);
     f.window = window_chunk[0], f.chunk = window_chunk[1];
     CHECK_OK(attention_fwd(&t->ex, f));
-    AttentionBwd a = make_bwd(t, s, &f);
+    AttentionBwd a = make_bwd(t, &f);
     CHECK_OK(attention_bwd(&t->ex, a));
     a.any_order = true;
     CHECK_OK(attention_bwd(&t->ex, a));
@@ -75,7 +57,7 @@ static void check_both(OpTest *t, const Sizes *s, bool packed, const int64_t win
 
 static void cudnn_agrees_with_the_cpu(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     static const Sizes sizes[] = { { 2, 256, 4, 4, 192, 128 },
                                    { 1, 331, 4, 2, 128, 128 },
                                    { 3, 100, 2, 2, 64, 64 },
@@ -84,15 +66,12 @@ static void cudnn_agrees_with_the_cpu(void **state)
     static const int64_t masks[][2] = { { 0, 0 },  { 2, 0 },   { 37, 0 },        { 200, 0 },
                                         { 0, 90 }, { 50, 90 }, { 1024, 1 << 20 } };
     enum { CASES = 4 * 2, MASKS = sizeof masks / sizeof *masks };
-    OpTest t;
-    optest_open(&t, 8);
     if (!hopper_with_cudnn()) skip();
     for (int i = 0; i < CASES * MASKS; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
-        check_both(&t, &sizes[i / 2 / MASKS], i % 2 == 1, masks[i / 2 % MASKS]);
-        arena_release(&t.arena, mark);
+        ArenaMark mark = arena_mark(&t->arena);
+        check_both(t, &sizes[i / 2 / MASKS], i % 2 == 1, masks[i / 2 % MASKS]);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 /* Documents of `length` tokens, as the rank of these pieces has them. */
@@ -116,7 +95,7 @@ static void check_middle(OpTest *t, const Sizes *s, const AttentionFwd *f)
     x.o = x.o_before = optest_normal(t, DTYPE_F32, DIMS(s->B, s->T, s->H, s->dv));
     x.lse = x.lse_before = optest_normal(t, DTYPE_F32, DIMS(s->B, s->H, s->T));
     CHECK_OK(attention_fwd(&t->ex, x));
-    AttentionBwd a = make_bwd(t, s, f);
+    AttentionBwd a = make_bwd(t, f);
     a.pieces = f->pieces;
     a.lse = optest_normal(t, DTYPE_F32, DIMS(s->B, s->H, s->T));
     for (int64_t i = 0; i < tensor_elems(&a.lse); i++)
@@ -141,7 +120,7 @@ static void check_ends(OpTest *t, const Sizes *s, const AttentionFwd *f)
     x.o_before = optest_normal(t, DTYPE_F32, DIMS(s->B, s->T, s->H, s->dv));
     x.lse_before = optest_normal(t, DTYPE_F32, DIMS(s->B, s->H, s->T));
     CHECK_OK(attention_fwd(&t->ex, x));
-    AttentionBwd a = make_bwd(t, s, f);
+    AttentionBwd a = make_bwd(t, f);
     a.pieces = f->pieces;
     CHECK_OK(attention_bwd(&t->ex, a));
     a.dq_before = optest_normal(t, DTYPE_F32, DIMS(s->B, s->T, s->H, s->dk));
@@ -167,39 +146,33 @@ static void check_ranks(OpTest *t, const Sizes *s, int64_t ranks, int64_t pair, 
  * pieces, with ones that most blocks see nothing of, with a window and chunks. */
 static void every_pair_of_ranks_agrees_with_the_cpu(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     static const Sizes sizes[] = { { 2, 256, 2, 2, 192, 128 },
                                    { 1, 330, 4, 2, 128, 128 },
                                    { 3, 130, 2, 1, 64, 64 },
                                    { 1, 512, 1, 1, 192, 128 } };
-    OpTest t;
-    optest_open(&t, 8);
     if (!hopper_with_cudnn()) skip();
-    optest_unguard(&t); /* rows without a key have lse -infinity */
+    optest_unguard(t); /* rows without a key have lse -infinity */
     for (int i = 0; i < 4 * 3 * 4; i++) {
         const Sizes *s = &sizes[i / 12];
         int64_t ranks = 2 + i % 3, document[] = { 0, 3 * s->T / 4 + 1, 37, -1 };
         for (int64_t pair = 0; pair < ranks * ranks; pair++) {
-            ArenaMark mark = arena_mark(&t.arena);
-            check_ranks(&t, s, ranks, pair, document[i / 3 % 4]);
-            arena_release(&t.arena, mark);
+            ArenaMark mark = arena_mark(&t->arena);
+            check_ranks(t, s, ranks, pair, document[i / 3 % 4]);
+            arena_release(&t->arena, mark);
         }
     }
-    optest_close(&t);
 }
 
 /* 2.7 GB of ds: the sequences one by one, their key/value heads in two halves. */
 static void a_large_call_is_done_in_parts(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 8);
+    OpTest *t = *state;
     if (!hopper_with_cudnn()) skip();
     const Sizes s = { 2, 4096, 40, 8, 16, 8 };
-    check_both(&t, &s, true, (const int64_t[2]){ 0, 0 });
-    optest_unguard(&t); /* as above */
-    check_ranks(&t, &s, 2, 1, 0);
-    optest_close(&t);
+    check_both(t, &s, true, (const int64_t[2]){ 0, 0 });
+    optest_unguard(t); /* as above */
+    check_ranks(t, &s, 2, 1, 0);
 }
 
 static void run_on_gpu(const AttentionBwd *a, const AttentionBwd *results)
@@ -214,9 +187,9 @@ static void run_on_gpu(const AttentionBwd *a, const AttentionBwd *results)
     CHECK_OK(gpu->backend->sync(gpu));
 }
 
-static void check_repeats(OpTest *t, const Sizes *s, const AttentionFwd *f)
+static void check_repeats(OpTest *t, const AttentionFwd *f)
 {
-    AttentionBwd first = make_bwd(t, s, f), again = make_bwd(t, s, f), device;
+    AttentionBwd first = make_bwd(t, f), again = make_bwd(t, f), device;
     first.pieces = f->pieces;
     CHECK_OK(mirror_args(op_desc(OP_ATTENTION_BWD), &first, (char *)&device));
     run_on_gpu(&device, &first);
@@ -230,22 +203,19 @@ static void check_repeats(OpTest *t, const Sizes *s, const AttentionFwd *f)
 
 static void backward_gives_the_same_bits_every_time(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 8);
+    OpTest *t = *state;
     if (!hopper_with_cudnn()) skip();
     const Sizes s = { 2, 1024, 8, 4, 128, 128 };
     for (int64_t k = 0; k < 4;
          k++) { /* the whole sequence; the own, a later and an earlier block */
-        AttentionFwd f = make_fwd(&t, &s, k == 0);
+        AttentionFwd f = make_fwd(t, &s, k == 0);
         if (k > 0) f.pieces = pieces_of(s.T / 2, 3, 1, k % 3);
-        if (k > 0) f.doc = documents_in_pieces(&t, &s, &f.pieces, 700);
-        f.o_before = optest_normal(&t, DTYPE_F32, DIMS(s.B, s.T, s.H, s.dv));
-        f.lse_before = optest_normal(&t, DTYPE_F32, DIMS(s.B, s.H, s.T));
-        CHECK_OK(attention_fwd(&t.ex, f));
-        check_repeats(&t, &s, &f);
+        if (k > 0) f.doc = documents_in_pieces(t, &s, &f.pieces, 700);
+        f.o_before = optest_normal(t, DTYPE_F32, DIMS(s.B, s.T, s.H, s.dv));
+        f.lse_before = optest_normal(t, DTYPE_F32, DIMS(s.B, s.H, s.T));
+        CHECK_OK(attention_fwd(&t->ex, f));
+        check_repeats(t, &f);
     }
-    optest_close(&t);
 }
 
 enum { MARGIN = 1 << 16, MARK = 0xA5 };
@@ -272,71 +242,66 @@ static void check_margin(const OpDesc *op, const void *args)
 
 static void nothing_behind_the_workspace_is_touched(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     static const Sizes sizes[] = { { 1, 601, 4, 2, 192, 128 },
                                    { 3, 65, 2, 2, 64, 64 },
                                    { 2, 200, 6, 2, 80, 40 },
                                    { 1, 1000, 4, 4, 128, 128 } };
-    OpTest t;
-    optest_open(&t, 8);
     if (!hopper_with_cudnn()) skip();
-    optest_unguard(&t);
+    optest_unguard(t);
     for (int i = 0; i < 4 * 5; i++) {
         const Sizes *s = &sizes[i / 5];
-        AttentionFwd f = make_fwd(&t, s, i % 5 == 0);
+        AttentionFwd f = make_fwd(t, s, i % 5 == 0);
         AttentionPieces p = pieces_of(s->T / 2, 2, i % 5 / 2 % 2, i % 2);
         if (i % 5 > 0 && (s->T % 2 != 0 || s->T < 128)) continue;
-        if (i % 5 > 0) f.pieces = p, f.doc = documents_in_pieces(&t, s, &p, s->T / 3);
+        if (i % 5 > 0) f.pieces = p, f.doc = documents_in_pieces(t, s, &p, s->T / 3);
         if (i % 2 > 0) f.window = 50, f.chunk = 120, f.doc = (Tensor){ 0 };
         check_margin(op_desc(OP_ATTENTION_FWD), &f);
-        CHECK_OK(attention_fwd(&t.ex, f));
-        AttentionBwd a = make_bwd(&t, s, &f);
+        CHECK_OK(attention_fwd(&t->ex, f));
+        AttentionBwd a = make_bwd(t, &f);
         a.pieces = f.pieces;
         if (i % 5 > 0) a.dk_before = a.dk, a.dv_before = a.dv;
-        if (i % 5 > 0) a.dq_before = optest_normal(&t, DTYPE_F32, DIMS(s->B, s->T, s->H, s->dk));
+        if (i % 5 > 0) a.dq_before = optest_normal(t, DTYPE_F32, DIMS(s->B, s->T, s->H, s->dk));
         check_margin(op_desc(OP_ATTENTION_BWD), &a);
         a.any_order = true;
         check_margin(op_desc(OP_ATTENTION_BWD), &a);
     }
-    optest_close(&t);
 }
 
 static void what_cudnn_cannot_do_is_an_error_with_the_reason(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     if (!hopper_with_cudnn()) skip();
-    AttentionFwd f = make_fwd(&t, &(Sizes){ 1, 64, 1, 1, 12, 16 }, false);
-    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_UNSUPPORTED,
+    AttentionFwd f = make_fwd(t, &(Sizes){ 1, 64, 1, 1, 12, 16 }, false);
+    CHECK_FAILS(attention_fwd(&t->ex, f), ERR_UNSUPPORTED,
                 "attention.kernel is cudnn, which cannot run here: heads are 12 and 16 wide");
-    f = make_fwd(&t, &(Sizes){ 1, 33, 1, 1, 16, 16 }, false);
-    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_UNSUPPORTED, "33 tokens a sequence");
+    f = make_fwd(t, &(Sizes){ 1, 33, 1, 1, 16, 16 }, false);
+    CHECK_FAILS(attention_fwd(&t->ex, f), ERR_UNSUPPORTED, "33 tokens a sequence");
     f.kernel = ATTENTION_AUTO;
-    CHECK_OK(attention_fwd(&t.ex, f));
+    CHECK_OK(attention_fwd(&t->ex, f));
     CHECK(strstr(mirror.gpu.backend->device->attention_why(&mirror.gpu), "33 tokens a sequence") !=
           NULL);
-    AttentionFwd cut = make_fwd(&t, &(Sizes){ 1, 126, 1, 1, 16, 16 }, false);
+    AttentionFwd cut = make_fwd(t, &(Sizes){ 1, 126, 1, 1, 16, 16 }, false);
     cut.pieces = pieces_of(63, 2, 1, 0);
-    CHECK_FAILS(attention_fwd(&t.ex, cut), ERR_UNSUPPORTED, "63 tokens a sequence's piece");
+    CHECK_FAILS(attention_fwd(&t->ex, cut), ERR_UNSUPPORTED, "63 tokens a sequence's piece");
     cut.pieces.q[0]--;
-    CHECK_FAILS(attention_fwd(&t.ex, cut), ERR_UNSUPPORTED, "as no two ranks of mesh.cp have them");
+    CHECK_FAILS(attention_fwd(&t->ex, cut), ERR_UNSUPPORTED,
+                "as no two ranks of mesh.cp have them");
     f.kernel = ATTENTION_PLAIN;
-    CHECK_OK(attention_fwd(&t.ex, f));
+    CHECK_OK(attention_fwd(&t->ex, f));
     CHECK(strcmp(mirror.gpu.backend->device->attention_why(&mirror.gpu),
                  "attention.kernel is plain") == 0);
-    optest_close(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(cudnn_agrees_with_the_cpu),
-        TEST(a_large_call_is_done_in_parts),
-        TEST(every_pair_of_ranks_agrees_with_the_cpu),
-        TEST(backward_gives_the_same_bits_every_time),
-        TEST(nothing_behind_the_workspace_is_touched),
-        TEST(what_cudnn_cannot_do_is_an_error_with_the_reason),
+        OP_TEST(cudnn_agrees_with_the_cpu, 8),
+        OP_TEST(a_large_call_is_done_in_parts, 8),
+        OP_TEST(every_pair_of_ranks_agrees_with_the_cpu, 8),
+        OP_TEST(backward_gives_the_same_bits_every_time, 8),
+        OP_TEST(nothing_behind_the_workspace_is_touched, 8),
+        OP_TEST(what_cudnn_cannot_do_is_an_error_with_the_reason, 1),
     };
     return TEST_RUN(tests);
 }

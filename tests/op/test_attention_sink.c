@@ -44,89 +44,47 @@ static Call run_forward(OpTest *t, const Sizes *s, Dtype act)
     return c;
 }
 
-static Tensor like(OpTest *t, const Tensor *x)
-{
-    return optest_poisoned(t, x->dtype, DIMS(x->dim[0], x->dim[1], x->dim[2], x->dim[3]));
-}
-
 static void run_backward(OpTest *t, Call *c)
 {
-    const Tensor *o = &c->f.o;
-    Tensor d_o = rows(t, o->dtype, o->dim[0], o->dim[1], o->dim[2], o->dim[3]);
-    c->s = (AttentionSinkBwd){ .d_o = d_o,
-                               .o = *o,
+    c->b = make_bwd(t, &c->f);
+    c->s = (AttentionSinkBwd){ .d_o = c->b.d_o,
+                               .o = c->f.o,
                                .lse = c->f.lse,
                                .sinks = c->sinks,
-                               .dsinks = optest_normal(t, DTYPE_F32, DIMS(o->dim[2])) };
+                               .dsinks = optest_normal(t, DTYPE_F32, DIMS(c->f.o.dim[2])) };
     c->before = optest_read(t, &c->s.dsinks);
-    c->b = (AttentionBwd){ .d_o = d_o,
-                           .q = c->f.q,
-                           .k = c->f.k,
-                           .v = c->f.v,
-                           .o = *o,
-                           .lse = c->f.lse,
-                           .dq = like(t, &c->f.q),
-                           .dk = like(t, &c->f.k),
-                           .dv = like(t, &c->f.v),
-                           .scale = c->f.scale,
-                           .window = c->f.window };
     CHECK_OK(attention_sink_bwd(&t->ex, c->s));
     CHECK_OK(attention_bwd(&t->ex, c->b));
 }
 
-static double *zeros(OpTest *t, int64_t n)
+static Problem problem_with_sinks(OpTest *t, const Call *c)
 {
-    double *x = optest_doubles(t, n);
-    for (int64_t i = 0; i < n; i++) x[i] = 0;
-    return x;
+    Problem p = problem_of(t, &c->f);
+    p.sinks = optest_read(t, &c->sinks);
+    p.dsinks = zeros(t, c->f.q.dim[2]);
+    return p;
 }
 
-static Problem problem_of(OpTest *t, const Call *c)
+static void each_size(OpTest *t, void (*check)(OpTest *, const Sizes *, Dtype))
 {
-    const AttentionFwd *a = &c->f;
-    return (Problem){ .a = a,
-                      .q = optest_read(t, &a->q),
-                      .k = optest_read(t, &a->k),
-                      .v = optest_read(t, &a->v),
-                      .sinks = optest_read(t, &c->sinks),
-                      .p = optest_doubles(t, a->k.dim[1]),
-                      .o = zeros(t, tensor_elems(&a->o)),
-                      .lse = optest_doubles(t, tensor_elems(&a->lse)),
-                      .dq = zeros(t, tensor_elems(&a->q)),
-                      .dk = zeros(t, tensor_elems(&a->k)),
-                      .dv = zeros(t, tensor_elems(&a->v)),
-                      .dsinks = zeros(t, a->q.dim[2]),
-                      .dq_size = zeros(t, tensor_elems(&a->q)),
-                      .dk_size = zeros(t, tensor_elems(&a->k)) };
-}
-
-static void each_size(void (*check)(OpTest *, const Sizes *, Dtype))
-{
-    OpTest t;
-    optest_open(&t, 2);
     for (int i = 0; i < 2 * SIZES; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
-        check(&t, &sizes[i / 2], i % 2 ? DTYPE_BF16 : DTYPE_F32);
-        arena_release(&t.arena, mark);
+        ArenaMark mark = arena_mark(&t->arena);
+        check(t, &sizes[i / 2], i % 2 ? DTYPE_BF16 : DTYPE_F32);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 static void check_fwd(OpTest *t, const Sizes *s, Dtype act)
 {
     Call c = run_forward(t, s, act);
-    Problem p = problem_of(t, &c);
+    Problem p = problem_with_sinks(t, &c);
     each_query(&p, forward);
     CHECK_TENSOR_WITHIN(&c.f.o, p.o, optest_limit(LIMIT_ATTENTION, act));
     for (int64_t i = 0; i < tensor_elems(&c.f.lse); i++)
         CHECK_NEAR(optest_get(&c.f.lse, i), p.lse[i], 3e-6 * (1 + fabs(p.lse[i])));
 }
 
-static void forward_is_a_softmax_with_one_more_logit(void **state)
-{
-    (void)state;
-    each_size(check_fwd);
-}
+static void forward_is_a_softmax_with_one_more_logit(void **state) { each_size(*state, check_fwd); }
 
 /* The sum of the sizes of what is added up. */
 static double sink_size(const Problem *p, int64_t h)
@@ -145,7 +103,7 @@ static void check_bwd(OpTest *t, const Sizes *s, Dtype act)
 {
     Call c = run_forward(t, s, act);
     run_backward(t, &c);
-    Problem p = problem_of(t, &c);
+    Problem p = problem_with_sinks(t, &c);
     p.d_o = optest_read(t, &c.s.d_o), p.given_o = optest_read(t, &c.f.o);
     p.given_lse = optest_read(t, &c.f.lse);
     each_query(&p, backward);
@@ -157,8 +115,7 @@ static void check_bwd(OpTest *t, const Sizes *s, Dtype act)
 
 static void gradients_of_sinks_are_added_up_over_rows(void **state)
 {
-    (void)state;
-    each_size(check_bwd);
+    each_size(*state, check_bwd);
 }
 
 /* <d_o, o> as a function of sinks, q, k and v, which stand one behind the other. */
@@ -172,91 +129,79 @@ static double weighted_output(const void *context, const double *x)
 /* attention_bwd knows nothing of sinks but the o and lse that it is given. */
 static void gradients_are_the_slopes_of_the_output(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    Call c = run_forward(&t, &(Sizes){ 2, 9, 4, 2, 5, 6, 4 }, DTYPE_F32);
-    run_backward(&t, &c);
-    Problem p = problem_of(&t, &c);
-    p.d_o = optest_read(&t, &c.s.d_o);
+    OpTest *t = *state;
+    Call c = run_forward(t, &(Sizes){ 2, 9, 4, 2, 5, 6, 4 }, DTYPE_F32);
+    run_backward(t, &c);
+    Problem p = problem_with_sinks(t, &c);
+    p.d_o = optest_read(t, &c.s.d_o);
     const Tensor *in[] = { &c.sinks, &c.f.q, &c.f.k, &c.f.v };
     const Tensor *out[] = { &c.s.dsinks, &c.b.dq, &c.b.dk, &c.b.dv };
     int64_t n = 0;
     for (int i = 0; i < 4; i++) n += tensor_elems(in[i]);
-    double *x = optest_doubles(&t, n), *slope = optest_doubles(&t, n);
+    double *x = optest_doubles(t, n), *slope = optest_doubles(t, n);
     for (int64_t i = 0, at = 0; i < 4; at += tensor_elems(in[i]), i++)
-        memcpy(x + at, optest_read(&t, in[i]), (size_t)tensor_elems(in[i]) * sizeof *x);
+        memcpy(x + at, optest_read(t, in[i]), (size_t)tensor_elems(in[i]) * sizeof *x);
     optest_slopes(weighted_output, &p, x, n, slope);
     for (int64_t h = 0; h < 4; h++) slope[h] += c.before[h];
     for (int64_t i = 0, at = 0; i < 4; at += tensor_elems(in[i]), i++)
         for (int64_t j = 0; j < tensor_elems(out[i]); j++)
             CHECK_NEAR(optest_get(out[i], j), slope[at + j], 1e-5);
-    optest_close(&t);
 }
 
 /* A logit of minus infinity takes part in nothing. */
 static void a_sink_of_no_weight_changes_no_bit(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    optest_unguard(&t);
-    Call c = run_forward(&t, &sizes[2], DTYPE_BF16);
-    Tensor o = optest_copy(&t, &c.f.o), lse = optest_copy(&t, &c.f.lse);
+    OpTest *t = *state;
+    optest_unguard(t);
+    Call c = run_forward(t, &sizes[2], DTYPE_BF16);
+    Tensor o = optest_copy(t, &c.f.o), lse = optest_copy(t, &c.f.lse);
     for (int64_t h = 0; h < 4; h++) optest_set(&c.sinks, h, -(double)INFINITY);
     CHECK_OK(attention_sink_fwd(
-        &t.ex, (AttentionSinkFwd){ .sinks = c.sinks, .o = c.f.o, .lse = c.f.lse }));
+        &t->ex, (AttentionSinkFwd){ .sinks = c.sinks, .o = c.f.o, .lse = c.f.lse }));
     CHECK_SAME(&c.f.o, &o);
     CHECK_SAME(&c.f.lse, &lse);
-    optest_close(&t);
 }
 
 static void any_number_of_threads_gives_the_same_bits(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 4);
+    OpTest *t = *state;
     Call c[3];
     for (int n = 0; n < 3; n++) {
-        t.drawn = 0, t.ex.threads = (int[]){ 1, 2, 4 }[n];
-        c[n] = run_forward(&t, &sizes[2], DTYPE_BF16);
-        run_backward(&t, &c[n]);
+        t->drawn = 0, t->ex.threads = (int[]){ 1, 2, 4 }[n];
+        c[n] = run_forward(t, &sizes[2], DTYPE_BF16);
+        run_backward(t, &c[n]);
         CHECK_SAME(&c[n].f.o, &c[0].f.o);
         CHECK_SAME(&c[n].f.lse, &c[0].f.lse);
         CHECK_SAME(&c[n].s.dsinks, &c[0].s.dsinks);
     }
-    optest_close(&t);
 }
 
 static void wrong_shapes_are_errors_that_name_the_tensor(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Call c = run_forward(&t, &sizes[2], DTYPE_F32);
-    run_backward(&t, &c);
+    OpTest *t = *state;
+    Call c = run_forward(t, &sizes[2], DTYPE_F32);
+    run_backward(t, &c);
     AttentionSinkFwd f = { .sinks = c.sinks, .o = c.f.o, .lse = c.f.lse };
     f.sinks.dim[0] = 3;
-    CHECK_FAILS(attention_sink_fwd(&t.ex, f), ERR_SHAPE, "attention_sink_fwd: sinks is");
+    CHECK_FAILS(attention_sink_fwd(&t->ex, f), ERR_SHAPE, "attention_sink_fwd: sinks is");
     f.sinks = c.sinks, f.lse.dim[1] = 3;
-    CHECK_FAILS(attention_sink_fwd(&t.ex, f), ERR_SHAPE, "attention_sink_fwd: lse is");
+    CHECK_FAILS(attention_sink_fwd(&t->ex, f), ERR_SHAPE, "attention_sink_fwd: lse is");
     AttentionSinkBwd b = c.s;
     b.d_o.dtype = DTYPE_BF16;
-    CHECK_FAILS(attention_sink_bwd(&t.ex, b), ERR_SHAPE, "attention_sink_bwd: d_o is");
+    CHECK_FAILS(attention_sink_bwd(&t->ex, b), ERR_SHAPE, "attention_sink_bwd: d_o is");
     b = c.s, b.dsinks.dim[0] = 5;
-    CHECK_FAILS(attention_sink_bwd(&t.ex, b), ERR_SHAPE, "attention_sink_bwd: dsinks is");
-    optest_close(&t);
+    CHECK_FAILS(attention_sink_bwd(&t->ex, b), ERR_SHAPE, "attention_sink_bwd: dsinks is");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(forward_is_a_softmax_with_one_more_logit),
-        TEST(gradients_of_sinks_are_added_up_over_rows),
-        TEST(gradients_are_the_slopes_of_the_output),
-        TEST(a_sink_of_no_weight_changes_no_bit),
-        TEST(any_number_of_threads_gives_the_same_bits),
-        TEST(wrong_shapes_are_errors_that_name_the_tensor),
+        OP_TEST(forward_is_a_softmax_with_one_more_logit, 2),
+        OP_TEST(gradients_of_sinks_are_added_up_over_rows, 2),
+        OP_TEST(gradients_are_the_slopes_of_the_output, 2),
+        OP_TEST(a_sink_of_no_weight_changes_no_bit, 2),
+        OP_TEST(any_number_of_threads_gives_the_same_bits, 4),
+        OP_TEST(wrong_shapes_are_errors_that_name_the_tensor, 1),
     };
     return TEST_RUN(tests);
 }

@@ -30,141 +30,120 @@ static EmbedBwd backward_args(OpTest *t, const Sizes *s, Dtype dtype)
 
 static void rows_are_copied_to_the_bit(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 2 * SIZES; i++) {
         const Sizes *s = &sizes[i / 2];
-        EmbedFwd a = forward_args(&t, s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
-        Tensor want = optest_poisoned(&t, a.h.dtype, DIMS(s->N, s->D));
+        EmbedFwd a = forward_args(t, s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
+        Tensor want = optest_poisoned(t, a.h.dtype, DIMS(s->N, s->D));
         for (int64_t j = 0; j < s->N * s->D; j++) {
             int64_t row = (int64_t)optest_get(&a.id, j / s->D);
             optest_set(&want, j, optest_get(&a.table, row * s->D + j % s->D));
         }
-        CHECK_OK(embed_fwd(&t.ex, a));
+        CHECK_OK(embed_fwd(&t->ex, a));
         CHECK_SAME(&a.h, &want);
     }
-    optest_close(&t);
 }
 
 static void gradients_are_added_and_match_double(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 2 * SIZES; i++) {
         const Sizes *s = &sizes[i / 2];
-        EmbedBwd a = backward_args(&t, s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
-        double *want = optest_read(&t, &a.dtable);
+        EmbedBwd a = backward_args(t, s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
+        double *want = optest_read(t, &a.dtable);
         for (int64_t j = 0; j < s->N * s->D; j++) {
             int64_t row = (int64_t)optest_get(&a.id, j / s->D);
             want[row * s->D + j % s->D] += optest_get(&a.dh, j);
         }
-        CHECK_OK(embed_bwd(&t.ex, a));
+        CHECK_OK(embed_bwd(&t->ex, a));
         CHECK_TENSOR(&a.dtable, want);
     }
-    optest_close(&t);
 }
 
 /* Tokens 0 and 2 share id 1; id 0 and id 3 get nothing. */
 static void gradients_worked_by_hand(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     int32_t id[3] = { 1, 2, 1 };
     float dh[6] = { 1, 2, 10, 20, 100, 200 }, dtable[8] = { 5, 5, 5, 5, 5, 5, 5, 5 };
-    CHECK_OK(embed_bwd(&t.ex, (EmbedBwd){ .id = { id, DTYPE_I32, 1, { 3 } },
-                                          .dh = { dh, DTYPE_F32, 2, { 3, 2 } },
-                                          .dtable = { dtable, DTYPE_F32, 2, { 4, 2 } } }));
+    CHECK_OK(embed_bwd(&t->ex, (EmbedBwd){ .id = { id, DTYPE_I32, 1, { 3 } },
+                                           .dh = { dh, DTYPE_F32, 2, { 3, 2 } },
+                                           .dtable = { dtable, DTYPE_F32, 2, { 4, 2 } } }));
     const double want[8] = { 5, 5, 106, 207, 15, 25, 5, 5 };
     for (int i = 0; i < 8; i++) CHECK_NEAR(dtable[i], want[i], 0);
-    optest_close(&t);
 }
 
 static void bits_do_not_depend_on_threads(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Sizes s = { 200, 5, 333 };
-    OpTest t;
-    optest_open(&t, 1);
-    EmbedBwd a = backward_args(&t, &s, DTYPE_F32), b = a;
-    Tensor before = optest_copy(&t, &a.dtable);
-    CHECK_OK(embed_bwd(&t.ex, a));
+    EmbedBwd a = backward_args(t, &s, DTYPE_F32), b = a;
+    Tensor before = optest_copy(t, &a.dtable);
+    CHECK_OK(embed_bwd(&t->ex, a));
     for (int threads = 2; threads <= 40; threads += 19) {
-        b.dtable = optest_copy(&t, &before);
-        t.ex.threads = threads;
-        CHECK_OK(embed_bwd(&t.ex, b));
+        b.dtable = optest_copy(t, &before);
+        t->ex.threads = threads;
+        CHECK_OK(embed_bwd(&t->ex, b));
         CHECK_SAME(&b.dtable, &a.dtable);
     }
-    optest_close(&t);
 }
 
 static void an_id_outside_the_table_is_an_error_and_changes_nothing(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Sizes s = { 7, 13, 5 };
-    OpTest t;
-    optest_open(&t, 2);
-    EmbedFwd f = forward_args(&t, &s, DTYPE_F32);
+    EmbedFwd f = forward_args(t, &s, DTYPE_F32);
     optest_set(&f.id, 4, 13);
-    CHECK_FAILS(embed_fwd(&t.ex, f), ERR_ARG, "embed_fwd: element 4 of id is 13");
-    EmbedBwd b = backward_args(&t, &s, DTYPE_F32);
-    Tensor before = optest_copy(&t, &b.dtable);
+    CHECK_FAILS(embed_fwd(&t->ex, f), ERR_ARG, "embed_fwd: element 4 of id is 13");
+    EmbedBwd b = backward_args(t, &s, DTYPE_F32);
+    Tensor before = optest_copy(t, &b.dtable);
     optest_set(&b.id, 6, -1);
-    CHECK_FAILS(embed_bwd(&t.ex, b), ERR_ARG, "embed_bwd: element 6 of id is -1");
+    CHECK_FAILS(embed_bwd(&t->ex, b), ERR_ARG, "embed_bwd: element 6 of id is -1");
     CHECK_SAME(&b.dtable, &before);
-    optest_close(&t);
 }
 
 static void wrong_shapes_are_errors_with_a_message(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Sizes s = { 7, 13, 5 };
-    OpTest t;
-    optest_open(&t, 1);
-    const EmbedFwd good = forward_args(&t, &s, DTYPE_BF16);
+    const EmbedFwd good = forward_args(t, &s, DTYPE_BF16);
     EmbedFwd f = good;
-    f.h = optest_normal(&t, DTYPE_BF16, DIMS(7, 4));
-    CHECK_FAILS(embed_fwd(&t.ex, f), ERR_SHAPE, "embed_fwd: h is (7, 4)");
+    f.h = optest_normal(t, DTYPE_BF16, DIMS(7, 4));
+    CHECK_FAILS(embed_fwd(&t->ex, f), ERR_SHAPE, "embed_fwd: h is (7, 4)");
     f = good, f.id = f.h;
-    CHECK_FAILS(embed_fwd(&t.ex, f), ERR_SHAPE, "embed_fwd: id is (7, 5) bf16");
+    CHECK_FAILS(embed_fwd(&t->ex, f), ERR_SHAPE, "embed_fwd: id is (7, 5) bf16");
     f = good, f.table = good.id;
-    CHECK_FAILS(embed_fwd(&t.ex, f), ERR_SHAPE, "embed_fwd: table is (7) i32");
-    EmbedBwd b = backward_args(&t, &s, DTYPE_BF16);
+    CHECK_FAILS(embed_fwd(&t->ex, f), ERR_SHAPE, "embed_fwd: table is (7) i32");
+    EmbedBwd b = backward_args(t, &s, DTYPE_BF16);
     b.dtable = good.table;
-    CHECK_FAILS(embed_bwd(&t.ex, b), ERR_SHAPE, "embed_bwd: dtable is (13, 5) bf16");
-    b = backward_args(&t, &s, DTYPE_BF16);
+    CHECK_FAILS(embed_bwd(&t->ex, b), ERR_SHAPE, "embed_bwd: dtable is (13, 5) bf16");
+    b = backward_args(t, &s, DTYPE_BF16);
     b.dh = f.h;
-    b.id = optest_integers(&t, DTYPE_I32, DIMS(8), 0, s.V);
-    CHECK_FAILS(embed_bwd(&t.ex, b), ERR_SHAPE, "embed_bwd: dh is (7, 5)");
-    optest_close(&t);
+    b.id = optest_integers(t, DTYPE_I32, DIMS(8), 0, s.V);
+    CHECK_FAILS(embed_bwd(&t->ex, b), ERR_SHAPE, "embed_bwd: dh is (7, 5)");
 }
 
 static void costs_count_the_rows_that_are_used(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Sizes s = { 7, 1000, 5 };
-    OpTest t;
-    optest_open(&t, 1);
-    EmbedFwd f = forward_args(&t, &s, DTYPE_BF16);
-    EmbedBwd b = backward_args(&t, &s, DTYPE_BF16);
+    EmbedFwd f = forward_args(t, &s, DTYPE_BF16);
+    EmbedBwd b = backward_args(t, &s, DTYPE_BF16);
     CHECK_NEAR(op_desc(OP_EMBED_FWD)->cost(&f).bytes, 2 * 35 * 2 + 7 * 4, 0);
     CHECK_NEAR(op_desc(OP_EMBED_BWD)->cost(&b).bytes, 35 * 2 + 2 * 35 * 4 + 7 * 4, 0);
     CHECK_NEAR(op_desc(OP_EMBED_BWD)->cost(&b).flops, 35, 0);
-    optest_close(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(rows_are_copied_to_the_bit),
-        TEST(gradients_are_added_and_match_double),
-        TEST(gradients_worked_by_hand),
-        TEST(bits_do_not_depend_on_threads),
-        TEST(an_id_outside_the_table_is_an_error_and_changes_nothing),
-        TEST(wrong_shapes_are_errors_with_a_message),
-        TEST(costs_count_the_rows_that_are_used),
+        OP_TEST(rows_are_copied_to_the_bit, 2),
+        OP_TEST(gradients_are_added_and_match_double, 2),
+        OP_TEST(gradients_worked_by_hand, 2),
+        OP_TEST(bits_do_not_depend_on_threads, 1),
+        OP_TEST(an_id_outside_the_table_is_an_error_and_changes_nothing, 2),
+        OP_TEST(wrong_shapes_are_errors_with_a_message, 1),
+        OP_TEST(costs_count_the_rows_that_are_used, 1),
     };
     return TEST_RUN(tests);
 }

@@ -44,12 +44,10 @@ static Collective gather_args(OpTest *t)
 /* A row: 6 bf16, with its routing 2 x (4 + 4) more. A quarter of the rows stay on their rank. */
 static void what_is_sent_is_what_others_need(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    ExchangeDispatch d = dispatch_args(&t);
-    ExchangeCombine c = combine_args(&t);
-    Collective g = gather_args(&t), s = g;
+    OpTest *t = *state;
+    ExchangeDispatch d = dispatch_args(t);
+    ExchangeCombine c = combine_args(t);
+    Collective g = gather_args(t), s = g;
     OpCost dispatch = op_desc(OP_EXCHANGE_DISPATCH)->cost(&d);
     OpCost combine = op_desc(OP_EXCHANGE_COMBINE)->cost(&c);
     OpCost gather = op_desc(OP_COLLECTIVE)->cost(&g);
@@ -67,62 +65,55 @@ static void what_is_sent_is_what_others_need(void **state)
     CHECK_NEAR(op_desc(OP_COLLECTIVE)->cost(&s).comm_bytes, 4 * 8 * 12, 0);
     s.kind = COMM_ALL_REDUCE;
     CHECK_NEAR(op_desc(OP_COLLECTIVE)->cost(&s).comm_bytes, 2 * 3 * 8 * 12, 0);
-    optest_close(&t);
 }
 
 /* Of 10 rows to pass on half come from the other host; of 12 that come from relays half are their
  * own. */
 static void a_relay_sends_twice(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    ExchangeDispatch d = dispatch_args(&t);
+    OpTest *t = *state;
+    ExchangeDispatch d = dispatch_args(t);
     d.kind = EXCHANGE_HIER, d.relay = (ExchangeRelay){ .inside = 2, .expected = 10 };
     OpCost c = op_desc(OP_EXCHANGE_DISPATCH)->cost(&d);
     CHECK_NEAR(c.comm_bytes, (5 + 6) * 28, 1e-9);
     CHECK_NEAR(c.bytes, 8 * 12 + (3 * 10 + 2 * 12) * 28, 1e-9);
     CHECK_NEAR(c.size, 28, 0);
-    optest_close(&t);
 }
 
 static void wrong_shapes_are_errors_with_a_message(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    ExchangeDispatch d = dispatch_args(&t);
-    ExchangeCombine c = combine_args(&t);
-    Collective g = gather_args(&t);
+    OpTest *t = *state;
+    ExchangeDispatch d = dispatch_args(t);
+    ExchangeCombine c = combine_args(t);
+    Collective g = gather_args(t);
     d.rows_weight = d.weight;
-    CHECK_FAILS(exchange_dispatch(&t.ex, d), ERR_SHAPE, "exchange_dispatch: rows_weight");
+    CHECK_FAILS(exchange_dispatch(&t->ex, d), ERR_SHAPE, "exchange_dispatch: rows_weight");
     d.kind = EXCHANGE_ALLGATHER;
-    CHECK_FAILS(exchange_dispatch(&t.ex, d), ERR_SHAPE, "20 rows for 8 tokens over 4 ranks");
+    CHECK_FAILS(exchange_dispatch(&t->ex, d), ERR_SHAPE, "20 rows for 8 tokens over 4 ranks");
     d.kind = EXCHANGE_ALLTOALL, d.count = d.index;
-    CHECK_FAILS(exchange_dispatch(&t.ex, d), ERR_SHAPE, "exchange_dispatch: count");
+    CHECK_FAILS(exchange_dispatch(&t->ex, d), ERR_SHAPE, "exchange_dispatch: count");
     c.place = (Tensor){ 0 };
-    CHECK_FAILS(exchange_combine(&t.ex, c), ERR_SHAPE, "exchange_combine: place");
-    c.x = optest_normal(&t, DTYPE_BF16, DIMS(M, D + 1));
-    CHECK_FAILS(exchange_combine(&t.ex, c), ERR_SHAPE, "exchange_combine: x");
-    d = dispatch_args(&t), d.relay.place = d.index;
-    CHECK_FAILS(exchange_dispatch(&t.ex, d), ERR_ARG, "relay is set, but with alltoall nothing");
+    CHECK_FAILS(exchange_combine(&t->ex, c), ERR_SHAPE, "exchange_combine: place");
+    c.x = optest_normal(t, DTYPE_BF16, DIMS(M, D + 1));
+    CHECK_FAILS(exchange_combine(&t->ex, c), ERR_SHAPE, "exchange_combine: x");
+    d = dispatch_args(t), d.relay.place = d.index;
+    CHECK_FAILS(exchange_dispatch(&t->ex, d), ERR_ARG, "relay is set, but with alltoall nothing");
     d.kind = EXCHANGE_HIER, d.relay.inside = 3;
     CHECK_FAILS(
-        exchange_dispatch(&t.ex, d), ERR_ARG,
+        exchange_dispatch(&t->ex, d), ERR_ARG,
         "exchange_dispatch: 4 ranks, 3 on each host, with 8 rows to pass on: hosts must have "
         "as many ranks, and give as many rows");
     d.relay.inside = 2, d.relay.count = d.index;
-    CHECK_FAILS(exchange_dispatch(&t.ex, d), ERR_SHAPE, "exchange_dispatch: count");
-    c = combine_args(&t), c.kind = EXCHANGE_HIER, c.relay.inside = 2;
-    CHECK_FAILS(exchange_combine(&t.ex, c), ERR_SHAPE, "exchange_combine: relay");
-    c = combine_args(&t), c.kind = EXCHANGE_ALLGATHER;
-    c.x = optest_normal(&t, DTYPE_BF16, DIMS(RANKS * N, D));
-    CHECK_FAILS(exchange_combine(&t.ex, c), ERR_ARG, "place is set, but with allgather every");
+    CHECK_FAILS(exchange_dispatch(&t->ex, d), ERR_SHAPE, "exchange_dispatch: count");
+    c = combine_args(t), c.kind = EXCHANGE_HIER, c.relay.inside = 2;
+    CHECK_FAILS(exchange_combine(&t->ex, c), ERR_SHAPE, "exchange_combine: relay");
+    c = combine_args(t), c.kind = EXCHANGE_ALLGATHER;
+    c.x = optest_normal(t, DTYPE_BF16, DIMS(RANKS * N, D));
+    CHECK_FAILS(exchange_combine(&t->ex, c), ERR_ARG, "place is set, but with allgather every");
     g.kind = COMM_ALL_REDUCE;
-    CHECK_FAILS(exchange_collective(&t.ex, g), ERR_ARG, "in place");
+    CHECK_FAILS(exchange_collective(&t->ex, g), ERR_ARG, "in place");
     g.kind = COMM_ALL_GATHER, g.ranks = 3;
-    CHECK_FAILS(exchange_collective(&t.ex, g), ERR_SHAPE, "collective: out");
-    optest_close(&t);
+    CHECK_FAILS(exchange_collective(&t->ex, g), ERR_SHAPE, "collective: out");
 }
 
 /* Of the 6 choices of 2 among 4 experts, 2 lie on one of 2 ranks and 4 on both. */
@@ -178,65 +169,57 @@ static void auto_takes_the_kind_with_the_fewest_rows_between_hosts(void **state)
 
 static void a_rank_without_peers_says_so(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    CHECK_FAILS(exchange_dispatch_cpu(&t.ex, &(ExchangeDispatch){ .ranks = 4 }), ERR_ARG,
+    OpTest *t = *state;
+    CHECK_FAILS(exchange_dispatch_cpu(&t->ex, &(ExchangeDispatch){ .ranks = 4 }), ERR_ARG,
                 "exchange_dispatch: 4 ranks, but rank 0 of the mesh has 0 here");
-    CHECK_FAILS(exchange_combine_cpu(&t.ex, &(ExchangeCombine){ .ranks = 4 }), ERR_ARG, "4 ranks");
-    CHECK_FAILS(exchange_collective_cpu(&t.ex, &(Collective){ .ranks = 4 }), ERR_ARG, "4 ranks");
-    optest_close(&t);
+    CHECK_FAILS(exchange_combine_cpu(&t->ex, &(ExchangeCombine){ .ranks = 4 }), ERR_ARG, "4 ranks");
+    CHECK_FAILS(exchange_collective_cpu(&t->ex, &(Collective){ .ranks = 4 }), ERR_ARG, "4 ranks");
 }
 
 /* 4 experts on 2 ranks, room for 2 rows each. The third token that wants rank 1 finds none. */
 static void a_token_has_one_place_for_each_rank_in_order(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     static const int32_t index[] = { 3, 0, 2, 3, 1, 0, 2, 1 };
     static const int32_t want[] = { 0, 2, 3, -1, 1, -1, -1, -1 };
-    OpTest t;
-    optest_open(&t, 1);
-    ExchangePlace a = { .index = optest_poisoned(&t, DTYPE_I32, DIMS(4, 2)),
-                        .place = optest_poisoned(&t, DTYPE_I32, DIMS(4, 2)),
-                        .overflow = optest_poisoned(&t, DTYPE_F32, DIMS(1)),
-                        .count = optest_poisoned(&t, DTYPE_I32, DIMS(1, 2)),
+    ExchangePlace a = { .index = optest_poisoned(t, DTYPE_I32, DIMS(4, 2)),
+                        .place = optest_poisoned(t, DTYPE_I32, DIMS(4, 2)),
+                        .overflow = optest_poisoned(t, DTYPE_F32, DIMS(1)),
+                        .count = optest_poisoned(t, DTYPE_I32, DIMS(1, 2)),
                         .experts = 4,
                         .ranks = 2,
                         .room = 3 };
     memcpy(a.index.data, index, sizeof index);
     optest_set(&a.overflow, 0, 0);
-    CHECK_OK(exchange_place(&t.ex, a)); /* the last token has a place with both */
+    CHECK_OK(exchange_place(&t->ex, a)); /* the last token has a place with both */
     CHECK_NEAR(optest_get(&a.overflow, 0), 0, 0);
     CHECK_INT(optest_get(&a.place, 6), 2);
     CHECK_INT(optest_get(&a.place, 7), 5);
     for (int i = 0; i < 2; i++) CHECK_INT(optest_get(&a.count, i), 3);
     a.room = 2;
-    CHECK_OK(exchange_place(&t.ex, a));
+    CHECK_OK(exchange_place(&t->ex, a));
     CHECK_NEAR(optest_get(&a.overflow, 0), 1, 0);
     for (int i = 0; i < 8; i++) CHECK_INT(optest_get(&a.place, i), want[i]);
     for (int i = 0; i < 2; i++) CHECK_INT(optest_get(&a.count, i), 2);
     optest_set(&a.index, 5, 4);
-    CHECK_FAILS(exchange_place(&t.ex, a), ERR_ARG, "element 5 of index is 4, outside 0 .. 3");
+    CHECK_FAILS(exchange_place(&t->ex, a), ERR_ARG, "element 5 of index is 4, outside 0 .. 3");
     a.experts = 5;
-    CHECK_FAILS(exchange_place(&t.ex, a), ERR_ARG, "5 experts over 2 ranks");
-    optest_close(&t);
+    CHECK_FAILS(exchange_place(&t->ex, a), ERR_ARG, "5 experts over 2 ranks");
 }
 
 /* Many tokens, so that a GPU's block walks on; the reference counts. */
 static void places_count_the_tokens_before(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     enum { MANY = 2500, TOP = 5, EXPERTS = 30, PEERS = 6 };
-    OpTest t;
-    optest_open(&t, 1);
-    Tensor index = deal(&t, DEAL_RANDOM, MANY, TOP, EXPERTS, PEERS);
+    Tensor index = deal(t, DEAL_RANDOM, MANY, TOP, EXPERTS, PEERS);
     for (int64_t room = 900; room <= MANY; room += 1600) {
         ExchangePlace a = { .index = index,
-                            .place = optest_poisoned(&t, DTYPE_I32, DIMS(MANY, TOP)),
+                            .place = optest_poisoned(t, DTYPE_I32, DIMS(MANY, TOP)),
                             .experts = EXPERTS,
                             .ranks = PEERS,
                             .room = room };
-        CHECK_OK(exchange_place(&t.ex, a));
+        CHECK_OK(exchange_place(&t->ex, a));
         int64_t used[PEERS] = { 0 };
         for (int64_t n = 0; n < MANY; n++) {
             int64_t i = n * TOP;
@@ -248,7 +231,6 @@ static void places_count_the_tokens_before(void **state)
             for (; i < (n + 1) * TOP; i++) CHECK_INT(optest_get(&a.place, i), -1);
         }
     }
-    optest_close(&t);
 }
 
 /* There and back */
@@ -615,17 +597,14 @@ static void check_echo(OpTest *t, ExchangeKind kind, Dtype act, int64_t d, int64
 
 static void what_comes_back_at_once_is_the_same_on_a_gpu(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
-    OpTest t;
-    optest_open(&t, 2);
     const int64_t widths[] = { 9, 1032, 8 }; /* the last: a row has fewer packs than slots */
     for (int i = 0; i < 12; i++) {
-        check_echo(&t, EXCHANGE_ALLTOALL, types[i % 2], widths[i / 4], i % 4 < 2 ? 70 : 61);
-        check_echo(&t, EXCHANGE_ALLGATHER, types[i % 2], widths[i / 4], 70);
-        check_echo(&t, EXCHANGE_HIER, types[i % 2], widths[i / 4], i % 4 < 2 ? 70 : 61);
+        check_echo(t, EXCHANGE_ALLTOALL, types[i % 2], widths[i / 4], i % 4 < 2 ? 70 : 61);
+        check_echo(t, EXCHANGE_ALLGATHER, types[i % 2], widths[i / 4], 70);
+        check_echo(t, EXCHANGE_HIER, types[i % 2], widths[i / 4], i % 4 < 2 ? 70 : 61);
     }
-    optest_close(&t);
 }
 
 /* Collectives */
@@ -680,20 +659,20 @@ static void collectives_are_those_of_their_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(what_is_sent_is_what_others_need),
-        TEST(a_relay_sends_twice),
-        TEST(wrong_shapes_are_errors_with_a_message),
+        OP_TEST(what_is_sent_is_what_others_need, 1),
+        OP_TEST(a_relay_sends_twice, 1),
+        OP_TEST(wrong_shapes_are_errors_with_a_message, 1),
         TEST(a_kind_knows_how_many_rows_come),
         TEST(a_kind_knows_what_goes_between_hosts),
         TEST(auto_takes_the_kind_with_the_fewest_rows_between_hosts),
-        TEST(a_rank_without_peers_says_so),
-        TEST(a_token_has_one_place_for_each_rank_in_order),
-        TEST(places_count_the_tokens_before),
+        OP_TEST(a_rank_without_peers_says_so, 1),
+        OP_TEST(a_token_has_one_place_for_each_rank_in_order, 1),
+        OP_TEST(places_count_the_tokens_before, 1),
         TEST(tokens_go_to_their_experts_and_sums_come_home),
         TEST(what_has_no_room_is_absent_and_flagged),
         TEST(rows_that_are_counted_bring_the_same_bits),
         TEST(hosts_get_one_row_of_a_token),
-        TEST(what_comes_back_at_once_is_the_same_on_a_gpu),
+        OP_TEST(what_comes_back_at_once_is_the_same_on_a_gpu, 2),
         TEST(collectives_are_those_of_their_names),
     };
     return TEST_RUN(tests);

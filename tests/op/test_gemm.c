@@ -123,55 +123,47 @@ static GemmArgs args_of(int64_t m, int64_t n, int64_t k, Dtype in, Dtype out)
 }
 
 /* Every transpose, beta and pad (bits of `variant`) over sizes that are 1, prime, past a vector. */
-static void random_shapes(Dtype in, Dtype out, bool integers)
+static void random_shapes(OpTest *t, Dtype in, Dtype out, bool integers)
 {
     static const int64_t sizes[] = { 1, 2, 3, 7, 13, 16, 17, 31, 33, 64, 65, 97, 129 };
     const uint64_t count = sizeof sizes / sizeof *sizes;
-    OpTest t;
-    optest_open(&t, 2);
     for (uint64_t i = 0; i < 48; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
+        ArenaMark mark = arena_mark(&t->arena);
         int64_t dim[3];
         for (uint64_t d = 0; d < 3; d++) dim[d] = sizes[rng_below(7, 2, 3 * i + d, count)];
         GemmArgs g = args_of(dim[0], dim[1], dim[2], in, out);
         g.a.turned = i & 1, g.b.turned = i & 2, g.beta = i & 4 ? 1 : 0;
-        Case c = make_case(&t, g, i & 8 ? 5 : 0, 100 * i, integers);
-        run_case(&t, &c);
+        Case c = make_case(t, g, i & 8 ? 5 : 0, 100 * i, integers);
+        run_case(t, &c);
         check_case(&c, integers);
-        arena_release(&t.arena, mark);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 static void f32_products_match_double(void **state)
 {
-    (void)state;
-    random_shapes(DTYPE_F32, DTYPE_F32, false);
+    random_shapes(*state, DTYPE_F32, DTYPE_F32, false);
 }
 
 static void bf16_products_into_f32_match_double(void **state)
 {
-    (void)state;
-    random_shapes(DTYPE_BF16, DTYPE_F32, false);
+    random_shapes(*state, DTYPE_BF16, DTYPE_F32, false);
 }
 
 static void bf16_products_into_bf16_are_rounded_once(void **state)
 {
-    (void)state;
-    random_shapes(DTYPE_BF16, DTYPE_BF16, false);
+    random_shapes(*state, DTYPE_BF16, DTYPE_BF16, false);
 }
 
 static void f32_products_into_bf16_are_rounded_once(void **state)
 {
-    (void)state;
-    random_shapes(DTYPE_F32, DTYPE_BF16, false);
+    random_shapes(*state, DTYPE_F32, DTYPE_BF16, false);
 }
 
 static void products_of_small_integers_are_exact(void **state)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
-        random_shapes(i & 1 ? DTYPE_BF16 : DTYPE_F32, i & 2 ? DTYPE_BF16 : DTYPE_F32, true);
+        random_shapes(*state, i & 1 ? DTYPE_BF16 : DTYPE_F32, i & 2 ? DTYPE_BF16 : DTYPE_F32, true);
     }
 }
 
@@ -179,127 +171,106 @@ static void products_of_small_integers_are_exact(void **state)
  * sums around its 32 elements along k and every transpose, beta and pad. */
 static void odd_shapes_in_bf16_match_double(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     static const int64_t terms[] = { 1, 2, 31, 32, 33, 47, 63, 64, 65, 95, 513 };
-    OpTest t;
-    optest_open(&t, 2);
     for (uint64_t i = 0; i < (uint64_t)(17 * 33); i++) {
-        ArenaMark mark = arena_mark(&t.arena);
+        ArenaMark mark = arena_mark(&t->arena);
         GemmArgs g = args_of((int64_t)(i % 17) + 1, (int64_t)(i / 17) + 1,
                              terms[i % (sizeof terms / sizeof *terms)], DTYPE_BF16,
                              i & 16 ? DTYPE_BF16 : DTYPE_F32);
         g.a.turned = i & 1, g.b.turned = i & 2, g.beta = i & 4 ? 1 : 0;
-        Case c = make_case(&t, g, i & 8 ? 3 : 0, 1000 + 10 * i, false);
-        run_case(&t, &c);
+        Case c = make_case(t, g, i & 8 ? 3 : 0, 1000 + 10 * i, false);
+        run_case(t, &c);
         check_case(&c, false);
-        arena_release(&t.arena, mark);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 /* More rows than pass through the workspace at a time, and a last block of one row. */
 static void many_rows_match_double(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 8; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
+        ArenaMark mark = arena_mark(&t->arena);
         GemmArgs g = args_of(2049, 5, 9, i & 4 ? DTYPE_F32 : DTYPE_BF16, DTYPE_BF16);
         g.a.turned = i & 1, g.beta = i & 2 ? 1 : 0, g.b.turned = g.a.turned;
-        Case c = make_case(&t, g, 3, 40, false);
-        run_case(&t, &c);
+        Case c = make_case(t, g, 3, 40, false);
+        run_case(t, &c);
         check_case(&c, false);
-        arena_release(&t.arena, mark);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 /* The weight gradient's shape: a long sum into a small matrix that already holds something. */
 static void long_sums_match_double(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 2; i++) {
         GemmArgs g = args_of(37, 29, 4999, i ? DTYPE_BF16 : DTYPE_F32, DTYPE_F32);
         g.a.turned = true, g.beta = 1;
-        Case c = make_case(&t, g, 0, 50, false);
-        run_case(&t, &c);
+        Case c = make_case(t, g, 0, 50, false);
+        run_case(t, &c);
         check_case(&c, false);
     }
-    optest_close(&t);
 }
 
 static void no_rows_and_no_columns_write_nothing(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     float c[4] = { 1, 2, 3, 4 }, x[4] = { 1, 1, 1, 1 };
     GemmArgs g = args_of(0, 2, 2, DTYPE_F32, DTYPE_F32);
     g.a.at = g.b.at = x, g.c.at = c, g.a.ld = g.b.ld = g.c.ld = 2;
-    CHECK_OK(gemm_run(&t.ex, &g, NULL));
+    CHECK_OK(gemm_run(&t->ex, &g, NULL));
     g.m = 2, g.n = 0;
-    CHECK_OK(gemm_run(&t.ex, &g, NULL));
+    CHECK_OK(gemm_run(&t->ex, &g, NULL));
     CHECK(c[0] == 1 && c[1] == 2 && c[2] == 3 && c[3] == 4);
-    optest_close(&t);
 }
 
 static void an_empty_sum_is_zero_or_what_was_there(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     float c[4] = { 1, 2, 3, NAN }, x[4] = { 1, 1, 1, 1 };
     GemmArgs g = args_of(2, 1, 0, DTYPE_F32, DTYPE_F32);
     g.a.at = g.b.at = x, g.c.at = c, g.a.ld = g.b.ld = 2, g.c.ld = 2, g.beta = 1;
-    CHECK_OK(gemm_run(&t.ex, &g, NULL));
+    CHECK_OK(gemm_run(&t->ex, &g, NULL));
     CHECK(c[0] == 1 && c[2] == 3);
     g.beta = 0;
-    CHECK_OK(gemm_run(&t.ex, &g, NULL));
+    CHECK_OK(gemm_run(&t->ex, &g, NULL));
     CHECK(c[0] == 0 && c[1] == 2 && c[2] == 0 && isnan(c[3]));
-    optest_close(&t);
 }
 
 static void a_call_from_a_parallel_region_gives_the_bits_of_one_thread(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     for (int i = 0; i < 4; i++) {
         GemmArgs g =
             args_of(97, 65, 33, i & 1 ? DTYPE_BF16 : DTYPE_F32, i & 2 ? DTYPE_BF16 : DTYPE_F32);
-        Case alone = make_case(&t, g, 0, 60, false), inside[2];
-        run_case(&t, &alone);
+        Case alone = make_case(t, g, 0, 60, false), inside[2];
+        run_case(t, &alone);
         void *workspace[2];
         Status status[2] = { OK, OK };
         for (int n = 0; n < 2; n++) {
-            inside[n] = make_case(&t, g, 0, 60, false);
-            CHECK_OK(arena_alloc(&t.arena, gemm_workspace(&t.ex, &g), &workspace[n]));
+            inside[n] = make_case(t, g, 0, 60, false);
+            CHECK_OK(arena_alloc(&t->arena, gemm_workspace(&t->ex, &g), &workspace[n]));
         }
 #pragma omp parallel for num_threads(2) schedule(static)
-        for (int n = 0; n < 2; n++) status[n] = gemm_run(&t.ex, &inside[n].g, workspace[n]);
+        for (int n = 0; n < 2; n++) status[n] = gemm_run(&t->ex, &inside[n].g, workspace[n]);
         for (int n = 0; n < 2; n++) {
             CHECK_INT(status[n], OK);
             size_t bytes = (size_t)alone.c_elems * dtype_bytes(g.c.type);
             CHECK(memcmp(inside[n].g.c.at, alone.g.c.at, bytes) == 0);
         }
     }
-    optest_close(&t);
 }
 
 static void the_same_product_twice_has_the_same_bits(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     GemmArgs g = args_of(131, 67, 1031, DTYPE_F32, DTYPE_F32);
-    Case first = make_case(&t, g, 0, 70, false), second = make_case(&t, g, 0, 70, false);
-    run_case(&t, &first);
-    run_case(&t, &second);
+    Case first = make_case(t, g, 0, 70, false), second = make_case(t, g, 0, 70, false);
+    run_case(t, &first);
+    run_case(t, &second);
     CHECK(memcmp(first.g.c.at, second.g.c.at, (size_t)first.c_elems * sizeof(float)) == 0);
-    optest_close(&t);
 }
 
 /* More than one block along each of m, n and k; rows alone are as rows of the whole. */
@@ -332,71 +303,59 @@ static void bits_depend_neither_on_threads_nor_on_the_other_rows(void **state)
 /* The words behind the workspace keep their value, also without bf16 instructions. */
 static void the_workspace_is_as_large_as_it_says(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 8; i++) {
         GemmArgs g =
             args_of(1025, 31, 17, i & 1 ? DTYPE_BF16 : DTYPE_F32, i & 2 ? DTYPE_BF16 : DTYPE_F32);
         g.a.turned = i & 4;
-        size_t bytes = gemm_workspace(&t.ex, &g); /* before there is any data */
-        Case c = make_case(&t, g, 0, 80, false);
+        size_t bytes = gemm_workspace(&t->ex, &g); /* before there is any data */
+        Case c = make_case(t, g, 0, 80, false);
         void *at = NULL;
-        CHECK_OK(arena_alloc(&t.arena, bytes + 64, &at));
+        CHECK_OK(arena_alloc(&t->arena, bytes + 64, &at));
         memset((char *)at + bytes, 0x5A, 64);
-        CHECK_OK(gemm_run(&t.ex, &c.g, at));
+        CHECK_OK(gemm_run(&t->ex, &c.g, at));
         for (size_t j = 0; j < 64; j++) CHECK_INT(((unsigned char *)at)[bytes + j], 0x5A);
     }
-    optest_close(&t);
 }
 
 static void the_library_has_a_name_and_free_accepts_null(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    const char *name = gemm_library(t.ex.gemm);
+    OpTest *t = *state;
+    const char *name = gemm_library(t->ex.gemm);
     CHECK(strncmp(name, "tiles of ", 9) == 0);
-    CHECK_INT(gemm_has_bf16(t.ex.gemm), strstr(name, "BF16") != NULL);
-    optest_close(&t);
+    CHECK_INT(gemm_has_bf16(t->ex.gemm), strstr(name, "BF16") != NULL);
 }
 
 /* One row of every kind of value through a vector and through the columns behind it. */
 static void rounding_to_bf16_is_that_of_the_type(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const float values[] = { 0.0f, -0.0f, 1.00390625f, 1.01171875f, -3.4e38f, INFINITY, -INFINITY };
     enum { VALUES = sizeof values / sizeof *values, COLUMNS = 67 };
-    OpTest t;
-    optest_open(&t, 1);
     float one = 1, b[COLUMNS];
     uint16_t c[COLUMNS];
     for (int i = 0; i < COLUMNS; i++) b[i] = i % 8 < VALUES ? values[i % 8] : NAN;
     GemmArgs g = args_of(1, COLUMNS, 1, DTYPE_F32, DTYPE_BF16);
     g.a.at = &one, g.b.at = b, g.c.at = c, g.a.ld = 1, g.b.ld = g.c.ld = COLUMNS;
     Case row = { .g = g };
-    run_case(&t, &row);
+    run_case(t, &row);
     for (int i = 0; i < COLUMNS; i++) {
         float want = f32_from_bf16(bf16_from_f32(b[i])), got = f32_from_bf16(c[i]);
         CHECK(i % 8 == VALUES ? isnan(got) : got == want);
     }
-    optest_close(&t);
 }
 
 /* bf16 instructions take subnormal numbers for zero, f32's do not: 2^-130 2^20 shows which ran. */
 static void bf16_instructions_run_where_the_library_says_so(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     uint16_t a = bf16_from_f32(ldexpf(1, -130)), b = bf16_from_f32(ldexpf(1, 20));
     float c = NAN;
     GemmArgs g = args_of(1, 1, 1, DTYPE_BF16, DTYPE_F32);
     g.a.at = &a, g.b.at = &b, g.c.at = &c, g.a.ld = g.b.ld = g.c.ld = 1;
     Case one = { .g = g };
-    run_case(&t, &one);
-    CHECK(c == (gemm_has_bf16(t.ex.gemm) ? 0 : ldexpf(1, -110)));
-    optest_close(&t);
+    run_case(t, &one);
+    CHECK(c == (gemm_has_bf16(t->ex.gemm) ? 0 : ldexpf(1, -110)));
 }
 
 /* The kernel lists what it lends. */
@@ -414,35 +373,32 @@ static bool machine_has_amx(void)
 
 static void amx_is_used_where_the_machine_has_it(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     if (!VECTOR_AMX || !machine_has_amx()) skip();
-    OpTest t;
-    optest_open(&t, 1);
-    CHECK(strstr(gemm_library(t.ex.gemm), "AMX-BF16") != NULL);
-    optest_close(&t);
+    CHECK(strstr(gemm_library(t->ex.gemm), "AMX-BF16") != NULL);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(f32_products_match_double),
-        TEST(bf16_products_into_f32_match_double),
-        TEST(bf16_products_into_bf16_are_rounded_once),
-        TEST(f32_products_into_bf16_are_rounded_once),
-        TEST(products_of_small_integers_are_exact),
-        TEST(odd_shapes_in_bf16_match_double),
-        TEST(many_rows_match_double),
-        TEST(long_sums_match_double),
-        TEST(no_rows_and_no_columns_write_nothing),
-        TEST(an_empty_sum_is_zero_or_what_was_there),
-        TEST(a_call_from_a_parallel_region_gives_the_bits_of_one_thread),
-        TEST(the_same_product_twice_has_the_same_bits),
+        OP_TEST(f32_products_match_double, 2),
+        OP_TEST(bf16_products_into_f32_match_double, 2),
+        OP_TEST(bf16_products_into_bf16_are_rounded_once, 2),
+        OP_TEST(f32_products_into_bf16_are_rounded_once, 2),
+        OP_TEST(products_of_small_integers_are_exact, 2),
+        OP_TEST(odd_shapes_in_bf16_match_double, 2),
+        OP_TEST(many_rows_match_double, 2),
+        OP_TEST(long_sums_match_double, 2),
+        OP_TEST(no_rows_and_no_columns_write_nothing, 2),
+        OP_TEST(an_empty_sum_is_zero_or_what_was_there, 2),
+        OP_TEST(a_call_from_a_parallel_region_gives_the_bits_of_one_thread, 1),
+        OP_TEST(the_same_product_twice_has_the_same_bits, 2),
         TEST(bits_depend_neither_on_threads_nor_on_the_other_rows),
-        TEST(the_workspace_is_as_large_as_it_says),
-        TEST(the_library_has_a_name_and_free_accepts_null),
-        TEST(rounding_to_bf16_is_that_of_the_type),
-        TEST(bf16_instructions_run_where_the_library_says_so),
-        TEST(amx_is_used_where_the_machine_has_it),
+        OP_TEST(the_workspace_is_as_large_as_it_says, 2),
+        OP_TEST(the_library_has_a_name_and_free_accepts_null, 1),
+        OP_TEST(rounding_to_bf16_is_that_of_the_type, 1),
+        OP_TEST(bf16_instructions_run_where_the_library_says_so, 1),
+        OP_TEST(amx_is_used_where_the_machine_has_it, 1),
     };
     return TEST_RUN(tests);
 }

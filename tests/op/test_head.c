@@ -148,96 +148,78 @@ static void check_all(const HeadLoss *a, const Reference *r)
 
 static void loss_and_gradients_match_double(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < SIZES * 2; i++) {
-        HeadLoss a = make_args(&t, &sizes[i / 2], i % 2 ? DTYPE_BF16 : DTYPE_F32);
-        Reference r = reference(&t, &a);
-        CHECK_OK(head_loss(&t.ex, a));
+        HeadLoss a = make_args(t, &sizes[i / 2], i % 2 ? DTYPE_BF16 : DTYPE_F32);
+        Reference r = reference(t, &a);
+        CHECK_OK(head_loss(&t->ex, a));
         check_all(&a, &r);
     }
-    optest_close(&t);
 }
 
 static void evaluation_gives_the_losses_of_training(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    HeadLoss train = make_args(&t, &sizes[4], DTYPE_F32), eval = train;
-    eval.loss = optest_poisoned(&t, DTYPE_F32, train.loss.dim);
-    eval.loss_sum = optest_copy(&t, &train.loss_sum);
+    OpTest *t = *state;
+    HeadLoss train = make_args(t, &sizes[4], DTYPE_F32), eval = train;
+    eval.loss = optest_poisoned(t, DTYPE_F32, train.loss.dim);
+    eval.loss_sum = optest_copy(t, &train.loss_sum);
     eval.dx = eval.dw = (Tensor){ 0 };
-    CHECK_OK(head_loss(&t.ex, train));
-    CHECK_OK(head_loss(&t.ex, eval));
+    CHECK_OK(head_loss(&t->ex, train));
+    CHECK_OK(head_loss(&t->ex, eval));
     CHECK_SAME(&eval.loss, &train.loss);
     CHECK_SAME(&eval.loss_sum, &train.loss_sum);
-    optest_close(&t);
 }
 
 /* dx alone: a head whose weights are frozen. */
 static void the_weight_gradient_is_optional(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    HeadLoss a = make_args(&t, &sizes[3], DTYPE_F32);
+    OpTest *t = *state;
+    HeadLoss a = make_args(t, &sizes[3], DTYPE_F32);
     a.dw = (Tensor){ 0 };
-    Reference r = reference(&t, &a);
-    CHECK_OK(head_loss(&t.ex, a));
+    Reference r = reference(t, &a);
+    CHECK_OK(head_loss(&t->ex, a));
     check_losses(&a, &r);
     CHECK_TENSOR(&a.dx, r.dx);
-    optest_close(&t);
 }
 
 static void any_chunk_gives_the_same_result(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     const int64_t chunks[] = { 1, 7, 129, 1000 }; /* 129 tokens */
     for (int i = 0; i < 8; i++) {
-        t.drawn = 0;
-        HeadLoss a = make_args(&t, &sizes[3], i & 1 ? DTYPE_BF16 : DTYPE_F32);
+        t->drawn = 0;
+        HeadLoss a = make_args(t, &sizes[3], i & 1 ? DTYPE_BF16 : DTYPE_F32);
         a.chunk = chunks[i / 2];
-        Reference r = reference(&t, &a);
-        CHECK_OK(head_loss(&t.ex, a));
+        Reference r = reference(t, &a);
+        CHECK_OK(head_loss(&t->ex, a));
         check_all(&a, &r);
     }
-    optest_close(&t);
 }
 
 /* More rows than a GPU works on at a time. */
 static void a_chunk_of_many_rows_matches_double(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 2; i++) {
-        HeadLoss a = make_args(&t, &(Sizes){ 613, 520, 33 }, i == 0 ? DTYPE_F32 : DTYPE_BF16);
+        HeadLoss a = make_args(t, &(Sizes){ 613, 520, 33 }, i == 0 ? DTYPE_F32 : DTYPE_BF16);
         a.chunk = 600;
-        Reference r = reference(&t, &a);
-        CHECK_OK(head_loss(&t.ex, a));
+        Reference r = reference(t, &a);
+        CHECK_OK(head_loss(&t->ex, a));
         check_all(&a, &r);
     }
-    optest_close(&t);
 }
 
 /* In bf16 neighbours of 32 lie 1/4 apart. */
 static void logits_are_rounded_to_the_type_of_x(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    HeadLoss a = make_args(&t, &(Sizes){ 1, 2, 2 }, DTYPE_BF16);
+    OpTest *t = *state;
+    HeadLoss a = make_args(t, &(Sizes){ 1, 2, 2 }, DTYPE_BF16);
     const double x[2] = { 32, 1 }, w[4] = { 1, 0.0625, 1, 0 };
     optest_write(&a.x, x);
     optest_write(&a.w, w);
     optest_set(&a.target, 0, 0);
-    CHECK_OK(head_loss(&t.ex, a)); /* 32.0625 and 32 */
+    CHECK_OK(head_loss(&t->ex, a)); /* 32.0625 and 32 */
     CHECK_NEAR(optest_get(&a.loss, 0), log(2), 1e-6);
-    optest_close(&t);
 }
 
 static void a_chunk_that_nobody_chose_depends_on_device_vocabulary_and_type(void **state)
@@ -257,15 +239,12 @@ static void a_chunk_that_nobody_chose_depends_on_device_vocabulary_and_type(void
 /* A chunk of logits takes the bytes of x's type. */
 static void bf16_logits_take_half_the_room(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    HeadLoss a = make_args(&t, &(Sizes){ 64, 512, 2 }, DTYPE_BF16);
-    HeadLoss wide = make_args(&t, &(Sizes){ 64, 512, 2 }, DTYPE_F32);
+    OpTest *t = *state;
+    HeadLoss a = make_args(t, &(Sizes){ 64, 512, 2 }, DTYPE_BF16);
+    HeadLoss wide = make_args(t, &(Sizes){ 64, 512, 2 }, DTYPE_F32);
     a.chunk = wide.chunk = 64;
     CHECK_INT(head_logits_bytes(&a), 64 * 512 * 2);
     CHECK_INT(head_logits_bytes(&wide), 64 * 512 * 4);
-    optest_close(&t);
 }
 
 static double total(const Problem *p)
@@ -291,96 +270,79 @@ static double total_of_w(const void *context, const double *w)
 
 static void gradients_are_the_slopes_of_the_loss(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    HeadLoss a = make_args(&t, &sizes[2], DTYPE_F32);
+    OpTest *t = *state;
+    HeadLoss a = make_args(t, &sizes[2], DTYPE_F32);
     memset(a.dw.data, 0, tensor_bytes(&a.dw));
-    Problem p = problem_of(&t, &a);
-    double *x = optest_read(&t, &a.x), *w = optest_read(&t, &a.w);
-    double *dx = optest_doubles(&t, p.N * p.D), *dw = optest_doubles(&t, p.V * p.D);
+    Problem p = problem_of(t, &a);
+    double *x = optest_read(t, &a.x), *w = optest_read(t, &a.w);
+    double *dx = optest_doubles(t, p.N * p.D), *dw = optest_doubles(t, p.V * p.D);
     optest_slopes(total_of_x, &p, x, p.N * p.D, dx);
     optest_slopes(total_of_w, &p, w, p.V * p.D, dw);
-    CHECK_OK(head_loss(&t.ex, a));
+    CHECK_OK(head_loss(&t->ex, a));
     CHECK_TENSOR(&a.dx, dx);
     CHECK_TENSOR(&a.dw, dw);
-    optest_close(&t);
 }
 
 static void huge_logits_do_not_overflow(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    HeadLoss a = make_args(&t, &sizes[3], DTYPE_F32);
+    OpTest *t = *state;
+    HeadLoss a = make_args(t, &sizes[3], DTYPE_F32);
     for (int64_t i = 0; i < tensor_elems(&a.x); i++) optest_set(&a.x, i, 1e4 * optest_get(&a.x, i));
-    Reference r = reference(&t, &a);
-    CHECK_OK(head_loss(&t.ex, a));
+    Reference r = reference(t, &a);
+    CHECK_OK(head_loss(&t->ex, a));
     for (int64_t n = 0; n < tensor_elems(&a.target); n++) {
         CHECK_NEAR(optest_get(&a.loss, n), r.loss[n], 0.1); /* 1e-6 of logits of 1e5 */
     }
     for (int64_t i = 0; i < tensor_elems(&a.dx); i++) CHECK(isfinite(optest_get(&a.dx, i)));
     for (int64_t i = 0; i < tensor_elems(&a.dw); i++) CHECK(isfinite(optest_get(&a.dw, i)));
-    optest_close(&t);
 }
 
 static void an_ignored_token_leaves_no_trace(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    HeadLoss a = make_args(&t, &sizes[1], DTYPE_BF16);
+    OpTest *t = *state;
+    HeadLoss a = make_args(t, &sizes[1], DTYPE_BF16);
     for (int64_t n = 0; n < tensor_elems(&a.target); n++) optest_set(&a.target, n, -1);
-    Tensor dw = optest_copy(&t, &a.dw), sum = optest_copy(&t, &a.loss_sum);
-    CHECK_OK(head_loss(&t.ex, a));
+    Tensor dw = optest_copy(t, &a.dw), sum = optest_copy(t, &a.loss_sum);
+    CHECK_OK(head_loss(&t->ex, a));
     for (int64_t n = 0; n < tensor_elems(&a.target); n++) CHECK(optest_get(&a.loss, n) == 0);
     for (int64_t i = 0; i < tensor_elems(&a.dx); i++) CHECK(optest_get(&a.dx, i) == 0);
     CHECK_SAME(&a.dw, &dw);
     CHECK_SAME(&a.loss_sum, &sum);
-    optest_close(&t);
 }
 
 static void a_target_outside_the_vocabulary_is_an_error_that_names_the_token(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    HeadLoss a = make_args(&t, &sizes[2], DTYPE_F32);
+    OpTest *t = *state;
+    HeadLoss a = make_args(t, &sizes[2], DTYPE_F32);
     optest_set(&a.target, 4, 7);
-    CHECK_FAILS(head_loss(&t.ex, a), ERR_ARG, "the target of token 4 is 7, outside -1 .. 6");
+    CHECK_FAILS(head_loss(&t->ex, a), ERR_ARG, "the target of token 4 is 7, outside -1 .. 6");
     optest_set(&a.target, 4, -2);
-    CHECK_FAILS(head_loss(&t.ex, a), ERR_ARG, "token 4 is -2");
-    optest_close(&t);
+    CHECK_FAILS(head_loss(&t->ex, a), ERR_ARG, "token 4 is -2");
 }
 
 static void wrong_arguments_are_errors_that_name_the_tensor(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    const HeadLoss good = make_args(&t, &sizes[3], DTYPE_F32);
+    OpTest *t = *state;
+    const HeadLoss good = make_args(t, &sizes[3], DTYPE_F32);
     HeadLoss a = good;
     a.chunk = 0;
-    CHECK_FAILS(head_loss(&t.ex, a), ERR_ARG, "chunk is 0");
+    CHECK_FAILS(head_loss(&t->ex, a), ERR_ARG, "chunk is 0");
     a = good, a.dx.data = NULL;
-    CHECK_FAILS(head_loss(&t.ex, a), ERR_ARG, "dw is set but dx is not");
+    CHECK_FAILS(head_loss(&t->ex, a), ERR_ARG, "dw is set but dx is not");
     a = good, a.x.dim[1]++;
-    CHECK_FAILS(head_loss(&t.ex, a), ERR_SHAPE, "head_loss: x is");
+    CHECK_FAILS(head_loss(&t->ex, a), ERR_SHAPE, "head_loss: x is");
     a = good, a.w.dtype = DTYPE_BF16;
-    CHECK_FAILS(head_loss(&t.ex, a), ERR_SHAPE, "head_loss: w is");
+    CHECK_FAILS(head_loss(&t->ex, a), ERR_SHAPE, "head_loss: w is");
     a = good, a.loss.dim[0]--;
-    CHECK_FAILS(head_loss(&t.ex, a), ERR_SHAPE, "head_loss: loss is");
+    CHECK_FAILS(head_loss(&t->ex, a), ERR_SHAPE, "head_loss: loss is");
     a = good, a.dw.dim[0]--;
-    CHECK_FAILS(head_loss(&t.ex, a), ERR_SHAPE, "head_loss: dw is");
-    optest_close(&t);
+    CHECK_FAILS(head_loss(&t->ex, a), ERR_SHAPE, "head_loss: dw is");
 }
 
 static void costs_are_three_products_and_every_tensor_once(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    HeadLoss a = make_args(&t, &(Sizes){ 4, 10, 3 }, DTYPE_BF16);
+    OpTest *t = *state;
+    HeadLoss a = make_args(t, &(Sizes){ 4, 10, 3 }, DTYPE_BF16);
     OpCost cost = op_desc(OP_HEAD_LOSS)->cost(&a);
     CHECK_NEAR(cost.flops, 3 * 2 * 4 * 10 * 3, 0);
     double scalars = 4 + 2 * 4; /* scale, and loss_sum, which is added to */
@@ -389,26 +351,25 @@ static void costs_are_three_products_and_every_tensor_once(void **state)
     cost = op_desc(OP_HEAD_LOSS)->cost(&a);
     CHECK_NEAR(cost.flops, 2 * 4 * 10 * 3, 0);
     CHECK_NEAR(cost.bytes, 12 * 2 + 30 * 2 + 2 * 4 * 4 + scalars, 0);
-    optest_close(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(loss_and_gradients_match_double),
-        TEST(evaluation_gives_the_losses_of_training),
-        TEST(the_weight_gradient_is_optional),
-        TEST(any_chunk_gives_the_same_result),
-        TEST(a_chunk_of_many_rows_matches_double),
-        TEST(logits_are_rounded_to_the_type_of_x),
+        OP_TEST(loss_and_gradients_match_double, 2),
+        OP_TEST(evaluation_gives_the_losses_of_training, 2),
+        OP_TEST(the_weight_gradient_is_optional, 2),
+        OP_TEST(any_chunk_gives_the_same_result, 2),
+        OP_TEST(a_chunk_of_many_rows_matches_double, 2),
+        OP_TEST(logits_are_rounded_to_the_type_of_x, 1),
         TEST(a_chunk_that_nobody_chose_depends_on_device_vocabulary_and_type),
-        TEST(bf16_logits_take_half_the_room),
-        TEST(gradients_are_the_slopes_of_the_loss),
-        TEST(huge_logits_do_not_overflow),
-        TEST(an_ignored_token_leaves_no_trace),
-        TEST(a_target_outside_the_vocabulary_is_an_error_that_names_the_token),
-        TEST(wrong_arguments_are_errors_that_name_the_tensor),
-        TEST(costs_are_three_products_and_every_tensor_once),
+        OP_TEST(bf16_logits_take_half_the_room, 1),
+        OP_TEST(gradients_are_the_slopes_of_the_loss, 2),
+        OP_TEST(huge_logits_do_not_overflow, 2),
+        OP_TEST(an_ignored_token_leaves_no_trace, 2),
+        OP_TEST(a_target_outside_the_vocabulary_is_an_error_that_names_the_token, 1),
+        OP_TEST(wrong_arguments_are_errors_that_name_the_tensor, 1),
+        OP_TEST(costs_are_three_products_and_every_tensor_once, 1),
     };
     return TEST_RUN(tests);
 }

@@ -32,38 +32,33 @@ static double factor(const Jitter *a, int64_t sequence, int64_t pos, int64_t exp
 
 static void every_logit_has_a_number_of_its_own(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     static const int64_t experts[] = { 1, 5, 8, 257 };
-    OpTest t;
-    optest_open(&t, 2);
     for (int k = 0; k < 4; k++) {
-        Jitter a = args(&t, experts[k]);
-        double *want = optest_read(&t, &a.x);
+        Jitter a = args(t, experts[k]);
+        double *want = optest_read(t, &a.x);
         for (int64_t i = 0; i < B * T; i++) {
             int64_t s = (int64_t)optest_get(&a.sequence, i / T), p = (int64_t)optest_get(&a.pos, i);
             for (int64_t e = 0; e < experts[k]; e++)
                 want[i * experts[k] + e] *= factor(&a, s, p, e);
         }
-        CHECK_OK(jitter(&t.ex, a));
+        CHECK_OK(jitter(&t->ex, a));
         CHECK_TENSOR(&a.x, want);
     }
-    optest_close(&t);
 }
 
 /* Ones become factors: within their bounds, 1 in the mean, others in another step or layer. */
 static void numbers_are_even_and_change_with_the_step(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    Jitter a = args(&t, 257), step = a, layer = a;
+    OpTest *t = *state;
+    Jitter a = args(t, 257), step = a, layer = a;
     for (int64_t i = 0; i < tensor_elems(&a.x); i++) optest_set(&a.x, i, 1);
-    step.x = optest_copy(&t, &a.x), layer.x = optest_copy(&t, &a.x);
-    step.step = optest_copy(&t, &a.step), layer.layer = 3;
+    step.x = optest_copy(t, &a.x), layer.x = optest_copy(t, &a.x);
+    step.step = optest_copy(t, &a.step), layer.layer = 3;
     optest_set(&step.step, 0, 1000004);
-    CHECK_OK(jitter(&t.ex, a));
-    CHECK_OK(jitter(&t.ex, step));
-    CHECK_OK(jitter(&t.ex, layer));
+    CHECK_OK(jitter(&t->ex, a));
+    CHECK_OK(jitter(&t->ex, step));
+    CHECK_OK(jitter(&t->ex, layer));
     double sum = 0;
     int64_t n = tensor_elems(&a.x), same = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -74,30 +69,26 @@ static void numbers_are_even_and_change_with_the_step(void **state)
     }
     CHECK_NEAR(sum / (double)n, 1, 0.01);
     CHECK(same < n / 100);
-    optest_close(&t);
 }
 
 static void a_size_or_a_shape_that_is_none_is_an_error(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Jitter a = args(&t, 8), bad = a;
+    OpTest *t = *state;
+    Jitter a = args(t, 8), bad = a;
     bad.size = 1.5f;
-    CHECK_FAILS(jitter(&t.ex, bad), ERR_ARG, "jitter: size 1.5");
-    bad = a, bad.sequence = optest_poisoned(&t, DTYPE_I32, DIMS(4));
-    CHECK_FAILS(jitter(&t.ex, bad), ERR_ARG, "of 4 sequences");
-    bad = a, bad.x = optest_poisoned(&t, DTYPE_F32, DIMS(20, 8));
-    CHECK_FAILS(jitter(&t.ex, bad), ERR_SHAPE, "jitter: x is (20, 8)");
-    optest_close(&t);
+    CHECK_FAILS(jitter(&t->ex, bad), ERR_ARG, "jitter: size 1.5");
+    bad = a, bad.sequence = optest_poisoned(t, DTYPE_I32, DIMS(4));
+    CHECK_FAILS(jitter(&t->ex, bad), ERR_ARG, "of 4 sequences");
+    bad = a, bad.x = optest_poisoned(t, DTYPE_F32, DIMS(20, 8));
+    CHECK_FAILS(jitter(&t->ex, bad), ERR_SHAPE, "jitter: x is (20, 8)");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(every_logit_has_a_number_of_its_own),
-        TEST(numbers_are_even_and_change_with_the_step),
-        TEST(a_size_or_a_shape_that_is_none_is_an_error),
+        OP_TEST(every_logit_has_a_number_of_its_own, 2),
+        OP_TEST(numbers_are_even_and_change_with_the_step, 2),
+        OP_TEST(a_size_or_a_shape_that_is_none_is_an_error, 1),
     };
     return TEST_RUN(tests);
 }

@@ -94,43 +94,34 @@ static void check_bwd_weight(OpTest *t, const Sizes *s, int types)
 
 static void forward_matches_double_for_all_types_and_residuals(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < SIZES * 8 * 3; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
-        t.ex.threads = threads_for(&sizes[i / 24]);
-        check_fwd(&t, &sizes[i / 24], i / 3 % 8, (Residual)(i % 3));
-        arena_release(&t.arena, mark);
+        ArenaMark mark = arena_mark(&t->arena);
+        t->ex.threads = threads_for(&sizes[i / 24]);
+        check_fwd(t, &sizes[i / 24], i / 3 % 8, (Residual)(i % 3));
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 static void input_gradient_matches_double_for_all_types_and_residuals(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < SIZES * 8 * 3; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
-        t.ex.threads = threads_for(&sizes[i / 24]);
-        check_bwd_input(&t, &sizes[i / 24], i / 3 % 8, (Residual)(i % 3));
-        arena_release(&t.arena, mark);
+        ArenaMark mark = arena_mark(&t->arena);
+        t->ex.threads = threads_for(&sizes[i / 24]);
+        check_bwd_input(t, &sizes[i / 24], i / 3 % 8, (Residual)(i % 3));
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 static void weight_gradient_is_added_and_matches_double_for_all_types(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < SIZES * 4; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
-        check_bwd_weight(&t, &sizes[i / 4], i % 4);
-        arena_release(&t.arena, mark);
+        ArenaMark mark = arena_mark(&t->arena);
+        check_bwd_weight(t, &sizes[i / 4], i % 4);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 /* |out - want| / |want| */
@@ -171,168 +162,148 @@ static void check_exact(OpTest *t, const Sum *s, const Tensor *out)
 /* bf16 rows and f32 weights; on a GPU these products are made of bf16 parts. */
 static void a_router_is_as_exact_as_plain_sums_of_f32(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     static const Sizes routers[] = { { 33, 64, 2048 }, { 9, 24, 7168 }, { 16384, 4, 8 } };
-    OpTest t;
-    optest_open(&t, 2);
     mirror_gives();
     for (int i = 0; i < 3; i++) {
         const Sizes *s = &routers[i];
-        ArenaMark mark = arena_mark(&t.arena);
-        LinearFwd y = { .x = optest_normal(&t, DTYPE_BF16, DIMS(s->N, s->I)),
-                        .w = optest_normal(&t, DTYPE_F32, DIMS(s->O, s->I)),
-                        .y = optest_poisoned(&t, DTYPE_F32, DIMS(s->N, s->O)) };
-        LinearBwdInput dx = { .dy = optest_normal(&t, DTYPE_F32, DIMS(s->N, s->O)),
+        ArenaMark mark = arena_mark(&t->arena);
+        LinearFwd y = { .x = optest_normal(t, DTYPE_BF16, DIMS(s->N, s->I)),
+                        .w = optest_normal(t, DTYPE_F32, DIMS(s->O, s->I)),
+                        .y = optest_poisoned(t, DTYPE_F32, DIMS(s->N, s->O)) };
+        LinearBwdInput dx = { .dy = optest_normal(t, DTYPE_F32, DIMS(s->N, s->O)),
                               .w = y.w,
-                              .dx = optest_poisoned(&t, DTYPE_BF16, DIMS(s->N, s->I)) };
+                              .dx = optest_poisoned(t, DTYPE_BF16, DIMS(s->N, s->I)) };
         LinearBwdWeight dw = { .dy = dx.dy,
                                .x = y.x,
-                               .dw = optest_poisoned(&t, DTYPE_F32, DIMS(s->O, s->I)) };
+                               .dw = optest_poisoned(t, DTYPE_F32, DIMS(s->O, s->I)) };
         memset(dw.dw.data, 0, tensor_bytes(&dw.dw));
-        CHECK_OK(linear_fwd(&t.ex, y));
-        CHECK_OK(linear_bwd_input(&t.ex, dx));
-        CHECK_OK(linear_bwd_weight(&t.ex, dw));
-        check_exact(&t, &(Sum){ &y.x, &y.w, NULL, s->N, s->O, s->I, s->I, 1, s->I, 1 }, &y.y);
-        check_exact(&t, &(Sum){ &dx.dy, &dx.w, NULL, s->N, s->I, s->O, s->O, 1, 1, s->I }, &dx.dx);
-        check_exact(&t, &(Sum){ &dw.dy, &dw.x, NULL, s->O, s->I, s->N, 1, s->O, 1, s->I }, &dw.dw);
-        arena_release(&t.arena, mark);
+        CHECK_OK(linear_fwd(&t->ex, y));
+        CHECK_OK(linear_bwd_input(&t->ex, dx));
+        CHECK_OK(linear_bwd_weight(&t->ex, dw));
+        check_exact(t, &(Sum){ &y.x, &y.w, NULL, s->N, s->O, s->I, s->I, 1, s->I, 1 }, &y.y);
+        check_exact(t, &(Sum){ &dx.dy, &dx.w, NULL, s->N, s->I, s->O, s->O, 1, 1, s->I }, &dx.dx);
+        check_exact(t, &(Sum){ &dw.dy, &dw.x, NULL, s->O, s->I, s->N, 1, s->O, 1, s->I }, &dw.dw);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 static void tokens_of_a_batch_are_rows(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    LinearFwd a = { .x = optest_normal(&t, DTYPE_F32, DIMS(2, 3, 5)),
-                    .w = optest_normal(&t, DTYPE_F32, DIMS(4, 5)),
-                    .y = optest_poisoned(&t, DTYPE_F32, DIMS(2, 3, 2, 2)) };
+    OpTest *t = *state;
+    LinearFwd a = { .x = optest_normal(t, DTYPE_F32, DIMS(2, 3, 5)),
+                    .w = optest_normal(t, DTYPE_F32, DIMS(4, 5)),
+                    .y = optest_poisoned(t, DTYPE_F32, DIMS(2, 3, 2, 2)) };
     Sum sum = { &a.x, &a.w, NULL, 6, 4, 5, 5, 1, 5, 1 };
-    double *want = sums(&t, &sum);
-    CHECK_OK(linear_fwd(&t.ex, a));
+    double *want = sums(t, &sum);
+    CHECK_OK(linear_fwd(&t->ex, a));
     CHECK_TENSOR(&a.y, want);
-    optest_close(&t);
 }
 
 /* Three of seven columns, from the third on: the products of a narrow matrix, which leave the other
  * columns of a gradient as they were. */
 static void a_window_of_the_matrix_is_a_matrix(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     enum { N = 67, O = 9, W = 7, COL = 2, COLS = 3 };
-    OpTest t;
-    optest_open(&t, 2);
     for (int type = DTYPE_F32; type <= DTYPE_BF16; type++) {
         Dtype act = (Dtype)type;
-        LinearFwd f = { .x = optest_normal(&t, act, DIMS(N, COLS)),
-                        .w = optest_normal(&t, act, DIMS(O, W)),
-                        .y = optest_poisoned(&t, act, DIMS(N, O)),
+        LinearFwd f = { .x = optest_normal(t, act, DIMS(N, COLS)),
+                        .w = optest_normal(t, act, DIMS(O, W)),
+                        .y = optest_poisoned(t, act, DIMS(N, O)),
                         .w_col = COL,
                         .w_cols = COLS };
-        LinearBwdInput b = { .dy = optest_normal(&t, act, DIMS(N, O)),
+        LinearBwdInput b = { .dy = optest_normal(t, act, DIMS(N, O)),
                              .w = f.w,
-                             .dx = optest_poisoned(&t, act, DIMS(N, COLS)),
+                             .dx = optest_poisoned(t, act, DIMS(N, COLS)),
                              .w_col = COL,
                              .w_cols = COLS };
         LinearBwdWeight g = { .dy = b.dy,
                               .x = f.x,
-                              .dw = optest_normal(&t, DTYPE_F32, DIMS(O, W)),
+                              .dw = optest_normal(t, DTYPE_F32, DIMS(O, W)),
                               .w_col = COL,
                               .w_cols = COLS };
         Tensor window = { tensor_at(&f.w, COL), act, 2, { O, W } }, r = { 0 };
         Sum y = { &f.x, &window, &r, N, O, COLS, COLS, 1, W, 1 };
         Sum dx = { &b.dy, &window, &r, N, COLS, O, O, 1, 1, W };
         Sum dw = { &g.dy, &f.x, &r, O, COLS, N, 1, O, 1, COLS };
-        double *want_y = sums(&t, &y), *want_dx = sums(&t, &dx), *more = sums(&t, &dw);
-        double *want_dw = optest_doubles(&t, O * W);
+        double *want_y = sums(t, &y), *want_dx = sums(t, &dx), *more = sums(t, &dw);
+        double *want_dw = optest_doubles(t, O * W);
         for (int i = 0; i < O * W; i++) {
             int col = i % W - COL;
             want_dw[i] = optest_get(&g.dw, i);
             if (col >= 0 && col < COLS) want_dw[i] += more[i / W * COLS + col];
         }
-        CHECK_OK(linear_fwd(&t.ex, f));
+        CHECK_OK(linear_fwd(&t->ex, f));
         CHECK_TENSOR(&f.y, want_y);
-        CHECK_OK(linear_bwd_input(&t.ex, b));
+        CHECK_OK(linear_bwd_input(&t->ex, b));
         CHECK_TENSOR(&b.dx, want_dx);
-        CHECK_OK(linear_bwd_weight(&t.ex, g));
+        CHECK_OK(linear_bwd_weight(&t->ex, g));
         CHECK_TENSOR(&g.dw, want_dw);
         CHECK_NEAR(op_desc(OP_LINEAR_FWD)->cost(&f).flops, 2.0 * N * O * COLS, 0);
     }
-    optest_close(&t);
 }
 
 static void a_window_beyond_the_matrix_or_of_other_types_is_refused(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    LinearFwd f = { .x = optest_normal(&t, DTYPE_F32, DIMS(4, 3)),
-                    .w = optest_normal(&t, DTYPE_F32, DIMS(2, 6)),
-                    .y = optest_poisoned(&t, DTYPE_F32, DIMS(4, 2)),
+    OpTest *t = *state;
+    LinearFwd f = { .x = optest_normal(t, DTYPE_F32, DIMS(4, 3)),
+                    .w = optest_normal(t, DTYPE_F32, DIMS(2, 6)),
+                    .y = optest_poisoned(t, DTYPE_F32, DIMS(4, 2)),
                     .w_col = 4,
                     .w_cols = 3 };
-    CHECK_FAILS(linear_fwd(&t.ex, f), ERR_SHAPE, "columns 4 + 3 of w, which has 6");
+    CHECK_FAILS(linear_fwd(&t->ex, f), ERR_SHAPE, "columns 4 + 3 of w, which has 6");
     f.w_col = -1;
-    CHECK_FAILS(linear_fwd(&t.ex, f), ERR_SHAPE, "columns -1 + 3 of w, which has 6");
+    CHECK_FAILS(linear_fwd(&t->ex, f), ERR_SHAPE, "columns -1 + 3 of w, which has 6");
     f.w_col = 3;
-    f.y = optest_poisoned(&t, DTYPE_BF16, DIMS(4, 2));
-    CHECK_FAILS(linear_fwd(&t.ex, f), ERR_ARG, "a window of w takes x, y and w of one type");
-    optest_close(&t);
+    f.y = optest_poisoned(t, DTYPE_BF16, DIMS(4, 2));
+    CHECK_FAILS(linear_fwd(&t->ex, f), ERR_ARG, "a window of w takes x, y and w of one type");
 }
 
 static void no_rows_leave_the_weight_gradient_alone(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    LinearBwdWeight a = { .dy = optest_normal(&t, DTYPE_BF16, DIMS(1, 2)),
-                          .x = optest_normal(&t, DTYPE_F32, DIMS(1, 3)),
-                          .dw = optest_normal(&t, DTYPE_F32, DIMS(2, 3)) };
+    OpTest *t = *state;
+    LinearBwdWeight a = { .dy = optest_normal(t, DTYPE_BF16, DIMS(1, 2)),
+                          .x = optest_normal(t, DTYPE_F32, DIMS(1, 3)),
+                          .dw = optest_normal(t, DTYPE_F32, DIMS(2, 3)) };
     a.dy.dim[0] = a.x.dim[0] = 0;
-    Tensor before = optest_copy(&t, &a.dw);
-    CHECK_OK(linear_bwd_weight(&t.ex, a));
+    Tensor before = optest_copy(t, &a.dw);
+    CHECK_OK(linear_bwd_weight(&t->ex, a));
     CHECK_SAME(&a.dw, &before);
-    optest_close(&t);
 }
 
 static void shapes_that_do_not_fit_are_errors_that_name_the_tensor(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Tensor x = optest_normal(&t, DTYPE_F32, DIMS(4, 3));
-    Tensor w = optest_normal(&t, DTYPE_F32, DIMS(2, 3));
-    Tensor y = optest_poisoned(&t, DTYPE_F32, DIMS(4, 2));
-    Tensor wide = optest_normal(&t, DTYPE_F32, DIMS(4, 5));
-    Tensor half = optest_normal(&t, DTYPE_BF16, DIMS(4, 2));
-    Tensor dw16 = optest_normal(&t, DTYPE_BF16, DIMS(2, 3));
-    CHECK_FAILS(linear_fwd(&t.ex, (LinearFwd){ .x = wide, .w = w, .y = y }), ERR_SHAPE,
+    OpTest *t = *state;
+    Tensor x = optest_normal(t, DTYPE_F32, DIMS(4, 3));
+    Tensor w = optest_normal(t, DTYPE_F32, DIMS(2, 3));
+    Tensor y = optest_poisoned(t, DTYPE_F32, DIMS(4, 2));
+    Tensor wide = optest_normal(t, DTYPE_F32, DIMS(4, 5));
+    Tensor half = optest_normal(t, DTYPE_BF16, DIMS(4, 2));
+    Tensor dw16 = optest_normal(t, DTYPE_BF16, DIMS(2, 3));
+    CHECK_FAILS(linear_fwd(&t->ex, (LinearFwd){ .x = wide, .w = w, .y = y }), ERR_SHAPE,
                 "linear_fwd: x is");
-    CHECK_FAILS(linear_fwd(&t.ex, (LinearFwd){ .x = x, .w = w, .y = wide }), ERR_SHAPE,
+    CHECK_FAILS(linear_fwd(&t->ex, (LinearFwd){ .x = x, .w = w, .y = wide }), ERR_SHAPE,
                 "linear_fwd: y is");
-    CHECK_FAILS(linear_fwd(&t.ex, (LinearFwd){ .x = x, .w = w, .y = y, .r = half }), ERR_SHAPE,
+    CHECK_FAILS(linear_fwd(&t->ex, (LinearFwd){ .x = x, .w = w, .y = y, .r = half }), ERR_SHAPE,
                 "linear_fwd: r is");
-    CHECK_FAILS(linear_bwd_input(&t.ex, (LinearBwdInput){ .dy = y, .w = w, .dx = wide }), ERR_SHAPE,
-                "linear_bwd_input: dx is");
-    CHECK_FAILS(linear_bwd_weight(&t.ex, (LinearBwdWeight){ .dy = wide, .x = x, .dw = w }),
+    CHECK_FAILS(linear_bwd_input(&t->ex, (LinearBwdInput){ .dy = y, .w = w, .dx = wide }),
+                ERR_SHAPE, "linear_bwd_input: dx is");
+    CHECK_FAILS(linear_bwd_weight(&t->ex, (LinearBwdWeight){ .dy = wide, .x = x, .dw = w }),
                 ERR_SHAPE, "linear_bwd_weight: dy is");
-    CHECK_FAILS(linear_bwd_weight(&t.ex, (LinearBwdWeight){ .dy = y, .x = x, .dw = dw16 }),
+    CHECK_FAILS(linear_bwd_weight(&t->ex, (LinearBwdWeight){ .dy = y, .x = x, .dw = dw16 }),
                 ERR_SHAPE, "linear_bwd_weight: dw is");
     w.dim[1] = 0;
-    CHECK_FAILS(linear_fwd(&t.ex, (LinearFwd){ .x = x, .w = w, .y = y }), ERR_SHAPE, "w is empty");
-    optest_close(&t);
+    CHECK_FAILS(linear_fwd(&t->ex, (LinearFwd){ .x = x, .w = w, .y = y }), ERR_SHAPE, "w is empty");
 }
 
 /* 4 x 3 by 3 x 2: 24 multiply-adds; 12 + 6 + 8 elements, twice 8 more for a residual. */
 static void costs_are_the_products_and_every_tensor_once(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    LinearFwd a = { .x = optest_normal(&t, DTYPE_BF16, DIMS(4, 3)),
-                    .w = optest_normal(&t, DTYPE_F32, DIMS(2, 3)),
-                    .y = optest_poisoned(&t, DTYPE_F32, DIMS(4, 2)) };
+    OpTest *t = *state;
+    LinearFwd a = { .x = optest_normal(t, DTYPE_BF16, DIMS(4, 3)),
+                    .w = optest_normal(t, DTYPE_F32, DIMS(2, 3)),
+                    .y = optest_poisoned(t, DTYPE_F32, DIMS(4, 2)) };
     OpCost cost = op_desc(OP_LINEAR_FWD)->cost(&a);
     CHECK_NEAR(cost.flops, 48, 0);
     CHECK_NEAR(cost.bytes, 12 * 2 + 6 * 4 + 8 * 4, 0);
@@ -344,22 +315,21 @@ static void costs_are_the_products_and_every_tensor_once(void **state)
     LinearBwdInput d = { .dy = a.y, .w = a.w, .dx = a.x };
     CHECK_NEAR(op_desc(OP_LINEAR_BWD_INPUT)->cost(&d).flops, 48, 0);
     CHECK_NEAR(op_desc(OP_LINEAR_BWD_INPUT)->cost(&d).bytes, cost.bytes, 0);
-    optest_close(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(forward_matches_double_for_all_types_and_residuals),
-        TEST(input_gradient_matches_double_for_all_types_and_residuals),
-        TEST(weight_gradient_is_added_and_matches_double_for_all_types),
-        TEST(a_router_is_as_exact_as_plain_sums_of_f32),
-        TEST(tokens_of_a_batch_are_rows),
-        TEST(a_window_of_the_matrix_is_a_matrix),
-        TEST(a_window_beyond_the_matrix_or_of_other_types_is_refused),
-        TEST(no_rows_leave_the_weight_gradient_alone),
-        TEST(shapes_that_do_not_fit_are_errors_that_name_the_tensor),
-        TEST(costs_are_the_products_and_every_tensor_once),
+        OP_TEST(forward_matches_double_for_all_types_and_residuals, 2),
+        OP_TEST(input_gradient_matches_double_for_all_types_and_residuals, 2),
+        OP_TEST(weight_gradient_is_added_and_matches_double_for_all_types, 2),
+        OP_TEST(a_router_is_as_exact_as_plain_sums_of_f32, 2),
+        OP_TEST(tokens_of_a_batch_are_rows, 2),
+        OP_TEST(a_window_of_the_matrix_is_a_matrix, 2),
+        OP_TEST(a_window_beyond_the_matrix_or_of_other_types_is_refused, 1),
+        OP_TEST(no_rows_leave_the_weight_gradient_alone, 2),
+        OP_TEST(shapes_that_do_not_fit_are_errors_that_name_the_tensor, 1),
+        OP_TEST(costs_are_the_products_and_every_tensor_once, 1),
     };
     return TEST_RUN(tests);
 }

@@ -27,78 +27,66 @@ static void check_sorted(const Moe *m)
 
 static void rows_of_an_expert_stand_together_in_the_order_of_tokens(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 1);
+    OpTest *t = *state;
     for (int i = 0; i < DEALS; i++) {
-        Moe m = deal_make(&t, DTYPE_F32, &deals[i], false);
+        Moe m = deal_make(t, DTYPE_F32, &deals[i], false);
         check_sorted(&m);
         check_untouched("row_token", &m.row_token, moe_slots(&m.s));
         check_untouched("row_slot", &m.row_slot, moe_slots(&m.s));
     }
-    optest_close(&t);
 }
 
 /* Over one block of the GPU's sort, and over more slots than its blocks take at a time; spread
  * evenly, skewed, and all in one expert. */
 static void many_slots_over_many_experts_are_sorted_the_same_way_each_time(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     static const MoeSizes sizes[] = {
         { .N = 1, .K = 1, .E = 1 },      { .N = 1031, .K = 8, .E = 256 },
         { .N = 2731, .K = 6, .E = 64 },  { .N = 331, .K = 16, .E = 512 },
         { .N = 65600, .K = 2, .E = 32 }, { .N = 500, .K = 3, .E = 1000 }
     };
-    OpTest t;
-    moe_open(&t, 1);
     mirror_gives();
     for (int i = 0; i < 18; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
+        ArenaMark mark = arena_mark(&t->arena);
         Moe m = { .s = sizes[i / 3] };
         int64_t slots = moe_slots(&m.s);
-        m.index = optest_poisoned(&t, DTYPE_I32, DIMS(m.s.N, m.s.K));
+        m.index = optest_poisoned(t, DTYPE_I32, DIMS(m.s.N, m.s.K));
         for (int64_t s = 0; s < slots; s++) {
             double u = i % 3 == 2 ? 0.5 : rng_uniform(1, (uint64_t)i, (uint64_t)s);
             optest_set(&m.index, s, floor((i % 3 == 1 ? u * u * u : u) * (double)m.s.E));
         }
-        m.offsets = optest_poisoned(&t, DTYPE_I32, DIMS(1, m.s.E + 1));
-        m.row_token = optest_poisoned(&t, DTYPE_I32, DIMS(slots));
-        m.row_slot = optest_poisoned(&t, DTYPE_I32, DIMS(slots));
-        m.slot_row = optest_poisoned(&t, DTYPE_I32, DIMS(m.s.N, m.s.K));
-        CHECK_OK(moe_sort_run(&t, &m));
+        m.offsets = optest_poisoned(t, DTYPE_I32, DIMS(1, m.s.E + 1));
+        m.row_token = optest_poisoned(t, DTYPE_I32, DIMS(slots));
+        m.row_slot = optest_poisoned(t, DTYPE_I32, DIMS(slots));
+        m.slot_row = optest_poisoned(t, DTYPE_I32, DIMS(m.s.N, m.s.K));
+        CHECK_OK(moe_sort_run(t, &m));
         check_sorted(&m);
-        Tensor slot = optest_copy(&t, &m.row_slot);
-        CHECK_OK(moe_sort_run(&t, &m));
+        Tensor slot = optest_copy(t, &m.row_slot);
+        CHECK_OK(moe_sort_run(t, &m));
         CHECK_SAME(&m.row_slot, &slot);
-        arena_release(&t.arena, mark);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 static void no_slots_are_sorted_into_no_rows(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 1);
-    Moe m = deal_make(&t, DTYPE_F32, &deals[4], false);
+    OpTest *t = *state;
+    Moe m = deal_make(t, DTYPE_F32, &deals[4], false);
     m.index.dim[0] = m.slot_row.dim[0] = 0;
-    CHECK_OK(moe_sort_run(&t, &m));
+    CHECK_OK(moe_sort_run(t, &m));
     for (int64_t e = 0; e <= m.s.E; e++) CHECK_INT(optest_get(&m.offsets, e), 0);
-    optest_close(&t);
 }
 
 static void an_expert_that_is_not_there_cannot_be_sorted(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 1);
-    Moe m = deal_make(&t, DTYPE_F32, &deals[4], false);
+    OpTest *t = *state;
+    Moe m = deal_make(t, DTYPE_F32, &deals[4], false);
     optest_set(&m.index, 3, 2);
-    CHECK_FAILS(moe_sort_run(&t, &m), ERR_ARG, "moe_sort: element 3 of index is 2, outside 0 .. 1");
+    CHECK_FAILS(moe_sort_run(t, &m), ERR_ARG, "moe_sort: element 3 of index is 2, outside 0 .. 1");
     optest_set(&m.index, 3, 1);
     m.row_slot = tensor_rows(&m.row_slot, 0, 14);
-    CHECK_FAILS(moe_sort_run(&t, &m), ERR_SHAPE, "row_slot 14 for 15 slots");
-    optest_close(&t);
+    CHECK_FAILS(moe_sort_run(t, &m), ERR_SHAPE, "row_slot 14 for 15 slots");
 }
 
 /* Every third slot has its expert on another rank, and there is room for `room` rows. */
@@ -136,58 +124,49 @@ static void check_sorted_part(OpTest *t, const Deal *d, int64_t room)
 
 static void slots_without_an_expert_or_room_have_no_row(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 1);
+    OpTest *t = *state;
     for (int i = 0; i < 3; i++) {
         int64_t slots = moe_slots(&deals[i].s);
-        check_sorted_part(&t, &deals[i], slots);
-        check_sorted_part(&t, &deals[i], slots / 2);
-        check_sorted_part(&t, &deals[i], 1);
+        check_sorted_part(t, &deals[i], slots);
+        check_sorted_part(t, &deals[i], slots / 2);
+        check_sorted_part(t, &deals[i], 1);
     }
-    optest_close(&t);
 }
 
 /* Token 1 has one row of its two slots, token 2 none; nothing is read of rows that do not count. */
 static void slots_without_a_row_add_nothing(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 1);
+    OpTest *t = *state;
     static const int32_t row[] = { 1, 0, -1, 2, -1, -1 };
-    MoeCombine a = { .out = optest_normal(&t, DTYPE_F32, DIMS(4, 8)),
-                     .slot_row = optest_poisoned(&t, DTYPE_I32, DIMS(3, 2)),
-                     .y = optest_poisoned(&t, DTYPE_F32, DIMS(3, 8)) };
+    MoeCombine a = { .out = optest_normal(t, DTYPE_F32, DIMS(4, 8)),
+                     .slot_row = optest_poisoned(t, DTYPE_I32, DIMS(3, 2)),
+                     .y = optest_poisoned(t, DTYPE_F32, DIMS(3, 8)) };
     memcpy(a.slot_row.data, row, sizeof row);
     for (int i = 24; i < 32; i++) optest_set(&a.out, i, NAN);
-    CHECK_OK(moe_combine(&t.ex, a));
+    CHECK_OK(moe_combine(&t->ex, a));
     for (int i = 0; i < 8; i++) {
         CHECK_NEAR(optest_get(&a.y, i), optest_get(&a.out, i) + optest_get(&a.out, 8 + i), 1e-6);
         CHECK_NEAR(optest_get(&a.y, 8 + i), optest_get(&a.out, 16 + i), 0);
         CHECK_NEAR(optest_get(&a.y, 16 + i), 0, 0);
     }
-    optest_close(&t);
 }
 
 /* 3 tokens, 2 summands: weights are 1 a token, and out has as many rows as y. */
 static void without_slots_a_token_has_its_own_row(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 1);
-    MoeCombine a = { .out = optest_normal(&t, DTYPE_F32, DIMS(3, 521)),
-                     .shared = optest_normal(&t, DTYPE_F32, DIMS(3, 521)),
-                     .weight = optest_normal(&t, DTYPE_F32, DIMS(3, 1)),
-                     .y = optest_poisoned(&t, DTYPE_F32, DIMS(3, 521)) };
-    double *want = optest_doubles(&t, 3 * 521);
+    OpTest *t = *state;
+    MoeCombine a = { .out = optest_normal(t, DTYPE_F32, DIMS(3, 521)),
+                     .shared = optest_normal(t, DTYPE_F32, DIMS(3, 521)),
+                     .weight = optest_normal(t, DTYPE_F32, DIMS(3, 1)),
+                     .y = optest_poisoned(t, DTYPE_F32, DIMS(3, 521)) };
+    double *want = optest_doubles(t, 3 * 521);
     for (int64_t i = 0; i < 3 * 521; i++)
         want[i] = optest_get(&a.weight, i / 521) * optest_get(&a.out, i) + optest_get(&a.shared, i);
-    CHECK_OK(moe_combine(&t.ex, a));
+    CHECK_OK(moe_combine(&t->ex, a));
     CHECK_TENSOR(&a.y, want);
     CHECK_NEAR(op_desc(OP_MOE_COMBINE)->cost(&a).flops, 3 * 521 * 3, 0);
     a.out = tensor_rows(&a.out, 0, 2);
-    CHECK_FAILS(moe_combine(&t.ex, a), ERR_SHAPE, "moe_combine: out");
-    optest_close(&t);
+    CHECK_FAILS(moe_combine(&t->ex, a), ERR_SHAPE, "moe_combine: out");
 }
 
 /* All ops */
@@ -231,23 +210,20 @@ static void check_pads(const Moe *m)
 
 static void every_op_gives_what_its_definition_says(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
-    OpTest t;
-    moe_open(&t, 2);
     for (int i = 0; i < 2 * DEALS; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
+        ArenaMark mark = arena_mark(&t->arena);
         double limit = types[i % 2] == DTYPE_F32 ? 1e-5 : 5e-3;
-        Moe m = deal_make(&t, types[i % 2], &deals[i / 2], false);
-        MoeReference want = moe_reference(&t, &m);
-        moe_forward(&t, &m);
-        check_forward(&t, &m, &want, limit);
-        moe_backward(&t, &m);
-        check_backward(&t, &m, &want, limit);
+        Moe m = deal_make(t, types[i % 2], &deals[i / 2], false);
+        MoeReference want = moe_reference(t, &m);
+        moe_forward(t, &m);
+        check_forward(t, &m, &want, limit);
+        moe_backward(t, &m);
+        check_backward(t, &m, &want, limit);
         check_pads(&m); /* whose NaNs were there to be read by mistake */
-        arena_release(&t.arena, mark);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 static void check_exact(const char *name, const Tensor *t, const double *want)
@@ -278,33 +254,30 @@ static void make_exact(Moe *m)
 
 static void integers_come_out_exactly(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
-    OpTest t;
-    moe_open(&t, 2);
     for (int i = 0; i < 8; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
-        Moe m = deal_make(&t, types[i % 2], &deals[i < 6 ? i / 2 : DEALS - 1], true);
+        ArenaMark mark = arena_mark(&t->arena);
+        Moe m = deal_make(t, types[i % 2], &deals[i < 6 ? i / 2 : DEALS - 1], true);
         make_exact(&m);
-        MoeReference want = moe_reference(&t, &m);
+        MoeReference want = moe_reference(t, &m);
         int64_t D = m.s.D, F = m.s.F;
-        moe_forward(&t, &m);
-        moe_backward(&t, &m);
+        moe_forward(t, &m);
+        moe_backward(t, &m);
         Tensor pre = routed(&m, &m.pre), act = routed(&m, &m.act_rows), out = routed(&m, &m.out);
         Tensor dpre = routed(&m, &m.dpre), wact = routed(&m, &m.wact);
         Tensor dx = routed(&m, &m.dx_rows);
-        check_exact("pre", &pre, by_row(&t, &m, want.pre, 2 * F));
-        check_exact("act", &act, by_row(&t, &m, want.act, F));
-        check_exact("out", &out, by_row(&t, &m, want.out, D));
-        check_exact("dpre", &dpre, by_row(&t, &m, want.dpre, 2 * F));
-        check_exact("wact", &wact, by_row(&t, &m, want.wact, F));
+        check_exact("pre", &pre, by_row(t, &m, want.pre, 2 * F));
+        check_exact("act", &act, by_row(t, &m, want.act, F));
+        check_exact("out", &out, by_row(t, &m, want.out, D));
+        check_exact("dpre", &dpre, by_row(t, &m, want.dpre, 2 * F));
+        check_exact("wact", &wact, by_row(t, &m, want.wact, F));
         check_exact("dweight", &m.dweight, want.dweight);
-        check_exact("dx by row", &dx, by_row(&t, &m, want.dx_slots, D));
+        check_exact("dx by row", &dx, by_row(t, &m, want.dx_slots, D));
         check_exact("dw1", &m.dw1, want.dw1);
         check_exact("dw2", &m.dw2, want.dw2);
-        arena_release(&t.arena, mark);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 /* Rows that do not count */
@@ -421,17 +394,14 @@ static void weight_gradients_can_be_written_over_what_is_there(void **state)
 
 static void no_row_at_all_changes_nothing(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 2);
-    Moe m = deal_make(&t, DTYPE_BF16, &deals[WIDE], false);
+    OpTest *t = *state;
+    Moe m = deal_make(t, DTYPE_BF16, &deals[WIDE], false);
     m.live = 0, m.rows.device = &m.live;
-    Tensor before = optest_copy(&t, &m.dw1);
-    CHECK_OK(moe_up_fwd(&t.ex, moe_up_fwd_of(&m)));
-    CHECK_OK(moe_up_bwd_weight(&t.ex, moe_up_bwd_weight_of(&m)));
+    Tensor before = optest_copy(t, &m.dw1);
+    CHECK_OK(moe_up_fwd(&t->ex, moe_up_fwd_of(&m)));
+    CHECK_OK(moe_up_bwd_weight(&t->ex, moe_up_bwd_weight_of(&m)));
     check_untouched("pre", &m.pre, 0);
     CHECK_SAME(&m.dw1, &before);
-    optest_close(&t);
 }
 
 static int64_t nan_count(const Tensor *t, int64_t first, int64_t n)
@@ -444,19 +414,17 @@ static int64_t nan_count(const Tensor *t, int64_t first, int64_t n)
 /* One expert's weights are NaN: its rows are, and no row beside them. */
 static void a_group_reads_no_expert_but_its_own(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 2);
+    OpTest *t = *state;
     for (int64_t sick = 1; sick < 8; sick++) {
-        ArenaMark mark = arena_mark(&t.arena);
+        ArenaMark mark = arena_mark(&t->arena);
         const KernelCase *c = &kernel_cases[sick % 2];
-        Moe m = deal_make(&t, c->act, &deals[c->deal], false);
+        Moe m = deal_make(t, c->act, &deals[c->deal], false);
         const int32_t *offsets = m.offsets.data;
         int64_t one = m.s.D * m.s.F, D = m.s.D, F = m.s.F;
         for (int64_t i = sick * 2 * one; i < (sick + 1) * 2 * one; i++) optest_set(&m.w1, i, NAN);
         for (int64_t i = sick * one; i < (sick + 1) * one; i++) optest_set(&m.w2, i, NAN);
-        moe_forward(&t, &m);
-        moe_backward(&t, &m);
+        moe_forward(t, &m);
+        moe_backward(t, &m);
         int64_t first = offsets[sick], rows = offsets[sick + 1] - first, all = moe_slots(&m.s);
         CHECK_INT(nan_count(&m.pre, first * 2 * F, rows * 2 * F), rows * 2 * F);
         CHECK_INT(nan_count(&m.pre, 0, all * 2 * F), rows * 2 * F);
@@ -467,9 +435,8 @@ static void a_group_reads_no_expert_but_its_own(void **state)
         CHECK_INT(nan_count(&m.dw1, sick * 2 * one, 2 * one), 2 * one);
         CHECK_INT(nan_count(&m.dw1, 0, m.s.E * 2 * one), 2 * one);
         CHECK_INT(nan_count(&m.dw2, 0, m.s.E * one), one);
-        arena_release(&t.arena, mark);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 /* Ways to call */
@@ -519,39 +486,34 @@ static void rows_that_are_not_gathered_are_read_where_they_stand(void **state)
 
 static void the_gradient_may_take_the_place_of_the_pre_activation(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
-    OpTest t;
-    moe_open(&t, 2);
     for (int i = 0; i < 6; i++) {
-        Moe m = deal_make(&t, types[i % 2], &deals[i < 2 ? 0 : i < 4 ? 4 : WIDE], false);
-        moe_forward(&t, &m);
-        CHECK_OK(moe_down_bwd_input(&t.ex, moe_down_bwd_input_of(&m)));
+        Moe m = deal_make(t, types[i % 2], &deals[i < 2 ? 0 : i < 4 ? 4 : WIDE], false);
+        moe_forward(t, &m);
+        CHECK_OK(moe_down_bwd_input(&t->ex, moe_down_bwd_input_of(&m)));
         MoeDownBwdInput a = moe_down_bwd_input_of(&m);
-        a.pre = a.dpre = optest_copy(&t, &m.pre);
-        CHECK_OK(moe_down_bwd_input(&t.ex, a));
+        a.pre = a.dpre = optest_copy(t, &m.pre);
+        CHECK_OK(moe_down_bwd_input(&t->ex, a));
         CHECK_SAME(&a.dpre, &m.dpre);
     }
-    optest_close(&t);
 }
 
 static void combine_takes_what_is_given(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
     const MoeSizes s = { 7, 3, 2, 521, 1, 0 }; /* D past a piece of 512 */
-    OpTest t;
-    moe_open(&t, 2);
     for (int given = 0; given < 32; given++) {
-        ArenaMark mark = arena_mark(&t.arena);
-        Moe m = moe_make(&t, types[given >> 4], s, (int64_t[]){ 11, 10 }, false);
-        CHECK_OK(moe_sort_run(&t, &m));
-        MoeCombine a = { .out = optest_normal(&t, m.act, m.out.dim), .slot_row = m.slot_row };
+        ArenaMark mark = arena_mark(&t->arena);
+        Moe m = moe_make(t, types[given >> 4], s, (int64_t[]){ 11, 10 }, false);
+        CHECK_OK(moe_sort_run(t, &m));
+        MoeCombine a = { .out = optest_normal(t, m.act, m.out.dim), .slot_row = m.slot_row };
         a.y = given & 8 ? m.residual : m.y;
         if (given & 1) a.weight = m.weight;
         if (given & 2) a.shared = m.shared;
         if (given & 12) a.residual = m.residual;
-        double *want = optest_doubles(&t, s.N * s.D);
+        double *want = optest_doubles(t, s.N * s.D);
         for (int64_t i = 0; i < s.N * s.D; i++) {
             int64_t n = i / s.D, d = i % s.D;
             want[i] = 0;
@@ -563,11 +525,10 @@ static void combine_takes_what_is_given(void **state)
                 want[i] += w * optest_get(&a.out, row * s.D + d);
             }
         }
-        CHECK_OK(moe_combine(&t.ex, a));
+        CHECK_OK(moe_combine(&t->ex, a));
         CHECK_TENSOR_WITHIN(&a.y, want, given >> 4 ? 5e-3 : 1e-5);
-        arena_release(&t.arena, mark);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 static Moe dealt(OpTest *t, int i)
@@ -583,10 +544,8 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
 
 static void operations_are_counted_by_the_rows_that_are_expected(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 1);
-    Moe m = deal_make(&t, DTYPE_BF16, &deals[0], false);
+    OpTest *t = *state;
+    Moe m = deal_make(t, DTYPE_BF16, &deals[0], false);
     MoeUpFwd up = moe_up_fwd_of(&m);
     CHECK_NEAR(op_desc(OP_MOE_UP_FWD)->cost(&up).flops, 457.0 * 2 * 33 * 34, 0);
     m.rows.expected = 300;
@@ -598,51 +557,44 @@ static void operations_are_counted_by_the_rows_that_are_expected(void **state)
     CHECK_NEAR(op_desc(OP_MOE_UP_BWD_WEIGHT)->cost(&dw1).flops, 300.0 * 2 * 33 * 34, 0);
     MoeDownBwdInput back = moe_down_bwd_input_of(&m);
     CHECK_NEAR(op_desc(OP_MOE_DOWN_BWD_INPUT)->cost(&back).flops, 300.0 * 2 * 33 * 17, 0);
-    optest_close(&t);
 }
 
 static void places_that_are_not_there_are_an_error(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 2);
-    Moe m = deal_make(&t, DTYPE_F32, &deals[0], false);
+    OpTest *t = *state;
+    Moe m = deal_make(t, DTYPE_F32, &deals[0], false);
     optest_set(&m.row_token, 200, 226);
-    CHECK_FAILS(moe_up_fwd(&t.ex, moe_up_fwd_of(&m)), ERR_ARG,
+    CHECK_FAILS(moe_up_fwd(&t->ex, moe_up_fwd_of(&m)), ERR_ARG,
                 "moe_up_fwd: row 200 reads token 226, outside 0 .. 225");
-    CHECK_FAILS(moe_up_bwd_weight(&t.ex, moe_up_bwd_weight_of(&m)), ERR_ARG, "reads token 226");
+    CHECK_FAILS(moe_up_bwd_weight(&t->ex, moe_up_bwd_weight_of(&m)), ERR_ARG, "reads token 226");
     optest_set(&m.row_token, 200, 0);
     optest_set(&m.row_slot, 7, -3);
-    CHECK_FAILS(moe_down_bwd_input(&t.ex, moe_down_bwd_input_of(&m)), ERR_ARG,
+    CHECK_FAILS(moe_down_bwd_input(&t->ex, moe_down_bwd_input_of(&m)), ERR_ARG,
                 "row 7 has the weight -3, outside 0 .. 451");
     optest_set(&m.slot_row, 1, 457);
     MoeCombine a = { .out = m.out, .slot_row = m.slot_row, .y = m.y };
-    CHECK_FAILS(moe_combine(&t.ex, a), ERR_ARG, "element 1 of slot_row is 457, outside -1 .. 456");
+    CHECK_FAILS(moe_combine(&t->ex, a), ERR_ARG, "element 1 of slot_row is 457, outside -1 .. 456");
     optest_set(&m.offsets, 3, 0);
-    CHECK_FAILS(moe_down_fwd(&t.ex, moe_down_fwd_of(&m)), ERR_ARG, "offsets fall from 1 to 0");
-    optest_close(&t);
+    CHECK_FAILS(moe_down_fwd(&t->ex, moe_down_fwd_of(&m)), ERR_ARG, "offsets fall from 1 to 0");
 }
 
 static void tensors_that_do_not_fit_are_an_error(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 1);
-    Moe m = deal_make(&t, DTYPE_F32, &deals[0], false);
+    OpTest *t = *state;
+    Moe m = deal_make(t, DTYPE_F32, &deals[0], false);
     MoeUpFwd up = moe_up_fwd_of(&m);
     up.w = quant_plain(m.w2);
-    CHECK_FAILS(moe_up_fwd(&t.ex, up), ERR_SHAPE, "moe_up_fwd: w is (8, 33, 17) f32");
+    CHECK_FAILS(moe_up_fwd(&t->ex, up), ERR_SHAPE, "moe_up_fwd: w is (8, 33, 17) f32");
     up = moe_up_fwd_of(&m), up.rows.bound = 458;
-    CHECK_FAILS(moe_up_fwd(&t.ex, up), ERR_SHAPE, "rows.bound is 458, the buffers have 457 rows");
+    CHECK_FAILS(moe_up_fwd(&t->ex, up), ERR_SHAPE, "rows.bound is 458, the buffers have 457 rows");
     up = moe_up_fwd_of(&m), up.row_token = (Tensor){ 0 };
-    CHECK_FAILS(moe_up_fwd(&t.ex, up), ERR_SHAPE, "457 rows, but what they read has only 226");
+    CHECK_FAILS(moe_up_fwd(&t->ex, up), ERR_SHAPE, "457 rows, but what they read has only 226");
     MoeDownBwdWeight dw2 = moe_down_bwd_weight_of(&m);
     dw2.dw.dtype = DTYPE_BF16;
-    CHECK_FAILS(moe_down_bwd_weight(&t.ex, dw2), ERR_SHAPE, "moe_down_bwd_weight: dw is");
+    CHECK_FAILS(moe_down_bwd_weight(&t->ex, dw2), ERR_SHAPE, "moe_down_bwd_weight: dw is");
     MoeDownBwdInput back = moe_down_bwd_input_of(&m);
     back.row_slot = (Tensor){ 0 };
-    CHECK_FAILS(moe_down_bwd_input(&t.ex, back), ERR_SHAPE, "but weight has only 452");
-    optest_close(&t);
+    CHECK_FAILS(moe_down_bwd_input(&t->ex, back), ERR_SHAPE, "but weight has only 452");
 }
 
 /* Operands with scales. */
@@ -680,81 +632,75 @@ static int check_refused(OpTest *t, OpId id, const void *args)
 
 static void operands_with_scales_are_refused_by_name(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 1);
-    Moe m = deal_make(&t, DTYPE_BF16, &deals[0], false);
+    OpTest *t = *state;
+    Moe m = deal_make(t, DTYPE_BF16, &deals[0], false);
     MoeUpFwd up = moe_up_fwd_of(&m);
     MoeDownFwd down = moe_down_fwd_of(&m);
     MoeDownBwdInput down_input = moe_down_bwd_input_of(&m);
     MoeUpBwdInput up_input = moe_up_bwd_input_of(&m);
     MoeDownBwdWeight down_weight = moe_down_bwd_weight_of(&m);
     MoeUpBwdWeight up_weight = moe_up_bwd_weight_of(&m);
-    CHECK_INT(check_refused(&t, OP_MOE_UP_FWD, &up), 2);
-    CHECK_INT(check_refused(&t, OP_MOE_DOWN_FWD, &down), 2);
-    CHECK_INT(check_refused(&t, OP_MOE_DOWN_BWD_INPUT, &down_input), 2);
-    CHECK_INT(check_refused(&t, OP_MOE_UP_BWD_INPUT, &up_input), 2);
-    CHECK_INT(check_refused(&t, OP_MOE_DOWN_BWD_WEIGHT, &down_weight), 2);
-    CHECK_INT(check_refused(&t, OP_MOE_UP_BWD_WEIGHT, &up_weight), 2);
+    CHECK_INT(check_refused(t, OP_MOE_UP_FWD, &up), 2);
+    CHECK_INT(check_refused(t, OP_MOE_DOWN_FWD, &down), 2);
+    CHECK_INT(check_refused(t, OP_MOE_DOWN_BWD_INPUT, &down_input), 2);
+    CHECK_INT(check_refused(t, OP_MOE_UP_BWD_INPUT, &up_input), 2);
+    CHECK_INT(check_refused(t, OP_MOE_DOWN_BWD_WEIGHT, &down_weight), 2);
+    CHECK_INT(check_refused(t, OP_MOE_UP_BWD_WEIGHT, &up_weight), 2);
     up.w.scale = m.weight;
-    CHECK_FAILS(moe_up_fwd(&t.ex, up), ERR_ARG, "moe_up_fwd: w is plain, but has scales");
+    CHECK_FAILS(moe_up_fwd(&t->ex, up), ERR_ARG, "moe_up_fwd: w is plain, but has scales");
     up.w = (Quant){ 0 };
-    CHECK_FAILS(moe_up_fwd(&t.ex, up), ERR_ARG, "moe_up_fwd: w is not set");
-    optest_close(&t);
+    CHECK_FAILS(moe_up_fwd(&t->ex, up), ERR_ARG, "moe_up_fwd: w is not set");
 }
 
 /* Operands are counted in the bytes of their own types, and with their scales: 3 x 1 blocks for the
  * 8 * 33 rows of w2, a scale a row for those of act. */
 static void costs_count_operands_in_their_own_types(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 1);
-    Moe m = deal_make(&t, DTYPE_BF16, &deals[0], false);
+    OpTest *t = *state;
+    Moe m = deal_make(t, DTYPE_BF16, &deals[0], false);
     m.rows.expected = 300;
     MoeDownFwd down = moe_down_fwd_of(&m);
     double plain = op_desc(OP_MOE_DOWN_FWD)->cost(&down).bytes;
-    down.w = scaled(&t, m.w2);
+    down.w = scaled(t, m.w2);
     OpCost c = op_desc(OP_MOE_DOWN_FWD)->cost(&down);
     CHECK_INT(c.dtype, DTYPE_E4M3);
     CHECK_NEAR(c.bytes, plain - 8 * 33 * 17 + 3 * 4, 0);
     down.act = (Quant){ .data = m.act_rows, .kind = QUANT_ROW };
     down.act.data.dtype = DTYPE_E4M3;
-    down.act.scale = optest_normal(&t, DTYPE_F32, DIMS(m.act_rows.dim[0], 1));
+    down.act.scale = optest_normal(t, DTYPE_F32, DIMS(m.act_rows.dim[0], 1));
     CHECK_NEAR(op_desc(OP_MOE_DOWN_FWD)->cost(&down).bytes,
                plain - 8 * 33 * 17 + 3 * 4 - 300 * 17 + 300 * 4, 1e-9);
     double ports = op_port_bytes(OP_MOE_DOWN_FWD, &down);
     down.w.scale = (Tensor){ 0 };
     CHECK_NEAR(ports - op_port_bytes(OP_MOE_DOWN_FWD, &down), 3 * 4, 0);
-    optest_close(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(rows_of_an_expert_stand_together_in_the_order_of_tokens),
-        TEST(many_slots_over_many_experts_are_sorted_the_same_way_each_time),
-        TEST(no_slots_are_sorted_into_no_rows),
-        TEST(slots_without_an_expert_or_room_have_no_row),
-        TEST(slots_without_a_row_add_nothing),
-        TEST(without_slots_a_token_has_its_own_row),
-        TEST(an_expert_that_is_not_there_cannot_be_sorted),
-        TEST(every_op_gives_what_its_definition_says),
-        TEST(integers_come_out_exactly),
+        MOE_TEST(rows_of_an_expert_stand_together_in_the_order_of_tokens, 1),
+        MOE_TEST(many_slots_over_many_experts_are_sorted_the_same_way_each_time, 1),
+        MOE_TEST(no_slots_are_sorted_into_no_rows, 1),
+        MOE_TEST(slots_without_an_expert_or_room_have_no_row, 1),
+        MOE_TEST(slots_without_a_row_add_nothing, 1),
+        MOE_TEST(without_slots_a_token_has_its_own_row, 1),
+        MOE_TEST(an_expert_that_is_not_there_cannot_be_sorted, 1),
+        MOE_TEST(every_op_gives_what_its_definition_says, 2),
+        MOE_TEST(integers_come_out_exactly, 2),
         TEST(rows_past_the_live_ones_are_neither_read_nor_written),
         TEST(weight_gradients_leave_out_rows_past_the_live_ones),
         TEST(weight_gradients_can_be_written_over_what_is_there),
-        TEST(no_row_at_all_changes_nothing),
-        TEST(a_group_reads_no_expert_but_its_own),
+        MOE_TEST(no_row_at_all_changes_nothing, 2),
+        MOE_TEST(a_group_reads_no_expert_but_its_own, 2),
         TEST(rows_that_are_not_gathered_are_read_where_they_stand),
-        TEST(the_gradient_may_take_the_place_of_the_pre_activation),
-        TEST(combine_takes_what_is_given),
+        MOE_TEST(the_gradient_may_take_the_place_of_the_pre_activation, 2),
+        MOE_TEST(combine_takes_what_is_given, 2),
         TEST(any_number_of_threads_gives_the_same_bits),
-        TEST(operations_are_counted_by_the_rows_that_are_expected),
-        TEST(places_that_are_not_there_are_an_error),
-        TEST(tensors_that_do_not_fit_are_an_error),
-        TEST(operands_with_scales_are_refused_by_name),
-        TEST(costs_count_operands_in_their_own_types),
+        MOE_TEST(operations_are_counted_by_the_rows_that_are_expected, 1),
+        MOE_TEST(places_that_are_not_there_are_an_error, 2),
+        MOE_TEST(tensors_that_do_not_fit_are_an_error, 1),
+        MOE_TEST(operands_with_scales_are_refused_by_name, 1),
+        MOE_TEST(costs_count_operands_in_their_own_types, 1),
     };
     return TEST_RUN(tests);
 }

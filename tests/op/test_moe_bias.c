@@ -49,78 +49,70 @@ static void check_all(OpTest *t, const Moe *m, const MoeReference *want, double 
 
 static void every_op_gives_what_its_definition_says(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
-    OpTest t;
-    moe_open(&t, 2);
     for (int i = 0; i < FORMS * 2 * DEALS; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
+        ArenaMark mark = arena_mark(&t->arena);
         Dtype type = types[i % 2];
-        Moe m = form_make(&t, type, i / 2 % DEALS, i / 2 / DEALS);
-        MoeReference want = moe_reference(&t, &m);
-        moe_forward(&t, &m);
-        moe_backward(&t, &m);
-        check_all(&t, &m, &want, type == DTYPE_F32 ? 1e-5 : 5e-3);
+        Moe m = form_make(t, type, i / 2 % DEALS, i / 2 / DEALS);
+        MoeReference want = moe_reference(t, &m);
+        moe_forward(t, &m);
+        moe_backward(t, &m);
+        check_all(t, &m, &want, type == DTYPE_F32 ? 1e-5 : 5e-3);
         check_untouched("pre", &m.pre, moe_slots(&m.s));
         check_untouched("out", &m.out, moe_slots(&m.s));
         check_untouched("dpre", &m.dpre, moe_slots(&m.s));
-        arena_release(&t.arena, mark);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 /* Gates of 0 and ups and biases that are integers: act is 0 and dup 0, so out is b2, dweight <dy, b2>,
  * and both bias gradients are sums of integers. */
 static void integers_come_out_exactly(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
     const int dealt[] = { 0, 1, 2, WIDE, WIDE + 1, WIDE + 2 };
-    OpTest t;
-    moe_open(&t, 2);
     for (int i = 0; i < 12; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
-        Moe m = deal_make(&t, types[i % 2], &deals[dealt[i / 2]], true);
+        ArenaMark mark = arena_mark(&t->arena);
+        Moe m = deal_make(t, types[i % 2], &deals[dealt[i / 2]], true);
         int64_t D = m.s.D, F = m.s.F, slots = moe_slots(&m.s);
         m.limit = 7;
         memset(m.w1.data, 0, tensor_bytes(&m.w1));
-        m.b1 = optest_signs(&t, m.act, DIMS(m.s.E, 2 * F));
-        m.b2 = optest_signs(&t, m.act, DIMS(m.s.E, D));
-        m.db1 = optest_signs(&t, DTYPE_F32, DIMS(m.s.E, 2 * F));
-        m.db2 = optest_signs(&t, DTYPE_F32, DIMS(m.s.E, D));
+        m.b1 = optest_signs(t, m.act, DIMS(m.s.E, 2 * F));
+        m.b2 = optest_signs(t, m.act, DIMS(m.s.E, D));
+        m.db1 = optest_signs(t, DTYPE_F32, DIMS(m.s.E, 2 * F));
+        m.db2 = optest_signs(t, DTYPE_F32, DIMS(m.s.E, D));
         for (int64_t k = 0; k < m.s.E * 2 * F; k++) {
             if (k % (2 * F) < F) optest_set(&m.b1, k, 0);
         }
-        MoeReference want = moe_reference(&t, &m);
-        moe_forward(&t, &m);
-        moe_backward(&t, &m);
-        double *pre = by_row(&t, &m, want.pre, 2 * F), *out = by_row(&t, &m, want.out, D);
+        MoeReference want = moe_reference(t, &m);
+        moe_forward(t, &m);
+        moe_backward(t, &m);
+        double *pre = by_row(t, &m, want.pre, 2 * F), *out = by_row(t, &m, want.out, D);
         for (int64_t k = 0; k < slots * 2 * F; k++) CHECK_NEAR(optest_get(&m.pre, k), pre[k], 0);
         for (int64_t k = 0; k < slots * D; k++) CHECK_NEAR(optest_get(&m.out, k), out[k], 0);
         for (int64_t k = 0; k < slots; k++)
             CHECK_NEAR(optest_get(&m.dweight, k), want.dweight[k], 0);
         for (int64_t k = 0; k < m.s.E * D; k++) CHECK_NEAR(optest_get(&m.db2, k), want.db2[k], 0);
-        arena_release(&t.arena, mark);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 /* Only what an exchange would deliver: rows, and a weight for each. */
 static void rows_that_are_not_gathered_are_read_where_they_stand(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < KERNEL_CASES; i++) {
-        Moe m = form_make(&t, kernel_cases[i].act, kernel_cases[i].deal, BOTH), g = m;
+        Moe m = form_make(t, kernel_cases[i].act, kernel_cases[i].deal, BOTH), g = m;
         int64_t D = m.s.D, R = m.rows.bound, n = moe_slots(&m.s);
-        g.dy = optest_poisoned(&t, m.act, DIMS(R, D));
-        g.weight = optest_poisoned(&t, DTYPE_F32, DIMS(R));
-        g.dweight = optest_poisoned(&t, DTYPE_F32, DIMS(R));
-        g.db2 = optest_copy(&t, &m.db2);
-        moe_forward(&t, &m);
-        CHECK_OK(moe_down_bwd_input(&t.ex, moe_down_bwd_input_of(&m)));
-        CHECK_OK(moe_bias_bwd(&t.ex, moe_down_bias_of(&m)));
+        g.dy = optest_poisoned(t, m.act, DIMS(R, D));
+        g.weight = optest_poisoned(t, DTYPE_F32, DIMS(R));
+        g.dweight = optest_poisoned(t, DTYPE_F32, DIMS(R));
+        g.db2 = optest_copy(t, &m.db2);
+        moe_forward(t, &m);
+        CHECK_OK(moe_down_bwd_input(&t->ex, moe_down_bwd_input_of(&m)));
+        CHECK_OK(moe_bias_bwd(&t->ex, moe_down_bias_of(&m)));
         for (int64_t r = 0; r < n; r++) {
             int64_t token = (int64_t)optest_get(&m.row_token, r);
             for (int64_t d = 0; d < D; d++)
@@ -128,14 +120,13 @@ static void rows_that_are_not_gathered_are_read_where_they_stand(void **state)
             optest_set(&g.weight, r, optest_get(&m.weight, (int64_t)optest_get(&m.row_slot, r)));
         }
         g.row_token = g.row_slot = (Tensor){ 0 };
-        CHECK_OK(moe_down_bwd_input(&t.ex, moe_down_bwd_input_of(&g)));
-        CHECK_OK(moe_bias_bwd(&t.ex, moe_down_bias_of(&g)));
+        CHECK_OK(moe_down_bwd_input(&t->ex, moe_down_bwd_input_of(&g)));
+        CHECK_OK(moe_bias_bwd(&t->ex, moe_down_bias_of(&g)));
         CHECK_SAME(&g.db2, &m.db2);
         for (int64_t r = 0; r < n; r++)
             CHECK_NEAR(optest_get(&g.dweight, r),
                        optest_get(&m.dweight, (int64_t)optest_get(&m.row_slot, r)), 0);
     }
-    optest_close(&t);
 }
 
 /* Rows past the live ones are NaN or name places that are not there. */
@@ -183,22 +174,19 @@ static void rows_past_the_live_ones_count_in_no_bias(void **state)
 /* Whatever stands there, NaN too, and zero where an expert has no rows. */
 static void gradients_can_be_written_over_what_is_there(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < KERNEL_CASES; i++) {
-        Moe m = form_make(&t, kernel_cases[i].act, kernel_cases[i].deal, BOTH);
-        m.dpre = optest_normal(&t, m.act, m.dpre.dim);
+        Moe m = form_make(t, kernel_cases[i].act, kernel_cases[i].deal, BOTH);
+        m.dpre = optest_normal(t, m.act, m.dpre.dim);
         memset(m.db1.data, 0, tensor_bytes(&m.db1));
         MoeBiasBwd a = moe_up_bias_of(&m);
         a.rows.bound = moe_slots(&m.s);
-        CHECK_OK(moe_bias_bwd(&t.ex, a));
-        a.db = optest_poisoned(&t, DTYPE_F32, m.db1.dim);
+        CHECK_OK(moe_bias_bwd(&t->ex, a));
+        a.db = optest_poisoned(t, DTYPE_F32, m.db1.dim);
         a.overwrite = true;
-        CHECK_OK(moe_bias_bwd(&t.ex, a));
+        CHECK_OK(moe_bias_bwd(&t->ex, a));
         CHECK_SAME(&a.db, &m.db1);
     }
-    optest_close(&t);
 }
 
 static Moe with_both(OpTest *t, int i)
@@ -215,70 +203,62 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
 /* A NaN of one expert's biases is in its own rows alone. */
 static void a_group_reads_no_biases_but_its_own(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < KERNEL_CASES; i++) {
-        Moe m = form_make(&t, kernel_cases[i].act, kernel_cases[i].deal, BOTH);
+        Moe m = form_make(t, kernel_cases[i].act, kernel_cases[i].deal, BOTH);
         const int32_t *offsets = m.offsets.data;
         const int64_t sick = 4, D = m.s.D, F = m.s.F, slots = moe_slots(&m.s);
         for (int64_t k = sick * 2 * F; k < (sick + 1) * 2 * F; k++) optest_set(&m.b1, k, NAN);
-        CHECK_OK(moe_up_fwd(&t.ex, moe_up_fwd_of(&m)));
+        CHECK_OK(moe_up_fwd(&t->ex, moe_up_fwd_of(&m)));
         for (int64_t k = 0; k < slots * 2 * F; k++) {
             int64_t r = k / (2 * F);
             bool own = r >= offsets[sick] && r < offsets[sick + 1];
             CHECK_INT(isnan(optest_get(&m.pre, k)), own);
             CHECK_INT(isnan(optest_get(&m.act_rows, r * F + k % F)), own);
         }
-        m.act_rows = optest_normal(&t, m.act, m.act_rows.dim);
+        m.act_rows = optest_normal(t, m.act, m.act_rows.dim);
         for (int64_t k = sick * D; k < (sick + 1) * D; k++) optest_set(&m.b2, k, NAN);
-        CHECK_OK(moe_down_fwd(&t.ex, moe_down_fwd_of(&m)));
+        CHECK_OK(moe_down_fwd(&t->ex, moe_down_fwd_of(&m)));
         for (int64_t k = 0; k < slots * D; k++)
             CHECK_INT(isnan(optest_get(&m.out, k)),
                       k / D >= offsets[sick] && k / D < offsets[sick + 1]);
     }
-    optest_close(&t);
 }
 
 static void tensors_that_do_not_fit_are_an_error(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 1);
-    Moe m = form_make(&t, DTYPE_F32, 0, BOTH); /* E 8, D 33, F 17 */
+    OpTest *t = *state;
+    Moe m = form_make(t, DTYPE_F32, 0, BOTH); /* E 8, D 33, F 17 */
     MoeUpFwd up = moe_up_fwd_of(&m);
     up.bias = m.b2;
-    CHECK_FAILS(moe_up_fwd(&t.ex, up), ERR_SHAPE, "moe_up_fwd: bias is (8, 33) f32");
+    CHECK_FAILS(moe_up_fwd(&t->ex, up), ERR_SHAPE, "moe_up_fwd: bias is (8, 33) f32");
     MoeDownFwd down = moe_down_fwd_of(&m);
     down.bias = m.b1;
-    CHECK_FAILS(moe_down_fwd(&t.ex, down), ERR_SHAPE, "moe_down_fwd: bias is (8, 34) f32");
+    CHECK_FAILS(moe_down_fwd(&t->ex, down), ERR_SHAPE, "moe_down_fwd: bias is (8, 34) f32");
     MoeDownBwdInput back = moe_down_bwd_input_of(&m);
     back.bias.dtype = DTYPE_BF16;
-    CHECK_FAILS(moe_down_bwd_input(&t.ex, back), ERR_SHAPE, "moe_down_bwd_input: bias is (8, 33)");
+    CHECK_FAILS(moe_down_bwd_input(&t->ex, back), ERR_SHAPE, "moe_down_bwd_input: bias is (8, 33)");
     MoeBiasBwd a = moe_down_bias_of(&m);
     a.db = m.db1;
-    CHECK_FAILS(moe_bias_bwd(&t.ex, a), ERR_SHAPE, "moe_bias_bwd: db is (8, 34) f32");
+    CHECK_FAILS(moe_bias_bwd(&t->ex, a), ERR_SHAPE, "moe_bias_bwd: db is (8, 34) f32");
     a = moe_down_bias_of(&m), a.row_slot = (Tensor){ 0 };
-    CHECK_FAILS(moe_bias_bwd(&t.ex, a), ERR_SHAPE, "457 rows, but weight has only 452");
+    CHECK_FAILS(moe_bias_bwd(&t->ex, a), ERR_SHAPE, "457 rows, but weight has only 452");
     a = moe_down_bias_of(&m), a.row_token = (Tensor){ 0 };
-    CHECK_FAILS(moe_bias_bwd(&t.ex, a), ERR_SHAPE, "457 rows, but what they read has only 226");
+    CHECK_FAILS(moe_bias_bwd(&t->ex, a), ERR_SHAPE, "457 rows, but what they read has only 226");
     optest_set(&m.row_token, 200, 226);
-    CHECK_FAILS(moe_bias_bwd(&t.ex, moe_down_bias_of(&m)), ERR_ARG,
+    CHECK_FAILS(moe_bias_bwd(&t->ex, moe_down_bias_of(&m)), ERR_ARG,
                 "row 200 reads row 226 of dy, outside 0 .. 225");
     optest_set(&m.row_token, 200, 0);
     optest_set(&m.row_slot, 7, 452);
-    CHECK_FAILS(moe_bias_bwd(&t.ex, moe_down_bias_of(&m)), ERR_ARG,
+    CHECK_FAILS(moe_bias_bwd(&t->ex, moe_down_bias_of(&m)), ERR_ARG,
                 "row 7 has the weight 452, outside 0 .. 451");
-    optest_close(&t);
 }
 
 static void costs_count_biases_and_the_rows_that_are_expected(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 1);
-    Moe plain = deal_make(&t, DTYPE_BF16, &deals[0], false), m = plain;
-    moe_form(&t, &m, true, 7);
+    OpTest *t = *state;
+    Moe plain = deal_make(t, DTYPE_BF16, &deals[0], false), m = plain;
+    moe_form(t, &m, true, 7);
     MoeUpFwd up = moe_up_fwd_of(&m), bare = moe_up_fwd_of(&plain);
     const OpDesc *op = op_desc(OP_MOE_UP_FWD);
     CHECK_NEAR(op->cost(&up).bytes - op->cost(&bare).bytes, 8 * 34 * 2, 0);
@@ -290,21 +270,20 @@ static void costs_count_biases_and_the_rows_that_are_expected(void **state)
     CHECK_NEAR(op->cost(&db2).flops, 300 * 33 * 2, 0);
     db2.overwrite = true;
     CHECK_NEAR(op->cost(&db2).bytes, 226 * 33 * 2 + 8 * 33 * 4, 0);
-    optest_close(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(every_op_gives_what_its_definition_says),
-        TEST(integers_come_out_exactly),
-        TEST(rows_that_are_not_gathered_are_read_where_they_stand),
+        MOE_TEST(every_op_gives_what_its_definition_says, 2),
+        MOE_TEST(integers_come_out_exactly, 2),
+        MOE_TEST(rows_that_are_not_gathered_are_read_where_they_stand, 2),
         TEST(rows_past_the_live_ones_count_in_no_bias),
-        TEST(gradients_can_be_written_over_what_is_there),
+        MOE_TEST(gradients_can_be_written_over_what_is_there, 2),
         TEST(any_number_of_threads_gives_the_same_bits),
-        TEST(a_group_reads_no_biases_but_its_own),
-        TEST(tensors_that_do_not_fit_are_an_error),
-        TEST(costs_count_biases_and_the_rows_that_are_expected),
+        MOE_TEST(a_group_reads_no_biases_but_its_own, 2),
+        MOE_TEST(tensors_that_do_not_fit_are_an_error, 1),
+        MOE_TEST(costs_count_biases_and_the_rows_that_are_expected, 1),
     };
     return TEST_RUN(tests);
 }

@@ -164,45 +164,39 @@ static void gradients_in_bf16_are_those_of_finite_differences(void **state)
 /* Loads 1 + 4, 2 + 2, 3 + 0 of two domains: the mean is 4. */
 static void the_bias_moves_towards_experts_below_the_mean(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 1);
+    OpTest *t = *state;
     const double load[] = { 1, 2, 3, 4, 2, 0 };
-    MoeBiasUpdate a = { .load = optest_poisoned(&t, DTYPE_I32, DIMS(2, 3)),
-                        .gate = optest_poisoned(&t, DTYPE_F32, DIMS(1)),
-                        .bias = optest_poisoned(&t, DTYPE_F32, DIMS(1, 3)),
+    MoeBiasUpdate a = { .load = optest_poisoned(t, DTYPE_I32, DIMS(2, 3)),
+                        .gate = optest_poisoned(t, DTYPE_F32, DIMS(1)),
+                        .bias = optest_poisoned(t, DTYPE_F32, DIMS(1, 3)),
                         .rate = 0.25f };
     for (int i = 0; i < 6; i++) optest_set(&a.load, i, load[i]);
     for (int i = 0; i < 3; i++) optest_set(&a.bias, i, i + 1);
-    CHECK_OK(moe_bias_update(&t.ex, a)); /* the gate is NaN: the step does not count */
+    CHECK_OK(moe_bias_update(&t->ex, a)); /* the gate is NaN: the step does not count */
     for (int i = 0; i < 3; i++) CHECK_NEAR(optest_get(&a.bias, i), i + 1, 0);
     optest_set(&a.gate, 0, 3);
-    CHECK_OK(moe_bias_update(&t.ex, a));
+    CHECK_OK(moe_bias_update(&t->ex, a));
     CHECK_NEAR(optest_get(&a.bias, 0), 1 - 0.25, 0);
     CHECK_NEAR(optest_get(&a.bias, 1), 2, 0);
     CHECK_NEAR(optest_get(&a.bias, 2), 3 + 0.25, 0);
-    optest_close(&t);
 }
 
 /* Loads 4, 4, 4, 0: three experts are over the mean of 3 and one under it, so the mean of the signs
  * is -1/2. The sum of the biases stays. */
 static void a_centred_step_keeps_the_sum_of_the_biases(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 1);
-    MoeBiasUpdate a = { .load = optest_poisoned(&t, DTYPE_I32, DIMS(1, 4)),
-                        .gate = optest_poisoned(&t, DTYPE_F32, DIMS(1)),
-                        .bias = optest_poisoned(&t, DTYPE_F32, DIMS(1, 4)),
+    OpTest *t = *state;
+    MoeBiasUpdate a = { .load = optest_poisoned(t, DTYPE_I32, DIMS(1, 4)),
+                        .gate = optest_poisoned(t, DTYPE_F32, DIMS(1)),
+                        .bias = optest_poisoned(t, DTYPE_F32, DIMS(1, 4)),
                         .rate = 0.25f,
                         .centred = true };
     for (int i = 0; i < 4; i++) optest_set(&a.load, i, i == 3 ? 0 : 4);
     for (int i = 0; i < 4; i++) optest_set(&a.bias, i, i + 1);
     optest_set(&a.gate, 0, 3);
-    CHECK_OK(moe_bias_update(&t.ex, a));
+    CHECK_OK(moe_bias_update(&t->ex, a));
     for (int i = 0; i < 4; i++)
         CHECK_NEAR(optest_get(&a.bias, i), i + 1 + (i == 3 ? 0.375 : -0.125), 0);
-    optest_close(&t);
 }
 
 int main(void)
@@ -210,8 +204,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(gradients_in_f32_are_those_of_finite_differences),
         TEST(gradients_in_bf16_are_those_of_finite_differences),
-        TEST(the_bias_moves_towards_experts_below_the_mean),
-        TEST(a_centred_step_keeps_the_sum_of_the_biases),
+        MOE_TEST(the_bias_moves_towards_experts_below_the_mean, 1),
+        MOE_TEST(a_centred_step_keeps_the_sum_of_the_biases, 1),
     };
     return TEST_RUN(tests);
 }

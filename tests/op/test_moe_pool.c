@@ -59,52 +59,46 @@ static void rows_of_a_pool_have_the_bits_of_rows_of_their_own(void **state)
 /* What needs no indices: rows of x and dy in order, beside a pool. */
 static void a_pool_leaves_rows_without_an_index_where_they_are(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < KERNEL_CASES; i++) {
         const KernelCase *c = &kernel_cases[i];
-        Moe m = deal_make(&t, c->act, &deals[c->deal], false), in_pool;
+        Moe m = deal_make(t, c->act, &deals[c->deal], false), in_pool;
         int64_t n = moe_slots(&m.s);
         int32_t first = 70;
         Tensor none = { 0 };
         m.rows.bound = n;
-        m.x = optest_normal(&t, c->act, DIMS(n, m.s.D));
-        m.dy = optest_normal(&t, c->act, DIMS(n, m.s.D));
+        m.x = optest_normal(t, c->act, DIMS(n, m.s.D));
+        m.dy = optest_normal(t, c->act, DIMS(n, m.s.D));
         m.row_token = none;
         in_pool = m;
         in_pool.rows.first = &first;
-        in_pool.pre = optest_poisoned(&t, c->act, DIMS(first + n + 3, 2 * m.s.F));
-        in_pool.dw1 = optest_copy(&t, &m.dw1);
-        CHECK_OK(moe_up_fwd(&t.ex, moe_up_fwd_of(&m)));
-        CHECK_OK(moe_up_fwd(&t.ex, moe_up_fwd_of(&in_pool)));
+        in_pool.pre = optest_poisoned(t, c->act, DIMS(first + n + 3, 2 * m.s.F));
+        in_pool.dw1 = optest_copy(t, &m.dw1);
+        CHECK_OK(moe_up_fwd(&t->ex, moe_up_fwd_of(&m)));
+        CHECK_OK(moe_up_fwd(&t->ex, moe_up_fwd_of(&in_pool)));
         check_pool("pre", &in_pool.pre, first, &m.pre, n);
         in_pool.dpre = in_pool.pre, m.dpre = m.pre;
-        CHECK_OK(moe_down_bwd_input(&t.ex, moe_down_bwd_input_of(&m)));
-        CHECK_OK(moe_down_bwd_input(&t.ex, moe_down_bwd_input_of(&in_pool)));
+        CHECK_OK(moe_down_bwd_input(&t->ex, moe_down_bwd_input_of(&m)));
+        CHECK_OK(moe_down_bwd_input(&t->ex, moe_down_bwd_input_of(&in_pool)));
         check_pool("dpre", &in_pool.dpre, first, &m.dpre, n);
-        CHECK_OK(moe_up_bwd_weight(&t.ex, moe_up_bwd_weight_of(&m)));
-        CHECK_OK(moe_up_bwd_weight(&t.ex, moe_up_bwd_weight_of(&in_pool)));
+        CHECK_OK(moe_up_bwd_weight(&t->ex, moe_up_bwd_weight_of(&m)));
+        CHECK_OK(moe_up_bwd_weight(&t->ex, moe_up_bwd_weight_of(&in_pool)));
         CHECK_SAME(&in_pool.dw1, &m.dw1);
     }
-    optest_close(&t);
 }
 
 /* What lies beside a layer's rows may be anything; in them a bad number is found. */
 static void the_guard_looks_at_the_rows_that_a_layer_has_of_a_pool(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Moe m = deal_make(&t, DTYPE_F32, &deals[1], false);
+    OpTest *t = *state;
+    Moe m = deal_make(t, DTYPE_F32, &deals[1], false);
     int32_t first = 9;
     m.live = (int32_t)moe_slots(&m.s);
     m.rows.device = &m.live, m.rows.first = &first;
-    m.pre = optest_poisoned(&t, DTYPE_F32, DIMS(first + m.live + 5, 2 * m.s.F));
-    CHECK_OK(moe_up_fwd(&t.ex, moe_up_fwd_of(&m)));
+    m.pre = optest_poisoned(t, DTYPE_F32, DIMS(first + m.live + 5, 2 * m.s.F));
+    CHECK_OK(moe_up_fwd(&t->ex, moe_up_fwd_of(&m)));
     optest_set(&m.x, 0, NAN);
-    CHECK_FAILS(moe_up_fwd(&t.ex, moe_up_fwd_of(&m)), ERR_NUMERIC, "wrote nan into pre[");
-    optest_close(&t);
+    CHECK_FAILS(moe_up_fwd(&t->ex, moe_up_fwd_of(&m)), ERR_NUMERIC, "wrote nan into pre[");
 }
 
 typedef struct Taken {
@@ -116,33 +110,31 @@ typedef struct Taken {
 /* Four layers in turn take their rows from the top; what does not fit is cut. */
 static void rows_are_taken_from_the_top_of_a_pool_as_long_as_it_has_some(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     enum { SLOTS = 452 };
     static const Taken cases[] = { { 0, 2 * SLOTS, SLOTS, false },
                                    { SLOTS, 2 * SLOTS, SLOTS, false }, /* then it is full */
                                    { SLOTS, 2 * SLOTS - 1, SLOTS - 1, true },
                                    { 2 * SLOTS, 2 * SLOTS, 0, true },
                                    { 7, 7 + 100, 100, true } };
-    OpTest t;
-    moe_open(&t, 1);
     mirror_gives();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const Taken *k = &cases[i];
-        Moe m = moe_make(&t, DTYPE_F32, deals[0].s, deals[0].group, false);
-        Tensor top = optest_poisoned(&t, DTYPE_I32, DIMS(1)), first = optest_copy(&t, &top);
-        Tensor overflow = optest_poisoned(&t, DTYPE_F32, DIMS(1));
+        Moe m = moe_make(t, DTYPE_F32, deals[0].s, deals[0].group, false);
+        Tensor top = optest_poisoned(t, DTYPE_I32, DIMS(1)), first = optest_copy(t, &top);
+        Tensor overflow = optest_poisoned(t, DTYPE_F32, DIMS(1));
         optest_set(&top, 0, k->before);
         optest_set(&overflow, 0, 0);
         CHECK_INT(moe_slots(&m.s), SLOTS);
-        CHECK_OK(moe_sort(&t.ex, (MoeSort){ .index = m.index,
-                                            .offsets = m.offsets,
-                                            .row_token = m.row_token,
-                                            .row_slot = m.row_slot,
-                                            .slot_row = m.slot_row,
-                                            .overflow = overflow,
-                                            .top = top,
-                                            .first = first,
-                                            .pool = k->pool }));
+        CHECK_OK(moe_sort(&t->ex, (MoeSort){ .index = m.index,
+                                             .offsets = m.offsets,
+                                             .row_token = m.row_token,
+                                             .row_slot = m.row_slot,
+                                             .slot_row = m.slot_row,
+                                             .overflow = overflow,
+                                             .top = top,
+                                             .first = first,
+                                             .pool = k->pool }));
         CHECK_INT(optest_get(&first, 0), k->before);
         CHECK_INT(optest_get(&top, 0), k->before + k->rows);
         CHECK_INT(optest_get(&overflow, 0), k->overflow);
@@ -150,32 +142,28 @@ static void rows_are_taken_from_the_top_of_a_pool_as_long_as_it_has_some(void **
         check_untouched("row_token", &m.row_token, k->rows);
         for (int64_t s = 0; s < SLOTS; s++) CHECK(optest_get(&m.slot_row, s) < k->rows);
     }
-    optest_close(&t);
 }
 
 static void a_pool_of_too_few_rows_is_an_error_that_names_them(void **state)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 2);
-    Moe m = deal_make(&t, DTYPE_F32, &deals[4], false);
+    OpTest *t = *state;
+    Moe m = deal_make(t, DTYPE_F32, &deals[4], false);
     int32_t first = 3;
     m.rows.bound = moe_slots(&m.s);
     m.rows.first = &first;
-    m.pre = optest_poisoned(&t, DTYPE_F32, DIMS(2 + moe_slots(&m.s), 2 * m.s.F));
-    CHECK_FAILS(moe_up_fwd(&t.ex, moe_up_fwd_of(&m)), ERR_ARG,
+    m.pre = optest_poisoned(t, DTYPE_F32, DIMS(2 + moe_slots(&m.s), 2 * m.s.F));
+    CHECK_FAILS(moe_up_fwd(&t->ex, moe_up_fwd_of(&m)), ERR_ARG,
                 "moe_up_fwd: rows 3 to 18 of a pool of 17");
-    optest_close(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(rows_of_a_pool_have_the_bits_of_rows_of_their_own),
-        TEST(a_pool_leaves_rows_without_an_index_where_they_are),
-        TEST(the_guard_looks_at_the_rows_that_a_layer_has_of_a_pool),
-        TEST(rows_are_taken_from_the_top_of_a_pool_as_long_as_it_has_some),
-        TEST(a_pool_of_too_few_rows_is_an_error_that_names_them),
+        MOE_TEST(a_pool_leaves_rows_without_an_index_where_they_are, 2),
+        OP_TEST(the_guard_looks_at_the_rows_that_a_layer_has_of_a_pool, 1),
+        MOE_TEST(rows_are_taken_from_the_top_of_a_pool_as_long_as_it_has_some, 1),
+        MOE_TEST(a_pool_of_too_few_rows_is_an_error_that_names_them, 2),
     };
     return TEST_RUN(tests);
 }

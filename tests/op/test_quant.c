@@ -59,17 +59,14 @@ static void check_golden(OpTest *t, const Golden *g, const char *shape, int kind
 
 static void bytes_and_scales_are_exactly_the_nearest(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const char *shapes[] = { "3x130", "130x3", "2x300" };
-    OpTest t;
-    optest_open(&t, 2);
-    optest_unguard(&t);
+    optest_unguard(t);
     Golden g = golden_open("tests/golden/ops/quant.golden");
     for (int i = 0; i < 3 * KINDS * TYPES; i++) {
-        check_golden(&t, &g, shapes[i / (KINDS * TYPES)], i / TYPES % KINDS, i % TYPES);
+        check_golden(t, &g, shapes[i / (KINDS * TYPES)], i / TYPES % KINDS, i % TYPES);
     }
     golden_close(&g);
-    optest_close(&t);
 }
 
 static void scales_have_the_shape_of_the_blocks(void **state)
@@ -117,68 +114,57 @@ static void check_way_back(OpTest *t, int kind, int type, Dtype act, const int64
 
 static void the_way_back_is_off_by_half_a_last_place_at_most(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const int64_t *shapes[] = { DIMS(1, 1),   DIMS(7, 131), DIMS(129, 2),
                                 DIMS(3, 257), DIMS(9, 264), DIMS(131, 12) };
-    OpTest t;
-    optest_open(&t, 2);
     for (int i = 0; i < 6 * KINDS * TYPES * 2; i++) {
         Dtype act = i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16;
-        check_way_back(&t, i / 4 % KINDS, i / 2 % TYPES, act, shapes[i / 16]);
+        check_way_back(t, i / 4 % KINDS, i / 2 % TYPES, act, shapes[i / 16]);
     }
-    optest_close(&t);
 }
 
 static void a_block_of_zeros_has_the_scale_one(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    Tensor x = optest_normal(&t, DTYPE_F32, DIMS(2, 130));
-    Quant q = quant_make(&t, 2, 0, 2, 130);
+    OpTest *t = *state;
+    Tensor x = optest_normal(t, DTYPE_F32, DIMS(2, 130));
+    Quant q = quant_make(t, 2, 0, 2, 130);
     for (int64_t i = 0; i < 128; i++) optest_set(&x, i, 0);
-    CHECK_OK(quantize(&t.ex, (Quantize){ .x = x, .quant = q }));
+    CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
     CHECK_NEAR(optest_get(&q.scale, 0), 1, 0);
     for (int64_t i = 0; i < 128; i++) CHECK_INT(byte_at(&q.data, i), 0);
     for (int64_t i = 1; i < 4; i++) CHECK(optest_get(&q.scale, i) < 0.1);
-    optest_close(&t);
 }
 
 /* amax / 448 of these would lose its digits, and at the end be 0. */
 static void tiny_numbers_have_the_smallest_normal_scale(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const double values[] = { 0x1p-128, -0x1.8p-131, 0x1p-149 };
-    OpTest t;
-    optest_open(&t, 1);
     for (int type = 0; type < TYPES; type++) {
-        Tensor x = optest_poisoned(&t, DTYPE_F32, DIMS(1, 3));
-        Tensor y = optest_poisoned(&t, DTYPE_F32, DIMS(1, 3));
-        Quant q = quant_make(&t, 1, type, 1, 3);
+        Tensor x = optest_poisoned(t, DTYPE_F32, DIMS(1, 3));
+        Tensor y = optest_poisoned(t, DTYPE_F32, DIMS(1, 3));
+        Quant q = quant_make(t, 1, type, 1, 3);
         for (int i = 0; i < 3; i++) optest_set(&x, i, values[i]);
-        CHECK_OK(quantize(&t.ex, (Quantize){ .x = x, .quant = q }));
-        CHECK_OK(dequantize(&t.ex, (Dequantize){ .quant = q, .y = y }));
+        CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
+        CHECK_OK(dequantize(&t->ex, (Dequantize){ .quant = q, .y = y }));
         CHECK_NEAR(optest_get(&q.scale, 0), (double)FLT_MIN, 0);
         double limit = types[type].least * (double)FLT_MIN;
         for (int i = 0; i < 3; i++) CHECK_NEAR(optest_get(&y, i), values[i], limit);
     }
-    optest_close(&t);
 }
 
 static void a_nan_stays_and_moves_no_scale(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    optest_unguard(&t);
+    OpTest *t = *state;
+    optest_unguard(t);
     for (int i = 0; i < KINDS * TYPES; i++) {
-        Tensor x = optest_normal(&t, DTYPE_BF16, DIMS(3, 5));
-        Tensor y = optest_poisoned(&t, DTYPE_F32, DIMS(3, 5));
+        Tensor x = optest_normal(t, DTYPE_BF16, DIMS(3, 5));
+        Tensor y = optest_poisoned(t, DTYPE_F32, DIMS(3, 5));
         for (int64_t k = 5; k < 10; k++) optest_set(&x, k, NAN); /* a whole row too */
         optest_set(&x, 2, NAN);
-        Quant q = quant_make(&t, i / TYPES, i % TYPES, 3, 5);
-        CHECK_OK(quantize(&t.ex, (Quantize){ .x = x, .quant = q }));
-        CHECK_OK(dequantize(&t.ex, (Dequantize){ .quant = q, .y = y }));
+        Quant q = quant_make(t, i / TYPES, i % TYPES, 3, 5);
+        CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
+        CHECK_OK(dequantize(&t->ex, (Dequantize){ .quant = q, .y = y }));
         for (int64_t k = 0; k < 15; k++) {
             CHECK(isnan(optest_get(&y, k)) == (k == 2 || (k >= 5 && k < 10)));
         }
@@ -186,22 +172,18 @@ static void a_nan_stays_and_moves_no_scale(void **state)
             CHECK(optest_get(&q.scale, k) > 0 && optest_get(&q.scale, k) <= 1);
         }
     }
-    optest_close(&t);
 }
 
 static void an_infinity_is_an_error_that_says_where(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < KINDS * TYPES; i++) {
-        Tensor x = optest_normal(&t, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, DIMS(130, 131));
-        Quant q = quant_make(&t, i / TYPES, i % TYPES, 130, 131);
+        Tensor x = optest_normal(t, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, DIMS(130, 131));
+        Quant q = quant_make(t, i / TYPES, i % TYPES, 130, 131);
         optest_set(&x, 129 * 131 + 129, -INFINITY);
-        CHECK_FAILS(quantize(&t.ex, (Quantize){ .x = x, .quant = q }), ERR_NUMERIC,
+        CHECK_FAILS(quantize(&t->ex, (Quantize){ .x = x, .quant = q }), ERR_NUMERIC,
                     "x is infinite at row 129, column 129");
     }
-    optest_close(&t);
 }
 
 static void any_number_of_threads_gives_the_same_bits(void **state)
@@ -224,39 +206,36 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
 
 static void tensors_that_do_not_fit_are_an_error(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Quantize a = { .x = optest_normal(&t, DTYPE_F32, DIMS(2, 130)),
-                   .quant = quant_make(&t, 2, 0, 2, 130) };
+    OpTest *t = *state;
+    Quantize a = { .x = optest_normal(t, DTYPE_F32, DIMS(2, 130)),
+                   .quant = quant_make(t, 2, 0, 2, 130) };
     a.quant.kind = QUANT_128X128;
-    CHECK_FAILS(quantize(&t.ex, a), ERR_SHAPE, "quantize: quant.scale is (2, 2) f32");
+    CHECK_FAILS(quantize(&t->ex, a), ERR_SHAPE, "quantize: quant.scale is (2, 2) f32");
     a.quant.kind = (QuantKind)QUANT_KINDS;
-    CHECK_FAILS(quantize(&t.ex, a), ERR_UNSUPPORTED, "quant is of kind 5 (there is no such kind)");
+    CHECK_FAILS(quantize(&t->ex, a), ERR_UNSUPPORTED, "quant is of kind 5 (there is no such kind)");
     a.quant.kind = QUANT_NONE;
-    CHECK_FAILS(quantize(&t.ex, a), ERR_UNSUPPORTED,
+    CHECK_FAILS(quantize(&t->ex, a), ERR_UNSUPPORTED,
                 "quant is of kind 0 (plain), the op takes: one scale, a scale a row, 1 x 128, "
                 "128 x 128");
-    a.quant = quant_make(&t, 2, 0, 2, 130), a.quant.data.dtype = DTYPE_U8;
-    CHECK_FAILS(quantize(&t.ex, a), ERR_SHAPE, "quant is u8, wanted e4m3 or e5m2");
-    Dequantize b = { .quant = quant_make(&t, 2, 1, 2, 130),
-                     .y = optest_poisoned(&t, DTYPE_F32, DIMS(2, 131)) };
-    CHECK_FAILS(dequantize(&t.ex, b), ERR_SHAPE, "dequantize: y is (2, 131) f32");
-    optest_close(&t);
+    a.quant = quant_make(t, 2, 0, 2, 130), a.quant.data.dtype = DTYPE_U8;
+    CHECK_FAILS(quantize(&t->ex, a), ERR_SHAPE, "quant is u8, wanted e4m3 or e5m2");
+    Dequantize b = { .quant = quant_make(t, 2, 1, 2, 130),
+                     .y = optest_poisoned(t, DTYPE_F32, DIMS(2, 131)) };
+    CHECK_FAILS(dequantize(&t->ex, b), ERR_SHAPE, "dequantize: y is (2, 131) f32");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(bytes_and_scales_are_exactly_the_nearest),
+        OP_TEST(bytes_and_scales_are_exactly_the_nearest, 2),
         TEST(scales_have_the_shape_of_the_blocks),
-        TEST(the_way_back_is_off_by_half_a_last_place_at_most),
-        TEST(a_block_of_zeros_has_the_scale_one),
-        TEST(tiny_numbers_have_the_smallest_normal_scale),
-        TEST(a_nan_stays_and_moves_no_scale),
-        TEST(an_infinity_is_an_error_that_says_where),
+        OP_TEST(the_way_back_is_off_by_half_a_last_place_at_most, 2),
+        OP_TEST(a_block_of_zeros_has_the_scale_one, 2),
+        OP_TEST(tiny_numbers_have_the_smallest_normal_scale, 1),
+        OP_TEST(a_nan_stays_and_moves_no_scale, 2),
+        OP_TEST(an_infinity_is_an_error_that_says_where, 2),
         TEST(any_number_of_threads_gives_the_same_bits),
-        TEST(tensors_that_do_not_fit_are_an_error),
+        OP_TEST(tensors_that_do_not_fit_are_an_error, 1),
     };
     return TEST_RUN(tests);
 }

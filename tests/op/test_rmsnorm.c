@@ -91,33 +91,27 @@ static void check_forward(OpTest *t, const Sizes *s, Dtype dtype)
 
 static void forward_matches_double(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < SIZES * 2; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
-        check_forward(&t, &sizes[i / 2], i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
-        arena_release(&t.arena, mark);
+        ArenaMark mark = arena_mark(&t->arena);
+        check_forward(t, &sizes[i / 2], i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 /* Row (3, 4) has mean square 12.5. */
 static void a_row_worked_by_hand(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     float x[2] = { 3, 4 }, w[2] = { 1, 2 }, y[2], rstd[1];
     RmsnormFwd a = { .x = { x, DTYPE_F32, 2, { 1, 2 } },
                      .w = { w, DTYPE_F32, 2, { 1, 2 } },
                      .y = { y, DTYPE_F32, 2, { 1, 2 } },
                      .rstd = { rstd, DTYPE_F32, 2, { 1, 1 } } };
-    CHECK_OK(rmsnorm_fwd(&t.ex, a));
+    CHECK_OK(rmsnorm_fwd(&t->ex, a));
     CHECK_NEAR(rstd[0], 1 / sqrt(12.5), 1e-7);
     CHECK_NEAR(y[0], 3 / sqrt(12.5), 1e-6);
     CHECK_NEAR(y[1], 8 / sqrt(12.5), 1e-6);
-    optest_close(&t);
 }
 
 /* backward */
@@ -188,18 +182,15 @@ static void check_backward(OpTest *t, const Sizes *s, Dtype dtype, Residual resi
 
 static void backward_matches_double(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < SIZES * 2 * RESIDUALS; i++) {
         const Sizes *s = &sizes[i / 2 / RESIDUALS];
         Residual residual = (Residual)(i / 2 % RESIDUALS);
         if (windowed(s) && residual != ABSENT) continue;
-        ArenaMark mark = arena_mark(&t.arena);
-        check_backward(&t, s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, residual);
-        arena_release(&t.arena, mark);
+        ArenaMark mark = arena_mark(&t->arena);
+        check_backward(t, s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, residual);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 /* sum of dy y as a function of x, or of w. */
@@ -229,175 +220,154 @@ static double loss_of_w(const void *context, const double *w)
 
 static void backward_is_the_slope_of_forward(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Sizes s = { 5, 11, 0, 0, 3 };
-    OpTest t;
-    optest_open(&t, 2);
-    RmsnormBwd a = backward_args(&t, &s, DTYPE_F32, ABSENT);
-    double *x = optest_read(&t, &a.x), *w = optest_read(&t, &a.w);
+    RmsnormBwd a = backward_args(t, &s, DTYPE_F32, ABSENT);
+    double *x = optest_read(t, &a.x), *w = optest_read(t, &a.w);
     Loss l = { &s,
                x,
                w,
-               optest_read(&t, &a.dy),
-               optest_doubles(&t, s.N * span_of(&s)),
-               optest_doubles(&t, s.N * s.H) };
-    double *dx = optest_doubles(&t, s.N * span_of(&s)), *dw = optest_doubles(&t, s.D);
+               optest_read(t, &a.dy),
+               optest_doubles(t, s.N * span_of(&s)),
+               optest_doubles(t, s.N * s.H) };
+    double *dx = optest_doubles(t, s.N * span_of(&s)), *dw = optest_doubles(t, s.D);
     optest_slopes(loss_of_x, &l, x, s.N * span_of(&s), dx);
     optest_slopes(loss_of_w, &l, w, s.D, dw);
     memset(a.dw.data, 0, tensor_bytes(&a.dw));
-    CHECK_OK(rmsnorm_bwd(&t.ex, a));
+    CHECK_OK(rmsnorm_bwd(&t->ex, a));
     CHECK_TENSOR(&a.dx, dx);
     CHECK_TENSOR(&a.dw, dw);
-    optest_close(&t);
 }
 
 static void bits_do_not_depend_on_threads(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Sizes s = { 331, 519, 0, 0, 1 };
-    OpTest t;
-    optest_open(&t, 1);
-    RmsnormBwd a = backward_args(&t, &s, DTYPE_F32, GIVEN);
-    Tensor before = optest_copy(&t, &a.dw);
-    CHECK_OK(rmsnorm_bwd(&t.ex, a));
+    RmsnormBwd a = backward_args(t, &s, DTYPE_F32, GIVEN);
+    Tensor before = optest_copy(t, &a.dw);
+    CHECK_OK(rmsnorm_bwd(&t->ex, a));
     for (int threads = 2; threads <= 5; threads++) {
         RmsnormBwd b = a;
-        b.dw = optest_copy(&t, &before);
-        b.dx = optest_poisoned(&t, DTYPE_F32, DIMS(s.N, s.D));
-        t.ex.threads = threads;
-        CHECK_OK(rmsnorm_bwd(&t.ex, b));
+        b.dw = optest_copy(t, &before);
+        b.dx = optest_poisoned(t, DTYPE_F32, DIMS(s.N, s.D));
+        t->ex.threads = threads;
+        CHECK_OK(rmsnorm_bwd(&t->ex, b));
         CHECK_SAME(&b.dw, &a.dw);
         CHECK_SAME(&b.dx, &a.dx);
     }
-    optest_close(&t);
 }
 
 /* Without w: as with ones, in the same bits. */
 static void w_is_optional(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Sizes *s = &sizes[12];
-    OpTest t;
-    optest_open(&t, 2);
     for (int i = 0; i < 2; i++) {
-        RmsnormFwd f = forward_args(&t, s, i == 0 ? DTYPE_F32 : DTYPE_BF16), plain = f;
-        RmsnormBwd b = backward_args(&t, s, i == 0 ? DTYPE_F32 : DTYPE_BF16, ABSENT), back = b;
+        RmsnormFwd f = forward_args(t, s, i == 0 ? DTYPE_F32 : DTYPE_BF16), plain = f;
+        RmsnormBwd b = backward_args(t, s, i == 0 ? DTYPE_F32 : DTYPE_BF16, ABSENT), back = b;
         for (int64_t d = 0; d < s->D; d++) optest_set(&f.w, d, 1), optest_set(&b.w, d, 1);
         plain.w = back.w = back.dw = (Tensor){ 0 };
-        plain.y = optest_poisoned(&t, f.y.dtype, DIMS(s->N, span_of(s)));
-        back.dx = optest_copy(&t, &b.dx);
-        CHECK_OK(rmsnorm_fwd(&t.ex, f));
-        CHECK_OK(rmsnorm_fwd(&t.ex, plain));
+        plain.y = optest_poisoned(t, f.y.dtype, DIMS(s->N, span_of(s)));
+        back.dx = optest_copy(t, &b.dx);
+        CHECK_OK(rmsnorm_fwd(&t->ex, f));
+        CHECK_OK(rmsnorm_fwd(&t->ex, plain));
         CHECK_SAME(&plain.y, &f.y);
-        CHECK_OK(rmsnorm_bwd(&t.ex, b));
-        CHECK_OK(rmsnorm_bwd(&t.ex, back));
+        CHECK_OK(rmsnorm_bwd(&t->ex, b));
+        CHECK_OK(rmsnorm_bwd(&t->ex, back));
         CHECK_SAME(&back.dx, &b.dx);
     }
-    optest_close(&t);
 }
 
 static void dw_is_optional(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    RmsnormBwd a = backward_args(&t, &sizes[2], DTYPE_F32, ABSENT), b = a;
+    OpTest *t = *state;
+    RmsnormBwd a = backward_args(t, &sizes[2], DTYPE_F32, ABSENT), b = a;
     b.dw = (Tensor){ 0 };
-    b.dx = optest_poisoned(&t, DTYPE_F32, DIMS(sizes[2].N, sizes[2].D));
-    CHECK_OK(rmsnorm_bwd(&t.ex, a));
-    CHECK_OK(rmsnorm_bwd(&t.ex, b));
+    b.dx = optest_poisoned(t, DTYPE_F32, DIMS(sizes[2].N, sizes[2].D));
+    CHECK_OK(rmsnorm_bwd(&t->ex, a));
+    CHECK_OK(rmsnorm_bwd(&t->ex, b));
     CHECK_SAME(&b.dx, &a.dx);
-    optest_close(&t);
 }
 
 /* errors and costs */
 
 static void wrong_forward_shapes_are_errors_with_a_message(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Sizes s = { 4, 3, 0, 0, 1 };
-    OpTest t;
-    optest_open(&t, 1);
-    const RmsnormFwd good = forward_args(&t, &s, DTYPE_F32);
-    Tensor wide = optest_normal(&t, DTYPE_F32, DIMS(4, 5));
-    Tensor half = optest_normal(&t, DTYPE_BF16, DIMS(4, 3));
+    const RmsnormFwd good = forward_args(t, &s, DTYPE_F32);
+    Tensor wide = optest_normal(t, DTYPE_F32, DIMS(4, 5));
+    Tensor half = optest_normal(t, DTYPE_BF16, DIMS(4, 3));
     RmsnormFwd a = good;
-    a.w = optest_normal(&t, DTYPE_F32, DIMS(1, 4));
-    CHECK_FAILS(rmsnorm_fwd(&t.ex, a), ERR_SHAPE, "rmsnorm_fwd: w is (1, 4) f32, wanted (1, 3)");
+    a.w = optest_normal(t, DTYPE_F32, DIMS(1, 4));
+    CHECK_FAILS(rmsnorm_fwd(&t->ex, a), ERR_SHAPE, "rmsnorm_fwd: w is (1, 4) f32, wanted (1, 3)");
     a = good, a.x_col = 1;
-    CHECK_FAILS(rmsnorm_fwd(&t.ex, a), ERR_SHAPE, "columns 1 to 4 of x, which has 3");
+    CHECK_FAILS(rmsnorm_fwd(&t->ex, a), ERR_SHAPE, "columns 1 to 4 of x, which has 3");
     a = good, a.x_col = -1;
-    CHECK_FAILS(rmsnorm_fwd(&t.ex, a), ERR_SHAPE, "columns -1 to 2");
+    CHECK_FAILS(rmsnorm_fwd(&t->ex, a), ERR_SHAPE, "columns -1 to 2");
     a = good, a.y = half;
-    CHECK_FAILS(rmsnorm_fwd(&t.ex, a), ERR_SHAPE, "rmsnorm_fwd: y is (4, 3) bf16");
+    CHECK_FAILS(rmsnorm_fwd(&t->ex, a), ERR_SHAPE, "rmsnorm_fwd: y is (4, 3) bf16");
     a = good, a.rstd = wide;
-    CHECK_FAILS(rmsnorm_fwd(&t.ex, a), ERR_SHAPE,
+    CHECK_FAILS(rmsnorm_fwd(&t->ex, a), ERR_SHAPE,
                 "rstd has 5 heads, which do not divide the 3 columns of y");
-    a = good, a.rstd = optest_normal(&t, DTYPE_F32, DIMS(4, 3));
-    CHECK_FAILS(rmsnorm_fwd(&t.ex, a), ERR_SHAPE, "w is (1, 3) f32, wanted (1, 1)");
-    a = good, a.rstd = optest_normal(&t, DTYPE_F32, DIMS(5, 1));
-    CHECK_FAILS(rmsnorm_fwd(&t.ex, a), ERR_SHAPE, "rmsnorm_fwd: rstd is (5, 1)");
-    optest_close(&t);
+    a = good, a.rstd = optest_normal(t, DTYPE_F32, DIMS(4, 3));
+    CHECK_FAILS(rmsnorm_fwd(&t->ex, a), ERR_SHAPE, "w is (1, 3) f32, wanted (1, 1)");
+    a = good, a.rstd = optest_normal(t, DTYPE_F32, DIMS(5, 1));
+    CHECK_FAILS(rmsnorm_fwd(&t->ex, a), ERR_SHAPE, "rmsnorm_fwd: rstd is (5, 1)");
 }
 
 static void wrong_backward_shapes_are_errors_with_a_message(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Sizes s = { 4, 3, 0, 0, 1 };
-    OpTest t;
-    optest_open(&t, 1);
-    const RmsnormBwd good = backward_args(&t, &s, DTYPE_F32, GIVEN);
-    Tensor wide = optest_normal(&t, DTYPE_F32, DIMS(4, 5));
-    Tensor half = optest_normal(&t, DTYPE_BF16, DIMS(4, 3));
+    const RmsnormBwd good = backward_args(t, &s, DTYPE_F32, GIVEN);
+    Tensor wide = optest_normal(t, DTYPE_F32, DIMS(4, 5));
+    Tensor half = optest_normal(t, DTYPE_BF16, DIMS(4, 3));
     RmsnormBwd a = good;
     a.x_col = 2;
-    CHECK_FAILS(rmsnorm_bwd(&t.ex, a), ERR_SHAPE, "columns 2 to 5 of x, which has 3");
+    CHECK_FAILS(rmsnorm_bwd(&t->ex, a), ERR_SHAPE, "columns 2 to 5 of x, which has 3");
     a = good, a.dy = half;
-    CHECK_FAILS(rmsnorm_bwd(&t.ex, a), ERR_SHAPE, "rmsnorm_bwd: dy is (4, 3) bf16");
+    CHECK_FAILS(rmsnorm_bwd(&t->ex, a), ERR_SHAPE, "rmsnorm_bwd: dy is (4, 3) bf16");
     a = good, a.dx = wide;
-    CHECK_FAILS(rmsnorm_bwd(&t.ex, a), ERR_SHAPE, "rmsnorm_bwd: dx is (4, 5)");
+    CHECK_FAILS(rmsnorm_bwd(&t->ex, a), ERR_SHAPE, "rmsnorm_bwd: dx is (4, 5)");
     a = good, a.dw = wide;
-    CHECK_FAILS(rmsnorm_bwd(&t.ex, a), ERR_SHAPE, "rmsnorm_bwd: dw is (4, 5)");
+    CHECK_FAILS(rmsnorm_bwd(&t->ex, a), ERR_SHAPE, "rmsnorm_bwd: dw is (4, 5)");
     a = good, a.dres = half;
-    CHECK_FAILS(rmsnorm_bwd(&t.ex, a), ERR_SHAPE, "rmsnorm_bwd: dres is (4, 3) bf16");
+    CHECK_FAILS(rmsnorm_bwd(&t->ex, a), ERR_SHAPE, "rmsnorm_bwd: dres is (4, 3) bf16");
     a = good, a.x = a.dx = wide;
-    CHECK_FAILS(rmsnorm_bwd(&t.ex, a), ERR_SHAPE, "a window of x cannot have a residual");
-    optest_close(&t);
+    CHECK_FAILS(rmsnorm_bwd(&t->ex, a), ERR_SHAPE, "a window of x cannot have a residual");
 }
 
 static void costs_are_every_tensor_once(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Sizes s = { 4, 3, 1, 1, 1 }, whole = { 4, 3, 0, 0, 1 };
-    OpTest t;
-    optest_open(&t, 1);
-    RmsnormFwd f = forward_args(&t, &s, DTYPE_BF16);
+    RmsnormFwd f = forward_args(t, &s, DTYPE_BF16);
     OpCost c = op_desc(OP_RMSNORM_FWD)->cost(&f);
     CHECK_NEAR(c.bytes, 2 * 12 * 2 + 3 * 4 + 4 * 4, 0); /* of x the window only */
     CHECK_NEAR(c.flops, 4 * 12, 0);
     f.w = (Tensor){ 0 };
     CHECK_NEAR(op_desc(OP_RMSNORM_FWD)->cost(&f).bytes, c.bytes - 3 * 4, 0);
-    RmsnormBwd b = backward_args(&t, &s, DTYPE_BF16, ABSENT);
+    RmsnormBwd b = backward_args(t, &s, DTYPE_BF16, ABSENT);
     c = op_desc(OP_RMSNORM_BWD)->cost(&b);
     CHECK_NEAR(c.bytes, 3 * 12 * 2 + 3 * 4 + 4 * 4 + 2 * 3 * 4, 0);
-    b = backward_args(&t, &whole, DTYPE_BF16, GIVEN);
+    b = backward_args(t, &whole, DTYPE_BF16, GIVEN);
     CHECK_NEAR(op_desc(OP_RMSNORM_BWD)->cost(&b).bytes, c.bytes + 12 * 2, 0);
-    optest_close(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(forward_matches_double),
-        TEST(a_row_worked_by_hand),
-        TEST(backward_matches_double),
-        TEST(backward_is_the_slope_of_forward),
-        TEST(bits_do_not_depend_on_threads),
-        TEST(w_is_optional),
-        TEST(dw_is_optional),
-        TEST(wrong_forward_shapes_are_errors_with_a_message),
-        TEST(wrong_backward_shapes_are_errors_with_a_message),
-        TEST(costs_are_every_tensor_once),
+        OP_TEST(forward_matches_double, 2),
+        OP_TEST(a_row_worked_by_hand, 1),
+        OP_TEST(backward_matches_double, 2),
+        OP_TEST(backward_is_the_slope_of_forward, 2),
+        OP_TEST(bits_do_not_depend_on_threads, 1),
+        OP_TEST(w_is_optional, 2),
+        OP_TEST(dw_is_optional, 2),
+        OP_TEST(wrong_forward_shapes_are_errors_with_a_message, 1),
+        OP_TEST(wrong_backward_shapes_are_errors_with_a_message, 1),
+        OP_TEST(costs_are_every_tensor_once, 1),
     };
     return TEST_RUN(tests);
 }

@@ -173,13 +173,10 @@ static void check_mla_forward(OpTest *t, const Mla *m, Dtype dtype)
 
 static void mla_forward_matches_double(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 2 * MLAS; i++) {
-        check_mla_forward(&t, &mlas[i / 2], i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
+        check_mla_forward(t, &mlas[i / 2], i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
     }
-    optest_close(&t);
 }
 
 /* <d_out, out(x)> as a function of the inputs side by side. */
@@ -258,13 +255,10 @@ static void check_mla_backward(OpTest *t, const Mla *m, Dtype dtype)
 
 static void mla_backward_is_the_slope_of_forward(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 2 * MLAS; i++) {
-        check_mla_backward(&t, &mlas[i / 2], i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
+        check_mla_backward(t, &mlas[i / 2], i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
     }
-    optest_close(&t);
 }
 
 /* ---- GQA ---- */
@@ -344,21 +338,18 @@ static RopeGqaFwd gqa_forward_args(OpTest *t, const Gqa *g, Dtype dtype, const T
 
 static void gqa_forward_matches_double(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 2 * GQAS; i++) {
         const Gqa *g = &gqas[i / 2];
-        Tables r = gqa_tables(&t, g);
-        RopeGqaFwd a = gqa_forward_args(&t, g, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, &r);
-        Assembled want = gqa_out(&t, g);
-        gqa_double(g, &r, optest_read(&t, &a.qkv), want);
-        CHECK_OK(rope_gqa_fwd(&t.ex, a));
+        Tables r = gqa_tables(t, g);
+        RopeGqaFwd a = gqa_forward_args(t, g, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, &r);
+        Assembled want = gqa_out(t, g);
+        gqa_double(g, &r, optest_read(t, &a.qkv), want);
+        CHECK_OK(rope_gqa_fwd(&t->ex, a));
         CHECK_TENSOR(&a.q_out, want.q);
         CHECK_TENSOR(&a.k_out, want.k);
         CHECK_TENSOR(&a.v_out, want.v);
     }
-    optest_close(&t);
 }
 
 static RopeGqaBwd gqa_backward_args(OpTest *t, const Gqa *g, Dtype dtype, const Tables *r)
@@ -390,26 +381,23 @@ static double gqa_loss(const void *context, const double *qkv)
 
 static void gqa_backward_is_the_slope_of_forward(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 2 * GQAS; i++) {
         const Gqa *g = &gqas[i / 2];
-        Tables r = gqa_tables(&t, g);
-        RopeGqaBwd a = gqa_backward_args(&t, g, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, &r);
+        Tables r = gqa_tables(t, g);
+        RopeGqaBwd a = gqa_backward_args(t, g, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, &r);
         GqaLoss l = { g,
                       &r,
-                      { optest_read(&t, &a.dq_out), optest_read(&t, &a.dk_out),
-                        optest_read(&t, &a.dv_out) },
-                      gqa_out(&t, g) };
+                      { optest_read(t, &a.dq_out), optest_read(t, &a.dk_out),
+                        optest_read(t, &a.dv_out) },
+                      gqa_out(t, g) };
         int64_t n = g->N * qkv_cols(g);
-        double *x = optest_doubles(&t, n), *slope = optest_doubles(&t, n);
+        double *x = optest_doubles(t, n), *slope = optest_doubles(t, n);
         for (int64_t j = 0; j < n; j++) x[j] = 1;
         optest_slopes(gqa_loss, &l, x, n, slope);
-        CHECK_OK(rope_gqa_bwd(&t.ex, a));
+        CHECK_OK(rope_gqa_bwd(&t->ex, a));
         CHECK_TENSOR(&a.dqkv, slope);
     }
-    optest_close(&t);
 }
 
 /* ---- both ---- */
@@ -417,9 +405,7 @@ static void gqa_backward_is_the_slope_of_forward(void **state)
 /* cos 0.6, sin 0.8 turn (1, 2) into (0.6 - 1.6, 0.8 + 1.2) and (3, 5) by a quarter into (-5, 3). */
 static void pairs_worked_by_hand(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     int32_t pos[1] = { 1 };
     float cos_table[4] = { 9, 9, 0.6f, 0 }, sin_table[4] = { 9, 9, 0.8f, 1 };
     for (int interleaved = 0; interleaved < 2; interleaved++) {
@@ -434,7 +420,7 @@ static void pairs_worked_by_hand(void **state)
                          .k_out = { k, DTYPE_F32, 2, { 1, 4 } },
                          .v_out = { v, DTYPE_F32, 2, { 1, 4 } },
                          .dims = { 1, 1, 4, 4, .interleaved = interleaved } };
-        CHECK_OK(rope_gqa_fwd(&t.ex, a));
+        CHECK_OK(rope_gqa_fwd(&t->ex, a));
         const double want[4] = { -1, 2, -5, 3 };
         for (int i = 0; i < 4; i++) {
             int at = interleaved ? i : i / 2 + i % 2 * 2;
@@ -443,154 +429,136 @@ static void pairs_worked_by_hand(void **state)
             CHECK_NEAR(v[i], qkv[8 + i], 0);
         }
     }
-    optest_close(&t);
 }
 
 /* What is only moved keeps its bits, and so does everything at position 0. */
 static void unturned_columns_keep_their_bits(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Mla *m = &mlas[1];
-    OpTest t;
-    optest_open(&t, 2);
-    Tables r = tables_make(&t, m->N, m->dims.rope);
+    Tables r = tables_make(t, m->N, m->dims.rope);
     for (int64_t n = 0; n < m->N; n++) optest_set(&r.pos, n, 0);
-    RopeMlaFwd a = mla_forward_args(&t, m, DTYPE_BF16, &r);
-    CHECK_OK(rope_mla_fwd(&t.ex, a));
-    const double *q = window_read(&t, &a.q, m->dims.q_col, qk_cols(m));
+    RopeMlaFwd a = mla_forward_args(t, m, DTYPE_BF16, &r);
+    CHECK_OK(rope_mla_fwd(&t->ex, a));
+    const double *q = window_read(t, &a.q, m->dims.q_col, qk_cols(m));
     for (int64_t i = 0; i < m->N * qk_cols(m); i++) CHECK_NEAR(optest_get(&a.q_out, i), q[i], 0);
-    optest_close(&t);
 }
 
 static void results_do_not_depend_on_threads(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Mla *m = &mlas[1];
-    OpTest t;
-    optest_open(&t, 1);
-    Tables r = tables_make(&t, m->N, m->dims.rope);
-    RopeMlaBwd a = mla_backward_args(&t, m, DTYPE_F32, &r), b = a;
-    CHECK_OK(rope_mla_bwd(&t.ex, a));
-    b.dkv = optest_poisoned(&t, DTYPE_F32, DIMS(m->N, kv_cols(m)));
-    b.dk_rope = optest_poisoned(&t, DTYPE_F32, DIMS(m->N, m->wk));
-    t.ex.threads = 3;
-    CHECK_OK(rope_mla_bwd(&t.ex, b));
+    Tables r = tables_make(t, m->N, m->dims.rope);
+    RopeMlaBwd a = mla_backward_args(t, m, DTYPE_F32, &r), b = a;
+    CHECK_OK(rope_mla_bwd(&t->ex, a));
+    b.dkv = optest_poisoned(t, DTYPE_F32, DIMS(m->N, kv_cols(m)));
+    b.dk_rope = optest_poisoned(t, DTYPE_F32, DIMS(m->N, m->wk));
+    t->ex.threads = 3;
+    CHECK_OK(rope_mla_bwd(&t->ex, b));
     CHECK_SAME(&b.dkv, &a.dkv);
     CHECK_SAME(&b.dk_rope, &a.dk_rope);
-    optest_close(&t);
 }
 
 static void a_position_outside_the_table_is_an_error(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    Tables r = tables_make(&t, 7, 6);
+    OpTest *t = *state;
+    Tables r = tables_make(t, 7, 6);
     optest_set(&r.pos, 3, POSITIONS);
-    RopeMlaFwd a = mla_forward_args(&t, &mlas[1], DTYPE_F32, &r);
-    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_ARG, "rope_mla_fwd: element 3 of pos is 23");
-    RopeMlaBwd b = mla_backward_args(&t, &mlas[1], DTYPE_F32, &r);
-    CHECK_FAILS(rope_mla_bwd(&t.ex, b), ERR_ARG, "rope_mla_bwd: element 3 of pos is 23");
-    r = tables_make(&t, 7, 10);
+    RopeMlaFwd a = mla_forward_args(t, &mlas[1], DTYPE_F32, &r);
+    CHECK_FAILS(rope_mla_fwd(&t->ex, a), ERR_ARG, "rope_mla_fwd: element 3 of pos is 23");
+    RopeMlaBwd b = mla_backward_args(t, &mlas[1], DTYPE_F32, &r);
+    CHECK_FAILS(rope_mla_bwd(&t->ex, b), ERR_ARG, "rope_mla_bwd: element 3 of pos is 23");
+    r = tables_make(t, 7, 10);
     optest_set(&r.pos, 0, -1);
-    RopeGqaFwd c = gqa_forward_args(&t, &gqas[1], DTYPE_F32, &r);
-    CHECK_FAILS(rope_gqa_fwd(&t.ex, c), ERR_ARG, "rope_gqa_fwd: element 0 of pos is -1");
-    RopeGqaBwd d = gqa_backward_args(&t, &gqas[1], DTYPE_F32, &r);
-    CHECK_FAILS(rope_gqa_bwd(&t.ex, d), ERR_ARG, "rope_gqa_bwd: element 0 of pos is -1");
-    optest_close(&t);
+    RopeGqaFwd c = gqa_forward_args(t, &gqas[1], DTYPE_F32, &r);
+    CHECK_FAILS(rope_gqa_fwd(&t->ex, c), ERR_ARG, "rope_gqa_fwd: element 0 of pos is -1");
+    RopeGqaBwd d = gqa_backward_args(t, &gqas[1], DTYPE_F32, &r);
+    CHECK_FAILS(rope_gqa_bwd(&t->ex, d), ERR_ARG, "rope_gqa_bwd: element 0 of pos is -1");
 }
 
 static void wrong_mla_shapes_are_errors_with_a_message(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Mla *m = &mlas[1];
-    OpTest t;
-    optest_open(&t, 1);
-    Tables r = tables_make(&t, m->N, m->dims.rope);
-    Tensor other = optest_normal(&t, DTYPE_F32, DIMS(7, 3)),
-           tall = optest_normal(&t, DTYPE_F32, DIMS(24, 3));
-    const RopeMlaFwd good = mla_forward_args(&t, m, DTYPE_F32, &r);
+    Tables r = tables_make(t, m->N, m->dims.rope);
+    Tensor other = optest_normal(t, DTYPE_F32, DIMS(7, 3)),
+           tall = optest_normal(t, DTYPE_F32, DIMS(24, 3));
+    const RopeMlaFwd good = mla_forward_args(t, m, DTYPE_F32, &r);
     RopeMlaFwd a = good;
     a.dims.q_col = 5;
-    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "columns 5 to 59 of q, which has 58");
+    CHECK_FAILS(rope_mla_fwd(&t->ex, a), ERR_SHAPE, "columns 5 to 59 of q, which has 58");
     a = good, a.dims.k_col = -1;
-    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "columns -1 to 5 of k_rope, which has 9");
+    CHECK_FAILS(rope_mla_fwd(&t->ex, a), ERR_SHAPE, "columns -1 to 5 of k_rope, which has 9");
     a = good, a.kv = other;
-    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "rope_mla_fwd: kv is (7, 3)");
+    CHECK_FAILS(rope_mla_fwd(&t->ex, a), ERR_SHAPE, "rope_mla_fwd: kv is (7, 3)");
     a = good, a.q_out = other;
-    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "q_out is (7, 3)");
+    CHECK_FAILS(rope_mla_fwd(&t->ex, a), ERR_SHAPE, "q_out is (7, 3)");
     a = good, a.k_out = other;
-    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "k_out is (7, 3)");
+    CHECK_FAILS(rope_mla_fwd(&t->ex, a), ERR_SHAPE, "k_out is (7, 3)");
     a = good, a.v_out = other;
-    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "v_out is (7, 3)");
+    CHECK_FAILS(rope_mla_fwd(&t->ex, a), ERR_SHAPE, "v_out is (7, 3)");
     a = good, a.cos = good.kv;
-    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "cos is (7, 57)");
+    CHECK_FAILS(rope_mla_fwd(&t->ex, a), ERR_SHAPE, "cos is (7, 57)");
     a = good, a.sin = tall;
-    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "sin is (24, 3)");
-    a = good, a.pos = optest_integers(&t, DTYPE_I32, DIMS(8), 0, 3);
-    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "pos is (8) i32");
+    CHECK_FAILS(rope_mla_fwd(&t->ex, a), ERR_SHAPE, "sin is (24, 3)");
+    a = good, a.pos = optest_integers(t, DTYPE_I32, DIMS(8), 0, 3);
+    CHECK_FAILS(rope_mla_fwd(&t->ex, a), ERR_SHAPE, "pos is (8) i32");
     a = good, a.dims.rope = 5, a.dims.nope = 13, a.dims.v = 6;
-    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "the rotated part has 5 columns");
-    RopeMlaBwd b = mla_backward_args(&t, m, DTYPE_F32, &r);
+    CHECK_FAILS(rope_mla_fwd(&t->ex, a), ERR_SHAPE, "the rotated part has 5 columns");
+    RopeMlaBwd b = mla_backward_args(t, m, DTYPE_F32, &r);
     b.dkv = other;
-    CHECK_FAILS(rope_mla_bwd(&t.ex, b), ERR_SHAPE, "rope_mla_bwd: dkv is (7, 3)");
-    optest_close(&t);
+    CHECK_FAILS(rope_mla_bwd(&t->ex, b), ERR_SHAPE, "rope_mla_bwd: dkv is (7, 3)");
 }
 
 static void wrong_gqa_shapes_are_errors_with_a_message(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Gqa *g = &gqas[1];
-    OpTest t;
-    optest_open(&t, 1);
-    Tables r = gqa_tables(&t, g);
-    Tensor other = optest_normal(&t, DTYPE_F32, DIMS(7, 3));
-    const RopeGqaFwd good = gqa_forward_args(&t, g, DTYPE_F32, &r);
+    Tables r = gqa_tables(t, g);
+    Tensor other = optest_normal(t, DTYPE_F32, DIMS(7, 3));
+    const RopeGqaFwd good = gqa_forward_args(t, g, DTYPE_F32, &r);
     RopeGqaFwd a = good;
     a.qkv = other;
-    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "rope_gqa_fwd: qkv is (7, 3)");
+    CHECK_FAILS(rope_gqa_fwd(&t->ex, a), ERR_SHAPE, "rope_gqa_fwd: qkv is (7, 3)");
     a = good, a.q_out = other;
-    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "q_out is (7, 3)");
+    CHECK_FAILS(rope_gqa_fwd(&t->ex, a), ERR_SHAPE, "q_out is (7, 3)");
     a = good, a.k_out = other;
-    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "k_out is (7, 3)");
-    a = good, a.v_out = optest_normal(&t, DTYPE_BF16, DIMS(7, 20));
-    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "v_out is (7, 20) bf16");
+    CHECK_FAILS(rope_gqa_fwd(&t->ex, a), ERR_SHAPE, "k_out is (7, 3)");
+    a = good, a.v_out = optest_normal(t, DTYPE_BF16, DIMS(7, 20));
+    CHECK_FAILS(rope_gqa_fwd(&t->ex, a), ERR_SHAPE, "v_out is (7, 20) bf16");
     a = good, a.q = other;
-    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "rope_gqa_fwd: q is (7, 3)");
+    CHECK_FAILS(rope_gqa_fwd(&t->ex, a), ERR_SHAPE, "rope_gqa_fwd: q is (7, 3)");
     a = good, a.dims.rotary = 11;
-    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "11 columns of a head are rotated, it has 10");
+    CHECK_FAILS(rope_gqa_fwd(&t->ex, a), ERR_SHAPE, "11 columns of a head are rotated, it has 10");
     a = good, a.dims.rotary = -2;
-    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "-2 columns of a head are rotated");
+    CHECK_FAILS(rope_gqa_fwd(&t->ex, a), ERR_SHAPE, "-2 columns of a head are rotated");
     a = good, a.dims.rotary = 8;
-    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "cos is (23, 5)");
+    CHECK_FAILS(rope_gqa_fwd(&t->ex, a), ERR_SHAPE, "cos is (23, 5)");
     a = good, a.dims.temper_floor = 3;
-    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "temper_floor 3 is for heads that are not");
-    a = good, a.dims.rotary = 0, a.pos = optest_integers(&t, DTYPE_I32, DIMS(8), 0, 3);
-    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "pos is (8) i32");
-    RopeGqaBwd b = gqa_backward_args(&t, g, DTYPE_F32, &r);
+    CHECK_FAILS(rope_gqa_fwd(&t->ex, a), ERR_SHAPE, "temper_floor 3 is for heads that are not");
+    a = good, a.dims.rotary = 0, a.pos = optest_integers(t, DTYPE_I32, DIMS(8), 0, 3);
+    CHECK_FAILS(rope_gqa_fwd(&t->ex, a), ERR_SHAPE, "pos is (8) i32");
+    RopeGqaBwd b = gqa_backward_args(t, g, DTYPE_F32, &r);
     b.dk = other;
-    CHECK_FAILS(rope_gqa_bwd(&t.ex, b), ERR_SHAPE, "rope_gqa_bwd: dk is (7, 3)");
+    CHECK_FAILS(rope_gqa_bwd(&t->ex, b), ERR_SHAPE, "rope_gqa_bwd: dk is (7, 3)");
     b.dqkv = other;
-    CHECK_FAILS(rope_gqa_bwd(&t.ex, b), ERR_SHAPE, "rope_gqa_bwd: dqkv is (7, 3)");
-    optest_close(&t);
+    CHECK_FAILS(rope_gqa_bwd(&t->ex, b), ERR_SHAPE, "rope_gqa_bwd: dqkv is (7, 3)");
 }
 
 /* One token of mlas[1]: 3 heads of 12 + 6, values of 7. */
 static void costs_are_every_column_once(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Tables r = tables_make(&t, 7, 6);
-    RopeMlaFwd a = mla_forward_args(&t, &mlas[1], DTYPE_BF16, &r);
+    OpTest *t = *state;
+    Tables r = tables_make(t, 7, 6);
+    RopeMlaFwd a = mla_forward_args(t, &mlas[1], DTYPE_BF16, &r);
     OpCost c = op_desc(OP_ROPE_MLA_FWD)->cost(&a);
     CHECK_NEAR(c.bytes, 7 * (2 * (54 + 57 + 6 + 54 + 54 + 21) + 4), 0);
     CHECK_NEAR(c.flops, 7 * 3 * (18 + 6), 0);
-    RopeMlaBwd b = mla_backward_args(&t, &mlas[1], DTYPE_BF16, &r);
+    RopeMlaBwd b = mla_backward_args(t, &mlas[1], DTYPE_BF16, &r);
     CHECK_NEAR(op_desc(OP_ROPE_MLA_BWD)->cost(&b).bytes, c.bytes, 0);
     CHECK_NEAR(op_desc(OP_ROPE_MLA_BWD)->cost(&b).flops, c.flops + 7 * 18, 0);
-    r = tables_make(&t, 7, 10);
-    RopeGqaFwd g = gqa_forward_args(&t, &gqas[1], DTYPE_F32, &r);
+    r = tables_make(t, 7, 10);
+    RopeGqaFwd g = gqa_forward_args(t, &gqas[1], DTYPE_F32, &r);
     CHECK_NEAR(op_desc(OP_ROPE_GQA_FWD)->cost(&g).bytes, 7 * (2 * 4 * 100 + 4), 0);
     CHECK_NEAR(op_desc(OP_ROPE_GQA_FWD)->cost(&g).flops, 7 * 3 * 80, 0);
     g.dims.rotary = 4;
@@ -599,62 +567,55 @@ static void costs_are_every_column_once(void **state)
     g.dims.rotary = 0, g.dims.temper_floor = 2;
     CHECK_NEAR(op_desc(OP_ROPE_GQA_FWD)->cost(&g).bytes, 7 * (2 * 4 * 100 + 4), 0);
     CHECK_NEAR(op_desc(OP_ROPE_GQA_FWD)->cost(&g).flops, 7 * 60, 0);
-    optest_close(&t);
 }
 
 /* Queries by themselves and keys by themselves, forward and back, give what they give together. */
 static void halves_are_the_same_as_the_whole(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     const Mla *m = &mlas[1];
-    Tables r = tables_make(&t, m->N, m->dims.rope);
-    RopeMlaFwd f = mla_forward_args(&t, m, DTYPE_F32, &r), q = f, k = f;
+    Tables r = tables_make(t, m->N, m->dims.rope);
+    RopeMlaFwd f = mla_forward_args(t, m, DTYPE_F32, &r), q = f, k = f;
     q.kv = q.k_rope = q.k_out = q.v_out = (Tensor){ 0 };
     k.q = k.q_out = (Tensor){ 0 };
-    q.q_out = optest_copy(&t, &f.q_out);
-    k.k_out = optest_copy(&t, &f.k_out), k.v_out = optest_copy(&t, &f.v_out);
-    CHECK_OK(rope_mla_fwd(&t.ex, f));
-    CHECK_OK(rope_mla_fwd(&t.ex, q));
-    CHECK_OK(rope_mla_fwd(&t.ex, k));
+    q.q_out = optest_copy(t, &f.q_out);
+    k.k_out = optest_copy(t, &f.k_out), k.v_out = optest_copy(t, &f.v_out);
+    CHECK_OK(rope_mla_fwd(&t->ex, f));
+    CHECK_OK(rope_mla_fwd(&t->ex, q));
+    CHECK_OK(rope_mla_fwd(&t->ex, k));
     CHECK_SAME(&q.q_out, &f.q_out);
     CHECK_SAME(&k.k_out, &f.k_out);
     CHECK_SAME(&k.v_out, &f.v_out);
     q.k_rope = f.k_rope;
-    CHECK_FAILS(rope_mla_fwd(&t.ex, q), ERR_SHAPE, "rope_mla_fwd: kv is");
-    optest_close(&t);
+    CHECK_FAILS(rope_mla_fwd(&t->ex, q), ERR_SHAPE, "rope_mla_fwd: kv is");
 }
 
 /* Without positions nothing turns: heads' keys end in the shared key, and give its gradient back.
  */
 static void without_positions_nothing_turns(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     const int64_t n = 5, dn = 3, dr = 4, dv = 2;
-    Tables r = tables_make(&t, n, dr);
-    RopeMlaFwd f = { .kv = optest_normal(&t, DTYPE_F32, DIMS(n, dn + dv)),
-                     .k_rope = optest_normal(&t, DTYPE_F32, DIMS(n, dr)),
+    Tables r = tables_make(t, n, dr);
+    RopeMlaFwd f = { .kv = optest_normal(t, DTYPE_F32, DIMS(n, dn + dv)),
+                     .k_rope = optest_normal(t, DTYPE_F32, DIMS(n, dr)),
                      .cos = r.cos,
                      .sin = r.sin,
-                     .k_out = optest_poisoned(&t, DTYPE_F32, DIMS(n, dn + dr)),
-                     .v_out = optest_poisoned(&t, DTYPE_F32, DIMS(n, dv)),
+                     .k_out = optest_poisoned(t, DTYPE_F32, DIMS(n, dn + dr)),
+                     .v_out = optest_poisoned(t, DTYPE_F32, DIMS(n, dv)),
                      .dims = { .heads = 1, .nope = dn, .rope = dr, .v = dv } };
     for (int64_t i = 0; i < dr / 2; i++) optest_set(&r.cos, i, 1.3); /* as YaRN's are at 0 */
-    CHECK_OK(rope_mla_fwd(&t.ex, f));
+    CHECK_OK(rope_mla_fwd(&t->ex, f));
     RopeMlaBwd b = { .dk_out = f.k_out,
                      .dv_out = f.v_out,
                      .cos = r.cos,
                      .sin = r.sin,
-                     .dkv = optest_poisoned(&t, DTYPE_F32, DIMS(n, dn + dv)),
-                     .dk_rope = optest_poisoned(&t, DTYPE_F32, DIMS(n, dr)),
+                     .dkv = optest_poisoned(t, DTYPE_F32, DIMS(n, dn + dv)),
+                     .dk_rope = optest_poisoned(t, DTYPE_F32, DIMS(n, dr)),
                      .dims = f.dims };
-    CHECK_OK(rope_mla_bwd(&t.ex, b));
+    CHECK_OK(rope_mla_bwd(&t->ex, b));
     CHECK_SAME(&b.dkv, &f.kv);
     CHECK_SAME(&b.dk_rope, &f.k_rope);
-    optest_close(&t);
 }
 
 /* The columns of wide from col on, by themselves; wide has NaN there then. */
@@ -701,31 +662,28 @@ static void check_heads_apart(OpTest *t, const Gqa *g, Dtype dtype)
 /* Queries and keys that come by themselves are turned as in qkv, whose columns are left alone. */
 static void heads_by_themselves_are_turned_as_in_qkv(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 2 * GQAS; i++)
-        check_heads_apart(&t, &gqas[i / 2], i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
-    optest_close(&t);
+        check_heads_apart(t, &gqas[i / 2], i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(mla_forward_matches_double),
-        TEST(mla_backward_is_the_slope_of_forward),
-        TEST(gqa_forward_matches_double),
-        TEST(gqa_backward_is_the_slope_of_forward),
-        TEST(pairs_worked_by_hand),
-        TEST(unturned_columns_keep_their_bits),
-        TEST(results_do_not_depend_on_threads),
-        TEST(a_position_outside_the_table_is_an_error),
-        TEST(wrong_mla_shapes_are_errors_with_a_message),
-        TEST(wrong_gqa_shapes_are_errors_with_a_message),
-        TEST(costs_are_every_column_once),
-        TEST(halves_are_the_same_as_the_whole),
-        TEST(without_positions_nothing_turns),
-        TEST(heads_by_themselves_are_turned_as_in_qkv),
+        OP_TEST(mla_forward_matches_double, 2),
+        OP_TEST(mla_backward_is_the_slope_of_forward, 2),
+        OP_TEST(gqa_forward_matches_double, 2),
+        OP_TEST(gqa_backward_is_the_slope_of_forward, 2),
+        OP_TEST(pairs_worked_by_hand, 1),
+        OP_TEST(unturned_columns_keep_their_bits, 2),
+        OP_TEST(results_do_not_depend_on_threads, 1),
+        OP_TEST(a_position_outside_the_table_is_an_error, 2),
+        OP_TEST(wrong_mla_shapes_are_errors_with_a_message, 1),
+        OP_TEST(wrong_gqa_shapes_are_errors_with_a_message, 1),
+        OP_TEST(costs_are_every_column_once, 1),
+        OP_TEST(halves_are_the_same_as_the_whole, 2),
+        OP_TEST(without_positions_nothing_turns, 2),
+        OP_TEST(heads_by_themselves_are_turned_as_in_qkv, 2),
     };
     return TEST_RUN(tests);
 }

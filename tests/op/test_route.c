@@ -171,43 +171,37 @@ enum { RULES = 96 };
 
 static void every_rule_gives_what_its_definition_says(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     /* one token, primes, one past a chunk of tokens */
     const RouteSizes sizes[] = { { 1, 1, 16 }, { 5, 7, 20 }, { 3, 129, 24 } };
-    OpTest t;
-    optest_open(&t, 2);
     for (int i = 0; i < RULES * 3; i++) {
         bool bias;
-        ArenaMark mark = arena_mark(&t.arena);
+        ArenaMark mark = arena_mark(&t->arena);
         RouteRule rule = rule_number(i / 3, &bias);
-        Routing r = routing_make(&t, &rule, sizes[i % 3]);
-        if (bias) give_bias(&t, &r);
-        CHECK_OK(route_fwd(&t.ex, r.fwd));
-        check_choice(&t, &r);
-        check_counts(&t, &r);
-        check_aux(&t, &r);
-        arena_release(&t.arena, mark);
+        Routing r = routing_make(t, &rule, sizes[i % 3]);
+        if (bias) give_bias(t, &r);
+        CHECK_OK(route_fwd(&t->ex, r.fwd));
+        check_choice(t, &r);
+        check_counts(t, &r);
+        check_aux(t, &r);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 static void the_gradient_is_that_of_finite_differences(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < RULES; i++) {
         bool bias;
-        ArenaMark mark = arena_mark(&t.arena);
+        ArenaMark mark = arena_mark(&t->arena);
         RouteRule rule = rule_number(i, &bias);
-        Routing r = routing_make(&t, &rule, (RouteSizes){ 3, 5, 16 });
-        if (bias) give_bias(&t, &r);
-        CHECK_OK(route_fwd(&t.ex, r.fwd));
-        CHECK_OK(route_bwd(&t.ex, r.bwd));
-        check_gradient(&t, &r);
-        arena_release(&t.arena, mark);
+        Routing r = routing_make(t, &rule, (RouteSizes){ 3, 5, 16 });
+        if (bias) give_bias(t, &r);
+        CHECK_OK(route_fwd(&t->ex, r.fwd));
+        CHECK_OK(route_bwd(&t->ex, r.bwd));
+        check_gradient(t, &r);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 /* The experts of models, and numbers that no warp divides. */
@@ -258,90 +252,79 @@ static void check_again(OpTest *t, const Routing *r)
 
 static void any_number_of_experts_is_routed_the_same_way_each_time(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     mirror_gives();
     for (int i = 0; i < MODELS * LOGITS; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
+        ArenaMark mark = arena_mark(&t->arena);
         RouteRule rule = i % 2 == 0 ? v2 : v3;
         rule.top_k = models[i / LOGITS].K, rule.groups = models[i / LOGITS].groups;
         rule.top_groups = models[i / LOGITS].top_groups;
         rule.group_score_top = models[i / LOGITS].group_score_top;
-        Routing r = routing_make(&t, &rule, (RouteSizes){ 2, 35, models[i / LOGITS].E });
+        Routing r = routing_make(t, &rule, (RouteSizes){ 2, 35, models[i / LOGITS].E });
         give_logits(&r, (Logits)(i % LOGITS));
-        CHECK_OK(route_fwd(&t.ex, r.fwd));
-        check_choice(&t, &r);
-        check_counts(&t, &r);
-        check_aux(&t, &r);
-        check_again(&t, &r);
-        arena_release(&t.arena, mark);
+        CHECK_OK(route_fwd(&t->ex, r.fwd));
+        check_choice(t, &r);
+        check_counts(t, &r);
+        check_aux(t, &r);
+        check_again(t, &r);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 static void the_gradient_may_take_the_place_of_the_logits(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    Routing r = routing_make(&t, &v3, (RouteSizes){ 3, 5, 16 });
-    CHECK_OK(route_fwd(&t.ex, r.fwd));
-    CHECK_OK(route_bwd(&t.ex, r.bwd));
+    OpTest *t = *state;
+    Routing r = routing_make(t, &v3, (RouteSizes){ 3, 5, 16 });
+    CHECK_OK(route_fwd(&t->ex, r.fwd));
+    CHECK_OK(route_bwd(&t->ex, r.bwd));
     RouteBwd in_place = r.bwd;
-    in_place.logits = in_place.dlogits = optest_copy(&t, &r.fwd.logits);
-    CHECK_OK(route_bwd(&t.ex, in_place));
+    in_place.logits = in_place.dlogits = optest_copy(t, &r.fwd.logits);
+    CHECK_OK(route_bwd(&t->ex, in_place));
     CHECK_SAME(&in_place.dlogits, &r.bwd.dlogits);
-    optest_close(&t);
 }
 
 /* The scores of one token add up to 4, of e^logit; z = log 4. The gradient is 2 z_scale z p. */
 static void a_z_loss_worked_by_hand(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     for (int i = 0; i < 2; i++) {
         RouteRule rule = plain;
         rule.score = i == 0 ? ROUTE_SOFTMAX : ROUTE_SIGMOID, rule.z_scale = 0.25f;
-        Routing r = routing_make(&t, &rule, (RouteSizes){ 1, 1, 3 });
+        Routing r = routing_make(t, &rule, (RouteSizes){ 1, 1, 3 });
         const double exps[] = { 1, 2, 1 };
         for (int e = 0; e < 3; e++) optest_set(&r.fwd.logits, e, log(exps[e]));
         for (int k = 0; k < 2; k++) optest_set(&r.bwd.dweight, k, 0);
-        CHECK_OK(route_fwd(&t.ex, r.fwd));
-        CHECK_OK(route_bwd(&t.ex, r.bwd));
+        CHECK_OK(route_fwd(&t->ex, r.fwd));
+        CHECK_OK(route_bwd(&t->ex, r.bwd));
         CHECK_NEAR(optest_get(&r.fwd.aux_loss, 0), 0.5 + 0.25 * log(4) * log(4), 1e-6);
         for (int e = 0; e < 3; e++)
             CHECK_NEAR(optest_get(&r.bwd.dlogits, e), 0.5 * log(4) * exps[e] / 4, 1e-6);
     }
-    optest_close(&t);
 }
 
 /* Experts that skewed logits and a bias never choose; the weights are those of the experts taken.
  * Gradients of the first sizes alone: where a score is nearly 1, what is left to 1 is rounding. */
 static void forced_balance_brings_each_expert_as_many_tokens(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     static const struct {
         int64_t E, K;
     } sizes[] = { { 16, 6 }, { 7, 3 }, { 64, 6 }, { 12, 2 }, { 5, 5 }, { 256, 8 } };
-    OpTest t;
-    optest_open(&t, 2);
     for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
+        ArenaMark mark = arena_mark(&t->arena);
         int64_t E = sizes[i / 2].E, K = sizes[i / 2].K, T = 3 * E;
         RouteRule rule = i % 2 == 0 ? v2 : v3;
         rule.top_k = K, rule.groups = rule.top_groups = rule.group_score_top = 1;
-        Routing r = routing_make(&t, &rule, (RouteSizes){ 2, T, E });
+        Routing r = routing_make(t, &rule, (RouteSizes){ 2, T, E });
         give_logits(&r, SKEWED);
-        give_bias(&t, &r);
-        r.fwd.pos = optest_poisoned(&t, DTYPE_I32, DIMS(r.N));
+        give_bias(t, &r);
+        r.fwd.pos = optest_poisoned(t, DTYPE_I32, DIMS(r.N));
         for (int64_t n = 0; n < r.N; n++) optest_set(&r.fwd.pos, n, (double)(n % T));
-        CHECK_OK(route_fwd(&t.ex, r.fwd));
-        if (i < 4) CHECK_OK(route_bwd(&t.ex, r.bwd));
+        CHECK_OK(route_fwd(&t->ex, r.fwd));
+        if (i < 4) CHECK_OK(route_bwd(&t->ex, r.bwd));
         for (int64_t j = 0; j < 2 * E; j++)
             CHECK_INT(((const int32_t *)r.fwd.seq_count.data)[j], 3 * K);
-        double *logits = optest_read(&t, &r.fwd.logits), *want = optest_doubles(&t, r.N * K);
+        double *logits = optest_read(t, &r.fwd.logits), *want = optest_doubles(t, r.N * K);
         for (int64_t n = 0; n < r.N; n++) {
             double p[ROUTE_CASE_EXPERTS];
             bool taken[ROUTE_CASE_EXPERTS] = { false };
@@ -356,52 +339,46 @@ static void forced_balance_brings_each_expert_as_many_tokens(void **state)
             reference_weights(&rule, p, index, want + n * K);
         }
         CHECK_TENSOR(&r.fwd.weight, want);
-        check_aux(&t, &r);
-        if (i < 4) check_gradient(&t, &r);
-        arena_release(&t.arena, mark);
+        check_aux(t, &r);
+        if (i < 4) check_gradient(t, &r);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 /* p = (1, 3, 9, 3) / 16: 2 is best, 1 and 3 tie and the lower one follows. */
 static void a_token_worked_by_hand(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     RouteRule rule = plain;
     rule.normalise = true, rule.scaling = 2, rule.aux_scale = 1;
-    Routing r = routing_make(&t, &rule, (RouteSizes){ 1, 1, 4 });
+    Routing r = routing_make(t, &rule, (RouteSizes){ 1, 1, 4 });
     const double log_p[] = { 0, log(3), log(9), log(3) };
     for (int e = 0; e < 4; e++) optest_set(&r.fwd.logits, e, log_p[e]);
-    CHECK_OK(route_fwd(&t.ex, r.fwd));
+    CHECK_OK(route_fwd(&t->ex, r.fwd));
     CHECK_INT(index_of(&r)[0] * 10 + index_of(&r)[1], 21);
     CHECK_NEAR(optest_get(&r.fwd.weight, 0), 2 * 9.0 / 12, 1e-6);
     CHECK_NEAR(optest_get(&r.fwd.weight, 1), 2 * 3.0 / 12, 1e-6);
     /* E / (K T) * (9 + 3) / 16 on top of the 0.5 that stood there */
     CHECK_NEAR(optest_get(&r.fwd.aux_loss, 0), 0.5 + 4.0 / 2 * 12 / 16, 1e-6);
-    optest_close(&t);
 }
 
 /* Every third token is padding, and the whole of the second sequence. */
 static void padding_is_routed_like_any_token_and_not_counted(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    Routing r = routing_make(&t, &v3, (RouteSizes){ 3, 131, 24 });
-    CHECK_OK(route_fwd(&t.ex, r.fwd));
-    Tensor index = optest_copy(&t, &r.fwd.index), weight = optest_copy(&t, &r.fwd.weight);
+    OpTest *t = *state;
+    Routing r = routing_make(t, &v3, (RouteSizes){ 3, 131, 24 });
+    CHECK_OK(route_fwd(&t->ex, r.fwd));
+    Tensor index = optest_copy(t, &r.fwd.index), weight = optest_copy(t, &r.fwd.weight);
     int64_t count[3 * 24] = { 0 }, load[3 * 24];
     for (int64_t i = 0; i < 3 * 24; i++) load[i] = (int64_t)optest_get(&r.fwd.load, i);
-    r.fwd.target = optest_poisoned(&t, DTYPE_I32, DIMS(r.N));
+    r.fwd.target = optest_poisoned(t, DTYPE_I32, DIMS(r.N));
     for (int64_t n = 0; n < r.N; n++) {
         bool padding = n % 3 == 0 || n / 131 == 1;
         optest_set(&r.fwd.target, n, padding ? -1 : 0);
         for (int64_t k = 0; k < v3.top_k && !padding; k++)
             count[n / 131 * 24 + index_of(&r)[n * v3.top_k + k]]++;
     }
-    CHECK_OK(route_fwd(&t.ex, r.fwd));
+    CHECK_OK(route_fwd(&t->ex, r.fwd));
     CHECK_SAME(&r.fwd.index, &index);
     CHECK_SAME(&r.fwd.weight, &weight);
     for (int64_t i = 0; i < 3 * 24; i++) {
@@ -409,98 +386,82 @@ static void padding_is_routed_like_any_token_and_not_counted(void **state)
         load[(int64_t)optest_get(&r.fwd.domain, i / 24) * 24 + i % 24] += count[i];
     }
     for (int64_t i = 0; i < 3 * 24; i++) CHECK_INT((int64_t)optest_get(&r.fwd.load, i), load[i]);
-    optest_close(&t);
 }
 
 static void ties_go_to_the_lower_expert_and_the_lower_group(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    Routing r = routing_make(&t, &v3, (RouteSizes){ 2, 67, 24 });
+    OpTest *t = *state;
+    Routing r = routing_make(t, &v3, (RouteSizes){ 2, 67, 24 });
     for (int64_t i = 0; i < r.N * 24; i++) optest_set(&r.fwd.logits, i, 0.25);
-    CHECK_OK(route_fwd(&t.ex, r.fwd));
+    CHECK_OK(route_fwd(&t->ex, r.fwd));
     for (int64_t i = 0; i < r.N * v3.top_k; i++) CHECK_INT(index_of(&r)[i], i % v3.top_k);
-    optest_close(&t);
 }
 
 static void a_bias_steers_the_choice_and_no_weight(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    Routing r = routing_make(&t, &plain, (RouteSizes){ 1, 9, 5 });
-    give_bias(&t, &r);
+    OpTest *t = *state;
+    Routing r = routing_make(t, &plain, (RouteSizes){ 1, 9, 5 });
+    give_bias(t, &r);
     for (int64_t e = 0; e < 5; e++) optest_set(&r.fwd.bias, e, e == 3 ? 10 : 0);
-    CHECK_OK(route_fwd(&t.ex, r.fwd));
-    double *logits = optest_read(&t, &r.fwd.logits);
+    CHECK_OK(route_fwd(&t->ex, r.fwd));
+    double *logits = optest_read(t, &r.fwd.logits);
     for (int64_t n = 0; n < r.N; n++) {
         double p[ROUTE_CASE_EXPERTS];
         reference_scores(&plain, 5, logits + n * 5, p);
         CHECK_INT(index_of(&r)[2 * n], 3);
         CHECK_NEAR(optest_get(&r.fwd.weight, 2 * n), p[3], 1e-6);
     }
-    optest_close(&t);
 }
 
 /* The second of two groups has the best expert, the first the best pair. */
 static void the_score_of_a_group_is_the_sum_of_its_best(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     RouteRule rule = plain;
     rule.groups = 2, rule.score = ROUTE_SIGMOID;
     const double logits[] = { 1, -9, 1, 2, -9, -9 };
     for (int64_t top = 1; top <= 2; top++) {
         rule.group_score_top = top;
-        Routing r = routing_make(&t, &rule, (RouteSizes){ 1, 1, 6 });
+        Routing r = routing_make(t, &rule, (RouteSizes){ 1, 1, 6 });
         for (int e = 0; e < 6; e++) optest_set(&r.fwd.logits, e, logits[e]);
-        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        CHECK_OK(route_fwd(&t->ex, r.fwd));
         CHECK_INT(index_of(&r)[0], top == 1 ? 3 : 0);
         CHECK_INT(index_of(&r)[1], top == 1 ? 4 : 2);
     }
-    optest_close(&t);
 }
 
 static void far_logits_neither_overflow_nor_vanish_into_nan(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 2; i++) {
-        Routing r = routing_make(&t, i == 0 ? &v2 : &v3, (RouteSizes){ 2, 3, 16 });
+        Routing r = routing_make(t, i == 0 ? &v2 : &v3, (RouteSizes){ 2, 3, 16 });
         for (int64_t j = 0; j < r.N * 16; j++) {
             optest_set(&r.fwd.logits, j, 1e4 * optest_get(&r.fwd.logits, j) - (j < 16 ? 1e6 : 0));
         }
-        CHECK_OK(route_fwd(&t.ex, r.fwd));
-        CHECK_OK(route_bwd(&t.ex, r.bwd));
+        CHECK_OK(route_fwd(&t->ex, r.fwd));
+        CHECK_OK(route_bwd(&t->ex, r.bwd));
         for (int64_t j = 0; j < tensor_elems(&r.fwd.weight); j++) {
             CHECK(isfinite(optest_get(&r.fwd.weight, j)));
         }
         for (int64_t j = 0; j < r.N * 16; j++) CHECK(isfinite(optest_get(&r.bwd.dlogits, j)));
         CHECK(isfinite(optest_get(&r.fwd.aux_loss, 0)));
     }
-    optest_close(&t);
 }
 
 static void a_token_of_nan_gets_experts_that_exist_and_nan_weights(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    optest_unguard(&t);
+    OpTest *t = *state;
+    optest_unguard(t);
     for (int i = 0; i < 2; i++) {
-        Routing r = routing_make(&t, i == 0 ? &v2 : &v3, (RouteSizes){ 2, 3, 16 });
+        Routing r = routing_make(t, i == 0 ? &v2 : &v3, (RouteSizes){ 2, 3, 16 });
         for (int64_t e = 0; e < 16; e++) optest_set(&r.fwd.logits, 16 + e, NAN);
-        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        CHECK_OK(route_fwd(&t->ex, r.fwd));
         int64_t K = r.fwd.rule.top_k;
         for (int64_t j = 0; j < r.N * K; j++) {
             CHECK(index_of(&r)[j] >= 0 && index_of(&r)[j] < 16);
             CHECK(isnan(optest_get(&r.fwd.weight, j)) == (j / K == 1));
         }
     }
-    optest_close(&t);
 }
 
 static void any_number_of_threads_gives_the_same_bits(void **state)
@@ -527,116 +488,101 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
 
 static void a_rule_that_cannot_be_met_is_an_error(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Routing r = routing_make(&t, &v2, (RouteSizes){ 2, 3, 16 });
+    OpTest *t = *state;
+    Routing r = routing_make(t, &v2, (RouteSizes){ 2, 3, 16 });
     RouteFwd f = r.fwd;
     f.rule.groups = 3;
-    CHECK_FAILS(route_fwd(&t.ex, f), ERR_ARG, "route_fwd: 3 groups do not divide 16 experts");
+    CHECK_FAILS(route_fwd(&t->ex, f), ERR_ARG, "route_fwd: 3 groups do not divide 16 experts");
     f.rule = v2, f.rule.top_groups = 5;
-    CHECK_FAILS(route_fwd(&t.ex, f), ERR_ARG, "top_groups is 5, outside 1 .. 4 groups");
+    CHECK_FAILS(route_fwd(&t->ex, f), ERR_ARG, "top_groups is 5, outside 1 .. 4 groups");
     f.rule = v2, f.rule.group_score_top = 5;
-    CHECK_FAILS(route_fwd(&t.ex, f), ERR_ARG, "group_score_top is 5, outside 1 .. 4");
+    CHECK_FAILS(route_fwd(&t->ex, f), ERR_ARG, "group_score_top is 5, outside 1 .. 4");
     RouteBwd b = r.bwd;
     b.rule.top_k = 9;
-    CHECK_FAILS(route_bwd(&t.ex, b), ERR_ARG, "route_bwd: top_k is 9, outside 1 .. 8 experts");
-    optest_close(&t);
+    CHECK_FAILS(route_bwd(&t->ex, b), ERR_ARG, "route_bwd: top_k is 9, outside 1 .. 8 experts");
 }
 
 static void tensors_that_do_not_fit_are_an_error(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Routing r = routing_make(&t, &v2, (RouteSizes){ 2, 3, 16 });
+    OpTest *t = *state;
+    Routing r = routing_make(t, &v2, (RouteSizes){ 2, 3, 16 });
     RouteFwd f = r.fwd;
-    f.pos = optest_poisoned(&t, DTYPE_I32, DIMS(5));
-    CHECK_FAILS(route_fwd(&t.ex, f), ERR_SHAPE, "route_fwd: pos is (5) i32");
+    f.pos = optest_poisoned(t, DTYPE_I32, DIMS(5));
+    CHECK_FAILS(route_fwd(&t->ex, f), ERR_SHAPE, "route_fwd: pos is (5) i32");
     f = r.fwd;
-    f.domain = optest_poisoned(&t, DTYPE_I32, DIMS(4));
-    CHECK_FAILS(route_fwd(&t.ex, f), ERR_SHAPE, "6 tokens are not a multiple of 4 sequences");
-    f = r.fwd, f.bias = optest_normal(&t, DTYPE_F32, DIMS(1, 15));
-    CHECK_FAILS(route_fwd(&t.ex, f), ERR_SHAPE, "route_fwd: bias is (1, 15) f32");
+    f.domain = optest_poisoned(t, DTYPE_I32, DIMS(4));
+    CHECK_FAILS(route_fwd(&t->ex, f), ERR_SHAPE, "6 tokens are not a multiple of 4 sequences");
+    f = r.fwd, f.bias = optest_normal(t, DTYPE_F32, DIMS(1, 15));
+    CHECK_FAILS(route_fwd(&t->ex, f), ERR_SHAPE, "route_fwd: bias is (1, 15) f32");
     f = r.fwd, f.aux_loss = (Tensor){ 0 };
-    CHECK_FAILS(route_fwd(&t.ex, f), ERR_ARG, "route_fwd: aux_loss is not set");
-    optest_close(&t);
+    CHECK_FAILS(route_fwd(&t->ex, f), ERR_ARG, "route_fwd: aux_loss is not set");
 }
 
 static void a_domain_or_an_expert_that_is_not_there_is_an_error(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Routing r = routing_make(&t, &v2, (RouteSizes){ 2, 3, 16 });
-    CHECK_OK(route_fwd(&t.ex, r.fwd));
+    OpTest *t = *state;
+    Routing r = routing_make(t, &v2, (RouteSizes){ 2, 3, 16 });
+    CHECK_OK(route_fwd(&t->ex, r.fwd));
     optest_set(&r.fwd.index, 7, 16);
-    CHECK_FAILS(route_bwd(&t.ex, r.bwd), ERR_ARG, "element 7 of index is 16, outside 0 .. 15");
+    CHECK_FAILS(route_bwd(&t->ex, r.bwd), ERR_ARG, "element 7 of index is 16, outside 0 .. 15");
     optest_set(&r.fwd.domain, 1, -1);
-    CHECK_FAILS(route_fwd(&t.ex, r.fwd), ERR_ARG, "element 1 of domain is -1, outside 0 .. 2");
-    optest_close(&t);
+    CHECK_FAILS(route_fwd(&t->ex, r.fwd), ERR_ARG, "element 1 of domain is -1, outside 0 .. 2");
 }
 
 /* A rank's counts stand for those of three like it. */
 static void a_loss_in_parts_is_the_loss_of_the_whole(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     enum { PARTS = 3 };
     const RouteRule *const rules[] = { &v2, &v3 };
-    OpTest t;
-    optest_open(&t, 2);
     for (int i = 0; i < 4; i++) {
         RouteRule rule = *rules[i % 2];
         rule.aux_per_batch = i >= 2;
-        Routing r = routing_make(&t, &rule, (RouteSizes){ 3, 300, 32 });
-        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        Routing r = routing_make(t, &rule, (RouteSizes){ 3, 300, 32 });
+        CHECK_OK(route_fwd(&t->ex, r.fwd));
         double whole = optest_get(&r.fwd.aux_loss, 0) - 0.5;
-        r.fwd.score_sum = optest_poisoned(&t, DTYPE_F32, DIMS(3, 32));
-        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        r.fwd.score_sum = optest_poisoned(t, DTYPE_F32, DIMS(3, 32));
+        CHECK_OK(route_fwd(&t->ex, r.fwd));
         CHECK_NEAR(optest_get(&r.fwd.aux_loss, 0), 0.5 + whole, 1e-6 * whole); /* not again */
-        Tensor alone = optest_poisoned(&t, DTYPE_F32, r.bwd.dlogits.dim);
+        Tensor alone = optest_poisoned(t, DTYPE_F32, r.bwd.dlogits.dim);
         RouteBwd one = r.bwd;
         one.dlogits = alone;
-        CHECK_OK(route_bwd(&t.ex, one));
+        CHECK_OK(route_bwd(&t->ex, one));
         for (int64_t j = 0; j < tensor_elems(&r.fwd.seq_count); j++)
             optest_set(&r.fwd.seq_count, j, PARTS * optest_get(&r.fwd.seq_count, j));
         optest_set(&r.fwd.aux_loss, 0, 0.5);
-        CHECK_OK(route_aux(&t.ex, (RouteAux){ .seq_count = r.fwd.seq_count,
-                                              .score_sum = r.fwd.score_sum,
-                                              .aux_loss = r.fwd.aux_loss,
-                                              .tokens = r.N,
-                                              .parts = PARTS,
-                                              .rule = rule }));
+        CHECK_OK(route_aux(&t->ex, (RouteAux){ .seq_count = r.fwd.seq_count,
+                                               .score_sum = r.fwd.score_sum,
+                                               .aux_loss = r.fwd.aux_loss,
+                                               .tokens = r.N,
+                                               .parts = PARTS,
+                                               .rule = rule }));
         /* P_ge is a third: its other parts are other ranks' */
         CHECK_NEAR(optest_get(&r.fwd.aux_loss, 0) - 0.5, whole / PARTS, 1e-5 * whole);
         r.bwd.parts = PARTS;
         r.bwd.rule.aux_scale *= PARTS;
-        CHECK_OK(route_bwd(&t.ex, r.bwd));
-        CHECK_TENSOR(&r.bwd.dlogits, optest_read(&t, &alone));
+        CHECK_OK(route_bwd(&t->ex, r.bwd));
+        CHECK_TENSOR(&r.bwd.dlogits, optest_read(t, &alone));
     }
-    optest_close(&t);
 }
 
 /* With a place for scores these get the weights, and every weight is 1. */
 static void scores_may_stand_apart_from_weights(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const RouteRule *const rules[] = { &v2, &v3 };
-    OpTest t;
-    optest_open(&t, 2);
     for (int i = 0; i < 2; i++) {
-        Routing r = routing_make(&t, rules[i], (RouteSizes){ 3, 70, 32 });
-        CHECK_OK(route_fwd(&t.ex, r.fwd));
-        Tensor want = optest_copy(&t, &r.fwd.weight);
-        r.fwd.score = optest_poisoned(&t, DTYPE_F32, want.dim);
-        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        Routing r = routing_make(t, rules[i], (RouteSizes){ 3, 70, 32 });
+        CHECK_OK(route_fwd(&t->ex, r.fwd));
+        Tensor want = optest_copy(t, &r.fwd.weight);
+        r.fwd.score = optest_poisoned(t, DTYPE_F32, want.dim);
+        CHECK_OK(route_fwd(&t->ex, r.fwd));
         CHECK_SAME(&r.fwd.score, &want);
         for (int64_t j = 0; j < tensor_elems(&want); j++)
             CHECK_NEAR(optest_get(&r.fwd.weight, j), 1, 0);
-        r.fwd.score = optest_poisoned(&t, DTYPE_F32, DIMS(3, 3));
-        CHECK_FAILS(route_fwd(&t.ex, r.fwd), ERR_SHAPE, "route_fwd: score is (3, 3)");
+        r.fwd.score = optest_poisoned(t, DTYPE_F32, DIMS(3, 3));
+        CHECK_FAILS(route_fwd(&t->ex, r.fwd), ERR_SHAPE, "route_fwd: score is (3, 3)");
     }
-    optest_close(&t);
 }
 
 /* An entry stays if fewer than `capacity` of its expert's are ahead of it. */
@@ -655,26 +601,24 @@ static bool is_dropped(const Routing *r, const double *weight, const RouteDrop *
 /* Ties (HALVES), padding, capacities that no, some and all experts reach; then the gradient. */
 static void the_largest_weights_keep_their_expert(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     static const int64_t capacity[] = { 1, 13, 40, 1000 };
-    OpTest t;
-    optest_open(&t, 2);
     for (int i = 0; i < 4 * LOGITS; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
+        ArenaMark mark = arena_mark(&t->arena);
         RouteRule rule = i % 2 == 0 ? v2 : v3;
-        Routing r = routing_make(&t, &rule, (RouteSizes){ 2, 35, 16 });
+        Routing r = routing_make(t, &rule, (RouteSizes){ 2, 35, 16 });
         give_logits(&r, (Logits)(i % LOGITS));
-        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        CHECK_OK(route_fwd(&t->ex, r.fwd));
         RouteDrop d = { .index = r.fwd.index,
-                        .target = optest_poisoned(&t, DTYPE_I32, DIMS(r.N)),
+                        .target = optest_poisoned(t, DTYPE_I32, DIMS(r.N)),
                         .weight = r.fwd.weight,
-                        .dropped = optest_poisoned(&t, DTYPE_I32, DIMS(1)),
+                        .dropped = optest_poisoned(t, DTYPE_I32, DIMS(1)),
                         .experts = 16,
                         .capacity = capacity[i / LOGITS] };
         for (int64_t n = 0; n < r.N; n++) optest_set(&d.target, n, n % 7 == 2 ? -1 : 1);
         optest_set(&d.dropped, 0, 5);
-        double *weight = optest_read(&t, &r.fwd.weight);
-        CHECK_OK(route_drop(&t.ex, d));
+        double *weight = optest_read(t, &r.fwd.weight);
+        CHECK_OK(route_drop(&t->ex, d));
         int64_t dropped = 5;
         for (int64_t j = 0; j < r.N * rule.top_k; j++) {
             bool gone = is_dropped(&r, weight, &d, j);
@@ -684,53 +628,49 @@ static void the_largest_weights_keep_their_expert(void **state)
         CHECK_NEAR(optest_get(&d.dropped, 0), (double)dropped, 0);
         CHECK(d.capacity == 40 || (dropped == 5) == (d.capacity == 1000));
         r.bwd.weight = r.fwd.weight;
-        CHECK_OK(route_bwd(&t.ex, r.bwd));
-        if (i % LOGITS == NORMAL) check_gradient(&t, &r);
-        arena_release(&t.arena, mark);
+        CHECK_OK(route_bwd(&t->ex, r.bwd));
+        if (i % LOGITS == NORMAL) check_gradient(t, &r);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 static void a_capacity_of_nothing_is_an_error(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Routing r = routing_make(&t, &v2, (RouteSizes){ 2, 3, 16 });
+    OpTest *t = *state;
+    Routing r = routing_make(t, &v2, (RouteSizes){ 2, 3, 16 });
     RouteDrop d = { .index = r.fwd.index,
                     .weight = r.fwd.weight,
-                    .dropped = optest_poisoned(&t, DTYPE_I32, DIMS(1)),
+                    .dropped = optest_poisoned(t, DTYPE_I32, DIMS(1)),
                     .experts = 16 };
-    CHECK_FAILS(route_drop(&t.ex, d), ERR_ARG, "route_drop: capacity 0 of 16 experts");
-    d.capacity = 1, d.weight = optest_poisoned(&t, DTYPE_F32, DIMS(6, 5));
-    CHECK_FAILS(route_drop(&t.ex, d), ERR_SHAPE, "route_drop: weight is (6, 5) f32");
-    optest_close(&t);
+    CHECK_FAILS(route_drop(&t->ex, d), ERR_ARG, "route_drop: capacity 0 of 16 experts");
+    d.capacity = 1, d.weight = optest_poisoned(t, DTYPE_F32, DIMS(6, 5));
+    CHECK_FAILS(route_drop(&t->ex, d), ERR_SHAPE, "route_drop: weight is (6, 5) f32");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(every_rule_gives_what_its_definition_says),
-        TEST(the_gradient_is_that_of_finite_differences),
-        TEST(any_number_of_experts_is_routed_the_same_way_each_time),
-        TEST(the_gradient_may_take_the_place_of_the_logits),
-        TEST(a_token_worked_by_hand),
-        TEST(a_z_loss_worked_by_hand),
-        TEST(forced_balance_brings_each_expert_as_many_tokens),
-        TEST(padding_is_routed_like_any_token_and_not_counted),
-        TEST(ties_go_to_the_lower_expert_and_the_lower_group),
-        TEST(a_bias_steers_the_choice_and_no_weight),
-        TEST(the_score_of_a_group_is_the_sum_of_its_best),
-        TEST(far_logits_neither_overflow_nor_vanish_into_nan),
-        TEST(a_token_of_nan_gets_experts_that_exist_and_nan_weights),
+        OP_TEST(every_rule_gives_what_its_definition_says, 2),
+        OP_TEST(the_gradient_is_that_of_finite_differences, 2),
+        OP_TEST(any_number_of_experts_is_routed_the_same_way_each_time, 2),
+        OP_TEST(the_gradient_may_take_the_place_of_the_logits, 2),
+        OP_TEST(a_token_worked_by_hand, 1),
+        OP_TEST(a_z_loss_worked_by_hand, 1),
+        OP_TEST(forced_balance_brings_each_expert_as_many_tokens, 2),
+        OP_TEST(padding_is_routed_like_any_token_and_not_counted, 2),
+        OP_TEST(ties_go_to_the_lower_expert_and_the_lower_group, 2),
+        OP_TEST(a_bias_steers_the_choice_and_no_weight, 2),
+        OP_TEST(the_score_of_a_group_is_the_sum_of_its_best, 1),
+        OP_TEST(far_logits_neither_overflow_nor_vanish_into_nan, 2),
+        OP_TEST(a_token_of_nan_gets_experts_that_exist_and_nan_weights, 2),
         TEST(any_number_of_threads_gives_the_same_bits),
-        TEST(a_rule_that_cannot_be_met_is_an_error),
-        TEST(tensors_that_do_not_fit_are_an_error),
-        TEST(a_domain_or_an_expert_that_is_not_there_is_an_error),
-        TEST(a_loss_in_parts_is_the_loss_of_the_whole),
-        TEST(scores_may_stand_apart_from_weights),
-        TEST(the_largest_weights_keep_their_expert),
-        TEST(a_capacity_of_nothing_is_an_error),
+        OP_TEST(a_rule_that_cannot_be_met_is_an_error, 1),
+        OP_TEST(tensors_that_do_not_fit_are_an_error, 1),
+        OP_TEST(a_domain_or_an_expert_that_is_not_there_is_an_error, 1),
+        OP_TEST(a_loss_in_parts_is_the_loss_of_the_whole, 2),
+        OP_TEST(scores_may_stand_apart_from_weights, 2),
+        OP_TEST(the_largest_weights_keep_their_expert, 2),
+        OP_TEST(a_capacity_of_nothing_is_an_error, 1),
     };
     return TEST_RUN(tests);
 }

@@ -177,25 +177,22 @@ static const Norm norms[] = {
 
 static void norms_give_the_same_bits_at_any_address(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (size_t i = 0; i < 2 * sizeof norms / sizeof *norms; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
+        ArenaMark mark = arena_mark(&t->arena);
         Dtype act = i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16;
-        RmsnormFwd f = norm_forward(&t, act, norms[i / 2]);
-        RmsnormBwd b = norm_backward(&t, act, norms[i / 2]);
-        check_addresses(&t, OP_RMSNORM_FWD, &f);
-        check_addresses(&t, OP_RMSNORM_BWD, &b);
-        arena_release(&t.arena, mark);
+        RmsnormFwd f = norm_forward(t, act, norms[i / 2]);
+        RmsnormBwd b = norm_backward(t, act, norms[i / 2]);
+        check_addresses(t, OP_RMSNORM_FWD, &f);
+        check_addresses(t, OP_RMSNORM_BWD, &b);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 /* DeepSeek-V2-Lite and -V3, Qwen3-30B-A3B; one token, and one more than a thread takes. */
 static void rotations_give_the_same_bits_at_any_address(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const RopeMlaDims mla[] = { { 16, 128, 64, 128, 0, 512, true },
                                 { 16, 128, 64, 128, 0, 512, false },
                                 { 128, 128, 64, 128, 0, 512, true } };
@@ -205,77 +202,65 @@ static void rotations_give_the_same_bits_at_any_address(void **state)
                                 { 5, 1, 12, 12, .interleaved = false },
                                 { 32, 4, 128, 64, .interleaved = false },
                                 { 32, 4, 128, 0, false, 3, 0.3f } };
-    OpTest t;
-    optest_open(&t, 2);
     for (int i = 0; i < 5 * 4; i++) {
-        ArenaMark mark = arena_mark(&t.arena);
+        ArenaMark mark = arena_mark(&t->arena);
         Dtype act = i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16;
         int64_t n = i / 2 % 2 == 0 ? 1 : 5;
-        RopeMlaFwd mf = mla_forward(&t, act, n, mla[i / 4 % 3]);
-        RopeMlaBwd mb = mla_backward(&t, act, n, mla[i / 4 % 3]);
-        RopeGqaFwd gf = gqa_forward(&t, act, n, gqa[i / 4]);
-        RopeGqaBwd gb = gqa_backward(&t, act, n, gqa[i / 4]);
-        check_addresses(&t, OP_ROPE_MLA_FWD, &mf);
-        check_addresses(&t, OP_ROPE_MLA_BWD, &mb);
-        check_addresses(&t, OP_ROPE_GQA_FWD, &gf);
-        check_addresses(&t, OP_ROPE_GQA_BWD, &gb);
-        arena_release(&t.arena, mark);
+        RopeMlaFwd mf = mla_forward(t, act, n, mla[i / 4 % 3]);
+        RopeMlaBwd mb = mla_backward(t, act, n, mla[i / 4 % 3]);
+        RopeGqaFwd gf = gqa_forward(t, act, n, gqa[i / 4]);
+        RopeGqaBwd gb = gqa_backward(t, act, n, gqa[i / 4]);
+        check_addresses(t, OP_ROPE_MLA_FWD, &mf);
+        check_addresses(t, OP_ROPE_MLA_BWD, &mb);
+        check_addresses(t, OP_ROPE_GQA_FWD, &gf);
+        check_addresses(t, OP_ROPE_GQA_BWD, &gb);
+        arena_release(&t->arena, mark);
     }
-    optest_close(&t);
 }
 
 static void gates_give_the_same_bits_at_any_address(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const int64_t n[] = { 1, 35, 133, 9 }, f[] = { 7, 1408, 8, 10944 };
-    OpTest t;
-    optest_open(&t, 2);
     for (int i = 0; i < 2 * 4; i++) {
         Dtype act = i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16;
-        Tensor gu = optest_normal(&t, act, DIMS(n[i / 2], 2 * f[i / 2]));
-        Tensor y = optest_poisoned(&t, act, DIMS(n[i / 2], f[i / 2]));
+        Tensor gu = optest_normal(t, act, DIMS(n[i / 2], 2 * f[i / 2]));
+        Tensor y = optest_poisoned(t, act, DIMS(n[i / 2], f[i / 2]));
         SwigluFwd forward = { .gu = gu, .y = y };
-        check_addresses(&t, OP_SWIGLU_FWD, &forward);
-        SwigluBwd backward = { .dy = y, .gu = gu, .dgu = optest_poisoned(&t, act, gu.dim) };
-        check_addresses(&t, OP_SWIGLU_BWD, &backward);
+        check_addresses(t, OP_SWIGLU_FWD, &forward);
+        SwigluBwd backward = { .dy = y, .gu = gu, .dgu = optest_poisoned(t, act, gu.dim) };
+        check_addresses(t, OP_SWIGLU_BWD, &backward);
     }
-    optest_close(&t);
 }
 
 /* As many slots as a GPU takes at a time, one more, and many times as many. */
 static void gathers_give_the_same_bits_at_any_address(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const int64_t slots[] = { 1, 6, 8, 9, 33 }, d[] = { 2048, 7168, 13, 2056, 128 };
-    OpTest t;
-    optest_open(&t, 2);
     for (int i = 0; i < 2 * 5; i++) {
         Dtype act = i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16;
-        MoeCombine c = combine(&t, act, 7, slots[i / 2], d[i / 2]);
-        EmbedFwd f = look_up(&t, act, 35, d[i / 2]);
-        EmbedBwd b = look_up_backward(&t, act, 35, d[i / 2]);
-        check_addresses(&t, OP_MOE_COMBINE, &c);
-        check_addresses(&t, OP_EMBED_FWD, &f);
-        check_addresses(&t, OP_EMBED_BWD, &b);
+        MoeCombine c = combine(t, act, 7, slots[i / 2], d[i / 2]);
+        EmbedFwd f = look_up(t, act, 35, d[i / 2]);
+        EmbedBwd b = look_up_backward(t, act, 35, d[i / 2]);
+        check_addresses(t, OP_MOE_COMBINE, &c);
+        check_addresses(t, OP_EMBED_FWD, &f);
+        check_addresses(t, OP_EMBED_BWD, &b);
     }
-    optest_close(&t);
 }
 
 static void sums_and_casts_give_the_same_bits_at_any_address(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
     const int64_t counts[] = { 1, 4096, 8191, 12289 };
-    OpTest t;
-    optest_open(&t, 2);
     for (int i = 0; i < 4 * 4; i++) {
-        Add a = { optest_normal(&t, types[i % 2], DIMS(counts[i / 4])),
-                  optest_normal(&t, types[i / 2 % 2], DIMS(counts[i / 4])) };
-        Cast c = { a.x, optest_poisoned(&t, types[i / 2 % 2], DIMS(counts[i / 4])) };
-        check_addresses(&t, OP_CAST, &c);
-        check_addresses(&t, OP_ADD, &a);
+        Add a = { optest_normal(t, types[i % 2], DIMS(counts[i / 4])),
+                  optest_normal(t, types[i / 2 % 2], DIMS(counts[i / 4])) };
+        Cast c = { a.x, optest_poisoned(t, types[i / 2 % 2], DIMS(counts[i / 4])) };
+        check_addresses(t, OP_CAST, &c);
+        check_addresses(t, OP_ADD, &a);
     }
-    optest_close(&t);
 }
 
 static BiasBwd bias_backward(OpTest *t, Dtype act, int64_t n, int64_t d)
@@ -285,18 +270,15 @@ static BiasBwd bias_backward(OpTest *t, Dtype act, int64_t n, int64_t d)
 
 static void biases_give_the_same_bits_at_any_address(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const int64_t n[] = { 1, 5, 257, 300 }, d[] = { 13, 5120, 2880, 264 };
-    OpTest t;
-    optest_open(&t, 2);
     for (int i = 0; i < 2 * 4; i++) {
         Dtype act = i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16;
-        BiasBwd b = bias_backward(&t, act, n[i / 2], d[i / 2]);
-        BiasFwd f = { b.dy, b.db, optest_poisoned(&t, act, b.dy.dim) };
-        check_addresses(&t, OP_BIAS_FWD, &f);
-        check_addresses(&t, OP_BIAS_BWD, &b);
+        BiasBwd b = bias_backward(t, act, n[i / 2], d[i / 2]);
+        BiasFwd f = { b.dy, b.db, optest_poisoned(t, act, b.dy.dim) };
+        check_addresses(t, OP_BIAS_FWD, &f);
+        check_addresses(t, OP_BIAS_BWD, &b);
     }
-    optest_close(&t);
 }
 
 /* Tensors with no rows. */
@@ -309,42 +291,39 @@ static void empty(Tensor *const *tensors)
 
 static void no_rows_change_nothing(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const RopeMlaDims m = { 2, 8, 8, 8, 0, 0, true };
-    OpTest t;
-    optest_open(&t, 2);
-    RmsnormFwd nf = norm_forward(&t, DTYPE_BF16, (Norm){ 3, 16, 1 });
-    RmsnormBwd nb = norm_backward(&t, DTYPE_BF16, (Norm){ 3, 16, 1 });
-    RopeMlaFwd rf = mla_forward(&t, DTYPE_BF16, 3, m);
-    RopeMlaBwd rb = mla_backward(&t, DTYPE_BF16, 3, m);
-    MoeCombine c = combine(&t, DTYPE_BF16, 3, 2, 16);
-    EmbedFwd ef = look_up(&t, DTYPE_BF16, 3, 16);
-    EmbedBwd eb = look_up_backward(&t, DTYPE_BF16, 3, 16);
-    SwigluFwd g = { .gu = optest_normal(&t, DTYPE_BF16, DIMS(3, 16)),
-                    .y = optest_poisoned(&t, DTYPE_BF16, DIMS(3, 8)) };
-    BiasBwd bb = bias_backward(&t, DTYPE_BF16, 3, 16);
+    RmsnormFwd nf = norm_forward(t, DTYPE_BF16, (Norm){ 3, 16, 1 });
+    RmsnormBwd nb = norm_backward(t, DTYPE_BF16, (Norm){ 3, 16, 1 });
+    RopeMlaFwd rf = mla_forward(t, DTYPE_BF16, 3, m);
+    RopeMlaBwd rb = mla_backward(t, DTYPE_BF16, 3, m);
+    MoeCombine c = combine(t, DTYPE_BF16, 3, 2, 16);
+    EmbedFwd ef = look_up(t, DTYPE_BF16, 3, 16);
+    EmbedBwd eb = look_up_backward(t, DTYPE_BF16, 3, 16);
+    SwigluFwd g = { .gu = optest_normal(t, DTYPE_BF16, DIMS(3, 16)),
+                    .y = optest_poisoned(t, DTYPE_BF16, DIMS(3, 8)) };
+    BiasBwd bb = bias_backward(t, DTYPE_BF16, 3, 16);
     BiasFwd bf = { bb.dy, bb.db, g.gu };
-    Tensor dw = optest_copy(&t, &nb.dw), dtable = optest_copy(&t, &eb.dtable);
-    Tensor db = optest_copy(&t, &bb.db);
+    Tensor dw = optest_copy(t, &nb.dw), dtable = optest_copy(t, &eb.dtable);
+    Tensor db = optest_copy(t, &bb.db);
     EMPTY(&nf.x, &nf.y, &nf.rstd, &nb.x, &nb.dy, &nb.rstd, &nb.dres, &nb.dx);
     EMPTY(&g.gu, &g.y, &bb.dy, &bf.x, &bf.y);
     EMPTY(&rf.q, &rf.kv, &rf.k_rope, &rf.pos, &rf.q_out, &rf.k_out, &rf.v_out);
     EMPTY(&rb.dq_out, &rb.dk_out, &rb.dv_out, &rb.pos, &rb.dq, &rb.dkv, &rb.dk_rope);
     EMPTY(&c.slot_row, &c.weight, &c.shared, &c.residual, &c.y, &ef.id, &ef.h, &eb.id, &eb.dh);
-    CHECK_OK(rmsnorm_fwd(&t.ex, nf));
-    CHECK_OK(rmsnorm_bwd(&t.ex, nb));
-    CHECK_OK(rope_mla_fwd(&t.ex, rf));
-    CHECK_OK(rope_mla_bwd(&t.ex, rb));
-    CHECK_OK(moe_combine(&t.ex, c));
-    CHECK_OK(bias_fwd(&t.ex, bf));
-    CHECK_OK(bias_bwd(&t.ex, bb));
+    CHECK_OK(rmsnorm_fwd(&t->ex, nf));
+    CHECK_OK(rmsnorm_bwd(&t->ex, nb));
+    CHECK_OK(rope_mla_fwd(&t->ex, rf));
+    CHECK_OK(rope_mla_bwd(&t->ex, rb));
+    CHECK_OK(moe_combine(&t->ex, c));
+    CHECK_OK(bias_fwd(&t->ex, bf));
+    CHECK_OK(bias_bwd(&t->ex, bb));
     CHECK_SAME(&bb.db, &db);
-    CHECK_OK(embed_fwd(&t.ex, ef));
-    CHECK_OK(embed_bwd(&t.ex, eb));
-    CHECK_OK(swiglu_fwd(&t.ex, g));
+    CHECK_OK(embed_fwd(&t->ex, ef));
+    CHECK_OK(embed_bwd(&t->ex, eb));
+    CHECK_OK(swiglu_fwd(&t->ex, g));
     CHECK_SAME(&nb.dw, &dw);
     CHECK_SAME(&eb.dtable, &dtable);
-    optest_close(&t);
 }
 
 /* ---- on a GPU alone ---- */
@@ -377,23 +356,21 @@ static void check_twice(OpTest *t, OpId id, const void *args)
 
 static void two_runs_on_a_gpu_give_the_same_bits(void **state)
 {
+    OpTest *t = *state;
     NEEDS_GPU();
-    OpTest t;
-    optest_open(&t, 2);
-    RmsnormBwd n = norm_backward(&t, DTYPE_BF16, (Norm){ 1201, 2048, 1 });
-    RmsnormBwd h = norm_backward(&t, DTYPE_BF16, (Norm){ 601, 128, 20 });
-    RopeMlaBwd r = mla_backward(&t, DTYPE_BF16, 67, (RopeMlaDims){ 16, 128, 64, 128, 0, 0, true });
-    EmbedBwd e = look_up_backward(&t, DTYPE_BF16, 2001, 520);
-    BiasBwd b = bias_backward(&t, DTYPE_BF16, 2001, 2880);
+    RmsnormBwd n = norm_backward(t, DTYPE_BF16, (Norm){ 1201, 2048, 1 });
+    RmsnormBwd h = norm_backward(t, DTYPE_BF16, (Norm){ 601, 128, 20 });
+    RopeMlaBwd r = mla_backward(t, DTYPE_BF16, 67, (RopeMlaDims){ 16, 128, 64, 128, 0, 0, true });
+    EmbedBwd e = look_up_backward(t, DTYPE_BF16, 2001, 520);
+    BiasBwd b = bias_backward(t, DTYPE_BF16, 2001, 2880);
     ArenaMark device = arena_mark(&mirror.device), scratch = arena_mark(&mirror.scratch);
-    check_twice(&t, OP_RMSNORM_BWD, &n);
-    check_twice(&t, OP_RMSNORM_BWD, &h);
-    check_twice(&t, OP_ROPE_MLA_BWD, &r);
-    check_twice(&t, OP_EMBED_BWD, &e);
-    check_twice(&t, OP_BIAS_BWD, &b);
+    check_twice(t, OP_RMSNORM_BWD, &n);
+    check_twice(t, OP_RMSNORM_BWD, &h);
+    check_twice(t, OP_ROPE_MLA_BWD, &r);
+    check_twice(t, OP_EMBED_BWD, &e);
+    check_twice(t, OP_BIAS_BWD, &b);
     arena_release(&mirror.device, device);
     arena_release(&mirror.scratch, scratch);
-    optest_close(&t);
 }
 
 /* Memory for tensors of more than 2^31 elements, of which ops touch a few rows. */
@@ -521,33 +498,31 @@ static void check_far_window(OpTest *t, const Far *f)
 
 static void rows_past_2_to_31_elements_are_found(void **state)
 {
+    OpTest *t = *state;
     NEEDS_GPU();
-    OpTest t;
-    optest_open(&t, 2);
     Far f = { NULL, (size_t)FAR_ROWS * FAR_COLS * sizeof(float) };
     ArenaMark device = arena_mark(&mirror.device), scratch = arena_mark(&mirror.scratch);
     CHECK_OK(mirror.gpu.backend->alloc(&mirror.gpu, mirror.device.kind, f.bytes, &f.memory));
-    check_far_rows(&t, &f);
-    check_far_gradient(&t, &f);
-    check_far_window(&t, &f);
+    check_far_rows(t, &f);
+    check_far_gradient(t, &f);
+    check_far_window(t, &f);
     mirror.gpu.backend->free(&mirror.gpu, mirror.device.kind, f.memory, f.bytes);
     arena_release(&mirror.device, device);
     arena_release(&mirror.scratch, scratch);
-    optest_close(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(norms_give_the_same_bits_at_any_address),
-        TEST(rotations_give_the_same_bits_at_any_address),
-        TEST(gates_give_the_same_bits_at_any_address),
-        TEST(gathers_give_the_same_bits_at_any_address),
-        TEST(sums_and_casts_give_the_same_bits_at_any_address),
-        TEST(biases_give_the_same_bits_at_any_address),
-        TEST(no_rows_change_nothing),
-        TEST(two_runs_on_a_gpu_give_the_same_bits),
-        TEST(rows_past_2_to_31_elements_are_found),
+        OP_TEST(norms_give_the_same_bits_at_any_address, 2),
+        OP_TEST(rotations_give_the_same_bits_at_any_address, 2),
+        OP_TEST(gates_give_the_same_bits_at_any_address, 2),
+        OP_TEST(gathers_give_the_same_bits_at_any_address, 2),
+        OP_TEST(sums_and_casts_give_the_same_bits_at_any_address, 2),
+        OP_TEST(biases_give_the_same_bits_at_any_address, 2),
+        OP_TEST(no_rows_change_nothing, 2),
+        OP_TEST(two_runs_on_a_gpu_give_the_same_bits, 2),
+        OP_TEST(rows_past_2_to_31_elements_are_found, 2),
     };
     return TEST_RUN(tests);
 }

@@ -53,33 +53,28 @@ static double factor(const Tensor *w, int64_t row, bool sigmoid)
 
 static void every_row_is_scaled(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < (int)CASES; i++) {
-        ScaleFwd a = forward_args(&t, i);
-        double *want = optest_read(&t, &a.x);
+        ScaleFwd a = forward_args(t, i);
+        double *want = optest_read(t, &a.x);
         for (int64_t j = 0; j < tensor_elems(&a.x); j++)
             want[j] *= factor(&a.w, j / sizes[i / 4].D, a.sigmoid);
-        CHECK_OK(scale_fwd(&t.ex, a));
+        CHECK_OK(scale_fwd(&t->ex, a));
         CHECK_TENSOR(&a.y, want);
         ScaleFwd in_place = a;
-        in_place.x = in_place.y = optest_copy(&t, &a.x);
-        CHECK_OK(scale_fwd(&t.ex, in_place));
+        in_place.x = in_place.y = optest_copy(t, &a.x);
+        CHECK_OK(scale_fwd(&t->ex, in_place));
         CHECK_SAME(&in_place.y, &a.y);
     }
-    optest_close(&t);
 }
 
 static void gradients_are_those_of_the_definition(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 2 * (int)CASES; i++) {
-        ScaleBwd a = backward_args(&t, i / 2, i % 2 == 1);
+        ScaleBwd a = backward_args(t, i / 2, i % 2 == 1);
         int64_t n = sizes[i / 8].N, d = sizes[i / 8].D;
-        double *dx = optest_read(&t, &a.dy), *dw = optest_read(&t, &a.w);
+        double *dx = optest_read(t, &a.dy), *dw = optest_read(t, &a.w);
         for (int64_t row = 0; row < n; row++) {
             double s = factor(&a.w, row, a.sigmoid), sum = 0;
             for (int64_t j = row * d; j < (row + 1) * d; j++) {
@@ -88,16 +83,15 @@ static void gradients_are_those_of_the_definition(void **state)
             }
             dw[row] = a.sigmoid ? s * (1 - s) * sum : sum;
         }
-        CHECK_OK(scale_bwd(&t.ex, a));
+        CHECK_OK(scale_bwd(&t->ex, a));
         CHECK_TENSOR(&a.dx, dx);
         CHECK_TENSOR(&a.dw, dw);
         ScaleBwd in_place = a;
-        in_place.dy = in_place.dx = optest_copy(&t, &a.dy);
-        CHECK_OK(scale_bwd(&t.ex, in_place));
+        in_place.dy = in_place.dx = optest_copy(t, &a.dy);
+        CHECK_OK(scale_bwd(&t->ex, in_place));
         CHECK_SAME(&in_place.dx, &a.dx);
         CHECK_SAME(&in_place.dw, &a.dw);
     }
-    optest_close(&t);
 }
 
 static void bits_do_not_depend_on_threads(void **state)
@@ -119,37 +113,31 @@ static void bits_do_not_depend_on_threads(void **state)
 
 static void wrong_shapes_are_errors_with_a_message(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    ScaleFwd f = forward_args(&t, 4);
-    f.w = optest_normal(&t, DTYPE_F32, DIMS(7, 2));
-    CHECK_FAILS(scale_fwd(&t.ex, f), ERR_SHAPE, "scale_fwd: w is (7, 2)");
-    ScaleBwd b = backward_args(&t, 4, true);
-    b.r = optest_normal(&t, DTYPE_F32, DIMS(7, 12));
-    CHECK_FAILS(scale_bwd(&t.ex, b), ERR_SHAPE, "scale_bwd: r is (7, 12)");
-    optest_close(&t);
+    OpTest *t = *state;
+    ScaleFwd f = forward_args(t, 4);
+    f.w = optest_normal(t, DTYPE_F32, DIMS(7, 2));
+    CHECK_FAILS(scale_fwd(&t->ex, f), ERR_SHAPE, "scale_fwd: w is (7, 2)");
+    ScaleBwd b = backward_args(t, 4, true);
+    b.r = optest_normal(t, DTYPE_F32, DIMS(7, 12));
+    CHECK_FAILS(scale_bwd(&t->ex, b), ERR_SHAPE, "scale_bwd: r is (7, 12)");
 }
 
 static void costs_are_every_tensor_once(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    ScaleFwd f = forward_args(&t, 5);
-    ScaleBwd b = backward_args(&t, 5, true);
+    OpTest *t = *state;
+    ScaleFwd f = forward_args(t, 5);
+    ScaleBwd b = backward_args(t, 5, true);
     CHECK_NEAR(op_desc(OP_SCALE_FWD)->cost(&f).bytes, 2 * 2 * 7 * 13 + 4 * 7, 0);
     CHECK_NEAR(op_desc(OP_SCALE_BWD)->cost(&b).bytes, 4 * 2 * 7 * 13 + 2 * 4 * 7, 0);
     CHECK_NEAR(op_desc(OP_SCALE_BWD)->cost(&b).flops, 4 * 7 * 13, 0);
-    optest_close(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(every_row_is_scaled),           TEST(gradients_are_those_of_the_definition),
-        TEST(bits_do_not_depend_on_threads), TEST(wrong_shapes_are_errors_with_a_message),
-        TEST(costs_are_every_tensor_once),
+        OP_TEST(every_row_is_scaled, 2),         OP_TEST(gradients_are_those_of_the_definition, 2),
+        TEST(bits_do_not_depend_on_threads),     OP_TEST(wrong_shapes_are_errors_with_a_message, 1),
+        OP_TEST(costs_are_every_tensor_once, 1),
     };
     return TEST_RUN(tests);
 }

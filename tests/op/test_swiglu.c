@@ -67,73 +67,62 @@ static SwigluBwd backward_args(OpTest *t, const Sizes *s, Dtype dtype)
 
 static void forward_matches_double(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 2 * SIZES; i++) {
         const Sizes *s = &sizes[i / 2];
-        SwigluFwd a = forward_args(&t, s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
-        double *y = optest_doubles(&t, s->N * s->F);
-        forward_double(s, optest_read(&t, &a.gu), y);
-        CHECK_OK(swiglu_fwd(&t.ex, a));
+        SwigluFwd a = forward_args(t, s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
+        double *y = optest_doubles(t, s->N * s->F);
+        forward_double(s, optest_read(t, &a.gu), y);
+        CHECK_OK(swiglu_fwd(&t->ex, a));
         CHECK_TENSOR(&a.y, y);
     }
-    optest_close(&t);
 }
 
 static void backward_matches_double(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 2 * SIZES; i++) {
         const Sizes *s = &sizes[i / 2];
-        SwigluBwd a = backward_args(&t, s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
-        double *dgu = optest_doubles(&t, s->N * 2 * s->F);
-        backward_double(s, optest_read(&t, &a.gu), optest_read(&t, &a.dy), dgu);
-        CHECK_OK(swiglu_bwd(&t.ex, a));
+        SwigluBwd a = backward_args(t, s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
+        double *dgu = optest_doubles(t, s->N * 2 * s->F);
+        backward_double(s, optest_read(t, &a.gu), optest_read(t, &a.dy), dgu);
+        CHECK_OK(swiglu_bwd(&t->ex, a));
         CHECK_TENSOR(&a.dgu, dgu);
     }
-    optest_close(&t);
 }
 
 /* g = ln 3: silu = 3/4 ln 3. */
 static void a_row_worked_by_hand(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     float gu[4] = { logf(3), 0, 2, 5 }, y[2], dy[2] = { 1, 1 }, dgu[4];
-    CHECK_OK(swiglu_fwd(&t.ex, (SwigluFwd){ .gu = { gu, DTYPE_F32, 2, { 1, 4 } },
-                                            .y = { y, DTYPE_F32, 2, { 1, 2 } } }));
+    CHECK_OK(swiglu_fwd(&t->ex, (SwigluFwd){ .gu = { gu, DTYPE_F32, 2, { 1, 4 } },
+                                             .y = { y, DTYPE_F32, 2, { 1, 2 } } }));
     CHECK_NEAR(y[0], 1.5 * log(3), 1e-6);
     CHECK_NEAR(y[1], 0, 0);
-    CHECK_OK(swiglu_bwd(&t.ex, (SwigluBwd){ .dy = { dy, DTYPE_F32, 2, { 1, 2 } },
-                                            .gu = { gu, DTYPE_F32, 2, { 1, 4 } },
-                                            .dgu = { dgu, DTYPE_F32, 2, { 1, 4 } } }));
+    CHECK_OK(swiglu_bwd(&t->ex, (SwigluBwd){ .dy = { dy, DTYPE_F32, 2, { 1, 2 } },
+                                             .gu = { gu, DTYPE_F32, 2, { 1, 4 } },
+                                             .dgu = { dgu, DTYPE_F32, 2, { 1, 4 } } }));
     CHECK_NEAR(dgu[0], 2 * 0.75 * (1 + log(3) / 4), 1e-6);
     CHECK_NEAR(dgu[1], 5 * 0.5, 1e-6);
     CHECK_NEAR(dgu[2], 0.75 * log(3), 1e-6);
     CHECK_NEAR(dgu[3], 0, 0);
-    optest_close(&t);
 }
 
 /* Of the clamped form, limit 2: a gate at the limit still has its slope, one above has none; of ups
  * likewise on both sides. sigmoid(1.702 * 0) = 1/2. */
 static void a_clamped_row_worked_by_hand(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     const double s = sigmoid(1.702 * 2);
     float gu[10] = { 2, 5, 0, 2, 2, 3, 0, -2, -9, 2 }, y[5], dy[5] = { 1, 1, 1, 1, 1 }, dgu[10];
-    CHECK_OK(swiglu_fwd(&t.ex, (SwigluFwd){ .gu = { gu, DTYPE_F32, 2, { 1, 10 } },
-                                            .y = { y, DTYPE_F32, 2, { 1, 5 } },
-                                            .limit = 2 }));
-    CHECK_OK(swiglu_bwd(&t.ex, (SwigluBwd){ .dy = { dy, DTYPE_F32, 2, { 1, 5 } },
-                                            .gu = { gu, DTYPE_F32, 2, { 1, 10 } },
-                                            .dgu = { dgu, DTYPE_F32, 2, { 1, 10 } },
-                                            .limit = 2 }));
+    CHECK_OK(swiglu_fwd(&t->ex, (SwigluFwd){ .gu = { gu, DTYPE_F32, 2, { 1, 10 } },
+                                             .y = { y, DTYPE_F32, 2, { 1, 5 } },
+                                             .limit = 2 }));
+    CHECK_OK(swiglu_bwd(&t->ex, (SwigluBwd){ .dy = { dy, DTYPE_F32, 2, { 1, 5 } },
+                                             .gu = { gu, DTYPE_F32, 2, { 1, 10 } },
+                                             .dgu = { dgu, DTYPE_F32, 2, { 1, 10 } },
+                                             .limit = 2 }));
     const double slope = s + 2 * 1.702 * s * (1 - s);
     const double want[] = { 6 * s, 2 * s, 0, -2 * s, 6 * s };
     const double by_gate[] = { 3 * slope, 0, -0.5, -slope, 3 * slope };
@@ -143,7 +132,6 @@ static void a_clamped_row_worked_by_hand(void **state)
         CHECK_NEAR(dgu[i], by_gate[i], 1e-5);
         CHECK_NEAR(dgu[5 + i], by_up[i], 1e-5);
     }
-    optest_close(&t);
 }
 
 typedef struct Loss {
@@ -163,103 +151,89 @@ static double loss(const void *context, const double *gu)
 
 static void backward_is_the_slope_of_forward(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Sizes forms[] = { { 5, 11, 0 }, { 5, 11, 1.5 } };
-    OpTest t;
-    optest_open(&t, 2);
     for (int i = 0; i < 2; i++) {
         const Sizes s = forms[i];
-        SwigluBwd a = backward_args(&t, &s, DTYPE_F32);
-        Loss l = { &s, optest_read(&t, &a.dy), optest_doubles(&t, s.N * s.F) };
-        double *dgu = optest_doubles(&t, s.N * 2 * s.F);
-        optest_slopes(loss, &l, optest_read(&t, &a.gu), s.N * 2 * s.F, dgu);
-        CHECK_OK(swiglu_bwd(&t.ex, a));
+        SwigluBwd a = backward_args(t, &s, DTYPE_F32);
+        Loss l = { &s, optest_read(t, &a.dy), optest_doubles(t, s.N * s.F) };
+        double *dgu = optest_doubles(t, s.N * 2 * s.F);
+        optest_slopes(loss, &l, optest_read(t, &a.gu), s.N * 2 * s.F, dgu);
+        CHECK_OK(swiglu_bwd(&t->ex, a));
         CHECK_TENSOR(&a.dgu, dgu);
     }
-    optest_close(&t);
 }
 
 static void dgu_may_be_gu(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
+    OpTest *t = *state;
     for (int i = 0; i < 2 * SIZES; i++) {
-        SwigluBwd a = backward_args(&t, &sizes[i / 2], i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16), b = a;
-        b.gu = b.dgu = optest_copy(&t, &a.gu);
-        CHECK_OK(swiglu_bwd(&t.ex, a));
-        CHECK_OK(swiglu_bwd(&t.ex, b));
+        SwigluBwd a = backward_args(t, &sizes[i / 2], i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16), b = a;
+        b.gu = b.dgu = optest_copy(t, &a.gu);
+        CHECK_OK(swiglu_bwd(&t->ex, a));
+        CHECK_OK(swiglu_bwd(&t->ex, b));
         CHECK_SAME(&b.dgu, &a.dgu);
     }
-    optest_close(&t);
 }
 
 /* silu(g) is g above and 0 below; the guard would name a NaN out of 0 * infinity. */
 static void large_gates_saturate(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     float gu[4] = { 1000, -1000, 3, 3 }, y[2], dy[2] = { 1, 1 }, dgu[4];
-    CHECK_OK(swiglu_fwd(&t.ex, (SwigluFwd){ .gu = { gu, DTYPE_F32, 2, { 1, 4 } },
-                                            .y = { y, DTYPE_F32, 2, { 1, 2 } } }));
+    CHECK_OK(swiglu_fwd(&t->ex, (SwigluFwd){ .gu = { gu, DTYPE_F32, 2, { 1, 4 } },
+                                             .y = { y, DTYPE_F32, 2, { 1, 2 } } }));
     CHECK_NEAR(y[0], 3000, 0);
     CHECK_NEAR(y[1], 0, 0);
-    CHECK_OK(swiglu_bwd(&t.ex, (SwigluBwd){ .dy = { dy, DTYPE_F32, 2, { 1, 2 } },
-                                            .gu = { gu, DTYPE_F32, 2, { 1, 4 } },
-                                            .dgu = { dgu, DTYPE_F32, 2, { 1, 4 } } }));
+    CHECK_OK(swiglu_bwd(&t->ex, (SwigluBwd){ .dy = { dy, DTYPE_F32, 2, { 1, 2 } },
+                                             .gu = { gu, DTYPE_F32, 2, { 1, 4 } },
+                                             .dgu = { dgu, DTYPE_F32, 2, { 1, 4 } } }));
     CHECK_NEAR(dgu[0], 3, 0);
     CHECK_NEAR(dgu[1], 0, 0);
     CHECK_NEAR(dgu[2], 1000, 0);
     CHECK_NEAR(dgu[3], 0, 0);
-    optest_close(&t);
 }
 
 static void wrong_shapes_are_errors_with_a_message(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Tensor gu = optest_normal(&t, DTYPE_F32, DIMS(4, 6)),
-           y = optest_normal(&t, DTYPE_F32, DIMS(4, 3));
-    Tensor odd = optest_normal(&t, DTYPE_F32, DIMS(4, 7));
-    Tensor half = optest_normal(&t, DTYPE_BF16, DIMS(4, 3));
-    CHECK_FAILS(swiglu_fwd(&t.ex, (SwigluFwd){ odd, y, 0 }), ERR_SHAPE, "swiglu_fwd: gu is (4, 7)");
-    CHECK_FAILS(swiglu_fwd(&t.ex, (SwigluFwd){ gu, gu, 0 }), ERR_SHAPE, "swiglu_fwd: y is (4, 6)");
-    CHECK_FAILS(swiglu_fwd(&t.ex, (SwigluFwd){ gu, half, 0 }), ERR_SHAPE, "y is (4, 3) bf16");
-    CHECK_FAILS(swiglu_bwd(&t.ex, (SwigluBwd){ y, odd, odd, 0 }), ERR_SHAPE, "gu is (4, 7)");
-    CHECK_FAILS(swiglu_bwd(&t.ex, (SwigluBwd){ half, gu, gu, 0 }), ERR_SHAPE, "dy is (4, 3) bf16");
-    CHECK_FAILS(swiglu_bwd(&t.ex, (SwigluBwd){ y, gu, y, 0 }), ERR_SHAPE, "dgu is (4, 3)");
-    optest_close(&t);
+    OpTest *t = *state;
+    Tensor gu = optest_normal(t, DTYPE_F32, DIMS(4, 6)),
+           y = optest_normal(t, DTYPE_F32, DIMS(4, 3));
+    Tensor odd = optest_normal(t, DTYPE_F32, DIMS(4, 7));
+    Tensor half = optest_normal(t, DTYPE_BF16, DIMS(4, 3));
+    CHECK_FAILS(swiglu_fwd(&t->ex, (SwigluFwd){ odd, y, 0 }), ERR_SHAPE,
+                "swiglu_fwd: gu is (4, 7)");
+    CHECK_FAILS(swiglu_fwd(&t->ex, (SwigluFwd){ gu, gu, 0 }), ERR_SHAPE, "swiglu_fwd: y is (4, 6)");
+    CHECK_FAILS(swiglu_fwd(&t->ex, (SwigluFwd){ gu, half, 0 }), ERR_SHAPE, "y is (4, 3) bf16");
+    CHECK_FAILS(swiglu_bwd(&t->ex, (SwigluBwd){ y, odd, odd, 0 }), ERR_SHAPE, "gu is (4, 7)");
+    CHECK_FAILS(swiglu_bwd(&t->ex, (SwigluBwd){ half, gu, gu, 0 }), ERR_SHAPE, "dy is (4, 3) bf16");
+    CHECK_FAILS(swiglu_bwd(&t->ex, (SwigluBwd){ y, gu, y, 0 }), ERR_SHAPE, "dgu is (4, 3)");
 }
 
 static void costs_are_every_tensor_once(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Sizes s = { 4, 3, 0 };
-    OpTest t;
-    optest_open(&t, 1);
-    SwigluFwd f = forward_args(&t, &s, DTYPE_BF16);
-    SwigluBwd b = backward_args(&t, &s, DTYPE_F32);
+    SwigluFwd f = forward_args(t, &s, DTYPE_BF16);
+    SwigluBwd b = backward_args(t, &s, DTYPE_F32);
     CHECK_NEAR(op_desc(OP_SWIGLU_FWD)->cost(&f).bytes, (24 + 12) * 2, 0);
     CHECK_NEAR(op_desc(OP_SWIGLU_FWD)->cost(&f).flops, 12 * 5, 0);
     CHECK_NEAR(op_desc(OP_SWIGLU_BWD)->cost(&b).bytes, (12 + 24 + 24) * 4, 0);
     CHECK_NEAR(op_desc(OP_SWIGLU_BWD)->cost(&b).flops, 12 * 12, 0);
-    optest_close(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(forward_matches_double),
-        TEST(backward_matches_double),
-        TEST(a_row_worked_by_hand),
-        TEST(a_clamped_row_worked_by_hand),
-        TEST(backward_is_the_slope_of_forward),
-        TEST(dgu_may_be_gu),
-        TEST(large_gates_saturate),
-        TEST(wrong_shapes_are_errors_with_a_message),
-        TEST(costs_are_every_tensor_once),
+        OP_TEST(forward_matches_double, 2),
+        OP_TEST(backward_matches_double, 2),
+        OP_TEST(a_row_worked_by_hand, 1),
+        OP_TEST(a_clamped_row_worked_by_hand, 1),
+        OP_TEST(backward_is_the_slope_of_forward, 2),
+        OP_TEST(dgu_may_be_gu, 2),
+        OP_TEST(large_gates_saturate, 1),
+        OP_TEST(wrong_shapes_are_errors_with_a_message, 1),
+        OP_TEST(costs_are_every_tensor_once, 1),
     };
     return TEST_RUN(tests);
 }

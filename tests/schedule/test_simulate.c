@@ -143,40 +143,50 @@ static void the_slowest_rank_sets_the_pace(void **state)
     pipeline_forget();
 }
 
-/* A transfer holds half of the multiprocessors of both its ranks, all of a pass needs them.
+/* An end of a transfer holds a quarter of its rank's multiprocessors from when it is posted, all of a
+ * pass needs them: a second of it takes 4/3 beside one, 2 beside two. In 24ths of a second:
  *
- *          0   1   2   3   4   5   6   7   8   9   10
- * rank 0   F0  F1+--               B0------B0  B1------B1
- * rank 1         F0--+ B0------B0F1--+ B1------B1
- * F1 runs beside the send from 1 to 1.5: in that it does 0.25, and ends at 2.25. Rank 1's F0 from 1.5 has
- * done 0.75 when the next activations come from 2.25 to 2.75, and does the rest in these. F1 there begins
- * at 4.75 beside the send of B0's gradients. Receives that wait hold nothing: F0 would take longer. */
-static double half(void *ctx, int rank, const Action *a)
+ *          0    32   44     68  76 80     125 137 152    200/201 212    260
+ * rank 0   F0---F1---------->                 B0------------->   B1---->
+ * rank 1             F0-------->B0------->F1------>B1---->
+ * A receive waits from the start at either rank: the gradients of micro-batch 0 come at 137, when the
+ * next ones are posted, that end at 212; activations come at 44 and at 80. Sends begin at once: at 32 and
+ * 68, 125 and 200, for 12. F1 of rank 0 does 1/4 beside the first until 44, the rest in 24. B0 of rank 1
+ * has done 1/8 when the last activations are there, after which nothing holds it up. */
+static double quarter(void *ctx, int rank, const Action *a)
 {
     (void)ctx;
     (void)rank;
-    return action_is_transfer(a->kind) ? 0.5 : 1;
+    return action_is_transfer(a->kind) ? 0.25 : 1;
 }
 
 static void transfers_slow_what_computes_beside_them(void **state)
 {
     (void)state;
+    static const struct {
+        int rank, micro, end, slowed;
+        ActionKind kind;
+    } told[] = {
+        { 0, 0, 32, 8, ACTION_FORWARD },          { 0, 1, 68, 12, ACTION_FORWARD },
+        { 1, 0, 76, 8, ACTION_FORWARD },          { 1, 0, 125, 1, ACTION_BACKWARD },
+        { 1, 1, 152, 3, ACTION_FORWARD },         { 0, 0, 201, 16, ACTION_BACKWARD },
+        { 1, 1, 200, 0, ACTION_BACKWARD },        { 0, 1, 260, 0, ACTION_BACKWARD },
+        { 0, 0, 44, 0, ACTION_SEND_ACTIVATIONS }, { 0, 0, 137, 0, ACTION_RECV_GRADIENTS },
+        { 0, 1, 212, 0, ACTION_RECV_GRADIENTS },
+    };
     ScheduleShape s = { 2, 1, 2, 1, 1, 1, .blocks = 0 };
     Pipeline p = pipeline_of("1f1b", &s);
     Simulation sim;
-    CHECK_OK(simulate_run(&p, &(SimCost){ .duration = slow_links, .share = half }, &made, &sim));
-    CHECK_NEAR(span_of(&p, &sim, 0, ACTION_FORWARD, 0)->end, 1, 0);
-    CHECK_NEAR(span_of(&p, &sim, 0, ACTION_FORWARD, 1)->end, 2.25, 0);
-    CHECK_NEAR(span_of(&p, &sim, 0, ACTION_FORWARD, 1)->slowed, 0.25, 0);
-    CHECK_NEAR(span_of(&p, &sim, 1, ACTION_FORWARD, 0)->end, 2.75, 0);
-    CHECK_NEAR(span_of(&p, &sim, 1, ACTION_BACKWARD, 0)->end, 4.75, 0);
-    CHECK_NEAR(span_of(&p, &sim, 1, ACTION_FORWARD, 1)->end, 6, 0);
-    CHECK_NEAR(span_of(&p, &sim, 0, ACTION_BACKWARD, 0)->end, 7.25, 0);
-    CHECK_NEAR(span_of(&p, &sim, 0, ACTION_BACKWARD, 1)->end, 10.5, 0);
-    CHECK_NEAR(sim.step, 10.5, 0);
-    CHECK_NEAR(sim.rank[0].slowed, 0.25, 0);
-    CHECK_NEAR(sim.rank[1].slowed, 0.5, 0);
-    CHECK_NEAR(sim.rank[1].busy, 6.5, 0);
+    CHECK_OK(simulate_run(&p, &(SimCost){ .duration = slow_links, .share = quarter }, &made, &sim));
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        const SimSpan *x = span_of(&p, &sim, told[i].rank, told[i].kind, told[i].micro);
+        CHECK_NEAR(24 * x->end, told[i].end, 1e-12 * told[i].end);
+        CHECK_NEAR(24 * x->slowed, told[i].slowed, 1e-12);
+    }
+    CHECK_NEAR(24 * sim.step, 260, 1e-9);
+    CHECK_NEAR(24 * sim.rank[0].slowed, 36, 1e-9);
+    CHECK_NEAR(24 * sim.rank[1].slowed, 12, 1e-9);
+    CHECK_NEAR(24 * sim.rank[1].busy, 144 + 12, 1e-9);
     pipeline_forget();
 }
 

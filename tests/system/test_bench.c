@@ -60,7 +60,10 @@ static void exposed_time_is_told_by_kind_of_traffic(void **state)
         at = behind(at, "{\"traffic\":\"");
         CHECK(strncmp(at, word[i], strlen(word[i])) == 0);
         CHECK(number(at, "\"without_p50_s\":") > 0);
-        CHECK_NEAR(number(at, "\"exposed_s\":"), with - number(at, "\"without_p50_s\":"), 1e-9);
+        double exposed = number(at, "\"exposed_s\":"), least = number(at, "\"waiting_s\":");
+        CHECK_NEAR(exposed, with - number(at, "\"without_p50_s\":"), 1e-9);
+        CHECK_NEAR(number(at, "\"slowing_s\":"), exposed - least, 1e-9);
+        CHECK(least <= number(at, "\"waiting_most_s\":"));
     }
     CHECK(strchr(at, '}') != NULL && strncmp(strchr(at, '}'), "}],", 3) == 0);
     CHECK(number(at, "\"step_again_p50_s\":") > 0);
@@ -73,6 +76,7 @@ static void exposed_time_is_told_by_kind_of_traffic(void **state)
                      &before, &after),
               3);
     CHECK_NEAR(told, before - after, 0.11);
+    CHECK_NEAR(number(o.out, "; waiting ") + number(o.out, "), slowing "), told, 0.16);
     CHECK_NEAR(share, 100 * told / before, 1 + 10 / before);
     CHECK_SAYS(o.out, "exposed      none: the same step again ");
     CHECK(strstr(o.out, "exposed      all") == NULL && strstr(o.out, "exposed      ep") == NULL);

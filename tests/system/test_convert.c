@@ -63,6 +63,13 @@ static void a_training_begins_from_a_folder_of_hugging_face_s(void **state)
     CHECK_EXIT(a, 0);
     CHECK_EXIT(b, 0);
     CHECK(lab_same_files(lab, lab_path(lab, "there/c.f32"), lab_path(lab, "there/d.f32")));
+    o = RUN(lab, "there", "train", "back/config.yaml", "--init", "hf", "run.dir=runs/deeper",
+            "train.steps=0", "train.batch=4", "data.sequence=32", "mtp.layers=1",
+            "data.sources=[{name: web, path: ../web}]");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, " on) begin as run.seed gives them\n");
+    CHECK_EXIT(RUN(lab, "there", "logits", "runs/deeper", "few", "c.f32"), 0);
+    CHECK(lab_same_files(lab, lab_path(lab, "there/c.f32"), lab_path(lab, "there/d.f32")));
     o = RUN(lab, "there", "train", "back/config.yaml", "--init", "hf", "run.dir=runs/direct",
             "data.sources=[{name: web, path: ../web}]");
     CHECK_EXIT(o, 2);

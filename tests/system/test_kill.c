@@ -2,8 +2,6 @@
  * of the run that was never stopped. `--all` takes 20 moments instead of 6. */
 #include "harness/run_folder.h"
 
-#include "base/clock.h"
-
 #include <sys/inotify.h>
 
 enum { STEPS = 12, KILLS = 4, KILLS_WRITING = 2, ALL_KILLS = 15, ALL_KILLS_WRITING = 5 };
@@ -16,6 +14,8 @@ static const char *const settings[] = {
     "moe.ffn=192", "moe.experts=8", "checkpoint.every=1", "moe.bias_rate=0.01", NULL
 };
 
+static const Launch cut = { .cell = "cut", .args = settings };
+
 static const char *const *with_resume(void)
 {
     static const char *args[16];
@@ -25,27 +25,11 @@ static const char *const *with_resume(void)
     return args;
 }
 
-/* The run that was never stopped, once; how long it took. */
-static double whole_run_s(Lab *lab)
-{
-    static double took_s;
-    if (took_s > 0) return took_s;
-    double start = clock_s();
-    Outcome o = lab_run(lab, &(Launch){ .cell = "whole", .args = settings });
-    CHECK_EXIT(o, 0);
-    took_s = clock_s() - start;
-    return took_s;
-}
-
 /* Go on with the run in this cell until its end. Without a whole checkpoint it begins anew. */
 static void finish(Lab *lab, const char *cell)
 {
-    const char *folder = lab_path(lab, "%s/run/checkpoints", cell);
-    const char *const *names = NULL;
-    int n = 0, whole = 0;
-    if (file_exists(folder)) CHECK_OK(file_list(folder, &lab->arena, &names, &n));
-    for (int i = 0; i < n; i++) whole += !text_ends(names[i], ".tmp");
-    const Launch again = { .cell = cell, .args = whole > 0 ? with_resume() : settings };
+    bool resume = run_count_checkpoints(lab, cell, true) > 0;
+    const Launch again = { .cell = cell, .args = resume ? with_resume() : settings };
     Outcome o = lab_run(lab, &again);
     CHECK_EXIT(o, 0);
     CHECK(strstr(o.err, "damaged") == NULL);
@@ -62,10 +46,10 @@ static void check_finished_like_the_whole(Lab *lab, const char *cell)
 static void killed_at_any_moment_a_run_goes_on_with_the_same_bits(void **state)
 {
     Lab *lab = *state;
-    double took_s = whole_run_s(lab);
+    double took_s = run_whole_s(lab, &cut);
     uint64_t stream = rng_stream("moments");
     for (int i = 0; i < (all ? ALL_KILLS : KILLS); i++) {
-        Child c = lab_start(lab, &(Launch){ .cell = "cut", .args = settings });
+        Child c = lab_start(lab, &cut);
         usleep((useconds_t)(1e6 * took_s * rng_uniform(1, stream, (uint64_t)i)));
         kill(c.pid, SIGKILL);
         Outcome o = lab_wait(lab, &c);
@@ -99,33 +83,22 @@ static void wait_for_writing(Lab *lab, const char *cell, Child *c, int nth)
     close(fd);
 }
 
-static bool writing(Lab *lab, const char *cell)
-{
-    const char *const *names = NULL;
-    int n = 0;
-    CHECK_OK(file_list(lab_path(lab, "%s/run/checkpoints", cell), &lab->arena, &names, &n));
-    for (int i = 0; i < n; i++) {
-        if (text_ends(names[i], ".tmp")) return true;
-    }
-    return false;
-}
-
 /* Somewhere inside the nth checkpoint; false if it was whole before the signal came. */
 static bool kill_while_writing(Lab *lab, int nth, useconds_t later_us)
 {
     CHECK_OK(file_remove_tree(lab_path(lab, "cut")));
-    Child c = lab_start(lab, &(Launch){ .cell = "cut", .args = settings });
+    Child c = lab_start(lab, &cut);
     wait_for_writing(lab, "cut", &c, nth);
     usleep(later_us);
     kill(c.pid, SIGKILL);
     Outcome o = lab_wait(lab, &c);
-    return o.code == 128 + SIGKILL && writing(lab, "cut");
+    return o.code == 128 + SIGKILL && run_count_checkpoints(lab, "cut", false) > 0;
 }
 
 static void killed_inside_a_checkpoint_a_run_goes_on_from_the_one_before(void **state)
 {
     Lab *lab = *state;
-    whole_run_s(lab);
+    run_whole_s(lab, &cut);
     int hits = 0, wanted = all ? ALL_KILLS_WRITING : KILLS_WRITING;
     for (int i = 0; hits < wanted; i++) {
         if (i == 20 * wanted) fail_msg("%d of %d signals hit a checkpoint", hits, i);
@@ -133,7 +106,7 @@ static void killed_inside_a_checkpoint_a_run_goes_on_from_the_one_before(void **
         if (!kill_while_writing(lab, 1 + i % 7, (useconds_t)r)) continue;
         hits++;
         finish(lab, "cut");
-        CHECK(!writing(lab, "cut")); /* what was left behind is gone */
+        CHECK_INT(run_count_checkpoints(lab, "cut", false), 0); /* what was left behind is gone */
         check_finished_like_the_whole(lab, "cut");
         lab_forget(state);
     }
@@ -143,8 +116,8 @@ static void killed_inside_a_checkpoint_a_run_goes_on_from_the_one_before(void **
 
 static void stops_politely(Lab *lab, int signal)
 {
-    whole_run_s(lab);
-    Child c = lab_start(lab, &(Launch){ .cell = "cut", .args = settings });
+    run_whole_s(lab, &cut);
+    Child c = lab_start(lab, &cut);
     while (run_count_steps(lab, "cut") < 3 && child_runs(&c)) child_sleep();
     kill(c.pid, signal);
     Outcome o = lab_wait(lab, &c);

@@ -595,18 +595,24 @@ static bool same_weights(Lab *lab, const char *a, int step, const char *b, int o
 
 /* Each step reads the same four sequences, at the same rate. So a training that begins with the
  * weights and moments of step 3 makes the fourth step of the training that they are from. */
-static void init_moments_goes_on_with_the_optimizer(void **state)
+static void train_three(Lab *lab)
 {
-    Lab *lab = *state;
     ShardWriter w = { 0 };
+    if (file_exists(lab_path(lab, "three"))) return;
     CHECK_OK(shard_create(&w, lab_path(lab, "one"), 512, &lab->arena));
     for (int32_t i = 0; i < 129; i++) CHECK_OK(shard_append(&w, &(int32_t){ i * i % 509 }, 1));
     CHECK_OK(shard_end_document(&w));
     CHECK_OK(shard_commit(&w));
+    run_steady(lab, "three", "train.steps=3", (const char *[4]){ 0 });
+}
+
+static void init_moments_goes_on_with_the_optimizer(void **state)
+{
+    Lab *lab = *state;
+    train_three(lab);
     const char *const take[] = { "init.moments=true", "--init", "../three/run", NULL };
     const char *const again[] = { "init.moments=true", "--resume", "--change", "train.steps" };
     run_steady(lab, "five", "train.steps=5", (const char *[4]){ 0 });
-    run_steady(lab, "three", "train.steps=3", (const char *[4]){ 0 });
     Outcome o = run_steady(lab, "on", "train.steps=2", take);
     CHECK_SAYS(o.err, "weights and moments of ../three/run/checkpoints/step-0000000003, step 3");
     CHECK(same_weights(lab, "on", 2, "five", 5));
@@ -615,6 +621,39 @@ static void init_moments_goes_on_with_the_optimizer(void **state)
     CHECK(same_weights(lab, "off", 2, "five", 5));
     run_steady(lab, "anew", "train.steps=2", (const char *[4]){ "--init", "../three/run" });
     CHECK(!same_weights(lab, "anew", 2, "five", 5));
+}
+
+/* Begun, stopped and resumed; and without the modules again. */
+static void init_adds_modules_and_leaves_them_out(void **state)
+{
+    static const char begun[] = "init: 16,304 parameters of multi-token prediction (model.layers.3 "
+                                "on) begin as run.seed gives them\n";
+    static const char manifest[] = "%s/run/checkpoints/step-0000000002/manifest.jsonl";
+    Lab *lab = *state;
+    train_three(lab);
+    const char *const take[] = { "mtp.layers=1", "init.moments=true", "--init", "../three/run" };
+    const char *const again[] = { "mtp.layers=1", "--resume", "--change", "train.steps" };
+    const char *const more[] = { "mtp.layers=1", "init.moments=true", "--init", "../grown/run" };
+    const char *const less[] = { "mtp.layers=0", "init.moments=true", "--init", "../bud/run" };
+    Outcome o = run_steady(lab, "grown", "train.steps=2", take);
+    CHECK_SAYS(o.err, begun);
+    run_steady(lab, "stopped", "train.steps=1", take);
+    run_steady(lab, "stopped", "train.steps=2", again);
+    CHECK(same_weights(lab, "stopped", 2, "grown", 2));
+    CHECK_SAYS(lab_read(lab, lab_path(lab, manifest, "stopped"), NULL),
+               "\"moment_steps\":3,\"module_moment_steps\":0}");
+    run_steady(lab, "older", "train.steps=2", more);
+    CHECK_SAYS(lab_read(lab, lab_path(lab, manifest, "older"), NULL),
+               "\"moment_steps\":5,\"module_moment_steps\":2}");
+    run_steady(lab, "bud", "train.steps=0", take);
+    o = run_steady(lab, "cut", "train.steps=0", less);
+    CHECK_SAYS(o.err, "16,304 parameters of multi-token prediction (model.layers.3 on) are left");
+    CHECK(same_weights(lab, "cut", 0, "three", 3));
+    o = RUN(lab, "two", "train", "../tiny.yaml", "mtp.layers=2", more[1], more[2], more[3]);
+    CHECK_REFUSED(o, 2, "step-0000000002 has moments of 1 of 2 modules");
+    o = RUN(lab, "two", "train", "../tiny.yaml", "mtp.layers=2", "model.hidden=48", "--init",
+            "../three/run");
+    CHECK_REFUSED(o, 2, "names or shapes: model.hidden is 32 there, 48 here; take");
 }
 
 static void frozen_parameters_are_counted_and_named(void **state)
@@ -746,6 +785,7 @@ int main(void)
         LAB_TEST(eval_tells_the_loss_of_each_document),
         LAB_TEST(init_says_what_differs_and_refuses_other_parameters),
         LAB_TEST(init_moments_goes_on_with_the_optimizer),
+        LAB_TEST(init_adds_modules_and_leaves_them_out),
         LAB_TEST(frozen_parameters_are_counted_and_named),
         LAB_TEST(running_twice_gives_the_same_bits),
         LAB_TEST(dropped_tokens_and_forced_balance_are_in_every_line),

@@ -87,87 +87,75 @@ static void every_backend_has_every_entry(void **state)
 
 static void backends_without_memory_say_so(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     void *at = NULL;
-    CHECK_FAILS(backend_count.alloc(&t.ex, MEM_HOST, 12, &at), ERR_UNSUPPORTED, "12 bytes");
-    CHECK_FAILS(backend_cpu.alloc(&t.ex, MEM_DEVICE, 12, &at), ERR_UNSUPPORTED, "12 bytes");
+    CHECK_FAILS(backend_count.alloc(&t->ex, MEM_HOST, 12, &at), ERR_UNSUPPORTED, "12 bytes");
+    CHECK_FAILS(backend_cpu.alloc(&t->ex, MEM_DEVICE, 12, &at), ERR_UNSUPPORTED, "12 bytes");
     CHECK(at == NULL);
-    optest_close(&t);
 }
 
 static void cpu_allocates_copies_and_fills(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     void *memory = NULL;
-    CHECK_OK(backend_cpu.alloc(&t.ex, MEM_HOST, 1000, &memory));
+    CHECK_OK(backend_cpu.alloc(&t->ex, MEM_HOST, 1000, &memory));
     CHECK_INT((uintptr_t)memory % ARENA_ALIGN, 0);
     unsigned char *bytes = memory;
-    CHECK_OK(backend_cpu.fill(&t.ex, bytes, 0x5A, 1000));
+    CHECK_OK(backend_cpu.fill(&t->ex, bytes, 0x5A, 1000));
     for (int i = 0; i < 1000; i++) CHECK_INT(bytes[i], 0x5A);
-    CHECK_OK(backend_cpu.copy(&t.ex, bytes, "abc", 3));
+    CHECK_OK(backend_cpu.copy(&t->ex, bytes, "abc", 3));
     CHECK(memcmp(bytes, "abc\x5A", 4) == 0);
-    backend_cpu.free(&t.ex, MEM_HOST, memory, 1000);
-    optest_close(&t);
+    backend_cpu.free(&t->ex, MEM_HOST, memory, 1000);
 }
 
 static void cpu_events_are_always_reached_and_tell_the_time(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    const Streams *s = t.ex.backend->streams;
+    OpTest *t = *state;
+    const Streams *s = t->ex.backend->streams;
     Event from, to;
     double seconds = -1, before = clock_s();
-    CHECK_OK(s->event_new(&t.ex, true, &from));
-    CHECK_OK(s->event_new(&t.ex, true, &to));
-    CHECK_OK(s->wait(&t.ex, &from, NULL));
-    CHECK_OK(s->record(&t.ex, &from, NULL));
+    CHECK_OK(s->event_new(&t->ex, true, &from));
+    CHECK_OK(s->event_new(&t->ex, true, &to));
+    CHECK_OK(s->wait(&t->ex, &from, NULL));
+    CHECK_OK(s->record(&t->ex, &from, NULL));
     for (double start = clock_s(); clock_s() - start < 2e-3;) continue;
-    CHECK_OK(s->record(&t.ex, &to, NULL));
+    CHECK_OK(s->record(&t->ex, &to, NULL));
     double after = clock_s();
-    CHECK_OK(s->wait(&t.ex, &to, NULL));
-    CHECK_OK(s->elapsed_s(&t.ex, &from, &to, &seconds));
+    CHECK_OK(s->wait(&t->ex, &to, NULL));
+    CHECK_OK(s->elapsed_s(&t->ex, &from, &to, &seconds));
     CHECK(seconds > 1.99e-3 && seconds < after - before + 1e-6);
-    CHECK_OK(t.ex.backend->sync(&t.ex));
-    optest_close(&t);
+    CHECK_OK(t->ex.backend->sync(&t->ex));
 }
 
 /* What engine and bench do on every backend must do nothing on this one. */
 static void the_host_has_no_streams_graphs_or_device(void **state)
 {
-    (void)state;
-    OpTest t;
-    void *stream = &t;
+    OpTest *t = *state;
+    void *stream = t;
     Graph g = { .nodes = 3 };
     char bus_id[BUS_ID_MAX] = "x";
     size_t bytes = 1;
     double start = clock_s();
-    optest_open(&t, 1);
-    const Streams *s = t.ex.backend->streams;
-    CHECK(s->of_lane(&t.ex, LANE_COMM) == NULL);
-    CHECK_OK(s->add(&t.ex, &stream));
+    const Streams *s = t->ex.backend->streams;
+    CHECK(s->of_lane(&t->ex, LANE_COMM) == NULL);
+    CHECK_OK(s->add(&t->ex, &stream));
     CHECK(stream == NULL);
-    CHECK_OK(s->delay(&t.ex, 3600));
+    CHECK_OK(s->delay(&t->ex, 3600));
     CHECK(clock_s() - start < 60);
-    CHECK_FAILS(t.ex.backend->graphs->begin(&t.ex), ERR_UNSUPPORTED, "there are no graphs");
-    CHECK_FAILS(t.ex.backend->graphs->end(&t.ex, &g), ERR_UNSUPPORTED, "there are no graphs");
-    CHECK_FAILS(t.ex.backend->graphs->launch(&t.ex, &g), ERR_UNSUPPORTED, "there are no graphs");
-    t.ex.backend->graphs->free(&g);
+    CHECK_FAILS(t->ex.backend->graphs->begin(&t->ex), ERR_UNSUPPORTED, "there are no graphs");
+    CHECK_FAILS(t->ex.backend->graphs->end(&t->ex, &g), ERR_UNSUPPORTED, "there are no graphs");
+    CHECK_FAILS(t->ex.backend->graphs->launch(&t->ex, &g), ERR_UNSUPPORTED, "there are no graphs");
+    t->ex.backend->graphs->free(&g);
     CHECK_INT(g.nodes, 0);
-    const Device *d = t.ex.backend->device;
-    CHECK_OK(d->bus_id(&t.ex, bus_id));
+    const Device *d = t->ex.backend->device;
+    CHECK_OK(d->bus_id(&t->ex, bus_id));
     CHECK_TEXT(bus_id, "");
-    CHECK_OK(d->used_bytes(&t.ex, &bytes));
+    CHECK_OK(d->used_bytes(&t->ex, &bytes));
     CHECK_INT(bytes, 0);
-    CHECK(d->choices(&t.ex) == NULL);
-    CHECK_OK(d->tune(&t.ex, true));
-    CHECK_OK(d->tune(&t.ex, false));
-    CHECK_TEXT(d->attention_why(&t.ex), "");
-    optest_close(&t);
+    CHECK(d->choices(&t->ex) == NULL);
+    CHECK_OK(d->tune(&t->ex, true));
+    CHECK_OK(d->tune(&t->ex, false));
+    CHECK_TEXT(d->attention_why(&t->ex), "");
 }
 
 static int closed;
@@ -215,16 +203,13 @@ static void an_exec_runs_on_the_cpu_and_knows_no_layer(void **state)
 
 static void decorators_go_to_the_front_and_come_off_there(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    exec_push(&t.ex, &backend_trace);
-    CHECK_INT(t.ex.depth, 2);
-    CHECK(t.ex.front[0] == &backend_trace && t.ex.front[1] == &backend_guard);
-    exec_pop(&t.ex);
-    CHECK_INT(t.ex.depth, 1);
-    CHECK(t.ex.front[0] == &backend_guard && t.ex.backend == &backend_cpu);
-    optest_close(&t);
+    OpTest *t = *state;
+    exec_push(&t->ex, &backend_trace);
+    CHECK_INT(t->ex.depth, 2);
+    CHECK(t->ex.front[0] == &backend_trace && t->ex.front[1] == &backend_guard);
+    exec_pop(&t->ex);
+    CHECK_INT(t->ex.depth, 1);
+    CHECK(t->ex.front[0] == &backend_guard && t->ex.backend == &backend_cpu);
 }
 
 /* count */
@@ -272,119 +257,96 @@ static void count_adds_communication(void **state)
 
 static void the_guard_lets_finite_outputs_pass(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Probe a = probe_make(&t, DTYPE_BF16);
-    CHECK_OK(probe_run(&t, &a));
+    OpTest *t = *state;
+    Probe a = probe_make(t, DTYPE_BF16);
+    CHECK_OK(probe_run(t, &a));
     CHECK_NEAR(optest_get(&a.out, 2999), 2, 0);
-    optest_close(&t);
 }
 
 static void the_guard_names_step_layer_op_port_and_place(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    t.ex.step = 41, t.ex.layer = 6;
-    Probe a = probe_make(&t, DTYPE_F32);
+    OpTest *t = *state;
+    t->ex.step = 41, t->ex.layer = 6;
+    Probe a = probe_make(t, DTYPE_F32);
     a.bad = &a.out, a.bad_at = 2345, a.value = INFINITY;
-    CHECK_FAILS(probe_run(&t, &a), ERR_NUMERIC, "step 41, layer 6: probe wrote inf into out[2345]");
-    CHECK_FAILS(probe_run(&t, &a), ERR_NUMERIC, "(300, 10) f32");
-    optest_close(&t);
+    CHECK_FAILS(probe_run(t, &a), ERR_NUMERIC, "step 41, layer 6: probe wrote inf into out[2345]");
+    CHECK_FAILS(probe_run(t, &a), ERR_NUMERIC, "(300, 10) f32");
 }
 
 /* Ports in turn, first and last element, both types and all three kinds of value. */
 static void the_guard_finds_one_bad_value_anywhere(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
     const double values[] = { NAN, INFINITY, -INFINITY };
     const int64_t places[] = { 0, 1023, 1024, 2999 };
-    OpTest t;
-    optest_open(&t, 1);
     for (int i = 0; i < 2 * 3 * 4 * 3; i++) {
-        Probe a = probe_make(&t, types[i % 2]);
-        a.out_opt = optest_poisoned(&t, types[i % 2], DIMS(3000));
+        Probe a = probe_make(t, types[i % 2]);
+        a.out_opt = optest_poisoned(t, types[i % 2], DIMS(3000));
         const Tensor *ports[] = { &a.out, &a.add, &a.out_opt };
         a.bad = ports[i / 2 % 3], a.value = values[i / 6 % 3], a.bad_at = places[i / 18];
         const char *names[] = { "out[", "add[", "out_opt[" };
-        CHECK_FAILS(probe_run(&t, &a), ERR_NUMERIC, names[i / 2 % 3]);
+        CHECK_FAILS(probe_run(t, &a), ERR_NUMERIC, names[i / 2 % 3]);
     }
-    optest_close(&t);
 }
 
 static void the_guard_passes_over_windows_and_inputs(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Probe a = probe_make(&t, DTYPE_F32);
+    OpTest *t = *state;
+    Probe a = probe_make(t, DTYPE_F32);
     a.bad = &a.in, a.bad_at = 5, a.value = NAN;
     CHECK(isnan(optest_get(&a.part, 0)));
-    CHECK_OK(probe_run(&t, &a));
-    optest_close(&t);
+    CHECK_OK(probe_run(t, &a));
 }
 
 /* Of 300 rows 120 count: what lies behind them is nobody's. */
 static void the_guard_searches_the_rows_that_count(void **state)
 {
-    (void)state;
+    OpTest *t = *state;
     static const struct {
         int64_t bad_at;
         bool found;
     } c[] = { { 1199, true }, { 1200, false }, { 2999, false } };
-    OpTest t;
-    optest_open(&t, 1);
-    exec_push(&t.ex, &backend_guard);
+    exec_push(&t->ex, &backend_guard);
     const int32_t live = 120;
     for (int i = 0; i < 3; i++) {
-        Probe a = probe_make(&t, DTYPE_F32);
+        Probe a = probe_make(t, DTYPE_F32);
         a.rows = (Rows){ .bound = 300, .expected = 120, .device = &live };
         a.bad = &a.out, a.bad_at = c[i].bad_at, a.value = (double)NAN;
-        CHECK((probe_run(&t, &a) == ERR_NUMERIC) == c[i].found);
+        CHECK((probe_run(t, &a) == ERR_NUMERIC) == c[i].found);
     }
-    optest_close(&t);
 }
 
 static void the_guard_hands_on_failures_from_below(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Probe a = probe_make(&t, DTYPE_F32);
+    OpTest *t = *state;
+    Probe a = probe_make(t, DTYPE_F32);
     a.bad = &a.out, a.bad_at = 0, a.value = NAN, a.status = ERR_ARG;
-    CHECK_FAILS(probe_run(&t, &a), ERR_ARG, "probe fails on purpose");
-    optest_close(&t);
+    CHECK_FAILS(probe_run(t, &a), ERR_ARG, "probe fails on purpose");
 }
 
 static void the_guard_sees_through_op_run(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    Add a = { .x = optest_normal(&t, DTYPE_F32, DIMS(4, 2)),
-              .y = optest_normal(&t, DTYPE_F32, DIMS(4, 2)) };
+    OpTest *t = *state;
+    Add a = { .x = optest_normal(t, DTYPE_F32, DIMS(4, 2)),
+              .y = optest_normal(t, DTYPE_F32, DIMS(4, 2)) };
     optest_set(&a.x, 5, NAN);
-    CHECK_FAILS(add(&t.ex, a), ERR_NUMERIC, "add wrote nan into y[5] of (4, 2) f32");
-    CHECK_INT(t.scratch.used_bytes, 0);
-    optest_close(&t);
+    CHECK_FAILS(add(&t->ex, a), ERR_NUMERIC, "add wrote nan into y[5] of (4, 2) f32");
+    CHECK_INT(t->scratch.used_bytes, 0);
 }
 
 /* trace */
 
 static void trace_notes_name_time_cost_step_and_layer(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     Trace trace;
-    CHECK_OK(trace_init(&trace, &t.arena, 2));
-    exec_push(&t.ex, &backend_trace);
-    t.ex.trace = &trace, t.ex.step = 3, t.ex.layer = 5;
-    Probe a = probe_make(&t, DTYPE_F32);
+    CHECK_OK(trace_init(&trace, &t->arena, 2));
+    exec_push(&t->ex, &backend_trace);
+    t->ex.trace = &trace, t->ex.step = 3, t->ex.layer = 5;
+    Probe a = probe_make(t, DTYPE_F32);
     double before = clock_s();
-    CHECK_OK(probe_run(&t, &a));
+    CHECK_OK(probe_run(t, &a));
     double after = clock_s();
     CHECK_INT(trace.used, 1);
     const TraceEvent *e = &trace.events[0];
@@ -396,59 +358,52 @@ static void trace_notes_name_time_cost_step_and_layer(void **state)
     CHECK_INT(e->depth, 2);
     CHECK(e->start_s >= before && e->duration_s > 0 && e->start_s + e->duration_s <= after);
     CHECK_NEAR(optest_get(&a.out, 0), 2, 0); /* and the op ran */
-    optest_close(&t);
 }
 
 static void trace_without_a_buffer_passes_on(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
-    exec_push(&t.ex, &backend_trace);
-    Probe a = probe_make(&t, DTYPE_F32);
-    CHECK_OK(probe_run(&t, &a));
+    OpTest *t = *state;
+    exec_push(&t->ex, &backend_trace);
+    Probe a = probe_make(t, DTYPE_F32);
+    CHECK_OK(probe_run(t, &a));
     CHECK_NEAR(optest_get(&a.out, 0), 2, 0);
-    optest_close(&t);
 }
 
 static void trace_over_guard_hands_on_what_the_guard_found(void **state)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 1);
+    OpTest *t = *state;
     Trace trace;
-    CHECK_OK(trace_init(&trace, &t.arena, 2));
-    exec_push(&t.ex, &backend_trace);
-    t.ex.trace = &trace;
-    Probe a = probe_make(&t, DTYPE_F32);
+    CHECK_OK(trace_init(&trace, &t->arena, 2));
+    exec_push(&t->ex, &backend_trace);
+    t->ex.trace = &trace;
+    Probe a = probe_make(t, DTYPE_F32);
     a.bad = &a.add, a.bad_at = 7, a.value = NAN;
-    CHECK_FAILS(probe_run(&t, &a), ERR_NUMERIC, "probe wrote nan into add[7]");
-    optest_close(&t);
+    CHECK_FAILS(probe_run(t, &a), ERR_NUMERIC, "probe wrote nan into add[7]");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(every_backend_has_every_entry),
-        TEST(backends_without_memory_say_so),
-        TEST(cpu_allocates_copies_and_fills),
-        TEST(cpu_events_are_always_reached_and_tell_the_time),
-        TEST(the_host_has_no_streams_graphs_or_device),
+        OP_TEST(backends_without_memory_say_so, 1),
+        OP_TEST(cpu_allocates_copies_and_fills, 1),
+        OP_TEST(cpu_events_are_always_reached_and_tell_the_time, 1),
+        OP_TEST(the_host_has_no_streams_graphs_or_device, 1),
         TEST(exec_free_closes_the_backend),
         TEST(an_exec_runs_on_the_cpu_and_knows_no_layer),
-        TEST(decorators_go_to_the_front_and_come_off_there),
+        OP_TEST(decorators_go_to_the_front_and_come_off_there, 1),
         TEST(count_adds_up_costs_and_touches_nothing),
         TEST(count_adds_communication),
-        TEST(the_guard_lets_finite_outputs_pass),
-        TEST(the_guard_names_step_layer_op_port_and_place),
-        TEST(the_guard_finds_one_bad_value_anywhere),
-        TEST(the_guard_passes_over_windows_and_inputs),
-        TEST(the_guard_searches_the_rows_that_count),
-        TEST(the_guard_hands_on_failures_from_below),
-        TEST(the_guard_sees_through_op_run),
-        TEST(trace_notes_name_time_cost_step_and_layer),
-        TEST(trace_without_a_buffer_passes_on),
-        TEST(trace_over_guard_hands_on_what_the_guard_found),
+        OP_TEST(the_guard_lets_finite_outputs_pass, 1),
+        OP_TEST(the_guard_names_step_layer_op_port_and_place, 1),
+        OP_TEST(the_guard_finds_one_bad_value_anywhere, 1),
+        OP_TEST(the_guard_passes_over_windows_and_inputs, 1),
+        OP_TEST(the_guard_searches_the_rows_that_count, 1),
+        OP_TEST(the_guard_hands_on_failures_from_below, 1),
+        OP_TEST(the_guard_sees_through_op_run, 1),
+        OP_TEST(trace_notes_name_time_cost_step_and_layer, 1),
+        OP_TEST(trace_without_a_buffer_passes_on, 1),
+        OP_TEST(trace_over_guard_hands_on_what_the_guard_found, 1),
     };
     return TEST_RUN(tests);
 }

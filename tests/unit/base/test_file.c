@@ -1,12 +1,10 @@
+#include "harness/place.h"
 #include "harness/read_at.h"
-#include "harness/test.h"
 
-#include "base/file.h"
 #include "base/rng.h"
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -21,19 +19,22 @@ typedef struct Place {
     Arena arena;
 } Place;
 
-static void place_open(Place *p)
+static int place_open(void **state)
 {
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
+    static Place place;
+    Place *p = *state = &place;
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     CHECK_OK(file_join(p->path, p->folder, "x"));
     CHECK_OK(file_join(p->temp, p->folder, "x.tmp"));
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)16 << 20));
+    return 0;
 }
 
-static void place_close(Place *p)
+static int place_close(void **state)
 {
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    Place *p = *state;
+    place_drop(p->folder, &p->arena);
+    return 0;
 }
 
 static void make_file(const char *path, const char *text)
@@ -84,80 +85,65 @@ static ino_t inode_of(const char *path)
  * folder that holds the name. */
 static void a_commit_syncs_the_file_before_its_name_and_then_the_folder(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     File f = { 0 };
-    place_open(&p);
-    CHECK_OK(file_create_temp(&f, p.path, &p.arena));
+    CHECK_OK(file_create_temp(&f, p->path, &p->arena));
     CHECK_OK(file_write(&f, "abc", 3));
-    synced.n = 0, synced.watched = p.path;
+    synced.n = 0, synced.watched = p->path;
     CHECK_OK(file_commit(&f));
     synced.watched = NULL;
     CHECK_INT(synced.n, 2);
-    CHECK(synced.inode[0] == inode_of(p.path) && !synced.in_place[0]);
-    CHECK(synced.inode[1] == inode_of(p.folder) && synced.in_place[1]);
-    place_close(&p);
+    CHECK(synced.inode[0] == inode_of(p->path) && !synced.in_place[0]);
+    CHECK(synced.inode[1] == inode_of(p->folder) && synced.in_place[1]);
 }
 
 static void a_committed_file_holds_what_was_written(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     File f = { 0 };
-    place_open(&p);
-    CHECK_OK(file_create_temp(&f, p.path, &p.arena));
+    CHECK_OK(file_create_temp(&f, p->path, &p->arena));
     CHECK_OK(file_write(&f, "weights", 7));
     CHECK_OK(file_printf(&f, " of step %d\n", 12));
     CHECK_INT(f.written_bytes, 19);
     CHECK_OK(file_commit(&f));
-    check_contents(&p, p.path, "weights of step 12\n");
-    place_close(&p);
+    check_contents(p, p->path, "weights of step 12\n");
 }
 
 static void until_the_commit_the_old_file_stands(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     File f = { 0 };
-    place_open(&p);
-    make_file(p.path, "old");
-    CHECK_OK(file_create_temp(&f, p.path, &p.arena));
+    make_file(p->path, "old");
+    CHECK_OK(file_create_temp(&f, p->path, &p->arena));
     CHECK_OK(file_write(&f, "new", 3));
     CHECK_OK(file_sync(&f));
-    check_contents(&p, p.path, "old");
-    check_contents(&p, p.temp, "new");
+    check_contents(p, p->path, "old");
+    check_contents(p, p->temp, "new");
     CHECK_OK(file_commit(&f));
-    check_contents(&p, p.path, "new");
-    CHECK(!file_exists(p.temp));
-    place_close(&p);
+    check_contents(p, p->path, "new");
+    CHECK(!file_exists(p->temp));
 }
 
 static void closing_without_commit_leaves_no_trace(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     File f = { 0 };
-    place_open(&p);
-    CHECK_OK(file_create_temp(&f, p.path, &p.arena));
+    CHECK_OK(file_create_temp(&f, p->path, &p->arena));
     CHECK_OK(file_write(&f, "half", 4));
     CHECK_OK(file_flush(&f));
     file_close(&f);
-    CHECK(!file_exists(p.temp) && !file_exists(p.path));
-    place_close(&p);
+    CHECK(!file_exists(p->temp) && !file_exists(p->path));
 }
 
 static void closing_after_the_commit_keeps_the_file(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     File f = { 0 };
-    place_open(&p);
-    CHECK_OK(file_create_temp(&f, p.path, &p.arena));
+    CHECK_OK(file_create_temp(&f, p->path, &p->arena));
     CHECK_OK(file_commit(&f));
     file_close(&f);
     file_close(&f);
-    CHECK(file_exists(p.path));
-    place_close(&p);
+    CHECK(file_exists(p->path));
 }
 
 static void closing_a_zeroed_file_does_nothing(void **state)
@@ -170,48 +156,40 @@ static void closing_a_zeroed_file_does_nothing(void **state)
 
 static void closing_keeps_the_record_of_the_failure_before(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     File f = { 0 };
-    place_open(&p);
-    CHECK_OK(file_create_temp(&f, p.path, &p.arena));
+    CHECK_OK(file_create_temp(&f, p->path, &p->arena));
     CHECK_INT(FAIL(ERR_NUMERIC, "the loss is nan"), ERR_NUMERIC);
     file_close(&f);
     CHECK(strstr(status_message(), "the loss is nan") != NULL);
-    place_close(&p);
 }
 
 static void a_leftover_of_a_crash_is_overwritten(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     File f = { 0 };
-    place_open(&p);
-    make_file(p.temp, "a long leftover of a run that was killed");
-    CHECK_OK(file_create_temp(&f, p.path, &p.arena));
+    make_file(p->temp, "a long leftover of a run that was killed");
+    CHECK_OK(file_create_temp(&f, p->path, &p->arena));
     CHECK_OK(file_write(&f, "short", 5));
     CHECK_OK(file_commit(&f));
-    check_contents(&p, p.path, "short");
-    place_close(&p);
+    check_contents(p, p->path, "short");
 }
 
 /* Pieces of 0 to 40 bytes through buffers from none to larger than the file. */
 static void any_buffer_gives_the_same_file(void **state)
 {
-    (void)state;
+    Place *p = *state;
     static const size_t BUFFER[] = { 0, 1, 7, 16, 39, 40, 41, 4096 };
-    Place p;
     char piece[64], buffer[4096];
-    place_open(&p);
     for (size_t i = 0; i < sizeof piece; i++) piece[i] = (char)('A' + i);
     for (int b = 0; b < 8; b++) {
         File f = { 0 };
         FileMap m = { 0 };
-        CHECK_OK(file_create_temp_buffered(&f, p.path, b == 0 ? NULL : buffer, BUFFER[b]));
+        CHECK_OK(file_create_temp_buffered(&f, p->path, b == 0 ? NULL : buffer, BUFFER[b]));
         for (size_t k = 0; k < 41; k++) CHECK_OK(file_write(&f, piece, k * 17 % 41));
         CHECK_INT(f.written_bytes, 820);
         CHECK_OK(file_commit(&f));
-        CHECK_OK(file_map(p.path, &m));
+        CHECK_OK(file_map(p->path, &m));
         CHECK_INT(m.bytes, 820);
         size_t at = 0;
         for (size_t k = 0; k < 41; k++) {
@@ -220,84 +198,68 @@ static void any_buffer_gives_the_same_file(void **state)
         }
         file_unmap(&m);
     }
-    place_close(&p);
 }
 
 static void appending_goes_on_at_the_end(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     char buffer[64];
-    place_open(&p);
     for (int i = 0; i < 3; i++) {
         File f = { 0 };
-        CHECK_OK(file_open_append(&f, p.path, buffer, sizeof buffer));
+        CHECK_OK(file_open_append(&f, p->path, buffer, sizeof buffer));
         CHECK_OK(file_printf(&f, "line %d\n", i));
         CHECK_OK(file_flush(&f));
         file_close(&f);
     }
-    check_contents(&p, p.path, "line 0\nline 1\nline 2\n");
-    place_close(&p);
+    check_contents(p, p->path, "line 0\nline 1\nline 2\n");
 }
 
 static void a_flush_reaches_the_file(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     File f = { 0 };
     char buffer[64];
-    place_open(&p);
-    CHECK_OK(file_open_append(&f, p.path, buffer, sizeof buffer));
+    CHECK_OK(file_open_append(&f, p->path, buffer, sizeof buffer));
     CHECK_OK(file_printf(&f, "metrics"));
-    check_contents(&p, p.path, "");
+    check_contents(p, p->path, "");
     CHECK_OK(file_flush(&f));
-    check_contents(&p, p.path, "metrics");
+    check_contents(p, p->path, "metrics");
     file_close(&f);
-    place_close(&p);
 }
 
 static void closing_an_appended_file_keeps_its_buffer(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     File f = { 0 };
     char buffer[64];
-    place_open(&p);
-    CHECK_OK(file_open_append(&f, p.path, buffer, sizeof buffer));
+    CHECK_OK(file_open_append(&f, p->path, buffer, sizeof buffer));
     CHECK_OK(file_printf(&f, "last line"));
     file_close(&f);
-    check_contents(&p, p.path, "last line");
-    place_close(&p);
+    check_contents(p, p->path, "last line");
 }
 
 static void a_formatted_line_that_is_too_long_is_refused(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     File f = { 0 };
     char line[5000];
-    place_open(&p);
     memset(line, 'x', sizeof line);
-    CHECK_OK(file_create_temp(&f, p.path, &p.arena));
+    CHECK_OK(file_create_temp(&f, p->path, &p->arena));
     CHECK_FAILS(file_printf(&f, "%.*s", 5000, line), ERR_ARG, "5000 bytes");
     CHECK_OK(file_printf(&f, "%.*s", 4095, line));
     CHECK_INT(f.written_bytes, 4095);
     file_close(&f);
-    place_close(&p);
 }
 
 static void a_file_in_a_missing_folder_cannot_be_created(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     File f = { 0 };
     char path[FILE_PATH_MAX];
-    place_open(&p);
-    CHECK_OK(file_join(path, p.folder, "missing/x"));
-    CHECK_FAILS(file_create_temp(&f, path, &p.arena), ERR_DISK, "missing/x.tmp");
+    CHECK_OK(file_join(path, p->folder, "missing/x"));
+    CHECK_FAILS(file_create_temp(&f, path, &p->arena), ERR_DISK, "missing/x.tmp");
     CHECK_FAILS(file_open_append(&f, path, NULL, 0), ERR_DISK, "No such file or directory");
     file_close(&f);
-    place_close(&p);
 }
 
 static void a_path_that_is_too_long_is_refused(void **state)
@@ -350,259 +312,211 @@ static void a_full_disk_shows_in_a_write_past_the_buffer(void **state)
 
 static void a_commit_that_fails_keeps_the_old_file(void **state)
 {
-    (void)state;
+    Place *p = *state;
     need_dev_full();
-    Place p;
     File f = { 0 };
-    place_open(&p);
-    make_file(p.path, "the checkpoint before");
-    CHECK_INT(symlink("/dev/full", p.temp), 0);
-    CHECK_OK(file_create_temp(&f, p.path, &p.arena));
+    make_file(p->path, "the checkpoint before");
+    CHECK_INT(symlink("/dev/full", p->temp), 0);
+    CHECK_OK(file_create_temp(&f, p->path, &p->arena));
     CHECK_OK(file_write(&f, "the new one", 11));
     CHECK_FAILS(file_commit(&f), ERR_DISK, "No space left on device");
     file_close(&f);
-    check_contents(&p, p.path, "the checkpoint before");
-    CHECK(!file_exists(p.temp));
-    place_close(&p);
+    check_contents(p, p->path, "the checkpoint before");
+    CHECK(!file_exists(p->temp));
 }
 
 /* A limit on the size of files stands for a disk that takes a part and later, when somebody made
  * room, the rest. */
 static void a_flush_goes_on_where_a_full_disk_stopped_it(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     File f = { 0 };
     char buffer[64];
     struct rlimit before;
-    place_open(&p);
     CHECK_INT(getrlimit(RLIMIT_FSIZE, &before), 0);
     CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
-    CHECK_OK(file_open_append(&f, p.path, buffer, sizeof buffer));
+    CHECK_OK(file_open_append(&f, p->path, buffer, sizeof buffer));
     CHECK_OK(file_write(&f, "0123456789abcdef", 16));
     CHECK_INT(setrlimit(RLIMIT_FSIZE, &(struct rlimit){ 10, before.rlim_max }), 0);
     Status s = file_flush(&f);
     CHECK_INT(setrlimit(RLIMIT_FSIZE, &before), 0);
     CHECK_FAILS(s, ERR_DISK, "16 bytes were to be written after 0, the system took 10");
     CHECK_OK(file_flush(&f));
-    check_contents(&p, p.path, "0123456789abcdef");
+    check_contents(p, p->path, "0123456789abcdef");
     file_close(&f);
-    place_close(&p);
 }
 
 /* ---- reading ---- */
 
 static void a_missing_file_is_an_error_with_path_and_reason(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     FileMap m = { 0 };
     char *out = NULL, byte[1];
     size_t bytes = 0;
     uint64_t size = 0;
-    place_open(&p);
-    CHECK_FAILS(file_map(p.path, &m), ERR_IO, "/x cannot be read: No such file or directory");
-    CHECK_FAILS(file_read_all(p.path, &p.arena, &out, &bytes), ERR_IO, p.path);
-    CHECK_FAILS(read_at(p.path, 0, byte, 1), ERR_IO, p.path);
-    CHECK_FAILS(file_size(p.path, &size), ERR_IO, p.path);
-    CHECK(!file_exists(p.path));
-    place_close(&p);
+    CHECK_FAILS(file_map(p->path, &m), ERR_IO, "/x cannot be read: No such file or directory");
+    CHECK_FAILS(file_read_all(p->path, &p->arena, &out, &bytes), ERR_IO, p->path);
+    CHECK_FAILS(read_at(p->path, 0, byte, 1), ERR_IO, p->path);
+    CHECK_FAILS(file_size(p->path, &size), ERR_IO, p->path);
+    CHECK(!file_exists(p->path));
 }
 
 static void a_folder_is_not_a_file(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     FileMap m = { 0 };
     char *out = NULL;
     size_t bytes = 0;
-    place_open(&p);
-    CHECK_FAILS(file_map(p.folder, &m), ERR_IO, "is a folder");
-    CHECK_FAILS(file_read_all(p.folder, &p.arena, &out, &bytes), ERR_IO, "is a folder");
-    place_close(&p);
+    CHECK_FAILS(file_map(p->folder, &m), ERR_IO, "is a folder");
+    CHECK_FAILS(file_read_all(p->folder, &p->arena, &out, &bytes), ERR_IO, "is a folder");
 }
 
 static void an_empty_file_maps_to_nothing(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     FileMap m = { .bytes = 99 };
-    place_open(&p);
-    make_file(p.path, "");
-    CHECK_OK(file_map(p.path, &m));
+    make_file(p->path, "");
+    CHECK_OK(file_map(p->path, &m));
     CHECK(m.data == NULL && m.bytes == 0);
     file_unmap(&m);
     file_unmap(&m);
-    place_close(&p);
 }
 
 static void a_large_file_is_read_whole(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     File f = { 0 };
     char *out = NULL;
     size_t bytes = 0, n = 300001;
-    place_open(&p);
-    CHECK_OK(file_create_temp(&f, p.path, &p.arena));
+    CHECK_OK(file_create_temp(&f, p->path, &p->arena));
     for (uint64_t i = 0; i < n; i++) {
         CHECK_OK(file_write(&f, (uint8_t[]){ (uint8_t)rng_u32(1, 0, i) }, 1));
     }
     CHECK_OK(file_commit(&f));
-    CHECK_OK(file_read_all(p.path, &p.arena, &out, &bytes));
+    CHECK_OK(file_read_all(p->path, &p->arena, &out, &bytes));
     CHECK_INT(bytes, n);
     CHECK_INT(out[n], '\0');
     for (uint64_t i = 0; i < n; i++) CHECK_INT((uint8_t)out[i], (uint8_t)rng_u32(1, 0, i));
-    place_close(&p);
 }
 
 static void a_file_larger_than_the_arena_is_an_error(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     Arena small = { 0 };
     char *out = NULL, text[2000];
     size_t bytes = 0;
-    place_open(&p);
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
-    make_file(p.path, text);
+    make_file(p->path, text);
     CHECK_OK(arena_init(&small, "small", MEM_HOST, 1024));
-    CHECK_FAILS(file_read_all(p.path, &small, &out, &bytes), ERR_MEMORY, "arena small");
+    CHECK_FAILS(file_read_all(p->path, &small, &out, &bytes), ERR_MEMORY, "arena small");
     CHECK(out == NULL);
     arena_free(&small);
-    place_close(&p);
 }
 
 static void a_piece_is_read_from_its_offset(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     char out[4] = "###";
-    place_open(&p);
-    make_file(p.path, "0123456789");
-    CHECK_OK(read_at(p.path, 7, out, 3));
+    make_file(p->path, "0123456789");
+    CHECK_OK(read_at(p->path, 7, out, 3));
     CHECK_TEXT(out, "789");
-    CHECK_OK(read_at(p.path, 10, out, 0));
-    place_close(&p);
+    CHECK_OK(read_at(p->path, 10, out, 0));
 }
 
 static void a_piece_past_the_end_says_where_the_file_ends(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     char out[8];
-    place_open(&p);
-    make_file(p.path, "0123456789");
-    CHECK_FAILS(read_at(p.path, 7, out, 4), ERR_FORMAT,
+    make_file(p->path, "0123456789");
+    CHECK_FAILS(read_at(p->path, 7, out, 4), ERR_FORMAT,
                 "ends at byte 10, 4 bytes from byte 7 were wanted");
-    place_close(&p);
 }
 
 static void size_and_truncation_agree(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     uint64_t bytes = 0;
-    place_open(&p);
-    make_file(p.path, "0123456789");
-    CHECK_OK(file_size(p.path, &bytes));
+    make_file(p->path, "0123456789");
+    CHECK_OK(file_size(p->path, &bytes));
     CHECK_INT(bytes, 10);
-    CHECK_FAILS(file_size(p.temp, &bytes), ERR_IO, p.temp);
-    place_close(&p);
+    CHECK_FAILS(file_size(p->temp, &bytes), ERR_IO, p->temp);
 }
 
 /* ---- folders ---- */
 
 static void folders_are_made_with_their_parents(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     char deep[FILE_PATH_MAX];
     struct stat info;
-    place_open(&p);
-    CHECK_OK(file_join(deep, p.folder, "a/b//c"));
+    CHECK_OK(file_join(deep, p->folder, "a/b//c"));
     CHECK_OK(file_make_folders(deep));
     CHECK_OK(file_make_folders(deep));
     CHECK(stat(deep, &info) == 0 && S_ISDIR(info.st_mode));
     CHECK_OK(file_sync_folder(deep));
-    place_close(&p);
 }
 
 static void a_file_in_the_way_of_a_folder_is_an_error(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     char deep[FILE_PATH_MAX];
-    place_open(&p);
-    make_file(p.path, "here already");
-    CHECK_OK(file_join(deep, p.path, "below"));
+    make_file(p->path, "here already");
+    CHECK_OK(file_join(deep, p->path, "below"));
     CHECK_FAILS(file_make_folders(deep), ERR_DISK, "/x cannot be made: a file of that name");
-    CHECK_FAILS(file_make_folders(p.path), ERR_DISK, "in the way");
-    place_close(&p);
+    CHECK_FAILS(file_make_folders(p->path), ERR_DISK, "in the way");
 }
 
 static void a_tree_is_removed_and_what_it_links_to_is_not(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     char tree[FILE_PATH_MAX], inside[FILE_PATH_MAX], link[FILE_PATH_MAX];
-    place_open(&p);
-    CHECK_OK(file_join(tree, p.folder, "tree"));
+    CHECK_OK(file_join(tree, p->folder, "tree"));
     CHECK_OK(file_join(inside, tree, "a/b"));
     CHECK_OK(file_join(link, tree, "a/link"));
     CHECK_OK(file_make_folders(inside));
-    make_file(p.path, "outside");
-    CHECK_INT(symlink(p.folder, link), 0);
+    make_file(p->path, "outside");
+    CHECK_INT(symlink(p->folder, link), 0);
     CHECK_OK(file_remove_tree(tree));
     CHECK(!file_exists(tree));
-    check_contents(&p, p.path, "outside");
-    place_close(&p);
+    check_contents(p, p->path, "outside");
 }
 
 static void removing_what_is_not_there_is_fine(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    CHECK_OK(file_remove_tree(p.path));
-    place_close(&p);
+    Place *p = *state;
+    CHECK_OK(file_remove_tree(p->path));
 }
 
 static void names_are_listed_in_order(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     const char *const *name = NULL;
     int n = 0;
-    place_open(&p);
     for (int i = 0; i < 100; i++) {
         char path[FILE_PATH_MAX], base[16];
         (void)snprintf(base, sizeof base, "f%02d", i * 37 % 100);
-        CHECK_OK(file_join(path, p.folder, base));
+        CHECK_OK(file_join(path, p->folder, base));
         make_file(path, "");
     }
-    CHECK_OK(file_list(p.folder, &p.arena, &name, &n));
+    CHECK_OK(file_list(p->folder, &p->arena, &name, &n));
     CHECK_INT(n, 100);
     for (int i = 0; i < n; i++) {
         char want[16];
         (void)snprintf(want, sizeof want, "f%02d", i);
         CHECK_TEXT(name[i], want);
     }
-    place_close(&p);
 }
 
 static void an_empty_folder_has_no_names(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     const char *const *name = NULL;
     int n = 7;
-    place_open(&p);
-    CHECK_OK(file_list(p.folder, &p.arena, &name, &n));
+    CHECK_OK(file_list(p->folder, &p->arena, &name, &n));
     CHECK_INT(n, 0);
-    CHECK_FAILS(file_list(p.path, &p.arena, &name, &n), ERR_IO, p.path);
-    place_close(&p);
+    CHECK_FAILS(file_list(p->path, &p->arena, &name, &n), ERR_IO, p->path);
 }
 
 static void joined_paths_have_one_slash(void **state)
@@ -631,36 +545,30 @@ static void a_joined_path_that_does_not_fit_is_refused(void **state)
 
 static void a_second_lock_is_refused_and_names_the_holder(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     int first = -1, second = -1;
     bool held = false;
     long holder = 0;
-    place_open(&p);
-    CHECK_OK(file_lock(p.path, &first, &held, &holder));
+    CHECK_OK(file_lock(p->path, &first, &held, &holder));
     CHECK(held);
-    CHECK_OK(file_lock(p.path, &second, &held, &holder));
+    CHECK_OK(file_lock(p->path, &second, &held, &holder));
     CHECK(!held);
     CHECK_INT(holder, getpid());
     file_unlock(first);
-    place_close(&p);
 }
 
 static void an_unlocked_file_can_be_locked_again(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     int fd = -1;
     bool held = false;
     long holder = 0;
-    place_open(&p);
     for (int i = 0; i < 3; i++) {
-        CHECK_OK(file_lock(p.path, &fd, &held, &holder));
+        CHECK_OK(file_lock(p->path, &fd, &held, &holder));
         CHECK(held);
         file_unlock(fd);
     }
     file_unlock(-1);
-    place_close(&p);
 }
 
 static void lock_and_wait(const char *path, int ready)
@@ -676,44 +584,38 @@ static void lock_and_wait(const char *path, int ready)
 
 static void a_killed_process_lets_go_of_its_lock(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     int pipe_fd[2], fd = -1;
     bool held = true;
     long holder = 0;
     char answer = 'n';
-    place_open(&p);
     CHECK_INT(pipe(pipe_fd), 0);
     pid_t child = fork();
     CHECK(child >= 0);
-    if (child == 0) lock_and_wait(p.path, pipe_fd[1]);
+    if (child == 0) lock_and_wait(p->path, pipe_fd[1]);
     CHECK_INT(read(pipe_fd[0], &answer, 1), 1);
     CHECK_INT(answer, 'y');
-    CHECK_OK(file_lock(p.path, &fd, &held, &holder));
+    CHECK_OK(file_lock(p->path, &fd, &held, &holder));
     CHECK(!held);
     CHECK_INT(holder, child);
     CHECK_INT(kill(child, SIGKILL), 0);
     CHECK_INT(waitpid(child, NULL, 0), child);
-    CHECK_OK(file_lock(p.path, &fd, &held, &holder));
+    CHECK_OK(file_lock(p->path, &fd, &held, &holder));
     CHECK(held);
     file_unlock(fd);
     close(pipe_fd[0]);
     close(pipe_fd[1]);
-    place_close(&p);
 }
 
 static void a_lock_in_a_missing_folder_is_an_error(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     int fd = -1;
     bool held = false;
     long holder = 0;
     char path[FILE_PATH_MAX];
-    place_open(&p);
-    CHECK_OK(file_join(path, p.folder, "missing/lock"));
+    CHECK_OK(file_join(path, p->folder, "missing/lock"));
     CHECK_FAILS(file_lock(path, &fd, &held, &holder), ERR_DISK, "missing/lock");
-    place_close(&p);
 }
 
 /* The two variables are put back: other tests of this process may want them. */
@@ -742,45 +644,45 @@ static void a_cache_lies_where_it_is_wanted_or_where_the_user_has_caches(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_commit_syncs_the_file_before_its_name_and_then_the_folder),
-        TEST(a_committed_file_holds_what_was_written),
-        TEST(until_the_commit_the_old_file_stands),
-        TEST(closing_without_commit_leaves_no_trace),
-        TEST(closing_after_the_commit_keeps_the_file),
+        PLACE_TEST(a_commit_syncs_the_file_before_its_name_and_then_the_folder),
+        PLACE_TEST(a_committed_file_holds_what_was_written),
+        PLACE_TEST(until_the_commit_the_old_file_stands),
+        PLACE_TEST(closing_without_commit_leaves_no_trace),
+        PLACE_TEST(closing_after_the_commit_keeps_the_file),
         TEST(closing_a_zeroed_file_does_nothing),
-        TEST(closing_keeps_the_record_of_the_failure_before),
-        TEST(a_leftover_of_a_crash_is_overwritten),
-        TEST(any_buffer_gives_the_same_file),
-        TEST(appending_goes_on_at_the_end),
-        TEST(a_flush_reaches_the_file),
-        TEST(closing_an_appended_file_keeps_its_buffer),
-        TEST(a_formatted_line_that_is_too_long_is_refused),
-        TEST(a_file_in_a_missing_folder_cannot_be_created),
+        PLACE_TEST(closing_keeps_the_record_of_the_failure_before),
+        PLACE_TEST(a_leftover_of_a_crash_is_overwritten),
+        PLACE_TEST(any_buffer_gives_the_same_file),
+        PLACE_TEST(appending_goes_on_at_the_end),
+        PLACE_TEST(a_flush_reaches_the_file),
+        PLACE_TEST(closing_an_appended_file_keeps_its_buffer),
+        PLACE_TEST(a_formatted_line_that_is_too_long_is_refused),
+        PLACE_TEST(a_file_in_a_missing_folder_cannot_be_created),
         TEST(a_path_that_is_too_long_is_refused),
         TEST(a_full_disk_is_an_error_with_path_size_and_reason),
         TEST(a_full_disk_shows_in_a_write_past_the_buffer),
-        TEST(a_commit_that_fails_keeps_the_old_file),
-        TEST(a_flush_goes_on_where_a_full_disk_stopped_it),
-        TEST(a_missing_file_is_an_error_with_path_and_reason),
-        TEST(a_folder_is_not_a_file),
-        TEST(an_empty_file_maps_to_nothing),
-        TEST(a_large_file_is_read_whole),
-        TEST(a_file_larger_than_the_arena_is_an_error),
-        TEST(a_piece_is_read_from_its_offset),
-        TEST(a_piece_past_the_end_says_where_the_file_ends),
-        TEST(size_and_truncation_agree),
-        TEST(folders_are_made_with_their_parents),
-        TEST(a_file_in_the_way_of_a_folder_is_an_error),
-        TEST(a_tree_is_removed_and_what_it_links_to_is_not),
-        TEST(removing_what_is_not_there_is_fine),
-        TEST(names_are_listed_in_order),
-        TEST(an_empty_folder_has_no_names),
+        PLACE_TEST(a_commit_that_fails_keeps_the_old_file),
+        PLACE_TEST(a_flush_goes_on_where_a_full_disk_stopped_it),
+        PLACE_TEST(a_missing_file_is_an_error_with_path_and_reason),
+        PLACE_TEST(a_folder_is_not_a_file),
+        PLACE_TEST(an_empty_file_maps_to_nothing),
+        PLACE_TEST(a_large_file_is_read_whole),
+        PLACE_TEST(a_file_larger_than_the_arena_is_an_error),
+        PLACE_TEST(a_piece_is_read_from_its_offset),
+        PLACE_TEST(a_piece_past_the_end_says_where_the_file_ends),
+        PLACE_TEST(size_and_truncation_agree),
+        PLACE_TEST(folders_are_made_with_their_parents),
+        PLACE_TEST(a_file_in_the_way_of_a_folder_is_an_error),
+        PLACE_TEST(a_tree_is_removed_and_what_it_links_to_is_not),
+        PLACE_TEST(removing_what_is_not_there_is_fine),
+        PLACE_TEST(names_are_listed_in_order),
+        PLACE_TEST(an_empty_folder_has_no_names),
         TEST(joined_paths_have_one_slash),
         TEST(a_joined_path_that_does_not_fit_is_refused),
-        TEST(a_second_lock_is_refused_and_names_the_holder),
-        TEST(an_unlocked_file_can_be_locked_again),
-        TEST(a_killed_process_lets_go_of_its_lock),
-        TEST(a_lock_in_a_missing_folder_is_an_error),
+        PLACE_TEST(a_second_lock_is_refused_and_names_the_holder),
+        PLACE_TEST(an_unlocked_file_can_be_locked_again),
+        PLACE_TEST(a_killed_process_lets_go_of_its_lock),
+        PLACE_TEST(a_lock_in_a_missing_folder_is_an_error),
         TEST(a_cache_lies_where_it_is_wanted_or_where_the_user_has_caches),
     };
     return TEST_RUN(tests);

@@ -1,83 +1,54 @@
 /* Texts that people can check by eye are compared byte by byte; what the writer must mean is read
  * back with cJSON and strtod. */
-#include "harness/test.h"
+#include "harness/out.h"
 
 #include "base/rng.h"
-#include "base/text.h"
 
 #include <stdlib.h>
 
 #include <cjson/cJSON.h>
 
-typedef struct Out {
-    Arena arena;
-    Text text;
-} Out;
-
-static void out_open(Out *o)
-{
-    *o = (Out){ 0 };
-    CHECK_OK(arena_init(&o->arena, "test", MEM_HOST, 1 << 20));
-    CHECK_OK(text_init(&o->text, &o->arena));
-}
-
-static void out_close(Out *o) { arena_free(&o->arena); }
-
 static void the_format_is_syntax_and_stays_as_it_is(void **state)
 {
-    (void)state;
-    Out o;
-    out_open(&o);
-    CHECK_OK(text_printf(&o.text, "data: "));
-    CHECK_OK(text_json(&o.text, "{%s:%d,\"loss\":%g,\"at\":[%lld,%zu,%u],\"share\":\"%.1f %%\"}",
+    Out *o = *state;
+    CHECK_OK(text_printf(&o->text, "data: "));
+    CHECK_OK(text_json(&o->text, "{%s:%d,\"loss\":%g,\"at\":[%lld,%zu,%u],\"share\":\"%.1f %%\"}",
                        "step", 7, 2.5, -5LL, (size_t)9, 3u, 12.34));
-    CHECK_TEXT(o.text.data, "data: {\"step\":7,\"loss\":2.5,\"at\":[-5,9,3],\"share\":\"12.3 %\"}");
-    out_close(&o);
+    CHECK_TEXT(o->text.data,
+               "data: {\"step\":7,\"loss\":2.5,\"at\":[-5,9,3],\"share\":\"12.3 %\"}");
 }
 
 static void widths_and_precisions_are_those_of_printf(void **state)
 {
-    (void)state;
-    Out o;
-    out_open(&o);
-    CHECK_OK(text_markup(&o.text, "[%4d|%+.2f|%06.1f|%c|%02x|%.3e|%g]", 42, 1.5, 3.25, 'z', 10,
+    Out *o = *state;
+    CHECK_OK(text_markup(&o->text, "[%4d|%+.2f|%06.1f|%c|%02x|%.3e|%g]", 42, 1.5, 3.25, 'z', 10,
                          12345.678, 0.5));
-    CHECK_TEXT(o.text.data, "[  42|+1.50|0003.2|z|0a|1.235e+04|0.5]");
-    out_close(&o);
+    CHECK_TEXT(o->text.data, "[  42|+1.50|0003.2|z|0a|1.235e+04|0.5]");
 }
 
 static void special_characters_are_escaped(void **state)
 {
-    (void)state;
-    Out o;
-    out_open(&o);
-    CHECK_OK(text_json(&o.text, "%s", "a\"b\\c\nd\te\rf\x01g/\x7F\xC3\xA9"));
-    CHECK_TEXT(o.text.data, "\"a\\\"b\\\\c\\nd\\te\\rf\\u0001g/\x7F\xC3\xA9\"");
-    o.text.used = 0;
-    CHECK_OK(text_markup(&o.text, "<b>%s</b>", "a<b>&\"c\"\n\t\x01\x7F'\xC3\xA9"));
-    CHECK_TEXT(o.text.data, "<b>a&lt;b&gt;&amp;&quot;c&quot;\n\t\xEF\xBF\xBD\xEF\xBF\xBD'\xC3\xA9"
-                            "</b>");
-    out_close(&o);
+    Out *o = *state;
+    CHECK_OK(text_json(&o->text, "%s", "a\"b\\c\nd\te\rf\x01g/\x7F\xC3\xA9"));
+    CHECK_TEXT(o->text.data, "\"a\\\"b\\\\c\\nd\\te\\rf\\u0001g/\x7F\xC3\xA9\"");
+    o->text.used = 0;
+    CHECK_OK(text_markup(&o->text, "<b>%s</b>", "a<b>&\"c\"\n\t\x01\x7F'\xC3\xA9"));
+    CHECK_TEXT(o->text.data, "<b>a&lt;b&gt;&amp;&quot;c&quot;\n\t\xEF\xBF\xBD\xEF\xBF\xBD'\xC3\xA9"
+                             "</b>");
 }
 
 static void a_string_with_a_length_may_contain_nul(void **state)
 {
-    (void)state;
-    Out o;
-    out_open(&o);
-    CHECK_OK(text_json(&o.text, "[%.*s,%.*s]", 3, "a\0b", 2, "xyz"));
-    CHECK_TEXT(o.text.data, "[\"a\\u0000b\",\"xy\"]");
-    out_close(&o);
+    Out *o = *state;
+    CHECK_OK(text_json(&o->text, "[%.*s,%.*s]", 3, "a\0b", 2, "xyz"));
+    CHECK_TEXT(o->text.data, "[\"a\\u0000b\",\"xy\"]");
 }
 
 static void bytes_that_are_no_utf8_become_replacement_characters(void **state)
 {
-    (void)state;
-    Out o;
-    out_open(&o);
-    CHECK_OK(text_json(&o.text, "%s", "ok\xFF\xFEok\"\xE2\x82"));
-    CHECK_TEXT(o.text.data, "\"ok\xEF\xBF\xBD\xEF\xBF\xBDok\\\"\xEF\xBF\xBD\xEF\xBF\xBD\"");
-    out_close(&o);
+    Out *o = *state;
+    CHECK_OK(text_json(&o->text, "%s", "ok\xFF\xFEok\"\xE2\x82"));
+    CHECK_TEXT(o->text.data, "\"ok\xEF\xBF\xBD\xEF\xBF\xBDok\\\"\xEF\xBF\xBD\xEF\xBF\xBD\"");
 }
 
 static void every_string_reads_back_as_it_was(void **state)
@@ -106,19 +77,16 @@ static double double_of(uint64_t u)
 
 static void every_double_reads_back_as_it_was(void **state)
 {
-    (void)state;
-    Out o;
-    out_open(&o);
+    Out *o = *state;
     for (uint64_t i = 0; i < 20000; i++) {
         double v = double_of((uint64_t)rng_u32(2, 0, 2 * i) << 32 | rng_u32(2, 0, 2 * i + 1));
         if (i % 3 == 0) v = rng_uniform(2, 1, i) * 1000;
         if (!isfinite(v)) continue;
-        size_t at = o.text.used;
-        CHECK_OK(text_json(&o.text, "%g", v));
-        double back = strtod(o.text.data + at, NULL);
+        size_t at = o->text.used;
+        CHECK_OK(text_json(&o->text, "%g", v));
+        double back = strtod(o->text.data + at, NULL);
         CHECK(back == v && signbit(back) == signbit(v));
     }
-    out_close(&o);
 }
 
 static void check_double(double v, const char *want)
@@ -161,12 +129,9 @@ static void nan_and_infinities_are_null(void **state)
 
 static void the_extreme_integers_are_exact(void **state)
 {
-    (void)state;
-    Out o;
-    out_open(&o);
-    CHECK_OK(text_json(&o.text, "[%lld,%lld]", (long long)INT64_MIN, (long long)INT64_MAX));
-    CHECK_TEXT(o.text.data, "[-9223372036854775808,9223372036854775807]");
-    out_close(&o);
+    Out *o = *state;
+    CHECK_OK(text_json(&o->text, "[%lld,%lld]", (long long)INT64_MIN, (long long)INT64_MAX));
+    CHECK_TEXT(o->text.data, "[-9223372036854775808,9223372036854775807]");
 }
 
 static void a_full_arena_is_an_error(void **state)
@@ -185,17 +150,17 @@ static void a_full_arena_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_format_is_syntax_and_stays_as_it_is),
-        TEST(widths_and_precisions_are_those_of_printf),
-        TEST(special_characters_are_escaped),
-        TEST(a_string_with_a_length_may_contain_nul),
-        TEST(bytes_that_are_no_utf8_become_replacement_characters),
+        OUT_TEST(the_format_is_syntax_and_stays_as_it_is),
+        OUT_TEST(widths_and_precisions_are_those_of_printf),
+        OUT_TEST(special_characters_are_escaped),
+        OUT_TEST(a_string_with_a_length_may_contain_nul),
+        OUT_TEST(bytes_that_are_no_utf8_become_replacement_characters),
         TEST(every_string_reads_back_as_it_was),
-        TEST(every_double_reads_back_as_it_was),
+        OUT_TEST(every_double_reads_back_as_it_was),
         TEST(numbers_have_no_more_digits_than_they_need),
         TEST(whole_numbers_are_printed_as_such),
         TEST(nan_and_infinities_are_null),
-        TEST(the_extreme_integers_are_exact),
+        OUT_TEST(the_extreme_integers_are_exact),
         TEST(a_full_arena_is_an_error),
     };
     return TEST_RUN(tests);

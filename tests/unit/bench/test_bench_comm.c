@@ -240,7 +240,7 @@ static Status null_rank(void *state, Comm *world)
     (void)snprintf(null, sizeof null, "comm.null=[%s]", n->null);
     TRY(config_override(&c, &a, null));
     TRY(config_check(&c));
-    TRY(bench_open(&m, &c, world));
+    TRY(bench_open(&m, &c, world, false));
     Status s = check_groups(&m, n);
     for (int i = 0; i < 3 && s == OK; i++) {
         double seconds = 0;

@@ -1,8 +1,6 @@
 /* What a training that goes on may change of its configuration. */
 #include "config/config.h"
-#include "harness/test.h"
-
-static Arena arena;
+#include "harness/arena.h"
 
 static Config defaults(void)
 {
@@ -109,19 +107,6 @@ static void what_is_allowed_by_name_may_differ(void **state)
                 "--change: there is no setting run.sede, did you mean run.seed?");
 }
 
-static int open_arena(void **state)
-{
-    (void)state;
-    return arena_init(&arena, "test", MEM_HOST, (size_t)64 << 20) == OK ? 0 : -1;
-}
-
-static int close_arena(void **state)
-{
-    (void)state;
-    arena_free(&arena);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -130,5 +115,5 @@ int main(void)
         TEST(a_micro_batch_is_free_unless_it_is_the_group_of_the_balancing_loss),
         TEST(what_is_allowed_by_name_may_differ),
     };
-    return cmocka_run_group_tests(tests, open_arena, close_arena);
+    return ARENA_RUN(tests);
 }

@@ -1,4 +1,4 @@
-#include "harness/test.h"
+#include "harness/arena.h"
 
 #include "base/file.h"
 #include "base/rng.h"
@@ -7,21 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-static Arena arena;
-
-static int open_arena(void **state)
-{
-    (void)state;
-    return arena_init(&arena, "test", MEM_HOST, (size_t)64 << 20) == OK ? 0 : -1;
-}
-
-static int close_arena(void **state)
-{
-    (void)state;
-    arena_free(&arena);
-    return 0;
-}
 
 static Status parse(Config *c, const char *yaml)
 {
@@ -778,5 +763,5 @@ int main(void)
         TEST(docs_config_md_is_current_else_run_make_docs),
         TEST(words_of_choices_stand_in_the_order_of_their_enums),
     };
-    return cmocka_run_group_tests(tests, open_arena, close_arena);
+    return ARENA_RUN(tests);
 }

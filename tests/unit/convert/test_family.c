@@ -1,24 +1,9 @@
 /* The tables of families: config.json of published models against the presets of their dimensions,
  * what is refused and by which name, which family a configuration is written as, and where tensors
  * hold parameters. */
-#include "harness/test.h"
+#include "harness/arena.h"
 
 #include "convert/family.h"
-
-static Arena arena;
-
-static int open_arena(void **state)
-{
-    (void)state;
-    return arena_init(&arena, "test", MEM_HOST, (size_t)1 << 30);
-}
-
-static int close_arena(void **state)
-{
-    (void)state;
-    arena_free(&arena);
-    return 0;
-}
 
 static Status read_text(const char *text, Config *c, const Family **family)
 {
@@ -525,5 +510,5 @@ int main(void)
         TEST(layouts_put_elements_where_files_have_them),
         TEST(tensors_are_left_out_by_name),
     };
-    return cmocka_run_group_tests(tests, open_arena, close_arena);
+    return ARENA_RUN(tests);
 }

@@ -1,11 +1,10 @@
 /* Headers of safetensors files: what is right is read, everything else is refused with the tensor and
  * what is wrong with it; files that are written are read again; elements of all types. */
-#include "harness/test.h"
+#include "harness/place.h"
 
 #include "base/text.h"
 #include "convert/weights.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 typedef struct Place {
@@ -15,19 +14,16 @@ typedef struct Place {
 
 static int place_open(void **state)
 {
-    static Place p;
-    p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    *state = &p;
-    CHECK(mkdtemp(p.folder) != NULL);
-    CHECK_OK(arena_init(&p.arena, "test", MEM_HOST, (size_t)1 << 30));
+    static Place place;
+    place_make(place.folder, &place.arena);
+    *state = &place;
     return 0;
 }
 
 static int place_close(void **state)
 {
     Place *p = *state;
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
     return 0;
 }
 

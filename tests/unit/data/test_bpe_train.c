@@ -1,13 +1,12 @@
 /* Three witnesses: a text worked by hand, a trainer that counts everything anew at each step, and
  * the merges of Hugging Face's trainer (tests/golden/tokenizer/cases.json). */
 #include "data/tokenizer_impl.h"
-#include "harness/test.h"
+#include "harness/place.h"
+#include "harness/texts.h"
 
-#include "base/file.h"
 #include "base/rng.h"
 
 #include <cjson/cJSON.h>
-#include <stdlib.h>
 
 static const char GOLDEN[] = "tests/golden/tokenizer/cases.json";
 
@@ -18,29 +17,24 @@ typedef struct Place {
     cJSON *learned; /* the file that training wrote */
 } Place;
 
-static void place_open(Place *p)
+static int place_open(void **state)
 {
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
+    static Place place;
+    Place *p = *state = &place;
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     CHECK_OK(file_join(p->text, p->folder, "text.txt"));
     CHECK_OK(file_join(p->lines, p->folder, "lines.jsonl"));
     CHECK_OK(file_join(p->out, p->folder, "tokenizer.json"));
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)1 << 30));
+    return 0;
 }
 
-static void place_close(Place *p)
+static int place_close(void **state)
 {
+    Place *p = *state;
     cJSON_Delete(p->learned);
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
-}
-
-static void make_file(Place *p, const char *path, const char *text)
-{
-    File f = { 0 };
-    CHECK_OK(file_create_temp(&f, path, &p->arena));
-    CHECK_OK(file_write(&f, text, strlen(text)));
-    CHECK_OK(file_commit(&f));
+    place_drop(p->folder, &p->arena);
+    return 0;
 }
 
 static Status train(Place *p, const char *file, int32_t vocab)
@@ -49,13 +43,20 @@ static Status train(Place *p, const char *file, int32_t vocab)
     return tokenizer_train(&(TokenizerTraining){ files, 1, vocab, p->out }, &p->arena);
 }
 
-static void read_learned(Place *p)
+/* What training wrote. */
+static const char *written(Place *p)
 {
     char *text = NULL;
     size_t bytes = 0;
     CHECK_OK(file_read_all(p->out, &p->arena, &text, &bytes));
+    CHECK_INT(strlen(text), bytes);
+    return text;
+}
+
+static void read_learned(Place *p)
+{
     cJSON_Delete(p->learned);
-    p->learned = cJSON_ParseWithLength(text, bytes);
+    p->learned = cJSON_Parse(written(p));
     CHECK(p->learned != NULL);
 }
 
@@ -79,58 +80,49 @@ static const char *merge_text(const Place *p, int at)
  * Then AA AB d AA AB a c: (AA, AB) 2, others 1. */
 static void the_merges_of_a_small_text_are_those_worked_by_hand(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    make_file(&p, p.text, "aaabdaaabac");
-    CHECK_OK(train(&p, p.text, 256 + 3 + 1));
-    read_learned(&p);
-    CHECK_INT(cJSON_GetArraySize(model_of(p.learned, "merges")), 3);
-    CHECK_TEXT(merge_text(&p, 0), "a a");
-    CHECK_TEXT(merge_text(&p, 1), "a b");
-    CHECK_TEXT(merge_text(&p, 2), "aa ab");
-    place_close(&p);
+    Place *p = *state;
+    write_text(p->text, "aaabdaaabac");
+    CHECK_OK(train(p, p->text, 256 + 3 + 1));
+    read_learned(p);
+    CHECK_INT(cJSON_GetArraySize(model_of(p->learned, "merges")), 3);
+    CHECK_TEXT(merge_text(p, 0), "a a");
+    CHECK_TEXT(merge_text(p, 1), "a b");
+    CHECK_TEXT(merge_text(p, 2), "aa ab");
 }
 
 /* Pairs that come equally often: (z, a), (b, z) and (b, a), in this order in the text. */
 static void of_equally_frequent_pairs_the_smaller_ids_go_first(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    make_file(&p, p.text, "za\nbz\nba\n");
-    CHECK_OK(train(&p, p.text, 256 + 3 + 1));
-    read_learned(&p);
-    CHECK_TEXT(merge_text(&p, 0), "b a");
-    CHECK_TEXT(merge_text(&p, 1), "b z");
-    CHECK_TEXT(merge_text(&p, 2), "z a");
-    place_close(&p);
+    Place *p = *state;
+    write_text(p->text, "za\nbz\nba\n");
+    CHECK_OK(train(p, p->text, 256 + 3 + 1));
+    read_learned(p);
+    CHECK_TEXT(merge_text(p, 0), "b a");
+    CHECK_TEXT(merge_text(p, 1), "b z");
+    CHECK_TEXT(merge_text(p, 2), "z a");
 }
 
 static void merges_are_those_of_hugging_face(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     char *text = NULL;
     size_t bytes = 0;
-    place_open(&p);
-    CHECK_OK(file_read_all(GOLDEN, &p.arena, &text, &bytes));
+    CHECK_OK(file_read_all(GOLDEN, &p->arena, &text, &bytes));
     cJSON *golden = cJSON_ParseWithLength(text, bytes);
     CHECK(golden != NULL);
-    make_file(&p, p.text, cJSON_GetObjectItem(golden, "training_text")->valuestring);
-    CHECK_OK(train(&p, p.text, cJSON_GetObjectItem(golden, "vocab")->valueint));
-    read_learned(&p);
+    write_text(p->text, cJSON_GetObjectItem(golden, "training_text")->valuestring);
+    CHECK_OK(train(p, p->text, cJSON_GetObjectItem(golden, "vocab")->valueint));
+    read_learned(p);
     const cJSON *want = model_of(golden, "merges")->child;
-    CHECK_INT(cJSON_GetArraySize(model_of(p.learned, "merges")),
+    CHECK_INT(cJSON_GetArraySize(model_of(p->learned, "merges")),
               cJSON_GetArraySize(model_of(golden, "merges")));
     for (int i = 0; want != NULL; want = want->next, i++) {
         char both[128];
         (void)snprintf(both, sizeof both, "%s %s", want->child->valuestring,
                        want->child->next->valuestring);
-        CHECK_TEXT(merge_text(&p, i), both);
+        CHECK_TEXT(merge_text(p, i), both);
     }
     cJSON_Delete(golden);
-    place_close(&p);
 }
 
 /* ---- a trainer that counts anew ---- */
@@ -189,12 +181,10 @@ static void check_is_best(const Place *p, const PlainWord *w, const char *left, 
 /* Words of few letters, so that pairs overlap and tie a lot; each is a line. */
 static void every_merge_is_the_most_frequent_pair_counted_anew(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     static PlainWord word[WORDS];
     char text[WORDS * (WORD_MAX + 2)] = { 0 };
     size_t at = 0;
-    place_open(&p);
     memset(word, 0, sizeof word);
     for (uint64_t k = 0; k < WORDS; k++) {
         word[k].n = 1 + (int)rng_below(31, k, 0, WORD_MAX - 1);
@@ -205,164 +195,124 @@ static void every_merge_is_the_most_frequent_pair_counted_anew(void **state)
         }
         text[at++] = '\n';
     }
-    make_file(&p, p.text, text);
-    CHECK_OK(train(&p, p.text, 256 + STEPS + 1));
-    read_learned(&p);
+    write_text(p->text, text);
+    CHECK_OK(train(p, p->text, 256 + STEPS + 1));
+    read_learned(p);
     for (int m = 0; m < STEPS; m++) {
         char left[64], *right = NULL;
-        (void)snprintf(left, sizeof left, "%s", merge_text(&p, m));
+        (void)snprintf(left, sizeof left, "%s", merge_text(p, m));
         right = strchr(left, ' ');
         CHECK(right != NULL);
         *right++ = '\0';
-        check_is_best(&p, word, left, right);
+        check_is_best(p, word, left, right);
         for (int k = 0; k < WORDS; k++) plain_merge(&word[k], left, right);
     }
-    place_close(&p);
 }
 
 /* ---- files ---- */
 
 static void what_is_written_can_be_loaded_and_has_the_size_asked_for(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     Tokenizer *t = NULL;
     int32_t *ids = NULL;
     int64_t n = 0;
-    place_open(&p);
-    make_file(&p, p.text, "low lower lowest \"quoted\\\" na\xC3\xAFve \x01\xFF\n");
-    CHECK_OK(train(&p, p.text, 264));
-    CHECK_OK(tokenizer_load(p.out, &p.arena, &t));
+    write_text(p->text, "low lower lowest \"quoted\\\" na\xC3\xAFve \x01\xFF\n");
+    CHECK_OK(train(p, p->text, 264));
+    CHECK_OK(tokenizer_load(p->out, &p->arena, &t));
     CHECK_INT(tokenizer_vocab(t), 264);
     CHECK_INT(tokenizer_end_of_text(t), 263);
-    CHECK_OK(tokenizer_encode(t, "low", 3, &p.arena, &ids, &n));
+    CHECK_OK(tokenizer_encode(t, "low", 3, &p->arena, &ids, &n));
     CHECK_INT(n, 1); /* (l, o) and (lo, w) come three times: both are learned */
     CHECK(ids[0] >= 256 && ids[0] < 263);
     tokenizer_free(t);
-    place_close(&p);
 }
 
 static void training_twice_writes_the_same_bytes(void **state)
 {
-    (void)state;
-    Place p;
-    char *first = NULL, *second = NULL;
-    size_t first_bytes = 0, second_bytes = 0;
-    place_open(&p);
-    make_file(&p, p.text, "the cat sat on the mat and the bat sat on the hat, that is that\n");
-    CHECK_OK(train(&p, p.text, 275));
-    CHECK_OK(file_read_all(p.out, &p.arena, &first, &first_bytes));
-    CHECK_OK(train(&p, p.text, 275));
-    CHECK_OK(file_read_all(p.out, &p.arena, &second, &second_bytes));
-    CHECK_INT(first_bytes, second_bytes);
-    CHECK(memcmp(first, second, first_bytes) == 0);
-    place_close(&p);
+    Place *p = *state;
+    write_text(p->text, "the cat sat on the mat and the bat sat on the hat, that is that\n");
+    CHECK_OK(train(p, p->text, 275));
+    const char *first = written(p);
+    CHECK_OK(train(p, p->text, 275));
+    CHECK_TEXT(written(p), first);
 }
 
 static void json_lines_teach_what_their_texts_teach(void **state)
 {
-    (void)state;
-    Place p;
-    char *from_text = NULL, *from_lines = NULL;
-    size_t text_bytes = 0, lines_bytes = 0;
-    place_open(&p);
-    make_file(&p, p.text, "the cat\nsat \xE4\xB8\x96 there\nthe mat");
-    make_file(&p, p.lines,
-              "{\"text\": \"the cat\\n\", \"id\": 1}\n\n{\"text\": \"sat \\u4e16 there\\n\"}\r\n"
-              "{\"text\": \"the mat\"}");
-    CHECK_OK(train(&p, p.text, 266));
-    CHECK_OK(file_read_all(p.out, &p.arena, &from_text, &text_bytes));
-    CHECK_OK(train(&p, p.lines, 266));
-    CHECK_OK(file_read_all(p.out, &p.arena, &from_lines, &lines_bytes));
-    CHECK_INT(text_bytes, lines_bytes);
-    CHECK(memcmp(from_text, from_lines, text_bytes) == 0);
-    place_close(&p);
+    Place *p = *state;
+    write_text(p->text, "the cat\nsat \xE4\xB8\x96 there\nthe mat");
+    write_text(p->lines,
+               "{\"text\": \"the cat\\n\", \"id\": 1}\n\n{\"text\": \"sat \\u4e16 there\\n\"}\r\n"
+               "{\"text\": \"the mat\"}");
+    CHECK_OK(train(p, p->text, 266));
+    const char *from_text = written(p);
+    CHECK_OK(train(p, p->lines, 266));
+    CHECK_TEXT(written(p), from_text);
 }
 
 static void the_order_of_files_does_not_matter(void **state)
 {
-    (void)state;
-    Place p;
-    char *first = NULL, *second = NULL;
-    size_t first_bytes = 0, second_bytes = 0;
-    place_open(&p);
-    make_file(&p, p.text, "over the moon and under the sun, under and over\n");
-    make_file(&p, p.lines, "{\"text\": \"another moon over another sun\\n\"}\n");
-    const char *const one[] = { p.text, p.lines }, *const other[] = { p.lines, p.text };
-    CHECK_OK(tokenizer_train(&(TokenizerTraining){ one, 2, 280, p.out }, &p.arena));
-    CHECK_OK(file_read_all(p.out, &p.arena, &first, &first_bytes));
-    CHECK_OK(tokenizer_train(&(TokenizerTraining){ other, 2, 280, p.out }, &p.arena));
-    CHECK_OK(file_read_all(p.out, &p.arena, &second, &second_bytes));
-    CHECK_INT(first_bytes, second_bytes);
-    CHECK(memcmp(first, second, first_bytes) == 0);
-    place_close(&p);
+    Place *p = *state;
+    write_text(p->text, "over the moon and under the sun, under and over\n");
+    write_text(p->lines, "{\"text\": \"another moon over another sun\\n\"}\n");
+    const char *const one[] = { p->text, p->lines }, *const other[] = { p->lines, p->text };
+    CHECK_OK(tokenizer_train(&(TokenizerTraining){ one, 2, 280, p->out }, &p->arena));
+    const char *first = written(p);
+    CHECK_OK(tokenizer_train(&(TokenizerTraining){ other, 2, 280, p->out }, &p->arena));
+    CHECK_TEXT(written(p), first);
 }
 
 static void training_leaves_the_arena_as_it_was(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    make_file(&p, p.text, "the cat sat on the mat\n");
-    size_t before = p.arena.used_bytes;
-    CHECK_OK(train(&p, p.text, 262));
-    CHECK_INT(p.arena.used_bytes, before);
-    place_close(&p);
+    Place *p = *state;
+    write_text(p->text, "the cat sat on the mat\n");
+    size_t before = p->arena.used_bytes;
+    CHECK_OK(train(p, p->text, 262));
+    CHECK_INT(p->arena.used_bytes, before);
 }
 
 /* ---- errors ---- */
 
 static void a_broken_line_is_an_error_with_its_number(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    make_file(&p, p.lines, "{\"text\": \"one\"}\n\n{\"text\": \"two}\n");
-    CHECK_FAILS(train(&p, p.lines, 260), ERR_FORMAT, "lines.jsonl:3: ");
-    make_file(&p, p.lines, "{\"text\": \"one\"}\n{\"content\": \"two\"}\n");
-    CHECK_FAILS(train(&p, p.lines, 260), ERR_FORMAT, "lines.jsonl:2: ");
-    CHECK(!file_exists(p.out));
-    place_close(&p);
+    Place *p = *state;
+    write_text(p->lines, "{\"text\": \"one\"}\n\n{\"text\": \"two}\n");
+    CHECK_FAILS(train(p, p->lines, 260), ERR_FORMAT, "lines.jsonl:3: ");
+    write_text(p->lines, "{\"text\": \"one\"}\n{\"content\": \"two\"}\n");
+    CHECK_FAILS(train(p, p->lines, 260), ERR_FORMAT, "lines.jsonl:2: ");
+    CHECK(!file_exists(p->out));
 }
 
 static void a_text_with_too_few_pairs_is_an_error_with_both_sizes(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    make_file(&p, p.text, "abcd"); /* three merges, whatever their order */
-    CHECK_FAILS(train(&p, p.text, 300), ERR_ARG, "at most 260, fewer than the 300 wanted");
-    CHECK(!file_exists(p.out));
-    CHECK_OK(train(&p, p.text, 260));
-    make_file(&p, p.text, "");
-    CHECK_FAILS(train(&p, p.text, 258), ERR_ARG, "at most 257, fewer than the 258 wanted");
-    CHECK_OK(train(&p, p.text, 257));
-    place_close(&p);
+    Place *p = *state;
+    write_text(p->text, "abcd"); /* three merges, whatever their order */
+    CHECK_FAILS(train(p, p->text, 300), ERR_ARG, "at most 260, fewer than the 300 wanted");
+    CHECK(!file_exists(p->out));
+    CHECK_OK(train(p, p->text, 260));
+    write_text(p->text, "");
+    CHECK_FAILS(train(p, p->text, 258), ERR_ARG, "at most 257, fewer than the 258 wanted");
+    CHECK_OK(train(p, p->text, 257));
 }
 
 static void a_vocabulary_out_of_range_is_an_error(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    make_file(&p, p.text, "abcd");
-    CHECK_FAILS(train(&p, p.text, 256), ERR_ARG, "a vocabulary of 256; it can be 257 to");
-    CHECK_FAILS(train(&p, p.text, -1), ERR_ARG, "a vocabulary of -1");
-    CHECK_FAILS(train(&p, p.text, INT32_MAX), ERR_ARG, "a vocabulary of 2147483647");
-    place_close(&p);
+    Place *p = *state;
+    write_text(p->text, "abcd");
+    CHECK_FAILS(train(p, p->text, 256), ERR_ARG, "a vocabulary of 256; it can be 257 to");
+    CHECK_FAILS(train(p, p->text, -1), ERR_ARG, "a vocabulary of -1");
+    CHECK_FAILS(train(p, p->text, INT32_MAX), ERR_ARG, "a vocabulary of 2147483647");
 }
 
 static void files_that_cannot_be_read_or_written_are_named(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    CHECK_FAILS(train(&p, "no/such/text.txt", 258), ERR_IO, "no/such/text.txt");
-    make_file(&p, p.text, "abcd");
-    const char *const files[] = { p.text };
+    Place *p = *state;
+    CHECK_FAILS(train(p, "no/such/text.txt", 258), ERR_IO, "no/such/text.txt");
+    write_text(p->text, "abcd");
+    const char *const files[] = { p->text };
     TokenizerTraining t = { files, 1, 258, "no/such/folder/tokenizer.json" };
-    CHECK_FAILS(tokenizer_train(&t, &p.arena), ERR_DISK, "no/such/folder/tokenizer.json");
-    place_close(&p);
+    CHECK_FAILS(tokenizer_train(&t, &p->arena), ERR_DISK, "no/such/folder/tokenizer.json");
 }
 
 #ifdef ARENA_FAIL_NTH
@@ -370,40 +320,37 @@ extern long arena_fail_countdown;
 
 static void every_failing_allocation_is_an_error_and_writes_nothing(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    make_file(&p, p.text, "the cat sat on the mat\n");
+    Place *p = *state;
+    write_text(p->text, "the cat sat on the mat\n");
     Status s = ERR_MEMORY;
     for (long nth = 0; s != OK; nth++) {
         CHECK(nth < 1000);
         arena_fail_countdown = nth;
-        s = train(&p, p.text, 262);
+        s = train(p, p->text, 262);
         arena_fail_countdown = -1;
-        if (s != OK) CHECK(s == ERR_MEMORY && !file_exists(p.out));
+        if (s != OK) CHECK(s == ERR_MEMORY && !file_exists(p->out));
     }
-    place_close(&p);
 }
 #endif
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_merges_of_a_small_text_are_those_worked_by_hand),
-        TEST(of_equally_frequent_pairs_the_smaller_ids_go_first),
-        TEST(merges_are_those_of_hugging_face),
-        TEST(every_merge_is_the_most_frequent_pair_counted_anew),
-        TEST(what_is_written_can_be_loaded_and_has_the_size_asked_for),
-        TEST(training_twice_writes_the_same_bytes),
-        TEST(json_lines_teach_what_their_texts_teach),
-        TEST(the_order_of_files_does_not_matter),
-        TEST(training_leaves_the_arena_as_it_was),
-        TEST(a_broken_line_is_an_error_with_its_number),
-        TEST(a_text_with_too_few_pairs_is_an_error_with_both_sizes),
-        TEST(a_vocabulary_out_of_range_is_an_error),
-        TEST(files_that_cannot_be_read_or_written_are_named),
+        PLACE_TEST(the_merges_of_a_small_text_are_those_worked_by_hand),
+        PLACE_TEST(of_equally_frequent_pairs_the_smaller_ids_go_first),
+        PLACE_TEST(merges_are_those_of_hugging_face),
+        PLACE_TEST(every_merge_is_the_most_frequent_pair_counted_anew),
+        PLACE_TEST(what_is_written_can_be_loaded_and_has_the_size_asked_for),
+        PLACE_TEST(training_twice_writes_the_same_bytes),
+        PLACE_TEST(json_lines_teach_what_their_texts_teach),
+        PLACE_TEST(the_order_of_files_does_not_matter),
+        PLACE_TEST(training_leaves_the_arena_as_it_was),
+        PLACE_TEST(a_broken_line_is_an_error_with_its_number),
+        PLACE_TEST(a_text_with_too_few_pairs_is_an_error_with_both_sizes),
+        PLACE_TEST(a_vocabulary_out_of_range_is_an_error),
+        PLACE_TEST(files_that_cannot_be_read_or_written_are_named),
 #ifdef ARENA_FAIL_NTH
-        TEST(every_failing_allocation_is_an_error_and_writes_nothing),
+        PLACE_TEST(every_failing_allocation_is_an_error_and_writes_nothing),
 #endif
     };
     return TEST_RUN(tests);

@@ -5,7 +5,7 @@
 #include "data/prepare.h"
 #include "data/shard.h"
 #include "data/tokenizer.h"
-#include "harness/test.h"
+#include "harness/place.h"
 
 #include <stdlib.h>
 
@@ -288,8 +288,10 @@ typedef struct Place {
     PrepareConfig config;
 } Place;
 
-static void place_open(Place *p)
+static int place_open(void **state)
 {
+    static Place place;
+    Place *p = *state = &place;
     *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
     room_open(&p->room);
     CHECK(mkdtemp(p->folder) != NULL);
@@ -314,12 +316,15 @@ static void place_open(Place *p)
                                  .chat = p->chat,
                                  .sequence = PACK,
                                  .documents.field = "text" };
+    return 0;
 }
 
-static void place_close(Place *p)
+static int place_close(void **state)
 {
+    Place *p = *state;
     CHECK_OK(file_remove_tree(p->folder));
     room_close(&p->room);
+    return 0;
 }
 
 static void prepare_lines(Place *p, const char *text, PrepareStats *stats)
@@ -330,13 +335,11 @@ static void prepare_lines(Place *p, const char *text, PrepareStats *stats)
 
 static void chats_are_packed_whole_and_their_answers_are_learned(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     PrepareStats stats = { 0 };
     Shard s = { 0 };
-    place_open(&p);
     /* letters are ids of one byte: Qxy:z; and the end are 6, a chat of 30 does not fit behind two */
-    prepare_lines(&p,
+    prepare_lines(p,
                   "{\"prompt\":\"xy\",\"answer\":\"z\"}\n"
                   "{\"messages\":[{\"role\":\"user\",\"content\":\"v\"},{\"role\":\"assistant\","
                   "\"content\":\"w\"},{\"role\":\"user\",\"content\":\"k\"}]}\n"
@@ -344,7 +347,7 @@ static void chats_are_packed_whole_and_their_answers_are_learned(void **state)
                   &stats);
     CHECK_INT(stats.documents, 3);
     CHECK_INT(stats.learned, 3 + 2 + 4);
-    CHECK_OK(shard_open(&s, p.out));
+    CHECK_OK(shard_open(&s, p->out));
     CHECK_INT(s.pack, PACK);
     CHECK_INT(s.documents, 2);
     CHECK_INT(s.tokens, 2 * PACK);
@@ -359,25 +362,22 @@ static void chats_are_packed_whole_and_their_answers_are_learned(void **state)
     CHECK_INT(shard_chat(&s, 8, &end), 7);
     CHECK_INT(end, 16);
     shard_close(&s);
-    place_close(&p);
 }
 
 /* Rank 1 of 2 and the lone rank count the same targets; -1 is what the mask says; chats do not see each
  * other. */
 static void batches_have_targets_where_answers_are(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     PrepareStats stats = { 0 };
     char lines[4096] = "";
-    place_open(&p);
     for (int i = 0; i < 40; i++) {
         size_t used = strlen(lines);
         snprintf(lines + used, sizeof lines - used, "{\"prompt\":\"%.*s\",\"answer\":\"%.*s\"}\n",
                  1 + i % 7, "xyxyxyxy", 1 + i % 3, "zzz");
     }
-    prepare_lines(&p, lines, &stats);
-    LoaderSource source = { "chats", p.out, 0 };
+    prepare_lines(p, lines, &stats);
+    LoaderSource source = { "chats", p->out, 0 };
     LoaderConfig c = { .sources = &source,
                        .n_sources = 1,
                        .sequence = PACK,
@@ -390,9 +390,9 @@ static void batches_have_targets_where_answers_are(void **state)
                        .depths = 1 };
     Loader *all = NULL, *half = NULL;
     const Batch *b = NULL, *h = NULL;
-    CHECK_OK(loader_open(&c, &p.room.arena, &all));
+    CHECK_OK(loader_open(&c, &p->room.arena, &all));
     c.first = c.own = 2;
-    CHECK_OK(loader_open(&c, &p.room.arena, &half));
+    CHECK_OK(loader_open(&c, &p->room.arena, &half));
     for (int step = 0; step < 5; step++) {
         int64_t targets = 0, next = 0;
         CHECK_OK(loader_next(all, &b));
@@ -425,13 +425,13 @@ static void batches_have_targets_where_answers_are(void **state)
     c = (LoaderConfig){
         .sources = &source, .n_sources = 1, .sequence = 48, .batch = 1, .vocab = VOCAB
     };
-    CHECK_FAILS(loader_open(&c, &p.room.arena, &all), ERR_ARG, "packed for sequences of 32 tokens");
-    place_close(&p);
+    CHECK_FAILS(loader_open(&c, &p->room.arena, &all), ERR_ARG,
+                "packed for sequences of 32 tokens");
 }
 
 static void bad_lines_are_named_or_left_out(void **state)
 {
-    (void)state;
+    Place *p = *state;
     static const struct {
         const char *line, *want;
     } bad[] = {
@@ -443,73 +443,64 @@ static void bad_lines_are_named_or_left_out(void **state)
           "--sequence has room for 32" },
         { "[1]", "no JSON object" },
     };
-    Place p;
     PrepareStats stats = { 0 };
-    place_open(&p);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char text[256];
         snprintf(text, sizeof text, "{\"prompt\":\"a\",\"answer\":\"b\"}\n%s\n", bad[i].line);
-        CHECK_OK(file_write_whole(p.lines, text, strlen(text)));
-        p.config.documents.skip_bad = false;
-        CHECK_FAILS(prepare_run(&p.config, &stats), ERR_FORMAT, bad[i].want);
+        CHECK_OK(file_write_whole(p->lines, text, strlen(text)));
+        p->config.documents.skip_bad = false;
+        CHECK_FAILS(prepare_run(&p->config, &stats), ERR_FORMAT, bad[i].want);
         char left[FILE_PATH_MAX];
-        CHECK_OK(file_join(left, p.folder, "out.bin"));
+        CHECK_OK(file_join(left, p->folder, "out.bin"));
         CHECK(!file_exists(left));
     }
-    p.config.documents.skip_bad = true;
-    CHECK_OK(prepare_run(&p.config, &stats));
+    p->config.documents.skip_bad = true;
+    CHECK_OK(prepare_run(&p->config, &stats));
     CHECK_INT(stats.documents, 1);
     CHECK_INT(stats.skipped, 1);
-    place_close(&p);
 }
 
 /* A shard without a mask takes the place of one with it; a mask of other tokens is refused. */
 static void a_mask_belongs_to_its_shard(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     Shard s = { 0 };
     PrepareStats stats = { 0 };
     char mask[FILE_PATH_MAX];
-    place_open(&p);
-    CHECK_OK(file_join(mask, p.folder, "out.mask"));
-    prepare_lines(&p, "{\"prompt\":\"a\",\"answer\":\"b\",\"text\":\"abc\"}\n", &stats);
+    CHECK_OK(file_join(mask, p->folder, "out.mask"));
+    prepare_lines(p, "{\"prompt\":\"a\",\"answer\":\"b\",\"text\":\"abc\"}\n", &stats);
     CHECK(file_exists(mask));
     CHECK_OK(file_write_whole(mask, "SWMASK\0\0aaaaaaaaaaaaaaaa1234", 28));
-    CHECK_FAILS(shard_open(&s, p.out), ERR_FORMAT, "out.mask has 28 bytes");
+    CHECK_FAILS(shard_open(&s, p->out), ERR_FORMAT, "out.mask has 28 bytes");
     CHECK_OK(file_write_whole(mask, "SW", 2));
-    CHECK_FAILS(shard_open(&s, p.out), ERR_FORMAT, "it is no mask");
-    p.config.chat = NULL;
-    CHECK_OK(prepare_run(&p.config, &stats));
+    CHECK_FAILS(shard_open(&s, p->out), ERR_FORMAT, "it is no mask");
+    p->config.chat = NULL;
+    CHECK_OK(prepare_run(&p->config, &stats));
     CHECK(!file_exists(mask));
-    CHECK_OK(shard_open(&s, p.out));
+    CHECK_OK(shard_open(&s, p->out));
     CHECK(s.learned == NULL && shard_learns(&s, 0));
     shard_close(&s);
-    place_close(&p);
 }
 
 static void a_tokenizers_folder_has_the_template_and_the_tokens(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     ChatTemplate t;
     char path[FILE_PATH_MAX];
-    place_open(&p);
-    CHECK_OK(file_remove_tree(p.chat));
-    CHECK_FAILS(chat_load("tokenizer", p.tokenizer, &p.room.arena, &t), ERR_FORMAT,
+    CHECK_OK(file_remove_tree(p->chat));
+    CHECK_FAILS(chat_load("tokenizer", p->tokenizer, &p->room.arena, &t), ERR_FORMAT,
                 "no chat_template");
     static const char json[] = "{\"bos_token\":{\"content\":\"<b>\"},\"eos_token\":\"<e>\","
                                "\"chat_template\":\"{{ bos_token }}\\n\"}";
-    CHECK_OK(file_join(path, p.folder, "tokenizer_config.json"));
+    CHECK_OK(file_join(path, p->folder, "tokenizer_config.json"));
     CHECK_OK(file_write_whole(path, json, sizeof json - 1));
-    CHECK_OK(chat_load("tokenizer", p.tokenizer, &p.room.arena, &t));
+    CHECK_OK(chat_load("tokenizer", p->tokenizer, &p->room.arena, &t));
     CHECK_TEXT(t.bos, "<b>");
     CHECK_TEXT(t.eos, "<e>");
     CHECK_TEXT(t.text, "{{ bos_token }}\n");
-    CHECK_OK(file_write_whole(p.chat, "x{% y %}", 8));
-    CHECK_FAILS(chat_load(p.chat, p.tokenizer, &p.room.arena, &t), ERR_UNSUPPORTED,
+    CHECK_OK(file_write_whole(p->chat, "x{% y %}", 8));
+    CHECK_FAILS(chat_load(p->chat, p->tokenizer, &p->room.arena, &t), ERR_UNSUPPORTED,
                 "chat.jinja:1: y is not among");
-    place_close(&p);
 }
 
 int main(void)
@@ -520,11 +511,11 @@ int main(void)
         TEST(a_template_may_refuse_a_chat),
         TEST(answers_are_what_the_template_writes_behind_its_prompt),
         TEST(bad_conversations_are_errors),
-        TEST(chats_are_packed_whole_and_their_answers_are_learned),
-        TEST(batches_have_targets_where_answers_are),
-        TEST(bad_lines_are_named_or_left_out),
-        TEST(a_mask_belongs_to_its_shard),
-        TEST(a_tokenizers_folder_has_the_template_and_the_tokens),
+        PLACE_TEST(chats_are_packed_whole_and_their_answers_are_learned),
+        PLACE_TEST(batches_have_targets_where_answers_are),
+        PLACE_TEST(bad_lines_are_named_or_left_out),
+        PLACE_TEST(a_mask_belongs_to_its_shard),
+        PLACE_TEST(a_tokenizers_folder_has_the_template_and_the_tokens),
     };
     return TEST_RUN(tests);
 }

@@ -1,8 +1,7 @@
 #include "data/inspect.h"
 #include "data/shard.h"
-#include "harness/test.h"
-
-#include <stdlib.h>
+#include "harness/place.h"
+#include "harness/texts.h"
 
 typedef struct Place {
     char folder[64];
@@ -11,43 +10,33 @@ typedef struct Place {
     Tokenizer *loaded;
 } Place;
 
-static void make_text(Place *p, const char *path, const char *text)
+static int place_open(void **state)
 {
-    File f = { 0 };
-    CHECK_OK(file_create_temp(&f, path, &p->arena));
-    CHECK_OK(file_write(&f, text, strlen(text)));
-    CHECK_OK(file_commit(&f));
-}
-
-static void place_open(Place *p)
-{
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)1 << 30));
+    static Place place;
+    Place *p = *state = &place;
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     CHECK_OK(arena_init(&p->report, "report", MEM_HOST, (size_t)1 << 26));
     CHECK_OK(file_join(p->prefix, p->folder, "<x>"));
     CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
     CHECK_OK(file_join(p->text, p->folder, "a.txt"));
+    return 0;
 }
 
 /* Bytes alone, so that id and byte correspond as the tokenizer says. */
 static void load_bytes(Place *p)
 {
-    const char *files[] = { p->text };
-    make_text(p, p->text, "abc");
-    CHECK_OK(tokenizer_train(
-        &(TokenizerTraining){
-            .files = files, .n_files = 1, .vocab = 257, .out_path = p->tokenizer },
-        &p->arena));
-    CHECK_OK(tokenizer_load(p->tokenizer, &p->arena, &p->loaded));
+    write_text(p->text, "abc");
+    p->loaded = learn_tokenizer(p->text, 257, p->tokenizer, &p->arena);
 }
 
-static void place_close(Place *p)
+static int place_close(void **state)
 {
+    Place *p = *state;
     tokenizer_free(p->loaded);
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
     arena_free(&p->report);
+    return 0;
 }
 
 /* n documents, the d-th of length[d] ids; ids go round through 0 .. range-1. */
@@ -66,7 +55,7 @@ static void write_lengths(Place *p, const int64_t *length, int n, int32_t range)
     CHECK_OK(shard_commit(&w));
 }
 
-static void write_text(Place *p, const char *text)
+static void write_document(Place *p, const char *text)
 {
     ShardWriter w = { 0 };
     int32_t *ids = NULL, end = tokenizer_end_of_text(p->loaded);
@@ -96,14 +85,12 @@ static void check_has(const char *text, const char *part)
 
 static void lengths_and_their_quantiles_are_exact(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     Inspect r = { 0 };
     int64_t length[101];
-    place_open(&p);
     for (int d = 0; d <= 100; d++) length[d] = (d * 37) % 101; /* 0 .. 100, mixed */
-    write_lengths(&p, length, 101, 50);
-    CHECK_OK(inspect_scan(p.prefix, &p.arena, &r));
+    write_lengths(p, length, 101, 50);
+    CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
     CHECK_INT(r.documents, 101);
     CHECK_INT(r.tokens, 5050);
     CHECK_INT(r.id_bytes, 2);
@@ -118,17 +105,14 @@ static void lengths_and_their_quantiles_are_exact(void **state)
     CHECK_INT(r.quantile[4], 99);
     static const int64_t BIN[] = { 2, 2, 4, 8, 16, 32, 37, 0 }; /* 0-1, 2-3, 4-7 ... 64-100 */
     for (int b = 0; b < 8; b++) CHECK_INT(r.bin[b], BIN[b]);
-    place_close(&p);
 }
 
 static void the_most_frequent_ids_come_first_and_equal_ones_by_number(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     Inspect r = { 0 };
-    place_open(&p);
-    write_lengths(&p, (const int64_t[]){ 75 }, 1, 30); /* ids 0..14 three times, 15..29 twice */
-    CHECK_OK(inspect_scan(p.prefix, &p.arena, &r));
+    write_lengths(p, (const int64_t[]){ 75 }, 1, 30); /* ids 0..14 three times, 15..29 twice */
+    CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
     CHECK_INT(r.distinct, 30);
     CHECK_INT(r.largest_id, 29);
     CHECK_INT(r.n_top, INSPECT_TOP);
@@ -136,67 +120,54 @@ static void the_most_frequent_ids_come_first_and_equal_ones_by_number(void **sta
         CHECK_INT(r.top[i].id, i);
         CHECK_INT(r.top[i].count, i < 15 ? 3 : 2);
     }
-    place_close(&p);
 }
 
 static void fewer_ids_than_places_are_all_listed(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     Inspect r = { 0 };
-    place_open(&p);
-    write_lengths(&p, (const int64_t[]){ 8 }, 1, 3);
-    CHECK_OK(inspect_scan(p.prefix, &p.arena, &r));
+    write_lengths(p, (const int64_t[]){ 8 }, 1, 3);
+    CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
     CHECK_INT(r.n_top, 3);
     CHECK_INT(r.top[2].id, 2);
     CHECK_INT(r.top[2].count, 2);
-    place_close(&p);
 }
 
 static void the_report_shows_text_with_what_is_not_printable_escaped(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    load_bytes(&p);
-    write_text(&p, "a<b>\t\x01\xff\xe4\xb8\x96\nc");
-    const char *text = report_text(&p);
+    Place *p = *state;
+    load_bytes(p);
+    write_document(p, "a<b>\t\x01\xff\xe4\xb8\x96\nc");
+    const char *text = report_text(p);
     check_has(text, ": 1 documents, 13 tokens of type u16");
     check_has(text, "the first document:\na<b>\\t\\x01\\xff\xe4\xb8\x96\nc\n");
     check_has(text, "(end of text)");
     check_has(text, "  \"\\xff\"\n");
-    place_close(&p);
 }
 
 static void an_empty_shard_has_a_report(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    write_lengths(&p, NULL, 0, 1);
-    check_has(report_text(&p), "0 documents, 0 tokens");
-    place_close(&p);
+    Place *p = *state;
+    write_lengths(p, NULL, 0, 1);
+    check_has(report_text(p), "0 documents, 0 tokens");
 }
 
 static void without_a_tokenizer_ids_are_shown(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    write_lengths(&p, (const int64_t[]){ 300 }, 1, 300);
-    check_has(report_text(&p), "the first document begins:\n0 1 2 3 ");
-    place_close(&p);
+    Place *p = *state;
+    write_lengths(p, (const int64_t[]){ 300 }, 1, 300);
+    check_has(report_text(p), "the first document begins:\n0 1 2 3 ");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(lengths_and_their_quantiles_are_exact),
-        TEST(the_most_frequent_ids_come_first_and_equal_ones_by_number),
-        TEST(fewer_ids_than_places_are_all_listed),
-        TEST(the_report_shows_text_with_what_is_not_printable_escaped),
-        TEST(an_empty_shard_has_a_report),
-        TEST(without_a_tokenizer_ids_are_shown),
+        PLACE_TEST(lengths_and_their_quantiles_are_exact),
+        PLACE_TEST(the_most_frequent_ids_come_first_and_equal_ones_by_number),
+        PLACE_TEST(fewer_ids_than_places_are_all_listed),
+        PLACE_TEST(the_report_shows_text_with_what_is_not_printable_escaped),
+        PLACE_TEST(an_empty_shard_has_a_report),
+        PLACE_TEST(without_a_tokenizer_ids_are_shown),
     };
     return TEST_RUN(tests);
 }

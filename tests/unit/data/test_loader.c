@@ -1,7 +1,7 @@
 /* The corpora of these tests hold every id once, so an id says which document it is from and
  * where it stands in it. */
 #include "data/loader_private.h"
-#include "harness/test.h"
+#include "harness/place.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -24,15 +24,14 @@ typedef struct Place {
     Corpus corpus[SOURCES];
     LoaderSource source[SOURCES];
     LoaderConfig config;
+    Loader *loader; /* the test's, if it has one of open_loader */
 } Place;
 
-static Place *place_open(void)
+static int place_open(void **state)
 {
-    Place *p = calloc(1, sizeof *p);
+    Place *p = *state = calloc(1, sizeof *p);
     CHECK(p != NULL);
-    memcpy(p->folder, "/tmp/switchyard_test_XXXXXX", 28);
-    CHECK(mkdtemp(p->folder) != NULL);
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)256 << 20));
+    place_make(p->folder, &p->arena);
     for (int i = 0; i < SOURCES; i++) {
         CHECK_OK(file_join(p->corpus[i].prefix, p->folder, NAMES[i]));
         p->source[i] = (LoaderSource){ .name = NAMES[i], .path = p->corpus[i].prefix };
@@ -45,14 +44,22 @@ static Place *place_open(void)
                                 .seed = 7,
                                 .validation = 0.2,
                                 .shuffle = true };
-    return p;
+    return 0;
 }
 
-static void place_close(Place *p)
+static int place_close(void **state)
 {
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    Place *p = *state;
+    loader_close(p->loader);
+    place_drop(p->folder, &p->arena);
     free(p);
+    return 0;
+}
+
+static Loader *open_loader(Place *p)
+{
+    CHECK_OK(loader_open(&p->config, &p->arena, &p->loader));
+    return p->loader;
 }
 
 /* Documents of these many tokens, ids from 0 on. */
@@ -153,8 +160,7 @@ static void check_coverage(Place *p)
 
 static void every_training_token_of_an_epoch_is_a_target_once_up_to_the_tail(void **state)
 {
-    (void)state;
-    Place *p = place_open();
+    Place *p = *state;
     static const int64_t T[] = { 1, 2, 16, 61, 257, 1000 };
     write_mixed(p, 0, 200);
     for (int shuffle = 0; shuffle < 2; shuffle++) {
@@ -164,43 +170,34 @@ static void every_training_token_of_an_epoch_is_a_target_once_up_to_the_tail(voi
             check_coverage(p);
         }
     }
-    place_close(p);
 }
 
 static void a_source_of_one_document_trains(void **state)
 {
-    (void)state;
-    Place *p = place_open();
+    Place *p = *state;
     p->config.validation = 0;
     write_corpus(p, 0, (const int64_t[]){ 1001 }, 1);
     check_coverage(p);
-    place_close(p);
 }
 
 static void one_sequence_and_its_last_target_are_enough(void **state)
 {
-    (void)state;
-    Place *p = place_open();
+    Place *p = *state;
     p->config.validation = 0;
     write_corpus(p, 0, (const int64_t[]){ 9, 8 }, 2);
     check_coverage(p);
-    place_close(p);
 }
 
 static void without_shuffle_documents_keep_their_order(void **state)
 {
-    (void)state;
-    Place *p = place_open();
-    Loader *l = NULL;
+    Place *p = *state;
     const Batch *b = NULL;
     p->config.shuffle = false;
     p->config.validation = 0;
     write_mixed(p, 0, 40);
-    CHECK_OK(loader_open(&p->config, &p->arena, &l));
+    Loader *l = open_loader(p);
     CHECK_OK(loader_next(l, &b));
     for (int32_t i = 0; i < 4 * 16; i++) CHECK_INT(ints(&b->id)[i], i);
-    loader_close(l);
-    place_close(p);
 }
 
 /* ---- the order of sequences ---- */
@@ -229,9 +226,8 @@ static void read_sequences(Place *p, uint64_t first, int64_t n, int32_t *out)
 
 enum { MANY = 400, WIDE = 17 }; /* sequences, and numbers of each: 16 ids and a domain */
 
-static Place *three_sources(void)
+static Place *three_sources(Place *p)
 {
-    Place *p = place_open();
     p->config.n_sources = SOURCES;
     write_mixed(p, 0, 60);
     write_mixed(p, 1, 90);
@@ -242,49 +238,42 @@ static Place *three_sources(void)
 
 static void resuming_anywhere_gives_the_uninterrupted_sequence(void **state)
 {
-    (void)state;
     static int32_t whole[MANY * WIDE], part[MANY * WIDE];
     static const uint64_t AT[] = { 0, 1, 3, 4, 57, 58, 131, 200, 399 };
-    Place *p = three_sources();
+    Place *p = three_sources(*state);
     read_sequences(p, 0, MANY, whole);
     for (size_t i = 0; i < sizeof AT / sizeof *AT; i++) {
         int64_t n = MANY - (int64_t)AT[i] < 50 ? MANY - (int64_t)AT[i] : 50;
         read_sequences(p, AT[i], n, part);
         CHECK(memcmp(part, whole + AT[i] * WIDE, (size_t)n * WIDE * sizeof *part) == 0);
     }
-    place_close(p);
 }
 
 static void the_size_of_a_batch_does_not_change_the_sequences(void **state)
 {
-    (void)state;
     static int32_t four[MANY * WIDE], seven[MANY * WIDE];
-    Place *p = three_sources();
+    Place *p = three_sources(*state);
     read_sequences(p, 0, MANY, four);
     p->config.batch = 7;
     read_sequences(p, 0, MANY, seven);
     CHECK(memcmp(four, seven, sizeof four) == 0);
-    place_close(p);
 }
 
 static void the_seed_decides_the_order(void **state)
 {
-    (void)state;
     static int32_t first[MANY * WIDE], again[MANY * WIDE], other[MANY * WIDE];
-    Place *p = three_sources();
+    Place *p = three_sources(*state);
     read_sequences(p, 0, MANY, first);
     read_sequences(p, 0, MANY, again);
     p->config.seed = 8;
     read_sequences(p, 0, MANY, other);
     CHECK(memcmp(first, again, sizeof first) == 0);
     CHECK(memcmp(first, other, sizeof first) != 0);
-    place_close(p);
 }
 
 static void every_epoch_has_an_order_of_its_own(void **state)
 {
-    (void)state;
-    Place *p = place_open();
+    Place *p = *state;
     write_mixed(p, 0, 60);
     p->config.batch = 1;
     int64_t n = (training_tokens(&p->corpus[0]) - 1) / 16;
@@ -293,14 +282,12 @@ static void every_epoch_has_an_order_of_its_own(void **state)
     read_sequences(p, 0, n, first);
     read_sequences(p, (uint64_t)n, n, second);
     CHECK(memcmp(first, second, (size_t)n * WIDE * sizeof *first) != 0);
-    place_close(p);
 }
 
 /* Else those that were prepared alike would move in step. */
 static void every_source_has_an_order_of_its_own(void **state)
 {
-    (void)state;
-    Place *p = place_open();
+    Place *p = *state;
     static int32_t rows[2][MANY * WIDE];
     p->config.validation = 0;
     p->config.batch = 1;
@@ -312,14 +299,12 @@ static void every_source_has_an_order_of_its_own(void **state)
         read_sequences(p, 0, n, rows[i]);
     }
     CHECK(memcmp(rows[0], rows[1], sizeof rows[0]) != 0);
-    place_close(p);
 }
 
 static void sources_get_their_weights(void **state)
 {
-    (void)state;
     static int32_t rows[MANY * WIDE];
-    Place *p = three_sources();
+    Place *p = three_sources(*state);
     int64_t taken[SOURCES] = { 0 };
     read_sequences(p, 0, MANY, rows);
     for (int64_t i = 0; i < MANY; i++) {
@@ -328,28 +313,23 @@ static void sources_get_their_weights(void **state)
             CHECK_NEAR((double)taken[s], p->source[s].weight * (double)(i + 1), 1.001);
         }
     }
-    place_close(p);
 }
 
 static void without_weights_sources_get_their_tokens(void **state)
 {
-    (void)state;
-    Place *p = three_sources();
-    Loader *l = NULL;
+    Place *p = three_sources(*state);
     double all = 0;
     for (int i = 0; i < SOURCES; i++) {
         p->source[i].weight = 0;
         all += (double)training_tokens(&p->corpus[i]);
     }
-    CHECK_OK(loader_open(&p->config, &p->arena, &l));
+    Loader *l = open_loader(p);
     for (int i = 0; i < SOURCES; i++) {
         double share = (double)l->mix.task[i].rate / (double)l->mix.total;
         CHECK_NEAR(share, (double)training_tokens(&p->corpus[i]) / all, 1e-6);
         CHECK_TEXT(loader_source_name(l, i), NAMES[i]);
     }
     CHECK_INT(loader_sources(l), SOURCES);
-    loader_close(l);
-    place_close(p);
 }
 
 /* Long enough for the thread to make a batch. */
@@ -357,12 +337,10 @@ static void let_it_work(void) { nanosleep(&(struct timespec){ .tv_nsec = 2000000
 
 static void seeking_drops_the_batch_that_was_ahead(void **state)
 {
-    (void)state;
-    Place *p = three_sources();
-    Loader *l = NULL;
+    Place *p = three_sources(*state);
     const Batch *b = NULL;
     static int32_t first[4 * 16];
-    CHECK_OK(loader_open(&p->config, &p->arena, &l));
+    Loader *l = open_loader(p);
     CHECK_OK(loader_next(l, &b));
     memcpy(first, b->id.data, sizeof first);
     for (uint64_t i = 0; i < 10; i++) {
@@ -373,18 +351,14 @@ static void seeking_drops_the_batch_that_was_ahead(void **state)
         CHECK_OK(loader_next(l, &b));
         CHECK(memcmp(first, b->id.data, sizeof first) == 0);
     }
-    loader_close(l);
-    place_close(p);
 }
 
 static void a_batch_stays_valid_until_the_second_next_call(void **state)
 {
-    (void)state;
-    Place *p = three_sources();
-    Loader *l = NULL;
+    Place *p = three_sources(*state);
     const Batch *b[3] = { NULL };
     static int32_t copy[4 * 16];
-    CHECK_OK(loader_open(&p->config, &p->arena, &l));
+    Loader *l = open_loader(p);
     for (int i = 0; i < 10; i++) {
         CHECK_OK(loader_next(l, &b[0]));
         memcpy(copy, b[0]->id.data, sizeof copy);
@@ -393,20 +367,16 @@ static void a_batch_stays_valid_until_the_second_next_call(void **state)
         CHECK(memcmp(copy, b[0]->id.data, sizeof copy) == 0);
         CHECK(memcmp(copy, b[1]->id.data, sizeof copy) != 0);
     }
-    loader_close(l);
-    place_close(p);
 }
 
 static void bytes_are_those_of_the_targets(void **state)
 {
-    (void)state;
     static int32_t bytes[TOKENS_MAX];
-    Place *p = three_sources();
-    Loader *l = NULL;
+    Place *p = three_sources(*state);
     const Batch *b = NULL;
     for (int32_t i = 0; i < TOKENS_MAX; i++) bytes[i] = i % 9;
     p->config.token_bytes = bytes;
-    CHECK_OK(loader_open(&p->config, &p->arena, &l));
+    Loader *l = open_loader(p);
     for (int i = 0; i < 5; i++) {
         int64_t want = 0;
         CHECK_OK(loader_next(l, &b));
@@ -414,22 +384,18 @@ static void bytes_are_those_of_the_targets(void **state)
         CHECK_INT(b->bytes, want);
         CHECK_INT(b->targets, 4 * 16);
     }
-    loader_close(l);
-    place_close(p);
 }
 
 /* ---- held-out documents ---- */
 
 static void held_documents_are_read_in_order_and_each_token_is_a_target_once(void **state)
 {
-    (void)state;
-    Place *p = place_open();
-    Loader *l = NULL;
+    Place *p = *state;
     Batch b = { 0 };
     int64_t n = 0;
     write_mixed(p, 0, 300);
     Corpus *c = &p->corpus[0];
-    CHECK_OK(loader_open(&p->config, &p->arena, &l));
+    Loader *l = open_loader(p);
     CHECK_OK(batch_new(&p->arena, 5, 16, &b));
     CHECK_OK(loader_held_sequences(l, 0, &n));
     int32_t next = 0, held = 0;
@@ -452,19 +418,15 @@ static void held_documents_are_read_in_order_and_each_token_is_a_target_once(voi
         }
     }
     CHECK_INT(targets, held - 1);
-    loader_close(l);
-    place_close(p);
 }
 
 static void the_last_held_sequence_is_filled_up_with_ignored_tokens(void **state)
 {
-    (void)state;
-    Place *p = place_open();
-    Loader *l = NULL;
+    Place *p = *state;
     Batch b = { 0 };
     int64_t n = 0;
     write_mixed(p, 0, 300);
-    CHECK_OK(loader_open(&p->config, &p->arena, &l));
+    Loader *l = open_loader(p);
     CHECK_OK(batch_new(&p->arena, 2, 16, &b));
     CHECK_OK(loader_held_sequences(l, 0, &n));
     CHECK_OK(loader_held(l, 0, n - 1, 2, &b));
@@ -477,8 +439,6 @@ static void the_last_held_sequence_is_filled_up_with_ignored_tokens(void **state
         CHECK_INT(ints(&b.pos)[t], t % 16);
     }
     CHECK_INT(ints(&b.domain)[1], 0);
-    loader_close(l);
-    place_close(p);
 }
 
 static void what_is_held_out_depends_on_name_and_document_alone(void **state)
@@ -498,34 +458,28 @@ static void what_is_held_out_depends_on_name_and_document_alone(void **state)
 
 static void held_batches_that_do_not_fit_are_refused(void **state)
 {
-    (void)state;
-    Place *p = place_open();
-    Loader *l = NULL;
+    Place *p = *state;
     Batch b = { 0 };
     write_mixed(p, 0, 300);
-    CHECK_OK(loader_open(&p->config, &p->arena, &l));
+    Loader *l = open_loader(p);
     CHECK_OK(batch_new(&p->arena, 2, 16, &b));
     CHECK_FAILS(loader_held(l, 0, 0, 3, &b), ERR_SHAPE, "room for 2");
     CHECK_FAILS(loader_held(l, 0, -1, 1, &b), ERR_SHAPE, "-1");
     CHECK_FAILS(loader_held(l, 0, INT64_MAX - 1, 1, &b), ERR_SHAPE, "9223372036854775806");
     CHECK_FAILS(loader_held(l, 1, 0, 1, &b), ERR_ARG, "source 1, there are 1");
-    loader_close(l);
-    place_close(p);
 }
 
 /* ---- failures ---- */
 
 static void an_id_beyond_the_vocabulary_says_where_it_stands(void **state)
 {
-    (void)state;
-    Place *p = place_open();
-    Loader *l = NULL;
+    Place *p = *state;
     const Batch *b = NULL;
     p->config.validation = 0;
     p->config.shuffle = false;
     write_corpus(p, 0, (const int64_t[]){ 100, 100, 100 }, 3);
     p->config.vocab = 205;
-    CHECK_OK(loader_open(&p->config, &p->arena, &l));
+    Loader *l = open_loader(p);
     for (int i = 0; i < 3; i++) CHECK_OK(loader_next(l, &b)); /* ids up to 192 */
     CHECK_FAILS(loader_next(l, &b), ERR_FORMAT, "source web: token 5 of document 2 in ");
     CHECK(strstr(status_message(), "web.bin is id 205, the vocabulary has 205") != NULL);
@@ -533,15 +487,11 @@ static void an_id_beyond_the_vocabulary_says_where_it_stands(void **state)
     CHECK_OK(loader_seek(l, 4));
     CHECK_OK(loader_next(l, &b));
     CHECK_INT(ints(&b->id)[0], 64);
-    loader_close(l);
-    place_close(p);
 }
 
 static void a_negative_id_is_beyond_the_vocabulary(void **state)
 {
-    (void)state;
-    Place *p = place_open();
-    Loader *l = NULL;
+    Place *p = *state;
     const Batch *b = NULL;
     char path[FILE_PATH_MAX];
     p->config.validation = 0;
@@ -552,16 +502,13 @@ static void a_negative_id_is_beyond_the_vocabulary(void **state)
     CHECK_INT(fseek(f, 4 * 3, SEEK_SET), 0);
     CHECK_INT(fwrite("\xff\xff\xff\xff", 4, 1, f), 1);
     CHECK_INT(fclose(f), 0);
-    CHECK_OK(loader_open(&p->config, &p->arena, &l));
+    Loader *l = open_loader(p);
     CHECK_FAILS(loader_next(l, &b), ERR_FORMAT, "token 3 of document 0");
-    loader_close(l);
-    place_close(p);
 }
 
 static void a_source_too_small_for_a_sequence_is_refused(void **state)
 {
-    (void)state;
-    Place *p = place_open();
+    Place *p = *state;
     Loader *l = NULL;
     size_t arena = 0, mapped = 0;
     p->config.validation = 0;
@@ -572,37 +519,31 @@ static void a_source_too_small_for_a_sequence_is_refused(void **state)
     CHECK_FAILS(loader_plan(&p->config, &arena, &mapped), ERR_ARG, "source web");
     write_corpus(p, 0, (const int64_t[]){ 0 }, 0);
     CHECK_FAILS(loader_open(&p->config, &p->arena, &l), ERR_ARG, "has 0 training tokens");
-    place_close(p);
 }
 
 static void sources_that_cannot_be_told_apart_are_refused(void **state)
 {
-    (void)state;
-    Place *p = three_sources();
+    Place *p = three_sources(*state);
     Loader *l = NULL;
     p->source[2].name = "web";
     CHECK_FAILS(loader_open(&p->config, &p->arena, &l), ERR_ARG,
                 "sources 0 and 2 are both called web");
-    place_close(p);
 }
 
 static void weights_are_for_all_sources_or_for_none(void **state)
 {
-    (void)state;
-    Place *p = three_sources();
+    Place *p = three_sources(*state);
     Loader *l = NULL;
     p->source[1].weight = 0;
     CHECK_FAILS(loader_open(&p->config, &p->arena, &l), ERR_ARG,
                 "source web has weight 0.5 and source books has 0");
     p->source[1].weight = -2;
     CHECK_FAILS(loader_open(&p->config, &p->arena, &l), ERR_ARG, "source books has weight -2");
-    place_close(p);
 }
 
 static void sizes_that_make_no_sense_are_refused(void **state)
 {
-    (void)state;
-    Place *p = place_open();
+    Place *p = *state;
     Loader *l = NULL;
     LoaderConfig good = p->config;
     write_mixed(p, 0, 60);
@@ -614,24 +555,20 @@ static void sizes_that_make_no_sense_are_refused(void **state)
     CHECK_FAILS(loader_open(&p->config, &p->arena, &l), ERR_ARG, "share 1");
     p->config = good, p->config.n_sources = 0;
     CHECK_FAILS(loader_open(&p->config, &p->arena, &l), ERR_ARG, "0 data sources");
-    place_close(p);
 }
 
 static void a_missing_source_is_named(void **state)
 {
-    (void)state;
-    Place *p = place_open();
+    Place *p = *state;
     Loader *l = NULL;
     p->config.n_sources = 2;
     write_mixed(p, 0, 60);
     CHECK_FAILS(loader_open(&p->config, &p->arena, &l), ERR_IO, "books.idx");
-    place_close(p);
 }
 
 static void closing_early_or_nothing_is_fine(void **state)
 {
-    (void)state;
-    Place *p = three_sources();
+    Place *p = three_sources(*state);
     Loader *l = NULL;
     loader_close(NULL);
     for (int i = 0; i < 20; i++) {
@@ -641,16 +578,13 @@ static void closing_early_or_nothing_is_fine(void **state)
         loader_close(l);
         arena_release(&p->arena, mark);
     }
-    place_close(p);
 }
 
 /* ---- memory ---- */
 
 static void the_plan_is_what_opening_takes(void **state)
 {
-    (void)state;
-    Place *p = three_sources();
-    Loader *l = NULL;
+    Place *p = three_sources(*state);
     const Batch *b = NULL;
     size_t planned = 0, mapped = 0, files = 0;
     for (int i = 0; i < SOURCES; i++) {
@@ -658,13 +592,11 @@ static void the_plan_is_what_opening_takes(void **state)
     }
     CHECK_OK(loader_plan(&p->config, &planned, &mapped));
     size_t before = p->arena.used_bytes;
-    CHECK_OK(loader_open(&p->config, &p->arena, &l));
+    Loader *l = open_loader(p);
     CHECK_INT(p->arena.used_bytes - before, planned);
     CHECK_INT(mapped, files);
     for (int i = 0; i < 200; i++) CHECK_OK(loader_next(l, &b));
     CHECK_INT(p->arena.used_bytes - before, planned);
-    loader_close(l);
-    place_close(p);
 }
 
 /* Memory of mapped files that this process holds. */
@@ -705,10 +637,8 @@ static void write_hole(Place *p, int64_t n, int32_t length)
 
 static void pages_of_large_files_are_given_back(void **state)
 {
-    (void)state;
     enum { LENGTH = 2 << 20, DOCUMENTS = 40 }; /* 160 MiB */
-    Place *p = place_open();
-    Loader *l = NULL;
+    Place *p = *state;
     const Batch *b = NULL;
     size_t planned = 0, mapped = 0;
     write_hole(p, DOCUMENTS, LENGTH);
@@ -717,14 +647,12 @@ static void pages_of_large_files_are_given_back(void **state)
     p->config.batch = 1;
     CHECK_OK(loader_plan(&p->config, &planned, &mapped));
     CHECK_INT(mapped, ((size_t)64 << 20) + 34 + DOCUMENTS * 20 + 8);
-    CHECK_OK(loader_open(&p->config, &p->arena, &l));
+    Loader *l = open_loader(p);
     size_t before = file_pages_bytes(p);
     for (int i = 0; i < 70; i++) {
         CHECK_OK(loader_next(l, &b));
         CHECK(file_pages_bytes(p) < before + mapped);
     }
-    loader_close(l);
-    place_close(p);
 }
 
 #ifdef ARENA_FAIL_NTH
@@ -732,8 +660,7 @@ extern long arena_fail_countdown;
 
 static void every_refused_allocation_is_an_error(void **state)
 {
-    (void)state;
-    Place *p = three_sources();
+    Place *p = three_sources(*state);
     Loader *l = NULL;
     Status s = ERR_MEMORY;
     long n = 0;
@@ -747,43 +674,42 @@ static void every_refused_allocation_is_an_error(void **state)
     }
     CHECK(n > 20);
     loader_close(l);
-    place_close(p);
 }
 #endif
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(every_training_token_of_an_epoch_is_a_target_once_up_to_the_tail),
-        TEST(a_source_of_one_document_trains),
-        TEST(one_sequence_and_its_last_target_are_enough),
-        TEST(without_shuffle_documents_keep_their_order),
-        TEST(resuming_anywhere_gives_the_uninterrupted_sequence),
-        TEST(the_size_of_a_batch_does_not_change_the_sequences),
-        TEST(the_seed_decides_the_order),
-        TEST(every_epoch_has_an_order_of_its_own),
-        TEST(every_source_has_an_order_of_its_own),
-        TEST(sources_get_their_weights),
-        TEST(without_weights_sources_get_their_tokens),
-        TEST(seeking_drops_the_batch_that_was_ahead),
-        TEST(a_batch_stays_valid_until_the_second_next_call),
-        TEST(bytes_are_those_of_the_targets),
-        TEST(held_documents_are_read_in_order_and_each_token_is_a_target_once),
-        TEST(the_last_held_sequence_is_filled_up_with_ignored_tokens),
+        PLACE_TEST(every_training_token_of_an_epoch_is_a_target_once_up_to_the_tail),
+        PLACE_TEST(a_source_of_one_document_trains),
+        PLACE_TEST(one_sequence_and_its_last_target_are_enough),
+        PLACE_TEST(without_shuffle_documents_keep_their_order),
+        PLACE_TEST(resuming_anywhere_gives_the_uninterrupted_sequence),
+        PLACE_TEST(the_size_of_a_batch_does_not_change_the_sequences),
+        PLACE_TEST(the_seed_decides_the_order),
+        PLACE_TEST(every_epoch_has_an_order_of_its_own),
+        PLACE_TEST(every_source_has_an_order_of_its_own),
+        PLACE_TEST(sources_get_their_weights),
+        PLACE_TEST(without_weights_sources_get_their_tokens),
+        PLACE_TEST(seeking_drops_the_batch_that_was_ahead),
+        PLACE_TEST(a_batch_stays_valid_until_the_second_next_call),
+        PLACE_TEST(bytes_are_those_of_the_targets),
+        PLACE_TEST(held_documents_are_read_in_order_and_each_token_is_a_target_once),
+        PLACE_TEST(the_last_held_sequence_is_filled_up_with_ignored_tokens),
         TEST(what_is_held_out_depends_on_name_and_document_alone),
-        TEST(held_batches_that_do_not_fit_are_refused),
-        TEST(an_id_beyond_the_vocabulary_says_where_it_stands),
-        TEST(a_negative_id_is_beyond_the_vocabulary),
-        TEST(a_source_too_small_for_a_sequence_is_refused),
-        TEST(sources_that_cannot_be_told_apart_are_refused),
-        TEST(weights_are_for_all_sources_or_for_none),
-        TEST(sizes_that_make_no_sense_are_refused),
-        TEST(a_missing_source_is_named),
-        TEST(closing_early_or_nothing_is_fine),
-        TEST(the_plan_is_what_opening_takes),
-        TEST(pages_of_large_files_are_given_back),
+        PLACE_TEST(held_batches_that_do_not_fit_are_refused),
+        PLACE_TEST(an_id_beyond_the_vocabulary_says_where_it_stands),
+        PLACE_TEST(a_negative_id_is_beyond_the_vocabulary),
+        PLACE_TEST(a_source_too_small_for_a_sequence_is_refused),
+        PLACE_TEST(sources_that_cannot_be_told_apart_are_refused),
+        PLACE_TEST(weights_are_for_all_sources_or_for_none),
+        PLACE_TEST(sizes_that_make_no_sense_are_refused),
+        PLACE_TEST(a_missing_source_is_named),
+        PLACE_TEST(closing_early_or_nothing_is_fine),
+        PLACE_TEST(the_plan_is_what_opening_takes),
+        PLACE_TEST(pages_of_large_files_are_given_back),
 #ifdef ARENA_FAIL_NTH
-        TEST(every_refused_allocation_is_an_error),
+        PLACE_TEST(every_refused_allocation_is_an_error),
 #endif
     };
     return TEST_RUN(tests);

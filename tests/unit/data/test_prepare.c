@@ -1,9 +1,9 @@
 #include "data/prepare.h"
 #include "data/shard.h"
 #include "data/tokenizer.h"
-#include "harness/test.h"
+#include "harness/place.h"
+#include "harness/texts.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 static const char TRAINING[] = "the cat sat on the mat and the rat sat on the hat of the cat\n";
@@ -17,49 +17,35 @@ typedef struct Place {
     PrepareConfig config;
 } Place;
 
-static void make_file(Place *p, const char *path, const char *data, size_t bytes)
-{
-    File f = { 0 };
-    CHECK_OK(file_create_temp(&f, path, &p->arena));
-    CHECK_OK(file_write(&f, data, bytes));
-    CHECK_OK(file_commit(&f));
-}
-
-static void make_text(Place *p, const char *path, const char *text)
-{
-    make_file(p, path, text, strlen(text));
-}
-
 /* A folder with a tokenizer learned from one sentence. */
-static void place_open(Place *p)
+static int place_open(void **state)
 {
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)1 << 30));
+    static Place place;
+    Place *p = *state = &place;
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
     CHECK_OK(file_join(p->out, p->folder, "out"));
     CHECK_OK(file_join(p->text, p->folder, "a.txt"));
     CHECK_OK(file_join(p->lines, p->folder, "b.jsonl"));
-    make_text(p, p->text, TRAINING);
+    write_text(p->text, TRAINING);
     p->files[0] = p->text;
     p->files[1] = p->lines;
-    CHECK_OK(tokenizer_train(
-        &(TokenizerTraining){
-            .files = p->files, .n_files = 1, .vocab = 260, .out_path = p->tokenizer },
-        &p->arena));
-    CHECK_OK(tokenizer_load(p->tokenizer, &p->arena, &p->loaded));
+    p->loaded = learn_tokenizer(p->text, 260, p->tokenizer, &p->arena);
     p->config = (PrepareConfig){ .tokenizer = p->tokenizer,
                                  .out = p->out,
                                  .files = p->files,
                                  .n_files = 2,
                                  .documents.field = "text" };
+    return 0;
 }
 
-static void place_close(Place *p)
+static int place_close(void **state)
 {
+    Place *p = *state;
     tokenizer_free(p->loaded);
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
+    return 0;
 }
 
 /* The documents of the shard, decoded, each in brackets; each must end with the end-of-text id and
@@ -106,155 +92,128 @@ static void check_nothing_written(Place *p)
 
 static void text_and_json_lines_become_documents_that_decode_to_the_same(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     PrepareStats stats = { 0 };
-    place_open(&p);
-    make_text(&p, p.lines, "{\"text\":\"the cat\"}\n{\"text\":\"\\u4e16\\u754c \\\"x\\\"\"}\n");
-    CHECK_OK(prepare_run(&p.config, &stats));
+    write_text(p->lines, "{\"text\":\"the cat\"}\n{\"text\":\"\\u4e16\\u754c \\\"x\\\"\"}\n");
+    CHECK_OK(prepare_run(&p->config, &stats));
     char want[256];
     (void)snprintf(want, sizeof want, "[%s][the cat][\xe4\xb8\x96\xe7\x95\x8c \"x\"]", TRAINING);
-    check_shard(&p, want);
+    check_shard(p, want);
     CHECK_INT(stats.documents, 3);
     CHECK_INT(stats.text_bytes, strlen(TRAINING) + 7 + 10);
     CHECK_INT(stats.skipped + stats.empty, 0);
     CHECK(stats.tokens > 3 && stats.tokens < stats.text_bytes + 3); /* some merges were used */
-    place_close(&p);
 }
 
 static void bytes_that_are_no_utf8_are_kept(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     PrepareStats stats = { 0 };
-    place_open(&p);
-    make_file(&p, p.text, "a\xff\xc3(\x80z", 6);
-    p.config.n_files = 1;
-    CHECK_OK(prepare_run(&p.config, &stats));
-    check_shard(&p, "[a\xff\xc3(\x80z]");
-    place_close(&p);
+    CHECK_OK(file_write_whole(p->text, "a\xff\xc3(\x80z", 6));
+    p->config.n_files = 1;
+    CHECK_OK(prepare_run(&p->config, &stats));
+    check_shard(p, "[a\xff\xc3(\x80z]");
 }
 
 static void text_files_can_be_split(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     PrepareStats stats = { 0 };
-    place_open(&p);
-    make_text(&p, p.text, "one\ntwo\n\nthree\n");
-    p.config.n_files = 1;
-    p.config.documents.split = SPLIT_BLANK;
-    CHECK_OK(prepare_run(&p.config, &stats));
-    check_shard(&p, "[one\ntwo][three]");
-    p.config.documents.split = SPLIT_LINE;
-    CHECK_OK(prepare_run(&p.config, &stats));
-    check_shard(&p, "[one][two][three]");
-    place_close(&p);
+    write_text(p->text, "one\ntwo\n\nthree\n");
+    p->config.n_files = 1;
+    p->config.documents.split = SPLIT_BLANK;
+    CHECK_OK(prepare_run(&p->config, &stats));
+    check_shard(p, "[one\ntwo][three]");
+    p->config.documents.split = SPLIT_LINE;
+    CHECK_OK(prepare_run(&p->config, &stats));
+    check_shard(p, "[one][two][three]");
 }
 
 static void empty_documents_are_left_out_and_counted(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     PrepareStats stats = { 0 };
-    place_open(&p);
-    make_text(&p, p.text, "");
-    make_text(&p, p.lines, "{\"text\":\"\"}\n{\"text\":\"a\"}\n{\"text\":\"\"}\n");
-    CHECK_OK(prepare_run(&p.config, &stats));
-    check_shard(&p, "[a]");
+    write_text(p->text, "");
+    write_text(p->lines, "{\"text\":\"\"}\n{\"text\":\"a\"}\n{\"text\":\"\"}\n");
+    CHECK_OK(prepare_run(&p->config, &stats));
+    check_shard(p, "[a]");
     CHECK_INT(stats.empty, 2);
     CHECK_INT(stats.documents, 1);
-    place_close(&p);
 }
 
 static void a_bad_line_fails_or_is_skipped_and_counted(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     PrepareStats stats = { 0 };
-    place_open(&p);
-    make_text(&p, p.text, "t");
-    make_text(&p, p.lines, "{\"text\":\"a\"}\n{\"text\":\nnothing\n{\"text\":\"b\"}\n");
-    CHECK_FAILS(prepare_run(&p.config, &stats), ERR_FORMAT, "b.jsonl:2: no JSON from column");
-    check_nothing_written(&p);
-    p.config.documents.skip_bad = true;
-    CHECK_OK(prepare_run(&p.config, &stats));
-    check_shard(&p, "[t][a][b]");
+    write_text(p->text, "t");
+    write_text(p->lines, "{\"text\":\"a\"}\n{\"text\":\nnothing\n{\"text\":\"b\"}\n");
+    CHECK_FAILS(prepare_run(&p->config, &stats), ERR_FORMAT, "b.jsonl:2: no JSON from column");
+    check_nothing_written(p);
+    p->config.documents.skip_bad = true;
+    CHECK_OK(prepare_run(&p->config, &stats));
+    check_shard(p, "[t][a][b]");
     CHECK_INT(stats.skipped, 2);
-    place_close(&p);
 }
 
 static void a_corpus_without_documents_is_an_error(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     PrepareStats stats = { 0 };
-    place_open(&p);
-    make_text(&p, p.text, "");
-    make_text(&p, p.lines, "\n\n{\"text\":\"\"}\nx\n");
-    p.config.documents.skip_bad = true;
-    CHECK_FAILS(prepare_run(&p.config, &stats), ERR_FORMAT,
+    write_text(p->text, "");
+    write_text(p->lines, "\n\n{\"text\":\"\"}\nx\n");
+    p->config.documents.skip_bad = true;
+    CHECK_FAILS(prepare_run(&p->config, &stats), ERR_FORMAT,
                 "2 files (16 bytes) hold no document: 1 empty ones and 1 bad lines were left out");
-    check_nothing_written(&p);
-    place_close(&p);
+    check_nothing_written(p);
 }
 
 /* Of a pipe only the contents tell what it holds. */
 static void pipes_hold_text_or_json_lines(void **state)
 {
-    (void)state;
+    Place *p = *state;
     static const char *const held[] = { "{\"text\": \"the cat\"}\n{\"text\": \"a hat\"}\n",
                                         "the {mat}\n" };
-    Place p;
     char path[2][32];
     int fd[2];
-    place_open(&p);
     for (int i = 0; i < 2; i++) {
         int end[2];
         CHECK_INT(pipe(end), 0);
         CHECK_INT(write(end[1], held[i], strlen(held[i])), strlen(held[i]));
         close(end[1]);
         snprintf(path[i], sizeof path[i], "/dev/fd/%d", fd[i] = end[0]);
-        p.files[i] = path[i];
+        p->files[i] = path[i];
     }
     PrepareStats stats;
-    CHECK_OK(prepare_run(&p.config, &stats));
-    check_shard(&p, "[the cat][a hat][the {mat}\n]");
-    CHECK_FAILS(prepare_run(&p.config, &stats), ERR_IO, "is a pipe and holds nothing");
+    CHECK_OK(prepare_run(&p->config, &stats));
+    check_shard(p, "[the cat][a hat][the {mat}\n]");
+    CHECK_FAILS(prepare_run(&p->config, &stats), ERR_IO, "is a pipe and holds nothing");
     for (int i = 0; i < 2; i++) close(fd[i]);
-    place_close(&p);
 }
 
 static void a_missing_file_is_named_before_any_work(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state; /* b.jsonl, the second file, does not exist */
     PrepareStats stats = { 0 };
-    place_open(&p); /* b.jsonl, the second file, does not exist */
-    CHECK_FAILS(prepare_run(&p.config, &stats), ERR_IO, "b.jsonl");
-    check_nothing_written(&p);
-    p.config.n_files = 1;
-    p.config.tokenizer = p.lines;
-    CHECK_FAILS(prepare_run(&p.config, &stats), ERR_IO, "b.jsonl");
-    check_nothing_written(&p);
-    place_close(&p);
+    CHECK_FAILS(prepare_run(&p->config, &stats), ERR_IO, "b.jsonl");
+    check_nothing_written(p);
+    p->config.n_files = 1;
+    p->config.tokenizer = p->lines;
+    CHECK_FAILS(prepare_run(&p->config, &stats), ERR_IO, "b.jsonl");
+    check_nothing_written(p);
 }
 
 static void an_old_pair_survives_a_failed_run(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     PrepareStats stats = { 0 };
-    place_open(&p);
-    make_text(&p, p.text, "old");
-    p.config.n_files = 1;
-    CHECK_OK(prepare_run(&p.config, &stats));
-    make_text(&p, p.text, "new");
-    make_text(&p, p.lines, "broken\n");
-    p.config.n_files = 2;
-    CHECK_FAILS(prepare_run(&p.config, &stats), ERR_FORMAT, "b.jsonl:1");
-    check_shard(&p, "[old]");
-    place_close(&p);
+    write_text(p->text, "old");
+    p->config.n_files = 1;
+    CHECK_OK(prepare_run(&p->config, &stats));
+    write_text(p->text, "new");
+    write_text(p->lines, "broken\n");
+    p->config.n_files = 2;
+    CHECK_FAILS(prepare_run(&p->config, &stats), ERR_FORMAT, "b.jsonl:1");
+    check_shard(p, "[old]");
 }
 
 #ifdef ARENA_FAIL_NTH
@@ -262,39 +221,36 @@ extern long arena_fail_countdown;
 
 static void every_refused_allocation_is_an_error(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     PrepareStats stats = { 0 };
     int refused = 0;
-    place_open(&p);
-    make_text(&p, p.lines, "{\"text\":\"the cat\"}\n");
+    write_text(p->lines, "{\"text\":\"the cat\"}\n");
     for (long n = 0; n < 60; n++) { /* the patterns' compiler can do without some of its own */
         arena_fail_countdown = n;
-        Status s = prepare_run(&p.config, &stats);
+        Status s = prepare_run(&p->config, &stats);
         arena_fail_countdown = -1;
         if (s == OK) continue;
         CHECK_INT(s, ERR_MEMORY);
         refused++;
     }
     CHECK(refused > 10);
-    place_close(&p);
 }
 #endif
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(text_and_json_lines_become_documents_that_decode_to_the_same),
-        TEST(bytes_that_are_no_utf8_are_kept),
-        TEST(text_files_can_be_split),
-        TEST(empty_documents_are_left_out_and_counted),
-        TEST(a_bad_line_fails_or_is_skipped_and_counted),
-        TEST(a_corpus_without_documents_is_an_error),
-        TEST(pipes_hold_text_or_json_lines),
-        TEST(a_missing_file_is_named_before_any_work),
-        TEST(an_old_pair_survives_a_failed_run),
+        PLACE_TEST(text_and_json_lines_become_documents_that_decode_to_the_same),
+        PLACE_TEST(bytes_that_are_no_utf8_are_kept),
+        PLACE_TEST(text_files_can_be_split),
+        PLACE_TEST(empty_documents_are_left_out_and_counted),
+        PLACE_TEST(a_bad_line_fails_or_is_skipped_and_counted),
+        PLACE_TEST(a_corpus_without_documents_is_an_error),
+        PLACE_TEST(pipes_hold_text_or_json_lines),
+        PLACE_TEST(a_missing_file_is_named_before_any_work),
+        PLACE_TEST(an_old_pair_survives_a_failed_run),
 #ifdef ARENA_FAIL_NTH
-        TEST(every_refused_allocation_is_an_error),
+        PLACE_TEST(every_refused_allocation_is_an_error),
 #endif
     };
     return TEST_RUN(tests);

@@ -1,7 +1,5 @@
 #include "data/shard.h"
-#include "harness/test.h"
-
-#include <stdlib.h>
+#include "harness/place.h"
 
 typedef struct Place {
     char folder[64];
@@ -9,28 +7,23 @@ typedef struct Place {
     Arena arena;
 } Place;
 
-static void place_open(Place *p)
+static int place_open(void **state)
 {
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
+    static Place place;
+    Place *p = *state = &place;
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     CHECK_OK(file_join(p->prefix, p->folder, "x"));
     CHECK_OK(file_join(p->bin, p->folder, "x.bin"));
     CHECK_OK(file_join(p->idx, p->folder, "x.idx"));
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)64 << 20));
+    return 0;
 }
 
-static void place_close(Place *p)
+static int place_close(void **state)
 {
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
-}
-
-static void make_file(Place *p, const char *path, const void *data, size_t bytes)
-{
-    File f = { 0 };
-    CHECK_OK(file_create_temp(&f, path, &p->arena));
-    CHECK_OK(file_write(&f, data, bytes));
-    CHECK_OK(file_commit(&f));
+    Place *p = *state;
+    place_drop(p->folder, &p->arena);
+    return 0;
 }
 
 static void check_bytes(Place *p, const char *path, const uint8_t *want, size_t want_bytes)
@@ -86,41 +79,33 @@ static void write_three(Place *p, int64_t vocab)
 
 static void a_small_vocabulary_is_written_as_u16_byte_for_byte(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    write_three(&p, 65499);
-    check_bytes(&p, p.bin, BIN_U16, sizeof BIN_U16);
-    check_bytes(&p, p.idx, IDX_U16, sizeof IDX_U16);
-    place_close(&p);
+    Place *p = *state;
+    write_three(p, 65499);
+    check_bytes(p, p->bin, BIN_U16, sizeof BIN_U16);
+    check_bytes(p, p->idx, IDX_U16, sizeof IDX_U16);
 }
 
 static void a_large_vocabulary_is_written_as_i32_byte_for_byte(void **state)
 {
-    (void)state;
+    Place *p = *state;
     static const uint8_t BIN[] = { 5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 2, 1, 0, 0 };
     uint8_t idx[sizeof IDX_U16];
-    Place p;
-    place_open(&p);
     memcpy(idx, IDX_U16, sizeof idx);
     idx[AT_TYPE] = 4;
     idx[AT_STARTS + 8] = idx[AT_STARTS + 16] = 12;
-    write_three(&p, 65500);
-    check_bytes(&p, p.bin, BIN, sizeof BIN);
-    check_bytes(&p, p.idx, idx, sizeof idx);
-    place_close(&p);
+    write_three(p, 65500);
+    check_bytes(p, p->bin, BIN, sizeof BIN);
+    check_bytes(p, p->idx, idx, sizeof idx);
 }
 
 static void what_is_written_reads_back(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     Shard s = { 0 };
     int32_t ids[4] = { -1, -1, -1, -1 };
-    place_open(&p);
     for (int64_t vocab = 65499; vocab <= 65500; vocab++) {
-        write_three(&p, vocab);
-        CHECK_OK(shard_open(&s, p.prefix));
+        write_three(p, vocab);
+        CHECK_OK(shard_open(&s, p->prefix));
         CHECK_INT(s.documents, 3);
         CHECK_INT(s.tokens, 4);
         CHECK_INT(shard_start(&s, 0), 0);
@@ -137,263 +122,226 @@ static void what_is_written_reads_back(void **state)
         CHECK_INT(ids[0], 5);
         shard_close(&s);
     }
-    place_close(&p);
 }
 
 static void a_document_of_two_sequences_is_one_range(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     Shard s = { 0 };
     uint8_t idx[sizeof IDX_U16 - 8];
-    place_open(&p);
     memcpy(idx, IDX_U16, sizeof idx);
     idx[AT_ENTRIES] = 3;
     idx[AT_DOCUMENTS + 8] = 2; /* entries 0 2 3 */
     idx[AT_DOCUMENTS + 16] = 3;
-    make_file(&p, p.bin, BIN_U16, sizeof BIN_U16);
-    make_file(&p, p.idx, idx, sizeof idx);
-    CHECK_OK(shard_open(&s, p.prefix));
+    CHECK_OK(file_write_whole(p->bin, BIN_U16, sizeof BIN_U16));
+    CHECK_OK(file_write_whole(p->idx, idx, sizeof idx));
+    CHECK_OK(shard_open(&s, p->prefix));
     CHECK_INT(s.documents, 2);
     CHECK_INT(shard_start(&s, 1), 3);
     CHECK_INT(shard_start(&s, 2), 4);
     shard_close(&s);
-    place_close(&p);
 }
 
 static void modes_at_the_end_of_an_index_are_passed_over(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     Shard s = { 0 };
     uint8_t idx[sizeof IDX_U16 + 3] = { 0 };
-    place_open(&p);
     memcpy(idx, IDX_U16, sizeof IDX_U16);
-    make_file(&p, p.bin, BIN_U16, sizeof BIN_U16);
-    make_file(&p, p.idx, idx, sizeof idx);
-    CHECK_OK(shard_open(&s, p.prefix));
+    CHECK_OK(file_write_whole(p->bin, BIN_U16, sizeof BIN_U16));
+    CHECK_OK(file_write_whole(p->idx, idx, sizeof idx));
+    CHECK_OK(shard_open(&s, p->prefix));
     CHECK_INT(s.tokens, 4);
     shard_close(&s);
-    place_close(&p);
 }
 
 static void an_empty_shard_is_legal(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     ShardWriter w = { 0 };
     Shard s = { 0 };
-    place_open(&p);
-    CHECK_OK(shard_create(&w, p.prefix, 100, &p.arena));
+    CHECK_OK(shard_create(&w, p->prefix, 100, &p->arena));
     CHECK_OK(shard_commit(&w));
-    CHECK_OK(shard_open(&s, p.prefix));
+    CHECK_OK(shard_open(&s, p->prefix));
     CHECK_INT(s.documents, 0);
     CHECK_INT(s.tokens, 0);
     CHECK_INT(shard_start(&s, 0), 0);
     shard_close(&s);
-    place_close(&p);
 }
 
 static void more_documents_than_a_block_of_lengths_keep_their_lengths(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     ShardWriter w = { 0 };
     Shard s = { 0 };
     int32_t ids[7] = { 3, 1, 4, 1, 5, 9, 2 };
-    place_open(&p);
-    CHECK_OK(shard_create(&w, p.prefix, 100, &p.arena));
+    CHECK_OK(shard_create(&w, p->prefix, 100, &p->arena));
     for (int d = 0; d < 1009; d++) {
         CHECK_OK(shard_append(&w, ids, d % 7));
         CHECK_OK(shard_end_document(&w));
     }
     CHECK_OK(shard_commit(&w));
-    CHECK_OK(shard_open(&s, p.prefix));
+    CHECK_OK(shard_open(&s, p->prefix));
     CHECK_INT(s.documents, 1009);
     for (int64_t d = 0; d < 1009; d++) {
         CHECK_INT(shard_start(&s, d + 1) - shard_start(&s, d), d % 7);
     }
     shard_close(&s);
-    place_close(&p);
 }
 
 static void nothing_appears_before_the_commit(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     ShardWriter w = { 0 };
     const char *const *names = NULL;
     const int32_t id = 1;
     int n = -1;
-    place_open(&p);
-    CHECK_OK(shard_create(&w, p.prefix, 100, &p.arena));
+    CHECK_OK(shard_create(&w, p->prefix, 100, &p->arena));
     CHECK_OK(shard_append(&w, &id, 1));
     CHECK_OK(shard_end_document(&w));
-    CHECK(!file_exists(p.bin) && !file_exists(p.idx));
+    CHECK(!file_exists(p->bin) && !file_exists(p->idx));
     shard_writer_close(&w);
-    CHECK_OK(file_list(p.folder, &p.arena, &names, &n));
+    CHECK_OK(file_list(p->folder, &p->arena, &names, &n));
     CHECK_INT(n, 0);
-    place_close(&p);
 }
 
 static void folders_of_the_prefix_are_made(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     ShardWriter w = { 0 };
     Shard s = { 0 };
     char deep[FILE_PATH_MAX];
-    place_open(&p);
-    CHECK_OK(file_join(deep, p.folder, "a/b/c"));
-    CHECK_OK(shard_create(&w, deep, 100, &p.arena));
+    CHECK_OK(file_join(deep, p->folder, "a/b/c"));
+    CHECK_OK(shard_create(&w, deep, 100, &p->arena));
     CHECK_OK(shard_commit(&w));
     CHECK_OK(shard_open(&s, deep));
     shard_close(&s);
-    place_close(&p);
 }
 
 static void ids_that_do_not_fit_their_type_are_refused(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     ShardWriter w = { 0 };
     const int32_t large = 65536, negative = -1;
-    place_open(&p);
-    CHECK_OK(shard_create(&w, p.prefix, 100, &p.arena));
+    CHECK_OK(shard_create(&w, p->prefix, 100, &p->arena));
     CHECK_FAILS(shard_append(&w, &large, 1), ERR_ARG, "id 65536, its type holds 0 to 65535");
     CHECK_FAILS(shard_append(&w, &negative, 1), ERR_ARG, "id -1");
     shard_writer_close(&w);
-    place_close(&p);
 }
 
 static void a_folder_is_no_prefix(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     ShardWriter w = { 0 };
-    place_open(&p);
-    CHECK_FAILS(shard_create(&w, "data/", 100, &p.arena), ERR_ARG, "\"data/\" is no prefix");
+    CHECK_FAILS(shard_create(&w, "data/", 100, &p->arena), ERR_ARG, "\"data/\" is no prefix");
     shard_writer_close(&w);
-    place_close(&p);
 }
 
 /* ---- wrong files ---- */
 
 /* Open the pair with byte `at` of the index set to `value` (at < 0: as it is), cut to `idx_bytes`
  * and `bin_bytes`. */
-static Status open_changed(int at, uint8_t value, size_t idx_bytes, size_t bin_bytes)
+static Status open_changed(Place *p, int at, uint8_t value, size_t idx_bytes, size_t bin_bytes)
 {
-    Place p;
     Shard s = { 0 };
     uint8_t idx[sizeof IDX_U16 + 8] = { 0 }, bin[sizeof BIN_U16 + 8] = { 0 };
     memcpy(idx, IDX_U16, sizeof IDX_U16);
     memcpy(bin, BIN_U16, sizeof BIN_U16);
     if (at >= 0) idx[at] = value;
-    place_open(&p);
-    make_file(&p, p.bin, bin, bin_bytes);
-    make_file(&p, p.idx, idx, idx_bytes);
-    Status status = shard_open(&s, p.prefix);
+    CHECK_OK(file_write_whole(p->bin, bin, bin_bytes));
+    CHECK_OK(file_write_whole(p->idx, idx, idx_bytes));
+    Status status = shard_open(&s, p->prefix);
     shard_close(&s);
-    place_close(&p);
     return status;
 }
 
-static Status open_with(int at, uint8_t value)
+static Status open_with(Place *p, int at, uint8_t value)
 {
-    return open_changed(at, value, sizeof IDX_U16, sizeof BIN_U16);
+    return open_changed(p, at, value, sizeof IDX_U16, sizeof BIN_U16);
 }
 
 static void a_cut_bin_names_both_files_and_both_numbers(void **state)
 {
-    (void)state;
-    CHECK_FAILS(open_changed(-1, 0, sizeof IDX_U16, 6), ERR_FORMAT,
+    CHECK_FAILS(open_changed(*state, -1, 0, sizeof IDX_U16, 6), ERR_FORMAT,
                 "x.idx promises 4 tokens (8 bytes), ");
     CHECK(strstr(status_message(), "x.bin has 6 bytes: prepare it again") != NULL);
-    CHECK_FAILS(open_changed(-1, 0, sizeof IDX_U16, 0), ERR_FORMAT, "x.bin has 0 bytes");
-    CHECK_FAILS(open_changed(-1, 0, sizeof IDX_U16, 10), ERR_FORMAT, "x.bin has 10 bytes");
+    CHECK_FAILS(open_changed(*state, -1, 0, sizeof IDX_U16, 0), ERR_FORMAT, "x.bin has 0 bytes");
+    CHECK_FAILS(open_changed(*state, -1, 0, sizeof IDX_U16, 10), ERR_FORMAT, "x.bin has 10 bytes");
 }
 
 static void an_index_of_the_wrong_size_says_what_it_promises(void **state)
 {
-    (void)state;
-    CHECK_FAILS(open_changed(-1, 0, sizeof IDX_U16 - 1, 8), ERR_FORMAT,
+    CHECK_FAILS(open_changed(*state, -1, 0, sizeof IDX_U16 - 1, 8), ERR_FORMAT,
                 "3 sequences and 4 document entries");
-    CHECK_FAILS(open_changed(-1, 0, sizeof IDX_U16 + 1, 8), ERR_FORMAT, "has 103 bytes");
-    CHECK_FAILS(open_changed(-1, 0, 33, 8), ERR_FORMAT, "its header alone has 34");
-    CHECK_FAILS(open_changed(-1, 0, 0, 8), ERR_FORMAT, "has 0 bytes");
+    CHECK_FAILS(open_changed(*state, -1, 0, sizeof IDX_U16 + 1, 8), ERR_FORMAT, "has 103 bytes");
+    CHECK_FAILS(open_changed(*state, -1, 0, 33, 8), ERR_FORMAT, "its header alone has 34");
+    CHECK_FAILS(open_changed(*state, -1, 0, 0, 8), ERR_FORMAT, "has 0 bytes");
 }
 
 static void counts_beyond_the_file_do_not_overflow(void **state)
 {
-    (void)state;
     for (int byte = 0; byte < 8; byte++) {
-        CHECK_FAILS(open_with(AT_SEQUENCES + byte, 0xFF), ERR_FORMAT, "which do not hold");
-        CHECK_FAILS(open_with(AT_ENTRIES + byte, 0xFF), ERR_FORMAT, "which do not hold");
+        CHECK_FAILS(open_with(*state, AT_SEQUENCES + byte, 0xFF), ERR_FORMAT, "which do not hold");
+        CHECK_FAILS(open_with(*state, AT_ENTRIES + byte, 0xFF), ERR_FORMAT, "which do not hold");
     }
 }
 
 static void a_foreign_header_is_refused(void **state)
 {
-    (void)state;
-    CHECK_FAILS(open_with(0, 'm'), ERR_FORMAT, "does not begin with MMIDIDX");
-    CHECK_FAILS(open_with(8, 1), ERR_FORMAT, "does not begin with MMIDIDX");
-    CHECK_FAILS(open_with(9, 2), ERR_FORMAT, "has version 2, supported is 1");
-    CHECK_FAILS(open_with(AT_TYPE, 7), ERR_FORMAT, "type 7");
+    CHECK_FAILS(open_with(*state, 0, 'm'), ERR_FORMAT, "does not begin with MMIDIDX");
+    CHECK_FAILS(open_with(*state, 8, 1), ERR_FORMAT, "does not begin with MMIDIDX");
+    CHECK_FAILS(open_with(*state, 9, 2), ERR_FORMAT, "has version 2, supported is 1");
+    CHECK_FAILS(open_with(*state, AT_TYPE, 7), ERR_FORMAT, "type 7");
 }
 
 static void sequences_that_do_not_lie_end_to_end_are_refused(void **state)
 {
-    (void)state;
-    CHECK_FAILS(open_with(AT_STARTS, 2), ERR_FORMAT, "sequence 0");
-    CHECK_FAILS(open_with(AT_STARTS + 16, 4), ERR_FORMAT, "sequence 2");
-    CHECK_FAILS(open_with(AT_STARTS + 23, 0x80), ERR_FORMAT, "sequence 2");
-    CHECK_FAILS(open_with(AT_LENGTHS + 3, 0x80), ERR_FORMAT, "sequence 0");
-    CHECK_FAILS(open_with(AT_LENGTHS + 8, 2), ERR_FORMAT, "promises 5 tokens (10 bytes)");
+    CHECK_FAILS(open_with(*state, AT_STARTS, 2), ERR_FORMAT, "sequence 0");
+    CHECK_FAILS(open_with(*state, AT_STARTS + 16, 4), ERR_FORMAT, "sequence 2");
+    CHECK_FAILS(open_with(*state, AT_STARTS + 23, 0x80), ERR_FORMAT, "sequence 2");
+    CHECK_FAILS(open_with(*state, AT_LENGTHS + 3, 0x80), ERR_FORMAT, "sequence 0");
+    CHECK_FAILS(open_with(*state, AT_LENGTHS + 8, 2), ERR_FORMAT, "promises 5 tokens (10 bytes)");
 }
 
 static void a_document_index_that_is_not_monotone_is_refused(void **state)
 {
-    (void)state;
-    CHECK_FAILS(open_with(AT_DOCUMENTS, 1), ERR_FORMAT, "document 0");
-    CHECK_FAILS(open_with(AT_DOCUMENTS + 8, 3), ERR_FORMAT, "document 2");
-    CHECK_FAILS(open_with(AT_DOCUMENTS + 15, 0x80), ERR_FORMAT, "document 1");
-    CHECK_FAILS(open_with(AT_DOCUMENTS + 16, 4), ERR_FORMAT, "document 2");
-    CHECK_FAILS(open_with(AT_DOCUMENTS + 24, 2), ERR_FORMAT, "document 3");
+    CHECK_FAILS(open_with(*state, AT_DOCUMENTS, 1), ERR_FORMAT, "document 0");
+    CHECK_FAILS(open_with(*state, AT_DOCUMENTS + 8, 3), ERR_FORMAT, "document 2");
+    CHECK_FAILS(open_with(*state, AT_DOCUMENTS + 15, 0x80), ERR_FORMAT, "document 1");
+    CHECK_FAILS(open_with(*state, AT_DOCUMENTS + 16, 4), ERR_FORMAT, "document 2");
+    CHECK_FAILS(open_with(*state, AT_DOCUMENTS + 24, 2), ERR_FORMAT, "document 3");
 }
 
 static void a_missing_file_is_named(void **state)
 {
-    (void)state;
-    Place p;
+    Place *p = *state;
     Shard s = { 0 };
-    place_open(&p);
-    CHECK_FAILS(shard_open(&s, p.prefix), ERR_IO, "x.idx");
-    make_file(&p, p.idx, IDX_U16, sizeof IDX_U16);
-    CHECK_FAILS(shard_open(&s, p.prefix), ERR_IO, "x.bin");
-    place_close(&p);
+    CHECK_FAILS(shard_open(&s, p->prefix), ERR_IO, "x.idx");
+    CHECK_OK(file_write_whole(p->idx, IDX_U16, sizeof IDX_U16));
+    CHECK_FAILS(shard_open(&s, p->prefix), ERR_IO, "x.bin");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_small_vocabulary_is_written_as_u16_byte_for_byte),
-        TEST(a_large_vocabulary_is_written_as_i32_byte_for_byte),
-        TEST(what_is_written_reads_back),
-        TEST(a_document_of_two_sequences_is_one_range),
-        TEST(modes_at_the_end_of_an_index_are_passed_over),
-        TEST(an_empty_shard_is_legal),
-        TEST(more_documents_than_a_block_of_lengths_keep_their_lengths),
-        TEST(nothing_appears_before_the_commit),
-        TEST(folders_of_the_prefix_are_made),
-        TEST(ids_that_do_not_fit_their_type_are_refused),
-        TEST(a_folder_is_no_prefix),
-        TEST(a_cut_bin_names_both_files_and_both_numbers),
-        TEST(an_index_of_the_wrong_size_says_what_it_promises),
-        TEST(counts_beyond_the_file_do_not_overflow),
-        TEST(a_foreign_header_is_refused),
-        TEST(sequences_that_do_not_lie_end_to_end_are_refused),
-        TEST(a_document_index_that_is_not_monotone_is_refused),
-        TEST(a_missing_file_is_named),
+        PLACE_TEST(a_small_vocabulary_is_written_as_u16_byte_for_byte),
+        PLACE_TEST(a_large_vocabulary_is_written_as_i32_byte_for_byte),
+        PLACE_TEST(what_is_written_reads_back),
+        PLACE_TEST(a_document_of_two_sequences_is_one_range),
+        PLACE_TEST(modes_at_the_end_of_an_index_are_passed_over),
+        PLACE_TEST(an_empty_shard_is_legal),
+        PLACE_TEST(more_documents_than_a_block_of_lengths_keep_their_lengths),
+        PLACE_TEST(nothing_appears_before_the_commit),
+        PLACE_TEST(folders_of_the_prefix_are_made),
+        PLACE_TEST(ids_that_do_not_fit_their_type_are_refused),
+        PLACE_TEST(a_folder_is_no_prefix),
+        PLACE_TEST(a_cut_bin_names_both_files_and_both_numbers),
+        PLACE_TEST(an_index_of_the_wrong_size_says_what_it_promises),
+        PLACE_TEST(counts_beyond_the_file_do_not_overflow),
+        PLACE_TEST(a_foreign_header_is_refused),
+        PLACE_TEST(sequences_that_do_not_lie_end_to_end_are_refused),
+        PLACE_TEST(a_document_index_that_is_not_monotone_is_refused),
+        PLACE_TEST(a_missing_file_is_named),
     };
     return TEST_RUN(tests);
 }

@@ -2,7 +2,7 @@
  * tools/make_tokenizer_golden.py. Long pieces, which take another way through the code, are held
  * against a plain search for the lowest pair; broken files are made from a good one. */
 #include "data/tokenizer_impl.h"
-#include "harness/test.h"
+#include "harness/place.h"
 
 #include "base/file.h"
 #include "base/rng.h"
@@ -20,17 +20,22 @@ typedef struct Bench {
     cJSON *golden;
 } Bench;
 
-static void bench_open(Bench *b)
+static int place_open(void **state)
 {
+    static Bench bench;
+    Bench *b = *state = &bench;
     *b = (Bench){ 0 };
     CHECK_OK(arena_init(&b->arena, "test", MEM_HOST, (size_t)1 << 30));
+    return 0;
 }
 
-static void bench_close(Bench *b)
+static int place_close(void **state)
 {
+    Bench *b = *state;
     tokenizer_free(b->t);
     cJSON_Delete(b->golden);
     arena_free(&b->arena);
+    return 0;
 }
 
 static void read_golden(Bench *b)
@@ -85,6 +90,12 @@ static const cJSON *pipeline_named(const Bench *b, const char *name)
     return NULL;
 }
 
+static void load_gpt2(Bench *b)
+{
+    read_golden(b);
+    load_pipeline(b, pipeline_named(b, "gpt2"));
+}
+
 static void check_ids(const Bench *b, Arena *a, const char *text, const cJSON *want,
                       const char *name)
 {
@@ -136,60 +147,52 @@ static void check_decodes_to(const Tokenizer *t, const int32_t *ids, int64_t n_i
 
 /* Every pipeline of a list encodes its own texts, or those that all share, to the golden's ids.
  * Returns how many there are. */
-static int check_pipelines(const char *list)
+static int check_pipelines(Bench *b, const char *list)
 {
-    Bench b;
-    bench_open(&b);
-    read_golden(&b);
-    const cJSON *each = NULL, *shared = cJSON_GetObjectItemCaseSensitive(b.golden, "texts");
+    read_golden(b);
+    const cJSON *each = NULL, *shared = cJSON_GetObjectItemCaseSensitive(b->golden, "texts");
     int n = 0;
-    cJSON_ArrayForEach(each, get(b.golden, list))
+    cJSON_ArrayForEach(each, get(b->golden, list))
     {
         const cJSON *own = cJSON_GetObjectItemCaseSensitive(each, "texts");
-        load_pipeline(&b, each);
-        check_texts(&b, own != NULL ? own : shared, get(each, "ids"),
+        load_pipeline(b, each);
+        check_texts(b, own != NULL ? own : shared, get(each, "ids"),
                     get(each, "name")->valuestring);
         n++;
     }
-    bench_close(&b);
     return n;
 }
 
 static void ids_are_those_of_hugging_face_for_every_pipeline(void **state)
 {
-    (void)state;
-    CHECK(check_pipelines("pipelines") >= 10);
+    CHECK(check_pipelines(*state, "pipelines") >= 10);
 }
 
 /* With flags, next to each other, inside words, in white space, as part of one another. */
 static void added_tokens_in_a_text_are_those_of_hugging_face(void **state)
 {
-    (void)state;
-    CHECK_INT(check_pipelines("added"), 4);
+    CHECK_INT(check_pipelines(*state, "added"), 4);
 }
 
 static void ids_of_deepseek_v3_are_those_of_hugging_face(void **state)
 {
-    (void)state;
+    Bench *b = *state;
     if (!file_exists(DEEPSEEK)) {
         printf("skip: %s is not there\n", DEEPSEEK);
         skip();
     }
-    Bench b;
-    bench_open(&b);
-    read_golden(&b);
-    CHECK_OK(tokenizer_load(DEEPSEEK, &b.arena, &b.t));
-    check_texts(&b, get(b.golden, "texts"), get(b.golden, "deepseek_v3"), "deepseek-v3");
-    const cJSON *roles = get(b.golden, "deepseek_v3_roles");
-    check_texts(&b, get(roles, "texts"), get(roles, "ids"), "deepseek-v3's roles");
-    CHECK_INT(tokenizer_vocab(b.t), 128815);
-    CHECK_INT(tokenizer_end_of_text(b.t), 1);
+    read_golden(b);
+    CHECK_OK(tokenizer_load(DEEPSEEK, &b->arena, &b->t));
+    check_texts(b, get(b->golden, "texts"), get(b->golden, "deepseek_v3"), "deepseek-v3");
+    const cJSON *roles = get(b->golden, "deepseek_v3_roles");
+    check_texts(b, get(roles, "texts"), get(roles, "ids"), "deepseek-v3's roles");
+    CHECK_INT(tokenizer_vocab(b->t), 128815);
+    CHECK_INT(tokenizer_end_of_text(b->t), 1);
     const char *bytes = NULL;
     int32_t n = 0;
-    tokenizer_bytes(b.t, 128803, &bytes, &n); /* added, not special: stands for its text */
+    tokenizer_bytes(b->t, 128803, &bytes, &n); /* added, not special: stands for its text */
     CHECK_INT(n, 12);
     CHECK(memcmp(bytes, "<\uFF5CUser\uFF5C>", 12) == 0);
-    bench_close(&b);
 }
 
 static const MergeSlot *merge_of(const Tokenizer *t, int32_t left, int32_t right)
@@ -221,78 +224,64 @@ static bool merge_once(const Tokenizer *t, int32_t *id, int32_t *n)
 /* Lengths around the change from the short to the long way of merging, and far past it. */
 static void merging_takes_the_lowest_pair_first_however_long_the_piece(void **state)
 {
-    (void)state;
+    Bench *b = *state;
     static const int32_t LENGTHS[] = { 1, 2, 3, 4, 5, 47, 48, 49, 50, 97, 499 };
-    Bench b;
-    bench_open(&b);
-    read_golden(&b);
-    load_pipeline(&b, pipeline_named(&b, "no cuts"));
+    read_golden(b);
+    load_pipeline(b, pipeline_named(b, "no cuts"));
     for (size_t l = 0; l < sizeof LENGTHS / sizeof LENGTHS[0]; l++) {
         char text[512];
         int32_t want[512], n = LENGTHS[l], *ids = NULL;
         int64_t n_ids = 0;
         for (int32_t i = 0; i < n; i++) {
             text[i] = "aeorntl s"[rng_below(3, (uint64_t)n, (uint64_t)i, 9)];
-            want[i] = tokenizer_find(b.t, text + i, 1);
+            want[i] = tokenizer_find(b->t, text + i, 1);
         }
-        CHECK_OK(tokenizer_encode(b.t, text, (size_t)n, &b.arena, &ids, &n_ids));
-        while (merge_once(b.t, want, &n)) continue;
+        CHECK_OK(tokenizer_encode(b->t, text, (size_t)n, &b->arena, &ids, &n_ids));
+        while (merge_once(b->t, want, &n)) continue;
         CHECK_INT(n_ids, n);
         for (int32_t i = 0; i < n; i++) CHECK_INT(ids[i], want[i]);
     }
-    bench_close(&b);
 }
 
 static void random_bytes_come_back_from_their_ids(void **state)
 {
-    (void)state;
-    Bench b;
-    bench_open(&b);
-    read_golden(&b);
-    load_pipeline(&b, pipeline_named(&b, "gpt2"));
+    Bench *b = *state;
+    load_gpt2(b);
     for (uint64_t round = 0; round < 200; round++) {
         char text[700];
         size_t n = rng_below(11, 0, round, sizeof text);
         for (size_t i = 0; i < n; i++) text[i] = (char)rng_u32(12, round, i);
         int32_t *ids = NULL;
         int64_t n_ids = 0;
-        CHECK_OK(tokenizer_encode(b.t, text, n, &b.arena, &ids, &n_ids));
-        check_decodes_to(b.t, ids, n_ids, text, n);
+        CHECK_OK(tokenizer_encode(b->t, text, n, &b->arena, &ids, &n_ids));
+        check_decodes_to(b->t, ids, n_ids, text, n);
     }
-    bench_close(&b);
 }
 
 static void bytes_that_are_no_utf8_do_not_change_the_ids_around_them(void **state)
 {
-    (void)state;
+    Bench *b = *state;
     static const char TEXT[] = " of\xFF the \xE4\xB8 of";
-    Bench b;
-    bench_open(&b);
-    read_golden(&b);
-    load_pipeline(&b, pipeline_named(&b, "gpt2"));
+    load_gpt2(b);
     int32_t want[16], *ids = NULL;
     int64_t n = 0, n_want = 0;
     static const char *const PARTS[] = { " of", "\xFF", " the ", "\xE4", "\xB8", " of" };
     for (int i = 0; i < 6; i++) {
-        CHECK_OK(tokenizer_encode(b.t, PARTS[i], strlen(PARTS[i]), &b.arena, &ids, &n));
+        CHECK_OK(tokenizer_encode(b->t, PARTS[i], strlen(PARTS[i]), &b->arena, &ids, &n));
         CHECK(n_want + n <= 16);
         for (int64_t k = 0; k < n; k++) want[n_want++] = ids[k];
     }
-    CHECK_OK(tokenizer_encode(b.t, TEXT, sizeof TEXT - 1, &b.arena, &ids, &n));
+    CHECK_OK(tokenizer_encode(b->t, TEXT, sizeof TEXT - 1, &b->arena, &ids, &n));
     CHECK_INT(n, n_want);
     for (int64_t i = 0; i < n; i++) CHECK_INT(ids[i], want[i]);
-    bench_close(&b);
 }
 
 /* A repeated piece is copied from before: many pieces, so that entries of the table are replaced
  * and found again. */
 static void a_piece_has_the_same_ids_wherever_it_stands(void **state)
 {
-    (void)state;
-    Bench b;
-    bench_open(&b);
-    read_golden(&b);
-    load_pipeline(&b, pipeline_named(&b, "gpt2"));
+    Bench *b = *state;
+    load_gpt2(b);
     Text text;
     int32_t *want = NULL, *ids = NULL, *one = NULL;
     int64_t n_want = 0, n = 0, n_one = 0;
@@ -300,58 +289,50 @@ static void a_piece_has_the_same_ids_wherever_it_stands(void **state)
     CHECK_OK(arena_init(&other, "text", MEM_HOST, 1 << 22));
     CHECK_OK(text_init(&text, &other));
     void *at = NULL;
-    CHECK_OK(arena_alloc(&b.arena, sizeof(int32_t) << 20, &at));
+    CHECK_OK(arena_alloc(&b->arena, sizeof(int32_t) << 20, &at));
     want = at;
     for (uint64_t i = 0; i < 20000; i++) {
         char word[16];
         int length =
             snprintf(word, sizeof word, " w%llux", (unsigned long long)rng_below(21, 0, i, 3000));
         CHECK_OK(text_append(&text, word, (size_t)length));
-        ArenaMark mark = arena_mark(&b.arena);
-        CHECK_OK(tokenizer_encode(b.t, word, (size_t)length, &b.arena, &one, &n_one));
+        ArenaMark mark = arena_mark(&b->arena);
+        CHECK_OK(tokenizer_encode(b->t, word, (size_t)length, &b->arena, &one, &n_one));
         for (int64_t k = 0; k < n_one; k++) want[n_want++] = one[k];
-        arena_release(&b.arena, mark);
+        arena_release(&b->arena, mark);
     }
-    CHECK_OK(tokenizer_encode(b.t, text.data, text.used, &b.arena, &ids, &n));
+    CHECK_OK(tokenizer_encode(b->t, text.data, text.used, &b->arena, &ids, &n));
     CHECK_INT(n, n_want);
     CHECK(memcmp(ids, want, (size_t)n * sizeof *ids) == 0);
     arena_free(&other);
-    bench_close(&b);
 }
 
 static void encoding_keeps_only_the_ids_in_the_arena(void **state)
 {
-    (void)state;
+    Bench *b = *state;
     static const char TEXT[] = "The trains, they're sorted; the cars' order isn't lost, is it?";
-    Bench b;
-    bench_open(&b);
-    read_golden(&b);
-    load_pipeline(&b, pipeline_named(&b, "gpt2 with a space before"));
-    size_t before = b.arena.used_bytes;
+    read_golden(b);
+    load_pipeline(b, pipeline_named(b, "gpt2 with a space before"));
+    size_t before = b->arena.used_bytes;
     int32_t *ids = NULL;
     int64_t n = 0;
-    CHECK_OK(tokenizer_encode(b.t, TEXT, sizeof TEXT - 1, &b.arena, &ids, &n));
-    CHECK_INT(b.arena.used_bytes - before, arena_rounded((size_t)n * sizeof *ids));
-    bench_close(&b);
+    CHECK_OK(tokenizer_encode(b->t, TEXT, sizeof TEXT - 1, &b->arena, &ids, &n));
+    CHECK_INT(b->arena.used_bytes - before, arena_rounded((size_t)n * sizeof *ids));
 }
 
 static void a_full_arena_is_an_error_and_keeps_nothing(void **state)
 {
-    (void)state;
-    Bench b;
-    bench_open(&b);
-    read_golden(&b);
-    load_pipeline(&b, pipeline_named(&b, "gpt2"));
+    Bench *b = *state;
+    load_gpt2(b);
     Arena small = { 0 };
     CHECK_OK(arena_init(&small, "small", MEM_HOST, 1 << 11));
     int32_t *ids = NULL;
     int64_t n = 0;
     static char text[600];
     memset(text, 'a', sizeof text);
-    CHECK_FAILS(tokenizer_encode(b.t, text, sizeof text, &small, &ids, &n), ERR_MEMORY, "small");
+    CHECK_FAILS(tokenizer_encode(b->t, text, sizeof text, &small, &ids, &n), ERR_MEMORY, "small");
     CHECK_INT(small.used_bytes, 0);
     arena_free(&small);
-    bench_close(&b);
 }
 
 /* ---- files ---- */
@@ -394,64 +375,55 @@ static void changed_file(Text *out, const char *from, const char *to, Arena *a)
 
 static void the_good_file_is_read(void **state)
 {
-    (void)state;
-    Bench b;
+    Bench *b = *state;
     Text file;
-    bench_open(&b);
-    good_file(&file, &b.arena);
-    CHECK_OK(tokenizer_parse("t.json", file.data, file.used, &b.arena, &b.t));
+    good_file(&file, &b->arena);
+    CHECK_OK(tokenizer_parse("t.json", file.data, file.used, &b->arena, &b->t));
     int32_t *ids = NULL;
     int64_t n = 0;
-    CHECK_OK(tokenizer_encode(b.t, "hellohe!", 8, &b.arena, &ids, &n));
+    CHECK_OK(tokenizer_encode(b->t, "hellohe!", 8, &b->arena, &ids, &n));
     CHECK_INT(n, 2 + 1);
     CHECK_INT(ids[0], 259);
     CHECK_INT(ids[1], 256);
     CHECK_INT(ids[2], '!');
-    bench_close(&b);
 }
 
 static void special_tokens_are_found_in_a_text_and_stand_for_none(void **state)
 {
-    (void)state;
+    Bench *b = *state;
     static const char TEXT[] = "a<|endoftext|><think>b<|endoftext>";
-    Bench b;
     Text file;
-    bench_open(&b);
-    good_file(&file, &b.arena);
-    CHECK_OK(tokenizer_parse("t.json", file.data, file.used, &b.arena, &b.t));
-    CHECK_INT(tokenizer_end_of_text(b.t), 260);
+    good_file(&file, &b->arena);
+    CHECK_OK(tokenizer_parse("t.json", file.data, file.used, &b->arena, &b->t));
+    CHECK_INT(tokenizer_end_of_text(b->t), 260);
     const char *bytes = NULL;
     int32_t n_bytes = -1, *ids = NULL;
-    tokenizer_bytes(b.t, 260, &bytes, &n_bytes);
+    tokenizer_bytes(b->t, 260, &bytes, &n_bytes);
     CHECK_INT(n_bytes, 0);
-    tokenizer_bytes(b.t, 262, &bytes, &n_bytes); /* added, but not special */
+    tokenizer_bytes(b->t, 262, &bytes, &n_bytes); /* added, but not special */
     CHECK_INT(n_bytes, 7);
     CHECK(memcmp(bytes, "<think>", 7) == 0);
     int64_t n = 0;
-    CHECK_OK(tokenizer_encode(b.t, TEXT, sizeof TEXT - 1, &b.arena, &ids, &n));
+    CHECK_OK(tokenizer_encode(b->t, TEXT, sizeof TEXT - 1, &b->arena, &ids, &n));
     CHECK(n > 4 && ids[0] == 'a' && ids[1] == 260 && ids[2] == 262 && ids[3] == 'b');
-    check_decodes_to(b.t, ids, n, "a<think>b<|endoftext>", 21);
-    bench_close(&b);
+    check_decodes_to(b->t, ids, n, "a<think>b<|endoftext>", 21);
 }
 
 static void ids_without_a_token_stand_for_no_bytes(void **state)
 {
-    (void)state;
+    Bench *b = *state;
     static const int32_t NOT_THERE[] = { 261, 263, -1, INT32_MAX, INT32_MIN };
-    Bench b;
     Text file;
-    bench_open(&b);
-    good_file(&file, &b.arena);
-    CHECK_OK(tokenizer_parse("t.json", file.data, file.used, &b.arena, &b.t));
-    CHECK_INT(tokenizer_vocab(b.t), 263);
+    good_file(&file, &b->arena);
+    CHECK_OK(tokenizer_parse("t.json", file.data, file.used, &b->arena, &b->t));
+    CHECK_INT(tokenizer_vocab(b->t), 263);
     for (int i = 0; i < 5; i++) {
         const char *bytes = NULL;
         int32_t n = -1;
-        tokenizer_bytes(b.t, NOT_THERE[i], &bytes, &n);
+        tokenizer_bytes(b->t, NOT_THERE[i], &bytes, &n);
         CHECK_INT(n, 0);
         CHECK(bytes != NULL);
     }
-    bench_close(&b);
 }
 
 /* Token bytes and code points are one to one, with the characters that GPT-2 uses. */
@@ -524,21 +496,18 @@ static const Breakage BROKEN[] = {
 
 static void broken_files_are_errors_that_name_the_part(void **state)
 {
-    (void)state;
-    Bench b;
-    bench_open(&b);
+    Bench *b = *state;
     for (size_t i = 0; i < sizeof BROKEN / sizeof BROKEN[0]; i++) {
         Text file;
-        ArenaMark mark = arena_mark(&b.arena);
-        changed_file(&file, BROKEN[i].from, BROKEN[i].to, &b.arena);
-        CHECK_FAILS(tokenizer_parse("t.json", file.data, file.used, &b.arena, &b.t), BROKEN[i].code,
-                    BROKEN[i].says);
+        ArenaMark mark = arena_mark(&b->arena);
+        changed_file(&file, BROKEN[i].from, BROKEN[i].to, &b->arena);
+        CHECK_FAILS(tokenizer_parse("t.json", file.data, file.used, &b->arena, &b->t),
+                    BROKEN[i].code, BROKEN[i].says);
         if (strncmp(status_message(), "t.json", 6) != 0) {
             fail_msg("\"%s\" does not begin with the file", status_message());
         }
-        arena_release(&b.arena, mark);
+        arena_release(&b->arena, mark);
     }
-    bench_close(&b);
 }
 
 /* Each stands where the good file has its ByteLevel. */
@@ -561,10 +530,8 @@ static const Breakage BROKEN_PIPELINES[] = {
 
 static void broken_pipelines_are_errors_that_name_the_part(void **state)
 {
-    (void)state;
+    Bench *b = *state;
     static const char BYTE_LEVEL[] = "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}";
-    Bench b;
-    bench_open(&b);
     for (size_t i = 0; i < sizeof BROKEN_PIPELINES / sizeof BROKEN_PIPELINES[0]; i++) {
         const Breakage *broken = &BROKEN_PIPELINES[i];
         char pipeline[512];
@@ -572,39 +539,33 @@ static void broken_pipelines_are_errors_that_name_the_part(void **state)
         (void)snprintf(pipeline, sizeof pipeline,
                        "{\"type\": \"Sequence\", \"pretokenizers\": [%s, %s]}", broken->to,
                        BYTE_LEVEL);
-        changed_file(&file, BYTE_LEVEL, pipeline, &b.arena);
-        CHECK_FAILS(tokenizer_parse("t.json", file.data, file.used, &b.arena, &b.t), broken->code,
+        changed_file(&file, BYTE_LEVEL, pipeline, &b->arena);
+        CHECK_FAILS(tokenizer_parse("t.json", file.data, file.used, &b->arena, &b->t), broken->code,
                     broken->says);
         CHECK(strncmp(status_message(), "t.json: pre_tokenizer", 21) == 0);
     }
-    bench_close(&b);
 }
 
 static void a_file_cut_anywhere_is_broken(void **state)
 {
-    (void)state;
-    Bench b;
+    Bench *b = *state;
     Text file;
-    bench_open(&b);
-    good_file(&file, &b.arena);
+    good_file(&file, &b->arena);
     for (size_t n = 1; n < file.used; n += 97) {
-        CHECK_FAILS(tokenizer_parse("t.json", file.data, n, &b.arena, &b.t), ERR_FORMAT,
+        CHECK_FAILS(tokenizer_parse("t.json", file.data, n, &b->arena, &b->t), ERR_FORMAT,
                     "t.json is broken JSON at byte");
     }
-    CHECK_FAILS(tokenizer_parse("t.json", file.data, 0, &b.arena, &b.t), ERR_FORMAT, "empty");
-    CHECK_FAILS(tokenizer_parse("t.json", "[1]", 3, &b.arena, &b.t), ERR_FORMAT, "not an object");
-    CHECK_FAILS(tokenizer_parse("t.json", "{} x", 4, &b.arena, &b.t), ERR_FORMAT, "at byte 3 of 4");
-    bench_close(&b);
+    CHECK_FAILS(tokenizer_parse("t.json", file.data, 0, &b->arena, &b->t), ERR_FORMAT, "empty");
+    CHECK_FAILS(tokenizer_parse("t.json", "[1]", 3, &b->arena, &b->t), ERR_FORMAT, "not an object");
+    CHECK_FAILS(tokenizer_parse("t.json", "{} x", 4, &b->arena, &b->t), ERR_FORMAT,
+                "at byte 3 of 4");
 }
 
 static void a_missing_file_is_an_error_with_its_name(void **state)
 {
-    (void)state;
-    Bench b;
-    bench_open(&b);
-    CHECK_FAILS(tokenizer_load("no/such/tokenizer.json", &b.arena, &b.t), ERR_IO,
+    Bench *b = *state;
+    CHECK_FAILS(tokenizer_load("no/such/tokenizer.json", &b->arena, &b->t), ERR_IO,
                 "no/such/tokenizer.json");
-    bench_close(&b);
 }
 
 /* The good file with the matches of a pattern taken out, and the rest not cut. */
@@ -640,39 +601,30 @@ static void check_leaves(Bench *b, size_t n, char fill, const char *last, char l
 /* One that needs much stack where it is machine code goes on in the interpreter. */
 static void a_pattern_that_nests_deeply_still_cuts(void **state)
 {
-    (void)state;
-    Bench b;
-    bench_open(&b);
-    load_without(&b, "(a|b)*h");
-    check_leaves(&b, 100000, 'a', "h!", '!');
-    bench_close(&b);
+    Bench *b = *state;
+    load_without(b, "(a|b)*h");
+    check_leaves(b, 100000, 'a', "h!", '!');
 }
 
 /* The first branch goes through all of it and back. */
 static void a_long_run_of_white_space_is_cut(void **state)
 {
-    (void)state;
-    Bench b;
-    bench_open(&b);
-    load_without(&b, "\\\\s*[\\r\\n]+|\\\\s+");
-    check_leaves(&b, 3000000, ' ', "!", '!');
-    bench_close(&b);
+    Bench *b = *state;
+    load_without(b, "\\\\s*[\\r\\n]+|\\\\s+");
+    check_leaves(b, 3000000, ' ', "!", '!');
 }
 
 static void a_pattern_that_would_search_for_ever_is_an_error(void **state)
 {
-    (void)state;
+    Bench *b = *state;
     static char text[200];
-    Bench b;
     int32_t *ids = NULL;
     int64_t n = 0;
-    bench_open(&b);
-    load_without(&b, "(a|aa)+$");
+    load_without(b, "(a|aa)+$");
     memset(text, 'a', sizeof text - 1);
     text[sizeof text - 1] = '!';
-    CHECK_FAILS(tokenizer_encode(b.t, text, sizeof text, &b.arena, &ids, &n), ERR_UNSUPPORTED,
+    CHECK_FAILS(tokenizer_encode(b->t, text, sizeof text, &b->arena, &ids, &n), ERR_UNSUPPORTED,
                 "gave up at byte 0 of a piece of 200: match limit exceeded");
-    bench_close(&b);
 }
 
 #ifdef ARENA_FAIL_NTH
@@ -680,58 +632,55 @@ extern long arena_fail_countdown;
 
 static void every_failing_allocation_is_an_error(void **state)
 {
-    (void)state;
-    Bench b;
+    Bench *b = *state;
     Text file;
-    bench_open(&b);
-    good_file(&file, &b.arena);
+    good_file(&file, &b->arena);
     Status s = ERR_MEMORY;
     int32_t *ids = NULL;
     int64_t n = 0;
     for (long nth = 0; s != OK; nth++) {
         CHECK(nth < 1000);
-        ArenaMark mark = arena_mark(&b.arena);
+        ArenaMark mark = arena_mark(&b->arena);
         arena_fail_countdown = nth;
-        s = tokenizer_parse("t.json", file.data, file.used, &b.arena, &b.t);
-        if (s == OK) s = tokenizer_encode(b.t, "hello hello", 11, &b.arena, &ids, &n);
+        s = tokenizer_parse("t.json", file.data, file.used, &b->arena, &b->t);
+        if (s == OK) s = tokenizer_encode(b->t, "hello hello", 11, &b->arena, &ids, &n);
         arena_fail_countdown = -1;
         if (s != OK) {
             CHECK_INT(s, ERR_MEMORY);
-            tokenizer_free(b.t);
-            b.t = NULL;
-            arena_release(&b.arena, mark);
+            tokenizer_free(b->t);
+            b->t = NULL;
+            arena_release(&b->arena, mark);
         }
     }
     CHECK_INT(n, 3);
-    bench_close(&b);
 }
 #endif
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(ids_are_those_of_hugging_face_for_every_pipeline),
-        TEST(added_tokens_in_a_text_are_those_of_hugging_face),
-        TEST(ids_of_deepseek_v3_are_those_of_hugging_face),
-        TEST(merging_takes_the_lowest_pair_first_however_long_the_piece),
-        TEST(random_bytes_come_back_from_their_ids),
-        TEST(bytes_that_are_no_utf8_do_not_change_the_ids_around_them),
-        TEST(a_piece_has_the_same_ids_wherever_it_stands),
-        TEST(encoding_keeps_only_the_ids_in_the_arena),
-        TEST(a_full_arena_is_an_error_and_keeps_nothing),
-        TEST(the_good_file_is_read),
-        TEST(special_tokens_are_found_in_a_text_and_stand_for_none),
-        TEST(ids_without_a_token_stand_for_no_bytes),
+        PLACE_TEST(ids_are_those_of_hugging_face_for_every_pipeline),
+        PLACE_TEST(added_tokens_in_a_text_are_those_of_hugging_face),
+        PLACE_TEST(ids_of_deepseek_v3_are_those_of_hugging_face),
+        PLACE_TEST(merging_takes_the_lowest_pair_first_however_long_the_piece),
+        PLACE_TEST(random_bytes_come_back_from_their_ids),
+        PLACE_TEST(bytes_that_are_no_utf8_do_not_change_the_ids_around_them),
+        PLACE_TEST(a_piece_has_the_same_ids_wherever_it_stands),
+        PLACE_TEST(encoding_keeps_only_the_ids_in_the_arena),
+        PLACE_TEST(a_full_arena_is_an_error_and_keeps_nothing),
+        PLACE_TEST(the_good_file_is_read),
+        PLACE_TEST(special_tokens_are_found_in_a_text_and_stand_for_none),
+        PLACE_TEST(ids_without_a_token_stand_for_no_bytes),
         TEST(every_byte_has_its_own_character),
-        TEST(broken_files_are_errors_that_name_the_part),
-        TEST(broken_pipelines_are_errors_that_name_the_part),
-        TEST(a_file_cut_anywhere_is_broken),
-        TEST(a_missing_file_is_an_error_with_its_name),
-        TEST(a_pattern_that_nests_deeply_still_cuts),
-        TEST(a_long_run_of_white_space_is_cut),
-        TEST(a_pattern_that_would_search_for_ever_is_an_error),
+        PLACE_TEST(broken_files_are_errors_that_name_the_part),
+        PLACE_TEST(broken_pipelines_are_errors_that_name_the_part),
+        PLACE_TEST(a_file_cut_anywhere_is_broken),
+        PLACE_TEST(a_missing_file_is_an_error_with_its_name),
+        PLACE_TEST(a_pattern_that_nests_deeply_still_cuts),
+        PLACE_TEST(a_long_run_of_white_space_is_cut),
+        PLACE_TEST(a_pattern_that_would_search_for_ever_is_an_error),
 #ifdef ARENA_FAIL_NTH
-        TEST(every_failing_allocation_is_an_error),
+        PLACE_TEST(every_failing_allocation_is_an_error),
 #endif
     };
     return TEST_RUN(tests);

@@ -2,9 +2,8 @@
 
 #include "data/ngram.h"
 #include "data/shard.h"
-#include "harness/test.h"
-
-#include <stdlib.h>
+#include "harness/place.h"
+#include "harness/texts.h"
 
 enum { DOCUMENTS = 60, SOURCES = 2, ORDERS = 2 };
 
@@ -47,35 +46,30 @@ static void write_source(Place *p, int source)
     CHECK_OK(shard_commit(&w));
 }
 
-static void place_open(Place *p)
+static int place_open(void **state)
 {
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)1 << 30));
+    static Place place;
+    Place *p = *state = &place;
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     for (int k = 0; k < ORDERS; k++) {
         CHECK_OK(arena_init(&p->model[k], "model", MEM_HOST, (size_t)1 << 30));
     }
     CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
     CHECK_OK(file_join(p->text, p->folder, "a.txt"));
-    File f = { 0 };
-    const char *files[] = { p->text };
-    CHECK_OK(file_create_temp(&f, p->text, &p->arena));
-    CHECK_OK(file_printf(&f, "the cat sat the cat sat the cat"));
-    CHECK_OK(file_commit(&f));
-    CHECK_OK(tokenizer_train(
-        &(TokenizerTraining){
-            .files = files, .n_files = 1, .vocab = 260, .out_path = p->tokenizer },
-        &p->arena));
-    CHECK_OK(tokenizer_load(p->tokenizer, &p->arena, &p->loaded));
+    write_text(p->text, "the cat sat the cat sat the cat");
+    p->loaded = learn_tokenizer(p->text, 260, p->tokenizer, &p->arena);
     for (int i = 0; i < SOURCES; i++) write_source(p, i);
+    return 0;
 }
 
-static void place_close(Place *p)
+static int place_close(void **state)
 {
+    Place *p = *state;
     tokenizer_free(p->loaded);
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
     for (int k = 0; k < ORDERS; k++) arena_free(&p->model[k]);
+    return 0;
 }
 
 static YardstickConfig config_of(const Place *p, const LoaderSource *sources, const int64_t *orders)
@@ -91,16 +85,14 @@ static YardstickConfig config_of(const Place *p, const LoaderSource *sources, co
 /* The same figures from the texts themselves. */
 static void bits_are_those_of_models_of_the_training_texts(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    const LoaderSource sources[SOURCES] = { { .name = NAMES[0], .path = p.prefix[0] },
-                                            { .name = NAMES[1], .path = p.prefix[1] } };
+    Place *p = *state;
+    const LoaderSource sources[SOURCES] = { { .name = NAMES[0], .path = p->prefix[0] },
+                                            { .name = NAMES[1], .path = p->prefix[1] } };
     const int64_t orders[ORDERS] = { 2, 5 };
-    YardstickConfig c = config_of(&p, sources, orders);
+    YardstickConfig c = config_of(p, sources, orders);
     YardstickRow rows[SOURCES + 1], want[SOURCES + 1] = { 0 };
     Ngram *model[ORDERS] = { NULL };
-    for (int k = 0; k < ORDERS; k++) CHECK_OK(ngram_make(&p.model[k], (int)orders[k], &model[k]));
+    for (int k = 0; k < ORDERS; k++) CHECK_OK(ngram_make(&p->model[k], (int)orders[k], &model[k]));
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < SOURCES * DOCUMENTS; i++) {
             char text[256];
@@ -127,34 +119,30 @@ static void bits_are_those_of_models_of_the_training_texts(void **state)
         }
     }
     CHECK_INT(rows[0].documents[0] + rows[0].documents[1], DOCUMENTS);
-    place_close(&p);
 }
 
 static void another_tokenizers_ids_are_refused(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    const LoaderSource sources[SOURCES] = { { .name = NAMES[0], .path = p.prefix[0] },
-                                            { .name = NAMES[1], .path = p.prefix[1] } };
+    Place *p = *state;
+    const LoaderSource sources[SOURCES] = { { .name = NAMES[0], .path = p->prefix[0] },
+                                            { .name = NAMES[1], .path = p->prefix[1] } };
     const int64_t orders[ORDERS] = { 1, 2 };
-    YardstickConfig c = config_of(&p, sources, orders);
+    YardstickConfig c = config_of(p, sources, orders);
     YardstickRow rows[SOURCES + 1];
     ShardWriter w = { 0 };
     const int32_t id = 300;
-    CHECK_OK(shard_create(&w, p.prefix[1], 1000, &p.arena));
+    CHECK_OK(shard_create(&w, p->prefix[1], 1000, &p->arena));
     CHECK_OK(shard_append(&w, &id, 1));
     CHECK_OK(shard_end_document(&w));
     CHECK_OK(shard_commit(&w));
     CHECK_FAILS(yardstick_run(&c, rows), ERR_FORMAT, "is id 300, the tokenizer has 260");
-    place_close(&p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(bits_are_those_of_models_of_the_training_texts),
-        TEST(another_tokenizers_ids_are_refused),
+        PLACE_TEST(bits_are_those_of_models_of_the_training_texts),
+        PLACE_TEST(another_tokenizers_ids_are_refused),
     };
     return TEST_RUN(tests);
 }

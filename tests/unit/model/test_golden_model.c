@@ -230,38 +230,30 @@ static void losses_of_depths_agree(void **state)
     close_model(&m);
 }
 
-static void gradients_agree_where_depths_are_recomputed(void **state)
+static void check_gradients(const char *model, const char *const *overrides, int n)
 {
-    static const char *const overrides[] = { "train.micro_batch=2", "recompute.layers=[1,3]",
-                                             "recompute.pieces=[layer]" };
     Model m = { 0 };
     StepResult result;
-    open_training(&m, *state, overrides, 3);
+    open_training(&m, model, overrides, n);
     step(&m, &result);
     compare_gradients(&m);
     close_model(&m);
 }
 
-static void gradients_agree(void **state)
+static void gradients_agree(void **state) { check_gradients(*state, NULL, 0); }
+
+static void gradients_agree_where_depths_are_recomputed(void **state)
 {
-    Model m = { 0 };
-    StepResult result;
-    open_training(&m, *state, NULL, 0);
-    step(&m, &result);
-    compare_gradients(&m);
-    close_model(&m);
+    static const char *const overrides[] = { "train.micro_batch=2", "recompute.layers=[1,3]",
+                                             "recompute.pieces=[layer]" };
+    check_gradients(*state, overrides, 3);
 }
 
 static void gradients_agree_with_recompute_and_one_micro_batch(void **state)
 {
     static const char *const overrides[] = { "train.micro_batch=2", "recompute.layers=[0,1,2]",
                                              "recompute.pieces=[norm,attn_up,act,shared]" };
-    Model m = { 0 };
-    StepResult result;
-    open_training(&m, *state, overrides, 3);
-    step(&m, &result);
-    compare_gradients(&m);
-    close_model(&m);
+    check_gradients(*state, overrides, 3);
 }
 
 static void logits_agree(void **state)

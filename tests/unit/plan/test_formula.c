@@ -1,24 +1,9 @@
 /* Formula sheets: arithmetic by hand, messages, what a value is made of. */
-#include "harness/test.h"
+#include "harness/arena.h"
 
 #include "base/rng.h"
 #include "plan/formula.h"
 #include "plan/presets.h"
-
-static Arena arena;
-
-static int open_arena(void **state)
-{
-    (void)state;
-    return arena_init(&arena, "test", MEM_HOST, (size_t)64 << 20) == OK ? 0 : -1;
-}
-
-static int close_arena(void **state)
-{
-    (void)state;
-    arena_free(&arena);
-    return 0;
-}
 
 static const FormulaInputs inputs = {
     .n = 3,
@@ -313,5 +298,5 @@ int main(void)
         TEST(every_sheet_of_the_program_loads_and_says_what_it_is),
         TEST(any_text_gives_a_finite_number_or_a_message),
     };
-    return cmocka_run_group_tests(tests, open_arena, close_arena);
+    return ARENA_RUN(tests);
 }

@@ -1,27 +1,12 @@
 /* Memory formulas of Primus against what its own code printed, what its documents work out and what
  * its charts show. */
-#include "harness/test.h"
+#include "harness/arena.h"
 
 #include "plan/formula.h"
 
 #include <stdlib.h>
 
 enum { OVERRIDES_MAX = 24, OVERRIDE_BYTES = 512 };
-
-static Arena arena;
-
-static int open_arena(void **state)
-{
-    (void)state;
-    return arena_init(&arena, "test", MEM_HOST, (size_t)64 << 20) == OK ? 0 : -1;
-}
-
-static int close_arena(void **state)
-{
-    (void)state;
-    arena_free(&arena);
-    return 0;
-}
 
 /* "recompute=0-2,7-8" as a list of layers. */
 static void put_layers(Text *t, const char *ranges)
@@ -423,5 +408,5 @@ int main(void)
         TEST(fewer_micro_batches_than_stages_keep_less),
         TEST(wrong_formulas_and_meshes_are_told),
     };
-    return cmocka_run_group_tests(tests, open_arena, close_arena);
+    return ARENA_RUN(tests);
 }

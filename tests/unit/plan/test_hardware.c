@@ -1,27 +1,11 @@
 /* Hardware files: presets, rates between points, messages. */
-#include "harness/test.h"
+#include "harness/arena.h"
 
-#include "base/arena.h"
 #include "base/text.h"
 #include "plan/hardware.h"
 #include "plan/presets.h"
 
 #include <stdlib.h>
-
-static Arena arena;
-
-static int open_arena(void **state)
-{
-    (void)state;
-    return arena_init(&arena, "test", MEM_HOST, (size_t)64 << 20) == OK ? 0 : -1;
-}
-
-static int close_arena(void **state)
-{
-    (void)state;
-    arena_free(&arena);
-    return 0;
-}
 
 /* A whole file; cases replace one line of it. */
 static const char *const lines[] = {
@@ -307,5 +291,5 @@ int main(void)
         TEST(a_wrong_file_is_told_with_its_place),
         TEST(an_unknown_gpu_is_told_with_the_nearest),
     };
-    return cmocka_run_group_tests(tests, open_arena, close_arena);
+    return ARENA_RUN(tests);
 }

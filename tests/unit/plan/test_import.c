@@ -357,6 +357,34 @@ static void recomputing_is_a_list_of_layers(void **state)
     check_layers("0 1 5 6");
 }
 
+/* Megatron adds the mean of the modules' losses times a factor, as we do; recomputing by `block` leaves
+ * modules out. */
+static void modules_of_multi_token_prediction_are_read(void **state)
+{
+    (void)state;
+    CHECK_OK(primus(shape, "      mtp_num_layers: 2\n      mtp_loss_scaling_factor: 0.25\n"
+                           "      recompute_granularity: full\n      recompute_method: uniform\n"
+                           "      recompute_num_layers: 1\n"));
+    CHECK_INT(c.mtp_layers, 2);
+    CHECK_NEAR(c.mtp_loss, 0.25, 0);
+    check_layers("0 1 2 3 4 5 6 7 8 9 10 11 12 13");
+    CHECK_INT(more.options.n + more.unknown.n, 0);
+    CHECK_OK(primus(shape, "      mtp_num_layers: 1\n      recompute_granularity: full\n"
+                           "      recompute_method: block\n      recompute_num_layers: 12\n"
+                           "      pipeline_model_parallel_size: 2\n"
+                           "      pipeline_model_parallel_layout: Et*6|t*6mL\n"));
+    CHECK_INT(c.mtp_layers, 1);
+    CHECK_NEAR(c.mtp_loss, 0.1, 0);
+    CHECK_TEXT(c.mesh_layout, "Et*6|t*6mL");
+    check_layers("0 1 2 3 4 5 6 7 8 9 10 11");
+    CHECK_OK(primus("mtp_num_layers: 1\nnum_layers: 2\nhidden_size: 64\n"
+                    "num_attention_heads: 4\n",
+                    "      mtp_num_layers: null\n"));
+    CHECK_INT(c.mtp_layers, 0);
+    CHECK_FAILS(primus(shape, "      mtp_num_layers: 9\n"), ERR_ARG,
+                "mtp_num_layers is 9: mtp.layers is 9, must be from 0 to 4");
+}
+
 /* ---- Primus: the rest ---- */
 
 static void options_of_the_stack_and_unknown_keys_are_listed(void **state)
@@ -690,6 +718,7 @@ int main(void)
         TEST(schedules_have_names_of_ours),
         TEST(sharding_has_stages_of_zero),
         TEST(recomputing_is_a_list_of_layers),
+        TEST(modules_of_multi_token_prediction_are_read),
         TEST(options_of_the_stack_and_unknown_keys_are_listed),
         TEST(presets_stand_in_for_models_that_are_not_there),
         TEST(a_preset_without_its_latent_attention_keeps_its_heads),

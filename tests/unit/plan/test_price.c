@@ -6,6 +6,7 @@
 #include "plan/presets.h"
 #include "plan/price_private.h"
 #include "train/engine_program.h"
+#include "train/train.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -54,12 +55,8 @@ static void one_rank_takes_what_the_engine_counts(void **state)
         open_plan(&q, "quickstart", "h200", 1, "switchyard,reserve=0,workspace=0", sets[i], n);
         Config c = q.config;
         take_gpu_chunk(&c);
-        EngineShape shape = { .batch = c.train_batch,
-                              .micro_batch = c.train_micro_batch,
-                              .sequence = c.data_sequence,
-                              .positions = c.data_sequence,
-                              .domains = 1,
-                              .threads = 1 };
+        EngineShape shape = train_shape(&c, NULL);
+        shape.domains = 1;
         CHECK_OK(engine_plan(&c, ENGINE_TRAIN, &shape, &plan));
         CHECK_OK(planner_price(q.planner, &q.layout, &price));
         double sum = 0;

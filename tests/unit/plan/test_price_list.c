@@ -1,9 +1,10 @@
 /* The price of the list that train runs: against measured steps, and its parts. */
+#include "harness/posted.h"
 #include "harness/question.h"
 
 #include <math.h>
 
-enum { SET_MAX = 8, GPUS = 4 };
+enum { SET_MAX = 9, GPUS = 4 };
 
 /* First layers of DeepSeek-V2-Lite in bf16 on H200s of one host, sequences of 4096 random tokens:
  * tokens a second (docs/performance.md, "With the kernels for Hopper"). Those on two GPUs were
@@ -23,6 +24,10 @@ static const struct {
     { 2, 120791, { IN_TWO, "train.micro_batch=4", "mesh.zero=3" } },
     { 2, 104615, { IN_TWO, "train.micro_batch=1", "mesh.pp=2" } },
 #undef IN_TWO
+    { 2,
+      139370,
+      { "model.layers=8", "train.batch=16", "train.micro_batch=4", "mesh.pp=2", "mesh.vpp=2",
+        "mesh.schedule=dualpipe" } },
 };
 
 /* Layouts of the whole model on four GPUs. */
@@ -133,8 +138,8 @@ static void what_links_carry_shows(void **state)
     }
 }
 
-/* Of each action on the compute lane, how long others move data beside it, times what they hold. Where
- * compute needs nothing but multiprocessors that is what it loses. */
+/* Of each action on the compute lane, how long others hold multiprocessors beside it, times how many.
+ * Where compute needs nothing else that is what it loses. */
 static double lost_beside(const PlanStep *step, int multiprocessors)
 {
     double sum = 0;
@@ -145,7 +150,7 @@ static double lost_beside(const PlanStep *step, int multiprocessors)
             const Action *a = &p->at[i / p->n], *b = &p->at[i % p->n];
             const SimSpan *x = &span[i / p->n], *y = &span[i % p->n];
             if (!action_is_pass(a->kind) || a->lane == LANE_COMM || b->lane != LANE_COMM) continue;
-            double beside = fmin(x->end, y->end) - fmax(x->start, y->start);
+            double beside = fmin(x->end, y->end) - fmax(x->start, posted(p, span, i % p->n));
             sum += fmax(0, beside) * (action_is_transfer(b->kind) ? 4 : 24) / multiprocessors;
         }
     }
@@ -198,6 +203,63 @@ static void transfers_take_multiprocessors_from_products_alone(void **state)
     }
 }
 
+/* Under DualPipe two stages hold the same parameters and add up f32 gradients: what of them is theirs,
+ * as PLAN_GRADS counts it. The link carries them once each way. */
+static void gradients_of_twins_are_added_up(void **state)
+{
+    (void)state;
+#define BOTH "model.layers=8", "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=dualpipe"
+    static const char *const set[][SET_MAX] = {
+        { BOTH, "train.batch=16", "train.micro_batch=4" },
+        { BOTH, "train.batch=32", "train.micro_batch=4", "mesh.zero=2", "mesh.ep=2" },
+    };
+    for (int i = 0; i < 2; i++) {
+        Question q;
+        PlanPrice price;
+        PlanStep step;
+        open_plan(&q, set[i], 2 + 2 * i, "switchyard", 1);
+        q.hardware.scale_up_latency_us = q.hardware.scale_up_issue_us = 0;
+        CHECK_OK(planner_price_list(q.planner, &q.layout, &q.arena, &price, &step));
+        double link_s = price.memory[PLAN_GRADS] / (1e9 * q.hardware.scale_up_achieved_gb_s);
+        for (int r = 0; r < 2; r++) {
+            double sum = 0;
+            for (int k = 0; k < step.pipeline.rank[r].n; k++) {
+                const SimSpan *x = &step.sim.rank[r].span[k];
+                if (step.pipeline.rank[r].at[k].kind == ACTION_SUM_GRADS) sum += x->end - x->start;
+            }
+            CHECK_NEAR(sum / link_s, 1, 0.001);
+        }
+        question_close(&q);
+    }
+}
+
+/* The lists that train runs, by what their compute lanes wait for: only for traffic that the mesh has. */
+static void lists_wait_for_what_their_meshes_send(void **state)
+{
+    (void)state;
+    static const char *const context[] = { "mesh.cp=2", "mesh.ep=4", "train.batch=16",
+                                           "train.micro_batch=4", NULL };
+    for (int i = 0; i <= ROWS; i++) {
+        Question q;
+        PlanPrice price;
+        PlanStep step;
+        double sum[TRAFFICS] = { 0 };
+        open_plan(&q, i < ROWS ? layout[i] : context, GPUS, "switchyard", 1);
+        q.hardware.gpu_multiprocessors = 0;
+        CHECK_OK(planner_price_list(q.planner, &q.layout, &q.arena, &price, &step));
+        for (int r = 0; r < step.pipeline.stages; r++) {
+            double idle_s[TRAFFICS];
+            idle_in(&step.pipeline, &step.sim, r, &q.arena, idle_s);
+            for (int k = 0; k < TRAFFICS; k++) sum[k] += idle_s[k];
+        }
+        CHECK((sum[TRAFFIC_PP] > 0) == (q.layout.pp > 1));
+        CHECK((sum[TRAFFIC_EP] > 0) == (q.layout.ep > 1));
+        CHECK((sum[TRAFFIC_CP] > 0) == (q.layout.cp > 1));
+        CHECK((sum[TRAFFIC_ZERO] > 0) == (q.layout.dp * q.layout.cp > 1));
+        question_close(&q);
+    }
+}
+
 /* Our own kernels are priced where they run, and under our own engine alone. */
 static void attention_is_priced_as_it_runs(void **state)
 {
@@ -230,6 +292,8 @@ int main(void)
         TEST(other_stacks_keep_their_price),
         TEST(what_links_carry_shows),
         TEST(transfers_take_multiprocessors_from_products_alone),
+        TEST(gradients_of_twins_are_added_up),
+        TEST(lists_wait_for_what_their_meshes_send),
         TEST(attention_is_priced_as_it_runs),
     };
     return TEST_RUN(tests);

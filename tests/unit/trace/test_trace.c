@@ -1,12 +1,11 @@
 /* The writer is checked by another's parser (cJSON), the reader against the writer. */
-#include "harness/test.h"
+#include "harness/place.h"
+#include "harness/texts.h"
 
-#include "base/file.h"
 #include "trace/scan.h"
 #include "trace/stats.h"
 
 #include <cjson/cJSON.h>
-#include <stdlib.h>
 
 typedef struct Place {
     char folder[64];
@@ -15,19 +14,22 @@ typedef struct Place {
     Trace trace;
 } Place;
 
-static void place_open(Place *p, int64_t cap)
+static int place_open(void **state)
 {
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
+    static Place place;
+    Place *p = *state = &place;
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     CHECK_OK(file_join(p->path, p->folder, "trace.json"));
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)64 << 20));
-    CHECK_OK(trace_init(&p->trace, &p->arena, cap));
+    CHECK_OK(trace_init(&p->trace, &p->arena, 16));
+    return 0;
 }
 
-static void place_close(Place *p)
+static int place_close(void **state)
 {
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    Place *p = *state;
+    place_drop(p->folder, &p->arena);
+    return 0;
 }
 
 /* An op, its phase and its action, in the order in which they end; the second op begins with its
@@ -72,10 +74,20 @@ static void record_step(Trace *t)
                                  .depth = 1 });
 }
 
+/* What was recorded, written and read by the reader; and by another's parser. */
+static Trace read_back(Place *p)
+{
+    Trace back = { 0 };
+    CHECK_OK(trace_write(&p->trace, p->path, &p->arena));
+    CHECK_OK(trace_read(p->path, &p->arena, &back));
+    return back;
+}
+
 static cJSON *parse(Place *p)
 {
     char *text = NULL;
     size_t bytes = 0;
+    CHECK_OK(trace_write(&p->trace, p->path, &p->arena));
     CHECK_OK(file_read_all(p->path, &p->arena, &text, &bytes));
     cJSON *root = cJSON_Parse(text);
     CHECK(root != NULL);
@@ -110,12 +122,9 @@ static const cJSON *find(const cJSON *root, const char *phase, const char *name)
 
 static void an_event_has_microseconds_from_the_first_one_and_its_arguments(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p, 16);
-    record_step(&p.trace);
-    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
-    cJSON *root = parse(&p);
+    Place *p = *state;
+    record_step(&p->trace);
+    cJSON *root = parse(p);
     const cJSON *gemm = find(root, "X", "gemm");
     CHECK_NEAR(number(gemm, "ts"), 1000, 1e-3);
     CHECK_NEAR(number(gemm, "dur"), 2000, 1e-3);
@@ -128,17 +137,13 @@ static void an_event_has_microseconds_from_the_first_one_and_its_arguments(void 
     CHECK_NEAR(number(args, "step"), 7, 0);
     CHECK_NEAR(number(args, "layer"), 3, 0);
     cJSON_Delete(root);
-    place_close(&p);
 }
 
 static void each_lane_is_a_named_thread(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p, 16);
-    record_step(&p.trace);
-    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
-    cJSON *root = parse(&p);
+    Place *p = *state;
+    record_step(&p->trace);
+    cJSON *root = parse(p);
     const char *want[] = { "compute", "comm" };
     int threads = 0;
     const cJSON *event = NULL;
@@ -154,42 +159,33 @@ static void each_lane_is_a_named_thread(void **state)
     CHECK_INT(threads, 2);
     CHECK_NEAR(number(find(root, "X", "dispatch \"a\"\\<b>"), "tid"), 1, 0);
     cJSON_Delete(root);
-    place_close(&p);
 }
 
 static void events_are_in_order_of_time_with_parents_first(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p, 16);
-    record_step(&p.trace);
-    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
-    Trace back = { 0 };
-    CHECK_OK(trace_read(p.path, &p.arena, &back));
+    Place *p = *state;
+    record_step(&p->trace);
+    Trace back = read_back(p);
     const char *want[] = { "FORWARD", "qkv", "gemm", "gemm", "dispatch \"a\"\\<b>" };
     CHECK_INT(back.used, 5);
     for (int i = 0; i < 5; i++) CHECK_TEXT(back.events[i].name, want[i]);
-    place_close(&p);
 }
 
 /* Durations in thirds of a nanosecond: rounding each by itself would push ends past the parent. */
 static void rounding_never_lets_a_child_stick_out_of_its_parent(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p, 4096);
+    Place *p = *state;
+    CHECK_OK(trace_init(&p->trace, &p->arena, 4096));
     double at = 1000.0, begin = at;
     for (int i = 0; i < 2000; i++) {
         double third = (double)(i % 7 + 1) / 3 * 1e-9;
-        trace_event(&p.trace,
+        trace_event(&p->trace,
                     (TraceEvent){ .name = "op", .start_s = at, .duration_s = third, .depth = 2 });
         at += third;
     }
-    trace_event(&p.trace,
+    trace_event(&p->trace,
                 (TraceEvent){ .name = "all", .start_s = begin, .duration_s = at - begin });
-    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
-    Trace back = { 0 };
-    CHECK_OK(trace_read(p.path, &p.arena, &back));
+    Trace back = read_back(p);
     CHECK_INT(back.used, 2001);
     const TraceEvent *all = &back.events[0], *last = all;
     CHECK_TEXT(all->name, "all");
@@ -201,73 +197,52 @@ static void rounding_never_lets_a_child_stick_out_of_its_parent(void **state)
         if (overlaps) fail_msg("event %d begins before the last one ends", (int)i);
         last = e;
     }
-    place_close(&p);
 }
 
 static void a_full_buffer_counts_what_it_dropped_and_the_file_says_so(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p, 2);
-    record_step(&p.trace);
-    CHECK_INT(p.trace.used, 2);
-    CHECK_INT(p.trace.dropped, 3);
-    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
-    cJSON *root = parse(&p);
+    Place *p = *state;
+    CHECK_OK(trace_init(&p->trace, &p->arena, 2));
+    record_step(&p->trace);
+    CHECK_INT(p->trace.used, 2);
+    CHECK_INT(p->trace.dropped, 3);
+    cJSON *root = parse(p);
     CHECK_NEAR(number(cJSON_GetObjectItem(root, "otherData"), "dropped_events"), 3, 0);
     cJSON_Delete(root);
-    Trace back = { 0 };
-    CHECK_OK(trace_read(p.path, &p.arena, &back));
-    CHECK_INT(back.dropped, 3);
-    place_close(&p);
+    CHECK_INT(read_back(p).dropped, 3);
 }
 
 static void a_trace_without_events_is_valid(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p, 0);
-    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
-    cJSON_Delete(parse(&p));
-    Trace back = { 0 };
-    CHECK_OK(trace_read(p.path, &p.arena, &back));
-    CHECK_INT(back.used, 0);
-    place_close(&p);
+    Place *p = *state;
+    CHECK_OK(trace_init(&p->trace, &p->arena, 0));
+    cJSON_Delete(parse(p));
+    CHECK_INT(read_back(p).used, 0);
 }
 
 static void writing_gives_the_scratch_back(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p, 16);
-    record_step(&p.trace);
-    size_t before = p.arena.used_bytes;
-    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
-    CHECK_INT(p.arena.used_bytes, before);
-    place_close(&p);
+    Place *p = *state;
+    record_step(&p->trace);
+    size_t before = p->arena.used_bytes;
+    CHECK_OK(trace_write(&p->trace, p->path, &p->arena));
+    CHECK_INT(p->arena.used_bytes, before);
 }
 
 static void a_folder_that_is_not_there_is_an_error_with_the_path(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p, 16);
-    CHECK_OK(file_join(p.path, p.folder, "none/trace.json"));
-    CHECK_FAILS(trace_write(&p.trace, p.path, &p.arena), ERR_DISK, "none/trace.json");
-    place_close(&p);
+    Place *p = *state;
+    CHECK_OK(file_join(p->path, p->folder, "none/trace.json"));
+    CHECK_FAILS(trace_write(&p->trace, p->path, &p->arena), ERR_DISK, "none/trace.json");
 }
 
 /* ---- reader ---- */
 
 static void what_was_written_is_read_back(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p, 16);
-    record_step(&p.trace);
-    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
-    Trace back = { 0 };
-    CHECK_OK(trace_read(p.path, &p.arena, &back));
+    Place *p = *state;
+    record_step(&p->trace);
+    Trace back = read_back(p);
     const TraceEvent *e = &back.events[4];
     CHECK_TEXT(e->name, "dispatch \"a\"\\<b>");
     CHECK_NEAR(e->start_s, 0.006, 1e-9);
@@ -278,31 +253,19 @@ static void what_was_written_is_read_back(void **state)
     CHECK_INT(e->lane, 1);
     CHECK_INT(e->depth, 1);
     CHECK_INT(back.events[0].layer, -1);
-    place_close(&p);
-}
-
-static void put_file(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    CHECK(f != NULL);
-    CHECK(fputs(text, f) >= 0);
-    CHECK_INT(fclose(f), 0);
 }
 
 static void a_file_cut_short_is_an_error_with_the_path(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p, 0);
+    Place *p = *state;
     Trace back = { 0 };
-    put_file(p.path, "{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"ge");
-    CHECK_FAILS(trace_read(p.path, &p.arena, &back), ERR_FORMAT, "trace.json is not a trace");
-    place_close(&p);
+    write_text(p->path, "{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"ge");
+    CHECK_FAILS(trace_read(p->path, &p->arena, &back), ERR_FORMAT, "trace.json is not a trace");
 }
 
 static void text_that_is_no_json_is_an_error(void **state)
 {
-    (void)state;
+    Place *p = *state;
     static const char *const BAD[] = {
         "",
         "hello",
@@ -316,29 +279,23 @@ static void text_that_is_no_json_is_an_error(void **state)
         "{\"a\":1 \"b\":2}",
         "{\"traceEvents\":[{\"name\":\"\\u12\"}]}",
     };
-    Place p;
-    place_open(&p, 0);
     for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) {
         Trace back = { 0 };
-        put_file(p.path, BAD[i]);
-        Status s = trace_read(p.path, &p.arena, &back);
+        write_text(p->path, BAD[i]);
+        Status s = trace_read(p->path, &p->arena, &back);
         if (s != ERR_FORMAT) fail_msg("taken: %s", BAD[i]);
     }
-    place_close(&p);
 }
 
 static void escapes_are_decoded(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p, 0);
+    Place *p = *state;
     Trace back = { 0 };
-    put_file(p.path, "{\"traceEvents\":[{\"ph\":\"X\",\"ts\":1,\"dur\":2,"
-                     "\"name\":\"\\u00e9\\ud83d\\ude00\\ud800\\/\\n\\\"\"}]}");
-    CHECK_OK(trace_read(p.path, &p.arena, &back));
+    write_text(p->path, "{\"traceEvents\":[{\"ph\":\"X\",\"ts\":1,\"dur\":2,"
+                        "\"name\":\"\\u00e9\\ud83d\\ude00\\ud800\\/\\n\\\"\"}]}");
+    CHECK_OK(trace_read(p->path, &p->arena, &back));
     CHECK_INT(back.used, 1);
     CHECK_TEXT(back.events[0].name, "\xC3\xA9\xF0\x9F\x98\x80\xEF\xBF\xBD/\n\"");
-    place_close(&p);
 }
 
 /* ---- totals ---- */
@@ -376,14 +333,12 @@ static void members_behind_what_is_no_json_are_not_found(void **state)
 
 static void totals_sum_by_name_within_a_depth_longest_first(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p, 16);
-    record_step(&p.trace);
-    trace_event(&p.trace, (TraceEvent){ .name = "qkv", .duration_s = 1, .depth = 2 });
+    Place *p = *state;
+    record_step(&p->trace);
+    trace_event(&p->trace, (TraceEvent){ .name = "qkv", .duration_s = 1, .depth = 2 });
     TraceTotal *total = NULL;
     int n = 0;
-    CHECK_OK(trace_totals(&p.trace, &p.arena, &total, &n));
+    CHECK_OK(trace_totals(&p->trace, &p->arena, &total, &n));
     CHECK_INT(n, 5); /* FORWARD; qkv, dispatch; qkv the op, gemm */
     CHECK_TEXT(total[0].name, "FORWARD");
     CHECK_TEXT(total[1].name, "qkv");
@@ -394,27 +349,26 @@ static void totals_sum_by_name_within_a_depth_longest_first(void **state)
     CHECK_NEAR(total[4].seconds, 0.003, 1e-12);
     CHECK_NEAR(total[4].flops, 1e10, 0);
     CHECK_NEAR(total[4].bytes, 1e6, 0);
-    place_close(&p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(an_event_has_microseconds_from_the_first_one_and_its_arguments),
-        TEST(each_lane_is_a_named_thread),
-        TEST(events_are_in_order_of_time_with_parents_first),
-        TEST(rounding_never_lets_a_child_stick_out_of_its_parent),
-        TEST(a_full_buffer_counts_what_it_dropped_and_the_file_says_so),
-        TEST(a_trace_without_events_is_valid),
-        TEST(writing_gives_the_scratch_back),
-        TEST(a_folder_that_is_not_there_is_an_error_with_the_path),
-        TEST(what_was_written_is_read_back),
-        TEST(a_file_cut_short_is_an_error_with_the_path),
-        TEST(text_that_is_no_json_is_an_error),
-        TEST(escapes_are_decoded),
+        PLACE_TEST(an_event_has_microseconds_from_the_first_one_and_its_arguments),
+        PLACE_TEST(each_lane_is_a_named_thread),
+        PLACE_TEST(events_are_in_order_of_time_with_parents_first),
+        PLACE_TEST(rounding_never_lets_a_child_stick_out_of_its_parent),
+        PLACE_TEST(a_full_buffer_counts_what_it_dropped_and_the_file_says_so),
+        PLACE_TEST(a_trace_without_events_is_valid),
+        PLACE_TEST(writing_gives_the_scratch_back),
+        PLACE_TEST(a_folder_that_is_not_there_is_an_error_with_the_path),
+        PLACE_TEST(what_was_written_is_read_back),
+        PLACE_TEST(a_file_cut_short_is_an_error_with_the_path),
+        PLACE_TEST(text_that_is_no_json_is_an_error),
+        PLACE_TEST(escapes_are_decoded),
         TEST(members_are_found_without_being_consumed),
         TEST(members_behind_what_is_no_json_are_not_found),
-        TEST(totals_sum_by_name_within_a_depth_longest_first),
+        PLACE_TEST(totals_sum_by_name_within_a_depth_longest_first),
     };
     return TEST_RUN(tests);
 }

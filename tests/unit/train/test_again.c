@@ -1,9 +1,7 @@
 /* What a step that runs again takes: room for all rows, and little else. */
-#include "harness/test.h"
+#include "harness/arena.h"
 
 #include "train/again.h"
-
-static Arena arena;
 
 static Config config_of(const char *const *settings)
 {
@@ -101,8 +99,5 @@ int main(void)
         TEST(the_second_way_keeps_as_little_as_it_can),
         TEST(rows_that_have_room_need_no_second_way),
     };
-    if (arena_init(&arena, "test", MEM_HOST, (size_t)1 << 30) != OK) return 1;
-    int failed = TEST_RUN(tests);
-    arena_free(&arena);
-    return failed;
+    return ARENA_RUN(tests);
 }

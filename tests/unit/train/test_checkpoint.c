@@ -241,15 +241,6 @@ static void entries_are_aligned_and_there_for_every_parameter_and_moment(void **
 
 /* ---- damage ---- */
 
-static void flip(const char *path, long at)
-{
-    FILE *f = fopen(path, "r+b");
-    CHECK(f != NULL && fseek(f, at, SEEK_SET) == 0);
-    int c = fgetc(f);
-    CHECK(c != EOF && fseek(f, at, SEEK_SET) == 0);
-    CHECK(fputc(c ^ 1, f) != EOF && fclose(f) == 0);
-}
-
 static void every_flipped_byte_of_the_manifest_is_found(void **state)
 {
     (void)state;

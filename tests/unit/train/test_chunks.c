@@ -1,11 +1,9 @@
 /* The rows of real layers, phase by phase: what schedules are told of them. */
-#include "harness/test.h"
+#include "harness/arena.h"
 
 #include "base/text.h"
 #include "config/config.h"
 #include "train/chunks.h"
-
-static Arena arena;
 
 /* A row as text: each phase as its layer of the model, its name, and marks: * on the comm lane, ! on
  * the compute lane and meets, & beside the phase before it, + adds to gradients, ^ again, $ the last
@@ -160,8 +158,5 @@ int main(void)
         TEST(counts_meet_once),
         TEST(a_chunk_without_layers_hands_on),
     };
-    if (arena_init(&arena, "test", MEM_HOST, (size_t)1 << 24) != OK) return 1;
-    int failed = TEST_RUN(tests);
-    arena_free(&arena);
-    return failed;
+    return ARENA_RUN(tests);
 }

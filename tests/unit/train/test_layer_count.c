@@ -1,11 +1,9 @@
 /* layer_count: a layer counted alone takes and costs what it does in the engine's counting run. */
-#include "harness/test.h"
+#include "harness/arena.h"
 
 #include "config/config.h"
-#include "train/engine.h"
 #include "train/layer_count.h"
-
-static Arena arena;
+#include "train/train.h"
 
 /* One micro-batch of the preset `name`, by the engine and layer by layer. */
 static void compare(const char *name, const char *const *set, int n)
@@ -14,12 +12,8 @@ static void compare(const char *name, const char *const *set, int n)
     ModelSpec spec;
     EnginePlan plan;
     CHECK_OK(config_load(&c, &arena, name, set, n));
-    EngineShape shape = { .batch = c.train_batch,
-                          .micro_batch = c.train_micro_batch,
-                          .sequence = c.data_sequence,
-                          .positions = c.data_sequence,
-                          .domains = 1,
-                          .threads = 1 };
+    EngineShape shape = train_shape(&c, NULL);
+    shape.domains = 1, shape.threads = 1;
     CHECK_OK(engine_plan(&c, ENGINE_TRAIN, &shape, &plan));
     CHECK_OK(spec_build(&c, &arena, &spec));
     size_t used = 0, peak = 0, ring[2] = { 0, 0 }, stream = 0;
@@ -55,7 +49,6 @@ static void compare(const char *name, const char *const *set, int n)
 static void layers_alone_add_up_to_the_counting_run(void **state)
 {
     (void)state;
-    CHECK_OK(arena_init(&arena, "test", MEM_HOST, (size_t)1 << 30));
     const char *const one[] = { "train.batch=1", "train.micro_batch=1", "run.device=cpu" };
     const char *const bf16[] = { "train.batch=2", "train.micro_batch=2", "run.device=cpu",
                                  "run.compute=bf16", "recompute.layers=[1,2]" };
@@ -66,7 +59,6 @@ static void layers_alone_add_up_to_the_counting_run(void **state)
     compare("quickstart", bf16, 5);
     compare("quickstart", some, 6);
     compare("mixtral-8x7b", one, 3);
-    arena_free(&arena);
 }
 
 static size_t head_scratch(const char *chunk)
@@ -84,10 +76,8 @@ static size_t head_scratch(const char *chunk)
 static void logits_of_512_tokens_exist_at_a_time_on_a_cpu(void **state)
 {
     (void)state;
-    CHECK_OK(arena_init(&arena, "test", MEM_HOST, (size_t)1 << 30));
     CHECK_INT(head_scratch("model.loss_chunk=0"), head_scratch("model.loss_chunk=512"));
     CHECK(head_scratch("model.loss_chunk=0") < head_scratch("model.loss_chunk=1024"));
-    arena_free(&arena);
 }
 
 /* What a MoE layer keeps of a micro-batch from forward to backward, in bf16 on one rank. */
@@ -147,7 +137,6 @@ static void a_moe_layer_keeps_its_input_and_pre_activations(void **state)
         { 2, 1024, 2048, 1408, 64, 6, 2 }, { 1, 4096, 7168, 2048, 32, 8, 1 },
         { 4, 256, 512, 64, 16, 4, 1 },     { 3, 96, 320, 96, 12, 3, 0 },
     };
-    CHECK_OK(arena_init(&arena, "test", MEM_HOST, (size_t)1 << 30));
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const MoeShape *s = &shapes[i];
         size_t tokens = (size_t)(s->b * s->t), meta = moe_metadata(s);
@@ -164,7 +153,6 @@ static void a_moe_layer_keeps_its_input_and_pre_activations(void **state)
         l = moe_count(s, "norm,shared");
         CHECK_INT(l.keep, pre + meta);
     }
-    arena_free(&arena);
 }
 
 int main(void)
@@ -174,5 +162,5 @@ int main(void)
         TEST(logits_of_512_tokens_exist_at_a_time_on_a_cpu),
         TEST(a_moe_layer_keeps_its_input_and_pre_activations),
     };
-    return TEST_RUN(tests);
+    return ARENA_RUN(tests);
 }

@@ -1,5 +1,6 @@
 /* metrics.jsonl: what each line says, and that a run that was killed can be appended to. */
 #include "data/shard.h"
+#include "harness/place.h"
 #include "harness/tiny.h"
 #include "train/metrics.h"
 
@@ -11,7 +12,7 @@ typedef struct RunPlace {
     Tiny t;
     Loader *loader;
     Metrics metrics;
-    char folder[64], path[96];
+    char folder[64], path[FILE_PATH_MAX];
     char *text; /* the file, since place_read */
 } RunPlace;
 
@@ -29,29 +30,34 @@ static void write_shard(Arena *a, const char *prefix)
     CHECK_OK(shard_commit(&w));
 }
 
-static void place_open(RunPlace *p)
+static int place_open(void **state)
 {
+    static RunPlace place;
+    RunPlace *p = *state = &place;
     *p = (RunPlace){ .folder = "/tmp/switchyard_test_XXXXXX" };
     tiny_open(&p->t, TINY("run.threads=1"));
     CHECK(mkdtemp(p->folder) != NULL);
-    snprintf(p->path, sizeof p->path, "%s/metrics.jsonl", p->folder);
+    CHECK_OK(file_join(p->path, p->folder, "metrics.jsonl"));
     char prefix[2][FILE_PATH_MAX];
     LoaderSource source[2] = { { "we\"b", prefix[0], 0 }, { "books", prefix[1], 0 } };
     for (int i = 0; i < 2; i++) {
-        snprintf(prefix[i], sizeof prefix[i], "%s/%d", p->folder, i);
+        CHECK_OK(file_join(prefix[i], p->folder, i == 0 ? "0" : "1"));
         write_shard(&p->t.arena, prefix[i]);
     }
     LoaderConfig c = { .sources = source, .n_sources = 2, .sequence = 24, .batch = 4, .vocab = 61 };
     CHECK_OK(loader_open(&c, &p->t.arena, &p->loader));
     CHECK_OK(metrics_open_log(&p->metrics, p->folder));
+    return 0;
 }
 
-static void place_close(RunPlace *p)
+static int place_close(void **state)
 {
+    RunPlace *p = *state;
     metrics_close(&p->metrics);
     loader_close(p->loader);
     CHECK_OK(file_remove_tree(p->folder));
     tiny_close(&p->t);
+    return 0;
 }
 
 /* The n-th line as JSON. */
@@ -82,14 +88,12 @@ static double cell(const cJSON *table, int row, int col)
 
 static void a_step_line_has_every_number_and_the_load_over_all_domains(void **state)
 {
-    (void)state;
-    RunPlace p;
-    place_open(&p);
+    RunPlace *p = *state;
     StepMetrics s = { .step = 7, .tokens = 96, .lr = 0.25, .step_s = 0.5, .tokens_per_s = 192 };
     metrics_shares(&s, 10, 80, 160);
-    s.result = tiny_steps(&p.t, 0, 1);
-    CHECK_OK(metrics_step(&p.metrics, &p.t.engine, p.loader, &s));
-    cJSON *j = line(&p, 0);
+    s.result = tiny_steps(&p->t, 0, 1);
+    CHECK_OK(metrics_step(&p->metrics, &p->t.engine, p->loader, &s));
+    cJSON *j = line(p, 0);
     CHECK_NEAR(number(j, "step"), 7, 0);
     CHECK_NEAR(number(j, "tokens"), 96, 0);
     CHECK_NEAR(number(j, "lr"), 0.25, 0);
@@ -102,7 +106,7 @@ static void a_step_line_has_every_number_and_the_load_over_all_domains(void **st
     CHECK_NEAR(number(j, "grad_norm"), s.result.grad_norm, 0);
     const cJSON *memory = cJSON_GetObjectItem(j, "memory_bytes"),
                 *load = cJSON_GetObjectItem(j, "expert_load");
-    CHECK_NEAR(number(memory, "slot"), engine_peak_bytes(&p.t.engine, ENGINE_SLOT), 0);
+    CHECK_NEAR(number(memory, "slot"), engine_peak_bytes(&p->t.engine, ENGINE_SLOT), 0);
     CHECK(cJSON_GetObjectItem(j, "expert_load_by_domain") == NULL);
     for (int layer = 0; layer < 2; layer++) {
         for (int e = 0; e < 6; e++) {
@@ -111,57 +115,48 @@ static void a_step_line_has_every_number_and_the_load_over_all_domains(void **st
         }
     }
     cJSON_Delete(j);
-    place_close(&p);
 }
 
 static void without_a_data_sheet_there_is_no_mfu(void **state)
 {
-    (void)state;
-    RunPlace p;
-    place_open(&p);
+    RunPlace *p = *state;
     StepMetrics s = { .step = 1, .step_s = 0.5 };
-    s.result = tiny_steps(&p.t, 0, 1);
+    s.result = tiny_steps(&p->t, 0, 1);
     metrics_shares(&s, 10, 80, 0);
-    CHECK_OK(metrics_step(&p.metrics, &p.t.engine, p.loader, &s));
-    cJSON *j = line(&p, 0);
+    CHECK_OK(metrics_step(&p->metrics, &p->t.engine, p->loader, &s));
+    cJSON *j = line(p, 0);
     CHECK_NEAR(number(j, "roof_share"), 0.25, 0);
     CHECK(cJSON_GetObjectItem(j, "mfu") == NULL);
     cJSON_Delete(j);
-    place_close(&p);
 }
 
 static void the_load_by_domain_is_written_when_asked_for(void **state)
 {
-    (void)state;
-    RunPlace p;
-    place_open(&p);
+    RunPlace *p = *state;
     StepMetrics s = { .step = 1, .by_domain = true };
-    s.result = tiny_steps(&p.t, 0, 1);
-    CHECK_OK(metrics_step(&p.metrics, &p.t.engine, p.loader, &s));
-    cJSON *j = line(&p, 0);
+    s.result = tiny_steps(&p->t, 0, 1);
+    CHECK_OK(metrics_step(&p->metrics, &p->t.engine, p->loader, &s));
+    cJSON *j = line(p, 0);
     const cJSON *by = cJSON_GetObjectItem(j, "expert_load_by_domain");
     CHECK_INT(cJSON_GetArraySize(by), 2);
     const cJSON *web = cJSON_GetObjectItem(by, "we\"b"), *books = cJSON_GetObjectItem(by, "books");
     CHECK_NEAR(cell(web, 1, 3), s.result.load[12 + 3], 0);
     CHECK_NEAR(cell(books, 1, 3), s.result.load[12 + 6 + 3], 0);
     cJSON_Delete(j);
-    place_close(&p);
 }
 
 static void a_step_on_a_gpu_has_its_launches_and_what_the_driver_tells(void **state)
 {
-    (void)state;
-    RunPlace p;
-    place_open(&p);
+    RunPlace *p = *state;
     StepMetrics s = { .step = 1 };
-    s.result = tiny_steps(&p.t, 0, 1);
-    CHECK_OK(metrics_step(&p.metrics, &p.t.engine, p.loader, &s)); /* as it is on the CPU */
+    s.result = tiny_steps(&p->t, 0, 1);
+    CHECK_OK(metrics_step(&p->metrics, &p->t.engine, p->loader, &s)); /* as it is on the CPU */
     s.result.device_s = 0.25, s.result.launches = 1, s.result.kernels = 700, s.result.waits = 2;
     s.gpu = (GpuReading){ .known = 1u << GPU_CLOCK_MHZ | 1u << GPU_POWER_W | 1u << GPU_THROTTLE,
                           .value = { [GPU_CLOCK_MHZ] = 1755, [GPU_POWER_W] = 650.5 },
                           .throttle = 0x44 };
-    CHECK_OK(metrics_step(&p.metrics, &p.t.engine, p.loader, &s));
-    cJSON *cpu = line(&p, 0), *gpu = line(&p, 1);
+    CHECK_OK(metrics_step(&p->metrics, &p->t.engine, p->loader, &s));
+    cJSON *cpu = line(p, 0), *gpu = line(p, 1);
     static const char *const keys[] = { "device_s", "launches",      "kernels",
                                         "waits",    "clock_mhz",     "memory_clock_mhz",
                                         "power_w",  "temperature_c", "throttle" };
@@ -180,22 +175,18 @@ static void a_step_on_a_gpu_has_its_launches_and_what_the_driver_tells(void **st
     CHECK_TEXT(cJSON_GetStringValue(cJSON_GetArrayItem(why, 1)), "hw_thermal");
     cJSON_Delete(cpu);
     cJSON_Delete(gpu);
-    place_close(&p);
 }
 
 static void a_loss_that_is_not_finite_is_null(void **state)
 {
-    (void)state;
-    RunPlace p;
-    place_open(&p);
+    RunPlace *p = *state;
     StepMetrics s = { .step = 1 };
-    s.result = tiny_steps(&p.t, 0, 1);
+    s.result = tiny_steps(&p->t, 0, 1);
     s.result.loss = (double)NAN;
-    CHECK_OK(metrics_step(&p.metrics, &p.t.engine, p.loader, &s));
-    cJSON *j = line(&p, 0);
+    CHECK_OK(metrics_step(&p->metrics, &p->t.engine, p->loader, &s));
+    cJSON *j = line(p, 0);
     CHECK(cJSON_IsNull(cJSON_GetObjectItem(j, "loss")));
     cJSON_Delete(j);
-    place_close(&p);
 }
 
 /* Two domains: 10 nats over 4 targets and 8 bytes, 2 nats over 4 targets and 2 bytes. */
@@ -221,14 +212,12 @@ static void evaluations_weigh_domains_by_targets_and_bytes(void **state)
 
 static void an_evaluation_line_has_every_domain(void **state)
 {
-    (void)state;
-    RunPlace p;
+    RunPlace *p = *state;
     int64_t load[24];
-    place_open(&p);
     for (int i = 0; i < 24; i++) load[i] = 100 + i;
     EvalMetrics v = two_domains(load);
-    CHECK_OK(metrics_eval(&p.metrics, &p.t.engine, p.loader, &v));
-    cJSON *j = line(&p, 0);
+    CHECK_OK(metrics_eval(&p->metrics, &p->t.engine, p->loader, &v));
+    cJSON *j = line(p, 0);
     const cJSON *domains = cJSON_GetObjectItem(j, "domains"),
                 *web = cJSON_GetObjectItem(domains, "we\"b");
     CHECK_NEAR(number(j, "step"), 3, 0);
@@ -239,19 +228,16 @@ static void an_evaluation_line_has_every_domain(void **state)
     const cJSON *by = cJSON_GetObjectItem(j, "expert_load_by_domain");
     CHECK_NEAR(cell(cJSON_GetObjectItem(by, "books"), 1, 2), 100 + (1 * 2 + 1) * 6 + 2, 0);
     cJSON_Delete(j);
-    place_close(&p);
 }
 
 static void start_names_model_domains_layers_and_plan(void **state)
 {
-    (void)state;
-    RunPlace p;
-    place_open(&p);
-    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 2.5e11, 1e15));
-    cJSON *j = line(&p, 0);
+    RunPlace *p = *state;
+    CHECK_OK(metrics_start(&p->metrics, &p->t.engine, p->loader, &p->t.plan, 2.5e11, 1e15));
+    cJSON *j = line(p, 0);
     CHECK_TEXT(cJSON_GetStringValue(cJSON_GetObjectItem(j, "kind")), "start");
-    CHECK_NEAR(number(j, "params_total"), p.t.engine.params.total, 0);
-    CHECK_NEAR(number(j, "params_active"), p.t.engine.params.active, 0);
+    CHECK_NEAR(number(j, "params_total"), p->t.engine.params.total, 0);
+    CHECK_NEAR(number(j, "params_active"), p->t.engine.params.active, 0);
     CHECK_NEAR(number(j, "experts"), 6, 0);
     CHECK_NEAR(number(j, "roof_flops"), 2.5e11, 0);
     CHECK_NEAR(number(j, "sheet_flops"), 1e15, 0);
@@ -260,57 +246,50 @@ static void start_names_model_domains_layers_and_plan(void **state)
     CHECK_TEXT(cJSON_GetStringValue(cJSON_GetArrayItem(domains, 0)), "we\"b");
     CHECK_INT(cJSON_GetArraySize(layers), 2);
     CHECK_NEAR(cJSON_GetArrayItem(layers, 0)->valuedouble, 1, 0);
-    CHECK_NEAR(number(cJSON_GetObjectItem(j, "arenas_planned"), "run"), p.t.plan.bytes[ENGINE_RUN],
+    CHECK_NEAR(number(cJSON_GetObjectItem(j, "arenas_planned"), "run"), p->t.plan.bytes[ENGINE_RUN],
                0);
     cJSON_Delete(j);
-    place_close(&p);
 }
 
 static void lines_are_in_the_file_at_once_and_later_runs_append(void **state)
 {
-    (void)state;
-    RunPlace p;
-    place_open(&p);
-    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 1, 0));
-    cJSON_Delete(line(&p, 0)); /* before anything is closed */
-    metrics_close(&p.metrics);
-    CHECK_OK(metrics_open_log(&p.metrics, p.folder));
-    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 2, 0));
-    cJSON *j = line(&p, 1);
+    RunPlace *p = *state;
+    CHECK_OK(metrics_start(&p->metrics, &p->t.engine, p->loader, &p->t.plan, 1, 0));
+    cJSON_Delete(line(p, 0)); /* before anything is closed */
+    metrics_close(&p->metrics);
+    CHECK_OK(metrics_open_log(&p->metrics, p->folder));
+    CHECK_OK(metrics_start(&p->metrics, &p->t.engine, p->loader, &p->t.plan, 2, 0));
+    cJSON *j = line(p, 1);
     CHECK_NEAR(number(j, "roof_flops"), 2, 0);
     cJSON_Delete(j);
-    place_close(&p);
 }
 
 static void half_a_line_is_ended_before_the_next(void **state)
 {
-    (void)state;
-    RunPlace p;
-    place_open(&p);
-    metrics_close(&p.metrics);
-    FILE *f = fopen(p.path, "w");
+    RunPlace *p = *state;
+    metrics_close(&p->metrics);
+    FILE *f = fopen(p->path, "w");
     CHECK(f != NULL && fputs("{\"kind\":\"st", f) >= 0 && fclose(f) == 0);
-    CHECK_OK(metrics_open_log(&p.metrics, p.folder));
-    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 3, 0));
-    cJSON *j = line(&p, 1);
+    CHECK_OK(metrics_open_log(&p->metrics, p->folder));
+    CHECK_OK(metrics_start(&p->metrics, &p->t.engine, p->loader, &p->t.plan, 3, 0));
+    cJSON *j = line(p, 1);
     CHECK_NEAR(number(j, "roof_flops"), 3, 0);
     cJSON_Delete(j);
-    place_close(&p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_step_line_has_every_number_and_the_load_over_all_domains),
-        TEST(without_a_data_sheet_there_is_no_mfu),
-        TEST(the_load_by_domain_is_written_when_asked_for),
-        TEST(a_step_on_a_gpu_has_its_launches_and_what_the_driver_tells),
-        TEST(a_loss_that_is_not_finite_is_null),
+        PLACE_TEST(a_step_line_has_every_number_and_the_load_over_all_domains),
+        PLACE_TEST(without_a_data_sheet_there_is_no_mfu),
+        PLACE_TEST(the_load_by_domain_is_written_when_asked_for),
+        PLACE_TEST(a_step_on_a_gpu_has_its_launches_and_what_the_driver_tells),
+        PLACE_TEST(a_loss_that_is_not_finite_is_null),
         TEST(evaluations_weigh_domains_by_targets_and_bytes),
-        TEST(an_evaluation_line_has_every_domain),
-        TEST(start_names_model_domains_layers_and_plan),
-        TEST(lines_are_in_the_file_at_once_and_later_runs_append),
-        TEST(half_a_line_is_ended_before_the_next),
+        PLACE_TEST(an_evaluation_line_has_every_domain),
+        PLACE_TEST(start_names_model_domains_layers_and_plan),
+        PLACE_TEST(lines_are_in_the_file_at_once_and_later_runs_append),
+        PLACE_TEST(half_a_line_is_ended_before_the_next),
     };
     return TEST_RUN(tests);
 }

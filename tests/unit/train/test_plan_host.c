@@ -1,9 +1,8 @@
 /* A plan beside the memory that there is: refused only where it does not fit, with what would. */
 #include "comm/comm.h"
+#include "harness/arena.h"
 #include "harness/tiny.h"
 #include "train/plan_host.h"
-
-static Arena arena;
 
 static TrainPlan plan_of(Tiny *t, const char *const *settings)
 {
@@ -97,12 +96,6 @@ static void the_ranks_of_a_host_are_added_up_and_agree(void **state)
     arena_free(&t.arena);
 }
 
-static int open_arena(void **state)
-{
-    (void)state;
-    return arena_init(&arena, "test", MEM_HOST, (size_t)1 << 26) == OK ? 0 : -1;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -110,5 +103,5 @@ int main(void)
         TEST(the_nearest_setting_that_fits_is_named_and_fits),
         TEST(the_ranks_of_a_host_are_added_up_and_agree),
     };
-    return cmocka_run_group_tests(tests, open_arena, NULL);
+    return ARENA_RUN(tests);
 }

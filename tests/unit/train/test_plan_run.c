@@ -1,13 +1,11 @@
 /* What a run's parts are told of its configuration and of a rank's place: which sequences it reads,
  * how much of them it computes. */
-#include "harness/test.h"
+#include "harness/place.h"
 
-#include "base/file.h"
 #include "config/config.h"
 #include "data/shard.h"
 #include "train/train.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 enum { T = 16, BATCH = 24, VOCAB = 4000 };
@@ -18,14 +16,15 @@ typedef struct DataPlace {
     Config config;
 } DataPlace;
 
-static void place_open(DataPlace *p)
+static int place_open(void **state)
 {
+    static DataPlace place;
+    DataPlace *p = *state = &place;
     ShardWriter w = { 0 };
-    char prefix[96], sources[256];
-    *p = (DataPlace){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
-    CHECK_OK(arena_init(&p->arena, "place", MEM_HOST, (size_t)1 << 30));
-    snprintf(prefix, sizeof prefix, "%s/web", p->folder);
+    char prefix[FILE_PATH_MAX], sources[2 * FILE_PATH_MAX];
+    *p = (DataPlace){ 0 };
+    place_make(p->folder, &p->arena);
+    CHECK_OK(file_join(prefix, p->folder, "web"));
     CHECK_OK(shard_create(&w, prefix, VOCAB, &p->arena));
     for (int32_t id = 0; id < VOCAB; id++) {
         CHECK_OK(shard_append(&w, &id, 1));
@@ -40,12 +39,14 @@ static void place_open(DataPlace *p)
     CHECK_OK(config_default(&p->config, &p->arena));
     for (size_t i = 0; i < sizeof set / sizeof *set; i++)
         CHECK_OK(config_override(&p->config, &p->arena, set[i]));
+    return 0;
 }
 
-static void place_close(DataPlace *p)
+static int place_close(void **state)
 {
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    DataPlace *p = *state;
+    place_drop(p->folder, &p->arena);
+    return 0;
 }
 
 /* The ids of the second batch, behind each other, of a rank or (NULL) of a lone one. */
@@ -72,43 +73,38 @@ static int64_t read_ids(DataPlace *p, const Mesh *m, int32_t ids[BATCH * T], int
  * sequences, or other layers of them, read the same. */
 static void ranks_read_disjoint_parts_that_cover_the_batch(void **state)
 {
-    (void)state;
+    DataPlace *p = *state;
     static const struct {
         int ranks, pp, cp, shard, data;
     } c[] = { { 2, 1, 1, 0, 2 }, { 8, 1, 1, 2, 8 },  { 4, 2, 1, 0, 2 },
               { 8, 2, 2, 0, 2 }, { 12, 1, 2, 3, 6 }, { 2, 2, 1, 0, 1 } };
-    DataPlace p;
     static int32_t all[BATCH * T], own[BATCH * T];
     int64_t first = 0;
-    place_open(&p);
-    CHECK_INT(read_ids(&p, NULL, all, &first), BATCH);
+    CHECK_INT(read_ids(p, NULL, all, &first), BATCH);
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         MeshShape shape;
         int readers[BATCH] = { 0 };
-        p.config.mesh_pp = c[i].pp, p.config.mesh_cp = c[i].cp, p.config.mesh_shard = c[i].shard;
-        CHECK_OK(train_mesh(&p.config, c[i].ranks, &shape));
+        p->config.mesh_pp = c[i].pp, p->config.mesh_cp = c[i].cp, p->config.mesh_shard = c[i].shard;
+        CHECK_OK(train_mesh(&p->config, c[i].ranks, &shape));
         for (int rank = 0; rank < c[i].ranks; rank++) {
             Mesh m = mesh_alone(&shape, rank);
-            int64_t n = read_ids(&p, &m, own, &first);
+            int64_t n = read_ids(p, &m, own, &first);
             CHECK_INT(n, BATCH / c[i].data);
             CHECK(memcmp(own, all + first * T, (size_t)(n * T) * sizeof *own) == 0);
             for (int64_t s = first; s < first + n; s++) readers[s]++;
         }
         for (int s = 0; s < BATCH; s++) CHECK_INT(readers[s], c[i].ranks / c[i].data);
     }
-    place_close(&p);
 }
 
 static void the_loader_is_told_what_the_configuration_says(void **state)
 {
-    (void)state;
+    DataPlace *p = *state;
     static const int32_t bytes[VOCAB];
-    DataPlace p;
     LoaderConfig c;
-    place_open(&p);
     for (int shuffle = 0; shuffle < 2; shuffle++) {
-        p.config.data_shuffle = shuffle == 1;
-        CHECK_OK(train_loader_config(&p.config, NULL, bytes, &p.arena, &c));
+        p->config.data_shuffle = shuffle == 1;
+        CHECK_OK(train_loader_config(&p->config, NULL, bytes, &p->arena, &c));
         CHECK(c.shuffle == (shuffle == 1));
     }
     CHECK_INT(c.n_sources, 1);
@@ -121,21 +117,18 @@ static void the_loader_is_told_what_the_configuration_says(void **state)
     CHECK_INT(c.seed, 77);
     CHECK_NEAR(c.validation, 0.125, 0);
     CHECK(c.token_bytes == bytes);
-    place_close(&p);
 }
 
 /* 8 ranks in 2 stages of 2 shards with 2 ranks a sequence: rank 6 is stage 1, shard 1. */
 static void a_rank_computes_its_part_of_a_step(void **state)
 {
-    (void)state;
-    DataPlace p;
+    DataPlace *p = *state;
     MeshShape shape;
-    place_open(&p);
-    p.config.mesh_pp = 2, p.config.mesh_cp = 2, p.config.train_micro_batch = 3;
-    p.config.run_threads = 5;
-    CHECK_OK(train_mesh(&p.config, 8, &shape));
+    p->config.mesh_pp = 2, p->config.mesh_cp = 2, p->config.train_micro_batch = 3;
+    p->config.run_threads = 5;
+    CHECK_OK(train_mesh(&p->config, 8, &shape));
     Mesh m = mesh_alone(&shape, 6);
-    EngineShape s = train_shape(&p.config, &m), lone = train_shape(&p.config, NULL);
+    EngineShape s = train_shape(&p->config, &m), lone = train_shape(&p->config, NULL);
     CHECK_INT(s.batch, BATCH / 2);
     CHECK_INT(s.micro_batch, 3);
     CHECK_INT(s.sequence, T / 2);
@@ -145,9 +138,8 @@ static void a_rank_computes_its_part_of_a_step(void **state)
     CHECK_INT(s.threads, 5);
     CHECK(s.mesh == &m && lone.mesh == NULL);
     CHECK_INT(lone.batch, BATCH);
-    p.config.train_micro_batch = 5;
-    CHECK_FAILS(train_mesh(&p.config, 8, &shape), ERR_ARG, "train.batch 24 does not divide");
-    place_close(&p);
+    p->config.train_micro_batch = 5;
+    CHECK_FAILS(train_mesh(&p->config, 8, &shape), ERR_ARG, "train.batch 24 does not divide");
 }
 
 typedef struct Found {
@@ -170,49 +162,43 @@ static Status find_hosts(void *state, Comm *world)
 /* Threads share one host. What is set, or not asked for, stays. */
 static void hosts_are_looked_for_where_the_exchange_asks(void **state)
 {
-    (void)state;
+    DataPlace *p = *state;
     static const struct {
         int exchange, set, want;
     } c[] = { { EXCHANGE_HIER, 0, 3 },
               { EXCHANGE_AUTO, 0, 3 },
               { EXCHANGE_HIER, 1, 1 },
               { EXCHANGE_ALLTOALL, 0, 0 } };
-    DataPlace p;
-    place_open(&p);
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
-        Found f = { .config = p.config };
+        Found f = { .config = p->config };
         int failed = -1;
         f.config.mesh_ep = 3, f.config.moe_exchange = c[i].exchange;
         f.config.mesh_ranks_per_host = c[i].set;
         CHECK_OK(comm_threads(3, 10, find_hosts, &f, &failed));
         for (int r = 0; r < 3; r++) CHECK_INT(f.of[r], c[i].want);
     }
-    place_close(&p);
 }
 
 /* 12 ranks of which 4 have each set of experts, 2 on each host. */
 static void only_a_kind_that_relays_parts_experts_by_host(void **state)
 {
-    (void)state;
-    DataPlace p;
+    DataPlace *p = *state;
     MeshShape shape;
-    place_open(&p);
-    p.config.mesh_ep = 4, p.config.mesh_ranks_per_host = 2, p.config.train_micro_batch = 1;
-    p.config.moe_experts = 8;
-    CHECK_OK(train_mesh(&p.config, 12, &shape));
+    p->config.mesh_ep = 4, p->config.mesh_ranks_per_host = 2, p->config.train_micro_batch = 1;
+    p->config.moe_experts = 8;
+    CHECK_OK(train_mesh(&p->config, 12, &shape));
     CHECK_INT(shape.inside, 0);
-    p.config.moe_exchange = EXCHANGE_HIER;
-    CHECK_OK(train_mesh(&p.config, 12, &shape));
+    p->config.moe_exchange = EXCHANGE_HIER;
+    CHECK_OK(train_mesh(&p->config, 12, &shape));
     CHECK_INT(shape.inside, 2);
-    p.config.mesh_ranks_per_host = 5;
-    CHECK_FAILS(train_mesh(&p.config, 12, &shape), ERR_ARG,
+    p->config.mesh_ranks_per_host = 5;
+    CHECK_FAILS(train_mesh(&p->config, 12, &shape), ERR_ARG,
                 "mesh.ranks_per_host 5 does not divide the 12 ranks");
-    p.config.mesh_ranks_per_host = 6;
-    CHECK_FAILS(train_mesh(&p.config, 12, &shape), ERR_ARG, "6 ranks on each host");
-    p.config.moe_exchange = EXCHANGE_AUTO; /* takes another kind */
-    CHECK_OK(train_mesh(&p.config, 12, &shape));
+    p->config.mesh_ranks_per_host = 6;
+    CHECK_FAILS(train_mesh(&p->config, 12, &shape), ERR_ARG, "6 ranks on each host");
+    p->config.moe_exchange = EXCHANGE_AUTO; /* takes another kind */
+    CHECK_OK(train_mesh(&p->config, 12, &shape));
     CHECK_INT(shape.inside, 0);
-    place_close(&p);
 }
 
 /* GFLOP a token as TorchTitan's function gives them for these models (docs of its v0.2.1 on), and
@@ -262,11 +248,11 @@ static void torchtitan_counts_a_token_as_torchtitan_does(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(ranks_read_disjoint_parts_that_cover_the_batch),
-        TEST(the_loader_is_told_what_the_configuration_says),
-        TEST(a_rank_computes_its_part_of_a_step),
-        TEST(hosts_are_looked_for_where_the_exchange_asks),
-        TEST(only_a_kind_that_relays_parts_experts_by_host),
+        PLACE_TEST(ranks_read_disjoint_parts_that_cover_the_batch),
+        PLACE_TEST(the_loader_is_told_what_the_configuration_says),
+        PLACE_TEST(a_rank_computes_its_part_of_a_step),
+        PLACE_TEST(hosts_are_looked_for_where_the_exchange_asks),
+        PLACE_TEST(only_a_kind_that_relays_parts_experts_by_host),
         TEST(torchtitan_counts_a_token_as_torchtitan_does),
     };
     return TEST_RUN(tests);

@@ -1,5 +1,5 @@
 /* Every preset, shrunk (--shrink): it keeps its structure, trains, and all its gradients are derivatives
- * of its loss. */
+ * of its loss; also with a module of multi-token prediction, which presets leave to mtp.layers. */
 #include "harness/slope.h"
 
 #include "config/config_private.h"
@@ -13,12 +13,13 @@ static const char *const settings[] = {
 };
 
 /* all_experts: all are chosen, so that no move of a weight changes which. */
-static void open_preset(Tiny *t, const char *name, bool all_experts)
+static void open_preset(Tiny *t, const char *name, int modules, bool all_experts)
 {
     *t = (Tiny){ 0 };
     CHECK_OK(arena_init(&t->arena, "preset", MEM_HOST, (size_t)1 << 30));
     CHECK_OK(config_load_small(&t->config, &t->arena, name, settings,
                                sizeof settings / sizeof *settings));
+    t->config.mtp_layers = modules;
     /* the router's bias must stay as it is while we look */
     if (t->config.moe_bias_rate > 0) t->config.moe_bias_rate = 1e-9;
     if (all_experts) {
@@ -34,7 +35,21 @@ static void each_preset_s_gradients_are_derivatives(void **state)
     (void)state;
     for (int i = 0; i < config_presets_n; i += MANY_EVERY) {
         Tiny t;
-        open_preset(&t, config_presets[i].name, true);
+        open_preset(&t, config_presets[i].name, 0, true);
+        slope_each_role(&t);
+        tiny_close(&t);
+    }
+}
+
+/* Of those whose release has a module. */
+static void with_a_module_gradients_are_derivatives_too(void **state)
+{
+    static const char *const names[] = { "deepseek-v3", "glm-4.5-air" };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        Tiny t;
+        open_preset(&t, names[i], 1, true);
+        CHECK_INT(t.engine.spec.depths, 1);
         slope_each_role(&t);
         tiny_close(&t);
     }
@@ -44,15 +59,18 @@ static void each_preset_s_gradients_are_derivatives(void **state)
 static void each_preset_trains(void **state)
 {
     (void)state;
-    for (int i = 0; i < config_presets_n; i++) {
+    for (int i = 0; i < 2 * config_presets_n; i++) {
         Tiny t;
         StepResult first, r;
-        open_preset(&t, config_presets[i].name, false);
+        const char *name = config_presets[i / 2].name;
+        open_preset(&t, name, i % 2, false);
         CHECK_OK(engine_step(&t.engine, &t.batch, 3e-3, 1, &first));
         for (int64_t step = 2; step <= 3; step++)
             CHECK_OK(engine_step(&t.engine, &t.batch, 3e-3, step, &r));
         if (!(r.finite && r.loss < first.loss - 0.05))
-            fail_msg("%s: loss %g, then %g", config_presets[i].name, first.loss, r.loss);
+            fail_msg("%s: loss %g, then %g", name, first.loss, r.loss);
+        if (i % 2 == 1 && !(r.next_loss[0] < first.next_loss[0] - 0.05))
+            fail_msg("%s: the module's %g, then %g", name, first.next_loss[0], r.next_loss[0]);
         tiny_close(&t);
     }
 }
@@ -91,6 +109,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(each_preset_s_gradients_are_derivatives),
+        TEST(with_a_module_gradients_are_derivatives_too),
         TEST(each_preset_trains),
         TEST(shrinking_keeps_the_structure),
     };

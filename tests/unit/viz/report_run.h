@@ -2,9 +2,8 @@
 #ifndef TESTS_UNIT_VIZ_REPORT_RUN_H
 #define TESTS_UNIT_VIZ_REPORT_RUN_H
 
-#include "harness/test.h"
+#include "harness/place.h"
 
-#include "base/file.h"
 #include "base/text.h"
 #include "unit/viz/xml_check.h"
 #include "viz/report.h"
@@ -31,9 +30,8 @@ static inline FILE *create(const Run *r, const char *name)
 
 static inline void run_open(Run *r)
 {
-    *r = (Run){ .dir = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(r->dir) != NULL);
-    CHECK_OK(arena_init(&r->arena, "test", MEM_HOST, (size_t)256 << 20));
+    *r = (Run){ 0 };
+    place_make(r->dir, &r->arena);
     r->metrics = create(r, "metrics.jsonl");
 }
 
@@ -46,9 +44,23 @@ static inline void run_done(Run *r)
 static inline void run_close(Run *r)
 {
     run_done(r);
-    CHECK_OK(file_remove_tree(r->dir));
-    arena_free(&r->arena);
+    place_drop(r->dir, &r->arena);
 }
+
+static inline int run_set_up(void **state)
+{
+    static Run r;
+    run_open(*state = &r);
+    return 0;
+}
+
+static inline int run_tear_down(void **state)
+{
+    run_close(*state);
+    return 0;
+}
+
+#define RUN_TEST(name) cmocka_unit_test_setup_teardown(name, run_set_up, run_tear_down)
 
 static inline void put_file(const Run *r, const char *name, const char *text)
 {

@@ -1,8 +1,7 @@
 #include "data/shard.h"
-#include "harness/test.h"
+#include "harness/place.h"
+#include "harness/texts.h"
 #include "viz/page.h"
-
-#include <stdlib.h>
 
 typedef struct Place {
     char folder[64], prefix[FILE_PATH_MAX], tokenizer[FILE_PATH_MAX];
@@ -11,29 +10,27 @@ typedef struct Place {
 } Place;
 
 /* Bytes alone, so that id and byte correspond as the tokenizer says. */
-static void place_open(Place *p)
+static int place_open(void **state)
 {
+    static Place place;
+    Place *p = *state = &place;
     char path[FILE_PATH_MAX];
-    const char *files[] = { path };
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(p->folder) != NULL);
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)1 << 30));
+    *p = (Place){ 0 };
+    place_make(p->folder, &p->arena);
     CHECK_OK(file_join(p->prefix, p->folder, "<x>"));
     CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
     CHECK_OK(file_join(path, p->folder, "a.txt"));
-    CHECK_OK(file_write_whole(path, "abc", 3));
-    CHECK_OK(tokenizer_train(
-        &(TokenizerTraining){
-            .files = files, .n_files = 1, .vocab = 257, .out_path = p->tokenizer },
-        &p->arena));
-    CHECK_OK(tokenizer_load(p->tokenizer, &p->arena, &p->loaded));
+    write_text(path, "abc");
+    p->loaded = learn_tokenizer(path, 257, p->tokenizer, &p->arena);
+    return 0;
 }
 
-static void place_close(Place *p)
+static int place_close(void **state)
 {
+    Place *p = *state;
     tokenizer_free(p->loaded);
-    CHECK_OK(file_remove_tree(p->folder));
-    arena_free(&p->arena);
+    place_drop(p->folder, &p->arena);
+    return 0;
 }
 
 /* The page of a shard with one document, or (NULL) none. */
@@ -64,10 +61,8 @@ static void check_has(const char *text, const char *part)
 
 static void the_page_is_self_contained_and_escapes_markup(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    const char *page = page_of(&p, "a<script>&\"\n", true);
+    Place *p = *state;
+    const char *page = page_of(p, "a<script>&\"\n", true);
     CHECK(strncmp(page, "<!DOCTYPE html>", 15) == 0);
     check_has(page, "&lt;x&gt;</h1>");
     check_has(page, "a&lt;script&gt;&amp;&quot;\n</pre>");
@@ -78,36 +73,29 @@ static void the_page_is_self_contained_and_escapes_markup(void **state)
     for (size_t i = 0; i < sizeof NEVER / sizeof *NEVER; i++) {
         if (strstr(page, NEVER[i]) != NULL) fail_msg("%s in the page", NEVER[i]);
     }
-    place_close(&p);
 }
 
 static void lengths_and_ids_are_bars(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    const char *page = page_of(&p, "aaab", false);
+    Place *p = *state;
+    const char *page = page_of(p, "aaab", false);
     check_has(page, ">from 4</text>");
     check_has(page, "times: 3</title>");
     check_has(page, "times: 1</title>");
-    place_close(&p);
 }
 
 static void an_empty_shard_has_a_page(void **state)
 {
-    (void)state;
-    Place p;
-    place_open(&p);
-    check_has(page_of(&p, NULL, true), "<td>documents</td><td>0</td>");
-    place_close(&p);
+    Place *p = *state;
+    check_has(page_of(p, NULL, true), "<td>documents</td><td>0</td>");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_page_is_self_contained_and_escapes_markup),
-        TEST(lengths_and_ids_are_bars),
-        TEST(an_empty_shard_has_a_page),
+        PLACE_TEST(the_page_is_self_contained_and_escapes_markup),
+        PLACE_TEST(lengths_and_ids_are_bars),
+        PLACE_TEST(an_empty_shard_has_a_page),
     };
     return TEST_RUN(tests);
 }

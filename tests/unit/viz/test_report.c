@@ -4,11 +4,9 @@
 
 static void the_summary_counts_tokens_time_and_bits_per_byte(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_run(&r, 4);
-    RunSummary s = run_summary(&r);
+    Run *r = *state;
+    put_run(r, 4);
+    RunSummary s = run_summary(r);
     CHECK_INT(s.steps, 4);
     CHECK_INT(s.tokens, 4 * 4096);
     CHECK_NEAR(s.wall_s, 2, 1e-12);
@@ -18,7 +16,6 @@ static void the_summary_counts_tokens_time_and_bits_per_byte(void **state)
     CHECK_NEAR(s.least_share, 0.5, 1e-12);
     CHECK_INT(s.least_layer, 1);
     CHECK_INT(s.least_expert, 0);
-    run_close(&r);
 }
 
 /* Step 2 did before a restart, not after it. */
@@ -50,22 +47,17 @@ static void steps_that_ran_twice_are_counted(void **state)
 
 static void the_least_share_is_of_the_last_fifty_steps(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    for (int i = 1; i <= 60; i++) put_step(&r, i, 1, i <= 10 ? 0 : 80, i <= 10 ? 200 : 120);
-    RunSummary s = run_summary(&r);
+    Run *r = *state;
+    for (int i = 1; i <= 60; i++) put_step(r, i, 1, i <= 10 ? 0 : 80, i <= 10 ? 200 : 120);
+    RunSummary s = run_summary(r);
     CHECK_NEAR(s.least_share, 0.8, 1e-12);
-    run_close(&r);
 }
 
 static void the_report_shows_the_runs_numbers(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_run(&r, 4);
-    run_report(&r);
+    Run *r = *state;
+    put_run(r, 4);
+    run_report(r);
     static const char *const WANT[] = {
         "<h1>quickstart</h1>",
         ">18.7 M<small>9.30 M active",
@@ -80,55 +72,45 @@ static void the_report_shows_the_runs_numbers(void **state)
         "<td>postgres</td><td>1.500</td><td>1.500</td><td>3.125</td><td>1.375</td>",
         "<td>all</td><td>6.500</td><td>3.000</td><td>3.250</td><td>1.500</td><td>-53.8 %</td>",
     };
-    for (size_t i = 0; i < sizeof WANT / sizeof WANT[0]; i++) has(&r, WANT[i]);
-    run_close(&r);
+    for (size_t i = 0; i < sizeof WANT / sizeof WANT[0]; i++) has(r, WANT[i]);
 }
 
 /* Domain postgres: 30 of 80 in four experts is 1.5 times uniform. */
 static void heat_maps_are_by_domain_from_the_last_evaluation_if_no_step_has_them(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_run(&r, 4);
-    run_report(&r);
-    has(&r, "those of the last evaluation");
-    has(&r, "layer 1, expert 0: 1.50 × 1/4 = 37.50 %");
-    has(&r, "layer 1, expert 2: 0.00 × 1/4 = 0.00 %");
-    has(&r, "layer 5, expert 3: 1.00 × 1/4 = 25.00 %");
-    run_close(&r);
+    Run *r = *state;
+    put_run(r, 4);
+    run_report(r);
+    has(r, "those of the last evaluation");
+    has(r, "layer 1, expert 0: 1.50 × 1/4 = 37.50 %");
+    has(r, "layer 1, expert 2: 0.00 × 1/4 = 0.00 %");
+    has(r, "layer 5, expert 3: 1.00 × 1/4 = 25.00 %");
 }
 
 static void heat_maps_are_by_domain_from_training_steps_if_these_have_them(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_run(&r, 4);
+    Run *r = *state;
+    put_run(r, 4);
     for (int i = 5; i <= 6; i++) {
-        CHECK(fprintf(r.metrics,
+        CHECK(fprintf(r->metrics,
                       "{\"kind\":\"step\",\"step\":%d,\"loss\":1,\"expert_load\":[[1,1,1,1],"
                       "[1,1,1,1]],\"expert_load_by_domain\":{\"bible\":[[%d,0,0,15],[3,3,3,3]]}}\n",
                       i, i) > 0);
     }
-    run_report(&r);
-    has_not(&r, "those of the last evaluation");
-    has(&r, "layer 1, expert 3: 2.93 × 1/4 = 73.17 %"); /* 30 of 41 */
-    run_close(&r);
+    run_report(r);
+    has_not(r, "those of the last evaluation");
+    has(r, "layer 1, expert 3: 2.93 × 1/4 = 73.17 %"); /* 30 of 41 */
 }
 
 static void a_layer_without_load_has_no_cells(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put(&r, "{\"kind\":\"step\",\"step\":1,\"loss\":1,\"expert_load\":[[0,0,0],[0,2,1]]}");
-    run_report(&r);
-    has_not(&r, "layer 0, expert");
-    has(&r, "layer 1, expert 0: 0.00 × 1/3 = 0.00 %");
-    has(&r, "layer 1, expert 1: 2.00 × 1/3 = 66.67 %");
-    has_not(&r, "neighbouring experts");
-    run_close(&r);
+    Run *r = *state;
+    put(r, "{\"kind\":\"step\",\"step\":1,\"loss\":1,\"expert_load\":[[0,0,0],[0,2,1]]}");
+    run_report(r);
+    has_not(r, "layer 0, expert");
+    has(r, "layer 1, expert 0: 0.00 × 1/3 = 0.00 %");
+    has(r, "layer 1, expert 1: 2.00 × 1/3 = 66.67 %");
+    has_not(r, "neighbouring experts");
 }
 
 static int count(const char *text, const char *part)
@@ -142,78 +124,66 @@ static int count(const char *text, const char *part)
  * the other, farther from it, none. */
 static void a_wide_heat_map_shows_the_expert_farthest_from_uniform(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    CHECK(fprintf(r.metrics, "{\"kind\":\"step\",\"step\":1,\"loss\":1,\"expert_load\":[") > 0);
+    Run *r = *state;
+    CHECK(fprintf(r->metrics, "{\"kind\":\"step\",\"step\":1,\"loss\":1,\"expert_load\":[") > 0);
     for (int l = 0; l < 10; l++) {
         for (int e = 0; e < 2000; e++) {
             int load = l != 3 || e < 776 || e > 777 ? 100 : e == 776 ? 400 : 0;
-            CHECK(fprintf(r.metrics, "%s%d", e > 0 ? "," : l > 0 ? "],[" : "[", load) > 0);
+            CHECK(fprintf(r->metrics, "%s%d", e > 0 ? "," : l > 0 ? "],[" : "[", load) > 0);
         }
     }
-    put(&r, "]]}");
-    run_report(&r);
-    has(&r, "One cell stands for 4 neighbouring experts");
-    has(&r, "layer 3, expert 777: 0.00 ×");
-    has_not(&r, "layer 3, expert 776:");
-    CHECK_INT(count(r.page, "<title>layer "), 10 * 2000 / 4 + 2 * 10); /* and the curves */
-    run_close(&r);
+    put(r, "]]}");
+    run_report(r);
+    has(r, "One cell stands for 4 neighbouring experts");
+    has(r, "layer 3, expert 777: 0.00 ×");
+    has_not(r, "layer 3, expert 776:");
+    CHECK_INT(count(r->page, "<title>layer "), 10 * 2000 / 4 + 2 * 10); /* and the curves */
 }
 
 /* ---- resumed and broken files ---- */
 
 static void the_last_line_for_a_step_wins(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_start(&r, "m");
-    for (int i = 1; i <= 6; i++) put_step(&r, i, 7, 100, 100);
-    put_eval(&r, 6, 9);
-    put_start(&r, "m");
-    for (int i = 4; i <= 6; i++) put_step(&r, i, 5, 100, 100);
-    put_eval(&r, 6, 2);
-    RunSummary s = run_summary(&r);
+    Run *r = *state;
+    put_start(r, "m");
+    for (int i = 1; i <= 6; i++) put_step(r, i, 7, 100, 100);
+    put_eval(r, 6, 9);
+    put_start(r, "m");
+    for (int i = 4; i <= 6; i++) put_step(r, i, 5, 100, 100);
+    put_eval(r, 6, 2);
+    RunSummary s = run_summary(r);
     CHECK_INT(s.steps, 6);
     CHECK_INT(s.tokens, 6 * 4096);
     CHECK_NEAR(s.wall_s, 3, 1e-12);
     CHECK_NEAR(s.final_loss, 5, 0);
     CHECK_NEAR(s.first_bits_per_byte, 2, 0);
-    run_report(&r);
-    has(&r, "The run was started 2 times");
-    run_close(&r);
+    run_report(r);
+    has(r, "The run was started 2 times");
 }
 
 static void a_half_written_last_line_is_left_out(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_run(&r, 3);
-    CHECK(fputs("{\"kind\":\"step\",\"step\":4,\"loss\":0.1,\"tokens\":4096,\"step_", r.metrics) >
+    Run *r = *state;
+    put_run(r, 3);
+    CHECK(fputs("{\"kind\":\"step\",\"step\":4,\"loss\":0.1,\"tokens\":4096,\"step_", r->metrics) >
           0);
-    RunSummary s = run_summary(&r);
+    RunSummary s = run_summary(r);
     CHECK_INT(s.steps, 3);
-    run_report(&r);
-    has(&r, "1 line of metrics.jsonl could not be read");
-    run_close(&r);
+    run_report(r);
+    has(r, "1 line of metrics.jsonl could not be read");
 }
 
 static void a_whole_last_line_without_line_end_counts(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    CHECK(fputs("{\"kind\":\"step\",\"step\":1,\"loss\":4.5,\"tokens\":10}", r.metrics) > 0);
-    RunSummary s = run_summary(&r);
+    Run *r = *state;
+    CHECK(fputs("{\"kind\":\"step\",\"step\":1,\"loss\":4.5,\"tokens\":10}", r->metrics) > 0);
+    RunSummary s = run_summary(r);
     CHECK_NEAR(s.final_loss, 4.5, 0);
-    run_close(&r);
 }
 
 static void broken_lines_inside_are_left_out_and_counted(void **state)
 {
-    (void)state;
+    Run *r = *state;
     static const char *const BAD[] = {
         "{\"kind\":\"step\",\"step\":2,\"lo{\"kind\":\"start\",\"model\":\"x\"}",
         "not JSON at all",
@@ -224,22 +194,19 @@ static void broken_lines_inside_are_left_out_and_counted(void **state)
         "{\"kind\":\"step\",\"step\":null}",
         "[1,2,3]",
     };
-    Run r;
-    run_open(&r);
-    put_step(&r, 1, 8, 1, 1);
-    for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) put(&r, BAD[i]);
-    put(&r, "");
-    put_step(&r, 3, 6, 1, 1);
-    CHECK_INT(run_summary(&r).steps, 2);
-    run_report(&r);
-    has(&r, "8 lines of metrics.jsonl could not be read");
-    run_close(&r);
+    put_step(r, 1, 8, 1, 1);
+    for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) put(r, BAD[i]);
+    put(r, "");
+    put_step(r, 3, 6, 1, 1);
+    CHECK_INT(run_summary(r).steps, 2);
+    run_report(r);
+    has(r, "8 lines of metrics.jsonl could not be read");
 }
 
 /* Tables of another shape or type than the first one are passed over, not read past. */
 static void tables_that_do_not_fit_are_passed_over(void **state)
 {
-    (void)state;
+    Run *r = *state;
     static const char *const ODD[] = {
         "[[1,2,3,4]]",
         "[[1,2,3],[1,2,3]]",
@@ -253,89 +220,74 @@ static void tables_that_do_not_fit_are_passed_over(void **state)
         "[[],[]]",
         "[[1,2,3,4,5,6,7,8],[]]",
     };
-    Run r;
-    run_open(&r);
-    put_step(&r, 1, 8, 50, 150);
+    put_step(r, 1, 8, 50, 150);
     for (size_t i = 0; i < sizeof ODD / sizeof ODD[0]; i++) {
-        CHECK(fprintf(r.metrics,
+        CHECK(fprintf(r->metrics,
                       "{\"kind\":\"step\",\"step\":%d,\"loss\":1,\"expert_load\":%s,"
                       "\"expert_load_by_domain\":{\"a\":%s},\"memory_bytes\":%s}\n",
                       (int)i + 2, ODD[i], ODD[i], ODD[i]) > 0);
     }
-    CHECK_NEAR(run_summary(&r).least_share, 0.5, 1e-12);
-    run_report(&r);
-    run_close(&r);
+    CHECK_NEAR(run_summary(r).least_share, 0.5, 1e-12);
+    run_report(r);
 }
 
 static void a_missing_file_is_one_sentence_with_the_path(void **state)
 {
-    (void)state;
-    Run r;
+    Run *r = *state;
     char path[FILE_PATH_MAX], sentence[512];
-    run_open(&r);
-    run_done(&r);
-    CHECK_OK(file_join(path, r.dir, "metrics.jsonl"));
+    run_done(r);
+    CHECK_OK(file_join(path, r->dir, "metrics.jsonl"));
     CHECK_INT(remove(path), 0);
-    CHECK_FAILS(report_write(r.dir, &r.arena, &(RunSummary){ 0 }), ERR_IO,
+    CHECK_FAILS(report_write(r->dir, &r->arena, &(RunSummary){ 0 }), ERR_IO,
                 "metrics.jsonl cannot be read");
     status_sentence(sentence, sizeof sentence);
     CHECK(strchr(sentence, '\n') == NULL);
-    CHECK_OK(file_join(path, r.dir, "report.html"));
+    CHECK_OK(file_join(path, r->dir, "report.html"));
     CHECK(!file_exists(path));
-    run_close(&r);
 }
 
 static void a_file_without_a_step_is_an_error(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_start(&r, "m");
-    run_done(&r);
-    CHECK_FAILS(report_write(r.dir, &r.arena, &(RunSummary){ 0 }), ERR_FORMAT,
+    Run *r = *state;
+    put_start(r, "m");
+    run_done(r);
+    CHECK_FAILS(report_write(r->dir, &r->arena, &(RunSummary){ 0 }), ERR_FORMAT,
                 "no step and no evaluation yet");
-    run_close(&r);
 }
 
 static void too_little_scratch_is_an_error_and_is_given_back(void **state)
 {
-    (void)state;
-    Run r;
+    Run *r = *state;
     Arena small;
-    run_open(&r);
-    put_run(&r, 4);
-    run_done(&r);
+    put_run(r, 4);
+    run_done(r);
     CHECK_OK(arena_init(&small, "small", MEM_HOST, (size_t)1 << 19));
-    CHECK_FAILS(report_write(r.dir, &small, &(RunSummary){ 0 }), ERR_MEMORY, "small");
+    CHECK_FAILS(report_write(r->dir, &small, &(RunSummary){ 0 }), ERR_MEMORY, "small");
     CHECK_INT(small.used_bytes, 0);
     arena_free(&small);
-    CHECK_OK(report_write(r.dir, &r.arena, &(RunSummary){ 0 }));
-    CHECK_INT(r.arena.used_bytes, 0);
-    run_close(&r);
+    CHECK_OK(report_write(r->dir, &r->arena, &(RunSummary){ 0 }));
+    CHECK_INT(r->arena.used_bytes, 0);
 }
 
 /* ---- unusual runs ---- */
 
 static void a_run_without_moe_layers_has_no_expert_section(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put(&r, "{\"kind\":\"start\",\"model\":\"dense\",\"experts\":0,\"moe_layers\":[],"
-            "\"domains\":[\"a\"]}");
-    put(&r, "{\"kind\":\"step\",\"step\":1,\"loss\":3,\"tokens\":10,\"step_s\":1,"
-            "\"expert_load\":[]}");
-    put(&r, "{\"kind\":\"step\",\"step\":2,\"loss\":2,\"tokens\":10,\"step_s\":1}");
-    RunSummary s = run_summary(&r);
+    Run *r = *state;
+    put(r, "{\"kind\":\"start\",\"model\":\"dense\",\"experts\":0,\"moe_layers\":[],"
+           "\"domains\":[\"a\"]}");
+    put(r, "{\"kind\":\"step\",\"step\":1,\"loss\":3,\"tokens\":10,\"step_s\":1,"
+           "\"expert_load\":[]}");
+    put(r, "{\"kind\":\"step\",\"step\":2,\"loss\":2,\"tokens\":10,\"step_s\":1}");
+    RunSummary s = run_summary(r);
     CHECK(isnan(s.least_share));
     CHECK(isnan(s.last_bits_per_byte));
     CHECK_INT(s.least_expert, -1);
-    run_report(&r);
-    has(&r, "id=\"loss\"");
-    has_not(&r, "id=\"experts\"");
-    has_not(&r, "id=\"memory\"");
-    has_not(&r, "Least loaded expert");
-    run_close(&r);
+    run_report(r);
+    has(r, "id=\"loss\"");
+    has_not(r, "id=\"experts\"");
+    has_not(r, "id=\"memory\"");
+    has_not(r, "Least loaded expert");
 }
 
 static void shares_are_shown_with_what_they_are_relative_to(void **state)
@@ -385,60 +337,49 @@ static void clock_and_power_of_a_gpu_stand_under_throughput(void **state)
 
 static void a_run_of_one_step_is_shown_as_dots(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_run(&r, 1);
-    run_report(&r);
-    has(&r, "<circle class=\"f0\"");
-    has(&r, "4,096 tokens");
-    run_close(&r);
+    Run *r = *state;
+    put_run(r, 1);
+    run_report(r);
+    has(r, "<circle class=\"f0\"");
+    has(r, "4,096 tokens");
 }
 
 /* 0 is what an evaluation writes where the bytes of the text are not known. */
 static void bits_per_byte_that_are_not_known_are_not_shown(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put(&r, "{\"kind\":\"eval\",\"step\":0,\"loss\":8.5,\"bits_per_byte\":0,\"domains\":{\"a\":"
-            "{\"loss\":0,\"bits_per_byte\":0}}}");
-    CHECK(isnan(run_summary(&r).last_bits_per_byte));
-    run_report(&r);
-    has(&r, "<td>all</td><td>8.500</td><td>8.500</td><td>-</td><td>-</td><td>-</td>");
-    has(&r, "<td>a</td><td>-</td><td>-</td>");
-    has_not(&r, "Held-out bits per byte");
-    run_close(&r);
+    Run *r = *state;
+    put(r, "{\"kind\":\"eval\",\"step\":0,\"loss\":8.5,\"bits_per_byte\":0,\"domains\":{\"a\":"
+           "{\"loss\":0,\"bits_per_byte\":0}}}");
+    CHECK(isnan(run_summary(r).last_bits_per_byte));
+    run_report(r);
+    has(r, "<td>all</td><td>8.500</td><td>8.500</td><td>-</td><td>-</td><td>-</td>");
+    has(r, "<td>a</td><td>-</td><td>-</td>");
+    has_not(r, "Held-out bits per byte");
 }
 
 static void a_run_of_evaluations_only_has_a_report(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_eval(&r, 0, 3.25);
-    RunSummary s = run_summary(&r);
+    Run *r = *state;
+    put_eval(r, 0, 3.25);
+    RunSummary s = run_summary(r);
     CHECK_INT(s.steps, 0);
     CHECK(isnan(s.final_loss));
     CHECK_NEAR(s.last_bits_per_byte, 3.25, 0);
-    run_report(&r);
-    has(&r, "3.250 → 3.250");
-    run_close(&r);
+    run_report(r);
+    has(r, "3.250 → 3.250");
 }
 
 static void steps_without_finite_loss_are_gaps_and_counted(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
+    Run *r = *state;
     for (int i = 1; i <= 9; i++) {
-        CHECK(fprintf(r.metrics, "{\"kind\":\"step\",\"step\":%d,\"loss\":%s,\"grad_norm\":%s}\n",
+        CHECK(fprintf(r->metrics, "{\"kind\":\"step\",\"step\":%d,\"loss\":%s,\"grad_norm\":%s}\n",
                       i, i == 4 || i == 9 ? "null" : "2.5", i == 4 ? "null" : "1") > 0);
     }
-    CHECK(isnan(run_summary(&r).final_loss));
-    run_report(&r);
-    has(&r, "2 of 9 steps had no finite loss");
-    const char *path = strstr(r.page, "data-name=\"train\" d=\"");
+    CHECK(isnan(run_summary(r).final_loss));
+    run_report(r);
+    has(r, "2 of 9 steps had no finite loss");
+    const char *path = strstr(r->page, "data-name=\"train\" d=\"");
     CHECK(path != NULL);
     int moves = 0, lines = 0;
     for (path = strstr(path, " d=\"") + 4; *path != '"'; path++) {
@@ -447,33 +388,27 @@ static void steps_without_finite_loss_are_gaps_and_counted(void **state)
     }
     CHECK_INT(moves, 2); /* 1-3 and 5-8 */
     CHECK_INT(lines, 5);
-    run_close(&r);
 }
 
 static void a_run_whose_every_loss_is_nan_has_a_report(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
+    Run *r = *state;
     for (int i = 1; i <= 30; i++) {
-        CHECK(fprintf(r.metrics, "{\"kind\":\"step\",\"step\":%d,\"loss\":null}\n", i) > 0);
+        CHECK(fprintf(r->metrics, "{\"kind\":\"step\",\"step\":%d,\"loss\":null}\n", i) > 0);
     }
-    run_report(&r);
-    has(&r, "30 of 30 steps had no finite loss");
-    has_not(&r, "id=\"loss\"");
-    run_close(&r);
+    run_report(r);
+    has(r, "30 of 30 steps had no finite loss");
+    has_not(r, "id=\"loss\"");
 }
 
 static void a_long_run_stays_small_and_keeps_its_means(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_start(&r, "long");
-    for (int i = 1; i <= 20000; i++) put_step(&r, i, i % 2 == 0 ? 2 : 4, 50, 150);
-    run_report(&r);
-    CHECK(r.page_bytes < 700 * 1000);
-    const char *path = strstr(r.page, "data-name=\"train\" d=\"");
+    Run *r = *state;
+    put_start(r, "long");
+    for (int i = 1; i <= 20000; i++) put_step(r, i, i % 2 == 0 ? 2 : 4, 50, 150);
+    run_report(r);
+    CHECK(r->page_bytes < 700 * 1000);
+    const char *path = strstr(r->page, "data-name=\"train\" d=\"");
     CHECK(path != NULL);
     int points = 0;
     char *end = NULL;
@@ -486,121 +421,105 @@ static void a_long_run_stays_small_and_keeps_its_means(void **state)
         CHECK_NEAR(y, first, 0.011);
     }
     CHECK_INT(points, 2000);
-    run_close(&r);
 }
 
 static void one_absurd_step_number_does_not_stop_the_report(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_run(&r, 3);
-    put_step(&r, 2000000000, 1, 1, 1);
-    run_report(&r);
-    run_close(&r);
+    Run *r = *state;
+    put_run(r, 3);
+    put_step(r, 2000000000, 1, 1, 1);
+    run_report(r);
 }
 
 /* Sixty MoE layers: the curves of each are grey, their envelope has names. */
 static void many_layers_are_drawn_with_their_envelope(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
+    Run *r = *state;
     for (int i = 1; i <= 3; i++) {
-        CHECK(fprintf(r.metrics, "{\"kind\":\"step\",\"step\":%d,\"loss\":1,\"expert_load\":[", i) >
-              0);
+        CHECK(fprintf(r->metrics, "{\"kind\":\"step\",\"step\":%d,\"loss\":1,\"expert_load\":[",
+                      i) > 0);
         for (int l = 0; l < 60; l++) {
-            CHECK(fprintf(r.metrics, "%s[%d,1]", l > 0 ? "," : "", l == 30 ? 3 : 1) > 0);
+            CHECK(fprintf(r->metrics, "%s[%d,1]", l > 0 ? "," : "", l == 30 ? 3 : 1) > 0);
         }
-        put(&r, "]}");
+        put(r, "]}");
     }
-    CHECK_NEAR(run_summary(&r).least_share, 0.5, 1e-12);
-    CHECK_INT(run_summary(&r).least_layer, 30);
-    run_report(&r);
-    has(&r, "least loaded expert of all layers");
-    has(&r, "data-name=\"layer 59, most\"");
-    run_close(&r);
+    CHECK_NEAR(run_summary(r).least_share, 0.5, 1e-12);
+    CHECK_INT(run_summary(r).least_layer, 30);
+    run_report(r);
+    has(r, "least loaded expert of all layers");
+    has(r, "data-name=\"layer 59, most\"");
 }
 
 /* ---- other files of the run ---- */
 
 static void names_and_files_are_escaped(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_start(&r, "a<b> & \\\"c\\\" \\u00e9");
-    put(&r, "{\"kind\":\"eval\",\"step\":0,\"loss\":1,\"bits_per_byte\":1,\"domains\":{\"<&\\\">\":"
-            "{\"loss\":1,\"bits_per_byte\":1}}}");
-    put(&r, "{\"kind\":\"step\",\"step\":1,\"loss\":1,\"memory_bytes\":{\"<i>\":5}}");
-    put_file(&r, "config.yaml", "model:\n  name: \"<script>alert(1)</script>\"\n");
-    put_file(&r, "sample.txt", "1 < 2 && \x01 \xFF\n");
-    run_report(&r);
-    has(&r, "<h1>a&lt;b&gt; &amp; &quot;c&quot; é</h1>");
-    has(&r, "name: &quot;&lt;script&gt;alert(1)&lt;/script&gt;&quot;");
-    has(&r, "1 &lt; 2 &amp;&amp; \xEF\xBF\xBD \xEF\xBF\xBD\n");
-    has(&r, "<td>&lt;i&gt;</td>");
-    run_close(&r);
+    Run *r = *state;
+    put_start(r, "a<b> & \\\"c\\\" \\u00e9");
+    put(r, "{\"kind\":\"eval\",\"step\":0,\"loss\":1,\"bits_per_byte\":1,\"domains\":{\"<&\\\">\":"
+           "{\"loss\":1,\"bits_per_byte\":1}}}");
+    put(r, "{\"kind\":\"step\",\"step\":1,\"loss\":1,\"memory_bytes\":{\"<i>\":5}}");
+    put_file(r, "config.yaml", "model:\n  name: \"<script>alert(1)</script>\"\n");
+    put_file(r, "sample.txt", "1 < 2 && \x01 \xFF\n");
+    run_report(r);
+    has(r, "<h1>a&lt;b&gt; &amp; &quot;c&quot; é</h1>");
+    has(r, "name: &quot;&lt;script&gt;alert(1)&lt;/script&gt;&quot;");
+    has(r, "1 &lt; 2 &amp;&amp; \xEF\xBF\xBD \xEF\xBF\xBD\n");
+    has(r, "<td>&lt;i&gt;</td>");
 }
 
 static void files_that_are_not_there_have_no_section(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_run(&r, 2);
-    run_report(&r);
-    has_not(&r, "id=\"config\"");
-    has_not(&r, "id=\"sample\"");
-    has_not(&r, "id=\"timeline\"");
-    run_close(&r);
+    Run *r = *state;
+    put_run(r, 2);
+    run_report(r);
+    has_not(r, "id=\"config\"");
+    has_not(r, "id=\"sample\"");
+    has_not(r, "id=\"timeline\"");
 }
 
 static void the_page_needs_nothing_from_elsewhere(void **state)
 {
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_run(&r, 2);
-    run_report(&r);
+    Run *r = *state;
+    put_run(r, 2);
+    run_report(r);
     static const char *const OUTSIDE[] = { "http:", "https:", " src=", "url(", "@import", "<link" };
-    for (size_t i = 0; i < sizeof OUTSIDE / sizeof OUTSIDE[0]; i++) has_not(&r, OUTSIDE[i]);
-    run_close(&r);
+    for (size_t i = 0; i < sizeof OUTSIDE / sizeof OUTSIDE[0]; i++) has_not(r, OUTSIDE[i]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_summary_counts_tokens_time_and_bits_per_byte),
+        RUN_TEST(the_summary_counts_tokens_time_and_bits_per_byte),
         TEST(steps_that_ran_twice_are_counted),
-        TEST(the_least_share_is_of_the_last_fifty_steps),
-        TEST(the_report_shows_the_runs_numbers),
-        TEST(heat_maps_are_by_domain_from_the_last_evaluation_if_no_step_has_them),
-        TEST(heat_maps_are_by_domain_from_training_steps_if_these_have_them),
-        TEST(a_layer_without_load_has_no_cells),
-        TEST(a_wide_heat_map_shows_the_expert_farthest_from_uniform),
-        TEST(the_last_line_for_a_step_wins),
-        TEST(a_half_written_last_line_is_left_out),
-        TEST(a_whole_last_line_without_line_end_counts),
-        TEST(broken_lines_inside_are_left_out_and_counted),
-        TEST(tables_that_do_not_fit_are_passed_over),
-        TEST(a_missing_file_is_one_sentence_with_the_path),
-        TEST(a_file_without_a_step_is_an_error),
-        TEST(too_little_scratch_is_an_error_and_is_given_back),
-        TEST(a_run_without_moe_layers_has_no_expert_section),
+        RUN_TEST(the_least_share_is_of_the_last_fifty_steps),
+        RUN_TEST(the_report_shows_the_runs_numbers),
+        RUN_TEST(heat_maps_are_by_domain_from_the_last_evaluation_if_no_step_has_them),
+        RUN_TEST(heat_maps_are_by_domain_from_training_steps_if_these_have_them),
+        RUN_TEST(a_layer_without_load_has_no_cells),
+        RUN_TEST(a_wide_heat_map_shows_the_expert_farthest_from_uniform),
+        RUN_TEST(the_last_line_for_a_step_wins),
+        RUN_TEST(a_half_written_last_line_is_left_out),
+        RUN_TEST(a_whole_last_line_without_line_end_counts),
+        RUN_TEST(broken_lines_inside_are_left_out_and_counted),
+        RUN_TEST(tables_that_do_not_fit_are_passed_over),
+        RUN_TEST(a_missing_file_is_one_sentence_with_the_path),
+        RUN_TEST(a_file_without_a_step_is_an_error),
+        RUN_TEST(too_little_scratch_is_an_error_and_is_given_back),
+        RUN_TEST(a_run_without_moe_layers_has_no_expert_section),
         TEST(shares_are_shown_with_what_they_are_relative_to),
         TEST(clock_and_power_of_a_gpu_stand_under_throughput),
-        TEST(a_run_of_one_step_is_shown_as_dots),
-        TEST(bits_per_byte_that_are_not_known_are_not_shown),
-        TEST(a_run_of_evaluations_only_has_a_report),
-        TEST(steps_without_finite_loss_are_gaps_and_counted),
-        TEST(a_run_whose_every_loss_is_nan_has_a_report),
-        TEST(a_long_run_stays_small_and_keeps_its_means),
-        TEST(one_absurd_step_number_does_not_stop_the_report),
-        TEST(many_layers_are_drawn_with_their_envelope),
-        TEST(names_and_files_are_escaped),
-        TEST(files_that_are_not_there_have_no_section),
-        TEST(the_page_needs_nothing_from_elsewhere),
+        RUN_TEST(a_run_of_one_step_is_shown_as_dots),
+        RUN_TEST(bits_per_byte_that_are_not_known_are_not_shown),
+        RUN_TEST(a_run_of_evaluations_only_has_a_report),
+        RUN_TEST(steps_without_finite_loss_are_gaps_and_counted),
+        RUN_TEST(a_run_whose_every_loss_is_nan_has_a_report),
+        RUN_TEST(a_long_run_stays_small_and_keeps_its_means),
+        RUN_TEST(one_absurd_step_number_does_not_stop_the_report),
+        RUN_TEST(many_layers_are_drawn_with_their_envelope),
+        RUN_TEST(names_and_files_are_escaped),
+        RUN_TEST(files_that_are_not_there_have_no_section),
+        RUN_TEST(the_page_needs_nothing_from_elsewhere),
     };
     return TEST_RUN(tests);
 }

@@ -1,4 +1,4 @@
-#include "harness/test.h"
+#include "harness/out.h"
 
 #include "base/rng.h"
 #include "unit/viz/xml_check.h"
@@ -8,19 +8,6 @@
 
 static const char NASTY[] = "a<b> & \"c\" \x01\xFF";
 static const char NASTY_ESCAPED[] = "a&lt;b&gt; &amp; &quot;c&quot; \xEF\xBF\xBD\xEF\xBF\xBD";
-
-typedef struct Page {
-    Arena arena;
-    Text text;
-} Page;
-
-static void page_open(Page *p)
-{
-    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)64 << 20));
-    CHECK_OK(text_init(&p->text, &p->arena));
-}
-
-static void page_close(Page *p) { arena_free(&p->arena); }
 
 static void check_xml(const char *text)
 {
@@ -73,12 +60,9 @@ static void the_xml_check_refuses_what_is_not_well_formed(void **state)
 
 static void names_are_escaped(void **state)
 {
-    (void)state;
-    Page p;
-    page_open(&p);
-    CHECK_OK(text_markup(&p.text, "%s", NASTY));
-    CHECK_TEXT(p.text.data, NASTY_ESCAPED);
-    page_close(&p);
+    Out *p = *state;
+    CHECK_OK(text_markup(&p->text, "%s", NASTY));
+    CHECK_TEXT(p->text.data, NASTY_ESCAPED);
 }
 
 /* ---- ticks ---- */
@@ -231,8 +215,8 @@ static SvgChart chart_of(const SvgSeries *s, int n)
 
 static void check_points_map_back(const SvgChart *c, double tolerance)
 {
-    Page p;
-    page_open(&p);
+    Out p;
+    out_open(&p);
     CHECK_OK(svg_chart(&p.text, c));
     check_xml(p.text.data);
     Plot plot = plot_of(p.text.data);
@@ -248,7 +232,7 @@ static void check_points_map_back(const SvgChart *c, double tolerance)
         CHECK_NEAR(value / c->series->y[i], 1, tolerance);
         at = end;
     }
-    page_close(&p);
+    out_close(&p);
 }
 
 static void values_can_be_read_back_off_a_linear_plot(void **state)
@@ -272,8 +256,8 @@ static void values_can_be_read_back_off_a_log_plot(void **state)
 
 static void check_path_pieces(const double *y, bool log_y, int pieces, int dots)
 {
-    Page p;
-    page_open(&p);
+    Out p;
+    out_open(&p);
     const SvgSeries s = { .name = "train", .x = STEP, .y = y, .n = 7 };
     SvgChart c = chart_of(&s, 1);
     c.log_y = log_y;
@@ -285,7 +269,7 @@ static void check_path_pieces(const double *y, bool log_y, int pieces, int dots)
     CHECK_INT(count(p.text.data, "<circle"), dots);
     CHECK(strstr(p.text.data, "nan") == NULL);
     CHECK(strstr(p.text.data, "inf") == NULL);
-    page_close(&p);
+    out_close(&p);
 }
 
 static void a_value_that_is_not_finite_is_a_gap(void **state)
@@ -314,53 +298,44 @@ static void a_log_plot_without_positive_values_becomes_linear(void **state)
 
 static void a_chart_without_data_says_so(void **state)
 {
-    (void)state;
-    Page p;
-    page_open(&p);
+    Out *p = *state;
     const double y[] = { (double)NAN, (double)NAN };
     const SvgSeries s = { .name = "train", .x = STEP, .y = y, .n = 2 };
     SvgChart c = chart_of(&s, 1);
-    CHECK_OK(svg_chart(&p.text, &c));
-    check_xml(p.text.data);
-    check_has(p.text.data, "no data");
-    page_close(&p);
+    CHECK_OK(svg_chart(&p->text, &c));
+    check_xml(p->text.data);
+    check_has(p->text.data, "no data");
 }
 
 static void one_point_is_a_dot(void **state)
 {
-    (void)state;
-    Page p;
-    page_open(&p);
+    Out *p = *state;
     const double y[] = { 8.3 }, zero[] = { 0 };
     const SvgSeries s[] = { { .name = "train", .x = STEP, .y = y, .n = 1 },
                             { .name = "zero", .x = zero, .y = zero, .n = 1, .mark = SVG_DOTS } };
     for (int i = 0; i < 2; i++) {
-        size_t before = p.text.used;
+        size_t before = p->text.used;
         SvgChart c = chart_of(&s[i], 1);
-        CHECK_OK(svg_chart(&p.text, &c));
-        check_xml(p.text.data + before);
-        CHECK_INT(count(p.text.data + before, "cx="), 1 + i); /* and one in the legend */
-        CHECK(strstr(p.text.data + before, "nan") == NULL);
+        CHECK_OK(svg_chart(&p->text, &c));
+        check_xml(p->text.data + before);
+        CHECK_INT(count(p->text.data + before, "cx="), 1 + i); /* and one in the legend */
+        CHECK(strstr(p->text.data + before, "nan") == NULL);
     }
-    page_close(&p);
 }
 
 static void a_legend_names_each_series_that_wants_it(void **state)
 {
-    (void)state;
-    Page p;
-    page_open(&p);
+    Out *p = *state;
     const SvgSeries s[] = { { .name = NASTY, .x = STEP, .y = STEP, .n = 7 },
                             { .name = "quiet", .legend = "", .x = STEP, .y = STEP, .n = 7 },
                             { .name = "long", .legend = "L", .x = STEP, .y = STEP, .n = 7 } };
     SvgChart c = chart_of(s, 3);
-    CHECK_OK(svg_chart(&p.text, &c));
-    check_xml(p.text.data);
-    check_has(p.text.data, "<text x=\"23\">a&lt;b&gt; &amp; &quot;c&quot;");
-    check_has(p.text.data, "<text x=\"23\">L</text>");
-    CHECK_INT(count(p.text.data, "<text x=\"23\">"), 2);
-    CHECK_INT(count(p.text.data, "data-name=\"quiet\""), 1);
-    page_close(&p);
+    CHECK_OK(svg_chart(&p->text, &c));
+    check_xml(p->text.data);
+    check_has(p->text.data, "<text x=\"23\">a&lt;b&gt; &amp; &quot;c&quot;");
+    check_has(p->text.data, "<text x=\"23\">L</text>");
+    CHECK_INT(count(p->text.data, "<text x=\"23\">"), 2);
+    CHECK_INT(count(p->text.data, "data-name=\"quiet\""), 1);
 }
 
 /* ---- bars ---- */
@@ -374,9 +349,7 @@ static double attribute(const char *at, const char *name)
 
 static void bars_are_as_long_as_their_values(void **state)
 {
-    (void)state;
-    Page p;
-    page_open(&p);
+    Out *p = *state;
     static const char *const ROW[] = { "planned", NASTY }, *const PART[] = { "run", NASTY };
     const double value[] = { 3 << 20, 1 << 20, 1 << 20, (double)NAN };
     const SvgBars b = { .title = NASTY,
@@ -387,25 +360,24 @@ static void bars_are_as_long_as_their_values(void **state)
                         .parts = 2,
                         .width = 800,
                         .unit = SVG_BYTES };
-    CHECK_OK(svg_bars(&p.text, &b));
-    check_xml(p.text.data);
-    const char *run = strstr(p.text.data, "<rect class=\"f0 edge\"");
-    const char *other = strstr(p.text.data, "<rect class=\"f1 edge\"");
+    CHECK_OK(svg_bars(&p->text, &b));
+    check_xml(p->text.data);
+    const char *run = strstr(p->text.data, "<rect class=\"f0 edge\"");
+    const char *other = strstr(p->text.data, "<rect class=\"f1 edge\"");
     CHECK(run != NULL && other != NULL);
     CHECK_NEAR(attribute(run, "width=\"") / attribute(other, "width=\""), 3, 0.01);
     CHECK_NEAR(attribute(other, " x=\""), attribute(run, " x=\"") + attribute(run, "width=\""),
                0.2);
-    check_has(p.text.data, "run: 3.00 MiB");
-    check_has(p.text.data, ">4.00 MiB</text>");
-    CHECK_INT(count(p.text.data, " edge\""), 3);
-    page_close(&p);
+    check_has(p->text.data, "run: 3.00 MiB");
+    check_has(p->text.data, ">4.00 MiB</text>");
+    CHECK_INT(count(p->text.data, " edge\""), 3);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_xml_check_refuses_what_is_not_well_formed),
-        TEST(names_are_escaped),
+        OUT_TEST(names_are_escaped),
         TEST(ticks_are_round_numbers_inside_the_range),
         TEST(ticks_of_any_range_are_few_even_and_within),
         TEST(ticks_of_steps_are_whole),
@@ -417,10 +389,10 @@ int main(void)
         TEST(a_value_that_is_not_finite_is_a_gap),
         TEST(a_value_that_is_not_positive_is_a_gap_in_a_log_plot),
         TEST(a_log_plot_without_positive_values_becomes_linear),
-        TEST(a_chart_without_data_says_so),
-        TEST(one_point_is_a_dot),
-        TEST(a_legend_names_each_series_that_wants_it),
-        TEST(bars_are_as_long_as_their_values),
+        OUT_TEST(a_chart_without_data_says_so),
+        OUT_TEST(one_point_is_a_dot),
+        OUT_TEST(a_legend_names_each_series_that_wants_it),
+        OUT_TEST(bars_are_as_long_as_their_values),
     };
     return TEST_RUN(tests);
 }

@@ -1,4 +1,4 @@
-#include "harness/test.h"
+#include "harness/place.h"
 
 #include "base/file.h"
 #include "base/rng.h"
@@ -36,9 +36,8 @@ static void put(const Folder *f, const char *name, const char *content)
 
 static void folder_open(Folder *f)
 {
-    *f = (Folder){ .dir = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(f->dir) != NULL);
-    CHECK_OK(arena_init(&f->data, "data", MEM_HOST, (size_t)1 << 28));
+    *f = (Folder){ 0 };
+    place_make(f->dir, &f->data);
     CHECK_OK(arena_init(&f->text, "text", MEM_HOST, (size_t)1 << 28));
     put(f, "config.json", CONFIG);
     put(f, "pp_rank_0.json", RANK_0);
@@ -47,9 +46,21 @@ static void folder_open(Folder *f)
 
 static void folder_close(Folder *f)
 {
-    CHECK_OK(file_remove_tree(f->dir));
-    arena_free(&f->data);
+    place_drop(f->dir, &f->data);
     arena_free(&f->text);
+}
+
+static int place_open(void **state)
+{
+    static Folder f;
+    folder_open(*state = &f);
+    return 0;
+}
+
+static int place_close(void **state)
+{
+    folder_close(*state);
+    return 0;
 }
 
 static void check_in(const char *text, const char *part)
@@ -61,13 +72,11 @@ static void check_in(const char *text, const char *part)
 
 static void sums_and_bubbles_are_those_worked_out_by_hand(void **state)
 {
-    (void)state;
-    Folder f;
-    folder_open(&f);
-    CHECK_OK(timeline_read(f.dir, -1, &f.data, &f.t));
-    const TimelineRank *r = f.t.rank;
-    CHECK_INT(f.t.iteration, 3);
-    CHECK_NEAR(f.t.step_s, 0.020, 1e-12);
+    Folder *f = *state;
+    CHECK_OK(timeline_read(f->dir, -1, &f->data, &f->t));
+    const TimelineRank *r = f->t.rank;
+    CHECK_INT(f->t.iteration, 3);
+    CHECK_NEAR(f->t.step_s, 0.020, 1e-12);
     CHECK_NEAR(r[0].sum_s[TIMELINE_FORWARD], 0.004, 1e-12);
     CHECK_NEAR(r[0].sum_s[TIMELINE_BACKWARD], 0.010, 1e-12);
     CHECK_NEAR(r[0].bubble, 0.3, 1e-12); /* 14 of 20 */
@@ -75,87 +84,74 @@ static void sums_and_bubbles_are_those_worked_out_by_hand(void **state)
     CHECK_NEAR(r[1].sum_s[TIMELINE_INPUT], 0.003, 1e-12);
     CHECK_NEAR(r[1].sum_s[TIMELINE_WEIGHT], 0.005, 1e-12);
     CHECK_NEAR(r[1].bubble, 0.4, 1e-12); /* 12 of 20 */
-    CHECK_NEAR(f.t.theory, 1.0 / 3, 1e-12);
+    CHECK_NEAR(f->t.theory, 1.0 / 3, 1e-12);
     CHECK_NEAR(r[0].peak_bytes, 2147483648.0, 0);
     CHECK_INT(r[0].span[3].micro, 1);
-    CHECK_INT(f.t.n_recorded, 2);
-    CHECK_NEAR(f.t.recorded[0].step_s, 0.099, 1e-12);
-    folder_close(&f);
+    CHECK_INT(f->t.n_recorded, 2);
+    CHECK_NEAR(f->t.recorded[0].step_s, 0.099, 1e-12);
 }
 
 static void old_names_of_the_config_are_read(void **state)
 {
-    (void)state;
-    Folder f;
-    folder_open(&f);
-    put(&f, "config.json", "{\"pp_size\":2,\"vpp_size\":1,\"micro_batches\":2,\"title\":\"a<b\"}");
-    CHECK_OK(timeline_read(f.dir, 3, &f.data, &f.t));
-    CHECK_INT(f.t.micros, 2);
-    CHECK_TEXT(f.t.title, "a<b");
-    folder_close(&f);
+    Folder *f = *state;
+    put(f, "config.json", "{\"pp_size\":2,\"vpp_size\":1,\"micro_batches\":2,\"title\":\"a<b\"}");
+    CHECK_OK(timeline_read(f->dir, 3, &f->data, &f->t));
+    CHECK_INT(f->t.micros, 2);
+    CHECK_TEXT(f->t.title, "a<b");
 }
 
 /* As where one rank runs a forward and a backward of two micro-batches as one pass. */
 static void time_that_two_passes_share_counts_once(void **state)
 {
-    (void)state;
-    Folder f;
-    folder_open(&f);
-    put(&f, "pp_rank_1.json",
+    Folder *f = *state;
+    put(f, "pp_rank_1.json",
         "{\"3\":{\"total\":18,\"fwd_start\":[2,6],\"fwd_end\":[4,10],\"bwd_start\":[6,10],"
         "\"bwd_end\":[10,12]}}");
-    CHECK_OK(timeline_read(f.dir, 3, &f.data, &f.t));
-    CHECK_NEAR(f.t.rank[1].bubble, 0.6, 1e-12);
-    folder_close(&f);
+    CHECK_OK(timeline_read(f->dir, 3, &f->data, &f->t));
+    CHECK_NEAR(f->t.rank[1].bubble, 0.6, 1e-12);
 }
 
 /* Interleaving of 2 ranks, 2 chunks and 3 micro-batches: 0 1 | 0 1, then 2 | 2. */
 static void passes_without_numbers_are_those_of_interleaving(void **state)
 {
-    (void)state;
+    Folder *f = *state;
     static const int MICRO[] = { 0, 1, 0, 1, 2, 2 }, CHUNK[] = { 0, 0, 1, 1, 0, 1 };
     static const char RANK[] = "{\"3\":{\"total\":20,\"fwd_start\":[0,1,2,3,4,5],"
                                "\"fwd_end\":[1,2,3,4,5,6],\"bwd_start\":[6,7,8,9,10,11],"
                                "\"bwd_end\":[7,8,9,10,11,12]}}";
-    Folder f;
-    folder_open(&f);
-    put(&f, "config.json", "{\"pp_size\":2,\"vp_size\":2,\"num_mbs\":3}");
-    put(&f, "pp_rank_0.json", RANK);
-    put(&f, "pp_rank_1.json", RANK);
-    CHECK_OK(timeline_read(f.dir, 3, &f.data, &f.t));
+    put(f, "config.json", "{\"pp_size\":2,\"vp_size\":2,\"num_mbs\":3}");
+    put(f, "pp_rank_0.json", RANK);
+    put(f, "pp_rank_1.json", RANK);
+    CHECK_OK(timeline_read(f->dir, 3, &f->data, &f->t));
     for (int i = 0; i < 6; i++) {
-        const TimelineSpan *s = f.t.rank[0].span;
+        const TimelineSpan *s = f->t.rank[0].span;
         CHECK_INT(s[i].micro, MICRO[i]);
         CHECK_INT(s[i].chunk, CHUNK[i]);
         CHECK_INT(s[6 + i].micro, MICRO[i]);
         CHECK_INT(s[6 + i].chunk, 1 - CHUNK[i]);
     }
-    folder_close(&f);
 }
 
 static void passes_and_memory_are_read_as_they_stand(void **state)
 {
-    (void)state;
+    Folder *f = *state;
     static const char RANK[] =
         "{\"3\":{\"total\":20,\"fwd_start\":[1,3],\"fwd_end\":[2,4],\"fwd_minibatch\":[1,0],"
         "\"fwd_chunk\":[0,0],\"send_start\":[2],\"send_end\":[2.5],\"memory_at\":[0,5],"
         "\"memory_bytes\":{\"weights\":7,\"activations\":[1,2]}}}";
-    Folder f;
-    folder_open(&f);
-    put(&f, "pp_rank_0.json", RANK);
-    put(&f, "pp_rank_1.json", RANK);
-    CHECK_OK(timeline_read(f.dir, 3, &f.data, &f.t));
-    const TimelineRank *r = &f.t.rank[1];
+    put(f, "pp_rank_0.json", RANK);
+    put(f, "pp_rank_1.json", RANK);
+    CHECK_OK(timeline_read(f->dir, 3, &f->data, &f->t));
+    const TimelineRank *r = &f->t.rank[1];
     CHECK_INT(r->spans, 3);
     CHECK_INT(r->span[0].micro, 1);
     CHECK_INT(r->span[2].micro, 0);
     CHECK_NEAR(r->sum_s[TIMELINE_SEND], 0.0005, 1e-12);
     CHECK_INT(r->points, 2);
     CHECK_NEAR(r->at_s[1], 0.005, 1e-12);
-    CHECK_TEXT(f.t.memory_kind[1], "activations");
+    CHECK_TEXT(f->t.memory_kind[1], "activations");
     CHECK_NEAR(r->bytes[1 * 2 + 0], 7, 0);
     CHECK_NEAR(r->bytes[1 * 2 + 1], 2, 0);
-    folder_close(&f);
 }
 
 /* What Primus publishes of its example, at iteration 7. */
@@ -251,19 +247,15 @@ static void a_broken_folder_is_refused_with_file_and_reason(void **state)
 
 static void an_iteration_that_is_not_there_is_named(void **state)
 {
-    (void)state;
-    Folder f;
-    folder_open(&f);
-    CHECK_FAILS(timeline_read(f.dir, 7, &f.data, &f.t), ERR_FORMAT, "iteration 7: there is none");
-    folder_close(&f);
+    Folder *f = *state;
+    CHECK_FAILS(timeline_read(f->dir, 7, &f->data, &f->t), ERR_FORMAT,
+                "iteration 7: there is none");
 }
 
 /* Bytes changed at random: read or refused with a sentence, never worse. */
 static void damaged_files_never_do_harm(void **state)
 {
-    (void)state;
-    Folder f;
-    folder_open(&f);
+    Folder *f = *state;
     int read = 0;
     for (uint64_t i = 0; i < 3000; i++) {
         static const char *const NAME[] = { "config.json", "pp_rank_0.json", "pp_rank_1.json" };
@@ -277,17 +269,16 @@ static void damaged_files_never_do_harm(void **state)
             bytes[at] = WITH[(int)(rng_uniform(i, k, 1) * (sizeof WITH - 1))];
         }
         if (i % 5 == 0) bytes[(int)(rng_uniform(i, 9, 0) * n)] = '\0';
-        put(&f, NAME[which], bytes);
+        put(f, NAME[which], bytes);
         status_clear();
-        ArenaMark mark = arena_mark(&f.data);
-        Status s = timeline_read(f.dir, -1, &f.data, &f.t);
+        ArenaMark mark = arena_mark(&f->data);
+        Status s = timeline_read(f->dir, -1, &f->data, &f->t);
         CHECK(s == OK || *status_message() != '\0');
         read += s == OK;
-        arena_release(&f.data, mark);
-        put(&f, NAME[which], GOOD[which]);
+        arena_release(&f->data, mark);
+        put(f, NAME[which], GOOD[which]);
     }
     CHECK(read > 100 && read < 2500);
-    folder_close(&f);
 }
 
 /* ---- simulated ---- */
@@ -331,20 +322,17 @@ static void simulate(Folder *f, const char *name, int stages, int micros)
 
 static void a_simulation_has_the_passes_of_its_schedule(void **state)
 {
-    (void)state;
-    Folder f;
-    folder_open(&f);
-    simulate(&f, "zb1p", 4, 6);
-    CHECK_INT(f.t.memory_kinds, 2);
-    CHECK_TEXT(f.t.memory_kind[1], "activations");
+    Folder *f = *state;
+    simulate(f, "zb1p", 4, 6);
+    CHECK_INT(f->t.memory_kinds, 2);
+    CHECK_TEXT(f->t.memory_kind[1], "activations");
     for (int i = 0; i < 4; i++) {
-        const double *sum = f.t.rank[i].sum_s;
+        const double *sum = f->t.rank[i].sum_s;
         CHECK_NEAR(sum[TIMELINE_FORWARD], 6, 1e-9);
         CHECK_NEAR(sum[TIMELINE_INPUT], 6, 1e-9);
         CHECK_NEAR(sum[TIMELINE_WEIGHT], 6, 1e-9);
-        CHECK(sum[TIMELINE_SEND] > 0 && f.t.rank[i].points > 0);
+        CHECK(sum[TIMELINE_SEND] > 0 && f->t.rank[i].points > 0);
     }
-    folder_close(&f);
 }
 
 /* ---- drawn ---- */
@@ -363,36 +351,30 @@ static const char *draw(Folder *f, Status (*how)(Text *, const PipelineView *))
 
 static void pages_and_stills_show_every_pass(void **state)
 {
-    (void)state;
-    Folder f;
-    folder_open(&f);
-    simulate(&f, "zb1p", 4, 6);
-    const char *page = draw(&f, pipeline_html);
+    Folder *f = *state;
+    simulate(f, "zb1p", 4, 6);
+    const char *page = draw(f, pipeline_html);
     check_in(page, ">rank 3</text>");
     check_in(page, "data-m=\"5\"");
     check_in(page, "weight gradient");
     check_in(page, "activations");
     CHECK(strstr(page, "http://www.w3.org") == NULL && strstr(page, "src=") == NULL);
-    const char *still = draw(&f, pipeline_still);
+    const char *still = draw(f, pipeline_still);
     CHECK(strncmp(still, "<svg xmlns=", 11) == 0);
     check_in(still, "width=\"1000\"");
     check_in(still, ">5</text>");
-    folder_close(&f);
 }
 
 static void of_many_ranks_some_are_shown_and_the_page_says_so(void **state)
 {
-    (void)state;
-    Folder f;
-    folder_open(&f);
-    simulate(&f, "1f1b", 300, 20);
-    CHECK_INT(f.t.shown, 64);
-    CHECK_INT(timeline_shown_rank(&f.t, 0), 0);
-    CHECK_INT(timeline_shown_rank(&f.t, 63), 299);
-    const char *page = draw(&f, pipeline_html);
+    Folder *f = *state;
+    simulate(f, "1f1b", 300, 20);
+    CHECK_INT(f->t.shown, 64);
+    CHECK_INT(timeline_shown_rank(&f->t, 0), 0);
+    CHECK_INT(timeline_shown_rank(&f->t, 63), 299);
+    const char *page = draw(f, pipeline_html);
     check_in(page, "64 of 300 ranks are shown");
     CHECK(strlen(page) < 1 << 20);
-    folder_close(&f);
 }
 
 /* The share of a row that boxes of passes cover, from "idle" to the end of the row. */
@@ -439,33 +421,30 @@ static void a_row_is_as_full_as_its_rank_is_busy(void **state)
 
 static void a_scaling_curve_is_read_and_drawn(void **state)
 {
-    (void)state;
-    Folder f;
+    Folder *f = *state;
     char path[FILE_PATH_MAX];
     Scaling s;
     const PipelineView v = { .scaling = &s, .scalings = 1 };
     Text page, still;
     const char *place = NULL;
-    folder_open(&f);
-    CHECK_OK(file_join(path, f.dir, "scaling.json"));
-    put(&f, "scaling.json",
+    CHECK_OK(file_join(path, f->dir, "scaling.json"));
+    put(f, "scaling.json",
         "{\"title\":\"2T & more\",\"scaling\":[{\"gpus\":8192,\"efficiency\":1},{\"gpus\":98304,"
         "\"tokens_per_s_per_gpu\":292,\"efficiency\":0.73,\"reason\":\"bubble < all\"}]}");
-    CHECK_OK(scaling_read(path, &f.data, &s));
+    CHECK_OK(scaling_read(path, &f->data, &s));
     CHECK_TEXT(s.title, "2T & more");
     CHECK_INT(s.points, 2);
     CHECK_NEAR(s.gpus[1], 98304, 0);
     CHECK_NEAR(s.efficiency[1], 0.73, 0);
     CHECK_TEXT(s.reason[1], "bubble < all");
-    CHECK_OK(text_init(&page, &f.text));
+    CHECK_OK(text_init(&page, &f->text));
     CHECK_OK(pipeline_html(&page, &v));
     CHECK(xml_error(page.data, &place) == NULL);
     check_in(page.data, "<td>98,304</td><td>292</td><td>73 %</td><td>bubble &lt; all</td>");
-    CHECK_OK(text_init(&still, &f.text));
+    CHECK_OK(text_init(&still, &f->text));
     CHECK_OK(pipeline_still(&still, &v));
     CHECK(xml_error(still.data, &place) == NULL);
     check_in(still.data, "2T &amp; more");
-    folder_close(&f);
 }
 
 static void a_wrong_scaling_curve_is_refused_by_point(void **state)
@@ -493,20 +472,20 @@ static void a_wrong_scaling_curve_is_refused_by_point(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(sums_and_bubbles_are_those_worked_out_by_hand),
-        TEST(old_names_of_the_config_are_read),
-        TEST(time_that_two_passes_share_counts_once),
-        TEST(passes_without_numbers_are_those_of_interleaving),
+        PLACE_TEST(sums_and_bubbles_are_those_worked_out_by_hand),
+        PLACE_TEST(old_names_of_the_config_are_read),
+        PLACE_TEST(time_that_two_passes_share_counts_once),
+        PLACE_TEST(passes_without_numbers_are_those_of_interleaving),
         TEST(published_recordings_give_the_published_figures),
         TEST(a_broken_folder_is_refused_with_file_and_reason),
-        TEST(an_iteration_that_is_not_there_is_named),
-        TEST(damaged_files_never_do_harm),
-        TEST(passes_and_memory_are_read_as_they_stand),
-        TEST(a_simulation_has_the_passes_of_its_schedule),
-        TEST(pages_and_stills_show_every_pass),
-        TEST(of_many_ranks_some_are_shown_and_the_page_says_so),
+        PLACE_TEST(an_iteration_that_is_not_there_is_named),
+        PLACE_TEST(damaged_files_never_do_harm),
+        PLACE_TEST(passes_and_memory_are_read_as_they_stand),
+        PLACE_TEST(a_simulation_has_the_passes_of_its_schedule),
+        PLACE_TEST(pages_and_stills_show_every_pass),
+        PLACE_TEST(of_many_ranks_some_are_shown_and_the_page_says_so),
         TEST(a_row_is_as_full_as_its_rank_is_busy),
-        TEST(a_scaling_curve_is_read_and_drawn),
+        PLACE_TEST(a_scaling_curve_is_read_and_drawn),
         TEST(a_wrong_scaling_curve_is_refused_by_point),
     };
     return TEST_RUN(tests);
