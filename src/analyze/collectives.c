@@ -59,11 +59,13 @@ static Status sort_ranks(Collectives *c)
 
 static Status check_ranks(Collectives *c)
 {
-    const CollectiveRank *r = c->ranks, *known = NULL;
+    const CollectiveRank *r = c->ranks, *known = NULL, *begun = r;
     for (int64_t i = 0; i < c->n_ranks; i++) {
         if (i > 0 && r[i].rank == r[i - 1].rank)
             return FAIL(ERR_ARG, "%s and %s are both rank %lld by %s: name each rank once",
                         r[i - 1].path, r[i].path, (long long)r[i].rank, r[i].rank_from);
+        if (begun->run == 0) begun = &r[i];
+        TRY(events_same_run(begun->path, begun->run, r[i].path, r[i].run));
         if (r[i].world < 0) continue;
         if (known != NULL && known->world != r[i].world)
             return FAIL(ERR_ARG,
@@ -168,28 +170,10 @@ static Status sort_by_rank(Collectives *c)
 
 /* ---- one collective ---- */
 
-static double element_bytes(const char *dtype)
-{
-    static const struct {
-        const char *names;
-        double bytes;
-    } sizes[] = {
-        { "Double|Long|double|long|long int|ComplexFloat|UInt64", 8 },
-        { "Float|Int|float|int|UInt32", 4 },
-        { "BFloat16|Half|Short|c10::BFloat16|c10::Half|short int|UInt16", 2 },
-        { "Bool|Byte|Char|bool|unsigned char|signed char", 1 },
-        { "ComplexDouble", 16 },
-    };
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        if (text_word_index(sizes[i].names, dtype) >= 0) return sizes[i].bytes;
-    }
-    return text_starts(dtype, "Float8") || text_starts(dtype, "c10::Float8") ? 1 : (double)NAN;
-}
-
 double collectives_mb(const Collectives *c, const CollectiveCall *x, bool out)
 {
     int64_t n = out ? x->what.out_elements : x->what.in_elements;
-    double bytes = element_bytes(strings_text(&c->strings, x->what.dtype));
+    double bytes = event_dtype_bytes(strings_text(&c->strings, x->what.dtype));
     return n < 0 ? (double)NAN : (double)n * bytes / (c->options.compat ? 1048576 : 1e6);
 }
 
@@ -258,13 +242,13 @@ static void cause(const Collectives *c, CollectiveSlot *s, double *room)
 {
     const CollectiveCall *x = &c->calls[s->call], *late = x + s->last;
     for (int64_t i = 0; i < s->calls; i++) room[i] = x[i].start;
-    s->late = s->arrived - collectives_median(room, s->calls);
+    s->late = s->arrived - median_of(room, s->calls);
     for (int64_t w = late->work; w < late->work + late->works; w++) {
         int64_t n = 0;
         for (int64_t i = 0; i < s->calls; i++) {
             if (i != s->last) room[n++] = work_of(c, x + i, &c->works[w]);
         }
-        double more = c->works[w].us - collectives_median(room, n);
+        double more = c->works[w].us - median_of(room, n);
         if (more <= s->cause_us || more < 0.1 * s->late) continue;
         s->cause_us = more;
         s->cause = c->works[w].name;
@@ -284,7 +268,7 @@ static void flag(const Collectives *c, const CollectiveGroup *g, double *room)
         last = i;
         room[n++] = s[i].skew_start;
     }
-    double most = OUTLIER * collectives_median(room, n);
+    double most = OUTLIER * median_of(room, n);
     for (int64_t i = 0; i < g->slots && n > 2; i++) {
         if (s[i].whole && s[i].skew_start > most)
             s[i].flag = i == first || i == last ? "border outlier" : "outlier";

@@ -10,6 +10,7 @@
 #define ANALYZE_COLLECTIVES_H
 
 #include "analyze/events.h"
+#include "analyze/group.h"
 #include "analyze/table.h"
 
 typedef enum CollectiveKind {
@@ -83,8 +84,8 @@ typedef struct CollectiveSlot {
 
 typedef struct CollectiveRank {
     const char *path, *rank_from;
-    int64_t rank, world, base_ns;
-    int64_t devices, call, calls; /* calls in by_rank */
+    int64_t rank, world, base_ns, run; /* run: of Events */
+    int64_t devices, call, calls;      /* calls in by_rank */
     ReadCounts counts;
     /* clock = time + offset_us + drift * (time - at) */
     double at, offset_us, drift, spread_us;
@@ -131,12 +132,9 @@ Status collectives_read(Collectives *c, const char *path, CollectiveRank *out, i
 Status collectives_match(Collectives *c);
 Status collectives_clocks(Collectives *c);
 Status collectives_measure(Collectives *c);
-double collectives_median(double *x, int64_t n); /* sorts; NaN of none */
 /* Of all its elements; NaN: unknown. */
 double collectives_mb(const Collectives *c, const CollectiveCall *x, bool out);
 /* The numbers of a list like "[0, 1]", at most `room`. */
 int64_t collectives_wholes(const char *list, int32_t *out, int64_t room);
-int collectives_column(const Table *t, const char *name); /* -1: none */
-double collectives_number(const Cell *x);                 /* NaN: none */
 
 #endif

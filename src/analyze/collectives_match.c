@@ -20,19 +20,6 @@ enum {
     DRIFT_SIGMAS = 20 /* of five standard errors, four each */
 };
 
-static int rising(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double collectives_median(double *x, int64_t n)
-{
-    if (n == 0) return (double)NAN;
-    qsort(x, (size_t)n, sizeof *x, rising);
-    return (x[(n - 1) / 2] + x[n / 2]) / 2;
-}
-
 /* ---- a clock by pairs of ends ---- */
 
 typedef struct Pair {
@@ -43,20 +30,24 @@ typedef struct Clock {
     double at, offset, drift, spread;
 } Clock;
 
-static int by_at(const void *a, const void *b) { return rising(a, b); }
+static int by_at(const void *a, const void *b)
+{
+    const Pair *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
+}
 
 static double corrected(const Clock *c, double t) { return t + c->offset + c->drift * (t - c->at); }
 
 static double spread_of(const Clock *c, const Pair *p, int64_t n, double *room)
 {
     for (int64_t i = 0; i < n; i++) room[i] = fabs(corrected(c, p[i].at) - p[i].at - p[i].ahead);
-    return 1.4826 * collectives_median(room, n); /* of a normal distribution: its sigma */
+    return 1.4826 * median_of(room, n); /* of a normal distribution: its sigma */
 }
 
 static void fit_offset(Clock *c, const Pair *p, int64_t n, double *room)
 {
     for (int64_t i = 0; i < n; i++) room[i] = p[i].ahead - c->drift * (p[i].at - c->at);
-    c->offset = collectives_median(room, n);
+    c->offset = median_of(room, n);
     c->spread = spread_of(c, p, n, room);
 }
 
@@ -75,7 +66,7 @@ static Clock fit(Pair *p, int64_t n, double *room)
         if (span > 0) room[slopes++] = (p[i + half].ahead - p[i].ahead) / span;
     }
     if (slopes == 0) return still;
-    moving.drift = collectives_median(room, slopes);
+    moving.drift = median_of(room, slopes);
     fit_offset(&moving, p, n, room);
     double path = fabs(moving.drift) * (p[n - 1].at - p[0].at) * sqrt((double)n);
     return path > DRIFT_SIGMAS * fmax(moving.spread, 0.1) && 2 * moving.spread < still.spread
@@ -160,7 +151,7 @@ static Shift best_shift(const Align *a)
 static double usual_interval(const Align *a)
 {
     for (int64_t i = 1; i < a->n_one; i++) a->room[i - 1] = a->one[i].end - a->one[i - 1].end;
-    return a->n_one < 2 ? 0 : fabs(collectives_median(a->room, a->n_one - 1));
+    return a->n_one < 2 ? 0 : fabs(median_of(a->room, a->n_one - 1));
 }
 
 enum { STEP_MATCH, STEP_ONE, STEP_ALL }; /* or an entry of one sequence that the other lacks */

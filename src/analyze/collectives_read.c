@@ -516,6 +516,7 @@ static Status read_into(Reading *r, const char *path, CollectiveRank *out, int p
                              .rank_from = "distributedInfo",
                              .world = r->e.world,
                              .base_ns = r->e.base_ns,
+                             .run = r->e.run,
                              .devices = r->e.n_devices,
                              .counts = r->e.counts };
     if (out->rank < 0 && !compat) {

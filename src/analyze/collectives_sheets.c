@@ -1,127 +1,85 @@
 /* collectives_sheets: tables of collectives. Columns that TraceLens has stand first, in its order. */
 #include "analyze/collectives.h"
-#include "analyze/group.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Lists of columns are words; those of *_MORE are not in --compat tracelens. */
-static const char LONG[] =
-    "collective_id|index_in_group|rank|Process Group Name|Process Group Ranks|"
-    "Collective name|Group size|dtype|In msg nelems|In msg size (MB)|"
-    "Out msg nelems|Out msg size (MB)|In split size|Out split size|stream|ts|"
-    "dur",
-                  LONG_MORE[] = "peer|kernel|start_us|wait_us|flag",
-                  SYNC[] = "collective_id|Process Group Name|Process Group Ranks|Collective name|"
-                           "Group size|dtype|In msg nelems|Out msg nelems|In msg size (MB)|"
-                           "Out msg size (MB)|Full msg size (MB)|comm_latency|skew in start time|"
-                           "earliest arrival rank|avg_wait_time|skew in end time|algo bw (GB/s)|"
-                           "bus bw (GB/s)",
-                  SYNC_MORE[] = "Process Group Description|start_us|last start to end (us)|"
-                                "latest arrival rank|ranks|flag|late_us|cause|cause_where|cause_us",
-                  VARIED[] = "collective_id|Process Group Name|Process Group Ranks|Collective name|"
-                             "Group size|dtype|stream|total data communicated (MB)|"
-                             "total nelems communicated|wall_time (us)|max_rank_dur (us)|"
-                             "min_rank_dur (us)|avg_rank_dur (us)|throughput (GB/s)|"
-                             "max_rank_throughput (GB/s)|min_rank_throughput (GB/s)|size_imbalance|"
-                             "skew in start time|skew in end time",
-                  STRAGGLER[] = "rank|total_wait_time_us|mean_wait_time_us|times_arrived_last|"
-                                "times_arrived_first|pct_arrived_last|num_collectives|"
-                                "total_nccl_dur_us",
-                  STRAGGLER_MORE[] = "caused_wait_us|late_us|cause|cause_where|cause_us";
-
-/* A table whose columns are put together as it begins. */
-typedef struct Sheet {
-    const Collectives *c;
-    Table *t;
-    int64_t room;
-    const char **column;
-    bool nodes; /* ranks' nodes are known, or said to be unknown */
-} Sheet;
+/* Words with + before them are not in --compat tracelens; those with @ only where ranks' nodes are
+ * known, or said to be unknown. */
+static const char
+    LONG[] = "collective_id|index_in_group|rank|Process Group Name|Process Group Ranks|"
+             "Collective name|Group size|dtype|In msg nelems|In msg size (MB)|Out msg nelems|"
+             "Out msg size (MB)|In split size|Out split size|stream|ts|dur|@node_id|@node_span|"
+             "+peer|+kernel|+start_us|+wait_us|+flag",
+    SYNC[] = "collective_id|Process Group Name|Process Group Ranks|Collective name|Group size|"
+             "dtype|In msg nelems|Out msg nelems|In msg size (MB)|Out msg size (MB)|"
+             "Full msg size (MB)|comm_latency|skew in start time|earliest arrival rank|"
+             "avg_wait_time|skew in end time|algo bw (GB/s)|bus bw (GB/s)|"
+             "+Process Group Description|+start_us|+last start to end (us)|+latest arrival rank|"
+             "+ranks|+flag|+late_us|+cause|+cause_where|+cause_us",
+    VARIED[] = "collective_id|Process Group Name|Process Group Ranks|Collective name|Group size|"
+               "dtype|stream|total data communicated (MB)|total nelems communicated|"
+               "wall_time (us)|max_rank_dur (us)|min_rank_dur (us)|avg_rank_dur (us)|"
+               "throughput (GB/s)|max_rank_throughput (GB/s)|min_rank_throughput (GB/s)|"
+               "size_imbalance|skew in start time|skew in end time",
+    STRAGGLER[] = "rank|total_wait_time_us|mean_wait_time_us|times_arrived_last|"
+                  "times_arrived_first|pct_arrived_last|num_collectives|total_nccl_dur_us|"
+                  "@node_id|+caused_wait_us|+late_us|+cause|+cause_where|+cause_us";
 
 /* ---- columns and cells ---- */
 
-static Status add_columns(Sheet *s, const char *prefix, const char *words)
+static bool has_nodes(const Collectives *c) { return !c->options.compat || c->gpus_per_node > 0; }
+
+static const char *left_out(const Collectives *c)
 {
-    int n = 0;
-    const char *w = NULL;
-    for (int i = 0; (w = text_word(words, i, &n)) != NULL; i++) {
-        Text t = { 0 };
-        TRY(ARENA_GROW(s->c->arena, s->t->columns + 1, &s->room, &s->column));
-        TRY(text_init(&t, s->c->arena));
-        TRY(text_printf(&t, "%s%.*s", prefix, n, w));
-        s->column[s->t->columns++] = t.data;
-    }
-    s->t->column = s->column;
-    return OK;
+    return !c->options.compat ? "" : has_nodes(c) ? "+" : "+@";
 }
 
-static Status sheet_init(Sheet *s, const Collectives *c, Table *t, const char *name,
-                         const char *columns, const char *nodes, const char *more)
+static Status begin(const Collectives *c, Table *t, const char *name, const char *columns)
 {
-    bool all = !c->options.compat;
-    *s = (Sheet){ .c = c, .t = t, .nodes = all || c->gpus_per_node > 0 };
-    TRY(table_init(t, name, NULL, 0, c->arena));
-    TRY(add_columns(s, "", columns));
-    if (nodes != NULL && s->nodes) TRY(add_columns(s, "", nodes));
-    return more != NULL && all ? add_columns(s, "", more) : OK;
+    return table_init(t, name, columns, left_out(c), c->arena);
 }
 
-/* A row that begins with these cells, as many as there are columns for. */
-#define ROW(s, ...)                                                                                \
-    put_row((s), (const Cell[]){ __VA_ARGS__ },                                                    \
-            sizeof((const Cell[]){ __VA_ARGS__ }) / sizeof(Cell))
-
-static Status put_row(Sheet *s, const Cell *cell, size_t n)
-{
-    Cell *at = NULL;
-    size_t room = (size_t)s->t->columns;
-    TRY(table_row(s->t, &at));
-    memcpy(at, cell, (n < room ? n : room) * sizeof *cell);
-    return OK;
-}
-
-static Cell *last_row(const Sheet *s) { return s->t->cell + (s->t->rows - 1) * s->t->columns; }
-static Cell text(const char *x) { return *x == '\0' ? (Cell){ 0 } : cell_text(x); }
-static Cell whole(int64_t x) { return x < 0 ? (Cell){ 0 } : cell_whole(x); }
+static Cell text(const char *x) { return cell_text(*x == '\0' ? NULL : x); }
 static Cell real(double x) { return cell_number(x); }
-static Cell id(const Sheet *s, uint32_t x) { return text(strings_text(&s->c->strings, x)); }
-static Cell rank(const Sheet *s, const CollectiveCall *x)
+static Cell whole(int64_t x) { return cell_count(x); }
+static Cell id(const Collectives *c, uint32_t x) { return text(strings_text(&c->strings, x)); }
+static Cell rank(const Collectives *c, const CollectiveCall *x)
 {
-    return whole(s->c->ranks[x->rank].rank);
+    return whole(c->ranks[x->rank].rank);
 }
 
 /* What it is called, else what its kernel's name says, else that name. */
-static Cell name(const Sheet *s, const CollectiveCall *x)
+static Cell name(const Collectives *c, const CollectiveCall *x)
 {
-    if (x->what.name != 0 || s->c->options.compat) return id(s, x->what.name);
-    return x->kind == OTHER_COLLECTIVE ? id(s, x->kernel) : text(collective_rule[x->kind].name);
+    if (x->what.name != 0 || c->options.compat) return id(c, x->what.name);
+    return x->kind == OTHER_COLLECTIVE ? id(c, x->kernel) : text(collective_rule[x->kind].name);
 }
 
-static Cell node(const Sheet *s, int32_t rank_row)
+static Cell node(const Collectives *c, int32_t rank_row)
 {
-    int64_t each = s->c->gpus_per_node;
-    return each > 0 ? whole(s->c->ranks[rank_row].rank / each) : (Cell){ 0 };
+    int64_t each = c->gpus_per_node;
+    return each > 0 ? whole(c->ranks[rank_row].rank / each) : cell_none();
 }
 
-static Cell cause_text(const Sheet *s, const CollectiveSlot *x)
+static Cell cause_text(const Collectives *c, const CollectiveSlot *x)
 {
-    const char *what = strings_text(&s->c->strings, x->cause);
-    return x->cause_us <= 0 ? (Cell){ 0 } : cell_text(*what == '\0' ? "(nothing recorded)" : what);
+    const char *what = strings_text(&c->strings, x->cause);
+    return x->cause_us <= 0 ? cell_none() : cell_text(*what == '\0' ? "(nothing recorded)" : what);
 }
 
 static Cell cause_where(const CollectiveSlot *x)
 {
-    return x->cause_us <= 0 ? (Cell){ 0 } : cell_text(x->cause_host ? "host" : "device");
+    return x->cause_us <= 0 ? cell_none() : cell_text(x->cause_host ? "host" : "device");
 }
 
-static Status collective_id(const Sheet *s, const CollectiveSlot *x, Cell *out)
+static Status collective_id(const Collectives *c, const CollectiveSlot *x, Cell *out)
 {
     Text t = { 0 };
-    TRY(text_init(&t, s->c->arena));
-    if (!s->c->simplified) TRY(text_printf(&t, "%s_", s->c->groups[x->group].name));
+    TRY(text_init(&t, c->arena));
+    if (!c->simplified) TRY(text_printf(&t, "%s_", c->groups[x->group].name));
     TRY(text_printf(&t, "%lld", (long long)x->index));
     *out = cell_text(t.data);
     return OK;
@@ -148,19 +106,13 @@ typedef struct Fold {
 typedef struct Rows {
     const Table *t;
     int key[16], keys;
-    int order; /* by this column, falling; -1: by the keys */
 } Rows;
-
-static const Cell *at(const Table *t, int64_t row, int column)
-{
-    return &t->cell[row * t->columns + column];
-}
 
 static int compare_cells(const Cell *a, const Cell *b)
 {
     if (a->type == CELL_TEXT && b->type == CELL_TEXT) return strcmp(a->text, b->text);
     if (a->type != b->type) return a->type == CELL_NONE ? 1 : b->type == CELL_NONE ? -1 : 0;
-    double x = collectives_number(a), y = collectives_number(b);
+    double x = cell_value(a), y = cell_value(b);
     return (x > y) - (x < y);
 }
 
@@ -168,159 +120,144 @@ static int compare_keys(const Rows *r, int64_t i, int64_t j)
 {
     int way = 0;
     for (int k = 0; k < r->keys && way == 0; k++)
-        way = compare_cells(at(r->t, i, r->key[k]), at(r->t, j, r->key[k]));
+        way = compare_cells(table_at(r->t, i, r->key[k]), table_at(r->t, j, r->key[k]));
     return way;
 }
 
 static int compare_rows(const void *a, const void *b, void *state)
 {
-    const Rows *r = state;
     const int64_t i = *(const int64_t *)a, j = *(const int64_t *)b;
-    int way = r->order < 0 ? compare_keys(r, i, j)
-                           : -compare_cells(at(r->t, i, r->order), at(r->t, j, r->order));
+    int way = compare_keys(state, i, j);
     return way != 0 ? way : (i > j) - (i < j);
 }
 
-static Status sort_rows(Rows *r, Arena *a, int64_t **out)
+/* Rows by a column's numbers, falling, or with sign -1 rising. */
+static Status sort_table(Table *t, const char *column, double sign)
 {
-    TRY(ARENA_NEW(a, r->t->rows, out));
-    for (int64_t i = 0; i < r->t->rows; i++) (*out)[i] = i;
-    qsort_r(*out, (size_t)r->t->rows, sizeof **out, compare_rows, r);
-    return OK;
-}
-
-/* Rows by a column, falling. */
-static Status sort_table(Table *t, const char *column)
-{
-    int64_t *row = NULL;
+    double *value = NULL;
+    uint32_t *row = NULL;
     Cell *cell = NULL;
-    Rows by = { .t = t, .order = collectives_column(t, column) };
-    TRY(sort_rows(&by, t->arena, &row));
+    TRY(ARENA_NEW(t->arena, t->rows, &value));
+    for (int64_t i = 0; i < t->rows; i++) {
+        double x = cell_value(table_at(t, i, table_column(t, column)));
+        value[i] = isnan(x) ? -(double)INFINITY : sign * x;
+    }
+    TRY(groups_by(value, t->rows, t->arena, &row));
     TRY(ARENA_NEW(t->arena, t->rows * t->columns, &cell));
     for (int64_t i = 0; i < t->rows; i++)
-        memcpy(cell + i * t->columns, at(t, row[i], 0), (size_t)t->columns * sizeof *cell);
+        memcpy(cell + i * t->columns, table_at(t, row[i], 0), (size_t)t->columns * sizeof *cell);
     t->cell = cell;
     t->room = t->rows * t->columns;
-    return OK;
-}
-
-/* The values of a column in rows row[0 .. n) as one; x has room for n. */
-static Status fold_one(const Table *t, const int64_t *row, int64_t n, int column, const char *how,
-                       double *x, Cell *out)
-{
-    int64_t k = 0;
-    *out = (Cell){ 0 };
-    for (int64_t i = 0; i < n; i++) {
-        const Cell *cell = at(t, row[i], column);
-        if (out->type == CELL_NONE) *out = *cell; /* first */
-        if (!isnan(collectives_number(cell))) x[k++] = collectives_number(cell);
-    }
-    if (strcmp(how, "first") == 0) return OK;
-    Summary s;
-    TRY(summary_of(x, NULL, k, t->arena, &s));
-    const struct {
-        const char *how;
-        double value;
-    } ways[] = { { "mean", s.mean }, { "std", s.std }, { "median", s.median },    { "min", s.min },
-                 { "max", s.max },   { "sum", s.sum }, { "sum_ms", s.sum / 1000 } };
-    *out = cell_whole(n); /* count */
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        if (strcmp(how, ways[i].how) == 0) *out = cell_number(ways[i].value);
-    }
     return OK;
 }
 
 static bool has_values(const Table *t, int column)
 {
     bool any = false;
-    for (int64_t i = 0; i < t->rows; i++) any |= !isnan(collectives_number(at(t, i, column)));
+    for (int64_t i = 0; i < t->rows; i++) any |= !isnan(cell_value(table_at(t, i, column)));
     return any;
 }
 
-static Status part_columns(Sheet *s, const Part *p)
+static Status part_columns(const Part *p, Table *out)
 {
     char prefix[128];
-    if (strchr(p->how, '|') == NULL) return add_columns(s, "", p->as != NULL ? p->as : p->column);
+    if (strchr(p->how, '|') == NULL)
+        return table_add(out, "", p->as == NULL ? p->column : p->as, "");
     (void)snprintf(prefix, sizeof prefix, "%s_", p->column);
-    return add_columns(s, prefix, p->how);
+    return table_add(out, prefix, p->how, "");
 }
 
-/* One row of a summary: rows row[0 .. n), all with the same keys. */
-static Status fold_rows(Sheet *s, const Rows *by, const Fold *f, const bool *skip,
-                        const int64_t *row, int64_t n, double *room)
+/* A column's values in rows row[0 .. n) as cells; x has room for n. */
+static Status fold_part(const Table *from, const int64_t *row, int64_t n, const Part *p, double *x,
+                        Table *out)
 {
-    Cell *out = NULL;
-    TRY(table_row(s->t, &out));
-    for (int k = 0; k < by->keys; k++) {
-        *out = *at(by->t, row[0], by->key[k]);
-        if (out->type == CELL_NONE && f->unknown != NULL) *out = cell_text(f->unknown);
-        out++;
+    static const char WAYS[] = "mean|std|median|min|max|sum|sum_ms";
+    int column = table_column(from, p->column), length = 0;
+    int64_t k = 0;
+    Cell first = cell_none();
+    Summary s;
+    for (int64_t i = 0; i < n; i++) {
+        const Cell *cell = table_at(from, row[i], column);
+        if (first.type == CELL_NONE) first = *cell;
+        if (!isnan(cell_value(cell))) x[k++] = cell_value(cell);
     }
-    for (int i = 0; i < f->parts; i++) {
-        int length = 0, column = collectives_column(by->t, f->part[i].column);
-        const char *w = NULL;
-        for (int k = 0; !skip[i] && (w = text_word(f->part[i].how, k, &length)) != NULL; k++) {
-            char how[16];
-            (void)snprintf(how, sizeof how, "%.*s", length, w);
-            TRY(fold_one(by->t, row, n, column, how, room, out++));
-        }
+    TRY(summary_of(x, NULL, k, from->arena, &s));
+    const double value[] = { s.mean, s.std, s.median, s.min, s.max, s.sum, s.sum / 1000 };
+    const char *word = NULL;
+    for (int i = 0; (word = text_word(p->how, i, &length)) != NULL; i++) {
+        char how[16];
+        (void)snprintf(how, sizeof how, "%.*s", length, word);
+        int way = text_word_index(WAYS, how);
+        TABLE_MORE(out, way >= 0                    ? cell_number(value[way])
+                        : strcmp(how, "first") == 0 ? first
+                                                    : cell_whole(n));
     }
     return OK;
 }
 
+/* Does a row count? */
+static bool takes(const Rows *by, const Fold *f, int64_t row, int flags)
+{
+    const Cell *flag = flags < 0 ? NULL : table_at(by->t, row, flags);
+    bool take = flag == NULL || flag->type == CELL_NONE || strcmp(flag->text, "outlier") == 0;
+    for (int k = 0; k < by->keys && f->compat && f->unknown == NULL; k++)
+        take &= table_at(by->t, row, by->key[k])->type != CELL_NONE;
+    return take;
+}
+
 static Status fold(const Collectives *c, const Table *from, const Fold *f, Table *out)
 {
-    Rows by = { .t = from, .order = -1 };
+    Rows by = { .t = from };
     int64_t *row = NULL, n = 0;
     double *room = NULL;
     bool skip[16] = { false };
-    Sheet s;
-    TRY(sheet_init(&s, c, out, f->name, f->keys, NULL, NULL));
+    TRY(table_init(out, f->name, f->keys, "", c->arena));
     by.keys = out->columns;
-    for (int i = 0; s.column != NULL && i < by.keys; i++)
-        by.key[i] = collectives_column(from, s.column[i]);
+    for (int i = 0; i < by.keys; i++) by.key[i] = table_column(from, out->column[i]);
     for (int i = 0; i < f->parts; i++) {
         skip[i] = f->compat && strstr(f->part[i].column, " bw ") != NULL &&
-                  !has_values(from, collectives_column(from, f->part[i].column));
-        if (!skip[i]) TRY(part_columns(&s, &f->part[i]));
+                  !has_values(from, table_column(from, f->part[i].column));
+        if (!skip[i]) TRY(part_columns(&f->part[i], out));
     }
-    TRY(sort_rows(&by, c->arena, &row));
+    TRY(ARENA_NEW(c->arena, from->rows, &row));
     TRY(ARENA_NEW(c->arena, from->rows, &room));
-    for (int64_t i = 0; i < from->rows; i++) { /* those that count */
-        const Cell *flag =
-            f->hide == NULL ? NULL : at(from, row[i], collectives_column(from, f->hide));
-        bool take = flag == NULL || flag->type == CELL_NONE || strcmp(flag->text, "outlier") == 0;
-        for (int k = 0; k < by.keys && f->compat && f->unknown == NULL; k++)
-            take &= at(from, row[i], by.key[k])->type != CELL_NONE;
-        if (take) row[n++] = row[i];
-    }
+    for (int64_t i = 0; i < from->rows; i++) row[i] = i;
+    qsort_r(row, (size_t)from->rows, sizeof *row, compare_rows, &by);
+    const int flags = f->hide == NULL ? -1 : table_column(from, f->hide);
+    for (int64_t i = 0; i < from->rows; i++)
+        if (takes(&by, f, row[i], flags)) row[n++] = row[i];
     for (int64_t i = 0, size = 0; i < n; i += size) {
         for (size = 1; i + size < n && compare_keys(&by, row[i], row[i + size]) == 0;) size++;
-        TRY(fold_rows(&s, &by, f, skip, row + i, size, room));
+        TRY(table_put(out, NULL, 0));
+        for (int k = 0; k < by.keys; k++) {
+            const Cell *key = table_at(from, row[i], by.key[k]);
+            TABLE_MORE(out, key->type == CELL_NONE ? cell_text(f->unknown) : *key);
+        }
+        for (int k = 0; k < f->parts; k++)
+            if (!skip[k]) TRY(fold_part(from, row + i, size, &f->part[k], room, out));
     }
-    return f->order == NULL ? OK : sort_table(out, f->order);
+    return f->order == NULL ? OK : sort_table(out, f->order, 1);
 }
 
 /* ---- collectives ---- */
 
 static Status long_sheet(const Collectives *c, Table *t)
 {
-    Sheet s;
-    TRY(sheet_init(&s, c, t, "nccl_long", LONG, "node_id|node_span", LONG_MORE));
+    TRY(begin(c, t, "nccl_long", LONG));
     for (int64_t i = 0; i < c->n_calls; i++) {
         const CollectiveCall *x = &c->calls[c->by_rank[i]];
         const CollectiveSlot *slot = &c->slots[x->slot];
         const CollectiveGroup *g = &c->groups[x->group];
         const Collective *w = &x->what;
         Cell number;
-        TRY(collective_id(&s, slot, &number));
-        TRY(ROW(&s, number, whole(slot->index), rank(&s, x), text(g->name), text(g->ranks),
-                name(&s, x), whole(w->group_size), id(&s, w->dtype), whole(w->in_elements),
-                real(collectives_mb(c, x, false)), whole(w->out_elements),
-                real(collectives_mb(c, x, true)), id(&s, w->in_split), id(&s, w->out_split),
-                whole(x->stream), real(x->ts), real(x->dur), node(&s, x->rank), text(g->span),
-                whole(w->peer), id(&s, x->kernel), real(x->start), real(slot->arrived - x->start),
-                text(slot->flag)));
+        TRY(collective_id(c, slot, &number));
+        TRY(TABLE_ROW(t, number, whole(slot->index), rank(c, x), text(g->name), text(g->ranks),
+                      name(c, x), whole(w->group_size), id(c, w->dtype), whole(w->in_elements),
+                      real(collectives_mb(c, x, false)), whole(w->out_elements),
+                      real(collectives_mb(c, x, true)), id(c, w->in_split), id(c, w->out_split),
+                      whole(x->stream), real(x->ts), real(x->dur), node(c, x->rank), text(g->span),
+                      whole(w->peer), id(c, x->kernel), real(x->start),
+                      real(slot->arrived - x->start), text(slot->flag)));
     }
     return OK;
 }
@@ -346,75 +283,69 @@ static Status listed(const Collectives *c, bool varied, const CollectiveSlot ***
 
 /* Columns rank_R_NAME: of a slot's new ranks those of `first`, then those of `then`; where they
  * begin by rank. */
-static Status rank_columns(Sheet *s, const CollectiveSlot *const *slot, int64_t n,
-                           const char *const words[2], int *begin[2])
+static Status rank_columns(const Collectives *c, const CollectiveSlot *const *slot, int64_t n,
+                           const char *const words[2], int *at[2], Table *t)
 {
-    const Collectives *c = s->c;
-    TRY(ARENA_ZEROED(c->arena, c->n_ranks, &begin[0]));
-    TRY(ARENA_ZEROED(c->arena, c->n_ranks, &begin[1]));
+    TRY(ARENA_ZEROED(c->arena, c->n_ranks, &at[0]));
+    TRY(ARENA_ZEROED(c->arena, c->n_ranks, &at[1]));
     for (int64_t i = 0; i < 2 * n; i++) {
         const CollectiveSlot *x = slot[i / 2];
         for (int64_t k = x->call; k < x->call + x->calls; k++) {
-            int *at_rank = &begin[i % 2][c->calls[k].rank];
+            int *at_rank = &at[i % 2][c->calls[k].rank];
             char prefix[32];
             if (*at_rank > 0) continue;
-            *at_rank = s->t->columns;
+            *at_rank = t->columns;
             (void)snprintf(prefix, sizeof prefix, "rank_%lld_",
                            (long long)c->ranks[c->calls[k].rank].rank);
-            TRY(add_columns(s, prefix, words[i % 2]));
+            TRY(table_add(t, prefix, words[i % 2], ""));
         }
     }
-    return s->nodes ? add_columns(s, "", "node_span") : OK;
+    return table_add(t, "", "@node_span", left_out(c));
 }
 
-static Status sync_row(Sheet *s, const CollectiveSlot *x)
+static Status sync_row(const Collectives *c, const CollectiveSlot *x, Table *t)
 {
-    const Collectives *c = s->c;
     const CollectiveGroup *g = &c->groups[x->group];
     const CollectiveCall *call = &c->calls[x->call], *first = call + x->first;
     const Collective *w = &call->what;
     Cell number;
-    TRY(collective_id(s, x, &number));
-    return ROW(s, number, text(g->name), text(g->ranks), name(s, call), whole(w->group_size),
-               id(s, w->dtype), whole(w->in_elements), whole(w->out_elements),
-               real(collectives_mb(c, call, false)), real(collectives_mb(c, call, true)),
-               real(x->mb), real(x->latency), real(x->skew_start), rank(s, first),
-               real(x->wait_sum / (double)x->calls), real(x->skew_end), real(x->algorithm_bw),
-               real(x->bus_bw), text(g->description), real(first->start), real(x->exchange),
-               rank(s, call + x->last), whole(x->calls), text(x->flag), real(x->late),
-               cause_text(s, x), cause_where(x), real(x->cause_us));
+    TRY(collective_id(c, x, &number));
+    return TABLE_ROW(t, number, text(g->name), text(g->ranks), name(c, call), whole(w->group_size),
+                     id(c, w->dtype), whole(w->in_elements), whole(w->out_elements),
+                     real(collectives_mb(c, call, false)), real(collectives_mb(c, call, true)),
+                     real(x->mb), real(x->latency), real(x->skew_start), rank(c, first),
+                     real(x->wait_sum / (double)x->calls), real(x->skew_end), real(x->algorithm_bw),
+                     real(x->bus_bw), text(g->description), real(first->start), real(x->exchange),
+                     rank(c, call + x->last), whole(x->calls), text(x->flag), real(x->late),
+                     cause_text(c, x), cause_where(x), real(x->cause_us));
 }
 
 static Status sync_sheet(const Collectives *c, Table *t)
 {
     static const char *const words[] = { "ts|dur", "wait_time" };
-    Sheet s;
     const CollectiveSlot **slot = NULL;
     int64_t n = 0;
-    int *begin[2];
-    TRY(sheet_init(&s, c, t, "nccl_implicit_sync", SYNC, NULL, SYNC_MORE));
-    const int own = t->columns;
+    int *at[2];
+    TRY(begin(c, t, "nccl_implicit_sync", SYNC));
     TRY(listed(c, false, &slot, &n));
-    TRY(rank_columns(&s, slot, n, words, begin));
+    TRY(rank_columns(c, slot, n, words, at, t));
     for (int64_t i = 0; i < n; i++) {
-        TRY(sync_row(&s, slot[i]));
-        Cell *cell = last_row(&s);
-        for (int k = own; k < t->columns; k++) cell[k] = (Cell){ 0 };
+        TRY(sync_row(c, slot[i], t));
+        Cell *cell = table_at(t, t->rows - 1, 0);
         for (int64_t k = slot[i]->call; k < slot[i]->call + slot[i]->calls; k++) {
             const CollectiveCall *x = &c->calls[k];
-            cell[begin[0][x->rank]] = real(x->ts);
-            cell[begin[0][x->rank] + 1] = real(x->dur);
-            cell[begin[1][x->rank]] = real(slot[i]->arrived - x->start);
+            cell[at[0][x->rank]] = real(x->ts);
+            cell[at[0][x->rank] + 1] = real(x->dur);
+            cell[at[1][x->rank]] = real(slot[i]->arrived - x->start);
         }
-        if (s.nodes) cell[t->columns - 1] = text(c->groups[slot[i]->group].span);
+        if (has_nodes(c)) cell[t->columns - 1] = text(c->groups[slot[i]->group].span);
     }
     return OK;
 }
 
 /* all_to_allv: ranks bring different amounts, so its time is from the first start to the last end. */
-static Status varied_row(Sheet *s, const CollectiveSlot *x, int *begin[2])
+static Status varied_row(const Collectives *c, const CollectiveSlot *x, int *at[2], Table *t)
 {
-    const Collectives *c = s->c;
     const CollectiveGroup *g = &c->groups[x->group];
     const CollectiveCall *call = &c->calls[x->call];
     const double gb = c->options.compat ? 1024 : 1000, first = call[x->first].start;
@@ -433,13 +364,14 @@ static Status varied_row(Sheet *s, const CollectiveSlot *x, int *begin[2])
         fastest = fmax(fastest, rate);
         slowest = fmin(slowest, rate);
     }
-    TRY(collective_id(s, x, &number));
-    TRY(ROW(s, number, text(g->name), text(g->ranks), name(s, call), whole(call->what.group_size),
-            id(s, call->what.dtype), whole(call->stream), real(mb), whole(elements), real(wall),
-            real(longest), real(x->latency), real(sum / n),
-            real(wall > 0 ? mb / gb / (wall / 1e6) : unknown), real(fastest), real(slowest),
-            real(mb > 0 ? most / (mb / n) : unknown), real(x->skew_start), real(x->skew_end)));
-    Cell *cell = last_row(s);
+    TRY(collective_id(c, x, &number));
+    TRY(TABLE_ROW(t, number, text(g->name), text(g->ranks), name(c, call),
+                  whole(call->what.group_size), id(c, call->what.dtype), whole(call->stream),
+                  real(mb), whole(elements), real(wall), real(longest), real(x->latency),
+                  real(sum / n), real(wall > 0 ? mb / gb / (wall / 1e6) : unknown), real(fastest),
+                  real(slowest), real(mb > 0 ? most / (mb / n) : unknown), real(x->skew_start),
+                  real(x->skew_end)));
+    Cell *cell = table_at(t, t->rows - 1, 0);
     for (const CollectiveCall *k = call; k < call + x->calls; k++) {
         const Collective *w = &k->what;
         const Cell mine[] = { real(k->ts),
@@ -448,13 +380,13 @@ static Status varied_row(Sheet *s, const CollectiveSlot *x, int *begin[2])
                               whole(w->out_elements),
                               real(collectives_mb(c, k, false)),
                               real(collectives_mb(c, k, true)),
-                              id(s, w->in_split),
-                              id(s, w->out_split) };
-        memcpy(cell + begin[0][k->rank], mine, sizeof mine);
-        cell[begin[1][k->rank]] = real(k->start - first);
-        cell[begin[1][k->rank] + 1] = real(x->arrived + x->exchange - k->end);
+                              id(c, w->in_split),
+                              id(c, w->out_split) };
+        memcpy(cell + at[0][k->rank], mine, sizeof mine);
+        cell[at[1][k->rank]] = real(k->start - first);
+        cell[at[1][k->rank] + 1] = real(x->arrived + x->exchange - k->end);
     }
-    if (s->nodes) cell[s->t->columns - 1] = text(g->span);
+    if (has_nodes(c)) cell[t->columns - 1] = text(g->span);
     return OK;
 }
 
@@ -465,15 +397,14 @@ static Status varied_sheet(const Collectives *c, Table *t)
         "Out split size",
         "skew in start time|skew in end time"
     };
-    Sheet s;
     const CollectiveSlot **slot = NULL;
     int64_t n = 0;
-    int *begin[2];
-    TRY(sheet_init(&s, c, t, "nccl_all2allv", VARIED, NULL, NULL));
+    int *at[2];
+    TRY(begin(c, t, "nccl_all2allv", VARIED));
     TRY(listed(c, true, &slot, &n));
-    TRY(rank_columns(&s, slot, n, words, begin));
-    for (int64_t i = 0; i < n; i++) TRY(varied_row(&s, slot[i], begin));
-    return sort_table(t, "total data communicated (MB)");
+    TRY(rank_columns(c, slot, n, words, at, t));
+    for (int64_t i = 0; i < n; i++) TRY(varied_row(c, slot[i], at, t));
+    return sort_table(t, "total data communicated (MB)", 1);
 }
 
 /* What rank sends to rank: split j of a group goes to its j-th member, a rank of the world. TraceLens
@@ -486,14 +417,13 @@ static Status heatmap(const Collectives *c, Table *t)
     const Fold by_pair = {
         .name = "nccl_all2allv_heatmap", .keys = "src_rank|dst_rank", .part = parts, .parts = 3
     };
-    Sheet s;
     Table sends;
     int32_t *split = NULL;
     int64_t most = c->n_ranks;
     for (int64_t i = 0; i < c->n_groups; i++)
         most = c->groups[i].members > most ? c->groups[i].members : most;
     TRY(ARENA_NEW(c->arena, most, &split));
-    TRY(sheet_init(&s, c, &sends, "sends", "src_rank|dst_rank|MB", NULL, NULL));
+    TRY(begin(c, &sends, "sends", "src_rank|dst_rank|MB"));
     for (int64_t i = 0; i < c->n_calls; i++) {
         const CollectiveCall *x = &c->calls[c->by_rank[i]];
         const CollectiveGroup *g = &c->groups[x->group];
@@ -502,8 +432,8 @@ static Status heatmap(const Collectives *c, Table *t)
         int64_t n = collectives_wholes(strings_text(&c->strings, x->what.in_split), split,
                                        c->options.compat ? c->n_ranks : g->members);
         for (int64_t j = 0; j < n; j++)
-            TRY(ROW(&s, rank(&s, x), whole(c->options.compat ? j : g->member[j]),
-                    real((double)split[j] * each)));
+            TRY(TABLE_ROW(&sends, rank(c, x), whole(c->options.compat ? j : g->member[j]),
+                          real((double)split[j] * each)));
     }
     return fold(c, &sends, &by_pair, t);
 }
@@ -528,13 +458,12 @@ static Status causes_sheet(const Collectives *c, Table *t)
                             .order = "cause_us",
                             .part = parts,
                             .parts = 2 };
-    Sheet s;
     Table all;
-    TRY(sheet_init(&s, c, &all, "causes", "rank|cause|where|us", NULL, NULL));
+    TRY(begin(c, &all, "causes", "rank|cause|where|us"));
     for (const CollectiveSlot *x = c->slots; x < c->slots + c->n_slots; x++) {
         if (x->cause_us > 0 && in_sums(x))
-            TRY(ROW(&s, rank(&s, &c->calls[x->call + x->last]), cause_text(&s, x), cause_where(x),
-                    real(x->cause_us)));
+            TRY(TABLE_ROW(&all, rank(c, &c->calls[x->call + x->last]), cause_text(c, x),
+                          cause_where(x), real(x->cause_us)));
     }
     return fold(c, &all, &by_cause, t);
 }
@@ -565,48 +494,35 @@ static Status blame_of(const Collectives *c, Blame **out, int64_t *slots)
     return OK;
 }
 
-/* `sign` -1: what a sort that falls shall have rising. */
-static void turn(Table *t, int column)
-{
-    for (int64_t i = 0; i < t->rows; i++) t->cell[i * t->columns + column].number *= -1;
-}
-
 static double tenths(double x) { return nearbyint(10 * x) / 10; }
 
 static Status straggler_sheet(const Collectives *c, const Table *causes, Table *t)
 {
-    Sheet s;
     Blame *blame = NULL;
     int64_t n = 0;
     TRY(blame_of(c, &blame, &n));
-    TRY(sheet_init(&s, c, t, "straggler_summary", STRAGGLER, "node_id", STRAGGLER_MORE));
+    TRY(begin(c, t, "straggler_summary", STRAGGLER));
     for (int64_t r = 0; r < c->n_ranks; r++) {
         const Blame *b = &blame[r];
         int64_t all = c->options.compat ? n : b->slots, k = 0;
         if (b->slots == 0) continue;
-        while (k < causes->rows && at(causes, k, 0)->whole != c->ranks[r].rank) k++;
-        const Cell *why = k < causes->rows ? at(causes, k, 1) : (const Cell[3]){ { 0 } };
-        TRY(ROW(&s, whole(c->ranks[r].rank), real(tenths(b->wait)),
-                real(tenths(b->wait / (double)b->slots)), whole(b->last), whole(b->first),
-                real(tenths(100.0 * (double)b->last / (double)all)), whole(all),
-                real(tenths(b->dur)), node(&s, (int32_t)r), real(b->caused), real(b->late), why[0],
-                why[1], why[2]));
+        TRY(TABLE_ROW(t, whole(c->ranks[r].rank), real(tenths(b->wait)),
+                      real(tenths(b->wait / (double)b->slots)), whole(b->last), whole(b->first),
+                      real(tenths(100.0 * (double)b->last / (double)all)), whole(all),
+                      real(tenths(b->dur)), node(c, (int32_t)r), real(b->caused), real(b->late)));
+        while (k < causes->rows && table_at(causes, k, 0)->whole != c->ranks[r].rank) k++;
+        if (k < causes->rows) table_more(t, table_at(causes, k, 1), 3);
     }
-    if (!c->options.compat) return sort_table(t, "caused_wait_us");
-    turn(t, 1);
-    TRY(sort_table(t, "total_wait_time_us"));
-    turn(t, 1);
-    return OK;
+    return c->options.compat ? sort_table(t, "total_wait_time_us", -1)
+                             : sort_table(t, "caused_wait_us", 1);
 }
 
 static Status clock_sheet(const Collectives *c, Table *t)
 {
-    Sheet s;
-    TRY(sheet_init(&s, c, t, "clocks",
-                   "rank|file|rank_from|offset_us|drift_ppm|spread_us|collectives", NULL, NULL));
+    TRY(begin(c, t, "clocks", "rank|file|rank_from|offset_us|drift_ppm|spread_us|collectives"));
     for (const CollectiveRank *r = c->ranks; r < c->ranks + c->n_ranks; r++)
-        TRY(ROW(&s, whole(r->rank), text(r->path), text(r->rank_from), real(r->offset_us),
-                real(r->drift * 1e6), real(r->spread_us), whole(r->points)));
+        TRY(TABLE_ROW(t, whole(r->rank), text(r->path), text(r->rank_from), real(r->offset_us),
+                      real(r->drift * 1e6), real(r->spread_us), whole(r->points)));
     return OK;
 }
 
@@ -652,7 +568,7 @@ static const Part group_parts[] = { { "Group size", "first", NULL },
 
 Status collectives_sheets(const Collectives *c, Table sheet[COLLECTIVE_SHEETS], int *n)
 {
-    const bool compat = c->options.compat, nodes = !compat || c->gpus_per_node > 0;
+    const bool compat = c->options.compat, nodes = has_nodes(c);
     const char *flag = compat ? NULL : "flag", *latency = "Total comm latency (ms)";
     const Fold sizes = { .name = "nccl_summary_implicit_sync",
                          .keys = compat ? "Collective name|dtype|In msg nelems"

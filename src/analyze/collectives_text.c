@@ -7,30 +7,16 @@
 
 enum { ROWS_SHOWN = 16, SAME_HOST_US = 50 };
 
-int collectives_column(const Table *t, const char *name)
-{
-    int i = 0;
-    while (i < t->columns && strcmp(t->column[i], name) != 0) i++;
-    return i < t->columns ? i : -1;
-}
-
-double collectives_number(const Cell *x)
-{
-    return x->type == CELL_WHOLE    ? (double)x->whole
-           : x->type == CELL_NUMBER ? x->number
-                                    : (double)NAN;
-}
-
 static const Cell *cell(const Table *t, int64_t row, const char *column)
 {
     static const Cell none = { 0 };
-    int i = collectives_column(t, column);
-    return i < 0 ? &none : &t->cell[row * t->columns + i];
+    int i = table_column(t, column);
+    return i < 0 ? &none : table_at(t, row, i);
 }
 
 static double number(const Table *t, int64_t row, const char *column)
 {
-    return collectives_number(cell(t, row, column));
+    return cell_value(cell(t, row, column));
 }
 
 static const char *word(const Table *t, int64_t row, const char *column)

@@ -1,6 +1,7 @@
 /* diff: walks both trees from their roots and says which nodes are the same call. */
 #include "analyze/diff.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,31 +138,21 @@ static Status new_list(Walk *w, int64_t room, DiffList *out)
     return ARENA_NEW(w->scratch, room, &out->at);
 }
 
-typedef struct Timed {
-    double ts;
-    int64_t place;
-    uint32_t event;
-} Timed;
-
-static int by_time(const void *a, const void *b)
-{
-    const Timed *x = a, *y = b;
-    if (x->ts != y->ts) return x->ts < y->ts ? -1 : 1;
-    return (x->place > y->place) - (x->place < y->place);
-}
-
 static Status sort_by_time(Walk *w, int side, DiffList *l)
 {
     const Events *e = w->d->tree[side]->events;
-    ArenaMark mark = arena_mark(w->scratch);
-    Timed *timed = NULL;
+    double *start = NULL;
+    uint32_t *order = NULL, *was = NULL;
     bool sorted = true;
     for (int64_t i = 1; i < l->n; i++) sorted &= e->ts[l->at[i - 1]] <= e->ts[l->at[i]];
     if (sorted) return OK;
-    TRY(ARENA_NEW(w->scratch, l->n, &timed));
-    for (int64_t i = 0; i < l->n; i++) timed[i] = (Timed){ e->ts[l->at[i]], i, l->at[i] };
-    qsort(timed, (size_t)l->n, sizeof *timed, by_time);
-    for (int64_t i = 0; i < l->n; i++) l->at[i] = timed[i].event;
+    ArenaMark mark = arena_mark(w->scratch);
+    TRY(ARENA_NEW(w->scratch, l->n, &start));
+    TRY(ARENA_NEW(w->scratch, l->n, &was));
+    for (int64_t i = 0; i < l->n; i++) start[i] = e->ts[l->at[i]];
+    TRY(groups_rising(start, l->n, w->scratch, &order));
+    memcpy(was, l->at, (size_t)l->n * sizeof *was);
+    for (int64_t i = 0; i < l->n; i++) l->at[i] = was[order[i]];
     arena_release(w->scratch, mark);
     return OK;
 }
@@ -257,17 +248,49 @@ static Status match(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs *out)
 
 static int64_t index_of(DiffPair p, int side) { return side == DIFF_OLD ? p.i : p.j; }
 
-/* What is in one list only: `of` has indices into the list, `list` the entries. */
-static Status left_over(Walk *w, const DiffPairs *p, int side, const DiffList *from, int64_t **of,
-                        DiffList *list)
+static bool in_both(DiffPair p) { return p.i >= 0 && p.j >= 0; }
+
+/* What a pair of parts of lists is in the lists: `of` has the parts' places. */
+static DiffPair placed(DiffPair p, int64_t *const of[DIFF_SIDES])
 {
-    TRY(new_list(w, p->n, list));
-    TRY(ARENA_NEW(w->scratch, p->n, of));
-    for (int64_t k = 0; k < p->n; k++) {
-        if (index_of(p->at[k], side) < 0 || index_of(p->at[k], !side) >= 0) continue;
-        (*of)[list->n] = index_of(p->at[k], side);
-        list->at[list->n++] = from->at[index_of(p->at[k], side)];
+    return (DiffPair){ p.i < 0 ? -1 : of[DIFF_OLD][p.i], p.j < 0 ? -1 : of[DIFF_NEW][p.j] };
+}
+
+static void append(DiffPairs *to, const DiffPairs *from, int64_t *const of[DIFF_SIDES])
+{
+    for (int64_t k = 0; k < from->n; k++) to->at[to->n++] = placed(from->at[k], of);
+}
+
+/* Only the matches stay. */
+static void keep_matches(DiffPairs *p)
+{
+    int64_t kept = 0;
+    for (int64_t k = 0; k < p->n; k++)
+        if (in_both(p->at[k])) p->at[kept++] = p->at[k];
+    p->n = kept;
+}
+
+/* What is in one list only, and its places in the lists. */
+typedef struct Rest {
+    DiffList list[DIFF_SIDES];
+    int64_t *of[DIFF_SIDES];
+    bool any; /* of both lists something is left */
+} Rest;
+
+static Status left_over(Walk *w, const DiffPairs *p, const DiffList from[DIFF_SIDES], Rest *out)
+{
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        DiffList *list = &out->list[s];
+        TRY(new_list(w, p->n, list));
+        TRY(ARENA_NEW(w->scratch, p->n, &out->of[s]));
+        for (int64_t k = 0; k < p->n; k++) {
+            int64_t i = index_of(p->at[k], s);
+            if (i < 0 || in_both(p->at[k])) continue;
+            out->of[s][list->n] = i;
+            list->at[list->n++] = from[s].at[i];
+        }
     }
+    out->any = out->list[DIFF_OLD].n > 0 && out->list[DIFF_NEW].n > 0;
     return OK;
 }
 
@@ -326,28 +349,22 @@ static bool find_wrappers(Walk *w, const DiffList rest[DIFF_SIDES], DiffList *co
     return any;
 }
 
-/* Aligns the entries that are not matched, and puts the pairs behind those that are. */
-static Status match_free(Walk *w, const DiffList list[DIFF_SIDES], bool *const taken[],
-                         DiffPairs *p)
+/* A list with what wrappers hold in their place. */
+static Status widen(Walk *w, int side, const DiffList *list, const Rest *rest,
+                    const DiffList *below, const bool *opened, DiffList *out)
 {
-    DiffList free[DIFF_SIDES];
-    int64_t *of[DIFF_SIDES] = { NULL };
-    DiffPairs found = { 0 };
-    for (int s = 0; s < DIFF_SIDES; s++) {
-        TRY(new_list(w, list[s].n, &free[s]));
-        TRY(ARENA_NEW(w->scratch, list[s].n, &of[s]));
-        for (int64_t i = 0; i < list[s].n; i++) {
-            if (taken[s][i]) continue;
-            of[s][free[s].n] = i;
-            free[s].at[free[s].n++] = list[s].at[i];
-        }
+    int64_t room = list->n, next = 0; /* the rest stands in the order of the list */
+    for (int64_t i = 0; i < rest->list[side].n; i++) room += opened[i] ? below[i].n : 0;
+    TRY(new_list(w, room, out));
+    for (int64_t i = 0; i < list->n; i++) {
+        DiffList one = { &list->at[i], 1 };
+        bool left = next < rest->list[side].n && rest->of[side][next] == i;
+        if (left && opened[next]) one = below[next];
+        next += left;
+        for (int64_t k = 0; k < one.n; k++) out->at[out->n++] = one.at[k];
     }
-    TRY(match(w, free, &found));
-    for (int64_t k = 0; k < found.n; k++) {
-        DiffPair one = found.at[k];
-        p->at[p->n++] = (DiffPair){ one.i < 0 ? -1 : of[DIFF_OLD][one.i],
-                                    one.j < 0 ? -1 : of[DIFF_NEW][one.j] };
-    }
+    TRY(sort_by_time(w, side, out));
+    for (int64_t k = 0; k < out->n; k++) w->place[side][out->at[k]] = (uint32_t)k;
     return OK;
 }
 
@@ -355,45 +372,41 @@ static Status match_free(Walk *w, const DiffList list[DIFF_SIDES], bool *const t
  * matched before. */
 static Status open_wrappers(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 {
-    DiffList rest[DIFF_SIDES], *below[DIFF_SIDES] = { NULL }, wider[DIFF_SIDES];
-    int64_t *of[DIFF_SIDES] = { NULL }, kept = 0;
+    Rest rest;
+    DiffList *below[DIFF_SIDES] = { NULL }, wider[DIFF_SIDES];
     bool *opened[DIFF_SIDES] = { NULL }, *taken[DIFF_SIDES] = { NULL };
-    DiffPairs out = { 0 };
-    for (int s = 0; s < DIFF_SIDES; s++) TRY(left_over(w, p, s, &list[s], &of[s], &rest[s]));
-    if (rest[DIFF_OLD].n == 0 || rest[DIFF_NEW].n == 0) return OK;
+    DiffPairs out = { 0 }, found = { 0 };
+    TRY(left_over(w, p, list, &rest));
+    if (!rest.any) return OK;
+    assert(list[DIFF_OLD].at != NULL && list[DIFF_NEW].at != NULL); /* they hold the rest */
     for (int s = 0; s < DIFF_SIDES; s++) {
-        TRY(ARENA_NEW(w->scratch, rest[s].n, &below[s]));
-        TRY(ARENA_ZEROED(w->scratch, rest[s].n, &opened[s]));
-        for (int64_t i = 0; i < rest[s].n; i++) TRY(on_way(w, s, rest[s].at[i], &below[s][i]));
+        const DiffList *left = &rest.list[s];
+        TRY(ARENA_NEW(w->scratch, left->n, &below[s]));
+        TRY(ARENA_ZEROED(w->scratch, left->n, &opened[s]));
+        for (int64_t i = 0; i < left->n; i++) TRY(on_way(w, s, left->at[i], &below[s][i]));
     }
-    if (!find_wrappers(w, rest, below, opened)) return OK;
+    if (!find_wrappers(w, rest.list, below, opened)) return OK;
     for (int s = 0; s < DIFF_SIDES; s++) {
-        int64_t room = list[s].n, at = 0;
-        for (int64_t i = 0; i < rest[s].n; i++) room += opened[s][i] ? below[s][i].n : 0;
-        TRY(new_list(w, room, &wider[s]));
-        int64_t *back = NULL; /* by entry: its number among the opened, or -1 */
-        TRY(ARENA_NEW(w->scratch, list[s].n, &back));
-        for (int64_t i = 0; i < list[s].n; i++) back[i] = -1;
-        for (int64_t i = 0; i < rest[s].n; i++) back[of[s][i]] = opened[s][i] ? i : -1;
-        for (int64_t i = 0; i < list[s].n; i++) {
-            DiffList one = { &list[s].at[i], 1 };
-            if (back[i] >= 0) one = below[s][back[i]];
-            for (at = 0; at < one.n; at++) wider[s].at[wider[s].n++] = one.at[at];
-        }
-        TRY(sort_by_time(w, s, &wider[s]));
+        TRY(widen(w, s, &list[s], &rest, below[s], opened[s], &wider[s]));
         TRY(ARENA_ZEROED(w->scratch, wider[s].n, &taken[s]));
-        for (at = 0; at < wider[s].n; at++) w->place[s][wider[s].at[at]] = (uint32_t)at;
     }
     TRY(ARENA_NEW(w->scratch, wider[DIFF_OLD].n + wider[DIFF_NEW].n, &out.at));
-    for (; kept < p->n; kept++) {
-        DiffPair one = p->at[kept];
-        if (one.i < 0 || one.j < 0) continue;
-        one.i = w->place[DIFF_OLD][list[DIFF_OLD].at[one.i]];
-        one.j = w->place[DIFF_NEW][list[DIFF_NEW].at[one.j]];
-        taken[DIFF_OLD][one.i] = taken[DIFF_NEW][one.j] = true;
-        out.at[out.n++] = one;
+    for (int64_t k = 0; k < p->n; k++) {
+        if (!in_both(p->at[k])) continue;
+        int64_t i = w->place[DIFF_OLD][list[DIFF_OLD].at[p->at[k].i]];
+        int64_t j = w->place[DIFF_NEW][list[DIFF_NEW].at[p->at[k].j]];
+        taken[DIFF_OLD][i] = taken[DIFF_NEW][j] = true;
+        out.at[out.n++] = (DiffPair){ i, j };
     }
-    TRY(match_free(w, wider, taken, &out));
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        for (int64_t i = 0; i < wider[s].n; i++)
+            if (!taken[s][i])
+                out.at[out.n++] = s == DIFF_OLD ? (DiffPair){ i, -1 } : (DiffPair){ -1, i };
+    }
+    TRY(left_over(w, &out, wider, &rest));
+    TRY(match(w, rest.list, &found));
+    keep_matches(&out);
+    append(&out, &found, rest.of);
     memcpy(list, wider, sizeof wider);
     *p = out;
     return OK;
@@ -402,54 +415,40 @@ static Status open_wrappers(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 /* Tries what is left over again without wrappers around it, then by the file of Python alone. */
 static Status match_unwrapped(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 {
-    DiffList rest[DIFF_SIDES], again[DIFF_SIDES], unused;
-    int64_t *of[DIFF_SIDES] = { NULL }, *of_again[DIFF_SIDES] = { NULL }, kept = 0;
+    Rest rest, again;
+    DiffList unused;
     DiffPairs found = { 0 }, bare = { 0 };
-    for (int s = 0; s < DIFF_SIDES; s++) TRY(left_over(w, p, s, &list[s], &of[s], &rest[s]));
-    if (rest[DIFF_OLD].n == 0 || rest[DIFF_NEW].n == 0) return OK;
+    TRY(left_over(w, p, list, &rest));
+    if (!rest.any) return OK;
+    assert(list[DIFF_OLD].at != NULL && list[DIFF_NEW].at != NULL); /* they hold the rest */
     for (int s = 0; s < DIFF_SIDES; s++) {
-        for (int64_t i = 0; i < rest[s].n; i++) {
-            TRY(unwrap(w, s, &rest[s].at[i], &unused));
-            if (w->d->compat) list[s].at[of[s][i]] = rest[s].at[i];
+        for (int64_t i = 0; i < rest.list[s].n; i++) {
+            TRY(unwrap(w, s, &rest.list[s].at[i], &unused));
+            if (w->d->compat) list[s].at[rest.of[s][i]] = rest.list[s].at[i];
         }
     }
-    TRY(diff_align(w->d, rest, false, w->scratch, &found));
-    for (int s = 0; s < DIFF_SIDES; s++)
-        TRY(left_over(w, &found, s, &rest[s], &of_again[s], &again[s]));
-    if (again[DIFF_OLD].n > 0 && again[DIFF_NEW].n > 0) {
-        int64_t whole = 0;
-        TRY(diff_align(w->d, again, true, w->scratch, &bare));
-        for (int64_t k = 0; k < found.n; k++) {
-            if (found.at[k].i >= 0 && found.at[k].j >= 0) found.at[whole++] = found.at[k];
-        }
-        found.n = whole;
-        for (int64_t k = 0; k < bare.n; k++) {
-            DiffPair one = bare.at[k];
-            found.at[found.n++] = (DiffPair){ one.i < 0 ? -1 : of_again[DIFF_OLD][one.i],
-                                              one.j < 0 ? -1 : of_again[DIFF_NEW][one.j] };
-        }
+    TRY(diff_align(w->d, rest.list, false, w->scratch, &found));
+    TRY(left_over(w, &found, rest.list, &again));
+    if (again.any) {
+        TRY(diff_align(w->d, again.list, true, w->scratch, &bare));
+        keep_matches(&found);
+        append(&found, &bare, again.of);
     }
-    for (int64_t k = 0; k < p->n; k++) {
-        if (p->at[k].i >= 0 && p->at[k].j >= 0) p->at[kept++] = p->at[k];
-    }
-    p->n = kept;
     for (int64_t k = 0; k < found.n; k++) {
-        DiffPair one = found.at[k];
-        bool matched = one.i >= 0 && one.j >= 0;
-        if (matched) list[DIFF_OLD].at[of[DIFF_OLD][one.i]] = rest[DIFF_OLD].at[one.i];
-        if (matched) list[DIFF_NEW].at[of[DIFF_NEW][one.j]] = rest[DIFF_NEW].at[one.j];
-        p->at[p->n++] = (DiffPair){ one.i < 0 ? -1 : of[DIFF_OLD][one.i],
-                                    one.j < 0 ? -1 : of[DIFF_NEW][one.j] };
+        for (int s = 0; s < DIFF_SIDES && in_both(found.at[k]); s++) {
+            int64_t i = index_of(found.at[k], s);
+            list[s].at[rest.of[s][i]] = rest.list[s].at[i];
+        }
     }
+    keep_matches(p);
+    append(p, &found, rest.of);
     return OK;
 }
 
-static const char *sizes_of(const Events *e, uint32_t event)
+const char *diff_sizes(const Events *e, uint32_t event)
 {
-    uint32_t row = e->detail[event];
-    if (e->kind[event] != EVENT_CPU_OP || row == EVENT_NONE || e->ops[row].args == EVENT_NONE)
-        return "";
-    return strings_text(&e->strings, e->args[e->ops[row].args].dims);
+    uint32_t args = event_args(e, event);
+    return args == EVENT_NONE ? "" : strings_text(&e->strings, e->args[args].dims);
 }
 
 /* One call in the place of the other: device work of the same kind, an operator on the same sizes (a
@@ -458,10 +457,10 @@ static Status replaces(Walk *w, uint32_t x, uint32_t y, bool *out)
 {
     const Events *a = w->d->tree[DIFF_OLD]->events, *b = w->d->tree[DIFF_NEW]->events;
     DiffList below[DIFF_SIDES];
-    const char *sizes = sizes_of(a, x);
+    const char *sizes = diff_sizes(a, x);
     *out = a->kind[x] == b->kind[y];
     if (event_on_gpu(a->kind[x]) || event_on_gpu(b->kind[y])) return OK;
-    *out = strpbrk(sizes, "0123456789") != NULL && strcmp(sizes, sizes_of(b, y)) == 0;
+    *out = strpbrk(sizes, "0123456789") != NULL && strcmp(sizes, diff_sizes(b, y)) == 0;
     if (*out || launches(a, x) || launches(b, y)) return OK;
     TRY(on_way(w, DIFF_OLD, x, &below[DIFF_OLD]));
     TRY(on_way(w, DIFF_NEW, y, &below[DIFF_NEW]));
@@ -479,7 +478,7 @@ static Status last_matches(Walk *w, const DiffList list[DIFF_SIDES], const DiffP
         TRY(ARENA_NEW(w->scratch, list[s].n, &before[s]));
         for (int64_t i = 0; i < list[s].n; i++) before[s][i] = -1;
         for (int64_t k = 0; k < p->n; k++) {
-            if (p->at[k].i >= 0 && p->at[k].j >= 0) before[s][index_of(p->at[k], s)] = p->at[k].j;
+            if (in_both(p->at[k])) before[s][index_of(p->at[k], s)] = p->at[k].j;
         }
         for (int64_t i = 0; i < list[s].n; i++) {
             if (before[s][i] >= 0) last = before[s][i];
@@ -492,22 +491,22 @@ static Status last_matches(Walk *w, const DiffList list[DIFF_SIDES], const DiffP
 /* Pairs what is left over between the same two matches. */
 static Status match_replaced(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs *p)
 {
-    DiffList rest[DIFF_SIDES];
-    int64_t *of[DIFF_SIDES] = { NULL }, kept = 0;
-    int64_t *before[DIFF_SIDES] = { NULL };
+    Rest rest;
+    int64_t *before[DIFF_SIDES] = { NULL }, kept = 0;
     bool *taken = NULL;
-    for (int s = 0; s < DIFF_SIDES; s++) TRY(left_over(w, p, s, &list[s], &of[s], &rest[s]));
-    if (rest[DIFF_OLD].n == 0 || rest[DIFF_NEW].n > PAIRS_MAX / rest[DIFF_OLD].n) return OK;
+    TRY(left_over(w, p, list, &rest));
+    const DiffList *left = &rest.list[DIFF_NEW];
+    if (!rest.any || left->n > PAIRS_MAX / rest.list[DIFF_OLD].n) return OK;
     TRY(last_matches(w, list, p, before));
     TRY(ARENA_ZEROED(w->scratch, list[DIFF_NEW].n, &taken));
     for (int64_t k = 0; k < p->n; k++) {
         DiffPair *one = &p->at[k];
-        for (int64_t j = 0; one->i >= 0 && one->j < 0 && j < rest[DIFF_NEW].n; j++) {
+        for (int64_t j = 0; one->i >= 0 && one->j < 0 && j < left->n; j++) {
             bool same = false;
             ArenaMark mark = arena_mark(w->scratch);
-            int64_t to = of[DIFF_NEW][j];
+            int64_t to = rest.of[DIFF_NEW][j];
             if (taken[to] || before[DIFF_OLD][one->i] != before[DIFF_NEW][to]) continue;
-            TRY(replaces(w, list[DIFF_OLD].at[one->i], rest[DIFF_NEW].at[j], &same));
+            TRY(replaces(w, list[DIFF_OLD].at[one->i], left->at[j], &same));
             arena_release(w->scratch, mark);
             if (same) one->j = to;
             taken[to] = same;

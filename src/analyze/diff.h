@@ -9,6 +9,7 @@
 #ifndef ANALYZE_DIFF_H
 #define ANALYZE_DIFF_H
 
+#include "analyze/group.h"
 #include "analyze/table.h"
 #include "analyze/tree.h"
 
@@ -93,7 +94,8 @@ typedef struct DiffPairs {
 } DiffPairs;
 
 uint32_t diff_name(const Diff *d, int side, uint32_t event, bool bare);
-bool diff_on_way(const Tree *t, uint32_t event); /* device work, or with some below it */
+const char *diff_sizes(const Events *e, uint32_t event); /* of its arguments; "": unknown */
+bool diff_on_way(const Tree *t, uint32_t event);         /* device work, or with some below it */
 /* Entries of both lists in order, as pairs: what is matched has the same name. In `a`. */
 Status diff_align(const Diff *d, const DiffList list[DIFF_SIDES], bool bare, Arena *a,
                   DiffPairs *out);

@@ -149,12 +149,6 @@ typedef struct Named {
     int64_t at;
 } Named;
 
-static int by_number(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 static int by_name(const void *a, const void *b)
 {
     const Named *x = a, *y = b;
@@ -191,7 +185,7 @@ static Status look_below(const Diff *d, int side, uint32_t event, Arena *scratch
                 next[k++] = t->child[c];
             }
         }
-        if (k > 0) qsort(name, (size_t)k, sizeof *name, by_number);
+        sort_ids(name, k);
         out->name[out->levels] = name;
         out->n[out->levels++] = k;
         from = next;
@@ -340,11 +334,8 @@ static uint32_t likeness(const Diff *d, int side, uint32_t event)
     const Events *e = t->events;
     uint32_t h = 2166136261U;
     if (d->compat) return 0;
-    if (e->kind[event] == EVENT_CPU_OP && e->detail[event] != EVENT_NONE &&
-        e->ops[e->detail[event]].args != EVENT_NONE) {
-        const char *s = strings_text(&e->strings, e->args[e->ops[e->detail[event]].args].dims);
-        for (; *s != 0; s++) h = (h ^ (unsigned char)*s) * 16777619U;
-    }
+    for (const char *s = diff_sizes(e, event); *s != 0; s++)
+        h = (h ^ (unsigned char)*s) * 16777619U;
     for (uint32_t c = t->first[event]; c < t->first[event + 1]; c++) {
         if (diff_on_way(t, t->child[c]))
             h = (h ^ diff_name(d, side, t->child[c], false)) * 16777619U;

@@ -91,12 +91,6 @@ static void add_event(const Events *e, uint32_t event, Measure *m, double *end)
     *end = fmax(*end, stop);
 }
 
-static int by_number(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Are the names of both sides the same, in any order? */
 static Status same_kernels(Report *r, const Work *w, const int64_t n[DIFF_SIDES], bool *same)
 {
@@ -107,7 +101,7 @@ static Status same_kernels(Report *r, const Work *w, const int64_t n[DIFF_SIDES]
         TRY(ARENA_NEW(r->scratch, n[s], &name[s]));
         for (int64_t i = 0; i < n[s]; i++) name[s][i] = diff_name(r->d, s, w[i].event, false);
         w += n[s];
-        qsort(name[s], (size_t)n[s], sizeof **name, by_number);
+        sort_ids(name[s], n[s]);
     }
     if (*same) *same = memcmp(name[0], name[1], (size_t)n[DIFF_OLD] * sizeof **name) == 0;
     arena_release(r->scratch, mark);
@@ -127,12 +121,6 @@ static Status list_kernels(Report *r, const Work *w, int64_t n, uint32_t *out)
     return OK;
 }
 
-static uint32_t args_of(const Events *e, uint32_t op)
-{
-    return e->kind[op] != EVENT_CPU_OP || e->detail[op] == EVENT_NONE ? EVENT_NONE
-                                                                      : e->ops[e->detail[op]].args;
-}
-
 static Status measure_owner(Report *r, const Work *w, const int64_t n[DIFF_SIDES])
 {
     Entry *x = &r->entry[r->entries++];
@@ -146,7 +134,7 @@ static Status measure_owner(Report *r, const Work *w, const int64_t n[DIFF_SIDES
             add_event(events(r, s), first[s][i].event, &x->of[s], &end);
         x->of[s].host = events(r, s)->dur[op];
         x->key[s] = events(r, s)->name[op];
-        x->key[2 + s] = args_of(events(r, s), op);
+        x->key[2 + s] = event_args(events(r, s), op);
         r->matched[s] += x->of[s].sum;
     }
     TRY(same_kernels(r, w, n, &same));
@@ -216,70 +204,68 @@ static void merge_entries(Entry *x, int64_t *n, const bool use[KEYS])
 
 static Cell ratio(double old, double new)
 {
-    return old > 0 && new > 0 ? cell_number(old / new) : (Cell){ .type = CELL_NONE };
-}
-
-static Cell *put_pair(Cell *c, double old, double new)
-{
-    *c++ = cell_number(old);
-    *c++ = cell_number(new);
-    return c;
+    return old > 0 && new > 0 ? cell_number(old / new) : cell_none();
 }
 
 /* What time columns say, in all three sheets. */
 #define TIMES                                                                                      \
-    "calls", "kernels_old", "kernels_new", "kernel_time_old", "kernel_time_new", "busy_time_old",  \
-        "busy_time_new", "delta_us (new - old)", "speedup (old/new)", "host_time_old",             \
-        "host_time_new"
+    "|calls|kernels_old|kernels_new|kernel_time_old|kernel_time_new|busy_time_old|busy_time_new|"  \
+    "delta_us (new - old)|speedup (old/new)|host_time_old|host_time_new"
 
-static void put_times(Cell *c, const Entry *x)
+static void put_times(Table *t, const Entry *x)
 {
     const Measure *old = &x->of[DIFF_OLD], *new = &x->of[DIFF_NEW];
-    *c++ = cell_whole(x->calls);
-    *c++ = cell_whole(old->kernels);
-    *c++ = cell_whole(new->kernels);
-    c = put_pair(c, old->sum, new->sum);
-    c = put_pair(c, old->busy, new->busy);
-    *c++ = cell_number(change(x));
-    *c++ = ratio(old->busy, new->busy);
-    (void)put_pair(c, old->host, new->host);
+    TABLE_MORE(t, cell_whole(x->calls), cell_whole(old->kernels), cell_whole(new->kernels),
+               cell_number(old->sum), cell_number(new->sum), cell_number(old->busy),
+               cell_number(new->busy), cell_number(change(x)), ratio(old->busy, new->busy),
+               cell_number(old->host), cell_number(new->host));
 }
 
-static Cell text_at(const Report *r, int side, const Entry *x, int field)
+/* Sizes, types and values of both sides' arguments; values of the old one are enough. */
+static void put_args(const Report *r, const Entry *x, Table *t)
 {
-    const Events *e = events(r, side);
-    uint32_t args = args_of(e, r->d->node[x->node].event[side]);
-    if (args == EVENT_NONE) return (Cell){ .type = CELL_NONE };
-    const uint32_t text[] = { e->args[args].dims, e->args[args].types, e->args[args].concrete };
-    return cell_text(strings_text(&e->strings, text[field]));
+    Cell text[DIFF_SIDES][3] = { { { 0 } } };
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        const Events *e = events(r, s);
+        uint32_t row = event_args(e, r->d->node[x->node].event[s]);
+        if (row == EVENT_NONE) continue;
+        const uint32_t id[] = { e->args[row].dims, e->args[row].types, e->args[row].concrete };
+        for (int i = 0; i < 3; i++) text[s][i] = cell_text(strings_text(&e->strings, id[i]));
+    }
+    TABLE_MORE(t, text[DIFF_OLD][0], text[DIFF_NEW][0], text[DIFF_OLD][1], text[DIFF_NEW][1],
+               text[DIFF_OLD][2]);
+}
+
+static Status put_kernels(const Report *r, const Entry *x, Table *t)
+{
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        const char *names = strings_text(&r->kernels, x->key[4 + s]);
+        TRY(arena_text(r->a, names, strlen(names), &names));
+        TABLE_MORE(t, cell_text(names));
+    }
+    return OK;
 }
 
 /* DIFF_OPS, DIFF_ARGS and DIFF_KERNELS are the same calls by other keys. */
 static Status ops_sheet(Report *r, DiffSheet sheet, Table *t)
 {
     static const struct {
-        const char *name, *column[18];
-        int columns, texts;
+        const char *name, *columns;
         bool use[KEYS];
     } form[] = {
-        [DIFF_OPS] = { "diff_ops", { "name_old", "name_new", TIMES }, 13, 2, { 1, 1 } },
+        [DIFF_OPS] = { "diff_ops", "name_old|name_new" TIMES, { 1, 1 } },
         [DIFF_ARGS] = { "diff_unique_args",
-                        { "name_old", "name_new", "Input Dims_old", "Input Dims_new",
-                          "Input type_old", "Input type_new", "Concrete Inputs", TIMES },
-                        18,
-                        7,
+                        "name_old|name_new|Input Dims_old|Input Dims_new|Input type_old|"
+                        "Input type_new|Concrete Inputs" TIMES,
                         { 1, 1, 1, 1 } },
         [DIFF_KERNELS] = { "diff_kernels",
-                           { "name_old", "name_new", "kernel_names_old", "kernel_names_new",
-                             TIMES },
-                           15,
-                           4,
+                           "name_old|name_new|kernel_names_old|kernel_names_new" TIMES,
                            { 1, 1, 0, 0, 1, 1 } },
     };
     ArenaMark mark = arena_mark(r->scratch);
     Entry *x = NULL;
     int64_t n = 0;
-    TRY(table_init(t, form[sheet].name, form[sheet].column, form[sheet].columns, r->a));
+    TRY(table_init(t, form[sheet].name, form[sheet].columns, "", r->a));
     TRY(ARENA_NEW(r->scratch, r->entries, &x));
     for (int64_t i = 0; i < r->entries; i++) {
         bool changed = r->entry[i].key[4] != r->entry[i].key[5];
@@ -287,19 +273,12 @@ static Status ops_sheet(Report *r, DiffSheet sheet, Table *t)
     }
     merge_entries(x, &n, form[sheet].use);
     for (int64_t i = 0; i < n; i++) {
-        Cell *c = NULL;
-        TRY(table_row(t, &c));
-        for (int s = 0; s < DIFF_SIDES; s++) {
-            c[s] = cell_text(event_name(events(r, s), r->d->node[x[i].node].event[s]));
-            if (sheet == DIFF_ARGS) c[2 + s] = text_at(r, s, &x[i], 0);
-            if (sheet == DIFF_ARGS) c[4 + s] = text_at(r, s, &x[i], 1);
-            if (sheet != DIFF_KERNELS) continue;
-            const char *names = strings_text(&r->kernels, x[i].key[4 + s]);
-            TRY(arena_text(r->a, names, strlen(names), &c[2 + s].text));
-            c[2 + s].type = CELL_TEXT;
-        }
-        if (sheet == DIFF_ARGS) c[6] = text_at(r, DIFF_OLD, &x[i], 2);
-        put_times(c + form[sheet].texts, &x[i]);
+        const uint32_t *event = r->d->node[x[i].node].event;
+        TRY(TABLE_ROW(t, cell_text(event_name(events(r, DIFF_OLD), event[DIFF_OLD])),
+                      cell_text(event_name(events(r, DIFF_NEW), event[DIFF_NEW]))));
+        if (sheet == DIFF_ARGS) put_args(r, &x[i], t);
+        if (sheet == DIFF_KERNELS) TRY(put_kernels(r, &x[i], t));
+        put_times(t, &x[i]);
     }
     arena_release(r->scratch, mark);
     return OK;
@@ -309,13 +288,12 @@ static Status ops_sheet(Report *r, DiffSheet sheet, Table *t)
 
 static Status work_sheet(Report *r, Table *t)
 {
-    static const char *const columns[] = { "change",  "name",        "parent",    "calls",
-                                           "kernels", "kernel_time", "busy_time", "host_time" };
     const Diff *d = r->d;
     Entry *x = NULL;
     int64_t n = 0;
     ArenaMark mark = arena_mark(r->scratch);
-    TRY(table_init(t, "diff_new_and_vanished", columns, 8, r->a));
+    TRY(table_init(t, "diff_new_and_vanished",
+                   "change|name|parent|calls|kernels|kernel_time|busy_time|host_time", "", r->a));
     TRY(ARENA_NEW(r->scratch, d->nodes, &x));
     for (int64_t id = 0; id < d->nodes; id++) {
         const DiffNode *node = &d->node[id];
@@ -339,17 +317,13 @@ static Status work_sheet(Report *r, Table *t)
         int s = (int)x[i].key[0];
         const Measure *m = &x[i].of[s];
         const DiffNode *node = &d->node[x[i].node];
-        Cell *c = NULL;
-        TRY(table_row(t, &c));
-        c[0] = cell_text(s == DIFF_NEW ? "new" : "vanished");
-        c[1] = cell_text(event_name(events(r, s), node->event[s]));
+        const char *parent = NULL;
         if (node->parent != EVENT_NONE)
-            c[2] = cell_text(event_name(events(r, s), d->node[node->parent].event[s]));
-        c[3] = cell_whole(x[i].calls);
-        c[4] = cell_whole(m->kernels);
-        c[5] = cell_number(m->sum);
-        c[6] = cell_number(m->busy);
-        c[7] = cell_number(m->host);
+            parent = event_name(events(r, s), d->node[node->parent].event[s]);
+        TRY(TABLE_ROW(t, cell_text(s == DIFF_NEW ? "new" : "vanished"),
+                      cell_text(event_name(events(r, s), node->event[s])), cell_text(parent),
+                      cell_whole(x[i].calls), cell_whole(m->kernels), cell_number(m->sum),
+                      cell_number(m->busy), cell_number(m->host)));
     }
     arena_release(r->scratch, mark);
     return OK;
@@ -360,20 +334,14 @@ static Status work_sheet(Report *r, Table *t)
 /* By name: in `busy` the time of its own, without calls below; in `host` the whole. */
 static Status host_sheet(Report *r, Table *t)
 {
-    static const char *const columns[] = { "name",
-                                           "calls_old",
-                                           "calls_new",
-                                           "host_time_old",
-                                           "host_time_new",
-                                           "self_time_old",
-                                           "self_time_new",
-                                           "delta_us (new - old)",
-                                           "speedup (old/new)" };
     const Diff *d = r->d;
     int64_t names = d->names.text.n, n = 0;
     Entry *x = NULL;
     ArenaMark mark = arena_mark(r->scratch);
-    TRY(table_init(t, "diff_host", columns, 9, r->a));
+    TRY(table_init(t, "diff_host",
+                   "name|calls_old|calls_new|host_time_old|host_time_new|self_time_old|"
+                   "self_time_new|delta_us (new - old)|speedup (old/new)",
+                   "", r->a));
     TRY(ARENA_ZEROED(r->scratch, names, &x));
     for (int s = 0; s < DIFF_SIDES; s++) {
         const Events *e = events(r, s);
@@ -396,17 +364,13 @@ static Status host_sheet(Report *r, Table *t)
     }
     if (n > 0) qsort(x, (size_t)n, sizeof *x, by_change);
     for (int64_t i = 0; i < n; i++) {
-        const Measure *m = x[i].of;
+        const Measure *old = &x[i].of[DIFF_OLD], *new = &x[i].of[DIFF_NEW];
         const char *name = strings_text(&d->names.text, x[i].node);
-        Cell *c = NULL;
-        TRY(table_row(t, &c));
-        TRY(arena_text(r->a, name, strlen(name), &c[0].text));
-        c[0].type = CELL_TEXT;
-        c[1] = cell_whole(m[DIFF_OLD].kernels);
-        c[2] = cell_whole(m[DIFF_NEW].kernels);
-        Cell *rest = put_pair(put_pair(c + 3, m[0].host, m[1].host), m[0].busy, m[1].busy);
-        rest[0] = cell_number(change(&x[i]));
-        rest[1] = ratio(m[DIFF_OLD].busy, m[DIFF_NEW].busy);
+        TRY(arena_text(r->a, name, strlen(name), &name));
+        TRY(TABLE_ROW(t, cell_text(name), cell_whole(old->kernels), cell_whole(new->kernels),
+                      cell_number(old->host), cell_number(new->host), cell_number(old->busy),
+                      cell_number(new->busy), cell_number(change(&x[i])),
+                      ratio(old->busy, new->busy)));
     }
     arena_release(r->scratch, mark);
     return OK;
@@ -469,8 +433,6 @@ static Status totals_of(Report *r, int side, double v[T_ROWS])
 
 static Status totals_sheet(Report *r, Table *t)
 {
-    static const char *const columns[] = { "type", "old", "new", "delta (new - old)",
-                                           "speedup (old/new)" };
     static const char *const name[T_ROWS] = {
         [T_SPAN] = "device, first to last (us)",
         [T_BUSY] = "device busy (us)",
@@ -486,16 +448,14 @@ static Status totals_sheet(Report *r, Table *t)
         [T_ALONE] = "calls on the way to device work, in one",
     };
     double v[DIFF_SIDES][T_ROWS] = { { 0 } };
-    TRY(table_init(t, "diff_totals", columns, 5, r->a));
+    TRY(table_init(t, "diff_totals", "type|old|new|delta (new - old)|speedup (old/new)", "", r->a));
     for (int s = 0; s < DIFF_SIDES; s++) TRY(totals_of(r, s, v[s]));
     for (int i = 0; i < T_ROWS; i++) {
-        Cell *c = NULL;
-        TRY(table_row(t, &c));
-        *c++ = cell_text(name[i]);
         double old = v[DIFF_OLD][i], new = v[DIFF_NEW][i], say[] = { old, new, new - old };
+        TRY(TABLE_ROW(t, cell_text(name[i])));
         for (int k = 0; k < 3; k++)
-            *c++ = i < T_TIMES ? cell_number(say[k]) : cell_whole((int64_t)say[k]);
-        if (i < T_TIMES) *c = ratio(old, new);
+            TABLE_MORE(t, i < T_TIMES ? cell_number(say[k]) : cell_whole((int64_t)say[k]));
+        if (i < T_TIMES) TABLE_MORE(t, ratio(old, new));
     }
     return OK;
 }

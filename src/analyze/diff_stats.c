@@ -131,22 +131,16 @@ static Status add_rows(Stats *st, int side, const DiffList *gpu, uint32_t lca, c
 {
     const Tree *t = st->d->tree[side];
     const Events *e = t->events;
-    ArenaMark mark = arena_mark(st->scratch);
-    Spans busy = { NULL, gpu->n };
-    TRY(ARENA_NEW(st->scratch, gpu->n, &busy.at));
-    for (int64_t i = 0; i < gpu->n; i++)
-        busy.at[i] = (Span){ e->ts[gpu->at[i]], event_end(e, gpu->at[i]) };
-    spans_merge(&busy);
-    double length = rounded(spans_length(&busy));
+    double busy = 0;
+    TRY(spans_busy(e->ts, e->dur, gpu->at, gpu->n, st->scratch, &busy));
     for (int64_t i = 0; i < gpu->n; i++) {
         uint32_t op = t->parent[gpu->at[i]];
         while (op != EVENT_NONE && e->kind[op] != EVENT_CPU_OP) op = t->parent[op];
         if (op == EVENT_NONE) continue;
         st->row[st->rows] =
-            (Row){ gpu->at[i], op, lca, name, length, e->name[gpu->at[i]], st->rows, side };
+            (Row){ gpu->at[i], op, lca, name, rounded(busy), e->name[gpu->at[i]], st->rows, side };
         st->rows++;
     }
-    arena_release(st->scratch, mark);
     return OK;
 }
 
@@ -234,7 +228,7 @@ static Status arguments(Stats *st, int side, uint32_t op, const char *const **ou
 {
     static const char *const none[4] = { "", "", "", "" };
     const Events *e = st->d->tree[side]->events;
-    uint32_t row = e->detail[op] == EVENT_NONE ? EVENT_NONE : e->ops[e->detail[op]].args;
+    uint32_t row = event_args(e, op);
     *out = none;
     if (row == EVENT_NONE) return OK;
     const OpArgs *args = &e->args[row];
@@ -252,11 +246,6 @@ static Status arguments(Stats *st, int side, uint32_t op, const char *const **ou
     return OK;
 }
 
-static Cell text_or_none(const char *s)
-{
-    return s == NULL ? (Cell){ .type = CELL_NONE } : cell_text(s);
-}
-
 static const char *op_name(const Stats *st, const Row *r)
 {
     return event_name(st->d->tree[r->side]->events, r->op);
@@ -272,51 +261,40 @@ static double gpu_time(const Stats *st, const Row *r)
     return st->d->tree[r->side]->events->dur[r->gpu];
 }
 
-/* The columns that both tables have, from the name of the operator to the arguments. */
-static Status common_cells(Stats *st, const Row *r, Cell *c)
+/* The cells that both tables have, from the name of the operator to the arguments. */
+static Status common_cells(Stats *st, const Row *r, Table *t)
 {
     const char *const *text = NULL;
     TRY(arguments(st, r->side, r->op, &text));
-    *c++ = cell_text(op_name(st, r));
-    *c++ = cell_whole(st->d->tree[r->side]->events->index[r->op]);
-    *c++ = cell_text(sources[r->side]);
-    for (int i = 0; i < 4; i++) *c++ = cell_text(text[i]);
+    TABLE_MORE(t, cell_text(op_name(st, r)), cell_whole(st->d->tree[r->side]->events->index[r->op]),
+               cell_text(sources[r->side]), cell_text(text[0]), cell_text(text[1]),
+               cell_text(text[2]), cell_text(text[3]));
     return OK;
 }
 
 /* What common_cells fills. */
 #define CALL_COLUMNS                                                                               \
-    "cpu_op_name", "cpu_op_uid", "source", "Input Dims", "Input Strides", "Input type",            \
-        "Concrete Inputs"
+    "cpu_op_name|cpu_op_uid|source|Input Dims|Input Strides|Input type|Concrete Inputs"
 
 /* Trees without frames of Python have one module: root. */
 static Status stats_table(Stats *st, Table *t)
 {
-    static const char *const columns[] = { "name",
-                                           CALL_COLUMNS,
-                                           "kernel_time",
-                                           "busy_time",
-                                           "lowest_common_ancestor_name",
-                                           "lowest_common_ancestor_id",
-                                           "gpu_op_uid",
-                                           "nn_module_stack",
-                                           "nn_module_parent" };
+    const Cell root = cell_text("root");
     bool none = false;
-    TRY(table_init(t, "diff_stats", columns, sizeof columns / sizeof *columns, st->a));
+    TRY(table_init(t, "diff_stats",
+                   "name|" CALL_COLUMNS "|kernel_time|busy_time|lowest_common_ancestor_name|"
+                   "lowest_common_ancestor_id|gpu_op_uid|nn_module_stack|nn_module_parent",
+                   "", st->a));
     for (int64_t i = 0; i < st->rows; i++) none |= st->row[i].lca == EVENT_NONE;
     for (int64_t i = 0; i < st->rows; i++) {
         const Row *r = &st->row[i];
-        Cell *c = NULL;
-        TRY(table_row(t, &c));
-        c[0] = cell_text(gpu_name(st, r));
-        c[8] = cell_number(gpu_time(st, r));
-        c[9] = cell_number(r->busy);
-        c[10] = text_or_none(r->lca_name);
-        c[11] = none ? cell_number((double)r->lca) : cell_whole(r->lca); /* as pandas keeps holes */
-        if (r->lca == EVENT_NONE) c[11] = (Cell){ .type = CELL_NONE };
-        c[12] = cell_whole(st->d->tree[r->side]->events->index[r->gpu]);
-        c[13] = c[14] = cell_text("root");
-        TRY(common_cells(st, r, c + 1));
+        Cell id =
+            none ? cell_number((double)r->lca) : cell_whole(r->lca); /* as pandas keeps holes */
+        if (r->lca == EVENT_NONE) id = cell_none();
+        TRY(TABLE_ROW(t, cell_text(gpu_name(st, r))));
+        TRY(common_cells(st, r, t));
+        TABLE_MORE(t, cell_number(gpu_time(st, r)), cell_number(r->busy), cell_text(r->lca_name),
+                   id, cell_whole(st->d->tree[r->side]->events->index[r->gpu]), root, root);
     }
     return OK;
 }
@@ -363,38 +341,27 @@ static int by_sum(const void *a, const void *b)
 
 static Status unique_table(Stats *st, Table *t)
 {
-    static const char *const columns[UNIQUE_COLUMNS] = { "name",
-                                                         "operation_count",
-                                                         CALL_COLUMNS,
-                                                         "busy_time",
-                                                         "lowest_common_ancestor_name",
-                                                         "nn_module_stack",
-                                                         "nn_module_parent",
-                                                         "kernel_time_mean",
-                                                         "kernel_time_sum" };
+    const Cell root = cell_text("root");
     Row *row = NULL;
     TRY(ARENA_NEW(st->a, st->rows, &row));
     memcpy(row, st->row, (size_t)st->rows * sizeof *row);
     if (st->rows > 0) qsort(row, (size_t)st->rows, sizeof *row, by_group);
-    TRY(table_init(t, "diff_stats_unique_args_summary", columns, UNIQUE_COLUMNS, st->a));
+    TRY(table_init(t, "diff_stats_unique_args_summary",
+                   "name|operation_count|" CALL_COLUMNS "|busy_time|lowest_common_ancestor_name|"
+                   "nn_module_stack|nn_module_parent|kernel_time_mean|kernel_time_sum",
+                   "", st->a));
     for (int64_t i = 0, end; i < st->rows; i = end) {
         double sum = 0;
         int64_t nth = row[i].nth;
-        Cell *c = NULL;
         for (end = i; end < st->rows; end++) {
             row[end].nth = nth; /* now the groups are the same where all else is */
             if (by_group(&row[i], &row[end]) != 0) break;
             sum += gpu_time(st, &row[end]);
         }
-        TRY(table_row(t, &c));
-        c[0] = cell_text(gpu_name(st, &row[i]));
-        c[1] = cell_whole(end - i);
-        c[9] = cell_number(row[i].busy);
-        c[10] = text_or_none(row[i].lca_name);
-        c[11] = c[12] = cell_text("root");
-        c[13] = cell_number(sum / (double)(end - i));
-        c[14] = cell_number(sum);
-        TRY(common_cells(st, &row[i], c + 2));
+        TRY(TABLE_ROW(t, cell_text(gpu_name(st, &row[i])), cell_whole(end - i)));
+        TRY(common_cells(st, &row[i], t));
+        TABLE_MORE(t, cell_number(row[i].busy), cell_text(row[i].lca_name), root, root,
+                   cell_number(sum / (double)(end - i)), cell_number(sum));
     }
     if (t->rows > 0) qsort(t->cell, (size_t)t->rows, UNIQUE_COLUMNS * sizeof(Cell), by_sum);
     return OK;

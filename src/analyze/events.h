@@ -42,7 +42,6 @@ static inline bool event_on_gpu(uint8_t kind)
 typedef struct Track {
     uint32_t pid, tid; /* strings: the numbers' or names' texts */
     uint32_t process_name, process_label, thread_name;
-    int64_t process_sort, thread_sort;
 } Track;
 
 /* Arguments of an operator as they stand, without blanks between tokens; equal ones share a row. */
@@ -59,30 +58,18 @@ typedef struct Collective {
 } Collective;
 
 typedef struct OpDetail {
-    uint32_t args, collective;        /* rows; EVENT_NONE: none */
-    int64_t sequence, forward_thread; /* -1: none */
+    uint32_t args, collective; /* rows; EVENT_NONE: none */
+    int64_t sequence;          /* -1: none */
 } OpDetail;
-
-/* How a kernel was launched; equal ones share a row. */
-typedef struct Launch {
-    int32_t grid[3], block[3], registers, shared_bytes; /* -1: not there */
-    double blocks_per_sm, warps_per_sm, occupancy;      /* NaN: not there */
-} Launch;
 
 typedef struct GpuDetail {
     int32_t device, stream; /* -1: not there */
-    uint32_t collective, launch;
-    double bytes; /* of a copy; NaN: not there */
+    uint32_t collective;
 } GpuDetail;
-
-typedef struct PythonDetail {
-    int32_t id, parent, module; /* -1: none */
-} PythonDetail;
 
 /* One end of an arrow; `from` is the side that starts ("s"), on the host. */
 typedef struct Flow {
     int64_t id;
-    double ts;
     uint32_t track;
     bool from;
 } Flow;
@@ -90,20 +77,17 @@ typedef struct Flow {
 /* A [memory] event: the allocator's state after it. */
 typedef struct MemoryPoint {
     double ts;
-    int64_t address, bytes, allocated, reserved; /* bytes below 0: freed */
+    int64_t bytes, allocated, reserved; /* bytes below 0: freed */
     int32_t device, device_type;
 } MemoryPoint;
 
 typedef struct Device {
-    int32_t id, sms, major, minor;
-    int64_t memory_bytes;
     uint32_t name;
 } Device;
 
 /* A process group of distributedInfo. */
 typedef struct Group {
-    uint32_t name, description, ranks; /* ranks: JSON */
-    int64_t size;
+    uint32_t name, ranks; /* ranks: JSON */
 } Group;
 
 /* What the reader left out, always printed where it is not 0. */
@@ -126,7 +110,7 @@ typedef struct Events {
     uint32_t *name;    /* string */
     uint32_t *index;   /* place in traceEvents: TraceLens' UID */
     uint32_t *track;   /* row of tracks */
-    uint32_t *detail;  /* row of the table of its kind (op, gpu, python); EVENT_NONE */
+    uint32_t *detail;  /* row of the table of its kind (op, gpu); EVENT_NONE */
     int64_t *link;     /* correlation; -1: none */
     int64_t *external; /* External id; -1: none */
     uint8_t *kind;     /* EventKind */
@@ -135,21 +119,19 @@ typedef struct Events {
     OpArgs *args;
     Collective *collectives;
     OpDetail *ops;
-    Launch *launches;
     GpuDetail *gpu;
-    PythonDetail *python;
     Flow *flows; /* ac2g and its older names */
     MemoryPoint *memory;
     Device *devices;
     Group *groups;
-    int64_t n_tracks, n_args, n_collectives, n_ops, n_launches, n_gpu, n_python, n_flows, n_memory,
-        n_devices, n_groups;
+    int64_t n_tracks, n_args, n_collectives, n_ops, n_gpu, n_flows, n_memory, n_devices, n_groups;
 
     int64_t rank, world; /* distributedInfo; -1: not there */
     int64_t base_ns;     /* baseTimeNanoseconds; 0: times are absolute */
-    uint32_t trace_name;
+    int64_t run;         /* when the run of our own recording began, us; 0: not known */
     ReadCounts counts;
-    struct EventsMemory *own; /* the reader's */
+    const struct Recording *recording; /* recording.h: what this was made of; NULL: another trace */
+    struct EventsMemory *own;          /* the reader's */
 } Events;
 
 typedef struct EventsOptions {
@@ -162,8 +144,19 @@ typedef struct EventsOptions {
  * read; ERR_FORMAT: not JSON, or JSON without a trace, one sentence. */
 Status events_read(const char *path, const EventsOptions *o, Events *out);
 void events_free(Events *e); /* safe on { 0 } */
+/* Bytes of an element, as collectives and PyTorch call it; NaN: unknown. */
+double event_dtype_bytes(const char *dtype);
+/* ERR_ARG: two recordings are of different runs. */
+Status events_same_run(const char *path, int64_t run, const char *other, int64_t other_run);
 
 static inline double event_end(const Events *e, int64_t i) { return e->ts[i] + e->dur[i]; }
+
+/* The row of an operator's arguments; EVENT_NONE: it is no operator or has none. */
+static inline uint32_t event_args(const Events *e, int64_t i)
+{
+    bool op = e->kind[i] == EVENT_CPU_OP && e->detail[i] != EVENT_NONE;
+    return op ? e->ops[e->detail[i]].args : EVENT_NONE;
+}
 
 static inline const char *event_name(const Events *e, int64_t i)
 {

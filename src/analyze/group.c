@@ -51,35 +51,67 @@ Status groups_make(const uint32_t *key, int width, int64_t rows, Arena *a, Group
     return OK;
 }
 
+static int ascending(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+void sort_numbers(double *x, int64_t n)
+{
+    if (n > 0) qsort(x, (size_t)n, sizeof *x, ascending);
+}
+
+double median_of(double *x, int64_t n)
+{
+    sort_numbers(x, n);
+    return n == 0 ? (double)NAN : (x[(n - 1) / 2] + x[n / 2]) / 2;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const uint32_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+void sort_ids(uint32_t *x, int64_t n)
+{
+    if (n > 0) qsort(x, (size_t)n, sizeof *x, by_id);
+}
+
 typedef struct Ranked {
     double value;
-    uint32_t group;
+    uint32_t place;
 } Ranked;
 
 static int by_value(const void *a, const void *b)
 {
     const Ranked *x = a, *y = b;
-    if (x->value != y->value) return x->value < y->value ? 1 : -1;
-    return (x->group > y->group) - (x->group < y->group);
+    if (x->value != y->value) return x->value < y->value ? -1 : 1;
+    return (x->place > y->place) - (x->place < y->place);
 }
 
-Status groups_by(const double *value, int64_t n, Arena *a, uint32_t **out)
+static Status places(const double *value, double sign, int64_t n, Arena *a, uint32_t **out)
 {
     Ranked *ranked = NULL;
     TRY(ARENA_NEW(a, n + 1, out));
     ArenaMark mark = arena_mark(a);
     TRY(ARENA_NEW(a, n + 1, &ranked));
-    for (int64_t i = 0; i < n; i++) ranked[i] = (Ranked){ value[i], (uint32_t)i };
+    for (int64_t i = 0; i < n; i++) ranked[i] = (Ranked){ sign * value[i], (uint32_t)i };
     qsort(ranked, (size_t)n, sizeof *ranked, by_value);
-    for (int64_t i = 0; i < n; i++) (*out)[i] = ranked[i].group;
+    for (int64_t i = 0; i < n; i++) (*out)[i] = ranked[i].place;
     arena_release(a, mark);
     return OK;
 }
 
-static int ascending(const void *a, const void *b)
+Status groups_by(const double *value, int64_t n, Arena *a, uint32_t **out)
 {
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
+    return places(value, -1, n, a, out);
+}
+
+Status groups_rising(const double *value, int64_t n, Arena *a, uint32_t **out)
+{
+    return places(value, 1, n, a, out);
 }
 
 /* As numpy adds: eight sums side by side in blocks of at most 128, blocks by halves. */
@@ -101,6 +133,33 @@ static double sum_of(const double *v, int64_t n)
     return sum;
 }
 
+Status groups_ranked(const uint32_t *key, int width, const double *value, int64_t rows, Arena *a,
+                     Groups *out)
+{
+    Groups g, r = { 0 };
+    uint32_t *order = NULL;
+    double *sum = NULL, *of_group = NULL;
+    TRY(groups_make(key, width, rows, a, &g));
+    TRY(ARENA_NEW(a, rows + 1, &of_group));
+    TRY(ARENA_NEW(a, g.n + 1, &sum));
+    for (int64_t i = 0; i < rows; i++) of_group[i] = value == NULL ? 1 : value[g.row[i]];
+    for (int64_t k = 0; k < g.n; k++)
+        sum[k] = sum_of(of_group + g.first[k], g.first[k + 1] - g.first[k]);
+    TRY(groups_by(sum, g.n, a, &order));
+    TRY(ARENA_NEW(a, rows + 1, &r.row));
+    TRY(ARENA_ZEROED(a, g.n + 1, &r.first));
+    TRY(ARENA_NEW(a, g.n + 1, &r.sum));
+    for (; r.n < g.n; r.n++) {
+        int64_t n = 0;
+        const uint32_t *row = groups_rows(&g, order[r.n], &n);
+        memcpy(r.row + r.first[r.n], row, (size_t)n * sizeof *row);
+        r.first[r.n + 1] = r.first[r.n] + (uint32_t)n;
+        r.sum[r.n] = sum[order[r.n]];
+    }
+    *out = r;
+    return OK;
+}
+
 Status summary_of(const double *value, const uint32_t *row, int64_t n, Arena *a, Summary *out)
 {
     Summary s = { .n = n, .mean = NAN, .median = NAN, .min = NAN, .max = NAN, .std = NAN };
@@ -109,10 +168,9 @@ Status summary_of(const double *value, const uint32_t *row, int64_t n, Arena *a,
     TRY(ARENA_NEW(a, n + 1, &sorted));
     for (int64_t i = 0; i < n; i++) sorted[i] = value[row == NULL ? i : row[i]];
     s.sum = sum_of(sorted, n);
-    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+    s.median = median_of(sorted, n);
     if (n > 0) {
         s.mean = s.sum / (double)n;
-        s.median = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
         s.min = sorted[0];
         s.max = sorted[n - 1];
     }

@@ -7,16 +7,31 @@
 /* Groups in the order of their first rows. */
 typedef struct Groups {
     int64_t n;
-    uint32_t *of;    /* the group of a row */
+    uint32_t *of;    /* the group of a row; of groups_ranked NULL */
     uint32_t *first; /* rows of group g, in order: row[first[g]] ... row[first[g + 1] - 1] */
     uint32_t *row;
+    double *sum; /* of a group's values; of groups_make NULL */
 } Groups;
 
 /* `key` holds `width` numbers a row. */
 Status groups_make(const uint32_t *key, int width, int64_t rows, Arena *a, Groups *out);
+/* The same, groups by the falling sum of their rows' values (NULL: by how many rows they have). */
+Status groups_ranked(const uint32_t *key, int width, const double *value, int64_t rows, Arena *a,
+                     Groups *out);
 
-/* Group numbers by falling `value`, of equal ones the first one first. */
+/* The rows of group k, *n of them. */
+static inline const uint32_t *groups_rows(const Groups *g, int64_t k, int64_t *n)
+{
+    *n = g->first[k + 1] - g->first[k];
+    return g->row + g->first[k];
+}
+
+/* Places by falling value, or by rising value; of equal ones the first one first. */
 Status groups_by(const double *value, int64_t n, Arena *a, uint32_t **out);
+Status groups_rising(const double *value, int64_t n, Arena *a, uint32_t **out);
+void sort_numbers(double *x, int64_t n);
+double median_of(double *x, int64_t n); /* sorts; NaN of none */
+void sort_ids(uint32_t *x, int64_t n);
 
 typedef struct Summary {
     int64_t n;

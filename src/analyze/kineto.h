@@ -42,6 +42,8 @@ Status source_open(Source *s, const char *path, Arena *a);
 void source_text(Source *s, const char *path, unsigned char *text, size_t bytes);
 /* Up to n bytes of text; fewer only at the end. ERR_IO, or ERR_FORMAT for a corrupt gzip. */
 Status source_read(Source *s, char *out, size_t n, size_t *got);
+/* All that is left of it, checked. */
+Status source_all(Source *s, Arena *a, uint8_t **out, size_t *bytes);
 /* Is the file as long as when it was opened? */
 Status source_check(const Source *s);
 void source_close(Source *s); /* safe on { 0 } */
@@ -67,18 +69,14 @@ typedef enum ElementKind {
 } ElementKind;
 
 typedef struct Item {
-    uint32_t field;
-    union {
-        uint32_t hash; /* of a text */
-        int32_t third; /* of a triple */
-    };
+    uint32_t field, hash; /* hash: of a text */
     union {
         struct {
             uint32_t at, bytes; /* SCRATCH is set in `at` if the text is not in the block */
         } text;
         int64_t whole;
         double real;
-        int32_t pair[2]; /* of a triple, or what an element is and its place */
+        int32_t pair[2]; /* what an element is, and its place */
     };
 } Item;
 #define SCRATCH ((uint32_t)1 << 31)
@@ -155,7 +153,6 @@ typedef struct Rows {
 /* What metadata events say of a thread, or of a process: its tid is EVENT_NONE. */
 typedef struct TrackName {
     uint32_t name, label;
-    int64_t sort;
 } TrackName;
 
 /* The columns and tables of Events that grow at their end; those of an event stand first. */
@@ -172,7 +169,6 @@ typedef struct TrackName {
     X(TRACKS, tracks)                                                                              \
     X(OPS, ops)                                                                                    \
     X(GPU, gpu)                                                                                    \
-    X(PYTHON, python)                                                                              \
     X(FLOWS, flows)                                                                                \
     X(MEMORY, memory)
 
@@ -187,10 +183,9 @@ typedef enum ColumnOf {
 typedef struct EventsMemory {
     Arena self;
     Column column[COLUMNS];
-    Rows places, named, args, collectives, launches;
+    Rows places, named, args, collectives;
     int64_t groups_room, devices_room;
-    uint32_t key_process_name, key_process_labels, key_process_sort, key_thread_name,
-        key_thread_sort;
+    uint32_t key_process_name, key_process_labels, key_thread_name;
 } EventsMemory;
 
 /* Addresses, not memory, for what a text of so many bytes can hold. */

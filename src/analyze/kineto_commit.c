@@ -149,17 +149,14 @@ static Status op_detail(const Element *x, uint32_t *out)
 {
     static const uint64_t ARGS = (uint64_t)15 << FIELD_DIMS;
     Events *e = x->e;
-    OpDetail d = { .args = EVENT_NONE,
-                   .sequence = whole(x, FIELD_SEQUENCE),
-                   .forward_thread = whole(x, FIELD_FORWARD_THREAD) };
+    OpDetail d = { .args = EVENT_NONE, .sequence = whole(x, FIELD_SEQUENCE) };
     TRY(collective_of(x, &d.collective));
     if ((x->has & ARGS) != 0) {
         OpArgs a = { 0 };
         uint32_t *texts[] = { &a.dims, &a.types, &a.strides, &a.concrete };
         for (int i = 0; i < 4; i++) TRY(text(x, FIELD_DIMS + i, texts[i]));
         TRY(rows_id(&e->own->args, &a, &d.args));
-    } else if (d.collective == EVENT_NONE && !has(x, FIELD_SEQUENCE) &&
-               !has(x, FIELD_FORWARD_THREAD)) {
+    } else if (d.collective == EVENT_NONE && !has(x, FIELD_SEQUENCE)) {
         return OK;
     }
     TRY(column_room(&e->own->column[COL_OPS], e->n_ops + 1));
@@ -168,51 +165,17 @@ static Status op_detail(const Element *x, uint32_t *out)
     return OK;
 }
 
-static void triple(const Element *x, Field f, int32_t out[3])
-{
-    const Item none = { .third = -1, .pair = { -1, -1 } };
-    const Item *i = has(x, f) ? &x->f[f] : &none;
-    out[0] = i->pair[0];
-    out[1] = i->pair[1];
-    out[2] = i->third;
-}
-
 static Status gpu_detail(const Element *x, uint32_t *out)
 {
     Events *e = x->e;
     GpuDetail d = { .device =
                         has(x, FIELD_DEVICE) ? small(x, FIELD_DEVICE) : text_number(x, FIELD_PID),
                     .stream =
-                        has(x, FIELD_STREAM) ? small(x, FIELD_STREAM) : text_number(x, FIELD_TID),
-                    .launch = EVENT_NONE,
-                    .bytes = real(x, FIELD_COPIED) };
+                        has(x, FIELD_STREAM) ? small(x, FIELD_STREAM) : text_number(x, FIELD_TID) };
     TRY(collective_of(x, &d.collective));
-    if (has(x, FIELD_GRID) || has(x, FIELD_BLOCK) || has(x, FIELD_REGISTERS)) {
-        Launch l;
-        memset(&l, 0, sizeof l);
-        triple(x, FIELD_GRID, l.grid);
-        triple(x, FIELD_BLOCK, l.block);
-        l.registers = small(x, FIELD_REGISTERS);
-        l.shared_bytes = small(x, FIELD_SHARED);
-        l.blocks_per_sm = real(x, FIELD_BLOCKS_PER_SM);
-        l.warps_per_sm = real(x, FIELD_WARPS_PER_SM);
-        l.occupancy = real(x, FIELD_OCCUPANCY);
-        TRY(rows_id(&e->own->launches, &l, &d.launch));
-    }
     TRY(column_room(&e->own->column[COL_GPU], e->n_gpu + 1));
     *out = (uint32_t)e->n_gpu;
     e->gpu[e->n_gpu++] = d;
-    return OK;
-}
-
-static Status python_detail(const Element *x, uint32_t *out)
-{
-    Events *e = x->e;
-    TRY(column_room(&e->own->column[COL_PYTHON], e->n_python + 1));
-    *out = (uint32_t)e->n_python;
-    e->python[e->n_python++] =
-        (PythonDetail){ small(x, FIELD_PYTHON_ID), small(x, FIELD_PYTHON_PARENT),
-                        small(x, FIELD_PYTHON_MODULE) };
     return OK;
 }
 
@@ -220,9 +183,7 @@ static Status event_detail(const Element *x, uint32_t kind, uint32_t *out)
 {
     *out = EVENT_NONE;
     if (kind == EVENT_CPU_OP) return op_detail(x, out);
-    if (event_on_gpu((uint8_t)kind)) return gpu_detail(x, out);
-    if (kind == EVENT_PYTHON) return python_detail(x, out);
-    return OK;
+    return event_on_gpu((uint8_t)kind) ? gpu_detail(x, out) : OK;
 }
 
 static Status put_event(const Element *x, uint32_t kind, uint32_t index)
@@ -258,7 +219,7 @@ static Status put_flow(const Element *x, bool from)
     }
     TRY(column_room(&e->own->column[COL_FLOWS], e->n_flows + 1));
     Flow *f = &e->flows[e->n_flows];
-    *f = (Flow){ .id = x->f[FIELD_ID].whole, .ts = x->f[FIELD_TS].real, .from = from };
+    *f = (Flow){ .id = x->f[FIELD_ID].whole, .from = from };
     TRY(track_of(x, &f->track));
     e->n_flows++;
     return OK;
@@ -273,7 +234,6 @@ static Status put_memory(const Element *x)
     }
     TRY(column_room(&e->own->column[COL_MEMORY], e->n_memory + 1));
     e->memory[e->n_memory++] = (MemoryPoint){ .ts = x->f[FIELD_TS].real,
-                                              .address = whole(x, FIELD_MEMORY_ADDRESS),
                                               .bytes = whole(x, FIELD_MEMORY_BYTES),
                                               .allocated = whole(x, FIELD_MEMORY_ALLOCATED),
                                               .reserved = whole(x, FIELD_MEMORY_RESERVED),
@@ -292,9 +252,8 @@ static Status put_name(const Element *x)
     EventsMemory *m = x->e->own;
     uint32_t key, place[2], row, id = 0, before = m->named.n;
     TRY(text(x, FIELD_NAME, &key));
-    bool process =
-        key == m->key_process_name || key == m->key_process_labels || key == m->key_process_sort;
-    if (!process && key != m->key_thread_name && key != m->key_thread_sort) return OK;
+    bool label = key == m->key_process_labels, process = label || key == m->key_process_name;
+    if (!process && key != m->key_thread_name) return OK;
     TRY(text(x, FIELD_PID, &place[0]));
     place[1] = EVENT_NONE;
     if (!process) TRY(text(x, FIELD_TID, &place[1]));
@@ -302,11 +261,8 @@ static Status put_name(const Element *x)
     TRY(column_room(&m->column[COL_NAMED], m->named.n));
     TrackName *t = named_at(m, row);
     if (row == before) *t = (TrackName){ 0 };
-    TRY(text(x, key == m->key_process_labels ? FIELD_META_LABELS : FIELD_META_NAME, &id));
-    if (key == m->key_process_name || key == m->key_thread_name) t->name = id;
-    if (key == m->key_process_labels) t->label = id;
-    if (key == m->key_process_sort || key == m->key_thread_sort)
-        t->sort = whole(x, FIELD_META_SORT);
+    TRY(text(x, label ? FIELD_META_LABELS : FIELD_META_NAME, &id));
+    *(label ? &t->label : &t->name) = id;
     return OK;
 }
 
@@ -359,12 +315,8 @@ static void name_tracks(Events *e)
         if (process != EVENT_NONE) {
             t->process_name = named_at(m, process)->name;
             t->process_label = named_at(m, process)->label;
-            t->process_sort = named_at(m, process)->sort;
         }
-        if (thread != EVENT_NONE) {
-            t->thread_name = named_at(m, thread)->name;
-            t->thread_sort = named_at(m, thread)->sort;
-        }
+        if (thread != EVENT_NONE) t->thread_name = named_at(m, thread)->name;
     }
 }
 
@@ -373,10 +325,8 @@ void commit_end(Events *e)
     EventsMemory *m = e->own;
     e->args = rows_at(&m->args, 0);
     e->collectives = rows_at(&m->collectives, 0);
-    e->launches = rows_at(&m->launches, 0);
     e->n_args = m->args.n;
     e->n_collectives = m->collectives.n;
-    e->n_launches = m->launches.n;
     name_tracks(e);
 }
 
@@ -401,29 +351,23 @@ static Status optional_text(Events *e, const char *s, uint32_t *out)
 }
 
 typedef struct JsonGroup {
-    char *name, *description, *ranks;
-    int64_t size;
+    char *name, *ranks;
 } JsonGroup;
-
-static const ScanField GROUP_FIELDS[] = { { "pg_name", SCAN_TEXT, offsetof(JsonGroup, name) },
-                                          { "pg_desc", SCAN_TEXT,
-                                            offsetof(JsonGroup, description) },
-                                          { "ranks", SCAN_RAW, offsetof(JsonGroup, ranks) },
-                                          { "pg_size", SCAN_WHOLE, offsetof(JsonGroup, size) } };
 
 static Status top_groups(Events *e, char *config, bool *bad)
 {
+    static const ScanField GROUP_FIELDS[] = { { "pg_name", SCAN_TEXT, offsetof(JsonGroup, name) },
+                                              { "ranks", SCAN_RAW, offsetof(JsonGroup, ranks) } };
     Scan s = scan_inside(config);
     e->n_groups = 0;
     while (scan_item(&s)) {
-        JsonGroup g = { .size = -1 };
-        scan_fields(&s, GROUP_FIELDS, 4, &g);
+        JsonGroup g = { 0 };
+        scan_fields(&s, GROUP_FIELDS, 2, &g);
         if (s.bad) break;
         TRY(ARENA_GROW(&e->own->self, e->n_groups + 1, &e->own->groups_room, &e->groups));
         Group *to = &e->groups[e->n_groups];
-        *to = (Group){ .size = g.size };
+        *to = (Group){ 0 };
         TRY(optional_text(e, g.name, &to->name));
-        TRY(optional_text(e, g.description, &to->description));
         if (g.ranks != NULL) TRY(strings_id(&e->strings, g.ranks, squeeze(g.ranks), &to->ranks));
         e->n_groups++;
     }
@@ -453,33 +397,16 @@ static Status top_distributed(Events *e, char *text, bool *bad)
     return d.groups == NULL ? OK : top_groups(e, d.groups, bad);
 }
 
-typedef struct JsonDevice {
-    int64_t id, sms, major, minor, bytes;
-    char *name;
-} JsonDevice;
-
-static const ScanField DEVICE_FIELDS[] = {
-    { "id", SCAN_WHOLE, offsetof(JsonDevice, id) },
-    { "numSms", SCAN_WHOLE, offsetof(JsonDevice, sms) },
-    { "computeMajor", SCAN_WHOLE, offsetof(JsonDevice, major) },
-    { "computeMinor", SCAN_WHOLE, offsetof(JsonDevice, minor) },
-    { "totalGlobalMem", SCAN_WHOLE, offsetof(JsonDevice, bytes) },
-    { "name", SCAN_TEXT, offsetof(JsonDevice, name) },
-};
-
 static Status top_devices(Events *e, char *text, bool *bad)
 {
     Scan s = scan_inside(text);
     e->n_devices = 0;
     while (scan_item(&s)) {
-        JsonDevice d = { -1, -1, -1, -1, -1, NULL };
-        scan_fields(&s, DEVICE_FIELDS, 6, &d);
+        char *name = NULL;
+        scan_fields(&s, &(ScanField){ "name", SCAN_TEXT, 0 }, 1, &name);
         if (s.bad) break;
         TRY(ARENA_GROW(&e->own->self, e->n_devices + 1, &e->own->devices_room, &e->devices));
-        Device *to = &e->devices[e->n_devices];
-        *to = (Device){ (int32_t)d.id,    (int32_t)d.sms, (int32_t)d.major,
-                        (int32_t)d.minor, d.bytes,        0 };
-        TRY(optional_text(e, d.name, &to->name));
+        TRY(optional_text(e, name, &e->devices[e->n_devices].name));
         e->n_devices++;
     }
     *bad = s.bad;
@@ -495,20 +422,12 @@ static Status top_base(Events *e, char *text, bool *bad)
     return OK;
 }
 
-static Status top_name(Events *e, char *text, bool *bad)
-{
-    const char *name = scan_string_at(text);
-    *bad = name == NULL;
-    return optional_text(e, name, &e->trace_name);
-}
-
 static const struct {
     const char *key;
     Status (*take)(Events *e, char *text, bool *bad);
 } TOP[] = { { "distributedInfo", top_distributed },
             { "deviceProperties", top_devices },
-            { "baseTimeNanoseconds", top_base },
-            { "traceName", top_name } };
+            { "baseTimeNanoseconds", top_base } };
 enum { TOPS = sizeof TOP / sizeof TOP[0] };
 
 static int top_of(const char *key, size_t n)
@@ -561,16 +480,13 @@ Status commit_init(Events *e, uint64_t text_max)
     TRY(rows_init(&m->named, "named places", 2 * sizeof(uint32_t), rows_max));
     TRY(rows_init(&m->args, "arguments of operators", sizeof(OpArgs), rows_max));
     TRY(rows_init(&m->collectives, "collectives", sizeof(Collective), rows_max));
-    TRY(rows_init(&m->launches, "launches", sizeof(Launch), rows_max));
     const struct {
         const char *key;
         uint32_t *id;
     } keys[] = { { "process_name", &m->key_process_name },
                  { "process_labels", &m->key_process_labels },
-                 { "process_sort_index", &m->key_process_sort },
-                 { "thread_name", &m->key_thread_name },
-                 { "thread_sort_index", &m->key_thread_sort } };
-    for (int i = 0; i < 5; i++)
+                 { "thread_name", &m->key_thread_name } };
+    for (int i = 0; i < 3; i++)
         TRY(strings_id(&e->strings, keys[i].key, strlen(keys[i].key), keys[i].id));
     return OK;
 }

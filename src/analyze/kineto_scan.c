@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { EVENT, ARGS, CATEGORY };
-enum { TEXT, WHOLE, REAL, TRIPLE };
+enum { TEXT, WHOLE, REAL };
 enum { DEPTH_MAX = 64 };
 
 typedef struct Key {
@@ -169,7 +169,7 @@ static const char *nested_end(Batch *b, const char *p, bool *blanks)
             depth++;
         } else if (c == ']' || c == '}') {
             depth--;
-            if ((square >> depth & 1) != (c == ']')) return stop(b, p);
+            if (depth < 0 || (square >> depth & 1) != (c == ']')) return stop(b, p);
         } else if (is_blank(c)) {
             *blanks = true;
         } else if (c == '\0') {
@@ -282,23 +282,6 @@ static bool whole_of(const char *p, const char *end, int64_t *out)
     return true;
 }
 
-/* [56, 2, 1]: what is not there is -1. */
-static bool triple_of(const char *p, const char *end, Item *out)
-{
-    int32_t *to[] = { &out->pair[0], &out->pair[1], &out->third };
-    out->pair[0] = out->pair[1] = out->third = -1;
-    if (*p != '[') return false;
-    p = scan_blank(p + 1);
-    for (int i = 0; i < 3 && p < end && *p != ']'; i++) {
-        Decimal d;
-        p = scan_blank(take_decimal(p, &d));
-        if (!d.exact || d.negative || d.scale > 0 || d.digits > INT32_MAX) return false;
-        *to[i] = (int32_t)d.digits;
-        if (*p == ',') p = scan_blank(p + 1);
-    }
-    return true;
-}
-
 /* ---- values ---- */
 
 static Item *push(Batch *b, uint32_t field)
@@ -360,11 +343,8 @@ static void push_compact(Batch *b, uint32_t field, const char *p, const char *en
 static void push_number(Batch *b, const Key *k, const char *p, const char *end)
 {
     Item i = { .field = k->value };
-    bool good = false;
-    if (k->form == WHOLE) good = whole_of(p, end, &i.whole);
-    if (k->form == REAL) good = real_of(p, end, &i.real);
-    if (k->form == TRIPLE) good = triple_of(p, end, &i);
-    if (good) b->item[b->n++] = i;
+    if (k->form == WHOLE ? whole_of(p, end, &i.whole) : real_of(p, end, &i.real))
+        b->item[b->n++] = i;
 }
 
 /* A plain number at p is taken without a second look at its digits; behind it, NULL: it is none. */
@@ -372,7 +352,7 @@ static inline const char *take_number(Batch *b, const Key *k, const char *p)
 {
     Decimal d;
     Item i = { .field = k->value };
-    if (k->form == TRIPLE || (*p != '-' && (*p < '0' || *p > '9'))) return NULL;
+    if (*p != '-' && (*p < '0' || *p > '9')) return NULL;
     p = take_decimal(p, &d);
     if (!ends_word(*p) || p >= b->end) return NULL;
     if (k->form == WHOLE ? !decimal_whole(&d, &i.whole) : !decimal_real(&d, &i.real)) return NULL;

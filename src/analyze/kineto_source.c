@@ -159,3 +159,16 @@ Status source_read(Source *s, char *out, size_t n, size_t *got)
     s->given += *got;
     return OK;
 }
+
+Status source_all(Source *s, Arena *a, uint8_t **out, size_t *bytes)
+{
+    int64_t room = 0;
+    size_t n = 0;
+    *out = NULL;
+    for (size_t got = 1; got > 0; n += got) {
+        TRY(ARENA_GROW(a, (int64_t)(n + IN_BYTES), &room, out));
+        TRY(source_read(s, (char *)*out + n, IN_BYTES, &got));
+    }
+    *bytes = n;
+    return source_check(s);
+}

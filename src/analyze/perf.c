@@ -121,27 +121,53 @@ double perf_bytes_of(const PerfWork *c, const char *type)
     return e == NULL ? (double)NAN : e->bytes;
 }
 
-void perf_set_spec(PerfWork *c, const char *unit, const char *type)
+void perf_set_work(PerfWork *c, double flops, double bytes, const char *type)
 {
     const Element *e = element_of(c, type);
     char text[32];
-    if (e == NULL || e->spec == NULL) return;
+    c->out->flops = flops;
+    c->out->bytes = bytes;
+    if (c->unit == NULL || e == NULL || e->spec == NULL) return;
     bool byte = c->q->compat && strcmp(e->spec, "int8") == 0; /* TraceLens: any byte is fp8 */
-    (void)snprintf(text, sizeof text, "%s_%s", unit, byte ? "fp8" : e->spec);
+    (void)snprintf(text, sizeof text, "%s_%s", c->unit, byte ? "fp8" : e->spec);
     c->out->spec = keep(c, text);
 }
 
-void perf_set_work(PerfWork *c, double flops, double bytes)
+/* ---- arguments ---- */
+
+Shape perf_shape_read(const char *text)
 {
-    c->out->flops = flops;
-    c->out->bytes = bytes;
+    static const int64_t LARGEST = (int64_t)1 << 40; /* no tensor has a larger size or stride */
+    Shape s;
+    s.n = op_sizes(text, s.at, PERF_DIMS_MOST);
+    for (int i = 0; i < s.n; i++)
+        if (s.at[i] < -LARGEST || s.at[i] > LARGEST) s.n = -1;
+    return s;
+}
+
+double perf_elements(const Shape *s)
+{
+    double n = 1;
+    for (int i = 0; i < s->n; i++) n *= (double)s->at[i];
+    return n;
+}
+
+static Status read_args(const Strings *s, PerfWork *c, Arena *a)
+{
+    OpArg arg[OP_ARGS_MOST];
+    bool sound = false; /* each model looks at what it needs */
+    TRY(op_args_read(s, c->q->args, a, arg, &c->args, &sound));
+    for (int i = 0; i < OP_ARGS_MOST; i++)
+        c->arg[i] = (PerfArg){ perf_shape_read(arg[i].dims), perf_shape_read(arg[i].strides),
+                               arg[i].type, arg[i].value == NULL ? "" : arg[i].value };
+    return OK;
 }
 
 /* ---- which operator has which ---- */
 
 typedef struct Model {
-    const char *sheet;
-    bool (*work)(PerfWork *c);
+    const char *sheet, *unit; /* unit: of the GPU that computes */
+    PerfModel *work;
     const char *operators; /* with | between */
     const char *ours;      /* those that TraceLens has no model for; NULL: none */
 } Model;
@@ -150,48 +176,49 @@ typedef struct Model {
     "aten::batch_norm|aten::native_batch_norm|aten::miopen_batch_norm|aten::cudnn_batch_norm|"
 
 static const Model MODELS[] = {
-    { "GEMM", perf_model_gemm, "aten::mm|aten::addmm|aten::bmm|aten::baddbmm", NULL },
-    { "GEMM", perf_model_scaled_mm, "aten::_scaled_mm", NULL },
-    { "GroupedGEMM_fwd", perf_model_grouped_gemm,
+    { "GEMM", "matrix", perf_model_gemm,
+      "aten::mm|aten::addmm|aten::bmm|aten::baddbmm|aten::_scaled_mm", NULL },
+    { "GroupedGEMM_fwd", "matrix", perf_model_grouped_gemm,
       "primus_turbo::grouped_gemm|primus_turbo_cpp_extension::grouped_gemm|"
       "primus_turbo::grouped_gemm_impl",
       "aten::_grouped_mm" },
-    { "GroupedGEMM_fwd", perf_model_grouped_wgrad,
+    { "GroupedGEMM_fwd", "matrix", perf_model_grouped_wgrad,
       "primus_turbo::grouped_gemm_variable_k|primus_turbo_cpp_extension::grouped_gemm_variable_k|"
       "primus_turbo::grouped_gemm_variable_k_impl",
       NULL },
-    { "CONV_fwd", perf_model_conv_forward, "aten::convolution", NULL },
-    { "CONV_bwd", perf_model_conv_backward, "aten::convolution_backward", NULL },
-    { "SDPA_fwd", perf_model_attention,
+    { "CONV_fwd", "matrix", perf_model_conv_forward, "aten::convolution", NULL },
+    { "CONV_bwd", "matrix", perf_model_conv_backward, "aten::convolution_backward", NULL },
+    { "SDPA_fwd", "matrix", perf_model_attention,
       "aten::_scaled_dot_product_flash_attention|aten::_scaled_dot_product_efficient_attention|"
       "aten::_scaled_dot_product_cudnn_attention|flash_attn::_flash_attn_forward|FlashAttnFunc",
       NULL },
-    { "Normalization", perf_model_norm,
+    { "Normalization", "vector", perf_model_norm,
       BATCH_NORMS "aten::instance_norm|aten::group_norm|aten::native_group_norm|aten::layer_norm|"
                   "aten::native_layer_norm|aten::_fused_rms_norm|aten::native_batch_norm_backward|"
                   "aten::miopen_batch_norm_backward|aten::cudnn_batch_norm_backward|"
                   "aten::native_layer_norm_backward|aten::native_group_norm_backward|"
                   "aten::_fused_rms_norm_backward",
       NULL },
-    { "RMSNorm_fwd", perf_model_norm, "aiter::rms_norm|aiter::rmsnorm2d_fwd_with_add_ck", NULL },
-    { "UnaryElementwise", perf_model_unary,
+    { "RMSNorm_fwd", "vector", perf_model_norm, "aiter::rms_norm|aiter::rmsnorm2d_fwd_with_add_ck",
+      NULL },
+    { "UnaryElementwise", "vector", perf_model_unary,
       "aten::copy|aten::copy_|aten::clamp_min|aten::clamp_min_|aten::sigmoid|aten::pow|aten::silu|"
       "aten::neg|aten::rsqrt",
       "aten::cos|aten::sin|aten::exp|aten::exp_|aten::log|aten::tanh|aten::gelu|aten::relu|"
       "aten::relu_|aten::silu_|aten::sqrt|aten::abs|aten::reciprocal|aten::sigmoid_|aten::elu" },
-    { "UnaryElementwise", perf_model_upsample, "aten::upsample_nearest1d", NULL },
-    { "BinaryElementwise", perf_model_binary,
+    { "UnaryElementwise", "vector", perf_model_upsample, "aten::upsample_nearest1d", NULL },
+    { "BinaryElementwise", "vector", perf_model_binary,
       "aten::add|aten::add_|aten::mul|aten::mul_|aten::div|aten::div_|aten::threshold_backward|"
       "aten::sigmoid_backward",
       "aten::sub|aten::sub_|aten::gelu_backward|aten::silu_backward|aten::tanh_backward|"
       "aten::eq|aten::lt|aten::gt|aten::maximum|aten::minimum" },
-    { "Reduce_fwd", perf_model_reduction,
+    { "Reduce_fwd", "vector", perf_model_reduction,
       "aten::mean|aten::sum|aten::max|aten::linalg_norm|aten::min",
       "aten::amax|aten::amin|aten::argmax|aten::argmin|aten::prod|aten::all|aten::any" },
-    { "RoPE_fwd", perf_model_rope, "", "_C::rotary_embedding" },
-    { "CrossEntropy_fwd", perf_model_cross_entropy, "", "aten::cross_entropy_loss" },
-    { "SSM_fwd", perf_model_conv1d, "", "DaoAILab::_causal_conv1d_fwd_cpp" },
-    { "MoE_comm_fwd", perf_model_moe_exchange, "",
+    { "RoPE_fwd", "vector", perf_model_rope, "", "_C::rotary_embedding" },
+    { "CrossEntropy_fwd", "vector", perf_model_cross_entropy, "", "aten::cross_entropy_loss" },
+    { "SSM_fwd", "vector", perf_model_conv1d, "", "DaoAILab::_causal_conv1d_fwd_cpp" },
+    { "MoE_comm_fwd", NULL, perf_model_moe_exchange, "",
       "MoEDispatch|MoECombine|FusedDispatch|FusedCombine" },
 };
 
@@ -213,8 +240,11 @@ Status perf_model(const Events *e, const PerfQuery *q, Arena *a, Perf *out)
     PerfWork c = { .q = q, .out = out };
     *out = (Perf){ .flops = NAN, .bytes = NAN, .backward_flops = NAN, .backward_bytes = NAN };
     if (m == NULL || q->args == NULL) return OK;
-    perf_args_read(&e->strings, q->args, &c.args);
     out->sheet = m->sheet;
+    c.unit = m->unit;
+    ArenaMark mark = arena_mark(a);
+    TRY(read_args(&e->strings, &c, a));
     if (!m->work(&c)) out->sheet = NULL, out->params = 0;
+    arena_release(a, mark);
     return move_texts(&c, a);
 }

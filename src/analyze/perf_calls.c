@@ -63,28 +63,23 @@ static Status find_calls(Report *r, PerfCalls *p)
     const Events *e = r->e;
     uint8_t *known = NULL; /* by name: 1 no model, 2 a model */
     uint32_t *key = NULL;
-    int64_t most = 0;
+    int64_t room = 0, key_room = 0;
     Groups g;
     TRY(ARENA_ZEROED(r->arena, e->strings.n + 1, &known));
-    for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t i = 0; i < e->n; i++) {
-            if (e->kind[i] != EVENT_CPU_OP) continue;
-            if (!r->o->compat && perf_work_below(r, i).n == 0) continue;
-            uint8_t *k = &known[e->name[i]];
-            if (*k == 0) *k = perf_has_model(event_name(e, i), r->o->compat) ? 2 : 1;
-            if (*k == 1) continue;
-            if (pass == 0) {
-                most++;
-                continue;
-            }
-            uint32_t *at = key + 3 * p->calls, detail = e->detail[i];
-            at[0] = e->name[i];
-            at[1] = detail == EVENT_NONE ? EVENT_NONE : e->ops[detail].args;
-            at[2] = telling_kernel(r, i);
-            p->call[p->calls++].event = i;
-        }
-        if (pass == 0) TRY(ARENA_NEW(r->arena, most + 1, &p->call));
-        if (pass == 0) TRY(ARENA_NEW(r->arena, 3 * most + 1, &key));
+    TRY(ARENA_GROW(r->arena, 1, &key_room, &key));
+    for (uint32_t i = 0; i < e->n; i++) {
+        if (e->kind[i] != EVENT_CPU_OP) continue;
+        if (!r->o->compat && perf_work_below(r, i).n == 0) continue;
+        uint8_t *k = &known[e->name[i]];
+        if (*k == 0) *k = perf_has_model(event_name(e, i), r->o->compat) ? 2 : 1;
+        if (*k == 1) continue;
+        TRY(ARENA_GROW(r->arena, p->calls + 1, &room, &p->call));
+        TRY(ARENA_GROW(r->arena, 3 * p->calls + 3, &key_room, &key));
+        uint32_t *at = key + 3 * p->calls;
+        at[0] = e->name[i];
+        at[1] = event_args(e, i);
+        at[2] = telling_kernel(r, i);
+        p->call[p->calls++].event = i;
     }
     TRY(groups_make(key, 3, p->calls, r->arena, &g));
     Strings seen = { 0 };

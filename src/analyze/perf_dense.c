@@ -20,76 +20,55 @@ static void put_transposes(PerfWork *c)
                       : "(False, False)");
 }
 
-static void put_product(PerfWork *c, double m, double n, double k, bool bias)
+static void put_sizes(PerfWork *c, double m, double n, double k)
 {
     perf_put_whole(c, "M", m);
     perf_put_whole(c, "N", n);
     perf_put_whole(c, "K", k);
-    perf_put(c, "bias", cell_bool(bias));
 }
 
+/* Also of a byte (_scaled_mm): x (M, K) times w (N, K) transposed; its result has two. */
 bool perf_model_gemm(PerfWork *c)
 {
     const char *name = c->q->name;
-    bool add = strstr(name, "addmm") != NULL || strstr(name, "addbmm") != NULL;
-    bool batched = strstr(name, "bmm") != NULL;
-    const PerfArg *a = &c->args.at[add], *b = a + 1;
+    bool add = strstr(name, "addmm") != NULL || strstr(name, "addbmm") != NULL, bias = add;
+    bool batched = strstr(name, "bmm") != NULL, scaled = text_ends(name, "_scaled_mm");
+    const PerfArg *a = &c->arg[add], *b = a + 1;
     int rank = batched ? 3 : 2;
     if (a->dims.n != rank || b->dims.n != rank) return false;
+    if (scaled) bias = c->q->compat ? c->args == 3 : c->args > 4 && perf_is_tensor(&c->arg[4]);
     const int64_t *x = a->dims.at + batched, *y = b->dims.at + batched;
     double m = (double)x[0], k = (double)x[1], n = (double)y[1];
     double groups = batched ? (double)a->dims.at[0] : 1;
     if (batched) perf_put_whole(c, "B", groups);
-    put_product(c, m, n, k, add);
+    put_sizes(c, m, n, k);
+    perf_put(c, "bias", cell_bool(bias));
     perf_put_shape(c, "stride_A", &a->strides);
     perf_put_shape(c, "stride_B", &b->strides);
     PERF_PUT_TYPES(c, "dtype_A_B", a->type, b->type);
     if (!batched) perf_put_whole(c, "B", 1);
     put_transposes(c);
-    double each = perf_bytes_of(c, a->type);
-    double work = 2 * m * n * k + (add ? m * n : 0);
-    double moved = (m * k + k * n + m * n + (add ? n : 0)) * each;
-    if (c->q->compat && strcmp(a->type, b->type) != 0) moved = NAN;
-    perf_set_work(c, groups * work, groups * moved);
-    perf_set_spec(c, "matrix", a->type);
-    return true;
-}
-
-/* x (M, K) times w (N, K) transposed, both of a byte; the result's type is `out_dtype`. */
-bool perf_model_scaled_mm(PerfWork *c)
-{
-    const PerfArg *a = &c->args.at[0], *b = &c->args.at[1];
-    if (a->dims.n != 2 || b->dims.n != 2) return false;
-    double m = (double)a->dims.at[0], k = (double)a->dims.at[1], n = (double)b->dims.at[1];
-    bool bias = c->q->compat ? c->args.n == 3 : c->args.n > 4 && perf_is_tensor(&c->args.at[4]);
-    put_product(c, m, n, k, bias);
-    perf_put_shape(c, "stride_A", &a->strides);
-    perf_put_shape(c, "stride_B", &b->strides);
-    PERF_PUT_TYPES(c, "dtype_A_B", a->type, b->type);
-    perf_put_whole(c, "B", 1);
-    put_transposes(c);
-    double each = perf_bytes_of(c, a->type), out = each == 1 ? 2 : each;
-    perf_set_work(c, 2 * m * n * k + (bias ? m * n : 0), (m * k + k * n) * each + (m * n) * out);
-    perf_set_spec(c, "matrix", a->type);
+    double each = perf_bytes_of(c, a->type), out = scaled && each == 1 ? 2 : each;
+    double work = 2 * m * n * k + (bias ? m * n : 0);
+    double moved = (m * k + k * n + (add ? n : 0)) * each + m * n * out;
+    if (c->q->compat && !scaled && strcmp(a->type, b->type) != 0) moved = NAN;
+    perf_set_work(c, groups * work, groups * moved, a->type);
     return true;
 }
 
 /* Rows grouped by expert: x (M, K) times w (G, K, N) or (G, N, K). */
 bool perf_model_grouped_gemm(PerfWork *c)
 {
-    const PerfArg *x = &c->args.at[0], *w = &c->args.at[1];
+    const PerfArg *x = &c->arg[0], *w = &c->arg[1];
     if (x->dims.n != 2 || w->dims.n != 3) return false;
     double m = (double)x->dims.at[0], k = (double)x->dims.at[1], groups = (double)w->dims.at[0];
     bool as_is = w->dims.at[1] == x->dims.at[1];
     double n = (double)w->dims.at[as_is ? 2 : 1];
     perf_put_whole(c, "G", groups);
-    perf_put_whole(c, "M", m);
-    perf_put_whole(c, "N", n);
-    perf_put_whole(c, "K", k);
+    put_sizes(c, m, n, k);
     PERF_PUT_TYPES(c, "dtype_A_B", x->type, w->type);
     double in = perf_bytes_of(c, x->type), out = perf_bytes_of(c, c->q->compat ? w->type : x->type);
-    perf_set_work(c, 2 * m * k * n, (m * k + groups * k * n) * in + (m * n) * out);
-    perf_set_spec(c, "matrix", x->type);
+    perf_set_work(c, 2 * m * k * n, (m * k + groups * k * n) * in + (m * n) * out, x->type);
     return true;
 }
 
@@ -97,19 +76,16 @@ bool perf_model_grouped_gemm(PerfWork *c)
  * lengths are the third argument. */
 bool perf_model_grouped_wgrad(PerfWork *c)
 {
-    const PerfArg *x = &c->args.at[0], *y = &c->args.at[1], *lengths = &c->args.at[2];
+    const PerfArg *x = &c->arg[0], *y = &c->arg[1], *lengths = &c->arg[2];
     if (x->dims.n != 2 || y->dims.n != 2 || x->dims.at[0] != y->dims.at[0]) return false;
     double m = (double)x->dims.at[0], k = (double)x->dims.at[1], n = (double)y->dims.at[1];
     double groups = lengths->dims.n == 1 ? (double)lengths->dims.at[0] : 1;
-    double each = perf_bytes_of(c, x->type);
+    double written = c->q->compat ? 1 : groups;
     perf_put_whole(c, "G", groups);
-    perf_put_whole(c, "M", m);
-    perf_put_whole(c, "N", n);
-    perf_put_whole(c, "K", k);
+    put_sizes(c, m, n, k);
     PERF_PUT_TYPES(c, "dtype_A_B", x->type, y->type);
-    double right = (m * k + m * n + groups * k * n) * each;
-    perf_set_work(c, 2 * m * k * n, c->q->compat ? (m * k + k * n + m * n) * each : right);
-    perf_set_spec(c, "matrix", x->type);
+    perf_set_work(c, 2 * m * k * n, (m * k + m * n + written * k * n) * perf_bytes_of(c, x->type),
+                  x->type);
     return true;
 }
 
@@ -131,14 +107,14 @@ static double pairs(const PerfWork *c, const Attention *t)
     return shorter * (shorter + 1) / 2 + beside;
 }
 
-static void attention_work(PerfWork *c, const Attention *t, double each)
+static void attention_work(PerfWork *c, const Attention *t, double each, const char *type)
 {
     double pair = t->batch * t->heads * pairs(c, t);
     double q = t->batch * t->queries * t->heads * t->qk,
            o = t->batch * t->queries * t->heads * t->v;
     double k = t->batch * t->keys * t->kv_heads * t->qk,
            v = t->batch * t->keys * t->kv_heads * t->v;
-    perf_set_work(c, 2 * pair * t->qk + 2 * pair * t->v, (q + k + v + o) * each);
+    perf_set_work(c, 2 * pair * t->qk + 2 * pair * t->v, (q + k + v + o) * each, type);
     double reduce = t->batch * t->keys * (t->v + t->qk) * (t->heads / t->kv_heads - 1);
     double gradient = 2 * pair * t->v * 2 + 2 * pair * t->qk * (t->flash ? 3 : 2);
     c->out->backward_sheet = "SDPA_bwd";
@@ -165,13 +141,13 @@ bool perf_model_attention(PerfWork *c)
 {
     const AttentionArgs *from = ATTENTIONS;
     while (strcmp(from->name, c->q->name) != 0) from++;
-    const PerfArg *q = &c->args.at[0], *k = &c->args.at[1], *v = &c->args.at[2];
+    const PerfArg *q = &c->arg[0], *k = &c->arg[1], *v = &c->arg[2];
     if (q->dims.n != 4 || k->dims.n != 4 || v->dims.n != 4) return false;
     int h = from->heads_first ? 1 : 2, s = 3 - h;
     Attention t = { (double)q->dims.at[0], (double)q->dims.at[s],
                     (double)q->dims.at[h], (double)k->dims.at[s],
                     (double)k->dims.at[h], (double)q->dims.at[3],
-                    (double)v->dims.at[3], perf_is_true(c->args.at[from->causal].concrete),
+                    (double)v->dims.at[3], perf_is_true(c->arg[from->causal].concrete),
                     from->flash,           !from->heads_first };
     perf_put_whole(c, "B", t.batch);
     perf_put_whole(c, "N_Q", t.queries);
@@ -180,12 +156,11 @@ bool perf_model_attention(PerfWork *c)
     perf_put_whole(c, "H_KV", t.kv_heads);
     perf_put_whole(c, "d_h_qk", t.qk);
     perf_put_whole(c, "d_h_v", t.v);
-    perf_put(c, "dropout", cell_number(strtod(c->args.at[from->dropout].concrete, NULL)));
+    perf_put(c, "dropout", cell_number(strtod(c->arg[from->dropout].concrete, NULL)));
     perf_put(c, "causal", cell_bool(t.causal));
     perf_put(c, "flash_impl", cell_bool(t.flash));
     PERF_PUT_TYPES(c, "dtype_A_B", q->type, k->type);
-    attention_work(c, &t, c->q->compat ? 2 : perf_bytes_of(c, q->type));
-    perf_set_spec(c, "matrix", q->type);
+    attention_work(c, &t, c->q->compat ? 2 : perf_bytes_of(c, q->type), q->type);
     return true;
 }
 
@@ -243,12 +218,11 @@ static void put_conv(PerfWork *c, const Conv *v)
     perf_put(c, "transposed_conv", cell_bool(v->transposed));
     perf_put_shape(c, "output_padding", &v->output_padding);
     perf_put_whole(c, "groups", v->groups);
-    perf_set_spec(c, "matrix", v->x->type);
 }
 
 static bool conv_read(PerfWork *c, int x, int first, Conv *v)
 {
-    const PerfArg *a = c->args.at;
+    const PerfArg *a = c->arg;
     *v = (Conv){ .x = &a[x],
                  .w = &a[x + 1],
                  .stride = perf_shape_read(a[first].concrete),
@@ -273,12 +247,13 @@ bool perf_model_conv_forward(PerfWork *c)
 {
     Conv v;
     if (!conv_read(c, 0, 3, &v)) return false;
-    v.bias = c->q->compat ? c->args.n == 3 : perf_is_tensor(&c->args.at[2]);
+    v.bias = c->q->compat ? c->args == 3 : perf_is_tensor(&c->arg[2]);
     put_conv(c, &v);
     double out = perf_elements(&v.out);
     double all = perf_elements(&v.x->dims) + perf_elements(&v.w->dims) + out;
     perf_set_work(c, conv_flops(&v) + (v.bias ? out : 0),
-                  (all + (v.bias ? (double)v.out.at[1] : 0)) * perf_bytes_of(c, v.x->type));
+                  (all + (v.bias ? (double)v.out.at[1] : 0)) * perf_bytes_of(c, v.x->type),
+                  v.x->type);
     return true;
 }
 
@@ -288,18 +263,19 @@ bool perf_model_conv_backward(PerfWork *c)
 {
     Conv v;
     if (!conv_read(c, 1, 4, &v)) return false;
-    const char *mask = c->args.at[10].concrete;
+    const char *mask = c->arg[10].concrete;
     const char *second = strchr(mask, ','),
                *third = second == NULL ? NULL : strchr(second + 1, ',');
     bool dx = c->q->compat || text_starts(mask, "[True");
     bool dw = c->q->compat || (second != NULL && text_starts(second, ", True"));
     v.bias = third != NULL && text_starts(third, ", True");
     put_conv(c, &v);
-    double once = conv_flops(&v), y = perf_elements(&c->args.at[0].dims);
+    double once = conv_flops(&v), y = perf_elements(&c->arg[0].dims);
     double all = y + perf_elements(&v.x->dims) + perf_elements(&v.w->dims);
     bool db = v.bias && !c->q->compat;
     perf_set_work(c, once * ((double)dx + (double)dw) + (db ? y : 0),
                   (all * ((double)dx + (double)dw) + (db ? (double)v.out.at[1] : 0)) *
-                      perf_bytes_of(c, v.x->type));
+                      perf_bytes_of(c, v.x->type),
+                  v.x->type);
     return true;
 }

@@ -25,17 +25,18 @@ bool recording_is(const char *path)
 }
 
 /* META, of which a later version may have more. */
-static Status read_meta(Recording *r, Arena *a)
+static Status read_meta(Recording *r)
 {
     struct {
-        int64_t rank, ranks, experts;
+        int64_t rank, ranks, experts, began_us;
         double flops, sheet_flops, roof_flops;
         char *device;
-    } m = { 0, 1, 0, 0, 0, 0, NULL };
+    } m = { .ranks = 1 };
 #define AT(name) offsetof(__typeof__(m), name)
     const ScanField fields[] = { { "rank", SCAN_WHOLE, AT(rank) },
                                  { "ranks", SCAN_WHOLE, AT(ranks) },
                                  { "experts", SCAN_WHOLE, AT(experts) },
+                                 { "began_us", SCAN_WHOLE, AT(began_us) },
                                  { "flops", SCAN_NUMBER, AT(flops) },
                                  { "sheet_flops", SCAN_NUMBER, AT(sheet_flops) },
                                  { "roof_flops", SCAN_NUMBER, AT(roof_flops) },
@@ -43,56 +44,67 @@ static Status read_meta(Recording *r, Arena *a)
 #undef AT
     char *text = NULL;
     size_t n = strlen(r->file.meta) + 1;
-    TRY(ARENA_NEW(a, n, &text));
+    TRY(ARENA_NEW(&r->arena, n, &text));
     memcpy(text, r->file.meta, n);
     Scan s = scan_begin(text);
     scan_fields(&s, fields, sizeof fields / sizeof *fields, &m);
     if (s.bad || m.rank < 0 || m.ranks < 1 || m.rank >= m.ranks)
         return FAIL(ERR_FORMAT, "%s: what it says of its run is no JSON object with a rank",
                     r->path);
-    r->rank = (int)m.rank, r->ranks = (int)m.ranks, r->experts = m.experts;
+    r->rank = (int)m.rank, r->ranks = (int)m.ranks;
+    r->experts = m.experts, r->began_us = m.began_us;
     r->flops = m.flops, r->sheet_flops = m.sheet_flops, r->roof_flops = m.roof_flops;
     r->device = m.device == NULL ? "" : m.device;
     return OK;
 }
 
-Status recording_open(const char *path, Arena *a, Recording *out)
+Status recording_parse(const char *path, const uint8_t *data, size_t bytes, const Recording **out)
 {
-    Recording r = { .path = path };
-    TRY(file_map(path, &r.map));
-    Status s = record_parse(path, r.map.data, r.map.bytes, a, &r.file);
-    if (s == OK) s = read_meta(&r, a);
-    if (s == OK && r.file.steps == 0)
+    Arena a = { 0 };
+    Recording *r = NULL;
+    TRY(arena_init(&a, "recording", MEM_HOST, (size_t)16 << 30));
+    Status s = ARENA_ZEROED(&a, 1, &r);
+    if (s != OK) {
+        arena_free(&a);
+        return s;
+    }
+    *r = (Recording){ .arena = a, .path = path };
+    s = record_parse(path, data, bytes, &r->arena, &r->file);
+    if (s == OK) s = read_meta(r);
+    if (s == OK && r->file.steps == 0)
         s = FAIL(ERR_FORMAT, "%s has no whole step: nothing of it can be told", path);
-    *out = r;
-    if (s != OK) recording_close(out);
+    if (s == OK)
+        *out = r;
+    else
+        recording_close(r);
     return s;
 }
 
-void recording_close(Recording *r)
+void recording_close(const Recording *r)
 {
-    file_unmap(&r->map);
-    *r = (Recording){ 0 };
+    if (r == NULL) return;
+    Arena self = r->arena;
+    arena_free(&self);
 }
 
-Status recording_json(const Recording *r, int n, Text *out)
+Status recording_json(const Recording *const *r, int n, Text *out)
 {
     int64_t base = INT64_MAX;
     for (int i = 0; i < n; i++) {
-        if (r[i].file.step[0].head.unix_ns < base) base = r[i].file.step[0].head.unix_ns;
+        int64_t begin = r[i]->file.step[0].head.unix_ns;
+        base = begin < base ? begin : base;
     }
+    TRY(text_printf(out, "{"));
     if (n == 1)
-        TRY(text_json(out, "{\"distributedInfo\":{\"rank\":%d,\"world_size\":%d},", r->rank,
-                      r->ranks));
-    else
-        TRY(text_printf(out, "{"));
+        TRY(text_json(out, "\"distributedInfo\":{\"rank\":%d,\"world_size\":%d},", r[0]->rank,
+                      r[0]->ranks));
     TRY(text_json(out,
                   "\"deviceProperties\":[{\"id\":0,\"name\":%s}],\"displayTimeUnit\":\"ms\","
                   "\"baseTimeNanoseconds\":%lld,\"traceEvents\":[\n",
-                  r->device, (long long)base));
+                  r[0]->device, (long long)base));
     for (int i = 0; i < n; i++) {
         if (i > 0) TRY(text_printf(out, ",\n"));
-        TRY(record_events(&r[i].file, r[i].rank, base, out));
+        TRY(record_events(&r[i]->file, r[i]->rank, base, out));
     }
     return text_printf(out, "\n]}\n");
 }
@@ -166,27 +178,22 @@ static Status add_phases(const Recording *r, bool layers, Arena *a, PhaseSum **o
 
 static Status phases(const Recording *r, bool layers, Arena *a, Table *out)
 {
-    static const char *const columns[] = { "phase",       "part",    "layer",   "ms a step",
-                                           "runs a step", "percent", "TFLOP/s", "MFU (%)" };
     PhaseSum *sums = NULL;
-    Cell *c = NULL;
     int64_t n = 0;
     double steps = (double)r->file.steps, whole = 0;
     TRY(add_phases(r, layers, a, &sums, &n));
     for (int64_t k = 0; k < r->file.steps; k++) whole += end_ms(&r->file.step[k]);
-    TRY(table_init(out, layers ? "phases_by_layer" : "phases", columns, 8, a));
+    TRY(table_init(out, layers ? "phases_by_layer" : "phases",
+                   "phase|part|layer|ms a step|runs a step|percent|TFLOP/s|MFU (%)", "", a));
     for (int64_t i = 0; i < n; i++) {
         const PhaseSum *s = &sums[i];
         double rate = s->ms > 0 ? s->flops / (s->ms / 1e3) : 0;
-        TRY(table_row(out, &c));
-        c[0] = cell_text(r->file.name[s->name]);
-        c[1] = cell_text(record_part_name[s->part]);
-        if (s->layer >= 0) c[2] = cell_whole(s->layer);
-        c[3] = cell_number(s->ms / steps);
-        c[4] = cell_number(s->runs / steps);
-        c[5] = cell_number(whole > 0 ? 100 * s->ms / whole : 0);
-        if (s->flops > 0) c[6] = cell_number(rate / 1e12);
-        if (s->flops > 0 && peak(r) > 0) c[7] = cell_number(100 * rate / peak(r));
+        TRY(TABLE_ROW(out, cell_text(r->file.name[s->name]), cell_text(record_part_name[s->part]),
+                      cell_count(s->layer), cell_number(s->ms / steps),
+                      cell_number(s->runs / steps),
+                      cell_number(whole > 0 ? 100 * s->ms / whole : 0)));
+        if (s->flops > 0) TABLE_MORE(out, cell_number(rate / 1e12));
+        if (s->flops > 0 && peak(r) > 0) TABLE_MORE(out, cell_number(100 * rate / peak(r)));
     }
     return OK;
 }
@@ -209,72 +216,50 @@ static Status lane_spans(const Recording *r, const RecordedStep *s, bool comm, A
     return OK;
 }
 
-static double busiest(const Recording *r, const RecordedStep *s)
+/* The busiest of a layer's experts over the mean; 0: no tokens. */
+static double over_mean(const uint32_t *load, int64_t experts)
 {
-    double most = 0;
-    int64_t E = r->experts > 0 ? r->experts : 1;
-    for (int64_t at = 0; at + E <= (int64_t)s->head.loads; at += E) {
-        double sum = 0, top = 0;
-        for (int64_t e = 0; e < E; e++) {
-            sum += s->load[at + e];
-            top = fmax(top, s->load[at + e]);
-        }
-        if (sum > 0) most = fmax(most, top * (double)E / sum);
+    double sum = 0, top = 0;
+    for (int64_t e = 0; e < experts; e++) {
+        sum += load[e];
+        top = fmax(top, load[e]);
     }
-    return most;
+    return sum > 0 ? top * (double)experts / sum : 0;
 }
 
 static Status steps(const Recording *r, Arena *a, Table *out)
 {
-    static const char *const columns[] = { "step",
-                                           "step ms",
-                                           "tokens/s",
-                                           "loss",
-                                           "ran again",
-                                           "traced",
-                                           "lanes ms",
-                                           "computation ms",
-                                           "exposed communication ms",
-                                           "bubble ms",
-                                           "bubble (%)",
-                                           "MFU (%)",
-                                           "busiest expert over the mean" };
-    Cell *c = NULL;
-    TRY(table_init(out, "steps", columns, 13, a));
+    TRY(table_init(out, "steps",
+                   "step|step ms|tokens/s|loss|ran again|traced|lanes ms|computation ms|"
+                   "exposed communication ms|bubble ms|bubble (%)|MFU (%)|"
+                   "busiest expert over the mean",
+                   "", a));
     for (int64_t k = 0; k < r->file.steps; k++) {
         const RecordedStep *s = &r->file.step[k];
+        const RecordStep *h = &s->head;
         Spans comp, comm, exposed;
-        double all = end_ms(s), top = busiest(r, s);
+        double all = end_ms(s), top = 0;
+        bool rated = peak(r) > 0 && h->seconds > 0;
+        for (int64_t at = 0; r->experts > 0 && at + r->experts <= h->loads; at += r->experts)
+            top = fmax(top, over_mean(s->load + at, r->experts));
         TRY(lane_spans(r, s, false, a, &comp));
         TRY(lane_spans(r, s, true, a, &comm));
         TRY(spans_subtract(&comm, &comp, a, &exposed));
         double busy = spans_length(&comp) / 1e6, alone = spans_length(&exposed) / 1e6;
-        TRY(table_row(out, &c));
-        c[0] = cell_whole(s->head.step);
-        c[1] = cell_number(1e3 * s->head.seconds);
-        c[2] = cell_number(s->head.seconds > 0 ? s->head.tokens / s->head.seconds : 0);
-        c[3] = cell_number(s->head.loss);
-        c[4] = cell_bool((s->head.flags & RECORD_RAN_AGAIN) != 0);
-        c[5] = cell_bool((s->head.flags & RECORD_TRACED) != 0);
-        c[6] = cell_number(all);
-        c[7] = cell_number(busy);
-        c[8] = cell_number(alone);
-        c[9] = cell_number(all - busy - alone);
-        c[10] = cell_number(all > 0 ? 100 * (all - busy) / all : 0);
-        if (peak(r) > 0 && s->head.seconds > 0)
-            c[11] = cell_number(100 * r->flops / r->ranks / s->head.seconds / peak(r));
-        if (top > 0) c[12] = cell_number(top);
+        TRY(TABLE_ROW(out, cell_whole(h->step), cell_number(1e3 * h->seconds),
+                      cell_number(h->seconds > 0 ? h->tokens / h->seconds : 0),
+                      cell_number(h->loss), cell_bool((h->flags & RECORD_RAN_AGAIN) != 0),
+                      cell_bool((h->flags & RECORD_TRACED) != 0), cell_number(all),
+                      cell_number(busy), cell_number(alone), cell_number(all - busy - alone),
+                      cell_number(all > 0 ? 100 * (all - busy) / all : 0),
+                      rated ? cell_number(100 * r->flops / r->ranks / h->seconds / peak(r))
+                            : cell_none(),
+                      top > 0 ? cell_number(top) : cell_none()));
     }
     return OK;
 }
 
 /* ---- jitter ---- */
-
-static int by_number(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static double at_share(const double *sorted, int64_t n, double share)
 {
@@ -290,12 +275,12 @@ static double row_median(const Recording *r, uint32_t way, uint32_t row, double 
         const RecordedStep *s = &r->file.step[k];
         if (s->head.way == way && row < s->head.rows) room[n++] = ms_of(s, row);
     }
-    qsort(room, (size_t)n, sizeof *room, by_number);
+    sort_numbers(room, n);
     return n > 0 ? at_share(room, n, 0.5) : 0;
 }
 
 /* The action by which a step is furthest above what is usual. */
-static Status blame(const Recording *r, const RecordedStep *s, double *room, Cell *c)
+static void blame(const Recording *r, const RecordedStep *s, double *room, Table *out)
 {
     const RecordWay *w = &r->file.way[s->head.way];
     double most = 0;
@@ -305,42 +290,29 @@ static Status blame(const Recording *r, const RecordedStep *s, double *room, Cel
         double more = ms_of(s, i) - row_median(r, s->head.way, i, room);
         if (more > most) most = more, worst = i;
     }
-    if (most == 0) return OK;
-    c[3] = cell_text(r->file.name[w->row[worst].name]);
-    if (w->row[worst].micro >= 0) c[4] = cell_whole(w->row[worst].micro);
-    c[5] = cell_number(most);
-    return OK;
+    if (most == 0) return;
+    TABLE_MORE(out, cell_text(r->file.name[w->row[worst].name]), cell_count(w->row[worst].micro),
+               cell_number(most));
 }
 
 static Status jitter(const Recording *r, Arena *a, Table *out)
 {
-    static const char *const columns[] = { "what",   "step",        "ms",
-                                           "action", "micro-batch", "ms above its median" };
     double *sorted = NULL, *room = NULL;
     int64_t n = r->file.steps;
-    Cell *c = NULL;
     TRY(ARENA_NEW(a, n, &sorted));
     TRY(ARENA_NEW(a, n, &room));
     for (int64_t k = 0; k < n; k++) sorted[k] = 1e3 * r->file.step[k].head.seconds;
-    qsort(sorted, (size_t)n, sizeof *sorted, by_number);
-    TRY(table_init(out, "jitter", columns, 6, a));
-    static const struct {
-        const char *what;
-        double share;
-    } rows[] = { { "p50", 0.5 }, { "p99", 0.99 } };
-    for (int i = 0; i < 2; i++) {
-        TRY(table_row(out, &c));
-        c[0] = cell_text(rows[i].what);
-        c[2] = cell_number(at_share(sorted, n, rows[i].share));
-    }
+    sort_numbers(sorted, n);
+    TRY(table_init(out, "jitter", "what|step|ms|action|micro-batch|ms above its median", "", a));
+    TRY(TABLE_ROW(out, cell_text("p50"), cell_none(), cell_number(at_share(sorted, n, 0.5))));
+    TRY(TABLE_ROW(out, cell_text("p99"), cell_none(), cell_number(at_share(sorted, n, 0.99))));
     for (int64_t k = 0; k < n; k++) {
         const RecordedStep *s = &r->file.step[k];
-        if (1e3 * s->head.seconds <= 1.05 * at_share(sorted, n, 0.5)) continue;
-        TRY(table_row(out, &c));
-        c[0] = cell_text("above p50 by 5 % or more");
-        c[1] = cell_whole(s->head.step);
-        c[2] = cell_number(1e3 * s->head.seconds);
-        TRY(blame(r, s, room, c));
+        double ms = 1e3 * s->head.seconds;
+        if (ms <= 1.05 * at_share(sorted, n, 0.5)) continue;
+        TRY(TABLE_ROW(out, cell_text("above p50 by 5 % or more"), cell_whole(s->head.step),
+                      cell_number(ms)));
+        blame(r, s, room, out);
     }
     return OK;
 }
@@ -349,15 +321,11 @@ static Status jitter(const Recording *r, Arena *a, Table *out)
 
 static Status expert_load(const Recording *r, Arena *a, Table *out)
 {
-    static const char *const columns[] = { "MoE layer",
-                                           "experts",
-                                           "busiest over the mean",
-                                           "in the worst step",
-                                           "least busy over the mean",
-                                           "never taken" };
     int64_t E = r->experts, layers = E > 0 ? (int64_t)r->file.step[0].head.loads / E : 0;
-    Cell *c = NULL;
-    TRY(table_init(out, "expert_load", columns, 6, a));
+    TRY(table_init(out, "expert_load",
+                   "MoE layer|experts|busiest over the mean|in the worst step|"
+                   "least busy over the mean|never taken",
+                   "", a));
     for (int64_t l = 0; l < layers; l++) {
         double all = 0, top = 0, low = INFINITY, worst = 0;
         int64_t never = 0;
@@ -368,47 +336,35 @@ static Status expert_load(const Recording *r, Arena *a, Table *out)
             top = fmax(top, sum), low = fmin(low, sum);
             never += sum == 0;
         }
-        for (int64_t k = 0; k < r->file.steps; k++) {
-            const uint32_t *load = &r->file.step[k].load[l * E];
-            double sum = 0, most = 0;
-            for (int64_t e = 0; e < E; e++) sum += load[e], most = fmax(most, load[e]);
-            if (sum > 0) worst = fmax(worst, most * (double)E / sum);
-        }
-        TRY(table_row(out, &c));
-        c[0] = cell_whole(l);
-        c[1] = cell_whole(E);
-        if (all > 0) c[2] = cell_number(top * (double)E / all);
-        c[3] = cell_number(worst);
-        if (all > 0) c[4] = cell_number(low * (double)E / all);
-        c[5] = cell_whole(never);
+        for (int64_t k = 0; k < r->file.steps; k++)
+            worst = fmax(worst, over_mean(&r->file.step[k].load[l * E], E));
+        TRY(TABLE_ROW(
+            out, cell_whole(l), cell_whole(E),
+            all > 0 ? cell_number(top * (double)E / all) : cell_none(), cell_number(worst),
+            all > 0 ? cell_number(low * (double)E / all) : cell_none(), cell_whole(never)));
     }
     return OK;
 }
 
 static Status memory(const Recording *r, Arena *a, Table *out)
 {
-    static const char *const columns[] = { "behind", "actions", "most MiB of work in use" };
-    Cell *c = NULL;
-    TRY(table_init(out, "memory", columns, 3, a));
+    TRY(table_init(out, "memory", "behind|actions|most MiB of work in use", "", a));
     for (int w = 0; w < RECORD_WAYS; w++) {
         const RecordWay *way = &r->file.way[w];
         for (uint32_t i = 0; i < way->rows; i++) {
             bool first = way->row[i].action == (int32_t)i && !way->row[i].transfer;
             uint64_t most = 0;
             int64_t actions = 0;
-            for (uint32_t k = 0; first && k < i; k++)
-                first = way->row[k].action != (int32_t)k || way->row[k].name != way->row[i].name;
-            if (!first) continue;
-            for (uint32_t k = i; k < way->rows; k++) {
+            for (uint32_t k = 0; k < way->rows && first; k++) {
                 if (way->row[k].action != (int32_t)k || way->row[k].name != way->row[i].name)
                     continue;
+                first = k >= i;
                 most = way->row[k].bytes > most ? way->row[k].bytes : most;
                 actions++;
             }
-            TRY(table_row(out, &c));
-            c[0] = cell_text(r->file.name[way->row[i].name]);
-            c[1] = cell_whole(actions);
-            c[2] = cell_number((double)most / (1 << 20));
+            if (first)
+                TRY(TABLE_ROW(out, cell_text(r->file.name[way->row[i].name]), cell_whole(actions),
+                              cell_number((double)most / (1 << 20))));
         }
     }
     return OK;
@@ -417,19 +373,11 @@ static Status memory(const Recording *r, Arena *a, Table *out)
 Status recording_tables(const Recording *r, Arena *a, Table *out, int *n)
 {
     *n = 0;
+    if (r == NULL) return OK;
     TRY(steps(r, a, &out[(*n)++]));
     TRY(phases(r, false, a, &out[(*n)++]));
     TRY(phases(r, true, a, &out[(*n)++]));
     TRY(jitter(r, a, &out[(*n)++]));
     TRY(expert_load(r, a, &out[(*n)++]));
     return memory(r, a, &out[(*n)++]);
-}
-
-Status recording_add(const char *path, Arena *a, Table *out, int *n)
-{
-    Recording r = { 0 };
-    TRY(recording_open(path, a, &r));
-    Status s = recording_tables(&r, a, out, n);
-    recording_close(&r);
-    return s;
 }

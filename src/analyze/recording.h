@@ -7,24 +7,24 @@
 #include "trace/record.h"
 
 typedef struct Recording {
+    Arena arena; /* holds it, too */
     const char *path;
-    FileMap map;
     Recorded file;
-    int rank, ranks;
     /* Of META; 0 or "": not there. */
+    int rank, ranks;
     const char *device;
     double flops, sheet_flops, roof_flops;
-    int64_t experts;
+    int64_t experts, began_us; /* began_us: when the run began, the same on all ranks */
 } Recording;
 
 /* Does the file begin as one? A file that cannot be read does not. */
 bool recording_is(const char *path);
-/* In `a`, where texts of its sheets lie, too. ERR_FORMAT: no recording, or no whole step in it. */
-Status recording_open(const char *path, Arena *a, Recording *out);
-void recording_close(Recording *r); /* safe on { 0 } */
+/* A file's bytes. ERR_FORMAT: no recording, or no whole step in it. */
+Status recording_parse(const char *path, const uint8_t *data, size_t bytes, const Recording **out);
+void recording_close(const Recording *r); /* safe on NULL */
 
 /* One JSON trace of n ranks. */
-Status recording_json(const Recording *r, int n, Text *out);
+Status recording_json(const Recording *const *r, int n, Text *out);
 
 /*
  * Of one rank's steps, times in ms of a step:
@@ -37,8 +37,7 @@ Status recording_json(const Recording *r, int n, Text *out);
  *   memory         bytes in use of the arenas of work, the most at the end of each kind of action
  */
 enum { RECORDING_SHEETS = 6 };
+/* None of no recording (NULL). Their texts live as long as it does. */
 Status recording_tables(const Recording *r, Arena *a, Table *out, int *n);
-/* The same of a file; all of it is read into `a`. */
-Status recording_add(const char *path, Arena *a, Table *out, int *n);
 
 #endif

@@ -1,6 +1,5 @@
 /* replay: operators of a trace, and their arguments with the names that PyTorch gives them. */
 #include "analyze/replay.h"
-#include "trace/scan.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -31,8 +30,7 @@ static int by_time(const void *a, const void *b)
 
 static uint32_t args_of(const Events *e, uint32_t event)
 {
-    if (e->kind[event] != EVENT_CPU_OP || e->detail[event] == EVENT_NONE) return EVENT_NONE;
-    uint32_t args = e->ops[e->detail[event]].args;
+    uint32_t args = event_args(e, event);
     return args == EVENT_NONE || e->args[args].types == 0 ? EVENT_NONE : args;
 }
 
@@ -95,43 +93,13 @@ Status replay_find(const Tree *t, const char *filter, int64_t limit, Arena *a, A
 
 /* ---- arguments ---- */
 
-/* Element i of a JSON array into the i-th field at `field`, decoded (strings) or as it stands. */
-static Status split(const Events *e, uint32_t text, bool strings, size_t field, Arena *a,
-                    ReplayArg *out, int *n)
-{
-    const char *s = strings_text(&e->strings, text), *copy = NULL;
-    int i = 0;
-    if (text == 0) return OK;
-    TRY(arena_text(a, s, strlen(s), &copy));
-    char *json = NULL;
-    memcpy(&json, &copy, sizeof json);
-    Scan scan = scan_begin(json);
-    scan_array(&scan);
-    for (; i < REPLAY_ARGS_MAX && scan_item(&scan); i++) {
-        const char **to = (const char **)(void *)((char *)&out[i] + field);
-        if (strings) {
-            *to = scan_string(&scan);
-            continue;
-        }
-        const char *begin = scan_skip(&scan);
-        if (!scan.bad) TRY(arena_text(a, begin, (size_t)(scan.at - begin), to));
-    }
-    if (*n == 0) *n = i;
-    if (scan.bad || i != *n || i == REPLAY_ARGS_MAX) *n = -1;
-    return OK;
-}
-
-Status replay_args(const Replay *r, const ReplayOp *op, Arena *a, ReplayArg out[REPLAY_ARGS_MAX],
-                   int *n)
+Status replay_args(const Replay *r, const ReplayOp *op, Arena *a, OpArg out[OP_ARGS_MOST], int *n)
 {
     const Events *e = r->events;
-    const OpArgs *args = &e->args[args_of(e, op->event)];
-    *n = 0;
-    for (int i = 0; i < REPLAY_ARGS_MAX; i++) out[i] = (ReplayArg){ "", NULL, "", "" };
-    TRY(split(e, args->types, true, offsetof(ReplayArg, type), a, out, n));
-    if (*n >= 0) TRY(split(e, args->dims, false, offsetof(ReplayArg, dims), a, out, n));
-    if (*n >= 0) TRY(split(e, args->strides, false, offsetof(ReplayArg, strides), a, out, n));
-    return *n < 0 ? OK : split(e, args->concrete, true, offsetof(ReplayArg, value), a, out, n);
+    bool sound = false;
+    TRY(op_args_read(&e->strings, &e->args[args_of(e, op->event)], a, out, n, &sound));
+    if (!sound) *n = -1;
+    return OK;
 }
 
 void replay_count(const Replay *r, const ReplayOp *op, const char *why, ReplayCount *count)
@@ -153,20 +121,6 @@ void replay_count(const Replay *r, const ReplayOp *op, const char *why, ReplayCo
     count->left[i].device_us += op->device_us;
 }
 
-int replay_dims(const char *s, int64_t out[REPLAY_DIMS_MAX])
-{
-    int n = 0;
-    if (*s != '[') return -1;
-    while (*++s != ']') {
-        char *end = NULL;
-        int64_t size = strtoll(s, &end, 10);
-        if (end == s || n == REPLAY_DIMS_MAX || (*end != ',' && *end != ']')) return -1;
-        out[n++] = size;
-        s = *end == ',' ? end : end - 1;
-    }
-    return n;
-}
-
 static bool is_tensor(const char *type)
 {
     return type[0] != 0 && strstr(type, "Scalar") == NULL && strstr(type, "List") == NULL;
@@ -175,27 +129,13 @@ static bool is_tensor(const char *type)
 /* What TraceLens' replayer calls it; NULL: it has no name for it. */
 static const char *type_of(const char *type)
 {
-    static const char *const known[] = { "double",
-                                         "float",
-                                         "c10::Half",
-                                         "c10::BFloat16",
-                                         "long",
-                                         "int",
-                                         "bool",
-                                         "unsigned char",
-                                         "char",
-                                         "short",
-                                         "c10::Float8_e4m3fn",
-                                         "c10::Float8_e5m2",
-                                         "c10::Float8_e4m3fnuz",
-                                         "c10::Float8_e5m2fnuz" };
+    static const char KNOWN[] =
+        "double|float|c10::Half|c10::BFloat16|long|int|bool|unsigned char|char|short|"
+        "c10::Float8_e4m3fn|c10::Float8_e5m2|c10::Float8_e4m3fnuz|c10::Float8_e5m2fnuz";
     if (strcmp(type, "long int") == 0) return "long";
     if (strcmp(type, "signed char") == 0) return "char";
     if (strcmp(type, "short int") == 0) return "short";
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(type, known[i]) == 0) return known[i];
-    }
-    return NULL;
+    return text_word_index(KNOWN, type) >= 0 ? type : NULL;
 }
 
 /* ---- values ---- */
@@ -231,21 +171,25 @@ static Status put_value(Text *out, const char *s)
     return text_json(out, floor(x) == x && fabs(x) < 1e15 ? "%.1f" : "%g", x);
 }
 
-/* "[1, 2]" item by item. */
+/* The next item of "[1, 2]". False: at the end, or at one that is too long. */
+static bool next_item(const char **s, char item[64])
+{
+    *s += strspn(*s, "[, ");
+    size_t n = strcspn(*s, "], ");
+    if (n == 0 || n >= 64) return false;
+    memcpy(item, *s, n);
+    item[n] = 0;
+    *s += n;
+    return true;
+}
+
 static Status put_list(Text *out, const char *s)
 {
     char item[64];
     TRY(text_printf(out, "["));
-    for (int i = 0; *s != 0; i++) {
-        s += strspn(s, "[], ");
-        size_t n = strcspn(s, "], ");
-        if (n == 0) break;
-        if (n >= sizeof item) n = sizeof item - 1;
-        memcpy(item, s, n);
-        item[n] = 0;
+    for (int i = 0; next_item(&s, item); i++) {
         if (i > 0) TRY(text_printf(out, ","));
         TRY(put_value(out, item));
-        s += n;
     }
     return text_printf(out, "]");
 }
@@ -253,23 +197,17 @@ static Status put_list(Text *out, const char *s)
 static bool list_of(const char *s, bool (*is)(const char *))
 {
     char item[64];
-    if (*s++ != '[') return false;
-    while (*(s += strspn(s, ", ")) != ']') {
-        size_t n = strcspn(s, "], ");
-        if (n == 0 || n >= sizeof item || s[n] == 0) return false;
-        memcpy(item, s, n);
-        item[n] = 0;
+    if (*s != '[') return false;
+    while (next_item(&s, item))
         if (!is(item)) return false;
-        s += n;
-    }
-    return s[1] == 0;
+    return strcmp(s, "]") == 0;
 }
 
 /* Strides of a tensor whose strides were not recorded. */
 static Status put_contiguous(Text *out, const char *dims)
 {
     int64_t dim[REPLAY_DIMS_MAX];
-    int rank = replay_dims(dims, dim);
+    int rank = op_sizes(dims, dim, REPLAY_DIMS_MAX);
     TRY(text_printf(out, "["));
     for (int i = 0; i < rank; i++) {
         int64_t stride = 1;
@@ -281,7 +219,7 @@ static Status put_contiguous(Text *out, const char *dims)
 
 /* No first values for tensors that are written before they are read, nor for whole numbers, which
  * a normal distribution does not give. */
-static Status put_tensor(Text *out, const char *op, int nth, const ReplayArg *a)
+static Status put_tensor(Text *out, const char *op, int nth, const OpArg *a)
 {
     bool written = strcmp(op, "aten::fill_") == 0 || strcmp(op, "aten::zero_") == 0 ||
                    (strcmp(op, "aten::copy_") == 0 && nth == 0);
@@ -326,12 +264,12 @@ static bool next_param(const char **s, Param *p)
     return true;
 }
 
-static bool is_missing(const ReplayArg *a)
+static bool is_missing(const OpArg *a)
 {
     return a->type[0] == 0 && (a->value == NULL || a->value[0] == 0);
 }
 
-static bool fits(const Param *p, const ReplayArg *a)
+static bool fits(const Param *p, const OpArg *a)
 {
     bool scalar = strcmp(a->type, "Scalar") == 0, list = strcmp(a->type, "ScalarList") == 0;
     const char *t = p->type, *v = a->value;
@@ -369,7 +307,7 @@ static bool param_or_out(const char **s, Param *p)
 }
 
 /* The arguments' row of the table; NULL: none. */
-static const char *find_schema(const char *op, const ReplayArg *arg, int n)
+static const char *find_schema(const char *op, const OpArg *arg, int n)
 {
     if (!text_starts(op, "aten::")) return NULL;
     for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
@@ -385,7 +323,7 @@ static const char *find_schema(const char *op, const ReplayArg *arg, int n)
 }
 
 /* Of an operator without a row: what its type and value say. */
-static void guess_param(const ReplayArg *a, int nth, Param *p)
+static void guess_param(const OpArg *a, int nth, Param *p)
 {
     const char *v = a->value == NULL ? "" : a->value;
     const char *type = is_tensor(a->type) ? "Tensor"
@@ -405,7 +343,7 @@ static void guess_param(const ReplayArg *a, int nth, Param *p)
 /* ---- JSON ---- */
 
 /* Why an operator with these arguments cannot run again; NULL: it can. */
-static const char *obstacle(const ReplayArg *arg, int n, const char *schema)
+static const char *obstacle(const OpArg *arg, int n, const char *schema)
 {
     const char *s = schema;
     Param p = { .keyword = false };
@@ -427,7 +365,7 @@ static const char *obstacle(const ReplayArg *arg, int n, const char *schema)
     return NULL;
 }
 
-static Status put_arg(Text *out, const char *op, int nth, const Param *p, const ReplayArg *a)
+static Status put_arg(Text *out, const char *op, int nth, const Param *p, const OpArg *a)
 {
     bool missing = a->value == NULL || is_missing(a);
     const char *value = missing ? p->other : a->value;
@@ -442,7 +380,7 @@ static Status put_arg(Text *out, const char *op, int nth, const Param *p, const 
 }
 
 /* Keywords that are missing are left out: the operator's defaults are its own. */
-static Status put_args(Text *out, const char *op, const ReplayArg *arg, int n, const char *schema)
+static Status put_args(Text *out, const char *op, const OpArg *arg, int n, const char *schema)
 {
     const char *s = schema;
     Param p = { .keyword = false };
@@ -472,7 +410,7 @@ Status replay_json(const Replay *r, Arena *scratch, Text *out, ReplayCount *coun
     for (int64_t i = 0; i < r->n; i++) {
         ArenaMark mark = arena_mark(scratch);
         const char *op = event_name(r->events, r->op[i].event);
-        ReplayArg arg[REPLAY_ARGS_MAX];
+        OpArg arg[OP_ARGS_MOST];
         int n = 0;
         TRY(replay_args(r, &r->op[i], scratch, arg, &n));
         const char *schema = n < 0 ? NULL : find_schema(op, arg, n);

@@ -8,10 +8,11 @@
 #ifndef ANALYZE_REPLAY_H
 #define ANALYZE_REPLAY_H
 
+#include "analyze/op_args.h"
 #include "analyze/tree.h"
 #include "base/text.h"
 
-enum { REPLAY_ARGS_MAX = 64, REPLAY_DIMS_MAX = 16 };
+enum { REPLAY_DIMS_MAX = 16 };
 
 typedef struct ReplayOp {
     uint32_t event; /* its first call */
@@ -53,16 +54,8 @@ Status replay_bench(const Replay *r, Arena *scratch, Text *out, ReplayCount *cou
 
 /* ---- what the parts of replay share ---- */
 
-typedef struct ReplayArg {
-    const char *type, *value;   /* value NULL: not recorded */
-    const char *dims, *strides; /* JSON; "" : none */
-} ReplayArg;
-
 /* *n -1: the arguments are not what a profiler writes. */
-Status replay_args(const Replay *r, const ReplayOp *op, Arena *a, ReplayArg out[REPLAY_ARGS_MAX],
-                   int *n);
-/* Sizes from "[8,12]"; their number, -1: it is no list of numbers. */
-int replay_dims(const char *s, int64_t out[REPLAY_DIMS_MAX]);
+Status replay_args(const Replay *r, const ReplayOp *op, Arena *a, OpArg out[OP_ARGS_MOST], int *n);
 /* Counts an operator: in the list (why NULL), or left out. */
 void replay_count(const Replay *r, const ReplayOp *op, const char *why, ReplayCount *count);
 

@@ -15,10 +15,10 @@ typedef struct Row {
 } Row;
 
 typedef struct Mapped {
-    const ReplayArg *arg;
+    const OpArg *arg;
     int args;
-    int64_t dim[REPLAY_ARGS_MAX][REPLAY_DIMS_MAX];
-    int rank[REPLAY_ARGS_MAX];
+    int64_t dim[OP_ARGS_MOST][REPLAY_DIMS_MAX];
+    int rank[OP_ARGS_MOST];
 } Mapped;
 
 /* NULL: *row is filled. Else why there is none. */
@@ -184,11 +184,12 @@ Status replay_bench(const Replay *r, Arena *scratch, Text *out, ReplayCount *cou
     for (int64_t i = 0; i < r->n; i++) {
         ArenaMark mark = arena_mark(scratch);
         const char *name = event_name(r->events, r->op[i].event);
-        ReplayArg arg[REPLAY_ARGS_MAX];
+        OpArg arg[OP_ARGS_MOST];
         Mapped m = { .arg = arg };
         Row row = { 0 };
         TRY(replay_args(r, &r->op[i], scratch, arg, &m.args));
-        for (int k = 0; k < REPLAY_ARGS_MAX; k++) m.rank[k] = replay_dims(arg[k].dims, m.dim[k]);
+        for (int k = 0; k < OP_ARGS_MOST; k++)
+            m.rank[k] = op_sizes(arg[k].dims, m.dim[k], REPLAY_DIMS_MAX);
         const char *why =
             m.args < 0 ? "its arguments are not what a profiler writes" : map_op(name, &m, &row);
         if (why == NULL && !all_positive(&row)) why = "a tensor without elements";

@@ -54,11 +54,8 @@ uint32_t report_operator(const Report *r, uint32_t event)
 
 const OpArgs *report_args(const Report *r, uint32_t event)
 {
-    const Events *e = r->e;
-    if (event == EVENT_NONE || e->kind[event] != EVENT_CPU_OP || e->detail[event] == EVENT_NONE)
-        return NULL;
-    uint32_t args = e->ops[e->detail[event]].args;
-    return args == EVENT_NONE ? NULL : &e->args[args];
+    uint32_t args = event == EVENT_NONE ? EVENT_NONE : event_args(r->e, event);
+    return args == EVENT_NONE ? NULL : &r->e->args[args];
 }
 
 int32_t report_stream(const Report *r, uint32_t event)
@@ -149,30 +146,6 @@ Status report_need_work(const Events *e)
                 (long long)(e->n - of[EVENT_CPU_OP] - of[EVENT_RUNTIME] - of[EVENT_DRIVER]));
 }
 
-typedef struct Timed {
-    double ts;
-    uint32_t event;
-} Timed;
-
-static int by_time(const void *a, const void *b)
-{
-    const Timed *x = a, *y = b;
-    if (x->ts != y->ts) return x->ts < y->ts ? -1 : 1;
-    return (x->event > y->event) - (x->event < y->event);
-}
-
-static Status sort_by_time(const Events *e, uint32_t *event, int64_t n, Arena *a)
-{
-    Timed *timed = NULL;
-    ArenaMark mark = arena_mark(a);
-    TRY(ARENA_NEW(a, n + 1, &timed));
-    for (int64_t i = 0; i < n; i++) timed[i] = (Timed){ e->ts[event[i]], event[i] };
-    qsort(timed, (size_t)n, sizeof *timed, by_time);
-    for (int64_t i = 0; i < n; i++) event[i] = timed[i].event;
-    arena_release(a, mark);
-    return OK;
-}
-
 /* A device event belongs to the step in which it was launched; one without a launch to that in which
  * it starts. */
 static bool in_step(const Report *r, uint32_t i, const Span *step)
@@ -180,6 +153,21 @@ static bool in_step(const Report *r, uint32_t i, const Span *step)
     uint32_t call = r->tree->parent[i];
     double ts = r->e->ts[call == EVENT_NONE ? i : call];
     return ts >= step->start && ts < step->end;
+}
+
+static Status sort_by_time(Report *r)
+{
+    double *start = NULL;
+    uint32_t *order = NULL, *sorted = NULL;
+    TRY(ARENA_NEW(r->arena, r->gpus + 1, &sorted));
+    ArenaMark mark = arena_mark(r->arena);
+    TRY(ARENA_NEW(r->arena, r->gpus + 1, &start));
+    for (int64_t k = 0; k < r->gpus; k++) start[k] = r->e->ts[r->gpu[k]];
+    TRY(groups_rising(start, r->gpus, r->arena, &order));
+    for (int64_t k = 0; k < r->gpus; k++) sorted[k] = r->gpu[order[k]];
+    r->gpu = sorted;
+    arena_release(r->arena, mark);
+    return OK;
 }
 
 static Status choose_work(Report *r)
@@ -209,8 +197,9 @@ static Status choose_work(Report *r)
             if (end > last) last = end;
         }
     }
-    TRY(sort_by_time(e, r->gpu, r->gpus, r->arena));
+    TRY(sort_by_time(r));
     r->total_us = r->gpus == 0 ? 0 : last - e->ts[r->gpu[0]];
+    r->operators = launched || (r->gpus != e->n && !(r->o->compat && r->o->step < 0));
     return OK;
 }
 
@@ -218,15 +207,7 @@ static Status choose_work(Report *r)
 
 Status report_busy(const Report *r, const uint32_t *gpu, int64_t n, double *out)
 {
-    Spans s = { 0 };
-    ArenaMark mark = arena_mark(r->arena);
-    TRY(ARENA_NEW(r->arena, n + 1, &s.at));
-    for (int64_t i = 0; i < n; i++)
-        s.at[s.n++] = (Span){ r->e->ts[gpu[i]], event_end(r->e, gpu[i]) };
-    spans_merge(&s);
-    *out = spans_length(&s);
-    arena_release(r->arena, mark);
-    return OK;
+    return spans_busy(r->e->ts, r->e->dur, gpu, n, r->arena, out);
 }
 
 /* Categories are texts to compare; a few pairs of names are all there are. */
@@ -249,18 +230,22 @@ const char *report_category(const Report *r, uint32_t launcher, uint32_t first_k
     return k->category;
 }
 
-static Status fill_launcher(Report *r, Launcher *l)
+Launcher report_launcher(const Report *r, uint32_t event, uint32_t first_kernel)
 {
-    const Events *e = r->e;
-    uint32_t detail = l->event == EVENT_NONE ? EVENT_NONE : e->detail[l->event];
-    bool op = detail != EVENT_NONE && e->kind[l->event] == EVENT_CPU_OP;
-    l->args = op ? e->ops[detail].args : EVENT_NONE;
-    l->category = report_category(r, l->event, r->own[l->first]);
+    bool known = event != EVENT_NONE;
+    return (Launcher){ .event = event,
+                       .args = known ? event_args(r->e, event) : EVENT_NONE,
+                       .category = report_category(r, event, first_kernel),
+                       .recompute =
+                           known && r->tree->recompute != NULL && r->tree->recompute[event] };
+}
+
+static Status measure(const Report *r, Launcher *l)
+{
+    const Tree *t = r->tree;
     TRY(report_busy(r, r->own + l->first, l->n, &l->direct_us));
     l->subtree_us = l->direct_us;
     if (l->event == EVENT_NONE) return OK;
-    const Tree *t = r->tree;
-    l->recompute = t->recompute != NULL && t->recompute[l->event];
     uint32_t from = t->gpu_first[l->event], n = t->gpu_first[l->event + 1] - from;
     return report_busy(r, t->gpu + from, n, &l->subtree_us);
 }
@@ -270,7 +255,8 @@ static Status fill_launcher(Report *r, Launcher *l)
 static Status find_launchers(Report *r)
 {
     uint32_t *key = NULL, *work = NULL; /* key: launcher, or EVENT_NONE and the work itself */
-    Timed *timed = NULL;
+    uint32_t *order = NULL;
+    double *start = NULL;
     int64_t n = 0;
     Groups g;
     TRY(ARENA_NEW(r->arena, r->gpus + 1, &r->own));
@@ -287,17 +273,19 @@ static Status find_launchers(Report *r)
     TRY(groups_make(key, 2, n, r->arena, &g));
     TRY(ARENA_ZEROED(r->arena, g.n + 1, &r->launcher));
     for (int64_t i = 0; i < n; i++) r->own[i] = work[g.row[i]];
-    TRY(ARENA_NEW(r->arena, g.n + 1, &timed));
-    for (uint32_t k = 0; k < g.n; k++) {
-        uint32_t at = key[2 * (size_t)g.row[g.first[k]]];
-        timed[k] = (Timed){ at == EVENT_NONE ? (double)INFINITY : r->e->ts[at], k };
-    }
-    qsort(timed, (size_t)g.n, sizeof *timed, by_time);
+    TRY(ARENA_NEW(r->arena, g.n + 1, &start));
     for (int64_t k = 0; k < g.n; k++) {
-        uint32_t from = g.first[timed[k].event], end = g.first[timed[k].event + 1];
+        uint32_t at = key[2 * (size_t)g.row[g.first[k]]];
+        start[k] = at == EVENT_NONE ? (double)INFINITY : r->e->ts[at];
+    }
+    TRY(groups_rising(start, g.n, r->arena, &order));
+    for (int64_t k = 0; k < g.n; k++) {
+        uint32_t from = g.first[order[k]], end = g.first[order[k] + 1];
         Launcher *l = &r->launcher[r->launchers++];
-        *l = (Launcher){ .event = key[2 * (size_t)g.row[from]], .first = from, .n = end - from };
-        TRY(fill_launcher(r, l));
+        *l = report_launcher(r, key[2 * (size_t)g.row[from]], r->own[from]);
+        l->first = from;
+        l->n = end - from;
+        TRY(measure(r, l));
     }
     return OK;
 }
@@ -316,19 +304,14 @@ Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena
 
 /* ---- sheets ---- */
 
-Status sheet_columns(const Report *r, const char *name, const char *columns, Table *out)
+Status sheet_columns(const Report *r, const char *columns, Table *out)
 {
-    const char **list = NULL;
-    int n = 0, length = 0, most = 1;
-    for (const char *c = columns; *c != '\0'; c++) most += *c == '|';
-    TRY(ARENA_NEW(r->arena, most, &list));
-    for (int i = 0; i < most; i++) {
-        const char *word = text_word(columns, i, &length);
-        if ((*word == '?' && !r->o->recompute) || (*word == '+' && r->o->compat)) continue;
-        int skip = *word == '?' || *word == '+';
-        TRY(arena_text(r->arena, word + skip, (size_t)(length - skip), &list[n++]));
-    }
-    return table_init(out, name, list, n, r->arena);
+    char without[4] = "", *end = without;
+    if (!r->o->recompute) *end++ = '?';
+    if (r->o->compat) *end++ = '+';
+    if (!r->operators) *end++ = '@';
+    *end = '\0';
+    return table_init(out, out->name, columns, without, r->arena);
 }
 
 Status report_python(const Report *r, uint32_t json, bool tuples, Cell *out)
@@ -342,6 +325,17 @@ Status report_python(const Report *r, uint32_t json, bool tuples, Cell *out)
     return OK;
 }
 
+Status report_put_args(const Report *r, const OpArgs *args, bool tuples, Table *out)
+{
+    const uint32_t text[] = { args->dims, args->types, args->strides, args->concrete };
+    for (int i = 0; i < 4; i++) {
+        Cell cell;
+        TRY(report_python(r, text[i], tuples, &cell));
+        table_more(out, &cell, 1);
+    }
+    return OK;
+}
+
 double report_percent(double part, double whole) { return whole == 0 ? 0 : part / whole * 100; }
 
 Status report_tables(Report *r, Table *out, int *n)
@@ -351,11 +345,9 @@ Status report_tables(Report *r, Table *out, int *n)
     for (int i = 0; i < report_sheets_n; i++) {
         Table *t = &out[*n];
         if (!report_sheets[i].wanted(r)) continue;
-        *t = (Table){ 0 };
+        *t = (Table){ .name = report_sheets[i].name };
         TRY(report_sheets[i].make(r, t));
-        if (t->columns == 0) continue; /* the trace has nothing of it */
-        assert(strcmp(t->name, report_sheets[i].name) == 0);
-        (*n)++;
+        *n += t->columns > 0; /* else the trace has nothing of it */
     }
     return OK;
 }

@@ -51,24 +51,33 @@ typedef struct Report {
     uint32_t *own;
     double total_us;             /* from the first start to the last end of `gpu` */
     double host_start, host_end; /* of the host's events (in the step) */
+    bool operators;              /* something can be said of who launched a kernel */
 } Report;
 
 /* ERR_FORMAT, ERR_PARTIAL: the trace has no device events, so it has no sheets either. */
 Status report_need_work(const Events *e);
 Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena *a, Report *out);
 
+typedef Status MakeSheet(Report *r, Table *out); /* out->name is set, sheet_columns does the rest */
 typedef struct Sheet {
     const char *name;
     bool (*wanted)(const Report *r);
-    Status (*make)(Report *r, Table *out); /* `out` is set up by sheet_columns */
+    MakeSheet *make;
 } Sheet;
 
 extern const Sheet report_sheets[];
 extern const int report_sheets_n;
 
+MakeSheet sheet_gpu_timeline, sheet_ops_summary, sheet_ops_by_category, sheet_ops_unique_args,
+    sheet_kernel_summary, sheet_short_histogram, sheet_short_summary, sheet_coll_analysis,
+    sheet_perf /* all of perf models: out->name says which */, sheet_unified;
+/* What TraceLens lacks. */
+MakeSheet sheet_timeline_by_step, sheet_idle_by_cause, sheet_idle_by_operator, sheet_idle_gaps,
+    sheet_launch_delays, sheet_sync_delays, sheet_memory_summary, sheet_trace_counts;
+
 /* Starts a table. `columns` are names with | between; one with ? before it is there only with
- * recomputation apart, one with + not in compat. */
-Status sheet_columns(const Report *r, const char *name, const char *columns, Table *out);
+ * recomputation apart, one with + not in compat, one with @ where the trace has operators. */
+Status sheet_columns(const Report *r, const char *columns, Table *out);
 
 /* All sheets that are wanted, but for those that did not start their table: the trace has nothing of
  * theirs. */
@@ -108,6 +117,9 @@ Bucket report_bucket(const Report *r, uint32_t event);
 /* The category of a launcher whose first device work is `first_kernel`: "unlinked" of none, but for
  * compat that of exchanges if it is one. */
 const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel);
+bool report_is_sync(const Report *r, int64_t event); /* does the host wait for the device in it? */
+/* A launcher without its work. */
+Launcher report_launcher(const Report *r, uint32_t event, uint32_t first_kernel);
 /* The nearest cpu_op at or above a host event; EVENT_NONE. */
 uint32_t report_operator(const Report *r, uint32_t event);
 const OpArgs *report_args(const Report *r, uint32_t event); /* NULL: none */
@@ -119,8 +131,11 @@ Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out);
  * string 0. */
 Status report_python(const Report *r, uint32_t json, bool tuples, Cell *out);
 Cell report_label(const Report *r, uint32_t text); /* of a track; "Unknown" for string 0 */
-/* The cells of an operator: name, category, process, label, thread, arguments[, is_recompute]. */
-Status report_put_op(const Report *r, const Launcher *l, Cell **at);
+/* Puts sizes, types, strides and values of arguments, as Python prints them. */
+Status report_put_args(const Report *r, const OpArgs *args, bool tuples, Table *out);
+/* Begins an operator's row: its name, category, process, label, thread, arguments, and whether it
+ * runs again. */
+Status report_put_op(const Report *r, Cell name, const Launcher *l, Table *out);
 /* The union of these events' times, us. */
 Status report_busy(const Report *r, const uint32_t *gpu, int64_t n, double *out);
 double report_percent(double part, double whole); /* 0 of nothing */

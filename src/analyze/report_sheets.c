@@ -1,31 +1,11 @@
 /* report_sheets: which sheets there are, and when. */
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 static bool always(const Report *r) { return r->gpus > 0; }
 static bool operators(const Report *r) { return r->launchers > 0; }
 static bool more(const Report *r) { return r->gpus > 0 && !r->o->compat; }
 static bool kernels(const Report *r) { return r->o->kernels; }
 static bool short_kernels(const Report *r) { return r->o->short_us > 0; }
-
-#define PERF(name)                                                                                 \
-    static Status sheet_##name(Report *r, Table *out) { return report_perf_sheet(r, #name, out); }
-PERF(GEMM)
-PERF(GroupedGEMM_fwd)
-PERF(CONV_fwd)
-PERF(CONV_bwd)
-PERF(SDPA_fwd)
-PERF(SDPA_bwd)
-PERF(Normalization)
-PERF(RMSNorm_fwd)
-PERF(UnaryElementwise)
-PERF(BinaryElementwise)
-PERF(Reduce_fwd)
-PERF(Reduce_bwd)
-PERF(RoPE_fwd)
-PERF(CrossEntropy_fwd)
-PERF(SSM_fwd)
-PERF(MoE_comm_fwd)
-#undef PERF
 
 const Sheet report_sheets[] = {
     { "gpu_timeline", always, sheet_gpu_timeline },
@@ -36,22 +16,22 @@ const Sheet report_sheets[] = {
     { "short_kernel_histogram", short_kernels, sheet_short_histogram },
     { "short_kernels_summary", short_kernels, sheet_short_summary },
     { "coll_analysis", always, sheet_coll_analysis },
-    { "GEMM", operators, sheet_GEMM },
-    { "GroupedGEMM_fwd", operators, sheet_GroupedGEMM_fwd },
-    { "CONV_fwd", operators, sheet_CONV_fwd },
-    { "CONV_bwd", operators, sheet_CONV_bwd },
-    { "SDPA_fwd", operators, sheet_SDPA_fwd },
-    { "SDPA_bwd", operators, sheet_SDPA_bwd },
-    { "Normalization", operators, sheet_Normalization },
-    { "RMSNorm_fwd", operators, sheet_RMSNorm_fwd },
-    { "UnaryElementwise", operators, sheet_UnaryElementwise },
-    { "BinaryElementwise", operators, sheet_BinaryElementwise },
-    { "Reduce_fwd", operators, sheet_Reduce_fwd },
-    { "Reduce_bwd", operators, sheet_Reduce_bwd },
-    { "RoPE_fwd", operators, sheet_RoPE_fwd },
-    { "CrossEntropy_fwd", operators, sheet_CrossEntropy_fwd },
-    { "SSM_fwd", operators, sheet_SSM_fwd },
-    { "MoE_comm_fwd", operators, sheet_MoE_comm_fwd },
+    { "GEMM", operators, sheet_perf },
+    { "GroupedGEMM_fwd", operators, sheet_perf },
+    { "CONV_fwd", operators, sheet_perf },
+    { "CONV_bwd", operators, sheet_perf },
+    { "SDPA_fwd", operators, sheet_perf },
+    { "SDPA_bwd", operators, sheet_perf },
+    { "Normalization", operators, sheet_perf },
+    { "RMSNorm_fwd", operators, sheet_perf },
+    { "UnaryElementwise", operators, sheet_perf },
+    { "BinaryElementwise", operators, sheet_perf },
+    { "Reduce_fwd", operators, sheet_perf },
+    { "Reduce_bwd", operators, sheet_perf },
+    { "RoPE_fwd", operators, sheet_perf },
+    { "CrossEntropy_fwd", operators, sheet_perf },
+    { "SSM_fwd", operators, sheet_perf },
+    { "MoE_comm_fwd", operators, sheet_perf },
     { "unified_perf_summary", operators, sheet_unified },
     { "gpu_timeline_by_step", more, sheet_timeline_by_step },
     { "idle_by_cause", more, sheet_idle_by_cause },

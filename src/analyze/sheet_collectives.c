@@ -1,20 +1,8 @@
 /* sheet_collectives: the collectives of one rank by kind and size. */
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <string.h>
-
-/* Bytes of an element, 0: unknown. */
-static int dtype_bytes(const char *dtype)
-{
-    static const char *const OF[] = { [1] = "Bool|Byte|Float8_e4m3fn|Float8_e5m2",
-                                      [2] = "BFloat16|Half|Short",
-                                      [4] = "Float|Int",
-                                      [8] = "Long|Double" };
-    for (int n = 1; n <= 8; n *= 2)
-        if (text_word_index(OF[n], dtype) >= 0) return n;
-    return 0;
-}
 
 static bool whole(const Collective *c)
 {
@@ -42,13 +30,11 @@ static Cell text_of(const Report *r, uint32_t string)
     return string == 0 ? (Cell){ 0 } : cell_text(strings_text(&r->e->strings, string));
 }
 
-static Cell count_of(int64_t n) { return n < 0 ? (Cell){ 0 } : cell_whole(n); }
-
 static Cell size_of(const Report *r, const Collective *c, int64_t elements)
 {
-    int bytes = c->dtype == 0 ? 0 : dtype_bytes(strings_text(&r->e->strings, c->dtype));
-    if (bytes == 0 || elements < 0) return (Cell){ 0 };
-    return cell_number((double)(elements * bytes) / (1024 * 1024));
+    double bytes = event_dtype_bytes(strings_text(&r->e->strings, c->dtype));
+    if (isnan(bytes) || elements < 0) return cell_none();
+    return cell_number((double)elements * bytes / (1024 * 1024));
 }
 
 static Status put_collective(const Report *r, uint32_t gpu, uint32_t row, const Summary *s,
@@ -56,26 +42,15 @@ static Status put_collective(const Report *r, uint32_t gpu, uint32_t row, const 
 {
     static const Collective none = { .in_elements = -1, .out_elements = -1, .group_size = -1 };
     const Collective *of = row == EVENT_NONE ? &none : &r->e->collectives[row];
-    int32_t stream = report_stream(r, gpu);
-    Cell *c = NULL, ranks = { 0 };
-    TRY(table_row(out, &c));
-    *c++ = cell_whole(r->o->compat || r->e->rank < 0 ? 0 : r->e->rank);
-    *c++ = text_of(r, of->group);
-    *c++ = text_of(r, of->ranks);
-    *c++ = of->name == 0 ? cell_text(event_name(r->e, gpu)) : text_of(r, of->name);
-    *c++ = count_of(of->group_size);
-    *c++ = text_of(r, of->dtype);
-    *c++ = count_of(of->in_elements);
-    *c++ = count_of(of->out_elements);
-    *c++ = text_of(r, of->in_split);
-    *c++ = text_of(r, of->out_split);
-    *c++ = stream < 0 ? ranks : cell_whole(stream);
-    *c++ = size_of(r, of, of->in_elements);
-    *c++ = size_of(r, of, of->out_elements);
-    const double value[] = { s->sum, s->mean, s->std, s->min, s->max };
-    for (int i = 0; i < 5; i++) *c++ = cell_number(value[i]);
-    *c = cell_whole(s->n);
-    return OK;
+    const Cell rank = cell_whole(r->o->compat || r->e->rank < 0 ? 0 : r->e->rank);
+    const Cell name = of->name == 0 ? cell_text(event_name(r->e, gpu)) : text_of(r, of->name);
+    return TABLE_ROW(out, rank, text_of(r, of->group), text_of(r, of->ranks), name,
+                     cell_count(of->group_size), text_of(r, of->dtype), cell_count(of->in_elements),
+                     cell_count(of->out_elements), text_of(r, of->in_split),
+                     text_of(r, of->out_split), cell_count(report_stream(r, gpu)),
+                     size_of(r, of, of->in_elements), size_of(r, of, of->out_elements),
+                     cell_number(s->sum), cell_number(s->mean), cell_number(s->std),
+                     cell_number(s->min), cell_number(s->max), cell_whole(s->n));
 }
 
 /* Has a correlation or External id: TraceLens takes no others. */
@@ -88,8 +63,8 @@ Status sheet_coll_analysis(Report *r, Table *out)
 {
     const Events *e = r->e;
     enum { WIDTH = 3 };
-    uint32_t *key = NULL, *gpu = NULL, *order = NULL;
-    double *dur = NULL, *sum = NULL;
+    uint32_t *key = NULL, *gpu = NULL;
+    double *dur = NULL;
     Groups g;
     int64_t n = 0;
     int64_t all = r->o->compat && r->o->step < 0 ? e->n : r->gpus;
@@ -110,23 +85,20 @@ Status sheet_coll_analysis(Report *r, Table *out)
         key[k * WIDTH + 1] = (uint32_t)report_stream(r, gpu[k]);
         key[k * WIDTH + 2] = row == EVENT_NONE ? e->name[gpu[k]] : 0;
     }
-    TRY(groups_make(key, WIDTH, n, r->arena, &g));
+    TRY(groups_ranked(key, WIDTH, dur, n, r->arena, &g));
     if (n == 0) return OK;
-    TRY(ARENA_ZEROED(r->arena, g.n + 1, &sum));
-    for (int64_t k = 0; k < n; k++) sum[g.of[k]] += dur[k];
-    TRY(groups_by(sum, g.n, r->arena, &order));
     TRY(sheet_columns(
-        r, "coll_analysis",
+        r,
         "rank|Process Group Name|Process Group Ranks|Collective name|Group size|dtype|"
         "In msg nelems|Out msg nelems|In split size|Out split size|stream|"
         "In msg size (MB)_first|Out msg size (MB)_first|dur_sum|dur_mean|dur_std|"
         "dur_min|dur_max|operation_count",
         out));
     for (int64_t k = 0; k < g.n; k++) {
-        uint32_t from = g.first[order[k]];
+        const uint32_t *row = groups_rows(&g, k, &n);
         Summary s;
-        TRY(summary_of(dur, g.row + from, g.first[order[k] + 1] - from, r->arena, &s));
-        TRY(put_collective(r, gpu[g.row[from]], key[(int64_t)g.row[from] * WIDTH], &s, out));
+        TRY(summary_of(dur, row, n, r->arena, &s));
+        TRY(put_collective(r, gpu[*row], key[(int64_t)*row * WIDTH], &s, out));
     }
     return OK;
 }

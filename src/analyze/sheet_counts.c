@@ -1,5 +1,5 @@
 /* sheet_counts: what the trace has and what is left out, and what its allocator did. */
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 Status sheet_trace_counts(Report *r, Table *out)
 {
@@ -38,14 +38,10 @@ Status sheet_trace_counts(Report *r, Table *out)
         { "device events that count", r->gpus, us },
         { "of these without a launch in the trace", chosen_alone, alone_us },
     };
-    TRY(sheet_columns(r, "trace_counts", "what|count|time ms", out));
-    for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
-        Cell *c = NULL;
-        TRY(table_row(out, &c));
-        c[0] = cell_text(row[k].what);
-        c[1] = cell_whole(row[k].n);
-        if (row[k].us >= 0) c[2] = cell_number(row[k].us / 1e3);
-    }
+    TRY(sheet_columns(r, "what|count|time ms", out));
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++)
+        TRY(TABLE_ROW(out, cell_text(row[k].what), cell_whole(row[k].n),
+                      row[k].us >= 0 ? cell_number(row[k].us / 1e3) : cell_none()));
     return OK;
 }
 
@@ -84,25 +80,19 @@ Status sheet_memory_summary(Report *r, Table *out)
         p->end = m->allocated;
         if (m->bytes > 0) p->allocations++, p->bytes += m->bytes;
     }
-    TRY(sheet_columns(r, "memory_summary",
+    TRY(sheet_columns(r,
                       "device|events|peak allocated MiB|peak at us|peak reserved MiB|"
                       "allocated at the end MiB|allocations|bytes of allocations MiB",
                       out));
     for (int k = 0; k < n; k++) {
         const Pool *p = &pool[k];
-        Cell *c = NULL;
         Text t;
         TRY(text_init(&t, r->arena));
         TRY(p->type == 0 ? text_printf(&t, "host") : text_printf(&t, "device %d", p->device));
-        TRY(table_row(out, &c));
-        *c++ = cell_text(t.data);
-        *c++ = cell_whole(p->events);
-        *c++ = cell_number((double)p->peak / MIB);
-        *c++ = cell_number(p->peak_ts);
-        *c++ = cell_number((double)p->reserved / MIB);
-        *c++ = cell_number((double)p->end / MIB);
-        *c++ = cell_whole(p->allocations);
-        *c = cell_number((double)p->bytes / MIB);
+        TRY(TABLE_ROW(out, cell_text(t.data), cell_whole(p->events),
+                      cell_number((double)p->peak / MIB), cell_number(p->peak_ts),
+                      cell_number((double)p->reserved / MIB), cell_number((double)p->end / MIB),
+                      cell_whole(p->allocations), cell_number((double)p->bytes / MIB)));
     }
     return OK;
 }

@@ -1,14 +1,8 @@
 /* sheet_delays: how long launched work waits to start, and how long the host waits for the device. */
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-static int ascending(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
 
 /* One launch. */
 typedef struct Delays {
@@ -50,7 +44,7 @@ static Status find_delays(const Report *r, Delays *d)
         launch[n] = e->ts[call];
         start[n++] = e->ts[r->gpu[k]];
     }
-    qsort(launch, (size_t)n, sizeof *launch, ascending);
+    sort_numbers(launch, n);
     for (int64_t k = 0; k < r->gpus; k++) {
         uint32_t i = r->gpu[k], call = r->tree->parent[i];
         if (call == EVENT_NONE) continue;
@@ -68,37 +62,26 @@ Status sheet_launch_delays(Report *r, Table *out)
 {
     Delays d;
     Groups g;
-    double *sum = NULL;
-    uint32_t *order = NULL;
     TRY(find_delays(r, &d));
-    TRY(sheet_columns(r, "launch_delays",
+    TRY(sheet_columns(r,
                       "launch|stream|count|delay us_mean|delay us_median|delay us_min|"
                       "delay us_max|call us_mean|queue depth_mean|queue depth_max|"
                       "launches into an empty queue (%)",
                       out));
-    TRY(groups_make(d.key, 2, d.n, r->arena, &g));
-    TRY(ARENA_ZEROED(r->arena, g.n + 1, &sum));
-    for (int64_t k = 0; k < d.n; k++) sum[g.of[k]]++;
-    TRY(groups_by(sum, g.n, r->arena, &order));
+    TRY(groups_ranked(d.key, 2, NULL, d.n, r->arena, &g));
     for (int64_t k = 0; k < g.n; k++) {
-        const uint32_t *row = g.row + g.first[order[k]];
-        const uint32_t *first = d.key + 2 * (size_t)row[0];
-        int64_t n = g.first[order[k] + 1] - g.first[order[k]], empty = 0;
+        int64_t n = 0, empty = 0;
+        const uint32_t *row = groups_rows(&g, k, &n), *key = d.key + 2 * (size_t)row[0];
         Summary us, call, depth;
-        Cell *c = NULL;
         TRY(summary_of(d.us, row, n, r->arena, &us));
         TRY(summary_of(d.call_us, row, n, r->arena, &call));
         TRY(summary_of(d.depth, row, n, r->arena, &depth));
         for (int64_t i = 0; i < n; i++) empty += d.depth[row[i]] <= 0;
-        const double value[] = {
-            us.mean,   us.median,  us.min,    us.max,
-            call.mean, depth.mean, depth.max, 100.0 * (double)empty / (double)n
-        };
-        TRY(table_row(out, &c));
-        *c++ = cell_text(strings_text(&r->e->strings, first[0]));
-        *c++ = cell_whole((int32_t)first[1]);
-        *c++ = cell_whole(n);
-        for (size_t i = 0; i < sizeof value / sizeof *value; i++) *c++ = cell_number(value[i]);
+        TRY(TABLE_ROW(out, cell_text(strings_text(&r->e->strings, key[0])),
+                      cell_whole((int32_t)key[1]), cell_whole(n), cell_number(us.mean),
+                      cell_number(us.median), cell_number(us.min), cell_number(us.max),
+                      cell_number(call.mean), cell_number(depth.mean), cell_number(depth.max),
+                      cell_number(100.0 * (double)empty / (double)n)));
     }
     return OK;
 }
@@ -106,12 +89,11 @@ Status sheet_launch_delays(Report *r, Table *out)
 Status sheet_sync_delays(Report *r, Table *out)
 {
     const Events *e = r->e;
-    uint32_t *key = NULL, *order = NULL;
-    double *us = NULL, *sum = NULL, wall = report_wall(r);
+    uint32_t *key = NULL;
+    double *us = NULL, wall = report_wall(r);
     int64_t n = 0, most = 0;
     Groups g;
-    TRY(sheet_columns(r, "sync_delays",
-                      "Parent cpu_op|call|count|time ms|mean us|max us|percent of wall", out));
+    TRY(sheet_columns(r, "Parent cpu_op|call|count|time ms|mean us|max us|percent of wall", out));
     for (int64_t i = 0; i < e->n; i++) most += report_is_sync(r, i);
     TRY(ARENA_NEW(r->arena, 2 * most + 1, &key));
     TRY(ARENA_NEW(r->arena, most + 1, &us));
@@ -123,24 +105,15 @@ Status sheet_sync_delays(Report *r, Table *out)
         key[2 * n + 1] = e->name[i];
         us[n++] = e->dur[i];
     }
-    TRY(groups_make(key, 2, n, r->arena, &g));
-    TRY(ARENA_ZEROED(r->arena, g.n + 1, &sum));
-    for (int64_t k = 0; k < n; k++) sum[g.of[k]] += us[k];
-    TRY(groups_by(sum, g.n, r->arena, &order));
+    TRY(groups_ranked(key, 2, us, n, r->arena, &g));
     for (int64_t k = 0; k < g.n; k++) {
-        const uint32_t *row = g.row + g.first[order[k]];
-        const uint32_t *first = key + 2 * (size_t)row[0];
+        const uint32_t *row = groups_rows(&g, k, &n), *first = key + 2 * (size_t)row[0];
         Summary s;
-        Cell *c = NULL;
-        TRY(summary_of(us, row, g.first[order[k] + 1] - g.first[order[k]], r->arena, &s));
-        TRY(table_row(out, &c));
-        *c++ = cell_text(strings_text(&e->strings, first[0]));
-        *c++ = cell_text(strings_text(&e->strings, first[1]));
-        *c++ = cell_whole(s.n);
-        *c++ = cell_number(s.sum / 1e3);
-        *c++ = cell_number(s.mean);
-        *c++ = cell_number(s.max);
-        *c = cell_number(report_percent(s.sum, wall));
+        TRY(summary_of(us, row, n, r->arena, &s));
+        TRY(TABLE_ROW(out, cell_text(strings_text(&e->strings, first[0])),
+                      cell_text(strings_text(&e->strings, first[1])), cell_whole(n),
+                      cell_number(s.sum / 1e3), cell_number(s.mean), cell_number(s.max),
+                      cell_number(report_percent(s.sum, wall))));
     }
     return OK;
 }

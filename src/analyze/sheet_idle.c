@@ -6,7 +6,7 @@
  * an event (dependency). The call began in the gap, and the thread had been inside a synchronising
  * call since before the gap (synchronisation): it could not run ahead. Else the host was late.
  */
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -133,21 +133,12 @@ typedef struct CauseSum {
     double us, micro_us, longest;
 } CauseSum;
 
-static Status put_cause(const Report *r, const char *name, const CauseSum *c, double idle,
-                        double wall, Table *out)
+static Status put_cause(const char *name, const CauseSum *c, double idle, double wall, Table *out)
 {
-    Cell *at = NULL;
-    (void)r;
-    TRY(table_row(out, &at));
-    *at++ = cell_text(name);
-    *at++ = cell_whole(c->n);
-    *at++ = cell_number(c->us / 1e3);
-    *at++ = isnan(idle) ? (Cell){ 0 } : cell_number(report_percent(c->us, idle));
-    *at++ = cell_number(report_percent(c->us, wall));
-    *at++ = cell_number(c->longest);
-    *at++ = cell_whole(c->micro);
-    *at = cell_number(c->micro_us / 1e3);
-    return OK;
+    return TABLE_ROW(out, cell_text(name), cell_whole(c->n), cell_number(c->us / 1e3),
+                     isnan(idle) ? cell_none() : cell_number(report_percent(c->us, idle)),
+                     cell_number(report_percent(c->us, wall)), cell_number(c->longest),
+                     cell_whole(c->micro), cell_number(c->micro_us / 1e3));
 }
 
 double report_wall(const Report *r)
@@ -164,7 +155,7 @@ Status sheet_idle_by_cause(Report *r, Table *out)
     double limit = r->o->micro_idle_us > 0 ? r->o->micro_idle_us : MICRO_US, idle = 0;
     CauseSum sum[CAUSES] = { 0 };
     Gaps gaps;
-    TRY(sheet_columns(r, "idle_by_cause",
+    TRY(sheet_columns(r,
                       "cause|gaps|time ms|percent of idle|percent of wall|longest us|"
                       "micro gaps|micro time ms",
                       out));
@@ -179,12 +170,12 @@ Status sheet_idle_by_cause(Report *r, Table *out)
         if (g->us < limit) c->micro++, c->micro_us += g->us;
     }
     double wall = report_wall(r), first = r->e->ts[r->gpu[0]], last = first + r->total_us;
-    for (int k = 0; k < CAUSES; k++) TRY(put_cause(r, CAUSE[k], &sum[k], idle, wall, out));
+    for (int k = 0; k < CAUSES; k++) TRY(put_cause(CAUSE[k], &sum[k], idle, wall, out));
     CauseSum start = { .n = 1, .us = fmax(0, first - r->host_start) };
     CauseSum end = { .n = 1, .us = fmax(0, r->host_end - last) };
     start.longest = start.us, end.longest = end.us;
-    TRY(put_cause(r, "before the first work", &start, NAN, wall, out));
-    return put_cause(r, "after the last work", &end, NAN, wall, out);
+    TRY(put_cause("before the first work", &start, NAN, wall, out));
+    return put_cause("after the last work", &end, NAN, wall, out);
 }
 
 /* Before whose work the device was idle, by cause. */
@@ -192,35 +183,34 @@ Status sheet_idle_by_operator(Report *r, Table *out)
 {
     Gaps gaps;
     Groups g;
-    uint32_t *key = NULL, *order = NULL;
-    double *sum = NULL, idle = 0;
-    TRY(sheet_columns(r, "idle_by_operator", "cause|operator|gaps|time ms|percent of idle|mean us",
-                      out));
+    uint32_t *key = NULL;
+    double *us = NULL, idle = 0;
+    TRY(sheet_columns(r, "cause|operator|gaps|time ms|percent of idle|mean us", out));
     TRY(find_gaps(r, &gaps));
     TRY(ARENA_NEW(r->arena, 2 * gaps.n + 1, &key));
+    TRY(ARENA_NEW(r->arena, gaps.n + 1, &us));
     for (int64_t k = 0; k < gaps.n; k++) {
         uint32_t launcher = tree_launcher(r->tree, gaps.at[k].next);
         key[2 * k] = gaps.at[k].cause;
         key[2 * k + 1] = launcher == EVENT_NONE ? 0 : r->e->name[launcher];
-        idle += gaps.at[k].us;
+        us[k] = gaps.at[k].us;
+        idle += us[k];
     }
-    TRY(groups_make(key, 2, gaps.n, r->arena, &g));
-    TRY(ARENA_ZEROED(r->arena, g.n + 1, &sum));
-    for (int64_t k = 0; k < gaps.n; k++) sum[g.of[k]] += gaps.at[k].us;
-    TRY(groups_by(sum, g.n, r->arena, &order));
+    TRY(groups_ranked(key, 2, us, gaps.n, r->arena, &g));
     for (int64_t k = 0; k < g.n; k++) {
-        uint32_t at = order[k], n = g.first[at + 1] - g.first[at];
-        const uint32_t *first = key + 2 * (size_t)g.row[g.first[at]];
-        Cell *c = NULL;
-        TRY(table_row(out, &c));
-        *c++ = cell_text(CAUSE[first[0]]);
-        *c++ = cell_text(strings_text(&r->e->strings, first[1]));
-        *c++ = cell_whole(n);
-        *c++ = cell_number(sum[at] / 1e3);
-        *c++ = cell_number(report_percent(sum[at], idle));
-        *c = cell_number(sum[at] / n);
+        int64_t n = 0;
+        const uint32_t *first = key + 2 * (size_t)*groups_rows(&g, k, &n);
+        TRY(TABLE_ROW(out, cell_text(CAUSE[first[0]]),
+                      cell_text(strings_text(&r->e->strings, first[1])), cell_whole(n),
+                      cell_number(g.sum[k] / 1e3), cell_number(report_percent(g.sum[k], idle)),
+                      cell_number(g.sum[k] / (double)n)));
     }
     return OK;
+}
+
+static Cell name_of(const Report *r, uint32_t event)
+{
+    return cell_text(event == EVENT_NONE ? NULL : event_name(r->e, event));
 }
 
 /* The longest gaps. */
@@ -230,7 +220,7 @@ Status sheet_idle_gaps(Report *r, Table *out)
     Gaps gaps;
     double *us = NULL;
     uint32_t *order = NULL;
-    TRY(sheet_columns(r, "idle_gaps",
+    TRY(sheet_columns(r,
                       "start us|time us|cause|next work|stream|launch|operator|"
                       "launch after start of gap us|synchronising call",
                       out));
@@ -241,17 +231,11 @@ Status sheet_idle_gaps(Report *r, Table *out)
     for (int64_t k = 0; k < gaps.n && k < LONGEST; k++) {
         const Gap *g = &gaps.at[order[k]];
         uint32_t call = r->tree->parent[g->next], op = report_operator(r, call);
-        Cell *c = NULL;
-        TRY(table_row(out, &c));
-        *c++ = cell_number(g->start);
-        *c++ = cell_number(g->us);
-        *c++ = cell_text(CAUSE[g->cause]);
-        *c++ = cell_text(event_name(r->e, g->next));
-        *c++ = cell_whole(report_stream(r, g->next));
-        *c++ = call == EVENT_NONE ? (Cell){ 0 } : cell_text(event_name(r->e, call));
-        *c++ = op == EVENT_NONE ? (Cell){ 0 } : cell_text(event_name(r->e, op));
-        *c++ = call == EVENT_NONE ? (Cell){ 0 } : cell_number(r->e->ts[call] - g->start);
-        if (g->sync != EVENT_NONE) *c = cell_text(event_name(r->e, g->sync));
+        TRY(TABLE_ROW(out, cell_number(g->start), cell_number(g->us), cell_text(CAUSE[g->cause]),
+                      name_of(r, g->next), cell_whole(report_stream(r, g->next)), name_of(r, call),
+                      name_of(r, op),
+                      call == EVENT_NONE ? cell_none() : cell_number(r->e->ts[call] - g->start),
+                      name_of(r, g->sync)));
     }
     return OK;
 }

@@ -1,7 +1,7 @@
 /* sheet_ops: device time by the operator that launched it, by kind of operator, and by operator with
  * the shapes of its arguments. */
 #include "analyze/python_text.h"
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,9 +13,8 @@ enum { CATEGORIES_MOST = 128, KEYS = 9, SHORT_NAME = 64 };
 /* Launchers by keys, with the sums of their times. */
 typedef struct OpGroups {
     Groups g;
-    uint32_t *order; /* by falling sum */
-    double *direct, *sum;
-    double total;
+    double *direct;
+    double total, before; /* of all sums; of those that have rows */
     const char *category[CATEGORIES_MOST];
     int categories;
 } OpGroups;
@@ -62,55 +61,37 @@ static Status group_ops(const Report *r, By by, OpGroups *og)
         set_key(r, og, &r->launcher[i], by, key + i * KEYS);
         og->direct[i] = r->launcher[i].direct_us;
     }
-    TRY(groups_make(key, KEYS, r->launchers, r->arena, &og->g));
-    TRY(ARENA_NEW(r->arena, og->g.n + 1, &og->sum));
-    for (int64_t g = 0; g < og->g.n; g++) {
-        Summary s;
-        uint32_t from = og->g.first[g];
-        TRY(summary_of(og->direct, og->g.row + from, og->g.first[g + 1] - from, r->arena, &s));
-        og->sum[g] = s.sum;
-        og->total += s.sum;
-    }
-    return groups_by(og->sum, og->g.n, r->arena, &og->order);
+    TRY(groups_ranked(key, KEYS, og->direct, r->launchers, r->arena, &og->g));
+    for (int64_t g = 0; g < og->g.n; g++) og->total += og->g.sum[g];
+    return OK;
 }
 
-/* The k-th group's launchers. */
-static const uint32_t *members(const OpGroups *og, int64_t k, int64_t *n)
-{
-    uint32_t g = og->order[k];
-    *n = og->g.first[g + 1] - og->g.first[g];
-    return og->g.row + og->g.first[g];
-}
+/* What share of all time the next group's sum is. */
+typedef struct Shares {
+    Cell own, so_far, of_total;
+} Shares;
 
-static Cell *put_shares(const Report *r, const OpGroups *og, double sum, double *before, Cell *c)
+static Shares shares_of(const Report *r, OpGroups *og, double sum)
 {
-    *before += report_percent(sum, og->total);
-    *c++ = cell_number(report_percent(sum, og->total));
-    *c++ = cell_number(*before);
-    if (!r->o->compat) *c++ = cell_number(report_percent(sum, r->total_us));
-    return c;
+    og->before += report_percent(sum, og->total);
+    return (Shares){ cell_number(report_percent(sum, og->total)), cell_number(og->before),
+                     cell_number(report_percent(sum, r->total_us)) };
 }
 
 Status sheet_ops_by_category(Report *r, Table *out)
 {
     OpGroups og;
-    double before = 0;
-    TRY(sheet_columns(r, "ops_summary_by_category",
+    TRY(sheet_columns(r,
                       "op category|?is_recompute|Count|total_direct_kernel_time_ms|Percentage (%)|"
                       "Cumulative Percentage (%)|+Percent of total time (%)",
                       out));
     TRY(group_ops(r, BY_CATEGORY, &og));
     for (int64_t k = 0; k < og.g.n; k++) {
         int64_t n = 0;
-        const Launcher *first = &r->launcher[*members(&og, k, &n)];
-        double sum = og.sum[og.order[k]];
-        Cell *c = NULL;
-        TRY(table_row(out, &c));
-        *c++ = cell_text(first->category);
-        if (r->o->recompute) *c++ = cell_bool(first->recompute);
-        *c++ = cell_whole(n);
-        *c++ = cell_number(sum / 1e3);
-        put_shares(r, &og, sum, &before, c);
+        const Launcher *first = &r->launcher[*groups_rows(&og.g, k, &n)];
+        const Shares share = shares_of(r, &og, og.g.sum[k]);
+        TRY(TABLE_ROW(out, cell_text(first->category), cell_bool(first->recompute), cell_whole(n),
+                      cell_number(og.g.sum[k] / 1e3), share.own, share.so_far, share.of_total));
     }
     return OK;
 }
@@ -136,8 +117,7 @@ static Status category_list(const Report *r, const uint32_t *row, int64_t n, Cel
 Status sheet_ops_summary(Report *r, Table *out)
 {
     OpGroups og;
-    double before = 0;
-    TRY(sheet_columns(r, "ops_summary",
+    TRY(sheet_columns(r,
                       "name|?is_recompute|total_direct_kernel_time_sum|"
                       "total_subtree_kernel_time_sum|total_direct_kernel_time_ms|"
                       "total_subtree_kernel_time_ms|Count|Categories|Percentage (%)|"
@@ -146,22 +126,17 @@ Status sheet_ops_summary(Report *r, Table *out)
     TRY(group_ops(r, BY_NAME, &og));
     for (int64_t k = 0; k < og.g.n; k++) {
         int64_t n = 0;
-        const uint32_t *row = members(&og, k, &n);
+        const uint32_t *row = groups_rows(&og.g, k, &n);
         const Launcher *first = &r->launcher[*row];
-        double sum = og.sum[og.order[k]], subtree = 0;
-        Cell *c = NULL, categories;
+        const Shares share = shares_of(r, &og, og.g.sum[k]);
+        double sum = og.g.sum[k], subtree = 0;
+        Cell categories;
         for (int64_t i = 0; i < n; i++) subtree += r->launcher[row[i]].subtree_us;
         TRY(category_list(r, row, n, &categories));
-        TRY(table_row(out, &c));
-        *c++ = cell_text(launcher_name(r, first));
-        if (r->o->recompute) *c++ = cell_bool(first->recompute);
-        *c++ = cell_number(sum);
-        *c++ = cell_number(subtree);
-        *c++ = cell_number(sum / 1e3);
-        *c++ = cell_number(subtree / 1e3);
-        *c++ = cell_whole(n);
-        *c++ = categories;
-        put_shares(r, &og, sum, &before, c);
+        TRY(TABLE_ROW(out, cell_text(launcher_name(r, first)), cell_bool(first->recompute),
+                      cell_number(sum), cell_number(subtree), cell_number(sum / 1e3),
+                      cell_number(subtree / 1e3), cell_whole(n), categories, share.own,
+                      share.so_far, share.of_total));
     }
     return OK;
 }
@@ -266,47 +241,25 @@ Cell report_label(const Report *r, uint32_t text)
     return cell_text(text == 0 ? "Unknown" : strings_text(&r->e->strings, text));
 }
 
-Status report_put_op(const Report *r, const Launcher *l, Cell **at)
+Status report_put_op(const Report *r, Cell name, const Launcher *l, Table *out)
 {
+    static const OpArgs none = { 0 };
+    static const Track nowhere = { 0 };
     const Events *e = r->e;
-    Cell *c = *at;
-    const OpArgs *args = l->args == EVENT_NONE ? NULL : &e->args[l->args];
-    const Track *t = l->event == EVENT_NONE ? NULL : &e->tracks[e->track[l->event]];
-    *c++ = cell_text(launcher_name(r, l));
-    *c++ = cell_text(l->category);
-    *c++ = report_label(r, t == NULL ? 0 : t->process_name);
-    *c++ = report_label(r, t == NULL ? 0 : t->process_label);
-    *c++ = report_label(r, t == NULL ? 0 : t->thread_name);
-    const uint32_t text[] = { args == NULL ? 0 : args->dims, args == NULL ? 0 : args->types,
-                              args == NULL ? 0 : args->strides, args == NULL ? 0 : args->concrete };
-    for (int i = 0; i < 4; i++) TRY(report_python(r, text[i], true, c++));
-    if (r->o->recompute) *c++ = cell_bool(l->recompute);
-    *at = c;
+    const Track *t = l->event == EVENT_NONE ? &nowhere : &e->tracks[e->track[l->event]];
+    TRY(TABLE_ROW(out, name, cell_text(l->category), report_label(r, t->process_name),
+                  report_label(r, t->process_label), report_label(r, t->thread_name)));
+    TRY(report_put_args(r, l->args == EVENT_NONE ? &none : &e->args[l->args], true, out));
+    TABLE_MORE(out, cell_bool(l->recompute));
     return OK;
-}
-
-static void put_times(const Summary *direct, const Summary *subtree, Cell **at)
-{
-    Cell *c = *at;
-    const double pair[][2] = {
-        { direct->mean, subtree->mean }, { direct->median, subtree->median },
-        { direct->std, subtree->std },   { direct->min, subtree->min },
-        { direct->max, subtree->max },   { direct->sum, subtree->sum },
-    };
-    *c++ = cell_whole(direct->n);
-    for (int i = 0; i < 6; i++) {
-        *c++ = cell_number(pair[i][0]);
-        *c++ = cell_number(pair[i][1]);
-    }
-    *at = c;
 }
 
 Status sheet_ops_unique_args(Report *r, Table *out)
 {
     OpGroups og;
-    double before = 0, *subtree = NULL;
+    double *subtree = NULL;
     TRY(sheet_columns(
-        r, "ops_unique_args",
+        r,
         "name|op category|process_name|process_label|thread_name|Input Dims|Input type|"
         "Input Strides|Concrete Inputs|?is_recompute|operation_count|"
         "total_direct_kernel_time_mean|total_subtree_kernel_time_mean|"
@@ -323,21 +276,22 @@ Status sheet_ops_unique_args(Report *r, Table *out)
     for (int64_t i = 0; i < r->launchers; i++) subtree[i] = r->launcher[i].subtree_us;
     for (int64_t k = 0; k < og.g.n; k++) {
         int64_t n = 0;
-        const uint32_t *row = members(&og, k, &n);
+        const uint32_t *row = groups_rows(&og.g, k, &n);
         const Launcher *first = &r->launcher[*row];
-        Summary direct, below;
-        Cell *c = NULL, full, brief;
-        TRY(summary_of(og.direct, row, n, r->arena, &direct));
-        TRY(summary_of(subtree, row, n, r->arena, &below));
-        TRY(launcher_details(r, row, n, &full, &brief));
-        TRY(table_row(out, &c));
-        TRY(report_put_op(r, first, &c));
-        put_times(&direct, &below, &c);
+        const Shares share = shares_of(r, &og, og.g.sum[k]);
         uint32_t event = first->event == EVENT_NONE ? r->own[first->first] : first->event;
-        *c++ = cell_whole(r->e->index[event]);
-        *c++ = full;
-        *c++ = brief;
-        put_shares(r, &og, direct.sum, &before, c);
+        Summary own, all;
+        Cell full, brief;
+        TRY(summary_of(og.direct, row, n, r->arena, &own));
+        TRY(summary_of(subtree, row, n, r->arena, &all));
+        TRY(launcher_details(r, row, n, &full, &brief));
+        TRY(report_put_op(r, cell_text(launcher_name(r, first)), first, out));
+        TABLE_MORE(out, cell_whole(n), cell_number(own.mean), cell_number(all.mean),
+                   cell_number(own.median), cell_number(all.median), cell_number(own.std),
+                   cell_number(all.std), cell_number(own.min), cell_number(all.min),
+                   cell_number(own.max), cell_number(all.max), cell_number(own.sum),
+                   cell_number(all.sum), cell_whole(r->e->index[event]), full, brief, share.own,
+                   share.so_far, share.of_total);
     }
     return OK;
 }

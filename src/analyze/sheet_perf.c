@@ -1,6 +1,6 @@
 /* sheet_perf: work and rate of the calls of each kind of operator, by operator and parameters. */
 #include "analyze/perf_calls.h"
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -130,7 +130,7 @@ static Status list(Report *r, const char *sheet, Listed *l)
 
 /* ---- the sheet ---- */
 
-static Status columns(Report *r, const Listed *l, Table *out)
+static Status columns(const Report *r, const Listed *l, Table *out)
 {
     Text t;
     TRY(text_init(&t, r->arena));
@@ -147,16 +147,16 @@ static Status columns(Report *r, const Listed *l, Table *out)
         "Input type_first|Input Strides_first|Concrete Inputs_first|Kernel Time (µs)_mean|"
         "Kernel Time (µs)_median|Kernel Time (µs)_std|Kernel Time (µs)_min|Kernel Time (µs)_max|"
         "Kernel Time (µs)_sum|name_count|UID_first"));
-    return sheet_columns(r, l->sheet, t.data, out);
+    return sheet_columns(r, t.data, out);
 }
 
 static Status put_summary(const Report *r, const double *value, const uint32_t *row, int64_t n,
-                          Cell **at)
+                          Table *out)
 {
     Summary s;
     TRY(perf_known(r, value, row, n, &s));
-    const double cells[] = { s.mean, s.median, s.std, s.min, s.max };
-    for (int i = 0; i < 5; i++) *(*at)++ = cell_number(cells[i]);
+    TABLE_MORE(out, cell_number(s.mean), cell_number(s.median), cell_number(s.std),
+               cell_number(s.min), cell_number(s.max));
     return OK;
 }
 
@@ -164,63 +164,47 @@ static Cell param_cell(const Report *r, const Listed *l, const Perf *p, int k)
 {
     int at = param_of(p, l->name[k]);
     bool nan = at < 0 && r->o->compat && text_ends(l->name[k], "put_shape"); /* as pandas says it */
-    Cell c = at >= 0 ? p->value[at] : nan ? cell_text("nan") : (Cell){ 0 };
+    Cell c = at >= 0 ? p->value[at] : cell_text(nan ? "nan" : NULL);
     return l->real[k] && c.type == CELL_WHOLE ? cell_number((double)c.whole) : c;
 }
 
-static Status put_group(Report *r, const Listed *l, const uint32_t *row, int64_t n, Table *out)
+static Status put_group(Report *r, const Listed *l, const uint32_t *row, int64_t n, double sum,
+                        Table *out)
 {
     const Perf *p = perf_of(l, row[0]);
     uint32_t event = l->p->call[l->call[row[0]]].event;
     const Track *track = &r->e->tracks[r->e->track[event]];
-    const OpArgs *args = report_args(r, event);
-    Cell *c = NULL, full = cell_text("[]"), brief = { 0 }, json[4];
+    Cell full = cell_text("[]"), brief = cell_none();
     PerfRates rate;
-    Summary s;
     Work *work = NULL;
     int64_t m = 0;
     TRY(ARENA_NEW(r->arena, n, &work));
     for (int64_t i = 0; i < n; i++)
         if (l->work[row[i]].n > 0) work[m++] = l->work[row[i]];
     if (m > 0) TRY(report_details(r, work, m, &full, &brief));
-    const uint32_t text[] = { args->dims, args->types, args->strides, args->concrete };
-    for (int i = 0; i < 4; i++) TRY(report_python(r, text[i], false, &json[i]));
     perf_rates(r, flops_of(l, p), bytes_of(l, p), p->spec, l->us[row[0]], &rate);
-    TRY(table_row(out, &c));
-    *c++ = cell_text(event_name(r->e, event));
-    for (int k = 0; k < l->names; k++) *c++ = param_cell(r, l, p, k);
-    if (r->o->recompute) *c++ = cell_bool(r->tree->recompute[event]);
-    *c++ = cell_number(rate.gflops);
-    *c++ = cell_number(rate.mb);
-    *c++ = cell_number(rate.intensity);
-    for (int k = 0; k < 2; k++) TRY(put_summary(r, l->rate[k], row, n, &c));
-    *c++ = report_label(r, track->process_name);
-    *c++ = report_label(r, track->process_label);
-    *c++ = report_label(r, track->thread_name);
-    *c++ = p->spec == NULL ? (Cell){ 0 } : cell_text(p->spec);
-    if (!r->o->compat) {
-        *c++ = cell_number(rate.roofline_us);
-        *c++ = rate.bound == NULL ? (Cell){ 0 } : cell_text(rate.bound);
-        TRY(put_summary(r, l->rate[2], row, n, &c));
-    }
-    *c++ = full;
-    *c++ = brief;
-    for (int i = 0; i < 4; i++) *c++ = json[i];
-    TRY(put_summary(r, l->us, row, n, &c));
-    TRY(summary_of(l->us, row, n, r->arena, &s));
-    *c++ = cell_number(s.sum);
-    *c++ = cell_whole(n);
-    *c = cell_whole(r->e->index[event]);
+    TRY(TABLE_ROW(out, cell_text(event_name(r->e, event))));
+    for (int k = 0; k < l->names; k++) TABLE_MORE(out, param_cell(r, l, p, k));
+    TABLE_MORE(out, cell_bool(r->o->recompute && r->tree->recompute[event]),
+               cell_number(rate.gflops), cell_number(rate.mb), cell_number(rate.intensity));
+    for (int k = 0; k < 2; k++) TRY(put_summary(r, l->rate[k], row, n, out));
+    TABLE_MORE(out, report_label(r, track->process_name), report_label(r, track->process_label),
+               report_label(r, track->thread_name), cell_text(p->spec),
+               cell_number(rate.roofline_us), cell_text(rate.bound));
+    TRY(put_summary(r, l->rate[2], row, n, out));
+    TABLE_MORE(out, full, brief);
+    TRY(report_put_args(r, report_args(r, event), false, out));
+    TRY(put_summary(r, l->us, row, n, out));
+    TABLE_MORE(out, cell_number(sum), cell_whole(n), cell_whole(r->e->index[event]));
     return OK;
 }
 
-Status report_perf_sheet(Report *r, const char *sheet, Table *out)
+Status sheet_perf(Report *r, Table *out)
 {
     Listed l;
     Groups g;
-    uint32_t *key = NULL, *order = NULL;
-    double *sum = NULL;
-    TRY(list(r, sheet, &l));
+    uint32_t *key = NULL;
+    TRY(list(r, out->name, &l));
     if (l.n == 0) return OK;
     TRY(ARENA_NEW(r->arena, 3 * l.n, &key));
     for (int64_t i = 0; i < l.n; i++) {
@@ -229,18 +213,12 @@ Status report_perf_sheet(Report *r, const char *sheet, Table *out)
         key[3 * i + 1] = l.p->row[c->row].params;
         key[3 * i + 2] = r->o->recompute && r->tree->recompute[c->event];
     }
-    TRY(groups_make(key, 3, l.n, r->arena, &g));
-    TRY(ARENA_NEW(r->arena, g.n + 1, &sum));
-    for (int64_t k = 0; k < g.n; k++) {
-        Summary s;
-        TRY(summary_of(l.us, g.row + g.first[k], g.first[k + 1] - g.first[k], r->arena, &s));
-        sum[k] = s.sum;
-    }
-    TRY(groups_by(sum, g.n, r->arena, &order));
+    TRY(groups_ranked(key, 3, l.us, l.n, r->arena, &g));
     TRY(columns(r, &l, out));
     for (int64_t k = 0; k < g.n; k++) {
-        uint32_t from = g.first[order[k]], n = g.first[order[k] + 1] - from;
-        TRY(put_group(r, &l, g.row + from, n, out));
+        int64_t n = 0;
+        const uint32_t *row = groups_rows(&g, k, &n);
+        TRY(put_group(r, &l, row, n, g.sum[k], out));
     }
     return OK;
 }

@@ -1,7 +1,7 @@
 /* sheet_unified: all device time once, each by the operator that says most about it: the outermost
  * one whose work is known, else the one that launched it. */
 #include "analyze/perf_calls.h"
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,7 +22,7 @@ typedef struct Unified {
     uint8_t *mark;        /* by event: the bits below */
     uint32_t *gradient;   /* by event: 1 + its row of p->gradient */
     double *host_us, *us, *rate[3];
-    double total;
+    double total, before; /* us of all entries; percent of it that has rows */
 } Unified;
 
 enum { MODEL = 1, MODEL_BELOW = 2, LAUNCHES = 4, COVERED = 8, EXCHANGES = 16 };
@@ -152,19 +152,11 @@ static uint32_t first_kernel(const Unified *u, const Entry *x)
 
 static Launcher launcher_of(const Unified *u, const Entry *x)
 {
-    const Report *r = u->r;
-    const Tree *t = r->tree;
-    uint32_t detail = x->event == EVENT_NONE ? EVENT_NONE : r->e->detail[x->event];
-    bool op = detail != EVENT_NONE && r->e->kind[x->event] == EVENT_CPU_OP;
     uint32_t first = x->event == EVENT_NONE ? x->kernel : first_kernel(u, x);
-    return (Launcher){ .event = x->event,
-                       .args = op ? r->e->ops[detail].args : EVENT_NONE,
-                       .category = report_category(r, x->event, first),
-                       .recompute = x->event != EVENT_NONE && t->recompute != NULL &&
-                                    t->recompute[x->event] };
+    return report_launcher(u->r, x->event, first);
 }
 
-static Status group(Unified *u, Groups *g)
+static Status group(const Unified *u, Groups *g)
 {
     enum { KEYS = 9 };
     const Report *r = u->r;
@@ -187,7 +179,7 @@ static Status group(Unified *u, Groups *g)
         k[7] = t->process_label;
         k[8] = t->thread_name;
     }
-    return groups_make(key, KEYS, u->n, r->arena, g);
+    return groups_ranked(key, KEYS, u->us, u->n, r->arena, g);
 }
 
 /* ---- the sheet ---- */
@@ -207,12 +199,15 @@ static Status entry_name(const Unified *u, const Entry *x, Cell *out)
     return OK;
 }
 
-static void put_numbers(Cell **at, const double *x, int n)
+static void put_numbers(Table *out, const double *x, int n)
 {
-    for (int i = 0; i < n; i++) *(*at)++ = cell_number(x[i]);
+    for (int i = 0; i < n; i++) TABLE_MORE(out, cell_number(x[i]));
 }
+#define NUMBERS(out, ...)                                                                          \
+    put_numbers((out), (const double[]){ __VA_ARGS__ },                                            \
+                (int)(sizeof((const double[]){ __VA_ARGS__ }) / sizeof(double)))
 
-static Status put_group(Unified *u, const uint32_t *row, int64_t n, double *before, Table *out)
+static Status put_group(Unified *u, const uint32_t *row, int64_t n, Table *out)
 {
     Report *r = u->r;
     const Entry *x = &u->entry[row[0]];
@@ -221,7 +216,7 @@ static Status put_group(Unified *u, const uint32_t *row, int64_t n, double *befo
     const PerfRow *p = row_of(u, x, &flops, &bytes);
     PerfRates rate;
     Summary host, us, s[3];
-    Cell *c = NULL, full, brief, name;
+    Cell full, brief, name;
     Work *work = NULL;
     TRY(ARENA_NEW(r->arena, n, &work));
     for (int64_t i = 0; i < n; i++) work[i] = u->entry[row[i]].work;
@@ -231,36 +226,22 @@ static Status put_group(Unified *u, const uint32_t *row, int64_t n, double *befo
     for (int k = 0; k < 3; k++) TRY(perf_known(r, u->rate[k], row, n, &s[k]));
     perf_rates(r, flops, bytes, p == NULL ? NULL : p->p.spec, u->us[row[0]], &rate);
     TRY(entry_name(u, x, &name));
-    TRY(table_row(out, &c));
-    Cell *first = c;
-    TRY(report_put_op(r, &l, &c));
-    *first = name;
+    TRY(report_put_op(r, name, &l, out));
     uint32_t event = x->kernel == EVENT_NONE ? x->event : x->kernel;
-    *c++ = cell_whole(x->kernel != EVENT_NONE && r->o->compat
-                          ? r->e->counts.seen + (x - u->entry) - u->operators
-                          : r->e->index[event]);
-    *c++ = cell_whole(n);
-    put_numbers(&c, (const double[]){ host.sum, host.mean, host.std }, 3);
-    put_numbers(&c, (const double[]){ rate.gflops, rate.mb, rate.intensity }, 3);
-    *c++ = p == NULL || p->p.spec == NULL ? (Cell){ 0 } : cell_text(p->p.spec);
-    if (!r->o->compat) *c++ = rate.bound == NULL ? (Cell){ 0 } : cell_text(rate.bound);
-    for (int k = 0; k < 2; k++) put_numbers(&c, (const double[]){ s[k].mean, s[k].std }, 2);
-    put_numbers(&c, (const double[]){ us.mean, us.std, us.sum }, 3);
-    put_numbers(&c, (const double[]){ host.median, host.min, host.max }, 3);
-    for (int k = 0; k < 2; k++)
-        put_numbers(&c, (const double[]){ s[k].median, s[k].min, s[k].max }, 3);
-    put_numbers(&c, (const double[]){ us.median, us.min, us.max }, 3);
-    if (!r->o->compat)
-        put_numbers(&c,
-                    (const double[]){ rate.roofline_us, s[2].mean, s[2].median, s[2].std, s[2].min,
-                                      s[2].max },
-                    6);
-    *c++ = full;
-    *c++ = brief;
-    *c++ = p == NULL ? (Cell){ 0 } : cell_text(p->text);
-    *c++ = cell_bool(p != NULL);
-    *before += report_percent(us.sum, u->total);
-    put_numbers(&c, (const double[]){ report_percent(us.sum, u->total), *before }, 2);
+    TABLE_MORE(out,
+               cell_whole(x->kernel != EVENT_NONE && r->o->compat
+                              ? r->e->counts.seen + (x - u->entry) - u->operators
+                              : r->e->index[event]),
+               cell_whole(n));
+    NUMBERS(out, host.sum, host.mean, host.std, rate.gflops, rate.mb, rate.intensity);
+    TABLE_MORE(out, cell_text(p == NULL ? NULL : p->p.spec), cell_text(rate.bound));
+    NUMBERS(out, s[0].mean, s[0].std, s[1].mean, s[1].std, us.mean, us.std, us.sum);
+    NUMBERS(out, host.median, host.min, host.max, s[0].median, s[0].min, s[0].max);
+    NUMBERS(out, s[1].median, s[1].min, s[1].max, us.median, us.min, us.max);
+    NUMBERS(out, rate.roofline_us, s[2].mean, s[2].median, s[2].std, s[2].min, s[2].max);
+    u->before += report_percent(us.sum, u->total);
+    TABLE_MORE(out, full, brief, cell_text(p == NULL ? NULL : p->text), cell_bool(p != NULL),
+               cell_number(report_percent(us.sum, u->total)), cell_number(u->before));
     return OK;
 }
 
@@ -268,14 +249,12 @@ Status sheet_unified(Report *r, Table *out)
 {
     Unified u = { .r = r };
     Groups g;
-    double *sum = NULL, before = 0;
-    uint32_t *order = NULL;
     TRY(perf_calls(r, &u.p));
     TRY(collect(&u));
     TRY(measure(&u));
     TRY(group(&u, &g));
     TRY(sheet_columns(
-        r, "unified_perf_summary",
+        r,
         "name|op category|process_name|process_label|thread_name|Input Dims|Input type|"
         "Input Strides|Concrete Inputs|?is_recompute|ex_UID|operation_count|total_duration_us|"
         "mean_duration_us|std_duration_us|GFLOPS|Data Moved (MB)|FLOPS/Byte|Compute Spec|"
@@ -287,16 +266,10 @@ Status sheet_unified(Report *r, Table *out)
         "+Pct Roofline_min|+Pct Roofline_max|kernel_details_summary|trunc_kernel_details|"
         "perf_params|has_perf_model|Percentage (%)|Cumulative Percentage (%)",
         out));
-    TRY(ARENA_NEW(r->arena, g.n + 1, &sum));
     for (int64_t k = 0; k < g.n; k++) {
-        Summary s;
-        TRY(summary_of(u.us, g.row + g.first[k], g.first[k + 1] - g.first[k], r->arena, &s));
-        sum[k] = s.sum;
-    }
-    TRY(groups_by(sum, g.n, r->arena, &order));
-    for (int64_t k = 0; k < g.n; k++) {
-        uint32_t from = g.first[order[k]], n = g.first[order[k] + 1] - from;
-        TRY(put_group(&u, g.row + from, n, &before, out));
+        int64_t n = 0;
+        const uint32_t *row = groups_rows(&g, k, &n);
+        TRY(put_group(&u, row, n, out));
     }
     return OK;
 }

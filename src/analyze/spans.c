@@ -44,26 +44,23 @@ Status spans_subtract(const Spans *a, const Spans *b, Arena *arena, Spans *out)
     return OK;
 }
 
-Status spans_intersect(const Spans *a, const Spans *b, Arena *arena, Spans *out)
-{
-    Spans r = { 0 };
-    TRY(ARENA_NEW(arena, a->n + b->n + 1, &r.at));
-    for (int64_t i = 0, j = 0; i < a->n && j < b->n;) {
-        Span x = a->at[i], y = b->at[j];
-        Span both = { x.start > y.start ? x.start : y.start, x.end < y.end ? x.end : y.end };
-        if (both.start < both.end) r.at[r.n++] = both;
-        if (x.end < y.end)
-            i++;
-        else
-            j++;
-    }
-    *out = r;
-    return OK;
-}
-
 double spans_length(const Spans *s)
 {
     double sum = 0;
     for (int64_t i = 0; i < s->n; i++) sum += s->at[i].end - s->at[i].start;
     return sum;
+}
+
+Status spans_busy(const double *start, const double *dur, const uint32_t *event, int64_t n,
+                  Arena *a, double *out)
+{
+    Spans s = { .n = n };
+    ArenaMark mark = arena_mark(a);
+    TRY(ARENA_NEW(a, n + 1, &s.at));
+    for (int64_t i = 0; i < n; i++)
+        s.at[i] = (Span){ start[event[i]], start[event[i]] + dur[event[i]] };
+    spans_merge(&s);
+    *out = spans_length(&s);
+    arena_release(a, mark);
+    return OK;
 }

@@ -17,8 +17,9 @@ typedef struct Spans {
 void spans_merge(Spans *s);
 /* Both arguments merged. a without b, in `arena`. */
 Status spans_subtract(const Spans *a, const Spans *b, Arena *arena, Spans *out);
-/* What is in both. */
-Status spans_intersect(const Spans *a, const Spans *b, Arena *arena, Spans *out);
+/* The union of n events that begin at start[event[i]] and last dur[...]. */
+Status spans_busy(const double *start, const double *dur, const uint32_t *event, int64_t n,
+                  Arena *a, double *out);
 double spans_length(const Spans *s); /* the sum, added from first to last */
 
 #endif

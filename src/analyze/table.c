@@ -6,9 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-Status table_init(Table *t, const char *name, const char *const *column, int columns, Arena *a)
+Status table_init(Table *t, const char *name, const char *columns, const char *without, Arena *a)
 {
-    *t = (Table){ .name = name, .arena = a, .column = column, .columns = columns };
+    *t = (Table){ .name = name, .arena = a };
+    return table_add(t, "", columns, without);
+}
+
+Status table_add(Table *t, const char *prefix, const char *columns, const char *without)
+{
+    int n = 0;
+    const char *word = NULL;
+    for (int i = 0; (word = text_word(columns, i, &n)) != NULL; i++) {
+        int mark = (int)strspn(word, "?+@");
+        bool lacks = mark > 0 && strchr(without, *word) != NULL;
+        Text name = { 0 };
+        TRY(ARENA_GROW(t->arena, t->words + 1, &t->word_room, &t->lacks));
+        t->lacks[t->words++] = lacks;
+        if (lacks) continue;
+        TRY(ARENA_GROW(t->arena, t->columns + 1, &t->column_room, &t->column));
+        TRY(text_init(&name, t->arena));
+        TRY(text_printf(&name, "%s%.*s", prefix, n - mark, word + mark));
+        t->column[t->columns++] = name.data;
+    }
     return OK;
 }
 
@@ -20,6 +39,34 @@ Status table_row(Table *t, Cell **out)
     t->rows++;
     *out = t->cell + used;
     return OK;
+}
+
+Status table_put(Table *t, const Cell *cell, int n)
+{
+    Cell *row = NULL;
+    TRY(table_row(t, &row));
+    t->word = t->filled = 0;
+    table_more(t, cell, n);
+    return OK;
+}
+
+void table_more(Table *t, const Cell *cell, int n)
+{
+    for (int i = 0; i < n && t->word < t->words; i++)
+        if (!t->lacks[t->word++]) *table_at(t, t->rows - 1, t->filled++) = cell[i];
+}
+
+int table_column(const Table *t, const char *name)
+{
+    int i = 0;
+    while (i < t->columns && strcmp(t->column[i], name) != 0) i++;
+    return i < t->columns ? i : -1;
+}
+
+double cell_value(const Cell *c)
+{
+    if (c->type == CELL_WHOLE) return (double)c->whole;
+    return c->type == CELL_NUMBER ? c->number : (double)NAN;
 }
 
 /* Every number of 15 digits is that of one double at most; 17 always read back. */

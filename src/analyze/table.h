@@ -17,24 +17,54 @@ typedef struct Cell {
     };
 } Cell;
 
-/* Cells lie by row. Names and texts are kept as pointers. */
+/* Cells lie by row. The sheet's name and texts are kept as pointers. */
 typedef struct Table {
     const char *name; /* of the sheet, and of its file: gpu_timeline */
     Arena *arena;     /* cells, and whatever the cells point to */
-    const char *const *column;
+    const char **column;
     int columns;
+    bool *lacks; /* by word that table_add was given: there is no such column */
+    int words;
     Cell *cell;
-    int64_t rows, room;
+    int word, filled; /* of the last row: the next cell's word and column */
+    int64_t rows, room, column_room, word_room;
 } Table;
 
-Status table_init(Table *t, const char *name, const char *const *column, int columns, Arena *a);
+/* `columns` is a list of words with | between. A word that begins with one of the marks ? + @ is a
+ * column that not every table has: it is left out if its mark is among `without`. */
+Status table_init(Table *t, const char *name, const char *columns, const char *without, Arena *a);
+/* More columns, each with `prefix` before its name. Only while there are no rows. */
+Status table_add(Table *t, const char *prefix, const char *columns, const char *without);
 /* A new row of empty cells, valid until the next one is asked for. */
 Status table_row(Table *t, Cell **out);
+/* A new row that begins with these cells, one for each word, also for those that were left out.
+ * TABLE_MORE: the last row's next cells; those that never come are empty. */
+#define TABLE_CELLS(...)                                                                           \
+    (const Cell[]){ __VA_ARGS__ }, (int)(sizeof((const Cell[]){ __VA_ARGS__ }) / sizeof(Cell))
+#define TABLE_ROW(t, ...)  table_put((t), TABLE_CELLS(__VA_ARGS__))
+#define TABLE_MORE(t, ...) table_more((t), TABLE_CELLS(__VA_ARGS__))
+Status table_put(Table *t, const Cell *cell, int n);
+void table_more(Table *t, const Cell *cell, int n);
 
-static inline Cell cell_text(const char *s) { return (Cell){ CELL_TEXT, .text = s }; }
+/* Its number; -1: there is none. */
+int table_column(const Table *t, const char *name);
+static inline Cell *table_at(const Table *t, int64_t row, int column)
+{
+    return &t->cell[row * t->columns + column];
+}
+
+static inline Cell cell_none(void) { return (Cell){ 0 }; }
 static inline Cell cell_number(double x) { return (Cell){ CELL_NUMBER, .number = x }; }
 static inline Cell cell_whole(int64_t x) { return (Cell){ CELL_WHOLE, .whole = x }; }
 static inline Cell cell_bool(bool x) { return (Cell){ CELL_BOOL, .truth = x }; }
+/* Empty for NULL; for a count below 0. */
+static inline Cell cell_text(const char *s)
+{
+    return (Cell){ s == NULL ? CELL_NONE : CELL_TEXT, .text = s };
+}
+static inline Cell cell_count(int64_t x) { return x < 0 ? cell_none() : cell_whole(x); }
+
+double cell_value(const Cell *c); /* NaN: it is no number */
 
 /* x with the fewest digits that read back, as Python prints it: "1.0", "1e-05", "nan". Returns out. */
 enum { TABLE_NUMBER_BYTES = 40 };

@@ -1,6 +1,6 @@
 /* timeline: the device's time by what it did: computation, exchanges and copies that nothing hides,
  * idle. */
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -67,15 +67,10 @@ static double gaps_below(const Spans *s, double limit)
     return sum;
 }
 
-static Status put(const Report *r, Table *out, const char *type, double us, double total, int part)
+static Status put(Table *out, const char *type, double us, double total, int part)
 {
-    Cell *c = NULL;
-    TRY(table_row(out, &c));
-    *c++ = cell_text(type);
-    *c++ = cell_number(us / 1e3);
-    *c++ = cell_number(report_percent(us, total));
-    if (r->o->recompute) *c = cell_bool(part == 1);
-    return OK;
+    return TABLE_ROW(out, cell_text(type), cell_number(us / 1e3),
+                     cell_number(report_percent(us, total)), cell_bool(part == 1));
 }
 
 static Status put_all(const Report *r, int part, Table *out)
@@ -86,19 +81,19 @@ static Status put_all(const Report *r, int part, Table *out)
     lengths(&t, us);
     for (int i = 0; i < TIMELINE_ROWS; i++) {
         if (i != TIMELINE_IDLE || limit <= 0) {
-            TRY(put(r, out, timeline_name[i], us[i], t.total, part));
+            TRY(put(out, timeline_name[i], us[i], t.total, part));
             continue;
         }
         double micro = gaps_below(&t.of[TIMELINE_BUSY], limit);
-        TRY(put(r, out, "micro_idle_time", micro, t.total, part));
-        TRY(put(r, out, "macro_idle_time", us[i] - micro, t.total, part));
+        TRY(put(out, "micro_idle_time", micro, t.total, part));
+        TRY(put(out, "macro_idle_time", us[i] - micro, t.total, part));
     }
     return OK;
 }
 
 Status sheet_gpu_timeline(Report *r, Table *out)
 {
-    TRY(sheet_columns(r, "gpu_timeline", "type|time ms|percent|?is_recompute", out));
+    TRY(sheet_columns(r, "type|time ms|percent|?is_recompute", out));
     if (!r->o->recompute) return put_all(r, -1, out);
     TRY(put_all(r, 0, out));
     return put_all(r, 1, out);
@@ -118,17 +113,14 @@ static double inside(Spans *s, Span window)
 
 static Status put_window(Timeline *t, const char *name, double host_us, Span window, Table *out)
 {
-    Cell *c = NULL;
     double total = window.end - window.start, us[TIMELINE_ROWS];
     for (int i = 0; i < TIMELINE_ROWS; i++) us[i] = inside(&t->of[i], window);
     us[TIMELINE_TOTAL] = total;
     us[TIMELINE_IDLE] = total - us[TIMELINE_BUSY];
-    TRY(table_row(out, &c));
-    *c++ = cell_text(name);
-    *c++ = isnan(host_us) ? (Cell){ 0 } : cell_number(host_us / 1e3);
-    for (int i = 0; i < TIMELINE_ROWS; i++) *c++ = cell_number(us[i] / 1e3);
-    *c++ = cell_number(report_percent(us[TIMELINE_BUSY], total));
-    *c = cell_number(report_percent(us[TIMELINE_EXPOSED_COMM], total));
+    TRY(TABLE_ROW(out, cell_text(name), isnan(host_us) ? cell_none() : cell_number(host_us / 1e3)));
+    for (int i = 0; i < TIMELINE_ROWS; i++) TABLE_MORE(out, cell_number(us[i] / 1e3));
+    TABLE_MORE(out, cell_number(report_percent(us[TIMELINE_BUSY], total)),
+               cell_number(report_percent(us[TIMELINE_EXPOSED_COMM], total)));
     return OK;
 }
 
@@ -167,7 +159,7 @@ Status sheet_timeline_by_step(Report *r, Table *out)
     if (n == 0) return OK;
     TRY(first_starts(r, step, n, &start));
     TRY(timeline(r, -1, &t));
-    TRY(sheet_columns(r, "gpu_timeline_by_step",
+    TRY(sheet_columns(r,
                       "step|host ms|computation_time ms|exposed_comm_time ms|"
                       "exposed_memcpy_time ms|busy_time ms|idle_time ms|total_time ms|"
                       "total_comm_time ms|total_memcpy_time ms|busy percent|"

@@ -215,8 +215,8 @@ static Status make_sheets(SwitchyardTrace *t)
     ArenaMark mark = arena_mark(&t->arena);
     Report fresh = t->report;
     Status s = t->made ? OK : report_tables(&t->report, t->table, &n);
-    if (s == OK && !t->made && recording_is(t->events.path))
-        s = recording_add(t->events.path, &t->arena, t->table + n, &more);
+    if (s == OK && !t->made)
+        s = recording_tables(t->events.recording, &t->arena, t->table + n, &more);
     if (s != OK) {
         arena_release(&t->arena, mark);
         t->report = fresh;

@@ -7,30 +7,18 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char FORMATS[] = "csv|json|html";
-
-bool trace_out_has(const TraceOut *o, const char *word)
+static Status read_formats(TraceOut *o)
 {
-    if (o->folder == NULL) return false;
     const char *at = o->format == NULL ? "csv" : o->format;
-    size_t n = strlen(word);
-    for (; at != NULL; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (strncmp(at, word, n) == 0 && (at[n] == ',' || at[n] == '\0')) return true;
-    }
-    return false;
-}
-
-static Status check_formats(const char *format)
-{
-    for (bool more = format != NULL; more;) {
+    for (bool more = true; more;) {
         char word[16];
-        size_t n = strcspn(format, ",");
-        (void)snprintf(word, sizeof word, "%.*s", (int)(n < 15 ? n : 15), format);
-        if (text_word_index(FORMATS, word) < 0)
-            return FAIL(ERR_ARG, "--format has \"%s\", not csv, json or html", word);
-        more = format[n] == ',';
-        format += n + more;
+        size_t n = strcspn(at, ",");
+        (void)snprintf(word, sizeof word, "%.*s", (int)(n < 15 ? n : 15), at);
+        int format = text_word_index("csv|json|html", word);
+        if (format < 0) return FAIL(ERR_ARG, "--format has \"%s\", not csv, json or html", word);
+        o->has[format] = o->folder != NULL;
+        more = at[n] == ',';
+        at += n + more;
     }
     return OK;
 }
@@ -63,7 +51,7 @@ Status trace_out_begin(TraceOut *o)
 {
     if (o->folder == NULL && o->format != NULL)
         return FAIL(ERR_ARG, "--format %s needs --out DIR", o->format);
-    TRY(check_formats(o->format));
+    TRY(read_formats(o));
     if (o->folder == NULL) return OK;
     TRY(out_folder(&o->at, o->folder));
     return out_folder_begin(&o->at);
@@ -89,16 +77,16 @@ Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, c
                         int n, Arena *a)
 {
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
-    bool page = trace_out_has(o, "html") && !o->own_page;
-    if (!page && !trace_out_has(o, "csv") && !trace_out_has(o, "json")) return OK;
+    bool page = o->has[TRACE_HTML] && !o->own_page;
+    if (!page && !o->has[TRACE_CSV] && !o->has[TRACE_JSON]) return OK;
     if (*sub == '\0')
         (void)snprintf(folder, sizeof folder, "%s", o->at.temp);
     else
         TRY(file_join(folder, o->at.temp, sub));
     TRY(file_make_folders(folder));
     for (int i = 0; i < n; i++) {
-        if (trace_out_has(o, "csv")) TRY(write_file(folder, &table[i], "csv", table_csv, a));
-        if (trace_out_has(o, "json")) TRY(write_file(folder, &table[i], "json", table_json, a));
+        if (o->has[TRACE_CSV]) TRY(write_file(folder, &table[i], "csv", table_csv, a));
+        if (o->has[TRACE_JSON]) TRY(write_file(folder, &table[i], "json", table_json, a));
     }
     if (!page) return OK;
     TRY(file_join(path, folder, "report.html"));

@@ -5,10 +5,13 @@
 #include "analyze/table.h"
 #include "convert/folder.h"
 
+enum { TRACE_CSV, TRACE_JSON, TRACE_HTML, TRACE_FORMATS };
+
 typedef struct TraceOut {
-    const char *folder; /* --out; NULL: nothing is written */
-    const char *format; /* --format: words of csv, json and html with commas between */
-    bool own_page;      /* the subcommand writes its page itself */
+    const char *folder;      /* --out; NULL: nothing is written */
+    const char *format;      /* --format: words of csv, json and html with commas between */
+    bool own_page;           /* the subcommand writes its page itself */
+    bool has[TRACE_FORMATS]; /* is it asked for, and a folder? */
     OutFolder at;
 } TraceOut;
 
@@ -26,8 +29,6 @@ Status trace_out_begin(TraceOut *o);
  * or in a folder that is not there. */
 Status trace_out_file(const char *option, const char *path, char **input, int n);
 bool trace_same_file(const char *a, const char *b);
-/* Is a format asked for, and a folder? */
-bool trace_out_has(const TraceOut *o, const char *format);
 /* Writes tables into it: each as SUB/NAME.csv and SUB/NAME.json, all as SUB/report.html. `sub` is ""
  * or the name of a folder inside. */
 Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, const Table *table,

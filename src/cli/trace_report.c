@@ -17,6 +17,9 @@ typedef struct ReportCall {
     int compat, link; /* -1: not given */
     Table ranks;      /* of several files: the timeline of each */
     int64_t rank[FILES_MOST], world;
+    const Recording *recording[FILES_MOST]; /* kept for Perfetto */
+    const char *begun;                      /* the first file that says when its run began */
+    int64_t run;
     const char *cut; /* the first file that ends early, and how many do */
     int cuts;
     TracePage page;
@@ -136,37 +139,22 @@ static Status say_counts(const Loaded *l, Text *out)
 
 /* ---- ranks ---- */
 
-static const char *const RANK_COLUMNS[] = {
-    "rank",
-    "file",
-    "computation_time ms",
-    "exposed_comm_time ms",
-    "exposed_memcpy_time ms",
-    "busy_time ms",
-    "idle_time ms",
-    "total_time ms",
-    "total_comm_time ms",
-    "total_memcpy_time ms",
-    "wall ms",
-    "unlinked",
-};
+static const char RANK_COLUMNS[] =
+    "rank|file|computation_time ms|exposed_comm_time ms|exposed_memcpy_time ms|busy_time ms|"
+    "idle_time ms|total_time ms|total_comm_time ms|total_memcpy_time ms|wall ms|unlinked";
 
 static Status put_rank(ReportCall *c, const Loaded *l, int file)
 {
     double us[TIMELINE_ROWS];
-    Cell *at = NULL;
     const char *name = NULL;
     int64_t alone = 0;
     TRY(report_timeline(&l->report, us));
     TRY(file_last_part(l->e.path, c->ranks.arena, &name));
     for (int64_t k = 0; k < l->report.gpus; k++)
         alone += l->tree.parent[l->report.gpu[k]] == EVENT_NONE;
-    TRY(table_row(&c->ranks, &at));
-    *at++ = cell_whole(l->e.rank < 0 ? file : l->e.rank);
-    *at++ = cell_text(name);
-    for (int i = 0; i < TIMELINE_ROWS; i++) *at++ = cell_number(us[i] / 1e3);
-    *at++ = cell_number(report_wall(&l->report) / 1e3);
-    *at = cell_whole(alone);
+    TRY(TABLE_ROW(&c->ranks, cell_whole(l->e.rank < 0 ? file : l->e.rank), cell_text(name)));
+    for (int i = 0; i < TIMELINE_ROWS; i++) TABLE_MORE(&c->ranks, cell_number(us[i] / 1e3));
+    TABLE_MORE(&c->ranks, cell_number(report_wall(&l->report) / 1e3), cell_whole(alone));
     return OK;
 }
 
@@ -181,6 +169,8 @@ static Status check_rank(ReportCall *c, const Events *e, char **path, int file)
         return FAIL(ERR_ARG,
                     "%s is of a run of %lld ranks, %s of one of %lld: name files of one run",
                     path[file], (long long)e->world, path[0], (long long)c->world);
+    if (c->begun == NULL || c->run == 0) c->begun = path[file], c->run = e->run;
+    TRY(events_same_run(c->begun, c->run, path[file], e->run));
     for (int i = 0; i < file; i++) {
         if (e->rank < 0 && trace_same_file(path[i], path[file]))
             return FAIL(ERR_ARG, "%s is named twice: name each rank once", path[file]);
@@ -221,19 +211,15 @@ static Status check_perfetto(const ReportCall *c, int n, char **path)
 }
 
 /* --perfetto: all recordings as one trace. */
-static Status write_perfetto(const ReportCall *c, int n, char **path, Arena *a)
+static Status write_perfetto(const ReportCall *c, int n)
 {
     Arena room = { 0 };
-    Recording *r = NULL;
     Text text = { 0 };
-    TRY(ARENA_ZEROED(a, n, &r));
-    for (int i = 0; i < n; i++) TRY(recording_open(path[i], a, &r[i]));
     TRY(arena_init(&room, "trace for Perfetto", MEM_HOST, (size_t)64 << 30));
     Status s = text_init(&text, &room);
-    if (s == OK) s = recording_json(r, n, &text);
+    if (s == OK) s = recording_json(c->recording, n, &text);
     if (s == OK) s = file_write_whole(c->perfetto, text.data, text.used);
     arena_free(&room);
-    for (int i = 0; i < n; i++) recording_close(&r[i]);
     return s;
 }
 
@@ -248,7 +234,7 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
     if (files > 1)
         (void)snprintf(sub, sizeof sub, "rank_%lld", (long long)(l->e.rank < 0 ? file : l->e.rank));
     TRY(report_tables(&l->report, table, &n));
-    if (recording_is(path[file])) TRY(recording_add(path[file], a, table + n, &more));
+    TRY(recording_tables(l->e.recording, a, table + n, &more));
     n += more;
     TRY(trace_out_tables(&c->out, sub, path[file], table, n, a));
     if (c->page.begun) TRY(trace_page_add(&c->page, &l->report, path[file], table, n));
@@ -263,12 +249,12 @@ static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
 {
     Arena ranks = { 0 };
     TRY(arena_init(&ranks, "ranks", MEM_HOST, (size_t)64 << 20));
-    Status s = table_init(&c->ranks, "gpu_timeline_by_rank", RANK_COLUMNS,
-                          sizeof RANK_COLUMNS / sizeof *RANK_COLUMNS, &ranks);
+    Status s = table_init(&c->ranks, "gpu_timeline_by_rank", RANK_COLUMNS, "", &ranks);
     for (int i = 0; i < n && s == OK; i++) {
         Loaded l = { 0 };
         ArenaMark mark = arena_mark(a);
         s = report_file(c, &l, path, i, n, a, out);
+        if (c->perfetto != NULL) c->recording[i] = l.e.recording, l.e.recording = NULL;
         events_free(&l.e);
         arena_release(a, mark);
     }
@@ -295,10 +281,11 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
     c->out.own_page = true;
     if (c->perfetto != NULL) TRY(check_perfetto(c, n, path));
     TRY(trace_out_begin(&c->out));
-    bool page = trace_out_has(&c->out, "html");
+    bool page = c->out.has[TRACE_HTML];
     Status s = page ? with_page(c, n, path, a, out) : report_all(c, n, path, a, out);
     trace_page_free(&c->page);
-    if (s == OK && c->perfetto != NULL) s = write_perfetto(c, n, path, a);
+    if (s == OK && c->perfetto != NULL) s = write_perfetto(c, n);
+    for (int i = 0; i < n; i++) recording_close(c->recording[i]);
     s = trace_out_end(&c->out, s);
     if (s == OK && c->out.folder != NULL) s = text_printf(out, "tables are in %s\n", c->out.folder);
     if (s == OK && c->cuts > 0)

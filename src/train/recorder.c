@@ -2,6 +2,7 @@
 #include "train/recorder.h"
 
 #include "base/clock.h"
+#include "train/agree.h"
 #include "train/engine_program.h"
 
 #include <limits.h>
@@ -33,10 +34,18 @@ static Status make_stamps(Recorder *r)
     return ARENA_ZEROED(&r->stamps, 2 * (int64_t)r->room, &r->stamp);
 }
 
-Status recorder_open(Recorder *r, Engine *e, int steps)
+static int64_t unix_now(void)
 {
-    *r = (Recorder){ .e = e, .steps = steps, .ahead_ns = INT64_MAX };
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+Status recorder_open(Recorder *r, Engine *e, Comm *world, int steps)
+{
+    *r = (Recorder){ .e = e, .steps = steps, .began_us = unix_now() / 1000, .ahead_ns = INT64_MAX };
     if (steps == 0) return OK;
+    TRY(agree_first(world, &r->began_us, sizeof r->began_us));
     for (int i = 0; i < e->n_ways; i++) {
         int most = rows_most(&e->ways[i].step.program);
         if (most > r->room) r->room = most;
@@ -189,13 +198,6 @@ void recorder_end(Engine *e)
 
 static uint64_t ns(double seconds) { return (uint64_t)(seconds * 1e9); }
 
-static int64_t unix_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Begin and end of every row: actions by their stamps, or on the host by their spans; a phase begins
  * where the one before it in its action ended. */
 static void take_times(const Recorder *r, const RecorderWay *w, const EngineList *l, uint64_t *out)
@@ -268,8 +270,8 @@ Status recorder_meta(const Recorder *r, const RecorderMeta *m, Text *out)
                   p->stages, r->e->config->mesh_schedule, p->micros));
     TRY(text_json(out, ",\"flops\":%g,\"sheet_flops\":%g,\"roof_flops\":%g,\"seed\":%lld", m->flops,
                   m->sheet_flops, m->roof_flops, (long long)r->e->config->run_seed));
-    TRY(text_json(out, ",\"experts\":%lld,\"ran\":%lld,\"moe_layers\":[", (long long)s->experts,
-                  (long long)r->taken));
+    TRY(text_json(out, ",\"experts\":%lld,\"began_us\":%lld,\"ran\":%lld,\"moe_layers\":[",
+                  (long long)s->experts, (long long)r->began_us, (long long)r->taken));
     for (int i = 0, n = 0; i < s->n_layers; i++) {
         if (s->layers[i].load < 0) continue;
         TRY(text_json(out, n++ == 0 ? "%d" : ",%d", (int)s->layers[i].block));

@@ -23,9 +23,10 @@ typedef struct RecorderWay {
 
 typedef struct Recorder {
     Engine *e;
-    int steps;       /* of the ring */
-    int64_t taken;   /* steps so far */
-    int room, loads; /* rows at most; numbers of a step's expert load */
+    int steps;        /* of the ring */
+    int64_t taken;    /* steps so far */
+    int64_t began_us; /* of Unix time, of rank 0 when it was opened: tells runs apart */
+    int room, loads;  /* rows at most; numbers of a step's expert load */
     Arena memory, scratch, stamps;
     char *names; /* one behind the other, each with a NUL */
     size_t names_bytes;
@@ -41,8 +42,9 @@ typedef struct Recorder {
     bool learns;      /* its rows are being found out */
 } Recorder;
 
-/* For an engine that trains, before engine_prepare. `steps` 0: nothing is recorded. */
-Status recorder_open(Recorder *r, Engine *e, int steps);
+/* For an engine that trains, before engine_prepare; all ranks of `world` (NULL: alone) together.
+ * `steps` 0: nothing is recorded. */
+Status recorder_open(Recorder *r, Engine *e, Comm *world, int steps);
 void recorder_close(Recorder *r); /* safe on { 0 } */
 
 /* ---- the engine's: no-ops without a recorder ---- */

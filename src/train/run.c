@@ -227,7 +227,7 @@ static Status open_all(Trainer *t)
     TRY(find_sheet(t));
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     t->engine.ex.trace = NULL;
-    TRY(recorder_open(&t->recorder, &t->engine, (int)c->run_trace_ring));
+    TRY(recorder_open(&t->recorder, &t->engine, t->world, (int)c->run_trace_ring));
     TRY(open_data(t));
     if (t->speaks) TRY(metrics_open_log(&t->metrics, c->run_dir));
     if (c->run_trace_steps.n > 0 || c->run_trace_ring > 0)

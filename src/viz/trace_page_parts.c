@@ -87,28 +87,18 @@ typedef struct Point {
     char name[48];
 } Point;
 
-static int column(const Table *t, const char *name)
+static double number_in(const Table *t, int64_t row, int column)
 {
-    for (int i = 0; i < t->columns; i++) {
-        if (strcmp(t->column[i], name) == 0) return i;
-    }
-    return -1;
-}
-
-static double number_in(const Table *t, int64_t row, int at)
-{
-    const Cell *c = &t->cell[row * t->columns + (at < 0 ? 0 : at)];
-    if (at < 0) return NAN;
-    return c->type == CELL_NUMBER  ? c->number
-           : c->type == CELL_WHOLE ? (double)c->whole
-                                   : (double)NAN;
+    return column < 0 ? (double)NAN : cell_value(table_at(t, row, column));
 }
 
 Status trace_part_points(TracePage *p, const Table *t)
 {
-    const int intensity = column(t, "FLOPS/Byte_first"), rate = column(t, "TFLOPS/s_mean"),
-              time = column(t, "Kernel Time (µs)_sum"), share = column(t, "Pct Roofline_mean");
-    if (intensity < 0 || rate < 0 || column(t, "name") != 0) return OK;
+    const int intensity = table_column(t, "FLOPS/Byte_first"),
+              rate = table_column(t, "TFLOPS/s_mean"),
+              time = table_column(t, "Kernel Time (µs)_sum"),
+              share = table_column(t, "Pct Roofline_mean");
+    if (intensity < 0 || rate < 0 || table_column(t, "name") != 0) return OK;
     for (int64_t r = 0; r < t->rows; r++) {
         Point x = { .intensity = number_in(t, r, intensity),
                     .rate = number_in(t, r, rate),

@@ -52,7 +52,6 @@ static void use_detail(const Events *e, int64_t i)
             use_text(e, e->collectives[e->ops[d].collective].ranks);
     }
     if (event_on_gpu(e->kind[i])) need(d < e->n_gpu);
-    if (e->kind[i] == EVENT_PYTHON) need(d < e->n_python);
 }
 
 static void use(const Events *e)

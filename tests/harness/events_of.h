@@ -74,10 +74,8 @@ static inline void events_of(EventsOf *o, const EventOf *list, int n)
         CHECK_OK(strings_id(&e->strings, x->name, strlen(x->name), &o->name[i]));
         if (event_on_gpu(o->kind[i])) {
             o->detail[i] = (uint32_t)e->n_gpu;
-            o->gpu[e->n_gpu++] = (GpuDetail){ .stream = (int32_t)x->track,
-                                              .collective = EVENT_NONE,
-                                              .launch = EVENT_NONE,
-                                              .bytes = NAN };
+            o->gpu[e->n_gpu++] =
+                (GpuDetail){ .stream = (int32_t)x->track, .collective = EVENT_NONE };
         } else if (x->kind == EVENT_CPU_OP) {
             o->detail[i] = (uint32_t)e->n_ops;
             if (x->dims != NULL)
@@ -86,8 +84,7 @@ static inline void events_of(EventsOf *o, const EventOf *list, int n)
             o->ops[e->n_ops++] =
                 (OpDetail){ .args = x->dims == NULL ? EVENT_NONE : (uint32_t)e->n_args,
                             .collective = EVENT_NONE,
-                            .sequence = -1,
-                            .forward_thread = -1 };
+                            .sequence = -1 };
             e->n_args += x->dims != NULL;
         }
     }

@@ -154,6 +154,26 @@ static void all_ranks_are_one_report_and_one_trace(void **state)
     cJSON_Delete(all);
 }
 
+static void ranks_of_different_runs_are_refused(void **state)
+{
+    Lab *lab = *state;
+    static const char *const command[] = { "report", "collectives" };
+    for (int i = 0; i < 2; i++) {
+        Outcome o = RUN(lab, i == 0 ? "one" : "other", TRAIN, "train.steps=2", "run.trace_every=2",
+                        "mesh.pp=2", "--ranks", "2");
+        CHECK_EXIT(o, 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        Outcome o = RUN(lab, "one", "trace", command[i], "run/recording/rank-00000.syr",
+                        "../other/run/recording/rank-00001.syr", "--out", "report");
+        CHECK_REFUSED(o, 2, "are of runs that began");
+        CHECK(!file_exists(lab_path(lab, "one/report")));
+    }
+    Outcome o = RUN(lab, "one", "trace", "report", "run/recording/rank-00000.syr",
+                    "run/recording/rank-00001.syr");
+    CHECK_EXIT(o, 0);
+}
+
 static void a_signal_asks_for_it_and_for_a_step_op_by_op(void **state)
 {
     Lab *lab = *state;
@@ -232,6 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LAB_TEST(the_ring_has_the_last_steps),
         LAB_TEST(all_ranks_are_one_report_and_one_trace),
+        LAB_TEST(ranks_of_different_runs_are_refused),
         LAB_TEST(a_signal_asks_for_it_and_for_a_step_op_by_op),
         LAB_TEST(a_failed_run_leaves_its_last_steps),
         LAB_TEST(a_run_is_the_same_with_and_without),

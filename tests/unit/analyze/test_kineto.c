@@ -89,7 +89,6 @@ static void check_host_events(const Events *e)
     CHECK_INT(e->link[0], -1);
     CHECK_INT(e->external[0], 11);
     CHECK_INT(d->sequence, 12);
-    CHECK_INT(d->forward_thread, 1);
     CHECK_INT(d->collective, EVENT_NONE);
     CHECK_TEXT(text_of(e, a->dims), "[[2,3],[],[]]");
     CHECK_TEXT(text_of(e, a->types), "[\"c10::BFloat16\",\"long int\"]");
@@ -100,33 +99,24 @@ static void check_host_events(const Events *e)
     CHECK_TEXT(text_of(e, t->process_name), "python");
     CHECK_TEXT(text_of(e, t->process_label), "CPU");
     CHECK_TEXT(text_of(e, t->thread_name), "main");
-    CHECK_INT(t->process_sort, 70);
-    CHECK_INT(t->thread_sort, 80);
     CHECK_INT(e->kind[1], EVENT_RUNTIME);
     CHECK_INT(e->link[1], 77);
     CHECK_INT(e->detail[1], EVENT_NONE);
     CHECK_INT(e->track[1], e->track[0]);
-    CHECK_INT(e->kind[5], EVENT_PYTHON);
-    const PythonDetail *p = &e->python[e->detail[5]];
-    CHECK(p->id == 4 && p->parent == -1 && p->module == 6);
+    CHECK(e->kind[5] == EVENT_PYTHON && e->detail[5] == EVENT_NONE);
 }
 
 static void check_gpu_events(const Events *e)
 {
     const GpuDetail *k = &e->gpu[e->detail[2]], *m = &e->gpu[e->detail[3]],
                     *n = &e->gpu[e->detail[4]];
-    const Launch *l = &e->launches[k->launch];
     const Collective *c = &e->collectives[n->collective];
     CHECK_INT(e->kind[2], EVENT_KERNEL);
     CHECK_INT(e->link[2], 77);
-    CHECK(k->device == 1 && k->stream == 9 && isnan(k->bytes) && k->collective == EVENT_NONE);
-    CHECK(l->grid[0] == 56 && l->grid[1] == 2 && l->grid[2] == 1);
-    CHECK(l->block[0] == 384 && l->block[1] == 1 && l->block[2] == 1);
-    CHECK(l->registers == 168 && l->shared_bytes == 2048);
-    CHECK(l->blocks_per_sm == 0.5 && l->warps_per_sm == 4 && l->occupancy == 19);
+    CHECK(k->device == 1 && k->stream == 9 && k->collective == EVENT_NONE);
     CHECK_INT(e->kind[3], EVENT_MEMCPY);
     /* not in args: from pid and tid */
-    CHECK(m->device == 1 && m->stream == 9 && m->bytes == 4096 && m->launch == EVENT_NONE);
+    CHECK(m->device == 1 && m->stream == 9);
     CHECK_TEXT(text_of(e, c->name), "allreduce");
     CHECK_TEXT(text_of(e, c->dtype), "BFloat16");
     CHECK_TEXT(text_of(e, c->in_split), "[]");
@@ -146,25 +136,18 @@ static void every_field_is_read_where_it_belongs(void **state)
     check_host_events(&e);
     check_gpu_events(&e);
     CHECK(e.n_flows == 2 && e.flows[0].from && !e.flows[1].from);
-    CHECK(e.flows[1].id == 77 && e.flows[1].ts == 20 && e.flows[0].track == e.track[0] &&
-          e.flows[1].track == e.track[2]);
+    CHECK(e.flows[1].id == 77 && e.flows[0].track == e.track[0] && e.flows[1].track == e.track[2]);
     const MemoryPoint *m = &e.memory[0];
     CHECK_INT(e.n_memory, 1);
-    CHECK(m->ts == 12 && m->address == 137877174353920 && m->bytes == -20 && m->allocated == 300 &&
-          m->reserved == 400 && m->device == 0 && m->device_type == 1);
-    const Device *d = &e.devices[0];
+    CHECK(m->ts == 12 && m->bytes == -20 && m->allocated == 300 && m->reserved == 400 &&
+          m->device == 0 && m->device_type == 1);
     CHECK_INT(e.n_devices, 2);
-    CHECK(d->id == 0 && d->sms == 132 && d->major == 9 && d->minor == 4 &&
-          d->memory_bytes == 85018279936);
-    CHECK_TEXT(text_of(&e, d->name), "GPU \u00e9");
-    CHECK(e.devices[1].id == 1 && e.devices[1].sms == -1);
+    CHECK_TEXT(text_of(&e, e.devices[0].name), "GPU \u00e9");
+    CHECK_INT(e.devices[1].name, 0);
     CHECK_INT(e.n_groups, 1);
-    CHECK_INT(e.groups[0].size, 2);
     CHECK_TEXT(text_of(&e, e.groups[0].name), "0");
-    CHECK_TEXT(text_of(&e, e.groups[0].description), "default_pg");
     CHECK_TEXT(text_of(&e, e.groups[0].ranks), "[0,1]");
     CHECK(e.rank == 3 && e.world == 8 && e.base_ns == 1710437880123456789);
-    CHECK_TEXT(text_of(&e, e.trace_name), "a.json");
     CHECK(e.counts.seen == 15 && e.counts.malformed == 0 && e.counts.incomplete == 0 &&
           e.counts.unused == 1 && !e.counts.truncated);
     CHECK_INT(e.counts.bytes, sizeof FIELDS_TRACE - 1);
@@ -219,7 +202,6 @@ static void frames_of_python_are_kept_only_if_asked_for(void **state)
     Events e;
     CHECK_OK(trace_read(FIELDS_TRACE, &(ReadAs){ .no_python = true }, &e));
     CHECK_INT(e.n, 5);
-    CHECK_INT(e.n_python, 0);
     CHECK_INT(e.counts.seen, 15);
     CHECK_INT(strings_find(&e.strings, "f.py(3): f"), UINT32_MAX);
     events_free(&e);
@@ -238,7 +220,7 @@ static void equal_arguments_share_a_row(void **state)
         "{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"k\",\"ts\":1,\"args\":{\"grid\":[1,2,3]}},"
         "{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"k\",\"ts\":1,\"args\":{\"grid\":[1,2,3]}}]";
     CHECK_OK(trace_read(OPS, &PLAIN, &e));
-    CHECK(e.n == 5 && e.n_ops == 3 && e.n_args == 2 && e.n_launches == 1);
+    CHECK(e.n == 5 && e.n_ops == 3 && e.n_args == 2);
     CHECK_INT(e.ops[0].args, e.ops[1].args);
     CHECK(e.ops[1].args != e.ops[2].args);
     CHECK_INT(e.args[0].types, 0);
@@ -297,7 +279,7 @@ static void numbers_may_stand_in_quotes(void **state)
                    "\"2\",\"pid\":\"1\",\"tid\":\"7\",\"args\":{\"bytes\":\"9216\",\"stream\":"
                    "\"0x10\",\"device\":\"none\",\"correlation\":3.0}}]",
                    &PLAIN, &e));
-    CHECK(e.n == 1 && e.ts[0] == 1.5 && e.dur[0] == 2 && e.gpu[0].bytes == 9216);
+    CHECK(e.n == 1 && e.ts[0] == 1.5 && e.dur[0] == 2);
     CHECK_INT(e.gpu[0].stream, 16);
     CHECK_INT(e.gpu[0].device, 1); /* no number: that of pid */
     CHECK_INT(e.link[0], 3);
@@ -504,7 +486,7 @@ static void check_same(const Events *a, const Events *b)
 {
     CHECK(a->n == b->n && a->n_tracks == b->n_tracks && a->n_args == b->n_args &&
           a->n_ops == b->n_ops && a->n_gpu == b->n_gpu && a->n_flows == b->n_flows &&
-          a->n_launches == b->n_launches && a->strings.n == b->strings.n);
+          a->strings.n == b->strings.n);
     CHECK(memcmp(&a->counts, &b->counts, sizeof a->counts) == 0);
     SAME(ts, a->n);
     SAME(dur, a->n);
@@ -518,7 +500,6 @@ static void check_same(const Events *a, const Events *b)
     SAME(tracks, a->n_tracks);
     SAME(args, a->n_args);
     SAME(ops, a->n_ops);
-    SAME(launches, a->n_launches);
     SAME(gpu, a->n_gpu);
     for (int64_t i = 0; i < a->n_flows; i++)
         CHECK(a->flows[i].id == b->flows[i].id && a->flows[i].track == b->flows[i].track);
@@ -580,7 +561,7 @@ static void a_giant_is_passed_over_in_bounded_memory(void **state)
     name[GIANT] = '\0';
     static const char *const FORMS[] = {
         TRACE(A ",{\"ph\":\"X\",\"name\":\"%s\",\"ts\":1}," B), /* an event */
-        "{\"traceName\":\"%s\",\"traceEvents\":[" A ",{}," B "]}",
+        "{\"distributedInfo\":{\"x\":\"%s\"},\"traceEvents\":[" A ",{}," B "]}",
         "{\"unknown\":\"%s\",\"traceEvents\":[" A ",{}," B "]}",
     };
     for (int i = 0; i < 3; i++) {

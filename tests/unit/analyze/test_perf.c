@@ -1,8 +1,8 @@
 #include "harness/events_of.h"
 
-#include "analyze/perf_args.h"
+#include "analyze/perf.h"
 #include "analyze/perf_calls.h"
-#include "analyze/report_sheets.h"
+#include "analyze/report.h"
 
 static Arena arena;
 static EventsOf of;
@@ -310,7 +310,8 @@ static void a_sheet_has_rates_and_the_roofline(void **state)
     REPORT(&r, &o, OP("aten::mm", 0, 5, dims), CALL(1, 1), OP("aten::mm", 10, 5, dims), CALL(11, 2),
            OP("aten::mm", 20, 5, "[[4,4],[4,4]]"), CALL(21, 3), OP("aten::mm", 30, 5, dims),
            KERNEL("gemm", 100, 10, 1), KERNEL("gemm", 200, 20, 2), KERNEL("gemm", 300, 1, 3));
-    CHECK_OK(report_perf_sheet(&r, "GEMM", &t));
+    t.name = "GEMM";
+    CHECK_OK(sheet_perf(&r, &t));
     CHECK_INT(t.rows, 2);
     CHECK_INT(cell(&t, 0, "name_count")->whole, 2);
     CHECK_NEAR(cell(&t, 0, "GFLOPS_first")->number, 2, 1e-9);
@@ -334,7 +335,8 @@ static void tracelens_lists_calls_without_device_work_and_counts_in_mib(void **s
     Table t = { 0 };
     REPORT(&r, &o, OP("aten::mm", 0, 5, "[[1024,512],[512,512]]"), CALL(1, 1),
            OP("aten::mm", 10, 5, "[[2,2],[2,2]]"), KERNEL("gemm", 100, 10, 1));
-    CHECK_OK(report_perf_sheet(&r, "GEMM", &t));
+    t.name = "GEMM";
+    CHECK_OK(sheet_perf(&r, &t));
     CHECK_INT(t.rows, 2);
     CHECK_NEAR(cell(&t, 0, "Data Moved (MB)_first")->number, 2.5, 1e-9);
     CHECK_TEXT(cell(&t, 1, "kernel_details__summarize_kernel_stats")->text, "[]");
@@ -354,7 +356,8 @@ static void gradients_have_the_work_of_their_forward(void **state)
         { EVENT_RUNTIME, "cudaLaunchKernel", 1, 21, 1, 2, NULL }, KERNEL("reduce", 100, 3, 1),
         KERNEL("scale", 200, 7, 2));
     for (int i = 0; i < 3; i++) of.ops[i].sequence = 77;
-    CHECK_OK(report_perf_sheet(&r, "Reduce_bwd", &t));
+    t.name = "Reduce_bwd";
+    CHECK_OK(sheet_perf(&r, &t));
     CHECK_INT(t.rows, 1);
     CHECK_TEXT(cell(&t, 0, "name")->text, "aten::mean");
     CHECK_NEAR(cell(&t, 0, "Kernel Time (µs)_sum")->number, 7, 1e-9);

@@ -86,6 +86,30 @@ static void groups_stand_by_falling_value(void **state)
     for (int i = 0; i < 5; i++) CHECK_INT(order[i], want[i]);
 }
 
+static void groups_are_ranked_by_the_sum_of_their_rows(void **state)
+{
+    (void)state;
+    const uint32_t key[] = { 7, 8, 7, 9, 8, 9 };
+    const double v[] = { 1, 4, 2, 10, 3, -7 };
+    const uint32_t want[][2] = { { 1, 4 }, { 0, 2 }, { 3, 5 } };
+    const double sum[] = { 7, 3, 3 };
+    Groups g;
+    CHECK_OK(groups_ranked(key, 1, v, 6, &arena, &g));
+    CHECK_INT(g.n, 3);
+    for (int k = 0; k < 3; k++) {
+        int64_t n = 0;
+        const uint32_t *row = groups_rows(&g, k, &n);
+        CHECK_INT(n, 2);
+        for (int i = 0; i < 2; i++) CHECK_INT(row[i], want[k][i]);
+        CHECK_NEAR(g.sum[k], sum[k], 0);
+    }
+    CHECK_OK(groups_ranked(key, 1, NULL, 4, &arena, &g));
+    CHECK_INT(g.row[0], 0); /* twice there */
+    CHECK_NEAR(g.sum[0], 2, 0);
+    CHECK_OK(groups_ranked(key, 1, v, 0, &arena, &g));
+    CHECK_INT(g.n, 0);
+}
+
 static void a_summary_is_of_a_sample(void **state)
 {
     (void)state;
@@ -129,10 +153,15 @@ static void sums_have_numpys_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(lists_become_tuples),          TEST(texts_have_pythons_quotes),
-        TEST(what_is_no_json_goes_through), TEST(rows_with_equal_keys_are_a_group),
-        TEST(many_groups_are_found_again),  TEST(groups_stand_by_falling_value),
-        TEST(a_summary_is_of_a_sample),     TEST(sums_have_numpys_bits),
+        TEST(lists_become_tuples),
+        TEST(texts_have_pythons_quotes),
+        TEST(what_is_no_json_goes_through),
+        TEST(rows_with_equal_keys_are_a_group),
+        TEST(many_groups_are_found_again),
+        TEST(groups_stand_by_falling_value),
+        TEST(groups_are_ranked_by_the_sum_of_their_rows),
+        TEST(a_summary_is_of_a_sample),
+        TEST(sums_have_numpys_bits),
     };
     if (arena_init(&arena, "test", MEM_HOST, 64 << 20) != OK) return 1;
     int failed = TEST_RUN(tests);

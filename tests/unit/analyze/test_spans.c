@@ -81,18 +81,6 @@ static void a_hole_over_two_intervals_cuts_both(void **state)
                 LIST({ 0, 0.5 }, { 4.5, 5 }));
 }
 
-static void an_intersection_is_what_both_hold(void **state)
-{
-    (void)state;
-    Spans a = SPANS({ 0, 4 }, { 6, 10 }, { 12, 20 }), b = SPANS({ 3, 7 }, { 10, 12 }, { 13, 25 });
-    const Span want[] = { { 3, 4 }, { 6, 7 }, { 13, 20 } };
-    Spans r = { 0 };
-    CHECK_OK(spans_intersect(&a, &b, &arena, &r));
-    same(&r, want, 3);
-    CHECK_OK(spans_intersect(&b, &a, &arena, &r));
-    same(&r, want, 3);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -100,7 +88,6 @@ int main(void)
         TEST(an_interval_inside_another_does_not_shorten_it),
         TEST(what_is_subtracted_leaves_holes),
         TEST(a_hole_over_two_intervals_cuts_both),
-        TEST(an_intersection_is_what_both_hold),
     };
     if (arena_init(&arena, "test", MEM_HOST, 1 << 20) != OK) return 1;
     int failed = TEST_RUN(tests);

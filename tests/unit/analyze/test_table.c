@@ -52,10 +52,9 @@ static const char *written(const Table *t, Write *write)
 
 static Table sample(void)
 {
-    static const char *const COLUMN[] = { "name", "time, ms", "count", "yes" };
     Table t;
     Cell *row = NULL;
-    CHECK_OK(table_init(&t, "sample", COLUMN, 4, &arena));
+    CHECK_OK(table_init(&t, "sample", "name|time, ms|count|yes", "", &arena));
     CHECK_OK(table_row(&t, &row));
     row[0] = cell_text("a \"b\", c");
     row[1] = cell_number(1.5);
@@ -90,10 +89,9 @@ static void json_is_an_array_of_objects(void **state)
 static void rows_stay_when_the_table_grows(void **state)
 {
     (void)state;
-    static const char *const COLUMN[] = { "a", "b", "c" };
     enum { ROWS = 20000 };
     Table t;
-    CHECK_OK(table_init(&t, "long", COLUMN, 3, &arena));
+    CHECK_OK(table_init(&t, "long", "a|b|c", "", &arena));
     for (int i = 0; i < ROWS; i++) {
         Cell *row = NULL;
         CHECK_OK(table_row(&t, &row));
@@ -104,6 +102,24 @@ static void rows_stay_when_the_table_grows(void **state)
     for (int i = 0; i < ROWS; i++) CHECK_INT(t.cell[i * 3 + 1].whole, i);
 }
 
+static void columns_that_a_table_lacks_take_no_cells(void **state)
+{
+    (void)state;
+    Table t;
+    CHECK_OK(table_init(&t, "some", "a|?b|+c|d", "?", &arena));
+    CHECK_OK(table_add(&t, "rank_1_", "@e|f", "?@"));
+    CHECK_INT(t.columns, 4);
+    CHECK_INT(table_column(&t, "c"), 1);
+    CHECK_INT(table_column(&t, "b"), -1);
+    CHECK_INT(table_column(&t, "rank_1_f"), 3);
+    CHECK_OK(TABLE_ROW(&t, cell_whole(1), cell_whole(2), cell_whole(3)));
+    TABLE_MORE(&t, cell_text("four"), cell_whole(5), cell_number(0.5), cell_whole(7));
+    CHECK_OK(TABLE_ROW(&t, cell_text(NULL), cell_bool(true), cell_count(-1)));
+    CHECK_TEXT(written(&t, table_csv), "a,c,d,rank_1_f\n1,3,four,0.5\n,,,\n");
+    CHECK_NEAR(cell_value(table_at(&t, 0, 1)), 3, 0);
+    CHECK(isnan(cell_value(table_at(&t, 0, 2))));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -111,6 +127,7 @@ int main(void)
         TEST(a_csv_quotes_what_needs_it),
         TEST(json_is_an_array_of_objects),
         TEST(rows_stay_when_the_table_grows),
+        TEST(columns_that_a_table_lacks_take_no_cells),
     };
     if (arena_init(&arena, "test", MEM_HOST, 64 << 20) != OK) return 1;
     int failed = TEST_RUN(tests);
