@@ -17,7 +17,8 @@ struct ParamList {
     int layer;
     const ModelSpec *model;
     const LayerSpec *spec;
-    int rank; /* of the pipeline */
+    int rank;                 /* of the pipeline */
+    unsigned frozen, trained; /* without a table: roles that have such parameters */
 };
 
 int64_t param_elems(const Param *p)
@@ -89,7 +90,6 @@ static void count(ParamTable *t, const LayerSpec *l, const Param *p)
 Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
 {
     ParamTable *t = l->table;
-    TRY(table_grow(t, l->arena));
     Param p = { .layer = l->layer,
                 .expert = add.expert,
                 .rank = add.rows == 0 ? 1 : 2,
@@ -110,6 +110,11 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
     p.bucket = -1;
     p.frozen = is_frozen(l->model, &p);
     for (int b = 0; b < BUF_COUNT; b++) p.first[b] = -1;
+    if (t == NULL) {
+        *(p.frozen ? &l->frozen : &l->trained) |= 1U << p.role;
+        return OK;
+    }
+    TRY(table_grow(t, l->arena));
     if (add.state) {
         p.first[BUF_STATE] = aligned(t->elems[BUF_STATE]);
         t->elems[BUF_STATE] = p.first[BUF_STATE] + param_elems(&p);
@@ -117,6 +122,19 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
         count(t, l->spec, &p);
     }
     t->at[t->n++] = p;
+    return OK;
+}
+
+Status params_freeze(ModelSpec *s)
+{
+    ModelSpec whole = *s;
+    whole.ep = 1;
+    for (int i = 0; i < s->n_layers && s->frozen->n > 0; i++) {
+        LayerSpec *l = &s->layers[i];
+        ParamList list = { .model = s, .spec = l };
+        TRY(layer_desc(l->kind)->params(&whole, l, &list));
+        l->frozen = list.frozen & ~list.trained;
+    }
     return OK;
 }
 
@@ -418,7 +436,7 @@ Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m
             continue;
         }
         bind_one(&l->w[p->role], p, compute_view(t, p, m, p->keep_f32 ? BUF_MAIN : BUF_WEIGHT));
-        if (m->buffer[BUF_GRAD].data != NULL) {
+        if (m->buffer[BUF_GRAD].data != NULL && !role_frozen(&s->layers[p->layer], p->role)) {
             bind_one(&l->dw[p->role], p, compute_view(t, p, m, BUF_GRAD));
         }
     }

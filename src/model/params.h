@@ -127,7 +127,8 @@ typedef struct ParamTable {
     int64_t active_matrix;    /* active ones that are multiplied with (no embedding, no norms) */
 } ParamTable;
 
-/* Views of one layer's weights and gradients by role; data NULL where the layer has none. */
+/* Views of one layer's weights and gradients by role; data NULL where the layer has none, and for
+ * gradients of frozen roles. */
 typedef struct LayerWeights {
     Tensor w[ROLE_COUNT], dw[ROLE_COUNT];
 } LayerWeights;
@@ -154,6 +155,14 @@ int64_t param_block(const char *name);
 /* ERR_ARG: a pattern of spec->frozen is of no parameter in a table of the whole model, or nothing is
  * left to train. */
 Status params_check_frozen(const ModelSpec *s, const ParamTable *t);
+
+/* Sets LayerSpec.frozen: a role is frozen if all of its parameters are, those of other ranks' experts
+ * too. So all ranks agree on which gradients nobody wants. */
+Status params_freeze(ModelSpec *s);
+static inline bool role_frozen(const LayerSpec *l, ParamRole role)
+{
+    return (l->frozen >> role & 1) != 0;
+}
 
 /* Elements of a buffer on one rank, had `t` been built with these shards: exact but for the padding
  * of buckets, which makes it at most PARAM_ALIGN elements a bucket more. */

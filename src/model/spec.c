@@ -1,5 +1,5 @@
 /* spec: makes the list of layers from a configuration. */
-#include "model/spec.h"
+#include "model/params.h"
 
 #include <math.h>
 #include <string.h>
@@ -240,5 +240,5 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
     s.block_first[blocks] = s.n_layers;
     append(&s, LAYER_HEAD, -1, 0);
     *out = s;
-    return OK;
+    return params_freeze(out);
 }

@@ -81,6 +81,7 @@ typedef struct LayerSpec {
     int chunk; /* which chunk of that rank it is in */
     int twin;  /* the other pipeline rank that holds it (DualPipe); else the same as rank */
     unsigned recompute; /* a set of RecomputePiece */
+    unsigned frozen;    /* of ParamRole: no gradients of these are made (params_freeze) */
     int depth;          /* of which multi-token prediction's depth it is; 0: of the model proper */
     bool trains;        /* in training alone: evaluations pass it by */
     int load; /* its row in Record.load: which of those that route this is; -1: it does not route */

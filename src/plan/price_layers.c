@@ -10,6 +10,7 @@ static bool alike(const ModelSpec *s, int i, int j)
     const LayerSpec *a = &s->layers[i], *b = &s->layers[j];
     const LayerDesc *desc = layer_desc(a->kind);
     if (a->kind != b->kind || spec_opens(s, i) != spec_opens(s, j)) return false;
+    if (a->frozen != b->frozen) return false;
     return desc->alike == NULL || desc->alike(a, b);
 }
 

@@ -131,13 +131,16 @@ static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBat
 }
 
 /* The table and the head's weights are counted in the layers that they are of. */
-static Status lend(const ModelSpec *s, const LayerDesc *desc, Arena *nowhere, LayerWeights *w)
+static Status lend(const ModelSpec *s, const LayerSpec *layer, Arena *nowhere, LayerWeights *w)
 {
-    static const ParamRole of[] = { [WEIGHTS_TABLE] = ROLE_TABLE, [WEIGHTS_HEAD] = ROLE_HEAD };
+    static const ParamRole roles[] = { [WEIGHTS_TABLE] = ROLE_TABLE, [WEIGHTS_HEAD] = ROLE_HEAD };
+    const LayerDesc *desc = layer_desc(layer->kind);
     for (int i = 0; i < desc->n_phases; i++) {
-        ParamRole role = of[desc->phases[i].weights];
+        ParamRole role = roles[desc->phases[i].weights];
+        int of = layer_weights_of(s, (int)(layer - s->layers), i);
         if (desc->phases[i].weights == WEIGHTS_OWN || w->w[role].data != NULL) continue;
         TRY(tensor_new2(nowhere, s->act, s->vocab, s->hidden, &w->w[role]));
+        if (role_frozen(&s->layers[of], of == 0 ? ROLE_TABLE : ROLE_HEAD)) continue;
         TRY(tensor_new2(nowhere, DTYPE_F32, s->vocab, s->hidden, &w->dw[role]));
     }
     return OK;
@@ -159,7 +162,7 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
     TRY(params_build(&one, alone.rank, NULL, scratch, &table));
     TRY(params_alloc(&one, &table, &nowhere, true, &memory));
     TRY(params_bind(&one, &table, &memory, scratch, &weights));
-    TRY(lend(s, layer_desc(layer->kind), &nowhere, weights));
+    TRY(lend(s, layer, &nowhere, weights));
     void *state = NULL;
     size_t state_bytes = layer_desc(layer->kind)->state_bytes;
     if (state_bytes > 0) TRY(arena_array_zero(scratch, state_bytes, 1, &state));

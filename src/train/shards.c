@@ -252,6 +252,7 @@ static Status zero_bucket(Engine *e, const ParamBucket *k, Tensor whole)
     float *at = whole.data, *end = tensor_at(&whole, tensor_elems(&whole));
     for (size_t i = 0; k->hold == HOLD_EXPERT && i < sizeof roles / sizeof *roles; i++) {
         const Tensor *dw = &e->weights[k->layer].dw[roles[i]];
+        if (dw->data == NULL) continue; /* frozen */
         TRY(fill_zero(e, at, dw->data));
         at = tensor_at(dw, tensor_elems(dw));
     }
