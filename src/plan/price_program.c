@@ -150,8 +150,7 @@ static LayerRange take_stage(Planner *p, const PlanLayout *l, const PriceEntry *
 static Status shared_times(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                            const LayerCount *n, GradientTimes *out)
 {
-    const RankPrice layer = { .sum = { .elems = (double)n->elems,
-                                       .expert_elems = (double)n->expert_elems } };
+    const RankPrice layer = { .sum = { .all = n->all, .trained = n->trained } };
     return price_gradients(p, l, e, &layer, out);
 }
 

@@ -183,10 +183,7 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
         c->out->pool = desc->pooled(s, layer, b * t);
         TRY(pool_make(&c->ex, &nowhere, s->act, &c->out->pool, 1, &c->pool));
     }
-    c->out->elems = table.flat_elems;
-    c->out->expert_elems = table.expert_elems;
-    c->out->whole_elems = table.whole_elems;
-    c->out->layer_elems = table.layer_elems;
+    c->out->all = table.all, c->out->trained = table.trained;
     c->out->state_elems = table.elems[BUF_STATE];
     TRY(make_inputs(c, s, &nowhere, &m, &record));
     return both_ways(c);

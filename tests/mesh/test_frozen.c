@@ -10,8 +10,9 @@
 #include <string.h>
 
 /* MIXED: a whole bucket, parts of a dense bucket, of experts', of small ones, and a state. ROLES:
- * all that a product has gradients of. LOW: the first blocks with the table, and their biases. */
-enum { MIXED, ROLES, LOW, SETS, PATTERNS_MAX = 8, STEPS = 3 };
+ * all that a product has gradients of. LOW: the first blocks with the table, and their biases.
+ * BULK: all but norms. */
+enum { MIXED, ROLES, LOW, BULK, SETS, PATTERNS_MAX = 8, STEPS = 3 };
 static const char *const sets[SETS][PATTERNS_MAX] = {
     [MIXED] = { "model.embed_tokens.weight", "model.layers.0.self_attn.o_proj.weight",
                 "*.mlp.experts.1.*", "model.layers.[01].input_layernorm.weight",
@@ -20,6 +21,7 @@ static const char *const sets[SETS][PATTERNS_MAX] = {
                 "*.self_attn.o_proj.*", "model.layers.1.self_attn.kv_*", "*.0.mlp.gate_proj.*",
                 "*norm.weight", "lm_head.weight" },
     [LOW] = { "model.embed_tokens.weight", "model.layers.[01].*" },
+    [BULK] = { "model.embed_tokens.weight", "*_proj*", "*.mlp.gate.weight", "lm_head.weight" },
 };
 
 typedef struct Case {
@@ -90,6 +92,8 @@ static const Case cases[] = {
         { "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", "mesh.schedule=1f1b-overlap",
           "model.layers=4" } } },
     { LOW, 0, { "low, two predictions", 2, { "mesh.pp=2", "mtp.layers=2" } } },
+    { BULK, 1e-5, { "bulk, main weights", 2, { "mesh.zero=1" } } },
+    { BULK, 1e-5, { "bulk, weights", 4, { "mesh.zero=3", "mesh.reduce=bf16" } } },
     { LOW, 1e-5, { "low, a pool", 2, { "mesh.ep=2", "moe.buffers=pooled" } } },
 };
 enum { CASES = sizeof cases / sizeof *cases };
@@ -103,6 +107,7 @@ typedef struct Turn {
     const ParamTable *whole;
     _Atomic uint32_t *moved;
     double norm;
+    EnginePlan plan; /* of rank 0 */
 } Turn;
 
 static bool named(const Turn *t, const Param *p)
@@ -194,7 +199,15 @@ static Status steps(Turn *t, ManyRank *r)
         TRY(check_param(t, r, &table->at[i]));
         TRY(note_param(t, r, &table->at[i]));
     }
-    if (r->mesh.rank > 0 || t->back) return OK;
+    for (int a = 0; a < ENGINE_ARENAS; a++) {
+        size_t used = engine_peak_bytes(&r->t.engine, (EngineArena)a), planned = r->t.plan.bytes[a];
+        if (used == planned || r->t.shape.again != NULL) continue;
+        return FAIL(ERR_NUMERIC, "%s: %zu bytes, planned %zu", engine_arena_names[a], used,
+                    planned);
+    }
+    if (r->mesh.rank > 0) return OK;
+    t->plan = r->t.plan;
+    if (t->back) return OK;
     t->norm = result.grad_norm;
     if (t->what->what.ranks > 1) return OK;
     double norm = norm_of(t, &r->t.engine);
@@ -224,8 +237,9 @@ static void open_whole(Tiny *t, const Case *c, ParamTable *out)
         CHECK_OK(config_override(&t->config, &t->arena, tiny_base[i]));
     for (int i = 0; c->what.settings[i] != NULL; i++)
         CHECK_OK(config_override(&t->config, &t->arena, c->what.settings[i]));
-    config_alone(&t->config);
-    CHECK_OK(spec_build(&t->config, &t->arena, &spec));
+    Config alone = t->config;
+    config_alone(&alone);
+    CHECK_OK(spec_build(&alone, &t->arena, &spec));
     CHECK_OK(params_build(&spec, 0, NULL, &t->arena, out));
 }
 
@@ -243,17 +257,19 @@ static void run_case(const Case *c, double norm[SETS])
     ParamTable whole;
     char list[1024];
     _Atomic uint32_t *moved[2];
+    EnginePlan plan[2];
     print_message("%s\n", c->what.name);
     open_whole(&one, c, &whole);
     write_list(c->set, list, sizeof list);
     Turn t = { .what = c, .list = list, .whole = &whole };
     for (int back = 0; back < 2; back++) {
         int failed = -1;
-        moved[back] = calloc((size_t)whole.flat_elems, sizeof **moved);
+        moved[back] = calloc((size_t)whole.all.flat, sizeof **moved);
         assert_non_null(moved[back]);
         t.moved = moved[back];
         t.back = back;
         CHECK_OK(comm_threads(c->what.ranks, 100, take_turn, &t, &failed));
+        plan[back] = t.plan;
     }
     for (int i = 0; i < whole.n; i++) {
         const Param *p = &whole.at[i];
@@ -264,9 +280,16 @@ static void run_case(const Case *c, double norm[SETS])
         }
     }
     for (int i = 0; i < 2; i++) free(moved[i]);
-    arena_free(&one.arena);
+    CHECK(plan[0].step.flops < plan[1].step.flops);
+    CHECK(plan[0].bytes[ENGINE_RUN] < plan[1].bytes[ENGINE_RUN]);
+    CHECK(plan[0].step.comm_bytes <= plan[1].step.comm_bytes);
+    if (c->what.ranks > one.config.mesh_pp) /* gradients are added over ranks */
+        CHECK(plan[0].step.comm_bytes < plan[1].step.comm_bytes);
+    if (c->set == BULK && one.config.mesh_zero < 3) /* neither reduced nor gathered */
+        CHECK(plan[0].step.comm_bytes < 0.1 * plan[1].step.comm_bytes);
     if (norm[c->set] == 0) norm[c->set] = t.norm;
     if (c->norm > 0) CHECK_NEAR(t.norm / norm[c->set], 1, c->norm);
+    arena_free(&one.arena);
 }
 
 static void what_is_frozen_stays_and_leaves_the_norm(void **state)
@@ -306,16 +329,19 @@ static EnginePlan plan_of(const char *setting)
     return plan;
 }
 
-static void products_of_frozen_roles_are_not_computed(void **state)
+static void products_of_frozen_roles_are_not_computed_nor_their_gradients_kept(void **state)
 {
     (void)state;
-    double all = plan_of(NULL).step.flops;
+    const EnginePlan all = plan_of(NULL);
     for (size_t i = 0; i < sizeof spared / sizeof *spared; i++) {
         char setting[128];
         print_message("%s\n", spared[i].list);
         (void)snprintf(setting, sizeof setting, "init.frozen=[\"%s\"]", spared[i].list);
         double want = (double)spared[i].elems * (UPDATE + spared[i].flops);
-        CHECK_NEAR(all - plan_of(setting).step.flops, want, 1e-3);
+        EnginePlan plan = plan_of(setting);
+        size_t gradients = spared[i].flops > 0 ? (size_t)spared[i].elems * sizeof(float) : 0;
+        CHECK_NEAR(all.step.flops - plan.step.flops, want, 1e-3);
+        CHECK_INT(all.bytes[ENGINE_RUN] - plan.bytes[ENGINE_RUN], gradients);
     }
 }
 
@@ -323,7 +349,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_frozen_stays_and_leaves_the_norm),
-        cmocka_unit_test(products_of_frozen_roles_are_not_computed),
+        cmocka_unit_test(products_of_frozen_roles_are_not_computed_nor_their_gradients_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
