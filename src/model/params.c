@@ -111,7 +111,7 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
     p.frozen = is_frozen(l->model, &p);
     for (int b = 0; b < BUF_COUNT; b++) p.first[b] = -1;
     if (t == NULL) {
-        *(p.frozen ? &l->frozen : &l->trained) |= 1U << p.role;
+        if (p.frozen || !add.state) *(p.frozen ? &l->frozen : &l->trained) |= 1U << p.role;
         return OK;
     }
     TRY(table_grow(t, l->arena));
@@ -125,15 +125,19 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
     return OK;
 }
 
-Status params_freeze(ModelSpec *s)
+Status params_freeze(ModelSpec *s, const ModelSpec *like)
 {
     ModelSpec whole = *s;
+    bool none = true;
     whole.ep = 1;
     for (int i = 0; i < s->n_layers && s->frozen->n > 0; i++) {
         LayerSpec *l = &s->layers[i];
         ParamList list = { .model = s, .spec = l };
-        TRY(layer_desc(l->kind)->params(&whole, l, &list));
-        l->frozen = list.frozen & ~list.trained;
+        if (like == NULL) TRY(layer_desc(l->kind)->params(&whole, l, &list));
+        none &= list.trained == 0;
+        l->frozen = like != NULL ? like->layers[i].frozen : list.frozen & ~list.trained;
+        l->no_backward = like != NULL ? like->layers[i].no_backward : none;
+        l->recompute = layer_recompute(l, l->recompute);
     }
     return OK;
 }

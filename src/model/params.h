@@ -163,9 +163,9 @@ int64_t param_block(const char *name);
  * left to train. */
 Status params_check_frozen(const ModelSpec *s, const ParamTable *t);
 
-/* Sets LayerSpec.frozen: a role is frozen if all of its parameters are, those of other ranks' experts
- * too. So all ranks agree on which gradients nobody wants. */
-Status params_freeze(ModelSpec *s);
+/* Sets LayerSpec.frozen and no_backward: a role is frozen if all of its parameters are, those of other ranks' experts
+ * too. So all ranks agree on which gradients nobody wants. Or sets them like those of another model. */
+Status params_freeze(ModelSpec *s, const ModelSpec *like);
 static inline bool role_frozen(const LayerSpec *l, ParamRole role)
 {
     return (l->frozen >> role & 1) != 0;

@@ -141,7 +141,7 @@ static LayerRange take_stage(Planner *p, const PlanLayout *l, const PriceEntry *
         LayerSpec *layer = &c->spec.layers[i];
         bool again = price_again(l, s, layer->block);
         c->layer[i] = &(again ? e->recomputed : e->plain)[p->class_of[i]];
-        layer->recompute = again ? layer_recompute(layer, l->recompute) : 0;
+        layer->recompute = layer_recompute(layer, again ? l->recompute : 0);
     }
     return range;
 }

@@ -23,11 +23,15 @@ static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes 
     }
 }
 
-/* Nothing is given back before the weights' gradients; the first layer's goes into an entry. */
+/* Nothing is given back before the weights' gradients; the first layer's goes into an entry, and where
+ * backward does not come there is none. */
 static size_t split(const LayerCount *const *layer, int n)
 {
-    size_t sum = (size_t)(n - layer[n - 1]->ends) * layer[0]->stream;
-    for (int i = 0; i < n; i++) sum += layer[i]->again + layer[i]->ring_gradients;
+    size_t stream = layer[0]->stream, sum = (size_t)(n - layer[n - 1]->ends) * stream;
+    for (int i = 0; i < n; i++) {
+        sum += layer[i]->again + layer[i]->ring_gradients;
+        if (i > 0 && layer[i]->no_backward) sum -= stream;
+    }
     return sum;
 }
 

@@ -87,7 +87,7 @@ static Status both_ways(Counter *c)
     LayerRun *r = &c->run;
     const LayerDesc *desc = layer_desc(r->layer->kind);
     LayerCount *out = c->out;
-    bool again = (r->layer->recompute & RECOMPUTE_LAYER) != 0;
+    bool again = (r->layer->recompute & RECOMPUTE_LAYER) != 0, back = !r->layer->no_backward;
     TRY(evaluation(c));
     if (desc->prepare != NULL) TRY(desc->prepare(r));
     ArenaMark kept = arena_mark(&c->keep);
@@ -98,12 +98,12 @@ static Status both_ways(Counter *c)
     out->keep = c->keep.used_bytes;
     c->keep.peak_bytes = c->keep.used_bytes, c->ring.peak_bytes = 0;
     r->again = again;
-    if (again) TRY(forward(c, PASS_AGAIN));
+    if (again && back) TRY(forward(c, PASS_AGAIN));
     r->again = false;
     size_t ring_again = c->ring.peak_bytes;
     c->ring.peak_bytes = 0;
     out->again = c->keep.used_bytes - out->keep;
-    TRY(backward(c));
+    if (back) TRY(backward(c));
     out->again_peak = c->keep.peak_bytes;
     out->ring_gradients = c->ring.peak_bytes;
     out->ring_backward = ring_again > out->ring_gradients ? ring_again : out->ring_gradients;
@@ -194,7 +194,10 @@ Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
 {
     const LayerSpec *l = &s->layers[i];
     const LayerDesc *desc = layer_desc(l->kind);
-    *out = (LayerCount){ .begins = desc->begins, .ends = desc->ends, .opens = spec_opens(s, i) };
+    *out = (LayerCount){ .begins = desc->begins,
+                         .ends = desc->ends,
+                         .opens = spec_opens(s, i),
+                         .no_backward = l->no_backward };
     Backend counts = backend_count;
     counts.run = count_op;
     Counter c = { .observer = observer, .out = out };

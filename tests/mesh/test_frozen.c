@@ -3,6 +3,8 @@
  * is that of what is trained, wherever the shards' borders lie. */
 #include "harness/many.h"
 
+#include "train/layer_count.h"
+
 #include <fnmatch.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -11,8 +13,8 @@
 
 /* MIXED: a whole bucket, parts of a dense bucket, of experts', of small ones, and a state. ROLES:
  * all that a product has gradients of. LOW: the first blocks with the table, and their biases.
- * BULK: all but norms. */
-enum { MIXED, ROLES, LOW, BULK, SETS, PATTERNS_MAX = 8, STEPS = 3 };
+ * BULK: all but norms. PART: all before the last experts of a layer. */
+enum { MIXED, ROLES, LOW, BULK, PART, SETS, PATTERNS_MAX = 8, STEPS = 3 };
 static const char *const sets[SETS][PATTERNS_MAX] = {
     [MIXED] = { "model.embed_tokens.weight", "model.layers.0.self_attn.o_proj.weight",
                 "*.mlp.experts.1.*", "model.layers.[01].input_layernorm.weight",
@@ -22,6 +24,8 @@ static const char *const sets[SETS][PATTERNS_MAX] = {
                 "*norm.weight", "lm_head.weight" },
     [LOW] = { "model.embed_tokens.weight", "model.layers.[01].*" },
     [BULK] = { "model.embed_tokens.weight", "*_proj*", "*.mlp.gate.weight", "lm_head.weight" },
+    [PART] = { "model.embed_tokens.weight", "model.layers.0.*", "model.layers.1.[!m]*",
+               "model.layers.1.mlp.[!e]*", "model.layers.1.mlp.experts.[0-2].*" },
 };
 
 typedef struct Case {
@@ -92,6 +96,8 @@ static const Case cases[] = {
         { "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", "mesh.schedule=1f1b-overlap",
           "model.layers=4" } } },
     { LOW, 0, { "low, two predictions", 2, { "mesh.pp=2", "mtp.layers=2" } } },
+    { PART, 1e-5, { "experts of one rank", 2, { "mesh.ep=2", "mesh.zero=1" } } },
+    { PART, 1e-5, { "experts of one rank in stages", 4, { "mesh.ep=2", "mesh.pp=2" } } },
     { BULK, 1e-5, { "bulk, main weights", 2, { "mesh.zero=1" } } },
     { BULK, 1e-5, { "bulk, weights", 4, { "mesh.zero=3", "mesh.reduce=bf16" } } },
     { LOW, 1e-5, { "low, a pool", 2, { "mesh.ep=2", "moe.buffers=pooled" } } },
@@ -345,11 +351,42 @@ static void products_of_frozen_roles_are_not_computed_nor_their_gradients_kept(v
     }
 }
 
+/* What the layers of the first two blocks would take, and the update of their parameters. */
+static double spared_by_low(void)
+{
+    const char *const also[] = { "train.batch=8", NULL };
+    const ManyCase one = { .name = "one", .ranks = 1 };
+    ManyRank r = { .also = also };
+    double flops = 0;
+    CHECK_OK(many_open(&r, &one, NULL));
+    const ModelSpec *s = &r.t.engine.spec;
+    const int64_t b = r.t.shape.micro_batch;
+    for (int i = 0; i < s->block_first[2]; i++) {
+        LayerCount l;
+        CHECK_OK(layer_count(s, i, b, r.t.shape.sequence, NULL, &r.t.arena, &l));
+        flops += (l.pass[PASS_INPUT].flops + l.pass[PASS_WEIGHT].flops) * (double)(8 / b);
+        flops += UPDATE * (double)l.all.flat;
+    }
+    many_close(&r);
+    return flops;
+}
+
+static void nothing_goes_back_below_what_is_trained(void **state)
+{
+    (void)state;
+    char list[1024];
+    write_list(LOW, list, sizeof list);
+    const EnginePlan all = plan_of(NULL), low = plan_of(list);
+    CHECK_NEAR(all.step.flops - low.step.flops, spared_by_low(), 1e-3);
+    CHECK(low.bytes[ENGINE_SLOT] < 0.7 * (double)all.bytes[ENGINE_SLOT]); /* nor is it kept */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_frozen_stays_and_leaves_the_norm),
         cmocka_unit_test(products_of_frozen_roles_are_not_computed_nor_their_gradients_kept),
+        cmocka_unit_test(nothing_goes_back_below_what_is_trained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

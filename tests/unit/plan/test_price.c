@@ -119,9 +119,7 @@ static void bf16_moments_cost_less_memory_and_time(void **state)
     CHECK_NEAR(p[1].memory[PLAN_MAIN], p[0].memory[PLAN_MAIN], 0);
 }
 
-/* AMD's table of DeepSeek-V2-Lite on 8 MI355X, row by row (ROCm blog "MoE training on AMD GPUs");
- * rows 1, 3, 5, 7 and 10 fitted the stack's constants. */
-/* Weights alone are shared by ranks that train norms: nothing to reduce, and to gather for ZeRO-3. */
+/* Norms alone are trained: hardly anything is reduced, and weights are gathered with ZeRO-3 alone. */
 static void what_is_frozen_costs_no_gradients_and_no_update(void **state)
 {
     (void)state;
@@ -148,6 +146,8 @@ static void what_is_frozen_costs_no_gradients_and_no_update(void **state)
     }
 }
 
+/* AMD's table of DeepSeek-V2-Lite on 8 MI355X, row by row (ROCm blog "MoE training on AMD GPUs");
+ * rows 1, 3, 5, 7 and 10 fitted the stack's constants. */
 static void the_ladder_of_deepseek_v2_lite_comes_out(void **state)
 {
     (void)state;
