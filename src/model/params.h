@@ -10,12 +10,11 @@
  * so that a layer sees them as one fused matrix; each role starts at a multiple of PARAM_ALIGN
  * elements, and the padding stays zero. With f32 compute the weight buffer *is* the main buffer.
  *
- * A layer's trained parameters lie in up to three buckets: small ones that every rank holds whole (those
- * kept in f32 whatever the compute type), dense ones, experts. ZeRO (arXiv:1910.02054) cuts each
+ * A layer's parameters lie in up to three buckets: small ones that every rank holds whole (those
+ * kept in f32 whatever the compute type), dense ones, experts; and frozen roles in as many more, which
+ * lie behind all others, so that gradients are a shorter flat space. ZeRO (arXiv:1910.02054) cuts each
  * bucket into equal parts, one a rank of the shard group, so that one collective serves a whole
  * bucket. A sharded buffer holds this rank's parts alone, one after the other: the shard space.
- *
- * Buckets of frozen roles lie behind all others: the gradients are a shorter flat space without them.
  *
  * Buffers without gradient (the router's bias) are in the table too, in a state buffer of their
  * own, and count in no total.
@@ -163,8 +162,8 @@ int64_t param_block(const char *name);
  * left to train. */
 Status params_check_frozen(const ModelSpec *s, const ParamTable *t);
 
-/* Sets LayerSpec.frozen and no_backward: a role is frozen if all of its parameters are, those of other ranks' experts
- * too. So all ranks agree on which gradients nobody wants. Or sets them like those of another model. */
+/* Sets LayerSpec.frozen and no_backward, or makes them those of another model. A role is frozen if all
+ * of its parameters are, those of other ranks' experts too: so all ranks agree on it. */
 Status params_freeze(ModelSpec *s, const ModelSpec *like);
 static inline bool role_frozen(const LayerSpec *l, ParamRole role)
 {

@@ -23,16 +23,17 @@ static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes 
     }
 }
 
-/* Nothing is given back before the weights' gradients; the first layer's goes into an entry, and where
+/* Nothing is given back before the weights' gradients. The first layer's goes into an entry; where
  * backward does not come there is none. */
 static size_t split(const LayerCount *const *layer, int n)
 {
-    size_t stream = layer[0]->stream, sum = (size_t)(n - layer[n - 1]->ends) * stream;
+    int streams = n - layer[n - 1]->ends;
+    size_t sum = 0;
     for (int i = 0; i < n; i++) {
         sum += layer[i]->again + layer[i]->ring_gradients;
-        if (i > 0 && layer[i]->no_backward) sum -= stream;
+        streams -= i > 0 && layer[i]->pass[PASS_INPUT].ops == 0;
     }
-    return sum;
+    return sum + (size_t)streams * layer[0]->stream;
 }
 
 /* The pool and its top. */

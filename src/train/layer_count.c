@@ -194,10 +194,7 @@ Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
 {
     const LayerSpec *l = &s->layers[i];
     const LayerDesc *desc = layer_desc(l->kind);
-    *out = (LayerCount){ .begins = desc->begins,
-                         .ends = desc->ends,
-                         .opens = spec_opens(s, i),
-                         .no_backward = l->no_backward };
+    *out = (LayerCount){ .begins = desc->begins, .ends = desc->ends, .opens = spec_opens(s, i) };
     Backend counts = backend_count;
     counts.run = count_op;
     Counter c = { .observer = observer, .out = out };

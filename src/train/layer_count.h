@@ -21,7 +21,6 @@ typedef enum LayerPass {
 typedef struct LayerCount {
     bool begins, ends; /* the residual stream */
     bool opens;        /* its block */
-    bool no_backward;  /* LayerSpec.no_backward */
     size_t stream;     /* (N, D) */
     size_t streams;    /* of gradients that the model's chunks have at a time */
     size_t keep;       /* in the slot from forward to the last gradients */

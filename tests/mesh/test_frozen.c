@@ -13,8 +13,9 @@
 
 /* MIXED: a whole bucket, parts of a dense bucket, of experts', of small ones, and a state. ROLES:
  * all that a product has gradients of. LOW: the first blocks with the table, and their biases.
- * BULK: all but norms. PART: all before the last experts of a layer. */
-enum { MIXED, ROLES, LOW, BULK, PART, SETS, PATTERNS_MAX = 8, STEPS = 3 };
+ * BULK: all but norms. PART: all before the last experts of a layer.
+ * HEAD: all but what the losses are made of. */
+enum { MIXED, ROLES, LOW, BULK, PART, HEAD, SETS, PATTERNS_MAX = 8, STEPS = 3 };
 static const char *const sets[SETS][PATTERNS_MAX] = {
     [MIXED] = { "model.embed_tokens.weight", "model.layers.0.self_attn.o_proj.weight",
                 "*.mlp.experts.1.*", "model.layers.[01].input_layernorm.weight",
@@ -26,6 +27,7 @@ static const char *const sets[SETS][PATTERNS_MAX] = {
     [BULK] = { "model.embed_tokens.weight", "*_proj*", "*.mlp.gate.weight", "lm_head.weight" },
     [PART] = { "model.embed_tokens.weight", "model.layers.0.*", "model.layers.1.[!m]*",
                "model.layers.1.mlp.[!e]*", "model.layers.1.mlp.experts.[0-2].*" },
+    [HEAD] = { "model.embed_tokens.weight", "model.layers.*" },
 };
 
 typedef struct Case {
@@ -96,6 +98,13 @@ static const Case cases[] = {
         { "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", "mesh.schedule=1f1b-overlap",
           "model.layers=4" } } },
     { LOW, 0, { "low, two predictions", 2, { "mesh.pp=2", "mtp.layers=2" } } },
+    { LOW, 1e-5, { "low, context", 4, { "mesh.cp=2", "mesh.zero=3" } } },
+    { LOW, 0, { "low, keys in a ring", 2, { "mesh.cp=2", "attention.kind=gqa" } } },
+    { HEAD, 0, { "head and predictions", 2, { "mtp.layers=2", "mesh.zero=2" } } },
+    { HEAD,
+      0,
+      { "head and predictions in stages", 4, { "mtp.layers=2", "mesh.pp=2", "mesh.zero=1" } } },
+    { HEAD, 0, { "head, apart", 2, { "mtp.layers=1", "mesh.pp=2", "mesh.schedule=zb1p" } } },
     { PART, 1e-5, { "experts of one rank", 2, { "mesh.ep=2", "mesh.zero=1" } } },
     { PART, 1e-5, { "experts of one rank in stages", 4, { "mesh.ep=2", "mesh.pp=2" } } },
     { BULK, 1e-5, { "bulk, main weights", 2, { "mesh.zero=1" } } },
