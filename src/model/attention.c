@@ -75,7 +75,7 @@ Status attention_project_backward(LayerRun *r, Tensor dy, ParamRole role, Tensor
 Status attention_project_weight(LayerRun *r, Tensor dy, Tensor x, ParamRole role)
 {
     Tensor db = bias_of(r->weights->dw, role);
-    if (db.data != NULL) TRY(bias_bwd(r->ex, (BiasBwd){ .dy = dy, .db = db }));
+    TRY(bias_bwd(r->ex, (BiasBwd){ .dy = dy, .db = db }));
     return linear_bwd_weight(r->ex,
                              (LinearBwdWeight){ .dy = dy, .x = x, .dw = r->weights->dw[role] });
 }

@@ -166,9 +166,11 @@ static inline int layer_weights_of(const ModelSpec *s, int layer, int phase)
     return w == WEIGHTS_OWN ? layer : 0;
 }
 
-/* What of a set of RecomputePiece holds for a layer: nothing outside blocks. */
+/* What of a set of RecomputePiece holds for a layer: nothing outside blocks. Where backward does not
+ * come nothing is kept for it. */
 static inline unsigned layer_recompute(const LayerSpec *l, unsigned set)
 {
+    if (l->no_backward) return RECOMPUTE_LAYER;
     return l->block < 0 || layer_desc(l->kind)->once ? 0 : set;
 }
 

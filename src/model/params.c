@@ -17,7 +17,8 @@ struct ParamList {
     int layer;
     const ModelSpec *model;
     const LayerSpec *spec;
-    int rank; /* of the pipeline */
+    int rank;                 /* of the pipeline */
+    unsigned frozen, trained; /* without a table: roles that have such parameters */
 };
 
 int64_t param_elems(const Param *p)
@@ -89,7 +90,6 @@ static void count(ParamTable *t, const LayerSpec *l, const Param *p)
 Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
 {
     ParamTable *t = l->table;
-    TRY(table_grow(t, l->arena));
     Param p = { .layer = l->layer,
                 .expert = add.expert,
                 .rank = add.rows == 0 ? 1 : 2,
@@ -110,6 +110,11 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
     p.bucket = -1;
     p.frozen = is_frozen(l->model, &p);
     for (int b = 0; b < BUF_COUNT; b++) p.first[b] = -1;
+    if (t == NULL) {
+        if (p.frozen || !add.state) *(p.frozen ? &l->frozen : &l->trained) |= 1U << p.role;
+        return OK;
+    }
+    TRY(table_grow(t, l->arena));
     if (add.state) {
         p.first[BUF_STATE] = aligned(t->elems[BUF_STATE]);
         t->elems[BUF_STATE] = p.first[BUF_STATE] + param_elems(&p);
@@ -117,6 +122,23 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
         count(t, l->spec, &p);
     }
     t->at[t->n++] = p;
+    return OK;
+}
+
+Status params_freeze(ModelSpec *s, const ModelSpec *like)
+{
+    ModelSpec whole = *s;
+    bool none = true;
+    whole.ep = 1;
+    for (int i = 0; i < s->n_layers && s->frozen->n > 0; i++) {
+        LayerSpec *l = &s->layers[i];
+        ParamList list = { .model = s, .spec = l };
+        if (like == NULL) TRY(layer_desc(l->kind)->params(&whole, l, &list));
+        none &= list.trained == 0;
+        l->frozen = like != NULL ? like->layers[i].frozen : list.frozen & ~list.trained;
+        l->no_backward = like != NULL ? like->layers[i].no_backward : none;
+        l->recompute = layer_recompute(l, l->recompute);
+    }
     return OK;
 }
 
@@ -131,28 +153,21 @@ static int64_t at_least_one(int64_t n) { return n > 0 ? n : 1; }
 
 /* Puts those of a layer's parameters [first, end) that have this hold into one bucket. Each role
  * starts at an aligned element. */
-static void fill_bucket(ParamTable *t, int first, int end, ParamHold hold)
+static void fill_bucket(ParamTable *t, const LayerSpec *l, int first, int end, ParamBucket k,
+                        ParamSizes *layer)
 {
     const ParamShards *s = &t->shards;
-    ParamBucket k = {
-        .layer = t->at[first].layer, .hold = hold, .first = t->flat_elems, .ranks = 1
-    };
-    bool parts = s->zero > 0;
-    if (parts && hold == HOLD_DENSE) {
-        k.ranks = at_least_one(s->dense);
-        k.own = s->dense_rank;
-    }
-    if (parts && hold == HOLD_EXPERT) {
-        k.ranks = at_least_one(s->expert);
-        k.own = s->expert_rank;
-    }
+    const int64_t ranks[] = { 1, at_least_one(s->dense), at_least_one(s->expert) };
+    const int64_t own[] = { 0, s->dense_rank, s->expert_rank };
+    if (s->zero > 0) k.ranks = ranks[k.hold], k.own = own[k.hold];
     int64_t at = 0;
     int role = -1;
     for (int i = first; i < end; i++) {
         Param *p = &t->at[i];
-        if (p->first[BUF_STATE] >= 0 || hold_of(p) != hold) continue;
+        bool other = hold_of(p) != k.hold || role_frozen(l, p->role) != k.frozen;
+        if (p->first[BUF_STATE] >= 0 || other) continue;
         if (p->role != (ParamRole)role) at = aligned(at);
-        for (int b = 0; b < BUF_STATE; b++) p->first[b] = k.first + at;
+        p->first[BUF_MAIN] = at;
         p->bucket = t->n_buckets;
         role = (int)p->role;
         at += param_elems(p);
@@ -161,22 +176,38 @@ static void fill_bucket(ParamTable *t, int first, int end, ParamHold hold)
     int64_t unit = k.ranks * PARAM_ALIGN;
     k.n = (at + unit - 1) / unit * unit;
     t->bucket[t->n_buckets++] = k;
-    t->flat_elems += k.n;
-    if (hold == HOLD_WHOLE) t->whole_elems += k.n;
-    if (hold == HOLD_EXPERT) t->expert_elems += k.n;
+    layer->flat += k.n;
+    *(k.hold == HOLD_WHOLE ? &layer->whole : &layer->layer) += k.n;
+    if (k.hold == HOLD_EXPERT) layer->expert += k.n;
 }
 
-static Status place(ParamTable *t, int layers, Arena *a)
+void params_add_sizes(ParamSizes *sum, const ParamSizes *more)
 {
-    TRY(ARENA_NEW(a, layers * HOLD_COUNT, &t->bucket));
+    sum->flat += more->flat, sum->expert += more->expert, sum->whole += more->whole;
+    if (more->layer > sum->layer) sum->layer = more->layer;
+}
+
+static Status place(ParamTable *t, const ModelSpec *s, Arena *a)
+{
+    TRY(ARENA_NEW(a, s->n_layers * 2 * HOLD_COUNT, &t->bucket));
     for (int i = 0, end = 0; i < t->n; i = end) {
-        int64_t before = t->flat_elems, whole = t->whole_elems;
-        while (end < t->n && t->at[end].layer == t->at[i].layer) end++;
-        for (int h = 0; h < HOLD_COUNT; h++) fill_bucket(t, i, end, (ParamHold)h);
-        int64_t elems = t->flat_elems - before - (t->whole_elems - whole);
-        if (elems > t->layer_elems) t->layer_elems = elems;
+        ParamBucket k = { .layer = t->at[i].layer, .ranks = 1 };
+        ParamSizes one = { 0 };
+        while (end < t->n && t->at[end].layer == k.layer) end++;
+        for (int j = 0; j < 2 * HOLD_COUNT; j++) {
+            if (j == HOLD_COUNT) params_add_sizes(&t->trained, &one);
+            k.hold = (ParamHold)(j % HOLD_COUNT), k.frozen = j >= HOLD_COUNT;
+            fill_bucket(t, &s->layers[k.layer], i, end, k, &one);
+        }
+        params_add_sizes(&t->all, &one);
     }
     return OK;
+}
+
+/* Frozen weights have no gradients. */
+static const ParamSizes *sizes_of(const ParamTable *t, ParamBuffer b)
+{
+    return b == BUF_GRAD ? &t->trained : &t->all;
 }
 
 /* The ZeRO stage from which on a buffer is sharded. With f32 compute the main weights are the
@@ -188,16 +219,28 @@ static int zero_of(const ModelSpec *s, ParamBuffer b)
     return b == BUF_MAIN && s->act == DTYPE_F32 ? zero[BUF_WEIGHT] : zero[b];
 }
 
+/* Sets where buckets begin, trained ones first. */
 static void shard_buffers(const ModelSpec *s, ParamTable *t)
 {
-    int64_t shard = 0;
-    for (int i = 0; i < t->n_buckets; i++) {
-        t->bucket[i].shard = shard;
-        shard += t->bucket[i].n / t->bucket[i].ranks;
+    int64_t flat = 0, shard[2] = { 0 };
+    for (int i = 0; i < 2 * t->n_buckets; i++) {
+        ParamBucket *k = &t->bucket[i % t->n_buckets];
+        if (k->frozen != (i >= t->n_buckets)) continue;
+        k->first = flat, k->shard = shard[1];
+        flat += k->n, shard[1] += k->n / k->ranks;
+        if (!k->frozen) shard[0] = shard[1];
     }
     for (int b = 0; b < BUF_STATE; b++) {
-        t->sharded[b] = shard < t->flat_elems && t->shards.zero >= zero_of(s, (ParamBuffer)b);
-        t->elems[b] = t->sharded[b] ? shard : t->flat_elems;
+        bool all = sizes_of(t, (ParamBuffer)b) == &t->all;
+        t->sharded[b] = shard[1] < flat && t->shards.zero >= zero_of(s, (ParamBuffer)b);
+        t->elems[b] = t->sharded[b] ? shard[all] : sizes_of(t, (ParamBuffer)b)->flat;
+    }
+    for (int i = 0; i < t->n; i++) {
+        Param *p = &t->at[i];
+        if (p->bucket < 0) continue;
+        const ParamBucket *k = &t->bucket[p->bucket];
+        int64_t at = k->first + p->first[BUF_MAIN];
+        for (int b = 0; b < BUF_STATE; b++) p->first[b] = b == BUF_GRAD && k->frozen ? -1 : at;
     }
     t->elems[BUF_STATE] = aligned(t->elems[BUF_STATE]);
 }
@@ -224,7 +267,7 @@ Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Are
     for (int i = 0; i < out->n; i++) {
         out->at[i].init_std = out->at[i].init == INIT_NORMAL ? (float)s->init_std : 0;
     }
-    TRY(place(out, s->n_layers, a));
+    TRY(place(out, s, a));
     shard_buffers(s, out);
     bool head = layer_on(&s->layers[s->n_layers - 1], rank);
     /* The table multiplies as the head, the head once more for each depth. */
@@ -236,18 +279,20 @@ int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer 
                            const ParamShards *shards)
 {
     if (b == BUF_STATE) return t->elems[b];
-    if (shards->zero < zero_of(s, b)) return t->flat_elems;
+    const ParamSizes *z = sizes_of(t, b);
+    if (shards->zero < zero_of(s, b)) return z->flat;
     int64_t dense = at_least_one(shards->dense), expert = at_least_one(shards->expert);
-    int64_t rest = t->flat_elems - t->expert_elems - t->whole_elems;
-    return t->whole_elems + (rest + dense - 1) / dense + (t->expert_elems + expert - 1) / expert;
+    int64_t rest = z->flat - z->expert - z->whole;
+    return z->whole + (rest + dense - 1) / dense + (z->expert + expert - 1) / expert;
 }
 
-size_t params_gathered_bytes(const ModelSpec *s, const ParamShards *shards)
+size_t params_gathered_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards)
 {
-    bool alone = shards->dense <= 1 && shards->expert <= 1;
-    size_t bytes = !alone && shards->low_reduce ? dtype_bytes(DTYPE_BF16) : 0;
-    if (!alone && shards->zero >= 3) bytes += 2 * dtype_bytes(s->act);
-    if (!alone && shards->zero >= 2) bytes += 2 * sizeof(float);
+    size_t bytes = 0, trained = (size_t)t->trained.layer, all = (size_t)t->all.layer;
+    if (shards->dense <= 1 && shards->expert <= 1) return 0;
+    if (shards->low_reduce) bytes += trained * dtype_bytes(DTYPE_BF16);
+    if (shards->zero >= 3) bytes += 2 * all * dtype_bytes(s->act);
+    if (shards->zero >= 2) bytes += 2 * trained * sizeof(float);
     return bytes;
 }
 
@@ -259,11 +304,12 @@ static Status alloc_gathered(const ModelSpec *s, const ParamTable *t, bool train
     const Dtype type[2] = { s->act, DTYPE_F32 };
     const bool wanted[2] = { t->sharded[BUF_WEIGHT], training && t->sharded[BUF_GRAD] };
     for (int b = 0; b < 2; b++) {
-        if (wanted[b]) TRY(tensor_new1(run, type[b], 2 * t->layer_elems, &out->gathered[b]));
+        int64_t elems = sizes_of(t, (ParamBuffer)b)->layer;
+        if (wanted[b]) TRY(tensor_new1(run, type[b], 2 * elems, &out->gathered[b]));
     }
     bool alone = t->shards.dense <= 1 && t->shards.expert <= 1;
     if (!training || alone || !t->shards.low_reduce) return OK;
-    return tensor_new1(run, DTYPE_BF16, t->layer_elems, &out->low);
+    return tensor_new1(run, DTYPE_BF16, t->trained.layer, &out->low);
 }
 
 Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
@@ -294,14 +340,13 @@ int params_layer(const ParamTable *t, int layer, int *first)
     return i;
 }
 
-/* A bucket in its layer's half of `gathered`: the dense bucket first, then the experts'. */
+/* A bucket in its layer's half of `gathered`, behind those before it. */
 static Tensor gathered(const ParamTable *t, const ParamMemory *m, const ParamBucket *k,
                        ParamBuffer b)
 {
-    int64_t at = params_place(k->layer) * t->layer_elems;
-    if (k->hold == HOLD_EXPERT && k > t->bucket && k[-1].layer == k->layer &&
-        k[-1].hold == HOLD_DENSE)
-        at += k[-1].n;
+    int64_t at = params_place(k->layer) * sizes_of(t, b)->layer;
+    for (const ParamBucket *j = k; j > t->bucket && j[-1].layer == k->layer; j--)
+        at += j[-1].hold == HOLD_WHOLE ? 0 : j[-1].n;
     return tensor_rows(&m->gathered[b], at, k->n);
 }
 
@@ -418,7 +463,7 @@ Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m
             continue;
         }
         bind_one(&l->w[p->role], p, compute_view(t, p, m, p->keep_f32 ? BUF_MAIN : BUF_WEIGHT));
-        if (m->buffer[BUF_GRAD].data != NULL) {
+        if (m->buffer[BUF_GRAD].data != NULL && p->first[BUF_GRAD] >= 0) {
             bind_one(&l->dw[p->role], p, compute_view(t, p, m, BUF_GRAD));
         }
     }

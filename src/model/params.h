@@ -11,7 +11,8 @@
  * elements, and the padding stays zero. With f32 compute the weight buffer *is* the main buffer.
  *
  * A layer's parameters lie in up to three buckets: small ones that every rank holds whole (those
- * kept in f32 whatever the compute type), dense ones, experts. ZeRO (arXiv:1910.02054) cuts each
+ * kept in f32 whatever the compute type), dense ones, experts; and frozen roles in as many more, which
+ * lie behind all others, so that gradients are a shorter flat space. ZeRO (arXiv:1910.02054) cuts each
  * bucket into equal parts, one a rank of the shard group, so that one collective serves a whole
  * bucket. A sharded buffer holds this rank's parts alone, one after the other: the shard space.
  *
@@ -52,10 +53,11 @@ typedef struct ParamShards {
     bool low_reduce;                 /* gradients are added over ranks in bf16 */
 } ParamShards;
 
-/* One layer's parameters of one hold. */
+/* One layer's parameters of one hold, of frozen roles or of others. */
 typedef struct ParamBucket {
     int layer;
     ParamHold hold;
+    bool frozen;
     int64_t first, n;   /* in the flat space */
     int64_t ranks, own; /* equal parts of the bucket; the number of this rank's part */
     int64_t shard;      /* first element of this rank's part in the shard space */
@@ -110,6 +112,13 @@ typedef struct Param {
     bool second;   /* a copy: the layer belongs to another pipeline rank (LayerSpec.rank) */
 } Param;
 
+/* Elements, padding included. */
+typedef struct ParamSizes {
+    int64_t flat, expert; /* the flat space; experts' share */
+    int64_t whole;        /* the share of HOLD_WHOLE buckets */
+    int64_t layer;        /* the largest layer, without its HOLD_WHOLE bucket */
+} ParamSizes;
+
 typedef struct ParamTable {
     Param *at; /* in the arena of params_build */
     int n, cap;
@@ -118,16 +127,14 @@ typedef struct ParamTable {
     ParamShards shards;
     bool sharded[BUF_COUNT];  /* this rank holds the shard space of the buffer alone */
     int64_t elems[BUF_COUNT]; /* what this rank holds of each buffer, padding included */
-    int64_t flat_elems;       /* the whole flat space */
-    int64_t expert_elems;     /* experts' share of the flat space */
-    int64_t whole_elems;      /* the share of HOLD_WHOLE buckets */
-    int64_t layer_elems;      /* the largest layer, without its HOLD_WHOLE bucket */
+    ParamSizes all, trained;  /* trained: without frozen buckets */
     int64_t frozen;           /* share of total that is not trained */
     int64_t total, active;    /* active: those a token meets, embedding and head included */
     int64_t active_matrix;    /* active ones that are multiplied with (no embedding, no norms) */
 } ParamTable;
 
-/* Views of one layer's weights and gradients by role; data NULL where the layer has none. */
+/* Views of one layer's weights and gradients by role; data NULL where the layer has none, and for
+ * gradients of frozen roles. */
 typedef struct LayerWeights {
     Tensor w[ROLE_COUNT], dw[ROLE_COUNT];
 } LayerWeights;
@@ -155,12 +162,21 @@ int64_t param_block(const char *name);
  * left to train. */
 Status params_check_frozen(const ModelSpec *s, const ParamTable *t);
 
+/* Sets LayerSpec.frozen and no_backward, or makes them those of another model. A role is frozen if all
+ * of its parameters are, those of other ranks' experts too: so all ranks agree on it. */
+Status params_freeze(ModelSpec *s, const ModelSpec *like);
+static inline bool role_frozen(const LayerSpec *l, ParamRole role)
+{
+    return (l->frozen >> role & 1) != 0;
+}
+
 /* Elements of a buffer on one rank, had `t` been built with these shards: exact but for the padding
  * of buckets, which makes it at most PARAM_ALIGN elements a bucket more. */
 int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer b,
                            const ParamShards *shards);
-/* Bytes of ParamMemory.gathered and .low for each element of the largest layer. */
-size_t params_gathered_bytes(const ModelSpec *s, const ParamShards *shards);
+/* Bytes of ParamMemory.gathered and .low. */
+size_t params_gathered_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards);
+void params_add_sizes(ParamSizes *sum, const ParamSizes *more);
 /* Buffers in `run`, all of them if `training`, else weights and state only. */
 Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
                     ParamMemory *out);
@@ -172,7 +188,7 @@ Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m
 /* Which half of ParamMemory.gathered a layer's buckets lie in. */
 static inline int params_place(int layer) { return layer % 2; }
 
-/* The buckets of a layer: [*first, return value). */
+/* The buckets of a layer: [*first, return value), frozen ones last. */
 int params_layer(const ParamTable *t, int layer, int *first);
 /* bucket_whole: all of a bucket; of a sharded buffer (BUF_WEIGHT or BUF_GRAD) it lies in
  * `gathered`. bucket_own: this rank's part, wherever it lies. */

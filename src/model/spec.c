@@ -1,5 +1,5 @@
 /* spec: makes the list of layers from a configuration. */
-#include "model/spec.h"
+#include "model/params.h"
 
 #include <math.h>
 #include <string.h>
@@ -196,7 +196,7 @@ static void add_block(ModelSpec *s, const Config *c, int block)
     if (layers > s->block_layers) s->block_layers = layers;
 }
 
-Status spec_build(const Config *c, Arena *a, ModelSpec *out)
+Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *out)
 {
     ModelSpec s = {
         .name = c->model_name,
@@ -240,5 +240,7 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
     s.block_first[blocks] = s.n_layers;
     append(&s, LAYER_HEAD, -1, 0);
     *out = s;
-    return OK;
+    return params_freeze(out, like);
 }
+
+Status spec_build(const Config *c, Arena *a, ModelSpec *out) { return spec_like(c, NULL, a, out); }

@@ -81,6 +81,8 @@ typedef struct LayerSpec {
     int chunk; /* which chunk of that rank it is in */
     int twin;  /* the other pipeline rank that holds it (DualPipe); else the same as rank */
     unsigned recompute; /* a set of RecomputePiece */
+    unsigned frozen;    /* of ParamRole: no gradients of these are made (params_freeze) */
+    bool no_backward;   /* from the first layer to this one nothing is trained */
     int depth;          /* of which multi-token prediction's depth it is; 0: of the model proper */
     bool trains;        /* in training alone: evaluations pass it by */
     int load; /* its row in Record.load: which of those that route this is; -1: it does not route */
@@ -136,6 +138,9 @@ ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape);
 /* Puts all layers on rank 0. config_check must have passed. aux_scale is the coefficient over the
  * number of groups in the batch. */
 Status spec_build(const Config *c, Arena *a, ModelSpec *out);
+/* The same of a model that differs from `like` in how it is computed alone: so no names of parameters
+ * are looked up, of which a model may have a hundred thousand. */
+Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *out);
 
 /* Makes the spec that of this rank of a mesh: its EP rank, and the sizes of its groups. */
 void spec_place(ModelSpec *s, const Mesh *m);

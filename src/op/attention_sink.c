@@ -108,4 +108,4 @@ OP_PORTS(attention_sink_fwd, IN(AttentionSinkFwd, sinks), ADD(AttentionSinkFwd, 
          ADD(AttentionSinkFwd, lse));
 
 OP_PORTS(attention_sink_bwd, IN(AttentionSinkBwd, d_o), IN(AttentionSinkBwd, o),
-         IN(AttentionSinkBwd, lse), IN(AttentionSinkBwd, sinks), ADD(AttentionSinkBwd, dsinks));
+         IN(AttentionSinkBwd, lse), IN(AttentionSinkBwd, sinks), ADD_OPT(AttentionSinkBwd, dsinks));

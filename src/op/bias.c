@@ -90,4 +90,4 @@ Status bias_bwd_cpu(Exec *ex, const BiasBwd *a)
     return OK;
 }
 
-OP_PORTS(bias_bwd, IN(BiasBwd, dy), ADD(BiasBwd, db));
+OP_PORTS(bias_bwd, IN(BiasBwd, dy), ADD_OPT(BiasBwd, db));

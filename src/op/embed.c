@@ -79,4 +79,4 @@ Status embed_bwd_cpu(Exec *ex, const EmbedBwd *a)
     return OK;
 }
 
-OP_PORTS(embed_bwd, IN(EmbedBwd, id), IN(EmbedBwd, dh), ADD(EmbedBwd, dtable));
+OP_PORTS(embed_bwd, IN(EmbedBwd, id), IN(EmbedBwd, dh), ADD_OPT(EmbedBwd, dtable));

@@ -212,4 +212,4 @@ OP_PORTS(linear_bwd_input, IN(LinearBwdInput, dy), IN(LinearBwdInput, w), IN_OPT
          OUT(LinearBwdInput, dx));
 
 OP_PORTS(linear_bwd_weight, IN(LinearBwdWeight, dy), IN(LinearBwdWeight, x),
-         ADD(LinearBwdWeight, dw));
+         ADD_OPT(LinearBwdWeight, dw));

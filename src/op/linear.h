@@ -37,7 +37,7 @@ typedef struct LinearBwdInput {
 typedef struct LinearBwdWeight {
     Tensor dy; /* in  (N, O) */
     Tensor x;  /* in  (N, I) */
-    Tensor dw; /* add (O, I) f32 */
+    Tensor dw; /* add (O, I) f32, optional: nothing else is made */
     int64_t w_col, w_cols;
 } LinearBwdWeight;
 

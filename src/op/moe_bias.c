@@ -95,5 +95,5 @@ OpCost moe_bias_bwd_cost(const MoeBiasBwd *a)
 }
 
 OP_PORTS(moe_bias_bwd, IN(MoeBiasBwd, dy), IN(MoeBiasBwd, offsets), IN_OPT(MoeBiasBwd, row_token),
-         IN_OPT(MoeBiasBwd, row_slot), IN_OPT(MoeBiasBwd, weight), ADD(MoeBiasBwd, db),
+         IN_OPT(MoeBiasBwd, row_slot), IN_OPT(MoeBiasBwd, weight), ADD_OPT(MoeBiasBwd, db),
          ROWS(MoeBiasBwd, rows));

@@ -112,9 +112,9 @@ Status moe_weight_check(const MoeSum *s)
 }
 
 OP_PORTS(moe_up_bwd_weight, IN_QUANT(MoeUpBwdWeight, dpre), IN_QUANT(MoeUpBwdWeight, x),
-         IN(MoeUpBwdWeight, offsets), IN_OPT(MoeUpBwdWeight, row_token), ADD(MoeUpBwdWeight, dw),
-         ROWS(MoeUpBwdWeight, rows));
+         IN(MoeUpBwdWeight, offsets), IN_OPT(MoeUpBwdWeight, row_token),
+         ADD_OPT(MoeUpBwdWeight, dw), ROWS(MoeUpBwdWeight, rows));
 
 OP_PORTS(moe_down_bwd_weight, IN_QUANT(MoeDownBwdWeight, dy), IN_QUANT(MoeDownBwdWeight, wact),
          IN(MoeDownBwdWeight, offsets), IN_OPT(MoeDownBwdWeight, row_token),
-         ADD(MoeDownBwdWeight, dw), ROWS(MoeDownBwdWeight, rows));
+         ADD_OPT(MoeDownBwdWeight, dw), ROWS(MoeDownBwdWeight, rows));

@@ -163,7 +163,7 @@ struct Exec {
 
 const OpDesc *op_desc(OpId id);
 
-/* Null checks, shape checks, workspace, then decorators and the backend. The single entry. */
+/* Checks, workspace, decorators, backend: the single entry. Without a result to make it does nothing. */
 Status op_run(Exec *ex, OpId id, const void *args);
 
 /* For decorators: go on to the next one below `level`, at last to the backend. */

@@ -46,9 +46,10 @@ static Status state_bytes(Explained *x, const ParamShards *s)
     static const int shared_from[] = { 3, 2, 1, 1 }; /* the ZeRO stage that shares a kind out */
     const PlanPrice *price = x->r->price;
     const ChunkPrice *sum = &x->ranks.rank[price->worst_rank].sum;
-    double expert = sum->expert_elems, whole = sum->whole_elems;
-    double dense = sum->elems - expert - whole;
     for (int k = PLAN_WEIGHTS; k <= PLAN_OPTIMIZER; k++) {
+        const ParamSizes *z = k == PLAN_GRADS ? &sum->trained : &sum->all;
+        double expert = (double)z->expert, whole = (double)z->whole;
+        double dense = (double)z->flat - expert - whole;
         bool shared = s->zero >= shared_from[k];
         long long of = shared ? (long long)s->dense : 1,
                   of_expert = shared ? (long long)s->expert : 1;
@@ -133,8 +134,8 @@ static Status peak(Explained *x)
                         "    %-10s %10.2f MiB, recomputed %10.2f MiB, output %.2f MiB; "
                         "%lld parameters, %lld of experts\n",
                         title_of(x, i), (double)a->count.keep / MIB, (double)b->count.keep / MIB,
-                        (double)a->count.stream / MIB, (long long)a->count.elems,
-                        (long long)a->count.expert_elems));
+                        (double)a->count.stream / MIB, (long long)a->count.all.flat,
+                        (long long)a->count.all.expert));
     }
     TRY(state_bytes(x, &shards));
     TRY(slots(x));

@@ -72,7 +72,8 @@ static Status recompute_of(const Config *c, PlanLayout *l)
     Arena a = { 0 };
     TRY(arena_init(&a, "spec", MEM_HOST, (size_t)1 << 30));
     Status s = spec_build(c, &a, &spec);
-    for (int i = 0; s == OK && i < spec.n_layers; i++) l->recompute |= spec.layers[i].recompute;
+    for (int i = 0; s == OK && i < spec.n_layers; i++)
+        l->recompute |= spec.layers[i].no_backward ? 0 : spec.layers[i].recompute;
     arena_free(&a);
     if (c->recompute_layers.n == 0) return s;
     l->recompute_blocks = -1;

@@ -28,9 +28,9 @@ const char *const plan_part_names[PLAN_PARTS] = {
 static void add_layer(ChunkPrice *c, const LayerPrice *l)
 {
     const LayerCount *n = &l->count;
-    c->elems += (double)n->elems, c->expert_elems += (double)n->expert_elems;
-    c->layer_elems = fmax(c->layer_elems, (double)n->layer_elems);
-    c->state_elems += (double)n->state_elems, c->whole_elems += (double)n->whole_elems;
+    params_add_sizes(&c->all, &n->all);
+    params_add_sizes(&c->trained, &n->trained);
+    c->state_elems += (double)n->state_elems;
     double lost = price_lost_s(l);
     for (int k = 0; k < CHUNK_PASSES; k++) {
         for (int i = 0; i < PHASES; i++) c->time.of[k][i] += l->time.of[k][i];
@@ -62,8 +62,8 @@ void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, con
     }
     if (!has_copy(e, l, s)) return;
     const LayerCount *table = &e->plain[p->class_of[0]].count;
-    c->elems += (double)table->elems;
-    c->layer_elems = fmax(c->layer_elems, (double)table->layer_elems);
+    params_add_sizes(&c->all, &table->all);
+    params_add_sizes(&c->trained, &table->trained);
 }
 
 /* ---- time beside the schedule ---- */
@@ -101,9 +101,10 @@ static Status add_call(const Planner *p, const PriceEntry *e, GradientCall c, Gr
     return OK;
 }
 
-/* Parameters of one kind: `ranks` hold them, `stride` GPUs apart, `shards` of which share out. */
+/* Parameters of one kind: `ranks` hold them, `stride` GPUs apart, `shards` of which share out;
+ * `read` of them are gathered. */
 static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks, int64_t shards,
-                            int64_t stride, double elems, GradientTimes *t)
+                            int64_t stride, double elems, double read, GradientTimes *t)
 {
     double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4;
     double weight = e->spec.act == DTYPE_F32 ? 4 : 2, part = elems / (double)shards;
@@ -111,7 +112,7 @@ static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks
         { "gradients reduced", COLLECTIVE_REDUCE_SCATTER, shards, stride, elems * size, 0 },
         { "replicas added up", COLLECTIVE_ALL_REDUCE, ranks / shards, stride * shards, part * size,
           0 },
-        { "weights gathered", COLLECTIVE_ALL_GATHER, shards, stride, elems * weight, 0 },
+        { "weights gathered", COLLECTIVE_ALL_GATHER, shards, stride, read * weight, 0 },
     };
     double *const sum[] = { &t->reduce, &t->replicate, &t->gather };
     for (int i = 0; i < 3; i++) TRY(add_call(p, e, each[i], t, sum[i]));
@@ -121,7 +122,7 @@ static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks
 /* Of the rank's parameters those whose gradients it has the sums of, and which it updates. */
 static double own_elems(const ParamShards *s, const RankPrice *r)
 {
-    double dense = r->sum.elems - r->sum.expert_elems, expert = r->sum.expert_elems;
+    double expert = (double)r->sum.trained.expert, dense = (double)r->sum.trained.flat - expert;
     if (s->zero == 0) return dense + expert;
     return dense / (double)s->dense + expert / (double)s->expert;
 }
@@ -136,11 +137,14 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     bool whole = shards.zero == 0;
     int64_t ranks = l->dp * l->cp, replicas = ranks / l->ep > 0 ? ranks / l->ep : 1;
     double micros = (double)price_micros(p, l), hide = e->stack.at[STACK_hide_gradients];
-    double dense = r->sum.elems - r->sum.expert_elems, hidden = hide * r->backward_s;
+    const ParamSizes *z = &r->sum.trained, *read = l->zero < 3 ? z : &r->sum.all;
+    double dense = (double)(z->flat - z->expert), expert = (double)z->expert;
+    double hidden = hide * r->backward_s, of_read = (double)read->expert;
     *t = (GradientTimes){ .reductions = l->zero < 2 ? 1 : micros,
                           .gathers = l->zero < 3 ? 1 : 2 * micros }; /* for either pass */
-    TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, dense, t));
-    TRY(add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, r->sum.expert_elems, t));
+    TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, dense, (double)read->flat - of_read,
+                      t));
+    TRY(add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, expert, of_read, t));
     const GradientCall twins = { "twins added up",  COLLECTIVE_ALL_REDUCE,     2,
                                  l->pp * ranks / 2, 4 * own_elems(&shards, r), 0 };
     if (l->schedule->placement == PLACE_BOTH) TRY(add_call(p, e, twins, t, &t->twins));
@@ -179,9 +183,7 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
                         double memory[PLAN_KINDS])
 {
     bool low = e->spec.act != DTYPE_F32;
-    const ParamTable t = { .flat_elems = (int64_t)r->sum.elems,
-                           .expert_elems = (int64_t)r->sum.expert_elems,
-                           .whole_elems = (int64_t)r->sum.whole_elems };
+    const ParamTable t = { .all = r->sum.all, .trained = r->sum.trained };
     double elems[BUF_COUNT] = { 0 };
     for (int b = 0; b < BUF_STATE; b++)
         elems[b] = (double)params_shard_elems(&e->spec, &t, (ParamBuffer)b, shards);
@@ -191,8 +193,7 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
     memory[PLAN_MAIN] = rounded(elems[BUF_MAIN] * stack_size(e, STACK_main_size, low ? 4 : 0));
     memory[PLAN_OPTIMIZER] =
         2 * rounded(elems[BUF_MOMENT1] * moments_size(e) / 2) + rounded(4 * r->sum.state_elems);
-    memory[PLAN_BUFFERS] =
-        rounded(r->sum.layer_elems * (double)params_gathered_bytes(&e->spec, shards));
+    memory[PLAN_BUFFERS] = rounded((double)params_gathered_bytes(&e->spec, &t, shards));
 }
 
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
@@ -235,8 +236,9 @@ void price_add_chunk(RankPrice *r, const ChunkPrice *c)
     }
     for (int i = 0; i < ROOFLINE_LANES; i++) s->lane_s[i] += c->lane_s[i];
     s->host_s += c->host_s;
-    s->elems += c->elems, s->expert_elems += c->expert_elems, s->state_elems += c->state_elems;
-    s->layer_elems = fmax(s->layer_elems, c->layer_elems), s->whole_elems += c->whole_elems;
+    params_add_sizes(&s->all, &c->all);
+    params_add_sizes(&s->trained, &c->trained);
+    s->state_elems += c->state_elems;
 }
 
 /* Without layers a chunk hands its input on. */
@@ -307,7 +309,7 @@ Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *
     TRY(price_gradients(p, l, e, rank, &gradients));
     part_s[PLAN_GRADIENTS] = price_gradients_s(&gradients);
     part_s[PLAN_UPDATE] = update_s(p, e, &shards, rank);
-    double state = (4 + moments_size(e)) * rank->sum.elems / (double)(l->dp * l->cp);
+    double state = (4 + moments_size(e)) * (double)rank->sum.all.flat / (double)(l->dp * l->cp);
     part_s[PLAN_CHECKPOINT] = 0;
     if (p->config.checkpoint_every > 0) {
         double every = (double)p->config.checkpoint_every;

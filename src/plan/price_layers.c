@@ -10,6 +10,7 @@ static bool alike(const ModelSpec *s, int i, int j)
     const LayerSpec *a = &s->layers[i], *b = &s->layers[j];
     const LayerDesc *desc = layer_desc(a->kind);
     if (a->kind != b->kind || spec_opens(s, i) != spec_opens(s, j)) return false;
+    if (a->frozen != b->frozen || a->no_backward != b->no_backward) return false;
     return desc->alike == NULL || desc->alike(a, b);
 }
 
@@ -101,11 +102,12 @@ static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l
     }
     double s = roofline_memory_s(r, stack_of_layer(v, "traffic", desc->name, 0));
     double host = desc->begins ? 0 : stack_of_layer(v, "host", desc->name, v->at[STACK_host_layer]);
+    int passes = layer->no_backward ? 1 : whole ? 4 : 3;
     l->part = computing_part(desc);
-    for (int k = 0; k < CHUNK_PASSES; k++)
-        l->time.of[k][l->part] += s * (whole && k == PASS_INPUT ? 2 : 1) / 3;
-    l->lane_s[ROOFLINE_COMPUTE] += s * (whole ? 4 : 3) / 3;
-    l->host_s = host * (whole ? 4.0 / 3 : 1);
+    for (int k = 0; k < CHUNK_PASSES && k < passes; k++)
+        l->time.of[k][l->part] += s * (passes == 4 && k == PASS_INPUT ? 2 : 1) / 3;
+    l->lane_s[ROOFLINE_COMPUTE] += s * passes / 3;
+    l->host_s = host * (passes / 3.0);
     l->wait_s = stack_of_layer(v, "wait", desc->name, 0) * (whole ? 1.5 : 1);
 }
 
@@ -164,7 +166,7 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     c->mesh_ep = e->key.ep, c->mesh_cp = e->key.cp, c->train_micro_batch = e->key.micro_batch;
     /* A host is a scale-up domain here: what an exchange that relays looks at. */
     c->mesh_ranks_per_host = roofline_group(p->q.hardware, e->key.ep, 1).local;
-    TRY(spec_build(c, &p->kept, &e->spec));
+    TRY(spec_like(c, &p->spec, &p->kept, &e->spec));
     spec_room(&e->spec, &(RowRoom){ .rows = e->key.rows_room, .blocks = e->key.block_room });
     /* Another stack's head takes all tokens at once. */
     e->spec.loss_chunk = p->q.stack->has[STACK_keep_head]

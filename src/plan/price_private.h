@@ -78,7 +78,8 @@ typedef struct Partition {
 typedef struct ChunkPrice {
     ChunkTimes time;
     double lane_s[ROOFLINE_LANES], host_s; /* host: what shows of it */
-    double elems, expert_elems, whole_elems, layer_elems, state_elems;
+    ParamSizes all, trained;
+    double state_elems;
     const LayerCount **layer;
     int layers;
 } ChunkPrice;

@@ -142,7 +142,7 @@ static LayerRange take_stage(Planner *p, const PlanLayout *l, const PriceEntry *
         LayerSpec *layer = &c->spec.layers[i];
         bool again = price_again(l, s, layer->block);
         c->layer[i] = &(again ? e->recomputed : e->plain)[p->class_of[i]];
-        layer->recompute = again ? layer_recompute(layer, l->recompute) : 0;
+        layer->recompute = layer_recompute(layer, again ? l->recompute : 0);
     }
     return range;
 }
@@ -151,8 +151,7 @@ static LayerRange take_stage(Planner *p, const PlanLayout *l, const PriceEntry *
 static Status shared_times(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                            const LayerCount *n, GradientTimes *out)
 {
-    const RankPrice layer = { .sum = { .elems = (double)n->elems,
-                                       .expert_elems = (double)n->expert_elems } };
+    const RankPrice layer = { .sum = { .all = n->all, .trained = n->trained } };
     return price_gradients(p, l, e, &layer, out);
 }
 

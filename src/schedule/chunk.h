@@ -13,7 +13,7 @@
  * more in front of its own in backward's row. */
 typedef struct ChunkPhase {
     const char *kind, *name;  /* of the layer; of the phase */
-    short layer, own;         /* of the chunk, from 0; of the model; -1: a chunk without layers */
+    short layer, own;         /* of the chunk, from 0; of the model; -1: none, it hands on */
     short weights;            /* the layer of the model whose large weights it reads, and to
                                      whose gradients it adds: its own; a tied head's the table's */
     short place;              /* which of two places these lie in while it runs, where ranks

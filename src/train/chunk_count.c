@@ -23,12 +23,17 @@ static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes 
     }
 }
 
-/* Nothing is given back before the weights' gradients; the first layer's goes into an entry. */
+/* Nothing is given back before the weights' gradients. The first layer's goes into an entry; where
+ * backward does not come there is none. */
 static size_t split(const LayerCount *const *layer, int n)
 {
-    size_t sum = (size_t)(n - layer[n - 1]->ends) * layer[0]->stream;
-    for (int i = 0; i < n; i++) sum += layer[i]->again + layer[i]->ring_gradients;
-    return sum;
+    int streams = n - layer[n - 1]->ends;
+    size_t sum = 0;
+    for (int i = 0; i < n; i++) {
+        sum += layer[i]->again + layer[i]->ring_gradients;
+        streams -= i > 0 && layer[i]->pass[PASS_INPUT].ops == 0;
+    }
+    return sum + (size_t)streams * layer[0]->stream;
 }
 
 /* The pool and its top. */

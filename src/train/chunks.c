@@ -72,10 +72,10 @@ static Status make_row(const ModelSpec *s, LayerRange range, bool placed, bool f
     Row r = { .s = s, .range = range, .placed = placed };
     TRY(ARENA_NEW(a, most, &r.at));
     for (int i = 0; i < range.end - range.first; i++) {
-        add_layer(&r, forward ? range.first + i : range.end - 1 - i, forward);
+        int layer = forward ? range.first + i : range.end - 1 - i;
+        if (forward || !s->layers[layer].no_backward) add_layer(&r, layer, forward);
     }
-    if (range.first == range.end)
-        r.at[r.n++] = (ChunkPhase){ "chunk", "hand on", -1, -1, -1, .place = -1 };
+    if (r.n == 0) r.at[r.n++] = (ChunkPhase){ "chunk", "hand on", -1, -1, -1, .place = -1 };
     *out = (ChunkRow){ r.at, r.n };
     return OK;
 }

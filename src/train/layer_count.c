@@ -87,7 +87,7 @@ static Status both_ways(Counter *c)
     LayerRun *r = &c->run;
     const LayerDesc *desc = layer_desc(r->layer->kind);
     LayerCount *out = c->out;
-    bool again = (r->layer->recompute & RECOMPUTE_LAYER) != 0;
+    bool again = (r->layer->recompute & RECOMPUTE_LAYER) != 0, back = !r->layer->no_backward;
     TRY(evaluation(c));
     if (desc->prepare != NULL) TRY(desc->prepare(r));
     ArenaMark kept = arena_mark(&c->keep);
@@ -98,12 +98,12 @@ static Status both_ways(Counter *c)
     out->keep = c->keep.used_bytes;
     c->keep.peak_bytes = c->keep.used_bytes, c->ring.peak_bytes = 0;
     r->again = again;
-    if (again) TRY(forward(c, PASS_AGAIN));
+    if (again && back) TRY(forward(c, PASS_AGAIN));
     r->again = false;
     size_t ring_again = c->ring.peak_bytes;
     c->ring.peak_bytes = 0;
     out->again = c->keep.used_bytes - out->keep;
-    TRY(backward(c));
+    if (back) TRY(backward(c));
     out->again_peak = c->keep.peak_bytes;
     out->ring_gradients = c->ring.peak_bytes;
     out->ring_backward = ring_again > out->ring_gradients ? ring_again : out->ring_gradients;
@@ -131,13 +131,16 @@ static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBat
 }
 
 /* The table and the head's weights are counted in the layers that they are of. */
-static Status lend(const ModelSpec *s, const LayerDesc *desc, Arena *nowhere, LayerWeights *w)
+static Status lend(const ModelSpec *s, const LayerSpec *layer, Arena *nowhere, LayerWeights *w)
 {
-    static const ParamRole of[] = { [WEIGHTS_TABLE] = ROLE_TABLE, [WEIGHTS_HEAD] = ROLE_HEAD };
+    static const ParamRole roles[] = { [WEIGHTS_TABLE] = ROLE_TABLE, [WEIGHTS_HEAD] = ROLE_HEAD };
+    const LayerDesc *desc = layer_desc(layer->kind);
     for (int i = 0; i < desc->n_phases; i++) {
-        ParamRole role = of[desc->phases[i].weights];
+        ParamRole role = roles[desc->phases[i].weights];
+        int of = layer_weights_of(s, (int)(layer - s->layers), i);
         if (desc->phases[i].weights == WEIGHTS_OWN || w->w[role].data != NULL) continue;
         TRY(tensor_new2(nowhere, s->act, s->vocab, s->hidden, &w->w[role]));
+        if (role_frozen(&s->layers[of], of == 0 ? ROLE_TABLE : ROLE_HEAD)) continue;
         TRY(tensor_new2(nowhere, DTYPE_F32, s->vocab, s->hidden, &w->dw[role]));
     }
     return OK;
@@ -159,7 +162,7 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
     TRY(params_build(&one, alone.rank, NULL, scratch, &table));
     TRY(params_alloc(&one, &table, &nowhere, true, &memory));
     TRY(params_bind(&one, &table, &memory, scratch, &weights));
-    TRY(lend(s, layer_desc(layer->kind), &nowhere, weights));
+    TRY(lend(s, layer, &nowhere, weights));
     void *state = NULL;
     size_t state_bytes = layer_desc(layer->kind)->state_bytes;
     if (state_bytes > 0) TRY(arena_array_zero(scratch, state_bytes, 1, &state));
@@ -180,10 +183,7 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
         c->out->pool = desc->pooled(s, layer, b * t);
         TRY(pool_make(&c->ex, &nowhere, s->act, &c->out->pool, 1, &c->pool));
     }
-    c->out->elems = table.flat_elems;
-    c->out->expert_elems = table.expert_elems;
-    c->out->whole_elems = table.whole_elems;
-    c->out->layer_elems = table.layer_elems;
+    c->out->all = table.all, c->out->trained = table.trained;
     c->out->state_elems = table.elems[BUF_STATE];
     TRY(make_inputs(c, s, &nowhere, &m, &record));
     return both_ways(c);

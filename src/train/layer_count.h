@@ -29,10 +29,8 @@ typedef struct LayerCount {
     size_t again;      /* what the second forward makes, if it lies apart (split passes) */
     size_t keep_eval;  /* most in the slot of a forward without training */
     size_t ring_forward, ring_backward, scratch;
-    size_t ring_gradients;       /* of ring_backward without the second forward's */
-    int64_t elems, expert_elems; /* trained parameters here, padding included; of experts */
-    int64_t whole_elems;         /* of those that every rank holds */
-    int64_t layer_elems;         /* of all others */
+    size_t ring_gradients;   /* of ring_backward without the second forward's */
+    ParamSizes all, trained; /* of the parameters here */
     int64_t state_elems;
     PoolNeed pool; /* beside what it keeps */
     OpTotals pass[LAYER_PASSES];

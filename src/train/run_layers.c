@@ -323,7 +323,7 @@ static void end_backward(ChunkPass *p)
 static Status backward_pass(ChunkPass *p)
 {
     if (p->a->first == 0 && p->input) TRY(start_backward(p));
-    for (int i = p->a->first; i < p->a->end && layers_in(p) > 0; i++) {
+    for (int i = p->a->first; i < p->a->end && p->row->at[i].layer >= 0; i++) {
         const ChunkPhase *x = &p->row->at[i];
         select(p, x->layer);
         if (!x->again)

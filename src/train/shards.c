@@ -189,7 +189,9 @@ Status shards_make(Engine *e)
     const ParamTable *t = &e->params;
     TRY(ARENA_NEW(&e->tables, t->n + t->n_buckets, &e->ranges));
     TRY(ARENA_NEW(&e->tables, t->n + t->n_buckets, &e->norms));
-    for (int i = 0; i < t->n_buckets && e->use == ENGINE_TRAIN; i++) add_bucket(e, i);
+    for (int i = 0; i < t->n_buckets && e->use == ENGINE_TRAIN; i++) {
+        if (!t->bucket[i].frozen) add_bucket(e, i);
+    }
     return OK;
 }
 
@@ -215,9 +217,16 @@ static Status all_reduce(Engine *e, MeshGroup group, Tensor t)
 
 /* Weights. */
 
-Status shards_gather(Engine *e, int layer)
+/* The buckets of a layer that have gradients. */
+static int trained(const Engine *e, int layer, int *first)
 {
-    int first, end = params_layer(&e->params, layer, &first);
+    int end = params_layer(&e->params, layer, first);
+    while (end > *first && e->params.bucket[end - 1].frozen) end--;
+    return end;
+}
+
+static Status gather(Engine *e, int first, int end)
+{
     for (int i = first; i < end; i++) {
         const ParamBucket *k = &e->params.bucket[i];
         if (k->ranks == 1) continue;
@@ -226,6 +235,13 @@ Status shards_gather(Engine *e, int layer)
         TRY(collective(e, COMM_ALL_GATHER, group_of(k), own, whole));
     }
     return OK;
+}
+
+/* What no update changes stays where every rank has it whole. */
+Status shards_gather(Engine *e, int layer)
+{
+    int first, all = params_layer(&e->params, layer, &first), end = trained(e, layer, &first);
+    return gather(e, first, e->params.sharded[BUF_WEIGHT] ? all : end);
 }
 
 Status shards_refresh(Engine *e)
@@ -241,8 +257,7 @@ Status shards_refresh(Engine *e)
                                  bucket_own(t, &e->memory, k, BUF_WEIGHT) }));
     }
     bool whole = t->shards.zero > 0 && !t->sharded[BUF_WEIGHT];
-    for (int layer = 0; layer < e->spec.n_layers && whole; layer++) TRY(shards_gather(e, layer));
-    return OK;
+    return whole ? gather(e, 0, t->n_buckets) : OK;
 }
 
 /* Gradients. */
@@ -260,6 +275,7 @@ static Status zero_bucket(Engine *e, const ParamBucket *k, Tensor whole)
     float *at = whole.data, *end = tensor_at(&whole, tensor_elems(&whole));
     for (size_t i = 0; k->hold == HOLD_EXPERT && i < sizeof roles / sizeof *roles; i++) {
         const Tensor *dw = &e->weights[k->layer].dw[roles[i]];
+        if (dw->data == NULL) continue; /* frozen */
         TRY(fill_zero(e, at, dw->data));
         at = tensor_at(dw, tensor_elems(dw));
     }
@@ -276,6 +292,7 @@ Status shards_begin(Engine *e)
 {
     for (int i = 0; i < e->params.n_buckets; i++) {
         const ParamBucket *k = &e->params.bucket[i];
+        if (k->frozen) continue;
         bool place = in_place(e, k);
         Tensor sum = place ? bucket_own(&e->params, &e->memory, k, BUF_GRAD)
                            : bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
@@ -287,7 +304,7 @@ Status shards_begin(Engine *e)
 
 Status shards_zero(Engine *e, int layer)
 {
-    int first, end = params_layer(&e->params, layer, &first);
+    int first, end = trained(e, layer, &first);
     for (int i = first; i < end; i++) {
         const ParamBucket *k = &e->params.bucket[i];
         if (!in_place(e, k)) continue;
@@ -317,7 +334,7 @@ static Status add_up(Engine *e, const ParamBucket *k, Tensor whole)
 
 Status shards_reduce(Engine *e, int layer)
 {
-    int first, end = params_layer(&e->params, layer, &first);
+    int first, end = trained(e, layer, &first);
     bool parts = e->params.sharded[BUF_GRAD];
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &e->params.bucket[i];
@@ -333,7 +350,7 @@ Status shards_reduce(Engine *e, int layer)
 
 Status shards_sum(Engine *e, int layer)
 {
-    int first, end = params_layer(&e->params, layer, &first);
+    int first, end = trained(e, layer, &first);
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &e->params.bucket[i];
         Tensor sum = reduced(e, k);

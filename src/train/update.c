@@ -37,16 +37,6 @@ Status update_add_records(Engine *e)
     return OK;
 }
 
-/* Is a state of the layer (its router's bias) among the parameters that are not trained? */
-static bool stands_still(const Engine *e, int layer)
-{
-    for (int i = 0; i < e->params.n && e->spec.frozen->n > 0; i++) {
-        const Param *p = &e->params.at[i];
-        if (p->layer == layer && p->frozen && p->first[BUF_STATE] >= 0) return true;
-    }
-    return false;
-}
-
 Status update_run(Engine *e)
 {
     const Record *r = &e->record;
@@ -63,8 +53,8 @@ Status update_run(Engine *e)
     for (int i = 0; i < e->spec.n_layers; i++) {
         const LayerSpec *l = &e->spec.layers[i];
         const LayerDesc *desc = layer_desc(l->kind);
-        if (desc->after_step == NULL || !layer_on(l, e->shape.pp_rank) || stands_still(e, i))
-            continue;
+        if (desc->after_step == NULL || !layer_on(l, e->shape.pp_rank)) continue;
+        if (role_frozen(l, ROLE_ROUTER_BIAS)) continue;
         e->ex.layer = l->block;
         TRY(desc->after_step(&e->ex, l, &e->weights[i], r));
     }

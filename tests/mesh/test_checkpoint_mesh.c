@@ -487,6 +487,8 @@ static void moments_of_new_modules_are_corrected_as_new(void **state)
     }
 }
 
+#define FROZEN "init.frozen=[model.embed_tokens.weight, \"*.0.*\", \"*.1.mlp.experts.*.up_proj.*\"]"
+
 /* Loading has shown that none is missing. */
 static int64_t saved_elements(const ManyCase *layout, const char *more)
 {
@@ -506,8 +508,9 @@ static int64_t saved_elements(const ManyCase *layout, const char *more)
 static void no_element_is_written_twice(void **state)
 {
     (void)state;
-    static const char *const models[] = { "moe.shared=1", "model.tied=true", "mtp.layers=1" };
-    for (int m = 0; m < 3; m++) {
+    static const char *const models[] = { "moe.shared=1", "model.tied=true", "mtp.layers=1",
+                                          FROZEN };
+    for (int m = 0; m < 4; m++) {
         int64_t alone = saved_elements(&layouts[0], models[m]);
         for (int i = 1; i < LAYOUTS; i++) CHECK_INT(saved_elements(&layouts[i], models[m]), alone);
     }
@@ -570,10 +573,10 @@ static Status train_on(Rank *r)
 static void a_resumed_run_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
-    static const char *const moments[] = { "optimizer.moments=f32", "optimizer.moments=bf16" };
-    for (int k = 0; k < 2 * LAYOUTS; k += RESUMED) {
-        const int i = k / 2;
-        const char *more = moments[k % 2];
+    static const char *const all[] = { "optimizer.moments=f32", "optimizer.moments=bf16", FROZEN };
+    for (int k = 0; k < 3 * LAYOUTS; k += RESUMED) {
+        const int i = k / 3;
+        const char *more = all[k % 3];
         StepResult whole[4] = { 0 }, resumed[4] = { 0 };
         RUN_CASE(.layout = &layouts[i], .dir = place, .more = more, .body = train_through,
                  .last = whole);

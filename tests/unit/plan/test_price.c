@@ -14,6 +14,12 @@
 
 static const double GIB = 1073741824.0;
 
+/* The first blocks with the table, and roles of others. */
+#define FROZEN                                                                                     \
+    "init.frozen=[model.embed_tokens.weight, \"model.layers.[0-2].*\", "                           \
+    "\"*.experts.*.down_proj.*\", "                                                                \
+    "\"*.kv_b_proj.*\", \"*.mlp.gate.*\"]"
+
 static void open_plan(Question *q, const char *model, const char *hardware, int64_t gpus,
                       const char *stack, const char *const *set, int n)
 {
@@ -45,6 +51,7 @@ static void one_rank_takes_what_the_engine_counts(void **state)
           "mtp.layers=2" },
         { "train.batch=4", "train.micro_batch=2", "run.device=cpu", "run.threads=1", "mtp.layers=1",
           "model.tied=true" },
+        { "train.batch=4", "train.micro_batch=2", "run.device=cpu", "run.threads=1", FROZEN },
     };
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         int n = 0;
@@ -107,6 +114,33 @@ static void bf16_moments_cost_less_memory_and_time(void **state)
     CHECK_NEAR(p[1].part_s[PLAN_CHECKPOINT] / p[0].part_s[PLAN_CHECKPOINT], 8.0 / 12, 1e-9);
     CHECK_NEAR(p[1].memory[PLAN_OPTIMIZER] / p[0].memory[PLAN_OPTIMIZER], 0.5, 1e-3);
     CHECK_NEAR(p[1].memory[PLAN_MAIN], p[0].memory[PLAN_MAIN], 0);
+}
+
+/* Norms alone are trained: hardly anything is reduced, and weights are gathered with ZeRO-3 alone. */
+static void what_is_frozen_costs_no_gradients_and_no_update(void **state)
+{
+    (void)state;
+    static const char *const frozen[] = {
+        "init.frozen=[]",
+        "init.frozen=[model.embed_tokens.weight, \"*_proj*\", \"*.gate.weight\", lm_head.weight]"
+    };
+    PlanPrice p[2];
+    for (int zero = 1; zero <= 3; zero += 2) {
+        for (int i = 0; i < 2; i++) {
+            const char *const set[] = { "run.compute=bf16", frozen[i] };
+            Question q;
+            open_plan(&q, "deepseek-v2-lite", "h200", 8, "switchyard", set, 2);
+            q.layout.zero = zero;
+            CHECK_OK(planner_price(q.planner, &q.layout, &p[i]));
+            question_close(&q);
+        }
+        double rest = p[1].part_s[PLAN_GRADIENTS] / p[0].part_s[PLAN_GRADIENTS];
+        CHECK(p[1].part_s[PLAN_UPDATE] < 0.01 * p[0].part_s[PLAN_UPDATE]);
+        CHECK(p[1].memory[PLAN_GRADS] < 0.01 * p[0].memory[PLAN_GRADS]);
+        CHECK(zero < 3 ? rest < 0.01 : rest > 0.3 && rest < 0.8);
+        CHECK_NEAR(p[1].memory[PLAN_WEIGHTS] / p[0].memory[PLAN_WEIGHTS], 1, 1e-3);
+        CHECK(p[1].schedule_s < 0.8 * p[0].schedule_s);
+    }
 }
 
 /* AMD's table of DeepSeek-V2-Lite on 8 MI355X, row by row (ROCm blog "MoE training on AMD GPUs");
@@ -335,6 +369,8 @@ static void prices_are_those_of_the_counting_run_and_the_simulator(void **state)
           "mtp.layers=2" },
         { "train.batch=960", "model.layers=13", "moe.experts=16", "train.micro_batch=1",
           "model.tied=true", "mtp.layers=1", "run.compute=bf16" },
+        { "train.batch=960", "model.layers=13", "moe.experts=16", "train.micro_batch=1",
+          "mesh.reduce=bf16", "run.compute=bf16", FROZEN },
     };
     int priced = 0;
     double worst = 0;
@@ -562,6 +598,7 @@ int main(void)
         TEST(a_global_group_costs_a_sum_of_counts),
         TEST(parts_add_up_to_the_step),
         TEST(bf16_moments_cost_less_memory_and_time),
+        TEST(what_is_frozen_costs_no_gradients_and_no_update),
         TEST(the_ladder_of_deepseek_v2_lite_comes_out),
         TEST(prices_are_those_of_the_counting_run_and_the_simulator),
         TEST(recomputed_layers_count_on_the_stage_that_has_them),

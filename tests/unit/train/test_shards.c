@@ -145,7 +145,7 @@ static void check_buckets(const Case *c)
             CHECK_INT(k->shard, shard);
             flat += k->n, shard += k->n / ranks;
         }
-        CHECK_INT(h.table.flat_elems, flat);
+        CHECK_INT(h.table.all.flat, flat);
         for (ParamBuffer b = 0; b < BUF_STATE; b++) {
             bool out = c->ranks > 1 && c->zero >= zero_of(b, c->bf16);
             CHECK_INT(h.table.elems[b], out ? shard : flat);
@@ -220,7 +220,7 @@ static void count_updates(const Case *c, int rank, Tiny *t, int *count[2])
     for (ParamBuffer b = 0; b < BUF_STATE; b++) number(&t->engine, b);
     if (rank == 0) {
         for (int d = 0; d < 2; d++) {
-            count[d] = calloc((size_t)t->engine.params.flat_elems + 1, sizeof **count);
+            count[d] = calloc((size_t)t->engine.params.all.flat + 1, sizeof **count);
         }
     }
     for (int i = 0; i < t->engine.n_ranges; i++) {
