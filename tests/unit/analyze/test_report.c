@@ -1,7 +1,6 @@
 #include "harness/events_of.h"
 
 #include "analyze/report.h"
-#include "analyze/report.h"
 
 static Arena arena;
 static EventsOf of;
