@@ -53,7 +53,7 @@ static const struct {
     const char *key, *says;
 } formulas[FORMULAS] = {
     { "causal", "causal: of each op, in attention the pairs under the diagonal" },
-    { "torchtitan", "TorchTitan's: 6 N + 6 l h (qk + v) t a token, all pairs" },
+    { "torchtitan", "TorchTitan's: 6 N + 6 l h (qk + v) t a token, all pairs, frozen or not" },
 };
 
 typedef struct Report {

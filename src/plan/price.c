@@ -102,17 +102,17 @@ static Status add_call(const Planner *p, const PriceEntry *e, GradientCall c, Gr
 }
 
 /* Parameters of one kind: `ranks` hold them, `stride` GPUs apart, `shards` of which share out;
- * `read` of them are gathered. */
+ * elems: those that are reduced, those that are gathered. */
 static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks, int64_t shards,
-                            int64_t stride, double elems, double read, GradientTimes *t)
+                            int64_t stride, const double elems[2], GradientTimes *t)
 {
     double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4;
-    double weight = e->spec.act == DTYPE_F32 ? 4 : 2, part = elems / (double)shards;
+    double weight = e->spec.act == DTYPE_F32 ? 4 : 2, part = elems[0] / (double)shards;
     const GradientCall each[] = {
-        { "gradients reduced", COLLECTIVE_REDUCE_SCATTER, shards, stride, elems * size, 0 },
+        { "gradients reduced", COLLECTIVE_REDUCE_SCATTER, shards, stride, elems[0] * size, 0 },
         { "replicas added up", COLLECTIVE_ALL_REDUCE, ranks / shards, stride * shards, part * size,
           0 },
-        { "weights gathered", COLLECTIVE_ALL_GATHER, shards, stride, read * weight, 0 },
+        { "weights gathered", COLLECTIVE_ALL_GATHER, shards, stride, elems[1] * weight, 0 },
     };
     double *const sum[] = { &t->reduce, &t->replicate, &t->gather };
     for (int i = 0; i < 3; i++) TRY(add_call(p, e, each[i], t, sum[i]));
@@ -138,13 +138,13 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     int64_t ranks = l->dp * l->cp, replicas = ranks / l->ep > 0 ? ranks / l->ep : 1;
     double micros = (double)price_micros(p, l), hide = e->stack.at[STACK_hide_gradients];
     const ParamSizes *z = &r->sum.trained, *read = l->zero < 3 ? z : &r->sum.all;
-    double dense = (double)(z->flat - z->expert), expert = (double)z->expert;
-    double hidden = hide * r->backward_s, of_read = (double)read->expert;
+    const double dense[] = { (double)(z->flat - z->expert), (double)(read->flat - read->expert) };
+    const double expert[] = { (double)z->expert, (double)read->expert };
+    double hidden = hide * r->backward_s;
     *t = (GradientTimes){ .reductions = l->zero < 2 ? 1 : micros,
                           .gathers = l->zero < 3 ? 1 : 2 * micros }; /* for either pass */
-    TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, dense, (double)read->flat - of_read,
-                      t));
-    TRY(add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, expert, of_read, t));
+    TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, dense, t));
+    TRY(add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, expert, t));
     const GradientCall twins = { "twins added up",  COLLECTIVE_ALL_REDUCE,     2,
                                  l->pp * ranks / 2, 4 * own_elems(&shards, r), 0 };
     if (l->schedule->placement == PLACE_BOTH) TRY(add_call(p, e, twins, t, &t->twins));

@@ -414,7 +414,8 @@ static void bench_names_both_counts_of_flops(void **state)
     Outcome text = RUN(lab, "bench", "bench", "step", "--steps=1", "../tiny.yaml");
     CHECK_EXIT(text, 0);
     CHECK_SAYS(text.out, "(causal: of each op, in attention the pairs under the diagonal)");
-    CHECK_SAYS(text.out, "(TorchTitan's: 6 N + 6 l h (qk + v) t a token, all pairs)");
+    CHECK_SAYS(text.out,
+               "(TorchTitan's: 6 N + 6 l h (qk + v) t a token, all pairs, frozen or not)");
     for (int r = 0; r < 2; r++) {
         Outcome o = RUN(lab, "bench", "bench", "step", "--json", "--steps=3", ranks[r],
                         "../tiny.yaml", "train.micro_batch=1");
