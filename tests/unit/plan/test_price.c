@@ -18,7 +18,7 @@ static const double GIB = 1073741824.0;
 #define FROZEN                                                                                     \
     "init.frozen=[model.embed_tokens.weight, \"model.layers.[0-2].*\", "                           \
     "\"*.experts.*.down_proj.*\", "                                                                \
-    "\"*.kv_b_proj.*\", \"*.mlp.gate.*\"]"
+    "\"model.layers.[35].*.kv_b_proj.*\", \"*.mlp.gate.*\"]"
 
 static void open_plan(Question *q, const char *model, const char *hardware, int64_t gpus,
                       const char *stack, const char *const *set, int n)
