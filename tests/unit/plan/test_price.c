@@ -15,10 +15,9 @@
 static const double GIB = 1073741824.0;
 
 /* The first blocks with the table, and roles of others. */
-#define FROZEN                                                                                     \
-    "init.frozen=[model.embed_tokens.weight, \"model.layers.[0-2].*\", "                           \
-    "\"*.experts.*.down_proj.*\", "                                                                \
-    "\"model.layers.[35].*.kv_b_proj.*\", \"*.mlp.gate.*\"]"
+static const char some_frozen[] = "init.frozen=[model.embed_tokens.weight, "
+                                  "\"model.layers.[0-2].*\", \"*.experts.*.down_proj.*\", "
+                                  "\"model.layers.[35].*.kv_b_proj.*\", \"*.mlp.gate.*\"]";
 
 static void open_plan(Question *q, const char *model, const char *hardware, int64_t gpus,
                       const char *stack, const char *const *set, int n)
@@ -51,7 +50,7 @@ static void one_rank_takes_what_the_engine_counts(void **state)
           "mtp.layers=2" },
         { "train.batch=4", "train.micro_batch=2", "run.device=cpu", "run.threads=1", "mtp.layers=1",
           "model.tied=true" },
-        { "train.batch=4", "train.micro_batch=2", "run.device=cpu", "run.threads=1", FROZEN },
+        { "train.batch=4", "train.micro_batch=2", "run.device=cpu", "run.threads=1", some_frozen },
     };
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         int n = 0;
@@ -370,7 +369,7 @@ static void prices_are_those_of_the_counting_run_and_the_simulator(void **state)
         { "train.batch=960", "model.layers=13", "moe.experts=16", "train.micro_batch=1",
           "model.tied=true", "mtp.layers=1", "run.compute=bf16" },
         { "train.batch=960", "model.layers=13", "moe.experts=16", "train.micro_batch=1",
-          "mesh.reduce=bf16", "run.compute=bf16", FROZEN },
+          "mesh.reduce=bf16", "run.compute=bf16", some_frozen },
     };
     int priced = 0;
     double worst = 0;
