@@ -128,11 +128,6 @@ static Status check_moe(const Config *c)
     TRY(at_most("moe.top_groups", c->moe_top_groups, "moe.groups", c->moe_groups));
     int64_t group = c->moe_experts / c->moe_groups;
     TRY(at_most("moe.group_score_top", c->moe_group_score_top, "the experts of a group,", group));
-    if (c->moe_capacity > 0 && c->mesh_cp > 1)
-        return FAIL(ERR_UNSUPPORTED,
-                    "moe.capacity %g compares the tokens of whole sequences, which mesh.cp %lld "
-                    "spreads over ranks: set moe.capacity=0 or mesh.cp=1",
-                    c->moe_capacity, (long long)c->mesh_cp);
     int64_t allowed = c->moe_top_groups * group;
     if (c->moe_top_k <= allowed) return OK;
     return FAIL(ERR_ARG,

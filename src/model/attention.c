@@ -30,19 +30,6 @@ Status attention_nothing(LayerRun *r)
 
 bool attention_over_ranks(const LayerRun *r) { return r->cache == NULL && r->spec->cp > 1; }
 
-int64_t attention_rank(const LayerRun *r, int64_t block)
-{
-    int64_t own = r->ex->mesh == NULL ? 0 : r->ex->mesh->at.cp;
-    return (own + block) % r->spec->cp;
-}
-
-Status attention_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out)
-{
-    return exchange_collective(
-        r->ex,
-        (Collective){ .in = in, .out = out, .kind = kind, .axis = AXIS_CP, .ranks = r->spec->cp });
-}
-
 /* The bias of a matrix, or its gradient: data NULL if there is none. */
 static Tensor bias_of(const Tensor by_role[], ParamRole role)
 {
@@ -192,7 +179,7 @@ static int64_t blocks_of(const LayerRun *r) { return attention_over_ranks(r) ? r
 static AttentionPieces pieces(const LayerRun *r, int64_t block)
 {
     if (!attention_over_ranks(r)) return (AttentionPieces){ 0 };
-    int64_t q = attention_rank(r, 0), k = attention_rank(r, block), n = r->batch->t / 2;
+    int64_t q = layer_rank(r, 0), k = layer_rank(r, block), n = r->batch->t / 2;
     int64_t last = 2 * r->spec->cp - 1;
     return (AttentionPieces){ n, { n * q, n * (last - q) }, { n * k, n * (last - k) } };
 }

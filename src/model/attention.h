@@ -70,10 +70,6 @@ Status attention_nothing(LayerRun *r);
 const AttentionSpec *attention_spec(const LayerRun *r);
 /* Do other ranks have parts of these sequences? Not with a cache: generation runs on one rank. */
 bool attention_over_ranks(const LayerRun *r);
-/* The context rank whose keys a block has. */
-int64_t attention_rank(const LayerRun *r, int64_t block);
-/* COMM_ALL_GATHER, COMM_REDUCE_SCATTER or COMM_SHIFT over the context ranks. */
-Status attention_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out);
 
 /* Room for keys and values of this rank's tokens, or their gradients; in the cache if there is one.
  * */

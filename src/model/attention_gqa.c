@@ -126,7 +126,7 @@ static Status block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
     if (block == 0) return OK;
     if (block <= 2) TRY(pair_new(r, r->ring, to));
     Tensor from = block == 1 ? s->gqa.kv : s->gqa.guest[(block - 1) % 2];
-    TRY(attention_collect(r, COMM_SHIFT, from, *to));
+    TRY(layer_collect(r, COMM_SHIFT, from, *to));
     pair_split(r, to, k, v);
     return OK;
 }
@@ -149,7 +149,7 @@ static Status block_backward(LayerRun *r, int64_t block)
     AttentionState *s = r->state;
     Tensor *from = &s->gqa.dkv[block % 2], *to = &s->gqa.dkv[(block + 1) % 2];
     if (block == 0) return OK;
-    TRY(attention_collect(r, COMM_SHIFT, *from, *to));
+    TRY(layer_collect(r, COMM_SHIFT, *from, *to));
     pair_split(r, to, &s->dk, &s->dv);
     return OK;
 }

@@ -67,7 +67,7 @@ static Part part_of(const LayerRun *r, const Tensor *all, int64_t block)
 {
     const AttentionSpec *a = attention_spec(r);
     int64_t n = layer_tokens(r);
-    Tensor whole = tensor_rows(all, attention_rank(r, block) * n, n);
+    Tensor whole = tensor_rows(all, layer_rank(r, block) * n, n);
     Part part = { whole, whole, whole };
     part.latent.dim[1] = a->kv_rank;
     part.key.dim[1] = a->rope;
@@ -115,7 +115,7 @@ static Status gather(LayerRun *r)
 {
     const AttentionState *s = r->state;
     Part own = part_of(r, &s->mla.latents, 0);
-    return attention_collect(r, COMM_ALL_GATHER, own.whole, s->mla.latents);
+    return layer_collect(r, COMM_ALL_GATHER, own.whole, s->mla.latents);
 }
 
 /* Makes q, k and v of the latents; over ranks q alone. */
@@ -226,7 +226,7 @@ static Status gather_backward(LayerRun *r)
 {
     const AttentionState *s = r->state;
     Part own = part_of(r, &s->mla.dlatents, 0);
-    return attention_collect(r, COMM_REDUCE_SCATTER, s->mla.dlatents, own.whole);
+    return layer_collect(r, COMM_REDUCE_SCATTER, s->mla.dlatents, own.whole);
 }
 
 /* The backward of `up`: gradients of q and kv before rope, of the shared key (into da) and of the

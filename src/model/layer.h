@@ -184,6 +184,10 @@ Status pool_make(Exec *ex, Arena *a, Dtype act, const PoolNeed *need, double fac
 /* The arena for something that backward needs unless `piece` is recomputed: keep or ring. */
 Arena *layer_arena(const LayerRun *r, unsigned piece);
 int64_t layer_tokens(const LayerRun *r); /* N */
+/* The context rank so many behind this one; 0: its own number. */
+int64_t layer_rank(const LayerRun *r, int64_t behind);
+/* COMM_ALL_GATHER, COMM_REDUCE_SCATTER or COMM_SHIFT over the context ranks. */
+Status layer_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out);
 
 /* Shared by layers: y = norm(h) into layer_arena(NORM), and the same again in backward if it was
  * not kept. */

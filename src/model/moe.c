@@ -274,6 +274,38 @@ static Status jitter_logits(LayerRun *r, Tensor x)
                                    .size = m->jitter });
 }
 
+/* What each context rank has of t becomes what all have. */
+static Status gather(LayerRun *r, Tensor *t)
+{
+    Tensor own = *t;
+    TRY(tensor_new2(r->scratch, own.dtype, own.dim[0] * r->spec->cp, tensor_cols(&own), t));
+    return layer_collect(r, COMM_ALL_GATHER, own, *t);
+}
+
+/* The tokens of whole sequences are compared: over context ranks, of all of them. */
+static Status drop(LayerRun *r)
+{
+    const MoeSpec *m = &r->layer->as.moe;
+    MoeState *s = r->state;
+    if (m->capacity == 0 || !r->training) return OK;
+    int64_t n = layer_tokens(r), ranks = r->spec->cp;
+    double mean = (double)(n * ranks * m->rule.top_k) / (double)m->experts;
+    Tensor target = batch_target(r->batch, r->layer->depth);
+    RouteDrop d = { .index = s->index,
+                    .target = tensor_as2(&target, n, 1),
+                    .weight = s->weight,
+                    .own = s->weight,
+                    .dropped = tensor_rows(&r->record->dropped, r->layer->load, 1),
+                    .experts = m->experts,
+                    .capacity = (int64_t)ceil(mean * m->capacity),
+                    .sequences = r->batch->b,
+                    .ranks = ranks,
+                    .rank = layer_rank(r, 0) };
+    Tensor *const all[] = { &d.index, &d.target, &d.weight };
+    for (int i = 0; ranks > 1 && i < 3; i++) TRY(gather(r, all[i]));
+    return route_drop(r->ex, d);
+}
+
 static Status route_forward(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
@@ -300,16 +332,7 @@ static Status route_forward(LayerRun *r)
                                      .aux_loss = r->record->aux_loss,
                                      .score_sum = s->score_sum,
                                      .rule = rule_of(r) }));
-    if (m->capacity == 0 || !r->training) return OK;
-    const MicroBatch *batch = r->batch;
-    double mean = (double)(layer_tokens(r) * m->rule.top_k) / (double)m->experts;
-    return route_drop(r->ex,
-                      (RouteDrop){ .index = s->index,
-                                   .target = batch_target(batch, r->layer->depth),
-                                   .weight = s->weight,
-                                   .dropped = tensor_rows(&r->record->dropped, r->layer->load, 1),
-                                   .experts = m->experts,
-                                   .capacity = (int64_t)ceil(mean * m->capacity) });
+    return r->spec->cp > 1 ? OK : drop(r); /* else ranks meet first: dispatch */
 }
 
 /* The auxiliary loss where other ranks have tokens of the same groups: the counts are summed over
@@ -392,6 +415,7 @@ static Status dispatch_forward(LayerRun *r)
     TRY(make_sent(r));
     s->x = s->sent;
     if (!r->again && loss_parts(r) > 1) TRY(loss_of_counts(r));
+    if (!r->again && r->spec->cp > 1) TRY(drop(r));
     if (!r->again && s->place.data != NULL) TRY(place_tokens(r));
     if (spread(r))
         TRY(send_tokens(r, s->sent, !r->again, layer_arena(r, RECOMPUTE_EXCHANGE), &s->x));
@@ -718,11 +742,13 @@ static const Phase phases[] = {
                   .part = PHASE_COMBINE },
 };
 
-/* Tokens and their gradients travel; so do the counts of the auxiliary loss, in forward alone. */
+/* Tokens and their gradients travel; so do, in forward alone, the counts of the auxiliary loss and
+ * what a capacity compares. */
 static bool meets(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
 {
     if (phase != DISPATCH && phase != COMBINE) return false;
-    return s->ep > 1 || (phase == DISPATCH && forward && loss_ranks(s, &l->as.moe) > 1);
+    bool sums = loss_ranks(s, &l->as.moe) > 1, drops = l->as.moe.capacity > 0 && s->cp > 1;
+    return s->ep > 1 || (phase == DISPATCH && forward && (sums || drops));
 }
 
 /* Shared experts run while tokens, or their gradients, travel to the routed ones. */

@@ -9,14 +9,26 @@ enum { DROP_THREADS = 512 };
 
 typedef struct DropArgs {
     const int32_t *index, *target; /* the second may be NULL */
-    float *weight;
-    int32_t *dropped, *list; /* list: (experts, room) in the workspace */
-    int64_t entries, K, room, capacity;
+    const float *weight;
+    float *own;
+    int32_t *dropped, *list;                     /* list: (experts, room) in the workspace */
+    int64_t entries, room, capacity, first, end; /* entries [first, end) are this rank's own */
+    uint32_t K, ranks, tokens, length;           /* of a rank, and of a sequence there */
 } DropArgs;
 
-static __device__ __forceinline__ uint64_t key_of(const float *weight, int32_t i)
+/* Where an entry's token stands in the sequences (route_drop.h); on one rank the entry itself, which
+ * has the same order. */
+static __device__ __forceinline__ uint32_t place_of(const DropArgs &a, uint32_t i)
 {
-    return (uint64_t)__float_as_uint(weight[i]) << 32 | (UINT32_MAX - (uint32_t)i);
+    if (a.ranks == 1) return i;
+    uint32_t token = i / a.K, at = token % a.length, half = a.length / 2;
+    uint32_t piece = at < half ? token / a.tokens : 2 * a.ranks - 1 - token / a.tokens;
+    return (token % a.tokens / a.length * 2 * a.ranks + piece) * half + at % half;
+}
+
+static __device__ __forceinline__ uint64_t key_of(const DropArgs &a, int32_t i)
+{
+    return (uint64_t)__float_as_uint(a.weight[i]) << 32 | (UINT32_MAX - place_of(a, (uint32_t)i));
 }
 
 static __global__ __launch_bounds__(DROP_THREADS) void route_drop_kernel(DropArgs a)
@@ -38,13 +50,18 @@ static __global__ __launch_bounds__(DROP_THREADS) void route_drop_kernel(DropArg
         uint64_t next = bound | (uint64_t)1 << bit;
         int64_t reach = 0;
         for (int j = (int)threadIdx.x; j < n; j += DROP_THREADS)
-            reach += key_of(a.weight, list[j]) >= next;
+            reach += key_of(a, list[j]) >= next;
         if (block_sum(reach, room) >= a.capacity) bound = next;
     }
+    int64_t dropped = 0;
     for (int j = (int)threadIdx.x; j < n; j += DROP_THREADS) {
-        if (key_of(a.weight, list[j]) < bound) a.weight[list[j]] = 0;
+        int32_t i = list[j];
+        if (i < a.first || i >= a.end || key_of(a, i) >= bound) continue;
+        a.own[i - a.first] = 0;
+        dropped++;
     }
-    if (threadIdx.x == 0) atomicAdd(a.dropped, (int32_t)(n - a.capacity));
+    dropped = block_sum(dropped, room);
+    if (threadIdx.x == 0) atomicAdd(a.dropped, (int32_t)dropped);
 }
 
 extern "C" size_t route_drop_cuda_workspace(const struct Exec *, const void *args)
@@ -60,13 +77,19 @@ extern "C" Status route_drop_cuda(struct Exec *ex, const void *args)
     DropArgs d = {};
     d.index = (const int32_t *)a->index.data;
     d.target = (const int32_t *)a->target.data;
-    d.weight = (float *)a->weight.data;
+    d.weight = (const float *)a->weight.data;
+    d.own = (float *)a->own.data;
     d.dropped = (int32_t *)a->dropped.data;
     d.list = (int32_t *)exec_workspace(ex);
     d.entries = tensor_elems(&a->index);
-    d.K = tensor_cols(&a->index);
+    d.K = (uint32_t)tensor_cols(&a->index);
     d.room = d.entries / d.K;
     d.capacity = a->capacity;
+    d.first = a->rank * tensor_elems(&a->own);
+    d.end = d.first + tensor_elems(&a->own);
+    d.ranks = (uint32_t)a->ranks;
+    d.tokens = (uint32_t)a->own.dim[0];
+    d.length = d.tokens / (uint32_t)a->sequences;
     route_drop_kernel<<<(unsigned)a->experts, DROP_THREADS, 0, exec_stream(ex)>>>(d);
     return kernel_status("route_drop");
 }

@@ -7,10 +7,11 @@ enum { BF16_STEPS = 3, ALIKE = 4 };
 
 /* What bf16's roundings decide, so that gradients of two meshes differ by more: which one expert a
  * token of scored inputs takes (with all of them there is nothing to choose), which side of a clamp
- * a product falls on. In f32 these meshes are compared, too. */
+ * a product falls on, which token a capacity drops. In f32 these meshes are compared, too. */
 static bool roundings_decide(const ManyCase *c)
 {
-    return case_sets(c, "moe.score_input") || case_sets(c, "moe.activation=clamped");
+    return case_sets(c, "moe.score_input") || case_sets(c, "moe.activation=clamped") ||
+           case_sets(c, "moe.capacity");
 }
 
 /* All cases that there are GPUs for, or those of them that set `only`. */

@@ -16,6 +16,7 @@
 #define HIER   "moe.exchange=hier"
 #define DIRECT "moe.exchange=direct"
 #define WINDOW "attention.window=5", "attention.full_every=2", "attention.sinks=true"
+#define DROPS  "moe.capacity=0.7", "train.batch=8", "train.micro_batch=2"
 /* A limit that many of the tiny model's gates and ups reach. Its gradients jump there, so a last bit
  * grows: by limit and build the third step's losses are 2e-5 apart, or another expert is chosen. */
 #define GPT_OSS "moe.expert_bias=true", "moe.activation=clamped", "moe.limit=0.3"
@@ -215,6 +216,20 @@ static const ManyCase mesh_cases[] = {
     { "pp 2, ep 2, zb-h1, expert biases",
       4,
       { MLA, BATCH, WORST, "mesh.pp=2", "mesh.ep=2", "mesh.schedule=zb-h1", GPT_OSS } },
+    /* capacities that compare what context ranks have */
+    { "cp 2, capacity", 2, { GQA, DROPS, "moe.aux_loss=0", "mesh.cp=2" } },
+    { "dp 2, cp 2, zero 3, capacity", 4, { MLA, DROPS, "mesh.cp=2", "mesh.zero=3" } },
+    { "ep 2 over cp 2, capacity, mtp, recompute",
+      2,
+      { MLA, DROPS, WORST, "mesh.ep=2", "mesh.cp=2", "mtp.layers=1",
+        "recompute.layers=[0,1,2,3,4]" } },
+    { "pp 2, cp 4, capacity, zb-h1",
+      8,
+      { GQA, DROPS, "mesh.pp=2", "mesh.cp=4", "mesh.schedule=zb-h1" } },
+    { "pp 2, ep 2 over cp 2, capacity, 1f1b-overlap",
+      4,
+      { MLA, DROPS, POOLED, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", "mesh.cp=2",
+        "mesh.schedule=1f1b-overlap" } },
     /* multi-token prediction: the head's weights and the table in several layers */
     { "dp 2, zero 0, mtp", 2, { MLA, BATCH, "mesh.zero=0", "mtp.layers=1" } },
     { "dp 2, zero 2, mtp 2, tied",
@@ -265,9 +280,12 @@ static inline bool case_sets(const ManyCase *c, const char *setting)
     return sets;
 }
 
-/* Of so many steps those that are compared: two where gradients jump. */
+/* Of so many steps those that are compared: two where gradients jump. Of a capacity it is one, with its
+ * gradients: weights of like tokens are so close that after an update their last bits decide which
+ * of them is dropped. */
 static inline int case_steps(const ManyCase *c, int steps)
 {
+    if (case_sets(c, "moe.capacity") && steps > 1) return 1;
     return case_sets(c, "moe.activation=clamped") && steps > 2 ? 2 : steps;
 }
 

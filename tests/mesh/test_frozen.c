@@ -215,12 +215,7 @@ static Status steps(Turn *t, ManyRank *r)
         TRY(check_param(t, r, &table->at[i]));
         TRY(note_param(t, r, &table->at[i]));
     }
-    for (int a = 0; a < ENGINE_ARENAS; a++) {
-        size_t used = engine_peak_bytes(&r->t.engine, (EngineArena)a), planned = r->t.plan.bytes[a];
-        if (used == planned || r->t.shape.again != NULL) continue;
-        return FAIL(ERR_NUMERIC, "%s: %zu bytes, planned %zu", engine_arena_names[a], used,
-                    planned);
-    }
+    TRY(many_as_planned(r));
     if (r->mesh.rank > 0) return OK;
     t->plan = r->t.plan;
     if (t->back) return OK;

@@ -585,17 +585,46 @@ static void scores_may_stand_apart_from_weights(void **state)
     }
 }
 
+/* Where a token stands in the sequences that d->ranks ranks share. */
+static int64_t place_of(const RouteDrop *d, int64_t token)
+{
+    int64_t n = d->own.dim[0], t = n / d->sequences, half = t / 2, last = 2 * d->ranks - 1;
+    int64_t rank = token / n, sequence = token % n / t, at = token % t;
+    if (d->ranks == 1) return token;
+    return (sequence * 2 * d->ranks + (at < half ? rank : last - rank)) * half + at % half;
+}
+
 /* An entry stays if fewer than `capacity` of its expert's are ahead of it. */
 static bool is_dropped(const Routing *r, const double *weight, const RouteDrop *d, int64_t i)
 {
     const int32_t *index = index_of(r), *target = d->target.data;
-    int64_t ahead = 0, K = r->fwd.rule.top_k;
+    int64_t ahead = 0, K = r->fwd.rule.top_k, place = place_of(d, i / K);
     if (target[i / K] < 0) return false;
     for (int64_t j = 0; j < r->N * K; j++) {
         if (index[j] != index[i] || target[j / K] < 0) continue;
-        ahead += weight[j] > weight[i] || (weight[j] == weight[i] && j < i);
+        ahead += weight[j] > weight[i] || (weight[j] == weight[i] && place_of(d, j / K) < place);
     }
     return ahead >= d->capacity;
+}
+
+/* Each of the ranks drops its own; one alone finds them in what it compares. */
+static RouteDrop drop_on_ranks(OpTest *t, const Routing *r, int64_t ranks, int64_t capacity)
+{
+    RouteDrop d = { .index = r->fwd.index,
+                    .target = optest_poisoned(t, DTYPE_I32, DIMS(r->N)),
+                    .weight = ranks > 1 ? optest_copy(t, &r->fwd.weight) : r->fwd.weight,
+                    .dropped = optest_poisoned(t, DTYPE_I32, DIMS(1)),
+                    .experts = r->s.E,
+                    .capacity = capacity,
+                    .sequences = 2,
+                    .ranks = ranks };
+    for (int64_t n = 0; n < r->N; n++) optest_set(&d.target, n, n % 7 == 2 ? -1 : 1);
+    optest_set(&d.dropped, 0, 5);
+    for (int64_t n = r->N / ranks; d.rank < ranks; d.rank++) {
+        d.own = tensor_rows(&r->fwd.weight, d.rank * n, n);
+        CHECK_OK(route_drop(&t->ex, d));
+    }
+    return d;
 }
 
 /* Ties (HALVES), padding, capacities that no, some and all experts reach; then the gradient. */
@@ -606,19 +635,12 @@ static void the_largest_weights_keep_their_expert(void **state)
     for (int i = 0; i < 4 * LOGITS; i++) {
         ArenaMark mark = arena_mark(&t->arena);
         RouteRule rule = i % 2 == 0 ? v2 : v3;
-        Routing r = routing_make(t, &rule, (RouteSizes){ 2, 35, 16 });
+        int64_t ranks = 1 + (i + i / LOGITS) % 3;
+        Routing r = routing_make(t, &rule, (RouteSizes){ 2 * ranks, ranks > 1 ? 36 : 35, 16 });
         give_logits(&r, (Logits)(i % LOGITS));
         CHECK_OK(route_fwd(&t->ex, r.fwd));
-        RouteDrop d = { .index = r.fwd.index,
-                        .target = optest_poisoned(t, DTYPE_I32, DIMS(r.N)),
-                        .weight = r.fwd.weight,
-                        .dropped = optest_poisoned(t, DTYPE_I32, DIMS(1)),
-                        .experts = 16,
-                        .capacity = capacity[i / LOGITS] };
-        for (int64_t n = 0; n < r.N; n++) optest_set(&d.target, n, n % 7 == 2 ? -1 : 1);
-        optest_set(&d.dropped, 0, 5);
         double *weight = optest_read(t, &r.fwd.weight);
-        CHECK_OK(route_drop(&t->ex, d));
+        RouteDrop d = drop_on_ranks(t, &r, ranks, capacity[i / LOGITS]);
         int64_t dropped = 5;
         for (int64_t j = 0; j < r.N * rule.top_k; j++) {
             bool gone = is_dropped(&r, weight, &d, j);
@@ -640,11 +662,20 @@ static void a_capacity_of_nothing_is_an_error(void **state)
     Routing r = routing_make(t, &v2, (RouteSizes){ 2, 3, 16 });
     RouteDrop d = { .index = r.fwd.index,
                     .weight = r.fwd.weight,
+                    .own = r.fwd.weight,
                     .dropped = optest_poisoned(t, DTYPE_I32, DIMS(1)),
-                    .experts = 16 };
+                    .experts = 16,
+                    .sequences = 2,
+                    .ranks = 1 };
     CHECK_FAILS(route_drop(&t->ex, d), ERR_ARG, "route_drop: capacity 0 of 16 experts");
     d.capacity = 1, d.weight = optest_poisoned(t, DTYPE_F32, DIMS(6, 5));
     CHECK_FAILS(route_drop(&t->ex, d), ERR_SHAPE, "route_drop: weight is (6, 5) f32");
+    d.weight = d.own, d.ranks = 2;
+    CHECK_FAILS(route_drop(&t->ex, d), ERR_SHAPE, "route_drop: index is (6, 6) i32");
+    d.own = tensor_rows(&d.own, 0, 3), d.sequences = 1;
+    CHECK_FAILS(route_drop(&t->ex, d), ERR_ARG, "rank 0 of 2 with 3 tokens of 1 sequences: each");
+    d.own = d.weight, d.ranks = 1, d.rank = 1;
+    CHECK_FAILS(route_drop(&t->ex, d), ERR_ARG, "route_drop: rank 1 of 1 with 6 tokens");
 }
 
 int main(void)
