@@ -274,14 +274,6 @@ static Status jitter_logits(LayerRun *r, Tensor x)
                                    .size = m->jitter });
 }
 
-/* What each context rank has of t becomes what all have. */
-static Status gather(LayerRun *r, Tensor *t)
-{
-    Tensor own = *t;
-    TRY(tensor_new2(r->scratch, own.dtype, own.dim[0] * r->spec->cp, tensor_cols(&own), t));
-    return layer_collect(r, COMM_ALL_GATHER, own, *t);
-}
-
 /* The tokens of whole sequences are compared: over context ranks, of all of them. */
 static Status drop(LayerRun *r)
 {
@@ -302,7 +294,11 @@ static Status drop(LayerRun *r)
                     .ranks = ranks,
                     .rank = layer_rank(r, 0) };
     Tensor *const all[] = { &d.index, &d.target, &d.weight };
-    for (int i = 0; ranks > 1 && i < 3; i++) TRY(gather(r, all[i]));
+    for (int i = 0; ranks > 1 && i < 3; i++) {
+        Tensor own = *all[i];
+        TRY(tensor_new2(r->scratch, own.dtype, ranks * n, tensor_cols(&own), all[i]));
+        TRY(layer_collect(r, COMM_ALL_GATHER, own, *all[i]));
+    }
     return route_drop(r->ex, d);
 }
 

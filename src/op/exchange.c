@@ -207,8 +207,7 @@ Status exchange_collective_check(const Collective *a)
     int64_t in = a->in.dim[0], want = in;
     if (a->kind == COMM_ALL_GATHER) want = in * a->ranks;
     if (a->kind == COMM_REDUCE_SCATTER) want = in / a->ranks;
-    if (a->in.dtype != DTYPE_I32)
-        TRY(op_expect_act("exchange_collective", "in", &a->in, in, -1));
+    if (a->in.dtype != DTYPE_I32) TRY(op_expect_act("exchange_collective", "in", &a->in, in, -1));
     if (a->kind == COMM_ALL_REDUCE && a->in.data != a->out.data)
         return FAIL(ERR_ARG, "exchange_collective: an all-reduce is in place, but in is not out");
     return op_expect("exchange_collective", "out", &a->out, want, tensor_cols(&a->in), a->in.dtype);

@@ -5,67 +5,34 @@
 #include "op/op.h"
 
 #include <omp.h>
-#include <string.h>
 
-/* Of entry j of a list that is in order. */
-static uint64_t key_of(const float *weight, const int32_t *list, int64_t j)
-{
-    uint32_t bits;
-    memcpy(&bits, &weight[list[j]], sizeof bits);
-    return (uint64_t)bits << 32 | (UINT32_MAX - (uint32_t)j);
-}
-
-/* The `capacity`-th largest key of more than that many. */
-static uint64_t bound_of(const float *weight, const int32_t *list, int64_t n, int64_t capacity)
+/* The `capacity`-th largest number of more than that many. */
+static uint64_t bound_of(const RouteDrop *a, const int32_t *list, int64_t n)
 {
     uint64_t bound = 0;
     for (int bit = 63; bit >= 0; bit--) {
         uint64_t next = bound | (uint64_t)1 << bit;
         int64_t reach = 0;
-        for (int64_t j = 0; j < n; j++) reach += key_of(weight, list, j) >= next;
-        if (reach >= capacity) bound = next;
+        for (int64_t j = 0; j < n; j++) reach += route_drop_reaches(a, list[j], next);
+        if (reach >= a->capacity) bound = next;
     }
     return bound;
 }
 
-/* The tokens of piece `piece` of 2 R of a sequence. Alone it is a half, the second the longer one. */
-static void piece_at(const RouteDrop *a, int64_t sequence, int64_t piece, int64_t *first,
-                     int64_t *end)
-{
-    int64_t t = a->own.dim[0] / a->sequences, half = t / 2;
-    bool second = piece >= a->ranks;
-    int64_t rank = second ? 2 * a->ranks - 1 - piece : piece;
-    int64_t begin = rank * a->own.dim[0] + sequence * t;
-    *first = second ? begin + half : begin;
-    *end = second ? begin + t : begin + half;
-}
-
-/* Lists who chose an expert in the order of sequences. */
-static int64_t list_of(const RouteDrop *a, int64_t e, int32_t *list)
-{
-    const int32_t *index = a->index.data, *target = a->target.data;
-    int64_t K = tensor_cols(&a->index), n = 0, first, end;
-    for (int64_t p = 0; p < a->sequences * 2 * a->ranks; p++) {
-        piece_at(a, p / (2 * a->ranks), p % (2 * a->ranks), &first, &end);
-        for (int64_t i = first * K; i < end * K; i++) {
-            if (index[i] == e && (target == NULL || target[i / K] >= 0)) list[n++] = (int32_t)i;
-        }
-    }
-    return n;
-}
-
 static int32_t drop_of(const RouteDrop *a, int64_t e, int32_t *list)
 {
-    const float *weight = a->weight.data;
+    const int32_t *index = a->index.data, *target = a->target.data;
     float *own = a->own.data;
-    int64_t n = list_of(a, e, list), first = a->rank * tensor_elems(&a->own);
+    int64_t K = tensor_cols(&a->index), n = 0, of_rank = tensor_elems(&a->own);
     int32_t dropped = 0;
+    for (int64_t i = 0; i < tensor_elems(&a->index); i++) {
+        if (index[i] == e && (target == NULL || target[i / K] >= 0)) list[n++] = (int32_t)i;
+    }
     if (n <= a->capacity) return 0;
-    uint64_t bound = bound_of(weight, list, n, a->capacity);
+    uint64_t bound = bound_of(a, list, n);
     for (int64_t j = 0; j < n; j++) {
-        int64_t i = list[j] - first;
-        if (i < 0 || i >= tensor_elems(&a->own) || key_of(weight, list, j) >= bound) continue;
-        own[i] = 0;
+        if (list[j] / of_rank != a->rank || route_drop_reaches(a, list[j], bound)) continue;
+        own[list[j] % of_rank] = 0;
         dropped++;
     }
     return dropped;
@@ -102,11 +69,10 @@ Status route_drop_check(const RouteDrop *a)
     if (all * K > INT32_MAX)
         return FAIL(ERR_ARG, "route_drop: %lld routed rows, at most 2^31 - 1",
                     (long long)(all * K));
-    int64_t each = 2 * a->sequences; /* a rank has as many pieces */
-    if (a->rank < 0 || a->rank >= a->ranks || each < 1 || N % (a->ranks > 1 ? each : each / 2) != 0)
-        return FAIL(ERR_ARG, "route_drop: rank %lld of %lld with %lld tokens of %lld sequences: each "
-                             "must have two equal pieces of every one",
-                    (long long)a->rank, (long long)a->ranks, (long long)N, (long long)a->sequences);
+    int64_t pieces = a->sequences * (a->ranks > 1 ? 2 : 1);
+    if (a->rank < 0 || a->rank >= a->ranks || pieces < 1 || N % pieces != 0)
+        return FAIL(ERR_ARG, "route_drop: rank %lld of %lld has %lld tokens of %lld pieces",
+                    (long long)a->rank, (long long)a->ranks, (long long)N, (long long)pieces);
     if (a->capacity >= 1 && a->experts >= 1) return OK;
     return FAIL(ERR_ARG, "route_drop: capacity %lld of %lld experts, at least 1 of 1",
                 (long long)a->capacity, (long long)a->experts);

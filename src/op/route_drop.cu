@@ -7,40 +7,20 @@
 
 enum { DROP_THREADS = 512 };
 
-typedef struct DropArgs {
-    const int32_t *index, *target; /* the second may be NULL */
-    const float *weight;
-    float *own;
-    int32_t *dropped, *list;                     /* list: (experts, room) in the workspace */
-    int64_t entries, room, capacity, first, end; /* entries [first, end) are this rank's own */
-    uint32_t K, ranks, tokens, length;           /* of a rank, and of a sequence there */
-} DropArgs;
-
-/* Where an entry's token stands in the sequences (route_drop.h); on one rank the entry itself, which
- * has the same order. */
-static __device__ __forceinline__ uint32_t place_of(const DropArgs &a, uint32_t i)
-{
-    if (a.ranks == 1) return i;
-    uint32_t token = i / a.K, at = token % a.length, half = a.length / 2;
-    uint32_t piece = at < half ? token / a.tokens : 2 * a.ranks - 1 - token / a.tokens;
-    return (token % a.tokens / a.length * 2 * a.ranks + piece) * half + at % half;
-}
-
-static __device__ __forceinline__ uint64_t key_of(const DropArgs &a, int32_t i)
-{
-    return (uint64_t)__float_as_uint(a.weight[i]) << 32 | (UINT32_MAX - place_of(a, (uint32_t)i));
-}
-
-static __global__ __launch_bounds__(DROP_THREADS) void route_drop_kernel(DropArgs a)
+/* lists: (experts, R N) in the workspace */
+static __global__ __launch_bounds__(DROP_THREADS) void route_drop_kernel(RouteDrop a,
+                                                                         int32_t *lists)
 {
     __shared__ int64_t room[32];
     __shared__ int found;
-    int32_t *list = a.list + blockIdx.x * a.room;
+    const int32_t *index = (const int32_t *)a.index.data, *target = (const int32_t *)a.target.data;
+    int32_t *list = lists + blockIdx.x * a.index.dim[0];
+    int64_t K = a.own.dim[1], of_rank = a.own.dim[0] * K, dropped = 0;
     if (threadIdx.x == 0) found = 0;
     __syncthreads();
-    for (int64_t i = threadIdx.x; i < a.entries; i += DROP_THREADS) {
-        if (a.index[i] != (int32_t)blockIdx.x) continue;
-        if (a.target == NULL || a.target[i / a.K] >= 0) list[atomicAdd(&found, 1)] = (int32_t)i;
+    for (int64_t i = threadIdx.x; i < a.ranks * of_rank; i += DROP_THREADS) {
+        if (index[i] != (int32_t)blockIdx.x) continue;
+        if (target == NULL || target[i / K] >= 0) list[atomicAdd(&found, 1)] = (int32_t)i;
     }
     __syncthreads();
     int n = found;
@@ -50,18 +30,16 @@ static __global__ __launch_bounds__(DROP_THREADS) void route_drop_kernel(DropArg
         uint64_t next = bound | (uint64_t)1 << bit;
         int64_t reach = 0;
         for (int j = (int)threadIdx.x; j < n; j += DROP_THREADS)
-            reach += key_of(a, list[j]) >= next;
+            reach += route_drop_reaches(&a, list[j], next);
         if (block_sum(reach, room) >= a.capacity) bound = next;
     }
-    int64_t dropped = 0;
     for (int j = (int)threadIdx.x; j < n; j += DROP_THREADS) {
-        int32_t i = list[j];
-        if (i < a.first || i >= a.end || key_of(a, i) >= bound) continue;
-        a.own[i - a.first] = 0;
+        if (list[j] / of_rank != a.rank || route_drop_reaches(&a, list[j], bound)) continue;
+        ((float *)a.own.data)[list[j] % of_rank] = 0;
         dropped++;
     }
     dropped = block_sum(dropped, room);
-    if (threadIdx.x == 0) atomicAdd(a.dropped, (int32_t)dropped);
+    if (threadIdx.x == 0) atomicAdd((int32_t *)a.dropped.data, (int32_t)dropped);
 }
 
 extern "C" size_t route_drop_cuda_workspace(const struct Exec *, const void *args)
@@ -74,22 +52,7 @@ extern "C" size_t route_drop_cuda_workspace(const struct Exec *, const void *arg
 extern "C" Status route_drop_cuda(struct Exec *ex, const void *args)
 {
     const RouteDrop *a = (const RouteDrop *)args;
-    DropArgs d = {};
-    d.index = (const int32_t *)a->index.data;
-    d.target = (const int32_t *)a->target.data;
-    d.weight = (const float *)a->weight.data;
-    d.own = (float *)a->own.data;
-    d.dropped = (int32_t *)a->dropped.data;
-    d.list = (int32_t *)exec_workspace(ex);
-    d.entries = tensor_elems(&a->index);
-    d.K = (uint32_t)tensor_cols(&a->index);
-    d.room = d.entries / d.K;
-    d.capacity = a->capacity;
-    d.first = a->rank * tensor_elems(&a->own);
-    d.end = d.first + tensor_elems(&a->own);
-    d.ranks = (uint32_t)a->ranks;
-    d.tokens = (uint32_t)a->own.dim[0];
-    d.length = d.tokens / (uint32_t)a->sequences;
-    route_drop_kernel<<<(unsigned)a->experts, DROP_THREADS, 0, exec_stream(ex)>>>(d);
+    int32_t *lists = (int32_t *)exec_workspace(ex);
+    route_drop_kernel<<<(unsigned)a->experts, DROP_THREADS, 0, exec_stream(ex)>>>(*a, lists);
     return kernel_status("route_drop");
 }

@@ -151,8 +151,8 @@ static void of_equal_weights_the_earlier_tokens_stay_on_any_mesh(void **state)
     };
     int failed = -1;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        CHECK_OK(comm_threads(cases[i].ranks, 60, run_without_routers,
-                              (void *)(uintptr_t)&cases[i], &failed));
+        CHECK_OK(comm_threads(cases[i].ranks, 60, run_without_routers, (void *)(uintptr_t)&cases[i],
+                              &failed));
 }
 
 /* Without weights each token's z is log E, so a step's loss is the coefficient times its square,

@@ -673,9 +673,9 @@ static void a_capacity_of_nothing_is_an_error(void **state)
     d.weight = d.own, d.ranks = 2;
     CHECK_FAILS(route_drop(&t->ex, d), ERR_SHAPE, "route_drop: index is (6, 6) i32");
     d.own = tensor_rows(&d.own, 0, 3), d.sequences = 1;
-    CHECK_FAILS(route_drop(&t->ex, d), ERR_ARG, "rank 0 of 2 with 3 tokens of 1 sequences: each");
+    CHECK_FAILS(route_drop(&t->ex, d), ERR_ARG, "rank 0 of 2 has 3 tokens of 2 pieces");
     d.own = d.weight, d.ranks = 1, d.rank = 1;
-    CHECK_FAILS(route_drop(&t->ex, d), ERR_ARG, "route_drop: rank 1 of 1 with 6 tokens");
+    CHECK_FAILS(route_drop(&t->ex, d), ERR_ARG, "route_drop: rank 1 of 1 has 6 tokens");
 }
 
 int main(void)

@@ -758,8 +758,7 @@ static void dropped_tokens_and_forced_balance_are_in_every_line(void **state)
     CHECK_SAYS(o.out, "benchmark   moe.forced_balance");
     o = RUN(lab, "even", "train", "../tiny.yaml", "--dry-run", "--ranks=2", "moe.capacity=1",
             "mesh.cp=2");
-    CHECK_EXIT(o, 2);
-    CHECK_SAYS(o.err, "moe.capacity 1 compares the tokens of whole sequences");
+    CHECK_EXIT(o, 0);
 }
 
 int main(void)
