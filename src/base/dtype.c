@@ -1,5 +1,4 @@
-/* dtype: conversions between f32 and the narrow types, one element or many, by integer arithmetic.
- * */
+/* dtype: conversions between f32 and narrow types, one element or many, by integer arithmetic. */
 #include "base/dtype.h"
 
 #include <assert.h>

@@ -129,8 +129,7 @@ static Status write_all(const File *f, const char *data, size_t bytes, size_t *d
                 reason(why));
 }
 
-/* Bytes that a full disk refused stay in the buffer, so a later flush goes on where this one ended.
- * */
+/* Bytes that a full disk refused stay in the buffer: a later flush goes on where this one ended. */
 Status file_flush(File *f)
 {
     if (f->buffered == 0) return OK;

@@ -48,8 +48,7 @@ static bool choose_cores(Host *h, int rank, int ranks)
     return true;
 }
 
-/* Binding memory is a wish: if the kernel refuses, a page lies where the thread first touched it.
- * */
+/* Binding memory is a wish: if the kernel refuses, a page lies where a thread first touched it. */
 static void bind_to_share(Host *h, char where[BIND_TEXT_BYTES])
 {
     char cores[64], nodes[32];

@@ -40,8 +40,7 @@ typedef struct Shard {
     int64_t pack;           /* tokens of a pack; 0: no mask */
 } Shard;
 
-/* ERR_IO: a file is missing. ERR_FORMAT: one of the two is wrong; the sentence says which and how.
- * */
+/* ERR_IO: a file is missing. ERR_FORMAT: one of the two is wrong; a sentence says which and how. */
 Status shard_open(Shard *s, const char *prefix);
 void shard_close(Shard *s); /* safe on { 0 } */
 

@@ -199,8 +199,7 @@ static Status place_sum(LayerRun *r, Tensor whole, Tensor *out)
     return tensor_new2(r->scratch, DTYPE_F32, whole.dim[0], whole.dim[1], out);
 }
 
-/* The keys and values of a block, (B, Tk, heads, width); with a cache those of all tokens so far.
- * */
+/* The keys and values of a block, (B, Tk, heads, width); with a cache of all tokens so far. */
 static Status keys_of(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
 {
     const AttentionState *s = r->state;

@@ -11,8 +11,7 @@
 
 #include "model/layer.h"
 
-/* Tensors of forward lie in keep, or in ring if backward makes them again. Gradients lie in ring.
- * */
+/* Tensors of forward lie in keep, or in ring if backward makes them again; gradients in ring. */
 typedef struct AttentionState {
     NormState norm;
     NormState q_norm, kv_norm; /* mla: of the latents; gqa: of the heads of q and of k */
@@ -71,8 +70,7 @@ const AttentionSpec *attention_spec(const LayerRun *r);
 /* Do other ranks have parts of these sequences? Not with a cache: generation runs on one rank. */
 bool attention_over_ranks(const LayerRun *r);
 
-/* Room for keys and values of this rank's tokens, or their gradients; in the cache if there is one.
- * */
+/* Room for keys and values of this rank, or their gradients; in the cache if there is one. */
 Status attention_new_kv(LayerRun *r, Arena *arena, Tensor *k, Tensor *v);
 
 /* Adds self_attn.NAME.weight to the table: a matrix, which decays, or with rows 0 a norm's weights.

@@ -1,5 +1,4 @@
-/* layer: the table of layers, and what several kinds share: norms, the SwiGLU MLP.
- * */
+/* layer: the table of layers, and what several kinds share: norms, the SwiGLU MLP. */
 #include "model/layer.h"
 
 #include <assert.h>
@@ -76,8 +75,7 @@ Status pool_make(Exec *ex, Arena *a, Dtype act, const PoolNeed *need, double fac
     return ex->backend->fill(ex, out->top.data, 0, tensor_bytes(&out->top));
 }
 
-/* Does backward compute `piece` again? Under RECOMPUTE_LAYER the second forward keeps every piece.
- * */
+/* Does backward compute `piece` again? Under RECOMPUTE_LAYER the second forward keeps them all. */
 static bool recomputes(const LayerRun *r, unsigned piece)
 {
     unsigned set = r->layer->recompute;

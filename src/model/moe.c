@@ -370,8 +370,7 @@ static Status place_tokens(LayerRun *r)
                                                   .room = room });
 }
 
-/* rows = the rows of x (N, D) at the ranks of their experts. In forward their routing goes along.
- * */
+/* rows = the rows of x (N, D) at the ranks of their experts. In forward routing goes along. */
 static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Tensor *rows)
 {
     MoeState *s = r->state;

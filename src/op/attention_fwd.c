@@ -126,8 +126,7 @@ static void softmax(Forward *f, const Span *x, bool begun)
     if (begun) rescale(f, x, kept);
 }
 
-/* Begins with the result over other keys: as if one key had been seen, with score lse and value o.
- * */
+/* Begins with the result over other keys: as if it had seen one key, with score lse and value o. */
 static void begin_rows(Forward *f)
 {
     const Shape *s = &f->s;

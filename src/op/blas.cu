@@ -1,5 +1,4 @@
-/* blas: matrix products on a GPU by cuBLASLt, each by an algorithm that was timed or is on record.
- * */
+/* blas: matrix products on a GPU by cuBLASLt, each by an algorithm that was timed or recorded. */
 #include "op/blas.cuh"
 
 #include "op/gemm_plain.cuh"

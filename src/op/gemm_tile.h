@@ -116,8 +116,7 @@ typedef struct Operand {
     bool along_k; /* neighbours in memory are neighbours along k */
 } Operand;
 
-/* Packs the operand into panels of `width` lines each; writes VECTOR_LANES floats beyond the last.
- * */
+/* Packs the operand into panels of `width` lines; writes VECTOR_LANES floats beyond the last. */
 void panels_pack(float *to, const Operand *from, int64_t width);
 
 /* A tile: the (rows, cols) of C that one panel of A (two for AMX) and one panel of B give. */

@@ -49,16 +49,14 @@ int64_t moe_tile_cols(int64_t width);
 /* The most rows that a weight gradient gathers and multiplies at a time. */
 int64_t moe_chunk_rows(const Rows *rows);
 
-/* Where to read rows of a tensor: in its own memory, or in a buffer into which they were gathered.
- * */
+/* Where to read rows of a tensor: in its own memory, or in a buffer where they were gathered. */
 typedef struct MoeRead {
     const void *data;
     int64_t ld; /* elements between rows */
 } MoeRead;
 
 /* Rows [tile->first, + tile->n) of columns [tile->col, + tile->cols) of t (x, D), which row_token
- * names; without row_token (NULL, or no data), row r is t's own. `buffer` holds n * cols elements.
- * */
+ * names; without row_token (NULL, or no data), row r is t's own. `buffer` has n * cols elements. */
 Status moe_gather(const char *op, const Tensor *t, const Tensor *row_token, const MoeTile *tile,
                   void *buffer, MoeRead *out);
 
@@ -79,8 +77,7 @@ static inline double moe_rows_expected(const Rows *rows)
     return rows->expected > 0 ? rows->expected : (double)rows->bound;
 }
 
-/* The cost of the products of all experts with matrices of I x O. `operand` is one of the operands.
- * */
+/* The cost of the products of all experts with matrices of I x O. `operand` is one of them. */
 static inline OpCost moe_rows_cost(OpWork work, double rows, const Quant *operand, double I,
                                    double O, double bytes)
 {

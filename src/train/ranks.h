@@ -1,5 +1,4 @@
-/* ranks: what the ranks of a run check before it starts, and what they tell each other once a step.
- * */
+/* ranks: what the ranks of a run check before it starts, and tell each other once a step. */
 #ifndef TRAIN_RANKS_H
 #define TRAIN_RANKS_H
 

@@ -1,5 +1,4 @@
-/* shards: gathers, reductions and sums of buckets, and the ranges that a rank updates and counts.
- * */
+/* shards: gathers, reductions and sums of buckets, and the ranges that a rank updates or counts. */
 #include "train/shards.h"
 
 #include <assert.h>
@@ -35,8 +34,7 @@ static MeshGroup group_of(const ParamBucket *k)
     return k->hold == HOLD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD;
 }
 
-/* The number of members of a group. A counting run has no groups: there the mesh's shape says it.
- * */
+/* The number of members of a group. A counting run has no groups: there the shape says it. */
 static int64_t members(const Engine *e, MeshGroup g)
 {
     const Comm *c = e->mesh.group[g];
@@ -92,8 +90,7 @@ static void add_range(Engine *e, UpdateRange r)
     }
 }
 
-/* What this rank updates of a bucket: its shard, or the whole bucket if gradients are replicated.
- * */
+/* What this rank updates of a bucket: its shard, or all of it if gradients are replicated. */
 static UpdateRange update_of(const Engine *e, const ParamBucket *k)
 {
     const ParamTable *t = &e->params;
