@@ -44,7 +44,7 @@ static const ManyCase layouts[] = {
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 /* Under a sanitizer each of so many layouts is loaded by another, and goes on. */
-enum { LOADED = RUNS(1, 4), RESUMED = RUNS(1, 5), SAVED = RUNS(1, 3) };
+enum { LOADED = RUNS(1, 4), RESUMED = RUNS(1, 5), SAVED = RUNS(1, 5) };
 
 /* A rank of a run, and what it does. */
 typedef struct Rank {
