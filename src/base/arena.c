@@ -31,7 +31,7 @@ enum {
 };
 
 /* ASan's shadow of a reservation of many GiB would itself be GiB: guard only this much ahead. */
-static const size_t GUARD_BYTES = (size_t)64 << 20;
+static const size_t GUARD_BYTES = (size_t)8 << 20;
 
 #ifdef ARENA_FAIL_NTH
 /* Hostile build: the n-th allocation of the process fails, to walk every error path. */

@@ -16,7 +16,7 @@
 #include "train/train.h"
 
 /* A sanitizer watches how memory and threads are used, and that is alike from the second step on. */
-enum { MANY_STEPS = MANY_EVERY > 1 ? 2 : 10 };
+enum { MANY_STEPS = RUNS(6, 2) };
 enum { MANY_SETTINGS = 24, MANY_MORE = 16 };
 
 typedef struct ManyCase {

@@ -31,6 +31,14 @@ __attribute__((constructor)) static void test_filter(void)
     if (pattern != NULL) cmocka_set_test_filter(pattern);
 }
 
+/* How many times, or every which case: a sanitizer watches how memory and threads are used, and that
+ * is alike from case to case. make test-long has all of them there too. */
+#ifdef SHORT_RUNS
+#define RUNS(all, short) (short)
+#else
+#define RUNS(all, short) (all)
+#endif
+
 #define TEST(name)      cmocka_unit_test(name)
 #define TEST_RUN(tests) cmocka_run_group_tests(tests, NULL, NULL)
 

@@ -14,11 +14,7 @@
 #include "train/engine.h"
 
 /* Under sanitizers every third of cases that differ little. */
-#ifdef SHORT_RUNS
-enum { MANY_EVERY = 3 };
-#else
-enum { MANY_EVERY = 1 };
-#endif
+enum { MANY_EVERY = RUNS(1, 3) };
 
 typedef struct Tiny {
     Arena arena;

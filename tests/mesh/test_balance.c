@@ -5,7 +5,7 @@
 #define PAIRS "moe.aux_loss=3", "moe.aux_scope=batch", "train.batch=8", "train.micro_batch=2"
 #define ALL   "moe.aux_loss=3", "moe.aux_scope=global", "train.batch=4", "train.micro_batch=2"
 
-enum { FEW = 3 };
+enum { FEW = RUNS(3, 2) };
 
 static int differs(const ManyCase *c, int steps, double limit, const char *const *lone)
 {
@@ -28,7 +28,7 @@ static void pairs_of_sequences_are_the_same_on_any_mesh(void **state)
         { "pp 2, ep 2 over cp 2", 4, { GQA, PAIRS, WORST, "mesh.pp=2", "mesh.ep=2", "mesh.cp=2" } },
     };
     int wrong = 0;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i += RUNS(1, 2))
         wrong += differs(&cases[i], i == 0 ? MANY_STEPS : FEW, 1e-5, NULL);
     CHECK_INT(wrong, 0);
 }
@@ -45,7 +45,7 @@ static void a_global_group_is_what_all_data_parallel_ranks_hold(void **state)
         { "dp 2 as replicas, pp 2", 4, { MLA, ALL, "mesh.pp=2", "mesh.shard=1" } },
     };
     int wrong = 0;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i += RUNS(1, 2))
         wrong += differs(&cases[i], i == 0 ? MANY_STEPS : FEW, 1e-5, whole);
     CHECK_INT(wrong, 0);
     CHECK(differs(&cases[0], 1, 1e-5, pairs));
@@ -109,7 +109,7 @@ static void rules_of_the_router_are_the_same_on_any_mesh(void **state)
         { "centred, cp 2, pp 2", 4, { GQA, CENTRE, "mesh.cp=2", "mesh.pp=2" } },
     };
     int wrong = 0;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i += RUNS(1, 2))
         wrong += differs(&cases[i], case_steps(&cases[i], FEW), 1e-5, NULL);
     CHECK_INT(wrong, 0);
 }

@@ -44,11 +44,7 @@ static const ManyCase layouts[] = {
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 /* Under a sanitizer each of so many layouts is loaded by another, and goes on. */
-#ifdef SHORT_RUNS
-enum { LOADED = 4, RESUMED = 3 };
-#else
-enum { LOADED = 1, RESUMED = 1 };
-#endif
+enum { LOADED = RUNS(1, 4), RESUMED = RUNS(1, 5), SAVED = RUNS(1, 5) };
 
 /* A rank of a run, and what it does. */
 typedef struct Rank {
@@ -219,7 +215,7 @@ static const char *in_step(int step, const char *file)
 
 static void check_all_pairs(const char *saver, const char *loader, int step)
 {
-    for (int a = 0; a < LAYOUTS; a++) {
+    for (int a = 0; a < LAYOUTS; a += SAVED) {
         RUN_CASE(.layout = &layouts[a], .dir = place, .more = saver, .body = save_two);
         for (int b = a % step; b < LAYOUTS; b += step) {
             Case c = { .layout = &layouts[b], .dir = place, .more = loader, .body = expect_two };
@@ -397,7 +393,7 @@ static void a_model_begins_with_one_of_more_or_fewer_modules(void **state)
                                             { "mtp.layers=2", "mtp.layers=0" },
                                             { "mtp.layers=2", "mtp.layers=1" } };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
-        for (int a = (int)i; a < LAYOUTS; a += LOADED + 2) {
+        for (int a = (int)i; a < LAYOUTS; a += RUNS(3, 9)) {
             RUN_CASE(.layout = &layouts[a], .dir = place, .more = pairs[i][0], .body = save_two);
             for (int b = a % LOADED; b < LAYOUTS; b += LOADED) {
                 Status s = run_case((Case){ .layout = &layouts[b],
@@ -512,7 +508,8 @@ static void no_element_is_written_twice(void **state)
                                           FROZEN };
     for (int m = 0; m < 4; m++) {
         int64_t alone = saved_elements(&layouts[0], models[m]);
-        for (int i = 1; i < LAYOUTS; i++) CHECK_INT(saved_elements(&layouts[i], models[m]), alone);
+        for (int i = 1; i < LAYOUTS; i += SAVED)
+            CHECK_INT(saved_elements(&layouts[i], models[m]), alone);
     }
 }
 

@@ -172,7 +172,7 @@ static Status both_ways(LayerRun *r)
 
 static Status rank_body(void *state, Comm *world)
 {
-    enum { BYTES = 1 << 24, FRONT = 1 << 16 };
+    enum { BYTES = 1 << 20, FRONT = 1 << 16 };
     World *w = state;
     Rank *r = &w->rank[world->rank];
     TRY(arena_init(&r->arena, "rank", MEM_HOST, (size_t)4 * BYTES));

@@ -149,7 +149,7 @@ static Status grow(void *state, Comm *world)
 static void more_room_between_two_steps_changes_no_bit(void **state)
 {
     (void)state;
-    for (int c = 0; c < CASES; c += MANY_EVERY) {
+    for (int c = 0; c < CASES; c += RUNS(1, 4)) {
         static Turn t;
         int failed = -1;
         t = (Turn){ .what = &cases[c] };
@@ -162,7 +162,7 @@ static void more_room_between_two_steps_changes_no_bit(void **state)
 static void whosever_layer_overflows_the_bits_are_those_of_room_for_all(void **state)
 {
     (void)state;
-    for (int c = 0; c < CASES; c += MANY_EVERY) {
+    for (int c = 0; c < CASES; c += RUNS(1, 4)) {
         static Turn t;
         int failed = -1, forced = 0;
         t = (Turn){ .what = &cases[c] };

@@ -20,7 +20,7 @@ static void check_meshes(const char *moments, int steps, int every)
 static void every_mesh_has_the_loss_of_one_rank(void **state)
 {
     (void)state;
-    check_meshes("optimizer.moments=f32", MANY_STEPS, 1);
+    check_meshes("optimizer.moments=f32", MANY_STEPS, MANY_EVERY);
 }
 
 /* Where the last bit of a gradient rounds a moment up instead of down, the moment moves by up to
@@ -28,7 +28,7 @@ static void every_mesh_has_the_loss_of_one_rank(void **state)
 static void every_mesh_keeps_bf16_moments_as_one_rank_does(void **state)
 {
     (void)state;
-    check_meshes("optimizer.moments=bf16", 3, MANY_EVERY);
+    check_meshes("optimizer.moments=bf16", RUNS(3, 2), RUNS(1, 7));
 }
 
 /* Each sum is rounded to 8 bits once a rank, but for those that all ranks hold whole. */

@@ -4,15 +4,11 @@
 
 static const double LIMIT = 1e-5;
 enum { STEPS = 50 };
-#ifdef SHORT_RUNS
-static const bool SHORT = true;
-#else
-static const bool SHORT = false;
-#endif
+static const bool SHORT = RUNS(false, true);
 
 static void a_mesh_has_the_losses_of_one_rank(void **state)
 {
-    static const char *const few[] = { "train.steps=5", NULL };
+    static const char *const few[] = { "train.steps=2", NULL };
     const TrajectoryCase *c = *state;
     const char *all[10] = { 0 };
     double alone[STEPS], mesh[STEPS], worst = 0;

@@ -64,7 +64,7 @@ static void reference(Case *c)
 }
 
 /* pad: elements between the rows. With beta 0, C is NaN before; the gaps of C always are. */
-static Case make_case(OpTest *t, GemmArgs g, int64_t pad, uint64_t seed, bool integers)
+static Case make_operands(OpTest *t, GemmArgs g, int64_t pad, uint64_t seed, bool integers)
 {
     g.a.ld = (g.a.turned ? g.m : g.k) + pad;
     g.b.ld = (g.b.turned ? g.k : g.n) + pad;
@@ -84,6 +84,12 @@ static Case make_case(OpTest *t, GemmArgs g, int64_t pad, uint64_t seed, bool in
     c.want = at;
     CHECK_OK(arena_alloc(&t->arena, (size_t)c.c_elems * sizeof(double), &at));
     c.size = at;
+    return c;
+}
+
+static Case make_case(OpTest *t, GemmArgs g, int64_t pad, uint64_t seed, bool integers)
+{
+    Case c = make_operands(t, g, pad, seed, integers);
     reference(&c);
     return c;
 }
@@ -284,8 +290,9 @@ static void bits_depend_neither_on_threads_nor_on_the_other_rows(void **state)
         GemmArgs g =
             args_of(185, 545, 531, i & 1 ? DTYPE_BF16 : DTYPE_F32, i & 2 ? DTYPE_BF16 : DTYPE_F32);
         g.b.turned = i & 1;
-        Case alone = make_case(&one, g, 1, 90, false), shared = make_case(&three, g, 1, 90, false);
-        Case last = make_case(&one, g, 1, 90, false);
+        Case alone = make_operands(&one, g, 1, 90, false);
+        Case shared = make_operands(&three, g, 1, 90, false);
+        Case last = make_operands(&one, g, 1, 90, false);
         run_case(&one, &alone);
         run_case(&three, &shared);
         size_t each = dtype_bytes(g.c.type), row = (size_t)alone.g.c.ld * each;

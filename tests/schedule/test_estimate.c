@@ -3,11 +3,7 @@
 
 #include "schedule/estimate.h"
 
-#ifdef SHORT_RUNS
-enum { TRIES = 40 };
-#else
-enum { TRIES = 190 };
-#endif
+enum { TRIES = RUNS(80, 16) };
 enum { INTERLEAVED = 2, PLACES = 32 * 6, PASSES_MOST = 4500 };
 
 static Estimator estimator;
@@ -184,7 +180,7 @@ static void thousands_of_micro_batches_are_walked(void **state)
 {
     (void)state;
     for (int d = 0; d < schedule_table_n; d++) {
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < RUNS(4, 2); i++) {
             EstimateInput in = input_of(TRIES + i, &schedule_table[d]);
             in.stages = 2 + 2 * i;
             in.micros = 1440;

@@ -5,11 +5,7 @@
 
 #include "schedule/order.h"
 
-#ifdef SHORT_RUNS
-enum { TRIES = 200 };
-#else
-enum { TRIES = 800 };
-#endif
+enum { TRIES = RUNS(400, 100) };
 enum { MOST_ACTIONS = 240 };
 
 static int draw(const char *what, int i, int from, int to)

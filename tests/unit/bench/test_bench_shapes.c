@@ -5,10 +5,26 @@
 #include "base/rng.h"
 #include "bench/bench.h"
 #include "bench/shapes.h"
+#include "train/peak.h"
 
 #include <unistd.h>
 
 enum { LINES_MAX = 256, EXPERTS_MAX = 256, SHRINK = 1024 };
+
+/* The linker takes these in place of train/peak.c: measuring takes longer than all rows. */
+Status peak_measure(const Config *c, int threads, bool with_copy, Roof *out)
+{
+    (void)c, (void)threads;
+    *out = (Roof){ 2e9, with_copy ? 1e9 : 0 };
+    return OK;
+}
+
+Status peak_plan(const Config *c, int threads, size_t *out_bytes)
+{
+    (void)c, (void)threads;
+    *out_bytes = 0;
+    return OK;
+}
 
 typedef struct Line {
     char *kind, *group, *op, *shape, *routing, *verdict, *rows;

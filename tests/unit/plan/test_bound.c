@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "plan/search_private.h"
 
-enum { DRAWS = 20, TRIES = 200000, SCHEDULES_MOST = 32 };
+enum { DRAWS = RUNS(20, 4), TRIES = 200000, SCHEDULES_MOST = 32 };
 
 typedef struct BoundQuestion {
     Question of;

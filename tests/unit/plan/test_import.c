@@ -684,7 +684,7 @@ static void mutated_files_fail_with_a_sentence_or_pass_the_checks(void **state)
               "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = '3'\n";
     const char *const texts[] = { exp, job };
     int good = 0, bad = 0;
-    for (int i = 0; i < 4000; i++) {
+    for (int i = 0; i < RUNS(4000, 800); i++) {
         char text[1024];
         ArenaMark mark = arena_mark(&arena);
         (void)snprintf(text, sizeof text, "%s", texts[i % 2]);
@@ -703,7 +703,7 @@ static void mutated_files_fail_with_a_sentence_or_pass_the_checks(void **state)
         status_clear();
         arena_release(&arena, mark);
     }
-    CHECK(good > 200 && bad > 200);
+    CHECK(good > RUNS(200, 40) && bad > RUNS(200, 40));
 }
 
 int main(void)

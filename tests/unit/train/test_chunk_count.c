@@ -5,7 +5,13 @@
 #include "train/chunk_count.h"
 #include "train/engine_program.h"
 
-enum { CASES = 400, SETTINGS = 24, BLOCKS = 9, DEPTHS = 2, LAYERS = 2 * BLOCKS + 3 * DEPTHS + 2 };
+enum {
+    CASES = RUNS(400, 150),
+    SETTINGS = 24,
+    BLOCKS = 9,
+    DEPTHS = 2,
+    LAYERS = 2 * BLOCKS + 3 * DEPTHS + 2
+};
 
 static Arena arena;
 static Draws drawn = { .seed = 11, .stream = "cases" };
@@ -168,7 +174,7 @@ static void layers_add_up_to_every_arena(void **state)
         by_schedule[d - schedule_table]++;
         n++;
     }
-    for (int i = 0; i < schedule_table_n; i++) CHECK(by_schedule[i] > 5);
+    for (int i = 0; i < schedule_table_n; i++) CHECK(by_schedule[i] > RUNS(5, 1));
     arena_free(&scratch);
     arena_free(&arena);
 }

@@ -56,12 +56,12 @@ static void recompute_changes_memory_and_not_one_bit(void **state)
     for (int m = 0; m < MODELS; m++) {
         Tiny plain;
         open_with(&plain, m, TINY("train.micro_batch=2"));
-        tiny_steps(&plain, 0, 3);
+        tiny_steps(&plain, 0, RUNS(3, 2));
         for (size_t i = 0; i < sizeof recomputes / sizeof *recomputes; i++) {
             Tiny t;
             open_with(&t, m,
                       TINY("train.micro_batch=2", "recompute.layers=[0, 1, 2]", recomputes[i]));
-            tiny_steps(&t, 0, 3);
+            tiny_steps(&t, 0, RUNS(3, 2));
             CHECK(tiny_same_state(&plain, &t));
             CHECK(t.plan.bytes[ENGINE_SLOT] <= plain.plan.bytes[ENGINE_SLOT]);
             if (i == 0) CHECK(t.plan.bytes[ENGINE_SLOT] < plain.plan.bytes[ENGINE_SLOT]);
@@ -274,7 +274,7 @@ static void gradients_are_derivatives_of_the_loss(void **state)
 static void no_role_s_gradient_is_dropped(void **state)
 {
     (void)state;
-    for (int m = 0; m < MODELS; m++) {
+    for (int m = 0; m < MODELS; m += MANY_EVERY) {
         Tiny t;
         open_with(&t, m,
                   TINY("train.clip_norm=0", "optimizer.weight_decay=0", "moe.bias_rate=1e-9",
@@ -467,7 +467,7 @@ static void a_step_is_timed_and_looked_at_on_every_backend(void **state)
 static void training_on_one_batch_learns_it(void **state)
 {
     (void)state;
-    for (int m = 0; m < MODELS; m++) {
+    for (int m = 0; m < MODELS; m += MANY_EVERY) {
         Tiny t;
         StepResult r = { 0 };
         open_with(&t, m, TINY("attention.document_mask=true"));

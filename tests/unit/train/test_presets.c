@@ -46,7 +46,7 @@ static void with_a_module_gradients_are_derivatives_too(void **state)
 {
     static const char *const names[] = { "deepseek-v3", "glm-4.5-air" };
     (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i += RUNS(1, 2)) {
         Tiny t;
         open_preset(&t, names[i], 1, true);
         CHECK_INT(t.engine.spec.depths, 1);
@@ -59,7 +59,7 @@ static void with_a_module_gradients_are_derivatives_too(void **state)
 static void each_preset_trains(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2 * config_presets_n; i++) {
+    for (int i = 0; i < 2 * config_presets_n; i += MANY_EVERY) {
         Tiny t;
         StepResult first, r;
         const char *name = config_presets[i / 2].name;
