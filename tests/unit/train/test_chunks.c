@@ -126,7 +126,8 @@ static void norms_made_again_wait_for_the_exchange(void **state)
            "9.head$#3 8.combine*#3 8.shared#2 8.experts#2 8.dispatch*#1 8.route$");
 }
 
-/* Counts of the auxiliary loss are summed in forward alone, and not when it runs again. */
+/* What is summed or compared meets in forward alone, and not when that runs again: counts of the
+ * auxiliary loss, and what a capacity compares. */
 static void counts_meet_once(void **state)
 {
     (void)state;
@@ -137,6 +138,13 @@ static void counts_meet_once(void **state)
     row_is(&c, ROW_BACKWARD,
            "8.route^#3 8.dispatch^#3 8.shared^#3 8.experts^#3 8.combine^#3 8.combine#3 "
            "8.shared#2 8.experts#2 8.dispatch#1 8.route$");
+    s = SPEC("moe.capacity=1", "moe.aux_loss=0", "recompute.layers=[3]");
+    s.cp = 2;
+    c = chunk_of(&s, 8, 9, (ScheduleShards){ 0 });
+    row_is(&c, ROW_FORWARD, "8.route 8.dispatch*#1 8.shared&#2 8.experts#2 8.combine#3");
+    row_is(&c, ROW_BACKWARD,
+           "8.route^#3 8.dispatch^#3 8.shared^#3 8.experts^#3 8.combine^#3 8.combine+#3 "
+           "8.shared+#2 8.experts+#2 8.dispatch+#1 8.route+$");
 }
 
 static void a_chunk_without_layers_hands_on(void **state)
