@@ -204,10 +204,10 @@ static Status place(ParamTable *t, const ModelSpec *s, Arena *a)
     return OK;
 }
 
-/* Frozen weights have no gradients. */
+/* Frozen weights have no gradients and no moments. */
 static const ParamSizes *sizes_of(const ParamTable *t, ParamBuffer b)
 {
-    return b == BUF_GRAD ? &t->trained : &t->all;
+    return b == BUF_WEIGHT || b == BUF_MAIN ? &t->all : &t->trained;
 }
 
 /* The ZeRO stage from which on a buffer is sharded. With f32 compute the main weights are the
@@ -240,7 +240,8 @@ static void shard_buffers(const ModelSpec *s, ParamTable *t)
         if (p->bucket < 0) continue;
         const ParamBucket *k = &t->bucket[p->bucket];
         int64_t at = k->first + p->first[BUF_MAIN];
-        for (int b = 0; b < BUF_STATE; b++) p->first[b] = b == BUF_GRAD && k->frozen ? -1 : at;
+        for (int b = 0; b < BUF_STATE; b++)
+            p->first[b] = k->frozen && sizes_of(t, (ParamBuffer)b) == &t->trained ? -1 : at;
     }
     t->elems[BUF_STATE] = aligned(t->elems[BUF_STATE]);
 }

@@ -12,7 +12,7 @@
  *
  * A layer's parameters lie in up to three buckets: small ones that every rank holds whole (those
  * kept in f32 whatever the compute type), dense ones, experts; and frozen roles in as many more, which
- * lie behind all others, so that gradients are a shorter flat space. ZeRO (arXiv:1910.02054) cuts each
+ * lie behind all others, so that gradients and moments are a shorter flat space. ZeRO (arXiv:1910.02054) cuts each
  * bucket into equal parts, one a rank of the shard group, so that one collective serves a whole
  * bucket. A sharded buffer holds this rank's parts alone, one after the other: the shard space.
  *

@@ -128,6 +128,13 @@ static Status check_complete(const Loading *l)
         ParamBuffer b = checkpoint_buffers[i % CHECKPOINT_BUFFERS];
         const ManifestEntry *chain = l->chain[(p - t->at) * BUF_COUNT + b];
         if (!wanted(l, p, b) || of_modules(l, p->name, l->info->modules, here)) continue;
+        bool moment = b == BUF_MOMENT1 || b == BUF_MOMENT2;
+        if (chain == NULL && moment) {
+            return FAIL(ERR_ARG,
+                        "%s has no moments of %s, which was frozen there: take its init.frozen, or "
+                        "init.moments=false",
+                        l->folder, p->name);
+        }
         if (chain == NULL) {
             return FAIL(ERR_ARG,
                         "%s is of another model: %s (%s) has 0 of %" PRId64 " elements there",
