@@ -146,7 +146,8 @@ static Part part_of(Lowering *l, const Pass *pass)
                .out_entry = -1,
                .slot = p->evaluates ? 0 : slots_pass(&l->slots, pass) };
     if (!forward && pass->kind != ACTION_BACKWARD_INPUT)
-        t.apart = --l->left[pass->chunk] == 0 && l->p->shards.reduce && t.to.rank < 0;
+        t.apart = --l->left[pass->chunk] == 0 && t.to.rank < 0 &&
+                  (l->p->shards.reduce || l->p->shards.sums);
     if (t.from.rank >= 0) {
         t.in = &l->in[ring_index(p, payload, pass->chunk)];
         t.in_entry = t.in->first + t.in->count++ % t.in->n;

@@ -179,6 +179,15 @@ static void whole_gradients_are_reduced_after_the_last_pass(void **state)
     list_is(&p.rank[0], want);
 }
 
+/* Of replicas, or two stages with the same layers, under the last backward, too. */
+static void sums_wait_for_their_layer_alone(void **state)
+{
+    (void)state;
+    Pipeline p = lowered("1f1b", 1, 2, "0a 1a 2h", "2h$ 1a$ 0a$", (ScheduleShards){ .sums = true });
+    list_is(&p.rank[0], "zero; F0:0a1a2h; B0:2h1a0a; F1:0a1a2h; B1:2h; B1:1a; B1:0a; sum 2 <4; "
+                        "sum 1 <5; sum 0 <6; update <9");
+}
+
 /* Shared experts wait for nothing, the routed ones for the exchange; what computes and meets waits
  * for the collectives before it. Backward computes the layer again. */
 static void shared_experts_run_beside_the_exchange(void **state)
@@ -325,6 +334,7 @@ static const struct CMUnitTest tests[] = {
     TEST(parts_of_weights_and_gradients_come_and_go_by_layers),
     TEST(parts_of_gradients_alone_are_reduced_by_layers),
     TEST(whole_gradients_are_reduced_after_the_last_pass),
+    TEST(sums_wait_for_their_layer_alone),
     TEST(shared_experts_run_beside_the_exchange),
     TEST(weight_gradients_apart_are_one_action),
     TEST(two_stages_take_entries_in_turn),
