@@ -169,9 +169,11 @@ static int by_score(const void *a, const void *b)
 static Status look_below(const Diff *d, int side, uint32_t event, Arena *scratch, Below *out)
 {
     const Tree *t = d->tree[side];
-    uint32_t *from = &event;
+    uint32_t *from = NULL;
     int64_t n = 1;
     memset(out, 0, sizeof *out);
+    TRY(ARENA_NEW(scratch, 1, &from));
+    from[0] = event;
     while (out->levels < LEVELS && n > 0) {
         int64_t room = 0, k = 0;
         uint32_t *next = NULL, *name = NULL;

@@ -27,8 +27,7 @@ Status worker_start(Worker *w, const char *name);
 /* Waits for the job that runs, then ends the thread. Safe on a worker that was not started. */
 void worker_stop(Worker *w);
 
-/* Begins the job; the one before must have ended. Without a thread the job runs inside this call.
- * */
+/* Begins the job; the one before has ended. Without a thread the job runs inside this call. */
 void worker_begin(Worker *w);
 /* Has the job ended, before or within so many seconds? INFINITY waits for its end. */
 bool worker_wait(Worker *w, double patience_s);

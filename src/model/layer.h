@@ -189,8 +189,7 @@ int64_t layer_rank(const LayerRun *r, int64_t behind);
 /* COMM_ALL_GATHER, COMM_REDUCE_SCATTER or COMM_SHIFT over the context ranks. */
 Status layer_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out);
 
-/* Shared by layers: y = norm(h) into layer_arena(NORM), and the same again in backward if it was
- * not kept. */
+/* Shared by layers: y = norm(h) into layer_arena(NORM), again in backward if it was not kept. */
 typedef struct NormState {
     Tensor y, rstd;
 } NormState;
@@ -201,8 +200,7 @@ Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy);
 
 /* The norm before the loss of a depth (0: of the model proper). */
 Status layer_last_norm(const ModelSpec *s, int depth, ParamList *out);
-/* The loss of what `depth` predicts from y; in training dy, in keep, with the gradients of the head's
- * weights. */
+/* The loss of what `depth` predicts from y; in training dy, in keep, and the head's gradients. */
 Status layer_loss(LayerRun *r, int depth, Tensor y, Tensor *dy);
 
 /* A SwiGLU MLP on y (dense layers and shared experts). */

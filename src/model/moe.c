@@ -331,8 +331,7 @@ static Status route_forward(LayerRun *r)
     return r->spec->cp > 1 ? OK : drop(r); /* else ranks meet first: dispatch */
 }
 
-/* The auxiliary loss where other ranks have tokens of the same groups: the counts are summed over
- * them first. */
+/* The auxiliary loss where other ranks have tokens of the same groups: counts are summed first. */
 static Status loss_of_counts(LayerRun *r)
 {
     MoeState *s = r->state;

@@ -210,8 +210,7 @@ static const ParamSizes *sizes_of(const ParamTable *t, ParamBuffer b)
     return b == BUF_WEIGHT || b == BUF_MAIN ? &t->all : &t->trained;
 }
 
-/* The ZeRO stage from which on a buffer is sharded. With f32 compute the main weights are the
- * weights. */
+/* The ZeRO stage from which on a buffer is sharded. In f32 the main weights are the weights. */
 static int zero_of(const ModelSpec *s, ParamBuffer b)
 {
     static const int zero[BUF_COUNT] = { [BUF_WEIGHT] = 3,  [BUF_GRAD] = 2,    [BUF_MAIN] = 1,

@@ -44,8 +44,7 @@ typedef enum ParamBuffer {
 typedef enum ParamHold { HOLD_WHOLE, HOLD_DENSE, HOLD_EXPERT, HOLD_COUNT } ParamHold;
 
 /* How data-parallel ranks shard buffers. ZeRO's stage 1 shards main weights and moments, stage 2
- * gradients too, stage 3 weights too. Experts are sharded over fewer ranks than dense parameters.
- * */
+ * gradients too, stage 3 weights too. Experts are sharded over fewer ranks. */
 typedef struct ParamShards {
     int zero;                        /* ZeRO's stage, 0 to 3; 0: nothing is sharded */
     int64_t dense, expert;           /* ranks of a shard group, of an expert-shard group; 0 is 1 */

@@ -21,8 +21,7 @@ typedef enum LayerKind {
     LAYER_KINDS
 } LayerKind;
 
-/* What a layer computes again in backward instead of keeping it. Routing and counts are always
- * kept. */
+/* What a layer computes again in backward instead of keeping it: never routing and counts. */
 typedef enum RecomputePiece {
     RECOMPUTE_NORM = 1,      /* normalised rows */
     RECOMPUTE_ATTN_UP = 2,   /* q, k, v from the latents (gqa: from the normalised rows) */

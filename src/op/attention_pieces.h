@@ -29,8 +29,7 @@ typedef struct AttentionRect {
     bool causal;
 } AttentionRect;
 
-/* The rectangle of a call with Tq queries and Tk keys. False: what it sees is none, and *out is the
- * whole call. */
+/* The rectangle of a call of Tq queries and Tk keys. False: it sees none, *out is the whole call. */
 bool attention_rect(const AttentionPieces *p, int64_t Tq, int64_t Tk, AttentionRect *out);
 
 /* Where query i stands in the sequence. */

@@ -1,5 +1,4 @@
-/* exchange: the parts of the ops that are the same for all kinds of exchange, and the table of
- * kinds. */
+/* exchange: the parts of the ops that all kinds of exchange share, and the table of kinds. */
 #include "op/exchange.h"
 
 #include "op/index_check.h"
@@ -230,8 +229,7 @@ OpCost exchange_collective_cost(const Collective *a)
 
 /* Places */
 
-/* Lists the ranks of a token's experts in rising order, each once; an expert -1 has none. Returns
- * how many. */
+/* Lists the ranks of a token's experts in rising order, each once (-1: none). Returns how many. */
 static int64_t token_ranks(const int32_t *index, int64_t k, int64_t here, int32_t *rank)
 {
     int64_t n = 0;

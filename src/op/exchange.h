@@ -124,8 +124,7 @@ typedef struct ExchangeRows {
     Tensor x, index, weight; /* rows in the workspace; data NULL: they do not travel */
 } ExchangeRows;
 
-/* The kernels of a kind on one backend, which its steps run between calls of comm or instead of
- * them. */
+/* The kernels of a kind on one backend, run between calls of comm or instead of them. */
 typedef struct ExchangeLocal {
     Status (*dispatch_rows)(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *rows);
     Status (*combine_rows)(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *rows);
@@ -154,8 +153,7 @@ typedef struct ExchangeVolume {
 typedef struct ExchangeDesc {
     const char *name;
     /* True: a token has rows only at the ranks of its experts, at the places that exchange_place
-     * gives, and the M rows of a rank are blocks of one size. False: it has one row at every rank.
-     * */
+     * gives, and the M rows of a rank are blocks of one size. False: a row at every rank. */
     bool places;
     bool relays;  /* tokens go to hosts first: places are by host, and relay has those inside it */
     bool gapless; /* a rank's rows lie one behind the other, by source rank and token, and only
@@ -253,8 +251,7 @@ size_t exchange_rows_bytes(const Tensor *t, int64_t rows);
 size_t exchange_place_bytes(int64_t ranks);
 Tensor exchange_rows_at(const Tensor *t, int64_t rows, char **at);
 
-/* An expert's number on the rank that has experts [first, first + here); -1: it is on another rank.
- * */
+/* An expert's number on the rank of experts [first, first + here); -1: it is on another rank. */
 static inline int32_t exchange_local_expert(int64_t expert, int64_t first, int64_t here)
 {
     int64_t e = expert - first;

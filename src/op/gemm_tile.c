@@ -90,8 +90,7 @@ static inline __attribute__((always_inline)) void step_pack(float *to, const Ope
     }
 }
 
-/* Fetches the rows that come next: the hardware does not foresee a walk in short pieces over long
- * rows. */
+/* Fetches the next rows: the hardware does not foresee a walk in short pieces over long rows. */
 static inline __attribute__((always_inline)) void step_fetch(const Operand *o, int64_t k,
                                                              int64_t line)
 {

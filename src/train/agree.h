@@ -5,8 +5,7 @@
 
 #include "comm/comm.h"
 
-/* OK if the status is OK on all ranks; else all of them get the failure of the first rank that has
- * one. */
+/* OK if the status is OK on all ranks; else all get the failure of the first that has one. */
 Status agree_status(Comm *host, Status mine);
 
 /* Each value becomes the largest that a rank has. */

@@ -15,8 +15,7 @@
 /* Is there anything to choose where so many ranks share the experts? */
 bool room_matters(const Config *c, int64_t ep);
 
-/* The most room, of a list, that fits; the least of the list if none does. `fits` is asked a few
- * times. */
+/* The most room, of a list, that fits; the least if none does. `fits` is asked a few times. */
 typedef Status RoomFits(void *self, const RowRoom *room, bool *fits);
 Status room_choose(const Config *c, int64_t ep, RoomFits *fits, void *self, RowRoom *out);
 RowRoom room_least(const Config *c, int64_t ep);

@@ -121,8 +121,7 @@ static Status count_list(Engine *e)
     return OK;
 }
 
-/* After a failure other stages must not reach into entries that go, nor ranks of the experts into
- * rows. */
+/* After a failure no stage may reach into entries that go, nor ranks of the experts into rows. */
 Status run_program(Engine *e, EngineList *l)
 {
     Transfers *t = &l->transfers;

@@ -329,13 +329,14 @@ static Status add_up(Engine *e, const ParamBucket *k, Tensor whole)
     return low ? cast(&e->ex, (Cast){ sum, out }) : OK;
 }
 
+/* A place that passes over inputs alone have used still has another layer's gradients of experts. */
 Status shards_reduce(Engine *e, int layer)
 {
     int first, end = trained(e, layer, &first);
     bool parts = e->params.sharded[BUF_GRAD];
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &e->params.bucket[i];
-        if (parts && k->ranks == 1) continue;
+        if (parts && (k->ranks == 1 || (k->hold == HOLD_EXPERT && !e->written[layer]))) continue;
         Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
         TRY(add_up(e, k, whole));
         if (!parts) continue;

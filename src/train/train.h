@@ -41,8 +41,7 @@ typedef struct GpuPlan {
  * this program can use. Makes a context and gives it back. */
 Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                       GpuPlan *out);
-/* ERR_ARG if it does not fit: what is needed by arena, what is there, the nearest setting that
- * fits. */
+/* ERR_ARG if it does not fit: what is needed by arena, what is there, the nearest that fits. */
 Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                        const GpuPlan *p);
 Status train_print_gpu(const GpuPlan *p, Text *out);
@@ -123,8 +122,7 @@ int train_threads(const Config *c);
 /* (vocab) bytes of text an id stands for, out of data.tokenizer; NULL if none is configured. */
 Status train_token_bytes(const Config *c, Arena *a, const int32_t **out);
 
-/* Loader settings of a configuration, of one rank's sequences (mesh NULL: all); texts are shared
- * with it. */
+/* Loader settings of one rank's sequences (mesh NULL: all); texts are the configuration's. */
 Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *token_bytes, Arena *a,
                            LoaderConfig *out);
 

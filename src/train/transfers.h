@@ -84,8 +84,7 @@ static inline Status transfers_reach(Transfers *t, const Action *a)
 {
     return t->table->reach(t, a);
 }
-/* An action goes on, on the lane that the Exec is on, when all that it waits for has been
- * signalled. */
+/* An action goes on, on the Exec's lane, when all that it waits for has been signalled. */
 static inline Status transfers_wait(Transfers *t, const Action *a) { return t->table->wait(t, a); }
 static inline Status transfers_signal(Transfers *t, const Action *a)
 {

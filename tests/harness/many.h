@@ -17,7 +17,7 @@
 
 /* A sanitizer watches how memory and threads are used, and that is alike from the second step on. */
 enum { MANY_STEPS = RUNS(6, 2) };
-enum { MANY_SETTINGS = 24, MANY_MORE = 16 };
+enum { MANY_SETTINGS = 40, MANY_MORE = 16 };
 
 typedef struct ManyCase {
     const char *name;
@@ -133,12 +133,17 @@ static inline void many_close(ManyRank *r)
     *r = (ManyRank){ 0 };
 }
 
-static inline Status many_step(ManyRank *r, int64_t step, StepResult *out)
+static inline void many_batch(ManyRank *r, int64_t step)
 {
     EngineShape local = r->t.shape;
     r->t.shape.sequence = r->t.config.data_sequence; /* batches are made whole */
     tiny_batch(&r->t, step);
     r->t.shape = local;
+}
+
+static inline Status many_step(ManyRank *r, int64_t step, StepResult *out)
+{
+    many_batch(r, step);
     r->own.targets = r->t.batch.targets;
     for (int d = 0; d < r->own.depths; d++) r->own.next[d].targets = r->t.batch.next[d].targets;
     return engine_step(&r->t.engine, &r->own, 1e-2, step + 1, out);
@@ -254,13 +259,27 @@ static inline Status many_compare(const Many *m, ManyRank *one, ManyRank *r)
     return OK;
 }
 
-/* Planned bytes are used bytes, after an evaluation, which may take the most of the first slot; but
+/* An evaluation beside the lone rank's: of each sequence a context rank has two pieces. */
+static inline Status many_evaluate(const Many *m, ManyRank *one, ManyRank *r)
+{
+    const float *want = NULL, *have = NULL;
+    int64_t n = r->t.shape.micro_batch, seq = r->t.config.data_sequence, t = r->t.shape.sequence;
+    many_batch(r, 0);
+    Batch some = many_rows(&r->t.batch, 0, n, seq);
+    TRY(engine_losses(&one->t.engine, &some, &want));
+    TRY(engine_losses(&r->t.engine, &some, &have));
+    for (int64_t i = 0; i < n * t && have != NULL; i++) {
+        int64_t at = i % t, half = t / 2, cp = r->mesh.shape.cp, rank = r->mesh.at.cp;
+        if (cp > 1) at = at % half + half * (at < half ? rank : 2 * cp - 1 - rank);
+        TRY(many_same("evaluated loss", i, have[i], want[i / t * seq + at], m->limit));
+    }
+    return OK;
+}
+
+/* Planned bytes are used bytes, with an evaluation, which may take the most of the first slot; but
  * where steps may run twice what they take then is planned. */
 static inline Status many_as_planned(ManyRank *r)
 {
-    const float *losses = NULL;
-    Batch one = many_rows(&r->t.batch, 0, 1, r->t.config.data_sequence);
-    TRY(engine_losses(&r->t.engine, &one, &losses));
     for (int a = 0; a < ENGINE_ARENAS; a++) {
         size_t used = engine_peak_bytes(&r->t.engine, (EngineArena)a), planned = r->t.plan.bytes[a];
         if (used == planned || r->t.shape.again != NULL) continue;
@@ -278,6 +297,7 @@ static inline Status many_run(void *state, Comm *world)
     if (m->lone != NULL) one.also = m->lone;
     Status s = many_open(&one, m->what, NULL);
     if (s == OK) s = many_open(&r, m->what, world);
+    if (s == OK && m->cosine == 0) s = many_evaluate(m, &one, &r);
     if (s == OK) s = many_compare(m, &one, &r);
     if (s == OK && !r.t.engine.ex.backend->apart) s = many_as_planned(&r);
     many_close(&r);
