@@ -1,0 +1,133 @@
+/* draw_mesh: drawn models on drawn meshes: what goes together that no list of cases has. */
+#ifndef TESTS_HARNESS_DRAW_MESH_H
+#define TESTS_HARNESS_DRAW_MESH_H
+
+#include "harness/draw_model.h"
+#include "harness/mesh_cases.h"
+
+#include "schedule/schedule.h"
+
+#include <stdlib.h>
+
+enum { RANKS_MOST = 8, ALTERNATIVES = 8, TEXT_BYTES = 2048 };
+
+/* Of each row one, evenly; several settings are parted by blanks. */
+static const char *const alternatives[][ALTERNATIVES] = {
+    { "model.layers=4", "model.layers=4 model.dense_layers=0",
+      "model.layers=5 model.dense_layers=2", "model.layers=6 moe.every=2" },
+    { "", "model.hidden=44 model.ffn=26 moe.ffn=18", "model.hidden=33 model.vocab=67" },
+    { "", "", "model.tied=true" },
+    { "", "", "", "mtp.layers=1", "mtp.layers=2" },
+    { "", "attention.q_rank=10", "attention.q_rank=10 attention.latent_eps=1e-5",
+      "attention.kind=gqa",
+      "attention.kind=gqa attention.kv_heads=2 attention.qk_norm=rms attention.bias=true",
+      "attention.kind=gqa attention.qk_norm=width attention.out_bias=true attention.rotary=0.5",
+      "attention.kind=gqa attention.window=5 attention.full_every=2 attention.sinks=true",
+      "attention.kind=gqa attention.chunk=7 attention.full_every=2 attention.nope_every=2" },
+    { "", "", "attention.document_mask=false" },
+    { "moe.experts=8", "moe.experts=8 moe.top_k=3 moe.normalise=true",
+      "moe.experts=4 moe.top_k=1 moe.score=sigmoid moe.score_input=true",
+      "moe.experts=8 moe.score=sigmoid moe.groups=4 moe.top_groups=2 moe.bias_rate=0.01",
+      "moe.experts=12 moe.expert_bias=true moe.router_bias=true" },
+    { "", "moe.shared=0", "moe.shared=2 moe.shared_gate=true" },
+    { "", "moe.aux_loss=3 moe.aux_scope=batch", "moe.z_loss=0.5 moe.aux_loss=0", "moe.jitter=0.4",
+      "moe.capacity=0.7 moe.jitter=0.2", "moe.capacity=1.1 moe.aux_loss=0 moe.jitter=0.1",
+      "moe.forced_balance=true" },
+    { "", "", "", "init.frozen=[\"*.0.*\",\"model.embed_tokens.weight\"]",
+      "init.frozen=[\"*.mlp.experts.*\"]", "init.frozen=[\"*norm.weight\",\"*_proj.weight\"]" },
+    { "train.batch=8 train.micro_batch=1", "train.batch=8 train.micro_batch=2",
+      "train.batch=16 train.micro_batch=2" },
+    { WORST, "moe.buffers=pooled moe.pool_factor=1.5", "moe.buffers=pooled moe.pool_factor=0.9",
+      "moe.buffers=exact run.executor=eager" },
+    { "", "moe.exchange=allgather", "moe.exchange=direct", "moe.exchange=auto",
+      "moe.exchange=hier mesh.ranks_per_host=2", "moe.exchange=hier mesh.ranks_per_host=1" },
+    { "mesh.zero=0", "mesh.zero=1", "mesh.zero=2", "mesh.zero=3" },
+    { "", "recompute.layers=[0,1,2,3]",
+      "recompute.layers=[1,3] recompute.pieces=[norm,act,attn_up]",
+      "recompute.layers=[0,1,2,3] recompute.pieces=[exchange,norm,shared]" },
+};
+enum { ROWS = sizeof alternatives / sizeof *alternatives };
+
+typedef struct Drawn {
+    ManyCase what;
+    char text[TEXT_BYTES]; /* of all settings, each ended by 0 */
+    size_t used;
+    int n;
+} Drawn;
+
+__attribute__((format(printf, 2, 3))) static inline void push(Drawn *c, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    char *at = c->text + c->used;
+    int bytes = vsnprintf(at, sizeof c->text - c->used, format, ap);
+    va_end(ap);
+    c->used += (size_t)bytes + 1;
+    CHECK(c->used < sizeof c->text);
+    for (char *one = strtok(at, " "); one != NULL; one = strtok(NULL, " ")) {
+        CHECK(c->n < MANY_SETTINGS);
+        c->what.settings[c->n++] = one;
+    }
+}
+
+/* A power of two, at most `most`. */
+static inline int draw_ranks(Draws *d, int most)
+{
+    int n = 1;
+    while (2 * n <= most && draw_int(d, 0, 1) > 0) n *= 2;
+    return n;
+}
+
+static inline void draw_mesh(Draws *d, int most, Drawn *c)
+{
+    const ScheduleDesc *s = &schedule_table[draw_int(d, 0, schedule_table_n - 1)];
+    bool loops = s->chunks_least == 1 && s->chunks_most > 1;
+    int pp = draw_ranks(d, most < 4 ? most : 4), cp = draw_ranks(d, most / pp);
+    int dp = draw_ranks(d, most / pp / cp), shard = draw_int(d, 0, 1) * draw_ranks(d, dp);
+    int ep = draw_ranks(d, cp * (shard > 0 ? shard : dp));
+    c->what.ranks = pp * cp * dp;
+    push(c, "mesh.pp=%d mesh.cp=%d mesh.ep=%d mesh.shard=%d", pp, cp, ep, shard);
+    push(c, "mesh.schedule=%s mesh.vpp=%d", s->name, loops ? draw_int(d, 1, 2) : s->chunks_least);
+}
+
+static inline void draw_case(int i, int most, Drawn *c)
+{
+    Draws d = { .seed = (uint64_t)i, .stream = "drawn meshes" };
+    *c = (Drawn){ .what = { .name = "drawn" } };
+    for (int row = 0; row < ROWS; row++) {
+        int n = 0;
+        while (n < ALTERNATIVES && alternatives[row][n] != NULL) n++;
+        push(c, "%s", alternatives[row][draw_int(&d, 0, n - 1)]);
+    }
+    draw_mesh(&d, most, c);
+}
+
+static inline bool refused(Status s) { return s == ERR_ARG || s == ERR_UNSUPPORTED; }
+
+/* Cases [first, first + n) of at most `most` ranks, or those that DRAWN=FIRST:N asks for; a failing one
+ * is printed as settings. At least half of them must be legal. */
+static inline void run_drawn(int n, int most, Many m)
+{
+    int first = 0, ran = 0, wrong = 0;
+    const char *other = getenv("DRAWN");
+    if (other != NULL) CHECK_INT(sscanf(other, "%d:%d", &first, &n), 2);
+    for (int i = first; i < first + n; i++) {
+        static Drawn c;
+        int failed = -1;
+        draw_case(i, most, &c);
+        m.what = &c.what;
+        Status s = comm_threads(c.what.ranks, 60, many_run, &m, &failed);
+        ran += !refused(s);
+        wrong += s != OK && !refused(s);
+        if (s == OK) continue;
+        print_error("%d: rank %d of %d: %s\n   ", i, failed, c.what.ranks, status_message());
+        for (int k = 0; k < c.n; k++) print_error(" %s", c.what.settings[k]);
+        print_error("\n");
+        status_clear();
+    }
+    print_message("%d of %d ran\n", ran, n);
+    CHECK_INT(wrong, 0);
+    CHECK(ran >= n / 2);
+}
+
+#endif
