@@ -11,7 +11,8 @@
 
 enum { RANKS_MOST = 8, ALTERNATIVES = 8, TEXT_BYTES = 2048 };
 
-/* Of each row one, evenly; several settings are parted by blanks. */
+/* Of each row one, evenly; several settings are parted by blanks. The first MODEL_ROWS are the model's,
+ * the others a run's. */
 static const char *const alternatives[][ALTERNATIVES] = {
     { "model.layers=4", "model.layers=4 model.dense_layers=0",
       "model.layers=5 model.dense_layers=2", "model.layers=6 moe.every=2" },
@@ -46,7 +47,7 @@ static const char *const alternatives[][ALTERNATIVES] = {
       "recompute.layers=[1,3] recompute.pieces=[norm,act,attn_up]",
       "recompute.layers=[0,1,2,3] recompute.pieces=[exchange,norm,shared]" },
 };
-enum { ROWS = sizeof alternatives / sizeof *alternatives };
+enum { ROWS = sizeof alternatives / sizeof *alternatives, MODEL_ROWS = 10 };
 
 typedef struct Drawn {
     ManyCase what;
@@ -78,28 +79,39 @@ static inline int draw_ranks(Draws *d, int most)
     return n;
 }
 
+/* At most four stages, and four ranks a sequence. */
 static inline void draw_mesh(Draws *d, int most, Drawn *c)
 {
     const ScheduleDesc *s = &schedule_table[draw_int(d, 0, schedule_table_n - 1)];
     bool loops = s->chunks_least == 1 && s->chunks_most > 1;
-    int pp = draw_ranks(d, most < 4 ? most : 4), cp = draw_ranks(d, most / pp);
-    int dp = draw_ranks(d, most / pp / cp), shard = draw_int(d, 0, 1) * draw_ranks(d, dp);
+    int vpp = loops ? draw_int(d, 1, 2) : s->chunks_least;
+    int pp = draw_ranks(d, most < 4 / vpp ? most : 4 / vpp), rest = most / pp;
+    int cp = draw_ranks(d, rest < 4 ? rest : 4), dp = draw_ranks(d, rest / cp);
+    int shard = draw_int(d, 0, 1) * draw_ranks(d, dp);
     int ep = draw_ranks(d, cp * (shard > 0 ? shard : dp));
     c->what.ranks = pp * cp * dp;
     push(c, "mesh.pp=%d mesh.cp=%d mesh.ep=%d mesh.shard=%d", pp, cp, ep, shard);
-    push(c, "mesh.schedule=%s mesh.vpp=%d", s->name, loops ? draw_int(d, 1, 2) : s->chunks_least);
+    push(c, "mesh.schedule=%s mesh.vpp=%d", s->name, vpp);
 }
 
-static inline void draw_case(int i, int most, Drawn *c)
+/* Model i on mesh `mesh`. */
+static inline void draw_case(int i, int mesh, int most, Drawn *c)
 {
-    Draws d = { .seed = (uint64_t)i, .stream = "drawn meshes" };
+    Draws d = { .seed = (uint64_t)i, .stream = "drawn models" };
     *c = (Drawn){ .what = { .name = "drawn" } };
     for (int row = 0; row < ROWS; row++) {
         int n = 0;
+        if (row == MODEL_ROWS) d = (Draws){ .seed = (uint64_t)mesh, .stream = "drawn meshes" };
         while (n < ALTERNATIVES && alternatives[row][n] != NULL) n++;
         push(c, "%s", alternatives[row][draw_int(&d, 0, n - 1)]);
     }
     draw_mesh(&d, most, c);
+}
+
+static inline void print_case(const Drawn *c)
+{
+    for (int k = 0; k < c->n; k++) print_error(" %s", c->what.settings[k]);
+    print_error("\n");
 }
 
 static inline bool refused(Status s) { return s == ERR_ARG || s == ERR_UNSUPPORTED; }
@@ -114,15 +126,14 @@ static inline void run_drawn(int n, int most, Many m)
     for (int i = first; i < first + n; i++) {
         static Drawn c;
         int failed = -1;
-        draw_case(i, most, &c);
+        draw_case(i, i, most, &c);
         m.what = &c.what;
         Status s = comm_threads(c.what.ranks, 60, many_run, &m, &failed);
         ran += !refused(s);
         wrong += s != OK && !refused(s);
         if (s == OK) continue;
         print_error("%d: rank %d of %d: %s\n   ", i, failed, c.what.ranks, status_message());
-        for (int k = 0; k < c.n; k++) print_error(" %s", c.what.settings[k]);
-        print_error("\n");
+        print_case(&c);
         status_clear();
     }
     print_message("%d of %d ran\n", ran, n);
