@@ -16,7 +16,9 @@ enum { RANKS_MOST = 8, ALTERNATIVES = 8, TEXT_BYTES = 2048 };
 static const char *const alternatives[][ALTERNATIVES] = {
     { "model.layers=4", "model.layers=4 model.dense_layers=0",
       "model.layers=5 model.dense_layers=2", "model.layers=6 moe.every=2" },
-    { "", "model.hidden=44 model.ffn=26 moe.ffn=18", "model.hidden=33 model.vocab=67" },
+    { "", "model.hidden=44 model.ffn=26 moe.ffn=18", "model.hidden=33 model.vocab=67",
+      "model.hidden=64 model.ffn=128 moe.ffn=64 model.vocab=128 attention.head_dim=16",
+      "model.hidden=136 moe.ffn=72 data.sequence=48 attention.v_dim=16 attention.heads=4" },
     { "", "", "model.tied=true" },
     { "", "", "", "mtp.layers=1", "mtp.layers=2" },
     { "", "attention.q_rank=10", "attention.q_rank=10 attention.latent_eps=1e-5",

@@ -5,14 +5,14 @@
 static void drawn_models_on_drawn_meshes_are_one_rank_s(void **state)
 {
     (void)state;
-    run_drawn(RUNS(60, 6), RANKS_MOST, (Many){ .steps = 2, .alike = 1, .limit = 1e-5 });
+    run_drawn(RUNS(40, 5), RANKS_MOST, (Many){ .steps = 2, .alike = 1, .limit = 1e-5 });
 }
 
 /* A rounding may send a token to another expert, and an expert has few tokens here. */
 static void in_bf16_their_gradients_point_the_same_way(void **state)
 {
     (void)state;
-    run_drawn(RUNS(30, 4), RANKS_MOST,
+    run_drawn(RUNS(12, 3), RANKS_MOST,
               (Many){ .steps = 1, .limit = 0.1, .cosine = 0.5, .also = TINY("run.compute=bf16") });
 }
 

@@ -4,7 +4,7 @@
 
 static void any_drawn_mesh_loads_any_other_s(void **state)
 {
-    enum { PAIRS = RUNS(60, 5), OTHER = 1 << 20 };
+    enum { PAIRS = RUNS(40, 4), OTHER = 1 << 20 };
     (void)state;
     char place[64] = "/tmp/switchyard_test_XXXXXX";
     int first = 0, n = PAIRS, ran = 0, wrong = 0;
