@@ -216,6 +216,15 @@ static const ManyCase mesh_cases[] = {
     { "pp 2, ep 2, zb-h1, expert biases",
       4,
       { MLA, BATCH, WORST, "mesh.pp=2", "mesh.ep=2", "mesh.schedule=zb-h1", GPT_OSS } },
+    /* places that passes over inputs alone use, too */
+    { "cp 2, zero 3, zb1p", 2, { MLA, BATCH, "mesh.cp=2", "mesh.zero=3", "mesh.schedule=zb1p" } },
+    { "pp 2, cp 2, zero 2, zbv",
+      4,
+      { GQA, BATCH, "mesh.pp=2", "mesh.vpp=2", "mesh.cp=2", "mesh.zero=2", "mesh.schedule=zbv" } },
+    { "dp 2, zero 3, tied, 1f1b-overlap",
+      2,
+      { "moe.experts=8", "model.dense_layers=0", BATCH, "model.tied=true", "mesh.zero=3",
+        "mesh.schedule=1f1b-overlap" } },
     /* capacities that compare what context ranks have */
     { "cp 2, capacity", 2, { GQA, DROPS, "moe.aux_loss=0", "mesh.cp=2" } },
     { "dp 2, cp 2, zero 3, capacity", 4, { MLA, DROPS, "mesh.cp=2", "mesh.zero=3" } },
