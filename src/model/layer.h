@@ -118,7 +118,8 @@ typedef struct Phase {
     bool beside;
     BlockPart part; /* of a block that a schedule takes apart */
     PhaseWeights weights;
-    bool forward_gradients; /* forward adds to the gradients of these */
+    bool forward_gradients; /* forward adds to the gradients of these, */
+    bool input_gradients;   /* and so does backward_input, where context ranks share sequences */
 } Phase;
 
 /* All that the rest of the program knows of a kind of layer: nothing else asks which kind it is. */

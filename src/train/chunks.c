@@ -45,7 +45,7 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool again)
                      .again = again };
     x.meets = meets && x.lane == LANE_COMPUTE;
     x.beside = f->beside && !norm_again && exchanges;
-    x.gradients = again ? false : forward ? f->forward_gradients : s->cp > 1;
+    x.gradients = again ? false : forward ? f->forward_gradients : s->cp > 1 && f->input_gradients;
     x.ends = !forward && !again && phase == layer_backward(desc, desc->n_phases - 1);
     if (r->placed && x.lane == LANE_COMPUTE) x.place = (short)params_place(x.weights);
     r->at[r->n++] = x;

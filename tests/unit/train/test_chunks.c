@@ -79,7 +79,7 @@ static void a_lone_rank_has_one_lane(void **state)
 
 /* What talks to others is on its lane, or meets: gathers of keys and values (of gqa in the
  * attention's own phase), exchanges of tokens with the shared experts beside them. Over context ranks
- * every phase of backward may add to gradients. */
+ * the core of attention adds to gradients while it goes back, before weights have their turn. */
 static void ranks_meet_on_their_lanes(void **state)
 {
     (void)state;
@@ -90,9 +90,9 @@ static void ranks_meet_on_their_lanes(void **state)
            "0.embed@0 1.qkv@1 1.kv_gather@1 1.core!@1 2.mlp@0#2 3.qkv@1 3.kv_gather@1 3.core!@1 "
            "4.route@0 4.dispatch*#1 4.shared&@0#2 4.experts@0#2 4.combine*#3");
     row_is(&c, ROW_BACKWARD,
-           "4.combine*+#3 4.shared&+@0#2 4.experts+@0#2 4.dispatch*+#1 4.route+$@0 "
-           "3.core!+@1 3.kv_gather+@1 3.qkv+$@1 2.mlp+$@0#2 1.core!+@1 1.kv_gather+@1 "
-           "1.qkv+$@1 0.embed+$@0");
+           "4.combine*#3 4.shared&@0#2 4.experts@0#2 4.dispatch*#1 4.route$@0 "
+           "3.core!+@1 3.kv_gather@1 3.qkv$@1 2.mlp$@0#2 1.core!+@1 1.kv_gather@1 "
+           "1.qkv$@1 0.embed$@0");
 }
 
 /* The forward of a layer that is computed again belongs to the part in which its backward opens. */
@@ -109,9 +109,9 @@ static void a_layer_goes_forward_again_before_it_goes_back(void **state)
            "7.qkv@1 7.kv_gather* 7.core@1 8.route@0 8.dispatch*#1 8.shared&@0#2 "
            "8.experts@0#2 8.combine*#3 9.head+=0@0#3");
     row_is(&c, ROW_BACKWARD,
-           "9.head+$=0@0#3 8.route^@0#3 8.dispatch*^#3 8.shared&^@0#3 8.experts^@0#3 "
-           "8.combine*^#3 8.combine*+#3 8.shared&+@0#2 8.experts+@0#2 8.dispatch*+#1 "
-           "8.route+$@0 7.qkv^@1 7.kv_gather*^ 7.core^@1 7.core+@1 7.kv_gather*+ 7.qkv+$@1");
+           "9.head$=0@0#3 8.route^@0#3 8.dispatch*^#3 8.shared&^@0#3 8.experts^@0#3 "
+           "8.combine*^#3 8.combine*#3 8.shared&@0#2 8.experts@0#2 8.dispatch*#1 "
+           "8.route$@0 7.qkv^@1 7.kv_gather*^ 7.core^@1 7.core+@1 7.kv_gather* 7.qkv$@1");
 }
 
 /* The routed tokens' norm is made again where the shared experts would begin. */
@@ -143,8 +143,8 @@ static void counts_meet_once(void **state)
     c = chunk_of(&s, 8, 9, (ScheduleShards){ 0 });
     row_is(&c, ROW_FORWARD, "8.route 8.dispatch*#1 8.shared&#2 8.experts#2 8.combine#3");
     row_is(&c, ROW_BACKWARD,
-           "8.route^#3 8.dispatch^#3 8.shared^#3 8.experts^#3 8.combine^#3 8.combine+#3 "
-           "8.shared+#2 8.experts+#2 8.dispatch+#1 8.route+$");
+           "8.route^#3 8.dispatch^#3 8.shared^#3 8.experts^#3 8.combine^#3 8.combine#3 "
+           "8.shared#2 8.experts#2 8.dispatch#1 8.route$");
 }
 
 static void a_chunk_without_layers_hands_on(void **state)
