@@ -271,12 +271,12 @@ typedef struct Gqa {
 /* The last ones turn a part of a head, and nothing; there queries may grow with their position. */
 static const Gqa gqas[] = {
     { 1, { 1, 1, 2, 2, .interleaved = true } },     { 7, { 6, 2, 10, 10, .interleaved = true } },
-    { 7, { 6, 2, 10, 10, .interleaved = false } },  { 2, { 3, 1, 130, 130, .interleaved = false } },
-    { 2, { 3, 3, 130, 130, .interleaved = true } }, { 2, { 7, 2, 16, 16, .interleaved = true } },
+    { 7, { 6, 2, 10, 10, .interleaved = false } },  { 5, { 3, 1, 130, 130, .interleaved = false } },
+    { 5, { 3, 3, 130, 130, .interleaved = true } }, { 2, { 7, 2, 16, 16, .interleaved = true } },
     { 2, { 7, 2, 16, 16, .interleaved = false } },  { 7, { 3, 1, 13, 6, .interleaved = false } },
     { 7, { 3, 1, 13, 6, .interleaved = true } },    { 3, { 5, 2, 48, 16, .interleaved = false } },
     { 3, { 5, 2, 48, 32, .interleaved = true } },   { 7, { 3, 1, 11, 0, .interleaved = false } },
-    { 7, { 3, 1, 11, 0, false, 5, 0.3f } },         { 2, { 2, 1, 1040, 0, true, 1, 0.5f } },
+    { 7, { 3, 1, 11, 0, false, 5, 0.3f } },         { 5, { 2, 2, 1040, 0, true, 1, 0.5f } },
 };
 
 enum { GQAS = sizeof gqas / sizeof *gqas };

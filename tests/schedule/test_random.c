@@ -5,7 +5,7 @@
 
 #include "schedule/order.h"
 
-enum { TRIES = RUNS(400, 100) };
+enum { TRIES = RUNS(800, 100) };
 enum { MOST_ACTIONS = 240 };
 
 static int draw(const char *what, int i, int from, int to)
