@@ -77,7 +77,8 @@ static void exposed_time_is_told_by_kind_of_traffic(void **state)
               3);
     CHECK_NEAR(told, before - after, 0.11);
     CHECK_NEAR(number(o.out, "; waiting ") + number(o.out, "), slowing "), told, 0.16);
-    CHECK_NEAR(share, 100 * told / before, 1 + 10 / before);
+    /* Both times are printed to 0.1 ms, and a loaded machine can make the difference the larger one. */
+    CHECK_NEAR(share, 100 * told / before, 1 + 10 * (1 + fabs(told) / before) / before);
     CHECK_SAYS(o.out, "exposed      none: the same step again ");
     CHECK(strstr(o.out, "exposed      all") == NULL && strstr(o.out, "exposed      ep") == NULL);
 }
