@@ -110,7 +110,7 @@ static void the_quickstart_s_model_goes_out_and_comes_back(void **state)
     for (int i = 0; i < 64; i++) ids[i] = (7 * i * i + 3) % 512;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *cell = rows[i].cell;
-        CHECK_OK(file_make_folders(lab_path(lab, cell)));
+        CHECK_OK(file_make_folders(lab_path(lab, "%s", cell)));
         Outcome o = RUN(lab, cell, "train", "quickstart", rows[i].score, "run.dir=run",
                         "model.hidden=64", "model.ffn=96", "moe.ffn=48", "train.steps=2",
                         "train.batch=4", "train.micro_batch=4", "train.eval_every=0",

@@ -460,8 +460,8 @@ static void change_value(Config *c, const ConfigRow *row)
     case CONFIG_BOOL: *(bool *)(void *)field = !*(bool *)(void *)field; break;
     case CONFIG_CHOICE: {
         int n = 0;
-        int64_t *at = (int64_t *)(void *)field;
-        *at = text_word(row->choices, (int)*at + 1, &n) == NULL ? 0 : *at + 1;
+        int *at = (int *)(void *)field;
+        *at = text_word(row->choices, *at + 1, &n) == NULL ? 0 : *at + 1;
         break;
     }
     default: fail_msg("%s", row->name);
