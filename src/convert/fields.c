@@ -263,7 +263,7 @@ typedef struct Reading {
 } Reading;
 
 /* A value as it stands in the file, for messages: "64" for a text, 64 for a number. */
-static const char *shown(const cJSON *v, FieldValue out)
+static const char *shown_value(const cJSON *v, FieldValue out)
 {
     char *text = cJSON_PrintUnformatted(v);
     (void)snprintf(out, FIELD_VALUE_BYTES, "%s", text == NULL ? "?" : text);
@@ -338,8 +338,8 @@ static Status member_text(const Reading *r, const Field *f, FieldValue out, bool
     const char *wanted = v == NULL ? NULL : wrong_type(f, v);
     FieldValue value;
     if (wanted != NULL)
-        return FAIL(ERR_FORMAT, "%s: %s is %s; it must be %s", r->path, v->string, shown(v, value),
-                    wanted);
+        return FAIL(ERR_FORMAT, "%s: %s is %s; it must be %s", r->path, v->string,
+                    shown_value(v, value), wanted);
     if (v != NULL) {
         json_text(v, out);
         field_translate(f->words, true, out);
@@ -351,7 +351,8 @@ static Status member_text(const Reading *r, const Field *f, FieldValue out, bool
     return OK;
 }
 
-static Status assign(const Reading *r, const char *key, const char *setting, const char *value)
+static Status assign_setting(const Reading *r, const char *key, const char *setting,
+                             const char *value)
 {
     char text[2 * FIELD_VALUE_BYTES], why[512];
     (void)snprintf(text, sizeof text, "%s=%s", setting, value);
@@ -365,7 +366,7 @@ static Status assign_number(const Reading *r, const Field *f, const char *settin
 {
     FieldValue text;
     (void)snprintf(text, sizeof text, "%lld", (long long)value);
-    return assign(r, f->key, setting, text);
+    return assign_setting(r, f->key, setting, text);
 }
 
 static Status read_value(const Reading *r, const Field *f)
@@ -373,7 +374,7 @@ static Status read_value(const Reading *r, const Field *f)
     FieldValue text = "";
     bool there = false;
     TRY(member_text(r, f, text, &there));
-    return there ? assign(r, f->key, f->setting, text) : OK;
+    return there ? assign_setting(r, f->key, f->setting, text) : OK;
 }
 
 static Status read_is(const Reading *r, const Field *f)
@@ -388,14 +389,14 @@ static Status read_is(const Reading *r, const Field *f)
     cJSON_Delete(only);
     if (same) return OK;
     return FAIL(ERR_UNSUPPORTED, "%s: %.*s is %s; %s models are supported with %s alone", r->path,
-                KEY(f), shown(v, value), r->family->type, text);
+                KEY(f), shown_value(v, value), r->family->type, text);
 }
 
 static Status read_first(const Reading *r, const Field *f)
 {
     int n = 0;
     const cJSON *list = field_member(r->json, f->key), *at = NULL;
-    if (list == NULL || cJSON_IsNull(list)) return assign(r, f->key, f->setting, "0");
+    if (list == NULL || cJSON_IsNull(list)) return assign_setting(r, f->key, f->setting, "0");
     bool first = cJSON_IsArray(list);
     cJSON_ArrayForEach(at, list) first = first && cJSON_IsNumber(at) && at->valuedouble == n++;
     if (first) return assign_number(r, f, f->setting, n);
@@ -432,15 +433,15 @@ static Status read_topk(const Reading *r, const Field *f)
     const char *word = v == NULL ? "greedy" : cJSON_GetStringValue(v);
     if (word != NULL && strcmp(word, "group_limited_greedy") == 0) return OK;
     if (word != NULL && strcmp(word, "noaux_tc") == 0) {
-        TRY(assign(r, f->key, "moe.bias_rate", "0.001"));
-        return assign(r, f->key, "moe.group_score_top", "2");
+        TRY(assign_setting(r, f->key, "moe.bias_rate", "0.001"));
+        return assign_setting(r, f->key, "moe.group_score_top", "2");
     }
     if (word == NULL || strcmp(word, "greedy") != 0)
         return FAIL(ERR_UNSUPPORTED,
                     "%s: %s is %s; it must be greedy, group_limited_greedy or noaux_tc", r->path,
-                    f->key, shown(v, value));
-    TRY(assign(r, f->key, "moe.groups", "1"));
-    return assign(r, f->key, "moe.top_groups", "1");
+                    f->key, shown_value(v, value));
+    TRY(assign_setting(r, f->key, "moe.groups", "1"));
+    return assign_setting(r, f->key, "moe.top_groups", "1");
 }
 
 static Status read_width(const Reading *r, const Field *f)

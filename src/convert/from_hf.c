@@ -54,7 +54,7 @@ static Status set_run_settings(FromHf *f, const cJSON *json)
     return config_check_ops(c, 1);
 }
 
-static Status read_config(FromHf *f)
+static Status read_hf_config(FromHf *f)
 {
     char path[FILE_PATH_MAX];
     cJSON *json = NULL;
@@ -304,7 +304,7 @@ static Status write_param(FromHf *f, ManifestShard *w, const Param *p, const Wei
     return OK;
 }
 
-static Status write_shard(FromHf *f, ManifestShard *w)
+static Status write_checkpoint_shard(FromHf *f, ManifestShard *w)
 {
     char path[FILE_PATH_MAX];
     float *room = NULL;
@@ -332,7 +332,7 @@ static Status write_manifest(FromHf *f, const Text *lines)
     return s;
 }
 
-static Status write_config(FromHf *f)
+static Status write_config_yaml(FromHf *f)
 {
     char path[FILE_PATH_MAX];
     Text yaml = { 0 };
@@ -363,25 +363,25 @@ static Status write_types(const FromHf *f)
 }
 
 /* `lines` has its own arena, because it grows while others allocate. */
-static Status write_all(FromHf *f, Arena *lines)
+static Status write_checkpoint_files(FromHf *f, Arena *lines)
 {
     Text text = { 0 };
     ManifestShard w = { .lines = &text };
     TRY(text_init(&text, lines));
-    TRY(write_config(f));
+    TRY(write_config_yaml(f));
     TRY(write_types(f));
     TRY(folder_copy_files(f->dir, f->out.temp, true));
-    Status s = write_shard(f, &w);
+    Status s = write_checkpoint_shard(f, &w);
     file_close(&w.file);
     return s == OK ? write_manifest(f, &text) : s;
 }
 
-static Status write_folder(FromHf *f)
+static Status write_checkpoint(FromHf *f)
 {
     Arena lines = { 0 };
     TRY(arena_init(&lines, "lines", MEM_HOST, (size_t)8 << 30));
     Status s = out_folder_begin(&f->out);
-    if (s == OK) s = write_all(f, &lines);
+    if (s == OK) s = write_checkpoint_files(f, &lines);
     arena_free(&lines);
     return out_folder_end(&f->out, s);
 }
@@ -390,10 +390,10 @@ Status convert_from_hf(const char *dir, const char *out, Arena *a, Text *said)
 {
     FromHf f = { .dir = dir, .arena = a };
     TRY(out_folder(&f.out, out));
-    TRY(read_config(&f));
+    TRY(read_hf_config(&f));
     TRY(check_tokenizer(&f));
     Status s = find_tensors(&f);
-    if (s == OK) s = write_folder(&f);
+    if (s == OK) s = write_checkpoint(&f);
     weights_close(&f.weights);
     if (s != OK) return s;
     return text_printf(said, "%s: %s, %" PRId64 " parameters in %d tensors\n", out, f.family->type,

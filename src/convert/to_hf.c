@@ -113,7 +113,7 @@ static void warn_of_limits(const ToHf *h)
                  type);
 }
 
-static Status read_config(ToHf *h)
+static Status read_run_config(ToHf *h)
 {
     cJSON *like = NULL;
     TRY(infer_config(h->o->checkpoint, h->arena, h->checkpoint, &h->config));
@@ -390,7 +390,7 @@ static void shard_name(const ToHf *h, int shard, char out[64])
 
 /* Writes tensors [first, end) into one file. *part: their first part; on return, the one after their
  * last. */
-static Status write_shard(ToHf *h, File *f, int64_t first, int64_t end, int64_t *part)
+static Status write_hf_shard(ToHf *h, File *f, int64_t first, int64_t end, int64_t *part)
 {
     char name[64], path[FILE_PATH_MAX];
     shard_name(h, h->tensor[first].file, name);
@@ -404,14 +404,14 @@ static Status write_shard(ToHf *h, File *f, int64_t first, int64_t end, int64_t 
     return file_commit(f);
 }
 
-static Status write_shards(ToHf *h)
+static Status write_hf_shards(ToHf *h)
 {
     int64_t part = 0;
     for (int64_t first = 0, end = 0; first < h->tensors; first = end) {
         File f = { 0 };
         ArenaMark mark = arena_mark(h->arena);
         while (end < h->tensors && h->tensor[end].file == h->tensor[first].file) end++;
-        Status s = write_shard(h, &f, first, end, &part);
+        Status s = write_hf_shard(h, &f, first, end, &part);
         file_close(&f);
         arena_release(h->arena, mark);
         if (s != OK) return s;
@@ -472,23 +472,23 @@ static Status put_tokenizer(const ToHf *h)
     return put_missing(h, "tokenizer_config.json", json);
 }
 
-static Status write_all(ToHf *h)
+static Status write_hf_files(ToHf *h)
 {
     TRY(folder_copy_files(h->files, h->out.temp, false));
     TRY(put_generation(h));
     TRY(put_tokenizer(h));
     TRY(folder_put_json(h->out.temp, "config.json", cJSON_Duplicate(h->json, true)));
-    TRY(write_shards(h));
+    TRY(write_hf_shards(h));
     return write_index(h);
 }
 
-static Status write_folder(ToHf *h)
+static Status write_hf_folder(ToHf *h)
 {
     TRY(put_run_members(h));
     TRY(find_entries(h));
     TRY(plan_tensors(h));
     Status s = out_folder_begin(&h->out);
-    if (s == OK) s = write_all(h);
+    if (s == OK) s = write_hf_files(h);
     return out_folder_end(&h->out, s);
 }
 
@@ -496,9 +496,9 @@ Status convert_to_hf(const ConvertToHf *o, Arena *a, Text *said)
 {
     ToHf h = { .o = o, .arena = a, .dtype = o->dtype };
     TRY(out_folder(&h.out, o->out));
-    Status s = read_config(&h);
+    Status s = read_run_config(&h);
     if (o->dtype < 0) h.dtype = h.config.run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
-    if (s == OK) s = write_folder(&h);
+    if (s == OK) s = write_hf_folder(&h);
     cJSON_Delete(h.json);
     cJSON_Delete(h.types);
     if (s != OK) return s;
