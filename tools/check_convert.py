@@ -110,6 +110,22 @@ def qwen3_moe(rng):
         mlp_only_layers=list(range(rng.integers(0, 3))))
 
 
+def olmoe(rng):
+    heads, kv = [(3, 1), (3, 3), (4, 2), (6, 3)][rng.integers(4)]
+    return transformers.OlmoeForCausalLM, transformers.OlmoeConfig, dict(
+        num_attention_heads=heads, num_key_value_heads=kv, rms_norm_eps=float(rng.choice([1e-5, 1e-6])),
+        num_experts=experts(rng), num_experts_per_tok=int(rng.integers(1, 4)),
+        norm_topk_prob=bool(rng.integers(2)), attention_bias=bool(rng.integers(2)))
+
+
+def qwen2_moe(rng):
+    return transformers.Qwen2MoeForCausalLM, transformers.Qwen2MoeConfig, gqa(
+        rng, num_experts=experts(rng), num_experts_per_tok=int(rng.integers(1, 4)), moe_intermediate_size=11,
+        shared_expert_intermediate_size=11 * int(rng.integers(1, 4)), qkv_bias=bool(rng.integers(2)),
+        norm_topk_prob=bool(rng.integers(2)), decoder_sparse_step=int(rng.integers(1, 3)),
+        mlp_only_layers=list(range(rng.integers(0, 3))))
+
+
 def mixtral(rng):
     return transformers.MixtralForCausalLM, transformers.MixtralConfig, gqa(
         rng, num_local_experts=experts(rng), num_experts_per_tok=2, sliding_window=[None, 5][rng.integers(2)])
@@ -144,7 +160,7 @@ def gpt_oss(rng):
         rope_parameters=dict(scaling(rng, "yarn"), truncate=False))
 
 
-FAMILIES = [deepseek_v2, deepseek_v3, llama, qwen3, qwen3_moe, mixtral, glm4_moe, llama4, gpt_oss]
+FAMILIES = [deepseek_v2, deepseek_v3, llama, qwen3, qwen3_moe, olmoe, qwen2_moe, mixtral, glm4_moe, llama4, gpt_oss]
 
 
 def randomise(model, rng):

@@ -1,9 +1,9 @@
 /*
- * convert: models from Hugging Face's folders to checkpoints, and back.
+ * convert: Hugging Face folders become checkpoints, and checkpoints become folders.
  *
- * Parameters go one at a time, so memory is that of the largest one and of a mapped shard, whatever
- * the model has (two shards where scales lie in another one). What is wrong with the input is found
- * before anything is written; what is written is beside its place until it is whole (folder.h).
+ * Parameters are converted one at a time. So memory holds the largest parameter and one mapped shard
+ * (two where scales lie in another shard), whatever the size of the model. The input is checked before
+ * anything is written, and the output appears only when it is complete (folder.h).
  */
 #ifndef CONVERT_CONVERT_H
 #define CONVERT_CONVERT_H
@@ -11,20 +11,20 @@
 #include "base/dtype.h"
 #include "base/text.h"
 
-/* DIR: config.json, safetensors, tokenizer files. OUT becomes a checkpoint of step 0 without moments,
- * which every command takes, with config.yaml and the files of DIR that are no weights. ERR_ARG,
- * ERR_IO, ERR_FORMAT, ERR_UNSUPPORTED: one sentence each. */
+/* DIR holds config.json, safetensors and the tokenizer's files. OUT becomes a checkpoint of step 0
+ * without moments, which every command takes, with config.yaml and DIR's other files. *said: a line
+ * for the user. */
 Status convert_from_hf(const char *dir, const char *out, Arena *a, Text *said);
 
 typedef struct ConvertToHf {
-    const char *checkpoint, *out; /* a run's folder or a checkpoint's; the folder to be made */
-    int dtype;                    /* of the weights: F32, BF16; -1: as run.compute says */
-    int64_t shard_bytes;          /* a file has at most so many, but one tensor at least */
+    const char *checkpoint, *out; /* a run or a checkpoint; the folder to make */
+    int dtype;                    /* of the weights: F32 or BF16; -1: that of run.compute */
+    int64_t shard_bytes;          /* largest file; a larger tensor gets a file alone */
 } ConvertToHf;
 
 /* OUT becomes a folder that transformers loads: model*.safetensors with an index, config.json,
- * generation_config.json and the tokenizer's files, which are those beside data.tokenizer (from-hf
- * leaves them all there). */
+ * generation_config.json, and the tokenizer's files that lie beside data.tokenizer. *said: a line for
+ * the user, and one on settings that the format cannot carry. */
 Status convert_to_hf(const ConvertToHf *o, Arena *a, Text *said);
 
 #endif

@@ -10,12 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In the order in which to-hf tries them: plainer ones first. */
+/* to-hf tries them in this order, so simpler models stand first. */
 const Family families[] = {
     { "llama", "LlamaForCausalLM", LLAMA },
     { "qwen3", "Qwen3ForCausalLM", QWEN3 },
     { "mixtral", "MixtralForCausalLM", MIXTRAL },
     { "qwen3_moe", "Qwen3MoeForCausalLM", QWEN3_MOE },
+    { "olmoe", "OlmoeForCausalLM", OLMOE },
+    { "qwen2_moe", "Qwen2MoeForCausalLM", QWEN2_MOE },
     { "deepseek_v2", "DeepseekV2ForCausalLM", DEEPSEEK_V2 },
     { "deepseek_v3", "DeepseekV3ForCausalLM", DEEPSEEK_V3 },
     { "kimi_k2", NULL, DEEPSEEK_V3 },
@@ -28,8 +30,8 @@ const int family_count = sizeof families / sizeof *families;
 #define LAYER  "model.layers.#."
 #define EXPERT LAYER "mlp.experts.#."
 
-/* A parameter's rules in the order in which a reader tries them; the first is what is written. The
- * stacked ones of the last block are how transformers 5 holds experts in memory. */
+/* A reader tries a parameter's rules in this order; to-hf writes the first. The stacked rules of the
+ * last block are how transformers 5 holds experts in memory. */
 static const struct {
     unsigned families;
     const char *ours, *theirs;
@@ -55,6 +57,12 @@ static const struct {
     { LLAMA4, LAYER "mlp.gate_proj.weight", LAYER "feed_forward.gate_proj.weight", 0 },
     { LLAMA4, LAYER "mlp.up_proj.weight", LAYER "feed_forward.up_proj.weight", 0 },
     { LLAMA4, LAYER "mlp.down_proj.weight", LAYER "feed_forward.down_proj.weight", 0 },
+    { QWEN2_MOE, LAYER "mlp.shared_experts.gate_proj.weight",
+      LAYER "mlp.shared_expert.gate_proj.weight", 0 },
+    { QWEN2_MOE, LAYER "mlp.shared_experts.up_proj.weight",
+      LAYER "mlp.shared_expert.up_proj.weight", 0 },
+    { QWEN2_MOE, LAYER "mlp.shared_experts.down_proj.weight",
+      LAYER "mlp.shared_expert.down_proj.weight", 0 },
     { GPT_OSS, LAYER "mlp.gate.weight", LAYER "mlp.router.weight", 0 },
     { GPT_OSS, EXPERT "gate_proj.weight", LAYER "mlp.experts.gate_up_proj",
       LAYOUT_STACKED | LAYOUT_GATE | LAYOUT_ALTERNATE | LAYOUT_TRANSPOSED },
@@ -90,7 +98,7 @@ static const struct {
 
 enum { RULES = sizeof rules / sizeof *rules };
 
-/* Tensors that are left out; a * at an end stands for anything. */
+/* Tensors that are left out. A * at an end stands for any text. */
 static const struct {
     unsigned families;
     const char *name;
@@ -102,8 +110,8 @@ static const struct {
 
 /* ---- patterns ---- */
 
-/* Does the name fit the pattern? Numbers in place of # come back. */
-static bool fits(const char *pattern, const char *name, long number[2])
+/* Does the name match the pattern? The numbers in place of # come back. */
+static bool match_pattern(const char *pattern, const char *name, long number[2])
 {
     int n = 0;
     for (; *pattern != '\0'; pattern++) {
@@ -119,7 +127,7 @@ static bool fits(const char *pattern, const char *name, long number[2])
     return *name == '\0';
 }
 
-static void fill(char out[PARAM_NAME_MAX], const char *pattern, const long number[2])
+static void fill_pattern(char out[PARAM_NAME_MAX], const char *pattern, const long number[2])
 {
     int used = 0, n = 0;
     for (; *pattern != '\0' && used < PARAM_NAME_MAX - 1; pattern++) {
@@ -134,7 +142,8 @@ static void fill(char out[PARAM_NAME_MAX], const char *pattern, const long numbe
 
 /* ---- layouts ---- */
 
-static void lay_out(const Param *p, unsigned layout, int64_t experts, long expert, FamilyTensor *t)
+static void set_layout(const Param *p, unsigned layout, int64_t experts, long expert,
+                       FamilyTensor *t)
 {
     bool fused = (layout & (LAYOUT_GATE | LAYOUT_UP)) != 0;
     bool matrix = p->rank == 2, flipped = matrix && (layout & LAYOUT_TRANSPOSED) != 0;
@@ -165,15 +174,15 @@ bool family_tensor(unsigned family, const Param *p, int64_t experts, int choice,
         long number[2] = { 0, 0 };
         bool whole = (rules[i].layout & LAYOUT_MXFP4) == 0 || p->dim[1] % WEIGHTS_GROUP == 0;
         if ((rules[i].families & family) == 0 || !whole) continue;
-        if (!fits(rules[i].ours, p->name, number)) continue;
+        if (!match_pattern(rules[i].ours, p->name, number)) continue;
         if (seen++ < choice) continue;
-        fill(out->name, rules[i].theirs, number);
-        lay_out(p, rules[i].layout, experts, number[1], out);
+        fill_pattern(out->name, rules[i].theirs, number);
+        set_layout(p, rules[i].layout, experts, number[1], out);
         return true;
     }
     if (seen > 0 || choice > 0) return false;
     (void)snprintf(out->name, sizeof out->name, "%s", p->name);
-    lay_out(p, 0, experts, 0, out);
+    set_layout(p, 0, experts, 0, out);
     return true;
 }
 

@@ -1,21 +1,22 @@
 /*
- * family: what differs between the families of Hugging Face's models, in three tables: their names
- * (family.c), where their tensors hold our parameters (family.c), what the members of their
- * config.json mean in our settings (fields.c). A family more is rows in them, and nothing else.
+ * family: how the model families of Hugging Face differ, in three tables: their names and where their
+ * tensors hold our parameters (family.c), and what the members of config.json mean in our settings
+ * (fields.c). A new family is new rows in these tables and nothing else.
  *
  * Our parameters have the names of DeepSeek's files (model/params.h). A rule maps a pattern of our
- * names to one of theirs; # stands for a number, of the layer and then of the expert. A name
- * without a rule is the same on both sides.
+ * names to one of theirs. # stands for a number: of the layer, then of the expert. A name without a
+ * rule is the same on both sides.
  */
 #ifndef CONVERT_FAMILY_H
 #define CONVERT_FAMILY_H
 
+#include "base/text.h"
 #include "config/config.h"
 #include "model/params.h"
 
 #include <cjson/cJSON.h>
 
-/* Families as bits of a set: a row of a table says for which it holds. */
+/* Families as bits of a set: each row of a table names the families that it is for. */
 typedef enum FamilyBit {
     DEEPSEEK_V2 = 1,
     DEEPSEEK_V3 = 2,
@@ -26,23 +27,25 @@ typedef enum FamilyBit {
     GLM4_MOE = 64,
     LLAMA4 = 128,
     GPT_OSS = 256,
+    OLMOE = 512,
+    QWEN2_MOE = 1024,
     FAMILY_MLA = DEEPSEEK_V2 | DEEPSEEK_V3,
     FAMILY_DENSE = QWEN3 | LLAMA,
-    FAMILY_ALL = 511,
+    FAMILY_ALL = 2047,
     FAMILY_GQA = FAMILY_ALL & ~FAMILY_MLA,
     FAMILY_MOE = FAMILY_ALL & ~FAMILY_DENSE
 } FamilyBit;
 
 typedef struct Family {
     const char *type;         /* model_type of config.json */
-    const char *architecture; /* NULL: read, but never written */
+    const char *architecture; /* NULL: such files are read, but never written */
     unsigned bit;
 } Family;
 
 extern const Family families[];
 extern const int family_count;
 
-/* How a tensor of theirs holds a parameter of ours; a set. */
+/* How a tensor of theirs holds a parameter of ours. A set of bits. */
 enum {
     LAYOUT_STACKED = 1,     /* dim 0 counts experts */
     LAYOUT_GATE = 2,        /* the first half of the outputs: gate and up are one tensor */
@@ -62,32 +65,37 @@ typedef struct FamilyTensor {
     int64_t expert, rows, cols, first, row_step, col_step;
 } FamilyTensor;
 
-/* The choice-th way in which files of a family hold a parameter; the first is the one written.
- * `experts`: of the model. False: there is no such choice. */
+/* Files of a family may hold a parameter in several ways. Gives the one with number `choice`; number 0
+ * is the one that to-hf writes. `experts`: how many the model has. False: there is no such way. */
 bool family_tensor(unsigned family, const Param *p, int64_t experts, int choice, FamilyTensor *out);
 
-/* Files repeat the table and the head's weights in each module of multi-token prediction. The i-th such
- * tensor: its name, and the parameter's that it repeats; false: there are no more. */
+/* Files repeat the embedding and the head's weights in each module of multi-token prediction. Gives
+ * the name of the i-th such tensor and of the parameter that it repeats. False: there are no more. */
 bool family_copy(const Config *c, int i, char name[PARAM_NAME_MAX], const char **of);
 
-/* Is a tensor of a file left out on purpose: it holds nothing that a model of so many blocks needs?
- * (Layers of multi-token prediction, images, tables that are computed.) */
+/* Is a tensor left out on purpose? Such are modules of multi-token prediction that the model does not
+ * have, weights for images, and tables that are computed. */
 bool family_leaves_out(unsigned family, const Config *c, const char *name);
 
-/* The settings of the model that a config.json describes, over *c; *family: its row. ERR_UNSUPPORTED:
- * an architecture or a feature that is not there, by its name. */
+/* Puts the settings of the model that a config.json describes into *c. *family: its row. ERR_FORMAT: a
+ * member is missing or has the wrong type. ERR_UNSUPPORTED: the sentence names the architecture or
+ * the feature that is not supported. */
 Status family_read(const char *path, cJSON *json, Arena *a, Config *c, const Family **family);
 
-/* Which family expresses the model of a configuration: the first for which config.json, read again
- * into *theirs, gives the same model; pairs of rotated columns may lie another way
- * (attention.rope_interleaved), since the rows of matrices can be reordered. *json comes with its
- * members (the caller's to delete). `like` (or NULL): a config.json beside the same tokenizer. Its
- * family is tried first, and tokens with a meaning are taken from it. ERR_UNSUPPORTED: no family
- * does; the sentence says what differs in the nearest. */
+/* Finds the first family that expresses the model of a configuration: its config.json, read again into
+ * *theirs, gives the same model in evaluation. Pairs of rotated columns may lie in another order
+ * (attention.rope_interleaved), since to-hf reorders the rows of matrices. *json gets the members; the
+ * caller deletes it. `like` (or NULL) is a config.json beside the same tokenizer: its family is tried
+ * first, and its special tokens are kept. ERR_UNSUPPORTED: no family fits; the sentence says how the
+ * nearest differs. */
 Status family_write(const Config *c, const cJSON *like, Arena *a, cJSON **json,
                     const Family **family, Config *theirs);
 
-/* Sets a member (keys as in fields.c): the alternative that is there, else the first. ERR_MEMORY. */
+/* Appends one line that names the settings of the training for which the family's config.json has no
+ * member, with their values; nothing if they all have their fallbacks. */
+Status family_not_carried(const Config *c, const Family *f, Arena *a, Text *out);
+
+/* Sets a member, by keys as in fields.h: the alternative that is there, else the first. ERR_MEMORY. */
 Status family_put(cJSON *json, const char *keys, cJSON *value);
 
 #endif

@@ -1,20 +1,7 @@
-/*
- * fields: what members of config.json mean in our settings.
- *
- * One table is read in both directions. Keys with | between are alternatives; ~KEY lies in
- * rope_scaling or rope_parameters, by the generation of the file. `words`: pairs THEIRS=OURS, or the
- * kinds of rope.scaling that the member is written for.
- *
- * A row whose setting rows.def lacks is a feature that is not there yet: the family is refused by
- * its name unless the member says that it is not used. When the setting appears, the row is in
- * force.
- *
- * Values are texts in between, as config_override takes them. A member that is absent, or null where
- * no word says what null is, has the row's text `absent`; NULL: the setting keeps its fallback;
- * REQUIRED: it must be there; @NAME: the value of another setting, which stands earlier in the table.
- */
+/* fields: the table, and config.json becomes settings. */
+#include "convert/fields.h"
+
 #include "base/text.h"
-#include "convert/family.h"
 #include "convert/layers.h"
 
 #include <assert.h>
@@ -23,32 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum FieldKind {
-    SET,   /* the setting's value */
-    TRAIN, /* the same, but it changes only how a model is trained */
-    CONST, /* no member: the setting has this value in the family */
-    IS,    /* the family is supported with this value alone, while there is no such setting */
-    WRITE, /* written, never read */
-    FIRST, /* a list of layers, which are the first ones: their number */
-    TOPK,  /* DeepSeek-V2's topk_method: with "greedy" groups do not count */
-    TYPES, /* the list layer_types, which settings say, too */
-    QUANT, /* quantization_config: fp8 in blocks of 128 x 128 and MXFP4 are read, nothing is written */
-    MOES, /* the list of layers with experts */
-    NOPES /* a list with 0 for layers without positions */
-} FieldKind;
-
 #define REQUIRED   "!"
-#define HEAD       "@head" /* model.hidden / attention.heads */
+#define HEAD       "@head"     /* model.hidden / attention.heads */
+#define NULLABLE   "null=null" /* null says the same as no member */
 #define LATENT_EPS "attention.latent_eps"
 
-#define BIASED (LLAMA | QWEN3 | QWEN3_MOE | GPT_OSS | LLAMA4)
-#define SHARES (DEEPSEEK_V2 | DEEPSEEK_V3 | GLM4_MOE)
+#define BIASED      (LLAMA | QWEN3 | QWEN3_MOE | OLMOE | GPT_OSS | LLAMA4)
+#define SHARES      (DEEPSEEK_V2 | DEEPSEEK_V3 | GLM4_MOE)
+#define SPARSE_STEP (QWEN2_MOE | QWEN3_MOE)
 
-static const struct Field {
-    unsigned families;
-    FieldKind kind;
-    const char *key, *setting, *absent, *words;
-} fields[] = {
+const Field fields[] = {
     { FAMILY_ALL, QUANT, "quantization_config", NULL, NULL, NULL },
     { FAMILY_ALL, IS, "hidden_act", NULL, "silu", NULL },
     { FAMILY_ALL, SET, "vocab_size", "model.vocab", REQUIRED, NULL },
@@ -56,8 +27,9 @@ static const struct Field {
     { FAMILY_ALL, SET, "num_hidden_layers", "model.layers", REQUIRED, NULL },
     { FAMILY_ALL & ~LLAMA4, SET, "intermediate_size", "model.ffn", REQUIRED, NULL },
     { LLAMA4, SET, "intermediate_size_mlp", "model.ffn", REQUIRED, NULL },
-    { FAMILY_ALL, SET, "rms_norm_eps", "model.norm_eps", REQUIRED, NULL },
-    { FAMILY_MLA, IS, "rms_norm_eps", LATENT_EPS, "1e-6", NULL }, /* until there is the setting */
+    { FAMILY_ALL & ~OLMOE, SET, "rms_norm_eps", "model.norm_eps", REQUIRED, NULL },
+    { OLMOE, SET, "rms_norm_eps", "model.norm_eps", "1e-05",
+      NULL }, /* the first release lacks it */
     { FAMILY_MLA, CONST, NULL, LATENT_EPS, "1e-6", NULL },
     { FAMILY_ALL, SET, "tie_word_embeddings", "model.tied", "false", NULL },
     { FAMILY_ALL, TRAIN, "initializer_range", "model.init_std", NULL, NULL },
@@ -65,11 +37,14 @@ static const struct Field {
     { FAMILY_MLA, CONST, NULL, "attention.kind", "mla", NULL },
     { FAMILY_GQA, CONST, NULL, "attention.kind", "gqa", NULL },
     { FAMILY_ALL, SET, "num_attention_heads", "attention.heads", REQUIRED, NULL },
-    { FAMILY_GQA, SET, "num_key_value_heads", "attention.kv_heads", "@attention.heads", NULL },
+    { FAMILY_GQA, SET, "num_key_value_heads", "attention.kv_heads", "@attention.heads", NULLABLE },
     { FAMILY_MLA, WRITE, "num_key_value_heads", "attention.heads", NULL, NULL },
-    { LLAMA | MIXTRAL | QWEN3_MOE | GLM4_MOE, SET, "head_dim", "attention.head_dim", HEAD, NULL },
-    { QWEN3 | LLAMA4, SET, "head_dim", "attention.head_dim", "128", NULL },
-    { GPT_OSS, SET, "head_dim", "attention.head_dim", "64", NULL },
+    { LLAMA | MIXTRAL | QWEN3_MOE | QWEN2_MOE | GLM4_MOE, SET, "head_dim", "attention.head_dim",
+      HEAD, NULLABLE },
+    { OLMOE, IS, "head_dim", NULL, HEAD, NULL },
+    { OLMOE, CONST, NULL, "attention.head_dim", HEAD, NULL },
+    { QWEN3 | LLAMA4, SET, "head_dim", "attention.head_dim", "128", NULLABLE },
+    { GPT_OSS, SET, "head_dim", "attention.head_dim", "64", NULLABLE },
     { FAMILY_MLA, SET, "q_lora_rank", "attention.q_rank", "0", "null=0" },
     { FAMILY_MLA, SET, "kv_lora_rank", "attention.kv_rank", REQUIRED, NULL },
     { FAMILY_MLA, SET, "qk_nope_head_dim", "attention.nope_dim", REQUIRED, NULL },
@@ -82,14 +57,17 @@ static const struct Field {
     { GLM4_MOE, SET, "attention_bias", "attention.bias", "false", NULL },
     { FAMILY_MLA, SET, "attention_bias", "attention.bias", "false", NULL },
     { FAMILY_MLA, SET, "attention_bias", "attention.out_bias", "false", NULL },
+    { QWEN2_MOE, SET, "qkv_bias", "attention.bias", "true", NULL },
     { LLAMA | DEEPSEEK_V2, IS, "mlp_bias", NULL, "false", NULL },
+    { OLMOE, IS, "clip_qkv", NULL, "null", NULL },
+    { OLMOE, CONST, NULL, "attention.qk_norm", "width", NULL },
     { QWEN3 | QWEN3_MOE, CONST, NULL, "attention.qk_norm", "rms", NULL },
     { GLM4_MOE, SET, "use_qk_norm", "attention.qk_norm", "false", "true=rms|false=none" },
     { LLAMA4, SET, "use_qk_norm", "attention.qk_norm", "true", "true=l2|false=none" },
     { MIXTRAL, SET, "sliding_window", "attention.window", "0", "null=0" },
     { GPT_OSS, SET, "sliding_window", "attention.window", "128", "null=0" },
     { GPT_OSS, CONST, NULL, "attention.full_every", "2", NULL },
-    { QWEN3 | QWEN3_MOE, IS, "use_sliding_window", NULL, "false", NULL },
+    { QWEN3 | SPARSE_STEP, IS, "use_sliding_window", NULL, "false", NULL },
     { LLAMA4, SET, "attention_chunk_size", "attention.chunk", "8192", "null=0" },
     { LLAMA4, SET, "no_rope_layer_interval", "attention.full_every", "4", NULL },
     { LLAMA4, SET, "no_rope_layer_interval", "attention.nope_every", "4", NULL },
@@ -97,7 +75,7 @@ static const struct Field {
     { LLAMA4, SET, "floor_scale", "attention.temper_floor", "8192", NULL },
     { LLAMA4, SET, "attn_scale", "attention.temper_scale", "0.1", NULL },
     { LLAMA4, IS, "attn_temperature_tuning", NULL, "true", NULL },
-    { QWEN3 | GPT_OSS | LLAMA4, TYPES, "layer_types", NULL, NULL, NULL },
+    { QWEN3 | QWEN2_MOE | GPT_OSS | LLAMA4, TYPES, "layer_types", NULL, NULL, NULL },
     { GPT_OSS, CONST, NULL, "attention.sinks", "true", NULL },
 
     { FAMILY_ALL & ~(MIXTRAL | LLAMA4 | GPT_OSS), SET, "rope_theta|~rope_theta",
@@ -124,35 +102,37 @@ static const struct Field {
     { FAMILY_ALL, IS, "~attention_factor", NULL, "null", NULL },
 
     { FAMILY_DENSE, CONST, NULL, "model.dense_layers", "@model.layers", NULL },
-    { MIXTRAL | LLAMA4 | GPT_OSS, CONST, NULL, "model.dense_layers", "0", NULL },
-    { SHARES, SET, "first_k_dense_replace", "model.dense_layers", "0", NULL },
+    { MIXTRAL | OLMOE | LLAMA4 | GPT_OSS, CONST, NULL, "model.dense_layers", "0", NULL },
+    { SHARES, SET, "first_k_dense_replace", "model.dense_layers", "0", NULLABLE },
     { FAMILY_MLA, SET, "moe_layer_freq", "moe.every", "1", NULL },
-    { QWEN3_MOE, SET, "decoder_sparse_step", "moe.every", "1", NULL },
-    { QWEN3_MOE, FIRST, "mlp_only_layers", "model.dense_layers", NULL, NULL },
+    { SPARSE_STEP, SET, "decoder_sparse_step", "moe.every", "1", NULL },
+    { SPARSE_STEP, FIRST, "mlp_only_layers", "model.dense_layers", NULL, NULL },
     { LLAMA4, SET, "interleave_moe_layer_step", "moe.every", "1", NULL },
     { LLAMA4, MOES, "moe_layers", "moe.every", NULL, NULL },
     { SHARES, SET, "n_routed_experts|num_local_experts|num_experts", "moe.experts", REQUIRED,
       NULL },
-    { QWEN3_MOE, SET, "num_experts|num_local_experts", "moe.experts", REQUIRED, NULL },
+    { SPARSE_STEP | OLMOE, SET, "num_experts|num_local_experts", "moe.experts", REQUIRED, NULL },
     { MIXTRAL | LLAMA4 | GPT_OSS, SET, "num_local_experts|num_experts", "moe.experts", REQUIRED,
       NULL },
-    { SHARES, SET, "n_shared_experts", "moe.shared", "0", NULL },
+    { SHARES, SET, "n_shared_experts", "moe.shared", "0", NULLABLE },
     { LLAMA4, CONST, NULL, "moe.shared", "1", NULL },
-    { QWEN3_MOE | MIXTRAL | GPT_OSS, CONST, NULL, "moe.shared", "0", NULL },
+    { QWEN3_MOE | MIXTRAL | OLMOE | GPT_OSS, CONST, NULL, "moe.shared", "0", NULL },
     { FAMILY_MOE, SET, "num_experts_per_tok", "moe.top_k", REQUIRED, NULL },
-    { SHARES | QWEN3_MOE, SET, "moe_intermediate_size", "moe.ffn", REQUIRED, NULL },
-    { MIXTRAL | LLAMA4 | GPT_OSS, SET, "intermediate_size", "moe.ffn", REQUIRED, NULL },
+    { SHARES | SPARSE_STEP, SET, "moe_intermediate_size", "moe.ffn", REQUIRED, NULL },
+    { MIXTRAL | OLMOE | LLAMA4 | GPT_OSS, SET, "intermediate_size", "moe.ffn", REQUIRED, NULL },
+    { QWEN2_MOE, WIDTH, "shared_expert_intermediate_size", "moe.shared", REQUIRED, NULL },
+    { QWEN2_MOE, CONST, NULL, "moe.shared_gate", "true", NULL },
     { DEEPSEEK_V2, IS, "scoring_func", NULL, "softmax", NULL },
     { DEEPSEEK_V3, IS, "scoring_func", NULL, "sigmoid", NULL },
     { DEEPSEEK_V3, IS, "topk_method", NULL, "noaux_tc", NULL },
     { DEEPSEEK_V3 | GLM4_MOE | LLAMA4, CONST, NULL, "moe.score", "sigmoid", NULL },
-    { SHARES, SET, "n_group", "moe.groups", "1", NULL },
-    { SHARES, SET, "topk_group", "moe.top_groups", "1", NULL },
+    { SHARES, SET, "n_group", "moe.groups", "1", NULLABLE },
+    { SHARES, SET, "topk_group", "moe.top_groups", "1", NULLABLE },
     { DEEPSEEK_V2, TOPK, "topk_method", NULL, NULL, NULL },
     { DEEPSEEK_V3 | GLM4_MOE, CONST, NULL, "moe.group_score_top", "2", NULL },
     { DEEPSEEK_V2, IS, "norm_topk_prob", NULL, "false", NULL },
     { DEEPSEEK_V3 | GLM4_MOE, SET, "norm_topk_prob", "moe.normalise", "true", NULL },
-    { QWEN3_MOE, SET, "norm_topk_prob", "moe.normalise", "false", NULL },
+    { SPARSE_STEP | OLMOE, SET, "norm_topk_prob", "moe.normalise", "false", NULL },
     { MIXTRAL | GPT_OSS, CONST, NULL, "moe.normalise", "true", NULL },
     { SHARES, SET, "routed_scaling_factor", "moe.scaling", "1", NULL },
     { DEEPSEEK_V3 | GLM4_MOE, CONST, NULL, "moe.bias_rate", "0.001", NULL },
@@ -163,86 +143,55 @@ static const struct Field {
     { GPT_OSS, SET, "swiglu_limit", "moe.limit", "7", NULL },
     { GPT_OSS, IS, "swiglu_alpha", NULL, "1.702", NULL },
     { DEEPSEEK_V2, TRAIN, "aux_loss_alpha", "moe.aux_loss", NULL, NULL },
-    { QWEN3_MOE | MIXTRAL | LLAMA4 | GPT_OSS, TRAIN, "router_aux_loss_coef", "moe.aux_loss", NULL,
-      NULL },
+    { SPARSE_STEP | OLMOE | MIXTRAL | LLAMA4 | GPT_OSS, TRAIN, "router_aux_loss_coef",
+      "moe.aux_loss", NULL, NULL },
     { MIXTRAL | LLAMA4, TRAIN, "router_jitter_noise", "moe.jitter", NULL, NULL },
-    { DEEPSEEK_V3 | GLM4_MOE, SET, "num_nextn_predict_layers", "mtp.layers", "0", NULL },
+    { DEEPSEEK_V3 | GLM4_MOE, SET, "num_nextn_predict_layers", "mtp.layers", "0", NULLABLE },
 };
 
-enum { FIELDS = sizeof fields / sizeof *fields, VALUE_BYTES = 64 };
-typedef struct Field Field;
-
-/* Settings that change only how a model is trained. moe.bias_rate: whether there is a bias. */
-static const char *const training[] = { "moe.aux_loss",   "moe.aux_scope",
-                                        "moe.bias_rule",  "moe.z_loss",
-                                        "moe.jitter",     "moe.capacity",
-                                        "moe.bias_rate",  "moe.forced_balance",
-                                        "model.init_std", "attention.document_mask" };
-
-/* What a setting says where its feature is not used: a row of `fields` whose setting rows.def lacks
- * refuses all other values. Settings that matter with another one of these alone are left out. */
-static const struct {
-    const char *setting, *value;
-} unused[] = {
-    { LATENT_EPS, "1e-6" },
-    { "attention.bias", "false" },
-    { "attention.out_bias", "false" },
-    { "attention.window", "0" },
-    { "attention.sinks", "false" },
-    { "attention.nope_every", "0" },
-    { "attention.rotary", "1.0" },
-    { "rope.scaling", "none" },
-    { "moe.every", "1" },
-    { "moe.score_input", "false" },
-    { "moe.router_bias", "false" },
-    { "moe.expert_bias", "false" },
-    { "moe.activation", "swiglu" },
-};
+const int field_count = sizeof fields / sizeof *fields;
 
 /* A field's first key, for "%.*s" of a message. */
 #define KEY(f) (int)strcspn((f)->key + ((f)->key[0] == '~'), "|"), (f)->key + ((f)->key[0] == '~')
 
 /* ---- texts ---- */
 
-static const ConfigRow *row_of(const char *setting)
+const ConfigRow *field_row(const char *setting)
 {
-    for (int i = 0; i < config_row_count; i++) {
-        if (strcmp(config_rows[i].name, setting) == 0) return &config_rows[i];
-    }
-    return NULL;
+    int i = 0;
+    while (i < config_row_count && strcmp(config_rows[i].name, setting) != 0) i++;
+    assert(i < config_row_count);
+    return &config_rows[i];
 }
 
-/* The value of a setting as text; of one that rows.def lacks "". */
-static Status value_text(const Config *c, const char *setting, Arena *a, char out[VALUE_BYTES])
+Status field_setting_text(const Config *c, const char *setting, Arena *a, FieldValue out)
 {
-    const ConfigRow *row = row_of(setting);
     ArenaMark mark = arena_mark(a);
     Text text = { 0 };
     TRY(text_init(&text, a));
-    if (row != NULL) TRY(config_print_value(row, c, &text));
-    (void)snprintf(out, VALUE_BYTES, "%s", text.data);
+    TRY(config_print_value(field_row(setting), c, &text));
+    (void)snprintf(out, FIELD_VALUE_BYTES, "%s", text.data);
     arena_release(a, mark);
     return OK;
 }
 
-/* The word behind or before the = of a pair; the text itself if no pair has it. */
-static void translate(const char *words, bool out_of_json, char text[VALUE_BYTES])
+void field_translate(const char *words, bool to_ours, FieldValue text)
 {
     for (int i = 0, n = 0; words != NULL; i++) {
         const char *pair = text_word(words, i, &n);
         if (pair == NULL) return;
         int key = (int)strcspn(pair, "="), value = n - key - 1;
-        if (value < 0) continue; /* no pair */
-        const char *from = out_of_json ? pair : pair + key + 1;
-        int from_n = out_of_json ? key : value;
+        if (value < 0) continue; /* not a pair */
+        const char *from = to_ours ? pair : pair + key + 1;
+        int from_n = to_ours ? key : value;
         if ((int)strlen(text) != from_n || strncmp(text, from, (size_t)from_n) != 0) continue;
-        (void)snprintf(text, VALUE_BYTES, "%.*s", out_of_json ? value : key,
-                       out_of_json ? pair + key + 1 : pair);
+        (void)snprintf(text, FIELD_VALUE_BYTES, "%.*s", to_ours ? value : key,
+                       to_ours ? pair + key + 1 : pair);
         return;
     }
 }
 
-static bool same_value(const char *a, const char *b)
+bool field_same_value(const char *a, const char *b)
 {
     char *end_a = NULL, *end_b = NULL;
     double x = strtod(a, &end_a), y = strtod(b, &end_b);
@@ -252,11 +201,10 @@ static bool same_value(const char *a, const char *b)
 
 /* ---- JSON ---- */
 
-/* Where members of rotary positions lie. */
+/* The objects that hold the members of rotary positions. */
 static const char *const rope_objects[] = { "rope_scaling", "rope_parameters" };
 
-/* The i-th place of a key: the object's name ("": the whole file) and the member's. */
-static bool split_key(const char *keys, int i, const char **object, char name[VALUE_BYTES])
+bool field_place(const char *keys, int i, const char **object, FieldValue name)
 {
     int n = 0;
     const char *key = NULL;
@@ -264,54 +212,35 @@ static bool split_key(const char *keys, int i, const char **object, char name[VA
         bool rope = key[0] == '~';
         int places = rope ? 2 : 1;
         *object = rope && i < places ? rope_objects[i] : "";
-        (void)snprintf(name, VALUE_BYTES, "%.*s", n - rope, key + rope);
+        (void)snprintf(name, FIELD_VALUE_BYTES, "%.*s", n - rope, key + rope);
         if (i < places) return true;
         i -= places;
     }
     return false;
 }
 
-static cJSON *object_of(cJSON *json, const char *name)
+cJSON *field_object(cJSON *json, const char *name)
 {
     return name[0] == '\0' ? json : cJSON_GetObjectItemCaseSensitive(json, name);
 }
 
-/* The member that one of the alternatives names; NULL: there is none. */
-static cJSON *member(cJSON *json, const char *keys)
+cJSON *field_member(cJSON *json, const char *keys)
 {
     const char *object = "";
-    char name[VALUE_BYTES];
-    for (int i = 0; split_key(keys, i, &object, name); i++) {
-        const cJSON *at = object_of(json, object);
+    FieldValue name;
+    for (int i = 0; field_place(keys, i, &object, name); i++) {
+        const cJSON *at = field_object(json, object);
         cJSON *found = cJSON_IsObject(at) ? cJSON_GetObjectItemCaseSensitive(at, name) : NULL;
         if (found != NULL) return found;
     }
     return NULL;
 }
 
-/* A number, a word or null. ERR_FORMAT: something else. */
-static Status json_text(const char *path, const char *key, const cJSON *v, char out[VALUE_BYTES])
+/* A real number keeps a point: classes with typed members want 1.0 and not 1. */
+cJSON *field_json(const char *text, bool real)
 {
-    double x = v->valuedouble;
-    if (cJSON_IsNumber(v) && isfinite(x) && x == floor(x) && fabs(x) < 1e15) {
-        (void)snprintf(out, VALUE_BYTES, "%.0f", x);
-    } else if (cJSON_IsNumber(v)) {
-        (void)snprintf(out, VALUE_BYTES, "%.17g", x);
-    } else if ((cJSON_IsString(v) || cJSON_IsRaw(v)) && strlen(v->valuestring) < VALUE_BYTES) {
-        (void)snprintf(out, VALUE_BYTES, "%s", v->valuestring);
-    } else if (cJSON_IsBool(v) || cJSON_IsNull(v)) {
-        (void)snprintf(out, VALUE_BYTES, "%s",
-                       cJSON_IsNull(v) ? "null" : (cJSON_IsTrue(v) ? "true" : "false"));
-    } else {
-        return FAIL(ERR_FORMAT, "%s: %s is no number, word or null", path, key);
-    }
-    return OK;
-}
-
-/* A setting of type REAL stays a number with a point: classes with typed members ask for it. */
-static cJSON *json_value(const char *text, bool real)
-{
-    char *end = NULL, point[VALUE_BYTES + 2];
+    char *end = NULL;
+    char point[FIELD_VALUE_BYTES + 2];
     double x = strtod(text, &end);
     if (strcmp(text, "null") == 0) return cJSON_CreateNull();
     if (strcmp(text, "true") == 0) return cJSON_CreateTrue();
@@ -321,31 +250,6 @@ static cJSON *json_value(const char *text, bool real)
     (void)snprintf(point, sizeof point, "%s%s", text,
                    text[strcspn(text, ".e")] == '\0' ? ".0" : "");
     return cJSON_CreateRaw(point);
-}
-
-Status family_put(cJSON *json, const char *keys, cJSON *value)
-{
-    const char *object = "";
-    char name[VALUE_BYTES];
-    cJSON *at = NULL;
-    for (int i = 0; at == NULL && split_key(keys, i, &object, name); i++) {
-        at = object_of(json, object);
-        if (!cJSON_IsObject(at) || !cJSON_HasObjectItem(at, name)) at = NULL;
-    }
-    if (at == NULL) {
-        (void)split_key(keys, 0, &object, name);
-        at = object_of(json, object);
-        if (!cJSON_IsObject(at)) {
-            cJSON_DeleteItemFromObjectCaseSensitive(json, object);
-            at = cJSON_AddObjectToObject(json, object);
-        }
-    }
-    if (value != NULL && at != NULL) {
-        cJSON_DeleteItemFromObjectCaseSensitive(at, name);
-        if (cJSON_AddItemToObject(at, name, value)) return OK;
-    }
-    cJSON_Delete(value);
-    return FAIL(ERR_MEMORY, "%s cannot be written: no memory", keys);
 }
 
 /* ---- reading ---- */
@@ -358,8 +262,55 @@ typedef struct Reading {
     Config *c;
 } Reading;
 
-/* What stands for a member that is absent. False: the setting keeps its fallback. */
-static Status absent_text(const Reading *r, const Field *f, char out[VALUE_BYTES], bool *there)
+/* A value as it stands in the file, for messages: "64" for a text, 64 for a number. */
+static const char *shown_value(const cJSON *v, FieldValue out)
+{
+    char *text = cJSON_PrintUnformatted(v);
+    (void)snprintf(out, FIELD_VALUE_BYTES, "%s", text == NULL ? "?" : text);
+    cJSON_free(text);
+    return out;
+}
+
+/* Optional members of rope_parameters are those with the kinds of rope.scaling. */
+static bool may_be_null(const Field *f)
+{
+    if (f->kind == TRAIN) return true;
+    return f->words != NULL && (strchr(f->words, '=') == NULL || strstr(f->words, "null=") != NULL);
+}
+
+/* What a member must be, in words; NULL: it is that. */
+static const char *wrong_type(const Field *f, const cJSON *v)
+{
+    const bool truth = f->words != NULL && text_starts(f->words, "true=");
+    if (cJSON_IsNull(v) && may_be_null(f)) return NULL;
+    switch (truth ? CONFIG_BOOL : field_row(f->setting)->type) {
+    case CONFIG_INT:
+        return cJSON_IsNumber(v) && v->valuedouble == floor(v->valuedouble) ? NULL
+                                                                            : "a whole number";
+    case CONFIG_REAL:
+        return cJSON_IsRaw(v) || (cJSON_IsNumber(v) && isfinite(v->valuedouble)) ? NULL
+                                                                                 : "a number";
+    case CONFIG_BOOL: return cJSON_IsBool(v) ? NULL : "true or false";
+    default: return cJSON_IsString(v) ? NULL : "a text";
+    }
+}
+
+static void json_text(const cJSON *v, FieldValue out)
+{
+    double x = v->valuedouble;
+    if (cJSON_IsNumber(v) && x == floor(x) && fabs(x) < 1e15)
+        (void)snprintf(out, FIELD_VALUE_BYTES, "%.0f", x);
+    else if (cJSON_IsNumber(v))
+        (void)snprintf(out, FIELD_VALUE_BYTES, "%.17g", x);
+    else if (cJSON_IsString(v) || cJSON_IsRaw(v))
+        (void)snprintf(out, FIELD_VALUE_BYTES, "%s", v->valuestring);
+    else
+        (void)snprintf(out, FIELD_VALUE_BYTES, "%s",
+                       cJSON_IsNull(v) ? "null" : (cJSON_IsTrue(v) ? "true" : "false"));
+}
+
+/* The text of a member that is absent. *there false: the setting keeps its fallback. */
+static Status absent_text(const Reading *r, const Field *f, FieldValue out, bool *there)
 {
     *there = f->absent != NULL;
     if (f->absent == NULL) return OK;
@@ -371,33 +322,39 @@ static Status absent_text(const Reading *r, const Field *f, char out[VALUE_BYTES
     if (strcmp(f->absent, HEAD) == 0) {
         TRY(config_divides("num_attention_heads", r->c->attention_heads, "hidden_size",
                            r->c->model_hidden));
-        (void)snprintf(out, VALUE_BYTES, "%lld",
+        (void)snprintf(out, FIELD_VALUE_BYTES, "%lld",
                        (long long)(r->c->model_hidden / r->c->attention_heads));
         return OK;
     }
-    if (f->absent[0] == '@') return value_text(r->c, f->absent + 1, r->arena, out);
-    (void)snprintf(out, VALUE_BYTES, "%s", f->absent);
+    if (f->absent[0] == '@') return field_setting_text(r->c, f->absent + 1, r->arena, out);
+    (void)snprintf(out, FIELD_VALUE_BYTES, "%s", f->absent);
     return OK;
 }
 
 /* A member's value in our words. */
-static Status member_text(const Reading *r, const Field *f, char out[VALUE_BYTES], bool *there)
+static Status member_text(const Reading *r, const Field *f, FieldValue out, bool *there)
 {
-    const cJSON *v = f->key == NULL ? NULL : member(r->json, f->key);
+    const cJSON *v = f->key == NULL ? NULL : field_member(r->json, f->key);
+    const char *wanted = v == NULL ? NULL : wrong_type(f, v);
+    FieldValue value;
+    if (wanted != NULL)
+        return FAIL(ERR_FORMAT, "%s: %s is %s; it must be %s", r->path, v->string,
+                    shown_value(v, value), wanted);
     if (v != NULL) {
-        TRY(json_text(r->path, v->string, v, out));
-        translate(f->words, true, out);
-        *there = strcmp(out, "null") != 0 || f->kind == IS;
+        json_text(v, out);
+        field_translate(f->words, true, out);
+        *there = strcmp(out, "null") != 0;
         if (*there) return OK;
     }
     TRY(absent_text(r, f, out, there));
-    if (*there) translate(f->words, true, out);
+    if (*there) field_translate(f->words, true, out);
     return OK;
 }
 
-static Status assign(const Reading *r, const char *key, const char *setting, const char *value)
+static Status assign_setting(const Reading *r, const char *key, const char *setting,
+                             const char *value)
 {
-    char text[2 * VALUE_BYTES], why[512];
+    char text[2 * FIELD_VALUE_BYTES], why[512];
     (void)snprintf(text, sizeof text, "%s=%s", setting, value);
     Status s = config_override(r->c, r->arena, text);
     if (s == OK) return OK;
@@ -405,94 +362,105 @@ static Status assign(const Reading *r, const char *key, const char *setting, con
     return FAIL(s, "%s: %s: %s", r->path, key == NULL ? r->family->type : key, why);
 }
 
-/* NULL: nothing is known of the setting. */
-static const char *unused_value(const char *setting)
+static Status assign_number(const Reading *r, const Field *f, const char *setting, int64_t value)
 {
-    for (size_t i = 0; setting != NULL && i < sizeof unused / sizeof *unused; i++) {
-        if (strcmp(unused[i].setting, setting) == 0) return unused[i].value;
-    }
-    return NULL;
+    FieldValue text;
+    (void)snprintf(text, sizeof text, "%lld", (long long)value);
+    return assign_setting(r, f->key, setting, text);
 }
 
-/* The setting of the row is not in rows.def: OK if the value says that its feature is not used. */
-static Status refuse_feature(const Reading *r, const Field *f, const char *value)
+static Status read_value(const Reading *r, const Field *f)
 {
-    const char *plain = unused_value(f->setting);
-    if (plain != NULL ? same_value(plain, value) : f->kind != CONST) return OK;
-    if (f->kind != CONST)
-        return FAIL(ERR_UNSUPPORTED,
-                    "%s: %.*s is %s: it needs %s, which this program does not have yet", r->path,
-                    KEY(f), value, f->setting);
-    return FAIL(ERR_UNSUPPORTED, "%s: %s models have %s %s, which this program does not have yet",
-                r->path, r->family->type, f->setting, value);
+    FieldValue text = "";
+    bool there = false;
+    TRY(member_text(r, f, text, &there));
+    return there ? assign_setting(r, f->key, f->setting, text) : OK;
 }
 
 static Status read_is(const Reading *r, const Field *f)
 {
-    char text[VALUE_BYTES];
+    FieldValue text, value;
     bool there = false;
-    if (f->setting != NULL && row_of(f->setting) != NULL) return OK;
-    TRY(member_text(r, f, text, &there));
-    if (same_value(text, f->absent) || strcmp(text, "null") == 0) return OK;
+    const cJSON *v = field_member(r->json, f->key);
+    if (v == NULL || cJSON_IsNull(v)) return OK;
+    TRY(absent_text(r, f, text, &there));
+    cJSON *only = field_json(text, false);
+    bool same = cJSON_Compare(v, only, true);
+    cJSON_Delete(only);
+    if (same) return OK;
     return FAIL(ERR_UNSUPPORTED, "%s: %.*s is %s; %s models are supported with %s alone", r->path,
-                KEY(f), text, r->family->type, f->absent);
+                KEY(f), shown_value(v, value), r->family->type, text);
 }
 
 static Status read_first(const Reading *r, const Field *f)
 {
-    char text[VALUE_BYTES];
     int n = 0;
-    const cJSON *list = member(r->json, f->key), *at = NULL;
-    if (list == NULL || cJSON_IsNull(list)) return assign(r, f->key, f->setting, "0");
+    const cJSON *list = field_member(r->json, f->key), *at = NULL;
+    if (list == NULL || cJSON_IsNull(list)) return assign_setting(r, f->key, f->setting, "0");
     bool first = cJSON_IsArray(list);
     cJSON_ArrayForEach(at, list) first = first && cJSON_IsNumber(at) && at->valuedouble == n++;
-    (void)snprintf(text, sizeof text, "%d", n);
-    if (first) return assign(r, f->key, f->setting, text);
+    if (first) return assign_number(r, f, f->setting, n);
     return FAIL(ERR_UNSUPPORTED,
-                "%s: %s is no list of the first layers in order: layers without experts between "
-                "others are not supported",
+                "%s: %s must list the first layers in order: a layer without experts behind one "
+                "with experts is not supported",
                 r->path, f->key);
 }
 
-/* A list of layers stands above the interval of the file, which stays where both say the same. Layers
- * without experts may come first. */
+/* The list of layers stands above the interval of the file. The interval stays if it says the same.
+ * Layers without experts may come first. */
 static Status read_layers(const Reading *r, const Field *f)
 {
     const bool zeros = f->kind == NOPES;
-    const cJSON *list = member(r->json, f->key);
+    const cJSON *list = field_member(r->json, f->key);
     LayersList l = { .every = zeros ? r->c->attention_nope_every : r->c->moe_every };
-    char text[VALUE_BYTES];
     if (l.every < 1)
-        return FAIL(ERR_UNSUPPORTED, "%s: no_rope_layer_interval is 0: wanted 1 or more", r->path);
+        return FAIL(ERR_UNSUPPORTED, "%s: no_rope_layer_interval is 0; it must be 1 or more",
+                    r->path);
     if (list == NULL || cJSON_IsNull(list) || (zeros && cJSON_IsArray(list) && !list->child))
         return OK;
     TRY(layers_list(r->path, list, zeros, r->c->model_layers, r->arena, &l));
-    (void)snprintf(text, sizeof text, "%lld", (long long)l.every);
-    TRY(assign(r, f->key, f->setting, text));
-    if (zeros) return assign(r, f->key, "attention.full_every", text);
-    (void)snprintf(text, sizeof text, "%lld", (long long)l.first);
-    return assign(r, f->key, "model.dense_layers", text);
+    TRY(assign_number(r, f, f->setting, l.every));
+    if (zeros) return assign_number(r, f, "attention.full_every", l.every);
+    return assign_number(r, f, "model.dense_layers", l.first);
 }
 
+/* noaux_tc: the router's bias steers which experts are chosen, and the two best experts of a group
+ * are its score (DeepSeek-V3, arXiv:2412.19437). */
 static Status read_topk(const Reading *r, const Field *f)
 {
-    const cJSON *v = member(r->json, f->key);
+    FieldValue value;
+    const cJSON *v = field_member(r->json, f->key);
     const char *word = v == NULL ? "greedy" : cJSON_GetStringValue(v);
     if (word != NULL && strcmp(word, "group_limited_greedy") == 0) return OK;
+    if (word != NULL && strcmp(word, "noaux_tc") == 0) {
+        TRY(assign_setting(r, f->key, "moe.bias_rate", "0.001"));
+        return assign_setting(r, f->key, "moe.group_score_top", "2");
+    }
     if (word == NULL || strcmp(word, "greedy") != 0)
-        return FAIL(ERR_UNSUPPORTED, "%s: %s is neither greedy nor group_limited_greedy", r->path,
-                    f->key);
-    TRY(assign(r, f->key, "moe.groups", "1"));
-    return assign(r, f->key, "moe.top_groups", "1");
+        return FAIL(ERR_UNSUPPORTED,
+                    "%s: %s is %s; it must be greedy, group_limited_greedy or noaux_tc", r->path,
+                    f->key, shown_value(v, value));
+    TRY(assign_setting(r, f->key, "moe.groups", "1"));
+    return assign_setting(r, f->key, "moe.top_groups", "1");
+}
+
+static Status read_width(const Reading *r, const Field *f)
+{
+    FieldValue width;
+    bool there = false;
+    TRY(member_text(r, f, width, &there));
+    int64_t n = strtoll(width, NULL, 10);
+    if (n >= 1 && n % r->c->moe_ffn == 0) return assign_number(r, f, f->setting, n / r->c->moe_ffn);
+    return FAIL(ERR_UNSUPPORTED,
+                "%s: %s is %s; it must be a multiple of moe_intermediate_size, %lld", r->path,
+                f->key, width, (long long)r->c->moe_ffn);
 }
 
 /* Every full_every-th layer sees all keys, as does every one without a window or chunks. */
 static Status read_types(const Reading *r, const Field *f)
 {
-    char window[VALUE_BYTES];
-    const cJSON *list = member(r->json, f->key), *at = NULL;
-    TRY(value_text(r->c, "attention.window", r->arena, window));
-    bool part = r->c->attention_chunk > 0 || strtod(window, NULL) > 0;
+    const bool part = r->c->attention_chunk > 0 || r->c->attention_window > 0;
+    const cJSON *list = field_member(r->json, f->key), *at = NULL;
     int64_t every = r->c->attention_full_every, i = 0;
     cJSON_ArrayForEach(at, list)
     {
@@ -501,10 +469,9 @@ static Status read_types(const Reading *r, const Field *f)
         bool expected = !part || (every > 0 && (i + 1) % every == 0);
         if (full != expected)
             return FAIL(ERR_UNSUPPORTED,
-                        "%s: %s says that layer %lld has %s, other members that it "
-                        "has %s",
-                        r->path, f->key, (long long)i, word == NULL ? "no type" : word,
-                        expected ? "full_attention" : "another");
+                        "%s: %s gives layer %lld the type %s; the other members make it %s",
+                        r->path, f->key, (long long)i, word == NULL ? "null" : word,
+                        expected ? "full_attention" : "a layer that sees part of the keys");
         i++;
     }
     return OK;
@@ -512,32 +479,22 @@ static Status read_types(const Reading *r, const Field *f)
 
 static Status read_quant(const Reading *r, const Field *f)
 {
-    cJSON *q = member(r->json, f->key);
+    cJSON *q = field_member(r->json, f->key);
     if (q == NULL || cJSON_IsNull(q)) return OK;
-    const char *method = cJSON_GetStringValue(member(q, "quant_method"));
+    const char *method = cJSON_GetStringValue(field_member(q, "quant_method"));
     if (r->family->bit == GPT_OSS && method != NULL && strcmp(method, "mxfp4") == 0) return OK;
     if (method == NULL || strcmp(method, "fp8") != 0)
         return FAIL(ERR_UNSUPPORTED,
-                    "%s: weights are quantized by quant_method %s; fp8 with scales of blocks is "
-                    "read, mxfp4 of gpt_oss, and what is not quantized",
+                    "%s: the weights are quantized with quant_method %s; supported are fp8 with "
+                    "block scales, mxfp4 in gpt_oss models, and weights that are not quantized",
                     r->path, method == NULL ? "null" : method);
-    const cJSON *size = member(q, "weight_block_size"), *at = NULL;
+    const cJSON *size = field_member(q, "weight_block_size"), *at = NULL;
     cJSON_ArrayForEach(at, size)
     {
         if (!cJSON_IsNumber(at) || at->valuedouble != 128)
-            return FAIL(ERR_UNSUPPORTED, "%s: weight_block_size is not 128 x 128", r->path);
+            return FAIL(ERR_UNSUPPORTED, "%s: weight_block_size must be [128, 128]", r->path);
     }
     return OK;
-}
-
-static Status read_value(const Reading *r, const Field *f)
-{
-    char text[VALUE_BYTES] = "";
-    bool there = false;
-    TRY(member_text(r, f, text, &there));
-    if (!there) return OK;
-    if (row_of(f->setting) == NULL) return refuse_feature(r, f, text);
-    return assign(r, f->key, f->setting, text);
 }
 
 static Status read_field(const Reading *r, const Field *f)
@@ -547,6 +504,7 @@ static Status read_field(const Reading *r, const Field *f)
     case IS: return read_is(r, f);
     case FIRST: return read_first(r, f);
     case TOPK: return read_topk(r, f);
+    case WIDTH: return read_width(r, f);
     case TYPES: return read_types(r, f);
     case QUANT: return read_quant(r, f);
     case MOES:
@@ -563,13 +521,13 @@ static Status find_family(const char *path, const cJSON *json, const Family **ou
     const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "model_type"));
     const char *names[32];
     char hint[TEXT_HINT_BYTES];
-    if (type == NULL) return FAIL(ERR_FORMAT, "%s has no model_type", path);
+    if (type == NULL) return FAIL(ERR_FORMAT, "%s has no model_type, or it is not a text", path);
     for (int i = 0; i < family_count; i++) {
         names[i] = families[i].type;
         *out = &families[i];
         if (strcmp(type, families[i].type) == 0) return OK;
     }
-    return FAIL(ERR_UNSUPPORTED, "%s: model_type %.60s is no family that is known%s", path, type,
+    return FAIL(ERR_UNSUPPORTED, "%s: model_type %.60s is not supported%s", path, type,
                 text_hint(hint, type, names, family_count, ""));
 }
 
@@ -577,214 +535,11 @@ Status family_read(const char *path, cJSON *json, Arena *a, Config *c, const Fam
 {
     cJSON *text = cJSON_GetObjectItemCaseSensitive(json, "text_config");
     if (cJSON_IsObject(text)) json = text; /* a model of images and text */
-    if (!cJSON_IsObject(json)) return FAIL(ERR_FORMAT, "%s is no JSON object", path);
+    if (!cJSON_IsObject(json)) return FAIL(ERR_FORMAT, "%s is not a JSON object", path);
     TRY(find_family(path, json, family));
     const Reading r = { path, json, *family, a, c };
-    for (int i = 0; i < FIELDS; i++) {
+    for (int i = 0; i < field_count; i++) {
         if (fields[i].families & (*family)->bit) TRY(read_field(&r, &fields[i]));
     }
     return OK;
-}
-
-/* ---- writing ---- */
-
-/* Members of another config.json beside the same tokenizer that are kept: no setting has them. */
-static const char *const kept[] = { "bos_token_id", "eos_token_id", "pad_token_id",
-                                    "max_position_embeddings" };
-
-/* Numbers of the layers that have experts, or of the first ones that have not. */
-static Status write_list(const Config *c, const char *key, bool experts, cJSON *json)
-{
-    const int64_t n = experts ? c->model_layers : c->model_dense_layers;
-    cJSON *list = cJSON_CreateArray();
-    for (int64_t i = 0; i < n; i++) {
-        if (experts && !config_has_experts(c, i)) continue;
-        (void)cJSON_AddItemToArray(list, cJSON_CreateNumber((double)i));
-    }
-    return family_put(json, key, list);
-}
-
-/* Members of an object that is not there are left out unless rotary positions are scaled. */
-static Status write_value(const Config *c, const Field *f, Arena *a, cJSON *json)
-{
-    char text[VALUE_BYTES] = "";
-    const bool known = f->setting != NULL && row_of(f->setting) != NULL;
-    const char *plain =
-        f->kind == SET && unused_value(f->setting) ? unused_value(f->setting) : f->absent;
-    if (known)
-        TRY(value_text(c, f->setting, a, text));
-    else if (plain != NULL && plain[0] != '@')
-        (void)snprintf(text, sizeof text, "%s", plain);
-    else
-        return OK;
-    const char *object = "";
-    char name[VALUE_BYTES], scaling[VALUE_BYTES];
-    (void)split_key(f->key, 0, &object, name);
-    TRY(value_text(c, "rope.scaling", a, scaling));
-    bool scaled = scaling[0] != '\0' && strcmp(scaling, "none") != 0;
-    bool kinds = f->words != NULL && strchr(f->words, '=') == NULL;
-    if (object[0] != '\0' && (f->kind == IS || !scaled)) return OK;
-    if (kinds && text_word_index(f->words, scaling) < 0) return OK;
-    /* what another row has written is left: a value that is not the family's is found by reading */
-    if (f->kind == IS && member(json, f->key) != NULL) return OK;
-    translate(f->words, false, text);
-    bool real = known && row_of(f->setting)->type == CONFIG_REAL;
-    return family_put(json, f->key, json_value(text, real || strchr(text, '.') != NULL));
-}
-
-static Status write_field(const Config *c, const Field *f, Arena *a, cJSON *json)
-{
-    switch (f->kind) {
-    case CONST:
-    case TYPES:
-    case NOPES:
-    case QUANT: return OK;
-    case FIRST: return write_list(c, f->key, false, json);
-    case MOES: return c->model_dense_layers > 0 ? write_list(c, f->key, true, json) : OK;
-    case TOPK:
-        return family_put(
-            json, f->key,
-            cJSON_CreateString(c->moe_groups > 1 ? "group_limited_greedy" : "greedy"));
-    case SET:
-    case TRAIN:
-    case IS:
-    case WRITE: break;
-    }
-    return write_value(c, f, a, json);
-}
-static Status write_family(const Config *c, const Family *f, const cJSON *like, Arena *a,
-                           cJSON **out)
-{
-    cJSON *json = cJSON_CreateObject(), *names = cJSON_CreateArray();
-    *out = json;
-    if (!cJSON_AddItemToArray(names, cJSON_CreateString(f->architecture)))
-        return FAIL(ERR_MEMORY, "config.json cannot be made: no memory");
-    TRY(family_put(json, "architectures", names));
-    TRY(family_put(json, "model_type", cJSON_CreateString(f->type)));
-    for (size_t i = 0; like != NULL && i < sizeof kept / sizeof *kept; i++) {
-        const cJSON *v = cJSON_GetObjectItemCaseSensitive(like, kept[i]);
-        if (v != NULL) TRY(family_put(json, kept[i], cJSON_Duplicate(v, true)));
-    }
-    for (int i = 0; i < FIELDS; i++) {
-        if (fields[i].families & f->bit) TRY(write_field(c, &fields[i], a, json));
-    }
-    return OK;
-}
-
-/* Settings that say nothing where others have the values that these have. */
-static void forget(Config *c)
-{
-    if (c->attention_kind == ATTENTION_MLA) {
-        c->attention_kv_heads = c->attention_head_dim = 0;
-        c->attention_qk_norm = QK_NORM_NONE;
-    } else {
-        c->attention_q_rank = c->attention_kv_rank = c->attention_nope_dim = 0;
-        c->attention_rope_dim = c->attention_v_dim = 0;
-    }
-    if (c->model_dense_layers == 0) c->model_ffn = 0;
-    if (c->moe_groups == 1) c->moe_top_groups = c->moe_group_score_top = 1;
-    c->attention_rope_interleaved = false;
-}
-
-/* Settings whose 0 stands for another one's value. */
-static Status spell_out(Config *c, Arena *a)
-{
-    char value[VALUE_BYTES], text[2 * VALUE_BYTES];
-    TRY(value_text(c, LATENT_EPS, a, value));
-    if (c->attention_kind != ATTENTION_MLA || strcmp(value, "0") != 0) return OK;
-    (void)snprintf(text, sizeof text, LATENT_EPS "=%.17g", c->model_norm_eps);
-    return config_override(c, a, text);
-}
-
-/* Does the change of a row make another model? */
-static bool matters(const ConfigRow *row, bool dense)
-{
-    if (row->mark != CONFIG_MATH) return false;
-    for (size_t i = 0; i < sizeof training / sizeof *training; i++) {
-        if (strcmp(row->name, training[i]) == 0) return false;
-    }
-    return text_starts(row->name, "model.") || text_starts(row->name, "attention.") ||
-           text_starts(row->name, "rope.") || (!dense && text_starts(row->name, "moe."));
-}
-
-/* How many settings differ in what the model computes; a sentence on the first. A bias of the router
- * that a family has and the model lacks is zero. */
-static Status count_differences(const Config *ours, const Config *theirs, Arena *a, int *count,
-                                char why[256])
-{
-    Config x = *ours, y = *theirs;
-    const ConfigChange *change = NULL;
-    int n = 0;
-    *count = 0;
-    forget(&x), forget(&y);
-    TRY(spell_out(&x, a));
-    TRY(spell_out(&y, a));
-    TRY(config_changes(&x, &y, a, &change, &n));
-    for (int i = 0; i < n; i++) {
-        if (!matters(change[i].row, config_moe_layers(&x) == 0)) continue;
-        if ((*count)++ == 0)
-            (void)snprintf(why, 256, "%s is %.60s, there it is %.60s", change[i].row->name,
-                           change[i].then, change[i].now);
-    }
-    bool dense = config_moe_layers(&x) == 0;
-    if (dense || x.moe_bias_rate == 0 || y.moe_bias_rate > 0) return OK;
-    if ((*count)++ == 0)
-        (void)snprintf(why, 256, "moe.bias_rate is %g, there the router has no bias",
-                       x.moe_bias_rate);
-    return OK;
-}
-
-/* A family's config.json, read again. */
-typedef struct Attempt {
-    cJSON *json;
-    Config *theirs;
-    int differ;
-    char why[256];
-} Attempt;
-
-/* A family that cannot be read again differs in more than settings. */
-static Status try_family(const Config *c, const Family *f, const cJSON *like, Arena *a,
-                         Attempt *out)
-{
-    const Family *read = NULL;
-    TRY(config_default(out->theirs, a));
-    TRY(write_family(c, f, like, a, &out->json));
-    Status s = family_read("config.json", out->json, a, out->theirs, &read);
-    if (s == OK) return count_differences(c, out->theirs, a, &out->differ, out->why);
-    status_sentence(out->why, sizeof out->why);
-    status_clear();
-    out->differ = FIELDS;
-    return OK;
-}
-
-/* Is `like` of the family? */
-static bool is_of(const cJSON *like, const Family *f)
-{
-    const char *type =
-        like == NULL ? NULL
-                     : cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(like, "model_type"));
-    return type != NULL && strcmp(type, f->type) == 0;
-}
-
-Status family_write(const Config *c, const cJSON *like, Arena *a, cJSON **json,
-                    const Family **family, Config *theirs)
-{
-    int least = FIELDS + 1;
-    char nearest[256] = "";
-    for (int i = 0; i < 2 * family_count; i++) {
-        const Family *f = &families[i % family_count];
-        if (f->architecture == NULL || (i < family_count) != is_of(like, f)) continue;
-        Attempt now = { .theirs = theirs };
-        Status s = try_family(c, f, like, a, &now);
-        *family = f;
-        *json = now.json;
-        if (s == OK && now.differ == 0) return OK;
-        cJSON_Delete(now.json);
-        *json = NULL;
-        if (s != OK) return s;
-        if (now.differ >= least) continue;
-        least = now.differ;
-        (void)snprintf(nearest, sizeof nearest, "the nearest is %s, but %.200s", f->type, now.why);
-    }
-    return FAIL(ERR_UNSUPPORTED, "no family of Hugging Face's has this model: %s", nearest);
 }

@@ -1,4 +1,4 @@
-/* folder: see folder.h. */
+/* folder: a temporary folder, renamed at the end. */
 #include "convert/folder.h"
 
 #include <stdio.h>
@@ -26,11 +26,11 @@ Status out_folder(OutFolder *f, const char *path)
     char here[FILE_PATH_MAX] = "";
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
-    if (n == 0) return FAIL(ERR_ARG, "the output folder's name is empty: name one");
+    if (n == 0) return FAIL(ERR_ARG, "the output folder has an empty name; give it one");
     if (file_exists(path))
-        return FAIL(ERR_ARG, "%s is there already: name a folder that is not", path);
+        return FAIL(ERR_ARG, "%s exists already; choose another output folder", path);
     if (path[0] != '/' && getcwd(here, sizeof here - 1) == NULL)
-        return FAIL(ERR_IO, "the working folder has no path");
+        return FAIL(ERR_IO, "the path of the working folder cannot be read");
     int length = snprintf(f->path, sizeof f->path, "%s%s%.*s", here, here[0] == '\0' ? "" : "/",
                           (int)n, path);
     int temp = snprintf(f->temp, sizeof f->temp, "%s.tmp", f->path);
@@ -80,8 +80,8 @@ Status folder_json(const char *folder, const char *name, Arena *a, cJSON **out)
     if (cJSON_IsObject(*out)) return OK;
     cJSON_Delete(*out);
     *out = NULL;
-    return FAIL(ERR_FORMAT, "%s is no JSON object: %s at byte %td of %zu", path,
-                end == NULL || end >= text + bytes ? "it ends" : "it breaks",
+    return FAIL(ERR_FORMAT, "%s is not a JSON object: %s at byte %td of %zu", path,
+                end == NULL || end >= text + bytes ? "it ends" : "an error",
                 end == NULL ? 0 : end - text, bytes);
 }
 

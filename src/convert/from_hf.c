@@ -1,4 +1,4 @@
-/* from_hf: a folder of Hugging Face's becomes a checkpoint. */
+/* from_hf: a Hugging Face folder becomes a checkpoint. */
 #include "base/log.h"
 #include "convert/convert.h"
 #include "convert/family.h"
@@ -14,7 +14,7 @@
 
 #define SHARD "rank-00000.bin"
 
-/* Elements of an entry: what is in memory at a time. */
+/* ENTRY_ELEMS: elements of one entry of the checkpoint, which are in memory at a time. */
 enum { ENTRY_ELEMS = 16 << 20, COPY_ELEMS = 1 << 20, BUFFER_BYTES = 1 << 20, SEQUENCE_MOST = 4096 };
 
 typedef struct FromHf {
@@ -32,8 +32,8 @@ typedef struct FromHf {
 
 /* ---- the configuration ---- */
 
-/* What is no part of the model, but makes the configuration one that a training can begin with. */
-static Status set_run(FromHf *f, const cJSON *json)
+/* Settings that are not part of the model, but that a training needs. */
+static Status set_run_settings(FromHf *f, const cJSON *json)
 {
     Config *c = &f->config;
     const cJSON *length = cJSON_GetObjectItemCaseSensitive(json, "max_position_embeddings");
@@ -47,11 +47,14 @@ static Status set_run(FromHf *f, const cJSON *json)
     if (cJSON_IsNumber(length) && length->valuedouble >= 2 && length->valuedouble < SEQUENCE_MOST)
         c->data_sequence = (int64_t)length->valuedouble;
     c->train_micro_batch = 1;
+    if (length != NULL && !cJSON_IsNumber(length) && !cJSON_IsNull(length))
+        return FAIL(ERR_FORMAT, "%s/config.json: max_position_embeddings must be a whole number",
+                    f->dir);
     TRY(config_check(c));
     return config_check_ops(c, 1);
 }
 
-static Status read_config(FromHf *f)
+static Status read_hf_config(FromHf *f)
 {
     char path[FILE_PATH_MAX];
     cJSON *json = NULL;
@@ -59,12 +62,12 @@ static Status read_config(FromHf *f)
     TRY(folder_json(f->dir, "config.json", f->arena, &json));
     TRY(config_default(&f->config, f->arena));
     Status s = family_read(path, json, f->arena, &f->config, &f->family);
-    if (s == OK) s = set_run(f, json);
+    if (s == OK) s = set_run_settings(f, json);
     cJSON_Delete(json);
     return s;
 }
 
-/* A tokenizer of another kind than ours is copied all the same. */
+/* A tokenizer of a kind that this program cannot use is copied all the same. */
 static Status check_tokenizer(FromHf *f)
 {
     char path[FILE_PATH_MAX], copy[FILE_PATH_MAX], why[512];
@@ -75,7 +78,7 @@ static Status check_tokenizer(FromHf *f)
     Status s = tokenizer_load(path, f->arena, &t);
     if (s == ERR_UNSUPPORTED) {
         status_sentence(why, sizeof why);
-        log_warn("%s; text cannot be turned into tokens with it here", why);
+        log_warn("%s; the model works, but not with text: only with tokens", why);
         return OK;
     }
     if (s != OK) return s;
@@ -84,7 +87,7 @@ static Status check_tokenizer(FromHf *f)
     arena_release(f->arena, mark);
     if (ids > rows)
         return FAIL(ERR_ARG,
-                    "%s has %" PRId64 " ids, the embedding has rows for %" PRId64 " (vocab_size)",
+                    "%s has %" PRId64 " ids, but vocab_size gives the embedding %" PRId64 " rows",
                     path, ids, rows);
     TRY(file_join(copy, f->out.path, "tokenizer.json"));
     return arena_text(f->arena, copy, strlen(copy), &f->config.data_tokenizer);
@@ -92,10 +95,10 @@ static Status check_tokenizer(FromHf *f)
 
 /* ---- tensors ---- */
 
-/* Models of images and text have the text model's tensors under this name. */
+/* Models of images and text put this before the names of the text model's tensors. */
 #define TEXT_PREFIX "language_model."
 
-static const SafeTensor *take(FromHf *f, const char *name)
+static const SafeTensor *take_tensor(FromHf *f, const char *name)
 {
     char longer[PARAM_NAME_MAX + sizeof TEXT_PREFIX];
     const SafeTensor *t = weights_take(&f->weights, name);
@@ -113,24 +116,24 @@ static Status check_tensor(const FromHf *f, const FamilyTensor *want, const Safe
     for (int i = 0; same && i < w.rank; i++) same = t->dim[i] == w.dim[i];
     const char *file = f->weights.file[t->file];
     if (!same)
-        return FAIL(ERR_FORMAT, "%s: %s is %s, config.json makes it%s", file, t->name,
+        return FAIL(ERR_FORMAT, "%s: %s is %s; by config.json it must be%s", file, t->name,
                     safetensors_text(found, t), safetensors_text(expected, &w));
     bool mxfp4 = (want->layout & LAYOUT_MXFP4) != 0;
     if (mxfp4 ? strcmp(t->type, "U8") == 0 : t->dtype >= 0) return OK;
     if (mxfp4)
-        return FAIL(ERR_FORMAT, "%s: %s is %s; blocks in MXFP4 are U8", file, t->name,
+        return FAIL(ERR_FORMAT, "%s: %s is %s; MXFP4 blocks must be U8", file, t->name,
                     safetensors_text(found, t));
-    return FAIL(ERR_FORMAT, "%s: %s is %s; expected are F32, BF16, F16, F8_E4M3 or F8_E5M2", file,
-                t->name, safetensors_text(found, t));
+    return FAIL(ERR_FORMAT, "%s: %s is %s; its type must be F32, BF16, F16, F8_E4M3 or F8_E5M2",
+                file, t->name, safetensors_text(found, t));
 }
 
-static Status no_tensor(FromHf *f, const FamilyTensor *first, const FamilyTensor *last)
+static Status fail_without_tensor(FromHf *f, const FamilyTensor *first, const FamilyTensor *last)
 {
     char expected[SAFETENSORS_TEXT_BYTES], scales[PARAM_NAME_MAX];
     SafeTensor w = { .type = "", .rank = first->rank };
     for (int i = 0; i < w.rank; i++) w.dim[i] = first->dim[i];
     if (last->layout & LAYOUT_MXFP4) weights_scales_name(scales, sizeof scales, last->name);
-    if (last->layout & LAYOUT_MXFP4 && take(f, scales) != NULL)
+    if (last->layout & LAYOUT_MXFP4 && take_tensor(f, scales) != NULL)
         return FAIL(ERR_FORMAT, "%s has %s, but no tensor %s", f->dir, scales, last->name);
     return FAIL(ERR_FORMAT, "%s has no tensor %s%s, which this %s model needs", f->dir, first->name,
                 safetensors_text(expected, &w), f->family->type);
@@ -143,9 +146,9 @@ static Status find_view(FromHf *f, const Param *p, WeightsView *out)
     for (int i = 0; t == NULL && family_tensor(f->family->bit, p, f->spec.experts, i, &next); i++) {
         want = next;
         if (i == 0) first = want;
-        t = take(f, want.name);
+        t = take_tensor(f, want.name);
     }
-    if (t == NULL) return no_tensor(f, &first, &want);
+    if (t == NULL) return fail_without_tensor(f, &first, &want);
     TRY(check_tensor(f, &want, t));
     if (want.layout == 0) TRY(weights_scale(&f->weights, t, &scale));
     if (want.layout & LAYOUT_MXFP4) TRY(weights_mxfp4_scales(&f->weights, t, &scale));
@@ -161,17 +164,17 @@ static Status find_view(FromHf *f, const Param *p, WeightsView *out)
     return OK;
 }
 
-/* Elements [row, row + n) x cols of two tensors that must be the same. */
-static Status same_rows(FromHf *f, const WeightsView *copy, const WeightsView *of, int64_t row,
-                        int64_t n, float *room[2])
+/* Compares rows [row, row + n) of two tensors, which must be equal. */
+static Status compare_rows(FromHf *f, const WeightsView *copy, const WeightsView *of, int64_t row,
+                           int64_t n, float *room[2])
 {
     TRY(weights_read(&f->weights, copy, row, n, room[0]));
     TRY(weights_read(&f->weights, of, row, n, room[1]));
     if (memcmp(room[0], room[1], (size_t)(n * of->cols) * sizeof(float)) == 0) return OK;
     return FAIL(
         ERR_UNSUPPORTED,
-        "%s: %s is no copy of %s: a module of multi-token prediction with a table or head of "
-        "its own is not supported; num_nextn_predict_layers 0 in config.json leaves it out",
+        "%s: %s differs from %s: a module of multi-token prediction with its own embedding or head "
+        "is not supported; set num_nextn_predict_layers to 0 in config.json to leave it out",
         f->weights.file[copy->tensor->file], copy->tensor->name, of->tensor->name);
 }
 
@@ -179,7 +182,7 @@ static Status check_copy(FromHf *f, const char *name, const char *of)
 {
     int i = 0;
     float *room[2];
-    const SafeTensor *t = take(f, name);
+    const SafeTensor *t = take_tensor(f, name);
     if (t == NULL) return OK;
     while (strcmp(f->params.at[i].name, of) != 0) i++;
     const Param *p = &f->params.at[i];
@@ -192,7 +195,7 @@ static Status check_copy(FromHf *f, const char *name, const char *of)
     for (int k = 0; k < 2; k++) TRY(ARENA_NEW(f->arena, most * view->cols, &room[k]));
     for (int64_t row = 0, n = 0; row < view->rows; row += n) {
         n = view->rows - row < most ? view->rows - row : most;
-        TRY(same_rows(f, &copy, view, row, n, room));
+        TRY(compare_rows(f, &copy, view, row, n, room));
     }
     arena_release(f->arena, mark);
     return OK;
@@ -206,21 +209,20 @@ static Status check_copies(FromHf *f)
     return OK;
 }
 
-/* A config.json that transformers wrote counts modules whose tensors it does not know. */
+/* transformers writes a config.json that counts modules whose tensors it does not write. */
 static void drop_missing_modules(FromHf *f)
 {
     char name[PARAM_NAME_MAX];
     Config *c = &f->config;
     (void)snprintf(name, sizeof name, "model.layers.%" PRId64 ".eh_proj.weight", c->model_layers);
     if (c->mtp_layers == 0 || names_find(&f->weights.names, name) >= 0) return;
-    log_info("%s has no tensors of the %" PRId64
-             " layers of multi-token prediction that config.json "
-             "counts",
+    log_info("%s: config.json counts %" PRId64
+             " modules of multi-token prediction, but the folder has no tensors of them",
              f->dir, c->mtp_layers);
     c->mtp_layers = 0;
 }
 
-/* Every tensor of the folder is some parameter's, or of what is left out. */
+/* Each tensor of the folder must belong to a parameter, or be left out on purpose. */
 static Status check_rest(const FromHf *f)
 {
     char shown[SAFETENSORS_TEXT_BYTES];
@@ -232,16 +234,16 @@ static Status check_rest(const FromHf *f)
         if (f->weights.taken[i]) continue;
         if (text_starts(name, TEXT_PREFIX)) name += sizeof TEXT_PREFIX - 1;
         if (!family_leaves_out(f->family->bit, &f->config, name))
-            return FAIL(ERR_FORMAT, "%s: %s, %s, is no tensor of the %s model of config.json",
-                        f->weights.file[t->file], t->name, safetensors_text(shown, t),
-                        f->family->type);
+            return FAIL(ERR_FORMAT, "%s: the %s model of config.json has no tensor %s, which is %s",
+                        f->weights.file[t->file], f->family->type, t->name,
+                        safetensors_text(shown, t));
         if (n++ == 0) left = t;
     }
-    if (n > 0) log_info("%" PRId64 " tensors are left out, the first is %s", n, left->name);
+    if (n > 0) log_info("tensors left out: %" PRId64 ", the first is %s", n, left->name);
     return OK;
 }
 
-/* Before a table is made whose size is config.json's word alone. */
+/* Compares sizes before a table of parameters is made, whose size config.json alone gives. */
 static Status check_elements(const FromHf *f)
 {
     const Config *c = &f->config;
@@ -254,7 +256,8 @@ static Status check_elements(const FromHf *f)
     }
     if (need <= have) return OK;
     return FAIL(ERR_FORMAT,
-                "%s: the tensors have %.0f elements, norms and experts of config.json alone %.0f",
+                "%s: the tensors have %.0f elements, but by config.json the norms and experts "
+                "alone have %.0f",
                 f->dir, have, need);
 }
 
@@ -278,7 +281,7 @@ static Status check_numbers(const FromHf *f, const WeightsView *v, ParamBuffer b
 {
     int64_t i = numbers_bad(b, (Numbers){ x, DTYPE_F32, n });
     if (i < 0) return OK;
-    return FAIL(ERR_FORMAT, "%s: %s holds %g, which is no finite number",
+    return FAIL(ERR_FORMAT, "%s: %s holds %g; all elements must be finite numbers",
                 f->weights.file[v->tensor->file], v->tensor->name, (double)x[i]);
 }
 
@@ -301,7 +304,7 @@ static Status write_param(FromHf *f, ManifestShard *w, const Param *p, const Wei
     return OK;
 }
 
-static Status write_shard(FromHf *f, ManifestShard *w)
+static Status write_checkpoint_shard(FromHf *f, ManifestShard *w)
 {
     char path[FILE_PATH_MAX];
     float *room = NULL;
@@ -329,7 +332,7 @@ static Status write_manifest(FromHf *f, const Text *lines)
     return s;
 }
 
-static Status write_config(FromHf *f)
+static Status write_config_yaml(FromHf *f)
 {
     char path[FILE_PATH_MAX];
     Text yaml = { 0 };
@@ -340,7 +343,8 @@ static Status write_config(FromHf *f)
     return file_write_whole(path, yaml.data, yaml.used);
 }
 
-/* What to-hf would otherwise write in another type. Stacked experts are neighbours here. */
+/* Names the tensors that to-hf would otherwise write in another type. Experts that share a stacked
+ * tensor stand side by side here. */
 static Status write_types(const FromHf *f)
 {
     cJSON *types = cJSON_CreateObject();
@@ -358,26 +362,26 @@ static Status write_types(const FromHf *f)
     return OK;
 }
 
-/* `lines` is in an arena of its own, because it grows while others take memory. */
-static Status write_all(FromHf *f, Arena *lines)
+/* `lines` has its own arena, because it grows while others allocate. */
+static Status write_checkpoint_files(FromHf *f, Arena *lines)
 {
     Text text = { 0 };
     ManifestShard w = { .lines = &text };
     TRY(text_init(&text, lines));
-    TRY(write_config(f));
+    TRY(write_config_yaml(f));
     TRY(write_types(f));
     TRY(folder_copy_files(f->dir, f->out.temp, true));
-    Status s = write_shard(f, &w);
+    Status s = write_checkpoint_shard(f, &w);
     file_close(&w.file);
     return s == OK ? write_manifest(f, &text) : s;
 }
 
-static Status write_folder(FromHf *f)
+static Status write_checkpoint(FromHf *f)
 {
     Arena lines = { 0 };
     TRY(arena_init(&lines, "lines", MEM_HOST, (size_t)8 << 30));
     Status s = out_folder_begin(&f->out);
-    if (s == OK) s = write_all(f, &lines);
+    if (s == OK) s = write_checkpoint_files(f, &lines);
     arena_free(&lines);
     return out_folder_end(&f->out, s);
 }
@@ -386,10 +390,10 @@ Status convert_from_hf(const char *dir, const char *out, Arena *a, Text *said)
 {
     FromHf f = { .dir = dir, .arena = a };
     TRY(out_folder(&f.out, out));
-    TRY(read_config(&f));
+    TRY(read_hf_config(&f));
     TRY(check_tokenizer(&f));
     Status s = find_tensors(&f);
-    if (s == OK) s = write_folder(&f);
+    if (s == OK) s = write_checkpoint(&f);
     weights_close(&f.weights);
     if (s != OK) return s;
     return text_printf(said, "%s: %s, %" PRId64 " parameters in %d tensors\n", out, f.family->type,

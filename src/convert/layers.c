@@ -1,16 +1,16 @@
-/* layers: see layers.h. */
+/* layers: lists of layers become intervals. */
 #include "convert/layers.h"
 
 #include <math.h>
 
-static bool is_every(const bool *has, int64_t layers, int64_t first, int64_t every)
+static bool at_interval(const bool *has, int64_t layers, int64_t first, int64_t every)
 {
     int64_t i = 0;
     while (i < layers && has[i] == (i >= first && (i + 1) % every == 0)) i++;
     return i == layers;
 }
 
-/* Which layers a list names. */
+/* has[i]: does the list name layer i? */
 static Status read_list(const char *path, const cJSON *list, bool zeros, int64_t layers, bool *has)
 {
     const cJSON *at = NULL;
@@ -26,8 +26,8 @@ static Status read_list(const char *path, const cJSON *list, bool zeros, int64_t
         n++;
     }
     if (!good)
-        return FAIL(ERR_FORMAT, "%s: %s is no list of %s", path, list->string,
-                    zeros ? "0 and 1" : "layers");
+        return FAIL(ERR_FORMAT, "%s: %s must be a list of %s", path, list->string,
+                    zeros ? "0 and 1" : "layer numbers");
     if (!zeros || n >= layers) return OK;
     return FAIL(ERR_FORMAT, "%s: %s has %lld entries for %lld layers", path, list->string,
                 (long long)n, (long long)layers);
@@ -40,17 +40,18 @@ Status layers_list(const char *path, const cJSON *list, bool zeros, int64_t laye
     bool *has = NULL;
     TRY(ARENA_ZEROED(a, layers + 1, &has));
     TRY(read_list(path, list, zeros, layers, has));
-    if (is_every(has, layers, 0, every)) {
+    if (at_interval(has, layers, 0, every)) {
         out->first = 0;
         return OK;
     }
-    for (every = 1; every <= layers && !is_every(has, layers, 0, every);) every++;
-    if (!zeros && !is_every(has, layers, 0, every)) {
+    for (every = 1; every <= layers && !at_interval(has, layers, 0, every);) every++;
+    if (!zeros && !at_interval(has, layers, 0, every)) {
         while (first < layers && !has[first]) first++;
-        for (every = 1; every <= layers && !is_every(has, layers, first, every);) every++;
+        for (every = 1; every <= layers && !at_interval(has, layers, first, every);) every++;
     }
     *out = (LayersList){ every, first };
-    if (is_every(has, layers, first, every)) return OK;
-    return FAIL(ERR_UNSUPPORTED, "%s: %s is not every so many layers: no setting expresses it",
-                path, list->string);
+    if (at_interval(has, layers, first, every)) return OK;
+    return FAIL(ERR_UNSUPPORTED,
+                "%s: %s is not supported: its layers do not follow at one interval", path,
+                list->string);
 }

@@ -1,5 +1,5 @@
 /*
- * layers: lists of config.json that name layers one by one, as the interval that they are.
+ * layers: config.json lists layers one by one; settings say "every n-th layer". Finds the n.
  */
 #ifndef CONVERT_LAYERS_H
 #define CONVERT_LAYERS_H
@@ -9,15 +9,15 @@
 #include <cjson/cJSON.h>
 #include <stdbool.h>
 
-/* From the first-th layer on, those for which `every` divides their number + 1. */
+/* The layers i >= first for which `every` divides i + 1. */
 typedef struct LayersList {
     int64_t every, first;
 } LayersList;
 
-/* What a list of numbers of layers is, or with `zeros` a list that has a 0 for each of them and a 1 for
- * the others. out->every: an interval that is taken if it does. A list of no layer is `layers` + 1.
- * Numbers behind the last layer say nothing. ERR_FORMAT: no such list. ERR_UNSUPPORTED: no interval.
- * Sentences begin with the path and the list's name. */
+/* Finds the interval of a list of layer numbers, or with `zeros` of a list that has a 0 for each of
+ * them and a 1 for the others. out->every: an interval that is tried first. An empty list gives
+ * `layers` + 1. Numbers from `layers` on are ignored. ERR_FORMAT: not such a list. ERR_UNSUPPORTED:
+ * the layers have no interval. The sentence begins with the path and the list's name. */
 Status layers_list(const char *path, const cJSON *list, bool zeros, int64_t layers, Arena *a,
                    LayersList *out);
 

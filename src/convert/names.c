@@ -16,8 +16,8 @@ Status names_init(Names *t, int64_t n, Arena *a)
     return OK;
 }
 
-/* Where the name is, or where it would be. */
-static uint64_t place_of(const Names *t, const char *name)
+/* The place that holds the name, or the free one where it belongs. */
+static uint64_t find_place(const Names *t, const char *name)
 {
     uint64_t at = XXH3_64bits(name, strlen(name)) & t->mask;
     while (t->name[at] != NULL && strcmp(t->name[at], name) != 0) at = (at + 1) & t->mask;
@@ -26,13 +26,13 @@ static uint64_t place_of(const Names *t, const char *name)
 
 int64_t names_find(const Names *t, const char *name)
 {
-    uint64_t at = place_of(t, name);
+    uint64_t at = find_place(t, name);
     return t->name[at] == NULL ? -1 : t->value[at];
 }
 
 int64_t names_add(Names *t, const char *name, int64_t value)
 {
-    uint64_t at = place_of(t, name);
+    uint64_t at = find_place(t, name);
     if (t->name[at] != NULL) return t->value[at];
     t->name[at] = name;
     t->value[at] = value;

@@ -1,4 +1,4 @@
-/* safetensors: headers are read with the scanner, so that files of 100,000 tensors cost no tree. */
+/* safetensors: the scanner reads headers, so a file of 100,000 tensors needs no JSON tree. */
 #include "convert/safetensors.h"
 
 #include "base/text.h"
@@ -20,7 +20,7 @@ static const struct {
     { "F16", 16, DTYPE_F16 },
     { "F8_E4M3", 8, DTYPE_E4M3 },
     { "F8_E5M2", 8, DTYPE_E5M2 },
-    /* known by size alone */
+    /* these have a size, but cannot be converted */
     { "F64", 64, -1 },
     { "F8_E8M0", 8, -1 },
     { "F4", 4, -1 },
@@ -65,7 +65,7 @@ const char *safetensors_text(char out[SAFETENSORS_TEXT_BYTES], const SafeTensor 
 
 /* ---- reading ---- */
 
-/* A tensor's object; members that are missing stay NULL. */
+/* The JSON object of a tensor. Members that are missing stay NULL. */
 typedef struct Entry {
     char *dtype, *shape, *offsets;
 } Entry;
@@ -76,8 +76,8 @@ static const ScanField ENTRY[] = {
     { "data_offsets", SCAN_RAW, offsetof(Entry, offsets) },
 };
 
-/* A list of whole numbers from 0 to 2^53; their number, or -1. */
-static int whole_numbers(char *text, int64_t *out, int most)
+/* Reads a list of at most `most` whole numbers from 0 to 2^53. Returns how many there are, or -1. */
+static int read_whole_numbers(char *text, int64_t *out, int most)
 {
     int n = 0;
     Scan s = scan_begin(text);
@@ -91,8 +91,8 @@ static int whole_numbers(char *text, int64_t *out, int most)
     return s.bad ? -1 : n;
 }
 
-/* Bytes that the shape and type say; -1: more than a file can have, or half a byte. */
-static int64_t bytes_of(const SafeTensor *t, int bits)
+/* Bytes of the shape and type; -1: more than a file can have, or not whole bytes. */
+static int64_t tensor_bytes_of(const SafeTensor *t, int bits)
 {
     int64_t n = bits;
     for (int i = 0; i < t->rank; i++) {
@@ -101,7 +101,7 @@ static int64_t bytes_of(const SafeTensor *t, int bits)
     return n % 8 == 0 ? n / 8 : -1;
 }
 
-static Status take_type(const char *path, const char *word, SafeTensor *t, int *bits)
+static Status set_type(const char *path, const char *word, SafeTensor *t, int *bits)
 {
     for (int i = 0; i < TYPES; i++) {
         if (strcmp(types[i].name, word) != 0) continue;
@@ -113,52 +113,55 @@ static Status take_type(const char *path, const char *word, SafeTensor *t, int *
     return FAIL(ERR_FORMAT, "%s: %.200s has the unknown type \"%.40s\"", path, t->name, word);
 }
 
-static Status take_entry(const char *path, const Entry *e, int64_t data_first, SafeTensor *t)
+static Status set_entry(const char *path, const Entry *e, int64_t data_first, SafeTensor *t)
 {
     int64_t at[2] = { 0, 0 };
     int bits = 0;
     if (e->dtype == NULL) return FAIL(ERR_FORMAT, "%s: %.200s has no dtype", path, t->name);
-    TRY(take_type(path, e->dtype, t, &bits));
-    t->rank = whole_numbers(e->shape, t->dim, SAFETENSORS_RANK_MAX);
+    TRY(set_type(path, e->dtype, t, &bits));
+    t->rank = read_whole_numbers(e->shape, t->dim, SAFETENSORS_RANK_MAX);
     if (t->rank < 0)
         return FAIL(ERR_FORMAT,
-                    "%s: the shape of %.200s is no list of at most %d whole numbers from 0", path,
+                    "%s: the shape of %.200s must be a list of at most %d whole numbers", path,
                     t->name, SAFETENSORS_RANK_MAX);
-    if (whole_numbers(e->offsets, at, 2) != 2 || at[1] < at[0])
-        return FAIL(ERR_FORMAT, "%s: the data_offsets of %.200s are no two rising whole numbers",
+    if (read_whole_numbers(e->offsets, at, 2) != 2 || at[1] < at[0])
+        return FAIL(ERR_FORMAT,
+                    "%s: the data_offsets of %.200s must be two whole numbers in rising order",
                     path, t->name);
-    int64_t bytes = bytes_of(t, bits);
+    int64_t bytes = tensor_bytes_of(t, bits);
     if (bytes != at[1] - at[0]) {
         char shown[SAFETENSORS_TEXT_BYTES];
-        return FAIL(ERR_FORMAT,
-                    "%s: %.200s has %" PRId64 " bytes, which %s cannot be (%" PRId64 " bytes)",
-                    path, t->name, at[1] - at[0], safetensors_text(shown, t), bytes);
+        if (bytes < 0)
+            return FAIL(ERR_FORMAT, "%s: %.200s is %s, which no whole number of bytes can hold",
+                        path, t->name, safetensors_text(shown, t));
+        return FAIL(ERR_FORMAT, "%s: %.200s has %" PRId64 " bytes, but %s has %" PRId64, path,
+                    t->name, at[1] - at[0], safetensors_text(shown, t), bytes);
     }
     t->begin = data_first + at[0];
     t->end = data_first + at[1];
     return OK;
 }
 
-static int by_place(const void *a, const void *b)
+static int compare_begins(const void *a, const void *b)
 {
     const SafeTensor *x = a, *y = b;
     if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* Each begins where the one before ends, the last ends where the file does. */
+/* Each tensor begins where the one before ends, and the last ends where the file does. */
 static Status check_places(const char *path, SafeTensor *t, int64_t n, int64_t data_first,
                            int64_t data_bytes)
 {
     int64_t at = data_first, end = data_first + data_bytes;
-    if (n > 0) qsort(t, (size_t)n, sizeof *t, by_place);
+    if (n > 0) qsort(t, (size_t)n, sizeof *t, compare_begins);
     for (int64_t i = 0; i < n; i++) {
         if (t[i].begin < at)
             return FAIL(ERR_FORMAT, "%s: %.200s and %.200s overlap", path, t[i - 1].name,
                         t[i].name);
         if (t[i].begin > at)
-            return FAIL(ERR_FORMAT, "%s: %" PRId64 " bytes before %.200s belong to no tensor", path,
-                        t[i].begin - at, t[i].name);
+            return FAIL(ERR_FORMAT, "%s: the %" PRId64 " bytes before %.200s belong to no tensor",
+                        path, t[i].begin - at, t[i].name);
         at = t[i].end;
         if (at > end)
             return FAIL(ERR_FORMAT,
@@ -166,8 +169,8 @@ static Status check_places(const char *path, SafeTensor *t, int64_t n, int64_t d
                         path, t[i].name, at, end);
     }
     if (at == end) return OK;
-    return FAIL(ERR_FORMAT, "%s: %" PRId64 " bytes behind the last tensor belong to none", path,
-                end - at);
+    return FAIL(ERR_FORMAT, "%s: the %" PRId64 " bytes after the last tensor belong to no tensor",
+                path, end - at);
 }
 
 static Status check_names(const char *path, const SafeTensor *t, int64_t n, Arena *a)
@@ -177,7 +180,7 @@ static Status check_names(const char *path, const SafeTensor *t, int64_t n, Aren
     TRY(names_init(&names, n, a));
     for (int64_t i = 0; i < n; i++) {
         if (names_add(&names, t[i].name, i) < 0) continue;
-        return FAIL(ERR_FORMAT, "%s: %.200s is there twice", path, t[i].name);
+        return FAIL(ERR_FORMAT, "%s: %.200s appears twice", path, t[i].name);
     }
     arena_release(a, mark);
     return OK;
@@ -202,11 +205,12 @@ Status safetensors_parse(const char *path, const SafeHeader *h, Arena *a, SafeTe
         TRY(ARENA_GROW(a, *n + 1, &room, out));
         SafeTensor *t = &(*out)[(*n)++];
         *t = (SafeTensor){ .name = key };
-        TRY(take_entry(path, &e, h->data_first, t));
+        TRY(set_entry(path, &e, h->data_first, t));
     }
     if (!whole || !scan_end(&s))
         return FAIL(ERR_FORMAT,
-                    "%s is no safetensors file: its header is no JSON object of tensors", path);
+                    "%s is not a safetensors file: its header is not a JSON object of tensors",
+                    path);
     TRY(check_names(path, *out, *n, a));
     return check_places(path, *out, *n, h->data_first, h->data_bytes);
 }
@@ -218,19 +222,20 @@ static Status read_header(const File *f, const char *path, uint64_t file_bytes, 
     uint64_t bytes = 0;
     SafeHeader h = { 0 };
     if (file_bytes < sizeof length)
-        return FAIL(ERR_FORMAT, "%s is truncated: %" PRIu64 " bytes hold no header", path,
+        return FAIL(ERR_FORMAT, "%s is truncated: %" PRIu64 " bytes are too few for a header", path,
                     file_bytes);
     TRY(file_read(f, 0, length, sizeof length));
     for (int i = 7; i >= 0; i--) bytes = bytes << 8 | length[i];
     if (bytes > SAFETENSORS_HEADER_MAX)
         return FAIL(ERR_FORMAT,
-                    "%s is no safetensors file: its first 8 bytes say that the header has %" PRIu64
-                    " bytes, at most %d",
+                    "%s is not a safetensors file: its first 8 bytes announce a header of %" PRIu64
+                    " bytes, and %d is the most",
                     path, bytes, SAFETENSORS_HEADER_MAX);
     if (bytes > file_bytes - sizeof length)
         return FAIL(ERR_FORMAT,
-                    "%s is truncated: it has %" PRIu64 " bytes, its header alone %" PRIu64, path,
-                    file_bytes, bytes);
+                    "%s is truncated: it has %" PRIu64
+                    " bytes, and its header should have %" PRIu64,
+                    path, file_bytes, bytes);
     h.bytes = bytes;
     h.data_first = (int64_t)(bytes + sizeof length);
     h.data_bytes = (int64_t)file_bytes - h.data_first;
@@ -270,7 +275,7 @@ static Status header_text(SafeTensor *t, int64_t n, Text *out)
         TRY(text_printf(out, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", t[i].begin, at));
     }
     TRY(text_append(out, "}", 1));
-    while (out->used % 8 != 0) TRY(text_append(out, " ", 1)); /* so that elements are aligned */
+    while (out->used % 8 != 0) TRY(text_append(out, " ", 1)); /* aligns the elements */
     return OK;
 }
 

@@ -6,9 +6,9 @@
  *                               ..., "__metadata__": {...}}, padded with blanks
  *     elements                  row-major, little-endian; offsets count from here
  *
- * A header is believed in nothing: sizes are multiplied with a look at overflow; each tensor is as
- * long as its shape and type say; tensors lie one behind the other without a gap, so none overlaps
- * another, from the first byte to the last of the file; no name is there twice.
+ * Nothing in a header is trusted. Products of sizes are checked for overflow. Each tensor must have
+ * the bytes of its shape and type. Tensors must follow each other without gaps or overlaps, from the
+ * first byte of the elements to the last of the file. No name may appear twice.
  */
 #ifndef CONVERT_SAFETENSORS_H
 #define CONVERT_SAFETENSORS_H
@@ -20,37 +20,37 @@ enum { SAFETENSORS_RANK_MAX = 8, SAFETENSORS_HEADER_MAX = 100 << 20, SAFETENSORS
 
 typedef struct SafeTensor {
     const char *name;
-    const char *type; /* its word in files: "BF16" */
-    int dtype;        /* a floating Dtype; -1: a type that is not converted */
+    const char *type; /* the name of the type in files: "BF16" */
+    int dtype;        /* a floating Dtype; -1: a type that cannot be converted */
     int rank;
     int64_t dim[SAFETENSORS_RANK_MAX];
     int64_t begin, end; /* bytes of the file */
-    int file;           /* which of a folder's files (weights.h) */
+    int file;           /* number of the file in its folder (weights.h) */
 } SafeTensor;
 
-/* Reads the header of a file; tensors by rising place. ERR_FORMAT: a sentence with the file, the
- * tensor and what is wrong with it. */
+/* Reads the header of a file. Tensors come in the order of their bytes. ERR_FORMAT: the sentence names
+ * the file, the tensor and what is wrong. */
 Status safetensors_open(const char *path, Arena *a, SafeTensor **out, int64_t *n);
 
-/* A header in memory, NUL-terminated; elements begin at byte data_first of the file. */
+/* A header in memory, with a NUL at its end. Elements begin at byte data_first of the file. */
 typedef struct SafeHeader {
     char *text;
     size_t bytes;
     int64_t data_first, data_bytes;
 } SafeHeader;
 
-/* The same of a header in memory, which is consumed. */
+/* The same for a header in memory, whose text is overwritten. */
 Status safetensors_parse(const char *path, const SafeHeader *h, Arena *a, SafeTensor **out,
                          int64_t *n);
 
-/* The word of a floating type. */
+/* The name of a floating type in files. */
 const char *safetensors_type(Dtype t);
 int64_t safetensors_elems(const SafeTensor *t);
 /* "BF16 (4, 128)", for messages. Returns out. */
 const char *safetensors_text(char out[SAFETENSORS_TEXT_BYTES], const SafeTensor *t);
 
-/* Begins a file of these tensors: their name, dtype, rank and dim count; their places are set. What
- * is written next with file_write is their elements, in order. */
+/* Begins a file of tensors with the given name, dtype, rank and dim, and sets their begin and end. The
+ * caller then writes the elements in order with file_write. */
 Status safetensors_create(File *f, const char *path, SafeTensor *t, int64_t n, Arena *a);
 
 #endif

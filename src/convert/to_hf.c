@@ -1,4 +1,4 @@
-/* to_hf: a checkpoint becomes a folder of Hugging Face's. */
+/* to_hf: a checkpoint becomes a Hugging Face folder. */
 #include "base/log.h"
 #include "convert/convert.h"
 #include "convert/family.h"
@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE_ELEMS = 1 << 16 }; /* converted at a time */
+enum { PIECE_ELEMS = 1 << 16 }; /* elements that are converted at a time */
 
-/* How a parameter lies in its tensor. Parts of one tensor follow each other. */
+/* How a parameter lies in its tensor. The parts of a tensor follow each other. */
 typedef struct Part {
     int param;
     int64_t tensor, expert, rows, cols, first, row_step, col_step;
@@ -23,9 +23,9 @@ typedef struct Part {
 
 typedef struct ToHf {
     const ConvertToHf *o;
-    char checkpoint[FILE_PATH_MAX], files[FILE_PATH_MAX]; /* files: where the tokenizer's are */
+    char checkpoint[FILE_PATH_MAX], files[FILE_PATH_MAX]; /* files: folder of the tokenizer */
     OutFolder out;
-    Config config, theirs; /* the run's; what config.json says */
+    Config config, theirs; /* of the run; of the new config.json */
     cJSON *json, *types;   /* types: FOLDER_TYPES, or NULL */
     const Family *family;
     ModelSpec spec; /* of `theirs` */
@@ -35,14 +35,14 @@ typedef struct ToHf {
     Part *part;
     int64_t tensors, parts;
     int shards, dtype;   /* of the weights */
-    float *param, *slab; /* elements of a parameter; of a tensor, or of an expert's part of it */
+    float *param, *slab; /* elements of a parameter; of a tensor, or of one expert in it */
     Arena *arena;
 } ToHf;
 
 /* ---- the configuration ---- */
 
-/* What a family's class would otherwise take from its defaults: tokens that end a text. */
-static Status put_end(ToHf *h)
+/* Sets the tokens that begin and end a text; without them the family's class has defaults. */
+static Status put_end_tokens(ToHf *h)
 {
     const char *path = h->config.data_tokenizer;
     const cJSON *known = cJSON_GetObjectItemCaseSensitive(h->json, "eos_token_id");
@@ -58,8 +58,8 @@ static Status put_end(ToHf *h)
                       end < 0 ? cJSON_CreateNull() : cJSON_CreateNumber(end));
 }
 
-/* Positions of a model whose rotary frequencies are stretched; else n. */
-static double stretched(const cJSON *json, double n)
+/* The positions of a model whose rotary frequencies are stretched, at least n. */
+static double stretched_positions(const cJSON *json, double n)
 {
     const cJSON *rope = cJSON_GetObjectItemCaseSensitive(json, "rope_scaling");
     const cJSON *factor = cJSON_GetObjectItemCaseSensitive(rope, "factor"); /* raw: fields.c */
@@ -70,16 +70,16 @@ static double stretched(const cJSON *json, double n)
     return most > n ? most : n;
 }
 
-static Status put_run(ToHf *h)
+static Status put_run_members(ToHf *h)
 {
     const cJSON *length = cJSON_GetObjectItemCaseSensitive(h->json, "max_position_embeddings");
     double n = (double)h->config.data_sequence;
     if (cJSON_IsNumber(length) && length->valuedouble > n) n = length->valuedouble;
-    if (length == NULL) n = stretched(h->json, n);
+    if (length == NULL) n = stretched_positions(h->json, n);
     TRY(family_put(h->json, "max_position_embeddings", cJSON_CreateNumber(n)));
     TRY(family_put(h->json, "torch_dtype",
                    cJSON_CreateString(h->dtype == DTYPE_BF16 ? "bfloat16" : "float32")));
-    return put_end(h);
+    return put_end_tokens(h);
 }
 
 /* The folder of a file. */
@@ -92,7 +92,7 @@ static void folder_of(const char *path, char out[FILE_PATH_MAX])
         (void)snprintf(out, FILE_PATH_MAX, "%.*s", last == path ? 1 : (int)(last - path), path);
 }
 
-/* NULL: there is no such file, or it is somebody else's. */
+/* NULL: there is no such file, or it is not JSON. */
 static cJSON *read_beside(ToHf *h, const char *name)
 {
     char path[FILE_PATH_MAX];
@@ -102,22 +102,32 @@ static cJSON *read_beside(ToHf *h, const char *name)
     return json;
 }
 
-static Status read_config(ToHf *h)
+static void warn_of_limits(const ToHf *h)
+{
+    const char *type = h->family->type;
+    if (h->theirs.mtp_layers < h->config.mtp_layers)
+        log_warn("%s has no modules of multi-token prediction: they are left out", type);
+    if (h->family->bit == DEEPSEEK_V2 && h->theirs.moe_bias_rate > 0)
+        log_warn("softmax scores with a router bias (topk_method noaux_tc): the %s class of "
+                 "transformers cannot run this model; moe.score=sigmoid trains one that it can run",
+                 type);
+}
+
+static Status read_run_config(ToHf *h)
 {
     cJSON *like = NULL;
     TRY(infer_config(h->o->checkpoint, h->arena, h->checkpoint, &h->config));
     (void)snprintf(h->files, sizeof h->files, "%s", h->checkpoint);
     if (h->config.data_tokenizer[0] != '\0') {
         if (!file_exists(h->config.data_tokenizer))
-            log_warn("%s is not there: OUT has no tokenizer", h->config.data_tokenizer);
+            log_warn("%s does not exist: OUT has no tokenizer", h->config.data_tokenizer);
         folder_of(h->config.data_tokenizer, h->files);
     }
     like = read_beside(h, "config.json");
     if (h->o->dtype < 0) h->types = read_beside(h, FOLDER_TYPES);
     Status s = family_write(&h->config, like, h->arena, &h->json, &h->family, &h->theirs);
     cJSON_Delete(like);
-    if (s == OK && h->theirs.mtp_layers < h->config.mtp_layers)
-        log_warn("%s has no layers of multi-token prediction: they are left out", h->family->type);
+    if (s == OK) warn_of_limits(h);
     return s;
 }
 
@@ -127,13 +137,13 @@ static Status check_chain(const ToHf *h, int i)
 {
     const Param *p = &h->params.at[i];
     const ManifestEntry *e = h->chain[i];
-    if (e == NULL && p->role == ROLE_ROUTER_BIAS) return OK; /* zeros choose as none does */
+    if (e == NULL && p->role == ROLE_ROUTER_BIAS) return OK; /* a bias of zeros changes nothing */
     if (e == NULL) return FAIL(ERR_FORMAT, "%s has no %s", h->checkpoint, p->name);
     return manifest_check_cover(h->checkpoint, e, param_elems(p));
 }
 
-/* Modules of multi-token prediction, where the family has none. */
-static bool left_out(const ToHf *h, const char *name)
+/* Does the parameter belong to a module of multi-token prediction that the family does not have? */
+static bool is_left_out(const ToHf *h, const char *name)
 {
     return h->theirs.mtp_layers < h->config.mtp_layers &&
            param_block(name) >= h->config.model_layers;
@@ -143,14 +153,16 @@ static Status add_entry(ToHf *h, const Names *names, ManifestEntry *e)
 {
     int64_t i = names_find(names, e->param);
     if (e->buffer != BUF_MAIN && e->buffer != BUF_STATE) return OK;
-    if (i < 0 && left_out(h, e->param)) return OK;
-    if (i < 0) return FAIL(ERR_FORMAT, "%s: %s is of no such model", h->checkpoint, e->param);
+    if (i < 0 && is_left_out(h, e->param)) return OK;
+    if (i < 0)
+        return FAIL(ERR_FORMAT, "%s: the model of its configuration has no parameter %s",
+                    h->checkpoint, e->param);
     const Param *p = &h->params.at[i];
     bool fits = e->rank == p->rank && e->dim[0] == p->dim[0] &&
                 (p->rank == 1 || e->dim[1] == p->dim[1]) && piece_fits(&e->piece, param_elems(p));
     if (!fits)
-        return FAIL(ERR_FORMAT, "%s: the shape of %s is not its configuration's", h->checkpoint,
-                    e->param);
+        return FAIL(ERR_FORMAT, "%s: %s has another shape than its configuration says",
+                    h->checkpoint, e->param);
     e->other = h->chain[i];
     h->chain[i] = e;
     return OK;
@@ -175,9 +187,9 @@ static Status find_entries(ToHf *h)
 
 /* ---- tensors ---- */
 
-/* The type that a tensor had in the folder that the checkpoint comes from, else that of all weights;
- * of the router's bias f32, as published files have it. */
-static int type_of(const ToHf *h, const char *name, const Param *p)
+/* The type that the tensor had in the folder from which the checkpoint was made; else f32 for the
+ * router's bias, as in published files, and h->dtype for the others. */
+static int tensor_type(const ToHf *h, const char *name, const Param *p)
 {
     const char *word = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(h->types, name));
     if (word != NULL)
@@ -185,7 +197,7 @@ static int type_of(const ToHf *h, const char *name, const Param *p)
     return p->first[BUF_STATE] >= 0 ? DTYPE_F32 : h->dtype;
 }
 
-/* copy: under another name than the parameter's tensor; NULL: that itself. */
+/* copy: the name of a tensor that repeats the parameter; NULL: the parameter's own tensor. */
 static Status add_part(ToHf *h, Names *names, int i, const char *copy)
 {
     FamilyTensor t;
@@ -197,7 +209,7 @@ static Status add_part(ToHf *h, Names *names, int i, const char *copy)
     int64_t known = names_add(names, name, h->tensors), at = known < 0 ? h->tensors++ : known;
     if (known < 0) {
         SafeTensor *s = &h->tensor[at];
-        *s = (SafeTensor){ .name = name, .dtype = type_of(h, name, p), .rank = t.rank };
+        *s = (SafeTensor){ .name = name, .dtype = tensor_type(h, name, p), .rank = t.rank };
         for (int d = 0; d < t.rank; d++) s->dim[d] = t.dim[d];
     }
     h->part[h->parts++] =
@@ -205,7 +217,7 @@ static Status add_part(ToHf *h, Names *names, int i, const char *copy)
     return OK;
 }
 
-/* What files repeat. */
+/* Adds the tensors that files repeat. */
 static Status add_copies(ToHf *h, Names *names)
 {
     char name[PARAM_NAME_MAX];
@@ -218,7 +230,7 @@ static Status add_copies(ToHf *h, Names *names)
     return OK;
 }
 
-/* Parts by tensor; among those of one the order of parameters stays, which is that of experts. */
+/* Sorts parts by tensor. Within a tensor they stay in the order of parameters, so in that of experts. */
 static Status sort_parts(ToHf *h)
 {
     int64_t *first = NULL;
@@ -242,7 +254,7 @@ static bool is_stacked(const ToHf *h, const Part *p)
     return h->tensor[p->tensor].rank > h->params.at[p->param].rank;
 }
 
-/* Elements of an expert's part of a stacked tensor, or of all of it. */
+/* Elements of one expert in a stacked tensor; of the whole tensor if it is not stacked. */
 static int64_t slab_elems(const ToHf *h, const Part *p)
 {
     const SafeTensor *t = &h->tensor[p->tensor];
@@ -278,8 +290,7 @@ static Status plan_tensors(ToHf *h)
 
 /* ---- elements ---- */
 
-/* Rows whose order tells how pairs of rotated columns lie: `rope` of them, from `first` on, in each
- * group of rows. */
+/* The rows of a matrix that make rotated columns: in each group of rows, `rope` rows from `first` on. */
 typedef struct Rotated {
     int64_t group, first, rope;
 } Rotated;
@@ -288,7 +299,7 @@ static Rotated rotated_rows(const Config *c, const char *name)
 {
     int64_t r = c->attention_rope_dim, nope = c->attention_nope_dim, rank = c->attention_kv_rank;
     const Rotated latent = { nope + r, nope, r };
-    const Rotated head = { c->attention_head_dim, 0, c->attention_head_dim };
+    const Rotated head = { c->attention_head_dim, 0, config_rotated(c) };
     const struct {
         const char *name;
         Rotated rows;
@@ -306,9 +317,9 @@ static Rotated rotated_rows(const Config *c, const char *name)
     return (Rotated){ 1, 0, 0 };
 }
 
-/* Where row r of ours lies in a file whose pairs lie the other way: side by side (2i, 2i + 1), or in
- * halves (i, i + rope / 2). */
-static int64_t other_row(Rotated k, bool ours_side_by_side, int64_t r)
+/* The row of a file for our row r. One of them has the columns of a pair side by side (2i, 2i + 1), the
+ * other in halves (i, i + rope / 2). */
+static int64_t reordered_row(Rotated k, bool ours_side_by_side, int64_t r)
 {
     int64_t i = r % k.group - k.first, half = k.rope / 2;
     if (i < 0 || i >= k.rope) return r;
@@ -334,7 +345,7 @@ static void place_param(ToHf *h, const Part *p)
     if (ours == h->theirs.attention_rope_interleaved) k = (Rotated){ 1, 0, 0 };
     for (int64_t r = 0; r < p->rows; r++) {
         const float *from = h->param + r * p->cols;
-        float *to = h->slab + p->first + other_row(k, ours, r) * p->row_step;
+        float *to = h->slab + p->first + reordered_row(k, ours, r) * p->row_step;
         if (p->col_step == 1)
             memcpy(to, from, (size_t)p->cols * sizeof *to);
         else
@@ -354,7 +365,7 @@ static Status write_slab(const ToHf *h, File *f, Dtype type, int64_t n)
     return OK;
 }
 
-/* Parts [first, end) of a tensor, expert by expert. */
+/* Writes the parts [first, end) of a tensor, expert by expert. */
 static Status write_parts(ToHf *h, File *f, int64_t first, int64_t end)
 {
     for (int64_t i = first; i < end; i++) {
@@ -377,8 +388,9 @@ static void shard_name(const ToHf *h, int shard, char out[64])
         (void)snprintf(out, 64, "model-%05d-of-%05d.safetensors", shard + 1, h->shards);
 }
 
-/* Tensors [first, end) into one file; *part: the first of theirs, then the first behind them. */
-static Status write_shard(ToHf *h, File *f, int64_t first, int64_t end, int64_t *part)
+/* Writes tensors [first, end) into one file. *part: their first part; on return, the one after their
+ * last. */
+static Status write_hf_shard(ToHf *h, File *f, int64_t first, int64_t end, int64_t *part)
 {
     char name[64], path[FILE_PATH_MAX];
     shard_name(h, h->tensor[first].file, name);
@@ -392,14 +404,14 @@ static Status write_shard(ToHf *h, File *f, int64_t first, int64_t end, int64_t 
     return file_commit(f);
 }
 
-static Status write_shards(ToHf *h)
+static Status write_hf_shards(ToHf *h)
 {
     int64_t part = 0;
     for (int64_t first = 0, end = 0; first < h->tensors; first = end) {
         File f = { 0 };
         ArenaMark mark = arena_mark(h->arena);
         while (end < h->tensors && h->tensor[end].file == h->tensor[first].file) end++;
-        Status s = write_shard(h, &f, first, end, &part);
+        Status s = write_hf_shard(h, &f, first, end, &part);
         file_close(&f);
         arena_release(h->arena, mark);
         if (s != OK) return s;
@@ -427,7 +439,7 @@ static Status write_index(ToHf *h)
     return file_write_whole(path, text.data, text.used);
 }
 
-/* A file that transformers wants to find, if none was copied. */
+/* Writes a file that transformers needs, unless it was copied. */
 static Status put_missing(const ToHf *h, const char *name, cJSON *json)
 {
     char path[FILE_PATH_MAX];
@@ -460,23 +472,23 @@ static Status put_tokenizer(const ToHf *h)
     return put_missing(h, "tokenizer_config.json", json);
 }
 
-static Status write_all(ToHf *h)
+static Status write_hf_files(ToHf *h)
 {
     TRY(folder_copy_files(h->files, h->out.temp, false));
     TRY(put_generation(h));
     TRY(put_tokenizer(h));
     TRY(folder_put_json(h->out.temp, "config.json", cJSON_Duplicate(h->json, true)));
-    TRY(write_shards(h));
+    TRY(write_hf_shards(h));
     return write_index(h);
 }
 
-static Status write_folder(ToHf *h)
+static Status write_hf_folder(ToHf *h)
 {
-    TRY(put_run(h));
+    TRY(put_run_members(h));
     TRY(find_entries(h));
     TRY(plan_tensors(h));
     Status s = out_folder_begin(&h->out);
-    if (s == OK) s = write_all(h);
+    if (s == OK) s = write_hf_files(h);
     return out_folder_end(&h->out, s);
 }
 
@@ -484,12 +496,13 @@ Status convert_to_hf(const ConvertToHf *o, Arena *a, Text *said)
 {
     ToHf h = { .o = o, .arena = a, .dtype = o->dtype };
     TRY(out_folder(&h.out, o->out));
-    Status s = read_config(&h);
+    Status s = read_run_config(&h);
     if (o->dtype < 0) h.dtype = h.config.run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
-    if (s == OK) s = write_folder(&h);
+    if (s == OK) s = write_hf_folder(&h);
     cJSON_Delete(h.json);
     cJSON_Delete(h.types);
     if (s != OK) return s;
-    return text_printf(said, "%s: %s, %" PRId64 " tensors in %d files\n", o->out, h.family->type,
-                       h.tensors, h.shards);
+    TRY(text_printf(said, "%s: %s, %" PRId64 " tensors in %d files\n", o->out, h.family->type,
+                    h.tensors, h.shards));
+    return family_not_carried(&h.config, h.family, a, said);
 }

@@ -1,4 +1,4 @@
-/* weights: opening a folder, and elements through maps of its files. */
+/* weights: opens a folder and reads elements through maps of its files. */
 #include "convert/weights.h"
 
 #include "base/text.h"
@@ -26,8 +26,9 @@ static Status parse_map(const char *path, Scan *s, Arena *a, WeightsEntry **out,
         const char *file = scan_string(s);
         if (s->bad) break;
         if (!is_file_name(file))
-            return FAIL(ERR_FORMAT, "%s: %.200s lies in \"%.200s\", which is no file's name", path,
-                        key, file);
+            return FAIL(ERR_FORMAT,
+                        "%s: %.200s lies in \"%.200s\", which is not the name of a file", path, key,
+                        file);
         TRY(ARENA_GROW(a, *n + 1, &room, out));
         (*out)[(*n)++] = (WeightsEntry){ key, file };
     }
@@ -49,14 +50,14 @@ Status weights_parse_index(const char *path, char *text, size_t bytes, Arena *a,
         }
     }
     if (!scan_end(&s) || s.at != text + bytes)
-        return FAIL(ERR_FORMAT, "%s is no JSON object", path);
+        return FAIL(ERR_FORMAT, "%s is not a JSON object", path);
     if (found && *n > 0) return OK;
-    return FAIL(ERR_FORMAT, "%s has no weight_map of tensors", path);
+    return FAIL(ERR_FORMAT, "%s has no weight_map, or an empty one", path);
 }
 
 /* ---- opening ---- */
 
-/* Which of the files has the name; a new one is appended. */
+/* The number of the file with this name; a new name is appended. */
 static Status file_number(Weights *w, Names *files, const char *name, Arena *a, int *out)
 {
     char path[FILE_PATH_MAX];
@@ -67,7 +68,8 @@ static Status file_number(Weights *w, Names *files, const char *name, Arena *a, 
     return arena_text(a, path, strlen(path), &w->file[w->n_files++]);
 }
 
-/* The files' paths; `entry` and `of` say of each tensor of the index in which file it should be. */
+/* Sets the paths of the files. `entry` gets the tensors of the index, `of` the number of the file that
+ * should hold each. */
 static Status list_files(Weights *w, Arena *a, WeightsEntry **entry, int **of, int64_t *n)
 {
     char path[FILE_PATH_MAX], *text = NULL;
@@ -97,7 +99,7 @@ static Status read_headers(Weights *w, Arena *a)
         SafeTensor *t = NULL;
         int64_t n = 0;
         if (!file_exists(w->file[f]))
-            return FAIL(ERR_IO, "%s is missing: %s names it", w->file[f], WEIGHTS_INDEX);
+            return FAIL(ERR_IO, "%s is missing, but %s names it", w->file[f], WEIGHTS_INDEX);
         TRY(safetensors_open(w->file[f], a, &t, &n));
         TRY(ARENA_GROW(a, w->n + n, &room, &w->at));
         for (int64_t i = 0; i < n; i++) {
@@ -113,7 +115,7 @@ static Status check_index(const Weights *w, const WeightsEntry *entry, const int
     for (int64_t i = 0; i < n; i++) {
         int64_t at = names_find(&w->names, entry[i].tensor);
         if (at >= 0 && w->at[at].file == of[i]) continue;
-        return FAIL(ERR_FORMAT, "%s/" WEIGHTS_INDEX " says that %.200s is in %s, which lacks it",
+        return FAIL(ERR_FORMAT, "%s/" WEIGHTS_INDEX " says that %.200s is in %s, but it is not",
                     w->folder, entry[i].tensor, entry[i].file);
     }
     return OK;
@@ -132,7 +134,7 @@ Status weights_open(Weights *w, const char *folder, Arena *a)
     for (int64_t i = 0; i < w->n; i++) {
         int64_t other = names_add(&w->names, w->at[i].name, i);
         if (other < 0) continue;
-        return FAIL(ERR_FORMAT, "%.200s is in %s and in %s", w->at[i].name,
+        return FAIL(ERR_FORMAT, "the tensor %.200s is in %s and also in %s", w->at[i].name,
                     w->file[w->at[other].file], w->file[w->at[i].file]);
     }
     return check_index(w, entry, of, n);
@@ -151,7 +153,7 @@ const SafeTensor *weights_take(Weights *w, const char *name)
     return &w->at[at];
 }
 
-static int64_t blocks(int64_t n) { return n / WEIGHTS_BLOCK + (n % WEIGHTS_BLOCK != 0); }
+static int64_t scale_blocks(int64_t n) { return n / WEIGHTS_BLOCK + (n % WEIGHTS_BLOCK != 0); }
 
 Status weights_scale(Weights *w, const SafeTensor *t, const SafeTensor **out)
 {
@@ -161,11 +163,11 @@ Status weights_scale(Weights *w, const SafeTensor *t, const SafeTensor **out)
     *out = s;
     if (s == NULL) return OK;
     bool fits = t->rank == 2 && s->rank == 2 && s->dtype == DTYPE_F32 &&
-                s->dim[0] == blocks(t->dim[0]) && s->dim[1] == blocks(t->dim[1]);
+                s->dim[0] == scale_blocks(t->dim[0]) && s->dim[1] == scale_blocks(t->dim[1]);
     if (fits) return OK;
     return FAIL(ERR_FORMAT,
-                "%s: %s is %s, not the F32 scales of blocks of %d x %d of %s (%" PRId64 ", %" PRId64
-                ")",
+                "%s: %s is %s; it must hold an F32 scale for each block of %d x %d of %s (%" PRId64
+                ", %" PRId64 ")",
                 w->file[s->file], name, safetensors_text(found, s), WEIGHTS_BLOCK, WEIGHTS_BLOCK,
                 t->name, t->dim[0], t->rank == 2 ? t->dim[1] : 1);
 }
@@ -181,21 +183,21 @@ Status weights_mxfp4_scales(Weights *w, const SafeTensor *t, const SafeTensor **
     weights_scales_name(name, sizeof name, t->name);
     const SafeTensor *s = weights_take(w, name);
     if (s == NULL)
-        return FAIL(ERR_FORMAT, "%s: %s has no scales: the folder has no tensor %s",
+        return FAIL(ERR_FORMAT, "%s: %s needs its scales, but the folder has no tensor %s",
                     w->file[t->file], t->name, name);
     bool fits = s->rank == t->rank - 1 && strcmp(s->type, t->type) == 0;
     for (int i = 0; fits && i < s->rank; i++) fits = s->dim[i] == t->dim[i];
     *out = s;
     if (fits) return OK;
-    return FAIL(ERR_FORMAT, "%s: %s is %s, not a scale of U8 for each 16 bytes of %s, %s",
+    return FAIL(ERR_FORMAT, "%s: %s is %s; it must hold a U8 scale for each 16 bytes of %s, %s",
                 w->file[s->file], name, safetensors_text(found, s), t->name,
                 safetensors_text(blocks, t));
 }
 
 /* ---- elements ---- */
 
-/* The first byte of a tensor; its file is mapped, in the place of the one asked for least lately. */
-static Status bytes_of(Weights *w, const SafeTensor *t, const uint8_t **out)
+/* Finds the first byte of a tensor. Maps its file if it is not, in place of the least recently used. */
+static Status map_tensor(Weights *w, const SafeTensor *t, const uint8_t **out)
 {
     int last = 0;
     while (last < WEIGHTS_MAPS - 1 && w->mapped[last] != t->file) last++;
@@ -213,22 +215,23 @@ static Status bytes_of(Weights *w, const SafeTensor *t, const uint8_t **out)
     w->map[0] = map;
     w->mapped[0] = t->file;
     if ((int64_t)map.bytes < t->end)
-        return FAIL(ERR_IO, "%s has become shorter: %zu bytes", w->file[t->file], map.bytes);
+        return FAIL(ERR_IO, "%s has become shorter while it was read: it has %zu bytes now",
+                    w->file[t->file], map.bytes);
     *out = map.data + t->begin;
     return OK;
 }
 
-/* Closes the map that was asked for least lately. */
-static void forget_map(Weights *w)
+/* Closes the least recently used map. */
+static void close_old_map(Weights *w)
 {
     file_unmap(&w->map[WEIGHTS_MAPS - 1]);
     w->mapped[WEIGHTS_MAPS - 1] = -1;
 }
 
-enum { GATHER = 512 }; /* elements of a row at a time where they do not lie side by side */
+enum { GATHER = 512 }; /* elements of a row that are copied at a time */
 
-/* n elements, each `step` behind the one before, through a small buffer. */
-static void gather(const uint8_t *from, Dtype type, int64_t step, int64_t n, float *out)
+/* Converts n elements that lie `step` apart, through a small buffer. */
+static void gather_row(const uint8_t *from, Dtype type, int64_t step, int64_t n, float *out)
 {
     uint8_t part[GATHER * sizeof(float)];
     const int64_t each = (int64_t)dtype_bytes(type);
@@ -241,10 +244,10 @@ static void gather(const uint8_t *from, Dtype type, int64_t step, int64_t n, flo
     }
 }
 
-/* Bytes of a map have any alignment, so they are copied. */
+/* Scales in a map may lie at any byte, so each is copied. */
 static void scale_row(const uint8_t *scale, int64_t row, int64_t cols, float *x)
 {
-    const int64_t per_row = blocks(cols);
+    const int64_t per_row = scale_blocks(cols);
     for (int64_t b = 0; b < per_row; b++) {
         float s;
         int64_t first = b * WEIGHTS_BLOCK, end = first + WEIGHTS_BLOCK;
@@ -253,7 +256,7 @@ static void scale_row(const uint8_t *scale, int64_t row, int64_t cols, float *x)
     }
 }
 
-/* n elements from the first one on, which begins a block. */
+/* Reads n elements from element `first` on, which begins a block. */
 static void read_mxfp4(const uint8_t *blocks, const uint8_t *scales, int64_t first, int64_t n,
                        float *out)
 {
@@ -272,10 +275,10 @@ Status weights_read(Weights *w, const WeightsView *v, int64_t row, int64_t n, fl
     const uint8_t *data = NULL, *scale = NULL;
     const Dtype type = (Dtype)v->tensor->dtype;
     if (v->scale != NULL)
-        TRY(bytes_of(w, v->scale, &scale));
+        TRY(map_tensor(w, v->scale, &scale));
     else
-        forget_map(w); /* so that one shard is in memory */
-    TRY(bytes_of(w, v->tensor, &data));
+        close_old_map(w); /* one shard in memory is enough */
+    TRY(map_tensor(w, v->tensor, &data));
     for (int64_t r = row; r < row + n; r++) {
         float *to = out + (r - row) * v->cols;
         if (v->tensor->dtype < 0 && scale != NULL) {
@@ -283,7 +286,7 @@ Status weights_read(Weights *w, const WeightsView *v, int64_t row, int64_t n, fl
             continue;
         }
         const uint8_t *from = data + (v->first + r * v->row_step) * (int64_t)dtype_bytes(type);
-        gather(from, type, v->col_step, v->cols, to);
+        gather_row(from, type, v->col_step, v->cols, to);
         if (scale != NULL) scale_row(scale, r, v->cols, to);
     }
     return OK;

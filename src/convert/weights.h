@@ -1,14 +1,14 @@
 /*
- * weights: the tensors of a folder of safetensors files: model.safetensors, or the shards that
- * model.safetensors.index.json names. All headers are read and checked when it is opened; elements
- * are read through maps, of which at most WEIGHTS_MAPS are open.
+ * weights: the tensors of a folder: model.safetensors, or the shards that
+ * model.safetensors.index.json names. weights_open reads and checks all headers. Elements are read
+ * through memory maps, of which at most WEIGHTS_MAPS are open.
  *
- * An 8-bit matrix NAME with a second tensor NAME_scale_inv is DeepSeek-V3's: each block of 128 x 128
- * elements is multiplied with its scale, in f32, as its elements are read.
+ * DeepSeek-V3 has 8-bit matrices NAME with a second tensor NAME_scale_inv. Each block of 128 x 128
+ * elements is multiplied by its scale, in f32, when it is read.
  *
- * NAME_blocks and NAME_scales are gpt-oss's, in MXFP4 (OCP Microscaling Formats 1.0): 16 bytes are 32
- * elements of a row, the lower four bits first: a sign and 0, 0.5, 1, 1.5, 2, 3, 4 or 6, times 2 to the
- * power of the block's scale - 127. All products are exact in bf16.
+ * gpt-oss has NAME_blocks and NAME_scales in MXFP4 (OCP Microscaling Formats 1.0): 16 bytes are 32
+ * elements of a row, the lower four bits first. An element is a sign and 0, 0.5, 1, 1.5, 2, 3, 4 or 6,
+ * times 2^(scale - 127), with one scale for the 32. All products are exact in bf16.
  */
 #ifndef CONVERT_WEIGHTS_H
 #define CONVERT_WEIGHTS_H
@@ -28,36 +28,36 @@ typedef struct Weights {
     SafeTensor *at;
     int64_t n;
     Names names;
-    bool *taken; /* by tensor: weights_take gave it */
+    bool *taken; /* by tensor: weights_take returned it */
     FileMap map[WEIGHTS_MAPS];
-    int mapped[WEIGHTS_MAPS]; /* which file; the one that was asked for last stands first */
+    int mapped[WEIGHTS_MAPS]; /* which file; the last one used stands first */
 } Weights;
 
-/* All in `a`. ERR_IO, ERR_FORMAT: the sentence names the file and the tensor. */
+/* Allocates in `a`. ERR_IO, ERR_FORMAT: the sentence names the file and the tensor. */
 Status weights_open(Weights *w, const char *folder, Arena *a);
 void weights_close(Weights *w); /* safe on { 0 } */
 
-/* A tensor by its name, which then counts as taken; NULL: there is none. */
+/* Finds a tensor by its name and marks it as taken. NULL: there is none. */
 const SafeTensor *weights_take(Weights *w, const char *name);
-/* The scales of a tensor, taken; NULL: it has none. ERR_FORMAT: of another type or shape. */
+/* Takes the scales of a tensor; NULL: it has none. ERR_FORMAT: they have a wrong type or shape. */
 Status weights_scale(Weights *w, const SafeTensor *t, const SafeTensor **out);
 
-/* The scales of a NAME_blocks in MXFP4, taken. ERR_FORMAT: there are none, or they do not fit. */
+/* Takes the scales of a NAME_blocks in MXFP4. ERR_FORMAT: there are none, or they do not fit. */
 Status weights_mxfp4_scales(Weights *w, const SafeTensor *t, const SafeTensor **out);
-/* NAME_scales of NAME_blocks. */
+/* Turns NAME_blocks into NAME_scales. */
 void weights_scales_name(char *out, size_t bytes, const char *blocks);
 
-/* The part of a tensor that one of our parameters is: `rows` x `cols` elements, of which (r, c) is
+/* The part of a tensor that is one of our parameters: `rows` x `cols` elements. Element (r, c) is
  * element first + r * row_step + c * col_step of the tensor. */
 typedef struct WeightsView {
-    const SafeTensor *tensor, *scale; /* scale NULL: none; with one, cols lie side by side */
+    const SafeTensor *tensor, *scale; /* scale NULL: none; else col_step is 1 */
     int64_t rows, cols, first, row_step, col_step;
 } WeightsView;
 
-/* Rows [row, row + n) as f32. */
+/* Reads rows [row, row + n) as f32. */
 Status weights_read(Weights *w, const WeightsView *v, int64_t row, int64_t n, float *out);
 
-/* An index file as text, NUL-terminated, which is consumed: the tensors' names and their files. */
+/* Reads an index file: tensors and their files. The text ends with a NUL and is overwritten. */
 typedef struct WeightsEntry {
     const char *tensor, *file;
 } WeightsEntry;

@@ -96,6 +96,18 @@ static void add_copy(const Golden *g, const char *name, const char *of, SafeTens
     *data = from.data;
 }
 
+/* Golden files have our name for the shared expert of Qwen2-MoE. */
+static const char *file_name(Lab *lab, const char *config, const char *name)
+{
+    const char *at = strstr(name, "shared_experts."), *out = NULL;
+    char text[GOLDEN_NAME_MAX];
+    if (at == NULL || strcmp(config, "qwen2_moe") != 0) return name;
+    snprintf(text, sizeof text, "%.*sshared_expert.%s", (int)(at - name), name,
+             at + strlen("shared_experts."));
+    CHECK_OK(arena_text(&lab->arena, text, strlen(text), &out));
+    return out;
+}
+
 /* The folder of a golden model; tensors whose name contains `without` are left out. `copies` of the
  * table and the head's weights stand beside modules of multi-token prediction. */
 static void write_folder_with(Lab *lab, const char *config, const Golden *g, const char *without,
@@ -115,7 +127,9 @@ static void write_folder_with(Lab *lab, const char *config, const Golden *g, con
         bool out = without != NULL && strstr(g->at[i].name, without) != NULL;
         if (!is_weight(&g->at[i]) || out) continue;
         data[n] = g->at[i].t.data;
-        t[n++] = tensor_of(&g->at[i]);
+        t[n] = tensor_of(&g->at[i]);
+        t[n].name = file_name(lab, config, t[n].name);
+        n++;
     }
     write_tensors(lab, t, data, n);
     snprintf(path, sizeof path, "tests/golden/hf/%s.json", config);
@@ -245,8 +259,10 @@ static void nothing_is_left_behind(Lab *lab)
     CHECK(!file_exists(temp));
 }
 
-static const char *const models[] = { "deepseek_v2_lite", "deepseek_v2", "deepseek_v3", "llama",
-                                      "qwen3_moe" };
+static const char *const models[] = {
+    "deepseek_v2_lite", "deepseek_v2", "deepseek_v3", "llama",
+    "qwen3_moe",        "olmoe",       "qwen2_moe",   "glm4_moe"
+};
 enum { MODELS = sizeof models / sizeof *models };
 
 static Golden open_model(Lab *lab, const char *name)
@@ -417,19 +433,19 @@ static void mxfp4_that_does_not_fit_is_named(void **state)
         const char *from, *to, *says;
     } rows[] = {
         { DOWN "_scales", DOWN "_scalez",
-          DOWN "_blocks has no scales: the folder has no tensor " DOWN "_scales" },
+          DOWN "_blocks needs its scales, but the folder has no tensor " DOWN "_scales" },
         { DOWN "_blocks", DOWN "_blockz", "has " DOWN "_scales, but no tensor " DOWN "_blocks" },
         { DOWN "_scales\":{\"dtype\":\"U8\",\"shape\":[2,32,2]",
           DOWN "_scales\":{\"dtype\":\"U8\",\"shape\":[2,2,32]",
-          DOWN "_scales is U8 (2, 2, 32), not a scale of U8 for each 16 bytes of " DOWN
+          DOWN "_scales is U8 (2, 2, 32); it must hold a U8 scale for each 16 bytes of " DOWN
                "_blocks, U8 (2, 32, 2, 16)" },
         { DOWN "_scales\":{\"dtype\":\"U8\"", DOWN "_scales\":{\"dtype\":\"I8\"",
-          DOWN "_scales is I8 (2, 32, 2), not a scale of U8" },
+          DOWN "_scales is I8 (2, 32, 2); it must hold a U8 scale" },
         { DOWN "_blocks\":{\"dtype\":\"U8\"", DOWN "_blocks\":{\"dtype\":\"I8\"",
-          DOWN "_blocks is I8 (2, 32, 2, 16); blocks in MXFP4 are U8" },
+          DOWN "_blocks is I8 (2, 32, 2, 16); MXFP4 blocks must be U8" },
         { DOWN "_blocks\":{\"dtype\":\"U8\",\"shape\":[2,32,2,16]",
           DOWN "_blocks\":{\"dtype\":\"U8\",\"shape\":[2,32,4, 8]",
-          DOWN "_blocks is U8 (2, 32, 4, 8), config.json makes it (2, 32, 2, 16)" },
+          DOWN "_blocks is U8 (2, 32, 4, 8); by config.json it must be (2, 32, 2, 16)" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Lab *lab = fresh(state);
@@ -526,7 +542,8 @@ static void stacked_experts_are_the_same_model(void **state)
  * so rows are reordered, and the model is the same. */
 static void pairs_of_rotated_columns_are_reordered(void **state)
 {
-    static const char *const cases[] = { "llama", "qwen3_moe", "deepseek_v2", "deepseek_v2_lite" };
+    static const char *const cases[] = { "llama", "qwen3_moe", "deepseek_v2", "deepseek_v2_lite",
+                                         "olmoe", "qwen2_moe", "glm4_moe" };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Lab *lab = fresh(state);
         Golden g = open_model(lab, cases[i]);
@@ -598,26 +615,33 @@ static void a_config_that_contradicts_the_weights_is_refused(void **state)
         Status status;
     } rows[] = {
         { "\"vocab_size\": 61", "\"vocab_size\": 64",
-          "model.embed_tokens.weight is F32 (61, 24), config.json makes it (64, 24)", ERR_FORMAT },
+          "model.embed_tokens.weight is F32 (61, 24); by config.json it must be (64, 24)",
+          ERR_FORMAT },
+        { "\"hidden_size\": 24", "\"hidden_size\": \"24\"",
+          "hf/config.json: hidden_size is \"24\"; it must be a whole number", ERR_FORMAT },
+        { "\"max_position_embeddings\": 64", "\"max_position_embeddings\": \"64\"",
+          "hf/config.json: max_position_embeddings must be a whole number", ERR_FORMAT },
         { "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 2",
-          "is no tensor of the qwen3_moe model", ERR_FORMAT },
+          "the qwen3_moe model of config.json has no tensor model.layers.2.", ERR_FORMAT },
         { "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 4",
           "has no tensor model.layers.3.input_layernorm.weight (24), which this qwen3_moe model",
           ERR_FORMAT },
         { "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 1",
-          "model.layers.0.self_attn.k_proj.weight is F32 (12, 24), config.json makes it (6, 24)",
+          "model.layers.0.self_attn.k_proj.weight is F32 (12, 24); by config.json it must be (6, "
+          "24)",
           ERR_FORMAT },
         { "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", "attention.kv_heads 3",
           ERR_ARG },
         { "\"num_local_experts\": 6", "\"num_local_experts\": 7", "mlp.gate.weight is F32 (6, 24)",
           ERR_FORMAT },
         { "\"num_local_experts\": 6", "\"num_local_experts\": 99999",
-          "the tensors have 23004 elements, norms and experts of config.json alone 237597768",
+          "the tensors have 23004 elements, but by config.json the norms and experts alone have "
+          "237597768",
           ERR_FORMAT },
         { "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true", NULL, OK },
-        { "\"model_type\": \"qwen3_moe\"", "\"model_type\": \"gpt9\"", "gpt9 is no family",
+        { "\"model_type\": \"qwen3_moe\"", "\"model_type\": \"gpt9\"", "gpt9 is not supported",
           ERR_UNSUPPORTED },
-        { "{", "", "config.json is no JSON object", ERR_FORMAT },
+        { "{", "", "config.json is not a JSON object", ERR_FORMAT },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Lab *lab = fresh(state);
@@ -664,8 +688,9 @@ static void wrong_types_and_numbers_are_named(void **state)
     char *type = strstr(strstr(data + 8, "\"model.norm.weight\""), "F32");
     *type = 'I';
     CHECK_OK(file_write_whole(path, data, bytes));
-    CHECK_FAILS(from_hf(lab), ERR_FORMAT,
-                "model.norm.weight is I32 (24); expected are F32, BF16, F16, F8_E4M3 or F8_E5M2");
+    CHECK_FAILS(
+        from_hf(lab), ERR_FORMAT,
+        "model.norm.weight is I32 (24); its type must be F32, BF16, F16, F8_E4M3 or F8_E5M2");
     golden_close(&g);
 }
 
@@ -695,10 +720,10 @@ static void what_is_there_is_not_overwritten(void **state)
     Lab *lab = fresh(state);
     copy_folder(lab, "tests/golden/hf/mixtral");
     CHECK_OK(file_make_folders(lab->checkpoint));
-    CHECK_FAILS(from_hf(lab), ERR_ARG, "checkpoint is there already");
+    CHECK_FAILS(from_hf(lab), ERR_ARG, "checkpoint exists already");
     CHECK_OK(file_remove_tree(lab->checkpoint));
     CHECK_OK(from_hf(lab));
-    CHECK_FAILS(to_hf(lab, lab->hf, -1, INT64_MAX), ERR_ARG, "hf is there already");
+    CHECK_FAILS(to_hf(lab, lab->hf, -1, INT64_MAX), ERR_ARG, "hf exists already");
 }
 
 /* A damaged checkpoint gives no folder. */

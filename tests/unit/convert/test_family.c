@@ -23,6 +23,9 @@ static Status read_text(const char *text, Config *c, const Family **family)
 #define MIXTRAL_JSON BASE("mixtral") ",\"num_local_experts\":6,\"num_experts_per_tok\":2"
 #define QWEN_JSON                                                                                  \
     BASE("qwen3_moe") ",\"num_experts\":6,\"num_experts_per_tok\":2,\"moe_intermediate_size\":11"
+#define OLMOE_JSON BASE("olmoe") ",\"num_experts\":6,\"num_experts_per_tok\":2"
+#define QWEN2_JSON                                                                                 \
+    BASE("qwen2_moe") ",\"num_experts\":6,\"num_experts_per_tok\":2,\"moe_intermediate_size\":11"
 #define MLA_JSON(type)                                                                             \
     BASE(type)                                                                                     \
     ",\"kv_lora_rank\":10,\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":6,\"v_head_dim\":5,"         \
@@ -33,64 +36,90 @@ static Status read_text(const char *text, Config *c, const Family **family)
 
 /* ---- published models ---- */
 
-/* What a published config.json says of the model, and the preset of it (docs/config.md). */
+/* What a published config.json says of the model, and the preset of it. */
+static const struct {
+    const char *preset, *json;
+} published[] = {
+    { "llama2-7b",
+      "{\"model_type\":\"llama\",\"hidden_act\":\"silu\",\"hidden_size\":4096,"
+      "\"intermediate_size\":11008,\"num_attention_heads\":32,\"num_hidden_layers\":32,"
+      "\"num_key_value_heads\":32,\"rms_norm_eps\":1e-05,\"rope_scaling\":null,"
+      "\"tie_word_embeddings\":false,\"vocab_size\":32000,\"torch_dtype\":\"float16\"}" },
+    { "mixtral-8x7b",
+      "{\"model_type\":\"mixtral\",\"hidden_act\":\"silu\",\"hidden_size\":4096,"
+      "\"intermediate_size\":14336,\"num_attention_heads\":32,\"num_hidden_layers\":32,"
+      "\"num_key_value_heads\":8,\"num_local_experts\":8,\"num_experts_per_tok\":2,"
+      "\"rms_norm_eps\":1e-05,\"rope_theta\":1000000.0,\"router_aux_loss_coef\":0.02,"
+      "\"sliding_window\":null,\"tie_word_embeddings\":false,\"vocab_size\":32000}" },
+    { "qwen3-30b-a3b",
+      "{\"model_type\":\"qwen3_moe\",\"hidden_act\":\"silu\",\"hidden_size\":2048,"
+      "\"intermediate_size\":6144,\"num_attention_heads\":32,\"num_hidden_layers\":48,"
+      "\"num_key_value_heads\":4,\"head_dim\":128,\"num_experts\":128,"
+      "\"num_experts_per_tok\":8,\"moe_intermediate_size\":768,\"norm_topk_prob\":true,"
+      "\"decoder_sparse_step\":1,\"mlp_only_layers\":[],\"rms_norm_eps\":1e-06,"
+      "\"rope_scaling\":null,\"rope_theta\":1000000.0,\"attention_bias\":false,"
+      "\"use_sliding_window\":false,\"sliding_window\":null,\"vocab_size\":151936}" },
+    { "olmoe-1b-7b",
+      "{\"model_type\":\"olmoe\",\"attention_bias\":false,\"clip_qkv\":null,"
+      "\"hidden_act\":\"silu\",\"hidden_size\":2048,\"intermediate_size\":1024,"
+      "\"norm_topk_prob\":false,\"num_attention_heads\":16,\"num_experts\":64,"
+      "\"num_experts_per_tok\":8,\"num_hidden_layers\":16,\"num_key_value_heads\":16,"
+      "\"rope_scaling\":null,\"rope_theta\":10000.0,\"router_aux_loss_coef\":0.01,"
+      "\"tie_word_embeddings\":false,\"vocab_size\":50304}" },
+    { "qwen1.5-moe-a2.7b",
+      "{\"model_type\":\"qwen2_moe\",\"decoder_sparse_step\":1,\"hidden_act\":\"silu\","
+      "\"hidden_size\":2048,\"intermediate_size\":5632,\"max_window_layers\":21,"
+      "\"moe_intermediate_size\":1408,\"norm_topk_prob\":false,\"num_attention_heads\":16,"
+      "\"num_experts\":60,\"num_experts_per_tok\":4,\"num_hidden_layers\":24,"
+      "\"num_key_value_heads\":16,\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0,"
+      "\"router_aux_loss_coef\":0.001,\"shared_expert_intermediate_size\":5632,"
+      "\"sliding_window\":32768,\"tie_word_embeddings\":false,"
+      "\"use_sliding_window\":false,\"vocab_size\":151936}" },
+    { "qwen2-57b-a14b",
+      "{\"model_type\":\"qwen2_moe\",\"decoder_sparse_step\":1,\"hidden_act\":\"silu\","
+      "\"hidden_size\":3584,\"intermediate_size\":18944,\"max_window_layers\":28,"
+      "\"mlp_only_layers\":[],\"moe_intermediate_size\":2560,\"norm_topk_prob\":false,"
+      "\"num_attention_heads\":28,\"num_experts\":64,\"num_experts_per_tok\":8,"
+      "\"num_hidden_layers\":28,\"num_key_value_heads\":4,\"rms_norm_eps\":1e-06,"
+      "\"rope_theta\":1000000.0,\"shared_expert_intermediate_size\":20480,"
+      "\"sliding_window\":131072,\"tie_word_embeddings\":false,"
+      "\"use_sliding_window\":false,\"vocab_size\":151936}" },
+    { "deepseek-v2-lite",
+      "{\"model_type\":\"deepseek_v2\",\"hidden_act\":\"silu\",\"hidden_size\":2048,"
+      "\"intermediate_size\":10944,\"num_attention_heads\":16,\"num_hidden_layers\":27,"
+      "\"first_k_dense_replace\":1,\"kv_lora_rank\":512,\"q_lora_rank\":null,"
+      "\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,"
+      "\"n_routed_experts\":64,\"n_shared_experts\":2,\"num_experts_per_tok\":6,"
+      "\"moe_intermediate_size\":1408,\"topk_method\":\"greedy\",\"n_group\":1,"
+      "\"topk_group\":1,\"norm_topk_prob\":false,\"scoring_func\":\"softmax\","
+      "\"routed_scaling_factor\":1.0,\"moe_layer_freq\":1,\"rms_norm_eps\":1e-06,"
+      "\"rope_theta\":10000,\"attention_bias\":false,\"vocab_size\":102400}" },
+    { "deepseek-v3",
+      "{\"model_type\":\"deepseek_v3\",\"hidden_act\":\"silu\",\"hidden_size\":7168,"
+      "\"intermediate_size\":18432,\"num_attention_heads\":128,\"num_hidden_layers\":61,"
+      "\"first_k_dense_replace\":3,\"kv_lora_rank\":512,\"q_lora_rank\":1536,"
+      "\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,"
+      "\"n_routed_experts\":256,\"n_shared_experts\":1,\"num_experts_per_tok\":8,"
+      "\"moe_intermediate_size\":2048,\"topk_method\":\"noaux_tc\",\"n_group\":8,"
+      "\"topk_group\":4,\"norm_topk_prob\":true,\"scoring_func\":\"sigmoid\","
+      "\"routed_scaling_factor\":2.5,\"moe_layer_freq\":1,\"rms_norm_eps\":1e-06,"
+      "\"num_nextn_predict_layers\":1,\"rope_theta\":10000,\"vocab_size\":129280,"
+      "\"quantization_config\":{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\","
+      "\"weight_block_size\":[128,128],\"activation_scheme\":\"dynamic\"}}" },
+};
+
 static void published_models_have_the_dimensions_of_their_presets(void **state)
 {
-    static const struct {
-        const char *preset, *json;
-    } rows[] = {
-        { "llama2-7b",
-          "{\"model_type\":\"llama\",\"hidden_act\":\"silu\",\"hidden_size\":4096,"
-          "\"intermediate_size\":11008,\"num_attention_heads\":32,\"num_hidden_layers\":32,"
-          "\"num_key_value_heads\":32,\"rms_norm_eps\":1e-05,\"rope_scaling\":null,"
-          "\"tie_word_embeddings\":false,\"vocab_size\":32000,\"torch_dtype\":\"float16\"}" },
-        { "mixtral-8x7b",
-          "{\"model_type\":\"mixtral\",\"hidden_act\":\"silu\",\"hidden_size\":4096,"
-          "\"intermediate_size\":14336,\"num_attention_heads\":32,\"num_hidden_layers\":32,"
-          "\"num_key_value_heads\":8,\"num_local_experts\":8,\"num_experts_per_tok\":2,"
-          "\"rms_norm_eps\":1e-05,\"rope_theta\":1000000.0,\"router_aux_loss_coef\":0.02,"
-          "\"sliding_window\":null,\"tie_word_embeddings\":false,\"vocab_size\":32000}" },
-        { "qwen3-30b-a3b",
-          "{\"model_type\":\"qwen3_moe\",\"hidden_act\":\"silu\",\"hidden_size\":2048,"
-          "\"intermediate_size\":6144,\"num_attention_heads\":32,\"num_hidden_layers\":48,"
-          "\"num_key_value_heads\":4,\"head_dim\":128,\"num_experts\":128,"
-          "\"num_experts_per_tok\":8,\"moe_intermediate_size\":768,\"norm_topk_prob\":true,"
-          "\"decoder_sparse_step\":1,\"mlp_only_layers\":[],\"rms_norm_eps\":1e-06,"
-          "\"rope_scaling\":null,\"rope_theta\":1000000.0,\"attention_bias\":false,"
-          "\"use_sliding_window\":false,\"sliding_window\":null,\"vocab_size\":151936}" },
-        { "deepseek-v2-lite",
-          "{\"model_type\":\"deepseek_v2\",\"hidden_act\":\"silu\",\"hidden_size\":2048,"
-          "\"intermediate_size\":10944,\"num_attention_heads\":16,\"num_hidden_layers\":27,"
-          "\"first_k_dense_replace\":1,\"kv_lora_rank\":512,\"q_lora_rank\":null,"
-          "\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,"
-          "\"n_routed_experts\":64,\"n_shared_experts\":2,\"num_experts_per_tok\":6,"
-          "\"moe_intermediate_size\":1408,\"topk_method\":\"greedy\",\"n_group\":1,"
-          "\"topk_group\":1,\"norm_topk_prob\":false,\"scoring_func\":\"softmax\","
-          "\"routed_scaling_factor\":1.0,\"moe_layer_freq\":1,\"rms_norm_eps\":1e-06,"
-          "\"rope_theta\":10000,\"attention_bias\":false,\"vocab_size\":102400}" },
-        { "deepseek-v3",
-          "{\"model_type\":\"deepseek_v3\",\"hidden_act\":\"silu\",\"hidden_size\":7168,"
-          "\"intermediate_size\":18432,\"num_attention_heads\":128,\"num_hidden_layers\":61,"
-          "\"first_k_dense_replace\":3,\"kv_lora_rank\":512,\"q_lora_rank\":1536,"
-          "\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,"
-          "\"n_routed_experts\":256,\"n_shared_experts\":1,\"num_experts_per_tok\":8,"
-          "\"moe_intermediate_size\":2048,\"topk_method\":\"noaux_tc\",\"n_group\":8,"
-          "\"topk_group\":4,\"norm_topk_prob\":true,\"scoring_func\":\"sigmoid\","
-          "\"routed_scaling_factor\":2.5,\"moe_layer_freq\":1,\"rms_norm_eps\":1e-06,"
-          "\"num_nextn_predict_layers\":1,\"rope_theta\":10000,\"vocab_size\":129280,"
-          "\"quantization_config\":{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\","
-          "\"weight_block_size\":[128,128],\"activation_scheme\":\"dynamic\"}}" },
-    };
     (void)state;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         Config want, got;
         const Family *family = NULL;
         ModelSpec a, b;
         ParamTable x, y;
-        CHECK_OK(config_load(&want, &arena, rows[i].preset, NULL, 0));
-        CHECK_OK(read_text(rows[i].json, &got, &family));
+        CHECK_OK(config_load(&want, &arena, published[i].preset, NULL, 0));
+        CHECK_OK(read_text(published[i].json, &got, &family));
         /* the presets are without multi-token prediction */
-        CHECK_INT(got.mtp_layers, strcmp(rows[i].preset, "deepseek-v3") == 0);
+        CHECK_INT(got.mtp_layers, strcmp(published[i].preset, "deepseek-v3") == 0);
         got.mtp_layers = 0;
         /* the presets are trained with the loss of their publication, which says nothing here */
         CHECK_OK(spec_build(&want, &arena, &a));
@@ -251,50 +280,56 @@ static void what_is_not_there_is_refused_by_its_name(void **state)
     } rows[] = {
         { "{\"vocab_size\":3}", "has no model_type", ERR_FORMAT },
         { "{\"model_type\":3}", "has no model_type", ERR_FORMAT },
-        { "{\"model_type\":\"mistrall\"}",
-          "mistrall is no family that is known, did you mean mixtral?", ERR_UNSUPPORTED },
+        { "{\"model_type\":\"mistrall\"}", "mistrall is not supported, did you mean mixtral?",
+          ERR_UNSUPPORTED },
         { "{\"model_type\":\"llama\"}", "has no vocab_size, which llama models need", ERR_FORMAT },
         { LLAMA_JSON ",\"vocab_size\":61,\"num_key_value_heads\":\"x\"}",
-          "num_key_value_heads: override attention.kv_heads=x", ERR_ARG },
-        { LLAMA_JSON ",\"num_key_value_heads\":[2]}", "num_key_value_heads is no number",
-          ERR_FORMAT },
+          "num_key_value_heads is \"x\"; it must be a whole number", ERR_FORMAT },
+        { LLAMA_JSON ",\"num_key_value_heads\":[2]}",
+          "num_key_value_heads is [2]; it must be a whole number", ERR_FORMAT },
         { LLAMA_JSON ",\"num_key_value_heads\":2.5}",
-          "num_key_value_heads: override attention.kv_heads=2.5", ERR_ARG },
+          "num_key_value_heads is 2.5; it must be a whole number", ERR_FORMAT },
+        { LLAMA_JSON ",\"num_key_value_heads\":0}",
+          "num_key_value_heads: override attention.kv_heads=0", ERR_ARG },
         { LLAMA_JSON ",\"mlp_bias\":true}",
           "mlp_bias is true; llama models are supported with false", ERR_UNSUPPORTED },
         { QWEN_JSON ",\"use_sliding_window\":true}", "use_sliding_window is true",
           ERR_UNSUPPORTED },
-        { QWEN_JSON ",\"mlp_only_layers\":[1]}", "mlp_only_layers is no list of the first layers",
+        { QWEN_JSON ",\"mlp_only_layers\":[1]}", "mlp_only_layers must list the first layers",
           ERR_UNSUPPORTED },
         { QWEN_JSON ",\"quantization_config\":{\"quant_method\":\"gptq\"}}", "quant_method gptq",
           ERR_UNSUPPORTED },
         { QWEN_JSON ",\"quantization_config\":{\"quant_method\":\"fp8\","
                     "\"weight_block_size\":[64,128]}}",
-          "weight_block_size is not 128 x 128", ERR_UNSUPPORTED },
+          "weight_block_size must be [128, 128]", ERR_UNSUPPORTED },
         { MLA_JSON("deepseek_v2") ",\"topk_method\":\"other\"}",
-          "topk_method is neither greedy nor group_limited_greedy", ERR_UNSUPPORTED },
+          "topk_method is \"other\"; it must be greedy, group_limited_greedy or noaux_tc",
+          ERR_UNSUPPORTED },
         { MLA_JSON("deepseek_v2") ",\"norm_topk_prob\":true}", "norm_topk_prob is true",
           ERR_UNSUPPORTED },
         { BASE("qwen3") ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
-          "layer_types says that layer 1 has sliding_attention", ERR_UNSUPPORTED },
-        { LLAMA4_JSON ",\"moe_layers\":[1,2,5]}", "moe_layers is not every so many layers",
+          "layer_types gives layer 1 the type sliding_attention", ERR_UNSUPPORTED },
+        { LLAMA4_JSON ",\"moe_layers\":[1,2,5]}",
+          "moe_layers is not supported: its layers do not follow at one interval",
           ERR_UNSUPPORTED },
-        { LLAMA4_JSON ",\"moe_layers\":[0,2,4]}", "moe_layers is not every so many layers",
+        { LLAMA4_JSON ",\"moe_layers\":[0,2,4]}",
+          "moe_layers is not supported: its layers do not follow at one interval",
           ERR_UNSUPPORTED },
         { LLAMA4_JSON ",\"no_rope_layer_interval\":0}", "no_rope_layer_interval is 0",
           ERR_UNSUPPORTED },
-        { LLAMA4_JSON ",\"moe_layers\":[0.5]}", "moe_layers is no list of layers", ERR_FORMAT },
-        { LLAMA4_JSON ",\"moe_layers\":3}", "moe_layers is no list", ERR_FORMAT },
-        { LLAMA4_JSON ",\"no_rope_layers\":[0,1,1,0,1,1]}",
-          "no_rope_layers is not every so many layers", ERR_UNSUPPORTED },
+        { LLAMA4_JSON ",\"moe_layers\":[0.5]}", "moe_layers must be a list of layer numbers",
+          ERR_FORMAT },
+        { LLAMA4_JSON ",\"moe_layers\":3}", "moe_layers must be a list", ERR_FORMAT },
+        { LLAMA4_JSON ",\"no_rope_layers\":[0,1,1,0,1,1]}", "no_rope_layers is not supported",
+          ERR_UNSUPPORTED },
         { LLAMA4_JSON ",\"no_rope_layers\":[1,1,1,0]}", "no_rope_layers has 4 entries for 6 layers",
           ERR_FORMAT },
-        { LLAMA4_JSON ",\"no_rope_layers\":[1,1,1,2,1,1]}", "no_rope_layers is no list of 0 and 1",
-          ERR_FORMAT },
+        { LLAMA4_JSON ",\"no_rope_layers\":[1,1,1,2,1,1]}",
+          "no_rope_layers must be a list of 0 and 1", ERR_FORMAT },
         { QWEN_JSON ",\"quantization_config\":{\"quant_method\":\"mxfp4\"}}", "quant_method mxfp4",
           ERR_UNSUPPORTED },
-        { "{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}", "hidden_act is gelu",
-          ERR_UNSUPPORTED },
+        { "{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}",
+          "hidden_act is \"gelu\"; llama models are supported with silu alone", ERR_UNSUPPORTED },
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -304,62 +339,254 @@ static void what_is_not_there_is_refused_by_its_name(void **state)
     }
 }
 
-static bool has_setting(const char *name)
-{
-    for (int i = 0; i < config_row_count; i++) {
-        if (strcmp(config_rows[i].name, name) == 0) return true;
-    }
-    return false;
-}
-
-/* A member needs a setting: while rows.def has none, it is refused by its name. */
-static void members_wait_for_their_settings(void **state)
+/* A text for a number, a fraction for a whole number and null for either are not the value. */
+static void members_of_a_wrong_type_are_refused_with_their_value(void **state)
 {
     static const struct {
-        const char *json, *setting, *says;
+        const char *json, *says;
     } rows[] = {
-        { LLAMA_JSON ",\"attention_bias\":true}", "attention.bias",
-          "attention_bias is true: it needs attention.bias" },
-        { MLA_JSON("deepseek_v3") ",\"attention_bias\":true}", "attention.bias",
-          "attention_bias is true: it needs attention.bias" },
-        { MIXTRAL_JSON ",\"sliding_window\":7}", "attention.window",
-          "sliding_window is 7: it needs attention.window" },
-        { GLM_JSON ",\"partial_rotary_factor\":0.5}", "attention.rotary",
-          "it needs attention.rotary" },
-        { GLM_JSON "}", "attention.rotary", "it needs attention.rotary" },
-        { LLAMA_JSON ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}}", "rope.scaling",
-          "is linear: it needs rope.scaling" },
-        { QWEN_JSON ",\"decoder_sparse_step\":2}", "moe.every", "decoder_sparse_step is 2" },
-        { BASE("gpt_oss") ",\"num_local_experts\":4,\"num_experts_per_tok\":2}", "attention.sinks",
-          "this program does not have yet" },
+        { ",\"hidden_size\":\"64\"", "hidden_size is \"64\"; it must be a whole number" },
+        { ",\"hidden_size\":64.5", "hidden_size is 64.5; it must be a whole number" },
+        { ",\"hidden_size\":null", "hidden_size is null; it must be a whole number" },
+        { ",\"hidden_size\":true", "hidden_size is true; it must be a whole number" },
+        { ",\"hidden_size\":{}", "hidden_size is {}; it must be a whole number" },
+        { ",\"rms_norm_eps\":\"1e-6\"", "rms_norm_eps is \"1e-6\"; it must be a number" },
+        { ",\"rms_norm_eps\":1e999", "it must be a number" },
+        { ",\"rope_theta\":null", "rope_theta is null; it must be a number" },
+        { ",\"rope_parameters\":{\"rope_theta\":\"1e4\"}",
+          "rope_theta is \"1e4\"; it must be a number" },
+        { ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":\"2\"}",
+          "factor is \"2\"; it must be a number" },
+        { ",\"rope_scaling\":{\"type\":3}", "type is 3; it must be a text" },
+        { ",\"tie_word_embeddings\":\"false\"",
+          "tie_word_embeddings is \"false\"; it must be true or false" },
+        { ",\"tie_word_embeddings\":0", "tie_word_embeddings is 0; it must be true or false" },
+        { ",\"router_aux_loss_coef\":\"0.1\"",
+          "router_aux_loss_coef is \"0.1\"; it must be a number" },
+        { ",\"num_experts\":\"6\"", "num_experts is \"6\"; it must be a whole number" },
+        { ",\"head_dim\":\"8\"", "head_dim is \"8\"; it must be a whole number" },
     };
+    const char *base = strchr(QWEN_JSON, ',');
+    char text[1024];
+    Config c;
+    const Family *family = NULL;
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        Config c;
-        const Family *family = NULL;
-        if (has_setting(rows[i].setting)) {
-            Status s = read_text(rows[i].json, &c, &family);
-            if (s == ERR_UNSUPPORTED) CHECK(strstr(status_message(), rows[i].setting) == NULL);
-            status_clear();
-        } else {
-            CHECK_FAILS(read_text(rows[i].json, &c, &family), ERR_UNSUPPORTED, rows[i].says);
-        }
+        /* cJSON finds the first of two members of one name */
+        snprintf(text, sizeof text, "{\"model_type\":\"qwen3_moe\"%s%s}", rows[i].json, base);
+        CHECK_FAILS(read_text(text, &c, &family), ERR_FORMAT, rows[i].says);
     }
+    CHECK_FAILS(read_text(QWEN_JSON ",\"use_sliding_window\":\"false\"}", &c, &family),
+                ERR_UNSUPPORTED, "use_sliding_window is \"false\"; qwen3_moe models are");
+    CHECK_FAILS(read_text(GLM_JSON ",\"use_qk_norm\":\"true\"}", &c, &family), ERR_FORMAT,
+                "use_qk_norm is \"true\"; it must be true or false");
+    CHECK_FAILS(read_text(MIXTRAL_JSON ",\"sliding_window\":\"null\"}", &c, &family), ERR_FORMAT,
+                "sliding_window is \"null\"; it must be a whole number");
+    /* null where the family's class has it */
+    CHECK_OK(read_text(QWEN_JSON ",\"head_dim\":null,\"num_key_value_heads\":null,"
+                                 "\"rope_scaling\":null,\"router_aux_loss_coef\":null}",
+                       &c, &family));
+    CHECK_INT(c.attention_head_dim, 6);
+    CHECK_INT(c.attention_kv_heads, 4);
+}
+
+/* OLMoE's class has one width of heads and can clip; Qwen2-MoE's has one width of shared experts. */
+static void members_of_olmoe_and_qwen2_moe_are_read(void **state)
+{
+    static const struct {
+        const char *json, *says;
+    } rows[] = {
+        { OLMOE_JSON ",\"clip_qkv\":8.0}", "clip_qkv is 8; olmoe models are supported with null" },
+        { OLMOE_JSON ",\"head_dim\":8}", "head_dim is 8; olmoe models are supported with 6 alone" },
+        { QWEN2_JSON ",\"shared_expert_intermediate_size\":23}",
+          "shared_expert_intermediate_size is 23; it must be a multiple of moe_intermediate_size, "
+          "11" },
+        { QWEN2_JSON ",\"shared_expert_intermediate_size\":0}", "it must be a multiple" },
+        { QWEN2_JSON ",\"shared_expert_intermediate_size\":22,\"use_sliding_window\":true}",
+          "use_sliding_window is true" },
+    };
+    Config c;
+    const Family *family = NULL;
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        CHECK_FAILS(read_text(rows[i].json, &c, &family), ERR_UNSUPPORTED, rows[i].says);
+    CHECK_OK(read_text(OLMOE_JSON ",\"clip_qkv\":null,\"head_dim\":6}", &c, &family));
+    CHECK(c.attention_qk_norm == QK_NORM_WIDTH && c.moe_ffn == 40 && c.model_dense_layers == 0);
+    CHECK_OK(read_text(QWEN2_JSON ",\"shared_expert_intermediate_size\":33}", &c, &family));
+    CHECK(c.moe_shared == 3 && c.moe_shared_gate && c.attention_bias && !c.attention_out_bias);
+    CHECK_OK(read_text(QWEN2_JSON ",\"shared_expert_intermediate_size\":11,\"qkv_bias\":false,"
+                                  "\"mlp_only_layers\":[0],\"decoder_sparse_step\":2}",
+                       &c, &family));
+    CHECK(!c.attention_bias && c.model_dense_layers == 1 && c.moe_every == 2);
 }
 
 /* ---- writing ---- */
 
 static void a_model_of_no_family_is_refused_with_what_differs(void **state)
 {
-    const char *const set[] = { "moe.score=softmax", "moe.bias_rate=0.001" };
+    static const struct {
+        const char *set[6], *says;
+    } rows[] = {
+        { { "attention.kind=gqa", "moe.shared=0", "attention.qk_norm=rms", "moe.bias_rate=0.001" },
+          "the nearest is qwen3_moe, but its router has no bias, which moe.bias_rate 0.001" },
+        { { "attention.kind=gqa", "moe.shared=0", "attention.qk_norm=rms",
+            "moe.forced_balance=true" },
+          "the nearest is qwen3_moe, but moe.forced_balance is true here and false there" },
+        { { "attention.kind=gqa", "attention.qk_norm=width", "moe.shared=0", "model.dense_layers=0",
+            "attention.head_dim=30" },
+          "the nearest is qwen3_moe, but attention.qk_norm is width here and rms there" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Config c, theirs;
+        const Family *family = NULL;
+        cJSON *json = NULL;
+        CHECK_OK(config_default(&c, &arena));
+        for (int k = 0; k < 6 && rows[i].set[k] != NULL; k++)
+            CHECK_OK(config_override(&c, &arena, rows[i].set[k]));
+        CHECK_FAILS(family_write(&c, NULL, &arena, &json, &family, &theirs), ERR_UNSUPPORTED,
+                    rows[i].says);
+        CHECK(json == NULL);
+    }
+}
+
+/* Gives the row another value than c has. */
+static void change_value(Config *c, const ConfigRow *row)
+{
+    char *field = (char *)c + row->offset;
+    switch (row->type) {
+    case CONFIG_INT: *(int64_t *)(void *)field += 2; break;
+    case CONFIG_REAL: *(double *)(void *)field = *(double *)(void *)field / 2 + 0.125; break;
+    case CONFIG_BOOL: *(bool *)(void *)field = !*(bool *)(void *)field; break;
+    case CONFIG_CHOICE: {
+        int n = 0;
+        int *at = (int *)(void *)field;
+        *at = text_word(row->choices, *at + 1, &n) == NULL ? 0 : *at + 1;
+        break;
+    }
+    default: fail_msg("%s", row->name);
+    }
+}
+
+static bool is_in(const char *const *list, const char *name)
+{
+    for (; *list != NULL; list++) {
+        if (strcmp(*list, name) == 0) return true;
+    }
+    return false;
+}
+
+/* Listed by hand: settings that steer the training, or how the loss is computed, never refuse. */
+static const char *const never_refuse[] = { "attention.document_mask",
+                                            "moe.jitter",
+                                            "moe.bias_rule",
+                                            "moe.z_loss",
+                                            "moe.capacity",
+                                            "moe.aux_loss",
+                                            "moe.aux_scope",
+                                            "model.loss_chunk",
+                                            "attention.rope_interleaved", /* rows are reordered */
+                                            NULL };
+/* These may change on the way: the step of the bias, and settings that are idle beside others. */
+static const char *const may_change[] = { "moe.bias_rate",
+                                          "attention.kv_heads",
+                                          "attention.head_dim",
+                                          "attention.q_rank",
+                                          "attention.kv_rank",
+                                          "attention.nope_dim",
+                                          "attention.rope_dim",
+                                          "attention.v_dim",
+                                          "attention.latent_eps",
+                                          "attention.temper_scale",
+                                          "moe.limit",
+                                          "moe.top_groups",
+                                          "moe.group_score_top",
+                                          "rope.original",
+                                          "rope.beta_fast",
+                                          "rope.beta_slow",
+                                          "rope.truncate",
+                                          "rope.mscale",
+                                          "rope.mscale_all_dim",
+                                          "rope.low_freq",
+                                          "rope.high_freq",
+                                          NULL };
+
+enum { CARRIED, REFUSED, FREE_TO_CHANGE };
+
+/* What becomes of a setting that is changed alone. */
+static int export_with_change(const char *kind, const ConfigRow *row)
+{
     Config c, theirs;
+    Text ours, other;
     const Family *family = NULL;
     cJSON *json = NULL;
+    const bool never = is_in(never_refuse, row->name);
+    CHECK_OK(config_load(&c, &arena, NULL, &kind, 1));
+    if (c.attention_kind == ATTENTION_GQA) {
+        CHECK_OK(config_override(&c, &arena, "attention.qk_norm=rms"));
+        CHECK_OK(config_override(&c, &arena, "moe.shared=0"));
+    }
+    change_value(&c, row);
+    Status s = family_write(&c, NULL, &arena, &json, &family, &theirs);
+    cJSON_Delete(json);
+    if (s != OK && never) fail_msg("%s refuses: %s", row->name, status_message());
+    status_clear();
+    if (s != OK) return REFUSED;
+    CHECK_OK(text_init(&ours, &arena));
+    CHECK_OK(config_print_value(row, &c, &ours));
+    CHECK_OK(text_init(&other, &arena));
+    CHECK_OK(config_print_value(row, &theirs, &other));
+    if (never || is_in(may_change, row->name)) return FREE_TO_CHANGE;
+    if (strcmp(ours.data, other.data) == 0) return CARRIED;
+    fail_msg("%s: %s goes out and %s comes back", row->name, ours.data, other.data);
+    return REFUSED;
+}
+
+static void every_setting_is_carried_or_refused_or_steers_the_training(void **state)
+{
+    static const char *const kinds[] = { "attention.kind=mla", "attention.kind=gqa" };
+    int seen[3] = { 0 };
     (void)state;
-    CHECK_OK(config_load(&c, &arena, NULL, set, 2));
-    CHECK_FAILS(family_write(&c, NULL, &arena, &json, &family, &theirs), ERR_UNSUPPORTED,
-                "the nearest is deepseek_v2, but moe.bias_rate is 0.001");
-    CHECK(json == NULL);
+    for (int i = 0; i < 2 * config_row_count; i++) {
+        const ConfigRow *row = &config_rows[i / 2];
+        bool model = text_starts(row->name, "model.") || text_starts(row->name, "moe.") ||
+                     text_starts(row->name, "attention.") || text_starts(row->name, "rope.");
+        if (model && row->mark == CONFIG_MATH) seen[export_with_change(kinds[i % 2], row)]++;
+    }
+    CHECK(seen[CARRIED] >= 30 && seen[REFUSED] >= 20 && seen[FREE_TO_CHANGE] >= 30);
+}
+
+static void one_line_names_what_the_format_cannot_carry(void **state)
+{
+    static const struct {
+        const char *set[8], *says;
+    } rows[] = {
+        { { "moe.bias_rate=0.001" }, "not carried by the format: moe.bias_rate 0.001\n" },
+        { { "moe.score=sigmoid", "moe.bias_rate=0.001", "moe.z_loss=0.5", "moe.aux_loss=0.25",
+            "mtp.layers=1", "mtp.loss=0.5", "attention.document_mask=false" },
+          "not carried by the format: attention.document_mask false, moe.bias_rate 0.001, "
+          "moe.z_loss 0.5, moe.aux_loss 0.25, mtp.loss 0.5\n" },
+        { { "moe.aux_loss=0.25", "mtp.loss=0.5", "model.init_std=0.5" }, "" },
+        { { "attention.kind=gqa", "model.dense_layers=6", "moe.z_loss=0.5" }, "" },
+        { { "attention.kind=gqa", "attention.qk_norm=rms", "moe.shared=0", "moe.jitter=0.25",
+            "moe.capacity=2", "moe.aux_scope=batch", "model.loss_chunk=7" },
+          "not carried by the format: moe.jitter 0.25, moe.capacity 2, moe.aux_scope batch\n" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Config c, theirs;
+        Text said;
+        const Family *family = NULL;
+        cJSON *json = NULL;
+        CHECK_OK(config_default(&c, &arena));
+        for (int k = 0; k < 8 && rows[i].set[k] != NULL; k++)
+            CHECK_OK(config_override(&c, &arena, rows[i].set[k]));
+        CHECK_OK(family_write(&c, NULL, &arena, &json, &family, &theirs));
+        cJSON_Delete(json);
+        CHECK_OK(text_init(&said, &arena));
+        CHECK_OK(family_not_carried(&c, family, &arena, &said));
+        CHECK_TEXT(said.data, rows[i].says);
+    }
 }
 
 /* Settings of training say nothing, nor do those of the other kind of attention or of experts that
@@ -379,6 +606,15 @@ static void what_does_not_matter_does_not_choose_the_family(void **state)
         { { "attention.kind=gqa", "moe.shared=0", "attention.qk_norm=rms" }, "qwen3_moe" },
         { { "attention.head_dim=7", "attention.kv_heads=3" }, "deepseek_v2" },
         { { "moe.score=sigmoid", "moe.normalise=true", "moe.bias_rate=0.01" }, "deepseek_v3" },
+        { { "moe.bias_rate=0.01", "moe.limit=3", "attention.temper_scale=3", "model.loss_chunk=5",
+            "rope.mscale=2" },
+          "deepseek_v2" },
+        { { "attention.kind=gqa", "moe.shared=0", "attention.qk_norm=width",
+            "model.dense_layers=0" },
+          "olmoe" },
+        { { "attention.kind=gqa", "moe.shared=3", "moe.shared_gate=true", "attention.bias=true",
+            "moe.every=2" },
+          "qwen2_moe" },
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -503,8 +739,11 @@ int main(void)
         TEST(members_of_both_generations_of_files_are_read),
         TEST(lists_of_layers_that_are_intervals_are_read),
         TEST(what_is_not_there_is_refused_by_its_name),
-        TEST(members_wait_for_their_settings),
+        TEST(members_of_a_wrong_type_are_refused_with_their_value),
+        TEST(members_of_olmoe_and_qwen2_moe_are_read),
         TEST(a_model_of_no_family_is_refused_with_what_differs),
+        TEST(every_setting_is_carried_or_refused_or_steers_the_training),
+        TEST(one_line_names_what_the_format_cannot_carry),
         TEST(what_does_not_matter_does_not_choose_the_family),
         TEST(real_numbers_are_written_with_a_point),
         TEST(layouts_put_elements_where_files_have_them),

@@ -76,37 +76,41 @@ static void a_wrong_header_is_refused_with_the_tensor(void **state)
     static const struct {
         const char *json, *says;
     } rows[] = {
-        { "", "no JSON object of tensors" },
-        { "[]", "no JSON object of tensors" },
-        { " {}", "no JSON object of tensors" },
-        { "{" T("a", "F32", "[6]", "0", "24"), "no JSON object of tensors" },
-        { "{" T("a", "F32", "[6]", "0", "24") "} x", "no JSON object of tensors" },
-        { "{\"a\":3}", "no JSON object of tensors" },
-        { "{}", "24 bytes behind the last tensor belong to none" },
-        { "{" T("a", "F32", "[3]", "0", "12") "}", "12 bytes behind the last tensor" },
+        { "", "not a JSON object of tensors" },
+        { "[]", "not a JSON object of tensors" },
+        { " {}", "not a JSON object of tensors" },
+        { "{" T("a", "F32", "[6]", "0", "24"), "not a JSON object of tensors" },
+        { "{" T("a", "F32", "[6]", "0", "24") "} x", "not a JSON object of tensors" },
+        { "{\"a\":3}", "not a JSON object of tensors" },
+        { "{}", "the 24 bytes after the last tensor belong to no tensor" },
+        { "{" T("a", "F32", "[3]", "0", "12") "}", "12 bytes after the last tensor" },
         { "{" T("a", "F32", "[3]", "12", "24") "}", "12 bytes before a belong to no tensor" },
         { "{" T("a", "F32", "[3]", "0", "12") "," T("b", "F32", "[4]", "8", "24") "}",
           "a and b overlap" },
         { "{" T("a", "F32", "[6]", "0", "24") "," T("b", "F32", "[6]", "0", "24") "}",
           "a and b overlap" },
         { "{" T("a", "F32", "[3]", "0", "12") "," T("a", "F32", "[3]", "12", "24") "}",
-          "a is there twice" },
+          "a appears twice" },
         { "{" T("a", "F32", "[7]", "0", "28") "}",
           "truncated: a ends at byte 128, the file at 124" },
-        { "{" T("a", "F32", "[5]", "0", "24") "}", "a has 24 bytes, which F32 (5) cannot be (20" },
+        { "{" T("a", "F32", "[5]", "0", "24") "}", "a has 24 bytes, but F32 (5) has 20" },
         { "{" T("a", "F31", "[6]", "0", "24") "}", "a has the unknown type \"F31\"" },
-        { "{" T("a", "F4", "[3]", "0", "1") "}", "F4 (3) cannot be" },
-        { "{" T("a", "F32", "[-6]", "0", "24") "}", "the shape of a is no list" },
-        { "{" T("a", "F32", "[6.5]", "0", "24") "}", "the shape of a is no list" },
+        { "{" T("a", "F4", "[3]", "0", "1") "}", "F4 (3), which no whole number of bytes" },
+        { "{" T("a", "F32", "[-6]", "0", "24") "}", "the shape of a must be a list" },
+        { "{" T("a", "F32", "[6.5]", "0", "24") "}", "the shape of a must be a list" },
         { "{" T("a", "F32", "[1,1,1,1,1,1,1,1,6]", "0", "24") "}", "at most 8 whole numbers" },
-        { "{" T("a", "F32", "{}", "0", "24") "}", "the shape of a is no list" },
-        { "{" T("a", "F32", "[6]", "24", "0") "}", "data_offsets of a are no two rising" },
-        { "{" T("a", "F32", "[6]", "0", "1e300") "}", "data_offsets of a are no two rising" },
-        { "{" T("a", "F32", "[6]", "null", "24") "}", "data_offsets of a are no two rising" },
-        { "{" T("a", "U8", "[4294967296,4294967296,4294967296]", "0", "0") "}", "cannot be (-1" },
-        { "{" T("a", "F64", "[2305843009213693952]", "0", "0") "}", "the shape of a is no list" },
+        { "{" T("a", "F32", "{}", "0", "24") "}", "the shape of a must be a list" },
+        { "{" T("a", "F32", "[6]", "24", "0") "}", "data_offsets of a must be two whole numbers" },
+        { "{" T("a", "F32", "[6]", "0", "1e300") "}",
+          "data_offsets of a must be two whole numbers" },
+        { "{" T("a", "F32", "[6]", "null", "24") "}",
+          "data_offsets of a must be two whole numbers" },
+        { "{" T("a", "U8", "[4294967296,4294967296,4294967296]", "0", "0") "}",
+          "which no whole number of bytes can hold" },
+        { "{" T("a", "F64", "[2305843009213693952]", "0", "0") "}",
+          "the shape of a must be a list" },
         { "{\"a\":{\"shape\":[6],\"data_offsets\":[0,24]}}", "a has no dtype" },
-        { "{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,24]}}", "the shape of a is no list" },
+        { "{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,24]}}", "the shape of a must be a list" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[6]}}", "data_offsets of a" },
     };
     Place *p = *state;
@@ -125,7 +129,7 @@ static void a_nul_in_a_header_does_not_hide_what_follows(void **state)
     int64_t n = 0;
     json[strlen(json) - 3] = '\0';
     const SafeHeader h = { json, sizeof json - 1, 0, DATA_BYTES };
-    CHECK_FAILS(safetensors_parse("f", &h, &p->arena, &t, &n), ERR_FORMAT, "no JSON object");
+    CHECK_FAILS(safetensors_parse("f", &h, &p->arena, &t, &n), ERR_FORMAT, "not a JSON object");
 }
 
 static void a_wrong_length_of_the_header_is_refused(void **state)
@@ -135,9 +139,9 @@ static void a_wrong_length_of_the_header_is_refused(void **state)
         size_t bytes;
         const char *says;
     } rows[] = {
-        { 2, 7, "truncated: 7 bytes hold no header" },
-        { 93, 100, "truncated: it has 100 bytes, its header alone 93" },
-        { SAFETENSORS_HEADER_MAX + 1ull, 100, "at most 104857600" },
+        { 2, 7, "truncated: 7 bytes are too few for a header" },
+        { 93, 100, "truncated: it has 100 bytes, and its header should have 93" },
+        { SAFETENSORS_HEADER_MAX + 1ull, 100, "104857600 is the most" },
         { UINT64_MAX, 100, "18446744073709551615 bytes" },
     };
     Place *p = *state;
@@ -253,9 +257,9 @@ static void scales_of_blocks_multiply_their_elements(void **state)
     write_file(p, WEIGHTS_ONE, t, 2, all);
     CHECK_OK(weights_open(&w, p->folder, &p->arena));
     const SafeTensor *scales = NULL;
-    CHECK_FAILS(
-        weights_scale(&w, weights_take(&w, "a"), &scales), ERR_FORMAT,
-        "a_scale_inv is F32 (2, 2), not the F32 scales of blocks of 128 x 128 of a (130, 259)");
+    CHECK_FAILS(weights_scale(&w, weights_take(&w, "a"), &scales), ERR_FORMAT,
+                "a_scale_inv is F32 (2, 2); it must hold an F32 scale for each block of 128 x 128 "
+                "of a (130, 259)");
     weights_close(&w);
 }
 
@@ -277,16 +281,17 @@ static void an_index_is_held_to_its_files(void **state)
         const char *index, *says;
         Status status;
     } rows[] = {
-        { "{\"weight_map\":{\"a\":\"x\",\"b\":\"y\"}", "no JSON object", ERR_FORMAT },
-        { "{\"weight_map\":{}}", "no weight_map of tensors", ERR_FORMAT },
-        { "{\"metadata\":{}}", "no weight_map of tensors", ERR_FORMAT },
+        { "{\"weight_map\":{\"a\":\"x\",\"b\":\"y\"}", "not a JSON object", ERR_FORMAT },
+        { "{\"weight_map\":{}}", "has no weight_map, or an empty one", ERR_FORMAT },
+        { "{\"metadata\":{}}", "has no weight_map, or an empty one", ERR_FORMAT },
         { "{\"weight_map\":{\"a\":\"x\",\"b\":\"none\"}}", "none is missing", ERR_IO },
-        { "{\"weight_map\":{\"a\":\"../x\"}}", "\"../x\", which is no file's name", ERR_FORMAT },
-        { "{\"weight_map\":{\"a\":\"\"}}", "which is no file's name", ERR_FORMAT },
-        { "{\"weight_map\":{\"a\":3}}", "no JSON object", ERR_FORMAT },
-        { "{\"weight_map\":{\"a\":\"x\",\"b\":\"x\"}}", "says that b is in x, which lacks it",
+        { "{\"weight_map\":{\"a\":\"../x\"}}", "\"../x\", which is not the name of a file",
           ERR_FORMAT },
-        { "{\"weight_map\":{\"a\":\"y\",\"b\":\"x\"}}", "says that a is in y, which lacks it",
+        { "{\"weight_map\":{\"a\":\"\"}}", "which is not the name of a file", ERR_FORMAT },
+        { "{\"weight_map\":{\"a\":3}}", "not a JSON object", ERR_FORMAT },
+        { "{\"weight_map\":{\"a\":\"x\",\"b\":\"x\"}}", "says that b is in x, but it is not",
+          ERR_FORMAT },
+        { "{\"weight_map\":{\"a\":\"y\",\"b\":\"x\"}}", "says that a is in y, but it is not",
           ERR_FORMAT },
         { "{\"weight_map\":{\"a\":\"x\",\"b\":\"twice\"}}", "a is in ", ERR_FORMAT },
     };

@@ -1,0 +1,299 @@
+/*
+ * fields_write: settings become a config.json, and which family can express them.
+ *
+ * A family expresses a model if its config.json, read again, gives settings that compute the same in
+ * evaluation. Settings that steer only the training never refuse an export: family_not_carried names
+ * those that the file has no member for.
+ */
+#include "base/text.h"
+#include "convert/fields.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Settings that steer the training alone. moe.bias_rate moves the router's bias; whether there is a
+ * bias is part of the model, and same_router asks that. */
+static const char *const training[] = { "model.init_std", "attention.document_mask",
+                                        "moe.jitter",     "moe.bias_rate",
+                                        "moe.bias_rule",  "moe.z_loss",
+                                        "moe.capacity",   "moe.aux_loss",
+                                        "moe.aux_scope",  "mtp.loss" };
+
+enum { TRAINING = sizeof training / sizeof *training };
+
+/* ---- members ---- */
+
+/* Members that no setting has. They are kept from a config.json beside the same tokenizer. */
+static const char *const kept[] = { "bos_token_id", "eos_token_id", "pad_token_id",
+                                    "max_position_embeddings" };
+
+Status family_put(cJSON *json, const char *keys, cJSON *value)
+{
+    const char *object = "";
+    FieldValue name;
+    cJSON *at = NULL;
+    for (int i = 0; at == NULL && field_place(keys, i, &object, name); i++) {
+        at = field_object(json, object);
+        if (!cJSON_IsObject(at) || !cJSON_HasObjectItem(at, name)) at = NULL;
+    }
+    if (at == NULL) {
+        (void)field_place(keys, 0, &object, name);
+        at = field_object(json, object);
+        if (!cJSON_IsObject(at)) {
+            cJSON_DeleteItemFromObjectCaseSensitive(json, object);
+            at = cJSON_AddObjectToObject(json, object);
+        }
+    }
+    if (value != NULL && at != NULL) {
+        cJSON_DeleteItemFromObjectCaseSensitive(at, name);
+        if (cJSON_AddItemToObject(at, name, value)) return OK;
+    }
+    cJSON_Delete(value);
+    return FAIL(ERR_MEMORY, "%s cannot be written: no memory", keys);
+}
+
+/* The numbers of the layers that have experts, or of the first ones that have none. */
+static Status write_list(const Config *c, const char *key, bool experts, cJSON *json)
+{
+    const int64_t n = experts ? c->model_layers : c->model_dense_layers;
+    cJSON *list = cJSON_CreateArray();
+    for (int64_t i = 0; i < n; i++) {
+        if (experts && !config_has_experts(c, i)) continue;
+        (void)cJSON_AddItemToArray(list, cJSON_CreateNumber((double)i));
+    }
+    return family_put(json, key, list);
+}
+
+/* A value that is not the family's is found by reading again, so what another row has written
+ * stays. */
+static Status write_only_value(const Field *f, cJSON *json)
+{
+    bool rope = f->key[0] == '~';
+    if (f->absent[0] == '@' || rope || field_member(json, f->key) != NULL) return OK;
+    return family_put(json, f->key, field_json(f->absent, false));
+}
+
+/* Members of rope_scaling are written if rotary positions are scaled, and in the kinds that have
+ * them. */
+static Status write_value(const Config *c, const Field *f, Arena *a, cJSON *json)
+{
+    const bool kinds = f->words != NULL && strchr(f->words, '=') == NULL;
+    FieldValue text, scaling;
+    TRY(field_setting_text(c, f->setting, a, text));
+    TRY(field_setting_text(c, "rope.scaling", a, scaling));
+    if (f->key[0] == '~' && c->rope_scaling == SCALING_NONE) return OK;
+    if (kinds && text_word_index(f->words, scaling) < 0) return OK;
+    field_translate(f->words, false, text);
+    bool real = field_row(f->setting)->type == CONFIG_REAL;
+    return family_put(json, f->key, field_json(text, real));
+}
+
+static const char *topk_method(const Config *c)
+{
+    if (c->moe_bias_rate > 0) return "noaux_tc";
+    return c->moe_groups > 1 ? "group_limited_greedy" : "greedy";
+}
+
+static Status write_field(const Config *c, const Field *f, Arena *a, cJSON *json)
+{
+    switch (f->kind) {
+    case CONST:
+    case TYPES:
+    case NOPES:
+    case QUANT: return OK;
+    case FIRST: return write_list(c, f->key, false, json);
+    case MOES: return c->model_dense_layers > 0 ? write_list(c, f->key, true, json) : OK;
+    case TOPK: return family_put(json, f->key, cJSON_CreateString(topk_method(c)));
+    case WIDTH:
+        return family_put(json, f->key, cJSON_CreateNumber((double)(c->moe_shared * c->moe_ffn)));
+    case IS: return write_only_value(f, json);
+    case SET:
+    case TRAIN:
+    case WRITE: break;
+    }
+    return write_value(c, f, a, json);
+}
+
+static Status write_family(const Config *c, const Family *f, const cJSON *like, Arena *a,
+                           cJSON **out)
+{
+    cJSON *json = cJSON_CreateObject(), *names = cJSON_CreateArray();
+    *out = json;
+    if (!cJSON_AddItemToArray(names, cJSON_CreateString(f->architecture)))
+        return FAIL(ERR_MEMORY, "config.json cannot be made: no memory");
+    TRY(family_put(json, "architectures", names));
+    TRY(family_put(json, "model_type", cJSON_CreateString(f->type)));
+    for (size_t i = 0; like != NULL && i < sizeof kept / sizeof *kept; i++) {
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(like, kept[i]);
+        if (v != NULL) TRY(family_put(json, kept[i], cJSON_Duplicate(v, true)));
+    }
+    for (int i = 0; i < field_count; i++) {
+        if (fields[i].families & f->bit) TRY(write_field(c, &fields[i], a, json));
+    }
+    return OK;
+}
+
+/* ---- which family ---- */
+
+static void forget_attention(Config *c)
+{
+    if (c->attention_kind == ATTENTION_MLA) {
+        c->attention_kv_heads = c->attention_head_dim = 0;
+        if (c->attention_latent_eps == 0) c->attention_latent_eps = c->model_norm_eps;
+    } else {
+        c->attention_q_rank = c->attention_kv_rank = c->attention_nope_dim = 0;
+        c->attention_rope_dim = c->attention_v_dim = 0;
+        c->attention_latent_eps = 0;
+    }
+    c->attention_rope_interleaved = false; /* rows of matrices are reordered */
+    if (c->attention_temper_floor == 0) c->attention_temper_scale = 0;
+}
+
+static void forget_rope(Config *c)
+{
+    const bool yarn = c->rope_scaling == SCALING_YARN, llama3 = c->rope_scaling == SCALING_LLAMA3;
+    if (!yarn && !llama3) c->rope_original = 0;
+    if (!llama3) c->rope_low_freq = c->rope_high_freq = 0;
+    if (yarn) return;
+    c->rope_beta_fast = c->rope_beta_slow = c->rope_mscale = c->rope_mscale_all_dim = 0;
+    c->rope_truncate = false;
+}
+
+/* Gives settings that say nothing, beside the values of others, one value. */
+static void forget_idle_settings(Config *c)
+{
+    forget_attention(c);
+    forget_rope(c);
+    if (config_moe_layers(c) == c->model_layers) c->model_ffn = 0;
+    if (c->moe_groups == 1) c->moe_top_groups = c->moe_group_score_top = 1;
+    if (c->moe_activation != ACTIVATION_CLAMPED) c->moe_limit = 0;
+}
+
+/* Do other values of the row make another model? model.loss_chunk is how the loss is computed. */
+static bool makes_the_model(const ConfigRow *row, bool dense)
+{
+    if (row->mark != CONFIG_MATH || strcmp(row->name, "model.loss_chunk") == 0) return false;
+    for (int i = 0; i < TRAINING; i++) {
+        if (strcmp(row->name, training[i]) == 0) return false;
+    }
+    return text_starts(row->name, "model.") || text_starts(row->name, "attention.") ||
+           text_starts(row->name, "rope.") || (!dense && text_starts(row->name, "moe."));
+}
+
+/* A bias that a family has and the model lacks is zero. */
+static bool same_router(const Config *ours, const Config *theirs)
+{
+    return config_moe_layers(ours) == 0 || ours->moe_bias_rate == 0 || theirs->moe_bias_rate > 0;
+}
+
+/* A family's config.json, read again. */
+typedef struct Attempt {
+    cJSON *json;
+    Config *theirs;
+    int differ; /* settings that differ in what the model computes */
+    char why[256];
+} Attempt;
+
+static Status count_differences(const Config *ours, Arena *a, Attempt *out)
+{
+    Config x = *ours, y = *out->theirs;
+    const ConfigChange *change = NULL;
+    const bool dense = config_moe_layers(&x) == 0;
+    int n = 0;
+    out->differ = 0;
+    forget_idle_settings(&x);
+    forget_idle_settings(&y);
+    TRY(config_changes(&x, &y, a, &change, &n));
+    for (int i = 0; i < n; i++) {
+        if (!makes_the_model(change[i].row, dense)) continue;
+        if (out->differ++ == 0)
+            (void)snprintf(out->why, sizeof out->why, "%s is %.60s here and %.60s there",
+                           change[i].row->name, change[i].then, change[i].now);
+    }
+    if (same_router(&x, &y)) return OK;
+    if (out->differ++ == 0)
+        (void)snprintf(out->why, sizeof out->why,
+                       "its router has no bias, which moe.bias_rate %g moves here",
+                       x.moe_bias_rate);
+    return OK;
+}
+
+/* A family whose file cannot be read again differs in more than settings. */
+static Status try_family(const Config *c, const Family *f, const cJSON *like, Arena *a,
+                         Attempt *out)
+{
+    const Family *read = NULL;
+    TRY(config_default(out->theirs, a));
+    TRY(write_family(c, f, like, a, &out->json));
+    Status s = family_read("config.json", out->json, a, out->theirs, &read);
+    if (s == OK) return count_differences(c, a, out);
+    status_sentence(out->why, sizeof out->why);
+    status_clear();
+    out->differ = field_count;
+    return OK;
+}
+
+static bool is_of_family(const cJSON *like, const Family *f)
+{
+    const char *type =
+        like == NULL ? NULL
+                     : cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(like, "model_type"));
+    return type != NULL && strcmp(type, f->type) == 0;
+}
+
+Status family_write(const Config *c, const cJSON *like, Arena *a, cJSON **json,
+                    const Family **family, Config *theirs)
+{
+    int least = field_count + 1;
+    char nearest[256] = "";
+    for (int i = 0; i < 2 * family_count; i++) {
+        const Family *f = &families[i % family_count];
+        if (f->architecture == NULL || (i < family_count) != is_of_family(like, f)) continue;
+        Attempt now = { .theirs = theirs };
+        Status s = try_family(c, f, like, a, &now);
+        *family = f;
+        *json = now.json;
+        if (s == OK && now.differ == 0) return OK;
+        cJSON_Delete(now.json);
+        *json = NULL;
+        if (s != OK) return s;
+        if (now.differ >= least) continue;
+        least = now.differ;
+        (void)snprintf(nearest, sizeof nearest, "the nearest is %s, but %.200s", f->type, now.why);
+    }
+    return FAIL(ERR_UNSUPPORTED, "no Hugging Face family has this model: %s", nearest);
+}
+
+static bool has_member(const Family *f, const char *setting)
+{
+    for (int i = 0; i < field_count; i++) {
+        const Field *row = &fields[i];
+        bool carries = row->kind == SET || row->kind == TRAIN;
+        if ((row->families & f->bit) == 0 || !carries) continue;
+        if (strcmp(row->setting, setting) == 0) return true;
+    }
+    return false;
+}
+
+static bool applies(const Config *c, const char *setting)
+{
+    if (text_starts(setting, "moe.")) return config_moe_layers(c) > 0;
+    return c->mtp_layers > 0 || !text_starts(setting, "mtp.");
+}
+
+Status family_not_carried(const Config *c, const Family *f, Arena *a, Text *out)
+{
+    Config plain;
+    const size_t before = out->used;
+    TRY(config_default(&plain, a));
+    for (int i = 0; i < TRAINING; i++) {
+        FieldValue ours, fallback;
+        const char *part = out->used == before ? "not carried by the format: " : ", ";
+        if (has_member(f, training[i]) || !applies(c, training[i])) continue;
+        TRY(field_setting_text(c, training[i], a, ours));
+        TRY(field_setting_text(&plain, training[i], a, fallback));
+        if (strcmp(ours, fallback) == 0) continue;
+        TRY(text_printf(out, "%s%s %s", part, training[i], ours));
+    }
+    return out->used == before ? OK : text_printf(out, "\n");
+}

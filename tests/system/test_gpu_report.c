@@ -1,0 +1,48 @@
+/* tools/gpu_report where only the project's tools are: packed tests find the golden files that they
+ * read. The pack holds tests of a build without CUDA, and a script stands for nvidia-smi. */
+#include "harness/program.h"
+
+#include <sys/wait.h>
+
+static int run_script(Lab *lab, const char *script)
+{
+    char line[4096];
+    snprintf(line, sizeof line, "LAB='%s'; set -e; %s", lab_path(lab, "there"), script);
+    int rc = system(line);
+    return WIFEXITED(rc) ? WEXITSTATUS(rc) : -1;
+}
+
+static void packed_tests_find_their_golden_files(void **state)
+{
+    Lab *lab = *state;
+    if (!file_exists("build/release/tests/op/test_golden_ops") ||
+        !file_exists("build/release/tests/op/test_quant")) {
+        printf("skip: needs build/release/tests/op/test_golden_ops and test_quant\n");
+        skip();
+    }
+    CHECK_INT(run_script(lab,
+                         "mkdir -p $LAB/top/tools $LAB/bin $LAB/built/op;"
+                         "cp tools/gpu_report tools/run_tests tools/checks.sh $LAB/top/tools;"
+                         "for t in golden_ops quant; do"
+                         "  cp build/release/tests/op/test_$t $LAB/built/op; done;"
+                         "echo 'echo GPU 0' >$LAB/bin/nvidia-smi; chmod +x $LAB/bin/nvidia-smi;"
+                         "tools/gpu_report pack_built build/switchyard $LAB/built $LAB/pack"),
+              0);
+    CHECK_INT(run_script(lab,
+                         "PATH=$LAB/bin:$PATH; unset MAKEFLAGS;"
+                         "$LAB/top/tools/gpu_report run $LAB/pack $LAB/out 100 ops >/dev/null"),
+              0);
+    const char *out = lab_read(lab, lab_path(lab, "there/out"), NULL);
+    CHECK_SAYS(out, "/op/test_golden_ops  (");
+    CHECK_SAYS(out, "/op/test_quant  (");
+    CHECK_SAYS(out, " 0 failed, ");
+    CHECK(strstr(out, "FAILED") == NULL && strstr(out, "cannot be read") == NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LAB_TEST(packed_tests_find_their_golden_files),
+    };
+    return LAB_RUN_ALL(tests);
+}
