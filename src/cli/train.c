@@ -76,8 +76,11 @@ static Status report(const Config *c, Arena *a, Text *out)
     return text_printf(out, "report                %s/report.html\n", c->run_dir);
 }
 
+enum { RESUME_NOT, RESUME_ALWAYS, RESUME_AUTO }; /* --resume, --resume=auto */
+
 typedef struct Call {
-    bool dry, resume, small, rows, markdown;
+    bool dry, small, rows, markdown;
+    int resume;
     const char *init;
     OptionTexts change;
     int64_t ranks;
@@ -92,7 +95,7 @@ static Status train(void *state, Comm *world)
 {
     Call *call = state;
     bool first = world == NULL || world->rank == 0, launched = comm_launched() > 1;
-    TrainOptions options = { .resume = call->resume,
+    TrainOptions options = { .resume = call->resume != RESUME_NOT,
                              .change = call->change.at,
                              .n_change = call->change.n,
                              .init = call->init,
@@ -105,6 +108,18 @@ static Status train(void *state, Comm *world)
     if (launched) comm_set_stop(world, &stop_signal, TERMINATED_S);
     Status s = train_run(call->config, &options);
     return call->settled && !first ? OK : s;
+}
+
+/* --resume=auto becomes --resume, or nothing where there is no checkpoint yet. All processes of mpirun
+ * find the same: no checkpoint is written before they have met. */
+static Status choose_resume(Call *call, const Config *c, Arena *a)
+{
+    bool any = false;
+    if (call->resume != RESUME_AUTO) return OK;
+    TRY(checkpoint_any(c->run_dir, a, &any));
+    if (!any) log_info("%s has no checkpoint yet: training begins anew", c->run_dir);
+    call->resume = any ? RESUME_ALWAYS : RESUME_NOT;
+    return OK;
 }
 
 /* A folder of Hugging Face's becomes a checkpoint beside the run's folder. Processes of mpirun would
@@ -137,6 +152,7 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     TRY((call->small ? config_load_small : config_load)(
         &c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
     if (call->dry) return dry_run(&c, (int)call->ranks, out);
+    TRY(choose_resume(call, &c, a));
     TRY(convert_init(call, &c, a, out));
     catch_signals();
     call->config = &c;
@@ -152,8 +168,10 @@ Status cli_train(int argc, char **argv)
           .help = "print configuration, parameters and memory; train nothing" },
         { "--shrink", OPTION_FLAG, &c.small,
           .help = "a small model of the same structure as CONFIG's; settings come after that" },
-        { "--resume", OPTION_FLAG, &c.resume,
-          .help = "go on from the newest whole checkpoint in run.dir" },
+        { "--resume", OPTION_SWITCH, &c.resume, "auto",
+          .help =
+              "go on from the newest whole checkpoint in run.dir; with =auto begin anew if there "
+              "is none yet" },
         { "--change", OPTION_TEXTS, &c.change, "KEY",
           .help = "with --resume: section.key may have another value than in the checkpoint" },
         { "--init", OPTION_TEXT, &c.init, "CKPT",

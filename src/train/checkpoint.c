@@ -262,6 +262,20 @@ Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGa
     return OK;
 }
 
+Status checkpoint_any(const char *run_dir, Arena *scratch, bool *out)
+{
+    char folder[FILE_PATH_MAX];
+    int64_t *steps = NULL;
+    int n = 0;
+    ArenaMark mark = arena_mark(scratch);
+    TRY(file_join(folder, run_dir, "checkpoints"));
+    TRY(ARENA_NEW(scratch, CHECKPOINT_STEPS_MAX, &steps));
+    TRY(folder_steps(folder, scratch, steps, &n));
+    arena_release(scratch, mark);
+    *out = n > 0;
+    return OK;
+}
+
 /* The newest with a whole manifest. */
 static Status newest(const char *run_dir, Arena *scratch, char path[FILE_PATH_MAX])
 {

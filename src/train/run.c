@@ -343,7 +343,9 @@ static Status start_resumed(Trainer *t)
     const CheckpointGate gate = { may_resume, t };
     CheckpointInfo info;
     if (t->saver.n_steps == 0) {
-        return FAIL(ERR_ARG, "%s holds no checkpoint to go on from: begin without --resume",
+        return FAIL(ERR_ARG,
+                    "%s holds no checkpoint to go on from: begin without --resume, or with "
+                    "--resume=auto, which then begins anew",
                     t->saver.folder);
     }
     TRY(checkpoint_load_newest(&t->engine, t->config->run_dir, &gate, &t->saver.arena, &info));
