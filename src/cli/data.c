@@ -187,7 +187,12 @@ static Status parse_source(char *word, LoaderSource *out)
     return OK;
 }
 
-static double per_byte(double bits, int64_t bytes) { return bytes > 0 ? bits / (double)bytes : 0; }
+/* A source without held-out text has no figure. */
+static Status print_per_byte(double bits, int64_t bytes, Text *out)
+{
+    if (bytes == 0) return text_printf(out, "  %7s", "-");
+    return text_printf(out, "  %7.4f", bits / (double)bytes);
+}
 
 static Status print_yardstick(const YardstickConfig *c, const YardstickRow *rows, Text *out)
 {
@@ -200,7 +205,7 @@ static Status print_yardstick(const YardstickConfig *c, const YardstickRow *rows
         TRY(text_printf(out, "%-16s %14lld %12lld", name, (long long)rows[i].bytes[0],
                         (long long)rows[i].bytes[1]));
         for (int k = 0; k < c->n_orders; k++)
-            TRY(text_printf(out, "  %7.4f", per_byte(rows[i].bits[k], rows[i].bytes[1])));
+            TRY(print_per_byte(rows[i].bits[k], rows[i].bytes[1], out));
         TRY(text_append(out, "\n", 1));
     }
     return OK;
@@ -242,7 +247,7 @@ static Status run_ngram(int argc, char **argv)
         { "--order", OPTION_INTS, &c.orders, "N", .help = "bytes an n-gram has [2 and 5]", .min = 1,
           .max = 8 },
         { "--validation", OPTION_REAL, &c.config.validation, "X",
-          .help = "share of documents held out", .min = 0, .max = 0.9 },
+          .help = "share of the text held out, as data.validation", .min = 0, .max = 0.9 },
     };
     const Command command = {
         .name = "switchyard data ngram",

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { BUFFER_BYTES = 64 << 10 };
@@ -246,11 +247,23 @@ EvalSum eval_total(const EvalMetrics *v)
     return all;
 }
 
-double eval_loss(const EvalSum *s) { return s->targets > 0 ? s->nats / (double)s->targets : 0; }
+double eval_loss(const EvalSum *s)
+{
+    return s->targets > 0 ? s->nats / (double)s->targets : (double)NAN;
+}
 
 double eval_bits_per_byte(const EvalSum *s)
 {
-    return s->bytes > 0 ? s->nats / log(2) / (double)s->bytes : 0;
+    return s->bytes > 0 ? s->nats / log(2) / (double)s->bytes : (double)NAN;
+}
+
+const char *eval_text(const EvalSum *s, const char *between, char out[EVAL_TEXT_BYTES])
+{
+    int n = snprintf(out, EVAL_TEXT_BYTES, "loss %.4f", eval_loss(s));
+    if (s->bytes > 0)
+        (void)snprintf(out + n, (size_t)(EVAL_TEXT_BYTES - n), "%s%.4f bits a byte", between,
+                       eval_bits_per_byte(s));
+    return out;
 }
 
 Status metrics_eval(Metrics *m, const Engine *e, const Loader *l, const EvalMetrics *v)

@@ -28,6 +28,8 @@ typedef struct StepMetrics {
     const RankSpread *ranks; /* NULL: there is one */
 } StepMetrics;
 
+enum { EVAL_TEXT_BYTES = 64 };
+
 /* Some held-out text; bytes 0: not known. */
 typedef struct EvalSum {
     double nats;
@@ -55,8 +57,11 @@ Status metrics_eval(Metrics *m, const Engine *e, const Loader *l, const EvalMetr
 
 void eval_add(EvalSum *to, const EvalSum *more);
 EvalSum eval_total(const EvalMetrics *v); /* over all domains */
-/* Nats a target; bits a byte. 0 where there are none. */
+/* Nats a target; bits a byte. NaN where there are none. */
 double eval_loss(const EvalSum *s);
 double eval_bits_per_byte(const EvalSum *s);
+/* "loss 1.2345, 0.6789 bits a byte", with what is between them; without bits where bytes are unknown.
+ * Some text must be held out. */
+const char *eval_text(const EvalSum *s, const char *between, char out[EVAL_TEXT_BYTES]);
 
 #endif

@@ -199,6 +199,24 @@ static Status print_layout(Trainer *t)
     return OK;
 }
 
+/* Where the documents are too few, the end of a source is held out; or nothing is. */
+static void say_held(const Trainer *t)
+{
+    char tokens[32];
+    for (int i = 0; i < loader_sources(t->loader); i++) {
+        int64_t tail = loader_held_tail(t->loader, i);
+        if (tail > 0)
+            log_info("held out: the last %s tokens of %s, which has too few documents to hold out "
+                     "whole ones",
+                     text_thousands(tokens, tail), loader_source_name(t->loader, i));
+    }
+    if (t->config->train_eval_every == 0 || eval_check(t->config, t->loader) == OK) return;
+    char why[512];
+    status_sentence(why, sizeof why);
+    log_warn("%s; no held-out loss is computed", why);
+    status_clear();
+}
+
 static Status find_sheet(Trainer *t)
 {
     const Config *c = t->config;
@@ -229,6 +247,7 @@ static Status open_all(Trainer *t)
     t->engine.ex.trace = NULL;
     TRY(recorder_open(&t->recorder, &t->engine, t->world, (int)c->run_trace_ring));
     TRY(open_data(t));
+    if (t->speaks) say_held(t);
     if (t->speaks) TRY(metrics_open_log(&t->metrics, c->run_dir));
     if (c->run_trace_steps.n > 0 || c->run_trace_ring > 0)
         TRY(trace_init(&t->trace, &t->arena, TRACE_EVENTS));
@@ -360,13 +379,14 @@ static Status start_resumed(Trainer *t)
 static Status evaluate(Trainer *t)
 {
     EvalMetrics v;
+    char figures[EVAL_TEXT_BYTES];
+    if (!loader_holds_out(t->loader)) return OK; /* which say_held has told */
     TRY(eval_run(&t->evaluator, &t->engine, t->loader, t->config->train_eval_sequences, t->step,
                  &v));
     if (!t->speaks) return OK;
     TRY(metrics_eval(&t->metrics, &t->engine, t->loader, &v));
     EvalSum all = eval_total(&v);
-    log_info("step %" PRId64 ": held-out loss %.4f, %.4f bits a byte", t->step, eval_loss(&all),
-             eval_bits_per_byte(&all));
+    log_info("step %" PRId64 ": held-out %s", t->step, eval_text(&all, ", ", figures));
     return OK;
 }
 

@@ -386,7 +386,8 @@ static Status take_step(Build *b, const Line *line)
     return take_domain_load(b, line->expert_load_by_domain, d->domain_load, line->step);
 }
 
-/* An evaluation writes 0 for what it cannot know: a loss without targets, bits of unknown bytes. */
+/* What an evaluation cannot know is null: a loss without targets, bits of unknown bytes. Older files
+ * have 0. */
 static double known(double v) { return v > 0 ? v : (double)NAN; }
 
 static Status take_eval_domains(Build *b, char *raw, RunEval *eval)

@@ -2,6 +2,7 @@
  * reads, on how many ranks, with which weights and learning rate it begins. Runs are held against
  * numbers of their own kind that were found another way: a loop over the engine that stands here,
  * one rank for many, and sums of bytes that must never change. */
+#include "data/holdout.h"
 #include "harness/run_folder.h"
 
 #include "data/shard.h"
@@ -95,7 +96,7 @@ static Held held_of(Lab *lab, const char *name, double share)
     CHECK_OK(shard_open(&s, lab_path(lab, "%s", name)));
     CHECK_OK(tokenizer_load(lab_path(lab, "tokenizer.json"), &lab->arena, &t));
     for (int64_t d = 0; d < s.documents; d++) {
-        if (!loader_is_held(name, d, share)) continue;
+        if (!holdout_by_hash(name, d, share)) continue;
         for (int64_t i = shard_start(&s, d); i < shard_start(&s, d + 1); i++) {
             const char *bytes = NULL;
             int32_t id = 0, n = 0;
