@@ -73,7 +73,7 @@ static Status eval_with(Engine *e, Config *c, const char *path, const char *docu
     EvalMetrics v;
     TRY(train_plan(c, NULL, 1, &plan));
     TRY(infer_open(e, c, &plan.shape, path, a, &info));
-    TRY(train_token_bytes(c, a, &token_bytes));
+    TRY(train_token_bytes(c, false, a, &token_bytes));
     TRY(train_loader_config(c, NULL, token_bytes, a, &data));
     TRY(loader_open(&data, a, loader));
     TRY(eval_check(c, *loader));

@@ -46,13 +46,15 @@ static void catch_signals(void)
 }
 
 /* Prints the plan of rank 0. */
-static Status dry_run(const Config *c, int ranks, Text *out)
+static Status dry_run(const Config *c, int ranks, Arena *a, Text *out)
 {
     TrainPlan plan;
     MeshShape shape;
+    const int32_t *token_bytes = NULL;
     TRY(train_mesh(c, ranks > 0 ? ranks : 1, &shape));
     Mesh mesh = mesh_alone(&shape, 0);
     TRY(train_plan(c, ranks > 1 ? &mesh : NULL, ranks > 0 ? ranks : 1, &plan));
+    if (c->data_sources.n > 0) TRY(train_token_bytes(c, true, a, &token_bytes));
     TRY(config_print(c, out));
     TRY(text_append(out, "\n", 1));
     if (ranks > 1) TRY(mesh_print(&shape, out));
@@ -151,7 +153,7 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
                     call->change.at[0]);
     TRY((call->small ? config_load_small : config_load)(
         &c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
-    if (call->dry) return dry_run(&c, (int)call->ranks, out);
+    if (call->dry) return dry_run(&c, (int)call->ranks, a, out);
     TRY(choose_resume(call, &c, a));
     TRY(convert_init(call, &c, a, out));
     catch_signals();

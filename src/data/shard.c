@@ -392,17 +392,21 @@ static Status write_mask(const ShardWriter *w, const char *path)
 
 Status shard_commit(ShardWriter *w)
 {
-    char path[FILE_PATH_MAX + SUFFIX_BYTES], mask[FILE_PATH_MAX + SUFFIX_BYTES];
+    enum { BYTES = FILE_PATH_MAX + SUFFIX_BYTES };
+    char path[BYTES], mask[BYTES], meta[BYTES];
     File idx = { 0 };
     (void)snprintf(path, sizeof path, "%s.idx", w->prefix);
     (void)snprintf(mask, sizeof mask, "%s.mask", w->prefix);
+    (void)snprintf(meta, sizeof meta, "%s.meta", w->prefix);
     Status s = file_create_temp(&idx, path, w->arena);
     if (s == OK) s = write_index(w, &idx);
     if (s == OK) s = file_sync(&idx);
     if (s == OK) s = file_remove_tree(path);
-    if (s == OK) s = file_remove_tree(mask); /* a mask of the older shard */
+    if (s == OK) s = file_remove_tree(mask);
+    if (s == OK) s = file_remove_tree(meta);
     if (s == OK) s = file_commit(&w->bin);
     if (s == OK && w->pack > 0) s = write_mask(w, mask);
+    if (s == OK && w->origin.vocab > 0) s = origin_write(&w->origin, w->prefix);
     if (s == OK) s = file_commit(&idx);
     file_close(&idx);
     shard_writer_close(w);

@@ -43,6 +43,7 @@ typedef struct Trainer {
     File log;    /* of a rank that is not rank 0 */
     Arena arena; /* loader, evaluation batch, checkpoint buffers, trace */
     Engine engine;
+    const int32_t *token_bytes; /* (vocab) or NULL */
     Loader *loader;
     Evaluator evaluator;
     Checkpointer saver;
@@ -90,12 +91,10 @@ static const Mesh *mesh_of(const Trainer *t) { return t->world == NULL ? NULL : 
 
 static Status open_data(Trainer *t)
 {
-    const int32_t *token_bytes = NULL;
     LoaderConfig loader;
-    TRY(train_token_bytes(t->config, &t->arena, &token_bytes));
-    TRY(train_loader_config(t->config, mesh_of(t), token_bytes, &t->arena, &loader));
+    TRY(train_loader_config(t->config, mesh_of(t), t->token_bytes, &t->arena, &loader));
     TRY(loader_open(&loader, &t->arena, &t->loader));
-    return eval_make(&t->evaluator, &t->engine, token_bytes, &t->arena);
+    return eval_make(&t->evaluator, &t->engine, t->token_bytes, &t->arena);
 }
 
 /* Before anything is made; without the others. */
@@ -110,6 +109,7 @@ static Status check(Trainer *t)
     t->mesh = mesh_alone(&t->shape, t->world == NULL ? 0 : t->world->rank);
     int here = t->world == NULL ? 1 : comm_local_ranks(t->world);
     TRY(train_plan(c, mesh_of(t), here, &t->plan));
+    TRY(train_token_bytes(c, t->speaks, &t->arena, &t->token_bytes));
     return train_check_gpu(c, &t->plan.shape, &t->plan.engine, &t->plan.gpu);
 }
 
