@@ -193,7 +193,10 @@ Status cli_train(int argc, char **argv)
     const Command command = {
         .name = "switchyard train",
         .arguments = "CONFIG [section.key=value ...]",
-        .what = "Train the model that CONFIG describes: a YAML file or the name of a preset.",
+        .what = "Train the model that CONFIG describes: a YAML file or the name of a preset.\n"
+                "Progress lines tell the model's FLOP/s as a share of the measured peak: the rate\n"
+                "of a large matrix product, timed at the start, or of a step that was faster. On\n"
+                "known GPUs they tell MFU, the share of the data sheet's peak.",
         .example = "switchyard train quickstart train.steps=100 run.dir=runs/mine",
         OPTIONS(table, 0, -1),
     };

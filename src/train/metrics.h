@@ -19,7 +19,7 @@ typedef struct Metrics {
 typedef struct StepMetrics {
     int64_t step, tokens;
     double lr, step_s, tokens_per_s;
-    double roof_share, mfu; /* mfu 0: not known */
+    double roof_share, roof_flops, mfu; /* roof: the measured peak; 0: not known */
     StepResult result;
     GpuReading gpu;          /* while the step ran */
     bool by_domain;          /* also the expert load of each domain */
@@ -48,8 +48,9 @@ void metrics_close(Metrics *m); /* safe on { 0 } */
 
 Status metrics_start(Metrics *m, const Engine *e, const Loader *l, const EnginePlan *plan,
                      double roof_flops, double sheet_flops);
-/* roof_share and mfu from step_s, the model's FLOPs, and what they are relative to, 0: unknown. */
-void metrics_shares(StepMetrics *s, double flops, double roof_flops, double sheet_flops);
+/* roof_share and mfu from step_s, the model's FLOPs, and what they are relative to, 0: unknown. A step
+ * that is faster than the measured peak raises it: so no share of it is above 1. */
+void metrics_shares(StepMetrics *s, double flops, double *roof_flops, double sheet_flops);
 /* Tokens x experts that a step dropped, of all layers (moe.capacity). */
 int64_t metrics_dropped(const Engine *e, const StepResult *r);
 Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetrics *s);

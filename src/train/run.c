@@ -53,8 +53,9 @@ typedef struct Trainer {
     int dumps;       /* requests for a recording that were met */
     bool trace_next; /* op by op, for one of them */
     GpuState gpu;
-    GpuReading reading;             /* of the last step */
-    double roof_flops, sheet_flops; /* measured; of the data sheet, 0: not known */
+    GpuReading reading; /* of the last step */
+    Roof peak;          /* flops 0: it could not be measured */
+    double sheet_flops; /* of the data sheet, 0: not known */
     double started_s, last_loss;
     int64_t step, saved_step, first_step, twice; /* twice: steps since the start that ran again */
     int running;                                 /* such steps without one between them */
@@ -226,9 +227,15 @@ static Status find_sheet(Trainer *t)
                                 &t->sheet_flops));
     if (t->sheet_flops == 0)
         log_info("no data sheet of \"%s\" is known: there is no MFU, only the share of the "
-                 "measured roof",
+                 "measured peak",
                  gpu);
     return OK;
+}
+
+/* Where the peak cannot be measured, no share of it is told. */
+static void raise_peak(Trainer *t)
+{
+    if (peak_measure(t->config, t->plan.shape.threads, false, &t->peak) != OK) status_clear();
 }
 
 static Status open_all(Trainer *t)
@@ -239,9 +246,7 @@ static Status open_all(Trainer *t)
     if (t->share.where[0] != '\0') log_info("rank %d %s", t->world->rank, t->share.where);
     if (t->speaks) TRY(lock_folder(t));
     TRY(ranks_open(&t->ranks, t->world, &t->arena));
-    Roof roof = { 0 }; /* where it cannot be measured, shares of it are not told */
-    if (peak_measure(c, t->plan.shape.threads, false, &roof) != OK) status_clear();
-    t->roof_flops = roof.flops;
+    raise_peak(t);
     TRY(find_sheet(t));
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     t->engine.ex.trace = NULL;
@@ -488,7 +493,7 @@ static Status dump(Trainer *t)
                                        .device = t->plan.gpu.gpu.name,
                                        .flops = t->plan.model_flops,
                                        .sheet_flops = t->sheet_flops,
-                                       .roof_flops = t->roof_flops },
+                                       .roof_flops = t->peak.flops },
                       &meta));
     TRY(file_join(folder, t->config->run_dir, "recording"));
     TRY(recorder_dump(r, folder, t->world == NULL ? 0 : t->world->rank, meta.data, &t->trace));
@@ -539,7 +544,7 @@ static Status run_step(Trainer *t, StepMetrics *m)
     m->gpu = t->reading;
     m->step_s = clock_s() - start;
     m->tokens_per_s = (double)m->tokens / m->step_s;
-    metrics_shares(m, t->plan.model_flops, t->roof_flops, t->sheet_flops);
+    metrics_shares(m, t->plan.model_flops, &t->peak.flops, t->sheet_flops);
     TRY(tell(t, m, waited));
     m->ranks = t->world == NULL ? NULL : &t->ranks.spread;
     return OK;
@@ -551,20 +556,23 @@ static void progress(const Trainer *t, const StepMetrics *m)
     bool last = m->step == c->train_steps;
     if (m->step % c->train_log_every != 0 && !last) return;
     double mean = (clock_s() - t->started_s) / (double)(m->step - t->first_step);
-    char speed[32], twice[48] = "", drops[48] = "", next[32 * CONFIG_DEPTHS_MAX] = "";
+    char speed[32], share[40] = "", twice[48] = "", drops[48] = "",
+                    next[32 * CONFIG_DEPTHS_MAX] = "";
     for (int i = 0, n = 0; i < t->engine.spec.depths; i++)
         n += snprintf(next + n, sizeof next - (size_t)n, "  mtp_%d %.4f", i + 1,
                       m->result.next_loss[i]);
+    if (m->mfu > 0)
+        (void)snprintf(share, sizeof share, "MFU %.0f %%  ", 100 * m->mfu);
+    else if (m->roof_share > 0)
+        (void)snprintf(share, sizeof share, "%.0f %% of measured peak  ", 100 * m->roof_share);
     int64_t dropped = metrics_dropped(&t->engine, &m->result);
     if (dropped > 0) (void)snprintf(drops, sizeof drops, "  %" PRId64 " dropped", dropped);
     if (t->twice > 0) (void)snprintf(twice, sizeof twice, "  %" PRId64 " ran twice", t->twice);
     log_progress(last,
                  "step %" PRId64 "/%" PRId64 "  loss %.4f%s  lr %.2e  norm %.2f  %s tokens/s  "
-                 "%s %.0f %%  "
-                 "%.0f s left%s%s%s",
+                 "%s%.0f s left%s%s%s",
                  m->step, c->train_steps, m->result.loss, next, m->lr, m->result.grad_norm,
-                 text_thousands(speed, (int64_t)m->tokens_per_s), m->mfu > 0 ? "MFU" : "roof",
-                 100 * (m->mfu > 0 ? m->mfu : m->roof_share),
+                 text_thousands(speed, (int64_t)m->tokens_per_s), share,
                  mean * (double)(c->train_steps - m->step), twice, drops,
                  c->moe_forced_balance ? "  forced balance" : "");
 }
@@ -656,7 +664,7 @@ static Status write_trace(Trainer *t)
 static Status begin_files(Trainer *t)
 {
     TRY(write_config(t));
-    return metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->roof_flops,
+    return metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->peak.flops,
                          t->sheet_flops);
 }
 
@@ -671,6 +679,7 @@ static Status start(Trainer *t)
     TRY(settle(t, open_all(t)));
     TRY(settle(t, checkpointer_open(&t->saver, t->asked, &t->engine, &t->arena)));
     TRY(prepare(t));
+    if (!t->engine.ex.backend->apart) raise_peak(t); /* the weights are not there yet */
     TRY(watch_gpu(t));
     TRY(settle(t, t->options->resume ? start_resumed(t) : start_fresh(t)));
     t->first_step = t->step;

@@ -367,6 +367,7 @@ static bool is_recent_for_domains(const RunData *d, int64_t step)
 static Status take_step(Build *b, const Line *line)
 {
     RunData *d = b->d;
+    if (line->roof_flops > 0) d->roof_flops = line->roof_flops; /* older lines have none */
     for (int i = 0; i < RUN_CURVES; i++) {
         if (i == RUN_MFU && !(d->sheet_flops > 0)) continue;
         curve_put(&d->curve[i], line->step, line->curve[i]);
