@@ -187,13 +187,6 @@ static Status parse_source(char *word, LoaderSource *out)
     return OK;
 }
 
-/* A source without held-out text has no figure. */
-static Status print_per_byte(double bits, int64_t bytes, Text *out)
-{
-    if (bytes == 0) return text_printf(out, "  %7s", "-");
-    return text_printf(out, "  %7.4f", bits / (double)bytes);
-}
-
 static Status print_yardstick(const YardstickConfig *c, const YardstickRow *rows, Text *out)
 {
     TRY(text_printf(out, "%-16s %14s %12s", "source", "training bytes", "held bytes"));
@@ -205,7 +198,9 @@ static Status print_yardstick(const YardstickConfig *c, const YardstickRow *rows
         TRY(text_printf(out, "%-16s %14lld %12lld", name, (long long)rows[i].bytes[0],
                         (long long)rows[i].bytes[1]));
         for (int k = 0; k < c->n_orders; k++)
-            TRY(print_per_byte(rows[i].bits[k], rows[i].bytes[1], out));
+            TRY(rows[i].bytes[1] == 0
+                    ? text_printf(out, "  %7s", "-")
+                    : text_printf(out, "  %7.4f", rows[i].bits[k] / (double)rows[i].bytes[1]));
         TRY(text_append(out, "\n", 1));
     }
     return OK;

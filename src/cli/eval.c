@@ -163,8 +163,8 @@ Status cli_eval(int argc, char **argv)
         .name = "switchyard eval",
         .arguments = "CKPT [NAME=PREFIX ...]",
         .what =
-            "Loss and bits a byte on held-out text: of the run's own data, or of the .bin/.idx\n"
-            "prefixes given. CKPT is a run's folder or a checkpoint's.",
+            "Loss and bits a byte on held-out text: of the run's own data, or of the prefixes of\n"
+            ".bin and .idx given. CKPT is a run's folder or a checkpoint's.",
         .example = "switchyard eval runs/quickstart bible=runs/quickstart/data/bible",
         OPTIONS(table, 1, -1)
     };

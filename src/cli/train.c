@@ -98,6 +98,7 @@ static Status train(void *state, Comm *world)
     Call *call = state;
     bool first = world == NULL || world->rank == 0, launched = comm_launched() > 1;
     TrainOptions options = { .resume = call->resume != RESUME_NOT,
+                             .or_begin = call->resume == RESUME_AUTO,
                              .change = call->change.at,
                              .n_change = call->change.n,
                              .init = call->init,
@@ -112,30 +113,20 @@ static Status train(void *state, Comm *world)
     return call->settled && !first ? OK : s;
 }
 
-/* --resume=auto becomes --resume, or nothing where there is no checkpoint yet. All processes of mpirun
- * find the same: no checkpoint is written before they have met. */
-static Status choose_resume(Call *call, const Config *c, Arena *a)
-{
-    bool any = false;
-    if (call->resume != RESUME_AUTO) return OK;
-    TRY(checkpoint_any(c->run_dir, a, &any));
-    if (!any) log_info("%s has no checkpoint yet: training begins anew", c->run_dir);
-    call->resume = any ? RESUME_ALWAYS : RESUME_NOT;
-    return OK;
-}
-
-/* A folder of Hugging Face's becomes a checkpoint beside the run's folder. Processes of mpirun would
- * all do it: they get train's sentence. */
+/* A Hugging Face folder becomes a checkpoint beside the run's folder, which --resume=auto takes when it
+ * starts again. Processes of mpirun would all do it: they get train's sentence. */
 static Status convert_init(Call *call, const Config *c, Arena *a, Text *out)
 {
     char *path = NULL;
-    if (call->init == NULL || call->resume || comm_launched() > 1 || !init_is_hf(call->init))
+    if (call->init == NULL || call->resume == RESUME_ALWAYS || comm_launched() > 1 ||
+        !init_is_hf(call->init))
         return OK;
     size_t bytes = strlen(c->run_dir) + sizeof "-init";
     TRY(ARENA_NEW(a, bytes, &path));
     (void)snprintf(path, bytes, "%s-init", c->run_dir);
     TRY(file_make_parent(path));
-    TRY(convert_from_hf(call->init, path, a, out));
+    bool made = call->resume == RESUME_AUTO && file_exists(path);
+    if (!made) TRY(convert_from_hf(call->init, path, a, out));
     call->init = path;
     return OK;
 }
@@ -154,7 +145,6 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     TRY((call->small ? config_load_small : config_load)(
         &c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
     if (call->dry) return dry_run(&c, (int)call->ranks, a, out);
-    TRY(choose_resume(call, &c, a));
     TRY(convert_init(call, &c, a, out));
     catch_signals();
     call->config = &c;
@@ -171,9 +161,7 @@ Status cli_train(int argc, char **argv)
         { "--shrink", OPTION_FLAG, &c.small,
           .help = "a small model of the same structure as CONFIG's; settings come after that" },
         { "--resume", OPTION_SWITCH, &c.resume, "auto",
-          .help =
-              "go on from the newest whole checkpoint in run.dir; with =auto begin anew if there "
-              "is none yet" },
+          .help = "go on from the newest whole checkpoint in run.dir; =auto: or begin anew" },
         { "--change", OPTION_TEXTS, &c.change, "KEY",
           .help = "with --resume: section.key may have another value than in the checkpoint" },
         { "--init", OPTION_TEXT, &c.init, "CKPT",
@@ -193,10 +181,10 @@ Status cli_train(int argc, char **argv)
     const Command command = {
         .name = "switchyard train",
         .arguments = "CONFIG [section.key=value ...]",
-        .what = "Train the model that CONFIG describes: a YAML file or the name of a preset.\n"
-                "Progress lines tell the model's FLOP/s as a share of the measured peak: the rate\n"
-                "of a large matrix product, timed at the start, or of a step that was faster. On\n"
-                "known GPUs they tell MFU, the share of the data sheet's peak.",
+        .what =
+            "Train the model that CONFIG describes: a YAML file or the name of a preset.\n"
+            "Progress lines tell its FLOP/s as a share of the measured peak, that of a large\n"
+            "matrix product at the start or of a faster step; on known GPUs, of the data sheet.",
         .example = "switchyard train quickstart train.steps=100 run.dir=runs/mine",
         OPTIONS(table, 0, -1),
     };

@@ -83,9 +83,8 @@ Status loader_next(Loader *l, const Batch **out);
 Status loader_held_sequences(const Loader *l, int source, int64_t *out_n);
 Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out);
 
-/* Has any source held-out text? How many tokens at a source's end are held out because its documents
- * are too few; 0: whole documents are. */
-bool loader_holds_out(const Loader *l);
+/* How many tokens at a source's end are held out because its documents are too few; 0: whole documents
+ * are. */
 int64_t loader_held_tail(const Loader *l, int source);
 
 /* The held-out documents of a source, or parts of them, in the order of their stream. */

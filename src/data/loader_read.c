@@ -327,13 +327,6 @@ Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out)
 
 int64_t loader_held_tail(const Loader *l, int source) { return l->source[source].out.tail; }
 
-bool loader_holds_out(const Loader *l)
-{
-    bool any = false;
-    for (int i = 0; i < l->n; i++) any |= l->source[i].held.start[l->source[i].held.n] > 1;
-    return any;
-}
-
 int64_t loader_held_documents(const Loader *l, int source) { return l->source[source].held.n; }
 
 int64_t loader_held_document(const Loader *l, int source, int64_t k, int64_t *end)

@@ -291,18 +291,14 @@ Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *ar
     return file_create_temp(&w->bin, path, arena);
 }
 
-static Status check_id(const ShardWriter *w, int32_t id)
-{
-    if (id >= 0 && (w->id_bytes == 4 || id <= UINT16_MAX)) return OK;
-    return FAIL(ERR_ARG, "%s.bin: document %lld has id %d, its type holds 0 to %d", w->prefix,
-                (long long)w->documents, id, w->id_bytes == 4 ? INT32_MAX : UINT16_MAX);
-}
-
 static Status write_ids(ShardWriter *w, const int32_t *ids, int64_t n)
 {
     uint16_t narrow[PIECE];
     for (int64_t i = 0; i < n; i++) {
-        TRY(check_id(w, ids[i]));
+        if (ids[i] < 0 || (w->id_bytes == 2 && ids[i] > UINT16_MAX))
+            return FAIL(ERR_ARG, "%s.bin: document %lld has id %d, its type holds 0 to %d",
+                        w->prefix, (long long)w->documents, ids[i],
+                        w->id_bytes == 4 ? INT32_MAX : UINT16_MAX);
         narrow[i] = (uint16_t)ids[i];
     }
     const void *data = w->id_bytes == 4 ? (const void *)ids : narrow;

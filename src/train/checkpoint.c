@@ -175,21 +175,17 @@ static Status read_header(const Loading *l)
         l->folder);
 }
 
-static Status ask_gate(const Loading *l)
-{
-    const CheckpointGate *g = l->gate;
-    return g == NULL ? OK : g->may(g->self, l->folder, l->info, l->scratch);
-}
-
 static Status load(Loading *l)
 {
     ArenaMark mark = arena_mark(l->scratch);
     TRY(agree_status(host_of(l->e), read_header(l)));
-    TRY(agree_status(host_of(l->e), ask_gate(l)));
+    const CheckpointGate *g = l->gate;
+    Status s = g == NULL ? OK : g->may(g->self, l->folder, l->info, l->scratch);
+    TRY(agree_status(host_of(l->e), s));
     arena_release(l->scratch, mark);
     TRY(agree_status(host_of(l->e), match_entries(l)));
     TRY(agree_most(host_of(l->e), l->found, l->n));
-    Status s = check_complete(l);
+    s = check_complete(l);
     for (int64_t i = 0; i < l->n && s == OK; i++) s = load_entry(l, i);
     return agree_status(host_of(l->e), s);
 }
@@ -259,20 +255,6 @@ Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGa
     }
     log_info("resumed from %s: step %" PRId64 ", %" PRIu64 " sequences read", path, info->step,
              info->position);
-    return OK;
-}
-
-Status checkpoint_any(const char *run_dir, Arena *scratch, bool *out)
-{
-    char folder[FILE_PATH_MAX];
-    int64_t *steps = NULL;
-    int n = 0;
-    ArenaMark mark = arena_mark(scratch);
-    TRY(file_join(folder, run_dir, "checkpoints"));
-    TRY(ARENA_NEW(scratch, CHECKPOINT_STEPS_MAX, &steps));
-    TRY(folder_steps(folder, scratch, steps, &n));
-    arena_release(scratch, mark);
-    *out = n > 0;
     return OK;
 }
 

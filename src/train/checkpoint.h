@@ -118,10 +118,6 @@ Status checkpoint_load_init(Engine *e, const char *path, const CheckpointGate *g
 Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGate *gate,
                               Arena *scratch, CheckpointInfo *info);
 
-/* Does a run's folder hold a checkpoint, whole or damaged? What a killed run was still writing does not
- * count. */
-Status checkpoint_any(const char *run_dir, Arena *scratch, bool *out);
-
 /* A path given by a user: a checkpoint's folder, or a run's folder (its newest checkpoint with a
  * whole manifest). */
 Status checkpoint_resolve(const char *path, Arena *scratch, char out[]);

@@ -23,14 +23,12 @@ Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Aren
 
 Status eval_check(const Config *c, const Loader *l)
 {
-    if (loader_holds_out(l)) return OK;
-    if (c->data_validation == 0)
-        return FAIL(ERR_ARG,
-                    "nothing is held out, data.validation is 0: set it to the share of the "
-                    "text to hold out, for instance 0.02");
+    int64_t n = 0;
+    for (int d = 0; d < loader_sources(l) && n == 0; d++) TRY(loader_held_sequences(l, d, &n));
+    if (n > 0) return OK;
     return FAIL(ERR_ARG,
-                "nothing is held out, data.validation %g of the text is no whole sequence of two "
-                "tokens: raise it, or take more text",
+                "nothing is held out with data.validation %g: set it to the share of the text to "
+                "hold out, for instance 0.02, or take more text",
                 c->data_validation);
 }
 

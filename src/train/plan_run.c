@@ -301,16 +301,6 @@ static Status count_whole(const Config *c, Whole *out)
     return s;
 }
 
-static Status count_params(const Config *c, TrainPlan *p)
-{
-    Whole whole;
-    TRY(count_whole(c, &whole));
-    p->engine.params_total = whole.params;
-    p->engine.params_active = whole.active;
-    p->engine.params_frozen = whole.frozen;
-    return OK;
-}
-
 Status train_torchtitan_flops(const Config *c, double *out)
 {
     Whole whole;
@@ -363,11 +353,6 @@ Status train_plan_engine(const Config *c, int here, size_t beside, EngineShape *
     return train_plan_gpu(c, shape, plan, gpu);
 }
 
-static size_t beside_engine(const TrainPlan *p)
-{
-    return p->loader_bytes + p->save_bytes + p->library_bytes;
-}
-
 static void add_up(TrainPlan *p)
 {
     p->tables_bytes = p->engine.tables_bytes;
@@ -376,16 +361,21 @@ static void add_up(TrainPlan *p)
 
 Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out)
 {
+    Whole whole;
     TrainPlan p = { .shape = train_shape(c, mesh), .save_bytes = SAVE_BYTES };
     TRY(null_refuse(c, "train"));
     p.library_bytes = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
     TRY(plan_data(c, mesh, &p));
     TRY(plan_eval(c, &p));
     TRY(peak_plan(c, p.shape.threads, &p.probe_bytes));
-    TRY(train_plan_engine(c, here, beside_engine(&p), &p.shape, &p.engine, &p.again, &p.gpu));
+    size_t beside = p.loader_bytes + p.save_bytes + p.library_bytes; /* of the host */
+    TRY(train_plan_engine(c, here, beside, &p.shape, &p.engine, &p.again, &p.gpu));
     TRY(train_model_flops(c, &p.shape, &p.engine, &p.model_flops));
     p.save_bytes += p.engine.save_bytes;
-    TRY(count_params(c, &p));
+    TRY(count_whole(c, &whole));
+    p.engine.params_total = whole.params;
+    p.engine.params_active = whole.active;
+    p.engine.params_frozen = whole.frozen;
     add_up(&p);
     *out = p;
     if (p.shape.again != NULL) out->shape.again = &out->again;

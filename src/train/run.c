@@ -38,6 +38,7 @@ typedef struct Trainer {
     Ranks ranks;
     BindShare share; /* of its host */
     bool speaks;     /* rank 0: folder, metrics, progress */
+    bool holds_out;  /* there is text to evaluate */
     bool settled;    /* all ranks know of the failure with which this one ends */
     int lock_fd;
     File log;    /* of a rank that is not rank 0 */
@@ -193,29 +194,30 @@ static Status print_layout(Trainer *t)
     text.used = 0;
     TRY(train_exchange_text(t->config, &text));
     if (text.used > 0) log_info("%s", text.data);
-    TRY(text_init(&text, &t->arena));
+    text.used = 0;
     TRY(train_room_text(&t->plan.shape, &t->plan.engine, &text));
     if (text.used > 0) log_info("%s", text.data);
     arena_release(&t->arena, mark);
     return OK;
 }
 
-/* Where the documents are too few, the end of a source is held out; or nothing is. */
-static void say_held(const Trainer *t)
+/* Says where the end of a source is held out, as its documents are too few; or that nothing is. */
+static void look_at_held_out(Trainer *t)
 {
-    char tokens[32];
-    for (int i = 0; i < loader_sources(t->loader); i++) {
+    char tokens[32], why[512];
+    for (int i = 0; i < loader_sources(t->loader) && t->speaks; i++) {
         int64_t tail = loader_held_tail(t->loader, i);
         if (tail > 0)
             log_info("held out: the last %s tokens of %s, which has too few documents to hold out "
                      "whole ones",
                      text_thousands(tokens, tail), loader_source_name(t->loader, i));
     }
-    if (t->config->train_eval_every == 0 || eval_check(t->config, t->loader) == OK) return;
-    char why[512];
+    t->holds_out = eval_check(t->config, t->loader) == OK;
+    if (t->holds_out) return;
     status_sentence(why, sizeof why);
-    log_warn("%s; no held-out loss is computed", why);
     status_clear();
+    if (t->speaks && t->config->train_eval_every > 0)
+        log_warn("%s; no held-out loss is computed", why);
 }
 
 static Status find_sheet(Trainer *t)
@@ -252,7 +254,7 @@ static Status open_all(Trainer *t)
     t->engine.ex.trace = NULL;
     TRY(recorder_open(&t->recorder, &t->engine, t->world, (int)c->run_trace_ring));
     TRY(open_data(t));
-    if (t->speaks) say_held(t);
+    look_at_held_out(t);
     if (t->speaks) TRY(metrics_open_log(&t->metrics, c->run_dir));
     if (c->run_trace_steps.n > 0 || c->run_trace_ring > 0)
         TRY(trace_init(&t->trace, &t->arena, TRACE_EVENTS));
@@ -385,7 +387,7 @@ static Status evaluate(Trainer *t)
 {
     EvalMetrics v;
     char figures[EVAL_TEXT_BYTES];
-    if (!loader_holds_out(t->loader)) return OK; /* which say_held has told */
+    if (!t->holds_out) return OK;
     TRY(eval_run(&t->evaluator, &t->engine, t->loader, t->config->train_eval_sequences, t->step,
                  &v));
     if (!t->speaks) return OK;
@@ -592,13 +594,12 @@ static Status make_room(Trainer *t, const StepMetrics *m)
     t->grow_s = clock_s() - start;
     t->running = 0;
     t->crowded = !grown;
-    if (!t->speaks) return OK;
-    if (!grown)
+    if (!grown && t->speaks)
         log_warn("step %" PRId64 ": rows had no room in two steps running, and there is no memory "
                  "for more: such steps go on running twice (recompute.layers or a smaller "
                  "train.micro_batch makes room)",
                  m->step);
-    if (!grown) return OK;
+    if (!grown || !t->speaks) return OK;
     if (room->fetching > was.fetching)
         (void)snprintf(fetching, sizeof fetching, "; %d layers fetch received rows again",
                        room->fetching);
@@ -681,7 +682,9 @@ static Status start(Trainer *t)
     TRY(prepare(t));
     if (!t->engine.ex.backend->apart) raise_peak(t); /* the weights are not there yet */
     TRY(watch_gpu(t));
-    TRY(settle(t, t->options->resume ? start_resumed(t) : start_fresh(t)));
+    bool none = t->options->or_begin && t->saver.n_steps == 0;
+    if (none && t->speaks) log_info("%s has no checkpoint yet: training begins", t->saver.folder);
+    TRY(settle(t, t->options->resume && !none ? start_resumed(t) : start_fresh(t)));
     t->first_step = t->step;
     return settle(t, t->speaks ? begin_files(t) : OK);
 }

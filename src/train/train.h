@@ -18,7 +18,7 @@
 typedef Status SheetFlops(const char *gpu, Dtype type, double *out);
 
 typedef struct TrainOptions {
-    bool resume;
+    bool resume, or_begin;     /* or_begin: where no checkpoint is there to resume, begin anew */
     const char *const *change; /* with resume: settings that may differ from the checkpoint's */
     int n_change;
     const char *init;                   /* a checkpoint to take initial weights from, or NULL */

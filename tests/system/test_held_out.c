@@ -60,14 +60,14 @@ static void where_nothing_is_held_out_no_figure_is_told(void **state)
                     "train.eval_every=2", "data.validation=0");
     CHECK_EXIT(o, 0);
     const char *says =
-        strstr(o.err, "warning: nothing is held out, data.validation is 0: set it to");
+        strstr(o.err, "warning: nothing is held out with data.validation 0: set it to");
     CHECK(says != NULL && strstr(says + 12, "nothing is held out") == NULL); /* once */
     CHECK(strstr(o.err, "held-out loss 0") == NULL && strstr(o.err, "bits a byte") == NULL);
     CHECK(strstr(run_metrics(lab, "none"), "\"eval\"") == NULL);
     CHECK(strstr(o.out, "bits a byte") == NULL);
     CHECK(strstr(lab_read(lab, lab_path(lab, "none/run/report.html"), NULL), "Held out") == NULL);
     o = RUN(lab, "none", "eval", "run");
-    CHECK_REFUSED(o, 2, "nothing is held out, data.validation is 0: set it to the share");
+    CHECK_REFUSED(o, 2, "nothing is held out with data.validation 0: set it to the share");
     CHECK_TEXT(o.out, "");
 }
 

@@ -49,7 +49,7 @@ static void resume_auto_begins_anew_where_there_is_no_checkpoint(void **state)
                    "half");
     o = lab_run(lab, &(Launch){ .cell = "auto", .args = again });
     CHECK_EXIT(o, 0);
-    CHECK_SAYS(o.err, "run has no checkpoint yet: training begins anew\n");
+    CHECK_SAYS(o.err, "run/checkpoints has no checkpoint yet: training begins\n");
     CHECK(run_has_checkpoint(lab, "auto", 3));
     CHECK_EXIT(RUN(lab, "plain", "train", "../tiny.yaml", "train.steps=3"), 0);
     check_same_checkpoint(lab, "plain", "auto", 3);
