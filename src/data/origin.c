@@ -1,6 +1,7 @@
 #include "data/origin.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { TEXT_BYTES = FILE_PATH_MAX + 128 };
 
@@ -22,7 +23,7 @@ Status origin_write(const Origin *o, const char *prefix)
 
 Status origin_read(const char *prefix, Origin *out)
 {
-    char path[FILE_PATH_MAX + 8], text[TEXT_BYTES] = "";
+    char path[FILE_PATH_MAX + 8], text[TEXT_BYTES] = "", vocab[10] = "";
     FileMap map = { 0 };
     *out = (Origin){ 0 };
     (void)snprintf(path, sizeof path, "%s.meta", prefix);
@@ -32,12 +33,12 @@ Status origin_read(const char *prefix, Origin *out)
                    map.bytes < TEXT_BYTES ? (int)map.bytes : TEXT_BYTES - 1,
                    (const char *)map.data);
     file_unmap(&map);
-    if (sscanf(text, "xxh3_128: %32[0-9a-f] vocab: %d tokenizer: %1023[^\n]", out->sum, &out->vocab,
-               out->tokenizer) == 3 &&
-        out->vocab > 0)
-        return OK;
-    return FAIL(ERR_FORMAT,
-                "%s has no lines xxh3_128, vocab and tokenizer: prepare %s again, or "
-                "delete the file",
-                path, prefix);
+    int n = sscanf(text, "xxh3_128: %32[0-9a-f] vocab: %9[0-9] tokenizer: %1023[^\n]", out->sum,
+                   vocab, out->tokenizer);
+    out->vocab = (int)strtol(vocab, NULL, 10);
+    if (n == 3 && out->vocab > 0) return OK;
+    return FAIL(
+        ERR_FORMAT,
+        "%s has no lines xxh3_128, vocab and tokenizer: prepare %s again, or delete the file", path,
+        prefix);
 }

@@ -1,8 +1,8 @@
 /* A training from its configuration to text: what it prints, what it leaves, and that the same
  * settings give the same bits, resumed or not. */
+#include "data/holdout.h"
 #include "data/loader.h"
 #include "data/shard.h"
-#include "data/holdout.h"
 #include "harness/run_folder.h"
 
 #include <cjson/cJSON.h>

@@ -1,8 +1,8 @@
 #include "data/yardstick.h"
 
+#include "data/holdout.h"
 #include "data/ngram.h"
 #include "data/shard.h"
-#include "data/holdout.h"
 #include "harness/place.h"
 #include "harness/texts.h"
 
