@@ -491,7 +491,7 @@ def mean(ratios):
 
 
 def print_group(group, rows):
-    print(f"\n{group}\n{'op':<14} {'shape':<22} {'routing':<9} {'ours us':>10} {'':>16} {'roof%':>5} "
+    print(f"\n{group}\n{'op':<14} {'shape':<22} {'routing':<9} {'ours us':>10} {'':>16} {'peak%':>5} "
           f"{'error':>8} {'':<9} {'torch us':>10} {'':>8}  {'ratio':>6}  {'bare us':>9} {'ratio':>6}")
     by_op = collections.defaultdict(list)
     for row in rows:
@@ -531,7 +531,7 @@ def main():
             machine, rows = ours(args, group, check=number == 0)
             for row in rows:
                 table.add(row, peer.time(row))
-            print(f"{group}, round {number + 1}: {machine['name']}, torch {torch.__version__}; roof "
+            print(f"{group}, round {number + 1}: {machine['name']}, torch {torch.__version__}; measured peak "
                   f"{machine['flops'] / 1e12:.0f} TFLOP/s, {machine['bytes'] / 1e12:.2f} TB/s",
                   flush=True)
         rows = list(table.rows())

@@ -17,6 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 static const size_t BUFFER_BYTES = (size_t)1 << 20;
 
 /* A pipe may have no end. */
@@ -354,6 +357,17 @@ Status file_read_all(const char *path, Arena *a, char **out, size_t *out_bytes)
 Status file_read_input(const char *path, Arena *a, char **out, size_t *out_bytes)
 {
     return read_file(path, true, a, out, out_bytes);
+}
+
+Status file_sum(const char *path, char out[FILE_SUM_BYTES])
+{
+    FileMap map = { 0 };
+    TRY(file_map(path, &map));
+    XXH128_hash_t h = XXH3_128bits(map.data, map.bytes);
+    file_unmap(&map);
+    (void)snprintf(out, FILE_SUM_BYTES, "%016llx%016llx", (unsigned long long)h.high64,
+                   (unsigned long long)h.low64);
+    return OK;
 }
 
 Status file_open_read(File *f, const char *path)

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { FILE_PATH_MAX = 1024 };
+enum { FILE_PATH_MAX = 1024, FILE_SUM_BYTES = 33 };
 
 typedef struct File {
     int fd; /* -1 or 0 in a zeroed File: not open (fd 0 is never ours) */
@@ -49,6 +49,7 @@ size_t file_write_some(int fd, const void *data, size_t bytes);
 Status file_map(const char *path, FileMap *out);
 void file_unmap(FileMap *m); /* safe on { 0 } */
 Status file_read_all(const char *path, Arena *a, char **out, size_t *out_bytes);
+Status file_sum(const char *path, char out[FILE_SUM_BYTES]); /* XXH3-128 in hexadecimal */
 /* The same for files that people name on a command line: a pipe is read to its end. ERR_IO: the
  * pipe was empty (it may have been read before) or held more than 1 GiB. */
 Status file_map_input(const char *path, FileMap *out);

@@ -1,4 +1,4 @@
-/* bench: how fast ops and training steps are on this machine, beside its own measured roof
+/* bench: how fast ops and training steps are on this machine, beside its own measured peak
  * (train/peak.h). Token ids are uniform or a training's, weights initialised as in training, times
  * medians. */
 #ifndef BENCH_BENCH_H
@@ -65,8 +65,8 @@ void bench_draw(int32_t *to, int64_t k, const double *sums, int64_t experts, uin
  * of one micro-batch, and of one layer of each kind where the whole model does not fit. MoE ops run
  * once with all experts alike and once with a few that get most of the tokens, on a GPU.
  *
- * Then what the roof leaves to gain: for each row the ms that it takes of a step (experts alike), the
- * ms at the roof (the larger of FLOPs over the product's rate and bytes over the copy's), the
+ * Then what the measured peak leaves to gain: for each row the ms that it takes of a step (experts alike), the
+ * ms at the peak (the larger of FLOPs over the product's rate and bytes over the copy's), the
  * difference, and its share of the time of all ops, the largest first. On a GPU a call's time has
  * the gap that its two marks tear open (about 11 us on an H200), which is in the difference. Then what
  * ops had to say (exec_note_once). */

@@ -267,14 +267,14 @@ static Status print(OpTimer *t, const Config *c, const Roof *roof, Text *out)
     double total_s = 0;
     TRY(bench_machine(c, name));
     TRY(text_printf(out,
-                    "%s, %s, %" PRId64 " tokens; roof: %.4f TFLOP/s (large product), %.1f "
+                    "%s, %s, %" PRId64 " tokens; measured peak: %.4f TFLOP/s (large product), %.1f "
                     "GB/s (copy, read and written)\n",
                     name, c->run_compute == COMPUTE_BF16 ? "bf16" : "f32",
                     c->train_micro_batch * c->data_sequence, roof->flops / 1e12,
                     roof->bytes / 1e9));
     TRY(text_printf(out, "%-20s %-*s %-7s %7s %6s %10s %9s %8s %7s %-24s %6s\n", "op",
                     SHAPE_MAX - 16, "shape", "routing", "time %", "calls", "us/call", "TFLOP/s",
-                    "GB/s", "roof %", "work", "size"));
+                    "GB/s", "peak %", "work", "size"));
     for (int i = 0; i < t->n_rows; i++) {
         if (t->rows[i].calls > 0) total_s += seconds_of(&t->rows[i]) * (double)t->rows[i].calls;
     }
@@ -287,7 +287,7 @@ static Status print(OpTimer *t, const Config *c, const Roof *roof, Text *out)
     return OK;
 }
 
-/* ---- what the roof has to say ---- */
+/* ---- what the measured peak leaves to gain ---- */
 
 /* Rows of experts count as routed evenly; other ops ran in the steps of either routing. */
 static void take_step(OpTimer *t, OpRow *r, const Roof *roof)
@@ -335,9 +335,9 @@ static Status print_roof(OpTimer *t, const Roof *roof, const char *of, Text *out
         order[i] = &t->rows[i];
     }
     qsort(order, (size_t)t->n_rows, sizeof *order, by_left);
-    TRY(text_printf(out, "\nwhat the roof leaves to gain, in ms of %s\n", of));
+    TRY(text_printf(out, "\nwhat the measured peak leaves to gain, in ms of %s\n", of));
     TRY(text_printf(out, "%-20s %-*s %-7s %6s %9s %7s %9s %9s %7s\n", "op", SHAPE_MAX - 16, "shape",
-                    "routing", "calls", "ms", "time %", "at roof", "to gain", "gain %"));
+                    "routing", "calls", "ms", "time %", "at peak", "to gain", "gain %"));
     for (int i = 0; i < t->n_rows; i++) {
         if (order[i]->a_step == 0) continue;
         if (order[i]->left_ms < SMALL_SHARE * all.ms)
@@ -412,7 +412,7 @@ Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out)
 {
     Arena arena = { 0 };
     OpTimer *t = NULL;
-    Roof roof;
+    Roof roof = { 0 };
     (void)a;
     TRY(peak_measure(c, train_threads(c), true, &roof));
     TRY(arena_init(&arena, "timer", MEM_HOST, (size_t)64 << 20));

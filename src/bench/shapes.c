@@ -432,10 +432,10 @@ static Status run_all(Bench *b)
             machine, type, b->roof.flops, b->roof.bytes));
     else
         TRY(text_printf(b->out,
-                        "%s, %s; roof: %.3f TFLOP/s (large product), %.3f TB/s (copy)\n"
+                        "%s, %s; measured peak: %.3f TFLOP/s (large product), %.3f TB/s (copy)\n"
                         "%-14s %-24s %-9s %10s %8s %8s %7s %8s\n",
                         machine, type, b->roof.flops / 1e12, b->roof.bytes / 1e12, "op", "shape",
-                        "routing", "us", "TFLOP/s", "TB/s", "roof %", "error"));
+                        "routing", "us", "TFLOP/s", "TB/s", "peak %", "error"));
     if (b->options->list != NULL) return run_list(b);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes && b->options->seed == NULL; i++)
         TRY(run_shape(b, shapes[i]));

@@ -100,7 +100,7 @@ static const struct {
         .arguments = "[MODEL [section.key=value ...]]",
         .what = "Each op inside training steps of MODEL (default quickstart), by shape: "
                 "time,\nTFLOP/s, "
-                "GB/s and its share of the machine's own measured roof; then what the roof "
+                "GB/s and its share of the machine's measured peak; then what the peak "
                 "leaves\nto gain, op by op.",
         .example = "switchyard bench ops quickstart run.compute=bf16" },
       run_ops },
@@ -122,7 +122,7 @@ static const struct {
     { { .name = "switchyard bench shapes",
         .arguments = "[section.key=value ...]",
         .what = "Single ops on the shapes of well-known models, without a model: time, TFLOP/s, "
-                "TB/s,\nshare of the measured roof, and the largest error of a sample beside the "
+                "TB/s,\nshare of the measured peak, and the largest error of a sample beside the "
                 "CPU.",
         .example = "switchyard bench shapes run.compute=bf16 --only products" },
       run_shapes },
@@ -176,8 +176,8 @@ static Status bench(int argc, char **argv)
           .help = "the last step, for `switchyard viz`: passes over stages or lanes" },
         { "--json", OPTION_FLAG, &b.step.json, .help = "a JSON object" },
         { "--ops", OPTION_FLAG, &b.ops,
-          .help =
-              "then all that bench ops says of the same model, and what the roof leaves to gain" },
+          .help = "then all that bench ops says of the same model, and what the measured peak "
+                  "leaves to gain" },
         { "--data", OPTION_FLAG, &b.step.data,
           .help = "tokens of data.sources, as train reads them, so routing is as it is there" },
         { "--exposed", OPTION_FLAG, &b.step.exposed,

@@ -187,8 +187,6 @@ static Status parse_source(char *word, LoaderSource *out)
     return OK;
 }
 
-static double per_byte(double bits, int64_t bytes) { return bytes > 0 ? bits / (double)bytes : 0; }
-
 static Status print_yardstick(const YardstickConfig *c, const YardstickRow *rows, Text *out)
 {
     TRY(text_printf(out, "%-16s %14s %12s", "source", "training bytes", "held bytes"));
@@ -200,7 +198,9 @@ static Status print_yardstick(const YardstickConfig *c, const YardstickRow *rows
         TRY(text_printf(out, "%-16s %14lld %12lld", name, (long long)rows[i].bytes[0],
                         (long long)rows[i].bytes[1]));
         for (int k = 0; k < c->n_orders; k++)
-            TRY(text_printf(out, "  %7.4f", per_byte(rows[i].bits[k], rows[i].bytes[1])));
+            TRY(rows[i].bytes[1] == 0
+                    ? text_printf(out, "  %7s", "-")
+                    : text_printf(out, "  %7.4f", rows[i].bits[k] / (double)rows[i].bytes[1]));
         TRY(text_append(out, "\n", 1));
     }
     return OK;
@@ -242,7 +242,7 @@ static Status run_ngram(int argc, char **argv)
         { "--order", OPTION_INTS, &c.orders, "N", .help = "bytes an n-gram has [2 and 5]", .min = 1,
           .max = 8 },
         { "--validation", OPTION_REAL, &c.config.validation, "X",
-          .help = "share of documents held out", .min = 0, .max = 0.9 },
+          .help = "share of the text held out, as data.validation", .min = 0, .max = 0.9 },
     };
     const Command command = {
         .name = "switchyard data ngram",

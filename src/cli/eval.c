@@ -30,14 +30,14 @@ static Status set_sources(Config *c, Arena *a, char **prefixes, int n)
 
 static Status print_eval(const EvalMetrics *v, const Loader *l, Text *out)
 {
+    char figures[EVAL_TEXT_BYTES];
     const EvalSum all = eval_total(v);
     for (int d = 0; d < v->n_domains; d++) {
         const EvalSum *s = &v->domain[d];
-        TRY(text_printf(out, "%-16s %10" PRId64 " tokens  loss %.4f  %.4f bits a byte\n",
-                        loader_source_name(l, d), s->targets, eval_loss(s), eval_bits_per_byte(s)));
+        TRY(text_printf(out, "%-16s %10" PRId64 " tokens  %s\n", loader_source_name(l, d),
+                        s->targets, s->targets > 0 ? eval_text(s, "  ", figures) : "-"));
     }
-    return text_printf(out, "%-16s %10s         loss %.4f  %.4f bits a byte\n", "all", "",
-                       eval_loss(&all), eval_bits_per_byte(&all));
+    return text_printf(out, "%-16s %10s         %s\n", "all", "", eval_text(&all, "  ", figures));
 }
 
 /* A line a document: source, number in the shard, tokens that were predicted, their loss. */
@@ -73,9 +73,10 @@ static Status eval_with(Engine *e, Config *c, const char *path, const char *docu
     EvalMetrics v;
     TRY(train_plan(c, NULL, 1, &plan));
     TRY(infer_open(e, c, &plan.shape, path, a, &info));
-    TRY(train_token_bytes(c, a, &token_bytes));
+    TRY(train_token_bytes(c, false, a, &token_bytes));
     TRY(train_loader_config(c, NULL, token_bytes, a, &data));
     TRY(loader_open(&data, a, loader));
+    TRY(eval_check(c, *loader));
     TRY(eval_make(&evaluator, e, token_bytes, a));
     if (documents != NULL) TRY(eval_documents(&evaluator, *loader, a));
     TRY(eval_run(&evaluator, e, *loader, INT64_MAX / 2, info.step, &v));
@@ -161,8 +162,9 @@ Status cli_eval(int argc, char **argv)
     const Command command = {
         .name = "switchyard eval",
         .arguments = "CKPT [NAME=PREFIX ...]",
-        .what = "Loss and bits a byte on held-out documents: of the run's own data, or of the\n"
-                ".bin/.idx prefixes given. CKPT is a run's folder or a checkpoint's.",
+        .what =
+            "Loss and bits a byte on held-out text: of the run's own data, or of the prefixes of\n"
+            ".bin and .idx given. CKPT is a run's folder or a checkpoint's.",
         .example = "switchyard eval runs/quickstart bible=runs/quickstart/data/bible",
         OPTIONS(table, 1, -1)
     };

@@ -80,6 +80,15 @@ static Status parse_choice(const Option *o, const char *value, int *out)
     return OK;
 }
 
+/* `--resume` or `--resume=auto`. */
+static Status take_switch(const Option *o, const char *word)
+{
+    int index = -1;
+    if (word != NULL) TRY(parse_choice(o, word, &index));
+    *(int *)o->target = 2 + index;
+    return OK;
+}
+
 static Status check_room(const Option *o, int n)
 {
     if (n < OPTION_LIST_MAX) return OK;
@@ -105,6 +114,7 @@ static Status store(const Option *o, const char *value)
 {
     switch (o->kind) {
     case OPTION_FLAG: *(bool *)o->target = true; return OK;
+    case OPTION_SWITCH: return take_switch(o, value);
     case OPTION_INT: return parse_int(o, value, o->target);
     case OPTION_REAL: return parse_real(o, value, o->target);
     case OPTION_TEXT: *(const char **)o->target = value; return OK;
@@ -123,7 +133,7 @@ static Status take_option(const Option *o, int argc, char **argv, int *i)
         if (equals != NULL) return FAIL(ERR_ARG, "%s takes no value", o->name);
         return store(o, "");
     }
-    if (equals != NULL) return store(o, equals);
+    if (equals != NULL || o->kind == OPTION_SWITCH) return store(o, equals);
     if (*i + 1 >= argc || text_starts(argv[*i + 1], "--"))
         return FAIL(ERR_ARG, "%s wants a value: %s", o->name, o->value);
     *i += 1;
@@ -148,8 +158,10 @@ static void print_option(const Option *o)
     char left[96];
     int n = 0;
     const char *word = NULL;
-    (void)snprintf(left, sizeof left, "%s%s%s", o->name, o->value == NULL ? "" : " ",
-                   o->value == NULL ? "" : o->value);
+    bool optional = o->kind == OPTION_SWITCH;
+    (void)snprintf(left, sizeof left, "%s%s%s%s", o->name,
+                   o->value == NULL ? "" : (optional ? "[=" : " "),
+                   o->value == NULL ? "" : o->value, optional ? "]" : "");
     printf("  %-28s %s", left, o->help);
     switch (o->kind) {
     case OPTION_INT: printf(" [%lld]", (long long)*(const int64_t *)o->target); break;
@@ -161,6 +173,7 @@ static void print_option(const Option *o)
     case OPTION_INTS:
     case OPTION_TEXTS: printf(" (may be repeated)"); break;
     case OPTION_FLAG:
+    case OPTION_SWITCH:
     case OPTION_TEXT: break;
     }
     printf("%s\n", o->required ? " (required)" : "");

@@ -8,9 +8,9 @@
  *           .max = 1e6 },
  *     };
  *
- * A value follows its name (`--tokens 5`) or stands in the same word (`--tokens=5`). Options and
- * positional arguments mix freely; after a bare `--` everything is positional. What a target holds
- * before is its default. Every error is ERR_ARG and one sentence; an unknown option names the
+ * A value follows its name (`--tokens 5`) or stands in the same word (`--tokens=5`); the value of
+ * an OPTION_SWITCH must stand in the same word. Options and positional arguments mix freely; after a
+ * bare `--` everything is positional. What a target holds before is its default. Every error is ERR_ARG and one sentence; an unknown option names the
  * nearest one. (The designator .help is what lets a row end there without a warning.) */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
@@ -34,6 +34,7 @@ typedef struct OptionTexts {
 
 typedef enum OptionKind {                /* what target points to */
                           OPTION_FLAG,   /* bool, set to true */
+                          OPTION_SWITCH, /* int: 1 for a bare --x, 2 + i for --x=WORD, word i */
                           OPTION_INT,    /* int64_t */
                           OPTION_REAL,   /* double */
                           OPTION_TEXT,   /* const char * into argv */

@@ -46,13 +46,15 @@ static void catch_signals(void)
 }
 
 /* Prints the plan of rank 0. */
-static Status dry_run(const Config *c, int ranks, Text *out)
+static Status dry_run(const Config *c, int ranks, Arena *a, Text *out)
 {
     TrainPlan plan;
     MeshShape shape;
+    const int32_t *token_bytes = NULL;
     TRY(train_mesh(c, ranks > 0 ? ranks : 1, &shape));
     Mesh mesh = mesh_alone(&shape, 0);
     TRY(train_plan(c, ranks > 1 ? &mesh : NULL, ranks > 0 ? ranks : 1, &plan));
+    if (c->data_sources.n > 0) TRY(train_token_bytes(c, true, a, &token_bytes));
     TRY(config_print(c, out));
     TRY(text_append(out, "\n", 1));
     if (ranks > 1) TRY(mesh_print(&shape, out));
@@ -76,8 +78,11 @@ static Status report(const Config *c, Arena *a, Text *out)
     return text_printf(out, "report                %s/report.html\n", c->run_dir);
 }
 
+enum { RESUME_NOT, RESUME_ALWAYS, RESUME_AUTO }; /* --resume, --resume=auto */
+
 typedef struct Call {
-    bool dry, resume, small, rows, markdown;
+    bool dry, small, rows, markdown;
+    int resume;
     const char *init;
     OptionTexts change;
     int64_t ranks;
@@ -92,7 +97,8 @@ static Status train(void *state, Comm *world)
 {
     Call *call = state;
     bool first = world == NULL || world->rank == 0, launched = comm_launched() > 1;
-    TrainOptions options = { .resume = call->resume,
+    TrainOptions options = { .resume = call->resume != RESUME_NOT,
+                             .or_begin = call->resume == RESUME_AUTO,
                              .change = call->change.at,
                              .n_change = call->change.n,
                              .init = call->init,
@@ -107,18 +113,20 @@ static Status train(void *state, Comm *world)
     return call->settled && !first ? OK : s;
 }
 
-/* A folder of Hugging Face's becomes a checkpoint beside the run's folder. Processes of mpirun would
- * all do it: they get train's sentence. */
+/* A Hugging Face folder becomes a checkpoint beside the run's folder, which --resume=auto takes when it
+ * starts again. Processes of mpirun would all do it: they get train's sentence. */
 static Status convert_init(Call *call, const Config *c, Arena *a, Text *out)
 {
     char *path = NULL;
-    if (call->init == NULL || call->resume || comm_launched() > 1 || !init_is_hf(call->init))
+    if (call->init == NULL || call->resume == RESUME_ALWAYS || comm_launched() > 1 ||
+        !init_is_hf(call->init))
         return OK;
     size_t bytes = strlen(c->run_dir) + sizeof "-init";
     TRY(ARENA_NEW(a, bytes, &path));
     (void)snprintf(path, bytes, "%s-init", c->run_dir);
     TRY(file_make_parent(path));
-    TRY(convert_from_hf(call->init, path, a, out));
+    bool made = call->resume == RESUME_AUTO && file_exists(path);
+    if (!made) TRY(convert_from_hf(call->init, path, a, out));
     call->init = path;
     return OK;
 }
@@ -136,7 +144,7 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
                     call->change.at[0]);
     TRY((call->small ? config_load_small : config_load)(
         &c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
-    if (call->dry) return dry_run(&c, (int)call->ranks, out);
+    if (call->dry) return dry_run(&c, (int)call->ranks, a, out);
     TRY(convert_init(call, &c, a, out));
     catch_signals();
     call->config = &c;
@@ -152,8 +160,8 @@ Status cli_train(int argc, char **argv)
           .help = "print configuration, parameters and memory; train nothing" },
         { "--shrink", OPTION_FLAG, &c.small,
           .help = "a small model of the same structure as CONFIG's; settings come after that" },
-        { "--resume", OPTION_FLAG, &c.resume,
-          .help = "go on from the newest whole checkpoint in run.dir" },
+        { "--resume", OPTION_SWITCH, &c.resume, "auto",
+          .help = "go on from the newest whole checkpoint in run.dir; =auto: or begin anew" },
         { "--change", OPTION_TEXTS, &c.change, "KEY",
           .help = "with --resume: section.key may have another value than in the checkpoint" },
         { "--init", OPTION_TEXT, &c.init, "CKPT",
@@ -173,7 +181,10 @@ Status cli_train(int argc, char **argv)
     const Command command = {
         .name = "switchyard train",
         .arguments = "CONFIG [section.key=value ...]",
-        .what = "Train the model that CONFIG describes: a YAML file or the name of a preset.",
+        .what =
+            "Train the model that CONFIG describes: a YAML file or the name of a preset.\n"
+            "Progress lines tell its FLOP/s as a share of the measured peak, that of a large\n"
+            "matrix product at the start or of a faster step; on known GPUs, of the data sheet.",
         .example = "switchyard train quickstart train.steps=100 run.dir=runs/mine",
         OPTIONS(table, 0, -1),
     };

@@ -71,20 +71,21 @@ static bool names(const char *const *keys, int n, const char *key)
     return false;
 }
 
-/* Says which setting would keep the learning rate as it was. */
+/* The two ways to go on with other train.steps, a line each. */
 static void cosine_hint(const ConfigChange *c, char *out, size_t out_bytes)
 {
     if (c->row->offset != offsetof(Config, train_steps)) return;
     (void)snprintf(out, out_bytes,
-                   "; with optimizer.decay_steps=%s the cosine ends where it did, and train.steps "
-                   "is free",
-                   c->then);
+                   "; train.steps moves the end of the learning-rate curve:"
+                   "\n  optimizer.decay_steps=%s keeps the curve, which ends at step %s"
+                   "\n  --change train.steps stretches the curve to step %s",
+                   c->then, c->then, c->now);
 }
 
 Status config_check_changes(const char *what, const ConfigChange *changes, int n,
                             const char *const *allowed, int n_allowed)
 {
-    enum { LIST_BYTES = 640, HINT_BYTES = 128 };
+    enum { LIST_BYTES = 640, HINT_BYTES = 256 };
     char list[LIST_BYTES] = "", hint[HINT_BYTES] = "";
     size_t used = 0;
     const ConfigRow *row = NULL;

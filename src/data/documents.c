@@ -68,12 +68,6 @@ static Span take_line(Documents *d)
 
 /* ---- text files ---- */
 
-static Span take_file(Documents *d)
-{
-    d->at = d->map.bytes;
-    return (Span){ (const char *)d->map.data, d->map.bytes };
-}
-
 static Span take_text_line(Documents *d)
 {
     Span line = { 0 };
@@ -98,12 +92,10 @@ static Span take_block(Documents *d)
 
 static Span take_text(Documents *d)
 {
-    switch (d->options.split) {
-    case SPLIT_FILE: return take_file(d);
-    case SPLIT_BLANK: return take_block(d);
-    case SPLIT_LINE: return take_text_line(d);
-    }
-    return (Span){ 0 };
+    if (d->options.split == SPLIT_BLANK) return take_block(d);
+    if (d->options.split == SPLIT_LINE) return take_text_line(d);
+    d->at = d->map.bytes;
+    return (Span){ (const char *)d->map.data, d->map.bytes };
 }
 
 /* ---- JSON lines ---- */

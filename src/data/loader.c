@@ -47,11 +47,14 @@ static Status check_sources(const LoaderConfig *c)
 
 static Status count_source(const LoaderConfig *c, Source *s)
 {
+    int64_t first = 0;
+    s->out = holdout_of(&s->shard, s->name, c->validation);
     for (int64_t d = 0; d < s->shard.documents; d++) {
         int64_t tokens = shard_start(&s->shard, d + 1) - shard_start(&s->shard, d);
-        bool held = loader_is_held(s->name, d, c->validation);
-        *(held ? &s->held.n : &s->documents) += 1;
-        s->tokens += held ? 0 : tokens;
+        int64_t held = holdout_part(&s->out, &s->shard, d, true, &first);
+        s->held.n += held > 0;
+        s->documents += held < tokens;
+        s->tokens += tokens - held;
     }
     if (s->shard.pack > 0 && c->sequence % s->shard.pack != 0)
         return FAIL(
@@ -63,10 +66,11 @@ static Status count_source(const LoaderConfig *c, Source *s)
     s->sequences = (s->tokens - 1) / c->sequence;
     if (s->tokens < c->sequence + 1)
         return FAIL(ERR_ARG,
-                    "source %s (%s) has %lld training tokens in %lld documents (%lld more are held "
-                    "out), one sequence needs %lld",
+                    "source %s (%s) has %lld training tokens in %lld documents (%lld tokens more "
+                    "are held out: data.validation %g), one sequence needs %lld",
                     s->name, s->shard.prefix, (long long)s->tokens, (long long)s->documents,
-                    (long long)s->held.n, (long long)c->sequence + 1);
+                    (long long)(s->shard.tokens - s->tokens), c->validation,
+                    (long long)c->sequence + 1);
     return OK;
 }
 
@@ -128,14 +132,15 @@ static Status allocate(Loader *l, Arena *a, Loader **self)
     return OK;
 }
 
-static void list_held(const LoaderConfig *c, Source *s)
+static void list_held(Source *s)
 {
-    int64_t n = 0, at = 0;
+    int64_t n = 0, at = 0, first = 0;
     for (int64_t d = 0; d < s->shard.documents; d++) {
-        if (!loader_is_held(s->name, d, c->validation)) continue;
+        int64_t tokens = holdout_part(&s->out, &s->shard, d, true, &first);
+        if (tokens == 0) continue;
         s->held.document[n] = d;
         s->held.start[n++] = at;
-        at += shard_start(&s->shard, d + 1) - shard_start(&s->shard, d);
+        at += tokens;
     }
     s->held.start[n] = at;
 }
@@ -169,7 +174,7 @@ Status loader_open(const LoaderConfig *c, Arena *a, Loader **out)
     Loader *self = NULL;
     Status s = set_up(&l, c);
     if (s == OK) s = allocate(&l, a, &self);
-    for (int i = 0; i < l.n && s == OK; i++) list_held(c, &l.source[i]);
+    for (int i = 0; i < l.n && s == OK; i++) list_held(&l.source[i]);
     if (s == OK) {
         memcpy(self, &l, sizeof l);
         self->worker.job = fill_next;

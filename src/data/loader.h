@@ -1,7 +1,7 @@
 /* loader: batches of token ids from memory-mapped shards, one step ahead on one thread.
  *
- * Each source (domain) is a .bin/.idx pair. A hash of (source name, document number) says what is
- * held out, whatever the seed. The training documents of a source are put in a new order every
+ * Each source (domain) is a .bin/.idx pair. holdout.h says what of it is held out, whatever the
+ * seed. The training documents of a source are put in a new order every
  * epoch (a function of seed, source, epoch), laid end to end, and cut into sequences of T tokens
  * whose target is the next token of that stream. Which source sequence i comes from follows the
  * weights (mix.h). So everything is a function of (seed, i), and the position in a checkpoint is
@@ -36,7 +36,7 @@ typedef struct LoaderConfig {
     int64_t first, own; /* this rank reads sequences [first, first + own) of them; own 0: all */
     int64_t vocab;
     uint64_t seed;
-    double validation; /* share of documents held out */
+    double validation; /* share held out (holdout.h) */
     bool shuffle;
     int depths;                 /* of multi-token prediction */
     const int32_t *token_bytes; /* (vocab): bytes of text each id stands for, or NULL; must live as
@@ -76,9 +76,6 @@ Status loader_seek(Loader *l, uint64_t position);
 /* The next `batch` training sequences. The tensors stay valid until the second next call. */
 Status loader_next(Loader *l, const Batch **out);
 
-/* Does the hold-out rule take this document? */
-bool loader_is_held(const char *source, int64_t document, double validation);
-
 /* Reads held-out sequences [first, first + n) of one source, in document order, into the caller's
  * batch, whose tensors have at least n sequences. Past the last sequence targets are -1. Not
  * threaded. The documents are one stream that is cut like training's, so each token but the very
@@ -86,7 +83,11 @@ bool loader_is_held(const char *source, int64_t document, double validation);
 Status loader_held_sequences(const Loader *l, int source, int64_t *out_n);
 Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out);
 
-/* The held-out documents of a source, in the order of their stream. */
+/* How many tokens at a source's end are held out because its documents are too few; 0: whole documents
+ * are. */
+int64_t loader_held_tail(const Loader *l, int source);
+
+/* The held-out documents of a source, or parts of them, in the order of their stream. */
 int64_t loader_held_documents(const Loader *l, int source);
 /* Of the k-th: its number in the shard, and the token of the stream behind its last. */
 int64_t loader_held_document(const Loader *l, int source, int64_t k, int64_t *end);

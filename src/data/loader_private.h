@@ -5,6 +5,7 @@
 #define DATA_LOADER_PRIVATE_H
 
 #include "base/worker.h"
+#include "data/holdout.h"
 #include "data/loader.h"
 #include "data/mix.h"
 #include "data/shard.h"
@@ -22,6 +23,7 @@ typedef struct Stream {
 typedef struct Source {
     const char *name;
     Shard shard;
+    HoldOut out;
     int64_t documents, tokens; /* those that are not held out */
     int64_t sequences;         /* of an epoch */
 

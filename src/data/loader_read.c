@@ -9,18 +9,11 @@
 
 enum { ORDER_TEXT_BYTES = 64 };
 
-static const uint64_t HELD_SEED = 0x68656C64; /* "held": the same documents for every run's seed */
-
 /* A page fault maps the 64 KiB around it (fault_around_bytes), so a run of tokens is taken to touch
  * one such window more than it needs at either end. */
 static const int64_t WINDOW_BYTES = 64 << 10;
 static const int64_t PIECE_TOKENS = 256 << 10; /* read between two looks at the limit */
 static const size_t RESIDENT_BYTES = (size_t)64 << 20;
-
-bool loader_is_held(const char *source, int64_t document, double validation)
-{
-    return rng_uniform(HELD_SEED, rng_stream(source), (uint64_t)document) < validation;
-}
 
 size_t loader_resident_bytes(const Loader *l)
 {
@@ -45,12 +38,10 @@ static void build_epoch(const Loader *l, Source *s, int64_t epoch)
                    (unsigned long long)rng_stream(s->name), (long long)epoch);
     s->order = rng_stream(text);
     s->epoch = epoch;
-    int64_t at = 0;
+    int64_t at = 0, first = 0;
     for (int64_t k = 0; k < s->stream.n; k++) {
-        int64_t d = epoch_document(l, s, k);
         s->stream.start[k] = at;
-        if (loader_is_held(s->name, d, l->config.validation)) continue;
-        at += shard_start(&s->shard, d + 1) - shard_start(&s->shard, d);
+        at += holdout_part(&s->out, &s->shard, epoch_document(l, s, k), false, &first);
     }
     s->stream.start[s->stream.n] = at;
 }
@@ -147,7 +138,9 @@ static Status read_row(const Loader *l, Reader *r, const Source *s, const Stream
         int64_t left = st->start[k + 1] - (token + t);
         int64_t n = left < wanted - t ? left : wanted - t;
         int64_t d = st->document != NULL ? st->document[k] : epoch_document(l, s, k);
-        int64_t first = shard_start(&s->shard, d) + (token + t - st->start[k]);
+        int64_t first = 0;
+        (void)holdout_part(&s->out, &s->shard, d, st == &s->held, &first);
+        first += token + t - st->start[k];
         TRY(read_ids(l, r, s, d, first, n, r->row + t));
         for (int64_t i = t; i < t + n; i++) r->doc[i] = (int32_t)t;
         memset(r->learned + t, true, (size_t)n * sizeof *r->learned);
@@ -331,6 +324,8 @@ Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out)
         TRY(fill_row(l, &l->held_reader, s, &s->held, (first + row) * T, out, row));
     return OK;
 }
+
+int64_t loader_held_tail(const Loader *l, int source) { return l->source[source].out.tail; }
 
 int64_t loader_held_documents(const Loader *l, int source) { return l->source[source].held.n; }
 

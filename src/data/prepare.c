@@ -123,6 +123,7 @@ static Status prepare(Preparer *p)
     for (int i = 0; i < p->config->n_files; i++) TRY(add_file(p, p->config->files[i]));
     TRY(check_result(p));
     if (p->config->chat != NULL) TRY(prepare_chats_end(p));
+    TRY(origin_of(p->config->tokenizer, tokenizer_vocab(p->tokenizer), &p->writer.origin));
     TRY(shard_commit(&p->writer));
     show_progress(p, 0, true);
     p->stats.seconds = clock_s() - p->start_s;

@@ -291,18 +291,14 @@ Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *ar
     return file_create_temp(&w->bin, path, arena);
 }
 
-static Status check_id(const ShardWriter *w, int32_t id)
-{
-    if (id >= 0 && (w->id_bytes == 4 || id <= UINT16_MAX)) return OK;
-    return FAIL(ERR_ARG, "%s.bin: document %lld has id %d, its type holds 0 to %d", w->prefix,
-                (long long)w->documents, id, w->id_bytes == 4 ? INT32_MAX : UINT16_MAX);
-}
-
 static Status write_ids(ShardWriter *w, const int32_t *ids, int64_t n)
 {
     uint16_t narrow[PIECE];
     for (int64_t i = 0; i < n; i++) {
-        TRY(check_id(w, ids[i]));
+        if (ids[i] < 0 || (w->id_bytes == 2 && ids[i] > UINT16_MAX))
+            return FAIL(ERR_ARG, "%s.bin: document %lld has id %d, its type holds 0 to %d",
+                        w->prefix, (long long)w->documents, ids[i],
+                        w->id_bytes == 4 ? INT32_MAX : UINT16_MAX);
         narrow[i] = (uint16_t)ids[i];
     }
     const void *data = w->id_bytes == 4 ? (const void *)ids : narrow;
@@ -392,17 +388,21 @@ static Status write_mask(const ShardWriter *w, const char *path)
 
 Status shard_commit(ShardWriter *w)
 {
-    char path[FILE_PATH_MAX + SUFFIX_BYTES], mask[FILE_PATH_MAX + SUFFIX_BYTES];
+    enum { BYTES = FILE_PATH_MAX + SUFFIX_BYTES };
+    char path[BYTES], mask[BYTES], meta[BYTES];
     File idx = { 0 };
     (void)snprintf(path, sizeof path, "%s.idx", w->prefix);
     (void)snprintf(mask, sizeof mask, "%s.mask", w->prefix);
+    (void)snprintf(meta, sizeof meta, "%s.meta", w->prefix);
     Status s = file_create_temp(&idx, path, w->arena);
     if (s == OK) s = write_index(w, &idx);
     if (s == OK) s = file_sync(&idx);
     if (s == OK) s = file_remove_tree(path);
-    if (s == OK) s = file_remove_tree(mask); /* a mask of the older shard */
+    if (s == OK) s = file_remove_tree(mask);
+    if (s == OK) s = file_remove_tree(meta);
     if (s == OK) s = file_commit(&w->bin);
     if (s == OK && w->pack > 0) s = write_mask(w, mask);
+    if (s == OK && w->origin.vocab > 0) s = origin_write(&w->origin, w->prefix);
     if (s == OK) s = file_commit(&idx);
     file_close(&idx);
     shard_writer_close(w);

@@ -27,6 +27,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "data/origin.h"
 
 typedef struct Shard {
     const char *prefix; /* the caller's; must live as long */
@@ -74,6 +75,7 @@ typedef struct ShardWriter {
     int64_t documents, tokens;
     int64_t document_tokens; /* tokens of the current sequence so far */
     int64_t pack;            /* 0: no mask */
+    Origin origin;           /* for PREFIX.meta, to be set before the commit; vocab 0: not known */
     Arena *arena;            /* holds the write buffers */
     Text lengths;            /* i32 (documents), in an arena of its own */
     Arena lengths_arena;
@@ -92,8 +94,8 @@ Status shard_append_learned(ShardWriter *w, const int32_t *ids, int64_t n, bool 
 Status shard_append(ShardWriter *w, const int32_t *ids, int64_t n);
 Status shard_end_document(ShardWriter *w);
 
-/* Puts the files in place, .idx last. An older .idx is removed first, so a crash in between leaves
- * no two files that do not belong together. */
+/* Puts the files in place, .idx last. An older shard's .idx, .mask and .meta are removed first, so a
+ * crash in between leaves no two files that do not belong together. */
 Status shard_commit(ShardWriter *w);
 void shard_writer_close(ShardWriter *w); /* safe on { 0 } and after commit; drops the temporaries */
 

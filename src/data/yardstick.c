@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "data/holdout.h"
 #include "data/ngram.h"
-#include "data/shard.h"
 
 /* Address space of one model, and of one document; what is not touched costs nothing. */
 static const size_t RESERVE_BYTES = (size_t)64 << 30;
@@ -20,11 +20,11 @@ typedef struct Yardstick {
     double shown_s;
 } Yardstick;
 
-/* The bytes that the ids of a document stand for, in the scratch arena. */
-static Status document_text(Yardstick *y, const Shard *s, int64_t document, Text *text)
+/* The bytes that n ids of a document stand for, in the scratch arena. */
+static Status text_of(Yardstick *y, const Shard *s, int64_t document, int64_t first, int64_t n,
+                      Text *text)
 {
     const Tokenizer *t = y->config->tokenizer;
-    int64_t first = shard_start(s, document), n = shard_start(s, document + 1) - first;
     int32_t *ids = NULL;
     TRY(ARENA_NEW(&y->scratch, n, &ids));
     shard_read(s, first, n, ids);
@@ -36,7 +36,8 @@ static Status document_text(Yardstick *y, const Shard *s, int64_t document, Text
             return FAIL(ERR_FORMAT,
                         "%s.bin: token %lld of document %lld is id %d, the tokenizer has %d: was "
                         "it prepared with another one?",
-                        s->prefix, (long long)i, (long long)document, ids[i], tokenizer_vocab(t));
+                        s->prefix, (long long)(first + i - shard_start(s, document)),
+                        (long long)document, ids[i], tokenizer_vocab(t));
         tokenizer_bytes(t, ids[i], &bytes, &n_bytes);
         TRY(text_append(text, bytes, (size_t)n_bytes));
     }
@@ -72,11 +73,13 @@ static Status use(Yardstick *y, YardstickRow *row, bool held, const Text *text)
 static Status each_document(Yardstick *y, int source, const Shard *s, bool held)
 {
     const char *name = y->config->sources[source].name;
+    const HoldOut out = holdout_of(s, name, y->config->validation);
     for (int64_t d = 0; d < s->documents; d++) {
         Text text = { 0 };
         ArenaMark mark = arena_mark(&y->scratch);
-        if (loader_is_held(name, d, y->config->validation) == held) {
-            TRY(document_text(y, s, d, &text));
+        int64_t first = 0, n = holdout_part(&out, s, d, held, &first);
+        if (n > 0) {
+            TRY(text_of(y, s, d, first, n, &text));
             TRY(use(y, &y->rows[source], held, &text));
             arena_release(&y->scratch, mark);
         }

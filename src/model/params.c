@@ -144,11 +144,6 @@ Status params_freeze(ModelSpec *s, const ModelSpec *like)
 
 /* Places. */
 
-static ParamHold hold_of(const Param *p)
-{
-    return p->keep_f32 ? HOLD_WHOLE : p->expert >= 0 ? HOLD_EXPERT : HOLD_DENSE;
-}
-
 static int64_t at_least_one(int64_t n) { return n > 0 ? n : 1; }
 
 /* Puts those of a layer's parameters [first, end) that have this hold into one bucket. Each role
@@ -164,7 +159,8 @@ static void fill_bucket(ParamTable *t, const LayerSpec *l, int first, int end, P
     int role = -1;
     for (int i = first; i < end; i++) {
         Param *p = &t->at[i];
-        bool other = hold_of(p) != k.hold || role_frozen(l, p->role) != k.frozen;
+        ParamHold hold = p->keep_f32 ? HOLD_WHOLE : p->expert >= 0 ? HOLD_EXPERT : HOLD_DENSE;
+        bool other = hold != k.hold || role_frozen(l, p->role) != k.frozen;
         if (p->first[BUF_STATE] >= 0 || other) continue;
         if (p->role != (ParamRole)role) at = aligned(at);
         p->first[BUF_MAIN] = at;

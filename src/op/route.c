@@ -36,11 +36,6 @@ static Shape fwd_shape(const RouteFwd *a)
     return shape_of(&a->logits, &a->rule, tensor_elems(&a->domain));
 }
 
-static Shape bwd_shape(const RouteBwd *a)
-{
-    return shape_of(&a->logits, &a->rule, tensor_elems(&a->seq_count) / tensor_cols(&a->logits));
-}
-
 static Shape aux_shape(const RouteAux *a)
 {
     int64_t E = tensor_cols(&a->seq_count), B = tensor_elems(&a->seq_count) / E;
@@ -441,7 +436,7 @@ static void sum_counts(const Shape *s, const int32_t *seq_count, int32_t *out)
 
 Status route_bwd_cpu(Exec *ex, const RouteBwd *a)
 {
-    Shape s = bwd_shape(a);
+    Shape s = shape_of(&a->logits, &a->rule, tensor_elems(&a->seq_count) / tensor_cols(&a->logits));
     TRY(index_check("route_bwd", "index", &a->index, s.E));
     const RouteRule *r = &a->rule;
     const int32_t *seq_count = a->seq_count.data;

@@ -42,11 +42,12 @@ static Status add_rate(Calibration *c, OpWork work, double size, double flops, d
     return OK;
 }
 
-/* "NVIDIA H200, bf16, 16384 tokens; roof: 750.1 TFLOP/s (large product), 4100 GB/s (copy, ..." */
+/* "NVIDIA H200, bf16, 16384 tokens; measured peak: 750.1 TFLOP/s (large product), 4100 GB/s (copy, ..."
+ * (older files: "roof: 750.1 ...") */
 static bool head(Calibration *c, const char *line)
 {
-    static const char before[] = "), ", after[] = " GB/s (copy";
-    const char *roof = strstr(line, "roof: "), *rate = roof != NULL ? strstr(roof, before) : NULL;
+    static const char before[] = " (large product), ", after[] = " GB/s (copy";
+    const char *rate = strstr(line, before);
     if (rate == NULL) return false;
     char *end = NULL;
     double gb_s = strtod(rate + strlen(before), &end);
@@ -63,7 +64,7 @@ static double number_of(const char *word)
     return end != word && *end == '\0' && v > 0 && isfinite(v) ? v : 0;
 }
 
-/* An op's line ends in: calls us/call TFLOP/s GB/s roof% work size. */
+/* An op's line ends in: calls us/call TFLOP/s GB/s peak% work size. */
 static Status row(Calibration *c, char *line, int number)
 {
     char *word[WORDS_MAX], *rest = NULL;
@@ -86,7 +87,7 @@ static Status row(Calibration *c, char *line, int number)
         size = number_of(word[n - 1]);
         if (calls * us * tflops * size == 0)
             return FAIL(ERR_FORMAT,
-                        "%s:%d: no line of an op: calls us/call TFLOP/s GB/s roof%% "
+                        "%s:%d: no line of an op: calls us/call TFLOP/s GB/s peak%% "
                         "work size are its last numbers",
                         c->name, number);
         c->rows++;

@@ -253,12 +253,6 @@ static void emit_phases(Lowering *l, const Part *t, ActionKind kind, int first, 
     }
 }
 
-static void lower_pass(Lowering *l, const Pass *pass)
-{
-    Part t = part_of(l, pass);
-    emit_phases(l, &t, pass->kind, 0, t.row->n);
-}
-
 const BlockPhase block_phases[BLOCK_PHASES] = {
     { ACTION_BACKWARD_INPUT, PHASE_COMBINE },   { ACTION_FORWARD, PHASE_ATTENTION },
     { ACTION_FORWARD, PHASE_DISPATCH },         { ACTION_BACKWARD_INPUT, PHASE_EXPERTS },
@@ -312,7 +306,10 @@ static void lower_order(Lowering *l)
         for (int i = 0; i < o->n;) i += lower_parts(l, &o->at[i]);
         return;
     }
-    for (int i = 0; i < o->n; i++) lower_pass(l, &o->at[i]);
+    for (int i = 0; i < o->n; i++) {
+        Part t = part_of(l, &o->at[i]);
+        emit_phases(l, &t, o->at[i].kind, 0, t.row->n);
+    }
 }
 
 /* At most so many actions come of the order: each phase one, with a transfer before and after. */

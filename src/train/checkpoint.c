@@ -175,21 +175,17 @@ static Status read_header(const Loading *l)
         l->folder);
 }
 
-static Status ask_gate(const Loading *l)
-{
-    const CheckpointGate *g = l->gate;
-    return g == NULL ? OK : g->may(g->self, l->folder, l->info, l->scratch);
-}
-
 static Status load(Loading *l)
 {
     ArenaMark mark = arena_mark(l->scratch);
     TRY(agree_status(host_of(l->e), read_header(l)));
-    TRY(agree_status(host_of(l->e), ask_gate(l)));
+    const CheckpointGate *g = l->gate;
+    Status s = g == NULL ? OK : g->may(g->self, l->folder, l->info, l->scratch);
+    TRY(agree_status(host_of(l->e), s));
     arena_release(l->scratch, mark);
     TRY(agree_status(host_of(l->e), match_entries(l)));
     TRY(agree_most(host_of(l->e), l->found, l->n));
-    Status s = check_complete(l);
+    s = check_complete(l);
     for (int64_t i = 0; i < l->n && s == OK; i++) s = load_entry(l, i);
     return agree_status(host_of(l->e), s);
 }

@@ -21,6 +21,17 @@ Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Aren
     return OK;
 }
 
+Status eval_check(const Config *c, const Loader *l)
+{
+    int64_t n = 0;
+    for (int d = 0; d < loader_sources(l) && n == 0; d++) TRY(loader_held_sequences(l, d, &n));
+    if (n > 0) return OK;
+    return FAIL(ERR_ARG,
+                "nothing is held out with data.validation %g: set it to the share of the text to "
+                "hold out, for instance 0.02, or take more text",
+                c->data_validation);
+}
+
 Status eval_documents(Evaluator *v, const Loader *l, Arena *a)
 {
     for (int d = 0; d < loader_sources(l); d++)

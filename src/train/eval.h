@@ -15,6 +15,10 @@ typedef struct Evaluator {
 
 Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Arena *a);
 
+/* ERR_ARG: nothing is held out, so there is nothing to evaluate; the sentence says why and what to
+ * do. */
+Status eval_check(const Config *c, const Loader *l);
+
 /* Makes eval_run add up what each held-out document has, too: memory from `a`. A document's targets are
  * its tokens but for the first one of a source, which nothing precedes. For an engine that is alone. */
 Status eval_documents(Evaluator *v, const Loader *l, Arena *a);

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { BUFFER_BYTES = 64 << 10 };
@@ -179,10 +180,13 @@ static Status rank_fields(Text *t, const RankSpread *r)
     return text_append(t, "}", 1);
 }
 
-void metrics_shares(StepMetrics *s, double flops, double roof_flops, double sheet_flops)
+void metrics_shares(StepMetrics *s, double flops, double *roof_flops, double sheet_flops)
 {
-    s->roof_share = roof_flops > 0 ? flops / s->step_s / roof_flops : 0;
-    s->mfu = sheet_flops > 0 ? flops / s->step_s / sheet_flops : 0;
+    const double rate = flops / s->step_s;
+    if (*roof_flops > 0) *roof_flops = fmax(*roof_flops, rate);
+    s->roof_flops = *roof_flops;
+    s->roof_share = *roof_flops > 0 ? rate / *roof_flops : 0;
+    s->mfu = sheet_flops > 0 ? rate / sheet_flops : 0;
 }
 
 int64_t metrics_dropped(const Engine *e, const StepResult *r)
@@ -212,9 +216,9 @@ Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetr
     TRY(text_json(t,
                   ",\"step\":%" PRId64
                   ",\"loss\":%g,\"aux_loss\":%g,\"lr\":%g,\"grad_norm\":%g,\"tokens\":%" PRId64
-                  ",\"step_s\":%g,\"tokens_per_s\":%g,\"roof_share\":%g",
+                  ",\"step_s\":%g,\"tokens_per_s\":%g,\"roof_share\":%g,\"roof_flops\":%g",
                   s->step, s->result.loss, s->result.aux_loss, s->lr, s->result.grad_norm,
-                  s->tokens, s->step_s, s->tokens_per_s, s->roof_share));
+                  s->tokens, s->step_s, s->tokens_per_s, s->roof_share, s->roof_flops));
     for (int i = 0; i < e->spec.depths; i++)
         TRY(text_json(t, ",\"mtp_%d\":%g", i + 1, s->result.next_loss[i]));
     if (s->mfu > 0) TRY(text_json(t, ",\"mfu\":%g", s->mfu));
@@ -246,11 +250,23 @@ EvalSum eval_total(const EvalMetrics *v)
     return all;
 }
 
-double eval_loss(const EvalSum *s) { return s->targets > 0 ? s->nats / (double)s->targets : 0; }
+double eval_loss(const EvalSum *s)
+{
+    return s->targets > 0 ? s->nats / (double)s->targets : (double)NAN;
+}
 
 double eval_bits_per_byte(const EvalSum *s)
 {
-    return s->bytes > 0 ? s->nats / log(2) / (double)s->bytes : 0;
+    return s->bytes > 0 ? s->nats / log(2) / (double)s->bytes : (double)NAN;
+}
+
+const char *eval_text(const EvalSum *s, const char *between, char out[EVAL_TEXT_BYTES])
+{
+    int n = snprintf(out, EVAL_TEXT_BYTES, "loss %.4f", eval_loss(s));
+    if (s->bytes > 0)
+        (void)snprintf(out + n, (size_t)(EVAL_TEXT_BYTES - n), "%s%.4f bits a byte", between,
+                       eval_bits_per_byte(s));
+    return out;
 }
 
 Status metrics_eval(Metrics *m, const Engine *e, const Loader *l, const EvalMetrics *v)

@@ -19,7 +19,7 @@ typedef struct Metrics {
 typedef struct StepMetrics {
     int64_t step, tokens;
     double lr, step_s, tokens_per_s;
-    double roof_share, mfu; /* mfu 0: not known */
+    double roof_share, roof_flops, mfu; /* roof: the measured peak; 0: not known */
     StepResult result;
     GpuReading gpu;          /* while the step ran */
     bool by_domain;          /* also the expert load of each domain */
@@ -27,6 +27,8 @@ typedef struct StepMetrics {
     double grow_s;           /* so did taking more room for rows */
     const RankSpread *ranks; /* NULL: there is one */
 } StepMetrics;
+
+enum { EVAL_TEXT_BYTES = 64 };
 
 /* Some held-out text; bytes 0: not known. */
 typedef struct EvalSum {
@@ -46,8 +48,9 @@ void metrics_close(Metrics *m); /* safe on { 0 } */
 
 Status metrics_start(Metrics *m, const Engine *e, const Loader *l, const EnginePlan *plan,
                      double roof_flops, double sheet_flops);
-/* roof_share and mfu from step_s, the model's FLOPs, and what they are relative to, 0: unknown. */
-void metrics_shares(StepMetrics *s, double flops, double roof_flops, double sheet_flops);
+/* roof_share and mfu from step_s, the model's FLOPs, and what they are relative to, 0: unknown. A step
+ * that is faster than the measured peak raises it: so no share of it is above 1. */
+void metrics_shares(StepMetrics *s, double flops, double *roof_flops, double sheet_flops);
 /* Tokens x experts that a step dropped, of all layers (moe.capacity). */
 int64_t metrics_dropped(const Engine *e, const StepResult *r);
 Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetrics *s);
@@ -55,8 +58,11 @@ Status metrics_eval(Metrics *m, const Engine *e, const Loader *l, const EvalMetr
 
 void eval_add(EvalSum *to, const EvalSum *more);
 EvalSum eval_total(const EvalMetrics *v); /* over all domains */
-/* Nats a target; bits a byte. 0 where there are none. */
+/* Nats a target; bits a byte. NaN where there are none. */
 double eval_loss(const EvalSum *s);
 double eval_bits_per_byte(const EvalSum *s);
+/* "loss 1.2345, 0.6789 bits a byte", with what is between them; without bits where bytes are unknown.
+ * Some text must be held out. */
+const char *eval_text(const EvalSum *s, const char *between, char out[EVAL_TEXT_BYTES]);
 
 #endif

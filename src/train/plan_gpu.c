@@ -18,18 +18,14 @@ static const size_t KERNEL_BYTES = (size_t)8 << 20;
 static const size_t RING_BYTES = (size_t)588 << 20, PEER_BYTES = (size_t)410 << 20;
 static const size_t WAY_BYTES = (size_t)166 << 20; /* of stages' transfers, of one way */
 
-static size_t granules(size_t bytes)
-{
-    return (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
-}
-
 static bool on_device(int arena) { return arena != ENGINE_PINNED; }
 
 static size_t arenas_bytes(const EnginePlan *plan)
 {
     size_t sum = 0;
     for (int i = 0; i < ENGINE_ARENAS; i++) {
-        if (on_device(i)) sum += granules(plan->bytes[i]);
+        size_t granules = (plan->bytes[i] + GRANULE_BYTES - 1) / GRANULE_BYTES;
+        if (on_device(i)) sum += granules * GRANULE_BYTES;
     }
     return sum;
 }

@@ -1,5 +1,6 @@
 /* plan_run: what is known of a training before it starts: its mesh, batches, sizes and memory. */
 #include "base/log.h"
+#include "data/origin.h"
 #include "data/tokenizer.h"
 #include "train/again.h"
 #include "train/agree.h"
@@ -11,6 +12,7 @@
 #include <inttypes.h>
 #include <malloc.h>
 #include <sched.h>
+#include <string.h>
 
 /* Measured (VmHWM of runs over that of `switchyard --help`, less what is planned to the byte):
  * pages of code and tables that only a run touches, of this program, libc, libm, libgomp and PCRE2,
@@ -29,30 +31,71 @@ int train_threads(const Config *c)
     return CPU_COUNT(&set);
 }
 
-Status train_token_bytes(const Config *c, Arena *a, const int32_t **out)
+/* The sources must have been prepared with one tokenizer, data.tokenizer if that is set (*want, else
+ * { 0 }): ids of another one stand for other text. */
+static Status check_origins(const Config *c, bool speaks, Origin *want)
 {
-    *out = NULL;
-    if (c->data_tokenizer[0] == '\0') return OK;
+    const bool set = want->vocab > 0;
+    bool told = !speaks || !set;
+    for (int i = 0; i < c->data_sources.n; i++) {
+        Origin have;
+        const char *path = c->data_sources.at[i].path;
+        TRY(origin_read(path, &have));
+        if (have.vocab == 0 && !told)
+            log_info("%s.meta is not there, so nobody knows if %s.bin was prepared with %s", path,
+                     path, want->tokenizer);
+        told |= have.vocab == 0;
+        if (have.vocab > 0 && want->vocab == 0) *want = have;
+        if (have.vocab > 0 && strcmp(have.sum, want->sum) != 0)
+            return FAIL(ERR_ARG,
+                        "%s.bin was prepared with the tokenizer %s, which is not %s%s: prepare it "
+                        "again with switchyard data prepare --tokenizer %s --out %s FILE...",
+                        path, have.tokenizer, want->tokenizer, set ? " (data.tokenizer)" : "",
+                        want->tokenizer, path);
+    }
+    return OK;
+}
+
+/* Bytes of each id of data.tokenizer, and the tokenizer's sum. */
+static Status load_token_bytes(const Config *c, int32_t *bytes, Origin *out)
+{
     Tokenizer *t = NULL;
     Arena scratch = { 0 };
     TRY(arena_init(&scratch, "tokenizer", MEM_HOST, (size_t)4 << 30));
-    int32_t *bytes = NULL;
-    Status s = ARENA_ZEROED(a, c->model_vocab, &bytes);
-    if (s == OK) s = tokenizer_load(c->data_tokenizer, &scratch, &t);
-    for (int32_t id = 0; s == OK && id < c->model_vocab && id < tokenizer_vocab(t); id++) {
+    Status s = tokenizer_load(c->data_tokenizer, &scratch, &t);
+    if (s == OK) s = origin_of(c->data_tokenizer, tokenizer_vocab(t), out);
+    for (int32_t id = 0; s == OK && id < c->model_vocab && id < out->vocab; id++) {
         const char *at = NULL;
         tokenizer_bytes(t, id, &at, &bytes[id]);
-    }
-    if (s == OK && tokenizer_vocab(t) > c->model_vocab) {
-        s = FAIL(ERR_ARG,
-                 "data.tokenizer %s has %d ids, model.vocab is %" PRId64 ": raise model.vocab",
-                 c->data_tokenizer, (int)tokenizer_vocab(t), c->model_vocab);
     }
     tokenizer_free(t);
     arena_free(&scratch);
     malloc_trim(0); /* its JSON tree was the largest thing on the heap: 29 MB for 128,000 ids */
-    if (s == OK) *out = bytes;
     return s;
+}
+
+Status train_token_bytes(const Config *c, bool speaks, Arena *a, const int32_t **out)
+{
+    const int64_t most = c->model_vocab;
+    Origin of = { 0 };
+    int32_t *bytes = NULL;
+    char have[32], want[32];
+    if (c->data_tokenizer[0] != '\0') {
+        TRY(ARENA_ZEROED(a, most, &bytes));
+        TRY(load_token_bytes(c, bytes, &of));
+    }
+    TRY(check_origins(c, speaks, &of));
+    (void)text_thousands(have, of.vocab), (void)text_thousands(want, most);
+    if (of.vocab > most)
+        return FAIL(ERR_ARG, "the tokenizer %s has %s ids, model.vocab is %s: set model.vocab=%d",
+                    of.tokenizer, have, want, of.vocab);
+    /* models round their vocabulary up: DeepSeek-V2's by 2,398 of 100,002 ids */
+    if (speaks && of.vocab > 0 && most - of.vocab > 128 && most - of.vocab > of.vocab / 16)
+        log_warn("the tokenizer %s has %s ids, model.vocab is %s: the rest is never used, and "
+                 "model.vocab=%d would do",
+                 of.tokenizer, have, want, of.vocab);
+    *out = bytes;
+    return OK;
 }
 
 /* The consecutive sequences of a step that this data-parallel rank takes. */
@@ -258,16 +301,6 @@ static Status count_whole(const Config *c, Whole *out)
     return s;
 }
 
-static Status count_params(const Config *c, TrainPlan *p)
-{
-    Whole whole;
-    TRY(count_whole(c, &whole));
-    p->engine.params_total = whole.params;
-    p->engine.params_active = whole.active;
-    p->engine.params_frozen = whole.frozen;
-    return OK;
-}
-
 Status train_torchtitan_flops(const Config *c, double *out)
 {
     Whole whole;
@@ -320,11 +353,6 @@ Status train_plan_engine(const Config *c, int here, size_t beside, EngineShape *
     return train_plan_gpu(c, shape, plan, gpu);
 }
 
-static size_t beside_engine(const TrainPlan *p)
-{
-    return p->loader_bytes + p->save_bytes + p->library_bytes;
-}
-
 static void add_up(TrainPlan *p)
 {
     p->tables_bytes = p->engine.tables_bytes;
@@ -333,16 +361,21 @@ static void add_up(TrainPlan *p)
 
 Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out)
 {
+    Whole whole;
     TrainPlan p = { .shape = train_shape(c, mesh), .save_bytes = SAVE_BYTES };
     TRY(null_refuse(c, "train"));
     p.library_bytes = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
     TRY(plan_data(c, mesh, &p));
     TRY(plan_eval(c, &p));
     TRY(peak_plan(c, p.shape.threads, &p.probe_bytes));
-    TRY(train_plan_engine(c, here, beside_engine(&p), &p.shape, &p.engine, &p.again, &p.gpu));
+    size_t beside = p.loader_bytes + p.save_bytes + p.library_bytes; /* of the host */
+    TRY(train_plan_engine(c, here, beside, &p.shape, &p.engine, &p.again, &p.gpu));
     TRY(train_model_flops(c, &p.shape, &p.engine, &p.model_flops));
     p.save_bytes += p.engine.save_bytes;
-    TRY(count_params(c, &p));
+    TRY(count_whole(c, &whole));
+    p.engine.params_total = whole.params;
+    p.engine.params_active = whole.active;
+    p.engine.params_frozen = whole.frozen;
     add_up(&p);
     *out = p;
     if (p.shape.again != NULL) out->shape.again = &out->again;

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 static const double SLOW = 1.2, SLOW_LEAST_S = 0.01; /* less is the scheduler's noise */
 enum { SLOW_STEPS = 3, LINE_BYTES = 120 };
@@ -62,12 +60,9 @@ Status ranks_agree(Comm *world, const char *what, const char *text)
 
 Status ranks_build(char *out, size_t out_bytes)
 {
-    FileMap map = { 0 };
-    TRY(file_map("/proc/self/exe", &map));
-    XXH128_hash_t h = XXH3_128bits(map.data, map.bytes);
-    (void)snprintf(out, out_bytes, "%zu bytes, sum %016llx%016llx\n", map.bytes,
-                   (unsigned long long)h.high64, (unsigned long long)h.low64);
-    file_unmap(&map);
+    char sum[FILE_SUM_BYTES];
+    TRY(file_sum("/proc/self/exe", sum));
+    (void)snprintf(out, out_bytes, "sum %s\n", sum);
     return OK;
 }
 

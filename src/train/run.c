@@ -38,11 +38,13 @@ typedef struct Trainer {
     Ranks ranks;
     BindShare share; /* of its host */
     bool speaks;     /* rank 0: folder, metrics, progress */
+    bool holds_out;  /* there is text to evaluate */
     bool settled;    /* all ranks know of the failure with which this one ends */
     int lock_fd;
     File log;    /* of a rank that is not rank 0 */
     Arena arena; /* loader, evaluation batch, checkpoint buffers, trace */
     Engine engine;
+    const int32_t *token_bytes; /* (vocab) or NULL */
     Loader *loader;
     Evaluator evaluator;
     Checkpointer saver;
@@ -52,8 +54,9 @@ typedef struct Trainer {
     int dumps;       /* requests for a recording that were met */
     bool trace_next; /* op by op, for one of them */
     GpuState gpu;
-    GpuReading reading;             /* of the last step */
-    double roof_flops, sheet_flops; /* measured; of the data sheet, 0: not known */
+    GpuReading reading; /* of the last step */
+    Roof peak;          /* flops 0: it could not be measured */
+    double sheet_flops; /* of the data sheet, 0: not known */
     double started_s, last_loss;
     int64_t step, saved_step, first_step, twice; /* twice: steps since the start that ran again */
     int running;                                 /* such steps without one between them */
@@ -90,12 +93,10 @@ static const Mesh *mesh_of(const Trainer *t) { return t->world == NULL ? NULL : 
 
 static Status open_data(Trainer *t)
 {
-    const int32_t *token_bytes = NULL;
     LoaderConfig loader;
-    TRY(train_token_bytes(t->config, &t->arena, &token_bytes));
-    TRY(train_loader_config(t->config, mesh_of(t), token_bytes, &t->arena, &loader));
+    TRY(train_loader_config(t->config, mesh_of(t), t->token_bytes, &t->arena, &loader));
     TRY(loader_open(&loader, &t->arena, &t->loader));
-    return eval_make(&t->evaluator, &t->engine, token_bytes, &t->arena);
+    return eval_make(&t->evaluator, &t->engine, t->token_bytes, &t->arena);
 }
 
 /* Before anything is made; without the others. */
@@ -110,6 +111,7 @@ static Status check(Trainer *t)
     t->mesh = mesh_alone(&t->shape, t->world == NULL ? 0 : t->world->rank);
     int here = t->world == NULL ? 1 : comm_local_ranks(t->world);
     TRY(train_plan(c, mesh_of(t), here, &t->plan));
+    TRY(train_token_bytes(c, t->speaks, &t->arena, &t->token_bytes));
     return train_check_gpu(c, &t->plan.shape, &t->plan.engine, &t->plan.gpu);
 }
 
@@ -192,11 +194,30 @@ static Status print_layout(Trainer *t)
     text.used = 0;
     TRY(train_exchange_text(t->config, &text));
     if (text.used > 0) log_info("%s", text.data);
-    TRY(text_init(&text, &t->arena));
+    text.used = 0;
     TRY(train_room_text(&t->plan.shape, &t->plan.engine, &text));
     if (text.used > 0) log_info("%s", text.data);
     arena_release(&t->arena, mark);
     return OK;
+}
+
+/* Says where the end of a source is held out, as its documents are too few; or that nothing is. */
+static void look_at_held_out(Trainer *t)
+{
+    char tokens[32], why[512];
+    for (int i = 0; i < loader_sources(t->loader) && t->speaks; i++) {
+        int64_t tail = loader_held_tail(t->loader, i);
+        if (tail > 0)
+            log_info("held out: the last %s tokens of %s, which has too few documents to hold out "
+                     "whole ones",
+                     text_thousands(tokens, tail), loader_source_name(t->loader, i));
+    }
+    t->holds_out = eval_check(t->config, t->loader) == OK;
+    if (t->holds_out) return;
+    status_sentence(why, sizeof why);
+    status_clear();
+    if (t->speaks && t->config->train_eval_every > 0)
+        log_warn("%s; no held-out loss is computed", why);
 }
 
 static Status find_sheet(Trainer *t)
@@ -208,9 +229,15 @@ static Status find_sheet(Trainer *t)
                                 &t->sheet_flops));
     if (t->sheet_flops == 0)
         log_info("no data sheet of \"%s\" is known: there is no MFU, only the share of the "
-                 "measured roof",
+                 "measured peak",
                  gpu);
     return OK;
+}
+
+/* Where the peak cannot be measured, no share of it is told. */
+static void raise_peak(Trainer *t)
+{
+    if (peak_measure(t->config, t->plan.shape.threads, false, &t->peak) != OK) status_clear();
 }
 
 static Status open_all(Trainer *t)
@@ -221,14 +248,13 @@ static Status open_all(Trainer *t)
     if (t->share.where[0] != '\0') log_info("rank %d %s", t->world->rank, t->share.where);
     if (t->speaks) TRY(lock_folder(t));
     TRY(ranks_open(&t->ranks, t->world, &t->arena));
-    Roof roof = { 0 }; /* where it cannot be measured, shares of it are not told */
-    if (peak_measure(c, t->plan.shape.threads, false, &roof) != OK) status_clear();
-    t->roof_flops = roof.flops;
+    raise_peak(t);
     TRY(find_sheet(t));
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     t->engine.ex.trace = NULL;
     TRY(recorder_open(&t->recorder, &t->engine, t->world, (int)c->run_trace_ring));
     TRY(open_data(t));
+    look_at_held_out(t);
     if (t->speaks) TRY(metrics_open_log(&t->metrics, c->run_dir));
     if (c->run_trace_steps.n > 0 || c->run_trace_ring > 0)
         TRY(trace_init(&t->trace, &t->arena, TRACE_EVENTS));
@@ -343,7 +369,9 @@ static Status start_resumed(Trainer *t)
     const CheckpointGate gate = { may_resume, t };
     CheckpointInfo info;
     if (t->saver.n_steps == 0) {
-        return FAIL(ERR_ARG, "%s holds no checkpoint to go on from: begin without --resume",
+        return FAIL(ERR_ARG,
+                    "%s holds no checkpoint to go on from: begin without --resume, or with "
+                    "--resume=auto, which then begins anew",
                     t->saver.folder);
     }
     TRY(checkpoint_load_newest(&t->engine, t->config->run_dir, &gate, &t->saver.arena, &info));
@@ -358,13 +386,14 @@ static Status start_resumed(Trainer *t)
 static Status evaluate(Trainer *t)
 {
     EvalMetrics v;
+    char figures[EVAL_TEXT_BYTES];
+    if (!t->holds_out) return OK;
     TRY(eval_run(&t->evaluator, &t->engine, t->loader, t->config->train_eval_sequences, t->step,
                  &v));
     if (!t->speaks) return OK;
     TRY(metrics_eval(&t->metrics, &t->engine, t->loader, &v));
     EvalSum all = eval_total(&v);
-    log_info("step %" PRId64 ": held-out loss %.4f, %.4f bits a byte", t->step, eval_loss(&all),
-             eval_bits_per_byte(&all));
+    log_info("step %" PRId64 ": held-out %s", t->step, eval_text(&all, ", ", figures));
     return OK;
 }
 
@@ -466,7 +495,7 @@ static Status dump(Trainer *t)
                                        .device = t->plan.gpu.gpu.name,
                                        .flops = t->plan.model_flops,
                                        .sheet_flops = t->sheet_flops,
-                                       .roof_flops = t->roof_flops },
+                                       .roof_flops = t->peak.flops },
                       &meta));
     TRY(file_join(folder, t->config->run_dir, "recording"));
     TRY(recorder_dump(r, folder, t->world == NULL ? 0 : t->world->rank, meta.data, &t->trace));
@@ -517,7 +546,7 @@ static Status run_step(Trainer *t, StepMetrics *m)
     m->gpu = t->reading;
     m->step_s = clock_s() - start;
     m->tokens_per_s = (double)m->tokens / m->step_s;
-    metrics_shares(m, t->plan.model_flops, t->roof_flops, t->sheet_flops);
+    metrics_shares(m, t->plan.model_flops, &t->peak.flops, t->sheet_flops);
     TRY(tell(t, m, waited));
     m->ranks = t->world == NULL ? NULL : &t->ranks.spread;
     return OK;
@@ -529,20 +558,23 @@ static void progress(const Trainer *t, const StepMetrics *m)
     bool last = m->step == c->train_steps;
     if (m->step % c->train_log_every != 0 && !last) return;
     double mean = (clock_s() - t->started_s) / (double)(m->step - t->first_step);
-    char speed[32], twice[48] = "", drops[48] = "", next[32 * CONFIG_DEPTHS_MAX] = "";
+    char speed[32], share[40] = "", twice[48] = "", drops[48] = "",
+                    next[32 * CONFIG_DEPTHS_MAX] = "";
     for (int i = 0, n = 0; i < t->engine.spec.depths; i++)
         n += snprintf(next + n, sizeof next - (size_t)n, "  mtp_%d %.4f", i + 1,
                       m->result.next_loss[i]);
+    if (m->mfu > 0)
+        (void)snprintf(share, sizeof share, "MFU %.0f %%  ", 100 * m->mfu);
+    else if (m->roof_share > 0)
+        (void)snprintf(share, sizeof share, "%.0f %% of measured peak  ", 100 * m->roof_share);
     int64_t dropped = metrics_dropped(&t->engine, &m->result);
     if (dropped > 0) (void)snprintf(drops, sizeof drops, "  %" PRId64 " dropped", dropped);
     if (t->twice > 0) (void)snprintf(twice, sizeof twice, "  %" PRId64 " ran twice", t->twice);
     log_progress(last,
                  "step %" PRId64 "/%" PRId64 "  loss %.4f%s  lr %.2e  norm %.2f  %s tokens/s  "
-                 "%s %.0f %%  "
-                 "%.0f s left%s%s%s",
+                 "%s%.0f s left%s%s%s",
                  m->step, c->train_steps, m->result.loss, next, m->lr, m->result.grad_norm,
-                 text_thousands(speed, (int64_t)m->tokens_per_s), m->mfu > 0 ? "MFU" : "roof",
-                 100 * (m->mfu > 0 ? m->mfu : m->roof_share),
+                 text_thousands(speed, (int64_t)m->tokens_per_s), share,
                  mean * (double)(c->train_steps - m->step), twice, drops,
                  c->moe_forced_balance ? "  forced balance" : "");
 }
@@ -562,13 +594,12 @@ static Status make_room(Trainer *t, const StepMetrics *m)
     t->grow_s = clock_s() - start;
     t->running = 0;
     t->crowded = !grown;
-    if (!t->speaks) return OK;
-    if (!grown)
+    if (!grown && t->speaks)
         log_warn("step %" PRId64 ": rows had no room in two steps running, and there is no memory "
                  "for more: such steps go on running twice (recompute.layers or a smaller "
                  "train.micro_batch makes room)",
                  m->step);
-    if (!grown) return OK;
+    if (!grown || !t->speaks) return OK;
     if (room->fetching > was.fetching)
         (void)snprintf(fetching, sizeof fetching, "; %d layers fetch received rows again",
                        room->fetching);
@@ -634,7 +665,7 @@ static Status write_trace(Trainer *t)
 static Status begin_files(Trainer *t)
 {
     TRY(write_config(t));
-    return metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->roof_flops,
+    return metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->peak.flops,
                          t->sheet_flops);
 }
 
@@ -649,8 +680,11 @@ static Status start(Trainer *t)
     TRY(settle(t, open_all(t)));
     TRY(settle(t, checkpointer_open(&t->saver, t->asked, &t->engine, &t->arena)));
     TRY(prepare(t));
+    if (!t->engine.ex.backend->apart) raise_peak(t); /* the weights are not there yet */
     TRY(watch_gpu(t));
-    TRY(settle(t, t->options->resume ? start_resumed(t) : start_fresh(t)));
+    bool none = t->options->or_begin && t->saver.n_steps == 0;
+    if (none && t->speaks) log_info("%s has no checkpoint yet: training begins", t->saver.folder);
+    TRY(settle(t, t->options->resume && !none ? start_resumed(t) : start_fresh(t)));
     t->first_step = t->step;
     return settle(t, t->speaks ? begin_files(t) : OK);
 }

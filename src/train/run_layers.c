@@ -139,11 +139,6 @@ static bool begins_layer(const ChunkRow *row, int i)
     return i == 0 || row->at[i - 1].layer != row->at[i].layer;
 }
 
-static bool ends_layer(const ChunkRow *row, int i)
-{
-    return i + 1 == row->n || row->at[i + 1].layer != row->at[i].layer;
-}
-
 /* Forward. */
 
 /* h before layer i of the chunk: kept in the slot for backward. An evaluation keeps nothing: its
@@ -226,7 +221,7 @@ static Status forward_pass(ChunkPass *p)
         select(p, x->layer);
         PhaseFn *fn = passed_by(&p->r) ? NULL : phase_of(p, x)->forward;
         TRY(run_phase(p->e, &p->r, fn, x->name, RECORD_FORWARD));
-        if (ends_layer(p->row, i)) close_forward(p, x->layer);
+        if (i + 1 == p->row->n || x[1].layer != x->layer) close_forward(p, x->layer);
     }
     bool ends = !p->r.training && p->a->end == p->row->n;
     if (ends) arena_release(p->r.keep, (ArenaMark){ 0 });

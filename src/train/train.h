@@ -18,7 +18,7 @@
 typedef Status SheetFlops(const char *gpu, Dtype type, double *out);
 
 typedef struct TrainOptions {
-    bool resume;
+    bool resume, or_begin;     /* or_begin: where no checkpoint is there to resume, begin anew */
     const char *const *change; /* with resume: settings that may differ from the checkpoint's */
     int n_change;
     const char *init;                   /* a checkpoint to take initial weights from, or NULL */
@@ -119,8 +119,10 @@ Status train_run(const Config *c, const TrainOptions *options);
 /* Shared with eval and generate: threads that this process may use. */
 int train_threads(const Config *c);
 
-/* (vocab) bytes of text an id stands for, out of data.tokenizer; NULL if none is configured. */
-Status train_token_bytes(const Config *c, Arena *a, const int32_t **out);
+/* (vocab) bytes of text an id stands for, out of data.tokenizer; NULL if none is configured. ERR_ARG:
+ * the data is of another tokenizer, or of more ids than the model has. Much fewer are a warning, if this
+ * rank speaks. */
+Status train_token_bytes(const Config *c, bool speaks, Arena *a, const int32_t **out);
 
 /* Loader settings of one rank's sequences (mesh NULL: all); texts are the configuration's. */
 Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *token_bytes, Arena *a,

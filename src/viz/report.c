@@ -80,7 +80,7 @@ static Status result_facts(Text *out, const RunData *d)
     }
     TRY(share_fact(out, "Model FLOPs utilisation", &d->curve[RUN_MFU], "of the data sheet",
                    d->sheet_flops));
-    TRY(share_fact(out, "Share of the measured roof", &d->curve[RUN_ROOF], "measured",
+    TRY(share_fact(out, "Share of the measured peak", &d->curve[RUN_ROOF], "measured",
                    d->roof_flops));
     if (!isfinite(s->least_share)) return OK;
     (void)snprintf(value, sizeof value, "%.1f %%", 100 * s->least_share);
@@ -127,7 +127,7 @@ static const SmallChart RATES[] = {
 static const SmallChart THROUGHPUT[] = {
     { RUN_TOKENS_PER_S, "Tokens a second", SVG_PLAIN, true, false },
     { RUN_MFU, "Model FLOPs utilisation (MFU)", SVG_PERCENT, true, false },
-    { RUN_ROOF, "Share of the measured roof", SVG_PERCENT, true, false },
+    { RUN_ROOF, "Share of the measured peak", SVG_PERCENT, true, false },
     { RUN_CLOCK_MHZ, "Clock of the GPU (MHz)", SVG_PLAIN, true, false },
     { RUN_POWER_W, "Power of the GPU (W)", SVG_PLAIN, true, false },
 };
@@ -164,7 +164,7 @@ static const struct {
     { "rates", "Optimisation", .chart = RATES, .charts = sizeof RATES / sizeof *RATES },
     { "throughput", "Throughput",
       .note = "MFU is relative to the dense peak of the GPU's data sheet, where it is known; the "
-              "roof is a large matrix product, measured when the run began.",
+              "measured peak is a large matrix product when the run began, or a faster step.",
       .chart = THROUGHPUT, .charts = sizeof THROUGHPUT / sizeof *THROUGHPUT },
     { "experts", "Expert load", .has = load_has, .write = load_write },
     { "memory", "Memory", .has = memory_has, .write = memory_write,

@@ -367,6 +367,7 @@ static bool is_recent_for_domains(const RunData *d, int64_t step)
 static Status take_step(Build *b, const Line *line)
 {
     RunData *d = b->d;
+    if (line->roof_flops > 0) d->roof_flops = line->roof_flops; /* older lines have none */
     for (int i = 0; i < RUN_CURVES; i++) {
         if (i == RUN_MFU && !(d->sheet_flops > 0)) continue;
         curve_put(&d->curve[i], line->step, line->curve[i]);
@@ -386,7 +387,8 @@ static Status take_step(Build *b, const Line *line)
     return take_domain_load(b, line->expert_load_by_domain, d->domain_load, line->step);
 }
 
-/* An evaluation writes 0 for what it cannot know: a loss without targets, bits of unknown bytes. */
+/* What an evaluation cannot know is null: a loss without targets, bits of unknown bytes. Older files
+ * have 0. */
 static double known(double v) { return v > 0 ? v : (double)NAN; }
 
 static Status take_eval_domains(Build *b, char *raw, RunEval *eval)

@@ -262,13 +262,15 @@ static inline Outcome lab_run(Lab *lab, const Launch *l)
     return lab_wait(lab, &c);
 }
 
-/* An error is one line that begins with "error: " and ends with the kind in brackets; what follows
- * are frames. Nothing else is said after it. */
+/* An error begins with "error: " and ends with the kind in brackets. It is one line, or goes on in
+ * indented lines, one for each way out. What follows are frames, and nothing else. */
 static inline bool one_sentence(const char *err)
 {
     const char *at = strstr(err, "error: ");
     if (at == NULL || (at > err && at[-1] != '\n')) return false;
     const char *end = strchr(at, '\n');
+    while (end != NULL && end[-1] != ']' && strncmp(end, "\n  ", 3) == 0)
+        end = strchr(end + 1, '\n');
     if (end == NULL || end == at || end[-1] != ']') return false;
     for (const char *dot = at; (dot = strstr(dot, ". ")) != NULL && dot < end; dot++) {
         if (dot[2] >= 'A' && dot[2] <= 'Z') return false;

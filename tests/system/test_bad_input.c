@@ -374,8 +374,8 @@ static void a_resume_goes_on_with_the_checkpoints_mathematics_and_data(void **st
     CHECK_REFUSED(o, 2,
                   "run/checkpoints/step-0000000002 was trained with other mathematics or on other "
                   "data: take its values, or allow each other one with --change moe.top_k --change "
-                  "data.validation --change train.steps; with optimizer.decay_steps=2 the cosine "
-                  "ends where it did");
+                  "data.validation --change train.steps; train.steps moves the end of the "
+                  "learning-rate curve:\n  optimizer.decay_steps=2 keeps the curve");
     CHECK_SAYS(o.err, "resume: moe.top_k is 1, was 2\n");
     CHECK_SAYS(o.err, "resume: data.validation is 0.5, was 0.1\n");
     CHECK_SAYS(o.err, "resume: checkpoint.keep is 3, was 2\n");

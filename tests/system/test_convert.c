@@ -73,6 +73,15 @@ static void a_training_begins_from_a_folder_of_hugging_face_s(void **state)
     o = RUN(lab, "there", "train", "back/config.yaml", "--init", "hf", "run.dir=runs/direct",
             "data.sources=[{name: web, path: ../web}]");
     CHECK_EXIT(o, 2);
+    /* the same command again and again: killed before the first checkpoint, and behind it */
+    for (int i = 0; i < 3; i++) {
+        if (i == 1) CHECK_OK(file_remove_tree(lab_path(lab, "there/runs/again/checkpoints")));
+        o = RUN(lab, "there", "train", "back/config.yaml", "--init", "hf", "--resume=auto",
+                "run.dir=runs/again", "train.steps=0", "train.batch=4", "data.sequence=32",
+                "data.sources=[{name: web, path: ../web}]");
+        CHECK_EXIT(o, 0);
+        CHECK_SAYS(o.err, i < 2 ? "init: weights of runs/again-init" : "resumed from runs/again");
+    }
 }
 
 /* The folder that from-hf makes has a configuration that fits; a run that begins from it goes on

@@ -1,5 +1,6 @@
 /* A training from its configuration to text: what it prints, what it leaves, and that the same
  * settings give the same bits, resumed or not. */
+#include "data/holdout.h"
 #include "data/loader.h"
 #include "data/shard.h"
 #include "harness/run_folder.h"
@@ -536,7 +537,7 @@ static void eval_tells_the_loss_of_each_document(void **state)
             shard_start(&shard[source], document + 1) - shard_start(&shard[source], document);
         CHECK_NEAR(n, length - first, 0); /* nothing precedes a source's first token */
         if (first) before = -1;
-        CHECK(document > before && loader_is_held(name, document, 0.1));
+        CHECK(document > before && holdout_by_hash(name, document, 0.1));
         before = document;
         CHECK_NEAR(number(json, "perplexity"), exp(sum / n), 1e-9 * exp(sum / n));
         nats[source] += sum;

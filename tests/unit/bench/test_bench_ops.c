@@ -1,4 +1,4 @@
-/* bench ops on the CPU: a row for every op that a step runs, and what the roof leaves to gain. */
+/* bench ops on the CPU: a row for every op that a step runs, and what the measured peak leaves to gain. */
 #include "harness/test.h"
 
 #include "base/log.h"
@@ -64,7 +64,7 @@ static void every_op_has_its_rows_and_its_share_of_the_time(void **state)
     Text out;
     Arena a = { 0 };
     run(&a, "run.compute=f32", &out);
-    CHECK(strstr(out.data, "threads, f32, 64 tokens; roof: ") != NULL);
+    CHECK(strstr(out.data, "threads, f32, 64 tokens; measured peak: ") != NULL);
     for (size_t i = 0; i < sizeof OP / sizeof *OP; i++) {
         if (row_of(out.data, OP[i]).rows < 1) fail_msg("no row of %s in\n%s", OP[i], out.data);
     }
@@ -120,8 +120,8 @@ static void check_call(const char *table, const Left *l)
 static double left_of_rows(const char *table)
 {
     double flops_roof = 0, bytes_roof = 0, left = 0;
-    CHECK_INT(sscanf(strstr(table, "roof: "), "roof: %lf TFLOP/s (large product), %lf", &flops_roof,
-                     &bytes_roof),
+    CHECK_INT(sscanf(strstr(table, "measured peak: "),
+                     "measured peak: %lf TFLOP/s (large product), %lf", &flops_roof, &bytes_roof),
               2);
     const char *line = strchr(strchr(table, '\n') + 1, '\n') + 1;
     for (; *line != '\n'; line = strchr(line, '\n') + 1) {
@@ -143,8 +143,9 @@ static void what_the_roof_leaves_is_told_op_by_op(void **state)
     Arena a = { 0 };
     Text out;
     run(&a, "run.compute=f32", &out);
-    const char *line = strstr(out.data, "\nwhat the roof leaves to gain, in ms of a step of 2 x 64 "
-                                        "tokens\n");
+    const char *line =
+        strstr(out.data, "\nwhat the measured peak leaves to gain, in ms of a step of 2 x 64 "
+                         "tokens\n");
     CHECK(line != NULL);
     line = strchr(strchr(line + 1, '\n') + 1, '\n') + 1;
     Left l = { .op = "" }, sum = { .op = "" };

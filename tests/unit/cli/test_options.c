@@ -8,7 +8,7 @@ typedef struct Values {
     int64_t tokens;
     double temperature;
     const char *out;
-    int mode;
+    int mode, again;
     OptionInts orders;
     OptionTexts keys;
     int n;
@@ -28,6 +28,7 @@ static Status parse(Values *v, const char **words)
         { "--mode", OPTION_CHOICE, &v->mode, "fail|skip|ask", .help = "what then" },
         { "--order", OPTION_INTS, &v->orders, "N", .help = "orders" },
         { "--key", OPTION_TEXTS, &v->keys, "KEY", .help = "keys" },
+        { "--again", OPTION_SWITCH, &v->again, "auto|late", .help = "once more" },
     };
     const Command command = { .name = "yard do",
                               .arguments = "FROM [TO]",
@@ -54,6 +55,25 @@ static Status parse(Values *v, const char **words)
 
 #define WORDS(...)                                                                                 \
     (const char *[32]) { __VA_ARGS__ }
+
+static void a_switch_takes_a_word_only_behind_an_equals_sign(void **state)
+{
+    (void)state;
+    Values v;
+    CHECK_OK(parse(&v, WORDS("--out=o", "from")));
+    CHECK_INT(v.again, 0);
+    CHECK_OK(parse(&v, WORDS("--again", "auto", "--out=o")));
+    CHECK_INT(v.again, 1);
+    CHECK_INT(v.n, 1); /* "auto" is FROM */
+    CHECK_OK(parse(&v, WORDS("--again=auto", "--out=o", "from")));
+    CHECK_INT(v.again, 2);
+    CHECK_OK(parse(&v, WORDS("--again=late", "--out=o", "from")));
+    CHECK_INT(v.again, 3);
+    CHECK_FAILS(parse(&v, WORDS("--again=", "--out=o", "from")), ERR_ARG,
+                "--again is \"\", must be one of auto|late");
+    CHECK_FAILS(parse(&v, WORDS("--again=now", "--out=o", "from")), ERR_ARG,
+                "--again is \"now\", must be one of auto|late");
+}
 
 static void every_kind_of_value_reaches_its_target(void **state)
 {
@@ -181,6 +201,7 @@ static void help_shows_every_option_its_default_and_an_example(void **state)
                                          "usage: yard do [option...] FROM [TO]",
                                          "--dry-run ",
                                          "--tokens N ",
+                                         "--again[=auto|late] ",
                                          "--out FILE",
                                          "where to (required)",
                                          "what then [skip]",
@@ -227,6 +248,7 @@ static void an_unknown_subcommand_names_the_nearest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_switch_takes_a_word_only_behind_an_equals_sign),
         TEST(every_kind_of_value_reaches_its_target),
         TEST(what_is_not_given_keeps_its_default),
         TEST(an_unknown_option_names_the_nearest),

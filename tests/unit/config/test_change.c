@@ -101,7 +101,9 @@ static void what_is_allowed_by_name_may_differ(void **state)
     const char *const keys[] = { "train.steps", "moe.top_k", "run.seed", "run.sede" };
     CHECK_FAILS(config_check_changes("it", c, n, keys, 2), ERR_ARG, "with --change run.seed [bad");
     CHECK_FAILS(config_check_changes("it", c, n, keys + 1, 2), ERR_ARG,
-                "with --change train.steps; with optimizer.decay_steps=1000 the cosine ends");
+                "with --change train.steps; train.steps moves the end of the learning-rate curve:\n"
+                "  optimizer.decay_steps=1000 keeps the curve, which ends at step 1000\n"
+                "  --change train.steps stretches the curve to step 7 [bad");
     CHECK_OK(config_check_changes("it", c, n, keys, 3));
     CHECK_FAILS(config_check_changes("it", c, n, keys, 4), ERR_ARG,
                 "--change: there is no setting run.sede, did you mean run.seed?");

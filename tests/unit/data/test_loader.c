@@ -80,7 +80,7 @@ static void write_corpus(Place *p, int source, const int64_t *length, int64_t do
             CHECK_OK(shard_append(&w, &id, 1));
         }
         CHECK_OK(shard_end_document(&w));
-        c->held[d] = loader_is_held(NAMES[source], d, p->config.validation);
+        c->held[d] = holdout_by_hash(NAMES[source], d, p->config.validation);
     }
     CHECK_OK(shard_commit(&w));
 }
@@ -446,11 +446,11 @@ static void what_is_held_out_depends_on_name_and_document_alone(void **state)
     (void)state;
     int held = 0, both = 0;
     for (int64_t d = 0; d < 10000; d++) {
-        bool web = loader_is_held("web", d, 0.1), books = loader_is_held("books", d, 0.1);
+        bool web = holdout_by_hash("web", d, 0.1), books = holdout_by_hash("books", d, 0.1);
         held += web;
         both += web && books;
-        CHECK(!loader_is_held("web", d, 0));
-        CHECK(!web || loader_is_held("web", d, 0.2)); /* a larger share only adds documents */
+        CHECK(!holdout_by_hash("web", d, 0));
+        CHECK(!web || holdout_by_hash("web", d, 0.2)); /* a larger share only adds documents */
     }
     CHECK_NEAR(held, 1000, 150); /* 5 standard deviations of 10000 draws at 0.1 */
     CHECK_NEAR(both, 100, 50);
@@ -514,7 +514,8 @@ static void a_source_too_small_for_a_sequence_is_refused(void **state)
     p->config.validation = 0;
     write_corpus(p, 0, (const int64_t[]){ 9, 7 }, 2);
     CHECK_FAILS(loader_open(&p->config, &p->arena, &l), ERR_ARG,
-                "has 16 training tokens in 2 documents (0 more are held out), one sequence needs "
+                "has 16 training tokens in 2 documents (0 tokens more are held out: "
+                "data.validation 0), one sequence needs "
                 "17");
     CHECK_FAILS(loader_plan(&p->config, &arena, &mapped), ERR_ARG, "source web");
     write_corpus(p, 0, (const int64_t[]){ 0 }, 0);

@@ -321,6 +321,25 @@ static void a_missing_file_is_named(void **state)
     CHECK_FAILS(shard_open(&s, p->prefix), ERR_IO, "x.bin");
 }
 
+static void a_shard_without_an_origin_drops_the_record_of_the_one_before(void **state)
+{
+    Place *p = *state;
+    Origin o;
+    for (int i = 0; i < 2; i++) {
+        ShardWriter w = { 0 };
+        CHECK_OK(shard_create(&w, p->prefix, 500, &p->arena));
+        CHECK_OK(shard_append(&w, &(int32_t){ 7 }, 1));
+        CHECK_OK(shard_end_document(&w));
+        if (i == 0)
+            w.origin = (Origin){ .sum = "0123456789abcdef", .tokenizer = "a b/t.json", .vocab = 9 };
+        CHECK_OK(shard_commit(&w));
+        CHECK_OK(origin_read(p->prefix, &o));
+        CHECK_INT(o.vocab, i == 0 ? 9 : 0);
+        CHECK_TEXT(o.tokenizer, i == 0 ? "a b/t.json" : "");
+        CHECK_TEXT(o.sum, i == 0 ? "0123456789abcdef" : "");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -342,6 +361,7 @@ int main(void)
         PLACE_TEST(sequences_that_do_not_lie_end_to_end_are_refused),
         PLACE_TEST(a_document_index_that_is_not_monotone_is_refused),
         PLACE_TEST(a_missing_file_is_named),
+        PLACE_TEST(a_shard_without_an_origin_drops_the_record_of_the_one_before),
     };
     return TEST_RUN(tests);
 }

@@ -1,5 +1,6 @@
 #include "data/yardstick.h"
 
+#include "data/holdout.h"
 #include "data/ngram.h"
 #include "data/shard.h"
 #include "harness/place.h"
@@ -97,7 +98,7 @@ static void bits_are_those_of_models_of_the_training_texts(void **state)
         for (int i = 0; i < SOURCES * DOCUMENTS; i++) {
             char text[256];
             int s = i / DOCUMENTS, d = i % DOCUMENTS, n = document_text(text, s, d);
-            if (loader_is_held(NAMES[s], d, SHARE) != (pass == 1)) continue;
+            if (holdout_by_hash(NAMES[s], d, SHARE) != (pass == 1)) continue;
             want[s].bytes[pass] += n;
             want[SOURCES].bytes[pass] += n;
             for (int k = 0; k < ORDERS; k++) {

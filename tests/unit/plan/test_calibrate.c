@@ -52,10 +52,11 @@ static void rates_are_those_of_the_bench_by_time(void **state)
 /* What `bench ops deepseek-v2-lite run.compute=bf16` prints of products and attention on a GPU, with
  * other numbers: no two rates are equal. */
 static const char in_full[] =
-    "NVIDIA H200, bf16, 16384 tokens; roof: 798.123 TFLOP/s (large product), 4260.3 GB/s (copy, "
+    "NVIDIA H200, bf16, 16384 tokens; measured peak: 798.123 TFLOP/s (large product), 4260.3 GB/s "
+    "(copy, "
     "read and written)\n"
     "op                   shape                                    routing  time %  calls    "
-    "us/call   TFLOP/s     GB/s  roof % work                       size\n"
+    "us/call   TFLOP/s     GB/s  peak % work                       size\n"
     "linear_fwd           16384x2048 3072x2048                                 1.0     40      "
     "343.6   600.000   1234.5    75.2 gemm.bf16                  2048\n"
     "linear_fwd           16384x2048 64x2048                                   0.5     40      "
@@ -83,7 +84,7 @@ static const char in_full[] =
     "moe_up_bwd_weight    98304x2816 16384x2048                    even        6.0     20     "
     "1996.0   568.000    800.0    71.2 grouped_weight.bf16        2048\n"
     "\n"
-    "what is left above the roof, ms of a step of one micro-batch\n"
+    "what is left above the peak, ms of a step of one micro-batch\n"
     "op                   shape                                    routing  calls       ms   roof "
     "ms  left ms  left %\n"
     "head_loss            16384x2048 102400x2048                                1   33.000   "

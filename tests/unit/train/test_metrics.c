@@ -89,8 +89,9 @@ static double cell(const cJSON *table, int row, int col)
 static void a_step_line_has_every_number_and_the_load_over_all_domains(void **state)
 {
     RunPlace *p = *state;
+    double peak = 80;
     StepMetrics s = { .step = 7, .tokens = 96, .lr = 0.25, .step_s = 0.5, .tokens_per_s = 192 };
-    metrics_shares(&s, 10, 80, 160);
+    metrics_shares(&s, 10, &peak, 160);
     s.result = tiny_steps(&p->t, 0, 1);
     CHECK_OK(metrics_step(&p->metrics, &p->t.engine, p->loader, &s));
     cJSON *j = line(p, 0);
@@ -100,6 +101,7 @@ static void a_step_line_has_every_number_and_the_load_over_all_domains(void **st
     CHECK_NEAR(number(j, "step_s"), 0.5, 0);
     CHECK_NEAR(number(j, "tokens_per_s"), 192, 0);
     CHECK_NEAR(number(j, "roof_share"), 0.25, 0);
+    CHECK_NEAR(number(j, "roof_flops"), 80, 0);
     CHECK_NEAR(number(j, "mfu"), 0.125, 0);
     CHECK_NEAR(number(j, "loss"), s.result.loss, 0);
     CHECK_NEAR(number(j, "aux_loss"), s.result.aux_loss, 0);
@@ -117,12 +119,31 @@ static void a_step_line_has_every_number_and_the_load_over_all_domains(void **st
     cJSON_Delete(j);
 }
 
+/* The peak was measured while something else ran. */
+static void a_step_faster_than_the_peak_raises_it(void **state)
+{
+    (void)state;
+    double peak = 80, unknown = 0;
+    StepMetrics s = { .step_s = 0.5 };
+    metrics_shares(&s, 52, &peak, 0); /* 130 % */
+    CHECK_NEAR(s.roof_share, 1, 0);
+    CHECK_NEAR(s.roof_flops, 104, 0);
+    CHECK_NEAR(peak, 104, 0);
+    metrics_shares(&s, 26, &peak, 0);
+    CHECK_NEAR(s.roof_share, 0.5, 0);
+    CHECK_NEAR(peak, 104, 0);
+    metrics_shares(&s, 26, &unknown, 0);
+    CHECK_NEAR(s.roof_share, 0, 0);
+    CHECK_NEAR(unknown, 0, 0);
+}
+
 static void without_a_data_sheet_there_is_no_mfu(void **state)
 {
     RunPlace *p = *state;
+    double peak = 80;
     StepMetrics s = { .step = 1, .step_s = 0.5 };
     s.result = tiny_steps(&p->t, 0, 1);
-    metrics_shares(&s, 10, 80, 0);
+    metrics_shares(&s, 10, &peak, 0);
     CHECK_OK(metrics_step(&p->metrics, &p->t.engine, p->loader, &s));
     cJSON *j = line(p, 0);
     CHECK_NEAR(number(j, "roof_share"), 0.25, 0);
@@ -200,14 +221,17 @@ static EvalMetrics two_domains(const int64_t *load)
 static void evaluations_weigh_domains_by_targets_and_bytes(void **state)
 {
     (void)state;
+    char text[EVAL_TEXT_BYTES];
     EvalMetrics v = two_domains(NULL);
     EvalSum all = eval_total(&v);
     CHECK_NEAR(eval_loss(&all), 1.5, 1e-15);
     CHECK_NEAR(eval_bits_per_byte(&all), 12 / log(2) / 10, 1e-15);
+    CHECK_TEXT(eval_text(&all, ", ", text), "loss 1.5000, 1.7312 bits a byte");
     all.bytes = 0;
-    CHECK_NEAR(eval_bits_per_byte(&all), 0, 0);
+    CHECK(isnan(eval_bits_per_byte(&all)));
+    CHECK_TEXT(eval_text(&all, ", ", text), "loss 1.5000");
     all.targets = 0;
-    CHECK_NEAR(eval_loss(&all), 0, 0);
+    CHECK(isnan(eval_loss(&all)));
 }
 
 static void an_evaluation_line_has_every_domain(void **state)
@@ -281,6 +305,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PLACE_TEST(a_step_line_has_every_number_and_the_load_over_all_domains),
+        PLACE_TEST(a_step_faster_than_the_peak_raises_it),
         PLACE_TEST(without_a_data_sheet_there_is_no_mfu),
         PLACE_TEST(the_load_by_domain_is_written_when_asked_for),
         PLACE_TEST(a_step_on_a_gpu_has_its_launches_and_what_the_driver_tells),

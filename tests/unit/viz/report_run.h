@@ -132,13 +132,13 @@ static inline void put_start(Run *r, const char *model) { put_start_with(r, mode
 /* Layer 1 is (a, b, 100, 100), layer 5 uniform. */
 static inline void put_step(Run *r, int step, double loss, int a, int b)
 {
-    CHECK(fprintf(
-              r->metrics,
-              "{\"kind\":\"step\",\"step\":%d,\"loss\":%.6g,\"aux_loss\":0.001,\"lr\":0.0005,"
-              "\"grad_norm\":1.25,\"tokens\":4096,\"step_s\":0.5,\"tokens_per_s\":8192,"
-              "\"mfu\":0.4,\"roof_share\":0.625,\"memory_bytes\":{\"run\":4194304,\"slot\":524288},"
-              "\"expert_load\":[[%d,%d,100,100],[7,7,7,7]]}\n",
-              step, loss, a, b) > 0);
+    CHECK(fprintf(r->metrics,
+                  "{\"kind\":\"step\",\"step\":%d,\"loss\":%.6g,\"aux_loss\":0.001,\"lr\":0.0005,"
+                  "\"grad_norm\":1.25,\"tokens\":4096,\"step_s\":0.5,\"tokens_per_s\":8192,"
+                  "\"mfu\":0.4,\"roof_share\":0.625,\"roof_flops\":5e11,\"memory_bytes\":{\"run\":"
+                  "4194304,\"slot\":524288},"
+                  "\"expert_load\":[[%d,%d,100,100],[7,7,7,7]]}\n",
+                  step, loss, a, b) > 0);
 }
 
 static inline void put_eval(Run *r, int step, double bits)

@@ -66,7 +66,7 @@ static void the_report_shows_the_runs_numbers(void **state)
         ">2<small>nats a token, step 4",
         "3.250 → 1.500",
         "50.0 %<small>of mean load: layer 1, expert 0",
-        "62.5 %<small>mean, of 400 GFLOP/s",
+        "62.5 %<small>mean, of 500 GFLOP/s",
         "<td>run</td><td>4.00 MiB</td><td>4.00 MiB</td><td>100.0 %</td>",
         "<td>slot</td><td>1.00 MiB</td><td>512 KiB</td><td>50.0 %</td>",
         "<td>postgres</td><td>1.500</td><td>1.500</td><td>3.125</td><td>1.375</td>",
@@ -298,7 +298,7 @@ static void shares_are_shown_with_what_they_are_relative_to(void **state)
     put_start(&r, "m");
     put_step(&r, 1, 2, 90, 110);
     run_report(&r);
-    has(&r, "<dt>Share of the measured roof</dt><dd>62.5 %<small>mean, of 400 GFLOP/s measured");
+    has(&r, "<dt>Share of the measured peak</dt><dd>62.5 %<small>mean, of 500 GFLOP/s measured");
     has_not(&r, "utilisation"); /* a file of before says mfu and means the roof */
     run_close(&r);
     run_open(&r);
@@ -307,7 +307,7 @@ static void shares_are_shown_with_what_they_are_relative_to(void **state)
     run_report(&r);
     has(&r, "<dt>Model FLOPs utilisation</dt><dd>40.0 %<small>mean, of 990 TFLOP/s of the data");
     has(&r, "<h3>Model FLOPs utilisation (MFU)</h3>");
-    has(&r, "<h3>Share of the measured roof</h3>");
+    has(&r, "<h3>Share of the measured peak</h3>");
     run_close(&r);
 }
 

@@ -1,0 +1,41 @@
+#include "data/holdout.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+
+static const uint64_t HELD_SEED = 0x68656C64; /* "held": the same documents for every run's seed */
+
+bool holdout_by_hash(const char *source, int64_t document, double share)
+{
+    return rng_uniform(HELD_SEED, rng_stream(source), (uint64_t)document) < share;
+}
+
+/* Whole packs of chats, or any number of tokens: less than two have no target. */
+static int64_t tail_of(const Shard *s, double share)
+{
+    int64_t unit = s->pack > 0 ? s->pack : 1;
+    int64_t n = (int64_t)floor(share * (double)s->tokens / (double)unit + 0.5) * unit;
+    return n < 2 || n >= s->tokens ? 0 : n;
+}
+
+HoldOut holdout_of(const Shard *s, const char *name, double share)
+{
+    HoldOut h = { .name = name, .share = share };
+    int64_t held = 0;
+    for (int64_t d = 0; d < s->documents; d++) {
+        if (holdout_by_hash(name, d, share)) held += shard_start(s, d + 1) - shard_start(s, d);
+    }
+    if (held < 2 || held == s->tokens) h.tail = tail_of(s, share);
+    return h;
+}
+
+int64_t holdout_part(const HoldOut *h, const Shard *s, int64_t d, bool held, int64_t *first)
+{
+    int64_t start = shard_start(s, d), end = shard_start(s, d + 1), cut = s->tokens - h->tail;
+    *first = start;
+    if (h->tail == 0) return holdout_by_hash(h->name, d, h->share) == held ? end - start : 0;
+    if (!held) return end < cut ? end - start : (start < cut ? cut - start : 0);
+    if (start < cut) *first = end < cut ? end : cut;
+    return end - *first;
+}

@@ -1,0 +1,23 @@
+/* origin: which tokenizer a shard was prepared with, in PREFIX.meta beside it:
+ *
+ *   xxh3_128: 32 hexadecimal digits, of the tokenizer's file
+ *   vocab: 8192
+ *   tokenizer: runs/tokenizer.json
+ *
+ * Shards of other programs have no such file. */
+#ifndef DATA_ORIGIN_H
+#define DATA_ORIGIN_H
+
+#include "base/file.h"
+
+typedef struct Origin {
+    char sum[FILE_SUM_BYTES], tokenizer[FILE_PATH_MAX]; /* the path as it was given */
+    int vocab;                                          /* ids; 0: nothing is known */
+} Origin;
+
+Status origin_of(const char *tokenizer, int vocab, Origin *out);
+Status origin_write(const Origin *o, const char *prefix);
+/* { 0 } without PREFIX.meta. ERR_FORMAT: the file is damaged. */
+Status origin_read(const char *prefix, Origin *out);
+
+#endif

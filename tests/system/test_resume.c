@@ -1,0 +1,96 @@
+/* How a training goes on: with more steps, and under a supervisor that knows nothing of checkpoints. */
+#include "harness/run_folder.h"
+
+static double rate_of(Lab *lab, const char *cell, int step)
+{
+    char *end = NULL;
+    const char *at = strstr(run_step_text(lab, run_metrics(lab, cell), step), "\"lr\":");
+    CHECK(at != NULL);
+    double rate = strtod(at + 5, &end);
+    CHECK(end > at + 5);
+    return rate;
+}
+
+/* The refusal has a line for each way, and both lines do what they say. */
+static void more_steps_keep_the_rate_curve_or_stretch_it(void **state)
+{
+    static const char soon[] = "optimizer.warmup_steps=1";
+    Lab *lab = *state;
+    CHECK_EXIT(RUN(lab, "keep", "train", "../tiny.yaml", soon, "train.steps=4"), 0);
+    CHECK_EXIT(RUN(lab, "stretch", "train", "../tiny.yaml", soon, "train.steps=4"), 0);
+    CHECK_EXIT(RUN(lab, "eight", "train", "../tiny.yaml", soon, "train.steps=8"), 0);
+    Outcome o = RUN(lab, "keep", "train", "../tiny.yaml", soon, "train.steps=8", "--resume");
+    CHECK_REFUSED(o, 2, "\n  optimizer.decay_steps=4 keeps the curve, which ends at step 4\n");
+    CHECK_SAYS(o.err, "\n  --change train.steps stretches the curve to step 8 [");
+    o = RUN(lab, "keep", "train", "../tiny.yaml", soon, "train.steps=8", "optimizer.decay_steps=4",
+            "--resume");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "stretch", "train", "../tiny.yaml", soon, "train.steps=8", "--resume", "--change",
+            "train.steps");
+    CHECK_EXIT(o, 0);
+    CHECK(rate_of(lab, "keep", 3) > rate_of(lab, "keep", 4));
+    for (int step = 5; step <= 8; step++) {
+        CHECK_NEAR(rate_of(lab, "keep", step), rate_of(lab, "keep", 4), 0);
+        CHECK_NEAR(rate_of(lab, "stretch", step), rate_of(lab, "eight", step), 0);
+    }
+    CHECK(rate_of(lab, "eight", 5) > rate_of(lab, "keep", 5));
+}
+
+/* One command for all starts: a folder without a checkpoint, one with what a killed run was writing,
+ * one with a checkpoint. */
+static void resume_auto_begins_anew_where_there_is_no_checkpoint(void **state)
+{
+    Lab *lab = *state;
+    const char *const again[] = { "train", "../tiny.yaml", "train.steps=3", "--resume=auto", NULL };
+    Outcome o = RUN(lab, "auto", "train", "../tiny.yaml", "train.steps=3", "--resume");
+    CHECK_REFUSED(o, 2, "--resume=auto, which then begins anew");
+    CHECK_OK(file_make_folders(lab_path(lab, "auto/run/checkpoints/step-0000000002.tmp")));
+    lab_write_text(lab, lab_path(lab, "auto/run/checkpoints/step-0000000002.tmp/rank-00000.bin"),
+                   "half");
+    o = lab_run(lab, &(Launch){ .cell = "auto", .args = again });
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "run/checkpoints has no checkpoint yet: training begins\n");
+    CHECK(run_has_checkpoint(lab, "auto", 3));
+    CHECK_EXIT(RUN(lab, "plain", "train", "../tiny.yaml", "train.steps=3"), 0);
+    check_same_checkpoint(lab, "plain", "auto", 3);
+    o = lab_run(lab, &(Launch){ .cell = "auto", .args = again });
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "resumed from run/checkpoints/step-0000000003: step 3");
+    o = RUN(lab, "auto", "train", "../tiny.yaml", "train.steps=3", "--resume=always");
+    CHECK_REFUSED(o, 2, "--resume is \"always\", must be one of auto");
+}
+
+/* A damaged checkpoint is one all the same: to begin anew would throw it away. */
+static void resume_auto_does_not_begin_anew_beside_a_damaged_checkpoint(void **state)
+{
+    Lab *lab = *state;
+    CHECK_EXIT(RUN(lab, "bad", "train", "../tiny.yaml", "train.steps=2"), 0);
+    lab_flip_byte(lab, lab_path(lab, "bad/run/checkpoints/step-0000000002/rank-00000.bin"), 5000);
+    Outcome o = RUN(lab, "bad", "train", "../tiny.yaml", "train.steps=2", "--resume=auto");
+    CHECK_REFUSED(o, 2, "there is no whole checkpoint to load");
+}
+
+/* The first start takes the weights, the next ones the run's own. */
+static void resume_auto_and_init_stand_in_one_command(void **state)
+{
+    Lab *lab = *state;
+    CHECK_EXIT(RUN(lab, "from", "train", "../tiny.yaml", "train.steps=1"), 0);
+    for (int i = 0; i < 2; i++) {
+        Outcome o = RUN(lab, "both", "train", "../tiny.yaml", "train.steps=2", "--init",
+                        "../from/run", "--resume=auto");
+        CHECK_EXIT(o, 0);
+        CHECK_SAYS(o.err, i == 0 ? "init: weights of ../from/run/checkpoints/step-0000000001"
+                                 : "resumed from run/checkpoints/step-0000000002");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LAB_TEST(more_steps_keep_the_rate_curve_or_stretch_it),
+        LAB_TEST(resume_auto_begins_anew_where_there_is_no_checkpoint),
+        LAB_TEST(resume_auto_does_not_begin_anew_beside_a_damaged_checkpoint),
+        LAB_TEST(resume_auto_and_init_stand_in_one_command),
+    };
+    return LAB_RUN_ALL(tests);
+}

@@ -1,0 +1,135 @@
+/* The tokenizer of the data, that of the configuration and the model's vocabulary must fit. */
+#include "harness/run_folder.h"
+
+/* Another tokenizer, of 400 ids; the books prepared with it. */
+static void prepare_other(Lab *lab)
+{
+    if (file_exists(lab_path(lab, "other.idx"))) return;
+    CHECK_EXIT(RUN(lab, ".", "data", "tokenizer", "train", "--vocab", "400", "--out", "other.json",
+                   "books.txt"),
+               0);
+    CHECK_EXIT(RUN(lab, ".", "data", "prepare", "--tokenizer", "other.json", "--split", "line",
+                   "--out", "other", "books.txt"),
+               0);
+}
+
+#define OTHER "data.sources=[{name: other, path: ../other}]"
+
+static void data_of_another_tokenizer_is_refused_by_its_sum(void **state)
+{
+    static const char *const row[][8] = {
+        { "train", "../tiny.yaml", OTHER },
+        { "train", "--dry-run", "../tiny.yaml", OTHER },
+        { "train", "../tiny.yaml", OTHER, "--ranks", "2" },
+    };
+    Lab *lab = *state;
+    prepare_other(lab);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Outcome o = lab_run(lab, &(Launch){ .cell = "refused", .args = row[i] });
+        CHECK_REFUSED(o, 2,
+                      "../other.bin was prepared with the tokenizer other.json, which is not "
+                      "../tokenizer.json (data.tokenizer): prepare it again with switchyard data "
+                      "prepare --tokenizer ../tokenizer.json --out ../other FILE...");
+        CHECK(!file_exists(lab_path(lab, "refused/run/metrics.jsonl")));
+    }
+    /* the same bytes in another place are the same tokenizer */
+    size_t n = 0;
+    char *json = lab_read(lab, lab_path(lab, "other.json"), &n);
+    lab_write(lab, lab_path(lab, "moved.json"), json, n);
+    Outcome o = RUN(lab, "moved", "train", "../tiny.yaml", OTHER, "train.steps=1",
+                    "data.tokenizer=../moved.json");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "moved", "eval", "run", "books=../books");
+    CHECK_REFUSED(o, 2,
+                  "../books.bin was prepared with the tokenizer tokenizer.json, which is not");
+}
+
+static void sources_of_two_tokenizers_are_refused_without_one_in_the_settings(void **state)
+{
+    Lab *lab = *state;
+    prepare_other(lab);
+    Outcome o = RUN(lab, "two", "train", "../tiny.yaml", "data.tokenizer=",
+                    "data.sources=[{name: web, path: ../web}, {name: other, path: ../other}]");
+    CHECK_REFUSED(o, 2,
+                  "../other.bin was prepared with the tokenizer other.json, which is not "
+                  "tokenizer.json: prepare");
+}
+
+static void a_vocabulary_below_the_tokenizers_is_an_error_at_the_start(void **state)
+{
+    static const char *const set[] = { "data.tokenizer=../tokenizer.json", "data.tokenizer=" };
+    Lab *lab = *state;
+    for (int i = 0; i < 4; i++) {
+        Outcome o = RUN(lab, "small", "train", "../tiny.yaml", "model.vocab=500", set[i % 2],
+                        i < 2 ? "train.steps=1" : "--dry-run");
+        CHECK_REFUSED(o, 2,
+                      "has 512 ids, model.vocab is 500: set "
+                      "model.vocab=512");
+        CHECK(!file_exists(lab_path(lab, "small/run/metrics.jsonl")));
+    }
+}
+
+static void a_vocabulary_far_above_the_tokenizers_is_a_warning(void **state)
+{
+    static const char warning[] =
+        "warning: the tokenizer ../tokenizer.json has 512 ids, "
+        "model.vocab is 4,096: the rest is never used, and model.vocab=512 would do\n";
+    Lab *lab = *state;
+    static const char *const how[] = { "--dry-run", "--ranks=1", "--ranks=2" };
+    for (int i = 0; i < 3; i++) {
+        Outcome o = RUN(lab, how[i] + 2, "train", "../tiny.yaml", "model.vocab=4096",
+                        "train.steps=1", how[i]);
+        CHECK_EXIT(o, 0);
+        const char *says = strstr(o.err, warning);
+        CHECK(says != NULL && strstr(says + 1, "warning: ") == NULL); /* by one rank alone */
+    }
+    Outcome o = RUN(lab, "rounded", "train", "../tiny.yaml", "model.vocab=640", "--dry-run");
+    CHECK_EXIT(o, 0);
+    CHECK(strstr(o.err, "warning") == NULL);
+}
+
+/* As old shards and other programs' have it: nothing is known, and nothing is in the way. */
+static void without_a_record_of_the_tokenizer_data_is_taken(void **state)
+{
+    Lab *lab = *state;
+    prepare_other(lab);
+    CHECK_OK(file_remove_tree(lab_path(lab, "other.meta")));
+    Outcome o = RUN(lab, "old", "train", "../tiny.yaml", OTHER, "train.steps=1");
+    CHECK_EXIT(o, 0);
+    const char *says = strstr(o.err, "../other.meta is not there, so nobody knows");
+    CHECK(says != NULL && strstr(says + 30, ".meta") == NULL);
+    CHECK(strstr(o.err, "warning") == NULL);
+    lab_write_text(lab, lab_path(lab, "other.meta"), "vocab: 512\n");
+    o = RUN(lab, "old", "train", "../tiny.yaml", OTHER, "train.steps=1");
+    CHECK_REFUSED(o, 2, "../other.meta has no lines xxh3_128, vocab and tokenizer");
+    CHECK_OK(file_remove_tree(lab_path(lab, "other.idx")));
+}
+
+/* The record of an older shard does not outlive it. */
+static void data_prepared_anew_has_its_own_record(void **state)
+{
+    static const char *const tokenizer[] = { "other.json", "tokenizer.json" };
+    static const char *const ends[] = { "\nvocab: 400\ntokenizer: other.json\n",
+                                        "\nvocab: 512\ntokenizer: tokenizer.json\n" };
+    Lab *lab = *state;
+    prepare_other(lab);
+    for (int i = 0; i < 2; i++) {
+        Outcome o = RUN(lab, ".", "data", "prepare", "--tokenizer", tokenizer[i], "--out", "anew",
+                        "books.txt");
+        CHECK_EXIT(o, 0);
+        CHECK_SAYS(lab_read(lab, lab_path(lab, "anew.meta"), NULL), ends[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LAB_TEST(data_of_another_tokenizer_is_refused_by_its_sum),
+        LAB_TEST(sources_of_two_tokenizers_are_refused_without_one_in_the_settings),
+        LAB_TEST(a_vocabulary_below_the_tokenizers_is_an_error_at_the_start),
+        LAB_TEST(a_vocabulary_far_above_the_tokenizers_is_a_warning),
+        LAB_TEST(without_a_record_of_the_tokenizer_data_is_taken),
+        LAB_TEST(data_prepared_anew_has_its_own_record),
+    };
+    return LAB_RUN_ALL(tests);
+}
