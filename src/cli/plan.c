@@ -269,7 +269,8 @@ static Status scale(PlanCall *c)
 static Status draw(PlanCall *c)
 {
     Timeline t;
-    char title[PLAN_LAYOUT_BYTES];
+    char title[PLAN_LAYOUT_BYTES + PLAN_ALSO_BYTES], also[PLAN_ALSO_BYTES];
+    const unsigned others = c->found.n_best > 0 && c->search ? c->found.best->also : 0;
     double resident[PLAN_KINDS][SCHEDULE_STAGES_MAX];
     TimelineResident kept[PLAN_KINDS];
     int n = 0;
@@ -283,6 +284,7 @@ static Status draw(PlanCall *c)
         TRY(planner_simulate(c->planner, &c->layout, planner_runs_list(c->planner), c->arena,
                              &c->step));
     (void)plan_layout_text(title, &c->layout, &c->price);
+    (void)strcat(title, plan_also_text(also, others, "; the same under ", ", "));
     TRY(timeline_simulated(&c->step.pipeline, &c->step.sim, kept, n, title, c->arena, &t));
     const PipelineView v = { .timeline = &t, .timelines = 1 };
     return pipeline_write(c->html, &v, c->out);

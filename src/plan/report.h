@@ -48,5 +48,9 @@ Status plan_explain(Planner *p, const PlanReport *r, const char *what, Text *out
  * a search varies, so that no two layouts read the same. */
 enum { PLAN_LAYOUT_BYTES = 320 };
 const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, const PlanPrice *p);
+/* The schedules of SearchRow.also: `first` before the first, `between` before the others; "": none. */
+enum { PLAN_ALSO_BYTES = 256 };
+const char *plan_also_text(char out[PLAN_ALSO_BYTES], unsigned also, const char *first,
+                           const char *between);
 
 #endif

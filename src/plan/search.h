@@ -11,7 +11,11 @@
  * V-half and V-min are looked at while micro-batches times stages are at most 8,192. A schedule that
  * the stack runs without the overlap it is made for is looked at only if search.schedule names it.
  *
- * The layouts named at the end are simulated: SEARCH_SIMULATED of the best at least.
+ * Layouts that differ in their schedule alone, and have the same memory and time, are one row. It has
+ * the first of these schedules in the table, and names the others.
+ *
+ * The layouts named at the end are simulated, under each of their schedules: SEARCH_SIMULATED rows of
+ * the best at least. A row whose schedules then differ becomes several.
  */
 #ifndef PLAN_SEARCH_H
 #define PLAN_SEARCH_H
@@ -68,7 +72,8 @@ typedef struct SearchRow {
     PlanPrice price;
     const char *partition; /* for reports; a search leaves it NULL */
     int buffers;           /* SEARCH_BUFFERS' value */
-    int64_t id;            /* place in the order of all combinations */
+    unsigned also; /* bit i: under schedule_table[i] the layout has the same memory and time */
+    int64_t id;    /* place in the order of all combinations */
 } SearchRow;
 
 typedef struct SearchOptions {
