@@ -266,6 +266,11 @@ Status plan_report_json(const PlanReport *r, Text *out)
     TRY(json_layout(r->layout, r->price, r->partition, out));
     TRY(text_json(out, ",\"gpus\":%" PRId64 ",\"stack\":%s", r->request->gpus, r->stack));
     if (r->tokens > 0) TRY(text_printf(out, ",\"days\":%.12g", days(r, r->price)));
+    if (r->asked > 0) TRY(text_printf(out, ",\"gpus_asked\":%" PRId64, r->asked));
+    if (r->batch.sequences > 0)
+        TRY(text_printf(
+            out, ",\"batch_limits\":{\"sequences\":%" PRId64 ",\"tokens_per_s_per_gpu\":%.6g}",
+            r->batch.sequences, r->batch.tokens_per_s_per_gpu));
     const PlanFormula *f = r->formula;
     if (f != NULL)
         TRY(text_json(out,

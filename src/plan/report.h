@@ -16,6 +16,8 @@ typedef struct PlanReport {
     const PlanFormula *formula; /* NULL: not asked for */
     const char *formula_name;
     const SearchResult *search; /* NULL: one layout */
+    int64_t asked;              /* GPUs, where this is for fewer; 0: it is not */
+    SearchBatch batch;          /* that the GPUs could use */
 } PlanReport;
 
 /* One training on a number of GPUs, for scaling. */

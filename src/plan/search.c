@@ -419,7 +419,7 @@ static Status run(Search *s, const SearchOptions *o, Arena *a, SearchResult *out
     TRY(open_pricers(s, a));
     TRY(found_init(&s->all, cap, a));
     TRY(bound_all(s, a));
-    if (s->all.count.legal == 0) return search_why_none(s->q, o->axes);
+    if (s->all.count.legal == 0) return search_why_none(s->q);
     for (int64_t next = 0; next < s->n;) TRY(run_round(s, &next));
     if (s->all.n_best == 0) TRY(nothing_fits(s));
     *out = (SearchResult){ .nearest = s->all.nearest, .seconds = clock_s() - start };

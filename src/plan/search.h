@@ -102,6 +102,17 @@ Status search_axes(const Config *c, SearchAxes *out);
  * would. */
 Status search_run(const PlanRequest *q, const SearchOptions *o, Arena *a, SearchResult *out);
 
+/* The batch that the GPUs could use, and what its fastest layout reaches. 0: the batch of the question
+ * does not limit what was found. */
+typedef struct SearchBatch {
+    int64_t sequences;
+    double tokens_per_s_per_gpu;
+} SearchBatch;
+Status search_batch(const PlanRequest *q, const SearchResult *r, SearchBatch *out);
+
+/* The most GPUs of those of the question whose ranks can share out the batch; 0: there are none. */
+int64_t search_gpus(const PlanRequest *q, const SearchAxes *axes);
+
 /* Of the best and the front, the layout that fits with the fewest settings changed; NULL: none
  * fits. */
 const SearchRow *search_nearest(const SearchResult *r, const PlanLayout *l);

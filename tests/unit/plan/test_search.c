@@ -296,15 +296,24 @@ static void if_nothing_fits_the_nearest_is_named(void **state)
     CHECK(r.nearest.price.peak_bytes <= 1.2 * all.nearest.price.peak_bytes); /* the noise */
 }
 
-static void numbers_that_do_not_divide_are_refused_with_one_that_does(void **state)
+static void the_most_gpus_that_share_out_the_batch_are_found(void **state)
+{
+    Question *t = *state;
+    SearchAxes narrow = { .axis = { [SEARCH_PP] = { 1, { 24 } }, [SEARCH_CP] = { 1, { 1 } } } };
+    CHECK_INT(search_gpus(&t->request, &t->axes), 96);
+    t->request.gpus = 97;
+    CHECK_INT(search_gpus(&t->request, &t->axes), 96);
+    CHECK_INT(search_gpus(&t->request, &narrow), 96); /* 24 stages times 4 ranks of 48 sequences */
+    t->request.gpus = 23;
+    CHECK_INT(search_gpus(&t->request, &narrow), 0);
+    t->request.gpus = 96;
+}
+
+static void axes_that_no_layout_has_are_refused(void **state)
 {
     Question *t = *state;
     SearchResult r;
     SearchOptions o = { &t->axes, &with_bounds, 10, 1 };
-    t->request.gpus = 97;
-    CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG, "the nearest number of GPUs");
-    CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG, "that does is 96");
-    t->request.gpus = 96;
     t->axes.axis[SEARCH_EP] = (ConfigInts){ 1, { 5 } };
     CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG, "ep divides moe.experts 16");
     t->axes = (SearchAxes){ 0 };
@@ -354,7 +363,8 @@ int main(void)
         TEST(a_front_rises_in_memory_and_falls_in_time),
         TEST(every_row_is_legal_and_of_the_axes_given),
         TEST(if_nothing_fits_the_nearest_is_named),
-        TEST(numbers_that_do_not_divide_are_refused_with_one_that_does),
+        TEST(the_most_gpus_that_share_out_the_batch_are_found),
+        TEST(axes_that_no_layout_has_are_refused),
         TEST(settings_narrow_the_axes),
         TEST(a_replica_is_the_pipeline_times_the_experts_or_the_sequence),
     };
