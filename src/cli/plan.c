@@ -301,7 +301,8 @@ static Status scale(PlanCall *c)
 static Status draw(PlanCall *c)
 {
     Timeline t;
-    char title[PLAN_LAYOUT_BYTES + PLAN_ALSO_BYTES], also[PLAN_ALSO_BYTES];
+    char title[PLAN_LAYOUT_BYTES + PLAN_ALSO_BYTES], layout[PLAN_LAYOUT_BYTES];
+    char also[PLAN_ALSO_BYTES];
     const unsigned others = c->found.n_best > 0 && c->search ? c->found.best->also : 0;
     double resident[PLAN_KINDS][SCHEDULE_STAGES_MAX];
     TimelineResident kept[PLAN_KINDS];
@@ -315,8 +316,8 @@ static Status draw(PlanCall *c)
     if (c->step.pipeline.stages == 0)
         TRY(planner_simulate(c->planner, &c->layout, planner_runs_list(c->planner), c->arena,
                              &c->step));
-    (void)plan_layout_text(title, &c->layout, &c->price);
-    (void)strcat(title, plan_also_text(also, others, "; the same under ", ", "));
+    (void)snprintf(title, sizeof title, "%s%s", plan_layout_text(layout, &c->layout, &c->price),
+                   plan_also_text(also, others, "; the same under ", ", "));
     TRY(timeline_simulated(&c->step.pipeline, &c->step.sim, kept, n, title, c->arena, &t));
     const PipelineView v = { .timeline = &t, .timelines = 1 };
     return pipeline_write(c->html, &v, c->out);
