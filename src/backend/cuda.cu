@@ -12,7 +12,7 @@ extern "C" {
 #include <ctime>
 #include <new>
 
-enum { STREAMS_MAX = LANE_COUNT + 8, PACE_OPS = 64 };
+enum { PACE_OPS = 64 };
 
 /* All events of an Exec; lies in Cuda.arena. */
 struct EventNode {

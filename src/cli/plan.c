@@ -11,6 +11,7 @@
 #include "train/null.h"
 #include "viz/pipeline_page.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ enum { SCALES_MAX = SCALING_POINTS };
 
 typedef struct PlanCall {
     const char *cluster, *hardware, *stack, *formula, *tokens, *html, *why, *from, *scale;
-    int64_t gpus, top;
+    int64_t gpus, top, asked; /* asked: GPUs, where the answer is for fewer; 0: it is not */
     bool search, json, csv, program;
     Arena *arena;
     Text *out;
@@ -34,6 +35,7 @@ typedef struct PlanCall {
     PlanPrice price;
     PlanStep step; /* of the layout; empty if its price needed none */
     SearchResult found;
+    SearchBatch batch; /* that the GPUs could use */
 } PlanCall;
 
 /* ---- what is asked ---- */
@@ -192,16 +194,20 @@ static Status load(PlanCall *c, char **argv, int n)
 
 /* ---- answers ---- */
 
-static Status search(PlanCall *c, const PlanRequest *q)
+/* For as many of the GPUs as can share out the batch, if not for all. */
+static Status search(PlanCall *c, PlanRequest *q)
 {
     SearchAxes axes;
     TRY(search_axes(q->config, &axes));
+    int64_t gpus = search_gpus(q, &axes);
+    c->asked = gpus > 0 && gpus < q->gpus ? q->gpus : 0;
+    if (c->asked > 0) q->gpus = gpus;
     SearchOptions o = { .axes = &axes, .pricer = &search_planner, .top = (int)c->top };
     return search_run(q, &o, c->arena, &c->found);
 }
 
 /* The layout that the configuration gives, or the best there is. */
-static Status choose(PlanCall *c, const PlanRequest *q)
+static Status choose(PlanCall *c, PlanRequest *q)
 {
     planner_free(c->planner); /* of the row before */
     c->planner = NULL;
@@ -218,7 +224,32 @@ static Status choose(PlanCall *c, const PlanRequest *q)
     c->price = row->price;
     c->config.run_compute = row->price.compute; /* what follows is said of this row */
     c->config.moe_buffers = row->price.buffers;
+    TRY(search_batch(q, &c->found, &c->batch));
     return planner_make(q, &c->planner);
+}
+
+/* What limits all rows comes before them; beside figures for programs it goes to stderr. */
+static Status print_limits(const PlanCall *c, const PlanRequest *q)
+{
+    char gpus[32], asked[32], batch[32];
+    Text note;
+    TRY(text_init(&note, c->arena));
+    (void)text_thousands(gpus, q->gpus);
+    (void)text_thousands(batch, c->config.train_batch);
+    if (c->asked > 0)
+        TRY(text_printf(&note,
+                        "gpus        %s cannot share out train.batch %s: this is for %s of them, "
+                        "the most that can\n",
+                        text_thousands(asked, c->asked), batch, gpus));
+    if (c->batch.sequences > 0)
+        TRY(text_printf(&note,
+                        "batch       %s sequences are too few for %s GPUs and limit all layouts; "
+                        "with train.batch=%" PRId64 " layouts like these reach %.0f tokens/s/GPU\n",
+                        batch, gpus, c->batch.sequences, c->batch.tokens_per_s_per_gpu));
+    if (note.used == 0) return OK;
+    if (!c->json && !c->csv && c->scale == NULL) return text_append(c->out, note.data, note.used);
+    (void)fputs(note.data, stderr);
+    return OK;
 }
 
 static Status draw_scale(PlanCall *c, const PlanScale *row, int n)
@@ -252,6 +283,7 @@ static Status scale(PlanCall *c)
         c->config = asked;
         TRY(read_count("--scale", at, end, &q.gpus));
         TRY(choose(c, &q));
+        TRY(print_limits(c, &q));
         fits |= c->price.fits;
         row[n++] = (PlanScale){ q.gpus, c->layout, c->price };
     }
@@ -269,7 +301,9 @@ static Status scale(PlanCall *c)
 static Status draw(PlanCall *c)
 {
     Timeline t;
-    char title[PLAN_LAYOUT_BYTES];
+    char title[PLAN_LAYOUT_BYTES + PLAN_ALSO_BYTES], layout[PLAN_LAYOUT_BYTES];
+    char also[PLAN_ALSO_BYTES];
+    const unsigned others = c->found.n_best > 0 && c->search ? c->found.best->also : 0;
     double resident[PLAN_KINDS][SCHEDULE_STAGES_MAX];
     TimelineResident kept[PLAN_KINDS];
     int n = 0;
@@ -282,7 +316,8 @@ static Status draw(PlanCall *c)
     if (c->step.pipeline.stages == 0)
         TRY(planner_simulate(c->planner, &c->layout, planner_runs_list(c->planner), c->arena,
                              &c->step));
-    (void)plan_layout_text(title, &c->layout, &c->price);
+    (void)snprintf(title, sizeof title, "%s%s", plan_layout_text(layout, &c->layout, &c->price),
+                   plan_also_text(also, others, "; the same under ", ", "));
     TRY(timeline_simulated(&c->step.pipeline, &c->step.sim, kept, n, title, c->arena, &t));
     const PipelineView v = { .timeline = &t, .timelines = 1 };
     return pipeline_write(c->html, &v, c->out);
@@ -344,7 +379,10 @@ static Status report(PlanCall *c)
                      .stack = c->stack,
                      .layout = &c->layout,
                      .price = &c->price,
-                     .search = c->search ? found : NULL };
+                     .search = c->search ? found : NULL,
+                     .asked = c->asked,
+                     .batch = c->batch };
+    TRY(print_limits(c, &c->request));
     TRY(partitions(c, found->best, found->n_best));
     TRY(partitions(c, found->front, found->n_front));
     if (c->search && found->n_best == 0) TRY(partitions(c, &found->nearest, 1));

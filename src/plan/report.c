@@ -64,6 +64,19 @@ const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, c
     return out;
 }
 
+const char *plan_also_text(char out[PLAN_ALSO_BYTES], unsigned also, const char *first,
+                           const char *between)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (int i = 0; i < schedule_table_n; i++) {
+        if ((also >> i & 1) == 0) continue;
+        at += (size_t)snprintf(out + at, PLAN_ALSO_BYTES - at, "%s%s", at == 0 ? first : between,
+                               schedule_table[i].name);
+    }
+    return out;
+}
+
 static double days(const PlanReport *r, const PlanPrice *p)
 {
     return r->tokens / (p->tokens_per_s_per_gpu * (double)r->request->gpus) / 86400;
@@ -85,13 +98,14 @@ static Status print_parts(Text *out, const char *title, const char *const *names
 
 static Status print_rows(Text *out, const char *title, const SearchRow *row, int n)
 {
-    char layout[PLAN_LAYOUT_BYTES];
+    char layout[PLAN_LAYOUT_BYTES], also[PLAN_ALSO_BYTES];
     TRY(text_printf(out, "%s\n", title));
     for (int i = 0; i < n; i++) {
         const PlanPrice *p = &row[i].price;
-        TRY(text_printf(out, "  %3d %9.1f tokens/s/GPU %8.2f GiB %8.3f s  %s\n", i + 1,
+        TRY(text_printf(out, "  %3d %9.1f tokens/s/GPU %8.2f GiB %8.3f s  %s%s\n", i + 1,
                         p->tokens_per_s_per_gpu, p->peak_bytes / PLAN_GIB, p->step_s,
-                        plan_layout_text(layout, &row[i].layout, p)));
+                        plan_layout_text(layout, &row[i].layout, p),
+                        plan_also_text(also, row[i].also, "; the same under ", ", ")));
     }
     return OK;
 }
@@ -226,12 +240,20 @@ static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *p
         search_replica(l));
 }
 
+static Status json_also(unsigned also, Text *out)
+{
+    char names[PLAN_ALSO_BYTES];
+    (void)plan_also_text(names, also, "\"", "\",\"");
+    return text_printf(out, ",\"also\":[%s%s]", names, also != 0 ? "\"" : "");
+}
+
 static Status json_rows(const char *name, const SearchRow *row, int n, Text *out)
 {
     TRY(text_printf(out, ",\"%s\":[", name));
     for (int i = 0; i < n; i++) {
         TRY(text_printf(out, "%s{", i > 0 ? "," : ""));
         TRY(json_layout(&row[i].layout, &row[i].price, row[i].partition, out));
+        TRY(json_also(row[i].also, out));
         TRY(text_printf(out, "}"));
     }
     return text_printf(out, "]");
@@ -244,6 +266,11 @@ Status plan_report_json(const PlanReport *r, Text *out)
     TRY(json_layout(r->layout, r->price, r->partition, out));
     TRY(text_json(out, ",\"gpus\":%" PRId64 ",\"stack\":%s", r->request->gpus, r->stack));
     if (r->tokens > 0) TRY(text_printf(out, ",\"days\":%.12g", days(r, r->price)));
+    if (r->asked > 0) TRY(text_printf(out, ",\"gpus_asked\":%" PRId64, r->asked));
+    if (r->batch.sequences > 0)
+        TRY(text_printf(
+            out, ",\"batch_limits\":{\"sequences\":%" PRId64 ",\"tokens_per_s_per_gpu\":%.6g}",
+            r->batch.sequences, r->batch.tokens_per_s_per_gpu));
     const PlanFormula *f = r->formula;
     if (f != NULL)
         TRY(text_json(out,
@@ -269,17 +296,18 @@ Status plan_report_json(const PlanReport *r, Text *out)
 
 /* ---- for spreadsheets ---- */
 
-static Status csv_row(const PlanLayout *l, const PlanPrice *p, Text *out)
+static Status csv_row(const PlanLayout *l, const PlanPrice *p, unsigned also, Text *out)
 {
-    char again[RECOMPUTE_BYTES];
+    char again[RECOMPUTE_BYTES], names[PLAN_ALSO_BYTES];
     TRY(text_printf(out, "%d,%d,%d,%d,%" PRId64 ",%d,%s,%" PRId64 ",%s,%d,%.0f,%.9g,%.6g,%.9g,%.6g",
                     l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, l->schedule->name, l->micro_batch,
                     recompute_text(again, l), p->fits, p->peak_bytes, p->step_s, p->bubble,
                     p->tokens_per_s_per_gpu, p->mfu));
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%.0f", p->memory[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%.9g", p->part_s[i]));
-    return text_printf(out, ",%" PRId64 ",%s,%s,%d,%s\n", l->shard, compute_names[p->compute],
-                       buffers_names[p->buffers], p->in_series, exchange_word(p));
+    return text_printf(out, ",%" PRId64 ",%s,%s,%d,%s,%s\n", l->shard, compute_names[p->compute],
+                       buffers_names[p->buffers], p->in_series, exchange_word(p),
+                       plan_also_text(names, also, "", "+"));
 }
 
 Status plan_report_csv(const PlanReport *r, Text *out)
@@ -288,10 +316,11 @@ Status plan_report_csv(const PlanReport *r, Text *out)
                          "step_s,bubble,tokens_per_s_per_gpu,mfu"));
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%s_bytes", plan_kind_names[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%s_s", plan_part_names[i]));
-    TRY(text_printf(out, ",shard,compute,buffers,exchange_in_series,exchange\n"));
-    if (r->search == NULL) return csv_row(r->layout, r->price, out);
+    TRY(text_printf(out, ",shard,compute,buffers,exchange_in_series,exchange,also\n"));
+    if (r->search == NULL) return csv_row(r->layout, r->price, 0, out);
     for (int i = 0; i < r->search->n_best; i++)
-        TRY(csv_row(&r->search->best[i].layout, &r->search->best[i].price, out));
+        TRY(csv_row(&r->search->best[i].layout, &r->search->best[i].price, r->search->best[i].also,
+                    out));
     return OK;
 }
 

@@ -16,6 +16,8 @@ typedef struct PlanReport {
     const PlanFormula *formula; /* NULL: not asked for */
     const char *formula_name;
     const SearchResult *search; /* NULL: one layout */
+    int64_t asked;              /* GPUs, where this is for fewer; 0: it is not */
+    SearchBatch batch;          /* that the GPUs could use */
 } PlanReport;
 
 /* One training on a number of GPUs, for scaling. */
@@ -48,5 +50,9 @@ Status plan_explain(Planner *p, const PlanReport *r, const char *what, Text *out
  * a search varies, so that no two layouts read the same. */
 enum { PLAN_LAYOUT_BYTES = 320 };
 const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, const PlanPrice *p);
+/* The schedules of SearchRow.also: `first` before the first, `between` before the others; "": none. */
+enum { PLAN_ALSO_BYTES = 256 };
+const char *plan_also_text(char out[PLAN_ALSO_BYTES], unsigned also, const char *first,
+                           const char *between);
 
 #endif

@@ -64,14 +64,52 @@ static bool better(const SearchRow *a, const SearchRow *b)
     return a->id < b->id;
 }
 
-static void best_add(Found *f, const SearchRow *row)
+static int differing(const PlanLayout *a, const PlanLayout *b)
 {
+    return (a->pp != b->pp) + (a->vpp != b->vpp) + (a->ep != b->ep) + (a->cp != b->cp) +
+           (a->zero != b->zero) + (a->shard != b->shard) + (a->micro_batch != b->micro_batch) +
+           (a->schedule != b->schedule) + (a->recompute != b->recompute);
+}
+
+static unsigned schedule_bit(const SearchRow *row)
+{
+    return 1u << (row->layout.schedule - schedule_table);
+}
+
+/* Do two rows differ in their schedule alone? */
+static bool alike(const SearchRow *a, const SearchRow *b)
+{
+    PlanLayout other = b->layout;
+    other.schedule = a->layout.schedule;
+    return a->price.step_s == b->price.step_s && a->price.peak_bytes == b->price.peak_bytes &&
+           a->buffers == b->buffers && differing(&a->layout, &other) == 0 &&
+           a->layout.recompute_blocks == other.recompute_blocks;
+}
+
+/* One row for two that are alike. */
+static SearchRow join(const SearchRow *a, const SearchRow *b)
+{
+    SearchRow row = a->id < b->id ? *a : *b;
+    row.also = (a->also | b->also | schedule_bit(a) | schedule_bit(b)) & ~schedule_bit(&row);
+    return row;
+}
+
+static void best_add(Found *f, const SearchRow *added)
+{
+    SearchRow row = *added;
+    for (int i = 0; i < f->n_best; i++) {
+        if (!alike(&f->best[i], added)) continue;
+        row = join(&f->best[i], added);
+        f->n_best--;
+        memmove(&f->best[i], &f->best[i + 1], (size_t)(f->n_best - i) * sizeof row);
+        break;
+    }
     int at = f->n_best;
-    while (at > 0 && better(row, &f->best[at - 1])) at--;
+    while (at > 0 && better(&row, &f->best[at - 1])) at--;
     if (at == f->cap) return;
     int moved = (f->n_best < f->cap ? f->n_best : f->cap - 1) - at;
-    memmove(&f->best[at + 1], &f->best[at], (size_t)moved * sizeof *row);
-    f->best[at] = *row;
+    memmove(&f->best[at + 1], &f->best[at], (size_t)moved * sizeof row);
+    f->best[at] = row;
     f->n_best = at + moved + 1;
 }
 
@@ -109,6 +147,10 @@ static void front_thin(Found *f)
 static void front_add(Found *f, const SearchRow *row)
 {
     int at = front_within(f, row->price.peak_bytes), end = at;
+    if (at > 0 && alike(&f->front[at - 1], row)) {
+        f->front[at - 1] = join(&f->front[at - 1], row);
+        return;
+    }
     if (at > 0 && f->front[at - 1].price.step_s <= row->price.step_s) return;
     if (at > 0 && f->front[at - 1].price.peak_bytes == row->price.peak_bytes) at--;
     while (end < f->n_front && f->front[end].price.step_s >= row->price.step_s) end++;
@@ -135,12 +177,13 @@ static void found_add(Found *f, const SearchRow *row)
     front_add(f, row);
 }
 
-/* Could a layout of at least so much memory and time be named in the end? */
+/* Could a layout of at least so much memory and time be named in the end? It may be alike one that
+ * is. */
 static bool wants(const Found *f, double bytes, double step_s)
 {
     if (f->n_best < f->cap || step_s <= f->best[f->n_best - 1].price.step_s) return true;
     int n = front_within(f, bytes);
-    return n == 0 || f->front[n - 1].price.step_s > step_s;
+    return n == 0 || f->front[n - 1].price.step_s >= step_s;
 }
 
 static Status found_init(Found *f, int cap, Arena *a)
@@ -152,11 +195,16 @@ static Status found_init(Found *f, int cap, Arena *a)
 
 /* ---- threads ---- */
 
+static int place_of(const ConfigInts *list, int64_t value)
+{
+    int at = 0;
+    while (list->at[at] != value) at++;
+    return at;
+}
+
 static Planner *planner_of(const Search *s, int buffers)
 {
-    const ConfigInts *list = &s->axes.axis[SEARCH_BUFFERS];
-    int at = 0;
-    while (list->at[at] != buffers) at++;
+    int at = place_of(&s->axes.axis[SEARCH_BUFFERS], buffers);
     return s->worker[omp_get_thread_num()].planner[at];
 }
 
@@ -290,11 +338,33 @@ static Status run_round(Search *s, int64_t *next)
     return OK;
 }
 
-static Status simulate_best(Search *s)
+/* A row for each schedule of a row. */
+static int split(const Search *s, const SearchRow *row, SearchRow *out)
 {
+    const ConfigInts *list = &s->axes.axis[SEARCH_SCHEDULE];
+    int64_t turn = search_combinations(&s->axes, SEARCH_SCHEDULE + 1, SEARCH_AXES);
+    int n = 0, own = place_of(list, row->layout.schedule - schedule_table);
+    for (int i = 0; i < schedule_table_n; i++) {
+        if (((schedule_bit(row) | row->also) >> i & 1) == 0) continue;
+        out[n] = *row;
+        out[n].also = 0;
+        out[n].layout.schedule = &schedule_table[i];
+        out[n++].id += (place_of(list, i) - own) * turn;
+    }
+    return n;
+}
+
+static Status simulate_best(Search *s, Arena *a)
+{
+    SearchRow *all = NULL;
+    int n = 0;
+    TRY(ARENA_NEW(a, s->all.n_best * schedule_table_n, &all));
+    for (int i = 0; i < s->all.n_best; i++) n += split(s, &s->all.best[i], &all[n]);
+    s->all.best = all;
+    s->all.n_best = n;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
-    for (int i = 0; i < s->all.n_best; i++) {
-        SearchRow *r = &s->all.best[i];
+    for (int i = 0; i < n; i++) {
+        SearchRow *r = &all[i];
         Planner *p = planner_of(s, r->buffers);
         keep_failure(s, s->pricer->simulate(p, &r->layout, &r->price));
     }
@@ -349,11 +419,11 @@ static Status run(Search *s, const SearchOptions *o, Arena *a, SearchResult *out
     TRY(open_pricers(s, a));
     TRY(found_init(&s->all, cap, a));
     TRY(bound_all(s, a));
-    if (s->all.count.legal == 0) return search_why_none(s->q, o->axes);
+    if (s->all.count.legal == 0) return search_why_none(s->q);
     for (int64_t next = 0; next < s->n;) TRY(run_round(s, &next));
     if (s->all.n_best == 0) TRY(nothing_fits(s));
     *out = (SearchResult){ .nearest = s->all.nearest, .seconds = clock_s() - start };
-    return simulate_best(s);
+    return simulate_best(s, a);
 }
 
 /* Times of the simulator take the place of prices, in the front, too. */
@@ -390,13 +460,6 @@ Status search_run(const PlanRequest *q, const SearchOptions *o, Arena *a, Search
     if (status == OK) status = settle(&s, o, a, out);
     close_pricers(&s);
     return status;
-}
-
-static int differing(const PlanLayout *a, const PlanLayout *b)
-{
-    return (a->pp != b->pp) + (a->vpp != b->vpp) + (a->ep != b->ep) + (a->cp != b->cp) +
-           (a->zero != b->zero) + (a->shard != b->shard) + (a->micro_batch != b->micro_batch) +
-           (a->schedule != b->schedule) + (a->recompute != b->recompute);
 }
 
 const SearchRow *search_nearest(const SearchResult *r, const PlanLayout *l)

@@ -11,7 +11,11 @@
  * V-half and V-min are looked at while micro-batches times stages are at most 8,192. A schedule that
  * the stack runs without the overlap it is made for is looked at only if search.schedule names it.
  *
- * The layouts named at the end are simulated: SEARCH_SIMULATED of the best at least.
+ * Layouts that differ in their schedule alone, and have the same memory and time, are one row. It has
+ * the first of these schedules in the table, and names the others.
+ *
+ * The layouts named at the end are simulated, under each of their schedules: SEARCH_SIMULATED rows of
+ * the best at least. A row whose schedules then differ becomes several.
  */
 #ifndef PLAN_SEARCH_H
 #define PLAN_SEARCH_H
@@ -68,7 +72,8 @@ typedef struct SearchRow {
     PlanPrice price;
     const char *partition; /* for reports; a search leaves it NULL */
     int buffers;           /* SEARCH_BUFFERS' value */
-    int64_t id;            /* place in the order of all combinations */
+    unsigned also; /* bit i: under schedule_table[i] the layout has the same memory and time */
+    int64_t id;    /* place in the order of all combinations */
 } SearchRow;
 
 typedef struct SearchOptions {
@@ -96,6 +101,17 @@ Status search_axes(const Config *c, SearchAxes *out);
 /* Rows in `a`. ERR_ARG if no combination divides the GPUs, the batch and the experts, with what
  * would. */
 Status search_run(const PlanRequest *q, const SearchOptions *o, Arena *a, SearchResult *out);
+
+/* The batch that the GPUs could use, and what its fastest layout reaches. 0: the batch of the question
+ * does not limit what was found. */
+typedef struct SearchBatch {
+    int64_t sequences;
+    double tokens_per_s_per_gpu;
+} SearchBatch;
+Status search_batch(const PlanRequest *q, const SearchResult *r, SearchBatch *out);
+
+/* The most GPUs of those of the question whose ranks can share out the batch; 0: there are none. */
+int64_t search_gpus(const PlanRequest *q, const SearchAxes *axes);
 
 /* Of the best and the front, the layout that fits with the fewest settings changed; NULL: none
  * fits. */

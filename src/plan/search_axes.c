@@ -226,36 +226,26 @@ static bool batch_divides(const PlanRequest *q, const SearchAxes *axes, int64_t 
     return false;
 }
 
-/* The nearest number of GPUs whose ranks share out the batch; 0: none up to twice as many. */
-static int64_t nearest_gpus(const PlanRequest *q, const SearchAxes *given)
+int64_t search_gpus(const PlanRequest *q, const SearchAxes *given)
 {
-    for (int64_t i = 0; i < 2 * q->gpus; i++) {
-        PlanRequest other = *q;
+    PlanRequest other = *q;
+    for (; other.gpus > 0; other.gpus--) {
         SearchAxes axes = *given;
-        other.gpus += (i % 2 == 0 ? 1 : -1) * ((i + 1) / 2);
         search_axes_fill(&other, &axes);
-        if (batch_divides(q, &axes, other.gpus)) return other.gpus;
+        if (batch_divides(q, &axes, other.gpus)) break;
     }
-    return 0;
+    return other.gpus;
 }
 
-Status search_why_none(const PlanRequest *q, const SearchAxes *given)
+Status search_why_none(const PlanRequest *q)
 {
-    int64_t batch = q->config->train_batch, layers = q->config->model_layers;
-    int64_t gpus = nearest_gpus(q, given);
-    if (gpus != q->gpus)
-        return FAIL(ERR_ARG,
-                    "plan: no pp (up to %" PRId64 " layers) and cp leave ranks among %" PRId64
-                    " GPUs that share out train.batch %" PRId64
-                    "; the nearest number of GPUs that does is %" PRId64,
-                    layers, q->gpus, batch, gpus);
     return FAIL(ERR_ARG,
                 "plan: no combination of axes is legal on %" PRId64
                 " GPUs: pp * vpp is at most model.layers %" PRId64
                 ", ep divides moe.experts %" PRId64
                 " and gpus / pp, micro_batch divides train.batch %" PRId64
                 " / dp, and a schedule must take vpp",
-                q->gpus, layers, q->config->moe_experts, batch);
+                q->gpus, q->config->model_layers, q->config->moe_experts, q->config->train_batch);
 }
 
 int64_t search_replica(const PlanLayout *l)

@@ -18,7 +18,7 @@ bool search_decode_outer(const PlanRequest *q, const SearchAxes *axes, int64_t i
                          int *buffers);
 bool search_decode_inner(const PlanRequest *q, const SearchAxes *axes, int64_t id, PlanLayout *l);
 
-/* Why no combination of the axes as the caller gave them is legal: ERR_ARG. */
-Status search_why_none(const PlanRequest *q, const SearchAxes *given);
+/* That no combination of the axes is legal, and why: ERR_ARG. */
+Status search_why_none(const PlanRequest *q);
 
 #endif

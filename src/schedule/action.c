@@ -100,13 +100,30 @@ Place place_across(const Program *p, const Action *a)
     return hop < 0 || hop >= place_hops(p) ? (Place){ -1, -1 } : place_at(p, a->micro, hop);
 }
 
+/* Chunks of a loop share the queues: what all of them send goes to the same rank. */
+static int queue_chunk(const Program *p, int chunk)
+{
+    return p->placement == PLACE_LOOP ? 0 : chunk;
+}
+
+static int queues_of_kind(const Program *p) { return queue_chunk(p, p->chunks - 1) + 1; }
+
 int queue_of(const Program *p, const Action *a)
 {
     if (!action_is_transfer(a->kind)) return (int)a->lane;
-    return LANE_COUNT + (int)(a->kind - ACTION_SEND_ACTIVATIONS) * p->chunks + a->chunk;
+    int kind = (int)(a->kind - ACTION_SEND_ACTIVATIONS);
+    return LANE_COUNT + kind * queues_of_kind(p) + queue_chunk(p, a->chunk);
 }
 
-int queue_count(const Program *p) { return LANE_COUNT + 4 * p->chunks; }
+int queue_count(const Program *p) { return LANE_COUNT + 4 * queues_of_kind(p); }
+
+int transfer_way(const Program *p, const Action *a)
+{
+    int chunk = action_is_send(a->kind) ? place_across(p, a).chunk : a->chunk;
+    return 2 * queue_chunk(p, chunk) + action_is_forward(a->kind);
+}
+
+int transfer_ways(const Program *p) { return 2 * queues_of_kind(p); }
 
 const ChunkRow *action_row(const Program *p, const Action *a)
 {

@@ -19,9 +19,12 @@
  * ranks.
  *
  * Actions of one queue run one after the other, in the order of the list; nothing but events orders
- * different queues. A rank has a queue for each lane, and one for each (kind of transfer, chunk): a
- * transfer waits for those before it on its own way, never for another way's. All queues begin
- * together, and the step ends when all have ended. */
+ * different queues. A rank has a queue for each lane, and queues for its transfers. In a loop each
+ * kind of transfer has one queue, however many chunks there are: all chunks send to the same rank,
+ * and that rank receives in the order in which they send. On a V and in both directions chunks send
+ * to different ranks, so there is a queue for each (kind of transfer, chunk). A transfer waits for
+ * those before it in its queue and for no others. All queues begin together, and the step ends when
+ * all have ended. */
 #ifndef SCHEDULE_ACTION_H
 #define SCHEDULE_ACTION_H
 
@@ -102,6 +105,11 @@ bool action_meets(const Program *p, const Action *a);
 /* Which queue of its rank an action is in, below queue_count(). */
 int queue_of(const Program *p, const Action *a);
 int queue_count(const Program *p);
+
+/* A way is the sender's queue and the receiver's together, below transfer_ways(). The same number at
+ * both ends. */
+int transfer_way(const Program *p, const Action *a);
+int transfer_ways(const Program *p);
 
 bool action_is_pass(ActionKind kind); /* forward or one of the backwards */
 bool action_is_transfer(ActionKind kind);

@@ -30,6 +30,16 @@ Status schedule_find(const char *name, const ScheduleDesc **out)
                 text_hint(hint, name, names, schedule_table_n, ""));
 }
 
+static Program program_like(const ScheduleDesc *d, const ScheduleShape *s)
+{
+    return (Program){ .micros = s->micros,
+                      .chunks = s->chunks,
+                      .stages = s->stages,
+                      .placement = d->placement,
+                      .phased = d->phases,
+                      .shards = s->shards };
+}
+
 /* What the schedule asks for: chunks, micro-batches, blocks. Several chunks that go round the ranks
  * take micro-batches a group at a time. */
 static Status fits(const ScheduleDesc *d, const ScheduleShape *s)
@@ -55,9 +65,14 @@ static Status fits(const ScheduleDesc *d, const ScheduleShape *s)
         return FAIL(ERR_ARG, "schedule %s: %d stages and %d micro-batches; both must be even",
                     d->name, s->stages, s->micros);
     }
-    if (s->micros >= d->micros_least * s->stages) return OK;
-    return FAIL(ERR_ARG, "schedule %s: %d micro-batches over %d stages, at least %d", d->name,
-                s->micros, s->stages, d->micros_least * s->stages);
+    if (s->micros < d->micros_least * s->stages) {
+        return FAIL(ERR_ARG, "schedule %s: %d micro-batches over %d stages, at least %d", d->name,
+                    s->micros, s->stages, d->micros_least * s->stages);
+    }
+    Program like = program_like(d, s);
+    if (queue_count(&like) <= STREAMS_MAX) return OK;
+    return FAIL(ERR_ARG, "schedule %s: %d chunks a rank need %d streams, a GPU has %d; take fewer",
+                d->name, s->chunks, queue_count(&like), STREAMS_MAX);
 }
 
 Status schedule_legal(const ScheduleDesc *d, const ScheduleShape *s)
@@ -102,16 +117,6 @@ Status schedule_orders(const ScheduleDesc *d, const ScheduleShape *s, Arena *scr
         order_by_hand(s, d->by_hand, ranks);
     *out = ranks;
     return OK;
-}
-
-static Program program_like(const ScheduleDesc *d, const ScheduleShape *s)
-{
-    return (Program){ .micros = s->micros,
-                      .chunks = s->chunks,
-                      .stages = s->stages,
-                      .placement = d->placement,
-                      .phased = d->phases,
-                      .shards = s->shards };
 }
 
 Status schedule_make(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Arena *scratch,

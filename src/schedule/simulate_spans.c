@@ -167,10 +167,12 @@ static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
     hold(run, s, queue, share_of(run, rank, a));
     if (peer->head[other] < 0 || !ready(peer, other, &theirs)) return OK;
     const Action *b = &peer->p->at[peer->head[other]];
-    if (b->micro != a->micro) {
+    if (b->micro != a->micro || b->chunk != to.chunk) {
         return FAIL(ERR_ARG,
-                    "pipeline: rank %d is to %s of micro-batch %d where rank %d is to %s of %d",
-                    rank, action_name(a->kind), a->micro, to.rank, action_name(b->kind), b->micro);
+                    "pipeline: rank %d is to %s of micro-batch %d where rank %d is to %s of %d, "
+                    "chunk %d; the other end of the first is chunk %d",
+                    rank, action_name(a->kind), a->micro, to.rank, action_name(b->kind), b->micro,
+                    b->chunk, to.chunk);
     }
     SimSpan span = theirs.start > mine.start ? theirs : mine;
     double own_s = run->cost->duration(run->cost->ctx, sends ? rank : to.rank, sends ? a : b);

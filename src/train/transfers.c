@@ -5,17 +5,12 @@
 
 #include <assert.h>
 
-_Static_assert(2 * SCHEDULE_CHUNKS_MAX <= COMM_TAGS, "a tag for each way");
+_Static_assert((int)STREAMS_MAX <= (int)COMM_TAGS,
+               "each way has a tag, there are fewer ways than queues");
 
 TransferQueue *transfers_queue(const Transfers *t, const Action *a)
 {
     return &t->queue[queue_of(t->program, a) - LANE_COUNT];
-}
-
-int transfers_tag(const Program *p, const Action *a)
-{
-    int chunk = action_is_send(a->kind) ? place_across(p, a).chunk : a->chunk;
-    return 2 * chunk + action_is_forward(a->kind);
 }
 
 const Tensor *transfers_entry(const Transfers *t, const Action *a)
@@ -26,7 +21,7 @@ const Tensor *transfers_entry(const Transfers *t, const Action *a)
 Status transfers_post(const Transfers *t, const Action *a, const Tensor *what, CommRequest *out)
 {
     Comm *c = transfers_queue(t, a)->comm;
-    int tag = transfers_tag(t->program, a);
+    int tag = transfer_way(t->program, a);
     if (action_is_send(a->kind)) return comm_send(c, what, a->peer, tag, out);
     return comm_recv(c, what, a->peer, tag, out);
 }

@@ -8,8 +8,8 @@
  * transfer, all that can be under way is, and nothing else could start meanwhile: the thread may
  * wait for that one.
  *
- * Messages from one rank to another on one way (payload, chunk of the receiver) bear one tag, and
- * both ends have them in one queue, in the same order.
+ * Messages of one way (schedule/action.h) have one tag. Both ends have them in one queue, in the
+ * same order, which schedule_check_all() proves.
  *
  * On a GPU (transfers_gpu.c) all is launched in the order of the list, and queues are streams.
  */
@@ -100,7 +100,6 @@ Status transfers_mark(Transfers *t, int action, int which, void *stream);
 void transfers_read_stamps(Transfers *t);
 
 /* What both executors share. */
-int transfers_tag(const Program *p, const Action *a);
 /* A send or a receive between `what` and the action's peer. */
 Status transfers_post(const Transfers *t, const Action *a, const Tensor *what, CommRequest *out);
 const Tensor *transfers_entry(const Transfers *t, const Action *a);

@@ -1,8 +1,14 @@
-/* transfers_gpu: a send holds up its stream until the other side receives, and so does what is
- * launched behind it. So each queue has a stream and a communicator of its own: one for each way
- * and color of the sender, of which neighbours have different ones, so that a rank never sends and
- * receives through the same. Both lanes are streams, too. All streams begin behind the compute lane
- * and end before it does: a step can be captured. */
+/* transfers_gpu: each queue of transfers has a stream and a communicator of its own.
+ *
+ * A send holds up its stream, and what is launched behind it, until the other side receives. Two
+ * calls of one communicator run in the order in which they were launched, so both ends must launch
+ * them in the same order. schedule_check_all() proves both for queues: the two ends of a way come to
+ * the same transfers in the same order, and no circle of queues waits for itself.
+ *
+ * A communicator belongs to a way and a color of the sender. Neighbours have different colors, so a
+ * rank never sends and receives through the same one. The number of ways does not grow with the
+ * chunks, so there are never more streams than STREAMS_MAX. Both lanes are streams, too. All streams
+ * begin behind the compute lane and end before it does: so a step can be captured. */
 #include "train/transfers.h"
 
 static int colors(const Program *p) { return 2 + p->stages % 2; }
@@ -11,7 +17,7 @@ static int way_of(const Program *p, const Action *a)
 {
     int from = action_is_send(a->kind) ? p->rank : a->peer;
     bool closes = p->stages % 2 != 0 && from == p->stages - 1; /* a ring of odd length */
-    return transfers_tag(p, a) * colors(p) + (closes ? 2 : from % 2);
+    return transfer_way(p, a) * colors(p) + (closes ? 2 : from % 2);
 }
 
 static TransferQueue *queue_on(const Transfers *t, int way)
@@ -122,7 +128,7 @@ void transfers_read_stamps(Transfers *t)
 
 static Status open_ways(Transfers *t, Arena *a)
 {
-    int ways = 2 * t->program->chunks * colors(t->program);
+    int ways = transfer_ways(t->program) * colors(t->program);
     TRY(ARENA_ZEROED(a, ways, &t->way));
     for (int i = 0; i < ways; i++) TRY(open_way(t, i, a));
     return OK;

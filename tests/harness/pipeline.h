@@ -6,7 +6,7 @@
 
 #include "harness/tiny.h"
 
-enum { RANKS_MOST = 4, STEPS = 2, SETTINGS_MOST = 24 };
+enum { RANKS_MOST = 4, STEPS = 2, SETTINGS_MOST = 24, STAGES_MOST = 8 };
 static const double TIMEOUT_S = 200;
 
 static const char *const model[] = {
@@ -217,11 +217,11 @@ static inline void whole_open(Whole *w, const char *const *more)
     w->grads = memcpy(keep, grads, tensor_bytes(grad));
 }
 
-/* Twice, with each number of chunks that it takes up to two. */
+/* Twice, with each number of chunks that it takes up to STAGES_MOST stages of the model. */
 static inline void check_schedule(const Whole *w, const ScheduleDesc *d, int stages,
                                   const char *const *more)
 {
-    int most = d->chunks_most < 2 ? d->chunks_most : 2;
+    int most = d->chunks_most < STAGES_MOST / stages ? d->chunks_most : STAGES_MOST / stages;
     for (int chunks = d->chunks_least; chunks <= most; chunks++) {
         Case c = { .whole = w };
         Found before[RANKS_MOST];

@@ -314,8 +314,6 @@ static void bad_input_is_one_sentence_and_exit_2(void **state)
         { { "plan", "moe-1t", "--cluster", "mi355x:8", "--json", "--csv" }, { "--json" } },
         { { "plan", "moe-1t", "--cluster", "mi355x:8", "--stack", "primus", "mesh.zero=3" },
           { "mesh.zero 3", "up to stage 1" } },
-        { { "plan", "moe-1t", "--cluster", "mi355x:97", "--search" },
-          { "nearest number of GPUs" } },
         { { "plan", "moe-1t", "--hardware", "gpu.yaml", "--gpus", "8" }, { "gpu.yaml" } },
         { { "plan", "quickstart", "--cluster", "h200:1", "--program", "--json" },
           { "--program prints the step alone" } },
@@ -329,10 +327,83 @@ static void bad_input_is_one_sentence_and_exit_2(void **state)
     }
 }
 
+static bool begins(const char *text, const char *part)
+{
+    return strncmp(text, part, strlen(part)) == 0;
+}
+
+#define SMALL_BATCH                                                                                \
+    "plan", "deepseek-v2-lite", "train.batch=8", "data.sequence=4096", "search.pp=[2,4,8]",        \
+        "search.cp=[1,2]", "search.schedule=[1f1b]", "--search", "--top", "3"
+
+static void a_batch_that_limits_is_said_first(void **state)
+{
+    Outcome o = RUN(*state, "batch", SMALL_BATCH, "--cluster", "mi355x:64");
+    CHECK_EXIT(o, 0);
+    if (!begins(o.out, "batch       8 sequences are too few for 64 GPUs")) fail_msg("%s", o.out);
+    o = RUN(*state, "batch", SMALL_BATCH, "--cluster", "mi355x:64", "--json");
+    cJSON *plan = parsed(&o);
+    const cJSON *limits = member(plan, "batch_limits");
+    double could = number(limits, "sequences");
+    CHECK(could > 8 &&
+          number(limits, "tokens_per_s_per_gpu") > 1.5 * number(plan, "tokens_per_s_per_gpu"));
+    CHECK_SAYS(o.err, "8 sequences are too few");
+    cJSON_Delete(plan);
+    o = RUN(*state, "batch", SMALL_BATCH, "--cluster", "mi355x:64", "train.batch=512", "--json");
+    CHECK_EXIT(o, 0);
+    CHECK(strstr(o.out, "batch_limits") == NULL && strstr(o.err, "too few") == NULL);
+}
+
+static void gpus_that_cannot_share_the_batch_are_left_out(void **state)
+{
+    Outcome o = RUN(*state, "odd", SMALL_BATCH, "--cluster", "mi355x:17");
+    CHECK_EXIT(o, 0);
+    if (!begins(o.out, "gpus        17 cannot share out train.batch 8: this is for 16 of them"))
+        fail_msg("%s", o.out);
+    CHECK_SAYS(o.out, "on 16 x AMD");
+    o = RUN(*state, "odd", SMALL_BATCH, "--cluster", "mi355x:17", "--json");
+    cJSON *plan = parsed(&o);
+    CHECK_INT(number(plan, "gpus"), 16);
+    CHECK_INT(number(plan, "gpus_asked"), 17);
+    cJSON_Delete(plan);
+    o = RUN(*state, "odd", SMALL_BATCH, "--cluster", "mi355x:17", "--scale", "16,17");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "17 cannot share out");
+    CHECK(strstr(o.out, "17 GPUs") == NULL);
+}
+
+/* zb-h1 and zb1p give the same list here. */
+static void schedules_that_cost_the_same_share_a_row(void **state)
+{
+#define TWINS                                                                                      \
+    ON_8, "--search", "--top", "3", "search.pp=[8]", "search.schedule=[zb-h1,zb1p]",               \
+        "search.micro_batch=[1]", "search.recompute=[none,layer]"
+    Outcome o = RUN(*state, "twins", TWINS, "--html", "twins.html");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "recompute none; the same under zb1p\n");
+    CHECK(strstr(o.out, "ZeRO-1 zb1p") == NULL);
+    CHECK_SAYS(lab_read(*state, lab_path(*state, "twins/twins.html"), NULL), "the same under zb1p");
+    o = RUN(*state, "twins", TWINS, "--csv");
+    CHECK_SAYS(o.out, ",exchange,also\n");
+    CHECK_SAYS(o.out, ",zb1p\n");
+    o = RUN(*state, "twins", TWINS, "--json");
+    cJSON *plan = parsed(&o);
+    const cJSON *row = NULL;
+    CHECK_INT(cJSON_GetArraySize(member(plan, "best")), 2);
+    cJSON_ArrayForEach(row, member(plan, "best"))
+    {
+        CHECK_TEXT(cJSON_GetArrayItem(member(row, "also"), 0)->valuestring, "zb1p");
+    }
+    cJSON_Delete(plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(json_is_one_object_with_every_key),
+        LAB_TEST(a_batch_that_limits_is_said_first),
+        LAB_TEST(gpus_that_cannot_share_the_batch_are_left_out),
+        LAB_TEST(schedules_that_cost_the_same_share_a_row),
         LAB_TEST(a_search_lists_the_best_and_the_front),
         LAB_TEST(forced_balance_is_said),
         LAB_TEST(a_screen_says_model_memory_time_and_why),

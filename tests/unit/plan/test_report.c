@@ -85,7 +85,7 @@ static void the_type_that_was_planned_is_said_everywhere(void **state)
         CHECK_SAYS(q.out.data, "\"stack\":\"a \\\"b\\\".yaml\"");
         q.out.used = 0;
         CHECK_OK(plan_report_csv(&q.report, &q.out));
-        (void)snprintf(want, sizeof want, ",0,%s,pooled,0,alltoall\n", types[i][1]);
+        (void)snprintf(want, sizeof want, ",0,%s,pooled,0,alltoall,\n", types[i][1]);
         CHECK_SAYS(q.out.data, want);
         close_question(&q);
     }
@@ -96,7 +96,7 @@ static void identity(const char *line, char out[256])
 {
     const char *at = line, *end = line + strcspn(line, "\n"), *last = end;
     for (int i = 0; i < 9; i++) at += strcspn(at, ",") + 1;
-    for (int commas = 0; commas < 5; last--) commas += last[-1] == ',';
+    for (int commas = 0; commas < 6; last--) commas += last[-1] == ',';
     (void)snprintf(out, 256, "%.*s%.*s", (int)(at - line), line, (int)(end - last), last);
 }
 

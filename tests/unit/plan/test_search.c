@@ -1,13 +1,21 @@
 /* The search against pricing everything, with prices made up for the purpose: a time that rises
  * with bubbles, recomputing and exchanges, memory that falls with what is shared out, and a factor
- * of its own for each layout that no bound knows. */
+ * of its own for each layout that no bound knows. zb1p costs what zb-h1 costs, but the simulator tells
+ * them apart where there are four stages. */
 #include "harness/test.h"
 
 #include "plan/search.h"
 
+#include <string.h>
+
 typedef struct Made {
     double bytes, step_s;
 } Made;
+
+static bool is(const PlanLayout *l, const char *schedule)
+{
+    return strcmp(l->schedule->name, schedule) == 0;
+}
 
 /* 0 to 1, the same for the same layout. */
 static double noise(const PlanLayout *l, unsigned salt)
@@ -22,7 +30,7 @@ static double noise(const PlanLayout *l, unsigned salt)
                              l->micro_batch,
                              l->recompute,
                              l->recompute_blocks,
-                             l->schedule - schedule_table };
+                             l->schedule - schedule_table - is(l, "zb1p") };
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         h = (h ^ (uint64_t)part[i]) * 0x9E3779B97F4A7C15u, h ^= h >> 29;
     return (double)(h >> 11) / 9007199254740992.0;
@@ -91,17 +99,30 @@ static Status price_made(Planner *p, const PlanLayout *l, PlanPrice *out)
     return OK;
 }
 
+/* As tight as can be: then alike layouts have the same bound as each other and as their price. */
+static Status bound_is_price(Planner *p, const PlanLayout *l, double *bytes, double *step_s)
+{
+    PlanPrice price = { 0 };
+    if (price_made(p, l, &price) != OK) status_clear();
+    *bytes = price.peak_bytes;
+    *step_s = price.step_s;
+    return OK;
+}
+
 /* A simulator that says twice the time. */
 static Status simulate_made(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     TRY(price_made(p, l, out));
-    out->step_s *= 2;
-    out->tokens_per_s_per_gpu /= 2;
+    double factor = is(l, "zb1p") && l->pp == 4 ? 2.01 : 2;
+    out->step_s *= factor;
+    out->tokens_per_s_per_gpu /= factor;
     return OK;
 }
 
 static const SearchPricer with_bounds = { open_made,  close_made, legal_made,
                                           bound_made, price_made, simulate_made };
+static const SearchPricer with_tight_bounds = { open_made,      close_made, legal_made,
+                                                bound_is_price, price_made, simulate_made };
 static const SearchPricer without_bounds = { open_made, close_made, legal_made,
                                              no_bound,  price_made, simulate_made };
 
@@ -147,6 +168,7 @@ static void check_same_rows(const SearchRow *a, int n, const SearchRow *b, int m
         CHECK_INT(a[i].id, b[i].id);
         CHECK_NEAR(a[i].price.step_s, b[i].price.step_s, 0);
         CHECK_NEAR(a[i].price.peak_bytes, b[i].price.peak_bytes, 0);
+        CHECK_INT(a[i].also, b[i].also);
     }
 }
 
@@ -191,6 +213,48 @@ static void the_best_are_simulated_and_fall_in_speed(void **state)
     }
 }
 
+static int64_t place(const char *schedule)
+{
+    const ScheduleDesc *d = NULL;
+    CHECK_OK(schedule_find(schedule, &d));
+    return d - schedule_table;
+}
+
+/* How many rows have zb-h1 and name zb1p, and how many have either alone. */
+static void count_twins(const SearchRow *row, int n, int *both, int *alone)
+{
+    *both = *alone = 0;
+    for (int i = 0; i < n; i++) {
+        bool first = is(&row[i].layout, "zb-h1"), second = is(&row[i].layout, "zb1p");
+        CHECK_INT(row[i].also, first && row[i].layout.pp != 4 ? 1 << place("zb1p") : 0);
+        CHECK(!second || row[i].layout.pp == 4);
+        *both += row[i].also != 0;
+        *alone += second || (first && row[i].also == 0);
+    }
+}
+
+static void layouts_that_only_their_schedule_tells_apart_are_one_row(void **state)
+{
+    Question *t = *state;
+    int both, alone;
+    const ConfigInts three = { 3, { place("1f1b"), place("zb-h1"), place("zb1p") } };
+    t->axes =
+        (SearchAxes){ .axis = { [SEARCH_PP] = { 3, { 2, 4, 6 } }, [SEARCH_SCHEDULE] = three } };
+    SearchResult r = search(t, &with_bounds, 100, 2), all = search(t, &without_bounds, 100, 2);
+    check_same_rows(r.best, r.n_best, all.best, all.n_best);
+    CHECK_INT(r.n_best, 100);
+    count_twins(r.best, r.n_best, &both, &alone);
+    CHECK(both > 1 && alone > 1);
+    t->axes.axis[SEARCH_PP] = (ConfigInts){ 2, { 2, 6 } };
+    t->axes.axis[SEARCH_SCHEDULE] = (ConfigInts){ 2, { place("zb-h1"), place("zb1p") } };
+    r = search(t, &with_tight_bounds, 10, 2), all = search(t, &without_bounds, 10, 2);
+    CHECK(r.n_front > 1);
+    check_same_rows(r.front, r.n_front, all.front, all.n_front);
+    count_twins(r.front, r.n_front, &both, &alone);
+    CHECK_INT(both, r.n_front);
+    t->axes = (SearchAxes){ 0 };
+}
+
 static void a_front_rises_in_memory_and_falls_in_time(void **state)
 {
     SearchResult r = search(*state, &with_bounds, 10, 2);
@@ -232,15 +296,24 @@ static void if_nothing_fits_the_nearest_is_named(void **state)
     CHECK(r.nearest.price.peak_bytes <= 1.2 * all.nearest.price.peak_bytes); /* the noise */
 }
 
-static void numbers_that_do_not_divide_are_refused_with_one_that_does(void **state)
+static void the_most_gpus_that_share_out_the_batch_are_found(void **state)
+{
+    Question *t = *state;
+    SearchAxes narrow = { .axis = { [SEARCH_PP] = { 1, { 24 } }, [SEARCH_CP] = { 1, { 1 } } } };
+    CHECK_INT(search_gpus(&t->request, &t->axes), 96);
+    t->request.gpus = 97;
+    CHECK_INT(search_gpus(&t->request, &t->axes), 96);
+    CHECK_INT(search_gpus(&t->request, &narrow), 96); /* 24 stages times 4 ranks of 48 sequences */
+    t->request.gpus = 23;
+    CHECK_INT(search_gpus(&t->request, &narrow), 0);
+    t->request.gpus = 96;
+}
+
+static void axes_that_no_layout_has_are_refused(void **state)
 {
     Question *t = *state;
     SearchResult r;
     SearchOptions o = { &t->axes, &with_bounds, 10, 1 };
-    t->request.gpus = 97;
-    CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG, "the nearest number of GPUs");
-    CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG, "that does is 96");
-    t->request.gpus = 96;
     t->axes.axis[SEARCH_EP] = (ConfigInts){ 1, { 5 } };
     CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG, "ep divides moe.experts 16");
     t->axes = (SearchAxes){ 0 };
@@ -286,10 +359,12 @@ int main(void)
         TEST(pruning_finds_what_pricing_everything_finds),
         TEST(threads_do_not_change_the_answer),
         TEST(the_best_are_simulated_and_fall_in_speed),
+        TEST(layouts_that_only_their_schedule_tells_apart_are_one_row),
         TEST(a_front_rises_in_memory_and_falls_in_time),
         TEST(every_row_is_legal_and_of_the_axes_given),
         TEST(if_nothing_fits_the_nearest_is_named),
-        TEST(numbers_that_do_not_divide_are_refused_with_one_that_does),
+        TEST(the_most_gpus_that_share_out_the_batch_are_found),
+        TEST(axes_that_no_layout_has_are_refused),
         TEST(settings_narrow_the_axes),
         TEST(a_replica_is_the_pipeline_times_the_experts_or_the_sequence),
     };

@@ -1,0 +1,47 @@
+/* search_batch: with which batch the GPUs of a search would have enough to do. */
+#include "plan/search.h"
+
+#include <math.h>
+
+/* Of the best layouts so many are priced with each batch. A batch is large enough if twice as many
+ * sequences are less than GAIN times as fast, and a smaller one limits if that is LIMITS times as
+ * fast. From PER_GPU sequences a GPU on no pipeline lacks micro-batches by so much. */
+enum { LAYOUTS = 10, PER_GPU = 2 };
+static const double GAIN = 1.1, LIMITS = 1.5;
+
+/* Tokens a second and GPU of the fastest layout. Whole sequences may take the place of their pieces. */
+static Status fastest(const PlanRequest *q, const SearchResult *r, double *out)
+{
+    Planner *p = NULL;
+    *out = 0;
+    TRY(planner_make(q, &p));
+    for (int i = 0; i < r->n_best && i < LAYOUTS; i++) {
+        PlanLayout l = r->best[i].layout;
+        for (; l.cp >= 1 && !l.schedule->irregular; l.cp /= 2, l.dp *= 2) {
+            PlanPrice price = { 0 };
+            if (planner_legal(p, &l) == OK && planner_price(p, &l, &price) == OK && price.fits)
+                *out = fmax(*out, price.tokens_per_s_per_gpu);
+        }
+    }
+    status_clear();
+    planner_free(p);
+    return OK;
+}
+
+Status search_batch(const PlanRequest *q, const SearchResult *r, SearchBatch *out)
+{
+    Config c = *q->config;
+    PlanRequest other = *q;
+    double now = 0, before = 0, speed = 0;
+    *out = (SearchBatch){ 0 };
+    other.config = &c;
+    if (r->n_best == 0 || c.train_batch >= PER_GPU * q->gpus) return OK;
+    TRY(fastest(&other, r, &now));
+    for (speed = now; speed > 0 && speed >= GAIN * before;) {
+        before = speed;
+        c.train_batch *= 2;
+        TRY(fastest(&other, r, &speed));
+    }
+    if (before > LIMITS * now) *out = (SearchBatch){ c.train_batch / 2, before };
+    return OK;
+}
