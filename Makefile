@@ -35,7 +35,12 @@ CC     := $(CC.$(CONFIG))
 endif
 NVCC   ?= nvcc
 GPU_ARCH ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
-CPU_ARCH ?= -march=native
+# What one compilation is for: the release's runs on processors with AVX2 or more, and takes more from
+# its SETS; sanitizers run where they were made, and one set is enough to look at memory and threads.
+CPU_ARCH.release := $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3,-march=native)
+CPU_ARCH.asan    := -march=native
+CPU_ARCH.tsan    := -march=native
+CPU_ARCH ?= $(CPU_ARCH.$(CONFIG))
 
 WARN := -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
         -Wvla -Wundef -Wcast-qual -Wwrite-strings -Wpointer-arith -Wdouble-promotion \
@@ -65,6 +70,12 @@ export TSAN_OPTIONS ?= ignore_noninstrumented_modules=1
 LDLIBS  := -lyaml -lcjson -lpcre2-8 -lhwloc -lz -lm -ldl
 LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 
+# Sets of CPU ops beside the one that is compiled like all else (op/cpu_set.h). bf16 and AMX: the compiler
+# takes these instructions where they are called by name alone, behind a look at the processor.
+SETS := $(if $(filter release-x86_64,$(CONFIG)-$(shell uname -m)),v4)
+ARCH.v4 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16 -mamx-tile -mamx-bf16
+SET_SRC := src/base/dtype.c $(filter-out %/op.c %/cpu_sets.c %/names.c %/choices.c src/op/exchange%,$(wildcard src/op/*.c))
+
 # x_on.c / x_off.c: two files for one interface, a build takes one.
 SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c))
 ifeq ($(MPI),1)
@@ -87,7 +98,7 @@ LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ld
 else
 SRC += src/backend/cuda_off.c src/comm/nccl_off.c
 endif
-OBJ := $(OWN:%=$B/%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
+OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
        $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/formula.c.o $O/gen/page.c.o
 LIB := $B/libswitchyard.a
 PRESETS  := $(wildcard src/config/presets/*.yaml)
@@ -125,6 +136,20 @@ $O/%.c.o: %.c
 $(OWN:%=$B/%.o): $(OWN)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c $< -o $@
+
+# before a processor is known to have more
+$O/src/main.c.o $O/src/base/cpu.c.o: CFLAGS := $(filter-out -march=%,$(CFLAGS))
+
+$(SETS:%=$O/src/op/cpu_sets.c.o): CFLAGS += -DHAVE_V4=1
+
+# one object of a set, in which its table alone is visible
+$O/v4/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(filter-out $(CPU_ARCH),$(CFLAGS)) $(ARCH.v4) -DOP_SET=op_set_v4 -c $< -o $@
+
+$O/set_v4.o: $(SET_SRC:%=$O/v4/%.o)
+	ld -r -o $@ $^
+	objcopy --keep-global-symbol=op_set_v4 $@
 
 $O/src/comm/nccl.c.o: CFLAGS += $(CUDA_CFLAGS)
 
@@ -269,5 +294,5 @@ clean:
 	rm -rf $(BUILD)
 .PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
         build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lib library lint test-long mutants clean
--include $(OBJ:.o=.d) $(PIC:.o=.d) $O/src/main.c.d
+-include $(OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/main.c.d
 -include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d)

@@ -1,7 +1,11 @@
 /* main: which subcommand, and what its failure looks like from outside. The only exit(). */
+#include "base/cpu.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "op/cpu_set.h"
+
+#include <stdio.h>
 
 static const Subcommand COMMANDS[] = {
     { "train", "train a model, or --dry-run what it would take", cli_train },
@@ -16,8 +20,22 @@ static const Subcommand COMMANDS[] = {
     { "viz", "draw recorded and simulated pipelines", cli_viz },
 };
 
+/* Nothing else has run yet: the rest of the program is compiled for such processors. */
+static bool processor_suffices(void)
+{
+    CpuIsa have = cpu_here().isa, need = op_set_base.isa;
+    if (have >= need) return true;
+    (void)fprintf(
+        stderr,
+        "switchyard: this program needs a processor with %s (AVX2, FMA, BMI2), and this one has "
+        "%s alone; build it with make CPU_ARCH=-march=native\n",
+        cpu_isa_names[need], cpu_isa_names[have]);
+    return false;
+}
+
 int main(int argc, char **argv)
 {
+    if (!processor_suffices()) return 2;
     const int n = sizeof COMMANDS / sizeof *COMMANDS;
     Status s = options_dispatch("switchyard", COMMANDS, n, argc, argv);
     if (s != OK) log_error("%s", status_message());

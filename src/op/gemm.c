@@ -28,7 +28,6 @@
 
 #include <assert.h>
 #include <omp.h>
-#include <stdio.h>
 #include <string.h>
 
 #ifdef HOSTILE
@@ -45,29 +44,28 @@ enum { LINE_BYTES = 64 };
 _Static_assert(BLOCK_COLS % TILE_COLS == 0, "whole panels");
 
 struct Gemm {
-    bool amx;
-    char library[64];
+    bool amx, pairs; /* which bf16 instructions are used */
 };
 
-Status gemm_make(Arena *a, Gemm **out)
+/* A CPU that has AMX is slow at pairs (gemm_vector.h), also where the system does not lend AMX. */
+Status gemm_make(Arena *a, const Cpu *cpu, Gemm **out)
 {
     Gemm *g = NULL;
     TRY(ARENA_ZEROED(a, 1, &g));
-    g->amx = amx_ask();
-    const char *bf16 = VECTOR_PAIRS ? ", AVX512-BF16" : "";
-    (void)snprintf(g->library, sizeof g->library, "tiles of %d x %d%s", TILE_ROWS, TILE_COLS,
-                   g->amx ? ", AMX-BF16" : bf16);
+    g->amx = cpu->amx && amx_ask();
+    g->pairs = VECTOR_PAIRS && cpu->bf16 && !cpu->amx;
     *out = g;
     return OK;
 }
 
-const char *gemm_library(const Gemm *g) { return g->library; }
+const char *gemm_bf16(const Gemm *g) { return g->amx ? "AMX-BF16" : g->pairs ? "AVX512-BF16" : ""; }
 
-bool gemm_has_bf16(const Gemm *g) { return VECTOR_PAIRS || g->amx; }
+bool gemm_pairs(const Gemm *g) { return g->pairs; }
 
 static Word product_word(const Exec *ex, const GemmArgs *g)
 {
-    return g->a.type == DTYPE_BF16 && ex->gemm->amx ? WORD_BF16_AMX : word_of(g->a.type);
+    return g->a.type == DTYPE_BF16 && ex->gemm->amx ? WORD_BF16_AMX
+                                                    : word_of(g->a.type, ex->gemm->pairs);
 }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -1,0 +1,41 @@
+/*
+ * cpu_set: the CPU implementations of all ops, compiled for one instruction set.
+ *
+ * The files that compute are compiled once for each set (Makefile: SETS). A set's objects become one
+ * object in which OP_SET alone is visible, so that the sets' functions do not meet: code of one set
+ * calls that set's functions. The first set is compiled like the rest of the program, its functions
+ * keep their names, and tests call them. A run takes one set for all of its ops (run.cpu_isa).
+ *
+ * Sets differ in the width of vectors and so in the order of sums: their results agree to rounding,
+ * not in bits.
+ */
+#ifndef OP_CPU_SET_H
+#define OP_CPU_SET_H
+
+#include "base/cpu.h"
+#include "op/gemm.h"
+#include "op/op.h"
+
+typedef struct OpCpu {
+    OpSpace *workspace; /* NULL: none */
+    OpRun *run;
+} OpCpu;
+
+typedef struct OpSet {
+    CpuIsa isa;      /* what it was compiled for; CPU_AUTO: less than v3 */
+    const OpCpu *op; /* by OpId */
+    Status (*gemm_make)(Arena *a, const Cpu *cpu, Gemm **out); /* of op/gemm.h, as are these */
+    size_t (*gemm_workspace)(const Exec *ex, const GemmArgs *g);
+    Status (*gemm_run)(Exec *ex, const GemmArgs *g, void *workspace);
+} OpSet;
+
+extern const OpSet op_set_base; /* compiled like the rest of the program */
+
+/* The set that was asked for; CPU_AUTO: the best one. ERR_UNSUPPORTED: the processor or this build
+ * has no such set. */
+Status op_set_find(CpuIsa asked, const Cpu *cpu, const OpSet **out);
+
+/* "x86-64-v4", and with `bf16` what multiplies bf16: "x86-64-v4, AMX-BF16". */
+const char *op_set_text(const Exec *ex, bool bf16, char *out, size_t bytes);
+
+#endif
