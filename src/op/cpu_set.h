@@ -35,7 +35,8 @@ extern const OpSet op_set_base; /* compiled like the rest of the program */
  * has no such set. */
 Status op_set_find(CpuIsa asked, const Cpu *cpu, const OpSet **out);
 
-/* "x86-64-v4", and with `bf16` what multiplies bf16: "x86-64-v4, AMX-BF16". */
-const char *op_set_text(const Exec *ex, bool bf16, char *out, size_t bytes);
+enum { OP_SET_TEXT_BYTES = 32 };
+/* "x86-64-v4", and with `bf16` what multiplies bf16: "x86-64-v4, AMX-BF16"; "" on a GPU. */
+void op_set_text(const Exec *ex, bool bf16, char out[OP_SET_TEXT_BYTES]);
 
 #endif

@@ -35,10 +35,10 @@ Status op_set_find(CpuIsa asked, const Cpu *cpu, const OpSet **out)
                 cpu_isa_names[asked], who, best_name(cpu));
 }
 
-const char *op_set_text(const Exec *ex, bool bf16, char *out, size_t bytes)
+void op_set_text(const Exec *ex, bool bf16, char out[OP_SET_TEXT_BYTES])
 {
-    const char *unit = bf16 ? gemm_bf16(ex->gemm) : "";
-    (void)snprintf(out, bytes, "%s%s%s", cpu_isa_names[ex->set->isa], *unit != '\0' ? ", " : "",
-                   unit);
-    return out;
+    out[0] = '\0';
+    if (ex->set == NULL) return;
+    const char *name = cpu_isa_names[ex->set->isa], *unit = bf16 ? gemm_bf16(ex->gemm) : "";
+    (void)snprintf(out, OP_SET_TEXT_BYTES, "%s%s%s", name, *unit != '\0' ? ", " : "", unit);
 }

@@ -18,6 +18,7 @@
 #include "backend/backend.h"
 #include "data/loader.h"
 #include "model/layer.h"
+#include "op/cpu_set.h"
 #include "schedule/check.h"
 #include "train/chunks.h"
 #include "train/room.h"
@@ -198,6 +199,9 @@ typedef struct Engine {
     int64_t step, launches;
     bool counting;
 } Engine;
+
+/* What computes on the CPU, as op_set_text says it; "" on a GPU. */
+void engine_cpu_text(const Engine *e, char out[OP_SET_TEXT_BYTES]);
 
 /* Bytes of ENGINE_STEP alone. */
 Status engine_step_bytes(const ModelSpec *s, const EngineShape *shape, size_t *out);
