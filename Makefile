@@ -4,6 +4,7 @@
 # make test         unit, op, schedule, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
 # make asan | tsan  unit, op, schedule and mesh tests under address+undefined | comm and mesh tests under thread
 # make hostile      unit, op, schedule and mesh tests with small limits and failing allocations
+# make test-lowest  meshes, trajectories and products once more, with the lowest instruction set
 # make test-mpi     ranks as processes of mpirun and srun, on one host and two
 # make lint         format, layers, sizes, globals, dropped Statuses, clang-tidy, cppcheck
 # make fuzz         fuzzers over their committed corpora
@@ -115,6 +116,8 @@ SCHEDULE := $(call test_of,tests/schedule/test_*.c)
 GPU    := $(call test_of,tests/gpu/test_*.c)
 SYSTEM := $(call test_of,tests/system/test_*.c)
 MPI_TESTS := $(patsubst %.c,$(BUILD)/$(CONFIG)-mpi/%,$(wildcard tests/mpi/test_*.c))
+LOWEST := $(addprefix $B/tests/,mesh/test_same_loss mesh/test_trajectory_mesh mesh/test_steps_mesh \
+          unit/train/test_trajectory op/test_gemm op/test_attention op/test_linear op/test_moe)
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
 # The library: what its functions need of these folders, as one object in which only they are visible.
@@ -247,6 +250,10 @@ test-mesh: build-test-mesh
 	tools/run_tests $(MESH) $(COMM)
 test-fuzz: build-test-fuzz
 	tools/run_fuzz $(FUZZ)
+# what a processor without AVX-512 computes
+build-test-lowest: $(LOWEST)
+test-lowest: build-test-lowest
+	TEST_ISA=x86-64-v3 tools/run_tests $(LOWEST)
 test-mpi: build-test-mpi
 	tools/run_mpi $(BUILD)/$(CONFIG)-mpi
 
@@ -293,6 +300,6 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lib library lint test-long mutants clean
+        build-test-mpi build-test-lowest test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lib library lint test-long mutants clean
 -include $(OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/main.c.d
 -include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d)
