@@ -11,7 +11,6 @@
  * rounded to bf16 for the products, in words of two queries or of two keys. Sums are f32.
  */
 #include "op/attention_cpu.h"
-#include "op/gemm.h"
 
 #include <math.h>
 #include <omp.h>
@@ -49,7 +48,7 @@ static Backward backward_make(const Exec *ex, const AttentionBwd *a, Space *spac
 {
     Backward f = { .a = a, .s = attention_bwd_shape(a) };
     const Shape *s = &f.s;
-    f.s.word = f.word = word_of(s->act, gemm_pairs(ex->gemm));
+    f.s.word = f.word = word_of(s->act, ex->gemm->pairs);
     bool pairs = f.word == WORD_BF16_PAIR;
     int64_t keys = panels_of(s->Tk) * LANES, block = least(BLOCK_K, keys);
     int64_t dk = words_of(f.word, s->dk), dv = words_of(f.word, s->dv);

@@ -16,6 +16,7 @@
 
 #include "op/attention.h"
 #include "op/attention_tile.h"
+#include "op/gemm.h"
 #include "op/op.h"
 
 #include <math.h>

@@ -7,7 +7,6 @@
  * rounded to bf16 for p v (as FlashAttention does on a GPU). All sums are f32.
  */
 #include "op/attention_cpu.h"
-#include "op/gemm.h"
 
 #include <math.h>
 #include <omp.h>
@@ -41,7 +40,7 @@ static Forward forward_make(const Exec *ex, const AttentionFwd *a, Space *space)
 {
     Forward f = { .a = a, .s = attention_fwd_shape(a), .packed = -1 };
     const Shape *s = &f.s;
-    f.s.word = f.word = word_of(s->act, gemm_pairs(ex->gemm));
+    f.s.word = f.word = word_of(s->act, ex->gemm->pairs);
     int64_t keys = least(BLOCK_K, panels_of(s->Tk) * LANES);
     f.packed_k = space_take(space, panels_of(s->Tk) * LANES * words_of(f.word, s->dk));
     f.packed_v = space_take(space, panels_of(s->dv) * LANES * words_of(f.word, s->Tk));

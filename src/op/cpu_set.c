@@ -1,4 +1,4 @@
-/* cpu_set: this set's table. The Makefile compiles this file once for each set, with its name. */
+/* cpu_set: a set's table, compiled once for each set. */
 #include "op/cpu_set.h"
 
 #include "op/moe_product.h"
@@ -26,18 +26,15 @@ static const OpCpu table[OP_ID_COUNT] = {
 };
 /* clang-format on */
 
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512CD__) &&                      \
-    defined(__AVX512DQ__) && defined(__AVX512VL__)
+#if defined(__AVX512VL__) && defined(__AVX512DQ__)
 #define ISA CPU_V4
-#elif defined(__AVX2__) && defined(__FMA__) && defined(__BMI2__)
+#elif defined(__AVX2__) && defined(__FMA__)
 #define ISA CPU_V3
 #else
 #define ISA CPU_AUTO
 #endif
 
-#ifndef OP_SET
+#ifndef OP_SET /* the Makefile says it */
 #define OP_SET op_set_base
-#else
-extern const OpSet OP_SET;
 #endif
 const OpSet OP_SET = { ISA, table, gemm_make, gemm_workspace, gemm_run };

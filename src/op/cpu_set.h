@@ -1,14 +1,8 @@
-/*
- * cpu_set: the CPU implementations of all ops, compiled for one instruction set.
- *
- * The files that compute are compiled once for each set (Makefile: SETS). A set's objects become one
- * object in which OP_SET alone is visible, so that the sets' functions do not meet: code of one set
- * calls that set's functions. The first set is compiled like the rest of the program, its functions
- * keep their names, and tests call them. A run takes one set for all of its ops (run.cpu_isa).
- *
- * Sets differ in the width of vectors and so in the order of sums: their results agree to rounding,
- * not in bits.
- */
+/* cpu_set: the CPU implementations of all ops, compiled for one instruction set. A run takes one set
+ * for all of its ops (run.cpu_isa). The files that compute are compiled once for each set (Makefile:
+ * SETS). All but the first become one object in which the OpSet alone is visible, so a set's code
+ * calls that set's functions. Vectors differ in width and so sums in order: results of two sets
+ * agree to rounding, not in bits. */
 #ifndef OP_CPU_SET_H
 #define OP_CPU_SET_H
 
@@ -29,7 +23,7 @@ typedef struct OpSet {
     Status (*gemm_run)(Exec *ex, const GemmArgs *g, void *workspace);
 } OpSet;
 
-extern const OpSet op_set_base; /* compiled like the rest of the program */
+extern const OpSet op_set_base, op_set_v4; /* base: compiled like the rest of the program */
 
 /* The set that was asked for; CPU_AUTO: the best one. ERR_UNSUPPORTED: the processor or this build
  * has no such set. */

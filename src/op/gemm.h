@@ -18,7 +18,9 @@
 #include <stdbool.h>
 
 struct Exec;
-typedef struct Gemm Gemm;
+typedef struct Gemm {
+    bool amx, pairs; /* the bf16 instructions that are used */
+} Gemm;
 
 /* A matrix in memory: ld elements between its rows; f32 or bf16. */
 typedef struct GemmOperand {
@@ -54,7 +56,5 @@ Status gemm_run(struct Exec *ex, const GemmArgs *g, void *workspace);
 
 /* "AVX512-BF16", or "AMX-BF16" (gemm_amx.h); "": bf16 is converted to f32. */
 const char *gemm_bf16(const Gemm *g);
-/* Do vectors multiply words of two bf16? */
-bool gemm_pairs(const Gemm *g);
 
 #endif

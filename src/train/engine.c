@@ -112,11 +112,6 @@ static Status make_exec(Engine *e)
     return OK;
 }
 
-void engine_cpu_text(const Engine *e, char out[OP_SET_TEXT_BYTES])
-{
-    op_set_text(&e->ex, e->config->run_compute == COMPUTE_BF16, out);
-}
-
 /* The groups that tensors go through: the host's, or the same over the GPUs. */
 static Status join_mesh(Engine *e)
 {

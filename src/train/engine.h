@@ -200,9 +200,6 @@ typedef struct Engine {
     bool counting;
 } Engine;
 
-/* What computes on the CPU, as op_set_text says it; "" on a GPU. */
-void engine_cpu_text(const Engine *e, char out[OP_SET_TEXT_BYTES]);
-
 /* Bytes of ENGINE_STEP alone. */
 Status engine_step_bytes(const ModelSpec *s, const EngineShape *shape, size_t *out);
 

@@ -3,7 +3,6 @@
 #include "data/tokenizer.h"
 #include "train/again.h"
 #include "train/agree.h"
-#include "train/engine_memory.h"
 #include "train/null.h"
 #include "train/peak.h"
 #include "train/plan_host.h"
@@ -422,16 +421,9 @@ static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
     int64_t n = train_aux_sequences(c, m == NULL ? 1 : mesh_data_ranks(&m->shape));
     bool low = c->run_compute == COMPUTE_BF16, low_moments = c->optimizer_moments == MOMENTS_BF16;
     const char *moments = low_moments ? "; bf16 moments" : low ? ", moments" : "";
-    TRY(text_printf(out, "precision   %s%s",
+    TRY(text_printf(out, "precision   %s%s\n",
                     low ? "bf16 products and activations; f32 main weights, gradients" : "f32",
                     moments));
-    if (!engine_wants_gpu(c)) {
-        const Cpu cpu = cpu_here();
-        const OpSet *set = NULL;
-        TRY(op_set_find((CpuIsa)c->run_cpu_isa, &cpu, &set));
-        TRY(text_printf(out, "; CPU ops in %s", cpu_isa_names[set->isa]));
-    }
-    TRY(text_printf(out, "\n"));
     if (c->moe_exchange == EXCHANGE_AUTO && c->mesh_ep > 1) {
         TRY(text_printf(out, "exchange    "));
         TRY(train_exchange_text(c, out));

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
-#include "train/engine_memory.h"
 #include "train/eval.h"
 #include "train/init.h"
 #include "train/metrics.h"
@@ -37,9 +36,10 @@ typedef struct Trainer {
     MeshShape shape;
     Mesh mesh; /* of host memory */
     Ranks ranks;
-    BindShare share; /* of its host */
-    bool speaks;     /* rank 0: folder, metrics, progress */
-    bool settled;    /* all ranks know of the failure with which this one ends */
+    BindShare share;             /* of its host */
+    char cpu[OP_SET_TEXT_BYTES]; /* op_set_text; "" on a GPU */
+    bool speaks;                 /* rank 0: folder, metrics, progress */
+    bool settled;                /* all ranks know of the failure with which this one ends */
     int lock_fd;
     File log;    /* of a rank that is not rank 0 */
     Arena arena; /* loader, evaluation batch, checkpoint buffers, trace */
@@ -122,19 +122,6 @@ static Status settle(Trainer *t, Status s)
     return s;
 }
 
-/* Ranks that round otherwise would update what they hold alike to different bits. */
-static Status agree_cpu(Trainer *t)
-{
-    char text[OP_SET_TEXT_BYTES];
-    Exec ex = { 0 };
-    if (engine_wants_gpu(t->config)) return OK;
-    ArenaMark mark = arena_mark(&t->arena);
-    TRY(exec_init(&ex, &t->arena, NULL, 1, (CpuIsa)t->config->run_cpu_isa));
-    op_set_text(&ex, true, text);
-    arena_release(&t->arena, mark);
-    return ranks_agree(t->world, "this processor's instruction set (run.cpu_isa forces one)", text);
-}
-
 /* All ranks run the same program with the same settings. */
 static Status meet(Trainer *t)
 {
@@ -143,7 +130,6 @@ static Status meet(Trainer *t)
     TRY(settle(t, ranks_build(build, sizeof build)));
     TRY(settle(t, ranks_agree(t->world, "the program", build)));
     TRY(settle(t, ranks_agree(t->world, "the configuration", t->yaml.data)));
-    TRY(settle(t, agree_cpu(t)));
     TRY(settle(t, train_agree_room(t->config, t->world, &t->plan)));
     return mesh_make(t->world, &t->shape, false, &t->arena, &t->mesh);
 }
@@ -214,13 +200,6 @@ static Status print_layout(Trainer *t)
     return OK;
 }
 
-static void print_cpu(const Trainer *t)
-{
-    char text[OP_SET_TEXT_BYTES];
-    engine_cpu_text(&t->engine, text);
-    if (t->speaks && text[0] != '\0') log_info("ops run on the CPU, in %s", text);
-}
-
 static Status find_sheet(Trainer *t)
 {
     const Config *c = t->config;
@@ -249,7 +228,8 @@ static Status open_all(Trainer *t)
     TRY(find_sheet(t));
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     t->engine.ex.trace = NULL;
-    print_cpu(t);
+    op_set_text(&t->engine.ex, c->run_compute == COMPUTE_BF16, t->cpu);
+    if (t->speaks && t->cpu[0] != '\0') log_info("ops run on the CPU, in %s", t->cpu);
     TRY(recorder_open(&t->recorder, &t->engine, t->world, (int)c->run_trace_ring));
     TRY(open_data(t));
     if (t->speaks) TRY(metrics_open_log(&t->metrics, c->run_dir));
@@ -341,18 +321,6 @@ static Status start_fresh(Trainer *t)
     return OK;
 }
 
-/* Another processor may compute with other instructions: the same training, rounded otherwise. */
-static void compare_cpu(const Trainer *t, const char *path, const CheckpointInfo *info)
-{
-    char here[OP_SET_TEXT_BYTES];
-    engine_cpu_text(&t->engine, here);
-    if (!t->speaks || info->cpu[0] == '\0' || strcmp(here, info->cpu) == 0) return;
-    log_warn(
-        "resume: %s was computed with %s, this run computes with %s: sums are rounded otherwise "
-        "from here on",
-        path, info->cpu, here[0] != '\0' ? here : "a GPU");
-}
-
 /* What differs from the checkpoint's configuration is said, and must be free or allowed. */
 static Status may_resume(const void *trainer, const char *path, CheckpointInfo *info, Arena *a)
 {
@@ -364,7 +332,10 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
     TRY(config_parse(&then, a, path, info->config, strlen(info->config)));
     TRY(config_changes(&then, t->asked, a, &changes, &n));
     if (t->speaks) init_say("resume", changes, n);
-    compare_cpu(t, path, info);
+    if (t->speaks && info->cpu[0] != '\0' && strcmp(t->cpu, info->cpu) != 0)
+        log_warn("resume: %s was computed with %s, this run computes with %s: sums are rounded "
+                 "otherwise from here on",
+                 path, info->cpu, t->cpu[0] != '\0' ? t->cpu : "a GPU");
     TRY(config_check_changes(path, changes, n, o->change, o->n_change));
     for (int i = 0; i < o->n_change && t->speaks; i++) {
         bool differs = false;
@@ -683,6 +654,9 @@ static Status start(Trainer *t)
     TRY(meet(t));
     TRY(settle(t, check_memory(t)));
     TRY(settle(t, open_all(t)));
+    /* ranks that round otherwise would update what they all hold to different bits */
+    if (t->world != NULL)
+        TRY(settle(t, ranks_agree(t->world, "this processor's run.cpu_isa", t->cpu)));
     TRY(settle(t, checkpointer_open(&t->saver, t->asked, &t->engine, &t->arena)));
     TRY(prepare(t));
     TRY(watch_gpu(t));
