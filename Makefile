@@ -4,6 +4,7 @@
 # make test         unit, op, schedule, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
 # make asan | tsan  unit, op, schedule and mesh tests under address+undefined | comm and mesh tests under thread
 # make hostile      unit, op, schedule and mesh tests with small limits and failing allocations
+# make test-lowest  meshes, trajectories and products once more, with the lowest instruction set
 # make test-mpi     ranks as processes of mpirun and srun, on one host and two
 # make lint         format, layers, sizes, globals, dropped Statuses, clang-tidy, cppcheck
 # make fuzz         fuzzers over their committed corpora
@@ -35,7 +36,12 @@ CC     := $(CC.$(CONFIG))
 endif
 NVCC   ?= nvcc
 GPU_ARCH ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
-CPU_ARCH ?= -march=native
+# What one compilation is for: the release's runs on processors with AVX2 or more, and takes more from
+# its SETS; sanitizers run where they were made, and one set is enough to look at memory and threads.
+CPU_ARCH.release := $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3,-march=native)
+CPU_ARCH.asan    := -march=native
+CPU_ARCH.tsan    := -march=native
+CPU_ARCH ?= $(CPU_ARCH.$(CONFIG))
 
 WARN := -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
         -Wvla -Wundef -Wcast-qual -Wwrite-strings -Wpointer-arith -Wdouble-promotion \
@@ -65,6 +71,12 @@ export TSAN_OPTIONS ?= ignore_noninstrumented_modules=1
 LDLIBS  := -lyaml -lcjson -lpcre2-8 -lhwloc -lz -lm -ldl
 LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 
+# Sets of CPU ops beside the one that is compiled like all else (op/cpu_set.h). bf16 and AMX: the compiler
+# takes these instructions where they are called by name alone, behind a look at the processor.
+SETS := $(if $(filter release-x86_64,$(CONFIG)-$(shell uname -m)),v4)
+ARCH.v4 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16 -mamx-tile -mamx-bf16
+SET_SRC := src/base/dtype.c $(filter-out %/op.c %/cpu_sets.c %/names.c %/choices.c src/op/exchange%,$(wildcard src/op/*.c))
+
 # x_on.c / x_off.c: two files for one interface, a build takes one.
 SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c))
 ifeq ($(MPI),1)
@@ -87,7 +99,7 @@ LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ld
 else
 SRC += src/backend/cuda_off.c src/comm/nccl_off.c
 endif
-OBJ := $(OWN:%=$B/%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
+OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
        $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/formula.c.o $O/gen/page.c.o
 LIB := $B/libswitchyard.a
 PRESETS  := $(wildcard src/config/presets/*.yaml)
@@ -104,6 +116,8 @@ SCHEDULE := $(call test_of,tests/schedule/test_*.c)
 GPU    := $(call test_of,tests/gpu/test_*.c)
 SYSTEM := $(call test_of,tests/system/test_*.c)
 MPI_TESTS := $(patsubst %.c,$(BUILD)/$(CONFIG)-mpi/%,$(wildcard tests/mpi/test_*.c))
+LOWEST := $(addprefix $B/tests/,mesh/test_same_loss mesh/test_trajectory_mesh mesh/test_steps_mesh \
+          unit/train/test_trajectory op/test_gemm op/test_attention op/test_linear op/test_moe)
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
 # The library: what its functions need of these folders, as one object in which only they are visible.
@@ -125,6 +139,20 @@ $O/%.c.o: %.c
 $(OWN:%=$B/%.o): $(OWN)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c $< -o $@
+
+# before a processor is known to have more
+$O/src/main.c.o $O/src/base/cpu.c.o: CFLAGS := $(filter-out -march=%,$(CFLAGS))
+
+$(SETS:%=$O/src/op/cpu_sets.c.o): CFLAGS += -DHAVE_V4=1
+
+# one object of a set, in which its table alone is visible
+$O/v4/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(filter-out $(CPU_ARCH),$(CFLAGS)) $(ARCH.v4) -DOP_SET=op_set_v4 -c $< -o $@
+
+$O/set_v4.o: $(SET_SRC:%=$O/v4/%.o)
+	ld -r -o $@ $^
+	objcopy --keep-global-symbol=op_set_v4 $@
 
 $O/src/comm/nccl.c.o: CFLAGS += $(CUDA_CFLAGS)
 
@@ -222,6 +250,10 @@ test-mesh: build-test-mesh
 	tools/run_tests $(MESH) $(COMM)
 test-fuzz: build-test-fuzz
 	tools/run_fuzz $(FUZZ)
+# what a processor without AVX-512 computes
+build-test-lowest: $(LOWEST)
+test-lowest: build-test-lowest
+	TEST_ISA=x86-64-v3 tools/run_tests $(LOWEST)
 test-mpi: build-test-mpi
 	tools/run_mpi $(BUILD)/$(CONFIG)-mpi
 
@@ -268,6 +300,6 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lib library lint test-long mutants clean
--include $(OBJ:.o=.d) $(PIC:.o=.d) $O/src/main.c.d
+        build-test-mpi build-test-lowest test test-fast test-lowest test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lib library lint test-long mutants clean
+-include $(OBJ:.o=.d) $(foreach s,$(SETS),$(SET_SRC:%=$O/$s/%.d)) $(PIC:.o=.d) $O/src/main.c.d
 -include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d)

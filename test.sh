@@ -1,9 +1,10 @@
 #!/bin/sh
 # test.sh: installs what the tests need, builds and runs all of them: unit, op, schedule, mesh, system
-# tests in release; unit, op, schedule and mesh tests and the fuzzers' corpora under the address and
-# undefined sanitizers; comm and mesh tests under the thread sanitizer; ranks as processes of MPI;
-# lints; three planted bugs. Each lint, each corpus and each planted bug counts as a test. A table says
-# what each stage took; the last line adds everything up; success is when nothing failed.
+# tests in release, some of them again with the lowest instruction set; unit, op, schedule and mesh
+# tests and the fuzzers' corpora under the address and undefined sanitizers; comm and mesh tests under
+# the thread sanitizer; ranks as processes of MPI; lints; three planted bugs. Each lint, each corpus and
+# each planted bug counts as a test. A table says what each stage took; the last line adds everything
+# up; success is when nothing failed.
 # test.sh long (make test-long): what takes too long for every change. The meshes with all of their
 # steps under both sanitizers, small limits and failing allocations, cppcheck, and clang's analyzer on
 # every path.
@@ -62,6 +63,7 @@ if [ "${1:-}" = long ]; then
     stage 'lints, the analyzer on every path' tools/lint
 else
     stage 'release: unit, op, schedule, mesh and system tests' in_config release test
+    stage 'release: meshes, trajectories, products without AVX-512' in_config release test-lowest
     stage 'address, undefined: unit, op, schedule and mesh tests' in_config asan test-fast
     stage 'address, undefined: corpora of the fuzzers' in_config asan test-fuzz
     stage 'thread: comm and mesh tests' in_config tsan test-mesh

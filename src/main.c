@@ -1,7 +1,11 @@
 /* main: which subcommand, and what its failure looks like from outside. The only exit(). */
+#include "base/cpu.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "op/cpu_set.h"
+
+#include <stdio.h>
 
 static const Subcommand COMMANDS[] = {
     { "train", "train a model, or --dry-run what it would take", cli_train },
@@ -18,6 +22,14 @@ static const Subcommand COMMANDS[] = {
 
 int main(int argc, char **argv)
 {
+    CpuIsa have = cpu_here().isa, need = op_set_base.isa; /* of all code but this file's */
+    if (have < need) {
+        (void)fprintf(stderr,
+                      "switchyard: this build needs a processor with %s, this one has %s alone: "
+                      "build it here with make CPU_ARCH=-march=native\n",
+                      cpu_isa_names[need], cpu_isa_names[have]);
+        return 2;
+    }
     const int n = sizeof COMMANDS / sizeof *COMMANDS;
     Status s = options_dispatch("switchyard", COMMANDS, n, argc, argv);
     if (s != OK) log_error("%s", status_message());

@@ -7,6 +7,7 @@
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
+#include "base/cpu.h"
 #include "op/op.h"
 
 enum { BUS_ID_MAX = 32 };
@@ -75,7 +76,7 @@ extern const Backend backend_cpu, backend_count;
 extern const Decorator backend_guard, backend_trace;
 
 /* An Exec over `scratch` that runs on the CPU; tables of the matrix library go into `arena`. */
-Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads);
+Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads, CpuIsa isa);
 void exec_free(Exec *ex); /* of any backend; safe on { 0 } */
 
 /* Put a decorator in front; take the front one away. */

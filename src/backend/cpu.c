@@ -2,17 +2,19 @@
  * to do. */
 #include "backend/backend.h"
 
-#include "op/gemm.h"
+#include "op/cpu_set.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads)
+Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads, CpuIsa isa)
 {
     *ex = (Exec){ .backend = &backend_cpu, .scratch = scratch, .threads = threads, .layer = -1 };
-    return gemm_make(arena, &ex->gemm);
+    const Cpu cpu = cpu_here();
+    TRY(op_set_find(isa, &cpu, &ex->set));
+    return ex->set->gemm_make(arena, &cpu, &ex->gemm);
 }
 
 void exec_free(Exec *ex)

@@ -119,7 +119,7 @@ static Status open_ranks(CommBench *b)
     CudaInfo info;
     TRY(arena_init(&b->tables, "tables", MEM_HOST, (size_t)16 << 30));
     TRY(gpu ? cuda_exec_init(&b->ex, (int)c->run_gpu, &b->tables, &b->scratch)
-            : exec_init(&b->ex, &b->tables, &b->scratch, train_threads(c)));
+            : exec_init(&b->ex, &b->tables, &b->scratch, train_threads(c), (CpuIsa)c->run_cpu_isa));
     for (int i = 0; i < 2 * COMM_RUNS; i++)
         TRY(b->ex.backend->streams->event_new(&b->ex, true, &b->mark[i]));
     b->type = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;

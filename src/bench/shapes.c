@@ -90,15 +90,16 @@ static Status bench_start(Bench *b)
     const Config *c = b->config;
     bool gpu = engine_wants_gpu(c);
     int threads = train_threads(c);
+    CpuIsa isa = (CpuIsa)c->run_cpu_isa;
     TRY(arena_init(&b->tables, "tables", MEM_HOST, (size_t)1 << 30));
     TRY(arena_init(&b->sample, "sample", MEM_HOST, (size_t)4 << 30));
     TRY(arena_init(&b->cpu_scratch, "scratch", MEM_HOST, (size_t)1 << 30));
     TRY(arena_init(&b->count_scratch, "count", MEM_COUNT, (size_t)1 << 50));
-    TRY(exec_init(&b->cpu, &b->tables, &b->cpu_scratch, threads));
+    TRY(exec_init(&b->cpu, &b->tables, &b->cpu_scratch, threads, isa));
     TRY(gpu ? cuda_exec_init(&b->ex, (int)c->run_gpu, &b->tables, &b->scratch)
-            : exec_init(&b->ex, &b->tables, &b->scratch, threads));
+            : exec_init(&b->ex, &b->tables, &b->scratch, threads, isa));
     TRY(gpu ? cuda_exec_count(&b->counter, &b->tables, &b->count_scratch)
-            : exec_init(&b->counter, &b->tables, &b->count_scratch, threads));
+            : exec_init(&b->counter, &b->tables, &b->count_scratch, threads, isa));
     if (!gpu) b->counter.backend = &backend_count;
     for (int i = 0; i < 2 * RUNS; i++)
         TRY(b->ex.backend->streams->event_new(&b->ex, true, &b->mark[i]));

@@ -83,6 +83,7 @@ extern const int config_row_count;
 
 /* Indexes of CHOICE rows' words, in the order of rows.def. */
 enum { BIND_AUTO, BIND_NONE };
+/* run.cpu_isa: CpuIsa (base/cpu.h) */
 enum { COMPUTE_F32, COMPUTE_BF16 };
 enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum { KERNEL_AUTO, KERNEL_CUDNN, KERNEL_PLAIN };

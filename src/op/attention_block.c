@@ -34,9 +34,8 @@ Shape attention_bwd_shape(const AttentionBwd *a)
 
 /* The panels of keys that a strip meets. If a word holds two keys, panels come in twos, so that
  * both keys of a word are scored. */
-static StripKeys strip_keys(const QueryBlock *q, int64_t row)
+static StripKeys strip_keys(const QueryBlock *q, Word word, int64_t row)
 {
-    enum { SPAN = LANES * (VECTOR_PAIRS ? 2 : 1) };
     int64_t first = q->first[row], first_most = first, last = q->last[row], last_least = last;
     bool any = first <= last;
     for (int64_t r = row + 1; r < row + STRIP; r++) {
@@ -47,7 +46,7 @@ static StripKeys strip_keys(const QueryBlock *q, int64_t row)
         any = any || q->first[r] <= q->last[r];
     }
     if (!any) return (StripKeys){ .first = INT32_MAX };
-    return (StripKeys){ .first = first / SPAN * (SPAN / LANES),
+    return (StripKeys){ .first = first / (LANES * word_elems(word)) * word_elems(word),
                         .end = last / LANES + 1,
                         .whole_first = panels_of(first_most),
                         .whole_end = (last_least + 1) / LANES };
@@ -69,7 +68,7 @@ void query_block(const Shape *s, int64_t b, int64_t i0, QueryBlock *out)
     out->panel_first = INT64_MAX;
     out->panel_end = 0;
     for (int64_t i = 0; i < out->strips; i++) {
-        out->keys[i] = strip_keys(out, i * STRIP);
+        out->keys[i] = strip_keys(out, s->word, i * STRIP);
         out->panel_first = least(out->panel_first, out->keys[i].first);
         out->panel_end = most(out->panel_end, out->keys[i].end);
     }
@@ -87,25 +86,26 @@ void *head_row(const Tensor *t, int64_t b, int64_t row, int64_t head)
     return tensor_at(t, ((b * t->dim[1] + row) * t->dim[2] + head) * t->dim[3]);
 }
 
-Panels pack_columns(float *to, const Tensor *t, int64_t b, int64_t head)
+Panels pack_columns(float *to, const Tensor *t, Word word, int64_t b, int64_t head)
 {
     Operand o = { .data = head_row(t, b, 0, head),
                   .ld = row_stride(t),
                   .lines = t->dim[1],
                   .elems = t->dim[3],
-                  .word = word_of(t->dtype),
+                  .word = word,
                   .along_k = true };
     panels_pack(to, &o, LANES);
     return (Panels){ to, words_of(o.word, o.elems) * LANES };
 }
 
-Panels pack_steps(float *to, const Tensor *t, int64_t b, int64_t head, int64_t first, int64_t n)
+Panels pack_steps(float *to, const Tensor *t, Word word, int64_t b, int64_t head, int64_t first,
+                  int64_t n)
 {
     Operand o = { .data = head_row(t, b, first, head),
                   .ld = row_stride(t),
                   .lines = t->dim[3],
                   .elems = n,
-                  .word = word_of(t->dtype),
+                  .word = word,
                   .along_k = false };
     panels_pack(to, &o, LANES);
     return (Panels){ to, words_of(o.word, o.elems) * LANES };

@@ -44,11 +44,11 @@ typedef struct Backward {
     float lse[BLOCK_Q], delta[BLOCK_Q]; /* lse as a logarithm to base 2 */
 } Backward;
 
-static Backward backward_make(const AttentionBwd *a, Space *space)
+static Backward backward_make(const Exec *ex, const AttentionBwd *a, Space *space)
 {
     Backward f = { .a = a, .s = attention_bwd_shape(a) };
     const Shape *s = &f.s;
-    f.word = word_of(s->act);
+    f.s.word = f.word = word_of(s->act, ex->gemm->pairs);
     bool pairs = f.word == WORD_BF16_PAIR;
     int64_t keys = panels_of(s->Tk) * LANES, block = least(BLOCK_K, keys);
     int64_t dk = words_of(f.word, s->dk), dv = words_of(f.word, s->dv);
@@ -110,8 +110,8 @@ static void block_load(Backward *f, int64_t i0)
     rows_load(f->q, head_row(&a->q, f->b, i0, f->h), f->word, row_stride(&a->q), q->n, s->dk);
     rows_load(f->d_o, head_row(&a->d_o, f->b, i0, f->h), f->word, row_stride(&a->d_o), q->n, s->dv);
     if (f->word == WORD_BF16_PAIR) {
-        f->q_steps = pack_steps(f->packed_q, &a->q, f->b, f->h, i0, q->n);
-        f->do_steps = pack_steps(f->packed_do, &a->d_o, f->b, f->h, i0, q->n);
+        f->q_steps = pack_steps(f->packed_q, &a->q, f->word, f->b, f->h, i0, q->n);
+        f->do_steps = pack_steps(f->packed_do, &a->d_o, f->word, f->b, f->h, i0, q->n);
     }
     const float *lse = (const float *)a->lse.data + (f->b * s->H + f->h) * s->Tq + i0;
     for (int64_t r = 0; r < q->strips * STRIP; r++) {
@@ -278,9 +278,9 @@ static void head_run(Backward *f)
 {
     const AttentionBwd *a = f->a;
     const Shape *s = &f->s;
-    f->k = pack_columns(f->packed_k, &a->k, f->b, f->g);
-    f->v = pack_columns(f->packed_v, &a->v, f->b, f->g);
-    f->k_rows = pack_steps(f->packed_rows, &a->k, f->b, f->g, 0, s->Tk);
+    f->k = pack_columns(f->packed_k, &a->k, f->word, f->b, f->g);
+    f->v = pack_columns(f->packed_v, &a->v, f->word, f->b, f->g);
+    f->k_rows = pack_steps(f->packed_rows, &a->k, f->word, f->b, f->g, 0, s->Tk);
     clear(f->dk, s->dk);
     clear(f->dv, s->dv);
     int64_t heads = s->H / s->G;
@@ -295,11 +295,11 @@ Status attention_bwd_cpu(Exec *ex, const AttentionBwd *a)
 {
     int64_t B = a->q.dim[0], G = a->k.dim[2];
     Space size = { 0 };
-    (void)backward_make(a, &size);
+    (void)backward_make(ex, a, &size);
 #pragma omp parallel num_threads(ex->threads)
     {
         Space own = { .at = (char *)ex->workspace + (size_t)omp_get_thread_num() * size.used };
-        Backward f = backward_make(a, &own);
+        Backward f = backward_make(ex, a, &own);
 #pragma omp for schedule(static)
         for (int64_t head = 0; head < B * G; head++) {
             f.b = head / G;
@@ -313,6 +313,6 @@ Status attention_bwd_cpu(Exec *ex, const AttentionBwd *a)
 size_t attention_bwd_workspace(const Exec *ex, const AttentionBwd *a)
 {
     Space size = { 0 };
-    (void)backward_make(a, &size);
+    (void)backward_make(ex, a, &size);
     return (size_t)ex->threads * size.used;
 }

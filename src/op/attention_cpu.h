@@ -16,6 +16,7 @@
 
 #include "op/attention.h"
 #include "op/attention_tile.h"
+#include "op/gemm.h"
 #include "op/op.h"
 
 #include <math.h>
@@ -27,6 +28,7 @@ static const float log2_e = 1.44269504088896341f;
 typedef struct Shape {
     int64_t B, H, G, Tq, Tk, dk, dv;
     Dtype act;
+    Word word; /* of q, k and v; set where they are multiplied */
     float scale;
     const int32_t *doc; /* (B, Tq) or NULL */
     AttentionPieces pieces;
@@ -81,8 +83,9 @@ static inline int64_t row_stride(const Tensor *t) { return t->dim[2] * t->dim[3]
 
 /* A head packed at `to`: its rows as columns (k in q k^T), or rows `first` on, n of them, as steps
  * of a sum over rows (v in p v). */
-Panels pack_columns(float *to, const Tensor *t, int64_t b, int64_t head);
-Panels pack_steps(float *to, const Tensor *t, int64_t b, int64_t head, int64_t first, int64_t n);
+Panels pack_columns(float *to, const Tensor *t, Word word, int64_t b, int64_t head);
+Panels pack_steps(float *to, const Tensor *t, Word word, int64_t b, int64_t head, int64_t first,
+                  int64_t n);
 
 /* Strip i of a block of queries, and the panels of keys [first, end) that it works on now. In the
  * strip's own panels (scores, probabilities) panel `block` comes first. */

@@ -36,11 +36,11 @@ typedef struct Forward {
     Vector max[STRIPS], sum[STRIPS]; /* row r of a strip at lane r * ROW_LANES; max of raw scores */
 } Forward;
 
-static Forward forward_make(const AttentionFwd *a, Space *space)
+static Forward forward_make(const Exec *ex, const AttentionFwd *a, Space *space)
 {
     Forward f = { .a = a, .s = attention_fwd_shape(a), .packed = -1 };
     const Shape *s = &f.s;
-    f.word = word_of(s->act);
+    f.s.word = f.word = word_of(s->act, ex->gemm->pairs);
     int64_t keys = least(BLOCK_K, panels_of(s->Tk) * LANES);
     f.packed_k = space_take(space, panels_of(s->Tk) * LANES * words_of(f.word, s->dk));
     f.packed_v = space_take(space, panels_of(s->dv) * LANES * words_of(f.word, s->Tk));
@@ -60,8 +60,8 @@ static void pack_head(Forward *f)
     int64_t head = f->b * f->s.G + kv_head(f);
     if (f->packed == head) return;
     f->packed = head;
-    f->k = pack_columns(f->packed_k, &f->a->k, f->b, kv_head(f));
-    f->v = pack_steps(f->packed_v, &f->a->v, f->b, kv_head(f), 0, f->s.Tk);
+    f->k = pack_columns(f->packed_k, &f->a->k, f->word, f->b, kv_head(f));
+    f->v = pack_steps(f->packed_v, &f->a->v, f->word, f->b, kv_head(f), 0, f->s.Tk);
 }
 
 /* Hides keys that a row does not see, and finds every row's largest score. */
@@ -202,11 +202,11 @@ Status attention_fwd_cpu(Exec *ex, const AttentionFwd *a)
 {
     int64_t B = a->q.dim[0], H = a->q.dim[2];
     Space size = { 0 };
-    (void)forward_make(a, &size);
+    (void)forward_make(ex, a, &size);
 #pragma omp parallel num_threads(ex->threads)
     {
         Space own = { .at = (char *)ex->workspace + (size_t)omp_get_thread_num() * size.used };
-        Forward f = forward_make(a, &own);
+        Forward f = forward_make(ex, a, &own);
 #pragma omp for schedule(static)
         for (int64_t head = 0; head < B * H; head++) {
             f.b = head / H;
@@ -221,6 +221,6 @@ Status attention_fwd_cpu(Exec *ex, const AttentionFwd *a)
 size_t attention_fwd_workspace(const Exec *ex, const AttentionFwd *a)
 {
     Space size = { 0 };
-    (void)forward_make(a, &size);
+    (void)forward_make(ex, a, &size);
     return (size_t)ex->threads * size.used;
 }

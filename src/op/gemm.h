@@ -12,12 +12,15 @@
 #ifndef OP_GEMM_H
 #define OP_GEMM_H
 
+#include "base/cpu.h"
 #include "base/tensor.h"
 
 #include <stdbool.h>
 
 struct Exec;
-typedef struct Gemm Gemm;
+typedef struct Gemm {
+    bool amx, pairs; /* the bf16 instructions that are used */
+} Gemm;
 
 /* A matrix in memory: ld elements between its rows; f32 or bf16. */
 typedef struct GemmOperand {
@@ -45,14 +48,13 @@ typedef struct GemmArgs {
 GemmArgs gemm_rows(GemmArgs g, int64_t first, int64_t n);
 GemmArgs gemm_terms(GemmArgs g, int64_t first, int64_t n);
 
-Status gemm_make(Arena *a, Gemm **out);
+Status gemm_make(Arena *a, const Cpu *cpu, Gemm **out);
 
 /* Scratch bytes that gemm_run wants for these sizes and types (pointers are not read). */
 size_t gemm_workspace(const struct Exec *ex, const GemmArgs *g);
 Status gemm_run(struct Exec *ex, const GemmArgs *g, void *workspace);
 
-/* "tiles of 14 x 32, AVX512-BF16", or AMX-BF16 (gemm_amx.h): for reports. */
-const char *gemm_library(const Gemm *g);
-bool gemm_has_bf16(const Gemm *g); /* bf16 instructions, not conversion to f32 */
+/* "AVX512-BF16", or "AMX-BF16" (gemm_amx.h); "": bf16 is converted to f32. */
+const char *gemm_bf16(const Gemm *g);
 
 #endif

@@ -11,10 +11,10 @@ enum {
     AHEAD = 2 * STEPS
 };
 
-Word word_of(Dtype type)
+Word word_of(Dtype type, bool pairs)
 {
     if (type == DTYPE_F32) return WORD_F32;
-    return VECTOR_PAIRS ? WORD_BF16_PAIR : WORD_BF16_WIDENED;
+    return pairs ? WORD_BF16_PAIR : WORD_BF16_WIDENED;
 }
 
 /* packing */

@@ -25,8 +25,8 @@ typedef enum Word {
 
 enum { AMX_PANEL_ROWS = 16, AMX_TILE_ROWS = 2 * AMX_PANEL_ROWS };
 
-/* What vectors multiply. */
-Word word_of(Dtype type);
+/* What vectors multiply; pairs: two bf16 at a time. */
+Word word_of(Dtype type, bool pairs);
 
 static inline int64_t word_elems(Word w)
 {

@@ -67,7 +67,7 @@ static inline __attribute__((always_inline)) Vector vector_add_product(Vector su
 #define VECTOR_AMX 0
 #endif
 
-#if defined(__AVX512BF16__) && !VECTOR_AMX
+#if defined(__AVX512F__) && defined(__AVX512BF16__)
 enum { VECTOR_PAIRS = true };
 /* sum + a0 b0 + a1 b1 for words of two bf16 */
 static inline __attribute__((always_inline)) Vector vector_add_pairs(Vector sum, float a, Vector b)

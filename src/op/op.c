@@ -2,6 +2,7 @@
 #include "op/op.h"
 
 #include "base/log.h"
+#include "op/cpu_set.h"
 #include "op/moe_product.h"
 #include "op/product.h"
 #include "op/rope_parts.h"
@@ -11,18 +12,25 @@
 #include <string.h>
 
 /* What the table holds: an op's functions over untyped arguments; those of a family over the view
- * of its arguments. The compiler drops those that the table does not name. */
+ * of its arguments. The compiler drops those that the table does not name. What runs on the CPU is
+ * that of the Exec's instruction set; a GPU's Exec has no set and takes the first. */
+static const OpCpu *cpu_op(const Exec *ex, OpId id)
+{
+    return &(ex->set != NULL ? ex->set : &op_set_base)->op[id];
+}
+
 /* clang-format off */
-#define UNTYPED(stem, of, typed)                                                                   \
+#define UNTYPED(ID, stem, of, typed)                                                               \
     static inline Status stem##_check_any(const void *args) { typed; return of##_check(a); }       \
     static inline OpCost stem##_cost_any(const void *args) { typed; return of##_cost(a); }         \
     static inline size_t stem##_workspace_any(const Exec *ex, const void *args)                    \
-    { typed; return of##_workspace(ex, a); }                                                       \
-    static inline Status stem##_cpu_any(Exec *ex, const void *args) { typed; return of##_cpu(ex, a); }
-#define OP(ID, Args, stem, space, cuda_space) UNTYPED(stem, stem, const Args *a = args)
+    { return cpu_op(ex, OP_##ID)->workspace(ex, args); }                                           \
+    static inline Status stem##_cpu_any(Exec *ex, const void *args)                                \
+    { return cpu_op(ex, OP_##ID)->run(ex, args); }
+#define OP(ID, Args, stem, space, cuda_space) UNTYPED(ID, stem, stem, const Args *a = args)
 #define VIEWED(View, stem) View view = stem##_view(args); const View *a = &view
 #define OP_OF(family, View, ID, Args, stem, space, cuda_space)                                     \
-    UNTYPED(stem, family, VIEWED(View, stem))                                                      \
+    UNTYPED(ID, stem, family, VIEWED(View, stem))                                                      \
     static inline size_t stem##_cuda_workspace(const Exec *ex, const void *args)                   \
     { VIEWED(View, stem); return family##_cuda_workspace(ex, a); }                                 \
     static inline Status stem##_cuda(Exec *ex, const void *args)                                   \

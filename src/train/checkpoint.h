@@ -41,6 +41,7 @@ typedef struct CheckpointInfo {
     int64_t modules; /* of multi-token prediction there; as many as here, unless a gate sets it */
     const char *config;             /* YAML */
     const char *products;           /* a GPU's algorithms (op/choices.h); "": none */
+    char cpu[OP_SET_TEXT_BYTES];    /* op_set_text; "": a GPU, or not on record */
     char sum[CHECKPOINT_SUM_BYTES]; /* of the manifest: tells checkpoints apart */
 } CheckpointInfo;
 

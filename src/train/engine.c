@@ -107,7 +107,7 @@ static Status make_exec(Engine *e)
     bool gpu = engine_wants_gpu(e->config);
     if (gpu && e->counting) return cuda_exec_count(&e->ex, &e->tables, scratch);
     if (gpu) return cuda_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
-    TRY(exec_init(&e->ex, &e->tables, scratch, e->shape.threads));
+    TRY(exec_init(&e->ex, &e->tables, scratch, e->shape.threads, (CpuIsa)e->config->run_cpu_isa));
     if (e->counting) e->ex.backend = &backend_count;
     return OK;
 }

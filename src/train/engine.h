@@ -18,6 +18,7 @@
 #include "backend/backend.h"
 #include "data/loader.h"
 #include "model/layer.h"
+#include "op/cpu_set.h"
 #include "schedule/check.h"
 #include "train/chunks.h"
 #include "train/room.h"

@@ -202,7 +202,7 @@ Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
     TRY(arena_init(&c.keep, "keep", MEM_COUNT, COUNT_BYTES));
     TRY(arena_init(&c.ring, "ring", MEM_COUNT, COUNT_BYTES));
     TRY(arena_init(&c.scratch, "scratch", MEM_COUNT, COUNT_BYTES));
-    TRY(exec_init(&c.ex, scratch, &c.scratch, 1));
+    TRY(exec_init(&c.ex, scratch, &c.scratch, 1, CPU_AUTO));
     c.ex.backend = &counts;
     Status status = count(&c, s, l, b, t, scratch);
     exec_free(&c.ex);

@@ -92,6 +92,7 @@ Status manifest_create(Manifest *m, const char *folder, const char *model,
     if (steps[AGE_MODEL] > 0)
         TRY(text_json(&header, ",\"moment_steps\":%lld,\"module_moment_steps\":%lld",
                       (long long)steps[AGE_MODEL], (long long)steps[AGE_MODULES]));
+    if (info->cpu[0] != '\0') TRY(text_json(&header, ",\"cpu\":%s", info->cpu));
     TRY(text_append(&header, "}\n", 2));
     TRY(file_create_temp_buffered(&m->file, path, buffer, BUFFER_BYTES));
     return write_text(m, header.data, header.used);
@@ -144,7 +145,7 @@ static Status verify(const char *path, const char *text, size_t bytes, size_t *b
 
 /* A line as it stands in the file: header or entry. What is missing stays NULL or NONE. */
 typedef struct Line {
-    char *config, *products, *param, *buffer, *dtype, *file, *sum, *shape;
+    char *config, *products, *cpu, *param, *buffer, *dtype, *file, *sum, *shape;
     int64_t version, step, position, moment_steps, module_moment_steps;
     int64_t first, count, stride, rows, offset;
 } Line;
@@ -159,6 +160,7 @@ static const ScanField HEADER[] = {
     { "products", SCAN_TEXT, offsetof(Line, products) },
     { "moment_steps", SCAN_WHOLE, offsetof(Line, moment_steps) },               /* missing: 0 */
     { "module_moment_steps", SCAN_WHOLE, offsetof(Line, module_moment_steps) }, /* these */
+    { "cpu", SCAN_TEXT, offsetof(Line, cpu) },                                  /* may be missing */
 };
 
 static const ScanField ENTRY[] = {
@@ -216,7 +218,7 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
         return FAIL(ERR_UNSUPPORTED, "%s has version %" PRId64 ", this program reads %d", path,
                     l.version, VERSION);
     }
-    TRY(need_fields(path, HEADER, HEADERS - 2, &l));
+    TRY(need_fields(path, HEADER, HEADERS - 3, &l));
     out->step = l.step;
     out->position = (uint64_t)l.position;
     int64_t *steps = out->moment_steps;
@@ -224,6 +226,7 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
     steps[AGE_MODULES] = l.module_moment_steps >= 0 ? l.module_moment_steps : steps[AGE_MODEL];
     out->config = l.config;
     out->products = l.products;
+    (void)snprintf(out->cpu, sizeof out->cpu, "%s", l.cpu != NULL ? l.cpu : "");
     return OK;
 }
 

@@ -87,6 +87,9 @@ Status metrics_start(Metrics *m, const Engine *e, const Loader *l, const EngineP
         TRY(text_json(t, "%d", layer->block));
     }
     TRY(text_append(t, "]", 1));
+    char cpu[OP_SET_TEXT_BYTES];
+    op_set_text(&e->ex, e->config->run_compute == COMPUTE_BF16, cpu);
+    if (cpu[0] != '\0') TRY(text_json(t, ",\"cpu\":%s", cpu));
     TRY(arenas(t, "arenas_planned", e, plan));
     TRY(text_json(t, ",\"roof_flops\":%g,\"sheet_flops\":%g", roof_flops, sheet_flops));
     return end(m);

@@ -57,7 +57,7 @@ static Status peak_open(Peak *p, const Config *c, int threads, MemKind kind)
     Dtype act = bf16 ? DTYPE_BF16 : DTYPE_F32;
     TRY(arena_init(&p->tables, "peak tables", MEM_HOST, (size_t)1 << 30));
     TRY(gpu ? cuda_exec_init(&p->ex, (int)c->run_gpu, &p->tables, &p->scratch)
-            : exec_init(&p->ex, &p->tables, &p->scratch, threads));
+            : exec_init(&p->ex, &p->tables, &p->scratch, threads, (CpuIsa)c->run_cpu_isa));
     if (kind == MEM_COUNT) p->ex.backend = &backend_count;
     TRY(open_arena(p, &p->block, "peak", kind, p->size->block_bytes));
     TRY(open_arena(p, &p->scratch, "peak scratch", kind, p->size->scratch_bytes));

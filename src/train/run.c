@@ -36,10 +36,11 @@ typedef struct Trainer {
     MeshShape shape;
     Mesh mesh; /* of host memory */
     Ranks ranks;
-    BindShare share; /* of its host */
-    bool speaks;     /* rank 0: folder, metrics, progress */
-    bool holds_out;  /* there is text to evaluate */
-    bool settled;    /* all ranks know of the failure with which this one ends */
+    BindShare share;             /* of its host */
+    char cpu[OP_SET_TEXT_BYTES]; /* op_set_text; "" on a GPU */
+    bool speaks;                 /* rank 0: folder, metrics, progress */
+    bool holds_out;              /* there is text to evaluate */
+    bool settled;                /* all ranks know of the failure with which this one ends */
     int lock_fd;
     File log;    /* of a rank that is not rank 0 */
     Arena arena; /* loader, evaluation batch, checkpoint buffers, trace */
@@ -252,6 +253,8 @@ static Status open_all(Trainer *t)
     TRY(find_sheet(t));
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     t->engine.ex.trace = NULL;
+    op_set_text(&t->engine.ex, c->run_compute == COMPUTE_BF16, t->cpu);
+    if (t->speaks && t->cpu[0] != '\0') log_info("ops run on the CPU, in %s", t->cpu);
     TRY(recorder_open(&t->recorder, &t->engine, t->world, (int)c->run_trace_ring));
     TRY(open_data(t));
     look_at_held_out(t);
@@ -355,6 +358,10 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
     TRY(config_parse(&then, a, path, info->config, strlen(info->config)));
     TRY(config_changes(&then, t->asked, a, &changes, &n));
     if (t->speaks) init_say("resume", changes, n);
+    if (t->speaks && info->cpu[0] != '\0' && strcmp(t->cpu, info->cpu) != 0)
+        log_warn("resume: %s was computed with %s, this run computes with %s: sums are rounded "
+                 "otherwise from here on",
+                 path, info->cpu, t->cpu[0] != '\0' ? t->cpu : "a GPU");
     TRY(config_check_changes(path, changes, n, o->change, o->n_change));
     for (int i = 0; i < o->n_change && t->speaks; i++) {
         bool differs = false;
@@ -678,6 +685,9 @@ static Status start(Trainer *t)
     TRY(meet(t));
     TRY(settle(t, check_memory(t)));
     TRY(settle(t, open_all(t)));
+    /* ranks that round otherwise would update what they all hold to different bits */
+    if (t->world != NULL)
+        TRY(settle(t, ranks_agree(t->world, "this processor's run.cpu_isa", t->cpu)));
     TRY(settle(t, checkpointer_open(&t->saver, t->asked, &t->engine, &t->arena)));
     TRY(prepare(t));
     if (!t->engine.ex.backend->apart) raise_peak(t); /* the weights are not there yet */

@@ -5,8 +5,7 @@
  */
 #include "harness/optest.h"
 
-#include "op/gemm.h"
-#include "op/gemm_vector.h"
+#include "op/cpu_set.h"
 
 static const double LIMIT = 2e-6;
 static const double BF16_ROUNDING = 0.00390625 * 1.01; /* half a unit of 8 bits, and a bit */
@@ -97,8 +96,8 @@ static Case make_case(OpTest *t, GemmArgs g, int64_t pad, uint64_t seed, bool in
 static void run_case(OpTest *t, const Case *c)
 {
     void *workspace = NULL;
-    CHECK_OK(arena_alloc(&t->arena, gemm_workspace(&t->ex, &c->g), &workspace));
-    CHECK_OK(gemm_run(&t->ex, &c->g, workspace));
+    CHECK_OK(arena_alloc(&t->arena, t->ex.set->gemm_workspace(&t->ex, &c->g), &workspace));
+    CHECK_OK(t->ex.set->gemm_run(&t->ex, &c->g, workspace));
 }
 
 static void check_case(const Case *c, bool exact)
@@ -226,9 +225,9 @@ static void no_rows_and_no_columns_write_nothing(void **state)
     float c[4] = { 1, 2, 3, 4 }, x[4] = { 1, 1, 1, 1 };
     GemmArgs g = args_of(0, 2, 2, DTYPE_F32, DTYPE_F32);
     g.a.at = g.b.at = x, g.c.at = c, g.a.ld = g.b.ld = g.c.ld = 2;
-    CHECK_OK(gemm_run(&t->ex, &g, NULL));
+    CHECK_OK(t->ex.set->gemm_run(&t->ex, &g, NULL));
     g.m = 2, g.n = 0;
-    CHECK_OK(gemm_run(&t->ex, &g, NULL));
+    CHECK_OK(t->ex.set->gemm_run(&t->ex, &g, NULL));
     CHECK(c[0] == 1 && c[1] == 2 && c[2] == 3 && c[3] == 4);
 }
 
@@ -238,10 +237,10 @@ static void an_empty_sum_is_zero_or_what_was_there(void **state)
     float c[4] = { 1, 2, 3, NAN }, x[4] = { 1, 1, 1, 1 };
     GemmArgs g = args_of(2, 1, 0, DTYPE_F32, DTYPE_F32);
     g.a.at = g.b.at = x, g.c.at = c, g.a.ld = g.b.ld = 2, g.c.ld = 2, g.beta = 1;
-    CHECK_OK(gemm_run(&t->ex, &g, NULL));
+    CHECK_OK(t->ex.set->gemm_run(&t->ex, &g, NULL));
     CHECK(c[0] == 1 && c[2] == 3);
     g.beta = 0;
-    CHECK_OK(gemm_run(&t->ex, &g, NULL));
+    CHECK_OK(t->ex.set->gemm_run(&t->ex, &g, NULL));
     CHECK(c[0] == 0 && c[1] == 2 && c[2] == 0 && isnan(c[3]));
 }
 
@@ -257,10 +256,11 @@ static void a_call_from_a_parallel_region_gives_the_bits_of_one_thread(void **st
         Status status[2] = { OK, OK };
         for (int n = 0; n < 2; n++) {
             inside[n] = make_case(t, g, 0, 60, false);
-            CHECK_OK(arena_alloc(&t->arena, gemm_workspace(&t->ex, &g), &workspace[n]));
+            CHECK_OK(arena_alloc(&t->arena, t->ex.set->gemm_workspace(&t->ex, &g), &workspace[n]));
         }
 #pragma omp parallel for num_threads(2) schedule(static)
-        for (int n = 0; n < 2; n++) status[n] = gemm_run(&t->ex, &inside[n].g, workspace[n]);
+        for (int n = 0; n < 2; n++)
+            status[n] = t->ex.set->gemm_run(&t->ex, &inside[n].g, workspace[n]);
         for (int n = 0; n < 2; n++) {
             CHECK_INT(status[n], OK);
             size_t bytes = (size_t)alone.c_elems * dtype_bytes(g.c.type);
@@ -315,22 +315,24 @@ static void the_workspace_is_as_large_as_it_says(void **state)
         GemmArgs g =
             args_of(1025, 31, 17, i & 1 ? DTYPE_BF16 : DTYPE_F32, i & 2 ? DTYPE_BF16 : DTYPE_F32);
         g.a.turned = i & 4;
-        size_t bytes = gemm_workspace(&t->ex, &g); /* before there is any data */
+        size_t bytes = t->ex.set->gemm_workspace(&t->ex, &g); /* before there is any data */
         Case c = make_case(t, g, 0, 80, false);
         void *at = NULL;
         CHECK_OK(arena_alloc(&t->arena, bytes + 64, &at));
         memset((char *)at + bytes, 0x5A, 64);
-        CHECK_OK(gemm_run(&t->ex, &c.g, at));
+        CHECK_OK(t->ex.set->gemm_run(&t->ex, &c.g, at));
         for (size_t j = 0; j < 64; j++) CHECK_INT(((unsigned char *)at)[bytes + j], 0x5A);
     }
 }
 
-static void the_library_has_a_name_and_free_accepts_null(void **state)
+static void the_set_has_a_name(void **state)
 {
     OpTest *t = *state;
-    const char *name = gemm_library(t->ex.gemm);
-    CHECK(strncmp(name, "tiles of ", 9) == 0);
-    CHECK_INT(gemm_has_bf16(t->ex.gemm), strstr(name, "BF16") != NULL);
+    char name[OP_SET_TEXT_BYTES];
+    op_set_text(&t->ex, false, name);
+    assert_string_equal(name, cpu_isa_names[t->ex.set->isa]);
+    op_set_text(&t->ex, true, name);
+    CHECK_INT(*gemm_bf16(t->ex.gemm) != '\0', strstr(name, "BF16") != NULL);
 }
 
 /* One row of every kind of value through a vector and through the columns behind it. */
@@ -353,7 +355,7 @@ static void rounding_to_bf16_is_that_of_the_type(void **state)
 }
 
 /* bf16 instructions take subnormal numbers for zero, f32's do not: 2^-130 2^20 shows which ran. */
-static void bf16_instructions_run_where_the_library_says_so(void **state)
+static void bf16_instructions_run_where_the_set_says_so(void **state)
 {
     OpTest *t = *state;
     uint16_t a = bf16_from_f32(ldexpf(1, -130)), b = bf16_from_f32(ldexpf(1, 20));
@@ -362,7 +364,7 @@ static void bf16_instructions_run_where_the_library_says_so(void **state)
     g.a.at = &a, g.b.at = &b, g.c.at = &c, g.a.ld = g.b.ld = g.c.ld = 1;
     Case one = { .g = g };
     run_case(t, &one);
-    CHECK(c == (gemm_has_bf16(t->ex.gemm) ? 0 : ldexpf(1, -110)));
+    CHECK(c == (*gemm_bf16(t->ex.gemm) != '\0' ? 0 : ldexpf(1, -110)));
 }
 
 /* The kernel lists what it lends. */
@@ -381,8 +383,8 @@ static bool machine_has_amx(void)
 static void amx_is_used_where_the_machine_has_it(void **state)
 {
     OpTest *t = *state;
-    if (!VECTOR_AMX || !machine_has_amx()) skip();
-    CHECK(strstr(gemm_library(t->ex.gemm), "AMX-BF16") != NULL);
+    if (t->ex.set->isa < CPU_V4 || !machine_has_amx()) skip();
+    CHECK(strcmp(gemm_bf16(t->ex.gemm), "AMX-BF16") == 0);
 }
 
 int main(void)
@@ -402,9 +404,9 @@ int main(void)
         OP_TEST(the_same_product_twice_has_the_same_bits, 2),
         TEST(bits_depend_neither_on_threads_nor_on_the_other_rows),
         OP_TEST(the_workspace_is_as_large_as_it_says, 2),
-        OP_TEST(the_library_has_a_name_and_free_accepts_null, 1),
+        OP_TEST(the_set_has_a_name, 1),
         OP_TEST(rounding_to_bf16_is_that_of_the_type, 1),
-        OP_TEST(bf16_instructions_run_where_the_library_says_so, 1),
+        OP_TEST(bf16_instructions_run_where_the_set_says_so, 1),
         OP_TEST(amx_is_used_where_the_machine_has_it, 1),
     };
     return TEST_RUN(tests);

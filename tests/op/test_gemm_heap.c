@@ -4,7 +4,7 @@
  */
 #include "harness/optest.h"
 
-#include "op/gemm.h"
+#include "op/cpu_set.h"
 
 #include <dlfcn.h>
 #include <malloc.h>
@@ -120,12 +120,12 @@ static void products_of_new_shapes_take_nothing_from_the_heap(void **state)
     Data d;
     data_open(&d);
     GemmArgs g = args_of(&d, 0);
-    CHECK_OK(gemm_run(&d.t.ex, &g, d.workspace[0]));
+    CHECK_OK(d.t.ex.set->gemm_run(&d.t.ex, &g, d.workspace[0]));
     int64_t before = calls;
     for (uint64_t i = 1; i < 64; i++) {
         g = args_of(&d, i);
-        (void)gemm_workspace(&d.t.ex, &g);
-        CHECK_OK(gemm_run(&d.t.ex, &g, d.workspace[0]));
+        (void)d.t.ex.set->gemm_workspace(&d.t.ex, &g);
+        CHECK_OK(d.t.ex.set->gemm_run(&d.t.ex, &g, d.workspace[0]));
     }
     CHECK_INT(calls - before, 0);
     optest_close(&d.t);
@@ -145,7 +145,7 @@ static void products_inside_a_parallel_region_take_nothing_from_the_heap(void **
         for (int n = 0; n < 2; n++) {
             GemmArgs g = args_of(&d, 2 * i + (uint64_t)n);
             g.c.at = (float *)d.c.data + n * SIDE * SIDE;
-            Status s = gemm_run(&d.t.ex, &g, d.workspace[n]);
+            Status s = d.t.ex.set->gemm_run(&d.t.ex, &g, d.workspace[n]);
             if (s != OK) status[n] = s;
         }
     }

@@ -363,6 +363,26 @@ static void a_checkpoint_of_another_model_names_the_first_difference(void **stat
     CHECK_EXIT(o, 0);
 }
 
+/* Bits change with it: so it is a change, and another processor's choice is said. */
+static void another_instruction_set_is_named_and_needs_leave(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "isa", "train", "../tiny.yaml", "train.steps=2", "run.cpu_isa=x86-64-v3");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "ops run on the CPU, in x86-64-v3\n");
+    if (cpu_here().isa < CPU_V4) {
+        o = RUN(lab, "isa4", "train", "../tiny.yaml", "run.cpu_isa=x86-64-v4", "--dry-run");
+        CHECK_REFUSED(o, 2, "run.cpu_isa=x86-64-v4: this processor does not have it");
+        return;
+    }
+    o = RUN(lab, "isa", "train", "../tiny.yaml", "optimizer.decay_steps=2", "--resume");
+    CHECK_REFUSED(o, 2, "--change run.cpu_isa");
+    o = RUN(lab, "isa", "train", "../tiny.yaml", "optimizer.decay_steps=2", "--resume", "--change",
+            "run.cpu_isa");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "was computed with x86-64-v3, this run computes with x86-64-v4: sums are");
+}
+
 /* One of each kind, and what must not be in the way. */
 static void a_resume_goes_on_with_the_checkpoints_mathematics_and_data(void **state)
 {
@@ -509,6 +529,7 @@ int main(void)
         LAB_TEST(a_folder_with_checkpoints_needs_resume_and_keeps_its_files),
         LAB_TEST(resume_without_a_checkpoint_is_refused),
         LAB_TEST(a_checkpoint_of_another_model_names_the_first_difference),
+        LAB_TEST(another_instruction_set_is_named_and_needs_leave),
         LAB_TEST(a_resume_goes_on_with_the_checkpoints_mathematics_and_data),
         LAB_TEST(a_model_that_no_host_holds_is_refused_before_anything_is_written),
         LAB_TEST(a_second_process_in_the_same_folder_is_refused),

@@ -190,7 +190,7 @@ static void an_exec_runs_on_the_cpu_and_knows_no_layer(void **state)
     Exec ex;
     CHECK_OK(arena_init(&arena, "arena", MEM_HOST, 1 << 20));
     CHECK_OK(arena_init(&scratch, "scratch", MEM_HOST, 1 << 20));
-    CHECK_OK(exec_init(&ex, &arena, &scratch, 3));
+    CHECK_OK(exec_init(&ex, &arena, &scratch, 3, CPU_AUTO));
     CHECK(ex.depth == 0 && ex.backend == &backend_cpu);
     CHECK(ex.gemm != NULL && ex.scratch == &scratch && ex.trace == NULL);
     CHECK_INT(ex.threads, 3);

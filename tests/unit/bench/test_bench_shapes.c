@@ -305,8 +305,8 @@ static double error_of(const ShapeCase *what, ShapeSizes sizes,
     const Decorator decorator = { spoil, &wrong };
     open_report(NULL);
     CHECK_OK(arena_init(&scratch, "scratch", MEM_HOST, (size_t)1 << 27));
-    CHECK_OK(exec_init(&ex, &report.arena, &scratch, 1));
-    CHECK_OK(exec_init(&cpu, &report.arena, &scratch, 1));
+    CHECK_OK(exec_init(&ex, &report.arena, &scratch, 1, CPU_AUTO));
+    CHECK_OK(exec_init(&cpu, &report.arena, &scratch, 1, CPU_AUTO));
     if (pattern[0] == 0) rng_fill_normal(pattern, 2 * SHAPE_PATTERN, 1, 1, 0, 1);
     ShapeSet set = { .ex = &ex,
                      .arena = &report.arena,

@@ -196,6 +196,24 @@ static void moments_are_rounded_and_widened_between_runs(void **state)
     place_close(&a);
 }
 
+/* A set that this build has beside a better one, if it has two. */
+static void header_tells_which_instructions_computed(void **state)
+{
+    (void)state;
+    RunPlace p;
+    CheckpointInfo info;
+    const char *name = cpu_isa_names[op_set_base.isa];
+    char setting[40];
+    snprintf(setting, sizeof setting, "run.cpu_isa=%s",
+             op_set_base.isa == CPU_AUTO ? "auto" : name);
+    place_open(&p, TINY(setting));
+    CHECK(p.t.engine.ex.set == &op_set_base);
+    train_and_save(&p, 0, 1);
+    CHECK_OK(checkpoint_info(in_step(&p, 1, ""), &p.scratch, &info));
+    CHECK_TEXT(info.cpu, name);
+    place_close(&p);
+}
+
 static void header_tells_step_position_and_configuration(void **state)
 {
     (void)state;
@@ -634,6 +652,7 @@ int main(void)
         TEST(a_checkpoint_in_f32_goes_on_in_bf16),
         TEST(moments_are_rounded_and_widened_between_runs),
         TEST(header_tells_step_position_and_configuration),
+        TEST(header_tells_which_instructions_computed),
         TEST(entries_are_aligned_and_there_for_every_parameter_and_moment),
         TEST(every_flipped_byte_of_the_manifest_is_found),
         TEST(a_flipped_byte_of_any_entry_is_found_and_named),

@@ -1,0 +1,40 @@
+/* cpu_set: a set's table, compiled once for each set. */
+#include "op/cpu_set.h"
+
+#include "op/moe_product.h"
+#include "op/product.h"
+#include "op/rope_parts.h"
+
+/* An op's functions over untyped arguments; those of a family over the view of its arguments. The
+ * compiler drops those that the table does not name. */
+/* clang-format off */
+#define UNTYPED(stem, of, typed)                                                                   \
+    static inline size_t stem##_bytes_of(const Exec *ex, const void *args)                         \
+    { typed; return of##_workspace(ex, a); }                                                       \
+    static inline Status stem##_run_on(Exec *ex, const void *args) { typed; return of##_cpu(ex, a); }
+#define OP(ID, Args, stem, space, cuda_space) UNTYPED(stem, stem, const Args *a = args)
+#define VIEWED(View, stem) View view = stem##_view(args); const View *a = &view
+#define OP_OF(family, View, ID, Args, stem, space, cuda_space)                                     \
+    UNTYPED(stem, family, VIEWED(View, stem))
+#include "op/ops.def"
+
+#define SPACE(stem) stem##_bytes_of
+#define NONE(stem)  NULL
+static const OpCpu table[OP_ID_COUNT] = {
+#define OP(ID, Args, stem, space, cuda_space) { space(stem), stem##_run_on },
+#include "op/ops.def"
+};
+/* clang-format on */
+
+#if defined(__AVX512VL__) && defined(__AVX512DQ__)
+#define ISA CPU_V4
+#elif defined(__AVX2__) && defined(__FMA__)
+#define ISA CPU_V3
+#else
+#define ISA CPU_AUTO
+#endif
+
+#ifndef OP_SET /* the Makefile says it */
+#define OP_SET op_set_base
+#endif
+const OpSet OP_SET = { ISA, table, gemm_make, gemm_workspace, gemm_run };

@@ -1,0 +1,36 @@
+/* cpu_set: the CPU implementations of all ops, compiled for one instruction set. A run takes one set
+ * for all of its ops (run.cpu_isa). The files that compute are compiled once for each set (Makefile:
+ * SETS). All but the first become one object in which the OpSet alone is visible, so a set's code
+ * calls that set's functions. Vectors differ in width and so sums in order: results of two sets
+ * agree to rounding, not in bits. */
+#ifndef OP_CPU_SET_H
+#define OP_CPU_SET_H
+
+#include "base/cpu.h"
+#include "op/gemm.h"
+#include "op/op.h"
+
+typedef struct OpCpu {
+    OpSpace *workspace; /* NULL: none */
+    OpRun *run;
+} OpCpu;
+
+typedef struct OpSet {
+    CpuIsa isa;      /* what it was compiled for; CPU_AUTO: less than v3 */
+    const OpCpu *op; /* by OpId */
+    Status (*gemm_make)(Arena *a, const Cpu *cpu, Gemm **out); /* of op/gemm.h, as are these */
+    size_t (*gemm_workspace)(const Exec *ex, const GemmArgs *g);
+    Status (*gemm_run)(Exec *ex, const GemmArgs *g, void *workspace);
+} OpSet;
+
+extern const OpSet op_set_base, op_set_v4; /* base: compiled like the rest of the program */
+
+/* The set that was asked for; CPU_AUTO: the best one. ERR_UNSUPPORTED: the processor or this build
+ * has no such set. */
+Status op_set_find(CpuIsa asked, const Cpu *cpu, const OpSet **out);
+
+enum { OP_SET_TEXT_BYTES = 32 };
+/* "x86-64-v4", and with `bf16` what multiplies bf16: "x86-64-v4, AMX-BF16"; "" on a GPU. */
+void op_set_text(const Exec *ex, bool bf16, char out[OP_SET_TEXT_BYTES]);
+
+#endif
