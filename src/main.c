@@ -1,7 +1,10 @@
 /* main: which subcommand, and what its failure looks like from outside. The only exit(). */
 #include "base/log.h"
+#include "base/out.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+
+#include <stdlib.h>
 
 static const Subcommand COMMANDS[] = {
     { "train", "train a model, or --dry-run what it would take", cli_train },
@@ -19,7 +22,11 @@ static const Subcommand COMMANDS[] = {
 int main(int argc, char **argv)
 {
     const int n = sizeof COMMANDS / sizeof *COMMANDS;
-    Status s = options_dispatch("switchyard", COMMANDS, n, argc, argv);
-    if (s != OK) log_error("%s", status_message());
+    const char *level = getenv("SWITCHYARD_LOG");
+    out_begin();
+    Status s = level == NULL ? OK : log_set_level_named(level);
+    if (s == OK) s = options_dispatch("switchyard", COMMANDS, n, argc, argv);
+    if (s == OK) s = out_end();
+    if (s != OK && s != ERR_CLOSED) log_failure(LOG_ERROR, "%s", "");
     return status_exit_code(s);
 }

@@ -1,14 +1,15 @@
 /* generate: `switchyard generate`: parses, calls train/generate, prints. */
 #include "train/generate.h"
+#include "base/interrupt.h"
+#include "base/out.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 
-#include <stdio.h>
-
-static void print_bytes(const char *bytes, int n)
+static Status print_bytes(const char *bytes, int n)
 {
-    (void)fwrite(bytes, 1, (size_t)n, stdout);
-    (void)fflush(stdout);
+    TRY(out_write(bytes, (size_t)n));
+    if (interrupt_signal() != 0) TRY(out_write("\n", 1));
+    return interrupt_check("the text ends early");
 }
 
 typedef struct Generate {
@@ -21,6 +22,7 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     Generate *g = state;
     (void)n, (void)a;
     g->options.seed = (uint64_t)g->seed;
+    interrupt_catch();
     TRY(generate_text(arguments[0], &g->options, print_bytes));
     return text_append(out, "\n", 1);
 }

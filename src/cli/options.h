@@ -11,7 +11,7 @@
  * A value follows its name (`--tokens 5`) or stands in the same word (`--tokens=5`). Options and
  * positional arguments mix freely; after a bare `--` everything is positional. What a target holds
  * before is its default. Every error is ERR_ARG and one sentence; an unknown option names the
- * nearest one. (The designator .help is what lets a row end there without a warning.) */
+ * nearest one. --help, --verbose and --quiet are options of every command. (The designator .help is what lets a row end there without a warning.) */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -70,12 +70,12 @@ typedef struct Command {
     .max_positional = (max)
 
 /* Positional arguments are moved to argv[1] .. argv[*n_positional], in order. With --help (or -h)
- * the help goes to stdout, *help is set and nothing else is checked. */
+ * the help goes to stdout, *help is set and nothing else is checked. An empty argument is refused. */
 Status options_parse(const Command *c, int argc, char **argv, int *n_positional, bool *help);
 
 /* Runs a whole subcommand: parses, then (unless it was --help) calls `run` with the positional
- * arguments and an arena. If `run` does not fail (or with ERR_PARTIAL), its `out` goes to stdout. `state` is the
- * caller's; as a rule the options' targets lie in it. */
+ * arguments and an arena. If `run` does not fail (or with ERR_PARTIAL or ERR_FIT), its `out` goes to
+ * stdout. `state` is the caller's; as a rule the options' targets lie in it. */
 typedef Status CommandRun(void *state, int n, char **arguments, Arena *a, Text *out);
 Status options_run(const Command *c, int argc, char **argv, CommandRun *run, void *state);
 

@@ -259,7 +259,6 @@ static Status scale(PlanCall *c)
     TRY(c->json ? plan_scale_json(row, n, c->out) : plan_scale_text(row, n, room, c->out));
     if (c->html != NULL) TRY(draw_scale(c, row, n));
     if (fits) return OK;
-    printf("%s", c->out->data);
     return FAIL(ERR_FIT,
                 "plan: nothing fits: of --scale %s no row does; try --search, or more "
                 "mesh.pp or mesh.ep",
@@ -359,7 +358,6 @@ static Status report(PlanCall *c)
     if (c->why != NULL) TRY(plan_explain(c->planner, &r, c->why, c->out));
     if (c->html != NULL) TRY(draw(c));
     if (c->price.fits) return OK;
-    printf("%s", c->out->data);
     return too_large(c, &r);
 }
 

@@ -1,6 +1,7 @@
 /* train: parse, plan or run, report. */
 #include "train/train.h"
 #include "base/file.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -18,15 +19,6 @@
 /* mpirun asks all to end when one has died, and soon ends them itself. */
 static const double TERMINATED_S = 0.2;
 
-/* The signal that asked to stop; the engine looks at it between steps. A second one kills. */
-static volatile sig_atomic_t stop_signal;
-
-static void on_signal(int number)
-{
-    stop_signal = number;
-    (void)signal(number, SIG_DFL);
-}
-
 /* How often a recording of the last steps was asked for. */
 static volatile sig_atomic_t dumps;
 
@@ -38,10 +30,8 @@ static void on_dump(int number)
 
 static void catch_signals(void)
 {
-    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    action.sa_handler = on_dump;
+    struct sigaction action = { .sa_handler = on_dump, .sa_flags = SA_RESTART };
+    interrupt_catch();
     sigaction(SIGUSR1, &action, NULL);
 }
 
@@ -96,13 +86,13 @@ static Status train(void *state, Comm *world)
                              .change = call->change.at,
                              .n_change = call->change.n,
                              .init = call->init,
-                             .stop = &stop_signal,
+                             .stop = interrupt_flag(),
                              .dumps = &dumps,
                              .world = world,
                              .last_step = first ? &call->last_step : NULL,
                              .settled = launched ? &call->settled : NULL,
                              .sheet_flops = hardware_sheet_flops };
-    if (launched) comm_set_stop(world, &stop_signal, TERMINATED_S);
+    if (launched) comm_set_stop(world, interrupt_flag(), TERMINATED_S);
     Status s = train_run(call->config, &options);
     return call->settled && !first ? OK : s;
 }
