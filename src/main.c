@@ -6,6 +6,8 @@
 
 #include <stdlib.h>
 
+static Status cli_help(int argc, char **argv);
+
 static const Subcommand COMMANDS[] = {
     { "train", "train a model, or --dry-run what it would take", cli_train },
     { "generate", "write text from a checkpoint", cli_generate },
@@ -17,15 +19,27 @@ static const Subcommand COMMANDS[] = {
     { "plan", "what a training takes on a cluster, and the best layout", cli_plan },
     { "trace", "what a training step really did", cli_trace },
     { "viz", "draw recorded and simulated pipelines", cli_viz },
+    { "help", "print the help of a command: help data prepare", cli_help },
+    { "--version", "print the version, the back ends and the libraries", cli_version },
 };
+
+enum { N_COMMANDS = sizeof COMMANDS / sizeof *COMMANDS };
+
+/* "help data prepare" is "data prepare --help". argv[0] is "help", and before it stands the program. */
+static Status cli_help(int argc, char **argv)
+{
+    char help[] = "--help";
+    for (int i = 1; i < argc; i++) argv[i - 1] = argv[i];
+    argv[argc - 1] = help;
+    return options_dispatch("switchyard", COMMANDS, N_COMMANDS, argc + 1, argv - 1);
+}
 
 int main(int argc, char **argv)
 {
-    const int n = sizeof COMMANDS / sizeof *COMMANDS;
     const char *level = getenv("SWITCHYARD_LOG");
     out_begin();
     Status s = level == NULL ? OK : log_set_level_named(level);
-    if (s == OK) s = options_dispatch("switchyard", COMMANDS, n, argc, argv);
+    if (s == OK) s = options_dispatch("switchyard", COMMANDS, N_COMMANDS, argc, argv);
     if (s == OK) s = out_end();
     if (s != OK && s != ERR_CLOSED) log_failure(LOG_ERROR, "%s", "");
     return status_exit_code(s);

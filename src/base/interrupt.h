@@ -1,8 +1,6 @@
-/* interrupt: Ctrl-C and SIGTERM end a command in order.
- *
- * interrupt_catch makes the first of these signals set a flag. Loops look at the flag and return
- * interrupt_check(), so temporary files are removed on the way out, and the program ends with one
- * sentence and exit code 130. The second signal ends the program at once. Commands that are over in a moment leave the signals as they are. */
+/* interrupt: Ctrl-C and SIGTERM end a command in order. After interrupt_catch the first signal sets a
+ * flag. Loops look at it and return interrupt_check(), so temporary files go, and the program ends
+ * with one sentence and 130. The second signal ends it at once. Other commands end at the first. */
 #ifndef BASE_INTERRUPT_H
 #define BASE_INTERRUPT_H
 

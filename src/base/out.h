@@ -1,8 +1,6 @@
 /* out: the one place that writes to stdout. Every write is checked, so no result is lost in silence.
- *
- * Nothing is buffered: callers hand over whole texts, and what they hand over has been written when
- * the call returns. A reader that goes away (`switchyard plan ... | head`) is no failure: the write
- * gives ERR_CLOSED, for which a program ends quietly with 0 (base/status.h). */
+ * Nothing is buffered. A reader that goes away (`switchyard plan ... | head`) is no failure: the write
+ * gives ERR_CLOSED, for which the program ends quietly with 0. */
 #ifndef BASE_OUT_H
 #define BASE_OUT_H
 

@@ -50,7 +50,8 @@ static void show(const Progress *p, int64_t done, bool last)
         if (!last && done > 0)
             (void)snprintf(left, sizeof left, ", %.0f s left", spent * (1 / part - 1));
     }
-    log_progress(last, "%s%s, %.0f s%s: %s", share, amount, spent, left, p->what);
+    log_progress(last, "%s%s, %.0f s%s: %s%s%s", share, amount, spent, left, p->what,
+                 p->name == NULL ? "" : " ", p->name == NULL ? "" : p->name);
 }
 
 Status progress_to(Progress *p, int64_t done)

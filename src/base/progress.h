@@ -2,13 +2,7 @@
  *
  * On a terminal a bar with the share, the time and the time left is redrawn in place. Elsewhere a line
  * comes now and then (base/log.h). --quiet shows nothing. A command that is over sooner prints nothing.
- * The same call looks at interrupt.h's flag, so a loop that reports progress can be interrupted.
- *
- *     Progress p = { .what = "prepare web", .total = bytes, .left = "nothing was written" };
- *     progress_begin(&p);
- *     ... TRY(progress_add(&p, n)); ...
- *     progress_end(&p);
- */
+ * The same call looks at interrupt.h's flag, so a loop that reports progress can be interrupted. */
 #ifndef BASE_PROGRESS_H
 #define BASE_PROGRESS_H
 
@@ -18,7 +12,8 @@
 #include <stdint.h>
 
 typedef struct Progress {
-    const char *what; /* the work and the file: "prepare data/web" */
+    const char *what; /* the work: "prepare" */
+    const char *name; /* of the file or folder that it is about; NULL: none */
     const char *unit; /* what is counted: "tensors"; NULL: bytes */
     int64_t total;    /* 0: nobody knows */
     const char *left; /* what is on disk after Ctrl-C: "nothing was written"; NULL: do not look */

@@ -8,6 +8,8 @@
  * Elements are 32-bit integers in this machine's byte order, meaning what data/loader.h says.
  */
 #include "base/file.h"
+#include "base/interrupt.h"
+#include "base/progress.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "train/train.h"
@@ -26,11 +28,18 @@ static Status write_batches(File *f, const Config *c, Loader *l, int64_t steps)
 {
     TRY(file_printf(f, "switchyard batches 1 %" PRId64 " %" PRId64 " %" PRId64 "\n", steps,
                     c->train_batch, c->data_sequence));
+    Progress bar = {
+        .what = "write batches", .unit = "steps", .total = steps, .left = "nothing was written"
+    };
+    interrupt_catch();
+    progress_begin(&bar);
     for (int64_t i = 0; i < steps; i++) {
         const Batch *batch = NULL;
         TRY(loader_next(l, &batch));
         TRY(write_batch(f, batch));
+        TRY(progress_add(&bar, 1));
     }
+    progress_end(&bar);
     return file_commit(f);
 }
 

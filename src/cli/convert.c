@@ -1,11 +1,13 @@
 /* convert: models from and to Hugging Face's folders. */
 #include "convert/convert.h"
+#include "base/interrupt.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 
 static Status run_from_hf(void *state, int n, char **path, Arena *a, Text *out)
 {
     (void)state, (void)n;
+    interrupt_catch();
     return convert_from_hf(path[0], path[1], a, out);
 }
 
@@ -39,6 +41,7 @@ static Status run_to_hf(void *state, int n, char **path, Arena *a, Text *out)
                             .out = path[1],
                             .dtype = dtypes[c->dtype],
                             .shard_bytes = (int64_t)(c->shard_gb * 1e9) };
+    interrupt_catch();
     return convert_to_hf(&o, a, out);
 }
 

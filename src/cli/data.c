@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/file.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "cli/options.h"
 #include "data/prepare.h"
@@ -20,6 +21,7 @@ static Status train_tokenizer(void *state, int n, char **arguments, Arena *a, Te
     TokenizerTraining *t = state;
     t->files = (const char *const *)arguments;
     t->n_files = n;
+    interrupt_catch();
     TRY(tokenizer_train(t, a));
     return text_printf(out, "%s: %d tokens from %d files\n", t->out_path, (int)t->vocab,
                        t->n_files);
@@ -89,6 +91,7 @@ static Status prepare(void *state, int n, char **arguments, Arena *a, Text *out)
     c->n_files = n;
     c->documents.skip_bad = p->on_bad_line == 1;
     c->documents.split = (DocumentSplit)p->split;
+    interrupt_catch();
     TRY(prepare_run(c, &stats));
     return print_prepared(c, &stats, out);
 }
@@ -227,6 +230,7 @@ static Status measure_ngrams(void *state, int n, char **arguments, Arena *a, Tex
     Tokenizer *tokenizer = NULL; /* in the call's arena: freed before that */
     TRY(tokenizer_load(call->tokenizer, a, &tokenizer));
     c->tokenizer = tokenizer;
+    interrupt_catch();
     Status s = yardstick_run(c, rows);
     if (s == OK) s = print_yardstick(c, rows, out);
     tokenizer_free(tokenizer);

@@ -1,6 +1,7 @@
 /* eval and logits: what a checkpoint thinks of given text or tokens. */
 #include "train/eval.h"
 #include "base/file.h"
+#include "base/interrupt.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "train/generate.h"
@@ -77,8 +78,13 @@ static Status eval_with(Engine *e, Config *c, const char *path, const char *docu
     TRY(train_loader_config(c, NULL, token_bytes, a, &data));
     TRY(loader_open(&data, a, loader));
     TRY(eval_make(&evaluator, e, token_bytes, a));
+    Progress bar = { .what = "evaluate", .name = path, .unit = "sequences", .left = "no result" };
+    evaluator.bar = &bar;
+    interrupt_catch();
+    progress_begin(&bar);
     if (documents != NULL) TRY(eval_documents(&evaluator, *loader, a));
     TRY(eval_run(&evaluator, e, *loader, INT64_MAX / 2, info.step, &v));
+    progress_end(&bar);
     if (documents != NULL) TRY(write_documents(&evaluator, *loader, documents, a));
     return print_eval(&v, *loader, out);
 }

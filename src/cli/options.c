@@ -208,20 +208,14 @@ static Status help_option(Text *out, const Option *o)
     const char *word = NULL;
     (void)snprintf(left, sizeof left, "%s%s%s", o->name, o->value == NULL ? "" : " ",
                    o->value == NULL ? "" : o->value);
-    switch (o->kind) {
-    case OPTION_INT:
+    if (o->kind == OPTION_CHOICE) word = text_word(o->value, *(const int *)o->target, &n);
+    if (word != NULL) (void)snprintf(more, sizeof more, " [%.*s]", n, word);
+    if (o->kind == OPTION_INT)
         (void)snprintf(more, sizeof more, " [%lld]", (long long)*(const int64_t *)o->target);
-        break;
-    case OPTION_REAL: (void)snprintf(more, sizeof more, " [%g]", *(const double *)o->target); break;
-    case OPTION_CHOICE:
-        word = text_word(o->value, *(const int *)o->target, &n);
-        (void)snprintf(more, sizeof more, " [%.*s]", n, word);
-        break;
-    case OPTION_INTS:
-    case OPTION_TEXTS: (void)snprintf(more, sizeof more, " (may be repeated)"); break;
-    case OPTION_FLAG:
-    case OPTION_TEXT: break;
-    }
+    if (o->kind == OPTION_REAL)
+        (void)snprintf(more, sizeof more, " [%g]", *(const double *)o->target);
+    if (o->kind == OPTION_INTS || o->kind == OPTION_TEXTS)
+        (void)snprintf(more, sizeof more, " (may be repeated)");
     (void)snprintf(words, sizeof words, "%s%s%s", o->help, more, o->required ? " (required)" : "");
     return help_row(out, left, words);
 }

@@ -1,5 +1,6 @@
 /* plan: memory, time and the best layout of a training, before it is paid for. */
 #include "base/file.h"
+#include "base/interrupt.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "plan/hardware.h"
@@ -196,8 +197,13 @@ static Status search(PlanCall *c, const PlanRequest *q)
 {
     SearchAxes axes;
     TRY(search_axes(q->config, &axes));
-    SearchOptions o = { .axes = &axes, .pricer = &search_planner, .top = (int)c->top };
-    return search_run(q, &o, c->arena, &c->found);
+    Progress bar = { .what = "search", .unit = "layouts", .left = "the search has no result" };
+    SearchOptions o = { .axes = &axes, .pricer = &search_planner, .top = (int)c->top, .bar = &bar };
+    interrupt_catch();
+    progress_begin(&bar);
+    TRY(search_run(q, &o, c->arena, &c->found));
+    progress_end(&bar);
+    return OK;
 }
 
 /* The layout that the configuration gives, or the best there is. */

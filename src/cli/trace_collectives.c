@@ -30,7 +30,8 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
     const char *first = NULL;
     int cut = 0;
     call->o.compat = call->compat == 0;
-    TRY(trace_out_begin(&call->out));
+    call->o.bar = &call->out.bar;
+    TRY(trace_out_begin(&call->out, path, n));
     Status s = collectives_open(&c, (const char *const *)path, n, &call->o, a);
     if (s == OK) s = report(call, &c, a, out);
     collectives_close(&c);

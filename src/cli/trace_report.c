@@ -32,9 +32,9 @@ typedef struct Loaded {
     Report report;
 } Loaded;
 
-static Status load(const ReportCall *c, const char *path, Arena *a, Loaded *l)
+static Status load(ReportCall *c, const char *path, Arena *a, Loaded *l)
 {
-    const EventsOptions read = { .python = c->o.recompute };
+    const EventsOptions read = { .python = c->o.recompute, .bar = &c->out.bar };
     const TreeOptions tree = { .link = c->link == 1 || (c->link < 0 && c->o.compat)
                                            ? LINK_AC2G
                                            : LINK_CORRELATION,
@@ -280,7 +280,7 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
     c->o.compat = c->compat == 0;
     c->out.own_page = true;
     if (c->perfetto != NULL) TRY(check_perfetto(c, n, path));
-    TRY(trace_out_begin(&c->out));
+    TRY(trace_out_begin(&c->out, path, n));
     bool page = c->out.has[TRACE_HTML];
     Status s = page ? with_page(c, n, path, a, out) : report_all(c, n, path, a, out);
     trace_page_free(&c->page);

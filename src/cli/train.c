@@ -127,8 +127,8 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     TRY((call->small ? config_load_small : config_load)(
         &c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
     if (call->dry) return dry_run(&c, (int)call->ranks, out);
-    TRY(convert_init(call, &c, a, out));
     catch_signals();
+    TRY(convert_init(call, &c, a, out));
     call->config = &c;
     TRY(cli_ranks(call->ranks, c.comm_timeout_s, a, train, call));
     return call->last_step > 0 ? report(&c, a, out) : OK; /* without a step there is no report */

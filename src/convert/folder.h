@@ -13,7 +13,7 @@ typedef struct OutFolder {
     size_t there;             /* so many bytes of its path are folders that were there before */
 } OutFolder;
 
-/* The paths only. ERR_ARG: PATH is there already. */
+/* The paths only. ERR_ARG: PATH is there already, and is not an empty folder. */
 Status out_folder(OutFolder *f, const char *path);
 /* Makes PATH.tmp, empty. */
 Status out_folder_begin(OutFolder *f);

@@ -1,5 +1,6 @@
 /* to_hf: a checkpoint becomes a folder of Hugging Face's. */
 #include "base/log.h"
+#include "base/progress.h"
 #include "convert/convert.h"
 #include "convert/family.h"
 #include "convert/folder.h"
@@ -25,6 +26,7 @@ typedef struct ToHf {
     const ConvertToHf *o;
     char checkpoint[FILE_PATH_MAX], files[FILE_PATH_MAX]; /* files: where the tokenizer's are */
     OutFolder out;
+    Progress bar;
     Config config, theirs; /* the run's; what config.json says */
     cJSON *json, *types;   /* types: FOLDER_TYPES, or NULL */
     const Family *family;
@@ -358,6 +360,7 @@ static Status write_slab(const ToHf *h, File *f, Dtype type, int64_t n)
 static Status write_parts(ToHf *h, File *f, int64_t first, int64_t end)
 {
     for (int64_t i = first; i < end; i++) {
+        TRY(progress_add(&h->bar, 1));
         const Part *p = &h->part[i];
         TRY(read_param(h, p));
         place_param(h, p);
@@ -395,6 +398,12 @@ static Status write_shard(ToHf *h, File *f, int64_t first, int64_t end, int64_t 
 static Status write_shards(ToHf *h)
 {
     int64_t part = 0;
+    h->bar = (Progress){ .what = "convert",
+                         .name = h->checkpoint,
+                         .unit = "parameters' parts",
+                         .total = h->parts,
+                         .left = "nothing was written" };
+    progress_begin(&h->bar);
     for (int64_t first = 0, end = 0; first < h->tensors; first = end) {
         File f = { 0 };
         ArenaMark mark = arena_mark(h->arena);
@@ -404,6 +413,7 @@ static Status write_shards(ToHf *h)
         arena_release(h->arena, mark);
         if (s != OK) return s;
     }
+    progress_end(&h->bar);
     return OK;
 }
 

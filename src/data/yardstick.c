@@ -2,22 +2,19 @@
  * ones. */
 #include "data/yardstick.h"
 
-#include "base/clock.h"
-#include "base/log.h"
+#include "base/progress.h"
 #include "base/text.h"
 #include "data/ngram.h"
 #include "data/shard.h"
 
 /* Address space of one model, and of one document; what is not touched costs nothing. */
 static const size_t RESERVE_BYTES = (size_t)64 << 30;
-static const double PROGRESS_EVERY_S = 0.2;
 
 typedef struct Yardstick {
     const YardstickConfig *config;
     YardstickRow *rows;
     Arena model_arena[YARDSTICK_ORDERS], scratch;
     Ngram *model[YARDSTICK_ORDERS];
-    double shown_s;
 } Yardstick;
 
 /* The bytes that the ids of a document stand for, in the scratch arena. */
@@ -43,17 +40,6 @@ static Status document_text(Yardstick *y, const Shard *s, int64_t document, Text
     return OK;
 }
 
-static void show_progress(Yardstick *y, const char *what, const char *source, const Shard *s,
-                          int64_t done)
-{
-    double now = clock_s();
-    bool last = done == s->documents;
-    if (!last && now - y->shown_s < PROGRESS_EVERY_S) return;
-    y->shown_s = now;
-    log_progress(last, "ngram: %s %s, %lld of %lld documents", what, source, (long long)done,
-                 (long long)s->documents);
-}
-
 /* Learns from a document, or measures one that is held out. */
 static Status use(Yardstick *y, YardstickRow *row, bool held, const Text *text)
 {
@@ -72,6 +58,12 @@ static Status use(Yardstick *y, YardstickRow *row, bool held, const Text *text)
 static Status each_document(Yardstick *y, int source, const Shard *s, bool held)
 {
     const char *name = y->config->sources[source].name;
+    Progress bar = { .what = held ? "n-grams: measure" : "n-grams: learn",
+                     .name = name,
+                     .unit = "documents",
+                     .total = s->documents,
+                     .left = "there is no result" };
+    progress_begin(&bar);
     for (int64_t d = 0; d < s->documents; d++) {
         Text text = { 0 };
         ArenaMark mark = arena_mark(&y->scratch);
@@ -80,8 +72,9 @@ static Status each_document(Yardstick *y, int source, const Shard *s, bool held)
             TRY(use(y, &y->rows[source], held, &text));
             arena_release(&y->scratch, mark);
         }
-        show_progress(y, held ? "measure" : "learn", name, s, d + 1);
+        TRY(progress_add(&bar, 1));
     }
+    progress_end(&bar);
     return OK;
 }
 

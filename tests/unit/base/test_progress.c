@@ -39,7 +39,7 @@ static void quiet_shows_nothing_either(void **state)
 static void a_long_one_says_share_amount_and_times(void **state)
 {
     (void)state;
-    Progress p = { .what = "prepare web", .unit = "tensors", .total = 4000 };
+    Progress p = { .what = "prepare", .name = "web", .unit = "tensors", .total = 4000 };
     catch_begin();
     progress_begin(&p);
     p.begin_s -= 30;
