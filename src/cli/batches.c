@@ -31,7 +31,6 @@ static Status write_batches(File *f, const Config *c, Loader *l, int64_t steps)
     Progress bar = {
         .what = "write batches", .unit = "steps", .total = steps, .left = "nothing was written"
     };
-    interrupt_catch();
     progress_begin(&bar);
     for (int64_t i = 0; i < steps; i++) {
         const Batch *batch = NULL;
@@ -50,6 +49,7 @@ static Status make_file(const Config *c, Arena *a, int64_t steps, const char *pa
     File f = { 0 };
     TRY(train_loader_config(c, NULL, NULL, a, &data));
     TRY(loader_open(&data, a, &loader));
+    interrupt_catch();
     Status s = file_create_temp(&f, path, a);
     if (s == OK) s = write_batches(&f, c, loader, steps);
     file_close(&f);
