@@ -240,7 +240,6 @@ static Status check_kind(const char *path, mode_t mode, bool pipes)
                 pipes ? " or a pipe" : "");
 }
 
-/* Waits until a pipe has bytes or its writer has closed it. Not in silence, and Ctrl-C ends it. */
 static Status wait_for_bytes(int fd, const char *path, bool first)
 {
     struct pollfd pipe = { .fd = fd, .events = POLLIN };

@@ -10,11 +10,9 @@
 
 typedef enum LogLevel { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } LogLevel;
 
-/* Messages above this level are dropped; LOG_INFO unless set. --verbose, --quiet and SWITCHYARD_LOG
- * set it for the program. */
+/* Messages above this level are dropped: --verbose, --quiet, SWITCHYARD_LOG. LOG_INFO unless set. */
 void log_set_level(LogLevel least);
 LogLevel log_level(void);
-/* A level by its name, as in SWITCHYARD_LOG=debug. ERR_ARG: there is none of that name. */
 Status log_set_level_named(const char *name);
 
 /* Sets the rank that the calling thread logs for (0 unless set), and a file that gets its messages

@@ -16,6 +16,7 @@ static const double REDRAW_S = 0.1;
 
 void progress_begin(Progress *p)
 {
+    if (p->left != NULL) interrupt_catch();
     p->begin_s = clock_s();
     p->done = p->shown_ms = 0;
 }

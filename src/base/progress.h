@@ -21,7 +21,7 @@ typedef struct Progress {
     _Atomic int64_t done, shown_ms; /* any thread may add */
 } Progress;
 
-void progress_begin(Progress *p);
+void progress_begin(Progress *p); /* with `left` it catches Ctrl-C from here on */
 /* ERR_INTERRUPTED after Ctrl-C. Does nothing where p is NULL. */
 Status progress_add(Progress *p, int64_t n);
 /* The same with the whole amount that is done. */

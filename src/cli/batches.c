@@ -77,15 +77,15 @@ Status cli_data_batches(int argc, char **argv)
 {
     Call call = { 0 };
     const Option table[] = {
-        { "--steps", OPTION_INT, &call.steps, "N", .help = "how many", .required = true, .min = 1,
-          .max = 1e9 },
-        { "--out", OPTION_TEXT, &call.out, "FILE", .help = "file to write", .required = true },
+        { "--steps", OPTION_INT, &call.steps, "N", .help = "number of steps", .required = true,
+          .min = 1, .max = 1e9 },
+        { "--out", OPTION_TEXT, &call.out, "FILE", .help = "the file to write", .required = true },
     };
     const Command command = {
         .name = "switchyard data batches",
         .arguments = "CONFIG [section.key=value ...]",
-        .what = "Write the first batches that a run of CONFIG reads, as raw 32-bit integers: for\n"
-                "every step id, target, pos, doc (sequences x tokens) and domain (sequences).",
+        .what = "Write the first batches that a run of CONFIG reads, as raw 32-bit integers. Each "
+                "step has id, target, pos and doc (sequences x tokens), then domain (sequences).",
         .example = "switchyard data batches quickstart --steps 100 --out runs/batches.i32",
         OPTIONS(table, 1, -1),
     };

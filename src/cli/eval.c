@@ -1,7 +1,6 @@
 /* eval and logits: what a checkpoint thinks of given text or tokens. */
 #include "train/eval.h"
 #include "base/file.h"
-#include "base/interrupt.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "train/generate.h"
@@ -80,7 +79,6 @@ static Status eval_with(Engine *e, Config *c, const char *path, const char *docu
     TRY(eval_make(&evaluator, e, token_bytes, a));
     Progress bar = { .what = "evaluate", .name = path, .unit = "sequences", .left = "no result" };
     evaluator.bar = &bar;
-    interrupt_catch();
     progress_begin(&bar);
     if (documents != NULL) TRY(eval_documents(&evaluator, *loader, a));
     TRY(eval_run(&evaluator, e, *loader, INT64_MAX / 2, info.step, &v));
@@ -162,13 +160,13 @@ Status cli_eval(int argc, char **argv)
     const char *documents = NULL;
     const Option table[] = {
         { "--documents", OPTION_TEXT, &documents, "OUT",
-          .help = "write a JSON line a held-out document: its tokens, nats and perplexity" },
+          .help = "write one JSON line per held-out document: tokens, nats, perplexity" },
     };
     const Command command = {
         .name = "switchyard eval",
         .arguments = "CKPT [NAME=PREFIX ...]",
-        .what = "Loss and bits a byte on held-out documents: of the run's own data, or of the\n"
-                ".bin/.idx prefixes given. CKPT is a run's folder or a checkpoint's.",
+        .what = "Measure loss and bits per byte on held-out documents: of the run's own data, or "
+                "of the .bin/.idx prefixes given. CKPT is the folder of a run or of a checkpoint.",
         .example = "switchyard eval runs/quickstart bible=runs/quickstart/data/bible",
         OPTIONS(table, 1, -1)
     };
@@ -180,9 +178,8 @@ Status cli_logits(int argc, char **argv)
     const Command command = {
         .name = "switchyard logits",
         .arguments = "CKPT TOKENS OUT",
-        .what =
-            "Run one sequence of raw 32-bit token ids through a checkpoint's model; OUT gets the\n"
-            "logits of every position as raw f32 (tokens x vocabulary).",
+        .what = "Run one sequence of token ids through a model. TOKENS holds raw 32-bit integers. "
+                "OUT gets the logits of every position as raw f32 (tokens x vocabulary).",
         .example = "switchyard logits runs/quickstart tokens.i32 logits.f32",
         .min_positional = 3,
         .max_positional = 3

@@ -32,22 +32,23 @@ Status cli_generate(int argc, char **argv)
     Generate g = { { .tokens = 100, .temperature = 0.8, .top_p = 1 }, .seed = 1 };
     GenerateOptions *o = &g.options;
     const Option table[] = {
-        { "--prompt", OPTION_TEXT, &o->prompt, "TEXT", "text to go on from", .required = true },
-        { "--tokens", OPTION_INT, &o->tokens, "N", "tokens to write at most", .min = 1,
-          .max = 1e6 },
-        { "--temperature", OPTION_REAL, &o->temperature, "X", "0: always the likeliest", .min = 0,
+        { "--prompt", OPTION_TEXT, &o->prompt, "TEXT", "the text to continue", .required = true },
+        { "--tokens", OPTION_INT, &o->tokens, "N", "write at most N tokens", .min = 1, .max = 1e6 },
+        { "--temperature", OPTION_REAL, &o->temperature, "X",
+          "divide logits by X before drawing; 0 always takes the likeliest token", .min = 0,
           .max = 100 },
-        { "--top-k", OPTION_INT, &o->top_k, "N", "draw from the N likeliest; 0: all", .min = 0,
-          .max = 1e9 },
+        { "--top-k", OPTION_INT, &o->top_k, "N",
+          "draw among the N likeliest tokens; 0 draws among all", .min = 0, .max = 1e9 },
         { "--top-p", OPTION_REAL, &o->top_p, "X",
-          "draw from the likeliest that hold this share of what --top-k leaves", .min = 0,
-          .max = 1 },
-        { "--seed", OPTION_INT, &g.seed, "N", "of the draws", .min = 0, .max = 9e15 },
+          "draw among the likeliest tokens whose probabilities add up to X (after --top-k)",
+          .min = 0, .max = 1 },
+        { "--seed", OPTION_INT, &g.seed, "N", "seed of the random draws", .min = 0, .max = 9e15 },
     };
     const Command command = {
         .name = "switchyard generate",
         .arguments = "CKPT",
-        .what = "Go on from a prompt. CKPT is a run's folder or a checkpoint's.",
+        .what = "Continue a prompt with a trained model. CKPT is the folder of a run or of a "
+                "checkpoint.",
         .example = "switchyard generate runs/quickstart --prompt 'In the beginning' --tokens 50",
         OPTIONS(table, 1, 1),
     };

@@ -120,7 +120,7 @@ static Status add_int(const Option *o, const char *value, OptionInts *list)
     return OK;
 }
 
-/* Only what is called TEXT may be empty: anything else is a path or a name. */
+/* Only a TEXT may be empty: anything else is a path or a name. */
 static Status check_given(const Option *o, const char *value)
 {
     if (*value != '\0' || strcmp(o->value, "TEXT") == 0) return OK;
@@ -182,40 +182,45 @@ static Status check_required(const Command *c, const bool *seen, int n_positiona
 
 /* ---- help ---- */
 
-enum { HELP_COLUMN = 31, HELP_COLUMNS = 100 };
+enum { HELP_INDENT = 31, HELP_COLUMNS = 100 };
 
-/* "  NAME   words", wrapped and indented. */
-static Status help_row(Text *out, const char *name, const char *words)
+/* Words from column `at` on; lines are wrapped and begin at column `indent`. */
+static Status help_words(Text *out, const char *words, int at, int indent)
 {
-    int at = HELP_COLUMN;
-    TRY(text_printf(out, "  %-*s", HELP_COLUMN - 3, name));
     for (int n = 0; *words != '\0'; words += n + strspn(words + n, " ")) {
         n = (int)strcspn(words, " ");
-        if (at + 1 + n > HELP_COLUMNS) {
-            TRY(text_printf(out, "\n%*s", HELP_COLUMN - 1, ""));
-            at = HELP_COLUMN;
-        }
-        TRY(text_printf(out, " %.*s", n, words));
-        at += 1 + n;
+        bool wraps = at + 1 + n > HELP_COLUMNS;
+        TRY(wraps ? text_printf(out, "\n%*s", indent, "")
+                  : text_printf(out, at > indent ? " " : ""));
+        TRY(text_append(out, words, (size_t)n));
+        at = (wraps ? indent : at + (at > indent)) + n;
     }
     return text_append(out, "\n", 1);
 }
 
+/* Words behind a long name begin on a line of their own. */
+static Status help_row(Text *out, const char *name, const char *words)
+{
+    TRY(text_printf(out, "  %-*s ", HELP_INDENT - 3, name));
+    return help_words(out, words, strlen(name) + 3 > HELP_INDENT ? HELP_COLUMNS : HELP_INDENT,
+                      HELP_INDENT);
+}
+
+/* A default is shown where the option may have that value. */
 static Status help_option(Text *out, const Option *o)
 {
-    char left[96], words[1024], more[64] = "";
-    int n = 0;
-    const char *word = NULL;
-    (void)snprintf(left, sizeof left, "%s%s%s", o->name, o->value == NULL ? "" : " ",
-                   o->value == NULL ? "" : o->value);
-    if (o->kind == OPTION_CHOICE) word = text_word(o->value, *(const int *)o->target, &n);
+    char left[256], words[1024], more[64] = "";
+    double number = o->min - 1; /* none */
+    if (o->kind == OPTION_INT) number = (double)*(const int64_t *)o->target;
+    if (o->kind == OPTION_REAL) number = *(const double *)o->target;
+    int index = o->kind == OPTION_CHOICE ? *(const int *)o->target : -1, n = 0;
+    const char *word = index < 0 ? NULL : text_word(o->value, index, &n);
     if (word != NULL) (void)snprintf(more, sizeof more, " [%.*s]", n, word);
-    if (o->kind == OPTION_INT)
-        (void)snprintf(more, sizeof more, " [%lld]", (long long)*(const int64_t *)o->target);
-    if (o->kind == OPTION_REAL)
-        (void)snprintf(more, sizeof more, " [%g]", *(const double *)o->target);
+    if (number >= o->min && number <= o->max) (void)snprintf(more, sizeof more, " [%.15g]", number);
     if (o->kind == OPTION_INTS || o->kind == OPTION_TEXTS)
         (void)snprintf(more, sizeof more, " (may be repeated)");
+    (void)snprintf(left, sizeof left, "%s%s%s", o->name, o->value == NULL ? "" : " ",
+                   o->value == NULL ? "" : o->value);
     (void)snprintf(words, sizeof words, "%s%s%s", o->help, more, o->required ? " (required)" : "");
     return help_row(out, left, words);
 }
@@ -230,9 +235,9 @@ static Status help_general(Text *out)
 static Status help_command(const void *of, Text *out)
 {
     const Command *c = of;
-    TRY(text_printf(out, "%s\n\nusage: %s%s%s%s\n", c->what, c->name,
-                    c->n_options > 0 ? " [option...]" : "", c->arguments == NULL ? "" : " ",
-                    c->arguments == NULL ? "" : c->arguments));
+    TRY(help_words(out, c->what, 0, 0));
+    TRY(text_printf(out, "\nusage: %s%s%s%s\n", c->name, c->n_options > 0 ? " [option...]" : "",
+                    c->arguments == NULL ? "" : " ", c->arguments == NULL ? "" : c->arguments));
     if (c->n_options > 0) TRY(text_append(out, "\n", 1));
     for (int i = 0; i < c->n_options; i++) TRY(help_option(out, &c->options[i]));
     TRY(help_general(out));

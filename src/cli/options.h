@@ -57,7 +57,7 @@ typedef struct Option {
 typedef struct Command {
     const char *name;      /* "switchyard data prepare" */
     const char *arguments; /* positional arguments as --help shows them: "FILE...", or NULL */
-    const char *what;      /* one or two sentences */
+    const char *what;      /* some sentences; --help wraps them */
     const char *example;   /* whole lines, NULL for none */
     const Option *options;
     int n_options;

@@ -153,13 +153,14 @@ Status cli_trace_diff(int argc, char **argv)
     const Option table[] = {
         TRACE_OUT_OPTIONS(&c.out),
         { "--compat", OPTION_CHOICE, &c.compat, "tracelens",
-          .help = "its rules, names and files, where they are wrong, too" },
-        { "--python", OPTION_FLAG, &c.python, .help = "frames of Python are calls, too" },
+          .help = "use TraceLens' rules, names and files, even where they are wrong" },
+        { "--python", OPTION_FLAG, &c.python, .help = "count Python frames as calls" },
     };
     const Command command = {
         .name = "switchyard trace diff",
         .arguments = "OLD NEW",
-        .what = "Two traces of one model: which calls are the same, and what they gain or lose.",
+        .what = "Compare two traces of one model: which calls match, and the time that each gains "
+                "or loses.",
         .example = "switchyard trace diff before.json.gz after.json.gz --out changes",
         OPTIONS(table, 2, 2),
     };

@@ -48,16 +48,13 @@ Status trace_out_file(const char *option, const char *path, char **input, int n)
     return OK;
 }
 
-static const char UNWRITTEN[] = "nothing was written";
-
 Status trace_out_begin(TraceOut *o, char **path, int n)
 {
-    o->bar = (Progress){ .what = "read", .name = path[n - 1], .left = UNWRITTEN };
+    o->bar = (Progress){ .what = "read", .name = path[n - 1], .left = "nothing was written" };
     for (int i = 0; i < n; i++) {
         uint64_t bytes = 0;
         if (file_size(path[i], &bytes) == OK) o->bar.total += (int64_t)bytes;
     }
-    interrupt_catch();
     progress_begin(&o->bar);
     if (o->folder == NULL && o->format != NULL)
         return FAIL(ERR_ARG, "--format %s needs --out DIR", o->format);
@@ -95,7 +92,7 @@ Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, c
         TRY(file_join(folder, o->at.temp, sub));
     TRY(file_make_folders(folder));
     for (int i = 0; i < n; i++) {
-        TRY(interrupt_check(UNWRITTEN));
+        TRY(interrupt_check(o->bar.left));
         if (o->has[TRACE_CSV]) TRY(write_file(folder, &table[i], "csv", table_csv, a));
         if (o->has[TRACE_JSON]) TRY(write_file(folder, &table[i], "json", table_json, a));
     }

@@ -20,10 +20,10 @@ typedef struct TraceOut {
 /* Rows of a subcommand's table of options. */
 #define TRACE_OUT_OPTIONS(o)                                                                       \
     { "--out", OPTION_TEXT, &(o)->folder, "DIR",                                                   \
-      .help = "write tables there; it must be new or empty" },                                     \
+      .help = "write tables into DIR, which must be new or empty" },                               \
     {                                                                                              \
         "--format", OPTION_TEXT, &(o)->format, "LIST",                                             \
-            .help = "csv, json, html or several with commas between; csv if not given"             \
+            .help = "csv, json, html, or several with commas between [csv]"                        \
     }
 
 /* Begins the progress over n traces, checks the options, and makes the folder if --out names one. */

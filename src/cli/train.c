@@ -139,31 +139,28 @@ Status cli_train(int argc, char **argv)
     Call c = { 0 };
     const Option table[] = {
         { "--dry-run", OPTION_FLAG, &c.dry,
-          .help = "print configuration, parameters and memory; train nothing" },
+          .help = "print the configuration, the parameters and the memory, and do not train" },
         { "--shrink", OPTION_FLAG, &c.small,
-          .help = "a small model of the same structure as CONFIG's; settings come after that" },
+          .help = "shrink CONFIG's model but keep its structure; settings are applied after that" },
         { "--resume", OPTION_FLAG, &c.resume,
-          .help = "go on from the newest whole checkpoint in run.dir" },
+          .help = "continue from the newest whole checkpoint in run.dir" },
         { "--change", OPTION_TEXTS, &c.change, "KEY",
-          .help = "with --resume: section.key may have another value than in the checkpoint" },
+          .help = "with --resume: allow section.key to differ from the checkpoint" },
         { "--init", OPTION_TEXT, &c.init, "CKPT",
-          .help =
-              "take the initial weights from a checkpoint or a Hugging Face folder; the optimizer "
-              "begins anew" },
+          .help = "take initial weights from a checkpoint or a Hugging Face folder" },
         { "--ranks", OPTION_INT, &c.ranks, "N",
-          .help =
-              "train on N ranks of this host, one a GPU or a share of the cores; with mpirun or "
-              "srun leave it away",
+          .help = "run N ranks on this host, one per GPU or share of the cores; not with mpirun",
           .min = 1, .max = 4096 },
         { "--settings", OPTION_FLAG, &c.rows,
-          .help = "list presets, and every section.key with its default" },
+          .help = "list the presets, and every section.key with its default" },
         { "--settings-markdown", OPTION_FLAG, &c.markdown,
-          .help = "the same as a page: docs/config.md" },
+          .help = "print the settings as a page (docs/config.md)" },
     };
     const Command command = {
         .name = "switchyard train",
         .arguments = "CONFIG [section.key=value ...]",
-        .what = "Train the model that CONFIG describes: a YAML file or the name of a preset.",
+        .what =
+            "Train the model that CONFIG describes. CONFIG is a YAML file or the name of a preset.",
         .example = "switchyard train quickstart train.steps=100 run.dir=runs/mine",
         OPTIONS(table, 0, -1),
     };

@@ -10,7 +10,6 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdio.h>
-#include <string.h>
 #include <yaml.h>
 #include <zlib.h>
 
@@ -61,26 +60,28 @@ static Status print_version(void *state, int n, char **arguments, Arena *a, Text
     library_text(false, cudnn);
     (void)pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
     (void)snprintf(hwloc, sizeof hwloc, "%u.%u.%u", h >> 16, h >> 8 & 0xFF, h & 0xFF);
-    const char *const row[][2] = { { "version", version_number },
-                                   { "commit", version_commit },
-                                   { "cuda", cuda },
-                                   { "nccl", nccl },
-                                   { "cudnn", cudnn },
-                                   { "mpi", comm_mpi_built() ? "built in" : "" },
-                                   { "instructions", INSTRUCTIONS },
-                                   { "compiler", __VERSION__ },
-                                   { "libyaml", yaml_get_version_string() },
-                                   { "pcre2", pcre2 },
-                                   { "zlib", zlibVersion() },
-                                   { "hwloc", hwloc },
-                                   { "cjson", cJSON_Version() } };
+    const char *const row[][2] = {
+        { "version", version_number },
+        { "commit", version_commit },
+        { "cuda", cuda },
+        { "nccl", nccl },
+        { "cudnn", cudnn },
+        { "mpi", comm_mpi_built() ? "built in" : "" },
+        { "isa", INSTRUCTIONS },
+        { "compiler", __VERSION__ },
+        { "pcre2", pcre2 },
+        { "libyaml", yaml_get_version_string() },
+        { "hwloc", hwloc },
+        { "cjson", cJSON_Version() },
+        { "zlib", zlibVersion() },
+    };
     const int rows = sizeof row / sizeof *row;
     if (!*json) TRY(text_printf(out, "switchyard %s\n", version_number));
     for (int i = !*json; i < rows; i++) {
         const char *value = row[i][1];
         if (*json) TRY(text_append(out, i == 0 ? "{" : ",", 1));
         TRY(*json ? text_json(out, "%s:%s", row[i][0], value)
-                  : text_printf(out, "  %-13s %s\n", row[i][0], *value == '\0' ? "none" : value));
+                  : text_printf(out, "  %-9s %s\n", row[i][0], *value == '\0' ? "none" : value));
     }
     return *json ? text_append(out, "}\n", 2) : OK;
 }

@@ -146,7 +146,7 @@ static void the_version_is_text_or_json(void **state)
     o = RUN(*state, "cell", "--version", "--json");
     CHECK_EXIT(o, 0);
     CHECK(strncmp(o.out, "{\"version\":\"0.", 14) == 0);
-    CHECK_SAYS(o.out, ",\"instructions\":\"x86-64-v");
+    CHECK_SAYS(o.out, ",\"isa\":\"x86-64-v");
     CHECK_SAYS(o.out, "\"}\n");
 }
 
