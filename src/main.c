@@ -25,7 +25,7 @@ static const Subcommand COMMANDS[] = {
 
 enum { N_COMMANDS = sizeof COMMANDS / sizeof *COMMANDS };
 
-/* "help data prepare" is "data prepare --help". The program stands before argv[0], which is "help". */
+/* "help data prepare" is "data prepare --help". The program stands before argv[0] ("help"). */
 static Status cli_help(int argc, char **argv)
 {
     char help[] = "--help";
@@ -36,6 +36,7 @@ static Status cli_help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet */
     const char *level = getenv("SWITCHYARD_LOG");
     out_begin();
     Status s = level == NULL ? OK : log_set_level_named(level);

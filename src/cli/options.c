@@ -10,7 +10,6 @@
 #include <string.h>
 
 static const char HELP_OPTION[] = "--help";
-
 static bool is_help(const char *word)
 {
     return strcmp(word, HELP_OPTION) == 0 || strcmp(word, "-h") == 0;

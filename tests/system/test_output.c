@@ -89,8 +89,7 @@ static void a_reader_that_leaves_ends_the_program_quietly(void **state)
     Lab *lab = *state;
     make_inputs(lab);
     for (int i = 0; i < PRINTING; i++) {
-        Outcome o =
-            print_into(lab, i, 3, "{ sleep 0.05;", "; echo $? >code; } | :; cat code");
+        Outcome o = print_into(lab, i, 3, "{ sleep 0.05;", "; echo $? >code; } | :; cat code");
         CHECK_TEXT(o.out, "0\n");
         CHECK(strstr(o.err, "error") == NULL);
     }

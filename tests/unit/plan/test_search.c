@@ -135,8 +135,8 @@ static int tear_down(void **state)
 static SearchResult search(Question *t, const SearchPricer *pricer, int top, int threads)
 {
     SearchResult r = { 0 };
-    CHECK_OK(
-        search_run(&t->request, &(SearchOptions){ &t->axes, pricer, top, threads }, &t->arena, &r));
+    CHECK_OK(search_run(&t->request, &(SearchOptions){ &t->axes, pricer, top, threads, NULL },
+                        &t->arena, &r));
     return r;
 }
 
@@ -236,7 +236,7 @@ static void numbers_that_do_not_divide_are_refused_with_one_that_does(void **sta
 {
     Question *t = *state;
     SearchResult r;
-    SearchOptions o = { &t->axes, &with_bounds, 10, 1 };
+    SearchOptions o = { &t->axes, &with_bounds, 10, 1, NULL };
     t->request.gpus = 97;
     CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG, "the nearest number of GPUs");
     CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG, "that does is 96");
