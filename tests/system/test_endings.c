@@ -151,6 +151,14 @@ static void an_empty_path_is_refused_with_its_name(void **state)
 
 /* ---- surroundings ---- */
 
+/* Groups that a seed draws no shapes of would have an empty table. */
+static void a_seed_without_shapes_is_refused(void **state)
+{
+    Outcome o = RUN(*state, "seed", "bench", "shapes", "--only", "attention", "--seed", "x");
+    CHECK_REFUSED(o, 2, "--seed draws shapes of products and layers alone");
+    CHECK_TEXT(o.out, "");
+}
+
 static void a_run_folder_that_cannot_be_made_is_named(void **state)
 {
     Lab *lab = *state;
@@ -226,6 +234,7 @@ int main(void)
         LAB_TEST(a_configuration_comes_through_a_pipe_and_not_from_a_folder),
         LAB_TEST(an_empty_folder_is_as_good_as_none),
         LAB_TEST(an_empty_path_is_refused_with_its_name),
+        LAB_TEST(a_seed_without_shapes_is_refused),
         LAB_TEST(a_run_folder_that_cannot_be_made_is_named),
         LAB_TEST(a_full_disk_is_a_sentence),
         LAB_TEST(a_german_locale_changes_no_number),
