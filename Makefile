@@ -184,7 +184,12 @@ $(LIB): $(OBJ)
 	@rm -f $@
 	ar rcs $@ $^
 
-$B/switchyard: $O/src/main.c.o $(LIB)
+# not in the library, so that a commit links no test anew
+$O/gen/version.c: always
+	@mkdir -p $(@D)
+	@tools/embed_version $@
+
+$B/switchyard: $O/src/main.c.o $O/gen/version.c.o $(LIB)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # build/switchyard is the release program that was made last, with CUDA and MPI or without

@@ -1,24 +1,41 @@
 /* main: which subcommand, and what its failure looks like from outside. The only exit(). */
 #include "base/cpu.h"
 #include "base/log.h"
+#include "base/out.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "op/cpu_set.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+
+static Status cli_help(int argc, char **argv);
 
 static const Subcommand COMMANDS[] = {
-    { "train", "train a model, or --dry-run what it would take", cli_train },
-    { "generate", "write text from a checkpoint", cli_generate },
-    { "eval", "loss and bits a byte of a checkpoint on held-out text", cli_eval },
-    { "logits", "logits of a checkpoint for a file of token ids", cli_logits },
-    { "convert", "models from and to Hugging Face's folders", cli_convert },
+    { "train", "train a model, or show what a run would take (--dry-run)", cli_train },
+    { "generate", "continue a prompt with a trained model", cli_generate },
+    { "eval", "measure a checkpoint's loss on held-out text", cli_eval },
+    { "logits", "compute a checkpoint's logits for a file of token ids", cli_logits },
+    { "convert", "convert models from and to Hugging Face folders", cli_convert },
     { "data", "train a tokenizer, prepare and inspect data", cli_data },
-    { "bench", "measure ops and training steps", cli_bench },
-    { "plan", "what a training takes on a cluster, and the best layout", cli_plan },
-    { "trace", "what a training step really did", cli_trace },
-    { "viz", "draw recorded and simulated pipelines", cli_viz },
+    { "bench", "measure ops, training steps and communication", cli_bench },
+    { "plan", "estimate time and memory of a run on a cluster, or find the best layout", cli_plan },
+    { "trace", "analyse traces of profilers", cli_trace },
+    { "viz", "draw pipelines that were recorded or simulated", cli_viz },
+    { "help", "print the help of a command, as in: help data prepare", cli_help },
+    { "--version", "print the version, the back ends and the libraries", cli_version },
 };
+
+enum { N_COMMANDS = sizeof COMMANDS / sizeof *COMMANDS };
+
+/* "help data prepare" is "data prepare --help". The program stands before argv[0] ("help"). */
+static Status cli_help(int argc, char **argv)
+{
+    char help[] = "--help";
+    for (int i = 1; i < argc; i++) argv[i - 1] = argv[i];
+    argv[argc - 1] = help;
+    return options_dispatch("switchyard", COMMANDS, N_COMMANDS, argc + 1, argv - 1);
+}
 
 int main(int argc, char **argv)
 {
@@ -30,8 +47,12 @@ int main(int argc, char **argv)
                       cpu_isa_names[need], cpu_isa_names[have]);
         return 2;
     }
-    const int n = sizeof COMMANDS / sizeof *COMMANDS;
-    Status s = options_dispatch("switchyard", COMMANDS, n, argc, argv);
-    if (s != OK) log_error("%s", status_message());
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet */
+    const char *level = getenv("SWITCHYARD_LOG");
+    out_begin();
+    Status s = level == NULL ? OK : log_set_level_named(level);
+    if (s == OK) s = options_dispatch("switchyard", COMMANDS, N_COMMANDS, argc, argv);
+    if (s == OK) s = out_end();
+    if (s != OK && s != ERR_CLOSED) log_failure(LOG_ERROR, "%s", "");
     return status_exit_code(s);
 }

@@ -33,6 +33,7 @@ import peer_torch
 
 GROUPS = ["products", "layers", "routing", "norm", "swiglu", "rope", "attention", "head", "quant",
           "adamw"]
+DRAWN = ["products", "layers"]  # groups that --seed draws shapes of
 BY_BYTES = {"routing", "norm", "swiglu", "rope", "quant", "adamw"}
 WARM_UP, RUNS, COLD_BYTES, HEAD_CHUNK = 5, 20, 192e6, 4096
 
@@ -511,12 +512,17 @@ def arguments():
     parser.add_argument("settings", nargs="*", default=[])
     parser.add_argument("--only", action="append", choices=GROUPS, help="may be repeated")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--seed", help="shapes drawn from it, for products and layers")
+    parser.add_argument("--seed", help=f"draw shapes from this text, of {' and '.join(DRAWN)}")
     parser.add_argument("--shrink", type=int, default=1)
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--switchyard", default="build/switchyard")
     parser.add_argument("--json")
-    return parser.parse_intermixed_args()
+    args = parser.parse_intermixed_args()
+    for group in args.only or []:
+        if args.seed and group not in DRAWN:
+            parser.error(f"--seed draws shapes of {' and '.join(DRAWN)}, not of {group}: "
+                         "leave out --seed or --only " + group)
+    return args
 
 
 def main():
@@ -524,7 +530,7 @@ def main():
     import_torch(args.cpu)
     peer, everything = Peer(args.cpu), []
     for group in args.only or GROUPS:
-        if args.seed and group not in ("products", "layers"):
+        if args.seed and group not in DRAWN:
             continue
         table = Table()
         for number in range(args.rounds):

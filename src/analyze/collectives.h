@@ -96,6 +96,7 @@ typedef struct CollectivesOptions {
     bool compat;           /* TraceLens' matching, sizes and columns */
     bool partial;          /* some ranks are enough */
     int64_t gpus_per_node; /* 0: as many as the traces list devices */
+    Progress *bar;         /* as in EventsOptions */
 } CollectivesOptions;
 
 typedef struct Collectives {

@@ -509,7 +509,7 @@ static Status keep(Reading *r, CollectiveRank *out, int place)
 static Status read_into(Reading *r, const char *path, CollectiveRank *out, int place)
 {
     const bool compat = r->all->options.compat;
-    const EventsOptions how = { .python = !compat, .threads = 1 };
+    const EventsOptions how = { .python = !compat, .threads = 1, .bar = r->all->options.bar };
     TRY(events_read(path, &how, &r->e));
     *out = (CollectiveRank){ .path = path,
                              .rank = compat ? -1 : r->e.rank,

@@ -61,6 +61,7 @@ Status events_read(const char *path, const EventsOptions *o, Events *out)
     Events e = { .path = path, .rank = -1, .world = -1 };
     Status s = arena_init(&buffers, "input", MEM_HOST, (size_t)1 << 20);
     if (s == OK) s = source_open(&source, path, &buffers);
+    source.bar = o->bar;
     bool recorded = s == OK && record_is(source.in, source.in_bytes);
     if (s == OK) s = recorded ? read_recording(&source, o, &e) : kineto_read(&source, o, &e);
     source_close(&source);

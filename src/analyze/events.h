@@ -9,6 +9,7 @@
 #define ANALYZE_EVENTS_H
 
 #include "analyze/strings.h"
+#include "base/progress.h"
 
 #include <stdbool.h>
 
@@ -135,8 +136,9 @@ typedef struct Events {
 } Events;
 
 typedef struct EventsOptions {
-    bool python; /* keep python_function events */
-    int threads; /* 0: two if the machine has them */
+    bool python;   /* keep python_function events */
+    int threads;   /* 0: two if the machine has them */
+    Progress *bar; /* bytes of the file are added; NULL: none is shown */
 } EventsOptions;
 
 /* Reads a trace: object or array form, gzip by its magic, our own recordings by theirs; a pipe, too.

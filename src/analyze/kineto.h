@@ -35,6 +35,7 @@ typedef struct Source {
     /* Bytes: of a block; of an event that is not malformed; the most that the text can have. */
     size_t block, element_max;
     uint64_t text_max;
+    Progress *bar; /* or NULL */
 } Source;
 
 Status source_open(Source *s, const char *path, Arena *a);

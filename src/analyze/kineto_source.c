@@ -1,6 +1,8 @@
 /* kineto_source: the bytes of a trace, from a file or a pipe, inflated if they are gzip. */
 #include "analyze/kineto.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -23,6 +25,7 @@ static Status read_some(Source *s, void *out, size_t n, size_t *got)
     while (more < 0 && errno == EINTR);
     if (more < 0) return cannot(s->path, "read");
     s->taken += (uint64_t)more;
+    TRY(progress_add(s->bar, more));
     *got = (size_t)more;
     return OK;
 }
@@ -57,11 +60,12 @@ Status source_open(Source *s, const char *path, Arena *a)
     struct stat st;
     *s = (Source){ .path = path, .fd = -1, .block = BLOCK_BYTES, .element_max = ELEMENT_BYTES_MAX };
     TRY(ARENA_NEW(a, IN_BYTES, &s->in));
-    s->fd = open(path, O_RDONLY | O_CLOEXEC);
+    s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (s->fd < 0 || fstat(s->fd, &st) != 0) return cannot(path, "opened");
     s->pipe = S_ISFIFO(st.st_mode);
     if (!s->pipe && !S_ISREG(st.st_mode))
         return FAIL(ERR_IO, "%s is neither a file nor a pipe: name a trace", path);
+    if (s->pipe) TRY(file_wait_for_writer(s->fd, path));
     s->file_bytes = (uint64_t)st.st_size;
     TRY(read_some(s, s->in, IN_BYTES, &s->in_bytes));
     s->gzip = s->in_bytes >= 2 && s->in[0] == 0x1F && s->in[1] == 0x8B;

@@ -66,6 +66,7 @@ template <typename T> static Status search(Exec *ex, const Tensor *t)
 extern "C" {
 
 bool cuda_built(void) { return true; }
+int cuda_runtime_version(void) { return CUDART_VERSION; }
 
 Status cuda_status(cudaError_t e, const char *what)
 {

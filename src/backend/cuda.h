@@ -27,7 +27,8 @@ typedef struct CudaInfo {
 } CudaInfo;
 
 bool cuda_built(void);
-int cuda_devices(void); /* 0: none, or no driver */
+int cuda_runtime_version(void); /* 13000: 13.0; 0: not built in */
+int cuda_devices(void);         /* 0: none, or no driver */
 
 /* ERR_UNSUPPORTED: not built in, no GPU, a driver older than the program's CUDA, or a GPU below
  * compute capability 8.0; each says what was found and what is needed. */

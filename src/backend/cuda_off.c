@@ -12,6 +12,7 @@ static Status none(void)
 }
 
 bool cuda_built(void) { return false; }
+int cuda_runtime_version(void) { return 0; }
 int cuda_devices(void) { return 0; }
 Status cuda_info(int device, CudaInfo *out) { return none(); }
 

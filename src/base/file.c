@@ -1,6 +1,8 @@
 /* file: reading, mapping, atomic writing, folders and locks, over the system's calls. */
 #include "base/file.h"
 
+#include "base/interrupt.h"
+#include "base/log.h"
 #include "base/text.h"
 
 #include <dirent.h>
@@ -34,6 +36,7 @@ enum {
     READ_BYTES = 1 << 16,
     PRINT_BYTES = 4096,
     REMOVE_FOLDERS_OPEN = 16,
+    PIPE_PATIENCE_MS = 2000,
 };
 
 static const char TEMP[] = ".tmp";
@@ -79,6 +82,7 @@ static Status open_to_write(File *f, const char *path, bool temporary, void *buf
 {
     *f = (File){ .temporary = temporary, .buffer = buffer, .buffer_bytes = buffer_bytes };
     size_t length = strlen(path);
+    if (length == 0) return FAIL(ERR_ARG, "the name of a file to write is empty: give a path");
     if (length + sizeof TEMP > sizeof f->path)
         return FAIL(ERR_ARG, "a path of %zu characters, at most %zu are possible: %s", length,
                     sizeof f->path - sizeof TEMP, path);
@@ -239,11 +243,21 @@ static Status check_kind(const char *path, mode_t mode, bool pipes)
                 pipes ? " or a pipe" : "");
 }
 
-/* A pipe has no bytes, and no end, before someone has opened it to write. */
-static Status wait_for_writer(int fd, const char *path)
+static Status wait_for_bytes(int fd, const char *path, bool first)
 {
     struct pollfd pipe = { .fd = fd, .events = POLLIN };
-    if (poll(&pipe, 1, -1) < 0) return cannot_read(path);
+    int ready = poll(&pipe, 1, first ? PIPE_PATIENCE_MS : -1);
+    if (ready == 0) {
+        log_info("waiting for another program to write to %s, which is a pipe", path);
+        ready = poll(&pipe, 1, -1);
+    }
+    if (ready < 0) TRY(interrupt_check("the pipe was not read"));
+    return ready < 0 ? cannot_read(path) : OK;
+}
+
+Status file_wait_for_writer(int fd, const char *path)
+{
+    TRY(wait_for_bytes(fd, path, true));
     return fcntl(fd, F_SETFL, 0) == 0 ? OK : cannot_read(path);
 }
 
@@ -255,7 +269,7 @@ static Status open_to_read(const char *path, bool pipes, int *out_fd, struct sta
     Status s = OK;
     if (fstat(fd, out_info) != 0) s = cannot_read(path);
     if (s == OK) s = check_kind(path, out_info->st_mode, pipes);
-    if (s == OK && S_ISFIFO(out_info->st_mode)) s = wait_for_writer(fd, path);
+    if (s == OK && S_ISFIFO(out_info->st_mode)) s = file_wait_for_writer(fd, path);
     if (s != OK) close(fd);
     if (s == OK) *out_fd = fd;
     return s;
@@ -291,8 +305,10 @@ static Status read_to_map(int fd, const char *path, bool piped, FileMap *out)
                     -1, 0);
     if (at == MAP_FAILED) return cannot_read(path);
     Status s = OK;
-    for (; s == OK && got > 0 && used <= PIPE_MOST_BYTES; used += got)
-        s = read_some(fd, path, at + used, READ_BYTES, &got);
+    for (; s == OK && got > 0 && used <= PIPE_MOST_BYTES; used += got) {
+        if (piped) s = wait_for_bytes(fd, path, false);
+        if (s == OK) s = read_some(fd, path, at + used, READ_BYTES, &got);
+    }
     if (s == OK && (piped || used > PIPE_MOST_BYTES)) s = check_piped(path, used);
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t kept = s == OK ? (used + page - 1) / page * page : 0;

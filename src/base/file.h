@@ -54,6 +54,9 @@ Status file_sum(const char *path, char out[FILE_SUM_BYTES]); /* XXH3-128 in hexa
  * pipe was empty (it may have been read before) or held more than 1 GiB. */
 Status file_map_input(const char *path, FileMap *out);
 Status file_read_input(const char *path, Arena *a, char **out, size_t *out_bytes);
+/* Waits until a pipe that was opened with O_NONBLOCK has bytes or an end, and makes it block: before
+ * someone has opened it to write it has neither. After 2 s a message says what it waits for. */
+Status file_wait_for_writer(int fd, const char *path);
 /* Opens a file and reads ranges of its bytes. ERR_FORMAT: the file ends before a range does. */
 Status file_open_read(File *f, const char *path);
 Status file_read(const File *f, uint64_t offset, void *out, size_t bytes);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/text.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -67,6 +68,17 @@ __attribute__((format(printf, 2, 3))) static void line_add(Line *l, const char *
 }
 
 void log_set_level(LogLevel least) { atomic_store(&sink.least, (int)least); }
+LogLevel log_level(void) { return (LogLevel)atomic_load(&sink.least); }
+
+Status log_set_level_named(const char *name)
+{
+    int level = text_word_index("error|warn|info|debug", name);
+    if (level < 0)
+        return FAIL(ERR_ARG, "SWITCHYARD_LOG is \"%.40s\", must be error, warn, info or debug",
+                    name);
+    log_set_level((LogLevel)level);
+    return OK;
+}
 
 void log_message(LogLevel level, const char *fmt, ...)
 {
@@ -90,6 +102,18 @@ void log_message(LogLevel level, const char *fmt, ...)
     if (speaker.has_file) file_write_some(speaker.fd, l.text, l.used);
 }
 
+void log_failure(LogLevel level, const char *fmt, ...)
+{
+    char before[256];
+    const char *text = status_message();
+    bool frames = log_level() >= LOG_DEBUG;
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(before, sizeof before, fmt, ap);
+    va_end(ap);
+    log_message(level, "%s%.*s", before, frames ? (int)strlen(text) : status_head_bytes(), text);
+}
+
 /* Columns of the terminal, 0 where stderr is none. */
 static size_t terminal_columns(void)
 {
@@ -98,6 +122,8 @@ static size_t terminal_columns(void)
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
     return size.ws_col;
 }
+
+bool log_on_terminal(void) { return terminal_columns() > 0; }
 
 void log_progress(bool last, const char *fmt, ...)
 {

@@ -48,6 +48,13 @@ Status status_frame(const char *file, int line, Status code)
 
 const char *status_message(void) { return record.text; }
 
+/* Frames follow the bracket that ends the code. */
+int status_head_bytes(void)
+{
+    const char *frame = strstr(record.text, "]\n  at ");
+    return (int)(frame == NULL ? record.used : (size_t)(frame - record.text) + 2);
+}
+
 void status_sentence(char *out, int out_bytes)
 {
     const char *end = strstr(record.text, " [");
@@ -85,8 +92,10 @@ static const struct {
     [ERR_FIT] = { "does not fit", 3 },
     [ERR_PARTIAL] = { "incomplete", 3 },
     [ERR_NUMERIC] = { "numeric", 3 },
+    [ERR_INTERRUPTED] = { "interrupted", 130 },
+    [ERR_CLOSED] = { "closed", 0 },
 };
-_Static_assert(sizeof CODES / sizeof *CODES == ERR_NUMERIC + 1, "a code has no row");
+_Static_assert(sizeof CODES / sizeof *CODES == ERR_CLOSED + 1, "a code has no row");
 
 const char *status_name(Status code) { return CODES[code].name; }
 int status_exit_code(Status code) { return CODES[code].exit_code; }

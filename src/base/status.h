@@ -29,6 +29,8 @@ typedef enum STATUS_MUST_USE Status {
     ERR_FIT,         /* a plan: nothing that was asked for fits the GPUs */
     ERR_PARTIAL,     /* the input ends early: what was whole is done */
     ERR_NUMERIC,     /* NaN, Inf, or a check against the reference failed */
+    ERR_INTERRUPTED, /* SIGINT or SIGTERM asked the command to end (base/interrupt.h) */
+    ERR_CLOSED,      /* whoever read stdout has gone: end quietly (base/out.h) */
 } Status;
 
 /* Record a failure and return its code. The message names the thing, the value and the limit. */
@@ -41,6 +43,9 @@ Status status_frame(const char *file, int line, Status code);
 /* The last failure of this thread as text: message, then one "at file:line" a frame. */
 const char *status_message(void);
 
+/* How many bytes of status_message() come before its frames: the sentence, the code, the newline. */
+int status_head_bytes(void);
+
 /* Only the sentence of the last failure, without code and frames, into `out`. */
 void status_sentence(char *out, int out_bytes);
 
@@ -48,7 +53,7 @@ void status_sentence(char *out, int out_bytes);
 Status status_adopt(Status code, const char *text);
 
 const char *status_name(Status code);
-int status_exit_code(Status code); /* 0, 2 or 3: design.md §7 */
+int status_exit_code(Status code); /* 0, 2, 3 or 130: design.md §7 */
 void status_clear(void);
 
 /* The static analyser cannot see into status_fail. Told that it returns its code, the analyser

@@ -448,6 +448,11 @@ static Status run_all(Bench *b)
 Status bench_shapes(const Config *c, const BenchShapes *options, Text *out)
 {
     Bench b = { .config = c, .options = options, .out = out };
+    int only = options->group;
+    if (options->seed != NULL && only != ALL && only != PRODUCTS && only != LAYERS)
+        return FAIL(ERR_ARG,
+                    "bench shapes: --seed draws shapes of products and layers alone: leave "
+                    "out --seed, or take another --only");
     Status s = bench_start(&b);
     if (s == OK) s = run_all(&b);
     bench_stop(&b);

@@ -8,6 +8,8 @@
  * Elements are 32-bit integers in this machine's byte order, meaning what data/loader.h says.
  */
 #include "base/file.h"
+#include "base/interrupt.h"
+#include "base/progress.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "train/train.h"
@@ -26,11 +28,17 @@ static Status write_batches(File *f, const Config *c, Loader *l, int64_t steps)
 {
     TRY(file_printf(f, "switchyard batches 1 %" PRId64 " %" PRId64 " %" PRId64 "\n", steps,
                     c->train_batch, c->data_sequence));
+    Progress bar = {
+        .what = "write batches", .unit = "steps", .total = steps, .left = "nothing was written"
+    };
+    progress_begin(&bar);
     for (int64_t i = 0; i < steps; i++) {
         const Batch *batch = NULL;
         TRY(loader_next(l, &batch));
         TRY(write_batch(f, batch));
+        TRY(progress_add(&bar, 1));
     }
+    progress_end(&bar);
     return file_commit(f);
 }
 
@@ -41,6 +49,7 @@ static Status make_file(const Config *c, Arena *a, int64_t steps, const char *pa
     File f = { 0 };
     TRY(train_loader_config(c, NULL, NULL, a, &data));
     TRY(loader_open(&data, a, &loader));
+    interrupt_catch();
     Status s = file_create_temp(&f, path, a);
     if (s == OK) s = write_batches(&f, c, loader, steps);
     file_close(&f);
@@ -68,15 +77,15 @@ Status cli_data_batches(int argc, char **argv)
 {
     Call call = { 0 };
     const Option table[] = {
-        { "--steps", OPTION_INT, &call.steps, "N", .help = "how many", .required = true, .min = 1,
-          .max = 1e9 },
-        { "--out", OPTION_TEXT, &call.out, "FILE", .help = "file to write", .required = true },
+        { "--steps", OPTION_INT, &call.steps, "N", .help = "number of steps", .required = true,
+          .min = 1, .max = 1e9 },
+        { "--out", OPTION_TEXT, &call.out, "FILE", .help = "the file to write", .required = true },
     };
     const Command command = {
         .name = "switchyard data batches",
         .arguments = "CONFIG [section.key=value ...]",
-        .what = "Write the first batches that a run of CONFIG reads, as raw 32-bit integers: for\n"
-                "every step id, target, pos, doc (sequences x tokens) and domain (sequences).",
+        .what = "Write the first batches that a run of CONFIG reads, as raw 32-bit integers. Each "
+                "step has id, target, pos and doc (sequences x tokens), then domain (sequences).",
         .example = "switchyard data batches quickstart --steps 100 --out runs/batches.i32",
         OPTIONS(table, 1, -1),
     };

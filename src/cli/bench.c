@@ -98,39 +98,37 @@ static const struct {
 } benches[] = {
     { { .name = "switchyard bench ops",
         .arguments = "[MODEL [section.key=value ...]]",
-        .what = "Each op inside training steps of MODEL (default quickstart), by shape: "
-                "time,\nTFLOP/s, "
-                "GB/s and its share of the machine's measured peak; then what the peak "
-                "leaves\nto gain, op by op.",
+        .what = "Time each op inside training steps of MODEL (default quickstart), by shape: time, "
+                "TFLOP/s, GB/s, share of this machine's measured peak, and what each op could "
+                "still gain.",
         .example = "switchyard bench ops quickstart run.compute=bf16" },
       run_ops },
     { { .name = "switchyard bench step",
         .arguments = "MODEL [section.key=value ...]",
-        .what = "Whole training steps, on random tokens or on those of data.sources: tokens/s, "
-                "spread of\nstep times, MFU by our count and by TorchTitan's, experts' load, "
-                "memory, what communication\ncosts, and of a GPU clock, power and what holds it "
-                "back.",
+        .what = "Time whole training steps: tokens/s, spread of step times, MFU by our count and "
+                "by TorchTitan's, expert load, memory, and cost of communication. On a GPU also "
+                "its clock, its power and what limits them.",
         .example = "switchyard bench step quickstart --steps 50" },
       run_step },
     { { .name = "switchyard bench ladder",
         .arguments = "MODEL [section.key=value ...]",
-        .what = "One table: growing batches, then one feature more a row: tokens/s, memory,\n"
-                "launches and waits of the host. With --ranks N: MODEL on 1, 2, 4 ... N ranks, "
-                "each with as\nmany sequences as of N: tokens/s, tokens/s a rank, efficiency.",
+        .what =
+            "Print one table: larger batches first, then one more feature in each row, with "
+            "tokens/s, memory, launches and waits of the host. With --ranks N it compares 1, 2, 4 "
+            "... N ranks with the same work per rank: tokens/s, tokens/s per rank, efficiency.",
         .example = "switchyard bench ladder deepseek-v2-lite model.layers=6 run.compute=bf16" },
       run_ladder },
     { { .name = "switchyard bench shapes",
         .arguments = "[section.key=value ...]",
-        .what = "Single ops on the shapes of well-known models, without a model: time, TFLOP/s, "
-                "TB/s,\nshare of the measured peak, and the largest error of a sample beside the "
-                "CPU.",
+        .what = "Time single ops on the shapes of well-known models: time, TFLOP/s, TB/s, share of "
+                "the measured peak, and the largest error of a sample against the CPU.",
         .example = "switchyard bench shapes run.compute=bf16 --only products" },
       run_shapes },
     { { .name = "switchyard bench comm",
         .arguments = "[section.key=value ...]",
-        .what = "Between ranks, of this host or of mpirun: every collective by size, and every "
-                "kind of\ntoken exchange, with balanced and skewed routing: time, algorithm and "
-                "bus bandwidth, on\na known GPU share of its links.",
+        .what = "Time communication between ranks of this host or of mpirun: every collective by "
+                "size, and every token exchange with balanced and skewed routing. Rows have time, "
+                "algorithm bandwidth and bus bandwidth, and on a known GPU the share of its links.",
         .example = "switchyard bench comm run.compute=bf16 --ranks 4" },
       run_comm },
 };
@@ -148,40 +146,41 @@ static Status bench(int argc, char **argv)
                 .comm = { .shrink = 1 } };
     BenchShapes *o = &b.shapes;
     const Option of_shapes[] = {
-        { "--only", OPTION_CHOICE, &o->group, bench_groups, .help = "a group of ops" },
+        { "--only", OPTION_CHOICE, &o->group, bench_groups, .help = "run only one group of ops" },
         { "--seed", OPTION_TEXT, &o->seed, "TEXT",
-          .help =
-              "instead five MoE shapes drawn from it, a date for example, routed in three ways" },
+          .help = "run five MoE shapes drawn from TEXT instead, each routed in three ways" },
         { "--list", OPTION_TEXT, &o->list, "FILE",
-          .help = "instead the rows of FILE, from trace replay --bench" },
-        { "--shrink", OPTION_INT, &o->shrink, "N", "divide sizes by N", .min = 1, .max = 1e6 },
-        { "--json", OPTION_FLAG, &o->json, .help = "a JSON object a line" },
-        { "--no-check", OPTION_FLAG, &o->no_check, .help = "nothing runs on the CPU" },
+          .help = "run the rows of FILE, from trace replay --bench, instead" },
+        { "--shrink", OPTION_INT, &o->shrink, "N", "divide all sizes by N", .min = 1, .max = 1e6 },
+        { "--json", OPTION_FLAG, &o->json, .help = "print one JSON object per line" },
+        { "--no-check", OPTION_FLAG, &o->no_check, .help = "do not compare results with the CPU" },
     };
-    const Option ranks = { "--ranks", OPTION_INT, &b.ranks, "N", "ranks of this host, one a GPU",
-                           .min = 1,  .max = 1024 };
+    const Option ranks = {
+        "--ranks", OPTION_INT, &b.ranks, "N", "run N ranks on this host, each on its own GPU",
+        .min = 1,  .max = 1024
+    };
     const Option of_comm[] = {
         ranks,
-        { "--only", OPTION_CHOICE, &b.comm.only, "all|collectives|exchange", .help = "a part" },
-        { "--shrink", OPTION_INT, &b.comm.shrink, "N", "divide bytes and tokens by N", .min = 1,
+        { "--only", OPTION_CHOICE, &b.comm.only, "all|collectives|exchange",
+          .help = "run only one part" },
+        { "--shrink", OPTION_INT, &b.comm.shrink, "N", "divide all bytes and tokens by N", .min = 1,
           .max = 1e6 },
-        { "--json", OPTION_FLAG, &b.comm.json, .help = "a JSON object a line" },
+        { "--json", OPTION_FLAG, &b.comm.json, .help = "print one JSON object per line" },
     };
     const Option of_models[] = {
-        { "--steps", OPTION_INT, &b.step.steps, "N", "timed steps", .min = 1, .max = 1e6 },
+        { "--steps", OPTION_INT, &b.step.steps, "N", "number of timed steps", .min = 1,
+          .max = 1e6 },
         { "--shrink", OPTION_FLAG, &b.small,
-          .help = "a small model of the same structure; settings come after that" },
+          .help = "shrink the model but keep its structure; settings are applied after that" },
         ranks,
         { "--timeline", OPTION_TEXT, &b.step.timeline, "FOLDER",
-          .help = "the last step, for `switchyard viz`: passes over stages or lanes" },
-        { "--json", OPTION_FLAG, &b.step.json, .help = "a JSON object" },
-        { "--ops", OPTION_FLAG, &b.ops,
-          .help = "then all that bench ops says of the same model, and what the measured peak "
-                  "leaves to gain" },
+          .help = "write the last step for `switchyard viz`: passes by stage, or by lane" },
+        { "--json", OPTION_FLAG, &b.step.json, .help = "print one JSON object" },
+        { "--ops", OPTION_FLAG, &b.ops, .help = "add the table of bench ops for the same model" },
         { "--data", OPTION_FLAG, &b.step.data,
-          .help = "tokens of data.sources, as train reads them, so routing is as it is there" },
+          .help = "read tokens from data.sources as train does, so that routing is realistic" },
         { "--exposed", OPTION_FLAG, &b.step.exposed,
-          .help = "then steps without each kind of traffic: what it adds, waiting and slowing" },
+          .help = "repeat steps without each kind of traffic to measure what it adds" },
     };
     const int of_ops = 2, of_ladder = 3, of_step = sizeof of_models / sizeof *of_models;
     command.options = of_models;
@@ -202,12 +201,12 @@ static Status bench(int argc, char **argv)
 Status cli_bench(int argc, char **argv)
 {
     static const Subcommand rows[] = {
-        { "ops", "each op of a training step", bench },
-        { "step", "whole training steps", bench },
-        { "ladder", "what each feature, or each rank more, is worth", bench },
-        { "shapes", "single ops without a model", bench },
-        { "comm", "collectives and token exchange between ranks", bench },
-        { "trace", "the reader and the report of profilers' traces", cli_bench_trace },
+        { "ops", "time each op of a training step", bench },
+        { "step", "time whole training steps", bench },
+        { "ladder", "measure what each feature or each further rank brings", bench },
+        { "shapes", "time single ops without a model", bench },
+        { "comm", "time collectives and token exchange between ranks", bench },
+        { "trace", "time the reader and the report of traces", cli_bench_trace },
     };
     return options_dispatch("switchyard bench", rows, sizeof rows / sizeof *rows, argc, argv);
 }

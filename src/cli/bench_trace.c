@@ -13,16 +13,16 @@ Status cli_bench_trace(int argc, char **argv)
 {
     BenchTrace o = { .steps = 5 };
     const Option table[] = {
-        { "--steps", OPTION_INT, &o.steps, "N", "each part runs N times; medians are printed",
-          .min = 1, .max = 1e6 },
-        { "--json", OPTION_FLAG, &o.json, .help = "a JSON object a line" },
+        { "--steps", OPTION_INT, &o.steps, "N", "run each part N times and print medians", .min = 1,
+          .max = 1e6 },
+        { "--json", OPTION_FLAG, &o.json, .help = "print one JSON object per line" },
     };
     const Command command = {
         .name = "switchyard bench trace",
         .arguments = "FILE",
-        .what = "A trace's text alone (read, or inflated), the reader on one thread and on two, "
-                "and the whole\nof `trace report`: time, MB of text a second, and the peak of "
-                "memory up to there.",
+        .what = "Time how fast a trace is read: its text alone, the reader on one thread and on "
+                "two, and the whole of `trace report`. Rows have time, MB of text per second, and "
+                "peak memory so far.",
         .example = "switchyard bench trace rank0.json.gz",
         OPTIONS(table, 1, 1),
     };

@@ -17,6 +17,10 @@ Status cli_bench_trace(int argc, char **argv);
 Status cli_plan(int argc, char **argv);
 Status cli_viz(int argc, char **argv);
 Status cli_trace(int argc, char **argv);
+Status cli_version(int argc, char **argv);
+
+/* From tools/embed_version: the file VERSION, and git's commit ("": unknown). */
+extern const char version_number[], version_commit[];
 
 /* Runs `body` on every rank: threads of this process (`ranks`: --ranks), or the processes of mpirun
  * or srun; with fewer than two here, once without a world. A failure that is the same on all

@@ -1,11 +1,13 @@
 /* convert: models from and to Hugging Face's folders. */
 #include "convert/convert.h"
+#include "base/interrupt.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 
 static Status run_from_hf(void *state, int n, char **path, Arena *a, Text *out)
 {
     (void)state, (void)n;
+    interrupt_catch();
     return convert_from_hf(path[0], path[1], a, out);
 }
 
@@ -14,9 +16,9 @@ static Status from_hf(int argc, char **argv)
     const Command command = {
         .name = "switchyard convert from-hf",
         .arguments = "DIR OUT",
-        .what = "Make a checkpoint of a Hugging Face folder: config.json, safetensors and the\n"
-                "tokenizer's files. OUT, which must not be there, is what generate, eval, logits\n"
-                "and train --init take; its config.yaml is the configuration that fits it.",
+        .what = "Convert a Hugging Face folder (config.json, safetensors, tokenizer) into a "
+                "checkpoint. OUT must be new or empty. The commands generate, eval, logits and "
+                "train --init read it. Its config.yaml is the matching configuration.",
         .example = "switchyard convert from-hf Qwen3-30B-A3B models/qwen3\n"
                    "  switchyard train models/qwen3/config.yaml --init models/qwen3 run.dir=runs/a",
         .min_positional = 2,
@@ -39,6 +41,7 @@ static Status run_to_hf(void *state, int n, char **path, Arena *a, Text *out)
                             .out = path[1],
                             .dtype = dtypes[c->dtype],
                             .shard_bytes = (int64_t)(c->shard_gb * 1e9) };
+    interrupt_catch();
     return convert_to_hf(&o, a, out);
 }
 
@@ -47,16 +50,16 @@ static Status to_hf(int argc, char **argv)
     ToHfCall c = { .shard_gb = 5 };
     const Option table[] = {
         { "--dtype", OPTION_CHOICE, &c.dtype, "auto|f32|bf16",
-          .help = "type of the weights; auto: that of run.compute" },
+          .help = "type of the weights; auto takes that of run.compute" },
         { "--shard-gb", OPTION_REAL, &c.shard_gb, "N",
-          .help = "largest file, in units of 1e9 bytes (a larger tensor is alone)", .min = 1e-9,
-          .max = 1e6 },
+          .help = "split files at N GB (1e9 bytes); a larger tensor gets a file of its own",
+          .min = 1e-9, .max = 1e6 },
     };
     const Command command = {
         .name = "switchyard convert to-hf",
         .arguments = "CKPT OUT",
-        .what = "Make a folder that Hugging Face's transformers loads of a checkpoint or a run's\n"
-                "newest one. OUT must not be there.",
+        .what = "Convert a checkpoint into a folder that Hugging Face transformers loads. CKPT is "
+                "a checkpoint, or a run, whose newest one is taken. OUT must be new or empty.",
         .example = "switchyard convert to-hf runs/a exported",
         OPTIONS(table, 2, 2),
     };
@@ -66,8 +69,8 @@ static Status to_hf(int argc, char **argv)
 Status cli_convert(int argc, char **argv)
 {
     static const Subcommand rows[] = {
-        { "from-hf", "a Hugging Face folder becomes a checkpoint", from_hf },
-        { "to-hf", "a checkpoint becomes a Hugging Face folder", to_hf },
+        { "from-hf", "convert a Hugging Face folder into a checkpoint", from_hf },
+        { "to-hf", "convert a checkpoint into a Hugging Face folder", to_hf },
     };
     return options_dispatch("switchyard convert", rows, 2, argc, argv);
 }

@@ -30,17 +30,16 @@ static Status run_tokenizer_train(int argc, char **argv)
     TokenizerTraining t = { 0 };
     const Option table[] = {
         { "--vocab", OPTION_INT, &t.vocab, "N",
-          .help = "ids in all: 256 bytes, merges and the end-of-text token", .required = true,
-          .min = 257, .max = 1 << 24 },
-        { "--out", OPTION_TEXT, &t.out_path, "FILE", .help = "tokenizer.json to write",
+          .help = "size of the vocabulary: 256 bytes, the merges, and the end-of-text token",
+          .required = true, .min = 257, .max = 1 << 24 },
+        { "--out", OPTION_TEXT, &t.out_path, "FILE", .help = "the tokenizer.json to write",
           .required = true },
     };
     const Command command = {
         .name = "switchyard data tokenizer train",
         .arguments = "FILE...",
-        .what =
-            "Learn a byte-level BPE tokenizer from text files and .jsonl files (field \"text\"); "
-            "a\npipe is either, by its first byte.",
+        .what = "Learn a byte-level BPE tokenizer from text files and .jsonl files (field "
+                "\"text\"). A pipe holds JSON lines if its first byte is a brace.",
         .example = "switchyard data tokenizer train --vocab 8192 --out runs/tokenizer.json a.txt "
                    "b.jsonl",
         OPTIONS(table, 1, -1),
@@ -51,7 +50,7 @@ static Status run_tokenizer_train(int argc, char **argv)
 static Status run_tokenizer(int argc, char **argv)
 {
     static const Subcommand ROWS[] = {
-        { "train", "learn a byte-level BPE tokenizer", run_tokenizer_train },
+        { "train", "learn a byte-level BPE tokenizer from text", run_tokenizer_train },
     };
     return options_dispatch("switchyard data tokenizer", ROWS, 1, argc, argv);
 }
@@ -97,32 +96,29 @@ static Status run_prepare(int argc, char **argv)
 {
     Prepare p = { .config.documents.field = "text", .config.sequence = 256, .split = SPLIT_FILE };
     const Option table[] = {
-        { "--tokenizer", OPTION_TEXT, &p.config.tokenizer, "FILE", .help = "tokenizer.json",
+        { "--tokenizer", OPTION_TEXT, &p.config.tokenizer, "FILE", .help = "a tokenizer.json",
           .required = true },
         { "--out", OPTION_TEXT, &p.config.out, "PREFIX", .help = "write PREFIX.bin and PREFIX.idx",
           .required = true },
         { "--on-bad-line", OPTION_CHOICE, &p.on_bad_line, "fail|skip",
-          .help = "what a broken line of a .jsonl file does" },
+          .help = "what to do with a broken line of a .jsonl file" },
         { "--field", OPTION_TEXT, &p.config.documents.field, "NAME",
-          .help = "field of a JSON line that holds the text [text]" },
+          .help = "the field of a JSON line that holds the text [text]" },
         { "--chat", OPTION_TEXT, &p.config.chat, "TEMPLATE",
-          .help = "lines are conversations: a file with a chat template (Jinja), or `tokenizer`: "
-                  "the one beside it; loss is on answers alone" },
+          .help = "learn the answers of chats; a Jinja template, or `tokenizer` for its own" },
         { "--sequence", OPTION_INT, &p.config.sequence, "N",
-          .help = "with --chat: conversations are packed whole into so many tokens [256]", .min = 2,
+          .help = "with --chat: pack whole conversations into sequences of N tokens", .min = 2,
           .max = 100000000 },
         { "--split", OPTION_CHOICE, &p.split, "file|blank|line",
-          .help =
-              "a document of a text file is all of it, a block between blank lines, or a line" },
+          .help = "a text file's document: the file, a block between blank lines, or a line" },
     };
     const Command command = {
         .name = "switchyard data prepare",
         .arguments = "FILE...",
-        .what = "Turn .jsonl files (one document a line) and text files into one shard of token "
-                "ids.\nEvery document ends with the tokenizer's end-of-text id. A pipe is either, "
-                "by its first byte.\nWith --chat a line is {\"messages\": [{\"role\", "
-                "\"content\"}, ...]} "
-                "or {\"prompt\", \"answer\"}.",
+        .what = "Turn .jsonl files (one document per line) and text files into one shard of token "
+                "ids. Every document ends with the end-of-text id. A pipe holds JSON lines if it "
+                "begins with a brace. With --chat a line is {\"messages\": [{\"role\", "
+                "\"content\"}, ...]} or {\"prompt\", \"answer\"}.",
         .example = "switchyard data prepare --tokenizer runs/tokenizer.json --out data/web "
                    "--on-bad-line skip web-*.jsonl",
         OPTIONS(table, 1, -1),
@@ -157,13 +153,14 @@ static Status run_inspect(int argc, char **argv)
     InspectCall c = { 0 };
     const Option table[] = {
         { "--tokenizer", OPTION_TEXT, &c.tokenizer, "FILE",
-          .help = "tokenizer.json, to show ids as text" },
-        { "--html", OPTION_TEXT, &c.html, "OUT", .help = "write one self-contained page instead" },
+          .help = "show ids as text with this tokenizer.json" },
+        { "--html", OPTION_TEXT, &c.html, "OUT",
+          .help = "write a self-contained HTML page instead of text" },
     };
     const Command command = {
         .name = "switchyard data inspect",
         .arguments = "PREFIX",
-        .what = "Say what a shard holds: documents, tokens, lengths, frequent ids, the first "
+        .what = "Show what a shard holds: documents, tokens, lengths, frequent ids, the first "
                 "document.",
         .example = "switchyard data inspect data/web --tokenizer runs/tokenizer.json",
         OPTIONS(table, 1, 1),
@@ -237,18 +234,18 @@ static Status run_ngram(int argc, char **argv)
 {
     NgramCall c = { .config.validation = 0.02 };
     const Option table[] = {
-        { "--tokenizer", OPTION_TEXT, &c.tokenizer, "FILE", .help = "tokenizer.json of the shards",
-          .required = true },
-        { "--order", OPTION_INTS, &c.orders, "N", .help = "bytes an n-gram has [2 and 5]", .min = 1,
-          .max = 8 },
+        { "--tokenizer", OPTION_TEXT, &c.tokenizer, "FILE",
+          .help = "the tokenizer.json that the shards were prepared with", .required = true },
+        { "--order", OPTION_INTS, &c.orders, "N",
+          .help = "length of the n-grams in bytes [2 and 5]", .min = 1, .max = 8 },
         { "--validation", OPTION_REAL, &c.config.validation, "X",
-          .help = "share of the text held out, as data.validation", .min = 0, .max = 0.9 },
+          .help = "share of the text that is held out, as data.validation", .min = 0, .max = 0.9 },
     };
     const Command command = {
         .name = "switchyard data ngram",
         .arguments = "NAME=PREFIX...",
-        .what = "Bits per byte of byte n-gram models on the documents that training holds out:\n"
-                "what a trained model has to beat.",
+        .what = "Measure byte n-gram models on the documents that training holds out, in bits per "
+                "byte. A trained model has to beat them.",
         .example = "switchyard data ngram --tokenizer runs/tokenizer.json --order 2 --order 5 "
                    "web=data/web",
         OPTIONS(table, 1, SOURCES_MAX),
@@ -259,11 +256,11 @@ static Status run_ngram(int argc, char **argv)
 Status cli_data(int argc, char **argv)
 {
     static const Subcommand ROWS[] = {
-        { "tokenizer", "learn a tokenizer", run_tokenizer },
+        { "tokenizer", "learn a tokenizer from text", run_tokenizer },
         { "prepare", "turn text into a shard of token ids", run_prepare },
-        { "inspect", "say what a shard holds", run_inspect },
-        { "ngram", "bits per byte of n-gram models on held-out documents", run_ngram },
-        { "batches", "the batches that a run reads, for another program", cli_data_batches },
+        { "inspect", "show what a shard holds", run_inspect },
+        { "ngram", "measure n-gram models on held-out documents", run_ngram },
+        { "batches", "write a run's batches for another program", cli_data_batches },
     };
     return options_dispatch("switchyard data", ROWS, (int)(sizeof ROWS / sizeof *ROWS), argc, argv);
 }

@@ -78,8 +78,12 @@ static Status eval_with(Engine *e, Config *c, const char *path, const char *docu
     TRY(loader_open(&data, a, loader));
     TRY(eval_check(c, *loader));
     TRY(eval_make(&evaluator, e, token_bytes, a));
+    Progress bar = { .what = "evaluate", .name = path, .unit = "sequences", .left = "no result" };
+    evaluator.bar = &bar;
+    progress_begin(&bar);
     if (documents != NULL) TRY(eval_documents(&evaluator, *loader, a));
     TRY(eval_run(&evaluator, e, *loader, INT64_MAX / 2, info.step, &v));
+    progress_end(&bar);
     if (documents != NULL) TRY(write_documents(&evaluator, *loader, documents, a));
     return print_eval(&v, *loader, out);
 }
@@ -157,14 +161,13 @@ Status cli_eval(int argc, char **argv)
     const char *documents = NULL;
     const Option table[] = {
         { "--documents", OPTION_TEXT, &documents, "OUT",
-          .help = "write a JSON line a held-out document: its tokens, nats and perplexity" },
+          .help = "write one JSON line per held-out document: tokens, nats, perplexity" },
     };
     const Command command = {
         .name = "switchyard eval",
         .arguments = "CKPT [NAME=PREFIX ...]",
-        .what =
-            "Loss and bits a byte on held-out text: of the run's own data, or of the prefixes of\n"
-            ".bin and .idx given. CKPT is a run's folder or a checkpoint's.",
+        .what = "Measure loss and bits per byte on held-out text: of the run's own data, or "
+                "of the .bin/.idx prefixes given. CKPT is the folder of a run or of a checkpoint.",
         .example = "switchyard eval runs/quickstart bible=runs/quickstart/data/bible",
         OPTIONS(table, 1, -1)
     };
@@ -176,9 +179,8 @@ Status cli_logits(int argc, char **argv)
     const Command command = {
         .name = "switchyard logits",
         .arguments = "CKPT TOKENS OUT",
-        .what =
-            "Run one sequence of raw 32-bit token ids through a checkpoint's model; OUT gets the\n"
-            "logits of every position as raw f32 (tokens x vocabulary).",
+        .what = "Run one sequence of token ids through a model. TOKENS holds raw 32-bit integers. "
+                "OUT gets the logits of every position as raw f32 (tokens x vocabulary).",
         .example = "switchyard logits runs/quickstart tokens.i32 logits.f32",
         .min_positional = 3,
         .max_positional = 3

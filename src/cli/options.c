@@ -1,5 +1,7 @@
 /* options: loops over a subcommand's table: parsing, checks, help. */
 #include "cli/options.h"
+#include "base/log.h"
+#include "base/out.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -7,9 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char HELP_OPTION[] = "--help";
 static bool is_help(const char *word)
 {
-    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+    return strcmp(word, HELP_OPTION) == 0 || strcmp(word, "-h") == 0;
 }
 
 /* Does `word` ("--out" or "--out=x") name this option? */
@@ -17,6 +20,26 @@ static bool names(const Option *o, const char *word)
 {
     size_t n = strlen(o->name);
     return strncmp(word, o->name, n) == 0 && (word[n] == '\0' || word[n] == '=');
+}
+
+/* Options of every command: what they do happens while they are read. */
+static const struct {
+    const char *name, *help;
+    LogLevel level;
+} GENERAL[] = {
+    { "--verbose", "print more, and where in the source an error comes from", LOG_DEBUG },
+    { "--quiet", "print only warnings and errors besides the result", LOG_WARN },
+};
+enum { N_GENERAL = sizeof GENERAL / sizeof *GENERAL };
+
+static bool take_general(const char *word)
+{
+    for (int i = 0; i < N_GENERAL; i++) {
+        if (strcmp(word, GENERAL[i].name) != 0) continue;
+        log_set_level(GENERAL[i].level);
+        return true;
+    }
+    return false;
 }
 
 static const Option *find(const Command *c, const char *word)
@@ -29,15 +52,17 @@ static const Option *find(const Command *c, const char *word)
 
 static Status unknown(const Command *c, const char *word)
 {
-    const char *known[OPTION_TABLE_MAX];
+    const char *known[OPTION_TABLE_MAX + N_GENERAL + 1] = { HELP_OPTION };
+    int n = 1;
     assert(c->n_options <= OPTION_TABLE_MAX);
-    for (int i = 0; i < c->n_options; i++) known[i] = c->options[i].name;
+    for (int i = 0; i < N_GENERAL; i++) known[n++] = GENERAL[i].name;
+    for (int i = 0; i < c->n_options; i++) known[n++] = c->options[i].name;
     char bare[64];
     (void)snprintf(bare, sizeof bare, "%.*s", (int)strcspn(word, "="), word);
     char hint[TEXT_HINT_BYTES], help[TEXT_HINT_BYTES];
     (void)snprintf(help, sizeof help, " (see %s --help)", c->name);
     return FAIL(ERR_ARG, "%s knows no option %s%s", c->name, bare,
-                text_hint(hint, bare, known, c->n_options, help));
+                text_hint(hint, bare, known, n, help));
 }
 
 static bool limited(const Option *o) { return o->min < o->max; }
@@ -103,8 +128,16 @@ static Status add_int(const Option *o, const char *value, OptionInts *list)
     return OK;
 }
 
+/* Only a TEXT may be empty: anything else is a path or a name. */
+static Status check_given(const Option *o, const char *value)
+{
+    if (*value != '\0' || strcmp(o->value, "TEXT") == 0) return OK;
+    return FAIL(ERR_ARG, "%s is empty: give %s", o->name, o->value);
+}
+
 static Status add_text(const Option *o, const char *value, OptionTexts *list)
 {
+    TRY(check_given(o, value));
     TRY(check_room(o, list->n));
     list->at[list->n++] = value;
     return OK;
@@ -117,7 +150,10 @@ static Status store(const Option *o, const char *value)
     case OPTION_SWITCH: return take_switch(o, value);
     case OPTION_INT: return parse_int(o, value, o->target);
     case OPTION_REAL: return parse_real(o, value, o->target);
-    case OPTION_TEXT: *(const char **)o->target = value; return OK;
+    case OPTION_TEXT:
+        TRY(check_given(o, value));
+        *(const char **)o->target = value;
+        return OK;
     case OPTION_CHOICE: return parse_choice(o, value, o->target);
     case OPTION_INTS: return add_int(o, value, o->target);
     case OPTION_TEXTS: return add_text(o, value, o->target);
@@ -153,40 +189,101 @@ static Status check_required(const Command *c, const bool *seen, int n_positiona
     return OK;
 }
 
-static void print_option(const Option *o)
+/* ---- help ---- */
+
+enum { HELP_INDENT = 31, HELP_COLUMNS = 100 };
+
+/* Words from column `at` on; lines are wrapped and begin at column `indent`. */
+static Status help_words(Text *out, const char *words, int at, int indent)
 {
-    char left[96];
-    int n = 0;
-    const char *word = NULL;
-    bool optional = o->kind == OPTION_SWITCH;
+    for (int n = 0; *words != '\0'; words += n + strspn(words + n, " ")) {
+        n = (int)strcspn(words, " ");
+        bool wraps = at + 1 + n > HELP_COLUMNS;
+        TRY(wraps ? text_printf(out, "\n%*s", indent, "")
+                  : text_printf(out, at > indent ? " " : ""));
+        TRY(text_append(out, words, (size_t)n));
+        at = (wraps ? indent : at + (at > indent)) + n;
+    }
+    return text_append(out, "\n", 1);
+}
+
+/* Words behind a long name begin on a line of their own. */
+static Status help_row(Text *out, const char *name, const char *words)
+{
+    TRY(text_printf(out, "  %-*s ", HELP_INDENT - 3, name));
+    return help_words(out, words, strlen(name) + 3 > HELP_INDENT ? HELP_COLUMNS : HELP_INDENT,
+                      HELP_INDENT);
+}
+
+/* A default is shown where the option may have that value. */
+static Status help_option(Text *out, const Option *o)
+{
+    char left[256], words[1024], more[64] = "";
+    double number = o->min - 1; /* none */
+    if (o->kind == OPTION_INT) number = (double)*(const int64_t *)o->target;
+    if (o->kind == OPTION_REAL) number = *(const double *)o->target;
+    int index = o->kind == OPTION_CHOICE ? *(const int *)o->target : -1, n = 0;
+    const char *word = index < 0 ? NULL : text_word(o->value, index, &n);
+    if (word != NULL) (void)snprintf(more, sizeof more, " [%.*s]", n, word);
+    if (number >= o->min && number <= o->max) (void)snprintf(more, sizeof more, " [%.15g]", number);
+    if (o->kind == OPTION_INTS || o->kind == OPTION_TEXTS)
+        (void)snprintf(more, sizeof more, " (may be repeated)");
+    const bool optional = o->kind == OPTION_SWITCH;
     (void)snprintf(left, sizeof left, "%s%s%s%s", o->name,
                    o->value == NULL ? "" : (optional ? "[=" : " "),
                    o->value == NULL ? "" : o->value, optional ? "]" : "");
-    printf("  %-28s %s", left, o->help);
-    switch (o->kind) {
-    case OPTION_INT: printf(" [%lld]", (long long)*(const int64_t *)o->target); break;
-    case OPTION_REAL: printf(" [%g]", *(const double *)o->target); break;
-    case OPTION_CHOICE:
-        word = text_word(o->value, *(const int *)o->target, &n);
-        printf(" [%.*s]", n, word);
-        break;
-    case OPTION_INTS:
-    case OPTION_TEXTS: printf(" (may be repeated)"); break;
-    case OPTION_FLAG:
-    case OPTION_SWITCH:
-    case OPTION_TEXT: break;
-    }
-    printf("%s\n", o->required ? " (required)" : "");
+    (void)snprintf(words, sizeof words, "%s%s%s", o->help, more, o->required ? " (required)" : "");
+    return help_row(out, left, words);
 }
 
-static void print_help(const Command *c)
+static Status help_general(Text *out)
 {
-    printf("%s\n\nusage: %s%s%s%s\n", c->what, c->name, c->n_options > 0 ? " [option...]" : "",
-           c->arguments == NULL ? "" : " ", c->arguments == NULL ? "" : c->arguments);
-    if (c->n_options > 0) printf("\n");
-    for (int i = 0; i < c->n_options; i++) print_option(&c->options[i]);
-    if (c->example != NULL) printf("\nexample:\n  %s\n", c->example);
+    TRY(text_printf(out, "\noptions of every command:\n"));
+    for (int i = 0; i < N_GENERAL; i++) TRY(help_row(out, GENERAL[i].name, GENERAL[i].help));
+    return help_row(out, HELP_OPTION, "print this");
 }
+
+static Status help_command(const void *of, Text *out)
+{
+    const Command *c = of;
+    TRY(help_words(out, c->what, 0, 0));
+    TRY(text_printf(out, "\nusage: %s%s%s%s\n", c->name, c->n_options > 0 ? " [option...]" : "",
+                    c->arguments == NULL ? "" : " ", c->arguments == NULL ? "" : c->arguments));
+    if (c->n_options > 0) TRY(text_append(out, "\n", 1));
+    for (int i = 0; i < c->n_options; i++) TRY(help_option(out, &c->options[i]));
+    TRY(help_general(out));
+    return c->example == NULL ? OK : text_printf(out, "\nexample:\n  %s\n", c->example);
+}
+
+typedef struct Group {
+    const char *program;
+    const Subcommand *rows;
+    int n;
+} Group;
+
+static Status help_group(const void *of, Text *out)
+{
+    const Group *g = of;
+    TRY(text_printf(out, "usage: %s COMMAND ...\n\n", g->program));
+    for (int i = 0; i < g->n; i++)
+        TRY(text_printf(out, "  %-12s %s\n", g->rows[i].name, g->rows[i].what));
+    TRY(help_general(out));
+    return text_printf(out, "\n%s COMMAND --help says more, with an example\n", g->program);
+}
+
+static Status print_help(Status (*help)(const void *, Text *), const void *of)
+{
+    Arena a = { 0 };
+    Text t = { 0 };
+    TRY(arena_init(&a, "help", MEM_HOST, (size_t)1 << 20));
+    Status s = text_init(&t, &a);
+    if (s == OK) s = help(of, &t);
+    if (s == OK) s = out_text(&t);
+    arena_free(&a);
+    return s;
+}
+
+/* ---- a command ---- */
 
 Status options_parse(const Command *c, int argc, char **argv, int *n_positional, bool *help)
 {
@@ -200,10 +297,10 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
         }
         bool is_option = !only_positional && argv[i][0] == '-' && argv[i][1] != '\0';
         if (is_option && is_help(argv[i])) {
-            print_help(c);
             *help = true;
-            return OK;
+            return print_help(help_command, c);
         }
+        if (is_option && take_general(argv[i])) continue;
         if (is_option) {
             const Option *o = find(c, argv[i]);
             if (o == NULL) return unknown(c, argv[i]);
@@ -211,6 +308,9 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
             TRY(take_option(o, argc, argv, &i));
             continue;
         }
+        if (argv[i][0] == '\0')
+            return FAIL(ERR_ARG, "%s: argument %d is empty (see %s --help)", c->name, n + 1,
+                        c->name);
         if (c->max_positional >= 0 && n >= c->max_positional)
             return FAIL(ERR_ARG, "%s does not know what to do with \"%s\" (see %s --help)", c->name,
                         argv[i], c->name);
@@ -234,34 +334,31 @@ Status options_run(const Command *c, int argc, char **argv, CommandRun *run, voi
     if (s == OK) s = arena_init(&text, "text", MEM_HOST, room);
     if (s == OK) s = text_init(&out, &text);
     if (s == OK) s = run(state, n, argv + 1, &a, &out);
-    if (s == OK || s == ERR_PARTIAL) (void)fwrite(out.data, 1, out.used, stdout);
+    if (s == OK || s == ERR_PARTIAL || s == ERR_FIT) {
+        Status written = out_text(&out);
+        if (s == OK || written == ERR_DISK) s = written;
+    }
     arena_free(&text);
     arena_free(&a);
     return s;
 }
 
-static void print_rows(const char *program, const Subcommand *rows, int n)
-{
-    printf("usage: %s COMMAND ...\n\n", program);
-    for (int i = 0; i < n; i++) printf("  %-12s %s\n", rows[i].name, rows[i].what);
-    printf("\n%s COMMAND --help says more, with an example\n", program);
-}
-
 Status options_dispatch(const char *program, const Subcommand *rows, int n, int argc, char **argv)
 {
-    const char *known[OPTION_TABLE_MAX];
+    const char *known[OPTION_TABLE_MAX + N_GENERAL + 1];
+    int n_known = 0;
     assert(n <= OPTION_TABLE_MAX);
+    for (; argc > 1 && take_general(argv[1]); argc--) argv++;
     if (argc < 2) return FAIL(ERR_ARG, "%s needs a command (see %s --help)", program, program);
-    if (is_help(argv[1])) {
-        print_rows(program, rows, n);
-        return OK;
-    }
+    if (is_help(argv[1])) return print_help(help_group, &(Group){ program, rows, n });
     for (int i = 0; i < n; i++) {
         if (strcmp(argv[1], rows[i].name) == 0) return rows[i].run(argc - 1, argv + 1);
-        known[i] = rows[i].name;
+        known[n_known++] = rows[i].name;
     }
+    for (int i = 0; i < N_GENERAL; i++) known[n_known++] = GENERAL[i].name;
+    known[n_known++] = HELP_OPTION;
     char hint[TEXT_HINT_BYTES], help[TEXT_HINT_BYTES];
     (void)snprintf(help, sizeof help, " (see %s --help)", program);
-    return FAIL(ERR_ARG, "%s has no command \"%s\"%s", program, argv[1],
-                text_hint(hint, argv[1], known, n, help));
+    return FAIL(ERR_ARG, "%s has no %s \"%s\"%s", program, argv[1][0] == '-' ? "option" : "command",
+                argv[1], text_hint(hint, argv[1], known, n_known, help));
 }

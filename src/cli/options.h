@@ -8,10 +8,11 @@
  *           .max = 1e6 },
  *     };
  *
- * A value follows its name (`--tokens 5`) or stands in the same word (`--tokens=5`); the value of
- * an OPTION_SWITCH must stand in the same word. Options and positional arguments mix freely; after a
- * bare `--` everything is positional. What a target holds before is its default. Every error is ERR_ARG and one sentence; an unknown option names the
- * nearest one. (The designator .help is what lets a row end there without a warning.) */
+ * A value follows its name (`--tokens 5`) or stands in the same word (`--tokens=5`). The value of an
+ * OPTION_SWITCH must stand in the same word. Options and positional arguments mix freely; after a bare
+ * `--` everything is positional. What a target holds before is its default. Every error is ERR_ARG and
+ * one sentence; an unknown option names the nearest one. --help, --verbose and --quiet are options of
+ * every command. (The designator .help is what lets a row end there without a warning.) */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -58,7 +59,7 @@ typedef struct Option {
 typedef struct Command {
     const char *name;      /* "switchyard data prepare" */
     const char *arguments; /* positional arguments as --help shows them: "FILE...", or NULL */
-    const char *what;      /* one or two sentences */
+    const char *what;      /* some sentences; --help wraps them */
     const char *example;   /* whole lines, NULL for none */
     const Option *options;
     int n_options;
@@ -71,12 +72,12 @@ typedef struct Command {
     .max_positional = (max)
 
 /* Positional arguments are moved to argv[1] .. argv[*n_positional], in order. With --help (or -h)
- * the help goes to stdout, *help is set and nothing else is checked. */
+ * the help goes to stdout, *help is set and nothing else is checked. An empty argument is refused. */
 Status options_parse(const Command *c, int argc, char **argv, int *n_positional, bool *help);
 
 /* Runs a whole subcommand: parses, then (unless it was --help) calls `run` with the positional
- * arguments and an arena. If `run` does not fail (or with ERR_PARTIAL), its `out` goes to stdout. `state` is the
- * caller's; as a rule the options' targets lie in it. */
+ * arguments and an arena. If `run` does not fail (or with ERR_PARTIAL or ERR_FIT), its `out` goes to
+ * stdout. `state` is the caller's; as a rule the options' targets lie in it. */
 typedef Status CommandRun(void *state, int n, char **arguments, Arena *a, Text *out);
 Status options_run(const Command *c, int argc, char **argv, CommandRun *run, void *state);
 

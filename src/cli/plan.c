@@ -202,8 +202,12 @@ static Status search(PlanCall *c, PlanRequest *q)
     int64_t gpus = search_gpus(q, &axes);
     c->asked = gpus > 0 && gpus < q->gpus ? q->gpus : 0;
     if (c->asked > 0) q->gpus = gpus;
-    SearchOptions o = { .axes = &axes, .pricer = &search_planner, .top = (int)c->top };
-    return search_run(q, &o, c->arena, &c->found);
+    Progress bar = { .what = "search", .unit = "layouts", .left = "the search has no result" };
+    SearchOptions o = { .axes = &axes, .pricer = &search_planner, .top = (int)c->top, .bar = &bar };
+    progress_begin(&bar);
+    TRY(search_run(q, &o, c->arena, &c->found));
+    progress_end(&bar);
+    return OK;
 }
 
 /* The layout that the configuration gives, or the best there is. */
@@ -291,7 +295,6 @@ static Status scale(PlanCall *c)
     TRY(c->json ? plan_scale_json(row, n, c->out) : plan_scale_text(row, n, room, c->out));
     if (c->html != NULL) TRY(draw_scale(c, row, n));
     if (fits) return OK;
-    printf("%s", c->out->data);
     return FAIL(ERR_FIT,
                 "plan: nothing fits: of --scale %s no row does; try --search, or more "
                 "mesh.pp or mesh.ep",
@@ -397,7 +400,6 @@ static Status report(PlanCall *c)
     if (c->why != NULL) TRY(plan_explain(c->planner, &r, c->why, c->out));
     if (c->html != NULL) TRY(draw(c));
     if (c->price.fits) return OK;
-    printf("%s", c->out->data);
     return too_large(c, &r);
 }
 
@@ -446,13 +448,13 @@ static Status cli_calibrate(int argc, char **argv)
     const char *base = NULL;
     const Option table[] = {
         { "--base", OPTION_TEXT, &base, "GPU",
-          .help = "preset or file that everything else is taken from", .required = true },
+          .help = "the GPU (a preset or a file) that gives all other values", .required = true },
     };
     const Command command = {
         .name = "switchyard plan calibrate",
         .arguments = "BENCH OUT",
-        .what = "A GPU's file for --hardware out of what `switchyard bench ops` printed on one:\n"
-                "its rates of products, attention and memory.",
+        .what = "Write a file for --hardware from the output of `switchyard bench ops` on a GPU. "
+                "It holds the measured rates of matrix products, attention and memory.",
         .example = "switchyard bench ops deepseek-v2-lite run.compute=bf16 >bench.txt\n"
                    "  switchyard plan calibrate bench.txt my-h200.yaml --base h200",
         OPTIONS(table, 2, 2),
@@ -466,34 +468,37 @@ Status cli_plan(int argc, char **argv)
     const Option table[] = {
         { "--cluster", OPTION_TEXT, &c.cluster, "NAME:GPUS",
           .help = "which GPU and how many, as in mi355x:1024" },
-        { "--hardware", OPTION_TEXT, &c.hardware, "FILE", .help = "a GPU from a file" },
-        { "--gpus", OPTION_INT, &c.gpus, "N", .help = "how many", .min = 1, .max = 1e8 },
+        { "--hardware", OPTION_TEXT, &c.hardware, "FILE",
+          .help = "describe the GPU by a file instead; needs --gpus" },
+        { "--gpus", OPTION_INT, &c.gpus, "N", .help = "number of GPUs", .min = 1, .max = 1e8 },
         { "--stack", OPTION_TEXT, &c.stack, "NAME",
-          .help = "switchyard, primus, torchtitan or a file; primus,deepep=0 sets options" },
+          .help = "switchyard, primus, torchtitan or a file; primus,deepep=0 sets an option" },
         { "--formula", OPTION_TEXT, &c.formula, "NAME",
-          .help = "beside it Primus' own formula: primus-head, primus-docs, primus-chart" },
-        { "--search", OPTION_FLAG, &c.search, NULL, .help = "look for the best layout" },
-        { "--top", OPTION_INT, &c.top, "N", .help = "how many of the best to name", .min = 1,
+          .help = "add Primus' own formula: primus-head, primus-docs or primus-chart" },
+        { "--search", OPTION_FLAG, &c.search, NULL, .help = "search for the best layout" },
+        { "--top", OPTION_INT, &c.top, "N", .help = "list the N best layouts", .min = 1,
           .max = SEARCH_TOP_MAX },
         { "--scale", OPTION_TEXT, &c.scale, "N,N...",
-          .help = "efficiency over numbers of GPUs at the same batch" },
-        { "--tokens", OPTION_TEXT, &c.tokens, "N", .help = "of the whole training, as in 15T" },
+          .help = "compare these numbers of GPUs at the same batch" },
+        { "--tokens", OPTION_TEXT, &c.tokens, "N",
+          .help = "tokens of the whole training, as in 15T, to print its time" },
         { "--why", OPTION_TEXT, &c.why, "WHAT",
-          .help = "open a number into its factors: peak, step, comm, bubble" },
+          .help = "explain one number: peak, step, comm or bubble" },
         { "--from", OPTION_TEXT, &c.from, "PROJECT",
-          .help = "CONFIG is a file of primus or torchtitan" },
-        { "--json", OPTION_FLAG, &c.json, NULL, .help = "one JSON object" },
-        { "--csv", OPTION_FLAG, &c.csv, NULL, .help = "a line for each layout" },
+          .help = "read CONFIG as a file of primus or torchtitan" },
+        { "--json", OPTION_FLAG, &c.json, NULL, .help = "print one JSON object" },
+        { "--csv", OPTION_FLAG, &c.csv, NULL, .help = "print one CSV line per layout" },
         { "--program", OPTION_FLAG, &c.program, NULL,
-          .help = "print the step instead, action by action, as train runs it" },
+          .help = "print the actions of the step, as train runs them, instead" },
         { "--html", OPTION_TEXT, &c.html, "FILE",
-          .help = "draw the pipeline, or the curve of --scale (.html; .svg: a still)" },
+          .help = "draw the pipeline, or the curve of --scale, as .html or as .svg" },
     };
     const Command command = {
         .name = "switchyard plan",
         .arguments = "CONFIG [section.key=value ...]",
-        .what = "What a training takes of memory and time on a cluster. CONFIG is a file or a\n"
-                "preset; mesh.* says how it lies on the GPUs. Exit code 3 if it does not fit.",
+        .what = "Estimate the memory and the time of a training run on a cluster. CONFIG is a YAML "
+                "file or a preset; the settings mesh.* choose the layout. The exit code is 3 if it "
+                "does not fit. `switchyard plan calibrate` measures a GPU's rates for --hardware.",
         .example = "switchyard plan deepseek-v3 run.compute=bf16 mesh.pp=8 mesh.ep=8 \\\n"
                    "    --cluster mi325x:512 --tokens 15T\n"
                    "switchyard plan moe-2t run.compute=bf16 --cluster mi300x:768 --search",

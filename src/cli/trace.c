@@ -6,11 +6,11 @@
 Status cli_trace(int argc, char **argv)
 {
     static const Subcommand rows[] = {
-        { "report", "where the time of a trace went", cli_trace_report },
-        { "collectives", "who waits for whom: the collectives of all ranks",
+        { "report", "show where the time of a trace went", cli_trace_report },
+        { "collectives", "match the collectives of all ranks: who waits for whom",
           cli_trace_collectives },
-        { "diff", "two traces: time gained and lost by operator", cli_trace_diff },
-        { "replay", "the operators of a trace, to run them again", cli_trace_replay },
+        { "diff", "compare two traces by operator", cli_trace_diff },
+        { "replay", "list the operators of a trace, to run them again", cli_trace_replay },
     };
     return options_dispatch("switchyard trace", rows, sizeof rows / sizeof *rows, argc, argv);
 }

@@ -30,7 +30,8 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
     const char *first = NULL;
     int cut = 0;
     call->o.compat = call->compat == 0;
-    TRY(trace_out_begin(&call->out));
+    call->o.bar = &call->out.bar;
+    TRY(trace_out_begin(&call->out, path, n));
     Status s = collectives_open(&c, (const char *const *)path, n, &call->o, a);
     if (s == OK) s = report(call, &c, a, out);
     collectives_close(&c);
@@ -50,18 +51,18 @@ Status cli_trace_collectives(int argc, char **argv)
     const Option table[] = {
         TRACE_OUT_OPTIONS(&c.out),
         { "--compat", OPTION_CHOICE, &c.compat, "tracelens",
-          .help = "its matching, columns and numbers, where they are wrong, too" },
+          .help = "give TraceLens' matching, columns and numbers, even where they are wrong" },
         { "--gpus-per-node", OPTION_INT, &c.o.gpus_per_node, "N",
-          .help = "if the traces do not list a node's devices", .min = 1, .max = 1e6 },
-        { "--partial", OPTION_FLAG, &c.o.partial, .help = "some of the ranks are enough" },
+          .help = "GPUs of a node, if the traces do not list them", .min = 1, .max = 1e6 },
+        { "--partial", OPTION_FLAG, &c.o.partial,
+          .help = "accept traces of only some of the ranks" },
     };
     const Command command = {
         .name = "switchyard trace collectives",
         .arguments = "FILE...",
-        .what =
-            "Match the collectives in the traces of a run's ranks, align the ranks' clocks, and "
-            "tell\ncommunication from waiting: by group, size and rank; who makes the others "
-            "wait, and why.",
+        .what = "Match the collectives in the traces of a run's ranks and align the ranks' clocks. "
+                "The report separates communication from waiting, and names the ranks that the "
+                "others wait for.",
         .example = "switchyard trace collectives rank*.json.gz --out collectives",
         OPTIONS(table, 1, 65536),
     };

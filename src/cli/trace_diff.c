@@ -92,7 +92,7 @@ static Status say_left_out(const Events *e, const Tree *t, Text *out)
     return n->truncated ? text_printf(out, "  the file ends early: this is what was whole\n") : OK;
 }
 
-static Status compare(const DiffCall *c, char **path, Sides *x, Text *out)
+static Status compare(DiffCall *c, char **path, Sides *x, Text *out)
 {
     bool compat = c->compat == 0;
     const TreeOptions options = { .link = compat ? LINK_AC2G : LINK_CORRELATION,
@@ -100,7 +100,8 @@ static Status compare(const DiffCall *c, char **path, Sides *x, Text *out)
                                   .compat = compat };
     Table sheet[DIFF_SHEETS];
     for (int s = 0; s < DIFF_SIDES; s++) {
-        TRY(events_read(path[s], &(EventsOptions){ .python = c->python }, &x->events[s]));
+        TRY(events_read(path[s], &(EventsOptions){ .python = c->python, .bar = &c->out.bar },
+                        &x->events[s]));
         TRY(tree_build(&x->events[s], &options, &x->tables, &x->tree[s]));
         if (x->tree[s].roots == 0)
             return FAIL(ERR_FORMAT,
@@ -124,14 +125,14 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
 {
     DiffCall *c = state;
     Sides x = { 0 };
-    (void)a, (void)n;
+    (void)a;
     if (c->compat == 0 && c->python)
         return FAIL(ERR_ARG, "trace diff: TraceLens' rules are for trees without frames of Python: "
                              "leave out --python or --compat");
     if (c->compat == 0 && c->out.folder == NULL)
         return FAIL(ERR_ARG,
                     "trace diff: --compat tracelens writes files: name a folder with --out");
-    TRY(trace_out_begin(&c->out));
+    TRY(trace_out_begin(&c->out, path, n));
     Status s = arena_init(&x.scratch, "trace diff", MEM_HOST, (size_t)64 << 30);
     if (s == OK) s = arena_init(&x.tables, "trace diff", MEM_HOST, (size_t)64 << 30);
     if (s == OK) s = compare(c, path, &x, out);
@@ -152,13 +153,14 @@ Status cli_trace_diff(int argc, char **argv)
     const Option table[] = {
         TRACE_OUT_OPTIONS(&c.out),
         { "--compat", OPTION_CHOICE, &c.compat, "tracelens",
-          .help = "its rules, names and files, where they are wrong, too" },
-        { "--python", OPTION_FLAG, &c.python, .help = "frames of Python are calls, too" },
+          .help = "use TraceLens' rules, names and files, even where they are wrong" },
+        { "--python", OPTION_FLAG, &c.python, .help = "count Python frames as calls" },
     };
     const Command command = {
         .name = "switchyard trace diff",
         .arguments = "OLD NEW",
-        .what = "Two traces of one model: which calls are the same, and what they gain or lose.",
+        .what = "Compare two traces of one model: which calls match, and the time that each gains "
+                "or loses.",
         .example = "switchyard trace diff before.json.gz after.json.gz --out changes",
         OPTIONS(table, 2, 2),
     };

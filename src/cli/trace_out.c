@@ -1,5 +1,6 @@
 /* trace_out: see trace_out.h. */
 #include "cli/trace_out.h"
+#include "base/interrupt.h"
 #include "viz/trace_page.h"
 
 #include <math.h>
@@ -47,8 +48,14 @@ Status trace_out_file(const char *option, const char *path, char **input, int n)
     return OK;
 }
 
-Status trace_out_begin(TraceOut *o)
+Status trace_out_begin(TraceOut *o, char **path, int n)
 {
+    o->bar = (Progress){ .what = "read", .name = path[n - 1], .left = "nothing was written" };
+    for (int i = 0; i < n; i++) {
+        uint64_t bytes = 0;
+        if (file_size(path[i], &bytes) == OK) o->bar.total += (int64_t)bytes;
+    }
+    progress_begin(&o->bar);
     if (o->folder == NULL && o->format != NULL)
         return FAIL(ERR_ARG, "--format %s needs --out DIR", o->format);
     TRY(read_formats(o));
@@ -85,6 +92,7 @@ Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, c
         TRY(file_join(folder, o->at.temp, sub));
     TRY(file_make_folders(folder));
     for (int i = 0; i < n; i++) {
+        TRY(interrupt_check(o->bar.left));
         if (o->has[TRACE_CSV]) TRY(write_file(folder, &table[i], "csv", table_csv, a));
         if (o->has[TRACE_JSON]) TRY(write_file(folder, &table[i], "json", table_json, a));
     }
@@ -150,7 +158,8 @@ Status trace_out_text(Text *out, const Table *t, const char *columns, int64_t ro
     return OK;
 }
 
-Status trace_out_end(const TraceOut *o, Status s)
+Status trace_out_end(TraceOut *o, Status s)
 {
+    if (s == OK) progress_end(&o->bar);
     return o->folder == NULL ? s : out_folder_end(&o->at, s);
 }

@@ -3,6 +3,7 @@
 #define CLI_TRACE_OUT_H
 
 #include "analyze/table.h"
+#include "base/progress.h"
 #include "convert/folder.h"
 
 enum { TRACE_CSV, TRACE_JSON, TRACE_HTML, TRACE_FORMATS };
@@ -13,18 +14,20 @@ typedef struct TraceOut {
     bool own_page;           /* the subcommand writes its page itself */
     bool has[TRACE_FORMATS]; /* is it asked for, and a folder? */
     OutFolder at;
+    Progress bar; /* over bytes of the traces */
 } TraceOut;
 
 /* Rows of a subcommand's table of options. */
 #define TRACE_OUT_OPTIONS(o)                                                                       \
-    { "--out", OPTION_TEXT, &(o)->folder, "DIR", .help = "write tables there; it must be new" },   \
+    { "--out", OPTION_TEXT, &(o)->folder, "DIR",                                                   \
+      .help = "write tables into DIR, which must be new or empty" },                               \
     {                                                                                              \
         "--format", OPTION_TEXT, &(o)->format, "LIST",                                             \
-            .help = "csv, json, html or several with commas between; csv if not given"             \
+            .help = "csv, json, html, or several with commas between [csv]"                        \
     }
 
-/* Checks the options and makes the folder; does nothing without --out. */
-Status trace_out_begin(TraceOut *o);
+/* Begins the progress over n traces, checks the options, and makes the folder if --out names one. */
+Status trace_out_begin(TraceOut *o, char **path, int n);
 /* May a file be written to `path`, which `option` names? ERR_ARG: it is a folder, one of the n inputs,
  * or in a folder that is not there. */
 Status trace_out_file(const char *option, const char *path, char **input, int n);
@@ -37,6 +40,6 @@ Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, c
  * (NULL: all). */
 Status trace_out_text(Text *out, const Table *t, const char *columns, int64_t rows);
 /* With s OK gives the folder its name, else removes it. Returns s, or why it could not. */
-Status trace_out_end(const TraceOut *o, Status s);
+Status trace_out_end(TraceOut *o, Status s);
 
 #endif

@@ -98,17 +98,18 @@ Status cli_trace_replay(int argc, char **argv)
 {
     ReplayCall c = { 0 };
     const Option table[] = {
-        { "--out", OPTION_TEXT, &c.out, "FILE", .help = "event_replay_ir.json of TraceLens" },
-        { "--bench", OPTION_TEXT, &c.bench, "FILE", .help = "rows for bench shapes --list" },
-        { "--op-filter", OPTION_TEXT, &c.filter, "TEXT", .help = "only names with that in them" },
-        { "--op-limit", OPTION_INT, &c.limit, "N", .help = "only the longest", .min = 1,
-          .max = 1e9 },
+        { "--out", OPTION_TEXT, &c.out, "FILE", .help = "write TraceLens' event_replay_ir.json" },
+        { "--bench", OPTION_TEXT, &c.bench, "FILE", .help = "write rows for bench shapes --list" },
+        { "--op-filter", OPTION_TEXT, &c.filter, "TEXT",
+          .help = "take only operators whose name contains TEXT" },
+        { "--op-limit", OPTION_INT, &c.limit, "N", .help = "take only the N longest operators",
+          .min = 1, .max = 1e9 },
     };
     const Command command = {
         .name = "switchyard trace replay",
         .arguments = "FILE",
-        .what = "The operators of a trace with their arguments, each once, the longest first: to\n"
-                "run them again in PyTorch, or on the ops of this program.",
+        .what = "List the operators of a trace with their arguments, each once, the longest first. "
+                "They can be run again in PyTorch, or on the ops of this program.",
         .example = "switchyard trace replay step.json.gz --bench ops.jsonl\n"
                    "switchyard bench shapes --list ops.jsonl --shrink 16",
         OPTIONS(table, 1, 1),

@@ -32,9 +32,9 @@ typedef struct Loaded {
     Report report;
 } Loaded;
 
-static Status load(const ReportCall *c, const char *path, Arena *a, Loaded *l)
+static Status load(ReportCall *c, const char *path, Arena *a, Loaded *l)
 {
-    const EventsOptions read = { .python = c->o.recompute };
+    const EventsOptions read = { .python = c->o.recompute, .bar = &c->out.bar };
     const TreeOptions tree = { .link = c->link == 1 || (c->link < 0 && c->o.compat)
                                            ? LINK_AC2G
                                            : LINK_CORRELATION,
@@ -280,7 +280,7 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
     c->o.compat = c->compat == 0;
     c->out.own_page = true;
     if (c->perfetto != NULL) TRY(check_perfetto(c, n, path));
-    TRY(trace_out_begin(&c->out));
+    TRY(trace_out_begin(&c->out, path, n));
     bool page = c->out.has[TRACE_HTML];
     Status s = page ? with_page(c, n, path, a, out) : report_all(c, n, path, a, out);
     trace_page_free(&c->page);
@@ -300,30 +300,30 @@ Status cli_trace_report(int argc, char **argv)
     const Option table[] = {
         TRACE_OUT_OPTIONS(&c.out),
         { "--compat", OPTION_CHOICE, &c.compat, "tracelens",
-          .help = "its rows and numbers, where they are wrong, too" },
+          .help = "give TraceLens' rows and numbers, even where they are wrong" },
         { "--link", OPTION_CHOICE, &c.link, "correlation|ac2g",
-          .help = "what joins a kernel to its launch; ac2g in compat" },
+          .help = "what links a kernel to its launch; with --compat the default is ac2g" },
         { "--include-unlinked", OPTION_FLAG, &c.o.unlinked,
-          .help = "in compat: device work whose launch is not in the trace counts, too" },
+          .help = "with --compat: also count device work whose launch is not in the trace" },
         { "--micro-idle", OPTION_REAL, &c.o.micro_idle_us, "US",
-          .help = "tell gaps below US from longer ones", .min = 0, .max = 1e9 },
+          .help = "report gaps shorter than US microseconds separately", .min = 0, .max = 1e9 },
         { "--recompute", OPTION_FLAG, &c.o.recompute,
-          .help = "activation recomputation apart (the trace needs frames of Python)" },
-        { "--kernels", OPTION_FLAG, &c.o.kernels, .help = "kernel_summary, too" },
+          .help = "report activation recomputation separately; the trace needs Python frames" },
+        { "--kernels", OPTION_FLAG, &c.o.kernels, .help = "add the sheet kernel_summary" },
         { "--short-kernels", OPTION_REAL, &c.o.short_us, "US",
-          .help = "sheets of kernels shorter than US", .min = 0, .max = 1e9 },
+          .help = "add sheets of kernels shorter than US microseconds", .min = 0, .max = 1e9 },
         { "--gpu", OPTION_TEXT, &c.o.gpu, "NAME",
-          .help = "GPU of the roofline (as for plan: a preset or a file); the trace's own" },
+          .help = "GPU of the roofline, a preset or a file; by default the trace's own" },
         { "--perfetto", OPTION_TEXT, &c.perfetto, "FILE",
-          .help = "of our own recordings: all ranks as one trace for ui.perfetto.dev" },
-        { "--step", OPTION_INT, &c.o.step, "N", .help = "only the work of ProfilerStep#N",
-          .min = -1, .max = 1e15 },
+          .help = "write all ranks of our own recordings as one trace for ui.perfetto.dev" },
+        { "--step", OPTION_INT, &c.o.step, "N",
+          .help = "report only ProfilerStep#N; -1 reports all", .min = -1, .max = 1e15 },
     };
     const Command command = {
         .name = "switchyard trace report",
         .arguments = "FILE...",
-        .what = "Say where the time of a trace went: of PyTorch's profiler (JSON, plain or gzip)\n"
-                "or of our own recorder. Several files are the ranks of one run.",
+        .what = "Show where the time of a trace went. FILE comes from PyTorch's profiler (JSON, "
+                "plain or gzip) or from our own recorder. Several files are the ranks of one run.",
         .example = "switchyard trace report rank0.json.gz --out report --format csv,html",
         OPTIONS(table, 1, FILES_MOST),
     };

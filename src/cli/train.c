@@ -1,6 +1,7 @@
 /* train: parse, plan or run, report. */
 #include "train/train.h"
 #include "base/file.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -18,15 +19,6 @@
 /* mpirun asks all to end when one has died, and soon ends them itself. */
 static const double TERMINATED_S = 0.2;
 
-/* The signal that asked to stop; the engine looks at it between steps. A second one kills. */
-static volatile sig_atomic_t stop_signal;
-
-static void on_signal(int number)
-{
-    stop_signal = number;
-    (void)signal(number, SIG_DFL);
-}
-
 /* How often a recording of the last steps was asked for. */
 static volatile sig_atomic_t dumps;
 
@@ -38,10 +30,8 @@ static void on_dump(int number)
 
 static void catch_signals(void)
 {
-    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    action.sa_handler = on_dump;
+    struct sigaction action = { .sa_handler = on_dump, .sa_flags = SA_RESTART };
+    interrupt_catch();
     sigaction(SIGUSR1, &action, NULL);
 }
 
@@ -102,13 +92,13 @@ static Status train(void *state, Comm *world)
                              .change = call->change.at,
                              .n_change = call->change.n,
                              .init = call->init,
-                             .stop = &stop_signal,
+                             .stop = interrupt_flag(),
                              .dumps = &dumps,
                              .world = world,
                              .last_step = first ? &call->last_step : NULL,
                              .settled = launched ? &call->settled : NULL,
                              .sheet_flops = hardware_sheet_flops };
-    if (launched) comm_set_stop(world, &stop_signal, TERMINATED_S);
+    if (launched) comm_set_stop(world, interrupt_flag(), TERMINATED_S);
     Status s = train_run(call->config, &options);
     return call->settled && !first ? OK : s;
 }
@@ -145,8 +135,8 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     TRY((call->small ? config_load_small : config_load)(
         &c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
     if (call->dry) return dry_run(&c, (int)call->ranks, a, out);
-    TRY(convert_init(call, &c, a, out));
     catch_signals();
+    TRY(convert_init(call, &c, a, out));
     call->config = &c;
     TRY(cli_ranks(call->ranks, c.comm_timeout_s, a, train, call));
     return call->last_step > 0 ? report(&c, a, out) : OK; /* without a step there is no report */
@@ -157,34 +147,30 @@ Status cli_train(int argc, char **argv)
     Call c = { 0 };
     const Option table[] = {
         { "--dry-run", OPTION_FLAG, &c.dry,
-          .help = "print configuration, parameters and memory; train nothing" },
+          .help = "print the configuration, the parameters and the memory, and do not train" },
         { "--shrink", OPTION_FLAG, &c.small,
-          .help = "a small model of the same structure as CONFIG's; settings come after that" },
+          .help = "shrink CONFIG's model but keep its structure; settings are applied after that" },
         { "--resume", OPTION_SWITCH, &c.resume, "auto",
-          .help = "go on from the newest whole checkpoint in run.dir; =auto: or begin anew" },
+          .help = "continue from the newest whole checkpoint in run.dir; =auto: or begin anew" },
         { "--change", OPTION_TEXTS, &c.change, "KEY",
-          .help = "with --resume: section.key may have another value than in the checkpoint" },
+          .help = "with --resume: allow section.key to differ from the checkpoint" },
         { "--init", OPTION_TEXT, &c.init, "CKPT",
-          .help =
-              "take the initial weights from a checkpoint or a Hugging Face folder; the optimizer "
-              "begins anew" },
+          .help = "take initial weights from a checkpoint or a Hugging Face folder" },
         { "--ranks", OPTION_INT, &c.ranks, "N",
-          .help =
-              "train on N ranks of this host, one a GPU or a share of the cores; with mpirun or "
-              "srun leave it away",
+          .help = "run N ranks on this host, one per GPU or share of the cores; not with mpirun",
           .min = 1, .max = 4096 },
         { "--settings", OPTION_FLAG, &c.rows,
-          .help = "list presets, and every section.key with its default" },
+          .help = "list the presets, and every section.key with its default" },
         { "--settings-markdown", OPTION_FLAG, &c.markdown,
-          .help = "the same as a page: docs/config.md" },
+          .help = "print the settings as a page (docs/config.md)" },
     };
     const Command command = {
         .name = "switchyard train",
         .arguments = "CONFIG [section.key=value ...]",
         .what =
-            "Train the model that CONFIG describes: a YAML file or the name of a preset.\n"
-            "Progress lines tell its FLOP/s as a share of the measured peak, that of a large\n"
-            "matrix product at the start or of a faster step; on known GPUs, of the data sheet.",
+            "Train the model that CONFIG describes. CONFIG is a YAML file or the name of a preset. "
+            "Progress lines show the FLOP/s as a share of the measured peak: that of a large matrix "
+            "product at the start, or of a faster step. On known GPUs it is the data sheet's.",
         .example = "switchyard train quickstart train.steps=100 run.dir=runs/mine",
         OPTIONS(table, 0, -1),
     };

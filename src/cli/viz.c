@@ -32,16 +32,16 @@ Status cli_viz(int argc, char **argv)
     VizCall c = { .iteration = -1 };
     const Option table[] = {
         { "--out", OPTION_TEXT, &c.out, "FILE",
-          .help = "a page (.html) or a still of 1000 pixels (.svg)" },
-        { "--iteration", OPTION_INT, &c.iteration, "N", .help = "which one, -1: the last",
+          .help = "write a page (.html) or a picture 1000 pixels wide (.svg)" },
+        { "--iteration", OPTION_INT, &c.iteration, "N", .help = "draw iteration N; -1 is the last",
           .min = -1, .max = 1e15 },
     };
     const Command command = {
         .name = "switchyard viz",
         .arguments = "PATH...",
-        .what = "Draw pipelines, one above the other, and print each rank's times, bubble and\n"
-                "memory. PATH is a folder of config.json and pp_rank_N.json, as pp_vis writes\n"
-                "it, or a .json file of a scaling curve (docs/formats.md).",
+        .what = "Draw pipelines, one above the other, and print each rank's times, bubble and "
+                "memory. PATH is a folder of config.json and pp_rank_N.json, as pp_vis writes it, "
+                "or a .json file with a scaling curve (docs/formats.md).",
         .example = "switchyard viz runs/pp8 runs/pp8_vpp2 --iteration 7 --out pipelines.html",
         OPTIONS(table, 1, SCALING_CURVES),
     };

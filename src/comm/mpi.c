@@ -257,7 +257,7 @@ static void mpi_close(void *self, bool failed)
     if (comm_barrier(b->world) == OK)
         MPI_Finalize();
     else
-        log_warn("the end: %s", status_message());
+        log_failure(LOG_WARN, "the end: ");
 }
 
 static const Transport mpi_transport = { .post = mpi_post,

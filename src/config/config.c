@@ -158,7 +158,11 @@ static Status load_source(Config *c, Arena *a, const char *source)
 {
     FileMap map = { 0 };
     if (!file_is_file(source))
-        return apply_preset(c, a, source, "there is neither a file nor a preset");
+        return apply_preset(c, a, source,
+                            file_exists(source)
+                                ? "CONFIG is a folder: give a YAML file, such as config.yaml in "
+                                  "it; and there is no preset"
+                                : "there is neither a file nor a preset");
     TRY(file_map_input(source, &map));
     if (map.bytes == 0)
         return FAIL(ERR_FORMAT, "%s is empty: give a file with at least one setting, or a preset",

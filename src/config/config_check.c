@@ -197,6 +197,11 @@ Status config_check(const Config *c)
                     "mesh.tp is %lld: matrices are not cut over ranks yet, parameters and "
                     "checkpoints only have a place for it; set mesh.tp=1",
                     (long long)c->mesh_tp);
+    if (c->run_dir[0] == '\0') return FAIL(ERR_ARG, "run.dir is empty: name a folder");
+    for (int i = 0; i < c->data_sources.n; i++) {
+        if (c->data_sources.at[i].path[0] == '\0')
+            return FAIL(ERR_ARG, "data.sources[%d].path is empty: name a prefix", i);
+    }
     TRY(config_divides("train.micro_batch", c->train_micro_batch, "train.batch", c->train_batch));
     TRY(at_most("model.dense_layers", c->model_dense_layers, "model.layers", c->model_layers));
     TRY(check_attention(c));

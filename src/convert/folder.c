@@ -1,6 +1,7 @@
 /* folder: a temporary folder, renamed at the end. */
 #include "convert/folder.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +22,24 @@ static const char *const copied[] = {
     "chat_template.json",
 };
 
+static bool is_empty_folder(const char *path)
+{
+    DIR *d = opendir(path);
+    int names = 0;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this call's own */
+    while (d != NULL && names < 3 && readdir(d) != NULL) names++;
+    if (d != NULL) closedir(d);
+    return names == 2; /* "." and ".." */
+}
+
 Status out_folder(OutFolder *f, const char *path)
 {
     char here[FILE_PATH_MAX] = "";
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
     if (n == 0) return FAIL(ERR_ARG, "the output folder has an empty name; give it one");
-    if (file_exists(path))
-        return FAIL(ERR_ARG, "%s exists already; choose another output folder", path);
+    if (file_exists(path) && !is_empty_folder(path))
+        return FAIL(ERR_ARG, "%s exists already and is not an empty folder; choose another", path);
     if (path[0] != '/' && getcwd(here, sizeof here - 1) == NULL)
         return FAIL(ERR_IO, "the path of the working folder cannot be read");
     int length = snprintf(f->path, sizeof f->path, "%s%s%.*s", here, here[0] == '\0' ? "" : "/",

@@ -13,7 +13,7 @@ typedef struct OutFolder {
     size_t there;             /* length of the part of `temp` that existed before */
 } OutFolder;
 
-/* Sets the paths and makes nothing. ERR_ARG: PATH exists already. */
+/* Sets the paths and makes nothing. ERR_ARG: PATH exists already and is not an empty folder. */
 Status out_folder(OutFolder *f, const char *path);
 /* Makes PATH.tmp, empty. */
 Status out_folder_begin(OutFolder *f);

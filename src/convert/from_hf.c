@@ -1,5 +1,6 @@
 /* from_hf: a Hugging Face folder becomes a checkpoint. */
 #include "base/log.h"
+#include "base/progress.h"
 #include "convert/convert.h"
 #include "convert/family.h"
 #include "convert/folder.h"
@@ -316,8 +317,16 @@ static Status write_checkpoint_shard(FromHf *f, ManifestShard *w)
     TRY(manifest_sum_new(f->arena, &w->sum));
     TRY(file_join(path, f->out.temp, SHARD));
     TRY(file_create_temp_buffered(&w->file, path, buffer, BUFFER_BYTES));
-    for (int i = 0; i < f->params.n; i++)
+    Progress bar = { .what = "convert",
+                     .name = f->dir,
+                     .total = f->params.total * (int64_t)sizeof *room,
+                     .left = "nothing was written" };
+    progress_begin(&bar);
+    for (int i = 0; i < f->params.n; i++) {
         TRY(write_param(f, w, &f->params.at[i], &f->view[i], room));
+        TRY(progress_to(&bar, (int64_t)w->file.written_bytes));
+    }
+    progress_end(&bar);
     return file_commit(&w->file);
 }
 

@@ -1,5 +1,6 @@
 /* to_hf: a checkpoint becomes a Hugging Face folder. */
 #include "base/log.h"
+#include "base/progress.h"
 #include "convert/convert.h"
 #include "convert/family.h"
 #include "convert/folder.h"
@@ -25,6 +26,7 @@ typedef struct ToHf {
     const ConvertToHf *o;
     char checkpoint[FILE_PATH_MAX], files[FILE_PATH_MAX]; /* files: folder of the tokenizer */
     OutFolder out;
+    Progress bar;
     Config config, theirs; /* of the run; of the new config.json */
     cJSON *json, *types;   /* types: FOLDER_TYPES, or NULL */
     const Family *family;
@@ -369,6 +371,7 @@ static Status write_slab(const ToHf *h, File *f, Dtype type, int64_t n)
 static Status write_parts(ToHf *h, File *f, int64_t first, int64_t end)
 {
     for (int64_t i = first; i < end; i++) {
+        TRY(progress_add(&h->bar, 1));
         const Part *p = &h->part[i];
         TRY(read_param(h, p));
         place_param(h, p);
@@ -407,6 +410,12 @@ static Status write_hf_shard(ToHf *h, File *f, int64_t first, int64_t end, int64
 static Status write_hf_shards(ToHf *h)
 {
     int64_t part = 0;
+    h->bar = (Progress){ .what = "convert",
+                         .name = h->checkpoint,
+                         .unit = "parameters' parts",
+                         .total = h->parts,
+                         .left = "nothing was written" };
+    progress_begin(&h->bar);
     for (int64_t first = 0, end = 0; first < h->tensors; first = end) {
         File f = { 0 };
         ArenaMark mark = arena_mark(h->arena);
@@ -416,6 +425,7 @@ static Status write_hf_shards(ToHf *h)
         arena_release(h->arena, mark);
         if (s != OK) return s;
     }
+    progress_end(&h->bar);
     return OK;
 }
 

@@ -14,11 +14,13 @@
  * different pieces. */
 #include "data/tokenizer_impl.h"
 
+#include "base/progress.h"
 #include "data/documents.h"
 
 #include <string.h>
 
-enum { BYTES = 256, NONE = -1, CHUNK_BYTES = 1 << 20 };
+enum { BYTES = 256, NONE = -1, CHUNK_BYTES = 1 << 20, SHOWN_BYTES = 1 << 16 };
+static const char UNWRITTEN[] = "nothing was written";
 
 typedef struct Corpus {
     Arena *arena;
@@ -28,6 +30,8 @@ typedef struct Corpus {
     int64_t n_bytes; /* bytes of the different words */
     char *chunk;     /* memory for the bytes of new words */
     size_t chunk_left;
+    Progress bar; /* over bytes of the files, looked at now and then */
+    int64_t unshown;
 } Corpus;
 
 /* ---- counting pieces ---- */
@@ -72,6 +76,10 @@ static Status count_piece(void *context, const char *bytes, int32_t n)
         tokenizer_put(&c->words, w);
     }
     c->count[w]++;
+    c->unshown += n;
+    if (c->unshown < SHOWN_BYTES) return OK;
+    TRY(progress_add(&c->bar, c->unshown));
+    c->unshown = 0;
     return OK;
 }
 
@@ -98,9 +106,16 @@ static Status count_files(Corpus *c, const TokenizerTraining *t)
     SplitRule gpt2 = { .pattern = SPLIT_GPT2_PATTERN, .pattern_bytes = strlen(SPLIT_GPT2_PATTERN) };
     Splitter splitter = { 0 };
     SplitCut cut;
+    for (int i = 0; i < t->n_files; i++) {
+        uint64_t bytes = 0;
+        TRY(file_size(t->files[i], &bytes));
+        c->bar.total += (int64_t)bytes;
+    }
+    progress_begin(&c->bar);
     Status s = splitter_add_rule(&splitter, &gpt2, c->arena);
     if (s == OK) s = split_begin(&cut, &splitter, count_piece, c, c->arena);
     for (int i = 0; i < t->n_files && s == OK; i++) s = count_file(&cut, t->files[i]);
+    if (s == OK) progress_end(&c->bar);
     splitter_free(&splitter);
     return s;
 }
@@ -313,7 +328,12 @@ static Status joined_token(Trainer *t, const Pair *p, int32_t *out)
 
 static Status learn(Trainer *t, int32_t n_tokens)
 {
+    Progress bar = {
+        .what = "learn merges", .unit = "tokens", .total = n_tokens, .left = UNWRITTEN
+    };
+    progress_begin(&bar);
     while (t->names.vocab < n_tokens) {
+        TRY(progress_to(&bar, t->names.vocab));
         int32_t number = NONE, token = NONE;
         TRY(best_pair(t, &number));
         if (number == NONE)
@@ -327,6 +347,7 @@ static Status learn(Trainer *t, int32_t n_tokens)
         t->merge[t->n_merges++] = (TokenizerMerge){ p.left, p.right };
         TRY(merge_everywhere(t, number, token));
     }
+    progress_end(&bar);
     return OK;
 }
 
@@ -381,7 +402,7 @@ static Status lay_out_words(Trainer *t, const Corpus *c, const int32_t id_of_byt
 
 static Status train(const TokenizerTraining *training, Arena *a)
 {
-    Corpus corpus = { .arena = a };
+    Corpus corpus = { .arena = a, .bar = { .what = "count words", .left = UNWRITTEN } };
     TRY(count_files(&corpus, training));
     Trainer t = { .arena = a };
     int32_t id_of_byte[BYTES];

@@ -2,27 +2,12 @@
 #include "data/prepare.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "data/prepare_private.h"
 
 /* Address space for a tokenizer and for the ids of the largest document. Memory that is not touched
  * costs nothing. */
 static const size_t RESERVE_BYTES = (size_t)64 << 30;
-static const double PROGRESS_EVERY_S = 0.2;
-
-static void show_progress(Preparer *p, uint64_t at_bytes, bool last)
-{
-    char rate[32], tokens[32];
-    double now = clock_s(), bytes = (double)(p->done_bytes + at_bytes);
-    if (!last && now - p->shown_s < PROGRESS_EVERY_S) return;
-    p->shown_s = now;
-    double spent = now - p->start_s;
-    log_progress(last, "prepare %s: %.0f %%, %lld documents, %s tokens, %s/s", p->config->out,
-                 p->total_bytes > 0 ? 100 * bytes / (double)p->total_bytes : 100.0,
-                 (long long)p->stats.documents, text_thousands(tokens, p->stats.tokens),
-                 text_bytes(rate, spent > 0 ? bytes / spent : 0));
-}
 
 static Status add_document(Preparer *p, const char *text, size_t bytes)
 {
@@ -48,9 +33,9 @@ static Status add_documents(Preparer *p, Documents *d)
         bool more = false;
         TRY(documents_next(d, &text, &bytes, &more));
         if (!more) return OK;
+        TRY(progress_to(&p->bar, p->before_bytes + (int64_t)d->at));
         if (p->config->chat != NULL) {
             TRY(prepare_chat(p, d));
-            show_progress(p, d->at, false);
             continue;
         }
         if (bytes == 0) {
@@ -58,7 +43,6 @@ static Status add_documents(Preparer *p, Documents *d)
             continue;
         }
         TRY(add_document(p, text, bytes));
-        show_progress(p, d->at, false);
     }
 }
 
@@ -70,11 +54,11 @@ static Status add_file(Preparer *p, const char *path)
     Status s = documents_open(&d, path, &o);
     if (s == OK && p->config->chat != NULL && !d.jsonl)
         s = FAIL(ERR_ARG, "%s: chats come in JSON lines, so its name must end in .jsonl", path);
-    uint64_t least = p->done_bytes + d.map.bytes; /* the size of a pipe was not known before */
-    if (least > p->total_bytes) p->total_bytes = least;
+    int64_t least = p->before_bytes + (int64_t)d.map.bytes; /* now a pipe's size is known */
+    if (least > p->bar.total) p->bar.total = least;
     if (s == OK) s = add_documents(p, &d);
     p->stats.skipped += d.skipped;
-    p->done_bytes += d.map.bytes;
+    p->before_bytes += (int64_t)d.map.bytes;
     documents_close(&d);
     return s;
 }
@@ -85,7 +69,7 @@ static Status measure_files(Preparer *p)
     for (int i = 0; i < p->config->n_files; i++) {
         uint64_t bytes = 0;
         TRY(file_size(p->config->files[i], &bytes));
-        p->total_bytes += bytes;
+        p->bar.total += (int64_t)bytes;
     }
     return OK;
 }
@@ -106,13 +90,13 @@ static Status check_result(const Preparer *p)
     return FAIL(ERR_FORMAT,
                 "%d files (%llu bytes) hold no document: %lld empty ones and %lld bad lines were "
                 "left out",
-                p->config->n_files, (unsigned long long)p->total_bytes, (long long)p->stats.empty,
+                p->config->n_files, (unsigned long long)p->bar.total, (long long)p->stats.empty,
                 (long long)p->stats.skipped);
 }
 
 static Status prepare(Preparer *p)
 {
-    p->start_s = clock_s();
+    progress_begin(&p->bar);
     TRY(measure_files(p));
     TRY(arena_init(&p->arena, "prepare", MEM_HOST, RESERVE_BYTES));
     TRY(arena_init(&p->scratch, "document", MEM_HOST, RESERVE_BYTES));
@@ -125,14 +109,15 @@ static Status prepare(Preparer *p)
     if (p->config->chat != NULL) TRY(prepare_chats_end(p));
     TRY(origin_of(p->config->tokenizer, tokenizer_vocab(p->tokenizer), &p->writer.origin));
     TRY(shard_commit(&p->writer));
-    show_progress(p, 0, true);
-    p->stats.seconds = clock_s() - p->start_s;
+    progress_end(&p->bar);
+    p->stats.seconds = clock_s() - p->bar.begin_s;
     return OK;
 }
 
 Status prepare_run(const PrepareConfig *c, PrepareStats *out)
 {
-    Preparer p = { .config = c };
+    Preparer p = { .config = c,
+                   .bar = { .what = "prepare", .name = c->out, .left = "nothing was written" } };
     Status s = prepare(&p);
     shard_writer_close(&p.writer);
     tokenizer_free(p.tokenizer);

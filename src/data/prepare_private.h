@@ -2,6 +2,7 @@
 #ifndef DATA_PREPARE_PRIVATE_H
 #define DATA_PREPARE_PRIVATE_H
 
+#include "base/progress.h"
 #include "data/chat.h"
 #include "data/prepare.h"
 #include "data/shard.h"
@@ -17,8 +18,8 @@ typedef struct Preparer {
     ChatTemplate chat;
     ShardWriter writer;
     PrepareStats stats;
-    uint64_t total_bytes, done_bytes; /* of the files */
-    double start_s, shown_s;
+    Progress bar;         /* over bytes of the files */
+    int64_t before_bytes; /* of the files that are done */
 } Preparer;
 
 /* Opens the template and the writer; adds the line that `d` is at; fills the last pack. */

@@ -2,22 +2,19 @@
  * ones. */
 #include "data/yardstick.h"
 
-#include "base/clock.h"
-#include "base/log.h"
+#include "base/progress.h"
 #include "base/text.h"
 #include "data/holdout.h"
 #include "data/ngram.h"
 
 /* Address space of one model, and of one document; what is not touched costs nothing. */
 static const size_t RESERVE_BYTES = (size_t)64 << 30;
-static const double PROGRESS_EVERY_S = 0.2;
 
 typedef struct Yardstick {
     const YardstickConfig *config;
     YardstickRow *rows;
     Arena model_arena[YARDSTICK_ORDERS], scratch;
     Ngram *model[YARDSTICK_ORDERS];
-    double shown_s;
 } Yardstick;
 
 /* The bytes that n ids of a document stand for, in the scratch arena. */
@@ -44,17 +41,6 @@ static Status text_of(Yardstick *y, const Shard *s, int64_t document, int64_t fi
     return OK;
 }
 
-static void show_progress(Yardstick *y, const char *what, const char *source, const Shard *s,
-                          int64_t done)
-{
-    double now = clock_s();
-    bool last = done == s->documents;
-    if (!last && now - y->shown_s < PROGRESS_EVERY_S) return;
-    y->shown_s = now;
-    log_progress(last, "ngram: %s %s, %lld of %lld documents", what, source, (long long)done,
-                 (long long)s->documents);
-}
-
 /* Learns from a document, or measures one that is held out. */
 static Status use(Yardstick *y, YardstickRow *row, bool held, const Text *text)
 {
@@ -74,6 +60,12 @@ static Status each_document(Yardstick *y, int source, const Shard *s, bool held)
 {
     const char *name = y->config->sources[source].name;
     const HoldOut out = holdout_of(s, name, y->config->validation);
+    Progress bar = { .what = held ? "n-grams: measure" : "n-grams: learn",
+                     .name = name,
+                     .unit = "documents",
+                     .total = s->documents,
+                     .left = "there is no result" };
+    progress_begin(&bar);
     for (int64_t d = 0; d < s->documents; d++) {
         Text text = { 0 };
         ArenaMark mark = arena_mark(&y->scratch);
@@ -83,8 +75,9 @@ static Status each_document(Yardstick *y, int source, const Shard *s, bool held)
             TRY(use(y, &y->rows[source], held, &text));
             arena_release(&y->scratch, mark);
         }
-        show_progress(y, held ? "measure" : "learn", name, s, d + 1);
+        TRY(progress_add(&bar, 1));
     }
+    progress_end(&bar);
     return OK;
 }
 

@@ -42,6 +42,7 @@ typedef struct Worker {
 typedef struct Search {
     const PlanRequest *q;
     const SearchPricer *pricer;
+    Progress *bar;
     SearchAxes axes;
     Config *config;       /* by place in the list of buffers */
     PlanRequest *request; /* the same */
@@ -247,6 +248,7 @@ static Status bound_outer(Search *s, int64_t outer)
 {
     SearchRow row = { 0 };
     Worker *w = &s->worker[omp_get_thread_num()];
+    TRY(progress_add(s->bar, 1));
     if (!search_decode_outer(s->q, &s->axes, outer, &row.layout, &row.buffers)) return OK;
     Planner *p = planner_of(s, row.buffers);
     for (int64_t id = 0, n = inner_count(s); id < n; id++) {
@@ -278,6 +280,7 @@ static int by_time(const void *a, const void *b)
 static Status bound_all(Search *s, Arena *a)
 {
     int64_t n = search_combinations(&s->axes, 0, SEARCH_OUTER);
+    if (s->bar != NULL) s->bar->total = n;
 #pragma omp parallel for schedule(dynamic, 64) num_threads(s->threads)
     for (int64_t i = 0; i < n; i++) keep_failure(s, bound_outer(s, i));
     TRY(first_failure(s));
@@ -420,7 +423,11 @@ static Status run(Search *s, const SearchOptions *o, Arena *a, SearchResult *out
     TRY(found_init(&s->all, cap, a));
     TRY(bound_all(s, a));
     if (s->all.count.legal == 0) return search_why_none(s->q);
-    for (int64_t next = 0; next < s->n;) TRY(run_round(s, &next));
+    if (s->bar != NULL) s->bar->total = s->n;
+    for (int64_t next = 0; next < s->n;) {
+        TRY(run_round(s, &next));
+        TRY(progress_to(s->bar, next));
+    }
     if (s->all.n_best == 0) TRY(nothing_fits(s));
     *out = (SearchResult){ .nearest = s->all.nearest, .seconds = clock_s() - start };
     return simulate_best(s, a);
@@ -451,6 +458,7 @@ Status search_run(const PlanRequest *q, const SearchOptions *o, Arena *a, Search
     Search s = { .q = q,
                  .pricer = o->pricer,
                  .axes = *o->axes,
+                 .bar = o->bar,
                  .threads = o->threads > 0 ? o->threads : omp_get_num_procs() };
     s.cap_bytes = plan_room_bytes(q);
     if (o->top < 1 || o->top > SEARCH_TOP_MAX)

@@ -20,6 +20,7 @@
 #ifndef PLAN_SEARCH_H
 #define PLAN_SEARCH_H
 
+#include "base/progress.h"
 #include "plan/plan.h"
 
 enum { SEARCH_BUFFER_KINDS = BUFFERS_EXACT + 1 };
@@ -80,6 +81,7 @@ typedef struct SearchOptions {
     const SearchAxes *axes;
     const SearchPricer *pricer;
     int top, threads; /* threads 0: one a core */
+    Progress *bar;    /* NULL: none is shown */
 } SearchOptions;
 
 typedef struct SearchCounts {

@@ -179,7 +179,7 @@ static void finish_alone(Checkpointer *k)
 {
     char before[2048];
     (void)snprintf(before, sizeof before, "%s", status_message());
-    if (checkpoint_finish(k) != OK) log_warn("%s", status_message());
+    if (checkpoint_finish(k) != OK) log_failure(LOG_WARN, "%s", "");
     if (before[0] != '\0') (void)status_adopt(OK, before);
 }
 
@@ -318,7 +318,7 @@ static void prune(Checkpointer *k)
         char folder[FILE_PATH_MAX];
         if (rank_of(k->engine) == 0 && (folder_of_step(folder, k->folder, k->steps[0], "") != OK ||
                                         folder_remove(folder, ranks_of(k->engine)) != OK)) {
-            log_warn("an old checkpoint was not removed: %s", status_message());
+            log_failure(LOG_WARN, "an old checkpoint was not removed: ");
         }
         k->n_steps--;
         memmove(k->steps, k->steps + 1, (size_t)k->n_steps * sizeof *k->steps);

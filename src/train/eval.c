@@ -125,6 +125,7 @@ Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t s
         TRY(loader_held_sequences(l, d, &held[d]));
         total += held[d];
     }
+    if (v->bar != NULL) v->bar->total = total < sequences ? total : sequences;
     for (int d = 0; d < out->n_domains; d++) {
         int64_t n = held[d];
         if (total > sequences) n = (n * sequences + total - 1) / total;
@@ -134,6 +135,7 @@ Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t s
             int64_t end = n - first - mine;
             TRY(loader_held(l, d, first + mine, micro, &v->batch));
             TRY(add_batch(v, e, &at, end > 0 ? end : 0, &out->domain[d]));
+            TRY(progress_add(v->bar, ranks * micro));
         }
     }
     TRY(add_ranks(v, e, out));

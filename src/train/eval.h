@@ -2,6 +2,7 @@
 #ifndef TRAIN_EVAL_H
 #define TRAIN_EVAL_H
 
+#include "base/progress.h"
 #include "train/metrics.h"
 
 typedef struct Evaluator {
@@ -11,6 +12,7 @@ typedef struct Evaluator {
     EvalSum *sums;              /* (ranks, CONFIG_SOURCES_MAX) */
     /* By source and held-out document (loader_held_document), where eval_documents asked for it. */
     EvalSum *document[CONFIG_SOURCES_MAX];
+    Progress *bar; /* NULL: none is shown */
 } Evaluator;
 
 Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Arena *a);

@@ -146,7 +146,7 @@ static Status open_engine(Generator *g, const char *path)
     return ARENA_NEW(&g->arena, g->config.model_vocab, &g->p);
 }
 
-static Status write_tokens(Generator *g, void (*each)(const char *bytes, int n))
+static Status write_tokens(Generator *g, GenerateEach *each)
 {
     const GenerateOptions *o = g->options;
     const float *logits = NULL;
@@ -158,25 +158,24 @@ static Status write_tokens(Generator *g, void (*each)(const char *bytes, int n))
         if (id == tokenizer_end_of_text(g->tokenizer)) return OK;
         const char *bytes = NULL;
         tokenizer_bytes(g->tokenizer, id, &bytes, &n);
-        each(bytes, n);
+        TRY(each(bytes, n));
         if (i + 1 < o->tokens) TRY(engine_next_logits(&g->engine, &id, 1, &logits));
     }
     return OK;
 }
 
-static Status run(Generator *g, const char *checkpoint, void (*each)(const char *bytes, int n))
+static Status run(Generator *g, const char *checkpoint, GenerateEach *each)
 {
     char path[FILE_PATH_MAX];
     TRY(arena_init(&g->arena, "generate", MEM_HOST, (size_t)16 << 30));
     TRY(infer_config(checkpoint, &g->arena, path, &g->config));
     TRY(encode_prompt(g, path));
     TRY(open_engine(g, path));
-    each(g->options->prompt, (int)strlen(g->options->prompt));
+    TRY(each(g->options->prompt, (int)strlen(g->options->prompt)));
     return write_tokens(g, each);
 }
 
-Status generate_text(const char *checkpoint, const GenerateOptions *o,
-                     void (*each)(const char *bytes, int n))
+Status generate_text(const char *checkpoint, const GenerateOptions *o, GenerateEach *each)
 {
     Generator g = { .options = o };
     Status s = run(&g, checkpoint, each);

@@ -23,11 +23,11 @@ typedef struct GenerateOptions {
     uint64_t seed;
 } GenerateOptions;
 
-/* The prompt and what follows it, until `tokens` or the end-of-text token. `each` (or NULL) gets
- * every piece of bytes as soon as it is known. The checkpoint's own configuration says which model
- * and tokenizer. */
-Status generate_text(const char *checkpoint, const GenerateOptions *o,
-                     void (*each)(const char *bytes, int n));
+/* The prompt and what follows it, until `tokens` or the end-of-text token. `each` gets every piece
+ * of bytes as soon as it is known; if it fails, so does the call. The checkpoint's own configuration
+ * says which model and tokenizer. */
+typedef Status GenerateEach(const char *bytes, int n);
+Status generate_text(const char *checkpoint, const GenerateOptions *o, GenerateEach *each);
 
 /* The index drawn from logits (n) by temperature, top-k and top-p with the uniform number u. The
  * scratch array (n) is overwritten. */

@@ -151,7 +151,7 @@ Status train_find_hosts(Config *own, Comm *world, Arena *a)
     if (own->mesh_ranks_per_host != 0 || own->mesh_ep == 1 || !(asks || relays)) return OK;
     Status s = comm_hosts(world, a, &each);
     if (s == ERR_ARG && asks) { /* each rank is then a host of its own, and nothing relays */
-        log_info("moe.exchange=auto cannot take a kind that relays: %s", status_message());
+        log_failure(LOG_INFO, "moe.exchange=auto cannot take a kind that relays: ");
         status_clear();
         s = OK;
     }

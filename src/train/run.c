@@ -430,7 +430,7 @@ static Status next_batch(Trainer *t, const Batch **out)
     if (save_last(t) == OK) {
         log_info("the data ends here: step %" PRId64 " is saved", t->step);
     } else {
-        log_warn("step %" PRId64 " is not saved: %s", t->step, status_message());
+        log_failure(LOG_WARN, "step %" PRId64 " is not saved: ", t->step);
     }
     return status_adopt(s, why);
 }
@@ -527,7 +527,7 @@ static Status dump_failed(Trainer *t, Status s)
     char why[2048];
     (void)snprintf(why, sizeof why, "%s", status_message());
     if (t->recorder.taken > 0 && dump(t) != OK)
-        log_warn("the last steps could not be written: %s", status_message());
+        log_failure(LOG_WARN, "the last steps could not be written: ");
     return status_adopt(s, why);
 }
 
@@ -726,7 +726,7 @@ static void end_others(Trainer *t)
     char why[2048];
     status_sentence(why, sizeof why);
     if (comm_launched() > 1) {
-        log_error("%s", status_message());
+        log_failure(LOG_ERROR, "%s", "");
         log_rank(t->world->rank, -1);
         log_quiet();
     }

@@ -47,6 +47,7 @@ typedef struct Launch {
     size_t file_limit;       /* no file grows beyond it (0: no limit), as on a full disk */
     bool stop_at_exit;       /* stop before the memory is gone, so that its peak can be read */
     int processes;           /* as which mpirun starts it; 0: without mpirun */
+    const char *shell;       /* a line for sh, in which "$0" is the program; instead of args */
 } Launch;
 
 typedef struct Child {
@@ -68,6 +69,9 @@ typedef struct Outcome {
     lab_run((lab), &(Launch){ .cell = (cell_name), .args = ARGS(__VA_ARGS__), .processes = (n) })
 #define START(lab, cell_name, ...)                                                                 \
     lab_start((lab), &(Launch){ .cell = (cell_name), .args = ARGS(__VA_ARGS__) })
+
+#define SHELL(lab, cell_name, line)                                                                \
+    lab_run((lab), &(Launch){ .cell = (cell_name), .shell = (line) })
 
 #define CHECK_EXIT(outcome, want)                                                                  \
     do {                                                                                           \
@@ -156,8 +160,11 @@ static inline void child_become(const Lab *lab, const Launch *l, const Child *c)
         for (const char *const *a = ARGS("mpirun", "--oversubscribe", "-n", processes); *a; a++)
             argv[n++] = *a;
     }
+    if (l->shell != NULL) {
+        for (const char *const *a = ARGS("sh", "-c", l->shell); *a; a++) argv[n++] = *a;
+    }
     argv[n++] = lab->program;
-    for (const char *const *a = l->args; *a != NULL && n < 63; a++) argv[n++] = *a;
+    for (const char *const *a = l->args; a != NULL && *a != NULL && n < 63; a++) argv[n++] = *a;
     char cell[2 * FILE_PATH_MAX];
     snprintf(cell, sizeof cell, "%s/%s", lab->folder, l->cell);
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -64,7 +64,7 @@ static int write_files(void **state)
     CHECK(lab_open(state) == 0);
     lab = *state;
     CHECK_OK(file_make_folders(lab_path(lab, "cell/there")));
-    CHECK_OK(file_make_folders(lab_path(lab, "cell/folder")));
+    CHECK_OK(file_make_folders(lab_path(lab, "cell/folder/full/")));
     for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++)
         lab_write_text(lab, lab_path(lab, "cell/%s", FILES[i].name), FILES[i].text);
     write_gzip(lab, "r1.json.gz", FILES[1].text, 1);
@@ -152,8 +152,8 @@ static void a_call_that_cannot_be_is_one_sentence(void **state)
         { { "trace", "report", "r0.json", "--out", "there" }, "there is there already" },
         { { "trace", "report", "r0.json", "--out", "folder" }, "folder is there already" },
         { { "trace", "report", "r0.json", "--out", "text" }, "text is there already" },
-        { { "trace", "report", "r0.json", "--out", "" }, "the output folder's name is empty" },
-        { { "trace", "report", "r0.json", "--out", "out", "--format", "" }, "--format has \"\"" },
+        { { "trace", "report", "r0.json", "--out", "" }, "--out is empty: give DIR" },
+        { { "trace", "report", "r0.json", "--out", "out", "--format", "" }, "--format is empty: give LIST" },
         { { "trace", "report", "r0.json", "--out", "out", "--format", "csv," }, "has \"\", not" },
         { { "trace", "report", "r0.json", "--out", "out", "--perfetto", "p" }, "is no recording" },
         { { "trace", "collectives", "r0.json", "--out", "out" }, "rank 1 of 2 is missing" },
@@ -174,7 +174,7 @@ static void a_call_that_cannot_be_is_one_sentence(void **state)
         { { "trace", "replay", "r0.json", "--out", "r0.json" }, "write over the trace itself" },
         { { "trace", "replay", "r0.json", "--bench", "./there/../r0.json" }, "over the trace" },
         { { "trace", "replay", "r0.json", "--out", "there" }, "--out \"there\" is no file" },
-        { { "trace", "replay", "r0.json", "--out", "" }, "--out \"\" is no file" },
+        { { "trace", "replay", "r0.json", "--out", "" }, "--out is empty: give" },
         { { "trace", "replay", "r0.json", "--out", "x", "--bench", "no/x" }, "no folder no: make" },
         { { "trace", "replay", "r0.json", "--out", "x", "--bench", "x" }, "are both x" },
         { { "bench", "trace", "host.json", "--steps", "1" }, "host.json has no device events" },

@@ -21,7 +21,7 @@ static const char NEW[] = TRACE(
 
 static void write_traces(Lab *lab)
 {
-    CHECK_OK(file_make_folders(lab_path(lab, "cell/there")));
+    CHECK_OK(file_make_folders(lab_path(lab, "cell/there/full/")));
     lab_write_text(lab, lab_path(lab, "cell/old.json"), OLD);
     lab_write_text(lab, lab_path(lab, "cell/new.json"), NEW);
     lab_write_text(lab, lab_path(lab, "cell/none.json"), "{\"traceEvents\":[]}\n");

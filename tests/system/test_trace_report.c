@@ -298,7 +298,7 @@ static void bad_input_is_one_sentence(void **state)
         { { "trace", "report", "small.json", "--gpu", "h10" }, "did you mean h100?" },
     };
     Lab *lab = *state;
-    CHECK_OK(file_make_folders(lab_path(lab, "cell/there")));
+    CHECK_OK(file_make_folders(lab_path(lab, "cell/there/full/")));
     lab_write_text(lab, lab_path(lab, "cell/small.json"), SMALL);
     lab_write_text(lab, lab_path(lab, "cell/text.json"), "no JSON at all\n");
     lab_write_text(lab, lab_path(lab, "cell/other.json"), "{\"a\": [1, 2]}\n");

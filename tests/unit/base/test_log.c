@@ -95,6 +95,23 @@ static void lines_of_two_threads_do_not_mix(void **state)
     CHECK_INT(lines, 1000);
 }
 
+static void a_failure_shows_its_source_only_when_asked(void **state)
+{
+    (void)state;
+    CHECK_INT(FAIL(ERR_ARG, "no"), ERR_ARG);
+    catch_begin();
+    log_failure(LOG_WARN, "step %d: ", 3);
+    CHECK_OK(log_set_level_named("debug"));
+    log_failure(LOG_ERROR, "%s", "");
+    CHECK_OK(log_set_level_named("info"));
+    catch_end();
+    CHECK(strstr(caught, "warning: step 3: no [bad argument]\nerror: no [bad argument]\n  at "
+                         "tests/unit/base/test_log.c:") == caught);
+    CHECK_FAILS(log_set_level_named("loud"), ERR_ARG,
+                "SWITCHYARD_LOG is \"loud\", must be error, warn, info or debug");
+    CHECK_INT(log_level(), LOG_INFO);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -103,6 +120,7 @@ int main(void)
         TEST(messages_below_the_level_are_silent),
         TEST(a_message_that_ends_its_line_gets_no_second_end),
         TEST(a_message_that_is_too_long_is_cut_and_says_so),
+        TEST(a_failure_shows_its_source_only_when_asked),
         TEST(lines_of_two_threads_do_not_mix),
     };
     return TEST_RUN(tests);

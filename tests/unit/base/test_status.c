@@ -66,6 +66,15 @@ static void the_sentence_comes_without_code_and_frames(void **state)
     CHECK_TEXT(sentence, "w has 3 columns, x has 2");
 }
 
+static void the_head_ends_before_the_frames(void **state)
+{
+    (void)state;
+    CHECK_INT(outer(), ERR_SHAPE);
+    CHECK_INT(status_head_bytes(), strlen("w has 3 columns, x has 2 [bad shape]\n"));
+    status_clear();
+    CHECK_INT(status_head_bytes(), 0);
+}
+
 static void brackets_inside_the_sentence_stay(void **state)
 {
     (void)state;
@@ -149,9 +158,20 @@ static void exit_codes_tell_bad_input_from_a_failed_run(void **state)
     static const struct {
         Status code;
         int exit_code;
-    } WANT[] = { { OK, 0 },       { ERR_ARG, 2 },         { ERR_SHAPE, 2 }, { ERR_MEMORY, 2 },
-                 { ERR_IO, 2 },   { ERR_FORMAT, 2 },      { ERR_DISK, 3 },  { ERR_DEVICE, 3 },
-                 { ERR_COMM, 3 }, { ERR_UNSUPPORTED, 2 }, { ERR_FIT, 3 },   { ERR_NUMERIC, 3 } };
+    } WANT[] = { { OK, 0 },
+                 { ERR_ARG, 2 },
+                 { ERR_SHAPE, 2 },
+                 { ERR_MEMORY, 2 },
+                 { ERR_IO, 2 },
+                 { ERR_FORMAT, 2 },
+                 { ERR_DISK, 3 },
+                 { ERR_DEVICE, 3 },
+                 { ERR_COMM, 3 },
+                 { ERR_UNSUPPORTED, 2 },
+                 { ERR_FIT, 3 },
+                 { ERR_NUMERIC, 3 },
+                 { ERR_INTERRUPTED, 130 },
+                 { ERR_CLOSED, 0 } };
     for (size_t i = 0; i < sizeof WANT / sizeof WANT[0]; i++) {
         CHECK_INT(status_exit_code(WANT[i].code), WANT[i].exit_code);
     }
@@ -160,7 +180,7 @@ static void exit_codes_tell_bad_input_from_a_failed_run(void **state)
 static void every_code_has_a_name_of_its_own(void **state)
 {
     (void)state;
-    for (int a = OK; a <= ERR_NUMERIC; a++) {
+    for (int a = OK; a <= ERR_CLOSED; a++) {
         CHECK(strcmp(status_name((Status)a), "unknown") != 0);
         for (int b = OK; b < a; b++) {
             CHECK(strcmp(status_name((Status)a), status_name((Status)b)) != 0);
@@ -177,6 +197,7 @@ int main(void)
         TEST(a_new_failure_replaces_the_old_one),
         TEST(a_failure_may_wrap_the_one_before),
         TEST(the_sentence_comes_without_code_and_frames),
+        TEST(the_head_ends_before_the_frames),
         TEST(brackets_inside_the_sentence_stay),
         TEST(a_long_sentence_is_cut_to_the_room_given),
         TEST(no_failure_has_an_empty_sentence),

@@ -1,3 +1,4 @@
+#include "base/log.h"
 #include "cli/options.h"
 #include "harness/test.h"
 
@@ -141,6 +142,29 @@ static void values_are_checked(void **state)
     CHECK_FAILS(parse(&v, WORDS("--out", "--tokens", "5")), ERR_ARG, "--out wants a value");
 }
 
+static void what_is_empty_is_refused_by_name(void **state)
+{
+    (void)state;
+    Values v;
+    CHECK_FAILS(parse(&v, WORDS("--out", "", "from")), ERR_ARG, "--out is empty: give FILE");
+    CHECK_FAILS(parse(&v, WORDS("--key=", "from")), ERR_ARG, "--key is empty: give KEY");
+    CHECK_FAILS(parse(&v, WORDS("--out=o", "from", "")), ERR_ARG, "yard do: argument 2 is empty");
+}
+
+static void every_command_takes_the_general_options(void **state)
+{
+    (void)state;
+    Values v;
+    CHECK_OK(parse(&v, WORDS("--quiet", "--out=o", "from")));
+    CHECK_INT(log_level(), LOG_WARN);
+    CHECK_OK(parse(&v, WORDS("--out=o", "from", "--verbose")));
+    CHECK_INT(log_level(), LOG_DEBUG);
+    log_set_level(LOG_INFO);
+    CHECK_INT(v.n, 1);
+    CHECK_FAILS(parse(&v, WORDS("--verbos")), ERR_ARG, "did you mean --verbose?");
+    CHECK_FAILS(parse(&v, WORDS("--halp")), ERR_ARG, "did you mean --help?");
+}
+
 static void an_option_without_limits_takes_any_number(void **state)
 {
     (void)state;
@@ -206,6 +230,8 @@ static void help_shows_every_option_its_default_and_an_example(void **state)
                                          "where to (required)",
                                          "what then [skip]",
                                          "orders (may be repeated)",
+                                         "options of every command:\n  --verbose ",
+                                         "  --quiet ",
                                          "example:\n  yard do --out a b" };
     char text[4096];
     capture(ask_for_help, text, sizeof text);
@@ -253,6 +279,8 @@ int main(void)
         TEST(what_is_not_given_keeps_its_default),
         TEST(an_unknown_option_names_the_nearest),
         TEST(values_are_checked),
+        TEST(what_is_empty_is_refused_by_name),
+        TEST(every_command_takes_the_general_options),
         TEST(an_option_without_limits_takes_any_number),
         TEST(positional_arguments_are_counted),
         TEST(after_two_dashes_everything_is_positional),

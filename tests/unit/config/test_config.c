@@ -347,7 +347,9 @@ static void a_source_that_is_neither_names_the_nearest_preset(void **state)
                 "there is neither a file nor a preset quikstart, did you mean quickstart?");
     CHECK_FAILS(config_load(&c, &arena, "/no/such/file.yaml", NULL, 0), ERR_ARG,
                 "/no/such/file.yaml (docs/config.md");
-    CHECK_FAILS(config_load(&c, &arena, "src", NULL, 0), ERR_ARG, "neither a file");
+    CHECK_FAILS(config_load(&c, &arena, "src", NULL, 0), ERR_ARG,
+                "CONFIG is a folder: give a YAML file, such as config.yaml in it; and there is no "
+                "preset src");
 }
 
 /* Counted from the published dimensions: embedding and head, then attention, norms and MLPs. */

@@ -103,7 +103,7 @@ static SearchResult search(const BoundQuestion *q, const SearchAxes *axes,
                            const SearchPricer *pricer, Arena *a)
 {
     SearchResult r = { 0 };
-    CHECK_OK(search_run(&q->of.request, &(SearchOptions){ axes, pricer, 50, 2 }, a, &r));
+    CHECK_OK(search_run(&q->of.request, &(SearchOptions){ axes, pricer, 50, 2, NULL }, a, &r));
     return r;
 }
 

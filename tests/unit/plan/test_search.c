@@ -156,8 +156,8 @@ static int tear_down(void **state)
 static SearchResult search(Question *t, const SearchPricer *pricer, int top, int threads)
 {
     SearchResult r = { 0 };
-    CHECK_OK(
-        search_run(&t->request, &(SearchOptions){ &t->axes, pricer, top, threads }, &t->arena, &r));
+    CHECK_OK(search_run(&t->request, &(SearchOptions){ &t->axes, pricer, top, threads, NULL },
+                        &t->arena, &r));
     return r;
 }
 
@@ -313,7 +313,7 @@ static void axes_that_no_layout_has_are_refused(void **state)
 {
     Question *t = *state;
     SearchResult r;
-    SearchOptions o = { &t->axes, &with_bounds, 10, 1 };
+    SearchOptions o = { &t->axes, &with_bounds, 10, 1, NULL };
     t->axes.axis[SEARCH_EP] = (ConfigInts){ 1, { 5 } };
     CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG, "ep divides moe.experts 16");
     t->axes = (SearchAxes){ 0 };

@@ -1,0 +1,28 @@
+/* interrupt: one flag, set by a signal handler. */
+#include "base/interrupt.h"
+
+#include <stddef.h>
+
+static volatile sig_atomic_t caught;
+
+static void on_signal(int number)
+{
+    caught = number;
+    (void)signal(number, SIG_DFL);
+}
+
+/* SA_RESTART spares libraries that do not expect EINTR. poll() returns EINTR all the same. */
+void interrupt_catch(void)
+{
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+int interrupt_signal(void) { return caught; }
+const volatile sig_atomic_t *interrupt_flag(void) { return &caught; }
+
+Status interrupt_check(const char *left)
+{
+    return caught == 0 ? OK : FAIL(ERR_INTERRUPTED, "interrupted: %s", left);
+}

@@ -1,0 +1,45 @@
+/* out: checked writes to file descriptor 1. */
+#include "base/out.h"
+
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { REASON_BYTES = 128 };
+
+/* open() takes the lowest number that is free. stdin and stdout are opened for reading: a write to
+ * such a stdout still fails, as it should. */
+void out_begin(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+    }
+    (void)signal(SIGPIPE, SIG_IGN);
+}
+
+static Status cannot_write(void)
+{
+    char why[REASON_BYTES];
+    if (errno == EPIPE) return ERR_CLOSED;
+    return FAIL(ERR_DISK, "stdout: cannot write: %s", strerror_r(errno, why, sizeof why));
+}
+
+Status out_write(const char *data, size_t bytes)
+{
+    return file_write_some(STDOUT_FILENO, data, bytes) == bytes ? OK : cannot_write();
+}
+
+Status out_text(const Text *t) { return out_write(t->data, t->used); }
+
+/* Network file systems report lost writes when any descriptor of the file is closed. A copy is
+ * closed, so that 1 stays taken. */
+Status out_end(void)
+{
+    int copy = dup(STDOUT_FILENO);
+    return copy < 0 || close(copy) == 0 ? OK : cannot_write();
+}

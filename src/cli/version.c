@@ -1,0 +1,102 @@
+/* version: `switchyard --version`: what a report of a bug should hold. */
+#include "backend/cuda.h"
+#include "base/library.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+
+#include <cjson/cJSON.h>
+#include <dlfcn.h>
+#include <hwloc.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <stdio.h>
+#include <yaml.h>
+#include <zlib.h>
+
+enum { WORDS_BYTES = 64 };
+
+/* What the compiler was told with -march. */
+#if defined __AVX512F__ && defined __AVX512BW__ && defined __AVX512VL__
+static const char INSTRUCTIONS[] = "x86-64-v4";
+#elif defined __AVX2__ && defined __FMA__
+static const char INSTRUCTIONS[] = "x86-64-v3";
+#else
+static const char INSTRUCTIONS[] = "baseline";
+#endif
+
+/* The version of a library that a build with CUDA opens: NCCL's where `nccl` is set, else cuDNN's. */
+static void library_text(bool nccl, char out[WORDS_BYTES])
+{
+    const LibraryCall call = { .name = nccl ? "ncclGetVersion" : "cudnnGetVersion" };
+    const Library library = { .file = nccl ? "libnccl.so.2" : "libcudnn.so.9",
+                              .call = &call,
+                              .calls = 1 };
+    union {
+        int (*nccl)(int *);
+        size_t (*cudnn)(void);
+    } ask = { 0 };
+    void *opened = NULL;
+    int v = 0;
+    (void)snprintf(out, WORDS_BYTES, "%s", cuda_built() ? "not found" : "");
+    if (!cuda_built() || library_open(&library, &ask, &opened) != OK) return;
+    if (nccl)
+        (void)ask.nccl(&v);
+    else
+        v = (int)ask.cudnn();
+    (void)snprintf(out, WORDS_BYTES, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+    (void)dlclose(opened);
+}
+
+static Status print_version(void *state, int n, char **arguments, Arena *a, Text *out)
+{
+    const bool *json = state;
+    char cuda[WORDS_BYTES] = "", nccl[WORDS_BYTES], cudnn[WORDS_BYTES];
+    char pcre2[WORDS_BYTES] = "", hwloc[WORDS_BYTES];
+    unsigned h = hwloc_get_api_version();
+    int v = cuda_runtime_version();
+    (void)n, (void)arguments, (void)a;
+    if (v > 0) (void)snprintf(cuda, sizeof cuda, "%d.%d", v / 1000, v % 1000 / 10);
+    library_text(true, nccl);
+    library_text(false, cudnn);
+    (void)pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
+    (void)snprintf(hwloc, sizeof hwloc, "%u.%u.%u", h >> 16, h >> 8 & 0xFF, h & 0xFF);
+    const char *const row[][2] = {
+        { "version", version_number },
+        { "commit", version_commit },
+        { "cuda", cuda },
+        { "nccl", nccl },
+        { "cudnn", cudnn },
+        { "mpi", comm_mpi_built() ? "built in" : "" },
+        { "isa", INSTRUCTIONS },
+        { "compiler", __VERSION__ },
+        { "pcre2", pcre2 },
+        { "libyaml", yaml_get_version_string() },
+        { "hwloc", hwloc },
+        { "cjson", cJSON_Version() },
+        { "zlib", zlibVersion() },
+    };
+    const int rows = sizeof row / sizeof *row;
+    if (!*json) TRY(text_printf(out, "switchyard %s\n", version_number));
+    for (int i = !*json; i < rows; i++) {
+        const char *value = row[i][1];
+        if (*json) TRY(text_append(out, i == 0 ? "{" : ",", 1));
+        TRY(*json ? text_json(out, "%s:%s", row[i][0], value)
+                  : text_printf(out, "  %-9s %s\n", row[i][0], *value == '\0' ? "none" : value));
+    }
+    return *json ? text_append(out, "}\n", 2) : OK;
+}
+
+Status cli_version(int argc, char **argv)
+{
+    bool json = false;
+    const Option table[] = {
+        { "--json", OPTION_FLAG, &json, .help = "print one JSON object; what is missing is empty" },
+    };
+    const Command command = {
+        .name = "switchyard --version",
+        .what = "Print the version, the commit, the back ends of this build and its libraries.",
+        .example = "switchyard --version --json",
+        OPTIONS(table, 0, 0),
+    };
+    return options_run(&command, argc, argv, print_version, &json);
+}
