@@ -1,5 +1,6 @@
 /* options: loops over a subcommand's table: parsing, checks, help. */
 #include "cli/options.h"
+#include "cli/help_table.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -186,6 +187,10 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
             continue;
         }
         bool is_option = !only_positional && argv[i][0] == '-' && argv[i][1] != '\0';
+        if (is_option && help_table_asked(argv[i])) {
+            *help = true;
+            return help_table_command(c);
+        }
         if (is_option && is_help(argv[i])) {
             print_help(c);
             *help = true;
@@ -212,6 +217,8 @@ Status options_run(const Command *c, int argc, char **argv, CommandRun *run, voi
 {
     bool help = false;
     int n = 0;
+    if (c->below != NULL && argc > 1 && strcmp(argv[1], c->below->name) == 0)
+        return c->below->run(argc - 1, argv + 1);
     Arena a = { 0 }, text = { 0 }; /* a text grows in an arena of its own */
     Text out = { 0 };
     const size_t room = (size_t)64 << 30; /* memory that is not touched costs nothing */
@@ -239,6 +246,7 @@ Status options_dispatch(const char *program, const Subcommand *rows, int n, int 
     const char *known[OPTION_TABLE_MAX];
     assert(n <= OPTION_TABLE_MAX);
     if (argc < 2) return FAIL(ERR_ARG, "%s needs a command (see %s --help)", program, program);
+    if (help_table_asked(argv[1])) return help_table_group(program, rows, n);
     if (is_help(argv[1])) {
         print_rows(program, rows, n);
         return OK;
