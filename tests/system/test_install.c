@@ -178,7 +178,7 @@ static void man_pages_are_well_formed(void **state)
     skip_without(lab, "mandoc");
     Outcome o = shell(lab, "cell",
                       "mandoc -T lint -W warning $BUILT/man/*.1 $ROOT/packaging/*.1 >&2 || exit 1\n"
-                      "mandoc -T utf8 $BUILT/man/switchyard-data-prepare.1 | col -b\n");
+                      "mandoc -T utf8 $BUILT/man/switchyard-data-prepare.1 | sed 's/.\b//g'\n");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "switchyard data prepare --tokenizer FILE --out PREFIX [option ...]");
     CHECK_SAYS(o.out, "--split file|blank|line");
@@ -248,6 +248,7 @@ static void the_debian_package_installs_runs_and_goes_again(void **state)
     Lab *lab = *state;
     skip_without(lab, "dpkg-shlibdeps");
     skip_without(lab, "dpkg");
+    if (geteuid() != 0) skip_without(lab, "fakeroot");
     Outcome o = shell(
         lab, "deb",
         "$MAKE install DESTDIR=\"$PWD/tree\" PREFIX=/usr LIBDIR=/usr/lib/x86_64-linux-gnu\n"
@@ -256,7 +257,7 @@ static void the_debian_package_installs_runs_and_goes_again(void **state)
         "mkdir -p root/var/lib/dpkg/info root/var/lib/dpkg/updates root/var/lib/dpkg/triggers\n"
         ": >root/var/lib/dpkg/status\n"
         "package() {\n"
-        "    dpkg --root=\"$PWD/root\" --log=/dev/null --force-depends --force-unsafe-io "
+        "    $(test $(id -u) = 0 || echo fakeroot) dpkg --root=\"$PWD/root\" --log=/dev/null --force-depends --force-unsafe-io "
         "--force-not-root"
         " --force-script-chrootless --force-bad-path \"$@\" >dpkg.log 2>&1 ||\n"
         "        { cat dpkg.log >&2; return 1; }\n"
