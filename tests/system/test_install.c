@@ -152,20 +152,21 @@ static void the_quickstart_trains_in_any_folder(void **state)
 static void every_command_has_a_man_page_with_its_options(void **state)
 {
     Lab *lab = *state;
-    Outcome o = shell(lab, "cell",
-                      "walk() {\n"
-                      "    page=$BUILT/man/$(echo \"switchyard $*\" | sed 's/ *$//; s/ /-/g').1\n"
-                      "    test -s \"$page\" || echo \"there is no $page\"\n"
-                      "    for option in $($PROGRAM \"$@\" --help | grep -oE '^  --[a-z-]+'); do\n"
-                      "        sed 's/\\\\//g' \"$page\" | grep -q -- \"fB$option\" ||\n"
-                      "            echo \"$page has no $option\"\n"
-                      "        options=$((${options:-0} + 1))\n"
-                      "    done\n"
-                      "    for below in $($PROGRAM \"$@\" --help=table | sed -n 's/^command.//p' |"
-                      " cut -f 1); do walk \"$@\" $below; done\n"
-                      "}\n"
-                      "walk\n"
-                      "echo \"$options options\"\n");
+    Outcome o = shell(
+        lab, "cell",
+        "walk() {\n"
+        "    page=$BUILT/man/$(echo \"switchyard $*\" | sed 's/ *$//; s/ /-/g').1\n"
+        "    test -s \"$page\" || echo \"there is no $page\"\n"
+        "    for option in $($PROGRAM \"$@\" --help | grep -oE '^  --[a-z-]+'); do\n"
+        "        sed 's/\\\\//g' \"$page\" | grep -q -- \"fB$option\" ||\n"
+        "            echo \"$page has no $option\"\n"
+        "        options=$((${options:-0} + 1))\n"
+        "    done\n"
+        "    for below in $($PROGRAM \"$@\" --help=table | sed -n 's/^command.\\([a-z]\\)/\\1/p' |"
+        " cut -f 1); do walk \"$@\" $below; done\n"
+        "}\n"
+        "walk\n"
+        "echo \"$options options\"\n");
     int options = 0;
     CHECK_EXIT(o, 0);
     if (sscanf(o.out, "%d options\n", &options) != 1) fail_msg("%s", o.out);
@@ -257,7 +258,8 @@ static void the_debian_package_installs_runs_and_goes_again(void **state)
         "mkdir -p root/var/lib/dpkg/info root/var/lib/dpkg/updates root/var/lib/dpkg/triggers\n"
         ": >root/var/lib/dpkg/status\n"
         "package() {\n"
-        "    $(test $(id -u) = 0 || echo fakeroot) dpkg --root=\"$PWD/root\" --log=/dev/null --force-depends --force-unsafe-io "
+        "    $(test $(id -u) = 0 || echo fakeroot) dpkg --root=\"$PWD/root\" --log=/dev/null "
+        "--force-depends --force-unsafe-io "
         "--force-not-root"
         " --force-script-chrootless --force-bad-path \"$@\" >dpkg.log 2>&1 ||\n"
         "        { cat dpkg.log >&2; return 1; }\n"
