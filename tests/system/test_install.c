@@ -173,6 +173,38 @@ static void every_command_has_a_man_page_with_its_options(void **state)
     CHECK(options > 80);
 }
 
+/* A program whose `help` prints the table above it, and whose --version is a row of its table. */
+static void commands_without_a_page_of_their_own_end_the_walk(void **state)
+{
+    Lab *lab = *state;
+    Outcome o =
+        shell(lab, "walk",
+              "cat >fake <<'END'\n"
+              "#!/bin/sh\n"
+              "case $* in\n"
+              "    'train --settings') printf 'Presets: a, b\\n\\n  x.y  1  what (p|q)\\n' ;;\n"
+              "    --help) printf 'options of every command:\\n  --loud   be\\n           "
+              "loud\\n\\nend\\n' ;;\n"
+              "    'do --help=table') printf 'name\\tswitchyard do\\nwhat\\tDo.\\n' ;;\n"
+              "    *) printf 'name\\tswitchyard\\ncommand\\tdo\\tdo it\\n'\n"
+              "       printf 'command\\thelp\\thelp\\ncommand\\t--version\\tsay it\\n' ;;\n"
+              "esac\n"
+              "END\n"
+              "chmod +x fake\n"
+              "mkdir pages\n"
+              "timeout 10 $ROOT/tools/make_help ./fake man pages\n"
+              "ls pages\n"
+              "grep -hA1 --no-group-separator 'fB.-.-' pages/switchyard-do.1 pages/switchyard.1\n"
+              "$ROOT/tools/make_help ./fake bash - | grep \"switchyard') echo '\"\n");
+    CHECK_EXIT(o, 0);
+    CHECK_TEXT(o.out, "switchyard-do.1\nswitchyard.1\n"
+                      "\\fB\\-\\-loud\\fR\nbe loud\n"
+                      "\\fB\\-\\-version\\fR\nsay it\n"
+                      "\\fB\\-\\-loud\\fR\nbe loud\n"
+                      "        'switchyard') echo 'do help' ;;\n"
+                      "        'switchyard') echo '--version --loud' ;;\n");
+}
+
 static void man_pages_are_well_formed(void **state)
 {
     Lab *lab = *state;
@@ -315,6 +347,7 @@ int main(void)
         LAB_TEST(a_program_finds_the_library_by_pkg_config),
         LAB_TEST(the_quickstart_trains_in_any_folder),
         LAB_TEST(every_command_has_a_man_page_with_its_options),
+        LAB_TEST(commands_without_a_page_of_their_own_end_the_walk),
         LAB_TEST(man_pages_are_well_formed),
         LAB_TEST(bash_completes_commands_options_presets_and_settings),
         LAB_TEST(zsh_can_read_its_completion),
