@@ -1,5 +1,5 @@
 # make              the release build: build/switchyard
-# ./test.sh         everything that a change must pass: about 20 minutes on two cores
+# ./test.sh         everything that a change must pass: about 12 minutes on two cores
 # make test-long    what takes longer: before an issue is closed
 # make test         unit, op, schedule, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
 # make asan | tsan  unit, op, schedule and mesh tests under address+undefined | comm and mesh tests under thread
@@ -9,7 +9,9 @@
 # make lint         format, layers, sizes, globals, dropped Statuses, clang-tidy, cppcheck
 # make fuzz         fuzzers over their committed corpora
 # make mutants      plants the bugs of tools/mutants.txt one by one: N killed, M alive
-# make lib         build/libswitchyard_trace.a and .so: traces for other programs (include/switchyard_trace.h)
+# make lib          build/libswitchyard_trace.a and .so: traces for other programs (include/switchyard_trace.h)
+# make install      program, library, man pages, completions to PREFIX=/usr/local under DESTDIR; make uninstall
+# make deb          build/switchyard_VERSION_ARCH.deb for any x86-64 processor since 2015 (packaging/)
 # make docs        docs/config.md from the table of settings
 # make reproduce   docs/planning.md: the planner beside published figures
 # make bench        switchyard bench ops and bench step quickstart
@@ -123,7 +125,8 @@ FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 # The library: what its functions need of these folders, as one object in which only they are visible.
 PIC := $(patsubst %,$O/pic/%.o,$(wildcard src/base/*.c src/trace/*.c src/config/*.c src/analyze/*.c) \
        src/op/names.c src/plan/hardware.c $O/gen/hardware.c $O/gen/presets.c)
-TRACE_LIB := $B/libswitchyard_trace.a $B/libswitchyard_trace.so
+TRACE_SO  := libswitchyard_trace.so.$(shell sed -n 's/^.define SWITCHYARD_TRACE_VERSION //p' include/switchyard_trace.h)
+TRACE_LIB := $B/libswitchyard_trace.a $B/$(TRACE_SO) $B/libswitchyard_trace.so
 TRACE_LDLIBS := -lz -lyaml -lgomp -lm -lpthread
 EXAMPLES := $B/examples/trace_summary
 
@@ -213,8 +216,11 @@ $B/libswitchyard_trace.a: $B/switchyard_trace.o
 	@rm -f $@
 	ar rcs $@ $^
 
-$B/libswitchyard_trace.so: $B/switchyard_trace.o
+$B/$(TRACE_SO): $B/switchyard_trace.o
 	$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) $^ $(TRACE_LDLIBS) -o $@
+
+$B/libswitchyard_trace.so: $B/$(TRACE_SO)
+	ln -sf $(<F) $@
 
 # as a user's program, with the header and the library alone
 $B/examples/%: examples/%.c include/switchyard_trace.h $B/libswitchyard_trace.so
@@ -222,9 +228,10 @@ $B/examples/%: examples/%.c include/switchyard_trace.h $B/libswitchyard_trace.so
 	$(CC) -std=c17 -O2 $(WARN) -Iinclude $< -L$B -Wl,-rpath,'$$ORIGIN/..' -lswitchyard_trace -o $@
 
 lib: $(TRACE_LIB) $(EXAMPLES)
-	$(if $(filter release,$(CONFIG)),@for f in $(TRACE_LIB); do cmp -s $$f $(BUILD)/$${f##*/} || cp $$f $(BUILD)/; done)
+	$(if $(filter release,$(CONFIG)),@for f in $(TRACE_LIB); do cmp -s $$f $(BUILD)/$${f##*/} || cp -P $$f $(BUILD)/; done)
 
 $B/tests/system/test_trace_library: | $(TRACE_LIB) $(EXAMPLES)
+$B/tests/system/test_install: | build-install
 
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus
 $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(if $(filter fuzz,$(CONFIG)),,$O/tests/harness/replay.c.o) $(LIB)
@@ -291,6 +298,8 @@ flags:
 # what tools/check_globals reads
 library:
 	@echo $(LIB)
+
+include packaging/install.mk
 
 lint:
 	tools/lint

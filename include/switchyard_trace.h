@@ -11,8 +11,9 @@
  *     ...
  *     switchyard_trace_close(t);
  *
- * Link with build/libswitchyard_trace.so, or with build/libswitchyard_trace.a -lz -lgomp -lm -lpthread
- * (`make lib` makes both).
+ * `make install` installs the library: `cc program.c $(pkg-config --cflags --libs switchyard-trace)`.
+ * `make lib` only makes it: link with build/libswitchyard_trace.so, or with
+ * build/libswitchyard_trace.a -lz -lyaml -lgomp -lm -lpthread.
  *
  * Errors: a function that can fail returns SWITCHYARD_TRACE_OK or another Result, and leaves its
  * outputs as they were. switchyard_trace_error() then has one sentence. Nothing is printed, no bad
@@ -40,8 +41,8 @@ extern "C" {
 #define SWITCHYARD_TRACE_API
 #endif
 
-/* Of this header; it grows when a struct or a function changes. A program that finds its library at
- * run time compares the two. */
+/* Of this header; it grows when a struct or a function changes. It is the
+ * number in the library's soname, too. A program that finds its library at run time compares the two. */
 #define SWITCHYARD_TRACE_VERSION 1
 SWITCHYARD_TRACE_API int32_t switchyard_trace_version(void);
 

@@ -2,6 +2,7 @@
 #include "cli/options.h"
 #include "base/log.h"
 #include "base/out.h"
+#include "cli/help_table.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -296,6 +297,10 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
             continue;
         }
         bool is_option = !only_positional && argv[i][0] == '-' && argv[i][1] != '\0';
+        if (is_option && help_table_asked(argv[i])) {
+            *help = true;
+            return help_table_command(c);
+        }
         if (is_option && is_help(argv[i])) {
             *help = true;
             return print_help(help_command, c);
@@ -325,6 +330,8 @@ Status options_run(const Command *c, int argc, char **argv, CommandRun *run, voi
 {
     bool help = false;
     int n = 0;
+    if (c->below != NULL && argc > 1 && strcmp(argv[1], c->below->name) == 0)
+        return c->below->run(argc - 1, argv + 1);
     Arena a = { 0 }, text = { 0 }; /* a text grows in an arena of its own */
     Text out = { 0 };
     const size_t room = (size_t)64 << 30; /* memory that is not touched costs nothing */
@@ -350,6 +357,7 @@ Status options_dispatch(const char *program, const Subcommand *rows, int n, int 
     assert(n <= OPTION_TABLE_MAX);
     for (; argc > 1 && take_general(argv[1]); argc--) argv++;
     if (argc < 2) return FAIL(ERR_ARG, "%s needs a command (see %s --help)", program, program);
+    if (help_table_asked(argv[1])) return help_table_group(program, rows, n);
     if (is_help(argv[1])) return print_help(help_group, &(Group){ program, rows, n });
     for (int i = 0; i < n; i++) {
         if (strcmp(argv[1], rows[i].name) == 0) return rows[i].run(argc - 1, argv + 1);

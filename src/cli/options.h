@@ -56,6 +56,12 @@ typedef struct Option {
     double min, max; /* INT, REAL, INTS: both ends included; equal: no limit */
 } Option;
 
+/* A subcommand of subcommands ("data prepare"): the row whose name is argv[1]. */
+typedef struct Subcommand {
+    const char *name, *what;
+    Status (*run)(int argc, char **argv);
+} Subcommand;
+
 typedef struct Command {
     const char *name;      /* "switchyard data prepare" */
     const char *arguments; /* positional arguments as --help shows them: "FILE...", or NULL */
@@ -64,6 +70,7 @@ typedef struct Command {
     const Option *options;
     int n_options;
     int min_positional, max_positional; /* max -1: any number */
+    const Subcommand *below;            /* a command below this one ("plan calibrate"), or NULL */
 } Command;
 
 /* For a Command: an array of options, and how many positional arguments there are. */
@@ -77,15 +84,10 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
 
 /* Runs a whole subcommand: parses, then (unless it was --help) calls `run` with the positional
  * arguments and an arena. If `run` does not fail (or with ERR_PARTIAL or ERR_FIT), its `out` goes to
- * stdout. `state` is the caller's; as a rule the options' targets lie in it. */
+ * stdout. `state` is the caller's; as a rule the options' targets lie in it. If argv[1] names the row
+ * `below`, that runs instead. */
 typedef Status CommandRun(void *state, int n, char **arguments, Arena *a, Text *out);
 Status options_run(const Command *c, int argc, char **argv, CommandRun *run, void *state);
-
-/* A subcommand of subcommands ("data prepare"): the row whose name is argv[1]. */
-typedef struct Subcommand {
-    const char *name, *what;
-    Status (*run)(int argc, char **argv);
-} Subcommand;
 
 /* Call the row that argv[1] names with argv + 1. --help lists the rows; no word at all, or an
  * unknown one (the nearest is named), is ERR_ARG. `program` is "switchyard data". */

@@ -462,6 +462,9 @@ static Status cli_calibrate(int argc, char **argv)
     return options_run(&command, argc, argv, calibrate_run, &base);
 }
 
+static const Subcommand CALIBRATE = { "calibrate", "make a GPU's file from its measured rates",
+                                      cli_calibrate };
+
 Status cli_plan(int argc, char **argv)
 {
     PlanCall c = { .top = 10 };
@@ -503,7 +506,7 @@ Status cli_plan(int argc, char **argv)
                    "    --cluster mi325x:512 --tokens 15T\n"
                    "switchyard plan moe-2t run.compute=bf16 --cluster mi300x:768 --search",
         OPTIONS(table, 1, -1),
+        .below = &CALIBRATE,
     };
-    if (argc > 1 && strcmp(argv[1], "calibrate") == 0) return cli_calibrate(argc - 1, argv + 1);
     return options_run(&command, argc, argv, run, &c);
 }

@@ -121,6 +121,19 @@ static Status convert_init(Call *call, const Config *c, Arena *a, Text *out)
     return OK;
 }
 
+/* The text of this preset does not come with the program. */
+static Status check_quickstart(const char *config, const Config *c)
+{
+    char index[FILE_PATH_MAX];
+    if (strcmp(config, "quickstart") != 0 || c->data_sources.n == 0) return OK;
+    (void)snprintf(index, sizeof index, "%s.idx", c->data_sources.at[0].path);
+    if (file_exists(index)) return OK;
+    return FAIL(ERR_IO,
+                "quickstart reads %s, which is not in this folder: run `switchyard-quickstart "
+                "--data` here first (not installed: tools/quickstart --data)",
+                index);
+}
+
 static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Call *call = state;
@@ -135,6 +148,7 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     TRY((call->small ? config_load_small : config_load)(
         &c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
     if (call->dry) return dry_run(&c, (int)call->ranks, a, out);
+    TRY(check_quickstart(arguments[0], &c));
     catch_signals();
     TRY(convert_init(call, &c, a, out));
     call->config = &c;
