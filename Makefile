@@ -9,8 +9,8 @@
 # make fuzz         fuzzers over their committed corpora
 # make mutants      plants the bugs of tools/mutants.txt one by one: N killed, M alive
 # make lib         build/libswitchyard_trace.a and .so: traces for other programs (include/switchyard_trace.h)
-# make docs        docs/config.md from the table of settings
-# make reproduce   docs/planning.md: the planner beside published figures
+# make docs        docs/reference/ and docs/explain/: the pages that the program writes
+# make reproduce   docs/reference/planning.md: the planner beside published figures
 # make bench        switchyard bench ops and bench step quickstart
 # CUDA=1 and MPI=1 switch files in and out. Configurations share no objects; of one configuration the
 # builds with CUDA and MPI take those of the plain one ($O), but for what they change ($B).
@@ -239,13 +239,13 @@ bench: $(PROGRAM)
 	$(PROGRAM) bench step quickstart
 
 docs: $(PROGRAM)
-	$(PROGRAM) train --settings-markdown >docs/config.md.tmp
-	mv docs/config.md.tmp docs/config.md
+	$(PROGRAM) train --settings-markdown >docs/reference/config.md.tmp
+	mv docs/reference/config.md.tmp docs/reference/config.md
 
 # minutes; needs Python 3
 reproduce: $(PROGRAM)
-	tools/reproduce $(PROGRAM) >docs/planning.md.tmp
-	mv docs/planning.md.tmp docs/planning.md
+	tools/reproduce $(PROGRAM) >docs/reference/planning.md.tmp
+	mv docs/reference/planning.md.tmp docs/reference/planning.md
 
 # what tools/lint gives to clang
 flags:

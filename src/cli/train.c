@@ -168,7 +168,7 @@ Status cli_train(int argc, char **argv)
         { "--settings", OPTION_FLAG, &c.rows,
           .help = "list presets, and every section.key with its default" },
         { "--settings-markdown", OPTION_FLAG, &c.markdown,
-          .help = "the same as a page: docs/config.md" },
+          .help = "the same as a page: docs/reference/config.md" },
     };
     const Command command = {
         .name = "switchyard train",

@@ -46,7 +46,7 @@ static Status no_row(const char *place, const char *name)
         n = 1;
     }
     return FAIL(ERR_ARG, "%s: there is no setting %.*s%s", place, CONFIG_SHOWN_CHARS, name,
-                text_hint(hint, meant, names, n, " (docs/config.md lists them)"));
+                text_hint(hint, meant, names, n, " (docs/reference/config.md lists them)"));
 }
 
 Status config_row_find(const char *place, const char *name, const ConfigRow **out)
@@ -125,7 +125,7 @@ static Status apply_preset(Config *c, Arena *a, const char *preset, const char *
 {
     const ConfigPreset *p = NULL;
     TRY(config_preset_find(config_presets, config_presets_n, preset, what,
-                           " (docs/config.md lists the presets)", &p));
+                           " (docs/reference/config.md lists the presets)", &p));
     return apply(c, a, p->name, p->yaml, strlen(p->yaml));
 }
 

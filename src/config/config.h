@@ -1,8 +1,8 @@
 /* config: every setting of a run, in one flat struct made from one table (rows.def): the YAML
- * reader, section.key=value overrides, presets, --help, docs/config.md, the run's config.yaml and
- * the checkpoint's header are loops over config_rows. Order of precedence: fallback, then the
- * preset named by the file's top-level key `preset`, then the file, then overrides from left to
- * right. A CONFIG that is no file is a preset's name.
+ * reader, section.key=value overrides, presets, --help, docs/reference/config.md, the run's
+ * config.yaml and the checkpoint's header are loops over config_rows. Later wins over earlier: the
+ * fallback, the preset that the file's top-level key `preset` names, the file, then overrides from
+ * left to right. A CONFIG that is no file is a preset's name.
  *
  * Errors (ERR_ARG or ERR_FORMAT) name file:line:column, what was found and what is allowed, and for
  * an unknown key the nearest name. */
@@ -168,7 +168,7 @@ Status config_changes(const Config *then, const Config *now, Arena *a, const Con
 Status config_check_changes(const char *what, const ConfigChange *changes, int n,
                             const char *const *allowed, int n_allowed);
 
-/* Presets and the table of rows for --settings, and docs/config.md. */
+/* Presets and the table of rows for --settings, and docs/reference/config.md. */
 Status config_help(Text *out);
 Status config_markdown(Text *out);
 

@@ -1,13 +1,18 @@
 /*
- * stack: the software that runs a training, as data: what its layers keep of a micro-batch, move,
- * launch and wait for beside what our own do, and what it reserves.
+ * stack: the software that runs a training, as data. A sheet says what the layers of a stack keep,
+ * move, launch and wait for, where these differ from our own engine's, and what the stack reserves.
  *
- * A stack NAME is the formula sheet stack-NAME (formula.h), or a file of that form. It may define
- * the names of stack.def in terms of formula_inputs.c's and tokens          of a micro-batch on one
- * rank routed          rows of the experts of one rank, on average times plan.imbalance received
- * tokens that they come from hbm_gib, launch_s, sync_s   of the hardware and of options and fitted
- * constants of its own. What it does not define is as our engine has it: the sheet `switchyard` is
- * nearly empty, because ours is counted.
+ * The stack NAME is the formula sheet stack-NAME (formula.h), or a file of that form. It may define
+ * the names of stack.def. What it does not define is as in our engine: the sheet `switchyard` is
+ * nearly empty, because our own engine is counted. Definitions use options and fitted constants of
+ * the sheet itself, the inputs of formula_inputs.c, and these:
+ *
+ *   tokens     tokens of a micro-batch on one rank
+ *   routed     average rows of one rank's experts, times plan.imbalance
+ *   received   tokens that these rows come from
+ *   hbm_gib    memory of the GPU
+ *   launch_s   time to launch a kernel on this hardware
+ *   sync_s     time for the host to wait for the GPU on this hardware
  */
 #ifndef PLAN_STACK_H
 #define PLAN_STACK_H

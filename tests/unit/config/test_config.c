@@ -113,7 +113,8 @@ static void a_wrong_file_is_told_with_its_place(void **state)
         { "train:\n  stepz: 5\n", ERR_ARG,
           "a.yaml:2:3: there is no setting train.stepz, did you mean train.steps?" },
         { "train:\n  lr: 5\n", ERR_ARG, "no setting train.lr, did you mean optimizer.lr?" },
-        { "train:\n  wholly_else: 5\n", ERR_ARG, "no setting train.wholly_else (docs/config.md" },
+        { "train:\n  wholly_else: 5\n", ERR_ARG,
+          "no setting train.wholly_else (docs/reference/config.md" },
         { "\nmodle:\n  layers: 5\n", ERR_ARG,
           "a.yaml:2:1: there is no section modle, did you mean model?" },
         { "lr: 5\n", ERR_ARG, "did you mean optimizer.lr?" },
@@ -346,7 +347,7 @@ static void a_source_that_is_neither_names_the_nearest_preset(void **state)
     CHECK_FAILS(config_load(&c, &arena, "quikstart", NULL, 0), ERR_ARG,
                 "there is neither a file nor a preset quikstart, did you mean quickstart?");
     CHECK_FAILS(config_load(&c, &arena, "/no/such/file.yaml", NULL, 0), ERR_ARG,
-                "/no/such/file.yaml (docs/config.md");
+                "/no/such/file.yaml (docs/reference/config.md");
     CHECK_FAILS(config_load(&c, &arena, "src", NULL, 0), ERR_ARG, "neither a file");
 }
 
@@ -700,7 +701,7 @@ static void docs_config_md_is_current_else_run_make_docs(void **state)
     char *have = NULL;
     size_t bytes = 0;
     Text want;
-    CHECK_OK(file_read_all("docs/config.md", &arena, &have, &bytes));
+    CHECK_OK(file_read_all("docs/reference/config.md", &arena, &have, &bytes));
     CHECK_OK(text_init(&want, &arena));
     CHECK_OK(config_markdown(&want));
     CHECK(strcmp(have, want.data) == 0);

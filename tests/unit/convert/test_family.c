@@ -33,7 +33,7 @@ static Status read_text(const char *text, Config *c, const Family **family)
 
 /* ---- published models ---- */
 
-/* What a published config.json says of the model, and the preset of it (docs/config.md). */
+/* What a published config.json says of the model, and the preset of it (docs/reference/config.md). */
 static void published_models_have_the_dimensions_of_their_presets(void **state)
 {
     static const struct {
