@@ -238,9 +238,11 @@ bench: $(PROGRAM)
 	$(PROGRAM) bench ops
 	$(PROGRAM) bench step quickstart
 
-docs: $(PROGRAM)
+docs: $(PROGRAM) $O/tests/unit/train/test_compatibility
 	$(PROGRAM) train --settings-markdown >docs/reference/config.md.tmp
 	mv docs/reference/config.md.tmp docs/reference/config.md
+	$O/tests/unit/train/test_compatibility --write >docs/explain/compatibility.md.tmp
+	mv docs/explain/compatibility.md.tmp docs/explain/compatibility.md
 
 # minutes; needs Python 3
 reproduce: $(PROGRAM)

@@ -9,13 +9,14 @@
 #include <string.h>
 
 const ConfigRow config_rows[] = {
-#define ROW(section, name, TYPE, MARK, fallback, min, max, choices, help)                          \
+#define ROW(section, name, TYPE, MARK, LEVEL, fallback, min, max, choices, help)                   \
     { #section "." #name,                                                                          \
       fallback,                                                                                    \
       choices,                                                                                     \
       help,                                                                                        \
       CONFIG_##TYPE,                                                                               \
       CONFIG_##MARK,                                                                               \
+      CONFIG_##LEVEL,                                                                              \
       offsetof(Config, section##_##name),                                                          \
       min,                                                                                         \
       max },

@@ -1,18 +1,13 @@
 /*
  * stack: the software that runs a training, as data. A sheet says what the layers of a stack keep,
- * move, launch and wait for, where these differ from our own engine's, and what the stack reserves.
- *
- * The stack NAME is the formula sheet stack-NAME (formula.h), or a file of that form. It may define
- * the names of stack.def. What it does not define is as in our engine: the sheet `switchyard` is
- * nearly empty, because our own engine is counted. Definitions use options and fitted constants of
- * the sheet itself, the inputs of formula_inputs.c, and these:
- *
- *   tokens     tokens of a micro-batch on one rank
- *   routed     average rows of one rank's experts, times plan.imbalance
- *   received   tokens that these rows come from
- *   hbm_gib    memory of the GPU
- *   launch_s   time to launch a kernel on this hardware
- *   sync_s     time for the host to wait for the GPU on this hardware
+ * move, launch and wait for where our own engine differs, and what the stack reserves. The stack
+ * NAME is the formula sheet stack-NAME (formula.h), or a file of that form. What it does not define
+ * of stack.def is as in our engine. Definitions use its own options and constants, formula_inputs.c's
+ * inputs, and these:
+ *   tokens            tokens of a micro-batch on one rank
+ *   routed, received  average rows of a rank's experts, times plan.imbalance; tokens they come from
+ *   hbm_gib           memory of the GPU
+ *   launch_s, sync_s  seconds to launch a kernel; seconds for the host to wait for the GPU
  */
 #ifndef PLAN_STACK_H
 #define PLAN_STACK_H

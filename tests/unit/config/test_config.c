@@ -684,29 +684,6 @@ static void numbers_print_with_the_fewest_digits_and_safe_texts_bare(void **stat
     CHECK(text_starts(t.data, "run:\n"));
 }
 
-static void help_names_every_row(void **state)
-{
-    (void)state;
-    Text t;
-    CHECK_OK(text_init(&t, &arena));
-    CHECK_OK(config_help(&t));
-    for (int i = 0; i < config_row_count; i++) {
-        if (strstr(t.data, config_rows[i].name) == NULL) fail_msg("%s", config_rows[i].name);
-    }
-}
-
-static void docs_config_md_is_current_else_run_make_docs(void **state)
-{
-    (void)state;
-    char *have = NULL;
-    size_t bytes = 0;
-    Text want;
-    CHECK_OK(file_read_all("docs/reference/config.md", &arena, &have, &bytes));
-    CHECK_OK(text_init(&want, &arena));
-    CHECK_OK(config_markdown(&want));
-    CHECK(strcmp(have, want.data) == 0);
-}
-
 static void words_of_choices_stand_in_the_order_of_their_enums(void **state)
 {
     (void)state;
@@ -760,8 +737,6 @@ int main(void)
         TEST(a_model_without_experts_may_leave_their_settings_unfit),
         TEST(what_is_printed_reads_back_to_the_same_values),
         TEST(numbers_print_with_the_fewest_digits_and_safe_texts_bare),
-        TEST(help_names_every_row),
-        TEST(docs_config_md_is_current_else_run_make_docs),
         TEST(words_of_choices_stand_in_the_order_of_their_enums),
     };
     return ARENA_RUN(tests);
