@@ -372,6 +372,7 @@ static void words_are_wrapped(void **state)
         { "a b c d e", "a b c d e\n" },
         { "a b c d e f", "a b c d e\n> f\n" },
         { "  two   blanks ", "two\n> blanks\n" },
+        { "aaaa bbbb cccc ddd", "aaaa bbbb\n> cccc\n> ddd\n" },
         { "a word-that-is-long b", "a\n> word-that-is-long\n> b\n" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
