@@ -140,7 +140,7 @@ static Status note_number(Notes *notes, const char *text, int *out)
     }
     if (notes->n == NOTES_MAX) return FAIL(ERR_ARG, "more than %d refusals", NOTES_MAX);
     TRY(ARENA_ZEROED(notes->arena, n + 1, &copy));
-    memcpy(copy, text, n);
+    (void)snprintf(copy, n + 1, "%.*s", (int)n, text);
     notes->text[notes->n] = copy;
     *out = ++notes->n;
     return OK;
