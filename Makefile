@@ -12,8 +12,8 @@
 # make lib          build/libswitchyard_trace.a and .so: traces for other programs (include/switchyard_trace.h)
 # make install      program, library, man pages, completions to PREFIX=/usr/local under DESTDIR; make uninstall
 # make deb          build/switchyard_VERSION_ARCH.deb for any x86-64 processor since 2015 (packaging/)
-# make docs        docs/config.md from the table of settings
-# make reproduce   docs/planning.md: the planner beside published figures
+# make docs         docs/reference/ and docs/explain/: the pages that the program writes
+# make reproduce    docs/reference/planning.md: the planner beside published figures
 # make bench        switchyard bench ops and bench step quickstart
 # CUDA=1 and MPI=1 switch files in and out. Configurations share no objects; of one configuration the
 # builds with CUDA and MPI take those of the plain one ($O), but for what they change ($B).
@@ -282,14 +282,18 @@ bench: $(PROGRAM)
 	$(PROGRAM) bench ops
 	$(PROGRAM) bench step quickstart
 
-docs: $(PROGRAM)
-	$(PROGRAM) train --settings-markdown >docs/config.md.tmp
-	mv docs/config.md.tmp docs/config.md
+docs: $(PROGRAM) $O/tests/unit/train/test_compatibility
+	$(PROGRAM) train --settings-markdown >docs/reference/config.md.tmp
+	mv docs/reference/config.md.tmp docs/reference/config.md
+	tools/make_command_line $(PROGRAM) >docs/reference/command-line.md.tmp
+	mv docs/reference/command-line.md.tmp docs/reference/command-line.md
+	$O/tests/unit/train/test_compatibility --write >docs/explain/compatibility.md.tmp
+	mv docs/explain/compatibility.md.tmp docs/explain/compatibility.md
 
 # minutes; needs Python 3
 reproduce: $(PROGRAM)
-	tools/reproduce $(PROGRAM) >docs/planning.md.tmp
-	mv docs/planning.md.tmp docs/planning.md
+	tools/reproduce $(PROGRAM) >docs/reference/planning.md.tmp
+	mv docs/reference/planning.md.tmp docs/reference/planning.md
 
 # what tools/lint gives to clang
 flags:

@@ -3,7 +3,8 @@
  *
  * It opens what `switchyard trace report` opens: traces of PyTorch's profiler (JSON, plain or gzip)
  * and recordings of switchyard itself. A trace gives its events, what was left out, the device's
- * time as gpu_timeline, and every sheet of the report cell by cell (docs/trace.md says what they are).
+ * time as gpu_timeline, and every sheet of the report cell by cell (docs/reference/trace.md
+ * lists them).
  *
  *     SwitchyardTrace *t = NULL;
  *     if (switchyard_trace_open("rank0.json.gz", NULL, &t) != SWITCHYARD_TRACE_OK)

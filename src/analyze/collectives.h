@@ -4,7 +4,7 @@
  * A collective's kernel runs from when its rank arrives until the data is exchanged. So of the ranks'
  * kernels the shortest is that of the last to arrive, which is pure communication; what the others
  * ran longer, they waited. Clocks of hosts differ, but a collective ends on all of its ranks at about
- * the same time: that gives each rank's clock (docs/trace.md).
+ * the same time: that gives each rank's clock (docs/reference/trace.md).
  */
 #ifndef ANALYZE_COLLECTIVES_H
 #define ANALYZE_COLLECTIVES_H

@@ -1,6 +1,7 @@
 /*
  * perf: how much work an operator's call is, from its name and the shapes of its arguments.
- * Each tensor counts once, a multiply-add is two operations (docs/trace.md, "Work of operators").
+ * Each tensor counts once, a multiply-add is two operations (docs/reference/trace.md,
+ * "Work of operators").
  */
 #ifndef ANALYZE_PERF_H
 #define ANALYZE_PERF_H

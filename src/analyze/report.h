@@ -1,5 +1,5 @@
 /*
- * report: what one trace comes to, as tables (docs/trace.md lists each with its columns).
+ * report: what one trace comes to, as tables (docs/reference/trace.md lists each with its columns).
  *
  * A Report is the trace with what all tables need: the device's work that counts, and the operators
  * that launched it. A sheet is a row of `report_sheets`: name, when it is made, how. A new one is a

@@ -146,6 +146,25 @@ int text_word_index(const char *words, const char *word)
     return -1;
 }
 
+Status text_wrap(Text *t, const char *s, size_t width, const char *indent)
+{
+    size_t column = 0;
+    for (s += strspn(s, " "); *s != '\0'; s += strspn(s, " ")) {
+        const size_t n = strcspn(s, " ");
+        if (column > 0 && column + 1 + n > width) {
+            TRY(text_printf(t, "\n%s", indent));
+            column = strlen(indent);
+        } else if (column > 0) {
+            TRY(text_append(t, " ", 1));
+            column++;
+        }
+        TRY(text_append(t, s, n));
+        column += n;
+        s += n;
+    }
+    return text_append(t, "\n", 1);
+}
+
 bool text_starts(const char *s, const char *prefix)
 {
     return strncmp(s, prefix, strlen(prefix)) == 0;

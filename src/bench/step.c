@@ -221,7 +221,7 @@ static Status print_text(const Report *r, Text *out)
     return print_clock(r->watch, out);
 }
 
-/* ---- as JSON: docs/formats.md ---- */
+/* ---- as JSON: docs/reference/metrics.md ---- */
 
 static Status json_null(const Config *c, Text *out)
 {

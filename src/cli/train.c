@@ -176,7 +176,7 @@ Status cli_train(int argc, char **argv)
         { "--settings", OPTION_FLAG, &c.rows,
           .help = "list the presets, and every section.key with its default" },
         { "--settings-markdown", OPTION_FLAG, &c.markdown,
-          .help = "print the settings as a page (docs/config.md)" },
+          .help = "print the settings as a page (docs/reference/config.md)" },
     };
     const Command command = {
         .name = "switchyard train",

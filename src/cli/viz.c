@@ -41,7 +41,7 @@ Status cli_viz(int argc, char **argv)
         .arguments = "PATH...",
         .what = "Draw pipelines, one above the other, and print each rank's times, bubble and "
                 "memory. PATH is a folder of config.json and pp_rank_N.json, as pp_vis writes it, "
-                "or a .json file with a scaling curve (docs/formats.md).",
+                "or a .json file with a scaling curve (docs/reference/formats.md).",
         .example = "switchyard viz runs/pp8 runs/pp8_vpp2 --iteration 7 --out pipelines.html",
         OPTIONS(table, 1, SCALING_CURVES),
     };

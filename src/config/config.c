@@ -9,13 +9,14 @@
 #include <string.h>
 
 const ConfigRow config_rows[] = {
-#define ROW(section, name, TYPE, MARK, fallback, min, max, choices, help)                          \
+#define ROW(section, name, TYPE, MARK, LEVEL, fallback, min, max, choices, help)                   \
     { #section "." #name,                                                                          \
       fallback,                                                                                    \
       choices,                                                                                     \
       help,                                                                                        \
       CONFIG_##TYPE,                                                                               \
       CONFIG_##MARK,                                                                               \
+      CONFIG_##LEVEL,                                                                              \
       offsetof(Config, section##_##name),                                                          \
       min,                                                                                         \
       max },
@@ -46,7 +47,7 @@ static Status no_row(const char *place, const char *name)
         n = 1;
     }
     return FAIL(ERR_ARG, "%s: there is no setting %.*s%s", place, CONFIG_SHOWN_CHARS, name,
-                text_hint(hint, meant, names, n, " (docs/config.md lists them)"));
+                text_hint(hint, meant, names, n, " (docs/reference/config.md lists them)"));
 }
 
 Status config_row_find(const char *place, const char *name, const ConfigRow **out)
@@ -125,7 +126,7 @@ static Status apply_preset(Config *c, Arena *a, const char *preset, const char *
 {
     const ConfigPreset *p = NULL;
     TRY(config_preset_find(config_presets, config_presets_n, preset, what,
-                           " (docs/config.md lists the presets)", &p));
+                           " (docs/reference/config.md lists the presets)", &p));
     return apply(c, a, p->name, p->yaml, strlen(p->yaml));
 }
 

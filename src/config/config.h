@@ -1,8 +1,8 @@
 /* config: every setting of a run, in one flat struct made from one table (rows.def): the YAML
- * reader, section.key=value overrides, presets, --help, docs/config.md, the run's config.yaml and
- * the checkpoint's header are loops over config_rows. Order of precedence: fallback, then the
- * preset named by the file's top-level key `preset`, then the file, then overrides from left to
- * right. A CONFIG that is no file is a preset's name.
+ * reader, section.key=value overrides, presets, --help, docs/reference/config.md, the run's
+ * config.yaml and the checkpoint's header are loops over config_rows. Later wins over earlier: the
+ * fallback, the preset that the file's top-level key `preset` names, the file, then overrides from
+ * left to right. A CONFIG that is no file is a preset's name.
  *
  * Errors (ERR_ARG or ERR_FORMAT) name file:line:column, what was found and what is allowed, and for
  * an unknown key the nearest name. */
@@ -48,7 +48,7 @@ typedef struct ConfigSources {
 
 /* Texts live in the arena given to config_load. */
 typedef struct Config {
-#define ROW(section, name, TYPE, MARK, fallback, min, max, choices, help)                          \
+#define ROW(section, name, TYPE, MARK, LEVEL, fallback, min, max, choices, help)                   \
     CONFIG_FIELD_##TYPE section##_##name;
 #include "config/rows.def"
 #undef ROW
@@ -69,11 +69,15 @@ typedef enum ConfigType {
  * data. */
 typedef enum ConfigMark { CONFIG_FREE, CONFIG_MATH, CONFIG_DATA } ConfigMark;
 
+/* Who needs the row: a first training, most trainings, experts. */
+typedef enum ConfigLevel { CONFIG_FIRST, CONFIG_COMMON, CONFIG_EXPERT, CONFIG_LEVELS } ConfigLevel;
+
 typedef struct ConfigRow {
     const char *name; /* "section.name" */
     const char *fallback, *choices, *help;
     ConfigType type;
     ConfigMark mark;
+    ConfigLevel level;
     size_t offset;
     double min, max;
 } ConfigRow;
@@ -169,7 +173,7 @@ Status config_changes(const Config *then, const Config *now, Arena *a, const Con
 Status config_check_changes(const char *what, const ConfigChange *changes, int n,
                             const char *const *allowed, int n_allowed);
 
-/* Presets and the table of rows for --settings, and docs/config.md. */
+/* Presets and all rows by level, as text for --settings and as docs/reference/config.md. */
 Status config_help(Text *out);
 Status config_markdown(Text *out);
 

@@ -112,11 +112,10 @@ Status config_print_value(const ConfigRow *row, const Config *c, Text *out)
 
 static int section_length(const ConfigRow *row) { return (int)strcspn(row->name, "."); }
 
-/* Rows of a section stand together. */
-static bool begins_section(int i)
+/* Is the row the first of its section behind `last`? Rows of a section stand together. */
+static bool opens_section(const ConfigRow *row, const ConfigRow *last)
 {
-    int n = section_length(&config_rows[i]);
-    return i == 0 || strncmp(config_rows[i].name, config_rows[i - 1].name, (size_t)n + 1) != 0;
+    return last == NULL || strncmp(row->name, last->name, (size_t)section_length(row) + 1) != 0;
 }
 
 Status config_print(const Config *c, Text *out)
@@ -124,7 +123,8 @@ Status config_print(const Config *c, Text *out)
     for (int i = 0; i < config_row_count; i++) {
         const ConfigRow *row = &config_rows[i];
         int n = section_length(row);
-        if (begins_section(i)) TRY(text_printf(out, "%.*s:\n", n, row->name));
+        if (opens_section(row, i == 0 ? NULL : row - 1))
+            TRY(text_printf(out, "%.*s:\n", n, row->name));
         TRY(text_printf(out, "  %s: ", row->name + n + 1));
         TRY(config_print_value(row, c, out));
         TRY(text_append(out, "\n", 1));
@@ -133,6 +133,14 @@ Status config_print(const Config *c, Text *out)
 }
 
 static const char *shown(const char *fallback) { return *fallback == '\0' ? "\"\"" : fallback; }
+
+static const struct {
+    const char *title, *what;
+} levels[CONFIG_LEVELS] = {
+    [CONFIG_FIRST] = { "First", "What a first training sets, with a preset for the model." },
+    [CONFIG_COMMON] = { "Common", "The model, the mesh, the optimizer and memory." },
+    [CONFIG_EXPERT] = { "Expert", "Everything else, by section." },
+};
 
 /* "before NAME between NAME ..." */
 static Status print_presets(Text *out, const char *before, const char *between)
@@ -145,10 +153,13 @@ static Status print_presets(Text *out, const char *before, const char *between)
 Status config_help(Text *out)
 {
     TRY(print_presets(out, "Presets: ", ", "));
-    TRY(text_append(out, "\n\n", 2));
-    for (int i = 0; i < config_row_count; i++) {
-        const ConfigRow *row = &config_rows[i];
-        if (begins_section(i)) TRY(text_append(out, "\n", i == 0 ? 0 : 1));
+    TRY(text_append(out, "\n", 1));
+    for (int i = 0; i < CONFIG_LEVELS * config_row_count; i++) {
+        const ConfigLevel level = (ConfigLevel)(i / config_row_count);
+        const ConfigRow *row = &config_rows[i % config_row_count];
+        if (i % config_row_count == 0)
+            TRY(text_printf(out, "\n%s settings. %s\n", levels[level].title, levels[level].what));
+        if (row->level != level) continue;
         TRY(text_printf(out, "  %-28s %-12s %s", row->name, shown(row->fallback), row->help));
         if (row->choices != NULL) TRY(text_printf(out, " (%s)", row->choices));
         TRY(text_append(out, "\n", 1));
@@ -169,8 +180,7 @@ static const char *const mark_names[] = {
     [CONFIG_FREE] = "free", [CONFIG_MATH] = "mathematics", [CONFIG_DATA] = "data"
 };
 
-/* The values that a row takes. Bars between words would end a cell of the table, so they become
- * commas. */
+/* The values that a row takes. */
 static Status print_values(const ConfigRow *row, Text *out)
 {
     bool ranged = row->type == CONFIG_INT || row->type == CONFIG_REAL || row->type == CONFIG_INTS;
@@ -182,36 +192,73 @@ static Status print_values(const ConfigRow *row, Text *out)
     return OK;
 }
 
-Status config_markdown(Text *out)
+/* A row as an item of a list; in `a`, which is as before afterwards. */
+static Status print_item(const ConfigRow *row, Arena *a, Text *out)
 {
-    TRY(text_printf(
-        out, "# Settings\n\n"
-             "Written by `make docs` from src/config/rows.def; change it there.\n\n"
-             "A setting is a line of the YAML file that `switchyard train` reads, or "
-             "`section.key=value` on its command line, where later wins over earlier: the "
-             "default below, then the preset that the file's top-level key `preset` names, "
-             "then the file, then the command line from left to right. A preset's name may "
-             "also stand in place of the file.\n\n"
-             "`--resume` goes on with the mathematics and the data of its checkpoint. The "
-             "last column says what another value would change: a setting that is free is "
-             "taken, any other is refused unless `--change section.key` allows it. "
-             "`train.steps` is free as long as the cosine ends where it did "
-             "(`optimizer.decay_steps`, or `train.steps` where that is 0), and "
-             "`train.micro_batch` unless `moe.aux_scope` is `batch` or `moe.capacity` is set. "
-             "`--init` takes "
-             "anything that leaves parameters their names and shapes, and says what differs.\n\n"));
-    TRY(print_presets(out, "Presets: `", "`, `"));
-    TRY(text_printf(out, "` (src/config/presets).\n"));
-    for (int i = 0; i < config_row_count; i++) {
-        const ConfigRow *row = &config_rows[i];
-        if (begins_section(i))
-            TRY(text_printf(out,
-                            "\n## %.*s\n\n| setting | default | values | meaning | changes |\n"
-                            "|---|---|---|---|---|\n",
-                            section_length(row), row->name));
-        TRY(text_printf(out, "| `%s` | `%s` | ", row->name, shown(row->fallback)));
-        TRY(print_values(row, out));
-        TRY(text_printf(out, " | %s | %s |\n", row->help, mark_names[row->mark]));
+    const ArenaMark mark = arena_mark(a);
+    Text item;
+    TRY(text_init(&item, a));
+    TRY(text_printf(&item, "- **`%s`**, by default `%s`: %s. *Values:* ", row->name,
+                    shown(row->fallback), row->help));
+    TRY(print_values(row, &item));
+    TRY(text_printf(&item, ". *Resume:* %s.", mark_names[row->mark]));
+    TRY(text_wrap(out, item.data, 116, "  "));
+    arena_release(a, mark);
+    return OK;
+}
+
+/* Settings of experts stand by section. */
+static Status print_levels(Arena *a, Text *out)
+{
+    const ConfigRow *last = NULL;
+    for (int i = 0; i < CONFIG_LEVELS * config_row_count; i++) {
+        const ConfigLevel level = (ConfigLevel)(i / config_row_count);
+        const ConfigRow *row = &config_rows[i % config_row_count];
+        if (i % config_row_count == 0) {
+            TRY(text_printf(out, "\n## %s\n\n%s\n", levels[level].title, levels[level].what));
+            if (level != CONFIG_EXPERT) TRY(text_append(out, "\n", 1));
+        }
+        if (row->level != level) continue;
+        if (level == CONFIG_EXPERT && opens_section(row, last))
+            TRY(text_printf(out, "\n### %.*s\n\n", section_length(row), row->name));
+        TRY(print_item(row, a, out));
+        if (level == CONFIG_EXPERT) last = row;
     }
     return OK;
+}
+
+static const char head[] =
+    "# Settings\n\n"
+    "<!-- Written by `make docs` from src/config/rows.def: change it there. -->\n\n"
+    "A setting is a line of the YAML file that `switchyard train` reads, or\n"
+    "`section.key=value` on its command line. Later wins over earlier:\n\n"
+    "1. the default below,\n"
+    "2. the preset that the file's top-level key `preset` names,\n"
+    "3. the file (or a preset's name in its place),\n"
+    "4. the command line, from left to right.\n\n"
+    "*Resume* says what another value would change when `--resume` continues a training:\n\n"
+    "- *free*: nothing. The new value is taken.\n"
+    "- *mathematics*, *data*: the training itself. The value is refused, unless\n"
+    "  `--change section.key` allows it.\n\n"
+    "`train.steps` is free as long as the cosine ends where it did: at `optimizer.decay_steps`, or "
+    "at\n"
+    "`train.steps` where that is 0. `train.micro_batch` is free unless `moe.aux_scope` is `batch` "
+    "or\n"
+    "`moe.capacity` is set. `--init` takes any change that leaves parameters their names and "
+    "shapes,\n"
+    "and says what differs.\n\n";
+
+Status config_markdown(Text *out)
+{
+    Arena a = { 0 };
+    TRY(text_append(out, head, sizeof head - 1));
+    TRY(arena_init(&a, "settings", MEM_HOST, (size_t)1 << 20));
+    Text presets;
+    Status s = text_init(&presets, &a);
+    if (s == OK) s = print_presets(&presets, "Presets (src/config/presets): `", "`, `");
+    if (s == OK) s = text_append(&presets, "`.", 2);
+    if (s == OK) s = text_wrap(out, presets.data, 116, "");
+    if (s == OK) s = print_levels(&a, out);
+    arena_free(&a);
+    return s;
 }

@@ -303,7 +303,7 @@ static Status unknown_row(const Reader *r, const yaml_node_t *key, const char *s
     }
     return FAIL(ERR_ARG, "%s: %.*s is no %s%s", config_place(place, &r->doc, key->start_mark),
                 CONFIG_SHOWN_CHARS, word, name == NULL ? "section" : "number of this section",
-                text_hint(hint, word, names, n, " (docs/formats.md lists them)"));
+                text_hint(hint, word, names, n, " (docs/reference/formats.md lists them)"));
 }
 
 static int find(const char *section, const char *name)
@@ -405,7 +405,8 @@ static Status load_preset(Hardware *h, Arena *a, const char *name, const char *w
 {
     const ConfigPreset *p = NULL;
     TRY(config_preset_find(hardware_presets, hardware_presets_n, name, what,
-                           " (docs/formats.md describes the file and lists the GPUs)", &p));
+                           " (docs/reference/formats.md describes the file and lists the GPUs)",
+                           &p));
     return hardware_parse(h, a, p->name, p->yaml, strlen(p->yaml));
 }
 

@@ -1,7 +1,7 @@
 /* hardware: what a GPU and its network reach, as data. A GPU is a YAML file: presets are in
  * plan/hardware/ (built into the program), any other chip is a file of the same form. hardware.def
- * has every number with its unit; docs/formats.md describes the file. Every section says where its
- * numbers are from.
+ * has every number with its unit; docs/reference/formats.md describes the file. Every section says
+ * where its numbers are from.
  *
  * Rates by shape are a few points (size, TFLOP/s), joined by straight lines over the logarithm of
  * the size; beyond the last point the last, below the first in proportion to the size. For products

@@ -7,7 +7,7 @@
  * ${NAME} and ${NAME:default} are of the environment, as that format wants it. A preset of ours
  * takes the place of a model's file that is not found. `torchtitan`: a job file in TOML; models are
  * those of presets and of the flavours in import.def, the table of what is understood
- * (docs/formats.md). Keys that mean nothing to a plan are passed over, others are listed. */
+ * (docs/reference/formats.md). Keys that mean nothing to a plan are skipped, others are listed. */
 #ifndef PLAN_IMPORT_H
 #define PLAN_IMPORT_H
 

@@ -1,13 +1,13 @@
 /*
- * stack: the software that runs a training, as data: what its layers keep of a micro-batch, move,
- * launch and wait for beside what our own do, and what it reserves.
- *
- * A stack NAME is the formula sheet stack-NAME (formula.h), or a file of that form. It may define
- * the names of stack.def in terms of formula_inputs.c's and tokens          of a micro-batch on one
- * rank routed          rows of the experts of one rank, on average times plan.imbalance received
- * tokens that they come from hbm_gib, launch_s, sync_s   of the hardware and of options and fitted
- * constants of its own. What it does not define is as our engine has it: the sheet `switchyard` is
- * nearly empty, because ours is counted.
+ * stack: the software that runs a training, as data. A sheet says what the layers of a stack keep,
+ * move, launch and wait for where our own engine differs, and what the stack reserves. The stack
+ * NAME is the formula sheet stack-NAME (formula.h), or a file of that form. What it does not define
+ * of stack.def is as in our engine. Definitions use its own options and constants, formula_inputs.c's
+ * inputs, and these:
+ *   tokens            tokens of a micro-batch on one rank
+ *   routed, received  average rows of a rank's experts, times plan.imbalance; tokens they come from
+ *   hbm_gib           memory of the GPU
+ *   launch_s, sync_s  seconds to launch a kernel; seconds for the host to wait for the GPU
  */
 #ifndef PLAN_STACK_H
 #define PLAN_STACK_H

@@ -1,5 +1,5 @@
 /*
- * record: what a rank's last steps did, as a file (docs/formats.md, "recording").
+ * record: what a rank's last steps did, as a file (docs/reference/formats.md, "recording").
  *
  * A file is 16 bytes (magic, version, byte order) and chunks, each with a tag, its length and a
  * checksum (XXH3-64), so that one that ends early gives what was whole:

@@ -8,9 +8,9 @@
  * Elements are f32; moments are in the type that the run keeps them in (optimizer.moments), and are
  * rounded or widened by a run that keeps the other.
  *
- * The manifest is one JSON object a line (docs/formats.md): a header, one line an entry, and an end
- * line with the number of entries and the XXH3-128 of all lines before it, without which the folder
- * is not a checkpoint. All is written into step-N.tmp, each file fsynced, the manifest last, then
+ * The manifest is one JSON object a line (docs/reference/formats.md): a header, one line an entry,
+ * and an end line with the number of entries and the XXH3-128 of all lines before it. A folder
+ * without that end line is not a checkpoint. Everything is written into step-N.tmp, each file fsynced, the manifest last, then
  * the folder is renamed. Coordinates are parameter names and element ranges of the canonical
  * unsharded tensor: how buffers are fused, padded or sharded is decided at load, so any mesh loads
  * any mesh's. What a rank holds of a tensor, and what an entry holds, is a Piece (model/piece.h): a

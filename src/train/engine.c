@@ -149,6 +149,13 @@ static bool reads_counts(const ModelSpec *s)
     return s->exact && s->ep > 1 && kind->places && !kind->gapless;
 }
 
+Status engine_check_capture(const Config *c, const ModelSpec *s)
+{
+    if (!reads_counts(s) || c->run_executor != EXECUTOR_CAPTURED) return OK;
+    return FAIL(ERR_ARG, "moe.buffers=exact reads counts amid a step, which a graph of a whole "
+                         "step cannot: set run.executor=eager");
+}
+
 /* Generation and evaluation have no use for multi-token prediction. */
 static Status build_spec(Engine *e)
 {
@@ -175,11 +182,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(params_build(&e->spec, e->shape.pp_rank, e->shape.shards != NULL ? e->shape.shards : &mine,
                      &e->tables, &e->params));
     TRY(make_exec(e));
-    if (e->ex.backend->captures && reads_counts(&e->spec) &&
-        e->config->run_executor == EXECUTOR_CAPTURED) {
-        return FAIL(ERR_ARG, "moe.buffers=exact reads counts amid a step, which a graph of a whole "
-                             "step cannot: set run.executor=eager");
-    }
+    if (e->ex.backend->captures) TRY(engine_check_capture(e->config, &e->spec));
     TRY(join_mesh(e));
     TRY(engine_make_arenas(e, plan));
     if (!e->counting)

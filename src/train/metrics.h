@@ -1,6 +1,6 @@
 /*
  * metrics: what a run writes about itself: RUN/metrics.jsonl, one JSON object a line
- * (docs/formats.md), appended and flushed every step, so that a killed run keeps all but the last.
+ * (docs/reference/metrics.md). Lines are flushed every step: a killed run loses at most the last.
  */
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H

@@ -1,5 +1,5 @@
 /* recording: when the passes and sends of a stage ran, as a file that `switchyard viz` draws beside
- * a simulated pipeline (docs/formats.md, pp_rank_N.json). */
+ * a simulated pipeline (docs/reference/formats.md, pp_rank_N.json). */
 #ifndef TRAIN_RECORDING_H
 #define TRAIN_RECORDING_H
 

@@ -1,5 +1,6 @@
 /* report: RUN/report.html, one file that needs no network: what metrics.jsonl says, and
- * config.yaml, trace.json and sample.txt of the same folder. docs/formats.md lists the parts. */
+ * config.yaml, trace.json and sample.txt of the same folder. docs/reference/formats.md lists the
+ * parts. */
 #ifndef VIZ_REPORT_H
 #define VIZ_REPORT_H
 

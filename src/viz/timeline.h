@@ -1,5 +1,5 @@
 /* timeline: one training step of a pipeline over time, simulated (schedule/simulate.h) or read from
- * a folder in the form of Primus' pp_vis (docs/formats.md):
+ * a folder in the form of Primus' pp_vis (docs/reference/formats.md):
  *
  *     TimelineResident kept[] = { { "weights", weight_bytes }, ... };   by rank
  *     timeline_simulated(&pipeline, &simulation, kept, 1, "1f1b", arena, &t);

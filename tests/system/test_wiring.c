@@ -178,7 +178,7 @@ static void what_is_said_of_a_step_is_what_is_written(void **state)
 
 enum { LOOP_STEPS = 12, WARMUP = 4, DECAY = 10 };
 
-/* By the words of docs/config.md: linear to the peak at the last step of the warm-up, then half a
+/* As docs/reference/config.md says: linear to the peak at the last step of the warm-up, then half a
  * cosine to the least rate at DECAY, which stays. */
 static double rate_of(int step)
 {

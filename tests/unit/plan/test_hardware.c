@@ -163,7 +163,7 @@ static void a_wrong_file_is_told_with_its_place(void **state)
           "memory.source is a list, must be a text" },
         { 1, "memory: [80]", "a.yaml:2:9: memory must be a mapping" },
         { 1, "memry: {gib: 80}", "a.yaml:2:1: memry is no section, did you mean memory?" },
-        { 1, "else: {gib: 80}", "else is no section (docs/formats.md lists them)" },
+        { 1, "else: {gib: 80}", "else is no section (docs/reference/formats.md lists them)" },
         { 2, "peak: {fp8: 5, source: s}", "peak.bf16 is missing" },
         { 2, "peak: {bf16: 500, source: s}",
           "a.yaml: gemm.bf16 reaches 600 TFLOP/s at 10000, more than peak.bf16 500" },
@@ -213,7 +213,7 @@ static void an_unknown_gpu_is_told_with_the_nearest(void **state)
     CHECK_FAILS(hardware_load(&h, &arena, "mi355"), ERR_ARG,
                 "neither a hardware file nor a GPU mi355, did you mean mi355x?");
     CHECK_FAILS(hardware_load(&h, &arena, "/no/file.yaml"), ERR_ARG,
-                "nor a GPU /no/file.yaml (docs/formats.md");
+                "nor a GPU /no/file.yaml (docs/reference/formats.md");
     CHECK_OK(hardware_load(&h, &arena, "MI355X"));
     CHECK_TEXT(h.name, "mi355x");
     CHECK_OK(hardware_load(&h, &arena, "src/plan/hardware/mi450.yaml"));

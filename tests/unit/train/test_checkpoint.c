@@ -232,7 +232,7 @@ static void header_tells_step_position_and_configuration(void **state)
     place_close(&p);
 }
 
-/* ---- the format, as docs/formats.md has it ---- */
+/* ---- the format, as docs/reference/formats.md has it ---- */
 
 static void entries_are_aligned_and_there_for_every_parameter_and_moment(void **state)
 {
