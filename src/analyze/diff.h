@@ -4,7 +4,7 @@
  * Two nodes that are the same call are matched from the roots downward: their children on the way to
  * device work are aligned by name (diff_align.c); what is left over is tried again without wrappers,
  * calls that only one of the traces puts around the same work. TraceLens' rules with their flaws
- * are the compat mode; docs/reference/trace.md lists what the default does instead.
+ * (tracing.md 2.7) are the compat mode; docs/trace.md lists what the default does instead.
  */
 #ifndef ANALYZE_DIFF_H
 #define ANALYZE_DIFF_H

@@ -1,4 +1,4 @@
-/* diff_stats: the tables of two traces, as TraceLens lays them out, and the merged tree as text. */
+/* diff_stats: TraceLens' tables of two traces (tracing.md 2.7), and the merged tree as text. */
 #include "analyze/diff.h"
 #include "analyze/python_text.h"
 #include "analyze/spans.h"

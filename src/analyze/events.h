@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-/* What an event is, by its `cat` in the spelling of every version of the profiler. */
+/* What an event is, by its `cat` (tracing.md section 1.3 and older spellings). */
 typedef enum EventKind {
     EVENT_CPU_OP,
     EVENT_RUNTIME, /* CUDA and HIP calls */

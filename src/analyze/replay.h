@@ -1,6 +1,6 @@
 /*
  * replay: the operators of a trace, each once with its arguments, to run them again: as the JSON that
- * TraceLens' replayer reads, and as rows for `switchyard bench shapes --list`.
+ * TraceLens' replayer reads (tracing.md 2.8), and as rows for `switchyard bench shapes --list`.
  *
  * An operator is what launched device work; in a trace without any, a call of an operator that calls
  * no other. Values come from the trace, their names from schemas.def.

@@ -1,5 +1,5 @@
 /*
- * tree: who called what: host calls by nesting, device work by its launch.
+ * tree: who called what: host calls by nesting, device work by its launch (tracing.md section 1.5).
  *
  * Every host event of a thread hangs under the one that encloses it; every device event under the
  * runtime call that launched it.
@@ -42,7 +42,7 @@ typedef struct Tree {
 Status tree_build(const Events *e, const TreeOptions *o, Arena *a, Tree *out);
 
 /* The operator that launched device event i: the next cpu_op above its runtime call, or that call
- * itself; EVENT_NONE if it is not linked. */
+ * itself (tracing.md section 1.6); EVENT_NONE if it is not linked. */
 uint32_t tree_launcher(const Tree *t, int64_t i);
 
 #endif
