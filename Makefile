@@ -9,7 +9,6 @@
 # make fuzz         fuzzers over their committed corpora
 # make mutants      plants the bugs of tools/mutants.txt one by one: N killed, M alive
 # make lib         build/libswitchyard_trace.a and .so: traces for other programs (include/switchyard_trace.h)
-# make guides      runs the commands of README.md and docs/guides (make test does, too)
 # make docs        docs/config.md from the table of settings
 # make reproduce   docs/planning.md: the planner beside published figures
 # make bench        switchyard bench ops and bench step quickstart
@@ -256,8 +255,6 @@ flags:
 library:
 	@echo $(LIB)
 
-guides: $(PROGRAM)
-	tools/check_guides
 lint:
 	tools/lint
 test-long:
@@ -271,6 +268,6 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags guides lib library lint test-long mutants clean
+        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lib library lint test-long mutants clean
 -include $(OBJ:.o=.d) $(PIC:.o=.d) $O/src/main.c.d
 -include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d)
