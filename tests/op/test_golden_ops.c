@@ -12,7 +12,7 @@
 
 enum { PORTS_MAX = 16 };
 
-static const double LIMIT = 1e-5; /* f32 */
+static const double LIMIT = 1e-5; /* f32: style.md */
 
 typedef struct Bench {
     Golden golden;
