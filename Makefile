@@ -255,7 +255,7 @@ build-test-mpi:
 	$(MAKE) MPI=1 $(BUILD)/$(CONFIG)-mpi/switchyard $(MPI_TESTS)
 
 test: build-test
-	tools/run_tests $(SYSTEM) $(MESH) $(SCHEDULE) $(OPS) $(UNIT) $(GPU)
+	tools/run_tests $(SYSTEM) $(if $(filter release,$(CONFIG)),tools/check_guides) $(MESH) $(SCHEDULE) $(OPS) $(UNIT) $(GPU)
 test-fast: build-test-fast
 	tools/run_tests $(MESH) $(SCHEDULE) $(OPS) $(UNIT)
 test-mesh: build-test-mesh
