@@ -41,7 +41,7 @@ int main(int argc, char **argv)
 {
     CpuIsa have = cpu_here().isa, need = op_set_base.isa; /* of all code but this file's */
     if (have < need) {
-        (void)fprintf(stderr,
+        (void)dprintf(2,
                       "switchyard: this build needs a processor with %s, this one has %s alone: "
                       "build it here with make CPU_ARCH=-march=native\n",
                       cpu_isa_names[need], cpu_isa_names[have]);

@@ -183,7 +183,8 @@ Status cli_train(int argc, char **argv)
         .arguments = "CONFIG [section.key=value ...]",
         .what =
             "Train the model that CONFIG describes. CONFIG is a YAML file or the name of a preset. "
-            "Progress lines show the FLOP/s as a share of the measured peak: that of a large matrix "
+            "Progress lines show the FLOP/s as a share of the measured peak: that of a large "
+            "matrix "
             "product at the start, or of a faster step. On known GPUs it is the data sheet's.",
         .example = "switchyard train quickstart train.steps=100 run.dir=runs/mine",
         OPTIONS(table, 0, -1),
