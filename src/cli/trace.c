@@ -7,7 +7,7 @@ Status cli_trace(int argc, char **argv)
 {
     static const Subcommand rows[] = {
         { "report", "show where the time of a trace went", cli_trace_report },
-        { "collectives", "match the collectives of all ranks: who waits for whom",
+        { "collectives", "match the collectives of all ranks: which rank waits for which",
           cli_trace_collectives },
         { "diff", "compare two traces by operator", cli_trace_diff },
         { "replay", "list the operators of a trace, to run them again", cli_trace_replay },

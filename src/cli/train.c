@@ -147,8 +147,8 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
                     call->change.at[0]);
     TRY((call->small ? config_load_small : config_load)(
         &c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
-    if (call->dry) return dry_run(&c, (int)call->ranks, a, out);
     TRY(check_quickstart(arguments[0], &c));
+    if (call->dry) return dry_run(&c, (int)call->ranks, a, out);
     catch_signals();
     TRY(convert_init(call, &c, a, out));
     call->config = &c;
@@ -165,7 +165,8 @@ Status cli_train(int argc, char **argv)
         { "--shrink", OPTION_FLAG, &c.small,
           .help = "shrink CONFIG's model but keep its structure; settings are applied after that" },
         { "--resume", OPTION_SWITCH, &c.resume, "auto",
-          .help = "continue from the newest whole checkpoint in run.dir; =auto: or begin anew" },
+          .help = "continue from the newest whole checkpoint in run.dir; =auto: start from the "
+                  "beginning if there is none" },
         { "--change", OPTION_TEXTS, &c.change, "KEY",
           .help = "with --resume: allow section.key to differ from the checkpoint" },
         { "--init", OPTION_TEXT, &c.init, "CKPT",

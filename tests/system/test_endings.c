@@ -115,7 +115,7 @@ static void an_empty_folder_is_as_good_as_none(void **state)
     CHECK_EXIT(o, 0);
     CHECK(file_exists(lab_path(lab, "empty/there/config.json")));
     o = RUN(lab, "empty", "convert", "to-hf", "run", "there");
-    CHECK_REFUSED(o, 2, "there is there already: name an empty folder, or a path that is free");
+    CHECK_REFUSED(o, 2, "there exists already and is not an empty folder; choose another");
 }
 
 /* ---- empty names ---- */

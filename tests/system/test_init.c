@@ -117,10 +117,10 @@ static void init_adds_modules_and_leaves_them_out(void **state)
     run_steady(lab, "stopped", "train.steps=2", again);
     CHECK(same_weights(lab, "stopped", 2, "grown", 2));
     CHECK_SAYS(lab_read(lab, lab_path(lab, manifest, "stopped"), NULL),
-               "\"moment_steps\":3,\"module_moment_steps\":0}");
+               "\"moment_steps\":3,\"module_moment_steps\":0,\"cpu\":\"");
     run_steady(lab, "older", "train.steps=2", more);
     CHECK_SAYS(lab_read(lab, lab_path(lab, manifest, "older"), NULL),
-               "\"moment_steps\":5,\"module_moment_steps\":2}");
+               "\"moment_steps\":5,\"module_moment_steps\":2,\"cpu\":\"");
     run_steady(lab, "bud", "train.steps=0", take);
     o = run_steady(lab, "cut", "train.steps=0", less);
     CHECK_SAYS(o.err, "16,304 parameters of multi-token prediction (model.layers.3 on) are left");

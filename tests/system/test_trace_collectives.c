@@ -34,7 +34,7 @@ static void two_ranks_give_a_summary_and_a_folder(void **state)
     CHECK(file_exists(lab_path(lab, "t/all/nccl_implicit_sync.json")));
     CHECK(!file_exists(lab_path(lab, "t/all/nccl_all2allv.csv"))); /* there is none */
     o = RUN(lab, "t", "trace", "collectives", "a.json", "b.json", "--out", "all");
-    CHECK_REFUSED(o, 2, "all is there already");
+    CHECK_REFUSED(o, 2, "all exists already");
     o = RUN(lab, "t", "trace", "collectives", "a.json", "b.json", "--compat", "tracelens");
     CHECK_EXIT(o, 0);
 }

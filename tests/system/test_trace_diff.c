@@ -119,7 +119,7 @@ static void bad_input_is_one_sentence(void **state)
         { { "trace", "diff", "old.json" }, "NEW" },
         { { "trace", "diff", "old.json", "nothing.json" }, "nothing.json" },
         { { "trace", "diff", "old.json", "none.json" }, "none.json has no host calls" },
-        { { "trace", "diff", "old.json", "new.json", "--out", "there" }, "there already" },
+        { { "trace", "diff", "old.json", "new.json", "--out", "there" }, "there exists already" },
         { { "trace", "diff", "old.json", "new.json", "--compat", "tracelens" }, "--out" },
         { { "trace", "diff", "old.json", "new.json", "--compat", "tracelens", "--python", "--out",
             "x" },

@@ -290,7 +290,7 @@ static void bad_input_is_one_sentence(void **state)
         { { "trace", "report", "host.json", "--out", "host" },
           "has no device events, only 1 operator" },
         { { "trace", "report", "small.json", "--step", "5" }, "has steps 4 to 4" },
-        { { "trace", "report", "small.json", "--out", "there" }, "there is there already" },
+        { { "trace", "report", "small.json", "--out", "there" }, "there exists already" },
         { { "trace", "report", "small.json", "--format", "csv" }, "needs --out" },
         { { "trace", "report", "small.json", "--out", "x", "--format", "cvs" }, "cvs" },
         { { "trace", "report", "small.json", "--compat", "hta" }, "tracelens" },
