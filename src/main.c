@@ -40,10 +40,10 @@ static Status cli_help(int argc, char **argv)
 int main(int argc, char **argv)
 {
     CpuIsa have = cpu_here().isa, need = op_set_base.isa; /* of all code but this file's */
-    if (have < need) {
+    if (have < need) { /* base/log.c may use what the processor lacks */
         (void)dprintf(2,
-                      "switchyard: this build needs a processor with %s, this one has %s alone: "
-                      "build it here with make CPU_ARCH=-march=native\n",
+                      "switchyard: this build needs a processor with %s, this one has %s: build it "
+                      "here with make CPU_ARCH=-march=native\n",
                       cpu_isa_names[need], cpu_isa_names[have]);
         return 2;
     }

@@ -11,8 +11,7 @@
  * A value follows its name (`--tokens 5`) or stands in the same word (`--tokens=5`). The value of an
  * OPTION_SWITCH must stand in the same word. Options and positional arguments mix freely; after a bare
  * `--` everything is positional. What a target holds before is its default. Every error is ERR_ARG and
- * one sentence; an unknown option names the nearest one. --help, --verbose and --quiet are options of
- * every command. (The designator .help is what lets a row end there without a warning.) */
+ * one sentence; an unknown option names the nearest one. Every command has --help, --verbose, --quiet. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
