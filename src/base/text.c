@@ -146,20 +146,18 @@ int text_word_index(const char *words, const char *word)
     return -1;
 }
 
-Status text_wrap(Text *t, const char *s, size_t width, const char *indent)
+Status text_wrap(Text *t, const char *s, int at, int width, int indent)
 {
-    size_t column = 0;
+    bool begins = true;
     for (s += strspn(s, " "); *s != '\0'; s += strspn(s, " ")) {
-        const size_t n = strcspn(s, " ");
-        if (column > 0 && column + 1 + n > width) {
-            TRY(text_printf(t, "\n%s", indent));
-            column = strlen(indent);
-        } else if (column > 0) {
-            TRY(text_append(t, " ", 1));
-            column++;
+        const int n = (int)strcspn(s, " ");
+        if (at + !begins + n > width && !(begins && at <= indent)) {
+            TRY(text_printf(t, "\n%*s", indent, ""));
+            at = indent, begins = true;
         }
-        TRY(text_append(t, s, n));
-        column += n;
+        TRY(text_append(t, " ", !begins));
+        TRY(text_append(t, s, (size_t)n));
+        at += !begins + n, begins = false;
         s += n;
     }
     return text_append(t, "\n", 1);

@@ -52,9 +52,9 @@ const char *text_caret(char out[TEXT_CARET_BYTES], const char *text, int at);
 const char *text_word(const char *words, int i, int *n);
 int text_word_index(const char *words, const char *word);
 
-/* Appends the words of `s` as lines of at most `width` bytes, where words allow it. Lines after the
- * first begin with `indent`. */
-Status text_wrap(Text *t, const char *s, size_t width, const char *indent);
+/* Appends the words of `s` from column `at` on, as lines of at most `width` bytes where words allow it.
+ * Lines after the first begin at column `indent`. */
+Status text_wrap(Text *t, const char *s, int at, int width, int indent);
 
 bool text_starts(const char *s, const char *prefix);
 bool text_ends(const char *s, const char *suffix);

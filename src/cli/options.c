@@ -194,26 +194,12 @@ static Status check_required(const Command *c, const bool *seen, int n_positiona
 
 enum { HELP_INDENT = 31, HELP_COLUMNS = 100 };
 
-/* Words from column `at` on; lines are wrapped and begin at column `indent`. */
-static Status help_words(Text *out, const char *words, int at, int indent)
-{
-    for (int n = 0; *words != '\0'; words += n + strspn(words + n, " ")) {
-        n = (int)strcspn(words, " ");
-        bool wraps = at + 1 + n > HELP_COLUMNS;
-        TRY(wraps ? text_printf(out, "\n%*s", indent, "")
-                  : text_printf(out, at > indent ? " " : ""));
-        TRY(text_append(out, words, (size_t)n));
-        at = (wraps ? indent : at + (at > indent)) + n;
-    }
-    return text_append(out, "\n", 1);
-}
-
 /* Words behind a long name begin on a line of their own. */
 static Status help_row(Text *out, const char *name, const char *words)
 {
     TRY(text_printf(out, "  %-*s ", HELP_INDENT - 3, name));
-    return help_words(out, words, strlen(name) + 3 > HELP_INDENT ? HELP_COLUMNS : HELP_INDENT,
-                      HELP_INDENT);
+    return text_wrap(out, words, strlen(name) + 3 > HELP_INDENT ? HELP_COLUMNS : HELP_INDENT,
+                     HELP_COLUMNS, HELP_INDENT);
 }
 
 /* A default is shown where the option may have that value. */
@@ -247,7 +233,7 @@ static Status help_general(Text *out)
 static Status help_command(const void *of, Text *out)
 {
     const Command *c = of;
-    TRY(help_words(out, c->what, 0, 0));
+    TRY(text_wrap(out, c->what, 0, HELP_COLUMNS, 0));
     TRY(text_printf(out, "\nusage: %s%s%s%s\n", c->name, c->n_options > 0 ? " [option...]" : "",
                     c->arguments == NULL ? "" : " ", c->arguments == NULL ? "" : c->arguments));
     if (c->n_options > 0) TRY(text_append(out, "\n", 1));

@@ -202,7 +202,7 @@ static Status print_item(const ConfigRow *row, Arena *a, Text *out)
                     shown(row->fallback), row->help));
     TRY(print_values(row, &item));
     TRY(text_printf(&item, ". *Resume:* %s.", mark_names[row->mark]));
-    TRY(text_wrap(out, item.data, 116, "  "));
+    TRY(text_wrap(out, item.data, 0, 116, 2));
     arena_release(a, mark);
     return OK;
 }
@@ -257,7 +257,7 @@ Status config_markdown(Text *out)
     Status s = text_init(&presets, &a);
     if (s == OK) s = print_presets(&presets, "Presets (src/config/presets): `", "`, `");
     if (s == OK) s = text_append(&presets, "`.", 2);
-    if (s == OK) s = text_wrap(out, presets.data, 116, "");
+    if (s == OK) s = text_wrap(out, presets.data, 0, 116, 0);
     if (s == OK) s = print_levels(&a, out);
     arena_free(&a);
     return s;

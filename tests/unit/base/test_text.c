@@ -366,20 +366,23 @@ static void words_are_wrapped(void **state)
     (void)state;
     static const struct {
         const char *text, *want;
+        int at;
     } cases[] = {
-        { "", "\n" },
-        { "one", "one\n" },
-        { "a b c d e", "a b c d e\n" },
-        { "a b c d e f", "a b c d e\n> f\n" },
-        { "  two   blanks ", "two\n> blanks\n" },
-        { "aaaa bbbb cccc ddd", "aaaa bbbb\n> cccc\n> ddd\n" },
-        { "a word-that-is-long b", "a\n> word-that-is-long\n> b\n" },
+        { "", "\n", 0 },
+        { "one", "one\n", 0 },
+        { "a b c d e", "a b c d e\n", 0 },
+        { "a b c d e f", "a b c d e\n  f\n", 0 },
+        { "  two   blanks ", "two\n  blanks\n", 0 },
+        { "aaaa bbbb cccc ddd", "aaaa bbbb\n  cccc\n  ddd\n", 0 },
+        { "a word-that-is-long b", "a\n  word-that-is-long\n  b\n", 0 },
+        { "behind a name", "behind\n  a name\n", 2 }, /* begins where other lines do */
+        { "behind", "\n  behind\n", 9 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Arena a = arena_of(4096);
         Text t;
         CHECK_OK(text_init(&t, &a));
-        CHECK_OK(text_wrap(&t, cases[i].text, 9, "> "));
+        CHECK_OK(text_wrap(&t, cases[i].text, cases[i].at, 9, 2));
         CHECK_TEXT(t.data, cases[i].want);
         arena_free(&a);
     }

@@ -214,7 +214,7 @@ static Status print_page(Text *out)
     Status s = print_table(&notes, out);
     for (int i = 0; s == OK && i < notes.n; i++) {
         (void)snprintf(item, sizeof item, "%d. %s.", i + 1, notes.text[i]);
-        s = text_wrap(out, item, 116, "   ");
+        s = text_wrap(out, item, 0, 116, 3);
     }
     arena_free(&a);
     return s;
