@@ -117,10 +117,10 @@ int queue_of(const Program *p, const Action *a)
 
 int queue_count(const Program *p) { return LANE_COUNT + 4 * queues_of_kind(p); }
 
+/* Outside a loop both ends of a transfer are the same chunk of their ranks. */
 int transfer_way(const Program *p, const Action *a)
 {
-    int chunk = action_is_send(a->kind) ? place_across(p, a).chunk : a->chunk;
-    return 2 * queue_chunk(p, chunk) + action_is_forward(a->kind);
+    return 2 * queue_chunk(p, a->chunk) + action_is_forward(a->kind);
 }
 
 int transfer_ways(const Program *p) { return 2 * queues_of_kind(p); }
