@@ -3,6 +3,7 @@
 #include "base/library.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "op/cpu_set.h"
 
 #include <cjson/cJSON.h>
 #include <dlfcn.h>
@@ -15,14 +16,14 @@
 
 enum { WORDS_BYTES = 64 };
 
-/* What the compiler was told with -march. */
-#if defined __AVX512F__ && defined __AVX512BW__ && defined __AVX512VL__
-static const char INSTRUCTIONS[] = "x86-64-v4";
-#elif defined __AVX2__ && defined __FMA__
-static const char INSTRUCTIONS[] = "x86-64-v3";
-#else
-static const char INSTRUCTIONS[] = "baseline";
-#endif
+/* The instructions that CPU ops take on this processor. */
+static const char *cpu_instructions(void)
+{
+    const Cpu cpu = cpu_here();
+    const OpSet *set = &op_set_base;
+    if (op_set_find(CPU_AUTO, &cpu, &set) != OK) status_clear();
+    return cpu_isa_names[set->isa];
+}
 
 /* The version of a library that a build with CUDA opens: NCCL's where `nccl` is set, else cuDNN's. */
 static void library_text(bool nccl, char out[WORDS_BYTES])
@@ -67,7 +68,7 @@ static Status print_version(void *state, int n, char **arguments, Arena *a, Text
         { "nccl", nccl },
         { "cudnn", cudnn },
         { "mpi", comm_mpi_built() ? "built in" : "" },
-        { "isa", INSTRUCTIONS },
+        { "isa", cpu_instructions() },
         { "compiler", __VERSION__ },
         { "pcre2", pcre2 },
         { "libyaml", yaml_get_version_string() },
