@@ -272,7 +272,7 @@ static Status core_forward(LayerRun *r)
     TRY(place_sum(r, s->o, &sum));
     for (int64_t block = 0; block < blocks_of(r); block++) TRY(attend(r, block, sum));
     if (a->sinks) TRY(sinks_forward(r));
-    if (r->again) return OK;
+    if (r->recomputing) return OK;
     return project(r, s->o, ROLE_O, r->h, r->h_out);
 }
 
@@ -317,8 +317,8 @@ static Status core_backward_input(LayerRun *r)
     bool over_ranks = attention_over_ranks(r);
     int64_t n = layer_tokens(r), blocks = blocks_of(r);
     Tensor d_o, dq_sum;
-    TRY(layer_norm_again(r, &s->norm));
-    TRY(kind->again(r));
+    TRY(layer_norm_recompute(r, &s->norm));
+    TRY(kind->recompute(r));
     TRY(tensor_new2(r->scratch, r->spec->act, n, tensor_cols(&s->o), &d_o));
     TRY(attention_project_backward(r, r->dh_out, ROLE_O, (Tensor){ 0 }, d_o));
     if (attention_spec(r)->sinks) TRY(sinks_backward(r, d_o));
@@ -347,7 +347,7 @@ static const Phase phases[] = {
 };
 
 /* MLA gathers latents and folds their gradients back; GQA's ring runs inside the core. */
-static bool meets(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
+static bool communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
 {
     (void)forward;
     return s->cp > 1 && phase == (l->as.attention.kind == ATTENTION_MLA ? 1 : 2);
@@ -375,7 +375,7 @@ const LayerDesc layer_attention = {
     .params = params,
     .phases = phases,
     .n_phases = sizeof phases / sizeof *phases,
-    .meets = meets,
+    .communicates = communicates,
     .alike = alike,
     .cache = cache_widths,
 };

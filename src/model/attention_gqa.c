@@ -111,7 +111,7 @@ static Status assemble(LayerRun *r, Arena *arena)
 
 static Status forward(LayerRun *r) { return assemble(r, layer_arena(r, RECOMPUTE_ATTN_UP)); }
 
-static Status again(LayerRun *r)
+static Status recompute(LayerRun *r)
 {
     return layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring ? assemble(r, r->ring) : OK;
 }
@@ -180,7 +180,7 @@ static Status backward(LayerRun *r, Tensor dy)
 const AttentionKindDesc attention_gqa = {
     .params = params,
     .forward = forward,
-    .again = again,
+    .recompute = recompute,
     .backward = backward,
     .backward_weight = attention_nothing,
     .gather = attention_nothing,

@@ -152,7 +152,7 @@ static Status forward(LayerRun *r)
     return up(r, layer_arena(r, RECOMPUTE_ATTN_UP));
 }
 
-static Status again(LayerRun *r)
+static Status recompute(LayerRun *r)
 {
     if (layer_arena(r, RECOMPUTE_NORM) == r->ring) TRY(norm_latents(r, r->ring));
     if (attention_over_ranks(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring) {
@@ -293,7 +293,7 @@ static Status backward_weight(LayerRun *r)
 const AttentionKindDesc attention_mla = {
     .params = params,
     .forward = forward,
-    .again = again,
+    .recompute = recompute,
     .backward = backward,
     .backward_weight = backward_weight,
     .gather = gather,

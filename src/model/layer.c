@@ -118,7 +118,7 @@ Status layer_norm_forward(LayerRun *r, NormState *n)
     return norm_run(r, n, layer_arena(r, RECOMPUTE_NORM));
 }
 
-Status layer_norm_again(LayerRun *r, NormState *n)
+Status layer_norm_recompute(LayerRun *r, NormState *n)
 {
     return recomputes(r, RECOMPUTE_NORM) ? norm_run(r, n, r->ring) : OK;
 }
@@ -154,7 +154,7 @@ Status layer_mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Te
 {
     TRY(mlp_pre_activation(r, m, y, layer_arena(r, gu_piece)));
     TRY(mlp_activation(r, m, layer_arena(r, gu_piece | RECOMPUTE_ACT)));
-    if (r->again) return OK;
+    if (r->recomputing) return OK;
     return linear_fwd(
         r->ex, (LinearFwd){ .x = m->act, .w = r->weights->w[ROLE_DOWN], .r = residual, .y = out });
 }

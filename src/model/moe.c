@@ -307,7 +307,7 @@ static Status route_forward(LayerRun *r)
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
     TRY(layer_norm_forward(r, &s->norm));
-    if (r->again) return OK;
+    if (r->recomputing) return OK;
     TRY(linear_fwd(r->ex,
                    (LinearFwd){ .x = s->norm.y, .w = r->weights->w[ROLE_ROUTER], .y = s->logits }));
     if (m->shift)
@@ -408,12 +408,12 @@ static Status dispatch_forward(LayerRun *r)
     MoeState *s = r->state;
     TRY(make_sent(r));
     s->x = s->sent;
-    if (!r->again && loss_parts(r) > 1) TRY(loss_of_counts(r));
-    if (!r->again && r->spec->cp > 1) TRY(drop(r));
-    if (!r->again && s->place.data != NULL) TRY(place_tokens(r));
+    if (!r->recomputing && loss_parts(r) > 1) TRY(loss_of_counts(r));
+    if (!r->recomputing && r->spec->cp > 1) TRY(drop(r));
+    if (!r->recomputing && s->place.data != NULL) TRY(place_tokens(r));
     if (spread(r))
-        TRY(send_tokens(r, s->sent, !r->again, layer_arena(r, RECOMPUTE_EXCHANGE), &s->x));
-    if (r->again) return OK;
+        TRY(send_tokens(r, s->sent, !r->recomputing, layer_arena(r, RECOMPUTE_EXCHANGE), &s->x));
+    if (r->recomputing) return OK;
     const RowPool none = { 0 }, *pool = pooled(r) ? r->pool : &none;
     return moe_sort(r->ex, (MoeSort){ .index = s->x_index,
                                       .offsets = s->offsets,
@@ -439,14 +439,14 @@ static Status shared_forward(LayerRun *r)
     s->shared_out = s->gated;
     if (!m->shared_gate) return OK;
     /* Elsewhere nobody wants what comes out of an MLP again. */
-    if (r->again)
+    if (r->recomputing)
         TRY(linear_fwd(
             r->ex,
             (LinearFwd){ .x = s->shared.act, .w = r->weights->w[ROLE_DOWN], .y = s->gated }));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->gate));
     Tensor w = r->weights->w[ROLE_SHARED_GATE];
     TRY(linear_fwd(r->ex, (LinearFwd){ .x = s->norm.y, .w = w, .y = s->gate }));
-    if (r->again) return OK;
+    if (r->recomputing) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, n, d, &s->shared_out));
     return scale_fwd(
         r->ex, (ScaleFwd){ .x = s->gated, .w = s->gate, .y = s->shared_out, .sigmoid = true });
@@ -472,7 +472,7 @@ static Status experts_forward(LayerRun *r)
                                       .bias = r->weights->w[ROLE_EXPERT_GATE_UP_BIAS],
                                       .rows = rows,
                                       .limit = m->limit }));
-    if (r->again) return OK;
+    if (r->recomputing) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->rows_out));
     return moe_down_fwd(r->ex, (MoeDownFwd){ .act = quant_plain(act),
                                              .w = weight_of(r, ROLE_EXPERT_DOWN),
@@ -497,7 +497,7 @@ static Status sum_rows(LayerRun *r, Tensor rows, Tensor weight, Tensor *out)
 static Status combine_forward(LayerRun *r)
 {
     MoeState *s = r->state;
-    if (r->again) return OK;
+    if (r->recomputing) return OK;
     if (spread(r)) {
         Tensor back;
         TRY(sum_rows(r, s->rows_out, s->x_weight, &back));
@@ -527,7 +527,7 @@ static Status combine_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
     bool fetches = spread(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring;
-    TRY(layer_norm_again(r, &s->norm));
+    TRY(layer_norm_recompute(r, &s->norm));
     s->dout = r->dh_out;
     if (fetches || !spread(r)) TRY(make_sent(r));
     if (!spread(r)) {
@@ -729,7 +729,7 @@ static const Phase phases[] = {
     [DISPATCH] = { "dispatch", LANE_COMM, dispatch_forward, dispatch_backward_input, NULL,
                    .part = PHASE_DISPATCH },
     [SHARED] = { "shared", LANE_COMPUTE, shared_forward, shared_backward_input,
-                 shared_backward_weight, .beside = true, .part = PHASE_EXPERTS },
+                 shared_backward_weight, .overlap_ok = true, .part = PHASE_EXPERTS },
     [EXPERTS] = { "experts", LANE_COMPUTE, experts_forward, experts_backward_input,
                   experts_backward_weight, .part = PHASE_EXPERTS },
     [COMBINE] = { "combine", LANE_COMM, combine_forward, combine_backward_input, NULL,
@@ -738,7 +738,7 @@ static const Phase phases[] = {
 
 /* Tokens and their gradients travel; so do, in forward alone, the counts of the auxiliary loss and
  * what a capacity compares. */
-static bool meets(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
+static bool communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
 {
     if (phase != DISPATCH && phase != COMBINE) return false;
     bool sums = loss_ranks(s, &l->as.moe) > 1, drops = l->as.moe.capacity > 0 && s->cp > 1;
@@ -769,6 +769,6 @@ const LayerDesc layer_moe = {
     .phases = phases,
     .n_phases = sizeof phases / sizeof *phases,
     .backward = backward,
-    .meets = meets,
+    .communicates = communicates,
     .after_step = update_bias,
 };

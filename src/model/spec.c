@@ -144,7 +144,7 @@ void spec_place(ModelSpec *s, const Mesh *m)
     if (s->exact) s->room = s->rows_room = 0;
 }
 
-void spec_room(ModelSpec *s, const RowRoom *room)
+void spec_set_capacity(ModelSpec *s, const RowCapacity *room)
 {
     if (s->pool == 0) return;
     if (room->pool > 0) s->pool = room->pool;

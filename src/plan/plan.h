@@ -39,7 +39,7 @@ typedef struct PlanLayout {
     /* ... or, if not NULL, of these blocks of the model, with recompute_blocks -1. */
     const ConfigInts *again;
     const Layout *partition; /* NULL: balanced by the layers' times */
-    RowRoom room;            /* for received rows; a price chooses it, whatever stands here */
+    RowCapacity room;        /* for received rows; a price chooses it, whatever stands here */
 } PlanLayout;
 
 typedef enum PlanKind {
@@ -77,8 +77,8 @@ typedef struct PlanPrice {
     bool fits;            /* peak_bytes within the GPU's memory less plan.margin */
     bool in_series;       /* the schedule wants exchanges beside compute, and the stack has none */
     int worst_rank;       /* of the pipeline: whose memory this is */
-    RowRoom room;         /* for received rows: the most that fits, or the least */
-    double rows, again;   /* RoomOutlook of it (train/room.h), where rows lie in a pool */
+    RowCapacity room;     /* for received rows: the most that fits, or the least */
+    double rows, again;   /* CapacityOutlook of it (train/capacity.h), where rows lie in a pool */
     double peak_bytes, memory[PLAN_KINDS];
     double pool_bytes; /* of the activations: rows in pools */
     double step_s, part_s[PLAN_PARTS];

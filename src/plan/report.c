@@ -2,7 +2,7 @@
 #include "plan/report.h"
 
 #include "model/spec.h"
-#include "train/room.h"
+#include "train/capacity.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -124,7 +124,7 @@ static Status print_room(const PlanPrice *p, double imbalance, Text *out)
     TRY(text_printf(out,
                     "rows        pools for %g times the balanced ones, %.3f GiB of the "
                     "activations; buffers of a layer for %s\n",
-                    p->room.pool, p->pool_bytes / PLAN_GIB, room_rows_text(&p->room, rows)));
+                    p->room.pool, p->pool_bytes / PLAN_GIB, capacity_rows_text(&p->room, rows)));
     return text_printf(out,
                        "            %.0f expected of a layer and micro-batch on the busiest rank, "
                        "%g times the mean (plan.imbalance); chance of a second run %s a "

@@ -3,13 +3,13 @@
 #include "backend/cuda.h"
 #include "base/clock.h"
 #include "op/choices.h"
-#include "train/again.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/engine_memory.h"
 #include "train/engine_program.h"
 #include "train/null.h"
 #include "train/numbers.h"
+#include "train/retry.h"
 #include "train/run_layers.h"
 #include "train/run_program.h"
 #include "train/shards.h"
@@ -103,7 +103,7 @@ static Status make_cache(Engine *e)
 /* Here the device is chosen; whatever depends on it asks the Exec. */
 static Status make_exec(Engine *e)
 {
-    Arena *scratch = &e->way->arena[ENGINE_SCRATCH];
+    Arena *scratch = &e->mode->arena[ENGINE_SCRATCH];
     bool gpu = engine_wants_gpu(e->config);
     if (gpu && e->counting) return cuda_exec_count(&e->ex, &e->tables, scratch);
     if (gpu) return cuda_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
@@ -174,8 +174,8 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(build_spec(e));
     if (e->shape.mesh != NULL) spec_place(&e->spec, e->shape.mesh);
-    spec_room(&e->spec, &e->shape.room);
-    if (e->shape.all_rows) TRY(again_spec(&e->spec, &e->tables));
+    spec_set_capacity(&e->spec, &e->shape.capacity);
+    if (e->shape.all_rows) TRY(retry_spec(&e->spec, &e->tables));
     TRY(engine_make_program(e));
     ParamShards mine = { 0 };
     if (e->shape.mesh != NULL) mine = shards_of(e->config, e->shape.mesh);
@@ -209,7 +209,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
                    const EnginePlan *plan)
 {
     *e = (Engine){ .config = c, .use = use, .shape = *shape };
-    e->way = &e->ways[0];
+    e->mode = &e->modes[0];
     TRY(config_check_ops(c, shape->mesh != NULL ? shape->mesh->ranks : 1));
     Status s = setup(e, plan);
     if (s != OK) engine_close(e);
@@ -218,8 +218,8 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
 
 void engine_close(Engine *e)
 {
-    for (int i = 0; i < e->n_ways; i++) { /* before their groups */
-        if (e->ways[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->ways[i].graph);
+    for (int i = 0; i < e->n_modes; i++) { /* before their groups */
+        if (e->modes[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->modes[i].graph);
     }
     engine_free_transfers(e);
     exchange_close(&e->ex);
@@ -235,7 +235,7 @@ void engine_close(Engine *e)
 static Status run_losses(Engine *e, int64_t n)
 {
     e->evaluated = run_part(e, 0, n);
-    return run_program(e, &e->way->evaluation);
+    return run_program(e, &e->mode->evaluation);
 }
 
 /* n new tokens behind the cache. */
@@ -246,7 +246,7 @@ static Status run_next_logits(Engine *e, int64_t n)
                                  .id = tensor_rows(&e->batch.id, 0, n),
                                  .pos = tensor_rows(&e->batch.pos, 0, n),
                                  .domain = e->batch.domain };
-    return run_program(e, &e->way->evaluation);
+    return run_program(e, &e->mode->evaluation);
 }
 
 /* Planning: everything the real engine will do, over arenas that only count. */
@@ -255,7 +255,7 @@ static Status run_next_logits(Engine *e, int64_t n)
 static Status count_slots(Engine *e, EnginePlan *out)
 {
     SlotSizes sizes;
-    TRY(slot_sizes(&e->way->step.program, out, &e->tables, &sizes));
+    TRY(slot_sizes(&e->mode->step.program, out, &e->tables, &sizes));
     out->bytes[ENGINE_SLOT] = 0;
     for (int part = 0; part < SLOT_PARTS; part++) {
         for (int i = 0; i < sizes.n[part]; i++) out->bytes[ENGINE_SLOT] += sizes.bytes[part][i];
@@ -263,7 +263,7 @@ static Status count_slots(Engine *e, EnginePlan *out)
     out->pool_bytes = 0;
     for (int i = 0; i < sizes.n[SLOT_KEEP]; i++) out->pool_bytes += arena_rounded(sizes.pool[i]);
     out->tables_bytes =
-        e->tables.peak_bytes + (size_t)(e->way->step.program.slots - 1) * engine_slot_tables(e);
+        e->tables.peak_bytes + (size_t)(e->mode->step.program.slots - 1) * engine_slot_tables(e);
     return OK;
 }
 
@@ -272,7 +272,7 @@ static Status count_run(Engine *e, EnginePlan *out)
     TRY(setup(e, NULL));
     if (e->use == ENGINE_TRAIN) {
         TRY(run_count(e, out));
-        e->way->slots[0].arena.peak_bytes = 0;
+        e->mode->slots[0].arena.peak_bytes = 0;
         TRY(run_losses(e, e->shape.micro_batch));
     } else if (e->shape.cache) {
         /* The longest prompt; then one token at the end of a full cache. */
@@ -282,10 +282,10 @@ static Status count_run(Engine *e, EnginePlan *out)
     } else {
         TRY(run_losses(e, e->shape.micro_batch));
     }
-    out->eval_bytes = e->way->slots[0].arena.peak_bytes;
-    for (int i = 0; i < RINGS; i++) out->ring_bytes[i] = e->way->ring[i].peak_bytes;
+    out->eval_bytes = e->mode->slots[0].arena.peak_bytes;
+    for (int i = 0; i < RINGS; i++) out->ring_bytes[i] = e->mode->ring[i].peak_bytes;
     for (int i = 0; i < ENGINE_ARENAS; i++) out->bytes[i] = engine_peak_bytes(e, (EngineArena)i);
-    out->comm_scratch_bytes = e->way->comm_scratch.peak_bytes;
+    out->comm_scratch_bytes = e->mode->comm_scratch.peak_bytes;
     out->bytes[ENGINE_SCRATCH] += arena_rounded(out->comm_scratch_bytes);
     TRY(count_slots(e, out));
     out->bytes[ENGINE_PINNED] = engine_pinned_bytes(e);
@@ -300,7 +300,7 @@ static Status count_run(Engine *e, EnginePlan *out)
 Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, EnginePlan *out)
 {
     Engine e = { .config = c, .use = use, .shape = *shape };
-    e.way = &e.ways[0];
+    e.mode = &e.modes[0];
     EnginePlan plan = { 0 };
     Status s = count_run(&e, &plan);
     engine_close(&e);
@@ -363,19 +363,19 @@ static void put_batch(Engine *e, const Batch *b)
 static Status enqueue_step(Engine *e)
 {
     TRY(engine_copy_in(e));
-    TRY(run_program(e, &e->way->step));
+    TRY(run_program(e, &e->mode->step));
     return engine_copy_record(e);
 }
 
 /* The graph knows nothing of decorators: with one in front, ops are launched one by one. */
 static Status start_step(Engine *e)
 {
-    bool captured = e->way->graph.exec != NULL && e->ex.depth == 0;
+    bool captured = e->mode->graph.exec != NULL && e->ex.depth == 0;
     void *stream = e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE);
     TRY(e->ex.backend->streams->record(&e->ex, &e->begun, stream));
-    TRY(captured ? e->ex.backend->graphs->launch(&e->ex, &e->way->graph) : enqueue_step(e));
+    TRY(captured ? e->ex.backend->graphs->launch(&e->ex, &e->mode->graph) : enqueue_step(e));
     TRY(e->ex.backend->streams->record(&e->ex, &e->ended, stream));
-    e->launches = captured ? 1 : e->way->graph.nodes;
+    e->launches = captured ? 1 : e->mode->graph.nodes;
     return OK;
 }
 
@@ -384,11 +384,11 @@ static Status start_step(Engine *e)
  * of DualPipe are, nobody comes further. So what may load kernels sends nothing. */
 static Status try_step(Engine *e, bool tune)
 {
-    e->way->step.transfers.quiet = true;
+    e->mode->step.transfers.quiet = true;
     TRY(e->ex.backend->device->tune(&e->ex, tune));
     Status s = enqueue_step(e);
     TRY(e->ex.backend->device->tune(&e->ex, false));
-    e->way->step.transfers.quiet = false;
+    e->mode->step.transfers.quiet = false;
     TRY(s);
     return engine_wait(e);
 }
@@ -430,7 +430,7 @@ static Status rehearse(Engine *e, const char *products)
     TRY(try_step(e, tune));
     if (tune) choices_save(choices, c->cache_dir, &e->tables);
     if (tune && e->shape.mesh != NULL) TRY(share_choices(e, choices));
-    if (e->way->step.program.entries == 0) return OK;
+    if (e->mode->step.program.entries == 0) return OK;
     TRY(enqueue_step(e));
     return engine_wait(e);
 }
@@ -438,7 +438,7 @@ static Status rehearse(Engine *e, const char *products)
 static Status capture(Engine *e)
 {
     TRY(e->ex.backend->graphs->begin(&e->ex));
-    Status s = enqueue_step(e), end = e->ex.backend->graphs->end(&e->ex, &e->way->graph);
+    Status s = enqueue_step(e), end = e->ex.backend->graphs->end(&e->ex, &e->mode->graph);
     TRY(s);
     TRY(end);
     return engine_wait(e);
@@ -451,9 +451,9 @@ Status engine_prepare(Engine *e, const char *products)
     if (reads_counts(&e->spec)) return OK; /* not even to count its launches */
     TRY(capture(e));
     if (e->config->run_executor == EXECUTOR_CAPTURED) return OK;
-    Graph counted = e->way->graph;
-    e->ex.backend->graphs->free(&e->way->graph);
-    e->way->graph.nodes = counted.nodes, e->way->graph.kernels = counted.kernels;
+    Graph counted = e->mode->graph;
+    e->ex.backend->graphs->free(&e->mode->graph);
+    e->mode->graph.nodes = counted.nodes, e->mode->graph.kernels = counted.kernels;
     return OK;
 }
 
@@ -470,33 +470,33 @@ static Status run_step(Engine *e, int64_t step)
 }
 
 /* The graph of the second way is made when it is first wanted. */
-static Status run_again(Engine *e, int64_t step, StepResult *out)
+static Status run_retry(Engine *e, int64_t step, StepResult *out)
 {
-    bool captured = e->way->graph.exec != NULL;
+    bool captured = e->mode->graph.exec != NULL;
     double start = clock_s();
-    again_use(e, 1);
-    Status s = captured && e->way->graph.exec == NULL ? capture(e) : OK;
+    retry_use(e, 1);
+    Status s = captured && e->mode->graph.exec == NULL ? capture(e) : OK;
     out->capture_s = clock_s() - start;
     if (s == OK) s = run_step(e, step);
-    out->again_s = clock_s() - start - out->capture_s;
-    again_use(e, 0);
+    out->retry_s = clock_s() - start - out->capture_s;
+    retry_use(e, 0);
     return s;
 }
 
 Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan)
 {
-    bool captured = e->ways[0].graph.exec != NULL;
+    bool captured = e->modes[0].graph.exec != NULL;
     TRY(engine_wait(e));
-    for (int i = 0; i < e->n_ways; i++) {
-        if (e->ways[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->ways[i].graph);
+    for (int i = 0; i < e->n_modes; i++) {
+        if (e->modes[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->modes[i].graph);
     }
     e->shape = *shape;
-    spec_room(&e->spec, &shape->room);
-    e->ways[0].spec = e->spec;
+    spec_set_capacity(&e->spec, &shape->capacity);
+    e->modes[0].spec = e->spec;
     exchange_close(&e->ex);
-    TRY(engine_remake_ways(e, plan));
+    TRY(engine_remake_modes(e, plan));
     TRY(exchange_open(&e->ex, e->spec.exchange, e->block.base, e->block.cap_bytes, &e->tables));
-    again_use(e, 0);
+    retry_use(e, 0);
     return captured ? capture(e) : OK;
 }
 
@@ -519,10 +519,10 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     put_batch(e, batch);
     int64_t waits = e->ex.waits;
     TRY(run_step(e, step));
-    StepResult result = { .again = again_needed(e) };
+    StepResult result = { .retried = retry_needed(e) };
     const float *overflow = engine_host(e, &e->record.overflow);
     result.short_of = (Shortage){ overflow[OVERFLOW_BLOCKS] > 0, overflow[OVERFLOW_ROWS] > 0 };
-    if (result.again) TRY(run_again(e, step, &result));
+    if (result.retried) TRY(run_retry(e, step, &result));
 
     TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->begun, &e->ended, &result.device_s));
     const float *loss = engine_host(e, &e->record.loss), *aux = engine_host(e, &e->record.aux_loss);
@@ -544,7 +544,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     result.finite = isfinite(*loss) && isfinite(*norm);
     result.load = e->load_host.data;
     result.launches = e->launches;
-    result.kernels = e->way->graph.kernels;
+    result.kernels = e->mode->graph.kernels;
     result.waits = e->ex.waits - waits;
     *out = result;
     return OK;
@@ -583,14 +583,14 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
     }
     put_batch(e, batch);
     TRY(launch_losses(e, n));
-    if (again_needed(e)) {
-        again_use(e, 1);
+    if (retry_needed(e)) {
+        retry_use(e, 1);
         Status s = launch_losses(e, n);
-        again_use(e, 0);
+        retry_use(e, 0);
         TRY(s);
     }
     const Program *p = &e->list->program;
-    Place last = place_at(p, 0, place_hops(p) - 1);
+    StageAt last = hop_stage(p, 0, hop_count(p) - 1);
     *losses = last.rank == p->rank ? engine_host(e, &e->token_loss) : NULL;
     return OK;
 }

@@ -20,8 +20,8 @@
 #include "model/layer.h"
 #include "op/cpu_set.h"
 #include "schedule/check.h"
+#include "train/capacity.h"
 #include "train/chunks.h"
-#include "train/room.h"
 #include "train/transfers.h"
 
 typedef enum EngineArena {
@@ -50,9 +50,9 @@ typedef struct EngineShape {
     const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
     int pp_rank;               /* which of mesh.pp pipeline ranks this is */
     const Mesh *mesh;          /* running: this rank's groups, of the host; NULL: it is alone */
-    const EnginePlan *again; /* of the way with room for all rows (again.h); NULL: there is none */
+    const EnginePlan *retry; /* of the way with room for all rows (retry.h); NULL: there is none */
     bool all_rows;           /* plan that way */
-    RowRoom room;            /* for received rows (room.h); { 0 }: as the configuration says */
+    RowCapacity capacity;    /* for received rows (capacity.h); { 0 }: as the configuration says */
 } EngineShape;
 
 /* The arenas that a micro-batch takes on a chunk. KEEP is the slot's own, from its forward to its
@@ -116,8 +116,8 @@ typedef struct EngineList {
 } EngineList;
 
 /* One way to run the step: its lists, and the memory that their passes take. There is one, or the
- * usual one and another with room for all rows (again.h). */
-typedef struct EngineWay {
+ * usual one and another with room for all rows (retry.h). */
+typedef struct EngineMode {
     ModelSpec spec; /* the engine's, with what this way recomputes and has room for */
     EngineList step, evaluation;
     Arena arena[ENGINE_ARENAS]; /* of these slot, ring and scratch; the parts below lie in them */
@@ -127,16 +127,16 @@ typedef struct EngineWay {
     ArenaPool grads;
     Tensor *entries; /* of the ring of transfers, (N, D) each; an evaluation uses the first ones */
     Graph graph;     /* of the step; without exec in the eager executor */
-} EngineWay;
+} EngineMode;
 
 typedef struct StepResult {
     double loss, aux_loss, grad_norm;
     double next_loss[CONFIG_DEPTHS_MAX]; /* of each depth of multi-token prediction */
     const int32_t *dropped;              /* (MoE layers) tokens x experts; NULL: none can be */
     bool finite;
-    bool again;          /* rows had no room: this is the step's second run */
+    bool retried;        /* rows had no room: this is the step's second run */
     Shortage short_of;   /* what for */
-    double again_s;      /* of the second run, */
+    double retry_s;      /* of the second run, */
     double capture_s;    /* and of making its graph: both of the host */
     const int32_t *load; /* (MoE layers, domains, E): valid until the next step */
     double device_s;     /* from the first to the last launch's end */
@@ -172,8 +172,8 @@ typedef struct Engine {
     Arena tables;               /* host bookkeeping: never counted away */
     Arena arena[ENGINE_ARENAS]; /* all but what a way has */
     Arena block; /* of the ways' memory; not made: there is one way, which nobody opens */
-    EngineWay ways[2], *way; /* way: in use */
-    int n_ways;
+    EngineMode modes[2], *mode; /* mode: in use */
+    int n_modes;
     /* gradients of h while a backward pass runs, h in an evaluation: of layers in turn */
     Tensor stream[BLOCK_LAYERS_MAX];
     ArenaMark stream_end;
@@ -257,11 +257,11 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses);
 /* Tokens by (MoE layer, domain, expert) of the last step or evaluation. */
 const int32_t *engine_load(const Engine *e);
 
-/* Parameters and the host, piece by piece of at most engine_piece_bytes: engine_room says where to
+/* Parameters and the host, piece by piece of at most engine_piece_bytes: engine_staging says where to
  * write what engine_put then brings to `at`; engine_get says where to read what is at `at`. On the
  * CPU both are `at` itself. Each waits for the copy. */
 size_t engine_piece_bytes(const Engine *e);
-void *engine_room(const Engine *e, void *at);
+void *engine_staging(const Engine *e, void *at);
 Status engine_put(Engine *e, void *at, size_t bytes);
 Status engine_get(Engine *e, const void *at, size_t bytes, const void **out);
 

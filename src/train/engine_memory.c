@@ -1,8 +1,8 @@
 #include "train/engine_memory.h"
 
 #include "backend/cuda.h"
-#include "train/again.h"
 #include "train/engine_program.h"
+#include "train/retry.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static size_t state_bytes(void)
 static int most_layers(const Engine *e)
 {
     int most = 1;
-    for (int c = 0; c < e->ways[0].step.program.chunks; c++) {
+    for (int c = 0; c < e->modes[0].step.program.chunks; c++) {
         int n = e->chunks[c].end - e->chunks[c].first;
         if (n > most) most = n;
     }
@@ -84,7 +84,7 @@ static Status slot_tables(Engine *e, SlotState *s)
 }
 
 /* A counting run has one of each. The tables of slots are made once. */
-static Status make_slots(Engine *e, EngineWay *w, const EnginePlan *plan)
+static Status make_slots(Engine *e, EngineMode *w, const EnginePlan *plan)
 {
     size_t count = COUNT_BYTES / 4;
     SlotSizes sizes = { .bytes = { &count, &count }, .n = { 1, e->split } };
@@ -106,7 +106,7 @@ static Status make_slots(Engine *e, EngineWay *w, const EnginePlan *plan)
     return OK;
 }
 
-static Status make_ring(Engine *e, EngineWay *w, const EnginePlan *plan)
+static Status make_ring(Engine *e, EngineMode *w, const EnginePlan *plan)
 {
     static const char *const names[RINGS] = { "ring", "backward ring" };
     Arena *block = &w->arena[ENGINE_RING];
@@ -123,7 +123,7 @@ static Status make_ring(Engine *e, EngineWay *w, const EnginePlan *plan)
 }
 
 /* The comm lane's share of the scratch comes first. */
-static Status make_comm_scratch(Engine *e, EngineWay *w, const EnginePlan *plan)
+static Status make_comm_scratch(Engine *e, EngineMode *w, const EnginePlan *plan)
 {
     static const char name[] = "scratch of the comm lane";
     if (!e->lanes) return OK;
@@ -131,14 +131,14 @@ static Status make_comm_scratch(Engine *e, EngineWay *w, const EnginePlan *plan)
     return carve(&w->arena[ENGINE_SCRATCH], name, plan->comm_scratch_bytes, &w->comm_scratch);
 }
 
-Status engine_lay_out(Engine *e, EngineWay *w, const EnginePlan *plan)
+Status engine_lay_out(Engine *e, EngineMode *w, const EnginePlan *plan)
 {
     TRY(make_comm_scratch(e, w, plan));
     TRY(make_slots(e, w, plan));
     return make_ring(e, w, plan);
 }
 
-size_t engine_board_bytes(const Engine *e)
+size_t engine_header_bytes(const Engine *e)
 {
     return e->spec.ep == 1 ? 0 : arena_rounded(exchange_kinds[e->spec.exchange]->board_bytes);
 }
@@ -155,24 +155,24 @@ static bool is_work(int arena)
 
 Status engine_make_arenas(Engine *e, const EnginePlan *plan)
 {
-    bool block = plan != NULL && (e->shape.again != NULL || engine_board_bytes(e) > 0);
+    bool block = plan != NULL && (e->shape.retry != NULL || engine_header_bytes(e) > 0);
     e->lanes = e->ex.backend->async && e->shape.mesh != NULL;
     for (int i = 0; i < ENGINE_ARENAS; i++) {
         if (block && is_work(i)) continue;
         size_t bytes = plan == NULL ? COUNT_BYTES : plan->bytes[i];
         MemKind kind = i == ENGINE_PINNED ? MEM_PINNED : MEM_DEVICE;
-        Arena *a = is_work(i) ? &e->ways[0].arena[i] : &e->arena[i];
+        Arena *a = is_work(i) ? &e->modes[0].arena[i] : &e->arena[i];
         TRY(arena_make(e, a, engine_arena_names[i], kind, bytes));
     }
-    return block ? engine_remake_ways(e, plan) : engine_lay_out(e, &e->ways[0], plan);
+    return block ? engine_remake_modes(e, plan) : engine_lay_out(e, &e->modes[0], plan);
 }
 
-Status engine_remake_ways(Engine *e, const EnginePlan *plan)
+Status engine_remake_modes(Engine *e, const EnginePlan *plan)
 {
     arena_drop(e, &e->block);
-    TRY(again_make(e, plan));
-    if (e->shape.again != NULL) TRY(engine_lay_out(e, &e->ways[1], e->shape.again));
-    return engine_lay_out(e, &e->ways[0], plan);
+    TRY(retry_make(e, plan));
+    if (e->shape.retry != NULL) TRY(engine_lay_out(e, &e->modes[1], e->shape.retry));
+    return engine_lay_out(e, &e->modes[0], plan);
 }
 
 /* The arenas of work lie in the block, if there is one. */
@@ -182,15 +182,15 @@ void engine_free_arenas(Engine *e)
     arena_drop(e, &e->block);
     for (int i = 0; i < ENGINE_ARENAS; i++) {
         arena_drop(e, &e->arena[i]);
-        if (!block) arena_drop(e, &e->ways[0].arena[i]);
+        if (!block) arena_drop(e, &e->modes[0].arena[i]);
     }
 }
 
 size_t engine_peak_bytes(const Engine *e, EngineArena which)
 {
-    const EngineWay *w = e->way;
+    const EngineMode *w = e->mode;
     if (!is_work((int)which)) return e->arena[which].peak_bytes;
-    if (which == ENGINE_SCRATCH) return w->arena[which].peak_bytes + engine_board_bytes(e);
+    if (which == ENGINE_SCRATCH) return w->arena[which].peak_bytes + engine_header_bytes(e);
     size_t sum = 0;
     if (which == ENGINE_RING) {
         for (int i = 0; i < w->step.program.entries; i++) {
@@ -254,7 +254,7 @@ static void *staging(const Engine *e)
     return e->arena[ENGINE_PINNED].base + arena_rounded(e->arena[ENGINE_STEP].peak_bytes);
 }
 
-void *engine_room(const Engine *e, void *at) { return mirrored(e) ? staging(e) : at; }
+void *engine_staging(const Engine *e, void *at) { return mirrored(e) ? staging(e) : at; }
 
 Status engine_put(Engine *e, void *at, size_t bytes)
 {

@@ -22,13 +22,13 @@ Status engine_make_arenas(Engine *e, const EnginePlan *plan);
 void engine_free_arenas(Engine *e);
 
 /* Slots, ring and entries of a way, in the arenas that hold them. */
-Status engine_lay_out(Engine *e, EngineWay *w, const EnginePlan *plan);
+Status engine_lay_out(Engine *e, EngineMode *w, const EnginePlan *plan);
 /* Both ways over a new block; the one before is given back. */
-Status engine_remake_ways(Engine *e, const EnginePlan *plan);
+Status engine_remake_modes(Engine *e, const EnginePlan *plan);
 /* e->block, of so many bytes. */
 Status engine_make_block(Engine *e, size_t bytes);
 /* What the exchange has of it, at its front; counted as scratch. */
-size_t engine_board_bytes(const Engine *e);
+size_t engine_header_bytes(const Engine *e);
 
 /* What a slot takes of the tables. */
 size_t engine_slot_tables(const Engine *e);

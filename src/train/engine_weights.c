@@ -31,7 +31,7 @@ static Status fill_param(Engine *e, const Param *p, uint64_t seed)
     for (int64_t first = 0; first < n; first += most) {
         int64_t part = n - first < most ? n - first : most;
         float *at = tensor_at(&piece.at, first);
-        fill_piece(e, p, seed, &piece.in, first, part, engine_room(e, at));
+        fill_piece(e, p, seed, &piece.in, first, part, engine_staging(e, at));
         TRY(engine_put(e, at, (size_t)part * sizeof(float)));
     }
     return OK;
@@ -58,7 +58,7 @@ Status engine_random_weights(Engine *e)
 {
     enum { N = 1 << 20 };
     const double std = 0.02;
-    float *numbers = engine_room(e, NULL);
+    float *numbers = engine_staging(e, NULL);
     rng_fill_normal(numbers, N, 1, rng_stream("rehearsal"), 0, std);
     for (int b = 0; b < BUF_COUNT; b++) TRY(engine_zero(e, &e->memory.buffer[b]));
     Tensor main = e->memory.buffer[BUF_MAIN];

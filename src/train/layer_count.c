@@ -87,26 +87,27 @@ static Status both_ways(Counter *c)
     LayerRun *r = &c->run;
     const LayerDesc *desc = layer_desc(r->layer->kind);
     LayerCount *out = c->out;
-    bool again = (r->layer->recompute & RECOMPUTE_LAYER) != 0, back = !r->layer->no_backward;
+    bool recompute = (r->layer->recompute & RECOMPUTE_LAYER) != 0, back = !r->layer->no_backward;
     TRY(evaluation(c));
     if (desc->prepare != NULL) TRY(desc->prepare(r));
     ArenaMark kept = arena_mark(&c->keep);
     TRY(forward(c, PASS_FORWARD));
     out->keep_peak = c->keep.peak_bytes;
     out->ring_forward = c->ring.peak_bytes;
-    if (again) arena_release(&c->keep, kept);
+    if (recompute) arena_release(&c->keep, kept);
     out->keep = c->keep.used_bytes;
     c->keep.peak_bytes = c->keep.used_bytes, c->ring.peak_bytes = 0;
-    r->again = again;
-    if (again && back) TRY(forward(c, PASS_AGAIN));
-    r->again = false;
-    size_t ring_again = c->ring.peak_bytes;
+    r->recomputing = recompute;
+    if (recompute && back) TRY(forward(c, PASS_RECOMPUTE));
+    r->recomputing = false;
+    size_t ring_recompute = c->ring.peak_bytes;
     c->ring.peak_bytes = 0;
-    out->again = c->keep.used_bytes - out->keep;
+    out->recompute_bytes = c->keep.used_bytes - out->keep;
     if (back) TRY(backward(c));
-    out->again_peak = c->keep.peak_bytes;
+    out->recompute_peak = c->keep.peak_bytes;
     out->ring_gradients = c->ring.peak_bytes;
-    out->ring_backward = ring_again > out->ring_gradients ? ring_again : out->ring_gradients;
+    out->ring_backward =
+        ring_recompute > out->ring_gradients ? ring_recompute : out->ring_gradients;
     out->scratch = c->scratch.peak_bytes;
     return OK;
 }

@@ -392,7 +392,7 @@ static Status read_span(Reading *r, const PieceSpan *span)
         const size_t each = dtype_bytes(e->dtype), bytes = (size_t)n * each;
         void *at = r->to.data == NULL ? NULL : tensor_at(&r->to, span->b + i);
         bool through_engine = at != NULL && r->engine != NULL;
-        void *to = through_engine ? engine_room(r->engine, at) : at;
+        void *to = through_engine ? engine_staging(r->engine, at) : at;
         void *room = r->room == NULL ? to : r->room;
         TRY(file_read(&r->file, e->offset + (uint64_t)(span->a + i) * each, room, bytes));
         manifest_sum_add(r->sum, room, bytes);

@@ -16,7 +16,7 @@ static const size_t KERNEL_BYTES = (size_t)8 << 20;
 /* Measured on two H200s with NCCL 2.28: what a communicator takes for its rings, and for transfers
  * between its ranks (exchanges; comm/nccl.c has the blocks, by which both go). */
 static const size_t RING_BYTES = (size_t)588 << 20, PEER_BYTES = (size_t)410 << 20;
-static const size_t WAY_BYTES = (size_t)166 << 20; /* of stages' transfers, of one way */
+static const size_t LINK_BYTES = (size_t)166 << 20; /* of stages' transfers, of one way */
 
 static bool on_device(int arena) { return arena != ENGINE_PINNED; }
 
@@ -48,7 +48,7 @@ static size_t comm_bytes(const Config *c, const Mesh *m)
         connected[first] |= peers;
     }
     int64_t colors = 2 + s->pp % 2, ways = s->pp > 1 ? 2 * c->mesh_vpp * colors : 0;
-    return sum + (size_t)ways * WAY_BYTES;
+    return sum + (size_t)ways * LINK_BYTES;
 }
 
 /* Context and handles are made and given back; what is then in use is not ours alone, nor is what

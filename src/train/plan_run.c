@@ -2,12 +2,12 @@
 #include "base/log.h"
 #include "data/origin.h"
 #include "data/tokenizer.h"
-#include "train/again.h"
 #include "train/agree.h"
+#include "train/capacity.h"
 #include "train/null.h"
 #include "train/peak.h"
 #include "train/plan_host.h"
-#include "train/room.h"
+#include "train/retry.h"
 
 #include <inttypes.h>
 #include <malloc.h>
@@ -310,28 +310,28 @@ Status train_torchtitan_flops(const Config *c, double *out)
 }
 
 /* The engine with one room for rows or another. */
-typedef struct RoomPlan {
+typedef struct CapacityPlan {
     const Config *c;
     EngineShape *shape;
-    EnginePlan *plan, *again;
+    EnginePlan *plan, *retry;
     const GpuPlan *gpu;
     uint64_t here, beside;
     uint64_t taken; /* of the host, by each rank */
     Comm *world;    /* whose ranks must all fit; NULL: this one */
-} RoomPlan;
+} CapacityPlan;
 
-static Status plan_room(RoomPlan *p, const RowRoom *room)
+static Status plan_capacity(CapacityPlan *p, const RowCapacity *room)
 {
-    p->shape->room = *room;
-    p->shape->again = NULL;
+    p->shape->capacity = *room;
+    p->shape->retry = NULL;
     TRY(engine_plan(p->c, ENGINE_TRAIN, p->shape, p->plan));
-    return again_plan(p->c, p->shape, p->plan, p->again);
+    return retry_plan(p->c, p->shape, p->plan, p->retry);
 }
 
-static Status room_fits(void *self, const RowRoom *room, bool *fits)
+static Status capacity_fits(void *self, const RowCapacity *room, bool *fits)
 {
-    RoomPlan *p = self;
-    TRY(plan_room(p, room));
+    CapacityPlan *p = self;
+    TRY(plan_capacity(p, room));
     uint64_t host = p->beside + train_host_bytes(p->plan), taken = p->taken;
     bool there = host <= taken || train_host_has(p->here * (host - taken));
     int32_t lacks = !(p->plan->apart ? train_gpu_has(p->gpu, p->plan) : there);
@@ -341,15 +341,15 @@ static Status room_fits(void *self, const RowRoom *room, bool *fits)
 }
 
 Status train_plan_engine(const Config *c, int here, size_t beside, EngineShape *shape,
-                         EnginePlan *plan, EnginePlan *again, GpuPlan *gpu)
+                         EnginePlan *plan, EnginePlan *retry, GpuPlan *gpu)
 {
-    RoomPlan p = { c, shape, plan, again, gpu, (uint64_t)here, beside, 0, NULL };
-    RowRoom room = shape->room;
-    TRY(plan_room(&p, &room));
+    CapacityPlan p = { c, shape, plan, retry, gpu, (uint64_t)here, beside, 0, NULL };
+    RowCapacity room = shape->capacity;
+    TRY(plan_capacity(&p, &room));
     TRY(train_plan_gpu(c, shape, plan, gpu));
-    if (shape->again == NULL) return OK;
-    TRY(room_choose(c, c->mesh_ep, room_fits, &p, &room));
-    TRY(plan_room(&p, &room));
+    if (shape->retry == NULL) return OK;
+    TRY(capacity_choose(c, c->mesh_ep, capacity_fits, &p, &room));
+    TRY(plan_capacity(&p, &room));
     return train_plan_gpu(c, shape, plan, gpu);
 }
 
@@ -369,7 +369,7 @@ Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out)
     TRY(plan_eval(c, &p));
     TRY(peak_plan(c, p.shape.threads, &p.probe_bytes));
     size_t beside = p.loader_bytes + p.save_bytes + p.library_bytes; /* of the host */
-    TRY(train_plan_engine(c, here, beside, &p.shape, &p.engine, &p.again, &p.gpu));
+    TRY(train_plan_engine(c, here, beside, &p.shape, &p.engine, &p.retry, &p.gpu));
     TRY(train_model_flops(c, &p.shape, &p.engine, &p.model_flops));
     p.save_bytes += p.engine.save_bytes;
     TRY(count_whole(c, &whole));
@@ -378,16 +378,16 @@ Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out)
     p.engine.params_frozen = whole.frozen;
     add_up(&p);
     *out = p;
-    if (p.shape.again != NULL) out->shape.again = &out->again;
+    if (p.shape.retry != NULL) out->shape.retry = &out->retry;
     return OK;
 }
 
 /* 0 is as much as there is. */
 static double least_of(double a, double b) { return a == 0 || (b > 0 && b < a) ? b : a; }
 
-Status train_agree_room(const Config *c, Comm *world, TrainPlan *p)
+Status train_agree_capacity(const Config *c, Comm *world, TrainPlan *p)
 {
-    RowRoom *all = NULL, *mine = &p->shape.room, room = *mine;
+    RowCapacity *all = NULL, *mine = &p->shape.capacity, room = *mine;
     Arena a = { 0 };
     TRY(arena_init(&a, "rooms", MEM_HOST, (size_t)64 << 20));
     Status s = ARENA_NEW(&a, world->size, &all);
@@ -400,44 +400,44 @@ Status train_agree_room(const Config *c, Comm *world, TrainPlan *p)
         room.blocks = least_of(room.blocks, all[i].blocks);
     }
     arena_free(&a);
-    if (s != OK || room_same(&room, mine)) return s;
-    RoomPlan again = { .c = c, .shape = &p->shape, .plan = &p->engine, .again = &p->again };
-    TRY(plan_room(&again, &room));
+    if (s != OK || capacity_same(&room, mine)) return s;
+    CapacityPlan retry = { .c = c, .shape = &p->shape, .plan = &p->engine, .retry = &p->retry };
+    TRY(plan_capacity(&retry, &room));
     add_up(p);
     return train_plan_gpu(c, &p->shape, &p->engine, &p->gpu);
 }
 
-Status train_grow_room(const Config *c, Comm *world, Shortage of, TrainPlan *p, bool *grown)
+Status train_grow_capacity(const Config *c, Comm *world, Shortage of, TrainPlan *p, bool *grown)
 {
     TrainPlan larger = *p;
-    RowRoom room;
-    RoomPlan with = { .c = c,
-                      .shape = &larger.shape,
-                      .plan = &larger.engine,
-                      .again = &larger.again,
-                      .gpu = &larger.gpu,
-                      .here = world == NULL ? 1 : (uint64_t)comm_local_ranks(world),
-                      .taken = train_host_bytes(&p->engine),
-                      .world = world };
-    TRY(room_grow(c, &p->shape.room, of, room_fits, &with, &room));
-    *grown = !room_same(&room, &p->shape.room);
+    RowCapacity room;
+    CapacityPlan with = { .c = c,
+                          .shape = &larger.shape,
+                          .plan = &larger.engine,
+                          .retry = &larger.retry,
+                          .gpu = &larger.gpu,
+                          .here = world == NULL ? 1 : (uint64_t)comm_local_ranks(world),
+                          .taken = train_host_bytes(&p->engine),
+                          .world = world };
+    TRY(capacity_grow(c, &p->shape.capacity, of, capacity_fits, &with, &room));
+    *grown = !capacity_same(&room, &p->shape.capacity);
     if (!*grown) return OK;
     add_up(&larger);
     *p = larger;
-    p->shape.again = &p->again;
+    p->shape.retry = &p->retry;
     return OK;
 }
 
-Status train_room_text(const EngineShape *shape, const EnginePlan *plan, Text *out)
+Status train_capacity_text(const EngineShape *shape, const EnginePlan *plan, Text *out)
 {
     char bytes[32], rows[64];
-    const RowRoom *room = &shape->room;
-    if (shape->again == NULL) return OK;
+    const RowCapacity *room = &shape->capacity;
+    if (shape->retry == NULL) return OK;
     return text_printf(out,
                        "pools for %g times the balanced rows keep what backward needs of them, %s; "
                        "what is not kept of a layer's rows has room for %s",
                        room->pool, text_bytes(bytes, (double)plan->pool_bytes),
-                       room_rows_text(room, rows));
+                       capacity_rows_text(room, rows));
 }
 
 int64_t train_aux_sequences(const Config *c, int64_t data_ranks)
@@ -462,9 +462,9 @@ static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
         TRY(train_exchange_text(c, out));
         TRY(text_printf(out, "\n"));
     }
-    if (p->shape.again != NULL) {
+    if (p->shape.retry != NULL) {
         TRY(text_printf(out, "rows        "));
-        TRY(train_room_text(&p->shape, &p->engine, out));
+        TRY(train_capacity_text(&p->shape, &p->engine, out));
         TRY(text_printf(out, "\n"));
     }
     if (c->moe_forced_balance)

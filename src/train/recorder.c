@@ -46,8 +46,8 @@ Status recorder_open(Recorder *r, Engine *e, Comm *world, int steps)
     *r = (Recorder){ .e = e, .steps = steps, .began_us = unix_now() / 1000, .ahead_ns = INT64_MAX };
     if (steps == 0) return OK;
     TRY(agree_first(world, &r->began_us, sizeof r->began_us));
-    for (int i = 0; i < e->n_ways; i++) {
-        int most = rows_most(&e->ways[i].step.program);
+    for (int i = 0; i < e->n_modes; i++) {
+        int most = rows_most(&e->modes[i].step.program);
         if (most > r->room) r->room = most;
     }
     r->loads = (int)(e->spec.n_moe * e->spec.experts);
@@ -104,7 +104,7 @@ static uint32_t name_of(Recorder *r, const char *name)
 
 static uint64_t bytes_in_use(const Engine *e)
 {
-    const EngineWay *w = e->way;
+    const EngineMode *w = e->mode;
     uint64_t sum = 0;
     for (int i = 0; i < ENGINE_ARENAS; i++) sum += w->arena[i].used_bytes;
     for (int i = 0; i < w->n_slots; i++) sum += w->slots[i].arena.used_bytes;
@@ -133,7 +133,7 @@ void recorder_begin(Engine *e)
     Recorder *r = e->recorder;
     const Program *p = &e->list->program;
     if (r == NULL) return;
-    r->now = p->evaluates ? NULL : &r->way[e->way - e->ways];
+    r->now = p->evaluates ? NULL : &r->way[e->mode - e->modes];
     e->list->transfers.stamp = r->now != NULL ? r->stamp : NULL;
     if (r->now == NULL) return;
     r->at = p->n;
@@ -229,8 +229,8 @@ void recorder_take(Recorder *r, const StepResult *result, double seconds, double
                    uint64_t memory_bytes, bool traced)
 {
     if (r->e == NULL || r->steps == 0) return;
-    int w = result->again && r->e->n_ways > 1;
-    const EngineList *l = &r->e->ways[w].step;
+    int w = result->retried && r->e->n_modes > 1;
+    const EngineList *l = &r->e->modes[w].step;
     if (!r->way[w].known) return;
     int64_t slot = r->taken++ % r->steps;
     uint64_t *times = &r->times[2 * slot * r->room], first = UINT64_MAX, last = 0;
@@ -248,7 +248,7 @@ void recorder_take(Recorder *r, const StepResult *result, double seconds, double
                                   .loss = result->loss,
                                   .tokens = tokens,
                                   .memory_bytes = memory_bytes,
-                                  .flags = (result->again ? RECORD_RAN_AGAIN : 0) |
+                                  .flags = (result->retried ? RECORD_RAN_AGAIN : 0) |
                                            (result->finite ? 0 : RECORD_NOT_FINITE) |
                                            (traced ? RECORD_TRACED : 0),
                                   .way = (uint32_t)w,
@@ -262,7 +262,7 @@ void recorder_take(Recorder *r, const StepResult *result, double seconds, double
 Status recorder_meta(const Recorder *r, const RecorderMeta *m, Text *out)
 {
     const ModelSpec *s = &r->e->spec;
-    const Program *p = &r->e->way->step.program;
+    const Program *p = &r->e->mode->step.program;
     bool cpu = m->device == NULL || m->device[0] == '\0';
     TRY(text_json(out, "{\"model\":%s,\"rank\":%d,\"ranks\":%d,\"device\":%s",
                   r->e->config->model_name, m->rank, m->ranks, cpu ? "CPU" : m->device));

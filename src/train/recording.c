@@ -36,12 +36,12 @@ enum { START, END, MICRO, CHUNK, VALUES };
 static Status write_list(Text *out, const Engine *e, List which, int value)
 {
     static const char *const names[VALUES] = { "start", "end", "minibatch", "chunk" };
-    const ActionSpan *span = e->way->step.transfers.span;
+    const ActionSpan *span = e->mode->step.transfers.span;
     char key[32];
     (void)snprintf(key, sizeof key, "%s_%s", lists[which].name, names[value]);
     TRY(text_json(out, ",%s:[", key));
-    for (int i = 0, n = 0; i < e->way->step.program.n; i++) {
-        const Action *a = &e->way->step.program.at[i];
+    for (int i = 0, n = 0; i < e->mode->step.program.n; i++) {
+        const Action *a = &e->mode->step.program.at[i];
         const double values[VALUES] = { 1e3 * (span[i].start_s - span[0].start_s),
                                         1e3 * (span[i].end_s - span[0].start_s), a->micro,
                                         a->chunk };
@@ -52,7 +52,8 @@ static Status write_list(Text *out, const Engine *e, List which, int value)
 
 static Status stage_text(const Engine *e, Text *out)
 {
-    const ActionSpan *span = e->way->step.transfers.span, *last = &span[e->way->step.program.n - 1];
+    const ActionSpan *span = e->mode->step.transfers.span,
+                     *last = &span[e->mode->step.program.n - 1];
     TRY(text_json(out, "{\"%lld\":{\"total\":%g", (long long)e->step,
                   1e3 * (last->end_s - span[0].start_s)));
     for (int i = FORWARDS; i <= SENDS; i++) {
@@ -65,7 +66,7 @@ static Status stage_text(const Engine *e, Text *out)
 
 static Status config_text(const Engine *e, Text *out)
 {
-    const Program *p = &e->way->step.program;
+    const Program *p = &e->mode->step.program;
     char title[64];
     (void)snprintf(title, sizeof title, "%s, step %lld", e->config->mesh_schedule,
                    (long long)e->step);
@@ -90,7 +91,7 @@ static Status write_file(const Engine *e, const char *folder, const char *name,
 Status recording_write(const Engine *e, const char *folder, Arena *scratch)
 {
     const Mesh *m = e->shape.mesh;
-    int rank = e->way->step.program.rank;
+    int rank = e->mode->step.program.rank;
     char name[32];
     if (m == NULL || m->at.replica > 0 || m->at.inner > 0) return OK;
     if (m->shape.pp == 1 && !e->lanes) return OK;

@@ -132,7 +132,7 @@ static Status meet(Trainer *t)
     TRY(settle(t, ranks_build(build, sizeof build)));
     TRY(settle(t, ranks_agree(t->world, "the program", build)));
     TRY(settle(t, ranks_agree(t->world, "the configuration", t->yaml.data)));
-    TRY(settle(t, train_agree_room(t->config, t->world, &t->plan)));
+    TRY(settle(t, train_agree_capacity(t->config, t->world, &t->plan)));
     return mesh_make(t->world, &t->shape, false, &t->arena, &t->mesh);
 }
 
@@ -196,7 +196,7 @@ static Status print_layout(Trainer *t)
     TRY(train_exchange_text(t->config, &text));
     if (text.used > 0) log_info("%s", text.data);
     text.used = 0;
-    TRY(train_room_text(&t->plan.shape, &t->plan.engine, &text));
+    TRY(train_capacity_text(&t->plan.shape, &t->plan.engine, &text));
     if (text.used > 0) log_info("%s", text.data);
     arena_release(&t->arena, mark);
     return OK;
@@ -591,12 +591,12 @@ static Status make_room(Trainer *t, const StepMetrics *m)
 {
     char more[32], fetching[64] = "";
     size_t before = t->plan.engine.pool_bytes;
-    const RowRoom was = t->plan.shape.room, *room = &t->plan.shape.room;
+    const RowCapacity was = t->plan.shape.capacity, *room = &t->plan.shape.capacity;
     bool grown = false;
-    t->running = m->result.again ? t->running + 1 : 0;
+    t->running = m->result.retried ? t->running + 1 : 0;
     if (t->running < 2 || t->crowded || m->step == t->config->train_steps) return OK;
     double start = clock_s();
-    TRY(train_grow_room(t->config, t->world, m->result.short_of, &t->plan, &grown));
+    TRY(train_grow_capacity(t->config, t->world, m->result.short_of, &t->plan, &grown));
     if (grown) TRY(engine_resize(&t->engine, &t->plan.shape, &t->plan.engine));
     t->grow_s = clock_s() - start;
     t->running = 0;
@@ -642,7 +642,7 @@ static Status run_steps(Trainer *t)
         m.by_domain = m.step % DOMAIN_EVERY == 0 || m.step == c->train_steps;
         TRY(run_step(t, &m));
         t->step = m.step;
-        t->twice += m.result.again;
+        t->twice += m.result.retried;
         t->position += (uint64_t)c->train_batch;
         if (t->speaks) TRY(metrics_step(&t->metrics, &t->engine, t->loader, &m));
         if (t->speaks) progress(t, &m);

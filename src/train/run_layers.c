@@ -48,7 +48,7 @@ static Status new_stream(const Engine *e, Arena *a, const MicroBatch *m, Tensor 
 
 static Tensor entry_of(const ChunkPass *p, int i)
 {
-    return tensor_rows(&p->e->way->entries[i], 0, p->r.batch->b * p->r.batch->t);
+    return tensor_rows(&p->e->mode->entries[i], 0, p->r.batch->b * p->r.batch->t);
 }
 
 static Status copy_stream(Engine *e, const Tensor *to, const Tensor *from)
@@ -83,7 +83,7 @@ static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
     int64_t n = batch->b * batch->t, rows = n < e->shape.logit_rows ? n : e->shape.logit_rows;
     bool cache = e->shape.cache;
     return (LayerRun){ .ex = &e->ex,
-                       .spec = &e->way->spec,
+                       .spec = &e->mode->spec,
                        .batch = batch,
                        .record = &e->record,
                        .rope_cos = e->rope_cos,
@@ -95,7 +95,7 @@ static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
                        .loss = cache ? (Tensor){ 0 } : tensor_rows(&e->token_loss, 0, n),
                        .keep = &s->arena,
                        .pool = e->list->program.evaluates ? NULL : &s->pool,
-                       .ring = &e->way->ring[RING_FORWARD],
+                       .ring = &e->mode->ring[RING_FORWARD],
                        .scratch = e->ex.scratch };
 }
 
@@ -110,7 +110,7 @@ static void select(ChunkPass *p, int i)
 {
     LayerSlot *at = &p->s->at[i];
     int layer = p->range.first + i;
-    p->r.layer = &p->e->way->spec.layers[layer];
+    p->r.layer = &p->e->mode->spec.layers[layer];
     p->r.weights = &p->e->weights[layer];
     p->r.written = &p->e->written[layer];
     p->r.state = at->state;
@@ -251,7 +251,7 @@ static Status start_backward(ChunkPass *p)
     int n = layers_in(p);
     p->s->grads = NULL;
     if (e->split && !p->weight) {
-        p->s->grads = pool_take(&e->way->grads);
+        p->s->grads = pool_take(&e->mode->grads);
     } else {
         TRY(new_streams(p, p->r.ring));
         e->stream_end = arena_mark(p->r.ring);
@@ -265,16 +265,16 @@ static Status start_backward(ChunkPass *p)
 
 /* The phases of a recomputed layer's forward, before its own. What they make waits for the weights,
  * too, and the memory between them is given back. */
-static Status again_phase(ChunkPass *p, int i)
+static Status recompute_phase(ChunkPass *p, int i)
 {
     const ChunkPhase *x = &p->row->at[i];
     LayerSlot *at = &p->s->at[x->layer];
     LayerRun r = p->r;
-    r.again = true;
+    r.recomputing = true;
     if (p->s->grads != NULL) r.keep = p->s->grads;
     if (begins_layer(p->row, i)) at->ring = arena_mark(r.ring);
     TRY(run_phase(p->e, &r, phase_of(p, x)->forward, x->name, RECORD_AGAIN));
-    if (!p->row->at[i + 1].again) arena_release(r.ring, at->ring);
+    if (!p->row->at[i + 1].recompute) arena_release(r.ring, at->ring);
     return OK;
 }
 
@@ -282,7 +282,7 @@ static Status own_phase(ChunkPass *p, int i)
 {
     const ChunkPhase *x = &p->row->at[i];
     const Phase *f = phase_of(p, x);
-    bool first = begins_layer(p->row, i) || p->row->at[i - 1].again;
+    bool first = begins_layer(p->row, i) || p->row->at[i - 1].recompute;
     if (p->input && first) {
         p->s->at[x->layer].dh = (Tensor){ 0 };
         if (!layer_desc(p->r.layer->kind)->begins) TRY(new_gradient(p, x->layer));
@@ -310,7 +310,7 @@ static void end_backward(ChunkPass *p)
 {
     arena_release(&p->s->arena, (ArenaMark){ 0 });
     if (p->s->grads != NULL)
-        pool_give(&p->e->way->grads, p->s->grads);
+        pool_give(&p->e->mode->grads, p->s->grads);
     else
         arena_release(p->r.ring, (ArenaMark){ 0 });
 }
@@ -321,10 +321,10 @@ static Status backward_pass(ChunkPass *p)
     for (int i = p->a->first; i < p->a->end && p->row->at[i].layer >= 0; i++) {
         const ChunkPhase *x = &p->row->at[i];
         select(p, x->layer);
-        if (!x->again)
+        if (!x->recompute)
             TRY(own_phase(p, i));
         else if (p->input)
-            TRY(again_phase(p, i));
+            TRY(recompute_phase(p, i));
         close_backward(p, i);
     }
     if (p->weight && p->a->end == p->row->n) end_backward(p);
@@ -343,6 +343,6 @@ Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s)
                     .input = a->kind != ACTION_BACKWARD_WEIGHT,
                     .weight = a->kind != ACTION_BACKWARD_INPUT };
     p.r = layer_run(e, m, s);
-    if (program->phased && !forward) p.r.ring = &e->way->ring[RING_BACKWARD];
+    if (program->phased && !forward) p.r.ring = &e->mode->ring[RING_BACKWARD];
     return forward ? forward_pass(&p) : backward_pass(&p);
 }

@@ -61,7 +61,7 @@ static Tensor reduced(const Engine *e, const ParamBucket *k)
 static bool mirrored(const Engine *e, const ParamBucket *k)
 {
     if (e->mesh.group[GROUP_MIRROR] == NULL) return false;
-    return e->way->step.program.placement == PLACE_BOTH ||
+    return e->mode->step.program.placement == PLACE_BOTH ||
            layer_desc(e->spec.layers[k->layer].kind)->begins;
 }
 

@@ -72,7 +72,7 @@ static Status grow(void *state, Comm *world)
 {
     static const char *const small[] = { ON_GPU, "moe.pool_factor=0.3", NULL };
     static const char *const all[] = { ON_GPU, WORST, NULL };
-    const RowRoom large = { .pool = 4 };
+    const RowCapacity large = { .pool = 4 };
     const ManyCase *c = state;
     ManyRank a = { .also = small, .device = world->rank }, b = { .also = all, .device = a.device };
     Status s = many_open(&a, c, world);
@@ -82,7 +82,8 @@ static Status grow(void *state, Comm *world)
         if (i == 2) s = many_resize(&a, &large);
         if (s == OK) s = many_step(&a, i, &x);
         if (s == OK) s = many_step(&b, i, &y);
-        if (s == OK && x.again != (i < 2)) s = FAIL(ERR_NUMERIC, "step %d: again %d", i, x.again);
+        if (s == OK && x.retried != (i < 2))
+            s = FAIL(ERR_NUMERIC, "step %d: again %d", i, x.retried);
         if (s == OK && (x.loss != y.loss || x.grad_norm != y.grad_norm))
             s = FAIL(ERR_NUMERIC, "step %d: loss %.9g, with room for all %.9g", i, x.loss, y.loss);
     }

@@ -259,7 +259,7 @@ static void a_nan_is_named_and_skips_the_step(void **state)
     tiny_open(&t, TINY(ON_GPU));
     const float bad = NAN;
     const Tensor main = t.engine.memory.buffer[BUF_MAIN];
-    memcpy(engine_room(&t.engine, main.data), &bad, sizeof bad);
+    memcpy(engine_staging(&t.engine, main.data), &bad, sizeof bad);
     CHECK_OK(engine_put(&t.engine, main.data, sizeof bad));
     int32_t *id = t.batch.id.data;
     id[0] = 0; /* row 0 of the embedding is what was spoilt */

@@ -13,7 +13,7 @@
 
 #include "backend/cuda.h"
 
-#include "train/again.h"
+#include "train/retry.h"
 #include "train/shards.h"
 #include "train/train.h"
 
@@ -113,7 +113,7 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
                               .pp_rank = world == NULL ? 0 : r->mesh.at.stage,
                               .mesh = world == NULL ? NULL : &r->mesh };
     TRY(engine_plan(k, ENGINE_TRAIN, &t->shape, &t->plan));
-    TRY(again_plan(k, &t->shape, &t->plan, &r->again));
+    TRY(retry_plan(k, &t->shape, &t->plan, &r->again));
     TRY(engine_open(&t->engine, k, ENGINE_TRAIN, &t->shape, &t->plan));
     TRY(engine_prepare(&t->engine, NULL));
     TRY(engine_init_weights(&t->engine, 42));
@@ -124,12 +124,12 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
 }
 
 /* Other room for rows between two steps. */
-static inline Status many_resize(ManyRank *r, const RowRoom *room)
+static inline Status many_resize(ManyRank *r, const RowCapacity *room)
 {
     Tiny *t = &r->t;
-    t->shape.room = *room, t->shape.again = NULL;
+    t->shape.capacity = *room, t->shape.retry = NULL;
     TRY(engine_plan(&t->config, ENGINE_TRAIN, &t->shape, &t->plan));
-    TRY(again_plan(&t->config, &t->shape, &t->plan, &r->again));
+    TRY(retry_plan(&t->config, &t->shape, &t->plan, &r->again));
     return engine_resize(&t->engine, &t->shape, &t->plan);
 }
 
@@ -328,7 +328,7 @@ static inline Status many_as_planned(ManyRank *r)
 {
     for (int a = 0; a < ENGINE_ARENAS; a++) {
         size_t used = engine_peak_bytes(&r->t.engine, (EngineArena)a), planned = r->t.plan.bytes[a];
-        if (used == planned || r->t.shape.again != NULL) continue;
+        if (used == planned || r->t.shape.retry != NULL) continue;
         return FAIL(ERR_NUMERIC, "%s: %zu bytes, planned %zu", engine_arena_names[a], used,
                     planned);
     }

@@ -229,9 +229,9 @@ static Status both_ways(Side *s)
     TRY(forward(s));
     if ((s->layer.recompute & RECOMPUTE_LAYER) != 0) {
         arena_release(&s->keep, (ArenaMark){ 0 });
-        s->run.again = true;
+        s->run.recomputing = true;
         TRY(forward(s));
-        s->run.again = false;
+        s->run.recomputing = false;
     }
     for (int i = d->n_phases - 1; i >= 0; i--) TRY(run_phase(s, d->phases[i].backward_input));
     for (int i = d->n_phases - 1; i >= 0; i--) TRY(run_phase(s, d->phases[i].backward_weight));

@@ -157,9 +157,9 @@ static Status both_ways(LayerRun *r)
     TRY(forward(r));
     if ((r->layer->recompute & RECOMPUTE_LAYER) != 0) {
         arena_release(r->keep, kept);
-        r->again = true;
+        r->recomputing = true;
         TRY(forward(r));
-        r->again = false;
+        r->recomputing = false;
     }
     for (int i = layer_moe.n_phases - 1; i >= 0; i--) {
         const Phase *p = &layer_moe.phases[i];

@@ -289,7 +289,7 @@ static Status count_rank(Planner *p, const PlanLayout *l, const Config *c, const
                           .domains = 1,
                           .threads = 1,
                           .shards = &shards,
-                          .room = l->room,
+                          .capacity = l->room,
                           .pp_rank = program->rank };
     EnginePlan plan;
     SlotSizes slots;

@@ -9,8 +9,8 @@
 
 #include "base/file.h"
 #include "schedule/schedule.h"
-#include "train/again.h"
 #include "train/null.h"
+#include "train/retry.h"
 #include "train/train.h"
 
 #include <stdio.h>
@@ -107,7 +107,7 @@ static Status check_mesh(const Config *c)
         EngineShape engine = train_shape(c, &mesh);
         EnginePlan plan = { 0 }, again = { 0 };
         TRY(engine_plan(c, ENGINE_TRAIN, &engine, &plan));
-        TRY(again_plan(c, &engine, &plan, &again));
+        TRY(retry_plan(c, &engine, &plan, &again));
     }
     return OK;
 }

@@ -14,20 +14,20 @@
 #include "train/engine.h"
 
 /* Where rows can be without room in a training of this shape: the plan of the second way into
- * `again`, which shape->again then names; what it takes more is added to plan's scratch. */
-Status again_plan(const Config *c, EngineShape *shape, EnginePlan *plan, EnginePlan *again);
+ * `retry`, which shape->retry then names; what it takes more is added to plan's scratch. */
+Status retry_plan(const Config *c, EngineShape *shape, EnginePlan *plan, EnginePlan *retry);
 
 /* The spec of the second way; spec_build and spec_place have passed. Layers in `a`. */
-Status again_spec(ModelSpec *s, Arena *a);
+Status retry_spec(ModelSpec *s, Arena *a);
 
 /* e->block, for slots, ring and scratch of one or both ways: as large as plan says, which is at least
- * what either takes. Each way's arenas begin behind the exchange's board (engine_board_bytes). */
-Status again_make(Engine *e, const EnginePlan *plan);
+ * what either takes. Each way's arenas begin behind the exchange's board (engine_header_bytes). */
+Status retry_make(Engine *e, const EnginePlan *plan);
 
 /* Take the first (0) or the second way (1). */
-void again_use(Engine *e, int way);
+void retry_use(Engine *e, int way);
 
 /* Were there rows without room in the step or the evaluation that has ended? */
-bool again_needed(const Engine *e);
+bool retry_needed(const Engine *e);
 
 #endif

@@ -1,5 +1,5 @@
 /* again: plans, lays out and switches to the second way of running a step. */
-#include "train/again.h"
+#include "train/retry.h"
 
 #include "backend/backend.h"
 #include "train/engine_memory.h"
@@ -16,19 +16,19 @@ static size_t work_bytes(const EnginePlan *plan)
     return sum;
 }
 
-Status again_plan(const Config *c, EngineShape *shape, EnginePlan *plan, EnginePlan *again)
+Status retry_plan(const Config *c, EngineShape *shape, EnginePlan *plan, EnginePlan *retry)
 {
     if (shape->mesh == NULL || c->mesh_ep == 1 || c->moe_buffers != BUFFERS_POOLED) return OK;
     EngineShape all = *shape;
     all.all_rows = true;
-    TRY(engine_plan(c, ENGINE_TRAIN, &all, again));
-    size_t first = work_bytes(plan), second = work_bytes(again);
+    TRY(engine_plan(c, ENGINE_TRAIN, &all, retry));
+    size_t first = work_bytes(plan), second = work_bytes(retry);
     if (second > first) plan->bytes[ENGINE_SCRATCH] += second - first;
-    shape->again = again;
+    shape->retry = retry;
     return OK;
 }
 
-Status again_spec(ModelSpec *s, Arena *a)
+Status retry_spec(ModelSpec *s, Arena *a)
 {
     LayerSpec *layers = NULL;
     TRY(ARENA_NEW(a, s->n_layers, &layers));
@@ -42,9 +42,9 @@ Status again_spec(ModelSpec *s, Arena *a)
 }
 
 /* The three arenas of a way one behind the other, behind the board, which scratch lends. */
-static void lay_out(Engine *e, EngineWay *w, const EnginePlan *plan)
+static void lay_out(Engine *e, EngineMode *w, const EnginePlan *plan)
 {
-    size_t board = engine_board_bytes(e), at = board;
+    size_t board = engine_header_bytes(e), at = board;
     for (int i = 0; i < PARTS; i++) {
         size_t bytes = arena_rounded(plan->bytes[parts[i]]);
         if (parts[i] == ENGINE_SCRATCH) bytes -= board;
@@ -54,26 +54,26 @@ static void lay_out(Engine *e, EngineWay *w, const EnginePlan *plan)
     }
 }
 
-Status again_make(Engine *e, const EnginePlan *plan)
+Status retry_make(Engine *e, const EnginePlan *plan)
 {
     void *memory = NULL;
     TRY(engine_make_block(e, work_bytes(plan)));
     TRY(arena_alloc(&e->block, e->block.cap_bytes, &memory));
-    if (e->shape.again != NULL) lay_out(e, &e->ways[1], e->shape.again);
-    lay_out(e, &e->ways[0], plan);
+    if (e->shape.retry != NULL) lay_out(e, &e->modes[1], e->shape.retry);
+    lay_out(e, &e->modes[0], plan);
     return OK;
 }
 
-void again_use(Engine *e, int way)
+void retry_use(Engine *e, int way)
 {
-    e->way = &e->ways[way];
-    e->ex.scratch = &e->way->arena[ENGINE_SCRATCH];
+    e->mode = &e->modes[way];
+    e->ex.scratch = &e->mode->arena[ENGINE_SCRATCH];
     arena_unpoison(&e->block);
 }
 
-bool again_needed(const Engine *e)
+bool retry_needed(const Engine *e)
 {
     const float *overflow = engine_host(e, &e->record.overflow);
-    return e->shape.again != NULL && e->way == &e->ways[0] &&
+    return e->shape.retry != NULL && e->mode == &e->modes[0] &&
            (overflow[OVERFLOW_BLOCKS] > 0 || overflow[OVERFLOW_ROWS] > 0);
 }
