@@ -225,9 +225,7 @@ static Status prepare_relay(LayerRun *r)
     const Rows rows = relayed(r);
     int64_t k = tensor_cols(&s->index);
     s->relay = (ExchangeRelay){ .inside = r->spec->ep_inside, .expected = rows.expected };
-    TRY(tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->relay.place));
-    if (!r->spec->exact) return OK;
-    return tensor_new2(r->keep, DTYPE_I32, 1, s->relay.inside, &s->relay.count);
+    return tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->relay.place);
 }
 
 static Status prepare(LayerRun *r)
@@ -247,9 +245,10 @@ static Status prepare(LayerRun *r)
         TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->x_index));
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->x_weight));
         if (kind(r)->places) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->place));
-        if (kind(r)->gapless || (kind(r)->places && r->spec->exact))
-            TRY(tensor_new2(r->keep, DTYPE_I32, 1, blocks_of(r), &s->count));
-        if (kind(r)->gapless) TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep + 1, &s->first));
+        if (kind(r)->gapless) {
+            TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep, &s->count));
+            TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep + 1, &s->first));
+        }
         if (kind(r)->relays) TRY(prepare_relay(r));
     }
     if (pooled(r)) TRY(tensor_new1(r->keep, DTYPE_I32, 1, &s->begin));
@@ -503,7 +502,6 @@ static Status combine_forward(LayerRun *r)
         TRY(sum_rows(r, s->rows_out, s->x_weight, &back));
         return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
                                                           .place = s->place,
-                                                          .count = s->count,
                                                           .first = s->first,
                                                           .relay = s->relay,
                                                           .shared = s->shared_out,
@@ -662,7 +660,6 @@ static Status dispatch_backward_input(LayerRun *r)
     TRY(tensor_new2(r->ring, DTYPE_F32, n, tensor_cols(&s->weight), &s->dweight_home));
     return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
                                                       .place = s->place,
-                                                      .count = s->count,
                                                       .first = s->first,
                                                       .relay = s->relay,
                                                       .rows_weight = s->dweight,

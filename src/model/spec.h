@@ -117,9 +117,6 @@ typedef struct ModelSpec {
     int64_t stage_ranks; /* ranks with the same layers: dp x cp */
     int64_t ep_inside;   /* ranks of an EP group on each host, where they lie evenly; else 1 */
     ExchangeKind exchange;
-    /* moe.buffers=exact: the hosts read how many rows come. `room` and `rows_room` then matter to a
-     * plan alone; a run has room for as many rows as can come. */
-    bool exact;
     /* With ep, as multiples of the mean: how many received rows there is room for in blocks of equal
      * size, and how many to expect. room 0: as many as can come. */
     double room, imbalance;

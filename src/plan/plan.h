@@ -104,6 +104,14 @@ typedef struct PlanRequest {
     int64_t gpus;
 } PlanRequest;
 
+/* What a price says of a stack whose host reads how many rows come, beside the words of moe.buffers:
+ * it has memory for plan.imbalance times the mean rows. */
+enum { PLAN_COUNTED_ROWS = BUFFERS_WORST + 1 };
+static inline bool plan_counts_rows(const Config *c)
+{
+    return c->plan_counted_rows && c->moe_buffers == BUFFERS_WORST;
+}
+
 /* Bytes of a GPU that may be used: all but plan.margin of them. */
 static inline double plan_room_bytes(const PlanRequest *q)
 {

@@ -421,7 +421,8 @@ static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
     TRY(price_input(p, l, e, &n, &in));
     TRY(estimate(&p->estimator, &in, &t));
     *out = (PlanPrice){ .compute = p->config.run_compute,
-                        .buffers = p->config.moe_buffers,
+                        .buffers = plan_counts_rows(&p->config) ? PLAN_COUNTED_ROWS
+                                                                : p->config.moe_buffers,
                         .exchange = exchange_of(e, l),
                         .in_series = price_in_series(e, l),
                         .room = l->room,

@@ -12,7 +12,7 @@ enum { ALL_BLOCKS = 1000 }; /* of a chunk: as many are all of them */
 
 static const char *const compute_names[] = { [COMPUTE_F32] = "f32", [COMPUTE_BF16] = "bf16" };
 static const char *const buffers_names[] = {
-    [BUFFERS_POOLED] = "pooled", [BUFFERS_WORST] = "worst", [BUFFERS_EXACT] = "exact"
+    [BUFFERS_POOLED] = "pooled", [BUFFERS_WORST] = "worst", [PLAN_COUNTED_ROWS] = "exact"
 };
 
 static const char *exchange_word(const PlanPrice *p)

@@ -143,19 +143,6 @@ static void leave_mesh(Engine *e)
     comm_free(world);
 }
 
-static bool reads_counts(const ModelSpec *s)
-{
-    const ExchangeDesc *kind = exchange_kinds[s->exchange];
-    return s->exact && s->ep > 1 && kind->places && !kind->gapless;
-}
-
-Status engine_check_capture(const Config *c, const ModelSpec *s)
-{
-    if (!reads_counts(s) || c->run_executor != EXECUTOR_CAPTURED) return OK;
-    return FAIL(ERR_ARG, "moe.buffers=exact reads counts amid a step, which a graph of a whole "
-                         "step cannot: set run.executor=eager");
-}
-
 /* Generation and evaluation have no use for multi-token prediction. */
 static Status build_spec(Engine *e)
 {
@@ -182,7 +169,6 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(params_build(&e->spec, e->shape.pp_rank, e->shape.shards != NULL ? e->shape.shards : &mine,
                      &e->tables, &e->params));
     TRY(make_exec(e));
-    if (e->ex.backend->captures) TRY(engine_check_capture(e->config, &e->spec));
     TRY(join_mesh(e));
     TRY(engine_make_arenas(e, plan));
     if (!e->counting)
@@ -448,7 +434,6 @@ Status engine_prepare(Engine *e, const char *products)
 {
     if (!e->ex.backend->captures) return OK;
     TRY(rehearse(e, products));
-    if (reads_counts(&e->spec)) return OK; /* not even to count its launches */
     TRY(capture(e));
     if (e->config->run_executor == EXECUTOR_CAPTURED) return OK;
     Graph counted = e->mode->graph;

@@ -203,9 +203,6 @@ typedef struct Engine {
 /* Bytes of ENGINE_STEP alone. */
 Status engine_step_bytes(const ModelSpec *s, const EngineShape *shape, size_t *out);
 
-/* ERR_ARG if the host must read counts amid a step, which run.executor=captured rules out. */
-Status engine_check_capture(const Config *c, const ModelSpec *s);
-
 /* The sizes of all arenas, without taking any memory worth speaking of. */
 Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, EnginePlan *out);
 

@@ -352,16 +352,13 @@ static void buffers_that_are_large_enough_change_nothing(void **state)
 {
     (void)state;
     compare(WORLD(meshes[0], 0, "moe.buffers=pooled", "moe.pool_factor=3"), 0);
-    compare(WORLD(meshes[1], 0, "moe.buffers=exact"), 0);
     compare(WORLD(meshes[1], 0, "moe.buffers=pooled", "moe.pool_factor=3", "recompute.layers=[0]",
                   "moe.exchange=allgather"),
             0);
     compare(WORLD(hosts[0], 0, "moe.buffers=pooled", "moe.buffer_factor=3", "moe.exchange=hier"),
             0);
-    compare(WORLD(hosts[0], 0, "moe.buffers=exact", "moe.exchange=hier"), 0);
     compare(WORLD(meshes[1], 0, "moe.buffers=pooled", "moe.pool_factor=3", "moe.exchange=direct"),
             0);
-    compare(WORLD(meshes[1], 0, "moe.buffers=exact", "moe.exchange=direct"), 0);
 }
 
 /* One-sided stores bring the rows in the order of alltoall's, so everything has its bits. */
