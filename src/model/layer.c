@@ -87,8 +87,6 @@ Arena *layer_arena(const LayerRun *r, unsigned piece)
     return recomputes(r, piece) ? r->ring : r->keep;
 }
 
-int64_t layer_tokens(const LayerRun *r) { return r->batch->b * r->batch->t; }
-
 int64_t layer_rank(const LayerRun *r, int64_t behind)
 {
     int64_t own = r->ex->mesh == NULL ? 0 : r->ex->mesh->at.cp;
@@ -104,7 +102,7 @@ Status layer_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out)
 
 static Status norm_run(LayerRun *r, NormState *n, Arena *y_arena)
 {
-    TRY(tensor_new2(y_arena, r->spec->act, layer_tokens(r), r->spec->hidden, &n->y));
+    TRY(tensor_new2(y_arena, r->spec->act, r->rows, r->spec->hidden, &n->y));
     return rmsnorm_fwd(r->ex, (RmsnormFwd){ .x = r->h,
                                             .w = r->weights->w[ROLE_NORM],
                                             .y = n->y,
@@ -114,7 +112,7 @@ static Status norm_run(LayerRun *r, NormState *n, Arena *y_arena)
 
 Status layer_norm_forward(LayerRun *r, NormState *n)
 {
-    TRY(tensor_new2(r->keep, DTYPE_F32, layer_tokens(r), 1, &n->rstd));
+    TRY(tensor_new2(r->keep, DTYPE_F32, r->rows, 1, &n->rstd));
     return norm_run(r, n, layer_arena(r, RECOMPUTE_NORM));
 }
 
@@ -139,7 +137,7 @@ Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy)
 static Status mlp_pre_activation(LayerRun *r, MlpState *m, Tensor y, Arena *arena)
 {
     Tensor w = r->weights->w[ROLE_GATE_UP];
-    TRY(tensor_new2(arena, r->spec->act, y.dim[0], w.dim[0], &m->gu));
+    TRY(tensor_new2(arena, r->spec->act, r->tokens, w.dim[0], &m->gu));
     return linear_fwd(r->ex, (LinearFwd){ .x = y, .w = w, .y = m->gu });
 }
 

@@ -76,25 +76,40 @@ typedef struct PoolNeed {
     size_t row_bytes;
 } PoolNeed;
 
+/* Cosines and sines of the rotary positions: (P, d/2) f32. */
+typedef struct RopeTable {
+    Tensor cos, sin;
+} RopeTable;
+
+/* What the head reads and writes beside the stream. */
+typedef struct HeadRun {
+    Tensor scale;  /* (1 + depths) f32: weight / targets of the global batch */
+    Tensor loss;   /* out (N) f32 nats a token */
+    Tensor logits; /* if set, out (rows, V) f32 of the last tokens, and no loss */
+} HeadRun;
+
+/* One layer over one micro-batch. `tokens` is the number of tokens that the rank's part of a sequence
+ * has: attention and the products of a layer work on all of them. `rows` is the number of rows of the
+ * residual stream that this rank holds: norms and routing work on these. Ranks that split the stream
+ * (sequence parallelism) would hold fewer rows than tokens; today both are equal. */
 typedef struct LayerRun {
     Exec *ex;
     const ModelSpec *spec;
     const LayerSpec *layer;
     const LayerWeights *weights;
     const MicroBatch *batch;
+    int64_t tokens, rows;
     const Record *record;
-    Tensor rope_cos, rope_sin; /* (P, d/2) f32 */
-    Tensor loss_scale;         /* (1 + depths) f32: weight / targets of the global batch */
-    KvCache *cache;            /* NULL in training and evaluation */
+    RopeTable rope;
+    HeadRun head;
+    KvCache *cache; /* NULL in training and evaluation */
     Arena *keep, *ring, *scratch;
     RowPool *pool;    /* of the slot; NULL: what rows leave is kept like everything else */
     void *state;      /* of this layer and micro-batch: LayerDesc.state_bytes in keep, zeroed */
-    Tensor h;         /* in  (N, D): the residual stream; none if the layer begins it */
-    Tensor h_out;     /* out (N, D), made by the engine; none if the layer ends it */
-    Tensor dh_out;    /* backward: in  (N, D): gradient of h_out; likewise */
-    Tensor dh;        /* backward: out (N, D): gradient of h; likewise */
-    Tensor loss;      /* head: out (N) f32 nats a token */
-    Tensor logits;    /* head: if set, (rows, V) f32 of the last rows and no loss */
+    Tensor h;         /* in  (rows, D): the residual stream; none if the layer begins it */
+    Tensor h_out;     /* out (rows, D), made by the engine; none if the layer ends it */
+    Tensor dh_out;    /* backward: in  (rows, D): gradient of h_out; likewise */
+    Tensor dh;        /* backward: out (rows, D): gradient of h; likewise */
     bool *written;    /* do the gradients of the experts' weights hold anything? If not, backward
                       writes them, whatever lies there, and sets it; NULL: they do */
     bool training;    /* gradients are wanted */
@@ -131,8 +146,8 @@ typedef struct LayerDesc {
     Status (*params)(const ModelSpec *s, const LayerSpec *l, ParamList *out);
     /* Takes from keep what even RECOMPUTE_LAYER keeps (routing). NULL: nothing. */
     Status (*prepare)(LayerRun *r);
-    /* What a layer keeps in the pool of so many tokens. NULL: nothing. */
-    PoolNeed (*pooled)(const ModelSpec *s, const LayerSpec *l, int64_t tokens);
+    /* What a layer keeps in the pool of so many rows of the stream. NULL: nothing. */
+    PoolNeed (*pooled)(const ModelSpec *s, const LayerSpec *l, int64_t rows);
     const Phase *phases;
     int n_phases;
     const int *backward; /* the order in which backward takes the phases; NULL: last to first */
@@ -184,7 +199,6 @@ Status pool_make(Exec *ex, Arena *a, Dtype act, const PoolNeed *need, double fac
 
 /* The arena for something that backward needs unless `piece` is recomputed: keep or ring. */
 Arena *layer_arena(const LayerRun *r, unsigned piece);
-int64_t layer_tokens(const LayerRun *r); /* N */
 /* The context rank so many behind this one; 0: its own number. */
 int64_t layer_rank(const LayerRun *r, int64_t behind);
 /* COMM_ALL_GATHER, COMM_REDUCE_SCATTER or COMM_SHIFT over the context ranks. */

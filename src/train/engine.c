@@ -55,8 +55,8 @@ static Status make_rope(Engine *e)
 {
     int64_t p = e->shape.positions, half = e->spec.rotary.dim / 2;
     Arena *run = &e->arena[ENGINE_RUN];
-    TRY(tensor_new2(run, DTYPE_F32, p, half, &e->rope_cos));
-    TRY(tensor_new2(run, DTYPE_F32, p, half, &e->rope_sin));
+    TRY(tensor_new2(run, DTYPE_F32, p, half, &e->rope.cos));
+    TRY(tensor_new2(run, DTYPE_F32, p, half, &e->rope.sin));
     return OK;
 }
 
@@ -65,18 +65,18 @@ static Status fill_rope(Engine *e)
 {
     if (e->counting) return OK;
     const Backend *b = e->ex.backend;
-    float *cos = e->rope_cos.data, *sin = e->rope_sin.data;
-    size_t bytes = tensor_bytes(&e->rope_cos);
+    float *cos = e->rope.cos.data, *sin = e->rope.sin.data;
+    size_t bytes = tensor_bytes(&e->rope.cos);
     ArenaMark mark = arena_mark(&e->tables);
     if (b->apart) {
         void *memory = NULL;
         TRY(arena_alloc(&e->tables, 2 * bytes, &memory));
-        cos = memory, sin = cos + tensor_elems(&e->rope_cos);
+        cos = memory, sin = cos + tensor_elems(&e->rope.cos);
     }
     rotary_table(&e->spec.rotary, e->shape.positions, cos, sin);
     if (!b->apart) return OK;
-    TRY(b->copy(&e->ex, e->rope_cos.data, cos, bytes));
-    TRY(b->copy(&e->ex, e->rope_sin.data, sin, bytes));
+    TRY(b->copy(&e->ex, e->rope.cos.data, cos, bytes));
+    TRY(b->copy(&e->ex, e->rope.sin.data, sin, bytes));
     TRY(b->sync(&e->ex));
     arena_release(&e->tables, mark);
     return OK;

@@ -183,7 +183,7 @@ typedef struct Engine {
     /* Updates that moments of an age had before step 1: those of the checkpoint that a training
      * began with, if it took them over (init.moments). */
     int64_t moment_steps[AGE_COUNT];
-    Tensor rope_cos, rope_sin;
+    RopeTable rope;
     MicroBatch batch;     /* the whole step's */
     MicroBatch evaluated; /* of it what an evaluation reads, or tokens behind the cache */
     Record record;

@@ -119,10 +119,10 @@ static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBat
     int64_t n = m->b * m->t;
     TRY(batch_make(count, s, m->b, m->t, m));
     TRY(record_make(count, s, 1, rec));
-    TRY(tensor_new1(count, DTYPE_F32, 1 + s->depths, &r->loss_scale));
-    TRY(tensor_new2(count, DTYPE_F32, m->t * s->cp, s->rotary.dim / 2, &r->rope_cos));
-    r->rope_sin = r->rope_cos;
-    TRY(tensor_new1(count, DTYPE_F32, n, &r->loss));
+    TRY(tensor_new1(count, DTYPE_F32, 1 + s->depths, &r->head.scale));
+    TRY(tensor_new2(count, DTYPE_F32, m->t * s->cp, s->rotary.dim / 2, &r->rope.cos));
+    r->rope.sin = r->rope.cos;
+    TRY(tensor_new1(count, DTYPE_F32, n, &r->head.loss));
     if (!c->out->begins) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h));
     if (!c->out->ends) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h_out));
     r->dh = r->h, r->dh_out = r->h_out;
@@ -172,6 +172,8 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
                          .layer = layer,
                          .weights = weights,
                          .batch = &m,
+                         .tokens = b * t,
+                         .rows = b * t,
                          .record = &record,
                          .keep = &c->keep,
                          .ring = &c->ring,

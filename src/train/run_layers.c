@@ -41,14 +41,17 @@ typedef struct ChunkPass {
     LayerRun r;
 } ChunkPass;
 
+/* Rows of the residual stream that this rank holds of a micro-batch. */
+static int64_t stream_rows(const MicroBatch *m) { return m->b * m->t; }
+
 static Status new_stream(const Engine *e, Arena *a, const MicroBatch *m, Tensor *out)
 {
-    return tensor_new2(a, e->spec.act, m->b * m->t, e->spec.hidden, out);
+    return tensor_new2(a, e->spec.act, stream_rows(m), e->spec.hidden, out);
 }
 
 static Tensor entry_of(const ChunkPass *p, int i)
 {
-    return tensor_rows(&p->e->mode->entries[i], 0, p->r.batch->b * p->r.batch->t);
+    return tensor_rows(&p->e->mode->entries[i], 0, p->r.rows);
 }
 
 static Status copy_stream(Engine *e, const Tensor *to, const Tensor *from)
@@ -78,21 +81,30 @@ MicroBatch run_part(const Engine *e, int64_t first, int64_t b)
 }
 
 /* Generation has a cache, and wants the logits of the last tokens; all else losses. */
+static HeadRun head_run(const Engine *e, int64_t tokens)
+{
+    int64_t last = tokens < e->shape.logit_rows ? tokens : e->shape.logit_rows;
+    HeadRun head = { .scale = e->loss_scale };
+    if (e->shape.cache)
+        head.logits = tensor_rows(&e->logits, 0, last);
+    else
+        head.loss = tensor_rows(&e->token_loss, 0, tokens);
+    return head;
+}
+
 static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
 {
-    int64_t n = batch->b * batch->t, rows = n < e->shape.logit_rows ? n : e->shape.logit_rows;
-    bool cache = e->shape.cache;
+    int64_t n = batch->b * batch->t;
     return (LayerRun){ .ex = &e->ex,
                        .spec = &e->mode->spec,
                        .batch = batch,
+                       .tokens = n,
+                       .rows = stream_rows(batch),
                        .record = &e->record,
-                       .rope_cos = e->rope_cos,
-                       .rope_sin = e->rope_sin,
-                       .loss_scale = e->loss_scale,
+                       .rope = e->rope,
+                       .head = head_run(e, n),
                        .training = !e->list->program.evaluates,
-                       .cache = cache ? &e->kv : NULL,
-                       .logits = cache ? tensor_rows(&e->logits, 0, rows) : (Tensor){ 0 },
-                       .loss = cache ? (Tensor){ 0 } : tensor_rows(&e->token_loss, 0, n),
+                       .cache = e->shape.cache ? &e->kv : NULL,
                        .keep = &s->arena,
                        .pool = e->list->program.evaluates ? NULL : &s->pool,
                        .ring = &e->mode->ring[RING_FORWARD],
@@ -192,7 +204,7 @@ static Status new_pool(ChunkPass *p)
     for (int i = p->range.first; i < p->range.end; i++) {
         const LayerDesc *desc = layer_desc(s->layers[i].kind);
         if (desc->pooled == NULL) continue;
-        PoolNeed one = desc->pooled(s, &s->layers[i], layer_tokens(&p->r));
+        PoolNeed one = desc->pooled(s, &s->layers[i], p->r.rows);
         pool_need_add(&need, &one);
     }
     return pool_make(&p->e->ex, &p->s->arena, s->act, &need, s->pool, &p->s->pool);

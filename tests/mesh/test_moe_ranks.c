@@ -127,6 +127,8 @@ static Status open_run(Rank *r, const World *w)
                          .layer = &r->spec.layers[LAYER],
                          .weights = &r->weights[LAYER],
                          .batch = &r->batch,
+                         .tokens = r->batch.b * r->batch.t,
+                         .rows = r->batch.b * r->batch.t,
                          .record = &r->record,
                          .keep = &r->keep,
                          .ring = &r->ring,
