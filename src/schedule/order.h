@@ -3,7 +3,7 @@
 #ifndef SCHEDULE_ORDER_H
 #define SCHEDULE_ORDER_H
 
-#include "schedule/schedule.h"
+#include "schedule/shape.h"
 
 /* A rank's order while it is written. Each pass is of the next micro-batch of its kind and chunk;
  * what lies beyond the last micro-batch is left out, so beginnings and ends need no cases. */

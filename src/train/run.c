@@ -462,19 +462,19 @@ static double own_rows(const Trainer *t, const int32_t *load)
 static Status tell(Trainer *t, const StepMetrics *m, double waited)
 {
     const float dumps = t->options->dumps == NULL ? 0 : (float)*t->options->dumps;
-    const RankStep lone = { .stop = (float)stop_signal(t), .dumps = dumps };
+    const RankStep lone = { { [RANK_STOP] = (float)stop_signal(t), [RANK_DUMPS] = dumps } };
     if (t->world == NULL) return ranks_step(&t->ranks, &lone); /* whose figures nobody reads */
     double gib = 1 << 30;
     size_t used = 0;
     TRY(t->engine.ex.backend->device->used_bytes(&t->engine.ex, &used));
     if (used == 0) used = process_now_bytes();
-    const RankStep mine = { .stop = (float)stop_signal(t),
-                            .dumps = dumps,
-                            .step_s = (float)m->step_s,
-                            .own_s = (float)(m->step_s - (waited_s(t) - waited)),
-                            .tokens = (float)m->tokens_per_s,
-                            .memory_gib = (float)((double)used / gib),
-                            .expert_rows = (float)own_rows(t, m->result.load) };
+    const RankStep mine = { { [RANK_STOP] = (float)stop_signal(t),
+                              [RANK_DUMPS] = dumps,
+                              [RANK_STEP_S] = (float)m->step_s,
+                              [RANK_OWN_S] = (float)(m->step_s - (waited_s(t) - waited)),
+                              [RANK_TOKENS_PER_S] = (float)m->tokens_per_s,
+                              [RANK_MEMORY_GIB] = (float)((double)used / gib),
+                              [RANK_EXPERT_ROWS] = (float)own_rows(t, m->result.load) } };
     return ranks_step(&t->ranks, &mine);
 }
 
@@ -516,8 +516,8 @@ static Status dump_if_asked(Trainer *t)
 {
     int64_t every = t->config->run_trace_every;
     bool asked = t->trace_next || (every > 0 && t->step % every == 0);
-    t->trace_next = (int)t->ranks.spread.most.dumps > t->dumps && t->recorder.steps > 0;
-    t->dumps = (int)t->ranks.spread.most.dumps;
+    t->trace_next = (int)t->ranks.spread.most.of[RANK_DUMPS] > t->dumps && t->recorder.steps > 0;
+    t->dumps = (int)t->ranks.spread.most.of[RANK_DUMPS];
     return asked ? dump(t) : OK;
 }
 
@@ -650,7 +650,7 @@ static Status run_steps(Trainer *t)
         TRY(after_step(t));
         TRY(dump_if_asked(t));
         TRY(checkpoint_poll(&t->saver));
-        stop = (int)t->ranks.spread.most.stop;
+        stop = (int)t->ranks.spread.most.of[RANK_STOP];
     }
     TRY(save_last(t));
     if (stop > 0) {

@@ -10,7 +10,7 @@
 
 #include "harness/test.h"
 
-#include "comm/comm_table.h"
+#include "comm/comm_private.h"
 #include "train/transfers.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  * sums back to their tokens, by a reference that looks at all ranks at once. */
 #include "exchange_case.h"
 
-#include "comm/comm_table.h"
+#include "comm/comm_private.h"
 
 /* 8 tokens of 6 columns and 2 experts here; room for 20 rows of which 12 come, from 4 ranks. */
 enum { N = 8, D = 6, K = 2, M = 20, RANKS = 4, L = 12 };

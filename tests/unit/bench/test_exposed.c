@@ -3,7 +3,7 @@
 #include "harness/test.h"
 
 #include "bench/bench.h"
-#include "comm/comm_table.h"
+#include "comm/comm_private.h"
 
 #include <time.h>
 
