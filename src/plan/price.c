@@ -1,6 +1,7 @@
 #include "plan/price_private.h"
 
 #include "train/capacity.h"
+#include "train/engine.h"
 #include "train/update.h"
 
 #include <limits.h>

@@ -62,8 +62,8 @@ static Status fill_entry(Engine *e, const Tensor *t, uint64_t *at)
         int64_t part = drawn - first < N ? drawn - first : N;
         void *to = tensor_at(t, first);
         rng_fill_normal(numbers, part, 1, rng_stream("transfers of nothing"), *at, 0.02);
-        dtype_from_f32(engine_staging(e, to), t->dtype, numbers, part);
-        TRY(engine_put(e, to, (size_t)part * dtype_bytes(t->dtype)));
+        dtype_from_f32(engine_staging(&e->arenas, to), t->dtype, numbers, part);
+        TRY(engine_put(&e->arenas, to, (size_t)part * dtype_bytes(t->dtype)));
     }
     for (int64_t first = drawn; first < all; first += drawn) {
         int64_t part = all - first < drawn ? all - first : drawn;

@@ -325,7 +325,7 @@ static Status plan_capacity(CapacityPlan *p, const RowCapacity *room)
     p->shape->capacity = *room;
     p->shape->retry = NULL;
     TRY(engine_plan(p->c, ENGINE_TRAIN, p->shape, p->plan));
-    return retry_plan(p->c, p->shape, p->plan, p->retry);
+    return engine_plan_retry(p->c, p->shape, p->plan, p->retry);
 }
 
 static Status capacity_fits(void *self, const RowCapacity *room, bool *fits)

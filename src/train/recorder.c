@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "train/agree.h"
-#include "train/engine_program.h"
+#include "train/engine_memory.h"
 
 #include <limits.h>
 #include <math.h>

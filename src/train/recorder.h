@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "trace/record.h"
 #include "trace/trace.h"
-#include "train/engine.h"
+#include "train/engine_parts.h"
 
 /* What the rows of one way to run a step mean; found out when it is first walked. */
 typedef struct RecorderWay {

@@ -11,18 +11,10 @@
 #ifndef TRAIN_AGAIN_H
 #define TRAIN_AGAIN_H
 
-#include "train/engine.h"
-
-/* Where rows can be without room in a training of this shape: the plan of the second way into
- * `retry`, which shape->retry then names; what it takes more is added to plan's scratch. */
-Status retry_plan(const Config *c, EngineShape *shape, EnginePlan *plan, EnginePlan *retry);
+#include "train/engine_parts.h"
 
 /* The spec of the second way; spec_build and spec_place have passed. Layers in `a`. */
 Status retry_spec(ModelSpec *s, Arena *a);
-
-/* e->block, for slots, ring and scratch of one or both ways: as large as plan says, which is at least
- * what either takes. Each way's arenas begin behind the exchange's board (engine_header_bytes). */
-Status retry_make(Engine *e, const EnginePlan *plan);
 
 /* Take the first (0) or the second way (1). */
 void retry_use(Engine *e, int way);

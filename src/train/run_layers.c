@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "trace/trace.h"
-#include "train/engine_program.h"
 #include "train/recorder.h"
+#include "train/slots.h"
 
 #include <string.h>
 
@@ -61,7 +61,7 @@ static Status copy_stream(Engine *e, const Tensor *to, const Tensor *from)
 
 MicroBatch run_part(const Engine *e, int64_t first, int64_t b)
 {
-    const MicroBatch *whole = &e->batch;
+    const MicroBatch *whole = &e->io.batch;
     int64_t t = whole->t;
     MicroBatch m = { .b = b,
                      .t = t,
@@ -84,11 +84,11 @@ MicroBatch run_part(const Engine *e, int64_t first, int64_t b)
 static HeadRun head_run(const Engine *e, int64_t tokens)
 {
     int64_t last = tokens < e->shape.logit_rows ? tokens : e->shape.logit_rows;
-    HeadRun head = { .scale = e->loss_scale };
+    HeadRun head = { .scale = e->io.loss_scale };
     if (e->shape.cache)
-        head.logits = tensor_rows(&e->logits, 0, last);
+        head.logits = tensor_rows(&e->io.logits, 0, last);
     else
-        head.loss = tensor_rows(&e->token_loss, 0, tokens);
+        head.loss = tensor_rows(&e->io.token_loss, 0, tokens);
     return head;
 }
 
@@ -100,11 +100,11 @@ static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
                        .batch = batch,
                        .tokens = n,
                        .rows = stream_rows(batch),
-                       .record = &e->record,
-                       .rope = e->rope,
+                       .record = &e->io.record,
+                       .rope = e->io.rope,
                        .head = head_run(e, n),
                        .training = !e->list->program.evaluates,
-                       .cache = e->shape.cache ? &e->kv : NULL,
+                       .cache = e->shape.cache ? &e->io.kv : NULL,
                        .keep = &s->arena,
                        .pool = e->list->program.evaluates ? NULL : &s->pool,
                        .ring = &e->mode->ring[RING_FORWARD],
@@ -159,7 +159,7 @@ static Status new_input(ChunkPass *p, int i)
 {
     Tensor *h = &p->s->at[i].h;
     if (p->r.training) return new_stream(p->e, &p->s->arena, p->r.batch, h);
-    *h = p->e->stream[i % p->e->spec.block_layers];
+    *h = p->e->mode->stream[i % p->e->spec.block_layers];
     return OK;
 }
 
@@ -192,7 +192,7 @@ static void close_forward(ChunkPass *p, int i)
 static Status new_streams(ChunkPass *p, Arena *a)
 {
     for (int i = 0; i < p->e->spec.block_layers; i++)
-        TRY(new_stream(p->e, a, p->r.batch, &p->e->stream[i]));
+        TRY(new_stream(p->e, a, p->r.batch, &p->e->mode->stream[i]));
     return OK;
 }
 
@@ -253,7 +253,7 @@ static Status new_gradient(ChunkPass *p, int i)
     else if (p->s->grads != NULL)
         return new_stream(p->e, p->s->grads, p->r.batch, dh);
     else
-        *dh = p->e->stream[i % p->e->spec.block_layers];
+        *dh = p->e->mode->stream[i % p->e->spec.block_layers];
     return OK;
 }
 
@@ -266,7 +266,7 @@ static Status start_backward(ChunkPass *p)
         p->s->grads = pool_take(&e->mode->grads);
     } else {
         TRY(new_streams(p, p->r.ring));
-        e->stream_end = arena_mark(p->r.ring);
+        e->mode->stream_end = arena_mark(p->r.ring);
     }
     p->s->at[n].dh = (Tensor){ 0 };
     if (p->a->in < 0) return OK;
@@ -314,7 +314,7 @@ static void close_backward(ChunkPass *p, int i)
     const ChunkPhase *x = &p->row->at[i];
     if (p->s->grads != NULL || !p->weight || !x->ends) return;
     if (phased && i + 1 < p->row->n && p->row->at[i + 1].block == x->block) return;
-    arena_release(p->r.ring, p->e->stream_end);
+    arena_release(p->r.ring, p->e->mode->stream_end);
     arena_release(&p->s->arena, p->s->at[x->layer].before);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "trace/trace.h"
+#include "train/engine_memory.h"
 #include "train/recorder.h"
 #include "train/run_layers.h"
 #include "train/shards.h"
@@ -12,8 +13,8 @@
 
 static Status zero_sums(Engine *e)
 {
-    TRY(engine_zero(e, &e->record.sums));
-    TRY(engine_zero(e, &e->record.counts));
+    TRY(engine_zero(&e->arenas, &e->io.record.sums));
+    TRY(engine_zero(&e->arenas, &e->io.record.counts));
     return e->list->program.evaluates ? OK : shards_begin(e);
 }
 
@@ -52,7 +53,7 @@ static Status run_action(Engine *e, const Action *a)
     e->ex.layer = a->layer >= 0 ? e->spec.layers[a->layer].block : -1;
     if (action_is_pass(a->kind)) {
         int64_t micro = e->shape.micro_batch;
-        MicroBatch m = e->evaluated;
+        MicroBatch m = e->io.evaluated;
         if (!e->list->program.evaluates) m = run_part(e, a->micro * micro, micro);
         return run_pass(e, a, &m, &w->slots[e->counting ? 0 : a->slot]);
     }

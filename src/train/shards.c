@@ -1,6 +1,8 @@
 /* shards: gathers, reductions and sums of buckets, and the ranges that a rank updates or counts. */
 #include "train/shards.h"
 
+#include "train/engine_memory.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -293,7 +295,7 @@ Status shards_begin(Engine *e)
         bool place = in_place(e, k);
         Tensor sum = place ? bucket_own(&e->params, &e->memory, k, BUF_GRAD)
                            : bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
-        TRY(place ? engine_zero(e, &sum) : zero_bucket(e, k, sum));
+        TRY(place ? engine_zero(&e->arenas, &sum) : zero_bucket(e, k, sum));
     }
     memset(e->written, 0, (size_t)e->spec.n_layers * sizeof *e->written);
     return OK;

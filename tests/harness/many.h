@@ -113,7 +113,7 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
                               .pp_rank = world == NULL ? 0 : r->mesh.at.stage,
                               .mesh = world == NULL ? NULL : &r->mesh };
     TRY(engine_plan(k, ENGINE_TRAIN, &t->shape, &t->plan));
-    TRY(retry_plan(k, &t->shape, &t->plan, &r->again));
+    TRY(engine_plan_retry(k, &t->shape, &t->plan, &r->again));
     TRY(engine_open(&t->engine, k, ENGINE_TRAIN, &t->shape, &t->plan));
     TRY(engine_prepare(&t->engine, NULL));
     TRY(engine_init_weights(&t->engine, 42));
@@ -129,7 +129,7 @@ static inline Status many_resize(ManyRank *r, const RowCapacity *room)
     Tiny *t = &r->t;
     t->shape.capacity = *room, t->shape.retry = NULL;
     TRY(engine_plan(&t->config, ENGINE_TRAIN, &t->shape, &t->plan));
-    TRY(retry_plan(&t->config, &t->shape, &t->plan, &r->again));
+    TRY(engine_plan_retry(&t->config, &t->shape, &t->plan, &r->again));
     return engine_resize(&t->engine, &t->shape, &t->plan);
 }
 
@@ -185,12 +185,12 @@ static inline const Param *many_find(const Engine *e, const char *name)
 /* Elements that may lie on a GPU, in host memory of `a`. */
 static inline Status many_floats(Engine *e, const Tensor *t, Arena *a, float **out)
 {
-    size_t bytes = tensor_bytes(t), most = engine_piece_bytes(e);
+    size_t bytes = tensor_bytes(t), most = engine_piece_bytes(&e->arenas);
     TRY(ARENA_NEW(a, tensor_elems(t), out));
     for (size_t at = 0; at < bytes; at += most) {
         const void *piece = NULL;
         size_t n = bytes - at < most ? bytes - at : most;
-        TRY(engine_get(e, (char *)t->data + at, n, &piece));
+        TRY(engine_get(&e->arenas, (char *)t->data + at, n, &piece));
         memcpy((char *)*out + at, piece, n);
         if (n < most) break;
     }
@@ -288,8 +288,9 @@ static inline Status many_compare(const Many *m, ManyRank *one, ManyRank *r)
         TRY(many_step(r, i, &have));
         bool equal = i == 0 || (m->afresh > 0 && i % m->afresh == 0); /* weights before the step */
         bool starts = m->afresh > 0 && (i + 1) % m->afresh == 0;
-        bool routed = one->t.engine.spec.n_moe == 0 || m->cosine > 0 ||
-                      memcmp(want.load, have.load, tensor_bytes(&one->t.engine.record.load)) == 0;
+        bool routed =
+            one->t.engine.spec.n_moe == 0 || m->cosine > 0 ||
+            memcmp(want.load, have.load, tensor_bytes(&one->t.engine.io.record.load)) == 0;
         if (!routed && m->alike > 0 && i >= m->alike) return OK;
         if (!routed && (m->afresh == 0 || one->ties.closest > TIE || ++ties > 1))
             return FAIL(ERR_NUMERIC,

@@ -5,7 +5,7 @@
 #include "config/config_private.h"
 #include "plan/presets.h"
 #include "plan/price_private.h"
-#include "train/engine_program.h"
+#include "train/slots.h"
 #include "train/train.h"
 
 #include <math.h>

@@ -3,7 +3,8 @@
 #include "harness/draw_model.h"
 
 #include "train/chunk_count.h"
-#include "train/engine_program.h"
+#include "train/engine.h"
+#include "train/slots.h"
 
 enum {
     CASES = RUNS(400, 150),

@@ -102,7 +102,7 @@ static Status check_mesh(const Config *c)
         EngineShape engine = train_shape(c, &mesh);
         EnginePlan plan = { 0 }, again = { 0 };
         TRY(engine_plan(c, ENGINE_TRAIN, &engine, &plan));
-        TRY(retry_plan(c, &engine, &plan, &again));
+        TRY(engine_plan_retry(c, &engine, &plan, &again));
     }
     return OK;
 }

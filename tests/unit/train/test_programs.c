@@ -125,7 +125,7 @@ static void a_layer_that_goes_forward_again_is_counted_once(void **state)
     StepResult a = tiny_steps(&once, 0, 2), b = tiny_steps(&twice, 0, 2);
     CHECK_NEAR(b.loss, a.loss, 0);
     CHECK_NEAR(b.aux_loss, a.aux_loss, 0);
-    CHECK(memcmp(b.load, a.load, tensor_bytes(&once.engine.record.load)) == 0);
+    CHECK(memcmp(b.load, a.load, tensor_bytes(&once.engine.io.record.load)) == 0);
     CHECK(tiny_same_state(&once, &twice));
     tiny_close(&twice);
     tiny_close(&once);

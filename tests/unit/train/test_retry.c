@@ -1,7 +1,7 @@
 /* What a step that runs again takes: room for all rows, and little else. */
 #include "harness/arena.h"
 
-#include "train/retry.h"
+#include "train/engine.h"
 
 static Config config_of(const char *const *settings)
 {
@@ -48,7 +48,7 @@ static void plans_of(const char *const *settings, Plans *p)
                               .mesh = &mesh };
     CHECK_OK(engine_plan(&c, ENGINE_TRAIN, &p->shape, &p->first));
     p->alone = work_bytes(&p->first);
-    CHECK_OK(retry_plan(&c, &p->shape, &p->first, &p->again));
+    CHECK_OK(engine_plan_retry(&c, &p->shape, &p->first, &p->again));
 }
 #define PLANS(out, ...) plans_of((const char *const[]){ __VA_ARGS__, NULL }, (out))
 
