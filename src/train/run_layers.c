@@ -30,7 +30,27 @@ static Status run_phase(Engine *e, LayerRun *r, PhaseFn *fn, const char *name, R
     return OK;
 }
 
-/* One action's way through the layers of its chunk. */
+/* When a backward gives back what lies above a layer: when the layer is done, when its block is, or with
+ * the pass. */
+typedef enum GiveBack { GIVE_BACK_LAYER, GIVE_BACK_BLOCK, GIVE_BACK_PASS } GiveBack;
+
+/* How a backward uses memory; the list of actions says which of the three it is.
+ * whole    input and weight gradients layer by layer, in the ring of the forward
+ * phased   part by part while a forward runs, so in a ring of its own; the weight gradients of a block
+ *          may still read what its other layers left
+ * split    input gradients now, weight gradients in a later pass: what waits for them lies in an arena
+ *          of the pool */
+typedef struct BackwardMode {
+    int ring; /* of RINGS */
+    bool from_pool;
+    GiveBack give_back;
+} BackwardMode;
+
+static const BackwardMode WHOLE = { RING_FORWARD, false, GIVE_BACK_LAYER },
+                          PHASED = { RING_BACKWARD, false, GIVE_BACK_BLOCK },
+                          SPLIT = { RING_FORWARD, true, GIVE_BACK_PASS };
+
+/* One action over the layers of its chunk. */
 typedef struct ChunkPass {
     Engine *e;
     const Action *a;
@@ -38,7 +58,10 @@ typedef struct ChunkPass {
     SlotState *s;
     LayerRange range;
     bool input, weight; /* which gradients */
+    const BackwardMode *mode;
     LayerRun r;
+    Arena *second_keep,
+        *gradients; /* of a backward: what a second forward keeps, and its own ring */
 } ChunkPass;
 
 /* Rows of the residual stream that this rank holds of a micro-batch. */
@@ -242,15 +265,15 @@ static Status forward_pass(ChunkPass *p)
 
 /* Backward. */
 
-/* Gradients of h: from layer to layer in buffers in turn, as many as a block has layers, whose weight
- * gradients may come after it; where all weights wait, each in memory of its own; the chunk's in an
- * entry. */
+/* The gradient of h after layer i - 1. It alternates between block_layers buffers, because weight
+ * gradients may still read the one before. Where all weight gradients wait, each has memory of its
+ * own. The chunk's lies in an entry. */
 static Status new_gradient(ChunkPass *p, int i)
 {
     Tensor *dh = &p->s->at[i].dh;
     if (i == 0 && p->a->out >= 0)
         *dh = entry_of(p, p->a->out);
-    else if (p->s->grads != NULL)
+    else if (p->mode->from_pool)
         return new_stream(p->e, p->s->grads, p->r.batch, dh);
     else
         *dh = p->e->mode->stream[i % p->e->spec.block_layers];
@@ -261,8 +284,7 @@ static Status start_backward(ChunkPass *p)
 {
     Engine *e = p->e;
     int n = layers_in(p);
-    p->s->grads = NULL;
-    if (e->split && !p->weight) {
+    if (p->mode->from_pool) {
         p->s->grads = pool_take(&e->mode->grads);
     } else {
         TRY(new_streams(p, p->r.ring));
@@ -283,7 +305,7 @@ static Status recompute_phase(ChunkPass *p, int i)
     LayerSlot *at = &p->s->at[x->layer];
     LayerRun r = p->r;
     r.recomputing = true;
-    if (p->s->grads != NULL) r.keep = p->s->grads;
+    r.keep = p->second_keep;
     if (begins_layer(p->row, i)) at->ring = arena_mark(r.ring);
     TRY(run_phase(p->e, &r, phase_of(p, x)->forward, x->name, RECORD_AGAIN));
     if (!p->row->at[i + 1].recompute) arena_release(r.ring, at->ring);
@@ -301,19 +323,18 @@ static Status own_phase(ChunkPass *p, int i)
         select(p, x->layer);
     }
     LayerRun r = p->r;
-    if (p->s->grads != NULL) r.ring = p->s->grads;
+    r.ring = p->gradients;
     if (p->input) TRY(run_phase(p->e, &r, f->backward_input, x->name, RECORD_INPUT));
     return p->weight ? run_phase(p->e, &r, f->backward_weight, x->name, RECORD_WEIGHT) : OK;
 }
 
-/* All that lies above a layer goes: in the ring its own, in the slot all since its forward. Where
- * weight gradients run part by part beside their input's, a block goes as a whole. */
+/* Gives back what lies above a layer: its own part of the ring, and all of the slot since its forward. */
 static void close_backward(ChunkPass *p, int i)
 {
-    bool phased = p->e->list->program.phased;
     const ChunkPhase *x = &p->row->at[i];
-    if (p->s->grads != NULL || !p->weight || !x->ends) return;
-    if (phased && i + 1 < p->row->n && p->row->at[i + 1].block == x->block) return;
+    bool in_block = i + 1 < p->row->n && x[1].block == x->block;
+    if (p->mode->give_back == GIVE_BACK_PASS || !p->weight || !x->ends) return;
+    if (p->mode->give_back == GIVE_BACK_BLOCK && in_block) return;
     arena_release(p->r.ring, p->e->mode->stream_end);
     arena_release(&p->s->arena, p->s->at[x->layer].before);
 }
@@ -321,7 +342,7 @@ static void close_backward(ChunkPass *p, int i)
 static void end_backward(ChunkPass *p)
 {
     arena_release(&p->s->arena, (ArenaMark){ 0 });
-    if (p->s->grads != NULL)
+    if (p->mode->from_pool)
         pool_give(&p->e->mode->grads, p->s->grads);
     else
         arena_release(p->r.ring, (ArenaMark){ 0 });
@@ -330,6 +351,8 @@ static void end_backward(ChunkPass *p)
 static Status backward_pass(ChunkPass *p)
 {
     if (p->a->first == 0 && p->input) TRY(start_backward(p));
+    p->second_keep = p->mode->from_pool ? p->s->grads : p->r.keep;
+    p->gradients = p->mode->from_pool ? p->s->grads : p->r.ring;
     for (int i = p->a->first; i < p->a->end && p->row->at[i].layer >= 0; i++) {
         const ChunkPhase *x = &p->row->at[i];
         select(p, x->layer);
@@ -346,7 +369,6 @@ static Status backward_pass(ChunkPass *p)
 Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s)
 {
     const Program *program = &e->list->program;
-    bool forward = a->kind == ACTION_FORWARD;
     ChunkPass p = { .e = e,
                     .a = a,
                     .row = action_row(program, a),
@@ -355,6 +377,8 @@ Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s)
                     .input = a->kind != ACTION_BACKWARD_WEIGHT,
                     .weight = a->kind != ACTION_BACKWARD_INPUT };
     p.r = layer_run(e, m, s);
-    if (program->phased && !forward) p.r.ring = &e->mode->ring[RING_BACKWARD];
-    return forward ? forward_pass(&p) : backward_pass(&p);
+    if (a->kind == ACTION_FORWARD) return forward_pass(&p);
+    p.mode = program->phased ? &PHASED : a->kind == ACTION_BACKWARD ? &WHOLE : &SPLIT;
+    p.r.ring = &e->mode->ring[p.mode->ring];
+    return backward_pass(&p);
 }
