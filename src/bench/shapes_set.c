@@ -1,5 +1,13 @@
 /* shapes_set: tensors of a case of shapes.def, filled, and the arguments of its calls. */
 #include "bench/shapes.h"
+#include "op/attention.h"
+#include "op/head.h"
+#include "op/moe.h"
+#include "op/optimizer.h"
+#include "op/quant.h"
+#include "op/rmsnorm.h"
+#include "op/rope.h"
+#include "op/route.h"
 
 #include "base/rng.h"
 

@@ -13,6 +13,10 @@
  */
 #include "model/attention.h"
 
+#include "op/bias.h"
+#include "op/linear.h"
+#include "op/rmsnorm.h"
+
 static const AttentionKindDesc *kind_of(const AttentionSpec *a)
 {
     return a->kind == ATTENTION_MLA ? &attention_mla : &attention_gqa;

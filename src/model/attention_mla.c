@@ -16,6 +16,8 @@
  * projection before they are scattered.
  */
 #include "model/attention.h"
+#include "op/linear.h"
+#include "op/rope.h"
 
 static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {

@@ -5,7 +5,9 @@
  * backward here is only the norm's. Without training it computes losses, or, for generation, the
  * logits themselves.
  */
+#include "op/head.h"
 #include "model/layer.h"
+#include "op/linear.h"
 
 typedef struct HeadState {
     NormState norm;

@@ -19,6 +19,11 @@
  * over them before the loss is made of them; each rank adds its own tokens' part of the loss.
  */
 #include "model/layer.h"
+#include "op/bias.h"
+#include "op/jitter.h"
+#include "op/linear.h"
+#include "op/route_drop.h"
+#include "op/scale.h"
 
 #include <math.h>
 

@@ -13,6 +13,9 @@
  * Evaluations stop at the loss of the model proper.
  */
 #include "model/layer.h"
+#include "op/embed.h"
+#include "op/linear.h"
+#include "op/rmsnorm.h"
 
 typedef struct NextState {
     NormState norm, token, hidden; /* y; enorm's and hnorm's rows */

@@ -40,4 +40,8 @@ typedef struct HeadLoss {
  * matter: a plan, its run and a resumed run agree. */
 int64_t head_chunk(int64_t chosen, bool gpu, int64_t vocab, Dtype act);
 
+#define OPS_HEAD
+#include "op/declare.h"
+#undef OPS_HEAD
+
 #endif

@@ -41,4 +41,8 @@ typedef struct LinearBwdWeight {
     int64_t w_col, w_cols;
 } LinearBwdWeight;
 
+#define OPS_LINEAR
+#include "op/declare.h"
+#undef OPS_LINEAR
+
 #endif

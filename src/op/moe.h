@@ -178,4 +178,8 @@ typedef struct MoeBiasUpdate {
     bool centred;
 } MoeBiasUpdate;
 
+#define OPS_MOE
+#include "op/declare.h"
+#undef OPS_MOE
+
 #endif

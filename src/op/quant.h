@@ -70,4 +70,8 @@ double quant_bytes(const Quant *q); /* of all rows */
 }
 #endif
 
+#define OPS_QUANT
+#include "op/declare.h"
+#undef OPS_QUANT
+
 #endif

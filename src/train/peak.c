@@ -5,6 +5,7 @@
 #include "backend/cuda.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "op/linear.h"
 #include "train/engine_memory.h"
 
 #include <math.h>

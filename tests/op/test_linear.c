@@ -1,5 +1,6 @@
 /* The three linear ops against plain loops in double. */
 #include "harness/optest.h"
+#include "op/linear.h"
 
 typedef struct Sizes {
     int64_t N, O, I;
