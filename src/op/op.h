@@ -44,7 +44,7 @@ typedef enum PortDir {
     PORT_OUT_OPT,
     PORT_ADD_OPT,
     PORT_OUT_PART_OPT,
-    PORT_IN_SCALE, /* the scale of the Quant before it; given if that Quant has scales */
+    PORT_IN_SCALE, /* the scale of the Operand before it; given if that Operand has scales */
     PORT_ROWS      /* not a tensor but a Rows, whose device pointer kernels read */
 } PortDir;
 
@@ -196,13 +196,13 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
 #define ADD(Args, field)        PORT(Args, field, PORT_ADD)
 #define ADD_OPT(Args, field)    PORT(Args, field, PORT_ADD_OPT)
 #define ROWS(Args, field)       PORT(Args, field, PORT_ROWS)
-/* A Quant is two ports: its data, which is its first member and has the field's name, and its
- * scale. */
-#define QUANT(Args, field, dir_, scale_dir)                                                        \
+/* An Operand (op/operand.h) is two ports: its data, which is its first member and has the field's
+ * name, and its scale. */
+#define OPERAND(Args, field, dir_, scale_dir)                                                        \
     PORT(Args, field, dir_),                                                                       \
-    { #field ".scale", offsetof(Args, field) + offsetof(Quant, scale), scale_dir }
-#define IN_QUANT(Args, field)   QUANT(Args, field, PORT_IN, PORT_IN_SCALE)
-#define OUT_QUANT(Args, field)  QUANT(Args, field, PORT_OUT, PORT_OUT)
+    { #field ".scale", offsetof(Args, field) + offsetof(Operand, scale), scale_dir }
+#define IN_OPERAND(Args, field)   OPERAND(Args, field, PORT_IN, PORT_IN_SCALE)
+#define OUT_OPERAND(Args, field)  OPERAND(Args, field, PORT_OUT, PORT_OUT)
 /* clang-format on */
 
 /* For costs: the bytes of all given tensors, each once; tensors that are added to count twice. */
