@@ -37,6 +37,7 @@ ifeq ($(origin CC),default)
 CC     := $(CC.$(CONFIG))
 endif
 NVCC   ?= nvcc
+GPU_VENDOR ?= nv
 GPU_ARCH ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
 # What one compilation is for: the release's runs on processors with AVX2 or more, and takes more from
 # its SETS; sanitizers run where they were made, and one set is enough to look at memory and threads.
@@ -92,7 +93,7 @@ endif
 # cuBLASLt, cuDNN and the driver are found when the program starts; rpath is where dlopen looks
 ifeq ($(CUDA),1)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
-CU  := $(wildcard src/*/*.cu)
+CU  := $(wildcard src/*/*.cu src/*/$(GPU_VENDOR)/*.cu)
 SRC += src/comm/nccl.c
 CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
 OWN := src/op/op.c # the table of ops has CUDA's

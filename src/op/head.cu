@@ -16,8 +16,8 @@
  * The device cannot report a target outside the vocabulary: its loss is NaN, so the step is
  * skipped.
  */
-#include "op/blas.cuh"
-#include "op/hopper.cuh"
+#include "op/nv/blas.cuh"
+#include "op/nv/hopper.cuh"
 #include "op/rows.cuh"
 
 #include "op/product.h"

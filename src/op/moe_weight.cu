@@ -3,7 +3,7 @@
  * one block, in their order, and then added to what stands in dw, or written over it: a gradient is
  * read and written once, and its bits depend on the groups alone.
  */
-#include "op/grouped_hopper.cuh"
+#include "op/nv/grouped_hopper.cuh"
 
 #include "op/moe_product.h"
 
