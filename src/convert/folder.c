@@ -80,33 +80,30 @@ Status out_folder_end(const OutFolder *f, Status s)
     return removed == OK ? s : status_adopt(s, before);
 }
 
-Status folder_json(const char *folder, const char *name, Arena *a, cJSON **out)
+Status folder_json(const char *folder, const char *name, Arena *a, Json **out)
 {
     char path[FILE_PATH_MAX], *text = NULL;
-    const char *end = NULL;
-    size_t bytes = 0;
+    size_t bytes = 0, bad = 0;
     TRY(file_join(path, folder, name));
     TRY(file_read_all(path, a, &text, &bytes));
-    *out = cJSON_ParseWithLengthOpts(text, bytes + 1, &end, true);
-    if (cJSON_IsObject(*out)) return OK;
-    cJSON_Delete(*out);
+    TRY(json_parse(text, bytes, a, out, &bad));
+    if (json_is(*out, JSON_OBJECT)) return OK;
     *out = NULL;
-    return FAIL(ERR_FORMAT, "%s is not a JSON object: %s at byte %td of %zu", path,
-                end == NULL || end >= text + bytes ? "it ends" : "an error",
-                end == NULL ? 0 : end - text, bytes);
+    return FAIL(ERR_FORMAT, "%s is not a JSON object: %s at byte %zu of %zu", path,
+                bad >= bytes ? "it ends" : "an error", bad, bytes);
 }
 
-Status folder_put_json(const char *folder, const char *name, cJSON *json)
+Status folder_put_json(const char *folder, const char *name, const Json *json, Arena *a)
 {
     char path[FILE_PATH_MAX];
-    Status s = file_join(path, folder, name);
-    char *text = s == OK ? cJSON_Print(json) : NULL;
-    cJSON_Delete(json);
-    if (s != OK) return s;
-    if (text == NULL) return FAIL(ERR_MEMORY, "%s cannot be written: no memory", path);
-    s = file_write_whole(path, text, strlen(text));
-    cJSON_free(text);
-    return s;
+    Text text = { 0 };
+    ArenaMark mark = arena_mark(a);
+    TRY(file_join(path, folder, name));
+    TRY(text_init(&text, a));
+    TRY(json_print(json, true, &text));
+    TRY(file_write_whole(path, text.data, text.used));
+    arena_release(a, mark);
+    return OK;
 }
 
 static Status copy_file(const char *from, const char *to, const char *name)

@@ -3,9 +3,7 @@
 #define CONVERT_FOLDER_H
 
 #include "base/file.h"
-#include "base/text.h"
-
-#include <cjson/cJSON.h>
+#include "base/json.h"
 
 typedef struct OutFolder {
     char path[FILE_PATH_MAX]; /* absolute */
@@ -21,10 +19,10 @@ Status out_folder_begin(OutFolder *f);
  * error of the renaming. */
 Status out_folder_end(const OutFolder *f, Status s);
 
-/* Reads the file FOLDER/NAME, which must be a JSON object. The caller deletes *out. */
-Status folder_json(const char *folder, const char *name, Arena *a, cJSON **out);
-/* Writes FOLDER/NAME and deletes the JSON. */
-Status folder_put_json(const char *folder, const char *name, cJSON *json);
+/* Reads the file FOLDER/NAME, which must be a JSON object. */
+Status folder_json(const char *folder, const char *name, Arena *a, Json **out);
+/* Writes it as FOLDER/NAME. */
+Status folder_put_json(const char *folder, const char *name, const Json *json, Arena *a);
 
 /* Names the tensors that have another type than the rest, so that to-hf writes them back in it:
  * {"NAME": "F32", ...}. */

@@ -11,29 +11,27 @@ static bool at_interval(const bool *has, int64_t layers, int64_t first, int64_t 
 }
 
 /* has[i]: does the list name layer i? */
-static Status read_list(const char *path, const cJSON *list, bool zeros, int64_t layers, bool *has)
+static Status read_list(const char *path, const Json *list, bool zeros, int64_t layers, bool *has)
 {
-    const cJSON *at = NULL;
     int64_t n = 0;
-    bool good = cJSON_IsArray(list);
-    cJSON_ArrayForEach(at, list)
-    {
-        double x = at->valuedouble;
-        good = good && cJSON_IsNumber(at) && x == floor(x) && x >= 0 && (!zeros || x <= 1);
+    bool good = json_is(list, JSON_ARRAY);
+    for (const Json *at = json_first(list); at != NULL; at = at->next) {
+        double x = at->number;
+        good = good && at->type == JSON_NUMBER && x == floor(x) && x >= 0 && (!zeros || x <= 1);
         if (!good) break;
         if (!zeros && x < (double)layers) has[(int64_t)x] = true;
         if (zeros && n < layers) has[n] = x == 0;
         n++;
     }
     if (!good)
-        return FAIL(ERR_FORMAT, "%s: %s must be a list of %s", path, list->string,
+        return FAIL(ERR_FORMAT, "%s: %s must be a list of %s", path, list->name,
                     zeros ? "0 and 1" : "layer numbers");
     if (!zeros || n >= layers) return OK;
-    return FAIL(ERR_FORMAT, "%s: %s has %lld entries for %lld layers", path, list->string,
+    return FAIL(ERR_FORMAT, "%s: %s has %lld entries for %lld layers", path, list->name,
                 (long long)n, (long long)layers);
 }
 
-Status layers_list(const char *path, const cJSON *list, bool zeros, int64_t layers, Arena *a,
+Status layers_list(const char *path, const Json *list, bool zeros, int64_t layers, Arena *a,
                    LayersList *out)
 {
     int64_t every = out->every, first = 0;
@@ -53,5 +51,5 @@ Status layers_list(const char *path, const cJSON *list, bool zeros, int64_t laye
     if (at_interval(has, layers, first, every)) return OK;
     return FAIL(ERR_UNSUPPORTED,
                 "%s: %s is not supported: its layers do not follow at one interval", path,
-                list->string);
+                list->name);
 }

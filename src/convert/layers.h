@@ -4,10 +4,7 @@
 #ifndef CONVERT_LAYERS_H
 #define CONVERT_LAYERS_H
 
-#include "base/arena.h"
-
-#include <cjson/cJSON.h>
-#include <stdbool.h>
+#include "base/json.h"
 
 /* The layers i >= first for which `every` divides i + 1. */
 typedef struct LayersList {
@@ -18,7 +15,7 @@ typedef struct LayersList {
  * them and a 1 for the others. out->every: an interval that is tried first. An empty list gives
  * `layers` + 1. Numbers from `layers` on are ignored. ERR_FORMAT: not such a list. ERR_UNSUPPORTED:
  * the layers have no interval. The sentence begins with the path and the list's name. */
-Status layers_list(const char *path, const cJSON *list, bool zeros, int64_t layers, Arena *a,
+Status layers_list(const char *path, const Json *list, bool zeros, int64_t layers, Arena *a,
                    LayersList *out);
 
 #endif
