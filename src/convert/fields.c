@@ -2,7 +2,6 @@
 #include "convert/fields.h"
 
 #include "base/text.h"
-#include "convert/layers.h"
 
 #include <assert.h>
 #include <math.h>
@@ -402,6 +401,67 @@ static Status read_first(const Reading *r, const Field *f)
                 "%s: %s must list the first layers in order: a layer without experts behind one "
                 "with experts is not supported",
                 r->path, f->key);
+}
+
+/* The layers i >= first for which `every` divides i + 1. */
+typedef struct LayersList {
+    int64_t every, first;
+} LayersList;
+
+static bool at_interval(const bool *has, int64_t layers, int64_t first, int64_t every)
+{
+    int64_t i = 0;
+    while (i < layers && has[i] == (i >= first && (i + 1) % every == 0)) i++;
+    return i == layers;
+}
+
+/* has[i]: does the list name layer i? */
+static Status read_layer_list(const char *path, const Json *list, bool zeros, int64_t layers,
+                              bool *has)
+{
+    int64_t n = 0;
+    bool good = json_is(list, JSON_ARRAY);
+    for (const Json *at = json_first(list); at != NULL; at = at->next) {
+        double x = at->number;
+        good = good && at->type == JSON_NUMBER && x == floor(x) && x >= 0 && (!zeros || x <= 1);
+        if (!good) break;
+        if (!zeros && x < (double)layers) has[(int64_t)x] = true;
+        if (zeros && n < layers) has[n] = x == 0;
+        n++;
+    }
+    if (!good)
+        return FAIL(ERR_FORMAT, "%s: %s must be a list of %s", path, list->name,
+                    zeros ? "0 and 1" : "layer numbers");
+    if (!zeros || n >= layers) return OK;
+    return FAIL(ERR_FORMAT, "%s: %s has %lld entries for %lld layers", path, list->name,
+                (long long)n, (long long)layers);
+}
+
+/* Finds the interval of a list of layer numbers, or with `zeros` of a list that has a 0 for each of
+ * them and a 1 for the others. out->every: an interval that is tried first. An empty list gives
+ * `layers` + 1. Numbers from `layers` on are ignored. ERR_FORMAT: not such a list. ERR_UNSUPPORTED:
+ * the layers have no interval. The sentence begins with the path and the list's name. */
+static Status layers_list(const char *path, const Json *list, bool zeros, int64_t layers, Arena *a,
+                          LayersList *out)
+{
+    int64_t every = out->every, first = 0;
+    bool *has = NULL;
+    TRY(ARENA_ZEROED(a, layers + 1, &has));
+    TRY(read_layer_list(path, list, zeros, layers, has));
+    if (at_interval(has, layers, 0, every)) {
+        out->first = 0;
+        return OK;
+    }
+    for (every = 1; every <= layers && !at_interval(has, layers, 0, every);) every++;
+    if (!zeros && !at_interval(has, layers, 0, every)) {
+        while (first < layers && !has[first]) first++;
+        for (every = 1; every <= layers && !at_interval(has, layers, first, every);) every++;
+    }
+    *out = (LayersList){ every, first };
+    if (at_interval(has, layers, first, every)) return OK;
+    return FAIL(ERR_UNSUPPORTED,
+                "%s: %s is not supported: its layers do not follow at one interval", path,
+                list->name);
 }
 
 /* The list of layers stands above the interval of the file. The interval stays if it says the same.

@@ -1,5 +1,6 @@
 /* from_hf: a Hugging Face folder becomes a checkpoint. */
 #include "base/log.h"
+#include "base/out_folder.h"
 #include "base/progress.h"
 #include "convert/convert.h"
 #include "convert/family.h"

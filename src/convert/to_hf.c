@@ -1,5 +1,6 @@
 /* to_hf: a checkpoint becomes a Hugging Face folder. */
 #include "base/log.h"
+#include "base/out_folder.h"
 #include "base/progress.h"
 #include "convert/convert.h"
 #include "convert/family.h"
