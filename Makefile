@@ -71,7 +71,7 @@ FAST.tsan := -O2 $(CPU_ARCH)
 FAST      := backend base comm data model op plan schedule train
 # libomp's own code is not instrumented; its races are shown to TSan by libarcher instead
 export TSAN_OPTIONS ?= ignore_noninstrumented_modules=1
-LDLIBS  := -lyaml -lcjson -lpcre2-8 -lhwloc -lz -lm -ldl
+LDLIBS  := -lyaml -lpcre2-8 -lhwloc -lz -lm -ldl
 LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 
 # Sets of CPU ops beside the one that is compiled like all else (op/cpu_set.h). bf16 and AMX: the compiler
@@ -241,7 +241,7 @@ $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(if $(filter fuzz,$(CONFIG)),,$O/tests/har
 
 $B/tests/%: $O/tests/%.c.o $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -lcjson -o $@
 
 # build-X only builds what X then runs and counts; what takes longest begins first
 build-unit: $(UNIT)
