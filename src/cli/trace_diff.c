@@ -97,7 +97,7 @@ static Status compare(DiffCall *c, char **path, Sides *x, Text *out)
     bool compat = c->compat == 0;
     const TreeOptions options = { .link = compat ? LINK_AC2G : LINK_CORRELATION,
                                   .python = c->python,
-                                  .compat = compat };
+                                  .drop_crossing = compat };
     Table sheet[DIFF_SHEETS];
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(events_read(path[s], &(EventsOptions){ .python = c->python, .bar = &c->out.bar },

@@ -23,7 +23,8 @@ static void build(Pair *p, bool compat)
     File f = { 0 };
     size_t n = 0;
     for (int s = 0; s < DIFF_SIDES; s++) {
-        const TreeOptions o = { .link = compat ? LINK_AC2G : LINK_CORRELATION, .compat = compat };
+        const TreeOptions o = { .link = compat ? LINK_AC2G : LINK_CORRELATION,
+                                .drop_crossing = compat };
         CHECK_OK(tree_build(&p->side[s].e, &o, &p->a, &p->side[s].t));
     }
     CHECK_OK(diff_trees(&p->side[0].t, &p->side[1].t, compat, &p->a, &p->scratch, &p->d));
