@@ -10,7 +10,7 @@ void compat_options(TreeOptions *tree, ReportOptions *report, bool unlinked)
 {
     tree->link = LINK_AC2G;
     tree->drop_crossing = true;
-    report->linked_only = !unlinked;
+    if (report != NULL) report->linked_only = !unlinked;
 }
 
 /* ---- which device work a sheet looks at ---- */
