@@ -19,6 +19,11 @@
  * over them before the loss is made of them; each rank adds its own tokens' part of the loss.
  */
 #include "model/moe.h"
+#include "op/bias.h"
+#include "op/jitter.h"
+#include "op/linear.h"
+#include "op/route_drop.h"
+#include "op/scale.h"
 
 #include <math.h>
 
@@ -93,9 +98,9 @@ static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens
 }
 
 /* The weights of this rank's experts as an operand of grouped products, (E, O, I). */
-static Quant weight_of(const LayerRun *r, ParamRole role)
+static Operand weight_of(const LayerRun *r, ParamRole role)
 {
-    return quant_plain(r->weights->w[role]);
+    return operand_plain(r->weights->w[role]);
 }
 
 /* Over how many ranks the tokens of one group of the auxiliary loss are spread. */
@@ -212,9 +217,9 @@ static Status route_forward(LayerRun *r)
     MoeState *s = r->state;
     TRY(layer_norm_forward(r, &s->norm));
     if (r->recomputing) return OK;
-    TRY(linear_fwd(
-        r->ex,
-        (LinearFwd){ .x = s->norm.y, .w = r->weights->w[ROLE_ROUTER], .y = s->route.logits }));
+    TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y),
+                                       .w = operand_plain(r->weights->w[ROLE_ROUTER]),
+                                       .y = s->route.logits }));
     if (m->shift)
         TRY(bias_fwd(r->ex, (BiasFwd){ s->route.logits, r->weights->w[ROLE_ROUTER_SHIFT],
                                        s->route.logits }));
@@ -348,12 +353,14 @@ static Status shared_forward(LayerRun *r)
     if (!m->shared_gate) return OK;
     /* Elsewhere nobody wants what comes out of an MLP again. */
     if (r->recomputing)
-        TRY(linear_fwd(r->ex, (LinearFwd){ .x = s->shared.mlp.act,
-                                           .w = r->weights->w[ROLE_DOWN],
+        TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->shared.mlp.act),
+                                           .w = operand_plain(r->weights->w[ROLE_DOWN]),
                                            .y = s->shared.gated }));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->shared.gate));
     Tensor w = r->weights->w[ROLE_SHARED_GATE];
-    TRY(linear_fwd(r->ex, (LinearFwd){ .x = s->norm.y, .w = w, .y = s->shared.gate }));
+    TRY(linear_fwd(
+        r->ex,
+        (LinearFwd){ .x = operand_plain(s->norm.y), .w = operand_plain(w), .y = s->shared.gate }));
     if (r->recomputing) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, n, d, &s->shared.out));
     return scale_fwd(r->ex, (ScaleFwd){ .x = s->shared.gated,
@@ -373,7 +380,7 @@ static Status experts_forward(LayerRun *r)
     else
         TRY(tensor_new2(r->keep, r->spec->act, rows.bound, 2 * m->ffn, &s->experts.pre));
     TRY(tensor_new2(r->scratch, r->spec->act, rows.bound, m->ffn, &act));
-    TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = quant_plain(s->experts.x),
+    TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = operand_plain(s->experts.x),
                                       .w = weight_of(r, ROLE_EXPERT_GATE_UP),
                                       .offsets = s->order.offsets,
                                       .row_token = s->order.row_token,
@@ -384,7 +391,7 @@ static Status experts_forward(LayerRun *r)
                                       .limit = m->limit }));
     if (r->recomputing) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.out));
-    return moe_down_fwd(r->ex, (MoeDownFwd){ .act = quant_plain(act),
+    return moe_down_fwd(r->ex, (MoeDownFwd){ .act = operand_plain(act),
                                              .w = weight_of(r, ROLE_EXPERT_DOWN),
                                              .offsets = s->order.offsets,
                                              .out = s->experts.out,
@@ -455,7 +462,7 @@ static Status experts_backward_input(LayerRun *r)
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, m->ffn, &s->experts.wact));
     TRY(tensor_new2(r->ring, DTYPE_F32, s->experts.weight.dim[0], m->rule.top_k,
                     &s->experts.dweight));
-    TRY(moe_down_bwd_input(r->ex, (MoeDownBwdInput){ .dy = quant_plain(s->experts.dout),
+    TRY(moe_down_bwd_input(r->ex, (MoeDownBwdInput){ .dy = operand_plain(s->experts.dout),
                                                      .w = weight_of(r, ROLE_EXPERT_DOWN),
                                                      .pre = s->experts.pre,
                                                      .offsets = s->order.offsets,
@@ -469,7 +476,7 @@ static Status experts_backward_input(LayerRun *r)
                                                      .rows = rows,
                                                      .limit = m->limit }));
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.dx));
-    return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = quant_plain(s->experts.pre),
+    return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = operand_plain(s->experts.pre),
                                                     .w = weight_of(r, ROLE_EXPERT_GATE_UP),
                                                     .offsets = s->order.offsets,
                                                     .dx = s->experts.dx,
@@ -504,15 +511,15 @@ static Status experts_backward_weight(LayerRun *r)
     bool first = r->written != NULL && !*r->written;
     if (first) *r->written = true;
     if (r->layer->as.moe.expert_bias) TRY(biases_backward(r, first));
-    TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = quant_plain(s->experts.dout),
-                                                       .wact = quant_plain(s->experts.wact),
+    TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = operand_plain(s->experts.dout),
+                                                       .wact = operand_plain(s->experts.wact),
                                                        .offsets = s->order.offsets,
                                                        .row_token = s->order.row_token,
                                                        .dw = r->weights->dw[ROLE_EXPERT_DOWN],
                                                        .rows = rows,
                                                        .overwrite = first }));
-    return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = quant_plain(s->experts.pre),
-                                                      .x = quant_plain(s->experts.x),
+    return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = operand_plain(s->experts.pre),
+                                                      .x = operand_plain(s->experts.x),
                                                       .offsets = s->order.offsets,
                                                       .row_token = s->order.row_token,
                                                       .dw = r->weights->dw[ROLE_EXPERT_GATE_UP],
@@ -542,8 +549,10 @@ static Status shared_backward_input(LayerRun *r)
                                  RECOMPUTE_SHARED));
     if (!m->shared_gate) return OK;
     Tensor w = r->weights->w[ROLE_SHARED_GATE], dy = s->shared.dy;
-    return linear_bwd_input(r->ex,
-                            (LinearBwdInput){ .dy = s->shared.dgate, .w = w, .r = dy, .dx = dy });
+    return linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->shared.dgate),
+                                                     .w = operand_plain(w),
+                                                     .r = dy,
+                                                     .dx = dy });
 }
 
 static Status shared_backward_weight(LayerRun *r)
@@ -552,8 +561,8 @@ static Status shared_backward_weight(LayerRun *r)
     if (r->layer->as.moe.shared_ffn == 0) return OK;
     TRY(layer_mlp_backward_weight(r, &s->shared.mlp, s->norm.y, s->shared.dgated));
     if (!r->layer->as.moe.shared_gate) return OK;
-    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = s->shared.dgate,
-                                                       .x = s->norm.y,
+    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(s->shared.dgate),
+                                                       .x = operand_plain(s->norm.y),
                                                        .dw = r->weights->dw[ROLE_SHARED_GATE] });
 }
 
@@ -615,9 +624,10 @@ static Status route_backward_input(LayerRun *r)
                                      .parts = loss_parts(r),
                                      .rule = rule_of(r) }));
     TRY(jitter_logits(r, s->route.logits));
-    TRY(linear_bwd_input(
-        r->ex, (LinearBwdInput){
-                   .dy = s->route.logits, .w = r->weights->w[ROLE_ROUTER], .r = dy, .dx = dy }));
+    TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->route.logits),
+                                                  .w = operand_plain(r->weights->w[ROLE_ROUTER]),
+                                                  .r = dy,
+                                                  .dx = dy }));
     return layer_norm_backward(r, &s->norm, dy);
 }
 
@@ -626,8 +636,8 @@ static Status route_backward_weight(LayerRun *r)
     MoeState *s = r->state;
     if (r->layer->as.moe.shift)
         TRY(bias_bwd(r->ex, (BiasBwd){ s->route.logits, r->weights->dw[ROLE_ROUTER_SHIFT] }));
-    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = s->route.logits,
-                                                       .x = s->norm.y,
+    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(s->route.logits),
+                                                       .x = operand_plain(s->norm.y),
                                                        .dw = r->weights->dw[ROLE_ROUTER] });
 }
 
