@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "train/engine_memory.h"
-#include "train/retry.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * What is kept lies in pools of so many times the rows that balanced routing brings, what is not
  * kept in buffers for all rows that can come to a layer. Where memory is short pools get smaller,
  * from 2 to 1.1 times, and so do these buffers and the blocks that tokens travel in. No bit of a
- * result depends on any of it: rows without room make a step run again (retry.h), and a run whose
+ * result depends on any of it: rows without room make a step run again (engine_parts.h), and a run whose
  * steps do so gets more room.
  */
 #ifndef TRAIN_ROOM_H

@@ -8,7 +8,6 @@
 #include "train/engine_program.h"
 #include "train/null.h"
 #include "train/numbers.h"
-#include "train/retry.h"
 #include "train/run_layers.h"
 #include "train/run_program.h"
 #include "train/shards.h"
@@ -163,7 +162,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(build_spec(e));
     if (e->shape.mesh != NULL) spec_place(&e->spec, e->shape.mesh);
     spec_set_capacity(&e->spec, &e->shape.capacity);
-    if (e->shape.all_rows) TRY(retry_spec(&e->spec, &e->tables));
+    if (e->shape.all_rows) TRY(engine_retry_spec(&e->spec, &e->tables));
     TRY(engine_make_program(e));
     ParamShards mine = { 0 };
     if (e->shape.mesh != NULL) mine = shards_of(e->config, e->shape.mesh);
@@ -469,17 +468,33 @@ static Status run_step(Engine *e, int64_t step)
                 (long long)step, why);
 }
 
-/* The graph of the second way is made when it is first wanted. */
+/* Takes the first (0) or the second mode (1). */
+static void use_mode(Engine *e, int mode)
+{
+    e->mode = &e->modes[mode];
+    e->ex.scratch = &e->mode->arena[ENGINE_SCRATCH];
+    arena_unpoison(&e->arenas.block);
+}
+
+/* Were there rows without room in the step or the evaluation that has ended? */
+static bool retry_needed(const Engine *e)
+{
+    const float *overflow = engine_host(&e->arenas, &e->io.record.overflow);
+    return e->shape.retry != NULL && e->mode == &e->modes[0] &&
+           (overflow[OVERFLOW_BLOCKS] > 0 || overflow[OVERFLOW_ROWS] > 0);
+}
+
+/* The graph of the second mode is made when it is first wanted. */
 static Status run_retry(Engine *e, int64_t step, StepResult *out)
 {
     bool captured = e->mode->graph.exec != NULL;
     double start = clock_s();
-    retry_use(e, 1);
+    use_mode(e, 1);
     Status s = captured && e->mode->graph.exec == NULL ? capture(e) : OK;
     out->capture_s = clock_s() - start;
     if (s == OK) s = run_step(e, step);
     out->retry_s = clock_s() - start - out->capture_s;
-    retry_use(e, 0);
+    use_mode(e, 0);
     return s;
 }
 
@@ -497,7 +512,7 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
     TRY(engine_remake_modes(e, plan));
     TRY(exchange_open(&e->ex, e->spec.exchange, e->arenas.block.base, e->arenas.block.cap_bytes,
                       &e->tables));
-    retry_use(e, 0);
+    use_mode(e, 0);
     return captured ? capture(e) : OK;
 }
 
@@ -588,9 +603,9 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
     put_batch(e, batch);
     TRY(launch_losses(e, n));
     if (retry_needed(e)) {
-        retry_use(e, 1);
+        use_mode(e, 1);
         Status s = launch_losses(e, n);
-        retry_use(e, 0);
+        use_mode(e, 0);
         TRY(s);
     }
     const Program *p = &e->list->program;

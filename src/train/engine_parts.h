@@ -38,9 +38,10 @@ typedef struct EngineShape {
     const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
     int pp_rank;               /* which of mesh.pp pipeline ranks this is */
     const Mesh *mesh;          /* running: this rank's groups, of the host; NULL: it is alone */
-    const EnginePlan *retry; /* of the way with room for all rows (retry.h); NULL: there is none */
-    bool all_rows;           /* plan that way */
-    RowCapacity capacity;    /* for received rows (capacity.h); { 0 }: as the configuration says */
+    const EnginePlan
+        *retry;           /* of the way with room for all rows (EngineMode); NULL: there is none */
+    bool all_rows;        /* plan that way */
+    RowCapacity capacity; /* for received rows (capacity.h); { 0 }: as the configuration says */
 } EngineShape;
 
 /* The arenas that a micro-batch takes on a chunk. KEEP is the slot's own, from its forward to its
@@ -103,8 +104,14 @@ typedef struct EngineList {
     Transfers transfers;
 } EngineList;
 
-/* One way to run the step: its lists, and the memory that their passes take. There is one, or the
- * usual one and another with room for all rows (retry.h). */
+/* An execution mode of the step: its lists, and the memory that their passes take.
+ *
+ * Over ranks a layer's buffers hold moe.buffer_factor times the mean rows. Where more come, a flag is
+ * added over all ranks with the gradient norm, and the step is skipped: nothing was updated anywhere.
+ * Then there is a second mode. The same batch runs again as moe.buffers=worst would have run it, with
+ * every layer recomputed: what is not kept leaves room for one layer's largest buffers, in the same
+ * memory. A recomputed layer gives the same bits, and the order of rows does not depend on the capacity.
+ * So the step's bits are those of a run that had the capacity all along. */
 typedef struct EngineMode {
     ModelSpec spec; /* the engine's, with what this way recomputes and has room for */
     EngineList step, evaluation;

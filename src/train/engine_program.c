@@ -2,7 +2,6 @@
 #include "train/engine_program.h"
 
 #include "schedule/layout.h"
-#include "train/retry.h"
 #include "train/run_program.h"
 #include "train/shards.h"
 #include "train/slots.h"
@@ -97,6 +96,19 @@ static Status make_way(Engine *e, EngineMode *w, const ScheduleDesc *d, Schedule
     return OK;
 }
 
+Status engine_retry_spec(ModelSpec *s, Arena *a)
+{
+    LayerSpec *layers = NULL;
+    TRY(ARENA_NEW(a, s->n_layers, &layers));
+    memcpy(layers, s->layers, (size_t)s->n_layers * sizeof *layers);
+    for (int i = 0; i < s->n_layers; i++) {
+        layers[i].recompute = layer_recompute(&layers[i], RECOMPUTE_LAYER | RECOMPUTE_EXCHANGE);
+    }
+    s->layers = layers;
+    s->room = s->rows_room = s->pool = 0;
+    return OK;
+}
+
 /* Programs of all ranks are as long as the step is: they live in `made` and are given back. */
 static Status make_ways(Engine *e, Arena *made, Arena *scratch)
 {
@@ -124,7 +136,7 @@ static Status make_ways(Engine *e, Arena *made, Arena *scratch)
     for (int i = 0; i < e->n_modes; i++) {
         EngineMode *w = &e->modes[i];
         w->spec = e->spec;
-        if (i == 1) TRY(retry_spec(&w->spec, &e->tables));
+        if (i == 1) TRY(engine_retry_spec(&w->spec, &e->tables));
         TRY(make_way(e, w, d, s, &layout, made, scratch));
     }
     e->split = program_splits(&e->modes[0].step.program);

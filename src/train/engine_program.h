@@ -10,6 +10,10 @@
  * schedule. */
 Status engine_make_program(Engine *e);
 
+/* The spec of the second mode: all layers recomputed, capacity for all rows. spec_build and spec_place have
+ * passed. Layers in `a`. */
+Status engine_retry_spec(ModelSpec *s, Arena *a);
+
 /* Makes what the programs send and receive with, and the mirror group. To be called when the arenas
  * are there. In a running pipeline it is collective over the stages. */
 Status engine_make_transfers(Engine *e);

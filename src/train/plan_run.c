@@ -4,10 +4,9 @@
 #include "data/tokenizer.h"
 #include "train/agree.h"
 #include "train/capacity.h"
+#include "train/fits.h"
 #include "train/null.h"
 #include "train/peak.h"
-#include "train/plan_host.h"
-#include "train/retry.h"
 
 #include <inttypes.h>
 #include <malloc.h>
@@ -243,7 +242,7 @@ static Status plan_data(const Config *c, const Mesh *mesh, TrainPlan *p)
     TRY(arena_init(&a, "plan", MEM_HOST, (size_t)1 << 30));
     LoaderConfig loader;
     Status s = train_loader_config(c, mesh, NULL, &a, &loader);
-    if (s == OK) s = loader_plan(&loader, &p->loader_bytes, &p->mapped_bytes);
+    if (s == OK) s = loader_plan(&loader, &p->need[NEED_LOADER], &p->need[NEED_DATA]);
     arena_free(&a);
     return s;
 }
@@ -255,9 +254,9 @@ static Status plan_eval(const Config *c, TrainPlan *p)
     Batch batch;
     TRY(arena_init(&count, "evaluation", MEM_COUNT, SIZE_MAX / 2));
     TRY(batch_new(&count, p->shape.micro_batch, c->data_sequence, &batch));
-    p->loader_bytes += count.peak_bytes;
+    p->need[NEED_LOADER] += count.peak_bytes;
     if (c->data_tokenizer[0] != '\0') {
-        p->loader_bytes += arena_rounded((size_t)c->model_vocab * sizeof(int32_t));
+        p->need[NEED_LOADER] += arena_rounded((size_t)c->model_vocab * sizeof(int32_t));
     }
     return OK;
 }
@@ -265,8 +264,9 @@ static Status plan_eval(const Config *c, TrainPlan *p)
 /* The most that is taken at a time: measuring the roof comes first, and gives all of it back. */
 static size_t total_bytes(const TrainPlan *p)
 {
-    size_t sum = p->loader_bytes + p->mapped_bytes + p->save_bytes + train_host_bytes(&p->engine);
-    return p->library_bytes + (sum > p->probe_bytes ? sum : p->probe_bytes);
+    size_t sum = p->need[NEED_LOADER] + p->need[NEED_DATA] + p->need[NEED_SAVE] +
+                 train_host_bytes(&p->engine);
+    return p->need[NEED_LIBRARIES] + (sum > p->need[NEED_PROBE] ? sum : p->need[NEED_PROBE]);
 }
 
 /* Of the whole model, however many ranks hold it. */
@@ -353,30 +353,25 @@ Status train_plan_engine(const Config *c, int here, size_t beside, EngineShape *
     return train_plan_gpu(c, shape, plan, gpu);
 }
 
-static void add_up(TrainPlan *p)
-{
-    p->tables_bytes = p->engine.tables_bytes;
-    p->total_bytes = total_bytes(p);
-}
-
 Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out)
 {
     Whole whole;
-    TrainPlan p = { .shape = train_shape(c, mesh), .save_bytes = SAVE_BYTES };
+    TrainPlan p = { .shape = train_shape(c, mesh), .need = { [NEED_SAVE] = SAVE_BYTES } };
     TRY(null_refuse(c, "train"));
-    p.library_bytes = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
+    p.need[NEED_LIBRARIES] = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
     TRY(plan_data(c, mesh, &p));
     TRY(plan_eval(c, &p));
-    TRY(peak_plan(c, p.shape.threads, &p.probe_bytes));
-    size_t beside = p.loader_bytes + p.save_bytes + p.library_bytes; /* of the host */
+    TRY(peak_plan(c, p.shape.threads, &p.need[NEED_PROBE]));
+    size_t beside =
+        p.need[NEED_LOADER] + p.need[NEED_SAVE] + p.need[NEED_LIBRARIES]; /* of the host */
     TRY(train_plan_engine(c, here, beside, &p.shape, &p.engine, &p.retry, &p.gpu));
     TRY(train_model_flops(c, &p.shape, &p.engine, &p.model_flops));
-    p.save_bytes += p.engine.save_bytes;
+    p.need[NEED_SAVE] += p.engine.save_bytes;
     TRY(count_whole(c, &whole));
     p.engine.params_total = whole.params;
     p.engine.params_active = whole.active;
     p.engine.params_frozen = whole.frozen;
-    add_up(&p);
+    p.total_bytes = total_bytes(&p);
     *out = p;
     if (p.shape.retry != NULL) out->shape.retry = &out->retry;
     return OK;
@@ -403,7 +398,7 @@ Status train_agree_capacity(const Config *c, Comm *world, TrainPlan *p)
     if (s != OK || capacity_same(&room, mine)) return s;
     CapacityPlan retry = { .c = c, .shape = &p->shape, .plan = &p->engine, .retry = &p->retry };
     TRY(plan_capacity(&retry, &room));
-    add_up(p);
+    p->total_bytes = total_bytes(p);
     return train_plan_gpu(c, &p->shape, &p->engine, &p->gpu);
 }
 
@@ -422,7 +417,7 @@ Status train_grow_capacity(const Config *c, Comm *world, Shortage of, TrainPlan 
     TRY(capacity_grow(c, &p->shape.capacity, of, capacity_fits, &with, &room));
     *grown = !capacity_same(&room, &p->shape.capacity);
     if (!*grown) return OK;
-    add_up(&larger);
+    larger.total_bytes = total_bytes(&larger);
     *p = larger;
     p->shape.retry = &p->retry;
     return OK;
@@ -475,22 +470,8 @@ static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
                        n == 1 ? "" : "s", text_thousands(tokens, n * c->data_sequence));
 }
 
-Status train_print_bytes(Text *out, const char *name, size_t bytes, const char *what)
-{
-    char text[32];
-    return text_printf(out, "  %-10s %12s  %s\n", name, text_bytes(text, (double)bytes), what);
-}
-
 Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
 {
-    static const char *const what[ENGINE_ARENAS] = {
-        [ENGINE_RUN] = "weights, gradients, optimizer state",
-        [ENGINE_SLOT] = "what backward needs of one micro-batch",
-        [ENGINE_RING] = "between the phases of a layer, gradient stream",
-        [ENGINE_STEP] = "batch and record",
-        [ENGINE_SCRATCH] = "temporaries and workspaces",
-        [ENGINE_PINNED] = "the host's view of a GPU's batch and record, staging",
-    };
     char total[32], active[32], flops[32], frozen[32];
     TRY(text_printf(out, "parameters  %s total, %s active a token",
                     text_thousands(total, p->engine.params_total),
@@ -502,21 +483,5 @@ Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
     TRY(text_printf(out, "step        %" PRId64 " tokens, %sFLOP\n",
                     c->train_batch * c->data_sequence, text_si(flops, p->model_flops)));
     TRY(print_arithmetic(c, p, out));
-    TRY(text_printf(out, "memory\n"));
-    for (int i = 0; i < ENGINE_ARENAS; i++) {
-        TRY(train_print_bytes(out, engine_arena_names[i], p->engine.bytes[i], what[i]));
-    }
-    TRY(train_print_bytes(out, "tables", p->tables_bytes, "bookkeeping"));
-    TRY(train_print_bytes(out, "loader", p->loader_bytes, "batches, document order"));
-    TRY(train_print_bytes(out, "data", p->mapped_bytes, "mapped pages of the data files"));
-    TRY(train_print_bytes(out, "save", p->save_bytes, "checkpoint and metrics buffers"));
-    TRY(train_print_bytes(out, "libraries", p->library_bytes, "code, heap, stacks of threads"));
-    TRY(train_print_bytes(out, "probe", p->probe_bytes,
-                          "measuring peak FLOP/s, before all of the above"));
-    if (p->engine.apart) return train_print_gpu(&p->gpu, out);
-    HostMemory there;
-    host_memory("/proc", "/sys/fs/cgroup", &there);
-    TRY(train_print_bytes(out, "total", p->total_bytes, "beside the empty program"));
-    if (there.available_bytes == UINT64_MAX) return OK;
-    return train_print_bytes(out, "available", there.available_bytes, there.limit);
+    return train_print_memory(p, out);
 }

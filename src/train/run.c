@@ -7,10 +7,10 @@
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/eval.h"
+#include "train/fits.h"
 #include "train/init.h"
 #include "train/metrics.h"
 #include "train/peak.h"
-#include "train/plan_host.h"
 #include "train/ranks.h"
 #include "train/update.h"
 

@@ -13,7 +13,6 @@
 
 #include "backend/cuda.h"
 
-#include "train/retry.h"
 #include "train/shards.h"
 #include "train/train.h"
 

@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "schedule/schedule.h"
 #include "train/null.h"
-#include "train/retry.h"
 #include "train/train.h"
 
 #include <stdio.h>
