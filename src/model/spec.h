@@ -92,6 +92,25 @@ typedef struct LayerSpec {
     } as;
 } LayerSpec;
 
+/* How ranks share the layers, and where this one stands. */
+typedef struct SpecRanks {
+    int64_t ep, cp;  /* ranks of an EP group, which share the experts; of a CP group: a sequence */
+    int64_t ep_rank; /* this rank has experts [ep_rank, ep_rank + 1) * experts / ep */
+    int64_t ep_inside; /* ranks of an EP group on each host, where they lie evenly; else 1 */
+    int64_t stage;     /* ranks with the same layers: dp x cp */
+    ExchangeKind exchange;
+} SpecRanks;
+
+/* Capacity for received rows, as multiples of the rows that balanced routing brings; 0: for as many as
+ * can come. */
+typedef struct RowCapacity {
+    double
+        pool; /* of one pool for what is kept of all layers' rows; 0: each layer has its own memory */
+    double rows;   /* of what is not kept of a layer's rows */
+    double blocks; /* of the blocks of equal size in which tokens travel */
+    int fetching;  /* the first so many MoE layers fetch received rows again (RECOMPUTE_EXCHANGE) */
+} RowCapacity;
+
 typedef struct ModelSpec {
     const char *name;
     int64_t vocab, hidden, blocks;
@@ -112,19 +131,10 @@ typedef struct ModelSpec {
     int depths;         /* of multi-token prediction */
     float depth_weight; /* of the mean loss of each */
     int64_t experts;    /* of MoE layers; 0 if there are none */
-    int64_t ep, cp;  /* ranks of an EP group, which share the experts; of a CP group: a sequence */
-    int64_t ep_rank; /* this rank has experts [ep_rank, ep_rank + 1) * experts / ep */
-    int64_t stage_ranks; /* ranks with the same layers: dp x cp */
-    int64_t ep_inside;   /* ranks of an EP group on each host, where they lie evenly; else 1 */
-    ExchangeKind exchange;
-    /* With ep, as multiples of the mean: how many received rows there is room for in blocks of equal
-     * size, and how many to expect. room 0: as many as can come. */
-    double room, imbalance;
-    /* moe.buffers=pooled: what is kept of all layers' rows lies in one pool of so many times the
-     * rows that balanced routing brings; 0: each layer has its own room, for all that can come. */
-    double pool;
-    double rows_room; /* of what is not kept of a layer's rows, likewise; 0: as many as can come */
-    bool drops;       /* layers may drop tokens (MoeSpec.capacity) */
+    SpecRanks ranks;
+    RowCapacity capacity; /* with ranks.ep > 1 */
+    double imbalance;     /* how many received rows to expect, as a multiple of the mean */
+    bool drops;           /* layers may drop tokens (MoeSpec.capacity) */
 } ModelSpec;
 
 /* The kind of exchange that a configuration asks for, or that moe.exchange=auto chooses, and how the
@@ -144,12 +154,8 @@ void spec_place(ModelSpec *s, const Mesh *m);
 /* What moe.pool_factor is at most if it is not given. */
 #define SPEC_POOL_MOST 2.0
 
-/* Room for rows, as multiples of the mean; 0: what the configuration says. */
-typedef struct RowCapacity {
-    double pool, rows, blocks; /* ModelSpec.pool, rows_room (which 0 sets) and room */
-    int fetching; /* the first so many MoE layers fetch received rows again (RECOMPUTE_EXCHANGE) */
-} RowCapacity;
-void spec_set_capacity(ModelSpec *s, const RowCapacity *room);
+/* Sets what `capacity` gives; 0 leaves what the configuration says, but for `rows`. */
+void spec_set_capacity(ModelSpec *s, const RowCapacity *capacity);
 
 /* Layers [first, end). */
 typedef struct LayerRange {

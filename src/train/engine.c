@@ -115,7 +115,7 @@ static Status make_exec(Engine *e)
 static Status join_mesh(Engine *e)
 {
     const Mesh *host = e->shape.mesh;
-    bool stores = exchange_kinds[e->spec.exchange]->board_bytes > 0;
+    bool stores = exchange_kinds[e->spec.ranks.exchange]->board_bytes > 0;
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
     e->ex.mesh = &e->mesh;
@@ -172,8 +172,8 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(join_mesh(e));
     TRY(engine_make_arenas(e, plan));
     if (!e->counting)
-        TRY(exchange_open(&e->ex, e->spec.exchange, e->arenas.block.base, e->arenas.block.cap_bytes,
-                          &e->tables));
+        TRY(exchange_open(&e->ex, e->spec.ranks.exchange, e->arenas.block.base,
+                          e->arenas.block.cap_bytes, &e->tables));
     TRY(engine_make_transfers(e));
     bool training = e->use == ENGINE_TRAIN;
     TRY(params_alloc(&e->spec, &e->params, &e->arenas.at[ENGINE_RUN], training, &e->memory));
@@ -510,8 +510,8 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
     e->modes[0].spec = e->spec;
     exchange_close(&e->ex);
     TRY(engine_remake_modes(e, plan));
-    TRY(exchange_open(&e->ex, e->spec.exchange, e->arenas.block.base, e->arenas.block.cap_bytes,
-                      &e->tables));
+    TRY(exchange_open(&e->ex, e->spec.ranks.exchange, e->arenas.block.base,
+                      e->arenas.block.cap_bytes, &e->tables));
     use_mode(e, 0);
     return captured ? capture(e) : OK;
 }

@@ -480,7 +480,8 @@ static int stop_signal(const Trainer *t)
 static double own_rows(const Trainer *t, const int32_t *load)
 {
     const ModelSpec *s = &t->engine.spec;
-    int64_t here = s->ep > 0 ? s->experts / s->ep : 0, first = s->ep_rank * here, sum = 0;
+    int64_t here = s->ranks.ep > 0 ? s->experts / s->ranks.ep : 0, first = s->ranks.ep_rank * here,
+            sum = 0;
     for (int i = 0; i < s->n_layers; i++) {
         const LayerSpec *l = &s->layers[i];
         if (l->load < 0 || !layer_on(l, t->plan.shape.pp_rank)) continue;
@@ -489,7 +490,7 @@ static double own_rows(const Trainer *t, const int32_t *load)
             for (int64_t e = first; e < first + here; e++) sum += row[e];
         }
     }
-    return (double)sum * (double)s->ep / (double)s->stage_ranks;
+    return (double)sum * (double)s->ranks.ep / (double)s->ranks.stage;
 }
 
 /* Exchanges the figures of a step between ranks. */

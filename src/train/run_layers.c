@@ -219,7 +219,7 @@ static Status new_pool(ChunkPass *p)
         PoolNeed one = desc->pooled(s, &s->layers[i], p->r.rows);
         pool_need_add(&need, &one);
     }
-    return pool_make(&p->e->ex, &p->s->arena, s->act, &need, s->pool, &p->s->pool);
+    return pool_make(&p->e->ex, &p->s->arena, s->act, &need, s->capacity.pool, &p->s->pool);
 }
 
 /* A chunk without layers hands its input on. */

@@ -28,7 +28,7 @@ static Tensor ones(Held *h, int64_t rows, int64_t cols)
 
 static void held_open(Held *h, Arena *tables)
 {
-    *h = (Held){ .spec = { .act = DTYPE_F32, .hidden = WIDTH, .eps = 1e-6F, .cp = 1 } };
+    *h = (Held){ .spec = { .act = DTYPE_F32, .hidden = WIDTH, .eps = 1e-6F, .ranks.cp = 1 } };
     CHECK_OK(arena_init(&h->keep, "keep", MEM_HOST, SCRATCH));
     CHECK_OK(arena_init(&h->ring, "ring", MEM_HOST, SCRATCH));
     CHECK_OK(arena_init(&h->scratch, "scratch", MEM_HOST, SCRATCH));
