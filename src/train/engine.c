@@ -121,7 +121,7 @@ static Status join_mesh(Engine *e)
     e->ex.mesh = &e->mesh;
     if (!e->ex.backend->apart) {
         e->mesh = *host;
-        return null_groups(e);
+        return null_groups(e->config, &e->mesh, &e->tables);
     }
     TRY(comm_nccl(host->group[GROUP_WORLD], e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE),
                   &e->tables, &world));
@@ -130,14 +130,14 @@ static Status join_mesh(Engine *e)
     for (MeshGroup g = GROUP_WORLD; g < GROUP_MADE; g++) {
         if (mesh_exchanges(&host->shape, g, stores)) TRY(comm_connect(e->mesh.group[g]));
     }
-    return null_groups(e);
+    return null_groups(e->config, &e->mesh, &e->tables);
 }
 
 static void leave_mesh(Engine *e)
 {
     Comm *world = e->mesh.group[GROUP_WORLD];
     if (world == NULL || world == e->shape.mesh->group[GROUP_WORLD]) return;
-    null_undo(e);
+    null_undo(&e->mesh);
     mesh_free(&e->mesh);
     comm_free(world);
 }

@@ -290,7 +290,7 @@ static Status open_all(Trainer *t)
     TRY(recorder_open(&t->traces.recorder, &t->engine, t->ranks.world, recorded));
     TRY(open_data(t));
     look_at_held_out(t);
-    if (t->is_rank0) TRY(metrics_open_log(&t->metrics, c->run_dir));
+    if (t->is_rank0) TRY(metrics_open_log(&t->metrics, &t->engine, t->loader, c->run_dir));
     return OK;
 }
 
@@ -428,7 +428,7 @@ static Status evaluate(Trainer *t)
     TRY(eval_run(&t->evaluator, &t->engine, t->loader, t->config.own.train_eval_sequences,
                  t->at.step, &v));
     if (!t->is_rank0) return OK;
-    TRY(metrics_eval(&t->metrics, &t->engine, t->loader, &v));
+    TRY(metrics_eval(&t->metrics, &v));
     EvalSum all = eval_total(&v);
     log_info("step %" PRId64 ": held-out %s", t->at.step, eval_text(&all, ", ", figures));
     return OK;
@@ -617,7 +617,7 @@ static void log_step(const Trainer *t, const StepMetrics *m)
         (void)snprintf(share, sizeof share, "MFU %.0f %%  ", 100 * m->mfu);
     else if (m->roof_share > 0)
         (void)snprintf(share, sizeof share, "%.0f %% of measured peak  ", 100 * m->roof_share);
-    int64_t dropped = metrics_dropped(&t->engine, &m->result);
+    int64_t dropped = metrics_dropped(&t->engine.spec, &m->result);
     if (dropped > 0) (void)snprintf(drops, sizeof drops, "  %" PRId64 " dropped", dropped);
     if (t->at.retried > 0)
         (void)snprintf(twice, sizeof twice, "  %" PRId64 " ran twice", t->at.retried);
@@ -689,7 +689,7 @@ static Status run_steps(Trainer *t)
         t->at.step = m.step;
         t->at.retried += m.result.retried;
         t->at.position += (uint64_t)c->train_batch;
-        if (t->is_rank0) TRY(metrics_step(&t->metrics, &t->engine, t->loader, &m));
+        if (t->is_rank0) TRY(metrics_step(&t->metrics, &m));
         if (t->is_rank0) log_step(t, &m);
         TRY(grow_capacity(t, &m));
         TRY(after_step(t));
@@ -709,8 +709,7 @@ static Status run_steps(Trainer *t)
 static Status begin_files(Trainer *t)
 {
     TRY(write_config(t));
-    return metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->rates.peak.flops,
-                         t->rates.sheet_flops);
+    return metrics_start(&t->metrics, &t->plan.engine, t->rates.peak.flops, t->rates.sheet_flops);
 }
 
 /* To the first step. */
