@@ -1,4 +1,5 @@
 /* trace report: where the time of a trace went, as tables, or a summary to read. */
+#include "analyze/events_read.h"
 #include "analyze/recording.h"
 #include "analyze/report.h"
 #include "cli/options.h"
