@@ -63,9 +63,9 @@ Status commit_init(Events *e, uint64_t text_max);
 Status commit_batch(Events *e, const Batch *b);
 void commit_end(Events *e);
 
-/* distributedInfo, deviceProperties and the like: the value at `text`, NUL-terminated, is consumed.
- * commit_wants: is the key one of them? */
+/* Takes a member of the object around the events: distributedInfo and the like. `text`: its value,
+ * NUL-terminated. commit_wants: is the key one of them? */
 bool commit_wants(const char *key, size_t n);
-Status commit_top(Events *e, const char *key, size_t n, char *text);
+Status commit_top(Events *e, const char *key, size_t n, const char *text);
 
 #endif
