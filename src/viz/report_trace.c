@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/lane.h"
 #include "trace/record.h"
-#include "trace/scan.h"
+#include "base/scan.h"
 #include "viz/report_parts.h"
 
 #include <math.h>
