@@ -2,10 +2,9 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "bench/runner.h"
 #include "train/engine_memory.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void random_tokens(BenchModel *m)
@@ -120,38 +119,5 @@ Status bench_time_steps(BenchModel *m, int warm_up, int64_t steps, BenchMedian *
     for (int k = 0; k <= TRAFFICS; k++) bench_sort(&v[k * steps], steps);
     out->seconds = v[steps / 2];
     for (int k = 0; k < TRAFFICS; k++) out->idle_s[k] = v[(k + 1) * steps + steps / 2];
-    return OK;
-}
-
-Status bench_take(Exec *ex, Arena *a, const char *name, size_t bytes)
-{
-    void *block = NULL;
-    MemKind kind = ex->backend->apart ? MEM_DEVICE : MEM_HOST;
-    size_t room = arena_rounded(bytes) + ARENA_ALIGN;
-    TRY(ex->backend->alloc(ex, kind, room, &block));
-    arena_over(a, name, kind, block, room);
-    return OK;
-}
-
-void bench_give(Exec *ex, Arena *a)
-{
-    if (a->base != NULL) ex->backend->free(ex, a->kind, a->base, a->cap_bytes);
-    *a = (Arena){ 0 };
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-void bench_sort(double *v, int64_t n) { qsort(v, (size_t)n, sizeof *v, by_size); }
-
-Status bench_machine(const Config *c, char out[CUDA_NAME_MAX])
-{
-    CudaInfo gpu = { .name = "" };
-    (void)snprintf(gpu.name, sizeof gpu.name, "%d threads", train_threads(c));
-    if (engine_wants_gpu(c)) TRY(cuda_info((int)c->run_gpu, &gpu));
-    memcpy(out, gpu.name, sizeof gpu.name);
     return OK;
 }

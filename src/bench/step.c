@@ -2,6 +2,7 @@
 
 #include "backend/gpu_state.h"
 #include "base/host_memory.h"
+#include "bench/runner.h"
 #include "plan/hardware.h"
 #include "train/engine_memory.h"
 #include "train/train.h"
