@@ -1,5 +1,6 @@
 /*
- * spec: what the network is, as data: a list of layers from the embedding to the head.
+ * spec: what the network is, as data: a list of layers from the embedding to the head. Its parameters
+ * are params.h's.
  *
  * A block of the literature ("layer 7") is a range of layers here, attention and MLP or MoE, because
  * a layer is the unit that a schedule moves and a recompute set names. Layers read the residual
@@ -21,7 +22,7 @@ typedef enum LayerKind {
     LAYER_KINDS
 } LayerKind;
 
-/* What a layer computes again in backward instead of keeping it: never routing and counts. */
+/* What a layer recomputes in backward instead of keeping it. Routing and counts are always kept. */
 typedef enum RecomputePiece {
     RECOMPUTE_NORM = 1,      /* normalised rows */
     RECOMPUTE_ATTN_UP = 2,   /* q, k, v from the latents (gqa: from the normalised rows) */
@@ -84,7 +85,7 @@ typedef struct LayerSpec {
     bool no_backward;   /* from the first layer to this one nothing is trained */
     int depth;          /* of which multi-token prediction's depth it is; 0: of the model proper */
     bool trains;        /* in training alone: evaluations pass it by */
-    int load; /* its row in Record.load: which of those that route this is; -1: it does not route */
+    int load; /* its row in Record.load, counted over layers with experts; -1: it has none */
     union {
         AttentionSpec attention;
         MoeSpec moe;
@@ -144,11 +145,11 @@ ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape);
 /* Puts all layers on rank 0. config_check must have passed. aux_scale is the coefficient over the
  * number of groups in the batch. */
 Status spec_build(const Config *c, Arena *a, ModelSpec *out);
-/* The same of a model that differs from `like` in how it is computed alone: so no names of parameters
- * are looked up, of which a model may have a hundred thousand. */
+/* Like spec_build, for a model that differs from `like` only in execution settings. It looks up no names
+ * of parameters, of which a model may have a hundred thousand. */
 Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *out);
 
-/* Makes the spec that of this rank of a mesh: its EP rank, and the sizes of its groups. */
+/* Sets this rank's place in a mesh: its EP rank, and the sizes of its groups. */
 void spec_place(ModelSpec *s, const Mesh *m);
 
 /* What moe.pool_factor is at most if it is not given. */
