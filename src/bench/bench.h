@@ -48,7 +48,7 @@ typedef struct BenchMedian {
 Status bench_time_steps(BenchModel *m, int warm_up, int64_t steps, BenchMedian *out);
 
 /* The GPU's name, or how many threads. */
-Status bench_machine(const Config *c, char out[CUDA_NAME_MAX]);
+Status bench_machine(const Config *c, char out[GPU_NAME_MAX]);
 
 /* An arena of the memory that ops run over, for one row; bench_give is safe on { 0 }. */
 Status bench_take(Exec *ex, Arena *a, const char *name, size_t bytes);

@@ -10,7 +10,7 @@
  * rate whatever the number of ranks n. Bytes are those of the larger of input and output. */
 #include "bench/comm.h"
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "plan/hardware.h"
 #include "train/agree.h"
 #include "train/engine_memory.h"
@@ -116,9 +116,9 @@ static Status open_ranks(CommBench *b)
 {
     const Config *c = b->config;
     bool gpu = engine_wants_gpu(c);
-    CudaInfo info;
+    GpuInfo info;
     TRY(arena_init(&b->tables, "tables", MEM_HOST, (size_t)16 << 30));
-    TRY(gpu ? cuda_exec_init(&b->ex, (int)c->run_gpu, &b->tables, &b->scratch)
+    TRY(gpu ? gpu_exec_init(&b->ex, (int)c->run_gpu, &b->tables, &b->scratch)
             : exec_init(&b->ex, &b->tables, &b->scratch, train_threads(c), (CpuIsa)c->run_cpu_isa));
     for (int i = 0; i < 2 * COMM_RUNS; i++)
         TRY(b->ex.backend->streams->event_new(&b->ex, true, &b->mark[i]));
@@ -126,7 +126,7 @@ static Status open_ranks(CommBench *b)
     b->ex.mesh = &b->mesh;
     TRY(join(b));
     if (!gpu) return OK;
-    TRY(cuda_info((int)c->run_gpu, &info));
+    TRY(gpu_info((int)c->run_gpu, &info));
     return hardware_sheet_link(info.name, b->host->size, &b->link);
 }
 
@@ -144,9 +144,9 @@ static void close_ranks(CommBench *b)
 static Status check_room(const CommBench *b, size_t bytes)
 {
     char need[32], there[32];
-    CudaInfo info;
+    GpuInfo info;
     if (!b->ex.backend->apart) return OK;
-    TRY(cuda_info((int)b->config->run_gpu, &info));
+    TRY(gpu_info((int)b->config->run_gpu, &info));
     if (bytes + LEFT_BYTES <= info.free_bytes) return OK;
     return FAIL(ERR_MEMORY, "%s do not fit: GPU %d has %s free", text_bytes(need, (double)bytes),
                 (int)b->config->run_gpu, text_bytes(there, (double)info.free_bytes));
@@ -287,7 +287,7 @@ Status comm_bench_why(CommBench *b, const char *call, const char *shape)
 
 static Status print_head(CommBench *b)
 {
-    char machine[CUDA_NAME_MAX], link[64] = "";
+    char machine[GPU_NAME_MAX], link[64] = "";
     int ranks = b->host->size;
     const char *type = dtype_name(b->type);
     TRY(bench_machine(b->config, machine));

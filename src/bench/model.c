@@ -148,11 +148,11 @@ static int by_size(const void *a, const void *b)
 
 void bench_sort(double *v, int64_t n) { qsort(v, (size_t)n, sizeof *v, by_size); }
 
-Status bench_machine(const Config *c, char out[CUDA_NAME_MAX])
+Status bench_machine(const Config *c, char out[GPU_NAME_MAX])
 {
-    CudaInfo gpu = { .name = "" };
+    GpuInfo gpu = { .name = "" };
     (void)snprintf(gpu.name, sizeof gpu.name, "%d threads", train_threads(c));
-    if (engine_wants_gpu(c)) TRY(cuda_info((int)c->run_gpu, &gpu));
+    if (engine_wants_gpu(c)) TRY(gpu_info((int)c->run_gpu, &gpu));
     memcpy(out, gpu.name, sizeof gpu.name);
     return OK;
 }

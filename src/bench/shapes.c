@@ -96,9 +96,9 @@ static Status bench_start(Bench *b)
     TRY(arena_init(&b->cpu_scratch, "scratch", MEM_HOST, (size_t)1 << 30));
     TRY(arena_init(&b->count_scratch, "count", MEM_COUNT, (size_t)1 << 50));
     TRY(exec_init(&b->cpu, &b->tables, &b->cpu_scratch, threads, isa));
-    TRY(gpu ? cuda_exec_init(&b->ex, (int)c->run_gpu, &b->tables, &b->scratch)
+    TRY(gpu ? gpu_exec_init(&b->ex, (int)c->run_gpu, &b->tables, &b->scratch)
             : exec_init(&b->ex, &b->tables, &b->scratch, threads, isa));
-    TRY(gpu ? cuda_exec_count(&b->counter, &b->tables, &b->count_scratch)
+    TRY(gpu ? gpu_exec_count(&b->counter, &b->tables, &b->count_scratch)
             : exec_init(&b->counter, &b->tables, &b->count_scratch, threads, isa));
     if (!gpu) b->counter.backend = &backend_count;
     for (int i = 0; i < 2 * RUNS; i++)
@@ -192,9 +192,9 @@ static Status time_runs(Bench *b, const ShapeSet *sets, int n, double *out)
     const Streams *streams = b->ex.backend->streams;
     const ShapeCase *what = sets->what;
     double seconds[RUNS];
-    TRY(b->ex.backend->device->tune(&b->ex, true));
+    TRY(exec_tune(&b->ex, true));
     TRY(shape_set_run(sets, 0, what->calls));
-    TRY(b->ex.backend->device->tune(&b->ex, false));
+    TRY(exec_tune(&b->ex, false));
     for (int i = 0; i < n; i++) TRY(shape_set_run(&sets[i], 0, what->prepare));
     for (int i = 0; i < WARM_UP; i++) TRY(shape_set_run(&sets[i % n], what->prepare, what->calls));
     TRY(b->ex.backend->sync(&b->ex));
@@ -424,7 +424,7 @@ static Status run_list(Bench *b)
 
 static Status run_all(Bench *b)
 {
-    char machine[CUDA_NAME_MAX], name[32];
+    char machine[GPU_NAME_MAX], name[32];
     const char *type = b->config->run_compute == COMPUTE_BF16 ? "bf16" : "f32";
     TRY(bench_machine(b->config, machine));
     if (b->options->json)

@@ -1,6 +1,6 @@
 #include "train/engine_memory.h"
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "train/again.h"
 #include "train/engine_program.h"
 
@@ -11,7 +11,7 @@ static const size_t COUNT_BYTES = (size_t)1 << 60;
 
 bool engine_wants_gpu(const Config *c)
 {
-    if (c->run_device == DEVICE_AUTO) return cuda_built() && cuda_devices() > 0;
+    if (c->run_device == DEVICE_AUTO) return gpu_built() && gpu_devices() > 0;
     return c->run_device == DEVICE_CUDA;
 }
 

@@ -2,7 +2,6 @@
  * is the driver's: its context (measured, with what other processes hold), and the kernels, which
  * it loads when they first run, with their graph. */
 #include "backend/backend.h"
-#include "backend/cuda.h"
 #include "train/engine_memory.h"
 #include "train/plan_host.h"
 
@@ -58,8 +57,8 @@ static Status probe(const Config *c, GpuPlan *out)
     Arena tables = { 0 };
     Exec ex = { 0 };
     TRY(arena_init(&tables, "probe", MEM_HOST, (size_t)64 << 20));
-    Status s = cuda_exec_init(&ex, (int)c->run_gpu, &tables, NULL);
-    if (s == OK) s = cuda_info((int)c->run_gpu, &out->gpu);
+    Status s = gpu_exec_init(&ex, (int)c->run_gpu, &tables, NULL);
+    if (s == OK) s = gpu_info((int)c->run_gpu, &out->gpu);
     exec_free(&ex);
     arena_free(&tables);
     return s;
