@@ -51,19 +51,17 @@ static void beside_peaks(const PerfPeaks *p, const char *spec, double us, PerfRa
     if (us > 0) out->roofline_percent = out->roofline_us / us * 100;
 }
 
-void perf_rates(const Report *r, double flops, double bytes, const char *spec, double us,
+void perf_rates(const PerfCalls *p, double flops, double bytes, const char *spec, double us,
                 PerfRates *out)
 {
-    const double mb = r->o->compat ? 1048576 : 1e6;
     *out = (PerfRates){ .gflops = flops / 1e9,
-                        .mb = bytes / mb,
+                        .mb = bytes / p->how.mb,
                         .intensity = bytes > 0 ? flops / bytes : (double)NAN,
                         .tb_s = us > 0 ? bytes / 1e12 / (us / 1e6) : (double)NAN,
                         .tflops = us > 0 ? flops / 1e9 / 1e3 / (us / 1e6) : (double)NAN,
                         .roofline_us = NAN,
                         .roofline_percent = NAN };
-    if (!r->o->compat && r->perf != NULL)
-        beside_peaks(&r->perf->peaks, spec, us, out, flops, bytes);
+    if (p->how.peaks) beside_peaks(&p->peaks, spec, us, out, flops, bytes);
 }
 
 Status perf_known(const Report *r, const double *value, const uint32_t *row, int64_t n,

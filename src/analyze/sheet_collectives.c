@@ -4,19 +4,11 @@
 #include <math.h>
 #include <string.h>
 
-static bool whole(const Collective *c)
-{
-    return c->name != 0 && c->dtype != 0 && c->in_split != 0 && c->out_split != 0 &&
-           c->group != 0 && c->ranks != 0 && c->in_elements >= 0 && c->out_elements >= 0 &&
-           c->group_size >= 0;
-}
-
 /* What the kernel says, else what the operator above its launch says; EVENT_NONE: nobody says. */
 static uint32_t collective_of(const Report *r, uint32_t gpu)
 {
     const Events *e = r->e;
     uint32_t found = e->detail[gpu] == EVENT_NONE ? EVENT_NONE : e->gpu[e->detail[gpu]].collective;
-    if (r->o->compat) return found;
     for (uint32_t i = r->tree->parent[gpu]; found == EVENT_NONE && i != EVENT_NONE;
          i = r->tree->parent[i]) {
         if (e->kind[i] == EVENT_CPU_OP && e->detail[i] != EVENT_NONE)
@@ -42,7 +34,7 @@ static Status put_collective(const Report *r, uint32_t gpu, uint32_t row, const 
 {
     static const Collective none = { .in_elements = -1, .out_elements = -1, .group_size = -1 };
     const Collective *of = row == EVENT_NONE ? &none : &r->e->collectives[row];
-    const Cell rank = cell_whole(r->o->compat || r->e->rank < 0 ? 0 : r->e->rank);
+    const Cell rank = cell_whole(r->e->rank < 0 ? 0 : r->e->rank);
     const Cell name = of->name == 0 ? cell_text(event_name(r->e, gpu)) : text_of(r, of->name);
     return TABLE_ROW(out, rank, text_of(r, of->group), text_of(r, of->ranks), name,
                      cell_count(of->group_size), text_of(r, of->dtype), cell_count(of->in_elements),
@@ -53,12 +45,6 @@ static Status put_collective(const Report *r, uint32_t gpu, uint32_t row, const 
                      cell_number(s->min), cell_number(s->max), cell_whole(s->n));
 }
 
-/* Has a correlation or External id: TraceLens takes no others. */
-static bool numbered(const Report *r, uint32_t i)
-{
-    return r->e->link[i] >= 0 || r->e->external[i] >= 0;
-}
-
 Status sheet_coll_analysis(Report *r, Table *out)
 {
     const Events *e = r->e;
@@ -67,14 +53,10 @@ Status sheet_coll_analysis(Report *r, Table *out)
     double *dur = NULL;
     Groups g;
     int64_t n = 0;
-    int64_t all = r->o->compat && r->o->step < 0 ? e->n : r->gpus;
-    TRY(ARENA_NEW(r->arena, all + 1, &gpu));
-    for (int64_t k = 0; k < all; k++) {
-        uint32_t i = all == e->n ? (uint32_t)k : r->gpu[k];
-        if (e->kind[i] != EVENT_KERNEL || report_bucket(r, i) != BUCKET_COMM) continue;
-        uint32_t row = collective_of(r, i);
-        bool out_of_it = row == EVENT_NONE || !whole(&e->collectives[row]) || !numbered(r, i);
-        if (!r->o->compat || !out_of_it) gpu[n++] = i;
+    TRY(ARENA_NEW(r->arena, r->gpus + 1, &gpu));
+    for (int64_t k = 0; k < r->gpus; k++) {
+        uint32_t i = r->gpu[k];
+        if (e->kind[i] == EVENT_KERNEL && report_bucket(r, i) == BUCKET_COMM) gpu[n++] = i;
     }
     TRY(ARENA_NEW(r->arena, n * WIDTH + 1, &key));
     TRY(ARENA_NEW(r->arena, n + 1, &dur));

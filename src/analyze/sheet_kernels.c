@@ -20,20 +20,16 @@ typedef struct Kernels {
     double sum;
 } Kernels;
 
-/* Kernels are counted whether their launch is in the trace or not, so all of the trace are taken,
- * in compat those that `gpu` does not have, too. */
 static Status all_kernels(const Report *r, double below, Kernels *out)
 {
     const Events *e = r->e;
     Kernels ks = { 0 };
     uint32_t *first_kernel = NULL; /* of a launcher, plus 1: its category may hang on it */
-    int64_t n = r->o->compat && r->o->step < 0 ? e->n : r->gpus;
-    TRY(ARENA_NEW(r->arena, n + 1, &ks.row));
-    TRY(ARENA_NEW(r->arena, n + 1, &ks.dur));
+    TRY(ARENA_NEW(r->arena, r->gpus + 1, &ks.row));
+    TRY(ARENA_NEW(r->arena, r->gpus + 1, &ks.dur));
     TRY(ARENA_ZEROED(r->arena, e->n + 1, &first_kernel));
-    for (int64_t k = 0; k < n; k++) {
-        uint32_t i = n == e->n ? (uint32_t)k : r->gpu[k];
-        if (!event_on_gpu(e->kind[i])) continue;
+    for (int64_t k = 0; k < r->gpus; k++) {
+        uint32_t i = r->gpu[k];
         uint32_t launcher = tree_launcher(r->tree, i);
         KernelRow row = { .event = i, .launcher = launcher };
         if (launcher != EVENT_NONE) {
@@ -129,7 +125,6 @@ Status sheet_short_histogram(Report *r, Table *out)
     return OK;
 }
 
-/* In compat kernels without an operator have no row where others have one: their keys are empty. */
 Status sheet_short_summary(Report *r, Table *out)
 {
     enum { WIDTH = 5 };
@@ -149,7 +144,6 @@ Status sheet_short_summary(Report *r, Table *out)
     for (int64_t k = 0; k < ks.n; k++) {
         KernelRow row = ks.row[k];
         const OpArgs *args = report_args(r, row.launcher);
-        if (r->operators && r->o->compat && args == NULL) continue;
         if (args == NULL) args = &none;
         ks.dur[n] = ks.dur[k];
         ks.row[n] = row;

@@ -83,7 +83,7 @@ Status sheet_ops_by_category(Report *r, Table *out)
     OpGroups og;
     TRY(sheet_columns(r,
                       "op category|?is_recompute|Count|total_direct_kernel_time_ms|Percentage (%)|"
-                      "Cumulative Percentage (%)|+Percent of total time (%)",
+                      "Cumulative Percentage (%)|Percent of total time (%)",
                       out));
     TRY(group_ops(r, BY_CATEGORY, &og));
     for (int64_t k = 0; k < og.g.n; k++) {
@@ -121,7 +121,7 @@ Status sheet_ops_summary(Report *r, Table *out)
                       "name|?is_recompute|total_direct_kernel_time_sum|"
                       "total_subtree_kernel_time_sum|total_direct_kernel_time_ms|"
                       "total_subtree_kernel_time_ms|Count|Categories|Percentage (%)|"
-                      "Cumulative Percentage (%)|+Percent of total time (%)",
+                      "Cumulative Percentage (%)|Percent of total time (%)",
                       out));
     TRY(group_ops(r, BY_NAME, &og));
     for (int64_t k = 0; k < og.g.n; k++) {
@@ -269,7 +269,7 @@ Status sheet_ops_unique_args(Report *r, Table *out)
         "total_direct_kernel_time_max|total_subtree_kernel_time_max|"
         "total_direct_kernel_time_sum|total_subtree_kernel_time_sum|ex_UID|"
         "kernel_details_summary|trunc_kernel_details|Percentage (%)|Cumulative Percentage (%)|"
-        "+Percent of total time (%)",
+        "Percent of total time (%)",
         out));
     TRY(group_ops(r, BY_ARGS, &og));
     TRY(ARENA_NEW(r->arena, r->launchers + 1, &subtree));

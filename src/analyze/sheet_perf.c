@@ -119,7 +119,7 @@ static Status list(Report *r, const char *sheet, Listed *l)
     for (int64_t i = 0; i < l->n; i++) {
         const Perf *p = perf_of(l, i);
         PerfRates rate;
-        perf_rates(r, flops_of(l, p), bytes_of(l, p), p->spec, l->us[i], &rate);
+        perf_rates(l->p, flops_of(l, p), bytes_of(l, p), p->spec, l->us[i], &rate);
         l->rate[0][i] = rate.tb_s;
         l->rate[1][i] = rate.tflops;
         l->rate[2][i] = rate.roofline_percent;
@@ -141,8 +141,8 @@ static Status columns(const Report *r, const Listed *l, Table *out)
         "|?is_recompute|GFLOPS_first|Data Moved (MB)_first|FLOPS/Byte_first|TB/s_mean|TB/s_median|"
         "TB/s_std|TB/s_min|TB/s_max|TFLOPS/s_mean|TFLOPS/s_median|TFLOPS/s_std|TFLOPS/s_min|"
         "TFLOPS/s_max|process_name_first|process_label_first|thread_name_first|Compute Spec|"
-        "+Roofline Time (µs)_first|+Roofline Bound_first|+Pct Roofline_mean|+Pct Roofline_median|"
-        "+Pct Roofline_std|+Pct Roofline_min|+Pct Roofline_max|"
+        "Roofline Time (µs)_first|Roofline Bound_first|Pct Roofline_mean|Pct Roofline_median|"
+        "Pct Roofline_std|Pct Roofline_min|Pct Roofline_max|"
         "kernel_details__summarize_kernel_stats|trunc_kernel_details|Input Dims_first|"
         "Input type_first|Input Strides_first|Concrete Inputs_first|Kernel Time (µs)_mean|"
         "Kernel Time (µs)_median|Kernel Time (µs)_std|Kernel Time (µs)_min|Kernel Time (µs)_max|"
@@ -160,11 +160,10 @@ static Status put_summary(const Report *r, const double *value, const uint32_t *
     return OK;
 }
 
-static Cell param_cell(const Report *r, const Listed *l, const Perf *p, int k)
+static Cell param_cell(const Listed *l, const Perf *p, int k)
 {
     int at = param_of(p, l->name[k]);
-    bool nan = at < 0 && r->o->compat && text_ends(l->name[k], "put_shape"); /* as pandas says it */
-    Cell c = at >= 0 ? p->value[at] : cell_text(nan ? "nan" : NULL);
+    Cell c = at >= 0 ? p->value[at] : cell_none();
     return l->real[k] && c.type == CELL_WHOLE ? cell_number((double)c.whole) : c;
 }
 
@@ -182,9 +181,9 @@ static Status put_group(Report *r, const Listed *l, const uint32_t *row, int64_t
     for (int64_t i = 0; i < n; i++)
         if (l->work[row[i]].n > 0) work[m++] = l->work[row[i]];
     if (m > 0) TRY(report_details(r, work, m, &full, &brief));
-    perf_rates(r, flops_of(l, p), bytes_of(l, p), p->spec, l->us[row[0]], &rate);
+    perf_rates(l->p, flops_of(l, p), bytes_of(l, p), p->spec, l->us[row[0]], &rate);
     TRY(TABLE_ROW(out, cell_text(event_name(r->e, event))));
-    for (int k = 0; k < l->names; k++) TABLE_MORE(out, param_cell(r, l, p, k));
+    for (int k = 0; k < l->names; k++) TABLE_MORE(out, param_cell(l, p, k));
     TABLE_MORE(out, cell_bool(r->o->recompute && r->tree->recompute[event]),
                cell_number(rate.gflops), cell_number(rate.mb), cell_number(rate.intensity));
     for (int k = 0; k < 2; k++) TRY(put_summary(r, l->rate[k], row, n, out));

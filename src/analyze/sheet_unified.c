@@ -102,7 +102,6 @@ static Status collect(Unified *u)
     for (int64_t k = 0; k < r->gpus; k++) {
         uint32_t i = r->gpu[k], launcher = tree_launcher(r->tree, i);
         if ((u->mark[i] & COVERED) || report_bucket(r, i) == BUCKET_COMM) continue;
-        if (r->o->compat && launcher == EVENT_NONE) continue;
         u->entry[u->n++] = (Entry){ launcher, i, NULL, { &r->gpu[k], 1 } };
     }
     return OK;
@@ -134,7 +133,7 @@ static Status measure(Unified *u)
         TRY(report_busy(r, x->work.gpu, x->work.n, &u->us[i]));
         u->total += u->us[i];
         u->host_us[i] = x->event == EVENT_NONE ? (double)NAN : r->e->dur[x->event];
-        perf_rates(r, flops, bytes, p == NULL ? NULL : p->p.spec, u->us[i], &rate);
+        perf_rates(u->p, flops, bytes, p == NULL ? NULL : p->p.spec, u->us[i], &rate);
         u->rate[0][i] = rate.tb_s;
         u->rate[1][i] = rate.tflops;
         u->rate[2][i] = rate.roofline_percent;
@@ -224,15 +223,11 @@ static Status put_group(Unified *u, const uint32_t *row, int64_t n, Table *out)
     TRY(perf_known(r, u->host_us, row, n, &host));
     TRY(summary_of(u->us, row, n, r->arena, &us));
     for (int k = 0; k < 3; k++) TRY(perf_known(r, u->rate[k], row, n, &s[k]));
-    perf_rates(r, flops, bytes, p == NULL ? NULL : p->p.spec, u->us[row[0]], &rate);
+    perf_rates(u->p, flops, bytes, p == NULL ? NULL : p->p.spec, u->us[row[0]], &rate);
     TRY(entry_name(u, x, &name));
     TRY(report_put_op(r, name, &l, out));
     uint32_t event = x->kernel == EVENT_NONE ? x->event : x->kernel;
-    TABLE_MORE(out,
-               cell_whole(x->kernel != EVENT_NONE && r->o->compat
-                              ? r->e->counts.seen + (x - u->entry) - u->operators
-                              : r->e->index[event]),
-               cell_whole(n));
+    TABLE_MORE(out, cell_whole(r->e->index[event]), cell_whole(n));
     NUMBERS(out, host.sum, host.mean, host.std, rate.gflops, rate.mb, rate.intensity);
     TABLE_MORE(out, cell_text(p == NULL ? NULL : p->p.spec), cell_text(rate.bound));
     NUMBERS(out, s[0].mean, s[0].std, s[1].mean, s[1].std, us.mean, us.std, us.sum);
@@ -241,7 +236,8 @@ static Status put_group(Unified *u, const uint32_t *row, int64_t n, Table *out)
     NUMBERS(out, rate.roofline_us, s[2].mean, s[2].median, s[2].std, s[2].min, s[2].max);
     u->before += report_percent(us.sum, u->total);
     TABLE_MORE(out, full, brief, cell_text(p == NULL ? NULL : p->text), cell_bool(p != NULL),
-               cell_number(report_percent(us.sum, u->total)), cell_number(u->before));
+               cell_number(report_percent(us.sum, u->total)), cell_number(u->before),
+               x->kernel == EVENT_NONE ? cell_none() : cell_whole(x - u->entry - u->operators));
     return OK;
 }
 
@@ -258,13 +254,13 @@ Status sheet_unified(Report *r, Table *out)
         "name|op category|process_name|process_label|thread_name|Input Dims|Input type|"
         "Input Strides|Concrete Inputs|?is_recompute|ex_UID|operation_count|total_duration_us|"
         "mean_duration_us|std_duration_us|GFLOPS|Data Moved (MB)|FLOPS/Byte|Compute Spec|"
-        "+Roofline Bound|TB/s_mean|TB/s_std|TFLOPS/s_mean|TFLOPS/s_std|Kernel Time (µs)_mean|"
+        "Roofline Bound|TB/s_mean|TB/s_std|TFLOPS/s_mean|TFLOPS/s_std|Kernel Time (µs)_mean|"
         "Kernel Time (µs)_std|Kernel Time (µs)_sum|duration_us_median|duration_us_min|"
         "duration_us_max|TB/s_median|TB/s_min|TB/s_max|TFLOPS/s_median|TFLOPS/s_min|TFLOPS/s_max|"
         "Kernel Time (µs)_median|Kernel Time (µs)_min|Kernel Time (µs)_max|"
-        "+Roofline Time (µs)_first|+Pct Roofline_mean|+Pct Roofline_median|+Pct Roofline_std|"
-        "+Pct Roofline_min|+Pct Roofline_max|kernel_details_summary|trunc_kernel_details|"
-        "perf_params|has_perf_model|Percentage (%)|Cumulative Percentage (%)",
+        "Roofline Time (µs)_first|Pct Roofline_mean|Pct Roofline_median|Pct Roofline_std|"
+        "Pct Roofline_min|Pct Roofline_max|kernel_details_summary|trunc_kernel_details|"
+        "perf_params|has_perf_model|Percentage (%)|Cumulative Percentage (%)|.kernel",
         out));
     for (int64_t k = 0; k < g.n; k++) {
         int64_t n = 0;

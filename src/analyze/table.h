@@ -46,6 +46,10 @@ Status table_row(Table *t, Cell **out);
 Status table_put(Table *t, const Cell *cell, int n);
 void table_more(Table *t, const Cell *cell, int n);
 
+/* Leaves out columns that are among these names, with | between; rows whose flag is false. */
+Status table_drop(Table *t, const char *names);
+void table_filter(Table *t, const bool *keep);
+
 /* Its number; -1: there is none. */
 int table_column(const Table *t, const char *name);
 static inline Cell *table_at(const Table *t, int64_t row, int column)

@@ -76,7 +76,7 @@ Status bench_print_notes(const ExecNotes *notes, Text *out);
 typedef struct BenchStep {
     int64_t steps;
     const char *timeline; /* the folder into which the last step is written, action by action
-                             (train/recording.h); NULL: none */
+                             (recorder_pipeline); NULL: none */
     bool json;            /* one object instead of text */
     bool data, exposed;   /* on the tokens of data.sources; then without each kind of traffic */
 } BenchStep;

@@ -4,7 +4,6 @@
 #include "gpu/gpu_state.h"
 #include "plan/hardware.h"
 #include "train/engine_memory.h"
-#include "train/recording.h"
 #include "train/train.h"
 
 #include <inttypes.h>
@@ -374,8 +373,10 @@ Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *
     TRY(bench_open(&m, c, world, options->timeline != NULL || options->exposed));
     Status s = options->data ? bench_read_data(&m) : OK;
     if (s == OK) s = run(&m, options, &median, out);
-    if (s == OK && options->timeline != NULL)
-        s = recording_write(&m.engine, options->timeline, &m.arena);
+    if (s == OK && options->timeline != NULL) {
+        recorder_take(&m.recorder, &m.result, median.seconds, 0, 0);
+        s = recorder_pipeline(&m.recorder, options->timeline);
+    }
     if (s != OK) bench_end_others(world);
     bench_close(&m);
     if (s == OK && options->exposed) s = bench_exposed(c, world, options, &median, out);

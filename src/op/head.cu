@@ -219,7 +219,7 @@ static Status rows_run(struct Exec *ex, const HeadLoss *a, void *logits, int64_t
     rows.scale = (const float *)a->scale.data;
     rows.loss = (float *)a->loss.data + first;
     rows.n = n;
-    rows.vocabulary = tensor_elems(&a->w) / tensor_cols(&a->w);
+    rows.vocabulary = tensor_elems(&a->w.data) / tensor_cols(&a->w.data);
     rows.gradient = a->dx.data != NULL;
     bool wide = packs_chosen<T>(ex, "head_loss", { logits }, { rows.vocabulary });
     return wide ? rows_launch<T, true>(ex, rows) : rows_launch<T, false>(ex, rows);

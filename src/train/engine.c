@@ -631,13 +631,4 @@ Status engine_next_logits(Engine *e, const int32_t *id, int64_t n, const float *
     return check_logits(e, *logits, n);
 }
 
-void engine_trace(Engine *e, struct Trace *trace)
-{
-    if (trace != NULL)
-        exec_push(&e->ex, &backend_trace);
-    else
-        exec_pop(&e->ex);
-    e->ex.trace = trace;
-}
-
 void engine_guard(Engine *e) { exec_push(&e->ex, &backend_guard); }

@@ -247,7 +247,6 @@ Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step);
 
 /* Record every action, phase and op of the next steps (NULL: stop), and look at every op's outputs
  * for a NaN from now on. */
-void engine_trace(Engine *e, struct Trace *trace);
 void engine_guard(Engine *e);
 
 /* Forward without training on up to micro_batch sequences, by all stages together: the losses (N)

@@ -12,10 +12,8 @@
 #include "train/peak.h"
 #include "train/plan_host.h"
 #include "train/ranks.h"
-#include "train/recording.h"
 #include "train/update.h"
 
-#include "trace/trace.h"
 #include "train/recorder.h"
 
 #include <inttypes.h>
@@ -23,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DOMAIN_EVERY = 50, TRACE_EVENTS = 1 << 16 };
+enum { DOMAIN_EVERY = 50 };
 
 typedef struct Trainer {
     const Config *asked; /* the same on all ranks; config differs in what is this rank's own */
@@ -50,7 +48,6 @@ typedef struct Trainer {
     Evaluator evaluator;
     Checkpointer saver;
     Metrics metrics;
-    Trace trace;
     Recorder recorder;
     int dumps;       /* requests for a recording that were met */
     bool trace_next; /* op by op, for one of them */
@@ -252,15 +249,13 @@ static Status open_all(Trainer *t)
     raise_peak(t);
     TRY(find_sheet(t));
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
-    t->engine.ex.trace = NULL;
     op_set_text(&t->engine.ex, c->run_compute == COMPUTE_BF16, t->cpu);
     if (t->speaks && t->cpu[0] != '\0') log_info("ops run on the CPU, in %s", t->cpu);
-    TRY(recorder_open(&t->recorder, &t->engine, t->world, (int)c->run_trace_ring));
+    int recorded = c->run_trace_ring > 0 ? (int)c->run_trace_ring : c->run_trace_steps.n > 0;
+    TRY(recorder_open(&t->recorder, &t->engine, t->world, recorded));
     TRY(open_data(t));
     look_at_held_out(t);
     if (t->speaks) TRY(metrics_open_log(&t->metrics, c->run_dir));
-    if (c->run_trace_steps.n > 0 || c->run_trace_ring > 0)
-        TRY(trace_init(&t->trace, &t->arena, TRACE_EVENTS));
     return OK;
 }
 
@@ -478,13 +473,17 @@ static Status tell(Trainer *t, const StepMetrics *m, double waited)
     return ranks_step(&t->ranks, &mine);
 }
 
-/* A step that was traced, where `switchyard viz` finds it. On a GPU it waited after every op. */
-static Status record_pipeline(Trainer *t, int64_t step)
+/* The exports of a step that run.trace_steps lists. A pipeline's folder has times of the host. */
+static Status write_traced(Trainer *t)
 {
-    char name[48], path[FILE_PATH_MAX];
-    (void)snprintf(name, sizeof name, "pipeline-%" PRId64, step);
+    char path[FILE_PATH_MAX], name[48] = "trace.json";
+    if (!t->speaks) (void)snprintf(name, sizeof name, "trace-rank-%05d.json", t->world->rank);
     TRY(file_join(path, t->config->run_dir, name));
-    return recording_write(&t->engine, path, &t->arena);
+    TRY(recorder_trace_json(&t->recorder, path));
+    if (t->engine.ex.backend->async) return OK;
+    (void)snprintf(name, sizeof name, "pipeline-%" PRId64, t->recorder.e->step);
+    TRY(file_join(path, t->config->run_dir, name));
+    return recorder_pipeline(&t->recorder, path);
 }
 
 /* The last steps, for `switchyard trace report`; of each rank its own file. */
@@ -493,7 +492,7 @@ static Status dump(Trainer *t)
     char folder[FILE_PATH_MAX];
     Text meta = { 0 };
     Recorder *r = &t->recorder;
-    if (r->steps == 0) return OK;
+    if (t->config->run_trace_ring == 0) return OK;
     ArenaMark mark = arena_mark(&r->scratch);
     TRY(text_init(&meta, &r->scratch));
     TRY(recorder_meta(r,
@@ -505,7 +504,7 @@ static Status dump(Trainer *t)
                                        .roof_flops = t->peak.flops },
                       &meta));
     TRY(file_join(folder, t->config->run_dir, "recording"));
-    TRY(recorder_dump(r, folder, t->world == NULL ? 0 : t->world->rank, meta.data, &t->trace));
+    TRY(recorder_dump(r, folder, t->world == NULL ? 0 : t->world->rank, meta.data));
     arena_release(&r->scratch, mark);
     if (t->speaks) log_info("the last steps up to %" PRId64 " are in %s", t->step, folder);
     return OK;
@@ -516,7 +515,7 @@ static Status dump_if_asked(Trainer *t)
 {
     int64_t every = t->config->run_trace_every;
     bool asked = t->trace_next || (every > 0 && t->step % every == 0);
-    t->trace_next = (int)t->ranks.spread.most.dumps > t->dumps && t->recorder.steps > 0;
+    t->trace_next = (int)t->ranks.spread.most.dumps > t->dumps && t->config->run_trace_ring > 0;
     t->dumps = (int)t->ranks.spread.most.dumps;
     return asked ? dump(t) : OK;
 }
@@ -539,13 +538,14 @@ static Status run_step(Trainer *t, StepMetrics *m)
     TRY(next_batch(t, &batch));
     const bool listed = config_has_int(&c->run_trace_steps, m->step);
     const bool traced = listed || t->trace_next;
-    if (traced) engine_trace(&t->engine, &t->trace);
+    if (traced) recorder_trace(&t->recorder, true);
     Status s = engine_step(&t->engine, batch, m->lr, m->step, &m->result);
-    if (traced) engine_trace(&t->engine, NULL);
+    if (s == OK)
+        recorder_take(&t->recorder, &m->result, clock_s() - start, (double)m->tokens,
+                      process_now_bytes());
+    recorder_trace(&t->recorder, false);
     TRY(s);
-    recorder_take(&t->recorder, &m->result, clock_s() - start, (double)m->tokens,
-                  process_now_bytes(), traced);
-    if (listed && !t->engine.ex.backend->async) TRY(record_pipeline(t, m->step));
+    if (listed) TRY(write_traced(t));
     if (!m->result.finite) {
         TRY(checkpoint_finish(&t->saver)); /* the last thing that all ranks do together */
         TRY(engine_explain_nan(&t->engine, batch, m->step));
@@ -659,15 +659,6 @@ static Status run_steps(Trainer *t)
     return OK;
 }
 
-static Status write_trace(Trainer *t)
-{
-    if (t->config->run_trace_steps.n == 0) return OK;
-    char path[FILE_PATH_MAX], name[40] = "trace.json";
-    if (!t->speaks) (void)snprintf(name, sizeof name, "trace-rank-%05d.json", t->world->rank);
-    TRY(file_join(path, t->config->run_dir, name));
-    return trace_write(&t->trace, path, &t->arena);
-}
-
 /* Not before all is well: a refused start must leave the folder's own. */
 static Status begin_files(Trainer *t)
 {
@@ -706,8 +697,7 @@ static Status run(Trainer *t)
     if (t->config->train_eval_every > 0 && t->step == 0) TRY(evaluate(t));
     t->started_s = clock_s();
     TRY(run_steps(t));
-    if (t->trace_next || t->config->run_trace_every > 0) TRY(dump(t));
-    return write_trace(t);
+    return t->trace_next || t->config->run_trace_every > 0 ? dump(t) : OK;
 }
 
 void train_take_share(Config *own, const Comm *world, BindShare *out)

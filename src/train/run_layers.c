@@ -2,31 +2,20 @@
  * that they take and give back. */
 #include "train/run_layers.h"
 
-#include "base/clock.h"
-#include "trace/trace.h"
 #include "train/engine_program.h"
 #include "train/recorder.h"
 
 #include <string.h>
 
-/* One phase function: scratch is taken back after it, and a traced step notes its time. */
+/* One phase function: scratch is taken back after it, and the recorder notes its end. */
 static Status run_phase(Engine *e, LayerRun *r, PhaseFn *fn, const char *name, RecordPart part)
 {
     if (fn == NULL) return OK;
     r->scratch = e->ex.scratch;
     ArenaMark mark = arena_mark(r->scratch);
-    double start = e->ex.trace != NULL ? clock_s() : 0;
     TRY(fn(r));
     if (e->recorder != NULL) TRY(recorder_phase(e, r, name, part));
     arena_release(r->scratch, mark);
-    if (e->ex.trace == NULL) return OK;
-    trace_event(e->ex.trace, (TraceEvent){ .name = name,
-                                           .start_s = start,
-                                           .duration_s = clock_s() - start,
-                                           .step = e->step,
-                                           .lane = (int)e->ex.lane,
-                                           .layer = e->ex.layer,
-                                           .depth = 1 });
     return OK;
 }
 

@@ -2,7 +2,6 @@
 #include "train/run_program.h"
 
 #include "base/clock.h"
-#include "trace/trace.h"
 #include "train/recorder.h"
 #include "train/run_layers.h"
 #include "train/shards.h"
@@ -81,23 +80,15 @@ static Status run_on_lane(Engine *e, const Action *a)
     span->end_s = clock_s();
     recorder_action(e, e->at, flops);
     TRY(transfers_mark(t, e->at, 1, NULL));
-    TRY(transfers_signal(t, a));
-    if (e->ex.trace == NULL) return OK;
-    trace_event(e->ex.trace, (TraceEvent){ .name = action_name(a->kind),
-                                           .start_s = span->start_s,
-                                           .duration_s = span->end_s - span->start_s,
-                                           .step = e->step,
-                                           .lane = (int)a->lane,
-                                           .layer = -1 });
-    return OK;
+    return transfers_signal(t, a);
 }
 
-/* Where a step is recorded all stages begin at one moment, so that their clocks compare. */
+/* All stages begin a traced step at one moment, so that their clocks compare. */
 static Status run_list(Engine *e)
 {
     const Program *p = &e->list->program;
     Transfers *t = &e->list->transfers;
-    if (e->ex.trace != NULL && t->comm != NULL) TRY(comm_barrier(t->comm));
+    if (recorder_traces(e) && t->comm != NULL) TRY(comm_barrier(t->comm));
     TRY(transfers_begin(t));
     recorder_begin(e);
     for (e->at = 0; e->at < p->n; e->at++) {

@@ -10,6 +10,7 @@
 #define TESTS_HARNESS_MIRROR_H
 
 #include "backend/backend.h"
+#include "op/moe.h"
 
 enum { MIRROR_PORTS_MAX = 24, MIRROR_ARGS_MAX = 2048 };
 

@@ -492,7 +492,7 @@ template <typename P> static Status launch(struct Exec *ex, const char *op, cons
 /* What decides which kernel multiplies: operands, other addresses, and the widths of rows. */
 struct KernelNeeds {
     const char *op;
-    const Quant &a, &b;
+    const Operand &a, &b;
     int64_t experts;
     std::initializer_list<const void *> at;
     std::initializer_list<int64_t> spans;
