@@ -1,8 +1,8 @@
 #include "bench/bench.h"
 
-#include "backend/gpu_state.h"
 #include "base/host_memory.h"
 #include "bench/runner.h"
+#include "gpu/gpu_state.h"
 #include "plan/hardware.h"
 #include "train/engine_memory.h"
 #include "train/train.h"
@@ -61,7 +61,7 @@ typedef struct Report {
     const StepTimes *times;
     const Watch *watch;
     const float *by_rank; /* device memory in use by rank, and what each plans; NULL: one rank */
-    char machine[CUDA_NAME_MAX];
+    char machine[GPU_NAME_MAX];
     double p50, p99, tokens;
     double flops[FORMULAS]; /* of a step and rank */
     double roof, sheet;     /* FLOP/s measured, and of the data sheet; sheet 0: unknown */
@@ -292,7 +292,7 @@ static Status print_json(const Report *r, Text *out)
 
 static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
 {
-    char bus_id[BUS_ID_MAX];
+    char bus_id[GPU_BUS_ID_MAX];
     *w = (Watch){ .room = steps };
     TRY(m->engine.ex.backend->device->bus_id(&m->engine.ex, bus_id));
     if (bus_id[0] == '\0') return OK;

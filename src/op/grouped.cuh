@@ -255,7 +255,8 @@ template <bool WIDE, typename T, int N> struct Coming {
     __device__ __forceinline__ void ask(const T *at, int64_t n)
     {
         if constexpr (PACKED) {
-            v = n > 0 ? __ldcg(reinterpret_cast<const uint4 *>(at)) : make_uint4(0, 0, 0, 0);
+            v = n > 0 ? read_shared_cache(reinterpret_cast<const uint4 *>(at))
+                      : make_uint4(0, 0, 0, 0);
         } else {
             get<WIDE>(at, n, v);
         }

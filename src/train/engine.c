@@ -1,6 +1,6 @@
 #include "train/engine.h"
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "op/choices.h"
 #include "train/agree.h"
@@ -104,8 +104,8 @@ static Status make_exec(Engine *e)
 {
     Arena *scratch = &e->mode->arena[ENGINE_SCRATCH];
     bool gpu = engine_wants_gpu(e->config);
-    if (gpu && e->counting) return cuda_exec_count(&e->ex, &e->tables, scratch);
-    if (gpu) return cuda_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
+    if (gpu && e->counting) return gpu_exec_count(&e->ex, &e->tables, scratch);
+    if (gpu) return gpu_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
     TRY(exec_init(&e->ex, &e->tables, scratch, e->shape.threads, (CpuIsa)e->config->run_cpu_isa));
     if (e->counting) e->ex.backend = &backend_count;
     return OK;
@@ -384,9 +384,9 @@ static Status start_step(Engine *e)
 static Status try_step(Engine *e, bool tune)
 {
     e->mode->step.transfers.quiet = true;
-    TRY(e->ex.backend->device->tune(&e->ex, tune));
+    TRY(exec_tune(&e->ex, tune));
     Status s = enqueue_step(e);
-    TRY(e->ex.backend->device->tune(&e->ex, false));
+    TRY(exec_tune(&e->ex, false));
     e->mode->step.transfers.quiet = false;
     TRY(s);
     return engine_wait(&e->arenas);
@@ -412,7 +412,7 @@ static Status share_choices(Engine *e, struct Choices *choices)
 static Status rehearse(Engine *e, const char *products)
 {
     const Config *c = e->config;
-    struct Choices *choices = e->ex.backend->device->choices(&e->ex);
+    struct Choices *choices = exec_choices(&e->ex);
     int taken = 0;
     if (products != NULL && products[0] != '\0') {
         TRY(choices_take(choices, "the checkpoint's list of products", products, &taken));

@@ -318,7 +318,7 @@ static Status prepare_engine(Trainer *t)
     char path[FILE_PATH_MAX];
     ArenaMark mark = arena_mark(&t->saver.arena);
     Exec *ex = &t->engine.ex;
-    if (ex->backend->device->choices(ex) != NULL && t->options->resume && t->saver.n_steps > 0) {
+    if (exec_choices(ex) != NULL && t->options->resume && t->saver.n_steps > 0) {
         TRY(checkpoint_resolve(t->config.own.run_dir, &t->saver.arena, path));
         TRY(checkpoint_info(path, &t->saver.arena, &info));
     }
@@ -336,7 +336,7 @@ static void read_gpu(void *trainer)
 /* The clock that counts is the one under load, so it is read while a step runs. */
 static Status watch_gpu(Trainer *t)
 {
-    char bus_id[BUS_ID_MAX];
+    char bus_id[GPU_BUS_ID_MAX];
     TRY(t->engine.ex.backend->device->bus_id(&t->engine.ex, bus_id));
     if (bus_id[0] == '\0') return OK;
     gpu_state_open(&t->rates.gpu, bus_id);
