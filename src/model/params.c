@@ -5,6 +5,7 @@
 #include "base/rng.h"
 
 #include <assert.h>
+#include <float.h>
 #include <fnmatch.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -80,11 +81,20 @@ static void count(ParamTable *t, const LayerSpec *l, const Param *p)
 {
     int64_t n = param_elems(p);
     t->total += n;
-    if (p->frozen) t->frozen += n;
+    if (p->rule == NULL) t->frozen += n;
     /* Experts are alike: the first top_k stand for those that a token takes. */
     if (p->expert >= 0 && p->expert >= l->as.moe.rule.top_k) return;
     t->active += n;
     if (p->rank == 2 && p->role != ROLE_TABLE) t->active_matrix += n;
+}
+
+/* Rules of matrices are for those of hidden layers: tables, the head and rows have the other one. */
+static const OptimizerDesc *rule_of(const ModelSpec *s, const Param *p)
+{
+    const OptimizerDesc *const *rule = s->optimizer.rule;
+    bool matrix = p->rank == 2 && p->dim[0] > 1 && !p->keep_f32;
+    bool inside = p->role != ROLE_TABLE && p->role != ROLE_HEAD;
+    return rule[1] == NULL || (matrix && inside) ? rule[0] : rule[1];
 }
 
 Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
@@ -108,10 +118,11 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
     p.dim[0] = add.rows == 0 ? add.cols : add.rows;
     p.dim[1] = add.cols;
     p.bucket = -1;
-    p.frozen = is_frozen(l->model, &p);
+    bool frozen = is_frozen(l->model, &p);
+    p.rule = frozen ? NULL : rule_of(l->model, &p);
     for (int b = 0; b < BUF_COUNT; b++) p.first[b] = -1;
     if (t == NULL) {
-        if (p.frozen || !add.state) *(p.frozen ? &l->frozen : &l->trained) |= 1U << p.role;
+        if (frozen || !add.state) *(frozen ? &l->frozen : &l->trained) |= 1U << p.role;
         return OK;
     }
     TRY(table_grow(t, l->arena));
@@ -142,14 +153,66 @@ Status params_freeze(ModelSpec *s, const ModelSpec *like)
     return OK;
 }
 
+/* Rules and buffers. */
+
+BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b)
+{
+    static const BufferDesc fixed[BUF_COUNT] = { [BUF_WEIGHT] = { "weight", -FLT_MAX },
+                                                 [BUF_GRAD] = { "grad", -FLT_MAX },
+                                                 [BUF_MAIN] = { "main", -FLT_MAX },
+                                                 [BUF_STATE] = { "state", -FLT_MAX } };
+    if (!buffer_is_optimizers(b)) return fixed[b];
+    assert(rule != NULL && buffer_state(b) < rule->n_states);
+    return rule->state[buffer_state(b)];
+}
+
+/* Are parameters of this rule in the buffer? rule NULL: frozen ones. */
+static bool rule_has(const OptimizerDesc *rule, ParamBuffer b)
+{
+    if (b == BUF_WEIGHT || b == BUF_MAIN) return true;
+    if (b == BUF_GRAD) return rule != NULL;
+    return rule != NULL && buffer_state(b) < rule->n_states;
+}
+
+/* The order of buckets, by falling number of state buffers: so what a buffer has is the begin of the
+ * flat space. */
+enum { BUCKET_RULES = OPTIMIZER_RULES + 1 };
+static void rules_in_order(const ModelSpec *s, const OptimizerDesc *out[BUCKET_RULES])
+{
+    out[0] = s->optimizer.rule[1], out[1] = s->optimizer.rule[0], out[2] = NULL;
+    if (out[0] == NULL) out[0] = out[1], out[1] = NULL; /* one rule: the last two are the same */
+    assert(out[1] == NULL || out[0]->n_states >= out[1]->n_states);
+}
+
 /* Places. */
 
 static int64_t at_least_one(int64_t n) { return n > 0 ? n : 1; }
 
-/* Puts those of a layer's parameters [first, end) that have this hold into one bucket. Each role
- * starts at an aligned element. */
-static void fill_bucket(ParamTable *t, const LayerSpec *l, int first, int end, ParamBucket k,
-                        ParamSizes *layer)
+static void sizes_add_bucket(ParamSpaces *layer, const ParamBucket *k)
+{
+    for (int b = 0; b < BUF_STATE; b++) {
+        ParamSizes *z = &layer->of[b];
+        if (!rule_has(k->rule, (ParamBuffer)b)) continue;
+        z->flat += k->n;
+        *(k->hold == HOLD_WHOLE ? &z->whole : &z->layer) += k->n;
+        if (k->hold == HOLD_EXPERT) z->expert += k->n;
+    }
+}
+
+/* Is the parameter in this bucket of its layer? Where only some parameters of a role are frozen, they
+ * lie among the others and have gradients, which nobody reads. */
+static bool in_bucket(const ModelSpec *s, const Param *p, const ParamBucket *k)
+{
+    ParamHold hold = p->keep_f32 ? HOLD_WHOLE : p->expert >= 0 ? HOLD_EXPERT : HOLD_DENSE;
+    bool frozen = role_frozen(&s->layers[k->layer], p->role);
+    const OptimizerDesc *rule = frozen ? NULL : rule_of(s, p);
+    return p->first[BUF_STATE] < 0 && hold == k->hold && rule == k->rule;
+}
+
+/* Puts those of a layer's parameters [first, end) that belong there into one bucket. Each role starts
+ * at an aligned element. */
+static void fill_bucket(ParamTable *t, const ModelSpec *spec, int first, int end, ParamBucket k,
+                        ParamSpaces *layer)
 {
     const ParamShards *s = &t->shards;
     const int64_t ranks[] = { 1, at_least_one(s->dense), at_least_one(s->expert) };
@@ -159,9 +222,7 @@ static void fill_bucket(ParamTable *t, const LayerSpec *l, int first, int end, P
     int role = -1;
     for (int i = first; i < end; i++) {
         Param *p = &t->at[i];
-        ParamHold hold = p->keep_f32 ? HOLD_WHOLE : p->expert >= 0 ? HOLD_EXPERT : HOLD_DENSE;
-        bool other = hold != k.hold || role_frozen(l, p->role) != k.frozen;
-        if (p->first[BUF_STATE] >= 0 || other) continue;
+        if (!in_bucket(spec, p, &k)) continue;
         if (p->role != (ParamRole)role) at = aligned(at);
         p->first[BUF_MAIN] = at;
         p->bucket = t->n_buckets;
@@ -172,63 +233,72 @@ static void fill_bucket(ParamTable *t, const LayerSpec *l, int first, int end, P
     int64_t unit = k.ranks * PARAM_ALIGN;
     k.n = (at + unit - 1) / unit * unit;
     t->bucket[t->n_buckets++] = k;
-    layer->flat += k.n;
-    *(k.hold == HOLD_WHOLE ? &layer->whole : &layer->layer) += k.n;
-    if (k.hold == HOLD_EXPERT) layer->expert += k.n;
+    sizes_add_bucket(layer, &k);
 }
 
-void params_add_sizes(ParamSizes *sum, const ParamSizes *more)
+void spaces_add(ParamSpaces *sum, const ParamSpaces *more)
 {
-    sum->flat += more->flat, sum->expert += more->expert, sum->whole += more->whole;
-    if (more->layer > sum->layer) sum->layer = more->layer;
+    for (int b = 0; b < BUF_STATE; b++) {
+        ParamSizes *z = &sum->of[b];
+        const ParamSizes *m = &more->of[b];
+        z->flat += m->flat, z->expert += m->expert, z->whole += m->whole;
+        if (m->layer > z->layer) z->layer = m->layer;
+    }
 }
 
 static Status place(ParamTable *t, const ModelSpec *s, Arena *a)
 {
-    TRY(ARENA_NEW(a, s->n_layers * 2 * HOLD_COUNT, &t->bucket));
+    const OptimizerDesc *rules[BUCKET_RULES];
+    rules_in_order(s, rules);
+    TRY(ARENA_NEW(a, s->n_layers * BUCKET_RULES * HOLD_COUNT, &t->bucket));
     for (int i = 0, end = 0; i < t->n; i = end) {
         ParamBucket k = { .layer = t->at[i].layer, .ranks = 1 };
-        ParamSizes one = { 0 };
+        ParamSpaces one = { 0 };
         while (end < t->n && t->at[end].layer == k.layer) end++;
-        for (int j = 0; j < 2 * HOLD_COUNT; j++) {
-            if (j == HOLD_COUNT) params_add_sizes(&t->trained, &one);
-            k.hold = (ParamHold)(j % HOLD_COUNT), k.frozen = j >= HOLD_COUNT;
-            fill_bucket(t, &s->layers[k.layer], i, end, k, &one);
+        for (int r = 0; r < BUCKET_RULES; r++) {
+            if (r > 0 && rules[r] == rules[r - 1]) continue;
+            for (k.hold = 0; k.hold < HOLD_COUNT; k.hold++) {
+                k.rule = rules[r];
+                fill_bucket(t, s, i, end, k, &one);
+            }
         }
-        params_add_sizes(&t->all, &one);
+        spaces_add(&t->spaces, &one);
     }
     return OK;
-}
-
-/* Frozen weights have no gradients and no moments. */
-static const ParamSizes *sizes_of(const ParamTable *t, ParamBuffer b)
-{
-    return b == BUF_WEIGHT || b == BUF_MAIN ? &t->all : &t->trained;
 }
 
 /* The ZeRO stage from which on a buffer is sharded. In f32 the main weights are the weights. */
 static int zero_of(const ModelSpec *s, ParamBuffer b)
 {
-    static const int zero[BUF_COUNT] = { [BUF_WEIGHT] = 3,  [BUF_GRAD] = 2,    [BUF_MAIN] = 1,
-                                         [BUF_MOMENT1] = 1, [BUF_MOMENT2] = 1, [BUF_STATE] = 4 };
-    return b == BUF_MAIN && s->act == DTYPE_F32 ? zero[BUF_WEIGHT] : zero[b];
+    if (b == BUF_MAIN && s->act == DTYPE_F32) b = BUF_WEIGHT;
+    return b == BUF_WEIGHT ? 3 : b == BUF_GRAD ? 2 : b == BUF_STATE ? 4 : 1;
 }
 
-/* Sets where buckets begin, trained ones first. */
-static void shard_buffers(const ModelSpec *s, ParamTable *t)
+/* Sets where the buckets of one rule begin, behind those before them. */
+static void place_buckets(ParamTable *t, const OptimizerDesc *rule, int64_t *flat, int64_t *shard)
 {
-    int64_t flat = 0, shard[2] = { 0 };
-    for (int i = 0; i < 2 * t->n_buckets; i++) {
-        ParamBucket *k = &t->bucket[i % t->n_buckets];
-        if (k->frozen != (i >= t->n_buckets)) continue;
-        k->first = flat, k->shard = shard[1];
-        flat += k->n, shard[1] += k->n / k->ranks;
-        if (!k->frozen) shard[0] = shard[1];
+    for (int i = 0; i < t->n_buckets; i++) {
+        ParamBucket *k = &t->bucket[i];
+        if (k->rule != rule) continue;
+        k->first = *flat, k->shard = *shard;
+        *flat += k->n, *shard += k->n / k->ranks;
     }
     for (int b = 0; b < BUF_STATE; b++) {
-        bool all = sizes_of(t, (ParamBuffer)b) == &t->all;
-        t->sharded[b] = shard[1] < flat && t->shards.zero >= zero_of(s, (ParamBuffer)b);
-        t->elems[b] = t->sharded[b] ? shard[all] : sizes_of(t, (ParamBuffer)b)->flat;
+        if (rule_has(rule, (ParamBuffer)b)) t->elems[b] = *shard;
+    }
+}
+
+static void shard_buffers(const ModelSpec *s, ParamTable *t)
+{
+    const OptimizerDesc *rules[BUCKET_RULES];
+    int64_t flat = 0, shard = 0;
+    rules_in_order(s, rules);
+    for (int r = 0; r < BUCKET_RULES; r++) {
+        if (r == 0 || rules[r] != rules[r - 1]) place_buckets(t, rules[r], &flat, &shard);
+    }
+    for (int b = 0; b < BUF_STATE; b++) {
+        t->sharded[b] = shard < flat && t->shards.zero >= zero_of(s, (ParamBuffer)b);
+        if (!t->sharded[b]) t->elems[b] = t->spaces.of[b].flat;
     }
     for (int i = 0; i < t->n; i++) {
         Param *p = &t->at[i];
@@ -236,7 +306,7 @@ static void shard_buffers(const ModelSpec *s, ParamTable *t)
         const ParamBucket *k = &t->bucket[p->bucket];
         int64_t at = k->first + p->first[BUF_MAIN];
         for (int b = 0; b < BUF_STATE; b++)
-            p->first[b] = k->frozen && sizes_of(t, (ParamBuffer)b) == &t->trained ? -1 : at;
+            p->first[b] = rule_has(k->rule, (ParamBuffer)b) ? at : -1;
     }
     t->elems[BUF_STATE] = aligned(t->elems[BUF_STATE]);
 }
@@ -275,7 +345,7 @@ int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer 
                            const ParamShards *shards)
 {
     if (b == BUF_STATE) return t->elems[b];
-    const ParamSizes *z = sizes_of(t, b);
+    const ParamSizes *z = &t->spaces.of[b];
     if (shards->zero < zero_of(s, b)) return z->flat;
     int64_t dense = at_least_one(shards->dense), expert = at_least_one(shards->expert);
     int64_t rest = z->flat - z->expert - z->whole;
@@ -284,7 +354,8 @@ int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer 
 
 size_t params_gathered_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards)
 {
-    size_t bytes = 0, trained = (size_t)t->trained.layer, all = (size_t)t->all.layer;
+    size_t bytes = 0, trained = (size_t)t->spaces.of[BUF_GRAD].layer,
+           all = (size_t)t->spaces.of[BUF_WEIGHT].layer;
     if (shards->dense <= 1 && shards->expert <= 1) return 0;
     if (shards->low_reduce) bytes += trained * dtype_bytes(DTYPE_BF16);
     if (shards->zero >= 3) bytes += 2 * all * dtype_bytes(s->act);
@@ -300,12 +371,12 @@ static Status alloc_gathered(const ModelSpec *s, const ParamTable *t, bool train
     const Dtype type[2] = { s->act, DTYPE_F32 };
     const bool wanted[2] = { t->sharded[BUF_WEIGHT], training && t->sharded[BUF_GRAD] };
     for (int b = 0; b < 2; b++) {
-        int64_t elems = sizes_of(t, (ParamBuffer)b)->layer;
+        int64_t elems = t->spaces.of[b].layer;
         if (wanted[b]) TRY(tensor_new1(run, type[b], 2 * elems, &out->gathered[b]));
     }
     bool alone = t->shards.dense <= 1 && t->shards.expert <= 1;
     if (!training || alone || !t->shards.low_reduce) return OK;
-    return tensor_new1(run, DTYPE_BF16, t->trained.layer, &out->low);
+    return tensor_new1(run, DTYPE_BF16, t->spaces.of[BUF_GRAD].layer, &out->low);
 }
 
 Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
@@ -315,7 +386,7 @@ Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool tr
     for (int b = BUF_GRAD; b < BUF_COUNT; b++) {
         bool wanted = training || b == BUF_MAIN || b == BUF_STATE;
         if (!wanted || t->elems[b] == 0) continue;
-        Dtype type = b == BUF_MOMENT1 || b == BUF_MOMENT2 ? s->moment : DTYPE_F32;
+        Dtype type = buffer_is_optimizers((ParamBuffer)b) ? s->optimizer.state : DTYPE_F32;
         TRY(tensor_new1(run, type, t->elems[b], &out->buffer[b]));
     }
     out->buffer[BUF_WEIGHT] = out->buffer[BUF_MAIN];
@@ -340,7 +411,7 @@ int params_layer(const ParamTable *t, int layer, int *first)
 static Tensor gathered(const ParamTable *t, const ParamMemory *m, const ParamBucket *k,
                        ParamBuffer b)
 {
-    int64_t at = params_place(k->layer) * sizes_of(t, b)->layer;
+    int64_t at = params_place(k->layer) * t->spaces.of[b].layer;
     for (const ParamBucket *j = k; j > t->bucket && j[-1].layer == k->layer; j--)
         at += j[-1].hold == HOLD_WHOLE ? 0 : j[-1].n;
     return tensor_rows(&m->gathered[b], at, k->n);

@@ -4,17 +4,19 @@
  *
  * Names and shapes are those of Hugging Face's files (DeepSeek's for MLA and MoE), (out, in). All
  * trained parameters lie one after the other in a flat space, at the same place for each buffer:
- * weights as compute reads them, f32 gradients, f32 main weights, first and second moments (f32 or
- * bf16).
+ * weights as compute reads them, f32 gradients, f32 main weights, and the optimizer's state buffers
+ * (f32 or bf16).
  * Parameters of one role in one layer (gate and up; q_a and kv_a; the experts) lie without a gap,
  * so that a layer sees them as one fused matrix; each role starts at a multiple of PARAM_ALIGN
  * elements, and the padding stays zero. With f32 compute the weight buffer *is* the main buffer.
  *
  * A layer's parameters lie in up to three buckets: small ones that every rank holds whole (those
- * kept in f32 whatever the compute type), dense ones, experts; and frozen roles in as many more, which
- * lie behind all others, so that gradients and moments are a shorter flat space. ZeRO (arXiv:1910.02054) cuts each
- * bucket into equal parts, one a rank of the shard group, so that one collective serves a whole
- * bucket. A sharded buffer holds this rank's parts alone, one after the other: the shard space.
+ * kept in f32 whatever the compute type), dense ones, experts. Each rule of the optimizer has as many
+ * of its own, and so have frozen roles. In the flat space the buckets of the rule with the most state
+ * buffers come first and frozen ones last: so gradients and state buffers are a shorter flat space.
+ * ZeRO (arXiv:1910.02054) cuts each bucket into equal parts, one for each rank of the shard group, so
+ * that one collective serves a whole bucket. A sharded buffer holds this rank's parts alone, one
+ * after the other: the shard space.
  *
  * Buffers without gradient (the router's bias) are in the table too, in a state buffer of their
  * own, and count in no total.
@@ -33,18 +35,26 @@ typedef enum ParamBuffer {
     BUF_WEIGHT,
     BUF_GRAD,
     BUF_MAIN,
-    BUF_MOMENT1,
-    BUF_MOMENT2,
-    BUF_STATE, /* f32, not trained */
+    BUF_OPTIMIZER, /* the first state buffer of the optimizer's rule, and the others behind it */
+    BUF_STATE = BUF_OPTIMIZER + OPTIMIZER_STATES, /* f32, not trained */
     BUF_COUNT
 } ParamBuffer;
+
+static inline bool buffer_is_optimizers(ParamBuffer b)
+{
+    return b >= BUF_OPTIMIZER && b < BUF_STATE;
+}
+/* Which of the rule's state buffers it is. */
+static inline int buffer_state(ParamBuffer b) { return (int)b - (int)BUF_OPTIMIZER; }
+/* What a buffer holds of parameters under this rule. */
+BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b);
 
 /* Who holds a parameter: all ranks, a shard group, an expert-shard group. A layer's buckets stand
  * in this order. */
 typedef enum ParamHold { HOLD_WHOLE, HOLD_DENSE, HOLD_EXPERT, HOLD_COUNT } ParamHold;
 
-/* How data-parallel ranks shard buffers. ZeRO's stage 1 shards main weights and moments, stage 2
- * gradients too, stage 3 weights too. Experts are sharded over fewer ranks. */
+/* How data-parallel ranks shard buffers. ZeRO's stage 1 shards main weights and the optimizer's
+ * state, stage 2 gradients too, stage 3 weights too. Experts are sharded over fewer ranks. */
 typedef struct ParamShards {
     int zero;                        /* ZeRO's stage, 0 to 3; 0: nothing is sharded */
     int64_t dense, expert;           /* ranks of a shard group, of an expert-shard group; 0 is 1 */
@@ -52,14 +62,14 @@ typedef struct ParamShards {
     bool low_reduce;                 /* gradients are added over ranks in bf16 */
 } ParamShards;
 
-/* One layer's parameters of one hold, of frozen roles or of others. */
+/* One layer's parameters of one hold and one rule. */
 typedef struct ParamBucket {
     int layer;
     ParamHold hold;
-    bool frozen;
-    int64_t first, n;   /* in the flat space */
-    int64_t ranks, own; /* equal parts of the bucket; the number of this rank's part */
-    int64_t shard;      /* first element of this rank's part in the shard space */
+    const OptimizerDesc *rule; /* NULL: frozen roles */
+    int64_t first, n;          /* in the flat space */
+    int64_t ranks, own;        /* equal parts of the bucket; the number of this rank's part */
+    int64_t shard;             /* first element of this rank's part in the shard space */
 } ParamBucket;
 
 /* What a layer uses a weight for; parameters of one role form one fused matrix. */
@@ -105,10 +115,10 @@ typedef struct Param {
     ParamRole role;
     ParamInit init;
     float init_std;
-    bool decay;    /* weight decay applies */
-    bool frozen;   /* not trained */
-    bool keep_f32; /* computed with in f32 whatever the compute type: norms, router */
-    bool second;   /* a copy: the layer belongs to another pipeline rank (LayerSpec.rank) */
+    const OptimizerDesc *rule; /* NULL: frozen, not trained */
+    bool decay;                /* weight decay applies */
+    bool keep_f32;             /* computed with in f32 whatever the compute type: norms, router */
+    bool second; /* a copy: the layer belongs to another pipeline rank (LayerSpec.rank) */
 } Param;
 
 /* Elements, padding included. */
@@ -118,6 +128,11 @@ typedef struct ParamSizes {
     int64_t layer;        /* the largest layer, without its HOLD_WHOLE bucket */
 } ParamSizes;
 
+/* By buffer; BUF_STATE has none. */
+typedef struct ParamSpaces {
+    ParamSizes of[BUF_STATE];
+} ParamSpaces;
+
 typedef struct ParamTable {
     Param *at; /* in the arena of params_build */
     int n, cap;
@@ -126,10 +141,10 @@ typedef struct ParamTable {
     ParamShards shards;
     bool sharded[BUF_COUNT];  /* this rank holds the shard space of the buffer alone */
     int64_t elems[BUF_COUNT]; /* what this rank holds of each buffer, padding included */
-    ParamSizes all, trained;  /* trained: without frozen buckets */
-    int64_t frozen;           /* share of total that is not trained */
-    int64_t total, active;    /* active: those a token meets, embedding and head included */
-    int64_t active_matrix;    /* active ones that are multiplied with (no embedding, no norms) */
+    ParamSpaces spaces;
+    int64_t frozen;        /* share of total that is not trained */
+    int64_t total, active; /* active: those a token meets, embedding and head included */
+    int64_t active_matrix; /* active ones that are multiplied with (no embedding, no norms) */
 } ParamTable;
 
 /* Views of one layer's weights and gradients by role; data NULL where the layer has none, and for
@@ -143,8 +158,8 @@ typedef struct LayerWeights {
  * in its first half, odd ones in the second. `low` holds a layer's gradients in the type in which
  * they are added. */
 typedef struct ParamMemory {
-    Tensor buffer[BUF_COUNT]; /* rank 1; BUF_WEIGHT has the compute type, moments have
-                                 ModelSpec.moment, all others f32 */
+    Tensor buffer[BUF_COUNT]; /* rank 1; BUF_WEIGHT has the compute type, the optimizer's
+                                 buffers have ModelSpec.optimizer.state, all others f32 */
     Tensor gathered[2];       /* BUF_WEIGHT, BUF_GRAD; data NULL: not sharded */
     Tensor low;
 } ParamMemory;
@@ -175,7 +190,7 @@ int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer 
                            const ParamShards *shards);
 /* Bytes of ParamMemory.gathered and .low. */
 size_t params_gathered_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards);
-void params_add_sizes(ParamSizes *sum, const ParamSizes *more);
+void spaces_add(ParamSpaces *sum, const ParamSpaces *more);
 /* Buffers in `run`, all of them if `training`, else weights and state only. */
 Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
                     ParamMemory *out);
@@ -201,6 +216,12 @@ typedef struct ParamPiece {
     Piece in;  /* of the canonical, unsharded tensor */
     Tensor at; /* (piece_elems) */
 } ParamPiece;
+/* The rule of the bucket that a parameter lies in; NULL: frozen, or not trained. A frozen parameter
+ * among others of its role lies in their bucket. */
+static inline const OptimizerDesc *param_bucket_rule(const ParamTable *t, const Param *p)
+{
+    return p->bucket < 0 ? NULL : t->bucket[p->bucket].rule;
+}
 ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m, ParamBuffer b);
 
 /* Initial main weights of a parameter: the n from place i on in a piece of it. Each is a function

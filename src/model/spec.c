@@ -211,7 +211,7 @@ Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *ou
         .rotary = rotary_of(c),
         .loss_chunk = c->model_loss_chunk,
         .act = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32,
-        .moment = c->optimizer_moments == MOMENTS_BF16 ? DTYPE_BF16 : DTYPE_F32,
+        .optimizer = optimizer_of(c),
         .ep = c->mesh_ep,
         .cp = c->mesh_cp,
         .stage_ranks = c->mesh_cp,

@@ -28,8 +28,7 @@ const char *const plan_part_names[PLAN_PARTS] = {
 static void add_layer(ChunkPrice *c, const LayerPrice *l)
 {
     const LayerCount *n = &l->count;
-    params_add_sizes(&c->all, &n->all);
-    params_add_sizes(&c->trained, &n->trained);
+    spaces_add(&c->params, &n->params);
     c->state_elems += (double)n->state_elems;
     double lost = price_lost_s(l);
     for (int k = 0; k < CHUNK_PASSES; k++) {
@@ -62,8 +61,7 @@ void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, con
     }
     if (!has_copy(e, l, s)) return;
     const LayerCount *table = &e->plain[p->class_of[0]].count;
-    params_add_sizes(&c->all, &table->all);
-    params_add_sizes(&c->trained, &table->trained);
+    spaces_add(&c->params, &table->params);
 }
 
 /* ---- time beside the schedule ---- */
@@ -119,10 +117,11 @@ static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks
     return OK;
 }
 
-/* Of the rank's parameters those whose gradients it has the sums of, and which it updates. */
+/* Number of parameters that this rank updates. */
 static double own_elems(const ParamShards *s, const RankPrice *r)
 {
-    double expert = (double)r->sum.trained.expert, dense = (double)r->sum.trained.flat - expert;
+    const ParamSizes *z = &r->sum.params.of[BUF_GRAD];
+    double expert = (double)z->expert, dense = (double)z->flat - expert;
     if (s->zero == 0) return dense + expert;
     return dense / (double)s->dense + expert / (double)s->expert;
 }
@@ -137,7 +136,8 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     bool whole = shards.zero == 0;
     int64_t ranks = l->dp * l->cp, replicas = ranks / l->ep > 0 ? ranks / l->ep : 1;
     double micros = (double)price_micros(p, l), hide = e->stack.at[STACK_hide_gradients];
-    const ParamSizes *z = &r->sum.trained, *read = l->zero < 3 ? z : &r->sum.all;
+    const ParamSizes *z = &r->sum.params.of[BUF_GRAD];
+    const ParamSizes *read = l->zero < 3 ? z : &r->sum.params.of[BUF_WEIGHT];
     const double dense[] = { (double)(z->flat - z->expert), (double)(read->flat - read->expert) };
     const double expert[] = { (double)z->expert, (double)read->expert };
     double hidden = hide * r->backward_s;
@@ -173,17 +173,17 @@ static double stack_size(const PriceEntry *e, StackName name, double ours)
     return e->stack.at[name] < 0 ? ours : e->stack.at[name];
 }
 
-/* Of both. */
-static double moments_size(const PriceEntry *e)
+/* Bytes a parameter, all of the optimizer's buffers. */
+static double state_size(const PriceEntry *e)
 {
-    return stack_size(e, STACK_moment_size, 2 * (double)dtype_bytes(e->spec.moment));
+    return stack_size(e, STACK_moment_size, optimizer_state_bytes(&e->spec.optimizer));
 }
 
 static void param_bytes(const PriceEntry *e, const ParamShards *shards, const RankPrice *r,
                         double memory[PLAN_KINDS])
 {
     bool low = e->spec.act != DTYPE_F32;
-    const ParamTable t = { .all = r->sum.all, .trained = r->sum.trained };
+    const ParamTable t = { .spaces = r->sum.params };
     double elems[BUF_COUNT] = { 0 };
     for (int b = 0; b < BUF_STATE; b++)
         elems[b] = (double)params_shard_elems(&e->spec, &t, (ParamBuffer)b, shards);
@@ -191,8 +191,10 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
         rounded(elems[BUF_WEIGHT] * stack_size(e, STACK_weight_size, low ? 2 : 4));
     memory[PLAN_GRADS] = rounded(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
     memory[PLAN_MAIN] = rounded(elems[BUF_MAIN] * stack_size(e, STACK_main_size, low ? 4 : 0));
-    memory[PLAN_OPTIMIZER] =
-        2 * rounded(elems[BUF_MOMENT1] * moments_size(e) / 2) + rounded(4 * r->sum.state_elems);
+    const int states = e->spec.optimizer.rule[0]->n_states;
+    memory[PLAN_OPTIMIZER] = rounded(4 * r->sum.state_elems);
+    for (int i = 0; i < states; i++)
+        memory[PLAN_OPTIMIZER] += rounded(elems[BUF_OPTIMIZER + i] * state_size(e) / states);
     memory[PLAN_BUFFERS] = rounded((double)params_gathered_bytes(&e->spec, &t, shards));
 }
 
@@ -236,8 +238,7 @@ void price_add_chunk(RankPrice *r, const ChunkPrice *c)
     }
     for (int i = 0; i < ROOFLINE_LANES; i++) s->lane_s[i] += c->lane_s[i];
     s->host_s += c->host_s;
-    params_add_sizes(&s->all, &c->all);
-    params_add_sizes(&s->trained, &c->trained);
+    spaces_add(&s->params, &c->params);
     s->state_elems += c->state_elems;
 }
 
@@ -309,7 +310,8 @@ Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *
     TRY(price_gradients(p, l, e, rank, &gradients));
     part_s[PLAN_GRADIENTS] = price_gradients_s(&gradients);
     part_s[PLAN_UPDATE] = update_s(p, e, &shards, rank);
-    double state = (4 + moments_size(e)) * (double)rank->sum.all.flat / (double)(l->dp * l->cp);
+    double elems = (double)rank->sum.params.of[BUF_MAIN].flat;
+    double state = (4 + state_size(e)) * elems / (double)(l->dp * l->cp);
     part_s[PLAN_CHECKPOINT] = 0;
     if (p->config.checkpoint_every > 0) {
         double every = (double)p->config.checkpoint_every;

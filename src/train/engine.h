@@ -77,17 +77,6 @@ struct EnginePlan {
     int64_t params_total, params_active, params_frozen;
 };
 
-/* Parameters whose moments have had the same number of updates: those of the model proper, those of
- * modules of multi-token prediction, which a training may add to a model (init.h). */
-typedef enum MomentAge { AGE_MODEL, AGE_MODULES, AGE_COUNT } MomentAge;
-
-/* Elements that this rank updates and that share the decay rule. */
-typedef struct UpdateRange {
-    Tensor w, g, m, v, w_low; /* (n); w_low without data: f32 compute */
-    bool decay;
-    MomentAge age;
-} UpdateRange;
-
 /* What one micro-batch left of one layer. Bookkeeping: lives in tables. */
 typedef struct LayerSlot {
     ArenaMark before, kept, ring;

@@ -69,8 +69,11 @@ Status engine_random_weights(Engine *e)
     return engine_refresh_weights(e);
 }
 
-static Status check_param(Engine *e, const Param *p, ParamBuffer b, const char *who)
+static Status check_param(Engine *e, const Param *p, ParamBuffer b, int64_t step)
 {
+    char who[NUMBERS_WHO_BYTES];
+    const OptimizerDesc *rule = param_bucket_rule(&e->params, p);
+    numbers_writer(who, rule, b, step);
     ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
     int64_t most = (int64_t)(engine_piece_bytes(e) / dtype_bytes(piece.at.dtype));
     for (int64_t first = 0, n = 0, all = piece_elems(&piece.in); first < all; first += n) {
@@ -78,7 +81,8 @@ static Status check_param(Engine *e, const Param *p, ParamBuffer b, const char *
         n = all - first < most ? all - first : most;
         const Tensor part = tensor_rows(&piece.at, first, n);
         TRY(engine_get(e, part.data, tensor_bytes(&part), &x));
-        TRY(numbers_check(who, p->name, b, &piece.in, first, (Numbers){ x, part.dtype, n }));
+        TRY(numbers_check(who, p->name, buffer_desc(rule, b), &piece.in, first,
+                          (Numbers){ x, part.dtype, n }));
     }
     return OK;
 }
@@ -86,9 +90,8 @@ static Status check_param(Engine *e, const Param *p, ParamBuffer b, const char *
 static Status check_params(Engine *e, int64_t step)
 {
     for (int i = 0; i < e->params.n * CHECKPOINT_BUFFERS; i++) {
-        char who[NUMBERS_WHO_BYTES];
-        ParamBuffer b = checkpoint_buffers[i / e->params.n];
-        TRY(check_param(e, &e->params.at[i % e->params.n], b, numbers_writer(who, b, step)));
+        TRY(check_param(e, &e->params.at[i % e->params.n], checkpoint_buffer(i / e->params.n),
+                        step));
     }
     return OK;
 }

@@ -183,7 +183,7 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
         c->out->pool = desc->pooled(s, layer, b * t);
         TRY(pool_make(&c->ex, &nowhere, s->act, &c->out->pool, 1, &c->pool));
     }
-    c->out->all = table.all, c->out->trained = table.trained;
+    c->out->params = table.spaces;
     c->out->state_elems = table.elems[BUF_STATE];
     TRY(make_inputs(c, s, &nowhere, &m, &record));
     return both_ways(c);

@@ -72,21 +72,31 @@ static bool follows(const Tensor *a, const Tensor *b)
     return a->data == NULL ? b->data == NULL : tensor_at(a, tensor_elems(a)) == b->data;
 }
 
+/* A range's tensors; some may be without data. */
+enum { RANGE_TENSORS = 3 + OPTIMIZER_STATES };
+static void tensors_of(UpdateRange *r, Tensor *out[RANGE_TENSORS])
+{
+    out[0] = &r->w, out[1] = &r->g, out[2] = &r->low;
+    for (int i = 0; i < OPTIMIZER_STATES; i++) out[3 + i] = &r->state[i];
+}
+
 /* Joins ranges that follow each other in every buffer. */
 static void add_range(Engine *e, UpdateRange r)
 {
     assert(e->ranges != NULL);
     UpdateRange *last = e->n_ranges > 0 ? &e->ranges[e->n_ranges - 1] : NULL;
-    bool joined = last != NULL && last->decay == r.decay && last->age == r.age &&
-                  follows(&last->w, &r.w) && follows(&last->g, &r.g) && follows(&last->m, &r.m) &&
-                  follows(&last->v, &r.v) && follows(&last->w_low, &r.w_low);
+    Tensor *grown[RANGE_TENSORS], *more[RANGE_TENSORS];
+    tensors_of(&r, more);
+    bool joined =
+        last != NULL && last->rule == r.rule && last->decay == r.decay && last->age == r.age;
+    if (joined) tensors_of(last, grown);
+    for (int i = 0; i < RANGE_TENSORS && joined; i++) joined = follows(grown[i], more[i]);
     if (!joined) {
         e->ranges[e->n_ranges++] = r;
         return;
     }
-    Tensor *grown[] = { &last->w, &last->g, &last->m, &last->v, &last->w_low };
-    for (size_t i = 0; i < sizeof grown / sizeof *grown; i++) {
-        if (grown[i]->data != NULL) grown[i]->dim[0] += r.w.dim[0];
+    for (int i = 0; i < RANGE_TENSORS; i++) {
+        if (grown[i]->data != NULL) grown[i]->dim[0] += more[i]->dim[0];
     }
 }
 
@@ -96,22 +106,23 @@ static UpdateRange update_of(const Engine *e, const ParamBucket *k)
     const ParamTable *t = &e->params;
     Tensor part[BUF_STATE] = { 0 };
     for (int b = 0; b < BUF_STATE; b++) {
-        if (e->memory.buffer[b].data == NULL) continue;
+        bool there = b < BUF_OPTIMIZER || buffer_state((ParamBuffer)b) < k->rule->n_states;
+        if (!there || e->memory.buffer[b].data == NULL) continue;
         bool whole = replicated(e, k);
         part[b] = whole ? bucket_whole(t, &e->memory, k, (ParamBuffer)b)
                         : bucket_own(t, &e->memory, k, (ParamBuffer)b);
     }
-    UpdateRange r = {
-        .w = part[BUF_MAIN], .g = part[BUF_GRAD], .m = part[BUF_MOMENT1], .v = part[BUF_MOMENT2]
-    };
-    if (e->spec.act != DTYPE_F32) r.w_low = part[BUF_WEIGHT];
+    UpdateRange r = { .rule = k->rule, .w = part[BUF_MAIN], .g = part[BUF_GRAD] };
+    for (int i = 0; i < OPTIMIZER_STATES; i++) r.state[i] = part[BUF_OPTIMIZER + i];
+    if (e->spec.act != DTYPE_F32) r.low = part[BUF_WEIGHT];
     return r;
 }
 
 static UpdateRange part_of(UpdateRange r, int64_t first, int64_t n)
 {
-    Tensor *all[] = { &r.w, &r.g, &r.m, &r.v, &r.w_low };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    Tensor *all[RANGE_TENSORS];
+    tensors_of(&r, all);
+    for (int i = 0; i < RANGE_TENSORS; i++) {
         if (all[i]->data != NULL) *all[i] = tensor_rows(all[i], first, n);
     }
     return r;
@@ -151,7 +162,7 @@ static void add_run(Engine *e, const ParamBucket *k, const Param *rule, int64_t 
     int64_t n = g.dim[0], own = replicated(e, k) ? 0 : k->own * n;
     first = first > own ? first - own : 0;
     end = end - own < n ? end - own : n;
-    if (rule->frozen || first >= end) return;
+    if (rule->rule == NULL || first >= end) return;
     all = part_of(all, first, end - first);
     all.decay = rule->decay;
     all.age = age_of(e, rule);
@@ -170,8 +181,8 @@ static void add_bucket(Engine *e, int bucket)
         const Param *p = &e->params.at[i];
         if (p->bucket != bucket) continue;
         int64_t first = p->first[BUF_MAIN] - k->first;
-        if (rule != NULL && (p->decay != rule->decay || p->frozen != rule->frozen ||
-                             age_of(e, p) != age_of(e, rule))) {
+        if (rule != NULL &&
+            (p->decay != rule->decay || p->rule != rule->rule || age_of(e, p) != age_of(e, rule))) {
             add_run(e, k, rule, at, first);
             at = first;
         }
@@ -187,7 +198,7 @@ Status shards_make(Engine *e)
     TRY(ARENA_NEW(&e->tables, t->n + t->n_buckets, &e->ranges));
     TRY(ARENA_NEW(&e->tables, t->n + t->n_buckets, &e->norms));
     for (int i = 0; i < t->n_buckets && e->use == ENGINE_TRAIN; i++) {
-        if (!t->bucket[i].frozen) add_bucket(e, i);
+        if (t->bucket[i].rule != NULL) add_bucket(e, i);
     }
     return OK;
 }
@@ -218,7 +229,7 @@ static Status all_reduce(Engine *e, MeshGroup group, Tensor t)
 static int trained(const Engine *e, int layer, int *first)
 {
     int end = params_layer(&e->params, layer, first);
-    while (end > *first && e->params.bucket[end - 1].frozen) end--;
+    while (end > *first && e->params.bucket[end - 1].rule == NULL) end--;
     return end;
 }
 
@@ -289,7 +300,7 @@ Status shards_begin(Engine *e)
 {
     for (int i = 0; i < e->params.n_buckets; i++) {
         const ParamBucket *k = &e->params.bucket[i];
-        if (k->frozen) continue;
+        if (k->rule == NULL) continue;
         bool place = in_place(e, k);
         Tensor sum = place ? bucket_own(&e->params, &e->memory, k, BUF_GRAD)
                            : bucket_whole(&e->params, &e->memory, k, BUF_GRAD);

@@ -99,7 +99,7 @@ static inline void put_state(Engine *e, int64_t step)
 {
     for (int k = 0; k < e->params.n * CHECKPOINT_BUFFERS; k++) {
         const Param *p = &e->params.at[k / CHECKPOINT_BUFFERS];
-        ParamBuffer b = checkpoint_buffers[k % CHECKPOINT_BUFFERS];
+        ParamBuffer b = checkpoint_buffer(k % CHECKPOINT_BUFFERS);
         ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
         for (int64_t i = 0; i < piece.in.n; i++) {
             put(&piece.at, i, value_of(p, b, piece.in.first + i, step));
@@ -111,15 +111,15 @@ static inline Status expect_state(const Engine *e, int64_t step)
 {
     for (int k = 0; k < e->params.n * CHECKPOINT_BUFFERS; k++) {
         const Param *p = &e->params.at[k / CHECKPOINT_BUFFERS];
-        ParamBuffer b = checkpoint_buffers[k % CHECKPOINT_BUFFERS];
+        ParamBuffer b = checkpoint_buffer(k % CHECKPOINT_BUFFERS);
         ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
-        bool low = rounded && (b == BUF_MOMENT1 || b == BUF_MOMENT2);
+        bool low = rounded && (buffer_is_optimizers(b));
         for (int64_t i = 0; i < piece.in.n; i++) {
             float want = value_of(p, b, piece.in.first + i, step);
             if (low) want = f32_from_bf16(bf16_from_f32(want));
             if (get(&piece.at, i) == want) continue;
             return FAIL(ERR_NUMERIC, "%s (%s), element %lld is %g", p->name,
-                        manifest_buffer_name(b), (long long)(piece.in.first + i),
+                        buffer_desc(&optimizer_adamw, b).name, (long long)(piece.in.first + i),
                         (double)get(&piece.at, i));
         }
     }

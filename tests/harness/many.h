@@ -247,7 +247,7 @@ static inline Status many_same(const char *what, int64_t step, double have, doub
 /* Weights, moments and state of the lone rank, as far as this rank holds them. Of the CPU alone. */
 static inline Status many_take_over(const Engine *one, Engine *e)
 {
-    static const ParamBuffer buffers[] = { BUF_MAIN, BUF_MOMENT1, BUF_MOMENT2, BUF_STATE };
+    static const ParamBuffer buffers[] = { BUF_MAIN, BUF_OPTIMIZER, BUF_OPTIMIZER + 1, BUF_STATE };
     for (int i = 0; i < e->params.n * 4; i++) {
         ParamBuffer b = buffers[i % 4];
         const Param *p = &e->params.at[i / 4], *q = many_find(one, p->name);

@@ -213,7 +213,7 @@ static Status expect_new(const Param *p, ParamBuffer b, const ParamPiece *piece)
     for (int64_t i = 0; i < piece_elems(&piece->in); i++) {
         if (get(&piece->at, i) == want[i]) continue;
         return FAIL(ERR_NUMERIC, "%s (%s), element %lld is %g, from scratch %g", p->name,
-                    manifest_buffer_name(b), (long long)i, (double)get(&piece->at, i),
+                    buffer_desc(&optimizer_adamw, b).name, (long long)i, (double)get(&piece->at, i),
                     (double)want[i]);
     }
     return OK;
@@ -230,7 +230,7 @@ static Status expect_begun(Rank *r)
     TRY(checkpoint_load_init(e, path, &gate, true, &r->scratch, &info));
     for (int k = 0; k < e->params.n * CHECKPOINT_BUFFERS; k++) {
         const Param *p = &e->params.at[k / CHECKPOINT_BUFFERS];
-        ParamBuffer b = checkpoint_buffers[k % CHECKPOINT_BUFFERS];
+        ParamBuffer b = checkpoint_buffer(k % CHECKPOINT_BUFFERS);
         ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
         if (!beyond(e, p, info.modules)) continue;
         TRY(expect_new(p, b, &piece));
@@ -582,7 +582,7 @@ static float *own_moment(Engine *e)
 {
     for (int i = 0; i < e->params.n; i++) {
         const Param *p = &e->params.at[i];
-        ParamPiece piece = param_piece(&e->params, p, &e->memory, BUF_MOMENT2);
+        ParamPiece piece = param_piece(&e->params, p, &e->memory, BUF_OPTIMIZER + 1);
         if (piece.in.n > 0 && piece.in.n < param_elems(p)) return piece.at.data;
     }
     return NULL;

@@ -186,7 +186,7 @@ static void bf16_moments_take_half_of_what_f32_ones_do(void **state)
     EnginePlan low = plan_of(4, "optimizer.moments=bf16");
     Tiny t;
     tiny_open(&t, TINY("attention.kind=gqa"));
-    size_t n = (size_t)t.engine.params.elems[BUF_MOMENT1];
+    size_t n = (size_t)t.engine.params.elems[BUF_OPTIMIZER];
     CHECK_INT(wide.bytes[ENGINE_RUN] - low.bytes[ENGINE_RUN],
               2 * (arena_rounded(4 * n) - arena_rounded(2 * n)));
     tiny_close(&t);
