@@ -120,8 +120,8 @@ static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks
 /* Number of parameters that this rank updates. */
 static double own_elems(const ParamShards *s, const RankPrice *r)
 {
-    const ParamSizes *z = &r->sum.params.of[BUF_GRAD];
-    double expert = (double)z->expert, dense = (double)z->flat - expert;
+    const ParamSizes *own = &r->sum.params.of[BUF_GRAD];
+    double expert = (double)own->expert, dense = (double)own->flat - expert;
     if (s->zero == 0) return dense + expert;
     return dense / (double)s->dense + expert / (double)s->expert;
 }

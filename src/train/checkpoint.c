@@ -95,7 +95,10 @@ static Status match_entry(Loading *l, int64_t at)
                     " further; it has %" PRId64,
                     l->folder, in->first, in->n, p->name, in->rows, in->stride, param_elems(p));
     }
-    if (!same_buffer(l, p, entry)) return OK;
+    if (!same_buffer(l, p, entry)) {
+        l->param[at] = -1;
+        return OK;
+    }
     const ManifestEntry **chain = &l->chain[i * BUF_COUNT + (int)entry->buffer];
     entry->other = *chain;
     *chain = entry;
