@@ -37,6 +37,7 @@ ifeq ($(origin CC),default)
 CC     := $(CC.$(CONFIG))
 endif
 NVCC   ?= nvcc
+GPU_VENDOR ?= nv
 GPU_ARCH ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
 # What one compilation is for: the release's runs on processors with AVX2 or more, and takes more from
 # its SETS; sanitizers run where they were made, and one set is enough to look at memory and threads.
@@ -70,7 +71,7 @@ FAST.tsan := -O2 $(CPU_ARCH)
 FAST      := backend base comm data model op plan schedule train
 # libomp's own code is not instrumented; its races are shown to TSan by libarcher instead
 export TSAN_OPTIONS ?= ignore_noninstrumented_modules=1
-LDLIBS  := -lyaml -lcjson -lpcre2-8 -lhwloc -lz -lm -ldl
+LDLIBS  := -lyaml -lpcre2-8 -lhwloc -lz -lm -ldl
 LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 
 # Sets of CPU ops beside the one that is compiled like all else (op/cpu_set.h). bf16 and AMX: the compiler
@@ -92,7 +93,7 @@ endif
 # cuBLASLt, cuDNN and the driver are found when the program starts; rpath is where dlopen looks
 ifeq ($(CUDA),1)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
-CU  := $(wildcard src/*/*.cu)
+CU  := $(wildcard src/*/*.cu src/*/$(GPU_VENDOR)/*.cu)
 SRC += src/comm/nccl.c
 CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
 OWN := src/op/op.c # the table of ops has CUDA's
@@ -240,7 +241,7 @@ $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(if $(filter fuzz,$(CONFIG)),,$O/tests/har
 
 $B/tests/%: $O/tests/%.c.o $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -lcjson -o $@
 
 # build-X only builds what X then runs and counts; what takes longest begins first
 build-unit: $(UNIT)

@@ -1,6 +1,6 @@
 /* kineto_commit: items of a block -> columns and tables, in the order of the file. */
 #include "analyze/kineto.h"
-#include "trace/scan.h"
+#include "base/scan.h"
 
 #include <math.h>
 #include <stdlib.h>

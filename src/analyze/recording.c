@@ -4,7 +4,7 @@
 #include "analyze/group.h"
 #include "analyze/spans.h"
 #include "base/lane.h"
-#include "trace/scan.h"
+#include "base/scan.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -8,8 +8,8 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/scan.h"
 #include "bench/bench.h"
-#include "trace/scan.h"
 #include "train/engine_memory.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* weights: opens a folder and reads elements through maps of its files. */
 #include "convert/weights.h"
 
+#include "base/scan.h"
 #include "base/text.h"
-#include "trace/scan.h"
 
 #include <inttypes.h>
 #include <math.h>

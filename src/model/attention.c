@@ -13,6 +13,10 @@
  */
 #include "model/attention.h"
 
+#include "op/bias.h"
+#include "op/linear.h"
+#include "op/rmsnorm.h"
+
 static const AttentionKindDesc *kind_of(const AttentionSpec *a)
 {
     return a->kind == ATTENTION_MLA ? &attention_mla : &attention_gqa;
@@ -42,7 +46,10 @@ static Tensor bias_of(const Tensor by_role[], ParamRole role)
 static Status project(LayerRun *r, Tensor x, ParamRole role, Tensor residual, Tensor y)
 {
     Tensor b = bias_of(r->weights->w, role);
-    TRY(linear_fwd(r->ex, (LinearFwd){ .x = x, .w = r->weights->w[role], .r = residual, .y = y }));
+    TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(x),
+                                       .w = operand_plain(r->weights->w[role]),
+                                       .r = residual,
+                                       .y = y }));
     return b.data == NULL ? OK : bias_fwd(r->ex, (BiasFwd){ .x = y, .b = b, .y = y });
 }
 
@@ -55,16 +62,19 @@ Status attention_project(LayerRun *r, Tensor x, ParamRole role, Arena *arena, Te
 Status attention_project_backward(LayerRun *r, Tensor dy, ParamRole role, Tensor residual,
                                   Tensor dx)
 {
-    return linear_bwd_input(
-        r->ex, (LinearBwdInput){ .dy = dy, .w = r->weights->w[role], .r = residual, .dx = dx });
+    return linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(dy),
+                                                     .w = operand_plain(r->weights->w[role]),
+                                                     .r = residual,
+                                                     .dx = dx });
 }
 
 Status attention_project_weight(LayerRun *r, Tensor dy, Tensor x, ParamRole role)
 {
     Tensor db = bias_of(r->weights->dw, role);
     TRY(bias_bwd(r->ex, (BiasBwd){ .dy = dy, .db = db }));
-    return linear_bwd_weight(r->ex,
-                             (LinearBwdWeight){ .dy = dy, .x = x, .dw = r->weights->dw[role] });
+    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(dy),
+                                                       .x = operand_plain(x),
+                                                       .dw = r->weights->dw[role] });
 }
 
 Status attention_norm(LayerRun *r, ParamRole role, int64_t col, const NormState *n)

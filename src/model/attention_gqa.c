@@ -15,6 +15,7 @@
  * and end at its own.
  */
 #include "model/attention.h"
+#include "op/rope.h"
 
 static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {

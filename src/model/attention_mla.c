@@ -16,6 +16,8 @@
  * projection before they are scattered.
  */
 #include "model/attention.h"
+#include "op/linear.h"
+#include "op/rope.h"
 
 static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
@@ -180,8 +182,9 @@ static Status block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
     Part part = part_of(r, &s->mla.latents, block);
     *k = s->k;
     *v = s->v;
-    TRY(linear_fwd(r->ex,
-                   (LinearFwd){ .x = part.latent, .w = r->weights->w[ROLE_KV_B], .y = s->mla.kv }));
+    TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(part.latent),
+                                       .w = operand_plain(r->weights->w[ROLE_KV_B]),
+                                       .y = s->mla.kv }));
     return rope_mla_fwd(r->ex, (RopeMlaFwd){ .kv = s->mla.kv,
                                              .k_rope = part.key,
                                              .cos = r->rope_cos,

@@ -1,6 +1,10 @@
 /* layer: the table of layers, and what several kinds share: norms, the SwiGLU MLP. */
 #include "model/layer.h"
 
+#include "op/linear.h"
+#include "op/rmsnorm.h"
+#include "op/swiglu.h"
+
 #include <assert.h>
 #include <math.h>
 
@@ -140,7 +144,8 @@ static Status mlp_pre_activation(LayerRun *r, MlpState *m, Tensor y, Arena *aren
 {
     Tensor w = r->weights->w[ROLE_GATE_UP];
     TRY(tensor_new2(arena, r->spec->act, y.dim[0], w.dim[0], &m->gu));
-    return linear_fwd(r->ex, (LinearFwd){ .x = y, .w = w, .y = m->gu });
+    return linear_fwd(r->ex,
+                      (LinearFwd){ .x = operand_plain(y), .w = operand_plain(w), .y = m->gu });
 }
 
 static Status mlp_activation(LayerRun *r, MlpState *m, Arena *arena)
@@ -155,8 +160,10 @@ Status layer_mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Te
     TRY(mlp_pre_activation(r, m, y, layer_arena(r, gu_piece)));
     TRY(mlp_activation(r, m, layer_arena(r, gu_piece | RECOMPUTE_ACT)));
     if (r->again) return OK;
-    return linear_fwd(
-        r->ex, (LinearFwd){ .x = m->act, .w = r->weights->w[ROLE_DOWN], .r = residual, .y = out });
+    return linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(m->act),
+                                          .w = operand_plain(r->weights->w[ROLE_DOWN]),
+                                          .r = residual,
+                                          .y = out });
 }
 
 Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout, Tensor dy,
@@ -166,18 +173,23 @@ Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout,
     if (recomputes(r, gu_piece | RECOMPUTE_ACT)) TRY(mlp_activation(r, m, r->ring));
     Tensor dact;
     TRY(tensor_new2(r->scratch, r->spec->act, m->act.dim[0], m->act.dim[1], &dact));
-    TRY(linear_bwd_input(
-        r->ex, (LinearBwdInput){ .dy = dout, .w = r->weights->w[ROLE_DOWN], .dx = dact }));
+    TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(dout),
+                                                  .w = operand_plain(r->weights->w[ROLE_DOWN]),
+                                                  .dx = dact }));
     /* Nothing reads the pre-activation after this op, so its gradient overwrites it. */
     TRY(swiglu_bwd(r->ex, (SwigluBwd){ .dy = dact, .gu = m->gu, .dgu = m->gu, .limit = m->limit }));
-    return linear_bwd_input(
-        r->ex, (LinearBwdInput){ .dy = m->gu, .w = r->weights->w[ROLE_GATE_UP], .dx = dy });
+    return linear_bwd_input(r->ex,
+                            (LinearBwdInput){ .dy = operand_plain(m->gu),
+                                              .w = operand_plain(r->weights->w[ROLE_GATE_UP]),
+                                              .dx = dy });
 }
 
 Status layer_mlp_backward_weight(LayerRun *r, const MlpState *m, Tensor y, Tensor dout)
 {
-    TRY(linear_bwd_weight(
-        r->ex, (LinearBwdWeight){ .dy = dout, .x = m->act, .dw = r->weights->dw[ROLE_DOWN] }));
-    return linear_bwd_weight(
-        r->ex, (LinearBwdWeight){ .dy = m->gu, .x = y, .dw = r->weights->dw[ROLE_GATE_UP] });
+    TRY(linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(dout),
+                                                    .x = operand_plain(m->act),
+                                                    .dw = r->weights->dw[ROLE_DOWN] }));
+    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(m->gu),
+                                                       .x = operand_plain(y),
+                                                       .dw = r->weights->dw[ROLE_GATE_UP] });
 }

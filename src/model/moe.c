@@ -19,6 +19,11 @@
  * over them before the loss is made of them; each rank adds its own tokens' part of the loss.
  */
 #include "model/layer.h"
+#include "op/bias.h"
+#include "op/jitter.h"
+#include "op/linear.h"
+#include "op/route_drop.h"
+#include "op/scale.h"
 
 #include <math.h>
 
@@ -118,9 +123,9 @@ static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens
 }
 
 /* The weights of this rank's experts as an operand of grouped products, (E, O, I). */
-static Quant weight_of(const LayerRun *r, ParamRole role)
+static Operand weight_of(const LayerRun *r, ParamRole role)
 {
-    return quant_plain(r->weights->w[role]);
+    return operand_plain(r->weights->w[role]);
 }
 
 /* Over how many ranks the tokens of one group of the auxiliary loss are spread. */
@@ -308,8 +313,9 @@ static Status route_forward(LayerRun *r)
     MoeState *s = r->state;
     TRY(layer_norm_forward(r, &s->norm));
     if (r->again) return OK;
-    TRY(linear_fwd(r->ex,
-                   (LinearFwd){ .x = s->norm.y, .w = r->weights->w[ROLE_ROUTER], .y = s->logits }));
+    TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y),
+                                       .w = operand_plain(r->weights->w[ROLE_ROUTER]),
+                                       .y = s->logits }));
     if (m->shift)
         TRY(bias_fwd(r->ex, (BiasFwd){ s->logits, r->weights->w[ROLE_ROUTER_SHIFT], s->logits }));
     TRY(jitter_logits(r, s->logits));
@@ -440,12 +446,13 @@ static Status shared_forward(LayerRun *r)
     if (!m->shared_gate) return OK;
     /* Elsewhere nobody wants what comes out of an MLP again. */
     if (r->again)
-        TRY(linear_fwd(
-            r->ex,
-            (LinearFwd){ .x = s->shared.act, .w = r->weights->w[ROLE_DOWN], .y = s->gated }));
+        TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->shared.act),
+                                           .w = operand_plain(r->weights->w[ROLE_DOWN]),
+                                           .y = s->gated }));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->gate));
     Tensor w = r->weights->w[ROLE_SHARED_GATE];
-    TRY(linear_fwd(r->ex, (LinearFwd){ .x = s->norm.y, .w = w, .y = s->gate }));
+    TRY(linear_fwd(
+        r->ex, (LinearFwd){ .x = operand_plain(s->norm.y), .w = operand_plain(w), .y = s->gate }));
     if (r->again) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, n, d, &s->shared_out));
     return scale_fwd(
@@ -463,7 +470,7 @@ static Status experts_forward(LayerRun *r)
     else
         TRY(tensor_new2(r->keep, r->spec->act, rows.bound, 2 * m->ffn, &s->pre));
     TRY(tensor_new2(r->scratch, r->spec->act, rows.bound, m->ffn, &act));
-    TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = quant_plain(s->x),
+    TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = operand_plain(s->x),
                                       .w = weight_of(r, ROLE_EXPERT_GATE_UP),
                                       .offsets = s->offsets,
                                       .row_token = s->row_token,
@@ -474,7 +481,7 @@ static Status experts_forward(LayerRun *r)
                                       .limit = m->limit }));
     if (r->again) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->rows_out));
-    return moe_down_fwd(r->ex, (MoeDownFwd){ .act = quant_plain(act),
+    return moe_down_fwd(r->ex, (MoeDownFwd){ .act = operand_plain(act),
                                              .w = weight_of(r, ROLE_EXPERT_DOWN),
                                              .offsets = s->offsets,
                                              .out = s->rows_out,
@@ -545,7 +552,7 @@ static Status experts_backward_input(LayerRun *r)
     Rows rows = rows_of(r);
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, m->ffn, &s->wact));
     TRY(tensor_new2(r->ring, DTYPE_F32, s->x_weight.dim[0], m->rule.top_k, &s->dweight));
-    TRY(moe_down_bwd_input(r->ex, (MoeDownBwdInput){ .dy = quant_plain(s->dout),
+    TRY(moe_down_bwd_input(r->ex, (MoeDownBwdInput){ .dy = operand_plain(s->dout),
                                                      .w = weight_of(r, ROLE_EXPERT_DOWN),
                                                      .pre = s->pre,
                                                      .offsets = s->offsets,
@@ -559,7 +566,7 @@ static Status experts_backward_input(LayerRun *r)
                                                      .rows = rows,
                                                      .limit = m->limit }));
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->dx_rows));
-    return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = quant_plain(s->pre),
+    return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = operand_plain(s->pre),
                                                     .w = weight_of(r, ROLE_EXPERT_GATE_UP),
                                                     .offsets = s->offsets,
                                                     .dx = s->dx_rows,
@@ -594,15 +601,15 @@ static Status experts_backward_weight(LayerRun *r)
     bool first = r->written != NULL && !*r->written;
     if (first) *r->written = true;
     if (r->layer->as.moe.expert_bias) TRY(biases_backward(r, first));
-    TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = quant_plain(s->dout),
-                                                       .wact = quant_plain(s->wact),
+    TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = operand_plain(s->dout),
+                                                       .wact = operand_plain(s->wact),
                                                        .offsets = s->offsets,
                                                        .row_token = s->row_token,
                                                        .dw = r->weights->dw[ROLE_EXPERT_DOWN],
                                                        .rows = rows,
                                                        .overwrite = first }));
-    return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = quant_plain(s->pre),
-                                                      .x = quant_plain(s->x),
+    return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = operand_plain(s->pre),
+                                                      .x = operand_plain(s->x),
                                                       .offsets = s->offsets,
                                                       .row_token = s->row_token,
                                                       .dw = r->weights->dw[ROLE_EXPERT_GATE_UP],
@@ -632,7 +639,9 @@ static Status shared_backward_input(LayerRun *r)
                                  RECOMPUTE_SHARED));
     if (!m->shared_gate) return OK;
     Tensor w = r->weights->w[ROLE_SHARED_GATE], dy = s->dy_shared;
-    return linear_bwd_input(r->ex, (LinearBwdInput){ .dy = s->dgate, .w = w, .r = dy, .dx = dy });
+    return linear_bwd_input(
+        r->ex, (LinearBwdInput){
+                   .dy = operand_plain(s->dgate), .w = operand_plain(w), .r = dy, .dx = dy });
 }
 
 static Status shared_backward_weight(LayerRun *r)
@@ -641,8 +650,8 @@ static Status shared_backward_weight(LayerRun *r)
     if (r->layer->as.moe.shared_ffn == 0) return OK;
     TRY(layer_mlp_backward_weight(r, &s->shared, s->norm.y, s->dgated));
     if (!r->layer->as.moe.shared_gate) return OK;
-    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = s->dgate,
-                                                       .x = s->norm.y,
+    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(s->dgate),
+                                                       .x = operand_plain(s->norm.y),
                                                        .dw = r->weights->dw[ROLE_SHARED_GATE] });
 }
 
@@ -705,9 +714,10 @@ static Status route_backward_input(LayerRun *r)
                                      .parts = loss_parts(r),
                                      .rule = rule_of(r) }));
     TRY(jitter_logits(r, s->logits));
-    TRY(linear_bwd_input(
-        r->ex,
-        (LinearBwdInput){ .dy = s->logits, .w = r->weights->w[ROLE_ROUTER], .r = dy, .dx = dy }));
+    TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->logits),
+                                                  .w = operand_plain(r->weights->w[ROLE_ROUTER]),
+                                                  .r = dy,
+                                                  .dx = dy }));
     return layer_norm_backward(r, &s->norm, dy);
 }
 
@@ -716,9 +726,9 @@ static Status route_backward_weight(LayerRun *r)
     MoeState *s = r->state;
     if (r->layer->as.moe.shift)
         TRY(bias_bwd(r->ex, (BiasBwd){ s->logits, r->weights->dw[ROLE_ROUTER_SHIFT] }));
-    return linear_bwd_weight(
-        r->ex,
-        (LinearBwdWeight){ .dy = s->logits, .x = s->norm.y, .dw = r->weights->dw[ROLE_ROUTER] });
+    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(s->logits),
+                                                       .x = operand_plain(s->norm.y),
+                                                       .dw = r->weights->dw[ROLE_ROUTER] });
 }
 
 enum { ROUTE, DISPATCH, SHARED, EXPERTS, COMBINE };

@@ -18,7 +18,7 @@
  */
 #include "op/pack.cuh"
 
-#include "op/attention_cudnn.cuh"
+#include "op/nv/attention_cudnn.cuh"
 
 extern "C" {
 #include "op/attention_pieces.h"

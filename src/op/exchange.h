@@ -262,4 +262,8 @@ static inline int32_t exchange_local_expert(int64_t expert, int64_t first, int64
 }
 #endif
 
+#define OPS_EXCHANGE
+#include "op/declare.h"
+#undef OPS_EXCHANGE
+
 #endif

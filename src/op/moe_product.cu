@@ -11,7 +11,7 @@
  *
  * Biases and the clamped SwiGLU are policies of their own, so that what has neither pays for neither.
  */
-#include "op/grouped_hopper.cuh"
+#include "op/nv/grouped_hopper.cuh"
 
 #include "op/moe_product.h"
 #include "op/swiglu.cuh"

@@ -3,7 +3,7 @@
  * one block, in their order, and then added to what stands in dw, or written over it: a gradient is
  * read and written once, and its bits depend on the groups alone.
  */
-#include "op/grouped_hopper.cuh"
+#include "op/nv/grouped_hopper.cuh"
 
 #include "op/moe_product.h"
 
@@ -122,7 +122,7 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
 
 template <bool TOKEN_FIRST> static Status run(struct Exec *ex, const MoeSum &s)
 {
-    const Quant *a = TOKEN_FIRST ? s.by_token : s.by_row, *b = TOKEN_FIRST ? s.by_row : s.by_token;
+    const Operand *a = TOKEN_FIRST ? s.by_token : s.by_row, *b = TOKEN_FIRST ? s.by_row : s.by_token;
     int64_t experts = tensor_elems(s.offsets) - 1;
     return by_kernel<true>(
         ex,

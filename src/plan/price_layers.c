@@ -1,3 +1,4 @@
+#include "op/head.h"
 #include "plan/price_private.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #include "trace/stats.h"
 
 #include "base/file.h"
-#include "trace/scan.h"
+#include "base/scan.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* manifest: writes, reads and checks the list of a checkpoint's pieces. */
 #include "train/manifest.h"
 
-#include "trace/scan.h"
+#include "base/scan.h"
 #include "train/numbers.h"
 
 #include <assert.h>

@@ -1,6 +1,8 @@
 /* shards: gathers, reductions and sums of buckets, and the ranges that a rank updates or counts. */
 #include "train/shards.h"
 
+#include "op/elementwise.h"
+
 #include <assert.h>
 #include <string.h>
 

@@ -6,6 +6,7 @@
 #define TESTS_OP_EXCHANGE_CASE_H
 
 #include "harness/optest.h"
+#include "op/exchange.h"
 
 enum { TOKENS = 23 }; /* of each rank, on their way there and back */
 enum { RANKS_MAX = 8, BOARD_MOST = 1 << 16, WINDOW = 1 << 28 };

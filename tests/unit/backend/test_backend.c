@@ -1,4 +1,6 @@
 #include "harness/optest.h"
+#include "op/elementwise.h"
+#include "op/optimizer.h"
 
 #include "base/clock.h"
 #include "trace/trace.h"

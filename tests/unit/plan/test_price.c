@@ -1,6 +1,7 @@
 /* The planner's prices: bytes of our own stack are those of the engine's counting run; another
  * stack's meet what was published of it. */
 #include "harness/question.h"
+#include "op/head.h"
 
 #include "config/config_private.h"
 #include "plan/presets.h"

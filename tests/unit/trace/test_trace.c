@@ -2,7 +2,7 @@
 #include "harness/place.h"
 #include "harness/texts.h"
 
-#include "trace/scan.h"
+#include "base/scan.h"
 #include "trace/stats.h"
 
 #include <cjson/cJSON.h>

@@ -30,12 +30,12 @@
  * The last rows of a group: rows of the result beyond it are not stored, whatever was read there.
  * Terms beyond it would count, so the last stage of a sum comes by cp.async, which fills in zeros.
  */
-#ifndef OP_GROUPED_HOPPER_CUH
-#define OP_GROUPED_HOPPER_CUH
+#ifndef OP_NV_GROUPED_HOPPER_CUH
+#define OP_NV_GROUPED_HOPPER_CUH
 
-#include "op/blas.cuh"
-#include "op/grouped_load.cuh"
-#include "op/grouped_tiles.cuh"
+#include "op/nv/blas.cuh"
+#include "op/nv/grouped_load.cuh"
+#include "op/nv/grouped_tiles.cuh"
 
 namespace grouped
 {
@@ -497,7 +497,7 @@ template <typename P> static Status launch(struct Exec *ex, const char *op, cons
 /* What decides which kernel multiplies: operands, other addresses, and the widths of rows. */
 struct KernelNeeds {
     const char *op;
-    const Quant &a, &b;
+    const Operand &a, &b;
     int64_t experts;
     std::initializer_list<const void *> at;
     std::initializer_list<int64_t> spans;

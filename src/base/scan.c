@@ -1,5 +1,5 @@
 /* scan: walks JSON text value by value. */
-#include "trace/scan.h"
+#include "base/scan.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -13,15 +13,15 @@ Scan scan_inside(char *value)
     return (Scan){ .at = value + 1, .fresh = true, .bad = *value != '{' && *value != '[' };
 }
 
-static char next_char(Scan *s)
+char scan_peek(Scan *s)
 {
     while (*s->at == ' ' || *s->at == '\t' || *s->at == '\n' || *s->at == '\r') s->at++;
     return *s->at;
 }
 
-static bool take(Scan *s, char c)
+static bool take_char(Scan *s, char c)
 {
-    if (s->bad || next_char(s) != c) return false;
+    if (s->bad || scan_peek(s) != c) return false;
     s->at++;
     return true;
 }
@@ -36,7 +36,7 @@ static bool take_word(Scan *s, const char *word)
 
 static void enter(Scan *s, char bracket)
 {
-    if (!take(s, bracket)) s->bad = true;
+    if (!take_char(s, bracket)) s->bad = true;
     s->fresh = true;
 }
 
@@ -44,22 +44,22 @@ void scan_object(Scan *s) { enter(s, '{'); }
 void scan_array(Scan *s) { enter(s, '['); }
 
 /* Steps to the next member. False if the closing bracket came instead, or if the text is bad. */
-static bool member(Scan *s, char closing)
+static bool next_member(Scan *s, char closing)
 {
     bool first = s->fresh;
     s->fresh = false;
-    if (s->bad || take(s, closing)) return false;
-    if (!first && !take(s, ',')) s->bad = true;
+    if (s->bad || take_char(s, closing)) return false;
+    if (!first && !take_char(s, ',')) s->bad = true;
     return !s->bad;
 }
 
-bool scan_item(Scan *s) { return member(s, ']'); }
+bool scan_item(Scan *s) { return next_member(s, ']'); }
 
 char *scan_key(Scan *s)
 {
-    if (!member(s, '}')) return NULL;
+    if (!next_member(s, '}')) return NULL;
     char *key = scan_string(s);
-    if (!take(s, ':')) s->bad = true;
+    if (!take_char(s, ':')) s->bad = true;
     return s->bad ? NULL : key;
 }
 
@@ -82,7 +82,7 @@ double scan_number(Scan *s)
 {
     double v = 0;
     char c = '\0';
-    if (!s->bad) c = next_char(s);
+    if (!s->bad) c = scan_peek(s);
     if (c == 'n' && take_word(s, "null")) return (double)NAN;
     /* strtod would also take "inf", "nan", hexadecimals, and a leading blank or plus */
     if (c != '-' && (c < '0' || c > '9')) s->bad = true;
@@ -134,7 +134,9 @@ static char *decode_unicode(Scan *s, char *out)
             s->at += 6;
         }
     }
-    if (c == 0 || (c >= 0xD800 && c < 0xE000)) c = 0xFFFD;
+    const bool lone = c >= 0xD800 && c < 0xE000;
+    if (lone && s->strict) s->bad = true;
+    if (c == 0 || lone) c = 0xFFFD;
     return put_utf8(out, c);
 }
 
@@ -158,7 +160,7 @@ static char *decode_escape(Scan *s, char *out)
 
 char *scan_string(Scan *s)
 {
-    if (!take(s, '"')) s->bad = true;
+    if (!take_char(s, '"')) s->bad = true;
     char *begin = s->at, *out = s->at;
     while (!s->bad && *s->at != '"') {
         if (*s->at == '\0') {
@@ -171,6 +173,7 @@ char *scan_string(Scan *s)
         }
     }
     if (!s->bad) s->at++; /* before the NUL, which may fall on the closing quote */
+    if (s->bad && *s->at == '\0') s->at = begin; /* one that never ends is bad from here on */
     *out = '\0';
     return begin;
 }
@@ -210,7 +213,7 @@ static void skip_nested(Scan *s)
 char *scan_skip(Scan *s)
 {
     char c = '\0';
-    if (!s->bad) c = next_char(s);
+    if (!s->bad) c = scan_peek(s);
     char *begin = s->at;
     if (c == '"') {
         skip_string(s);
@@ -254,10 +257,10 @@ char *scan_member(char *value, const char *key)
 {
     size_t n = strlen(key);
     if (value == NULL || *value != '{') return NULL;
-    for (Scan s = scan_inside(value); member(&s, '}');) {
+    for (Scan s = scan_inside(value); next_member(&s, '}');) {
         const char *name = scan_skip(&s);
         bool wanted = *name == '"' && strncmp(name + 1, key, n) == 0 && name[n + 1] == '"';
-        if (!take(&s, ':')) s.bad = true;
+        if (!take_char(&s, ':')) s.bad = true;
         char *at = scan_skip(&s);
         if (wanted && !s.bad) return at;
     }
@@ -276,4 +279,4 @@ char *scan_string_at(char *value)
     return value != NULL && *value == '"' ? scan_string(&s) : NULL;
 }
 
-bool scan_end(Scan *s) { return !s->bad && next_char(s) == '\0'; }
+bool scan_end(Scan *s) { return !s->bad && scan_peek(s) == '\0'; }

@@ -10,8 +10,8 @@
  * 1024 bytes. Its rows are rows of the operand, and k runs along them (ALONG); or they are terms of
  * the sum, and the operand is turned on the way in.
  */
-#ifndef OP_HOPPER_CUH
-#define OP_HOPPER_CUH
+#ifndef OP_NV_HOPPER_CUH
+#define OP_NV_HOPPER_CUH
 
 #include "op/kernel.cuh"
 

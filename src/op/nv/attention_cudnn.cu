@@ -23,10 +23,10 @@
  * in f32. Each block's backward pass has lse and delta over all keys, so its gradients are the whole
  * softmax's. Documents are counted among the rectangle's keys first.
  */
-#include "op/attention_cudnn.cuh"
+#include "op/nv/attention_cudnn.cuh"
 
 #include "op/attention_merge.cuh"
-#include "op/cudnn.cuh"
+#include "op/nv/cudnn.cuh"
 
 extern "C" {
 #include "op/op.h"

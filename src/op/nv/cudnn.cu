@@ -1,5 +1,5 @@
 /* cudnn: opens cuDNN, builds graphs of operations node by node, and finds and runs their plans. */
-#include "op/cudnn.cuh"
+#include "op/nv/cudnn.cuh"
 
 extern "C" {
 #include "base/library.h"

@@ -13,8 +13,8 @@
  * Otherwise a call waits for nothing and allocates nothing: its descriptors stand on the stack, its
  * scratch is the caller's BLAS_WORKSPACE_BYTES.
  */
-#ifndef OP_BLAS_CUH
-#define OP_BLAS_CUH
+#ifndef OP_NV_BLAS_CUH
+#define OP_NV_BLAS_CUH
 
 #include "op/kernel.cuh"
 

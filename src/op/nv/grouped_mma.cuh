@@ -16,8 +16,8 @@
  * Needs every row of operands and results at a multiple of 16 bytes, and widths that are multiples
  * of 8: a chunk is then inside or outside as a whole, and what is outside is filled with zeros.
  */
-#ifndef OP_GROUPED_MMA_CUH
-#define OP_GROUPED_MMA_CUH
+#ifndef OP_NV_GROUPED_MMA_CUH
+#define OP_NV_GROUPED_MMA_CUH
 
 #include "op/grouped.cuh"
 

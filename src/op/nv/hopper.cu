@@ -1,5 +1,5 @@
 /* hopper: what the host does for kernels of sm_90a (hopper.cuh). */
-#include "op/hopper.cuh"
+#include "op/nv/hopper.cuh"
 
 extern "C" int device_attribute(cudaDeviceAttr which)
 {

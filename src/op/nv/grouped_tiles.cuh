@@ -2,11 +2,11 @@
  * grouped_tiles: for grouped_hopper.cuh: the shapes of tiles, and how blocks that stay share them out.
  * A ticket is a tile on its way from who takes it to all that work on it.
  */
-#ifndef OP_GROUPED_TILES_CUH
-#define OP_GROUPED_TILES_CUH
+#ifndef OP_NV_GROUPED_TILES_CUH
+#define OP_NV_GROUPED_TILES_CUH
 
 #include "op/grouped.cuh"
-#include "op/hopper.cuh"
+#include "op/nv/hopper.cuh"
 
 namespace grouped
 {

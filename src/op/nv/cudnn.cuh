@@ -7,8 +7,8 @@
  * checks. A plan is a graph for which cuDNN found and compiled a kernel, which takes about a
  * second; running it waits for nothing. Used inside ops only.
  */
-#ifndef OP_CUDNN_CUH
-#define OP_CUDNN_CUH
+#ifndef OP_NV_CUDNN_CUH
+#define OP_NV_CUDNN_CUH
 
 #include "op/kernel.cuh"
 

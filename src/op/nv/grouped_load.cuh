@@ -2,11 +2,11 @@
  * grouped_load: for grouped_hopper.cuh: how the operands of a tile come into shared memory. What lies
  * in order comes by TMA, one thread's work; rows that an index names by cp.async, all threads'.
  */
-#ifndef OP_GROUPED_LOAD_CUH
-#define OP_GROUPED_LOAD_CUH
+#ifndef OP_NV_GROUPED_LOAD_CUH
+#define OP_NV_GROUPED_LOAD_CUH
 
-#include "op/grouped_mma.cuh"
-#include "op/hopper.cuh"
+#include "op/nv/grouped_mma.cuh"
+#include "op/nv/hopper.cuh"
 
 namespace grouped
 {

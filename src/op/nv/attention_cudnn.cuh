@@ -7,8 +7,8 @@
  * pieces see one rectangle (attention_pieces.h); then o and dq come in bf16 and are added in f32. Plans are made on the first call of a shape and kept: that
  * call must not be inside a stream capture; the others may, and none waits.
  */
-#ifndef OP_ATTENTION_CUDNN_CUH
-#define OP_ATTENTION_CUDNN_CUH
+#ifndef OP_NV_ATTENTION_CUDNN_CUH
+#define OP_NV_ATTENTION_CUDNN_CUH
 
 #include "op/kernel.cuh"
 

@@ -1,17 +1,18 @@
 /* scan: a pull parser for JSON: metrics.jsonl, trace.json, manifests, pipelines, scaling curves.
- * Nothing is built and nothing allocated (cJSON's tree of one malloc a value would be most of the
- * time of a long run's report). The text is consumed: keys and strings are decoded and
- * NUL-terminated where they stand, so a text is scanned once. `bad` sticks: after the first thing
- * that is not JSON, everything ends. */
-#ifndef TRACE_SCAN_H
-#define TRACE_SCAN_H
+ * Nothing is built and nothing allocated: a tree would be most of the time of a long run's report.
+ * base/json.h makes a tree of what this reads. The text is consumed: keys and strings are decoded
+ * and NUL-terminated where they stand, so a text is scanned once. `bad` sticks: after the first
+ * thing that is not JSON, everything ends, and `at` is where it stands. */
+#ifndef BASE_SCAN_H
+#define BASE_SCAN_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 typedef struct Scan {
-    char *at;   /* in a NUL-terminated text */
-    bool fresh; /* just behind an opening bracket: no comma is due */
+    char *at;    /* in a NUL-terminated text */
+    bool fresh;  /* just behind an opening bracket: no comma is due */
+    bool strict; /* a lone surrogate is bad; else it is U+FFFD */
     bool bad;
 } Scan;
 
@@ -19,6 +20,9 @@ Scan scan_begin(char *text);
 /* The same from inside the object or array that begins at `value`, which is not NULL. Any other
  * value is bad. */
 Scan scan_inside(char *value);
+
+/* The first character of what comes next, behind blanks; NUL at the end. Takes nothing else. */
+char scan_peek(Scan *s);
 
 /* Enter an object or an array; anything else is bad. */
 void scan_object(Scan *s);

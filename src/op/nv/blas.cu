@@ -1,5 +1,5 @@
 /* blas: matrix products on a GPU by cuBLASLt, each by an algorithm that was timed or recorded. */
-#include "op/blas.cuh"
+#include "op/nv/blas.cuh"
 
 #include "op/gemm_plain.cuh"
 
