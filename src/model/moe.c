@@ -123,10 +123,7 @@ static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens
 }
 
 /* The weights of this rank's experts as an operand of grouped products, (E, O, I). */
-static Operand weight_of(const LayerRun *r, ParamRole role)
-{
-    return operand_plain(r->weights->w[role]);
-}
+static Operand weight_of(const LayerRun *r, ParamRole role) { return r->weights->w[role]; }
 
 /* Over how many ranks the tokens of one group of the auxiliary loss are spread. */
 static int64_t loss_ranks(const ModelSpec *s, const MoeSpec *m)
@@ -314,15 +311,16 @@ static Status route_forward(LayerRun *r)
     TRY(layer_norm_forward(r, &s->norm));
     if (r->again) return OK;
     TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y),
-                                       .w = operand_plain(r->weights->w[ROLE_ROUTER]),
+                                       .w = r->weights->w[ROLE_ROUTER],
                                        .y = s->logits }));
     if (m->shift)
-        TRY(bias_fwd(r->ex, (BiasFwd){ s->logits, r->weights->w[ROLE_ROUTER_SHIFT], s->logits }));
+        TRY(bias_fwd(r->ex,
+                     (BiasFwd){ s->logits, r->weights->w[ROLE_ROUTER_SHIFT].data, s->logits }));
     TRY(jitter_logits(r, s->logits));
     if (loss_parts(r) > 1)
         TRY(tensor_new2(r->ring, DTYPE_F32, r->batch->b, m->experts, &s->score_sum));
     TRY(route_fwd(r->ex, (RouteFwd){ .logits = s->logits,
-                                     .bias = r->weights->w[ROLE_ROUTER_BIAS],
+                                     .bias = r->weights->w[ROLE_ROUTER_BIAS].data,
                                      .domain = r->batch->domain,
                                      .target = batch_target(r->batch, r->layer->depth),
                                      .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
@@ -447,10 +445,10 @@ static Status shared_forward(LayerRun *r)
     /* Elsewhere nobody wants what comes out of an MLP again. */
     if (r->again)
         TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->shared.act),
-                                           .w = operand_plain(r->weights->w[ROLE_DOWN]),
+                                           .w = r->weights->w[ROLE_DOWN],
                                            .y = s->gated }));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->gate));
-    Tensor w = r->weights->w[ROLE_SHARED_GATE];
+    Tensor w = r->weights->w[ROLE_SHARED_GATE].data;
     TRY(linear_fwd(
         r->ex, (LinearFwd){ .x = operand_plain(s->norm.y), .w = operand_plain(w), .y = s->gate }));
     if (r->again) return OK;
@@ -476,7 +474,7 @@ static Status experts_forward(LayerRun *r)
                                       .row_token = s->row_token,
                                       .pre = s->pre,
                                       .act = act,
-                                      .bias = r->weights->w[ROLE_EXPERT_GATE_UP_BIAS],
+                                      .bias = r->weights->w[ROLE_EXPERT_GATE_UP_BIAS].data,
                                       .rows = rows,
                                       .limit = m->limit }));
     if (r->again) return OK;
@@ -485,7 +483,7 @@ static Status experts_forward(LayerRun *r)
                                              .w = weight_of(r, ROLE_EXPERT_DOWN),
                                              .offsets = s->offsets,
                                              .out = s->rows_out,
-                                             .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS],
+                                             .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS].data,
                                              .rows = rows });
 }
 
@@ -552,19 +550,20 @@ static Status experts_backward_input(LayerRun *r)
     Rows rows = rows_of(r);
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, m->ffn, &s->wact));
     TRY(tensor_new2(r->ring, DTYPE_F32, s->x_weight.dim[0], m->rule.top_k, &s->dweight));
-    TRY(moe_down_bwd_input(r->ex, (MoeDownBwdInput){ .dy = operand_plain(s->dout),
-                                                     .w = weight_of(r, ROLE_EXPERT_DOWN),
-                                                     .pre = s->pre,
-                                                     .offsets = s->offsets,
-                                                     .row_token = s->row_token,
-                                                     .row_slot = s->row_slot,
-                                                     .weight = s->x_weight,
-                                                     .dpre = s->pre,
-                                                     .wact = s->wact,
-                                                     .dweight = s->dweight,
-                                                     .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS],
-                                                     .rows = rows,
-                                                     .limit = m->limit }));
+    TRY(moe_down_bwd_input(r->ex,
+                           (MoeDownBwdInput){ .dy = operand_plain(s->dout),
+                                              .w = weight_of(r, ROLE_EXPERT_DOWN),
+                                              .pre = s->pre,
+                                              .offsets = s->offsets,
+                                              .row_token = s->row_token,
+                                              .row_slot = s->row_slot,
+                                              .weight = s->x_weight,
+                                              .dpre = s->pre,
+                                              .wact = s->wact,
+                                              .dweight = s->dweight,
+                                              .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS].data,
+                                              .rows = rows,
+                                              .limit = m->limit }));
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->dx_rows));
     return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = operand_plain(s->pre),
                                                     .w = weight_of(r, ROLE_EXPERT_GATE_UP),
@@ -638,7 +637,7 @@ static Status shared_backward_input(LayerRun *r)
     TRY(layer_mlp_backward_input(r, &s->shared, s->norm.y, s->dgated, s->dy_shared,
                                  RECOMPUTE_SHARED));
     if (!m->shared_gate) return OK;
-    Tensor w = r->weights->w[ROLE_SHARED_GATE], dy = s->dy_shared;
+    Tensor w = r->weights->w[ROLE_SHARED_GATE].data, dy = s->dy_shared;
     return linear_bwd_input(
         r->ex, (LinearBwdInput){
                    .dy = operand_plain(s->dgate), .w = operand_plain(w), .r = dy, .dx = dy });
@@ -715,7 +714,7 @@ static Status route_backward_input(LayerRun *r)
                                      .rule = rule_of(r) }));
     TRY(jitter_logits(r, s->logits));
     TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->logits),
-                                                  .w = operand_plain(r->weights->w[ROLE_ROUTER]),
+                                                  .w = r->weights->w[ROLE_ROUTER],
                                                   .r = dy,
                                                   .dx = dy }));
     return layer_norm_backward(r, &s->norm, dy);
@@ -764,7 +763,7 @@ static Status update_bias(Exec *ex, const LayerSpec *l, const LayerWeights *w, c
     if (!m->bias) return OK;
     return moe_bias_update(ex, (MoeBiasUpdate){ .load = tensor_rows(&sum->load, l->load, 1),
                                                 .gate = sum->clip,
-                                                .bias = w->w[ROLE_ROUTER_BIAS],
+                                                .bias = w->w[ROLE_ROUTER_BIAS].data,
                                                 .rate = m->bias_rate,
                                                 .centred = m->bias_centred });
 }

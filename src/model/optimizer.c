@@ -2,7 +2,6 @@
  * are filled in. */
 #include "model/optimizer.h"
 
-#include "op/op.h"
 #include "op/optimizer.h"
 
 #include <float.h>

@@ -12,11 +12,8 @@
 #ifndef MODEL_OPTIMIZER_H
 #define MODEL_OPTIMIZER_H
 
-#include "base/tensor.h"
 #include "config/config.h"
-
-struct Exec;
-struct OpCost;
+#include "op/op.h"
 
 enum {
     OPTIMIZER_STATES = 2,  /* state buffers of a rule, at most */
@@ -56,10 +53,9 @@ struct OptimizerDesc {
     const OptimizerDesc *others;
     /* What changes from step to step. `updates` counts those of the state buffers, this one too. */
     void (*scalars)(const Config *c, double lr, double updates, float out[OPTIMIZER_SCALARS]);
-    struct OpCost (*cost)(const UpdateRange *r);
+    OpCost (*cost)(const UpdateRange *r);
     /* clip: the factor on gradients; scalars: as above. Both lie on the device. */
-    Status (*run)(struct Exec *ex, const Config *c, const UpdateRange *r, Tensor clip,
-                  Tensor scalars);
+    Status (*run)(Exec *ex, const Config *c, const UpdateRange *r, Tensor clip, Tensor scalars);
 };
 
 extern const OptimizerDesc optimizer_adamw;

@@ -14,9 +14,10 @@
  * kept in f32 whatever the compute type), dense ones, experts. Each rule of the optimizer has as many
  * of its own, and so have frozen roles. In the flat space the buckets of the rule with the most state
  * buffers come first and frozen ones last: so gradients and state buffers are a shorter flat space.
- * ZeRO (arXiv:1910.02054) cuts each bucket into equal parts, one for each rank of the shard group, so
- * that one collective serves a whole bucket. A sharded buffer holds this rank's parts alone, one
- * after the other: the shard space.
+ * ZeRO (arXiv:1910.02054) cuts each bucket into a part for each rank of the shard group, so that one
+ * collective serves a whole bucket. Parts are equal, or, where a rule needs whole matrices, they end
+ * between matrices. A sharded buffer holds this rank's parts alone, one after the other: the shard
+ * space.
  *
  * Buffers without gradient (the router's bias) are in the table too, in a state buffer of their
  * own, and count in no total.
@@ -25,6 +26,7 @@
 #define MODEL_PARAMS_H
 
 #include "comm/mesh.h"
+#include "model/matrix.h"
 #include "model/piece.h"
 #include "model/spec.h"
 #include "op/op.h"
@@ -53,6 +55,11 @@ BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b);
  * in this order. */
 typedef enum ParamHold { HOLD_WHOLE, HOLD_DENSE, HOLD_EXPERT, HOLD_COUNT } ParamHold;
 
+/* Where ZeRO divides a bucket among ranks. CUT_ELEMENTS: into equal parts, anywhere. CUT_MATRICES:
+ * between parameters, so that each matrix has one owner; parts have about the same cost of the
+ * update, and other lengths. */
+typedef enum ParamCut { CUT_ELEMENTS, CUT_MATRICES } ParamCut;
+
 /* How data-parallel ranks shard buffers. ZeRO's stage 1 shards main weights and the optimizer's
  * state, stage 2 gradients too, stage 3 weights too. Experts are sharded over fewer ranks. */
 typedef struct ParamShards {
@@ -60,6 +67,7 @@ typedef struct ParamShards {
     int64_t dense, expert;           /* ranks of a shard group, of an expert-shard group; 0 is 1 */
     int64_t dense_rank, expert_rank; /* this rank's number in each group */
     bool low_reduce;                 /* gradients are added over ranks in bf16 */
+    ParamCut cut;                    /* of all buckets; a rule may ask for CUT_MATRICES itself */
 } ParamShards;
 
 /* One layer's parameters of one hold and one rule. */
@@ -68,40 +76,16 @@ typedef struct ParamBucket {
     ParamHold hold;
     const OptimizerDesc *rule; /* NULL: frozen roles */
     int64_t first, n;          /* in the flat space */
-    int64_t ranks, own;        /* equal parts of the bucket; the number of this rank's part */
+    int64_t ranks, own;        /* parts of the bucket; the number of this rank's part */
     int64_t shard;             /* first element of this rank's part in the shard space */
+    const int64_t *cuts;       /* CUT_MATRICES: (ranks + 1) first elements of parts; else NULL */
 } ParamBucket;
 
-/* What a layer uses a weight for; parameters of one role form one fused matrix. */
-typedef enum ParamRole {
-    ROLE_TABLE, /* embedding (V, D) */
-    ROLE_NORM,
-    ROLE_Q,      /* mla without q rank: (H*dqk, D) */
-    ROLE_A,      /* mla: [q_a |] kv_a down-projections; gqa: q, k, v */
-    ROLE_A_BIAS, /* one number for each row of ROLE_A */
-    ROLE_Q_NORM, /* mla: of the latent; gqa: of each head */
-    ROLE_KV_NORM,
-    ROLE_Q_B,
-    ROLE_KV_B,
-    ROLE_O,
-    ROLE_O_BIAS,
-    ROLE_SINKS,   /* (H) */
-    ROLE_GATE_UP, /* (2F, D) */
-    ROLE_DOWN,    /* (D, F) */
-    ROLE_ROUTER,
-    ROLE_ROUTER_BIAS,         /* steers the choice; not trained */
-    ROLE_ROUTER_SHIFT,        /* trained: a bias of the logits */
-    ROLE_SHARED_GATE,         /* (1, D) */
-    ROLE_EXPERT_GATE_UP,      /* (E, 2F, D) */
-    ROLE_EXPERT_DOWN,         /* (E, D, F) */
-    ROLE_EXPERT_GATE_UP_BIAS, /* (E, 2F) */
-    ROLE_EXPERT_DOWN_BIAS,    /* (E, D) */
-    ROLE_ENORM,               /* multi-token prediction: of the next token's row of the table, */
-    ROLE_HNORM,               /* of the row before, */
-    ROLE_EH_PROJ,             /* and (D, 2D) of both side by side */
-    ROLE_HEAD,
-    ROLE_COUNT
-} ParamRole;
+/* The part of a rank: elements [bucket_cut(k, rank), bucket_cut(k, rank + 1)) of the bucket. */
+static inline int64_t bucket_cut(const ParamBucket *k, int64_t rank)
+{
+    return k->cuts != NULL ? k->cuts[rank] : rank * (k->n / k->ranks);
+}
 
 typedef enum ParamInit { INIT_NORMAL, INIT_ONE, INIT_ZERO } ParamInit;
 
@@ -131,6 +115,7 @@ typedef struct ParamSizes {
 /* By buffer; BUF_STATE has none. */
 typedef struct ParamSpaces {
     ParamSizes of[BUF_STATE];
+    ParamSizes copies; /* in bytes: what products read (copies_bytes), padding included */
 } ParamSpaces;
 
 typedef struct ParamTable {
@@ -138,6 +123,8 @@ typedef struct ParamTable {
     int n, cap;
     ParamBucket *bucket; /* by rising layer */
     int n_buckets;
+    Matrix *matrix; /* of all layers */
+    int n_matrices;
     ParamShards shards;
     bool sharded[BUF_COUNT];  /* this rank holds the shard space of the buffer alone */
     int64_t elems[BUF_COUNT]; /* what this rank holds of each buffer, padding included */
@@ -150,7 +137,8 @@ typedef struct ParamTable {
 /* Views of one layer's weights and gradients by role; data NULL where the layer has none, and for
  * gradients of frozen roles. */
 typedef struct LayerWeights {
-    Tensor w[ROLE_COUNT], dw[ROLE_COUNT];
+    Operand w[ROLE_COUNT];
+    Tensor dw[ROLE_COUNT];
 } LayerWeights;
 
 /* Buffers, in arenas of the engine. `gathered` holds two layers' whole buckets (all but HOLD_WHOLE)
@@ -158,7 +146,7 @@ typedef struct LayerWeights {
  * in its first half, odd ones in the second. `low` holds a layer's gradients in the type in which
  * they are added. */
 typedef struct ParamMemory {
-    Tensor buffer[BUF_COUNT]; /* rank 1; BUF_WEIGHT has the compute type, the optimizer's
+    Tensor buffer[BUF_COUNT]; /* rank 1; BUF_WEIGHT has the type of the copies, the optimizer's
                                  buffers have ModelSpec.optimizer.state, all others f32 */
     Tensor gathered[2];       /* BUF_WEIGHT, BUF_GRAD; data NULL: not sharded */
     Tensor low;
@@ -185,11 +173,14 @@ static inline bool role_frozen(const LayerSpec *l, ParamRole role)
 }
 
 /* Elements of a buffer on one rank, had `t` been built with these shards: exact but for the padding
- * of buckets, which makes it at most PARAM_ALIGN elements a bucket more. */
+ * of buckets, which makes it at most PARAM_ALIGN elements a bucket more. CUT_MATRICES: of the mean
+ * rank. */
 int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer b,
                            const ParamShards *shards);
+/* Bytes of what products read, on one rank, likewise. */
+int64_t params_copy_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards);
 /* Bytes of ParamMemory.gathered and .low. */
-size_t params_gathered_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards);
+size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards);
 void spaces_add(ParamSpaces *sum, const ParamSpaces *more);
 /* Buffers in `run`, all of them if `training`, else weights and state only. */
 Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,

@@ -9,7 +9,7 @@
 #define MODEL_SPEC_H
 
 #include "comm/mesh.h"
-#include "model/optimizer.h"
+#include "model/matrix.h"
 #include "model/rotary.h"
 #include "op/attention.h"
 #include "op/exchange.h"
@@ -103,7 +103,8 @@ typedef struct ModelSpec {
     int64_t loss_chunk; /* what head_chunk is given */
     /* patterns of parameters that are not trained */
     const ConfigTexts *frozen;
-    Dtype act; /* f32 or bf16 */
+    Dtype act;       /* type of activations: f32 or bf16 */
+    CopySet weights; /* what products read of the weights */
     OptimizerSpec optimizer;
     LayerSpec *layers; /* in the arena of spec_build */
     int *

@@ -99,13 +99,13 @@ static Status add_call(const Planner *p, const PriceEntry *e, GradientCall c, Gr
     return OK;
 }
 
-/* Parameters of one kind: `ranks` hold them, `stride` GPUs apart, `shards` of which share out;
- * elems: those that are reduced, those that are gathered. */
+/* Parameters of one kind, held by `ranks` GPUs with stride `stride` and sharded over `shards` of them.
+ * elems: those that are reduced, those that are gathered; weight: bytes of one of these. */
 static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks, int64_t shards,
-                            int64_t stride, const double elems[2], GradientTimes *t)
+                            int64_t stride, const double elems[2], double weight, GradientTimes *t)
 {
     double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4;
-    double weight = e->spec.act == DTYPE_F32 ? 4 : 2, part = elems[0] / (double)shards;
+    double part = elems[0] / (double)shards;
     const GradientCall each[] = {
         { "gradients reduced", COLLECTIVE_REDUCE_SCATTER, shards, stride, elems[0] * size, 0 },
         { "replicas added up", COLLECTIVE_ALL_REDUCE, ranks / shards, stride * shards, part * size,
@@ -126,6 +126,13 @@ static double own_elems(const ParamShards *s, const RankPrice *r)
     return dense / (double)s->dense + expert / (double)s->expert;
 }
 
+/* Bytes of what products read, a parameter. */
+static double weight_size(const ParamSpaces *s)
+{
+    double elems = (double)s->of[BUF_WEIGHT].flat;
+    return elems > 0 ? (double)s->copies.flat / elems : 0;
+}
+
 /* With ZeRO-2 gradients are shared out, with ZeRO-3 weights gathered, in every micro-batch, else
  * once a step; what shows is whatever is longer than the pass that hides it. Under DualPipe another
  * pipeline rank has the same parameters, with gradients of its own passes. */
@@ -140,11 +147,11 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     const ParamSizes *read = l->zero < 3 ? z : &r->sum.params.of[BUF_WEIGHT];
     const double dense[] = { (double)(z->flat - z->expert), (double)(read->flat - read->expert) };
     const double expert[] = { (double)z->expert, (double)read->expert };
-    double hidden = hide * r->backward_s;
+    double hidden = hide * r->backward_s, weight = weight_size(&r->sum.params);
     *t = (GradientTimes){ .reductions = l->zero < 2 ? 1 : micros,
                           .gathers = l->zero < 3 ? 1 : 2 * micros }; /* for either pass */
-    TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, dense, t));
-    TRY(add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, expert, t));
+    TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, dense, weight, t));
+    TRY(add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, expert, weight, t));
     const GradientCall twins = { "twins added up",  COLLECTIVE_ALL_REDUCE,     2,
                                  l->pp * ranks / 2, 4 * own_elems(&shards, r), 0 };
     if (l->schedule->placement == PLACE_BOTH) TRY(add_call(p, e, twins, t, &t->twins));
@@ -182,20 +189,22 @@ static double state_size(const PriceEntry *e)
 static void param_bytes(const PriceEntry *e, const ParamShards *shards, const RankPrice *r,
                         double memory[PLAN_KINDS])
 {
-    bool low = e->spec.act != DTYPE_F32;
     const ParamTable t = { .spaces = r->sum.params };
     double elems[BUF_COUNT] = { 0 };
     for (int b = 0; b < BUF_STATE; b++)
         elems[b] = (double)params_shard_elems(&e->spec, &t, (ParamBuffer)b, shards);
-    memory[PLAN_WEIGHTS] =
-        rounded(elems[BUF_WEIGHT] * stack_size(e, STACK_weight_size, low ? 2 : 4));
+    double copies = (double)params_copy_bytes(&e->spec, &t, shards);
+    if (e->stack.at[STACK_weight_size] >= 0)
+        copies = elems[BUF_WEIGHT] * e->stack.at[STACK_weight_size];
+    memory[PLAN_WEIGHTS] = rounded(copies);
+    const double main = e->spec.weights.n > 0 ? 4 : 0; /* else the main weights are the weights */
     memory[PLAN_GRADS] = rounded(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
-    memory[PLAN_MAIN] = rounded(elems[BUF_MAIN] * stack_size(e, STACK_main_size, low ? 4 : 0));
+    memory[PLAN_MAIN] = rounded(elems[BUF_MAIN] * stack_size(e, STACK_main_size, main));
     const int states = e->spec.optimizer.rule[0]->n_states;
     memory[PLAN_OPTIMIZER] = rounded(4 * r->sum.state_elems);
     for (int i = 0; i < states; i++)
         memory[PLAN_OPTIMIZER] += rounded(elems[BUF_OPTIMIZER + i] * state_size(e) / states);
-    memory[PLAN_BUFFERS] = rounded((double)params_gathered_bytes(&e->spec, &t, shards));
+    memory[PLAN_BUFFERS] = rounded((double)params_gathered_bytes(&t, shards));
 }
 
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "train/agree.h"
 #include "train/checkpoint_folder.h"
+#include "train/copies.h"
 #include "train/manifest.h"
 
 #include <inttypes.h>
@@ -214,7 +215,7 @@ Status checkpoint_load_init(Engine *e, const char *path, const CheckpointGate *g
     /* they lay in the scratch that goes back now: see checkpoint_info */
     info->config = info->products = NULL;
     arena_release(l.scratch, mark);
-    return s == OK ? engine_refresh_weights(l.e) : s;
+    return s == OK ? copies_refresh(l.e) : s;
 }
 
 Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info)

@@ -220,9 +220,6 @@ Status engine_init_weights(Engine *e, uint64_t seed);
 /* Sets a tensor of the engine's memory to 0; nothing without data. */
 Status engine_zero(Engine *e, const Tensor *t);
 
-/* bf16 weights from the main weights: after an init or a load. */
-Status engine_refresh_weights(Engine *e);
-
 /* One optimizer step on a global batch. A result that is not finite changed nothing. */
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out);
 

@@ -2,6 +2,7 @@
 #include "base/rng.h"
 #include "train/agree.h"
 #include "train/checkpoint_folder.h"
+#include "train/copies.h"
 #include "train/engine_memory.h"
 #include "train/numbers.h"
 #include "train/shards.h"
@@ -44,13 +45,7 @@ Status engine_init_weights(Engine *e, uint64_t seed)
     for (int i = 0; i < e->params.n; i++) {
         if (e->params.at[i].first[BUF_STATE] < 0) TRY(fill_param(e, &e->params.at[i], seed));
     }
-    return engine_refresh_weights(e);
-}
-
-Status engine_refresh_weights(Engine *e)
-{
-    TRY(shards_refresh(e));
-    return engine_wait(e);
+    return copies_refresh(e);
 }
 
 /* The same random numbers over and over: as good as any for times and loads, and there at once. */
@@ -66,7 +61,7 @@ Status engine_random_weights(Engine *e)
         int64_t part = n - first < N ? n - first : N;
         TRY(engine_put(e, tensor_at(&main, first), (size_t)part * sizeof(float)));
     }
-    return engine_refresh_weights(e);
+    return copies_refresh(e);
 }
 
 static Status check_param(Engine *e, const Param *p, ParamBuffer b, int64_t step)

@@ -71,7 +71,7 @@ Status update_run(Engine *e)
 double update_bytes(const ModelSpec *s)
 {
     const Tensor one = { .dtype = DTYPE_F32, .rank = 1, .dim = { 1 } };
-    return optimizer_update_bytes(&s->optimizer, s->act) +
+    return optimizer_update_bytes(&s->optimizer, copies_type(&s->weights)) +
            op_desc(OP_SQUARE_SUM)->cost(&(SquareSum){ .x = one }).bytes;
 }
 

@@ -14,6 +14,7 @@
 #include "backend/cuda.h"
 
 #include "train/again.h"
+#include "train/copies.h"
 #include "train/shards.h"
 #include "train/train.h"
 
@@ -261,7 +262,7 @@ static inline Status many_take_over(const Engine *one, Engine *e)
             piece.in.first, piece.in.n);
         memcpy(piece.at.data, from.data, tensor_bytes(&from));
     }
-    return engine_refresh_weights(e);
+    return copies_refresh(e);
 }
 
 static inline Status many_same_step(const Many *m, int64_t i, const ManyRank *one,

@@ -3,6 +3,7 @@
  * is that of what is trained, wherever the shards' borders lie. */
 #include "harness/many.h"
 
+#include "train/copies.h"
 #include "train/layer_count.h"
 
 #include <fnmatch.h>
@@ -159,7 +160,7 @@ static Status put_back(Turn *t, ManyRank *r)
         TRY(begun(r, p, &at, &was));
         memcpy(at.at.data, was, (size_t)at.in.n * sizeof *was);
     }
-    return engine_refresh_weights(e);
+    return copies_refresh(e);
 }
 
 static Status check_param(Turn *t, ManyRank *r, const Param *p)

@@ -163,9 +163,9 @@ static void clip_norm_0_clips_nothing(void **state)
 static void a_parameter_s_update_moves_32_bytes_and_2_of_a_copy(void **state)
 {
     (void)state;
-    ModelSpec s = { .act = DTYPE_F32, .optimizer = optimizer_with(&optimizer_adamw, DTYPE_F32) };
+    ModelSpec s = { .optimizer = optimizer_with(&optimizer_adamw, DTYPE_F32) };
     CHECK_NEAR(update_bytes(&s), 7 * 4 + 4, 0);
-    s.act = DTYPE_BF16;
+    s.weights = copies_plain(DTYPE_BF16);
     CHECK_NEAR(update_bytes(&s), 7 * 4 + 4 + 2, 0);
     s.optimizer = optimizer_with(&optimizer_adamw, DTYPE_BF16);
     CHECK_NEAR(update_bytes(&s), 3 * 4 + 4 * 2 + 4 + 2, 0);
