@@ -32,6 +32,7 @@ typedef Status Body(Rank *r);
 typedef struct Case {
     const ManyCase *layout;
     const char *dir, *more;
+    ParamCut cut;
     bool apart; /* each rank in a folder of its own */
     Body *body;
     StepResult *last; /* of each rank's training */
@@ -49,6 +50,7 @@ static inline Status rank_open(Rank *r, const Case *c)
     while (what.settings[n] != NULL) n++;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) what.settings[n++] = all[i];
     TRY(arena_init(&r->scratch, "scratch", MEM_HOST, (size_t)1 << 28));
+    r->many.cut = c->cut;
     return many_open(&r->many, &what, r->world);
 }
 

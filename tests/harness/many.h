@@ -35,6 +35,7 @@ typedef struct Many {
     double whole;            /* above 0: that of gradients that every rank holds whole */
     double cosine;           /* above 0: gradients are as close as that instead */
     const char *const *also; /* more settings, of mesh and lone rank; NULL: none */
+    ParamCut cut;            /* of the mesh's buckets */
     const char *const *lone; /* instead of these, those of the lone rank; NULL: the same */
     /* Steps whose routes must be the same; after them a rounding may send a token elsewhere, and as
      * two trainings are then compared, that is the end of it. 0: all. */
@@ -49,6 +50,8 @@ typedef struct Many {
 typedef struct ManyRank {
     Tiny t;
     Mesh mesh;
+    ParamCut cut; /* of the mesh's buckets */
+    ParamShards shards;
     EnginePlan again;
     Batch own;
     Ties ties;               /* how close its routes came to a tie */
@@ -113,6 +116,11 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
                               .threads = 1,
                               .pp_rank = world == NULL ? 0 : r->mesh.at.stage,
                               .mesh = world == NULL ? NULL : &r->mesh };
+    if (world != NULL && r->cut != CUT_ELEMENTS) {
+        r->shards = shards_of(k, &r->mesh);
+        r->shards.cut = r->cut;
+        t->shape.shards = &r->shards;
+    }
     TRY(engine_plan(k, ENGINE_TRAIN, &t->shape, &t->plan));
     TRY(again_plan(k, &t->shape, &t->plan, &r->again));
     TRY(engine_open(&t->engine, k, ENGINE_TRAIN, &t->shape, &t->plan));
@@ -167,9 +175,9 @@ static inline ParamPiece many_gradient(const Engine *e, const Param *p)
     const ParamBucket *k = &t->bucket[p->bucket];
     ParamPiece all = param_piece(t, p, &e->memory, BUF_GRAD);
     if (t->sharded[BUF_GRAD] || t->shards.zero == 0 || k->ranks == 1) return all;
-    int64_t part = k->n / k->ranks, at = p->first[BUF_GRAD] - k->first, n = param_elems(p);
-    int64_t first = at > k->own * part ? at : k->own * part;
-    int64_t end = at + n < (k->own + 1) * part ? at + n : (k->own + 1) * part;
+    int64_t own = bucket_cut(k, k->own), behind = bucket_cut(k, k->own + 1);
+    int64_t at = p->first[BUF_GRAD] - k->first, n = param_elems(p);
+    int64_t first = at > own ? at : own, end = at + n < behind ? at + n : behind;
     if (first >= end) return none;
     Tensor flat = tensor_rows(&e->memory.buffer[BUF_GRAD], k->first + first, end - first);
     return (ParamPiece){ piece_range(first - at, end - first), flat };
@@ -342,6 +350,7 @@ static inline Status many_run(void *state, Comm *world)
     const Many *m = state;
     ManyRank one = { .also = m->also, .device = world->rank }, r = one;
     if (m->lone != NULL) one.also = m->lone;
+    r.cut = m->cut;
     Status s = many_open(&one, m->what, NULL);
     if (s == OK) s = many_open(&r, m->what, world);
     if (s == OK) ties_watch(&one.ties, &one.t.engine.ex);
