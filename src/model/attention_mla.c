@@ -183,7 +183,7 @@ static Status block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
     *k = s->k;
     *v = s->v;
     TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(part.latent),
-                                       .w = operand_plain(r->weights->w[ROLE_KV_B]),
+                                       .w = r->weights->w[ROLE_KV_B],
                                        .y = s->mla.kv }));
     return rope_mla_fwd(r->ex, (RopeMlaFwd){ .kv = s->mla.kv,
                                              .k_rope = part.key,

@@ -101,10 +101,7 @@ static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens
 }
 
 /* The weights of this rank's experts as an operand of grouped products, (E, O, I). */
-static Operand weight_of(const LayerRun *r, ParamRole role)
-{
-    return operand_plain(r->weights->w[role]);
-}
+static Operand weight_of(const LayerRun *r, ParamRole role) { return r->weights->w[role]; }
 
 /* Over how many ranks the tokens of one group of the auxiliary loss are spread. */
 static int64_t loss_ranks(const ModelSpec *s, const MoeSpec *m)
@@ -222,16 +219,16 @@ static Status route_forward(LayerRun *r)
     TRY(layer_norm_forward(r, &s->norm));
     if (r->recomputing) return OK;
     TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y),
-                                       .w = operand_plain(r->weights->w[ROLE_ROUTER]),
+                                       .w = r->weights->w[ROLE_ROUTER],
                                        .y = s->route.logits }));
     if (m->shift)
-        TRY(bias_fwd(r->ex, (BiasFwd){ s->route.logits, r->weights->w[ROLE_ROUTER_SHIFT],
+        TRY(bias_fwd(r->ex, (BiasFwd){ s->route.logits, r->weights->w[ROLE_ROUTER_SHIFT].data,
                                        s->route.logits }));
     TRY(jitter_logits(r, s->route.logits));
     if (loss_parts(r) > 1)
         TRY(tensor_new2(r->ring, DTYPE_F32, r->batch->b, m->experts, &s->route.score_sum));
     TRY(route_fwd(r->ex, (RouteFwd){ .logits = s->route.logits,
-                                     .bias = r->weights->w[ROLE_ROUTER_BIAS],
+                                     .bias = r->weights->w[ROLE_ROUTER_BIAS].data,
                                      .domain = r->batch->domain,
                                      .target = batch_target(r->batch, r->layer->depth),
                                      .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
@@ -358,10 +355,10 @@ static Status shared_forward(LayerRun *r)
     /* Elsewhere nobody wants what comes out of an MLP again. */
     if (r->recomputing)
         TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->shared.mlp.act),
-                                           .w = operand_plain(r->weights->w[ROLE_DOWN]),
+                                           .w = r->weights->w[ROLE_DOWN],
                                            .y = s->shared.gated }));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->shared.gate));
-    Tensor w = r->weights->w[ROLE_SHARED_GATE];
+    Tensor w = r->weights->w[ROLE_SHARED_GATE].data;
     TRY(linear_fwd(
         r->ex,
         (LinearFwd){ .x = operand_plain(s->norm.y), .w = operand_plain(w), .y = s->shared.gate }));
@@ -390,7 +387,7 @@ static Status experts_forward(LayerRun *r)
                                       .row_token = s->order.row_token,
                                       .pre = s->experts.pre,
                                       .act = act,
-                                      .bias = r->weights->w[ROLE_EXPERT_GATE_UP_BIAS],
+                                      .bias = r->weights->w[ROLE_EXPERT_GATE_UP_BIAS].data,
                                       .rows = rows,
                                       .limit = m->limit }));
     if (r->recomputing) return OK;
@@ -399,7 +396,7 @@ static Status experts_forward(LayerRun *r)
                                              .w = weight_of(r, ROLE_EXPERT_DOWN),
                                              .offsets = s->order.offsets,
                                              .out = s->experts.out,
-                                             .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS],
+                                             .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS].data,
                                              .rows = rows });
 }
 
@@ -466,19 +463,20 @@ static Status experts_backward_input(LayerRun *r)
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, m->ffn, &s->experts.wact));
     TRY(tensor_new2(r->ring, DTYPE_F32, s->experts.weight.dim[0], m->rule.top_k,
                     &s->experts.dweight));
-    TRY(moe_down_bwd_input(r->ex, (MoeDownBwdInput){ .dy = operand_plain(s->experts.dout),
-                                                     .w = weight_of(r, ROLE_EXPERT_DOWN),
-                                                     .pre = s->experts.pre,
-                                                     .offsets = s->order.offsets,
-                                                     .row_token = s->order.row_token,
-                                                     .row_slot = s->order.row_slot,
-                                                     .weight = s->experts.weight,
-                                                     .dpre = s->experts.pre,
-                                                     .wact = s->experts.wact,
-                                                     .dweight = s->experts.dweight,
-                                                     .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS],
-                                                     .rows = rows,
-                                                     .limit = m->limit }));
+    TRY(moe_down_bwd_input(r->ex,
+                           (MoeDownBwdInput){ .dy = operand_plain(s->experts.dout),
+                                              .w = weight_of(r, ROLE_EXPERT_DOWN),
+                                              .pre = s->experts.pre,
+                                              .offsets = s->order.offsets,
+                                              .row_token = s->order.row_token,
+                                              .row_slot = s->order.row_slot,
+                                              .weight = s->experts.weight,
+                                              .dpre = s->experts.pre,
+                                              .wact = s->experts.wact,
+                                              .dweight = s->experts.dweight,
+                                              .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS].data,
+                                              .rows = rows,
+                                              .limit = m->limit }));
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.dx));
     return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = operand_plain(s->experts.pre),
                                                     .w = weight_of(r, ROLE_EXPERT_GATE_UP),
@@ -552,7 +550,7 @@ static Status shared_backward_input(LayerRun *r)
     TRY(layer_mlp_backward_input(r, &s->shared.mlp, s->norm.y, s->shared.dgated, s->shared.dy,
                                  RECOMPUTE_SHARED));
     if (!m->shared_gate) return OK;
-    Tensor w = r->weights->w[ROLE_SHARED_GATE], dy = s->shared.dy;
+    Tensor w = r->weights->w[ROLE_SHARED_GATE].data, dy = s->shared.dy;
     return linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->shared.dgate),
                                                      .w = operand_plain(w),
                                                      .r = dy,
@@ -629,7 +627,7 @@ static Status route_backward_input(LayerRun *r)
                                      .rule = rule_of(r) }));
     TRY(jitter_logits(r, s->route.logits));
     TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->route.logits),
-                                                  .w = operand_plain(r->weights->w[ROLE_ROUTER]),
+                                                  .w = r->weights->w[ROLE_ROUTER],
                                                   .r = dy,
                                                   .dx = dy }));
     return layer_norm_backward(r, &s->norm, dy);
@@ -678,7 +676,7 @@ static Status update_bias(Exec *ex, const LayerSpec *l, const LayerWeights *w, c
     if (!m->bias) return OK;
     return moe_bias_update(ex, (MoeBiasUpdate){ .load = tensor_rows(&sum->load, l->load, 1),
                                                 .gate = sum->clip,
-                                                .bias = w->w[ROLE_ROUTER_BIAS],
+                                                .bias = w->w[ROLE_ROUTER_BIAS].data,
                                                 .rate = m->bias_rate,
                                                 .centred = m->bias_centred });
 }

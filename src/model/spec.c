@@ -197,6 +197,8 @@ static void add_block(ModelSpec *s, const Config *c, int block)
 
 Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *out)
 {
+    /* run.compute gives both: of activations, and of the weights' copies. */
+    Dtype type = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
     ModelSpec s = {
         .name = c->model_name,
         .vocab = c->model_vocab,
@@ -209,8 +211,9 @@ Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *ou
         .init_std = c->model_init_std,
         .rotary = rotary_of(c),
         .loss_chunk = c->model_loss_chunk,
-        .act = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32,
-        .moment = c->optimizer_moments == MOMENTS_BF16 ? DTYPE_BF16 : DTYPE_F32,
+        .act = type,
+        .weights = copies_plain(type),
+        .optimizer = optimizer_of(c),
         .ranks = { .ep = c->mesh_ep, .cp = c->mesh_cp, .stage = c->mesh_cp },
         .imbalance = c->plan_imbalance,
         .capacity = { .pool = c->moe_pool_factor > 0 ? c->moe_pool_factor : SPEC_POOL_MOST,

@@ -10,6 +10,7 @@
 #define MODEL_SPEC_H
 
 #include "comm/mesh.h"
+#include "model/matrix.h"
 #include "model/rotary.h"
 #include "op/attention.h"
 #include "op/exchange.h"
@@ -122,8 +123,9 @@ typedef struct ModelSpec {
     int64_t loss_chunk; /* what head_chunk is given */
     /* patterns of parameters that are not trained */
     const ConfigTexts *frozen;
-    Dtype act;         /* f32 or bf16 */
-    Dtype moment;      /* AdamW's moments: f32 or bf16 */
+    Dtype act;       /* type of activations: f32 or bf16 */
+    CopySet weights; /* what products read of the weights */
+    OptimizerSpec optimizer;
     LayerSpec *layers; /* in the arena of spec_build */
     int *
         block_first; /* by block, those of depths included, and one more: its first layer; of the last: the one behind it */

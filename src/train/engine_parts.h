@@ -67,17 +67,6 @@ struct EnginePlan {
     int64_t params_total, params_active, params_frozen;
 };
 
-/* Parameters whose moments have had equally many updates. A training may add modules of multi-token
- * prediction to a model (init.h); their moments are younger than the model's. */
-typedef enum MomentAge { AGE_MODEL, AGE_MODULES, AGE_COUNT } MomentAge;
-
-/* Elements that this rank updates and that share the decay rule. */
-typedef struct UpdateRange {
-    Tensor w, g, m, v, w_low; /* (n); w_low without data: f32 compute */
-    bool decay;
-    MomentAge age;
-} UpdateRange;
-
 /* What one micro-batch left of one layer. Bookkeeping, in tables. The marks say where arenas stood
  * before the layer's forward, behind what even a recomputed layer keeps, and in the ring. */
 typedef struct LayerSlot {

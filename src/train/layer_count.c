@@ -139,8 +139,8 @@ static Status lend(const ModelSpec *s, const LayerSpec *layer, Arena *nowhere, L
     for (int i = 0; i < desc->n_phases; i++) {
         ParamRole role = roles[desc->phases[i].weights];
         int of = layer_weights_of(s, (int)(layer - s->layers), i);
-        if (desc->phases[i].weights == WEIGHTS_OWN || w->w[role].data != NULL) continue;
-        TRY(tensor_new2(nowhere, s->act, s->vocab, s->hidden, &w->w[role]));
+        if (desc->phases[i].weights == WEIGHTS_OWN || w->w[role].data.data != NULL) continue;
+        TRY(tensor_new2(nowhere, copies_type(&s->weights), s->vocab, s->hidden, &w->w[role].data));
         if (role_frozen(&s->layers[of], of == 0 ? ROLE_TABLE : ROLE_HEAD)) continue;
         TRY(tensor_new2(nowhere, DTYPE_F32, s->vocab, s->hidden, &w->dw[role]));
     }
@@ -186,7 +186,7 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
         c->out->pool = desc->pooled(s, layer, b * t);
         TRY(pool_make(&c->ex, &nowhere, s->act, &c->out->pool, 1, &c->pool));
     }
-    c->out->all = table.all, c->out->trained = table.trained;
+    c->out->params = table.spaces;
     c->out->state_elems = table.elems[BUF_STATE];
     TRY(make_inputs(c, s, &nowhere, &m, &record));
     return both_ways(c);

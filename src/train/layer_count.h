@@ -30,8 +30,8 @@ typedef struct LayerCount {
     size_t recompute_bytes; /* what the second forward makes, if it lies apart (split passes) */
     size_t keep_eval;       /* most in the slot of a forward without training */
     size_t ring_forward, ring_backward, scratch;
-    size_t ring_gradients;   /* of ring_backward without the second forward's */
-    ParamSizes all, trained; /* of the parameters here */
+    size_t ring_gradients; /* of ring_backward without the second forward's */
+    ParamSpaces params;    /* of the parameters here */
     int64_t state_elems;
     PoolNeed pool; /* beside what it keeps */
     OpTotals pass[LAYER_PASSES];

@@ -32,7 +32,7 @@ static void compare(const char *name, const char *const *set, int n)
         if (l.ring_forward > ring[0]) ring[0] = l.ring_forward;
         if (l.ring_backward > ring[1]) ring[1] = l.ring_backward;
         for (int p = 0; p < LAYER_PASSES; p++) flops += l.pass[p].flops;
-        elems += l.all.flat;
+        elems += l.params.of[BUF_MAIN].flat;
     }
     ring[1] += 2 * stream;
     CHECK((pool.row_bytes > 0) == (c.mesh_ep > 1));
