@@ -39,7 +39,7 @@ static void element_i_is_word_i_of_its_block(void **state)
     uint64_t seed = 0x299f31d0a4093822, stream = 0x0370734413198a2e, block = 0x05a308d3243f6a88;
     uint32_t want[4];
     philox((uint32_t[]){ 0xa4093822, 0x299f31d0 },
-               (uint32_t[]){ 0x243f6a88, 0x05a308d3, 0x13198a2e, 0x03707344 }, want);
+           (uint32_t[]){ 0x243f6a88, 0x05a308d3, 0x13198a2e, 0x03707344 }, want);
     for (uint64_t i = 0; i < 4; i++) CHECK_INT(rng_u32(seed, stream, 4 * block + i), want[i]);
 }
 
