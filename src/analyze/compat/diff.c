@@ -17,8 +17,6 @@ typedef struct Row {
     uint32_t lca;     /* node; EVENT_NONE */
     const char *lca_name;
     double busy;
-    uint32_t kernel; /* string */
-    int64_t nth;
     int side;
 } Row;
 
@@ -27,8 +25,7 @@ typedef struct Stats {
     Arena *a, *scratch;
     Row *row;
     int64_t rows;
-    bool *done;                     /* by node: its events have rows */
-    const char **tuple[DIFF_SIDES]; /* by row of args: four texts as Python prints them */
+    bool *done; /* by node: its events have rows */
 } Stats;
 
 /* The name without "(12)". */
@@ -81,8 +78,7 @@ static Status add_rows(Stats *st, int side, const DiffList *gpu, uint32_t lca, c
         uint32_t op = t->parent[gpu->at[i]];
         while (op != EVENT_NONE && e->kind[op] != EVENT_CPU_OP) op = t->parent[op];
         if (op == EVENT_NONE) continue;
-        st->row[st->rows] =
-            (Row){ gpu->at[i], op, lca, name, rounded(busy), e->name[gpu->at[i]], st->rows, side };
+        st->row[st->rows] = (Row){ gpu->at[i], op, lca, name, rounded(busy), side };
         st->rows++;
     }
     return OK;
@@ -168,58 +164,29 @@ static Status all_rows(Stats *st)
 
 /* ---- cells ---- */
 
-/* Sizes, strides, types and values of an operator's arguments; "" where there are none. */
-static Status arguments(Stats *st, int side, uint32_t op, const char *const **out)
-{
-    static const char *const none[4] = { "", "", "", "" };
-    const Events *e = st->d->tree[side]->events;
-    uint32_t row = event_args(e, op);
-    *out = none;
-    if (row == EVENT_NONE) return OK;
-    const OpArgs *args = &e->args[row];
-    const uint32_t id[4] = { args->dims, args->strides, args->types, args->concrete };
-    const char **text = st->tuple[side] + (size_t)row * 4;
-    for (int i = 0; i < 4; i++) {
-        Text t = { 0 };
-        if (text[i] != NULL) continue;
-        TRY(text_init(&t, st->a));
-        TRY(text_append(&t, "", 0));
-        TRY(python_value(&t, strings_text(&e->strings, id[i]), true));
-        text[i] = t.data;
-    }
-    *out = text;
-    return OK;
-}
-
 static const char *op_name(const Stats *st, const Row *r)
 {
     return event_name(st->d->tree[r->side]->events, r->op);
 }
 
-static const char *gpu_name(const Stats *st, const Row *r)
+/* Sizes, strides, types and values of an operator's arguments as Python prints them; "" where there
+ * are none. */
+static Status put_arguments(Stats *st, const Row *r, Table *t)
 {
-    return event_name(st->d->tree[r->side]->events, r->gpu);
-}
-
-static double gpu_time(const Stats *st, const Row *r)
-{
-    return st->d->tree[r->side]->events->dur[r->gpu];
-}
-
-/* The cells that both tables have, from the name of the operator to the arguments. */
-static Status common_cells(Stats *st, const Row *r, Table *t)
-{
-    const char *const *text = NULL;
-    TRY(arguments(st, r->side, r->op, &text));
-    TABLE_MORE(t, cell_text(op_name(st, r)), cell_whole(st->d->tree[r->side]->events->index[r->op]),
-               cell_text(sources[r->side]), cell_text(text[0]), cell_text(text[1]),
-               cell_text(text[2]), cell_text(text[3]));
+    static const OpArgs none = { 0 };
+    const Events *e = st->d->tree[r->side]->events;
+    const uint32_t row = event_args(e, r->op);
+    const OpArgs *args = row == EVENT_NONE ? &none : &e->args[row];
+    const uint32_t id[4] = { args->dims, args->strides, args->types, args->concrete };
+    for (int i = 0; i < 4; i++) {
+        Text text = { 0 };
+        TRY(text_init(&text, st->a));
+        TRY(text_append(&text, "", 0));
+        TRY(python_value(&text, strings_text(&e->strings, id[i]), true));
+        TABLE_MORE(t, cell_text(text.data));
+    }
     return OK;
 }
-
-/* What common_cells fills. */
-#define OP_COLUMNS                                                                                 \
-    "cpu_op_name|cpu_op_uid|source|Input Dims|Input Strides|Input type|Concrete Inputs"
 
 /* Trees without frames of Python have one module: root. */
 static Status stats_table(Stats *st, Table *t)
@@ -227,38 +194,27 @@ static Status stats_table(Stats *st, Table *t)
     const Cell root = cell_text("root");
     bool none = false;
     TRY(table_init(t, "diff_stats",
-                   "name|" OP_COLUMNS "|kernel_time|busy_time|lowest_common_ancestor_name|"
+                   "name|cpu_op_name|cpu_op_uid|source|Input Dims|Input Strides|Input type|"
+                   "Concrete Inputs|kernel_time|busy_time|lowest_common_ancestor_name|"
                    "lowest_common_ancestor_id|gpu_op_uid|nn_module_stack|nn_module_parent",
                    "", st->a));
     for (int64_t i = 0; i < st->rows; i++) none |= st->row[i].lca == EVENT_NONE;
     for (int64_t i = 0; i < st->rows; i++) {
         const Row *r = &st->row[i];
+        const Events *e = st->d->tree[r->side]->events;
         Cell id =
             none ? cell_number((double)r->lca) : cell_whole(r->lca); /* as pandas keeps holes */
         if (r->lca == EVENT_NONE) id = cell_none();
-        TRY(TABLE_ROW(t, cell_text(gpu_name(st, r))));
-        TRY(common_cells(st, r, t));
-        TABLE_MORE(t, cell_number(gpu_time(st, r)), cell_number(r->busy), cell_text(r->lca_name),
-                   id, cell_whole(st->d->tree[r->side]->events->index[r->gpu]), root, root);
+        TRY(TABLE_ROW(t, cell_text(event_name(e, r->gpu)), cell_text(op_name(st, r)),
+                      cell_whole(e->index[r->op]), cell_text(sources[r->side])));
+        TRY(put_arguments(st, r, t));
+        TABLE_MORE(t, cell_number(e->dur[r->gpu]), cell_number(r->busy), cell_text(r->lca_name), id,
+                   cell_whole(e->index[r->gpu]), root, root);
     }
     return OK;
 }
 
 /* ---- the same by arguments ---- */
-
-/* Rows of one group lie together, in the order of the walk. */
-static int by_group(const void *a, const void *b)
-{
-    const Row *x = a, *y = b;
-    if (x->side != y->side) return x->side - y->side;
-    if (x->op != y->op) return x->op < y->op ? -1 : 1;
-    if (x->kernel != y->kernel) return x->kernel < y->kernel ? -1 : 1;
-    if (x->busy != y->busy) return x->busy < y->busy ? -1 : 1;
-    int order =
-        strcmp(x->lca_name == NULL ? "" : x->lca_name, y->lca_name == NULL ? "" : y->lca_name);
-    if (order != 0) return order;
-    return (x->nth > y->nth) - (x->nth < y->nth);
-}
 
 enum { UNIQUE_COLUMNS = 15 };
 
@@ -284,31 +240,23 @@ static int by_sum(const void *a, const void *b)
     return 0;
 }
 
-static Status unique_table(Stats *st, Table *t)
+static Status unique_table(const Table *stats, Arena *a, Table *out)
 {
-    const Cell root = cell_text("root");
-    Row *row = NULL;
-    TRY(ARENA_NEW(st->a, st->rows, &row));
-    memcpy(row, st->row, (size_t)st->rows * sizeof *row);
-    if (st->rows > 0) qsort(row, (size_t)st->rows, sizeof *row, by_group);
-    TRY(table_init(t, "diff_stats_unique_args_summary",
-                   "name|operation_count|" OP_COLUMNS "|busy_time|lowest_common_ancestor_name|"
-                   "nn_module_stack|nn_module_parent|kernel_time_mean|kernel_time_sum",
-                   "", st->a));
-    for (int64_t i = 0, end; i < st->rows; i = end) {
-        double sum = 0;
-        int64_t nth = row[i].nth;
-        for (end = i; end < st->rows; end++) {
-            row[end].nth = nth; /* now the groups are the same where all else is */
-            if (by_group(&row[i], &row[end]) != 0) break;
-            sum += gpu_time(st, &row[end]);
-        }
-        TRY(TABLE_ROW(t, cell_text(gpu_name(st, &row[i])), cell_whole(end - i)));
-        TRY(common_cells(st, &row[i], t));
-        TABLE_MORE(t, cell_number(row[i].busy), cell_text(row[i].lca_name), root, root,
-                   cell_number(sum / (double)(end - i)), cell_number(sum));
-    }
-    if (t->rows > 0) qsort(t->cell, (size_t)t->rows, UNIQUE_COLUMNS * sizeof(Cell), by_sum);
+    static const Fold fold = {
+        .keys = "source|cpu_op_uid|name|busy_time|lowest_common_ancestor_name",
+        .by = "kernel_time",
+        .columns = "name=first name|operation_count=n|cpu_op_name=first cpu_op_name|"
+                   "cpu_op_uid=first cpu_op_uid|source=first source|Input Dims=first Input Dims|"
+                   "Input Strides=first Input Strides|Input type=first Input type|"
+                   "Concrete Inputs=first Concrete Inputs|busy_time=first busy_time|"
+                   "lowest_common_ancestor_name=first lowest_common_ancestor_name|"
+                   "nn_module_stack=first nn_module_stack|nn_module_parent=first nn_module_parent|"
+                   "kernel_time_*=mean,sum kernel_time"
+    };
+    FoldRows rows = { .t = *stats };
+    *out = (Table){ .name = "diff_stats_unique_args_summary" };
+    TRY(fold_rows(&rows, &fold, "", a, out));
+    if (out->rows > 0) qsort(out->cell, (size_t)out->rows, UNIQUE_COLUMNS * sizeof(Cell), by_sum);
     return OK;
 }
 
@@ -534,14 +482,13 @@ Status compat_diff(const Diff *d, Arena *a, Arena *scratch, CompatDiff *out)
     int64_t rows = 0;
     for (int s = 0; s < DIFF_SIDES; s++) {
         const Events *e = d->tree[s]->events;
-        TRY(ARENA_ZEROED(scratch, e->n_args * 4, &st.tuple[s]));
         for (int64_t i = 0; i < e->n; i++) rows += event_on_gpu(e->kind[i]);
     }
     TRY(ARENA_NEW(scratch, rows, &st.row));
     TRY(ARENA_ZEROED(scratch, d->nodes, &st.done));
     TRY(all_rows(&st));
     TRY(stats_table(&st, &out->stats));
-    TRY(unique_table(&st, &out->unique));
+    TRY(unique_table(&out->stats, a, &out->unique));
     for (int s = 0; s < DIFF_SIDES; s++) TRY(kernel_map(&st, &out->unique, s, &out->map[s]));
     TRY(rename_ops(&st, &out->unique));
     TRY(kernel_map(&st, &out->unique, -1, &out->map[2]));
