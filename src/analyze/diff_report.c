@@ -1,4 +1,10 @@
-/* diff_report: where two traces differ in time, from their matched trees. */
+/*
+ * diff_report: where two traces differ in time, from their matched trees.
+ *
+ * Device work belongs to one matched operator (find_owners), so the rows of the sheets by operator
+ * add up to all of it. busy counts the time that an operator's work covers, sum the time of its
+ * kernels: kernels that overlap make the sum the larger one.
+ */
 #include "analyze/diff.h"
 #include "analyze/fold.h"
 #include "analyze/spans.h"
@@ -9,7 +15,8 @@
 
 /* Device work of one side under one matched operator. */
 typedef struct Work {
-    uint32_t owner, event; /* node; event */
+    uint32_t owner; /* node */
+    uint32_t event;
     int side;
     double ts;
 } Work;
@@ -27,11 +34,11 @@ typedef struct Report {
     double matched[DIFF_SIDES], unmatched[DIFF_SIDES];
 } Report;
 
-static const Events *events(const Report *r, int side) { return r->d->tree[side]->events; }
+static const Events *events_of(const Report *r, int side) { return r->d->tree[side]->events; }
 
 static bool is_op(const Report *r, int side, uint32_t event)
 {
-    return event != EVENT_NONE && events(r, side)->kind[event] == EVENT_CPU_OP;
+    return event != EVENT_NONE && events_of(r, side)->kind[event] == EVENT_CPU_OP;
 }
 
 static bool is_host(const Events *e, uint32_t i)
@@ -65,16 +72,17 @@ static Status find_owners(Report *r)
             owner[id] = (uint32_t)id;
         for (int s = 0; s < DIFF_SIDES; s++) {
             uint32_t e = n->event[s];
-            if (e == EVENT_NONE || !event_on_gpu(events(r, s)->kind[e])) continue;
-            r->work[r->works++] = (Work){ owner[id], e, s, events(r, s)->ts[e] };
-            if (owner[id] == EVENT_NONE) r->unmatched[s] += events(r, s)->dur[e];
+            if (e == EVENT_NONE || !event_on_gpu(events_of(r, s)->kind[e])) continue;
+            r->work[r->works++] = (Work){ owner[id], e, s, events_of(r, s)->ts[e] };
+            if (owner[id] == EVENT_NONE) r->unmatched[s] += events_of(r, s)->dur[e];
         }
     }
     if (r->works > 0) qsort(r->work, (size_t)r->works, sizeof *r->work, by_owner);
     return OK;
 }
 
-/* Adds an event that starts no earlier than those before; *end: of what is busy so far. */
+/* Adds an event that starts no earlier than those before it. *end: where the busy time so far
+ * ends. */
 static void add_event(const Events *e, uint32_t event, Measure *m, double *end)
 {
     double start = fmax(e->ts[event], *end), stop = event_end(e, event);
@@ -84,7 +92,7 @@ static void add_event(const Events *e, uint32_t event, Measure *m, double *end)
     *end = fmax(*end, stop);
 }
 
-/* Are the names of both sides the same, in any order? */
+/* Do both sides run kernels of the same names, in any order? */
 static Status same_kernels(Report *r, const Work *w, const int64_t n[DIFF_SIDES], bool *same)
 {
     ArenaMark mark = arena_mark(r->scratch);
@@ -107,12 +115,13 @@ static Status list_kernels(const Report *r, const Work *w, int64_t n, Cell *out)
     TRY(text_init(&t, r->a));
     TRY(text_append(&t, "", 0));
     for (int64_t i = 0; i < n; i++)
-        TRY(text_printf(&t, "%s%s", i > 0 ? "; " : "", event_name(events(r, w->side), w[i].event)));
+        TRY(text_printf(&t, "%s%s", i > 0 ? "; " : "",
+                        event_name(events_of(r, w->side), w[i].event)));
     *out = cell_text(t.data);
     return OK;
 }
 
-/* ---- rows: matched operators with device work ---- */
+/* ---- rows: a matched operator with its device work ---- */
 
 #define TIME_ROWS                                                                                  \
     "kernels_old|kernels_new|sum_old|sum_new|busy_old|busy_new|host_old|host_new|delta"
@@ -134,7 +143,7 @@ static Status put_op(const Report *r, uint32_t node, const Cell list[DIFF_SIDES]
     static const OpArgs none = { 0 };
     Cell name[DIFF_SIDES], args[DIFF_SIDES], text[DIFF_SIDES][3];
     for (int s = 0; s < DIFF_SIDES; s++) {
-        const Events *e = events(r, s);
+        const Events *e = events_of(r, s);
         const uint32_t event = r->d->node[node].event[s], row = event_args(e, event);
         const OpArgs *from = row == EVENT_NONE ? &none : &e->args[row];
         const uint32_t id[] = { from->dims, from->types, from->concrete };
@@ -150,7 +159,8 @@ static Status put_op(const Report *r, uint32_t node, const Cell list[DIFF_SIDES]
     return OK;
 }
 
-/* The n[s] pieces of work from w on have one owner; those of the old trace come first. */
+/* Puts the row of one owner. Its work is w[0 ...]: n[DIFF_OLD] pieces of the old trace, then
+ * n[DIFF_NEW] of the new one. */
 static Status put_owner(Report *r, const Work *w, const int64_t n[DIFF_SIDES], Table *t)
 {
     const Work *first[DIFF_SIDES] = { w, w + n[DIFF_OLD] };
@@ -159,8 +169,9 @@ static Status put_owner(Report *r, const Work *w, const int64_t n[DIFF_SIDES], T
     bool same = true;
     for (int s = 0; s < DIFF_SIDES; s++) {
         double end = -INFINITY;
-        for (int64_t i = 0; i < n[s]; i++) add_event(events(r, s), first[s][i].event, &of[s], &end);
-        of[s].host = events(r, s)->dur[r->d->node[w->owner].event[s]];
+        for (int64_t i = 0; i < n[s]; i++)
+            add_event(events_of(r, s), first[s][i].event, &of[s], &end);
+        of[s].host = events_of(r, s)->dur[r->d->node[w->owner].event[s]];
         r->matched[s] += of[s].sum;
     }
     TRY(same_kernels(r, w, n, &same));
@@ -179,7 +190,7 @@ static Status put_owners(Report *r, Table *t)
     return OK;
 }
 
-/* Only operators that run other kernels. */
+/* Keeps the operators that run other kernels in the new trace: only they have lists of names. */
 static Status keep_changed(Table *t)
 {
     const int column = table_column(t, "list_old");
@@ -192,12 +203,12 @@ static Status keep_changed(Table *t)
 
 /* ---- sheets of operators: the same rows by other keys ---- */
 
-static Cell ratio(double old, double new)
+static Cell speedup_cell(double old, double new)
 {
     return old > 0 && new > 0 ? cell_number(old / new) : cell_none();
 }
 
-/* By how much it changed, and the speedup. */
+/* The change of busy time, and the speedup. */
 static Status say_change(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a, Cell *out)
 {
     const int column[] = { table_column(&rows->t, "busy_old"), table_column(&rows->t, "busy_new") };
@@ -207,7 +218,7 @@ static Status say_change(const FoldRows *rows, const uint32_t *row, int64_t n, A
         for (int s = 0; s < DIFF_SIDES; s++)
             busy[s] += table_at(&rows->t, row[i], column[s])->number;
     out[0] = cell_number(busy[DIFF_NEW] - busy[DIFF_OLD]);
-    out[1] = ratio(busy[DIFF_OLD], busy[DIFF_NEW]);
+    out[1] = speedup_cell(busy[DIFF_OLD], busy[DIFF_NEW]);
     return OK;
 }
 
@@ -283,7 +294,7 @@ static Status work_sheet(Report *r, Table *out)
         bool alone = node->event[!s] == EVENT_NONE, root = up == EVENT_NONE;
         if (!alone || !(root || d->node[up].event[!s] != EVENT_NONE)) continue;
         if (!root && !is_op(r, s, event)) continue;
-        const char *parent = root ? NULL : event_name(events(r, s), d->node[up].event[s]);
+        const char *parent = root ? NULL : event_name(events_of(r, s), d->node[up].event[s]);
         TRY(put_alone(r, s, event, parent, &rows.t));
     }
     *out = (Table){ .name = "diff_new_and_vanished" };
@@ -292,18 +303,22 @@ static Status work_sheet(Report *r, Table *out)
 
 /* ---- the host ---- */
 
-/* Calls of one name: in `busy` the time of their own, without calls below; in `host` the whole. */
+/* All calls of one name. busy: their own time, without the calls below them; host: their whole
+ * time. */
 typedef struct HostCalls {
     Measure of[DIFF_SIDES];
     uint32_t name;
 } HostCalls;
 
-static double change(const HostCalls *x) { return x->of[DIFF_NEW].busy - x->of[DIFF_OLD].busy; }
+static double host_change(const HostCalls *x)
+{
+    return x->of[DIFF_NEW].busy - x->of[DIFF_OLD].busy;
+}
 
-static int by_change(const void *a, const void *b)
+static int by_host_change(const void *a, const void *b)
 {
     const HostCalls *x = a, *y = b;
-    double i = fabs(change(x)), j = fabs(change(y));
+    double i = fabs(host_change(x)), j = fabs(host_change(y));
     if (i != j) return i > j ? -1 : 1;
     return (x->name > y->name) - (x->name < y->name);
 }
@@ -319,7 +334,7 @@ static Status host_sheet(Report *r, Table *t)
                    "", r->a));
     TRY(ARENA_ZEROED(r->scratch, names, &x));
     for (int s = 0; s < DIFF_SIDES; s++) {
-        const Events *e = events(r, s);
+        const Events *e = events_of(r, s);
         for (uint32_t i = 0; i < e->n; i++) {
             uint32_t up = d->tree[s]->parent[i];
             if (!is_host(e, i)) continue;
@@ -335,15 +350,15 @@ static Status host_sheet(Report *r, Table *t)
         x[n] = x[i];
         x[n++].name = (uint32_t)i;
     }
-    if (n > 0) qsort(x, (size_t)n, sizeof *x, by_change);
+    if (n > 0) qsort(x, (size_t)n, sizeof *x, by_host_change);
     for (int64_t i = 0; i < n; i++) {
         const Measure *old = &x[i].of[DIFF_OLD], *new = &x[i].of[DIFF_NEW];
         const char *name = strings_text(&d->names.text, x[i].name);
         TRY(arena_text(r->a, name, strlen(name), &name));
         TRY(TABLE_ROW(t, cell_text(name), cell_whole(old->kernels), cell_whole(new->kernels),
                       cell_number(old->host), cell_number(new->host), cell_number(old->busy),
-                      cell_number(new->busy), cell_number(change(&x[i])),
-                      ratio(old->busy, new->busy)));
+                      cell_number(new->busy), cell_number(host_change(&x[i])),
+                      speedup_cell(old->busy, new->busy)));
     }
     return OK;
 }
@@ -426,7 +441,7 @@ static Status totals_sheet(Report *r, Table *t)
         TRY(TABLE_ROW(t, cell_text(name[i])));
         for (int k = 0; k < 3; k++)
             TABLE_MORE(t, i < T_TIMES ? cell_number(say[k]) : cell_whole((int64_t)say[k]));
-        if (i < T_TIMES) TABLE_MORE(t, ratio(old, new));
+        if (i < T_TIMES) TABLE_MORE(t, speedup_cell(old, new));
     }
     return OK;
 }
@@ -436,7 +451,7 @@ Status diff_report(const Diff *d, Arena *a, Arena *scratch, Table out[DIFF_SHEET
     Report r = { .d = d, .a = a, .scratch = scratch };
     ArenaMark mark = arena_mark(scratch);
     TRY(find_owners(&r));
-    TRY(op_sheets(&r, out)); /* adds up what totals says */
+    TRY(op_sheets(&r, out)); /* adds up `matched`, which the totals show */
     TRY(totals_sheet(&r, &out[DIFF_TOTALS]));
     TRY(work_sheet(&r, &out[DIFF_WORK]));
     TRY(host_sheet(&r, &out[DIFF_HOST]));

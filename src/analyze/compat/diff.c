@@ -1,4 +1,10 @@
-/* compat/diff: the tables and files that TraceLens writes of two traces, from our merged tree. */
+/*
+ * compat/diff: the tables and files that TraceLens' TraceDiff writes, from our merged tree.
+ *
+ * A row is a device event that differs, or whose operator differs, below the lowest matched node
+ * above it (its lowest common ancestor, lca). Files equal TraceLens' byte for byte, so orders and
+ * roundings are those of pandas and numpy.
+ */
 #include "analyze/compat/compat.h"
 #include "analyze/python_text.h"
 #include "analyze/spans.h"
@@ -13,8 +19,8 @@ static const char *const sources[] = { "trace1", "trace2" };
 /* ---- rows ---- */
 
 typedef struct Row {
-    uint32_t gpu, op; /* events */
-    uint32_t lca;     /* node; EVENT_NONE */
+    uint32_t gpu, op; /* events: the device's, and the operator above it */
+    uint32_t lca;     /* node; EVENT_NONE: it lies below a root of one trace */
     const char *lca_name;
     double busy;
     int side;
@@ -25,10 +31,10 @@ typedef struct Stats {
     Arena *a, *scratch;
     Row *row;
     int64_t rows;
-    bool *done; /* by node: its events have rows */
+    bool *done; /* done[node]: its events have rows */
 } Stats;
 
-/* The name without "(12)". */
+/* A name without the lines of code in it, "(12)". */
 static Status without_lines(Arena *a, const char *s, const char **out)
 {
     char *o = NULL;
@@ -65,8 +71,8 @@ static bool is_copy_or_kernel(const Events *e, uint32_t event)
     return e->kind[event] == EVENT_KERNEL || e->kind[event] == EVENT_MEMCPY;
 }
 
-/* To three digits, as numpy rounds. */
-static double rounded(double x) { return rint(x * 1000) / 1000; }
+/* To three decimals, halves to the even digit as numpy rounds. */
+static double round_to_thousandth(double x) { return rint(x * 1000) / 1000; }
 
 static Status add_rows(Stats *st, int side, const DiffList *gpu, uint32_t lca, const char *name)
 {
@@ -78,21 +84,22 @@ static Status add_rows(Stats *st, int side, const DiffList *gpu, uint32_t lca, c
         uint32_t op = t->parent[gpu->at[i]];
         while (op != EVENT_NONE && e->kind[op] != EVENT_CPU_OP) op = t->parent[op];
         if (op == EVENT_NONE) continue;
-        st->row[st->rows] = (Row){ gpu->at[i], op, lca, name, rounded(busy), side };
+        st->row[st->rows] = (Row){ gpu->at[i], op, lca, name, round_to_thousandth(busy), side };
         st->rows++;
     }
     return OK;
 }
 
-/* Device work of an event and below. */
-static void gather(const Tree *t, uint32_t event, bool itself, DiffList *out)
+/* Adds the device work below an event, and the event itself if it is some. */
+static void add_work_below(const Tree *t, uint32_t event, bool itself, DiffList *out)
 {
     for (uint32_t i = t->gpu_first[event]; i < t->gpu_first[event + 1]; i++)
         out->at[out->n++] = t->gpu[i];
     if (itself && is_copy_or_kernel(t->events, event)) out->at[out->n++] = event;
 }
 
-/* Rows of a matched pair: what is below children that are not matched, or the pair itself. */
+/* Rows of a matched node: device work below its unmatched children, and the node itself if it is
+ * device work. */
 static Status rows_of_pair(Stats *st, uint32_t id)
 {
     const Diff *d = st->d;
@@ -120,7 +127,7 @@ static Status rows_of_pair(Stats *st, uint32_t id)
                 uint32_t child = d->child[n->first + c], event = d->node[child].event[s];
                 if (diff_only_in(&d->node[child]) != s + 1 || !diff_on_way(d->tree[s], event))
                     continue;
-                gather(d->tree[s], event, true, &gpu[s]);
+                add_work_below(d->tree[s], event, true, &gpu[s]);
                 st->done[child] = true;
             }
             if (is_copy_or_kernel(d->tree[s]->events, n->event[s]))
@@ -134,8 +141,8 @@ static Status rows_of_pair(Stats *st, uint32_t id)
     return OK;
 }
 
-/* Nodes come in the order of the walk; below a node that is in one trace only nothing is looked
- * at. */
+/* Rows of all nodes in the order of the walk. Below a node of one trace nothing is looked at: it
+ * has given its rows. */
 static Status all_rows(Stats *st)
 {
     const Diff *d = st->d;
@@ -202,8 +209,8 @@ static Status stats_table(Stats *st, Table *t)
     for (int64_t i = 0; i < st->rows; i++) {
         const Row *r = &st->row[i];
         const Events *e = st->d->tree[r->side]->events;
-        Cell id =
-            none ? cell_number((double)r->lca) : cell_whole(r->lca); /* as pandas keeps holes */
+        Cell id = none ? cell_number((double)r->lca)
+                       : cell_whole(r->lca); /* pandas: a hole makes reals */
         if (r->lca == EVENT_NONE) id = cell_none();
         TRY(TABLE_ROW(t, cell_text(event_name(e, r->gpu)), cell_text(op_name(st, r)),
                       cell_whole(e->index[r->op]), cell_text(sources[r->side])));
@@ -226,7 +233,7 @@ static const char *cell_as_text(const Cell *c, char number[TABLE_NUMBER_BYTES])
     return number;
 }
 
-/* The longest first; ties by all other columns as text. */
+/* The longest time first; equal ones by all other columns as text. */
 static int by_sum(const void *a, const void *b)
 {
     const Cell *x = a, *y = b;
@@ -263,7 +270,7 @@ static Status unique_table(const Table *stats, Arena *a, Table *out)
 /* ---- kernels of operators ---- */
 
 typedef struct Use {
-    int64_t rank; /* of the operator */
+    int64_t rank; /* the operator's place in the table; 0 where the order is by name */
     const char *op, *source, *kernel;
 } Use;
 
@@ -280,7 +287,7 @@ static bool same_op(const Use *x, const Use *y) { return strcmp(x->op, y->op) ==
 
 static bool same_source(const Use *x, const Use *y) { return strcmp(x->source, y->source) == 0; }
 
-/* Kernels of use[0 .. n), each once, in lines of `indent` blanks. */
+/* Puts the kernels of use[0] ... use[n - 1], each once, as lines indented by `indent`. */
 static Status put_kernels(Text *t, const Use *use, int64_t n, int indent)
 {
     TRY(text_printf(t, "["));
@@ -292,7 +299,7 @@ static Status put_kernels(Text *t, const Use *use, int64_t n, int indent)
     return text_printf(t, "\n%*s]", indent - 2, "");
 }
 
-/* source -1: of both, each with its kernels. */
+/* Which operator has which kernels, as JSON. source: of one trace; -1: of both, each apart. */
 static Status kernel_map(Stats *st, const Table *unique, int source, const char **out)
 {
     Use *use = NULL;
@@ -340,13 +347,13 @@ static Status kernel_map(Stats *st, const Table *unique, int source, const char 
 
 typedef struct Renames {
     Strings names;
-    const char **to; /* by name; NULL: as it is */
+    const char **to; /* to[name]: the new name; NULL: it stays */
     bool *seen;
-    DiffList list[DIFF_SIDES]; /* names under one ancestor, each once */
+    DiffList list[DIFF_SIDES]; /* names of operators under one ancestor, each once */
 } Renames;
 
-/* What two operators under one ancestor are called from now on. With one module for all there is
- * always a name. */
+/* One name for two operators under one ancestor: what both have in common, else the module,
+ * which is root without frames of Python. */
 static Status common_name(Arena *a, const char *x, const char *y, const char **out)
 {
     const char *cut[2] = { x, y };
@@ -367,7 +374,7 @@ static Status common_name(Arena *a, const char *x, const char *y, const char **o
     return OK;
 }
 
-static Status rename_both(Renames *r, Arena *a, uint32_t x, uint32_t y)
+static Status rename_pair(Renames *r, Arena *a, uint32_t x, uint32_t y)
 {
     if (x == y) return OK;
     TRY(common_name(a, strings_text(&r->names, x), strings_text(&r->names, y), &r->to[x]));
@@ -388,8 +395,8 @@ static void drop_from(DiffList *l, int64_t i)
     memmove(l->at + i, l->at + i + 1, (size_t)(--l->n - i) * sizeof *l->at);
 }
 
-/* By position if both traces have as many operators here, else the k-th that is not in the other
- * trace with the first that is left there. */
+/* Renames operators under one ancestor in pairs: by position if both traces have equally many, else
+ * those that the other trace does not have, in their order. */
 static Status rename_under(Renames *r, Arena *a)
 {
     DiffList *x = &r->list[DIFF_OLD], *y = &r->list[DIFF_NEW];
@@ -401,7 +408,7 @@ static Status rename_under(Renames *r, Arena *a)
     for (int s = 0; s < DIFF_SIDES; s++) {
         for (int64_t i = 0; i < r->list[s].n; i++) r->seen[r->list[s].at[i]] = true;
     }
-    for (int64_t i = 0; i < x->n && whole; i++) TRY(rename_both(r, a, x->at[i], y->at[i]));
+    for (int64_t i = 0; i < x->n && whole; i++) TRY(rename_pair(r, a, x->at[i], y->at[i]));
     for (int64_t i = 0; i < x->n && !whole;) {
         int64_t j = 0;
         while (j < y->n && y->at[j] != x->at[i]) j++;
@@ -413,12 +420,12 @@ static Status rename_under(Renames *r, Arena *a)
         drop_from(y, j);
     }
     for (int64_t i = 0; i < x->n && i < y->n && !whole; i++)
-        TRY(rename_both(r, a, x->at[i], y->at[i]));
+        TRY(rename_pair(r, a, x->at[i], y->at[i]));
     return OK;
 }
 
 typedef struct ByLca {
-    int64_t first, nth; /* row: of the ancestor's first, and this */
+    int64_t first, nth; /* rows: the first one of the ancestor, and this one */
 } ByLca;
 
 static int by_lca(const void *a, const void *b)
@@ -430,9 +437,9 @@ static int by_lca(const void *a, const void *b)
 
 static Status find_renames(Stats *st, Renames *r)
 {
-    int64_t *first = NULL; /* by node: its first row and one */
+    int64_t *first = NULL; /* first[node]: its first row + 1; 0: it has none */
     ByLca *order = NULL;
-    uint32_t *name = NULL; /* by row */
+    uint32_t *name = NULL; /* name[row]: its operator's */
     TRY(ARENA_ZEROED(st->scratch, st->d->nodes, &first));
     TRY(ARENA_NEW(st->scratch, st->rows, &order));
     TRY(ARENA_NEW(st->scratch, st->rows, &name));
