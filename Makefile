@@ -37,6 +37,7 @@ ifeq ($(origin CC),default)
 CC     := $(CC.$(CONFIG))
 endif
 NVCC   ?= nvcc
+GPU_VENDOR ?= nv
 GPU_ARCH ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
 # What one compilation is for: the release's runs on processors with AVX2 or more, and takes more from
 # its SETS; sanitizers run where they were made, and one set is enough to look at memory and threads.
@@ -70,7 +71,7 @@ FAST.tsan := -O2 $(CPU_ARCH)
 FAST      := backend base comm data model op plan schedule train
 # libomp's own code is not instrumented; its races are shown to TSan by libarcher instead
 export TSAN_OPTIONS ?= ignore_noninstrumented_modules=1
-LDLIBS  := -lyaml -lcjson -lpcre2-8 -lhwloc -lz -lm -ldl
+LDLIBS  := -lyaml -lpcre2-8 -lhwloc -lz -lm -ldl
 LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 
 # Sets of CPU ops beside the one that is compiled like all else (op/cpu_set.h). bf16 and AMX: the compiler
@@ -80,7 +81,7 @@ ARCH.v4 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16 -mamx-tile -m
 SET_SRC := src/base/dtype.c $(filter-out %/op.c %/cpu_sets.c %/names.c %/choices.c src/op/exchange%,$(wildcard src/op/*.c))
 
 # x_on.c / x_off.c: two files for one interface, a build takes one.
-SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c))
+SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c src/*/*/*.c))
 ifeq ($(MPI),1)
 SRC += src/comm/mpi.c
 MPI_CFLAGS := $(patsubst -I%,-isystem%,$(shell pkg-config --cflags ompi-c))
@@ -92,7 +93,7 @@ endif
 # cuBLASLt, cuDNN and the driver are found when the program starts; rpath is where dlopen looks
 ifeq ($(CUDA),1)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
-CU  := $(wildcard src/*/*.cu)
+CU  := $(wildcard src/*/*.cu src/*/$(GPU_VENDOR)/*.cu)
 SRC += src/comm/nccl.c
 CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
 OWN := src/op/op.c # the table of ops has CUDA's
@@ -122,7 +123,7 @@ LOWEST := $(addprefix $B/tests/,mesh/test_same_loss mesh/test_trajectory_mesh me
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
 # The library: what its functions need of these folders, as one object in which only they are visible.
-PIC := $(patsubst %,$O/pic/%.o,$(wildcard src/base/*.c src/trace/*.c src/config/*.c src/analyze/*.c) \
+PIC := $(patsubst %,$O/pic/%.o,$(wildcard $(addprefix src/,base/*.c trace/*.c config/*.c analyze/*.c analyze/*/*.c)) \
        src/op/names.c src/plan/hardware.c $O/gen/hardware.c $O/gen/presets.c)
 TRACE_SO  := libswitchyard_trace.so.$(shell sed -n 's/^.define SWITCHYARD_TRACE_VERSION //p' include/switchyard_trace.h)
 TRACE_LIB := $B/libswitchyard_trace.a $B/$(TRACE_SO) $B/libswitchyard_trace.so
@@ -235,7 +236,7 @@ $B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(if $(filter fuzz,$(CONFIG)),,$O/tests/har
 
 $B/tests/%: $O/tests/%.c.o $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -lcjson -o $@
 
 # build-X only builds what X then runs and counts; what takes longest begins first
 build-unit: $(UNIT)

@@ -1,6 +1,6 @@
 /* op_args: see op_args.h. */
 #include "analyze/op_args.h"
-#include "trace/scan.h"
+#include "base/scan.h"
 
 #include <stddef.h>
 #include <stdlib.h>

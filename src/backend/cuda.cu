@@ -1,5 +1,5 @@
-#include "op/attention_cudnn.cuh"
-#include "op/blas.cuh"
+#include "op/nv/attention_cudnn.cuh"
+#include "op/nv/blas.cuh"
 
 extern "C" {
 #include "backend/backend.h"

@@ -3,6 +3,7 @@
  * window only (PORT_OUT_PART) is passed over: its other columns may not be written yet, and what is
  * wrong shows in the next op. Of a MoE buffer only the rows that count are searched. */
 #include "backend/backend.h"
+#include "op/moe.h"
 
 /* Is this a port whose every element the op has written? */
 static bool written_whole(const OpPort *p)

@@ -1,5 +1,13 @@
 /* shapes_set: tensors of a case of shapes.def, filled, and the arguments of its calls. */
 #include "bench/shapes.h"
+#include "op/attention.h"
+#include "op/head.h"
+#include "op/moe.h"
+#include "op/optimizer.h"
+#include "op/quant.h"
+#include "op/rmsnorm.h"
+#include "op/rope.h"
+#include "op/route.h"
 
 #include "base/rng.h"
 
@@ -18,6 +26,14 @@ static const struct {
 #define TENSOR(name, axis, type, fill, ...) [T_##name] = { OVER_##axis, FILL_##fill, TYPE_##type },
 #include "bench/shapes.def"
 };
+
+const char shape_letters[] = "ndfekbth";
+
+int64_t *shape_size(ShapeSizes *s, int letter)
+{
+    int64_t *const size[SHAPE_LETTERS] = { &s->n, &s->d, &s->f, &s->e, &s->k, &s->b, &s->t, &s->h };
+    return size[letter];
+}
 
 ShapeAxis shape_axis(int tensor) { return tensors[tensor].axis; }
 ShapeFill shape_fill(int tensor) { return tensors[tensor].fill; }
@@ -152,11 +168,11 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
     case OP_ROPE_MLA_BWD: ((RopeMlaBwd *)args)->dims = turn; break;
     case OP_ROUTE_FWD: ((RouteFwd *)args)->rule = rule; break;
     case OP_ROUTE_BWD: ((RouteBwd *)args)->rule = rule; break;
-    case OP_QUANTIZE: ((Quantize *)args)->quant.kind = QUANT_1X128; break;
-    case OP_DEQUANTIZE: ((Dequantize *)args)->quant.kind = QUANT_1X128; break;
+    case OP_QUANTIZE: ((Quantize *)args)->quant.kind = OPERAND_1X128; break;
+    case OP_DEQUANTIZE: ((Dequantize *)args)->quant.kind = OPERAND_1X128; break;
     case OP_HEAD_LOSS:
-        head->chunk =
-            head_chunk(c->model_loss_chunk, set->ex->cuda != NULL, head->w.dim[0], head->x.dtype);
+        head->chunk = head_chunk(c->model_loss_chunk, set->ex->cuda != NULL, head->w.data.dim[0],
+                                 head->x.dtype);
         break;
     case OP_ADAMW: adamw->beta1 = 0.9F, adamw->beta2 = 0.95F, adamw->eps = 1e-8F; break;
     default: break;

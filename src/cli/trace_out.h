@@ -3,8 +3,8 @@
 #define CLI_TRACE_OUT_H
 
 #include "analyze/table.h"
+#include "base/out_folder.h"
 #include "base/progress.h"
-#include "convert/folder.h"
 
 enum { TRACE_CSV, TRACE_JSON, TRACE_HTML, TRACE_FORMATS };
 

@@ -5,7 +5,6 @@
 #include "cli/options.h"
 #include "op/cpu_set.h"
 
-#include <cjson/cJSON.h>
 #include <dlfcn.h>
 #include <hwloc.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -73,7 +72,6 @@ static Status print_version(void *state, int n, char **arguments, Arena *a, Text
         { "pcre2", pcre2 },
         { "libyaml", yaml_get_version_string() },
         { "hwloc", hwloc },
-        { "cjson", cJSON_Version() },
         { "zlib", zlibVersion() },
     };
     const int rows = sizeof row / sizeof *row;

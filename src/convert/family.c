@@ -30,6 +30,25 @@ const int family_count = sizeof families / sizeof *families;
 #define LAYER  "model.layers.#."
 #define EXPERT LAYER "mlp.experts.#."
 
+/* The three matrices of an MLP, each under a name of its own. */
+#define MLP(families, ours, theirs)                                                                \
+    { families, ours "gate_proj.weight", theirs "gate_proj.weight", 0 },                           \
+        { families, ours "up_proj.weight", theirs "up_proj.weight", 0 },                           \
+    {                                                                                              \
+        families, ours "down_proj.weight", theirs "down_proj.weight", 0                            \
+    }
+/* The same of all experts in two tensors: gate and up are one. `end` ends the names of both sides,
+ * `fused` says more of the first tensor, `both` of the two. */
+#define STACKED(families, end, their, their_end, fused, both)                                      \
+    { families, EXPERT "gate_proj." end, LAYER their "gate_up_proj" their_end,                     \
+      LAYOUT_STACKED | LAYOUT_GATE | (fused) | (both) },                                           \
+        { families, EXPERT "up_proj." end, LAYER their "gate_up_proj" their_end,                   \
+          LAYOUT_STACKED | LAYOUT_UP | (fused) | (both) },                                         \
+    {                                                                                              \
+        families, EXPERT "down_proj." end, LAYER their "down_proj" their_end,                      \
+            LAYOUT_STACKED | (both)                                                                \
+    }
+
 /* A reader tries a parameter's rules in this order; to-hf writes the first. The stacked rules of the
  * last block are how transformers 5 holds experts in memory. */
 static const struct {
@@ -42,57 +61,16 @@ static const struct {
     { MIXTRAL, EXPERT "up_proj.weight", LAYER "block_sparse_moe.experts.#.w3.weight", 0 },
     { MIXTRAL, EXPERT "down_proj.weight", LAYER "block_sparse_moe.experts.#.w2.weight", 0 },
     { LLAMA4, LAYER "mlp.gate.weight", LAYER "feed_forward.router.weight", 0 },
-    { LLAMA4, EXPERT "gate_proj.weight", LAYER "feed_forward.experts.gate_up_proj",
-      LAYOUT_STACKED | LAYOUT_GATE | LAYOUT_TRANSPOSED },
-    { LLAMA4, EXPERT "up_proj.weight", LAYER "feed_forward.experts.gate_up_proj",
-      LAYOUT_STACKED | LAYOUT_UP | LAYOUT_TRANSPOSED },
-    { LLAMA4, EXPERT "down_proj.weight", LAYER "feed_forward.experts.down_proj",
-      LAYOUT_STACKED | LAYOUT_TRANSPOSED },
-    { LLAMA4, LAYER "mlp.shared_experts.gate_proj.weight",
-      LAYER "feed_forward.shared_expert.gate_proj.weight", 0 },
-    { LLAMA4, LAYER "mlp.shared_experts.up_proj.weight",
-      LAYER "feed_forward.shared_expert.up_proj.weight", 0 },
-    { LLAMA4, LAYER "mlp.shared_experts.down_proj.weight",
-      LAYER "feed_forward.shared_expert.down_proj.weight", 0 },
-    { LLAMA4, LAYER "mlp.gate_proj.weight", LAYER "feed_forward.gate_proj.weight", 0 },
-    { LLAMA4, LAYER "mlp.up_proj.weight", LAYER "feed_forward.up_proj.weight", 0 },
-    { LLAMA4, LAYER "mlp.down_proj.weight", LAYER "feed_forward.down_proj.weight", 0 },
-    { QWEN2_MOE, LAYER "mlp.shared_experts.gate_proj.weight",
-      LAYER "mlp.shared_expert.gate_proj.weight", 0 },
-    { QWEN2_MOE, LAYER "mlp.shared_experts.up_proj.weight",
-      LAYER "mlp.shared_expert.up_proj.weight", 0 },
-    { QWEN2_MOE, LAYER "mlp.shared_experts.down_proj.weight",
-      LAYER "mlp.shared_expert.down_proj.weight", 0 },
+    STACKED(LLAMA4, "weight", "feed_forward.experts.", "", 0, LAYOUT_TRANSPOSED),
+    MLP(LLAMA4, LAYER "mlp.shared_experts.", LAYER "feed_forward.shared_expert."),
+    MLP(LLAMA4, LAYER "mlp.", LAYER "feed_forward."),
+    MLP(QWEN2_MOE, LAYER "mlp.shared_experts.", LAYER "mlp.shared_expert."),
     { GPT_OSS, LAYER "mlp.gate.weight", LAYER "mlp.router.weight", 0 },
-    { GPT_OSS, EXPERT "gate_proj.weight", LAYER "mlp.experts.gate_up_proj",
-      LAYOUT_STACKED | LAYOUT_GATE | LAYOUT_ALTERNATE | LAYOUT_TRANSPOSED },
-    { GPT_OSS, EXPERT "up_proj.weight", LAYER "mlp.experts.gate_up_proj",
-      LAYOUT_STACKED | LAYOUT_UP | LAYOUT_ALTERNATE | LAYOUT_TRANSPOSED },
-    { GPT_OSS, EXPERT "down_proj.weight", LAYER "mlp.experts.down_proj",
-      LAYOUT_STACKED | LAYOUT_TRANSPOSED },
-    { GPT_OSS, EXPERT "gate_proj.weight", LAYER "mlp.experts.gate_up_proj_blocks",
-      LAYOUT_STACKED | LAYOUT_GATE | LAYOUT_ALTERNATE | LAYOUT_MXFP4 },
-    { GPT_OSS, EXPERT "up_proj.weight", LAYER "mlp.experts.gate_up_proj_blocks",
-      LAYOUT_STACKED | LAYOUT_UP | LAYOUT_ALTERNATE | LAYOUT_MXFP4 },
-    { GPT_OSS, EXPERT "down_proj.weight", LAYER "mlp.experts.down_proj_blocks",
-      LAYOUT_STACKED | LAYOUT_MXFP4 },
-    { GPT_OSS, EXPERT "gate_proj.bias", LAYER "mlp.experts.gate_up_proj_bias",
-      LAYOUT_STACKED | LAYOUT_GATE | LAYOUT_ALTERNATE },
-    { GPT_OSS, EXPERT "up_proj.bias", LAYER "mlp.experts.gate_up_proj_bias",
-      LAYOUT_STACKED | LAYOUT_UP | LAYOUT_ALTERNATE },
-    { GPT_OSS, EXPERT "down_proj.bias", LAYER "mlp.experts.down_proj_bias", LAYOUT_STACKED },
-    { FAMILY_MOE & ~(MIXTRAL | LLAMA4 | GPT_OSS), EXPERT "gate_proj.weight",
-      EXPERT "gate_proj.weight", 0 },
-    { FAMILY_MOE & ~(MIXTRAL | LLAMA4 | GPT_OSS), EXPERT "up_proj.weight", EXPERT "up_proj.weight",
-      0 },
-    { FAMILY_MOE & ~(MIXTRAL | LLAMA4 | GPT_OSS), EXPERT "down_proj.weight",
-      EXPERT "down_proj.weight", 0 },
-    { FAMILY_MOE & ~(LLAMA4 | GPT_OSS), EXPERT "gate_proj.weight", LAYER "mlp.experts.gate_up_proj",
-      LAYOUT_STACKED | LAYOUT_GATE },
-    { FAMILY_MOE & ~(LLAMA4 | GPT_OSS), EXPERT "up_proj.weight", LAYER "mlp.experts.gate_up_proj",
-      LAYOUT_STACKED | LAYOUT_UP },
-    { FAMILY_MOE & ~(LLAMA4 | GPT_OSS), EXPERT "down_proj.weight", LAYER "mlp.experts.down_proj",
-      LAYOUT_STACKED },
+    STACKED(GPT_OSS, "weight", "mlp.experts.", "", LAYOUT_ALTERNATE, LAYOUT_TRANSPOSED),
+    STACKED(GPT_OSS, "weight", "mlp.experts.", "_blocks", LAYOUT_ALTERNATE, LAYOUT_MXFP4),
+    STACKED(GPT_OSS, "bias", "mlp.experts.", "_bias", LAYOUT_ALTERNATE, 0),
+    MLP(FAMILY_MOE & ~(MIXTRAL | LLAMA4 | GPT_OSS), EXPERT, EXPERT),
+    STACKED(FAMILY_MOE & ~(LLAMA4 | GPT_OSS), "weight", "mlp.experts.", "", 0, 0),
     { MIXTRAL, LAYER "mlp.gate.weight", LAYER "mlp.gate.weight", 0 },
 };
 

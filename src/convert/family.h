@@ -10,11 +10,9 @@
 #ifndef CONVERT_FAMILY_H
 #define CONVERT_FAMILY_H
 
-#include "base/text.h"
+#include "base/json.h"
 #include "config/config.h"
 #include "model/params.h"
-
-#include <cjson/cJSON.h>
 
 /* Families as bits of a set: each row of a table names the families that it is for. */
 typedef enum FamilyBit {
@@ -80,22 +78,22 @@ bool family_leaves_out(unsigned family, const Config *c, const char *name);
 /* Puts the settings of the model that a config.json describes into *c. *family: its row. ERR_FORMAT: a
  * member is missing or has the wrong type. ERR_UNSUPPORTED: the sentence names the architecture or
  * the feature that is not supported. */
-Status family_read(const char *path, cJSON *json, Arena *a, Config *c, const Family **family);
+Status family_read(const char *path, const Json *json, Arena *a, Config *c, const Family **family);
 
 /* Finds the first family that expresses the model of a configuration: its config.json, read again into
  * *theirs, gives the same model in evaluation. Pairs of rotated columns may lie in another order
- * (attention.rope_interleaved), since to-hf reorders the rows of matrices. *json gets the members; the
- * caller deletes it. `like` (or NULL) is a config.json beside the same tokenizer: its family is tried
+ * (attention.rope_interleaved), since to-hf reorders the rows of matrices. *json gets the members, in
+ * `a`; NULL if no family fits. `like` (or NULL) is a config.json beside the same tokenizer: its family is tried
  * first, and its special tokens are kept. ERR_UNSUPPORTED: no family fits; the sentence says how the
  * nearest differs. */
-Status family_write(const Config *c, const cJSON *like, Arena *a, cJSON **json,
-                    const Family **family, Config *theirs);
+Status family_write(const Config *c, const Json *like, Arena *a, Json **json, const Family **family,
+                    Config *theirs);
 
 /* Appends one line that names the settings of the training for which the family's config.json has no
  * member, with their values; nothing if they all have their fallbacks. */
 Status family_not_carried(const Config *c, const Family *f, Arena *a, Text *out);
 
-/* Sets a member, by keys as in fields.h: the alternative that is there, else the first. ERR_MEMORY. */
-Status family_put(cJSON *json, const char *keys, cJSON *value);
+/* Sets a member, by keys as in fields.h: the alternative that is there, else the first. */
+Status family_put(Arena *a, Json *json, const char *keys, Json value);
 
 #endif

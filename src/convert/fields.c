@@ -2,7 +2,6 @@
 #include "convert/fields.h"
 
 #include "base/text.h"
-#include "convert/layers.h"
 
 #include <assert.h>
 #include <math.h>
@@ -219,55 +218,56 @@ bool field_place(const char *keys, int i, const char **object, FieldValue name)
     return false;
 }
 
-cJSON *field_object(cJSON *json, const char *name)
+Json *field_object(Json *json, const char *name)
 {
-    return name[0] == '\0' ? json : cJSON_GetObjectItemCaseSensitive(json, name);
+    return name[0] == '\0' ? json : json_get(json, name);
 }
 
-cJSON *field_member(cJSON *json, const char *keys)
+Json *field_member(const Json *json, const char *keys)
 {
     const char *object = "";
     FieldValue name;
     for (int i = 0; field_place(keys, i, &object, name); i++) {
-        const cJSON *at = field_object(json, object);
-        cJSON *found = cJSON_IsObject(at) ? cJSON_GetObjectItemCaseSensitive(at, name) : NULL;
+        Json *found = json_get(object[0] == '\0' ? json : json_get(json, object), name);
         if (found != NULL) return found;
     }
     return NULL;
 }
 
 /* A real number keeps a point: classes with typed members want 1.0 and not 1. */
-cJSON *field_json(const char *text, bool real)
+Json field_json(const char *text, bool real, FieldValue room)
 {
     char *end = NULL;
-    char point[FIELD_VALUE_BYTES + 2];
-    double x = strtod(text, &end);
-    if (strcmp(text, "null") == 0) return cJSON_CreateNull();
-    if (strcmp(text, "true") == 0) return cJSON_CreateTrue();
-    if (strcmp(text, "false") == 0) return cJSON_CreateFalse();
-    if (end == text || *end != '\0') return cJSON_CreateString(text);
-    if (!real) return cJSON_CreateNumber(x);
-    (void)snprintf(point, sizeof point, "%s%s", text,
+    Json number = json_of_number(strtod(text, &end));
+    if (strcmp(text, "null") == 0) return json_of(JSON_NULL);
+    if (strcmp(text, "true") == 0) return json_of_bool(true);
+    if (strcmp(text, "false") == 0) return json_of_bool(false);
+    if (end == text || *end != '\0') return json_of_text(text);
+    if (!real) return number;
+    (void)snprintf(room, FIELD_VALUE_BYTES, "%.60s%s", text,
                    text[strcspn(text, ".e")] == '\0' ? ".0" : "");
-    return cJSON_CreateRaw(point);
+    number.text = room;
+    return number;
 }
 
 /* ---- reading ---- */
 
 typedef struct Reading {
     const char *path;
-    cJSON *json;
+    const Json *json;
     const Family *family;
     Arena *arena;
     Config *c;
 } Reading;
 
 /* A value as it stands in the file, for messages: "64" for a text, 64 for a number. */
-static const char *shown_value(const cJSON *v, FieldValue out)
+static const char *shown_value(const Reading *r, const Json *v, FieldValue out)
 {
-    char *text = cJSON_PrintUnformatted(v);
-    (void)snprintf(out, FIELD_VALUE_BYTES, "%s", text == NULL ? "?" : text);
-    cJSON_free(text);
+    ArenaMark mark = arena_mark(r->arena);
+    Text text = { 0 };
+    bool shown = text_init(&text, r->arena) == OK && json_print(v, false, &text) == OK;
+    (void)snprintf(out, FIELD_VALUE_BYTES, "%s", shown ? text.data : "?");
+    arena_release(r->arena, mark);
     return out;
 }
 
@@ -279,34 +279,28 @@ static bool may_be_null(const Field *f)
 }
 
 /* What a member must be, in words; NULL: it is that. */
-static const char *wrong_type(const Field *f, const cJSON *v)
+static const char *wrong_type(const Field *f, const Json *v)
 {
     const bool truth = f->words != NULL && text_starts(f->words, "true=");
-    if (cJSON_IsNull(v) && may_be_null(f)) return NULL;
+    const double x = v->number;
+    if (v->type == JSON_NULL && may_be_null(f)) return NULL;
     switch (truth ? CONFIG_BOOL : field_row(f->setting)->type) {
-    case CONFIG_INT:
-        return cJSON_IsNumber(v) && v->valuedouble == floor(v->valuedouble) ? NULL
-                                                                            : "a whole number";
-    case CONFIG_REAL:
-        return cJSON_IsRaw(v) || (cJSON_IsNumber(v) && isfinite(v->valuedouble)) ? NULL
-                                                                                 : "a number";
-    case CONFIG_BOOL: return cJSON_IsBool(v) ? NULL : "true or false";
-    default: return cJSON_IsString(v) ? NULL : "a text";
+    case CONFIG_INT: return v->type == JSON_NUMBER && x == floor(x) ? NULL : "a whole number";
+    case CONFIG_REAL: return v->type == JSON_NUMBER && isfinite(x) ? NULL : "a number";
+    case CONFIG_BOOL: return v->type == JSON_BOOL ? NULL : "true or false";
+    default: return v->type == JSON_TEXT ? NULL : "a text";
     }
 }
 
-static void json_text(const cJSON *v, FieldValue out)
+static void value_text(const Json *v, FieldValue out)
 {
-    double x = v->valuedouble;
-    if (cJSON_IsNumber(v) && x == floor(x) && fabs(x) < 1e15)
-        (void)snprintf(out, FIELD_VALUE_BYTES, "%.0f", x);
-    else if (cJSON_IsNumber(v))
-        (void)snprintf(out, FIELD_VALUE_BYTES, "%.17g", x);
-    else if (cJSON_IsString(v) || cJSON_IsRaw(v))
-        (void)snprintf(out, FIELD_VALUE_BYTES, "%s", v->valuestring);
+    const double x = v->number;
+    const char *word = v->type == JSON_NULL ? "null" : v->truth ? "true" : "false";
+    if (v->type != JSON_NUMBER || v->text != NULL)
+        (void)snprintf(out, FIELD_VALUE_BYTES, "%s", v->text != NULL ? v->text : word);
     else
-        (void)snprintf(out, FIELD_VALUE_BYTES, "%s",
-                       cJSON_IsNull(v) ? "null" : (cJSON_IsTrue(v) ? "true" : "false"));
+        (void)snprintf(out, FIELD_VALUE_BYTES, x == floor(x) && fabs(x) < 1e15 ? "%.0f" : "%.17g",
+                       x);
 }
 
 /* The text of a member that is absent. *there false: the setting keeps its fallback. */
@@ -334,14 +328,14 @@ static Status absent_text(const Reading *r, const Field *f, FieldValue out, bool
 /* A member's value in our words. */
 static Status member_text(const Reading *r, const Field *f, FieldValue out, bool *there)
 {
-    const cJSON *v = f->key == NULL ? NULL : field_member(r->json, f->key);
+    const Json *v = f->key == NULL ? NULL : field_member(r->json, f->key);
     const char *wanted = v == NULL ? NULL : wrong_type(f, v);
     FieldValue value;
     if (wanted != NULL)
-        return FAIL(ERR_FORMAT, "%s: %s is %s; it must be %s", r->path, v->string,
-                    shown_value(v, value), wanted);
+        return FAIL(ERR_FORMAT, "%s: %s is %s; it must be %s", r->path, v->name,
+                    shown_value(r, v, value), wanted);
     if (v != NULL) {
-        json_text(v, out);
+        value_text(v, out);
         field_translate(f->words, true, out);
         *there = strcmp(out, "null") != 0;
         if (*there) return OK;
@@ -369,6 +363,8 @@ static Status assign_number(const Reading *r, const Field *f, const char *settin
     return assign_setting(r, f->key, setting, text);
 }
 
+static bool is_absent(const Json *v) { return v == NULL || v->type == JSON_NULL; }
+
 static Status read_value(const Reading *r, const Field *f)
 {
     FieldValue text = "";
@@ -381,24 +377,25 @@ static Status read_is(const Reading *r, const Field *f)
 {
     FieldValue text, value;
     bool there = false;
-    const cJSON *v = field_member(r->json, f->key);
-    if (v == NULL || cJSON_IsNull(v)) return OK;
+    const Json *v = field_member(r->json, f->key);
+    if (is_absent(v)) return OK;
     TRY(absent_text(r, f, text, &there));
-    cJSON *only = field_json(text, false);
-    bool same = cJSON_Compare(v, only, true);
-    cJSON_Delete(only);
+    const Json only = field_json(text, false, value);
+    bool same = v->type == only.type && v->truth == only.truth && v->number == only.number;
+    if (same && v->type == JSON_TEXT) same = strcmp(v->text, only.text) == 0;
     if (same) return OK;
     return FAIL(ERR_UNSUPPORTED, "%s: %.*s is %s; %s models are supported with %s alone", r->path,
-                KEY(f), shown_value(v, value), r->family->type, text);
+                KEY(f), shown_value(r, v, value), r->family->type, text);
 }
 
 static Status read_first(const Reading *r, const Field *f)
 {
     int n = 0;
-    const cJSON *list = field_member(r->json, f->key), *at = NULL;
-    if (list == NULL || cJSON_IsNull(list)) return assign_setting(r, f->key, f->setting, "0");
-    bool first = cJSON_IsArray(list);
-    cJSON_ArrayForEach(at, list) first = first && cJSON_IsNumber(at) && at->valuedouble == n++;
+    const Json *list = field_member(r->json, f->key);
+    if (is_absent(list)) return assign_setting(r, f->key, f->setting, "0");
+    bool first = list->type == JSON_ARRAY;
+    for (const Json *at = list->child; at != NULL; at = at->next)
+        first = first && at->type == JSON_NUMBER && at->number == n++;
     if (first) return assign_number(r, f, f->setting, n);
     return FAIL(ERR_UNSUPPORTED,
                 "%s: %s must list the first layers in order: a layer without experts behind one "
@@ -406,18 +403,78 @@ static Status read_first(const Reading *r, const Field *f)
                 r->path, f->key);
 }
 
+/* The layers i >= first for which `every` divides i + 1. */
+typedef struct LayersList {
+    int64_t every, first;
+} LayersList;
+
+static bool at_interval(const bool *has, int64_t layers, int64_t first, int64_t every)
+{
+    int64_t i = 0;
+    while (i < layers && has[i] == (i >= first && (i + 1) % every == 0)) i++;
+    return i == layers;
+}
+
+/* has[i]: does the list name layer i? */
+static Status read_layer_list(const char *path, const Json *list, bool zeros, int64_t layers,
+                              bool *has)
+{
+    int64_t n = 0;
+    bool good = json_is(list, JSON_ARRAY);
+    for (const Json *at = json_first(list); at != NULL; at = at->next) {
+        double x = at->number;
+        good = good && at->type == JSON_NUMBER && x == floor(x) && x >= 0 && (!zeros || x <= 1);
+        if (!good) break;
+        if (!zeros && x < (double)layers) has[(int64_t)x] = true;
+        if (zeros && n < layers) has[n] = x == 0;
+        n++;
+    }
+    if (!good)
+        return FAIL(ERR_FORMAT, "%s: %s must be a list of %s", path, list->name,
+                    zeros ? "0 and 1" : "layer numbers");
+    if (!zeros || n >= layers) return OK;
+    return FAIL(ERR_FORMAT, "%s: %s has %lld entries for %lld layers", path, list->name,
+                (long long)n, (long long)layers);
+}
+
+/* Finds the interval of a list of layer numbers, or with `zeros` of a list that has a 0 for each of
+ * them and a 1 for the others. out->every: an interval that is tried first. An empty list gives
+ * `layers` + 1. Numbers from `layers` on are ignored. ERR_FORMAT: not such a list. ERR_UNSUPPORTED:
+ * the layers have no interval. The sentence begins with the path and the list's name. */
+static Status layers_list(const char *path, const Json *list, bool zeros, int64_t layers, Arena *a,
+                          LayersList *out)
+{
+    int64_t every = out->every, first = 0;
+    bool *has = NULL;
+    TRY(ARENA_ZEROED(a, layers + 1, &has));
+    TRY(read_layer_list(path, list, zeros, layers, has));
+    if (at_interval(has, layers, 0, every)) {
+        out->first = 0;
+        return OK;
+    }
+    for (every = 1; every <= layers && !at_interval(has, layers, 0, every);) every++;
+    if (!zeros && !at_interval(has, layers, 0, every)) {
+        while (first < layers && !has[first]) first++;
+        for (every = 1; every <= layers && !at_interval(has, layers, first, every);) every++;
+    }
+    *out = (LayersList){ every, first };
+    if (at_interval(has, layers, first, every)) return OK;
+    return FAIL(ERR_UNSUPPORTED,
+                "%s: %s is not supported: its layers do not follow at one interval", path,
+                list->name);
+}
+
 /* The list of layers stands above the interval of the file. The interval stays if it says the same.
  * Layers without experts may come first. */
 static Status read_layers(const Reading *r, const Field *f)
 {
     const bool zeros = f->kind == NOPES;
-    const cJSON *list = field_member(r->json, f->key);
+    const Json *list = field_member(r->json, f->key);
     LayersList l = { .every = zeros ? r->c->attention_nope_every : r->c->moe_every };
     if (l.every < 1)
         return FAIL(ERR_UNSUPPORTED, "%s: no_rope_layer_interval is 0; it must be 1 or more",
                     r->path);
-    if (list == NULL || cJSON_IsNull(list) || (zeros && cJSON_IsArray(list) && !list->child))
-        return OK;
+    if (is_absent(list) || (zeros && list->type == JSON_ARRAY && list->child == NULL)) return OK;
     TRY(layers_list(r->path, list, zeros, r->c->model_layers, r->arena, &l));
     TRY(assign_number(r, f, f->setting, l.every));
     if (zeros) return assign_number(r, f, "attention.full_every", l.every);
@@ -429,8 +486,8 @@ static Status read_layers(const Reading *r, const Field *f)
 static Status read_topk(const Reading *r, const Field *f)
 {
     FieldValue value;
-    const cJSON *v = field_member(r->json, f->key);
-    const char *word = v == NULL ? "greedy" : cJSON_GetStringValue(v);
+    const Json *v = field_member(r->json, f->key);
+    const char *word = v == NULL ? "greedy" : json_string(v);
     if (word != NULL && strcmp(word, "group_limited_greedy") == 0) return OK;
     if (word != NULL && strcmp(word, "noaux_tc") == 0) {
         TRY(assign_setting(r, f->key, "moe.bias_rate", "0.001"));
@@ -439,7 +496,7 @@ static Status read_topk(const Reading *r, const Field *f)
     if (word == NULL || strcmp(word, "greedy") != 0)
         return FAIL(ERR_UNSUPPORTED,
                     "%s: %s is %s; it must be greedy, group_limited_greedy or noaux_tc", r->path,
-                    f->key, shown_value(v, value));
+                    f->key, shown_value(r, v, value));
     TRY(assign_setting(r, f->key, "moe.groups", "1"));
     return assign_setting(r, f->key, "moe.top_groups", "1");
 }
@@ -460,11 +517,10 @@ static Status read_width(const Reading *r, const Field *f)
 static Status read_types(const Reading *r, const Field *f)
 {
     const bool part = r->c->attention_chunk > 0 || r->c->attention_window > 0;
-    const cJSON *list = field_member(r->json, f->key), *at = NULL;
+    const Json *list = field_member(r->json, f->key);
     int64_t every = r->c->attention_full_every, i = 0;
-    cJSON_ArrayForEach(at, list)
-    {
-        const char *word = cJSON_GetStringValue(at);
+    for (const Json *at = json_first(list); at != NULL; at = at->next) {
+        const char *word = json_string(at);
         bool full = word != NULL && strcmp(word, "full_attention") == 0;
         bool expected = !part || (every > 0 && (i + 1) % every == 0);
         if (full != expected)
@@ -479,19 +535,18 @@ static Status read_types(const Reading *r, const Field *f)
 
 static Status read_quant(const Reading *r, const Field *f)
 {
-    cJSON *q = field_member(r->json, f->key);
-    if (q == NULL || cJSON_IsNull(q)) return OK;
-    const char *method = cJSON_GetStringValue(field_member(q, "quant_method"));
+    const Json *q = field_member(r->json, f->key);
+    if (is_absent(q)) return OK;
+    const char *method = json_string(field_member(q, "quant_method"));
     if (r->family->bit == GPT_OSS && method != NULL && strcmp(method, "mxfp4") == 0) return OK;
     if (method == NULL || strcmp(method, "fp8") != 0)
         return FAIL(ERR_UNSUPPORTED,
                     "%s: the weights are quantized with quant_method %s; supported are fp8 with "
                     "block scales, mxfp4 in gpt_oss models, and weights that are not quantized",
                     r->path, method == NULL ? "null" : method);
-    const cJSON *size = field_member(q, "weight_block_size"), *at = NULL;
-    cJSON_ArrayForEach(at, size)
-    {
-        if (!cJSON_IsNumber(at) || at->valuedouble != 128)
+    const Json *size = field_member(q, "weight_block_size");
+    for (const Json *at = json_first(size); at != NULL; at = at->next) {
+        if (at->type != JSON_NUMBER || at->number != 128)
             return FAIL(ERR_UNSUPPORTED, "%s: weight_block_size must be [128, 128]", r->path);
     }
     return OK;
@@ -516,9 +571,9 @@ static Status read_field(const Reading *r, const Field *f)
     return OK;
 }
 
-static Status find_family(const char *path, const cJSON *json, const Family **out)
+static Status find_family(const char *path, const Json *json, const Family **out)
 {
-    const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "model_type"));
+    const char *type = json_string(json_get(json, "model_type"));
     const char *names[32];
     char hint[TEXT_HINT_BYTES];
     if (type == NULL) return FAIL(ERR_FORMAT, "%s has no model_type, or it is not a text", path);
@@ -531,11 +586,11 @@ static Status find_family(const char *path, const cJSON *json, const Family **ou
                 text_hint(hint, type, names, family_count, ""));
 }
 
-Status family_read(const char *path, cJSON *json, Arena *a, Config *c, const Family **family)
+Status family_read(const char *path, const Json *json, Arena *a, Config *c, const Family **family)
 {
-    cJSON *text = cJSON_GetObjectItemCaseSensitive(json, "text_config");
-    if (cJSON_IsObject(text)) json = text; /* a model of images and text */
-    if (!cJSON_IsObject(json)) return FAIL(ERR_FORMAT, "%s is not a JSON object", path);
+    const Json *text = json_get(json, "text_config");
+    if (json_is(text, JSON_OBJECT)) json = text; /* a model of images and text */
+    if (!json_is(json, JSON_OBJECT)) return FAIL(ERR_FORMAT, "%s is not a JSON object", path);
     TRY(find_family(path, json, family));
     const Reading r = { path, json, *family, a, c };
     for (int i = 0; i < field_count; i++) {

@@ -56,10 +56,11 @@ bool field_same_value(const char *a, const char *b);
  * there is no such place. */
 bool field_place(const char *keys, int i, const char **object, FieldValue name);
 /* The object of that name in the file; NULL: there is none. */
-cJSON *field_object(cJSON *json, const char *name);
+Json *field_object(Json *json, const char *name);
 /* The member that one of the alternatives names; NULL: there is none. */
-cJSON *field_member(cJSON *json, const char *keys);
-/* A text as JSON: null, true, false, a number (with `real` one with a point), or else a string. */
-cJSON *field_json(const char *text, bool real);
+Json *field_member(const Json *json, const char *keys);
+/* A text as JSON: null, true, false, a number (with `real` one with a point, written in `room`), or
+ * else a string. */
+Json field_json(const char *text, bool real, FieldValue room);
 
 #endif

@@ -27,65 +27,55 @@ enum { TRAINING = sizeof training / sizeof *training };
 static const char *const kept[] = { "bos_token_id", "eos_token_id", "pad_token_id",
                                     "max_position_embeddings" };
 
-Status family_put(cJSON *json, const char *keys, cJSON *value)
+Status family_put(Arena *a, Json *json, const char *keys, Json value)
 {
     const char *object = "";
     FieldValue name;
-    cJSON *at = NULL;
-    for (int i = 0; at == NULL && field_place(keys, i, &object, name); i++) {
-        at = field_object(json, object);
-        if (!cJSON_IsObject(at) || !cJSON_HasObjectItem(at, name)) at = NULL;
+    for (int i = 0; field_place(keys, i, &object, name); i++) {
+        Json *at = field_object(json, object);
+        if (json_get(at, name) != NULL) return json_put(a, at, name, value);
     }
-    if (at == NULL) {
-        (void)field_place(keys, 0, &object, name);
-        at = field_object(json, object);
-        if (!cJSON_IsObject(at)) {
-            cJSON_DeleteItemFromObjectCaseSensitive(json, object);
-            at = cJSON_AddObjectToObject(json, object);
-        }
-    }
-    if (value != NULL && at != NULL) {
-        cJSON_DeleteItemFromObjectCaseSensitive(at, name);
-        if (cJSON_AddItemToObject(at, name, value)) return OK;
-    }
-    cJSON_Delete(value);
-    return FAIL(ERR_MEMORY, "%s cannot be written: no memory", keys);
+    (void)field_place(keys, 0, &object, name);
+    if (!json_is(field_object(json, object), JSON_OBJECT))
+        TRY(json_put(a, json, object, json_of(JSON_OBJECT)));
+    return json_put(a, field_object(json, object), name, value);
 }
 
 /* The numbers of the layers that have experts, or of the first ones that have none. */
-static Status write_list(const Config *c, const char *key, bool experts, cJSON *json)
+static Status write_list(const Config *c, const char *key, bool experts, Arena *a, Json *json)
 {
     const int64_t n = experts ? c->model_layers : c->model_dense_layers;
-    cJSON *list = cJSON_CreateArray();
+    Json list = json_of(JSON_ARRAY);
     for (int64_t i = 0; i < n; i++) {
         if (experts && !config_has_experts(c, i)) continue;
-        (void)cJSON_AddItemToArray(list, cJSON_CreateNumber((double)i));
+        TRY(json_add(a, &list, NULL, json_of_number((double)i)));
     }
-    return family_put(json, key, list);
+    return family_put(a, json, key, list);
 }
 
 /* A value that is not the family's is found by reading again, so what another row has written
  * stays. */
-static Status write_only_value(const Field *f, cJSON *json)
+static Status write_only_value(const Field *f, Arena *a, Json *json)
 {
+    FieldValue room;
     bool rope = f->key[0] == '~';
     if (f->absent[0] == '@' || rope || field_member(json, f->key) != NULL) return OK;
-    return family_put(json, f->key, field_json(f->absent, false));
+    return family_put(a, json, f->key, field_json(f->absent, false, room));
 }
 
 /* Members of rope_scaling are written if rotary positions are scaled, and in the kinds that have
  * them. */
-static Status write_value(const Config *c, const Field *f, Arena *a, cJSON *json)
+static Status write_value(const Config *c, const Field *f, Arena *a, Json *json)
 {
     const bool kinds = f->words != NULL && strchr(f->words, '=') == NULL;
-    FieldValue text, scaling;
+    FieldValue text, scaling, room;
     TRY(field_setting_text(c, f->setting, a, text));
     TRY(field_setting_text(c, "rope.scaling", a, scaling));
     if (f->key[0] == '~' && c->rope_scaling == SCALING_NONE) return OK;
     if (kinds && text_word_index(f->words, scaling) < 0) return OK;
     field_translate(f->words, false, text);
     bool real = field_row(f->setting)->type == CONFIG_REAL;
-    return family_put(json, f->key, field_json(text, real));
+    return family_put(a, json, f->key, field_json(text, real, room));
 }
 
 static const char *topk_method(const Config *c)
@@ -94,19 +84,19 @@ static const char *topk_method(const Config *c)
     return c->moe_groups > 1 ? "group_limited_greedy" : "greedy";
 }
 
-static Status write_field(const Config *c, const Field *f, Arena *a, cJSON *json)
+static Status write_field(const Config *c, const Field *f, Arena *a, Json *json)
 {
     switch (f->kind) {
     case CONST:
     case TYPES:
     case NOPES:
     case QUANT: return OK;
-    case FIRST: return write_list(c, f->key, false, json);
-    case MOES: return c->model_dense_layers > 0 ? write_list(c, f->key, true, json) : OK;
-    case TOPK: return family_put(json, f->key, cJSON_CreateString(topk_method(c)));
+    case FIRST: return write_list(c, f->key, false, a, json);
+    case MOES: return c->model_dense_layers > 0 ? write_list(c, f->key, true, a, json) : OK;
+    case TOPK: return family_put(a, json, f->key, json_of_text(topk_method(c)));
     case WIDTH:
-        return family_put(json, f->key, cJSON_CreateNumber((double)(c->moe_shared * c->moe_ffn)));
-    case IS: return write_only_value(f, json);
+        return family_put(a, json, f->key, json_of_number((double)(c->moe_shared * c->moe_ffn)));
+    case IS: return write_only_value(f, a, json);
     case SET:
     case TRAIN:
     case WRITE: break;
@@ -114,18 +104,15 @@ static Status write_field(const Config *c, const Field *f, Arena *a, cJSON *json
     return write_value(c, f, a, json);
 }
 
-static Status write_family(const Config *c, const Family *f, const cJSON *like, Arena *a,
-                           cJSON **out)
+static Status write_family(const Config *c, const Family *f, const Json *like, Arena *a, Json *json)
 {
-    cJSON *json = cJSON_CreateObject(), *names = cJSON_CreateArray();
-    *out = json;
-    if (!cJSON_AddItemToArray(names, cJSON_CreateString(f->architecture)))
-        return FAIL(ERR_MEMORY, "config.json cannot be made: no memory");
-    TRY(family_put(json, "architectures", names));
-    TRY(family_put(json, "model_type", cJSON_CreateString(f->type)));
-    for (size_t i = 0; like != NULL && i < sizeof kept / sizeof *kept; i++) {
-        const cJSON *v = cJSON_GetObjectItemCaseSensitive(like, kept[i]);
-        if (v != NULL) TRY(family_put(json, kept[i], cJSON_Duplicate(v, true)));
+    Json names = json_of(JSON_ARRAY);
+    TRY(json_add(a, &names, NULL, json_of_text(f->architecture)));
+    TRY(json_add(a, json, "architectures", names));
+    TRY(json_add(a, json, "model_type", json_of_text(f->type)));
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        const Json *v = json_get(like, kept[i]);
+        if (v != NULL) TRY(json_add(a, json, kept[i], *v));
     }
     for (int i = 0; i < field_count; i++) {
         if (fields[i].families & f->bit) TRY(write_field(c, &fields[i], a, json));
@@ -188,7 +175,7 @@ static bool same_router(const Config *ours, const Config *theirs)
 
 /* A family's config.json, read again. */
 typedef struct Attempt {
-    cJSON *json;
+    Json *json;
     Config *theirs;
     int differ; /* settings that differ in what the model computes */
     char why[256];
@@ -219,12 +206,13 @@ static Status count_differences(const Config *ours, Arena *a, Attempt *out)
 }
 
 /* A family whose file cannot be read again differs in more than settings. */
-static Status try_family(const Config *c, const Family *f, const cJSON *like, Arena *a,
-                         Attempt *out)
+static Status try_family(const Config *c, const Family *f, const Json *like, Arena *a, Attempt *out)
 {
     const Family *read = NULL;
     TRY(config_default(out->theirs, a));
-    TRY(write_family(c, f, like, a, &out->json));
+    TRY(ARENA_NEW(a, 1, &out->json));
+    *out->json = json_of(JSON_OBJECT);
+    TRY(write_family(c, f, like, a, out->json));
     Status s = family_read("config.json", out->json, a, out->theirs, &read);
     if (s == OK) return count_differences(c, a, out);
     status_sentence(out->why, sizeof out->why);
@@ -233,30 +221,30 @@ static Status try_family(const Config *c, const Family *f, const cJSON *like, Ar
     return OK;
 }
 
-static bool is_of_family(const cJSON *like, const Family *f)
+static bool is_of_family(const Json *like, const Family *f)
 {
-    const char *type =
-        like == NULL ? NULL
-                     : cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(like, "model_type"));
+    const char *type = json_string(json_get(like, "model_type"));
     return type != NULL && strcmp(type, f->type) == 0;
 }
 
-Status family_write(const Config *c, const cJSON *like, Arena *a, cJSON **json,
-                    const Family **family, Config *theirs)
+Status family_write(const Config *c, const Json *like, Arena *a, Json **json, const Family **family,
+                    Config *theirs)
 {
     int least = field_count + 1;
+    *json = NULL;
     char nearest[256] = "";
     for (int i = 0; i < 2 * family_count; i++) {
         const Family *f = &families[i % family_count];
         if (f->architecture == NULL || (i < family_count) != is_of_family(like, f)) continue;
         Attempt now = { .theirs = theirs };
-        Status s = try_family(c, f, like, a, &now);
+        ArenaMark mark = arena_mark(a);
+        TRY(try_family(c, f, like, a, &now));
         *family = f;
-        *json = now.json;
-        if (s == OK && now.differ == 0) return OK;
-        cJSON_Delete(now.json);
-        *json = NULL;
-        if (s != OK) return s;
+        if (now.differ == 0) {
+            *json = now.json;
+            return OK;
+        }
+        arena_release(a, mark);
         if (now.differ >= least) continue;
         least = now.differ;
         (void)snprintf(nearest, sizeof nearest, "the nearest is %s, but %.200s", f->type, now.why);

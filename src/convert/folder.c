@@ -1,11 +1,7 @@
-/* folder: a temporary folder, renamed at the end. */
+/* folder: see folder.h. */
 #include "convert/folder.h"
 
-#include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char *const copied[] = {
     "config.json", /* only with `model` */
@@ -22,91 +18,30 @@ static const char *const copied[] = {
     "chat_template.json",
 };
 
-static bool is_empty_folder(const char *path)
-{
-    DIR *d = opendir(path);
-    int names = 0;
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this call's own */
-    while (d != NULL && names < 3 && readdir(d) != NULL) names++;
-    if (d != NULL) closedir(d);
-    return names == 2; /* "." and ".." */
-}
-
-Status out_folder(OutFolder *f, const char *path)
-{
-    char here[FILE_PATH_MAX] = "";
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--;
-    if (n == 0) return FAIL(ERR_ARG, "the output folder has an empty name; give it one");
-    if (file_exists(path) && !is_empty_folder(path))
-        return FAIL(ERR_ARG, "%s exists already and is not an empty folder; choose another", path);
-    if (path[0] != '/' && getcwd(here, sizeof here - 1) == NULL)
-        return FAIL(ERR_IO, "the path of the working folder cannot be read");
-    int length = snprintf(f->path, sizeof f->path, "%s%s%.*s", here, here[0] == '\0' ? "" : "/",
-                          (int)n, path);
-    int temp = snprintf(f->temp, sizeof f->temp, "%s.tmp", f->path);
-    if (length < (int)sizeof f->path && temp < (int)sizeof f->temp) return OK;
-    return FAIL(ERR_ARG, "%.60s...: the path is longer than %d bytes", path, FILE_PATH_MAX - 5);
-}
-
-Status out_folder_begin(OutFolder *f)
-{
-    char part[FILE_PATH_MAX];
-    (void)snprintf(part, sizeof part, "%s", f->temp);
-    do *strrchr(part, '/') = '\0';
-    while (part[0] != '\0' && !file_exists(part));
-    f->there = strlen(part);
-    TRY(file_remove_tree(f->temp));
-    return file_make_folders(f->temp);
-}
-
-Status out_folder_end(const OutFolder *f, Status s)
-{
-    if (s == OK && rename(f->temp, f->path) == 0) {
-        char parent[FILE_PATH_MAX];
-        (void)snprintf(parent, sizeof parent, "%s", f->path);
-        char *last = strrchr(parent, '/');
-        last[last == parent] = '\0';
-        return file_sync_folder(parent);
-    }
-    if (s == OK) s = FAIL(ERR_DISK, "%s cannot be renamed to %s", f->temp, f->path);
-    char before[2048];
-    (void)snprintf(before, sizeof before, "%s", status_message());
-    Status removed = file_remove_tree(f->temp);
-    char above[FILE_PATH_MAX];
-    (void)snprintf(above, sizeof above, "%s", f->temp);
-    do *strrchr(above, '/') = '\0';
-    while (strlen(above) > f->there && rmdir(above) == 0);
-    return removed == OK ? s : status_adopt(s, before);
-}
-
-Status folder_json(const char *folder, const char *name, Arena *a, cJSON **out)
+Status folder_json(const char *folder, const char *name, Arena *a, Json **out)
 {
     char path[FILE_PATH_MAX], *text = NULL;
-    const char *end = NULL;
-    size_t bytes = 0;
+    size_t bytes = 0, bad = 0;
     TRY(file_join(path, folder, name));
     TRY(file_read_all(path, a, &text, &bytes));
-    *out = cJSON_ParseWithLengthOpts(text, bytes + 1, &end, true);
-    if (cJSON_IsObject(*out)) return OK;
-    cJSON_Delete(*out);
+    TRY(json_parse(text, bytes, a, out, &bad));
+    if (json_is(*out, JSON_OBJECT)) return OK;
     *out = NULL;
-    return FAIL(ERR_FORMAT, "%s is not a JSON object: %s at byte %td of %zu", path,
-                end == NULL || end >= text + bytes ? "it ends" : "an error",
-                end == NULL ? 0 : end - text, bytes);
+    return FAIL(ERR_FORMAT, "%s is not a JSON object: %s at byte %zu of %zu", path,
+                bad >= bytes ? "it ends" : "an error", bad, bytes);
 }
 
-Status folder_put_json(const char *folder, const char *name, cJSON *json)
+Status folder_put_json(const char *folder, const char *name, const Json *json, Arena *a)
 {
     char path[FILE_PATH_MAX];
-    Status s = file_join(path, folder, name);
-    char *text = s == OK ? cJSON_Print(json) : NULL;
-    cJSON_Delete(json);
-    if (s != OK) return s;
-    if (text == NULL) return FAIL(ERR_MEMORY, "%s cannot be written: no memory", path);
-    s = file_write_whole(path, text, strlen(text));
-    cJSON_free(text);
-    return s;
+    Text text = { 0 };
+    ArenaMark mark = arena_mark(a);
+    TRY(file_join(path, folder, name));
+    TRY(text_init(&text, a));
+    TRY(json_print(json, true, &text));
+    TRY(file_write_whole(path, text.data, text.used));
+    arena_release(a, mark);
+    return OK;
 }
 
 static Status copy_file(const char *from, const char *to, const char *name)

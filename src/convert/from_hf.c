@@ -1,5 +1,6 @@
 /* from_hf: a Hugging Face folder becomes a checkpoint. */
 #include "base/log.h"
+#include "base/out_folder.h"
 #include "base/progress.h"
 #include "convert/convert.h"
 #include "convert/family.h"
@@ -34,21 +35,21 @@ typedef struct FromHf {
 /* ---- the configuration ---- */
 
 /* Settings that are not part of the model, but that a training needs. */
-static Status set_run_settings(FromHf *f, const cJSON *json)
+static Status set_run_settings(FromHf *f, const Json *json)
 {
     Config *c = &f->config;
-    const cJSON *length = cJSON_GetObjectItemCaseSensitive(json, "max_position_embeddings");
-    const cJSON *type = cJSON_GetObjectItemCaseSensitive(json, "dtype");
-    if (!cJSON_IsString(type)) type = cJSON_GetObjectItemCaseSensitive(json, "torch_dtype");
-    const char *word = cJSON_GetStringValue(type);
+    const Json *length = json_get(json, "max_position_embeddings");
+    const char *word = json_string(json_get(json, "dtype"));
+    if (word == NULL) word = json_string(json_get(json, "torch_dtype"));
     bool full = word == NULL || strcmp(word, "float32") == 0;
     c->run_compute = full ? COMPUTE_F32 : COMPUTE_BF16;
     c->model_name = f->family->type;
     c->data_sequence = SEQUENCE_MOST;
-    if (cJSON_IsNumber(length) && length->valuedouble >= 2 && length->valuedouble < SEQUENCE_MOST)
-        c->data_sequence = (int64_t)length->valuedouble;
+    const bool number = json_is(length, JSON_NUMBER);
+    if (number && length->number >= 2 && length->number < SEQUENCE_MOST)
+        c->data_sequence = (int64_t)length->number;
     c->train_micro_batch = 1;
-    if (length != NULL && !cJSON_IsNumber(length) && !cJSON_IsNull(length))
+    if (length != NULL && !number && length->type != JSON_NULL)
         return FAIL(ERR_FORMAT, "%s/config.json: max_position_embeddings must be a whole number",
                     f->dir);
     TRY(config_check(c));
@@ -58,14 +59,12 @@ static Status set_run_settings(FromHf *f, const cJSON *json)
 static Status read_hf_config(FromHf *f)
 {
     char path[FILE_PATH_MAX];
-    cJSON *json = NULL;
+    Json *json = NULL;
     TRY(file_join(path, f->dir, "config.json"));
     TRY(folder_json(f->dir, "config.json", f->arena, &json));
     TRY(config_default(&f->config, f->arena));
-    Status s = family_read(path, json, f->arena, &f->config, &f->family);
-    if (s == OK) s = set_run_settings(f, json);
-    cJSON_Delete(json);
-    return s;
+    TRY(family_read(path, json, f->arena, &f->config, &f->family));
+    return set_run_settings(f, json);
 }
 
 /* A tokenizer of a kind that this program cannot use is copied all the same. */
@@ -356,19 +355,19 @@ static Status write_config_yaml(FromHf *f)
  * tensor stand side by side here. */
 static Status write_types(const FromHf *f)
 {
-    cJSON *types = cJSON_CreateObject();
+    Json types = json_of(JSON_OBJECT);
     const SafeTensor *last = NULL;
     const int most = f->config.run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
     for (int i = 0; i < f->params.n; i++) {
         const SafeTensor *t = f->view[i].tensor;
         bool plain = t->dtype == (f->params.at[i].first[BUF_STATE] < 0 ? most : DTYPE_F32);
         bool kept = t->dtype == DTYPE_F32 || t->dtype == DTYPE_BF16;
-        if (!plain && kept && t != last) (void)cJSON_AddStringToObject(types, t->name, t->type);
+        if (!plain && kept && t != last)
+            TRY(json_add(f->arena, &types, t->name, json_of_text(t->type)));
         last = t;
     }
-    if (types->child != NULL) return folder_put_json(f->out.temp, FOLDER_TYPES, types);
-    cJSON_Delete(types);
-    return OK;
+    if (types.child == NULL) return OK;
+    return folder_put_json(f->out.temp, FOLDER_TYPES, &types, f->arena);
 }
 
 /* `lines` has its own arena, because it grows while others allocate. */

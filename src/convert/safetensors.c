@@ -1,9 +1,9 @@
 /* safetensors: the scanner reads headers, so a file of 100,000 tensors needs no JSON tree. */
 #include "convert/safetensors.h"
 
+#include "base/scan.h"
 #include "base/text.h"
 #include "convert/names.h"
-#include "trace/scan.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,5 +1,6 @@
 /* to_hf: a checkpoint becomes a Hugging Face folder. */
 #include "base/log.h"
+#include "base/out_folder.h"
 #include "base/progress.h"
 #include "convert/convert.h"
 #include "convert/family.h"
@@ -28,7 +29,7 @@ typedef struct ToHf {
     OutFolder out;
     Progress bar;
     Config config, theirs; /* of the run; of the new config.json */
-    cJSON *json, *types;   /* types: FOLDER_TYPES, or NULL */
+    Json *json, *types;    /* types: FOLDER_TYPES, or NULL */
     const Family *family;
     ModelSpec spec; /* of `theirs` */
     ParamTable params;
@@ -47,40 +48,36 @@ typedef struct ToHf {
 static Status put_end_tokens(ToHf *h)
 {
     const char *path = h->config.data_tokenizer;
-    const cJSON *known = cJSON_GetObjectItemCaseSensitive(h->json, "eos_token_id");
     Tokenizer *t = NULL;
+    if (json_get(h->json, "eos_token_id") != NULL) return OK;
+    TRY(family_put(h->arena, h->json, "bos_token_id", json_of(JSON_NULL)));
     ArenaMark mark = arena_mark(h->arena);
-    if (known != NULL) return OK;
-    TRY(family_put(h->json, "bos_token_id", cJSON_CreateNull()));
     if (path[0] != '\0' && tokenizer_load(path, h->arena, &t) != OK) status_clear();
     int32_t end = t == NULL ? -1 : tokenizer_end_of_text(t);
     tokenizer_free(t);
     arena_release(h->arena, mark);
-    return family_put(h->json, "eos_token_id",
-                      end < 0 ? cJSON_CreateNull() : cJSON_CreateNumber(end));
+    return family_put(h->arena, h->json, "eos_token_id",
+                      end < 0 ? json_of(JSON_NULL) : json_of_number(end));
 }
 
 /* The positions of a model whose rotary frequencies are stretched, at least n. */
-static double stretched_positions(const cJSON *json, double n)
+static double stretched_positions(const Json *json, double n)
 {
-    const cJSON *rope = cJSON_GetObjectItemCaseSensitive(json, "rope_scaling");
-    const cJSON *factor = cJSON_GetObjectItemCaseSensitive(rope, "factor"); /* raw: fields.c */
-    const cJSON *original =
-        cJSON_GetObjectItemCaseSensitive(rope, "original_max_position_embeddings");
-    double most = factor == NULL ? 0 : strtod(factor->valuestring, NULL);
-    most *= original == NULL ? 0 : original->valuedouble;
+    const Json *rope = json_get(json, "rope_scaling"), *factor = json_get(rope, "factor");
+    const Json *original = json_get(rope, "original_max_position_embeddings");
+    double most = factor == NULL || original == NULL ? 0 : factor->number * original->number;
     return most > n ? most : n;
 }
 
 static Status put_run_members(ToHf *h)
 {
-    const cJSON *length = cJSON_GetObjectItemCaseSensitive(h->json, "max_position_embeddings");
+    const Json *length = json_get(h->json, "max_position_embeddings");
     double n = (double)h->config.data_sequence;
-    if (cJSON_IsNumber(length) && length->valuedouble > n) n = length->valuedouble;
+    if (json_is(length, JSON_NUMBER) && length->number > n) n = length->number;
     if (length == NULL) n = stretched_positions(h->json, n);
-    TRY(family_put(h->json, "max_position_embeddings", cJSON_CreateNumber(n)));
-    TRY(family_put(h->json, "torch_dtype",
-                   cJSON_CreateString(h->dtype == DTYPE_BF16 ? "bfloat16" : "float32")));
+    TRY(family_put(h->arena, h->json, "max_position_embeddings", json_of_number(n)));
+    TRY(family_put(h->arena, h->json, "torch_dtype",
+                   json_of_text(h->dtype == DTYPE_BF16 ? "bfloat16" : "float32")));
     return put_end_tokens(h);
 }
 
@@ -95,10 +92,10 @@ static void folder_of(const char *path, char out[FILE_PATH_MAX])
 }
 
 /* NULL: there is no such file, or it is not JSON. */
-static cJSON *read_beside(ToHf *h, const char *name)
+static Json *read_beside(ToHf *h, const char *name)
 {
     char path[FILE_PATH_MAX];
-    cJSON *json = NULL;
+    Json *json = NULL;
     bool there = file_join(path, h->files, name) == OK && file_is_file(path);
     if (there && folder_json(h->files, name, h->arena, &json) != OK) status_clear();
     return json;
@@ -117,7 +114,6 @@ static void warn_of_limits(const ToHf *h)
 
 static Status read_run_config(ToHf *h)
 {
-    cJSON *like = NULL;
     TRY(infer_config(h->o->checkpoint, h->arena, h->checkpoint, &h->config));
     (void)snprintf(h->files, sizeof h->files, "%s", h->checkpoint);
     if (h->config.data_tokenizer[0] != '\0') {
@@ -125,12 +121,11 @@ static Status read_run_config(ToHf *h)
             log_warn("%s does not exist: OUT has no tokenizer", h->config.data_tokenizer);
         folder_of(h->config.data_tokenizer, h->files);
     }
-    like = read_beside(h, "config.json");
+    const Json *like = read_beside(h, "config.json");
     if (h->o->dtype < 0) h->types = read_beside(h, FOLDER_TYPES);
-    Status s = family_write(&h->config, like, h->arena, &h->json, &h->family, &h->theirs);
-    cJSON_Delete(like);
-    if (s == OK) warn_of_limits(h);
-    return s;
+    TRY(family_write(&h->config, like, h->arena, &h->json, &h->family, &h->theirs));
+    warn_of_limits(h);
+    return OK;
 }
 
 /* ---- what is in the checkpoint ---- */
@@ -193,7 +188,7 @@ static Status find_entries(ToHf *h)
  * router's bias, as in published files, and h->dtype for the others. */
 static int tensor_type(const ToHf *h, const char *name, const Param *p)
 {
-    const char *word = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(h->types, name));
+    const char *word = json_string(json_get(h->types, name));
     if (word != NULL)
         return strcmp(word, safetensors_type(DTYPE_BF16)) == 0 ? DTYPE_BF16 : DTYPE_F32;
     return p->first[BUF_STATE] >= 0 ? DTYPE_F32 : h->dtype;
@@ -450,36 +445,33 @@ static Status write_index(ToHf *h)
 }
 
 /* Writes a file that transformers needs, unless it was copied. */
-static Status put_missing(const ToHf *h, const char *name, cJSON *json)
+static Status put_missing(const ToHf *h, const char *name, const Json *json)
 {
     char path[FILE_PATH_MAX];
-    Status s = file_join(path, h->out.temp, name);
-    if (s == OK && !file_exists(path)) return folder_put_json(h->out.temp, name, json);
-    cJSON_Delete(json);
-    return s;
+    TRY(file_join(path, h->out.temp, name));
+    return file_exists(path) ? OK : folder_put_json(h->out.temp, name, json, h->arena);
 }
 
 static Status put_generation(const ToHf *h)
 {
     static const char *const ends[] = { "bos_token_id", "eos_token_id" };
-    cJSON *json = cJSON_CreateObject();
+    Json json = json_of(JSON_OBJECT);
     for (int i = 0; i < 2; i++) {
-        const cJSON *v = cJSON_GetObjectItemCaseSensitive(h->json, ends[i]);
-        if (v != NULL && !cJSON_IsNull(v))
-            (void)cJSON_AddItemToObject(json, ends[i], cJSON_Duplicate(v, true));
+        const Json *v = json_get(h->json, ends[i]);
+        if (v != NULL && v->type != JSON_NULL) TRY(json_add(h->arena, &json, ends[i], *v));
     }
-    (void)cJSON_AddTrueToObject(json, "_from_model_config");
-    return put_missing(h, "generation_config.json", json);
+    TRY(json_add(h->arena, &json, "_from_model_config", json_of_bool(true)));
+    return put_missing(h, "generation_config.json", &json);
 }
 
 static Status put_tokenizer(const ToHf *h)
 {
     char path[FILE_PATH_MAX];
+    Json json = json_of(JSON_OBJECT);
     TRY(file_join(path, h->out.temp, "tokenizer.json"));
     if (!file_exists(path)) return OK;
-    cJSON *json = cJSON_CreateObject();
-    (void)cJSON_AddStringToObject(json, "tokenizer_class", "PreTrainedTokenizerFast");
-    return put_missing(h, "tokenizer_config.json", json);
+    TRY(json_add(h->arena, &json, "tokenizer_class", json_of_text("PreTrainedTokenizerFast")));
+    return put_missing(h, "tokenizer_config.json", &json);
 }
 
 static Status write_hf_files(ToHf *h)
@@ -487,7 +479,7 @@ static Status write_hf_files(ToHf *h)
     TRY(folder_copy_files(h->files, h->out.temp, false));
     TRY(put_generation(h));
     TRY(put_tokenizer(h));
-    TRY(folder_put_json(h->out.temp, "config.json", cJSON_Duplicate(h->json, true)));
+    TRY(folder_put_json(h->out.temp, "config.json", h->json, h->arena));
     TRY(write_hf_shards(h));
     return write_index(h);
 }
@@ -509,8 +501,6 @@ Status convert_to_hf(const ConvertToHf *o, Arena *a, Text *said)
     Status s = read_run_config(&h);
     if (o->dtype < 0) h.dtype = h.config.run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
     if (s == OK) s = write_hf_folder(&h);
-    cJSON_Delete(h.json);
-    cJSON_Delete(h.types);
     if (s != OK) return s;
     TRY(text_printf(said, "%s: %s, %" PRId64 " tensors in %d files\n", o->out, h.family->type,
                     h.tensors, h.shards));

@@ -2,39 +2,30 @@
 #include "data/chat.h"
 
 #include "base/file.h"
+#include "base/json.h"
 
-#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The string of a key, or of its "content" (an added token); NULL: neither. */
-static const char *string_of(const cJSON *json, const char *key)
+/* The text of a member, or of its "content" (an added token); NULL: neither. */
+static const char *text_of(const Json *json, const char *key)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
-    if (cJSON_IsObject(item)) item = cJSON_GetObjectItemCaseSensitive(item, "content");
-    return cJSON_GetStringValue(item);
-}
-
-static Status copy_of(const char *s, Arena *a, const char **out)
-{
-    return s == NULL ? OK : arena_text(a, s, strlen(s), out);
+    const Json *item = json_get(json, key);
+    return json_string(json_is(item, JSON_OBJECT) ? json_get(item, "content") : item);
 }
 
 static Status read_settings(const char *path, Arena *a, ChatTemplate *out)
 {
     char *text = NULL;
-    size_t n = 0;
+    size_t n = 0, bad = 0;
+    Json *json = NULL;
     TRY(file_read_all(path, a, &text, &n));
-    cJSON *json = cJSON_ParseWithLength(text, n);
-    if (!cJSON_IsObject(json)) {
-        cJSON_Delete(json);
-        return FAIL(ERR_FORMAT, "%s is no JSON object", path);
-    }
-    Status s = copy_of(string_of(json, "bos_token"), a, &out->bos);
-    if (s == OK) s = copy_of(string_of(json, "eos_token"), a, &out->eos);
-    if (s == OK) s = copy_of(string_of(json, "chat_template"), a, &out->text);
-    cJSON_Delete(json);
-    return s;
+    TRY(json_parse(text, n, a, &json, &bad));
+    if (!json_is(json, JSON_OBJECT)) return FAIL(ERR_FORMAT, "%s is no JSON object", path);
+    out->bos = text_of(json, "bos_token");
+    out->eos = text_of(json, "eos_token");
+    out->text = text_of(json, "chat_template");
+    return OK;
 }
 
 /* PATH of a file in the tokenizer's folder; whether it is there. */

@@ -4,11 +4,11 @@
 
 #include "base/text.h"
 
-#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { WRONG_BYTES = 256 };
+static const size_t LINE_BYTES = (size_t)64 << 30; /* of addresses for a line's tree, not memory */
 
 /* A range of bytes of the file. */
 typedef struct Span {
@@ -48,7 +48,7 @@ void documents_from_memory(Documents *d, const char *name, bool jsonl, FileMap m
 
 void documents_close(Documents *d)
 {
-    cJSON_Delete(d->json);
+    arena_free(&d->arena);
     file_unmap(&d->map);
     *d = (Documents){ 0 };
 }
@@ -115,36 +115,42 @@ static bool has_escaped_nul(Span l)
     return false;
 }
 
-/* Parses the line into d->json. False, with what is wrong in `wrong`, if it is no document. */
-static bool parse_line(Documents *d, Span line, Span *text, char wrong[WRONG_BYTES])
+/* What is wrong with a line of JSON, for people; NULL: its text is in *text. */
+static const char *line_text(const Documents *d, Span line, Span *text, char room[WRONG_BYTES])
 {
-    const char *end = line.s;
-    if (memchr(line.s, '\0', line.n) != NULL || has_escaped_nul(line)) {
-        (void)snprintf(wrong, WRONG_BYTES, "a NUL character, which no text may hold");
-        return false;
+    const char *name = d->options.field == NULL ? "messages" : d->options.field;
+    const Json *field = json_get(d->json, name);
+    const bool object = json_is(d->json, JSON_OBJECT);
+    *text = line;
+    if (object && d->options.field == NULL) return NULL;
+    if (json_is(field, JSON_TEXT)) {
+        *text = (Span){ field->text, strlen(field->text) };
+        return NULL;
     }
-    cJSON *json = cJSON_ParseWithLengthOpts(line.s, line.n, &end, 0);
-    d->json = json;
-    while (json != NULL && end < line.s + line.n && is_space(*end)) end++;
-    if (json == NULL || end < line.s + line.n) {
-        (void)snprintf(wrong, WRONG_BYTES, "no JSON from column %td on", end - line.s + 1);
-        return false;
-    }
-    if (d->options.field == NULL && cJSON_IsObject(json)) {
-        *text = line;
-        return true;
-    }
-    const cJSON *field = cJSON_GetObjectItemCaseSensitive(json, d->options.field);
-    if (!cJSON_IsObject(json) || !cJSON_IsString(field)) {
-        (void)snprintf(wrong, WRONG_BYTES, "%s \"%.100s\"",
-                       !cJSON_IsObject(json) ? "no JSON object with a field"
-                       : field == NULL       ? "no field"
-                                             : "no text in field",
-                       d->options.field == NULL ? "messages" : d->options.field);
-        return false;
-    }
-    *text = (Span){ field->valuestring, strlen(field->valuestring) };
-    return true;
+    (void)snprintf(room, WRONG_BYTES, "%s \"%.100s\"",
+                   !object         ? "no JSON object with a field"
+                   : field == NULL ? "no field"
+                                   : "no text in field",
+                   name);
+    return room;
+}
+
+/* Parses the line into d->json. *wrong: why it is no document, NULL if it is one. */
+static Status parse_line(Documents *d, Span line, Span *text, char room[WRONG_BYTES],
+                         const char **wrong)
+{
+    size_t bad = 0;
+    *wrong = "a NUL character, which no text may hold";
+    if (memchr(line.s, '\0', line.n) != NULL || has_escaped_nul(line)) return OK;
+    if (d->arena.base == NULL) TRY(arena_init(&d->arena, "line", MEM_HOST, LINE_BYTES));
+    arena_release(&d->arena, (ArenaMark){ 0 });
+    TRY(json_parse(line.s, line.n, &d->arena, &d->json, &bad));
+    *wrong = room;
+    if (d->json == NULL)
+        (void)snprintf(room, WRONG_BYTES, "no JSON from column %zu on", bad + 1);
+    else
+        *wrong = line_text(d, line, text, room);
+    return OK;
 }
 
 Status documents_bad(Documents *d, const char *wrong)
@@ -158,13 +164,13 @@ Status documents_bad(Documents *d, const char *wrong)
 
 static Status next_line(Documents *d, Span *text, bool *more)
 {
-    char wrong[WRONG_BYTES];
+    char room[WRONG_BYTES];
     while (!at_end(d)) {
-        cJSON_Delete(d->json);
-        d->json = NULL;
+        const char *wrong = NULL;
         Span line = take_line(d);
         if (is_blank(line)) continue;
-        *more = parse_line(d, line, text, wrong);
+        TRY(parse_line(d, line, text, room, &wrong));
+        *more = wrong == NULL;
         if (*more) return OK;
         TRY(documents_bad(d, wrong));
     }

@@ -2,11 +2,12 @@
  * text is a string field of it; other names are text: the whole file is one document, or its blocks
  * between blank lines, or its lines. A pipe has no such name: it holds JSON lines if its first byte
  * is a brace. Bytes that are not UTF-8 are left to the tokenizer. A NUL inside a JSON string is an
- * error, because cJSON's strings end there. */
+ * error, because a C string ends there. */
 #ifndef DATA_DOCUMENTS_H
 #define DATA_DOCUMENTS_H
 
 #include "base/file.h"
+#include "base/json.h"
 
 typedef enum DocumentSplit { SPLIT_FILE, SPLIT_BLANK, SPLIT_LINE } DocumentSplit;
 
@@ -23,7 +24,8 @@ typedef struct Documents {
     FileMap map;
     size_t at;             /* next byte */
     int64_t line, skipped; /* JSON lines read; bad ones among them */
-    void *json;            /* cJSON's tree of the current line */
+    Json *json;            /* the tree of the current line, in: */
+    Arena arena;
 } Documents;
 
 /* ERR_IO for a missing file; ERR_ARG for .json, which would be one document of braces. */

@@ -1,23 +1,23 @@
 /* prepare_chat: conversations out of JSON lines, as ids of which the answers' are learned, in packs. */
 #include "data/prepare_private.h"
 
-#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { WRONG_BYTES = 512 };
 
-static const char *text_of(const cJSON *object, const char *key)
+static const char *text_of(const Json *object, const char *key)
 {
-    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+    return json_string(json_get(object, key));
 }
 
 /* The line's messages; *n 0: what is wrong is in `wrong`. */
-static void read_messages(const cJSON *line, ChatMessage *m, int *n, char wrong[WRONG_BYTES])
+static void read_messages(const Json *line, ChatMessage *m, int *n, char wrong[WRONG_BYTES])
 {
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(line, "messages"), *item = NULL;
+    const Json *list = json_get(line, "messages");
     const char *prompt = text_of(line, "prompt"), *answer = text_of(line, "answer");
-    int count = 0, size = cJSON_GetArraySize(list);
+    int count = 0;
+    long long size = json_count(list);
     *n = 0;
     if (prompt != NULL && answer != NULL && list == NULL) {
         m[0] = (ChatMessage){ "user", prompt };
@@ -30,12 +30,11 @@ static void read_messages(const cJSON *line, ChatMessage *m, int *n, char wrong[
         prompt != NULL && list == NULL
             ? "a chat without an answer: the field \"answer\" is missing or no text"
             : "no list \"messages\" with a message, nor texts \"prompt\" and \"answer\"");
-    if (!cJSON_IsArray(list) || size == 0) return;
-    (void)snprintf(wrong, WRONG_BYTES, "%d messages, at most %d are possible", size,
+    if (!json_is(list, JSON_ARRAY) || size == 0) return;
+    (void)snprintf(wrong, WRONG_BYTES, "%lld messages, at most %d are possible", size,
                    CHAT_MESSAGES_MAX);
     if (size > CHAT_MESSAGES_MAX) return;
-    cJSON_ArrayForEach(item, list)
-    {
+    for (const Json *item = list->child; item != NULL; item = item->next) {
         m[count] = (ChatMessage){ text_of(item, "role"), text_of(item, "content") };
         (void)snprintf(wrong, WRONG_BYTES, "message %d has no text \"%s\"", count + 1,
                        m[count].role == NULL ? "role" : "content");

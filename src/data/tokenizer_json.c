@@ -1,12 +1,11 @@
 /* tokenizer_json: Hugging Face's tokenizer.json, in and out. Read is what decides which ids a text
  * gets: added_tokens, normalizer, pre_tokenizer and model; what would change them and is not built
  * is refused by name. */
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer_private.h"
 
 #include "base/file.h"
-#include "base/text.h"
+#include "base/json.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <string.h>
 
@@ -26,8 +25,8 @@ typedef struct Reader {
     const char *name; /* of the file */
     Arena *arena;
     Tokenizer *t;
-    char *pool;          /* where the bytes of the next token go */
-    const cJSON **added; /* (vocab) by id: its entry of added_tokens, or NULL */
+    char *pool;         /* where the bytes of the next token go */
+    const Json **added; /* (vocab) by id: its entry of added_tokens, or NULL */
 } Reader;
 
 /* ---- the byte alphabet ---- */
@@ -78,64 +77,48 @@ static int32_t token_from_text(const char *text, size_t bytes, char *out)
 
 /* ---- values of the file ---- */
 
-static const cJSON *get(const cJSON *object, const char *key)
-{
-    return cJSON_GetObjectItemCaseSensitive(object, key);
-}
-
 /* `key` of the object as text; "" if it is absent or something else. */
-static const char *get_text(const cJSON *object, const char *key)
+static const char *get_text(const Json *object, const char *key)
 {
-    const char *text = cJSON_GetStringValue(get(object, key));
+    const char *text = json_string(json_get(object, key));
     return text == NULL ? "" : text;
 }
 
-/* For a walk over a list or an object; NULL gives an empty one. */
-static const cJSON *first(const cJSON *list) { return list == NULL ? NULL : list->child; }
-static bool is_absent(const cJSON *item) { return item == NULL || cJSON_IsNull(item); }
+static bool is_absent(const Json *item) { return item == NULL || item->type == JSON_NULL; }
 
-static bool get_flag(const cJSON *object, const char *key, bool fallback)
+static bool get_flag(const Json *object, const char *key, bool fallback)
 {
-    const cJSON *item = get(object, key);
-    return cJSON_IsBool(item) ? (bool)cJSON_IsTrue(item) : fallback;
+    const Json *item = json_get(object, key);
+    return json_is(item, JSON_BOOL) ? item->truth : fallback;
 }
 
 /* Of an entry of added_tokens, or NULL. */
-static bool is_special(const cJSON *added) { return get_flag(added, "special", false); }
+static bool is_special(const Json *added) { return get_flag(added, "special", false); }
 
-static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
-
-static Status parse_json(const char *name, const char *text, size_t n, cJSON **out)
+static Status parse_json(const char *name, const char *text, size_t n, Arena *a, Json **out)
 {
-    const char *end = text;
+    size_t bad = 0;
     if (n == 0) return FAIL(ERR_FORMAT, "%s is empty, not a tokenizer.json", name);
     if (n > INT32_MAX) return FAIL(ERR_UNSUPPORTED, "%s has %zu bytes, over 2 GiB", name, n);
-    cJSON *root = cJSON_ParseWithLengthOpts(text, n, &end, false);
-    size_t at = end >= text ? (size_t)(end - text) : 0;
-    while (root != NULL && at < n && is_space(text[at])) at++;
-    if (root != NULL && at >= n && cJSON_IsObject(root)) {
-        *out = root;
-        return OK;
-    }
-    bool other = root != NULL && at >= n;
-    cJSON_Delete(root);
-    if (other) return FAIL(ERR_FORMAT, "%s: the JSON value is not an object", name);
-    return FAIL(ERR_FORMAT, "%s is broken JSON at byte %zu of %zu", name, at, n);
+    TRY(json_parse(text, n, a, out, &bad));
+    if (*out == NULL) return FAIL(ERR_FORMAT, "%s is broken JSON at byte %zu of %zu", name, bad, n);
+    if ((*out)->type == JSON_OBJECT) return OK;
+    return FAIL(ERR_FORMAT, "%s: the JSON value is not an object", name);
 }
 
 /* ---- normalizer ---- */
 
-static Status read_normalizer(const Reader *r, const cJSON *item)
+static Status read_normalizer(const Reader *r, const Json *item)
 {
     if (is_absent(item)) return OK;
     const char *type = get_text(item, "type");
-    const cJSON *list = get(item, "normalizers");
-    if (strcmp(type, "Sequence") != 0 || !cJSON_IsArray(list))
+    const Json *list = json_get(item, "normalizers");
+    if (strcmp(type, "Sequence") != 0 || !json_is(list, JSON_ARRAY))
         return FAIL(ERR_UNSUPPORTED,
                     "%s: normalizer of type \"%.*s\" is not supported; only null or an empty "
                     "Sequence is",
                     r->name, SHOWN, type);
-    for (const cJSON *each = first(list); each != NULL; each = each->next)
+    for (const Json *each = json_first(list); each != NULL; each = each->next)
         TRY(read_normalizer(r, each));
     return OK;
 }
@@ -157,18 +140,18 @@ static Status add_regex(const Reader *r, const char *pattern)
     return named(r, splitter_add_rule(&r->t->splitter, &rule, r->arena));
 }
 
-static Status read_byte_level(const Reader *r, const cJSON *item)
+static Status read_byte_level(const Reader *r, const Json *item)
 {
     if (get_flag(item, "add_prefix_space", true))
         TRY(named(r, splitter_add_prefix_space(&r->t->splitter)));
     return get_flag(item, "use_regex", true) ? add_regex(r, SPLIT_GPT2_PATTERN) : OK;
 }
 
-static Status read_split(const Reader *r, const cJSON *item)
+static Status read_split(const Reader *r, const Json *item)
 {
-    const cJSON *pattern = get(item, "pattern");
-    const char *regex = cJSON_GetStringValue(get(pattern, "Regex"));
-    const char *literal = cJSON_GetStringValue(get(pattern, "String"));
+    const Json *pattern = json_get(item, "pattern");
+    const char *regex = json_string(json_get(pattern, "Regex"));
+    const char *literal = json_string(json_get(pattern, "String"));
     const char *text = regex != NULL ? regex : literal, *behavior = get_text(item, "behavior");
     if (text == NULL)
         return FAIL(ERR_FORMAT, "%s: pre_tokenizer Split has no pattern Regex or String", r->name);
@@ -187,7 +170,7 @@ static Status read_split(const Reader *r, const cJSON *item)
 }
 
 /* One pre-tokenizer of the pipeline; the last one must be ByteLevel, and only it. */
-static Status read_pre_tokenizer(const Reader *r, const cJSON *item, bool last)
+static Status read_pre_tokenizer(const Reader *r, const Json *item, bool last)
 {
     const char *type = get_text(item, "type");
     bool byte_level = strcmp(type, "ByteLevel") == 0;
@@ -204,24 +187,24 @@ static Status read_pre_tokenizer(const Reader *r, const cJSON *item, bool last)
                 SHOWN, type);
 }
 
-static Status read_pre_tokenizers(const Reader *r, const cJSON *item)
+static Status read_pre_tokenizers(const Reader *r, const Json *item)
 {
     if (is_absent(item))
         return FAIL(ERR_UNSUPPORTED, "%s has no pre_tokenizer; ByteLevel is needed", r->name);
     if (strcmp(get_text(item, "type"), "Sequence") != 0) return read_pre_tokenizer(r, item, true);
-    const cJSON *list = get(item, "pretokenizers");
-    if (!cJSON_IsArray(list) || list->child == NULL)
+    const Json *list = json_get(item, "pretokenizers");
+    if (!json_is(list, JSON_ARRAY) || list->child == NULL)
         return FAIL(ERR_FORMAT, "%s: pre_tokenizer Sequence has no pretokenizers", r->name);
-    for (const cJSON *each = first(list); each != NULL; each = each->next)
+    for (const Json *each = json_first(list); each != NULL; each = each->next)
         TRY(read_pre_tokenizer(r, each, each->next == NULL));
     return OK;
 }
 
 /* ---- tokens ---- */
 
-static Status read_id(const Reader *r, const cJSON *item, const char *text, int32_t *out)
+static Status read_id(const Reader *r, const Json *item, const char *text, int32_t *out)
 {
-    double v = cJSON_IsNumber(item) ? item->valuedouble : -1;
+    double v = json_is(item, JSON_NUMBER) ? item->number : -1;
     if (!(v >= 0 && v < TOKENIZER_MAX_VOCAB) || v != floor(v))
         return FAIL(ERR_FORMAT, "%s: the id of token \"%.*s\" is not a whole number from 0 to %d",
                     r->name, SHOWN, text, TOKENIZER_MAX_VOCAB - 1);
@@ -231,23 +214,23 @@ static Status read_id(const Reader *r, const cJSON *item, const char *text, int3
 
 /* Check vocab and added_tokens as far as sizes go: one past the largest id, number of tokens of the
  * vocabulary, and bytes of all texts. */
-static Status measure(const Reader *r, const cJSON *vocab, const cJSON *added, int64_t *n_tokens,
+static Status measure(const Reader *r, const Json *vocab, const Json *added, int64_t *n_tokens,
                       size_t *text_bytes)
 {
     int32_t id = 0;
     *n_tokens = 0;
     *text_bytes = 0;
-    for (const cJSON *each = first(vocab); each != NULL; each = each->next) {
-        TRY(read_id(r, each, each->string, &id));
+    for (const Json *each = json_first(vocab); each != NULL; each = each->next) {
+        TRY(read_id(r, each, each->name, &id));
         if (id >= r->t->vocab) r->t->vocab = id + 1;
-        *text_bytes += strlen(each->string);
+        *text_bytes += strlen(each->name);
         ++*n_tokens;
     }
-    for (const cJSON *each = first(added); each != NULL; each = each->next) {
-        const char *content = cJSON_GetStringValue(get(each, "content"));
+    for (const Json *each = json_first(added); each != NULL; each = each->next) {
+        const char *content = json_string(json_get(each, "content"));
         if (content == NULL)
             return FAIL(ERR_FORMAT, "%s: an entry of added_tokens has no content", r->name);
-        TRY(read_id(r, get(each, "id"), content, &id));
+        TRY(read_id(r, json_get(each, "id"), content, &id));
         if (id >= r->t->vocab) r->t->vocab = id + 1;
         *text_bytes += strlen(content);
     }
@@ -268,11 +251,11 @@ static TokenText token_of(const Reader *r, const char *text, bool *of_bytes)
 }
 
 /* One of added_tokens into its set; there is room for it. */
-static Status read_added_token(Reader *r, const cJSON *item)
+static Status read_added_token(Reader *r, const Json *item)
 {
     const char *content = get_text(item, "content");
     size_t n = strlen(content);
-    int32_t id = (int32_t)get(item, "id")->valuedouble;
+    int32_t id = (int32_t)json_get(item, "id")->number;
     if (r->added[id] != NULL)
         return FAIL(ERR_FORMAT, "%s: added_tokens gives id %d twice, the second time to \"%.*s\"",
                     r->name, id, SHOWN, content);
@@ -294,9 +277,9 @@ static Status read_added_token(Reader *r, const cJSON *item)
     return OK;
 }
 
-static Status read_added_tokens(Reader *r, const cJSON *added)
+static Status read_added_tokens(Reader *r, const Json *added)
 {
-    for (const cJSON *each = first(added); each != NULL; each = each->next)
+    for (const Json *each = json_first(added); each != NULL; each = each->next)
         TRY(read_added_token(r, each));
     for (int i = 0; i < ADDED_SETS; i++) {
         const AddedSet *s = &r->t->added[i];
@@ -321,27 +304,27 @@ static Status check_added_id(const Reader *r, const char *text, int32_t id)
     return OK;
 }
 
-static Status read_vocab_token(Reader *r, const cJSON *item)
+static Status read_vocab_token(Reader *r, const Json *item)
 {
     Tokenizer *t = r->t;
-    int32_t id = (int32_t)item->valuedouble;
+    int32_t id = (int32_t)item->number;
     const char *added = get_text(r->added[id], "content");
     if (t->token[id].bytes != NULL)
         return FAIL(ERR_FORMAT, "%s: model.vocab gives id %d twice, the second time to \"%.*s\"",
-                    r->name, id, SHOWN, item->string);
-    if (r->added[id] != NULL && strcmp(added, item->string) != 0)
+                    r->name, id, SHOWN, item->name);
+    if (r->added[id] != NULL && strcmp(added, item->name) != 0)
         return FAIL(ERR_FORMAT, "%s: id %d is \"%.*s\" in model.vocab and \"%.*s\" in added_tokens",
-                    r->name, id, SHOWN, item->string, SHOWN, added);
-    TRY(check_added_id(r, item->string, id));
+                    r->name, id, SHOWN, item->name, SHOWN, added);
+    TRY(check_added_id(r, item->name, id));
     if (is_special(r->added[id])) {
         t->token[id].bytes = "";
         return OK;
     }
     bool of_bytes = false;
-    TokenText token = token_of(r, item->string, &of_bytes);
+    TokenText token = token_of(r, item->name, &of_bytes);
     if (of_bytes && tokenizer_find(t, token.bytes, token.n) != TOKENIZER_NO_TOKEN)
         return FAIL(ERR_FORMAT, "%s: model.vocab has the token \"%.*s\" twice", r->name, SHOWN,
-                    item->string);
+                    item->name);
     t->token[id] = token;
     r->pool += token.n;
     if (of_bytes) tokenizer_put(t, id); /* a token of other characters is never encoded to */
@@ -376,19 +359,19 @@ static Status check_bytes(const Reader *r)
     return OK;
 }
 
-static int32_t find_end_of_text(const cJSON *added)
+static int32_t find_end_of_text(const Json *added)
 {
     enum { NAMES = sizeof END_OF_TEXT_NAMES / sizeof END_OF_TEXT_NAMES[0] };
     for (int i = 0; i < NAMES; i++) {
-        for (const cJSON *each = first(added); each != NULL; each = each->next) {
+        for (const Json *each = json_first(added); each != NULL; each = each->next) {
             bool named_so = strcmp(get_text(each, "content"), END_OF_TEXT_NAMES[i]) == 0;
-            if (named_so && is_special(each)) return (int32_t)get(each, "id")->valuedouble;
+            if (named_so && is_special(each)) return (int32_t)json_get(each, "id")->number;
         }
     }
     return TOKENIZER_NO_TOKEN;
 }
 
-static Status read_tokens(Reader *r, const cJSON *vocab, const cJSON *added, int64_t n_merges)
+static Status read_tokens(Reader *r, const Json *vocab, const Json *added, int64_t n_merges)
 {
     Tokenizer *t = r->t;
     int64_t n_tokens = 0;
@@ -398,11 +381,11 @@ static Status read_tokens(Reader *r, const cJSON *vocab, const cJSON *added, int
     TRY(ARENA_NEW(r->arena, text_bytes, &r->pool));
     TRY(tokenizer_tables(t, n_tokens, n_merges, r->arena));
     for (int i = 0; i < ADDED_SETS; i++)
-        TRY(ARENA_NEW(r->arena, cJSON_GetArraySize(added), &t->added[i].at));
+        TRY(ARENA_NEW(r->arena, json_count(added), &t->added[i].at));
     ArenaMark mark = arena_mark(r->arena);
     TRY(ARENA_ZEROED(r->arena, t->vocab, &r->added));
     TRY(read_added_tokens(r, added));
-    for (const cJSON *each = first(vocab); each != NULL; each = each->next)
+    for (const Json *each = json_first(vocab); each != NULL; each = each->next)
         TRY(read_vocab_token(r, each));
     take_added_tokens(r);
     arena_release(r->arena, mark);
@@ -413,17 +396,17 @@ static Status read_tokens(Reader *r, const cJSON *vocab, const cJSON *added, int
 /* ---- merges ---- */
 
 /* The two texts of "left right" or ["left", "right"]. */
-static Status merge_halves(const Reader *r, const cJSON *item, int64_t at, const char *half[2],
+static Status merge_halves(const Reader *r, const Json *item, int64_t at, const char *half[2],
                            size_t n[2])
 {
-    const char *a = cJSON_GetStringValue(item), *b = NULL;
+    const char *a = json_string(item), *b = NULL;
     if (a != NULL) {
         const char *space = strchr(a, ' ');
         if (space != NULL && strchr(space + 1, ' ') == NULL) b = space + 1;
         n[0] = b == NULL ? 0 : (size_t)(space - a);
-    } else if (cJSON_GetArraySize(item) == 2) {
-        a = cJSON_GetStringValue(item->child);
-        b = cJSON_GetStringValue(item->child->next);
+    } else if (json_count(item) == 2) {
+        a = json_string(item->child);
+        b = json_string(item->child->next);
         n[0] = a == NULL ? 0 : strlen(a);
     }
     if (a == NULL || b == NULL)
@@ -435,7 +418,7 @@ static Status merge_halves(const Reader *r, const cJSON *item, int64_t at, const
 }
 
 /* The bytes of both halves are put end to end: so they are those of the result, too. */
-static Status read_merge(const Reader *r, const cJSON *item, int64_t at)
+static Status read_merge(const Reader *r, const Json *item, int64_t at)
 {
     const char *half[2];
     char *bytes = NULL;
@@ -464,9 +447,9 @@ static Status read_merge(const Reader *r, const cJSON *item, int64_t at)
 
 /* ---- model ---- */
 
-static Status check_model(const Reader *r, const cJSON *model)
+static Status check_model(const Reader *r, const Json *model)
 {
-    if (!cJSON_IsObject(model)) return FAIL(ERR_FORMAT, "%s has no model", r->name);
+    if (!json_is(model, JSON_OBJECT)) return FAIL(ERR_FORMAT, "%s has no model", r->name);
     const char *type = get_text(model, "type");
     if (strcmp(type, "BPE") != 0)
         return FAIL(ERR_UNSUPPORTED, "%s: model of type \"%.*s\" is not supported; BPE is", r->name,
@@ -476,41 +459,48 @@ static Status check_model(const Reader *r, const cJSON *model)
         if (*get_text(model, AFFIX[i]) == '\0') continue;
         return FAIL(ERR_UNSUPPORTED, "%s: model.%s is not supported", r->name, AFFIX[i]);
     }
-    const cJSON *dropout = get(model, "dropout");
-    if (cJSON_IsNumber(dropout) && dropout->valuedouble != 0)
+    const Json *dropout = json_get(model, "dropout");
+    if (json_is(dropout, JSON_NUMBER) && dropout->number != 0)
         return FAIL(ERR_UNSUPPORTED, "%s: model.dropout is %g; random merges are not supported",
-                    r->name, dropout->valuedouble);
-    if (!cJSON_IsObject(get(model, "vocab")))
+                    r->name, dropout->number);
+    if (!json_is(json_get(model, "vocab"), JSON_OBJECT))
         return FAIL(ERR_FORMAT, "%s: model.vocab is not an object of tokens and ids", r->name);
-    if (!cJSON_IsArray(get(model, "merges")))
+    if (!json_is(json_get(model, "merges"), JSON_ARRAY))
         return FAIL(ERR_FORMAT, "%s: model.merges is not a list", r->name);
     return OK;
 }
 
-static Status read_file(Reader *r, const cJSON *root)
+static Status read_file(Reader *r, const Json *root)
 {
-    const cJSON *model = get(root, "model"), *added = get(root, "added_tokens");
+    const Json *model = json_get(root, "model"), *added = json_get(root, "added_tokens");
     TRY(check_model(r, model));
-    if (!is_absent(added) && !cJSON_IsArray(added))
+    if (!is_absent(added) && !json_is(added, JSON_ARRAY))
         return FAIL(ERR_FORMAT, "%s: added_tokens is not a list", r->name);
-    TRY(read_normalizer(r, get(root, "normalizer")));
-    TRY(read_pre_tokenizers(r, get(root, "pre_tokenizer")));
-    const cJSON *merges = get(model, "merges");
-    TRY(read_tokens(r, get(model, "vocab"), added, cJSON_GetArraySize(merges)));
+    TRY(read_normalizer(r, json_get(root, "normalizer")));
+    TRY(read_pre_tokenizers(r, json_get(root, "pre_tokenizer")));
+    const Json *merges = json_get(model, "merges");
+    TRY(read_tokens(r, json_get(model, "vocab"), added, json_count(merges)));
     int64_t at = 0;
-    for (const cJSON *each = first(merges); each != NULL; each = each->next)
+    for (const Json *each = json_first(merges); each != NULL; each = each->next)
         TRY(read_merge(r, each, at++));
     return tokenizer_mark_whole(r->t, get_flag(model, "ignore_merges", false), r->arena);
 }
 
+static Status parse_file(Reader *r, const char *text, size_t bytes, Arena *scratch)
+{
+    Json *root = NULL;
+    TRY(parse_json(r->name, text, bytes, scratch, &root));
+    return read_file(r, root);
+}
+
 Status tokenizer_parse(const char *name, const char *text, size_t bytes, Arena *a, Tokenizer **out)
 {
-    cJSON *root = NULL;
+    Arena scratch = { 0 }; /* the file's tree, in which an element takes two bytes of text */
     Reader r = { .name = name, .arena = a };
     TRY(ARENA_ZEROED(a, 1, &r.t));
-    TRY(parse_json(name, text, bytes, &root));
-    Status s = read_file(&r, root);
-    cJSON_Delete(root);
+    TRY(arena_init(&scratch, "tokenizer.json", MEM_HOST, 2 * sizeof(Json) * bytes + (1 << 16)));
+    Status s = parse_file(&r, text, bytes, &scratch);
+    arena_free(&scratch);
     if (s != OK) {
         tokenizer_free(r.t);
         return s;

@@ -13,6 +13,10 @@
  */
 #include "model/attention.h"
 
+#include "op/bias.h"
+#include "op/linear.h"
+#include "op/rmsnorm.h"
+
 static const AttentionKindDesc *kind_of(const AttentionSpec *a)
 {
     return a->kind == ATTENTION_MLA ? &attention_mla : &attention_gqa;
@@ -42,7 +46,10 @@ static Tensor bias_of(const Tensor by_role[], ParamRole role)
 static Status project(LayerRun *r, Tensor x, ParamRole role, Tensor residual, Tensor y)
 {
     Tensor b = bias_of(r->weights->w, role);
-    TRY(linear_fwd(r->ex, (LinearFwd){ .x = x, .w = r->weights->w[role], .r = residual, .y = y }));
+    TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(x),
+                                       .w = operand_plain(r->weights->w[role]),
+                                       .r = residual,
+                                       .y = y }));
     return b.data == NULL ? OK : bias_fwd(r->ex, (BiasFwd){ .x = y, .b = b, .y = y });
 }
 
@@ -55,16 +62,19 @@ Status attention_project(LayerRun *r, Tensor x, ParamRole role, Arena *arena, Te
 Status attention_project_backward(LayerRun *r, Tensor dy, ParamRole role, Tensor residual,
                                   Tensor dx)
 {
-    return linear_bwd_input(
-        r->ex, (LinearBwdInput){ .dy = dy, .w = r->weights->w[role], .r = residual, .dx = dx });
+    return linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(dy),
+                                                     .w = operand_plain(r->weights->w[role]),
+                                                     .r = residual,
+                                                     .dx = dx });
 }
 
 Status attention_project_weight(LayerRun *r, Tensor dy, Tensor x, ParamRole role)
 {
     Tensor db = bias_of(r->weights->dw, role);
     TRY(bias_bwd(r->ex, (BiasBwd){ .dy = dy, .db = db }));
-    return linear_bwd_weight(r->ex,
-                             (LinearBwdWeight){ .dy = dy, .x = x, .dw = r->weights->dw[role] });
+    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(dy),
+                                                       .x = operand_plain(x),
+                                                       .dw = r->weights->dw[role] });
 }
 
 Status attention_norm(LayerRun *r, ParamRole role, int64_t col, const NormState *n)
@@ -95,7 +105,7 @@ Status attention_new_kv(LayerRun *r, Arena *arena, Tensor *k, Tensor *v)
 {
     const AttentionSpec *a = attention_spec(r);
     const KvCache *cache = r->cache;
-    int64_t n = layer_tokens(r);
+    int64_t n = r->tokens;
     if (cache != NULL) {
         *k = tensor_rows(&cache->k[r->layer - r->spec->layers], cache->used, n);
         *v = tensor_rows(&cache->v[r->layer - r->spec->layers], cache->used, n);
@@ -149,7 +159,7 @@ static Status qkv_backward_input(LayerRun *r)
 {
     AttentionState *s = r->state;
     Tensor dy;
-    TRY(tensor_new2(r->scratch, r->spec->act, layer_tokens(r), r->spec->hidden, &dy));
+    TRY(tensor_new2(r->scratch, r->spec->act, r->tokens, r->spec->hidden, &dy));
     TRY(kind_of(attention_spec(r))->backward(r, dy));
     return layer_norm_backward(r, &s->norm, dy);
 }
@@ -208,7 +218,7 @@ static Status keys_of(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
     *k = s->k;
     *v = s->v;
     if (cache == NULL) return OK;
-    int64_t n = cache->used + layer_tokens(r);
+    int64_t n = cache->used + r->tokens;
     *k = tensor_rows(&cache->k[r->layer - r->spec->layers], 0, n);
     *v = tensor_rows(&cache->v[r->layer - r->spec->layers], 0, n);
     return OK;
@@ -266,13 +276,13 @@ static Status core_forward(LayerRun *r)
     AttentionState *s = r->state;
     int64_t b = r->batch->b, t = r->batch->t;
     Tensor sum;
-    TRY(tensor_new2(r->keep, r->spec->act, b * t, a->heads * attention_v_dim(a), &s->o));
+    TRY(tensor_new2(r->keep, r->spec->act, r->tokens, a->heads * attention_v_dim(a), &s->o));
     TRY(tensor_new(r->keep, DTYPE_F32, 4, (int64_t[]){ b, a->heads, t, 1 }, &s->lse));
     if (attention_over_ranks(r)) TRY(kind_of(a)->open_forward(r));
     TRY(place_sum(r, s->o, &sum));
     for (int64_t block = 0; block < blocks_of(r); block++) TRY(attend(r, block, sum));
     if (a->sinks) TRY(sinks_forward(r));
-    if (r->again) return OK;
+    if (r->recomputing) return OK;
     return project(r, s->o, ROLE_O, r->h, r->h_out);
 }
 
@@ -315,10 +325,10 @@ static Status core_backward_input(LayerRun *r)
     const AttentionKindDesc *kind = kind_of(attention_spec(r));
     AttentionState *s = r->state;
     bool over_ranks = attention_over_ranks(r);
-    int64_t n = layer_tokens(r), blocks = blocks_of(r);
+    int64_t n = r->tokens, blocks = blocks_of(r);
     Tensor d_o, dq_sum;
-    TRY(layer_norm_again(r, &s->norm));
-    TRY(kind->again(r));
+    TRY(layer_norm_recompute(r, &s->norm));
+    TRY(kind->recompute(r));
     TRY(tensor_new2(r->scratch, r->spec->act, n, tensor_cols(&s->o), &d_o));
     TRY(attention_project_backward(r, r->dh_out, ROLE_O, (Tensor){ 0 }, d_o));
     if (attention_spec(r)->sinks) TRY(sinks_backward(r, d_o));
@@ -347,7 +357,7 @@ static const Phase phases[] = {
 };
 
 /* MLA gathers latents and folds their gradients back; GQA's ring runs inside the core. */
-static bool meets(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
+static bool communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
 {
     (void)forward;
     return s->cp > 1 && phase == (l->as.attention.kind == ATTENTION_MLA ? 1 : 2);
@@ -375,7 +385,7 @@ const LayerDesc layer_attention = {
     .params = params,
     .phases = phases,
     .n_phases = sizeof phases / sizeof *phases,
-    .meets = meets,
+    .communicates = communicates,
     .alike = alike,
     .cache = cache_widths,
 };

@@ -1,4 +1,5 @@
 /* embed: h_out = table[id]: the first layer. Its gradient goes to the table alone. */
+#include "op/embed.h"
 #include "model/layer.h"
 
 static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)

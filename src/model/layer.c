@@ -1,6 +1,10 @@
 /* layer: the table of layers, and what several kinds share: norms, the SwiGLU MLP. */
 #include "model/layer.h"
 
+#include "op/linear.h"
+#include "op/rmsnorm.h"
+#include "op/swiglu.h"
+
 #include <assert.h>
 #include <math.h>
 
@@ -87,8 +91,6 @@ Arena *layer_arena(const LayerRun *r, unsigned piece)
     return recomputes(r, piece) ? r->ring : r->keep;
 }
 
-int64_t layer_tokens(const LayerRun *r) { return r->batch->b * r->batch->t; }
-
 int64_t layer_rank(const LayerRun *r, int64_t behind)
 {
     int64_t own = r->ex->mesh == NULL ? 0 : r->ex->mesh->at.cp;
@@ -104,7 +106,7 @@ Status layer_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out)
 
 static Status norm_run(LayerRun *r, NormState *n, Arena *y_arena)
 {
-    TRY(tensor_new2(y_arena, r->spec->act, layer_tokens(r), r->spec->hidden, &n->y));
+    TRY(tensor_new2(y_arena, r->spec->act, r->rows, r->spec->hidden, &n->y));
     return rmsnorm_fwd(r->ex, (RmsnormFwd){ .x = r->h,
                                             .w = r->weights->w[ROLE_NORM],
                                             .y = n->y,
@@ -114,11 +116,11 @@ static Status norm_run(LayerRun *r, NormState *n, Arena *y_arena)
 
 Status layer_norm_forward(LayerRun *r, NormState *n)
 {
-    TRY(tensor_new2(r->keep, DTYPE_F32, layer_tokens(r), 1, &n->rstd));
+    TRY(tensor_new2(r->keep, DTYPE_F32, r->rows, 1, &n->rstd));
     return norm_run(r, n, layer_arena(r, RECOMPUTE_NORM));
 }
 
-Status layer_norm_again(LayerRun *r, NormState *n)
+Status layer_norm_recompute(LayerRun *r, NormState *n)
 {
     return recomputes(r, RECOMPUTE_NORM) ? norm_run(r, n, r->ring) : OK;
 }
@@ -139,8 +141,9 @@ Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy)
 static Status mlp_pre_activation(LayerRun *r, MlpState *m, Tensor y, Arena *arena)
 {
     Tensor w = r->weights->w[ROLE_GATE_UP];
-    TRY(tensor_new2(arena, r->spec->act, y.dim[0], w.dim[0], &m->gu));
-    return linear_fwd(r->ex, (LinearFwd){ .x = y, .w = w, .y = m->gu });
+    TRY(tensor_new2(arena, r->spec->act, r->tokens, w.dim[0], &m->gu));
+    return linear_fwd(r->ex,
+                      (LinearFwd){ .x = operand_plain(y), .w = operand_plain(w), .y = m->gu });
 }
 
 static Status mlp_activation(LayerRun *r, MlpState *m, Arena *arena)
@@ -154,9 +157,11 @@ Status layer_mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Te
 {
     TRY(mlp_pre_activation(r, m, y, layer_arena(r, gu_piece)));
     TRY(mlp_activation(r, m, layer_arena(r, gu_piece | RECOMPUTE_ACT)));
-    if (r->again) return OK;
-    return linear_fwd(
-        r->ex, (LinearFwd){ .x = m->act, .w = r->weights->w[ROLE_DOWN], .r = residual, .y = out });
+    if (r->recomputing) return OK;
+    return linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(m->act),
+                                          .w = operand_plain(r->weights->w[ROLE_DOWN]),
+                                          .r = residual,
+                                          .y = out });
 }
 
 Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout, Tensor dy,
@@ -166,18 +171,23 @@ Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout,
     if (recomputes(r, gu_piece | RECOMPUTE_ACT)) TRY(mlp_activation(r, m, r->ring));
     Tensor dact;
     TRY(tensor_new2(r->scratch, r->spec->act, m->act.dim[0], m->act.dim[1], &dact));
-    TRY(linear_bwd_input(
-        r->ex, (LinearBwdInput){ .dy = dout, .w = r->weights->w[ROLE_DOWN], .dx = dact }));
+    TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(dout),
+                                                  .w = operand_plain(r->weights->w[ROLE_DOWN]),
+                                                  .dx = dact }));
     /* Nothing reads the pre-activation after this op, so its gradient overwrites it. */
     TRY(swiglu_bwd(r->ex, (SwigluBwd){ .dy = dact, .gu = m->gu, .dgu = m->gu, .limit = m->limit }));
-    return linear_bwd_input(
-        r->ex, (LinearBwdInput){ .dy = m->gu, .w = r->weights->w[ROLE_GATE_UP], .dx = dy });
+    return linear_bwd_input(r->ex,
+                            (LinearBwdInput){ .dy = operand_plain(m->gu),
+                                              .w = operand_plain(r->weights->w[ROLE_GATE_UP]),
+                                              .dx = dy });
 }
 
 Status layer_mlp_backward_weight(LayerRun *r, const MlpState *m, Tensor y, Tensor dout)
 {
-    TRY(linear_bwd_weight(
-        r->ex, (LinearBwdWeight){ .dy = dout, .x = m->act, .dw = r->weights->dw[ROLE_DOWN] }));
-    return linear_bwd_weight(
-        r->ex, (LinearBwdWeight){ .dy = m->gu, .x = y, .dw = r->weights->dw[ROLE_GATE_UP] });
+    TRY(linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(dout),
+                                                    .x = operand_plain(m->act),
+                                                    .dw = r->weights->dw[ROLE_DOWN] }));
+    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(m->gu),
+                                                       .x = operand_plain(y),
+                                                       .dw = r->weights->dw[ROLE_GATE_UP] });
 }

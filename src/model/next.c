@@ -13,6 +13,9 @@
  * Evaluations stop at the loss of the model proper.
  */
 #include "model/layer.h"
+#include "op/embed.h"
+#include "op/linear.h"
+#include "op/rmsnorm.h"
 
 typedef struct NextState {
     NormState norm, token, hidden; /* y; enorm's and hnorm's rows */
@@ -34,7 +37,7 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 
 static Status new_rows(LayerRun *r, Arena *a, Tensor *out)
 {
-    return tensor_new2(a, r->spec->act, layer_tokens(r), r->spec->hidden, out);
+    return tensor_new2(a, r->spec->act, r->rows, r->spec->hidden, out);
 }
 
 static Status loss(LayerRun *r)
@@ -75,7 +78,7 @@ static Status look_up_backward_weight(LayerRun *r)
 static Status normalise(LayerRun *r, Tensor x, ParamRole w, NormState *n)
 {
     TRY(new_rows(r, r->keep, &n->y));
-    TRY(tensor_new2(r->keep, DTYPE_F32, layer_tokens(r), 1, &n->rstd));
+    TRY(tensor_new2(r->keep, DTYPE_F32, r->rows, 1, &n->rstd));
     return rmsnorm_fwd(
         r->ex,
         (RmsnormFwd){
@@ -86,13 +89,17 @@ static Status project(LayerRun *r)
 {
     NextState *s = r->state;
     const int64_t d = r->spec->hidden;
-    LinearFwd half = { .w = r->weights->w[ROLE_EH_PROJ], .y = r->h_out, .w_cols = d };
+    LinearFwd half = { .w = operand_plain(r->weights->w[ROLE_EH_PROJ]),
+                       .y = r->h_out,
+                       .w_cols = d };
     if (!r->training) return OK;
     TRY(normalise(r, s->row, ROLE_ENORM, &s->token));
     TRY(normalise(r, s->norm.y, ROLE_HNORM, &s->hidden));
-    half.x = s->token.y;
+    half.x = operand_plain(s->token.y);
     TRY(linear_fwd(r->ex, half));
-    half.x = s->hidden.y, half.r = r->h_out, half.w_col = d;
+    half.x = operand_plain(s->hidden.y);
+    half.r = r->h_out;
+    half.w_col = d;
     return linear_fwd(r->ex, half);
 }
 
@@ -102,8 +109,8 @@ static Status half_backward(LayerRun *r, int64_t w_col, ParamRole w, const NormS
 {
     Tensor dn;
     TRY(new_rows(r, r->scratch, &dn));
-    TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = r->dh_out,
-                                                  .w = r->weights->w[ROLE_EH_PROJ],
+    TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(r->dh_out),
+                                                  .w = operand_plain(r->weights->w[ROLE_EH_PROJ]),
                                                   .dx = dn,
                                                   .w_col = w_col,
                                                   .w_cols = r->spec->hidden }));
@@ -129,10 +136,13 @@ static Status project_backward_weight(LayerRun *r)
 {
     const NextState *s = r->state;
     const int64_t d = r->spec->hidden;
-    LinearBwdWeight half = { .dy = r->dh_out, .dw = r->weights->dw[ROLE_EH_PROJ], .w_cols = d };
-    half.x = s->token.y;
+    LinearBwdWeight half = { .dy = operand_plain(r->dh_out),
+                             .dw = r->weights->dw[ROLE_EH_PROJ],
+                             .w_cols = d };
+    half.x = operand_plain(s->token.y);
     TRY(linear_bwd_weight(r->ex, half));
-    half.x = s->hidden.y, half.w_col = d;
+    half.x = operand_plain(s->hidden.y);
+    half.w_col = d;
     return linear_bwd_weight(r->ex, half);
 }
 

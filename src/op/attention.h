@@ -93,4 +93,8 @@ typedef struct AttentionSinkBwd {
     Tensor dsinks; /* add (H) f32 */
 } AttentionSinkBwd;
 
+#define OPS_ATTENTION
+#include "op/declare.h"
+#undef OPS_ATTENTION
+
 #endif

@@ -1,5 +1,7 @@
 /* bias: check, cost and CPU versions. A gradient's sum goes over blocks of rows, so that an f32 sum
  * of many rows stays good; a thread has columns to itself, so there is nothing to join. */
+#include "op/bias.h"
+
 #include "op/cpu_math.h"
 #include "op/op.h"
 

@@ -21,4 +21,8 @@ typedef struct BiasBwd {
     Tensor db; /* add (1, O) f32 */
 } BiasBwd;
 
+#define OPS_BIAS
+#include "op/declare.h"
+#undef OPS_BIAS
+
 #endif

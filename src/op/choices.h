@@ -22,7 +22,7 @@
  * bit 62. All shapes add terms in one order, so this choice changes no bit, and a shape that this
  * program or this product does not have is passed over for the product's first.
  *
- * This file knows no library; op/blas.cu fills the table. Every function takes NULL for the table
+ * This file knows no library; op/nv/blas.cu fills the table. Every function takes NULL for the table
  * of an Exec that has none (the CPU's) and then does nothing.
  */
 #ifndef OP_CHOICES_H

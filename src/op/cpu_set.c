@@ -2,6 +2,7 @@
 #include "op/cpu_set.h"
 
 #include "op/moe_product.h"
+#include "op/ops.h"
 #include "op/product.h"
 #include "op/rope_parts.h"
 

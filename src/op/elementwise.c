@@ -1,4 +1,6 @@
 /* elementwise: check, cost and CPU versions of add and cast. */
+#include "op/elementwise.h"
+
 #include "op/cpu_math.h"
 #include "op/op.h"
 

@@ -23,4 +23,8 @@ typedef struct Elementwise {
     bool adds;
 } Elementwise;
 
+#define OPS_ELEMENTWISE
+#include "op/declare.h"
+#undef OPS_ELEMENTWISE
+
 #endif

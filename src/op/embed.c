@@ -1,4 +1,6 @@
 /* embed: check, cost and CPU versions of the look-up and its gradient. */
+#include "op/embed.h"
+
 #include "op/cpu_math.h"
 #include "op/index_check.h"
 #include "op/op.h"

@@ -19,4 +19,8 @@ typedef struct EmbedBwd {
     Tensor dtable; /* add (V, D) f32 */
 } EmbedBwd;
 
+#define OPS_EMBED
+#include "op/declare.h"
+#undef OPS_EMBED
+
 #endif

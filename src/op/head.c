@@ -10,7 +10,10 @@
 
 enum { PIECE = 1024 }; /* logits of one row that are worked on at a time */
 
-static int64_t vocabulary(const HeadLoss *a) { return tensor_elems(&a->w) / tensor_cols(&a->w); }
+static int64_t vocabulary(const HeadLoss *a)
+{
+    return tensor_elems(&a->w.data) / tensor_cols(&a->w.data);
+}
 
 Status head_loss_check(const HeadLoss *a)
 {
@@ -19,11 +22,11 @@ Status head_loss_check(const HeadLoss *a)
         return FAIL(ERR_ARG, "%s: chunk is %lld tokens, at least 1 is needed", op,
                     (long long)a->chunk);
     }
-    int64_t D = tensor_cols(&a->w), N = tensor_elems(&a->target);
-    if (tensor_elems(&a->w) == 0) return FAIL(ERR_SHAPE, "%s: w is empty", op);
-    int64_t V = tensor_elems(&a->w) / D;
+    int64_t D = tensor_cols(&a->w.data), N = tensor_elems(&a->target);
+    if (tensor_elems(&a->w.data) == 0) return FAIL(ERR_SHAPE, "%s: w is empty", op);
+    int64_t V = tensor_elems(&a->w.data) / D;
     TRY(op_expect_act(op, "x", &a->x, N, D));
-    TRY(op_expect(op, "w", &a->w, V, D, a->x.dtype));
+    TRY(operand_expect_type(op, "w", &a->w, V, D, a->x.dtype, OPERANDS_PLAIN));
     TRY(op_expect(op, "target", &a->target, N, -1, DTYPE_I32));
     TRY(op_expect(op, "scale", &a->scale, 1, 1, DTYPE_F32));
     TRY(op_expect(op, "loss", &a->loss, N, -1, DTYPE_F32));
@@ -38,9 +41,9 @@ Status head_loss_check(const HeadLoss *a)
  */
 OpCost head_loss_cost(const HeadLoss *a)
 {
-    int64_t D = tensor_cols(&a->w), products = 1 + (a->dx.data != NULL) + (a->dw.data != NULL);
+    int64_t D = tensor_cols(&a->w.data), products = 1 + (a->dx.data != NULL) + (a->dw.data != NULL);
     double rows = (double)tensor_elems(&a->target);
-    return (OpCost){ .flops = (double)products * 2 * rows * (double)tensor_elems(&a->w),
+    return (OpCost){ .flops = (double)products * 2 * rows * (double)tensor_elems(&a->w.data),
                      .bytes = op_port_bytes(OP_HEAD_LOSS, a),
                      .work = WORK_HEAD,
                      .dtype = a->x.dtype,
@@ -50,10 +53,10 @@ OpCost head_loss_cost(const HeadLoss *a)
 HeadProducts head_products(const HeadLoss *a, void *logits, int64_t first, int64_t n)
 {
     Dtype act = a->x.dtype;
-    int64_t D = tensor_cols(&a->w), V = vocabulary(a);
+    int64_t D = tensor_cols(&a->w.data), V = vocabulary(a);
     void *dx = a->dx.data == NULL ? NULL : tensor_at(&a->dx, first * D);
     GemmOperand x = { tensor_at(&a->x, first * D), act, D, false };
-    GemmOperand w = { a->w.data, act, D, false }, w_turned = { a->w.data, act, D, true };
+    GemmOperand w = { a->w.data.data, act, D, false }, w_turned = { a->w.data.data, act, D, true };
     GemmOperand dlogits = { logits, act, V, false }, dlogits_turned = { logits, act, V, true };
     return (HeadProducts){
         .logits = { n, V, D, x, w_turned, { logits, act, V }, 0 },
@@ -189,6 +192,6 @@ Status head_loss_cpu(Exec *ex, const HeadLoss *a)
     return OK;
 }
 
-OP_PORTS(head_loss, IN(HeadLoss, x), IN(HeadLoss, w), IN(HeadLoss, target), IN(HeadLoss, scale),
-         OUT(HeadLoss, loss), ADD(HeadLoss, loss_sum), OUT_OPT(HeadLoss, dx),
+OP_PORTS(head_loss, IN(HeadLoss, x), IN_OPERAND(HeadLoss, w), IN(HeadLoss, target),
+         IN(HeadLoss, scale), OUT(HeadLoss, loss), ADD(HeadLoss, loss_sum), OUT_OPT(HeadLoss, dx),
          ADD_OPT(HeadLoss, dw));

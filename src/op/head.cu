@@ -16,8 +16,8 @@
  * The device cannot report a target outside the vocabulary: its loss is NaN, so the step is
  * skipped.
  */
-#include "op/blas.cuh"
-#include "op/hopper.cuh"
+#include "op/nv/blas.cuh"
+#include "op/nv/hopper.cuh"
 #include "op/rows.cuh"
 
 #include "op/product.h"
@@ -224,7 +224,7 @@ static Status rows_run(struct Exec *ex, const HeadLoss *a, void *logits, int64_t
     rows.scale = (const float *)a->scale.data;
     rows.loss = (float *)a->loss.data + first;
     rows.n = n;
-    rows.vocabulary = tensor_elems(&a->w) / tensor_cols(&a->w);
+    rows.vocabulary = tensor_elems(&a->w.data) / tensor_cols(&a->w.data);
     rows.gradient = a->dx.data != NULL;
     bool wide = packs_chosen<T>(ex, "head_loss", { logits }, { rows.vocabulary });
     return wide ? rows_launch<T, true>(ex, rows) : rows_launch<T, false>(ex, rows);

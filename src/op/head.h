@@ -18,13 +18,13 @@
 #ifndef OP_HEAD_H
 #define OP_HEAD_H
 
-#include "base/tensor.h"
+#include "op/operand.h"
 
 #include <stdbool.h>
 
 typedef struct HeadLoss {
     Tensor x;        /* in  (N, D) act */
-    Tensor w;        /* in  (V, D) act, x's type */
+    Operand w;       /* in  (V, D) act, x's type; one with scales is refused so far */
     Tensor target;   /* in  (N) i32 */
     Tensor scale;    /* in  (1) f32 */
     Tensor loss;     /* out (N) f32, nats */
@@ -39,5 +39,9 @@ typedef struct HeadLoss {
  * dW is read and written once a chunk. Neither the memory that is free nor the tokens of a call
  * matter: a plan, its run and a resumed run agree. */
 int64_t head_chunk(int64_t chosen, bool gpu, int64_t vocab, Dtype act);
+
+#define OPS_HEAD
+#include "op/declare.h"
+#undef OPS_HEAD
 
 #endif

@@ -1,4 +1,6 @@
 /* jitter: check, cost and CPU version. */
+#include "op/jitter.h"
+
 #include "base/rng.h"
 #include "op/op.h"
 

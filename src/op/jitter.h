@@ -26,4 +26,8 @@ typedef struct Jitter {
 /* The stream of a layer's numbers; a step is added to it. */
 uint64_t jitter_stream(const Jitter *a);
 
+#define OPS_JITTER
+#include "op/declare.h"
+#undef OPS_JITTER
+
 #endif

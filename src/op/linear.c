@@ -104,9 +104,10 @@ Status linear_cpu(Exec *ex, const Linear *l)
 /* Rows of a tensor seen as (rows, cols). */
 static int64_t rows_of(const Tensor *t, int64_t cols) { return tensor_elems(t) / cols; }
 
-static Status expect_weight(const char *op, const char *port, const Tensor *w)
+static Status expect_weight(const char *op, const char *port, const Operand *weight)
 {
-    TRY(op_expect_act(op, port, w, -1, -1));
+    const Tensor *w = &weight->data;
+    TRY(operand_expect(op, port, weight, -1, -1, OPERANDS_PLAIN));
     if (tensor_elems(w) > 0) return OK;
     char shape[96];
     return FAIL(ERR_SHAPE, "%s: %s is empty, %s", op, port,
@@ -118,63 +119,66 @@ static const Tensor *given(const Tensor *r) { return r->data == NULL ? NULL : r;
 /* forward: y = x W^T + r */
 Linear linear_fwd_view(const LinearFwd *a)
 {
-    return (Linear){ "linear_fwd",    "x",      "y",      "w", &a->x, &a->y, &a->w, given(&a->r),
-                     LINEAR_WRITES_Y, a->w_col, a->w_cols };
+    return (Linear){ "linear_fwd", "x",          "y",
+                     "w",          a->x,         operand_plain(a->y),
+                     a->w,         given(&a->r), LINEAR_WRITES_Y,
+                     a->w_col,     a->w_cols };
 }
 
 /* backward to the input: dx = dy W + r */
 Linear linear_bwd_input_view(const LinearBwdInput *a)
 {
-    return (
-        Linear){ "linear_bwd_input", "dx",     "dy",     "w", &a->dx, &a->dy, &a->w, given(&a->r),
-                 LINEAR_WRITES_X,    a->w_col, a->w_cols };
+    return (Linear){ "linear_bwd_input",   "dx",     "dy",     "w",
+                     operand_plain(a->dx), a->dy,    a->w,     given(&a->r),
+                     LINEAR_WRITES_X,      a->w_col, a->w_cols };
 }
 
 /* backward to the weight: dW += dy^T x */
 Linear linear_bwd_weight_view(const LinearBwdWeight *a)
 {
-    return (Linear){ "linear_bwd_weight", "x",      "dy",     "dw", &a->x, &a->dy, &a->dw, NULL,
-                     LINEAR_ADDS_W,       a->w_col, a->w_cols };
+    return (Linear){ "linear_bwd_weight",  "x",  "dy",          "dw",     a->x,     a->dy,
+                     operand_plain(a->dw), NULL, LINEAR_ADDS_W, a->w_col, a->w_cols };
 }
 
 /* I: columns of W. */
-static int64_t inner(const Linear *l) { return l->cols > 0 ? l->cols : tensor_cols(l->w); }
+static int64_t inner(const Linear *l) { return l->cols > 0 ? l->cols : tensor_cols(&l->w.data); }
 
 /* Operands that are widened, or taken apart, are so with whole rows. */
 static Status check_window(const Linear *l)
 {
-    int64_t W = tensor_cols(l->w);
+    int64_t W = tensor_cols(&l->w.data);
     if (l->col < 0 || l->cols < 0 || l->col + inner(l) > W)
         return FAIL(ERR_SHAPE, "%s: columns %lld + %lld of %s, which has %lld", l->op,
                     (long long)l->col, (long long)inner(l), l->w_port, (long long)W);
-    bool same =
-        l->x->dtype == l->y->dtype && (l->kind == LINEAR_ADDS_W || l->w->dtype == l->x->dtype);
+    bool same = l->x.data.dtype == l->y.data.dtype &&
+                (l->kind == LINEAR_ADDS_W || l->w.data.dtype == l->x.data.dtype);
     if (inner(l) == W || same) return OK;
     return FAIL(ERR_ARG, "%s: a window of %s takes x, y and w of one type", l->op, l->w_port);
 }
 
 Status linear_check(const Linear *l)
 {
-    TRY(expect_weight(l->op, l->w_port, l->w));
-    int64_t W = tensor_cols(l->w), I = inner(l), O = rows_of(l->w, W);
+    TRY(expect_weight(l->op, l->w_port, &l->w));
+    int64_t W = tensor_cols(&l->w.data), I = inner(l), O = rows_of(&l->w.data, W);
     TRY(check_window(l));
-    int64_t N = l->kind == LINEAR_WRITES_X ? rows_of(l->y, O) : rows_of(l->x, I);
-    TRY(op_expect_act(l->op, l->x_port, l->x, N, I));
-    TRY(op_expect_act(l->op, l->y_port, l->y, N, O));
-    if (l->kind == LINEAR_ADDS_W) return op_expect(l->op, l->w_port, l->w, O, W, DTYPE_F32);
-    const Tensor *out = l->kind == LINEAR_WRITES_Y ? l->y : l->x;
+    int64_t N = l->kind == LINEAR_WRITES_X ? rows_of(&l->y.data, O) : rows_of(&l->x.data, I);
+    TRY(operand_expect(l->op, l->x_port, &l->x, N, I, OPERANDS_PLAIN));
+    TRY(operand_expect(l->op, l->y_port, &l->y, N, O, OPERANDS_PLAIN));
+    if (l->kind == LINEAR_ADDS_W) return op_expect(l->op, l->w_port, &l->w.data, O, W, DTYPE_F32);
+    Dtype out = (l->kind == LINEAR_WRITES_Y ? l->y : l->x).data.dtype;
     int64_t cols = l->kind == LINEAR_WRITES_Y ? O : I;
-    return l->r == NULL ? OK : op_expect(l->op, "r", l->r, N, cols, out->dtype);
+    return l->r == NULL ? OK : op_expect(l->op, "r", l->r, N, cols, out);
 }
 
 Product linear_product(const Linear *l)
 {
     bool to_y = l->kind == LINEAR_WRITES_Y, to_w = l->kind == LINEAR_ADDS_W;
-    const Tensor *a = to_y ? l->x : l->y, *b = to_w ? l->x : l->w;
-    const Tensor *c = to_y ? l->y : to_w ? l->w : l->x;
-    int64_t W = tensor_cols(l->w), I = inner(l), O = rows_of(l->w, W);
+    const Tensor *x = &l->x.data, *y = &l->y.data, *w = &l->w.data;
+    const Tensor *a = to_y ? x : y, *b = to_w ? x : w;
+    const Tensor *c = to_y ? y : to_w ? w : x;
+    int64_t W = tensor_cols(w), I = inner(l), O = rows_of(w, W);
     int64_t N = rows_of(a, to_y ? I : O);
-    void *window = tensor_at(l->w, l->col);
+    void *window = tensor_at(w, l->col);
     GemmArgs g = { .m = to_w ? O : N,
                    .n = to_y ? O : I,
                    .k = to_w   ? N
@@ -196,20 +200,21 @@ OpCost linear_cost(const Linear *l)
     Product p = linear_product(l);
     bool together = product_mixed(&p.g);
     int64_t least = p.g.m < p.g.n ? p.g.m : p.g.n;
-    size_t w = tensor_bytes(l->w) / (size_t)tensor_cols(l->w) * (size_t)inner(l);
+    size_t w = tensor_bytes(&l->w.data) / (size_t)tensor_cols(&l->w.data) * (size_t)inner(l);
     size_t r = l->r == NULL ? 0 : tensor_bytes(l->r);
     if (l->kind == LINEAR_ADDS_W) w *= 2; /* read and written */
     return (OpCost){ .flops = 2.0 * (double)p.g.m * (double)p.g.n * (double)p.g.k,
-                     .bytes = (double)(tensor_bytes(l->x) + tensor_bytes(l->y) + w + r),
+                     .bytes = (double)(w + r) + operand_bytes(&l->x) + operand_bytes(&l->y),
                      .work = together ? WORK_GEMM_MIXED : WORK_GEMM,
                      .dtype = together ? DTYPE_BF16 : p.g.a.type,
                      .size = (double)(least < p.g.k ? least : p.g.k) };
 }
 
-OP_PORTS(linear_fwd, IN(LinearFwd, x), IN(LinearFwd, w), IN_OPT(LinearFwd, r), OUT(LinearFwd, y));
+OP_PORTS(linear_fwd, IN_OPERAND(LinearFwd, x), IN_OPERAND(LinearFwd, w), IN_OPT(LinearFwd, r),
+         OUT(LinearFwd, y));
 
-OP_PORTS(linear_bwd_input, IN(LinearBwdInput, dy), IN(LinearBwdInput, w), IN_OPT(LinearBwdInput, r),
-         OUT(LinearBwdInput, dx));
+OP_PORTS(linear_bwd_input, IN_OPERAND(LinearBwdInput, dy), IN_OPERAND(LinearBwdInput, w),
+         IN_OPT(LinearBwdInput, r), OUT(LinearBwdInput, dx));
 
-OP_PORTS(linear_bwd_weight, IN(LinearBwdWeight, dy), IN(LinearBwdWeight, x),
+OP_PORTS(linear_bwd_weight, IN_OPERAND(LinearBwdWeight, dy), IN_OPERAND(LinearBwdWeight, x),
          ADD_OPT(LinearBwdWeight, dw));

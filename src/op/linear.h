@@ -11,34 +11,40 @@
  * widens the narrow side to f32 in the workspace; a GPU takes the f32 side apart into parts of bf16,
  * three of which hold all of its bits.
  *
+ * Operands with scales are refused so far.
+ *
  * W may be a window of w: `w_cols` of its columns from `w_col` on, all of one type; 0: all of w.
  */
 #ifndef OP_LINEAR_H
 #define OP_LINEAR_H
 
-#include "base/tensor.h"
+#include "op/operand.h"
 
 typedef struct LinearFwd {
-    Tensor x; /* in  (N, I) */
-    Tensor w; /* in  (O, I) */
-    Tensor r; /* in  (N, O), optional, y's type */
-    Tensor y; /* out (N, O) */
+    Operand x; /* in  (N, I) */
+    Operand w; /* in  (O, I) */
+    Tensor r;  /* in  (N, O), optional, y's type */
+    Tensor y;  /* out (N, O) */
     int64_t w_col, w_cols;
 } LinearFwd;
 
 typedef struct LinearBwdInput {
-    Tensor dy; /* in  (N, O) */
-    Tensor w;  /* in  (O, I) */
-    Tensor r;  /* in  (N, I), optional, dx's type */
-    Tensor dx; /* out (N, I) */
+    Operand dy; /* in  (N, O) */
+    Operand w;  /* in  (O, I) */
+    Tensor r;   /* in  (N, I), optional, dx's type */
+    Tensor dx;  /* out (N, I) */
     int64_t w_col, w_cols;
 } LinearBwdInput;
 
 typedef struct LinearBwdWeight {
-    Tensor dy; /* in  (N, O) */
-    Tensor x;  /* in  (N, I) */
-    Tensor dw; /* add (O, I) f32, optional: nothing else is made */
+    Operand dy; /* in  (N, O) */
+    Operand x;  /* in  (N, I) */
+    Tensor dw;  /* add (O, I) f32, optional: nothing else is made */
     int64_t w_col, w_cols;
 } LinearBwdWeight;
+
+#define OPS_LINEAR
+#include "op/declare.h"
+#undef OPS_LINEAR
 
 #endif

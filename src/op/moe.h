@@ -24,7 +24,7 @@
  *   and moe_combine without weights adds the dx_r of a token up again. Biases b are optional, and
  *   with a limit act is the clamped SwiGLU (op/swiglu.h).
  *
- * The operands of a product are Quants (op/quant.h): each says its own type and whether it has
+ * The operands of a product are Operands (op/operand.h): each says its own type and whether it has
  * scales. So far all operands of a call are plain and of one type.
  *
  * Groups of any size are valid, empty ones too. Rows from rows.device (or rows.bound) on are
@@ -34,7 +34,7 @@
 #define OP_MOE_H
 
 #include "base/tensor.h"
-#include "op/quant.h"
+#include "op/operand.h"
 
 #include <stdbool.h>
 
@@ -74,8 +74,8 @@ static inline int64_t moe_sort_room(const MoeSort *a)
 }
 
 typedef struct MoeUpFwd {
-    Quant x;          /* in  (N, D) act */
-    Quant w;          /* in  (E, 2F, D) act: gate rows, then up rows */
+    Operand x;        /* in  (N, D) act */
+    Operand w;        /* in  (E, 2F, D) act: gate rows, then up rows */
     Tensor offsets;   /* in  (1, E+1) i32 */
     Tensor row_token; /* in  (R) i32, optional: row r reads x[r] */
     Tensor pre;       /* out (R, 2F) act; or of a pool */
@@ -86,8 +86,8 @@ typedef struct MoeUpFwd {
 } MoeUpFwd;
 
 typedef struct MoeDownFwd {
-    Quant act;      /* in  (R, F) act */
-    Quant w;        /* in  (E, D, F) act */
+    Operand act;    /* in  (R, F) act */
+    Operand w;      /* in  (E, D, F) act */
     Tensor offsets; /* in  (1, E+1) i32 */
     Tensor out;     /* out (R, D) act */
     Tensor bias;    /* in  (E, D) act, optional */
@@ -111,8 +111,8 @@ static inline int64_t moe_combine_slots(const MoeCombine *a)
 }
 
 typedef struct MoeDownBwdInput {
-    Quant dy;         /* in  (N, D) act */
-    Quant w;          /* in  (E, D, F) act */
+    Operand dy;       /* in  (N, D) act */
+    Operand w;        /* in  (E, D, F) act */
     Tensor pre;       /* in  (R, 2F) act; or of a pool */
     Tensor offsets;   /* in  (1, E+1) i32 */
     Tensor row_token; /* in  (R) i32, optional: row r reads dy[r] */
@@ -127,8 +127,8 @@ typedef struct MoeDownBwdInput {
 } MoeDownBwdInput;
 
 typedef struct MoeDownBwdWeight {
-    Quant dy;         /* in  (N, D) act */
-    Quant wact;       /* in  (R, F) act */
+    Operand dy;       /* in  (N, D) act */
+    Operand wact;     /* in  (R, F) act */
     Tensor offsets;   /* in  (1, E+1) i32 */
     Tensor row_token; /* in  (R) i32, optional */
     Tensor dw;        /* add (E, D, F) f32 */
@@ -137,16 +137,16 @@ typedef struct MoeDownBwdWeight {
 } MoeDownBwdWeight;
 
 typedef struct MoeUpBwdInput {
-    Quant dpre;     /* in  (R, 2F) act; or of a pool */
-    Quant w;        /* in  (E, 2F, D) act */
+    Operand dpre;   /* in  (R, 2F) act; or of a pool */
+    Operand w;      /* in  (E, 2F, D) act */
     Tensor offsets; /* in  (1, E+1) i32 */
     Tensor dx;      /* out (R, D) act, by row: moe_combine adds the rows of a token */
     Rows rows;
 } MoeUpBwdInput;
 
 typedef struct MoeUpBwdWeight {
-    Quant dpre;       /* in  (R, 2F) act; or of a pool */
-    Quant x;          /* in  (N, D) act */
+    Operand dpre;     /* in  (R, 2F) act; or of a pool */
+    Operand x;        /* in  (N, D) act */
     Tensor offsets;   /* in  (1, E+1) i32 */
     Tensor row_token; /* in  (R) i32, optional */
     Tensor dw;        /* add (E, 2F, D) f32 */
@@ -177,5 +177,9 @@ typedef struct MoeBiasUpdate {
     float rate;
     bool centred;
 } MoeBiasUpdate;
+
+#define OPS_MOE
+#include "op/declare.h"
+#undef OPS_MOE
 
 #endif

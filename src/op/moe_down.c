@@ -142,7 +142,7 @@ MoeProduct moe_down_bwd_input_view(const MoeDownBwdInput *a)
     };
 }
 
-OP_PORTS(moe_down_bwd_input, IN_QUANT(MoeDownBwdInput, dy), IN_QUANT(MoeDownBwdInput, w),
+OP_PORTS(moe_down_bwd_input, IN_OPERAND(MoeDownBwdInput, dy), IN_OPERAND(MoeDownBwdInput, w),
          IN(MoeDownBwdInput, pre), IN(MoeDownBwdInput, offsets), IN_OPT(MoeDownBwdInput, row_token),
          IN_OPT(MoeDownBwdInput, row_slot), IN(MoeDownBwdInput, weight),
          OUT_POOL(MoeDownBwdInput, dpre), OUT(MoeDownBwdInput, wact), OUT(MoeDownBwdInput, dweight),

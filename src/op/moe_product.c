@@ -117,10 +117,11 @@ Status moe_product_check(const MoeProduct *p)
     TRY(moe_dims_check(p->op, E, I, O));
     int64_t R = tensor_elems(p->result) / columns;
     Dtype act = p->result->dtype;
-    TRY(quant_expect(p->op, p->in_port, p->in, p->row_token == NULL && p->first == NULL ? R : -1, I,
-                     act, QUANT_PLAIN));
-    TRY(quant_expect(p->op, "w", p->w, E * (p->turned ? O : I), p->turned ? I : O, act,
-                     QUANT_PLAIN));
+    TRY(operand_expect_type(p->op, p->in_port, p->in,
+                            p->row_token == NULL && p->first == NULL ? R : -1, I, act,
+                            OPERANDS_PLAIN));
+    TRY(operand_expect_type(p->op, "w", p->w, E * (p->turned ? O : I), p->turned ? I : O, act,
+                            OPERANDS_PLAIN));
     if (moe_product_biased(p)) TRY(op_expect(p->op, "bias", p->bias, E, O, act));
     if (p->check != NULL) TRY(p->check(p->args, R));
     bool pooled = p->epilogue == MOE_STORE && p->first != NULL;
@@ -132,11 +133,11 @@ Status moe_product_check(const MoeProduct *p)
 OpCost moe_product_cost(const MoeProduct *p)
 {
     double rows = moe_rows_expected(p->rows);
-    double in = p->row_token == NULL ? quant_rows_bytes(p->in, rows) : quant_bytes(p->in);
+    double in = p->row_token == NULL ? operand_rows_bytes(p->in, rows) : operand_bytes(p->in);
     if (moe_product_biased(p)) in += (double)tensor_bytes(p->bias);
     OpWork work = p->turned ? WORK_GROUPED : WORK_GROUPED_INPUT;
     return moe_rows_cost(work, rows, p->w, (double)p->I, (double)p->O,
-                         in + quant_bytes(p->w) + rows * p->row_bytes);
+                         in + operand_bytes(p->w) + rows * p->row_bytes);
 }
 
 MoeProduct moe_down_fwd_view(const MoeDownFwd *a)
@@ -159,8 +160,9 @@ MoeProduct moe_up_bwd_input_view(const MoeUpBwdInput *a)
     };
 }
 
-OP_PORTS(moe_down_fwd, IN_QUANT(MoeDownFwd, act), IN_QUANT(MoeDownFwd, w), IN(MoeDownFwd, offsets),
-         OUT(MoeDownFwd, out), IN_OPT(MoeDownFwd, bias), ROWS(MoeDownFwd, rows));
+OP_PORTS(moe_down_fwd, IN_OPERAND(MoeDownFwd, act), IN_OPERAND(MoeDownFwd, w),
+         IN(MoeDownFwd, offsets), OUT(MoeDownFwd, out), IN_OPT(MoeDownFwd, bias),
+         ROWS(MoeDownFwd, rows));
 
-OP_PORTS(moe_up_bwd_input, IN_QUANT(MoeUpBwdInput, dpre), IN_QUANT(MoeUpBwdInput, w),
+OP_PORTS(moe_up_bwd_input, IN_OPERAND(MoeUpBwdInput, dpre), IN_OPERAND(MoeUpBwdInput, w),
          IN(MoeUpBwdInput, offsets), OUT(MoeUpBwdInput, dx), ROWS(MoeUpBwdInput, rows));

@@ -11,7 +11,7 @@
  *
  * Biases and the clamped SwiGLU are policies of their own, so that what has neither pays for neither.
  */
-#include "op/grouped_hopper.cuh"
+#include "op/nv/grouped_hopper.cuh"
 
 #include "op/moe_product.h"
 #include "op/swiglu.cuh"
@@ -32,8 +32,8 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     static constexpr bool SUMS = false, DOTS = false, READS = false, AS_IS = true;
     Groups groups;
     int64_t m, n, rows_in, rows_w; /* of in; of an expert's matrix */
-    Operand<A> in;
-    Operand<B> w;
+    Source<A> in;
+    Source<B> w;
     const int32_t *row_token; /* or NULL: row r reads in[r] */
     C *out;
 

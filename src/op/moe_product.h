@@ -13,7 +13,7 @@ typedef enum MoeEpilogue { MOE_STORE, MOE_SWIGLU, MOE_SWIGLU_BACKWARD } MoeEpilo
 typedef struct MoeProduct {
     struct { /* who reads what */
         const char *op, *in_port;
-        const Quant *in, *w;
+        const Operand *in, *w;
         const Tensor *offsets;
         const Tensor *row_token; /* NULL: `in` has a row for each routed row */
         const Rows *rows;
@@ -54,7 +54,7 @@ static inline bool moe_product_biased(const MoeProduct *p)
  *   dW2_e (D, F)  += sum over r of dy[row_token[r]]^T wact_r       D: its rows (token_first) */
 typedef struct MoeSum {
     const char *op, *token_port, *row_port;
-    const Quant *by_token, *by_row;
+    const Operand *by_token, *by_row;
     const Tensor *offsets, *row_token, *dw;
     const Rows *rows;
     const int32_t *first; /* of by_row in a pool, or NULL */

@@ -78,7 +78,7 @@ static inline double moe_rows_expected(const Rows *rows)
 }
 
 /* The cost of the products of all experts with matrices of I x O. `operand` is one of them. */
-static inline OpCost moe_rows_cost(OpWork work, double rows, const Quant *operand, double I,
+static inline OpCost moe_rows_cost(OpWork work, double rows, const Operand *operand, double I,
                                    double O, double bytes)
 {
     return (OpCost){ .flops = rows * 2 * I * O,

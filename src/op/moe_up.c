@@ -41,6 +41,6 @@ MoeProduct moe_up_fwd_view(const MoeUpFwd *a)
     };
 }
 
-OP_PORTS(moe_up_fwd, IN_QUANT(MoeUpFwd, x), IN_QUANT(MoeUpFwd, w), IN(MoeUpFwd, offsets),
+OP_PORTS(moe_up_fwd, IN_OPERAND(MoeUpFwd, x), IN_OPERAND(MoeUpFwd, w), IN(MoeUpFwd, offsets),
          IN_OPT(MoeUpFwd, row_token), OUT_POOL(MoeUpFwd, pre), OUT(MoeUpFwd, act),
          IN_OPT(MoeUpFwd, bias), ROWS(MoeUpFwd, rows));

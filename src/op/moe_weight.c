@@ -93,7 +93,7 @@ OpCost moe_weight_cost(const MoeSum *s)
     double rows = moe_rows_expected(s->rows);
     double D = (double)tensor_cols(&s->by_token->data), F = (double)tensor_cols(&s->by_row->data);
     return moe_rows_cost(WORK_GROUPED_WEIGHT, rows, s->by_row, D, F,
-                         quant_rows_bytes(s->by_row, rows) + quant_bytes(s->by_token) +
+                         operand_rows_bytes(s->by_row, rows) + operand_bytes(s->by_token) +
                              (s->overwrite ? 1 : 2) * (double)tensor_bytes(s->dw));
 }
 
@@ -103,18 +103,19 @@ Status moe_weight_check(const MoeSum *s)
     int64_t D = tensor_cols(by_token), F = tensor_cols(by_row), E = tensor_elems(s->offsets) - 1;
     TRY(moe_dims_check(s->op, E, F, D));
     int64_t R = tensor_elems(by_row) / F, N = tensor_elems(by_token) / D;
-    TRY(quant_expect(s->op, s->token_port, s->by_token, N, D, by_token->dtype, QUANT_PLAIN));
-    TRY(quant_expect(s->op, s->row_port, s->by_row, R, F, by_token->dtype, QUANT_PLAIN));
+    TRY(operand_expect_type(s->op, s->token_port, s->by_token, N, D, by_token->dtype,
+                            OPERANDS_PLAIN));
+    TRY(operand_expect_type(s->op, s->row_port, s->by_row, R, F, by_token->dtype, OPERANDS_PLAIN));
     TRY(moe_rows_check(s->op, s->offsets, s->row_token, s->rows,
                        s->first == NULL ? R : s->rows->bound, N));
     int64_t rows = s->token_first ? D : F;
     return op_expect(s->op, "dw", s->dw, E * rows, D + F - rows, DTYPE_F32);
 }
 
-OP_PORTS(moe_up_bwd_weight, IN_QUANT(MoeUpBwdWeight, dpre), IN_QUANT(MoeUpBwdWeight, x),
+OP_PORTS(moe_up_bwd_weight, IN_OPERAND(MoeUpBwdWeight, dpre), IN_OPERAND(MoeUpBwdWeight, x),
          IN(MoeUpBwdWeight, offsets), IN_OPT(MoeUpBwdWeight, row_token),
          ADD_OPT(MoeUpBwdWeight, dw), ROWS(MoeUpBwdWeight, rows));
 
-OP_PORTS(moe_down_bwd_weight, IN_QUANT(MoeDownBwdWeight, dy), IN_QUANT(MoeDownBwdWeight, wact),
+OP_PORTS(moe_down_bwd_weight, IN_OPERAND(MoeDownBwdWeight, dy), IN_OPERAND(MoeDownBwdWeight, wact),
          IN(MoeDownBwdWeight, offsets), IN_OPT(MoeDownBwdWeight, row_token),
          ADD_OPT(MoeDownBwdWeight, dw), ROWS(MoeDownBwdWeight, rows));

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "op/cpu_set.h"
 #include "op/moe_product.h"
+#include "op/ops.h"
 #include "op/product.h"
 #include "op/rope_parts.h"
 

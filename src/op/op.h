@@ -3,8 +3,8 @@
  *
  * An op is a plain struct of arguments and an OpDesc that knows how to check it, what it costs, and
  * how to run it on each backend. Because every op goes through op_run, whatever wants to see all of
- * them (count, trace, guard against NaN) is written once, in backend/, and needs no change when an
- * op is added.
+ * them (count, guard against NaN, the recorder's stamps) is written once, and needs no change when
+ * an op is added.
  *
  * Dimension letters, here and in every op: B sequences, T tokens a sequence, N = B*T tokens, D
  * model width, H heads, G key/value heads, E experts, K experts a token, R = N*K routed rows, F
@@ -15,6 +15,10 @@
  * gradients of activations are written (PORT_OUT), in the activations' type.
  *
  * Types: "act" below is f32 or bf16, the same in all tensors of a call that say so.
+ *
+ * This header knows every op's id and no op's arguments: it includes no header of an op, and
+ * tools/check_layers holds it to that. A file that calls an op includes that op's header, whose last
+ * lines declare its functions (op/declare.h).
  */
 #ifndef OP_OP_H
 #define OP_OP_H
@@ -25,10 +29,6 @@
 #include "op/work.h"
 
 #include <stdbool.h>
-
-#define OP_HEADERS
-#include "op/ops.def"
-#undef OP_HEADERS
 
 typedef struct Exec Exec;
 typedef struct OpDesc OpDesc;
@@ -44,7 +44,7 @@ typedef enum PortDir {
     PORT_OUT_OPT,
     PORT_ADD_OPT,
     PORT_OUT_PART_OPT,
-    PORT_IN_SCALE, /* the scale of the Quant before it; given if that Quant has scales */
+    PORT_IN_SCALE, /* the scale of the Operand before it; given if that Operand has scales */
     PORT_ROWS      /* not a tensor but a Rows, whose device pointer kernels read */
 } PortDir;
 
@@ -137,7 +137,6 @@ typedef struct ExecNotes {
     int n;
 } ExecNotes;
 
-struct Trace; /* trace/trace.h */
 struct Gemm;  /* op/gemm.h */
 struct OpSet; /* op/cpu_set.h */
 struct Cuda;  /* backend/cuda.cu */
@@ -152,7 +151,6 @@ struct Exec {
     const struct OpSet *set; /* the instruction set of CPU ops; NULL on a GPU */
     struct Gemm *gemm;       /* matrix products: chosen library, cached primitives */
     struct Cuda *cuda;       /* the device that ops run on; NULL: the CPU */
-    struct Trace *trace;     /* where the trace decorator writes, or NULL */
     const Mesh *mesh;        /* the ranks to exchange with; NULL: this rank is alone */
     CommWindow *peers;       /* their memory (exchange_open); NULL: none is open */
     Lane lane;               /* on a GPU: the stream that launches go to */
@@ -181,34 +179,6 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
     return (const Tensor *)(const void *)((const char *)args + p->offset);
 }
 
-/* The parts of an op are found by its name: stem_ports, stem_check, stem_cost, stem_cpu, stem_cuda,
- * and its workspaces if ops.def says SPACE. They take the op's own arguments; op.c makes of them
- * what the table holds. An op is called as rmsnorm_fwd(ex, (RmsnormFwd){ .x = h, .w = w, ... }):
- * named arguments, checked types, no varargs. An op of a family has its own ports and stem_view;
- * the family has the other parts once. */
-#define OP_CALL(ID, Args, stem)                                                                    \
-    extern const OpPort stem##_ports[];                                                            \
-    static inline Status stem(Exec *ex, Args args) { return op_run(ex, OP_##ID, &args); }
-#define OP(ID, Args, stem, space, cuda_space)                                                      \
-    OP_CALL(ID, Args, stem)                                                                        \
-    Status stem##_check(const Args *args);                                                         \
-    OpCost stem##_cost(const Args *args);                                                          \
-    size_t stem##_workspace(const Exec *ex, const Args *args);                                     \
-    Status stem##_cpu(Exec *ex, const Args *args);                                                 \
-    OpSpace stem##_cuda_workspace;                                                                 \
-    OpRun stem##_cuda;
-#define OP_OF(family, View, ID, Args, stem, space, cuda_space)                                     \
-    OP_CALL(ID, Args, stem)                                                                        \
-    typedef struct View View;                                                                      \
-    View stem##_view(const Args *args);                                                            \
-    Status family##_check(const View *view);                                                       \
-    OpCost family##_cost(const View *view);                                                        \
-    size_t family##_workspace(const Exec *ex, const View *view);                                   \
-    size_t family##_cuda_workspace(const Exec *ex, const View *view);                              \
-    Status family##_cpu(Exec *ex, const View *view);                                               \
-    Status family##_cuda(Exec *ex, const View *view);
-#include "op/ops.def"
-
 /* OP_PORTS(add, IN(Add, x), ADD(Add, y)); in the order in which generic code walks them. */
 /* clang-format off */
 #define PORT(Args, field, dir_) { #field, offsetof(Args, field), dir_ }
@@ -224,13 +194,13 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
 #define ADD(Args, field)        PORT(Args, field, PORT_ADD)
 #define ADD_OPT(Args, field)    PORT(Args, field, PORT_ADD_OPT)
 #define ROWS(Args, field)       PORT(Args, field, PORT_ROWS)
-/* A Quant is two ports: its data, which is its first member and has the field's name, and its
- * scale. */
-#define QUANT(Args, field, dir_, scale_dir)                                                        \
+/* An Operand (op/operand.h) is two ports: its data, which is its first member and has the field's
+ * name, and its scale. */
+#define OPERAND(Args, field, dir_, scale_dir)                                                        \
     PORT(Args, field, dir_),                                                                       \
-    { #field ".scale", offsetof(Args, field) + offsetof(Quant, scale), scale_dir }
-#define IN_QUANT(Args, field)   QUANT(Args, field, PORT_IN, PORT_IN_SCALE)
-#define OUT_QUANT(Args, field)  QUANT(Args, field, PORT_OUT, PORT_OUT)
+    { #field ".scale", offsetof(Args, field) + offsetof(Operand, scale), scale_dir }
+#define IN_OPERAND(Args, field)   OPERAND(Args, field, PORT_IN, PORT_IN_SCALE)
+#define OUT_OPERAND(Args, field)  OPERAND(Args, field, PORT_OUT, PORT_OUT)
 /* clang-format on */
 
 /* For costs: the bytes of all given tensors, each once; tensors that are added to count twice. */

@@ -1,4 +1,6 @@
 /* optimizer: check, cost and CPU versions of the norm, the clip factor and AdamW. */
+#include "op/optimizer.h"
+
 #include "op/cpu_math.h"
 #include "op/op.h"
 

@@ -45,4 +45,8 @@ typedef struct Adamw {
     float beta1, beta2, eps, decay;
 } Adamw;
 
+#define OPS_OPTIMIZER
+#include "op/declare.h"
+#undef OPS_OPTIMIZER
+
 #endif

@@ -11,12 +11,12 @@
 #include "op/head.h"
 #include "op/linear.h"
 
-/* The three linear ops as one: the sides with I and with O columns, and the matrix between them. Of
- * the two sides one is read and one written, or both are read and the matrix is added to. */
+/* The three linear ops as one: the sides with I and with O columns, and the matrix between them. Two
+ * of the three are read, and the third, a plain tensor, is written or added to. */
 typedef struct Linear {
     const char *op, *x_port, *y_port, *w_port;
-    const Tensor *x, *y, *w; /* (N, I), (N, O), (O, I) */
-    const Tensor *r;         /* what is added to the side that is written; NULL: nothing */
+    Operand x, y, w; /* (N, I), (N, O), (O, I) */
+    const Tensor *r; /* what is added to the side that is written; NULL: nothing */
     enum { LINEAR_WRITES_Y, LINEAR_WRITES_X, LINEAR_ADDS_W } kind;
     int64_t col, cols; /* the window of w; cols 0: all of it */
 } Linear;

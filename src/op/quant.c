@@ -10,47 +10,10 @@
 #include "op/op.h"
 
 #include <float.h>
-#include <stdio.h>
 
-enum {
-    BLOCK = 128,
-    PIECE = 256 /* elements that a thread widens at a time */
-};
-
-typedef struct Grid {
-    int64_t n, d;          /* the matrix */
-    int64_t height, width; /* of a block */
-    int64_t rows, cols;    /* of the scales */
-} Grid;
+enum { PIECE = 256 }; /* elements that a thread widens at a time */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-static int64_t pieces(int64_t n, int64_t each) { return (n + each - 1) / each; }
-
-static Grid grid_of(QuantKind kind, int64_t n, int64_t d)
-{
-    Grid g = { .n = n, .d = d, .height = 1, .width = d > 0 ? d : 1 };
-    if (kind == QUANT_1X128 || kind == QUANT_128X128) g.width = BLOCK;
-    if (kind == QUANT_128X128) g.height = BLOCK;
-    if (kind == QUANT_TENSOR) g.height = n > 0 ? n : 1;
-    g.rows = kind == QUANT_TENSOR ? 1 : pieces(n, g.height);
-    g.cols = kind == QUANT_TENSOR || kind == QUANT_ROW ? 1 : pieces(d, g.width);
-    if (kind == QUANT_NONE) g.rows = g.cols = 0;
-    return g;
-}
-
-void quant_scale_shape(QuantKind kind, int64_t n, int64_t d, int64_t *rows, int64_t *cols)
-{
-    Grid g = grid_of(kind, n, d);
-    *rows = g.rows;
-    *cols = g.cols;
-}
-
-static Grid grid_of_quant(const Quant *q)
-{
-    int64_t d = tensor_cols(&q->data);
-    return grid_of(q->kind, d == 0 ? 0 : tensor_elems(&q->data) / d, d);
-}
 
 /* The largest magnitude as bits: magnitudes are ordered as their bits are, and NaNs lie above all
  * others, so they are easy to leave out. */
@@ -67,7 +30,7 @@ static uint32_t max_bits(const float *x, int64_t n)
 }
 
 /* amax of row i in each of the columns of blocks. */
-static void row_amax(const Tensor *x, const Grid *g, int64_t i, float *amax)
+static void row_amax(const Tensor *x, const OperandGrid *g, int64_t i, float *amax)
 {
     float buffer[PIECE];
     for (int64_t c = 0; c < g->cols; c++) {
@@ -82,7 +45,7 @@ static void row_amax(const Tensor *x, const Grid *g, int64_t i, float *amax)
     }
 }
 
-static Status refuse_infinity(const Tensor *x, const Grid *g, const float *amax)
+static Status refuse_infinity(const Tensor *x, const OperandGrid *g, const float *amax)
 {
     for (int64_t i = 0; i < g->n; i++) {
         for (int64_t c = 0; c < g->cols; c++) {
@@ -99,7 +62,7 @@ static Status refuse_infinity(const Tensor *x, const Grid *g, const float *amax)
 }
 
 /* The scale of each block from the amax of its rows. */
-static void set_scales(const Grid *g, const float *amax, float largest, float *scale)
+static void set_scales(const OperandGrid *g, const float *amax, float largest, float *scale)
 {
     for (int64_t b = 0; b < g->rows; b++) {
         for (int64_t c = 0; c < g->cols; c++) {
@@ -116,7 +79,7 @@ static void set_scales(const Grid *g, const float *amax, float largest, float *s
     }
 }
 
-static void quantize_row(const Quantize *a, const Grid *g, float largest, int64_t i)
+static void quantize_row(const Quantize *a, const OperandGrid *g, float largest, int64_t i)
 {
     const float *scales = (const float *)a->quant.scale.data + i / g->height * g->cols;
     float buffer[PIECE], scaled[PIECE];
@@ -139,7 +102,7 @@ static float largest_of(Dtype type) { return type == DTYPE_E4M3 ? 448.0f : 57344
 
 Status quantize_cpu(Exec *ex, const Quantize *a)
 {
-    Grid g = grid_of_quant(&a->quant);
+    OperandGrid g = operand_grid_of(&a->quant);
     float *amax = ex->workspace, largest = largest_of(a->quant.data.dtype);
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t i = 0; i < g.n; i++) row_amax(&a->x, &g, i, amax + i * g.cols);
@@ -152,12 +115,12 @@ Status quantize_cpu(Exec *ex, const Quantize *a)
 
 size_t quantize_workspace(const Exec *ex, const Quantize *a)
 {
-    Grid g = grid_of_quant(&a->quant);
+    OperandGrid g = operand_grid_of(&a->quant);
     (void)ex;
     return (size_t)(g.n * g.cols) * sizeof(float);
 }
 
-static void dequantize_row(const Dequantize *a, const Grid *g, int64_t i)
+static void dequantize_row(const Dequantize *a, const OperandGrid *g, int64_t i)
 {
     const float *scales = (const float *)a->quant.scale.data + i / g->height * g->cols;
     float buffer[PIECE], wide[PIECE];
@@ -175,91 +138,37 @@ static void dequantize_row(const Dequantize *a, const Grid *g, int64_t i)
 
 Status dequantize_cpu(Exec *ex, const Dequantize *a)
 {
-    Grid g = grid_of_quant(&a->quant);
+    OperandGrid g = operand_grid_of(&a->quant);
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t i = 0; i < g.n; i++) dequantize_row(a, &g, i);
     return OK;
 }
 
-static const char *const kind_names[QUANT_KINDS] = {
-    [QUANT_NONE] = "plain",    [QUANT_TENSOR] = "one scale",  [QUANT_ROW] = "a scale a row",
-    [QUANT_1X128] = "1 x 128", [QUANT_128X128] = "128 x 128",
-};
-
-static Status refuse_kind(const char *op, const char *port, QuantKind kind, unsigned takes)
+static Status wide_check(const char *op, const char *port, const Tensor *wide, const Operand *q)
 {
-    char list[96] = "";
-    size_t used = 0;
-    for (int k = 0; k < QUANT_KINDS; k++) {
-        if ((takes >> k & 1) == 0) continue;
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "",
-                                 kind_names[k]);
-    }
-    bool known = (unsigned)kind < QUANT_KINDS;
-    return FAIL(ERR_UNSUPPORTED, "%s: %s is of kind %d (%s), the op takes: %s", op, port, (int)kind,
-                known ? kind_names[kind] : "there is no such kind", list);
-}
-
-Status quant_expect(const char *op, const char *port, const Quant *q, int64_t rows, int64_t cols,
-                    Dtype plain, unsigned takes)
-{
-    if ((unsigned)q->kind >= QUANT_KINDS || (takes >> q->kind & 1) == 0)
-        return refuse_kind(op, port, q->kind, takes);
-    if (q->kind == QUANT_NONE) {
-        if (q->scale.data != NULL)
-            return FAIL(ERR_ARG, "%s: %s is plain, but has scales", op, port);
-        TRY(op_expect(op, port, &q->data, rows, cols, plain));
-        return op_expect_act(op, port, &q->data, rows, cols);
-    }
-    if (q->data.dtype != DTYPE_E4M3 && q->data.dtype != DTYPE_E5M2) {
-        return FAIL(ERR_SHAPE, "%s: %s is %s, wanted e4m3 or e5m2", op, port,
-                    dtype_name(q->data.dtype));
-    }
-    TRY(op_expect(op, port, &q->data, rows, cols, q->data.dtype));
-    Grid g = grid_of_quant(q);
-    char scale[64];
-    (void)snprintf(scale, sizeof scale, "%s.scale", port);
-    return op_expect(op, scale, &q->scale, g.rows, g.cols, DTYPE_F32);
-}
-
-double quant_rows_bytes(const Quant *q, double rows)
-{
-    double bytes = rows * (double)tensor_cols(&q->data) * (double)dtype_bytes(q->data.dtype);
-    if (q->kind == QUANT_NONE) return bytes;
-    Grid g = grid_of_quant(q);
-    return bytes + rows / (double)g.n * (double)tensor_bytes(&q->scale);
-}
-
-double quant_bytes(const Quant *q)
-{
-    return (double)tensor_bytes(&q->data) +
-           (q->kind == QUANT_NONE ? 0 : (double)tensor_bytes(&q->scale));
-}
-
-Quant quant_plain(Tensor t) { return (Quant){ .data = t }; }
-
-static Status check(const char *op, const char *port, const Tensor *wide, const Quant *q)
-{
-    TRY(quant_expect(op, "quant", q, -1, -1, DTYPE_F32, QUANT_SCALED));
-    Grid g = grid_of_quant(q);
+    TRY(operand_expect(op, "quant", q, -1, -1, OPERANDS_SCALED));
+    OperandGrid g = operand_grid_of(q);
     return op_expect_act(op, port, wide, g.n, g.d);
 }
 
-Status quantize_check(const Quantize *a) { return check("quantize", "x", &a->x, &a->quant); }
+Status quantize_check(const Quantize *a) { return wide_check("quantize", "x", &a->x, &a->quant); }
 
-Status dequantize_check(const Dequantize *a) { return check("dequantize", "y", &a->y, &a->quant); }
-
-/* One product or quotient an element; the wide side, the narrow side and the scales once. */
-static OpCost cost(const Tensor *wide, const Quant *q)
+Status dequantize_check(const Dequantize *a)
 {
-    return (OpCost){ .flops = (double)tensor_elems(wide),
-                     .bytes = (double)tensor_bytes(wide) + quant_bytes(q) };
+    return wide_check("dequantize", "y", &a->y, &a->quant);
 }
 
-OpCost quantize_cost(const Quantize *a) { return cost(&a->x, &a->quant); }
+/* One product or quotient an element; the wide side, the narrow side and the scales once. */
+static OpCost wide_cost(const Tensor *wide, const Operand *q)
+{
+    return (OpCost){ .flops = (double)tensor_elems(wide),
+                     .bytes = (double)tensor_bytes(wide) + operand_bytes(q) };
+}
 
-OpCost dequantize_cost(const Dequantize *a) { return cost(&a->y, &a->quant); }
+OpCost quantize_cost(const Quantize *a) { return wide_cost(&a->x, &a->quant); }
 
-OP_PORTS(quantize, IN(Quantize, x), OUT_QUANT(Quantize, quant));
+OpCost dequantize_cost(const Dequantize *a) { return wide_cost(&a->y, &a->quant); }
 
-OP_PORTS(dequantize, IN_QUANT(Dequantize, quant), OUT(Dequantize, y));
+OP_PORTS(quantize, IN(Quantize, x), OUT_OPERAND(Quantize, quant));
+
+OP_PORTS(dequantize, IN_OPERAND(Dequantize, quant), OUT(Dequantize, y));

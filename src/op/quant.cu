@@ -34,15 +34,10 @@ typedef struct Blocks {
     bool wide;            /* rows may be read in packs */
 } Blocks;
 
-static Blocks blocks_of(const Quant *q, const void *x)
+static Blocks blocks_of(const Operand *q, const void *x)
 {
-    Blocks b = {};
-    b.d = tensor_cols(&q->data);
-    b.n = b.d == 0 ? 0 : tensor_elems(&q->data) / b.d;
-    quant_scale_shape(q->kind, b.n, b.d, &b.rows, &b.cols);
-    b.narrow = q->kind == QUANT_1X128 || q->kind == QUANT_128X128;
-    b.height = q->kind == QUANT_TENSOR ? b.n : 1;
-    if (q->kind == QUANT_128X128) b.height = PIECE;
+    OperandGrid g = operand_grid_of(q);
+    Blocks b = { g.n, g.d, g.height, g.rows, g.cols, g.cols > 1, false };
     b.wide = b.d % EACH == 0 && packs_fit<float>({ x, q->data.data }, {});
     return b;
 }

@@ -4,6 +4,8 @@
  * is; widening a piece a second time costs less than keeping whole rows of f32 around. Where rows
  * have heads, each head is a row of its own here.
  */
+#include "op/rmsnorm.h"
+
 #include "op/cpu_math.h"
 #include "op/op.h"
 

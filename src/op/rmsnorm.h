@@ -38,4 +38,8 @@ typedef struct RmsnormBwd {
     int64_t x_col; /* first column of the window, in x and dx */
 } RmsnormBwd;
 
+#define OPS_RMSNORM
+#include "op/declare.h"
+#undef OPS_RMSNORM
+
 #endif

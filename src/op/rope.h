@@ -84,4 +84,8 @@ typedef struct RopeGqaBwd {
     RopeGqaDims dims;
 } RopeGqaBwd;
 
+#define OPS_ROPE
+#include "op/declare.h"
+#undef OPS_ROPE
+
 #endif

@@ -88,4 +88,8 @@ typedef struct RouteBwd {
     RouteRule rule;
 } RouteBwd;
 
+#define OPS_ROUTE
+#include "op/declare.h"
+#undef OPS_ROUTE
+
 #endif

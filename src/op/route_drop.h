@@ -47,4 +47,8 @@ ROUTE_SHARED bool route_drop_reaches(const RouteDrop *a, int64_t i, uint64_t bou
     return UINT32_MAX - (token % N / t * t * ranks + before + at) >= (uint32_t)bound;
 }
 
+#define OPS_ROUTE_DROP
+#include "op/declare.h"
+#undef OPS_ROUTE_DROP
+
 #endif

@@ -1,4 +1,6 @@
 /* scale: check, cost and CPU version, forward and backward. */
+#include "op/scale.h"
+
 #include "op/cpu_math.h"
 #include "op/op.h"
 

@@ -29,4 +29,8 @@ typedef struct ScaleBwd {
     bool sigmoid;
 } ScaleBwd;
 
+#define OPS_SCALE
+#include "op/declare.h"
+#undef OPS_SCALE
+
 #endif

@@ -30,4 +30,8 @@ typedef struct SwigluBwd {
     float limit; /* as in forward */
 } SwigluBwd;
 
+#define OPS_SWIGLU
+#include "op/declare.h"
+#undef OPS_SWIGLU
+
 #endif

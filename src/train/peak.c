@@ -5,6 +5,7 @@
 #include "backend/cuda.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "op/linear.h"
 #include "train/engine_memory.h"
 
 #include <math.h>
@@ -99,7 +100,8 @@ static Status fill(Peak *p)
 
 static Status multiply(Peak *p)
 {
-    return linear_fwd(&p->ex, (LinearFwd){ .x = p->x, .w = p->x, .y = p->y });
+    return linear_fwd(&p->ex,
+                      (LinearFwd){ .x = operand_plain(p->x), .w = operand_plain(p->x), .y = p->y });
 }
 
 static Status copy(Peak *p)

@@ -2,7 +2,7 @@
 #include "viz/run_data.h"
 
 #include "base/file.h"
-#include "trace/scan.h"
+#include "base/scan.h"
 
 #include <math.h>
 #include <stddef.h>

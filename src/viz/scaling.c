@@ -1,6 +1,6 @@
 /* scaling: curves over the number of GPUs, read and drawn. */
 #include "base/file.h"
-#include "trace/scan.h"
+#include "base/scan.h"
 #include "viz/page.h"
 #include "viz/pipeline_page.h"
 

@@ -2,7 +2,7 @@
 #include "viz/timeline.h"
 
 #include "base/file.h"
-#include "trace/scan.h"
+#include "base/scan.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,6 +6,7 @@
 #include "harness/comm_cases.h"
 #include "harness/gpu.h"
 #include "harness/test.h"
+#include "op/elementwise.h"
 
 #include "backend/backend.h"
 #include "base/clock.h"

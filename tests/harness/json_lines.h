@@ -4,7 +4,7 @@
 
 #include "test.h"
 
-#include "trace/scan.h"
+#include "base/scan.h"
 
 #include <stddef.h>
 #include <string.h>

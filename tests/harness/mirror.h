@@ -11,6 +11,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda.h"
+#include "op/moe.h"
 
 enum { MIRROR_PORTS_MAX = 24, MIRROR_ARGS_MAX = 2048 };
 

@@ -4,6 +4,7 @@
 #define TESTS_HARNESS_TIES_H
 
 #include "backend/backend.h"
+#include "op/route.h"
 
 #include <math.h>
 

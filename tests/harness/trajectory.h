@@ -15,9 +15,9 @@
 #include "golden/golden.h"
 
 #include "base/log.h"
+#include "base/scan.h"
 #include "base/text.h"
 #include "data/shard.h"
-#include "trace/scan.h"
 #include "train/checkpoint.h"
 #include "train/peak.h"
 #include "train/train.h"

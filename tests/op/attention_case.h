@@ -3,6 +3,7 @@
 #define TESTS_OP_ATTENTION_CASE_H
 
 #include "harness/optest.h"
+#include "op/attention.h"
 
 /* Two pieces each of a sequence that `ranks` share, as the ranks of q and k have them. */
 static inline AttentionPieces pieces_of(int64_t length, int64_t ranks, int64_t q, int64_t k)

@@ -4,6 +4,7 @@
 #define TESTS_OP_ATTENTION_REFERENCE_H
 
 #include "harness/optest.h"
+#include "op/attention.h"
 #include "op/attention_case.h"
 
 /* The call in double, and what it must give. Backward reads o and lse as the op does: in bf16 they

@@ -6,6 +6,7 @@
 #define TESTS_OP_EXCHANGE_CASE_H
 
 #include "harness/optest.h"
+#include "op/exchange.h"
 
 enum { TOKENS = 23 }; /* of each rank, on their way there and back */
 enum { RANKS_MAX = 8, BOARD_MOST = 1 << 16, WINDOW = 1 << 28 };
@@ -22,7 +23,7 @@ typedef struct Sizes {
 typedef struct Traveller {
     ExchangeKind kind;
     int64_t experts, inside;
-    Tensor relay, relay_count;
+    Tensor relay;
     Tensor x, index, weight, place, overflow, count, first, shared, residual;
     Tensor rows, rows_index, rows_weight, sums, dweight;
     Tensor y, home;
@@ -185,7 +186,7 @@ static inline void act_as_experts(const Traveller *v, int64_t first)
 
 static inline ExchangeRelay relay_of(const Traveller *v)
 {
-    return (ExchangeRelay){ v->relay, v->relay_count, v->inside, 0 };
+    return (ExchangeRelay){ v->relay, v->inside, 0 };
 }
 
 static inline ExchangePlace to_places(const Traveller *v, int64_t ranks)
@@ -227,7 +228,6 @@ static inline ExchangeCombine coming_back(const Traveller *v, int64_t ranks)
     return (ExchangeCombine){ .x = v->sums,
                               .rows_weight = v->dweight,
                               .place = v->place,
-                              .count = v->count,
                               .first = v->first,
                               .relay = relay_of(v),
                               .shared = v->shared,

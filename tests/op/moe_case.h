@@ -142,8 +142,8 @@ static inline Status moe_sort_run(OpTest *t, const Moe *m)
 
 static inline MoeUpFwd moe_up_fwd_of(const Moe *m)
 {
-    return (MoeUpFwd){ .x = quant_plain(m->x),
-                       .w = quant_plain(m->w1),
+    return (MoeUpFwd){ .x = operand_plain(m->x),
+                       .w = operand_plain(m->w1),
                        .offsets = m->offsets,
                        .row_token = m->row_token,
                        .pre = m->pre,
@@ -155,8 +155,8 @@ static inline MoeUpFwd moe_up_fwd_of(const Moe *m)
 
 static inline MoeDownFwd moe_down_fwd_of(const Moe *m)
 {
-    return (MoeDownFwd){ .act = quant_plain(m->act_rows),
-                         .w = quant_plain(m->w2),
+    return (MoeDownFwd){ .act = operand_plain(m->act_rows),
+                         .w = operand_plain(m->w2),
                          .offsets = m->offsets,
                          .out = m->out,
                          .bias = m->b2,
@@ -165,8 +165,8 @@ static inline MoeDownFwd moe_down_fwd_of(const Moe *m)
 
 static inline MoeDownBwdInput moe_down_bwd_input_of(const Moe *m)
 {
-    return (MoeDownBwdInput){ .dy = quant_plain(m->dy),
-                              .w = quant_plain(m->w2),
+    return (MoeDownBwdInput){ .dy = operand_plain(m->dy),
+                              .w = operand_plain(m->w2),
                               .pre = m->pre,
                               .offsets = m->offsets,
                               .row_token = m->row_token,
@@ -182,8 +182,8 @@ static inline MoeDownBwdInput moe_down_bwd_input_of(const Moe *m)
 
 static inline MoeDownBwdWeight moe_down_bwd_weight_of(const Moe *m)
 {
-    return (MoeDownBwdWeight){ .dy = quant_plain(m->dy),
-                               .wact = quant_plain(m->wact),
+    return (MoeDownBwdWeight){ .dy = operand_plain(m->dy),
+                               .wact = operand_plain(m->wact),
                                .offsets = m->offsets,
                                .row_token = m->row_token,
                                .dw = m->dw2,
@@ -192,8 +192,8 @@ static inline MoeDownBwdWeight moe_down_bwd_weight_of(const Moe *m)
 
 static inline MoeUpBwdInput moe_up_bwd_input_of(const Moe *m)
 {
-    return (MoeUpBwdInput){ .dpre = quant_plain(m->dpre),
-                            .w = quant_plain(m->w1),
+    return (MoeUpBwdInput){ .dpre = operand_plain(m->dpre),
+                            .w = operand_plain(m->w1),
                             .offsets = m->offsets,
                             .dx = m->dx_rows,
                             .rows = m->rows };
@@ -201,8 +201,8 @@ static inline MoeUpBwdInput moe_up_bwd_input_of(const Moe *m)
 
 static inline MoeUpBwdWeight moe_up_bwd_weight_of(const Moe *m)
 {
-    return (MoeUpBwdWeight){ .dpre = quant_plain(m->dpre),
-                             .x = quant_plain(m->x),
+    return (MoeUpBwdWeight){ .dpre = operand_plain(m->dpre),
+                             .x = operand_plain(m->x),
                              .offsets = m->offsets,
                              .row_token = m->row_token,
                              .dw = m->dw1,

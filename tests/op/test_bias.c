@@ -1,5 +1,6 @@
 /* bias against plain loops in double; its gradient against their slopes. */
 #include "harness/optest.h"
+#include "op/bias.h"
 
 /* 1, primes, one past the rows and columns that are taken at a time on either machine. */
 static const struct {

@@ -1,4 +1,5 @@
 #include "harness/optest.h"
+#include "op/elementwise.h"
 
 /* Around the pieces that threads work on. */
 static const int64_t counts[] = { 1, 7, 129, 4096, 4097, 9001 };

@@ -1,4 +1,5 @@
 #include "harness/optest.h"
+#include "op/embed.h"
 
 typedef struct Sizes {
     int64_t N, V, D;

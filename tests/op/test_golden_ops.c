@@ -7,6 +7,16 @@
  * the op and compares; what a test adds are the settings that are no tensors.
  */
 #include "golden/golden.h"
+#include "op/attention.h"
+#include "op/embed.h"
+#include "op/head.h"
+#include "op/linear.h"
+#include "op/moe.h"
+#include "op/optimizer.h"
+#include "op/rmsnorm.h"
+#include "op/rope.h"
+#include "op/route.h"
+#include "op/swiglu.h"
 
 #include "backend/backend.h"
 

@@ -2,6 +2,7 @@
 #include "harness/optest.h"
 
 #include "op/product.h"
+#include "operand_case.h"
 
 typedef struct Sizes {
     int64_t N, V, D;
@@ -41,7 +42,7 @@ static Tensor draw(OpTest *t, Dtype act, int64_t rows, int64_t cols)
 static HeadLoss make_args(OpTest *t, const Sizes *s, Dtype act)
 {
     HeadLoss a = { .x = draw(t, act, s->N, s->D),
-                   .w = draw(t, act, s->V, s->D),
+                   .w = operand_plain(draw(t, act, s->V, s->D)),
                    .target = optest_integers(t, DTYPE_I32, DIMS(s->N), 0, s->V),
                    .scale = optest_normal(t, DTYPE_F32, DIMS(1)),
                    .loss = optest_poisoned(t, DTYPE_F32, DIMS(s->N)),
@@ -64,10 +65,10 @@ typedef struct Problem {
 
 static Problem problem_of(OpTest *t, const HeadLoss *a)
 {
-    Problem p = { .N = tensor_elems(&a->target), .D = tensor_cols(&a->w) };
-    p.V = tensor_elems(&a->w) / p.D;
+    Problem p = { .N = tensor_elems(&a->target), .D = tensor_cols(&a->w.data) };
+    p.V = tensor_elems(&a->w.data) / p.D;
     p.narrow = a->x.dtype == DTYPE_BF16;
-    p.x = optest_read(t, &a->x), p.w = optest_read(t, &a->w);
+    p.x = optest_read(t, &a->x), p.w = optest_read(t, &a->w.data);
     p.target = optest_read(t, &a->target), p.scale = optest_get(&a->scale, 0);
     p.p = optest_doubles(t, p.V);
     return p;
@@ -140,7 +141,7 @@ static const double SUM_ROUNDING = 0;
 static void check_all(const HeadLoss *a, const Reference *r)
 {
     double limit = optest_limit(LIMIT_PLAIN, a->x.dtype); /* for dw too: dlogits are rounded */
-    double terms = (double)a->w.dim[0];
+    double terms = (double)a->w.data.dim[0];
     check_losses(a, r);
     CHECK_TENSOR_WITHIN(&a->dx, r->dx, limit + SUM_ROUNDING * sqrt(terms));
     CHECK_TENSOR_WITHIN(&a->dw, r->dw, limit);
@@ -216,7 +217,7 @@ static void logits_are_rounded_to_the_type_of_x(void **state)
     HeadLoss a = make_args(t, &(Sizes){ 1, 2, 2 }, DTYPE_BF16);
     const double x[2] = { 32, 1 }, w[4] = { 1, 0.0625, 1, 0 };
     optest_write(&a.x, x);
-    optest_write(&a.w, w);
+    optest_write(&a.w.data, w);
     optest_set(&a.target, 0, 0);
     CHECK_OK(head_loss(&t->ex, a)); /* 32.0625 and 32 */
     CHECK_NEAR(optest_get(&a.loss, 0), log(2), 1e-6);
@@ -274,7 +275,7 @@ static void gradients_are_the_slopes_of_the_loss(void **state)
     HeadLoss a = make_args(t, &sizes[2], DTYPE_F32);
     memset(a.dw.data, 0, tensor_bytes(&a.dw));
     Problem p = problem_of(t, &a);
-    double *x = optest_read(t, &a.x), *w = optest_read(t, &a.w);
+    double *x = optest_read(t, &a.x), *w = optest_read(t, &a.w.data);
     double *dx = optest_doubles(t, p.N * p.D), *dw = optest_doubles(t, p.V * p.D);
     optest_slopes(total_of_x, &p, x, p.N * p.D, dx);
     optest_slopes(total_of_w, &p, w, p.V * p.D, dw);
@@ -331,12 +332,19 @@ static void wrong_arguments_are_errors_that_name_the_tensor(void **state)
     CHECK_FAILS(head_loss(&t->ex, a), ERR_ARG, "dw is set but dx is not");
     a = good, a.x.dim[1]++;
     CHECK_FAILS(head_loss(&t->ex, a), ERR_SHAPE, "head_loss: x is");
-    a = good, a.w.dtype = DTYPE_BF16;
+    a = good, a.w.data.dtype = DTYPE_BF16;
     CHECK_FAILS(head_loss(&t->ex, a), ERR_SHAPE, "head_loss: w is");
     a = good, a.loss.dim[0]--;
     CHECK_FAILS(head_loss(&t->ex, a), ERR_SHAPE, "head_loss: loss is");
     a = good, a.dw.dim[0]--;
     CHECK_FAILS(head_loss(&t->ex, a), ERR_SHAPE, "head_loss: dw is");
+}
+
+static void a_weight_with_scales_is_refused_by_name(void **state)
+{
+    OpTest *t = *state;
+    HeadLoss a = make_args(t, &sizes[3], DTYPE_F32);
+    CHECK_INT(operands_refused(t, OP_HEAD_LOSS, &a), 1);
 }
 
 static void costs_are_three_products_and_every_tensor_once(void **state)
@@ -369,6 +377,7 @@ int main(void)
         OP_TEST(an_ignored_token_leaves_no_trace, 2),
         OP_TEST(a_target_outside_the_vocabulary_is_an_error_that_names_the_token, 1),
         OP_TEST(wrong_arguments_are_errors_that_name_the_tensor, 1),
+        OP_TEST(a_weight_with_scales_is_refused_by_name, 1),
         OP_TEST(costs_are_three_products_and_every_tensor_once, 1),
     };
     return TEST_RUN(tests);

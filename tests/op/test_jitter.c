@@ -1,5 +1,6 @@
 /* jitter against base/rng's numbers in double: a function of seed, layer, step, token and expert. */
 #include "harness/optest.h"
+#include "op/jitter.h"
 
 #include "base/rng.h"
 

@@ -1,5 +1,7 @@
 /* The three linear ops against plain loops in double. */
 #include "harness/optest.h"
+#include "op/linear.h"
+#include "operand_case.h"
 
 typedef struct Sizes {
     int64_t N, O, I;
@@ -54,13 +56,13 @@ static void residual_make(OpTest *t, Residual kind, const Tensor *out, Tensor *r
 
 static void check_fwd(OpTest *t, const Sizes *s, int types, Residual residual)
 {
-    LinearFwd a = { .x = optest_normal(t, type_of(types, 0), DIMS(s->N, s->I)),
-                    .w = optest_normal(t, type_of(types, 1), DIMS(s->O, s->I)),
+    LinearFwd a = { .x = operand_plain(optest_normal(t, type_of(types, 0), DIMS(s->N, s->I))),
+                    .w = operand_plain(optest_normal(t, type_of(types, 1), DIMS(s->O, s->I))),
                     .y = optest_poisoned(t, type_of(types, 2), DIMS(s->N, s->O)) };
     Tensor r;
     residual_make(t, residual, &a.y, &r);
     a.r = residual == IN_PLACE ? a.y : r;
-    Sum sum = { &a.x, &a.w, &r, s->N, s->O, s->I, s->I, 1, s->I, 1 };
+    Sum sum = { &a.x.data, &a.w.data, &r, s->N, s->O, s->I, s->I, 1, s->I, 1 };
     double *want = sums(t, &sum);
     CHECK_OK(linear_fwd(&t->ex, a));
     CHECK_TENSOR(&a.y, want);
@@ -68,13 +70,13 @@ static void check_fwd(OpTest *t, const Sizes *s, int types, Residual residual)
 
 static void check_bwd_input(OpTest *t, const Sizes *s, int types, Residual residual)
 {
-    LinearBwdInput a = { .dy = optest_normal(t, type_of(types, 0), DIMS(s->N, s->O)),
-                         .w = optest_normal(t, type_of(types, 1), DIMS(s->O, s->I)),
+    LinearBwdInput a = { .dy = operand_plain(optest_normal(t, type_of(types, 0), DIMS(s->N, s->O))),
+                         .w = operand_plain(optest_normal(t, type_of(types, 1), DIMS(s->O, s->I))),
                          .dx = optest_poisoned(t, type_of(types, 2), DIMS(s->N, s->I)) };
     Tensor r;
     residual_make(t, residual, &a.dx, &r);
     a.r = residual == IN_PLACE ? a.dx : r;
-    Sum sum = { &a.dy, &a.w, &r, s->N, s->I, s->O, s->O, 1, 1, s->I };
+    Sum sum = { &a.dy.data, &a.w.data, &r, s->N, s->I, s->O, s->O, 1, 1, s->I };
     double *want = sums(t, &sum);
     CHECK_OK(linear_bwd_input(&t->ex, a));
     CHECK_TENSOR(&a.dx, want);
@@ -82,11 +84,12 @@ static void check_bwd_input(OpTest *t, const Sizes *s, int types, Residual resid
 
 static void check_bwd_weight(OpTest *t, const Sizes *s, int types)
 {
-    LinearBwdWeight a = { .dy = optest_normal(t, type_of(types, 0), DIMS(s->N, s->O)),
-                          .x = optest_normal(t, type_of(types, 1), DIMS(s->N, s->I)),
+    LinearBwdWeight a = { .dy =
+                              operand_plain(optest_normal(t, type_of(types, 0), DIMS(s->N, s->O))),
+                          .x = operand_plain(optest_normal(t, type_of(types, 1), DIMS(s->N, s->I))),
                           .dw = optest_normal(t, DTYPE_F32, DIMS(s->O, s->I)) };
     Tensor before = optest_copy(t, &a.dw);
-    Sum sum = { &a.dy, &a.x, &before, s->O, s->I, s->N, 1, s->O, 1, s->I };
+    Sum sum = { &a.dy.data, &a.x.data, &before, s->O, s->I, s->N, 1, s->O, 1, s->I };
     double *want = sums(t, &sum);
     CHECK_OK(linear_bwd_weight(&t->ex, a));
     CHECK_TENSOR(&a.dw, want);
@@ -168,10 +171,10 @@ static void a_router_is_as_exact_as_plain_sums_of_f32(void **state)
     for (int i = 0; i < 3; i++) {
         const Sizes *s = &routers[i];
         ArenaMark mark = arena_mark(&t->arena);
-        LinearFwd y = { .x = optest_normal(t, DTYPE_BF16, DIMS(s->N, s->I)),
-                        .w = optest_normal(t, DTYPE_F32, DIMS(s->O, s->I)),
+        LinearFwd y = { .x = operand_plain(optest_normal(t, DTYPE_BF16, DIMS(s->N, s->I))),
+                        .w = operand_plain(optest_normal(t, DTYPE_F32, DIMS(s->O, s->I))),
                         .y = optest_poisoned(t, DTYPE_F32, DIMS(s->N, s->O)) };
-        LinearBwdInput dx = { .dy = optest_normal(t, DTYPE_F32, DIMS(s->N, s->O)),
+        LinearBwdInput dx = { .dy = operand_plain(optest_normal(t, DTYPE_F32, DIMS(s->N, s->O))),
                               .w = y.w,
                               .dx = optest_poisoned(t, DTYPE_BF16, DIMS(s->N, s->I)) };
         LinearBwdWeight dw = { .dy = dx.dy,
@@ -181,9 +184,12 @@ static void a_router_is_as_exact_as_plain_sums_of_f32(void **state)
         CHECK_OK(linear_fwd(&t->ex, y));
         CHECK_OK(linear_bwd_input(&t->ex, dx));
         CHECK_OK(linear_bwd_weight(&t->ex, dw));
-        check_exact(t, &(Sum){ &y.x, &y.w, NULL, s->N, s->O, s->I, s->I, 1, s->I, 1 }, &y.y);
-        check_exact(t, &(Sum){ &dx.dy, &dx.w, NULL, s->N, s->I, s->O, s->O, 1, 1, s->I }, &dx.dx);
-        check_exact(t, &(Sum){ &dw.dy, &dw.x, NULL, s->O, s->I, s->N, 1, s->O, 1, s->I }, &dw.dw);
+        check_exact(t, &(Sum){ &y.x.data, &y.w.data, NULL, s->N, s->O, s->I, s->I, 1, s->I, 1 },
+                    &y.y);
+        check_exact(t, &(Sum){ &dx.dy.data, &dx.w.data, NULL, s->N, s->I, s->O, s->O, 1, 1, s->I },
+                    &dx.dx);
+        check_exact(t, &(Sum){ &dw.dy.data, &dw.x.data, NULL, s->O, s->I, s->N, 1, s->O, 1, s->I },
+                    &dw.dw);
         arena_release(&t->arena, mark);
     }
 }
@@ -191,10 +197,10 @@ static void a_router_is_as_exact_as_plain_sums_of_f32(void **state)
 static void tokens_of_a_batch_are_rows(void **state)
 {
     OpTest *t = *state;
-    LinearFwd a = { .x = optest_normal(t, DTYPE_F32, DIMS(2, 3, 5)),
-                    .w = optest_normal(t, DTYPE_F32, DIMS(4, 5)),
+    LinearFwd a = { .x = operand_plain(optest_normal(t, DTYPE_F32, DIMS(2, 3, 5))),
+                    .w = operand_plain(optest_normal(t, DTYPE_F32, DIMS(4, 5))),
                     .y = optest_poisoned(t, DTYPE_F32, DIMS(2, 3, 2, 2)) };
-    Sum sum = { &a.x, &a.w, NULL, 6, 4, 5, 5, 1, 5, 1 };
+    Sum sum = { &a.x.data, &a.w.data, NULL, 6, 4, 5, 5, 1, 5, 1 };
     double *want = sums(t, &sum);
     CHECK_OK(linear_fwd(&t->ex, a));
     CHECK_TENSOR(&a.y, want);
@@ -208,12 +214,12 @@ static void a_window_of_the_matrix_is_a_matrix(void **state)
     enum { N = 67, O = 9, W = 7, COL = 2, COLS = 3 };
     for (int type = DTYPE_F32; type <= DTYPE_BF16; type++) {
         Dtype act = (Dtype)type;
-        LinearFwd f = { .x = optest_normal(t, act, DIMS(N, COLS)),
-                        .w = optest_normal(t, act, DIMS(O, W)),
+        LinearFwd f = { .x = operand_plain(optest_normal(t, act, DIMS(N, COLS))),
+                        .w = operand_plain(optest_normal(t, act, DIMS(O, W))),
                         .y = optest_poisoned(t, act, DIMS(N, O)),
                         .w_col = COL,
                         .w_cols = COLS };
-        LinearBwdInput b = { .dy = optest_normal(t, act, DIMS(N, O)),
+        LinearBwdInput b = { .dy = operand_plain(optest_normal(t, act, DIMS(N, O))),
                              .w = f.w,
                              .dx = optest_poisoned(t, act, DIMS(N, COLS)),
                              .w_col = COL,
@@ -223,10 +229,10 @@ static void a_window_of_the_matrix_is_a_matrix(void **state)
                               .dw = optest_normal(t, DTYPE_F32, DIMS(O, W)),
                               .w_col = COL,
                               .w_cols = COLS };
-        Tensor window = { tensor_at(&f.w, COL), act, 2, { O, W } }, r = { 0 };
-        Sum y = { &f.x, &window, &r, N, O, COLS, COLS, 1, W, 1 };
-        Sum dx = { &b.dy, &window, &r, N, COLS, O, O, 1, 1, W };
-        Sum dw = { &g.dy, &f.x, &r, O, COLS, N, 1, O, 1, COLS };
+        Tensor window = { tensor_at(&f.w.data, COL), act, 2, { O, W } }, r = { 0 };
+        Sum y = { &f.x.data, &window, &r, N, O, COLS, COLS, 1, W, 1 };
+        Sum dx = { &b.dy.data, &window, &r, N, COLS, O, O, 1, 1, W };
+        Sum dw = { &g.dy.data, &f.x.data, &r, O, COLS, N, 1, O, 1, COLS };
         double *want_y = sums(t, &y), *want_dx = sums(t, &dx), *more = sums(t, &dw);
         double *want_dw = optest_doubles(t, O * W);
         for (int i = 0; i < O * W; i++) {
@@ -247,8 +253,8 @@ static void a_window_of_the_matrix_is_a_matrix(void **state)
 static void a_window_beyond_the_matrix_or_of_other_types_is_refused(void **state)
 {
     OpTest *t = *state;
-    LinearFwd f = { .x = optest_normal(t, DTYPE_F32, DIMS(4, 3)),
-                    .w = optest_normal(t, DTYPE_F32, DIMS(2, 6)),
+    LinearFwd f = { .x = operand_plain(optest_normal(t, DTYPE_F32, DIMS(4, 3))),
+                    .w = operand_plain(optest_normal(t, DTYPE_F32, DIMS(2, 6))),
                     .y = optest_poisoned(t, DTYPE_F32, DIMS(4, 2)),
                     .w_col = 4,
                     .w_cols = 3 };
@@ -263,10 +269,10 @@ static void a_window_beyond_the_matrix_or_of_other_types_is_refused(void **state
 static void no_rows_leave_the_weight_gradient_alone(void **state)
 {
     OpTest *t = *state;
-    LinearBwdWeight a = { .dy = optest_normal(t, DTYPE_BF16, DIMS(1, 2)),
-                          .x = optest_normal(t, DTYPE_F32, DIMS(1, 3)),
+    LinearBwdWeight a = { .dy = operand_plain(optest_normal(t, DTYPE_BF16, DIMS(1, 2))),
+                          .x = operand_plain(optest_normal(t, DTYPE_F32, DIMS(1, 3))),
                           .dw = optest_normal(t, DTYPE_F32, DIMS(2, 3)) };
-    a.dy.dim[0] = a.x.dim[0] = 0;
+    a.dy.data.dim[0] = a.x.data.dim[0] = 0;
     Tensor before = optest_copy(t, &a.dw);
     CHECK_OK(linear_bwd_weight(&t->ex, a));
     CHECK_SAME(&a.dw, &before);
@@ -275,44 +281,57 @@ static void no_rows_leave_the_weight_gradient_alone(void **state)
 static void shapes_that_do_not_fit_are_errors_that_name_the_tensor(void **state)
 {
     OpTest *t = *state;
-    Tensor x = optest_normal(t, DTYPE_F32, DIMS(4, 3));
-    Tensor w = optest_normal(t, DTYPE_F32, DIMS(2, 3));
-    Tensor y = optest_poisoned(t, DTYPE_F32, DIMS(4, 2));
+    Tensor y = optest_poisoned(t, DTYPE_F32, DIMS(4, 2)), half = y;
+    Tensor dw = optest_normal(t, DTYPE_F32, DIMS(2, 3)), dw16 = dw;
     Tensor wide = optest_normal(t, DTYPE_F32, DIMS(4, 5));
-    Tensor half = optest_normal(t, DTYPE_BF16, DIMS(4, 2));
-    Tensor dw16 = optest_normal(t, DTYPE_BF16, DIMS(2, 3));
-    CHECK_FAILS(linear_fwd(&t->ex, (LinearFwd){ .x = wide, .w = w, .y = y }), ERR_SHAPE,
+    Operand x = operand_plain(optest_normal(t, DTYPE_F32, DIMS(4, 3))), w = operand_plain(dw);
+    Operand dy = operand_plain(y), other = operand_plain(wide);
+    half.dtype = dw16.dtype = DTYPE_BF16;
+    CHECK_FAILS(linear_fwd(&t->ex, (LinearFwd){ .x = other, .w = w, .y = y }), ERR_SHAPE,
                 "linear_fwd: x is");
     CHECK_FAILS(linear_fwd(&t->ex, (LinearFwd){ .x = x, .w = w, .y = wide }), ERR_SHAPE,
                 "linear_fwd: y is");
     CHECK_FAILS(linear_fwd(&t->ex, (LinearFwd){ .x = x, .w = w, .y = y, .r = half }), ERR_SHAPE,
                 "linear_fwd: r is");
-    CHECK_FAILS(linear_bwd_input(&t->ex, (LinearBwdInput){ .dy = y, .w = w, .dx = wide }),
+    CHECK_FAILS(linear_bwd_input(&t->ex, (LinearBwdInput){ .dy = dy, .w = w, .dx = wide }),
                 ERR_SHAPE, "linear_bwd_input: dx is");
-    CHECK_FAILS(linear_bwd_weight(&t->ex, (LinearBwdWeight){ .dy = wide, .x = x, .dw = w }),
+    CHECK_FAILS(linear_bwd_weight(&t->ex, (LinearBwdWeight){ .dy = other, .x = x, .dw = dw }),
                 ERR_SHAPE, "linear_bwd_weight: dy is");
-    CHECK_FAILS(linear_bwd_weight(&t->ex, (LinearBwdWeight){ .dy = y, .x = x, .dw = dw16 }),
+    CHECK_FAILS(linear_bwd_weight(&t->ex, (LinearBwdWeight){ .dy = dy, .x = x, .dw = dw16 }),
                 ERR_SHAPE, "linear_bwd_weight: dw is");
-    w.dim[1] = 0;
+    w.data.dim[1] = 0;
     CHECK_FAILS(linear_fwd(&t->ex, (LinearFwd){ .x = x, .w = w, .y = y }), ERR_SHAPE, "w is empty");
+}
+
+static void operands_with_scales_are_refused_by_name(void **state)
+{
+    OpTest *t = *state;
+    Tensor x = optest_normal(t, DTYPE_F32, DIMS(4, 3)), w = optest_normal(t, DTYPE_F32, DIMS(2, 3));
+    Tensor y = optest_normal(t, DTYPE_F32, DIMS(4, 2));
+    LinearFwd f = { .x = operand_plain(x), .w = operand_plain(w), .y = y };
+    LinearBwdInput b = { .dy = operand_plain(y), .w = operand_plain(w), .dx = x };
+    LinearBwdWeight g = { .dy = operand_plain(y), .x = operand_plain(x), .dw = w };
+    CHECK_INT(operands_refused(t, OP_LINEAR_FWD, &f), 2);
+    CHECK_INT(operands_refused(t, OP_LINEAR_BWD_INPUT, &b), 2);
+    CHECK_INT(operands_refused(t, OP_LINEAR_BWD_WEIGHT, &g), 2);
 }
 
 /* 4 x 3 by 3 x 2: 24 multiply-adds; 12 + 6 + 8 elements, twice 8 more for a residual. */
 static void costs_are_the_products_and_every_tensor_once(void **state)
 {
     OpTest *t = *state;
-    LinearFwd a = { .x = optest_normal(t, DTYPE_BF16, DIMS(4, 3)),
-                    .w = optest_normal(t, DTYPE_F32, DIMS(2, 3)),
+    LinearFwd a = { .x = operand_plain(optest_normal(t, DTYPE_BF16, DIMS(4, 3))),
+                    .w = operand_plain(optest_normal(t, DTYPE_F32, DIMS(2, 3))),
                     .y = optest_poisoned(t, DTYPE_F32, DIMS(4, 2)) };
     OpCost cost = op_desc(OP_LINEAR_FWD)->cost(&a);
     CHECK_NEAR(cost.flops, 48, 0);
     CHECK_NEAR(cost.bytes, 12 * 2 + 6 * 4 + 8 * 4, 0);
     a.r = a.y;
     CHECK_NEAR(op_desc(OP_LINEAR_FWD)->cost(&a).bytes, cost.bytes + 8 * 4, 0);
-    LinearBwdWeight b = { .dy = a.y, .x = a.x, .dw = a.w };
+    LinearBwdWeight b = { .dy = operand_plain(a.y), .x = a.x, .dw = a.w.data };
     CHECK_NEAR(op_desc(OP_LINEAR_BWD_WEIGHT)->cost(&b).flops, 48, 0);
     CHECK_NEAR(op_desc(OP_LINEAR_BWD_WEIGHT)->cost(&b).bytes, 12 * 2 + 2 * 6 * 4 + 8 * 4, 0);
-    LinearBwdInput d = { .dy = a.y, .w = a.w, .dx = a.x };
+    LinearBwdInput d = { .dy = operand_plain(a.y), .w = a.w, .dx = a.x.data };
     CHECK_NEAR(op_desc(OP_LINEAR_BWD_INPUT)->cost(&d).flops, 48, 0);
     CHECK_NEAR(op_desc(OP_LINEAR_BWD_INPUT)->cost(&d).bytes, cost.bytes, 0);
 }
@@ -329,6 +348,7 @@ int main(void)
         OP_TEST(a_window_beyond_the_matrix_or_of_other_types_is_refused, 1),
         OP_TEST(no_rows_leave_the_weight_gradient_alone, 2),
         OP_TEST(shapes_that_do_not_fit_are_errors_that_name_the_tensor, 1),
+        OP_TEST(operands_with_scales_are_refused_by_name, 1),
         OP_TEST(costs_are_the_products_and_every_tensor_once, 1),
     };
     return TEST_RUN(tests);

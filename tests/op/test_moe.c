@@ -1,5 +1,6 @@
 /* The expert ops against their dense definition in double (moe_case.h). */
 #include "moe_case.h"
+#include "operand_case.h"
 
 /* The routed rows of a buffer, without its pads. */
 static Tensor routed(const Moe *m, const Tensor *t) { return tensor_rows(t, 0, moe_slots(&m->s)); }
@@ -583,7 +584,7 @@ static void tensors_that_do_not_fit_are_an_error(void **state)
     OpTest *t = *state;
     Moe m = deal_make(t, DTYPE_F32, &deals[0], false);
     MoeUpFwd up = moe_up_fwd_of(&m);
-    up.w = quant_plain(m.w2);
+    up.w = operand_plain(m.w2);
     CHECK_FAILS(moe_up_fwd(&t->ex, up), ERR_SHAPE, "moe_up_fwd: w is (8, 33, 17) f32");
     up = moe_up_fwd_of(&m), up.rows.bound = 458;
     CHECK_FAILS(moe_up_fwd(&t->ex, up), ERR_SHAPE, "rows.bound is 458, the buffers have 457 rows");
@@ -599,37 +600,6 @@ static void tensors_that_do_not_fit_are_an_error(void **state)
 
 /* Operands with scales. */
 
-/* The tensor as 8-bit numbers with a scale for each block of 128 x 128; nothing reads them. */
-static Quant scaled(OpTest *t, Tensor like)
-{
-    Quant q = { .data = like, .kind = QUANT_128X128 };
-    int64_t rows, cols, d = tensor_cols(&like);
-    quant_scale_shape(q.kind, tensor_elems(&like) / d, d, &rows, &cols);
-    q.data.dtype = DTYPE_E4M3;
-    q.scale = optest_normal(t, DTYPE_F32, DIMS(rows, cols));
-    return q;
-}
-
-/* Each Quant among the arguments in turn; returns how many there are. */
-static int check_refused(OpTest *t, OpId id, const void *args)
-{
-    const OpDesc *op = op_desc(id);
-    _Alignas(16) char changed[2048];
-    int operands = 0;
-    for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
-        if (p[1].dir != PORT_IN_SCALE) continue;
-        char want[128];
-        memcpy(changed, args, op->args_bytes);
-        Quant *q = (Quant *)(void *)(changed + p->offset);
-        *q = scaled(t, q->data);
-        snprintf(want, sizeof want, "%s: %s is of kind 4 (128 x 128), the op takes: plain",
-                 op->name, p->name);
-        CHECK_FAILS(op_run(&t->ex, id, changed), ERR_UNSUPPORTED, want);
-        operands++;
-    }
-    return operands;
-}
-
 static void operands_with_scales_are_refused_by_name(void **state)
 {
     OpTest *t = *state;
@@ -640,15 +610,15 @@ static void operands_with_scales_are_refused_by_name(void **state)
     MoeUpBwdInput up_input = moe_up_bwd_input_of(&m);
     MoeDownBwdWeight down_weight = moe_down_bwd_weight_of(&m);
     MoeUpBwdWeight up_weight = moe_up_bwd_weight_of(&m);
-    CHECK_INT(check_refused(t, OP_MOE_UP_FWD, &up), 2);
-    CHECK_INT(check_refused(t, OP_MOE_DOWN_FWD, &down), 2);
-    CHECK_INT(check_refused(t, OP_MOE_DOWN_BWD_INPUT, &down_input), 2);
-    CHECK_INT(check_refused(t, OP_MOE_UP_BWD_INPUT, &up_input), 2);
-    CHECK_INT(check_refused(t, OP_MOE_DOWN_BWD_WEIGHT, &down_weight), 2);
-    CHECK_INT(check_refused(t, OP_MOE_UP_BWD_WEIGHT, &up_weight), 2);
+    CHECK_INT(operands_refused(t, OP_MOE_UP_FWD, &up), 2);
+    CHECK_INT(operands_refused(t, OP_MOE_DOWN_FWD, &down), 2);
+    CHECK_INT(operands_refused(t, OP_MOE_DOWN_BWD_INPUT, &down_input), 2);
+    CHECK_INT(operands_refused(t, OP_MOE_UP_BWD_INPUT, &up_input), 2);
+    CHECK_INT(operands_refused(t, OP_MOE_DOWN_BWD_WEIGHT, &down_weight), 2);
+    CHECK_INT(operands_refused(t, OP_MOE_UP_BWD_WEIGHT, &up_weight), 2);
     up.w.scale = m.weight;
     CHECK_FAILS(moe_up_fwd(&t->ex, up), ERR_ARG, "moe_up_fwd: w is plain, but has scales");
-    up.w = (Quant){ 0 };
+    up.w = (Operand){ 0 };
     CHECK_FAILS(moe_up_fwd(&t->ex, up), ERR_ARG, "moe_up_fwd: w is not set");
 }
 
@@ -661,11 +631,11 @@ static void costs_count_operands_in_their_own_types(void **state)
     m.rows.expected = 300;
     MoeDownFwd down = moe_down_fwd_of(&m);
     double plain = op_desc(OP_MOE_DOWN_FWD)->cost(&down).bytes;
-    down.w = scaled(t, m.w2);
+    down.w = operand_scaled(t, m.w2);
     OpCost c = op_desc(OP_MOE_DOWN_FWD)->cost(&down);
     CHECK_INT(c.dtype, DTYPE_E4M3);
     CHECK_NEAR(c.bytes, plain - 8 * 33 * 17 + 3 * 4, 0);
-    down.act = (Quant){ .data = m.act_rows, .kind = QUANT_ROW };
+    down.act = (Operand){ .data = m.act_rows, .kind = OPERAND_ROW };
     down.act.data.dtype = DTYPE_E4M3;
     down.act.scale = optest_normal(t, DTYPE_F32, DIMS(m.act_rows.dim[0], 1));
     CHECK_NEAR(op_desc(OP_MOE_DOWN_FWD)->cost(&down).bytes,

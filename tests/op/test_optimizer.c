@@ -1,4 +1,5 @@
 #include "harness/optest.h"
+#include "op/optimizer.h"
 
 /* ---- square_sum ---- */
 

@@ -2,17 +2,18 @@
  * the nearest code, and what the definition promises about the way there and back. */
 #include "golden/golden.h"
 #include "harness/optest.h"
+#include "op/quant.h"
 
 #include <float.h>
 
 static const struct {
     const char *name;
-    QuantKind kind;
+    OperandKind kind;
 } kinds[] = {
-    { "tensor", QUANT_TENSOR },
-    { "row", QUANT_ROW },
-    { "1x128", QUANT_1X128 },
-    { "128x128", QUANT_128X128 },
+    { "tensor", OPERAND_TENSOR },
+    { "row", OPERAND_ROW },
+    { "1x128", OPERAND_1X128 },
+    { "128x128", OPERAND_128X128 },
 };
 
 static const struct {
@@ -28,13 +29,12 @@ static const struct {
 
 enum { KINDS = 4, TYPES = 2 };
 
-static Quant quant_make(OpTest *t, int kind, int type, int64_t n, int64_t d)
+static Operand quant_make(OpTest *t, int kind, int type, int64_t n, int64_t d)
 {
-    int64_t rows, cols;
-    quant_scale_shape(kinds[kind].kind, n, d, &rows, &cols);
-    return (Quant){ .data = optest_poisoned(t, types[type].type, DIMS(n, d)),
-                    .scale = optest_poisoned(t, DTYPE_F32, DIMS(rows, cols)),
-                    .kind = kinds[kind].kind };
+    OperandGrid g = operand_grid(kinds[kind].kind, n, d);
+    return (Operand){ .data = optest_poisoned(t, types[type].type, DIMS(n, d)),
+                      .scale = optest_poisoned(t, DTYPE_F32, DIMS(g.rows, g.cols)),
+                      .kind = kinds[kind].kind };
 }
 
 static int byte_at(const Tensor *t, int64_t i) { return ((const uint8_t *)t->data)[i]; }
@@ -45,7 +45,7 @@ static void check_golden(OpTest *t, const Golden *g, const char *shape, int kind
     snprintf(group, sizeof group, "%s.%s.%s", shape, kinds[kind].name, types[type].name);
     Tensor x = golden_get(g, shape, "x"), data = golden_get(g, group, "data");
     Tensor scale = golden_get(g, group, "scale");
-    Quant q = quant_make(t, kind, type, x.dim[0], x.dim[1]);
+    Operand q = quant_make(t, kind, type, x.dim[0], x.dim[1]);
     CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
     CHECK_INT(tensor_elems(&q.scale), tensor_elems(&scale));
     CHECK_SAME(&q.scale, &scale);
@@ -74,23 +74,22 @@ static void scales_have_the_shape_of_the_blocks(void **state)
     (void)state;
     const int64_t want[KINDS][2] = { { 1, 1 }, { 129, 1 }, { 129, 3 }, { 2, 3 } };
     for (int k = 0; k < KINDS; k++) {
-        int64_t rows, cols;
-        quant_scale_shape(kinds[k].kind, 129, 257, &rows, &cols);
-        CHECK_INT(rows, want[k][0]);
-        CHECK_INT(cols, want[k][1]);
+        OperandGrid g = operand_grid(kinds[k].kind, 129, 257);
+        CHECK_INT(g.rows, want[k][0]);
+        CHECK_INT(g.cols, want[k][1]);
     }
 }
 
 /* The largest magnitude of x in the block of (row, col), looked for among all elements. */
-static double amax_around(const Tensor *x, QuantKind kind, int64_t row, int64_t col)
+static double amax_around(const Tensor *x, OperandKind kind, int64_t row, int64_t col)
 {
     double most = 0;
     int64_t d = tensor_cols(x);
     for (int64_t i = 0; i < tensor_elems(x); i++) {
         int64_t r = i / d, c = i % d;
-        bool same_row = kind == QUANT_TENSOR || r == row;
-        bool same_col = kind == QUANT_TENSOR || kind == QUANT_ROW || c / 128 == col / 128;
-        if (kind == QUANT_128X128) same_row = r / 128 == row / 128;
+        bool same_row = kind == OPERAND_TENSOR || r == row;
+        bool same_col = kind == OPERAND_TENSOR || kind == OPERAND_ROW || c / 128 == col / 128;
+        if (kind == OPERAND_128X128) same_row = r / 128 == row / 128;
         if (same_row && same_col) most = fmax(most, fabs(optest_get(x, i)));
     }
     return most;
@@ -99,7 +98,7 @@ static double amax_around(const Tensor *x, QuantKind kind, int64_t row, int64_t 
 static void check_way_back(OpTest *t, int kind, int type, Dtype act, const int64_t *shape)
 {
     Tensor x = optest_normal(t, act, shape), y = optest_poisoned(t, act, shape);
-    Quant q = quant_make(t, kind, type, shape[0], shape[1]);
+    Operand q = quant_make(t, kind, type, shape[0], shape[1]);
     CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
     CHECK_OK(dequantize(&t->ex, (Dequantize){ .quant = q, .y = y }));
     double act_unit = act == DTYPE_BF16 ? 1.0 / 256 : 0x1p-23;
@@ -127,7 +126,7 @@ static void a_block_of_zeros_has_the_scale_one(void **state)
 {
     OpTest *t = *state;
     Tensor x = optest_normal(t, DTYPE_F32, DIMS(2, 130));
-    Quant q = quant_make(t, 2, 0, 2, 130);
+    Operand q = quant_make(t, 2, 0, 2, 130);
     for (int64_t i = 0; i < 128; i++) optest_set(&x, i, 0);
     CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
     CHECK_NEAR(optest_get(&q.scale, 0), 1, 0);
@@ -143,7 +142,7 @@ static void tiny_numbers_have_the_smallest_normal_scale(void **state)
     for (int type = 0; type < TYPES; type++) {
         Tensor x = optest_poisoned(t, DTYPE_F32, DIMS(1, 3));
         Tensor y = optest_poisoned(t, DTYPE_F32, DIMS(1, 3));
-        Quant q = quant_make(t, 1, type, 1, 3);
+        Operand q = quant_make(t, 1, type, 1, 3);
         for (int i = 0; i < 3; i++) optest_set(&x, i, values[i]);
         CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
         CHECK_OK(dequantize(&t->ex, (Dequantize){ .quant = q, .y = y }));
@@ -162,7 +161,7 @@ static void a_nan_stays_and_moves_no_scale(void **state)
         Tensor y = optest_poisoned(t, DTYPE_F32, DIMS(3, 5));
         for (int64_t k = 5; k < 10; k++) optest_set(&x, k, NAN); /* a whole row too */
         optest_set(&x, 2, NAN);
-        Quant q = quant_make(t, i / TYPES, i % TYPES, 3, 5);
+        Operand q = quant_make(t, i / TYPES, i % TYPES, 3, 5);
         CHECK_OK(quantize(&t->ex, (Quantize){ .x = x, .quant = q }));
         CHECK_OK(dequantize(&t->ex, (Dequantize){ .quant = q, .y = y }));
         for (int64_t k = 0; k < 15; k++) {
@@ -179,7 +178,7 @@ static void an_infinity_is_an_error_that_says_where(void **state)
     OpTest *t = *state;
     for (int i = 0; i < KINDS * TYPES; i++) {
         Tensor x = optest_normal(t, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, DIMS(130, 131));
-        Quant q = quant_make(t, i / TYPES, i % TYPES, 130, 131);
+        Operand q = quant_make(t, i / TYPES, i % TYPES, 130, 131);
         optest_set(&x, 129 * 131 + 129, -INFINITY);
         CHECK_FAILS(quantize(&t->ex, (Quantize){ .x = x, .quant = q }), ERR_NUMERIC,
                     "x is infinite at row 129, column 129");
@@ -191,7 +190,7 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
     (void)state;
     for (int k = 0; k < KINDS; k++) {
         OpTest t[2];
-        Quant q[2];
+        Operand q[2];
         for (int i = 0; i < 2; i++) {
             optest_open(&t[i], 1 + 2 * i);
             Tensor x = optest_normal(&t[i], DTYPE_F32, DIMS(131, 137));
@@ -209,11 +208,11 @@ static void tensors_that_do_not_fit_are_an_error(void **state)
     OpTest *t = *state;
     Quantize a = { .x = optest_normal(t, DTYPE_F32, DIMS(2, 130)),
                    .quant = quant_make(t, 2, 0, 2, 130) };
-    a.quant.kind = QUANT_128X128;
+    a.quant.kind = OPERAND_128X128;
     CHECK_FAILS(quantize(&t->ex, a), ERR_SHAPE, "quantize: quant.scale is (2, 2) f32");
-    a.quant.kind = (QuantKind)QUANT_KINDS;
+    a.quant.kind = (OperandKind)OPERAND_KINDS;
     CHECK_FAILS(quantize(&t->ex, a), ERR_UNSUPPORTED, "quant is of kind 5 (there is no such kind)");
-    a.quant.kind = QUANT_NONE;
+    a.quant.kind = OPERAND_PLAIN;
     CHECK_FAILS(quantize(&t->ex, a), ERR_UNSUPPORTED,
                 "quant is of kind 0 (plain), the op takes: one scale, a scale a row, 1 x 128, "
                 "128 x 128");

@@ -1,5 +1,6 @@
 /* rmsnorm against plain loops in double and against the slopes of those. */
 #include "harness/optest.h"
+#include "op/rmsnorm.h"
 
 /* x has `left` columns before and `right` columns behind its window of H heads of D. */
 typedef struct Sizes {

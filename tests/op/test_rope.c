@@ -3,6 +3,7 @@
  * are the slopes of the double forward pass, exactly: no second definition of backward is needed.
  */
 #include "harness/optest.h"
+#include "op/rope.h"
 
 enum { POSITIONS = 23 };
 

@@ -4,6 +4,8 @@
 #include "route_case.h"
 
 #include "op/op.h"
+#include "op/route.h"
+#include "op/route_drop.h"
 
 /* All tensors of both ops for one rule and size. */
 typedef struct Routing {

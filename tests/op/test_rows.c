@@ -7,6 +7,12 @@
  */
 #include "harness/gpu.h"
 #include "harness/optest.h"
+#include "op/bias.h"
+#include "op/elementwise.h"
+#include "op/embed.h"
+#include "op/rmsnorm.h"
+#include "op/rope.h"
+#include "op/swiglu.h"
 
 enum { ARGS_MAX = 1024 };
 

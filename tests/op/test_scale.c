@@ -1,5 +1,6 @@
 /* scale against plain loops in double. */
 #include "harness/optest.h"
+#include "op/scale.h"
 
 #include <math.h>
 

@@ -1,5 +1,6 @@
 /* swiglu against its definition in double and against the slopes of that. */
 #include "harness/optest.h"
+#include "op/swiglu.h"
 
 typedef struct Sizes {
     int64_t N, F;

@@ -2,6 +2,7 @@
 #include "moe_case.h"
 
 #include "op/choices.h"
+#include "op/linear.h"
 
 typedef struct Sizes {
     int64_t N, O, I;
@@ -34,8 +35,8 @@ static Dtype type_of(int i) { return i % 2 == 0 ? DTYPE_BF16 : DTYPE_F32; }
 /* While tuning as well: nothing is added in place here. */
 static void check_fwd(OpTest *t, const Sizes *s, Dtype type, bool residual)
 {
-    LinearFwd a = { .x = optest_normal(t, type, DIMS(s->N, s->I)),
-                    .w = optest_normal(t, type, DIMS(s->O, s->I)),
+    LinearFwd a = { .x = operand_plain(optest_normal(t, type, DIMS(s->N, s->I))),
+                    .w = operand_plain(optest_normal(t, type, DIMS(s->O, s->I))),
                     .y = optest_poisoned(t, type, DIMS(s->N, s->O)) };
     if (residual) a.r = optest_normal(t, type, DIMS(s->N, s->O));
     CHECK_OK(linear_fwd(&t->ex, a));
@@ -43,8 +44,8 @@ static void check_fwd(OpTest *t, const Sizes *s, Dtype type, bool residual)
 
 static void check_bwd_weight(OpTest *t, const Sizes *s, Dtype type)
 {
-    LinearBwdWeight a = { .dy = optest_normal(t, type, DIMS(s->N, s->O)),
-                          .x = optest_normal(t, type, DIMS(s->N, s->I)),
+    LinearBwdWeight a = { .dy = operand_plain(optest_normal(t, type, DIMS(s->N, s->O))),
+                          .x = operand_plain(optest_normal(t, type, DIMS(s->N, s->I))),
                           .dw = optest_normal(t, DTYPE_F32, DIMS(s->O, s->I)) };
     CHECK_OK(linear_bwd_weight(&t->ex, a));
 }
@@ -113,7 +114,9 @@ static Tensor run_all(OpTest *t, Place *p)
         Tensor x = optest_normal(t, type_of(i), DIMS(s->N, s->I));
         Tensor w = optest_normal(t, type_of(i), DIMS(s->O, s->I));
         Tensor y = optest_poisoned(t, type_of(i), DIMS(s->N, s->O));
-        LinearFwd a = { .x = on_device(p, &x), .w = on_device(p, &w), .y = on_device(p, &y) };
+        LinearFwd a = { .x = operand_plain(on_device(p, &x)),
+                        .w = operand_plain(on_device(p, &w)),
+                        .y = on_device(p, &y) };
         CHECK_OK(linear_fwd(&p->ex, a));
         CHECK((used + s->N * s->O) <= tensor_elems(&all));
         CHECK_OK(p->ex.backend->copy(&p->ex, tensor_at(&all, used), a.y.data, tensor_bytes(&y)));

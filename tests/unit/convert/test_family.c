@@ -7,12 +7,12 @@
 
 static Status read_text(const char *text, Config *c, const Family **family)
 {
-    cJSON *json = cJSON_Parse(text);
+    Json *json = NULL;
+    size_t bad = 0;
+    CHECK_OK(json_parse(text, strlen(text), &arena, &json, &bad));
     CHECK(json != NULL);
     CHECK_OK(config_default(c, &arena));
-    Status s = family_read("config.json", json, &arena, c, family);
-    cJSON_Delete(json);
-    return s;
+    return family_read("config.json", json, &arena, c, family);
 }
 
 #define BASE(type)                                                                                 \
@@ -256,7 +256,7 @@ static void lists_of_layers_that_are_intervals_are_read(void **state)
         const Family *family = NULL;
         char text[1024];
         snprintf(text, sizeof text, "%s%s}", LLAMA4_JSON, rows[i].members);
-        cJSON *json = NULL;
+        Json *json = NULL;
         CHECK_OK(read_text(text, &c, &family));
         CHECK_INT(c.attention_nope_every, rows[i].nope);
         CHECK_INT(c.attention_full_every, rows[i].nope);
@@ -265,7 +265,6 @@ static void lists_of_layers_that_are_intervals_are_read(void **state)
         /* and back */
         CHECK_OK(family_write(&c, NULL, &arena, &json, &family, &theirs));
         CHECK_TEXT(family->type, "llama4_text");
-        cJSON_Delete(json);
         CHECK_INT(theirs.attention_nope_every, rows[i].nope);
         for (int64_t layer = 0; layer < 6; layer++)
             CHECK_INT(config_has_experts(&theirs, layer), config_has_experts(&c, layer));
@@ -372,7 +371,7 @@ static void members_of_a_wrong_type_are_refused_with_their_value(void **state)
     const Family *family = NULL;
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        /* cJSON finds the first of two members of one name */
+        /* the first of two members of one name counts */
         snprintf(text, sizeof text, "{\"model_type\":\"qwen3_moe\"%s%s}", rows[i].json, base);
         CHECK_FAILS(read_text(text, &c, &family), ERR_FORMAT, rows[i].says);
     }
@@ -440,7 +439,7 @@ static void a_model_of_no_family_is_refused_with_what_differs(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Config c, theirs;
         const Family *family = NULL;
-        cJSON *json = NULL;
+        Json *json = NULL;
         CHECK_OK(config_default(&c, &arena));
         for (int k = 0; k < 6 && rows[i].set[k] != NULL; k++)
             CHECK_OK(config_override(&c, &arena, rows[i].set[k]));
@@ -519,7 +518,7 @@ static int export_with_change(const char *kind, const ConfigRow *row)
     Config c, theirs;
     Text ours, other;
     const Family *family = NULL;
-    cJSON *json = NULL;
+    Json *json = NULL;
     const bool never = is_in(never_refuse, row->name);
     CHECK_OK(config_load(&c, &arena, NULL, &kind, 1));
     if (c.attention_kind == ATTENTION_GQA) {
@@ -528,7 +527,6 @@ static int export_with_change(const char *kind, const ConfigRow *row)
     }
     change_value(&c, row);
     Status s = family_write(&c, NULL, &arena, &json, &family, &theirs);
-    cJSON_Delete(json);
     if (s != OK && never) fail_msg("%s refuses: %s", row->name, status_message());
     status_clear();
     if (s != OK) return REFUSED;
@@ -577,12 +575,11 @@ static void one_line_names_what_the_format_cannot_carry(void **state)
         Config c, theirs;
         Text said;
         const Family *family = NULL;
-        cJSON *json = NULL;
+        Json *json = NULL;
         CHECK_OK(config_default(&c, &arena));
         for (int k = 0; k < 8 && rows[i].set[k] != NULL; k++)
             CHECK_OK(config_override(&c, &arena, rows[i].set[k]));
         CHECK_OK(family_write(&c, NULL, &arena, &json, &family, &theirs));
-        cJSON_Delete(json);
         CHECK_OK(text_init(&said, &arena));
         CHECK_OK(family_not_carried(&c, family, &arena, &said));
         CHECK_TEXT(said.data, rows[i].says);
@@ -620,16 +617,15 @@ static void what_does_not_matter_does_not_choose_the_family(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Config c, theirs;
         const Family *family = NULL;
-        cJSON *json = NULL;
+        Json *json = NULL;
         int n = 0;
         while (n < 8 && rows[i].set[n] != NULL) n++;
         CHECK_OK(config_default(&c, &arena));
         for (int k = 0; k < n; k++) CHECK_OK(config_override(&c, &arena, rows[i].set[k]));
         CHECK_OK(family_write(&c, NULL, &arena, &json, &family, &theirs));
         CHECK_TEXT(family->type, rows[i].type);
-        CHECK_TEXT(cJSON_GetStringValue(cJSON_GetObjectItem(json, "model_type")), rows[i].type);
+        CHECK_TEXT(json_string(json_get(json, "model_type")), rows[i].type);
         CHECK_INT(theirs.model_hidden, c.model_hidden);
-        cJSON_Delete(json);
     }
 }
 
@@ -638,18 +634,18 @@ static void real_numbers_are_written_with_a_point(void **state)
 {
     Config c, theirs;
     const Family *family = NULL;
-    cJSON *json = NULL;
+    Json *json = NULL;
     (void)state;
     CHECK_OK(config_default(&c, &arena));
     CHECK_OK(family_write(&c, NULL, &arena, &json, &family, &theirs));
-    char *text = cJSON_PrintUnformatted(json);
-    CHECK(strstr(text, "\"routed_scaling_factor\":1.0,") != NULL);
-    CHECK(strstr(text, "\"rope_theta\":10000.0,") != NULL);
-    CHECK(strstr(text, "\"rms_norm_eps\":1e-06,") != NULL);
-    CHECK(strstr(text, "\"q_lora_rank\":null") != NULL);
-    CHECK(strstr(text, "rope_scaling") == NULL);
-    cJSON_free(text);
-    cJSON_Delete(json);
+    Text text = { 0 };
+    CHECK_OK(text_init(&text, &arena));
+    CHECK_OK(json_print(json, false, &text));
+    CHECK(strstr(text.data, "\"routed_scaling_factor\":1.0,") != NULL);
+    CHECK(strstr(text.data, "\"rope_theta\":10000.0,") != NULL);
+    CHECK(strstr(text.data, "\"rms_norm_eps\":1e-06,") != NULL);
+    CHECK(strstr(text.data, "\"q_lora_rank\":null") != NULL);
+    CHECK(strstr(text.data, "rope_scaling") == NULL);
 }
 
 /* ---- layouts ---- */

@@ -1,0 +1,550 @@
+/* compat/diff: the tables and files that TraceLens writes of two traces, from our merged tree. */
+#include "analyze/compat/compat.h"
+#include "analyze/python_text.h"
+#include "analyze/spans.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const sources[] = { "trace1", "trace2" };
+
+/* ---- rows ---- */
+
+typedef struct Row {
+    uint32_t gpu, op; /* events */
+    uint32_t lca;     /* node; EVENT_NONE */
+    const char *lca_name;
+    double busy;
+    uint32_t kernel; /* string */
+    int64_t nth;
+    int side;
+} Row;
+
+typedef struct Stats {
+    const Diff *d;
+    Arena *a, *scratch;
+    Row *row;
+    int64_t rows;
+    bool *done;                     /* by node: its events have rows */
+    const char **tuple[DIFF_SIDES]; /* by row of args: four texts as Python prints them */
+} Stats;
+
+/* The name without "(12)". */
+static Status without_lines(Arena *a, const char *s, const char **out)
+{
+    char *o = NULL;
+    size_t n = 0;
+    TRY(ARENA_NEW(a, strlen(s) + 1, &o));
+    *out = o;
+    while (*s != 0) {
+        size_t digits = *s == '(' ? strspn(s + 1, "0123456789") : 0;
+        if (digits > 0 && s[1 + digits] == ')')
+            s += digits + 2;
+        else
+            o[n++] = *s++;
+    }
+    o[n] = 0;
+    return OK;
+}
+
+static Status lca_name(Stats *st, const DiffNode *n, int only, const char **out)
+{
+    const char *name[DIFF_SIDES] = { NULL };
+    Text both = { 0 };
+    for (int s = 0; s < DIFF_SIDES; s++)
+        TRY(without_lines(st->a, event_name(st->d->tree[s]->events, n->event[s]), &name[s]));
+    *out = name[only < 0 ? 0 : only];
+    if (only >= 0 || strcmp(name[DIFF_OLD], name[DIFF_NEW]) == 0) return OK;
+    TRY(text_init(&both, st->a));
+    TRY(text_printf(&both, "%s | %s", name[DIFF_OLD], name[DIFF_NEW]));
+    *out = both.data;
+    return OK;
+}
+
+static bool is_copy_or_kernel(const Events *e, uint32_t event)
+{
+    return e->kind[event] == EVENT_KERNEL || e->kind[event] == EVENT_MEMCPY;
+}
+
+/* To three digits, as numpy rounds. */
+static double rounded(double x) { return rint(x * 1000) / 1000; }
+
+static Status add_rows(Stats *st, int side, const DiffList *gpu, uint32_t lca, const char *name)
+{
+    const Tree *t = st->d->tree[side];
+    const Events *e = t->events;
+    double busy = 0;
+    TRY(spans_busy(e->ts, e->dur, gpu->at, gpu->n, st->scratch, &busy));
+    for (int64_t i = 0; i < gpu->n; i++) {
+        uint32_t op = t->parent[gpu->at[i]];
+        while (op != EVENT_NONE && e->kind[op] != EVENT_CPU_OP) op = t->parent[op];
+        if (op == EVENT_NONE) continue;
+        st->row[st->rows] =
+            (Row){ gpu->at[i], op, lca, name, rounded(busy), e->name[gpu->at[i]], st->rows, side };
+        st->rows++;
+    }
+    return OK;
+}
+
+/* Device work of an event and below. */
+static void gather(const Tree *t, uint32_t event, bool itself, DiffList *out)
+{
+    for (uint32_t i = t->gpu_first[event]; i < t->gpu_first[event + 1]; i++)
+        out->at[out->n++] = t->gpu[i];
+    if (itself && is_copy_or_kernel(t->events, event)) out->at[out->n++] = event;
+}
+
+/* Rows of a matched pair: what is below children that are not matched, or the pair itself. */
+static Status rows_of_pair(Stats *st, uint32_t id)
+{
+    const Diff *d = st->d;
+    const DiffNode *n = &d->node[id];
+    bool kernels = true, any = false;
+    DiffList gpu[DIFF_SIDES];
+    const char *name = NULL;
+    ArenaMark mark = arena_mark(st->scratch);
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        const Tree *t = d->tree[s];
+        int64_t room = 1;
+        kernels &= is_copy_or_kernel(t->events, n->event[s]);
+        for (uint32_t c = 0; c < n->children; c++) {
+            const DiffNode *child = &d->node[d->child[n->first + c]];
+            if (diff_only_in(child) != s + 1) continue;
+            any |= diff_on_way(t, child->event[s]);
+            room += 1 + t->gpu_first[child->event[s] + 1] - t->gpu_first[child->event[s]];
+        }
+        gpu[s] = (DiffList){ 0 };
+        TRY(ARENA_NEW(st->scratch, room, &gpu[s].at));
+    }
+    if (any || kernels) {
+        for (int s = 0; s < DIFF_SIDES; s++) {
+            for (uint32_t c = 0; c < n->children; c++) {
+                uint32_t child = d->child[n->first + c], event = d->node[child].event[s];
+                if (diff_only_in(&d->node[child]) != s + 1 || !diff_on_way(d->tree[s], event))
+                    continue;
+                gather(d->tree[s], event, true, &gpu[s]);
+                st->done[child] = true;
+            }
+            if (is_copy_or_kernel(d->tree[s]->events, n->event[s]))
+                gpu[s].at[gpu[s].n++] = n->event[s];
+        }
+        TRY(lca_name(st, n, -1, &name));
+        for (int s = 0; s < DIFF_SIDES; s++) TRY(add_rows(st, s, &gpu[s], id, name));
+        st->done[id] = true;
+    }
+    arena_release(st->scratch, mark);
+    return OK;
+}
+
+/* Nodes come in the order of the walk; below a node that is in one trace only nothing is looked
+ * at. */
+static Status all_rows(Stats *st)
+{
+    const Diff *d = st->d;
+    bool *open = NULL;
+    TRY(ARENA_ZEROED(st->scratch, d->nodes, &open));
+    for (int64_t id = 0; id < d->nodes; id++) {
+        const DiffNode *n = &d->node[id];
+        int side = diff_only_in(n) - 1;
+        const char *name = NULL;
+        if ((n->parent != EVENT_NONE && !open[n->parent]) || st->done[id]) continue;
+        if (side < 0) {
+            bool way[DIFF_SIDES];
+            for (int s = 0; s < DIFF_SIDES; s++) way[s] = diff_on_way(d->tree[s], n->event[s]);
+            if (way[DIFF_OLD] && way[DIFF_NEW]) TRY(rows_of_pair(st, (uint32_t)id));
+            open[id] = way[DIFF_OLD] || way[DIFF_NEW];
+            continue;
+        }
+        const Tree *t = d->tree[side];
+        DiffList gpu = { t->gpu + t->gpu_first[n->event[side]],
+                         t->gpu_first[n->event[side] + 1] - t->gpu_first[n->event[side]] };
+        if (n->parent != EVENT_NONE) TRY(lca_name(st, &d->node[n->parent], side, &name));
+        TRY(add_rows(st, side, &gpu, n->parent, name));
+    }
+    return OK;
+}
+
+/* ---- cells ---- */
+
+/* Sizes, strides, types and values of an operator's arguments; "" where there are none. */
+static Status arguments(Stats *st, int side, uint32_t op, const char *const **out)
+{
+    static const char *const none[4] = { "", "", "", "" };
+    const Events *e = st->d->tree[side]->events;
+    uint32_t row = event_args(e, op);
+    *out = none;
+    if (row == EVENT_NONE) return OK;
+    const OpArgs *args = &e->args[row];
+    const uint32_t id[4] = { args->dims, args->strides, args->types, args->concrete };
+    const char **text = st->tuple[side] + (size_t)row * 4;
+    for (int i = 0; i < 4; i++) {
+        Text t = { 0 };
+        if (text[i] != NULL) continue;
+        TRY(text_init(&t, st->a));
+        TRY(text_append(&t, "", 0));
+        TRY(python_value(&t, strings_text(&e->strings, id[i]), true));
+        text[i] = t.data;
+    }
+    *out = text;
+    return OK;
+}
+
+static const char *op_name(const Stats *st, const Row *r)
+{
+    return event_name(st->d->tree[r->side]->events, r->op);
+}
+
+static const char *gpu_name(const Stats *st, const Row *r)
+{
+    return event_name(st->d->tree[r->side]->events, r->gpu);
+}
+
+static double gpu_time(const Stats *st, const Row *r)
+{
+    return st->d->tree[r->side]->events->dur[r->gpu];
+}
+
+/* The cells that both tables have, from the name of the operator to the arguments. */
+static Status common_cells(Stats *st, const Row *r, Table *t)
+{
+    const char *const *text = NULL;
+    TRY(arguments(st, r->side, r->op, &text));
+    TABLE_MORE(t, cell_text(op_name(st, r)), cell_whole(st->d->tree[r->side]->events->index[r->op]),
+               cell_text(sources[r->side]), cell_text(text[0]), cell_text(text[1]),
+               cell_text(text[2]), cell_text(text[3]));
+    return OK;
+}
+
+/* What common_cells fills. */
+#define OP_COLUMNS                                                                                 \
+    "cpu_op_name|cpu_op_uid|source|Input Dims|Input Strides|Input type|Concrete Inputs"
+
+/* Trees without frames of Python have one module: root. */
+static Status stats_table(Stats *st, Table *t)
+{
+    const Cell root = cell_text("root");
+    bool none = false;
+    TRY(table_init(t, "diff_stats",
+                   "name|" OP_COLUMNS "|kernel_time|busy_time|lowest_common_ancestor_name|"
+                   "lowest_common_ancestor_id|gpu_op_uid|nn_module_stack|nn_module_parent",
+                   "", st->a));
+    for (int64_t i = 0; i < st->rows; i++) none |= st->row[i].lca == EVENT_NONE;
+    for (int64_t i = 0; i < st->rows; i++) {
+        const Row *r = &st->row[i];
+        Cell id =
+            none ? cell_number((double)r->lca) : cell_whole(r->lca); /* as pandas keeps holes */
+        if (r->lca == EVENT_NONE) id = cell_none();
+        TRY(TABLE_ROW(t, cell_text(gpu_name(st, r))));
+        TRY(common_cells(st, r, t));
+        TABLE_MORE(t, cell_number(gpu_time(st, r)), cell_number(r->busy), cell_text(r->lca_name),
+                   id, cell_whole(st->d->tree[r->side]->events->index[r->gpu]), root, root);
+    }
+    return OK;
+}
+
+/* ---- the same by arguments ---- */
+
+/* Rows of one group lie together, in the order of the walk. */
+static int by_group(const void *a, const void *b)
+{
+    const Row *x = a, *y = b;
+    if (x->side != y->side) return x->side - y->side;
+    if (x->op != y->op) return x->op < y->op ? -1 : 1;
+    if (x->kernel != y->kernel) return x->kernel < y->kernel ? -1 : 1;
+    if (x->busy != y->busy) return x->busy < y->busy ? -1 : 1;
+    int order =
+        strcmp(x->lca_name == NULL ? "" : x->lca_name, y->lca_name == NULL ? "" : y->lca_name);
+    if (order != 0) return order;
+    return (x->nth > y->nth) - (x->nth < y->nth);
+}
+
+enum { UNIQUE_COLUMNS = 15 };
+
+static const char *cell_as_text(const Cell *c, char number[TABLE_NUMBER_BYTES])
+{
+    if (c->type == CELL_TEXT) return c->text;
+    if (c->type == CELL_NUMBER) return table_number(number, c->number);
+    (void)snprintf(number, TABLE_NUMBER_BYTES, "%lld", (long long)c->whole);
+    return number;
+}
+
+/* The longest first; ties by all other columns as text. */
+static int by_sum(const void *a, const void *b)
+{
+    const Cell *x = a, *y = b;
+    char number[2][TABLE_NUMBER_BYTES];
+    double sum = x[UNIQUE_COLUMNS - 1].number, other = y[UNIQUE_COLUMNS - 1].number;
+    if (sum != other) return sum > other ? -1 : 1;
+    for (int i = 0; i < UNIQUE_COLUMNS - 1; i++) {
+        int order = strcmp(cell_as_text(&x[i], number[0]), cell_as_text(&y[i], number[1]));
+        if (order != 0) return order;
+    }
+    return 0;
+}
+
+static Status unique_table(Stats *st, Table *t)
+{
+    const Cell root = cell_text("root");
+    Row *row = NULL;
+    TRY(ARENA_NEW(st->a, st->rows, &row));
+    memcpy(row, st->row, (size_t)st->rows * sizeof *row);
+    if (st->rows > 0) qsort(row, (size_t)st->rows, sizeof *row, by_group);
+    TRY(table_init(t, "diff_stats_unique_args_summary",
+                   "name|operation_count|" OP_COLUMNS "|busy_time|lowest_common_ancestor_name|"
+                   "nn_module_stack|nn_module_parent|kernel_time_mean|kernel_time_sum",
+                   "", st->a));
+    for (int64_t i = 0, end; i < st->rows; i = end) {
+        double sum = 0;
+        int64_t nth = row[i].nth;
+        for (end = i; end < st->rows; end++) {
+            row[end].nth = nth; /* now the groups are the same where all else is */
+            if (by_group(&row[i], &row[end]) != 0) break;
+            sum += gpu_time(st, &row[end]);
+        }
+        TRY(TABLE_ROW(t, cell_text(gpu_name(st, &row[i])), cell_whole(end - i)));
+        TRY(common_cells(st, &row[i], t));
+        TABLE_MORE(t, cell_number(row[i].busy), cell_text(row[i].lca_name), root, root,
+                   cell_number(sum / (double)(end - i)), cell_number(sum));
+    }
+    if (t->rows > 0) qsort(t->cell, (size_t)t->rows, UNIQUE_COLUMNS * sizeof(Cell), by_sum);
+    return OK;
+}
+
+/* ---- kernels of operators ---- */
+
+typedef struct Use {
+    int64_t rank; /* of the operator */
+    const char *op, *source, *kernel;
+} Use;
+
+static int by_use(const void *a, const void *b)
+{
+    const Use *x = a, *y = b;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    int order = strcmp(x->op, y->op);
+    if (order == 0) order = strcmp(x->source, y->source);
+    return order != 0 ? order : strcmp(x->kernel, y->kernel);
+}
+
+static bool same_op(const Use *x, const Use *y) { return strcmp(x->op, y->op) == 0; }
+
+static bool same_source(const Use *x, const Use *y) { return strcmp(x->source, y->source) == 0; }
+
+/* Kernels of use[0 .. n), each once, in lines of `indent` blanks. */
+static Status put_kernels(Text *t, const Use *use, int64_t n, int indent)
+{
+    TRY(text_printf(t, "["));
+    for (int64_t i = 0; i < n; i++) {
+        if (i > 0 && strcmp(use[i].kernel, use[i - 1].kernel) == 0) continue;
+        TRY(text_printf(t, "%s\n%*s", i > 0 ? "," : "", indent, ""));
+        TRY(text_json(t, "%s", use[i].kernel));
+    }
+    return text_printf(t, "\n%*s]", indent - 2, "");
+}
+
+/* source -1: of both, each with its kernels. */
+static Status kernel_map(Stats *st, const Table *unique, int source, const char **out)
+{
+    Use *use = NULL;
+    Text t = { 0 };
+    int64_t n = 0;
+    Strings ops = { 0 };
+    TRY(ARENA_NEW(st->a, unique->rows, &use));
+    TRY(strings_init(&ops));
+    for (int64_t i = 0; i < unique->rows; i++) {
+        const Cell *c = unique->cell + i * UNIQUE_COLUMNS;
+        uint32_t rank = 0;
+        if (source >= 0 && strcmp(c[4].text, sources[source]) != 0) continue;
+        if (source < 0) TRY(strings_id(&ops, c[2].text, strlen(c[2].text), &rank));
+        use[n++] = (Use){ rank, c[2].text, c[4].text, c[0].text };
+    }
+    strings_free(&ops);
+    if (n > 0) qsort(use, (size_t)n, sizeof *use, by_use);
+    TRY(text_init(&t, st->a));
+    TRY(text_printf(&t, "{"));
+    for (int64_t i = 0, end, part; i < n; i = end) {
+        for (end = i; end < n && same_op(&use[i], &use[end]);) end++;
+        TRY(text_json(&t, i > 0 ? ",\n  %s: " : "\n  %s: ", use[i].op));
+        if (source >= 0) {
+            TRY(put_kernels(&t, use + i, end - i, 4));
+            continue;
+        }
+        for (int64_t k = i; k < end; k = part) {
+            for (part = k; part < end && same_source(&use[k], &use[part]);) part++;
+            TRY(text_json(&t,
+                          k > i ? ",\n    %s: {\n      \"kernels\": "
+                                : "{\n    %s: {\n      \"kernels\": ",
+                          use[k].source));
+            TRY(put_kernels(&t, use + k, part - k, 8));
+            TRY(text_printf(&t, ",\n      \"nn_module_parents\": [\n        \"root\"\n      ]\n"
+                                "    }"));
+        }
+        TRY(text_printf(&t, "\n  }"));
+    }
+    TRY(text_printf(&t, n > 0 ? "\n}" : "}"));
+    *out = t.data;
+    return OK;
+}
+
+/* ---- operators that TraceLens takes for the same ---- */
+
+typedef struct Renames {
+    Strings names;
+    const char **to; /* by name; NULL: as it is */
+    bool *seen;
+    DiffList list[DIFF_SIDES]; /* names under one ancestor, each once */
+} Renames;
+
+/* What two operators under one ancestor are called from now on. With one module for all there is
+ * always a name. */
+static Status common_name(Arena *a, const char *x, const char *y, const char **out)
+{
+    const char *cut[2] = { x, y };
+    Text both = { 0 };
+    for (int i = 0; i < 2; i++) {
+        for (const char *colons; (colons = strstr(cut[i], "::")) != NULL;) cut[i] = colons + 2;
+    }
+    *out = "root";
+    if (strstr(cut[1], cut[0]) != NULL)
+        *out = cut[0];
+    else if (strstr(cut[0], cut[1]) != NULL)
+        *out = cut[1];
+    else if (strncmp(cut[0], cut[1], 20) == 0) {
+        TRY(text_init(&both, a));
+        TRY(text_printf(&both, "%s/%s", cut[0], cut[1]));
+        *out = both.data;
+    }
+    return OK;
+}
+
+static Status rename_both(Renames *r, Arena *a, uint32_t x, uint32_t y)
+{
+    if (x == y) return OK;
+    TRY(common_name(a, strings_text(&r->names, x), strings_text(&r->names, y), &r->to[x]));
+    r->to[y] = r->to[x];
+    return OK;
+}
+
+static bool in_list(const DiffList *l, uint32_t name)
+{
+    for (int64_t i = 0; i < l->n; i++) {
+        if (l->at[i] == name) return true;
+    }
+    return false;
+}
+
+static void drop_from(DiffList *l, int64_t i)
+{
+    memmove(l->at + i, l->at + i + 1, (size_t)(--l->n - i) * sizeof *l->at);
+}
+
+/* By position if both traces have as many operators here, else the k-th that is not in the other
+ * trace with the first that is left there. */
+static Status rename_under(Renames *r, Arena *a)
+{
+    DiffList *x = &r->list[DIFF_OLD], *y = &r->list[DIFF_NEW];
+    bool all = true, whole = x->n == y->n;
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        for (int64_t i = 0; i < r->list[s].n; i++) all &= r->seen[r->list[s].at[i]];
+    }
+    if (all || x->n == 0 || y->n == 0) return OK;
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        for (int64_t i = 0; i < r->list[s].n; i++) r->seen[r->list[s].at[i]] = true;
+    }
+    for (int64_t i = 0; i < x->n && whole; i++) TRY(rename_both(r, a, x->at[i], y->at[i]));
+    for (int64_t i = 0; i < x->n && !whole;) {
+        int64_t j = 0;
+        while (j < y->n && y->at[j] != x->at[i]) j++;
+        if (j == y->n) {
+            i++;
+            continue;
+        }
+        drop_from(x, i);
+        drop_from(y, j);
+    }
+    for (int64_t i = 0; i < x->n && i < y->n && !whole; i++)
+        TRY(rename_both(r, a, x->at[i], y->at[i]));
+    return OK;
+}
+
+typedef struct ByLca {
+    int64_t first, nth; /* row: of the ancestor's first, and this */
+} ByLca;
+
+static int by_lca(const void *a, const void *b)
+{
+    const ByLca *x = a, *y = b;
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    return (x->nth > y->nth) - (x->nth < y->nth);
+}
+
+static Status find_renames(Stats *st, Renames *r)
+{
+    int64_t *first = NULL; /* by node: its first row and one */
+    ByLca *order = NULL;
+    uint32_t *name = NULL; /* by row */
+    TRY(ARENA_ZEROED(st->scratch, st->d->nodes, &first));
+    TRY(ARENA_NEW(st->scratch, st->rows, &order));
+    TRY(ARENA_NEW(st->scratch, st->rows, &name));
+    int64_t n = 0;
+    for (int64_t i = 0; i < st->rows; i++) {
+        const Row *row = &st->row[i];
+        const char *op = op_name(st, row);
+        TRY(strings_id(&r->names, op, strlen(op), &name[i]));
+        if (row->lca == EVENT_NONE) continue;
+        if (first[row->lca] == 0) first[row->lca] = i + 1;
+        order[n++] = (ByLca){ first[row->lca], i };
+    }
+    TRY(ARENA_ZEROED(st->scratch, r->names.n, &r->to));
+    TRY(ARENA_ZEROED(st->scratch, r->names.n, &r->seen));
+    for (int s = 0; s < DIFF_SIDES; s++) TRY(ARENA_NEW(st->scratch, r->names.n, &r->list[s].at));
+    if (n > 0) qsort(order, (size_t)n, sizeof *order, by_lca);
+    for (int64_t i = 0, end; i < n; i = end) {
+        r->list[DIFF_OLD].n = r->list[DIFF_NEW].n = 0;
+        for (end = i; end < n && order[end].first == order[i].first; end++) {
+            DiffList *l = &r->list[st->row[order[end].nth].side];
+            if (!in_list(l, name[order[end].nth])) l->at[l->n++] = name[order[end].nth];
+        }
+        TRY(rename_under(r, st->a));
+    }
+    return OK;
+}
+
+static Status rename_ops(Stats *st, Table *unique)
+{
+    Renames r = { 0 };
+    TRY(strings_init(&r.names));
+    Status s = find_renames(st, &r);
+    for (int64_t i = 0; i < unique->rows && s == OK; i++) {
+        Cell *op = &unique->cell[i * UNIQUE_COLUMNS + 2];
+        uint32_t id = strings_find(&r.names, op->text);
+        if (r.to[id] == NULL) continue;
+        s = arena_text(st->a, r.to[id], strlen(r.to[id]), &op->text);
+    }
+    strings_free(&r.names);
+    return s;
+}
+
+Status compat_diff(const Diff *d, Arena *a, Arena *scratch, CompatDiff *out)
+{
+    ArenaMark mark = arena_mark(scratch);
+    Stats st = { .d = d, .a = a, .scratch = scratch };
+    int64_t rows = 0;
+    for (int s = 0; s < DIFF_SIDES; s++) {
+        const Events *e = d->tree[s]->events;
+        TRY(ARENA_ZEROED(scratch, e->n_args * 4, &st.tuple[s]));
+        for (int64_t i = 0; i < e->n; i++) rows += event_on_gpu(e->kind[i]);
+    }
+    TRY(ARENA_NEW(scratch, rows, &st.row));
+    TRY(ARENA_ZEROED(scratch, d->nodes, &st.done));
+    TRY(all_rows(&st));
+    TRY(stats_table(&st, &out->stats));
+    TRY(unique_table(&st, &out->unique));
+    for (int s = 0; s < DIFF_SIDES; s++) TRY(kernel_map(&st, &out->unique, s, &out->map[s]));
+    TRY(rename_ops(&st, &out->unique));
+    TRY(kernel_map(&st, &out->unique, -1, &out->map[2]));
+    arena_release(scratch, mark);
+    return OK;
+}

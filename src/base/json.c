@@ -1,0 +1,191 @@
+/* json: the tree is built by the scanner (base/scan.h), from a copy of the text. */
+#include "base/json.h"
+
+#include "base/scan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* DEPTH_MAX bounds the recursion, not what files need. */
+enum { DEPTH_MAX = 1000, POOL_NODES = 32 };
+
+/* ---- reading ---- */
+
+typedef struct Reader {
+    Scan s;
+    Arena *arena;
+    Json *pool; /* nodes that were allocated and are not used yet */
+    int left;
+} Reader;
+
+static Status read_value(Reader *r, Json *v, int depth);
+
+static void append_node(Json *list, Json *v)
+{
+    *(list->child == NULL ? &list->child : &list->last->next) = v;
+    list->last = v;
+}
+
+static Status append_new(Reader *r, Json *list, const char *name, Json **out)
+{
+    if (r->left == 0) {
+        TRY(ARENA_NEW(r->arena, POOL_NODES, &r->pool));
+        r->left = POOL_NODES;
+    }
+    r->left--;
+    *out = r->pool++;
+    **out = (Json){ .name = name };
+    append_node(list, *out);
+    return OK;
+}
+
+static Status read_list(Reader *r, Json *list, int depth)
+{
+    const bool object = list->type == JSON_OBJECT;
+    object ? scan_object(&r->s) : scan_array(&r->s);
+    if (depth == DEPTH_MAX) r->s.bad = true;
+    for (;;) {
+        const char *name = object ? scan_key(&r->s) : NULL;
+        Json *v = NULL;
+        if (object ? name == NULL : !scan_item(&r->s)) return OK;
+        TRY(append_new(r, list, name, &v));
+        TRY(read_value(r, v, depth + 1));
+    }
+}
+
+static Status read_value(Reader *r, Json *v, int depth)
+{
+    Scan *s = &r->s;
+    switch (scan_peek(s)) {
+    case '{': v->type = JSON_OBJECT; return read_list(r, v, depth);
+    case '[': v->type = JSON_ARRAY; return read_list(r, v, depth);
+    case '"':
+        v->type = JSON_TEXT;
+        v->text = scan_string(s);
+        return OK;
+    case 't':
+    case 'f':
+        v->type = JSON_BOOL;
+        v->truth = *scan_skip(s) == 't';
+        return OK;
+    case 'n': scan_skip(s); return OK;
+    default:
+        v->type = JSON_NUMBER;
+        v->number = scan_number(s);
+        return OK;
+    }
+}
+
+Status json_parse(const char *text, size_t n, Arena *a, Json **out, size_t *bad)
+{
+    static const char BOM[] = "\xEF\xBB\xBF";
+    const char *copy = NULL;
+    char *at = NULL;
+    Json *root = NULL;
+    *out = NULL;
+    TRY(arena_text(a, text, n, &copy));
+    memcpy(&at, &copy, sizeof at);
+    if (text_starts(at, BOM)) at += sizeof BOM - 1;
+    Reader r = { .s = scan_begin(at), .arena = a };
+    r.s.strict = true;
+    TRY(append_new(&r, &(Json){ .type = JSON_ARRAY }, NULL, &root));
+    TRY(read_value(&r, root, 0));
+    bool whole = scan_end(&r.s) && r.s.at == copy + n;
+    *bad = (size_t)(r.s.at - copy);
+    if (whole) *out = root;
+    return OK;
+}
+
+/* ---- looking ---- */
+
+Json *json_get(const Json *object, const char *name)
+{
+    if (!json_is(object, JSON_OBJECT)) return NULL;
+    Json *v = object->child;
+    while (v != NULL && strcmp(v->name, name) != 0) v = v->next;
+    return v;
+}
+
+const char *json_string(const Json *v) { return json_is(v, JSON_TEXT) ? v->text : NULL; }
+const Json *json_first(const Json *list) { return list == NULL ? NULL : list->child; }
+
+int64_t json_count(const Json *list)
+{
+    int64_t n = 0;
+    for (const Json *v = json_first(list); v != NULL; v = v->next) n++;
+    return n;
+}
+
+/* ---- building ---- */
+
+Status json_add(Arena *a, Json *list, const char *name, Json value)
+{
+    Json *v = NULL;
+    TRY(ARENA_NEW(a, 1, &v));
+    *v = value;
+    v->name = NULL;
+    v->next = NULL;
+    if (name != NULL) TRY(arena_text(a, name, strlen(name), &v->name));
+    if (value.text != NULL) TRY(arena_text(a, value.text, strlen(value.text), &v->text));
+    append_node(list, v);
+    return OK;
+}
+
+Status json_put(Arena *a, Json *object, const char *name, Json value)
+{
+    Json *kept = object->child, *next = NULL;
+    object->child = object->last = NULL;
+    for (Json *v = kept; v != NULL; v = next) {
+        next = v->next;
+        v->next = NULL;
+        if (strcmp(v->name, name) != 0) append_node(object, v);
+    }
+    return json_add(a, object, name, value);
+}
+
+/* ---- writing ---- */
+
+/* Fifteen digits are enough for what people write; else as many as read back. */
+static Status print_number(double x, Text *out)
+{
+    char digits[32];
+    if (!isfinite(x)) return text_printf(out, "null");
+    (void)snprintf(digits, sizeof digits, "%.15g", x);
+    return text_printf(out, strtod(digits, NULL) == x ? "%.15g" : "%.17g", x);
+}
+
+static Status print_value(const Json *v, bool lines, int depth, Text *out);
+
+static Status print_list(const Json *list, bool lines, int depth, Text *out)
+{
+    static const char TABS[] = "\t\t\t\t\t\t\t\t";
+    const bool object = list->type == JSON_OBJECT, broken = object && lines;
+    TRY(text_printf(out, "%s%s", object ? "{" : "[", broken ? "\n" : ""));
+    for (const Json *v = list->child; v != NULL; v = v->next) {
+        if (broken) TRY(text_printf(out, "%.*s", depth + 1, TABS));
+        if (object) TRY(text_json(out, "%s:", v->name));
+        if (broken) TRY(text_printf(out, "\t"));
+        TRY(print_value(v, lines, depth + 1, out));
+        if (v->next != NULL) TRY(text_printf(out, lines && !object ? ", " : ","));
+        if (broken) TRY(text_printf(out, "\n"));
+    }
+    return text_printf(out, "%.*s%s", broken ? depth : 0, TABS, object ? "}" : "]");
+}
+
+static Status print_value(const Json *v, bool lines, int depth, Text *out)
+{
+    switch (v->type) {
+    case JSON_NULL: return text_printf(out, "null");
+    case JSON_BOOL: return text_printf(out, v->truth ? "true" : "false");
+    case JSON_NUMBER:
+        return v->text != NULL ? text_printf(out, "%s", v->text) : print_number(v->number, out);
+    case JSON_TEXT: return text_json(out, "%s", v->text);
+    case JSON_ARRAY:
+    case JSON_OBJECT: return print_list(v, lines, depth, out);
+    }
+    return OK;
+}
+
+Status json_print(const Json *v, bool lines, Text *out) { return print_value(v, lines, 0, out); }

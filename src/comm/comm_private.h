@@ -1,0 +1,76 @@
+/* comm_private: what an implementation of comm.h gives: one entry a call. Arguments were checked by
+ * comm.c: tensors fit each other and the group, peers, roots and tags are in range. And what all groups
+ * of a world share. Inside comm/ only. */
+#ifndef COMM_COMM_PRIVATE_H
+#define COMM_COMM_PRIVATE_H
+
+#include "comm/comm.h"
+
+struct CommTable {
+    Status (*all_reduce)(Comm *c, const Tensor *t, ReduceOp op);
+    Status (*reduce_scatter)(Comm *c, const Tensor *in, const Tensor *out);
+    Status (*all_gather)(Comm *c, const Tensor *in, const Tensor *out);
+    Status (*all_to_all)(Comm *c, const Tensor *in, const Tensor *out);
+    Status (*broadcast)(Comm *c, const Tensor *t, int root);
+    Status (*barrier)(Comm *c);
+    Status (*send)(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out);
+    Status (*recv)(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out);
+    Status (*test)(Comm *c, CommRequest *r, bool *done);
+    Status (*wait)(Comm *c, CommRequest *r);
+    /* Begin and end a batch of transfers. */
+    Status (*batch_begin)(Comm *c);
+    Status (*batch_end)(Comm *c);
+    /* Within this rank's memory, in order with the group's calls. */
+    Status (*copy)(Comm *c, void *dst, const void *src, size_t bytes);
+    /* Fills w->peer, which lies in `a`. */
+    Status (*window)(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *w);
+    void (*window_close)(Comm *c, CommWindow *w);
+    Status (*connect)(Comm *c);
+    Status (*watch)(Comm *c, double waited_s);
+    void (*set_stream)(Comm *c, void *stream);
+    Status (*split)(Comm *c, int color, int key, const char *name, Arena *a, Comm **out);
+    Status (*again)(Comm *c, void *stream, const char *name, Arena *a, Comm **out);
+    void (*free)(Comm *c);
+    void (*abort)(Comm *c, const char *why);
+};
+
+/* What all groups of a world share. */
+/* The hostile build's limits are as small as they may be. */
+#ifdef HOSTILE
+enum { COMM_REQUESTS = 32, COMM_STAGING_BYTES = 1 << 10 };
+#else
+enum { COMM_REQUESTS = 256, COMM_STAGING_BYTES = 1 << 20 };
+#endif
+enum { COMM_WHY_BYTES = 1024 };
+
+typedef struct Transport Transport; /* host.h */
+
+/* What the sentence of a failed wait says of a transfer. */
+typedef struct Pending {
+    const char *call; /* NULL: the slot is free */
+    const Comm *group;
+    int peer; /* of the world */
+} Pending;
+
+struct CommWorld {
+    const Transport *transport;
+    void *self; /* of the transport */
+    Comm *root;
+    double timeout_s;
+    CommPlace place;
+    const volatile sig_atomic_t *stop;
+    double stop_patience_s;
+    int groups;    /* the next free number for a group */
+    char *staging; /* other ranks' parts, which wait to be added */
+    size_t staging_bytes;
+    double waited_s;
+    Status failed; /* after the first failure all calls end with it */
+    char why[COMM_WHY_BYTES];
+    Pending pending[COMM_REQUESTS];
+};
+
+/* test and wait where a transfer counts as done when it has begun. */
+Status comm_done_at_once(Comm *c, CommRequest *r, bool *done);
+Status comm_done(Comm *c, CommRequest *r);
+
+#endif

@@ -1,0 +1,79 @@
+/* tokenizer_private: what a tokenizer is made of, for tokenizer*.c and bpe_train.c. A byte-level
+ * vocabulary writes each byte as one printable character: bytes that are printable in Latin-1 stand
+ * for themselves, the other 68 are in order the characters from U+0100 (Radford et al. 2019). In
+ * memory tokens are bytes again. */
+#ifndef DATA_TOKENIZER_PRIVATE_H
+#define DATA_TOKENIZER_PRIVATE_H
+
+#include "data/added.h"
+#include "data/split.h"
+#include "data/tokenizer.h"
+
+#include <stdbool.h>
+
+enum {
+    TOKENIZER_ALPHABET = 256 + 68, /* one past the last code point that stands for a byte */
+    TOKENIZER_MAX_VOCAB =
+        1 << 24, /* far above any published one; bounds the tables of a bad file */
+    TOKENIZER_NO_TOKEN = -1,
+};
+
+typedef struct TokenText {
+    const char *bytes;
+    int32_t n;
+    bool whole; /* a piece with these bytes is this token, without a look at the merges */
+} TokenText;
+
+typedef struct TokenSlot {
+    uint32_t tag; /* upper half of the hash of the bytes */
+    int32_t id;   /* TOKENIZER_NO_TOKEN: empty */
+} TokenSlot;
+
+typedef struct MergeSlot {
+    int32_t left, right; /* left TOKENIZER_NO_TOKEN: empty */
+    uint32_t rank;       /* place in the list of merges: the smallest goes first */
+    int32_t result;
+} MergeSlot;
+
+struct Tokenizer { /* all in the arena of tokenizer_load */
+    int32_t vocab, end_of_text;
+    TokenText *token; /* (vocab); no bytes: special, or no token has this id */
+    int32_t byte_id[256];
+    TokenSlot *slot;  /* hash table: bytes of a token to its id */
+    MergeSlot *merge; /* hash table: pair of ids to their merge */
+    uint64_t slot_mask, merge_mask;
+    Splitter splitter;
+    AddedSet added[ADDED_SETS];
+};
+
+/* The code point that stands for a byte; the byte that a code point stands for, or -1. */
+int32_t tokenizer_code_point(uint8_t byte);
+int tokenizer_byte(uint32_t code_point);
+
+/* tokenizer_load from memory; `name` is for messages. */
+Status tokenizer_parse(const char *name, const char *text, size_t bytes, Arena *a, Tokenizer **out);
+
+/* Empty tables for n entries; find an id by bytes, or TOKENIZER_NO_TOKEN; put a new one in. */
+Status tokenizer_tables(Tokenizer *t, int64_t n_tokens, int64_t n_merges, Arena *a);
+int32_t tokenizer_find(const Tokenizer *t, const char *bytes, int32_t n);
+void tokenizer_put(Tokenizer *t, int32_t id);
+void tokenizer_put_merge(Tokenizer *t, int32_t left, int32_t right, uint32_t rank, int32_t result);
+
+/* Find the tokens that their own bytes are encoded to; `all`: every one that has bytes. */
+Status tokenizer_mark_whole(Tokenizer *t, bool all, Arena *scratch);
+
+/* What training learned: ids 0..n_tokens-1 are tokens of bytes, the separator comes after them. */
+typedef struct TokenizerMerge {
+    int32_t left, right;
+} TokenizerMerge;
+
+typedef struct TokenizerLearned {
+    const TokenText *token;
+    int32_t n_tokens;
+    const TokenizerMerge *merge;
+    int64_t n_merges;
+} TokenizerLearned;
+
+Status tokenizer_write(const char *path, const TokenizerLearned *l, Arena *a);
+
+#endif

@@ -1,0 +1,46 @@
+/*
+ * declare: the functions of the ops of one header. A header of ops ends with
+ *
+ *   #define OPS_ROPE
+ *   #include "op/declare.h"
+ *
+ * and so declares what the section OPS_ROPE of ops.def lists. An op is called as
+ * rmsnorm_fwd(ex, (RmsnormFwd){ .x = h, .w = w, ... }): named arguments, checked types, no varargs.
+ *
+ * The parts of an op are found by its name: stem_ports, stem_check, stem_cost, stem_cpu, stem_cuda,
+ * and its workspaces if ops.def says SPACE. They take the op's own arguments; op.c turns them into
+ * the entries of its table. An op of a family has its own ports and stem_view; the family has the
+ * other parts once.
+ *
+ * CUDA files see argument structs and none of this: their launchers take the arguments untyped. This
+ * file has no include guard, because every header includes it for a section of its own.
+ */
+#ifndef __cplusplus
+#include "op/op.h"
+
+#define OP_CALL(ID, Args, stem)                                                                    \
+    extern const OpPort stem##_ports[];                                                            \
+    static inline Status stem(Exec *ex, Args args) { return op_run(ex, OP_##ID, &args); }
+#define OP(ID, Args, stem, space, cuda_space)                                                      \
+    OP_CALL(ID, Args, stem)                                                                        \
+    Status stem##_check(const Args *args);                                                         \
+    OpCost stem##_cost(const Args *args);                                                          \
+    size_t stem##_workspace(const Exec *ex, const Args *args);                                     \
+    Status stem##_cpu(Exec *ex, const Args *args);                                                 \
+    OpSpace stem##_cuda_workspace;                                                                 \
+    OpRun stem##_cuda;
+#define OP_OF(family, View, ID, Args, stem, space, cuda_space)                                     \
+    OP_CALL(ID, Args, stem)                                                                        \
+    typedef struct View View;                                                                      \
+    View stem##_view(const Args *args);                                                            \
+    Status family##_check(const View *view);                                                       \
+    OpCost family##_cost(const View *view);                                                        \
+    size_t family##_workspace(const Exec *ex, const View *view);                                   \
+    size_t family##_cuda_workspace(const Exec *ex, const View *view);                              \
+    Status family##_cpu(Exec *ex, const View *view);                                               \
+    Status family##_cuda(Exec *ex, const View *view);
+#define OPS_SECTION
+#include "op/ops.def"
+#undef OPS_SECTION
+#undef OP_CALL
+#endif

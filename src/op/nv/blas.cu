@@ -1,0 +1,458 @@
+/* blas: matrix products on a GPU by cuBLASLt, each by an algorithm that was timed or recorded. */
+#include "op/nv/blas.cuh"
+
+#include "op/gemm_plain.cuh"
+
+extern "C" {
+#include "base/library.h"
+#include "base/log.h"
+}
+
+#include <cublasLt.h>
+#include <cublas_api.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    PROPOSALS = 16,
+    WARM_UP = 2, /* the first launch loads the kernel */
+    ROUNDS = 5,
+    ALIGN = 16 /* bytes of the widest access: a larger alignment makes no kernel better */
+};
+
+/* Proposals within this factor of the fastest count as equal; the library's order then decides. */
+static const float TIE = 1.01f;
+
+/* cuBLASLt's functions that are called here. Each rank has a table of its own; the library behind
+ * them is loaded once a process. */
+#define CUBLASLT_CALLS(CALL)                                                                       \
+    CALL(Create)                                                                                   \
+    CALL(Destroy)                                                                                  \
+    CALL(GetStatusString)                                                                          \
+    CALL(GetVersion)                                                                               \
+    CALL(Matmul)                                                                                   \
+    CALL(MatmulDescInit_internal)                                                                  \
+    CALL(MatmulDescSetAttribute)                                                                   \
+    CALL(MatrixLayoutInit_internal)                                                                \
+    CALL(MatmulPreferenceInit_internal)                                                            \
+    CALL(MatmulPreferenceSetAttribute)                                                             \
+    CALL(MatmulAlgoConfigGetAttribute)                                                             \
+    CALL(MatmulAlgoGetHeuristic)                                                                   \
+    CALL(MatmulAlgoCheck)
+
+struct CublasLt {
+#define CALL(name) decltype(&cublasLt##name) name;
+    CUBLASLT_CALLS(CALL)
+#undef CALL
+};
+
+/* Lives in the arena of cuda_blas_make. */
+struct Blas {
+    CublasLt lt;
+    cublasLtHandle_t handle;
+    Choices *choices;
+    bool tuning;
+    cudaEvent_t event[PROPOSALS * ROUNDS + 1]; /* while tuning */
+};
+
+static_assert(sizeof(cublasLtMatmulAlgo_t) == CHOICE_WORDS * sizeof(uint64_t),
+              "an algorithm is kept as words");
+
+#define TEXT_OF(x)  TEXT_OF_(x)
+#define TEXT_OF_(x) #x
+
+static Status cublaslt_open(CublasLt *lt)
+{
+    static const LibraryCall calls[] = {
+#define CALL(name) { "cublasLt" #name, NULL, offsetof(CublasLt, name), false },
+        CUBLASLT_CALLS(CALL)
+#undef CALL
+    };
+    static const Library library = { "libcublasLt.so." TEXT_OF(CUBLAS_VER_MAJOR),
+                                     "matrix products",
+                                     "install CUDA " TEXT_OF(
+                                         CUBLAS_VER_MAJOR) " or set LD_LIBRARY_PATH",
+                                     calls,
+                                     sizeof calls / sizeof *calls,
+                                     0,
+                                     NULL };
+    void *file = NULL;
+    return library_open(&library, lt, &file);
+}
+
+static Status blas_status(const CublasLt *lt, cublasStatus_t e, const char *what)
+{
+    if (e == CUBLAS_STATUS_SUCCESS) return OK;
+    return FAIL(ERR_DEVICE, "cuBLASLt: %s: %s", what, lt->GetStatusString(e));
+}
+
+/* What a choice is good for. */
+static Status machine_name(const CublasLt *lt, size_t cudnn, char out[CHOICE_MACHINE_MAX])
+{
+    int device = 0, driver = 0;
+    cudaDeviceProp p;
+    TRY(cuda_status(cudaGetDevice(&device), "GPU"));
+    TRY(cuda_status(cudaGetDeviceProperties(&p, device), "GPU properties"));
+    TRY(cuda_status(cudaDriverGetVersion(&driver), "driver version"));
+    snprintf(out, CHOICE_MACHINE_MAX, "%.112s, driver for CUDA %d.%d, cuBLASLt %zu, cuDNN %zu",
+             p.name, driver / 1000, driver % 1000 / 10, lt->GetVersion(), cudnn);
+    return OK;
+}
+
+extern "C" Status cuda_blas_make(Arena *a, size_t cudnn, struct Blas **out)
+{
+    char machine[CHOICE_MACHINE_MAX];
+    Blas *b = NULL;
+    TRY(ARENA_ZEROED(a, 1, &b));
+    TRY(cublaslt_open(&b->lt));
+    TRY(machine_name(&b->lt, cudnn, machine));
+    TRY(choices_make(a, machine, &b->choices));
+    TRY(blas_status(&b->lt, b->lt.Create(&b->handle), "start"));
+    *out = b;
+    return OK;
+}
+
+static void events_free(struct Blas *b)
+{
+    for (cudaEvent_t &e : b->event) {
+        if (e != NULL) cudaEventDestroy(e);
+        e = NULL;
+    }
+}
+
+extern "C" void cuda_blas_free(struct Blas *b)
+{
+    if (b == NULL || b->handle == NULL) return;
+    events_free(b);
+    b->lt.Destroy(b->handle);
+    b->handle = NULL;
+}
+
+extern "C" Status blas_tune(struct Blas *b, bool on)
+{
+    if (b == NULL) return OK;
+    b->tuning = false;
+    events_free(b);
+    if (!on) return OK;
+    for (cudaEvent_t &e : b->event) TRY(cuda_status(cudaEventCreate(&e), "event"));
+    b->tuning = true;
+    return OK;
+}
+
+extern "C" struct Choices *blas_choices(struct Blas *b) { return b == NULL ? NULL : b->choices; }
+
+/* A product as cuBLASLt takes it. It counts by columns, and a row-major matrix read by columns is
+ * its transpose, so the call is C^T = op(B)^T op(A)^T, and `left` is our B. */
+typedef struct Call {
+    const CublasLt *lt;
+    const GemmArgs *g;
+    const void *r;
+    void *workspace;
+    cublasLtMatmulDescOpaque_t op;
+    cublasLtMatrixLayoutOpaque_t left, right, c;
+} Call;
+
+static cudaDataType_t cuda_type(Dtype t) { return t == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF; }
+
+/* op(X) is (rows, cols). */
+static Status operand_make(Call *c, cublasLtMatrixLayoutOpaque_t *layout, const GemmOperand &x,
+                           int64_t rows, int64_t cols, cublasLtMatmulDescAttributes_t transposes,
+                           const char *what)
+{
+    cublasOperation_t op = x.turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    uint64_t high = (uint64_t)(x.turned ? rows : cols), wide = (uint64_t)(x.turned ? cols : rows);
+    TRY(blas_status(c->lt, c->lt->MatmulDescSetAttribute(&c->op, transposes, &op, sizeof op),
+                    what));
+    return blas_status(c->lt,
+                       c->lt->MatrixLayoutInit_internal(layout, sizeof *layout, cuda_type(x.type),
+                                                        high, wide, x.ld),
+                       what);
+}
+
+static Status call_make(const CublasLt *lt, const GemmArgs *g, const void *r, Call *out)
+{
+    Call c = {};
+    c.lt = lt;
+    c.g = g;
+    c.r = r;
+    TRY(blas_status(lt,
+                    lt->MatmulDescInit_internal(&c.op, sizeof c.op, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                    "product"));
+    TRY(operand_make(&c, &c.left, g->b, g->k, g->n, CUBLASLT_MATMUL_DESC_TRANSA, "left side"));
+    TRY(operand_make(&c, &c.right, g->a, g->m, g->k, CUBLASLT_MATMUL_DESC_TRANSB, "right side"));
+    TRY(blas_status(lt,
+                    lt->MatrixLayoutInit_internal(&c.c, sizeof c.c, cuda_type(g->c.type),
+                                                  (uint64_t)g->n, (uint64_t)g->m, g->c.ld),
+                    "layout of the result"));
+    *out = c;
+    return OK;
+}
+
+/* The largest power of two up to ALIGN that divides an address. */
+static uint32_t alignment(const void *at)
+{
+    uint32_t bytes = ALIGN;
+    while ((uintptr_t)at % bytes != 0) bytes /= 2;
+    return bytes;
+}
+
+static ChoiceKey key_of(const GemmArgs *g, const void *r)
+{
+    int64_t kinds = (int64_t)g->a.turned | (int64_t)g->b.turned << 1 | (int64_t)(g->beta != 0) << 2;
+    kinds |= (int64_t)(g->a.type == DTYPE_F32) << 3 | (int64_t)(g->c.type == DTYPE_F32) << 4;
+    const void *at[4] = { g->a.at, g->b.at, r, g->c.at };
+    for (int i = 0; i < 4; i++) kinds |= (int64_t)alignment(at[i]) << (8 + 8 * i);
+    return ChoiceKey{ g->m, g->n, g->k, g->a.ld, g->b.ld, g->c.ld, kinds };
+}
+
+static Status limits_make(const CublasLt *lt, const GemmArgs *g, const void *r,
+                          cublasLtMatmulPreferenceOpaque_t *out)
+{
+    const size_t space = BLAS_WORKSPACE_BYTES;
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE, left = alignment(g->b.at),
+                   right = alignment(g->a.at), c = alignment(r), d = alignment(g->c.at);
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t name;
+        const void *value;
+        size_t bytes;
+    } rows[] = {
+        { CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &space, sizeof space },
+        { CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes },
+        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &left, sizeof left },
+        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &right, sizeof right },
+        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c },
+        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &d, sizeof d },
+    };
+    TRY(blas_status(lt, lt->MatmulPreferenceInit_internal(out, sizeof *out), "limits"));
+    for (const auto &row : rows) {
+        TRY(blas_status(lt, lt->MatmulPreferenceSetAttribute(out, row.name, row.value, row.bytes),
+                        "limit"));
+    }
+    return OK;
+}
+
+/* Is k summed in one piece? An algorithm without this attribute does not split k. */
+static bool whole_sums(const CublasLt *lt, const cublasLtMatmulAlgo_t *algo)
+{
+    int32_t parts = 0;
+    uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
+    size_t written = 0;
+    lt->MatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts,
+                                     &written);
+    lt->MatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
+                                     sizeof scheme, &written);
+    return (parts == 0 || parts == 1) && scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+/* The proposals among which to choose, the library's best guess first. */
+typedef struct Legal {
+    cublasLtMatmulAlgo_t algo[PROPOSALS];
+    int n;
+} Legal;
+
+static Status legal_find(struct Blas *b, Call *call, Legal *out)
+{
+    cublasLtMatmulHeuristicResult_t proposal[PROPOSALS];
+    cublasLtMatmulPreferenceOpaque_t limits;
+    int n = 0;
+    out->n = 0;
+    TRY(limits_make(call->lt, call->g, call->r, &limits));
+    cublasStatus_t e =
+        call->lt->MatmulAlgoGetHeuristic(b->handle, &call->op, &call->left, &call->right, &call->c,
+                                         &call->c, &limits, PROPOSALS, proposal, &n);
+    if (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE) return OK;
+    TRY(blas_status(call->lt, e, "choice of an algorithm"));
+    for (int i = 0; i < n; i++) {
+        if (proposal[i].state != CUBLAS_STATUS_SUCCESS || !whole_sums(call->lt, &proposal[i].algo))
+            continue;
+        out->algo[out->n++] = proposal[i].algo;
+    }
+    return OK;
+}
+
+static cublasStatus_t launch(struct Exec *ex, Call *call, const cublasLtMatmulAlgo_t *algo)
+{
+    const float one = 1;
+    const GemmArgs *g = call->g;
+    return call->lt->Matmul(exec_blas(ex)->handle, &call->op, &one, g->b.at, &call->left, g->a.at,
+                            &call->right, &g->beta, call->r, &call->c, g->c.at, &call->c, algo,
+                            call->workspace, BLAS_WORKSPACE_BYTES, exec_stream(ex));
+}
+
+/* Keeps the proposals that can be launched, and clears the error that a failed launch leaves
+ * behind. */
+static void legal_launchable(struct Exec *ex, Call *call, Legal *legal)
+{
+    int kept = 0;
+    for (int i = 0; i < legal->n; i++) {
+        cublasStatus_t e = CUBLAS_STATUS_SUCCESS;
+        for (int w = 0; w < WARM_UP && e == CUBLAS_STATUS_SUCCESS; w++)
+            e = launch(ex, call, &legal->algo[i]);
+        if (e == CUBLAS_STATUS_SUCCESS)
+            legal->algo[kept++] = legal->algo[i];
+        else
+            (void)cudaGetLastError();
+    }
+    legal->n = kept;
+}
+
+static float median(float *v, int n)
+{
+    for (int i = 1; i < n; i++) {
+        float x = v[i];
+        int at = i;
+        for (; at > 0 && v[at - 1] > x; at--) v[at] = v[at - 1];
+        v[at] = x;
+    }
+    return v[n / 2];
+}
+
+/* Round by round rather than one after the other: a clock that sinks meanwhile slows all alike. */
+template <typename F> static Status time_each(struct Exec *ex, int n, F run, float *ms)
+{
+    struct Blas *b = exec_blas(ex);
+    cudaEvent_t *last = b->event;
+    TRY(cuda_status(cudaEventRecord(*last, exec_stream(ex)), "event record"));
+    for (int i = 0; i < ROUNDS * n; i++) {
+        TRY(run(i % n));
+        TRY(cuda_status(cudaEventRecord(*++last, exec_stream(ex)), "event record"));
+    }
+    TRY(cuda_status(cudaEventSynchronize(*last), "timing of products"));
+    for (int i = 0; i < n; i++) {
+        float each[ROUNDS];
+        for (int r = 0; r < ROUNDS; r++) {
+            cudaEvent_t *from = &b->event[r * n + i];
+            TRY(cuda_status(cudaEventElapsedTime(&each[r], from[0], from[1]), "event time"));
+        }
+        ms[i] = median(each, ROUNDS);
+    }
+    return OK;
+}
+
+/* Index of the first that is as fast as the fastest. */
+static int fastest(const float *ms, int n)
+{
+    float best = ms[0];
+    int i = 0;
+    for (int j = 1; j < n; j++) best = ms[j] < best ? ms[j] : best;
+    while (ms[i] > TIE * best) i++;
+    return i;
+}
+
+static Status choose(struct Exec *ex, Call *call, bool timed, Choice *out)
+{
+    struct Blas *b = exec_blas(ex);
+    float ms[PROPOSALS] = {};
+    int best = 0;
+    Legal legal;
+    TRY(legal_find(b, call, &legal));
+    if (timed) legal_launchable(ex, call, &legal);
+    out->kind = legal.n == 0 ? CHOICE_PLAIN : timed ? CHOICE_TIMED : CHOICE_FIRST;
+    if (out->kind == CHOICE_PLAIN) return OK;
+    if (out->kind == CHOICE_TIMED) {
+        auto run = [&](int i) {
+            return blas_status(call->lt, launch(ex, call, &legal.algo[i]), "timed product");
+        };
+        TRY(time_each(ex, legal.n, run, ms));
+        best = fastest(ms, legal.n);
+        b->choices->unsaved = true;
+    }
+    memcpy(out->algo, legal.algo[best].data, sizeof out->algo);
+    return OK;
+}
+
+static cublasLtMatmulAlgo_t algo_of(const Choice *c)
+{
+    cublasLtMatmulAlgo_t algo;
+    memcpy(algo.data, c->algo, sizeof algo.data);
+    return algo;
+}
+
+/* May this product run the algorithm that a text names? */
+static bool fits(struct Blas *b, Call *call, const Choice *c)
+{
+    cublasLtMatmulHeuristicResult_t result = {};
+    cublasLtMatmulAlgo_t algo = algo_of(c);
+    if (c->kind == CHOICE_PLAIN) return true;
+    if (!whole_sums(call->lt, &algo)) return false;
+    cublasStatus_t e = call->lt->MatmulAlgoCheck(b->handle, &call->op, &call->left, &call->right,
+                                                 &call->c, &call->c, &algo, &result);
+    return e == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= BLAS_WORKSPACE_BYTES;
+}
+
+/* The table's choice for a product, made now if there is none. If the table is full, *out is
+ * `spare`, the library's first proposal, which is the same each time. */
+static Status choice_find(struct Exec *ex, Call *call, Choice *spare, Choice **out)
+{
+    struct Blas *b = exec_blas(ex);
+    ChoiceKey key = key_of(call->g, call->r);
+    Choice *c = choices_find(b->choices, &key), made = {};
+    if (c != NULL && c->unchecked && !fits(b, call, c)) {
+        log_warn("the kept choice for a product of %lld x %lld x %lld does not fit it: another is "
+                 "made",
+                 (long long)key.m, (long long)key.n, (long long)key.k);
+        TRY(choose(ex, call, b->tuning, c));
+    }
+    if (c == NULL) {
+        made.key = key;
+        TRY(choose(ex, call, b->tuning && b->choices->n < CHOICES_MAX, &made));
+        c = choices_add(b->choices, &key);
+        if (c == NULL) c = spare;
+        *c = made;
+    }
+    c->unchecked = false;
+    *out = c;
+    return OK;
+}
+
+template <typename T, typename U>
+static Status plain(struct Exec *ex, const GemmArgs *g, const void *r)
+{
+    const GemmOperand &a = g->a, &b = g->b;
+    const U *added = g->beta == 0 ? NULL : (const U *)r;
+    gemm_plain::Operand<T> left = { (const T *)a.at, a.turned ? 1 : a.ld, a.turned ? a.ld : 1 };
+    gemm_plain::Operand<T> right = { (const T *)b.at, b.turned ? b.ld : 1, b.turned ? 1 : b.ld };
+    gemm_plain::Args<T, U> p = { left, right, (U *)g->c.at, added, g->m, g->n, g->k, g->c.ld };
+    return gemm_plain::run(ex, p);
+}
+
+static Status plain_run(struct Exec *ex, const GemmArgs *g, const void *r)
+{
+    if (g->a.type == DTYPE_F32 && g->c.type == DTYPE_F32) return plain<float, float>(ex, g, r);
+    if (g->a.type == DTYPE_F32) return plain<float, Bf16>(ex, g, r);
+    if (g->c.type == DTYPE_F32) return plain<Bf16, float>(ex, g, r);
+    return plain<Bf16, Bf16>(ex, g, r);
+}
+
+extern "C" Status blas_run(struct Exec *ex, const GemmArgs *g, const void *r, void *workspace)
+{
+    Choice spare, *choice = NULL;
+    Call call;
+    if (g->m == 0 || g->n == 0) return OK;
+    if (r == NULL) r = g->c.at;
+    /* cuBLASLt makes no bf16 from f32 */
+    if (g->k == 0 || (g->a.type == DTYPE_F32 && g->c.type != DTYPE_F32)) return plain_run(ex, g, r);
+    TRY(call_make(&exec_blas(ex)->lt, g, r, &call));
+    call.workspace = workspace;
+    TRY(choice_find(ex, &call, &spare, &choice));
+    if (choice->kind == CHOICE_PLAIN) return plain_run(ex, g, r);
+    cublasLtMatmulAlgo_t algo = algo_of(choice);
+    return blas_status(call.lt, launch(ex, &call, &algo), "product");
+}
+
+extern "C" Status grouped_run(struct Exec *ex, const char *op, const ChoiceKey *key,
+                              const int *shape, GroupedLaunch *const *launch, int n,
+                              const void *product)
+{
+    const struct Blas *b = exec_blas(ex);
+    auto run = [&](int i) { return launch[i](ex, op, product); };
+    float ms[PROPOSALS];
+    int at = n == 1 ? 0 : choices_shape(b->choices, key, shape, n);
+    if (at < 0 && b->tuning && b->choices->n < CHOICES_MAX) {
+        for (int i = 0; i < n * WARM_UP; i++) TRY(run(i % n));
+        TRY(time_each(ex, n, run, ms));
+        at = choices_shape_timed(b->choices, key, shape, n, ms);
+    }
+    return run(at < 0 ? 0 : at);
+}

@@ -1,0 +1,170 @@
+/*
+ * grouped_load: for grouped_hopper.cuh: how the operands of a tile come into shared memory. What lies
+ * in order comes by TMA, one thread's work; rows that an index names by cp.async, all threads'.
+ */
+#ifndef OP_NV_GROUPED_LOAD_CUH
+#define OP_NV_GROUPED_LOAD_CUH
+
+#include "op/nv/grouped_mma.cuh"
+#include "op/nv/hopper.cuh"
+
+namespace grouped
+{
+
+/* The part of a gathered operand that a thread of the loading warpgroup brings: WIDTH rows of the
+ * tile x 64 terms. */
+template <typename T, bool ALONG, int WIDTH> struct Gather;
+
+template <typename T, int WIDTH> struct Gather<T, true, WIDTH> {
+    static constexpr int ACROSS = hopper::BLOCK / CHUNK, DOWN = hopper::WARPGROUP / ACROSS;
+    static constexpr int MINE = WIDTH / DOWN;
+    const T *at[MINE];
+    uint32_t have;
+    int64_t left;
+    int32_t next[MINE]; /* rows of memory of the next tile */
+
+    __device__ __forceinline__ void look_ahead(const View<T> &v, int64_t)
+    {
+#pragma unroll
+        for (int q = 0; q < MINE; q++)
+            next[q] = (int32_t)v.row((int)threadIdx.x / ACROSS + q * DOWN);
+    }
+    __device__ __forceinline__ void open(const View<T> &v, int64_t)
+    {
+        int chunk = (int)threadIdx.x % ACROSS;
+        left = v.cols - chunk * CHUNK;
+        have = 0;
+#pragma unroll
+        for (int q = 0; q < MINE; q++) {
+            have |= next[q] >= 0 ? 1u << q : 0;
+            at[q] = v.data + (int64_t)max(next[q], 0) * v.ld + chunk * CHUNK;
+        }
+    }
+
+    __device__ __forceinline__ void step(uint32_t room)
+    {
+        int chunk = (int)threadIdx.x % ACROSS, row = (int)threadIdx.x / ACROSS;
+        uint32_t to = room + row * hopper::ROW_BYTES + ((chunk ^ (row & 7)) << 4);
+#pragma unroll
+        for (int q = 0; q < MINE; q++) {
+            bool inside = (have >> q & 1) != 0 && left > 0;
+            copy_chunk(to + q * DOWN * hopper::ROW_BYTES, inside ? at[q] : at[0], inside);
+            at[q] += hopper::BLOCK;
+        }
+        left -= hopper::BLOCK;
+    }
+};
+
+/* Rows of memory are terms. A warp reads 16 rows a stage; lane l < 16 looks up where the l-th of them
+ * begins, as many stages ahead as memory takes to answer. The copies of a stage begin only when the
+ * ring has room, so each is to cost few instructions: a begin is one number, in chunks. */
+template <typename T, int WIDTH> struct Gather<T, false, WIDTH> {
+    static constexpr int ACROSS = WIDTH / CHUNK, DOWN = hopper::WARPGROUP / ACROSS;
+    static constexpr int MINE = hopper::BLOCK / DOWN, AT_ONCE = 32 / ACROSS, AHEAD = 4;
+    static constexpr uint32_t NONE = ~0u;
+    View<T> v;
+    const T *column; /* of this thread, in the first row of memory */
+    int64_t k;
+    uint32_t begin[AHEAD]; /* of the next stages */
+    uint32_t next[AHEAD];  /* of the first stages of the next tile */
+
+    static __device__ __forceinline__ uint32_t look_up(const View<T> &v, int64_t first)
+    {
+        int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 16;
+        int64_t row = v.row(first + warp * AT_ONCE + lane % AT_ONCE + lane / AT_ONCE * DOWN);
+        return row < 0 ? NONE : (uint32_t)(row * v.ld / CHUNK);
+    }
+    __device__ __forceinline__ void look_ahead(const View<T> &view, int64_t first)
+    {
+#pragma unroll
+        for (int q = 0; q < AHEAD; q++) next[q] = look_up(view, first + q * hopper::BLOCK);
+    }
+    __device__ __forceinline__ void open(const View<T> &view, int64_t first)
+    {
+        int chunk = (int)threadIdx.x % ACROSS;
+        v = view;
+        k = first;
+        column = chunk * CHUNK < v.cols ? v.data + chunk * CHUNK : NULL;
+#pragma unroll
+        for (int q = 0; q < AHEAD; q++) begin[q] = next[q];
+    }
+
+    __device__ __forceinline__ void step(uint32_t room)
+    {
+        int chunk = (int)threadIdx.x % ACROSS, term = (int)threadIdx.x / ACROSS;
+        uint32_t block = room + chunk / 8 * hopper::BLOCK_BYTES + term * hopper::ROW_BYTES;
+        uint32_t even = block + ((chunk % 8 ^ (term & 7)) << 4);
+        uint32_t odd = block + ((chunk % 8 ^ (term + DOWN & 7)) << 4);
+#pragma unroll
+        for (int q = 0; q < MINE; q++) {
+            uint32_t from =
+                __shfl_sync(0xFFFFFFFFu, begin[0], (int)threadIdx.x % 32 / ACROSS + q * AT_ONCE);
+            bool inside = from != NONE && column != NULL;
+            copy_chunk((q % 2 == 0 ? even : odd) + q * DOWN * hopper::ROW_BYTES,
+                       inside ? column + (uint64_t)from * CHUNK : v.data, inside);
+        }
+        k += hopper::BLOCK;
+#pragma unroll
+        for (int q = 1; q < AHEAD; q++) begin[q - 1] = begin[q];
+        begin[AHEAD - 1] = look_up(v, k + (AHEAD - 1) * hopper::BLOCK);
+    }
+};
+
+/* One operand of a tile on its way to the ring; SIDE is what the policy says of it. All threads of
+ * the warpgroup that loads call these. */
+template <typename SIDE, bool SUMS, int WIDTH> struct Loader {
+    typedef typename SIDE::Type T;
+    const CUtensorMap *map;
+    Gather<T, SIDE::ALONG, WIDTH> gather;
+    int x, y, z, left; /* TMA's coordinates; terms that are left */
+
+    /* The first term that does not come by TMA. */
+    static __device__ __forceinline__ int64_t first_gathered(int terms)
+    {
+        return SIDE::GATHERS ? 0 : terms / hopper::BLOCK * hopper::BLOCK;
+    }
+    /* Asks for the rows of the tile after the one at work, a tile's time before they are needed. */
+    __device__ __forceinline__ void look_ahead(const View<T> &v, int terms)
+    {
+        if constexpr (SUMS || SIDE::GATHERS) gather.look_ahead(v, first_gathered(terms));
+    }
+    __device__ __forceinline__ void open(const CUtensorMap *m, const View<T> &v, int4 at, int terms)
+    {
+        map = m;
+        x = at.x;
+        y = at.y;
+        z = at.z;
+        left = terms;
+        if constexpr (SUMS || SIDE::GATHERS) gather.open(v, first_gathered(terms));
+    }
+
+    /* Does the next stage come by TMA? */
+    __device__ __forceinline__ bool boxes() const
+    {
+        return !SIDE::GATHERS && (!SUMS || left >= hopper::BLOCK);
+    }
+
+    __device__ __forceinline__ void step(uint32_t room, uint32_t barrier)
+    {
+        if (!boxes()) {
+            if constexpr (SUMS || SIDE::GATHERS) gather.step(room);
+        } else {
+            if (threadIdx.x == 0) {
+                if constexpr (SIDE::PAIRS)
+                    hopper::pairs_load(room, map, x, y, z, barrier);
+                else if constexpr (SIDE::ALONG)
+                    hopper::box_load(room, map, x, y, z, barrier);
+                else
+                    for (int b = 0; b < WIDTH / hopper::BLOCK; b++)
+                        hopper::box_load(room + b * hopper::BLOCK_BYTES, map, x + b * hopper::BLOCK,
+                                         y, z, barrier);
+            }
+        }
+        (SIDE::ALONG ? x : y) += hopper::BLOCK;
+        left -= hopper::BLOCK;
+    }
+};
+
+} // namespace grouped
+
+#endif

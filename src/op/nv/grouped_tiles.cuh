@@ -1,0 +1,108 @@
+/*
+ * grouped_tiles: for grouped_hopper.cuh: the shapes of tiles, and how blocks that stay share them out.
+ * A ticket is a tile on its way from who takes it to all that work on it.
+ */
+#ifndef OP_NV_GROUPED_TILES_CUH
+#define OP_NV_GROUPED_TILES_CUH
+
+#include "op/grouped.cuh"
+#include "op/nv/hopper.cuh"
+
+namespace grouped
+{
+
+enum {
+    ROOM_BYTES = 192 * 1024, /* of the ring */
+    ADD_BYTES = 1024,        /* 8 rows x 32 sums on their way to memory */
+    ADD_COLS = 32,
+    ADDS = 2,                     /* on their way at a time, of a warp */
+    WARP_ROOM = ADDS * ADD_BYTES, /* of each of 8 warps; or 16 rows x 64 results in bf16 */
+    STAGES_MAX = 8,
+    TICKETS = 16, /* more than stages: a ticket is read before the ring comes around to it */
+    RASTER = 16,  /* tiles of rows that run side by side, so that they share weights in L2 */
+};
+
+/* SHAPE: the number that stands for it in files (choices.h). BLOCKS: of 64 rows, for each warpgroup
+ * that multiplies. */
+template <int SHAPE, bool IN_TURN, int BLOCKS_A, int COLUMNS> struct HopperShape {
+    static constexpr bool TURNS = IN_TURN;
+    static constexpr int NUMBER = SHAPE, BLOCKS = BLOCKS_A, COLS = COLUMNS;
+    static constexpr int ROWS = hopper::BLOCK * BLOCKS * (TURNS ? 1 : 2);
+    static constexpr int A_BYTES = ROWS * hopper::ROW_BYTES, B_BYTES = COLS * hopper::ROW_BYTES;
+    static constexpr int STAGE = A_BYTES + B_BYTES;
+    static constexpr int READERS = TURNS ? 4 : 8; /* warps that read a stage */
+    static constexpr int STAGES = ROOM_BYTES / STAGE;
+    static_assert(STAGES <= STAGES_MAX, "barriers for all stages");
+};
+
+typedef HopperShape<1, false, 1, 256> Cooperative;
+typedef HopperShape<2, false, 2, 128> Tall;
+typedef HopperShape<3, true, 2, 128> InTurn;
+
+/* What a product may take; the first where nothing was timed. */
+template <typename... S> struct HopperShapes {
+};
+
+typedef struct Ticket {
+    GroupTile tile;
+    int steps; /* 0: there are no more tiles */
+} Ticket;
+
+static __host__ __device__ __forceinline__ int64_t tiles_of(int64_t n, int64_t tile)
+{
+    return (n + tile - 1) / tile;
+}
+
+template <typename P, typename S>
+static __device__ __forceinline__ int32_t tiles_of_expert(const P &p, int64_t e)
+{
+    int64_t rows = p.groups.first(e + 1) - p.groups.first(e), across = tiles_of(p.n, S::COLS);
+    if (P::SUMS) return rows > 0 ? (int32_t)(tiles_of(p.m, S::ROWS) * across) : 0;
+    return (int32_t)(tiles_of(max(rows, (int64_t)0), S::ROWS) * across);
+}
+
+/* before[e]: by one warp, 32 experts at a time. */
+template <typename P, typename S>
+static __device__ __forceinline__ void tiles_count(const P &p, int32_t *before)
+{
+    int lane = (int)threadIdx.x % 32;
+    int32_t sum = 0;
+    for (int64_t first = 0; first < p.groups.experts; first += 32) {
+        int64_t e = first + lane;
+        int32_t tiles = e < p.groups.experts ? tiles_of_expert<P, S>(p, e) : 0, up_to = tiles;
+        for (int d = 1; d < 32; d *= 2) {
+            int32_t left = __shfl_up_sync(0xFFFFFFFFu, up_to, d);
+            if (lane >= d) up_to += left;
+        }
+        if (e < p.groups.experts) before[e] = sum + up_to - tiles;
+        sum += __shfl_sync(0xFFFFFFFFu, up_to, 31);
+    }
+    if (lane == 0) before[p.groups.experts] = sum;
+}
+
+/* Tile `number`, whose expert is *e or a later one. */
+template <typename P, typename S>
+static __device__ Ticket ticket_of(const P &p, const int32_t *before, int64_t number, int64_t *e)
+{
+    Ticket t = {};
+    while (*e < p.groups.experts && before[*e + 1] <= number) ++*e;
+    if (*e == p.groups.experts) return t;
+    int64_t begin = p.groups.first(*e), rows = p.groups.first(*e + 1) - begin;
+    int64_t across = tiles_of(p.n, S::COLS), down = tiles_of(P::SUMS ? p.m : rows, S::ROWS);
+    number -= before[*e];
+    int64_t run = number / (RASTER * across) * RASTER, in_run = min((int64_t)RASTER, down - run);
+    number -= run * across;
+    int64_t row = (run + number % in_run) * S::ROWS;
+    t.tile.expert = *e;
+    t.tile.col = number / in_run * S::COLS;
+    t.tile.row = P::SUMS ? row : 0;
+    t.tile.first = P::SUMS ? begin : begin + row;
+    t.tile.pooled = p.groups.pooled(t.tile.first);
+    t.tile.rows = P::SUMS ? rows : min((int64_t)S::ROWS, rows - row);
+    t.steps = (int)tiles_of(p.depth(t.tile), hopper::BLOCK);
+    return t;
+}
+
+} // namespace grouped
+
+#endif

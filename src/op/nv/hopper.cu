@@ -1,0 +1,63 @@
+/* hopper: what the host does for kernels of sm_90a (hopper.cuh). */
+#include "op/nv/hopper.cuh"
+
+extern "C" int device_attribute(cudaDeviceAttr which)
+{
+    int device = 0, value = 0;
+    if (cudaGetDevice(&device) != cudaSuccess) return 0;
+    return cudaDeviceGetAttribute(&value, which, device) == cudaSuccess ? value : 0;
+}
+
+extern "C" bool hopper_device(void)
+{
+    return device_attribute(cudaDevAttrComputeCapabilityMajor) == 9;
+}
+
+extern "C" unsigned hopper_blocks(const struct Exec *, int64_t tiles)
+{
+    int64_t most = device_attribute(cudaDevAttrMultiProcessorCount);
+    return (unsigned)(tiles < most ? tiles : most);
+}
+
+/* The driver's function; the program is not linked with the driver. */
+static Status encoder(const char *op, decltype(&cuTensorMapEncodeTiled) *out)
+{
+    cudaDriverEntryPointQueryResult found;
+    void *entry = NULL;
+    TRY(cuda_status(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
+                                                     cudaEnableDefault, &found),
+                    op));
+    if (found != cudaDriverEntryPointSuccess || entry == NULL)
+        return FAIL(ERR_DEVICE, "%s: the driver has no cuTensorMapEncodeTiled: update it", op);
+    *out = (decltype(&cuTensorMapEncodeTiled))entry;
+    return OK;
+}
+
+Status tensor_map(const char *op, const hopper::TensorShape &t, int box_rows, bool pairs,
+                  CUtensorMap *out)
+{
+    enum { PAIR = 8, RANK = 5 };
+    decltype(&cuTensorMapEncodeTiled) encode = NULL;
+    TRY(encoder(op, &encode));
+    bool f32 = t.dtype == DTYPE_F32;
+    cuuint64_t row = (cuuint64_t)t.cols * (f32 ? 4 : 2), matrix = row * (cuuint64_t)t.rows;
+    cuuint64_t cols = (cuuint64_t)t.cols, rows = (cuuint64_t)t.rows, deep = (cuuint64_t)t.deep;
+    cuuint64_t flat[RANK] = { cols, rows, deep };
+    cuuint64_t paired[RANK] = { cols, PAIR, 2, rows / 2 / PAIR, deep };
+    cuuint64_t flat_bytes[RANK - 1] = { row, matrix };
+    cuuint64_t paired_bytes[RANK - 1] = { row, matrix / 2, row * PAIR, matrix };
+    cuuint32_t across = hopper::ROW_BYTES / (f32 ? 4 : 2);
+    cuuint32_t flat_box[RANK] = { across, (cuuint32_t)box_rows, 1 };
+    cuuint32_t paired_box[RANK] = { across, PAIR, 2, (cuuint32_t)box_rows / 2 / PAIR, 1 };
+    cuuint32_t every[RANK] = { 1, 1, 1, 1, 1 };
+    CUresult r =
+        encode(out, f32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+               pairs ? 5 : 3, (void *)(uintptr_t)t.data, pairs ? paired : flat,
+               pairs ? paired_bytes : flat_bytes, pairs ? paired_box : flat_box, every,
+               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (r == CUDA_SUCCESS) return OK;
+    return FAIL(ERR_DEVICE,
+                "%s: the driver refuses a map of %lld x %lld x %lld elements (error %d)", op,
+                (long long)t.deep, (long long)t.rows, (long long)t.cols, (int)r);
+}

@@ -1,0 +1,299 @@
+/*
+ * hopper: the instructions of sm_90a that kernels of ours use, a function each: barriers in shared
+ * memory that count bytes (mbarrier), copies of boxes out of a tensor (TMA), products of a
+ * warpgroup (wgmma), registers handed from one warpgroup to another. And the host's side of TMA: the
+ * description of a tensor (tensor map).
+ *
+ * Operands in shared memory are blocks of 64 x 64 elements of 2 bytes, in rows of 128 bytes. In the
+ * 8 rows of 1024 bytes chunk c (16 bytes) of row i stands at c ^ i (the swizzle of 128 bytes), which
+ * TMA writes and wgmma reads, so no two of 8 rows meet in a bank. A block begins at a multiple of
+ * 1024 bytes. Its rows are rows of the operand, and k runs along them (ALONG); or they are terms of
+ * the sum, and the operand is turned on the way in.
+ */
+#ifndef OP_NV_HOPPER_CUH
+#define OP_NV_HOPPER_CUH
+
+#include "op/kernel.cuh"
+
+#include <cuda.h>
+
+namespace hopper
+{
+
+/* Is this pass of the compiler for sm_90a? Kernels for it are empty in others. */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+static constexpr bool COMPILED = true;
+#else
+static constexpr bool COMPILED = false;
+#endif
+
+enum {
+    BLOCK = 64, /* rows and columns of a block */
+    ROW_BYTES = 128,
+    BLOCK_BYTES = BLOCK * ROW_BYTES,
+    WARPGROUP = 128 /* threads */
+};
+
+/* Barriers: a phase ends when as many threads have arrived as expected, and all bytes. */
+
+static __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
+                 : "memory");
+}
+
+/* After barrier_init and before __syncthreads: makes the barriers known to the copy engine. */
+static __device__ __forceinline__ void barriers_publish()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+static __device__ __forceinline__ void arrive(uint32_t barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+static __device__ __forceinline__ void arrive_expect(uint32_t barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+}
+
+/* Arrives once all copies (cp.async) that this thread began before are done. */
+static __device__ __forceinline__ void arrive_after_copies(uint32_t barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Waits for the end of the phase with this parity: the first phase has parity 0. */
+static __device__ __forceinline__ void wait(uint32_t barrier, uint32_t parity)
+{
+    asm volatile("{\n.reg .pred p;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+                 "@!p bra again;\n}\n" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* What other threads wrote by ordinary stores and cp.async, before wgmma reads it. */
+static __device__ __forceinline__ void writes_to_products()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* A box from (x, y, z) on to shared memory; its bytes arrive at the barrier. */
+static __device__ __forceinline__ void box_load(uint32_t to, const CUtensorMap *map, int x, int y,
+                                                int z, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+                 : "memory");
+}
+
+/* The same in a map of rank 5: from (x, 0, 0, y, z) on. */
+static __device__ __forceinline__ void pairs_load(uint32_t to, const CUtensorMap *map, int x, int y,
+                                                  int z, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %6, %6, %3, %4}], [%5];" ::"r"(to),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "r"(0)
+                 : "memory");
+}
+
+/* Brings a box to L2. */
+static __device__ __forceinline__ void box_prefetch(const CUtensorMap *map, int x, int y, int z)
+{
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map),
+                 "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
+/* Adds a box of f32 in shared memory to the tensor from (x, y, z) on; what lies outside the tensor is
+ * left out. The thread that calls it closes and waits for it. */
+static __device__ __forceinline__ void box_add(const CUtensorMap *map, uint32_t from, int x, int y,
+                                               int z)
+{
+    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group "
+                 "[%0, {%1, %2, %3}], [%4];\n"
+                 "cp.async.bulk.commit_group;" ::"l"(map),
+                 "r"(x), "r"(y), "r"(z), "r"(from)
+                 : "memory");
+}
+/* The same, but written over what stands there. */
+static __device__ __forceinline__ void box_put(const CUtensorMap *map, uint32_t from, int x, int y,
+                                               int z)
+{
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group "
+                 "[%0, {%1, %2, %3}], [%4];\n"
+                 "cp.async.bulk.commit_group;" ::"l"(map),
+                 "r"(x), "r"(y), "r"(z), "r"(from)
+                 : "memory");
+}
+
+/* Until at most LEFT of this thread's boxes still have to be read from shared memory. */
+template <int LEFT> static __device__ __forceinline__ void boxes_wait()
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(LEFT) : "memory");
+}
+
+static __device__ __forceinline__ uint4 shared_get(uint32_t at)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(at)
+                 : "memory");
+    return v;
+}
+static __device__ __forceinline__ void shared_put(uint32_t at, float x, float y)
+{
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(x), "f"(y) : "memory");
+}
+
+/* 16 rows x 16 results of a product to a warp's room of 16 rows x 128 bytes, chunks swizzled as above:
+ * columns 16 k on, as bf16. left: of the first 8 columns what this lane has of two rows, right: of
+ * the other 8. */
+static __device__ __forceinline__ void results_put(uint32_t room, int k, const float *left,
+                                                   const float *right)
+{
+    int lane = (int)threadIdx.x % 32, row = lane % 16, chunk = k * 2 + lane / 16;
+    uint32_t v[4];
+    const float *from[4] = { left, left + 2, right, right + 2 };
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        __nv_bfloat162 two = __floats2bfloat162_rn(from[i][0], from[i][1]);
+        memcpy(&v[i], &two, sizeof two);
+    }
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     room + row * ROW_BYTES + ((chunk ^ (row & 7)) << 4)),
+                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
+}
+
+/* A warpgroup gives registers up or takes them. */
+template <int N> static __device__ __forceinline__ void registers_give()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N> static __device__ __forceinline__ void registers_take()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+/* Products: begin, any number of multiply_add, close; then wait. Between begin and the end of the
+ * wait nothing may touch the sums. */
+
+static __device__ __forceinline__ void products_begin()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+static __device__ __forceinline__ void products_close()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/* Until at most LEFT of the groups closed so far are unfinished. */
+template <int LEFT> static __device__ __forceinline__ void products_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+
+/* How wgmma finds an operand whose first block is at this address of shared memory: 8 rows and the
+ * next 8 lie 1024 bytes apart, a block and the next one across BLOCK_BYTES. */
+static __device__ __forceinline__ uint64_t operand_at(uint32_t address)
+{
+    return (uint64_t)(address >> 4 & 0x3FFF) | (uint64_t)(BLOCK_BYTES >> 4) << 16 |
+           (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
+}
+
+/* c += A B for 64 rows, 128 columns, 16 terms. */
+template <bool TURN_A, bool TURN_B>
+static __device__ __forceinline__ void multiply_add(float (&c)[64], uint64_t a, uint64_t b, int add)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+                 "%64, %65, p, 1, 1, %67, %68;\n}\n"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]),
+                   "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]),
+                   "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]),
+                   "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]),
+                   "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]),
+                   "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]),
+                   "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]),
+                   "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]),
+                   "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]),
+                   "+f"(c[54]), "+f"(c[55]), "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]),
+                   "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+                 : "l"(a), "l"(b), "r"(add), "n"(TURN_A), "n"(TURN_B));
+}
+
+/* c += A B for 64 rows, 256 columns, 16 terms. */
+template <bool TURN_A, bool TURN_B>
+static __device__ __forceinline__ void multiply_add(float (&c)[128], uint64_t a, uint64_t b,
+                                                    int add)
+{
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
+        "%111, "
+        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, "
+        "%127}, "
+        "%128, %129, p, 1, 1, %131, %132;\n}\n"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
+          "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
+          "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]),
+          "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]),
+          "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]),
+          "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]),
+          "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]),
+          "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
+          "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]),
+          "+f"(c[63]), "+f"(c[64]), "+f"(c[65]), "+f"(c[66]), "+f"(c[67]), "+f"(c[68]), "+f"(c[69]),
+          "+f"(c[70]), "+f"(c[71]), "+f"(c[72]), "+f"(c[73]), "+f"(c[74]), "+f"(c[75]), "+f"(c[76]),
+          "+f"(c[77]), "+f"(c[78]), "+f"(c[79]), "+f"(c[80]), "+f"(c[81]), "+f"(c[82]), "+f"(c[83]),
+          "+f"(c[84]), "+f"(c[85]), "+f"(c[86]), "+f"(c[87]), "+f"(c[88]), "+f"(c[89]), "+f"(c[90]),
+          "+f"(c[91]), "+f"(c[92]), "+f"(c[93]), "+f"(c[94]), "+f"(c[95]), "+f"(c[96]), "+f"(c[97]),
+          "+f"(c[98]), "+f"(c[99]), "+f"(c[100]), "+f"(c[101]), "+f"(c[102]), "+f"(c[103]),
+          "+f"(c[104]), "+f"(c[105]), "+f"(c[106]), "+f"(c[107]), "+f"(c[108]), "+f"(c[109]),
+          "+f"(c[110]), "+f"(c[111]), "+f"(c[112]), "+f"(c[113]), "+f"(c[114]), "+f"(c[115]),
+          "+f"(c[116]), "+f"(c[117]), "+f"(c[118]), "+f"(c[119]), "+f"(c[120]), "+f"(c[121]),
+          "+f"(c[122]), "+f"(c[123]), "+f"(c[124]), "+f"(c[125]), "+f"(c[126]), "+f"(c[127])
+        : "l"(a), "l"(b), "r"(add), "n"(TURN_A), "n"(TURN_B));
+}
+
+/* Host */
+
+/* A tensor of bf16 or f32 as `deep` matrices of `rows` x `cols` that lie one behind the other, moved
+ * in boxes of box_rows x 128 bytes. PAIRS: the rows of a matrix are read 8 of its first half, then
+ * the 8 that belong to them in its second half, in turn; rows / 2 is then a multiple of 8. */
+typedef struct TensorShape {
+    const void *data;
+    int64_t cols, rows, deep;
+    Dtype dtype;
+} TensorShape;
+
+} // namespace hopper
+
+extern "C" {
+/* Does the current GPU run code for sm_90a? */
+bool hopper_device(void);
+/* For a kernel whose blocks stay and take tiles: one a multiprocessor, at most one a tile. */
+unsigned hopper_blocks(const struct Exec *ex, int64_t tiles);
+}
+/* ERR_DEVICE: the driver takes no such tensor. */
+Status tensor_map(const char *op, const hopper::TensorShape &t, int box_rows, bool pairs,
+                  CUtensorMap *out);
+
+#endif

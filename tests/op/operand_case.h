@@ -1,0 +1,39 @@
+/* operand_case: an op refuses each of its operands if that has scales. */
+#ifndef TEST_OPERAND_CASE_H
+#define TEST_OPERAND_CASE_H
+
+#include "harness/optest.h"
+#include "op/operand.h"
+
+/* The tensor as 8-bit numbers with a scale for each block of 128 x 128; nothing reads them. */
+static inline Operand operand_scaled(OpTest *t, Tensor like)
+{
+    Operand q = { .data = like, .kind = OPERAND_128X128 };
+    int64_t d = tensor_cols(&like);
+    OperandGrid g = operand_grid(q.kind, tensor_elems(&like) / d, d);
+    q.data.dtype = DTYPE_E4M3;
+    q.scale = optest_normal(t, DTYPE_F32, DIMS(g.rows, g.cols));
+    return q;
+}
+
+/* Each Operand among the arguments in turn; returns how many there are. */
+static inline int operands_refused(OpTest *t, OpId id, const void *args)
+{
+    const OpDesc *op = op_desc(id);
+    _Alignas(16) char changed[2048];
+    int operands = 0;
+    for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
+        if (p[1].dir != PORT_IN_SCALE) continue;
+        char want[128];
+        memcpy(changed, args, op->args_bytes);
+        Operand *q = (Operand *)(void *)(changed + p->offset);
+        *q = operand_scaled(t, q->data);
+        snprintf(want, sizeof want, "%s: %s is of kind 4 (128 x 128), the op takes: plain",
+                 op->name, p->name);
+        CHECK_FAILS(op_run(&t->ex, id, changed), ERR_UNSUPPORTED, want);
+        operands++;
+    }
+    return operands;
+}
+
+#endif
