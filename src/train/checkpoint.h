@@ -87,7 +87,7 @@ Status checkpoint_poll(Checkpointer *k);
 Status checkpoint_finish(Checkpointer *k);
 
 /* Bytes that a Checkpointer will take beside buffers of fixed size. */
-size_t checkpoint_plan_bytes(const Engine *e);
+size_t checkpoint_plan_bytes(const EngineParams *w);
 
 /* Header only; texts in `a`. `path` is a checkpoint's folder. */
 Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out);
