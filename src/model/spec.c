@@ -214,8 +214,10 @@ Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *ou
         .act = type,
         .weights = copies_plain(type),
         .optimizer = optimizer_of(c),
-        .ranks = { .ep = c->mesh_ep, .cp = c->mesh_cp, .stage = c->mesh_cp },
-        .imbalance = c->plan_imbalance,
+        .ranks = { .ep = c->mesh_ep,
+                   .cp = c->mesh_cp,
+                   .stage = c->mesh_cp,
+                   .imbalance = c->plan_imbalance },
         .capacity = { .pool = c->moe_pool_factor > 0 ? c->moe_pool_factor : SPEC_POOL_MOST,
                       .blocks = c->moe_buffer_factor },
     };
