@@ -144,6 +144,8 @@ typedef struct ModelSpec {
  * ranks of the experts lie. */
 ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape);
 
+/* The list of layers alone, before it is known what of them is frozen (params_freeze): for spec_build. */
+Status spec_layers(const Config *c, Arena *a, ModelSpec *out);
 /* Puts all layers on rank 0. config_check must have passed. aux_scale is the coefficient over the
  * number of groups in the batch. */
 Status spec_build(const Config *c, Arena *a, ModelSpec *out);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "op/choices.h"
 #include "train/agree.h"
+#include "train/checkpoint.h"
 #include "train/checkpoint_folder.h"
 #include "train/engine_memory.h"
 #include "train/manifest.h"
