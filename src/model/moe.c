@@ -47,7 +47,7 @@ static Rows received(const LayerRun *r, double room, double mean, double most, d
 {
     double bound = room > 0 ? ceil(mean * room / blocks) * blocks : most;
     return (Rows){ .bound = (int64_t)fmin(bound, most),
-                   .expected = fmin(mean * r->spec->imbalance, most) };
+                   .expected = fmin(mean * r->spec->ranks.imbalance, most) };
 }
 
 /* The tokens that this rank's experts see. A token counts once, however many of them it takes. */

@@ -33,7 +33,7 @@ static Status exchange(const Roofline *r, const MoeSpec *m, const OpCost *c, dou
                    .domain_limit = m->rule.groups > 1 ? m->rule.top_groups : 0 };
     CollectiveCost cost;
     TRY(collective_dispatch(r->hardware, &g, &d, &cost));
-    *s = cost.latency_s + (cost.s - cost.latency_s) * r->spec->imbalance;
+    *s = cost.latency_s + (cost.s - cost.latency_s) * r->spec->ranks.imbalance;
     return OK;
 }
 
