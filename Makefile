@@ -81,7 +81,7 @@ ARCH.v4 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16 -mamx-tile -m
 SET_SRC := src/base/dtype.c $(filter-out %/op.c %/cpu_sets.c %/names.c %/choices.c src/op/exchange%,$(wildcard src/op/*.c))
 
 # x_on.c / x_off.c: two files for one interface, a build takes one.
-SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c))
+SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c src/*/*/*.c))
 ifeq ($(MPI),1)
 SRC += src/comm/mpi.c
 MPI_CFLAGS := $(patsubst -I%,-isystem%,$(shell pkg-config --cflags ompi-c))
@@ -124,7 +124,7 @@ LOWEST := $(addprefix $B/tests/,mesh/test_same_loss mesh/test_trajectory_mesh me
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
 # The library: what its functions need of these folders, as one object in which only they are visible.
-PIC := $(patsubst %,$O/pic/%.o,$(wildcard src/base/*.c src/trace/*.c src/config/*.c src/analyze/*.c) \
+PIC := $(patsubst %,$O/pic/%.o,$(wildcard $(addprefix src/,base/*.c trace/*.c config/*.c analyze/*.c analyze/*/*.c)) \
        src/op/names.c src/plan/hardware.c $O/gen/hardware.c $O/gen/presets.c)
 TRACE_SO  := libswitchyard_trace.so.$(shell sed -n 's/^.define SWITCHYARD_TRACE_VERSION //p' include/switchyard_trace.h)
 TRACE_LIB := $B/libswitchyard_trace.a $B/$(TRACE_SO) $B/libswitchyard_trace.so

@@ -6,18 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAIRS_MAX = 1000000 }; /* of left-over calls that are looked at one by one */
-
 /* ---- names ---- */
 
-static bool is_launch(const char *name)
-{
-    return strcmp(name, "hipModuleLaunchKernel") == 0 || strcmp(name, "cuLaunchKernel") == 0;
-}
-
 /* What calls of both vendors do: "launch", "copy", "fill"; else NULL. */
-static const char *runtime_word(const char *name)
+static const char *runtime_verb(EventKind kind, const char *name)
 {
+    if (kind != EVENT_RUNTIME && kind != EVENT_DRIVER) return NULL;
     if (strncmp(name, "cu", 2) != 0 && strncmp(name, "hip", 3) != 0) return NULL;
     if (strstr(name, "Graph") != NULL)
         return strstr(name, "Launch") != NULL ? "graph launch" : NULL;
@@ -52,13 +46,13 @@ static size_t plain_name(const char *s, char *out)
 }
 
 /* Without ": function" at the end, and of a path that ends in .py only the file. */
-static const char *bare_name(char *s, bool compat)
+static const char *bare_name(char *s, bool any_function)
 {
     char *end = s + strlen(s), *word = end, *gap;
     while (word > s && !isspace((unsigned char)word[-1])) word--;
     for (gap = word; gap > s && isspace((unsigned char)gap[-1]);) gap--;
     if (word < end && gap < word && gap > s && gap[-1] == ':' &&
-        (compat || (gap - s > 4 && strncmp(gap - 4, ".py:", 4) == 0)))
+        (any_function || (gap - s > 4 && strncmp(gap - 4, ".py:", 4) == 0)))
         gap[-1] = 0;
     char *slash = strrchr(s, '/');
     return slash != NULL && text_ends(s, ".py") && slash[1] != '.' ? slash + 1 : s;
@@ -73,18 +67,19 @@ static Status name_strings(Diff *d, int side, Arena *a, Arena *scratch)
     memset(names->plain[side], 0xFF, e->strings.n * sizeof(uint32_t));
     for (int64_t i = 0; i < e->n; i++) {
         uint32_t id = e->name[i];
-        const char *s = strings_text(&e->strings, id), *word = NULL;
+        const char *s = strings_text(&e->strings, id);
         if (names->plain[side][id] != UINT32_MAX) continue;
         ArenaMark mark = arena_mark(scratch);
         char *plain = NULL;
         TRY(ARENA_NEW(scratch, 4 * strlen(s) + 1, &plain));
         size_t n = plain_name(s, plain);
-        if (d->compat && is_launch(plain)) word = "__kernel_launch__";
-        if (!d->compat && (e->kind[i] == EVENT_RUNTIME || e->kind[i] == EVENT_DRIVER))
-            word = runtime_word(plain);
-        if (word != NULL) n = strlen(word), memcpy(plain, word, n + 1);
+        const char *verb = d->rules->verb((EventKind)e->kind[i], plain);
+        if (verb != NULL) {
+            n = strlen(verb);
+            memcpy(plain, verb, n + 1);
+        }
         TRY(strings_id(&names->text, plain, n, &names->plain[side][id]));
-        const char *bare = bare_name(plain, d->compat);
+        const char *bare = bare_name(plain, d->rules->any_function);
         TRY(strings_id(&names->text, bare, strlen(bare), &names->bare[side][id]));
         arena_release(scratch, mark);
     }
@@ -104,17 +99,17 @@ bool diff_on_way(const Tree *t, uint32_t event)
     return event_on_gpu(t->events->kind[event]) || t->gpu_first[event + 1] > t->gpu_first[event];
 }
 
-static bool is_graph(const Events *e, uint32_t event)
+bool diff_is_graph(const Events *e, uint32_t event)
 {
     const char *name = event_name(e, event);
     return strcmp(name, "hipGraphLaunch") == 0 || strcmp(name, "cudaGraphLaunch") == 0;
 }
 
 /* A call that launches. A graph's is like an operator with all its kernels below. */
-static bool launches(const Events *e, uint32_t event)
+bool diff_launches(const Events *e, uint32_t event)
 {
     uint8_t kind = e->kind[event];
-    return (kind == EVENT_RUNTIME || kind == EVENT_DRIVER) && !is_graph(e, event);
+    return (kind == EVENT_RUNTIME || kind == EVENT_DRIVER) && !diff_is_graph(e, event);
 }
 
 typedef struct Walk {
@@ -203,7 +198,7 @@ static Status children_of(Walk *w, const uint32_t event[DIFF_SIDES], DiffList li
 static bool has_launch(const Tree *t, uint32_t event)
 {
     for (uint32_t c = t->first[event]; c < t->first[event + 1]; c++) {
-        if (launches(t->events, t->child[c])) return true;
+        if (diff_launches(t->events, t->child[c])) return true;
     }
     return false;
 }
@@ -215,7 +210,7 @@ static Status unwrap(Walk *w, int side, uint32_t *event, DiffList *below)
     const Tree *t = w->d->tree[side];
     for (;;) {
         below->n = 0;
-        if (launches(t->events, *event)) return OK;
+        if (diff_launches(t->events, *event)) return OK;
         if (t->events->kind[*event] == EVENT_CPU_OP && has_launch(t, *event)) return OK;
         TRY(on_way(w, side, *event, below));
         if (below->n != 1) return OK;
@@ -228,21 +223,27 @@ static Status unwrap(Walk *w, int side, uint32_t *event, DiffList *below)
 static bool any_launches(const Diff *d, int side, const DiffList *l)
 {
     for (int64_t i = 0; i < l->n; i++) {
-        if (launches(d->tree[side]->events, l->at[i])) return true;
+        if (diff_launches(d->tree[side]->events, l->at[i])) return true;
     }
     return false;
 }
 
-/* TraceLens matches lists of the same length by position. */
+/* By position where the rules say so, else by name. */
 static Status match(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs *out)
 {
     const Diff *d = w->d;
-    if (!d->compat || list[DIFF_OLD].n != list[DIFF_NEW].n ||
+    if (!d->rules->by_position || list[DIFF_OLD].n != list[DIFF_NEW].n ||
         any_launches(d, DIFF_OLD, &list[DIFF_OLD]) || any_launches(d, DIFF_NEW, &list[DIFF_NEW]))
         return diff_align(d, list, false, w->scratch, out);
-    out->n = list[DIFF_OLD].n;
-    TRY(ARENA_NEW(w->scratch, out->n, &out->at));
-    for (int64_t i = 0; i < out->n; i++) out->at[i] = (DiffPair){ i, i };
+    return diff_by_position(list, w->scratch, out);
+}
+
+Status diff_by_position(const DiffList list[DIFF_SIDES], Arena *a, DiffPairs *out)
+{
+    const int64_t m = list[DIFF_OLD].n, n = list[DIFF_NEW].n;
+    out->n = m > n ? m : n;
+    TRY(ARENA_NEW(a, out->n, &out->at));
+    for (int64_t i = 0; i < out->n; i++) out->at[i] = (DiffPair){ i < m ? i : -1, i < n ? i : -1 };
     return OK;
 }
 
@@ -294,7 +295,7 @@ static Status left_over(Walk *w, const DiffPairs *p, const DiffList from[DIFF_SI
     return OK;
 }
 
-static bool same_names(const Diff *d, const DiffList *a, const DiffList *b)
+bool diff_same_names(const Diff *d, const DiffList *a, const DiffList *b)
 {
     if (a->n == 0 || a->n != b->n) return false;
     for (int64_t i = 0; i < a->n; i++) {
@@ -304,24 +305,9 @@ static bool same_names(const Diff *d, const DiffList *a, const DiffList *b)
     return true;
 }
 
-static bool can_wrap(const Events *e, uint32_t event)
+bool diff_can_wrap(const Events *e, uint32_t event)
 {
-    return e->kind[event] != EVENT_KERNEL && !launches(e, event);
-}
-
-/* TraceLens opens two calls that are left over, too, if the same is below both. */
-static void find_twins(const Diff *d, const DiffList rest[DIFF_SIDES], DiffList *const below[],
-                       bool *const opened[])
-{
-    if (!d->compat || rest[DIFF_NEW].n > PAIRS_MAX / rest[DIFF_OLD].n) return;
-    for (int64_t k = 0; k < rest[DIFF_OLD].n * rest[DIFF_NEW].n; k++) {
-        int64_t i = k / rest[DIFF_NEW].n, j = k % rest[DIFF_NEW].n;
-        if (!can_wrap(d->tree[DIFF_OLD]->events, rest[DIFF_OLD].at[i]) ||
-            !can_wrap(d->tree[DIFF_NEW]->events, rest[DIFF_NEW].at[j]) ||
-            !same_names(d, &below[DIFF_OLD][i], &below[DIFF_NEW][j]))
-            continue;
-        opened[DIFF_OLD][i] = opened[DIFF_NEW][j] = true;
-    }
+    return e->kind[event] != EVENT_KERNEL && !diff_launches(e, event);
 }
 
 /* Which of the calls that are left over are wrappers: among their children is the name of a call
@@ -331,16 +317,16 @@ static bool find_wrappers(Walk *w, const DiffList rest[DIFF_SIDES], DiffList *co
 {
     const Diff *d = w->d;
     bool any = false;
-    find_twins(d, rest, below, opened);
+    if (d->rules->open_more != NULL) d->rules->open_more(d, rest, below, opened);
     for (int s = 0; s < DIFF_SIDES; s++) {
         w->stamp++;
         for (int64_t i = 0; i < rest[!s].n; i++) {
             uint32_t call = rest[!s].at[i];
-            if (can_wrap(d->tree[!s]->events, call))
+            if (diff_can_wrap(d->tree[!s]->events, call))
                 w->seen[!s][diff_name(d, !s, call, false)] = w->stamp;
         }
         for (int64_t i = 0; i < rest[s].n; i++) {
-            bool can = can_wrap(d->tree[s]->events, rest[s].at[i]);
+            bool can = diff_can_wrap(d->tree[s]->events, rest[s].at[i]);
             for (int64_t k = 0; can && k < below[s][i].n; k++)
                 opened[s][i] |= w->seen[!s][diff_name(d, s, below[s][i].at[k], false)] == w->stamp;
             any |= opened[s][i];
@@ -424,7 +410,7 @@ static Status match_unwrapped(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
     for (int s = 0; s < DIFF_SIDES; s++) {
         for (int64_t i = 0; i < rest.list[s].n; i++) {
             TRY(unwrap(w, s, &rest.list[s].at[i], &unused));
-            if (w->d->compat) list[s].at[rest.of[s][i]] = rest.list[s].at[i];
+            if (w->d->rules->wrappers_go) list[s].at[rest.of[s][i]] = rest.list[s].at[i];
         }
     }
     TRY(diff_align(w->d, rest.list, false, w->scratch, &found));
@@ -461,10 +447,10 @@ static Status replaces(Walk *w, uint32_t x, uint32_t y, bool *out)
     *out = a->kind[x] == b->kind[y];
     if (event_on_gpu(a->kind[x]) || event_on_gpu(b->kind[y])) return OK;
     *out = strpbrk(sizes, "0123456789") != NULL && strcmp(sizes, diff_sizes(b, y)) == 0;
-    if (*out || launches(a, x) || launches(b, y)) return OK;
+    if (*out || diff_launches(a, x) || diff_launches(b, y)) return OK;
     TRY(on_way(w, DIFF_OLD, x, &below[DIFF_OLD]));
     TRY(on_way(w, DIFF_NEW, y, &below[DIFF_NEW]));
-    *out = same_names(w->d, &below[DIFF_OLD], &below[DIFF_NEW]) &&
+    *out = diff_same_names(w->d, &below[DIFF_OLD], &below[DIFF_NEW]) &&
            !any_launches(w->d, DIFF_OLD, &below[DIFF_OLD]);
     return OK;
 }
@@ -496,7 +482,7 @@ static Status match_replaced(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs
     bool *taken = NULL;
     TRY(left_over(w, p, list, &rest));
     const DiffList *left = &rest.list[DIFF_NEW];
-    if (!rest.any || left->n > PAIRS_MAX / rest.list[DIFF_OLD].n) return OK;
+    if (!rest.any || left->n > DIFF_PAIRS_MAX / rest.list[DIFF_OLD].n) return OK;
     TRY(last_matches(w, list, p, before));
     TRY(ARENA_ZEROED(w->scratch, list[DIFF_NEW].n, &taken));
     for (int64_t k = 0; k < p->n; k++) {
@@ -525,7 +511,7 @@ static Status pair_lists(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
     TRY(match(w, list, p));
     TRY(open_wrappers(w, list, p));
     TRY(match_unwrapped(w, list, p));
-    return w->d->compat ? OK : match_replaced(w, list, p);
+    return w->d->rules->replaced ? match_replaced(w, list, p) : OK;
 }
 
 /* ---- the walk ---- */
@@ -546,10 +532,10 @@ static Status visit(Walk *w, Step at)
     for (int s = 0; s < DIFF_SIDES && list[DIFF_OLD].n != list[DIFF_NEW].n; s++) {
         if (list[s].n != 1) continue;
         uint32_t end = list[s].at[0];
-        if (!d->compat && list[!s].n == 0) break;
+        if (!d->rules->wrappers_go && list[!s].n == 0) break;
         TRY(unwrap(w, s, &end, &below));
         if (below.n > 0) list[s] = below;
-        if (below.n > 0 && d->compat) at.event[s] = end;
+        if (below.n > 0 && d->rules->wrappers_go) at.event[s] = end;
         break;
     }
     *node = (DiffNode){ { at.event[0], at.event[1] }, at.parent, (uint32_t)d->children, 0 };
@@ -565,31 +551,6 @@ static Status visit(Walk *w, Step at)
 }
 
 /* ---- roots ---- */
-
-/* TraceLens: operators that no other one calls, paired by position; of one that only launches a
- * graph what is below it. */
-static Status roots_by_position(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
-{
-    for (int s = 0; s < DIFF_SIDES; s++) {
-        const Tree *t = w->d->tree[s];
-        TRY(new_list(w, t->roots, &list[s]));
-        for (int64_t i = 0; i < t->roots; i++) {
-            uint32_t at = t->root[i];
-            if (t->events->kind[at] != EVENT_CPU_OP) continue;
-            while (t->first[at + 1] - t->first[at] == 1) {
-                uint32_t child = t->child[t->first[at]];
-                if (!event_on_gpu(t->events->kind[child]) && !is_graph(t->events, child)) break;
-                at = child;
-            }
-            list[s].at[list[s].n++] = at;
-        }
-    }
-    p->n = list[DIFF_OLD].n > list[DIFF_NEW].n ? list[DIFF_OLD].n : list[DIFF_NEW].n;
-    TRY(ARENA_NEW(w->scratch, p->n, &p->at));
-    for (int64_t i = 0; i < p->n; i++)
-        p->at[i] = (DiffPair){ i < list[DIFF_OLD].n ? i : -1, i < list[DIFF_NEW].n ? i : -1 };
-    return OK;
-}
 
 typedef struct Likeness {
     int64_t common, i, j; /* roots of the same name; threads */
@@ -694,7 +655,10 @@ static Status walk_all(Walk *w, Arena *a)
     Diff *d = w->d;
     DiffList list[DIFF_SIDES];
     DiffPairs p = { 0 };
-    TRY(d->compat ? roots_by_position(w, list, &p) : roots_by_name(w, list, &p));
+    if (d->rules->roots != NULL)
+        TRY(d->rules->roots(d, w->scratch, list, &p));
+    else
+        TRY(roots_by_name(w, list, &p));
     d->roots = p.n;
     TRY(ARENA_NEW(a, p.n, &d->root));
     for (int64_t k = p.n - 1; k >= 0; k--)
@@ -709,12 +673,15 @@ static Status walk_all(Walk *w, Arena *a)
     return OK;
 }
 
-Status diff_trees(const Tree *old, const Tree *new, bool compat, Arena *a, Arena *scratch,
-                  Diff *out)
+Status diff_trees(const Tree *old, const Tree *new, const DiffRules *rules, Arena *a,
+                  Arena *scratch, Diff *out)
 {
+    static const DiffRules ours = {
+        .gap = 2, .other_name = 5, .unlike = 1, .verb = runtime_verb, .replaced = true
+    };
     ArenaMark mark = arena_mark(scratch);
     int64_t n[DIFF_SIDES] = { old->events->n, new->events->n }, names;
-    *out = (Diff){ .tree = { old, new }, .compat = compat };
+    *out = (Diff){ .tree = { old, new }, .rules = rules == NULL ? &ours : rules };
     Walk w = { .d = out, .scratch = scratch };
     TRY(strings_init(&out->names.text));
     for (int s = 0; s < DIFF_SIDES; s++) TRY(name_strings(out, s, a, scratch));

@@ -27,15 +27,15 @@ typedef struct Perf {
  * something (how a product's inputs are transposed; NULL: nothing). */
 typedef struct PerfQuery {
     const char *name, *kernel;
-    const OpArgs *args; /* NULL: none */
-    bool compat;        /* TraceLens' numbers where these are wrong */
+    const OpArgs *args;            /* NULL: none */
+    const struct PerfRules *rules; /* perf_work.h: what is counted otherwise; NULL: nothing */
 } PerfQuery;
 
 /* The work of a call; out->sheet is NULL where there is no model, or where the arguments are not
  * what the model needs. */
 Status perf_model(const Events *e, const PerfQuery *q, Arena *a, Perf *out);
 /* Has an operator of that name a model at all? */
-bool perf_has_model(const char *name, bool compat);
+bool perf_has_model(const char *name, const struct PerfRules *rules);
 
 /* The category of an operator whose first kernel has that name (NULL: it launched none). */
 const char *perf_category(const char *name, const char *first_kernel);

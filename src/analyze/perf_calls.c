@@ -50,7 +50,7 @@ static Status make_rows(Report *r, PerfCalls *p, const Groups *g, const uint32_t
         PerfRow *row = &p->row[p->rows];
         const Strings *s = &r->e->strings;
         const PerfQuery q = { strings_text(s, k[0]), k[2] == 0 ? NULL : strings_text(s, k[2]),
-                              k[1] == EVENT_NONE ? NULL : &r->e->args[k[1]], r->o->compat };
+                              k[1] == EVENT_NONE ? NULL : &r->e->args[k[1]], p->how.rules };
         TRY(perf_model(r->e, &q, r->arena, &row->p));
         TRY(params_text(&row->p, r->arena, &row->text));
         TRY(strings_id(seen, row->text, strlen(row->text), &row->params));
@@ -69,9 +69,9 @@ static Status find_calls(Report *r, PerfCalls *p)
     TRY(ARENA_GROW(r->arena, 1, &key_room, &key));
     for (uint32_t i = 0; i < e->n; i++) {
         if (e->kind[i] != EVENT_CPU_OP) continue;
-        if (!r->o->compat && perf_work_below(r, i).n == 0) continue;
+        if (!p->how.idle && perf_work_below(r, i).n == 0) continue;
         uint8_t *k = &known[e->name[i]];
-        if (*k == 0) *k = perf_has_model(event_name(e, i), r->o->compat) ? 2 : 1;
+        if (*k == 0) *k = perf_has_model(event_name(e, i), p->how.rules) ? 2 : 1;
         if (*k == 1) continue;
         TRY(ARENA_GROW(r->arena, p->calls + 1, &room, &p->call));
         TRY(ARENA_GROW(r->arena, 3 * p->calls + 3, &key_room, &key));
@@ -180,16 +180,21 @@ static Status find_gradients(Report *r, PerfCalls *p)
     return OK;
 }
 
+Status perf_calls_make(Report *r, const PerfChoice *how)
+{
+    PerfCalls *p = NULL;
+    TRY(ARENA_ZEROED(r->arena, 1, &p));
+    p->how = *how;
+    TRY(find_calls(r, p));
+    TRY(find_gradients(r, p));
+    if (how->peaks) TRY(perf_peaks(r, &p->peaks));
+    r->perf = p;
+    return OK;
+}
+
 Status perf_calls(Report *r, const PerfCalls **out)
 {
-    if (r->perf == NULL) {
-        PerfCalls *p = NULL;
-        TRY(ARENA_ZEROED(r->arena, 1, &p));
-        TRY(find_calls(r, p));
-        TRY(find_gradients(r, p));
-        TRY(perf_peaks(r, &p->peaks));
-        r->perf = p;
-    }
+    if (r->perf == NULL) TRY(perf_calls_make(r, &(PerfChoice){ .peaks = true, .mb = 1e6 }));
     *out = r->perf;
     return OK;
 }

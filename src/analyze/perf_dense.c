@@ -14,46 +14,52 @@ static void put_transposes(PerfWork *c)
     const char *k = c->q->kernel == NULL ? NULL : strstr(c->q->kernel, "Cijk_A");
     if (k == NULL || strlen(k) < 14) return;
     bool a = strncmp(k + 6, "lik", 3) == 0, b = strncmp(k + 11, "jlk", 3) == 0;
-    perf_put_text(c, "transpose",
-                  a   ? b ? "(True, True)" : "(True, False)"
-                  : b ? "(False, True)"
-                      : "(False, False)");
+    perf_put(c, "\"transpose",
+             a   ? b ? "(True, True)" : "(True, False)"
+             : b ? "(False, True)"
+                 : "(False, False)");
 }
 
-static void put_sizes(PerfWork *c, double m, double n, double k)
+static void count_product(PerfWork *c, const PerfProduct *p, const char *type)
 {
-    perf_put_whole(c, "M", m);
-    perf_put_whole(c, "N", n);
-    perf_put_whole(c, "K", k);
+    double out = p->m * p->n, in = p->m * p->k + p->weights * p->k * p->n + (p->row ? p->n : 0);
+    perf_set_work(c, p->batch * (2 * out * p->k + (p->bias ? out : 0)),
+                  p->batch * (in * p->in + out * p->out), type);
 }
 
 /* Also of a byte (_scaled_mm): x (M, K) times w (N, K) transposed; its result has two. */
 bool perf_model_gemm(PerfWork *c)
 {
     const char *name = c->q->name;
-    bool add = strstr(name, "addmm") != NULL || strstr(name, "addbmm") != NULL, bias = add;
+    bool add = strstr(name, "addmm") != NULL || strstr(name, "addbmm") != NULL;
     bool batched = strstr(name, "bmm") != NULL, scaled = text_ends(name, "_scaled_mm");
     const PerfArg *a = &c->arg[add], *b = a + 1;
     int rank = batched ? 3 : 2;
     if (a->dims.n != rank || b->dims.n != rank) return false;
-    if (scaled) bias = c->q->compat ? c->args == 3 : c->args > 4 && perf_is_tensor(&c->arg[4]);
     const int64_t *x = a->dims.at + batched, *y = b->dims.at + batched;
-    double m = (double)x[0], k = (double)x[1], n = (double)y[1];
-    double groups = batched ? (double)a->dims.at[0] : 1;
-    if (batched) perf_put_whole(c, "B", groups);
-    put_sizes(c, m, n, k);
-    perf_put(c, "bias", cell_bool(bias));
-    perf_put_shape(c, "stride_A", &a->strides);
-    perf_put_shape(c, "stride_B", &b->strides);
-    PERF_PUT_TYPES(c, "dtype_A_B", a->type, b->type);
-    if (!batched) perf_put_whole(c, "B", 1);
+    PerfProduct p = { .m = (double)x[0], .k = (double)x[1], .n = (double)y[1] };
+    p.batch = batched ? (double)a->dims.at[0] : 1;
+    p.weights = 1;
+    p.row = add;
+    p.bias = scaled ? c->args > 4 && perf_is_tensor(&c->arg[4]) : add;
+    p.in = p.out = perf_bytes_of(c, a->type);
+    if (scaled && p.in == 1) p.out = 2;
+    PERF_RULE(c, product, c, &p);
+    if (batched) perf_put(c, "#B", p.batch);
+    perf_put(c, "#M #N #K ?bias /stride_A /stride_B 2dtype_A_B", p.m, p.n, p.k, p.bias, &a->strides,
+             &b->strides, a->type, b->type);
+    if (!batched) perf_put(c, "#B", 1.0);
     put_transposes(c);
-    double each = perf_bytes_of(c, a->type), out = scaled && each == 1 ? 2 : each;
-    double work = 2 * m * n * k + (bias ? m * n : 0);
-    double moved = (m * k + k * n + (add ? n : 0)) * each + m * n * out;
-    if (c->q->compat && !scaled && strcmp(a->type, b->type) != 0) moved = NAN;
-    perf_set_work(c, groups * work, groups * moved, a->type);
+    count_product(c, &p, a->type);
     return true;
+}
+
+static void finish_grouped(PerfWork *c, double groups, PerfProduct *p, const PerfArg type[2])
+{
+    p->batch = 1;
+    PERF_RULE(c, product, c, p);
+    perf_put(c, "#G #M #N #K 2dtype_A_B", groups, p->m, p->n, p->k, type[0].type, type[1].type);
+    count_product(c, p, type[0].type);
 }
 
 /* Rows grouped by expert: x (M, K) times w (G, K, N) or (G, N, K). */
@@ -61,65 +67,53 @@ bool perf_model_grouped_gemm(PerfWork *c)
 {
     const PerfArg *x = &c->arg[0], *w = &c->arg[1];
     if (x->dims.n != 2 || w->dims.n != 3) return false;
-    double m = (double)x->dims.at[0], k = (double)x->dims.at[1], groups = (double)w->dims.at[0];
     bool as_is = w->dims.at[1] == x->dims.at[1];
-    double n = (double)w->dims.at[as_is ? 2 : 1];
-    perf_put_whole(c, "G", groups);
-    put_sizes(c, m, n, k);
-    PERF_PUT_TYPES(c, "dtype_A_B", x->type, w->type);
-    double in = perf_bytes_of(c, x->type), out = perf_bytes_of(c, c->q->compat ? w->type : x->type);
-    perf_set_work(c, 2 * m * k * n, (m * k + groups * k * n) * in + (m * n) * out, x->type);
+    PerfProduct p = { .m = (double)x->dims.at[0], .k = (double)x->dims.at[1] };
+    p.n = (double)w->dims.at[as_is ? 2 : 1];
+    p.weights = (double)w->dims.at[0];
+    p.in = p.out = perf_bytes_of(c, x->type);
+    finish_grouped(c, p.weights, &p, c->arg);
     return true;
 }
 
 /* Their weight gradients: x (M, K) transposed times dy (M, N), a (K, N) for each of G groups, whose
- * lengths are the third argument. */
+ * lengths are the third argument. So the result is what `weights` counts, and dy what `out` does. */
 bool perf_model_grouped_wgrad(PerfWork *c)
 {
     const PerfArg *x = &c->arg[0], *y = &c->arg[1], *lengths = &c->arg[2];
     if (x->dims.n != 2 || y->dims.n != 2 || x->dims.at[0] != y->dims.at[0]) return false;
-    double m = (double)x->dims.at[0], k = (double)x->dims.at[1], n = (double)y->dims.at[1];
-    double groups = lengths->dims.n == 1 ? (double)lengths->dims.at[0] : 1;
-    double written = c->q->compat ? 1 : groups;
-    perf_put_whole(c, "G", groups);
-    put_sizes(c, m, n, k);
-    PERF_PUT_TYPES(c, "dtype_A_B", x->type, y->type);
-    perf_set_work(c, 2 * m * k * n, (m * k + m * n + written * k * n) * perf_bytes_of(c, x->type),
-                  x->type);
+    PerfProduct p = { .m = (double)x->dims.at[0], .k = (double)x->dims.at[1] };
+    p.n = (double)y->dims.at[1];
+    p.weights = lengths->dims.n == 1 ? (double)lengths->dims.at[0] : 1;
+    p.in = p.out = perf_bytes_of(c, x->type);
+    finish_grouped(c, p.weights, &p, c->arg);
     return true;
 }
 
 /* ---- attention ---- */
 
-typedef struct Attention {
-    double batch, queries, heads, keys, kv_heads, qk, v;
-    bool causal, flash, at_end; /* at_end: the last query sees the last key */
-} Attention;
-
-/* Pairs of a query and a key. Under a causal mask of Nq queries and Nk keys, query i sees keys 0 to i
- * (PyTorch), or to i + Nk - Nq (flash_attn). TraceLens counts half, and knows none of two lengths. */
-static double pairs(const PerfWork *c, const Attention *t)
+/* Under a causal mask of Nq queries and Nk keys, query i sees keys 0 to i (PyTorch), or to
+ * i + Nk - Nq (flash_attn). */
+static double attention_pairs(const PerfAttention *t)
 {
     double nq = t->queries, nk = t->keys, shorter = nq < nk ? nq : nk;
     if (!t->causal) return nq * nk;
-    if (c->q->compat) return nq == nk ? nq * nk / 2 : (double)NAN;
     double beside = t->at_end ? nq * (nk - shorter) : (nq - shorter) * nk;
     return shorter * (shorter + 1) / 2 + beside;
 }
 
-static void attention_work(PerfWork *c, const Attention *t, double each, const char *type)
+static void count_attention(PerfWork *c, const PerfAttention *t, const char *type)
 {
-    double pair = t->batch * t->heads * pairs(c, t);
+    double pairs = t->batch * t->heads * t->pairs;
     double q = t->batch * t->queries * t->heads * t->qk,
            o = t->batch * t->queries * t->heads * t->v;
     double k = t->batch * t->keys * t->kv_heads * t->qk,
            v = t->batch * t->keys * t->kv_heads * t->v;
-    perf_set_work(c, 2 * pair * t->qk + 2 * pair * t->v, (q + k + v + o) * each, type);
-    double reduce = t->batch * t->keys * (t->v + t->qk) * (t->heads / t->kv_heads - 1);
-    double gradient = 2 * pair * t->v * 2 + 2 * pair * t->qk * (t->flash ? 3 : 2);
+    perf_set_work(c, 2 * pairs * t->qk + 2 * pairs * t->v, (q + k + v + o) * t->bytes, type);
     c->out->backward_sheet = "SDPA_bwd";
-    c->out->backward_flops = gradient + (t->causal && c->q->compat ? reduce / 2 : reduce);
-    c->out->backward_bytes = (2 * q + 2 * k + 2 * v + o) * each;
+    c->out->backward_flops =
+        2 * pairs * t->v * 2 + 2 * pairs * t->qk * (t->flash ? 3 : 2) + t->reduced;
+    c->out->backward_bytes = (2 * q + 2 * k + 2 * v + o) * t->bytes;
 }
 
 /* Where an operator has what: (B, H, N, d) or (B, N, H, d), and the places of dropout and mask. */
@@ -144,40 +138,34 @@ bool perf_model_attention(PerfWork *c)
     const PerfArg *q = &c->arg[0], *k = &c->arg[1], *v = &c->arg[2];
     if (q->dims.n != 4 || k->dims.n != 4 || v->dims.n != 4) return false;
     int h = from->heads_first ? 1 : 2, s = 3 - h;
-    Attention t = { (double)q->dims.at[0], (double)q->dims.at[s],
-                    (double)q->dims.at[h], (double)k->dims.at[s],
-                    (double)k->dims.at[h], (double)q->dims.at[3],
-                    (double)v->dims.at[3], perf_is_true(c->arg[from->causal].concrete),
-                    from->flash,           !from->heads_first };
-    perf_put_whole(c, "B", t.batch);
-    perf_put_whole(c, "N_Q", t.queries);
-    perf_put_whole(c, "H_Q", t.heads);
-    perf_put_whole(c, "N_KV", t.keys);
-    perf_put_whole(c, "H_KV", t.kv_heads);
-    perf_put_whole(c, "d_h_qk", t.qk);
-    perf_put_whole(c, "d_h_v", t.v);
-    perf_put(c, "dropout", cell_number(strtod(c->arg[from->dropout].concrete, NULL)));
-    perf_put(c, "causal", cell_bool(t.causal));
-    perf_put(c, "flash_impl", cell_bool(t.flash));
-    PERF_PUT_TYPES(c, "dtype_A_B", q->type, k->type);
-    attention_work(c, &t, c->q->compat ? 2 : perf_bytes_of(c, q->type), q->type);
+    PerfAttention t = { .batch = (double)q->dims.at[0],
+                        .queries = (double)q->dims.at[s],
+                        .heads = (double)q->dims.at[h],
+                        .keys = (double)k->dims.at[s],
+                        .kv_heads = (double)k->dims.at[h],
+                        .qk = (double)q->dims.at[3],
+                        .v = (double)v->dims.at[3],
+                        .causal = perf_is_true(c->arg[from->causal].concrete),
+                        .flash = from->flash,
+                        .at_end = !from->heads_first,
+                        .bytes = perf_bytes_of(c, q->type) };
+    t.pairs = attention_pairs(&t);
+    t.reduced = t.batch * t.keys * (t.v + t.qk) * (t.heads / t.kv_heads - 1);
+    PERF_RULE(c, attention, &t);
+    perf_put(c, "#B #N_Q #H_Q #N_KV #H_KV #d_h_qk #d_h_v ~dropout ?causal ?flash_impl 2dtype_A_B",
+             t.batch, t.queries, t.heads, t.keys, t.kv_heads, t.qk, t.v,
+             strtod(c->arg[from->dropout].concrete, NULL), t.causal, t.flash, q->type, k->type);
+    count_attention(c, &t, q->type);
     return true;
 }
 
 /* ---- convolution ---- */
 
-typedef struct Conv {
-    const PerfArg *x, *w;
-    Shape stride, padding, dilation, output_padding, out;
-    bool transposed, bias;
-    double groups;
-} Conv;
-
 /* Element i of a list that may hold one number for all. */
 static int64_t each(const Shape *s, int i) { return s->at[s->n == 1 ? 0 : i]; }
 
 /* y = floor((x + 2 p - d (k - 1) - 1) / s) + 1; transposed: x = (y - 1) s - 2 p + d (k - 1) + o + 1 */
-static bool conv_shape(Conv *v)
+static bool conv_shape(PerfConv *v)
 {
     static const int64_t LARGE = (int64_t)1 << 28; /* products of two, and their sums, fit */
     const Shape *x = &v->x->dims, *w = &v->w->dims;
@@ -200,82 +188,65 @@ static bool conv_shape(Conv *v)
     return true;
 }
 
-static void put_conv(PerfWork *c, const Conv *v)
-{
-    static const char *const KIND[] = { "conv1d", "conv2d", "conv3d" };
-    bool back = c->out->sheet != NULL && strcmp(c->out->sheet, "CONV_bwd") == 0;
-    int kind = v->x->dims.n - 3;
-    perf_put(c, "convNd", cell_text(kind < 3 ? KIND[kind] : "convNd"));
-    perf_put_shape(c, "input_shape", &v->x->dims);
-    perf_put_shape(c, "filter_shape", &v->w->dims);
-    PERF_PUT_TYPES(c, "dtype_input_weight", v->x->type, v->w->type);
-    perf_put_shape(c, "input_stride", &v->x->strides);
-    perf_put_shape(c, "weight_stride", &v->w->strides);
-    perf_put(c, "bias", back && c->q->compat ? cell_text("[]") : cell_bool(v->bias));
-    perf_put_shape(c, "stride", &v->stride);
-    perf_put_shape(c, "padding", &v->padding);
-    perf_put_shape(c, "dilation", &v->dilation);
-    perf_put(c, "transposed_conv", cell_bool(v->transposed));
-    perf_put_shape(c, "output_padding", &v->output_padding);
-    perf_put_whole(c, "groups", v->groups);
-}
-
-static bool conv_read(PerfWork *c, int x, int first, Conv *v)
+static bool conv_read(const PerfWork *c, int x, int first, PerfConv *v)
 {
     const PerfArg *a = c->arg;
-    *v = (Conv){ .x = &a[x],
-                 .w = &a[x + 1],
-                 .stride = perf_shape_read(a[first].concrete),
-                 .padding = perf_shape_read(a[first + 1].concrete),
-                 .dilation = perf_shape_read(a[first + 2].concrete),
-                 .transposed = perf_is_true(a[first + 3].concrete),
-                 .output_padding = perf_shape_read(a[first + 4].concrete),
-                 .groups = strtod(a[first + 5].concrete, NULL) };
+    *v = (PerfConv){ .x = &a[x],
+                     .w = &a[x + 1],
+                     .stride = perf_shape_read(a[first].concrete),
+                     .padding = perf_shape_read(a[first + 1].concrete),
+                     .dilation = perf_shape_read(a[first + 2].concrete),
+                     .transposed = perf_is_true(a[first + 3].concrete),
+                     .output_padding = perf_shape_read(a[first + 4].concrete),
+                     .groups = strtod(a[first + 5].concrete, NULL) };
     if (v->groups < 1) v->groups = 1;
     return conv_shape(v);
 }
 
-/* 2 operations for each weight that an output (transposed: an input) meets. */
-static double conv_flops(const Conv *v)
+/* 2 operations for each weight that an output (transposed: an input) meets. `y`: the output, or its
+ * gradient. */
+static void count_conv(PerfWork *c, const PerfConv *v, const Shape *y)
 {
-    const Shape *w = &v->w->dims;
-    double met = perf_elements(w) / (double)w->at[0];
-    return 2 * perf_elements(v->transposed ? &v->x->dims : &v->out) * met;
+    static const char *const KIND[] = { "conv1d", "conv2d", "conv3d" };
+    const Shape *x = &v->x->dims, *w = &v->w->dims;
+    int kind = x->n - 3;
+    double met = perf_elements(w) / (double)w->at[0], out = perf_elements(y);
+    double once = 2 * perf_elements(v->transposed ? x : &v->out) * met;
+    double all = perf_elements(x) + perf_elements(w) + out;
+    perf_put(c,
+             "\"convNd /input_shape /filter_shape 2dtype_input_weight /input_stride /weight_stride "
+             "?bias /stride /padding /dilation ?transposed_conv /output_padding #groups",
+             kind < 3 ? KIND[kind] : "convNd", x, w, v->x->type, v->w->type, &v->x->strides,
+             &v->w->strides, v->bias, &v->stride, &v->padding, &v->dilation, v->transposed,
+             &v->output_padding, v->groups);
+    perf_set_work(c, once * v->parts + (v->adds ? out : 0),
+                  (all * v->parts + (v->adds ? (double)v->out.at[1] : 0)) *
+                      perf_bytes_of(c, v->x->type),
+                  v->x->type);
 }
 
 bool perf_model_conv_forward(PerfWork *c)
 {
-    Conv v;
+    PerfConv v;
     if (!conv_read(c, 0, 3, &v)) return false;
-    v.bias = c->q->compat ? c->args == 3 : perf_is_tensor(&c->arg[2]);
-    put_conv(c, &v);
-    double out = perf_elements(&v.out);
-    double all = perf_elements(&v.x->dims) + perf_elements(&v.w->dims) + out;
-    perf_set_work(c, conv_flops(&v) + (v.bias ? out : 0),
-                  (all + (v.bias ? (double)v.out.at[1] : 0)) * perf_bytes_of(c, v.x->type),
-                  v.x->type);
+    v.parts = 1;
+    v.adds = v.bias = perf_is_tensor(&c->arg[2]);
+    PERF_RULE(c, conv, c, &v);
+    count_conv(c, &v, &v.out);
     return true;
 }
 
 /* (dy, x, w, bias sizes, stride, ..., mask of the gradients that are wanted): of x and of w each as
- * much as forward. TraceLens counts both whatever the mask says. */
+ * much as forward. */
 bool perf_model_conv_backward(PerfWork *c)
 {
-    Conv v;
+    PerfConv v;
+    bool mask[3] = { false };
     if (!conv_read(c, 1, 4, &v)) return false;
-    const char *mask = c->arg[10].concrete;
-    const char *second = strchr(mask, ','),
-               *third = second == NULL ? NULL : strchr(second + 1, ',');
-    bool dx = c->q->compat || text_starts(mask, "[True");
-    bool dw = c->q->compat || (second != NULL && text_starts(second, ", True"));
-    v.bias = third != NULL && text_starts(third, ", True");
-    put_conv(c, &v);
-    double once = conv_flops(&v), y = perf_elements(&c->arg[0].dims);
-    double all = y + perf_elements(&v.x->dims) + perf_elements(&v.w->dims);
-    bool db = v.bias && !c->q->compat;
-    perf_set_work(c, once * ((double)dx + (double)dw) + (db ? y : 0),
-                  (all * ((double)dx + (double)dw) + (db ? (double)v.out.at[1] : 0)) *
-                      perf_bytes_of(c, v.x->type),
-                  v.x->type);
+    perf_read_mask(c->arg[10].concrete, mask);
+    v.parts = (double)mask[0] + (double)mask[1];
+    v.adds = v.bias = mask[2];
+    PERF_RULE(c, conv, c, &v);
+    count_conv(c, &v, &c->arg[0].dims);
     return true;
 }

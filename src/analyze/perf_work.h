@@ -1,4 +1,5 @@
-/* perf_work: what the models of perf are written with, and their list. */
+/* perf_work: what the models of perf are written with, and their list. Only models and the rules that
+ * correct them include it. */
 #ifndef ANALYZE_PERF_WORK_H
 #define ANALYZE_PERF_WORK_H
 
@@ -30,16 +31,78 @@ typedef struct PerfWork {
     size_t used;
 } PerfWork;
 
-/* The next parameter. Shapes and types are printed as Python prints tuples; a shape that is not there
- * is an empty cell, a type NULL is None. */
-void perf_put(PerfWork *c, const char *name, Cell value);
-void perf_put_text(PerfWork *c, const char *name, const char *text);
-void perf_put_whole(PerfWork *c, const char *name, double x);
-void perf_put_shape(PerfWork *c, const char *name, const Shape *s);
-void perf_put_types(PerfWork *c, const char *name, int n, const char *const *type);
-#define PERF_PUT_TYPES(c, name, ...)                                                               \
-    perf_put_types((c), (name), (int)(sizeof((const char *[]){ __VA_ARGS__ }) / sizeof(char *)),   \
-                   (const char *const[]){ __VA_ARGS__ })
+/* ---- what a model reads from a call, before it counts ---- */
+
+/* M x K times K x N, `batch` times. bias: added to each product; `rows` of N numbers are read for it.
+ * weights: how many matrices of K x N are moved. */
+typedef struct PerfProduct {
+    double m, n, k, batch, weights;
+    bool bias, row;
+    double in, out; /* bytes of an element */
+} PerfProduct;
+
+typedef struct PerfAttention {
+    double batch, queries, heads, keys, kv_heads, qk, v;
+    bool causal, flash, at_end; /* at_end: the last query sees the last key */
+    double pairs;               /* of a query and a key, that are computed */
+    double reduced;             /* elements that gradients of shared heads are added up from */
+    double bytes;               /* of an element */
+} PerfAttention;
+
+/* parts: how many convolutions of this size it is (backward: one for x, one for w). */
+typedef struct PerfConv {
+    const PerfArg *x, *w;
+    Shape stride, padding, dilation, output_padding, out;
+    bool transposed, bias, adds; /* adds: a bias, or its gradient, is added up */
+    double groups, parts;
+} PerfConv;
+
+/* n elements; `channels` of them have their own weight, or are one channel. written: gradients of
+ * weight and bias outside training. */
+typedef struct PerfNorm {
+    const struct NormArgs *from;
+    const char *type;
+    double n, channels, bytes, written;
+    bool backward, rms, layer, has_mask, bias, affine, training, mask[3];
+} PerfNorm;
+
+typedef struct PerfElement {
+    const char *types; /* with | between */
+    double bytes;
+    const char *spec; /* NULL: no peak is given for it */
+} PerfElement;
+
+/* What somebody else counts otherwise. A function that is NULL changes nothing; each is called when
+ * a model has read its call and has not counted yet, `finish` at the end. */
+typedef struct PerfRules {
+    const char *without_model;   /* operators that have none, with | between; NULL: none */
+    const PerfElement *elements; /* come before ours; the last one has no types. NULL: none */
+    void (*product)(const PerfWork *c, PerfProduct *p);
+    void (*attention)(PerfAttention *t);
+    void (*conv)(const PerfWork *c, PerfConv *v);
+    void (*reduction)(double *out_elements);
+    void (*norm)(const PerfWork *c, PerfNorm *m);
+    void (*finish)(PerfWork *c);
+} PerfRules;
+
+/* Calls a function of the query's rules, if there is one. */
+#define PERF_RULE(c, rule, ...)                                                                    \
+    do {                                                                                           \
+        const PerfRules *rules_ = (c)->q->rules;                                                   \
+        if (rules_ != NULL && rules_->rule != NULL) rules_->rule(__VA_ARGS__);                     \
+    } while (0)
+
+/* ---- what a model says ---- */
+
+/* The next parameters. `names` are words with blanks between, each with a mark before it that says
+ * what its value is, and as what it is printed:
+ *   #  double: a whole number, where it fits
+ *   ~  double
+ *   ?  int: True or False
+ *   /  const Shape *: as Python prints a tuple; empty where it is not there or NULL
+ *   "  const char *
+ *   1, 2, 3: so many const char * of types, as Python prints a tuple; NULL is None */
+void perf_put(PerfWork *c, const char *names, ...);
 
 /* Bytes of an element; NaN: unknown. */
 double perf_bytes_of(const PerfWork *c, const char *type);
@@ -51,6 +114,15 @@ Shape perf_shape_read(const char *text);
 double perf_elements(const Shape *s); /* 1 of a scalar */
 
 static inline bool perf_is_tensor(const PerfArg *a) { return a->dims.n > 0; }
+
+/* "[True, False, True]": which gradients are wanted. */
+static inline void perf_read_mask(const char *text, bool mask[3])
+{
+    for (int i = 0; i < 3 && text != NULL; i++) {
+        mask[i] = text_starts(text, i == 0 ? "[True" : ", True");
+        text = *text == '\0' ? NULL : strchr(text + 1, ',');
+    }
+}
 
 static inline bool perf_is_true(const char *text) { return strcmp(text, "True") == 0; }
 

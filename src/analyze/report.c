@@ -1,7 +1,6 @@
 /* report: see report.h. */
 #include "analyze/report.h"
 #include "analyze/perf.h"
-#include "analyze/python_text.h"
 
 #include <assert.h>
 #include <math.h>
@@ -183,7 +182,7 @@ static Status choose_work(Report *r)
         linked |= event_on_gpu(e->kind[i]) && r->tree->parent[i] != EVENT_NONE;
         most += event_on_gpu(e->kind[i]);
     }
-    bool all = !r->o->compat || r->o->unlinked || (!launched && !linked);
+    bool all = !r->o->linked_only || (!launched && !linked);
     TRY(ARENA_NEW(r->arena, most + 1, &r->gpu));
     r->host_start = INFINITY, r->host_end = -INFINITY;
     for (uint32_t i = 0; i < e->n; i++) {
@@ -199,7 +198,7 @@ static Status choose_work(Report *r)
     }
     TRY(sort_by_time(r));
     r->total_us = r->gpus == 0 ? 0 : last - e->ts[r->gpu[0]];
-    r->operators = launched || (r->gpus != e->n && !(r->o->compat && r->o->step < 0));
+    r->operators = launched || r->gpus != e->n;
     return OK;
 }
 
@@ -220,7 +219,7 @@ typedef struct KnownCategory {
 const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel)
 {
     if (launcher == EVENT_NONE) return "unlinked";
-    if (!r->o->compat && report_bucket(r, first_kernel) == BUCKET_COMM) return "record_param_comms";
+    if (report_bucket(r, first_kernel) == BUCKET_COMM) return "record_param_comms";
     uint32_t name = r->e->name[launcher], kernel = r->e->name[first_kernel];
     KnownCategory *k = &r->known[(name * 31 + kernel) % KNOWN];
     if (k->category == NULL || k->name != name || k->kernel != kernel) {
@@ -250,29 +249,22 @@ static Status measure(const Report *r, Launcher *l)
     return report_busy(r, t->gpu + from, n, &l->subtree_us);
 }
 
-/* Groups device work by launcher. What is not linked is its own launcher; in compat it has none, nor
- * have exchanges. */
-static Status find_launchers(Report *r)
+Status report_launchers(Report *r, const uint32_t *gpu, int64_t n)
 {
-    uint32_t *key = NULL, *work = NULL; /* key: launcher, or EVENT_NONE and the work itself */
+    uint32_t *key = NULL; /* launcher, or EVENT_NONE and the work itself */
     uint32_t *order = NULL;
     double *start = NULL;
-    int64_t n = 0;
     Groups g;
-    TRY(ARENA_NEW(r->arena, r->gpus + 1, &r->own));
-    TRY(ARENA_NEW(r->arena, 2 * r->gpus + 1, &key));
-    TRY(ARENA_NEW(r->arena, r->gpus + 1, &work));
-    for (int64_t k = 0; k < r->gpus; k++) {
-        uint32_t i = r->gpu[k], launcher = tree_launcher(r->tree, i);
-        bool none = launcher == EVENT_NONE || report_bucket(r, i) == BUCKET_COMM;
-        if (r->o->compat && none) continue;
-        key[2 * n] = launcher;
-        key[2 * n + 1] = launcher == EVENT_NONE ? i : 0;
-        work[n++] = i;
+    TRY(ARENA_NEW(r->arena, n + 1, &r->own));
+    TRY(ARENA_NEW(r->arena, 2 * n + 1, &key));
+    for (int64_t k = 0; k < n; k++) {
+        key[2 * k] = tree_launcher(r->tree, gpu[k]);
+        key[2 * k + 1] = key[2 * k] == EVENT_NONE ? gpu[k] : 0;
     }
     TRY(groups_make(key, 2, n, r->arena, &g));
     TRY(ARENA_ZEROED(r->arena, g.n + 1, &r->launcher));
-    for (int64_t i = 0; i < n; i++) r->own[i] = work[g.row[i]];
+    r->launchers = 0;
+    for (int64_t i = 0; i < n; i++) r->own[i] = gpu[g.row[i]];
     TRY(ARENA_NEW(r->arena, g.n + 1, &start));
     for (int64_t k = 0; k < g.n; k++) {
         uint32_t at = key[2 * (size_t)g.row[g.first[k]]];
@@ -297,46 +289,66 @@ Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena
     TRY(ARENA_ZEROED(a, e->strings.n + 1, &r.sync));
     TRY(ARENA_ZEROED(a, KNOWN, &r.known));
     TRY(choose_work(&r));
-    TRY(find_launchers(&r));
+    TRY(report_launchers(&r, r.gpu, r.gpus));
     *out = r;
     return OK;
 }
 
 /* ---- sheets ---- */
 
-Status sheet_columns(const Report *r, const char *columns, Table *out)
+/* The marks of columns that a report does not have. */
+static const char *left_out(const Report *r, char marks[3])
 {
-    char without[4] = "", *end = without;
+    char *end = marks;
     if (!r->o->recompute) *end++ = '?';
-    if (r->o->compat) *end++ = '+';
     if (!r->operators) *end++ = '@';
     *end = '\0';
-    return table_init(out, out->name, columns, without, r->arena);
+    return marks;
 }
 
-Status report_python(const Report *r, uint32_t json, bool tuples, Cell *out)
+Status sheet_columns(const Report *r, const char *columns, Table *out)
 {
-    Text t;
-    *out = (Cell){ 0 };
-    if (json == 0) return OK;
-    TRY(text_init(&t, r->arena));
-    TRY(python_value(&t, strings_text(&r->e->strings, json), tuples));
-    *out = cell_text(t.data);
-    return OK;
+    char marks[3];
+    return table_init(out, out->name, columns, left_out(r, marks), r->arena);
 }
 
-Status report_put_args(const Report *r, const OpArgs *args, bool tuples, Table *out)
+Status report_fold(Report *r, const Fold *f, FillRows *fill, void *state, Table *out)
 {
+    FoldRows rows = { .whole = { NAN, NAN }, .state = state };
+    Arena room = { 0 };
+    char marks[3];
+    TRY(arena_init(&room, "rows of a sheet", MEM_HOST, (size_t)64 << 30));
+    Status s = table_init(&rows.t, "rows", f->rows, "", &room);
+    if (s == OK) s = fill(r, &rows);
+    if (s == OK) s = fold_rows(&rows, f, left_out(r, marks), r->arena, out);
+    arena_free(&room);
+    return s;
+}
+
+static Cell label_of(const Report *r, uint32_t text)
+{
+    return cell_text(text == 0 ? "Unknown" : strings_text(&r->e->strings, text));
+}
+
+Status report_put_call(const Report *r, const Launcher *l, uint32_t kernel, Table *rows)
+{
+    static const OpArgs none = { 0 };
+    static const Track nowhere = { 0 };
+    const Events *e = r->e;
+    const bool loose = l->event == EVENT_NONE;
+    const Track *t = loose ? &nowhere : &e->tracks[e->track[l->event]];
+    const OpArgs *args = l->args == EVENT_NONE ? &none : &e->args[l->args];
     const uint32_t text[] = { args->dims, args->types, args->strides, args->concrete };
-    for (int i = 0; i < 4; i++) {
-        Cell cell;
-        TRY(report_python(r, text[i], tuples, &cell));
-        table_more(out, &cell, 1);
-    }
+    const char *alone = kernel == EVENT_NONE ? NULL : event_name(e, kernel);
+    TRY(TABLE_ROW(rows, cell_text(loose ? "(unlinked)" : event_name(e, l->event)), cell_bool(loose),
+                  cell_text(l->category), cell_count(l->args == EVENT_NONE ? -1 : (int64_t)l->args),
+                  label_of(r, t->process_name), label_of(r, t->process_label),
+                  label_of(r, t->thread_name), cell_bool(l->recompute && r->o->recompute),
+                  cell_text(alone)));
+    for (int i = 0; i < 4; i++) TABLE_MORE(rows, cell_text(strings_text(&e->strings, text[i])));
+    TABLE_MORE(rows, cell_whole(e->index[kernel == EVENT_NONE ? l->event : kernel]));
     return OK;
 }
-
-double report_percent(double part, double whole) { return whole == 0 ? 0 : part / whole * 100; }
 
 Status report_tables(Report *r, Table *out, int *n)
 {
@@ -347,7 +359,9 @@ Status report_tables(Report *r, Table *out, int *n)
         if (!report_sheets[i].wanted(r)) continue;
         *t = (Table){ .name = report_sheets[i].name };
         TRY(report_sheets[i].make(r, t));
-        *n += t->columns > 0; /* else the trace has nothing of it */
+        if (t->columns == 0) continue; /* the trace has nothing of it */
+        TRY(table_drop(t, REPORT_HIDDEN));
+        *n += 1;
     }
     return OK;
 }

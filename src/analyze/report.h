@@ -8,14 +8,14 @@
 #ifndef ANALYZE_REPORT_H
 #define ANALYZE_REPORT_H
 
+#include "analyze/fold.h"
 #include "analyze/group.h"
 #include "analyze/spans.h"
 #include "analyze/table.h"
 #include "analyze/tree.h"
 
 typedef struct ReportOptions {
-    bool compat;          /* TraceLens' rows and numbers */
-    bool unlinked;        /* compat: device work without a launch in the trace counts, too */
+    bool linked_only;     /* device work counts if its launch is in the trace (or nobody's is) */
     bool recompute;       /* apart: what is inside activation recomputation */
     bool kernels;         /* kernel_summary */
     double short_us;      /* kernels below it are short; 0: no such sheets */
@@ -46,7 +46,7 @@ typedef struct Report {
     struct PerfCalls *perf; /* perf_calls.h, made on demand */
     uint32_t *gpu;          /* device events that count, by start */
     int64_t gpus;
-    Launcher *launcher; /* by start; in compat without exchanges and what is not linked */
+    Launcher *launcher; /* by start; work without a launch is its own launcher */
     int64_t launchers;
     uint32_t *own;
     double total_us;             /* from the first start to the last end of `gpu` */
@@ -57,6 +57,8 @@ typedef struct Report {
 /* ERR_FORMAT, ERR_PARTIAL: the trace has no device events, so it has no sheets either. */
 Status report_need_work(const Events *e);
 Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena *a, Report *out);
+/* Groups n pieces of device work by launcher, in place of the launchers of all work that counts. */
+Status report_launchers(Report *r, const uint32_t *gpu, int64_t n);
 
 typedef Status MakeSheet(Report *r, Table *out); /* out->name is set, sheet_columns does the rest */
 typedef struct Sheet {
@@ -71,13 +73,20 @@ extern const int report_sheets_n;
 MakeSheet sheet_gpu_timeline, sheet_ops_summary, sheet_ops_by_category, sheet_ops_unique_args,
     sheet_kernel_summary, sheet_short_histogram, sheet_short_summary, sheet_coll_analysis,
     sheet_perf /* all of perf models: out->name says which */, sheet_unified;
-/* What TraceLens lacks. */
 MakeSheet sheet_timeline_by_step, sheet_idle_by_cause, sheet_idle_by_operator, sheet_idle_gaps,
     sheet_launch_delays, sheet_sync_delays, sheet_memory_summary, sheet_trace_counts;
 
+/* Columns that only readers of a sheet inside the program see: compat/ needs them. `.kernel`: the
+ * number of a row's first kernel among those without an operator that is listed. */
+#define REPORT_HIDDEN ".kernel"
+
 /* Starts a table. `columns` are names with | between; one with ? before it is there only with
- * recomputation apart, one with + not in compat, one with @ where the trace has operators. */
+ * recomputation apart, one with @ where the trace has operators. */
 Status sheet_columns(const Report *r, const char *columns, Table *out);
+
+/* Makes a sheet of the rows that `fill` puts into rows->t. */
+typedef Status FillRows(Report *r, FoldRows *rows);
+Status report_fold(Report *r, const Fold *f, FillRows *fill, void *state, Table *out);
 
 /* All sheets that are wanted, but for those that did not start their table: the trace has nothing of
  * theirs. */
@@ -114,8 +123,8 @@ Status report_step(const Events *e, int64_t step, Arena *a, Span *out);
 /* ---- for sheets ---- */
 
 Bucket report_bucket(const Report *r, uint32_t event);
-/* The category of a launcher whose first device work is `first_kernel`: "unlinked" of none, but for
- * compat that of exchanges if it is one. */
+/* The category of a launcher whose first device work is `first_kernel`: "unlinked" of none, that of
+ * collectives if it is one, else what the names say. */
 const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel);
 bool report_is_sync(const Report *r, int64_t event); /* does the host wait for the device in it? */
 /* A launcher without its work. */
@@ -127,18 +136,17 @@ int32_t report_stream(const Report *r, uint32_t event);     /* -1: none */
 /* Merged spans of gpu[...] whose bucket bit is in `mask` and whose recompute flag is `recompute`
  * (-1: any). */
 Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out);
-/* A string of the trace that is JSON, as Python prints it, lists as tuples or not; an empty cell for
- * string 0. */
-Status report_python(const Report *r, uint32_t json, bool tuples, Cell *out);
-Cell report_label(const Report *r, uint32_t text); /* of a track; "Unknown" for string 0 */
-/* Puts sizes, types, strides and values of arguments, as Python prints them. */
-Status report_put_args(const Report *r, const OpArgs *args, bool tuples, Table *out);
-/* Begins an operator's row: its name, category, process, label, thread, arguments, and whether it
- * runs again. */
-Status report_put_op(const Report *r, Cell name, const Launcher *l, Table *out);
+/* A row that begins with an operator or call (`l`) or with the kernel that stands for it (EVENT_NONE:
+ * none). Rows with equal CALL_KEYS are the same call. */
+#define CALL_KEYS "name|loose|category|args|process|label|thread|again|kernel"
+#define CALL_ROWS CALL_KEYS "|dims|types|strides|concrete|uid"
+#define CALL_COLUMNS                                                                               \
+    "op category=first category|process_name=first process|process_label=first label|"             \
+    "thread_name=first thread|Input Dims=tuple dims|Input type=tuple types|"                       \
+    "Input Strides=tuple strides|Concrete Inputs=tuple concrete|?is_recompute=first again"
+Status report_put_call(const Report *r, const Launcher *l, uint32_t kernel, Table *rows);
 /* The union of these events' times, us. */
 Status report_busy(const Report *r, const uint32_t *gpu, int64_t n, double *out);
-double report_percent(double part, double whole); /* 0 of nothing */
 
 /* Device work of one call, by time. */
 typedef struct Work {

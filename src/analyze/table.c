@@ -56,6 +56,30 @@ void table_more(Table *t, const Cell *cell, int n)
         if (!t->lacks[t->word++]) *table_at(t, t->rows - 1, t->filled++) = cell[i];
 }
 
+Status table_drop(Table *t, const char *names)
+{
+    bool *gone = NULL;
+    int64_t kept = 0;
+    int columns = 0;
+    TRY(ARENA_ZEROED(t->arena, t->columns, &gone));
+    for (int i = 0; i < t->columns; i++) gone[i] = text_word_index(names, t->column[i]) >= 0;
+    for (int64_t i = 0; i < t->rows * t->columns; i++)
+        if (!gone[i % t->columns]) t->cell[kept++] = t->cell[i];
+    for (int i = 0; i < t->columns; i++)
+        if (!gone[i]) t->column[columns++] = t->column[i];
+    t->columns = columns;
+    return OK;
+}
+
+void table_filter(Table *t, const bool *keep)
+{
+    const size_t row_bytes = (size_t)t->columns * sizeof *t->cell;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < t->rows; i++)
+        if (keep[i]) memmove(table_at(t, kept++, 0), table_at(t, i, 0), row_bytes);
+    t->rows = kept;
+}
+
 int table_column(const Table *t, const char *name)
 {
     int i = 0;

@@ -46,6 +46,10 @@ Status table_row(Table *t, Cell **out);
 Status table_put(Table *t, const Cell *cell, int n);
 void table_more(Table *t, const Cell *cell, int n);
 
+/* Leaves out columns that are among these names, with | between; rows whose flag is false. */
+Status table_drop(Table *t, const char *names);
+void table_filter(Table *t, const bool *keep);
+
 /* Its number; -1: there is none. */
 int table_column(const Table *t, const char *name);
 static inline Cell *table_at(const Table *t, int64_t row, int column)
@@ -65,6 +69,11 @@ static inline Cell cell_text(const char *s)
 static inline Cell cell_count(int64_t x) { return x < 0 ? cell_none() : cell_whole(x); }
 
 double cell_value(const Cell *c); /* NaN: it is no number */
+
+static inline double percent_of(double part, double whole) /* 0 of nothing */
+{
+    return whole == 0 ? 0 : part / whole * 100;
+}
 
 /* x with the fewest digits that read back, as Python prints it: "1.0", "1e-05", "nan". Returns out. */
 enum { TABLE_NUMBER_BYTES = 40 };

@@ -1,4 +1,6 @@
 /* trace_library: what libswitchyard_trace shows of reader, tree and report (include/switchyard_trace.h). */
+#include "analyze/compat/compat.h"
+#include "analyze/events_read.h"
 #include "analyze/recording.h"
 #include "analyze/report.h"
 
@@ -14,7 +16,7 @@ struct SwitchyardTrace {
     ReportOptions options;
     Report report;
     pthread_mutex_t lock; /* of what follows, and of the arena after opening */
-    bool made;
+    bool made, compat;
     Table table[REPORT_SHEETS_MOST];
     int tables;
 };
@@ -72,17 +74,16 @@ static Status check_options(const SwitchyardTraceOptions *o)
 
 static Status load(SwitchyardTrace *t, const char *path, const SwitchyardTraceOptions *o)
 {
-    const bool compat = o->compat_tracelens != 0, python = o->python != 0 || o->recompute != 0;
-    const TreeOptions tree = { .link = compat || o->link_ac2g != 0 ? LINK_AC2G : LINK_CORRELATION,
-                               .python = o->recompute != 0,
-                               .compat = compat };
-    t->options = (ReportOptions){ .compat = compat,
-                                  .unlinked = o->include_unlinked != 0,
-                                  .recompute = o->recompute != 0,
+    const bool python = o->python != 0 || o->recompute != 0;
+    TreeOptions tree = { .link = o->link_ac2g != 0 ? LINK_AC2G : LINK_CORRELATION,
+                         .python = o->recompute != 0 };
+    t->options = (ReportOptions){ .recompute = o->recompute != 0,
                                   .kernels = o->kernels != 0,
                                   .short_us = o->short_kernels_us,
                                   .micro_idle_us = o->micro_idle_us,
                                   .step = o->step };
+    t->compat = o->compat_tracelens != 0;
+    if (t->compat) compat_options(&tree, &t->options, o->include_unlinked != 0);
     TRY(arena_text(&t->arena, path, strlen(path), &path));
     TRY(events_read(path, &(EventsOptions){ .python = python }, &t->events));
     TRY(tree_build(&t->events, &tree, &t->arena, &t->tree));
@@ -214,7 +215,7 @@ static Status make_sheets(SwitchyardTrace *t)
     pthread_mutex_lock(&t->lock);
     ArenaMark mark = arena_mark(&t->arena);
     Report fresh = t->report;
-    Status s = t->made ? OK : report_tables(&t->report, t->table, &n);
+    Status s = t->made ? OK : (t->compat ? compat_tables : report_tables)(&t->report, t->table, &n);
     if (s == OK && !t->made)
         s = recording_tables(t->events.recording, &t->arena, t->table + n, &more);
     if (s != OK) {

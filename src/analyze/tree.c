@@ -68,7 +68,7 @@ static bool behind(const Build *b, uint32_t x, uint32_t y)
         [EVENT_CPU_OP] = 1, [EVENT_RUNTIME] = 2, [EVENT_DRIVER] = 3
     };
     const Events *e = b->e;
-    if (e->ts[x] != e->ts[y] || b->o->compat) return e->ts[x] > e->ts[y];
+    if (e->ts[x] != e->ts[y] || b->o->drop_crossing) return e->ts[x] > e->ts[y];
     if (e->dur[x] != e->dur[y]) return e->dur[x] < e->dur[y];
     return DEPTH[e->kind[x]] > DEPTH[e->kind[y]];
 }
@@ -138,7 +138,7 @@ static int64_t nest(Build *b, int64_t open, uint32_t i)
     double ts = b->e->ts[i], end = event_end(b->e, i);
     while (open > 0 && ts >= b->open[open - 1].end) open--;
     bool over = open > 0 && end > b->open[open - 1].end;
-    if (over && b->o->compat) {
+    if (over && b->o->drop_crossing) {
         if (open < 2 || !bleeds(&b->open[open - 1], ts, end)) {
             t->dropped++;
             return open;

@@ -16,8 +16,9 @@ typedef enum TreeLink {
 
 typedef struct TreeOptions {
     TreeLink link;
-    bool python; /* frames of Python are nodes */
-    bool compat; /* TraceLens' order and its drops (events that end after their parent) */
+    bool python;        /* frames of Python are nodes */
+    bool drop_crossing; /* drop calls that end after their caller, instead of cutting them; and of
+                           calls that begin together the first in the file is the caller */
 } TreeOptions;
 
 typedef struct Tree {
@@ -34,8 +35,8 @@ typedef struct Tree {
     bool *recompute; /* inside activation recomputation; NULL without frames of Python */
     /* Left out, always printed where not 0. */
     int64_t unlinked; /* device events without a launch in the trace */
-    int64_t dropped;  /* host events that overlap the end of their caller (compat), or that were cut
-                         to it, or that lie deeper than 4,096 calls */
+    int64_t dropped;  /* host events that overlap the end of their caller (drop_crossing), or that
+                         were cut to it, or that lie deeper than 4,096 calls */
     Arena *own;
 } Tree;
 

@@ -1,6 +1,6 @@
 /* backend: where ops run. cpu runs them on the host, cuda (cuda.h) on a GPU. count runs nothing: it
- * adds up what ops would cost, and is how a plan is made. guard and trace are decorators: they pass
- * ops on and look at what happened, guard for a NaN in every output, trace at the clock.
+ * adds up what ops would cost, and is how a plan is made. guard is a decorator: it passes ops on and
+ * looks for a NaN in every output.
  *
  * What only some backends know lies in tables of its own: streams, graphs, the device. Those that
  * do not know it share one that does nothing, so nobody asks which backend there is. */
@@ -73,7 +73,7 @@ typedef struct Device {
 } Device;
 
 extern const Backend backend_cpu, backend_count;
-extern const Decorator backend_guard, backend_trace;
+extern const Decorator backend_guard;
 
 /* An Exec over `scratch` that runs on the CPU; tables of the matrix library go into `arena`. */
 Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads, CpuIsa isa);

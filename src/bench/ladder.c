@@ -3,13 +3,9 @@
  * every rung keeps what the rungs before it switched on and adds one thing. */
 #include "bench/bench.h"
 
-#include "trace/trace.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { TRACE_EVENTS = 1 << 16 };
 
 typedef struct Rung {
     const char *name;
@@ -37,13 +33,20 @@ typedef struct Row {
     StepResult result;
 } Row;
 
+static Status wait_around_op(Exec *ex, int level, const OpDesc *op, const void *args)
+{
+    TRY(ex->backend->sync(ex));
+    TRY(op_next(ex, level, op, args));
+    return ex->backend->sync(ex);
+}
+
+static const Decorator op_waits = { .run = wait_around_op };
+
 static Status measure(BenchModel *m, int64_t steps, bool waits, Row *out)
 {
-    Trace trace = { 0 };
     BenchMedian median = { 0 };
     const Config *c = m->config;
-    TRY(trace_init(&trace, &m->arena, TRACE_EVENTS));
-    if (waits) engine_trace(&m->engine, &trace); /* the trace waits before and after each op */
+    if (waits) exec_push(&m->engine.ex, &op_waits);
     TRY(bench_time_steps(m, 2, steps, &median));
     out->tokens_per_s = (double)(c->train_batch * c->data_sequence) / median.seconds;
     out->result = m->result;

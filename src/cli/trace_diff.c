@@ -1,5 +1,6 @@
 /* trace diff: two traces against each other. */
-#include "analyze/diff.h"
+#include "analyze/compat/compat.h"
+#include "analyze/events_read.h"
 #include "analyze/report.h"
 #include "cli/options.h"
 #include "cli/trace_commands.h"
@@ -44,8 +45,8 @@ static Status write_compat(const DiffCall *c, Sides *x)
 {
     static const char *const map[] = { "cpu_op_map_trace1.json", "cpu_op_map_trace2.json",
                                        "cpu_op_map.json" };
-    DiffStats stats = { 0 };
-    TRY(diff_stats(&x->diff, &x->tables, &x->scratch, &stats));
+    CompatDiff stats = { 0 };
+    TRY(compat_diff(&x->diff, &x->tables, &x->scratch, &stats));
     const Table both[] = { stats.stats, stats.unique };
     TRY(trace_out_tables(&c->out, "", "TraceDiff", both, 2, &x->scratch));
     for (int i = 0; i < 3; i++) TRY(write_file(c, x, map[i], stats.map[i]));
@@ -94,11 +95,10 @@ static Status say_left_out(const Events *e, const Tree *t, Text *out)
 
 static Status compare(DiffCall *c, char **path, Sides *x, Text *out)
 {
-    bool compat = c->compat == 0;
-    const TreeOptions options = { .link = compat ? LINK_AC2G : LINK_CORRELATION,
-                                  .python = c->python,
-                                  .compat = compat };
+    const bool compat = c->compat == 0;
+    TreeOptions options = { .link = LINK_CORRELATION, .python = c->python };
     Table sheet[DIFF_SHEETS];
+    if (compat) compat_options(&options, NULL, false);
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(events_read(path[s], &(EventsOptions){ .python = c->python, .bar = &c->out.bar },
                         &x->events[s]));
@@ -110,7 +110,8 @@ static Status compare(DiffCall *c, char **path, Sides *x, Text *out)
                         path[s]);
         TRY(say_left_out(&x->events[s], &x->tree[s], out));
     }
-    TRY(diff_trees(&x->tree[0], &x->tree[1], compat, &x->tables, &x->scratch, &x->diff));
+    TRY(diff_trees(&x->tree[0], &x->tree[1], compat ? &compat_diff_rules : NULL, &x->tables,
+                   &x->scratch, &x->diff));
     if (c->out.folder != NULL) TRY(write_file(c, x, "merged_tree_output.txt", NULL));
     if (compat) return write_compat(c, x);
     TRY(diff_report(&x->diff, &x->tables, &x->scratch, sheet));

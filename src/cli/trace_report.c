@@ -1,4 +1,6 @@
 /* trace report: where the time of a trace went, as tables, or a summary to read. */
+#include "analyze/compat/compat.h"
+#include "analyze/events_read.h"
 #include "analyze/recording.h"
 #include "analyze/report.h"
 #include "cli/options.h"
@@ -15,7 +17,8 @@ typedef struct ReportCall {
     ReportOptions o;
     TraceOut out;
     int compat, link; /* -1: not given */
-    Table ranks;      /* of several files: the timeline of each */
+    bool unlinked;
+    Table ranks; /* of several files: the timeline of each */
     int64_t rank[FILES_MOST], world;
     const Recording *recording[FILES_MOST]; /* kept for Perfetto */
     const char *begun;                      /* the first file that says when its run began */
@@ -29,17 +32,17 @@ typedef struct ReportCall {
 typedef struct Loaded {
     Events e;
     Tree tree;
+    bool crossing_dropped; /* by the tree's options */
     Report report;
 } Loaded;
 
 static Status load(ReportCall *c, const char *path, Arena *a, Loaded *l)
 {
     const EventsOptions read = { .python = c->o.recompute, .bar = &c->out.bar };
-    const TreeOptions tree = { .link = c->link == 1 || (c->link < 0 && c->o.compat)
-                                           ? LINK_AC2G
-                                           : LINK_CORRELATION,
-                               .python = c->o.recompute,
-                               .compat = c->o.compat };
+    TreeOptions tree = { .link = LINK_CORRELATION, .python = c->o.recompute };
+    if (c->compat == 0) compat_options(&tree, &c->o, c->unlinked);
+    l->crossing_dropped = tree.drop_crossing;
+    if (c->link >= 0) tree.link = c->link == 1 ? LINK_AC2G : LINK_CORRELATION;
     TRY(events_read(path, &read, &l->e));
     TRY(report_need_work(&l->e));
     TRY(tree_build(&l->e, &tree, a, &l->tree));
@@ -111,7 +114,7 @@ static Status say_counts(const Loaded *l, Text *out)
     char bytes[32], events[32], work[32];
     double ms = 0;
     int64_t alone = 0;
-    bool all = r->o->compat && r->o->step < 0; /* those that do not count, too */
+    bool all = r->o->step < 0; /* those that do not count, too */
     for (int64_t k = 0; k < (all ? l->e.n : r->gpus); k++) {
         int64_t i = all ? k : r->gpu[k];
         if (!event_on_gpu(l->e.kind[i]) || l->tree.parent[i] != EVENT_NONE) continue;
@@ -126,13 +129,12 @@ static Status say_counts(const Loaded *l, Text *out)
             "events lack a time or a name, or last less than nothing, and were "
             "left out"));
     TRY(say(out, l->tree.dropped,
-            r->o->compat ? "calls outlive their caller and were dropped"
-                         : "calls outlive their caller and were cut"));
+            l->crossing_dropped ? "calls outlive their caller and were dropped"
+                                : "calls outlive their caller and were cut"));
     if (alone > 0)
         TRY(text_printf(out, "  %s device events of %.3f ms have no launch in the trace and %s\n",
                         text_thousands(work, alone), ms,
-                        r->gpus > 0 && r->o->compat && !r->o->unlinked ? "do not count"
-                                                                       : "count all the same"));
+                        r->gpus > 0 && r->o->linked_only ? "do not count" : "count all the same"));
     if (c->truncated) TRY(text_printf(out, "  the file ends early: this is what was whole\n"));
     return OK;
 }
@@ -233,7 +235,7 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
     TRY(check_rank(c, &l->e, path, file));
     if (files > 1)
         (void)snprintf(sub, sizeof sub, "rank_%lld", (long long)(l->e.rank < 0 ? file : l->e.rank));
-    TRY(report_tables(&l->report, table, &n));
+    TRY((c->compat == 0 ? compat_tables : report_tables)(&l->report, table, &n));
     TRY(recording_tables(l->e.recording, a, table + n, &more));
     n += more;
     TRY(trace_out_tables(&c->out, sub, path[file], table, n, a));
@@ -277,7 +279,6 @@ static Status with_page(ReportCall *c, int n, char **path, Arena *a, Text *out)
 static Status run(void *state, int n, char **path, Arena *a, Text *out)
 {
     ReportCall *c = state;
-    c->o.compat = c->compat == 0;
     c->out.own_page = true;
     if (c->perfetto != NULL) TRY(check_perfetto(c, n, path));
     TRY(trace_out_begin(&c->out, path, n));
@@ -303,7 +304,7 @@ Status cli_trace_report(int argc, char **argv)
           .help = "give TraceLens' rows and numbers, even where they are wrong" },
         { "--link", OPTION_CHOICE, &c.link, "correlation|ac2g",
           .help = "what links a kernel to its launch; with --compat the default is ac2g" },
-        { "--include-unlinked", OPTION_FLAG, &c.o.unlinked,
+        { "--include-unlinked", OPTION_FLAG, &c.unlinked,
           .help = "with --compat: also count device work whose launch is not in the trace" },
         { "--micro-idle", OPTION_REAL, &c.o.micro_idle_us, "US",
           .help = "report gaps shorter than US microseconds separately", .min = 0, .max = 1e9 },

@@ -3,8 +3,8 @@
  *
  * An op is a plain struct of arguments and an OpDesc that knows how to check it, what it costs, and
  * how to run it on each backend. Because every op goes through op_run, whatever wants to see all of
- * them (count, trace, guard against NaN) is written once, in backend/, and needs no change when an
- * op is added.
+ * them (count, guard against NaN, the recorder's stamps) is written once, and needs no change when
+ * an op is added.
  *
  * Dimension letters, here and in every op: B sequences, T tokens a sequence, N = B*T tokens, D
  * model width, H heads, G key/value heads, E experts, K experts a token, R = N*K routed rows, F
@@ -137,7 +137,6 @@ typedef struct ExecNotes {
     int n;
 } ExecNotes;
 
-struct Trace; /* trace/trace.h */
 struct Gemm;  /* op/gemm.h */
 struct OpSet; /* op/cpu_set.h */
 struct Cuda;  /* backend/cuda.cu */
@@ -152,7 +151,6 @@ struct Exec {
     const struct OpSet *set; /* the instruction set of CPU ops; NULL on a GPU */
     struct Gemm *gemm;       /* matrix products: chosen library, cached primitives */
     struct Cuda *cuda;       /* the device that ops run on; NULL: the CPU */
-    struct Trace *trace;     /* where the trace decorator writes, or NULL */
     const Mesh *mesh;        /* the ranks to exchange with; NULL: this rank is alone */
     CommWindow *peers;       /* their memory (exchange_open); NULL: none is open */
     Lane lane;               /* on a GPU: the stream that launches go to */

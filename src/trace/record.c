@@ -1,6 +1,10 @@
-/* record: see record.h. */
+/* record: the chunks of a recording's file, one by one; see record.h. What is in them is read by
+ * record_read.c and written by train/recorder_files.c. */
 #include "trace/record.h"
 
+#include "base/lane.h"
+
+#include <stdio.h>
 #include <string.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -29,12 +33,27 @@ Status record_head(File *f)
     return file_write(f, &head, sizeof head);
 }
 
-Status record_chunk(File *f, const char tag[4], const void *data, size_t bytes)
+Status record_chunk(File *f, const char tag[4], const void *first, size_t first_bytes,
+                    const void *rest, size_t rest_bytes)
 {
-    ChunkHead head = { .bytes = bytes, .sum = XXH3_64bits(data, bytes) };
+    ChunkHead head = { .bytes = first_bytes + rest_bytes };
+    XXH3_state_t sum;
+    (void)XXH3_64bits_reset(&sum);
+    (void)XXH3_64bits_update(&sum, first, first_bytes);
+    if (rest_bytes > 0) (void)XXH3_64bits_update(&sum, rest, rest_bytes);
+    head.sum = XXH3_64bits_digest(&sum);
     memcpy(head.tag, tag, sizeof head.tag);
     TRY(file_write(f, &head, sizeof head));
-    return file_write(f, data, bytes);
+    TRY(file_write(f, first, first_bytes));
+    return rest_bytes > 0 ? file_write(f, rest, rest_bytes) : OK;
+}
+
+const char *record_lane_name(char out[RECORD_LANE_BYTES], int lane)
+{
+    static const char *const names[LANE_COUNT] = { "compute", "comm" };
+    if (lane < LANE_COUNT) return names[lane];
+    (void)snprintf(out, RECORD_LANE_BYTES, "lane %d", lane);
+    return out;
 }
 
 bool record_is(const uint8_t *data, size_t bytes)

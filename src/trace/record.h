@@ -9,7 +9,7 @@
  *   ROWS  RecordRow: what the times of a step mean, once for each way to run it
  *   STEP  RecordStep, a begin and an end for each row in ns from the step's begin (int64), the
  *         tokens of each MoE layer's experts (uint32)
- *   OPS_  RecordOp: ops of steps that were traced op by op
+ *   OPS_  RecordOp: ops of the last step that was traced op by op
  */
 #ifndef TRACE_RECORD_H
 #define TRACE_RECORD_H
@@ -64,7 +64,13 @@ _Static_assert(sizeof(RecordRow) == 40 && sizeof(RecordStep) == 64 && sizeof(Rec
 /* ---- writing: chunks into a file that was created ---- */
 
 Status record_head(File *f);
-Status record_chunk(File *f, const char tag[4], const void *data, size_t bytes);
+/* A chunk's data are two pieces, so that nobody has to copy them together; `rest` may be NULL. */
+Status record_chunk(File *f, const char tag[4], const void *first, size_t first_bytes,
+                    const void *rest, size_t rest_bytes);
+
+/* "compute", "comm", "lane 3": how people see a lane. */
+enum { RECORD_LANE_BYTES = 32 };
+const char *record_lane_name(char out[RECORD_LANE_BYTES], int lane);
 
 /* ---- reading ---- */
 

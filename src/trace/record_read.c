@@ -1,7 +1,6 @@
 /* record_read: a recording in memory, checked, and as events that Perfetto reads. */
 #include "base/lane.h"
 #include "trace/record.h"
-#include "trace/trace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -200,7 +199,7 @@ static Status put_step(const Put *p, const RecordedStep *s)
 static Status put_names(const Put *p)
 {
     bool transfer[LANE_COUNT + 64] = { false };
-    char other[32];
+    char other[RECORD_LANE_BYTES];
     TRY(text_json(p->out,
                   "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank "
                   "%d\"}}",
@@ -209,7 +208,7 @@ static Status put_names(const Put *p)
         TRY(text_json(p->out,
                       ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{"
                       "\"name\":%s}}",
-                      p->rank, lane, trace_lane_name(other, lane)));
+                      p->rank, lane, record_lane_name(other, lane)));
     for (int w = 0; w < RECORD_WAYS; w++) {
         for (uint32_t i = 0; i < p->r->way[w].rows; i++) {
             const RecordRow *row = &p->r->way[w].row[i];

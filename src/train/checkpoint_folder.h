@@ -3,7 +3,7 @@
 #define TRAIN_CHECKPOINT_FOLDER_H
 
 #include "base/file.h"
-#include "train/engine.h"
+#include "train/engine_parts.h"
 
 /* Main weights, the optimizer's buffers, and what is not trained are saved, in this order. */
 enum { CHECKPOINT_STEPS_MAX = 4096, CHECKPOINT_BUFFERS = BUF_COUNT - BUF_MAIN };

@@ -22,5 +22,5 @@ Status copies_refresh(Engine *e)
         TRY(make(e, &e->params.bucket[i]));
     }
     TRY(shards_gather_all(e));
-    return engine_wait(e);
+    return engine_wait(&e->arenas);
 }

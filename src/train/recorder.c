@@ -1,9 +1,10 @@
-/* recorder: see recorder.h. */
+/* recorder: stamps the actions, phases and ops of a step while it runs, and keeps the last steps in
+ * a ring. It writes no file: recorder_files.c does. */
 #include "train/recorder.h"
 
 #include "base/clock.h"
 #include "train/agree.h"
-#include "train/engine_program.h"
+#include "train/engine_memory.h"
 
 #include <limits.h>
 #include <math.h>
@@ -28,11 +29,39 @@ static int rows_most(const Program *p)
 static Status make_stamps(Recorder *r)
 {
     void *block = NULL;
-    size_t bytes = arena_rounded(2 * (size_t)r->room * sizeof *r->stamp);
+    size_t bytes = arena_rounded(2 * (size_t)r->room * sizeof *r->stamp) +
+                   arena_rounded(2 * (size_t)RECORDER_OPS * sizeof *r->op_stamp);
     TRY(r->e->ex.backend->alloc(&r->e->ex, MEM_PINNED, bytes, &block));
     arena_over(&r->stamps, "stamps", MEM_PINNED, block, bytes);
-    return ARENA_ZEROED(&r->stamps, 2 * (int64_t)r->room, &r->stamp);
+    TRY(ARENA_ZEROED(&r->stamps, 2 * (int64_t)r->room, &r->stamp));
+    return ARENA_ZEROED(&r->stamps, 2 * (int64_t)RECORDER_OPS, &r->op_stamp);
 }
+
+static size_t slot_bytes(const Recorder *r)
+{
+    return (size_t)r->room * sizeof(RecordTime) + (size_t)r->loads * sizeof(uint32_t);
+}
+
+static Status make_ring(Recorder *r)
+{
+    size_t bytes = (size_t)r->steps * (sizeof *r->slot + arena_rounded(slot_bytes(r))) +
+                   RECORD_WAYS * (size_t)r->room * sizeof(RecordRow) +
+                   RECORDER_OPS * sizeof *r->op + NAMES_BYTES + (size_t)16 * ARENA_ALIGN;
+    TRY(arena_init(&r->memory, "recording", MEM_HOST, bytes));
+    TRY(arena_init(&r->scratch, "a recording's file", MEM_HOST, 2 * bytes + ((size_t)1 << 26)));
+    for (int i = 0; i < RECORD_WAYS; i++) TRY(ARENA_ZEROED(&r->memory, r->room, &r->way[i].row));
+    TRY(ARENA_NEW(&r->memory, NAMES_BYTES, &r->names));
+    TRY(ARENA_NEW(&r->memory, RECORDER_OPS, &r->op));
+    TRY(ARENA_ZEROED(&r->memory, r->steps, &r->slot));
+    for (int i = 0; i < r->steps; i++) {
+        void *times = NULL;
+        TRY(arena_alloc(&r->memory, slot_bytes(r), &times));
+        r->slot[i].times = times;
+    }
+    return make_stamps(r);
+}
+
+static Status note_op(Exec *ex, int level, const OpDesc *op, const void *args);
 
 static int64_t unix_now(void)
 {
@@ -46,23 +75,14 @@ Status recorder_open(Recorder *r, Engine *e, Comm *world, int steps)
     *r = (Recorder){ .e = e, .steps = steps, .began_us = unix_now() / 1000, .ahead_ns = INT64_MAX };
     if (steps == 0) return OK;
     TRY(agree_first(world, &r->began_us, sizeof r->began_us));
-    for (int i = 0; i < e->n_ways; i++) {
-        int most = rows_most(&e->ways[i].step.program);
+    for (int i = 0; i < e->n_modes; i++) {
+        int most = rows_most(&e->modes[i].step.program);
         if (most > r->room) r->room = most;
     }
     r->loads = (int)(e->spec.n_moe * e->spec.experts);
-    size_t bytes = (size_t)steps * (2 * (size_t)r->room * sizeof *r->times + sizeof *r->step +
-                                    (size_t)r->loads * sizeof *r->load) +
-                   RECORD_WAYS * (size_t)r->room * sizeof(RecordRow) + NAMES_BYTES +
-                   (size_t)16 * ARENA_ALIGN;
-    TRY(arena_init(&r->memory, "recording", MEM_HOST, bytes));
-    TRY(arena_init(&r->scratch, "a recording's file", MEM_HOST, 2 * bytes + ((size_t)1 << 26)));
-    for (int i = 0; i < RECORD_WAYS; i++) TRY(ARENA_ZEROED(&r->memory, r->room, &r->way[i].row));
-    TRY(ARENA_NEW(&r->memory, 2 * (int64_t)steps * r->room, &r->times));
-    TRY(ARENA_NEW(&r->memory, steps, &r->step));
-    TRY(ARENA_NEW(&r->memory, NAMES_BYTES, &r->names));
-    TRY(ARENA_NEW(&r->memory, (int64_t)steps * r->loads, &r->load));
-    TRY(make_stamps(r));
+    TRY(make_ring(r));
+    r->note = (Decorator){ note_op, r };
+    r->most_ops = RECORDER_OPS;
     e->recorder = r;
     return OK;
 }
@@ -74,6 +94,7 @@ void recorder_close(Recorder *r)
         r->e->ex.backend->free(&r->e->ex, MEM_PINNED, r->stamps.base, r->stamps.cap_bytes);
     arena_free(&r->memory);
     arena_free(&r->scratch);
+    arena_free(&r->trace_memory);
     r->e->recorder = NULL;
     *r = (Recorder){ 0 };
 }
@@ -89,7 +110,7 @@ static Status add_cost(Exec *ex, int level, const OpDesc *op, const void *args)
 static const Decorator counts_flops = { .run = add_cost };
 
 /* Names are texts one behind the other; the place of this one, by texts. */
-static uint32_t name_of(Recorder *r, const char *name)
+uint32_t recorder_name(Recorder *r, const char *name)
 {
     const char *at = r->names;
     for (uint32_t i = 0; i < r->n_names; i++, at += strlen(at) + 1) {
@@ -104,7 +125,7 @@ static uint32_t name_of(Recorder *r, const char *name)
 
 static uint64_t bytes_in_use(const Engine *e)
 {
-    const EngineWay *w = e->way;
+    const EngineMode *w = e->mode;
     uint64_t sum = 0;
     for (int i = 0; i < ENGINE_ARENAS; i++) sum += w->arena[i].used_bytes;
     for (int i = 0; i < w->n_slots; i++) sum += w->slots[i].arena.used_bytes;
@@ -118,7 +139,7 @@ static void learn_actions(Recorder *r)
     for (int i = 0; i < p->n; i++) {
         const Action *a = &p->at[i];
         r->now->row[i] =
-            (RecordRow){ .name = name_of(r, action_name(a->kind)),
+            (RecordRow){ .name = recorder_name(r, action_name(a->kind)),
                          .action = i,
                          .micro = a->micro,
                          .lane = (int16_t)a->lane,
@@ -133,10 +154,11 @@ void recorder_begin(Engine *e)
     Recorder *r = e->recorder;
     const Program *p = &e->list->program;
     if (r == NULL) return;
-    r->now = p->evaluates ? NULL : &r->way[e->way - e->ways];
+    r->now = p->evaluates ? NULL : &r->way[e->mode - e->modes];
     e->list->transfers.stamp = r->now != NULL ? r->stamp : NULL;
     if (r->now == NULL) return;
     r->at = p->n;
+    r->n_ops = r->traces ? 0 : r->n_ops;
     r->learns = !r->now->known;
     if (!r->learns) return;
     learn_actions(r);
@@ -150,7 +172,7 @@ Status recorder_phase(Engine *e, const LayerRun *run, const char *name, RecordPa
     if (r->learns) {
         char text[96];
         (void)snprintf(text, sizeof text, "%s %s", layer_desc(run->layer->kind)->name, name);
-        r->now->row[r->at] = (RecordRow){ .name = name_of(r, text),
+        r->now->row[r->at] = (RecordRow){ .name = recorder_name(r, text),
                                           .action = e->at,
                                           .micro = e->list->program.at[e->at].micro,
                                           .lane = (int16_t)e->ex.lane,
@@ -194,29 +216,75 @@ void recorder_end(Engine *e)
     r->now = NULL;
 }
 
+bool recorder_traces(const Engine *e) { return e->recorder != NULL && e->recorder->traces; }
+
+/* ---- ops of a traced step ---- */
+
+static Status note_op(Exec *ex, int level, const OpDesc *op, const void *args)
+{
+    Recorder *r = ex->front[level]->self;
+    const Streams *streams = ex->backend->streams;
+    if (r->now == NULL) return op_next(ex, level, op, args);
+    if (r->n_ops == r->most_ops) {
+        r->dropped++;
+        return op_next(ex, level, op, args);
+    }
+    uint64_t *stamp = &r->op_stamp[2 * (size_t)r->n_ops];
+    OpCost cost = op->cost(args);
+    r->op[r->n_ops++] = (RecordOp){ .name = recorder_name(r, op->name),
+                                    .layer = (int16_t)ex->layer,
+                                    .lane = (int16_t)ex->lane,
+                                    .step = ex->step,
+                                    .flops = cost.flops,
+                                    .bytes = cost.bytes };
+    TRY(streams->stamp(ex, &stamp[0], NULL));
+    TRY(op_next(ex, level, op, args));
+    return streams->stamp(ex, &stamp[1], NULL);
+}
+
+void recorder_trace(Recorder *r, bool on)
+{
+    if (r->e == NULL || r->steps == 0 || r->traces == on) return;
+    if (on)
+        exec_push(&r->e->ex, &r->note);
+    else
+        exec_pop(&r->e->ex);
+    r->traces = on;
+}
+
 /* ---- the ring ---- */
 
 static uint64_t ns(double seconds) { return (uint64_t)(seconds * 1e9); }
 
-/* Begin and end of every row: actions by their stamps, or on the host by their spans; a phase begins
- * where the one before it in its action ended. */
-static void take_times(const Recorder *r, const RecorderWay *w, const EngineList *l, uint64_t *out)
+/* Begin and end of every row in ns since the step's begin, which is returned. Actions have stamps,
+ * or on the host spans. A phase begins where the one before it in its action ended. */
+static uint64_t fill_times(const Recorder *r, const RecorderWay *w, const EngineList *l,
+                           RecordTime *out)
 {
     const ActionSpan *span = l->transfers.span;
     const bool device = r->e->ex.backend->async;
     const size_t n = (size_t)l->program.n, rows = (size_t)w->rows;
+    uint64_t first = UINT64_MAX;
     for (size_t i = 0; i < n; i++) {
-        out[2 * i] = device ? r->stamp[2 * i] : ns(span[i].start_s);
-        out[2 * i + 1] = device ? r->stamp[2 * i + 1] : ns(span[i].end_s);
+        uint64_t begin = device ? r->stamp[2 * i] : ns(span[i].start_s);
+        uint64_t end = device ? r->stamp[2 * i + 1] : ns(span[i].end_s);
+        out[i] = (RecordTime){ (int64_t)begin, (int64_t)end };
+        if (begin < first) first = begin;
+        if (end < first) first = end;
     }
     for (size_t i = n; i < rows; i++) {
-        bool first = i == n || w->row[i - 1].action != w->row[i].action;
-        out[2 * i] = first ? out[2 * (size_t)w->row[i].action] : out[2 * i - 1];
-        out[2 * i + 1] = r->stamp[n + i];
+        bool opens = i == n || w->row[i - 1].action != w->row[i].action;
+        out[i].begin = opens ? out[w->row[i].action].begin : out[i - 1].end;
+        out[i].end = (int64_t)r->stamp[n + i];
     }
+    for (size_t i = 0; i < rows; i++) {
+        out[i].begin -= (int64_t)first;
+        out[i].end -= (int64_t)first;
+    }
+    return first;
 }
 
-static void take_load(const Recorder *r, const int32_t *load, uint32_t *out)
+static void fill_load(const Recorder *r, const int32_t *load, uint32_t *out)
 {
     const ModelSpec *s = &r->e->spec;
     int64_t domains = r->e->shape.domains, E = s->experts;
@@ -226,152 +294,33 @@ static void take_load(const Recorder *r, const int32_t *load, uint32_t *out)
 }
 
 void recorder_take(Recorder *r, const StepResult *result, double seconds, double tokens,
-                   uint64_t memory_bytes, bool traced)
+                   uint64_t memory_bytes)
 {
     if (r->e == NULL || r->steps == 0) return;
-    int w = result->again && r->e->n_ways > 1;
-    const EngineList *l = &r->e->ways[w].step;
+    int w = result->retried && r->e->n_modes > 1;
+    const EngineList *l = &r->e->modes[w].step;
     if (!r->way[w].known) return;
-    int64_t slot = r->taken++ % r->steps;
-    uint64_t *times = &r->times[2 * slot * r->room], first = UINT64_MAX, last = 0;
-    take_times(r, &r->way[w], l, times);
-    for (int i = 0; i < 2 * l->program.n; i++) {
-        if (times[i] < first) first = times[i];
-        if (times[i] > last) last = times[i];
+    RecorderSlot *slot = &r->slot[r->taken++ % r->steps];
+    uint64_t first = fill_times(r, &r->way[w], l, slot->times), last = first;
+    for (int i = 0; i < l->program.n; i++) {
+        if (first + (uint64_t)slot->times[i].end > last)
+            last = first + (uint64_t)slot->times[i].end;
     }
     bool device = r->e->ex.backend->async;
     int64_t ahead = unix_now() - (int64_t)(device ? last : ns(clock_s()));
     if (!device || ahead < r->ahead_ns) r->ahead_ns = ahead;
-    r->step[slot] = (RecordStep){ .step = r->e->step,
-                                  .unix_ns = (int64_t)first,
-                                  .seconds = seconds,
-                                  .loss = result->loss,
-                                  .tokens = tokens,
-                                  .memory_bytes = memory_bytes,
-                                  .flags = (result->again ? RECORD_RAN_AGAIN : 0) |
-                                           (result->finite ? 0 : RECORD_NOT_FINITE) |
-                                           (traced ? RECORD_TRACED : 0),
-                                  .way = (uint32_t)w,
-                                  .rows = (uint32_t)r->way[w].rows,
-                                  .loads = (uint32_t)r->loads };
-    take_load(r, result->load, &r->load[slot * r->loads]);
-}
-
-/* ---- the file ---- */
-
-Status recorder_meta(const Recorder *r, const RecorderMeta *m, Text *out)
-{
-    const ModelSpec *s = &r->e->spec;
-    const Program *p = &r->e->way->step.program;
-    bool cpu = m->device == NULL || m->device[0] == '\0';
-    TRY(text_json(out, "{\"model\":%s,\"rank\":%d,\"ranks\":%d,\"device\":%s",
-                  r->e->config->model_name, m->rank, m->ranks, cpu ? "CPU" : m->device));
-    TRY(text_json(out, ",\"stage\":%d,\"stages\":%d,\"schedule\":%s,\"micro_batches\":%d", p->rank,
-                  p->stages, r->e->config->mesh_schedule, p->micros));
-    TRY(text_json(out, ",\"flops\":%g,\"sheet_flops\":%g,\"roof_flops\":%g,\"seed\":%lld", m->flops,
-                  m->sheet_flops, m->roof_flops, (long long)r->e->config->run_seed));
-    TRY(text_json(out, ",\"experts\":%lld,\"began_us\":%lld,\"ran\":%lld,\"moe_layers\":[",
-                  (long long)s->experts, (long long)r->began_us, (long long)r->taken));
-    for (int i = 0, n = 0; i < s->n_layers; i++) {
-        if (s->layers[i].load < 0) continue;
-        TRY(text_json(out, n++ == 0 ? "%d" : ",%d", (int)s->layers[i].block));
-    }
-    return text_json(out, "]}");
-}
-
-static Status put_rows(const Recorder *r, File *f, Arena *a)
-{
-    for (int i = 0; i < RECORD_WAYS; i++) {
-        struct {
-            uint32_t way, rows;
-        } head = { (uint32_t)i, (uint32_t)r->way[i].rows };
-        size_t bytes = (size_t)r->way[i].rows * sizeof(RecordRow);
-        char *out = NULL;
-        if (!r->way[i].known) continue;
-        ArenaMark mark = arena_mark(a);
-        TRY(ARENA_NEW(a, sizeof head + bytes, &out));
-        memcpy(out, &head, sizeof head);
-        memcpy(out + sizeof head, r->way[i].row, bytes);
-        TRY(record_chunk(f, "ROWS", out, sizeof head + bytes));
-        arena_release(a, mark);
-    }
-    return OK;
-}
-
-static Status put_step(const Recorder *r, int64_t slot, File *f, Arena *a)
-{
-    RecordStep head = r->step[slot];
-    const uint64_t *times = &r->times[2 * slot * r->room];
-    size_t n = 2 * (size_t)head.rows, load = (size_t)head.loads * sizeof *r->load;
-    int64_t first = head.unix_ns, *at = NULL;
-    char *out = NULL;
-    head.unix_ns += r->ahead_ns;
-    ArenaMark mark = arena_mark(a);
-    TRY(ARENA_NEW(a, sizeof head + n * sizeof *at + load, &out));
-    memcpy(out, &head, sizeof head);
-    at = (void *)(out + sizeof head);
-    for (size_t i = 0; i < n; i++) at[i] = (int64_t)times[i] - first;
-    memcpy(at + n, &r->load[slot * r->loads], load);
-    TRY(record_chunk(f, "STEP", out, sizeof head + n * sizeof *at + load));
-    arena_release(a, mark);
-    return OK;
-}
-
-/* Events of a traced step are by the host's clock. */
-static Status put_ops(Recorder *r, const Trace *ops, File *f, Arena *a)
-{
-    RecordOp *out = NULL;
-    int64_t n = 0, ahead = unix_now() - (int64_t)ns(clock_s());
-    if (ops == NULL || ops->used == 0) return OK;
-    ArenaMark mark = arena_mark(a);
-    TRY(ARENA_NEW(a, ops->used, &out));
-    for (int64_t i = 0; i < ops->used; i++) {
-        const TraceEvent *e = &ops->events[i];
-        if (e->depth < 2) continue; /* actions and phases have rows */
-        out[n++] = (RecordOp){ .name = name_of(r, e->name),
-                               .layer = (int16_t)e->layer,
-                               .lane = (int16_t)e->lane,
-                               .step = e->step,
-                               .start_ns = (int64_t)ns(e->start_s) + ahead,
-                               .dur_ns = (int64_t)ns(e->duration_s),
-                               .flops = e->flops,
-                               .bytes = e->bytes };
-    }
-    TRY(record_chunk(f, "OPS_", out, (size_t)n * sizeof *out));
-    arena_release(a, mark);
-    return OK;
-}
-
-/* Names come last, when all are known. */
-static Status put_all(Recorder *r, File *f, const char *meta, const Trace *ops, Arena *a)
-{
-    TRY(record_head(f));
-    TRY(record_chunk(f, "META", meta, strlen(meta)));
-    TRY(put_rows(r, f, a));
-    int64_t first = r->taken > r->steps ? r->taken - r->steps : 0;
-    TRY(record_chunk(f, "NAME", r->names, r->names_bytes));
-    for (int64_t i = first; i < r->taken; i++) TRY(put_step(r, i % r->steps, f, a));
-    if (ops == NULL || ops->used == 0) return OK;
-    TRY(put_ops(r, ops, f, a));
-    return record_chunk(f, "NAME", r->names, r->names_bytes);
-}
-
-Status recorder_dump(Recorder *r, const char *folder, int rank, const char *meta, const Trace *ops)
-{
-    enum { BUFFER_BYTES = 1 << 18 };
-    char path[FILE_PATH_MAX], name[40];
-    File f = { 0 };
-    char *buffer = NULL;
-    if (r->e == NULL || r->steps == 0) return OK;
-    (void)snprintf(name, sizeof name, "rank-%05d.syr", rank);
-    TRY(file_make_folders(folder));
-    TRY(file_join(path, folder, name));
-    ArenaMark mark = arena_mark(&r->scratch);
-    TRY(ARENA_NEW(&r->scratch, BUFFER_BYTES, &buffer));
-    TRY(file_create_temp_buffered(&f, path, buffer, BUFFER_BYTES));
-    Status s = put_all(r, &f, meta, ops, &r->scratch);
-    if (s == OK) s = file_commit(&f);
-    file_close(&f);
-    arena_release(&r->scratch, mark);
-    return s;
+    slot->load = (void *)(slot->times + r->way[w].rows);
+    slot->head = (RecordStep){ .step = r->e->step,
+                               .unix_ns = (int64_t)first,
+                               .seconds = seconds,
+                               .loss = result->loss,
+                               .tokens = tokens,
+                               .memory_bytes = memory_bytes,
+                               .flags = (result->retried ? RECORD_RAN_AGAIN : 0) |
+                                        (result->finite ? 0 : RECORD_NOT_FINITE) |
+                                        (r->traces ? RECORD_TRACED : 0),
+                               .way = (uint32_t)w,
+                               .rows = (uint32_t)r->way[w].rows,
+                               .loads = (uint32_t)r->loads };
+    fill_load(r, result->load, slot->load);
 }

@@ -1,7 +1,6 @@
 #include "train/transfers.h"
 
 #include "base/clock.h"
-#include "trace/trace.h"
 
 #include <assert.h>
 
@@ -21,7 +20,7 @@ const Tensor *transfers_entry(const Transfers *t, const Action *a)
 Status transfers_post(const Transfers *t, const Action *a, const Tensor *what, CommRequest *out)
 {
     Comm *c = transfers_queue(t, a)->comm;
-    int tag = transfer_way(t->program, a);
+    int tag = transfer_link(t->program, a);
     if (action_is_send(a->kind)) return comm_send(c, what, a->peer, tag, out);
     return comm_recv(c, what, a->peer, tag, out);
 }
@@ -44,21 +43,10 @@ static Status start(Transfers *t, int action)
     return transfers_post(t, a, transfers_entry(t, a), &t->event[a->signal].request);
 }
 
-/* In a trace a lane for each kind of transfer, beside those of passes. */
 static void finish(Transfers *t, int action)
 {
-    const Action *a = &t->program->at[action];
-    ActionSpan *s = &t->span[action];
-    t->event[a->signal].signalled = true;
-    s->end_s = clock_s();
-    if (t->ex->trace == NULL) return;
-    trace_event(t->ex->trace,
-                (TraceEvent){ .name = action_name(a->kind),
-                              .start_s = s->start_s,
-                              .duration_s = s->end_s - s->start_s,
-                              .step = t->ex->step,
-                              .lane = LANE_COUNT + (int)(a->kind - ACTION_SEND_ACTIVATIONS),
-                              .layer = -1 });
+    t->event[t->program->at[action].signal].signalled = true;
+    t->span[action].end_s = clock_s();
 }
 
 static Status look_at(Transfers *t, TransferQueue *q)
@@ -102,15 +90,8 @@ static Status wait_for(Transfers *t, int event)
     TransferEvent *e = &t->event[event];
     if (e->signalled) return OK;
     assert(e->action >= 0);
-    double from = clock_s();
     TRY(comm_wait(t->comm, &e->request));
     finish(t, e->action);
-    if (t->ex->trace == NULL) return OK;
-    trace_event(t->ex->trace, (TraceEvent){ .name = "wait",
-                                            .start_s = from,
-                                            .duration_s = clock_s() - from,
-                                            .step = t->ex->step,
-                                            .layer = -1 });
     return OK;
 }
 
@@ -180,5 +161,5 @@ Status transfers_make(Exec *ex, const Program *p, const Tensor *entries, Comm *c
 
 void transfers_free(Transfers *t)
 {
-    for (int i = 0; i < t->ways; i++) comm_free(t->way[i].comm);
+    for (int i = 0; i < t->links; i++) comm_free(t->link[i].comm);
 }

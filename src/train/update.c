@@ -23,15 +23,15 @@ void update_scalars(const Engine *e, double lr, int64_t step, float out[UPDATE_S
 static Status update_range(Engine *e, const UpdateRange *r)
 {
     int rule = r->rule == e->spec.optimizer.rule[0] ? 0 : 1;
-    Tensor scalars = tensor_rows(&e->hyper, scalars_at(rule, (int)r->age), OPTIMIZER_SCALARS);
-    return r->rule->run(&e->ex, e->config, r, e->record.clip, scalars);
+    Tensor scalars = tensor_rows(&e->io.hyper, scalars_at(rule, (int)r->age), OPTIMIZER_SCALARS);
+    return r->rule->run(&e->ex, e->config, r, e->io.record.clip, scalars);
 }
 
 Status update_add_records(Engine *e)
 {
     const Mesh *m = e->shape.mesh;
     if (m == NULL || m->ranks == 1) return OK;
-    Tensor *const sums[] = { &e->record.sums, &e->record.counts };
+    Tensor *const sums[] = { &e->io.record.sums, &e->io.record.counts };
     for (int i = 0; i < (e->spec.n_moe > 0 ? 2 : 1); i++) {
         Tensor row = tensor_as2(sums[i], 1, tensor_elems(sums[i]));
         TRY(exchange_collective(&e->ex, (Collective){ .in = row,
@@ -46,7 +46,7 @@ Status update_add_records(Engine *e)
 
 Status update_run(Engine *e)
 {
-    const Record *r = &e->record;
+    const Record *r = &e->io.record;
     for (int i = 0; i < e->n_norms; i++) {
         TRY(square_sum(&e->ex, (SquareSum){ e->norms[i], r->square_sum }));
     }

@@ -3,7 +3,7 @@
 #ifndef TRAIN_UPDATE_H
 #define TRAIN_UPDATE_H
 
-#include "train/engine.h"
+#include "train/engine_parts.h"
 
 /* Numbers in Engine.hyper: a set for each rule and age. */
 enum { UPDATE_SCALARS = OPTIMIZER_RULES * AGE_COUNT * OPTIMIZER_SCALARS };

@@ -1,8 +1,13 @@
-/* report_trace: the last traced step as a timeline, and where the time of all traced steps went. */
+/* report_trace: trace.json read back: the last traced step as a timeline, and where the time of all
+ * traced steps went. It draws one rank's steps; `trace report` has all ranks. */
 #include "base/file.h"
+#include "base/lane.h"
+#include "base/scan.h"
+#include "trace/record.h"
 #include "viz/report_parts.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +22,135 @@ enum {
     AXIS_HEIGHT = 34,
 };
 
+static const char *const depth_name[TRACE_DEPTHS] = { "action", "phase", "op" };
+
+/* ---- reading ---- */
+
+static int depth_of(const char *category)
+{
+    int depth = 0;
+    while (depth < TRACE_DEPTHS - 1 && strcmp(category, depth_name[depth]) != 0) depth++;
+    return depth;
+}
+
+typedef struct FileEvent { /* as it stands in the file */
+    const char *phase, *name, *category;
+    char *args;
+    int64_t lane, step, layer;
+    double ts, dur, flops, bytes;
+} FileEvent;
+
+#define AT(member) offsetof(FileEvent, member)
+
+static const ScanField event_fields[] = {
+    { "ph", SCAN_TEXT, AT(phase) },     { "name", SCAN_TEXT, AT(name) },
+    { "cat", SCAN_TEXT, AT(category) }, { "tid", SCAN_WHOLE, AT(lane) },
+    { "ts", SCAN_NUMBER, AT(ts) },      { "dur", SCAN_NUMBER, AT(dur) },
+    { "args", SCAN_RAW, AT(args) },
+};
+
+static const ScanField argument_fields[] = {
+    { "step", SCAN_WHOLE, AT(step) },
+    { "layer", SCAN_WHOLE, AT(layer) },
+    { "flops", SCAN_NUMBER, AT(flops) },
+    { "bytes", SCAN_NUMBER, AT(bytes) },
+};
+
+#define COUNT_OF(array) (int)(sizeof(array) / sizeof *(array))
+
+/* Reads an event. False if it is no complete event ("X"): metadata have other arguments. */
+static bool read_event(Scan *s, TraceEvent *out)
+{
+    FileEvent e = { .phase = "", .name = "", .layer = -1, .ts = (double)NAN, .dur = (double)NAN };
+    scan_fields(s, event_fields, COUNT_OF(event_fields), &e);
+    if (strcmp(e.phase, "X") != 0 || !isfinite(e.ts) || !isfinite(e.dur)) return false;
+    Scan args = scan_begin(e.args);
+    if (e.args != NULL && !s->bad)
+        scan_fields(&args, argument_fields, COUNT_OF(argument_fields), &e);
+    s->bad |= args.bad;
+    *out = (TraceEvent){ .name = e.name,
+                         .start_s = e.ts * 1e-6,
+                         .duration_s = e.dur * 1e-6,
+                         .flops = e.flops,
+                         .bytes = e.bytes,
+                         .step = e.step,
+                         .lane = e.lane == (int)e.lane ? (int)e.lane : 0,
+                         .layer = e.layer == (int)e.layer ? (int)e.layer : -1,
+                         .depth = e.category == NULL ? 0 : depth_of(e.category) };
+    return true;
+}
+
+static void read_events(Scan *s, TraceView *v)
+{
+    scan_array(s);
+    while (scan_item(s)) v->events += read_event(s, &v->event[v->events]) && !s->bad;
+}
+
+static Status read_trace(const char *path, Arena *a, TraceView *v)
+{
+    static const ScanField dropped = { "dropped_events", SCAN_WHOLE, 0 };
+    char *text = NULL;
+    size_t bytes = 0;
+    TRY(file_read_all(path, a, &text, &bytes));
+    int64_t braces = 1; /* at least one an event */
+    for (size_t i = 0; i < bytes; i++) braces += text[i] == '{';
+    TRY(ARENA_NEW(a, braces, &v->event));
+    Scan s = scan_begin(text);
+    scan_object(&s);
+    for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
+        if (strcmp(key, "traceEvents") == 0)
+            read_events(&s, v);
+        else if (strcmp(key, "otherData") == 0)
+            scan_fields(&s, &dropped, 1, &v->dropped);
+        else
+            scan_skip(&s);
+    }
+    if (scan_end(&s)) return OK;
+    return FAIL(ERR_FORMAT, "%s is not a trace: no valid JSON at byte %lld of %zu", path,
+                (long long)(s.at - text), bytes);
+}
+
+/* ---- totals ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    const TraceEvent *p = *(const TraceEvent *const *)a, *q = *(const TraceEvent *const *)b;
+    if (p->depth != q->depth) return p->depth < q->depth ? -1 : 1;
+    int order = strcmp(p->name, q->name);
+    if (order != 0) return order;
+    return (p > q) - (p < q); /* one order of events gives one rounding of the sums */
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const TraceTotal *p = a, *q = b;
+    if (p->depth != q->depth) return p->depth < q->depth ? -1 : 1;
+    if (p->seconds != q->seconds) return p->seconds > q->seconds ? -1 : 1;
+    return strcmp(p->name, q->name);
+}
+
+/* One total for each name at each depth: by depth, the longest first. */
+static Status add_totals(TraceView *v, Arena *a)
+{
+    const TraceEvent **event = NULL;
+    TRY(ARENA_NEW(a, v->events, &event));
+    TRY(ARENA_NEW(a, v->events, &v->total));
+    for (int64_t i = 0; i < v->events; i++) event[i] = &v->event[i];
+    if (v->events > 0) qsort(event, (size_t)v->events, sizeof *event, by_name);
+    for (int64_t i = 0; i < v->events; i++) {
+        const TraceEvent *e = event[i];
+        TraceTotal *sum = &v->total[v->totals - 1];
+        bool same = v->totals > 0 && sum->depth == e->depth && strcmp(sum->name, e->name) == 0;
+        if (!same) *(sum = &v->total[v->totals++]) = (TraceTotal){ e->name, e->depth, 0, 0, 0, 0 };
+        sum->calls++;
+        sum->seconds += e->duration_s;
+        sum->flops += e->flops;
+        sum->bytes += e->bytes;
+    }
+    if (v->totals > 0) qsort(v->total, (size_t)v->totals, sizeof *v->total, by_time);
+    return OK;
+}
+
 /* ---- made ready ---- */
 
 static bool is_drawn(const TraceView *v, const TraceEvent *e)
@@ -25,7 +159,7 @@ static bool is_drawn(const TraceView *v, const TraceEvent *e)
     return fits && e->step == v->step;
 }
 
-static int compare_down(const void *a, const void *b)
+static int longest_first(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x < y) - (x > y);
@@ -37,17 +171,17 @@ static Status measure_step(TraceView *v, Arena *a)
 {
     double *duration = NULL, end_s = 0;
     int64_t n = 0;
-    TRY(ARENA_NEW(a, v->trace.used, &duration));
-    for (int64_t i = 0; i < v->trace.used; i++) {
-        const TraceEvent *e = &v->trace.events[i];
+    TRY(ARENA_NEW(a, v->events, &duration));
+    for (int64_t i = 0; i < v->events; i++) {
+        const TraceEvent *e = &v->event[i];
         if (!is_drawn(v, e)) continue;
-        if (n == 0) v->start_s = e->start_s; /* events come in order of time */
+        v->start_s = n == 0 ? e->start_s : fmin(v->start_s, e->start_s);
         duration[n++] = e->duration_s;
         end_s = fmax(end_s, e->start_s + e->duration_s);
         if (e->lane >= v->lanes) v->lanes = e->lane + 1;
         if (e->depth >= v->rows) v->rows = e->depth + 1;
     }
-    qsort(duration, (size_t)n, sizeof *duration, compare_down);
+    qsort(duration, (size_t)n, sizeof *duration, longest_first);
     v->duration_s = end_s - v->start_s;
     v->least_s = n > DRAWN_MOST ? duration[DRAWN_MOST - 1] : 0;
     v->hidden = n > DRAWN_MOST ? n - DRAWN_MOST : 0;
@@ -57,8 +191,8 @@ static Status measure_step(TraceView *v, Arena *a)
 static void count_steps(TraceView *v)
 {
     v->step = -1; /* steps follow one another in a trace */
-    for (int64_t i = 0; i < v->trace.used; i++) {
-        const TraceEvent *e = &v->trace.events[i];
+    for (int64_t i = 0; i < v->events; i++) {
+        const TraceEvent *e = &v->event[i];
         if (e->depth == 0) v->action_s += e->duration_s;
         v->steps += e->step != v->step;
         v->step = e->step;
@@ -67,10 +201,9 @@ static void count_steps(TraceView *v)
 
 Status trace_view_load(TraceView *v, const char *path, Arena *a)
 {
-    TraceTotal *total = NULL;
     *v = (TraceView){ .present = file_exists(path) };
     if (!v->present) return OK;
-    Status s = trace_read(path, a, &v->trace);
+    Status s = read_trace(path, a, v);
     if (s == ERR_FORMAT) {
         status_sentence(v->problem, sizeof v->problem);
         status_clear();
@@ -78,8 +211,7 @@ Status trace_view_load(TraceView *v, const char *path, Arena *a)
     }
     TRY(s);
     count_steps(v);
-    TRY(trace_totals(&v->trace, a, &total, &v->totals));
-    v->total = total;
+    TRY(add_totals(v, a));
     return measure_step(v, a);
 }
 
@@ -106,15 +238,14 @@ static Status lane_names(Text *out, const TraceView *v)
 {
     for (int lane = 0; lane < v->lanes; lane++) {
         double y = lane_top(v, lane);
-        char other[32];
+        char other[RECORD_LANE_BYTES];
         TRY(text_printf(out, "<text x=\"0\" y=\"%.0f\">%s</text>\n", y + 15,
-                        trace_lane_name(other, lane)));
+                        record_lane_name(other, lane)));
         for (int row = 0; row < v->rows; row++) {
             TRY(text_printf(out,
                             "<path class=\"track\" d=\"M%d %.0fH%d\"/><text class=\"end dim\" "
                             "x=\"%d\" y=\"%.0f\">%s</text>",
-                            LEFT, y + ROW_HEIGHT, REPORT_FULL, LEFT - 8, y + 15,
-                            trace_depth_name[row]));
+                            LEFT, y + ROW_HEIGHT, REPORT_FULL, LEFT - 8, y + 15, depth_name[row]));
             y += ROW_HEIGHT;
         }
     }
@@ -159,8 +290,8 @@ static Status put_timeline(Text *out, const TraceView *v)
     TRY(text_printf(out, ">\n"));
     if (v->duration_s > 0) TRY(svg_time_axis(out, v->duration_s, LEFT, REPORT_FULL, 0, bottom + 4));
     TRY(lane_names(out, v));
-    for (int64_t i = 0; i < v->trace.used && drawn < DRAWN_MOST && v->duration_s > 0; i++) {
-        const TraceEvent *e = &v->trace.events[i];
+    for (int64_t i = 0; i < v->events && drawn < DRAWN_MOST && v->duration_s > 0; i++) {
+        const TraceEvent *e = &v->event[i];
         if (!is_drawn(v, e) || e->duration_s < v->least_s) continue;
         TRY(put_event(out, v, e));
         drawn++;
@@ -214,7 +345,7 @@ static Status totals_table(Text *out, const TraceView *v, int depth)
     TRY(text_printf(out,
                     "<table><thead><tr><th>%s</th><th>calls a step</th><th>ms a step</th>"
                     "<th>share</th>%s</tr></thead><tbody>\n",
-                    trace_depth_name[depth],
+                    depth_name[depth],
                     depth == OP_DEPTH ? "<th></th><th>GFLOP/s</th><th>GB/s</th>" : ""));
     for (int i = 0; i < v->totals; i++) {
         const TraceTotal *t = &v->total[i];
@@ -246,20 +377,20 @@ static Status notes(Text *out, const TraceView *v)
     TRY(text_printf(out, "<p class=\"note\">Step %lld. ", (long long)v->step));
     if (v->hidden > 0)
         TRY(text_printf(out, "The %lld shortest events are not drawn. ", (long long)v->hidden));
-    if (v->trace.dropped > 0)
+    if (v->dropped > 0)
         TRY(text_printf(out, "%lld events did not fit the trace's buffer and are missing. ",
-                        (long long)v->trace.dropped));
+                        (long long)v->dropped));
     return text_printf(out,
                        "All %lld events are in <a href=\"trace.json\">trace.json</a>, which "
                        "Perfetto opens.</p>\n",
-                       (long long)v->trace.used);
+                       (long long)v->events);
 }
 
 Status trace_view_write(Text *out, const Report *r)
 {
     const TraceView *v = &r->trace;
     if (v->problem[0] != '\0') return text_markup(out, "<p class=\"note\">%s</p>\n", v->problem);
-    if (v->trace.used == 0) return part_note(out, "trace.json holds no events.");
+    if (v->events == 0) return part_note(out, "trace.json holds no events.");
     TRY(notes(out, v));
     TRY(text_printf(out, "<div class=\"wide\">\n"));
     TRY(put_timeline(out, v));

@@ -4,8 +4,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "trace/trace.h"
-#include "train/recording.h"
+#include "train/recorder.h"
 #include "viz/timeline.h"
 
 #include <stdlib.h>
@@ -79,19 +78,21 @@ static void who_waits_in_vain_says_where_it_stood(void **state)
 
 /* Written by the stages, read as a page of pipelines reads it. */
 
-enum { EVENTS = 4096 };
 static char folder[] = "/tmp/switchyard-pipeline-XXXXXX";
 
 static Status record_step(Tiny *t, Case *c, int rank)
 {
     (void)c, (void)rank;
-    Trace trace;
+    Recorder r;
     StepResult result;
-    TRY(trace_init(&trace, &t->arena, EVENTS));
-    engine_trace(&t->engine, &trace);
-    TRY(engine_step(&t->engine, &t->batch, 0, 7, &result));
-    engine_trace(&t->engine, NULL);
-    return recording_write(&t->engine, folder, &t->arena);
+    TRY(recorder_open(&r, &t->engine, NULL, 1));
+    recorder_trace(&r, true);
+    Status s = engine_step(&t->engine, &t->batch, 0, 7, &result);
+    recorder_take(&r, &result, 1, 0, 0);
+    recorder_trace(&r, false);
+    if (s == OK) s = recorder_pipeline(&r, folder);
+    recorder_close(&r);
+    return s;
 }
 
 static Status recorded_stage(void *state, Comm *world)

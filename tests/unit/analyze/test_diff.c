@@ -2,7 +2,7 @@
  * TraceLens' rules give its files. */
 #include "call_trees.h"
 
-#include "analyze/diff.h"
+#include "analyze/compat/compat.h"
 
 #define LAUNCH(kernel) "{@cudaLaunchKernel{#" kernel "}}"
 #define TIMESFORMER    "facebook_timesformer-base-finetuned-k400__1016002.json.gz"
@@ -23,10 +23,12 @@ static void build(Pair *p, bool compat)
     File f = { 0 };
     size_t n = 0;
     for (int s = 0; s < DIFF_SIDES; s++) {
-        const TreeOptions o = { .link = compat ? LINK_AC2G : LINK_CORRELATION, .compat = compat };
+        const TreeOptions o = { .link = compat ? LINK_AC2G : LINK_CORRELATION,
+                                .drop_crossing = compat };
         CHECK_OK(tree_build(&p->side[s].e, &o, &p->a, &p->side[s].t));
     }
-    CHECK_OK(diff_trees(&p->side[0].t, &p->side[1].t, compat, &p->a, &p->scratch, &p->d));
+    CHECK_OK(diff_trees(&p->side[0].t, &p->side[1].t, compat ? &compat_diff_rules : NULL, &p->a,
+                        &p->scratch, &p->d));
     trace_file(path, "", 0);
     CHECK_OK(file_create_temp(&f, path, &p->scratch));
     CHECK_OK(diff_text(&p->d, &p->scratch, &f));
@@ -476,7 +478,7 @@ static void compat_writes_the_files_that_tracelens_does(void **state)
     static const char *const map[] = { "cpu_op_map_trace1.json", "cpu_op_map_trace2.json",
                                        "cpu_op_map.json" };
     Pair p;
-    DiffStats stats = { 0 };
+    CompatDiff stats = { 0 };
     char *csv = NULL;
     open_pair(&p);
     if (!file_exists(TRACES)) {
@@ -498,7 +500,7 @@ static void compat_writes_the_files_that_tracelens_does(void **state)
     CHECK_INT(of[1], 898);
     CHECK_INT(of[2], 1069);
     check_same("merged_tree_output.txt", p.text, &p.a);
-    CHECK_OK(diff_stats(&p.d, &p.a, &p.scratch, &stats));
+    CHECK_OK(compat_diff(&p.d, &p.a, &p.scratch, &stats));
     CHECK_INT(stats.stats.rows, 983);
     write_table(&stats.stats, &p.a, &csv);
     check_same("diff_stats.csv", csv, &p.a);

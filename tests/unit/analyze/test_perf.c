@@ -1,5 +1,6 @@
 #include "harness/events_of.h"
 
+#include "analyze/compat/compat.h"
 #include "analyze/perf.h"
 #include "analyze/perf_calls.h"
 #include "analyze/report.h"
@@ -28,7 +29,7 @@ static Perf work(Asked a)
     for (int i = 0; i < 3; i++)
         if (list[i].text != NULL)
             CHECK_OK(strings_id(&e.strings, list[i].text, strlen(list[i].text), list[i].id));
-    const PerfQuery q = { a.name, a.kernel, &args, a.compat };
+    const PerfQuery q = { a.name, a.kernel, &args, a.compat ? &compat_perf_rules : NULL };
     CHECK_OK(perf_model(&e, &q, &arena, &p));
     strings_free(&e.strings);
     return p;
@@ -268,11 +269,10 @@ static void arguments_that_do_not_fit_have_no_model(void **state)
 
 static void make_report(Report *r, const ReportOptions *o, const EventOf *list, int n)
 {
-    const TreeOptions t = { .compat = o->compat };
     events_of(&of, list, n);
     for (int64_t i = 0; i < of.e.n_args; i++)
         CHECK_OK(strings_id(&of.e.strings, "[" BF16 "," BF16 "]", 33, &of.args[i].types));
-    CHECK_OK(tree_build(&of.e, &t, &arena, &tree));
+    CHECK_OK(tree_build(&of.e, &(TreeOptions){ .python = o->recompute }, &arena, &tree));
     CHECK_OK(report_make(&of.e, &tree, o, &arena, r));
 }
 
@@ -330,13 +330,15 @@ static void a_sheet_has_rates_and_the_roofline(void **state)
 static void tracelens_lists_calls_without_device_work_and_counts_in_mib(void **state)
 {
     (void)state;
-    const ReportOptions o = { .step = -1, .compat = true };
+    const ReportOptions o = { .step = -1, .linked_only = true };
     Report r;
-    Table t = { 0 };
+    Table all[REPORT_SHEETS_MOST], t = { 0 };
+    int n = 0;
     REPORT(&r, &o, OP("aten::mm", 0, 5, "[[1024,512],[512,512]]"), CALL(1, 1),
            OP("aten::mm", 10, 5, "[[2,2],[2,2]]"), KERNEL("gemm", 100, 10, 1));
-    t.name = "GEMM";
-    CHECK_OK(sheet_perf(&r, &t));
+    CHECK_OK(compat_tables(&r, all, &n));
+    for (int i = 0; i < n; i++)
+        if (strcmp(all[i].name, "GEMM") == 0) t = all[i];
     CHECK_INT(t.rows, 2);
     CHECK_NEAR(cell(&t, 0, "Data Moved (MB)_first")->number, 2.5, 1e-9);
     CHECK_TEXT(cell(&t, 1, "kernel_details__summarize_kernel_stats")->text, "[]");

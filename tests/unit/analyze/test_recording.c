@@ -2,7 +2,8 @@
  * do to the file meanwhile, and told apart by the run that they are of. */
 #include "harness/test.h"
 
-#include "analyze/kineto.h"
+#include "analyze/events_read.h"
+#include "analyze/kineto_source.h"
 #include "analyze/recording.h"
 
 #include <fcntl.h>
@@ -36,11 +37,11 @@ static void write_recording(const char *to, int rank, int64_t began_us)
     memcpy(rows + 2 * sizeof(uint32_t), &row, sizeof row);
     CHECK_OK(file_create_temp_buffered(&f, to, buffer, sizeof buffer));
     CHECK_OK(record_head(&f));
-    CHECK_OK(record_chunk(&f, "META", meta, strlen(meta)));
-    CHECK_OK(record_chunk(&f, "ROWS", rows, sizeof rows));
-    CHECK_OK(record_chunk(&f, "NAME", "forward", sizeof "forward"));
+    CHECK_OK(record_chunk(&f, "META", meta, strlen(meta), NULL, 0));
+    CHECK_OK(record_chunk(&f, "ROWS", rows, sizeof rows, NULL, 0));
+    CHECK_OK(record_chunk(&f, "NAME", "forward", sizeof "forward", NULL, 0));
     for (step.head.step = 0; step.head.step < STEPS; step.head.step++)
-        CHECK_OK(record_chunk(&f, "STEP", &step, sizeof step));
+        CHECK_OK(record_chunk(&f, "STEP", &step, sizeof step, NULL, 0));
     CHECK_OK(file_commit(&f));
 }
 

@@ -1,5 +1,6 @@
 #include "harness/events_of.h"
 
+#include "analyze/compat/compat.h"
 #include "analyze/report.h"
 
 static Arena arena;
@@ -13,7 +14,7 @@ typedef struct Made {
 
 static void make_report(Made *m, const EventOf *list, int n)
 {
-    const TreeOptions t = { .compat = m->o.compat, .python = m->o.recompute };
+    const TreeOptions t = { .python = m->o.recompute };
     events_of(&of, list, n);
     CHECK_OK(tree_build(&of.e, &t, &arena, &tree));
     CHECK_OK(report_make(&of.e, &tree, &m->o, &arena, &m->report));
@@ -60,6 +61,18 @@ static const Cell *cell(const Table *t, int64_t row, const char *column)
 #define NUMBER_AT(t, row, column, want) CHECK_NEAR(cell(t, row, column)->number, want, 1e-9)
 #define TEXT_AT(t, row, column, want)   CHECK_TEXT(cell(t, row, column)->text, want)
 #define WHOLE_AT(t, row, column, want)  CHECK_INT(cell(t, row, column)->whole, want)
+
+/* TraceLens' table of that name. */
+static Table theirs(Made *m, const char *name)
+{
+    Table table[REPORT_SHEETS_MOST];
+    int n = 0;
+    CHECK_OK(compat_tables(&m->report, table, &n));
+    for (int i = 0; i < n; i++)
+        if (strcmp(table[i].name, name) == 0) return table[i];
+    fail_msg("no sheet %s", name);
+    return (Table){ 0 };
+}
 
 /* ---- timeline ---- */
 
@@ -112,23 +125,28 @@ static void work_without_a_launch_counts_but_not_for_tracelens(void **state)
         int launchers;
     } row[] = { { false, false, 30, 2 }, { true, false, 10, 1 }, { true, true, 30, 1 } };
     for (int i = 0; i < 3; i++) {
-        Made m = { .o = { .step = -1, .compat = row[i].compat, .unlinked = row[i].unlinked } };
+        Made m = { .o = { .step = -1 } };
+        Table table[REPORT_SHEETS_MOST];
+        TreeOptions ignored = { 0 };
+        int n = 0;
+        if (row[i].compat) compat_options(&ignored, &m.o, row[i].unlinked);
         make_report(&m, list, 4);
+        if (row[i].compat) CHECK_OK(compat_tables(&m.report, table, &n));
         CHECK_NEAR(m.report.total_us, row[i].total, 1e-9);
         CHECK_INT(m.report.launchers, row[i].launchers);
         events_of_free(&of);
     }
 }
 
-/* A device without any launch in the trace: all counts, in compat, too. */
+/* A device without any launch in the trace: all counts, for TraceLens, too. */
 static void a_trace_of_the_device_alone_counts_whole(void **state)
 {
     (void)state;
-    Made m = { .o = { .step = -1, .compat = true, .kernels = true } };
+    Made m = { .o = { .step = -1, .linked_only = true, .kernels = true } };
     Table t;
     REPORT(&m, KERNEL("a", 0, 10, 3), KERNEL("a", 20, 30, 4));
     CHECK_NEAR(m.report.total_us, 50, 1e-9);
-    CHECK_OK(sheet_kernel_summary(&m.report, &t));
+    t = theirs(&m, "kernel_summary");
     CHECK_INT(t.rows, 1);
     TEXT_AT(&t, 0, "Parent op category", "runtime");
     NUMBER_AT(&t, 0, "Kernel duration (µs)_sum", 40);
@@ -254,10 +272,13 @@ static void collectives_are_operators_but_not_for_tracelens(void **state)
                              KERNEL("ncclKernel", 100, 30, 1),
                              KERNEL("gemm", 200, 10, 2) };
     for (int compat = 0; compat < 2; compat++) {
-        Made m = { .o = { .step = -1, .compat = compat } };
+        Made m = { .o = { .step = -1, .linked_only = compat } };
         Table t;
         make_report(&m, list, 6);
-        CHECK_OK(sheet_ops_by_category(&m.report, &t));
+        if (compat)
+            t = theirs(&m, "ops_summary_by_category");
+        else
+            CHECK_OK(sheet_ops_by_category(&m.report, &t));
         CHECK_INT(t.rows, compat ? 1 : 2);
         NUMBER_AT(&t, 0, "Percentage (%)", compat ? 100 : 75);
         TEXT_AT(&t, 0, "op category", compat ? "GEMM" : "record_param_comms");

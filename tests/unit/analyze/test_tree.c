@@ -48,8 +48,8 @@ static void calls_hang_under_the_call_that_encloses_them(void **state)
 {
     (void)state;
     Tree t =
-        TREE(.compat = false, OP("a", 0, 100), OP("b", 10, 20), OP("c", 12, 5), OP("d", 40, 10),
-             OP("e", 100, 5), ON(1, EVENT_CPU_OP, "other", 11, 1), OP("f", 30, 0));
+        TREE(.drop_crossing = false, OP("a", 0, 100), OP("b", 10, 20), OP("c", 12, 5),
+             OP("d", 40, 10), OP("e", 100, 5), ON(1, EVENT_CPU_OP, "other", 11, 1), OP("f", 30, 0));
     CHECK_INT(t.parent[0], EVENT_NONE);
     CHILDREN(&t, 0, 3, 1, 6, 3); /* b has ended when f begins */
     CHILDREN(&t, 1, 1, 2);
@@ -66,7 +66,7 @@ static void calls_hang_under_the_call_that_encloses_them(void **state)
 static void the_order_of_the_file_does_not_matter(void **state)
 {
     (void)state;
-    Tree t = TREE(.compat = false, OP("d", 40, 10), OP("c", 12, 5), OP("b", 10, 20),
+    Tree t = TREE(.drop_crossing = false, OP("d", 40, 10), OP("c", 12, 5), OP("b", 10, 20),
                   OP("a", 0, 100), OP("z", 41, 1));
     CHILDREN(&t, 3, 2, 2, 0);
     CHILDREN(&t, 2, 1, 1);
@@ -79,12 +79,12 @@ static void the_order_of_the_file_does_not_matter(void **state)
 static void of_two_that_begin_together_the_longer_one_is_the_caller(void **state)
 {
     (void)state;
-    Tree t = TREE(.compat = false, OP("inner", 5, 2), OP("outer", 5, 9), CALL(5, 2, 1));
+    Tree t = TREE(.drop_crossing = false, OP("inner", 5, 2), OP("outer", 5, 9), CALL(5, 2, 1));
     CHILDREN(&t, 1, 1, 0);
     CHILDREN(&t, 0, 1, 2); /* of one length: an operator calls the runtime */
     CHECK_INT(t.dropped, 0);
     events_of_free(&of);
-    t = TREE(.compat = true, OP("inner", 5, 2), OP("outer", 5, 9));
+    t = TREE(.drop_crossing = true, OP("inner", 5, 2), OP("outer", 5, 9));
     CHILDREN(&t, 0, 0, 0);
     CHECK_INT(t.parent[1], EVENT_NONE);
     CHECK_INT(t.dropped, 1);
@@ -95,12 +95,12 @@ static void of_two_that_begin_together_the_longer_one_is_the_caller(void **state
 static void an_event_that_outlives_its_caller_is_kept(void **state)
 {
     (void)state;
-    Tree t = TREE(.compat = false, OP("a", 0, 100), OP("b", 50, 60), OP("c", 105, 2));
+    Tree t = TREE(.drop_crossing = false, OP("a", 0, 100), OP("b", 50, 60), OP("c", 105, 2));
     CHILDREN(&t, 0, 1, 1);
     CHECK_INT(t.parent[2], EVENT_NONE); /* b ends with a */
     CHECK_INT(t.dropped, 1);
     events_of_free(&of);
-    t = TREE(.compat = true, OP("a", 0, 100), OP("b", 50, 60), CALL(60, 2, 0));
+    t = TREE(.drop_crossing = true, OP("a", 0, 100), OP("b", 50, 60), CALL(60, 2, 0));
     CHECK_INT(t.parent[1], EVENT_NONE);
     CHECK_INT(t.parent[2], 0);
     CHECK_INT(t.roots, 1);
@@ -111,8 +111,8 @@ static void an_event_that_outlives_its_caller_is_kept(void **state)
 static void an_event_that_begins_a_little_early_lies_beside(void **state)
 {
     (void)state;
-    for (int compat = 0; compat < 2; compat++) {
-        Tree t = TREE(.compat = compat, OP("a", 0, 100), OP("b", 10, 10), OP("c", 19.5, 10));
+    for (int drop = 0; drop < 2; drop++) {
+        Tree t = TREE(.drop_crossing = drop, OP("a", 0, 100), OP("b", 10, 10), OP("c", 19.5, 10));
         CHILDREN(&t, 0, 2, 1, 2);
         CHECK_INT(t.dropped, 0);
         events_of_free(&of);
@@ -122,9 +122,9 @@ static void an_event_that_begins_a_little_early_lies_beside(void **state)
 static void device_work_hangs_under_its_call_and_counts_for_all_callers(void **state)
 {
     (void)state;
-    Tree t = TREE(.compat = false, OP("a", 0, 100), OP("b", 10, 20), CALL(12, 2, 7), CALL(16, 2, 8),
-                  KERNEL(60, 5, 8), KERNEL(50, 5, 7), KERNEL(70, 5, 9), CALL(80, 2, 10),
-                  KERNEL(90, 1, 0));
+    Tree t = TREE(.drop_crossing = false, OP("a", 0, 100), OP("b", 10, 20), CALL(12, 2, 7),
+                  CALL(16, 2, 8), KERNEL(60, 5, 8), KERNEL(50, 5, 7), KERNEL(70, 5, 9),
+                  CALL(80, 2, 10), KERNEL(90, 1, 0));
     CHILDREN(&t, 2, 1, 5);
     CHILDREN(&t, 3, 1, 4);
     CHILDREN(&t, 7, 0, 0);

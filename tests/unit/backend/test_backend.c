@@ -3,7 +3,6 @@
 #include "op/optimizer.h"
 
 #include "base/clock.h"
-#include "trace/trace.h"
 
 /* An op with a port of every direction, that does what a test asks for. */
 typedef struct Probe {
@@ -194,7 +193,7 @@ static void an_exec_runs_on_the_cpu_and_knows_no_layer(void **state)
     CHECK_OK(arena_init(&scratch, "scratch", MEM_HOST, 1 << 20));
     CHECK_OK(exec_init(&ex, &arena, &scratch, 3, CPU_AUTO));
     CHECK(ex.depth == 0 && ex.backend == &backend_cpu);
-    CHECK(ex.gemm != NULL && ex.scratch == &scratch && ex.trace == NULL);
+    CHECK(ex.gemm != NULL && ex.scratch == &scratch);
     CHECK_INT(ex.threads, 3);
     CHECK_INT(ex.layer, -1);
     exec_free(&ex);
@@ -203,12 +202,28 @@ static void an_exec_runs_on_the_cpu_and_knows_no_layer(void **state)
     arena_free(&arena);
 }
 
+static Status pass_on(Exec *ex, int level, const OpDesc *op, const void *args)
+{
+    return op_next(ex, level, op, args);
+}
+
+static const Decorator passes_on = { .run = pass_on };
+
+static void a_decorator_hands_on_what_the_guard_found(void **state)
+{
+    OpTest *t = *state;
+    exec_push(&t->ex, &passes_on);
+    Probe a = probe_make(t, DTYPE_F32);
+    a.bad = &a.add, a.bad_at = 7, a.value = NAN;
+    CHECK_FAILS(probe_run(t, &a), ERR_NUMERIC, "probe wrote nan into add[7]");
+}
+
 static void decorators_go_to_the_front_and_come_off_there(void **state)
 {
     OpTest *t = *state;
-    exec_push(&t->ex, &backend_trace);
+    exec_push(&t->ex, &passes_on);
     CHECK_INT(t->ex.depth, 2);
-    CHECK(t->ex.front[0] == &backend_trace && t->ex.front[1] == &backend_guard);
+    CHECK(t->ex.front[0] == &passes_on && t->ex.front[1] == &backend_guard);
     exec_pop(&t->ex);
     CHECK_INT(t->ex.depth, 1);
     CHECK(t->ex.front[0] == &backend_guard && t->ex.backend == &backend_cpu);
@@ -337,52 +352,6 @@ static void the_guard_sees_through_op_run(void **state)
     CHECK_INT(t->scratch.used_bytes, 0);
 }
 
-/* trace */
-
-static void trace_notes_name_time_cost_step_and_layer(void **state)
-{
-    OpTest *t = *state;
-    Trace trace;
-    CHECK_OK(trace_init(&trace, &t->arena, 2));
-    exec_push(&t->ex, &backend_trace);
-    t->ex.trace = &trace, t->ex.step = 3, t->ex.layer = 5;
-    Probe a = probe_make(t, DTYPE_F32);
-    double before = clock_s();
-    CHECK_OK(probe_run(t, &a));
-    double after = clock_s();
-    CHECK_INT(trace.used, 1);
-    const TraceEvent *e = &trace.events[0];
-    CHECK_TEXT(e->name, "probe");
-    CHECK_NEAR(e->flops, 7, 0);
-    CHECK_NEAR(e->bytes, 11, 0);
-    CHECK_INT(e->step, 3);
-    CHECK_INT(e->layer, 5);
-    CHECK_INT(e->depth, 2);
-    CHECK(e->start_s >= before && e->duration_s > 0 && e->start_s + e->duration_s <= after);
-    CHECK_NEAR(optest_get(&a.out, 0), 2, 0); /* and the op ran */
-}
-
-static void trace_without_a_buffer_passes_on(void **state)
-{
-    OpTest *t = *state;
-    exec_push(&t->ex, &backend_trace);
-    Probe a = probe_make(t, DTYPE_F32);
-    CHECK_OK(probe_run(t, &a));
-    CHECK_NEAR(optest_get(&a.out, 0), 2, 0);
-}
-
-static void trace_over_guard_hands_on_what_the_guard_found(void **state)
-{
-    OpTest *t = *state;
-    Trace trace;
-    CHECK_OK(trace_init(&trace, &t->arena, 2));
-    exec_push(&t->ex, &backend_trace);
-    t->ex.trace = &trace;
-    Probe a = probe_make(t, DTYPE_F32);
-    a.bad = &a.add, a.bad_at = 7, a.value = NAN;
-    CHECK_FAILS(probe_run(t, &a), ERR_NUMERIC, "probe wrote nan into add[7]");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -394,6 +363,7 @@ int main(void)
         TEST(exec_free_closes_the_backend),
         TEST(an_exec_runs_on_the_cpu_and_knows_no_layer),
         OP_TEST(decorators_go_to_the_front_and_come_off_there, 1),
+        OP_TEST(a_decorator_hands_on_what_the_guard_found, 1),
         TEST(count_adds_up_costs_and_touches_nothing),
         TEST(count_adds_communication),
         OP_TEST(the_guard_lets_finite_outputs_pass, 1),
@@ -403,9 +373,6 @@ int main(void)
         OP_TEST(the_guard_searches_the_rows_that_count, 1),
         OP_TEST(the_guard_hands_on_failures_from_below, 1),
         OP_TEST(the_guard_sees_through_op_run, 1),
-        OP_TEST(trace_notes_name_time_cost_step_and_layer, 1),
-        OP_TEST(trace_without_a_buffer_passes_on, 1),
-        OP_TEST(trace_over_guard_hands_on_what_the_guard_found, 1),
     };
     return TEST_RUN(tests);
 }

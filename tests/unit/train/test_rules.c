@@ -145,7 +145,7 @@ static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **s
     e->spec.optimizer = optimizer_with(&whole, DTYPE_F32);
     CHECK_OK(params_build(&e->spec, 0, NULL, &t.arena, &e->params));
     CHECK_OK(params_alloc(&e->spec, &e->params, &t.arena, true, &e->memory));
-    for (int b = 0; b < BUF_STATE; b++) CHECK_OK(engine_zero(e, &e->memory.buffer[b]));
+    for (int b = 0; b < BUF_STATE; b++) CHECK_OK(engine_zero(&e->arenas, &e->memory.buffer[b]));
     e->n_ranges = e->n_norms = 0;
     CHECK_OK(shards_make(e));
     for (int i = 0; i < e->params.n; i++) {
@@ -156,9 +156,9 @@ static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **s
         float *g = param_view(p, &e->memory, BUF_GRAD).data;
         for (int64_t k = 0; k < param_elems(p); k++) w[k] = g[k] = 1;
     }
-    memset(e->record.sums.data, 0, RECORD_SUMS * sizeof(float));
-    memset(e->record.load.data, 0, tensor_bytes(&e->record.load));
-    update_scalars(e, 0.25, 3, e->hyper.data);
+    memset(e->io.record.sums.data, 0, RECORD_SUMS * sizeof(float));
+    memset(e->io.record.load.data, 0, tensor_bytes(&e->io.record.load));
+    update_scalars(e, 0.25, 3, e->io.hyper.data);
     CHECK_OK(update_run(e));
     CHECK_INT(calls.n, matrices);
     /* the third update of moments that were 0: m / c1 = 0.5 / (1 - 0.125), v / c2 = 0.25 / (1 - 0.75^3) */

@@ -1,5 +1,5 @@
-/* diff_stats: TraceLens' tables of two traces, and the merged tree as text. */
-#include "analyze/diff.h"
+/* compat/diff: the tables and files that TraceLens writes of two traces, from our merged tree. */
+#include "analyze/compat/compat.h"
 #include "analyze/python_text.h"
 #include "analyze/spans.h"
 
@@ -9,62 +9,6 @@
 #include <string.h>
 
 static const char *const sources[] = { "trace1", "trace2" };
-
-/* ---- the tree as text ---- */
-
-static int only_in(const DiffNode *n)
-{
-    if (n->event[DIFF_OLD] == EVENT_NONE) return 2;
-    return n->event[DIFF_NEW] == EVENT_NONE ? 1 : 0;
-}
-
-static Status write_line(const Diff *d, uint32_t id, const bool *last, uint32_t *path, File *out)
-{
-    const DiffNode *n = &d->node[id];
-    const char *name[DIFF_SIDES] = { "", "" };
-    int64_t depth = 0;
-    for (uint32_t up = n->parent; up != EVENT_NONE; up = d->node[up].parent) path[depth++] = up;
-    while (depth-- > 0) TRY(file_printf(out, last[path[depth]] ? "    " : "│   "));
-    for (int s = 0; s < DIFF_SIDES; s++) {
-        if (n->event[s] != EVENT_NONE) name[s] = event_name(d->tree[s]->events, n->event[s]);
-    }
-    TRY(file_printf(out, last[id] ? "└── " : "├── "));
-    switch (only_in(n)) {
-    case 1: return file_printf(out, ">> trace1: %s\n", name[DIFF_OLD]);
-    case 2: return file_printf(out, "<< trace2: %s\n", name[DIFF_NEW]);
-    default: break;
-    }
-    if (strcmp(name[DIFF_OLD], name[DIFF_NEW]) == 0) return file_printf(out, "%s\n", *name);
-    return file_printf(out, "combined: %s | %s\n", name[DIFF_OLD], name[DIFF_NEW]);
-}
-
-Status diff_text(const Diff *d, Arena *scratch, File *out)
-{
-    ArenaMark mark = arena_mark(scratch);
-    bool *last = NULL;
-    uint32_t *path = NULL, *stack = NULL;
-    int64_t n = 0;
-    TRY(ARENA_ZEROED(scratch, d->nodes, &last));
-    TRY(ARENA_NEW(scratch, d->nodes, &path));
-    TRY(ARENA_NEW(scratch, d->nodes + 1, &stack));
-    for (int64_t i = d->roots - 1; i >= 0; i--) stack[n++] = d->root[i];
-    if (n > 0) last[stack[0]] = true;
-    while (n > 0) {
-        uint32_t id = stack[--n];
-        const DiffNode *node = &d->node[id];
-        int64_t below = n;
-        TRY(write_line(d, id, last, path, out));
-        for (int kind = 2; kind >= 0; kind--) {
-            for (int64_t c = (int64_t)node->children - 1; c >= 0; c--) {
-                uint32_t child = d->child[node->first + c];
-                if (only_in(&d->node[child]) == kind) stack[n++] = child;
-            }
-        }
-        if (n > below) last[stack[below]] = true;
-    }
-    arena_release(scratch, mark);
-    return OK;
-}
 
 /* ---- rows ---- */
 
@@ -167,7 +111,7 @@ static Status rows_of_pair(Stats *st, uint32_t id)
         kernels &= is_copy_or_kernel(t->events, n->event[s]);
         for (uint32_t c = 0; c < n->children; c++) {
             const DiffNode *child = &d->node[d->child[n->first + c]];
-            if (only_in(child) != s + 1) continue;
+            if (diff_only_in(child) != s + 1) continue;
             any |= diff_on_way(t, child->event[s]);
             room += 1 + t->gpu_first[child->event[s] + 1] - t->gpu_first[child->event[s]];
         }
@@ -178,7 +122,8 @@ static Status rows_of_pair(Stats *st, uint32_t id)
         for (int s = 0; s < DIFF_SIDES; s++) {
             for (uint32_t c = 0; c < n->children; c++) {
                 uint32_t child = d->child[n->first + c], event = d->node[child].event[s];
-                if (only_in(&d->node[child]) != s + 1 || !diff_on_way(d->tree[s], event)) continue;
+                if (diff_only_in(&d->node[child]) != s + 1 || !diff_on_way(d->tree[s], event))
+                    continue;
                 gather(d->tree[s], event, true, &gpu[s]);
                 st->done[child] = true;
             }
@@ -202,7 +147,7 @@ static Status all_rows(Stats *st)
     TRY(ARENA_ZEROED(st->scratch, d->nodes, &open));
     for (int64_t id = 0; id < d->nodes; id++) {
         const DiffNode *n = &d->node[id];
-        int side = only_in(n) - 1;
+        int side = diff_only_in(n) - 1;
         const char *name = NULL;
         if ((n->parent != EVENT_NONE && !open[n->parent]) || st->done[id]) continue;
         if (side < 0) {
@@ -273,7 +218,7 @@ static Status common_cells(Stats *st, const Row *r, Table *t)
 }
 
 /* What common_cells fills. */
-#define CALL_COLUMNS                                                                               \
+#define OP_COLUMNS                                                                                 \
     "cpu_op_name|cpu_op_uid|source|Input Dims|Input Strides|Input type|Concrete Inputs"
 
 /* Trees without frames of Python have one module: root. */
@@ -282,7 +227,7 @@ static Status stats_table(Stats *st, Table *t)
     const Cell root = cell_text("root");
     bool none = false;
     TRY(table_init(t, "diff_stats",
-                   "name|" CALL_COLUMNS "|kernel_time|busy_time|lowest_common_ancestor_name|"
+                   "name|" OP_COLUMNS "|kernel_time|busy_time|lowest_common_ancestor_name|"
                    "lowest_common_ancestor_id|gpu_op_uid|nn_module_stack|nn_module_parent",
                    "", st->a));
     for (int64_t i = 0; i < st->rows; i++) none |= st->row[i].lca == EVENT_NONE;
@@ -347,7 +292,7 @@ static Status unique_table(Stats *st, Table *t)
     memcpy(row, st->row, (size_t)st->rows * sizeof *row);
     if (st->rows > 0) qsort(row, (size_t)st->rows, sizeof *row, by_group);
     TRY(table_init(t, "diff_stats_unique_args_summary",
-                   "name|operation_count|" CALL_COLUMNS "|busy_time|lowest_common_ancestor_name|"
+                   "name|operation_count|" OP_COLUMNS "|busy_time|lowest_common_ancestor_name|"
                    "nn_module_stack|nn_module_parent|kernel_time_mean|kernel_time_sum",
                    "", st->a));
     for (int64_t i = 0, end; i < st->rows; i = end) {
@@ -582,7 +527,7 @@ static Status rename_ops(Stats *st, Table *unique)
     return s;
 }
 
-Status diff_stats(const Diff *d, Arena *a, Arena *scratch, DiffStats *out)
+Status compat_diff(const Diff *d, Arena *a, Arena *scratch, CompatDiff *out)
 {
     ArenaMark mark = arena_mark(scratch);
     Stats st = { .d = d, .a = a, .scratch = scratch };

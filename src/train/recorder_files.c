@@ -1,0 +1,297 @@
+/* recorder_files: the exports of the ring: a rank's SYRECORD file, trace.json, and the folder of one
+ * step of a pipeline. All read what recorder.c stamped; none runs while a step does. */
+#include "train/recorder.h"
+
+#include "base/file.h"
+#include "train/engine_program.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const RecorderSlot *last_slot(const Recorder *r)
+{
+    return &r->slot[(r->taken - 1) % r->steps];
+}
+
+/* The list that the last step in the ring ran. */
+static const Program *last_program(const Recorder *r)
+{
+    return &r->e->modes[last_slot(r)->head.way].step.program;
+}
+
+static const char *name_at(const Recorder *r, uint32_t name)
+{
+    const char *at = r->names;
+    for (uint32_t i = 0; i < name; i++) at += strlen(at) + 1;
+    return at;
+}
+
+/* Unix time of ops, from their stamps. */
+static void set_op_times(Recorder *r)
+{
+    for (int i = 0; i < r->n_ops; i++) {
+        const uint64_t *at = &r->op_stamp[2 * (size_t)i];
+        r->op[i].start_ns = (int64_t)at[0] + r->ahead_ns;
+        r->op[i].dur_ns = (int64_t)(at[1] - at[0]);
+    }
+}
+
+/* ---- SYRECORD ---- */
+
+Status recorder_meta(const Recorder *r, const RecorderMeta *m, Text *out)
+{
+    const ModelSpec *s = &r->e->spec;
+    const Program *p = &r->e->mode->step.program;
+    bool cpu = m->device == NULL || m->device[0] == '\0';
+    TRY(text_json(out, "{\"model\":%s,\"rank\":%d,\"ranks\":%d,\"device\":%s",
+                  r->e->config->model_name, m->rank, m->ranks, cpu ? "CPU" : m->device));
+    TRY(text_json(out, ",\"stage\":%d,\"stages\":%d,\"schedule\":%s,\"micro_batches\":%d", p->rank,
+                  p->stages, r->e->config->mesh_schedule, p->micros));
+    TRY(text_json(out, ",\"flops\":%g,\"sheet_flops\":%g,\"roof_flops\":%g,\"seed\":%lld", m->flops,
+                  m->sheet_flops, m->roof_flops, (long long)r->e->config->run_seed));
+    TRY(text_json(out, ",\"experts\":%lld,\"began_us\":%lld,\"ran\":%lld,\"moe_layers\":[",
+                  (long long)s->experts, (long long)r->began_us, (long long)r->taken));
+    for (int i = 0, n = 0; i < s->n_layers; i++) {
+        if (s->layers[i].load < 0) continue;
+        TRY(text_json(out, n++ == 0 ? "%d" : ",%d", (int)s->layers[i].block));
+    }
+    return text_json(out, "]}");
+}
+
+static Status write_rows(const Recorder *r, File *f)
+{
+    for (int i = 0; i < RECORD_WAYS; i++) {
+        const RecorderWay *w = &r->way[i];
+        const uint32_t head[2] = { (uint32_t)i, (uint32_t)w->rows };
+        if (w->known)
+            TRY(record_chunk(f, "ROWS", head, sizeof head, w->row,
+                             (size_t)w->rows * sizeof *w->row));
+    }
+    return OK;
+}
+
+static Status write_step(const Recorder *r, const RecorderSlot *s, File *f)
+{
+    RecordStep head = s->head;
+    head.unix_ns += r->ahead_ns;
+    return record_chunk(f, "STEP", &head, sizeof head, s->times,
+                        head.rows * sizeof *s->times + head.loads * sizeof *s->load);
+}
+
+static Status write_chunks(Recorder *r, File *f, const char *meta)
+{
+    int64_t first = r->taken > r->steps ? r->taken - r->steps : 0;
+    set_op_times(r);
+    TRY(record_head(f));
+    TRY(record_chunk(f, "META", meta, strlen(meta), NULL, 0));
+    TRY(write_rows(r, f));
+    TRY(record_chunk(f, "NAME", r->names, r->names_bytes, NULL, 0));
+    for (int64_t i = first; i < r->taken; i++) TRY(write_step(r, &r->slot[i % r->steps], f));
+    if (r->n_ops == 0) return OK;
+    return record_chunk(f, "OPS_", r->op, (size_t)r->n_ops * sizeof *r->op, NULL, 0);
+}
+
+Status recorder_dump(Recorder *r, const char *folder, int rank, const char *meta)
+{
+    enum { BUFFER_BYTES = 1 << 18 };
+    char path[FILE_PATH_MAX], name[40];
+    File f = { 0 };
+    char *buffer = NULL;
+    if (r->e == NULL || r->steps == 0) return OK;
+    (void)snprintf(name, sizeof name, "rank-%05d.syr", rank);
+    TRY(file_make_folders(folder));
+    TRY(file_join(path, folder, name));
+    ArenaMark mark = arena_mark(&r->scratch);
+    TRY(ARENA_NEW(&r->scratch, BUFFER_BYTES, &buffer));
+    TRY(file_create_temp_buffered(&f, path, buffer, BUFFER_BYTES));
+    Status s = write_chunks(r, &f, meta);
+    if (s == OK) s = file_commit(&f);
+    file_close(&f);
+    arena_release(&r->scratch, mark);
+    return s;
+}
+
+/* ---- trace.json ---- */
+
+/* A transfer has a lane for its kind, after those of the device. */
+static int lane_of(const Program *p, int i)
+{
+    const Action *a = &p->at[i];
+    return action_is_transfer(a->kind) ? LANE_COUNT + (int)(a->kind - ACTION_SEND_ACTIVATIONS)
+                                       : (int)a->lane;
+}
+
+static Status begin_trace(Recorder *r, const Program *p)
+{
+    int lanes = 1;
+    TRY(arena_init(&r->trace_memory, "trace.json", MEM_HOST, (size_t)8 << 30));
+    TRY(text_init(&r->trace, &r->trace_memory));
+    for (int i = 0; i < p->n; i++) lanes = lane_of(p, i) >= lanes ? lane_of(p, i) + 1 : lanes;
+    TRY(text_json(&r->trace, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
+                             "{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"process_name\","
+                             "\"args\":{\"name\":\"switchyard\"}}"));
+    for (int lane = 0; lane < lanes; lane++) {
+        ActionKind transfer = (ActionKind)(ACTION_SEND_ACTIVATIONS + lane - LANE_COUNT);
+        char of_device[RECORD_LANE_BYTES];
+        TRY(text_json(
+            &r->trace,
+            ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"name\":\"thread_name\","
+            "\"args\":{\"name\":%s}}",
+            lane, lane < LANE_COUNT ? record_lane_name(of_device, lane) : action_name(transfer)));
+    }
+    return OK;
+}
+
+/* An event up to its arguments, which the caller ends. Times: ns of Unix time. */
+static Status open_event(Recorder *r, const char *kind, const char *name, int lane, int64_t begin,
+                         int64_t end, int layer)
+{
+    TRY(text_json(&r->trace,
+                  ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"name\":%s,\"cat\":%s,\"ts\":%.3f,"
+                  "\"dur\":%.3f,\"args\":{\"step\":%lld",
+                  lane, name, kind, (double)(begin - r->trace_began_ns) / 1e3,
+                  (double)(end - begin) / 1e3, (long long)last_slot(r)->head.step));
+    return layer >= 0 ? text_json(&r->trace, ",\"layer\":%d", layer) : OK;
+}
+
+/* The name of a phase's row begins with the kind of its layer: "attention qkv". */
+static Status add_row(Recorder *r, const Program *p, int i)
+{
+    const RecorderSlot *s = last_slot(r);
+    const RecordRow *row = &r->way[s->head.way].row[i];
+    const char *name = name_at(r, row->name), *blank = strchr(name, ' ');
+    int64_t zero = s->head.unix_ns + r->ahead_ns;
+    bool action = i < p->n;
+    TRY(open_event(r, action ? "action" : "phase", action || blank == NULL ? name : blank + 1,
+                   lane_of(p, row->action), zero + s->times[i].begin, zero + s->times[i].end,
+                   action ? -1 : row->layer));
+    if (!action) TRY(text_json(&r->trace, ",\"part\":%s", record_part_name[row->part]));
+    return text_json(&r->trace, "}}");
+}
+
+static Status add_op(Recorder *r, const RecordOp *o)
+{
+    TRY(open_event(r, "op", name_at(r, o->name), o->lane, o->start_ns, o->start_ns + o->dur_ns,
+                   o->layer));
+    if (o->flops > 0) TRY(text_json(&r->trace, ",\"flops\":%g", o->flops));
+    if (o->bytes > 0) TRY(text_json(&r->trace, ",\"bytes\":%g", o->bytes));
+    return text_json(&r->trace, "}}");
+}
+
+Status recorder_trace_json(Recorder *r, const char *path)
+{
+    if (r->e == NULL || r->taken == 0) return OK;
+    const RecorderSlot *s = last_slot(r);
+    const Program *p = last_program(r);
+    set_op_times(r);
+    if (r->trace.data == NULL) {
+        TRY(begin_trace(r, p));
+        r->trace_began_ns = s->head.unix_ns + r->ahead_ns;
+    }
+    for (int i = 0; i < (int)s->head.rows; i++) {
+        if (s->times[i].end > s->times[i].begin) TRY(add_row(r, p, i));
+    }
+    for (int i = 0; i < r->n_ops; i++) TRY(add_op(r, &r->op[i]));
+    size_t events = r->trace.used;
+    TRY(text_json(&r->trace, "\n],\"otherData\":{\"dropped_events\":%lld}}\n",
+                  (long long)r->dropped));
+    Status status = file_write_whole(path, r->trace.data, r->trace.used);
+    r->trace.used = events; /* the next step's events go on from here */
+    return status;
+}
+
+/* ---- a step of a pipeline ---- */
+
+typedef enum List { FORWARDS, BACKWARDS, WEIGHTS, OTHERS, EXCHANGES, SENDS, RECEIVES } List;
+
+/* The lists that are written, receives excepted. `passes`: with micro-batches and chunks. */
+static const struct {
+    const char *name;
+    bool passes;
+} lists[] = {
+    [FORWARDS] = { "fwd", true },        [BACKWARDS] = { "bwd", true },
+    [WEIGHTS] = { "wgrad", true },       [OTHERS] = { "other", false },
+    [EXCHANGES] = { "exchange", false }, [SENDS] = { "send", false },
+};
+
+static List list_of(const Action *a)
+{
+    if (action_is_transfer(a->kind)) return action_is_send(a->kind) ? SENDS : RECEIVES;
+    if (a->lane == LANE_COMM) return EXCHANGES;
+    switch (a->kind) {
+    case ACTION_FORWARD: return FORWARDS;
+    case ACTION_BACKWARD:
+    case ACTION_BACKWARD_INPUT: return BACKWARDS;
+    case ACTION_BACKWARD_WEIGHT: return WEIGHTS;
+    default: return OTHERS;
+    }
+}
+
+enum { START, END, MICRO, CHUNK, VALUES };
+
+static Status add_list(Text *out, const Recorder *r, List which, int value)
+{
+    static const char *const names[VALUES] = { "start", "end", "minibatch", "chunk" };
+    const Program *p = last_program(r);
+    const RecordTime *t = last_slot(r)->times;
+    char key[32];
+    (void)snprintf(key, sizeof key, "%s_%s", lists[which].name, names[value]);
+    TRY(text_json(out, ",%s:[", key));
+    for (int i = 0, n = 0; i < p->n; i++) {
+        const Action *a = &p->at[i];
+        const double values[VALUES] = { (double)t[i].begin / 1e6, (double)t[i].end / 1e6, a->micro,
+                                        a->chunk };
+        if (list_of(a) == which) TRY(text_json(out, n++ == 0 ? "%g" : ",%g", values[value]));
+    }
+    return text_json(out, "]");
+}
+
+static Status stage_text(const Recorder *r, Text *out)
+{
+    const RecorderSlot *s = last_slot(r);
+    TRY(text_json(out, "{\"%lld\":{\"total\":%g", (long long)s->head.step,
+                  (double)s->times[last_program(r)->n - 1].end / 1e6));
+    for (int i = FORWARDS; i <= SENDS; i++) {
+        for (int v = 0; v < (lists[i].passes ? VALUES : MICRO); v++)
+            TRY(add_list(out, r, (List)i, v));
+    }
+    return text_json(out, "}}\n");
+}
+
+static Status config_text(const Recorder *r, Text *out)
+{
+    const Program *p = last_program(r);
+    char title[64];
+    (void)snprintf(title, sizeof title, "%s, step %" PRId64, r->e->config->mesh_schedule,
+                   last_slot(r)->head.step);
+    return text_json(out, "{\"title\":%s,\"pp_size\":%d,\"vp_size\":%d,\"num_mbs\":%d}\n", title,
+                     p->stages, p->chunks, p->micros);
+}
+
+static Status write_text(Recorder *r, const char *folder, const char *name,
+                         Status (*fill)(const Recorder *r, Text *out))
+{
+    Text text = { 0 };
+    char path[FILE_PATH_MAX];
+    ArenaMark mark = arena_mark(&r->scratch);
+    TRY(file_join(path, folder, name));
+    TRY(text_init(&text, &r->scratch));
+    TRY(fill(r, &text));
+    TRY(file_write_whole(path, text.data, text.used));
+    arena_release(&r->scratch, mark);
+    return OK;
+}
+
+Status recorder_pipeline(Recorder *r, const char *folder)
+{
+    if (r->e == NULL || r->taken == 0) return OK;
+    const Mesh *m = r->e->shape.mesh;
+    char name[32];
+    if (m == NULL || m->at.replica > 0 || m->at.inner > 0) return OK;
+    if (m->shape.pp == 1 && !r->e->lanes) return OK;
+    (void)snprintf(name, sizeof name, "pp_rank_%d.json", last_program(r)->rank);
+    TRY(file_make_folders(folder));
+    TRY(write_text(r, folder, name, stage_text));
+    return last_program(r)->rank > 0 ? OK : write_text(r, folder, "config.json", config_text);
+}
