@@ -32,7 +32,7 @@ Status attention_nothing(LayerRun *r)
     return OK;
 }
 
-bool attention_over_ranks(const LayerRun *r) { return r->cache == NULL && r->spec->cp > 1; }
+bool attention_over_ranks(const LayerRun *r) { return r->cache == NULL && r->spec->ranks.cp > 1; }
 
 /* The role of a matrix's bias; ROLE_COUNT: it has none. The layer may have no bias there, either. */
 static ParamRole bias_of(ParamRole role)
@@ -181,14 +181,17 @@ static Status gather_backward(LayerRun *r)
 
 /* Attention. */
 
-static int64_t blocks_of(const LayerRun *r) { return attention_over_ranks(r) ? r->spec->cp : 1; }
+static int64_t blocks_of(const LayerRun *r)
+{
+    return attention_over_ranks(r) ? r->spec->ranks.cp : 1;
+}
 
 /* Where this rank's queries and the keys of a block stand in the sequence. */
 static AttentionPieces pieces(const LayerRun *r, int64_t block)
 {
     if (!attention_over_ranks(r)) return (AttentionPieces){ 0 };
     int64_t q = layer_rank(r, 0), k = layer_rank(r, block), n = r->batch->t / 2;
-    int64_t last = 2 * r->spec->cp - 1;
+    int64_t last = 2 * r->spec->ranks.cp - 1;
     return (AttentionPieces){ n, { n * q, n * (last - q) }, { n * k, n * (last - k) } };
 }
 
@@ -358,7 +361,7 @@ static const Phase phases[] = {
 static bool communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
 {
     (void)forward;
-    return s->cp > 1 && phase == (l->as.attention.kind == ATTENTION_MLA ? 1 : 2);
+    return s->ranks.cp > 1 && phase == (l->as.attention.kind == ATTENTION_MLA ? 1 : 2);
 }
 
 /* A model's layers differ in what full_every and nope_every set alone. */

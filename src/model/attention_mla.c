@@ -100,7 +100,7 @@ static Status own_latents(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    int64_t rows = r->spec->cp * r->tokens;
+    int64_t rows = r->spec->ranks.cp * r->tokens;
     TRY(tensor_new2(arena, r->spec->act, rows, a->kv_rank + a->rope, &s->mla.latents));
     Part own = part_of(r, &s->mla.latents, 0);
     s->kv_norm.y = own.latent;
@@ -200,7 +200,7 @@ static Status open_backward(LayerRun *r)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    int64_t rows = r->spec->cp * r->tokens;
+    int64_t rows = r->spec->ranks.cp * r->tokens;
     TRY(attention_new_kv(r, r->ring, &s->dk, &s->dv));
     TRY(open_block(r, r->ring));
     s->mla.dkv_raw = s->mla.kv; /* kv is read before its gradient overwrites it */

@@ -94,14 +94,15 @@ Arena *layer_arena(const LayerRun *r, unsigned piece)
 int64_t layer_rank(const LayerRun *r, int64_t behind)
 {
     int64_t own = r->ex->mesh == NULL ? 0 : r->ex->mesh->at.cp;
-    return (own + behind) % r->spec->cp;
+    return (own + behind) % r->spec->ranks.cp;
 }
 
 Status layer_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out)
 {
     return exchange_collective(
         r->ex,
-        (Collective){ .in = in, .out = out, .kind = kind, .axis = AXIS_CP, .ranks = r->spec->cp });
+        (Collective){
+            .in = in, .out = out, .kind = kind, .axis = AXIS_CP, .ranks = r->spec->ranks.cp });
 }
 
 static Status norm_run(LayerRun *r, NormState *n, Arena *y_arena)

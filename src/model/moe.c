@@ -27,9 +27,12 @@
 
 #include <math.h>
 
-static bool spread(const LayerRun *r) { return r->spec->ep > 1; }
+static bool spread(const LayerRun *r) { return r->spec->ranks.ep > 1; }
 
-static const ExchangeDesc *kind(const LayerRun *r) { return exchange_kinds[r->spec->exchange]; }
+static const ExchangeDesc *kind(const LayerRun *r)
+{
+    return exchange_kinds[r->spec->ranks.exchange];
+}
 
 /* Does the layer keep its pre-activations in the pool of its slot? */
 static bool pooled(const LayerRun *r)
@@ -51,12 +54,12 @@ static Rows received(const LayerRun *r, double room, double mean, double most, d
 static Rows tokens_of(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
-    int64_t n = r->rows, ranks = r->spec->ep;
+    int64_t n = r->rows, ranks = r->spec->ranks.ep;
     if (!spread(r)) return (Rows){ .bound = n, .expected = (double)n };
     double mean = (double)n * kind(r)->rows(m->experts, m->rule.top_k, ranks);
     const MoeState *s = r->state;
-    Rows rows =
-        received(r, r->spec->room, mean, (double)(n * ranks), kind(r)->gapless ? 1 : (double)ranks);
+    Rows rows = received(r, r->spec->capacity.blocks, mean, (double)(n * ranks),
+                         kind(r)->gapless ? 1 : (double)ranks);
     if (s->travel.first.data != NULL) rows.device = tensor_at(&s->travel.first, ranks);
     return rows;
 }
@@ -66,9 +69,9 @@ static Rows tokens_of(const LayerRun *r)
 static Rows relayed(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
-    int64_t n = r->rows, hosts = r->spec->ep / r->spec->ep_inside;
+    int64_t n = r->rows, hosts = r->spec->ranks.ep / r->spec->ranks.ep_inside;
     double mean = (double)n * exchange_distinct(m->experts, m->rule.top_k, hosts);
-    return received(r, r->spec->room, mean, (double)(n * hosts), (double)hosts);
+    return received(r, r->spec->capacity.blocks, mean, (double)(n * hosts), (double)hosts);
 }
 
 /* The rows of this rank's experts. The last of their offsets is their number. On one rank it is
@@ -76,12 +79,12 @@ static Rows relayed(const LayerRun *r)
 static Rows rows_of(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
-    int64_t k = m->rule.top_k, here = m->experts / r->spec->ep, most = k < here ? k : here;
+    int64_t k = m->rule.top_k, here = m->experts / r->spec->ranks.ep, most = k < here ? k : here;
     int64_t n = r->rows;
     if (!spread(r)) return (Rows){ .bound = n * k, .expected = (double)(n * k) };
     const MoeState *s = r->state;
-    double all = (double)(n * r->spec->ep * most);
-    Rows rows = received(r, r->spec->rows_room, (double)(n * k), all, 1);
+    double all = (double)(n * r->spec->ranks.ep * most);
+    Rows rows = received(r, r->spec->capacity.rows, (double)(n * k), all, 1);
     if (s->order.offsets.data != NULL) rows.device = tensor_at(&s->order.offsets, here);
     rows.first = s->order.begin.data;
     return rows;
@@ -90,10 +93,10 @@ static Rows rows_of(const LayerRun *r)
 static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens)
 {
     const MoeSpec *m = &l->as.moe;
-    int64_t k = m->rule.top_k, here = m->experts / s->ep, most = k < here ? k : here;
-    if (s->ep == 1 || (l->recompute & RECOMPUTE_LAYER) != 0) return (PoolNeed){ 0 };
+    int64_t k = m->rule.top_k, here = m->experts / s->ranks.ep, most = k < here ? k : here;
+    if (s->ranks.ep == 1 || (l->recompute & RECOMPUTE_LAYER) != 0) return (PoolNeed){ 0 };
     return (PoolNeed){ .balanced = (double)(tokens * k),
-                       .most = (double)(tokens * s->ep * most),
+                       .most = (double)(tokens * s->ranks.ep * most),
                        .row_bytes = (size_t)(2 * m->ffn) * dtype_bytes(s->act) };
 }
 
@@ -101,7 +104,7 @@ static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens
 static int64_t loss_ranks(const ModelSpec *s, const MoeSpec *m)
 {
     if (m->rule.aux_scale == 0) return 1;
-    return m->aux_global ? s->stage_ranks : s->cp;
+    return m->aux_global ? s->ranks.stage : s->ranks.cp;
 }
 
 static int64_t loss_parts(const LayerRun *r) { return loss_ranks(r->spec, &r->layer->as.moe); }
@@ -112,7 +115,7 @@ static RouteRule rule_of(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     RouteRule rule = m->rule;
-    int64_t data_ranks = r->spec->stage_ranks / r->spec->cp;
+    int64_t data_ranks = r->spec->ranks.stage / r->spec->ranks.cp;
     if (m->aux_global) rule.aux_scale *= (float)data_ranks;
     return rule;
 }
@@ -120,7 +123,7 @@ static RouteRule rule_of(const LayerRun *r)
 /* To how many ranks, or hosts, this rank sends its tokens. */
 static int64_t blocks_of(const LayerRun *r)
 {
-    return exchange_blocks(r->spec->exchange, r->spec->ep, r->spec->ep_inside);
+    return exchange_blocks(r->spec->ranks.exchange, r->spec->ranks.ep, r->spec->ranks.ep_inside);
 }
 
 static Status prepare_relay(LayerRun *r)
@@ -128,7 +131,8 @@ static Status prepare_relay(LayerRun *r)
     MoeState *s = r->state;
     const Rows rows = relayed(r);
     int64_t k = tensor_cols(&s->route.index);
-    s->travel.relay = (ExchangeRelay){ .inside = r->spec->ep_inside, .expected = rows.expected };
+    s->travel.relay =
+        (ExchangeRelay){ .inside = r->spec->ranks.ep_inside, .expected = rows.expected };
     return tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->travel.relay.place);
 }
 
@@ -150,13 +154,13 @@ static Status prepare(LayerRun *r)
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->experts.weight));
         if (kind(r)->places) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->travel.place));
         if (kind(r)->gapless) {
-            TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep, &s->travel.count));
-            TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep + 1, &s->travel.first));
+            TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ranks.ep, &s->travel.count));
+            TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ranks.ep + 1, &s->travel.first));
         }
         if (kind(r)->relays) TRY(prepare_relay(r));
     }
     if (pooled(r)) TRY(tensor_new1(r->keep, DTYPE_I32, 1, &s->order.begin));
-    TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ep + 1, &s->order.offsets));
+    TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ranks.ep + 1, &s->order.offsets));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->order.row_token));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->order.row_slot));
     return tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->order.slot_row);
@@ -171,7 +175,7 @@ static Status jitter_logits(LayerRun *r, Tensor x)
                                    .sequence = r->batch->sequence,
                                    .pos = r->batch->pos,
                                    .step = r->batch->step,
-                                   .positions = r->batch->t * r->spec->cp,
+                                   .positions = r->batch->t * r->spec->ranks.cp,
                                    .layer = r->layer->load,
                                    .seed = m->seed,
                                    .size = m->jitter });
@@ -183,7 +187,7 @@ static Status drop(LayerRun *r)
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
     if (m->capacity == 0 || !r->training) return OK;
-    int64_t n = r->tokens, ranks = r->spec->cp;
+    int64_t n = r->tokens, ranks = r->spec->ranks.cp;
     double mean = (double)(n * ranks * m->rule.top_k) / (double)m->experts;
     Tensor target = batch_target(r->batch, r->layer->depth);
     RouteDrop d = { .index = s->route.index,
@@ -233,7 +237,7 @@ static Status route_forward(LayerRun *r)
                                      .aux_loss = r->record->aux_loss,
                                      .score_sum = s->route.score_sum,
                                      .rule = rule_of(r) }));
-    return r->spec->cp > 1 ? OK : drop(r); /* else ranks meet first: dispatch */
+    return r->spec->ranks.cp > 1 ? OK : drop(r); /* else ranks meet first: dispatch */
 }
 
 /* The auxiliary loss where other ranks have tokens of the same groups: counts are summed first. */
@@ -293,9 +297,9 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
                                    .rows_index = routing ? s->experts.index : none,
                                    .rows_weight = routing ? s->experts.weight : none,
                                    .received = tokens_of(r),
-                                   .ranks = r->spec->ep,
+                                   .ranks = r->spec->ranks.ep,
                                    .experts = r->layer->as.moe.experts,
-                                   .kind = r->spec->exchange });
+                                   .kind = r->spec->ranks.exchange });
 }
 
 /* Makes what goes to the experts. */
@@ -314,7 +318,7 @@ static Status dispatch_forward(LayerRun *r)
     TRY(make_sent(r));
     s->experts.x = s->travel.sent;
     if (!r->recomputing && loss_parts(r) > 1) TRY(loss_of_counts(r));
-    if (!r->recomputing && r->spec->cp > 1) TRY(drop(r));
+    if (!r->recomputing && r->spec->ranks.cp > 1) TRY(drop(r));
     if (!r->recomputing && s->travel.place.data != NULL) TRY(place_tokens(r));
     if (spread(r))
         TRY(send_tokens(r, s->travel.sent, !r->recomputing, layer_arena(r, RECOMPUTE_EXCHANGE),
@@ -420,8 +424,8 @@ static Status combine_forward(LayerRun *r)
                                                           .residual = r->h,
                                                           .y = r->h_out,
                                                           .received = tokens_of(r),
-                                                          .ranks = r->spec->ep,
-                                                          .kind = r->spec->exchange });
+                                                          .ranks = r->spec->ranks.ep,
+                                                          .kind = r->spec->ranks.exchange });
     }
     return moe_combine(r->ex, (MoeCombine){ .out = s->experts.out,
                                             .slot_row = s->order.slot_row,
@@ -584,8 +588,8 @@ static Status dispatch_backward_input(LayerRun *r)
                                                       .y = s->travel.dy,
                                                       .weight = s->travel.dweight,
                                                       .received = tokens_of(r),
-                                                      .ranks = r->spec->ep,
-                                                      .kind = r->spec->exchange });
+                                                      .ranks = r->spec->ranks.ep,
+                                                      .kind = r->spec->ranks.exchange });
 }
 
 /* Adds up the gradients of y from the routed rows, the shared experts and the router. */
@@ -656,8 +660,8 @@ static const Phase phases[] = {
 static bool communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
 {
     if (phase != DISPATCH && phase != COMBINE) return false;
-    bool sums = loss_ranks(s, &l->as.moe) > 1, drops = l->as.moe.capacity > 0 && s->cp > 1;
-    return s->ep > 1 || (phase == DISPATCH && forward && (sums || drops));
+    bool sums = loss_ranks(s, &l->as.moe) > 1, drops = l->as.moe.capacity > 0 && s->ranks.cp > 1;
+    return s->ranks.ep > 1 || (phase == DISPATCH && forward && (sums || drops));
 }
 
 /* Shared experts run while tokens, or their gradients, travel to the routed ones. */

@@ -140,7 +140,7 @@ Status params_freeze(ModelSpec *s, const ModelSpec *like)
 {
     ModelSpec whole = *s;
     bool none = true;
-    whole.ep = 1;
+    whole.ranks.ep = 1;
     for (int i = 0; i < s->n_layers && s->frozen->n > 0; i++) {
         LayerSpec *l = &s->layers[i];
         ParamList list = { .model = s, .spec = l };

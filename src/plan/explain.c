@@ -26,19 +26,17 @@ static const char *title_of(const Explained *x, int class)
     return layer_desc(x->p->spec.layers[x->p->first_of[class]].kind)->title;
 }
 
-/* The stack's sheet says where a value is from, if it says anything. */
+/* A value of the stack, if it defines that, and what it is made of. */
 static Status stack_value(const Explained *x, StackName name)
 {
-    const StackValues *v = &x->entry->stack;
-    const FormulaSheet *sheet = &x->p->q.stack->sheet;
+    PlanInputs in;
+    Sheet sheet;
     if (!x->p->q.stack->has[name]) return OK;
-    FormulaInputs in;
     ArenaMark mark = arena_mark(&x->p->scratch);
     TRY(price_inputs(x->p, x->entry, &in));
-    Status s = formula_explain(sheet, stack_names[name], &in, 3, x->out);
+    stack_sheet(x->p->q.stack, &in, &sheet);
     arena_release(&x->p->scratch, mark);
-    if (s != OK) return text_printf(x->out, "  %s = %g\n", stack_names[name], v->at[name]);
-    return OK;
+    return sheet_explain(&sheet, sheet_find(&sheet, stack_names[name]), 3, x->out);
 }
 
 static Status state_bytes(Explained *x, const ParamShards *s)

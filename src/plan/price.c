@@ -256,7 +256,7 @@ void price_add_chunk(RankPrice *r, const ChunkPrice *c)
 ChunkBytes price_add_bytes(RankPrice *r, const PlanLayout *l, const PriceEntry *e,
                            const ChunkPrice *c, unsigned passes)
 {
-    double pool = l->room.pool > 0 ? l->room.pool : e->spec.pool;
+    double pool = l->room.pool > 0 ? l->room.pool : e->spec.capacity.pool;
     ChunkBytes b = { .slot = { e->plain[0].count.stream } };
     if (c->layers > 0) b = chunk_count(c->layer, c->layers, passes, pool);
     for (int i = 0; i < RINGS; i++) r->ring[i] = fmax(r->ring[i], (double)b.ring[i]);
@@ -419,7 +419,7 @@ void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s
 
 static int exchange_of(const PriceEntry *e, const PlanLayout *l)
 {
-    return l->ep > 1 && e->stack.at[STACK_dispatch] < 0 ? (int)e->spec.exchange : -1;
+    return l->ep > 1 && e->stack.at[STACK_dispatch] < 0 ? (int)e->spec.ranks.exchange : -1;
 }
 
 /* With the layout's room for rows. */

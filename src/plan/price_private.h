@@ -163,7 +163,7 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
                     LayoutStage **out);
 
 /* What the stack's sheet is evaluated with for an entry; the configuration is the entry's. */
-Status price_inputs(Planner *p, const PriceEntry *e, FormulaInputs *out);
+Status price_inputs(Planner *p, const PriceEntry *e, PlanInputs *out);
 
 /* Stages of the model: hops of a micro-batch. */
 int price_stage_count(const PlanLayout *l);

@@ -218,7 +218,7 @@ static Status begin_folder(Checkpointer *k)
 {
     char temp[FILE_PATH_MAX];
     Exec *ex = &k->engine->ex;
-    TRY(choices_text(ex->backend->device->choices(ex), &k->arena, &k->info.products));
+    TRY(choices_text(exec_choices(ex), &k->arena, &k->info.products));
     op_set_text(ex, k->engine->config->run_compute == COMPUTE_BF16, k->info.cpu);
     TRY(folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP));
     TRY(file_remove_tree(temp));

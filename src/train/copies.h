@@ -7,7 +7,7 @@
 #ifndef TRAIN_COPIES_H
 #define TRAIN_COPIES_H
 
-#include "train/engine.h"
+#include "train/engine_parts.h"
 
 /* Makes the copies of this rank's main weights, and gathers those that every rank holds whole.
  * Waits for the device. */

@@ -1,6 +1,6 @@
 #include "train/engine.h"
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "op/choices.h"
 #include "train/agree.h"
@@ -106,8 +106,8 @@ static Status make_exec(Engine *e)
 {
     Arena *scratch = &e->mode->arena[ENGINE_SCRATCH];
     bool gpu = engine_wants_gpu(e->config);
-    if (gpu && e->counting) return cuda_exec_count(&e->ex, &e->tables, scratch);
-    if (gpu) return cuda_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
+    if (gpu && e->counting) return gpu_exec_count(&e->ex, &e->tables, scratch);
+    if (gpu) return gpu_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
     TRY(exec_init(&e->ex, &e->tables, scratch, e->shape.threads, (CpuIsa)e->config->run_cpu_isa));
     if (e->counting) e->ex.backend = &backend_count;
     return OK;
@@ -117,13 +117,13 @@ static Status make_exec(Engine *e)
 static Status join_mesh(Engine *e)
 {
     const Mesh *host = e->shape.mesh;
-    bool stores = exchange_kinds[e->spec.exchange]->board_bytes > 0;
+    bool stores = exchange_kinds[e->spec.ranks.exchange]->board_bytes > 0;
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
     e->ex.mesh = &e->mesh;
     if (!e->ex.backend->apart) {
         e->mesh = *host;
-        return null_groups(e);
+        return null_groups(e->config, &e->mesh, &e->tables);
     }
     TRY(comm_nccl(host->group[GROUP_WORLD], e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE),
                   &e->tables, &world));
@@ -132,14 +132,14 @@ static Status join_mesh(Engine *e)
     for (MeshGroup g = GROUP_WORLD; g < GROUP_MADE; g++) {
         if (mesh_exchanges(&host->shape, g, stores)) TRY(comm_connect(e->mesh.group[g]));
     }
-    return null_groups(e);
+    return null_groups(e->config, &e->mesh, &e->tables);
 }
 
 static void leave_mesh(Engine *e)
 {
     Comm *world = e->mesh.group[GROUP_WORLD];
     if (world == NULL || world == e->shape.mesh->group[GROUP_WORLD]) return;
-    null_undo(e);
+    null_undo(&e->mesh);
     mesh_free(&e->mesh);
     comm_free(world);
 }
@@ -174,8 +174,8 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(join_mesh(e));
     TRY(engine_make_arenas(e, plan));
     if (!e->counting)
-        TRY(exchange_open(&e->ex, e->spec.exchange, e->arenas.block.base, e->arenas.block.cap_bytes,
-                          &e->tables));
+        TRY(exchange_open(&e->ex, e->spec.ranks.exchange, e->arenas.block.base,
+                          e->arenas.block.cap_bytes, &e->tables));
     TRY(engine_make_transfers(e));
     bool training = e->use == ENGINE_TRAIN;
     TRY(params_alloc(&e->spec, &e->params, &e->arenas.at[ENGINE_RUN], training, &e->memory));
@@ -386,9 +386,9 @@ static Status start_step(Engine *e)
 static Status try_step(Engine *e, bool tune)
 {
     e->mode->step.transfers.quiet = true;
-    TRY(e->ex.backend->device->tune(&e->ex, tune));
+    TRY(exec_tune(&e->ex, tune));
     Status s = enqueue_step(e);
-    TRY(e->ex.backend->device->tune(&e->ex, false));
+    TRY(exec_tune(&e->ex, false));
     e->mode->step.transfers.quiet = false;
     TRY(s);
     return engine_wait(&e->arenas);
@@ -414,7 +414,7 @@ static Status share_choices(Engine *e, struct Choices *choices)
 static Status rehearse(Engine *e, const char *products)
 {
     const Config *c = e->config;
-    struct Choices *choices = e->ex.backend->device->choices(&e->ex);
+    struct Choices *choices = exec_choices(&e->ex);
     int taken = 0;
     if (products != NULL && products[0] != '\0') {
         TRY(choices_take(choices, "the checkpoint's list of products", products, &taken));
@@ -512,8 +512,8 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
     e->modes[0].spec = e->spec;
     exchange_close(&e->ex);
     TRY(engine_remake_modes(e, plan));
-    TRY(exchange_open(&e->ex, e->spec.exchange, e->arenas.block.base, e->arenas.block.cap_bytes,
-                      &e->tables));
+    TRY(exchange_open(&e->ex, e->spec.ranks.exchange, e->arenas.block.base,
+                      e->arenas.block.cap_bytes, &e->tables));
     use_mode(e, 0);
     return captured ? capture(e) : OK;
 }

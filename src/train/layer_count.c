@@ -120,7 +120,7 @@ static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBat
     TRY(batch_make(count, s, m->b, m->t, m));
     TRY(record_make(count, s, 1, rec));
     TRY(tensor_new1(count, DTYPE_F32, 1 + s->depths, &r->head.scale));
-    TRY(tensor_new2(count, DTYPE_F32, m->t * s->cp, s->rotary.dim / 2, &r->rope.cos));
+    TRY(tensor_new2(count, DTYPE_F32, m->t * s->ranks.cp, s->rotary.dim / 2, &r->rope.cos));
     r->rope.sin = r->rope.cos;
     TRY(tensor_new1(count, DTYPE_F32, n, &r->head.loss));
     if (!c->out->begins) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h));
@@ -181,7 +181,7 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
                          .state = state,
                          .training = true };
     const LayerDesc *desc = layer_desc(layer->kind);
-    c->pooled = desc->pooled != NULL && s->pool > 0;
+    c->pooled = desc->pooled != NULL && s->capacity.pool > 0;
     if (c->pooled) {
         c->out->pool = desc->pooled(s, layer, b * t);
         TRY(pool_make(&c->ex, &nowhere, s->act, &c->out->pool, 1, &c->pool));

@@ -11,7 +11,7 @@
 
 #include "harness/ties.h"
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 
 #include "train/copies.h"
 #include "train/shards.h"
@@ -103,7 +103,7 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
     }
     for (int i = 0; set[i] != NULL; i++) TRY(config_override(&t->config, &t->arena, set[i]));
     TRY(config_check(&t->config));
-    if (cuda_devices() > 0) t->config.run_gpu = r->device % cuda_devices();
+    if (gpu_devices() > 0) t->config.run_gpu = r->device % gpu_devices();
     const Config *k = &t->config;
     TRY(train_mesh(k, world == NULL ? 1 : world->size, &shape));
     if (world != NULL) TRY(mesh_make(world, &shape, false, &t->arena, &r->mesh));

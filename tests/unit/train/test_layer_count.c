@@ -37,7 +37,7 @@ static void compare(const char *name, const char *const *set, int n)
     ring[1] += 2 * stream;
     CHECK((pool.row_bytes > 0) == (c.mesh_ep > 1));
     if (c.mesh_ep > 1) {
-        size_t rows = (size_t)pool_need_rows(&pool, spec.pool);
+        size_t rows = (size_t)pool_need_rows(&pool, spec.capacity.pool);
         peak += arena_rounded(rows * pool.row_bytes) + arena_rounded(sizeof(int32_t));
     }
     assert_int_equal(plan.bytes[ENGINE_SLOT], peak);
