@@ -115,7 +115,7 @@ static Status make_exec(Engine *e)
 static Status join_mesh(Engine *e)
 {
     const Mesh *host = e->shape.mesh;
-    bool stores = exchange_kinds[e->spec.exchange]->board_bytes > 0;
+    bool stores = exchange_kinds[e->spec.exchange]->header_bytes > 0;
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
     e->ex.mesh = &e->mesh;
