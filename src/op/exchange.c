@@ -331,7 +331,7 @@ Status exchange_open(Exec *ex, ExchangeKind kind, void *base, size_t bytes, Aren
     ex->peers = w;
     TRY(ex->backend->fill(ex, base, 0, desc->header_bytes));
     TRY(ex->backend->sync(ex));
-    TRY(comm_barrier(c)); /* on a GPU a launch: all header areas are zero when it has run */
+    TRY(comm_barrier(c)); /* on a GPU a launch: all flag areas are zero when it has run */
     return ex->backend->sync(ex);
 }
 

@@ -1,6 +1,6 @@
 /*
  * exchange_direct on a GPU: dispatch and combine are one kernel each, which waits for the other ranks'
- * kernels by flags in their header areas (exchange_direct.h). Nothing waits on the host, and what a
+ * kernels by flags in their flag areas (exchange_direct.h). Nothing waits on the host, and what a
  * kernel needs from the step before lies on the device, so it may be captured.
  *
  * Blocks are few, because they stand beside products, and links are slow beside them: BLOCKS of

@@ -1,4 +1,4 @@
-/* exchange_direct: the header area at the front of every rank's window, by which ranks wait for each
+/* exchange_direct: the flag area at the front of every rank's window, by which ranks wait for each
  * other (exchange_direct.c has the story). All ranks write it, its own rank reads it. */
 #ifndef OP_EXCHANGE_DIRECT_H
 #define OP_EXCHANGE_DIRECT_H
