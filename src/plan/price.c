@@ -516,7 +516,7 @@ static Status stack_can(const double *can, const PlanLayout *l)
 bool plan_reaches(const PlanRequest *q, int ep)
 {
     int64_t kind = q->config->moe_exchange;
-    bool stores = kind != EXCHANGE_AUTO && exchange_kinds[kind]->board_bytes > 0;
+    bool stores = kind != EXCHANGE_AUTO && exchange_kinds[kind]->header_bytes > 0;
     return !stores || q->stack->has[STACK_dispatch] ||
            roofline_group(q->hardware, ep, 1).local == ep;
 }

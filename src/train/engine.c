@@ -117,7 +117,7 @@ static Status make_exec(Engine *e)
 static Status join_mesh(Engine *e)
 {
     const Mesh *host = e->shape.mesh;
-    bool stores = exchange_kinds[e->spec.ranks.exchange]->board_bytes > 0;
+    bool stores = exchange_kinds[e->spec.ranks.exchange]->header_bytes > 0;
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
     e->ex.mesh = &e->mesh;
