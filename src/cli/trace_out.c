@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static Status read_formats(TraceOut *o)
 {
@@ -24,12 +23,6 @@ static Status read_formats(TraceOut *o)
     return OK;
 }
 
-bool trace_same_file(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 Status trace_out_file(const char *option, const char *path, char **input, int n)
 {
     char folder[FILE_PATH_MAX];
@@ -41,7 +34,7 @@ Status trace_out_file(const char *option, const char *path, char **input, int n)
     if (last != NULL && (!file_exists(folder) || file_is_file(folder)))
         return FAIL(ERR_ARG, "%s %s: there is no folder %s: make it first", option, path, folder);
     for (int i = 0; i < n; i++) {
-        if (trace_same_file(path, input[i]))
+        if (file_same(path, input[i]))
             return FAIL(ERR_ARG, "%s %s would write over the trace itself: name another file",
                         option, path);
     }

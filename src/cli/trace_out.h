@@ -31,7 +31,6 @@ Status trace_out_begin(TraceOut *o, char **path, int n);
 /* May a file be written to `path`, which `option` names? ERR_ARG: it is a folder, one of the n inputs,
  * or in a folder that is not there. */
 Status trace_out_file(const char *option, const char *path, char **input, int n);
-bool trace_same_file(const char *a, const char *b);
 /* Writes tables into it: each as SUB/NAME.csv and SUB/NAME.json, all as SUB/report.html. `sub` is ""
  * or the name of a folder inside. */
 Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, const Table *table,

@@ -1,6 +1,7 @@
 /* trace report: where the time of a trace went, as tables, or a summary to read. */
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
+#include "analyze/ranks.h"
 #include "analyze/recording.h"
 #include "analyze/report.h"
 #include "cli/options.h"
@@ -18,12 +19,9 @@ typedef struct ReportCall {
     TraceOut out;
     int compat, link; /* -1: not given */
     bool unlinked;
-    Table ranks; /* of several files: the timeline of each */
-    int64_t rank[FILES_MOST], world;
+    Ranks ranks;
     const Recording *recording[FILES_MOST]; /* kept for Perfetto */
-    const char *begun;                      /* the first file that says when its run began */
-    int64_t run;
-    const char *cut; /* the first file that ends early, and how many do */
+    const char *cut;                        /* the first file that ends early, and how many do */
     int cuts;
     TracePage page;
     const char *perfetto;
@@ -139,65 +137,6 @@ static Status say_counts(const Loaded *l, Text *out)
     return OK;
 }
 
-/* ---- ranks ---- */
-
-static const char RANK_COLUMNS[] =
-    "rank|file|computation_time ms|exposed_comm_time ms|exposed_memcpy_time ms|busy_time ms|"
-    "idle_time ms|total_time ms|total_comm_time ms|total_memcpy_time ms|wall ms|unlinked";
-
-static Status put_rank(ReportCall *c, const Loaded *l, int file)
-{
-    double us[TIMELINE_ROWS];
-    const char *name = NULL;
-    int64_t alone = 0;
-    TRY(report_timeline(&l->report, us));
-    TRY(file_last_part(l->e.path, c->ranks.arena, &name));
-    for (int64_t k = 0; k < l->report.gpus; k++)
-        alone += l->tree.parent[l->report.gpu[k]] == EVENT_NONE;
-    TRY(TABLE_ROW(&c->ranks, cell_whole(l->e.rank < 0 ? file : l->e.rank), cell_text(name)));
-    for (int i = 0; i < TIMELINE_ROWS; i++) TABLE_MORE(&c->ranks, cell_number(us[i] / 1e3));
-    TABLE_MORE(&c->ranks, cell_number(report_wall(&l->report) / 1e3), cell_whole(alone));
-    return OK;
-}
-
-static Status check_rank(ReportCall *c, const Events *e, char **path, int file)
-{
-    c->rank[file] = e->rank;
-    if (file == 0) c->world = e->world;
-    if ((e->rank < 0) != (c->rank[0] < 0))
-        return FAIL(ERR_ARG, "%s has no rank (distributedInfo), %s has one: name files of one run",
-                    path[e->rank < 0 ? file : 0], path[e->rank < 0 ? 0 : file]);
-    if (e->world != c->world)
-        return FAIL(ERR_ARG,
-                    "%s is of a run of %lld ranks, %s of one of %lld: name files of one run",
-                    path[file], (long long)e->world, path[0], (long long)c->world);
-    if (c->begun == NULL || c->run == 0) c->begun = path[file], c->run = e->run;
-    TRY(events_same_run(c->begun, c->run, path[file], e->run));
-    for (int i = 0; i < file; i++) {
-        if (e->rank < 0 && trace_same_file(path[i], path[file]))
-            return FAIL(ERR_ARG, "%s is named twice: name each rank once", path[file]);
-        if (e->rank >= 0 && c->rank[i] == e->rank)
-            return FAIL(ERR_ARG, "%s and %s are both rank %lld: name each rank once", path[i],
-                        path[file], (long long)e->rank);
-    }
-    return OK;
-}
-
-/* A sentence on ranks that no file is of. */
-static Status say_missing(const ReportCall *c, int n, Text *out)
-{
-    int64_t missing = 0, first = -1;
-    for (int64_t rank = 0; rank < c->world && c->rank[0] >= 0; rank++) {
-        bool there = false;
-        for (int i = 0; i < n; i++) there |= c->rank[i] == rank;
-        missing += !there;
-        if (!there && first < 0) first = rank;
-    }
-    if (n < 2 || missing == 0) return OK;
-    return text_printf(out, "\n%lld of %lld ranks are missing, rank %lld first\n",
-                       (long long)missing, (long long)c->world, (long long)first);
-}
-
 /* ---- files ---- */
 
 static Status check_perfetto(const ReportCall *c, int n, char **path)
@@ -232,7 +171,7 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
     char sub[32] = "";
     int n = 0, more = 0;
     TRY(load(c, path[file], a, l));
-    TRY(check_rank(c, &l->e, path, file));
+    TRY(ranks_add(&c->ranks, &l->report));
     if (files > 1)
         (void)snprintf(sub, sizeof sub, "rank_%lld", (long long)(l->e.rank < 0 ? file : l->e.rank));
     TRY((c->compat == 0 ? compat_tables : report_tables)(&l->report, table, &n));
@@ -243,7 +182,6 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
     if (l->e.counts.truncated && c->cuts++ == 0) c->cut = path[file];
     TRY(say_counts(l, out));
     for (int i = 0; i < n && files == 1 && c->out.folder == NULL; i++) TRY(show(&table[i], out));
-    if (files > 1) TRY(put_rank(c, l, file));
     return OK;
 }
 
@@ -251,7 +189,7 @@ static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
 {
     Arena ranks = { 0 };
     TRY(arena_init(&ranks, "ranks", MEM_HOST, (size_t)64 << 20));
-    Status s = table_init(&c->ranks, "gpu_timeline_by_rank", RANK_COLUMNS, "", &ranks);
+    Status s = ranks_init(&c->ranks, path, n, &ranks);
     for (int i = 0; i < n && s == OK; i++) {
         Loaded l = { 0 };
         ArenaMark mark = arena_mark(a);
@@ -260,9 +198,9 @@ static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
         events_free(&l.e);
         arena_release(a, mark);
     }
-    if (s == OK && n > 1) s = trace_out_tables(&c->out, "", "ranks", &c->ranks, 1, a);
-    if (s == OK && n > 1) s = show(&c->ranks, out);
-    if (s == OK) s = say_missing(c, n, out);
+    if (s == OK && n > 1) s = trace_out_tables(&c->out, "", "ranks", &c->ranks.table, 1, a);
+    if (s == OK && n > 1) s = show(&c->ranks.table, out);
+    if (s == OK) s = ranks_missing(&c->ranks, out);
     arena_free(&ranks);
     return s;
 }
