@@ -17,7 +17,7 @@ typedef struct Failure {
     char text[2048];
 } Failure;
 
-static void note(Failure *f, Status s, int at)
+static void note_failure(Failure *f, Status s, int at)
 {
 #pragma omp critical(collectives_failure)
     if (s != OK && (f->status == OK || at < f->at)) {
@@ -28,12 +28,13 @@ static void note(Failure *f, Status s, int at)
 }
 
 /* As many at a time as there are processors, so that few whole traces are in memory. */
-static Status read_all(Collectives *c, const char *const *path, int n)
+static Status read_ranks(Collectives *c, const char *const *path, int n)
 {
     Failure failure = { 0 };
 #pragma omp parallel for schedule(dynamic, 1)                                                      \
     num_threads(omp_get_num_procs() < n ? omp_get_num_procs() : n)
-    for (int i = 0; i < n; i++) note(&failure, collectives_read(c, path[i], &c->ranks[i], i), i);
+    for (int i = 0; i < n; i++)
+        note_failure(&failure, collectives_read(c, path[i], &c->ranks[i], i), i);
     return failure.status == OK ? OK : status_adopt(failure.status, failure.text);
 }
 
@@ -193,7 +194,7 @@ static double full_mb(const Collectives *c, const CollectiveSlot *s)
     return sum / (double)s->calls;
 }
 
-static void bandwidth(const Collectives *c, CollectiveSlot *s)
+static void measure_bandwidth(const Collectives *c, CollectiveSlot *s)
 {
     const CollectiveCall *x = &c->calls[s->call];
     const int passes = collective_rule[x->kind].passes;
@@ -208,7 +209,7 @@ static void bandwidth(const Collectives *c, CollectiveSlot *s)
 }
 
 /* Times on the clock that the mode counts by. */
-static void times(CollectiveCall *const x, CollectiveSlot *s)
+static void measure_times(CollectiveCall *const x, CollectiveSlot *s)
 {
     double first = x[0].start, ends[2] = { x[0].end, x[0].end };
     s->latency = x[0].dur;
@@ -238,7 +239,7 @@ static double work_of(const Collectives *c, const CollectiveCall *x, const Colle
 }
 
 /* Why the last one was late: the work before it that took most longer than the median rank's. */
-static void cause(const Collectives *c, CollectiveSlot *s, double *room)
+static void find_cause(const Collectives *c, CollectiveSlot *s, double *room)
 {
     const CollectiveCall *x = &c->calls[s->call], *late = x + s->last;
     for (int64_t i = 0; i < s->calls; i++) room[i] = x[i].start;
@@ -256,7 +257,7 @@ static void cause(const Collectives *c, CollectiveSlot *s, double *room)
     }
 }
 
-static void flag(const Collectives *c, const CollectiveGroup *g, double *room)
+static void flag_outliers(const Collectives *c, const CollectiveGroup *g, double *room)
 {
     int64_t n = 0, first = -1, last = -1;
     CollectiveSlot *s = &c->slots[g->slot];
@@ -284,11 +285,11 @@ Status collectives_measure(Collectives *c)
     TRY(ARENA_NEW(c->arena, most, &room));
     for (int64_t i = 0; i < c->n_slots; i++) {
         CollectiveSlot *s = &c->slots[i];
-        times(&c->calls[s->call], s);
-        bandwidth(c, s);
-        if (s->calls > 1) cause(c, s, room);
+        measure_times(&c->calls[s->call], s);
+        measure_bandwidth(c, s);
+        if (s->calls > 1) find_cause(c, s, room);
     }
-    for (int64_t i = 0; i < c->n_groups; i++) flag(c, &c->groups[i], room);
+    for (int64_t i = 0; i < c->n_groups; i++) flag_outliers(c, &c->groups[i], room);
     return OK;
 }
 
@@ -325,7 +326,7 @@ Status collectives_open(Collectives *c, const char *const *path, int n, const Co
         (Collectives){ .options = *o, .arena = a, .n_ranks = n, .gpus_per_node = o->gpus_per_node };
     TRY(strings_init(&c->strings));
     TRY(ARENA_ZEROED(a, n, &c->ranks));
-    TRY(read_all(c, path, n));
+    TRY(read_ranks(c, path, n));
     TRY(sort_ranks(c));
     TRY(check_ranks(c));
     /* A trace of a container with one GPU says nothing of the node. */

@@ -54,7 +54,7 @@ static void fit_offset(Clock *c, const Pair *p, int64_t n, double *room)
 /* Offset: the median. Drift: the median of slopes between the halves, if it stands out of the noise
  * and explains most of it; few points in a short window would give any drift, and a lost kernel is
  * a step, not a drift. Both bear nearly half of the points being wrong. */
-static Clock fit(Pair *p, int64_t n, double *room)
+static Clock fit_clock(Pair *p, int64_t n, double *room)
 {
     Clock still = { .at = n > 0 ? p[0].at : 0 }, moving = still;
     int64_t half = n / 2, slopes = 0;
@@ -135,7 +135,7 @@ static Shift best_shift(const Align *a)
     }
     for (int64_t i = 0; i < n && most > 0; i++) {
         if (2 * s[i].equal < most) continue;
-        Clock c = fit(a->pair, pairs_at(a, &s[i], SAMPLE), a->room);
+        Clock c = fit_clock(a->pair, pairs_at(a, &s[i], SAMPLE), a->room);
         s[i].offset = fabs(c.offset);
         s[i].spread = c.spread;
         least = fmin(least, c.spread);
@@ -158,10 +158,10 @@ enum { STEP_MATCH, STEP_ONE, STEP_ALL }; /* or an entry of one sequence that the
 
 /* Longest common subsequence within BAND of the shift. A match is worth less the worse its ends
  * agree, nothing where they lie as far apart as collectives do. */
-static void subsequence(Align *a, const Shift *s)
+static void match_sequences(Align *a, const Shift *s)
 {
     const int64_t width = 2 * BAND + 1;
-    Clock c = fit(a->pair, pairs_at(a, s, s->equal), a->room);
+    Clock c = fit_clock(a->pair, pairs_at(a, s, s->equal), a->room);
     double far = fmax(fmax(usual_interval(a), 20 * c.spread), 50);
     float *before = a->score, *now = a->score + width;
     memset(a->score, 0, (size_t)(2 * width) * sizeof *a->score);
@@ -197,7 +197,7 @@ static void subsequence(Align *a, const Shift *s)
 }
 
 /* `all` takes the entries that it lacks, by time between those that match. Slots of `one` are set. */
-static void merge(Align *a, int64_t *slots)
+static void merge_sequences(Align *a, int64_t *slots)
 {
     int64_t n = 0, next = 0, to = -1; /* to: what the next match is */
     for (int64_t i = 0; i <= a->n_one; i++) {
@@ -254,7 +254,7 @@ static Status align_init(Align *a, const CollectiveGroup *g, int64_t longest)
 }
 
 /* The calls of one rank join those of the ranks before. */
-static void join(Collectives *c, Align *a, CollectiveCall *call, int64_t n, int64_t *slots)
+static void join_rank(Collectives *c, Align *a, CollectiveCall *call, int64_t n, int64_t *slots)
 {
     for (int64_t i = 0; i < n; i++) {
         a->one[i] = (Entry){ .end = on_common(c, &call[i], call[i].ts + call[i].dur),
@@ -264,9 +264,9 @@ static void join(Collectives *c, Align *a, CollectiveCall *call, int64_t n, int6
     a->n_one = n;
     if (a->n_all > 0) {
         Shift s = best_shift(a);
-        if (s.equal > 0) subsequence(a, &s);
+        if (s.equal > 0) match_sequences(a, &s);
     }
-    merge(a, slots);
+    merge_sequences(a, slots);
     for (int64_t i = 0; i < n; i++) call[i].slot = a->one[i].slot;
 }
 
@@ -285,10 +285,10 @@ static Status match_group(Collectives *c, CollectiveGroup *g)
     g->slots = longest;
     if (c->options.compat) return OK;
     TRY(align_init(&a, g, longest));
-    join(c, &a, call + first, longest, &slots);
+    join_rank(c, &a, call + first, longest, &slots);
     for (int64_t i = 0, n = 0; i < g->calls; i += n) {
         for (n = 1; i + n < g->calls && call[i + n].rank == call[i].rank;) n++;
-        if (i != first) join(c, &a, call + i, n, &slots);
+        if (i != first) join_rank(c, &a, call + i, n, &slots);
     }
     TRY(ARENA_NEW(c->arena, slots, &place));
     for (int64_t k = 0; k < slots; k++) place[a.all[k].slot] = k;
@@ -389,7 +389,7 @@ Status collectives_clocks(Collectives *c)
         for (int64_t r = 0; r < c->n_ranks; r++) {
             int64_t n = known[r] ? 0 : pairs_with(c, r, known, any_kind, pair);
             if (n == 0) continue;
-            Clock k = fit(pair, n, room);
+            Clock k = fit_clock(pair, n, room);
             CollectiveRank *rank = &c->ranks[r];
             rank->at = k.at;
             rank->offset_us = k.offset;

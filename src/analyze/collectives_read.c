@@ -107,8 +107,8 @@ static int by_start(const void *a, const void *b)
 }
 
 /* Events for which `wanted` holds, by start, the longer one first. */
-static Status sorted(Reading *r, bool (*wanted)(const Reading *, int64_t, uint32_t), uint32_t track,
-                     Place **out, int64_t *n)
+static Status sort_events(Reading *r, bool (*wanted)(const Reading *, int64_t, uint32_t),
+                          uint32_t track, Place **out, int64_t *n)
 {
     *n = 0;
     for (int64_t i = 0; i < r->e.n; i++) *n += wanted(r, i, track);
@@ -248,7 +248,7 @@ static Status note_stream(Reading *r, const CollectiveCall *c)
     return OK;
 }
 
-static Status describe(Reading *r, uint32_t event)
+static Status add_call(Reading *r, uint32_t event)
 {
     Events *e = &r->e;
     bool compat = r->all->options.compat;
@@ -312,7 +312,7 @@ static Status stretches_of(Reading *r, uint32_t track)
     Stretch *at = NULL;
     int64_t n = 0, depth = 0, cut = 0;
     double now = 0;
-    TRY(sorted(r, is_host, track, &event, &n));
+    TRY(sort_events(r, is_host, track, &event, &n));
     TRY(ARENA_NEW(&r->arena, n, &stack));
     TRY(ARENA_NEW(&r->arena, 2 * n + 1, &at));
     for (int64_t i = 0; i <= n; i++) {
@@ -436,14 +436,14 @@ static Status all_work(Reading *r, const uint32_t *event)
 
 /* ---- all of a trace ---- */
 
-static Status look(Reading *r)
+static Status find_collectives(Reading *r)
 {
     Place *place = NULL;
     uint32_t *event = NULL;
     const TreeOptions how = { .link = LINK_CORRELATION };
     TRY(tree_build(&r->e, &how, &r->arena, &r->tree));
     TRY(find_movers(r));
-    TRY(sorted(r, is_device, 0, &place, &r->n_device));
+    TRY(sort_events(r, is_device, 0, &place, &r->n_device));
     TRY(ARENA_NEW(&r->arena, r->n_device, &r->device));
     TRY(ARENA_NEW(&r->arena, r->n_device, &r->until));
     TRY(ARENA_NEW(&r->arena, r->n_device, &event));
@@ -452,7 +452,7 @@ static Status look(Reading *r)
         r->until[i] = fmax(i > 0 ? r->until[i - 1] : event_end(&r->e, d), event_end(&r->e, d));
         if (!r->mover[d]) continue;
         event[r->n] = d;
-        TRY(describe(r, d));
+        TRY(add_call(r, d));
     }
     for (int64_t i = 0; i < r->n; i++) TRY(key_of(r, &r->call[i]));
     return r->n == 0 || r->all->options.compat ? OK : all_work(r, event);
@@ -474,14 +474,14 @@ static int64_t rank_of_name(const char *path)
     return -1;
 }
 
-static Status share(Collectives *c, const Strings *from, uint32_t *text)
+static Status share_text(Collectives *c, const Strings *from, uint32_t *text)
 {
     const char *s = strings_text(from, *text);
     return strings_id(&c->strings, s, strlen(s), text);
 }
 
 /* Takes what stays. One thread at a time. */
-static Status keep(Reading *r, CollectiveRank *out, int place)
+static Status keep_calls(Reading *r, CollectiveRank *out, int place)
 {
     Collectives *c = r->all;
     const Strings *s = &r->e.strings;
@@ -494,13 +494,13 @@ static Status keep(Reading *r, CollectiveRank *out, int place)
         uint32_t *texts[] = { &w->name,  &w->dtype,  &w->in_split,
                               &w->group, &w->ranks,  &w->out_split,
                               &x->key,   &x->kernel, &w->group_description };
-        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) TRY(share(c, s, texts[k]));
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) TRY(share_text(c, s, texts[k]));
         x->rank = place;
         x->work += c->n_works;
     }
     for (int64_t i = 0; i < r->n_works; i++) {
         c->works[c->n_works + i] = r->work[i];
-        TRY(share(c, s, &c->works[c->n_works + i].name));
+        TRY(share_text(c, s, &c->works[c->n_works + i].name));
     }
     c->n_works += r->n_works;
     out->calls = r->n;
@@ -529,7 +529,7 @@ static Status read_into(Reading *r, const char *path, CollectiveRank *out, int p
         out->rank_from = "the place in the list";
     }
     r->rank = out->rank;
-    return look(r);
+    return find_collectives(r);
 }
 
 Status collectives_read(Collectives *c, const char *path, CollectiveRank *out, int place)
@@ -539,7 +539,7 @@ Status collectives_read(Collectives *c, const char *path, CollectiveRank *out, i
     if (s == OK) s = read_into(&r, path, out, place);
     if (s == OK) {
 #pragma omp critical(collectives_keep)
-        s = keep(&r, out, place);
+        s = keep_calls(&r, out, place);
     }
     events_free(&r.e);
     arena_free(&r.arena);

@@ -66,7 +66,7 @@ static Status next_block(Reader *r, Lane *l, bool *any)
     return OK;
 }
 
-static Status commit(Reader *r, Lane *l, const char *rest, ScanStop why)
+static Status commit_block(Reader *r, Lane *l, const char *rest, ScanStop why)
 {
     if (l->whole && walk_expects_events(&r->walk))
         return walk_batch(&r->walk, &l->batch, rest, why, l->last);
@@ -81,7 +81,7 @@ static Status take_turn(Lane *l, Status s, const char *rest, ScanStop why, bool 
     while (r->turn != l->number && !r->failed) pthread_cond_wait(&r->turned, &r->order);
     bool mine = !r->failed;
     pthread_mutex_unlock(&r->order);
-    if (mine && s == OK) s = commit(r, l, rest, why);
+    if (mine && s == OK) s = commit_block(r, l, rest, why);
     pthread_mutex_lock(&r->order);
     r->turn++;
     if (mine) r->failed = s != OK;

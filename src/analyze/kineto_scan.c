@@ -117,7 +117,7 @@ const char *scan_blank(const char *p)
 }
 
 /* Not what should stand here: either the text ends, or it is not JSON. */
-static const char *stop(Batch *b, const char *p)
+static const char *stop_at(Batch *b, const char *p)
 {
     b->ended = p >= b->end;
     return NULL;
@@ -142,12 +142,12 @@ static const char *string_end(Batch *b, const char *p, bool *plain)
             hit = bytes_equal(w, '"') | bytes_equal(w, '\\');
             if (hit != 0) break;
         }
-        if (hit == 0) return stop(b, b->end);
+        if (hit == 0) return stop_at(b, b->end);
         p += __builtin_ctzll(hit) / 8;
         if (*p == '"') return p;
         *plain = false;
         p += 2;
-        if (p > b->end) return stop(b, b->end);
+        if (p > b->end) return stop_at(b, b->end);
     }
 }
 
@@ -164,17 +164,17 @@ static const char *nested_end(Batch *b, const char *p, bool *blanks)
             p = string_end(b, p + 1, &plain);
             if (p == NULL) return NULL;
         } else if (c == '[' || c == '{') {
-            if (depth == DEPTH_MAX) return stop(b, p);
+            if (depth == DEPTH_MAX) return stop_at(b, p);
             uint64_t bit = (uint64_t)1 << depth;
             square = c == '[' ? square | bit : square & ~bit;
             depth++;
         } else if (c == ']' || c == '}') {
             depth--;
-            if (depth < 0 || (square >> depth & 1) != (c == ']')) return stop(b, p);
+            if (depth < 0 || (square >> depth & 1) != (c == ']')) return stop_at(b, p);
         } else if (is_blank(c)) {
             *blanks = true;
         } else if (c == '\0') {
-            return stop(b, p);
+            return stop_at(b, p);
         }
         p++;
     } while (depth > 0);
@@ -193,7 +193,7 @@ static const char *word_end(Batch *b, const char *p)
 {
     const char *begin = p;
     while (WORD_END[(unsigned char)*p] == 0) p++;
-    if (p == begin || !ends_word(*p) || p >= b->end) return stop(b, p);
+    if (p == begin || !ends_word(*p) || p >= b->end) return stop_at(b, p);
     return p;
 }
 
@@ -285,7 +285,7 @@ static bool whole_of(const char *p, const char *end, int64_t *out)
 
 /* ---- values ---- */
 
-static Item *push(Batch *b, uint32_t field)
+static Item *push_item(Batch *b, uint32_t field)
 {
     Item *i = &b->item[b->n++];
     i->field = field;
@@ -294,7 +294,7 @@ static Item *push(Batch *b, uint32_t field)
 
 static void push_text(Batch *b, uint32_t field, const char *s, size_t n)
 {
-    Item *i = push(b, field);
+    Item *i = push_item(b, field);
     i->text.at =
         s >= b->text && s < b->end ? (uint32_t)(s - b->text) : (uint32_t)(s - b->scratch) | SCRATCH;
     i->text.bytes = (uint32_t)n;
@@ -397,15 +397,15 @@ static const char *take_object(Batch *b, const char *p, int object)
 {
     bool plain;
     for (p = scan_blank(p + 1); *p != '}';) {
-        if (*p != '"') return stop(b, p);
+        if (*p != '"') return stop_at(b, p);
         const char *key = p + 1, *end = string_end(b, key, &plain);
         if (end == NULL) return NULL;
         size_t n = (size_t)(end - key);
         p = scan_blank(end + 1);
-        if (*p != ':') return stop(b, p);
+        if (*p != ':') return stop_at(b, p);
         p = scan_blank(p + 1);
         if (object == EVENT && n == 4 && memcmp(key, "args", 4) == 0 && *p == '{') {
-            push(b, ITEM_ARGS);
+            push_item(b, ITEM_ARGS);
             p = take_object(b, p, ARGS);
         } else {
             p = take_value(b, find_key(b->keys, key, n, object), p);
@@ -415,7 +415,7 @@ static const char *take_object(Batch *b, const char *p, int object)
         if (*p == ',')
             p = scan_blank(p + 1);
         else if (*p != '}')
-            return stop(b, p);
+            return stop_at(b, p);
     }
     return p + 1;
 }
@@ -454,7 +454,7 @@ static const char *take_element(Batch *b, const char *p)
     int64_t first = b->n;
     size_t scratch = b->scratch_used;
     uint32_t kind = ELEMENT_UNUSED;
-    push(b, ITEM_ELEMENT);
+    push_item(b, ITEM_ELEMENT);
     p = take_object(b, p, EVENT);
     if (p != NULL) {
         kind = element_kind(b, first + 1);

@@ -14,7 +14,7 @@ static Status not_json(const Walk *w, const char *what)
 
 /* ---- a value that nobody wants, of any length ---- */
 
-static const char *skip(Walk *w, const char *p)
+static const char *skip_member(Walk *w, const char *p)
 {
     for (; p < w->batch.end; p++) {
         char c = *p;
@@ -171,7 +171,7 @@ static Status take_text(Walk *w)
         switch (w->where) {
         case AT_START: TRY(take_start(w, p, &next)); break;
         case AT_TOP: TRY(take_top(w, p, &next)); break;
-        case AT_SKIP: next = skip(w, p); break;
+        case AT_SKIP: next = skip_member(w, p); break;
         case AT_EVENTS: TRY(take_events(w, p, &next)); break;
         case AT_LOST: next = find_event(w, p); break;
         case AT_DONE: next = take_end(w, p); break;
@@ -216,7 +216,7 @@ Status walk_init(Walk *w, Events *e, const Batch *like, const Source *s, Arena *
     return batch_init(&w->batch, a, w->room);
 }
 
-static void append(Walk *w, const char *text, size_t n)
+static void append_text(Walk *w, const char *text, size_t n)
 {
     assert(n <= w->room - w->bytes);
     memcpy(w->text + w->bytes, text, n);
@@ -228,7 +228,7 @@ static void append(Walk *w, const char *text, size_t n)
  * scanned from its begin with every block. */
 Status walk_text(Walk *w, const char *text, size_t n, bool last)
 {
-    append(w, text, n);
+    append_text(w, text, n);
     w->last = last;
     if (w->bytes < w->wanted && !last) return OK;
     TRY(take_text(w));
@@ -245,7 +245,7 @@ Status walk_batch(Walk *w, const Batch *b, const char *rest, ScanStop why, bool 
     size_t n = (size_t)(b->end - rest);
     TRY(take_batch(w, b, why));
     if (why != STOP_INSIDE || last) return walk_text(w, rest, n, last);
-    append(w, rest, n);
+    append_text(w, rest, n);
     return OK;
 }
 

@@ -57,8 +57,8 @@ Status trace_out_begin(TraceOut *o, char **path, int n)
     return out_folder_begin(&o->at);
 }
 
-static Status write_file(const char *folder, const Table *t, const char *ending,
-                         Status (*write)(const Table *, File *), Arena *a)
+static Status write_table_file(const char *folder, const Table *t, const char *ending,
+                               Status (*write)(const Table *, File *), Arena *a)
 {
     char name[128], path[FILE_PATH_MAX];
     File f = { 0 };
@@ -86,8 +86,8 @@ Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, c
     TRY(file_make_folders(folder));
     for (int i = 0; i < n; i++) {
         TRY(interrupt_check(o->bar.left));
-        if (o->has[TRACE_CSV]) TRY(write_file(folder, &table[i], "csv", table_csv, a));
-        if (o->has[TRACE_JSON]) TRY(write_file(folder, &table[i], "json", table_json, a));
+        if (o->has[TRACE_CSV]) TRY(write_table_file(folder, &table[i], "csv", table_csv, a));
+        if (o->has[TRACE_JSON]) TRY(write_table_file(folder, &table[i], "json", table_json, a));
     }
     if (!page) return OK;
     TRY(file_join(path, folder, "report.html"));

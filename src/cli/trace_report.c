@@ -34,7 +34,7 @@ typedef struct Loaded {
     Report report;
 } Loaded;
 
-static Status load(ReportCall *c, const char *path, Arena *a, Loaded *l)
+static Status load_trace(ReportCall *c, const char *path, Arena *a, Loaded *l)
 {
     const EventsOptions read = { .python = c->o.recompute, .bar = &c->out.bar };
     TreeOptions tree = { .link = LINK_CORRELATION, .python = c->o.recompute };
@@ -89,7 +89,7 @@ static const Shown SHOWN[] = {
     { "gpu_timeline_by_rank", NULL, 64 },
 };
 
-static Status show(const Table *t, Text *out)
+static Status show_table(const Table *t, Text *out)
 {
     for (size_t i = 0; i < sizeof SHOWN / sizeof *SHOWN; i++) {
         if (strcmp(t->name, SHOWN[i].sheet) == 0)
@@ -98,7 +98,7 @@ static Status show(const Table *t, Text *out)
     return OK;
 }
 
-static Status say(Text *out, int64_t n, const char *what)
+static Status say_count(Text *out, int64_t n, const char *what)
 {
     char count[32];
     return n == 0 ? OK : text_printf(out, "  %s %s\n", text_thousands(count, n), what);
@@ -122,13 +122,13 @@ static Status say_counts(const Loaded *l, Text *out)
     TRY(text_printf(out, "%s: %s, %s events, %s of them device work\n", l->e.path,
                     text_bytes(bytes, (double)c->bytes), text_thousands(events, l->e.n),
                     text_thousands(work, r->gpus)));
-    TRY(say(out, c->malformed, "elements are not JSON and were left out"));
-    TRY(say(out, c->incomplete,
-            "events lack a time or a name, or last less than nothing, and were "
-            "left out"));
-    TRY(say(out, l->tree.dropped,
-            l->crossing_dropped ? "calls outlive their caller and were dropped"
-                                : "calls outlive their caller and were cut"));
+    TRY(say_count(out, c->malformed, "elements are not JSON and were left out"));
+    TRY(say_count(out, c->incomplete,
+                  "events lack a time or a name, or last less than nothing, and were "
+                  "left out"));
+    TRY(say_count(out, l->tree.dropped,
+                  l->crossing_dropped ? "calls outlive their caller and were dropped"
+                                      : "calls outlive their caller and were cut"));
     if (alone > 0)
         TRY(text_printf(out, "  %s device events of %.3f ms have no launch in the trace and %s\n",
                         text_thousands(work, alone), ms,
@@ -170,7 +170,7 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
     Table table[REPORT_SHEETS_MOST];
     char sub[32] = "";
     int n = 0, more = 0;
-    TRY(load(c, path[file], a, l));
+    TRY(load_trace(c, path[file], a, l));
     TRY(ranks_add(&c->ranks, &l->report));
     if (files > 1)
         (void)snprintf(sub, sizeof sub, "rank_%lld", (long long)(l->e.rank < 0 ? file : l->e.rank));
@@ -181,7 +181,8 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
     if (c->page.begun) TRY(trace_page_add(&c->page, &l->report, path[file], table, n));
     if (l->e.counts.truncated && c->cuts++ == 0) c->cut = path[file];
     TRY(say_counts(l, out));
-    for (int i = 0; i < n && files == 1 && c->out.folder == NULL; i++) TRY(show(&table[i], out));
+    for (int i = 0; i < n && files == 1 && c->out.folder == NULL; i++)
+        TRY(show_table(&table[i], out));
     return OK;
 }
 
@@ -199,7 +200,7 @@ static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
         arena_release(a, mark);
     }
     if (s == OK && n > 1) s = trace_out_tables(&c->out, "", "ranks", &c->ranks.table, 1, a);
-    if (s == OK && n > 1) s = show(&c->ranks.table, out);
+    if (s == OK && n > 1) s = show_table(&c->ranks.table, out);
     if (s == OK) s = ranks_missing(&c->ranks, out);
     arena_free(&ranks);
     return s;
@@ -214,7 +215,7 @@ static Status with_page(ReportCall *c, int n, char **path, Arena *a, Text *out)
     return trace_page_write(&c->page, page);
 }
 
-static Status run(void *state, int n, char **path, Arena *a, Text *out)
+static Status run_report(void *state, int n, char **path, Arena *a, Text *out)
 {
     ReportCall *c = state;
     c->out.own_page = true;
@@ -266,5 +267,5 @@ Status cli_trace_report(int argc, char **argv)
         .example = "switchyard trace report rank0.json.gz --out report --format csv,html",
         OPTIONS(table, 1, FILES_MOST),
     };
-    return options_run(&command, argc, argv, run, &c);
+    return options_run(&command, argc, argv, run_report, &c);
 }

@@ -54,7 +54,7 @@ Status prepare_chats_begin(Preparer *p)
 }
 
 /* Fills the pack up. */
-static Status pad(Preparer *p)
+static Status fill_pack(Preparer *p)
 {
     int64_t left = p->config->sequence - p->writer.tokens % p->config->sequence;
     if (left == p->config->sequence) return OK;
@@ -70,7 +70,7 @@ typedef struct ChatIds {
 
 /* Each part's ids by themselves, so that an answer begins where a prompt ends when text is generated. A
  * conversation ends with the end-of-text id, which is learned behind an answer. */
-static Status encode(Preparer *p, const ChatPart *part, int n, ChatIds *ids, int64_t *total)
+static Status encode_parts(Preparer *p, const ChatPart *part, int n, ChatIds *ids, int64_t *total)
 {
     *total = 0;
     for (int i = 0; i < n; i++) {
@@ -90,7 +90,7 @@ static Status encode(Preparer *p, const ChatPart *part, int n, ChatIds *ids, int
 static Status write_chat(Preparer *p, const ChatIds *ids, int n, int64_t total)
 {
     int64_t T = p->config->sequence;
-    if (p->writer.tokens % T + total > T) TRY(pad(p));
+    if (p->writer.tokens % T + total > T) TRY(fill_pack(p));
     for (int i = 0; i < n; i++) {
         int64_t first = p->writer.document_tokens == 0 && ids[i].n > 0;
         TRY(shard_append(&p->writer, ids[i].id, first));
@@ -102,7 +102,7 @@ static Status write_chat(Preparer *p, const ChatIds *ids, int n, int64_t total)
     return shard_end_document(&p->writer);
 }
 
-static Status add(Preparer *p, Documents *d, const ChatMessage *m, int n)
+static Status add_chat(Preparer *p, Documents *d, const ChatMessage *m, int n)
 {
     ChatPart *part = NULL;
     ChatIds *ids = NULL;
@@ -115,7 +115,7 @@ static Status add(Preparer *p, Documents *d, const ChatMessage *m, int n)
         return documents_bad(d, wrong);
     }
     TRY(ARENA_NEW(&p->scratch, parts + 1, &ids));
-    TRY(encode(p, part, parts, ids, &total));
+    TRY(encode_parts(p, part, parts, ids, &total));
     if (total > p->config->sequence) {
         (void)snprintf(wrong, sizeof wrong, "a chat of %lld tokens, --sequence has room for %lld",
                        (long long)total, (long long)p->config->sequence);
@@ -133,10 +133,10 @@ Status prepare_chat(Preparer *p, Documents *d)
     ArenaMark mark = arena_mark(&p->scratch), strings = arena_mark(&p->strings);
     TRY(ARENA_NEW(&p->scratch, CHAT_MESSAGES_MAX, &m));
     read_messages(d->json, m, &n, wrong);
-    Status s = n > 0 ? add(p, d, m, n) : documents_bad(d, wrong);
+    Status s = n > 0 ? add_chat(p, d, m, n) : documents_bad(d, wrong);
     arena_release(&p->scratch, mark);
     arena_release(&p->strings, strings);
     return s;
 }
 
-Status prepare_chats_end(Preparer *p) { return pad(p); }
+Status prepare_chats_end(Preparer *p) { return fill_pack(p); }
