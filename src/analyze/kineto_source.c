@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { IN_BYTES = 1 << 17, DEFLATE_RATIO = 1032 /* the most there is */ };
+/* DEFLATE_RATIO: deflate packs no more than 1032 bytes into one. */
+enum { IN_BYTES = 1 << 17, DEFLATE_RATIO = 1032 };
 
 static Status fail_errno(const char *path, const char *what)
 {
@@ -30,7 +31,7 @@ static Status read_file(Source *s, void *out, size_t n, size_t *got)
     return OK;
 }
 
-/* More input for inflate, behind what it has not taken. */
+/* Reads more input for inflate and appends it to what inflate has not taken yet. */
 static Status read_input(Source *s)
 {
     size_t got = 0;
@@ -41,7 +42,7 @@ static Status read_input(Source *s)
     return OK;
 }
 
-/* zlib's memory is an arena, too. */
+/* zlib allocates from an arena, too. It frees nothing before the arena goes. */
 static void *z_take(void *arena, unsigned n, unsigned each)
 {
     void *at = NULL;
@@ -70,7 +71,7 @@ Status source_open(Source *s, const char *path, Arena *a)
     TRY(read_file(s, s->in, IN_BYTES, &s->in_bytes));
     s->gzip = s->in_bytes >= 2 && s->in[0] == 0x1F && s->in[1] == 0x8B;
     s->text_max = s->pipe ? UINT64_MAX : s->file_bytes * (s->gzip ? DEFLATE_RATIO : 1);
-    if (s->text_max < BLOCK_BYTES) s->block = (size_t)s->text_max + 1; /* all at once */
+    if (s->text_max < BLOCK_BYTES) s->block = (size_t)s->text_max + 1; /* one block holds it all */
     if (!s->gzip) return OK;
     s->z = (z_stream){ .zalloc = z_take, .zfree = z_drop, .opaque = a };
     s->z.next_in = s->in;
@@ -112,7 +113,7 @@ Status source_check(const Source *s)
     return OK;
 }
 
-/* What source_open read comes from the buffer; the rest goes straight to `out`. */
+/* Gives what source_open has read already, then reads straight into `out`. */
 static Status read_plain(Source *s, char *out, size_t n, size_t *got)
 {
     size_t have = s->in_bytes - s->in_used;
@@ -126,7 +127,8 @@ static Status read_plain(Source *s, char *out, size_t n, size_t *got)
     return OK;
 }
 
-/* Another member may follow a member; anything else behind one is padding, as gzip itself has it. */
+/* A gzip file may have several members, one behind the other. As gzip does, anything else behind a
+ * member is taken for padding. */
 static Status next_member(Source *s)
 {
     if (s->z.avail_in < 2) TRY(read_input(s));
@@ -141,7 +143,7 @@ static Status read_gzip(Source *s, char *out, size_t n, size_t *got)
     s->z.avail_out = (unsigned)n;
     while (s->z.avail_out > 0 && !s->ended) {
         if (s->z.avail_in == 0) TRY(read_input(s));
-        int code = inflate(&s->z, Z_NO_FLUSH); /* without input it gives what it still holds */
+        int code = inflate(&s->z, Z_NO_FLUSH); /* without input it gives what it holds */
         if (code == Z_STREAM_END)
             TRY(next_member(s));
         else if (code == Z_BUF_ERROR)

@@ -1,4 +1,5 @@
-/* strings: texts in one arena, their entries in another, a hash table of entry numbers. */
+/* strings: see strings.h. Texts lie in one arena and entries in another; a hash table holds numbers of
+ * entries. */
 #include "analyze/strings.h"
 
 #include <string.h>
@@ -6,7 +7,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Far more than any trace needs. */
+/* More than any trace needs; only addresses are reserved. */
 static const size_t TEXT_BYTES = (size_t)1 << 36;
 enum { TEXT_STEP = 1 << 16, ENTRY_STEP = 1 << 12, FIRST_SLOTS = 1 << 12 };
 static const size_t ENTRIES_MAX = (size_t)1 << 30;
@@ -20,7 +21,7 @@ static void slot_put(Strings *t, uint32_t id)
     t->slot[at] = id;
 }
 
-/* The table is made anew, in the same place: the entries hold all that is in it. */
+/* Rebuilds the table, larger, in the same place. The entries have all that it needs. */
 static Status grow_table(Strings *t, uint32_t slots)
 {
     arena_release(&t->table, (ArenaMark){ 0 });
@@ -30,7 +31,7 @@ static Status grow_table(Strings *t, uint32_t slots)
     return OK;
 }
 
-/* Room behind what an arena that holds nothing else has, so that it stays one block. */
+/* Makes room at the end of an arena that holds nothing else, so that its content stays one block. */
 static Status extend_block(Arena *a, size_t used, size_t more, size_t step)
 {
     void *at = NULL;
@@ -79,7 +80,7 @@ void strings_free(Strings *t)
     *t = (Strings){ 0 };
 }
 
-/* The slot where the text is, or the free one where it would be. */
+/* The slot that holds the text, or the free one where it belongs. */
 static uint32_t find_slot(const Strings *t, const char *s, size_t n, uint32_t hash)
 {
     uint32_t at = hash & (t->slots - 1);
