@@ -1,5 +1,5 @@
-/* collectives_read: a rank's trace -> its collectives, and the work before each. Of the trace only
- * that stays. */
+/* collectives_read: reads the trace of one rank and keeps its collectives and the work before each. The
+ * rest of the trace is freed, so many ranks fit into memory. */
 #include "analyze/collectives.h"
 #include "analyze/events_read.h"
 #include "analyze/tree.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows in the order in which kernels' names are tried: "AllReduce" before "Reduce". */
+/* Names of kernels are tried in the order of the rows: "AllReduce" before "Reduce". */
 const CollectiveRule collective_rule[COLLECTIVE_KINDS] = {
     [ALL_REDUCE] = { "all_reduce", "allreduce|allreduce_coalesced|allreduce_sparse|all_reduce",
                      "allreduce|all_reduce|cross_device_reduce", 2, true },
@@ -40,7 +40,7 @@ static const char MOVERS[] = "nccl|rccl|cross_device_reduce|nvshmem|deep_ep|deep
                              "one_shot_all_reduce|two_shot_all_reduce";
 static const char MOVERS_COMPAT[] = "nccl|rccl|cross_device_reduce";
 
-/* Has s one of the words in it, in any case? */
+/* Does s contain one of the words, in upper or lower case? */
 static bool has_word(const char *s, const char *words)
 {
     char word[64];
@@ -65,7 +65,7 @@ static CollectiveKind kind_by(const char *s, bool exact)
 
 /* ---- a rank's trace while it is open ---- */
 
-/* A stretch of a host thread in which `name` is the innermost event. */
+/* A stretch of time of a host thread, and its innermost event then. */
 typedef struct Stretch {
     double start, end;
     uint32_t name;
@@ -77,10 +77,10 @@ typedef struct Reading {
     Tree tree;
     Arena arena;
     int64_t rank;
-    uint32_t *device; /* device work by start */
-    double *until;    /* latest end of it and those before */
+    uint32_t *device; /* device work, by start */
+    double *until;    /* by entry of `device`: the latest end so far */
     int64_t n_device;
-    uint8_t *mover; /* by event: a collective's kernel */
+    uint8_t *mover; /* by event: is it the kernel of a collective? */
     CollectiveCall *call;
     CollectiveWork *work;
     int32_t *stream;
@@ -88,7 +88,7 @@ typedef struct Reading {
     Stretch **stretch; /* by track; NULL: not made yet */
     int64_t *stretches;
     uint32_t busiest; /* the track with most operators */
-    double *us;       /* by name and side; 0 between uses */
+    double *us;       /* by name and by host or device; all 0 between uses */
     uint32_t *used;
     int64_t n_used;
 } Reading;
@@ -106,7 +106,7 @@ static int by_start(const void *a, const void *b)
     return (x->event > y->event) - (x->event < y->event);
 }
 
-/* Events for which `wanted` holds, by start, the longer one first. */
+/* Sorts the events for which `wanted` holds by start; of equal starts the longer one comes first. */
 static Status sort_events(Reading *r, bool (*wanted)(const Reading *, int64_t, uint32_t),
                           uint32_t track, Place **out, int64_t *n)
 {
@@ -126,7 +126,7 @@ static bool is_device(const Reading *r, int64_t i, uint32_t track)
     return (void)track, event_on_gpu(r->e.kind[i]);
 }
 
-/* What says what a thread was at; of the runtime only calls that wait. */
+/* Does the event say what its thread was doing? Of runtime calls only those that wait do. */
 static bool is_host(const Reading *r, int64_t i, uint32_t track)
 {
     if (r->e.track[i] != track) return false;
@@ -142,7 +142,7 @@ static bool is_host(const Reading *r, int64_t i, uint32_t track)
 
 /* ---- what a collective is ---- */
 
-/* The sum over its tensors of the elements that the first argument has: "[[[2,3]],[]]" -> 6. */
+/* Adds up the elements of all tensors of the first argument: "[[[2,3]],[]]" -> 6. -1: unknown. */
 static int64_t first_elements(const char *dims)
 {
     double sum = 0, product = 0;
@@ -162,7 +162,7 @@ static int64_t first_elements(const char *dims)
     return sum > 0 && sum < 1e15 ? (int64_t)sum : -1;
 }
 
-/* What the operators above say of a collective whose kernel says nothing. */
+/* Asks the operators above a kernel what its collective is. */
 static Status from_operators(Reading *r, uint32_t event, CollectiveCall *c)
 {
     Events *e = &r->e;
@@ -213,7 +213,8 @@ static Status key_text(Reading *r, CollectiveCall *c, const char *fmt, ...)
     return strings_id(&r->e.strings, key, (size_t)n, &c->key);
 }
 
-/* Which sequence a call belongs to. A send and its receive are a sequence of the two ranks. */
+/* Sets the sequence that a call belongs to. Sends from one rank to another are a sequence of their own,
+ * to which the receives belong, too. */
 static Status key_of(Reading *r, CollectiveCall *c)
 {
     const Strings *s = &r->e.strings;
@@ -236,7 +237,7 @@ static Status key_of(Reading *r, CollectiveCall *c)
     return key_text(r, c, "stream %lld", (long long)nth);
 }
 
-/* The streams that carry collectives without a group. */
+/* Notes the streams of collectives that name no group: each such stream is a sequence. */
 static Status note_stream(Reading *r, const CollectiveCall *c)
 {
     if (c->what.group != 0 || c->what.ranks != 0) return OK;
@@ -278,11 +279,11 @@ static Status add_call(Reading *r, uint32_t event)
     return note_stream(r, &c);
 }
 
-/* A kernel's name says that it moves data between ranks; those that only lay out do not. */
+/* Finds kernels that move data between ranks, by their names. Layout kernels of DeepEP do not. */
 static Status find_movers(Reading *r)
 {
     Events *e = &r->e;
-    uint8_t *seen = NULL; /* by name: 1 no, 2 yes */
+    uint8_t *seen = NULL; /* by name: 0 not asked yet, 1 no, 2 yes */
     const char *movers = r->all->options.compat ? MOVERS_COMPAT : MOVERS;
     TRY(ARENA_ZEROED(&r->arena, e->n, &r->mover));
     TRY(ARENA_ZEROED(&r->arena, e->strings.n, &seen));
@@ -305,7 +306,7 @@ static void add_stretch(Stretch *at, int64_t *n, double start, double end, uint3
     if (end > start) at[(*n)++] = (Stretch){ start, end, name };
 }
 
-/* Cuts a thread's time at every start and end of its events: two stretches an event. */
+/* Cuts the time of a thread at the start and end of each of its events. */
 static Status stretches_of(Reading *r, uint32_t track)
 {
     Place *event = NULL, *stack = NULL;
@@ -317,7 +318,8 @@ static Status stretches_of(Reading *r, uint32_t track)
     TRY(ARENA_NEW(&r->arena, 2 * n + 1, &at));
     for (int64_t i = 0; i <= n; i++) {
         double start = i < n ? event[i].ts : (double)INFINITY;
-        while (depth > 0 && stack[depth - 1].longest <= start) { /* here: where it ends */
+        while (depth > 0 &&
+               stack[depth - 1].longest <= start) { /* of the stack, `longest` is the end */
             const Place *top = &stack[--depth];
             add_stretch(at, &cut, now, top->longest, top->event);
             if (top->longest > now) now = top->longest;
@@ -353,8 +355,8 @@ static int64_t first_ending_after(const Stretch *s, int64_t n, double t)
     return low;
 }
 
-/* The device was idle from a to b: what the thread did then; where it did nothing that is recorded,
- * what the busiest thread did (backward's thread waits for that of forward). */
+/* The device was idle from a to b. Blames what the launching thread did then. Where that thread has no
+ * events, blames the busiest one: the backward thread waits for the forward thread. */
 static void add_idle(Reading *r, uint32_t track, double a, double b)
 {
     const Stretch *s = r->stretch[track];
@@ -414,7 +416,7 @@ static Status work_before(Reading *r, CollectiveCall *c, uint32_t event, double 
 static Status all_work(Reading *r, const uint32_t *event)
 {
     int64_t names = r->e.strings.n;
-    double *last = NULL; /* by key: where the sequence was */
+    double *last = NULL; /* by key: the latest end in its sequence */
     TRY(ARENA_NEW(&r->arena, names, &last));
     TRY(ARENA_ZEROED(&r->arena, 2 * names, &r->us));
     TRY(ARENA_NEW(&r->arena, 2 * names, &r->used));
@@ -458,7 +460,7 @@ static Status find_collectives(Reading *r)
     return r->n == 0 || r->all->options.compat ? OK : all_work(r, event);
 }
 
-/* The rank that a file's name gives: rank3, rank-3, rank_3, rank[3, worker3; -1: none. */
+/* Finds the rank in a file's name: rank3, rank-3, rank_3, rank[3, worker3. -1: there is none. */
 static int64_t rank_of_name(const char *path)
 {
     static const char *const words[] = { "rank", "worker" };
@@ -480,7 +482,7 @@ static Status share_text(Collectives *c, const Strings *from, uint32_t *text)
     return strings_id(&c->strings, s, strlen(s), text);
 }
 
-/* Takes what stays. One thread at a time. */
+/* Moves what stays into `all`. One thread at a time does so. */
 static Status keep_calls(Reading *r, CollectiveRank *out, int place)
 {
     Collectives *c = r->all;

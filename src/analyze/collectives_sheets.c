@@ -1,4 +1,5 @@
-/* collectives_sheets: tables of collectives. Columns that TraceLens has stand first, in its order. */
+/* collectives_sheets: the tables of collectives. Two are made here, by call and by collective; the
+ * summaries are folds of them (fold.h). The columns that TraceLens has come first, in its order. */
 #include "analyze/collectives.h"
 #include "analyze/fold.h"
 
@@ -7,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Words with + before them are not in --compat tracelens, those with ? are in it alone; those with @
- * only where ranks' nodes are known, or said to be unknown. */
+/* Columns with a + before them are not in --compat tracelens, and those with a ? are in it alone. Those
+ * with an @ need the number of GPUs per node. */
 static const char
     LONG[] = "collective_id|index_in_group|rank|Process Group Name|Process Group Ranks|"
              "Collective name|Group size|dtype|In msg nelems|In msg size (MB)|Out msg nelems|"
@@ -52,7 +53,7 @@ static Cell rank(const Collectives *c, const CollectiveCall *x)
     return whole(c->ranks[x->rank].rank);
 }
 
-/* What it is called, else what its kernel's name says, else that name. */
+/* The collective's name as it was recorded. Else its kind by the kernel's name, else that name. */
 static Cell name(const Collectives *c, const CollectiveCall *x)
 {
     if (x->what.name != 0 || c->options.compat) return id(c, x->what.name);
@@ -88,12 +89,12 @@ static Status collective_id(const Collectives *c, const CollectiveSlot *x, Cell 
 
 /* ---- summaries ---- */
 
-/* A sheet that folds another one: its keys, then columns as in a Fold. */
+/* A sheet that folds another one. `columns` are those of a Fold behind the keys. */
 typedef struct Summing {
     const char *name, *keys, *by, *columns;
-    bool in_sums; /* rows that are flagged as in no sum are left out */
-    const char
-        *unknown; /* what stands for a missing key; NULL: nothing, and compat drops the row */
+    bool in_sums; /* leaves out rows whose flag says that they are in no sum */
+    const char *
+        unknown; /* text in place of a missing key; NULL: it stays empty, and compat drops its row */
 } Summing;
 
 typedef struct Keys {
@@ -120,7 +121,7 @@ static int compare_rows(const void *a, const void *b, void *state)
     return (i > j) - (i < j);
 }
 
-/* Rows by a column's numbers, falling, or with sign -1 rising. */
+/* Sorts rows by the numbers of a column: falling, or with sign -1 rising. Equal rows keep their order. */
 static Status sort_table(Table *t, const char *column, double sign)
 {
     double *value = NULL;
@@ -140,7 +141,7 @@ static Status sort_table(Table *t, const char *column, double sign)
     return OK;
 }
 
-/* Does a row count? Flags are a column, -1: there is none. */
+/* Does a row count? flags: the column of flags, or -1. whole: rows that lack a key do not. */
 static bool takes_row(const Keys *k, int64_t row, int flags, bool whole)
 {
     const Cell *flag = flags < 0 ? NULL : table_at(k->t, row, flags);
@@ -150,7 +151,7 @@ static bool takes_row(const Keys *k, int64_t row, int flags, bool whole)
     return take;
 }
 
-/* The rows that count, by their keys: groups of equal sums then come by their keys, too. */
+/* Takes the rows that count, sorted by their keys, so that groups with equal sums come by keys. */
 static Status counted_rows(const Collectives *c, const Table *from, const Summing *s, Keys *keys,
                            Table *out)
 {
@@ -173,7 +174,7 @@ static Status counted_rows(const Collectives *c, const Table *from, const Summin
     return OK;
 }
 
-/* The keys that this run has, and the columns with those of the keys before them. */
+/* Sets the keys that this run has, and puts their columns before the others. */
 static Status read_keys(const Collectives *c, const Table *from, const Summing *s, Arena *a,
                         Keys *keys, Fold *fold)
 {
@@ -195,7 +196,7 @@ static Status read_keys(const Collectives *c, const Table *from, const Summing *
     return OK;
 }
 
-/* TraceLens leaves out bandwidths of which it knows none. */
+/* TraceLens has no column for a bandwidth that is unknown in all rows. */
 static Status drop_unknown_rates(Table *t)
 {
     for (int i = t->columns - 1; i >= 0; i--) {
@@ -247,7 +248,7 @@ static Status long_sheet(const Collectives *c, Table *t)
     return OK;
 }
 
-/* Slots as their sheets list them: by first appearance in rank after rank. */
+/* The collectives in the order of their sheets: by where they first appear, rank after rank. */
 static Status listed(const Collectives *c, bool varied, const CollectiveSlot ***out, int64_t *n)
 {
     bool *seen = NULL;
@@ -266,8 +267,8 @@ static Status listed(const Collectives *c, bool varied, const CollectiveSlot ***
     return OK;
 }
 
-/* Columns rank_R_NAME: of a slot's new ranks those of `first`, then those of `then`; where they
- * begin by rank. */
+/* Adds columns rank_R_NAME for two lists of names. Ranks come in the order in which collectives bring
+ * them. at: by list and rank, the first of its columns. */
 static Status rank_columns(const Collectives *c, const CollectiveSlot *const *slot, int64_t n,
                            const char *const words[2], int *at[2], Table *t)
 {
@@ -328,7 +329,7 @@ static Status sync_sheet(const Collectives *c, Table *t)
     return OK;
 }
 
-/* all_to_allv: ranks bring different amounts, so its time is from the first start to the last end. */
+/* In all_to_allv ranks bring different amounts, so its time is from the first start to the last end. */
 static Status varied_row(const Collectives *c, const CollectiveSlot *x, int *at[2], Table *t)
 {
     const CollectiveGroup *g = &c->groups[x->group];
@@ -392,8 +393,8 @@ static Status varied_sheet(const Collectives *c, Table *t)
     return sort_table(t, "total data communicated (MB)", 1);
 }
 
-/* What rank sends to rank: split j of a group goes to its j-th member, a rank of the world. TraceLens
- * takes j itself for the rank. */
+/* The MB that each rank sends to each other one. Split j goes to the j-th member of the group. TraceLens
+ * takes j itself for a rank of the world. */
 static Status heatmap(const Collectives *c, Table *t)
 {
     static const Summing by_pair = { .name = "nccl_all2allv_heatmap",
