@@ -1,4 +1,5 @@
-/* trace collectives: who waits for whom, over the traces of all ranks. */
+/* trace collectives: parses the call, has the ranks' collectives matched (analyze/collectives.h) and prints
+ * or writes the tables. */
 #include "analyze/collectives.h"
 #include "cli/options.h"
 #include "cli/trace_commands.h"

@@ -1,4 +1,4 @@
-/* trace diff: two traces against each other. */
+/* trace diff: parses the call, has two traces compared (analyze/diff.h) and prints or writes the tables. */
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/report.h"

@@ -1,4 +1,4 @@
-/* trace replay: the operators of a trace, to run them again. */
+/* trace replay: parses the call and writes lists of a trace's operators (analyze/replay.h). */
 #include "analyze/events_read.h"
 #include "analyze/replay.h"
 #include "base/file.h"
@@ -29,7 +29,7 @@ static Status put_counts(const char *path, const Replay *r, const ReplayCount *c
     return OK;
 }
 
-/* One list into a file, and what became of the operators. */
+/* Writes one list into a file and says what is in it and what was left out. */
 static Status write_list(const char *path, const Replay *r, WriteReplay *write, Text *out)
 {
     Arena room = { 0 }, scratch = { 0 };

@@ -1,4 +1,4 @@
-/* trace report: where the time of a trace went, as tables, or a summary to read. */
+/* trace report: parses the call, has the report made (analyze/report.h) and prints or writes its tables. */
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/ranks.h"
@@ -20,7 +20,7 @@ typedef struct ReportCall {
     int compat, link; /* -1: not given */
     bool unlinked;
     Ranks ranks;
-    const Recording *recording[FILES_MOST]; /* kept for Perfetto */
+    const Recording *recording[FILES_MOST]; /* kept for --perfetto */
     const char *cut;                        /* the first file that ends early, and how many do */
     int cuts;
     TracePage page;

@@ -1,4 +1,5 @@
-/* prepare_chat: conversations out of JSON lines, as ids of which the answers' are learned, in packs. */
+/* prepare_chat: conversations of JSON lines become packs of token ids, of which only those of answers are
+ * learned. Templates are chat.c's. */
 #include "data/prepare_private.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@ static const char *text_of(const Json *object, const char *key)
     return json_string(json_get(object, key));
 }
 
-/* The line's messages; *n 0: what is wrong is in `wrong`. */
+/* Reads the messages of a line. If *n is 0, `wrong` says what is wrong. */
 static void read_messages(const Json *line, ChatMessage *m, int *n, char wrong[WRONG_BYTES])
 {
     const Json *list = json_get(line, "messages");
@@ -68,8 +69,8 @@ typedef struct ChatIds {
     bool loss;
 } ChatIds;
 
-/* Each part's ids by themselves, so that an answer begins where a prompt ends when text is generated. A
- * conversation ends with the end-of-text id, which is learned behind an answer. */
+/* Encodes each part by itself, so that an answer begins with the ids that follow a prompt when text is
+ * generated. A conversation ends with the end-of-text id, which is learned if it follows an answer. */
 static Status encode_parts(Preparer *p, const ChatPart *part, int n, ChatIds *ids, int64_t *total)
 {
     *total = 0;
@@ -86,7 +87,7 @@ static Status encode_parts(Preparer *p, const ChatPart *part, int n, ChatIds *id
     return OK;
 }
 
-/* The first id of a chat has nothing before it that it could be learned from. */
+/* The first id of a chat is never learned, since nothing comes before it. */
 static Status write_chat(Preparer *p, const ChatIds *ids, int n, int64_t total)
 {
     int64_t T = p->config->sequence;
