@@ -1,5 +1,5 @@
-/* trace collectives: parses the call, has the ranks' collectives matched (analyze/collectives.h) and prints
- * or writes the tables. */
+/* trace collectives: parses the call, has the collectives of all ranks matched
+ * (analyze/collectives.h), and prints or writes the tables. */
 #include "analyze/collectives.h"
 #include "cli/options.h"
 #include "cli/trace_commands.h"

@@ -1,4 +1,5 @@
-/* trace diff: parses the call, has two traces compared (analyze/diff.h) and prints or writes the tables. */
+/* trace diff: parses the call, has two traces compared (analyze/diff.h), and prints or writes the
+ * tables. */
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/report.h"

@@ -1,4 +1,5 @@
-/* trace report: parses the call, has the report made (analyze/report.h) and prints or writes its tables. */
+/* trace report: parses the call, has the report made (analyze/report.h), and prints or writes its
+ * tables. */
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/ranks.h"
