@@ -1,7 +1,8 @@
 #include "bench/bench.h"
 
-#include "backend/gpu_state.h"
 #include "base/host_memory.h"
+#include "bench/runner.h"
+#include "gpu/gpu_state.h"
 #include "plan/hardware.h"
 #include "train/engine_memory.h"
 #include "train/train.h"
@@ -60,7 +61,7 @@ typedef struct Report {
     const StepTimes *times;
     const Watch *watch;
     const float *by_rank; /* device memory in use by rank, and what each plans; NULL: one rank */
-    char machine[CUDA_NAME_MAX];
+    char machine[GPU_NAME_MAX];
     double p50, p99, tokens;
     double flops[FORMULAS]; /* of a step and rank */
     double roof, sheet;     /* FLOP/s measured, and of the data sheet; sheet 0: unknown */
@@ -209,9 +210,9 @@ static Status print_text(const Report *r, Text *out)
     TRY(print_flops(r, out));
     TRY(print_gpu(r, out));
     TRY(print_ranks(r, out));
-    if (r->m->engine.shape.again != NULL) {
+    if (r->m->engine.shape.retry != NULL) {
         TRY(text_printf(out, "  rows         "));
-        TRY(train_room_text(&r->m->engine.shape, &r->m->plan, out));
+        TRY(train_capacity_text(&r->m->engine.shape, &r->m->plan, out));
         TRY(text_printf(out, "\n"));
     }
     TRY(text_printf(out, "  arenas       %s\n", text_bytes(bytes, (double)r->arena_bytes)));
@@ -281,8 +282,8 @@ static Status print_json(const Report *r, Text *out)
     if (r->m->config->moe_forced_balance) TRY(text_json(out, ",\"forced_balance\":true"));
     if (r->m->config->comm_null.n > 0) TRY(json_null(r->m->config, out));
     TRY(json_gpu(r, out));
-    const RowRoom *room = &r->m->engine.shape.room;
-    if (r->m->engine.shape.again != NULL)
+    const RowCapacity *room = &r->m->engine.shape.capacity;
+    if (r->m->engine.shape.retry != NULL)
         TRY(text_json(out, ",\"pool_factor\":%g,\"pool_bytes\":%zu,\"rows_room\":%g", room->pool,
                       r->m->plan.pool_bytes, room->rows));
     return text_json(out, ",\"arena_bytes\":%zu,\"process_bytes\":%zu", r->arena_bytes,
@@ -291,7 +292,7 @@ static Status print_json(const Report *r, Text *out)
 
 static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
 {
-    char bus_id[BUS_ID_MAX];
+    char bus_id[GPU_BUS_ID_MAX];
     *w = (Watch){ .room = steps };
     TRY(m->engine.ex.backend->device->bus_id(&m->engine.ex, bus_id));
     if (bus_id[0] == '\0') return OK;
@@ -338,7 +339,7 @@ static Status run(BenchModel *m, const BenchStep *options, BenchMedian *median, 
     for (int64_t i = 0; i < steps && s == OK; i++) {
         s = bench_run_step(m, &t.step[i]);
         t.device[i] = m->result.device_s;
-        t.twice += m->result.again;
+        t.twice += m->result.retried;
         if (s == OK) add_loads(m, &t);
     }
     m->engine.observer = (EngineObserver){ 0 };

@@ -1,7 +1,7 @@
 /* tokenizer_json: reads and writes Hugging Face's tokenizer.json. It reads what decides which ids a text
  * gets: added_tokens, normalizer, pre_tokenizer and model. A feature that would change the ids and is
  * not built is refused by its name. Encoding itself is tokenizer.c's. */
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer_private.h"
 
 #include "base/file.h"
 #include "base/json.h"

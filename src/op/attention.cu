@@ -19,18 +19,15 @@
 #include "op/pack.cuh"
 
 #include "op/nv/attention_cudnn.cuh"
+#include "op/nv/fragment.cuh"
 
 extern "C" {
 #include "op/attention_pieces.h"
 }
 
 #include <limits.h>
-#include <mma.h>
 
-#include <type_traits>
-
-static const int WARP = 32, THREADS = 256, WARPS = THREADS / WARP;
-static const int FRAGMENT = 16, STRIP = 32; /* rows, columns of a product that a warp makes */
+static const int THREADS = 256, WARPS = THREADS / WARP;
 static const int WIDTH_MAX = 256;
 static const int BLOCK_MAX = 64; /* queries or keys */
 
@@ -50,7 +47,7 @@ struct Tile {
 
 struct Space {
     Tile q, d_o, k, v, scores, grads, p, ds, sum, sum2;
-    int rows, total; /* bytes: RowRoom, and of all */
+    int rows, total; /* bytes: RowCapacity, and of all */
 };
 
 template <typename T> struct Attention {
@@ -81,52 +78,29 @@ template <typename T> struct TileProduct {
     int lda, ldb, ldc, m, n, k;
 };
 
-/* A_T: A stands as (k, m); B_T: B stands as (n, k). A warp makes pieces of 16 x 32. */
+/* A_T: A stands as (k, m); B_T: B stands as (n, k). A warp makes pieces of FRAGMENT x STRIP. */
 template <bool A_T, bool B_T, bool ADD>
 static __device__ __forceinline__ void tile_product(const TileProduct<Bf16> &p)
 {
-    using namespace nvcuda::wmma;
-    typedef typename std::conditional<A_T, col_major, row_major>::type LayoutA;
-    typedef typename std::conditional<B_T, col_major, row_major>::type LayoutB;
     int across = p.n / STRIP;
     for (int piece = (int)threadIdx.x / WARP; piece < p.m / FRAGMENT * across; piece += WARPS) {
         int i = piece / across * FRAGMENT, j = piece % across * STRIP;
-        fragment<matrix_a, 16, 16, 16, Bf16, LayoutA> a;
-        fragment<matrix_b, 16, 16, 16, Bf16, LayoutB> b[2];
-        fragment<accumulator, 16, 16, 16, float> c[2];
-        float *to = p.c + i * p.ldc + j;
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            if (ADD)
-                load_matrix_sync(c[h], to + h * FRAGMENT, (unsigned)p.ldc, mem_row_major);
-            else
-                fill_fragment(c[h], 0.0f);
-        }
-        for (int l = 0; l < p.k; l += FRAGMENT) {
-            load_matrix_sync(a, A_T ? p.a + l * p.lda + i : p.a + i * p.lda + l, (unsigned)p.lda);
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                int col = j + h * FRAGMENT;
-                load_matrix_sync(b[h], B_T ? p.b + col * p.ldb + l : p.b + l * p.ldb + col,
-                                 (unsigned)p.ldb);
-                mma_sync(c[h], a, b[h], c[h]);
-            }
-        }
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            store_matrix_sync(to + h * FRAGMENT, c[h], (unsigned)p.ldc, mem_row_major);
+        fragment_product<A_T, B_T, ADD>(A_T ? p.a + i : p.a + i * p.lda, p.lda,
+                                        B_T ? p.b + j * p.ldb : p.b + j, p.ldb, p.c + i * p.ldc + j,
+                                        p.ldc, p.k);
     }
 }
 
-/* A warp makes pieces of 4 x 32, a lane one column: what it reads of A is the same for all lanes,
- * and neighbouring lanes read neighbouring columns of B. */
+/* STRIP threads make pieces of ROWS x STRIP, a thread one column: what it reads of A is the same for
+ * all of them, and neighbouring threads read neighbouring columns of B. */
 template <bool A_T, bool B_T, bool ADD>
 static __device__ __forceinline__ void tile_product(const TileProduct<float> &p)
 {
     enum { ROWS = 4 };
-    int across = p.n / STRIP, lane = (int)threadIdx.x % WARP;
-    for (int piece = (int)threadIdx.x / WARP; piece < p.m / ROWS * across; piece += WARPS) {
-        int i = piece / across * ROWS, j = piece % across * STRIP + lane;
+    int across = p.n / STRIP, column = (int)threadIdx.x % STRIP;
+    for (int piece = (int)threadIdx.x / STRIP; piece < p.m / ROWS * across;
+         piece += THREADS / STRIP) {
+        int i = piece / across * ROWS, j = piece % across * STRIP + column;
         float sum[ROWS] = {};
 #pragma unroll 4
         for (int l = 0; l < p.k; l++) {
@@ -149,7 +123,7 @@ static __device__ __forceinline__ void tile_product(const TileProduct<float> &p)
 
 /* What a block keeps of each of its query rows: the keys that the row sees, and forward's running
  * sums or backward's lse and delta. */
-struct RowRoom {
+struct RowCapacity {
     int first[BLOCK_MAX], last[BLOCK_MAX];
     float max[BLOCK_MAX], sum[BLOCK_MAX], lse[BLOCK_MAX], delta[BLOCK_MAX];
 };
@@ -165,9 +139,9 @@ template <typename T> static __device__ __forceinline__ T *elements(Tile t)
     return reinterpret_cast<T *>(shared_memory() + t.at);
 }
 
-static __device__ __forceinline__ RowRoom *row_room(const Space &s)
+static __device__ __forceinline__ RowCapacity *row_room(const Space &s)
 {
-    return reinterpret_cast<RowRoom *>(shared_memory() + s.rows);
+    return reinterpret_cast<RowCapacity *>(shared_memory() + s.rows);
 }
 
 /* c (m, n) = or += a (m, k) b (k, n) */
@@ -204,7 +178,7 @@ static __device__ __forceinline__ void tile_load(Tile tile, const Side<T> &s, in
                 int r = e / packs, d = e % packs * P;
                 uint4 v = make_uint4(0, 0, 0, 0);
                 if (r < n && d < s.d)
-                    v = __ldg(reinterpret_cast<const uint4 *>(from + r * stride + d));
+                    v = read_const(reinterpret_cast<const uint4 *>(from + r * stride + d));
                 *reinterpret_cast<uint4 *>(to + r * tile.ld + d) = v;
             }
             return;
@@ -213,7 +187,8 @@ static __device__ __forceinline__ void tile_load(Tile tile, const Side<T> &s, in
     int width = padded(s.d);
     for (int e = (int)threadIdx.x; e < rows * width; e += THREADS) {
         int r = e / width, d = e % width;
-        to[r * tile.ld + d] = r < n && d < s.d ? __ldg(from + r * stride + d) : from_f32<T>(0.0f);
+        to[r * tile.ld + d] =
+            r < n && d < s.d ? read_const(from + r * stride + d) : from_f32<T>(0.0f);
     }
 }
 
@@ -273,7 +248,7 @@ static __device__ __forceinline__ Queries queries_of_block(const Attention<T> &a
 /* Backward's rows have lse and delta as well. */
 template <typename T, bool BACKWARD>
 static __device__ __forceinline__ void rows_load(const Attention<T> &a, const Queries &x,
-                                                 RowRoom *room)
+                                                 RowCapacity *room)
 {
     for (int r = (int)threadIdx.x; r < a.nq; r += THREADS) {
         int64_t i = x.first + r, at = (x.b * a.q.heads + x.h) * a.q.length + i;
@@ -290,13 +265,13 @@ static __device__ __forceinline__ void rows_load(const Attention<T> &a, const Qu
     }
 }
 
-static __device__ __forceinline__ bool sees(const RowRoom *room, int r, int64_t key)
+static __device__ __forceinline__ bool sees(const RowCapacity *room, int r, int64_t key)
 {
     return key >= room->first[r] && key <= room->last[r];
 }
 
 /* The first key that any row sees. */
-static __device__ __forceinline__ int64_t first_key(const RowRoom *room, int nq)
+static __device__ __forceinline__ int64_t first_key(const RowCapacity *room, int nq)
 {
     int first = INT_MAX;
     for (int r = 0; r < nq; r++) first = min(first, room->first[r]);
@@ -328,7 +303,7 @@ static __device__ __forceinline__ void rows_by_keys(const Attention<T> &a, Tile 
 /* Turns the scores of a row into e^(score - max), in T, with the running maximum. Earlier sums are
  * scaled to the new maximum. One warp a row. */
 template <typename T>
-static __device__ __forceinline__ void softmax_row(const Attention<T> &a, RowRoom *room, int r,
+static __device__ __forceinline__ void softmax_row(const Attention<T> &a, RowCapacity *room, int r,
                                                    int64_t j0)
 {
     int lane = (int)threadIdx.x % WARP;
@@ -345,7 +320,7 @@ static __device__ __forceinline__ void softmax_row(const Attention<T> &a, RowRoo
         part += e;
     }
     part = warp_sum(part);
-    __syncwarp(); /* all have read the maximum that lane 0 replaces */
+    lanes_sync(); /* all have read the maximum that lane 0 replaces */
     if (most == before) {
         if (lane == 0) room->sum[r] += part;
         return;
@@ -360,7 +335,7 @@ static __device__ __forceinline__ void softmax_row(const Attention<T> &a, RowRoo
 
 template <typename T>
 static __device__ __forceinline__ void fwd_keys(const Attention<T> &a, const Queries &x,
-                                                RowRoom *room, int64_t j0, int n)
+                                                RowCapacity *room, int64_t j0, int n)
 {
     int64_t g = x.h * a.k.heads / a.q.heads;
     /* k and v take turns in the same memory */
@@ -379,7 +354,7 @@ template <typename T>
 static __global__
 __launch_bounds__(THREADS, 2) void attention_fwd_kernel(const __grid_constant__ Attention<T> a)
 {
-    RowRoom *room = row_room(a.at);
+    RowCapacity *room = row_room(a.at);
     Queries x = queries_of_block(a);
     int64_t rows = (x.b * a.q.heads + x.h) * a.q.length + x.first;
     rows_load<T, false>(a, x, room);
@@ -423,7 +398,7 @@ __launch_bounds__(THREADS, 2) void attention_delta_kernel(const __grid_constant_
 
 /* p = exp(scale * q k^T - lse) and ds = scale * p * (dp - delta) of a tile, in T. */
 template <typename T, bool KEEP_P>
-static __device__ __forceinline__ void bwd_scores(const Attention<T> &a, const RowRoom *room,
+static __device__ __forceinline__ void bwd_scores(const Attention<T> &a, const RowCapacity *room,
                                                   int64_t j0)
 {
     const float *scores = elements<float>(a.at.scores), *dp = elements<float>(a.at.grads);
@@ -439,7 +414,7 @@ static __device__ __forceinline__ void bwd_scores(const Attention<T> &a, const R
 
 /* p and ds of the tiles that are loaded; a barrier before and after. */
 template <typename T, bool KEEP_P>
-static __device__ __forceinline__ void bwd_tile(const Attention<T> &a, const RowRoom *room,
+static __device__ __forceinline__ void bwd_tile(const Attention<T> &a, const RowCapacity *room,
                                                 int64_t j0)
 {
     __syncthreads();
@@ -454,7 +429,7 @@ template <typename T>
 static __global__
 __launch_bounds__(THREADS, 2) void attention_dq_kernel(const __grid_constant__ Attention<T> a)
 {
-    RowRoom *room = row_room(a.at);
+    RowCapacity *room = row_room(a.at);
     Queries x = queries_of_block(a);
     int64_t g = x.h * a.k.heads / a.q.heads;
     rows_load<T, true>(a, x, room);
@@ -477,7 +452,7 @@ __launch_bounds__(THREADS, 2) void attention_dq_kernel(const __grid_constant__ A
 /* What one tile of queries adds to dk and dv of keys [j0, j0 + n). */
 template <typename T>
 static __device__ __forceinline__ void dkv_queries(const Attention<T> &a, const Queries &x,
-                                                   RowRoom *room, int64_t j0, int n)
+                                                   RowCapacity *room, int64_t j0, int n)
 {
     rows_load<T, true>(a, x, room);
     int r = (int)threadIdx.x;
@@ -508,7 +483,7 @@ template <typename T>
 static __global__
 __launch_bounds__(THREADS, 2) void attention_dkv_kernel(const __grid_constant__ Attention<T> a)
 {
-    RowRoom *room = row_room(a.at);
+    RowCapacity *room = row_room(a.at);
     int64_t heads = a.B * a.k.heads, head = (int64_t)blockIdx.x % heads;
     int64_t b = head / a.k.heads, g = head % a.k.heads, j0 = (int64_t)blockIdx.x / heads * a.nk;
     int n = (int)min((int64_t)a.nk, a.k.length - j0), share = a.q.heads / a.k.heads;
@@ -562,7 +537,7 @@ template <typename T> static Space space_of(const Attention<T> &a, Kernel kernel
     if (kernel != DQ) s.p = take(&s, a.nq, ld_p, sizeof(T));
     s.sum = take(&s, owned, (kernel == FORWARD ? dv : dk) + 4, sizeof(float));
     if (kernel == DKV) s.sum2 = take(&s, owned, dv + 4, sizeof(float));
-    s.rows = take(&s, 1, 1, sizeof(RowRoom)).at;
+    s.rows = take(&s, 1, 1, sizeof(RowCapacity)).at;
     return s;
 }
 
@@ -570,10 +545,7 @@ template <typename T> static Space space_of(const Attention<T> &a, Kernel kernel
 template <typename T> static Status tiles_choose(Attention<T> *a, Kernel kernel)
 {
     static const int sizes[][2] = { { 64, 64 }, { 64, 32 }, { 32, 32 }, { 16, 32 } };
-    int device = 0, most = 0;
-    TRY(cuda_status(cudaGetDevice(&device), "attention"));
-    TRY(cuda_status(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-                    "attention"));
+    const int most = gpu_limit(GPU_BLOCK_SHARED_BYTES);
     bool found = false;
     for (const auto &size : sizes) {
         Attention<T> x = *a;
@@ -618,9 +590,7 @@ static Status launch(struct Exec *ex, void (*kernel)(const Attention<T>), const 
                      int64_t blocks)
 {
     if (blocks == 0) return OK;
-    TRY(cuda_status(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.at.total),
-        "attention"));
+    TRY(kernel_shared("attention", kernel, (size_t)a.at.total));
     kernel<<<(unsigned)blocks, THREADS, (size_t)a.at.total, exec_stream(ex)>>>(a);
     return kernel_status("attention");
 }

@@ -32,8 +32,8 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     static constexpr bool SUMS = false, DOTS = false, READS = false, AS_IS = true;
     Groups groups;
     int64_t m, n, rows_in, rows_w; /* of in; of an expert's matrix */
-    Operand<A> in;
-    Operand<B> w;
+    Source<A> in;
+    Source<B> w;
     const int32_t *row_token; /* or NULL: row r reads in[r] */
     C *out;
 
@@ -326,12 +326,12 @@ static __global__ __launch_bounds__(DOT_THREADS) void moe_dweight_bias_kernel(
     constexpr int P = WIDE ? PACK<T> : 1;
     GroupTile t;
     if (!find_rows(groups, blockIdx.x, &t)) return;
-    int lane = (int)threadIdx.x % 32;
-    for (int64_t r = t.first + threadIdx.x / 32; r < t.first + t.rows; r += DOT_THREADS / 32) {
+    int lane = (int)threadIdx.x % WARP;
+    for (int64_t r = t.first + threadIdx.x / WARP; r < t.first + t.rows; r += DOT_THREADS / WARP) {
         const T *row = dy + (row_token != NULL ? row_token[r] : r) * d;
         float sum = 0;
 #pragma unroll 4
-        for (int64_t at = lane * P; at < d; at += 32 * P) {
+        for (int64_t at = lane * P; at < d; at += WARP * P) {
             float x[P], b[P];
             load_const<WIDE>(row + at, x);
             load_const<WIDE>(bias + t.expert * d + at, b);
@@ -407,8 +407,7 @@ template <bool CLAMPED>
 static Status swiglu_backward(struct Exec *ex, const MoeProduct &p, const MoeDownBwdInput *a)
 {
     if (p.zeroed != NULL) {
-        TRY(cuda_status(cudaMemsetAsync(p.zeroed->data, 0, tensor_bytes(p.zeroed), exec_stream(ex)),
-                        p.op));
+        TRY(gpu_fill(p.zeroed->data, 0, tensor_bytes(p.zeroed), exec_stream(ex)));
     }
     if (p.rows->bound == 0) return OK;
     return by_types<true>(ex, p, { a->pre.data, a->dpre.data, a->wact.data }, p.O, [&](auto types) {

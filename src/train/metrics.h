@@ -5,8 +5,8 @@
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 
-#include "backend/gpu_state.h"
 #include "base/file.h"
+#include "gpu/gpu_state.h"
 #include "train/engine.h"
 #include "train/ranks.h"
 

@@ -20,7 +20,7 @@ static int take_memory_away(const char *guard, const char *const *want)
     tiny_open(&t, TINY(LARGE, "run.executor=eager"));
     if (strcmp(guard, "guard") == 0) engine_guard(&t.engine);
     CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, 1, &r));
-    const Arena *slot = &t.engine.way->arena[ENGINE_SLOT];
+    const Arena *slot = &t.engine.mode->arena[ENGINE_SLOT];
     t.engine.ex.backend->free(&t.engine.ex, slot->kind, slot->base, slot->cap_bytes);
     if (engine_step(&t.engine, &t.batch, 1e-2, 2, &r) != ERR_DEVICE) return 1;
     status_sentence(said, sizeof said);
@@ -37,7 +37,7 @@ static void check_said(const char *guard, const char *const *want)
 {
     pid_t child = fork(); /* before this process has used the GPU */
     CHECK(child >= 0);
-    if (child == 0) _exit(cuda_devices() == 0 ? 77 : take_memory_away(guard, want));
+    if (child == 0) _exit(gpu_devices() == 0 ? 77 : take_memory_away(guard, want));
     int status = 0;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
     if (WEXITSTATUS(status) == 77) {

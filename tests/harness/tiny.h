@@ -8,7 +8,7 @@
 
 #include "harness/test.h"
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "base/rng.h"
 #include "config/config.h"
 #include "train/engine.h"
@@ -91,7 +91,7 @@ static inline Status tiny_config(Tiny *t, const char *const *overrides)
 /* From t->config, which lies in t->arena; mesh NULL: alone. */
 static inline Status tiny_start(Tiny *t, const Mesh *mesh)
 {
-    if (mesh != NULL && cuda_devices() > 0) t->config.run_gpu = mesh->rank % cuda_devices();
+    if (mesh != NULL && gpu_devices() > 0) t->config.run_gpu = mesh->rank % gpu_devices();
     const Config *c = &t->config;
     t->shape = (EngineShape){ .batch = c->train_batch,
                               .micro_batch = c->train_micro_batch,

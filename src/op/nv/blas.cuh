@@ -22,17 +22,11 @@ extern "C" {
 #include "op/choices.h"
 #include "op/gemm.h"
 
-struct Blas;
-
-/* cudnn: the version of cuDNN, 0 for none. A run's bits depend on it, too, so it is part of the
- * machine's name. */
-Status cuda_blas_make(Arena *a, size_t cudnn, struct Blas **out);
-void cuda_blas_free(struct Blas *b); /* safe on NULL */
-struct Blas *exec_blas(struct Exec *ex);
-
-/* Both take NULL, which an Exec has that only counts. */
-struct Choices *blas_choices(struct Blas *b);
-Status blas_tune(struct Blas *b, bool on);
+/* The rows of libraries.cu; `blas` is a Blas. */
+Status blas_open(struct Exec *ex, Arena *a, void **out);
+void blas_close(void *blas);
+struct Choices *blas_choices(void *blas);
+Status blas_tune(void *blas, bool on);
 
 /* A grouped product, launched in the one of n tile shapes that is on record (choices.h), or else in
  * the first. While tuning, one without a record is timed in all of them; what it adds to is then

@@ -446,7 +446,6 @@ static Status hopper_launch(struct Exec *ex, const char *op, const void *policy)
     const P &p = *(const P *)policy;
     HopperArgs<P> args = { p, {}, {}, {}, exec_ticket(ex) };
     unsigned blocks = hopper_blocks(ex, hopper_tiles<P, S>(p));
-    const void *kernel = (const void *)hopper_kernel<P, S>;
     size_t bytes = hopper_shared_bytes(p.groups.experts);
     constexpr int A_BOX = P::SideA::ALONG ? S::ROWS : hopper::BLOCK;
     constexpr int B_BOX = P::SideB::ALONG ? S::COLS : hopper::BLOCK;
@@ -454,8 +453,7 @@ static Status hopper_launch(struct Exec *ex, const char *op, const void *policy)
     if (!P::SideB::GATHERS) TRY(tensor_map(op, p.b_shape(), B_BOX, P::SideB::PAIRS, &args.b));
     if (P::SUMS || P::READS)
         TRY(tensor_map(op, p.c_shape(), P::SUMS ? 8 : S::ROWS, false, &args.c));
-    TRY(cuda_status(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), op));
+    TRY(kernel_shared(op, hopper_kernel<P, S>, bytes));
     hopper_kernel<P, S><<<blocks, HOPPER_THREADS, bytes, exec_stream(ex)>>>(args);
     return kernel_status(op);
 }
@@ -482,10 +480,7 @@ template <typename P> static Status launch(struct Exec *ex, const char *op, cons
                         (long long)blocks, INT32_MAX);
         }
         if constexpr (P::KERNEL == KERNEL_MMA) {
-            const void *kernel = (const void *)mma_kernel<P>;
-            TRY(cuda_status(cudaFuncSetAttribute(
-                                kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, MMA_SHARED),
-                            op));
+            TRY(kernel_shared(op, mma_kernel<P>, MMA_SHARED));
             mma_kernel<P><<<(unsigned)blocks, MMA_THREADS, MMA_SHARED, exec_stream(ex)>>>(p);
         } else {
             plain_kernel<P><<<(unsigned)blocks, PLAIN_THREADS, 0, exec_stream(ex)>>>(p);

@@ -1,0 +1,26 @@
+/* libraries: NVIDIA's: cuDNN for attention, cuBLASLt for matrix products. */
+extern "C" {
+#include "op/libraries.h"
+}
+
+#include "op/nv/attention_cudnn.cuh"
+#include "op/nv/blas.cuh"
+
+const OpLibrary op_library[LIBRARY_COUNT] = {
+    {
+        .name = "cuDNN",
+        .open = attention_cudnn_open,
+        .close = attention_cudnn_close,
+        .choices = NULL,
+        .tune = NULL,
+        .why = attention_cudnn_why,
+    },
+    {
+        .name = "cuBLASLt",
+        .open = blas_open,
+        .close = blas_close,
+        .choices = blas_choices,
+        .tune = blas_tune,
+        .why = NULL,
+    },
+};
