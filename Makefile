@@ -103,11 +103,10 @@ else
 SRC += src/gpu/gpu_off.c src/op/libraries_off.c src/comm/nccl_off.c
 endif
 OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
-       $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/formula.c.o $O/gen/page.c.o
+       $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/page.c.o
 LIB := $B/libswitchyard.a
 PRESETS  := $(wildcard src/config/presets/*.yaml)
 HARDWARE := $(wildcard src/plan/hardware/*.yaml)
-FORMULA  := $(wildcard src/plan/formula/*.yaml)
 PAGE     := $(wildcard src/viz/page/*)
 
 test_of = $(patsubst tests/%.c,$B/tests/%,$(wildcard $(1)))
@@ -167,10 +166,6 @@ $O/gen/presets.c: tools/embed_presets Makefile $(PRESETS)
 $O/gen/hardware.c: tools/embed_presets Makefile $(HARDWARE)
 	@mkdir -p $(@D)
 	tools/embed_presets hardware_presets plan/presets.h $(HARDWARE) >$@
-
-$O/gen/formula.c: tools/embed_presets Makefile $(FORMULA)
-	@mkdir -p $(@D)
-	tools/embed_presets formula_presets plan/presets.h $(FORMULA) >$@
 
 $O/gen/page.c: tools/embed_presets Makefile $(PAGE)
 	@mkdir -p $(@D)

@@ -75,11 +75,7 @@ typedef struct CommPlace {
     void *self;
 } CommPlace;
 
-/* Opening a world. Memory comes from `a`, which must outlive it: less than 2 MiB. timeout_s: the
- * deadline of a wait. */
-Status comm_self(Arena *a, Comm **out);
-
-/* `ranks` threads, each with a world of its own, which run `body`; returns when all have ended.
+/* Opens a world of `ranks` threads, which run `body`; returns when all have ended. timeout_s: of a wait.
  * The first failure is returned with its message; its rank in *failed (or -1). */
 typedef Status CommBody(void *state, Comm *world);
 Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, int *failed);

@@ -18,8 +18,7 @@
  */
 #include "op/pack.cuh"
 
-#include "op/nv/attention_cudnn.cuh"
-#include "op/nv/fragment.cuh"
+#include "op/attention_vendor.cuh"
 
 extern "C" {
 #include "op/attention_pieces.h"
@@ -28,6 +27,8 @@ extern "C" {
 #include <limits.h>
 
 static const int THREADS = 256, WARPS = THREADS / WARP;
+static_assert(THREADS % WARP == 0 && THREADS % STRIP == 0,
+              "pieces of a product have whole groups of threads");
 static const int WIDTH_MAX = 256;
 static const int BLOCK_MAX = 64; /* queries or keys */
 

@@ -24,6 +24,8 @@ enum { BLOCKS = 24, THREADS = 640, WARPS = THREADS / WARP, PACKS = 8, HELD = 2, 
 enum { LOOK = 128 }; /* turns between two looks at the clock */
 enum { ROWS, EXPERTS, WEIGHTS, BUFFERS };
 
+static_assert(THREADS % WARP == 0 && (int)THREADS <= BLOCK_THREADS_MAX, "a token has a whole warp");
+
 /* Meeting */
 
 typedef struct Meeting {

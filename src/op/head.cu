@@ -16,7 +16,7 @@
  * The device cannot report a target outside the vocabulary: its loss is NaN, so the step is
  * skipped.
  */
-#include "op/nv/blas.cuh"
+#include "op/blas.cuh"
 #include "op/rows.cuh"
 
 #include "op/product.h"

@@ -10,6 +10,8 @@ using namespace grouped;
 
 enum { BIAS_THREADS = 256, BIAS_WARPS = BIAS_THREADS / WARP, BIAS_EACH = 8 };
 
+static_assert(BIAS_THREADS % WARP == 0, "a row has a whole warp");
+
 static int64_t tiles_most(const MoeBiasBwd *a)
 {
     return a->rows.bound / TILE + tensor_elems(&a->offsets) - 1;

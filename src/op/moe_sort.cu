@@ -26,6 +26,9 @@ enum {
     SHARED = 48 * 1024 - 16, /* bytes that any GPU gives a block unasked, but for one number */
 };
 
+static_assert(THREADS % WARP == 0,
+              "a block is whole warps, so a cut into blocks is one into their steps");
+
 typedef struct Sort {
     const int32_t *index;
     int32_t *offsets, *row_token, *row_slot, *slot_row;

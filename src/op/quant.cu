@@ -23,6 +23,9 @@ enum {
     GRID_Y_MAX = 65535,
 };
 
+static_assert(EACH * WARP == PIECE,
+              "a block of the scales is one warp's: it finds the largest alone");
+
 static const uint32_t INFINITE = 0x7F800000u, NOT_A_NUMBER = 0x7FC00000u;
 
 /* The matrix and its scales. */

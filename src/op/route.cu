@@ -30,6 +30,9 @@ enum {
     CHUNKS = 128, /* of all sequences, where no sequence must have more: a block each */
 };
 
+static_assert(CHOSEN_ROOM * sizeof(int32_t) >= WARP * sizeof(uint2),
+              "choose_few deals one to each lane");
+
 static constexpr float TINY = 1e-20f; /* as on the CPU: keeps a sum of sigmoids away from 0 */
 
 /* Threads of a block whose lanes have PER experts: as many as have their rows in ROOM, and their

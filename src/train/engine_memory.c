@@ -139,7 +139,9 @@ Status engine_lay_out(Engine *e, EngineMode *w, const EnginePlan *plan)
 
 size_t engine_header_bytes(const Engine *e)
 {
-    return e->spec.ep == 1 ? 0 : arena_rounded(exchange_kinds[e->spec.exchange]->board_bytes);
+    return e->spec.ranks.ep == 1
+               ? 0
+               : arena_rounded(exchange_kinds[e->spec.ranks.exchange]->board_bytes);
 }
 
 static bool is_work(int arena)

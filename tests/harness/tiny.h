@@ -143,7 +143,7 @@ static inline StepResult tiny_steps(Tiny *t, int64_t first, int64_t n)
 /* Bitwise equality of all weights and moments. */
 static inline bool tiny_same_state(const Tiny *a, const Tiny *b)
 {
-    static const ParamBuffer buffers[] = { BUF_MAIN, BUF_MOMENT1, BUF_MOMENT2, BUF_STATE };
+    static const ParamBuffer buffers[] = { BUF_MAIN, BUF_OPTIMIZER, BUF_OPTIMIZER + 1, BUF_STATE };
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
         const Tensor *x = &a->engine.memory.buffer[buffers[i]];
         const Tensor *y = &b->engine.memory.buffer[buffers[i]];

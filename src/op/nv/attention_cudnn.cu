@@ -27,6 +27,7 @@
 
 #include "op/attention_merge.cuh"
 #include "op/nv/cudnn.cuh"
+#include "op/nv/libraries.cuh"
 
 extern "C" {
 #include "op/op.h"
@@ -99,7 +100,7 @@ static CudnnAttention *attention_of(struct Exec *ex)
     return (CudnnAttention *)exec_library(ex, LIBRARY_ATTENTION);
 }
 
-size_t attention_cudnn_version(const void *attention)
+extern "C" size_t attention_cudnn_version(const void *attention)
 {
     const CudnnAttention *c = (const CudnnAttention *)attention;
     return c->cudnn.file == NULL ? 0 : c->cudnn.call.version();

@@ -14,16 +14,7 @@
 
 extern "C" {
 #include "op/attention.h"
-
-/* The rows of libraries.cu. A missing library is no error. The library's work goes to the stream of
- * the lane that the Exec is on when it is opened. */
-Status attention_cudnn_open(struct Exec *ex, Arena *a, void **out);
-void attention_cudnn_close(void *attention);
-const char *attention_cudnn_why(const void *attention);
 }
-
-/* cuDNN's version, 91900 for 9.19.0; 0: there is no cuDNN. */
-size_t attention_cudnn_version(const void *attention);
 
 /* *done false: cuDNN cannot take this call (a->kernel, why), and nothing was launched. With
  * ATTENTION_CUDNN that is an error. Uses exec_workspace. */

@@ -1,8 +1,8 @@
 /* blas: matrix products on a GPU by cuBLASLt, each by an algorithm that was timed or recorded. */
-#include "op/nv/blas.cuh"
+#include "op/blas.cuh"
 
 #include "op/gemm_plain.cuh"
-#include "op/nv/attention_cudnn.cuh"
+#include "op/nv/libraries.cuh"
 
 extern "C" {
 #include "base/library.h"

@@ -23,7 +23,7 @@ static Status encoder(const char *op, decltype(&cuTensorMapEncodeTiled) *out)
     return OK;
 }
 
-Status tensor_map(const char *op, const hopper::TensorShape &t, int box_rows, bool pairs,
+Status tensor_map(const char *op, const grouped::TensorShape &t, int box_rows, bool pairs,
                   CUtensorMap *out)
 {
     enum { PAIR = 8, RANK = 5 };

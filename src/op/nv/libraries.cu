@@ -1,10 +1,5 @@
 /* libraries: NVIDIA's: cuDNN for attention, cuBLASLt for matrix products. */
-extern "C" {
-#include "op/libraries.h"
-}
-
-#include "op/nv/attention_cudnn.cuh"
-#include "op/nv/blas.cuh"
+#include "op/nv/libraries.cuh"
 
 const OpLibrary op_library[LIBRARY_COUNT] = {
     {

@@ -1,32 +1,26 @@
 /*
- * blas: C = op(A) op(B) + beta C on the GPU, row-major, in f32 or bf16 with f32 sums (no TF32):
- * the one place that knows cuBLASLt. Used inside ops only.
+ * blas: C = op(A) op(B) + beta C on the GPU, row-major, in f32 or bf16 with f32 sums (no TF32),
+ * by the vendor's library of matrix products (nv/blas.cu: cuBLASLt). Used inside ops only.
  *
  * Which algorithm a shape takes is decided once and kept (op/choices.h), so that a shape has one
  * order of sums for the life of the process, and of the run if its choices go into the checkpoint.
- * Candidates are cuBLASLt's proposals that neither split k nor use atomics. Normally the first is
+ * Candidates are the library's proposals that neither split k nor use atomics. Normally the first is
  * taken. While tuning, every candidate runs on the operands of the call, and the fastest is taken.
  * If r is c, the product is then added more than once, and the call waits for the GPU; so tuning is
- * for a step whose results nobody needs, outside of a capture. If cuBLASLt has no proposal, the
+ * for a step whose results nobody needs, outside of a capture. If the library has no proposal, the
  * kernel of gemm_plain.cuh runs.
  *
  * Otherwise a call waits for nothing and allocates nothing: its descriptors stand on the stack, its
  * scratch is the caller's BLAS_WORKSPACE_BYTES.
  */
-#ifndef OP_NV_BLAS_CUH
-#define OP_NV_BLAS_CUH
+#ifndef OP_BLAS_CUH
+#define OP_BLAS_CUH
 
 #include "op/kernel.cuh"
 
 extern "C" {
 #include "op/choices.h"
 #include "op/gemm.h"
-
-/* The rows of libraries.cu; `blas` is a Blas. */
-Status blas_open(struct Exec *ex, Arena *a, void **out);
-void blas_close(void *blas);
-struct Choices *blas_choices(void *blas);
-Status blas_tune(void *blas, bool on);
 
 /* A grouped product, launched in the one of n tile shapes that is on record (choices.h), or else in
  * the first. While tuning, one without a record is timed in all of them; what it adds to is then
