@@ -26,7 +26,7 @@ enum { FOLD_MORE = 4 };
 /* `columns`: NAME=way COLUMN, with | between. A name may have table_init's marks before it. With a * in
  * the name there may be several ways with commas between: each is a column with the way for the *.
  * The ways:
- *   first                       the first row's cell
+ *   first                       the first row's cell; known: the first that is not empty
  *   tuple, list                 the same, JSON as Python prints it, lists as tuples or as lists
  *   n                           how many rows
  *   sum mean median std min max of the numbers; ms: the sum / 1000; whole: the sum of whole numbers
