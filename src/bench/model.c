@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "bench/runner.h"
-#include "train/again.h"
 #include "train/engine_memory.h"
 
 #include <string.h>
@@ -100,7 +99,7 @@ Status bench_run_step(BenchModel *m, double *seconds)
     double start = clock_s();
     TRY(engine_step(&m->engine, batch, 1e-4, m->step, &m->result));
     *seconds = clock_s() - start;
-    Transfers *t = &m->engine.ways[m->result.again].step.transfers;
+    Transfers *t = &m->engine.modes[m->result.retried].step.transfers;
     if (m->recorder.steps == 0) return OK;
     transfers_read_stamps(t);
     idle_of(t->program, t->span, t->lanes, m->idle_s);
@@ -114,7 +113,7 @@ Status bench_time_steps(BenchModel *m, int warm_up, int64_t steps, BenchMedian *
     for (int i = 0; i < warm_up; i++) TRY(bench_run_step(m, v));
     for (int64_t i = 0; i < steps; i++) {
         TRY(bench_run_step(m, &v[i]));
-        out->twice += m->result.again;
+        out->twice += m->result.retried;
         for (int k = 0; k < TRAFFICS; k++) v[(k + 1) * steps + i] = m->idle_s[k];
     }
     for (int k = 0; k <= TRAFFICS; k++) bench_sort(&v[k * steps], steps);

@@ -2,7 +2,8 @@
  * stands beside a row is its own or that of a row that needs less. */
 #include "bench/trace.h"
 
-#include "analyze/kineto.h"
+#include "analyze/events_read.h"
+#include "analyze/kineto_source.h"
 #include "analyze/report.h"
 #include "base/clock.h"
 #include "base/host_memory.h"

@@ -132,12 +132,12 @@ template <typename T> struct View {
     }
 };
 
-/* A Operand as kernels see it. Scales, once kernels take them, belong here and into View. */
-template <typename T> struct Operand {
+/* An operand as kernels see it. Scales, once kernels take them, belong here and into View. */
+template <typename T> struct Source {
     const T *data;
     int64_t ld;
 
-    explicit Operand(const Operand &q) : data((const T *)q.data.data), ld(tensor_cols(&q.data)) {}
+    explicit Source(const Operand &q) : data((const T *)q.data.data), ld(tensor_cols(&q.data)) {}
 
     /* From row `first` and column `col` on; as View has it. */
     __device__ __forceinline__ View<T> view(int64_t first, int64_t col, const int32_t *index,

@@ -32,8 +32,8 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     static constexpr bool SUMS = false, DOTS = false, READS = false, AS_IS = true;
     Groups groups;
     int64_t m, n, rows_in, rows_w; /* of in; of an expert's matrix */
-    Operand<A> in;
-    Operand<B> w;
+    Source<A> in;
+    Source<B> w;
     const int32_t *row_token; /* or NULL: row r reads in[r] */
     C *out;
 

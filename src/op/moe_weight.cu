@@ -32,8 +32,8 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     static constexpr bool WIDE = Types::WIDE, SUMS = true, DOTS = false, READS = false;
     Groups groups;
     int64_t m, n, tokens, routed; /* rows of by_token and of by_row */
-    Operand<Token> by_token;
-    Operand<Routed> by_row;
+    Source<Token> by_token;
+    Source<Routed> by_row;
     const int32_t *row_token; /* or NULL */
     float *dw;
     bool overwrite;
@@ -55,7 +55,7 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
         return by_token.view(0, col, row_token + t.first, t.rows, by_token.ld - col, 0);
     }
     template <typename T>
-    __device__ __forceinline__ View<T> rows_of(const Operand<T> &x, const GroupTile &t,
+    __device__ __forceinline__ View<T> rows_of(const Source<T> &x, const GroupTile &t,
                                                int64_t first, int64_t col) const
     {
         return x.view(first, col, NULL, t.rows, x.ld - col, 0);
@@ -122,7 +122,8 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
 
 template <bool TOKEN_FIRST> static Status run(struct Exec *ex, const MoeSum &s)
 {
-    const Operand *a = TOKEN_FIRST ? s.by_token : s.by_row, *b = TOKEN_FIRST ? s.by_row : s.by_token;
+    const Operand *a = TOKEN_FIRST ? s.by_token : s.by_row,
+                  *b = TOKEN_FIRST ? s.by_row : s.by_token;
     int64_t experts = tensor_elems(s.offsets) - 1;
     return by_kernel<true>(
         ex,

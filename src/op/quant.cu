@@ -37,8 +37,7 @@ typedef struct Blocks {
 static Blocks blocks_of(const Operand *q, const void *x)
 {
     OperandGrid g = operand_grid_of(q);
-    Blocks b = { g.n, g.d, g.height, g.rows, g.cols };
-    b.narrow = g.cols > 1;
+    Blocks b = { g.n, g.d, g.height, g.rows, g.cols, g.cols > 1, false };
     b.wide = b.d % EACH == 0 && packs_fit<float>({ x, q->data.data }, {});
     return b;
 }
