@@ -42,6 +42,7 @@ typedef struct EngineShape {
         *retry;           /* of the way with room for all rows (EngineMode); NULL: there is none */
     bool all_rows;        /* plan that way */
     RowCapacity capacity; /* for received rows (capacity.h); { 0 }: as the configuration says */
+    unsigned silent;         /* bit i: Traffic i is not sent (null.h), to measure what it costs */
 } EngineShape;
 
 /* The arenas that a micro-batch takes on a chunk. KEEP is the slot's own, from its forward to its
