@@ -240,7 +240,7 @@ static Status print_row(OpRow *r, const Roof *roof, double total_s, Text *out)
 /* Ops in the table's order, shapes of one in the order of their first call. */
 static Status print(OpTimer *t, const Config *c, const Roof *roof, Text *out)
 {
-    char name[CUDA_NAME_MAX];
+    char name[GPU_NAME_MAX];
     double total_s = 0;
     TRY(bench_machine(c, name));
     TRY(text_printf(out,

@@ -18,9 +18,9 @@ extern const NullTraffic null_traffic[NULL_TRAFFICS];
 /* Is there such traffic on this mesh? */
 bool null_moves(const NullTraffic *t, const MeshShape *s);
 
-/* Replaces the groups of e->mesh that carry silent traffic, and puts the real ones back. */
-Status null_groups(Engine *e);
-void null_undo(Engine *e);
+/* Replaces the groups of `m` that carry silent traffic (EngineShape), and puts the real ones back. */
+Status null_groups(unsigned silent, Mesh *m, Arena *tables);
+void null_undo(Mesh *m);
 /* Gives the entries of transfers something to hold: all of them, or if they are silent. */
 Status null_entries(Engine *e);
 Status null_fill(Engine *e);
