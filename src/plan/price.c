@@ -69,18 +69,6 @@ void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, con
 
 /* ---- time beside the schedule ---- */
 
-static Status collective_s(const Planner *p, const PriceEntry *e, CollectiveKind kind,
-                           int64_t ranks, int64_t stride, double bytes, double *s)
-{
-    *s = 0;
-    if (ranks <= 1 || bytes <= 0) return OK;
-    CollectiveGroup g = roofline_group(p->q.hardware, ranks, stride);
-    CollectiveCost c;
-    TRY(collective_cost(p->q.hardware, kind, &g, bytes, &c));
-    *s = c.s / e->stack.at[STACK_share_links];
-    return OK;
-}
-
 ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry *e)
 {
     int64_t ranks = l->dp * l->cp;
@@ -93,35 +81,54 @@ ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry
     return s;
 }
 
-static Status add_call(const Planner *p, const PriceEntry *e, GradientCall c, GradientTimes *t,
+/* What the op that adds or gathers parameters says of `elems` of them. Its cost is linear, so a
+ * fraction is fine: shards divide elements evenly only once buckets are padded. */
+static OpCost cost_of_shared(OpComm kind, Dtype type, int64_t ranks, double elems)
+{
+    float at = 0;
+    const Tensor one = { .data = &at, .dtype = type, .rank = 1, .dim = { 1 } };
+    const Collective args = { .in = one, .out = one, .kind = kind, .ranks = ranks };
+    OpCost c = op_desc(OP_COLLECTIVE)->cost(&args);
+    c.bytes *= elems, c.comm_bytes *= elems, c.size *= elems;
+    return c;
+}
+
+static Status add_call(const Planner *p, const PriceEntry *e, GradientCall call, GradientTimes *t,
                        double *sum)
 {
-    TRY(collective_s(p, e, c.kind, c.ranks, c.stride, c.bytes, &c.s));
-    *sum += c.s;
-    if (c.s > 0) t->call[t->calls++] = c;
+    CollectiveGroup g = roofline_group(p->q.hardware, call.ranks, call.stride);
+    CollectiveCost c;
+    if (call.ranks <= 1 || call.cost.size <= 0) return OK;
+    TRY(roofline_collective(p->q.hardware, &call.cost, &g, &c));
+    call.s = c.s / e->stack.at[STACK_share_links];
+    *sum += call.s;
+    if (call.s > 0) t->call[t->calls++] = call;
     return OK;
 }
 
-/* Parameters of one kind: `ranks` hold them, `stride` GPUs apart, `shards` of which share out;
- * elems: those that are reduced, those that are gathered. */
+/* Gradients and weights of one kind, held by `ranks` GPUs with stride `stride`, sharded over `shards`
+ * of them. elems: those that are reduced, those that are gathered. */
 static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks, int64_t shards,
                             int64_t stride, const double elems[2], GradientTimes *t)
 {
-    double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4;
-    double weight = e->spec.act == DTYPE_F32 ? 4 : 2, part = elems[0] / (double)shards;
+    Dtype sum_type = p->config.mesh_reduce == REDUCE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    int64_t replicas = ranks / shards;
+    double part = elems[0] / (double)shards;
     const GradientCall each[] = {
-        { "gradients reduced", COLLECTIVE_REDUCE_SCATTER, shards, stride, elems[0] * size, 0 },
-        { "replicas added up", COLLECTIVE_ALL_REDUCE, ranks / shards, stride * shards, part * size,
-          0 },
-        { "weights gathered", COLLECTIVE_ALL_GATHER, shards, stride, elems[1] * weight, 0 },
+        { "gradients reduced", cost_of_shared(COMM_REDUCE_SCATTER, sum_type, shards, elems[0]),
+          shards, stride, 0 },
+        { "replicas added up", cost_of_shared(COMM_ALL_REDUCE, sum_type, replicas, part), replicas,
+          stride * shards, 0 },
+        { "weights gathered", cost_of_shared(COMM_ALL_GATHER, e->spec.act, shards, elems[1]),
+          shards, stride, 0 },
     };
     double *const sum[] = { &t->reduce, &t->replicate, &t->gather };
     for (int i = 0; i < 3; i++) TRY(add_call(p, e, each[i], t, sum[i]));
     return OK;
 }
 
-/* Of the rank's parameters those whose gradients it has the sums of, and which it updates. */
-static double own_elems(const ParamShards *s, const RankPrice *r)
+/* Number of parameters that this rank updates: those whose summed gradients it holds. */
+static double updated_elems(const ParamShards *s, const RankPrice *r)
 {
     double expert = (double)r->sum.trained.expert, dense = (double)r->sum.trained.flat - expert;
     if (s->zero == 0) return dense + expert;
@@ -146,9 +153,11 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
                           .gathers = l->zero < 3 ? 1 : 2 * micros }; /* for either pass */
     TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, dense, t));
     TRY(add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, expert, t));
-    const GradientCall twins = { "twins added up",  COLLECTIVE_ALL_REDUCE,     2,
-                                 l->pp * ranks / 2, 4 * own_elems(&shards, r), 0 };
-    if (l->schedule->placement == PLACE_BOTH) TRY(add_call(p, e, twins, t, &t->twins));
+    if (l->schedule->placement == PLACE_BOTH) {
+        OpCost c = cost_of_shared(COMM_ALL_REDUCE, DTYPE_F32, 2, updated_elems(&shards, r));
+        const GradientCall twins = { "twins added up", c, 2, l->pp * ranks / 2, 0 };
+        TRY(add_call(p, e, twins, t, &t->twins));
+    }
     t->shown_reduce = fmax(0, t->reduce - hidden);
     double added = t->replicate + t->twins;
     t->shown_replicate = fmax(0, added - fmax(0, hidden - t->reduce)); /* the last pass */
@@ -162,7 +171,7 @@ static double update_s(const Planner *p, const PriceEntry *e, const ParamShards 
                        const RankPrice *r)
 {
     Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0 };
-    return roofline_memory_s(&roof, own_elems(shards, r) * update_bytes(&e->spec));
+    return roofline_memory_s(&roof, updated_elems(shards, r) * update_bytes(&e->spec));
 }
 
 /* ---- memory ---- */
