@@ -51,9 +51,15 @@ static inline int buffer_state(ParamBuffer b) { return (int)b - (int)BUF_OPTIMIZ
 /* What a buffer holds of parameters under this rule. */
 BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b);
 
-/* Who holds a parameter: all ranks, a shard group, an expert-shard group. A layer's buckets stand
+/* Which group shards a parameter: none (all ranks hold it whole), the shard group, the expert-shard
+ * group. A layer's buckets stand
  * in this order. */
-typedef enum ParamHold { HOLD_WHOLE, HOLD_DENSE, HOLD_EXPERT, HOLD_COUNT } ParamHold;
+typedef enum ParamSharding {
+    SHARDING_NONE,
+    SHARDING_DENSE,
+    SHARDING_EXPERT,
+    SHARDING_COUNT
+} ParamSharding;
 
 /* Where ZeRO divides a bucket among ranks. CUT_ELEMENTS: into equal parts, anywhere. CUT_MATRICES:
  * between parameters, so that each matrix has one owner; parts have about the same cost of the
@@ -73,7 +79,7 @@ typedef struct ParamShards {
 /* One layer's parameters of one hold and one rule. */
 typedef struct ParamBucket {
     int layer;
-    ParamHold hold;
+    ParamSharding sharding;
     const OptimizerDesc *rule; /* NULL: frozen roles */
     int64_t first, n;          /* in the flat space */
     int64_t ranks, own;        /* parts of the bucket; the number of this rank's part */
@@ -109,11 +115,11 @@ typedef struct Param {
     bool second; /* a copy: the layer belongs to another pipeline rank (LayerSpec.rank) */
 } Param;
 
-/* Elements, padding included. */
+/* Sums of elements (ParamSpaces.copies: of bytes), padding included. */
 typedef struct ParamSizes {
     int64_t flat, expert; /* the flat space; experts' share */
-    int64_t whole;        /* the share of HOLD_WHOLE buckets */
-    int64_t layer;        /* the largest layer, without its HOLD_WHOLE bucket */
+    int64_t whole;        /* the share of SHARDING_NONE buckets */
+    int64_t layer;        /* the largest layer, without its SHARDING_NONE bucket */
 } ParamSizes;
 
 /* By buffer; BUF_STATE has none. */
@@ -145,7 +151,7 @@ typedef struct LayerWeights {
     Tensor dw[ROLE_COUNT];
 } LayerWeights;
 
-/* Buffers, in arenas of the engine. `gathered` holds two layers' whole buckets (all but HOLD_WHOLE)
+/* Buffers, in arenas of the engine. `gathered` holds two layers' whole buckets (all but SHARDING_NONE)
  * of a sharded buffer: weights gathered from all ranks, gradients not yet reduced. Even layers lie
  * in its first half, odd ones in the second. `low` holds a layer's gradients in the type in which
  * they are added. */

@@ -30,15 +30,15 @@ ScheduleShards shards_schedule(const ParamShards *s, bool sums)
 }
 
 /* Is this the only rank? */
-static bool alone(const EngineParams *w) { return w->ex->mesh == NULL; }
+static bool is_alone(const EngineParams *w) { return w->ex->mesh == NULL; }
 
 static MeshGroup group_of(const ParamBucket *k)
 {
-    return k->hold == HOLD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD;
+    return k->sharding == SHARDING_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD;
 }
 
 /* The number of members of a group. A counting run has no groups: there the shape says it. */
-static int64_t members(const EngineParams *w, MeshGroup g)
+static int64_t group_members(const EngineParams *w, MeshGroup g)
 {
     const Comm *c = w->groups->group[g];
     if (c != NULL) return c->size;
@@ -48,10 +48,10 @@ static int64_t members(const EngineParams *w, MeshGroup g)
 /* Does each member of the group hold the sum of the bucket's gradients whole? */
 static bool replicated(const EngineParams *w, const ParamBucket *k)
 {
-    return w->table.shards.zero == 0 || k->hold == HOLD_WHOLE;
+    return w->table.shards.zero == 0 || k->sharding == SHARDING_NONE;
 }
 
-/* Where the sum of a bucket's gradients over the ranks lies. */
+/* Where the sum of a bucket's gradients over the ranks ends up. */
 static Tensor reduced(const EngineParams *w, const ParamBucket *k)
 {
     if (replicated(w, k)) return bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
@@ -69,7 +69,7 @@ static bool mirrored(const EngineParams *w, const ParamBucket *k)
 
 /* Set-up. */
 
-static bool follows(const Tensor *a, const Tensor *b)
+static bool lies_behind(const Tensor *a, const Tensor *b)
 {
     return a->data == NULL ? b->data == NULL : tensor_at(a, tensor_elems(a)) == b->data;
 }
@@ -92,7 +92,7 @@ static void add_range(EngineParams *w, UpdateRange r)
     bool joined = last != NULL && last->rule == r.rule && !r.rule->whole_matrices &&
                   last->decay == r.decay && last->age == r.age;
     if (joined) tensors_of(last, grown);
-    for (int i = 0; i < RANGE_TENSORS && joined; i++) joined = follows(grown[i], more[i]);
+    for (int i = 0; i < RANGE_TENSORS && joined; i++) joined = lies_behind(grown[i], more[i]);
     if (!joined) {
         w->ranges[w->n_ranges++] = r;
         return;
@@ -134,7 +134,7 @@ static UpdateRange part_of(UpdateRange r, int64_t first, int64_t n)
  * of copies (replicas, two stages, a whole group) only the first rank's. */
 static bool in_norm(const EngineParams *w, const ParamBucket *k)
 {
-    if (alone(w)) return true;
+    if (is_alone(w)) return true;
     const Mesh *m = w->ex->mesh;
     if (m->at.replica > 0 || (mirrored(w, k) && m->group[GROUP_MIRROR]->rank > 0)) return false;
     return !replicated(w, k) || m->group[group_of(k)]->rank == 0;
@@ -144,7 +144,7 @@ static void add_norm(EngineParams *w, Tensor g)
 {
     Tensor *last = w->n_norms > 0 ? &w->norms[w->n_norms - 1] : NULL;
     assert(w->norms != NULL);
-    if (last != NULL && follows(last, &g))
+    if (last != NULL && lies_behind(last, &g))
         last->dim[0] += g.dim[0];
     else
         w->norms[w->n_norms++] = g;
@@ -229,10 +229,10 @@ Status shards_make(EngineParams *w)
 /* Collectives, through the op door. */
 
 /* root: of a broadcast alone. */
-static Status collective(EngineParams *w, OpComm kind, MeshGroup group, int root, Tensor in,
-                         Tensor out)
+static Status run_collective(EngineParams *w, OpComm kind, MeshGroup group, int root, Tensor in,
+                             Tensor out)
 {
-    int64_t ranks = members(w, group), n = tensor_elems(&in), m = tensor_elems(&out);
+    int64_t ranks = group_members(w, group), n = tensor_elems(&in), m = tensor_elems(&out);
     int64_t least = n < m ? n : m;
     if (ranks == 1 || least == 0) return OK;
     return exchange_collective(w->ex, (Collective){ .in = tensor_as2(&in, n / least, least),
@@ -244,23 +244,23 @@ static Status collective(EngineParams *w, OpComm kind, MeshGroup group, int root
                                                     .ranks = ranks });
 }
 
-static Status all_reduce(EngineParams *w, MeshGroup group, Tensor t)
+static Status sum_over_group(EngineParams *w, MeshGroup group, Tensor t)
 {
-    return collective(w, COMM_ALL_REDUCE, group, 0, t, t);
+    return run_collective(w, COMM_ALL_REDUCE, group, 0, t, t);
 }
 
 /* All ranks' parts of a bucket, into `whole`. Parts of unequal length are broadcast one by one. */
 static Status gather_parts(EngineParams *w, const ParamBucket *k, Tensor own, Tensor whole)
 {
     MeshGroup group = group_of(k);
-    if (k->cuts == NULL) return collective(w, COMM_ALL_GATHER, group, 0, own, whole);
+    if (k->cuts == NULL) return run_collective(w, COMM_ALL_GATHER, group, 0, own, whole);
     Tensor mine = bucket_part(k, whole);
     if (mine.data != own.data && tensor_elems(&own) > 0)
         TRY(w->ex->backend->copy(w->ex, mine.data, own.data, tensor_bytes(&own)));
     for (int64_t r = 0; r < k->ranks; r++) {
         int64_t first = bucket_cut(k, r);
         Tensor part = tensor_rows(&whole, first, bucket_cut(k, r + 1) - first);
-        TRY(collective(w, COMM_BROADCAST, group, (int)r, part, part));
+        TRY(run_collective(w, COMM_BROADCAST, group, (int)r, part, part));
     }
     return OK;
 }
@@ -269,21 +269,21 @@ static Status gather_parts(EngineParams *w, const ParamBucket *k, Tensor own, Te
  * scattered, so that the sum of all is made: twice the bytes. */
 static Status sum_parts(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
-    if (k->cuts != NULL) return all_reduce(w, group_of(k), whole);
-    return collective(w, COMM_REDUCE_SCATTER, group_of(k), 0, whole, bucket_part(k, whole));
+    if (k->cuts != NULL) return sum_over_group(w, group_of(k), whole);
+    return run_collective(w, COMM_REDUCE_SCATTER, group_of(k), 0, whole, bucket_part(k, whole));
 }
 
 /* Weights. */
 
 /* The buckets of a layer that have gradients. */
-static int trained(const EngineParams *w, int layer, int *first)
+static int trained_buckets(const EngineParams *w, int layer, int *first)
 {
     int end = params_layer(&w->table, layer, first);
     while (end > *first && w->table.bucket[end - 1].rule == NULL) end--;
     return end;
 }
 
-static Status gather(EngineParams *w, int first, int end)
+static Status gather_buckets(EngineParams *w, int first, int end)
 {
     for (int i = first; i < end; i++) {
         const ParamBucket *k = &w->table.bucket[i];
@@ -295,17 +295,18 @@ static Status gather(EngineParams *w, int first, int end)
     return OK;
 }
 
-/* What no update changes stays where every rank has it whole. */
+/* Frozen weights that every rank holds whole need no gather: no update changes them. */
 Status shards_gather(EngineParams *w, int layer)
 {
-    int first, all = params_layer(&w->table, layer, &first), end = trained(w, layer, &first);
-    return gather(w, first, w->table.sharded[BUF_WEIGHT] ? all : end);
+    int first, all = params_layer(&w->table, layer, &first),
+               end = trained_buckets(w, layer, &first);
+    return gather_buckets(w, first, w->table.sharded[BUF_WEIGHT] ? all : end);
 }
 
 Status shards_gather_all(EngineParams *w)
 {
     bool whole = w->table.shards.zero > 0 && !w->table.sharded[BUF_WEIGHT];
-    return whole ? gather(w, 0, w->table.n_buckets) : OK;
+    return whole ? gather_buckets(w, 0, w->table.n_buckets) : OK;
 }
 
 /* Gradients. */
@@ -316,12 +317,12 @@ static Status fill_zero(EngineParams *w, float *first, const float *end)
     return w->ex->backend->fill(w->ex, first, 0, (size_t)(end - first) * sizeof *first);
 }
 
-/* Of experts only what lies behind their weights: biases, and what makes parts equal. */
+/* Of expert buckets only biases and padding: their weight gradients are overwritten. */
 static Status zero_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     static const ParamRole roles[] = { ROLE_EXPERT_GATE_UP, ROLE_EXPERT_DOWN };
     float *at = whole.data, *end = tensor_at(&whole, tensor_elems(&whole));
-    for (size_t i = 0; k->hold == HOLD_EXPERT && i < sizeof roles / sizeof *roles; i++) {
+    for (size_t i = 0; k->sharding == SHARDING_EXPERT && i < sizeof roles / sizeof *roles; i++) {
         const Tensor *dw = &w->layer[k->layer].dw[roles[i]];
         if (dw->data == NULL) continue; /* frozen */
         TRY(fill_zero(w, at, dw->data));
@@ -330,8 +331,9 @@ static Status zero_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
     return fill_zero(w, at, end);
 }
 
-/* Are the bucket's gradients made in a place, of which each rank then keeps a part of the sum? */
-static bool in_place(const EngineParams *w, const ParamBucket *k)
+/* Are the bucket's gradients made in a half of `gathered`, and does each rank keep its part of the
+ * sum? */
+static bool is_scattered(const EngineParams *w, const ParamBucket *k)
 {
     return w->table.sharded[BUF_GRAD] && k->ranks > 1;
 }
@@ -341,7 +343,7 @@ Status shards_begin(EngineParams *w)
     for (int i = 0; i < w->table.n_buckets; i++) {
         const ParamBucket *k = &w->table.bucket[i];
         if (k->rule == NULL) continue;
-        bool place = in_place(w, k);
+        bool place = is_scattered(w, k);
         Tensor sum = place ? bucket_own(&w->table, &w->memory, k, BUF_GRAD)
                            : bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
         TRY(place ? engine_zero(w->arenas, &sum) : zero_bucket(w, k, sum));
@@ -352,41 +354,43 @@ Status shards_begin(EngineParams *w)
 
 Status shards_zero(EngineParams *w, int layer)
 {
-    int first, end = trained(w, layer, &first);
+    int first, end = trained_buckets(w, layer, &first);
     for (int i = first; i < end; i++) {
         const ParamBucket *k = &w->table.bucket[i];
-        if (!in_place(w, k)) continue;
+        if (!is_scattered(w, k)) continue;
         TRY(zero_bucket(w, k, bucket_whole(&w->table, &w->memory, k, BUF_GRAD)));
-        if (k->hold == HOLD_EXPERT) w->written[layer] = false;
+        if (k->sharding == SHARDING_EXPERT) w->written[layer] = false;
     }
     return OK;
 }
 
 /* Adds gradients over the group, in the type for that (bf16 or f32). The sum replaces `whole` if
  * gradients are replicated, else this rank's part of it. */
-static Status add_up(EngineParams *w, const ParamBucket *k, Tensor whole)
+static Status reduce_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     Tensor in = whole, part = bucket_part(k, whole), out = replicated(w, k) ? whole : part;
-    bool low = w->memory.low.data != NULL && k->hold != HOLD_WHOLE;
+    bool low = w->memory.low.data != NULL && k->sharding != SHARDING_NONE;
     if (low) {
         in = tensor_rows(&w->memory.low, 0, k->n);
         TRY(cast(w->ex, (Cast){ whole, in }));
     }
     Tensor sum = replicated(w, k) ? in : bucket_part(k, in);
-    TRY(replicated(w, k) ? all_reduce(w, group_of(k), in) : sum_parts(w, k, in));
+    TRY(replicated(w, k) ? sum_over_group(w, group_of(k), in) : sum_parts(w, k, in));
     return low && tensor_elems(&sum) > 0 ? cast(w->ex, (Cast){ sum, out }) : OK;
 }
 
-/* A place that passes over inputs alone have used still has another layer's gradients of experts. */
+/* After passes that make input gradients alone, a half of `gathered` still has the expert gradients
+ * of another layer: they are not reduced. */
 Status shards_reduce(EngineParams *w, int layer)
 {
-    int first, end = trained(w, layer, &first);
+    int first, end = trained_buckets(w, layer, &first);
     bool parts = w->table.sharded[BUF_GRAD];
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &w->table.bucket[i];
-        if (parts && (k->ranks == 1 || (k->hold == HOLD_EXPERT && !w->written[layer]))) continue;
+        if (parts && (k->ranks == 1 || (k->sharding == SHARDING_EXPERT && !w->written[layer])))
+            continue;
         Tensor whole = bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
-        TRY(add_up(w, k, whole));
+        TRY(reduce_bucket(w, k, whole));
         Tensor part = bucket_part(k, whole);
         if (!parts || tensor_elems(&part) == 0) continue;
         TRY(add(w->ex, (Add){ part, bucket_own(&w->table, &w->memory, k, BUF_GRAD) }));
@@ -396,14 +400,14 @@ Status shards_reduce(EngineParams *w, int layer)
 
 Status shards_sum(EngineParams *w, int layer)
 {
-    int first, end = trained(w, layer, &first);
+    int first, end = trained_buckets(w, layer, &first);
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &w->table.bucket[i];
         Tensor sum = reduced(w, k);
-        bool whole = k->hold == HOLD_WHOLE && w->table.sharded[BUF_GRAD];
-        if (whole) TRY(all_reduce(w, group_of(k), sum));
-        TRY(all_reduce(w, GROUP_REPLICA, sum));
-        if (mirrored(w, k)) TRY(all_reduce(w, GROUP_MIRROR, sum));
+        bool whole = k->sharding == SHARDING_NONE && w->table.sharded[BUF_GRAD];
+        if (whole) TRY(sum_over_group(w, group_of(k), sum));
+        TRY(sum_over_group(w, GROUP_REPLICA, sum));
+        if (mirrored(w, k)) TRY(sum_over_group(w, GROUP_MIRROR, sum));
     }
     return OK;
 }
