@@ -68,6 +68,8 @@ Status record_head(File *f);
 Status record_chunk(File *f, const char tag[4], const void *first, size_t first_bytes,
                     const void *rest, size_t rest_bytes);
 
+/* Lanes of record_events behind those of the device and of transfers. */
+enum { RECORD_STEPS_LANE = 1000, RECORD_OPS_LANE };
 /* "compute", "comm", "lane 3": how people see a lane. */
 enum { RECORD_LANE_BYTES = 32 };
 const char *record_lane_name(char out[RECORD_LANE_BYTES], int lane);

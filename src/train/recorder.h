@@ -45,12 +45,12 @@ typedef struct Recorder {
     size_t names_bytes;
     uint32_t n_names;
     RecorderWay way[RECORD_WAYS];
-    uint64_t *stamp; /* ns: begin and end of each action, then the end of each phase */
-    RecorderSlot *slot;
-    int64_t ahead_ns; /* Unix time less the clock of the stamps: the least that was seen */
-    RecorderWay *now; /* of the step that is being walked; NULL: none, or an evaluation */
-    int at;           /* its next row */
-    bool learns;      /* its rows are being found out */
+    uint64_t *stamp;    /* ns: begin and end of each action, then the end of each phase */
+    RecorderSlot *slot; /* (steps), then the last traced step, which the ring may have lost */
+    int64_t ahead_ns;   /* Unix time less the clock of the stamps: the least that was seen */
+    RecorderWay *now;   /* of the step that is being walked; NULL: none, or an evaluation */
+    int at;             /* its next row */
+    bool learns;        /* its rows are being found out */
 
     /* Ops of the last traced step. */
     bool traces; /* the step that runs is one */

@@ -82,11 +82,14 @@ static Status write_step(const Recorder *r, const RecorderSlot *s, File *f)
 static Status write_chunks(Recorder *r, File *f, const char *meta)
 {
     int64_t first = r->taken > r->steps ? r->taken - r->steps : 0;
+    const RecorderSlot *traced = &r->slot[r->steps];
     set_op_times(r);
     TRY(record_head(f));
     TRY(record_chunk(f, "META", meta, strlen(meta), NULL, 0));
     TRY(write_rows(r, f));
     TRY(record_chunk(f, "NAME", r->names, r->names_bytes, NULL, 0));
+    bool lost = traced->head.rows > 0 && traced->head.step < r->slot[first % r->steps].head.step;
+    if (lost) TRY(write_step(r, traced, f));
     for (int64_t i = first; i < r->taken; i++) TRY(write_step(r, &r->slot[i % r->steps], f));
     if (r->n_ops == 0) return OK;
     return record_chunk(f, "OPS_", r->op, (size_t)r->n_ops * sizeof *r->op, NULL, 0);

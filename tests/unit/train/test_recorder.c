@@ -232,6 +232,39 @@ static void the_file_has_every_traced_step_though_the_ring_is_short(void **state
     }
 }
 
+static Recorded dumped(Lab *p)
+{
+    char *data = NULL;
+    size_t bytes = 0;
+    Recorded out;
+    CHECK_OK(recorder_dump(&p->recorder, p->folder, 0, "{}"));
+    CHECK_OK(file_join(p->path, p->folder, "rank-00000.syr"));
+    CHECK_OK(file_read_all(p->path, &p->arena, &data, &bytes));
+    CHECK_OK(record_parse(p->path, (const uint8_t *)data, bytes, &p->arena, &out));
+    return out;
+}
+
+static void the_last_traced_step_stays_when_the_ring_has_lost_it(void **state)
+{
+    Lab *p = *state;
+    run_step(p, false);
+    run_step(p, true);
+    Recorded r = dumped(p); /* the ring has two steps */
+    CHECK_INT(r.steps, 2);
+    CHECK_INT(r.step[1].head.step, 2);
+    int64_t end = r.step[1].times[0].end;
+    run_step(p, false);
+    CHECK_INT(dumped(p).steps, 2); /* it is the older of the two */
+    for (int i = 0; i < 4; i++) run_step(p, false);
+    r = dumped(p);
+    CHECK_INT(r.steps, 3);
+    CHECK_INT(r.step[0].head.step, 2);
+    CHECK_INT(r.step[0].head.flags, RECORD_TRACED);
+    CHECK_INT(r.step[0].times[0].end, end);
+    CHECK_INT(r.step[1].head.step, 6);
+    CHECK_INT(r.ops, p->recorder.n_ops);
+}
+
 static void ops_without_room_are_counted_and_the_file_says_so(void **state)
 {
     Lab *p = *state;
@@ -277,6 +310,7 @@ int main(void)
         PLACE_TEST(ops_lie_in_phases_and_phases_in_actions),
         PLACE_TEST(each_lane_is_a_named_thread),
         PLACE_TEST(the_file_has_every_traced_step_though_the_ring_is_short),
+        PLACE_TEST(the_last_traced_step_stays_when_the_ring_has_lost_it),
         PLACE_TEST(ops_without_room_are_counted_and_the_file_says_so),
         PLACE_TEST(a_folder_that_is_not_there_is_an_error_with_the_path),
         PLACE_TEST(a_recorder_of_no_steps_does_nothing),
