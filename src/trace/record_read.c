@@ -224,7 +224,7 @@ static Status put_names(const Put *p)
 
 static Status put_op(const Put *p, const RecordOp *o)
 {
-    TRY(begin(p, "op", p->r->name[o->name], RECORD_OPS_LANE, o->start_ns, o->dur_ns));
+    TRY(begin(p, "op", p->r->name[o->name], o->lane, o->start_ns, o->dur_ns));
     if (o->layer >= 0) TRY(text_json(p->out, ",\"layer\":%d", o->layer));
     return text_json(p->out, ",\"flops\":%g,\"bytes\":%g,\"step\":%lld}}", o->flops, o->bytes,
                      (long long)o->step);

@@ -105,8 +105,8 @@ Status recorder_meta(const Recorder *r, const RecorderMeta *m, Text *out);
 Status recorder_dump(Recorder *r, const char *folder, int rank, const char *meta);
 
 /* Adds the last step, which was traced, to the trace event file at `path` and writes the file. The
- * file has all steps that this recorder added. */
-Status recorder_trace_json(Recorder *r, const char *path);
+ * file has all steps that this recorder added. `folder` has the rank's recording with that step. */
+Status recorder_trace_json(Recorder *r, const char *folder, int rank, const char *path);
 
 /* The last step into `folder`, as pp_vis does (docs/reference/formats.md): this stage's
  * pp_rank_N.json, and from the first stage config.json. Of several ranks of a stage only the first

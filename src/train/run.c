@@ -550,12 +550,13 @@ static Status dump_recording(Trainer *t)
  * pipeline, whose folder has times of the host. */
 static Status write_traced(Trainer *t)
 {
-    char path[FILE_PATH_MAX], name[48] = "trace.json";
-    if (!t->is_rank0)
-        (void)snprintf(name, sizeof name, "trace-rank-%05d.json", t->ranks.world->rank);
+    char path[FILE_PATH_MAX], folder[FILE_PATH_MAX], name[48] = "trace.json";
+    int rank = t->ranks.world == NULL ? 0 : t->ranks.world->rank;
+    if (!t->is_rank0) (void)snprintf(name, sizeof name, "trace-rank-%05d.json", rank);
     TRY(file_join(path, t->config.own.run_dir, name));
-    TRY(recorder_trace_json(&t->traces.recorder, path));
     TRY(write_recording(t));
+    TRY(file_join(folder, t->config.own.run_dir, "recording"));
+    TRY(recorder_trace_json(&t->traces.recorder, folder, rank, path));
     if (t->engine.ex.backend->async) return OK;
     (void)snprintf(name, sizeof name, "pipeline-%" PRId64, t->traces.recorder.e->step);
     TRY(file_join(path, t->config.own.run_dir, name));

@@ -26,13 +26,14 @@ typedef struct Lanes {
 static int64_t ns_of(const Events *e, double us) { return e->base_ns + (int64_t)llround(us * 1e3); }
 
 /* The lane of a recording of our own; NULL: the trace is another's. */
-static const char *recorded_lane(const Events *e, const char *tid, char out[RECORD_LANE_BYTES])
+static const char *recorded_lane(const Events *e, const char *tid, int sort,
+                                 char out[RECORD_LANE_BYTES])
 {
     if (e->recording == NULL) return NULL;
+    if (sort == LANE_OPS) return "ops";
     const Recorded *r = &e->recording->file;
     int lane = (int)strtol(tid, NULL, 10);
     if (lane == RECORD_STEPS_LANE) return "steps";
-    if (lane == RECORD_OPS_LANE) return "ops";
     bool transfer = lane >= LANE_COUNT && lane - LANE_COUNT < (int)r->names;
     return transfer ? r->name[lane - LANE_COUNT] : record_lane_name(out, lane);
 }
@@ -43,7 +44,7 @@ static Status add_event(Lanes *l, TracePage *p, const Report *r, int sort, uint3
     const Track *t = &e->tracks[e->track[event]];
     const Strings *s = &e->strings;
     char name[160], other[RECORD_LANE_BYTES];
-    const char *own = recorded_lane(e, strings_text(s, t->tid), other);
+    const char *own = recorded_lane(e, strings_text(s, t->tid), sort, other);
     int64_t start = ns_of(e, e->ts[event]), end = ns_of(e, event_end(e, event));
     uint32_t lane = 0;
     if (own != NULL)
