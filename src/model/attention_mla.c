@@ -164,7 +164,7 @@ static Status recompute(LayerRun *r)
     return layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring ? up(r, r->ring) : OK;
 }
 
-/* Takes memory for one block's keys and values; all blocks use it in turn. */
+/* Takes memory for one block's keys and values. All blocks use it, one after the other. */
 static Status open_block(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);

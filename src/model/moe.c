@@ -4,12 +4,12 @@
  * Kept for backward: y, the router's logits and choice, and each routed row's pre-activation; never
  * an expert's output (op/moe.h). In bf16 on one rank these are 2 D + 4 K F bytes a token, and beside
  * them 4 E + 20 K + 4 for logits, routing and the norm's statistic; h is the residual stream's. The
- * logits and the choice are kept even under RECOMPUTE_LAYER:
- * they are small, and a second decision could differ.
+ * logits and the choice are kept even under RECOMPUTE_LAYER: they are small, and a second decision could
+ * differ.
  *
  * With experts spread over ranks (spec->ep) tokens are dispatched before the experts and their
  * summed rows combined after them; in backward the gradients go the same ways. Then the received
- * rows are kept beside y, or fetched again (RECOMPUTE_EXCHANGE).
+ * rows are kept like y, or fetched a second time (RECOMPUTE_EXCHANGE).
  *
  * The routing weight multiplies what an expert gives, or with spec->score_input what it is given: then
  * tokens are scaled before they are sent, and experts see weights of 1. A shared expert may have a gate
@@ -41,11 +41,11 @@ static bool pooled(const LayerRun *r)
            (r->layer->recompute & RECOMPUTE_LAYER) == 0;
 }
 
-/* Room for `room` times the `mean` rows that come on average (0: all) of `most` at most. It is a
- * multiple of `blocks`, because each of so many ranks has an equal part of it. */
-static Rows received(const LayerRun *r, double room, double mean, double most, double blocks)
+/* A bound of `factor` times the `mean` rows, at most `most`; factor 0: `most`. The bound is a multiple of
+ * `blocks`, because each of these has an equal part of it. */
+static Rows received(const LayerRun *r, double factor, double mean, double most, double blocks)
 {
-    double bound = room > 0 ? ceil(mean * room / blocks) * blocks : most;
+    double bound = factor > 0 ? ceil(mean * factor / blocks) * blocks : most;
     return (Rows){ .bound = (int64_t)fmin(bound, most),
                    .expected = fmin(mean * r->spec->ranks.imbalance, most) };
 }
@@ -64,8 +64,8 @@ static Rows tokens_of(const LayerRun *r)
     return rows;
 }
 
-/* The rows that this rank passes on to others of its host, one for each token that has experts there
- * of each rank with this one's number. */
+/* The rows that this rank passes on inside its host. Each rank of another host with this one's number sends
+ * one row for each token that has experts on this host. */
 static Rows relayed(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
@@ -103,7 +103,7 @@ static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens
 /* The weights of this rank's experts as an operand of grouped products, (E, O, I). */
 static Operand weight_of(const LayerRun *r, ParamRole role) { return r->weights->w[role]; }
 
-/* Over how many ranks the tokens of one group of the auxiliary loss are spread. */
+/* Number of ranks that hold tokens of one group of the auxiliary loss. */
 static int64_t loss_ranks(const ModelSpec *s, const MoeSpec *m)
 {
     if (m->rule.aux_scale == 0) return 1;
@@ -352,7 +352,7 @@ static Status shared_forward(LayerRun *r)
                           RECOMPUTE_SHARED));
     s->shared.out = s->shared.gated;
     if (!m->shared_gate) return OK;
-    /* Elsewhere nobody wants what comes out of an MLP again. */
+    /* The recomputed MLP's output is needed only behind a gate. */
     if (r->recomputing)
         TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->shared.mlp.act),
                                            .w = r->weights->w[ROLE_DOWN],

@@ -91,7 +91,7 @@ static const ChunkPhase *reads(const Program *p, const Action *a)
     return NULL;
 }
 
-/* The next layer that is read after the action at `at`: its gather runs beside this one. */
+/* The next layer that is read after the action at `at`. Its gather can run in parallel with this action. */
 static void gather_ahead(Sharing *l, int at, const ChunkPhase *now)
 {
     for (int i = at + 1; i < l->from->n; i++) {

@@ -390,9 +390,9 @@ static Status start_step(Engine *e)
     return OK;
 }
 
-/* The first launch of a kernel loads it, which waits for all that its GPU runs. If that is a send,
- * and the rank that is to receive is about to load a kernel behind a send of its own, as two ranks
- * of DualPipe are, nobody comes further. So what may load kernels sends nothing. */
+/* The first launch of a kernel loads it, which waits for everything that its GPU runs. Two ranks of
+ * DualPipe send to each other. If each waits for its send and neither has loaded the kernel that
+ * receives, both hang. So a step that may load kernels sends nothing. */
 static Status try_step(Engine *e, bool tune)
 {
     e->mode->step.transfers.quiet = true;
@@ -420,7 +420,7 @@ static Status share_choices(Engine *e, struct Choices *choices)
     return try_step(e, false);
 }
 
-/* Steps whose results nobody wants; the last is a whole one. */
+/* Runs steps to load kernels and time products. Their results are dropped. */
 static Status rehearse(Engine *e, const char *products)
 {
     const Config *c = e->config;

@@ -102,7 +102,7 @@ static void add_range(EngineParams *w, UpdateRange r)
     }
 }
 
-/* What this rank updates of a bucket: its shard, or all of it if gradients are replicated. */
+/* The part of a bucket that this rank updates: its shard, or all of it if gradients are replicated. */
 static UpdateRange update_of(const EngineParams *w, const ParamBucket *k)
 {
     const ParamTable *t = &w->table;
@@ -330,7 +330,7 @@ static Status zero_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
     return fill_zero(w, at, end);
 }
 
-/* Are the bucket's gradients made in a place, of which each rank then keeps a part of the sum? */
+/* Are the bucket's gradients made in a half of the gather buffer, and then reduced to shards? */
 static bool in_place(const EngineParams *w, const ParamBucket *k)
 {
     return w->table.sharded[BUF_GRAD] && k->ranks > 1;
