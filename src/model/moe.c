@@ -139,7 +139,7 @@ static Status prepare_relay(LayerRun *r)
     return tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->travel.relay.place);
 }
 
-static Status prepare(LayerRun *r)
+static Status prepare_moe(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
@@ -185,7 +185,7 @@ static Status jitter_logits(LayerRun *r, Tensor x)
 }
 
 /* The tokens of whole sequences are compared: over context ranks, of all of them. */
-static Status drop(LayerRun *r)
+static Status drop_tokens(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
@@ -240,7 +240,7 @@ static Status route_forward(LayerRun *r)
                                      .aux_loss = r->record->aux_loss,
                                      .score_sum = s->route.score_sum,
                                      .rule = rule_of(r) }));
-    return r->spec->ranks.cp > 1 ? OK : drop(r); /* else ranks meet first: dispatch */
+    return r->spec->ranks.cp > 1 ? OK : drop_tokens(r); /* else ranks meet first: dispatch */
 }
 
 /* The auxiliary loss where other ranks have tokens of the same groups: counts are summed first. */
@@ -262,7 +262,7 @@ static Status loss_of_counts(LayerRun *r)
                                         .rule = rule_of(r) });
 }
 
-static Tensor overflow(const LayerRun *r, int which)
+static Tensor overflow_flag(const LayerRun *r, int which)
 {
     return tensor_rows(&r->record->overflow, which, 1);
 }
@@ -274,7 +274,7 @@ static Status place_tokens(LayerRun *r)
     int64_t room = kind(r)->gapless ? r->rows : rows.bound / blocks_of(r);
     return exchange_place(r->ex, (ExchangePlace){ .index = s->route.index,
                                                   .place = s->travel.place,
-                                                  .overflow = overflow(r, OVERFLOW_BLOCKS),
+                                                  .overflow = overflow_flag(r, OVERFLOW_BLOCKS),
                                                   .count = s->travel.count,
                                                   .experts = r->layer->as.moe.experts,
                                                   .ranks = blocks_of(r),
@@ -295,7 +295,7 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
                                    .count = s->travel.count,
                                    .first = s->travel.first,
                                    .relay = s->travel.relay,
-                                   .overflow = routing ? overflow(r, OVERFLOW_BLOCKS) : none,
+                                   .overflow = routing ? overflow_flag(r, OVERFLOW_BLOCKS) : none,
                                    .rows = *rows,
                                    .rows_index = routing ? s->experts.index : none,
                                    .rows_weight = routing ? s->experts.weight : none,
@@ -321,7 +321,7 @@ static Status dispatch_forward(LayerRun *r)
     TRY(make_sent(r));
     s->experts.x = s->travel.sent;
     if (!r->recomputing && loss_parts(r) > 1) TRY(loss_of_counts(r));
-    if (!r->recomputing && r->spec->ranks.cp > 1) TRY(drop(r));
+    if (!r->recomputing && r->spec->ranks.cp > 1) TRY(drop_tokens(r));
     if (!r->recomputing && s->travel.place.data != NULL) TRY(place_tokens(r));
     if (spread(r))
         TRY(send_tokens(r, s->travel.sent, !r->recomputing, layer_arena(r, RECOMPUTE_EXCHANGE),
@@ -333,7 +333,7 @@ static Status dispatch_forward(LayerRun *r)
                                       .row_token = s->order.row_token,
                                       .row_slot = s->order.row_slot,
                                       .slot_row = s->order.slot_row,
-                                      .overflow = overflow(r, OVERFLOW_ROWS),
+                                      .overflow = overflow_flag(r, OVERFLOW_ROWS),
                                       .top = pool->top,
                                       .first = s->order.begin,
                                       .pool = pool->rows.dim[0],
@@ -686,7 +686,7 @@ const LayerDesc layer_moe = {
     .title = "MoE",
     .state_bytes = sizeof(MoeState),
     .params = moe_params,
-    .prepare = prepare,
+    .prepare = prepare_moe,
     .pooled = pool_need,
     .phases = phases,
     .n_phases = sizeof phases / sizeof *phases,

@@ -59,7 +59,7 @@ Status params_check_frozen(const ModelSpec *s, const ParamTable *t)
     return FAIL(ERR_ARG, "init.frozen names all parameters, nothing is left to train");
 }
 
-static void count(ParamTable *t, const LayerSpec *l, const Param *p)
+static void count_param(ParamTable *t, const LayerSpec *l, const Param *p)
 {
     int64_t n = param_elems(p);
     t->total += n;
@@ -112,7 +112,7 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
         p.first[BUF_STATE] = aligned(t->elems[BUF_STATE]);
         t->elems[BUF_STATE] = p.first[BUF_STATE] + param_elems(&p);
     } else {
-        count(t, l->spec, &p);
+        count_param(t, l->spec, &p);
     }
     t->at[t->n++] = p;
     return OK;
@@ -289,7 +289,7 @@ void spaces_add(ParamSpaces *sum, const ParamSpaces *more)
     add_sizes(&sum->copies, &more->copies);
 }
 
-static Status place(ParamTable *t, const ModelSpec *s, Arena *a)
+static Status place_params(ParamTable *t, const ModelSpec *s, Arena *a)
 {
     const OptimizerDesc *rules[BUCKET_RULES];
     rules_in_order(s, rules);
@@ -374,7 +374,7 @@ Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Are
     for (int i = 0; i < out->n; i++) {
         out->at[i].init_std = out->at[i].init == INIT_NORMAL ? (float)s->init_std : 0;
     }
-    TRY(place(out, s, a));
+    TRY(place_params(out, s, a));
     shard_buffers(s, out);
     bool head = layer_on(&s->layers[s->n_layers - 1], rank);
     /* The table multiplies as the head, the head once more for each depth. */

@@ -35,7 +35,7 @@ static bool ready(const Transfers *t, const Action *a)
     return true;
 }
 
-static Status start(Transfers *t, int action)
+static Status start_transfer(Transfers *t, int action)
 {
     const Action *a = &t->program->at[action];
     t->span[action].start_s = clock_s();
@@ -60,7 +60,7 @@ static Status look_at(Transfers *t, TransferQueue *q)
         finish(t, q->action[q->done]);
     }
     for (; q->started < q->n && ready(t, &at[q->action[q->started]]); q->started++) {
-        TRY(start(t, q->action[q->started]));
+        TRY(start_transfer(t, q->action[q->started]));
     }
     return OK;
 }
