@@ -117,13 +117,13 @@ static Status make_exec(Engine *e)
 static Status join_mesh(Engine *e)
 {
     const Mesh *host = e->shape.mesh;
-    bool stores = exchange_kinds[e->spec.ranks.exchange]->board_bytes > 0;
+    bool stores = exchange_kinds[e->spec.ranks.exchange]->header_bytes > 0;
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
     e->ex.mesh = &e->mesh;
     if (!e->ex.backend->apart) {
         e->mesh = *host;
-        return null_groups(e->config, &e->mesh, &e->tables);
+        return null_groups(e->shape.silent, &e->mesh, &e->tables);
     }
     TRY(comm_nccl(host->group[GROUP_WORLD], e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE),
                   &e->tables, &world));
@@ -132,7 +132,7 @@ static Status join_mesh(Engine *e)
     for (MeshGroup g = GROUP_WORLD; g < GROUP_MADE; g++) {
         if (mesh_exchanges(&host->shape, g, stores)) TRY(comm_connect(e->mesh.group[g]));
     }
-    return null_groups(e->config, &e->mesh, &e->tables);
+    return null_groups(e->shape.silent, &e->mesh, &e->tables);
 }
 
 static void leave_mesh(Engine *e)

@@ -42,6 +42,7 @@ typedef struct EngineShape {
     const EnginePlan *retry;   /* of the second mode (EngineMode); NULL: there is none */
     bool all_rows;             /* plan the second mode */
     RowCapacity capacity;      /* for received rows; { 0 }: as the configuration says */
+    unsigned silent;           /* bit i: Traffic i is not sent (null.h), to measure what it costs */
 } EngineShape;
 
 /* The arenas that a micro-batch takes on a chunk. KEEP belongs to the slot from the forward to the
