@@ -20,6 +20,7 @@ static Status make_layout(const Config *c, int stages, Arena *a, Layout *out)
     return layout_check_predictions(out, (int)c->mtp_layers);
 }
 
+/* Notes which layers each chunk of this rank has, and for all layers of the model which rank has them. */
 static Status place_layers(Engine *e, const Layout *l, const Program *p)
 {
     TRY(ARENA_NEW(&e->tables, p->chunks, &e->chunks));
@@ -43,6 +44,8 @@ static Status place_layers(Engine *e, const Layout *l, const Program *p)
     return FAIL(ERR_ARG, "mesh.layout leaves pipeline rank %d without a layer", p->rank);
 }
 
+/* What the lists must know of sharding. Gradients are summed at the end where replicas or a second stage hold
+ * the same layers. */
 static ScheduleShards shards_shape(const Engine *e, const ScheduleDesc *d)
 {
     const Mesh *m = e->shape.mesh;

@@ -1,3 +1,5 @@
+/* layer_count: runs the phases of one layer on a backend that only adds up costs, over arenas that only
+ * count bytes. The order of phases and what is given back between them are those of run_layers.c. */
 #include "train/layer_count.h"
 
 #include "backend/backend.h"
@@ -63,7 +65,8 @@ static Status count_backward(Counter *c)
     return OK;
 }
 
-/* Costs nothing that a training step would. */
+/* An evaluation comes first, because its memory is of interest but its cost is no part of a step's. It
+ * leaves the arenas and the totals as they were. */
 static Status count_evaluation(Counter *c)
 {
     LayerRun *r = &c->run;
@@ -82,6 +85,7 @@ static Status count_evaluation(Counter *c)
     return OK;
 }
 
+/* Forward, the second forward of a recomputed layer, backward; peaks are noted between them. */
 static Status count_training(Counter *c)
 {
     LayerRun *r = &c->run;
