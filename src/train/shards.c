@@ -34,7 +34,7 @@ static bool is_alone(const EngineParams *w) { return w->ex->mesh == NULL; }
 
 static MeshGroup group_of(const ParamBucket *k)
 {
-    return k->hold == HOLD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD;
+    return k->shard_group == SHARD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD;
 }
 
 /* The number of members of a group. A counting run has no groups: there the shape says it. */
@@ -48,7 +48,7 @@ static int64_t members(const EngineParams *w, MeshGroup g)
 /* Does each member of the group hold the sum of the bucket's gradients whole? */
 static bool replicated(const EngineParams *w, const ParamBucket *k)
 {
-    return w->table.shards.zero == 0 || k->hold == HOLD_WHOLE;
+    return w->table.shards.zero == 0 || k->shard_group == SHARD_WHOLE;
 }
 
 /* Where the sum of a bucket's gradients over the ranks lies. */
@@ -61,9 +61,9 @@ static Tensor reduced_sum(const EngineParams *w, const ParamBucket *k)
 /* Does another stage hold the same bucket? In DualPipe two ranks hold the same two stages; with a
  * tied table both ends of a pipeline hold the table. Each has the gradients of its own passes, and
  * both get the sum. */
-static bool mirrored(const EngineParams *w, const ParamBucket *k)
+static bool on_two_stages(const EngineParams *w, const ParamBucket *k)
 {
-    if (w->groups->group[GROUP_MIRROR] == NULL) return false;
+    if (w->groups->group[GROUP_REPLICA_STAGE] == NULL) return false;
     return w->both_ways || layer_desc(w->spec->layers[k->layer].kind)->begins;
 }
 
@@ -136,7 +136,8 @@ static bool in_norm(const EngineParams *w, const ParamBucket *k)
 {
     if (is_alone(w)) return true;
     const Mesh *m = w->ex->mesh;
-    if (m->at.replica > 0 || (mirrored(w, k) && m->group[GROUP_MIRROR]->rank > 0)) return false;
+    if (m->at.replica > 0 || (on_two_stages(w, k) && m->group[GROUP_REPLICA_STAGE]->rank > 0))
+        return false;
     return !replicated(w, k) || m->group[group_of(k)]->rank == 0;
 }
 
@@ -322,7 +323,7 @@ static Status zero_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     static const ParamRole roles[] = { ROLE_EXPERT_GATE_UP, ROLE_EXPERT_DOWN };
     float *at = whole.data, *end = tensor_at(&whole, tensor_elems(&whole));
-    for (size_t i = 0; k->hold == HOLD_EXPERT && i < sizeof roles / sizeof *roles; i++) {
+    for (size_t i = 0; k->shard_group == SHARD_EXPERT && i < sizeof roles / sizeof *roles; i++) {
         const Tensor *dw = &w->layer[k->layer].dw[roles[i]];
         if (dw->data == NULL) continue; /* frozen */
         TRY(fill_zero(w, at, dw->data));
@@ -358,7 +359,7 @@ Status shards_zero(EngineParams *w, int layer)
         const ParamBucket *k = &w->table.bucket[i];
         if (!in_place(w, k)) continue;
         TRY(zero_bucket(w, k, bucket_whole(&w->table, &w->memory, k, BUF_GRAD)));
-        if (k->hold == HOLD_EXPERT) w->written[layer] = false;
+        if (k->shard_group == SHARD_EXPERT) w->written[layer] = false;
     }
     return OK;
 }
@@ -368,7 +369,7 @@ Status shards_zero(EngineParams *w, int layer)
 static Status add_up(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     Tensor in = whole, part = bucket_part(k, whole), out = replicated(w, k) ? whole : part;
-    bool low = w->memory.low.data != NULL && k->hold != HOLD_WHOLE;
+    bool low = w->memory.low.data != NULL && k->shard_group != SHARD_WHOLE;
     if (low) {
         in = tensor_rows(&w->memory.low, 0, k->n);
         TRY(cast(w->ex, (Cast){ whole, in }));
@@ -385,7 +386,8 @@ Status shards_reduce(EngineParams *w, int layer)
     bool parts = w->table.sharded[BUF_GRAD];
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &w->table.bucket[i];
-        if (parts && (k->ranks == 1 || (k->hold == HOLD_EXPERT && !w->written[layer]))) continue;
+        if (parts && (k->ranks == 1 || (k->shard_group == SHARD_EXPERT && !w->written[layer])))
+            continue;
         Tensor whole = bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
         TRY(add_up(w, k, whole));
         Tensor part = bucket_part(k, whole);
@@ -401,10 +403,10 @@ Status shards_sum(EngineParams *w, int layer)
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &w->table.bucket[i];
         Tensor sum = reduced_sum(w, k);
-        bool whole = k->hold == HOLD_WHOLE && w->table.sharded[BUF_GRAD];
+        bool whole = k->shard_group == SHARD_WHOLE && w->table.sharded[BUF_GRAD];
         if (whole) TRY(all_reduce(w, group_of(k), sum));
         TRY(all_reduce(w, GROUP_REPLICA, sum));
-        if (mirrored(w, k)) TRY(all_reduce(w, GROUP_MIRROR, sum));
+        if (on_two_stages(w, k)) TRY(all_reduce(w, GROUP_REPLICA_STAGE, sum));
     }
     return OK;
 }
