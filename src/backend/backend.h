@@ -1,6 +1,6 @@
-/* backend: where ops run. cpu runs them on the host, gpu on a GPU. count runs nothing: it
- * adds up what ops would cost, and is how a plan is made. guard is a decorator: it passes ops on and
- * looks for a NaN in every output.
+/* backend: where ops run. cpu runs them on the host, gpu on a GPU. count runs nothing: it adds up
+ * what ops would cost, and is how a plan is made. guard is a decorator: it passes ops on and looks
+ * for a NaN in every output.
  *
  * What only some backends know lies in tables of its own: streams, graphs, the device. Those that
  * do not know it share one that does nothing, so nobody asks which backend there is. */
@@ -31,8 +31,8 @@ typedef struct Streams {
     /* The lane stands still for so long, so that what the host launches meanwhile then runs without
      * gaps. */
     Status (*delay)(Exec *ex, double seconds);
-    /* Writes ns of a clock to `at` when all before it in the stream (NULL: of ex->lane) is done; on a
-     * GPU the device does, into pinned memory. */
+    /* Writes ns of a clock to `at` when all before it in the stream (NULL: of ex->lane) is done; on
+     * a GPU the device does, into pinned memory. */
     Status (*stamp)(Exec *ex, uint64_t *at, void *stream);
 } Streams;
 
@@ -61,7 +61,8 @@ extern const Decorator backend_guard;
 
 /* An Exec over `scratch` that runs on the CPU; tables of the matrix library go into `arena`. */
 Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads, CpuIsa isa);
-/* An Exec whose ops run on GPU `device`; `scratch` is an arena of device memory. Fails as gpu_info. */
+/* An Exec whose ops run on GPU `device`; `scratch` is an arena of device memory. Fails as
+ * gpu_info. */
 Status gpu_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch);
 /* An Exec for a plan: op_run asks the kernels for their workspaces, and touches no device. Its
  * bottom backend is backend_count with the GPU's properties. */
