@@ -2,8 +2,8 @@
  * what ops would cost, and is how a plan is made. guard is a decorator: it passes ops on and looks
  * for a NaN in every output.
  *
- * What only some backends know lies in tables of its own: streams, graphs, the device. Those that
- * do not know it share one that does nothing, so nobody asks which backend there is. */
+ * Streams and graphs are tables of their own. Backends without them share tables that do nothing, so
+ * callers need not ask which backend there is. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
@@ -47,15 +47,6 @@ typedef struct Graphs {
     void (*free)(Graph *g); /* safe on { 0 } */
 } Graphs;
 
-/* The device that ops run on. The host has no name and counts nobody's bytes. */
-typedef struct Device {
-    /* Where it is plugged in, "0000:19:00.0": its name for NVML, whatever subset of the machine's
-     * GPUs this process may see. "": nowhere. */
-    Status (*bus_id)(Exec *ex, char out[GPU_BUS_ID_MAX]);
-    Status (*used_bytes)(Exec *ex, size_t *out); /* in use now, by whomever; 0: nobody can say */
-    void (*close)(Exec *ex);                     /* gives back what the Exec holds; for exec_free */
-} Device;
-
 extern const Backend backend_cpu, backend_count;
 extern const Decorator backend_guard;
 
@@ -69,6 +60,11 @@ Status gpu_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch);
 Status gpu_exec_count(Exec *ex, Arena *arena, Arena *scratch);
 void exec_free(Exec *ex); /* of any backend; safe on { 0 } */
 
+/* Of the device that ops run on. The bus id ("0000:19:00.0") is its name for NVML, whatever subset of
+ * the machine's GPUs this process may see. The host has none ("") and says 0 bytes. */
+Status exec_bus_id(const Exec *ex, char out[GPU_BUS_ID_MAX]);
+Status exec_used_bytes(const Exec *ex, size_t *out); /* in use now, by all processes */
+
 /* Put a decorator in front; take the front one away. */
 void exec_push(Exec *ex, const Decorator *decorator);
 void exec_pop(Exec *ex);
@@ -77,9 +73,7 @@ void exec_pop(Exec *ex);
 Status backend_sync_nothing(Exec *ex);
 extern const Streams backend_no_streams;
 extern const Graphs backend_no_graphs;
-extern const Device backend_no_device;
 #define BACKEND_WITHOUT_DEVICE                                                                     \
-    .sync = backend_sync_nothing, .streams = &backend_no_streams, .graphs = &backend_no_graphs,    \
-    .device = &backend_no_device
+    .sync = backend_sync_nothing, .streams = &backend_no_streams, .graphs = &backend_no_graphs
 
 #endif

@@ -86,15 +86,16 @@ static Status graph_launch(Exec *ex, const Graph *g)
     return gpu_graph_launch(g, compute_stream(ex));
 }
 
-static Status bus_id(Exec *ex, char out[GPU_BUS_ID_MAX])
+Status exec_bus_id(const Exec *ex, char out[GPU_BUS_ID_MAX])
 {
-    return gpu_bus_id(ex->gpu->device, out);
+    out[0] = '\0';
+    return ex->gpu == NULL ? OK : gpu_bus_id(ex->gpu->device, out);
 }
 
-static Status used_bytes(Exec *ex, size_t *out)
+Status exec_used_bytes(const Exec *ex, size_t *out)
 {
-    (void)ex;
-    return gpu_used_bytes(out);
+    *out = 0;
+    return ex->gpu == NULL ? OK : gpu_used_bytes(out);
 }
 
 /* *busy: is there work before `event`? Without an event: is there work on a stream that is used? */
@@ -343,12 +344,6 @@ static const Graphs graphs = {
     .free = gpu_graph_free,
 };
 
-static const Device device_entries = {
-    .bus_id = bus_id,
-    .used_bytes = used_bytes,
-    .close = close_exec,
-};
-
 static const Backend backend_gpu = {
     .apart = true,
     .async = true,
@@ -363,7 +358,7 @@ static const Backend backend_gpu = {
     .find_bad = find_bad,
     .streams = &streams,
     .graphs = &graphs,
-    .device = &device_entries,
+    .close = close_exec,
 };
 
 /* *out: what an Exec on a GPU has in addition to the common part; it lies in `arena`. */
