@@ -1,24 +1,25 @@
 /*
- * nccl: groups of GPUs, through NCCL, which is opened at run time. RCCL has the same functions under the
- * same names, so gpu_libraries says which file is opened.
+ * nccl: groups of GPUs, through NCCL, which is opened at run time. RCCL has the same functions
+ * under the same names, so gpu_libraries says which file is opened. Which ranks form a group is
+ * mesh.c's affair.
  *
- * A group of GPUs belongs to a group of the host with the same ranks: over that they meet, give
- * their colors and share NCCL's id. A call is a launch on the group's stream; if the stream
- * changes, NCCL keeps the order of calls. Rings are set up when the group is made, pairs by
- * comm_connect, so that a captured step sets up nothing. Groups of one rank do not use NCCL: they
- * copy, or do nothing.
+ * Each group of GPUs belongs to a group of the host with the same ranks. Over that group the ranks
+ * wait for each other, exchange their colors and share NCCL's id. A call is a launch on the group's
+ * stream. If the stream changes, NCCL keeps the order of calls. Rings are set up when the group is
+ * made, pairs by comm_connect, so that a captured step sets up nothing. Groups of one rank do not
+ * use NCCL: they copy, or do nothing.
  *
  * One mesh has one order of sums. The ring is the only algorithm, and it has the same number of
  * blocks for all sizes. NCCL takes the protocol for a size from a table that depends on the links
- * alone; no plugin may change it, and a captured call is the same as an eager one. This is set
- * once, before the first call, through NCCL's configuration and its environment variables
- * (SETTINGS). The user may set all of these but NVLink's multicast.
+ * alone. No plugin may change it, and a captured call is the same as an eager one. NCCL's
+ * configuration and its environment variables (SETTINGS) are set once, before the first call. The
+ * user may set all of them except NVLink's multicast.
  *
- * A launch waits for its peers on the device, for ever if need be. So whoever waits for a stream
- * asks comm_watch. It fails if another rank has ended, NCCL knows of an error, or the deadline has
- * passed, and gives up all groups: ncclCommAbort makes their kernels leave, also those that a graph
- * starts later. ncclCommAbort then waits until graphs that hold the group are freed, so it runs in
- * a thread of its own, which ends in comm_free at the latest.
+ * A launch waits for its peers on the device, without a limit. So code that waits for a stream asks
+ * comm_watch again and again. comm_watch fails if another rank has ended, NCCL reports an error, or
+ * the deadline has passed. It then gives up all groups: ncclCommAbort ends their kernels, also
+ * those that a graph starts later. ncclCommAbort waits until the graphs that use the group are
+ * freed. So it runs in a thread of its own, which ends in comm_free at the latest.
  */
 #include "base/library.h"
 #include "comm/host.h"
@@ -77,7 +78,7 @@ typedef struct Nccl {
 static void set_environment(void)
 {
     for (size_t i = 0; i < sizeof SETTINGS / sizeof SETTINGS[0]; i++)
-        /* NOLINTNEXTLINE(concurrency-mt-unsafe): once; who reads them comes later */
+        /* NOLINTNEXTLINE(concurrency-mt-unsafe): once, before anybody reads them */
         (void)setenv(SETTINGS[i].name, SETTINGS[i].value, SETTINGS[i].overwrite);
 }
 
@@ -289,7 +290,7 @@ static Status share_id(const Group *g, ncclUniqueId *id)
     Tensor t = { id, DTYPE_I32, 1, { (int64_t)(sizeof *id / sizeof(int32_t)) } };
     if (g->comm.rank == 0) TRY(nccl_status(g, "start", g->lib->GetUniqueId(id)));
     TRY(comm_broadcast(g->host, &t, 0));
-    /* the next call waits without a deadline, so all must be here first */
+    /* the next call waits without a deadline, so all ranks must be here first */
     return comm_barrier(g->host);
 }
 
@@ -401,7 +402,7 @@ static void abort_all(Comm *c, const char *why)
     give_up(w, why);
 }
 
-/* Waits for a group's thread, but not for ever: it stays behind if a graph is never freed. */
+/* Waits LEAVE_S for a group's thread. If a graph is never freed, the thread keeps running. */
 static void await_leaver(Group *g)
 {
     struct timespec until;
@@ -456,13 +457,13 @@ static Status batch_end(Comm *c)
 
 /* Windows: threads of a process use each other's addresses, processes open each other's blocks. */
 
-/* What a member says of its block. */
+/* What a member tells the others about its block. */
 typedef struct Offer {
     CommHostName host;
     char gpu[GPU_BUS_ID_MAX];
     void *base;
     size_t bytes;
-    int device, refused; /* refused: the code of a GPU that lends no memory to processes, or 0 */
+    int device, refused; /* refused: 0, or the code of a GPU that shares no memory with processes */
     GpuShare share;
 } Offer;
 
@@ -579,7 +580,7 @@ static Status late(const Group *g, double waited_s)
                 g->world->host->rank, waited_s, host->timeout_s, calls, host_place(host, place));
 }
 
-/* Has a kernel of ours waited in vain? */
+/* Has one of our kernels passed its deadline? */
 static Status look_at_spin(const Group *g)
 {
     char place[HOST_PLACE_BYTES];

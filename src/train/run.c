@@ -337,7 +337,7 @@ static void read_gpu(void *trainer)
 static Status watch_gpu(Trainer *t)
 {
     char bus_id[GPU_BUS_ID_MAX];
-    TRY(t->engine.ex.backend->device->bus_id(&t->engine.ex, bus_id));
+    TRY(exec_bus_id(&t->engine.ex, bus_id));
     if (bus_id[0] == '\0') return OK;
     gpu_state_open(&t->rates.gpu, bus_id);
     t->engine.observer = (EngineObserver){ read_gpu, t };
@@ -502,7 +502,7 @@ static Status exchange_steps(Trainer *t, const StepMetrics *m, double waited)
         return ranks_step(&t->ranks.steps, &lone); /* its other figures are not read */
     double gib = 1 << 30;
     size_t used = 0;
-    TRY(t->engine.ex.backend->device->used_bytes(&t->engine.ex, &used));
+    TRY(exec_used_bytes(&t->engine.ex, &used));
     if (used == 0) used = process_now_bytes();
     const RankStep mine = { { [RANK_STOP] = (float)stop_signal(t),
                               [RANK_DUMPS] = dumps,
