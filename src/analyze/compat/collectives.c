@@ -1,5 +1,5 @@
-/* compat/collectives: how TraceLens reports on the collectives of several ranks. It knows a collective
- * by its kernel's record alone, and trusts every rank's clock and count of calls. */
+/* compat/collectives: how TraceLens reports on the collectives of several ranks. It knows a
+ * collective by its kernel's record alone, and trusts every rank's clock and count of calls. */
 #include "analyze/compat/compat.h"
 
 const CollectiveRules compat_collective_rules = {
