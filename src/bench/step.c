@@ -195,9 +195,6 @@ static Status print_text(const Report *r, Text *out)
                     text_thousands(tokens, (int64_t)(r->tokens / r->p50))));
     TRY(text_printf(out, "  step         %.2f ms p50, %.2f ms p99 (p99/p50 %.3f)\n", r->p50 * 1e3,
                     r->p99 * 1e3, r->p99 / r->p50));
-    for (int i = 0; i < r->m->config->comm_null.n; i++)
-        TRY(text_printf(out, "  comm.null    %s: such traffic is left out, results are wrong\n",
-                        r->m->config->comm_null.at[i]));
     if (r->m->config->moe_forced_balance)
         TRY(text_printf(out, "  experts      moe.forced_balance: positions choose them\n"));
     if (t->twice > 0)
@@ -222,14 +219,6 @@ static Status print_text(const Report *r, Text *out)
 }
 
 /* ---- as JSON: docs/reference/metrics.md ---- */
-
-static Status json_null(const Config *c, Text *out)
-{
-    TRY(text_json(out, ",\"comm_null\":["));
-    for (int i = 0; i < c->comm_null.n; i++)
-        TRY(text_json(out, i == 0 ? "%s" : ",%s", c->comm_null.at[i]));
-    return text_json(out, "]");
-}
 
 static Status json_gpu(const Report *r, Text *out)
 {
@@ -280,7 +269,6 @@ static Status print_json(const Report *r, Text *out)
             r->times->rank / (double)r->times->n, r->times->worst_rank / (double)r->times->n,
             r->times->worst_expert / (double)r->times->n));
     if (r->m->config->moe_forced_balance) TRY(text_json(out, ",\"forced_balance\":true"));
-    if (r->m->config->comm_null.n > 0) TRY(json_null(r->m->config, out));
     TRY(json_gpu(r, out));
     const RowCapacity *room = &r->m->engine.shape.capacity;
     if (r->m->engine.shape.retry != NULL)
@@ -370,9 +358,10 @@ Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *
 {
     BenchModel m;
     BenchMedian median;
+    const bool recorded = options->timeline != NULL || options->exposed;
     TRY(check_timeline(c, world, options->timeline));
-    if (options->exposed) TRY(bench_exposed_check(c, world));
-    TRY(bench_open(&m, c, world, options->timeline != NULL || options->exposed));
+    if (options->exposed) TRY(bench_exposed_check(world));
+    TRY(bench_open(&m, c, world, (BenchOpen){ .recorded = recorded }));
     Status s = options->data ? bench_read_data(&m) : OK;
     if (s == OK) s = run(&m, options, &median, out);
     if (s == OK && options->timeline != NULL) {

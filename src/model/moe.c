@@ -47,7 +47,7 @@ static Rows received(const LayerRun *r, double room, double mean, double most, d
 {
     double bound = room > 0 ? ceil(mean * room / blocks) * blocks : most;
     return (Rows){ .bound = (int64_t)fmin(bound, most),
-                   .expected = fmin(mean * r->spec->imbalance, most) };
+                   .expected = fmin(mean * r->spec->ranks.imbalance, most) };
 }
 
 /* The tokens that this rank's experts see. A token counts once, however many of them it takes. */
@@ -99,9 +99,6 @@ static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens
                        .most = (double)(tokens * s->ranks.ep * most),
                        .row_bytes = (size_t)(2 * m->ffn) * dtype_bytes(s->act) };
 }
-
-/* The weights of this rank's experts as an operand of grouped products, (E, O, I). */
-static Operand weight_of(const LayerRun *r, ParamRole role) { return r->weights->w[role]; }
 
 /* Over how many ranks the tokens of one group of the auxiliary loss are spread. */
 static int64_t loss_ranks(const ModelSpec *s, const MoeSpec *m)
@@ -382,7 +379,7 @@ static Status experts_forward(LayerRun *r)
         TRY(tensor_new2(r->keep, r->spec->act, rows.bound, 2 * m->ffn, &s->experts.pre));
     TRY(tensor_new2(r->scratch, r->spec->act, rows.bound, m->ffn, &act));
     TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = operand_plain(s->experts.x),
-                                      .w = weight_of(r, ROLE_EXPERT_GATE_UP),
+                                      .w = r->weights->w[ROLE_EXPERT_GATE_UP],
                                       .offsets = s->order.offsets,
                                       .row_token = s->order.row_token,
                                       .pre = s->experts.pre,
@@ -393,7 +390,7 @@ static Status experts_forward(LayerRun *r)
     if (r->recomputing) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.out));
     return moe_down_fwd(r->ex, (MoeDownFwd){ .act = operand_plain(act),
-                                             .w = weight_of(r, ROLE_EXPERT_DOWN),
+                                             .w = r->weights->w[ROLE_EXPERT_DOWN],
                                              .offsets = s->order.offsets,
                                              .out = s->experts.out,
                                              .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS].data,
@@ -465,7 +462,7 @@ static Status experts_backward_input(LayerRun *r)
                     &s->experts.dweight));
     TRY(moe_down_bwd_input(r->ex,
                            (MoeDownBwdInput){ .dy = operand_plain(s->experts.dout),
-                                              .w = weight_of(r, ROLE_EXPERT_DOWN),
+                                              .w = r->weights->w[ROLE_EXPERT_DOWN],
                                               .pre = s->experts.pre,
                                               .offsets = s->order.offsets,
                                               .row_token = s->order.row_token,
@@ -479,7 +476,7 @@ static Status experts_backward_input(LayerRun *r)
                                               .limit = m->limit }));
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.dx));
     return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = operand_plain(s->experts.pre),
-                                                    .w = weight_of(r, ROLE_EXPERT_GATE_UP),
+                                                    .w = r->weights->w[ROLE_EXPERT_GATE_UP],
                                                     .offsets = s->order.offsets,
                                                     .dx = s->experts.dx,
                                                     .rows = rows });

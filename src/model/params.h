@@ -86,6 +86,10 @@ static inline int64_t bucket_cut(const ParamBucket *k, int64_t rank)
 {
     return k->cuts != NULL ? k->cuts[rank] : rank * (k->n / k->ranks);
 }
+static inline int64_t bucket_own_elems(const ParamBucket *k)
+{
+    return bucket_cut(k, k->own + 1) - bucket_cut(k, k->own);
+}
 
 typedef enum ParamInit { INIT_NORMAL, INIT_ONE, INIT_ZERO } ParamInit;
 
@@ -171,6 +175,9 @@ static inline bool role_frozen(const LayerSpec *l, ParamRole role)
 {
     return (l->frozen >> role & 1) != 0;
 }
+
+/* The ZeRO stage from which on a buffer is sharded. Without copies products read the main weights. */
+int params_zero_stage(const ModelSpec *s, ParamBuffer b);
 
 /* Elements of a buffer on one rank, had `t` been built with these shards: exact but for the padding
  * of buckets, which makes it at most PARAM_ALIGN elements a bucket more. CUT_MATRICES: of the mean

@@ -20,18 +20,15 @@
 #include <type_traits>
 
 enum {
-    MOST_OF_A_LANE = 32, /* experts */
-    MOST_CHOSEN = 64,    /* experts of a token */
-    CHOSEN_ROOM = 2 * WARP > MOST_CHOSEN
-                      ? 2 * WARP
-                      : MOST_CHOSEN, /* choose_few deals a key and an expert to each lane there */
-    ROOM = 8192, /* floats: the rows of a block's warps, 32 warps of 256 experts */
+    MOST_OF_A_LANE = 32,    /* experts */
+    MOST_CHOSEN = 64,       /* experts of a token */
+    CHOSEN_ROOM = 2 * WARP, /* of a warp: chosen experts, or choose_few's pairs, one a lane */
+    ROOM = 8192,            /* floats: the rows of a block's warps, 32 warps of 256 experts */
     MOST_THREADS = BLOCK_THREADS_MAX,
     CHUNKS = 128, /* of all sequences, where no sequence must have more: a block each */
 };
 
-static_assert(CHOSEN_ROOM * sizeof(int32_t) >= WARP * sizeof(uint2),
-              "choose_few deals one to each lane");
+static_assert((int)CHOSEN_ROOM >= MOST_CHOSEN, "chosen experts have room");
 
 static constexpr float TINY = 1e-20f; /* as on the CPU: keeps a sum of sigmoids away from 0 */
 

@@ -117,13 +117,13 @@ static Status make_exec(Engine *e)
 static Status join_mesh(Engine *e)
 {
     const Mesh *host = e->shape.mesh;
-    bool stores = exchange_kinds[e->spec.ranks.exchange]->board_bytes > 0;
+    bool stores = exchange_kinds[e->spec.ranks.exchange]->header_bytes > 0;
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
     e->ex.mesh = &e->mesh;
     if (!e->ex.backend->apart) {
         e->mesh = *host;
-        return null_groups(e->config, &e->mesh, &e->tables);
+        return null_groups(e->shape.silent, &e->mesh, &e->tables);
     }
     TRY(comm_nccl(host->group[GROUP_WORLD], e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE),
                   &e->tables, &world));
@@ -132,7 +132,7 @@ static Status join_mesh(Engine *e)
     for (MeshGroup g = GROUP_WORLD; g < GROUP_MADE; g++) {
         if (mesh_exchanges(&host->shape, g, stores)) TRY(comm_connect(e->mesh.group[g]));
     }
-    return null_groups(e->config, &e->mesh, &e->tables);
+    return null_groups(e->shape.silent, &e->mesh, &e->tables);
 }
 
 static void leave_mesh(Engine *e)
@@ -166,10 +166,19 @@ static Status setup(Engine *e, const EnginePlan *plan)
     spec_set_capacity(&e->spec, &e->shape.capacity);
     if (e->shape.all_rows) TRY(engine_retry_spec(&e->spec, &e->tables));
     TRY(engine_make_program(e));
+    e->params = (EngineParams){ .ex = &e->ex,
+                                .config = e->config,
+                                .spec = &e->spec,
+                                .shape = &e->shape,
+                                .groups = &e->mesh,
+                                .arenas = &e->arenas,
+                                .tables = &e->tables,
+                                .training = e->use == ENGINE_TRAIN,
+                                .both_ways = e->modes[0].step.program.placement == PLACE_BOTH };
     ParamShards mine = { 0 };
     if (e->shape.mesh != NULL) mine = shards_of(e->config, e->shape.mesh);
     TRY(params_build(&e->spec, e->shape.pp_rank, e->shape.shards != NULL ? e->shape.shards : &mine,
-                     &e->tables, &e->params));
+                     &e->tables, &e->params.table));
     TRY(make_exec(e));
     TRY(join_mesh(e));
     TRY(engine_make_arenas(e, plan));
@@ -178,10 +187,11 @@ static Status setup(Engine *e, const EnginePlan *plan)
                           e->arenas.block.cap_bytes, &e->tables));
     TRY(engine_make_transfers(e));
     bool training = e->use == ENGINE_TRAIN;
-    TRY(params_alloc(&e->spec, &e->params, &e->arenas.at[ENGINE_RUN], training, &e->memory));
-    TRY(params_bind(&e->spec, &e->params, &e->memory, &e->tables, &e->weights));
-    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->written));
-    TRY(shards_make(e));
+    TRY(params_alloc(&e->spec, &e->params.table, &e->arenas.at[ENGINE_RUN], training,
+                     &e->params.memory));
+    TRY(params_bind(&e->spec, &e->params.table, &e->params.memory, &e->tables, &e->params.layer));
+    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->params.written));
+    TRY(shards_make(&e->params));
     TRY(make_rope(e));
     TRY(make_cache(e));
     TRY(make_step(e));
@@ -279,10 +289,10 @@ static Status count_run(Engine *e, EnginePlan *out)
     TRY(count_slots(e, out));
     out->bytes[ENGINE_PINNED] = engine_pinned_bytes(&e->arenas);
     out->apart = e->ex.backend->apart;
-    if (e->use == ENGINE_TRAIN) out->save_bytes = checkpoint_plan_bytes(e);
-    out->params_total = e->params.total;
-    out->params_active = e->params.active;
-    out->params_frozen = e->params.frozen;
+    if (e->use == ENGINE_TRAIN) out->save_bytes = checkpoint_plan_bytes(&e->params);
+    out->params_total = e->params.table.total;
+    out->params_active = e->params.table.active;
+    out->params_frozen = e->params.table.frozen;
     return OK;
 }
 
@@ -422,7 +432,7 @@ static Status rehearse(Engine *e, const char *products)
     /* A checkpoint has all that its run knew: a cache that grew since would change the bits. */
     bool tune = c->run_tune && taken == 0;
     if (tune) choices_load(choices, c->cache_dir, &e->tables);
-    TRY(engine_random_weights(e));
+    TRY(engine_random_weights(&e->params));
     memset(e->arenas.at[ENGINE_PINNED].base, 0, e->arenas.inputs_end.used_bytes);
     /* Of equal tokens all rows would go to the same few experts, and their products be timed so. */
     int32_t *id = engine_host(&e->arenas, &e->io.batch.id);
@@ -567,7 +577,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
 
 Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step)
 {
-    TRY(engine_check_numbers(e, step - 1));
+    TRY(engine_check_numbers(&e->params, step - 1));
     e->step = e->ex.step = step;
     put_batch(e, batch);
     exec_push(&e->ex, &backend_guard);

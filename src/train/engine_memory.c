@@ -141,7 +141,7 @@ size_t engine_header_bytes(const Engine *e)
 {
     return e->spec.ranks.ep == 1
                ? 0
-               : arena_rounded(exchange_kinds[e->spec.ranks.exchange]->board_bytes);
+               : arena_rounded(exchange_kinds[e->spec.ranks.exchange]->header_bytes);
 }
 
 static bool is_work(int arena)

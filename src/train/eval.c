@@ -98,7 +98,7 @@ static Status check_losses(Engine *e, const Loader *l, int64_t step, const EvalM
 {
     for (int d = 0; d < v->n_domains; d++) {
         if (isfinite(v->domain[d].nats)) continue;
-        TRY(engine_check_numbers(e, step));
+        TRY(engine_check_numbers(&e->params, step));
         return FAIL(ERR_NUMERIC,
                     "step %lld: the held-out loss of %s is %g, though all weights are finite: take "
                     "an earlier checkpoint, or lower optimizer.lr",

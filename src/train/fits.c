@@ -187,7 +187,7 @@ static size_t comm_bytes(const Config *c, const Mesh *m)
     if (m == NULL) return 0;
     const MeshShape *s = &m->shape;
     ExchangeShape shape;
-    bool stores = exchange_kinds[spec_exchange(c, &shape)]->board_bytes > 0;
+    bool stores = exchange_kinds[spec_exchange(c, &shape)]->header_bytes > 0;
     bool connected[GROUP_COUNT] = { false };
     for (MeshGroup g = GROUP_WORLD; g < GROUP_COUNT; g++) {
         MeshGroup first = mesh_first(s, g);

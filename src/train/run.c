@@ -359,7 +359,7 @@ static Status start_fresh(Trainer *t)
                     "): continue it with --resume, or set another run.dir",
                     t->saver.folder, t->saver.steps[t->saver.n_steps - 1]);
     }
-    TRY(engine_init_weights(&t->engine, (uint64_t)t->config.own.run_seed));
+    TRY(engine_init_weights(&t->engine.params, (uint64_t)t->config.own.run_seed));
     if (init == NULL) return OK;
     char path[FILE_PATH_MAX];
     bool moments = t->config.own.init_moments;
@@ -369,7 +369,7 @@ static Status start_fresh(Trainer *t)
     TRY(checkpoint_load_init(&t->engine, path, &gate, moments, &t->saver.arena, &info));
     for (int i = 0; i < AGE_COUNT && moments; i++) {
         if (i == AGE_MODEL || info.modules > 0)
-            t->engine.moment_steps[i] = info.step + info.moment_steps[i];
+            t->engine.params.moment_steps[i] = info.step + info.moment_steps[i];
     }
     if (t->is_rank0)
         log_info("init: weights%s of %s, step %" PRId64, moments ? " and moments" : "", path,
@@ -414,7 +414,7 @@ static Status start_resumed(Trainer *t)
     TRY(checkpoint_load_newest(&t->engine, t->config.own.run_dir, &gate, &t->saver.arena, &info));
     t->at.step = t->at.saved_step = info.step;
     t->at.position = info.position;
-    memcpy(t->engine.moment_steps, info.moment_steps, sizeof info.moment_steps);
+    memcpy(t->engine.params.moment_steps, info.moment_steps, sizeof info.moment_steps);
     return loader_seek(t->loader, info.position);
 }
 

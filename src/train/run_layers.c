@@ -135,8 +135,8 @@ static void select(ChunkPass *p, int i)
     LayerSlot *at = &p->s->at[i];
     int layer = p->range.first + i;
     p->r.layer = &p->e->mode->spec.layers[layer];
-    p->r.weights = &p->e->weights[layer];
-    p->r.written = &p->e->written[layer];
+    p->r.weights = &p->e->params.layer[layer];
+    p->r.written = &p->e->params.written[layer];
     p->r.state = at->state;
     p->e->ex.layer = p->r.layer->block;
     p->r.h = at->h;
