@@ -68,7 +68,7 @@ CFLAGS  := -std=c17 -D_GNU_SOURCE -Isrc -Itests -Iinclude -fopenmp $(FP) $(WARN)
 # what tests under the sanitizers spend their time in: loops that are not vectorised take seven times as long
 FAST.asan := -O2 $(CPU_ARCH)
 FAST.tsan := -O2 $(CPU_ARCH)
-FAST      := backend base comm data model op plan schedule train
+FAST      := backend base comm gpu data model op plan schedule train
 # libomp's own code is not instrumented; its races are shown to TSan by libarcher instead
 export TSAN_OPTIONS ?= ignore_noninstrumented_modules=1
 LDLIBS  := -lyaml -lpcre2-8 -lhwloc -lz -lm -ldl
@@ -78,7 +78,7 @@ LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 # takes these instructions where they are called by name alone, behind a look at the processor.
 SETS := $(if $(filter release-x86_64,$(CONFIG)-$(shell uname -m)),v4)
 ARCH.v4 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16 -mamx-tile -mamx-bf16
-SET_SRC := src/base/dtype.c $(filter-out %/op.c %/cpu_sets.c %/names.c %/choices.c src/op/exchange%,$(wildcard src/op/*.c))
+SET_SRC := src/base/dtype.c $(filter-out %/op.c %/cpu_sets.c %/names.c %/choices.c %/libraries.c %_off.c src/op/exchange%,$(wildcard src/op/*.c))
 
 # x_on.c / x_off.c: two files for one interface, a build takes one.
 SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c src/*/*/*.c))
@@ -100,7 +100,7 @@ OWN := src/op/op.c # the table of ops has CUDA's
 $B/src/op/op.c.o: CFLAGS += -DHAVE_CUDA=1
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lpthread -lstdc++
 else
-SRC += src/backend/cuda_off.c src/comm/nccl_off.c
+SRC += src/gpu/gpu_off.c src/op/libraries_off.c src/comm/nccl_off.c
 endif
 OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
        $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/page.c.o

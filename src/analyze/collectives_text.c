@@ -1,4 +1,4 @@
-/* collectives_text: what the sheets say, in short, for people. */
+/* collectives_text: a summary of the sheets for people. It computes nothing but counts. */
 #include "analyze/collectives.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ static const char *word(const Table *t, int64_t row, const char *column)
     return x->type == CELL_TEXT ? x->text : "-";
 }
 
-/* Columns of a table, words COLUMN=HEAD, the first `texts` of them texts. */
+/* Prints columns of a table. `columns` has words COLUMN=HEAD; the first `texts` of them are texts. */
 static Status put_table(Text *out, const Table *t, const char *columns, int texts)
 {
     int n = 0;

@@ -11,9 +11,11 @@
 
 typedef enum Way {
     WAY_FIRST,
+    WAY_KNOWN,
     WAY_TUPLE,
     WAY_LIST,
     WAY_N,
+    WAY_WHOLE,
     WAY_SUM,
     WAY_MEAN,
     WAY_MEDIAN,
@@ -28,7 +30,7 @@ typedef enum Way {
 } Way;
 
 static const char WAYS[] =
-    "first|tuple|list|n|sum|mean|median|std|min|max|ms|share0|share1|upto0|more";
+    "first|known|tuple|list|n|whole|sum|mean|median|std|min|max|ms|share0|share1|upto0|more";
 
 typedef struct Column {
     Way way;
@@ -68,7 +70,8 @@ static Status read_columns(Folding *fold, const char *word, int n, int64_t *room
         (void)snprintf(text, sizeof text, "%.*s", length, way);
         const Column column = { (Way)text_word_index(WAYS, text),
                                 table_column(&fold->rows->t, from) };
-        assert((int)column.way >= 0 && (blank == NULL || column.from >= 0));
+        assert((int)column.way >= 0);
+        assert(blank == NULL || column.from >= 0 || strchr("?+@", *word) != NULL);
         TRY(text_printf(names, "%s", fold->columns == 0 ? "" : "|"));
         if (star == NULL)
             TRY(text_append(names, word, (size_t)(equals - word)));
@@ -149,7 +152,7 @@ static Status make_groups(Folding *fold)
             value[i] = isnan(x) ? 0 : x; /* what is not known adds nothing */
         }
     }
-    return groups_ranked(key, width, value, t->rows, fold->scratch, &fold->g);
+    return groups_ranked(key, width, value, fold->f->magnitude, t->rows, fold->scratch, &fold->g);
 }
 
 /* ---- cells ---- */
@@ -183,6 +186,7 @@ static Cell number_cell(Folding *fold, Way way, const Summary *s)
 {
     const double *whole = fold->rows->whole;
     switch (way) {
+    case WAY_WHOLE: return cell_whole((int64_t)s->sum);
     case WAY_SUM: return cell_number(s->sum);
     case WAY_MEAN: return cell_number(s->mean);
     case WAY_MEDIAN: return cell_number(s->median);
@@ -204,6 +208,10 @@ static Status make_cell(Folding *fold, const Column *c, const uint32_t *row, int
     switch (c->way) {
     case WAY_N: *out = cell_whole(n); return OK;
     case WAY_FIRST: *out = *table_at(t, *row, c->from); return OK;
+    case WAY_KNOWN:
+        for (int64_t i = 0; i < n && out->type == CELL_NONE; i++)
+            *out = *table_at(t, row[i], c->from);
+        return OK;
     case WAY_TUPLE:
     case WAY_LIST: return python_cell(fold, table_at(t, *row, c->from), c->way == WAY_TUPLE, out);
     case WAY_MORE:

@@ -12,8 +12,8 @@ static uint32_t hash_of(const uint32_t *key, int width)
     return (uint32_t)(h >> 16);
 }
 
-static uint32_t find(const uint32_t *slot, uint32_t mask, const uint32_t *key, const uint32_t *want,
-                     int width)
+static uint32_t find_slot(const uint32_t *slot, uint32_t mask, const uint32_t *key,
+                          const uint32_t *want, int width)
 {
     uint32_t s = hash_of(want, width) & mask;
     size_t bytes = (size_t)width * sizeof *key;
@@ -31,10 +31,10 @@ Status groups_make(const uint32_t *key, int width, int64_t rows, Arena *a, Group
     TRY(ARENA_NEW(a, rows + 1, &g.row));
     TRY(ARENA_ZEROED(a, rows + 2, &g.first));
     ArenaMark mark = arena_mark(a);
-    TRY(ARENA_NEW(a, slots, &slot)); /* the first row of a group */
+    TRY(ARENA_NEW(a, slots, &slot)); /* open addressing: the first row of a group */
     memset(slot, 0xFF, slots * sizeof *slot);
     for (uint32_t i = 0; i < rows; i++) {
-        uint32_t s = find(slot, slots - 1, key, key + (size_t)i * (size_t)width, width);
+        uint32_t s = find_slot(slot, slots - 1, key, key + (size_t)i * (size_t)width, width);
         if (slot[s] == UINT32_MAX) {
             slot[s] = i;
             g.of[i] = (uint32_t)g.n++;
@@ -91,7 +91,7 @@ static int by_value(const void *a, const void *b)
     return (x->place > y->place) - (x->place < y->place);
 }
 
-static Status places(const double *value, double sign, int64_t n, Arena *a, uint32_t **out)
+static Status rank_places(const double *value, double sign, int64_t n, Arena *a, uint32_t **out)
 {
     Ranked *ranked = NULL;
     TRY(ARENA_NEW(a, n + 1, out));
@@ -106,15 +106,17 @@ static Status places(const double *value, double sign, int64_t n, Arena *a, uint
 
 Status groups_by(const double *value, int64_t n, Arena *a, uint32_t **out)
 {
-    return places(value, -1, n, a, out);
+    return rank_places(value, -1, n, a, out);
 }
 
 Status groups_rising(const double *value, int64_t n, Arena *a, uint32_t **out)
 {
-    return places(value, 1, n, a, out);
+    return rank_places(value, 1, n, a, out);
 }
 
-/* As numpy adds: eight sums side by side in blocks of at most 128, blocks by halves. */
+/* Pairwise summation in numpy's order: eight sums side by side in blocks of at most 128, blocks
+ * added by halves. It rounds less than adding one by one, and gives the digits of tables made
+ * with pandas. */
 static double sum_of(const double *v, int64_t n)
 {
     enum { WAYS = 8, BLOCK = 128 };
@@ -133,19 +135,22 @@ static double sum_of(const double *v, int64_t n)
     return sum;
 }
 
-Status groups_ranked(const uint32_t *key, int width, const double *value, int64_t rows, Arena *a,
-                     Groups *out)
+Status groups_ranked(const uint32_t *key, int width, const double *value, bool magnitude,
+                     int64_t rows, Arena *a, Groups *out)
 {
     Groups g, r = { 0 };
     uint32_t *order = NULL;
-    double *sum = NULL, *of_group = NULL;
+    double *sum = NULL, *rank = NULL, *of_group = NULL;
     TRY(groups_make(key, width, rows, a, &g));
     TRY(ARENA_NEW(a, rows + 1, &of_group));
     TRY(ARENA_NEW(a, g.n + 1, &sum));
+    TRY(ARENA_NEW(a, g.n + 1, &rank));
     for (int64_t i = 0; i < rows; i++) of_group[i] = value == NULL ? 1 : value[g.row[i]];
-    for (int64_t k = 0; k < g.n; k++)
+    for (int64_t k = 0; k < g.n; k++) {
         sum[k] = sum_of(of_group + g.first[k], g.first[k + 1] - g.first[k]);
-    TRY(groups_by(sum, g.n, a, &order));
+        rank[k] = magnitude ? fabs(sum[k]) : sum[k];
+    }
+    TRY(groups_by(rank, g.n, a, &order));
     TRY(ARENA_NEW(a, rows + 1, &r.row));
     TRY(ARENA_ZEROED(a, g.n + 1, &r.first));
     TRY(ARENA_NEW(a, g.n + 1, &r.sum));

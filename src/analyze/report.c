@@ -1,4 +1,5 @@
-/* report: see report.h. */
+/* report: what counts of a trace, and who launched it. See report.h; sheets have files of their
+ * own. */
 #include "analyze/report.h"
 #include "analyze/perf.h"
 
@@ -82,7 +83,7 @@ Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out)
 
 static const char STEP[] = "ProfilerStep#";
 
-/* The number of a step's range, -1 if the event is none. */
+/* The number of a step's range; -1: the event is none. */
 static int64_t step_number(const Events *e, int64_t i)
 {
     const char *name = event_name(e, i);
@@ -145,8 +146,8 @@ Status report_need_work(const Events *e)
                 (long long)(e->n - of[EVENT_CPU_OP] - of[EVENT_RUNTIME] - of[EVENT_DRIVER]));
 }
 
-/* A device event belongs to the step in which it was launched; one without a launch to that in which
- * it starts. */
+/* A device event belongs to the step in which it was launched. Without a launch it belongs to
+ * the step in which it starts. */
 static bool in_step(const Report *r, uint32_t i, const Span *step)
 {
     uint32_t call = r->tree->parent[i];
@@ -209,7 +210,7 @@ Status report_busy(const Report *r, const uint32_t *gpu, int64_t n, double *out)
     return spans_busy(r->e->ts, r->e->dur, gpu, n, r->arena, out);
 }
 
-/* Categories are texts to compare; a few pairs of names are all there are. */
+/* A cache of categories: finding one compares many texts, and a trace has few pairs of names. */
 enum { KNOWN = 1 << 12 };
 typedef struct KnownCategory {
     uint32_t name, kernel;
@@ -239,7 +240,7 @@ Launcher report_launcher(const Report *r, uint32_t event, uint32_t first_kernel)
                            known && r->tree->recompute != NULL && r->tree->recompute[event] };
 }
 
-static Status measure(const Report *r, Launcher *l)
+static Status measure_launcher(const Report *r, Launcher *l)
 {
     const Tree *t = r->tree;
     TRY(report_busy(r, r->own + l->first, l->n, &l->direct_us));
@@ -251,7 +252,7 @@ static Status measure(const Report *r, Launcher *l)
 
 Status report_launchers(Report *r, const uint32_t *gpu, int64_t n)
 {
-    uint32_t *key = NULL; /* launcher, or EVENT_NONE and the work itself */
+    uint32_t *key = NULL; /* the launcher; EVENT_NONE, and the work itself */
     uint32_t *order = NULL;
     double *start = NULL;
     Groups g;
@@ -277,7 +278,7 @@ Status report_launchers(Report *r, const uint32_t *gpu, int64_t n)
         *l = report_launcher(r, key[2 * (size_t)g.row[from]], r->own[from]);
         l->first = from;
         l->n = end - from;
-        TRY(measure(r, l));
+        TRY(measure_launcher(r, l));
     }
     return OK;
 }
@@ -296,7 +297,7 @@ Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena
 
 /* ---- sheets ---- */
 
-/* The marks of columns that a report does not have. */
+/* The marks of columns that this report's sheets do not have. */
 static const char *left_out(const Report *r, char marks[3])
 {
     char *end = marks;

@@ -1,10 +1,12 @@
 /*
  * sheet_idle: why the device had nothing to do.
  *
- * A gap ends when a piece of work starts; the call that launched it says why it did not start
- * earlier. The call began before the gap did: the work was there and waited, for another stream or
- * an event (dependency). The call began in the gap, and the thread had been inside a synchronising
- * call since before the gap (synchronisation): it could not run ahead. Else the host was late.
+ * A gap ends when a piece of work starts. The call that launched that work tells why it did not
+ * start earlier:
+ *
+ * - The call began before the gap: the work was queued and waited for a stream or an event
+ * (dependency). - The call began in the gap, and its thread had been inside a synchronising call
+ * since before the   gap: the host could not run ahead (synchronisation). - Else the host was late.
  */
 #include "analyze/report.h"
 
@@ -18,7 +20,8 @@ static const char *const CAUSE[CAUSES] = { "host late", "synchronisation", "depe
 
 typedef struct Gap {
     double start, us;
-    uint32_t next, sync; /* the work that ends it; the synchronising call, EVENT_NONE */
+    uint32_t next; /* the work that ends the gap */
+    uint32_t sync; /* the synchronising call; EVENT_NONE */
     Cause cause;
 } Gap;
 
@@ -29,7 +32,7 @@ typedef struct Gaps {
 
 /* ---- synchronising calls ---- */
 
-static bool waits(const char *name)
+static bool is_blocking_call(const char *name)
 {
     static const char BLOCKING[] = "cudaMemcpy|hipMemcpy|hipMemcpyWithStream|cudaFree|hipFree";
     return strstr(name, "Synchronize") != NULL || text_word_index(BLOCKING, name) >= 0;
@@ -40,11 +43,11 @@ bool report_is_sync(const Report *r, int64_t i)
     enum { NO = 1, YES = 2 };
     if (r->e->kind[i] != EVENT_RUNTIME && r->e->kind[i] != EVENT_DRIVER) return false;
     uint8_t *known = &r->sync[r->e->name[i]];
-    if (*known == 0) *known = waits(event_name(r->e, i)) ? YES : NO;
+    if (*known == 0) *known = is_blocking_call(event_name(r->e, i)) ? YES : NO;
     return *known == YES;
 }
 
-/* By thread and time. */
+/* All synchronising calls, by thread and time. */
 typedef struct Syncs {
     const Events *e;
     uint32_t *at;
@@ -72,7 +75,7 @@ static Status find_syncs(const Report *r, Syncs *s)
     return OK;
 }
 
-/* The last one of the thread of `call` that began before it. */
+/* The last synchronising call of the same thread that began before `call`. */
 static uint32_t sync_before(const Syncs *s, uint32_t call)
 {
     const Events *e = s->e;
@@ -93,7 +96,7 @@ static uint32_t sync_before(const Syncs *s, uint32_t call)
 
 /* ---- gaps ---- */
 
-static void explain(const Report *r, const Syncs *s, Gap *g)
+static void explain_gap(const Report *r, const Syncs *s, Gap *g)
 {
     uint32_t call = r->tree->parent[g->next];
     g->sync = EVENT_NONE;
@@ -121,7 +124,7 @@ static Status find_gaps(const Report *r, Gaps *out)
         if (k > 0 && r->e->ts[i] > end) {
             Gap *g = &out->at[out->n++];
             *g = (Gap){ .start = end, .us = r->e->ts[i] - end, .next = i };
-            explain(r, &s, g);
+            explain_gap(r, &s, g);
         }
         end = fmax(end, event_end(r->e, i));
     }
@@ -194,7 +197,7 @@ static Status fill_gaps(Report *r, FoldRows *rows)
     return OK;
 }
 
-/* Before whose work the device was idle, by cause. */
+/* Idle time by its cause and by the operator whose work came next. */
 Status sheet_idle_by_operator(Report *r, Table *out)
 {
     static const Fold fold = { .rows = "cause|operator|us",
@@ -211,7 +214,7 @@ static Cell name_of(const Report *r, uint32_t event)
     return cell_text(event == EVENT_NONE ? NULL : event_name(r->e, event));
 }
 
-/* The longest gaps. */
+/* The longest gaps, one by one. */
 Status sheet_idle_gaps(Report *r, Table *out)
 {
     enum { LONGEST = 100 };

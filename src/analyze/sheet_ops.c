@@ -1,5 +1,5 @@
-/* sheet_ops: device time by the operator that launched it, by kind of operator, and by operator with
- * the shapes of its arguments. */
+/* sheet_ops: device time by the operator that launched it, by kind of operator, and by operator and
+ * shapes of its arguments. All three are the same rows by other keys. */
 #include "analyze/python_text.h"
 #include "analyze/report.h"
 
@@ -83,7 +83,7 @@ Status sheet_ops_summary(Report *r, Table *out)
 /* ---- kernels by their place among those of a launcher ---- */
 
 typedef struct Place {
-    uint32_t event; /* of the first launcher */
+    uint32_t event; /* the first call's kernel */
     const char *name;
     Summary s;
 } Place;

@@ -115,7 +115,7 @@ static Status make(CommBench *b, Exchange *x, Arena *a)
                            .kind = x->dispatch.kind,
                            .received = { .bound = m, .expected = x->come } };
     Tensor y, board;
-    TRY(tensor_new1(a, DTYPE_I32, (int64_t)(x->kind->board_bytes / sizeof(int32_t)), &board));
+    TRY(tensor_new1(a, DTYPE_I32, (int64_t)(x->kind->header_bytes / sizeof(int32_t)), &board));
     TRY(tensor_new2(a, b->type, n, s->hidden, &d.x));
     TRY(tensor_new2(a, DTYPE_I32, n, k, &d.index));
     TRY(tensor_new2(a, DTYPE_F32, n, k, &d.weight));
@@ -154,7 +154,7 @@ static Status make(CommBench *b, Exchange *x, Arena *a)
 static size_t workspace(const Exec *ex, OpId id, const void *args)
 {
     const OpDesc *op = op_desc(id);
-    OpSpace *space = ex->cuda != NULL ? op->cuda_workspace : op->workspace;
+    OpSpace *space = ex->gpu != NULL ? op->cuda_workspace : op->workspace;
     return space == NULL ? 0 : space(ex, args);
 }
 

@@ -67,7 +67,7 @@ static Status print_row(const char *name, const Row *r, Text *out)
 static Status run_model(const Config *c, Comm *world, int64_t steps, bool waits, Row *out)
 {
     BenchModel m;
-    TRY(bench_open(&m, c, world, false));
+    TRY(bench_open(&m, c, world, (BenchOpen){ 0 }));
     Status s = measure(&m, steps, waits, out);
     out->gpu = m.plan.apart;
     if (s != OK) bench_end_others(world);

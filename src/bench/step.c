@@ -1,8 +1,8 @@
 #include "bench/bench.h"
 
-#include "backend/gpu_state.h"
 #include "base/host_memory.h"
 #include "bench/runner.h"
+#include "gpu/gpu_state.h"
 #include "plan/hardware.h"
 #include "train/engine_memory.h"
 #include "train/train.h"
@@ -61,7 +61,7 @@ typedef struct Report {
     const StepTimes *times;
     const Watch *watch;
     const float *by_rank; /* device memory in use by rank, and what each plans; NULL: one rank */
-    char machine[CUDA_NAME_MAX];
+    char machine[GPU_NAME_MAX];
     double p50, p99, tokens;
     double flops[FORMULAS]; /* of a step and rank */
     double roof, sheet;     /* FLOP/s measured, and of the data sheet; sheet 0: unknown */
@@ -195,9 +195,6 @@ static Status print_text(const Report *r, Text *out)
                     text_thousands(tokens, (int64_t)(r->tokens / r->p50))));
     TRY(text_printf(out, "  step         %.2f ms p50, %.2f ms p99 (p99/p50 %.3f)\n", r->p50 * 1e3,
                     r->p99 * 1e3, r->p99 / r->p50));
-    for (int i = 0; i < r->m->config->comm_null.n; i++)
-        TRY(text_printf(out, "  comm.null    %s: such traffic is left out, results are wrong\n",
-                        r->m->config->comm_null.at[i]));
     if (r->m->config->moe_forced_balance)
         TRY(text_printf(out, "  experts      moe.forced_balance: positions choose them\n"));
     if (t->twice > 0)
@@ -222,14 +219,6 @@ static Status print_text(const Report *r, Text *out)
 }
 
 /* ---- as JSON: docs/reference/metrics.md ---- */
-
-static Status json_null(const Config *c, Text *out)
-{
-    TRY(text_json(out, ",\"comm_null\":["));
-    for (int i = 0; i < c->comm_null.n; i++)
-        TRY(text_json(out, i == 0 ? "%s" : ",%s", c->comm_null.at[i]));
-    return text_json(out, "]");
-}
 
 static Status json_gpu(const Report *r, Text *out)
 {
@@ -280,7 +269,6 @@ static Status print_json(const Report *r, Text *out)
             r->times->rank / (double)r->times->n, r->times->worst_rank / (double)r->times->n,
             r->times->worst_expert / (double)r->times->n));
     if (r->m->config->moe_forced_balance) TRY(text_json(out, ",\"forced_balance\":true"));
-    if (r->m->config->comm_null.n > 0) TRY(json_null(r->m->config, out));
     TRY(json_gpu(r, out));
     const RowCapacity *room = &r->m->engine.shape.capacity;
     if (r->m->engine.shape.retry != NULL)
@@ -292,7 +280,7 @@ static Status print_json(const Report *r, Text *out)
 
 static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
 {
-    char bus_id[BUS_ID_MAX];
+    char bus_id[GPU_BUS_ID_MAX];
     *w = (Watch){ .room = steps };
     TRY(m->engine.ex.backend->device->bus_id(&m->engine.ex, bus_id));
     if (bus_id[0] == '\0') return OK;
@@ -306,7 +294,8 @@ static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
 static void add_loads(const BenchModel *m, StepTimes *t)
 {
     const ModelSpec *s = &m->engine.spec;
-    int64_t domains = m->engine.shape.domains, here = s->ep > 0 ? s->experts / s->ep : 1;
+    int64_t domains = m->engine.shape.domains,
+            here = s->ranks.ep > 0 ? s->experts / s->ranks.ep : 1;
     double sum_rank = 0, worst_rank = 0, worst_expert = 0;
     for (int64_t l = 0; l < s->n_moe; l++) {
         double all = 0, rank = 0, most_rank = 0, most_expert = 0;
@@ -317,8 +306,8 @@ static void add_loads(const BenchModel *m, StepTimes *t)
             rank = rows + (e % here == 0 ? 0 : rank);
             most_rank = fmax(most_rank, rank), most_expert = fmax(most_expert, rows), all += rows;
         }
-        sum_rank += most_rank / all * (double)s->ep / (double)s->n_moe;
-        worst_rank = fmax(worst_rank, most_rank / all * (double)s->ep);
+        sum_rank += most_rank / all * (double)s->ranks.ep / (double)s->n_moe;
+        worst_rank = fmax(worst_rank, most_rank / all * (double)s->ranks.ep);
         worst_expert = fmax(worst_expert, most_expert / all * (double)s->experts);
     }
     t->rank += sum_rank, t->worst_rank += worst_rank, t->worst_expert += worst_expert;
@@ -369,9 +358,10 @@ Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *
 {
     BenchModel m;
     BenchMedian median;
+    const bool recorded = options->timeline != NULL || options->exposed;
     TRY(check_timeline(c, world, options->timeline));
-    if (options->exposed) TRY(bench_exposed_check(c, world));
-    TRY(bench_open(&m, c, world, options->timeline != NULL || options->exposed));
+    if (options->exposed) TRY(bench_exposed_check(world));
+    TRY(bench_open(&m, c, world, (BenchOpen){ .recorded = recorded }));
     Status s = options->data ? bench_read_data(&m) : OK;
     if (s == OK) s = run(&m, options, &median, out);
     if (s == OK && options->timeline != NULL) {

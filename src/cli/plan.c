@@ -7,7 +7,6 @@
 #include "plan/import.h"
 #include "plan/stack.h"
 #include "schedule/print.h"
-#include "train/null.h"
 #include "viz/pipeline_page.h"
 
 #include <math.h>
@@ -106,7 +105,6 @@ static Status load(PlanCall *c, char **argv, int n)
     } else {
         TRY(config_load(&c->config, c->arena, argv[0], (const char *const *)argv + 1, n - 1));
     }
-    TRY(null_refuse(&c->config, "plan"));
     TRY(read_cluster(c, gpus));
     if (c->stack == NULL) c->stack = "switchyard";
     TRY(stack_load(&c->sheet, c->arena, c->stack));

@@ -1,4 +1,4 @@
-/* trace replay: the operators of a trace, to run them again. */
+/* trace replay: parses the call and writes lists of a trace's operators (analyze/replay.h). */
 #include "analyze/events_read.h"
 #include "analyze/replay.h"
 #include "base/file.h"
@@ -29,7 +29,7 @@ static Status put_counts(const char *path, const Replay *r, const ReplayCount *c
     return OK;
 }
 
-/* One list into a file, and what became of the operators. */
+/* Writes one list into a file and says what is in it and what was left out. */
 static Status write_list(const char *path, const Replay *r, WriteReplay *write, Text *out)
 {
     Arena room = { 0 }, scratch = { 0 };
@@ -47,7 +47,7 @@ static Status write_list(const char *path, const Replay *r, WriteReplay *write, 
     return s;
 }
 
-static Status replay(const ReplayCall *c, const char *path, Events *e, Arena *a, Text *out)
+static Status write_lists(const ReplayCall *c, const char *path, Events *e, Arena *a, Text *out)
 {
     Tree t = { 0 };
     Replay r = { 0 };
@@ -76,7 +76,7 @@ static Status replay(const ReplayCall *c, const char *path, Events *e, Arena *a,
     return OK;
 }
 
-static Status run(void *state, int n, char **path, Arena *a, Text *out)
+static Status run_replay(void *state, int n, char **path, Arena *a, Text *out)
 {
     const ReplayCall *c = state;
     Events e = { 0 };
@@ -89,7 +89,7 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
     if (c->out != NULL && c->bench != NULL && strcmp(c->out, c->bench) == 0)
         return FAIL(ERR_ARG, "--out and --bench are both %s: name two files", c->out);
     TRY(arena_init(&tables, "trace replay", MEM_HOST, (size_t)64 << 30));
-    Status s = replay(c, path[0], &e, &tables, out);
+    Status s = write_lists(c, path[0], &e, &tables, out);
     events_free(&e);
     arena_free(&tables);
     return s;
@@ -115,5 +115,5 @@ Status cli_trace_replay(int argc, char **argv)
                    "switchyard bench shapes --list ops.jsonl --shrink 16",
         OPTIONS(table, 1, 1),
     };
-    return options_run(&command, argc, argv, run, &c);
+    return options_run(&command, argc, argv, run_replay, &c);
 }

@@ -77,7 +77,7 @@ static Status window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *w)
     (void)base, (void)bytes, (void)a, (void)w;
     return FAIL(
         ERR_UNSUPPORTED,
-        "window of group %s: its calls send nothing (comm.null), but stores into other ranks' "
+        "window of group %s: its calls send nothing (bench step --exposed), but stores into other ranks' "
         "memory cannot be left out; moe.exchange=alltoall sends by calls",
         c->name);
 }

@@ -1,4 +1,4 @@
-/* safetensors: the scanner reads headers, so a file of 100,000 tensors needs no JSON tree. */
+/* safetensors: see safetensors.h. A header of 100,000 tensors is read in place and makes no tree. */
 #include "convert/safetensors.h"
 
 #include "base/scan.h"

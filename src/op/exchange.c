@@ -33,7 +33,7 @@ ExchangeVolume exchange_straight(const ExchangeShape *s)
 
 bool exchange_reaches(ExchangeKind kind, const ExchangeShape *s)
 {
-    return exchange_kinds[kind]->board_bytes == 0 || s->inside == s->ranks;
+    return exchange_kinds[kind]->header_bytes == 0 || s->inside == s->ranks;
 }
 
 ExchangeKind exchange_choose(const ExchangeShape *s)
@@ -199,8 +199,10 @@ Status exchange_collective_check(const Collective *a)
     if (a->kind == COMM_ALL_GATHER) want = in * a->ranks;
     if (a->kind == COMM_REDUCE_SCATTER) want = in / a->ranks;
     if (a->in.dtype != DTYPE_I32) TRY(op_expect_act("exchange_collective", "in", &a->in, in, -1));
-    if (a->kind == COMM_ALL_REDUCE && a->in.data != a->out.data)
-        return FAIL(ERR_ARG, "exchange_collective: an all-reduce is in place, but in is not out");
+    bool in_place = a->kind == COMM_ALL_REDUCE || a->kind == COMM_BROADCAST;
+    if (in_place && a->in.data != a->out.data)
+        return FAIL(ERR_ARG, "exchange_collective: an all-reduce and a broadcast are in place, but "
+                             "in is not out");
     return op_expect("exchange_collective", "out", &a->out, want, tensor_cols(&a->in), a->in.dtype);
 }
 
@@ -210,7 +212,7 @@ OpCost exchange_collective_cost(const Collective *a)
     double in = bytes_of(&a->in), out = bytes_of(&a->out), whole = in > out ? in : out;
     double others = (double)(a->ranks - 1) / (double)a->ranks;
     return (OpCost){ .bytes = in + out,
-                     .comm_bytes = a->kind == COMM_SHIFT        ? in
+                     .comm_bytes = a->kind == COMM_SHIFT || a->kind == COMM_BROADCAST ? in
                                    : a->kind == COMM_ALL_REDUCE ? 2 * whole * others
                                                                 : whole * others,
                      .axis = a->axis,
@@ -319,19 +321,19 @@ Status exchange_open(Exec *ex, ExchangeKind kind, void *base, size_t bytes, Aren
     const ExchangeDesc *desc = exchange_kinds[kind];
     Comm *c = groups_of(ex).all;
     CommWindow *w = NULL;
-    if (desc->board_bytes == 0 || c == NULL || c->size == 1) return OK;
-    if (c->size > desc->ranks_most || bytes < desc->board_bytes) {
+    if (desc->header_bytes == 0 || c == NULL || c->size == 1) return OK;
+    if (c->size > desc->ranks_most || bytes < desc->header_bytes) {
         return FAIL(ERR_UNSUPPORTED,
                     "moe.exchange=%s: %d ranks in %zu bytes; at most %d can, and need %zu: set "
                     "moe.exchange=alltoall",
-                    desc->name, c->size, bytes, desc->ranks_most, desc->board_bytes);
+                    desc->name, c->size, bytes, desc->ranks_most, desc->header_bytes);
     }
     TRY(ARENA_ZEROED(a, 1, &w));
     TRY(comm_window(c, base, bytes, a, w));
     ex->peers = w;
-    TRY(ex->backend->fill(ex, base, 0, desc->board_bytes));
+    TRY(ex->backend->fill(ex, base, 0, desc->header_bytes));
     TRY(ex->backend->sync(ex));
-    TRY(comm_barrier(c)); /* on a GPU a launch: all boards are clear when it has run */
+    TRY(comm_barrier(c)); /* on a GPU a launch: all flag areas are zero when it has run */
     return ex->backend->sync(ex);
 }
 
@@ -402,6 +404,7 @@ Status exchange_collective_cpu(Exec *ex, const Collective *a)
     if (a->kind == COMM_ALL_GATHER) return comm_all_gather(c, &a->in, &a->out);
     if (a->kind == COMM_REDUCE_SCATTER) return comm_reduce_scatter(c, &a->in, &a->out);
     if (a->kind == COMM_ALL_REDUCE) return comm_all_reduce(c, &a->out, REDUCE_SUM);
+    if (a->kind == COMM_BROADCAST) return comm_broadcast(c, &a->out, a->root);
     return shift(ex, c, a);
 }
 

@@ -20,7 +20,7 @@
  *
  * Such a call is cut along N, so that the parts of a batch never exist as a whole.
  */
-#include "op/nv/blas.cuh"
+#include "op/blas.cuh"
 
 #include "op/product.h"
 

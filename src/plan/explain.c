@@ -41,11 +41,12 @@ static Status stack_value(const Explained *x, StackName name)
 
 static Status state_bytes(Explained *x, const ParamShards *s)
 {
+    static const ParamBuffer buffer[] = { BUF_WEIGHT, BUF_GRAD, BUF_MAIN, BUF_OPTIMIZER };
     static const int shared_from[] = { 3, 2, 1, 1 }; /* the ZeRO stage that shares a kind out */
     const PlanPrice *price = x->r->price;
     const ChunkPrice *sum = &x->ranks.rank[price->worst_rank].sum;
     for (int k = PLAN_WEIGHTS; k <= PLAN_OPTIMIZER; k++) {
-        const ParamSizes *z = k == PLAN_GRADS ? &sum->trained : &sum->all;
+        const ParamSizes *z = &sum->params.of[buffer[k - PLAN_WEIGHTS]];
         double expert = (double)z->expert, whole = (double)z->whole;
         double dense = (double)z->flat - expert - whole;
         bool shared = s->zero >= shared_from[k];
@@ -132,8 +133,8 @@ static Status peak(Explained *x)
                         "    %-10s %10.2f MiB, recomputed %10.2f MiB, output %.2f MiB; "
                         "%lld parameters, %lld of experts\n",
                         title_of(x, i), (double)a->count.keep / MIB, (double)b->count.keep / MIB,
-                        (double)a->count.stream / MIB, (long long)a->count.all.flat,
-                        (long long)a->count.all.expert));
+                        (double)a->count.stream / MIB, (long long)a->count.params.of[BUF_MAIN].flat,
+                        (long long)a->count.params.of[BUF_MAIN].expert));
     }
     TRY(state_bytes(x, &shards));
     TRY(slots(x));

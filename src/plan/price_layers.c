@@ -161,12 +161,12 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     TRY(spec_like(c, &p->spec, &p->kept, &e->spec));
     spec_set_capacity(&e->spec,
                       &(RowCapacity){ .rows = e->key.rows_room, .blocks = e->key.block_room });
-    if (plan_counts_rows(c)) e->spec.room = e->spec.rows_room = c->plan_imbalance;
+    if (plan_counts_rows(c)) e->spec.capacity.blocks = e->spec.capacity.rows = c->plan_imbalance;
     /* Another stack's head takes all tokens at once. */
     e->spec.loss_chunk = p->q.stack->has[STACK_keep_head]
                              ? e->key.micro_batch * c->data_sequence
                              : head_chunk(e->spec.loss_chunk, true, e->spec.vocab, e->spec.act);
-    e->spec.stage_ranks = e->key.group_ranks;
+    e->spec.ranks.stage = e->key.group_ranks;
     ArenaMark mark = arena_mark(&p->scratch);
     PlanInputs in;
     Status s = price_inputs(p, e, &in);

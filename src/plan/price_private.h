@@ -78,7 +78,7 @@ typedef struct Partition {
 typedef struct ChunkPrice {
     ChunkTimes time;
     double lane_s[ROOFLINE_LANES], host_s; /* host: what shows of it */
-    ParamSizes all, trained;
+    ParamSpaces params;
     double state_elems;
     const LayerCount **layer;
     int layers;

@@ -5,20 +5,25 @@
 #include "base/file.h"
 #include "train/engine_parts.h"
 
-enum { CHECKPOINT_STEPS_MAX = 4096, CHECKPOINT_BUFFERS = 4 };
+/* Main weights, the optimizer's buffers, and what is not trained are saved, in this order. */
+enum { CHECKPOINT_STEPS_MAX = 4096, CHECKPOINT_BUFFERS = BUF_COUNT - BUF_MAIN };
+static inline ParamBuffer checkpoint_buffer(int i) { return (ParamBuffer)(BUF_MAIN + i); }
 
 #define CHECKPOINT_TEMP ".tmp"
 
-/* Which buffers are saved, in this order. */
-extern const ParamBuffer checkpoint_buffers[CHECKPOINT_BUFFERS];
-
 /* All ranks, on their hosts; NULL: this one is alone. */
-static inline Comm *host_of(const Engine *e)
+static inline Comm *host_of(const EngineParams *w)
 {
-    return e->shape.mesh == NULL ? NULL : e->shape.mesh->group[GROUP_WORLD];
+    return w->shape->mesh == NULL ? NULL : w->shape->mesh->group[GROUP_WORLD];
 }
-static inline int rank_of(const Engine *e) { return e->shape.mesh == NULL ? 0 : host_of(e)->rank; }
-static inline int ranks_of(const Engine *e) { return e->shape.mesh == NULL ? 1 : host_of(e)->size; }
+static inline int rank_of(const EngineParams *w)
+{
+    return w->shape->mesh == NULL ? 0 : host_of(w)->rank;
+}
+static inline int ranks_of(const EngineParams *w)
+{
+    return w->shape->mesh == NULL ? 1 : host_of(w)->size;
+}
 
 /* FOLDER/step-N, and suffix; rank-R.bin. */
 Status folder_of_step(char out[FILE_PATH_MAX], const char *folder, int64_t step,

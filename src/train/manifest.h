@@ -4,7 +4,24 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "train/checkpoint.h"
+#include "train/engine_parts.h"
+
+enum {
+    CHECKPOINT_SUM_BYTES = 33, /* XXH3-128 in hexadecimal */
+    CHECKPOINT_ALIGN = 64      /* of an entry in its file */
+};
+
+/* What a manifest says of its checkpoint. */
+typedef struct CheckpointInfo {
+    int64_t step;
+    uint64_t position;               /* training sequences read */
+    int64_t moment_steps[AGE_COUNT]; /* Engine.moment_steps */
+    int64_t modules; /* of multi-token prediction there; as many as here, unless a gate sets it */
+    const char *config;             /* YAML */
+    const char *products;           /* a GPU's algorithms (op/choices.h); "": none */
+    char cpu[OP_SET_TEXT_BYTES];    /* op_set_text; "": a GPU, or not on record */
+    char sum[CHECKPOINT_SUM_BYTES]; /* of the manifest: tells checkpoints apart */
+} CheckpointInfo;
 
 #define MANIFEST_NAME "manifest.jsonl"
 
@@ -19,7 +36,9 @@ typedef struct Manifest {
 typedef struct ManifestEntry {
     const char *param, *file;
     ParamBuffer buffer;
-    Dtype dtype; /* of the elements in the file: f32, of moments also bf16 */
+    const OptimizerDesc
+        *rule;   /* whose state buffer it is; NULL: of a frozen parameter, or no rule's */
+    Dtype dtype; /* of the elements in the file: f32, of state buffers also bf16 */
     int rank;
     int64_t dim[2];
     Piece piece;                       /* of the canonical tensor */
@@ -27,8 +46,6 @@ typedef struct ManifestEntry {
     char sum[CHECKPOINT_SUM_BYTES];    /* of the elements' bytes */
     const struct ManifestEntry *other; /* a reader's chain: an entry of the same tensor */
 } ManifestEntry;
-
-const char *manifest_buffer_name(ParamBuffer b);
 
 /* XXH3-128 of bytes that pass by piece by piece; taking it begins the next one. */
 Status manifest_sum_new(Arena *a, void **out);

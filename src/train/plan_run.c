@@ -5,7 +5,6 @@
 #include "train/agree.h"
 #include "train/capacity.h"
 #include "train/fits.h"
-#include "train/null.h"
 #include "train/peak.h"
 
 #include <inttypes.h>
@@ -357,7 +356,6 @@ Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out)
 {
     Whole whole;
     TrainPlan p = { .shape = train_shape(c, mesh), .need = { [NEED_SAVE] = SAVE_BYTES } };
-    TRY(null_refuse(c, "train"));
     p.need[NEED_LIBRARIES] = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
     TRY(plan_data(c, mesh, &p));
     TRY(plan_eval(c, &p));

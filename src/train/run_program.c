@@ -1,4 +1,5 @@
-/* run_program: each action of the list waits, takes its lane, runs and signals. */
+/* run_program: runs a list. Each action waits for its events, takes its lane, runs and signals. What an
+ * action does to layers is run_layers.c's, to parameters shards.c's. */
 #include "train/run_program.h"
 
 #include "base/clock.h"
@@ -14,7 +15,7 @@ static Status zero_sums(Engine *e)
 {
     TRY(engine_zero(&e->arenas, &e->io.record.sums));
     TRY(engine_zero(&e->arenas, &e->io.record.counts));
-    return e->list->program.evaluates ? OK : shards_begin(e);
+    return e->list->program.evaluates ? OK : shards_begin(&e->params);
 }
 
 void run_say_place(void *engine, char *out, int out_bytes)
@@ -57,11 +58,11 @@ static Status run_action(Engine *e, const Action *a)
         return run_pass(e, a, &m, &w->slots[e->counting ? 0 : a->slot]);
     }
     switch (a->kind) {
-    case ACTION_ZERO_GRADS: return a->layer >= 0 ? shards_zero(e, a->layer) : zero_sums(e);
-    case ACTION_GATHER_WEIGHTS: return shards_gather(e, a->layer);
+    case ACTION_ZERO_GRADS: return a->layer >= 0 ? shards_zero(&e->params, a->layer) : zero_sums(e);
+    case ACTION_GATHER_WEIGHTS: return shards_gather(&e->params, a->layer);
     case ACTION_FREE_WEIGHTS: return OK;
-    case ACTION_REDUCE_GRADS: return shards_reduce(e, a->layer);
-    case ACTION_SUM_GRADS: return shards_sum(e, a->layer);
+    case ACTION_REDUCE_GRADS: return shards_reduce(&e->params, a->layer);
+    case ACTION_SUM_GRADS: return shards_sum(&e->params, a->layer);
     case ACTION_UPDATE: return update_run(e);
     case ACTION_ADD_RECORDS: return update_add_records(e);
     default: return FAIL(ERR_ARG, "engine: %s runs on no lane", action_name(a->kind));

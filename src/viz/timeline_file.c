@@ -1,4 +1,5 @@
-/* timeline_file: a folder of pp_vis into a Timeline. Keys that are not known are passed over. */
+/* timeline_file: reads a folder of pp_vis into a Timeline. Unknown keys are passed over. Only a
+ * simulation has memory over time (timeline.c); a folder has its peak. */
 #include "viz/timeline.h"
 
 #include "base/file.h"
@@ -163,61 +164,6 @@ static Status read_passes(const Source *f)
     return take_apart(f);
 }
 
-/* ---- memory ---- */
-
-/* Reads one entry of "memory_bytes": a number for the whole step, or one for each of "memory_at".
- * Rank 0's file gives the kinds and their order. */
-static Status read_kind(const Source *f, const char *name, char *kind, int k, int points,
-                        double *bytes)
-{
-    Timeline *t = f->t;
-    double same = 0;
-    List list;
-    if (f->r == t->rank) TRY(arena_text(f->arena, name, strlen(name), &t->memory_kind[k]));
-    TRY(list_of(f, name, kind, &list));
-    if (strcmp(name, t->memory_kind[k]) != 0 || (list.n != points && !real(kind, &same)))
-        return BAD(f, "\"%s\" is not the memory of rank 0 called \"%s\", a number or a list of %d",
-                   name, t->memory_kind[k], points);
-    for (int i = 0; i < points; i++)
-        bytes[(size_t)i * (size_t)t->memory_kinds] = list.n > 0 ? list.at[i] : same;
-    return OK;
-}
-
-static Status read_kinds(const Source *f, Scan s, int points, double **out)
-{
-    char *name[TIMELINE_MEMORY_KINDS + 1], *kind[TIMELINE_MEMORY_KINDS + 1];
-    int n = 0, *want = &f->t->memory_kinds;
-    for (; n <= TIMELINE_MEMORY_KINDS && (name[n] = scan_key(&s)) != NULL; n++)
-        kind[n] = scan_skip(&s);
-    if (f->r == f->t->rank && n <= TIMELINE_MEMORY_KINDS) *want = n;
-    if (n != *want)
-        return BAD(f, "%d or more kinds of memory, rank 0 has %d, at most %d are drawn", n, *want,
-                   TIMELINE_MEMORY_KINDS);
-    TRY(ARENA_NEW(f->arena, points * n, out));
-    for (int k = 0; k < n; k++) TRY(read_kind(f, name[k], kind[k], k, points, *out + k));
-    return OK;
-}
-
-static Status read_memory(const Source *f)
-{
-    char *kinds = scan_member(f->at, "memory_bytes");
-    double gib = 0, *bytes = NULL;
-    List at;
-    f->r->peak_bytes = real(scan_member(f->at, "memory"), &gib) ? gib * TIMELINE_GIB : (double)NAN;
-    TRY(list_of(f, "memory_at", scan_member(f->at, "memory_at"), &at));
-    if (at.n == 0 || kinds == NULL || *kinds != '{') return OK;
-    TRY(read_kinds(f, scan_inside(kinds), at.n, &bytes));
-    for (int i = 0; i < at.n; i++) {
-        at.at[i] *= 1e-3;
-        if (i > 0 && at.at[i] < at.at[i - 1])
-            return BAD(f, "number %d of memory_at is early", i + 1);
-    }
-    f->r->bytes = bytes;
-    f->r->at_s = at.at;
-    f->r->points = at.n;
-    return OK;
-}
-
 /* ---- files ---- */
 
 /* Finds every iteration's longest total, and the object of the wanted one. Rank 0's file gives the
@@ -253,13 +199,14 @@ static Status read_iterations(const Source *f, bool last, char **out)
 static Status read_rank(Source *f, bool last)
 {
     char *at = NULL;
+    double gib = 0;
     TRY(read_iterations(f, last && f->r == f->t->rank, &at));
     f->at = at;
     if (!real(scan_member(f->at, "total"), &f->r->total_s) || f->r->total_s == 0)
         return BAD(f, "there is none with a total above 0, of %d in rank 0", f->t->n_recorded);
     f->r->total_s *= 1e-3;
-    TRY(read_passes(f));
-    return read_memory(f);
+    f->r->peak_bytes = real(scan_member(f->at, "memory"), &gib) ? gib * TIMELINE_GIB : (double)NAN;
+    return read_passes(f);
 }
 
 static Status count_of(const Source *f, const char *key, const char *old, int most, int *out)

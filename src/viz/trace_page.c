@@ -316,7 +316,7 @@ static Status page_text(const TracePage *p, Arena *a, Text *out)
     TRY(timeline_part(p, out));
     TRY(breakdown_part(p, a, out));
     TRY(kernels_part(p, out));
-    TRY(trace_part_roofline(out, p));
+    TRY(trace_part_roofline(out, p, a));
     TRY(collectives_part(p, out));
     TRY(text_printf(out, "<section id=\"sheets\"><h2>Sheets</h2>\n"));
     TRY(text_append(out, p->sheets.text.data, p->sheets.text.used));
@@ -328,7 +328,7 @@ Status trace_page_write(TracePage *p, const char *path)
 {
     Arena names = { 0 };
     Text page = { 0 };
-    TRY(arena_init(&names, "names", MEM_HOST, (size_t)1 << 20));
+    TRY(arena_init(&names, "names", MEM_HOST, (size_t)1 << 30));
     Status s = text_init(&page, &p->arena);
     if (s == OK) s = page_text(p, &names, &page);
     if (s == OK) s = file_write_whole(path, page.data, page.used);

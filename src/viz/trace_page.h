@@ -60,6 +60,6 @@ Status trace_lanes(TracePage *p, const Report *r, int64_t most);
 Status trace_part_table(Text *out, const Table *t, bool heat);
 /* Points of a roofline plot from a sheet that has operators' intensity and rate. */
 Status trace_part_points(TracePage *p, const Table *sheet);
-Status trace_part_roofline(Text *out, const TracePage *p);
+Status trace_part_roofline(Text *out, const TracePage *p, Arena *a);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "harness/test.h"
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "base/rng.h"
 #include "config/config.h"
 #include "train/engine.h"
@@ -91,7 +91,7 @@ static inline Status tiny_config(Tiny *t, const char *const *overrides)
 /* From t->config, which lies in t->arena; mesh NULL: alone. */
 static inline Status tiny_start(Tiny *t, const Mesh *mesh)
 {
-    if (mesh != NULL && cuda_devices() > 0) t->config.run_gpu = mesh->rank % cuda_devices();
+    if (mesh != NULL && gpu_devices() > 0) t->config.run_gpu = mesh->rank % gpu_devices();
     const Config *c = &t->config;
     t->shape = (EngineShape){ .batch = c->train_batch,
                               .micro_batch = c->train_micro_batch,
@@ -104,7 +104,7 @@ static inline Status tiny_start(Tiny *t, const Mesh *mesh)
     TRY(engine_plan(c, ENGINE_TRAIN, &t->shape, &t->plan));
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->shape, &t->plan));
     TRY(engine_prepare(&t->engine, NULL));
-    TRY(engine_init_weights(&t->engine, 42));
+    TRY(engine_init_weights(&t->engine.params, 42));
     TRY(batch_new_deep(&t->arena, c->train_batch, c->data_sequence, (int)c->mtp_layers, &t->batch));
     tiny_batch(t, 0);
     return OK;
@@ -143,10 +143,10 @@ static inline StepResult tiny_steps(Tiny *t, int64_t first, int64_t n)
 /* Bitwise equality of all weights and moments. */
 static inline bool tiny_same_state(const Tiny *a, const Tiny *b)
 {
-    static const ParamBuffer buffers[] = { BUF_MAIN, BUF_MOMENT1, BUF_MOMENT2, BUF_STATE };
+    static const ParamBuffer buffers[] = { BUF_MAIN, BUF_OPTIMIZER, BUF_OPTIMIZER + 1, BUF_STATE };
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
-        const Tensor *x = &a->engine.memory.buffer[buffers[i]];
-        const Tensor *y = &b->engine.memory.buffer[buffers[i]];
+        const Tensor *x = &a->engine.params.memory.buffer[buffers[i]];
+        const Tensor *y = &b->engine.params.memory.buffer[buffers[i]];
         if (x->data == NULL && y->data == NULL) continue;
         if (memcmp(x->data, y->data, tensor_bytes(x)) != 0) return false;
     }

@@ -146,12 +146,12 @@ static inline void trajectory_write_init(Trajectory *t)
         const char *name = g->at[i].name;
         arrays += strchr(name, '/') != NULL && strncmp(name, "grad/", 5) != 0;
     }
-    CHECK_INT(e->params.n, arrays);
-    CHECK_OK(engine_init_weights(e, 1)); /* padding and moments become zero */
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i];
+    CHECK_INT(e->params.table.n, arrays);
+    CHECK_OK(engine_init_weights(&e->params, 1)); /* padding and moments become zero */
+    for (int i = 0; i < e->params.table.n; i++) {
+        const Param *p = &e->params.table.at[i];
         Tensor from = trajectory_start(t, p);
-        Tensor to = param_view(p, &e->memory, p->first[BUF_STATE] < 0 ? BUF_MAIN : BUF_STATE);
+        Tensor to = param_view(p, &e->params.memory, p->first[BUF_STATE] < 0 ? BUF_MAIN : BUF_STATE);
         CHECK_INT(tensor_elems(&to), tensor_elems(&from));
         memcpy(to.data, from.data, tensor_bytes(&to));
     }
@@ -325,11 +325,11 @@ static inline void trajectory_tensor(Trajectory *t, const Param *p, int64_t step
                                      int64_t row, double limit)
 {
     static const char *const what[BUF_COUNT] = { [BUF_MAIN] = "weights",
-                                                 [BUF_MOMENT1] = "first moments",
-                                                 [BUF_MOMENT2] = "second moments",
+                                                 [BUF_OPTIMIZER] = "first moments",
+                                                 [BUF_OPTIMIZER + 1] = "second moments",
                                                  [BUF_STATE] = "biases" };
     double error, norm;
-    Tensor want = trajectory_array(t, p, row), have = param_view(p, &t->engine.memory, b);
+    Tensor want = trajectory_array(t, p, row), have = param_view(p, &t->engine.params.memory, b);
     golden_norms(have.data, want.data, tensor_elems(&want), &error, &norm);
     if (error > 0) t->worst_tensor = fmax(t->worst_tensor, error / norm);
     if (!(error <= limit * norm)) {
@@ -348,8 +348,8 @@ static inline void trajectory_checkpoint(Trajectory *t, int64_t step, int64_t ke
     CHECK_OK(checkpoint_load(&t->engine, path, &t->scratch, &info));
     CHECK_INT(info.step, step);
     CHECK_INT(info.position, step * t->config.train_batch);
-    for (int i = 0; i < t->engine.params.n; i++) {
-        const Param *p = &t->engine.params.at[i];
+    for (int i = 0; i < t->engine.params.table.n; i++) {
+        const Param *p = &t->engine.params.table.at[i];
         if (p->first[BUF_STATE] >= 0) {
             trajectory_tensor(t, p, step, BUF_STATE, step, 0);
             continue;

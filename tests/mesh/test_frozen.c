@@ -3,6 +3,7 @@
  * is that of what is trained, wherever the shards' borders lie. */
 #include "harness/many.h"
 
+#include "train/copies.h"
 #include "train/layer_count.h"
 
 #include <fnmatch.h>
@@ -138,7 +139,7 @@ static bool is_state(const Param *p) { return p->first[BUF_STATE] >= 0; }
 static ParamPiece piece_of(const ManyRank *r, const Param *p)
 {
     const Engine *e = &r->t.engine;
-    return param_piece(&e->params, p, &e->memory, is_state(p) ? BUF_STATE : BUF_MAIN);
+    return param_piece(&e->params.table, p, &e->params.memory, is_state(p) ? BUF_STATE : BUF_MAIN);
 }
 
 static Status begun(ManyRank *r, const Param *p, const ParamPiece *at, float **out)
@@ -151,15 +152,15 @@ static Status begun(ManyRank *r, const Param *p, const ParamPiece *at, float **o
 static Status put_back(Turn *t, ManyRank *r)
 {
     Engine *e = &r->t.engine;
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i];
+    for (int i = 0; i < e->params.table.n; i++) {
+        const Param *p = &e->params.table.at[i];
         ParamPiece at = piece_of(r, p);
         float *was = NULL;
         if (!named(t, p) || at.in.n == 0) continue;
         TRY(begun(r, p, &at, &was));
         memcpy(at.at.data, was, (size_t)at.in.n * sizeof *was);
     }
-    return engine_refresh_weights(e);
+    return copies_refresh(&e->params);
 }
 
 static Status check_param(Turn *t, ManyRank *r, const Param *p)
@@ -171,7 +172,7 @@ static Status check_param(Turn *t, ManyRank *r, const Param *p)
     bool still = memcmp(was, at.at.data, (size_t)at.in.n * sizeof *was) == 0;
     if (still != named(t, p))
         return FAIL(ERR_NUMERIC, "%s: %s", p->name, still ? "did not move" : "moved");
-    if (!t->back && p->frozen != named(t, p)) return FAIL(ERR_NUMERIC, "%s", p->name);
+    if (!t->back && (p->rule == NULL) != named(t, p)) return FAIL(ERR_NUMERIC, "%s", p->name);
     return OK;
 }
 
@@ -193,10 +194,10 @@ static Status note_param(Turn *t, const ManyRank *r, const Param *p)
 static double norm_of(const Turn *t, const Engine *e)
 {
     double sum = 0;
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i];
+    for (int i = 0; i < e->params.table.n; i++) {
+        const Param *p = &e->params.table.at[i];
         if (is_state(p) || named(t, p)) continue;
-        Tensor g = param_view(p, &e->memory, BUF_GRAD);
+        Tensor g = param_view(p, &e->params.memory, BUF_GRAD);
         const float *x = g.data;
         for (int64_t k = 0; k < tensor_elems(&g); k++) sum += (double)x[k] * (double)x[k];
     }
@@ -206,7 +207,7 @@ static double norm_of(const Turn *t, const Engine *e)
 static Status steps(Turn *t, ManyRank *r)
 {
     StepResult result = { 0 };
-    const ParamTable *table = &r->t.engine.params;
+    const ParamTable *table = &r->t.engine.params.table;
     for (int64_t i = 0; i < STEPS; i++) {
         TRY(many_step(r, i, &result));
         if (t->back) TRY(put_back(t, r));
@@ -275,7 +276,7 @@ static void run_case(const Case *c, double norm[SETS])
     Turn t = { .what = c, .list = list, .whole = &whole };
     for (int back = 0; back < 2; back++) {
         int failed = -1;
-        moved[back] = calloc((size_t)whole.all.flat, sizeof **moved);
+        moved[back] = calloc((size_t)whole.spaces.of[BUF_MAIN].flat, sizeof **moved);
         assert_non_null(moved[back]);
         t.moved = moved[back];
         t.back = back;
@@ -371,7 +372,7 @@ static double spared_by_low(void)
         LayerCount l;
         CHECK_OK(layer_count(s, i, b, r.t.shape.sequence, NULL, &r.t.arena, &l));
         flops += (l.pass[PASS_INPUT].flops + l.pass[PASS_WEIGHT].flops) * 8 / (double)b;
-        flops += UPDATE * (double)l.all.flat;
+        flops += UPDATE * (double)l.params.of[BUF_MAIN].flat;
     }
     many_close(&r);
     return flops;

@@ -27,6 +27,7 @@
 
 #include "op/attention_merge.cuh"
 #include "op/nv/cudnn.cuh"
+#include "op/nv/libraries.cuh"
 
 extern "C" {
 #include "op/op.h"
@@ -94,31 +95,39 @@ struct CudnnAttention {
     char text[CUDNN_WHY_MAX]; /* of a why that is no plan's */
 };
 
-size_t attention_cudnn_version(const struct CudnnAttention *c)
+static CudnnAttention *attention_of(struct Exec *ex)
 {
+    return (CudnnAttention *)exec_library(ex, LIBRARY_ATTENTION);
+}
+
+extern "C" size_t attention_cudnn_version(const void *attention)
+{
+    const CudnnAttention *c = (const CudnnAttention *)attention;
     return c->cudnn.file == NULL ? 0 : c->cudnn.call.version();
 }
 
-extern "C" Status cuda_attention_make(Arena *a, cudaStream_t stream, struct CudnnAttention **out)
+extern "C" Status attention_cudnn_open(struct Exec *ex, Arena *a, void **out)
 {
     CudnnAttention *c = NULL;
     TRY(ARENA_ZEROED(a, 1, &c));
     cudnn_open(&c->cudnn);
-    c->stream = stream;
+    c->stream = exec_stream(ex);
     c->why = c->cudnn.why;
     *out = c;
     return OK;
 }
 
-extern "C" void cuda_attention_free(struct CudnnAttention *c)
+extern "C" void attention_cudnn_close(void *attention)
 {
-    if (c == NULL) return;
+    CudnnAttention *c = (CudnnAttention *)attention;
     for (int i = 0; i < c->plans; i++) plan_free(&c->cudnn, &c->plan[i].plan);
     cudnn_close(&c->cudnn);
-    c->plans = 0;
 }
 
-const char *attention_cudnn_why(const struct CudnnAttention *c) { return c->why; }
+extern "C" const char *attention_cudnn_why(const void *attention)
+{
+    return ((const CudnnAttention *)attention)->why;
+}
 
 /* Shapes */
 
@@ -627,7 +636,7 @@ static void *piece(const Call *c, int role, int64_t b, int64_t group)
 
 static Status run_part(struct Exec *ex, const Call *c, const Plan *p, int64_t b, int64_t group)
 {
-    CudnnAttention *attention = exec_attention(ex);
+    CudnnAttention *attention = attention_of(ex);
     char *workspace = (char *)exec_workspace(ex);
     char *delta = workspace + rounded((int64_t)library_bytes(&c->part), 256);
     float scale = c->scale, one = 1, hidden = -INFINITY;
@@ -751,14 +760,14 @@ template <typename Args> static void note_plain(struct Exec *ex, const char *op,
     char said[160];
     if (a->kernel != ATTENTION_AUTO || a->q.dtype != DTYPE_BF16) return;
     if (a->k.dim[1] != a->q.dim[1]) return;
-    (void)snprintf(said, sizeof said, "the program's own kernel runs: %s", exec_attention(ex)->why);
+    (void)snprintf(said, sizeof said, "the program's own kernel runs: %s", attention_of(ex)->why);
     exec_note_once(ex, op, said);
 }
 
 template <typename Args>
 static Status call_run(struct Exec *ex, const char *op, const Args *a, bool *done)
 {
-    CudnnAttention *attention = exec_attention(ex);
+    CudnnAttention *attention = attention_of(ex);
     const Plan *p = NULL;
     Call c = call_of(a);
     *done = c.whole.B == 0;

@@ -14,20 +14,7 @@
 
 extern "C" {
 #include "op/attention.h"
-
-struct CudnnAttention;
-
-/* Opens cuDNN; a missing library is no error. Its work goes to `stream`. */
-Status cuda_attention_make(Arena *a, cudaStream_t stream, struct CudnnAttention **out);
-void cuda_attention_free(struct CudnnAttention *c); /* safe on NULL */
-struct CudnnAttention *exec_attention(struct Exec *ex);
 }
-
-/* Why the last call did not go through cuDNN; before the first call, why none will. "": it did. */
-const char *attention_cudnn_why(const struct CudnnAttention *c);
-
-/* cuDNN's version, 91900 for 9.19.0; 0: there is no cuDNN. */
-size_t attention_cudnn_version(const struct CudnnAttention *c);
 
 /* *done false: cuDNN cannot take this call (a->kernel, why), and nothing was launched. With
  * ATTENTION_CUDNN that is an error. Uses exec_workspace. */

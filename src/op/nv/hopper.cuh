@@ -13,7 +13,7 @@
 #ifndef OP_NV_HOPPER_CUH
 #define OP_NV_HOPPER_CUH
 
-#include "op/kernel.cuh"
+#include "op/grouped.cuh"
 
 #include <cuda.h>
 
@@ -207,28 +207,39 @@ static __device__ __forceinline__ uint64_t operand_at(uint32_t address)
            (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
 }
 
+/* The operands of an asm statement that are sums: their numbers, and the registers c[i] on. */
+/* clang-format off */
+#define SUMS_FIRST_64                                                                             \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                      \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "            \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "            \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define SUMS_LAST_64                                                                              \
+    "%64, %65, %66, %67, %68, %69, %70, %71, "                                                    \
+    "%72, %73, %74, %75, %76, %77, %78, %79, "                                                    \
+    "%80, %81, %82, %83, %84, %85, %86, %87, "                                                    \
+    "%88, %89, %90, %91, %92, %93, %94, %95, "                                                    \
+    "%96, %97, %98, %99, %100, %101, %102, %103, "                                                \
+    "%104, %105, %106, %107, %108, %109, %110, %111, "                                            \
+    "%112, %113, %114, %115, %116, %117, %118, %119, "                                            \
+    "%120, %121, %122, %123, %124, %125, %126, %127"
+#define SUMS_8(i)                                                                                 \
+    "+f"(c[i]), "+f"(c[(i) + 1]), "+f"(c[(i) + 2]), "+f"(c[(i) + 3]), "+f"(c[(i) + 4]),           \
+        "+f"(c[(i) + 5]), "+f"(c[(i) + 6]), "+f"(c[(i) + 7])
+#define SUMS_64(i)                                                                                \
+    SUMS_8(i), SUMS_8((i) + 8), SUMS_8((i) + 16), SUMS_8((i) + 24), SUMS_8((i) + 32),             \
+        SUMS_8((i) + 40), SUMS_8((i) + 48), SUMS_8((i) + 56)
+/* clang-format on */
+
 /* c += A B for 64 rows, 128 columns, 16 terms. */
 template <bool TURN_A, bool TURN_B>
 static __device__ __forceinline__ void multiply_add(float (&c)[64], uint64_t a, uint64_t b, int add)
 {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+                 "{" SUMS_FIRST_64 "}, "
                  "%64, %65, p, 1, 1, %67, %68;\n}\n"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]),
-                   "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]),
-                   "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]),
-                   "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]),
-                   "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]),
-                   "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]),
-                   "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]),
-                   "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]),
-                   "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]),
-                   "+f"(c[54]), "+f"(c[55]), "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]),
-                   "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+                 : SUMS_64(0)
                  : "l"(a), "l"(b), "r"(add), "n"(TURN_A), "n"(TURN_B));
 }
 
@@ -237,54 +248,17 @@ template <bool TURN_A, bool TURN_B>
 static __device__ __forceinline__ void multiply_add(float (&c)[128], uint64_t a, uint64_t b,
                                                     int add)
 {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
-        "%111, "
-        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, "
-        "%127}, "
-        "%128, %129, p, 1, 1, %131, %132;\n}\n"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
-          "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
-          "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]),
-          "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]),
-          "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]),
-          "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]),
-          "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]),
-          "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
-          "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]),
-          "+f"(c[63]), "+f"(c[64]), "+f"(c[65]), "+f"(c[66]), "+f"(c[67]), "+f"(c[68]), "+f"(c[69]),
-          "+f"(c[70]), "+f"(c[71]), "+f"(c[72]), "+f"(c[73]), "+f"(c[74]), "+f"(c[75]), "+f"(c[76]),
-          "+f"(c[77]), "+f"(c[78]), "+f"(c[79]), "+f"(c[80]), "+f"(c[81]), "+f"(c[82]), "+f"(c[83]),
-          "+f"(c[84]), "+f"(c[85]), "+f"(c[86]), "+f"(c[87]), "+f"(c[88]), "+f"(c[89]), "+f"(c[90]),
-          "+f"(c[91]), "+f"(c[92]), "+f"(c[93]), "+f"(c[94]), "+f"(c[95]), "+f"(c[96]), "+f"(c[97]),
-          "+f"(c[98]), "+f"(c[99]), "+f"(c[100]), "+f"(c[101]), "+f"(c[102]), "+f"(c[103]),
-          "+f"(c[104]), "+f"(c[105]), "+f"(c[106]), "+f"(c[107]), "+f"(c[108]), "+f"(c[109]),
-          "+f"(c[110]), "+f"(c[111]), "+f"(c[112]), "+f"(c[113]), "+f"(c[114]), "+f"(c[115]),
-          "+f"(c[116]), "+f"(c[117]), "+f"(c[118]), "+f"(c[119]), "+f"(c[120]), "+f"(c[121]),
-          "+f"(c[122]), "+f"(c[123]), "+f"(c[124]), "+f"(c[125]), "+f"(c[126]), "+f"(c[127])
-        : "l"(a), "l"(b), "r"(add), "n"(TURN_A), "n"(TURN_B));
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
+                 "{" SUMS_FIRST_64 ", " SUMS_LAST_64 "}, "
+                 "%128, %129, p, 1, 1, %131, %132;\n}\n"
+                 : SUMS_64(0), SUMS_64(64)
+                 : "l"(a), "l"(b), "r"(add), "n"(TURN_A), "n"(TURN_B));
 }
 
-/* Host */
-
-/* A tensor of bf16 or f32 as `deep` matrices of `rows` x `cols` that lie one behind the other, moved
- * in boxes of box_rows x 128 bytes. PAIRS: the rows of a matrix are read 8 of its first half, then
- * the 8 that belong to them in its second half, in turn; rows / 2 is then a multiple of 8. */
-typedef struct TensorShape {
-    const void *data;
-    int64_t cols, rows, deep;
-    Dtype dtype;
-} TensorShape;
-
 } // namespace hopper
+
+/* Host */
 
 extern "C" {
 /* Does the current GPU run code for sm_90a? */
@@ -292,8 +266,10 @@ bool hopper_device(void);
 /* For a kernel whose blocks stay and take tiles: one a multiprocessor, at most one a tile. */
 unsigned hopper_blocks(const struct Exec *ex, int64_t tiles);
 }
-/* ERR_DEVICE: the driver takes no such tensor. */
-Status tensor_map(const char *op, const hopper::TensorShape &t, int box_rows, bool pairs,
+/* How TMA moves boxes of box_rows x 128 bytes of a tensor. pairs: the rows of a matrix are read 8 of its
+ * first half, then the 8 that belong to them in its second half, in turn; rows / 2 is then a multiple
+ * of 8. ERR_DEVICE: the driver takes no such tensor. */
+Status tensor_map(const char *op, const grouped::TensorShape &t, int box_rows, bool pairs,
                   CUtensorMap *out);
 
 #endif

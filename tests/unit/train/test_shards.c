@@ -145,7 +145,7 @@ static void check_buckets(const Case *c)
             CHECK_INT(k->shard, shard);
             flat += k->n, shard += k->n / ranks;
         }
-        CHECK_INT(h.table.all.flat, flat);
+        CHECK_INT(h.table.spaces.of[BUF_MAIN].flat, flat);
         for (ParamBuffer b = 0; b < BUF_STATE; b++) {
             bool out = c->ranks > 1 && c->zero >= zero_of(b, c->bf16);
             CHECK_INT(h.table.elems[b], out ? shard : flat);
@@ -166,11 +166,11 @@ static void buckets_are_cut_in_equal_parts_and_buffers_hold_what_they_say(void *
 /* Elements are numbered from 1 in the flat space, which all ranks have in common; padding is 0. */
 static void number(const Engine *e, ParamBuffer b)
 {
-    const Tensor *t = &e->memory.buffer[b];
+    const Tensor *t = &e->params.memory.buffer[b];
     memset(t->data, 0, tensor_bytes(t));
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i];
-        ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
+    for (int i = 0; i < e->params.table.n; i++) {
+        const Param *p = &e->params.table.at[i];
+        ParamPiece piece = param_piece(&e->params.table, p, &e->params.memory, b);
         for (int64_t k = 0; k < piece.in.n && b != BUF_STATE; k++) {
             int64_t id = p->first[b] + piece.in.first + k + 1;
             if (t->dtype == DTYPE_F32)
@@ -184,8 +184,8 @@ static void number(const Engine *e, ParamBuffer b)
 /* The buffers of a range run side by side. */
 static void count_range(const UpdateRange *r, bool bf16, int *decays, int *stays)
 {
-    const float *w = r->w.data, *g = r->g.data, *m = r->m.data, *v = r->v.data;
-    const uint16_t *low = r->w_low.data;
+    const float *w = r->w.data, *g = r->g.data, *m = r->state[0].data, *v = r->state[1].data;
+    const uint16_t *low = r->low.data;
     CHECK((low != NULL) == bf16);
     for (int64_t i = 0; i < tensor_elems(&r->w); i++) {
         CHECK_NEAR(g[i], w[i], 0);
@@ -220,11 +220,12 @@ static void count_updates(const Case *c, int rank, Tiny *t, int *count[2])
     for (ParamBuffer b = 0; b < BUF_STATE; b++) number(&t->engine, b);
     if (rank == 0) {
         for (int d = 0; d < 2; d++) {
-            count[d] = calloc((size_t)t->engine.params.all.flat + 1, sizeof **count);
+            count[d] =
+                calloc((size_t)t->engine.params.table.spaces.of[BUF_MAIN].flat + 1, sizeof **count);
         }
     }
-    for (int i = 0; i < t->engine.n_ranges; i++) {
-        count_range(&t->engine.ranges[i], c->bf16, count[1], count[0]);
+    for (int i = 0; i < t->engine.params.n_ranges; i++) {
+        count_range(&t->engine.params.ranges[i], c->bf16, count[1], count[0]);
     }
 }
 
@@ -236,8 +237,8 @@ static void check_updates(const Case *c)
         count_updates(c, r, &t, count);
         if (r < c->ranks - 1) tiny_close(&t);
     }
-    for (int i = 0; i < t.engine.params.n; i++) {
-        const Param *p = &t.engine.params.at[i];
+    for (int i = 0; i < t.engine.params.table.n; i++) {
+        const Param *p = &t.engine.params.table.at[i];
         int want = c->zero == 0 || p->keep_f32 ? c->ranks : 1;
         for (int64_t k = 1; k <= param_elems(p) && p->first[BUF_MAIN] >= 0; k++) {
             CHECK_INT(count[p->decay][p->first[BUF_MAIN] + k], want);

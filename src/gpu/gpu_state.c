@@ -1,4 +1,4 @@
-#include "backend/gpu_state.h"
+#include "gpu/gpu_state.h"
 
 #include "base/library.h"
 #include "base/log.h"

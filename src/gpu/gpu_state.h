@@ -2,8 +2,8 @@
  * Without the clock under load no ratio of two step times can be explained. The figures are NVML's,
  * opened at run time; where library, function or permission is missing, the figure is missing and
  * training goes on. A reading asks the driver and waits for nothing on the GPU. */
-#ifndef BACKEND_GPU_STATE_H
-#define BACKEND_GPU_STATE_H
+#ifndef GPU_GPU_STATE_H
+#define GPU_GPU_STATE_H
 
 #include "base/status.h"
 

@@ -1,5 +1,5 @@
 /* What NVML says becomes figures and words: over a table of functions that a test made. */
-#include "backend/gpu_state.h"
+#include "gpu/gpu_state.h"
 #include "harness/test.h"
 
 static const char HERE[] = "0000:19:00.0";

@@ -1,0 +1,26 @@
+/* copies: bucket by bucket, from the part of the main weights that this rank has. */
+#include "train/copies.h"
+
+#include "op/elementwise.h"
+#include "train/engine_memory.h"
+#include "train/shards.h"
+
+static Status make(EngineParams *w, const ParamBucket *k)
+{
+    const ParamTable *t = &w->table;
+    bool part = t->sharded[BUF_MAIN];
+    Tensor main =
+        part ? bucket_own(t, &w->memory, k, BUF_MAIN) : bucket_whole(t, &w->memory, k, BUF_MAIN);
+    Tensor copy = part ? bucket_own(t, &w->memory, k, BUF_WEIGHT)
+                       : bucket_whole(t, &w->memory, k, BUF_WEIGHT);
+    return tensor_elems(&main) == 0 ? OK : cast(w->ex, (Cast){ main, copy });
+}
+
+Status copies_refresh(EngineParams *w)
+{
+    for (int i = 0; i < w->table.n_buckets && w->spec->weights.n > 0; i++) {
+        TRY(make(w, &w->table.bucket[i]));
+    }
+    TRY(shards_gather_all(w));
+    return engine_wait(w->arenas);
+}
