@@ -39,7 +39,7 @@ static int64_t meta_whole(const Json *meta, const char *key)
     return fabs(x) <= 9007199254740992.0 && x == floor(x) ? (int64_t)x : 0;
 }
 
-/* META, of which a later version may have more. */
+/* Reads META. A later version may have more members than are read here. */
 static Status read_meta(Recording *r)
 {
     Json *m = NULL;
@@ -126,7 +126,7 @@ static double end_ms(const RecordedStep *s)
     return (double)end / 1e6;
 }
 
-/* Peak of a rank's device that MFU is a share of. */
+/* The peak FLOP/s that MFU is a share of: the data sheet's, else the measured one. */
 static double peak(const Recording *r)
 {
     return r->sheet_flops > 0 ? r->sheet_flops : r->roof_flops;
@@ -203,7 +203,7 @@ static Status phases(const Recording *r, bool layers, Arena *a, Table *out)
 
 /* ---- steps ---- */
 
-/* Spans of a step's rows on lanes that compute, or of all that communicates. */
+/* The spans of a step on lanes that compute, or of all actions that communicate. */
 static Status lane_spans(const Recording *r, const RecordedStep *s, bool comm, Arena *a, Spans *out)
 {
     const RecordWay *w = &r->file.way[s->head.way];
@@ -219,7 +219,7 @@ static Status lane_spans(const Recording *r, const RecordedStep *s, bool comm, A
     return OK;
 }
 
-/* The busiest of a layer's experts over the mean; 0: no tokens. */
+/* Tokens of the busiest expert of a layer over the mean; 0: there are no tokens. */
 static double over_mean(const uint32_t *load, int64_t experts)
 {
     double sum = 0, top = 0;
@@ -270,7 +270,7 @@ static double at_share(const double *sorted, int64_t n, double share)
     return sorted[i < 0 ? 0 : i];
 }
 
-/* The median of a row over steps of one way. */
+/* The median time of an action over the steps of one execution mode. */
 static double row_median(const Recording *r, uint32_t way, uint32_t row, double *room)
 {
     int64_t n = 0;
@@ -282,7 +282,7 @@ static double row_median(const Recording *r, uint32_t way, uint32_t row, double 
     return n > 0 ? at_share(room, n, 0.5) : 0;
 }
 
-/* The action by which a step is furthest above what is usual. */
+/* Names the action that is furthest above its median in a slow step. */
 static void blame(const Recording *r, const RecordedStep *s, double *room, Table *out)
 {
     const RecordWay *w = &r->file.way[s->head.way];

@@ -46,7 +46,7 @@ static Status open_model(BenchModel *m, BenchOpen how)
     TRY(engine_open(&m->engine, c, ENGINE_TRAIN, &shape, &m->plan));
     TRY(recorder_open(&m->recorder, &m->engine, NULL, how.recorded ? 1 : 0));
     TRY(engine_prepare(&m->engine, NULL));
-    TRY(engine_init_weights(&m->engine, (uint64_t)c->run_seed));
+    TRY(engine_init_weights(&m->engine.params, (uint64_t)c->run_seed));
     return batch_new_deep(&m->arena, shape.batch, c->data_sequence, (int)c->mtp_layers, &m->batch);
 }
 

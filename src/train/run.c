@@ -265,7 +265,7 @@ static Status find_sheet(Trainer *t)
     return OK;
 }
 
-/* Where the peak cannot be measured, no share of it is told. */
+/* If the peak cannot be measured, no share of it is reported. */
 static void raise_peak(Trainer *t)
 {
     if (peak_measure(&t->config.own, t->plan.shape.threads, false, &t->rates.peak) != OK)
@@ -337,7 +337,7 @@ static void read_gpu(void *trainer)
 static Status watch_gpu(Trainer *t)
 {
     char bus_id[GPU_BUS_ID_MAX];
-    TRY(t->engine.ex.backend->device->bus_id(&t->engine.ex, bus_id));
+    TRY(exec_bus_id(&t->engine.ex, bus_id));
     if (bus_id[0] == '\0') return OK;
     gpu_state_open(&t->rates.gpu, bus_id);
     t->engine.observer = (EngineObserver){ read_gpu, t };
@@ -359,7 +359,7 @@ static Status start_fresh(Trainer *t)
                     "): continue it with --resume, or set another run.dir",
                     t->saver.folder, t->saver.steps[t->saver.n_steps - 1]);
     }
-    TRY(engine_init_weights(&t->engine, (uint64_t)t->config.own.run_seed));
+    TRY(engine_init_weights(&t->engine.params, (uint64_t)t->config.own.run_seed));
     if (init == NULL) return OK;
     char path[FILE_PATH_MAX];
     bool moments = t->config.own.init_moments;
@@ -369,7 +369,7 @@ static Status start_fresh(Trainer *t)
     TRY(checkpoint_load_init(&t->engine, path, &gate, moments, &t->saver.arena, &info));
     for (int i = 0; i < AGE_COUNT && moments; i++) {
         if (i == AGE_MODEL || info.modules > 0)
-            t->engine.moment_steps[i] = info.step + info.moment_steps[i];
+            t->engine.params.moment_steps[i] = info.step + info.moment_steps[i];
     }
     if (t->is_rank0)
         log_info("init: weights%s of %s, step %" PRId64, moments ? " and moments" : "", path,
@@ -414,7 +414,7 @@ static Status start_resumed(Trainer *t)
     TRY(checkpoint_load_newest(&t->engine, t->config.own.run_dir, &gate, &t->saver.arena, &info));
     t->at.step = t->at.saved_step = info.step;
     t->at.position = info.position;
-    memcpy(t->engine.moment_steps, info.moment_steps, sizeof info.moment_steps);
+    memcpy(t->engine.params.moment_steps, info.moment_steps, sizeof info.moment_steps);
     return loader_seek(t->loader, info.position);
 }
 
@@ -499,10 +499,10 @@ static Status exchange_steps(Trainer *t, const StepMetrics *m, double waited)
     const float dumps = t->options->dumps == NULL ? 0 : (float)*t->options->dumps;
     const RankStep lone = { { [RANK_STOP] = (float)stop_signal(t), [RANK_DUMPS] = dumps } };
     if (t->ranks.world == NULL)
-        return ranks_step(&t->ranks.steps, &lone); /* whose figures nobody reads */
+        return ranks_step(&t->ranks.steps, &lone); /* its other figures are not read */
     double gib = 1 << 30;
     size_t used = 0;
-    TRY(t->engine.ex.backend->device->used_bytes(&t->engine.ex, &used));
+    TRY(exec_used_bytes(&t->engine.ex, &used));
     if (used == 0) used = process_now_bytes();
     const RankStep mine = { { [RANK_STOP] = (float)stop_signal(t),
                               [RANK_DUMPS] = dumps,
