@@ -66,9 +66,6 @@ typedef struct Device {
     /* While on, a product of a shape that has no choice yet times its candidates: results mean
      * nothing, each such call waits. Not while a graph is captured. */
     Status (*tune)(Exec *ex, bool on);
-    /* Why this Exec's last attention did not go through cuDNN, as a sentence; before the first, why
-     * none will; "": it did, or may. */
-    const char *(*attention_why)(const Exec *ex);
     void (*close)(Exec *ex); /* gives back what the Exec holds; for exec_free */
 } Device;
 

@@ -5,6 +5,7 @@ extern "C" {
 #include "backend/backend.h"
 #include "backend/cuda.h"
 #include "base/clock.h"
+#include "op/kernels.h"
 }
 
 #include <cstdio>
@@ -31,6 +32,7 @@ struct Cuda {
     EventNode *events;
     struct Blas *blas;
     struct CudnnAttention *attention;
+    KernelDevice kernels; /* ex->device */
     cudaEvent_t pace[2], reached;
     int64_t ops; /* launched while there are other ranks */
     bool capturing;
@@ -224,11 +226,6 @@ static Status used_bytes(Exec *ex, size_t *out)
 
 static struct Choices *choices(Exec *ex) { return blas_choices(exec_blas(ex)); }
 static Status tune(Exec *ex, bool on) { return blas_tune(exec_blas(ex), on); }
-
-static const char *attention_why(const Exec *ex)
-{
-    return ex->cuda->attention == NULL ? "" : attention_cudnn_why(ex->cuda->attention);
-}
 
 static Status answer(cudaError_t e, bool *busy)
 {
@@ -509,7 +506,6 @@ static const Device device_entries = {
     .used_bytes = used_bytes,
     .choices = choices,
     .tune = tune,
-    .attention_why = attention_why,
     .close = close_exec,
 };
 
@@ -560,6 +556,10 @@ Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
     TRY(cuda_status(cudaMemset(c->tickets, 0, tickets), "device memory"));
     TRY(cuda_status(cudaDeviceSynchronize(), "device memory"));
     TRY(cuda_attention_make(arena, c->stream[LANE_COMPUTE], &c->attention));
+    c->kernels.vendor = VENDOR_NVIDIA;
+    c->kernels.capability = 10 * info.major + info.minor;
+    c->kernels.lacks[NEEDS_CUDNN] = attention_cudnn_lacks(c->attention);
+    ex->device = &c->kernels;
     return cuda_blas_make(arena, attention_cudnn_version(c->attention), &c->blas);
 }
 
@@ -570,6 +570,7 @@ Status cuda_exec_count(Exec *ex, Arena *arena, Arena *scratch)
     c->counts = backend_count;
     c->counts.apart = c->counts.async = true;
     ex->backend = &c->counts;
+    ex->device = &kernel_device_full;
     return OK;
 }
 }

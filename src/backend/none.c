@@ -81,7 +81,6 @@ static Status no_used_bytes(Exec *ex, size_t *out)
 
 static struct Choices *no_choices(Exec *ex) { return NULL; }
 static Status no_tune(Exec *ex, bool on) { return OK; }
-static const char *no_why(const Exec *ex) { return ""; }
 static void close_nothing(Exec *ex) {}
 
 const Device backend_no_device = {
@@ -89,7 +88,6 @@ const Device backend_no_device = {
     .used_bytes = no_used_bytes,
     .choices = no_choices,
     .tune = no_tune,
-    .attention_why = no_why,
     .close = close_nothing,
 };
 /* NOLINTEND(misc-unused-parameters,readability-non-const-parameter) */

@@ -168,8 +168,10 @@ static Status build_spec(Engine *e)
 static Status setup(Engine *e, const EnginePlan *plan)
 {
     e->counting = plan == NULL;
-    if (e->config->attention_kernel == KERNEL_CUDNN && !engine_wants_gpu(e->config)) {
-        return FAIL(ERR_ARG, "attention.kernel=cudnn needs a GPU, and run.device=auto found none");
+    AttentionKernel kernel = (AttentionKernel)e->config->attention_kernel;
+    if (attention_kernel_wants_gpu(kernel) && !engine_wants_gpu(e->config)) {
+        return FAIL(ERR_ARG, "attention.kernel=%s needs a GPU, and run.device=auto found none",
+                    attention_words[kernel].name);
     }
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(build_spec(e));

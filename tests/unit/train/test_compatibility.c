@@ -92,7 +92,7 @@ static Status check_for_gpu(Config *c, Arena *a)
     TRY(spec_build(c, a, &spec));
     TRY(engine_check_capture(c, &spec));
     c->run_device = DEVICE_CPU;
-    c->attention_kernel = KERNEL_AUTO;
+    c->attention_kernel = ATTENTION_AUTO;
     return OK;
 }
 
