@@ -1,6 +1,7 @@
 /* collectives_read: a rank's trace -> its collectives, and the work before each. Of the trace only
  * that stays. */
 #include "analyze/collectives.h"
+#include "analyze/events_read.h"
 #include "analyze/tree.h"
 
 #include <ctype.h>

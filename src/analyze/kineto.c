@@ -7,6 +7,7 @@
  * inflating of the next block overlaps the scan of this one. */
 #include "analyze/kineto.h"
 
+#include "analyze/kineto_walk.h"
 #include "base/worker.h"
 
 #include <math.h>
@@ -109,11 +110,11 @@ static Status read_lane(void *state)
     return OK;
 }
 
-static Status reader_init(Reader *r, Lane *lane, int lanes, const EventsOptions *o, Events *e)
+static Status reader_init(Reader *r, Lane *lane, int lanes, bool python, Events *e)
 {
     const Source *from = r->source;
     const size_t block = from->block, room = walk_room(from) + (LANES + 1) * block;
-    Batch like = { .keys = &r->keys, .python = o->python };
+    Batch like = { .keys = &r->keys, .python = python };
     pthread_mutex_init(&r->reading, NULL);
     pthread_mutex_init(&r->order, NULL);
     pthread_cond_init(&r->turned, NULL);
@@ -152,13 +153,13 @@ static Status read_lanes(Lane *lane, int lanes)
     return s;
 }
 
-Status kineto_read(Source *source, const EventsOptions *o, Events *e)
+Status kineto_read(Source *source, bool python, int threads, Events *e)
 {
     Lane lane[LANES];
     Reader r = { .source = source };
-    int lanes = o->threads > 0 ? o->threads : omp_get_num_procs();
+    int lanes = threads > 0 ? threads : omp_get_num_procs();
     if (lanes > LANES) lanes = LANES;
-    Status s = reader_init(&r, lane, lanes, o, e);
+    Status s = reader_init(&r, lane, lanes, python, e);
     if (s == OK) s = read_lanes(lane, lanes);
     if (s == OK) s = walk_end(&r.walk, source);
     if (s == OK) commit_end(e);

@@ -1,6 +1,7 @@
 /* kineto_commit: items of a block -> columns and tables, in the order of the file. */
-#include "analyze/kineto.h"
-#include "base/scan.h"
+#include "analyze/kineto_commit.h"
+
+#include "base/json.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -330,121 +331,90 @@ void commit_end(Events *e)
     name_tracks(e);
 }
 
-/* Blanks between the tokens of the JSON at `at` go, in place. Its length. */
-static size_t squeeze(char *at)
+/* A text, or with `any` every kind of value as JSON without blanks. 0: it is not there. */
+static Status value_id(Events *e, const Json *v, bool any, Arena *a, uint32_t *out)
 {
-    Scan s = scan_begin(at);
-    char *out = at;
-    bool quoted = false;
-    scan_skip(&s);
-    for (const char *p = at; p < s.at; p++) {
-        if (*p == '"' && (p == at || p[-1] != '\\')) quoted = !quoted;
-        if (quoted || strchr(" \t\r\n", *p) == NULL) *out++ = *p;
-    }
-    return (size_t)(out - at);
-}
-
-static Status optional_text(Events *e, const char *s, uint32_t *out)
-{
+    Text text = { 0 };
     *out = 0;
-    return s == NULL ? OK : strings_id(&e->strings, s, strlen(s), out);
+    if (v == NULL || (!any && v->type != JSON_TEXT)) return OK;
+    if (!any) return strings_id(&e->strings, v->text, strlen(v->text), out);
+    TRY(text_init(&text, a));
+    TRY(json_print(v, false, &text));
+    return strings_id(&e->strings, text.data, text.used, out);
 }
 
-typedef struct JsonGroup {
-    char *name, *ranks;
-} JsonGroup;
-
-static Status top_groups(Events *e, char *config, bool *bad)
+static int64_t whole_of(Events *e, const Json *v)
 {
-    static const ScanField GROUP_FIELDS[] = { { "pg_name", SCAN_TEXT, offsetof(JsonGroup, name) },
-                                              { "ranks", SCAN_RAW, offsetof(JsonGroup, ranks) } };
-    Scan s = scan_inside(config);
+    e->counts.malformed += v != NULL && v->type != JSON_NUMBER && v->type != JSON_NULL;
+    bool whole = json_is(v, JSON_NUMBER) && v->number == floor(v->number);
+    return whole && fabs(v->number) <= 9007199254740992.0 ? (int64_t)v->number : -1;
+}
+
+static Status top_distributed(Events *e, const Json *v, Arena *a)
+{
+    const Json *groups = json_get(v, "pg_config");
+    e->rank = whole_of(e, json_get(v, "rank"));
+    e->world = whole_of(e, json_get(v, "world_size"));
     e->n_groups = 0;
-    while (scan_item(&s)) {
-        JsonGroup g = { 0 };
-        scan_fields(&s, GROUP_FIELDS, 2, &g);
-        if (s.bad) break;
+    e->counts.malformed += groups != NULL && groups->type != JSON_ARRAY;
+    for (const Json *g = json_first(groups); g != NULL; g = g->next) {
         TRY(ARENA_GROW(&e->own->self, e->n_groups + 1, &e->own->groups_room, &e->groups));
-        Group *to = &e->groups[e->n_groups];
-        *to = (Group){ 0 };
-        TRY(optional_text(e, g.name, &to->name));
-        if (g.ranks != NULL) TRY(strings_id(&e->strings, g.ranks, squeeze(g.ranks), &to->ranks));
-        e->n_groups++;
+        Group *to = &e->groups[e->n_groups++];
+        TRY(value_id(e, json_get(g, "pg_name"), false, a, &to->name));
+        TRY(value_id(e, json_get(g, "ranks"), true, a, &to->ranks));
     }
-    *bad = s.bad;
     return OK;
 }
 
-typedef struct JsonDistributed {
-    int64_t rank, world;
-    char *groups;
-} JsonDistributed;
-
-static Status top_distributed(Events *e, char *text, bool *bad)
+static Status top_devices(Events *e, const Json *v, Arena *a)
 {
-    static const ScanField FIELDS_OF[] = {
-        { "rank", SCAN_WHOLE, offsetof(JsonDistributed, rank) },
-        { "world_size", SCAN_WHOLE, offsetof(JsonDistributed, world) },
-        { "pg_config", SCAN_RAW, offsetof(JsonDistributed, groups) }
-    };
-    JsonDistributed d = { -1, -1, NULL };
-    Scan s = scan_begin(text);
-    scan_fields(&s, FIELDS_OF, 3, &d);
-    *bad = s.bad;
-    if (s.bad) return OK;
-    e->rank = d.rank;
-    e->world = d.world;
-    return d.groups == NULL ? OK : top_groups(e, d.groups, bad);
-}
-
-static Status top_devices(Events *e, char *text, bool *bad)
-{
-    Scan s = scan_inside(text);
     e->n_devices = 0;
-    while (scan_item(&s)) {
-        char *name = NULL;
-        scan_fields(&s, &(ScanField){ "name", SCAN_TEXT, 0 }, 1, &name);
-        if (s.bad) break;
+    for (const Json *d = json_first(v); d != NULL; d = d->next) {
         TRY(ARENA_GROW(&e->own->self, e->n_devices + 1, &e->own->devices_room, &e->devices));
-        TRY(optional_text(e, name, &e->devices[e->n_devices].name));
-        e->n_devices++;
+        TRY(value_id(e, json_get(d, "name"), false, a, &e->devices[e->n_devices++].name));
     }
-    *bad = s.bad;
     return OK;
 }
 
-/* More digits than a double holds. */
-static Status top_base(Events *e, char *text, bool *bad)
-{
-    char *digits = *text == '"' ? text + 1 : text, *end = digits;
-    e->base_ns = strtoll(digits, &end, 10);
-    *bad = end == digits;
-    return OK;
-}
-
+/* Members beside traceEvents; the time has more digits than a double holds, so its text is read. */
 static const struct {
     const char *key;
-    Status (*take)(Events *e, char *text, bool *bad);
-} TOP[] = { { "distributedInfo", top_distributed },
-            { "deviceProperties", top_devices },
-            { "baseTimeNanoseconds", top_base } };
+    JsonType type;
+    Status (*take)(Events *e, const Json *v, Arena *a);
+} TOP[] = { { "distributedInfo", JSON_OBJECT, top_distributed },
+            { "deviceProperties", JSON_ARRAY, top_devices },
+            { "baseTimeNanoseconds", JSON_NUMBER, NULL } };
 enum { TOPS = sizeof TOP / sizeof TOP[0] };
 
 static int top_of(const char *key, size_t n)
 {
-    for (int i = 0; i < TOPS; i++)
-        if (strlen(TOP[i].key) == n && memcmp(TOP[i].key, key, n) == 0) return i;
-    return -1;
+    int i = 0;
+    while (i < TOPS && (strlen(TOP[i].key) != n || memcmp(TOP[i].key, key, n) != 0)) i++;
+    return i;
 }
 
-bool commit_wants(const char *key, size_t n) { return top_of(key, n) >= 0; }
+bool commit_wants(const char *key, size_t n) { return top_of(key, n) < TOPS; }
 
-Status commit_top(Events *e, const char *key, size_t n, char *text)
+Status commit_top(Events *e, const char *key, size_t n, const char *text)
 {
-    bool bad = false;
-    TRY(TOP[top_of(key, n)].take(e, text, &bad));
-    e->counts.malformed += bad;
-    return OK;
+    const int i = top_of(key, n);
+    Arena a = { 0 };
+    Json *v = NULL;
+    size_t bytes = strlen(text), bad = 0;
+    if (TOP[i].take == NULL) {
+        const char *digits = *text == '"' ? text + 1 : text;
+        char *end = NULL;
+        e->base_ns = strtoll(digits, &end, 10);
+        e->counts.malformed += end == digits;
+        return OK;
+    }
+    TRY(arena_init(&a, "a member", MEM_HOST, 2 * sizeof(Json) * bytes + (1 << 16)));
+    Status s = json_parse(text, bytes, &a, &v, &bad);
+    bool good = json_is(v, TOP[i].type);
+    if (s == OK && good) s = TOP[i].take(e, v, &a);
+    if (s == OK && !good) e->counts.malformed++;
+    arena_free(&a);
+    return s;
 }
 
 /* ---- begin ---- */

@@ -7,7 +7,8 @@
  *
  * Tolerant where nothing is lost by it: control characters in strings, unquoted words, NaN and
  * Infinity, numbers as strings, missing commas between events, escapes that are none. */
-#include "analyze/kineto.h"
+#include "analyze/kineto_scan.h"
+
 #include "base/scan.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
-/* kineto_source: the bytes of a trace, from a file or a pipe, inflated if they are gzip. */
-#include "analyze/kineto.h"
+/* kineto_source: see kineto_source.h. */
+#include "analyze/kineto_source.h"
 
 #include "base/file.h"
 

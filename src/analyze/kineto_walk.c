@@ -1,6 +1,6 @@
 /* kineto_walk: where in the text the events stand. Text comes piece by piece, cut anywhere; what a
  * piece does not hold whole waits for the next one. */
-#include "analyze/kineto.h"
+#include "analyze/kineto_walk.h"
 
 #include <assert.h>
 #include <string.h>

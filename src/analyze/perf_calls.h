@@ -58,20 +58,13 @@ static inline Work perf_work_below(const Report *r, uint32_t event)
     return (Work){ r->tree->gpu + first[0], first[1] - first[0] };
 }
 
-/* Summary of the numbers among value[row[0]] ... that are known. */
-Status perf_known(const Report *r, const double *value, const uint32_t *row, int64_t n,
-                  Summary *out);
-
 /* Peaks of report.o->gpu or of the trace's device. */
 Status perf_peaks(const Report *r, PerfPeaks *out);
 
-/* What a call comes to; NaN and NULL: not known. */
-typedef struct PerfRates {
-    double gflops, mb, intensity, tb_s, tflops;
-    double roofline_us, roofline_percent; /* the least time that its GPU needs, by its data sheet */
-    const char *bound;                    /* COMPUTE_BOUND or MEMORY_BOUND */
-} PerfRates;
-void perf_rates(const PerfCalls *p, double flops, double bytes, const char *spec, double us,
-                PerfRates *out);
+/* What a call comes to in `us`; NaN and NULL: not known. roofline: the least time in us that its GPU
+ * needs by its data sheet; bound: COMPUTE_BOUND or MEMORY_BOUND. */
+#define PERF_RATE_ROWS "gflops|mb|intensity|tb|tflops|roofline|percent|bound|spec|us"
+void perf_put_rates(const PerfCalls *p, double flops, double bytes, const char *spec, double us,
+                    Table *rows);
 
 #endif

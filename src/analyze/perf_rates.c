@@ -38,42 +38,31 @@ static double peak_of(const PerfPeaks *p, const char *spec)
     return text_ends(spec, "fp8") ? p->fp8 : p->bf16;
 }
 
-/* The roofline: the longer of the times that operations and bytes take at their peaks. */
-static void beside_peaks(const PerfPeaks *p, const char *spec, double us, PerfRates *out,
-                         double flops, double bytes)
+/* The roofline: the longer of the times in us that operations and bytes take at their peaks. NaN:
+ * not known. */
+static double roofline_us(const PerfCalls *p, double flops, double bytes, const char *spec,
+                          const char **bound)
 {
-    double peak = peak_of(p, spec);
-    if (!(p->gb_s > 0) || !(bytes >= 0) || (flops > 0 && peak <= 0)) return;
+    double peak = peak_of(&p->peaks, spec);
+    *bound = NULL;
+    if (!p->how.peaks || !(p->peaks.gb_s > 0) || !(bytes >= 0) || (flops > 0 && peak <= 0))
+        return NAN;
     double compute = flops > 0 ? flops / (peak * 1e12) * 1e6 : 0,
-           memory = bytes / (p->gb_s * 1e9) * 1e6;
-    out->roofline_us = compute > memory ? compute : memory;
-    out->bound = compute >= memory ? "COMPUTE_BOUND" : "MEMORY_BOUND";
-    if (us > 0) out->roofline_percent = out->roofline_us / us * 100;
+           memory = bytes / (p->peaks.gb_s * 1e9) * 1e6;
+    *bound = compute >= memory ? "COMPUTE_BOUND" : "MEMORY_BOUND";
+    return compute > memory ? compute : memory;
 }
 
-void perf_rates(const PerfCalls *p, double flops, double bytes, const char *spec, double us,
-                PerfRates *out)
+void perf_put_rates(const PerfCalls *p, double flops, double bytes, const char *spec, double us,
+                    Table *rows)
 {
-    *out = (PerfRates){ .gflops = flops / 1e9,
-                        .mb = bytes / p->how.mb,
-                        .intensity = bytes > 0 ? flops / bytes : (double)NAN,
-                        .tb_s = us > 0 ? bytes / 1e12 / (us / 1e6) : (double)NAN,
-                        .tflops = us > 0 ? flops / 1e9 / 1e3 / (us / 1e6) : (double)NAN,
-                        .roofline_us = NAN,
-                        .roofline_percent = NAN };
-    if (p->how.peaks) beside_peaks(&p->peaks, spec, us, out, flops, bytes);
-}
-
-Status perf_known(const Report *r, const double *value, const uint32_t *row, int64_t n,
-                  Summary *out)
-{
-    double *known = NULL;
-    int64_t m = 0;
-    ArenaMark mark = arena_mark(r->arena);
-    TRY(ARENA_NEW(r->arena, n + 1, &known));
-    for (int64_t i = 0; i < n; i++)
-        if (!isnan(value[row[i]])) known[m++] = value[row[i]];
-    Status s = summary_of(known, NULL, m, r->arena, out);
-    arena_release(r->arena, mark);
-    return s;
+    const char *bound = NULL;
+    const double least = roofline_us(p, flops, bytes, spec, &bound);
+    const double tb = us > 0 ? bytes / 1e12 / (us / 1e6) : (double)NAN;
+    const double tflops = us > 0 ? flops / 1e9 / 1e3 / (us / 1e6) : (double)NAN;
+    TABLE_MORE(rows, cell_number(flops / 1e9), cell_number(bytes / p->how.mb),
+               cell_number(bytes > 0 ? flops / bytes : (double)NAN), cell_number(tb),
+               cell_number(tflops), cell_number(least),
+               cell_number(us > 0 ? least / us * 100 : (double)NAN), cell_text(bound),
+               cell_text(spec), cell_number(us));
 }

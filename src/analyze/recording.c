@@ -3,9 +3,10 @@
 
 #include "analyze/group.h"
 #include "analyze/spans.h"
+#include "base/json.h"
 #include "base/lane.h"
-#include "base/scan.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -24,37 +25,39 @@ bool recording_is(const char *path)
     return is;
 }
 
+/* A number of META; NaN: the member is something else. */
+static double meta_number(const Json *meta, const char *key, double otherwise)
+{
+    const Json *v = json_get(meta, key);
+    return v == NULL ? otherwise : v->type == JSON_NUMBER ? v->number : (double)NAN;
+}
+
+/* 0: it is not there, or no whole number that a double holds. */
+static int64_t meta_whole(const Json *meta, const char *key)
+{
+    const double x = meta_number(meta, key, 0);
+    return fabs(x) <= 9007199254740992.0 && x == floor(x) ? (int64_t)x : 0;
+}
+
 /* META, of which a later version may have more. */
 static Status read_meta(Recording *r)
 {
-    struct {
-        int64_t rank, ranks, experts, began_us;
-        double flops, sheet_flops, roof_flops;
-        char *device;
-    } m = { .ranks = 1 };
-#define AT(name) offsetof(__typeof__(m), name)
-    const ScanField fields[] = { { "rank", SCAN_WHOLE, AT(rank) },
-                                 { "ranks", SCAN_WHOLE, AT(ranks) },
-                                 { "experts", SCAN_WHOLE, AT(experts) },
-                                 { "began_us", SCAN_WHOLE, AT(began_us) },
-                                 { "flops", SCAN_NUMBER, AT(flops) },
-                                 { "sheet_flops", SCAN_NUMBER, AT(sheet_flops) },
-                                 { "roof_flops", SCAN_NUMBER, AT(roof_flops) },
-                                 { "device", SCAN_TEXT, AT(device) } };
-#undef AT
-    char *text = NULL;
-    size_t n = strlen(r->file.meta) + 1;
-    TRY(ARENA_NEW(&r->arena, n, &text));
-    memcpy(text, r->file.meta, n);
-    Scan s = scan_begin(text);
-    scan_fields(&s, fields, sizeof fields / sizeof *fields, &m);
-    if (s.bad || m.rank < 0 || m.ranks < 1 || m.rank >= m.ranks)
+    Json *m = NULL;
+    size_t bad = 0;
+    TRY(json_parse(r->file.meta, strlen(r->file.meta), &r->arena, &m, &bad));
+    const double rank = meta_number(m, "rank", 0), ranks = meta_number(m, "ranks", 1);
+    const char *device = json_string(json_get(m, "device"));
+    if (!json_is(m, JSON_OBJECT) || !(rank >= 0 && rank < ranks && ranks <= INT_MAX))
         return FAIL(ERR_FORMAT, "%s: what it says of its run is no JSON object with a rank",
                     r->path);
-    r->rank = (int)m.rank, r->ranks = (int)m.ranks;
-    r->experts = m.experts, r->began_us = m.began_us;
-    r->flops = m.flops, r->sheet_flops = m.sheet_flops, r->roof_flops = m.roof_flops;
-    r->device = m.device == NULL ? "" : m.device;
+    r->rank = (int)rank;
+    r->ranks = (int)ranks;
+    r->experts = meta_whole(m, "experts");
+    r->began_us = meta_whole(m, "began_us");
+    r->flops = meta_number(m, "flops", 0);
+    r->sheet_flops = meta_number(m, "sheet_flops", 0);
+    r->roof_flops = meta_number(m, "roof_flops", 0);
+    r->device = device == NULL ? "" : device;
     return OK;
 }
 

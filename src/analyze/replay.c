@@ -297,17 +297,9 @@ static bool is_named(const char *names, const char *op)
     return false;
 }
 
-/* Takes the next parameter; behind the last one stands `out`, which every operator has in a form that
- * writes into a tensor of the caller's. */
-static bool param_or_out(const char **s, Param *p)
-{
-    if (**s != 0) return next_param(s, p);
-    *p = (Param){ .type = "Tensor", .name = "out", .keyword = true };
-    return true;
-}
-
-/* The arguments' row of the table; NULL: none. */
-static const char *find_schema(const char *op, const OpArg *arg, int n)
+/* The row of the table that the arguments fit; NULL: none. *out: there is one argument more, the tensor
+ * of the caller's that every operator has a form to write into. */
+static const char *find_schema(const char *op, const OpArg *arg, int n, bool *out)
 {
     if (!text_starts(op, "aten::")) return NULL;
     for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
@@ -316,28 +308,40 @@ static const char *find_schema(const char *op, const OpArg *arg, int n)
         int at = 0;
         if (!is_named(schemas[i].names, op + 6)) continue;
         while (at < n && *s != 0 && next_param(&s, &p) && fits(&p, &arg[at])) at++;
-        if (*s == 0 && at + 1 == n && is_tensor(arg[at].type)) at++; /* out */
-        if (*s == 0 && at == n) return schemas[i].args;
+        *out = at + 1 == n && is_tensor(arg[at].type);
+        if (*s == 0 && (at == n || *out)) return schemas[i].args;
     }
     return NULL;
 }
 
-/* Of an operator without a row: what its type and value say. */
-static void guess_param(const OpArg *a, int nth, Param *p)
+/* The type of an argument by how it and its value are written. */
+static const char *guess_type(const OpArg *a)
 {
     const char *v = a->value == NULL ? "" : a->value;
-    const char *type = is_tensor(a->type) ? "Tensor"
-                       : is_missing(a)    ? "None"
-                       : v[0] == '['      ? list_of(v, is_truth) && v[1] != ']' ? "bool[]"
-                                            : list_of(v, is_whole)              ? "int[]"
-                                                                                : "list"
-                       : is_truth(v)      ? "bool"
-                       : is_whole(v)      ? "int"
-                       : is_number(v)     ? "float"
-                                          : "str";
-    *p = (Param){ .optional = true };
-    (void)snprintf(p->type, sizeof p->type, "%s", type);
-    (void)snprintf(p->name, sizeof p->name, "arg%d", nth);
+    if (is_tensor(a->type)) return "Tensor";
+    if (is_missing(a)) return "None";
+    if (v[0] == '[') {
+        if (list_of(v, is_truth) && v[1] != ']') return "bool[]";
+        return list_of(v, is_whole) ? "int[]" : "list";
+    }
+    return is_truth(v) ? "bool" : is_whole(v) ? "int" : is_number(v) ? "float" : "str";
+}
+
+/* The operator's parameters as a row of schemas.def has them. *known: there is such a row; else they
+ * are called by their places. */
+static Status schema_of(const char *op, const OpArg *arg, int n, Arena *a, const char **out,
+                        bool *known)
+{
+    Text text = { 0 };
+    bool more = false;
+    const char *row = find_schema(op, arg, n, &more);
+    *known = row != NULL;
+    TRY(text_init(&text, a));
+    TRY(text_printf(&text, "%s%s", row == NULL ? "" : row, more ? ", *, Tensor out" : ""));
+    for (int i = 0; i < n && row == NULL; i++)
+        TRY(text_printf(&text, "%s arg%d, ", guess_type(&arg[i]), i));
+    *out = text.data;
+    return OK;
 }
 
 /* ---- JSON ---- */
@@ -345,21 +349,17 @@ static void guess_param(const OpArg *a, int nth, Param *p)
 /* Why an operator with these arguments cannot run again; NULL: it can. */
 static const char *obstacle(const OpArg *arg, int n, const char *schema)
 {
-    const char *s = schema;
     Param p = { .keyword = false };
     if (n < 0) return "its arguments are not what a profiler writes";
-    for (int i = 0; i < n; i++) {
-        if (schema == NULL)
-            guess_param(&arg[i], i, &p);
-        else
-            (void)param_or_out(&s, &p);
-        if (strcmp(arg[i].type, "TensorList") == 0)
+    for (const OpArg *a = arg; a < arg + n; a++) {
+        const bool tensor = is_tensor(a->type);
+        (void)next_param(&schema, &p);
+        if (strcmp(a->type, "TensorList") == 0)
             return "a list of tensors, of which the trace has no sizes or types";
-        if (is_tensor(arg[i].type) && type_of(arg[i].type) == NULL)
+        if (tensor && type_of(a->type) == NULL)
             return "a tensor of a type that the replayer does not know";
-        if (is_tensor(arg[i].type) && arg[i].dims[0] != '[') return "a tensor without sizes";
-        if (!is_tensor(arg[i].type) && arg[i].type[0] != 0 && arg[i].value == NULL &&
-            p.other[0] == 0 && !(schema != NULL && p.optional))
+        if (tensor && a->dims[0] != '[') return "a tensor without sizes";
+        if (!tensor && a->type[0] != 0 && a->value == NULL && p.other[0] == 0 && !p.optional)
             return "the trace has no values of numbers (Concrete Inputs)";
     }
     return NULL;
@@ -382,15 +382,11 @@ static Status put_arg(Text *out, const char *op, int nth, const Param *p, const 
 /* Keywords that are missing are left out: the operator's defaults are its own. */
 static Status put_args(Text *out, const char *op, const OpArg *arg, int n, const char *schema)
 {
-    const char *s = schema;
     Param p = { .keyword = false };
     bool keyword = false, first = true;
     TRY(text_printf(out, "\"list_pos_args\":["));
     for (int i = 0; i < n; i++) {
-        if (schema == NULL)
-            guess_param(&arg[i], i, &p);
-        else
-            (void)param_or_out(&s, &p);
+        (void)next_param(&schema, &p);
         if (p.keyword && !keyword) {
             TRY(text_printf(out, "],\"list_kwargs\":["));
             keyword = first = true;
@@ -412,14 +408,16 @@ Status replay_json(const Replay *r, Arena *scratch, Text *out, ReplayCount *coun
         const char *op = event_name(r->events, r->op[i].event);
         OpArg arg[OP_ARGS_MOST];
         int n = 0;
+        bool known = false;
+        const char *schema = NULL;
         TRY(replay_args(r, &r->op[i], scratch, arg, &n));
-        const char *schema = n < 0 ? NULL : find_schema(op, arg, n);
+        TRY(schema_of(op, arg, n, scratch, &schema, &known));
         const char *why = obstacle(arg, n, schema);
         if (why == NULL) {
             TRY(text_json(out, count->ops > 0 ? ",\n{\"op_name\":%s" : "\n{\"op_name\":%s", op));
             TRY(text_json(out, ",\"count\":%lld,\"kernel_time_us\":%g,\"names\":%s,\"replay_ir\":{",
                           (long long)r->op[i].calls, r->op[i].device_us,
-                          schema != NULL ? "known" : "unknown"));
+                          known ? "known" : "unknown"));
             TRY(put_args(out, op, arg, n, schema));
             TRY(text_printf(out, "}}"));
         }

@@ -1,7 +1,6 @@
 /* report: see report.h. */
 #include "analyze/report.h"
 #include "analyze/perf.h"
-#include "analyze/python_text.h"
 
 #include <assert.h>
 #include <math.h>
@@ -297,38 +296,59 @@ Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena
 
 /* ---- sheets ---- */
 
-Status sheet_columns(const Report *r, const char *columns, Table *out)
+/* The marks of columns that a report does not have. */
+static const char *left_out(const Report *r, char marks[3])
 {
-    char without[4] = "", *end = without;
+    char *end = marks;
     if (!r->o->recompute) *end++ = '?';
     if (!r->operators) *end++ = '@';
     *end = '\0';
-    return table_init(out, out->name, columns, without, r->arena);
+    return marks;
 }
 
-Status report_python(const Report *r, uint32_t json, bool tuples, Cell *out)
+Status sheet_columns(const Report *r, const char *columns, Table *out)
 {
-    Text t;
-    *out = (Cell){ 0 };
-    if (json == 0) return OK;
-    TRY(text_init(&t, r->arena));
-    TRY(python_value(&t, strings_text(&r->e->strings, json), tuples));
-    *out = cell_text(t.data);
-    return OK;
+    char marks[3];
+    return table_init(out, out->name, columns, left_out(r, marks), r->arena);
 }
 
-Status report_put_args(const Report *r, const OpArgs *args, bool tuples, Table *out)
+Status report_fold(Report *r, const Fold *f, FillRows *fill, void *state, Table *out)
 {
+    FoldRows rows = { .whole = { NAN, NAN }, .state = state };
+    Arena room = { 0 };
+    char marks[3];
+    TRY(arena_init(&room, "rows of a sheet", MEM_HOST, (size_t)64 << 30));
+    Status s = table_init(&rows.t, "rows", f->rows, "", &room);
+    if (s == OK) s = fill(r, &rows);
+    if (s == OK) s = fold_rows(&rows, f, left_out(r, marks), r->arena, out);
+    arena_free(&room);
+    return s;
+}
+
+static Cell label_of(const Report *r, uint32_t text)
+{
+    return cell_text(text == 0 ? "Unknown" : strings_text(&r->e->strings, text));
+}
+
+Status report_put_call(const Report *r, const Launcher *l, uint32_t kernel, Table *rows)
+{
+    static const OpArgs none = { 0 };
+    static const Track nowhere = { 0 };
+    const Events *e = r->e;
+    const bool loose = l->event == EVENT_NONE;
+    const Track *t = loose ? &nowhere : &e->tracks[e->track[l->event]];
+    const OpArgs *args = l->args == EVENT_NONE ? &none : &e->args[l->args];
     const uint32_t text[] = { args->dims, args->types, args->strides, args->concrete };
-    for (int i = 0; i < 4; i++) {
-        Cell cell;
-        TRY(report_python(r, text[i], tuples, &cell));
-        table_more(out, &cell, 1);
-    }
+    const char *alone = kernel == EVENT_NONE ? NULL : event_name(e, kernel);
+    TRY(TABLE_ROW(rows, cell_text(loose ? "(unlinked)" : event_name(e, l->event)), cell_bool(loose),
+                  cell_text(l->category), cell_count(l->args == EVENT_NONE ? -1 : (int64_t)l->args),
+                  label_of(r, t->process_name), label_of(r, t->process_label),
+                  label_of(r, t->thread_name), cell_bool(l->recompute && r->o->recompute),
+                  cell_text(alone)));
+    for (int i = 0; i < 4; i++) TABLE_MORE(rows, cell_text(strings_text(&e->strings, text[i])));
+    TABLE_MORE(rows, cell_whole(e->index[kernel == EVENT_NONE ? l->event : kernel]));
     return OK;
 }
-
-double report_percent(double part, double whole) { return whole == 0 ? 0 : part / whole * 100; }
 
 Status report_tables(Report *r, Table *out, int *n)
 {

@@ -8,6 +8,7 @@
 #ifndef ANALYZE_REPORT_H
 #define ANALYZE_REPORT_H
 
+#include "analyze/fold.h"
 #include "analyze/group.h"
 #include "analyze/spans.h"
 #include "analyze/table.h"
@@ -83,6 +84,10 @@ MakeSheet sheet_timeline_by_step, sheet_idle_by_cause, sheet_idle_by_operator, s
  * recomputation apart, one with @ where the trace has operators. */
 Status sheet_columns(const Report *r, const char *columns, Table *out);
 
+/* Makes a sheet of the rows that `fill` puts into rows->t. */
+typedef Status FillRows(Report *r, FoldRows *rows);
+Status report_fold(Report *r, const Fold *f, FillRows *fill, void *state, Table *out);
+
 /* All sheets that are wanted, but for those that did not start their table: the trace has nothing of
  * theirs. */
 enum { REPORT_SHEETS_MOST = 64 };
@@ -131,18 +136,17 @@ int32_t report_stream(const Report *r, uint32_t event);     /* -1: none */
 /* Merged spans of gpu[...] whose bucket bit is in `mask` and whose recompute flag is `recompute`
  * (-1: any). */
 Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out);
-/* A string of the trace that is JSON, as Python prints it, lists as tuples or not; an empty cell for
- * string 0. */
-Status report_python(const Report *r, uint32_t json, bool tuples, Cell *out);
-Cell report_label(const Report *r, uint32_t text); /* of a track; "Unknown" for string 0 */
-/* Puts sizes, types, strides and values of arguments, as Python prints them. */
-Status report_put_args(const Report *r, const OpArgs *args, bool tuples, Table *out);
-/* Begins an operator's row: its name, category, process, label, thread, arguments, and whether it
- * runs again. */
-Status report_put_op(const Report *r, Cell name, const Launcher *l, Table *out);
+/* A row that begins with an operator or call (`l`) or with the kernel that stands for it (EVENT_NONE:
+ * none). Rows with equal CALL_KEYS are the same call. */
+#define CALL_KEYS "name|loose|category|args|process|label|thread|again|kernel"
+#define CALL_ROWS CALL_KEYS "|dims|types|strides|concrete|uid"
+#define CALL_COLUMNS                                                                               \
+    "op category=first category|process_name=first process|process_label=first label|"             \
+    "thread_name=first thread|Input Dims=tuple dims|Input type=tuple types|"                       \
+    "Input Strides=tuple strides|Concrete Inputs=tuple concrete|?is_recompute=first again"
+Status report_put_call(const Report *r, const Launcher *l, uint32_t kernel, Table *rows);
 /* The union of these events' times, us. */
 Status report_busy(const Report *r, const uint32_t *gpu, int64_t n, double *out);
-double report_percent(double part, double whole); /* 0 of nothing */
 
 /* Device work of one call, by time. */
 typedef struct Work {

@@ -4,13 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* One launch. */
-typedef struct Delays {
-    double *us, *call_us, *depth;
-    uint32_t *key; /* name of the call, stream */
-    int64_t n;
-} Delays;
-
 /* Work that was launched before time t and had not started: launches before t less starts before
  * t, both sorted. */
 static int64_t before(const double *sorted, int64_t n, double t)
@@ -26,16 +19,11 @@ static int64_t before(const double *sorted, int64_t n, double t)
     return low;
 }
 
-static Status find_delays(const Report *r, Delays *d)
+static Status fill_launches(Report *r, FoldRows *rows)
 {
     const Events *e = r->e;
     double *launch = NULL, *start = NULL;
     int64_t n = 0;
-    *d = (Delays){ 0 };
-    TRY(ARENA_NEW(r->arena, r->gpus + 1, &d->us));
-    TRY(ARENA_NEW(r->arena, r->gpus + 1, &d->call_us));
-    TRY(ARENA_NEW(r->arena, r->gpus + 1, &d->depth));
-    TRY(ARENA_NEW(r->arena, 2 * r->gpus + 1, &d->key));
     TRY(ARENA_NEW(r->arena, r->gpus + 1, &launch));
     TRY(ARENA_NEW(r->arena, r->gpus + 1, &start));
     for (int64_t k = 0; k < r->gpus; k++) {
@@ -49,71 +37,46 @@ static Status find_delays(const Report *r, Delays *d)
         uint32_t i = r->gpu[k], call = r->tree->parent[i];
         if (call == EVENT_NONE) continue;
         double t = e->ts[call];
-        d->us[d->n] = e->ts[i] - t;
-        d->call_us[d->n] = e->dur[call];
-        d->depth[d->n] = (double)(before(launch, n, t) - before(start, n, t));
-        d->key[2 * d->n] = e->name[call];
-        d->key[2 * d->n++ + 1] = (uint32_t)report_stream(r, i);
+        const int64_t depth = before(launch, n, t) - before(start, n, t);
+        TRY(TABLE_ROW(&rows->t, cell_text(event_name(e, call)), cell_whole(report_stream(r, i)),
+                      cell_number(e->ts[i] - t), cell_number(e->dur[call]),
+                      cell_number((double)depth), cell_number(depth <= 0 ? 100 : 0)));
     }
     return OK;
 }
 
 Status sheet_launch_delays(Report *r, Table *out)
 {
-    Delays d;
-    Groups g;
-    TRY(find_delays(r, &d));
-    TRY(sheet_columns(r,
-                      "launch|stream|count|delay us_mean|delay us_median|delay us_min|"
-                      "delay us_max|call us_mean|queue depth_mean|queue depth_max|"
-                      "launches into an empty queue (%)",
-                      out));
-    TRY(groups_ranked(d.key, 2, NULL, d.n, r->arena, &g));
-    for (int64_t k = 0; k < g.n; k++) {
-        int64_t n = 0, empty = 0;
-        const uint32_t *row = groups_rows(&g, k, &n), *key = d.key + 2 * (size_t)row[0];
-        Summary us, call, depth;
-        TRY(summary_of(d.us, row, n, r->arena, &us));
-        TRY(summary_of(d.call_us, row, n, r->arena, &call));
-        TRY(summary_of(d.depth, row, n, r->arena, &depth));
-        for (int64_t i = 0; i < n; i++) empty += d.depth[row[i]] <= 0;
-        TRY(TABLE_ROW(out, cell_text(strings_text(&r->e->strings, key[0])),
-                      cell_whole((int32_t)key[1]), cell_whole(n), cell_number(us.mean),
-                      cell_number(us.median), cell_number(us.min), cell_number(us.max),
-                      cell_number(call.mean), cell_number(depth.mean), cell_number(depth.max),
-                      cell_number(100.0 * (double)empty / (double)n)));
+    static const Fold fold = { .rows = "call|stream|us|call us|depth|empty",
+                               .keys = "call|stream",
+                               .columns = "launch=first call|stream=first stream|count=n|"
+                                          "delay us_*=mean,median,min,max us|"
+                                          "call us_mean=mean call us|queue depth_*=mean,max depth|"
+                                          "launches into an empty queue (%)=mean empty" };
+    return report_fold(r, &fold, fill_launches, NULL, out);
+}
+
+static Status fill_waits(Report *r, FoldRows *rows)
+{
+    const Events *e = r->e;
+    rows->whole[0] = report_wall(r);
+    for (uint32_t i = 0; i < e->n; i++) {
+        bool inside = e->ts[i] >= r->host_start && e->ts[i] <= r->host_end;
+        if (!inside || !report_is_sync(r, i)) continue;
+        uint32_t op = report_operator(r, i);
+        TRY(TABLE_ROW(&rows->t, cell_text(op == EVENT_NONE ? "" : event_name(e, op)),
+                      cell_text(event_name(e, i)), cell_number(e->dur[i])));
     }
     return OK;
 }
 
 Status sheet_sync_delays(Report *r, Table *out)
 {
-    const Events *e = r->e;
-    uint32_t *key = NULL;
-    double *us = NULL, wall = report_wall(r);
-    int64_t n = 0, most = 0;
-    Groups g;
-    TRY(sheet_columns(r, "Parent cpu_op|call|count|time ms|mean us|max us|percent of wall", out));
-    for (int64_t i = 0; i < e->n; i++) most += report_is_sync(r, i);
-    TRY(ARENA_NEW(r->arena, 2 * most + 1, &key));
-    TRY(ARENA_NEW(r->arena, most + 1, &us));
-    for (uint32_t i = 0; i < e->n; i++) {
-        bool inside = e->ts[i] >= r->host_start && e->ts[i] <= r->host_end;
-        if (!inside || !report_is_sync(r, i)) continue;
-        uint32_t op = report_operator(r, i);
-        key[2 * n] = op == EVENT_NONE ? 0 : e->name[op];
-        key[2 * n + 1] = e->name[i];
-        us[n++] = e->dur[i];
-    }
-    TRY(groups_ranked(key, 2, us, n, r->arena, &g));
-    for (int64_t k = 0; k < g.n; k++) {
-        const uint32_t *row = groups_rows(&g, k, &n), *first = key + 2 * (size_t)row[0];
-        Summary s;
-        TRY(summary_of(us, row, n, r->arena, &s));
-        TRY(TABLE_ROW(out, cell_text(strings_text(&e->strings, first[0])),
-                      cell_text(strings_text(&e->strings, first[1])), cell_whole(n),
-                      cell_number(s.sum / 1e3), cell_number(s.mean), cell_number(s.max),
-                      cell_number(report_percent(s.sum, wall))));
-    }
-    return OK;
+    static const Fold fold = { .rows = "operator|call|us",
+                               .keys = "operator|call",
+                               .by = "us",
+                               .columns = "Parent cpu_op=first operator|call=first call|count=n|"
+                                          "time ms=ms us|* us=mean,max us|"
+                                          "percent of wall=share0 us" };
+    return report_fold(r, &fold, fill_waits, NULL, out);
 }

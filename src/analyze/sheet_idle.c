@@ -136,8 +136,8 @@ typedef struct CauseSum {
 static Status put_cause(const char *name, const CauseSum *c, double idle, double wall, Table *out)
 {
     return TABLE_ROW(out, cell_text(name), cell_whole(c->n), cell_number(c->us / 1e3),
-                     isnan(idle) ? cell_none() : cell_number(report_percent(c->us, idle)),
-                     cell_number(report_percent(c->us, wall)), cell_number(c->longest),
+                     isnan(idle) ? cell_none() : cell_number(percent_of(c->us, idle)),
+                     cell_number(percent_of(c->us, wall)), cell_number(c->longest),
                      cell_whole(c->micro), cell_number(c->micro_us / 1e3));
 }
 
@@ -178,34 +178,32 @@ Status sheet_idle_by_cause(Report *r, Table *out)
     return put_cause("after the last work", &end, NAN, wall, out);
 }
 
+static Status fill_gaps(Report *r, FoldRows *rows)
+{
+    Gaps gaps;
+    TRY(find_gaps(r, &gaps));
+    rows->whole[0] = 0;
+    for (int64_t k = 0; k < gaps.n; k++) {
+        const Gap *g = &gaps.at[k];
+        const uint32_t launcher = tree_launcher(r->tree, g->next);
+        TRY(TABLE_ROW(&rows->t, cell_text(CAUSE[g->cause]),
+                      cell_text(launcher == EVENT_NONE ? "" : event_name(r->e, launcher)),
+                      cell_number(g->us)));
+        rows->whole[0] += g->us;
+    }
+    return OK;
+}
+
 /* Before whose work the device was idle, by cause. */
 Status sheet_idle_by_operator(Report *r, Table *out)
 {
-    Gaps gaps;
-    Groups g;
-    uint32_t *key = NULL;
-    double *us = NULL, idle = 0;
-    TRY(sheet_columns(r, "cause|operator|gaps|time ms|percent of idle|mean us", out));
-    TRY(find_gaps(r, &gaps));
-    TRY(ARENA_NEW(r->arena, 2 * gaps.n + 1, &key));
-    TRY(ARENA_NEW(r->arena, gaps.n + 1, &us));
-    for (int64_t k = 0; k < gaps.n; k++) {
-        uint32_t launcher = tree_launcher(r->tree, gaps.at[k].next);
-        key[2 * k] = gaps.at[k].cause;
-        key[2 * k + 1] = launcher == EVENT_NONE ? 0 : r->e->name[launcher];
-        us[k] = gaps.at[k].us;
-        idle += us[k];
-    }
-    TRY(groups_ranked(key, 2, us, gaps.n, r->arena, &g));
-    for (int64_t k = 0; k < g.n; k++) {
-        int64_t n = 0;
-        const uint32_t *first = key + 2 * (size_t)*groups_rows(&g, k, &n);
-        TRY(TABLE_ROW(out, cell_text(CAUSE[first[0]]),
-                      cell_text(strings_text(&r->e->strings, first[1])), cell_whole(n),
-                      cell_number(g.sum[k] / 1e3), cell_number(report_percent(g.sum[k], idle)),
-                      cell_number(g.sum[k] / (double)n)));
-    }
-    return OK;
+    static const Fold fold = { .rows = "cause|operator|us",
+                               .keys = "cause|operator",
+                               .by = "us",
+                               .columns = "cause=first cause|operator=first operator|gaps=n|"
+                                          "time ms=ms us|percent of idle=share0 us|"
+                                          "mean us=mean us" };
+    return report_fold(r, &fold, fill_gaps, NULL, out);
 }
 
 static Cell name_of(const Report *r, uint32_t event)

@@ -8,104 +8,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CATEGORIES_MOST = 128, KEYS = 9, SHORT_NAME = 64 };
+enum { CATEGORIES_MOST = 128, SHORT_NAME = 64 };
 
-/* Launchers by keys, with the sums of their times. */
-typedef struct OpGroups {
-    Groups g;
-    double *direct;
-    double total, before; /* of all sums; of those that have rows */
-    const char *category[CATEGORIES_MOST];
-    int categories;
-} OpGroups;
+/* ---- rows: launchers ---- */
 
-static uint32_t category_number(OpGroups *og, const char *category)
+#define LAUNCHER_ROWS CALL_ROWS "|direct|subtree|launcher"
+
+static Status fill_launchers(Report *r, FoldRows *rows)
 {
-    int i = 0;
-    while (i < og->categories && strcmp(og->category[i], category) != 0) i++;
-    if (i == og->categories && i + 1 < CATEGORIES_MOST) og->category[og->categories++] = category;
-    return (uint32_t)i;
-}
-
-static const char *launcher_name(const Report *r, const Launcher *l)
-{
-    return l->event == EVENT_NONE ? "(unlinked)" : event_name(r->e, l->event);
-}
-
-typedef enum By { BY_NAME, BY_CATEGORY, BY_ARGS } By;
-
-static void set_key(const Report *r, OpGroups *og, const Launcher *l, By by, uint32_t key[KEYS])
-{
-    const Events *e = r->e;
-    const Track *t = l->event == EVENT_NONE ? NULL : &e->tracks[e->track[l->event]];
-    memset(key, 0, KEYS * sizeof *key);
-    key[0] = l->recompute && r->o->recompute;
-    key[1] = by == BY_CATEGORY || l->event == EVENT_NONE ? 0 : e->name[l->event];
-    key[2] = l->event == EVENT_NONE;
-    if (by != BY_NAME) key[3] = category_number(og, l->category);
-    if (by == BY_ARGS && t == NULL) key[8] = e->name[r->own[l->first]];
-    if (by != BY_ARGS || t == NULL) return;
-    key[4] = l->args;
-    key[5] = t->process_name;
-    key[6] = t->process_label;
-    key[7] = t->thread_name;
-}
-
-static Status group_ops(const Report *r, By by, OpGroups *og)
-{
-    uint32_t *key = NULL;
-    memset(og, 0, sizeof *og);
-    TRY(ARENA_NEW(r->arena, r->launchers * KEYS + 1, &key));
-    TRY(ARENA_NEW(r->arena, r->launchers + 1, &og->direct));
+    rows->whole[1] = r->total_us;
     for (int64_t i = 0; i < r->launchers; i++) {
-        set_key(r, og, &r->launcher[i], by, key + i * KEYS);
-        og->direct[i] = r->launcher[i].direct_us;
+        const Launcher *l = &r->launcher[i];
+        const uint32_t alone = l->event == EVENT_NONE ? r->own[l->first] : EVENT_NONE;
+        TRY(report_put_call(r, l, alone, &rows->t));
+        TABLE_MORE(&rows->t, cell_number(l->direct_us), cell_number(l->subtree_us), cell_whole(i));
     }
-    TRY(groups_ranked(key, KEYS, og->direct, r->launchers, r->arena, &og->g));
-    for (int64_t g = 0; g < og->g.n; g++) og->total += og->g.sum[g];
     return OK;
-}
-
-/* What share of all time the next group's sum is. */
-typedef struct Shares {
-    Cell own, so_far, of_total;
-} Shares;
-
-static Shares shares_of(const Report *r, OpGroups *og, double sum)
-{
-    og->before += report_percent(sum, og->total);
-    return (Shares){ cell_number(report_percent(sum, og->total)), cell_number(og->before),
-                     cell_number(report_percent(sum, r->total_us)) };
 }
 
 Status sheet_ops_by_category(Report *r, Table *out)
 {
-    OpGroups og;
-    TRY(sheet_columns(r,
-                      "op category|?is_recompute|Count|total_direct_kernel_time_ms|Percentage (%)|"
-                      "Cumulative Percentage (%)|Percent of total time (%)",
-                      out));
-    TRY(group_ops(r, BY_CATEGORY, &og));
-    for (int64_t k = 0; k < og.g.n; k++) {
-        int64_t n = 0;
-        const Launcher *first = &r->launcher[*groups_rows(&og.g, k, &n)];
-        const Shares share = shares_of(r, &og, og.g.sum[k]);
-        TRY(TABLE_ROW(out, cell_text(first->category), cell_bool(first->recompute), cell_whole(n),
-                      cell_number(og.g.sum[k] / 1e3), share.own, share.so_far, share.of_total));
-    }
-    return OK;
+    static const Fold fold = { .rows = LAUNCHER_ROWS,
+                               .keys = "again|loose|category",
+                               .by = "direct",
+                               .columns =
+                                   "op category=first category|?is_recompute=first again|Count=n|"
+                                   "total_direct_kernel_time_ms=ms direct|"
+                                   "Percentage (%)=share0 direct|"
+                                   "Cumulative Percentage (%)=upto0 direct|"
+                                   "Percent of total time (%)=share1 direct" };
+    return report_fold(r, &fold, fill_launchers, r, out);
 }
 
 /* ['elementwise', 'other']: each category once, in the order of their first launchers. */
-static Status category_list(const Report *r, const uint32_t *row, int64_t n, Cell *out)
+static Status category_list(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a,
+                            Cell *out)
 {
+    const char *seen[CATEGORIES_MOST];
+    const int column = table_column(&rows->t, "category");
+    int categories = 0;
     Text t;
-    OpGroups seen = { 0 };
-    TRY(text_init(&t, r->arena));
+    TRY(text_init(&t, a));
     for (int64_t i = 0; i < n; i++) {
-        int before = seen.categories;
-        const char *category = r->launcher[row[i]].category;
-        if (category_number(&seen, category) != (uint32_t)before) continue;
+        const char *category = table_at(&rows->t, row[i], column)->text;
+        int k = 0;
+        while (k < categories && strcmp(seen[k], category) != 0) k++;
+        if (k < categories || k == CATEGORIES_MOST) continue;
+        seen[categories++] = category;
         TRY(text_printf(&t, i == 0 ? "[" : ", "));
         TRY(python_string(&t, category, strlen(category)));
     }
@@ -116,29 +65,19 @@ static Status category_list(const Report *r, const uint32_t *row, int64_t n, Cel
 
 Status sheet_ops_summary(Report *r, Table *out)
 {
-    OpGroups og;
-    TRY(sheet_columns(r,
-                      "name|?is_recompute|total_direct_kernel_time_sum|"
-                      "total_subtree_kernel_time_sum|total_direct_kernel_time_ms|"
-                      "total_subtree_kernel_time_ms|Count|Categories|Percentage (%)|"
-                      "Cumulative Percentage (%)|Percent of total time (%)",
-                      out));
-    TRY(group_ops(r, BY_NAME, &og));
-    for (int64_t k = 0; k < og.g.n; k++) {
-        int64_t n = 0;
-        const uint32_t *row = groups_rows(&og.g, k, &n);
-        const Launcher *first = &r->launcher[*row];
-        const Shares share = shares_of(r, &og, og.g.sum[k]);
-        double sum = og.g.sum[k], subtree = 0;
-        Cell categories;
-        for (int64_t i = 0; i < n; i++) subtree += r->launcher[row[i]].subtree_us;
-        TRY(category_list(r, row, n, &categories));
-        TRY(TABLE_ROW(out, cell_text(launcher_name(r, first)), cell_bool(first->recompute),
-                      cell_number(sum), cell_number(subtree), cell_number(sum / 1e3),
-                      cell_number(subtree / 1e3), cell_whole(n), categories, share.own,
-                      share.so_far, share.of_total));
-    }
-    return OK;
+    static const Fold fold = { .rows = LAUNCHER_ROWS,
+                               .keys = "again|name|loose",
+                               .by = "direct",
+                               .columns = "name=first name|?is_recompute=first again|"
+                                          "total_direct_kernel_time_sum=sum direct|"
+                                          "total_subtree_kernel_time_sum=sum subtree|"
+                                          "total_direct_kernel_time_ms=ms direct|"
+                                          "total_subtree_kernel_time_ms=ms subtree|Count=n|"
+                                          "Categories=more|Percentage (%)=share0 direct|"
+                                          "Cumulative Percentage (%)=upto0 direct|"
+                                          "Percent of total time (%)=share1 direct",
+                               .more = category_list };
+    return report_fold(r, &fold, fill_launchers, r, out);
 }
 
 /* ---- kernels by their place among those of a launcher ---- */
@@ -222,76 +161,39 @@ Status report_details(const Report *r, const Work *call, int64_t n, Cell *full, 
     return put_places(r, place, places, false, brief);
 }
 
-static Status launcher_details(const Report *r, const uint32_t *launcher, int64_t n, Cell *full,
-                               Cell *brief)
-{
-    Work *call = NULL;
-    TRY(ARENA_NEW(r->arena, n, &call));
-    for (int64_t i = 0; i < n; i++) {
-        const Launcher *l = &r->launcher[launcher[i]];
-        call[i] = (Work){ r->own + l->first, l->n };
-    }
-    return report_details(r, call, n, full, brief);
-}
-
 /* ---- operators with their arguments ---- */
 
-Cell report_label(const Report *r, uint32_t text)
+static Status launcher_details(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a,
+                               Cell *out)
 {
-    return cell_text(text == 0 ? "Unknown" : strings_text(&r->e->strings, text));
+    const Report *r = rows->state;
+    const int column = table_column(&rows->t, "launcher");
+    Work *call = NULL;
+    TRY(ARENA_NEW(a, n, &call));
+    for (int64_t i = 0; i < n; i++) {
+        const Launcher *l = &r->launcher[table_at(&rows->t, row[i], column)->whole];
+        call[i] = (Work){ r->own + l->first, l->n };
+    }
+    return report_details(r, call, n, &out[0], &out[1]);
 }
 
-Status report_put_op(const Report *r, Cell name, const Launcher *l, Table *out)
-{
-    static const OpArgs none = { 0 };
-    static const Track nowhere = { 0 };
-    const Events *e = r->e;
-    const Track *t = l->event == EVENT_NONE ? &nowhere : &e->tracks[e->track[l->event]];
-    TRY(TABLE_ROW(out, name, cell_text(l->category), report_label(r, t->process_name),
-                  report_label(r, t->process_label), report_label(r, t->thread_name)));
-    TRY(report_put_args(r, l->args == EVENT_NONE ? &none : &e->args[l->args], true, out));
-    TABLE_MORE(out, cell_bool(l->recompute));
-    return OK;
-}
+#define BOTH(way)                                                                                  \
+    "total_direct_kernel_time_" way "=" way " direct|total_subtree_kernel_time_" way "=" way       \
+    " subtree|"
 
 Status sheet_ops_unique_args(Report *r, Table *out)
 {
-    OpGroups og;
-    double *subtree = NULL;
-    TRY(sheet_columns(
-        r,
-        "name|op category|process_name|process_label|thread_name|Input Dims|Input type|"
-        "Input Strides|Concrete Inputs|?is_recompute|operation_count|"
-        "total_direct_kernel_time_mean|total_subtree_kernel_time_mean|"
-        "total_direct_kernel_time_median|total_subtree_kernel_time_median|"
-        "total_direct_kernel_time_std|total_subtree_kernel_time_std|"
-        "total_direct_kernel_time_min|total_subtree_kernel_time_min|"
-        "total_direct_kernel_time_max|total_subtree_kernel_time_max|"
-        "total_direct_kernel_time_sum|total_subtree_kernel_time_sum|ex_UID|"
-        "kernel_details_summary|trunc_kernel_details|Percentage (%)|Cumulative Percentage (%)|"
-        "Percent of total time (%)",
-        out));
-    TRY(group_ops(r, BY_ARGS, &og));
-    TRY(ARENA_NEW(r->arena, r->launchers + 1, &subtree));
-    for (int64_t i = 0; i < r->launchers; i++) subtree[i] = r->launcher[i].subtree_us;
-    for (int64_t k = 0; k < og.g.n; k++) {
-        int64_t n = 0;
-        const uint32_t *row = groups_rows(&og.g, k, &n);
-        const Launcher *first = &r->launcher[*row];
-        const Shares share = shares_of(r, &og, og.g.sum[k]);
-        uint32_t event = first->event == EVENT_NONE ? r->own[first->first] : first->event;
-        Summary own, all;
-        Cell full, brief;
-        TRY(summary_of(og.direct, row, n, r->arena, &own));
-        TRY(summary_of(subtree, row, n, r->arena, &all));
-        TRY(launcher_details(r, row, n, &full, &brief));
-        TRY(report_put_op(r, cell_text(launcher_name(r, first)), first, out));
-        TABLE_MORE(out, cell_whole(n), cell_number(own.mean), cell_number(all.mean),
-                   cell_number(own.median), cell_number(all.median), cell_number(own.std),
-                   cell_number(all.std), cell_number(own.min), cell_number(all.min),
-                   cell_number(own.max), cell_number(all.max), cell_number(own.sum),
-                   cell_number(all.sum), cell_whole(r->e->index[event]), full, brief, share.own,
-                   share.so_far, share.of_total);
-    }
-    return OK;
+    static const Fold fold = { .rows = LAUNCHER_ROWS,
+                               .keys = CALL_KEYS,
+                               .by = "direct",
+                               .columns =
+                                   "name=first name|" CALL_COLUMNS "|operation_count=n|" BOTH(
+                                       "mean") BOTH("median") BOTH("std") BOTH("min") BOTH("max")
+                                       BOTH("sum") "ex_UID=first uid|"
+                                                   "kernel_details_summary=more|trunc_kernel_"
+                                                   "details=more|Percentage (%)=share0 direct|"
+                                                   "Cumulative Percentage (%)=upto0 direct|Percent "
+                                                   "of total time (%)=share1 direct",
+                               .more = launcher_details };
+    return report_fold(r, &fold, fill_launchers, r, out);
 }

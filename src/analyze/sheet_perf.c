@@ -8,12 +8,13 @@
 
 /* Calls that one sheet lists, as forward operators or with the work of their gradients. */
 typedef struct Listed {
+    Report *r;
     const PerfCalls *p;
     const char *sheet;
     bool backward;
     uint32_t *call;
     Work *work;
-    double *us, *rate[3]; /* TB/s, TFLOP/s, percent of the roofline */
+    double *us;
     int64_t n;
     const char *name[PERF_PARAMS * 2]; /* of parameters, in the order of their first rows */
     bool real[PERF_PARAMS * 2];        /* a parameter that is not whole, or missing, in some row */
@@ -104,61 +105,22 @@ static void list_calls(const Report *r, Listed *l)
 
 static Status list(Report *r, const char *sheet, Listed *l)
 {
-    *l = (Listed){ .sheet = sheet };
+    *l = (Listed){ .r = r, .sheet = sheet };
     TRY(perf_calls(r, &l->p));
     int64_t most = l->p->calls + 1;
     TRY(ARENA_NEW(r->arena, most, &l->call));
     TRY(ARENA_NEW(r->arena, most, &l->work));
     TRY(ARENA_NEW(r->arena, most, &l->us));
-    for (int k = 0; k < 3; k++) TRY(ARENA_NEW(r->arena, most, &l->rate[k]));
     list_calls(r, l);
     if (l->n == 0) {
         l->backward = true;
         TRY(list_gradients(r, l));
-    }
-    for (int64_t i = 0; i < l->n; i++) {
-        const Perf *p = perf_of(l, i);
-        PerfRates rate;
-        perf_rates(l->p, flops_of(l, p), bytes_of(l, p), p->spec, l->us[i], &rate);
-        l->rate[0][i] = rate.tb_s;
-        l->rate[1][i] = rate.tflops;
-        l->rate[2][i] = rate.roofline_percent;
     }
     list_params(l);
     return OK;
 }
 
 /* ---- the sheet ---- */
-
-static Status columns(const Report *r, const Listed *l, Table *out)
-{
-    Text t;
-    TRY(text_init(&t, r->arena));
-    TRY(text_printf(&t, "name"));
-    for (int i = 0; i < l->names; i++) TRY(text_printf(&t, "|param: %s", l->name[i]));
-    TRY(text_printf(
-        &t, "%s",
-        "|?is_recompute|GFLOPS_first|Data Moved (MB)_first|FLOPS/Byte_first|TB/s_mean|TB/s_median|"
-        "TB/s_std|TB/s_min|TB/s_max|TFLOPS/s_mean|TFLOPS/s_median|TFLOPS/s_std|TFLOPS/s_min|"
-        "TFLOPS/s_max|process_name_first|process_label_first|thread_name_first|Compute Spec|"
-        "Roofline Time (µs)_first|Roofline Bound_first|Pct Roofline_mean|Pct Roofline_median|"
-        "Pct Roofline_std|Pct Roofline_min|Pct Roofline_max|"
-        "kernel_details__summarize_kernel_stats|trunc_kernel_details|Input Dims_first|"
-        "Input type_first|Input Strides_first|Concrete Inputs_first|Kernel Time (µs)_mean|"
-        "Kernel Time (µs)_median|Kernel Time (µs)_std|Kernel Time (µs)_min|Kernel Time (µs)_max|"
-        "Kernel Time (µs)_sum|name_count|UID_first"));
-    return sheet_columns(r, t.data, out);
-}
-
-static Status put_summary(const Report *r, const double *value, const uint32_t *row, int64_t n,
-                          Table *out)
-{
-    Summary s;
-    TRY(perf_known(r, value, row, n, &s));
-    TABLE_MORE(out, cell_number(s.mean), cell_number(s.median), cell_number(s.std),
-               cell_number(s.min), cell_number(s.max));
-    return OK;
-}
 
 static Cell param_cell(const Listed *l, const Perf *p, int k)
 {
@@ -167,57 +129,66 @@ static Cell param_cell(const Listed *l, const Perf *p, int k)
     return l->real[k] && c.type == CELL_WHOLE ? cell_number((double)c.whole) : c;
 }
 
-static Status put_group(Report *r, const Listed *l, const uint32_t *row, int64_t n, double sum,
-                        Table *out)
+static Status fill_calls(Report *r, FoldRows *rows)
 {
-    const Perf *p = perf_of(l, row[0]);
-    uint32_t event = l->p->call[l->call[row[0]]].event;
-    const Track *track = &r->e->tracks[r->e->track[event]];
-    Cell full = cell_text("[]"), brief = cell_none();
-    PerfRates rate;
-    Work *work = NULL;
-    int64_t m = 0;
-    TRY(ARENA_NEW(r->arena, n, &work));
-    for (int64_t i = 0; i < n; i++)
-        if (l->work[row[i]].n > 0) work[m++] = l->work[row[i]];
-    if (m > 0) TRY(report_details(r, work, m, &full, &brief));
-    perf_rates(l->p, flops_of(l, p), bytes_of(l, p), p->spec, l->us[row[0]], &rate);
-    TRY(TABLE_ROW(out, cell_text(event_name(r->e, event))));
-    for (int k = 0; k < l->names; k++) TABLE_MORE(out, param_cell(l, p, k));
-    TABLE_MORE(out, cell_bool(r->o->recompute && r->tree->recompute[event]),
-               cell_number(rate.gflops), cell_number(rate.mb), cell_number(rate.intensity));
-    for (int k = 0; k < 2; k++) TRY(put_summary(r, l->rate[k], row, n, out));
-    TABLE_MORE(out, report_label(r, track->process_name), report_label(r, track->process_label),
-               report_label(r, track->thread_name), cell_text(p->spec),
-               cell_number(rate.roofline_us), cell_text(rate.bound));
-    TRY(put_summary(r, l->rate[2], row, n, out));
-    TABLE_MORE(out, full, brief);
-    TRY(report_put_args(r, report_args(r, event), false, out));
-    TRY(put_summary(r, l->us, row, n, out));
-    TABLE_MORE(out, cell_number(sum), cell_whole(n), cell_whole(r->e->index[event]));
+    const Listed *l = rows->state;
+    for (int64_t i = 0; i < l->n; i++) {
+        const PerfCall *c = &l->p->call[l->call[i]];
+        const Perf *p = perf_of(l, i);
+        const bool again = r->tree->recompute != NULL && r->tree->recompute[c->event];
+        const Launcher call = { c->event, .args = event_args(r->e, c->event), .recompute = again };
+        TRY(report_put_call(r, &call, EVENT_NONE, &rows->t));
+        TABLE_MORE(&rows->t, cell_whole(i), cell_whole(l->p->row[c->row].params));
+        perf_put_rates(l->p, flops_of(l, p), bytes_of(l, p), p->spec, l->us[i], &rows->t);
+        for (int k = 0; k < l->names; k++) TABLE_MORE(&rows->t, param_cell(l, p, k));
+    }
     return OK;
 }
 
+static Status call_details(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a,
+                           Cell *out)
+{
+    const Listed *l = rows->state;
+    Work *work = NULL;
+    int64_t m = 0;
+    TRY(ARENA_NEW(a, n, &work));
+    for (int64_t i = 0; i < n; i++)
+        if (l->work[row[i]].n > 0) work[m++] = l->work[row[i]];
+    out[0] = cell_text("[]");
+    out[1] = cell_none();
+    return m == 0 ? OK : report_details(l->r, work, m, &out[0], &out[1]);
+}
+
+/* A column for each parameter stands behind the name. */
 Status sheet_perf(Report *r, Table *out)
 {
     Listed l;
-    Groups g;
-    uint32_t *key = NULL;
+    Text columns, names;
     TRY(list(r, out->name, &l));
     if (l.n == 0) return OK;
-    TRY(ARENA_NEW(r->arena, 3 * l.n, &key));
-    for (int64_t i = 0; i < l.n; i++) {
-        const PerfCall *c = &l.p->call[l.call[i]];
-        key[3 * i] = r->e->name[c->event];
-        key[3 * i + 1] = l.p->row[c->row].params;
-        key[3 * i + 2] = r->o->recompute && r->tree->recompute[c->event];
-    }
-    TRY(groups_ranked(key, 3, l.us, l.n, r->arena, &g));
-    TRY(columns(r, &l, out));
-    for (int64_t k = 0; k < g.n; k++) {
-        int64_t n = 0;
-        const uint32_t *row = groups_rows(&g, k, &n);
-        TRY(put_group(r, &l, row, n, g.sum[k], out));
-    }
-    return OK;
+    TRY(text_init(&columns, r->arena));
+    TRY(text_printf(&columns, "name=first name"));
+    for (int i = 0; i < l.names; i++)
+        TRY(text_printf(&columns, "|param: %s=first param %s", l.name[i], l.name[i]));
+    TRY(text_printf(
+        &columns, "%s",
+        "|?is_recompute=first again|GFLOPS_first=first gflops|Data Moved (MB)_first=first mb|"
+        "FLOPS/Byte_first=first intensity|TB/s_*=mean,median,std,min,max tb|"
+        "TFLOPS/s_*=mean,median,std,min,max tflops|process_name_first=first process|"
+        "process_label_first=first label|thread_name_first=first thread|Compute Spec=first spec|"
+        "Roofline Time (µs)_first=first roofline|Roofline Bound_first=first bound|"
+        "Pct Roofline_*=mean,median,std,min,max percent|"
+        "kernel_details__summarize_kernel_stats=more|trunc_kernel_details=more|"
+        "Input Dims_first=list dims|Input type_first=list types|Input Strides_first=list strides|"
+        "Concrete Inputs_first=list concrete|Kernel Time (µs)_*=mean,median,std,min,max,sum us|"
+        "name_count=n|UID_first=first uid"));
+    TRY(text_init(&names, r->arena));
+    TRY(text_printf(&names, "%s", CALL_ROWS "|call|params|" PERF_RATE_ROWS));
+    for (int i = 0; i < l.names; i++) TRY(text_printf(&names, "|param %s", l.name[i]));
+    const Fold fold = { .rows = names.data,
+                        .keys = "name|params|again",
+                        .by = "us",
+                        .columns = columns.data,
+                        .more = call_details };
+    return report_fold(r, &fold, fill_calls, &l, out);
 }

@@ -21,8 +21,6 @@ typedef struct Unified {
     int64_t n, operators; /* entries; those that are operators stand first */
     uint8_t *mark;        /* by event: the bits below */
     uint32_t *gradient;   /* by event: 1 + its row of p->gradient */
-    double *host_us, *us, *rate[3];
-    double total, before; /* us of all entries; percent of it that has rows */
 } Unified;
 
 enum { MODEL = 1, MODEL_BELOW = 2, LAUNCHES = 4, COVERED = 8, EXCHANGES = 16 };
@@ -119,28 +117,6 @@ static const PerfRow *row_of(const Unified *u, const Entry *x, double *flops, do
     return row;
 }
 
-static Status measure(Unified *u)
-{
-    Report *r = u->r;
-    TRY(ARENA_NEW(r->arena, u->n + 1, &u->host_us));
-    TRY(ARENA_NEW(r->arena, u->n + 1, &u->us));
-    for (int k = 0; k < 3; k++) TRY(ARENA_NEW(r->arena, u->n + 1, &u->rate[k]));
-    for (int64_t i = 0; i < u->n; i++) {
-        const Entry *x = &u->entry[i];
-        double flops, bytes;
-        const PerfRow *p = row_of(u, x, &flops, &bytes);
-        PerfRates rate;
-        TRY(report_busy(r, x->work.gpu, x->work.n, &u->us[i]));
-        u->total += u->us[i];
-        u->host_us[i] = x->event == EVENT_NONE ? (double)NAN : r->e->dur[x->event];
-        perf_rates(u->p, flops, bytes, p == NULL ? NULL : p->p.spec, u->us[i], &rate);
-        u->rate[0][i] = rate.tb_s;
-        u->rate[1][i] = rate.tflops;
-        u->rate[2][i] = rate.roofline_percent;
-    }
-    return OK;
-}
-
 /* An operator's kind is told by the first kernel that it launched itself, if it did. */
 static uint32_t first_kernel(const Unified *u, const Entry *x)
 {
@@ -155,117 +131,68 @@ static Launcher launcher_of(const Unified *u, const Entry *x)
     return report_launcher(u->r, x->event, first);
 }
 
-static Status group(const Unified *u, Groups *g)
+static Status fill_entries(Report *r, FoldRows *rows)
 {
-    enum { KEYS = 9 };
-    const Report *r = u->r;
-    uint32_t *key = NULL;
-    TRY(ARENA_ZEROED(r->arena, u->n * KEYS + 1, &key));
+    const Unified *u = rows->state;
+    rows->whole[0] = 0;
     for (int64_t i = 0; i < u->n; i++) {
         const Entry *x = &u->entry[i];
         const Launcher l = launcher_of(u, x);
-        uint32_t *k = key + i * KEYS;
-        uint64_t category = (uintptr_t)l.category; /* a text of the table of categories */
-        k[0] = x->event == EVENT_NONE ? EVENT_NONE : r->e->name[x->event];
-        k[1] = x->kernel == EVENT_NONE ? EVENT_NONE : r->e->name[x->kernel];
-        k[2] = l.args;
-        k[3] = (uint32_t)category;
-        k[4] = (uint32_t)(category >> 32);
-        k[5] = l.recompute && r->o->recompute;
-        if (x->event == EVENT_NONE) continue;
-        const Track *t = &r->e->tracks[r->e->track[x->event]];
-        k[6] = t->process_name;
-        k[7] = t->process_label;
-        k[8] = t->thread_name;
+        const bool alone = x->kernel != EVENT_NONE;
+        double flops, bytes, us = 0;
+        const PerfRow *p = row_of(u, x, &flops, &bytes);
+        TRY(report_busy(r, x->work.gpu, x->work.n, &us));
+        rows->whole[0] += us;
+        TRY(report_put_call(r, &l, x->kernel, &rows->t));
+        TABLE_MORE(&rows->t, alone ? cell_whole(i - u->operators) : cell_none(),
+                   cell_number(x->event == EVENT_NONE ? (double)NAN : r->e->dur[x->event]),
+                   cell_text(p == NULL ? NULL : p->text), cell_bool(p != NULL));
+        perf_put_rates(u->p, flops, bytes, p == NULL ? NULL : p->p.spec, us, &rows->t);
     }
-    return groups_ranked(key, KEYS, u->us, u->n, r->arena, g);
-}
-
-/* ---- the sheet ---- */
-
-static Status entry_name(const Unified *u, const Entry *x, Cell *out)
-{
-    Text t;
-    const Events *e = u->r->e;
-    const char *op = x->event == EVENT_NONE ? "(unlinked)" : event_name(e, x->event);
-    if (x->kernel == EVENT_NONE) {
-        *out = cell_text(op);
-        return OK;
-    }
-    TRY(text_init(&t, u->r->arena));
-    TRY(text_printf(&t, "%s->%s (Synthetic Op)", op, event_name(e, x->kernel)));
-    *out = cell_text(t.data);
     return OK;
 }
 
-static void put_numbers(Table *out, const double *x, int n)
+/* Its name, and its kernels by their place. */
+static Status describe_entry(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a,
+                             Cell *out)
 {
-    for (int i = 0; i < n; i++) TABLE_MORE(out, cell_number(x[i]));
-}
-#define NUMBERS(out, ...)                                                                          \
-    put_numbers((out), (const double[]){ __VA_ARGS__ },                                            \
-                (int)(sizeof((const double[]){ __VA_ARGS__ }) / sizeof(double)))
-
-static Status put_group(Unified *u, const uint32_t *row, int64_t n, Table *out)
-{
-    Report *r = u->r;
+    const Unified *u = rows->state;
     const Entry *x = &u->entry[row[0]];
-    const Launcher l = launcher_of(u, x);
-    double flops, bytes;
-    const PerfRow *p = row_of(u, x, &flops, &bytes);
-    PerfRates rate;
-    Summary host, us, s[3];
-    Cell full, brief, name;
     Work *work = NULL;
-    TRY(ARENA_NEW(r->arena, n, &work));
+    Text t;
+    out[0] = *table_at(&rows->t, row[0], 0);
+    if (x->kernel != EVENT_NONE) {
+        TRY(text_init(&t, a));
+        TRY(text_printf(&t, "%s->%s (Synthetic Op)", out[0].text, event_name(u->r->e, x->kernel)));
+        out[0] = cell_text(t.data);
+    }
+    TRY(ARENA_NEW(a, n, &work));
     for (int64_t i = 0; i < n; i++) work[i] = u->entry[row[i]].work;
-    TRY(report_details(r, work, n, &full, &brief));
-    TRY(perf_known(r, u->host_us, row, n, &host));
-    TRY(summary_of(u->us, row, n, r->arena, &us));
-    for (int k = 0; k < 3; k++) TRY(perf_known(r, u->rate[k], row, n, &s[k]));
-    perf_rates(u->p, flops, bytes, p == NULL ? NULL : p->p.spec, u->us[row[0]], &rate);
-    TRY(entry_name(u, x, &name));
-    TRY(report_put_op(r, name, &l, out));
-    uint32_t event = x->kernel == EVENT_NONE ? x->event : x->kernel;
-    TABLE_MORE(out, cell_whole(r->e->index[event]), cell_whole(n));
-    NUMBERS(out, host.sum, host.mean, host.std, rate.gflops, rate.mb, rate.intensity);
-    TABLE_MORE(out, cell_text(p == NULL ? NULL : p->p.spec), cell_text(rate.bound));
-    NUMBERS(out, s[0].mean, s[0].std, s[1].mean, s[1].std, us.mean, us.std, us.sum);
-    NUMBERS(out, host.median, host.min, host.max, s[0].median, s[0].min, s[0].max);
-    NUMBERS(out, s[1].median, s[1].min, s[1].max, us.median, us.min, us.max);
-    NUMBERS(out, rate.roofline_us, s[2].mean, s[2].median, s[2].std, s[2].min, s[2].max);
-    u->before += report_percent(us.sum, u->total);
-    TABLE_MORE(out, full, brief, cell_text(p == NULL ? NULL : p->text), cell_bool(p != NULL),
-               cell_number(report_percent(us.sum, u->total)), cell_number(u->before),
-               x->kernel == EVENT_NONE ? cell_none() : cell_whole(x - u->entry - u->operators));
-    return OK;
+    return report_details(u->r, work, n, &out[1], &out[2]);
 }
 
 Status sheet_unified(Report *r, Table *out)
 {
+    static const Fold fold = {
+        .rows = CALL_ROWS "|nth kernel|host|params|model|" PERF_RATE_ROWS,
+        .keys = CALL_KEYS,
+        .by = "us",
+        .columns =
+            "name=more|" CALL_COLUMNS "|ex_UID=first uid|operation_count=n|"
+            "total_duration_us=sum host|mean_duration_us=mean host|std_duration_us=std host|"
+            "GFLOPS=first gflops|Data Moved (MB)=first mb|FLOPS/Byte=first intensity|"
+            "Compute Spec=first spec|Roofline Bound=first bound|TB/s_*=mean,std tb|"
+            "TFLOPS/s_*=mean,std tflops|Kernel Time (µs)_*=mean,std,sum us|"
+            "duration_us_*=median,min,max host|TB/s_*=median,min,max tb|"
+            "TFLOPS/s_*=median,min,max tflops|Kernel Time (µs)_*=median,min,max us|"
+            "Roofline Time (µs)_first=first roofline|"
+            "Pct Roofline_*=mean,median,std,min,max percent|kernel_details_summary=more|"
+            "trunc_kernel_details=more|perf_params=first params|has_perf_model=first model|"
+            "Percentage (%)=share0 us|Cumulative Percentage (%)=upto0 us|.kernel=first nth kernel",
+        .more = describe_entry
+    };
     Unified u = { .r = r };
-    Groups g;
     TRY(perf_calls(r, &u.p));
     TRY(collect(&u));
-    TRY(measure(&u));
-    TRY(group(&u, &g));
-    TRY(sheet_columns(
-        r,
-        "name|op category|process_name|process_label|thread_name|Input Dims|Input type|"
-        "Input Strides|Concrete Inputs|?is_recompute|ex_UID|operation_count|total_duration_us|"
-        "mean_duration_us|std_duration_us|GFLOPS|Data Moved (MB)|FLOPS/Byte|Compute Spec|"
-        "Roofline Bound|TB/s_mean|TB/s_std|TFLOPS/s_mean|TFLOPS/s_std|Kernel Time (µs)_mean|"
-        "Kernel Time (µs)_std|Kernel Time (µs)_sum|duration_us_median|duration_us_min|"
-        "duration_us_max|TB/s_median|TB/s_min|TB/s_max|TFLOPS/s_median|TFLOPS/s_min|TFLOPS/s_max|"
-        "Kernel Time (µs)_median|Kernel Time (µs)_min|Kernel Time (µs)_max|"
-        "Roofline Time (µs)_first|Pct Roofline_mean|Pct Roofline_median|Pct Roofline_std|"
-        "Pct Roofline_min|Pct Roofline_max|kernel_details_summary|trunc_kernel_details|"
-        "perf_params|has_perf_model|Percentage (%)|Cumulative Percentage (%)|.kernel",
-        out));
-    for (int64_t k = 0; k < g.n; k++) {
-        int64_t n = 0;
-        const uint32_t *row = groups_rows(&g, k, &n);
-        TRY(put_group(&u, row, n, out));
-    }
-    return OK;
+    return report_fold(r, &fold, fill_entries, &u, out);
 }

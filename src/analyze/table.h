@@ -70,6 +70,11 @@ static inline Cell cell_count(int64_t x) { return x < 0 ? cell_none() : cell_who
 
 double cell_value(const Cell *c); /* NaN: it is no number */
 
+static inline double percent_of(double part, double whole) /* 0 of nothing */
+{
+    return whole == 0 ? 0 : part / whole * 100;
+}
+
 /* x with the fewest digits that read back, as Python prints it: "1.0", "1e-05", "nan". Returns out. */
 enum { TABLE_NUMBER_BYTES = 40 };
 const char *table_number(char out[TABLE_NUMBER_BYTES], double x);

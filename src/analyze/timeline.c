@@ -70,7 +70,7 @@ static double gaps_below(const Spans *s, double limit)
 static Status put(Table *out, const char *type, double us, double total, int part)
 {
     return TABLE_ROW(out, cell_text(type), cell_number(us / 1e3),
-                     cell_number(report_percent(us, total)), cell_bool(part == 1));
+                     cell_number(percent_of(us, total)), cell_bool(part == 1));
 }
 
 static Status put_all(const Report *r, int part, Table *out)
@@ -119,8 +119,8 @@ static Status put_window(Timeline *t, const char *name, double host_us, Span win
     us[TIMELINE_IDLE] = total - us[TIMELINE_BUSY];
     TRY(TABLE_ROW(out, cell_text(name), isnan(host_us) ? cell_none() : cell_number(host_us / 1e3)));
     for (int i = 0; i < TIMELINE_ROWS; i++) TABLE_MORE(out, cell_number(us[i] / 1e3));
-    TABLE_MORE(out, cell_number(report_percent(us[TIMELINE_BUSY], total)),
-               cell_number(report_percent(us[TIMELINE_EXPOSED_COMM], total)));
+    TABLE_MORE(out, cell_number(percent_of(us[TIMELINE_BUSY], total)),
+               cell_number(percent_of(us[TIMELINE_EXPOSED_COMM], total)));
     return OK;
 }
 

@@ -1,5 +1,6 @@
 /* trace_library: what libswitchyard_trace shows of reader, tree and report (include/switchyard_trace.h). */
 #include "analyze/compat/compat.h"
+#include "analyze/events_read.h"
 #include "analyze/recording.h"
 #include "analyze/report.h"
 

@@ -1,6 +1,7 @@
 /* file: reading, mapping, atomic writing, folders and locks, over the system's calls. */
 #include "base/file.h"
 
+#include "base/fd.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -114,21 +115,9 @@ Status file_open_append(File *f, const char *path, void *buffer, size_t buffer_b
     return open_to_write(f, path, false, buffer, buffer_bytes);
 }
 
-size_t file_write_some(int fd, const void *data, size_t bytes)
-{
-    size_t done = 0;
-    while (done < bytes) {
-        ssize_t n = write(fd, (const char *)data + done, bytes - done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) break;
-        done += (size_t)n;
-    }
-    return done;
-}
-
 static Status write_all(const File *f, const char *data, size_t bytes, size_t *done)
 {
-    *done = file_write_some(f->fd, data, bytes);
+    *done = fd_write(f->fd, data, bytes);
     if (*done == bytes) return OK;
     char why[REASON_BYTES];
     return FAIL(ERR_DISK, "%s: %zu bytes were to be written after %llu, the system took %zu: %s",
@@ -210,7 +199,7 @@ Status file_commit(File *f)
 void file_close(File *f)
 {
     if (is_open(f)) {
-        if (!f->temporary) file_write_some(f->fd, f->buffer, f->buffered);
+        if (!f->temporary) fd_write(f->fd, f->buffer, f->buffered);
         close(f->fd);
         if (f->temporary) {
             char temp[FILE_PATH_MAX];
@@ -587,7 +576,7 @@ Status file_lock(const char *path, int *out_fd, bool *held, long *holder)
      * is no error here. */
     char text[32];
     int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-    if (ftruncate(fd, 0) == 0) file_write_some(fd, text, (size_t)n);
+    if (ftruncate(fd, 0) == 0) fd_write(fd, text, (size_t)n);
     *out_fd = fd;
     *held = true;
     *holder = (long)getpid();

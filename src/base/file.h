@@ -41,9 +41,6 @@ void file_close(File *f);    /* safe on { 0 } and after commit; drops an uncommi
 /* All of these in one, for a file that is in memory. */
 Status file_write_whole(const char *path, const void *data, size_t bytes);
 
-/* Bytes that the system took before it refused; errno says why it did if that is not all. */
-size_t file_write_some(int fd, const void *data, size_t bytes);
-
 /* Reads a whole file: as a map, or into an arena with a NUL behind it. Folders, devices and pipes
  * are ERR_IO at once; nothing waits for them. */
 Status file_map(const char *path, FileMap *out);

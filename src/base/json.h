@@ -3,7 +3,7 @@
  *
  * For files whose members are looked up by name: config.json, tokenizer.json, a line of documents.
  * A file that is read once from front to back needs no tree: base/scan.h reads it in place. Traces
- * of many megabytes have a reader of their own (analyze/kineto.h).
+ * of many megabytes have a reader of their own (analyze/kineto_scan.h).
  */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H

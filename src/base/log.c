@@ -2,7 +2,7 @@
 #include "base/log.h"
 
 #include "base/clock.h"
-#include "base/file.h"
+#include "base/fd.h"
 #include "base/text.h"
 
 #include <stdarg.h>
@@ -97,9 +97,8 @@ void log_message(LogLevel level, const char *fmt, ...)
     va_end(ap);
     /* a status record has its own newline */
     if (l.used == 0 || l.text[l.used - 1] != '\n') l.text[l.used++] = '\n';
-    if (aloud)
-        file_write_some(STDERR_FILENO, l.text, l.used); /* a stderr that is gone: nobody to tell */
-    if (speaker.has_file) file_write_some(speaker.fd, l.text, l.used);
+    if (aloud) fd_write(STDERR_FILENO, l.text, l.used); /* a stderr that is gone: nobody to tell */
+    if (speaker.has_file) fd_write(speaker.fd, l.text, l.used);
 }
 
 void log_failure(LogLevel level, const char *fmt, ...)
@@ -145,6 +144,6 @@ void log_progress(bool last, const char *fmt, ...)
     /* A line that wraps could not be taken back by a carriage return. */
     if (columns > 0 && l.used - start >= columns) l.used = start + columns - 1;
     if (columns == 0 || last) l.text[l.used++] = '\n';
-    file_write_some(STDERR_FILENO, l.text, l.used);
+    fd_write(STDERR_FILENO, l.text, l.used);
     atomic_store(&sink.progress_open, columns > 0 && !last);
 }

@@ -1,6 +1,7 @@
 /* out: checked writes to file descriptor 1. */
 #include "base/out.h"
 
+#include "base/fd.h"
 #include "base/file.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ static Status cannot_write(void)
 
 Status out_write(const char *data, size_t bytes)
 {
-    return file_write_some(STDOUT_FILENO, data, bytes) == bytes ? OK : cannot_write();
+    return fd_write(STDOUT_FILENO, data, bytes) == bytes ? OK : cannot_write();
 }
 
 Status out_text(const Text *t) { return out_write(t->data, t->used); }

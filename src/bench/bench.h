@@ -47,20 +47,6 @@ typedef struct BenchMedian {
 /* So many steps after some others; adds to out->twice. */
 Status bench_time_steps(BenchModel *m, int warm_up, int64_t steps, BenchMedian *out);
 
-/* The GPU's name, or how many threads. */
-Status bench_machine(const Config *c, char out[CUDA_NAME_MAX]);
-
-/* An arena of the memory that ops run over, for one row; bench_give is safe on { 0 }. */
-Status bench_take(Exec *ex, Arena *a, const char *name, size_t bytes);
-void bench_give(Exec *ex, Arena *a);
-
-void bench_sort(double *v, int64_t n); /* rising: for medians and percentiles */
-
-/* `k` different ones of so many experts, each drawn with the probability that sums[] (partial sums)
- * give it; `at` counts draws. */
-void bench_draw(int32_t *to, int64_t k, const double *sums, int64_t experts, uint64_t stream,
-                uint64_t *at);
-
 /* The table of ops, a row for every shape: each op that a training step of the model runs; on a GPU
  * of one micro-batch, and of one layer of each kind where the whole model does not fit. MoE ops run
  * once with all experts alike and once with a few that get most of the tokens, on a GPU.

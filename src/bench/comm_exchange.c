@@ -27,33 +27,17 @@ enum { HOST_TOKENS = 64, HOST_HIDDEN = 8, CHECKED = 64 }; /* on the host: parts 
 
 static const char *const routings[] = { "uniform", "zipf" };
 
-/* One exchange: its ops, over tensors of b->block. */
+/* One exchange: its ops, over tensors of b->r.block. */
 typedef struct Exchange {
     ExchangePlace place;
     ExchangeDispatch dispatch;
     ExchangeCombine combine;
     Shape shape;
     const ExchangeDesc *kind;
-    const int32_t *index;          /* (ranks, N, K), on the host */
+    const int32_t *index;          /* (ranks, N, K) of all ranks, on the host */
     int64_t blocks, rows, relayed; /* rows that a rank has room for, and relays */
     double come, pass;             /* that come to a rank, and to a relay, on average */
 } Exchange;
-
-/* The experts of all ranks' tokens. */
-static Status draw(CommBench *b, const Shape *s, bool zipf, const int32_t **out)
-{
-    int64_t n = b->host->size * s->tokens;
-    int32_t *index = NULL;
-    double *sums = NULL, sum = 0;
-    uint64_t drawn = 0;
-    TRY(ARENA_NEW(&b->tables, n * s->top_k, &index));
-    TRY(ARENA_NEW(&b->tables, s->experts, &sums));
-    for (int64_t e = 0; e < s->experts; e++) sums[e] = sum += zipf ? 1 / (double)(e + 1) : 1;
-    for (int64_t i = 0; i < n; i++)
-        bench_draw(index + i * s->top_k, s->top_k, sums, s->experts, rng_stream(s->name), &drawn);
-    *out = index;
-    return OK;
-}
 
 /* How many tokens of `rank` have experts on ranks [first, first + n). */
 static int64_t tokens_to(const Exchange *x, int64_t ranks, int64_t rank, int64_t first, int64_t n)
@@ -74,7 +58,7 @@ static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 /* As training has it: moe.buffer_factor over the mean, and never more than can come. */
 static int64_t room_for(const CommBench *b, double mean, int64_t most)
 {
-    return (int64_t)fmin(ceil(mean * b->config->moe_buffer_factor), (double)most);
+    return (int64_t)fmin(ceil(mean * b->r.config->moe_buffer_factor), (double)most);
 }
 
 /* Sets the rows: with places in equal blocks, as long as the longest or as training has them. */
@@ -179,30 +163,30 @@ static Status take(CommBench *b, Exchange *x)
     Arena count = { 0 };
     TRY(arena_init(&count, "count", MEM_COUNT, (size_t)1 << 50));
     TRY(make(b, x, &count));
-    size_t most = workspace(&b->ex, OP_EXCHANGE_DISPATCH, &x->dispatch);
-    size_t other = workspace(&b->ex, OP_EXCHANGE_COMBINE, &x->combine);
+    size_t most = workspace(&b->r.ex, OP_EXCHANGE_DISPATCH, &x->dispatch);
+    size_t other = workspace(&b->r.ex, OP_EXCHANGE_COMBINE, &x->combine);
     if (other > most) most = other;
-    if (x->kind->places) other = workspace(&b->ex, OP_EXCHANGE_PLACE, &x->place);
+    if (x->kind->places) other = workspace(&b->r.ex, OP_EXCHANGE_PLACE, &x->place);
     TRY(comm_bench_take(b, count.peak_bytes, other > most ? other : most));
-    return make(b, x, &b->block);
+    return make(b, x, &b->r.block);
 }
 
 /* This rank's hidden states and experts onto the device. */
 static Status fill(CommBench *b, const Exchange *x)
 {
-    const Backend *k = b->ex.backend;
+    const Backend *k = b->r.ex.backend;
     const Tensor *h = &x->dispatch.x, *index = &x->dispatch.index;
     size_t bytes = tensor_bytes(h), own = tensor_bytes(index);
     char *ones = NULL;
     const float one = 1;
-    TRY(ARENA_NEW(&b->tables, bytes, &ones));
+    TRY(ARENA_NEW(&b->r.tables, bytes, &ones));
     for (size_t at = 0; at < bytes; at += dtype_bytes(h->dtype))
         dtype_from_f32(ones + at, h->dtype, &one, 1);
-    TRY(k->copy(&b->ex, h->data, ones, bytes));
-    TRY(k->copy(&b->ex, index->data, (const char *)x->index + (size_t)b->host->rank * own, own));
-    TRY(k->fill(&b->ex, x->dispatch.overflow.data, 0, tensor_bytes(&x->dispatch.overflow)));
-    TRY(k->fill(&b->ex, x->dispatch.weight.data, 0, tensor_bytes(&x->dispatch.weight)));
-    return k->sync(&b->ex);
+    TRY(k->copy(&b->r.ex, h->data, ones, bytes));
+    TRY(k->copy(&b->r.ex, index->data, (const char *)x->index + (size_t)b->host->rank * own, own));
+    TRY(k->fill(&b->r.ex, x->dispatch.overflow.data, 0, tensor_bytes(&x->dispatch.overflow)));
+    TRY(k->fill(&b->r.ex, x->dispatch.weight.data, 0, tensor_bytes(&x->dispatch.weight)));
+    return k->sync(&b->r.ex);
 }
 
 /* As many ones have come back for a token as rows of it were sent, and none lacked room. */
@@ -214,7 +198,7 @@ static Status check(CommBench *b, const Exchange *x)
     int64_t ranks = b->host->size, d = x->shape.hidden, n = x->shape.tokens;
     char raw[sizeof(float)];
     float full = 0, have = 0;
-    TRY(b->ex.backend->read(&b->ex, &full, x->dispatch.overflow.data, sizeof full));
+    TRY(b->r.ex.backend->read(&b->r.ex, &full, x->dispatch.overflow.data, sizeof full));
     if (full != 0)
         return FAIL(ERR_NUMERIC, "exchange %s: rows of rank %d had no room among %lld",
                     x->kind->name, b->host->rank, (long long)x->rows);
@@ -224,8 +208,8 @@ static Status check(CommBench *b, const Exchange *x)
         one.index = x->index + (b->host->rank * n + t) * x->shape.top_k;
         for (int64_t q = 0; q < ranks && x->kind->places; q++)
             want += tokens_to(&one, ranks, 0, q, 1);
-        TRY(b->ex.backend->read(&b->ex, raw, tensor_at(&x->combine.y, (t + 1) * d - 1),
-                                dtype_bytes(b->type)));
+        TRY(b->r.ex.backend->read(&b->r.ex, raw, tensor_at(&x->combine.y, (t + 1) * d - 1),
+                                  dtype_bytes(b->type)));
         dtype_to_f32(&have, raw, b->type, 1);
         if (have != (float)want)
             return FAIL(ERR_NUMERIC,
@@ -238,13 +222,13 @@ static Status check(CommBench *b, const Exchange *x)
 static Status dispatch(CommBench *b, void *state)
 {
     const Exchange *x = state;
-    if (x->kind->places) TRY(exchange_place(&b->ex, x->place));
-    return exchange_dispatch(&b->ex, x->dispatch);
+    if (x->kind->places) TRY(exchange_place(&b->r.ex, x->place));
+    return exchange_dispatch(&b->r.ex, x->dispatch);
 }
 
 static Status combine(CommBench *b, void *state)
 {
-    return exchange_combine(&b->ex, ((Exchange *)state)->combine);
+    return exchange_combine(&b->r.ex, ((Exchange *)state)->combine);
 }
 
 /* Bytes are of the rows that come to a rank, those on the bus of rows that crossed a link. */
@@ -291,35 +275,39 @@ static Status say_why(CommBench *b, const Exchange *x, int routing)
 static Status run_kind(CommBench *b, ExchangeKind kind, const Shape *shape, int routing)
 {
     Exchange x = { .shape = *shape, .kind = exchange_kinds[kind], .dispatch.kind = kind };
+    int32_t *index = NULL;
     x.blocks = exchange_blocks(kind, b->host->size, b->mesh.shape.inside);
     Status s = agree_status(b->host, can(b, &x));
     if (s == ERR_UNSUPPORTED) return say_why(b, &x, routing);
     TRY(s);
-    TRY(draw(b, shape, routing == 1, &x.index));
+    TRY(bench_experts(routing == 1 ? BENCH_ZIPF : BENCH_UNIFORM, rng_stream(shape->name),
+                      b->host->size * shape->tokens, shape->top_k, shape->experts, &b->r.tables,
+                      &index));
+    x.index = index;
     count_rows(b, &x);
     s = take(b, &x);
     if (s == ERR_MEMORY) return comm_bench_why(b, x.kind->name, shape->name);
     TRY(s);
-    s = agree_status(b->host,
-                     exchange_open(&b->ex, kind, b->block.base, b->block.cap_bytes, &b->tables));
+    s = agree_status(b->host, exchange_open(&b->r.ex, kind, b->r.block.base, b->r.block.cap_bytes,
+                                            &b->r.tables));
     if (s == OK) s = fill(b, &x);
     if (s == OK) s = run_both(b, &x, routings[routing]);
-    exchange_close(&b->ex);
-    comm_bench_give(b);
+    exchange_close(&b->r.ex);
+    bench_runner_give(&b->r);
     return s == ERR_UNSUPPORTED ? say_why(b, &x, routing) : s;
 }
 
 Status comm_bench_exchanges(CommBench *b)
 {
-    bool host = !b->ex.backend->apart;
+    bool host = !b->r.ex.backend->apart;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         Shape s = shapes[i];
         s.tokens = larger(s.tokens / b->options->shrink / (host ? HOST_TOKENS : 1), 16);
         if (host) s.hidden /= HOST_HIDDEN;
         for (int k = 0; k < EXCHANGE_KINDS * 2; k++) {
-            ArenaMark mark = arena_mark(&b->tables);
+            ArenaMark mark = arena_mark(&b->r.tables);
             TRY(run_kind(b, (ExchangeKind)(k / 2), &s, k % 2));
-            arena_release(&b->tables, mark);
+            arena_release(&b->r.tables, mark);
         }
     }
     return OK;

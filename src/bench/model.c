@@ -2,11 +2,9 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "train/again.h"
+#include "bench/runner.h"
 #include "train/engine_memory.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void random_tokens(BenchModel *m)
@@ -101,7 +99,7 @@ Status bench_run_step(BenchModel *m, double *seconds)
     double start = clock_s();
     TRY(engine_step(&m->engine, batch, 1e-4, m->step, &m->result));
     *seconds = clock_s() - start;
-    Transfers *t = &m->engine.ways[m->result.again].step.transfers;
+    Transfers *t = &m->engine.modes[m->result.retried].step.transfers;
     if (m->recorder.steps == 0) return OK;
     transfers_read_stamps(t);
     idle_of(t->program, t->span, t->lanes, m->idle_s);
@@ -115,44 +113,11 @@ Status bench_time_steps(BenchModel *m, int warm_up, int64_t steps, BenchMedian *
     for (int i = 0; i < warm_up; i++) TRY(bench_run_step(m, v));
     for (int64_t i = 0; i < steps; i++) {
         TRY(bench_run_step(m, &v[i]));
-        out->twice += m->result.again;
+        out->twice += m->result.retried;
         for (int k = 0; k < TRAFFICS; k++) v[(k + 1) * steps + i] = m->idle_s[k];
     }
     for (int k = 0; k <= TRAFFICS; k++) bench_sort(&v[k * steps], steps);
     out->seconds = v[steps / 2];
     for (int k = 0; k < TRAFFICS; k++) out->idle_s[k] = v[(k + 1) * steps + steps / 2];
-    return OK;
-}
-
-Status bench_take(Exec *ex, Arena *a, const char *name, size_t bytes)
-{
-    void *block = NULL;
-    MemKind kind = ex->backend->apart ? MEM_DEVICE : MEM_HOST;
-    size_t room = arena_rounded(bytes) + ARENA_ALIGN;
-    TRY(ex->backend->alloc(ex, kind, room, &block));
-    arena_over(a, name, kind, block, room);
-    return OK;
-}
-
-void bench_give(Exec *ex, Arena *a)
-{
-    if (a->base != NULL) ex->backend->free(ex, a->kind, a->base, a->cap_bytes);
-    *a = (Arena){ 0 };
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-void bench_sort(double *v, int64_t n) { qsort(v, (size_t)n, sizeof *v, by_size); }
-
-Status bench_machine(const Config *c, char out[CUDA_NAME_MAX])
-{
-    CudaInfo gpu = { .name = "" };
-    (void)snprintf(gpu.name, sizeof gpu.name, "%d threads", train_threads(c));
-    if (engine_wants_gpu(c)) TRY(cuda_info((int)c->run_gpu, &gpu));
-    memcpy(out, gpu.name, sizeof gpu.name);
     return OK;
 }

@@ -11,6 +11,7 @@
 
 #include "backend/backend.h"
 #include "base/rng.h"
+#include "bench/runner.h"
 #include "train/engine_memory.h"
 
 #include <inttypes.h>
@@ -119,7 +120,7 @@ static Status put_routing(const OpTimer *t, Exec *ex, const RouteFwd *route)
     return ex->backend->copy(ex, route->index.data, t->index, t->index_bytes);
 }
 
-static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
+static Status time_op(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     OpTimer *t = ex->front[level]->self;
     const Streams *s = ex->backend->streams;
@@ -153,38 +154,14 @@ static Status add_step(OpTimer *t, Exec *ex)
 }
 
 /* The experts that tokens go to. */
-
-void bench_draw(int32_t *to, int64_t k, const double *sums, int64_t experts, uint64_t stream,
-                uint64_t *at)
-{
-    for (int64_t i = 0; i < k;) {
-        double u = rng_uniform(1, stream, (*at)++) * sums[experts - 1];
-        int32_t e = 0;
-        bool again = false;
-        while (sums[e] <= u && e + 1 < experts) e++;
-        for (int64_t j = 0; j < i; j++) again |= to[j] == e;
-        if (!again) to[i++] = e;
-    }
-}
-
 static Status make_index(BenchModel *m, const OpTimer *t, Arena *a)
 {
-    int64_t n = m->config->train_micro_batch * m->config->data_sequence;
-    int64_t k = m->config->moe_top_k, experts = m->config->moe_experts;
-    int32_t *index = NULL;
-    double *sums = NULL;
-    uint64_t drawn = 0, zipf = rng_stream("bench zipf");
-    double sum = 0;
-    TRY(ARENA_NEW(a, n * k, &index));
-    TRY(ARENA_NEW(a, experts, &sums));
-    for (int64_t e = 0; e < experts; e++) sums[e] = sum += 1 / (double)(e + 1);
-    for (int64_t i = 0; i < n; i++) {
-        int32_t *to = index + i * k;
-        if (t->routing == ROUTING_ZIPF) bench_draw(to, k, sums, experts, zipf, &drawn);
-        for (int64_t j = 0; j < k && t->routing == ROUTING_EVEN; j++)
-            to[j] = (int32_t)((i * k + j) % experts);
-    }
+    const Config *c = m->config;
     Exec *ex = &m->engine.ex;
+    int32_t *index = NULL;
+    TRY(bench_experts(t->routing == ROUTING_ZIPF ? BENCH_ZIPF : BENCH_IN_TURN,
+                      rng_stream("bench zipf"), c->train_micro_batch * c->data_sequence,
+                      c->moe_top_k, c->moe_experts, a, &index));
     TRY(ex->backend->copy(ex, t->index, index, t->index_bytes));
     return ex->backend->sync(ex);
 }
@@ -212,7 +189,7 @@ static Status run_timed(BenchModel *m, OpTimer *t, int64_t steps)
     const Config *c = m->config;
     Exec *ex = &m->engine.ex;
     bool routed = ex->backend->apart && m->engine.spec.n_moe > 0;
-    const Decorator decorator = { run, t };
+    const Decorator decorator = { time_op, t };
     t->index_bytes =
         routed ? (size_t)(c->train_micro_batch * c->data_sequence * c->moe_top_k) * 4 : 0;
     t->most = ex->backend->async ? GPU_CALLS_MAX : CALLS_MAX;

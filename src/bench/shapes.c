@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/scan.h"
 #include "bench/bench.h"
+#include "bench/runner.h"
 #include "train/engine_memory.h"
 
 #include <math.h>
@@ -18,11 +19,14 @@
 
 enum { WARM_UP = 5, RUNS = 20, SETS_MAX = WARM_UP + RUNS, DRAWN = 5 };
 
-static const double COLD_BYTES = 192e6, DELAY_S = 0.02;
+static const double COLD_BYTES = 192e6;
 
 typedef enum Routing { EVEN, DIRICHLET, ZIPF } Routing;
 
-static const char *const routing_names[] = { "even", "dirichlet", "zipf" };
+static const struct {
+    const char *name;
+    BenchRouting how;
+} routings[] = { { "even", BENCH_EVEN }, { "dirichlet", BENCH_DIRICHLET }, { "zipf", BENCH_ZIPF } };
 
 enum {
     ALL,
@@ -69,9 +73,9 @@ static const ShapeCase cases[] = {
 typedef struct Bench {
     const Config *config;
     const BenchShapes *options;
-    Exec ex, counter, cpu;
-    Arena tables, sample, scratch, count_scratch, cpu_scratch; /* the last three: of these */
-    Event mark[2 * RUNS];
+    BenchRunner r;
+    Exec counter, cpu;
+    Arena sample, count_scratch, cpu_scratch; /* the last two: of these */
     float *pattern;
     Roof roof;
     Text *out;
@@ -88,73 +92,50 @@ typedef struct Row {
 static Status bench_start(Bench *b)
 {
     const Config *c = b->config;
-    bool gpu = engine_wants_gpu(c);
     int threads = train_threads(c);
     CpuIsa isa = (CpuIsa)c->run_cpu_isa;
-    TRY(arena_init(&b->tables, "tables", MEM_HOST, (size_t)1 << 30));
+    TRY(bench_runner_open(&b->r, c));
+    Arena *tables = &b->r.tables;
     TRY(arena_init(&b->sample, "sample", MEM_HOST, (size_t)4 << 30));
     TRY(arena_init(&b->cpu_scratch, "scratch", MEM_HOST, (size_t)1 << 30));
     TRY(arena_init(&b->count_scratch, "count", MEM_COUNT, (size_t)1 << 50));
-    TRY(exec_init(&b->cpu, &b->tables, &b->cpu_scratch, threads, isa));
-    TRY(gpu ? cuda_exec_init(&b->ex, (int)c->run_gpu, &b->tables, &b->scratch)
-            : exec_init(&b->ex, &b->tables, &b->scratch, threads, isa));
-    TRY(gpu ? cuda_exec_count(&b->counter, &b->tables, &b->count_scratch)
-            : exec_init(&b->counter, &b->tables, &b->count_scratch, threads, isa));
-    if (!gpu) b->counter.backend = &backend_count;
-    for (int i = 0; i < 2 * RUNS; i++)
-        TRY(b->ex.backend->streams->event_new(&b->ex, true, &b->mark[i]));
-    TRY(ARENA_NEW(&b->tables, SHAPE_PATTERN, &b->pattern));
+    TRY(exec_init(&b->cpu, tables, &b->cpu_scratch, threads, isa));
+    if (engine_wants_gpu(c)) {
+        TRY(cuda_exec_count(&b->counter, tables, &b->count_scratch));
+    } else {
+        TRY(exec_init(&b->counter, tables, &b->count_scratch, threads, isa));
+        b->counter.backend = &backend_count;
+    }
+    TRY(ARENA_NEW(tables, SHAPE_PATTERN, &b->pattern));
     rng_fill_normal(b->pattern, SHAPE_PATTERN, 1, rng_stream("bench shapes"), 0, 1);
     return peak_measure(c, threads, true, &b->roof);
 }
 
 static void bench_stop(Bench *b)
 {
-    exec_free(&b->ex);
     exec_free(&b->counter);
     exec_free(&b->cpu);
     arena_free(&b->cpu_scratch);
     arena_free(&b->count_scratch);
     arena_free(&b->sample);
-    arena_free(&b->tables);
+    bench_runner_close(&b->r);
 }
 
 /* ---- routing ---- */
-
-/* The experts of each token, (n, k). Even: as many tokens for each expert, in no order. */
-static Status draw_index(const Shape *shape, Routing routing, const char *seed, Arena *a,
-                         int32_t **index)
-{
-    int64_t n = shape->s.n, k = shape->s.k, e = shape->s.e;
-    uint64_t stream = rng_stream(seed == NULL ? shape->name : seed), drawn = 0;
-    double *sums = NULL, sum = 0;
-    TRY(ARENA_NEW(a, n * k, index));
-    TRY(ARENA_NEW(a, e, &sums));
-    for (int64_t i = 0; i < e; i++) {
-        double one = -log(1 - rng_uniform(2, stream, (uint64_t)i)); /* Dirichlet(1) over its sum */
-        sum += routing == ZIPF ? 1 / (double)(i + 1) : one;
-        sums[i] = sum;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        int64_t first = (int64_t)rng_permute(3, stream, (uint64_t)i, (uint64_t)n) * k;
-        if (routing != EVEN) bench_draw(*index + i * k, k, sums, e, stream, &drawn);
-        for (int64_t j = 0; j < k && routing == EVEN; j++)
-            (*index)[i * k + j] = (int32_t)((first + j) % e);
-    }
-    return OK;
-}
 
 /* set->routing: the index and what a sort makes of it, on the host. */
 static Status make_routing(Bench *b, const Row *row, ShapeSet *set)
 {
     MoeSort sort = { .index = { .dtype = DTYPE_I32, .rank = 2, .dim = { set->s.n, set->s.k } } };
     int32_t *index = NULL;
-    TRY(draw_index(row->shape, row->routing, b->options->seed, &b->tables, &index));
+    TRY(bench_experts(routings[row->routing].how,
+                      rng_stream(b->options->seed == NULL ? row->shape->name : b->options->seed),
+                      set->s.n, set->s.k, set->s.e, &b->r.tables, &index));
     sort.index.data = index;
-    TRY(tensor_new2(&b->tables, DTYPE_I32, 1, set->s.e + 1, &sort.offsets));
-    TRY(tensor_new1(&b->tables, DTYPE_I32, set->s.r, &sort.row_token));
-    TRY(tensor_new1(&b->tables, DTYPE_I32, set->s.r, &sort.row_slot));
-    TRY(tensor_new2(&b->tables, DTYPE_I32, set->s.n, set->s.k, &sort.slot_row));
+    TRY(tensor_new2(&b->r.tables, DTYPE_I32, 1, set->s.e + 1, &sort.offsets));
+    TRY(tensor_new1(&b->r.tables, DTYPE_I32, set->s.r, &sort.row_token));
+    TRY(tensor_new1(&b->r.tables, DTYPE_I32, set->s.r, &sort.row_slot));
+    TRY(tensor_new2(&b->r.tables, DTYPE_I32, set->s.n, set->s.k, &sort.slot_row));
     TRY(moe_sort(&b->cpu, sort));
     set->routing[T_INDEX] = index;
     set->routing[T_OFFSETS] = sort.offsets.data;
@@ -186,45 +167,44 @@ static Status count(Bench *b, ShapeSet set, Row *row, size_t *bytes)
     return OK;
 }
 
-/* The median of the runs, on the sets in turn. */
-static Status time_runs(Bench *b, const ShapeSet *sets, int n, double *out)
+typedef struct Sets {
+    ShapeSet *at;
+    int n;
+} Sets;
+
+/* On the sets in turn. */
+static Status run_timed(void *state, int64_t i)
 {
-    const Streams *streams = b->ex.backend->streams;
-    const ShapeCase *what = sets->what;
-    double seconds[RUNS];
-    TRY(b->ex.backend->device->tune(&b->ex, true));
-    TRY(shape_set_run(sets, 0, what->calls));
-    TRY(b->ex.backend->device->tune(&b->ex, false));
-    for (int i = 0; i < n; i++) TRY(shape_set_run(&sets[i], 0, what->prepare));
-    for (int i = 0; i < WARM_UP; i++) TRY(shape_set_run(&sets[i % n], what->prepare, what->calls));
-    TRY(b->ex.backend->sync(&b->ex));
-    TRY(streams->delay(&b->ex, DELAY_S));
-    for (int64_t i = 0; i < RUNS; i++) {
-        TRY(streams->record(&b->ex, &b->mark[2 * i], NULL));
-        TRY(shape_set_run(&sets[(WARM_UP + i) % n], what->prepare, what->calls));
-        TRY(streams->record(&b->ex, &b->mark[2 * i + 1], NULL));
-    }
-    TRY(b->ex.backend->sync(&b->ex));
-    for (int64_t i = 0; i < RUNS; i++)
-        TRY(streams->elapsed_s(&b->ex, &b->mark[2 * i], &b->mark[2 * i + 1], &seconds[i]));
-    bench_sort(seconds, RUNS);
-    *out = (seconds[RUNS / 2 - 1] + seconds[RUNS / 2]) / 2;
-    return OK;
+    const Sets *sets = state;
+    const ShapeCase *what = sets->at->what;
+    return shape_set_run(&sets->at[i % sets->n], what->prepare, what->calls);
+}
+
+static Status time_runs(Bench *b, Sets *sets, double *out)
+{
+    Exec *ex = &b->r.ex;
+    const Device *device = ex->backend->device;
+    const BenchLoop loop = { .call = run_timed, .state = sets, .warm_up = WARM_UP, .runs = RUNS };
+    TRY(device->tune(ex, true));
+    TRY(shape_set_run(sets->at, 0, sets->at->what->calls));
+    TRY(device->tune(ex, false));
+    for (int i = 0; i < sets->n; i++) TRY(shape_set_run(&sets->at[i], 0, sets->at->what->prepare));
+    return bench_runner_time(&b->r, &loop, out);
 }
 
 static Status measure(Bench *b, const ShapeSet *like, int n, Row *row)
 {
-    ShapeSet *sets = NULL;
-    TRY(ARENA_NEW(&b->tables, n, &sets));
+    Sets sets = { .n = n };
+    TRY(ARENA_NEW(&b->r.tables, n, &sets.at));
     for (int i = 0; i < n; i++) {
-        sets[i] = *like;
-        TRY(shape_set_make(&sets[i]));
+        sets.at[i] = *like;
+        TRY(shape_set_make(&sets.at[i]));
     }
-    TRY(time_runs(b, sets, n, &row->seconds));
+    TRY(time_runs(b, &sets, &row->seconds));
     row->error = (double)NAN;
     row->checked = !b->options->no_check && row->what->sample != SAMPLE_NONE;
     if (!row->checked) return OK;
-    return shape_check(sets, &b->cpu, &b->sample, &row->error);
+    return shape_check(sets.at, &b->cpu, &b->sample, &row->error);
 }
 
 static const char *verdict(const Bench *b, const Row *r)
@@ -235,20 +215,19 @@ static const char *verdict(const Bench *b, const Row *r)
 
 static Status print_json(const Bench *b, const Row *r, const ShapeSet *set)
 {
-    const ShapeSizes *s = &set->s;
-    const long long size[] = { s->n, s->d, s->f, s->e, s->k, s->b, s->t, s->h };
+    ShapeSizes s = set->s;
     const int32_t *offsets = set->routing[T_OFFSETS];
     int length = 0;
     const char *group = text_word(bench_groups, r->what->group, &length);
     TRY(text_json(b->out, "{\"kind\":\"row\",\"group\":%.*s,\"shape\":%s,\"routing\":%s,\"op\":%s",
-                  length, group, r->shape->name, routing_names[r->routing], r->what->name));
+                  length, group, r->shape->name, routings[r->routing].name, r->what->name));
     TRY(text_json(b->out, ",\"seconds\":%g,\"flops\":%g,\"bytes\":%g,\"share\":%g", r->seconds,
                   r->flops, r->bytes, r->least_s / r->seconds));
     TRY(text_json(b->out, ",\"error\":%g,\"verdict\":%s", r->error, verdict(b, r)));
-    for (size_t i = 0; i < sizeof size / sizeof *size; i++)
-        TRY(text_json(b->out, ",\"%c\":%lld", "ndfekbth"[i], size[i]));
+    for (int i = 0; i < SHAPE_LETTERS; i++)
+        TRY(text_json(b->out, ",\"%c\":%lld", shape_letters[i], (long long)*shape_size(&s, i)));
     TRY(text_json(b->out, ",\"rows\":["));
-    for (int64_t e = 0; offsets != NULL && e < s->e; e++)
+    for (int64_t e = 0; offsets != NULL && e < s.e; e++)
         TRY(text_json(b->out, e == 0 ? "%d" : ",%d", offsets[e + 1] - offsets[e]));
     if (b->options->list != NULL)
         TRY(text_json(b->out, "],\"count\":%lld,\"traced_s\":%g", (long long)r->shape->calls,
@@ -260,7 +239,7 @@ static Status print_text(const Bench *b, const Row *r)
 {
     double s = r->seconds;
     TRY(text_printf(b->out, "%-14s %-24s %-9s %10.1f %8.1f %8.3f %7.1f %8.1e %s", r->what->name,
-                    r->shape->name, routing_names[r->routing], s * 1e6, r->flops / s / 1e12,
+                    r->shape->name, routings[r->routing].name, s * 1e6, r->flops / s / 1e12,
                     r->bytes / s / 1e12, 100 * r->least_s / s, r->error, verdict(b, r)));
     if (b->options->list != NULL)
         TRY(text_printf(b->out, ", traced %lld x %.1f us", (long long)r->shape->calls,
@@ -270,11 +249,10 @@ static Status print_text(const Bench *b, const Row *r)
 
 static Status run_row(Bench *b, Row *row)
 {
-    ArenaMark mark = arena_mark(&b->tables);
-    Arena block = { 0 };
-    ShapeSet set = { .arena = &block,
-                     .ex = &b->ex,
-                     .tables = &b->tables,
+    ArenaMark mark = arena_mark(&b->r.tables);
+    ShapeSet set = { .arena = &b->r.block,
+                     .ex = &b->r.ex,
+                     .tables = &b->r.tables,
                      .config = b->config,
                      .what = row->what,
                      .s = row->shape->s,
@@ -284,13 +262,11 @@ static Status run_row(Bench *b, Row *row)
     TRY(count(b, set, row, &bytes));
     double fit = ceil(COLD_BYTES / (double)bytes);
     int n = fit < SETS_MAX ? (int)fit : SETS_MAX;
-    Status s = bench_take(&b->ex, &block, "tensors", (size_t)n * bytes);
-    if (s == OK) s = bench_take(&b->ex, &b->scratch, "scratch", b->count_scratch.peak_bytes);
+    Status s = bench_runner_take(&b->r, (size_t)n * bytes, b->count_scratch.peak_bytes);
     if (s == OK) s = measure(b, &set, n, row);
-    bench_give(&b->ex, &block);
-    bench_give(&b->ex, &b->scratch);
+    bench_runner_give(&b->r);
     if (s == OK) s = b->options->json ? print_json(b, row, &set) : print_text(b, row);
-    arena_release(&b->tables, mark);
+    arena_release(&b->r.tables, mark);
     return s;
 }
 
@@ -340,13 +316,6 @@ static Shape draw_shape(const char *seed, int nth, char name[32])
 
 /* ---- a list ---- */
 
-typedef struct ListRow {
-    char *op, *name;
-    ShapeSizes s;
-    int64_t calls;
-    double traced_s;
-} ListRow;
-
 /* The first case of that name: later ones of the same name need more sizes than a list has. */
 static const ShapeCase *find_case(const char *op)
 {
@@ -357,46 +326,51 @@ static const ShapeCase *find_case(const char *op)
 }
 
 /* A line of a list: an object with the op, the shape's name and sizes, as --json prints them. */
-static Status run_line(Bench *b, char *line, int64_t nth)
+static Status read_line(const char *path, char *line, int64_t nth, Shape *shape,
+                        const ShapeCase **what)
 {
-#define SIZE(x)                                                                                    \
-    {                                                                                              \
-#x, SCAN_WHOLE, offsetof(ListRow, s.x)                                                     \
-    }
-    static const ScanField fields[] = {
-        { "op", SCAN_TEXT, offsetof(ListRow, op) },
-        { "shape", SCAN_TEXT, offsetof(ListRow, name) },
-        { "count", SCAN_WHOLE, offsetof(ListRow, calls) },
-        { "traced_s", SCAN_NUMBER, offsetof(ListRow, traced_s) },
-        SIZE(n),
-        SIZE(d),
-        SIZE(f),
-        SIZE(e),
-        SIZE(k),
-        SIZE(b),
-        SIZE(t),
-        SIZE(h),
+    struct {
+        char *op;
+        Shape shape;
+    } row = { .shape.calls = 1 };
+    /* clang-format off */
+#define AT(member)   offsetof(__typeof__(row), member)
+#define SIZE(letter) { #letter, SCAN_WHOLE, AT(shape.s.letter) }
+    const ScanField fields[] = {
+        { "op", SCAN_TEXT, AT(op) }, { "shape", SCAN_TEXT, AT(shape.name) },
+        { "count", SCAN_WHOLE, AT(shape.calls) }, { "traced_s", SCAN_NUMBER, AT(shape.traced_s) },
+        SIZE(n), SIZE(d), SIZE(f), SIZE(e), SIZE(k), SIZE(b), SIZE(t), SIZE(h),
     };
+#undef AT
 #undef SIZE
-    const char *path = b->options->list;
-    char why[512];
-    ListRow row = { .calls = 1 };
+    /* clang-format on */
     Scan scan = scan_begin(line);
     scan_fields(&scan, fields, sizeof fields / sizeof *fields, &row);
     if (!scan_end(&scan))
         return FAIL(ERR_FORMAT, "%s line %lld is no JSON object", path, (long long)nth);
-    const ShapeCase *what = find_case(row.op);
-    if (what == NULL)
+    *what = find_case(row.op);
+    if (*what == NULL)
         return FAIL(ERR_ARG, "%s line %lld: bench shapes has no op %s", path, (long long)nth,
                     row.op == NULL ? "\"\"" : row.op);
-    Shape shape = { what->group, row.name == NULL ? row.op : row.name, row.s, row.calls,
-                    row.traced_s };
-    int64_t size[] = { row.s.n, row.s.d, row.s.f, row.s.e, row.s.k, row.s.b, row.s.t, row.s.h };
-    for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
-        if (size[i] < 0 || size[i] > INT64_C(1) << 40)
+    *shape = row.shape;
+    shape->group = (*what)->group;
+    if (shape->name == NULL) shape->name = row.op;
+    for (int i = 0; i < SHAPE_LETTERS; i++) {
+        int64_t size = *shape_size(&shape->s, i);
+        if (size < 0 || size > INT64_C(1) << 40)
             return FAIL(ERR_ARG, "%s line %lld: a size is %lld, not 0 to 2^40", path,
-                        (long long)nth, (long long)size[i]);
+                        (long long)nth, (long long)size);
     }
+    return OK;
+}
+
+static Status run_line(Bench *b, char *line, int64_t nth)
+{
+    const char *path = b->options->list;
+    const ShapeCase *what = NULL;
+    Shape shape;
+    char why[512];
+    TRY(read_line(path, line, nth, &shape, &what));
     if (b->options->group != ALL && b->options->group != what->group) return OK;
     shrink(&shape.s, b->options->shrink);
     shape.s.r = shape.s.n * shape.s.k;
@@ -411,14 +385,14 @@ static Status run_list(Bench *b)
     char *text = NULL;
     size_t bytes = 0;
     int64_t nth = 1;
-    ArenaMark mark = arena_mark(&b->tables);
-    TRY(file_read_input(b->options->list, &b->tables, &text, &bytes));
+    ArenaMark mark = arena_mark(&b->r.tables);
+    TRY(file_read_input(b->options->list, &b->r.tables, &text, &bytes));
     for (char *line = text, *end; line < text + bytes; line = end + 1, nth++) {
         end = line + strcspn(line, "\n");
         *end = 0;
         if (*line != 0) TRY(run_line(b, line, nth));
     }
-    arena_release(&b->tables, mark);
+    arena_release(&b->r.tables, mark);
     return OK;
 }
 

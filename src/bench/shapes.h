@@ -53,6 +53,11 @@ typedef struct ShapeSizes {
     int64_t r;                      /* routed rows */
 } ShapeSizes;
 
+/* Sizes that files name by a letter. */
+enum { SHAPE_LETTERS = 8 };
+extern const char shape_letters[SHAPE_LETTERS + 1];
+int64_t *shape_size(ShapeSizes *s, int letter);
+
 typedef struct ShapeCase {
     int group;
     const char *name;

@@ -27,6 +27,14 @@ static const struct {
 #include "bench/shapes.def"
 };
 
+const char shape_letters[] = "ndfekbth";
+
+int64_t *shape_size(ShapeSizes *s, int letter)
+{
+    int64_t *const size[SHAPE_LETTERS] = { &s->n, &s->d, &s->f, &s->e, &s->k, &s->b, &s->t, &s->h };
+    return size[letter];
+}
+
 ShapeAxis shape_axis(int tensor) { return tensors[tensor].axis; }
 ShapeFill shape_fill(int tensor) { return tensors[tensor].fill; }
 

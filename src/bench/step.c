@@ -2,6 +2,7 @@
 
 #include "backend/gpu_state.h"
 #include "base/host_memory.h"
+#include "bench/runner.h"
 #include "plan/hardware.h"
 #include "train/engine_memory.h"
 #include "train/train.h"
@@ -209,9 +210,9 @@ static Status print_text(const Report *r, Text *out)
     TRY(print_flops(r, out));
     TRY(print_gpu(r, out));
     TRY(print_ranks(r, out));
-    if (r->m->engine.shape.again != NULL) {
+    if (r->m->engine.shape.retry != NULL) {
         TRY(text_printf(out, "  rows         "));
-        TRY(train_room_text(&r->m->engine.shape, &r->m->plan, out));
+        TRY(train_capacity_text(&r->m->engine.shape, &r->m->plan, out));
         TRY(text_printf(out, "\n"));
     }
     TRY(text_printf(out, "  arenas       %s\n", text_bytes(bytes, (double)r->arena_bytes)));
@@ -281,8 +282,8 @@ static Status print_json(const Report *r, Text *out)
     if (r->m->config->moe_forced_balance) TRY(text_json(out, ",\"forced_balance\":true"));
     if (r->m->config->comm_null.n > 0) TRY(json_null(r->m->config, out));
     TRY(json_gpu(r, out));
-    const RowRoom *room = &r->m->engine.shape.room;
-    if (r->m->engine.shape.again != NULL)
+    const RowCapacity *room = &r->m->engine.shape.capacity;
+    if (r->m->engine.shape.retry != NULL)
         TRY(text_json(out, ",\"pool_factor\":%g,\"pool_bytes\":%zu,\"rows_room\":%g", room->pool,
                       r->m->plan.pool_bytes, room->rows));
     return text_json(out, ",\"arena_bytes\":%zu,\"process_bytes\":%zu", r->arena_bytes,
@@ -338,7 +339,7 @@ static Status run(BenchModel *m, const BenchStep *options, BenchMedian *median, 
     for (int64_t i = 0; i < steps && s == OK; i++) {
         s = bench_run_step(m, &t.step[i]);
         t.device[i] = m->result.device_s;
-        t.twice += m->result.again;
+        t.twice += m->result.retried;
         if (s == OK) add_loads(m, &t);
     }
     m->engine.observer = (EngineObserver){ 0 };

@@ -2,7 +2,8 @@
  * stands beside a row is its own or that of a row that needs less. */
 #include "bench/trace.h"
 
-#include "analyze/kineto.h"
+#include "analyze/events_read.h"
+#include "analyze/kineto_source.h"
 #include "analyze/report.h"
 #include "base/clock.h"
 #include "base/host_memory.h"
@@ -78,7 +79,7 @@ static const struct {
     const char *name;
     int threads;
     Status (*run)(Timed *t);
-} PARTS[] = {
+} parts[] = {
     { "text alone", 0, text_alone },
     { "reader, one thread", 1, reader },
     { "reader, two threads", 2, reader },
@@ -121,10 +122,10 @@ Status bench_trace(const char *path, const BenchTrace *o, Arena *a, Text *out)
     double *seconds = NULL;
     TRY(ARENA_NEW(a, o->steps, &seconds));
     if (!o->json) TRY(text_printf(out, "%-20s %9s %9s %9s\n", path, "s", "MB/s", "peak MB"));
-    for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++) {
-        t.threads = PARTS[i].threads;
-        TRY(time_part(&t, PARTS[i].run, o->steps, seconds));
-        TRY(put_part(&t, PARTS[i].name, seconds[o->steps / 2], o->json, out));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        t.threads = parts[i].threads;
+        TRY(time_part(&t, parts[i].run, o->steps, seconds));
+        TRY(put_part(&t, parts[i].name, seconds[o->steps / 2], o->json, out));
     }
     if (!o->json)
         TRY(text_printf(out, "%llu bytes of text, %lld events\n", (unsigned long long)t.bytes,

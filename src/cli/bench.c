@@ -1,26 +1,29 @@
-/* bench: `switchyard bench`: parses, calls bench/, prints. */
+/* bench: `switchyard bench ops`, `step`, `ladder`, `shapes` and `comm`: parses, calls bench/, prints.
+ * It measures nothing itself. */
 #include "bench/bench.h"
 
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "train/null.h"
 
-typedef struct Bench Bench;
+#include <string.h>
+
+typedef enum BenchKind { BENCH_OPS, BENCH_STEP, BENCH_LADDER, BENCH_SHAPES, BENCH_COMM } BenchKind;
+
+/* A call: what its options set. */
+typedef struct Bench {
+    BenchKind kind;
+    int64_t ranks;
+    BenchStep step; /* its steps are all benches' */
+    BenchShapes shapes;
+    BenchComm comm;
+    bool small, ops; /* the model shrinks; a table of ops, too */
+    const Config *config;
+    Text *out;
+} Bench;
 
 /* world NULL: on one rank. */
 typedef Status BenchFn(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out);
-
-struct Bench {
-    const char *name;
-    int64_t ranks;
-    BenchStep step; /* its steps are all benches' */
-    BenchFn *fn;
-    BenchShapes shapes;
-    BenchComm comm;
-    bool model, small, ops; /* the first argument is a model, which shrinks; a table of ops, too */
-    const Config *config;
-    Text *out;
-};
 
 static Status run_ops(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
 {
@@ -59,6 +62,71 @@ static Status run_comm(const Bench *b, const Config *c, Comm *world, Arena *a, T
     return (void)a, bench_comm(c, world, &b->comm, out);
 }
 
+/* model: the first argument is one; else it is the first setting. */
+static const struct {
+    Command command;
+    BenchFn *fn;
+    bool model, ranks;
+} benches[] = {
+    [BENCH_OPS] = { { .name = "switchyard bench ops",
+                      .arguments = "[MODEL [section.key=value ...]]",
+                      .what = "Time each op inside training steps of MODEL (default quickstart), "
+                              "by shape: time, "
+                              "TFLOP/s, GB/s, share of this machine's measured peak, and what each "
+                              "op could "
+                              "still gain.",
+                      .example = "switchyard bench ops quickstart run.compute=bf16" },
+                    run_ops,
+                    true,
+                    false },
+    [BENCH_STEP] = { { .name = "switchyard bench step",
+                       .arguments = "MODEL [section.key=value ...]",
+                       .what = "Time whole training steps: tokens/s, spread of step times, MFU by "
+                               "our count and "
+                               "by TorchTitan's, expert load, memory, and cost of communication. "
+                               "On a GPU also "
+                               "its clock, its power and what limits them.",
+                       .example = "switchyard bench step quickstart --steps 50" },
+                     run_step,
+                     true,
+                     true },
+    [BENCH_LADDER] = { { .name = "switchyard bench ladder",
+                         .arguments = "MODEL [section.key=value ...]",
+                         .what = "Print one table: larger batches first, then one more feature in "
+                                 "each row, with "
+                                 "tokens/s, memory, launches and waits of the host. With --ranks N "
+                                 "it compares 1, 2, 4 "
+                                 "... N ranks with the same work per rank: tokens/s, tokens/s per "
+                                 "rank, efficiency.",
+                         .example = "switchyard bench ladder deepseek-v2-lite model.layers=6 "
+                                    "run.compute=bf16" },
+                       run_ladder,
+                       true,
+                       false },
+    [BENCH_SHAPES] = { { .name = "switchyard bench shapes",
+                         .arguments = "[section.key=value ...]",
+                         .what = "Time single ops on the shapes of well-known models: time, "
+                                 "TFLOP/s, TB/s, share of "
+                                 "the measured peak, and the largest error of a sample against the "
+                                 "CPU.",
+                         .example = "switchyard bench shapes run.compute=bf16 --only products" },
+                       run_shapes,
+                       false,
+                       false },
+    [BENCH_COMM] = { { .name = "switchyard bench comm",
+                       .arguments = "[section.key=value ...]",
+                       .what = "Time communication between ranks of this host or of mpirun: every "
+                               "collective by "
+                               "size, and every token exchange with balanced and skewed routing. "
+                               "Rows have time, "
+                               "algorithm bandwidth and bus bandwidth, and on a known GPU the "
+                               "share of its links.",
+                       .example = "switchyard bench comm run.compute=bf16 --ranks 4" },
+                     run_comm,
+                     false,
+                     true },
+};
+
 static Status run_rank(void *state, Comm *world)
 {
     const Bench *b = state;
@@ -68,144 +136,113 @@ static Status run_rank(void *state, Comm *world)
     TRY(arena_init(&a, "command", MEM_HOST, (size_t)64 << 30));
     Status s = bench_take_place(&own, world, &a);
     if (s == OK) s = text_init(&out, &a);
-    if (s == OK) s = b->fn(b, &own, world, &a, &out);
+    if (s == OK) s = benches[b->kind].fn(b, &own, world, &a, &out);
     if (s == OK && (world == NULL || world->rank == 0)) s = text_append(b->out, out.data, out.used);
     if (s != OK) bench_end_others(world);
     arena_free(&a);
     return s;
 }
 
-static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
+static Status run_bench(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Bench all = *(const Bench *)state;
     Config c = { 0 };
-    bool model = n > 0 && all.model;
+    bool model = n > 0 && benches[all.kind].model;
     TRY((all.small ? config_load_small : config_load)(&c, a, model ? arguments[0] : "quickstart",
                                                       (const char *const *)(arguments + model),
                                                       n - model));
-    if (all.fn != run_step) TRY(null_refuse(&c, all.name));
+    if (all.kind != BENCH_STEP)
+        TRY(null_refuse(&c, benches[all.kind].command.name + sizeof "switchyard"));
     all.config = &c;
     all.out = out;
-    if (all.fn == run_step || all.fn == run_comm)
-        return cli_ranks(all.ranks, c.comm_timeout_s, a, run_rank, &all);
-    return all.fn(&all, &c, NULL, a, out);
+    if (benches[all.kind].ranks) return cli_ranks(all.ranks, c.comm_timeout_s, a, run_rank, &all);
+    return benches[all.kind].fn(&all, &c, NULL, a, out);
 }
 
-/* In the order of cli_bench's rows. */
-static const struct {
-    Command command;
-    BenchFn *fn;
-} benches[] = {
-    { { .name = "switchyard bench ops",
-        .arguments = "[MODEL [section.key=value ...]]",
-        .what = "Time each op inside training steps of MODEL (default quickstart), by shape: time, "
-                "TFLOP/s, GB/s, share of this machine's measured peak, and what each op could "
-                "still gain.",
-        .example = "switchyard bench ops quickstart run.compute=bf16" },
-      run_ops },
-    { { .name = "switchyard bench step",
-        .arguments = "MODEL [section.key=value ...]",
-        .what = "Time whole training steps: tokens/s, spread of step times, MFU by our count and "
-                "by TorchTitan's, expert load, memory, and cost of communication. On a GPU also "
-                "its clock, its power and what limits them.",
-        .example = "switchyard bench step quickstart --steps 50" },
-      run_step },
-    { { .name = "switchyard bench ladder",
-        .arguments = "MODEL [section.key=value ...]",
-        .what =
-            "Print one table: larger batches first, then one more feature in each row, with "
-            "tokens/s, memory, launches and waits of the host. With --ranks N it compares 1, 2, 4 "
-            "... N ranks with the same work per rank: tokens/s, tokens/s per rank, efficiency.",
-        .example = "switchyard bench ladder deepseek-v2-lite model.layers=6 run.compute=bf16" },
-      run_ladder },
-    { { .name = "switchyard bench shapes",
-        .arguments = "[section.key=value ...]",
-        .what = "Time single ops on the shapes of well-known models: time, TFLOP/s, TB/s, share of "
-                "the measured peak, and the largest error of a sample against the CPU.",
-        .example = "switchyard bench shapes run.compute=bf16 --only products" },
-      run_shapes },
-    { { .name = "switchyard bench comm",
-        .arguments = "[section.key=value ...]",
-        .what = "Time communication between ranks of this host or of mpirun: every collective by "
-                "size, and every token exchange with balanced and skewed routing. Rows have time, "
-                "algorithm bandwidth and bus bandwidth, and on a known GPU the share of its links.",
-        .example = "switchyard bench comm run.compute=bf16 --ranks 4" },
-      run_comm },
-};
+/* Which benches have an option, and the option. */
+typedef struct BenchOption {
+    unsigned of; /* bit i: bench i */
+    Option option;
+} BenchOption;
 
 /* argv[0] is the word that chose this bench. */
-static Status bench(int argc, char **argv)
+static Status parse_bench(int argc, char **argv)
 {
-    int i = 0;
-    while (!text_ends(benches[i].command.name, argv[0])) i++;
-    Command command = benches[i].command;
-    Bench b = { .name = command.name + sizeof "switchyard",
-                .step.steps = 20,
-                .fn = benches[i].fn,
-                .shapes = { .shrink = 1 },
-                .comm = { .shrink = 1 } };
-    BenchShapes *o = &b.shapes;
-    const Option of_shapes[] = {
-        { "--only", OPTION_CHOICE, &o->group, bench_groups, .help = "run only one group of ops" },
-        { "--seed", OPTION_TEXT, &o->seed, "TEXT",
-          .help = "run five MoE shapes drawn from TEXT instead, each routed in three ways" },
-        { "--list", OPTION_TEXT, &o->list, "FILE",
-          .help = "run the rows of FILE, from trace replay --bench, instead" },
-        { "--shrink", OPTION_INT, &o->shrink, "N", "divide all sizes by N", .min = 1, .max = 1e6 },
-        { "--json", OPTION_FLAG, &o->json, .help = "print one JSON object per line" },
-        { "--no-check", OPTION_FLAG, &o->no_check, .help = "do not compare results with the CPU" },
+    enum {
+        OPS = 1 << BENCH_OPS,
+        STEP = 1 << BENCH_STEP,
+        LADDER = 1 << BENCH_LADDER,
+        SHAPES = 1 << BENCH_SHAPES,
+        COMM = 1 << BENCH_COMM
     };
-    const Option ranks = {
-        "--ranks", OPTION_INT, &b.ranks, "N", "run N ranks on this host, each on its own GPU",
-        .min = 1,  .max = 1024
+    int kind = BENCH_OPS;
+    while (strcmp(benches[kind].command.name + sizeof "switchyard bench", argv[0]) != 0) kind++;
+    Bench b = { .kind = (BenchKind)kind, .step.steps = 20, .shapes.shrink = 1, .comm.shrink = 1 };
+    const BenchOption all[] = {
+        { OPS | STEP | LADDER,
+          { "--steps", OPTION_INT, &b.step.steps, "N", "number of timed steps", .min = 1,
+            .max = 1e6 } },
+        { OPS | STEP | LADDER,
+          { "--shrink", OPTION_FLAG, &b.small,
+            .help = "shrink the model but keep its structure; settings are applied after that" } },
+        { STEP | LADDER | COMM,
+          { "--ranks", OPTION_INT, &b.ranks, "N", "run N ranks on this host, each on its own GPU",
+            .min = 1, .max = 1024 } },
+        { SHAPES,
+          { "--only", OPTION_CHOICE, &b.shapes.group, bench_groups,
+            .help = "run only one group of ops" } },
+        { COMM,
+          { "--only", OPTION_CHOICE, &b.comm.only, "all|collectives|exchange",
+            .help = "run only one part" } },
+        { SHAPES,
+          { "--seed", OPTION_TEXT, &b.shapes.seed, "TEXT",
+            .help = "run five MoE shapes drawn from TEXT instead, each routed in three ways" } },
+        { SHAPES,
+          { "--list", OPTION_TEXT, &b.shapes.list, "FILE",
+            .help = "run the rows of FILE, from trace replay --bench, instead" } },
+        { SHAPES,
+          { "--shrink", OPTION_INT, &b.shapes.shrink, "N", "divide all sizes by N", .min = 1,
+            .max = 1e6 } },
+        { COMM,
+          { "--shrink", OPTION_INT, &b.comm.shrink, "N", "divide all bytes and tokens by N",
+            .min = 1, .max = 1e6 } },
+        { STEP,
+          { "--timeline", OPTION_TEXT, &b.step.timeline, "FOLDER",
+            .help = "write the last step for `switchyard viz`: passes by stage, or by lane" } },
+        { STEP, { "--json", OPTION_FLAG, &b.step.json, .help = "print one JSON object" } },
+        { SHAPES,
+          { "--json", OPTION_FLAG, &b.shapes.json, .help = "print one JSON object per line" } },
+        { COMM, { "--json", OPTION_FLAG, &b.comm.json, .help = "print one JSON object per line" } },
+        { SHAPES,
+          { "--no-check", OPTION_FLAG, &b.shapes.no_check,
+            .help = "do not compare results with the CPU" } },
+        { STEP,
+          { "--ops", OPTION_FLAG, &b.ops,
+            .help = "add the table of bench ops for the same model" } },
+        { STEP,
+          { "--data", OPTION_FLAG, &b.step.data,
+            .help = "read tokens from data.sources as train does, so that routing is realistic" } },
+        { STEP,
+          { "--exposed", OPTION_FLAG, &b.step.exposed,
+            .help = "repeat steps without each kind of traffic to measure what it adds" } },
     };
-    const Option of_comm[] = {
-        ranks,
-        { "--only", OPTION_CHOICE, &b.comm.only, "all|collectives|exchange",
-          .help = "run only one part" },
-        { "--shrink", OPTION_INT, &b.comm.shrink, "N", "divide all bytes and tokens by N", .min = 1,
-          .max = 1e6 },
-        { "--json", OPTION_FLAG, &b.comm.json, .help = "print one JSON object per line" },
-    };
-    const Option of_models[] = {
-        { "--steps", OPTION_INT, &b.step.steps, "N", "number of timed steps", .min = 1,
-          .max = 1e6 },
-        { "--shrink", OPTION_FLAG, &b.small,
-          .help = "shrink the model but keep its structure; settings are applied after that" },
-        ranks,
-        { "--timeline", OPTION_TEXT, &b.step.timeline, "FOLDER",
-          .help = "write the last step for `switchyard viz`: passes by stage, or by lane" },
-        { "--json", OPTION_FLAG, &b.step.json, .help = "print one JSON object" },
-        { "--ops", OPTION_FLAG, &b.ops, .help = "add the table of bench ops for the same model" },
-        { "--data", OPTION_FLAG, &b.step.data,
-          .help = "read tokens from data.sources as train does, so that routing is realistic" },
-        { "--exposed", OPTION_FLAG, &b.step.exposed,
-          .help = "repeat steps without each kind of traffic to measure what it adds" },
-    };
-    const int of_ops = 2, of_ladder = 3, of_step = sizeof of_models / sizeof *of_models;
-    command.options = of_models;
-    command.n_options = b.fn == run_step ? of_step : b.fn == run_ladder ? of_ladder : of_ops;
-    b.model = b.fn != run_shapes && b.fn != run_comm;
-    if (b.fn == run_shapes) {
-        command.options = of_shapes;
-        command.n_options = sizeof of_shapes / sizeof *of_shapes;
-    }
-    if (b.fn == run_comm) {
-        command.options = of_comm;
-        command.n_options = sizeof of_comm / sizeof *of_comm;
-    }
+    Option own[sizeof all / sizeof *all];
+    Command command = benches[kind].command;
+    command.options = own;
     command.max_positional = -1;
-    return options_run(&command, argc, argv, run, &b);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if ((all[i].of >> kind & 1) != 0) own[command.n_options++] = all[i].option;
+    return options_run(&command, argc, argv, run_bench, &b);
 }
 
 Status cli_bench(int argc, char **argv)
 {
     static const Subcommand rows[] = {
-        { "ops", "time each op of a training step", bench },
-        { "step", "time whole training steps", bench },
-        { "ladder", "measure what each feature or each further rank brings", bench },
-        { "shapes", "time single ops without a model", bench },
-        { "comm", "time collectives and token exchange between ranks", bench },
+        { "ops", "time each op of a training step", parse_bench },
+        { "step", "time whole training steps", parse_bench },
+        { "ladder", "measure what each feature or each further rank brings", parse_bench },
+        { "shapes", "time single ops without a model", parse_bench },
+        { "comm", "time collectives and token exchange between ranks", parse_bench },
         { "trace", "time the reader and the report of traces", cli_bench_trace },
     };
     return options_dispatch("switchyard bench", rows, sizeof rows / sizeof *rows, argc, argv);

@@ -227,7 +227,8 @@ static Status choose(PlanCall *c, PlanRequest *q)
     c->layout = row->layout;
     c->price = row->price;
     c->config.run_compute = row->price.compute; /* what follows is said of this row */
-    c->config.moe_buffers = row->price.buffers;
+    c->config.plan_counted_rows = row->price.buffers == PLAN_COUNTED_ROWS;
+    c->config.moe_buffers = c->config.plan_counted_rows ? BUFFERS_WORST : row->price.buffers;
     TRY(search_batch(q, &c->found, &c->batch));
     return planner_make(q, &c->planner);
 }

@@ -1,5 +1,6 @@
 /* trace diff: two traces against each other. */
 #include "analyze/compat/compat.h"
+#include "analyze/events_read.h"
 #include "analyze/report.h"
 #include "cli/options.h"
 #include "cli/trace_commands.h"

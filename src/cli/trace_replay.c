@@ -1,4 +1,5 @@
 /* trace replay: the operators of a trace, to run them again. */
+#include "analyze/events_read.h"
 #include "analyze/replay.h"
 #include "base/file.h"
 #include "cli/options.h"

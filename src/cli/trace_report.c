@@ -1,5 +1,6 @@
 /* trace report: where the time of a trace went, as tables, or a summary to read. */
 #include "analyze/compat/compat.h"
+#include "analyze/events_read.h"
 #include "analyze/recording.h"
 #include "analyze/report.h"
 #include "cli/options.h"

@@ -1,6 +1,5 @@
 /* comm: arguments are checked here, once for all implementations; then the group's table. */
-#include "comm/comm_table.h"
-#include "comm/host.h"
+#include "comm/comm_private.h"
 
 #include <stdlib.h>
 #include <string.h>

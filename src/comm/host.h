@@ -3,15 +3,7 @@
 #ifndef COMM_HOST_H
 #define COMM_HOST_H
 
-#include "comm/comm_table.h"
-
-/* The hostile build's limits are as small as they may be. */
-#ifdef HOSTILE
-enum { COMM_REQUESTS = 32, COMM_STAGING_BYTES = 1 << 10 };
-#else
-enum { COMM_REQUESTS = 256, COMM_STAGING_BYTES = 1 << 20 };
-#endif
-enum { COMM_WHY_BYTES = 1024 };
+#include "comm/comm_private.h"
 
 /* Messages of one key between two ranks come in the order in which they were posted. */
 typedef struct Message {
@@ -22,7 +14,7 @@ typedef struct Message {
     bool sends;
 } Message;
 
-typedef struct Transport {
+struct Transport {
     bool one_memory; /* an address means the same to all ranks; then there is `part` */
     /* Begin a transfer, known as `slot` from here on: 0 .. COMM_REQUESTS - 1. */
     Status (*post)(void *self, int slot, const Message *m);
@@ -40,30 +32,6 @@ typedef struct Transport {
     /* Drop all transfers; from here on nobody touches their memory. */
     void (*withdraw)(void *self);
     void (*close)(void *self, bool failed);
-} Transport;
-
-/* What the sentence of a failed wait says of a transfer. */
-typedef struct Pending {
-    const char *call; /* NULL: the slot is free */
-    const Comm *group;
-    int peer; /* of the world */
-} Pending;
-
-struct CommWorld {
-    const Transport *transport;
-    void *self; /* of the transport */
-    Comm *root;
-    double timeout_s;
-    CommPlace place;
-    const volatile sig_atomic_t *stop;
-    double stop_patience_s;
-    int groups;    /* the next free number for a group */
-    char *staging; /* other ranks' parts, which wait to be added */
-    size_t staging_bytes;
-    double waited_s;
-    Status failed; /* after the first failure all calls end with it */
-    char why[COMM_WHY_BYTES];
-    Pending pending[COMM_REQUESTS];
 };
 
 /* Bytes of staging that a world of this size takes. */

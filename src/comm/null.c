@@ -8,7 +8,7 @@
  * time over NVLink. Sums stay this rank's terms. A transfer leaves what lies there: its memory
  * holds nothing but transfers' tensors, and whoever opens the group fills it once.
  */
-#include "comm/comm_table.h"
+#include "comm/comm_private.h"
 
 #include <string.h>
 

@@ -130,15 +130,33 @@ static Status read_text(const Target *t, const yaml_node_t *n, const char **out)
     return arena_text(t->doc->arena, text, strlen(text), out);
 }
 
-static Status read_choice(const Target *t, const yaml_node_t *n, int *out)
+/* Words of settings that were removed, and what took their place. */
+static const struct {
+    const char *setting, *word, *instead;
+} removed[] = {
+    { "moe.buffers", "exact", "take pooled, which needs little more memory, or worst" },
+    { "search.buffers", "exact", "take pooled or worst" },
+};
+
+static Status refuse_choice(const Target *t, const yaml_node_t *n)
 {
     char wanted[WANTED_BYTES];
+    const char *text = is_null(n) ? "" : config_scalar_text(n);
+    for (size_t i = 0; text != NULL && i < sizeof removed / sizeof *removed; i++) {
+        if (strcmp(removed[i].setting, t->row->name) != 0) continue;
+        if (strcmp(removed[i].word, text) != 0) continue;
+        return FAIL(ERR_ARG, "%s=%s was removed after 0.9.0: %s", removed[i].setting, text,
+                    removed[i].instead);
+    }
+    (void)snprintf(wanted, sizeof wanted, "one of %s", t->row->choices);
+    return wrong(t, n, wanted);
+}
+
+static Status read_choice(const Target *t, const yaml_node_t *n, int *out)
+{
     const char *text = is_null(n) ? NULL : config_scalar_text(n);
     int index = text == NULL ? -1 : text_word_index(t->row->choices, text);
-    if (index < 0) {
-        (void)snprintf(wanted, sizeof wanted, "one of %s", t->row->choices);
-        return wrong(t, n, wanted);
-    }
+    if (index < 0) return refuse_choice(t, n);
     *out = index;
     return OK;
 }

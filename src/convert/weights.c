@@ -1,8 +1,7 @@
 /* weights: opens a folder and reads elements through maps of its files. */
 #include "convert/weights.h"
 
-#include "base/scan.h"
-#include "base/text.h"
+#include "base/json.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -17,41 +16,26 @@ static bool is_file_name(const char *s)
     return s[0] != '\0' && s[0] != '.' && strchr(s, '/') == NULL && strlen(s) < 256;
 }
 
-static Status parse_map(const char *path, Scan *s, Arena *a, WeightsEntry **out, int64_t *n)
+Status weights_parse_index(const char *path, const char *text, size_t bytes, Arena *a,
+                           WeightsEntry **out, int64_t *n)
 {
-    int64_t room = 0;
-    *out = NULL, *n = 0;
-    scan_object(s);
-    for (char *key = scan_key(s); key != NULL; key = scan_key(s)) {
-        const char *file = scan_string(s);
-        if (s->bad) break;
-        if (!is_file_name(file))
+    Json *json = NULL;
+    size_t bad = 0;
+    *n = 0;
+    TRY(json_parse(text, bytes, a, &json, &bad));
+    const Json *map = json_get(json, "weight_map");
+    bool good = json_is(json, JSON_OBJECT) && (map == NULL || map->type == JSON_OBJECT);
+    TRY(ARENA_NEW(a, json_count(map), out));
+    for (const Json *v = json_first(map); v != NULL && good; v = v->next) {
+        good = v->type == JSON_TEXT;
+        if (good && !is_file_name(v->text))
             return FAIL(ERR_FORMAT,
-                        "%s: %.200s lies in \"%.200s\", which is not the name of a file", path, key,
-                        file);
-        TRY(ARENA_GROW(a, *n + 1, &room, out));
-        (*out)[(*n)++] = (WeightsEntry){ key, file };
+                        "%s: %.200s lies in \"%.200s\", which is not the name of a file", path,
+                        v->name, v->text);
+        if (good) (*out)[(*n)++] = (WeightsEntry){ v->name, v->text };
     }
-    return OK;
-}
-
-Status weights_parse_index(const char *path, char *text, size_t bytes, Arena *a, WeightsEntry **out,
-                           int64_t *n)
-{
-    Scan s = scan_begin(text);
-    bool found = false;
-    scan_object(&s);
-    for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
-        if (strcmp(key, "weight_map") == 0 && !found) {
-            TRY(parse_map(path, &s, a, out, n));
-            found = true;
-        } else {
-            scan_skip(&s);
-        }
-    }
-    if (!scan_end(&s) || s.at != text + bytes)
-        return FAIL(ERR_FORMAT, "%s is not a JSON object", path);
-    if (found && *n > 0) return OK;
+    if (!good) return FAIL(ERR_FORMAT, "%s is not a JSON object", path);
+    if (*n > 0) return OK;
     return FAIL(ERR_FORMAT, "%s has no weight_map, or an empty one", path);
 }
 

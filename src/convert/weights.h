@@ -57,11 +57,11 @@ typedef struct WeightsView {
 /* Reads rows [row, row + n) as f32. */
 Status weights_read(Weights *w, const WeightsView *v, int64_t row, int64_t n, float *out);
 
-/* Reads an index file: tensors and their files. The text ends with a NUL and is overwritten. */
+/* Reads an index file: tensors and their files. */
 typedef struct WeightsEntry {
     const char *tensor, *file;
 } WeightsEntry;
-Status weights_parse_index(const char *path, char *text, size_t bytes, Arena *a, WeightsEntry **out,
-                           int64_t *n);
+Status weights_parse_index(const char *path, const char *text, size_t bytes, Arena *a,
+                           WeightsEntry **out, int64_t *n);
 
 #endif

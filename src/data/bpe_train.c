@@ -12,7 +12,7 @@
  * there, a heap entry against the pair's count. Each merge at a place makes the pieces one token
  * shorter and adds at most two places, so all work is bounded by three times the bytes of the
  * different pieces. */
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer_private.h"
 
 #include "base/progress.h"
 #include "data/documents.h"

@@ -6,7 +6,7 @@
  * holds. Most pieces never get there: they are a token that its own bytes lead to (found once, at
  * load), or came before in the same text. A tokenizer is never written to after load, so threads
  * may share one. */
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer_private.h"
 
 #include "base/file.h"
 

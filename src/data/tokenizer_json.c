@@ -1,7 +1,7 @@
 /* tokenizer_json: Hugging Face's tokenizer.json, in and out. Read is what decides which ids a text
  * gets: added_tokens, normalizer, pre_tokenizer and model; what would change them and is not built
  * is refused by name. */
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer_private.h"
 
 #include "base/file.h"
 #include "base/json.h"

@@ -105,7 +105,7 @@ Status attention_new_kv(LayerRun *r, Arena *arena, Tensor *k, Tensor *v)
 {
     const AttentionSpec *a = attention_spec(r);
     const KvCache *cache = r->cache;
-    int64_t n = layer_tokens(r);
+    int64_t n = r->tokens;
     if (cache != NULL) {
         *k = tensor_rows(&cache->k[r->layer - r->spec->layers], cache->used, n);
         *v = tensor_rows(&cache->v[r->layer - r->spec->layers], cache->used, n);
@@ -159,7 +159,7 @@ static Status qkv_backward_input(LayerRun *r)
 {
     AttentionState *s = r->state;
     Tensor dy;
-    TRY(tensor_new2(r->scratch, r->spec->act, layer_tokens(r), r->spec->hidden, &dy));
+    TRY(tensor_new2(r->scratch, r->spec->act, r->tokens, r->spec->hidden, &dy));
     TRY(kind_of(attention_spec(r))->backward(r, dy));
     return layer_norm_backward(r, &s->norm, dy);
 }
@@ -218,7 +218,7 @@ static Status keys_of(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
     *k = s->k;
     *v = s->v;
     if (cache == NULL) return OK;
-    int64_t n = cache->used + layer_tokens(r);
+    int64_t n = cache->used + r->tokens;
     *k = tensor_rows(&cache->k[r->layer - r->spec->layers], 0, n);
     *v = tensor_rows(&cache->v[r->layer - r->spec->layers], 0, n);
     return OK;
@@ -276,13 +276,13 @@ static Status core_forward(LayerRun *r)
     AttentionState *s = r->state;
     int64_t b = r->batch->b, t = r->batch->t;
     Tensor sum;
-    TRY(tensor_new2(r->keep, r->spec->act, b * t, a->heads * attention_v_dim(a), &s->o));
+    TRY(tensor_new2(r->keep, r->spec->act, r->tokens, a->heads * attention_v_dim(a), &s->o));
     TRY(tensor_new(r->keep, DTYPE_F32, 4, (int64_t[]){ b, a->heads, t, 1 }, &s->lse));
     if (attention_over_ranks(r)) TRY(kind_of(a)->open_forward(r));
     TRY(place_sum(r, s->o, &sum));
     for (int64_t block = 0; block < blocks_of(r); block++) TRY(attend(r, block, sum));
     if (a->sinks) TRY(sinks_forward(r));
-    if (r->again) return OK;
+    if (r->recomputing) return OK;
     return project(r, s->o, ROLE_O, r->h, r->h_out);
 }
 
@@ -325,10 +325,10 @@ static Status core_backward_input(LayerRun *r)
     const AttentionKindDesc *kind = kind_of(attention_spec(r));
     AttentionState *s = r->state;
     bool over_ranks = attention_over_ranks(r);
-    int64_t n = layer_tokens(r), blocks = blocks_of(r);
+    int64_t n = r->tokens, blocks = blocks_of(r);
     Tensor d_o, dq_sum;
-    TRY(layer_norm_again(r, &s->norm));
-    TRY(kind->again(r));
+    TRY(layer_norm_recompute(r, &s->norm));
+    TRY(kind->recompute(r));
     TRY(tensor_new2(r->scratch, r->spec->act, n, tensor_cols(&s->o), &d_o));
     TRY(attention_project_backward(r, r->dh_out, ROLE_O, (Tensor){ 0 }, d_o));
     if (attention_spec(r)->sinks) TRY(sinks_backward(r, d_o));
@@ -357,7 +357,7 @@ static const Phase phases[] = {
 };
 
 /* MLA gathers latents and folds their gradients back; GQA's ring runs inside the core. */
-static bool meets(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
+static bool communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
 {
     (void)forward;
     return s->cp > 1 && phase == (l->as.attention.kind == ATTENTION_MLA ? 1 : 2);
@@ -385,7 +385,7 @@ const LayerDesc layer_attention = {
     .params = params,
     .phases = phases,
     .n_phases = sizeof phases / sizeof *phases,
-    .meets = meets,
+    .communicates = communicates,
     .alike = alike,
     .cache = cache_widths,
 };

@@ -43,7 +43,7 @@ typedef struct AttentionKindDesc {
     /* Makes q, k and v of s->norm.y. Over ranks mla makes k and v later, block by block. */
     PhaseFn *forward;
     /* In backward: makes what forward did not keep once more, in the ring. */
-    PhaseFn *again;
+    PhaseFn *recompute;
     /* Makes da and dy, the gradient of y, of dq, dk and dv. */
     Status (*backward)(LayerRun *r, Tensor dy);
     /* The gradients of all weights but those of ROLE_A. */

@@ -51,12 +51,12 @@ static RopeGqaDims rope_dims(const AttentionSpec *a)
 static Status pair_new(LayerRun *r, Arena *arena, Tensor *pair)
 {
     const AttentionSpec *a = attention_spec(r);
-    return tensor_new2(arena, r->spec->act, 2 * layer_tokens(r), a->kv_heads * a->head, pair);
+    return tensor_new2(arena, r->spec->act, 2 * r->tokens, a->kv_heads * a->head, pair);
 }
 
 static void pair_split(const LayerRun *r, const Tensor *pair, Tensor *k, Tensor *v)
 {
-    int64_t n = layer_tokens(r);
+    int64_t n = r->tokens;
     *k = tensor_rows(pair, 0, n);
     *v = tensor_rows(pair, n, n);
 }
@@ -67,7 +67,7 @@ static Status place_qkv(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    TRY(tensor_new2(arena, r->spec->act, layer_tokens(r), a->heads * a->head, &s->q));
+    TRY(tensor_new2(arena, r->spec->act, r->tokens, a->heads * a->head, &s->q));
     if (!attention_over_ranks(r)) return attention_new_kv(r, arena, &s->k, &s->v);
     TRY(pair_new(r, arena, &s->gqa.kv));
     pair_split(r, &s->gqa.kv, &s->k, &s->v);
@@ -79,7 +79,7 @@ static Status norm_heads(LayerRun *r, ParamRole role, int64_t col, int64_t heads
                          NormState *norm)
 {
     const AttentionSpec *a = attention_spec(r);
-    int64_t n = layer_tokens(r), rows = a->qk_norm == QK_NORM_WIDTH ? 1 : heads;
+    int64_t n = r->tokens, rows = a->qk_norm == QK_NORM_WIDTH ? 1 : heads;
     TRY(tensor_new2(arena, DTYPE_F32, n, rows, &norm->rstd));
     TRY(tensor_new2(r->scratch, r->spec->act, n, heads * a->head, &norm->y));
     return attention_norm(r, role, col, norm);
@@ -102,8 +102,8 @@ static Status assemble(LayerRun *r, Arena *arena)
                                              .q = s->q_norm.y,
                                              .k = s->kv_norm.y,
                                              .pos = r->batch->pos,
-                                             .cos = r->rope_cos,
-                                             .sin = r->rope_sin,
+                                             .cos = r->rope.cos,
+                                             .sin = r->rope.sin,
                                              .q_out = s->q,
                                              .k_out = s->k,
                                              .v_out = s->v,
@@ -112,7 +112,7 @@ static Status assemble(LayerRun *r, Arena *arena)
 
 static Status forward(LayerRun *r) { return assemble(r, layer_arena(r, RECOMPUTE_ATTN_UP)); }
 
-static Status again(LayerRun *r)
+static Status recompute(LayerRun *r)
 {
     return layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring ? assemble(r, r->ring) : OK;
 }
@@ -159,14 +159,14 @@ static Status backward(LayerRun *r, Tensor dy)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    int64_t n = layer_tokens(r), q = a->heads * a->head, k = a->kv_heads * a->head;
+    int64_t n = r->tokens, q = a->heads * a->head, k = a->kv_heads * a->head;
     bool norm = a->qk_norm != QK_NORM_NONE;
     RopeGqaBwd rope = { .dq_out = s->dq,
                         .dk_out = s->dk,
                         .dv_out = s->dv,
                         .pos = r->batch->pos,
-                        .cos = r->rope_cos,
-                        .sin = r->rope_sin,
+                        .cos = r->rope.cos,
+                        .sin = r->rope.sin,
                         .dims = rope_dims(a) };
     TRY(tensor_new2(r->ring, r->spec->act, n, q + 2 * k, &s->da));
     rope.dqkv = s->da;
@@ -181,7 +181,7 @@ static Status backward(LayerRun *r, Tensor dy)
 const AttentionKindDesc attention_gqa = {
     .params = params,
     .forward = forward,
-    .again = again,
+    .recompute = recompute,
     .backward = backward,
     .backward_weight = attention_nothing,
     .gather = attention_nothing,

@@ -68,7 +68,7 @@ typedef struct Part {
 static Part part_of(const LayerRun *r, const Tensor *all, int64_t block)
 {
     const AttentionSpec *a = attention_spec(r);
-    int64_t n = layer_tokens(r);
+    int64_t n = r->tokens;
     Tensor whole = tensor_rows(all, layer_rank(r, block) * n, n);
     Part part = { whole, whole, whole };
     part.latent.dim[1] = a->kv_rank;
@@ -85,7 +85,7 @@ static Status norm_latents(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    int64_t n = layer_tokens(r);
+    int64_t n = r->tokens;
     if (a->q_rank > 0) {
         TRY(tensor_new2(arena, r->spec->act, n, a->q_rank, &s->q_norm.y));
         TRY(attention_norm(r, ROLE_Q_NORM, 0, &s->q_norm));
@@ -100,15 +100,15 @@ static Status own_latents(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    int64_t rows = r->spec->cp * layer_tokens(r);
+    int64_t rows = r->spec->cp * r->tokens;
     TRY(tensor_new2(arena, r->spec->act, rows, a->kv_rank + a->rope, &s->mla.latents));
     Part own = part_of(r, &s->mla.latents, 0);
     s->kv_norm.y = own.latent;
     TRY(attention_norm(r, ROLE_KV_NORM, kv_col(a), &s->kv_norm));
     return rope_mla_fwd(r->ex, (RopeMlaFwd){ .q = s->a,
                                              .pos = r->batch->pos,
-                                             .cos = r->rope_cos,
-                                             .sin = r->rope_sin,
+                                             .cos = r->rope.cos,
+                                             .sin = r->rope.sin,
                                              .q_out = own.key,
                                              .dims = key_dims(a) });
 }
@@ -125,10 +125,10 @@ static Status up(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    TRY(tensor_new2(arena, r->spec->act, layer_tokens(r), a->heads * (a->nope + a->rope), &s->q));
+    TRY(tensor_new2(arena, r->spec->act, r->tokens, a->heads * (a->nope + a->rope), &s->q));
     RopeMlaFwd rope = { .pos = r->batch->pos,
-                        .cos = r->rope_cos,
-                        .sin = r->rope_sin,
+                        .cos = r->rope.cos,
+                        .sin = r->rope.sin,
                         .q_out = s->q,
                         .dims = rope_dims(a, rope_col(a)) };
     TRY(a->q_rank > 0 ? attention_project(r, s->q_norm.y, ROLE_Q_B, r->scratch, &rope.q)
@@ -145,7 +145,7 @@ static Status up(LayerRun *r, Arena *arena)
 static Status forward(LayerRun *r)
 {
     AttentionState *s = r->state;
-    int64_t n = layer_tokens(r);
+    int64_t n = r->tokens;
     TRY(attention_project(r, s->norm.y, ROLE_A, r->keep, &s->a));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->kv_norm.rstd));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->q_norm.rstd));
@@ -154,7 +154,7 @@ static Status forward(LayerRun *r)
     return up(r, layer_arena(r, RECOMPUTE_ATTN_UP));
 }
 
-static Status again(LayerRun *r)
+static Status recompute(LayerRun *r)
 {
     if (layer_arena(r, RECOMPUTE_NORM) == r->ring) TRY(norm_latents(r, r->ring));
     if (attention_over_ranks(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring) {
@@ -169,7 +169,7 @@ static Status open_block(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    int64_t n = layer_tokens(r);
+    int64_t n = r->tokens;
     TRY(attention_new_kv(r, arena, &s->k, &s->v));
     return tensor_new2(arena, r->spec->act, n, a->heads * (a->nope + a->v), &s->mla.kv);
 }
@@ -187,8 +187,8 @@ static Status block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
                                        .y = s->mla.kv }));
     return rope_mla_fwd(r->ex, (RopeMlaFwd){ .kv = s->mla.kv,
                                              .k_rope = part.key,
-                                             .cos = r->rope_cos,
-                                             .sin = r->rope_sin,
+                                             .cos = r->rope.cos,
+                                             .sin = r->rope.sin,
                                              .k_out = s->k,
                                              .v_out = s->v,
                                              .dims = rope_dims(attention_spec(r), 0) });
@@ -200,7 +200,7 @@ static Status open_backward(LayerRun *r)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    int64_t rows = r->spec->cp * layer_tokens(r);
+    int64_t rows = r->spec->cp * r->tokens;
     TRY(attention_new_kv(r, r->ring, &s->dk, &s->dv));
     TRY(open_block(r, r->ring));
     s->mla.dkv_raw = s->mla.kv; /* kv is read before its gradient overwrites it */
@@ -215,8 +215,8 @@ static Status block_backward(LayerRun *r, int64_t block)
     Part part = part_of(r, &s->mla.latents, block), gradient = part_of(r, &s->mla.dlatents, block);
     TRY(rope_mla_bwd(r->ex, (RopeMlaBwd){ .dk_out = s->dk,
                                           .dv_out = s->dv,
-                                          .cos = r->rope_cos,
-                                          .sin = r->rope_sin,
+                                          .cos = r->rope.cos,
+                                          .sin = r->rope.sin,
                                           .dkv = s->mla.dkv_raw,
                                           .dk_rope = gradient.key,
                                           .dims = rope_dims(attention_spec(r), 0) }));
@@ -238,11 +238,11 @@ static Status up_backward(LayerRun *r, Tensor *dlatent)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    int64_t n = layer_tokens(r);
+    int64_t n = r->tokens;
     RopeMlaBwd rope = { .dq_out = s->dq,
                         .pos = r->batch->pos,
-                        .cos = r->rope_cos,
-                        .sin = r->rope_sin,
+                        .cos = r->rope.cos,
+                        .sin = r->rope.sin,
                         .dq = s->mla.dq_raw,
                         .dims = rope_dims(a, rope_col(a)) };
     if (attention_over_ranks(r)) {
@@ -268,7 +268,7 @@ static Status backward(LayerRun *r, Tensor dy)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    int64_t n = layer_tokens(r);
+    int64_t n = r->tokens;
     Tensor none = { 0 }, dlatent;
     TRY(tensor_new2(r->ring, r->spec->act, n, tensor_cols(&s->q), &s->mla.dq_raw));
     TRY(tensor_new2(r->ring, r->spec->act, n, tensor_cols(&s->a), &s->da));
@@ -296,7 +296,7 @@ static Status backward_weight(LayerRun *r)
 const AttentionKindDesc attention_mla = {
     .params = params,
     .forward = forward,
-    .again = again,
+    .recompute = recompute,
     .backward = backward,
     .backward_weight = backward_weight,
     .gather = gather,

@@ -39,13 +39,13 @@ Status layer_loss(LayerRun *r, int depth, Tensor y, Tensor *dy)
     HeadLoss loss = { .x = y,
                       .w = operand_plain(r->weights->w[ROLE_HEAD]),
                       .target = batch_target(r->batch, depth),
-                      .scale = tensor_rows(&r->loss_scale, depth, 1),
-                      .loss = r->loss,
+                      .scale = tensor_rows(&r->head.scale, depth, 1),
+                      .loss = r->head.loss,
                       .loss_sum = sum,
                       .chunk = head_chunk(spec->loss_chunk, r->ex->cuda != NULL, spec->vocab,
                                           spec->act) };
     if (r->training) {
-        TRY(tensor_new2(r->keep, spec->act, layer_tokens(r), spec->hidden, dy));
+        TRY(tensor_new2(r->keep, spec->act, r->tokens, spec->hidden, dy));
         loss.dx = *dy;
         loss.dw = r->weights->dw[ROLE_HEAD];
     }
@@ -55,14 +55,14 @@ Status layer_loss(LayerRun *r, int depth, Tensor y, Tensor *dy)
 static Status forward(LayerRun *r)
 {
     HeadState *s = r->state;
-    int64_t n = layer_tokens(r);
+    int64_t n = r->tokens;
     TRY(layer_norm_forward(r, &s->norm));
-    if (r->logits.data != NULL) {
-        int64_t rows = r->logits.dim[0];
+    if (r->head.logits.data != NULL) {
+        int64_t rows = r->head.logits.dim[0];
         return linear_fwd(r->ex,
                           (LinearFwd){ .x = operand_plain(tensor_rows(&s->norm.y, n - rows, rows)),
                                        .w = operand_plain(r->weights->w[ROLE_HEAD]),
-                                       .y = r->logits });
+                                       .y = r->head.logits });
     }
     return layer_loss(r, r->layer->depth, s->norm.y, &s->dy);
 }

@@ -12,7 +12,7 @@
  *   scratch  within one phase function: the engine takes it back after each
  *
  * With RECOMPUTE_LAYER the engine gives back all of `keep` after forward and calls the forward
- * phases again before backward, with `again` set: then routing is not decided (or counted) a second
+ * phases again before backward, with `recomputing` set: then routing is not decided (or counted) a second
  * time, and h_out is not wanted.
  */
 #ifndef MODEL_LAYER_H
@@ -76,29 +76,44 @@ typedef struct PoolNeed {
     size_t row_bytes;
 } PoolNeed;
 
+/* Cosines and sines of the rotary positions: (P, d/2) f32. */
+typedef struct RopeTable {
+    Tensor cos, sin;
+} RopeTable;
+
+/* What the head reads and writes beside the stream. */
+typedef struct HeadRun {
+    Tensor scale;  /* (1 + depths) f32: weight / targets of the global batch */
+    Tensor loss;   /* out (N) f32 nats a token */
+    Tensor logits; /* if set, out (rows, V) f32 of the last tokens, and no loss */
+} HeadRun;
+
+/* One layer over one micro-batch. `tokens` is the number of tokens that the rank's part of a sequence
+ * has: attention and the products of a layer work on all of them. `rows` is the number of rows of the
+ * residual stream that this rank holds: norms and routing work on these. Ranks that split the stream
+ * (sequence parallelism) would hold fewer rows than tokens; today both are equal. */
 typedef struct LayerRun {
     Exec *ex;
     const ModelSpec *spec;
     const LayerSpec *layer;
     const LayerWeights *weights;
     const MicroBatch *batch;
+    int64_t tokens, rows;
     const Record *record;
-    Tensor rope_cos, rope_sin; /* (P, d/2) f32 */
-    Tensor loss_scale;         /* (1 + depths) f32: weight / targets of the global batch */
-    KvCache *cache;            /* NULL in training and evaluation */
+    RopeTable rope;
+    HeadRun head;
+    KvCache *cache; /* NULL in training and evaluation */
     Arena *keep, *ring, *scratch;
-    RowPool *pool; /* of the slot; NULL: what rows leave is kept like everything else */
-    void *state;   /* of this layer and micro-batch: LayerDesc.state_bytes in keep, zeroed */
-    Tensor h;      /* in  (N, D): the residual stream; none if the layer begins it */
-    Tensor h_out;  /* out (N, D), made by the engine; none if the layer ends it */
-    Tensor dh_out; /* backward: in  (N, D): gradient of h_out; likewise */
-    Tensor dh;     /* backward: out (N, D): gradient of h; likewise */
-    Tensor loss;   /* head: out (N) f32 nats a token */
-    Tensor logits; /* head: if set, (rows, V) f32 of the last rows and no loss */
-    bool *written; /* do the gradients of the experts' weights hold anything? If not, backward
+    RowPool *pool;    /* of the slot; NULL: what rows leave is kept like everything else */
+    void *state;      /* of this layer and micro-batch: LayerDesc.state_bytes in keep, zeroed */
+    Tensor h;         /* in  (rows, D): the residual stream; none if the layer begins it */
+    Tensor h_out;     /* out (rows, D), made by the engine; none if the layer ends it */
+    Tensor dh_out;    /* backward: in  (rows, D): gradient of h_out; likewise */
+    Tensor dh;        /* backward: out (rows, D): gradient of h; likewise */
+    bool *written;    /* do the gradients of the experts' weights hold anything? If not, backward
                       writes them, whatever lies there, and sets it; NULL: they do */
-    bool training; /* gradients are wanted */
-    bool again;    /* forward for the second time (recompute) */
+    bool training;    /* gradients are wanted */
+    bool recomputing; /* a second forward, before backward (RECOMPUTE_LAYER) */
 } LayerRun;
 
 enum { LAYER_PHASES_MAX = 8 };
@@ -115,7 +130,7 @@ typedef struct Phase {
     PhaseFn *forward, *backward_input, *backward_weight; /* NULL: nothing to do */
     /* Reads nothing of the exchange before it, and may run while that is under way; but the norm is
      * made again there (RECOMPUTE_NORM). */
-    bool beside;
+    bool overlap_ok;
     BlockPart part; /* of a block that a schedule takes apart */
     PhaseWeights weights;
     bool forward_gradients; /* forward adds to the gradients of these, */
@@ -131,14 +146,14 @@ typedef struct LayerDesc {
     Status (*params)(const ModelSpec *s, const LayerSpec *l, ParamList *out);
     /* Takes from keep what even RECOMPUTE_LAYER keeps (routing). NULL: nothing. */
     Status (*prepare)(LayerRun *r);
-    /* What a layer keeps in the pool of so many tokens. NULL: nothing. */
-    PoolNeed (*pooled)(const ModelSpec *s, const LayerSpec *l, int64_t tokens);
+    /* What a layer keeps in the pool of so many rows of the stream. NULL: nothing. */
+    PoolNeed (*pooled)(const ModelSpec *s, const LayerSpec *l, int64_t rows);
     const Phase *phases;
     int n_phases;
     const int *backward; /* the order in which backward takes the phases; NULL: last to first */
     /* Does a phase talk to other ranks, forward or backward? NULL: none does. If it does it runs on
      * its lane; else everything computes. */
-    bool (*meets)(const ModelSpec *s, const LayerSpec *l, int phase, bool forward);
+    bool (*communicates)(const ModelSpec *s, const LayerSpec *l, int phase, bool forward);
     bool once; /* its forward cannot run again: it is never recomputed */
     /* Do two layers of this kind compute the same? NULL: any two do. */
     bool (*alike)(const LayerSpec *a, const LayerSpec *b);
@@ -184,7 +199,6 @@ Status pool_make(Exec *ex, Arena *a, Dtype act, const PoolNeed *need, double fac
 
 /* The arena for something that backward needs unless `piece` is recomputed: keep or ring. */
 Arena *layer_arena(const LayerRun *r, unsigned piece);
-int64_t layer_tokens(const LayerRun *r); /* N */
 /* The context rank so many behind this one; 0: its own number. */
 int64_t layer_rank(const LayerRun *r, int64_t behind);
 /* COMM_ALL_GATHER, COMM_REDUCE_SCATTER or COMM_SHIFT over the context ranks. */
@@ -195,7 +209,7 @@ typedef struct NormState {
     Tensor y, rstd;
 } NormState;
 Status layer_norm_forward(LayerRun *r, NormState *n);
-Status layer_norm_again(LayerRun *r, NormState *n);
+Status layer_norm_recompute(LayerRun *r, NormState *n);
 /* r->dh = r->dh_out + (gradient of h through the norm, from dy), dw += */
 Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy);
 

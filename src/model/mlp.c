@@ -29,9 +29,9 @@ static Status forward(LayerRun *r)
 static Status backward_input(LayerRun *r)
 {
     MlpLayerState *s = r->state;
-    TRY(layer_norm_again(r, &s->norm));
+    TRY(layer_norm_recompute(r, &s->norm));
     Tensor dy;
-    TRY(tensor_new2(r->scratch, r->spec->act, layer_tokens(r), r->spec->hidden, &dy));
+    TRY(tensor_new2(r->scratch, r->spec->act, r->tokens, r->spec->hidden, &dy));
     TRY(layer_mlp_backward_input(r, &s->mlp, s->norm.y, r->dh_out, dy, 0));
     return layer_norm_backward(r, &s->norm, dy);
 }

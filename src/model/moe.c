@@ -18,7 +18,7 @@
  * Where the tokens of a group of the auxiliary loss lie on several ranks, its counts are summed
  * over them before the loss is made of them; each rank adds its own tokens' part of the loss.
  */
-#include "model/layer.h"
+#include "model/moe.h"
 #include "op/bias.h"
 #include "op/jitter.h"
 #include "op/linear.h"
@@ -26,31 +26,6 @@
 #include "op/scale.h"
 
 #include <math.h>
-
-typedef struct MoeState {
-    NormState norm;
-    MlpState shared;
-    Tensor logits, index, weight, seq_count; /* routing: always kept */
-    Tensor score; /* with score_input: routing weights, while `weight` is 1; always kept */
-    Tensor gate, gated, dgate, dgated; /* of shared experts with a gate: its logits (N, 1), what it
-                                          weighs (N, D), and their gradients */
-    Tensor sent; /* ring: what goes to experts: y, or y scaled by its weight */
-    Tensor offsets, row_token, row_slot, slot_row; /* sorting: always kept */
-    Tensor place;        /* each token's row in what goes to each rank or host: always kept */
-    Tensor count;        /* tokens that go to each rank, if anybody reads it: always kept */
-    Tensor first;        /* where they lie there, if without gaps; how many came: always kept */
-    ExchangeRelay relay; /* the same of the rows that this rank passes on: always kept */
-    Tensor score_sum;    /* ring, from route to dispatch, if ranks add up their counts */
-    Tensor x, x_index, x_weight; /* rows that the experts here read, with their routing: y's own on
-                                    one rank, received ones if experts are spread */
-    Tensor pre;                  /* (R, 2F) the experts' pre-activations; in a pool all of it */
-    Tensor begin;                /* (1) i32: in a pool the layer's first row; always kept */
-    Tensor shared_out,
-        rows_out; /* ring: the shared experts' output (N, D), the routed rows' (R, D) */
-    Tensor dout;  /* backward: the gradient of h_out for each row of x */
-    Tensor dy_shared, wact, dweight, dx_rows; /* ring, backward */
-    Tensor dy_routed, dweight_home;           /* ring, backward, spread: back at the tokens' rank */
-} MoeState;
 
 static bool spread(const LayerRun *r) { return r->spec->ep > 1; }
 
@@ -76,13 +51,13 @@ static Rows received(const LayerRun *r, double room, double mean, double most, d
 static Rows tokens_of(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
-    int64_t n = layer_tokens(r), ranks = r->spec->ep;
+    int64_t n = r->rows, ranks = r->spec->ep;
     if (!spread(r)) return (Rows){ .bound = n, .expected = (double)n };
     double mean = (double)n * kind(r)->rows(m->experts, m->rule.top_k, ranks);
     const MoeState *s = r->state;
     Rows rows =
         received(r, r->spec->room, mean, (double)(n * ranks), kind(r)->gapless ? 1 : (double)ranks);
-    if (s->first.data != NULL) rows.device = tensor_at(&s->first, ranks);
+    if (s->travel.first.data != NULL) rows.device = tensor_at(&s->travel.first, ranks);
     return rows;
 }
 
@@ -91,7 +66,7 @@ static Rows tokens_of(const LayerRun *r)
 static Rows relayed(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
-    int64_t n = layer_tokens(r), hosts = r->spec->ep / r->spec->ep_inside;
+    int64_t n = r->rows, hosts = r->spec->ep / r->spec->ep_inside;
     double mean = (double)n * exchange_distinct(m->experts, m->rule.top_k, hosts);
     return received(r, r->spec->room, mean, (double)(n * hosts), (double)hosts);
 }
@@ -102,13 +77,13 @@ static Rows rows_of(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     int64_t k = m->rule.top_k, here = m->experts / r->spec->ep, most = k < here ? k : here;
-    int64_t n = layer_tokens(r);
+    int64_t n = r->rows;
     if (!spread(r)) return (Rows){ .bound = n * k, .expected = (double)(n * k) };
     const MoeState *s = r->state;
     double all = (double)(n * r->spec->ep * most);
     Rows rows = received(r, r->spec->rows_room, (double)(n * k), all, 1);
-    if (s->offsets.data != NULL) rows.device = tensor_at(&s->offsets, here);
-    rows.first = s->begin.data;
+    if (s->order.offsets.data != NULL) rows.device = tensor_at(&s->order.offsets, here);
+    rows.first = s->order.begin.data;
     return rows;
 }
 
@@ -148,76 +123,6 @@ static RouteRule rule_of(const LayerRun *r)
     return rule;
 }
 
-static Status shared_params(const MoeSpec *m, int64_t d, int i, ParamList *out)
-{
-    ParamAdd half = { ROLE_GATE_UP, -1, m->shared_ffn, d, INIT_NORMAL, .decay = true };
-    TRY(params_add(out, half, "model.layers.%d.mlp.shared_experts.gate_proj.weight", i));
-    TRY(params_add(out, half, "model.layers.%d.mlp.shared_experts.up_proj.weight", i));
-    TRY(params_add(out, (ParamAdd){ ROLE_DOWN, -1, d, m->shared_ffn, INIT_NORMAL, .decay = true },
-                   "model.layers.%d.mlp.shared_experts.down_proj.weight", i));
-    if (!m->shared_gate) return OK;
-    return params_add(out, (ParamAdd){ ROLE_SHARED_GATE, -1, 1, d, INIT_NORMAL, .decay = true },
-                      "model.layers.%d.mlp.shared_expert_gate.weight", i);
-}
-
-static Status expert_bias_params(const ModelSpec *s, const MoeSpec *m, int i, ParamList *out)
-{
-    int here = (int)(m->experts / s->ep), first = (int)s->ep_rank * here;
-    for (int e = 0; e < here; e++) {
-        ParamAdd half = { ROLE_EXPERT_GATE_UP_BIAS, e, 0, m->ffn, INIT_ZERO, .state = false };
-        TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.gate_proj.bias", i, first + e));
-        TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.up_proj.bias", i, first + e));
-    }
-    for (int e = 0; e < here; e++) {
-        TRY(params_add(
-            out, (ParamAdd){ ROLE_EXPERT_DOWN_BIAS, e, 0, s->hidden, INIT_ZERO, .state = false },
-            "model.layers.%d.mlp.experts.%d.down_proj.bias", i, first + e));
-    }
-    return OK;
-}
-
-/* The parameters of this rank's experts, under their names in the whole model. They stand last in
- * the layer because their shard group is another one. */
-static Status expert_params(const ModelSpec *s, const MoeSpec *m, int i, ParamList *out)
-{
-    int64_t d = s->hidden, f = m->ffn;
-    int here = (int)(m->experts / s->ep), first = (int)s->ep_rank * here;
-    for (int e = 0; e < here; e++) {
-        ParamAdd half = { ROLE_EXPERT_GATE_UP, e, f, d, INIT_NORMAL, .decay = true };
-        TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.gate_proj.weight", i, first + e));
-        TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.up_proj.weight", i, first + e));
-    }
-    for (int e = 0; e < here; e++) {
-        TRY(params_add(out, (ParamAdd){ ROLE_EXPERT_DOWN, e, d, f, INIT_NORMAL, .decay = true },
-                       "model.layers.%d.mlp.experts.%d.down_proj.weight", i, first + e));
-    }
-    return m->expert_bias ? expert_bias_params(s, m, i, out) : OK;
-}
-
-static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
-{
-    const MoeSpec *m = &l->as.moe;
-    int64_t d = s->hidden;
-    int i = l->block;
-    TRY(params_add(out, (ParamAdd){ ROLE_NORM, -1, 0, d, INIT_ONE, .keep_f32 = true },
-                   "model.layers.%d.post_attention_layernorm.weight", i));
-    TRY(params_add(
-        out,
-        (ParamAdd){ ROLE_ROUTER, -1, m->experts, d, INIT_NORMAL, .decay = true, .keep_f32 = true },
-        "model.layers.%d.mlp.gate.weight", i));
-    if (m->bias) {
-        TRY(params_add(out,
-                       (ParamAdd){ ROLE_ROUTER_BIAS, -1, 0, m->experts, INIT_ZERO, .state = true },
-                       "model.layers.%d.mlp.gate.e_score_correction_bias", i));
-    }
-    if (m->shift)
-        TRY(params_add(
-            out, (ParamAdd){ ROLE_ROUTER_SHIFT, -1, 0, m->experts, INIT_ZERO, .keep_f32 = true },
-            "model.layers.%d.mlp.router.bias", i));
-    if (m->shared_ffn > 0) TRY(shared_params(m, d, i, out));
-    return expert_params(s, m, i, out);
-}
-
 /* To how many ranks, or hosts, this rank sends its tokens. */
 static int64_t blocks_of(const LayerRun *r)
 {
@@ -228,40 +133,39 @@ static Status prepare_relay(LayerRun *r)
 {
     MoeState *s = r->state;
     const Rows rows = relayed(r);
-    int64_t k = tensor_cols(&s->index);
-    s->relay = (ExchangeRelay){ .inside = r->spec->ep_inside, .expected = rows.expected };
-    TRY(tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->relay.place));
-    if (!r->spec->exact) return OK;
-    return tensor_new2(r->keep, DTYPE_I32, 1, s->relay.inside, &s->relay.count);
+    int64_t k = tensor_cols(&s->route.index);
+    s->travel.relay = (ExchangeRelay){ .inside = r->spec->ep_inside, .expected = rows.expected };
+    return tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->travel.relay.place);
 }
 
 static Status prepare(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
-    int64_t n = layer_tokens(r), k = m->rule.top_k, e = m->experts;
-    TRY(tensor_new2(r->keep, DTYPE_F32, n, e, &s->logits));
-    TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->index));
-    TRY(tensor_new2(r->keep, DTYPE_F32, n, k, &s->weight));
-    if (m->score_input) TRY(tensor_new2(r->keep, DTYPE_F32, n, k, &s->score));
-    TRY(tensor_new2(r->keep, DTYPE_I32, r->batch->b, e, &s->seq_count));
+    int64_t n = r->rows, k = m->rule.top_k, e = m->experts;
+    TRY(tensor_new2(r->keep, DTYPE_F32, n, e, &s->route.logits));
+    TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->route.index));
+    TRY(tensor_new2(r->keep, DTYPE_F32, n, k, &s->route.weight));
+    if (m->score_input) TRY(tensor_new2(r->keep, DTYPE_F32, n, k, &s->route.score));
+    TRY(tensor_new2(r->keep, DTYPE_I32, r->batch->b, e, &s->route.seq_count));
     int64_t rows = rows_of(r).bound, tokens = tokens_of(r).bound;
-    s->x_index = s->index;
-    s->x_weight = s->weight;
+    s->experts.index = s->route.index;
+    s->experts.weight = s->route.weight;
     if (spread(r)) {
-        TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->x_index));
-        TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->x_weight));
-        if (kind(r)->places) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->place));
-        if (kind(r)->gapless || (kind(r)->places && r->spec->exact))
-            TRY(tensor_new2(r->keep, DTYPE_I32, 1, blocks_of(r), &s->count));
-        if (kind(r)->gapless) TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep + 1, &s->first));
+        TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->experts.index));
+        TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->experts.weight));
+        if (kind(r)->places) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->travel.place));
+        if (kind(r)->gapless) {
+            TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep, &s->travel.count));
+            TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep + 1, &s->travel.first));
+        }
         if (kind(r)->relays) TRY(prepare_relay(r));
     }
-    if (pooled(r)) TRY(tensor_new1(r->keep, DTYPE_I32, 1, &s->begin));
-    TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ep + 1, &s->offsets));
-    TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->row_token));
-    TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->row_slot));
-    return tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->slot_row);
+    if (pooled(r)) TRY(tensor_new1(r->keep, DTYPE_I32, 1, &s->order.begin));
+    TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ep + 1, &s->order.offsets));
+    TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->order.row_token));
+    TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->order.row_slot));
+    return tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->order.slot_row);
 }
 
 /* Logits, or their gradient, times this step's random numbers. */
@@ -285,13 +189,13 @@ static Status drop(LayerRun *r)
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
     if (m->capacity == 0 || !r->training) return OK;
-    int64_t n = layer_tokens(r), ranks = r->spec->cp;
+    int64_t n = r->tokens, ranks = r->spec->cp;
     double mean = (double)(n * ranks * m->rule.top_k) / (double)m->experts;
     Tensor target = batch_target(r->batch, r->layer->depth);
-    RouteDrop d = { .index = s->index,
+    RouteDrop d = { .index = s->route.index,
                     .target = tensor_as2(&target, n, 1),
-                    .weight = s->weight,
-                    .own = s->weight,
+                    .weight = s->route.weight,
+                    .own = s->route.weight,
                     .dropped = tensor_rows(&r->record->dropped, r->layer->load, 1),
                     .experts = m->experts,
                     .capacity = (int64_t)ceil(mean * m->capacity),
@@ -312,27 +216,28 @@ static Status route_forward(LayerRun *r)
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
     TRY(layer_norm_forward(r, &s->norm));
-    if (r->again) return OK;
+    if (r->recomputing) return OK;
     TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y),
                                        .w = operand_plain(r->weights->w[ROLE_ROUTER]),
-                                       .y = s->logits }));
+                                       .y = s->route.logits }));
     if (m->shift)
-        TRY(bias_fwd(r->ex, (BiasFwd){ s->logits, r->weights->w[ROLE_ROUTER_SHIFT], s->logits }));
-    TRY(jitter_logits(r, s->logits));
+        TRY(bias_fwd(r->ex, (BiasFwd){ s->route.logits, r->weights->w[ROLE_ROUTER_SHIFT],
+                                       s->route.logits }));
+    TRY(jitter_logits(r, s->route.logits));
     if (loss_parts(r) > 1)
-        TRY(tensor_new2(r->ring, DTYPE_F32, r->batch->b, m->experts, &s->score_sum));
-    TRY(route_fwd(r->ex, (RouteFwd){ .logits = s->logits,
+        TRY(tensor_new2(r->ring, DTYPE_F32, r->batch->b, m->experts, &s->route.score_sum));
+    TRY(route_fwd(r->ex, (RouteFwd){ .logits = s->route.logits,
                                      .bias = r->weights->w[ROLE_ROUTER_BIAS],
                                      .domain = r->batch->domain,
                                      .target = batch_target(r->batch, r->layer->depth),
                                      .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
-                                     .index = s->index,
-                                     .weight = s->weight,
-                                     .score = s->score,
-                                     .seq_count = s->seq_count,
+                                     .index = s->route.index,
+                                     .weight = s->route.weight,
+                                     .score = s->route.score,
+                                     .seq_count = s->route.seq_count,
                                      .load = tensor_rows(&r->record->load, r->layer->load, 1),
                                      .aux_loss = r->record->aux_loss,
-                                     .score_sum = s->score_sum,
+                                     .score_sum = s->route.score_sum,
                                      .rule = rule_of(r) }));
     return r->spec->cp > 1 ? OK : drop(r); /* else ranks meet first: dispatch */
 }
@@ -342,16 +247,16 @@ static Status loss_of_counts(LayerRun *r)
 {
     MoeState *s = r->state;
     bool global = r->layer->as.moe.aux_global;
-    TRY(exchange_collective(r->ex, (Collective){ .in = s->seq_count,
-                                                 .out = s->seq_count,
+    TRY(exchange_collective(r->ex, (Collective){ .in = s->route.seq_count,
+                                                 .out = s->route.seq_count,
                                                  .kind = COMM_ALL_REDUCE,
                                                  .axis = global ? AXIS_DP : AXIS_CP,
                                                  .group = global ? GROUP_STAGE : GROUP_CP,
                                                  .ranks = loss_parts(r) }));
-    return route_aux(r->ex, (RouteAux){ .seq_count = s->seq_count,
-                                        .score_sum = s->score_sum,
+    return route_aux(r->ex, (RouteAux){ .seq_count = s->route.seq_count,
+                                        .score_sum = s->route.score_sum,
                                         .aux_loss = r->record->aux_loss,
-                                        .tokens = layer_tokens(r),
+                                        .tokens = r->tokens,
                                         .parts = loss_parts(r),
                                         .rule = rule_of(r) });
 }
@@ -365,11 +270,11 @@ static Status place_tokens(LayerRun *r)
 {
     MoeState *s = r->state;
     const Rows rows = kind(r)->relays ? relayed(r) : tokens_of(r);
-    int64_t room = kind(r)->gapless ? layer_tokens(r) : rows.bound / blocks_of(r);
-    return exchange_place(r->ex, (ExchangePlace){ .index = s->index,
-                                                  .place = s->place,
+    int64_t room = kind(r)->gapless ? r->rows : rows.bound / blocks_of(r);
+    return exchange_place(r->ex, (ExchangePlace){ .index = s->route.index,
+                                                  .place = s->travel.place,
                                                   .overflow = overflow(r, OVERFLOW_BLOCKS),
-                                                  .count = s->count,
+                                                  .count = s->travel.count,
                                                   .experts = r->layer->as.moe.experts,
                                                   .ranks = blocks_of(r),
                                                   .room = room });
@@ -383,16 +288,16 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
     TRY(tensor_new2(arena, r->spec->act, tokens_of(r).bound, r->spec->hidden, rows));
     return exchange_dispatch(
         r->ex, (ExchangeDispatch){ .x = x,
-                                   .index = routing ? s->index : none,
-                                   .weight = routing ? s->weight : none,
-                                   .place = s->place,
-                                   .count = s->count,
-                                   .first = s->first,
-                                   .relay = s->relay,
+                                   .index = routing ? s->route.index : none,
+                                   .weight = routing ? s->route.weight : none,
+                                   .place = s->travel.place,
+                                   .count = s->travel.count,
+                                   .first = s->travel.first,
+                                   .relay = s->travel.relay,
                                    .overflow = routing ? overflow(r, OVERFLOW_BLOCKS) : none,
                                    .rows = *rows,
-                                   .rows_index = routing ? s->x_index : none,
-                                   .rows_weight = routing ? s->x_weight : none,
+                                   .rows_index = routing ? s->experts.index : none,
+                                   .rows_weight = routing ? s->experts.weight : none,
                                    .received = tokens_of(r),
                                    .ranks = r->spec->ep,
                                    .experts = r->layer->as.moe.experts,
@@ -403,32 +308,33 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
 static Status make_sent(LayerRun *r)
 {
     MoeState *s = r->state;
-    s->sent = s->norm.y;
+    s->travel.sent = s->norm.y;
     if (!r->layer->as.moe.score_input) return OK;
-    TRY(tensor_new2(r->ring, r->spec->act, layer_tokens(r), r->spec->hidden, &s->sent));
-    return scale_fwd(r->ex, (ScaleFwd){ .x = s->norm.y, .w = s->score, .y = s->sent });
+    TRY(tensor_new2(r->ring, r->spec->act, r->rows, r->spec->hidden, &s->travel.sent));
+    return scale_fwd(r->ex, (ScaleFwd){ .x = s->norm.y, .w = s->route.score, .y = s->travel.sent });
 }
 
 static Status dispatch_forward(LayerRun *r)
 {
     MoeState *s = r->state;
     TRY(make_sent(r));
-    s->x = s->sent;
-    if (!r->again && loss_parts(r) > 1) TRY(loss_of_counts(r));
-    if (!r->again && r->spec->cp > 1) TRY(drop(r));
-    if (!r->again && s->place.data != NULL) TRY(place_tokens(r));
+    s->experts.x = s->travel.sent;
+    if (!r->recomputing && loss_parts(r) > 1) TRY(loss_of_counts(r));
+    if (!r->recomputing && r->spec->cp > 1) TRY(drop(r));
+    if (!r->recomputing && s->travel.place.data != NULL) TRY(place_tokens(r));
     if (spread(r))
-        TRY(send_tokens(r, s->sent, !r->again, layer_arena(r, RECOMPUTE_EXCHANGE), &s->x));
-    if (r->again) return OK;
+        TRY(send_tokens(r, s->travel.sent, !r->recomputing, layer_arena(r, RECOMPUTE_EXCHANGE),
+                        &s->experts.x));
+    if (r->recomputing) return OK;
     const RowPool none = { 0 }, *pool = pooled(r) ? r->pool : &none;
-    return moe_sort(r->ex, (MoeSort){ .index = s->x_index,
-                                      .offsets = s->offsets,
-                                      .row_token = s->row_token,
-                                      .row_slot = s->row_slot,
-                                      .slot_row = s->slot_row,
+    return moe_sort(r->ex, (MoeSort){ .index = s->experts.index,
+                                      .offsets = s->order.offsets,
+                                      .row_token = s->order.row_token,
+                                      .row_slot = s->order.row_slot,
+                                      .slot_row = s->order.slot_row,
                                       .overflow = overflow(r, OVERFLOW_ROWS),
                                       .top = pool->top,
-                                      .first = s->begin,
+                                      .first = s->order.begin,
                                       .pool = pool->rows.dim[0],
                                       .elsewhere = spread(r) });
 }
@@ -437,26 +343,30 @@ static Status shared_forward(LayerRun *r)
 {
     MoeState *s = r->state;
     const MoeSpec *m = &r->layer->as.moe;
-    int64_t n = layer_tokens(r), d = r->spec->hidden;
+    int64_t n = r->rows, d = r->spec->hidden;
     if (m->shared_ffn == 0) return OK;
-    s->shared.limit = m->limit;
-    TRY(tensor_new2(m->shared_gate ? r->keep : r->ring, r->spec->act, n, d, &s->gated));
-    TRY(layer_mlp_forward(r, &s->shared, s->norm.y, (Tensor){ 0 }, s->gated, RECOMPUTE_SHARED));
-    s->shared_out = s->gated;
+    s->shared.mlp.limit = m->limit;
+    TRY(tensor_new2(m->shared_gate ? r->keep : r->ring, r->spec->act, n, d, &s->shared.gated));
+    TRY(layer_mlp_forward(r, &s->shared.mlp, s->norm.y, (Tensor){ 0 }, s->shared.gated,
+                          RECOMPUTE_SHARED));
+    s->shared.out = s->shared.gated;
     if (!m->shared_gate) return OK;
     /* Elsewhere nobody wants what comes out of an MLP again. */
-    if (r->again)
-        TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->shared.act),
+    if (r->recomputing)
+        TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->shared.mlp.act),
                                            .w = operand_plain(r->weights->w[ROLE_DOWN]),
-                                           .y = s->gated }));
-    TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->gate));
+                                           .y = s->shared.gated }));
+    TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->shared.gate));
     Tensor w = r->weights->w[ROLE_SHARED_GATE];
     TRY(linear_fwd(
-        r->ex, (LinearFwd){ .x = operand_plain(s->norm.y), .w = operand_plain(w), .y = s->gate }));
-    if (r->again) return OK;
-    TRY(tensor_new2(r->ring, r->spec->act, n, d, &s->shared_out));
-    return scale_fwd(
-        r->ex, (ScaleFwd){ .x = s->gated, .w = s->gate, .y = s->shared_out, .sigmoid = true });
+        r->ex,
+        (LinearFwd){ .x = operand_plain(s->norm.y), .w = operand_plain(w), .y = s->shared.gate }));
+    if (r->recomputing) return OK;
+    TRY(tensor_new2(r->ring, r->spec->act, n, d, &s->shared.out));
+    return scale_fwd(r->ex, (ScaleFwd){ .x = s->shared.gated,
+                                        .w = s->shared.gate,
+                                        .y = s->shared.out,
+                                        .sigmoid = true });
 }
 
 static Status experts_forward(LayerRun *r)
@@ -466,25 +376,25 @@ static Status experts_forward(LayerRun *r)
     Rows rows = rows_of(r);
     Tensor act;
     if (pooled(r))
-        s->pre = r->pool->rows;
+        s->experts.pre = r->pool->rows;
     else
-        TRY(tensor_new2(r->keep, r->spec->act, rows.bound, 2 * m->ffn, &s->pre));
+        TRY(tensor_new2(r->keep, r->spec->act, rows.bound, 2 * m->ffn, &s->experts.pre));
     TRY(tensor_new2(r->scratch, r->spec->act, rows.bound, m->ffn, &act));
-    TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = operand_plain(s->x),
+    TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = operand_plain(s->experts.x),
                                       .w = weight_of(r, ROLE_EXPERT_GATE_UP),
-                                      .offsets = s->offsets,
-                                      .row_token = s->row_token,
-                                      .pre = s->pre,
+                                      .offsets = s->order.offsets,
+                                      .row_token = s->order.row_token,
+                                      .pre = s->experts.pre,
                                       .act = act,
                                       .bias = r->weights->w[ROLE_EXPERT_GATE_UP_BIAS],
                                       .rows = rows,
                                       .limit = m->limit }));
-    if (r->again) return OK;
-    TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->rows_out));
+    if (r->recomputing) return OK;
+    TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.out));
     return moe_down_fwd(r->ex, (MoeDownFwd){ .act = operand_plain(act),
                                              .w = weight_of(r, ROLE_EXPERT_DOWN),
-                                             .offsets = s->offsets,
-                                             .out = s->rows_out,
+                                             .offsets = s->order.offsets,
+                                             .out = s->experts.out,
                                              .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS],
                                              .rows = rows });
 }
@@ -495,7 +405,7 @@ static Status sum_rows(LayerRun *r, Tensor rows, Tensor weight, Tensor *out)
     MoeState *s = r->state;
     TRY(tensor_new2(r->ring, r->spec->act, tokens_of(r).bound, r->spec->hidden, out));
     return moe_combine(r->ex, (MoeCombine){ .out = rows,
-                                            .slot_row = s->slot_row,
+                                            .slot_row = s->order.slot_row,
                                             .weight = weight,
                                             .y = *out,
                                             .rows = rows_of(r) });
@@ -504,26 +414,25 @@ static Status sum_rows(LayerRun *r, Tensor rows, Tensor weight, Tensor *out)
 static Status combine_forward(LayerRun *r)
 {
     MoeState *s = r->state;
-    if (r->again) return OK;
+    if (r->recomputing) return OK;
     if (spread(r)) {
         Tensor back;
-        TRY(sum_rows(r, s->rows_out, s->x_weight, &back));
+        TRY(sum_rows(r, s->experts.out, s->experts.weight, &back));
         return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
-                                                          .place = s->place,
-                                                          .count = s->count,
-                                                          .first = s->first,
-                                                          .relay = s->relay,
-                                                          .shared = s->shared_out,
+                                                          .place = s->travel.place,
+                                                          .first = s->travel.first,
+                                                          .relay = s->travel.relay,
+                                                          .shared = s->shared.out,
                                                           .residual = r->h,
                                                           .y = r->h_out,
                                                           .received = tokens_of(r),
                                                           .ranks = r->spec->ep,
                                                           .kind = r->spec->exchange });
     }
-    return moe_combine(r->ex, (MoeCombine){ .out = s->rows_out,
-                                            .slot_row = s->slot_row,
-                                            .weight = s->weight,
-                                            .shared = s->shared_out,
+    return moe_combine(r->ex, (MoeCombine){ .out = s->experts.out,
+                                            .slot_row = s->order.slot_row,
+                                            .weight = s->route.weight,
+                                            .shared = s->shared.out,
                                             .residual = r->h,
                                             .y = r->h_out });
 }
@@ -534,15 +443,15 @@ static Status combine_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
     bool fetches = spread(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring;
-    TRY(layer_norm_again(r, &s->norm));
-    s->dout = r->dh_out;
+    TRY(layer_norm_recompute(r, &s->norm));
+    s->experts.dout = r->dh_out;
     if (fetches || !spread(r)) TRY(make_sent(r));
     if (!spread(r)) {
-        s->x = s->sent;
+        s->experts.x = s->travel.sent;
         return OK;
     }
-    if (fetches) TRY(send_tokens(r, s->sent, false, r->ring, &s->x));
-    return send_tokens(r, r->dh_out, false, r->ring, &s->dout);
+    if (fetches) TRY(send_tokens(r, s->travel.sent, false, r->ring, &s->experts.x));
+    return send_tokens(r, r->dh_out, false, r->ring, &s->experts.dout);
 }
 
 static Status experts_backward_input(LayerRun *r)
@@ -550,26 +459,27 @@ static Status experts_backward_input(LayerRun *r)
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
     Rows rows = rows_of(r);
-    TRY(tensor_new2(r->ring, r->spec->act, rows.bound, m->ffn, &s->wact));
-    TRY(tensor_new2(r->ring, DTYPE_F32, s->x_weight.dim[0], m->rule.top_k, &s->dweight));
-    TRY(moe_down_bwd_input(r->ex, (MoeDownBwdInput){ .dy = operand_plain(s->dout),
+    TRY(tensor_new2(r->ring, r->spec->act, rows.bound, m->ffn, &s->experts.wact));
+    TRY(tensor_new2(r->ring, DTYPE_F32, s->experts.weight.dim[0], m->rule.top_k,
+                    &s->experts.dweight));
+    TRY(moe_down_bwd_input(r->ex, (MoeDownBwdInput){ .dy = operand_plain(s->experts.dout),
                                                      .w = weight_of(r, ROLE_EXPERT_DOWN),
-                                                     .pre = s->pre,
-                                                     .offsets = s->offsets,
-                                                     .row_token = s->row_token,
-                                                     .row_slot = s->row_slot,
-                                                     .weight = s->x_weight,
-                                                     .dpre = s->pre,
-                                                     .wact = s->wact,
-                                                     .dweight = s->dweight,
+                                                     .pre = s->experts.pre,
+                                                     .offsets = s->order.offsets,
+                                                     .row_token = s->order.row_token,
+                                                     .row_slot = s->order.row_slot,
+                                                     .weight = s->experts.weight,
+                                                     .dpre = s->experts.pre,
+                                                     .wact = s->experts.wact,
+                                                     .dweight = s->experts.dweight,
                                                      .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS],
                                                      .rows = rows,
                                                      .limit = m->limit }));
-    TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->dx_rows));
-    return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = operand_plain(s->pre),
+    TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.dx));
+    return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = operand_plain(s->experts.pre),
                                                     .w = weight_of(r, ROLE_EXPERT_GATE_UP),
-                                                    .offsets = s->offsets,
-                                                    .dx = s->dx_rows,
+                                                    .offsets = s->order.offsets,
+                                                    .dx = s->experts.dx,
                                                     .rows = rows });
 }
 
@@ -579,16 +489,16 @@ static Status biases_backward(LayerRun *r, bool overwrite)
     MoeState *s = r->state;
     Rows rows = rows_of(r), gathered = rows;
     gathered.first = NULL;
-    TRY(moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = s->dout,
-                                          .offsets = s->offsets,
-                                          .row_token = s->row_token,
-                                          .row_slot = s->row_slot,
-                                          .weight = s->x_weight,
+    TRY(moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = s->experts.dout,
+                                          .offsets = s->order.offsets,
+                                          .row_token = s->order.row_token,
+                                          .row_slot = s->order.row_slot,
+                                          .weight = s->experts.weight,
                                           .db = r->weights->dw[ROLE_EXPERT_DOWN_BIAS],
                                           .rows = gathered,
                                           .overwrite = overwrite }));
-    return moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = s->pre,
-                                             .offsets = s->offsets,
+    return moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = s->experts.pre,
+                                             .offsets = s->order.offsets,
                                              .db = r->weights->dw[ROLE_EXPERT_GATE_UP_BIAS],
                                              .rows = rows,
                                              .overwrite = overwrite });
@@ -601,17 +511,17 @@ static Status experts_backward_weight(LayerRun *r)
     bool first = r->written != NULL && !*r->written;
     if (first) *r->written = true;
     if (r->layer->as.moe.expert_bias) TRY(biases_backward(r, first));
-    TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = operand_plain(s->dout),
-                                                       .wact = operand_plain(s->wact),
-                                                       .offsets = s->offsets,
-                                                       .row_token = s->row_token,
+    TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = operand_plain(s->experts.dout),
+                                                       .wact = operand_plain(s->experts.wact),
+                                                       .offsets = s->order.offsets,
+                                                       .row_token = s->order.row_token,
                                                        .dw = r->weights->dw[ROLE_EXPERT_DOWN],
                                                        .rows = rows,
                                                        .overwrite = first }));
-    return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = operand_plain(s->pre),
-                                                      .x = operand_plain(s->x),
-                                                      .offsets = s->offsets,
-                                                      .row_token = s->row_token,
+    return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = operand_plain(s->experts.pre),
+                                                      .x = operand_plain(s->experts.x),
+                                                      .offsets = s->order.offsets,
+                                                      .row_token = s->order.row_token,
                                                       .dw = r->weights->dw[ROLE_EXPERT_GATE_UP],
                                                       .rows = rows,
                                                       .overwrite = first });
@@ -621,36 +531,37 @@ static Status shared_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
     const MoeSpec *m = &r->layer->as.moe;
-    int64_t n = layer_tokens(r), d = r->spec->hidden;
+    int64_t n = r->rows, d = r->spec->hidden;
     if (m->shared_ffn == 0) return OK;
-    TRY(tensor_new2(r->ring, r->spec->act, n, d, &s->dy_shared));
-    s->dgated = r->dh_out;
+    TRY(tensor_new2(r->ring, r->spec->act, n, d, &s->shared.dy));
+    s->shared.dgated = r->dh_out;
     if (m->shared_gate) {
-        TRY(tensor_new2(r->ring, r->spec->act, n, d, &s->dgated));
-        TRY(tensor_new2(r->ring, DTYPE_F32, n, 1, &s->dgate));
+        TRY(tensor_new2(r->ring, r->spec->act, n, d, &s->shared.dgated));
+        TRY(tensor_new2(r->ring, DTYPE_F32, n, 1, &s->shared.dgate));
         TRY(scale_bwd(r->ex, (ScaleBwd){ .dy = r->dh_out,
-                                         .x = s->gated,
-                                         .w = s->gate,
-                                         .dx = s->dgated,
-                                         .dw = s->dgate,
+                                         .x = s->shared.gated,
+                                         .w = s->shared.gate,
+                                         .dx = s->shared.dgated,
+                                         .dw = s->shared.dgate,
                                          .sigmoid = true }));
     }
-    TRY(layer_mlp_backward_input(r, &s->shared, s->norm.y, s->dgated, s->dy_shared,
+    TRY(layer_mlp_backward_input(r, &s->shared.mlp, s->norm.y, s->shared.dgated, s->shared.dy,
                                  RECOMPUTE_SHARED));
     if (!m->shared_gate) return OK;
-    Tensor w = r->weights->w[ROLE_SHARED_GATE], dy = s->dy_shared;
-    return linear_bwd_input(
-        r->ex, (LinearBwdInput){
-                   .dy = operand_plain(s->dgate), .w = operand_plain(w), .r = dy, .dx = dy });
+    Tensor w = r->weights->w[ROLE_SHARED_GATE], dy = s->shared.dy;
+    return linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->shared.dgate),
+                                                     .w = operand_plain(w),
+                                                     .r = dy,
+                                                     .dx = dy });
 }
 
 static Status shared_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;
     if (r->layer->as.moe.shared_ffn == 0) return OK;
-    TRY(layer_mlp_backward_weight(r, &s->shared, s->norm.y, s->dgated));
+    TRY(layer_mlp_backward_weight(r, &s->shared.mlp, s->norm.y, s->shared.dgated));
     if (!r->layer->as.moe.shared_gate) return OK;
-    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(s->dgate),
+    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(s->shared.dgate),
                                                        .x = operand_plain(s->norm.y),
                                                        .dw = r->weights->dw[ROLE_SHARED_GATE] });
 }
@@ -662,22 +573,21 @@ static Status dispatch_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
     const Tensor none = { 0 };
-    int64_t n = layer_tokens(r);
-    s->dweight_home = s->dweight;
+    int64_t n = r->rows;
+    s->travel.dweight = s->experts.dweight;
     if (!spread(r)) return OK;
     Tensor back;
-    TRY(sum_rows(r, s->dx_rows, (Tensor){ 0 }, &back));
-    TRY(tensor_new2(r->ring, r->spec->act, n, r->spec->hidden, &s->dy_routed));
-    TRY(tensor_new2(r->ring, DTYPE_F32, n, tensor_cols(&s->weight), &s->dweight_home));
+    TRY(sum_rows(r, s->experts.dx, (Tensor){ 0 }, &back));
+    TRY(tensor_new2(r->ring, r->spec->act, n, r->spec->hidden, &s->travel.dy));
+    TRY(tensor_new2(r->ring, DTYPE_F32, n, tensor_cols(&s->route.weight), &s->travel.dweight));
     return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
-                                                      .place = s->place,
-                                                      .count = s->count,
-                                                      .first = s->first,
-                                                      .relay = s->relay,
-                                                      .rows_weight = s->dweight,
-                                                      .shared = by_score(r) ? none : s->dy_shared,
-                                                      .y = s->dy_routed,
-                                                      .weight = s->dweight_home,
+                                                      .place = s->travel.place,
+                                                      .first = s->travel.first,
+                                                      .relay = s->travel.relay,
+                                                      .rows_weight = s->experts.dweight,
+                                                      .shared = by_score(r) ? none : s->shared.dy,
+                                                      .y = s->travel.dy,
+                                                      .weight = s->travel.dweight,
                                                       .received = tokens_of(r),
                                                       .ranks = r->spec->ep,
                                                       .kind = r->spec->exchange });
@@ -689,32 +599,32 @@ static Status route_backward_input(LayerRun *r)
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
     const Tensor none = { 0 };
-    Tensor dy = s->dy_routed;
+    Tensor dy = s->travel.dy;
     if (!spread(r)) {
-        TRY(tensor_new2(r->scratch, r->spec->act, layer_tokens(r), r->spec->hidden, &dy));
-        TRY(moe_combine(r->ex, (MoeCombine){ .out = s->dx_rows,
-                                             .slot_row = s->slot_row,
-                                             .shared = by_score(r) ? none : s->dy_shared,
+        TRY(tensor_new2(r->scratch, r->spec->act, r->rows, r->spec->hidden, &dy));
+        TRY(moe_combine(r->ex, (MoeCombine){ .out = s->experts.dx,
+                                             .slot_row = s->order.slot_row,
+                                             .shared = by_score(r) ? none : s->shared.dy,
                                              .y = dy }));
     }
     if (by_score(r))
         TRY(scale_bwd(r->ex, (ScaleBwd){ .dy = dy,
                                          .x = s->norm.y,
-                                         .w = s->score,
-                                         .r = s->dy_shared,
+                                         .w = s->route.score,
+                                         .r = s->shared.dy,
                                          .dx = dy,
-                                         .dw = s->dweight_home }));
+                                         .dw = s->travel.dweight }));
     /* Nothing reads the logits after this op, so their gradient overwrites them. */
-    TRY(route_bwd(r->ex, (RouteBwd){ .logits = s->logits,
-                                     .index = s->index,
-                                     .seq_count = s->seq_count,
-                                     .dweight = s->dweight_home,
-                                     .weight = m->capacity > 0 ? s->weight : (Tensor){ 0 },
-                                     .dlogits = s->logits,
+    TRY(route_bwd(r->ex, (RouteBwd){ .logits = s->route.logits,
+                                     .index = s->route.index,
+                                     .seq_count = s->route.seq_count,
+                                     .dweight = s->travel.dweight,
+                                     .weight = m->capacity > 0 ? s->route.weight : (Tensor){ 0 },
+                                     .dlogits = s->route.logits,
                                      .parts = loss_parts(r),
                                      .rule = rule_of(r) }));
-    TRY(jitter_logits(r, s->logits));
-    TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->logits),
+    TRY(jitter_logits(r, s->route.logits));
+    TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->route.logits),
                                                   .w = operand_plain(r->weights->w[ROLE_ROUTER]),
                                                   .r = dy,
                                                   .dx = dy }));
@@ -725,8 +635,8 @@ static Status route_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;
     if (r->layer->as.moe.shift)
-        TRY(bias_bwd(r->ex, (BiasBwd){ s->logits, r->weights->dw[ROLE_ROUTER_SHIFT] }));
-    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(s->logits),
+        TRY(bias_bwd(r->ex, (BiasBwd){ s->route.logits, r->weights->dw[ROLE_ROUTER_SHIFT] }));
+    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(s->route.logits),
                                                        .x = operand_plain(s->norm.y),
                                                        .dw = r->weights->dw[ROLE_ROUTER] });
 }
@@ -739,7 +649,7 @@ static const Phase phases[] = {
     [DISPATCH] = { "dispatch", LANE_COMM, dispatch_forward, dispatch_backward_input, NULL,
                    .part = PHASE_DISPATCH },
     [SHARED] = { "shared", LANE_COMPUTE, shared_forward, shared_backward_input,
-                 shared_backward_weight, .beside = true, .part = PHASE_EXPERTS },
+                 shared_backward_weight, .overlap_ok = true, .part = PHASE_EXPERTS },
     [EXPERTS] = { "experts", LANE_COMPUTE, experts_forward, experts_backward_input,
                   experts_backward_weight, .part = PHASE_EXPERTS },
     [COMBINE] = { "combine", LANE_COMM, combine_forward, combine_backward_input, NULL,
@@ -748,7 +658,7 @@ static const Phase phases[] = {
 
 /* Tokens and their gradients travel; so do, in forward alone, the counts of the auxiliary loss and
  * what a capacity compares. */
-static bool meets(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
+static bool communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
 {
     if (phase != DISPATCH && phase != COMBINE) return false;
     bool sums = loss_ranks(s, &l->as.moe) > 1, drops = l->as.moe.capacity > 0 && s->cp > 1;
@@ -773,12 +683,12 @@ const LayerDesc layer_moe = {
     .name = "moe",
     .title = "MoE",
     .state_bytes = sizeof(MoeState),
-    .params = params,
+    .params = moe_params,
     .prepare = prepare,
     .pooled = pool_need,
     .phases = phases,
     .n_phases = sizeof phases / sizeof *phases,
     .backward = backward,
-    .meets = meets,
+    .communicates = communicates,
     .after_step = update_bias,
 };

@@ -37,7 +37,7 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 
 static Status new_rows(LayerRun *r, Arena *a, Tensor *out)
 {
-    return tensor_new2(a, r->spec->act, layer_tokens(r), r->spec->hidden, out);
+    return tensor_new2(a, r->spec->act, r->rows, r->spec->hidden, out);
 }
 
 static Status loss(LayerRun *r)
@@ -78,7 +78,7 @@ static Status look_up_backward_weight(LayerRun *r)
 static Status normalise(LayerRun *r, Tensor x, ParamRole w, NormState *n)
 {
     TRY(new_rows(r, r->keep, &n->y));
-    TRY(tensor_new2(r->keep, DTYPE_F32, layer_tokens(r), 1, &n->rstd));
+    TRY(tensor_new2(r->keep, DTYPE_F32, r->rows, 1, &n->rstd));
     return rmsnorm_fwd(
         r->ex,
         (RmsnormFwd){

@@ -340,7 +340,7 @@ int params_layer(const ParamTable *t, int layer, int *first)
 static Tensor gathered(const ParamTable *t, const ParamMemory *m, const ParamBucket *k,
                        ParamBuffer b)
 {
-    int64_t at = params_place(k->layer) * sizes_of(t, b)->layer;
+    int64_t at = params_half(k->layer) * sizes_of(t, b)->layer;
     for (const ParamBucket *j = k; j > t->bucket && j[-1].layer == k->layer; j--)
         at += j[-1].hold == HOLD_WHOLE ? 0 : j[-1].n;
     return tensor_rows(&m->gathered[b], at, k->n);

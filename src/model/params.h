@@ -185,7 +185,7 @@ Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m
                    LayerWeights **out);
 
 /* Which half of ParamMemory.gathered a layer's buckets lie in. */
-static inline int params_place(int layer) { return layer % 2; }
+static inline int params_half(int layer) { return layer % 2; }
 
 /* The buckets of a layer: [*first, return value), frozen ones last. */
 int params_layer(const ParamTable *t, int layer, int *first);

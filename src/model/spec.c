@@ -141,10 +141,9 @@ void spec_place(ModelSpec *s, const Mesh *m)
 {
     s->ep_rank = m->at.ep;
     s->stage_ranks = (int64_t)mesh_data_ranks(&m->shape) * m->shape.cp;
-    if (s->exact) s->room = s->rows_room = 0;
 }
 
-void spec_room(ModelSpec *s, const RowRoom *room)
+void spec_set_capacity(ModelSpec *s, const RowCapacity *room)
 {
     if (s->pool == 0) return;
     if (room->pool > 0) s->pool = room->pool;
@@ -198,6 +197,7 @@ static void add_block(ModelSpec *s, const Config *c, int block)
 
 Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *out)
 {
+    bool pooled = c->moe_buffers == BUFFERS_POOLED;
     ModelSpec s = {
         .name = c->model_name,
         .vocab = c->model_vocab,
@@ -215,15 +215,11 @@ Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *ou
         .ep = c->mesh_ep,
         .cp = c->mesh_cp,
         .stage_ranks = c->mesh_cp,
-        .exact = c->moe_buffers == BUFFERS_EXACT,
         .imbalance = c->plan_imbalance,
-        .room = c->moe_buffers == BUFFERS_EXACT    ? c->plan_imbalance
-                : c->moe_buffers == BUFFERS_POOLED ? c->moe_buffer_factor
-                                                   : 0,
-        .rows_room = c->moe_buffers == BUFFERS_EXACT ? c->plan_imbalance : 0,
-        .pool = c->moe_buffers != BUFFERS_POOLED ? 0
-                : c->moe_pool_factor > 0         ? c->moe_pool_factor
-                                                 : SPEC_POOL_MOST,
+        .room = pooled ? c->moe_buffer_factor : 0,
+        .pool = !pooled                  ? 0
+                : c->moe_pool_factor > 0 ? c->moe_pool_factor
+                                         : SPEC_POOL_MOST,
     };
     ExchangeShape shape;
     s.exchange = spec_exchange(c, &shape);

@@ -75,10 +75,10 @@ enum {
 
 typedef struct LayerSpec {
     LayerKind kind;
-    int block; /* transformer layer number; -1 for embedding and head */
-    int rank;  /* the pipeline rank that holds it */
-    int chunk; /* which chunk of that rank it is in */
-    int twin;  /* the other pipeline rank that holds it (DualPipe); else the same as rank */
+    int block;        /* transformer layer number; -1 for embedding and head */
+    int rank;         /* the pipeline rank that holds it */
+    int chunk;        /* which chunk of that rank it is in */
+    int replica_rank; /* the other pipeline rank that holds it (DualPipe); else the same as rank */
     unsigned recompute; /* a set of RecomputePiece */
     unsigned frozen;    /* of ParamRole: no gradients of these are made (params_freeze) */
     bool no_backward;   /* from the first layer to this one nothing is trained */
@@ -117,9 +117,6 @@ typedef struct ModelSpec {
     int64_t stage_ranks; /* ranks with the same layers: dp x cp */
     int64_t ep_inside;   /* ranks of an EP group on each host, where they lie evenly; else 1 */
     ExchangeKind exchange;
-    /* moe.buffers=exact: the hosts read how many rows come. `room` and `rows_room` then matter to a
-     * plan alone; a run has room for as many rows as can come. */
-    bool exact;
     /* With ep, as multiples of the mean: how many received rows there is room for in blocks of equal
      * size, and how many to expect. room 0: as many as can come. */
     double room, imbalance;
@@ -148,11 +145,11 @@ void spec_place(ModelSpec *s, const Mesh *m);
 #define SPEC_POOL_MOST 2.0
 
 /* Room for rows, as multiples of the mean; 0: what the configuration says. */
-typedef struct RowRoom {
+typedef struct RowCapacity {
     double pool, rows, blocks; /* ModelSpec.pool, rows_room (which 0 sets) and room */
     int fetching; /* the first so many MoE layers fetch received rows again (RECOMPUTE_EXCHANGE) */
-} RowRoom;
-void spec_room(ModelSpec *s, const RowRoom *room);
+} RowCapacity;
+void spec_set_capacity(ModelSpec *s, const RowCapacity *room);
 
 /* Layers [first, end). */
 typedef struct LayerRange {
@@ -177,7 +174,7 @@ static inline bool spec_shares_table(const ModelSpec *s) { return s->tied || s->
 /* Does a pipeline rank hold this layer? */
 static inline bool layer_on(const LayerSpec *l, int rank)
 {
-    return l->rank == rank || l->twin == rank;
+    return l->rank == rank || l->replica_rank == rank;
 }
 
 /* The words of a set of RecomputePiece, as in recompute.pieces. */

@@ -47,7 +47,7 @@ struct Tile {
 
 struct Space {
     Tile q, d_o, k, v, scores, grads, p, ds, sum, sum2;
-    int rows, total; /* bytes: RowRoom, and of all */
+    int rows, total; /* bytes: RowCapacity, and of all */
 };
 
 template <typename T> struct Attention {
@@ -146,7 +146,7 @@ static __device__ __forceinline__ void tile_product(const TileProduct<float> &p)
 
 /* What a block keeps of each of its query rows: the keys that the row sees, and forward's running
  * sums or backward's lse and delta. */
-struct RowRoom {
+struct RowCapacity {
     int first[BLOCK_MAX], last[BLOCK_MAX];
     float max[BLOCK_MAX], sum[BLOCK_MAX], lse[BLOCK_MAX], delta[BLOCK_MAX];
 };
@@ -162,9 +162,9 @@ template <typename T> static __device__ __forceinline__ T *elements(Tile t)
     return reinterpret_cast<T *>(shared_memory() + t.at);
 }
 
-static __device__ __forceinline__ RowRoom *row_room(const Space &s)
+static __device__ __forceinline__ RowCapacity *row_room(const Space &s)
 {
-    return reinterpret_cast<RowRoom *>(shared_memory() + s.rows);
+    return reinterpret_cast<RowCapacity *>(shared_memory() + s.rows);
 }
 
 /* c (m, n) = or += a (m, k) b (k, n) */
@@ -270,7 +270,7 @@ static __device__ __forceinline__ Queries queries_of_block(const Attention<T> &a
 /* Backward's rows have lse and delta as well. */
 template <typename T, bool BACKWARD>
 static __device__ __forceinline__ void rows_load(const Attention<T> &a, const Queries &x,
-                                                 RowRoom *room)
+                                                 RowCapacity *room)
 {
     for (int r = (int)threadIdx.x; r < a.nq; r += THREADS) {
         int64_t i = x.first + r, at = (x.b * a.q.heads + x.h) * a.q.length + i;
@@ -287,13 +287,13 @@ static __device__ __forceinline__ void rows_load(const Attention<T> &a, const Qu
     }
 }
 
-static __device__ __forceinline__ bool sees(const RowRoom *room, int r, int64_t key)
+static __device__ __forceinline__ bool sees(const RowCapacity *room, int r, int64_t key)
 {
     return key >= room->first[r] && key <= room->last[r];
 }
 
 /* The first key that any row sees. */
-static __device__ __forceinline__ int64_t first_key(const RowRoom *room, int nq)
+static __device__ __forceinline__ int64_t first_key(const RowCapacity *room, int nq)
 {
     int first = INT_MAX;
     for (int r = 0; r < nq; r++) first = min(first, room->first[r]);
@@ -325,7 +325,7 @@ static __device__ __forceinline__ void rows_by_keys(const Attention<T> &a, Tile 
 /* Turns the scores of a row into e^(score - max), in T, with the running maximum. Earlier sums are
  * scaled to the new maximum. One warp a row. */
 template <typename T>
-static __device__ __forceinline__ void softmax_row(const Attention<T> &a, RowRoom *room, int r,
+static __device__ __forceinline__ void softmax_row(const Attention<T> &a, RowCapacity *room, int r,
                                                    int64_t j0)
 {
     int lane = (int)threadIdx.x % WARP;
@@ -357,7 +357,7 @@ static __device__ __forceinline__ void softmax_row(const Attention<T> &a, RowRoo
 
 template <typename T>
 static __device__ __forceinline__ void fwd_keys(const Attention<T> &a, const Queries &x,
-                                                RowRoom *room, int64_t j0, int n)
+                                                RowCapacity *room, int64_t j0, int n)
 {
     int64_t g = x.h * a.k.heads / a.q.heads;
     /* k and v take turns in the same memory */
@@ -376,7 +376,7 @@ template <typename T>
 static __global__
 __launch_bounds__(THREADS, 2) void attention_fwd_kernel(const __grid_constant__ Attention<T> a)
 {
-    RowRoom *room = row_room(a.at);
+    RowCapacity *room = row_room(a.at);
     Queries x = queries_of_block(a);
     int64_t rows = (x.b * a.q.heads + x.h) * a.q.length + x.first;
     rows_load<T, false>(a, x, room);
@@ -420,7 +420,7 @@ __launch_bounds__(THREADS, 2) void attention_delta_kernel(const __grid_constant_
 
 /* p = exp(scale * q k^T - lse) and ds = scale * p * (dp - delta) of a tile, in T. */
 template <typename T, bool KEEP_P>
-static __device__ __forceinline__ void bwd_scores(const Attention<T> &a, const RowRoom *room,
+static __device__ __forceinline__ void bwd_scores(const Attention<T> &a, const RowCapacity *room,
                                                   int64_t j0)
 {
     const float *scores = elements<float>(a.at.scores), *dp = elements<float>(a.at.grads);
@@ -436,7 +436,7 @@ static __device__ __forceinline__ void bwd_scores(const Attention<T> &a, const R
 
 /* p and ds of the tiles that are loaded; a barrier before and after. */
 template <typename T, bool KEEP_P>
-static __device__ __forceinline__ void bwd_tile(const Attention<T> &a, const RowRoom *room,
+static __device__ __forceinline__ void bwd_tile(const Attention<T> &a, const RowCapacity *room,
                                                 int64_t j0)
 {
     __syncthreads();
@@ -451,7 +451,7 @@ template <typename T>
 static __global__
 __launch_bounds__(THREADS, 2) void attention_dq_kernel(const __grid_constant__ Attention<T> a)
 {
-    RowRoom *room = row_room(a.at);
+    RowCapacity *room = row_room(a.at);
     Queries x = queries_of_block(a);
     int64_t g = x.h * a.k.heads / a.q.heads;
     rows_load<T, true>(a, x, room);
@@ -474,7 +474,7 @@ __launch_bounds__(THREADS, 2) void attention_dq_kernel(const __grid_constant__ A
 /* What one tile of queries adds to dk and dv of keys [j0, j0 + n). */
 template <typename T>
 static __device__ __forceinline__ void dkv_queries(const Attention<T> &a, const Queries &x,
-                                                   RowRoom *room, int64_t j0, int n)
+                                                   RowCapacity *room, int64_t j0, int n)
 {
     rows_load<T, true>(a, x, room);
     int r = (int)threadIdx.x;
@@ -505,7 +505,7 @@ template <typename T>
 static __global__
 __launch_bounds__(THREADS, 2) void attention_dkv_kernel(const __grid_constant__ Attention<T> a)
 {
-    RowRoom *room = row_room(a.at);
+    RowCapacity *room = row_room(a.at);
     int64_t heads = a.B * a.k.heads, head = (int64_t)blockIdx.x % heads;
     int64_t b = head / a.k.heads, g = head % a.k.heads, j0 = (int64_t)blockIdx.x / heads * a.nk;
     int n = (int)min((int64_t)a.nk, a.k.length - j0), share = a.q.heads / a.k.heads;
@@ -559,7 +559,7 @@ template <typename T> static Space space_of(const Attention<T> &a, Kernel kernel
     if (kernel != DQ) s.p = take(&s, a.nq, ld_p, sizeof(T));
     s.sum = take(&s, owned, (kernel == FORWARD ? dv : dk) + 4, sizeof(float));
     if (kernel == DKV) s.sum2 = take(&s, owned, dv + 4, sizeof(float));
-    s.rows = take(&s, 1, 1, sizeof(RowRoom)).at;
+    s.rows = take(&s, 1, 1, sizeof(RowCapacity)).at;
     return s;
 }
 

@@ -72,11 +72,7 @@ OpCost exchange_copied(const ExchangeLoad *load)
 
 static Status count_check(const char *op, const Tensor *count, int64_t ranks)
 {
-    if (count->data == NULL) return OK;
-    if (ranks <= EXCHANGE_COUNT_MAX) return op_expect(op, "count", count, 1, ranks, DTYPE_I32);
-    return FAIL(ERR_UNSUPPORTED,
-                "%s: rows are counted for at most %d ranks, here are %lld: set moe.buffers=worst",
-                op, EXCHANGE_COUNT_MAX, (long long)ranks);
+    return count->data == NULL ? OK : op_expect(op, "count", count, 1, ranks, DTYPE_I32);
 }
 
 Status exchange_place_check(const ExchangePlace *a)
@@ -110,7 +106,7 @@ static Status relay_check(const char *op, ExchangeKind kind, int64_t ranks, cons
 {
     const Tensor *place = &r->place;
     if (!exchange_kinds[kind]->relays) {
-        if (place->data == NULL && r->count.data == NULL) return OK;
+        if (r->place.data == NULL) return OK;
         return FAIL(ERR_ARG, "%s: relay is set, but with %s nothing is passed on", op,
                     exchange_kinds[kind]->name);
     }
@@ -120,8 +116,7 @@ static Status relay_check(const char *op, ExchangeKind kind, int64_t ranks, cons
                     "as many ranks, and give as many rows",
                     op, (long long)ranks, (long long)r->inside, (long long)place->dim[0]);
     }
-    TRY(op_expect(op, "relay.place", place, place->dim[0], -1, DTYPE_I32));
-    return count_check(op, &r->count, r->inside);
+    return op_expect(op, "relay.place", place, place->dim[0], -1, DTYPE_I32);
 }
 
 /* Checks M, the received rows: any number without gaps, equal blocks with places for tokens, or N
@@ -149,8 +144,7 @@ Status exchange_dispatch_check(const ExchangeDispatch *a)
     TRY(op_expect("exchange_dispatch", "rows", &a->rows, m, d, a->x.dtype));
     TRY(rows_check("exchange_dispatch", a->kind, m, n, a->ranks, &a->place, &a->first));
     TRY(relay_check("exchange_dispatch", a->kind, a->ranks, &a->relay));
-    TRY(count_check("exchange_dispatch", &a->count,
-                    exchange_blocks(a->kind, a->ranks, a->relay.inside)));
+    TRY(count_check("exchange_dispatch", &a->count, a->ranks));
     if (a->index.data == NULL) return OK;
     int64_t k = tensor_cols(&a->index);
     TRY(op_expect("exchange_dispatch", "index", &a->index, n, k, DTYPE_I32));
@@ -186,8 +180,6 @@ Status exchange_combine_check(const ExchangeCombine *a)
     TRY(op_expect("exchange_combine", "x", &a->x, m, d, a->y.dtype));
     TRY(rows_check("exchange_combine", a->kind, m, n, a->ranks, &a->place, &a->first));
     TRY(relay_check("exchange_combine", a->kind, a->ranks, &a->relay));
-    TRY(count_check("exchange_combine", &a->count,
-                    exchange_blocks(a->kind, a->ranks, a->relay.inside)));
     if (a->rows_weight.data == NULL) return OK;
     int64_t k = tensor_cols(&a->rows_weight);
     TRY(op_expect("exchange_combine", "rows_weight", &a->rows_weight, m, k, DTYPE_F32));
@@ -419,15 +411,13 @@ OP_PORTS(exchange_place, IN(ExchangePlace, index), OUT(ExchangePlace, place),
 OP_PORTS(exchange_dispatch, IN(ExchangeDispatch, x), IN_OPT(ExchangeDispatch, index),
          IN_OPT(ExchangeDispatch, weight), IN_OPT(ExchangeDispatch, place),
          IN_OPT(ExchangeDispatch, count), ADD_OPT(ExchangeDispatch, first),
-         ADD_OPT(ExchangeDispatch, relay.place), ADD_OPT(ExchangeDispatch, relay.count),
-         ADD_OPT(ExchangeDispatch, overflow), OUT_PART(ExchangeDispatch, rows),
-         OUT_OPT(ExchangeDispatch, rows_index), OUT_OPT(ExchangeDispatch, rows_weight),
-         ROWS(ExchangeDispatch, received));
+         ADD_OPT(ExchangeDispatch, relay.place), ADD_OPT(ExchangeDispatch, overflow),
+         OUT_PART(ExchangeDispatch, rows), OUT_OPT(ExchangeDispatch, rows_index),
+         OUT_OPT(ExchangeDispatch, rows_weight), ROWS(ExchangeDispatch, received));
 
 OP_PORTS(exchange_combine, IN(ExchangeCombine, x), IN_OPT(ExchangeCombine, rows_weight),
-         IN_OPT(ExchangeCombine, place), IN_OPT(ExchangeCombine, count),
-         IN_OPT(ExchangeCombine, first), IN_OPT(ExchangeCombine, relay.place),
-         IN_OPT(ExchangeCombine, relay.count), IN_OPT(ExchangeCombine, shared),
+         IN_OPT(ExchangeCombine, place), IN_OPT(ExchangeCombine, first),
+         IN_OPT(ExchangeCombine, relay.place), IN_OPT(ExchangeCombine, shared),
          IN_OPT(ExchangeCombine, residual), OUT(ExchangeCombine, y),
          OUT_OPT(ExchangeCombine, weight), ROWS(ExchangeCombine, received));
 

@@ -34,8 +34,6 @@ typedef enum ExchangeKind {
     EXCHANGE_AUTO = EXCHANGE_KINDS /* moe.exchange=auto: exchange_choose decides */
 } ExchangeKind;
 
-enum { EXCHANGE_COUNT_MAX = 1024 }; /* most ranks for which a host holds counts on the stack */
-
 /* place[n][i]: the row in which token n goes out to the i-th of its ranks, in the order of ranks.
  * It is rank * C + the number of earlier tokens that go to that rank. -1: the token has no i-th
  * rank, or there was no room (then overflow is set). Of a kind without gaps C is N: the room is
@@ -62,7 +60,6 @@ static inline int64_t exchange_hosts(const ExchangeShape *s) { return s->ranks /
 /* Only for kinds that relay: how the L rows go on that came to this rank, L / hosts of each host. */
 typedef struct ExchangeRelay {
     Tensor place;    /* (L, K) i32: as in ExchangePlace, in what goes to each rank of the host */
-    Tensor count;    /* (1, inside) i32, if the rows of tokens are counted */
     int64_t inside;  /* ranks on each host */
     double expected; /* how many of L */
 } ExchangeRelay;
@@ -72,9 +69,8 @@ typedef struct ExchangeDispatch {
     Tensor index, weight; /* in  (N, K) i32, f32: optional, with x's rows */
     Tensor place; /* in  (N, K) i32: only for kinds with places; of a kind that relays, in what goes
                      to each host */
-    /* in  (1, ranks or hosts) i32, optional: only so many rows of each block travel; a kind without
-     * gaps needs it with index */
-    Tensor count;
+    Tensor count; /* in  (1, ranks) i32: rows that go to each rank; a kind without gaps needs it
+                     with index */
     /* add (1, ranks + 1) i32: only of a kind without gaps: the row at each rank from which on this
      * rank's tokens lie; last how many came here. Made with index, else read */
     Tensor first;
@@ -96,7 +92,6 @@ typedef struct ExchangeCombine {
     /* in  (M, K) f32, optional: go back with the rows; 0 for experts elsewhere */
     Tensor rows_weight;
     Tensor place;            /* in  (N, K) i32: only for kinds with places */
-    Tensor count;            /* in  (1, ranks or hosts) i32, optional: as in dispatch */
     Tensor first;            /* in  (1, ranks + 1) i32: as dispatch left it */
     ExchangeRelay relay;     /* in: as dispatch left it */
     Tensor shared, residual; /* in  (N, D) act, optional: y's other summands */

@@ -6,9 +6,7 @@
  *
  * Each rank has room for C rows of every rank. Blocks of C rows, filled from the front, are
  * exchanged. Rows behind a block's last filled one are no data: their experts are -1, their weights
- * 0. Blocks travel whole, so that no host needs to know how full they are. If the host may wait
- * (count is given), ranks tell each other the counts, and only filled rows travel, to the same
- * places.
+ * 0. Blocks travel whole, so that no host needs to know how full they are.
  */
 #include "op/exchange.h"
 

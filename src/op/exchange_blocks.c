@@ -10,14 +10,13 @@ size_t exchange_blocks_out_bytes(const ExchangeDispatch *a)
 {
     int64_t m = a->rows.dim[0];
     return exchange_rows_bytes(&a->x, m) + exchange_rows_bytes(&a->index, m) +
-           exchange_rows_bytes(&a->weight, m) + exchange_rows_bytes(&a->count, 1);
+           exchange_rows_bytes(&a->weight, m);
 }
 
 size_t exchange_blocks_back_bytes(const ExchangeCombine *a)
 {
     int64_t m = a->x.dim[0];
-    return exchange_rows_bytes(&a->x, m) + exchange_rows_bytes(&a->rows_weight, m) +
-           exchange_rows_bytes(&a->count, 1);
+    return exchange_rows_bytes(&a->x, m) + exchange_rows_bytes(&a->rows_weight, m);
 }
 
 Status exchange_pack(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out)
@@ -42,54 +41,6 @@ Status exchange_pack(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *ou
     return OK;
 }
 
-/* How many rows of each block travel, if the host knows. */
-typedef struct Counts {
-    bool known;
-    int32_t to[EXCHANGE_COUNT_MAX], from[EXCHANGE_COUNT_MAX];
-} Counts;
-
-/* here: how many rows of this rank's tokens go to each rank. there: how many rows come from each
- * rank, which that rank tells. The host waits. */
-static Status counts_read(Exec *ex, Comm *c, const Tensor *count, char *at, int32_t *here,
-                          int32_t *there)
-{
-    const Backend *b = ex->backend;
-    const Tensor told = exchange_rows_at(count, 1, &at);
-    TRY(comm_all_to_all(c, count, &told));
-    TRY(b->read(ex, here, count->data, tensor_bytes(count)));
-    return b->read(ex, there, told.data, tensor_bytes(&told));
-}
-
-static Status swap_rows(Comm *c, const Tensor *to, int next, const Tensor *from, int before)
-{
-    CommRequest going = { 0 }, coming = { 0 };
-    if (from->dim[0] > 0) TRY(comm_recv(c, from, before, 0, &coming));
-    if (to->dim[0] > 0) TRY(comm_send(c, to, next, 0, &going));
-    TRY(comm_wait(c, &coming));
-    return comm_wait(c, &going);
-}
-
-/* Sends block r of in, or its filled rows, to rank r, where it becomes block `rank` of out. */
-static Status swap_blocks(Exec *ex, Comm *c, const Tensor *in, const Tensor *out, const Counts *n)
-{
-    if (!n->known || comm_real(c) != c) return comm_all_to_all(c, in, out);
-    int64_t room = in->dim[0] / c->size;
-    Status s = OK;
-    TRY(comm_batch_begin(c));
-    for (int i = 1; s == OK && i < c->size; i++) {
-        int next = (c->rank + i) % c->size, before = (c->rank + c->size - i) % c->size;
-        const Tensor to = tensor_rows(in, next * room, n->to[next]);
-        const Tensor from = tensor_rows(out, before * room, n->from[before]);
-        s = swap_rows(c, &to, next, &from, before);
-    }
-    Status end = comm_batch_end(c); /* after a failure, too */
-    TRY(s);
-    TRY(end);
-    const Tensor own = tensor_rows(in, c->rank * room, n->to[c->rank]);
-    return ex->backend->copy(ex, tensor_rows(out, c->rank * room, own.dim[0]).data, own.data,
-                             tensor_bytes(&own));
-}
-
 Status exchange_no_rows(Exec *ex, const Tensor *index, const Tensor *weight)
 {
     const Backend *b = ex->backend;
@@ -108,14 +59,10 @@ Status exchange_blocks_out(Exec *ex, Comm *c, const ExchangeDispatch *a, const E
     out.weight = exchange_rows_at(&a->weight, m, &at);
     TRY(exchange_no_rows(ex, &out.index, &out.weight));
     TRY(l->dispatch_rows(ex, a, &out));
-    Counts n;
-    n.known = a->count.data != NULL;
-    if (n.known) TRY(counts_read(ex, c, &a->count, at, n.to, n.from));
-    TRY(swap_blocks(ex, c, &out.x, &a->rows, &n));
+    TRY(comm_all_to_all(c, &out.x, &a->rows));
     if (a->index.data == NULL) return OK;
-    if (n.known) TRY(exchange_no_rows(ex, &a->rows_index, &a->rows_weight));
-    TRY(swap_blocks(ex, c, &out.index, &a->rows_index, &n));
-    return swap_blocks(ex, c, &out.weight, &a->rows_weight, &n);
+    TRY(comm_all_to_all(c, &out.index, &a->rows_index));
+    return comm_all_to_all(c, &out.weight, &a->rows_weight);
 }
 
 Status exchange_blocks_back(Exec *ex, Comm *c, const ExchangeCombine *a, const ExchangeLocal *l,
@@ -124,10 +71,7 @@ Status exchange_blocks_back(Exec *ex, Comm *c, const ExchangeCombine *a, const E
     char *at = workspace;
     ExchangeRows back = { .x = exchange_rows_at(&a->x, a->x.dim[0], &at) };
     back.weight = exchange_rows_at(&a->rows_weight, a->x.dim[0], &at);
-    Counts n;
-    n.known = a->count.data != NULL;
-    if (n.known) TRY(counts_read(ex, c, &a->count, at, n.from, n.to));
-    TRY(swap_blocks(ex, c, &a->x, &back.x, &n));
-    if (back.weight.data != NULL) TRY(swap_blocks(ex, c, &a->rows_weight, &back.weight, &n));
+    TRY(comm_all_to_all(c, &a->x, &back.x));
+    if (back.weight.data != NULL) TRY(comm_all_to_all(c, &a->rows_weight, &back.weight));
     return l->combine_rows(ex, a, &back);
 }

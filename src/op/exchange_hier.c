@@ -62,7 +62,6 @@ static ExchangeDispatch to_ranks(const ExchangeDispatch *a, const ExchangeDispat
     s.index = hosts->rows_index;
     s.weight = hosts->rows_weight;
     s.place = a->relay.place;
-    s.count = a->relay.count;
     s.ranks = a->relay.inside;
     s.experts = a->experts * a->relay.inside / a->ranks;
     return s;
@@ -74,7 +73,6 @@ static ExchangeCombine from_ranks(const ExchangeCombine *a, char **at)
     ExchangeCombine s = *a;
     s.shared = s.residual = (Tensor){ 0 };
     s.place = a->relay.place;
-    s.count = a->relay.count;
     s.y = exchange_rows_at(&a->x, rows, at);
     s.weight = exchange_rows_at(&a->rows_weight, rows, at);
     s.ranks = a->relay.inside;
@@ -96,7 +94,6 @@ static ExchangePlace relay_places(const ExchangeDispatch *a, const ExchangeDispa
     return (ExchangePlace){ .index = ranks->index,
                             .place = a->relay.place,
                             .overflow = a->overflow,
-                            .count = a->relay.count,
                             .experts = ranks->experts,
                             .ranks = ranks->ranks,
                             .room = a->rows.dim[0] / ranks->ranks,
@@ -109,7 +106,6 @@ static size_t dispatch_workspace(const ExchangeDispatch *a)
     int64_t rows = a->relay.place.dim[0];
     ExchangeDispatch hosts = *a, ranks = *a;
     hosts.rows.dim[0] = rows;
-    ranks.count = a->relay.count;
     ranks.ranks = a->relay.inside;
     const ExchangePlace p = relay_places(a, &ranks);
     size_t stage = larger(exchange_blocks_out_bytes(&hosts), exchange_blocks_out_bytes(&ranks));
@@ -120,11 +116,10 @@ static size_t dispatch_workspace(const ExchangeDispatch *a)
 static size_t combine_workspace(const ExchangeCombine *a)
 {
     int64_t rows = a->relay.place.dim[0];
-    ExchangeCombine ranks = *a, hosts = *a;
-    ranks.count = a->relay.count;
+    ExchangeCombine hosts = *a;
     hosts.x.dim[0] = rows;
     return exchange_rows_bytes(&a->x, rows) + exchange_rows_bytes(&a->rows_weight, rows) +
-           larger(exchange_blocks_back_bytes(&ranks), exchange_blocks_back_bytes(&hosts));
+           larger(exchange_blocks_back_bytes(a), exchange_blocks_back_bytes(&hosts));
 }
 
 static Status check_groups(const char *op, const ExchangeGroups *g, int64_t ranks, int64_t inside)

@@ -9,7 +9,7 @@ static const char *const pass_names[LAYER_PASSES] = {
     [PASS_FORWARD] = "forward",
     [PASS_INPUT] = "input gradients",
     [PASS_WEIGHT] = "weight gradients",
-    [PASS_AGAIN] = "second forward",
+    [PASS_RECOMPUTE] = "second forward",
 };
 
 typedef struct Explained {

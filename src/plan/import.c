@@ -66,9 +66,10 @@ static const char immaterial[] =
 
 /* What these trainers take where a file says nothing. */
 static const char megatron_defaults[] =
-    "run.compute=bf16 moe.buffers=exact mesh.zero=1 mtp.loss=0.1";
+    "run.compute=bf16 moe.buffers=worst plan.counted_rows=true mesh.zero=1 mtp.loss=0.1";
 static const char torchtitan_defaults[] =
-    "run.compute=bf16 moe.buffers=exact data.sequence=2048 train.micro_batch=8";
+    "run.compute=bf16 moe.buffers=worst plan.counted_rows=true data.sequence=2048 "
+    "train.micro_batch=8";
 static const char megatron_shape[] =
     "model.norm_eps=1e-5 model.dense_layers=0 attention.kind=gqa attention.rope_interleaved=false "
     "moe.shared=0 moe.normalise=true moe.aux_loss=0 moe.aux_scope=batch";

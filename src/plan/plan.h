@@ -39,7 +39,7 @@ typedef struct PlanLayout {
     /* ... or, if not NULL, of these blocks of the model, with recompute_blocks -1. */
     const ConfigInts *again;
     const Layout *partition; /* NULL: balanced by the layers' times */
-    RowRoom room;            /* for received rows; a price chooses it, whatever stands here */
+    RowCapacity room;        /* for received rows; a price chooses it, whatever stands here */
 } PlanLayout;
 
 typedef enum PlanKind {
@@ -77,8 +77,8 @@ typedef struct PlanPrice {
     bool fits;            /* peak_bytes within the GPU's memory less plan.margin */
     bool in_series;       /* the schedule wants exchanges beside compute, and the stack has none */
     int worst_rank;       /* of the pipeline: whose memory this is */
-    RowRoom room;         /* for received rows: the most that fits, or the least */
-    double rows, again;   /* RoomOutlook of it (train/room.h), where rows lie in a pool */
+    RowCapacity room;     /* for received rows: the most that fits, or the least */
+    double rows, again;   /* CapacityOutlook of it (train/capacity.h), where rows lie in a pool */
     double peak_bytes, memory[PLAN_KINDS];
     double pool_bytes; /* of the activations: rows in pools */
     double step_s, part_s[PLAN_PARTS];
@@ -103,6 +103,14 @@ typedef struct PlanRequest {
     const PlanStack *stack;
     int64_t gpus;
 } PlanRequest;
+
+/* What a price says of a stack whose host reads how many rows come, beside the words of moe.buffers:
+ * it has memory for plan.imbalance times the mean rows. */
+enum { PLAN_COUNTED_ROWS = BUFFERS_WORST + 1 };
+static inline bool plan_counts_rows(const Config *c)
+{
+    return c->plan_counted_rows && c->moe_buffers == BUFFERS_WORST;
+}
 
 /* Bytes of a GPU that may be used: all but plan.margin of them. */
 static inline double plan_room_bytes(const PlanRequest *q)

@@ -1,6 +1,7 @@
 #include "plan/price_private.h"
 
-#include "train/room.h"
+#include "train/capacity.h"
+#include "train/engine.h"
 #include "train/update.h"
 
 #include <limits.h>
@@ -47,8 +48,8 @@ static bool has_copy(const PriceEntry *e, const PlanLayout *l, const LayoutStage
     if (!s->loss || s->embedding || !spec_shares_table(&e->spec) || l->schedule == NULL)
         return false;
     Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
-    int last = place_at(&like, 0, place_hops(&like) - 1).rank;
-    return like.placement != PLACE_BOTH && place_at(&like, 0, 0).rank != last;
+    int last = hop_stage(&like, 0, hop_count(&like) - 1).rank;
+    return like.placement != PLACE_BOTH && hop_stage(&like, 0, 0).rank != last;
 }
 
 void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, const LayoutStage *s,
@@ -278,7 +279,7 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
     Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
         for (int c = 0; c < l->vpp; c++) {
-            const LayoutStage *s = &stage[place_hop(&like, c, c)];
+            const LayoutStage *s = &stage[hop_of(&like, c, c)];
             int at = like.rank * l->vpp + c;
             price_chunk(p, l, e, s, layer, &out->chunk[at]);
             price_add_chunk(&out->rank[like.rank], &out->chunk[at]);
@@ -421,7 +422,8 @@ static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
     TRY(price_input(p, l, e, &n, &in));
     TRY(estimate(&p->estimator, &in, &t));
     *out = (PlanPrice){ .compute = p->config.run_compute,
-                        .buffers = p->config.moe_buffers,
+                        .buffers = plan_counts_rows(&p->config) ? PLAN_COUNTED_ROWS
+                                                                : p->config.moe_buffers,
                         .exchange = exchange_of(e, l),
                         .in_series = price_in_series(e, l),
                         .room = l->room,
@@ -442,7 +444,7 @@ typedef struct Priced {
     PlanPrice *price;
 } Priced;
 
-static Status room_fits(void *self, const RowRoom *room, bool *fits)
+static Status room_fits(void *self, const RowCapacity *room, bool *fits)
 {
     Priced *x = self;
     x->l.room = *room;
@@ -454,23 +456,23 @@ static Status room_fits(void *self, const RowRoom *room, bool *fits)
 static void price_outlook(const Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     double stages = price_stage_count(l), ranks = (double)(l->dp * l->cp);
-    const RoomUse use = { .exchange = (ExchangeKind)out->exchange,
-                          .ep = l->ep,
-                          .tokens = l->micro_batch * p->config.data_sequence / l->cp,
-                          .layers = fmax(1, floor(p->spec.n_moe / stages)),
-                          .pools = (double)price_micros(p, l) * ranks * stages };
+    const CapacityUse use = { .exchange = (ExchangeKind)out->exchange,
+                              .ep = l->ep,
+                              .tokens = l->micro_batch * p->config.data_sequence / l->cp,
+                              .layers = fmax(1, floor(p->spec.n_moe / stages)),
+                              .pools = (double)price_micros(p, l) * ranks * stages };
     if (out->room.pool == 0 || out->exchange < 0) return;
-    RoomOutlook seen = room_outlook(&p->config, &out->room, &use);
-    out->rows = seen.rows, out->again = seen.again;
+    CapacityOutlook seen = capacity_outlook(&p->config, &out->room, &use);
+    out->rows = seen.rows, out->again = seen.retry_chance;
 }
 
 static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     Priced x = { p, *l, out };
-    RowRoom room;
+    RowCapacity room;
     bool fits = false;
-    TRY(room_choose(&p->config, l->ep, room_fits, &x, &room));
-    if (room.pool == 0 || !room_same(&room, &x.l.room)) TRY(room_fits(&x, &room, &fits));
+    TRY(capacity_choose(&p->config, l->ep, room_fits, &x, &room));
+    if (room.pool == 0 || !capacity_same(&room, &x.l.room)) TRY(room_fits(&x, &room, &fits));
     price_outlook(p, l, out);
     return OK;
 }

@@ -1,7 +1,7 @@
 /* price_bound: what a layout takes at least, without walking its schedule. */
 #include "plan/price_private.h"
 
-#include "train/room.h"
+#include "train/capacity.h"
 
 #include <math.h>
 
@@ -74,7 +74,7 @@ static double time_bound(const PlanLayout *l, const PriceEntry *e, const LayoutS
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
         double work = 0;
         for (int c = 0; c < l->vpp; c++) {
-            PassSum s = stage_sum(l, e, &stage[place_hop(&like, c, c)]);
+            PassSum s = stage_sum(l, e, &stage[hop_of(&like, c, c)]);
             bool beside = l->schedule->phases && !price_in_series(e, l);
             work += beside ? s.compute : s.forward + s.input + s.weight;
         }
@@ -119,7 +119,7 @@ static Status ends_bound(Planner *p, const PlanLayout *l, const LayoutStage *sta
     TRY(price_entry(p, l, &e));
     for (int c = 0; c < l->vpp; c++) {
         ChunkPrice chunk;
-        price_chunk(p, l, e, &stage[place_hop(&like, c, c)], p->layers, &chunk);
+        price_chunk(p, l, e, &stage[hop_of(&like, c, c)], p->layers, &chunk);
         price_add_chunk(&rank, &chunk);
     }
     return price_rank_ends(p, l, e, &rank, part_s);
@@ -133,13 +133,13 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
     double part[SLOT_PARTS] = { INFINITY, INFINITY }, part_s[PLAN_PARTS];
     Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
     PlanLayout least = *l;
-    least.room = room_least(&p->config, l->ep);
+    least.room = capacity_least(&p->config, l->ep);
     TRY(price_entry(p, &least, &e));
     ArenaMark mark = arena_mark(&p->scratch);
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
     for (int c = 0; c < l->vpp; c++) {
         ChunkPrice chunk;
-        price_chunk(p, l, e, &stage[place_hop(&like, c, c)], p->layers, &chunk);
+        price_chunk(p, l, e, &stage[hop_of(&like, c, c)], p->layers, &chunk);
         price_add_chunk(&rank, &chunk);
         ChunkBytes b = price_add_bytes(&rank, &least, e, &chunk, l->schedule->least.passes);
         for (int i = 0; i < SLOT_PARTS; i++) part[i] = fmin(part[i], (double)b.slot[i]);

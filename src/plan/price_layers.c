@@ -71,7 +71,7 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
     /* Ops of the exchange that compute, such as sorting and sums, count as the experts' part. */
     if (t.lane == ROOFLINE_COMPUTE && part % 2 == 1) part = PHASE_EXPERTS;
     /* A second forward belongs to the input gradients, which wait for it. */
-    c->out->time.of[pass == PASS_AGAIN ? PASS_INPUT : pass][part] += t.s;
+    c->out->time.of[pass == PASS_RECOMPUTE ? PASS_INPUT : pass][part] += t.s;
     c->out->lane_s[t.lane] += t.s;
     return note(c->out, pass, op, cost, &t);
 }
@@ -97,7 +97,7 @@ static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l
     double keep = whole ? v->at[STACK_keep_input] : stack_of_layer(v, "keep", desc->name, -1);
     if (keep >= 0) {
         size_t more = arena_rounded((size_t)keep) - l->count.keep; /* wraps round if it is less */
-        l->count.keep += more, l->count.keep_peak += more, l->count.again_peak += more;
+        l->count.keep += more, l->count.keep_peak += more, l->count.recompute_peak += more;
         l->count.pool = (PoolNeed){ 0 };
         if (desc->ends) l->count.scratch = 0; /* logits are in keep */
     }
@@ -168,7 +168,9 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     /* A host is a scale-up domain here: what an exchange that relays looks at. */
     c->mesh_ranks_per_host = roofline_group(p->q.hardware, e->key.ep, 1).local;
     TRY(spec_like(c, &p->spec, &p->kept, &e->spec));
-    spec_room(&e->spec, &(RowRoom){ .rows = e->key.rows_room, .blocks = e->key.block_room });
+    spec_set_capacity(&e->spec,
+                      &(RowCapacity){ .rows = e->key.rows_room, .blocks = e->key.block_room });
+    if (plan_counts_rows(c)) e->spec.room = e->spec.rows_room = c->plan_imbalance;
     /* Another stack's head takes all tokens at once. */
     e->spec.loss_chunk = p->q.stack->has[STACK_keep_head]
                              ? e->key.micro_batch * c->data_sequence
@@ -297,7 +299,7 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
     }
     PlanLayout most =
         *l; /* the partition must not depend on the room, as bounds look at the least */
-    most.room = (RowRoom){ 0 };
+    most.room = (RowCapacity){ 0 };
     if (e->key.rows_room > 0 || e->key.block_room > 0) TRY(price_entry(p, &most, &e));
     PartitionKey key = partition_key(p, e, stages);
     void **at = place_of(p->partition, PRICE_PARTITIONS, &key, sizeof key);

@@ -73,9 +73,9 @@ static RowTime row_time(const ProgramCost *c, const ChunkRow *row, int first, in
     for (int i = first; i < end && row->at->own >= 0; i++) {
         const ChunkPhase *x = &row->at[i];
         const LayerPrice *l = c->layer[x->own];
-        if (x->again && pass != PASS_INPUT) continue;
-        t.s += l->phase_s[x->again ? PASS_AGAIN : pass][x->phase];
-        t.bound_s += l->bound_s[x->again ? PASS_AGAIN : pass][x->phase];
+        if (x->recompute && pass != PASS_INPUT) continue;
+        t.s += l->phase_s[x->recompute ? PASS_RECOMPUTE : pass][x->phase];
+        t.bound_s += l->bound_s[x->recompute ? PASS_RECOMPUTE : pass][x->phase];
     }
     return t;
 }

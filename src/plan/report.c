@@ -2,7 +2,7 @@
 #include "plan/report.h"
 
 #include "model/spec.h"
-#include "train/room.h"
+#include "train/capacity.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -12,7 +12,7 @@ enum { ALL_BLOCKS = 1000 }; /* of a chunk: as many are all of them */
 
 static const char *const compute_names[] = { [COMPUTE_F32] = "f32", [COMPUTE_BF16] = "bf16" };
 static const char *const buffers_names[] = {
-    [BUFFERS_POOLED] = "pooled", [BUFFERS_WORST] = "worst", [BUFFERS_EXACT] = "exact"
+    [BUFFERS_POOLED] = "pooled", [BUFFERS_WORST] = "worst", [PLAN_COUNTED_ROWS] = "exact"
 };
 
 static const char *exchange_word(const PlanPrice *p)
@@ -124,7 +124,7 @@ static Status print_room(const PlanPrice *p, double imbalance, Text *out)
     TRY(text_printf(out,
                     "rows        pools for %g times the balanced ones, %.3f GiB of the "
                     "activations; buffers of a layer for %s\n",
-                    p->room.pool, p->pool_bytes / PLAN_GIB, room_rows_text(&p->room, rows)));
+                    p->room.pool, p->pool_bytes / PLAN_GIB, capacity_rows_text(&p->room, rows)));
     return text_printf(out,
                        "            %.0f expected of a layer and micro-batch on the busiest rank, "
                        "%g times the mean (plan.imbalance); chance of a second run %s a "

@@ -23,7 +23,7 @@
 #include "base/progress.h"
 #include "plan/plan.h"
 
-enum { SEARCH_BUFFER_KINDS = BUFFERS_EXACT + 1 };
+enum { SEARCH_BUFFER_KINDS = BUFFERS_WORST + 1 };
 enum { SEARCH_SIMULATED = 50, SEARCH_TOP_MAX = 1000, SEARCH_FRONT_MAX = 256 };
 
 typedef enum SearchAxis {

@@ -113,7 +113,7 @@ Status search_axes(const Config *c, SearchAxes *out)
         if (config_has_text(&c->search_recompute, search_recompute[k].name))
             add(&out->axis[SEARCH_RECOMPUTE], k);
     }
-    static const char *const buffers[] = { "pooled", "worst", "exact" };
+    static const char *const buffers[] = { "pooled", "worst" };
     static const char *const compute[] = { "f32", "bf16" };
     if (c->search_buffers.n + c->search_compute.n == 0) return OK;
     for (int type = COMPUTE_F32; type <= COMPUTE_BF16; type++) {

@@ -4,6 +4,7 @@
  * through other ranks: each rank runs one forward more ahead than interleaved 1F1B and keeps a slot
  * more. With one chunk a rank that is twice the memory of 1F1B; chunks make it worth it. */
 #include "schedule/order.h"
+#include "schedule/schedule.h"
 
 void schedule_1f1b_overlap(const ScheduleShape *s, int rank, Hand *h)
 {

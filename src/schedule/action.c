@@ -54,7 +54,7 @@ Action action_make(ActionKind kind)
                  .end = -1,
                  .peer = -1,
                  .layer = -1,
-                 .place = -1,
+                 .half = -1,
                  .micro = -1,
                  .slot = -1,
                  .in = -1,
@@ -64,23 +64,23 @@ Action action_make(ActionKind kind)
     return a;
 }
 
-int place_hops(const Program *p)
+int hop_count(const Program *p)
 {
     return p->placement == PLACE_BOTH ? p->stages : p->stages * p->chunks;
 }
 
-Place place_at(const Program *p, int micro, int hop)
+StageAt hop_stage(const Program *p, int micro, int hop)
 {
     int n = p->stages;
     switch (p->placement) {
     case PLACE_LOOP: break;
-    case PLACE_V: return hop < n ? (Place){ hop, 0 } : (Place){ 2 * n - 1 - hop, 1 };
-    case PLACE_BOTH: return micro % 2 == 0 ? (Place){ hop, 0 } : (Place){ n - 1 - hop, 1 };
+    case PLACE_V: return hop < n ? (StageAt){ hop, 0 } : (StageAt){ 2 * n - 1 - hop, 1 };
+    case PLACE_BOTH: return micro % 2 == 0 ? (StageAt){ hop, 0 } : (StageAt){ n - 1 - hop, 1 };
     }
-    return (Place){ hop % n, hop / n };
+    return (StageAt){ hop % n, hop / n };
 }
 
-int place_hop(const Program *p, int chunk, int micro)
+int hop_of(const Program *p, int chunk, int micro)
 {
     int n = p->stages, r = p->rank;
     switch (p->placement) {
@@ -93,11 +93,11 @@ int place_hop(const Program *p, int chunk, int micro)
     return chunk * n + r;
 }
 
-Place place_across(const Program *p, const Action *a)
+StageAt transfer_other_end(const Program *p, const Action *a)
 {
     bool onward = action_is_send(a->kind) == action_is_forward(a->kind);
-    int hop = place_hop(p, a->chunk, a->micro) + (onward ? 1 : -1);
-    return hop < 0 || hop >= place_hops(p) ? (Place){ -1, -1 } : place_at(p, a->micro, hop);
+    int hop = hop_of(p, a->chunk, a->micro) + (onward ? 1 : -1);
+    return hop < 0 || hop >= hop_count(p) ? (StageAt){ -1, -1 } : hop_stage(p, a->micro, hop);
 }
 
 /* Chunks of a loop share the queues: what all of them send goes to the same rank. */
@@ -118,25 +118,25 @@ int queue_of(const Program *p, const Action *a)
 int queue_count(const Program *p) { return LANE_COUNT + 4 * queues_of_kind(p); }
 
 /* Outside a loop both ends of a transfer are the same chunk of their ranks. */
-int transfer_way(const Program *p, const Action *a)
+int transfer_link(const Program *p, const Action *a)
 {
     return 2 * queue_chunk(p, a->chunk) + action_is_forward(a->kind);
 }
 
-int transfer_ways(const Program *p) { return 2 * queues_of_kind(p); }
+int transfer_links(const Program *p) { return 2 * queues_of_kind(p); }
 
 const ChunkRow *action_row(const Program *p, const Action *a)
 {
     return &p->chunk[a->chunk].row[a->kind == ACTION_FORWARD ? ROW_FORWARD : ROW_BACKWARD];
 }
 
-bool action_meets(const Program *p, const Action *a)
+bool action_communicates(const Program *p, const Action *a)
 {
     if (action_is_transfer(a->kind)) return false;
     if (a->lane == LANE_COMM || a->kind == ACTION_UPDATE || a->kind == ACTION_ADD_RECORDS)
         return true;
     return action_is_pass(a->kind) && a->kind != ACTION_BACKWARD_WEIGHT &&
-           action_row(p, a)->at[a->first].meets;
+           action_row(p, a)->at[a->first].communicates;
 }
 
 int program_layers(const Program *p)

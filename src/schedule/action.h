@@ -56,7 +56,7 @@ typedef struct Action {
     ActionKind kind;
     Lane lane;
     short chunk, first, end, peer; /* -1: none, as in the fields below; peer: a pipeline rank */
-    short layer, place;            /* of gathers and reductions: of the model; which of the two */
+    short layer, half;             /* of gathers and reductions: of the model; which of the two */
     int micro, slot, in, out;
     int wait[ACTION_WAITS], signal;
 } Action;
@@ -83,33 +83,33 @@ typedef struct Program {
 /* How a Program goes back over a chunk; a set. */
 enum { CHUNK_WHOLE = 1, CHUNK_SPLIT = 2, CHUNK_PHASED = 4 };
 
-typedef struct Place {
+typedef struct StageAt {
     int rank, chunk;
-} Place;
+} StageAt;
 
 /* Length of a micro-batch's way; the place of a hop; the hop of a micro-batch on a chunk of this
  * rank, -1 if it does not come there. */
-int place_hops(const Program *p);
-Place place_at(const Program *p, int micro, int hop);
-int place_hop(const Program *p, int chunk, int micro);
+int hop_count(const Program *p);
+StageAt hop_stage(const Program *p, int micro, int hop);
+int hop_of(const Program *p, int chunk, int micro);
 /* The other end of a transfer; rank -1: there is none. */
-Place place_across(const Program *p, const Action *a);
+StageAt transfer_other_end(const Program *p, const Action *a);
 
 /* The row of its chunk whose phases an action of a pass runs. */
 const ChunkRow *action_row(const Program *p, const Action *a);
 /* One more than the highest layer of the model that a rank's chunks have. */
 int program_layers(const Program *p);
 /* Does it run, with its lane's other actions, what other ranks must run in the same order? */
-bool action_meets(const Program *p, const Action *a);
+bool action_communicates(const Program *p, const Action *a);
 
 /* Which queue of its rank an action is in, below queue_count(). */
 int queue_of(const Program *p, const Action *a);
 int queue_count(const Program *p);
 
-/* A way is the sender's queue and the receiver's together, below transfer_ways(). The same number at
+/* A way is the sender's queue and the receiver's together, below transfer_links(). The same number at
  * both ends. */
-int transfer_way(const Program *p, const Action *a);
-int transfer_ways(const Program *p);
+int transfer_link(const Program *p, const Action *a);
+int transfer_links(const Program *p);
 
 bool action_is_pass(ActionKind kind); /* forward or one of the backwards */
 bool action_is_transfer(ActionKind kind);

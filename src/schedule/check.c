@@ -105,7 +105,7 @@ static Status use_ring(Check *s, const Action *a)
     const ChunkPhase *phase = &action_row(s->p, a)->at[a->first];
     bool weight = a->kind == ACTION_BACKWARD_WEIGHT;
     Resource *ring = &s->ring[s->p->phased && a->kind != ACTION_FORWARD];
-    bool beside = weight ? s->p->phased : phase->beside && a->first > 0;
+    bool beside = weight ? s->p->phased : phase->overlap_ok && a->first > 0;
     int last = ring->holds;
     ring->holds = a->micro;
     if (take_turn(s, ring) || beside) {
@@ -147,7 +147,7 @@ static Status check_slot(Check *s, const Action *a, int place)
 
 static Status check_forward(Check *s, const Action *a)
 {
-    int place = a->micro * s->p->chunks + a->chunk, hop = place_hop(s->p, a->chunk, a->micro);
+    int place = a->micro * s->p->chunks + a->chunk, hop = hop_of(s->p, a->chunk, a->micro);
     Progress *g = &s->progress[place];
     if (g->forward > a->first)
         return BAD(s, "micro-batch %d goes forward twice on chunk %d", a->micro, a->chunk);
@@ -156,7 +156,7 @@ static Status check_forward(Check *s, const Action *a)
     if (a->first == 0 && hop > 0) {
         TRY(use_entry(s, true, a->in, (Content){ ACTIVATIONS, a->micro, hop - 1 }));
     }
-    if (a->end == action_row(s->p, a)->n && hop + 1 < place_hops(s->p)) {
+    if (a->end == action_row(s->p, a)->n && hop + 1 < hop_count(s->p)) {
         TRY(use_entry(s, false, a->out, (Content){ ACTIVATIONS, a->micro, hop }));
     }
     if (s->p->evaluates && a->end == action_row(s->p, a)->n) s->slot[a->slot].holds = -1;
@@ -166,12 +166,12 @@ static Status check_forward(Check *s, const Action *a)
 /* The gradient of a chunk's output comes in, that of its input goes out. */
 static Status check_input(Check *s, const Action *a, Progress *g)
 {
-    int hop = place_hop(s->p, a->chunk, a->micro), all = action_row(s->p, a)->n;
+    int hop = hop_of(s->p, a->chunk, a->micro), all = action_row(s->p, a)->n;
     if (g->forward < s->p->chunk[a->chunk].row[ROW_FORWARD].n)
         return BAD(s, PASS " before the end of its forward", OF(a));
     if (g->input == all) return BAD(s, PASS " after its input gradients", OF(a));
     TRY(next_phases(s, a, &g->input));
-    if (a->first == 0 && hop + 1 < place_hops(s->p)) {
+    if (a->first == 0 && hop + 1 < hop_count(s->p)) {
         TRY(use_entry(s, true, a->in, (Content){ GRADIENTS, a->micro, hop }));
     }
     if (a->end == all && hop > 0) {
@@ -211,8 +211,8 @@ static Status check_backward(Check *s, const Action *a)
 
 static Status check_weights_there(Check *s, const ChunkPhase *x)
 {
-    if (!s->p->shards.weights || x->place < 0 || x->lane == LANE_COMM) return OK;
-    Resource *place = &s->weights[x->place];
+    if (!s->p->shards.weights || x->half < 0 || x->lane == LANE_COMM) return OK;
+    Resource *place = &s->weights[x->half];
     if (place->holds != x->weights)
         return BAD(s, "reads the weights of layer %d, which are not gathered", x->weights);
     if (place->touched[LANE_COMM] > s->now[LANE_COMM])
@@ -233,8 +233,8 @@ static Status check_adds(Check *s, const Action *a, const ChunkPhase *x)
         grads->holds = GRADS_SOME;
         touch(s, grads);
     }
-    if (!s->p->shards.gradients || x->place < 0 || x->lane == LANE_COMM) return OK;
-    Resource *room = &s->room[x->place];
+    if (!s->p->shards.gradients || x->half < 0 || x->lane == LANE_COMM) return OK;
+    Resource *room = &s->room[x->half];
     if (room->holds != x->weights)
         return BAD(s, "adds to gradients of layer %d, which have no place", x->weights);
     touch(s, room);
@@ -247,10 +247,10 @@ static Status take_place(Check *s, const Action *a, Resource *place, int holds, 
 {
     if (place->holds != holds)
         return BAD(s, "%s of layer %d: place %d has layer %d", action_name(a->kind), a->layer,
-                   a->place, place->holds);
+                   a->half, place->holds);
     if (!take_turn(s, place))
         return BAD(s, "%s of layer %d does not wait for the last use of place %d",
-                   action_name(a->kind), a->layer, a->place);
+                   action_name(a->kind), a->layer, a->half);
     place->holds = then;
     return OK;
 }
@@ -274,24 +274,24 @@ static Status check_reduced(Check *s, const Action *a, int then)
 
 static Status check_shared(Check *s, const Action *a)
 {
-    if (a->layer < 0 || a->layer >= s->layers || a->place < -1 || a->place >= CHUNK_PLACES)
+    if (a->layer < 0 || a->layer >= s->layers || a->half < -1 || a->half >= CHUNK_HALVES)
         return BAD(s, "%s of layer %d of %d, place %d", action_name(a->kind), a->layer, s->layers,
-                   a->place);
-    bool placed = a->place >= 0;
+                   a->half);
+    bool placed = a->half >= 0;
     switch (a->kind) {
     case ACTION_ZERO_GRADS:
         if (!placed) return BAD(s, "zeroes no place of layer %d", a->layer);
-        return take_place(s, a, &s->room[a->place], -1, a->layer);
+        return take_place(s, a, &s->room[a->half], -1, a->layer);
     case ACTION_FREE_WEIGHTS:
         if (!placed) return BAD(s, "frees no place of layer %d", a->layer);
-        return take_place(s, a, &s->weights[a->place], a->layer, -1);
+        return take_place(s, a, &s->weights[a->half], a->layer, -1);
     case ACTION_GATHER_WEIGHTS:
-        if (placed) return take_place(s, a, &s->weights[a->place], -1, a->layer);
+        if (placed) return take_place(s, a, &s->weights[a->half], -1, a->layer);
         if (!s->updated) return BAD(s, "gathers layer %d before the update", a->layer);
         s->grads[a->layer].holds = GRADS_GATHERED;
         return OK;
     case ACTION_REDUCE_GRADS:
-        if (placed) return take_place(s, a, &s->room[a->place], a->layer, -1);
+        if (placed) return take_place(s, a, &s->room[a->half], a->layer, -1);
         return check_reduced(s, a, GRADS_REDUCED);
     default: return check_reduced(s, a, GRADS_SUMMED);
     }
@@ -301,7 +301,7 @@ static Status check_shared(Check *s, const Action *a)
  * actions that talk to them have one under any timing. */
 static Status check_meeting(Check *s)
 {
-    if (!action_meets(s->p, &s->p->at[s->at]) || take_turn(s, s->meeting)) return OK;
+    if (!action_communicates(s->p, &s->p->at[s->at]) || take_turn(s, s->meeting)) return OK;
     return BAD(s,
                "%s does not wait for the collectives before it, so that ranks could issue both in "
                "different orders",
@@ -310,7 +310,7 @@ static Status check_meeting(Check *s)
 
 static Status check_transfer(Check *s, const Action *a)
 {
-    int hop = place_hop(s->p, a->chunk, a->micro), peer = place_across(s->p, a).rank;
+    int hop = hop_of(s->p, a->chunk, a->micro), peer = transfer_other_end(s->p, a).rank;
     bool activations = action_is_forward(a->kind), send = action_is_send(a->kind);
     if (peer < 0) return BAD(s, "%s at the end of the pipeline", action_name(a->kind));
     if (a->peer != peer || peer == s->p->rank) {
@@ -337,7 +337,7 @@ static Status check_update(Check *s, const Action *a)
         if (s->grads[i].holds >= 0 && s->grads[i].holds < least)
             return BAD(s, "update before the gradients of layer %d are reduced", i);
     }
-    for (int i = 0; i < CHUNK_PLACES; i++) {
+    for (int i = 0; i < CHUNK_HALVES; i++) {
         if (s->room[i].holds >= 0)
             return BAD(s, "update before the gradients of layer %d are reduced", s->room[i].holds);
     }
@@ -369,7 +369,7 @@ static Status check_numbers(const Check *s, const Action *a)
                    a->slot, p->micros, p->chunks, p->slots);
     }
     if (pass) TRY(check_range(s, a));
-    if (place_hop(p, a->chunk, a->micro) >= 0) return OK;
+    if (hop_of(p, a->chunk, a->micro) >= 0) return OK;
     return BAD(s, "micro-batch %d does not come to chunk %d", a->micro, a->chunk);
 }
 
@@ -452,8 +452,8 @@ static Status check_make(const Program *p, Arena *a, Check *s)
     TRY(resources(s, p->slots, a, &s->slot));
     TRY(resources(s, p->entries, a, &s->entry));
     TRY(resources(s, CHUNK_ROWS, a, &s->ring));
-    TRY(resources(s, CHUNK_PLACES, a, &s->weights));
-    TRY(resources(s, CHUNK_PLACES, a, &s->room));
+    TRY(resources(s, CHUNK_HALVES, a, &s->weights));
+    TRY(resources(s, CHUNK_HALVES, a, &s->room));
     TRY(resources(s, s->layers, a, &s->grads));
     TRY(resources(s, 1, a, &s->meeting));
     TRY(ARENA_ZEROED(a, s->queues * s->queues, &s->known));
@@ -471,7 +471,7 @@ static Status check_end(const Check *s)
         const ChunkRow *row = p->chunk[chunk].row;
         bool through = p->evaluates ? s->progress[i].forward == row[ROW_FORWARD].n
                                     : s->progress[i].weight == row[ROW_BACKWARD].n;
-        if (place_hop(p, chunk, micro) < 0 || through) continue;
+        if (hop_of(p, chunk, micro) < 0 || through) continue;
         return FAIL(ERR_ARG, "program: micro-batch %d never goes %s on chunk %d", micro,
                     p->evaluates ? "forward" : "backward", chunk);
     }

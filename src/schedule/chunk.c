@@ -9,7 +9,7 @@ static ChunkPhase part_of_block(int block, int part)
                          .layer = (short)block,
                          .own = (short)block,
                          .weights = (short)block,
-                         .place = -1,
+                         .half = -1,
                          .block = (short)block,
                          .phase = (unsigned char)part,
                          .part = (unsigned char)part,

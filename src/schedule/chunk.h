@@ -16,14 +16,14 @@ typedef struct ChunkPhase {
     short layer, own;         /* of the chunk, from 0; of the model; -1: none, it hands on */
     short weights;            /* the layer of the model whose large weights it reads, and to
                                      whose gradients it adds: its own; a tied head's the table's */
-    short place;              /* which of two places these lie in while it runs, where ranks
+    short half;               /* which of two places these lie in while it runs, where ranks
                                      share them; -1: they do not. Phases on the comm lane read none */
     short block;              /* of the chunk, from 0 */
     unsigned char phase;      /* of the layer's row */
     unsigned char part, lane; /* BlockPart, Lane */
-    bool again;               /* of forward, for the second time */
-    bool beside;              /* needs nothing of the phase on the comm lane before it */
-    bool meets;               /* talks to other ranks although it is on the compute lane */
+    bool recompute;           /* of forward, for the second time */
+    bool overlap_ok;          /* needs nothing of the phase on the comm lane before it */
+    bool communicates;        /* talks to other ranks although it is on the compute lane */
     bool gradients;           /* adds to gradients with its input's: the head in forward, phases
                                      over context ranks in backward */
     bool ends;                /* the last one of its layer in backward's row */
@@ -37,7 +37,7 @@ typedef struct ChunkRow {
 enum { ROW_FORWARD, ROW_BACKWARD, CHUNK_ROWS };
 
 /* So many layers can lie whole at once, where ranks share weights or gradients. */
-enum { CHUNK_PLACES = 2 };
+enum { CHUNK_HALVES = 2 };
 
 typedef struct Chunk {
     ChunkRow row[CHUNK_ROWS];

@@ -6,6 +6,7 @@
  * the other: the pair F&B, whose exchanges of experts hide behind each other's compute. Here it is
  * a forward followed by a backward; what overlapping saves is for costs to say. */
 #include "schedule/order.h"
+#include "schedule/schedule.h"
 
 /* The eight steps; the sixth puts weight gradients off from its middle on. */
 void dualpipe_steps(Hand *h, int outer, int inner, int middle)

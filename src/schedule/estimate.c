@@ -160,8 +160,8 @@ static int count_entries(const OrderTimes *t, const Order *o, int rank)
 {
     int entries = 0;
     for (int c = 0; c < t->like->chunks; c++) {
-        OrderRings forward = order_rings(t, o, (Place){ rank, c }, ACTION_FORWARD);
-        OrderRings backward = order_rings(t, o, (Place){ rank, c }, ACTION_BACKWARD);
+        OrderRings forward = order_rings(t, o, (StageAt){ rank, c }, ACTION_FORWARD);
+        OrderRings backward = order_rings(t, o, (StageAt){ rank, c }, ACTION_BACKWARD);
         entries += forward.in + forward.out + backward.in + backward.out;
     }
     return entries;

@@ -2,6 +2,7 @@
  * 1F1B's, but every micro-batch keeps its slot: m of them. Backward takes the micro-batches in the
  * order of forward, so that weight gradients are summed in the same order as on one rank. */
 #include "schedule/order.h"
+#include "schedule/schedule.h"
 
 void schedule_gpipe(const ScheduleShape *s, int rank, Hand *h)
 {

@@ -45,7 +45,7 @@ static Pass choose(const GreedyRun *run, int rank, double now, double *wake)
                    .micro = run->rank[rank].next[kind][chunk] };
         if (p.micro >= s->micros) continue;
         double turn = run->g->turn(run->g, rank, &p);
-        double at = order_arrives(&run->times, (Place){ rank, chunk }, &p);
+        double at = order_arrives(&run->times, (StageAt){ rank, chunk }, &p);
         bool could = at <= now && (p.kind != ACTION_FORWARD || has_room(run, rank, p.chunk));
         if (at > now && at < *wake) *wake = at;
         if (turn >= first || (!could && !run->g->in_turn)) continue;
@@ -69,7 +69,7 @@ static void run_pass(GreedyRun *run, int rank, Pass p, double now)
     const ScheduleShape *s = run->g->shape;
     bool forward = p.kind == ACTION_FORWARD;
     GreedyRank *r = &run->rank[rank];
-    Place at = { rank, p.chunk }, to = order_target(&run->like, at, &p);
+    StageAt at = { rank, p.chunk }, to = order_target(&run->like, at, &p);
     work_until(run, r, now + (forward ? s->forward : s->input));
     (forward ? run->times.forward : run->times.input)[order_index(&run->like, at, p.micro)] =
         r->busy;

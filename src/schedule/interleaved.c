@@ -3,6 +3,7 @@
  * ahead. Bubble (p-1)/(m*v+p-1), for v times the messages and (on rank 0) p-1 + (v-1)p + p slots of
  * a v-th of the size. */
 #include "schedule/order.h"
+#include "schedule/schedule.h"
 
 void schedule_interleaved(const ScheduleShape *s, int rank, Hand *h)
 {

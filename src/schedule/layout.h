@@ -2,7 +2,7 @@
  * Primus: E the embedding, t a layer (attention with its MLP or MoE), m a layer of multi-token
  * prediction, L the head with the loss; x*n repeats one of them, (...)*n anything; | ends a stage;
  * commas and blanks separate where one likes. "Et*4|t*4|t*4|t*3,L" is 15 layers on 4 stages. Stage
- * i is chunk i / ranks of rank i mod ranks (PLACE_LOOP) or as place_at() says. */
+ * i is chunk i / ranks of rank i mod ranks (PLACE_LOOP) or as hop_stage() says. */
 #ifndef SCHEDULE_LAYOUT_H
 #define SCHEDULE_LAYOUT_H
 

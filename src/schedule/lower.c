@@ -53,7 +53,8 @@ static Status chunk_rings(Lowering *l, int chunk, Arena *scratch)
 {
     static const ActionKind kind[PAYLOADS] = { ACTION_FORWARD, ACTION_BACKWARD };
     for (int payload = 0; payload < PAYLOADS; payload++) {
-        OrderRings n = order_rings(l->times, l->order, (Place){ l->p->rank, chunk }, kind[payload]);
+        OrderRings n =
+            order_rings(l->times, l->order, (StageAt){ l->p->rank, chunk }, kind[payload]);
         int at = ring_index(l->p, payload, chunk);
         if (n.in > 0) TRY(ring_make(l, &l->in[at], n.in, scratch));
         if (n.out > 0) TRY(ring_make(l, &l->out[at], n.out, scratch));
@@ -125,7 +126,7 @@ int slots_pass(SlotTable *t, const Pass *p)
 typedef struct Part {
     const Pass *pass; /* NULL: there is none */
     const ChunkRow *row;
-    Place from, to;
+    StageAt from, to;
     Ring *in, *out; /* NULL: it has no input, or no output, of another chunk */
     int in_entry, out_entry, slot;
     int next, next_weight; /* the first phase that has not been emitted yet */
@@ -135,7 +136,7 @@ typedef struct Part {
 static Part part_of(Lowering *l, const Pass *pass)
 {
     Program *p = l->p;
-    Place at = { p->rank, pass->chunk };
+    StageAt at = { p->rank, pass->chunk };
     int payload = payload_of(pass->kind);
     bool forward = pass->kind == ACTION_FORWARD;
     Part t = { .pass = pass,
@@ -223,7 +224,7 @@ static void emit_range(Lowering *l, const Part *t, ActionKind kind, int first, i
     a.lane = weight ? LANE_COMPUTE : (Lane)phase->lane;
     if (!weight) a.out = t->out_entry;
     RingUse *use = &l->use[p->phased && kind != ACTION_FORWARD ? ROW_BACKWARD : ROW_FORWARD];
-    bool beside = weight ? p->phased : phase->beside && first > 0;
+    bool beside = weight ? p->phased : phase->overlap_ok && first > 0;
     if (!beside) wait_for_lane(l, &a, use->last[LANE_COUNT - 1 - a.lane]);
     if (first == 0 && !weight) take_input(l, t, &a);
     bool ends = end == t->row->n && !weight;
@@ -241,7 +242,8 @@ static bool breaks(const Lowering *l, const Part *t, ActionKind kind, int i)
     bool other = a->own != b->own || a->weights != b->weights;
     if ((l->p->shards.weights || l->p->shards.gradients) && other) return true;
     if (t->apart && a->own != b->own) return true;
-    return !weight && (a->lane != b->lane || a->meets != b->meets || a->beside != b->beside);
+    return !weight && (a->lane != b->lane || a->communicates != b->communicates ||
+                       a->overlap_ok != b->overlap_ok);
 }
 
 static void emit_phases(Lowering *l, const Part *t, ActionKind kind, int first, int end)
@@ -363,7 +365,7 @@ static Status chunks_of(const ScheduleShape *s, Program *p, Arena *a)
     TRY(ARENA_NEW(a, p->chunks, &chunk));
     for (int c = 0; c < p->chunks; c++) {
         if (s->chunk != NULL)
-            chunk[c] = s->chunk[place_hop(p, c, c)];
+            chunk[c] = s->chunk[hop_of(p, c, c)];
         else
             TRY(chunk_of_blocks(p->phased ? s->blocks : 0, a, &chunk[c]));
     }

@@ -2,7 +2,7 @@
 #ifndef SCHEDULE_LOWER_H
 #define SCHEDULE_LOWER_H
 
-#include "schedule/schedule.h"
+#include "schedule/shape.h"
 
 #include <stdint.h>
 

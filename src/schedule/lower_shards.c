@@ -24,10 +24,10 @@ typedef struct Sharing {
                                   gradients, -1: none here */
     int *due;                  /* by layer: the action of p that its reduction awaits, -1: none */
     bool *done;                /* by layer: reduced for good */
-    int held[CHUNK_PLACES];    /* the layer whose weights are in the place, -1: none */
-    int arrived[CHUNK_PLACES]; /* the event of their gather until compute has waited for it */
-    int room[CHUNK_PLACES];    /* the layer whose gradients are in the place, -1: none */
-    int reduced[CHUNK_PLACES]; /* the event of the reduce that was in the place before, -1: none */
+    int held[CHUNK_HALVES];    /* the layer whose weights are in the place, -1: none */
+    int arrived[CHUNK_HALVES]; /* the event of their gather until compute has waited for it */
+    int opened[CHUNK_HALVES];  /* the layer whose gradients are in the place, -1: none */
+    int reduced[CHUNK_HALVES]; /* the event of the reduce that was in the place before, -1: none */
     int compute, comm;         /* the last action of the lane in p, -1: none */
     int meeting; /* the last one on the compute lane that talks to other ranks, until the
                             comm lane has waited for it */
@@ -36,15 +36,16 @@ typedef struct Sharing {
 static int put(Sharing *l, Action a)
 {
     Program *p = l->p;
-    bool transfer = action_is_transfer(a.kind), meets = action_meets(p, &a);
-    if (meets && a.lane == LANE_COMM && l->meeting >= 0) {
+    bool transfer = action_is_transfer(a.kind), communicates = action_communicates(p, &a);
+    if (communicates && a.lane == LANE_COMM && l->meeting >= 0) {
         lower_wait(&a, lower_event(p, l->meeting));
         l->meeting = -1;
     }
-    if (meets && a.lane == LANE_COMPUTE && l->comm >= 0) lower_wait(&a, lower_event(p, l->comm));
+    if (communicates && a.lane == LANE_COMPUTE && l->comm >= 0)
+        lower_wait(&a, lower_event(p, l->comm));
     p->at[p->n] = a;
     if (!transfer) *(a.lane == LANE_COMM ? &l->comm : &l->compute) = p->n;
-    if (meets && a.lane == LANE_COMPUTE) l->meeting = p->n;
+    if (communicates && a.lane == LANE_COMPUTE) l->meeting = p->n;
     return p->n++;
 }
 
@@ -52,7 +53,7 @@ static int put_layer(Sharing *l, ActionKind kind, int layer, int place, int even
 {
     Action a = action_make(kind);
     a.layer = (short)layer;
-    a.place = (short)place;
+    a.half = (short)place;
     lower_wait(&a, event);
     return put(l, a);
 }
@@ -85,7 +86,7 @@ static const ChunkPhase *reads(const Program *p, const Action *a)
     if (!action_is_pass(a->kind)) return NULL;
     for (int i = a->first; i < a->end; i++) {
         const ChunkPhase *phase = &action_row(p, a)->at[i];
-        if (phase->place >= 0) return phase;
+        if (phase->half >= 0) return phase;
     }
     return NULL;
 }
@@ -96,7 +97,7 @@ static void gather_ahead(Sharing *l, int at, const ChunkPhase *now)
     for (int i = at + 1; i < l->from->n; i++) {
         const ChunkPhase *next = reads(l->from, &l->from->at[i]);
         if (next == NULL || next->weights == now->weights) continue;
-        if (next->place != now->place) gather(l, next->weights, next->place);
+        if (next->half != now->half) gather(l, next->weights, next->half);
         return;
     }
 }
@@ -105,10 +106,10 @@ static void weights_before(Sharing *l, int at, Action *a)
 {
     const ChunkPhase *phase = reads(l->from, a);
     if (!l->s->weights || phase == NULL) return;
-    gather(l, phase->weights, phase->place);
+    gather(l, phase->weights, phase->half);
     gather_ahead(l, at, phase);
-    lower_wait(a, l->arrived[phase->place]);
-    l->arrived[phase->place] = -1;
+    lower_wait(a, l->arrived[phase->half]);
+    l->arrived[phase->half] = -1;
 }
 
 /* Gradients. */
@@ -119,7 +120,7 @@ static void reduce(Sharing *l, int layer, int place)
     l->done[layer] = true;
     if (place < 0) return;
     l->reduced[place] = event_of(l, at);
-    l->room[place] = -1;
+    l->opened[place] = -1;
 }
 
 static bool adds_weights(const Action *a)
@@ -140,15 +141,15 @@ static bool adds_any(const Program *p, const Action *a)
     return false;
 }
 
-static void room_before(Sharing *l, const Action *a)
+static void open_gradients(Sharing *l, const Action *a)
 {
     const ChunkPhase *phase = reads(l->from, a);
     if (!l->s->gradients || phase == NULL || !adds_any(l->from, a)) return;
-    int place = phase->place;
-    if (l->room[place] == phase->weights) return;
-    if (l->room[place] >= 0) reduce(l, l->room[place], place);
-    (void)put_layer(l, ACTION_ZERO_GRADS, phase->weights, place, l->reduced[place]);
-    l->room[place] = phase->weights;
+    int half = phase->half;
+    if (l->opened[half] == phase->weights) return;
+    if (l->opened[half] >= 0) reduce(l, l->opened[half], half);
+    (void)put_layer(l, ACTION_ZERO_GRADS, phase->weights, half, l->reduced[half]);
+    l->opened[half] = phase->weights;
 }
 
 /* Does another stage wait for gradients that this pass makes? What is reduced once a step then waits
@@ -157,7 +158,7 @@ static void room_before(Sharing *l, const Action *a)
 static bool awaited(const Sharing *l, const Action *a)
 {
     bool gone = a->kind == ACTION_BACKWARD_WEIGHT && !l->from->phased;
-    return !gone && !l->s->gradients && place_hop(l->from, a->chunk, a->micro) > 0;
+    return !gone && !l->s->gradients && hop_of(l->from, a->chunk, a->micro) > 0;
 }
 
 /* A reduction waits for the last action that adds to its gradients, or for the end of an awaited
@@ -183,8 +184,8 @@ static void reduce_after(Sharing *l, int at, const Action *a)
     for (int i = waits ? 0 : a->first; i < a->end; i++) {
         const ChunkPhase *x = &row->at[i];
         if (!x->ends) continue;
-        if (l->s->gradients && x->place >= 0 && l->room[x->place] == x->own)
-            reduce(l, x->own, x->place);
+        if (l->s->gradients && x->half >= 0 && l->opened[x->half] == x->own)
+            reduce(l, x->own, x->half);
         else if (!l->s->gradients && l->s->reduce && !l->done[x->own] && l->last[x->own] <= at)
             reduce(l, x->own, -1);
     }
@@ -211,8 +212,8 @@ static void find_last(Sharing *l)
  * it, as those of a tied table where only the head is. */
 static void reduce_rest(Sharing *l)
 {
-    for (int i = 0; i < CHUNK_PLACES; i++) {
-        if (l->room[i] >= 0) reduce(l, l->room[i], i);
+    for (int i = 0; i < CHUNK_HALVES; i++) {
+        if (l->opened[i] >= 0) reduce(l, l->opened[i], i);
     }
     for (int i = l->layers - 1; i >= 0 && l->s->reduce && !l->s->gradients; i--) {
         if (l->last[i] >= 0 && !l->done[i]) reduce(l, i, -1);
@@ -222,7 +223,7 @@ static void reduce_rest(Sharing *l)
 static void finish(Sharing *l)
 {
     reduce_rest(l);
-    for (int i = 0; i < CHUNK_PLACES; i++) free_place(l, i);
+    for (int i = 0; i < CHUNK_HALVES; i++) free_place(l, i);
     for (int i = l->layers - 1; i >= 0 && l->s->sums; i--) {
         if (l->last[i] >= 0) (void)put_layer(l, ACTION_SUM_GRADS, i, -1, event_of(l, l->due[i]));
     }
@@ -239,8 +240,8 @@ static Status sharing_make(Sharing *l, Arena *scratch)
     TRY(ARENA_NEW(scratch, l->layers, &l->last));
     TRY(ARENA_NEW(scratch, l->layers, &l->due));
     TRY(ARENA_ZEROED(scratch, l->layers, &l->done));
-    for (int i = 0; i < CHUNK_PLACES; i++) {
-        l->held[i] = l->arrived[i] = l->room[i] = l->reduced[i] = -1;
+    for (int i = 0; i < CHUNK_HALVES; i++) {
+        l->held[i] = l->arrived[i] = l->opened[i] = l->reduced[i] = -1;
     }
     l->compute = l->comm = l->meeting = -1;
     find_last(l);
@@ -260,7 +261,7 @@ Status lower_shards(Program *p, Arena *a, Arena *scratch)
     for (int i = 0; i < from.n; i++) {
         Action x = from.at[i];
         weights_before(&l, i, &x);
-        room_before(&l, &x);
+        open_gradients(&l, &x);
         (void)put(&l, x);
         note_due(&l, &x);
         reduce_after(&l, i, &x);

@@ -49,24 +49,30 @@ void order_by_hand(const ScheduleShape *s, HandOrder *write, Order *ranks)
 
 /* ---- run ---- */
 
-int order_index(const Program *like, Place at, int micro)
+int order_index(const Program *like, StageAt at, int micro)
 {
     return (at.rank * like->chunks + at.chunk) * like->micros + micro;
 }
 
-static Place along(const Program *like, Place at, const Pass *p, int by)
+static StageAt along(const Program *like, StageAt at, const Pass *p, int by)
 {
     Program here = *like;
     here.rank = at.rank;
-    int hop = place_hop(&here, at.chunk, p->micro) + (p->kind == ACTION_FORWARD ? by : -by);
-    if (p->kind == ACTION_BACKWARD_WEIGHT || hop < 0 || hop >= place_hops(&here))
-        return (Place){ -1, -1 };
-    return place_at(&here, p->micro, hop);
+    int hop = hop_of(&here, at.chunk, p->micro) + (p->kind == ACTION_FORWARD ? by : -by);
+    if (p->kind == ACTION_BACKWARD_WEIGHT || hop < 0 || hop >= hop_count(&here))
+        return (StageAt){ -1, -1 };
+    return hop_stage(&here, p->micro, hop);
 }
 
-Place order_source(const Program *like, Place at, const Pass *p) { return along(like, at, p, -1); }
+StageAt order_source(const Program *like, StageAt at, const Pass *p)
+{
+    return along(like, at, p, -1);
+}
 
-Place order_target(const Program *like, Place at, const Pass *p) { return along(like, at, p, 1); }
+StageAt order_target(const Program *like, StageAt at, const Pass *p)
+{
+    return along(like, at, p, 1);
+}
 
 static double duration(const ScheduleShape *s, ActionKind kind)
 {
@@ -78,7 +84,7 @@ static double duration(const ScheduleShape *s, ActionKind kind)
     }
 }
 
-double order_arrives(const OrderTimes *t, Place at, const Pass *p)
+double order_arrives(const OrderTimes *t, StageAt at, const Pass *p)
 {
     int back = p->kind != ACTION_FORWARD;
     int source = t->source[2 * (at.rank * t->like->chunks + at.chunk) + back];
@@ -93,13 +99,13 @@ static int run_next(const ScheduleShape *s, const Order *o, OrderTimes *t, int r
     int n = o->at[i].paired ? 2 : 1;
     double when = *now;
     for (const Pass *p = &o->at[i]; p < &o->at[i + n]; p++) {
-        double there = order_arrives(t, (Place){ rank, p->chunk }, p);
+        double there = order_arrives(t, (StageAt){ rank, p->chunk }, p);
         if (isnan(there)) return 0;
         when = fmax(when, there);
     }
     for (int k = i; k < i + n; k++) when += duration(s, o->at[k].kind);
     for (const Pass *p = &o->at[i]; p < &o->at[i + n]; p++) {
-        int at = order_index(t->like, (Place){ rank, p->chunk }, p->micro);
+        int at = order_index(t->like, (StageAt){ rank, p->chunk }, p->micro);
         if (p->kind == ACTION_FORWARD)
             t->forward[at] = when;
         else if (p->kind != ACTION_BACKWARD_WEIGHT)
@@ -110,10 +116,10 @@ static int run_next(const ScheduleShape *s, const Order *o, OrderTimes *t, int r
     return n;
 }
 
-static int source_of(const Program *like, Place at, ActionKind kind)
+static int source_of(const Program *like, StageAt at, ActionKind kind)
 {
     Pass first = { .kind = kind, .chunk = (short)at.chunk, .micro = at.chunk };
-    Place from = order_source(like, at, &first);
+    StageAt from = order_source(like, at, &first);
     int n = like->stages * like->chunks * like->micros;
     if (kind == ACTION_FORWARD) return from.rank < 0 ? -1 : order_index(like, from, 0);
     return from.rank < 0 ? order_index(like, at, 0) : n + order_index(like, from, 0);
@@ -129,7 +135,7 @@ Status order_times(const Program *like, Arena *scratch, OrderTimes *out)
     out->input = out->forward + n;
     for (size_t i = 0; i < 2 * n; i++) out->forward[i] = NAN;
     for (int i = 0; i < 2 * places; i++) {
-        Place at = { i / 2 / like->chunks, i / 2 % like->chunks };
+        StageAt at = { i / 2 / like->chunks, i / 2 % like->chunks };
         out->source[i] = source_of(like, at, i % 2 == 0 ? ACTION_FORWARD : ACTION_BACKWARD);
     }
     return OK;
@@ -169,7 +175,7 @@ Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks
 
 /* ---- rings ---- */
 
-static bool on_way(const Pass *p, Place at, bool forward)
+static bool on_way(const Pass *p, StageAt at, bool forward)
 {
     return p->chunk == at.chunk && p->kind != ACTION_BACKWARD_WEIGHT &&
            (p->kind == ACTION_FORWARD) == forward;
@@ -177,7 +183,7 @@ static bool on_way(const Pass *p, Place at, bool forward)
 
 /* How many inputs of one way are made but not yet used up, at most. They are made and used in the
  * same order, so the oldest one under way only moves on. */
-static int under_way(const OrderTimes *t, const Order *o, Place at, bool forward)
+static int under_way(const OrderTimes *t, const Order *o, StageAt at, bool forward)
 {
     int most = 0, n = 0, oldest = 0;
     const double *ended = (forward ? t->forward : t->input) + order_index(t->like, at, 0);
@@ -196,10 +202,10 @@ static int under_way(const OrderTimes *t, const Order *o, Place at, bool forward
     return most;
 }
 
-OrderRings order_rings(const OrderTimes *t, const Order *o, Place at, ActionKind kind)
+OrderRings order_rings(const OrderTimes *t, const Order *o, StageAt at, ActionKind kind)
 {
     Pass p = { .kind = kind, .chunk = (short)at.chunk, .micro = at.chunk };
-    Place from = order_source(t->like, at, &p), to = order_target(t->like, at, &p);
+    StageAt from = order_source(t->like, at, &p), to = order_target(t->like, at, &p);
     OrderRings n = { 0 };
     if (from.rank >= 0) n.in = under_way(t, o, at, kind == ACTION_FORWARD) + (from.rank != at.rank);
     if (to.rank >= 0 && to.rank != at.rank) n.out = SEND_ENTRIES;

@@ -3,7 +3,7 @@
 #ifndef SCHEDULE_ORDER_H
 #define SCHEDULE_ORDER_H
 
-#include "schedule/schedule.h"
+#include "schedule/shape.h"
 
 /* A rank's order while it is written. Each pass is of the next micro-batch of its kind and chunk;
  * what lies beyond the last micro-batch is left out, so beginnings and ends need no cases. */
@@ -43,10 +43,10 @@ typedef struct OrderTimes {
 /* Nothing has run yet. */
 Status order_times(const Program *like, Arena *scratch, OrderTimes *out);
 
-int order_index(const Program *like, Place at, int micro);
+int order_index(const Program *like, StageAt at, int micro);
 
 /* When the input of a forward or backward is there: NaN if nobody has made it yet. */
-double order_arrives(const OrderTimes *t, Place at, const Pass *p);
+double order_arrives(const OrderTimes *t, StageAt at, const Pass *p);
 
 /* ERR_ARG if the orders wait for each other for ever. */
 Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks, Arena *scratch,
@@ -61,11 +61,11 @@ typedef struct OrderRings {
     int in, out;
 } OrderRings;
 
-OrderRings order_rings(const OrderTimes *t, const Order *o, Place at, ActionKind kind);
+OrderRings order_rings(const OrderTimes *t, const Order *o, StageAt at, ActionKind kind);
 
 /* Where a pass takes its input from or gives its output to; rank -1 if nowhere. Backward goes the
  * way back. */
-Place order_source(const Program *like, Place at, const Pass *p);
-Place order_target(const Program *like, Place at, const Pass *p);
+StageAt order_source(const Program *like, StageAt at, const Pass *p);
+StageAt order_target(const Program *like, StageAt at, const Pass *p);
 
 #endif

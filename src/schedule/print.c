@@ -9,7 +9,7 @@ static const char *const lane_names[LANE_COUNT] = {
 static Status phase_text(const ChunkPhase *x, Text *out)
 {
     if (x->own >= 0) TRY(text_printf(out, "layer %d ", x->own));
-    return text_printf(out, "%s.%s%s", x->kind, x->name, x->again ? " again" : "");
+    return text_printf(out, "%s.%s%s", x->kind, x->name, x->recompute ? " again" : "");
 }
 
 static Status pass_text(const Program *p, const Action *a, Text *out)
@@ -38,7 +38,7 @@ static Status action_text(const Program *p, int i, const SimSpan *span, Text *ou
     TRY(number(out, "micro", a->micro));
     if (p->chunks > 1) TRY(number(out, "chunk", a->chunk));
     TRY(number(out, "layer", a->layer));
-    TRY(number(out, "place", a->place));
+    TRY(number(out, "place", a->half));
     TRY(number(out, "peer", a->peer));
     if (action_is_pass(a->kind)) TRY(pass_text(p, a, out));
     TRY(number(out, "in", a->in));

@@ -144,8 +144,8 @@ Status schedule_evaluation(const ScheduleDesc *d, const ScheduleShape *s, Arena 
     Order *ranks = NULL;
     ArenaMark mark = arena_mark(scratch);
     Status status = new_orders(&one, scratch, &ranks);
-    for (int hop = 0; status == OK && hop < place_hops(&like); hop++) {
-        Place at = place_at(&like, 0, hop);
+    for (int hop = 0; status == OK && hop < hop_count(&like); hop++) {
+        StageAt at = hop_stage(&like, 0, hop);
         Order *o = &ranks[at.rank];
         o->at[o->n++] = (Pass){ .kind = ACTION_FORWARD, .chunk = (short)at.chunk };
     }

@@ -15,40 +15,8 @@
 #ifndef SCHEDULE_SCHEDULE_H
 #define SCHEDULE_SCHEDULE_H
 
-#include "schedule/action.h"
+#include "schedule/shape.h"
 
-/* Stages and chunks fit the fields of an action. */
-enum {
-    SCHEDULE_STAGES_MAX = 4096,
-    SCHEDULE_CHUNKS_MAX = 64,
-    SCHEDULE_MICROS_MAX = 65536,
-    SCHEDULE_BLOCKS_MAX = 1024
-};
-
-typedef struct ScheduleShape {
-    int stages, chunks, micros;    /* chunks: on each rank */
-    double forward, input, weight; /* duration of one chunk's pass; a whole backward is both */
-    int blocks;                    /* of the largest chunk; only where passes are taken apart */
-    const Chunk *chunk;            /* by stage; NULL: chunk_of_blocks */
-    ScheduleShards shards;
-} ScheduleShape;
-
-/* One pass on one rank; the order of a rank is a list of these. */
-typedef struct Pass {
-    int micro;
-    short chunk;
-    unsigned char kind; /* an ActionKind: FORWARD, BACKWARD, BACKWARD_INPUT or BACKWARD_WEIGHT */
-    bool paired;        /* a forward that runs together with the backward after it */
-} Pass;
-
-typedef struct Order {
-    Pass *at; /* room for 3 * chunks * micros */
-    int n;
-} Order;
-
-/* Writes one rank's order (order.h). */
-typedef struct Hand Hand;
-typedef void HandOrder(const ScheduleShape *s, int rank, Hand *h);
 /* Finds the orders of all ranks by the costs. */
 typedef Status SearchedOrder(const ScheduleShape *s, Arena *scratch, Order *ranks);
 
@@ -74,11 +42,6 @@ typedef struct ScheduleDesc {
     bool overlaps;      /* made to compute beside another micro-batch's exchange */
     bool irregular;     /* found by trying: takes a second for 100,000 passes */
 } ScheduleDesc;
-
-typedef struct Pipeline {
-    int stages;
-    Program *rank;
-} Pipeline;
 
 /* The table, for loops over all of them. */
 extern const ScheduleDesc schedule_table[];

@@ -158,7 +158,7 @@ static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
 {
     RankState *s = &run->rank[rank];
     const Action *a = &s->p->at[s->head[queue]];
-    Place to = place_across(s->p, a);
+    StageAt to = transfer_other_end(s->p, a);
     bool sends = action_is_send(a->kind);
     int other = queue_of(
         s->p, &(Action){ .kind = sends ? a->kind + 1 : a->kind - 1, .chunk = (short)to.chunk });

@@ -1,6 +1,7 @@
 /* V-half (arXiv:2405.15362): about half the memory of 1F1B: p/2 + 1 of its slots on every rank.
  * Forwards go down at half speed, up at full; input gradients the same way round. */
 #include "schedule/greedy.h"
+#include "schedule/schedule.h"
 
 static Block block(int p, int r)
 {

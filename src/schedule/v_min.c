@@ -1,6 +1,7 @@
 /* V-min (arXiv:2405.15362): about a third of the memory of 1F1B, the least that a V can have: every
  * pass follows the one before it at once. The price is a bubble that grows where passes differ. */
 #include "schedule/greedy.h"
+#include "schedule/schedule.h"
 
 static Block block(int p, int r)
 {

@@ -3,6 +3,7 @@
  * the gaps, by the costs given. Where that is longer than ZB-H1, which needs the same memory, it is
  * ZB-H1. */
 #include "schedule/greedy.h"
+#include "schedule/schedule.h"
 
 static double turn(const Greedy *g, int rank, const Pass *p)
 {

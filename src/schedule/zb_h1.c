@@ -3,6 +3,7 @@
  * end of the step. Every rank keeps p slots, as 1F1B's first. Bubble (p-1)(F+I-W): (p-1)/(3m+p-1)
  * of the step where the three are equal. */
 #include "schedule/order.h"
+#include "schedule/schedule.h"
 
 void schedule_zb_h1(const ScheduleShape *s, int rank, Hand *h)
 {

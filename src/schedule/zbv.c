@@ -4,6 +4,7 @@
  * forward, input and weight gradients take the same; the order does not depend on costs. It is made
  * for at least 2p-1 micro-batches; of fewer, the passes that are there keep their places. */
 #include "schedule/order.h"
+#include "schedule/schedule.h"
 
 void schedule_zbv(const ScheduleShape *s, int rank, Hand *h)
 {

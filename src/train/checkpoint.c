@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "train/agree.h"
 #include "train/checkpoint_folder.h"
+#include "train/engine_weights.h"
 #include "train/manifest.h"
 
 #include <inttypes.h>

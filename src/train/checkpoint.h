@@ -27,7 +27,7 @@
 #define TRAIN_CHECKPOINT_H
 
 #include "base/worker.h"
-#include "train/engine.h"
+#include "train/engine_parts.h"
 
 enum {
     CHECKPOINT_SUM_BYTES = 33, /* XXH3-128 in hexadecimal */

@@ -3,7 +3,7 @@
 #define TRAIN_CHECKPOINT_FOLDER_H
 
 #include "base/file.h"
-#include "train/engine.h"
+#include "train/engine_parts.h"
 
 enum { CHECKPOINT_STEPS_MAX = 4096, CHECKPOINT_BUFFERS = 4 };
 

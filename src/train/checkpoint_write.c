@@ -5,6 +5,7 @@
 #include "op/choices.h"
 #include "train/agree.h"
 #include "train/checkpoint_folder.h"
+#include "train/engine_memory.h"
 #include "train/manifest.h"
 
 #include <inttypes.h>
@@ -223,12 +224,12 @@ static Status begin_folder(Checkpointer *k)
 
 static Status copy_image(Checkpointer *k)
 {
-    const size_t most = engine_piece_bytes(k->engine);
+    const size_t most = engine_piece_bytes(&k->engine->arenas);
     for (Saved s = { 0 }; saved_next(k->engine, &s);) {
         for (size_t at = 0, n = 0; s.offset + at < s.end; at += n) {
             const void *bytes = NULL;
             n = s.end - s.offset - at < most ? s.end - s.offset - at : most;
-            TRY(engine_get(k->engine, (const char *)s.piece.at.data + at, n, &bytes));
+            TRY(engine_get(&k->engine->arenas, (const char *)s.piece.at.data + at, n, &bytes));
             memcpy(k->image + s.offset + at, bytes, n);
         }
     }

@@ -10,10 +10,10 @@ static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes 
     size_t ring = streams;
     for (int i = n - 1; i >= 0; i--) {
         const LayerCount *l = layer[i];
-        b->slot[SLOT_KEEP] = larger(b->slot[SLOT_KEEP], at + above + l->again_peak - l->keep);
+        b->slot[SLOT_KEEP] = larger(b->slot[SLOT_KEEP], at + above + l->recompute_peak - l->keep);
         b->ring[RING_BACKWARD] = larger(b->ring[RING_BACKWARD], ring + l->ring_backward);
         due += l->keep + (i + 1 < n ? stream : 0);
-        above += l->again;
+        above += l->recompute_bytes;
         ring += l->ring_gradients;
         if (!l->opens) continue;
         at -= due;
@@ -30,7 +30,7 @@ static size_t split(const LayerCount *const *layer, int n)
     int streams = n - layer[n - 1]->ends;
     size_t sum = 0;
     for (int i = 0; i < n; i++) {
-        sum += layer[i]->again + layer[i]->ring_gradients;
+        sum += layer[i]->recompute_bytes + layer[i]->ring_gradients;
         streams -= i > 0 && layer[i]->pass[PASS_INPUT].ops == 0;
     }
     return sum + (size_t)streams * layer[0]->stream;
@@ -53,8 +53,8 @@ ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes, d
     for (int i = 0; i < n; i++) {
         const LayerCount *l = layer[i];
         if (i + 1 < n) at += stream;
-        size_t again = (passes & CHUNK_WHOLE) != 0 ? l->again_peak : 0;
-        b.slot[SLOT_KEEP] = larger(b.slot[SLOT_KEEP], at + larger(l->keep_peak, again));
+        size_t recompute = (passes & CHUNK_WHOLE) != 0 ? l->recompute_peak : 0;
+        b.slot[SLOT_KEEP] = larger(b.slot[SLOT_KEEP], at + larger(l->keep_peak, recompute));
         at += l->keep;
         forward = larger(forward, l->ring_forward);
         backward = larger(backward, l->ring_backward);

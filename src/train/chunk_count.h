@@ -7,7 +7,7 @@
 #ifndef TRAIN_CHUNK_COUNT_H
 #define TRAIN_CHUNK_COUNT_H
 
-#include "train/engine.h"
+#include "train/engine_parts.h"
 #include "train/layer_count.h"
 
 typedef struct ChunkBytes {

@@ -21,7 +21,7 @@ static int block_of(const Row *r, int layer)
     return last >= first && first < r->range.end ? l[last].block - l[first].block : 0;
 }
 
-static void add_phase(Row *r, int layer, int phase, bool forward, bool again)
+static void add_phase(Row *r, int layer, int phase, bool forward, bool recompute)
 {
     const ModelSpec *s = r->s;
     const LayerSpec *l = &s->layers[layer];
@@ -29,7 +29,8 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool again)
     const Phase *f = &desc->phases[phase], *opens = &desc->phases[layer_backward(desc, 0)];
     /* Schedules that take blocks apart have weight gradients of these parts alone. */
     assert(f->backward_weight == NULL || f->part == PHASE_ATTENTION || f->part == PHASE_EXPERTS);
-    bool meets = desc->meets != NULL && desc->meets(s, l, phase, forward && !again);
+    bool communicates =
+        desc->communicates != NULL && desc->communicates(s, l, phase, forward && !recompute);
     bool norm_again = !forward && (l->recompute & RECOMPUTE_NORM) != 0;
     bool exchanges = r->n > 0 && r->at[r->n - 1].lane == LANE_COMM;
     ChunkPhase x = { .kind = desc->name,
@@ -37,17 +38,19 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool again)
                      .layer = (short)(layer - r->range.first),
                      .own = (short)layer,
                      .weights = (short)layer_weights_of(s, layer, phase),
-                     .place = -1,
+                     .half = -1,
                      .block = (short)block_of(r, layer),
                      .phase = (unsigned char)phase,
-                     .part = (unsigned char)(again ? opens->part : f->part),
-                     .lane = (unsigned char)(meets ? f->lane : LANE_COMPUTE),
-                     .again = again };
-    x.meets = meets && x.lane == LANE_COMPUTE;
-    x.beside = f->beside && !norm_again && exchanges;
-    x.gradients = again ? false : forward ? f->forward_gradients : s->cp > 1 && f->input_gradients;
-    x.ends = !forward && !again && phase == layer_backward(desc, desc->n_phases - 1);
-    if (r->placed && x.lane == LANE_COMPUTE) x.place = (short)params_place(x.weights);
+                     .part = (unsigned char)(recompute ? opens->part : f->part),
+                     .lane = (unsigned char)(communicates ? f->lane : LANE_COMPUTE),
+                     .recompute = recompute };
+    x.communicates = communicates && x.lane == LANE_COMPUTE;
+    x.overlap_ok = f->overlap_ok && !norm_again && exchanges;
+    x.gradients = recompute ? false
+                  : forward ? f->forward_gradients
+                            : s->cp > 1 && f->input_gradients;
+    x.ends = !forward && !recompute && phase == layer_backward(desc, desc->n_phases - 1);
+    if (r->placed && x.lane == LANE_COMPUTE) x.half = (short)params_half(x.weights);
     r->at[r->n++] = x;
 }
 
@@ -55,9 +58,9 @@ static void add_layer(Row *r, int layer, bool forward)
 {
     const LayerSpec *l = &r->s->layers[layer];
     const LayerDesc *desc = layer_desc(l->kind);
-    bool again = !forward && (l->recompute & RECOMPUTE_LAYER) != 0;
-    for (int i = 0; i < desc->n_phases && (forward || again); i++)
-        add_phase(r, layer, i, forward, again);
+    bool recompute = !forward && (l->recompute & RECOMPUTE_LAYER) != 0;
+    for (int i = 0; i < desc->n_phases && (forward || recompute); i++)
+        add_phase(r, layer, i, forward, recompute);
     for (int i = 0; i < desc->n_phases && !forward; i++)
         add_phase(r, layer, layer_backward(desc, i), false, false);
 }
@@ -75,7 +78,7 @@ static Status make_row(const ModelSpec *s, LayerRange range, bool placed, bool f
         int layer = forward ? range.first + i : range.end - 1 - i;
         if (forward || !s->layers[layer].no_backward) add_layer(&r, layer, forward);
     }
-    if (r.n == 0) r.at[r.n++] = (ChunkPhase){ "chunk", "hand on", -1, -1, -1, .place = -1 };
+    if (r.n == 0) r.at[r.n++] = (ChunkPhase){ "chunk", "hand on", -1, -1, -1, .half = -1 };
     *out = (ChunkRow){ r.at, r.n };
     return OK;
 }

@@ -3,16 +3,15 @@
 #include "backend/cuda.h"
 #include "base/clock.h"
 #include "op/choices.h"
-#include "train/again.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
-#include "train/engine_memory.h"
 #include "train/engine_program.h"
 #include "train/null.h"
 #include "train/numbers.h"
 #include "train/run_layers.h"
 #include "train/run_program.h"
 #include "train/shards.h"
+#include "train/slots.h"
 
 #include <math.h>
 #include <string.h>
@@ -29,34 +28,34 @@ static const size_t TABLES_BYTES = (size_t)4 << 30; /* reserved; only what is wr
 static Status make_step(Engine *e)
 {
     const EngineShape *s = &e->shape;
-    Arena *a = &e->arena[ENGINE_STEP];
-    TRY(batch_make(a, &e->spec, s->batch, s->sequence, &e->batch));
-    TRY(tensor_new1(a, DTYPE_F32, 1 + e->spec.depths, &e->loss_scale));
-    TRY(tensor_new1(a, DTYPE_F32, (int64_t)AGE_COUNT * 3, &e->hyper));
-    e->inputs_end = arena_mark(a);
-    TRY(record_make(a, &e->spec, s->domains, &e->record));
-    e->record_end = arena_mark(a);
+    Arena *a = &e->arenas.at[ENGINE_STEP];
+    TRY(batch_make(a, &e->spec, s->batch, s->sequence, &e->io.batch));
+    TRY(tensor_new1(a, DTYPE_F32, 1 + e->spec.depths, &e->io.loss_scale));
+    TRY(tensor_new1(a, DTYPE_F32, (int64_t)AGE_COUNT * 3, &e->io.hyper));
+    e->arenas.inputs_end = arena_mark(a);
+    TRY(record_make(a, &e->spec, s->domains, &e->io.record));
+    e->arenas.record_end = arena_mark(a);
     if (s->logit_rows > 0) {
-        TRY(tensor_new2(a, DTYPE_F32, s->logit_rows, e->spec.vocab, &e->logits));
+        TRY(tensor_new2(a, DTYPE_F32, s->logit_rows, e->spec.vocab, &e->io.logits));
     }
-    return tensor_new1(a, DTYPE_F32, s->micro_batch * s->sequence, &e->token_loss);
+    return tensor_new1(a, DTYPE_F32, s->micro_batch * s->sequence, &e->io.token_loss);
 }
 
 Status engine_step_bytes(const ModelSpec *s, const EngineShape *shape, size_t *out)
 {
     Engine e = { .spec = *s, .shape = *shape };
-    TRY(arena_init(&e.arena[ENGINE_STEP], "step", MEM_COUNT, (size_t)1 << 60));
+    TRY(arena_init(&e.arenas.at[ENGINE_STEP], "step", MEM_COUNT, (size_t)1 << 60));
     TRY(make_step(&e));
-    *out = e.arena[ENGINE_STEP].used_bytes;
+    *out = e.arenas.at[ENGINE_STEP].used_bytes;
     return OK;
 }
 
 static Status make_rope(Engine *e)
 {
     int64_t p = e->shape.positions, half = e->spec.rotary.dim / 2;
-    Arena *run = &e->arena[ENGINE_RUN];
-    TRY(tensor_new2(run, DTYPE_F32, p, half, &e->rope_cos));
-    TRY(tensor_new2(run, DTYPE_F32, p, half, &e->rope_sin));
+    Arena *run = &e->arenas.at[ENGINE_RUN];
+    TRY(tensor_new2(run, DTYPE_F32, p, half, &e->io.rope.cos));
+    TRY(tensor_new2(run, DTYPE_F32, p, half, &e->io.rope.sin));
     return OK;
 }
 
@@ -65,18 +64,18 @@ static Status fill_rope(Engine *e)
 {
     if (e->counting) return OK;
     const Backend *b = e->ex.backend;
-    float *cos = e->rope_cos.data, *sin = e->rope_sin.data;
-    size_t bytes = tensor_bytes(&e->rope_cos);
+    float *cos = e->io.rope.cos.data, *sin = e->io.rope.sin.data;
+    size_t bytes = tensor_bytes(&e->io.rope.cos);
     ArenaMark mark = arena_mark(&e->tables);
     if (b->apart) {
         void *memory = NULL;
         TRY(arena_alloc(&e->tables, 2 * bytes, &memory));
-        cos = memory, sin = cos + tensor_elems(&e->rope_cos);
+        cos = memory, sin = cos + tensor_elems(&e->io.rope.cos);
     }
     rotary_table(&e->spec.rotary, e->shape.positions, cos, sin);
     if (!b->apart) return OK;
-    TRY(b->copy(&e->ex, e->rope_cos.data, cos, bytes));
-    TRY(b->copy(&e->ex, e->rope_sin.data, sin, bytes));
+    TRY(b->copy(&e->ex, e->io.rope.cos.data, cos, bytes));
+    TRY(b->copy(&e->ex, e->io.rope.sin.data, sin, bytes));
     TRY(b->sync(&e->ex));
     arena_release(&e->tables, mark);
     return OK;
@@ -85,17 +84,17 @@ static Status fill_rope(Engine *e)
 static Status make_cache(Engine *e)
 {
     if (!e->shape.cache) return OK;
-    Arena *run = &e->arena[ENGINE_RUN];
+    Arena *run = &e->arenas.at[ENGINE_RUN];
     int64_t rows = e->shape.positions, k = 0, v = 0;
-    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->kv.k));
-    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->kv.v));
+    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->io.kv.k));
+    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->io.kv.v));
     for (int i = 0; i < e->spec.n_layers; i++) {
         const LayerSpec *l = &e->spec.layers[i];
         const LayerDesc *desc = layer_desc(l->kind);
         if (desc->cache == NULL) continue;
         desc->cache(l, &k, &v);
-        TRY(tensor_new2(run, e->spec.act, rows, k, &e->kv.k[i]));
-        TRY(tensor_new2(run, e->spec.act, rows, v, &e->kv.v[i]));
+        TRY(tensor_new2(run, e->spec.act, rows, k, &e->io.kv.k[i]));
+        TRY(tensor_new2(run, e->spec.act, rows, v, &e->io.kv.v[i]));
     }
     return OK;
 }
@@ -103,7 +102,7 @@ static Status make_cache(Engine *e)
 /* Here the device is chosen; whatever depends on it asks the Exec. */
 static Status make_exec(Engine *e)
 {
-    Arena *scratch = &e->way->arena[ENGINE_SCRATCH];
+    Arena *scratch = &e->mode->arena[ENGINE_SCRATCH];
     bool gpu = engine_wants_gpu(e->config);
     if (gpu && e->counting) return cuda_exec_count(&e->ex, &e->tables, scratch);
     if (gpu) return cuda_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
@@ -143,19 +142,6 @@ static void leave_mesh(Engine *e)
     comm_free(world);
 }
 
-static bool reads_counts(const ModelSpec *s)
-{
-    const ExchangeDesc *kind = exchange_kinds[s->exchange];
-    return s->exact && s->ep > 1 && kind->places && !kind->gapless;
-}
-
-Status engine_check_capture(const Config *c, const ModelSpec *s)
-{
-    if (!reads_counts(s) || c->run_executor != EXECUTOR_CAPTURED) return OK;
-    return FAIL(ERR_ARG, "moe.buffers=exact reads counts amid a step, which a graph of a whole "
-                         "step cannot: set run.executor=eager");
-}
-
 /* Generation and evaluation have no use for multi-token prediction. */
 static Status build_spec(Engine *e)
 {
@@ -168,6 +154,7 @@ static Status build_spec(Engine *e)
 static Status setup(Engine *e, const EnginePlan *plan)
 {
     e->counting = plan == NULL;
+    e->arenas = (EngineArenas){ .ex = &e->ex, .counting = e->counting };
     AttentionKernel kernel = (AttentionKernel)e->config->attention_kernel;
     if (attention_kernel_wants_gpu(kernel) && !engine_wants_gpu(e->config)) {
         return FAIL(ERR_ARG, "attention.kernel=%s needs a GPU, and run.device=auto found none",
@@ -176,22 +163,22 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(build_spec(e));
     if (e->shape.mesh != NULL) spec_place(&e->spec, e->shape.mesh);
-    spec_room(&e->spec, &e->shape.room);
-    if (e->shape.all_rows) TRY(again_spec(&e->spec, &e->tables));
+    spec_set_capacity(&e->spec, &e->shape.capacity);
+    if (e->shape.all_rows) TRY(engine_retry_spec(&e->spec, &e->tables));
     TRY(engine_make_program(e));
     ParamShards mine = { 0 };
     if (e->shape.mesh != NULL) mine = shards_of(e->config, e->shape.mesh);
     TRY(params_build(&e->spec, e->shape.pp_rank, e->shape.shards != NULL ? e->shape.shards : &mine,
                      &e->tables, &e->params));
     TRY(make_exec(e));
-    if (e->ex.backend->captures) TRY(engine_check_capture(e->config, &e->spec));
     TRY(join_mesh(e));
     TRY(engine_make_arenas(e, plan));
     if (!e->counting)
-        TRY(exchange_open(&e->ex, e->spec.exchange, e->block.base, e->block.cap_bytes, &e->tables));
+        TRY(exchange_open(&e->ex, e->spec.exchange, e->arenas.block.base, e->arenas.block.cap_bytes,
+                          &e->tables));
     TRY(engine_make_transfers(e));
     bool training = e->use == ENGINE_TRAIN;
-    TRY(params_alloc(&e->spec, &e->params, &e->arena[ENGINE_RUN], training, &e->memory));
+    TRY(params_alloc(&e->spec, &e->params, &e->arenas.at[ENGINE_RUN], training, &e->memory));
     TRY(params_bind(&e->spec, &e->params, &e->memory, &e->tables, &e->weights));
     TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->written));
     TRY(shards_make(e));
@@ -199,11 +186,11 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(make_cache(e));
     TRY(make_step(e));
     TRY(null_fill(e));
-    TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->begun));
-    TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->ended));
+    TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->clock.begun));
+    TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->clock.ended));
     if (e->spec.n_moe > 0)
-        TRY(tensor_new(&e->tables, DTYPE_I32, 3, e->record.load.dim, &e->load_host));
-    if (e->spec.drops) TRY(tensor_new1(&e->tables, DTYPE_I32, e->spec.n_moe, &e->dropped_host));
+        TRY(tensor_new(&e->tables, DTYPE_I32, 3, e->io.record.load.dim, &e->io.load_host));
+    if (e->spec.drops) TRY(tensor_new1(&e->tables, DTYPE_I32, e->spec.n_moe, &e->io.dropped_host));
     return fill_rope(e);
 }
 
@@ -211,7 +198,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
                    const EnginePlan *plan)
 {
     *e = (Engine){ .config = c, .use = use, .shape = *shape };
-    e->way = &e->ways[0];
+    e->mode = &e->modes[0];
     TRY(config_check_ops(c, shape->mesh != NULL ? shape->mesh->ranks : 1));
     Status s = setup(e, plan);
     if (s != OK) engine_close(e);
@@ -220,8 +207,8 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
 
 void engine_close(Engine *e)
 {
-    for (int i = 0; i < e->n_ways; i++) { /* before their groups */
-        if (e->ways[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->ways[i].graph);
+    for (int i = 0; i < e->n_modes; i++) { /* before their groups */
+        if (e->modes[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->modes[i].graph);
     }
     engine_free_transfers(e);
     exchange_close(&e->ex);
@@ -232,23 +219,23 @@ void engine_close(Engine *e)
     *e = (Engine){ 0 };
 }
 
-/* Forward without training, losses into e->token_loss or logits into e->logits. */
+/* Forward without training, losses into e->io.token_loss or logits into e->io.logits. */
 
 static Status run_losses(Engine *e, int64_t n)
 {
-    e->evaluated = run_part(e, 0, n);
-    return run_program(e, &e->way->evaluation);
+    e->io.evaluated = run_part(e, 0, n);
+    return run_program(e, &e->mode->evaluation);
 }
 
 /* n new tokens behind the cache. */
 static Status run_next_logits(Engine *e, int64_t n)
 {
-    e->evaluated = (MicroBatch){ .b = 1,
-                                 .t = n,
-                                 .id = tensor_rows(&e->batch.id, 0, n),
-                                 .pos = tensor_rows(&e->batch.pos, 0, n),
-                                 .domain = e->batch.domain };
-    return run_program(e, &e->way->evaluation);
+    e->io.evaluated = (MicroBatch){ .b = 1,
+                                    .t = n,
+                                    .id = tensor_rows(&e->io.batch.id, 0, n),
+                                    .pos = tensor_rows(&e->io.batch.pos, 0, n),
+                                    .domain = e->io.batch.domain };
+    return run_program(e, &e->mode->evaluation);
 }
 
 /* Planning: everything the real engine will do, over arenas that only count. */
@@ -257,7 +244,7 @@ static Status run_next_logits(Engine *e, int64_t n)
 static Status count_slots(Engine *e, EnginePlan *out)
 {
     SlotSizes sizes;
-    TRY(slot_sizes(&e->way->step.program, out, &e->tables, &sizes));
+    TRY(slot_sizes(&e->mode->step.program, out, &e->tables, &sizes));
     out->bytes[ENGINE_SLOT] = 0;
     for (int part = 0; part < SLOT_PARTS; part++) {
         for (int i = 0; i < sizes.n[part]; i++) out->bytes[ENGINE_SLOT] += sizes.bytes[part][i];
@@ -265,7 +252,7 @@ static Status count_slots(Engine *e, EnginePlan *out)
     out->pool_bytes = 0;
     for (int i = 0; i < sizes.n[SLOT_KEEP]; i++) out->pool_bytes += arena_rounded(sizes.pool[i]);
     out->tables_bytes =
-        e->tables.peak_bytes + (size_t)(e->way->step.program.slots - 1) * engine_slot_tables(e);
+        e->tables.peak_bytes + (size_t)(e->mode->step.program.slots - 1) * engine_slot_tables(e);
     return OK;
 }
 
@@ -274,23 +261,23 @@ static Status count_run(Engine *e, EnginePlan *out)
     TRY(setup(e, NULL));
     if (e->use == ENGINE_TRAIN) {
         TRY(run_count(e, out));
-        e->way->slots[0].arena.peak_bytes = 0;
+        e->mode->slots[0].arena.peak_bytes = 0;
         TRY(run_losses(e, e->shape.micro_batch));
     } else if (e->shape.cache) {
         /* The longest prompt; then one token at the end of a full cache. */
         TRY(run_next_logits(e, e->shape.sequence));
-        e->kv.used = e->shape.positions - 1;
+        e->io.kv.used = e->shape.positions - 1;
         TRY(run_next_logits(e, 1));
     } else {
         TRY(run_losses(e, e->shape.micro_batch));
     }
-    out->eval_bytes = e->way->slots[0].arena.peak_bytes;
-    for (int i = 0; i < RINGS; i++) out->ring_bytes[i] = e->way->ring[i].peak_bytes;
+    out->eval_bytes = e->mode->slots[0].arena.peak_bytes;
+    for (int i = 0; i < RINGS; i++) out->ring_bytes[i] = e->mode->ring[i].peak_bytes;
     for (int i = 0; i < ENGINE_ARENAS; i++) out->bytes[i] = engine_peak_bytes(e, (EngineArena)i);
-    out->comm_scratch_bytes = e->way->comm_scratch.peak_bytes;
+    out->comm_scratch_bytes = e->mode->comm_scratch.peak_bytes;
     out->bytes[ENGINE_SCRATCH] += arena_rounded(out->comm_scratch_bytes);
     TRY(count_slots(e, out));
-    out->bytes[ENGINE_PINNED] = engine_pinned_bytes(e);
+    out->bytes[ENGINE_PINNED] = engine_pinned_bytes(&e->arenas);
     out->apart = e->ex.backend->apart;
     if (e->use == ENGINE_TRAIN) out->save_bytes = checkpoint_plan_bytes(e);
     out->params_total = e->params.total;
@@ -302,7 +289,7 @@ static Status count_run(Engine *e, EnginePlan *out)
 Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, EnginePlan *out)
 {
     Engine e = { .config = c, .use = use, .shape = *shape };
-    e.way = &e.ways[0];
+    e.mode = &e.modes[0];
     EnginePlan plan = { 0 };
     Status s = count_run(&e, &plan);
     engine_close(&e);
@@ -310,11 +297,23 @@ Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, Eng
     return s;
 }
 
+Status engine_plan_retry(const Config *c, EngineShape *shape, EnginePlan *plan, EnginePlan *retry)
+{
+    if (shape->mesh == NULL || c->mesh_ep == 1 || c->moe_buffers != BUFFERS_POOLED) return OK;
+    EngineShape all = *shape;
+    all.all_rows = true;
+    TRY(engine_plan(c, ENGINE_TRAIN, &all, retry));
+    size_t first = engine_work_bytes(plan), second = engine_work_bytes(retry);
+    if (second > first) plan->bytes[ENGINE_SCRATCH] += second - first;
+    shape->retry = retry;
+    return OK;
+}
+
 /* Running. */
 
 static void put(Engine *e, const Tensor *t, const void *from)
 {
-    memcpy(engine_host(e, t), from, tensor_bytes(t));
+    memcpy(engine_host(&e->arenas, t), from, tensor_bytes(t));
 }
 
 /* The tokens of n sequences that are this rank's: all, or of 2 cp equal pieces of a sequence the
@@ -324,7 +323,7 @@ static void put_tokens(Engine *e, const Tensor *t, const Tensor *from, int64_t n
     const Mesh *m = e->shape.mesh;
     int64_t cp = m != NULL ? m->shape.cp : 1, c = m != NULL ? m->at.cp : 0;
     int64_t piece = e->shape.sequence / 2, rest = e->shape.sequence - piece;
-    int32_t *to = engine_host(e, t);
+    int32_t *to = engine_host(&e->arenas, t);
     const int32_t *at = from->data;
     for (int64_t i = 0; i < n; i++, to += e->shape.sequence, at += cp * e->shape.sequence) {
         memcpy(to, at + c * piece, (size_t)piece * sizeof *to);
@@ -341,43 +340,43 @@ static float scale_of(float weight, int64_t targets)
 static void put_batch(Engine *e, const Batch *b)
 {
     int64_t n = b->domain.dim[0];
-    Tensor domain = tensor_rows(&e->batch.domain, 0, n);
-    put_tokens(e, &e->batch.id, &b->id, n);
-    put_tokens(e, &e->batch.target, &b->target, n);
-    put_tokens(e, &e->batch.pos, &b->pos, n);
-    put_tokens(e, &e->batch.doc, &b->doc, n);
+    Tensor domain = tensor_rows(&e->io.batch.domain, 0, n);
+    put_tokens(e, &e->io.batch.id, &b->id, n);
+    put_tokens(e, &e->io.batch.target, &b->target, n);
+    put_tokens(e, &e->io.batch.pos, &b->pos, n);
+    put_tokens(e, &e->io.batch.doc, &b->doc, n);
     put(e, &domain, b->domain.data);
     const Mesh *m = e->shape.mesh;
     int64_t first = m == NULL ? 0 : e->shape.batch * mesh_data_rank(m);
-    int32_t *sequence = engine_host(e, &e->batch.sequence), step = (int32_t)e->step;
+    int32_t *sequence = engine_host(&e->arenas, &e->io.batch.sequence), step = (int32_t)e->step;
     for (int64_t i = 0; i < n; i++) sequence[i] = (int32_t)(first + i);
-    put(e, &e->batch.step, &step);
+    put(e, &e->io.batch.step, &step);
     float scale[1 + CONFIG_DEPTHS_MAX] = { scale_of(1, b->targets) };
     for (int i = 0; i < b->depths && i < e->spec.depths; i++) {
-        put_tokens(e, &e->batch.next[i].id, &b->next[i].id, n);
-        put_tokens(e, &e->batch.next[i].target, &b->next[i].target, n);
+        put_tokens(e, &e->io.batch.next[i].id, &b->next[i].id, n);
+        put_tokens(e, &e->io.batch.next[i].target, &b->next[i].target, n);
         scale[i + 1] = scale_of(e->spec.depth_weight, b->next[i].targets);
     }
-    put(e, &e->loss_scale, scale);
+    put(e, &e->io.loss_scale, scale);
 }
 
 /* A step in the order of the exec: batch, program, record. */
 static Status enqueue_step(Engine *e)
 {
-    TRY(engine_copy_in(e));
-    TRY(run_program(e, &e->way->step));
-    return engine_copy_record(e);
+    TRY(engine_copy_in(&e->arenas));
+    TRY(run_program(e, &e->mode->step));
+    return engine_copy_record(&e->arenas);
 }
 
 /* The graph knows nothing of decorators: with one in front, ops are launched one by one. */
 static Status start_step(Engine *e)
 {
-    bool captured = e->way->graph.exec != NULL && e->ex.depth == 0;
+    bool captured = e->mode->graph.exec != NULL && e->ex.depth == 0;
     void *stream = e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE);
-    TRY(e->ex.backend->streams->record(&e->ex, &e->begun, stream));
-    TRY(captured ? e->ex.backend->graphs->launch(&e->ex, &e->way->graph) : enqueue_step(e));
-    TRY(e->ex.backend->streams->record(&e->ex, &e->ended, stream));
-    e->launches = captured ? 1 : e->way->graph.nodes;
+    TRY(e->ex.backend->streams->record(&e->ex, &e->clock.begun, stream));
+    TRY(captured ? e->ex.backend->graphs->launch(&e->ex, &e->mode->graph) : enqueue_step(e));
+    TRY(e->ex.backend->streams->record(&e->ex, &e->clock.ended, stream));
+    e->clock.launches = captured ? 1 : e->mode->graph.nodes;
     return OK;
 }
 
@@ -386,13 +385,13 @@ static Status start_step(Engine *e)
  * of DualPipe are, nobody comes further. So what may load kernels sends nothing. */
 static Status try_step(Engine *e, bool tune)
 {
-    e->way->step.transfers.quiet = true;
+    e->mode->step.transfers.quiet = true;
     TRY(e->ex.backend->device->tune(&e->ex, tune));
     Status s = enqueue_step(e);
     TRY(e->ex.backend->device->tune(&e->ex, false));
-    e->way->step.transfers.quiet = false;
+    e->mode->step.transfers.quiet = false;
     TRY(s);
-    return engine_wait(e);
+    return engine_wait(&e->arenas);
 }
 
 /* Ranks that compute the same product compute it the same way: as the first of them has timed it.
@@ -424,38 +423,38 @@ static Status rehearse(Engine *e, const char *products)
     bool tune = c->run_tune && taken == 0;
     if (tune) choices_load(choices, c->cache_dir, &e->tables);
     TRY(engine_random_weights(e));
-    memset(e->arena[ENGINE_PINNED].base, 0, e->inputs_end.used_bytes);
+    memset(e->arenas.at[ENGINE_PINNED].base, 0, e->arenas.inputs_end.used_bytes);
     /* Of equal tokens all rows would go to the same few experts, and their products be timed so. */
-    int32_t *id = engine_host(e, &e->batch.id);
-    for (int64_t i = 0; i < tensor_elems(&e->batch.id); i++) id[i] = (int32_t)(i % e->spec.vocab);
+    int32_t *id = engine_host(&e->arenas, &e->io.batch.id);
+    for (int64_t i = 0; i < tensor_elems(&e->io.batch.id); i++)
+        id[i] = (int32_t)(i % e->spec.vocab);
     TRY(null_entries(e));
     TRY(try_step(e, tune));
     if (tune) choices_save(choices, c->cache_dir, &e->tables);
     if (tune && e->shape.mesh != NULL) TRY(share_choices(e, choices));
-    if (e->way->step.program.entries == 0) return OK;
+    if (e->mode->step.program.entries == 0) return OK;
     TRY(enqueue_step(e));
-    return engine_wait(e);
+    return engine_wait(&e->arenas);
 }
 
 static Status capture(Engine *e)
 {
     TRY(e->ex.backend->graphs->begin(&e->ex));
-    Status s = enqueue_step(e), end = e->ex.backend->graphs->end(&e->ex, &e->way->graph);
+    Status s = enqueue_step(e), end = e->ex.backend->graphs->end(&e->ex, &e->mode->graph);
     TRY(s);
     TRY(end);
-    return engine_wait(e);
+    return engine_wait(&e->arenas);
 }
 
 Status engine_prepare(Engine *e, const char *products)
 {
     if (!e->ex.backend->captures) return OK;
     TRY(rehearse(e, products));
-    if (reads_counts(&e->spec)) return OK; /* not even to count its launches */
     TRY(capture(e));
     if (e->config->run_executor == EXECUTOR_CAPTURED) return OK;
-    Graph counted = e->way->graph;
-    e->ex.backend->graphs->free(&e->way->graph);
-    e->way->graph.nodes = counted.nodes, e->way->graph.kernels = counted.kernels;
+    Graph counted = e->mode->graph;
+    e->ex.backend->graphs->free(&e->mode->graph);
+    e->mode->graph.nodes = counted.nodes, e->mode->graph.kernels = counted.kernels;
     return OK;
 }
 
@@ -463,7 +462,7 @@ static Status run_step(Engine *e, int64_t step)
 {
     TRY(start_step(e));
     if (e->observer.look != NULL) e->observer.look(e->observer.self);
-    Status s = engine_wait(e);
+    Status s = engine_wait(&e->arenas);
     if (s != ERR_DEVICE) return s;
     char why[512];
     status_sentence(why, sizeof why);
@@ -471,34 +470,51 @@ static Status run_step(Engine *e, int64_t step)
                 (long long)step, why);
 }
 
-/* The graph of the second way is made when it is first wanted. */
-static Status run_again(Engine *e, int64_t step, StepResult *out)
+/* Takes the first (0) or the second mode (1). */
+static void use_mode(Engine *e, int mode)
 {
-    bool captured = e->way->graph.exec != NULL;
+    e->mode = &e->modes[mode];
+    e->ex.scratch = &e->mode->arena[ENGINE_SCRATCH];
+    arena_unpoison(&e->arenas.block);
+}
+
+/* Were there rows without room in the step or the evaluation that has ended? */
+static bool retry_needed(const Engine *e)
+{
+    const float *overflow = engine_host(&e->arenas, &e->io.record.overflow);
+    return e->shape.retry != NULL && e->mode == &e->modes[0] &&
+           (overflow[OVERFLOW_BLOCKS] > 0 || overflow[OVERFLOW_ROWS] > 0);
+}
+
+/* The graph of the second mode is made when it is first wanted. */
+static Status run_retry(Engine *e, int64_t step, StepResult *out)
+{
+    bool captured = e->mode->graph.exec != NULL;
     double start = clock_s();
-    again_use(e, 1);
-    Status s = captured && e->way->graph.exec == NULL ? capture(e) : OK;
+    use_mode(e, 1);
+    Status s = captured && e->mode->graph.exec == NULL ? capture(e) : OK;
     out->capture_s = clock_s() - start;
     if (s == OK) s = run_step(e, step);
-    out->again_s = clock_s() - start - out->capture_s;
-    again_use(e, 0);
+    out->retry_s = clock_s() - start - out->capture_s;
+    use_mode(e, 0);
     return s;
 }
 
 Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan)
 {
-    bool captured = e->ways[0].graph.exec != NULL;
-    TRY(engine_wait(e));
-    for (int i = 0; i < e->n_ways; i++) {
-        if (e->ways[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->ways[i].graph);
+    bool captured = e->modes[0].graph.exec != NULL;
+    TRY(engine_wait(&e->arenas));
+    for (int i = 0; i < e->n_modes; i++) {
+        if (e->modes[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->modes[i].graph);
     }
     e->shape = *shape;
-    spec_room(&e->spec, &shape->room);
-    e->ways[0].spec = e->spec;
+    spec_set_capacity(&e->spec, &shape->capacity);
+    e->modes[0].spec = e->spec;
     exchange_close(&e->ex);
-    TRY(engine_remake_ways(e, plan));
-    TRY(exchange_open(&e->ex, e->spec.exchange, e->block.base, e->block.cap_bytes, &e->tables));
-    again_use(e, 0);
+    TRY(engine_remake_modes(e, plan));
+    TRY(exchange_open(&e->ex, e->spec.exchange, e->arenas.block.base, e->arenas.block.cap_bytes,
+                      &e->tables));
+    use_mode(e, 0);
     return captured ? capture(e) : OK;
 }
 
@@ -517,36 +533,39 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
         hyper[i][1] = (float)(1 / (1 - pow(c->optimizer_beta1, updates)));
         hyper[i][2] = (float)(1 / (1 - pow(c->optimizer_beta2, updates)));
     }
-    put(e, &e->hyper, hyper);
+    put(e, &e->io.hyper, hyper);
     put_batch(e, batch);
     int64_t waits = e->ex.waits;
     TRY(run_step(e, step));
-    StepResult result = { .again = again_needed(e) };
-    const float *overflow = engine_host(e, &e->record.overflow);
+    StepResult result = { .retried = retry_needed(e) };
+    const float *overflow = engine_host(&e->arenas, &e->io.record.overflow);
     result.short_of = (Shortage){ overflow[OVERFLOW_BLOCKS] > 0, overflow[OVERFLOW_ROWS] > 0 };
-    if (result.again) TRY(run_again(e, step, &result));
+    if (result.retried) TRY(run_retry(e, step, &result));
 
-    TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->begun, &e->ended, &result.device_s));
-    const float *loss = engine_host(e, &e->record.loss), *aux = engine_host(e, &e->record.aux_loss);
-    const float *norm = engine_host(e, &e->record.norm);
-    const float *next = engine_host(e, &e->record.next_loss);
+    TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->clock.begun, &e->clock.ended,
+                                          &result.device_s));
+    const float *loss = engine_host(&e->arenas, &e->io.record.loss),
+                *aux = engine_host(&e->arenas, &e->io.record.aux_loss);
+    const float *norm = engine_host(&e->arenas, &e->io.record.norm);
+    const float *next = engine_host(&e->arenas, &e->io.record.next_loss);
     for (int i = 0; i < e->spec.depths; i++)
         result.next_loss[i] = (double)(next[i] / e->spec.depth_weight);
     if (e->spec.n_moe > 0) {
-        memcpy(e->load_host.data, engine_host(e, &e->record.load), tensor_bytes(&e->load_host));
+        memcpy(e->io.load_host.data, engine_host(&e->arenas, &e->io.record.load),
+               tensor_bytes(&e->io.load_host));
     }
     if (e->spec.drops) {
-        memcpy(e->dropped_host.data, engine_host(e, &e->record.dropped),
-               tensor_bytes(&e->dropped_host));
+        memcpy(e->io.dropped_host.data, engine_host(&e->arenas, &e->io.record.dropped),
+               tensor_bytes(&e->io.dropped_host));
     }
-    result.dropped = e->dropped_host.data;
+    result.dropped = e->io.dropped_host.data;
     result.loss = (double)*loss;
     result.aux_loss = (double)*aux;
     result.grad_norm = (double)*norm;
     result.finite = isfinite(*loss) && isfinite(*norm);
-    result.load = e->load_host.data;
-    result.launches = e->launches;
-    result.kernels = e->way->graph.kernels;
+    result.load = e->io.load_host.data;
+    result.launches = e->clock.launches;
+    result.kernels = e->mode->graph.kernels;
     result.waits = e->ex.waits - waits;
     *out = result;
     return OK;
@@ -569,11 +588,11 @@ Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step)
 
 static Status launch_losses(Engine *e, int64_t n)
 {
-    TRY(engine_copy_in(e));
+    TRY(engine_copy_in(&e->arenas));
     TRY(run_losses(e, n));
-    TRY(engine_copy_record(e));
-    TRY(engine_copy_out(e, &e->token_loss));
-    return engine_wait(e);
+    TRY(engine_copy_record(&e->arenas));
+    TRY(engine_copy_out(&e->arenas, &e->io.token_loss));
+    return engine_wait(&e->arenas);
 }
 
 Status engine_losses(Engine *e, const Batch *batch, const float **losses)
@@ -585,19 +604,19 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
     }
     put_batch(e, batch);
     TRY(launch_losses(e, n));
-    if (again_needed(e)) {
-        again_use(e, 1);
+    if (retry_needed(e)) {
+        use_mode(e, 1);
         Status s = launch_losses(e, n);
-        again_use(e, 0);
+        use_mode(e, 0);
         TRY(s);
     }
     const Program *p = &e->list->program;
-    Place last = place_at(p, 0, place_hops(p) - 1);
-    *losses = last.rank == p->rank ? engine_host(e, &e->token_loss) : NULL;
+    StageAt last = hop_stage(p, 0, hop_count(p) - 1);
+    *losses = last.rank == p->rank ? engine_host(&e->arenas, &e->io.token_loss) : NULL;
     return OK;
 }
 
-const int32_t *engine_load(const Engine *e) { return engine_host(e, &e->record.load); }
+const int32_t *engine_load(const Engine *e) { return engine_host(&e->arenas, &e->io.record.load); }
 
 static Status check_logits(const Engine *e, const float *logits, int64_t n)
 {
@@ -607,29 +626,30 @@ static Status check_logits(const Engine *e, const float *logits, int64_t n)
     return FAIL(ERR_NUMERIC,
                 "the logit of id %lld after token %lld is %g: the weights are finite, what the "
                 "model makes of them is not; take an earlier checkpoint",
-                (long long)(i % v), (long long)(e->kv.used - rows + i / v), (double)logits[i]);
+                (long long)(i % v), (long long)(e->io.kv.used - rows + i / v), (double)logits[i]);
 }
 
 Status engine_next_logits(Engine *e, const int32_t *id, int64_t n, const float **logits)
 {
-    if (n > e->shape.sequence || e->kv.used + n > e->shape.positions) {
+    if (n > e->shape.sequence || e->io.kv.used + n > e->shape.positions) {
         return FAIL(ERR_ARG,
                     "generate: %lld tokens after %lld, room for %lld at a time, %lld in all",
-                    (long long)n, (long long)e->kv.used, (long long)e->shape.sequence,
+                    (long long)n, (long long)e->io.kv.used, (long long)e->shape.sequence,
                     (long long)e->shape.positions);
     }
-    int32_t *at = engine_host(e, &e->batch.id), *pos = engine_host(e, &e->batch.pos);
+    int32_t *at = engine_host(&e->arenas, &e->io.batch.id),
+            *pos = engine_host(&e->arenas, &e->io.batch.pos);
     for (int64_t i = 0; i < n; i++) {
         at[i] = id[i];
-        pos[i] = (int32_t)(e->kv.used + i);
+        pos[i] = (int32_t)(e->io.kv.used + i);
     }
-    *(int32_t *)engine_host(e, &e->batch.domain) = 0;
-    TRY(engine_copy_in(e));
+    *(int32_t *)engine_host(&e->arenas, &e->io.batch.domain) = 0;
+    TRY(engine_copy_in(&e->arenas));
     TRY(run_next_logits(e, n));
-    TRY(engine_copy_out(e, &e->logits));
-    TRY(engine_wait(e));
-    e->kv.used += n;
-    *logits = engine_host(e, &e->logits);
+    TRY(engine_copy_out(&e->arenas, &e->io.logits));
+    TRY(engine_wait(&e->arenas));
+    e->io.kv.used += n;
+    *logits = engine_host(&e->arenas, &e->io.logits);
     return check_logits(e, *logits, n);
 }
 

@@ -1,8 +1,7 @@
 #include "train/engine_memory.h"
 
 #include "backend/cuda.h"
-#include "train/again.h"
-#include "train/engine_program.h"
+#include "train/slots.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,24 +14,24 @@ bool engine_wants_gpu(const Config *c)
     return c->run_device == DEVICE_CUDA;
 }
 
-static Status arena_make(Engine *e, Arena *a, const char *name, MemKind kind, size_t bytes)
+static Status arena_make(EngineArenas *m, Arena *a, const char *name, MemKind kind, size_t bytes)
 {
-    if (e->counting || !e->ex.backend->apart) {
-        TRY(arena_init(a, name, e->counting ? MEM_COUNT : MEM_HOST, bytes));
+    if (m->counting || !m->ex->backend->apart) {
+        TRY(arena_init(a, name, m->counting ? MEM_COUNT : MEM_HOST, bytes));
         arena_huge_pages(a);
         return OK;
     }
     void *block = NULL;
     size_t room = arena_rounded(bytes > 0 ? bytes : 1);
-    TRY(e->ex.backend->alloc(&e->ex, kind, room, &block));
+    TRY(m->ex->backend->alloc(m->ex, kind, room, &block));
     arena_over(a, name, kind, block, room);
     return OK;
 }
 
-static void arena_drop(Engine *e, Arena *a)
+static void arena_drop(EngineArenas *m, Arena *a)
 {
     if ((a->kind == MEM_DEVICE || a->kind == MEM_PINNED) && a->base != NULL) {
-        e->ex.backend->free(&e->ex, a->kind, a->base, a->cap_bytes);
+        m->ex->backend->free(m->ex, a->kind, a->base, a->cap_bytes);
     }
     arena_free(a);
 }
@@ -59,7 +58,7 @@ static size_t state_bytes(void)
 static int most_layers(const Engine *e)
 {
     int most = 1;
-    for (int c = 0; c < e->ways[0].step.program.chunks; c++) {
+    for (int c = 0; c < e->modes[0].step.program.chunks; c++) {
         int n = e->chunks[c].end - e->chunks[c].first;
         if (n > most) most = n;
     }
@@ -84,7 +83,7 @@ static Status slot_tables(Engine *e, SlotState *s)
 }
 
 /* A counting run has one of each. The tables of slots are made once. */
-static Status make_slots(Engine *e, EngineWay *w, const EnginePlan *plan)
+static Status make_slots(Engine *e, EngineMode *w, const EnginePlan *plan)
 {
     size_t count = COUNT_BYTES / 4;
     SlotSizes sizes = { .bytes = { &count, &count }, .n = { 1, e->split } };
@@ -106,7 +105,7 @@ static Status make_slots(Engine *e, EngineWay *w, const EnginePlan *plan)
     return OK;
 }
 
-static Status make_ring(Engine *e, EngineWay *w, const EnginePlan *plan)
+static Status make_ring(Engine *e, EngineMode *w, const EnginePlan *plan)
 {
     static const char *const names[RINGS] = { "ring", "backward ring" };
     Arena *block = &w->arena[ENGINE_RING];
@@ -123,7 +122,7 @@ static Status make_ring(Engine *e, EngineWay *w, const EnginePlan *plan)
 }
 
 /* The comm lane's share of the scratch comes first. */
-static Status make_comm_scratch(Engine *e, EngineWay *w, const EnginePlan *plan)
+static Status make_comm_scratch(Engine *e, EngineMode *w, const EnginePlan *plan)
 {
     static const char name[] = "scratch of the comm lane";
     if (!e->lanes) return OK;
@@ -131,21 +130,16 @@ static Status make_comm_scratch(Engine *e, EngineWay *w, const EnginePlan *plan)
     return carve(&w->arena[ENGINE_SCRATCH], name, plan->comm_scratch_bytes, &w->comm_scratch);
 }
 
-Status engine_lay_out(Engine *e, EngineWay *w, const EnginePlan *plan)
+Status engine_lay_out(Engine *e, EngineMode *w, const EnginePlan *plan)
 {
     TRY(make_comm_scratch(e, w, plan));
     TRY(make_slots(e, w, plan));
     return make_ring(e, w, plan);
 }
 
-size_t engine_board_bytes(const Engine *e)
+size_t engine_header_bytes(const Engine *e)
 {
     return e->spec.ep == 1 ? 0 : arena_rounded(exchange_kinds[e->spec.exchange]->board_bytes);
-}
-
-Status engine_make_block(Engine *e, size_t bytes)
-{
-    return arena_make(e, &e->block, "work", MEM_DEVICE, bytes);
 }
 
 static bool is_work(int arena)
@@ -153,44 +147,80 @@ static bool is_work(int arena)
     return arena == ENGINE_SLOT || arena == ENGINE_RING || arena == ENGINE_SCRATCH;
 }
 
+/* What each mode has of its own. */
+static const EngineArena work[] = { ENGINE_SLOT, ENGINE_RING, ENGINE_SCRATCH };
+enum { WORK_ARENAS = sizeof work / sizeof *work };
+
+size_t engine_work_bytes(const EnginePlan *plan)
+{
+    size_t sum = 0;
+    for (int i = 0; i < WORK_ARENAS; i++) sum += arena_rounded(plan->bytes[work[i]]);
+    return sum;
+}
+
 Status engine_make_arenas(Engine *e, const EnginePlan *plan)
 {
-    bool block = plan != NULL && (e->shape.again != NULL || engine_board_bytes(e) > 0);
+    bool block = plan != NULL && (e->shape.retry != NULL || engine_header_bytes(e) > 0);
     e->lanes = e->ex.backend->async && e->shape.mesh != NULL;
     for (int i = 0; i < ENGINE_ARENAS; i++) {
         if (block && is_work(i)) continue;
         size_t bytes = plan == NULL ? COUNT_BYTES : plan->bytes[i];
         MemKind kind = i == ENGINE_PINNED ? MEM_PINNED : MEM_DEVICE;
-        Arena *a = is_work(i) ? &e->ways[0].arena[i] : &e->arena[i];
-        TRY(arena_make(e, a, engine_arena_names[i], kind, bytes));
+        Arena *a = is_work(i) ? &e->modes[0].arena[i] : &e->arenas.at[i];
+        TRY(arena_make(&e->arenas, a, engine_arena_names[i], kind, bytes));
     }
-    return block ? engine_remake_ways(e, plan) : engine_lay_out(e, &e->ways[0], plan);
+    return block ? engine_remake_modes(e, plan) : engine_lay_out(e, &e->modes[0], plan);
 }
 
-Status engine_remake_ways(Engine *e, const EnginePlan *plan)
+/* Places a mode's three arenas after the exchange header, inside the block. Scratch gives the header's
+ * bytes: it is counted as scratch. */
+static void place_arenas(Engine *e, EngineMode *w, const EnginePlan *plan)
 {
-    arena_drop(e, &e->block);
-    TRY(again_make(e, plan));
-    if (e->shape.again != NULL) TRY(engine_lay_out(e, &e->ways[1], e->shape.again));
-    return engine_lay_out(e, &e->ways[0], plan);
+    size_t header = engine_header_bytes(e), at = header;
+    for (int i = 0; i < WORK_ARENAS; i++) {
+        size_t bytes = arena_rounded(plan->bytes[work[i]]);
+        if (work[i] == ENGINE_SCRATCH) bytes -= header;
+        arena_over(&w->arena[work[i]], engine_arena_names[work[i]], e->arenas.block.kind,
+                   e->arenas.block.base + at, bytes);
+        at += bytes;
+    }
+}
+
+/* As large as the plan says, which is at least what either mode takes. */
+static Status make_block(Engine *e, const EnginePlan *plan)
+{
+    void *memory = NULL;
+    TRY(arena_make(&e->arenas, &e->arenas.block, "work", MEM_DEVICE, engine_work_bytes(plan)));
+    TRY(arena_alloc(&e->arenas.block, e->arenas.block.cap_bytes, &memory));
+    if (e->shape.retry != NULL) place_arenas(e, &e->modes[1], e->shape.retry);
+    place_arenas(e, &e->modes[0], plan);
+    return OK;
+}
+
+Status engine_remake_modes(Engine *e, const EnginePlan *plan)
+{
+    arena_drop(&e->arenas, &e->arenas.block);
+    TRY(make_block(e, plan));
+    if (e->shape.retry != NULL) TRY(engine_lay_out(e, &e->modes[1], e->shape.retry));
+    return engine_lay_out(e, &e->modes[0], plan);
 }
 
 /* The arenas of work lie in the block, if there is one. */
 void engine_free_arenas(Engine *e)
 {
-    bool block = e->block.base != NULL;
-    arena_drop(e, &e->block);
+    bool block = e->arenas.block.base != NULL;
+    arena_drop(&e->arenas, &e->arenas.block);
     for (int i = 0; i < ENGINE_ARENAS; i++) {
-        arena_drop(e, &e->arena[i]);
-        if (!block) arena_drop(e, &e->ways[0].arena[i]);
+        arena_drop(&e->arenas, &e->arenas.at[i]);
+        if (!block) arena_drop(&e->arenas, &e->modes[0].arena[i]);
     }
 }
 
 size_t engine_peak_bytes(const Engine *e, EngineArena which)
 {
-    const EngineWay *w = e->way;
-    if (!is_work((int)which)) return e->arena[which].peak_bytes;
-    if (which == ENGINE_SCRATCH) return w->arena[which].peak_bytes + engine_board_bytes(e);
+    const EngineMode *w = e->mode;
+    if (!is_work((int)which)) return e->arenas.at[which].peak_bytes;
+    if (which == ENGINE_SCRATCH) return w->arena[which].peak_bytes + engine_header_bytes(e);
     size_t sum = 0;
     if (which == ENGINE_RING) {
         for (int i = 0; i < w->step.program.entries; i++) {
@@ -204,70 +234,82 @@ size_t engine_peak_bytes(const Engine *e, EngineArena which)
     return sum;
 }
 
-size_t engine_pinned_bytes(const Engine *e)
+size_t engine_pinned_bytes(const EngineArenas *m)
 {
-    if (!e->ex.backend->apart) return 0;
-    return arena_rounded(e->arena[ENGINE_STEP].peak_bytes) + ENGINE_STAGING_BYTES;
+    if (!m->ex->backend->apart) return 0;
+    return arena_rounded(m->at[ENGINE_STEP].peak_bytes) + ENGINE_STAGING_BYTES;
 }
 
 /* The mirror. */
 
-static bool mirrored(const Engine *e) { return e->ex.backend->apart && !e->counting; }
+static bool mirrored(const EngineArenas *m) { return m->ex->backend->apart && !m->counting; }
 
-void *engine_host(const Engine *e, const Tensor *t)
+void *engine_host(const EngineArenas *m, const Tensor *t)
 {
-    if (!mirrored(e)) return t->data;
-    return e->arena[ENGINE_PINNED].base + ((char *)t->data - e->arena[ENGINE_STEP].base);
+    if (!mirrored(m)) return t->data;
+    return m->at[ENGINE_PINNED].base + ((char *)t->data - m->at[ENGINE_STEP].base);
 }
 
-static Status copy_out(Engine *e, void *first, size_t bytes)
+static Status copy_out(EngineArenas *m, void *first, size_t bytes)
 {
     const Tensor at = { .data = first };
-    if (!mirrored(e)) return OK;
-    return e->ex.backend->copy(&e->ex, engine_host(e, &at), first, bytes);
+    if (!mirrored(m)) return OK;
+    return m->ex->backend->copy(m->ex, engine_host(m, &at), first, bytes);
 }
 
-Status engine_copy_in(Engine *e)
+Status engine_copy_in(EngineArenas *m)
 {
-    if (!mirrored(e)) return OK;
-    const Arena *step = &e->arena[ENGINE_STEP];
-    return e->ex.backend->copy(&e->ex, step->base, e->arena[ENGINE_PINNED].base,
-                               e->inputs_end.used_bytes);
+    if (!mirrored(m)) return OK;
+    const Arena *step = &m->at[ENGINE_STEP];
+    return m->ex->backend->copy(m->ex, step->base, m->at[ENGINE_PINNED].base,
+                                m->inputs_end.used_bytes);
 }
 
-Status engine_copy_record(Engine *e)
+Status engine_copy_record(EngineArenas *m)
 {
-    size_t first = e->inputs_end.used_bytes;
-    return copy_out(e, e->arena[ENGINE_STEP].base + first, e->record_end.used_bytes - first);
+    size_t first = m->inputs_end.used_bytes;
+    return copy_out(m, m->at[ENGINE_STEP].base + first, m->record_end.used_bytes - first);
 }
 
-Status engine_copy_out(Engine *e, const Tensor *t) { return copy_out(e, t->data, tensor_bytes(t)); }
+Status engine_copy_out(EngineArenas *m, const Tensor *t)
+{
+    return copy_out(m, t->data, tensor_bytes(t));
+}
 
-Status engine_wait(Engine *e) { return e->ex.backend->sync(&e->ex); }
+Status engine_wait(EngineArenas *m) { return m->ex->backend->sync(m->ex); }
 
 /* The staging block. */
 
-size_t engine_piece_bytes(const Engine *e) { return mirrored(e) ? ENGINE_STAGING_BYTES : SIZE_MAX; }
-
-static void *staging(const Engine *e)
+size_t engine_piece_bytes(const EngineArenas *m)
 {
-    return e->arena[ENGINE_PINNED].base + arena_rounded(e->arena[ENGINE_STEP].peak_bytes);
+    return mirrored(m) ? ENGINE_STAGING_BYTES : SIZE_MAX;
 }
 
-void *engine_room(const Engine *e, void *at) { return mirrored(e) ? staging(e) : at; }
-
-Status engine_put(Engine *e, void *at, size_t bytes)
+static void *staging(const EngineArenas *m)
 {
-    if (!mirrored(e)) return OK;
-    TRY(e->ex.backend->copy(&e->ex, at, staging(e), bytes));
-    return engine_wait(e);
+    return m->at[ENGINE_PINNED].base + arena_rounded(m->at[ENGINE_STEP].peak_bytes);
 }
 
-Status engine_get(Engine *e, const void *at, size_t bytes, const void **out)
+void *engine_staging(const EngineArenas *m, void *at) { return mirrored(m) ? staging(m) : at; }
+
+Status engine_put(EngineArenas *m, void *at, size_t bytes)
+{
+    if (!mirrored(m)) return OK;
+    TRY(m->ex->backend->copy(m->ex, at, staging(m), bytes));
+    return engine_wait(m);
+}
+
+Status engine_get(EngineArenas *m, const void *at, size_t bytes, const void **out)
 {
     *out = at;
-    if (!mirrored(e)) return OK;
-    *out = staging(e);
-    TRY(e->ex.backend->copy(&e->ex, staging(e), at, bytes));
-    return engine_wait(e);
+    if (!mirrored(m)) return OK;
+    *out = staging(m);
+    TRY(m->ex->backend->copy(m->ex, staging(m), at, bytes));
+    return engine_wait(m);
+}
+
+Status engine_zero(EngineArenas *m, const Tensor *t)
+{
+    if (t->data == NULL) return OK;
+    return m->ex->backend->fill(m->ex, t->data, 0, tensor_bytes(t));
 }

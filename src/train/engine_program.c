@@ -2,9 +2,9 @@
 #include "train/engine_program.h"
 
 #include "schedule/layout.h"
-#include "train/again.h"
 #include "train/run_program.h"
 #include "train/shards.h"
+#include "train/slots.h"
 
 #include <assert.h>
 #include <string.h>
@@ -25,18 +25,18 @@ static Status place_layers(Engine *e, const Layout *l, const Program *p)
     TRY(ARENA_NEW(&e->tables, p->chunks, &e->chunks));
     int held = 0;
     for (int c = 0; c < p->chunks; c++) {
-        e->chunks[c] = chunk_layers(&e->spec, &l->stage[place_hop(p, c, c)]);
+        e->chunks[c] = chunk_layers(&e->spec, &l->stage[hop_of(p, c, c)]);
         held += e->chunks[c].end - e->chunks[c].first;
     }
     for (int stage = 0; stage < l->stages; stage++) {
         LayerRange range = chunk_layers(&e->spec, &l->stage[stage]);
-        Place at = place_at(p, 0, stage);
-        int twin = p->placement == PLACE_BOTH ? place_at(p, 1, stage).rank : at.rank;
+        StageAt at = hop_stage(p, 0, stage);
+        int replica_rank = p->placement == PLACE_BOTH ? hop_stage(p, 1, stage).rank : at.rank;
         for (int i = range.first; i < range.end; i++) {
             LayerSpec *layer = &e->spec.layers[i];
             layer->rank = at.rank;
             layer->chunk = at.chunk;
-            layer->twin = twin;
+            layer->replica_rank = replica_rank;
         }
     }
     if (held > 0) return OK;
@@ -76,7 +76,7 @@ static Status keep_program(Engine *e, const ModelSpec *spec, const Pipeline *all
 }
 
 /* The lists of a step and of an evaluation. */
-static Status make_way(Engine *e, EngineWay *w, const ScheduleDesc *d, ScheduleShape s,
+static Status make_way(Engine *e, EngineMode *w, const ScheduleDesc *d, ScheduleShape s,
                        const Layout *l, Arena *made, Arena *scratch)
 {
     Pipeline step, evaluation;
@@ -93,6 +93,19 @@ static Status make_way(Engine *e, EngineWay *w, const ScheduleDesc *d, ScheduleS
     TRY(keep_program(e, &w->spec, &step, scratch, &w->step.program));
     TRY(keep_program(e, &w->spec, &evaluation, scratch, &w->evaluation.program));
     assert(w->evaluation.program.entries <= w->step.program.entries);
+    return OK;
+}
+
+Status engine_retry_spec(ModelSpec *s, Arena *a)
+{
+    LayerSpec *layers = NULL;
+    TRY(ARENA_NEW(a, s->n_layers, &layers));
+    memcpy(layers, s->layers, (size_t)s->n_layers * sizeof *layers);
+    for (int i = 0; i < s->n_layers; i++) {
+        layers[i].recompute = layer_recompute(&layers[i], RECOMPUTE_LAYER | RECOMPUTE_EXCHANGE);
+    }
+    s->layers = layers;
+    s->room = s->rows_room = s->pool = 0;
     return OK;
 }
 
@@ -119,14 +132,14 @@ static Status make_ways(Engine *e, Arena *made, Arena *scratch)
     };
     TRY(place_layers(e, &layout, &like));
     s.shards = shards_shape(e, d);
-    e->n_ways = e->shape.again != NULL && !e->counting ? 2 : 1;
-    for (int i = 0; i < e->n_ways; i++) {
-        EngineWay *w = &e->ways[i];
+    e->n_modes = e->shape.retry != NULL && !e->counting ? 2 : 1;
+    for (int i = 0; i < e->n_modes; i++) {
+        EngineMode *w = &e->modes[i];
         w->spec = e->spec;
-        if (i == 1) TRY(again_spec(&w->spec, &e->tables));
+        if (i == 1) TRY(engine_retry_spec(&w->spec, &e->tables));
         TRY(make_way(e, w, d, s, &layout, made, scratch));
     }
-    e->split = program_splits(&e->ways[0].step.program);
+    e->split = program_splits(&e->modes[0].step.program);
     return OK;
 }
 
@@ -156,7 +169,7 @@ Status engine_make_program(Engine *e)
 static Status make_mirror(Engine *e, Comm *stages)
 {
     const ModelSpec *s = &e->spec;
-    const Program *p = &e->ways[0].step.program;
+    const Program *p = &e->modes[0].step.program;
     int first = s->layers[0].rank, last = s->layers[s->n_layers - 1].rank, pair = -1;
     if (p->placement == PLACE_BOTH)
         pair = p->rank < p->stages - 1 - p->rank ? p->rank : p->stages - 1 - p->rank;
@@ -166,9 +179,9 @@ static Status make_mirror(Engine *e, Comm *stages)
 }
 
 /* The first list's ways from stage to stage are those of all. */
-static Status list_transfers(Engine *e, EngineList *l, const EngineWay *w, Comm *stages)
+static Status list_transfers(Engine *e, EngineList *l, const EngineMode *w, Comm *stages)
 {
-    const EngineList *first = &e->ways[0].step;
+    const EngineList *first = &e->modes[0].step;
     TRY(transfers_make(&e->ex, &l->program, w->entries, stages, &e->tables, &l->transfers));
     if (!e->ex.backend->async || e->counting) return OK;
     return transfers_open_gpu(&l->transfers, e->lanes, l == first ? NULL : &first->transfers,
@@ -178,12 +191,12 @@ static Status list_transfers(Engine *e, EngineList *l, const EngineWay *w, Comm 
 Status engine_make_transfers(Engine *e)
 {
     Comm *stages = e->ex.mesh == NULL ? NULL : e->ex.mesh->group[GROUP_PP];
-    for (int i = 0; i < e->n_ways; i++) {
-        EngineWay *w = &e->ways[i];
+    for (int i = 0; i < e->n_modes; i++) {
+        EngineMode *w = &e->modes[i];
         TRY(list_transfers(e, &w->step, w, stages));
         TRY(list_transfers(e, &w->evaluation, w, stages));
     }
-    e->list = &e->way->step;
+    e->list = &e->mode->step;
     e->at = e->list->program.n;
     if (stages == NULL) return OK;
     comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ run_say_place, e });
@@ -192,69 +205,9 @@ Status engine_make_transfers(Engine *e)
 
 void engine_free_transfers(Engine *e)
 {
-    if (e->ways[0].step.transfers.comm != NULL)
+    if (e->modes[0].step.transfers.comm != NULL)
         comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ 0 });
     comm_free(e->mesh.group[GROUP_MIRROR]);
     e->mesh.group[GROUP_MIRROR] = NULL;
-    transfers_free(&e->ways[0].step.transfers);
-}
-
-bool program_splits(const Program *p)
-{
-    for (int i = 0; i < p->n; i++) {
-        if (p->at[i].kind == ACTION_BACKWARD_WEIGHT) return !p->phased;
-    }
-    return false;
-}
-
-/* Memory of slots. */
-
-Arena *pool_take(ArenaPool *p)
-{
-    int i = 0;
-    while (p->taken[i]) i++;
-    p->taken[i] = true;
-    return &p->at[i];
-}
-
-void pool_give(ArenaPool *p, Arena *a)
-{
-    arena_release(a, (ArenaMark){ 0 });
-    p->taken[a - p->at] = false;
-}
-
-static void grow(size_t *bytes, size_t need)
-{
-    if (need > *bytes) *bytes = need;
-}
-
-/* Follows the program as the engine will: every arena is as large as the largest that comes. */
-Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes *out)
-{
-    SlotSizes s = { .n = { p->slots, 0 } };
-    ArenaPool pool = { 0 };
-    Arena **mine = NULL;
-    for (int part = 0; part < SLOT_PARTS; part++) TRY(ARENA_ZEROED(a, p->slots, &s.bytes[part]));
-    TRY(ARENA_ZEROED(a, p->slots, &s.pool));
-    TRY(ARENA_ZEROED(a, p->slots, &pool.at));
-    TRY(ARENA_ZEROED(a, p->slots, &pool.taken));
-    TRY(ARENA_NEW(a, p->slots, &mine));
-    bool split = program_splits(p);
-    s.bytes[SLOT_KEEP][0] = plan->eval_bytes;
-    for (int i = 0; i < p->n; i++) {
-        const Action *at = &p->at[i];
-        if (at->slot < 0) continue;
-        grow(&s.bytes[SLOT_KEEP][at->slot], plan->chunk_bytes[SLOT_KEEP][at->chunk]);
-        grow(&s.pool[at->slot], plan->pool_of_chunk[at->chunk]);
-        if (split && at->kind == ACTION_BACKWARD_INPUT && at->first == 0) {
-            mine[at->slot] = pool_take(&pool);
-            int taken = (int)(mine[at->slot] - pool.at);
-            if (taken >= s.n[SLOT_GRADS]) s.n[SLOT_GRADS] = taken + 1;
-            grow(&s.bytes[SLOT_GRADS][taken], plan->chunk_bytes[SLOT_GRADS][at->chunk]);
-        }
-        if (split && at->kind == ACTION_BACKWARD_WEIGHT && at->end == action_row(p, at)->n)
-            pool_give(&pool, mine[at->slot]);
-    }
-    *out = s;
-    return OK;
+    transfers_free(&e->modes[0].step.transfers);
 }

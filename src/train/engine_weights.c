@@ -1,16 +1,12 @@
 /* engine_weights: what the flat buffers hold before the first step. */
+#include "train/engine_weights.h"
+
 #include "base/rng.h"
 #include "train/agree.h"
 #include "train/checkpoint_folder.h"
 #include "train/engine_memory.h"
 #include "train/numbers.h"
 #include "train/shards.h"
-
-Status engine_zero(Engine *e, const Tensor *t)
-{
-    if (t->data == NULL) return OK;
-    return e->ex.backend->fill(&e->ex, t->data, 0, tensor_bytes(t));
-}
 
 /* Pieces of a parameter are drawn by all threads: a value depends on its index alone. */
 static void fill_piece(const Engine *e, const Param *p, uint64_t seed, const Piece *in,
@@ -27,20 +23,20 @@ static Status fill_param(Engine *e, const Param *p, uint64_t seed)
 {
     ParamPiece piece = param_piece(&e->params, p, &e->memory, BUF_MAIN);
     int64_t n = piece_elems(&piece.in);
-    int64_t most = (int64_t)(engine_piece_bytes(e) / sizeof(float));
+    int64_t most = (int64_t)(engine_piece_bytes(&e->arenas) / sizeof(float));
     for (int64_t first = 0; first < n; first += most) {
         int64_t part = n - first < most ? n - first : most;
         float *at = tensor_at(&piece.at, first);
-        fill_piece(e, p, seed, &piece.in, first, part, engine_room(e, at));
-        TRY(engine_put(e, at, (size_t)part * sizeof(float)));
+        fill_piece(e, p, seed, &piece.in, first, part, engine_staging(&e->arenas, at));
+        TRY(engine_put(&e->arenas, at, (size_t)part * sizeof(float)));
     }
     return OK;
 }
 
 Status engine_init_weights(Engine *e, uint64_t seed)
 {
-    for (int b = BUF_MAIN; b < BUF_COUNT; b++) TRY(engine_zero(e, &e->memory.buffer[b]));
-    TRY(engine_wait(e));
+    for (int b = BUF_MAIN; b < BUF_COUNT; b++) TRY(engine_zero(&e->arenas, &e->memory.buffer[b]));
+    TRY(engine_wait(&e->arenas));
     for (int i = 0; i < e->params.n; i++) {
         if (e->params.at[i].first[BUF_STATE] < 0) TRY(fill_param(e, &e->params.at[i], seed));
     }
@@ -50,7 +46,7 @@ Status engine_init_weights(Engine *e, uint64_t seed)
 Status engine_refresh_weights(Engine *e)
 {
     TRY(shards_refresh(e));
-    return engine_wait(e);
+    return engine_wait(&e->arenas);
 }
 
 /* The same random numbers over and over: as good as any for times and loads, and there at once. */
@@ -58,13 +54,13 @@ Status engine_random_weights(Engine *e)
 {
     enum { N = 1 << 20 };
     const double std = 0.02;
-    float *numbers = engine_room(e, NULL);
+    float *numbers = engine_staging(&e->arenas, NULL);
     rng_fill_normal(numbers, N, 1, rng_stream("rehearsal"), 0, std);
-    for (int b = 0; b < BUF_COUNT; b++) TRY(engine_zero(e, &e->memory.buffer[b]));
+    for (int b = 0; b < BUF_COUNT; b++) TRY(engine_zero(&e->arenas, &e->memory.buffer[b]));
     Tensor main = e->memory.buffer[BUF_MAIN];
     for (int64_t first = 0, n = tensor_elems(&main); first < n; first += N) {
         int64_t part = n - first < N ? n - first : N;
-        TRY(engine_put(e, tensor_at(&main, first), (size_t)part * sizeof(float)));
+        TRY(engine_put(&e->arenas, tensor_at(&main, first), (size_t)part * sizeof(float)));
     }
     return engine_refresh_weights(e);
 }
@@ -72,12 +68,12 @@ Status engine_random_weights(Engine *e)
 static Status check_param(Engine *e, const Param *p, ParamBuffer b, const char *who)
 {
     ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
-    int64_t most = (int64_t)(engine_piece_bytes(e) / dtype_bytes(piece.at.dtype));
+    int64_t most = (int64_t)(engine_piece_bytes(&e->arenas) / dtype_bytes(piece.at.dtype));
     for (int64_t first = 0, n = 0, all = piece_elems(&piece.in); first < all; first += n) {
         const void *x = NULL;
         n = all - first < most ? all - first : most;
         const Tensor part = tensor_rows(&piece.at, first, n);
-        TRY(engine_get(e, part.data, tensor_bytes(&part), &x));
+        TRY(engine_get(&e->arenas, part.data, tensor_bytes(&part), &x));
         TRY(numbers_check(who, p->name, b, &piece.in, first, (Numbers){ x, part.dtype, n }));
     }
     return OK;

@@ -66,7 +66,7 @@ static Status add_batch(Evaluator *v, Engine *e, HeldPlace *at, int64_t end, Eva
     int32_t *given = v->batch.target.data;
     for (int64_t i = end * tokens; i < rows * tokens; i++) given[i] = -1;
     TRY(engine_losses(e, &v->batch, &losses));
-    const int32_t *target = engine_host(e, &e->batch.target), *load = engine_load(e);
+    const int32_t *target = engine_host(&e->arenas, &e->io.batch.target), *load = engine_load(e);
     for (int64_t i = 0; losses != NULL && i < rows * e->shape.sequence; i++) {
         if (target[i] < 0) continue;
         const EvalSum one = { .nats = (double)losses[i],

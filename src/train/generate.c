@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "data/tokenizer.h"
-#include "train/plan_host.h"
+#include "train/fits.h"
 
 #include <math.h>
 #include <string.h>

@@ -87,26 +87,27 @@ static Status both_ways(Counter *c)
     LayerRun *r = &c->run;
     const LayerDesc *desc = layer_desc(r->layer->kind);
     LayerCount *out = c->out;
-    bool again = (r->layer->recompute & RECOMPUTE_LAYER) != 0, back = !r->layer->no_backward;
+    bool recompute = (r->layer->recompute & RECOMPUTE_LAYER) != 0, back = !r->layer->no_backward;
     TRY(evaluation(c));
     if (desc->prepare != NULL) TRY(desc->prepare(r));
     ArenaMark kept = arena_mark(&c->keep);
     TRY(forward(c, PASS_FORWARD));
     out->keep_peak = c->keep.peak_bytes;
     out->ring_forward = c->ring.peak_bytes;
-    if (again) arena_release(&c->keep, kept);
+    if (recompute) arena_release(&c->keep, kept);
     out->keep = c->keep.used_bytes;
     c->keep.peak_bytes = c->keep.used_bytes, c->ring.peak_bytes = 0;
-    r->again = again;
-    if (again && back) TRY(forward(c, PASS_AGAIN));
-    r->again = false;
-    size_t ring_again = c->ring.peak_bytes;
+    r->recomputing = recompute;
+    if (recompute && back) TRY(forward(c, PASS_RECOMPUTE));
+    r->recomputing = false;
+    size_t ring_recompute = c->ring.peak_bytes;
     c->ring.peak_bytes = 0;
-    out->again = c->keep.used_bytes - out->keep;
+    out->recompute_bytes = c->keep.used_bytes - out->keep;
     if (back) TRY(backward(c));
-    out->again_peak = c->keep.peak_bytes;
+    out->recompute_peak = c->keep.peak_bytes;
     out->ring_gradients = c->ring.peak_bytes;
-    out->ring_backward = ring_again > out->ring_gradients ? ring_again : out->ring_gradients;
+    out->ring_backward =
+        ring_recompute > out->ring_gradients ? ring_recompute : out->ring_gradients;
     out->scratch = c->scratch.peak_bytes;
     return OK;
 }
@@ -118,10 +119,10 @@ static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBat
     int64_t n = m->b * m->t;
     TRY(batch_make(count, s, m->b, m->t, m));
     TRY(record_make(count, s, 1, rec));
-    TRY(tensor_new1(count, DTYPE_F32, 1 + s->depths, &r->loss_scale));
-    TRY(tensor_new2(count, DTYPE_F32, m->t * s->cp, s->rotary.dim / 2, &r->rope_cos));
-    r->rope_sin = r->rope_cos;
-    TRY(tensor_new1(count, DTYPE_F32, n, &r->loss));
+    TRY(tensor_new1(count, DTYPE_F32, 1 + s->depths, &r->head.scale));
+    TRY(tensor_new2(count, DTYPE_F32, m->t * s->cp, s->rotary.dim / 2, &r->rope.cos));
+    r->rope.sin = r->rope.cos;
+    TRY(tensor_new1(count, DTYPE_F32, n, &r->head.loss));
     if (!c->out->begins) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h));
     if (!c->out->ends) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h_out));
     r->dh = r->h, r->dh_out = r->h_out;
@@ -171,6 +172,8 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
                          .layer = layer,
                          .weights = weights,
                          .batch = &m,
+                         .tokens = b * t,
+                         .rows = b * t,
                          .record = &record,
                          .keep = &c->keep,
                          .ring = &c->ring,

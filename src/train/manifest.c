@@ -2,6 +2,7 @@
 #include "train/manifest.h"
 
 #include "base/scan.h"
+#include "train/engine_memory.h"
 #include "train/numbers.h"
 
 #include <assert.h>
@@ -343,14 +344,14 @@ Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *
     static const char zeros[CHECKPOINT_ALIGN];
     char who[NUMBERS_WHO_BYTES];
     const size_t each = dtype_bytes(entry->dtype), all = (size_t)piece_elems(&entry->piece) * each;
-    const size_t most = w->engine == NULL ? all : engine_piece_bytes(w->engine);
+    const size_t most = w->engine == NULL ? all : engine_piece_bytes(&w->engine->arenas);
     numbers_writer(who, entry->buffer, w->step);
     entry->offset = manifest_offset(w->file.written_bytes);
     TRY(file_write(&w->file, zeros, entry->offset - w->file.written_bytes));
     for (size_t done = 0, n = 0; done < all; done += n) {
         const void *x = (const char *)at + done;
         n = all - done < most ? all - done : most;
-        if (w->engine != NULL) TRY(engine_get(w->engine, x, n, &x));
+        if (w->engine != NULL) TRY(engine_get(&w->engine->arenas, x, n, &x));
         const Numbers part = { x, entry->dtype, (int64_t)(n / each) };
         TRY(numbers_check(who, entry->param, entry->buffer, &entry->piece, (int64_t)(done / each),
                           part));
@@ -392,7 +393,7 @@ static Status read_span(Reading *r, const PieceSpan *span)
         const size_t each = dtype_bytes(e->dtype), bytes = (size_t)n * each;
         void *at = r->to.data == NULL ? NULL : tensor_at(&r->to, span->b + i);
         bool through_engine = at != NULL && r->engine != NULL;
-        void *to = through_engine ? engine_room(r->engine, at) : at;
+        void *to = through_engine ? engine_staging(&r->engine->arenas, at) : at;
         void *room = r->room == NULL ? to : r->room;
         TRY(file_read(&r->file, e->offset + (uint64_t)(span->a + i) * each, room, bytes));
         manifest_sum_add(r->sum, room, bytes);
@@ -401,7 +402,8 @@ static Status read_span(Reading *r, const PieceSpan *span)
         if (r->numbers == OK) {
             r->numbers = numbers_check(r->who, e->param, e->buffer, &e->piece, span->a + i, part);
         }
-        if (through_engine) TRY(engine_put(r->engine, at, (size_t)n * dtype_bytes(part.type)));
+        if (through_engine)
+            TRY(engine_put(&r->engine->arenas, at, (size_t)n * dtype_bytes(part.type)));
     }
     return OK;
 }
@@ -432,7 +434,7 @@ Status manifest_read_entry(Engine *e, const char *folder, const ManifestEntry *e
     TRY(file_join(path, folder, entry->file));
     TRY(manifest_sum_new(scratch, &r.sum));
     bool converts = r.to.data != NULL && r.to.dtype != entry->dtype;
-    if (e != NULL) r.most = (int64_t)(engine_piece_bytes(e) / sizeof(float));
+    if (e != NULL) r.most = (int64_t)(engine_piece_bytes(&e->arenas) / sizeof(float));
     if (r.to.data == NULL || converts) {
         r.most = ROOM_ELEMS;
         TRY(arena_alloc(scratch, ROOM_ELEMS * sizeof(float), &r.room));

@@ -165,20 +165,15 @@ static Status gpu_fields(Text *t, const StepMetrics *s)
 /* Each figure's least, median and most over the ranks. */
 static Status rank_fields(Text *t, const RankSpread *r)
 {
-    static const struct {
-        const char *key;
-        size_t offset;
-    } fields[] = { { "step_s", offsetof(RankStep, step_s) },
-                   { "own_s", offsetof(RankStep, own_s) },
-                   { "tokens_per_s", offsetof(RankStep, tokens) },
-                   { "memory_gib", offsetof(RankStep, memory_gib) },
-                   { "expert_rows", offsetof(RankStep, expert_rows) } };
-    const float *each[] = { &r->least.stop, &r->median.stop, &r->most.stop }; /* the first fields */
+    static const char *const key[RANK_FIELDS] = { [RANK_STEP_S] = "step_s",
+                                                  [RANK_OWN_S] = "own_s",
+                                                  [RANK_TOKENS_PER_S] = "tokens_per_s",
+                                                  [RANK_MEMORY_GIB] = "memory_gib",
+                                                  [RANK_EXPERT_ROWS] = "expert_rows" };
     TRY(text_json(t, ",\"ranks\":{\"slowest\":%d", r->slowest));
-    for (size_t f = 0; f < sizeof fields / sizeof *fields; f++) {
-        double v[3];
-        for (int i = 0; i < 3; i++) v[i] = (double)each[i][fields[f].offset / sizeof(float)];
-        TRY(text_json(t, ",%s:[%g,%g,%g]", fields[f].key, v[0], v[1], v[2]));
+    for (int f = RANK_STEP_S; f < RANK_FIELDS; f++) {
+        TRY(text_json(t, ",%s:[%g,%g,%g]", key[f], (double)r->least.of[f], (double)r->median.of[f],
+                      (double)r->most.of[f]));
     }
     return text_append(t, "}", 1);
 }
@@ -228,7 +223,7 @@ Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetr
     TRY(dropped(t, e, &s->result));
     TRY(gpu_fields(t, s));
     double capture_s = s->result.capture_s + s->grow_s;
-    if (s->result.again) TRY(text_json(t, ",\"again\":true,\"again_s\":%g", s->result.again_s));
+    if (s->result.retried) TRY(text_json(t, ",\"again\":true,\"again_s\":%g", s->result.retry_s));
     if (capture_s > 0) TRY(text_json(t, ",\"capture_s\":%g", capture_s));
     if (s->save_stall_s > 0) TRY(text_json(t, ",\"save_stall_s\":%g", s->save_stall_s));
     if (s->ranks != NULL) TRY(rank_fields(t, s->ranks));

@@ -62,8 +62,8 @@ static Status fill_entry(Engine *e, const Tensor *t, uint64_t *at)
         int64_t part = drawn - first < N ? drawn - first : N;
         void *to = tensor_at(t, first);
         rng_fill_normal(numbers, part, 1, rng_stream("transfers of nothing"), *at, 0.02);
-        dtype_from_f32(engine_room(e, to), t->dtype, numbers, part);
-        TRY(engine_put(e, to, (size_t)part * dtype_bytes(t->dtype)));
+        dtype_from_f32(engine_staging(&e->arenas, to), t->dtype, numbers, part);
+        TRY(engine_put(&e->arenas, to, (size_t)part * dtype_bytes(t->dtype)));
     }
     for (int64_t first = drawn; first < all; first += drawn) {
         int64_t part = all - first < drawn ? all - first : drawn;
@@ -76,8 +76,8 @@ static Status fill_entry(Engine *e, const Tensor *t, uint64_t *at)
 Status null_entries(Engine *e)
 {
     uint64_t at = 0;
-    for (int i = 0; i < e->n_ways; i++) {
-        EngineWay *w = &e->ways[i];
+    for (int i = 0; i < e->n_modes; i++) {
+        EngineMode *w = &e->modes[i];
         for (int k = 0; k < w->step.program.entries; k++) TRY(fill_entry(e, &w->entries[k], &at));
     }
     return OK;

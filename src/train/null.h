@@ -3,7 +3,7 @@
 #ifndef TRAIN_NULL_H
 #define TRAIN_NULL_H
 
-#include "train/engine.h"
+#include "train/engine_parts.h"
 
 enum { NULL_TRAFFICS = TRAFFICS, NULL_GROUPS = 3 };
 

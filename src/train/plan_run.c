@@ -2,12 +2,11 @@
 #include "base/log.h"
 #include "data/origin.h"
 #include "data/tokenizer.h"
-#include "train/again.h"
 #include "train/agree.h"
+#include "train/capacity.h"
+#include "train/fits.h"
 #include "train/null.h"
 #include "train/peak.h"
-#include "train/plan_host.h"
-#include "train/room.h"
 
 #include <inttypes.h>
 #include <malloc.h>
@@ -243,7 +242,7 @@ static Status plan_data(const Config *c, const Mesh *mesh, TrainPlan *p)
     TRY(arena_init(&a, "plan", MEM_HOST, (size_t)1 << 30));
     LoaderConfig loader;
     Status s = train_loader_config(c, mesh, NULL, &a, &loader);
-    if (s == OK) s = loader_plan(&loader, &p->loader_bytes, &p->mapped_bytes);
+    if (s == OK) s = loader_plan(&loader, &p->need[NEED_LOADER], &p->need[NEED_DATA]);
     arena_free(&a);
     return s;
 }
@@ -255,9 +254,9 @@ static Status plan_eval(const Config *c, TrainPlan *p)
     Batch batch;
     TRY(arena_init(&count, "evaluation", MEM_COUNT, SIZE_MAX / 2));
     TRY(batch_new(&count, p->shape.micro_batch, c->data_sequence, &batch));
-    p->loader_bytes += count.peak_bytes;
+    p->need[NEED_LOADER] += count.peak_bytes;
     if (c->data_tokenizer[0] != '\0') {
-        p->loader_bytes += arena_rounded((size_t)c->model_vocab * sizeof(int32_t));
+        p->need[NEED_LOADER] += arena_rounded((size_t)c->model_vocab * sizeof(int32_t));
     }
     return OK;
 }
@@ -265,8 +264,9 @@ static Status plan_eval(const Config *c, TrainPlan *p)
 /* The most that is taken at a time: measuring the roof comes first, and gives all of it back. */
 static size_t total_bytes(const TrainPlan *p)
 {
-    size_t sum = p->loader_bytes + p->mapped_bytes + p->save_bytes + train_host_bytes(&p->engine);
-    return p->library_bytes + (sum > p->probe_bytes ? sum : p->probe_bytes);
+    size_t sum = p->need[NEED_LOADER] + p->need[NEED_DATA] + p->need[NEED_SAVE] +
+                 train_host_bytes(&p->engine);
+    return p->need[NEED_LIBRARIES] + (sum > p->need[NEED_PROBE] ? sum : p->need[NEED_PROBE]);
 }
 
 /* Of the whole model, however many ranks hold it. */
@@ -310,28 +310,28 @@ Status train_torchtitan_flops(const Config *c, double *out)
 }
 
 /* The engine with one room for rows or another. */
-typedef struct RoomPlan {
+typedef struct CapacityPlan {
     const Config *c;
     EngineShape *shape;
-    EnginePlan *plan, *again;
+    EnginePlan *plan, *retry;
     const GpuPlan *gpu;
     uint64_t here, beside;
     uint64_t taken; /* of the host, by each rank */
     Comm *world;    /* whose ranks must all fit; NULL: this one */
-} RoomPlan;
+} CapacityPlan;
 
-static Status plan_room(RoomPlan *p, const RowRoom *room)
+static Status plan_capacity(CapacityPlan *p, const RowCapacity *room)
 {
-    p->shape->room = *room;
-    p->shape->again = NULL;
+    p->shape->capacity = *room;
+    p->shape->retry = NULL;
     TRY(engine_plan(p->c, ENGINE_TRAIN, p->shape, p->plan));
-    return again_plan(p->c, p->shape, p->plan, p->again);
+    return engine_plan_retry(p->c, p->shape, p->plan, p->retry);
 }
 
-static Status room_fits(void *self, const RowRoom *room, bool *fits)
+static Status capacity_fits(void *self, const RowCapacity *room, bool *fits)
 {
-    RoomPlan *p = self;
-    TRY(plan_room(p, room));
+    CapacityPlan *p = self;
+    TRY(plan_capacity(p, room));
     uint64_t host = p->beside + train_host_bytes(p->plan), taken = p->taken;
     bool there = host <= taken || train_host_has(p->here * (host - taken));
     int32_t lacks = !(p->plan->apart ? train_gpu_has(p->gpu, p->plan) : there);
@@ -341,53 +341,48 @@ static Status room_fits(void *self, const RowRoom *room, bool *fits)
 }
 
 Status train_plan_engine(const Config *c, int here, size_t beside, EngineShape *shape,
-                         EnginePlan *plan, EnginePlan *again, GpuPlan *gpu)
+                         EnginePlan *plan, EnginePlan *retry, GpuPlan *gpu)
 {
-    RoomPlan p = { c, shape, plan, again, gpu, (uint64_t)here, beside, 0, NULL };
-    RowRoom room = shape->room;
-    TRY(plan_room(&p, &room));
+    CapacityPlan p = { c, shape, plan, retry, gpu, (uint64_t)here, beside, 0, NULL };
+    RowCapacity room = shape->capacity;
+    TRY(plan_capacity(&p, &room));
     TRY(train_plan_gpu(c, shape, plan, gpu));
-    if (shape->again == NULL) return OK;
-    TRY(room_choose(c, c->mesh_ep, room_fits, &p, &room));
-    TRY(plan_room(&p, &room));
+    if (shape->retry == NULL) return OK;
+    TRY(capacity_choose(c, c->mesh_ep, capacity_fits, &p, &room));
+    TRY(plan_capacity(&p, &room));
     return train_plan_gpu(c, shape, plan, gpu);
-}
-
-static void add_up(TrainPlan *p)
-{
-    p->tables_bytes = p->engine.tables_bytes;
-    p->total_bytes = total_bytes(p);
 }
 
 Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out)
 {
     Whole whole;
-    TrainPlan p = { .shape = train_shape(c, mesh), .save_bytes = SAVE_BYTES };
+    TrainPlan p = { .shape = train_shape(c, mesh), .need = { [NEED_SAVE] = SAVE_BYTES } };
     TRY(null_refuse(c, "train"));
-    p.library_bytes = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
+    p.need[NEED_LIBRARIES] = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
     TRY(plan_data(c, mesh, &p));
     TRY(plan_eval(c, &p));
-    TRY(peak_plan(c, p.shape.threads, &p.probe_bytes));
-    size_t beside = p.loader_bytes + p.save_bytes + p.library_bytes; /* of the host */
-    TRY(train_plan_engine(c, here, beside, &p.shape, &p.engine, &p.again, &p.gpu));
+    TRY(peak_plan(c, p.shape.threads, &p.need[NEED_PROBE]));
+    size_t beside =
+        p.need[NEED_LOADER] + p.need[NEED_SAVE] + p.need[NEED_LIBRARIES]; /* of the host */
+    TRY(train_plan_engine(c, here, beside, &p.shape, &p.engine, &p.retry, &p.gpu));
     TRY(train_model_flops(c, &p.shape, &p.engine, &p.model_flops));
-    p.save_bytes += p.engine.save_bytes;
+    p.need[NEED_SAVE] += p.engine.save_bytes;
     TRY(count_whole(c, &whole));
     p.engine.params_total = whole.params;
     p.engine.params_active = whole.active;
     p.engine.params_frozen = whole.frozen;
-    add_up(&p);
+    p.total_bytes = total_bytes(&p);
     *out = p;
-    if (p.shape.again != NULL) out->shape.again = &out->again;
+    if (p.shape.retry != NULL) out->shape.retry = &out->retry;
     return OK;
 }
 
 /* 0 is as much as there is. */
 static double least_of(double a, double b) { return a == 0 || (b > 0 && b < a) ? b : a; }
 
-Status train_agree_room(const Config *c, Comm *world, TrainPlan *p)
+Status train_agree_capacity(const Config *c, Comm *world, TrainPlan *p)
 {
-    RowRoom *all = NULL, *mine = &p->shape.room, room = *mine;
+    RowCapacity *all = NULL, *mine = &p->shape.capacity, room = *mine;
     Arena a = { 0 };
     TRY(arena_init(&a, "rooms", MEM_HOST, (size_t)64 << 20));
     Status s = ARENA_NEW(&a, world->size, &all);
@@ -400,44 +395,44 @@ Status train_agree_room(const Config *c, Comm *world, TrainPlan *p)
         room.blocks = least_of(room.blocks, all[i].blocks);
     }
     arena_free(&a);
-    if (s != OK || room_same(&room, mine)) return s;
-    RoomPlan again = { .c = c, .shape = &p->shape, .plan = &p->engine, .again = &p->again };
-    TRY(plan_room(&again, &room));
-    add_up(p);
+    if (s != OK || capacity_same(&room, mine)) return s;
+    CapacityPlan retry = { .c = c, .shape = &p->shape, .plan = &p->engine, .retry = &p->retry };
+    TRY(plan_capacity(&retry, &room));
+    p->total_bytes = total_bytes(p);
     return train_plan_gpu(c, &p->shape, &p->engine, &p->gpu);
 }
 
-Status train_grow_room(const Config *c, Comm *world, Shortage of, TrainPlan *p, bool *grown)
+Status train_grow_capacity(const Config *c, Comm *world, Shortage of, TrainPlan *p, bool *grown)
 {
     TrainPlan larger = *p;
-    RowRoom room;
-    RoomPlan with = { .c = c,
-                      .shape = &larger.shape,
-                      .plan = &larger.engine,
-                      .again = &larger.again,
-                      .gpu = &larger.gpu,
-                      .here = world == NULL ? 1 : (uint64_t)comm_local_ranks(world),
-                      .taken = train_host_bytes(&p->engine),
-                      .world = world };
-    TRY(room_grow(c, &p->shape.room, of, room_fits, &with, &room));
-    *grown = !room_same(&room, &p->shape.room);
+    RowCapacity room;
+    CapacityPlan with = { .c = c,
+                          .shape = &larger.shape,
+                          .plan = &larger.engine,
+                          .retry = &larger.retry,
+                          .gpu = &larger.gpu,
+                          .here = world == NULL ? 1 : (uint64_t)comm_local_ranks(world),
+                          .taken = train_host_bytes(&p->engine),
+                          .world = world };
+    TRY(capacity_grow(c, &p->shape.capacity, of, capacity_fits, &with, &room));
+    *grown = !capacity_same(&room, &p->shape.capacity);
     if (!*grown) return OK;
-    add_up(&larger);
+    larger.total_bytes = total_bytes(&larger);
     *p = larger;
-    p->shape.again = &p->again;
+    p->shape.retry = &p->retry;
     return OK;
 }
 
-Status train_room_text(const EngineShape *shape, const EnginePlan *plan, Text *out)
+Status train_capacity_text(const EngineShape *shape, const EnginePlan *plan, Text *out)
 {
     char bytes[32], rows[64];
-    const RowRoom *room = &shape->room;
-    if (shape->again == NULL) return OK;
+    const RowCapacity *room = &shape->capacity;
+    if (shape->retry == NULL) return OK;
     return text_printf(out,
                        "pools for %g times the balanced rows keep what backward needs of them, %s; "
                        "what is not kept of a layer's rows has room for %s",
                        room->pool, text_bytes(bytes, (double)plan->pool_bytes),
-                       room_rows_text(room, rows));
+                       capacity_rows_text(room, rows));
 }
 
 int64_t train_aux_sequences(const Config *c, int64_t data_ranks)
@@ -462,9 +457,9 @@ static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
         TRY(train_exchange_text(c, out));
         TRY(text_printf(out, "\n"));
     }
-    if (p->shape.again != NULL) {
+    if (p->shape.retry != NULL) {
         TRY(text_printf(out, "rows        "));
-        TRY(train_room_text(&p->shape, &p->engine, out));
+        TRY(train_capacity_text(&p->shape, &p->engine, out));
         TRY(text_printf(out, "\n"));
     }
     if (c->moe_forced_balance)
@@ -475,22 +470,8 @@ static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
                        n == 1 ? "" : "s", text_thousands(tokens, n * c->data_sequence));
 }
 
-Status train_print_bytes(Text *out, const char *name, size_t bytes, const char *what)
-{
-    char text[32];
-    return text_printf(out, "  %-10s %12s  %s\n", name, text_bytes(text, (double)bytes), what);
-}
-
 Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
 {
-    static const char *const what[ENGINE_ARENAS] = {
-        [ENGINE_RUN] = "weights, gradients, optimizer state",
-        [ENGINE_SLOT] = "what backward needs of one micro-batch",
-        [ENGINE_RING] = "between the phases of a layer, gradient stream",
-        [ENGINE_STEP] = "batch and record",
-        [ENGINE_SCRATCH] = "temporaries and workspaces",
-        [ENGINE_PINNED] = "the host's view of a GPU's batch and record, staging",
-    };
     char total[32], active[32], flops[32], frozen[32];
     TRY(text_printf(out, "parameters  %s total, %s active a token",
                     text_thousands(total, p->engine.params_total),
@@ -502,21 +483,5 @@ Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
     TRY(text_printf(out, "step        %" PRId64 " tokens, %sFLOP\n",
                     c->train_batch * c->data_sequence, text_si(flops, p->model_flops)));
     TRY(print_arithmetic(c, p, out));
-    TRY(text_printf(out, "memory\n"));
-    for (int i = 0; i < ENGINE_ARENAS; i++) {
-        TRY(train_print_bytes(out, engine_arena_names[i], p->engine.bytes[i], what[i]));
-    }
-    TRY(train_print_bytes(out, "tables", p->tables_bytes, "bookkeeping"));
-    TRY(train_print_bytes(out, "loader", p->loader_bytes, "batches, document order"));
-    TRY(train_print_bytes(out, "data", p->mapped_bytes, "mapped pages of the data files"));
-    TRY(train_print_bytes(out, "save", p->save_bytes, "checkpoint and metrics buffers"));
-    TRY(train_print_bytes(out, "libraries", p->library_bytes, "code, heap, stacks of threads"));
-    TRY(train_print_bytes(out, "probe", p->probe_bytes,
-                          "measuring peak FLOP/s, before all of the above"));
-    if (p->engine.apart) return train_print_gpu(&p->gpu, out);
-    HostMemory there;
-    host_memory("/proc", "/sys/fs/cgroup", &there);
-    TRY(train_print_bytes(out, "total", p->total_bytes, "beside the empty program"));
-    if (there.available_bytes == UINT64_MAX) return OK;
-    return train_print_bytes(out, "available", there.available_bytes, there.limit);
+    return train_print_memory(p, out);
 }

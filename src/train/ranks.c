@@ -74,27 +74,25 @@ static int rising(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static float field(const RankStep *s, int i) { return ((const float *)s)[i]; }
-
 static void spread(Ranks *r, int n)
 {
-    for (int f = 0; f < RANK_STEP_FIELDS; f++) {
-        for (int i = 0; i < n; i++) r->sorted[i] = field(&r->all[i], f);
+    for (int f = 0; f < RANK_FIELDS; f++) {
+        for (int i = 0; i < n; i++) r->sorted[i] = r->all[i].of[f];
         qsort(r->sorted, (size_t)n, sizeof *r->sorted, rising);
-        ((float *)&r->spread.least)[f] = r->sorted[0];
-        ((float *)&r->spread.median)[f] = r->sorted[(n - 1) / 2];
-        ((float *)&r->spread.most)[f] = r->sorted[n - 1];
+        r->spread.least.of[f] = r->sorted[0];
+        r->spread.median.of[f] = r->sorted[(n - 1) / 2];
+        r->spread.most.of[f] = r->sorted[n - 1];
     }
     for (int i = 0; i < n; i++) {
-        if (r->all[i].own_s >= r->spread.most.own_s) r->spread.slowest = i;
+        if (r->all[i].of[RANK_OWN_S] >= r->spread.most.of[RANK_OWN_S]) r->spread.slowest = i;
     }
 }
 
 static void warn_of_slow(Ranks *r, int n)
 {
-    double median = (double)r->spread.median.own_s;
+    double median = (double)r->spread.median.of[RANK_OWN_S];
     for (int i = 0; i < n; i++) {
-        double own = (double)r->all[i].own_s;
+        double own = (double)r->all[i].of[RANK_OWN_S];
         r->slow[i] = own > SLOW * median && own > median + SLOW_LEAST_S ? r->slow[i] + 1 : 0;
         if (r->slow[i] != SLOW_STEPS || r->world->rank > 0) continue;
         log_warn("rank %d is slow: %.3f s of its own in each of the last %d steps or more, the "
@@ -108,8 +106,8 @@ Status ranks_step(Ranks *r, const RankStep *mine)
     int rank = r->world == NULL ? 0 : r->world->rank, n = r->world == NULL ? 1 : r->world->size;
     r->all[rank] = *mine;
     if (n > 1) {
-        Tensor in = { &r->all[rank], DTYPE_F32, 1, { RANK_STEP_FIELDS } };
-        Tensor out = { r->all, DTYPE_F32, 1, { (int64_t)n * RANK_STEP_FIELDS } };
+        Tensor in = { &r->all[rank], DTYPE_F32, 1, { RANK_FIELDS } };
+        Tensor out = { r->all, DTYPE_F32, 1, { (int64_t)n * RANK_FIELDS } };
         TRY(comm_all_gather(r->world, &in, &out));
     }
     spread(r, n);

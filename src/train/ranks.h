@@ -5,22 +5,27 @@
 #include "comm/comm.h"
 #include "config/config.h"
 
-/* Of the last step, on one rank. */
+/* What a rank tells the others of its last step. */
+typedef enum RankField {
+    RANK_STOP,  /* the signal that asked it to end; 0: none */
+    RANK_DUMPS, /* how often it was asked for a recording */
+    RANK_STEP_S,
+    RANK_OWN_S, /* without waits for other ranks */
+    RANK_TOKENS_PER_S,
+    RANK_MEMORY_GIB,  /* of the GPU, or of the process */
+    RANK_EXPERT_ROWS, /* rows that this rank's experts took; 0: it has no experts */
+    RANK_FIELDS
+} RankField;
+
 typedef struct RankStep {
-    float stop;          /* the signal that asked it to end; 0: none */
-    float dumps;         /* how often it was asked for a recording */
-    float step_s, own_s; /* own: without waits for other ranks */
-    float tokens;        /* a second */
-    float memory_gib;    /* of the GPU, or of the process */
-    float expert_rows;   /* rows that this rank's experts took; 0: it has no experts */
+    float of[RANK_FIELDS];
 } RankStep;
-enum { RANK_STEP_FIELDS = sizeof(RankStep) / sizeof(float) };
 
 /* The same over all ranks, by field; median: of an even number the lower one, so that of two ranks
  * the slower can be told from it. */
 typedef struct RankSpread {
     RankStep least, median, most;
-    int slowest; /* rank of most.own_s */
+    int slowest; /* the rank with the largest RANK_OWN_S */
 } RankSpread;
 
 typedef struct Ranks {

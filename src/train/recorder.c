@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "train/agree.h"
-#include "train/engine_program.h"
+#include "train/engine_memory.h"
 
 #include <limits.h>
 #include <math.h>
@@ -75,8 +75,8 @@ Status recorder_open(Recorder *r, Engine *e, Comm *world, int steps)
     *r = (Recorder){ .e = e, .steps = steps, .began_us = unix_now() / 1000, .ahead_ns = INT64_MAX };
     if (steps == 0) return OK;
     TRY(agree_first(world, &r->began_us, sizeof r->began_us));
-    for (int i = 0; i < e->n_ways; i++) {
-        int most = rows_most(&e->ways[i].step.program);
+    for (int i = 0; i < e->n_modes; i++) {
+        int most = rows_most(&e->modes[i].step.program);
         if (most > r->room) r->room = most;
     }
     r->loads = (int)(e->spec.n_moe * e->spec.experts);
@@ -125,7 +125,7 @@ uint32_t recorder_name(Recorder *r, const char *name)
 
 static uint64_t bytes_in_use(const Engine *e)
 {
-    const EngineWay *w = e->way;
+    const EngineMode *w = e->mode;
     uint64_t sum = 0;
     for (int i = 0; i < ENGINE_ARENAS; i++) sum += w->arena[i].used_bytes;
     for (int i = 0; i < w->n_slots; i++) sum += w->slots[i].arena.used_bytes;
@@ -154,7 +154,7 @@ void recorder_begin(Engine *e)
     Recorder *r = e->recorder;
     const Program *p = &e->list->program;
     if (r == NULL) return;
-    r->now = p->evaluates ? NULL : &r->way[e->way - e->ways];
+    r->now = p->evaluates ? NULL : &r->way[e->mode - e->modes];
     e->list->transfers.stamp = r->now != NULL ? r->stamp : NULL;
     if (r->now == NULL) return;
     r->at = p->n;
@@ -297,8 +297,8 @@ void recorder_take(Recorder *r, const StepResult *result, double seconds, double
                    uint64_t memory_bytes)
 {
     if (r->e == NULL || r->steps == 0) return;
-    int w = result->again && r->e->n_ways > 1;
-    const EngineList *l = &r->e->ways[w].step;
+    int w = result->retried && r->e->n_modes > 1;
+    const EngineList *l = &r->e->modes[w].step;
     if (!r->way[w].known) return;
     RecorderSlot *slot = &r->slot[r->taken++ % r->steps];
     uint64_t first = fill_times(r, &r->way[w], l, slot->times), last = first;
@@ -316,7 +316,7 @@ void recorder_take(Recorder *r, const StepResult *result, double seconds, double
                                .loss = result->loss,
                                .tokens = tokens,
                                .memory_bytes = memory_bytes,
-                               .flags = (result->again ? RECORD_RAN_AGAIN : 0) |
+                               .flags = (result->retried ? RECORD_RAN_AGAIN : 0) |
                                         (result->finite ? 0 : RECORD_NOT_FINITE) |
                                         (r->traces ? RECORD_TRACED : 0),
                                .way = (uint32_t)w,

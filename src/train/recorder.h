@@ -16,7 +16,7 @@
 
 #include "base/text.h"
 #include "trace/record.h"
-#include "train/engine.h"
+#include "train/engine_parts.h"
 
 enum { RECORDER_OPS = 1 << 16 }; /* of one traced step; more are counted as dropped */
 

@@ -17,7 +17,7 @@ static const RecorderSlot *last_slot(const Recorder *r)
 /* The list that the last step in the ring ran. */
 static const Program *last_program(const Recorder *r)
 {
-    return &r->e->ways[last_slot(r)->head.way].step.program;
+    return &r->e->modes[last_slot(r)->head.way].step.program;
 }
 
 static const char *name_at(const Recorder *r, uint32_t name)
@@ -42,7 +42,7 @@ static void set_op_times(Recorder *r)
 Status recorder_meta(const Recorder *r, const RecorderMeta *m, Text *out)
 {
     const ModelSpec *s = &r->e->spec;
-    const Program *p = &r->e->way->step.program;
+    const Program *p = &r->e->mode->step.program;
     bool cpu = m->device == NULL || m->device[0] == '\0';
     TRY(text_json(out, "{\"model\":%s,\"rank\":%d,\"ranks\":%d,\"device\":%s",
                   r->e->config->model_name, m->rank, m->ranks, cpu ? "CPU" : m->device));

@@ -7,10 +7,10 @@
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/eval.h"
+#include "train/fits.h"
 #include "train/init.h"
 #include "train/metrics.h"
 #include "train/peak.h"
-#include "train/plan_host.h"
 #include "train/ranks.h"
 #include "train/update.h"
 
@@ -23,22 +23,61 @@
 
 enum { DOMAIN_EVERY = 50 };
 
-typedef struct Trainer {
-    const Config *asked; /* the same on all ranks; config differs in what is this rank's own */
-    Text yaml;           /* `asked` */
-    const Config *config;
+/* The settings: as asked for, the same on all ranks, and this rank's own. */
+typedef struct RunConfig {
+    const Config *asked;
+    Text yaml; /* `asked` */
     Config own;
-    const TrainOptions *options;
-    TrainPlan plan;
+} RunConfig;
+
+/* The ranks that train together. */
+typedef struct RunRanks {
     Comm *world; /* NULL: alone */
     MeshShape shape;
     Mesh mesh; /* of host memory */
-    Ranks ranks;
-    BindShare share;             /* of its host */
+    Ranks steps;
+    BindShare share; /* of its host */
+} RunRanks;
+
+/* Recordings of the last steps. */
+typedef struct RunTraces {
+    Recorder recorder;
+    int dumps;       /* requests for a recording that were met */
+    bool trace_next; /* op by op, for one of them */
+} RunTraces;
+
+/* What speed is measured against, and the state of the GPU meanwhile. */
+typedef struct RunRates {
+    GpuState gpu;
+    GpuReading reading; /* of the last step */
+    Roof peak;          /* flops 0: it could not be measured */
+    double sheet_flops; /* of the data sheet, 0: not known */
+} RunRates;
+
+/* How far the run has come. */
+typedef struct RunProgress {
+    double started_s;
+    int64_t step, saved_step, first_step;
+    int64_t retried;   /* steps since the start that ran a second time */
+    uint64_t position; /* sequences of finished steps */
+} RunProgress;
+
+/* Capacity for rows, which grows when steps run again one after the other. */
+typedef struct RunGrowth {
+    int in_a_row;  /* steps that ran again without another between them */
+    bool at_limit; /* no larger capacity fits, which has been said */
+    double grow_s; /* that growing took since the step before */
+} RunGrowth;
+
+typedef struct Trainer {
+    RunConfig config;
+    const TrainOptions *options;
+    TrainPlan plan;
+    RunRanks ranks;
     char cpu[OP_SET_TEXT_BYTES]; /* op_set_text; "" on a GPU */
-    bool speaks;                 /* rank 0: folder, metrics, progress */
+    bool is_rank0;               /* folder, metrics, progress are its own */
     bool holds_out;              /* there is text to evaluate */
-    bool settled;                /* all ranks know of the failure with which this one ends */
+    bool failure_agreed;         /* all ranks know of the failure with which this one ends */
     int lock_fd;
     File log;    /* of a rank that is not rank 0 */
     Arena arena; /* loader, evaluation batch, checkpoint buffers, trace */
@@ -48,19 +87,10 @@ typedef struct Trainer {
     Evaluator evaluator;
     Checkpointer saver;
     Metrics metrics;
-    Recorder recorder;
-    int dumps;       /* requests for a recording that were met */
-    bool trace_next; /* op by op, for one of them */
-    GpuState gpu;
-    GpuReading reading; /* of the last step */
-    Roof peak;          /* flops 0: it could not be measured */
-    double sheet_flops; /* of the data sheet, 0: not known */
-    double started_s, last_loss;
-    int64_t step, saved_step, first_step, twice; /* twice: steps since the start that ran again */
-    int running;                                 /* such steps without one between them */
-    bool crowded;                                /* no larger room fits, which has been said */
-    double grow_s;                               /* that a larger room took since the step before */
-    uint64_t position;                           /* sequences of finished steps */
+    RunTraces traces;
+    RunRates rates;
+    RunProgress at;
+    RunGrowth growth;
 } Trainer;
 
 /* Opening. */
@@ -70,12 +100,12 @@ static Status lock_folder(Trainer *t)
     char path[FILE_PATH_MAX];
     bool held = false;
     long holder = 0;
-    TRY(file_make_folders(t->config->run_dir));
-    TRY(file_join(path, t->config->run_dir, "lock"));
+    TRY(file_make_folders(t->config.own.run_dir));
+    TRY(file_join(path, t->config.own.run_dir, "lock"));
     TRY(file_lock(path, &t->lock_fd, &held, &holder));
     if (!held) {
         return FAIL(ERR_ARG, "run folder %s is in use by process %ld: wait for it, or set run.dir",
-                    t->config->run_dir, holder);
+                    t->config.own.run_dir, holder);
     }
     return OK;
 }
@@ -83,54 +113,57 @@ static Status lock_folder(Trainer *t)
 static Status write_config(Trainer *t)
 {
     char path[FILE_PATH_MAX];
-    TRY(file_join(path, t->config->run_dir, "config.yaml"));
-    return file_write_whole(path, t->yaml.data, t->yaml.used);
+    TRY(file_join(path, t->config.own.run_dir, "config.yaml"));
+    return file_write_whole(path, t->config.yaml.data, t->config.yaml.used);
 }
 
-static const Mesh *mesh_of(const Trainer *t) { return t->world == NULL ? NULL : &t->mesh; }
+static const Mesh *mesh_of(const Trainer *t)
+{
+    return t->ranks.world == NULL ? NULL : &t->ranks.mesh;
+}
 
 static Status open_data(Trainer *t)
 {
     LoaderConfig loader;
-    TRY(train_loader_config(t->config, mesh_of(t), t->token_bytes, &t->arena, &loader));
+    TRY(train_loader_config(&t->config.own, mesh_of(t), t->token_bytes, &t->arena, &loader));
     TRY(loader_open(&loader, &t->arena, &t->loader));
     return eval_make(&t->evaluator, &t->engine, t->token_bytes, &t->arena);
 }
 
 /* Before anything is made; without the others. */
-static Status check(Trainer *t)
+static Status check_settings(Trainer *t)
 {
-    const Config *c = t->config;
-    int ranks = t->world == NULL ? 1 : t->world->size;
-    TRY(text_init(&t->yaml, &t->arena));
-    TRY(config_print(t->asked, &t->yaml));
+    const Config *c = &t->config.own;
+    int ranks = t->ranks.world == NULL ? 1 : t->ranks.world->size;
+    TRY(text_init(&t->config.yaml, &t->arena));
+    TRY(config_print(t->config.asked, &t->config.yaml));
     TRY(config_check_ops(c, ranks));
-    TRY(train_mesh(c, ranks, &t->shape));
-    t->mesh = mesh_alone(&t->shape, t->world == NULL ? 0 : t->world->rank);
-    int here = t->world == NULL ? 1 : comm_local_ranks(t->world);
+    TRY(train_mesh(c, ranks, &t->ranks.shape));
+    t->ranks.mesh = mesh_alone(&t->ranks.shape, t->ranks.world == NULL ? 0 : t->ranks.world->rank);
+    int here = t->ranks.world == NULL ? 1 : comm_local_ranks(t->ranks.world);
     TRY(train_plan(c, mesh_of(t), here, &t->plan));
-    TRY(train_token_bytes(c, t->speaks, &t->arena, &t->token_bytes));
+    TRY(train_token_bytes(c, t->is_rank0, &t->arena, &t->token_bytes));
     return train_check_gpu(c, &t->plan.shape, &t->plan.engine, &t->plan.gpu);
 }
 
-/* What fails on one rank fails on all. */
-static Status settle(Trainer *t, Status s)
+/* A failure of one rank becomes that of all. */
+static Status agree_failure(Trainer *t, Status s)
 {
-    s = agree_status(t->world, s);
-    t->settled = s != OK && s != ERR_COMM && t->world != NULL;
+    s = agree_status(t->ranks.world, s);
+    t->failure_agreed = s != OK && s != ERR_COMM && t->ranks.world != NULL;
     return s;
 }
 
 /* All ranks run the same program with the same settings. */
-static Status meet(Trainer *t)
+static Status check_ranks_agree(Trainer *t)
 {
     char build[96];
-    if (t->world == NULL) return OK;
-    TRY(settle(t, ranks_build(build, sizeof build)));
-    TRY(settle(t, ranks_agree(t->world, "the program", build)));
-    TRY(settle(t, ranks_agree(t->world, "the configuration", t->yaml.data)));
-    TRY(settle(t, train_agree_room(t->config, t->world, &t->plan)));
-    return mesh_make(t->world, &t->shape, false, &t->arena, &t->mesh);
+    if (t->ranks.world == NULL) return OK;
+    TRY(agree_failure(t, ranks_build(build, sizeof build)));
+    TRY(agree_failure(t, ranks_agree(t->ranks.world, "the program", build)));
+    TRY(agree_failure(t, ranks_agree(t->ranks.world, "the configuration", t->config.yaml.data)));
+    TRY(agree_failure(t, train_agree_capacity(&t->config.own, t->ranks.world, &t->plan)));
+    return mesh_make(t->ranks.world, &t->ranks.shape, false, &t->arena, &t->ranks.mesh);
 }
 
 /* What all ranks of a host will take together. Looked at before the ranks meet here, so before any
@@ -140,31 +173,31 @@ static Status check_memory(Trainer *t)
     HostMemory there;
     ArenaMark mark = arena_mark(&t->arena);
     host_memory("/proc", "/sys/fs/cgroup", &there);
-    TRY(train_check_host(t->config, &t->plan, t->world, &there, &t->arena));
+    TRY(train_check_host(&t->config.own, &t->plan, t->ranks.world, &there, &t->arena));
     arena_release(&t->arena, mark);
     return OK;
 }
 
-/* Rank 0 talks; the others write what they have to say into a file each. */
+/* Rank 0 writes to stderr, each other rank to a log file of its own. */
 static Status open_log(Trainer *t)
 {
     char path[FILE_PATH_MAX], name[32];
-    if (t->world == NULL) return OK;
-    log_rank(t->world->rank, -1);
-    if (t->speaks) return OK;
-    (void)snprintf(name, sizeof name, "log/rank-%05d.log", t->world->rank);
-    TRY(file_join(path, t->config->run_dir, name));
+    if (t->ranks.world == NULL) return OK;
+    log_rank(t->ranks.world->rank, -1);
+    if (t->is_rank0) return OK;
+    (void)snprintf(name, sizeof name, "log/rank-%05d.log", t->ranks.world->rank);
+    TRY(file_join(path, t->config.own.run_dir, name));
     TRY(file_make_parent(path));
     TRY(file_open_append(&t->log, path, NULL, 0));
-    log_rank(t->world->rank, t->log.fd);
+    log_rank(t->ranks.world->rank, t->log.fd);
     return OK;
 }
 
 /* The one setting with which the loss depends on the mesh says how. */
 static void print_group(const Trainer *t)
 {
-    const Config *c = t->config;
-    int64_t ranks = mesh_data_ranks(&t->shape), n = train_aux_sequences(c, ranks);
+    const Config *c = &t->config.own;
+    int64_t ranks = mesh_data_ranks(&t->ranks.shape), n = train_aux_sequences(c, ranks);
     if (c->moe_aux_scope != AUX_GLOBAL || c->moe_aux_loss == 0) return;
     log_info("moe.aux_scope=global: the auxiliary loss counts %" PRId64 " sequences (%" PRId64
              " tokens) together, train.micro_batch %" PRId64 " x %" PRId64 " data-parallel ranks",
@@ -185,15 +218,15 @@ static Status print_layout(Trainer *t)
     Text text = { 0 };
     ArenaMark mark = arena_mark(&t->arena);
     TRY(text_init(&text, &t->arena));
-    if (t->world != NULL && t->speaks) TRY(mesh_print(&t->shape, &text));
+    if (t->ranks.world != NULL && t->is_rank0) TRY(mesh_print(&t->ranks.shape, &text));
     if (text.used > 0) log_info("%s", text.data);
     print_group(t);
-    if (t->speaks) print_frozen(t);
+    if (t->is_rank0) print_frozen(t);
     text.used = 0;
-    TRY(train_exchange_text(t->config, &text));
+    TRY(train_exchange_text(&t->config.own, &text));
     if (text.used > 0) log_info("%s", text.data);
     text.used = 0;
-    TRY(train_room_text(&t->plan.shape, &t->plan.engine, &text));
+    TRY(train_capacity_text(&t->plan.shape, &t->plan.engine, &text));
     if (text.used > 0) log_info("%s", text.data);
     arena_release(&t->arena, mark);
     return OK;
@@ -203,29 +236,29 @@ static Status print_layout(Trainer *t)
 static void look_at_held_out(Trainer *t)
 {
     char tokens[32], why[512];
-    for (int i = 0; i < loader_sources(t->loader) && t->speaks; i++) {
+    for (int i = 0; i < loader_sources(t->loader) && t->is_rank0; i++) {
         int64_t tail = loader_held_tail(t->loader, i);
         if (tail > 0)
             log_info("held out: the last %s tokens of %s, which has too few documents to hold out "
                      "whole ones",
                      text_thousands(tokens, tail), loader_source_name(t->loader, i));
     }
-    t->holds_out = eval_check(t->config, t->loader) == OK;
+    t->holds_out = eval_check(&t->config.own, t->loader) == OK;
     if (t->holds_out) return;
     status_sentence(why, sizeof why);
     status_clear();
-    if (t->speaks && t->config->train_eval_every > 0)
+    if (t->is_rank0 && t->config.own.train_eval_every > 0)
         log_warn("%s; no held-out loss is computed", why);
 }
 
 static Status find_sheet(Trainer *t)
 {
-    const Config *c = t->config;
+    const Config *c = &t->config.own;
     const char *gpu = t->plan.gpu.gpu.name;
     if (gpu[0] == '\0' || t->options->sheet_flops == NULL) return OK;
     TRY(t->options->sheet_flops(gpu, c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32,
-                                &t->sheet_flops));
-    if (t->sheet_flops == 0)
+                                &t->rates.sheet_flops));
+    if (t->rates.sheet_flops == 0)
         log_info("no data sheet of \"%s\" is known: there is no MFU, only the share of the "
                  "measured peak",
                  gpu);
@@ -235,56 +268,58 @@ static Status find_sheet(Trainer *t)
 /* Where the peak cannot be measured, no share of it is told. */
 static void raise_peak(Trainer *t)
 {
-    if (peak_measure(t->config, t->plan.shape.threads, false, &t->peak) != OK) status_clear();
+    if (peak_measure(&t->config.own, t->plan.shape.threads, false, &t->rates.peak) != OK)
+        status_clear();
 }
 
 static Status open_all(Trainer *t)
 {
-    const Config *c = t->config;
+    const Config *c = &t->config.own;
     TRY(open_log(t));
     TRY(print_layout(t));
-    if (t->share.where[0] != '\0') log_info("rank %d %s", t->world->rank, t->share.where);
-    if (t->speaks) TRY(lock_folder(t));
-    TRY(ranks_open(&t->ranks, t->world, &t->arena));
+    if (t->ranks.share.where[0] != '\0')
+        log_info("rank %d %s", t->ranks.world->rank, t->ranks.share.where);
+    if (t->is_rank0) TRY(lock_folder(t));
+    TRY(ranks_open(&t->ranks.steps, t->ranks.world, &t->arena));
     raise_peak(t);
     TRY(find_sheet(t));
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     op_set_text(&t->engine.ex, c->run_compute == COMPUTE_BF16, t->cpu);
-    if (t->speaks && t->cpu[0] != '\0') log_info("ops run on the CPU, in %s", t->cpu);
+    if (t->is_rank0 && t->cpu[0] != '\0') log_info("ops run on the CPU, in %s", t->cpu);
     int recorded = c->run_trace_ring > 0 ? (int)c->run_trace_ring : c->run_trace_steps.n > 0;
-    TRY(recorder_open(&t->recorder, &t->engine, t->world, recorded));
+    TRY(recorder_open(&t->traces.recorder, &t->engine, t->ranks.world, recorded));
     TRY(open_data(t));
     look_at_held_out(t);
-    if (t->speaks) TRY(metrics_open_log(&t->metrics, c->run_dir));
+    if (t->is_rank0) TRY(metrics_open_log(&t->metrics, c->run_dir));
     return OK;
 }
 
 static void close_all(Trainer *t)
 {
-    gpu_state_close(&t->gpu);
+    gpu_state_close(&t->rates.gpu);
     metrics_close(&t->metrics);
     checkpointer_close(&t->saver);
     loader_close(t->loader);
-    recorder_close(&t->recorder);
+    recorder_close(&t->traces.recorder);
     engine_close(&t->engine);
-    mesh_free(&t->mesh);
+    mesh_free(&t->ranks.mesh);
     arena_free(&t->arena);
     if (t->lock_fd > 0) file_unlock(t->lock_fd);
-    if (t->world != NULL) log_rank(t->world->rank, -1);
+    if (t->ranks.world != NULL) log_rank(t->ranks.world->rank, -1);
     file_close(&t->log);
 }
 
 /* Starting. */
 
 /* A resumed run takes the products' algorithms of the run before: the bits depend on them. */
-static Status prepare(Trainer *t)
+static Status prepare_engine(Trainer *t)
 {
     CheckpointInfo info = { 0 };
     char path[FILE_PATH_MAX];
     ArenaMark mark = arena_mark(&t->saver.arena);
     Exec *ex = &t->engine.ex;
     if (ex->backend->device->choices(ex) != NULL && t->options->resume && t->saver.n_steps > 0) {
-        TRY(checkpoint_resolve(t->config->run_dir, &t->saver.arena, path));
+        TRY(checkpoint_resolve(t->config.own.run_dir, &t->saver.arena, path));
         TRY(checkpoint_info(path, &t->saver.arena, &info));
     }
     TRY(engine_prepare(&t->engine, info.products));
@@ -295,7 +330,7 @@ static Status prepare(Trainer *t)
 static void read_gpu(void *trainer)
 {
     Trainer *t = trainer;
-    t->reading = gpu_state_read(&t->gpu);
+    t->rates.reading = gpu_state_read(&t->rates.gpu);
 }
 
 /* The clock that counts is the one under load, so it is read while a step runs. */
@@ -304,7 +339,7 @@ static Status watch_gpu(Trainer *t)
     char bus_id[BUS_ID_MAX];
     TRY(t->engine.ex.backend->device->bus_id(&t->engine.ex, bus_id));
     if (bus_id[0] == '\0') return OK;
-    gpu_state_open(&t->gpu, bus_id);
+    gpu_state_open(&t->rates.gpu, bus_id);
     t->engine.observer = (EngineObserver){ read_gpu, t };
     return OK;
 }
@@ -312,7 +347,7 @@ static Status watch_gpu(Trainer *t)
 static Status may_begin(const void *trainer, const char *path, CheckpointInfo *info, Arena *a)
 {
     const Trainer *t = trainer;
-    return init_check(t->asked, path, info, t->speaks, a);
+    return init_check(t->config.asked, path, info, t->is_rank0, a);
 }
 
 static Status start_fresh(Trainer *t)
@@ -324,19 +359,19 @@ static Status start_fresh(Trainer *t)
                     "): continue it with --resume, or set another run.dir",
                     t->saver.folder, t->saver.steps[t->saver.n_steps - 1]);
     }
-    TRY(engine_init_weights(&t->engine, (uint64_t)t->config->run_seed));
+    TRY(engine_init_weights(&t->engine, (uint64_t)t->config.own.run_seed));
     if (init == NULL) return OK;
     char path[FILE_PATH_MAX];
-    bool moments = t->config->init_moments;
+    bool moments = t->config.own.init_moments;
     const CheckpointGate gate = { may_begin, t };
     CheckpointInfo info;
-    TRY(settle(t, init_resolve(init, &t->saver.arena, path)));
+    TRY(agree_failure(t, init_resolve(init, &t->saver.arena, path)));
     TRY(checkpoint_load_init(&t->engine, path, &gate, moments, &t->saver.arena, &info));
     for (int i = 0; i < AGE_COUNT && moments; i++) {
         if (i == AGE_MODEL || info.modules > 0)
             t->engine.moment_steps[i] = info.step + info.moment_steps[i];
     }
-    if (t->speaks)
+    if (t->is_rank0)
         log_info("init: weights%s of %s, step %" PRId64, moments ? " and moments" : "", path,
                  info.step);
     return OK;
@@ -351,14 +386,14 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
     Config then;
     int n = 0;
     TRY(config_parse(&then, a, path, info->config, strlen(info->config)));
-    TRY(config_changes(&then, t->asked, a, &changes, &n));
-    if (t->speaks) init_say("resume", changes, n);
-    if (t->speaks && info->cpu[0] != '\0' && strcmp(t->cpu, info->cpu) != 0)
+    TRY(config_changes(&then, t->config.asked, a, &changes, &n));
+    if (t->is_rank0) init_say("resume", changes, n);
+    if (t->is_rank0 && info->cpu[0] != '\0' && strcmp(t->cpu, info->cpu) != 0)
         log_warn("resume: %s was computed with %s, this run computes with %s: sums are rounded "
                  "otherwise from here on",
                  path, info->cpu, t->cpu[0] != '\0' ? t->cpu : "a GPU");
     TRY(config_check_changes(path, changes, n, o->change, o->n_change));
-    for (int i = 0; i < o->n_change && t->speaks; i++) {
+    for (int i = 0; i < o->n_change && t->is_rank0; i++) {
         bool differs = false;
         for (int c = 0; c < n; c++) differs |= strcmp(o->change[i], changes[c].row->name) == 0;
         if (!differs) log_info("resume: --change %s: it is as it was", o->change[i]);
@@ -376,9 +411,9 @@ static Status start_resumed(Trainer *t)
                     "--resume=auto, which then begins anew",
                     t->saver.folder);
     }
-    TRY(checkpoint_load_newest(&t->engine, t->config->run_dir, &gate, &t->saver.arena, &info));
-    t->step = t->saved_step = info.step;
-    t->position = info.position;
+    TRY(checkpoint_load_newest(&t->engine, t->config.own.run_dir, &gate, &t->saver.arena, &info));
+    t->at.step = t->at.saved_step = info.step;
+    t->at.position = info.position;
     memcpy(t->engine.moment_steps, info.moment_steps, sizeof info.moment_steps);
     return loader_seek(t->loader, info.position);
 }
@@ -390,27 +425,28 @@ static Status evaluate(Trainer *t)
     EvalMetrics v;
     char figures[EVAL_TEXT_BYTES];
     if (!t->holds_out) return OK;
-    TRY(eval_run(&t->evaluator, &t->engine, t->loader, t->config->train_eval_sequences, t->step,
-                 &v));
-    if (!t->speaks) return OK;
+    TRY(eval_run(&t->evaluator, &t->engine, t->loader, t->config.own.train_eval_sequences,
+                 t->at.step, &v));
+    if (!t->is_rank0) return OK;
     TRY(metrics_eval(&t->metrics, &t->engine, t->loader, &v));
     EvalSum all = eval_total(&v);
-    log_info("step %" PRId64 ": held-out %s", t->step, eval_text(&all, ", ", figures));
+    log_info("step %" PRId64 ": held-out %s", t->at.step, eval_text(&all, ", ", figures));
     return OK;
 }
 
-static Status save(Trainer *t)
+static Status save_checkpoint(Trainer *t)
 {
-    if (t->saved_step == t->step) return OK;
-    TRY(checkpoint_save(&t->saver, t->step, t->position));
-    t->saved_step = t->step;
-    log_debug("checkpoint of step %" PRId64 ": training waited %.2f s", t->step, t->saver.stall_s);
+    if (t->at.saved_step == t->at.step) return OK;
+    TRY(checkpoint_save(&t->saver, t->at.step, t->at.position));
+    t->at.saved_step = t->at.step;
+    log_debug("checkpoint of step %" PRId64 ": training waited %.2f s", t->at.step,
+              t->saver.stall_s);
     return OK;
 }
 
 static Status save_last(Trainer *t)
 {
-    TRY(save(t));
+    TRY(save_checkpoint(t));
     return checkpoint_finish(&t->saver);
 }
 
@@ -419,18 +455,21 @@ static Status save_last(Trainer *t)
 static Status next_batch(Trainer *t, const Batch **out)
 {
     Status s = loader_next(t->loader, out);
-    if (s == OK || t->step == t->first_step || t->world != NULL) return s;
+    if (s == OK || t->at.step == t->at.first_step || t->ranks.world != NULL) return s;
     char why[2048];
     (void)snprintf(why, sizeof why, "%s", status_message());
     if (save_last(t) == OK) {
-        log_info("the data ends here: step %" PRId64 " is saved", t->step);
+        log_info("the data ends here: step %" PRId64 " is saved", t->at.step);
     } else {
-        log_failure(LOG_WARN, "step %" PRId64 " is not saved: ", t->step);
+        log_failure(LOG_WARN, "step %" PRId64 " is not saved: ", t->at.step);
     }
     return status_adopt(s, why);
 }
 
-static double waited_s(const Trainer *t) { return t->world == NULL ? 0 : comm_waited_s(t->world); }
+static double waited_s(const Trainer *t)
+{
+    return t->ranks.world == NULL ? 0 : comm_waited_s(t->ranks.world);
+}
 
 static int stop_signal(const Trainer *t)
 {
@@ -453,71 +492,74 @@ static double own_rows(const Trainer *t, const int32_t *load)
     return (double)sum * (double)s->ep / (double)s->stage_ranks;
 }
 
-/* This rank's step to the others, and theirs here. */
-static Status tell(Trainer *t, const StepMetrics *m, double waited)
+/* Exchanges the figures of a step between ranks. */
+static Status exchange_steps(Trainer *t, const StepMetrics *m, double waited)
 {
     const float dumps = t->options->dumps == NULL ? 0 : (float)*t->options->dumps;
-    const RankStep lone = { .stop = (float)stop_signal(t), .dumps = dumps };
-    if (t->world == NULL) return ranks_step(&t->ranks, &lone); /* whose figures nobody reads */
+    const RankStep lone = { { [RANK_STOP] = (float)stop_signal(t), [RANK_DUMPS] = dumps } };
+    if (t->ranks.world == NULL)
+        return ranks_step(&t->ranks.steps, &lone); /* whose figures nobody reads */
     double gib = 1 << 30;
     size_t used = 0;
     TRY(t->engine.ex.backend->device->used_bytes(&t->engine.ex, &used));
     if (used == 0) used = process_now_bytes();
-    const RankStep mine = { .stop = (float)stop_signal(t),
-                            .dumps = dumps,
-                            .step_s = (float)m->step_s,
-                            .own_s = (float)(m->step_s - (waited_s(t) - waited)),
-                            .tokens = (float)m->tokens_per_s,
-                            .memory_gib = (float)((double)used / gib),
-                            .expert_rows = (float)own_rows(t, m->result.load) };
-    return ranks_step(&t->ranks, &mine);
+    const RankStep mine = { { [RANK_STOP] = (float)stop_signal(t),
+                              [RANK_DUMPS] = dumps,
+                              [RANK_STEP_S] = (float)m->step_s,
+                              [RANK_OWN_S] = (float)(m->step_s - (waited_s(t) - waited)),
+                              [RANK_TOKENS_PER_S] = (float)m->tokens_per_s,
+                              [RANK_MEMORY_GIB] = (float)((double)used / gib),
+                              [RANK_EXPERT_ROWS] = (float)own_rows(t, m->result.load) } };
+    return ranks_step(&t->ranks.steps, &mine);
 }
 
 /* The exports of a step that run.trace_steps lists. A pipeline's folder has times of the host. */
 static Status write_traced(Trainer *t)
 {
     char path[FILE_PATH_MAX], name[48] = "trace.json";
-    if (!t->speaks) (void)snprintf(name, sizeof name, "trace-rank-%05d.json", t->world->rank);
-    TRY(file_join(path, t->config->run_dir, name));
-    TRY(recorder_trace_json(&t->recorder, path));
+    if (!t->is_rank0)
+        (void)snprintf(name, sizeof name, "trace-rank-%05d.json", t->ranks.world->rank);
+    TRY(file_join(path, t->config.own.run_dir, name));
+    TRY(recorder_trace_json(&t->traces.recorder, path));
     if (t->engine.ex.backend->async) return OK;
-    (void)snprintf(name, sizeof name, "pipeline-%" PRId64, t->recorder.e->step);
-    TRY(file_join(path, t->config->run_dir, name));
-    return recorder_pipeline(&t->recorder, path);
+    (void)snprintf(name, sizeof name, "pipeline-%" PRId64, t->traces.recorder.e->step);
+    TRY(file_join(path, t->config.own.run_dir, name));
+    return recorder_pipeline(&t->traces.recorder, path);
 }
 
 /* The last steps, for `switchyard trace report`; of each rank its own file. */
-static Status dump(Trainer *t)
+static Status dump_recording(Trainer *t)
 {
     char folder[FILE_PATH_MAX];
     Text meta = { 0 };
-    Recorder *r = &t->recorder;
-    if (t->config->run_trace_ring == 0) return OK;
+    Recorder *r = &t->traces.recorder;
+    if (t->config.own.run_trace_ring == 0) return OK;
     ArenaMark mark = arena_mark(&r->scratch);
     TRY(text_init(&meta, &r->scratch));
     TRY(recorder_meta(r,
-                      &(RecorderMeta){ .rank = t->world == NULL ? 0 : t->world->rank,
-                                       .ranks = t->world == NULL ? 1 : t->world->size,
+                      &(RecorderMeta){ .rank = t->ranks.world == NULL ? 0 : t->ranks.world->rank,
+                                       .ranks = t->ranks.world == NULL ? 1 : t->ranks.world->size,
                                        .device = t->plan.gpu.gpu.name,
                                        .flops = t->plan.model_flops,
-                                       .sheet_flops = t->sheet_flops,
-                                       .roof_flops = t->peak.flops },
+                                       .sheet_flops = t->rates.sheet_flops,
+                                       .roof_flops = t->rates.peak.flops },
                       &meta));
-    TRY(file_join(folder, t->config->run_dir, "recording"));
-    TRY(recorder_dump(r, folder, t->world == NULL ? 0 : t->world->rank, meta.data));
+    TRY(file_join(folder, t->config.own.run_dir, "recording"));
+    TRY(recorder_dump(r, folder, t->ranks.world == NULL ? 0 : t->ranks.world->rank, meta.data));
     arena_release(&r->scratch, mark);
-    if (t->speaks) log_info("the last steps up to %" PRId64 " are in %s", t->step, folder);
+    if (t->is_rank0) log_info("the last steps up to %" PRId64 " are in %s", t->at.step, folder);
     return OK;
 }
 
 /* Asked for by a signal: one step op by op, then all of it. */
 static Status dump_if_asked(Trainer *t)
 {
-    int64_t every = t->config->run_trace_every;
-    bool asked = t->trace_next || (every > 0 && t->step % every == 0);
-    t->trace_next = (int)t->ranks.spread.most.dumps > t->dumps && t->config->run_trace_ring > 0;
-    t->dumps = (int)t->ranks.spread.most.dumps;
-    return asked ? dump(t) : OK;
+    int64_t every = t->config.own.run_trace_every;
+    bool asked = t->traces.trace_next || (every > 0 && t->at.step % every == 0);
+    t->traces.trace_next = (int)t->ranks.steps.spread.most.of[RANK_DUMPS] > t->traces.dumps &&
+                           t->config.own.run_trace_ring > 0;
+    t->traces.dumps = (int)t->ranks.steps.spread.most.of[RANK_DUMPS];
+    return asked ? dump_recording(t) : OK;
 }
 
 /* A failed run leaves what its last steps did. The failure stays the one that is told. */
@@ -525,46 +567,46 @@ static Status dump_failed(Trainer *t, Status s)
 {
     char why[2048];
     (void)snprintf(why, sizeof why, "%s", status_message());
-    if (t->recorder.taken > 0 && dump(t) != OK)
+    if (t->traces.recorder.taken > 0 && dump_recording(t) != OK)
         log_failure(LOG_WARN, "the last steps could not be written: ");
     return status_adopt(s, why);
 }
 
 static Status run_step(Trainer *t, StepMetrics *m)
 {
-    const Config *c = t->config;
+    const Config *c = &t->config.own;
     const Batch *batch = NULL;
     double start = clock_s(), waited = waited_s(t);
     TRY(next_batch(t, &batch));
     const bool listed = config_has_int(&c->run_trace_steps, m->step);
-    const bool traced = listed || t->trace_next;
-    if (traced) recorder_trace(&t->recorder, true);
+    const bool traced = listed || t->traces.trace_next;
+    if (traced) recorder_trace(&t->traces.recorder, true);
     Status s = engine_step(&t->engine, batch, m->lr, m->step, &m->result);
     if (s == OK)
-        recorder_take(&t->recorder, &m->result, clock_s() - start, (double)m->tokens,
+        recorder_take(&t->traces.recorder, &m->result, clock_s() - start, (double)m->tokens,
                       process_now_bytes());
-    recorder_trace(&t->recorder, false);
+    recorder_trace(&t->traces.recorder, false);
     TRY(s);
     if (listed) TRY(write_traced(t));
     if (!m->result.finite) {
         TRY(checkpoint_finish(&t->saver)); /* the last thing that all ranks do together */
         TRY(engine_explain_nan(&t->engine, batch, m->step));
     }
-    m->gpu = t->reading;
+    m->gpu = t->rates.reading;
     m->step_s = clock_s() - start;
     m->tokens_per_s = (double)m->tokens / m->step_s;
-    metrics_shares(m, t->plan.model_flops, &t->peak.flops, t->sheet_flops);
-    TRY(tell(t, m, waited));
-    m->ranks = t->world == NULL ? NULL : &t->ranks.spread;
+    metrics_shares(m, t->plan.model_flops, &t->rates.peak.flops, t->rates.sheet_flops);
+    TRY(exchange_steps(t, m, waited));
+    m->ranks = t->ranks.world == NULL ? NULL : &t->ranks.steps.spread;
     return OK;
 }
 
-static void progress(const Trainer *t, const StepMetrics *m)
+static void log_step(const Trainer *t, const StepMetrics *m)
 {
-    const Config *c = t->config;
+    const Config *c = &t->config.own;
     bool last = m->step == c->train_steps;
     if (m->step % c->train_log_every != 0 && !last) return;
-    double mean = (clock_s() - t->started_s) / (double)(m->step - t->first_step);
+    double mean = (clock_s() - t->at.started_s) / (double)(m->step - t->at.first_step);
     char speed[32], share[40] = "", twice[48] = "", drops[48] = "",
                     next[32 * CONFIG_DEPTHS_MAX] = "";
     for (int i = 0, n = 0; i < t->engine.spec.depths; i++)
@@ -576,7 +618,8 @@ static void progress(const Trainer *t, const StepMetrics *m)
         (void)snprintf(share, sizeof share, "%.0f %% of measured peak  ", 100 * m->roof_share);
     int64_t dropped = metrics_dropped(&t->engine, &m->result);
     if (dropped > 0) (void)snprintf(drops, sizeof drops, "  %" PRId64 " dropped", dropped);
-    if (t->twice > 0) (void)snprintf(twice, sizeof twice, "  %" PRId64 " ran twice", t->twice);
+    if (t->at.retried > 0)
+        (void)snprintf(twice, sizeof twice, "  %" PRId64 " ran twice", t->at.retried);
     log_progress(last,
                  "step %" PRId64 "/%" PRId64 "  loss %.4f%s  lr %.2e  norm %.2f  %s tokens/s  "
                  "%s%.0f s left%s%s%s",
@@ -587,26 +630,27 @@ static void progress(const Trainer *t, const StepMetrics *m)
 }
 
 /* After two steps in a row that ran again there is more room for rows, if there is memory. */
-static Status make_room(Trainer *t, const StepMetrics *m)
+static Status grow_capacity(Trainer *t, const StepMetrics *m)
 {
     char more[32], fetching[64] = "";
     size_t before = t->plan.engine.pool_bytes;
-    const RowRoom was = t->plan.shape.room, *room = &t->plan.shape.room;
+    const RowCapacity was = t->plan.shape.capacity, *room = &t->plan.shape.capacity;
     bool grown = false;
-    t->running = m->result.again ? t->running + 1 : 0;
-    if (t->running < 2 || t->crowded || m->step == t->config->train_steps) return OK;
+    t->growth.in_a_row = m->result.retried ? t->growth.in_a_row + 1 : 0;
+    if (t->growth.in_a_row < 2 || t->growth.at_limit || m->step == t->config.own.train_steps)
+        return OK;
     double start = clock_s();
-    TRY(train_grow_room(t->config, t->world, m->result.short_of, &t->plan, &grown));
+    TRY(train_grow_capacity(&t->config.own, t->ranks.world, m->result.short_of, &t->plan, &grown));
     if (grown) TRY(engine_resize(&t->engine, &t->plan.shape, &t->plan.engine));
-    t->grow_s = clock_s() - start;
-    t->running = 0;
-    t->crowded = !grown;
-    if (!grown && t->speaks)
+    t->growth.grow_s = clock_s() - start;
+    t->growth.in_a_row = 0;
+    t->growth.at_limit = !grown;
+    if (!grown && t->is_rank0)
         log_warn("step %" PRId64 ": rows had no room in two steps running, and there is no memory "
                  "for more: such steps go on running twice (recompute.layers or a smaller "
                  "train.micro_batch makes room)",
                  m->step);
-    if (!grown || !t->speaks) return OK;
+    if (!grown || !t->is_rank0) return OK;
     if (room->fetching > was.fetching)
         (void)snprintf(fetching, sizeof fetching, "; %d layers fetch received rows again",
                        room->fetching);
@@ -620,41 +664,42 @@ static Status make_room(Trainer *t, const StepMetrics *m)
 /* What is due after a step: evaluation, checkpoint. */
 static Status after_step(Trainer *t)
 {
-    const Config *c = t->config;
-    bool last = t->step == c->train_steps;
+    const Config *c = &t->config.own;
+    bool last = t->at.step == c->train_steps;
     int64_t every = c->train_eval_every;
-    if (every > 0 && (t->step % every == 0 || last)) TRY(evaluate(t));
-    if (c->checkpoint_every > 0 && t->step % c->checkpoint_every == 0) TRY(save(t));
+    if (every > 0 && (t->at.step % every == 0 || last)) TRY(evaluate(t));
+    if (c->checkpoint_every > 0 && t->at.step % c->checkpoint_every == 0) TRY(save_checkpoint(t));
     return OK;
 }
 
 static Status run_steps(Trainer *t)
 {
-    const Config *c = t->config;
+    const Config *c = &t->config.own;
     int stop = 0;
-    while (t->step < c->train_steps && stop == 0) {
-        StepMetrics m = { .step = t->step + 1,
+    while (t->at.step < c->train_steps && stop == 0) {
+        StepMetrics m = { .step = t->at.step + 1,
                           .tokens = c->train_batch * c->data_sequence,
-                          .lr = learning_rate(c, t->step + 1),
+                          .lr = learning_rate(c, t->at.step + 1),
                           .save_stall_s = t->saver.stall_s,
-                          .grow_s = t->grow_s };
-        t->saver.stall_s = t->grow_s = 0;
+                          .grow_s = t->growth.grow_s };
+        t->saver.stall_s = t->growth.grow_s = 0;
         m.by_domain = m.step % DOMAIN_EVERY == 0 || m.step == c->train_steps;
         TRY(run_step(t, &m));
-        t->step = m.step;
-        t->twice += m.result.again;
-        t->position += (uint64_t)c->train_batch;
-        if (t->speaks) TRY(metrics_step(&t->metrics, &t->engine, t->loader, &m));
-        if (t->speaks) progress(t, &m);
-        TRY(make_room(t, &m));
+        t->at.step = m.step;
+        t->at.retried += m.result.retried;
+        t->at.position += (uint64_t)c->train_batch;
+        if (t->is_rank0) TRY(metrics_step(&t->metrics, &t->engine, t->loader, &m));
+        if (t->is_rank0) log_step(t, &m);
+        TRY(grow_capacity(t, &m));
         TRY(after_step(t));
         TRY(dump_if_asked(t));
         TRY(checkpoint_poll(&t->saver));
-        stop = (int)t->ranks.spread.most.stop;
+        stop = (int)t->ranks.steps.spread.most.of[RANK_STOP];
     }
     TRY(save_last(t));
     if (stop > 0) {
-        log_info("stopped by signal %d after step %" PRId64 "; go on with --resume", stop, t->step);
+        log_info("stopped by signal %d after step %" PRId64 "; go on with --resume", stop,
+                 t->at.step);
     }
     return OK;
 }
@@ -663,41 +708,42 @@ static Status run_steps(Trainer *t)
 static Status begin_files(Trainer *t)
 {
     TRY(write_config(t));
-    return metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->peak.flops,
-                         t->sheet_flops);
+    return metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->rates.peak.flops,
+                         t->rates.sheet_flops);
 }
 
 /* To the first step. */
-static Status start(Trainer *t)
+static Status start_run(Trainer *t)
 {
     TRY(arena_init(&t->arena, "trainer", MEM_HOST, (size_t)64 << 30));
-    if (t->world != NULL) TRY(settle(t, train_find_hosts(&t->own, t->world, &t->arena)));
-    TRY(settle(t, check(t)));
-    TRY(meet(t));
-    TRY(settle(t, check_memory(t)));
-    TRY(settle(t, open_all(t)));
+    if (t->ranks.world != NULL)
+        TRY(agree_failure(t, train_find_hosts(&t->config.own, t->ranks.world, &t->arena)));
+    TRY(agree_failure(t, check_settings(t)));
+    TRY(check_ranks_agree(t));
+    TRY(agree_failure(t, check_memory(t)));
+    TRY(agree_failure(t, open_all(t)));
     /* ranks that round otherwise would update what they all hold to different bits */
-    if (t->world != NULL)
-        TRY(settle(t, ranks_agree(t->world, "this processor's run.cpu_isa", t->cpu)));
-    TRY(settle(t, checkpointer_open(&t->saver, t->asked, &t->engine, &t->arena)));
-    TRY(prepare(t));
+    if (t->ranks.world != NULL)
+        TRY(agree_failure(t, ranks_agree(t->ranks.world, "this processor's run.cpu_isa", t->cpu)));
+    TRY(agree_failure(t, checkpointer_open(&t->saver, t->config.asked, &t->engine, &t->arena)));
+    TRY(prepare_engine(t));
     if (!t->engine.ex.backend->apart) raise_peak(t); /* the weights are not there yet */
     TRY(watch_gpu(t));
     bool none = t->options->or_begin && t->saver.n_steps == 0;
-    if (none && t->speaks) log_info("%s has no checkpoint yet: training begins", t->saver.folder);
-    TRY(settle(t, t->options->resume && !none ? start_resumed(t) : start_fresh(t)));
-    t->first_step = t->step;
-    return settle(t, t->speaks ? begin_files(t) : OK);
+    if (none && t->is_rank0) log_info("%s has no checkpoint yet: training begins", t->saver.folder);
+    TRY(agree_failure(t, t->options->resume && !none ? start_resumed(t) : start_fresh(t)));
+    t->at.first_step = t->at.step;
+    return agree_failure(t, t->is_rank0 ? begin_files(t) : OK);
 }
 
-static Status run(Trainer *t)
+static Status run_to_end(Trainer *t)
 {
-    TRY(start(t));
-    if (t->config->run_guard) engine_guard(&t->engine);
-    if (t->config->train_eval_every > 0 && t->step == 0) TRY(evaluate(t));
-    t->started_s = clock_s();
+    TRY(start_run(t));
+    if (t->config.own.run_guard) engine_guard(&t->engine);
+    if (t->config.own.train_eval_every > 0 && t->at.step == 0) TRY(evaluate(t));
+    t->at.started_s = clock_s();
     TRY(run_steps(t));
-    return t->trace_next || t->config->run_trace_every > 0 ? dump(t) : OK;
+    return t->traces.trace_next || t->config.own.run_trace_every > 0 ? dump_recording(t) : OK;
 }
 
 void train_take_share(Config *own, const Comm *world, BindShare *out)
@@ -709,7 +755,7 @@ void train_take_share(Config *own, const Comm *world, BindShare *out)
     if (own->run_threads == 0) own->run_threads = out->threads;
 }
 
-/* The others end, too; before memory goes that they may still write to. Said at once, where there
+/* Tells the other ranks to end, before this one frees memory that they may write to. Logs at once where
  * is a launcher: it soon kills who is left. */
 static void end_others(Trainer *t)
 {
@@ -717,24 +763,25 @@ static void end_others(Trainer *t)
     status_sentence(why, sizeof why);
     if (comm_launched() > 1) {
         log_failure(LOG_ERROR, "%s", "");
-        log_rank(t->world->rank, -1);
+        log_rank(t->ranks.world->rank, -1);
         log_quiet();
     }
-    comm_abort(t->world, why);
+    comm_abort(t->ranks.world, why);
 }
 
 Status train_run(const Config *c, const TrainOptions *options)
 {
-    Trainer t = { .asked = c, .options = options, .world = options->world, .saved_step = -1 };
-    t.speaks = t.world == NULL || t.world->rank == 0;
-    t.own = *c;
-    t.config = &t.own;
-    if (t.world != NULL) train_take_share(&t.own, t.world, &t.share);
-    Status s = run(&t);
+    Trainer t = { .config = { .asked = c, .own = *c },
+                  .options = options,
+                  .ranks = { .world = options->world },
+                  .at = { .saved_step = -1 } };
+    t.is_rank0 = t.ranks.world == NULL || t.ranks.world->rank == 0;
+    if (t.ranks.world != NULL) train_take_share(&t.config.own, t.ranks.world, &t.ranks.share);
+    Status s = run_to_end(&t);
     if (s != OK) s = dump_failed(&t, s);
-    if (s != OK && t.world != NULL && !t.settled) end_others(&t);
-    if (options->last_step != NULL) *options->last_step = t.step;
-    if (options->settled != NULL) *options->settled = t.settled;
+    if (s != OK && t.ranks.world != NULL && !t.failure_agreed) end_others(&t);
+    if (options->last_step != NULL) *options->last_step = t.at.step;
+    if (options->settled != NULL) *options->settled = t.failure_agreed;
     close_all(&t);
     return s;
 }

@@ -2,8 +2,8 @@
  * that they take and give back. */
 #include "train/run_layers.h"
 
-#include "train/engine_program.h"
 #include "train/recorder.h"
+#include "train/slots.h"
 
 #include <string.h>
 
@@ -19,7 +19,27 @@ static Status run_phase(Engine *e, LayerRun *r, PhaseFn *fn, const char *name, R
     return OK;
 }
 
-/* One action's way through the layers of its chunk. */
+/* When a backward gives back what lies above a layer: when the layer is done, when its block is, or with
+ * the pass. */
+typedef enum GiveBack { GIVE_BACK_LAYER, GIVE_BACK_BLOCK, GIVE_BACK_PASS } GiveBack;
+
+/* How a backward uses memory; the list of actions says which of the three it is.
+ * whole    input and weight gradients layer by layer, in the ring of the forward
+ * phased   part by part while a forward runs, so in a ring of its own; the weight gradients of a block
+ *          may still read what its other layers left
+ * split    input gradients now, weight gradients in a later pass: what waits for them lies in an arena
+ *          of the pool */
+typedef struct BackwardMode {
+    int ring; /* of RINGS */
+    bool from_pool;
+    GiveBack give_back;
+} BackwardMode;
+
+static const BackwardMode WHOLE = { RING_FORWARD, false, GIVE_BACK_LAYER },
+                          PHASED = { RING_BACKWARD, false, GIVE_BACK_BLOCK },
+                          SPLIT = { RING_FORWARD, true, GIVE_BACK_PASS };
+
+/* One action over the layers of its chunk. */
 typedef struct ChunkPass {
     Engine *e;
     const Action *a;
@@ -27,17 +47,23 @@ typedef struct ChunkPass {
     SlotState *s;
     LayerRange range;
     bool input, weight; /* which gradients */
+    const BackwardMode *mode;
     LayerRun r;
+    Arena *second_keep,
+        *gradients; /* of a backward: what a second forward keeps, and its own ring */
 } ChunkPass;
+
+/* Rows of the residual stream that this rank holds of a micro-batch. */
+static int64_t stream_rows(const MicroBatch *m) { return m->b * m->t; }
 
 static Status new_stream(const Engine *e, Arena *a, const MicroBatch *m, Tensor *out)
 {
-    return tensor_new2(a, e->spec.act, m->b * m->t, e->spec.hidden, out);
+    return tensor_new2(a, e->spec.act, stream_rows(m), e->spec.hidden, out);
 }
 
 static Tensor entry_of(const ChunkPass *p, int i)
 {
-    return tensor_rows(&p->e->way->entries[i], 0, p->r.batch->b * p->r.batch->t);
+    return tensor_rows(&p->e->mode->entries[i], 0, p->r.rows);
 }
 
 static Status copy_stream(Engine *e, const Tensor *to, const Tensor *from)
@@ -47,7 +73,7 @@ static Status copy_stream(Engine *e, const Tensor *to, const Tensor *from)
 
 MicroBatch run_part(const Engine *e, int64_t first, int64_t b)
 {
-    const MicroBatch *whole = &e->batch;
+    const MicroBatch *whole = &e->io.batch;
     int64_t t = whole->t;
     MicroBatch m = { .b = b,
                      .t = t,
@@ -67,24 +93,33 @@ MicroBatch run_part(const Engine *e, int64_t first, int64_t b)
 }
 
 /* Generation has a cache, and wants the logits of the last tokens; all else losses. */
+static HeadRun head_run(const Engine *e, int64_t tokens)
+{
+    int64_t last = tokens < e->shape.logit_rows ? tokens : e->shape.logit_rows;
+    HeadRun head = { .scale = e->io.loss_scale };
+    if (e->shape.cache)
+        head.logits = tensor_rows(&e->io.logits, 0, last);
+    else
+        head.loss = tensor_rows(&e->io.token_loss, 0, tokens);
+    return head;
+}
+
 static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
 {
-    int64_t n = batch->b * batch->t, rows = n < e->shape.logit_rows ? n : e->shape.logit_rows;
-    bool cache = e->shape.cache;
+    int64_t n = batch->b * batch->t;
     return (LayerRun){ .ex = &e->ex,
-                       .spec = &e->way->spec,
+                       .spec = &e->mode->spec,
                        .batch = batch,
-                       .record = &e->record,
-                       .rope_cos = e->rope_cos,
-                       .rope_sin = e->rope_sin,
-                       .loss_scale = e->loss_scale,
+                       .tokens = n,
+                       .rows = stream_rows(batch),
+                       .record = &e->io.record,
+                       .rope = e->io.rope,
+                       .head = head_run(e, n),
                        .training = !e->list->program.evaluates,
-                       .cache = cache ? &e->kv : NULL,
-                       .logits = cache ? tensor_rows(&e->logits, 0, rows) : (Tensor){ 0 },
-                       .loss = cache ? (Tensor){ 0 } : tensor_rows(&e->token_loss, 0, n),
+                       .cache = e->shape.cache ? &e->io.kv : NULL,
                        .keep = &s->arena,
                        .pool = e->list->program.evaluates ? NULL : &s->pool,
-                       .ring = &e->way->ring[RING_FORWARD],
+                       .ring = &e->mode->ring[RING_FORWARD],
                        .scratch = e->ex.scratch };
 }
 
@@ -99,7 +134,7 @@ static void select(ChunkPass *p, int i)
 {
     LayerSlot *at = &p->s->at[i];
     int layer = p->range.first + i;
-    p->r.layer = &p->e->way->spec.layers[layer];
+    p->r.layer = &p->e->mode->spec.layers[layer];
     p->r.weights = &p->e->weights[layer];
     p->r.written = &p->e->written[layer];
     p->r.state = at->state;
@@ -136,7 +171,7 @@ static Status new_input(ChunkPass *p, int i)
 {
     Tensor *h = &p->s->at[i].h;
     if (p->r.training) return new_stream(p->e, &p->s->arena, p->r.batch, h);
-    *h = p->e->stream[i % p->e->spec.block_layers];
+    *h = p->e->mode->stream[i % p->e->spec.block_layers];
     return OK;
 }
 
@@ -169,7 +204,7 @@ static void close_forward(ChunkPass *p, int i)
 static Status new_streams(ChunkPass *p, Arena *a)
 {
     for (int i = 0; i < p->e->spec.block_layers; i++)
-        TRY(new_stream(p->e, a, p->r.batch, &p->e->stream[i]));
+        TRY(new_stream(p->e, a, p->r.batch, &p->e->mode->stream[i]));
     return OK;
 }
 
@@ -181,7 +216,7 @@ static Status new_pool(ChunkPass *p)
     for (int i = p->range.first; i < p->range.end; i++) {
         const LayerDesc *desc = layer_desc(s->layers[i].kind);
         if (desc->pooled == NULL) continue;
-        PoolNeed one = desc->pooled(s, &s->layers[i], layer_tokens(&p->r));
+        PoolNeed one = desc->pooled(s, &s->layers[i], p->r.rows);
         pool_need_add(&need, &one);
     }
     return pool_make(&p->e->ex, &p->s->arena, s->act, &need, s->pool, &p->s->pool);
@@ -219,18 +254,18 @@ static Status forward_pass(ChunkPass *p)
 
 /* Backward. */
 
-/* Gradients of h: from layer to layer in buffers in turn, as many as a block has layers, whose weight
- * gradients may come after it; where all weights wait, each in memory of its own; the chunk's in an
- * entry. */
+/* The gradient of h after layer i - 1. It alternates between block_layers buffers, because weight
+ * gradients may still read the one before. Where all weight gradients wait, each has memory of its
+ * own. The chunk's lies in an entry. */
 static Status new_gradient(ChunkPass *p, int i)
 {
     Tensor *dh = &p->s->at[i].dh;
     if (i == 0 && p->a->out >= 0)
         *dh = entry_of(p, p->a->out);
-    else if (p->s->grads != NULL)
+    else if (p->mode->from_pool)
         return new_stream(p->e, p->s->grads, p->r.batch, dh);
     else
-        *dh = p->e->stream[i % p->e->spec.block_layers];
+        *dh = p->e->mode->stream[i % p->e->spec.block_layers];
     return OK;
 }
 
@@ -238,12 +273,11 @@ static Status start_backward(ChunkPass *p)
 {
     Engine *e = p->e;
     int n = layers_in(p);
-    p->s->grads = NULL;
-    if (e->split && !p->weight) {
-        p->s->grads = pool_take(&e->way->grads);
+    if (p->mode->from_pool) {
+        p->s->grads = pool_take(&e->mode->grads);
     } else {
         TRY(new_streams(p, p->r.ring));
-        e->stream_end = arena_mark(p->r.ring);
+        e->mode->stream_end = arena_mark(p->r.ring);
     }
     p->s->at[n].dh = (Tensor){ 0 };
     if (p->a->in < 0) return OK;
@@ -254,16 +288,16 @@ static Status start_backward(ChunkPass *p)
 
 /* The phases of a recomputed layer's forward, before its own. What they make waits for the weights,
  * too, and the memory between them is given back. */
-static Status again_phase(ChunkPass *p, int i)
+static Status recompute_phase(ChunkPass *p, int i)
 {
     const ChunkPhase *x = &p->row->at[i];
     LayerSlot *at = &p->s->at[x->layer];
     LayerRun r = p->r;
-    r.again = true;
-    if (p->s->grads != NULL) r.keep = p->s->grads;
+    r.recomputing = true;
+    r.keep = p->second_keep;
     if (begins_layer(p->row, i)) at->ring = arena_mark(r.ring);
     TRY(run_phase(p->e, &r, phase_of(p, x)->forward, x->name, RECORD_AGAIN));
-    if (!p->row->at[i + 1].again) arena_release(r.ring, at->ring);
+    if (!p->row->at[i + 1].recompute) arena_release(r.ring, at->ring);
     return OK;
 }
 
@@ -271,35 +305,34 @@ static Status own_phase(ChunkPass *p, int i)
 {
     const ChunkPhase *x = &p->row->at[i];
     const Phase *f = phase_of(p, x);
-    bool first = begins_layer(p->row, i) || p->row->at[i - 1].again;
+    bool first = begins_layer(p->row, i) || p->row->at[i - 1].recompute;
     if (p->input && first) {
         p->s->at[x->layer].dh = (Tensor){ 0 };
         if (!layer_desc(p->r.layer->kind)->begins) TRY(new_gradient(p, x->layer));
         select(p, x->layer);
     }
     LayerRun r = p->r;
-    if (p->s->grads != NULL) r.ring = p->s->grads;
+    r.ring = p->gradients;
     if (p->input) TRY(run_phase(p->e, &r, f->backward_input, x->name, RECORD_INPUT));
     return p->weight ? run_phase(p->e, &r, f->backward_weight, x->name, RECORD_WEIGHT) : OK;
 }
 
-/* All that lies above a layer goes: in the ring its own, in the slot all since its forward. Where
- * weight gradients run part by part beside their input's, a block goes as a whole. */
+/* Gives back what lies above a layer: its own part of the ring, and all of the slot since its forward. */
 static void close_backward(ChunkPass *p, int i)
 {
-    bool phased = p->e->list->program.phased;
     const ChunkPhase *x = &p->row->at[i];
-    if (p->s->grads != NULL || !p->weight || !x->ends) return;
-    if (phased && i + 1 < p->row->n && p->row->at[i + 1].block == x->block) return;
-    arena_release(p->r.ring, p->e->stream_end);
+    bool in_block = i + 1 < p->row->n && x[1].block == x->block;
+    if (p->mode->give_back == GIVE_BACK_PASS || !p->weight || !x->ends) return;
+    if (p->mode->give_back == GIVE_BACK_BLOCK && in_block) return;
+    arena_release(p->r.ring, p->e->mode->stream_end);
     arena_release(&p->s->arena, p->s->at[x->layer].before);
 }
 
 static void end_backward(ChunkPass *p)
 {
     arena_release(&p->s->arena, (ArenaMark){ 0 });
-    if (p->s->grads != NULL)
-        pool_give(&p->e->way->grads, p->s->grads);
+    if (p->mode->from_pool)
+        pool_give(&p->e->mode->grads, p->s->grads);
     else
         arena_release(p->r.ring, (ArenaMark){ 0 });
 }
@@ -307,13 +340,15 @@ static void end_backward(ChunkPass *p)
 static Status backward_pass(ChunkPass *p)
 {
     if (p->a->first == 0 && p->input) TRY(start_backward(p));
+    p->second_keep = p->mode->from_pool ? p->s->grads : p->r.keep;
+    p->gradients = p->mode->from_pool ? p->s->grads : p->r.ring;
     for (int i = p->a->first; i < p->a->end && p->row->at[i].layer >= 0; i++) {
         const ChunkPhase *x = &p->row->at[i];
         select(p, x->layer);
-        if (!x->again)
+        if (!x->recompute)
             TRY(own_phase(p, i));
         else if (p->input)
-            TRY(again_phase(p, i));
+            TRY(recompute_phase(p, i));
         close_backward(p, i);
     }
     if (p->weight && p->a->end == p->row->n) end_backward(p);
@@ -323,7 +358,6 @@ static Status backward_pass(ChunkPass *p)
 Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s)
 {
     const Program *program = &e->list->program;
-    bool forward = a->kind == ACTION_FORWARD;
     ChunkPass p = { .e = e,
                     .a = a,
                     .row = action_row(program, a),
@@ -332,6 +366,8 @@ Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s)
                     .input = a->kind != ACTION_BACKWARD_WEIGHT,
                     .weight = a->kind != ACTION_BACKWARD_INPUT };
     p.r = layer_run(e, m, s);
-    if (program->phased && !forward) p.r.ring = &e->way->ring[RING_BACKWARD];
-    return forward ? forward_pass(&p) : backward_pass(&p);
+    if (a->kind == ACTION_FORWARD) return forward_pass(&p);
+    p.mode = program->phased ? &PHASED : a->kind == ACTION_BACKWARD ? &WHOLE : &SPLIT;
+    p.r.ring = &e->mode->ring[p.mode->ring];
+    return backward_pass(&p);
 }

@@ -2,7 +2,7 @@
 #ifndef TRAIN_RUN_LAYERS_H
 #define TRAIN_RUN_LAYERS_H
 
-#include "train/engine.h"
+#include "train/engine_parts.h"
 
 /* Sequences [first, first + b) of the step's batch. */
 MicroBatch run_part(const Engine *e, int64_t first, int64_t b);

@@ -2,6 +2,7 @@
 #include "train/run_program.h"
 
 #include "base/clock.h"
+#include "train/engine_memory.h"
 #include "train/recorder.h"
 #include "train/run_layers.h"
 #include "train/shards.h"
@@ -11,8 +12,8 @@
 
 static Status zero_sums(Engine *e)
 {
-    TRY(engine_zero(e, &e->record.sums));
-    TRY(engine_zero(e, &e->record.counts));
+    TRY(engine_zero(&e->arenas, &e->io.record.sums));
+    TRY(engine_zero(&e->arenas, &e->io.record.counts));
     return e->list->program.evaluates ? OK : shards_begin(e);
 }
 
@@ -37,7 +38,7 @@ static void take_lane(Engine *e, Lane lane)
 {
     e->ex.lane = lane;
     if (!e->lanes) return;
-    e->ex.scratch = lane == LANE_COMM ? &e->way->comm_scratch : &e->way->arena[ENGINE_SCRATCH];
+    e->ex.scratch = lane == LANE_COMM ? &e->mode->comm_scratch : &e->mode->arena[ENGINE_SCRATCH];
     if (e->counting) return;
     void *stream = e->ex.backend->streams->of_lane(&e->ex, lane);
     for (int g = 0; g < GROUP_COUNT; g++) {
@@ -47,11 +48,11 @@ static void take_lane(Engine *e, Lane lane)
 
 static Status run_action(Engine *e, const Action *a)
 {
-    EngineWay *w = e->way;
+    EngineMode *w = e->mode;
     e->ex.layer = a->layer >= 0 ? e->spec.layers[a->layer].block : -1;
     if (action_is_pass(a->kind)) {
         int64_t micro = e->shape.micro_batch;
-        MicroBatch m = e->evaluated;
+        MicroBatch m = e->io.evaluated;
         if (!e->list->program.evaluates) m = run_part(e, a->micro * micro, micro);
         return run_pass(e, a, &m, &w->slots[e->counting ? 0 : a->slot]);
     }
@@ -165,19 +166,19 @@ static Status count_alike(Engine *e, int chunk, ActionKind backward)
 
 Status run_count(Engine *e, EnginePlan *out)
 {
-    const Program *p = &e->way->step.program;
-    e->list = &e->way->step;
+    const Program *p = &e->mode->step.program;
+    e->list = &e->mode->step;
     for (int i = 0; i < p->n; i++) {
         if (p->at[i].micro < 0) TRY(count_action(e, &p->at[i]));
     }
     for (int c = 0; c < p->chunks; c++) {
-        Arena *slot = &e->way->slots[0].arena, *grads = e->way->grads.at;
+        Arena *slot = &e->mode->slots[0].arena, *grads = e->mode->grads.at;
         slot->peak_bytes = 0;
         if (e->split) grads->peak_bytes = 0;
         TRY(count_alike(e, c, ACTION_BACKWARD));
         TRY(count_alike(e, c, ACTION_BACKWARD_INPUT));
         out->chunk_bytes[SLOT_KEEP][c] = slot->peak_bytes;
-        out->pool_of_chunk[c] = tensor_bytes(&e->way->slots[0].pool.rows);
+        out->pool_of_chunk[c] = tensor_bytes(&e->mode->slots[0].pool.rows);
         if (e->split) out->chunk_bytes[SLOT_GRADS][c] = grads->peak_bytes;
     }
     take_lane(e, LANE_COMPUTE);

@@ -2,7 +2,7 @@
 #ifndef TRAIN_RUN_PROGRAM_H
 #define TRAIN_RUN_PROGRAM_H
 
-#include "train/engine.h"
+#include "train/engine_parts.h"
 
 /* All actions of a list of the way in use. Counted: once each, without transfers. */
 Status run_program(Engine *e, EngineList *l);

@@ -2,6 +2,7 @@
 #include "train/shards.h"
 
 #include "op/elementwise.h"
+#include "train/engine_memory.h"
 
 #include <assert.h>
 #include <string.h>
@@ -63,7 +64,7 @@ static Tensor reduced(const Engine *e, const ParamBucket *k)
 static bool mirrored(const Engine *e, const ParamBucket *k)
 {
     if (e->mesh.group[GROUP_MIRROR] == NULL) return false;
-    return e->way->step.program.placement == PLACE_BOTH ||
+    return e->mode->step.program.placement == PLACE_BOTH ||
            layer_desc(e->spec.layers[k->layer].kind)->begins;
 }
 
@@ -295,7 +296,7 @@ Status shards_begin(Engine *e)
         bool place = in_place(e, k);
         Tensor sum = place ? bucket_own(&e->params, &e->memory, k, BUF_GRAD)
                            : bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
-        TRY(place ? engine_zero(e, &sum) : zero_bucket(e, k, sum));
+        TRY(place ? engine_zero(&e->arenas, &sum) : zero_bucket(e, k, sum));
     }
     memset(e->written, 0, (size_t)e->spec.n_layers * sizeof *e->written);
     return OK;

@@ -15,7 +15,7 @@
 #ifndef TRAIN_SHARDS_H
 #define TRAIN_SHARDS_H
 
-#include "train/engine.h"
+#include "train/engine_parts.h"
 
 /* How the ranks of a mesh shard parameters. */
 ParamShards shards_of(const Config *c, const Mesh *m);

@@ -44,26 +44,30 @@ Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePla
 /* ERR_ARG if it does not fit: what is needed by arena, what is there, the nearest that fits. */
 Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                        const GpuPlan *p);
-Status train_print_gpu(const GpuPlan *p, Text *out);
 
 /* What the engine takes both ways, with the most room for rows that this GPU, or this host for its
  * `here` ranks, has memory for; `shape` then names the room. `beside`: bytes of the host that each
- * rank takes beside its engine. gpu: of train_plan_gpu. Plans point at each other: `again` must
+ * rank takes beside its engine. gpu: of train_plan_gpu. Plans point at each other: `retry` must
  * outlive the shape. */
 Status train_plan_engine(const Config *c, int here, size_t beside, EngineShape *shape,
-                         EnginePlan *plan, EnginePlan *again, GpuPlan *gpu);
+                         EnginePlan *plan, EnginePlan *retry, GpuPlan *gpu);
+
+/* What a run takes of its host beside its engine. */
+typedef enum TrainNeed {
+    NEED_LOADER,    /* batches, document orders, bytes of tokens */
+    NEED_DATA,      /* mapped pages of the data files */
+    NEED_SAVE,      /* checkpoint and metrics buffers */
+    NEED_LIBRARIES, /* code, heap and thread stacks beyond the empty program's */
+    NEED_PROBE,     /* measuring peak FLOP/s, before the rest is there */
+    NEEDS
+} TrainNeed;
 
 /* What a run will take, before it takes it. */
 typedef struct TrainPlan {
     EngineShape shape;
-    EnginePlan engine, again; /* again: of the way with room for all rows, where there is one */
+    EnginePlan engine, retry; /* retry: of the way with room for all rows, where there is one */
     GpuPlan gpu;              /* { 0 } on the CPU */
-    size_t tables_bytes;      /* bookkeeping */
-    size_t loader_bytes;      /* batches, document orders, bytes of tokens */
-    size_t mapped_bytes;      /* pages of the data files */
-    size_t save_bytes;        /* checkpoint and metrics buffers */
-    size_t library_bytes;     /* code, heap and thread stacks beyond the empty program's */
-    size_t probe_bytes;       /* measuring peak FLOP/s, before the rest is there */
+    size_t need[NEEDS];       /* of the host, beside the engine */
     size_t total_bytes;
     double model_flops; /* of a step, without what recompute adds */
 } TrainPlan;
@@ -89,14 +93,14 @@ void train_take_share(Config *own, const Comm *world, BindShare *out);
 Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out);
 
 /* All ranks take the least room that one of them chose. Collective. */
-Status train_agree_room(const Config *c, Comm *world, TrainPlan *p);
+Status train_agree_capacity(const Config *c, Comm *world, TrainPlan *p);
 
 /* More room of what steps that ran again were short of, if there is memory for it on all ranks: *grown,
  * and *p is the plan with it. Collective; world NULL: alone. */
-Status train_grow_room(const Config *c, Comm *world, Shortage of, TrainPlan *p, bool *grown);
+Status train_grow_capacity(const Config *c, Comm *world, Shortage of, TrainPlan *p, bool *grown);
 
 /* Where rows lie and what there is room for, as a sentence; nothing where nothing is pooled. */
-Status train_room_text(const EngineShape *shape, const EnginePlan *plan, Text *out);
+Status train_capacity_text(const EngineShape *shape, const EnginePlan *plan, Text *out);
 
 /* FLOPs that a step of the shape needs without what recompute does again; `plan` is the engine's. */
 Status train_model_flops(const Config *c, const EngineShape *shape, const EnginePlan *plan,

@@ -20,7 +20,7 @@ const Tensor *transfers_entry(const Transfers *t, const Action *a)
 Status transfers_post(const Transfers *t, const Action *a, const Tensor *what, CommRequest *out)
 {
     Comm *c = transfers_queue(t, a)->comm;
-    int tag = transfer_way(t->program, a);
+    int tag = transfer_link(t->program, a);
     if (action_is_send(a->kind)) return comm_send(c, what, a->peer, tag, out);
     return comm_recv(c, what, a->peer, tag, out);
 }
@@ -161,5 +161,5 @@ Status transfers_make(Exec *ex, const Program *p, const Tensor *entries, Comm *c
 
 void transfers_free(Transfers *t)
 {
-    for (int i = 0; i < t->ways; i++) comm_free(t->way[i].comm);
+    for (int i = 0; i < t->links; i++) comm_free(t->link[i].comm);
 }

@@ -8,7 +8,7 @@
  * transfer, all that can be under way is, and nothing else could start meanwhile: the thread may
  * wait for that one.
  *
- * Messages of one way (schedule/action.h) have one tag. Both ends have them in one queue, in the
+ * Messages of one link (schedule/action.h) have one tag. Both ends have them in one queue, in the
  * same order, which schedule_check_all() proves.
  *
  * On a GPU (transfers_gpu.c) all is launched in the order of the list, and queues are streams.
@@ -53,25 +53,25 @@ struct Transfers {
     Comm *comm; /* the stages; NULL: nobody else is there */
     TransferQueue *queue;
     int n;
-    TransferEvent *event;    /* and behind them, on a GPU, one for begin and move */
-    ActionSpan *span;        /* by action, of the last step; in streams see transfers_read_stamps */
-    struct TransferWay *way; /* on a GPU: of whatever queues */
-    int ways;
+    TransferEvent *event; /* and behind them, on a GPU, one for begin and move */
+    ActionSpan *span;     /* by action, of the last step; in streams see transfers_read_stamps */
+    struct TransferLink *link; /* on a GPU: of whatever queues */
+    int links;
     bool lanes;      /* the comm lane is a stream of its own */
     uint64_t *stamp; /* by action its begin and end, of a step that is recorded; NULL: not wanted */
     bool quiet;      /* in streams: nothing is sent or received, and all else goes its way */
 };
 
 /* A communicator of the stages with a stream of its own. */
-typedef struct TransferWay {
+typedef struct TransferLink {
     Comm *comm;
     void *stream;
-} TransferWay;
+} TransferLink;
 
 /* Of a rank's program; tables in `a`. */
 Status transfers_make(Exec *ex, const Program *p, const Tensor *entries, Comm *comm, Arena *a,
                       Transfers *out);
-/* The lanes, and the stages' memory, are on GPUs. Collective over the stages, unless the ways of
+/* The lanes, and the stages' memory, are on GPUs. Collective over the stages, unless the links of
  * another Program with the same transfers are taken (`like`; NULL: none). lanes: the comm lane is
  * used. */
 Status transfers_open_gpu(Transfers *t, bool lanes, const Transfers *like, Arena *a);

@@ -13,18 +13,18 @@
 
 static int colors(const Program *p) { return 2 + p->stages % 2; }
 
-static int way_of(const Program *p, const Action *a)
+static int link_of(const Program *p, const Action *a)
 {
     int from = action_is_send(a->kind) ? p->rank : a->peer;
     bool closes = p->stages % 2 != 0 && from == p->stages - 1; /* a ring of odd length */
-    return transfer_way(p, a) * colors(p) + (closes ? 2 : from % 2);
+    return transfer_link(p, a) * colors(p) + (closes ? 2 : from % 2);
 }
 
-static TransferQueue *queue_on(const Transfers *t, int way)
+static TransferQueue *queue_on(const Transfers *t, int link)
 {
     for (int i = 0; i < t->n; i++) {
         TransferQueue *q = &t->queue[i];
-        if (q->n > 0 && way_of(t->program, &t->program->at[q->action[0]]) == way) return q;
+        if (q->n > 0 && link_of(t->program, &t->program->at[q->action[0]]) == link) return q;
     }
     return NULL;
 }
@@ -44,13 +44,13 @@ static Status wait_on(const Transfers *t, const Event *event, void *stream)
     return t->ex->backend->streams->wait(t->ex, event, stream);
 }
 
-static Status open_way(Transfers *t, int way, Arena *a)
+static Status open_link(Transfers *t, int link, Arena *a)
 {
-    TransferWay *w = &t->way[way];
+    TransferLink *w = &t->link[link];
     w->stream = lane_stream(t, LANE_COMPUTE);
-    if (queue_on(t, way) != NULL) TRY(t->ex->backend->streams->add(t->ex, &w->stream));
+    if (queue_on(t, link) != NULL) TRY(t->ex->backend->streams->add(t->ex, &w->stream));
     TRY(comm_again(t->comm, w->stream, "transfers", a, &w->comm));
-    t->ways = way + 1;
+    t->links = link + 1;
     return comm_connect(w->comm);
 }
 
@@ -128,9 +128,9 @@ void transfers_read_stamps(Transfers *t)
 
 static Status open_ways(Transfers *t, Arena *a)
 {
-    int ways = transfer_ways(t->program) * colors(t->program);
-    TRY(ARENA_ZEROED(a, ways, &t->way));
-    for (int i = 0; i < ways; i++) TRY(open_way(t, i, a));
+    int links = transfer_links(t->program) * colors(t->program);
+    TRY(ARENA_ZEROED(a, links, &t->link));
+    for (int i = 0; i < links; i++) TRY(open_link(t, i, a));
     return OK;
 }
 
@@ -142,14 +142,14 @@ Status transfers_open_gpu(Transfers *t, bool lanes, const Transfers *like, Arena
         TRY(t->ex->backend->streams->event_new(t->ex, false, &t->event[i].device));
     }
     if (like != NULL)
-        t->way = like->way, t->ways = like->ways;
+        t->link = like->link, t->links = like->links;
     else if (t->comm != NULL && t->program->stages > 1)
         TRY(open_ways(t, a));
-    for (int i = 0; i < t->ways; i++) {
+    for (int i = 0; i < t->links; i++) {
         TransferQueue *q = queue_on(t, i);
         if (q == NULL) continue;
-        q->comm = t->way[i].comm;
-        q->stream = t->way[i].stream;
+        q->comm = t->link[i].comm;
+        q->stream = t->link[i].stream;
     }
     return OK;
 }

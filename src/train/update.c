@@ -13,8 +13,8 @@ static Status update_range(Engine *e, const UpdateRange *r)
                                   .m = r->m,
                                   .v = r->v,
                                   .w_low = r->w_low,
-                                  .clip = e->record.clip,
-                                  .hyper = tensor_rows(&e->hyper, (int64_t)r->age * 3, 3),
+                                  .clip = e->io.record.clip,
+                                  .hyper = tensor_rows(&e->io.hyper, (int64_t)r->age * 3, 3),
                                   .beta1 = (float)c->optimizer_beta1,
                                   .beta2 = (float)c->optimizer_beta2,
                                   .eps = (float)c->optimizer_eps,
@@ -25,7 +25,7 @@ Status update_add_records(Engine *e)
 {
     const Mesh *m = e->shape.mesh;
     if (m == NULL || m->ranks == 1) return OK;
-    Tensor *const sums[] = { &e->record.sums, &e->record.counts };
+    Tensor *const sums[] = { &e->io.record.sums, &e->io.record.counts };
     for (int i = 0; i < (e->spec.n_moe > 0 ? 2 : 1); i++) {
         Tensor row = tensor_as2(sums[i], 1, tensor_elems(sums[i]));
         TRY(exchange_collective(&e->ex, (Collective){ .in = row,
@@ -40,7 +40,7 @@ Status update_add_records(Engine *e)
 
 Status update_run(Engine *e)
 {
-    const Record *r = &e->record;
+    const Record *r = &e->io.record;
     for (int i = 0; i < e->n_norms; i++) {
         TRY(square_sum(&e->ex, (SquareSum){ e->norms[i], r->square_sum }));
     }

@@ -2,7 +2,7 @@
 #ifndef TRAIN_UPDATE_H
 #define TRAIN_UPDATE_H
 
-#include "train/engine.h"
+#include "train/engine_parts.h"
 
 Status update_run(Engine *e);
 

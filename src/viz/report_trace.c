@@ -2,8 +2,8 @@
  * traced steps went. It draws one rank's steps; `trace report` has all ranks. */
 #include "base/file.h"
 #include "base/lane.h"
-#include "trace/record.h"
 #include "base/scan.h"
+#include "trace/record.h"
 #include "viz/report_parts.h"
 
 #include <math.h>

@@ -14,7 +14,7 @@ static Status look(Arena *a, const uint8_t *data, size_t bytes)
     int64_t n = 0;
     Names names;
     TRY(arena_text(a, (const char *)data, bytes, &text));
-    TRY(weights_parse_index("fuzz", (char *)(uintptr_t)text, bytes, a, &entry, &n));
+    TRY(weights_parse_index("fuzz", text, bytes, a, &entry, &n));
     if (n == 0) abort();
     TRY(names_init(&names, n, a));
     for (int64_t i = 0; i < n; i++) {

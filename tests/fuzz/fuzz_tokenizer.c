@@ -1,7 +1,7 @@
 /* Any bytes as a tokenizer.json: no crash, no leak, no wait; and what loads must encode a text to
  * ids that decode to no more than the text, with a space before each piece at most. Special tokens
  * decode to nothing. */
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer_private.h"
 
 enum { ARENA_BYTES = 256 << 20 };
 

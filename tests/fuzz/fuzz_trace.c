@@ -1,6 +1,7 @@
 /* fuzz_trace: any bytes are refused with a sentence, or are a trace whose columns hold together, and
  * whose blocks, threads and largest event change nothing. The input: a byte for the size of blocks,
  * the rest is the file. */
+#include "analyze/events_read.h"
 #include "analyze/kineto.h"
 
 #include <stdio.h>
@@ -22,13 +23,12 @@ static Status read_as(const char *path, size_t block, size_t element_max, int th
 {
     Arena a = { 0 };
     Source s = { 0 };
-    EventsOptions o = { .python = true, .threads = threads };
     *e = (Events){ .path = path, .rank = -1, .world = -1 };
     need(arena_init(&a, "input", MEM_HOST, (size_t)1 << 20) == OK);
     Status status = source_open(&s, path, &a);
     if (block > 0) s.block = block;
     if (element_max > 0) s.element_max = element_max;
-    if (status == OK) status = kineto_read(&s, &o, e);
+    if (status == OK) status = kineto_read(&s, true, threads, e);
     source_close(&s);
     arena_free(&a);
     if (status != OK) events_free(e);

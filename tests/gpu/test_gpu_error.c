@@ -20,7 +20,7 @@ static int take_memory_away(const char *guard, const char *const *want)
     tiny_open(&t, TINY(LARGE, "run.executor=eager"));
     if (strcmp(guard, "guard") == 0) engine_guard(&t.engine);
     CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, 1, &r));
-    const Arena *slot = &t.engine.way->arena[ENGINE_SLOT];
+    const Arena *slot = &t.engine.mode->arena[ENGINE_SLOT];
     t.engine.ex.backend->free(&t.engine.ex, slot->kind, slot->base, slot->cap_bytes);
     if (engine_step(&t.engine, &t.batch, 1e-2, 2, &r) != ERR_DEVICE) return 1;
     status_sentence(said, sizeof said);

@@ -42,7 +42,7 @@ static void said_of(int kind, const char *const *more, Said *out)
         StepResult r = tiny_steps(&t, i, 1);
         out->loss[i] = r.loss;
         out->routes[i] = 0;
-        for (int64_t e = 0; e < tensor_elems(&t.engine.load_host); e++)
+        for (int64_t e = 0; e < tensor_elems(&t.engine.io.load_host); e++)
             out->routes[i] += (double)r.load[e] * (double)(e + 1) * (double)(e + 7);
     }
     tiny_close(&t);
@@ -89,8 +89,8 @@ static bool same_state(Tiny *a, Tiny *b)
         const Tensor *x = &a->engine.memory.buffer[buffer], *y = &b->engine.memory.buffer[buffer];
         const void *p = NULL, *q = NULL;
         if (x->data == NULL) continue;
-        CHECK_OK(engine_get(&a->engine, x->data, tensor_bytes(x), &p));
-        CHECK_OK(engine_get(&b->engine, y->data, tensor_bytes(y), &q));
+        CHECK_OK(engine_get(&a->engine.arenas, x->data, tensor_bytes(x), &p));
+        CHECK_OK(engine_get(&b->engine.arenas, y->data, tensor_bytes(y), &q));
         if (memcmp(p, q, tensor_bytes(x)) != 0) return false;
     }
     return true;
@@ -182,7 +182,7 @@ static void evaluation_gives_the_cpu_s_losses(void **state)
     CHECK_OK(engine_losses(&b.engine, &b.batch, &y));
     int64_t n = tensor_elems(&a.batch.id);
     for (int64_t i = 0; i < n; i++) CHECK_NEAR((double)y[i], (double)x[i], 1e-4);
-    int64_t loads = tensor_elems(&a.engine.record.load);
+    int64_t loads = tensor_elems(&a.engine.io.record.load);
     CHECK(memcmp(engine_load(&a.engine), engine_load(&b.engine), (size_t)loads * 4) == 0);
     tiny_close(&a);
     tiny_close(&b);
@@ -259,8 +259,8 @@ static void a_nan_is_named_and_skips_the_step(void **state)
     tiny_open(&t, TINY(ON_GPU));
     const float bad = NAN;
     const Tensor main = t.engine.memory.buffer[BUF_MAIN];
-    memcpy(engine_room(&t.engine, main.data), &bad, sizeof bad);
-    CHECK_OK(engine_put(&t.engine, main.data, sizeof bad));
+    memcpy(engine_staging(&t.engine.arenas, main.data), &bad, sizeof bad);
+    CHECK_OK(engine_put(&t.engine.arenas, main.data, sizeof bad));
     int32_t *id = t.batch.id.data;
     id[0] = 0; /* row 0 of the embedding is what was spoilt */
     CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, 1, &r));

@@ -10,7 +10,7 @@
 
 #include "harness/test.h"
 
-#include "comm/comm_table.h"
+#include "comm/comm_private.h"
 #include "train/transfers.h"
 
 #include <string.h>
@@ -166,7 +166,7 @@ static const Backend lane_backend = { .apart = true, .async = true, .streams = &
 static inline int64_t lane_message(const Program *p, const Action *a)
 {
     bool forward = action_is_forward(a->kind), sends = action_is_send(a->kind);
-    int64_t hop = place_hop(p, a->chunk, a->micro) - (sends != forward);
+    int64_t hop = hop_of(p, a->chunk, a->micro) - (sends != forward);
     return (hop * p->micros + a->micro) * 2 + forward;
 }
 

@@ -13,7 +13,6 @@
 
 #include "backend/cuda.h"
 
-#include "train/again.h"
 #include "train/shards.h"
 #include "train/train.h"
 
@@ -113,7 +112,7 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
                               .pp_rank = world == NULL ? 0 : r->mesh.at.stage,
                               .mesh = world == NULL ? NULL : &r->mesh };
     TRY(engine_plan(k, ENGINE_TRAIN, &t->shape, &t->plan));
-    TRY(again_plan(k, &t->shape, &t->plan, &r->again));
+    TRY(engine_plan_retry(k, &t->shape, &t->plan, &r->again));
     TRY(engine_open(&t->engine, k, ENGINE_TRAIN, &t->shape, &t->plan));
     TRY(engine_prepare(&t->engine, NULL));
     TRY(engine_init_weights(&t->engine, 42));
@@ -124,12 +123,12 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
 }
 
 /* Other room for rows between two steps. */
-static inline Status many_resize(ManyRank *r, const RowRoom *room)
+static inline Status many_resize(ManyRank *r, const RowCapacity *room)
 {
     Tiny *t = &r->t;
-    t->shape.room = *room, t->shape.again = NULL;
+    t->shape.capacity = *room, t->shape.retry = NULL;
     TRY(engine_plan(&t->config, ENGINE_TRAIN, &t->shape, &t->plan));
-    TRY(again_plan(&t->config, &t->shape, &t->plan, &r->again));
+    TRY(engine_plan_retry(&t->config, &t->shape, &t->plan, &r->again));
     return engine_resize(&t->engine, &t->shape, &t->plan);
 }
 
@@ -185,12 +184,12 @@ static inline const Param *many_find(const Engine *e, const char *name)
 /* Elements that may lie on a GPU, in host memory of `a`. */
 static inline Status many_floats(Engine *e, const Tensor *t, Arena *a, float **out)
 {
-    size_t bytes = tensor_bytes(t), most = engine_piece_bytes(e);
+    size_t bytes = tensor_bytes(t), most = engine_piece_bytes(&e->arenas);
     TRY(ARENA_NEW(a, tensor_elems(t), out));
     for (size_t at = 0; at < bytes; at += most) {
         const void *piece = NULL;
         size_t n = bytes - at < most ? bytes - at : most;
-        TRY(engine_get(e, (char *)t->data + at, n, &piece));
+        TRY(engine_get(&e->arenas, (char *)t->data + at, n, &piece));
         memcpy((char *)*out + at, piece, n);
         if (n < most) break;
     }
@@ -288,8 +287,9 @@ static inline Status many_compare(const Many *m, ManyRank *one, ManyRank *r)
         TRY(many_step(r, i, &have));
         bool equal = i == 0 || (m->afresh > 0 && i % m->afresh == 0); /* weights before the step */
         bool starts = m->afresh > 0 && (i + 1) % m->afresh == 0;
-        bool routed = one->t.engine.spec.n_moe == 0 || m->cosine > 0 ||
-                      memcmp(want.load, have.load, tensor_bytes(&one->t.engine.record.load)) == 0;
+        bool routed =
+            one->t.engine.spec.n_moe == 0 || m->cosine > 0 ||
+            memcmp(want.load, have.load, tensor_bytes(&one->t.engine.io.record.load)) == 0;
         if (!routed && m->alike > 0 && i >= m->alike) return OK;
         if (!routed && (m->afresh == 0 || one->ties.closest > TIE || ++ties > 1))
             return FAIL(ERR_NUMERIC,
@@ -328,7 +328,7 @@ static inline Status many_as_planned(ManyRank *r)
 {
     for (int a = 0; a < ENGINE_ARENAS; a++) {
         size_t used = engine_peak_bytes(&r->t.engine, (EngineArena)a), planned = r->t.plan.bytes[a];
-        if (used == planned || r->t.shape.again != NULL) continue;
+        if (used == planned || r->t.shape.retry != NULL) continue;
         return FAIL(ERR_NUMERIC, "%s: %zu bytes, planned %zu", engine_arena_names[a], used,
                     planned);
     }

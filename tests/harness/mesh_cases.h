@@ -11,7 +11,6 @@
 #define SCORED "moe.score_input=true", "moe.top_k=1", "moe.score=sigmoid"
 #define BATCH  "train.batch=8", "train.micro_batch=1"
 #define WORST  "moe.buffers=worst"
-#define EXACT  "moe.buffers=exact", "run.executor=eager"
 #define POOLED "moe.buffers=pooled", "moe.pool_factor=1.5"
 #define HIER   "moe.exchange=hier"
 #define DIRECT "moe.exchange=direct"
@@ -35,7 +34,6 @@ static const ManyCase mesh_cases[] = {
     { "dp 2, recompute", 2, { MLA, BATCH, "mesh.zero=3", "recompute.layers=[0,1,2,3]" } },
     /* experts */
     { "ep 2", 2, { MLA, BATCH, WORST, "mesh.ep=2" } },
-    { "ep 2, exact", 2, { MLA, BATCH, EXACT, "mesh.ep=2" } },
     { "ep 2, a pool", 2, { MLA, BATCH, POOLED, "mesh.ep=2" } },
     { "ep 2, a pool, allgather, recompute",
       2,
@@ -52,9 +50,9 @@ static const ManyCase mesh_cases[] = {
     { "ep 8, hier over 2 hosts",
       8,
       { MLA, BATCH, WORST, "mesh.ep=8", HIER, "mesh.ranks_per_host=4" } },
-    { "ep 8, hier over 4 hosts, exact",
+    { "ep 8, hier over 4 hosts",
       8,
-      { MLA, BATCH, EXACT, "mesh.ep=8", HIER, "mesh.ranks_per_host=2" } },
+      { MLA, BATCH, WORST, "mesh.ep=8", HIER, "mesh.ranks_per_host=2" } },
     { "dp 8, ep 4, hier over 2 hosts, recompute",
       8,
       { GQA, BATCH, WORST, "mesh.ep=4", HIER, "mesh.ranks_per_host=2", "mesh.zero=2",
@@ -64,7 +62,6 @@ static const ManyCase mesh_cases[] = {
       { MLA, BATCH, WORST, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=4", HIER, "mesh.ranks_per_host=2",
         "mesh.schedule=1f1b-overlap" } },
     { "ep 2, direct", 2, { MLA, BATCH, WORST, "mesh.ep=2", DIRECT } },
-    { "ep 2, direct, exact", 2, { MLA, BATCH, "moe.buffers=exact", "mesh.ep=2", DIRECT } },
     { "ep 2, direct, bounded",
       2,
       { MLA, BATCH, "moe.buffer_factor=1.2", "mesh.ep=2", DIRECT, "moe.bias_rate=0.01" } },
@@ -179,9 +176,6 @@ static const ManyCase mesh_cases[] = {
     { "pp 2, ep 2, a pool, zb-h1",
       4,
       { MLA, BATCH, POOLED, "mesh.pp=2", "mesh.ep=2", "mesh.schedule=zb-h1" } },
-    { "pp 2, ep 2, 1f1b-overlap, exact",
-      4,
-      { MLA, BATCH, EXACT, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", "mesh.schedule=1f1b-overlap" } },
     { "pp 2, ep 2 over cp 2, 1f1b-overlap",
       4,
       { GQA, BATCH, WORST, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", "mesh.cp=2",

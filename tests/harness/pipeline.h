@@ -66,7 +66,7 @@ static inline Status look_at_gradients(Engine *e, const Whole *w, Found *f)
         if (mine->first[BUF_GRAD] < 0) continue;
         while (strcmp(p->name, mine->name) != 0) p++;
         Tensor grad = param_view(mine, &e->memory, BUF_GRAD);
-        TRY(engine_get(e, grad.data, tensor_bytes(&grad), &got));
+        TRY(engine_get(&e->arenas, grad.data, tensor_bytes(&grad), &got));
         double error = distance(got, w->grads + p->first[BUF_GRAD], tensor_elems(&grad));
         if (!(error <= f->worst)) f->worst = error, f->param = p->name;
         f->bits = mix(f->bits, got, tensor_bytes(&grad));
@@ -212,7 +212,7 @@ static inline void whole_open(Whole *w, const char *const *more)
         CHECK_OK(engine_step(&t->engine, &t->batch, 0, step + 1, &w->result));
     }
     const Tensor *grad = &t->engine.memory.buffer[BUF_GRAD];
-    CHECK_OK(engine_get(&t->engine, grad->data, tensor_bytes(grad), &grads));
+    CHECK_OK(engine_get(&t->engine.arenas, grad->data, tensor_bytes(grad), &grads));
     CHECK_OK(ARENA_NEW(&t->arena, tensor_elems(grad), &keep));
     w->grads = memcpy(keep, grads, tensor_bytes(grad));
 }

@@ -141,9 +141,9 @@ static Status make_weights(Side *s)
 static Status make_tables(Side *s)
 {
     int64_t d = s->spec.rotary.dim;
-    TRY(tensor_new2(&s->arena, DTYPE_F32, TOKENS, d / 2, &s->run.rope_cos));
-    TRY(tensor_new2(&s->arena, DTYPE_F32, TOKENS, d / 2, &s->run.rope_sin));
-    rotary_table(&s->spec.rotary, TOKENS, s->run.rope_cos.data, s->run.rope_sin.data);
+    TRY(tensor_new2(&s->arena, DTYPE_F32, TOKENS, d / 2, &s->run.rope.cos));
+    TRY(tensor_new2(&s->arena, DTYPE_F32, TOKENS, d / 2, &s->run.rope.sin));
+    rotary_table(&s->spec.rotary, TOKENS, s->run.rope.cos.data, s->run.rope.sin.data);
     return OK;
 }
 
@@ -154,6 +154,7 @@ static Status make_rows(Side *s, int ranks, int rank)
     MicroBatch *m = &s->batch;
     int64_t t = TOKENS / ranks, n = SEQUENCES * t, width = s->spec.hidden;
     *m = (MicroBatch){ .b = SEQUENCES, .t = t };
+    r->tokens = r->rows = n;
     TRY(tensor_new1(&s->arena, DTYPE_I32, n, &m->pos));
     TRY(tensor_new2(&s->arena, DTYPE_I32, m->b, t, &m->doc));
     TRY(tensor_new2(&s->arena, s->spec.act, n, width, &r->h));
@@ -229,9 +230,9 @@ static Status both_ways(Side *s)
     TRY(forward(s));
     if ((s->layer.recompute & RECOMPUTE_LAYER) != 0) {
         arena_release(&s->keep, (ArenaMark){ 0 });
-        s->run.again = true;
+        s->run.recomputing = true;
         TRY(forward(s));
-        s->run.again = false;
+        s->run.recomputing = false;
     }
     for (int i = d->n_phases - 1; i >= 0; i--) TRY(run_phase(s, d->phases[i].backward_input));
     for (int i = d->n_phases - 1; i >= 0; i--) TRY(run_phase(s, d->phases[i].backward_weight));

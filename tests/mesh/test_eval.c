@@ -72,7 +72,7 @@ static Status evaluate(Turn *t, ManyRank *r, Loader *l)
     Evaluator v = { 0 };
     EvalMetrics all, some;
     const Engine *e = &r->t.engine;
-    int64_t n = tensor_elems(&e->record.load);
+    int64_t n = tensor_elems(&e->io.record.load);
     if (n > LOAD_MAX) return FAIL(ERR_ARG, "%lld counts of load", (long long)n);
     TRY(eval_make(&v, e, NULL, &r->t.arena));
     TRY(eval_run(&v, &r->t.engine, l, SOME, 0, &some));

@@ -60,9 +60,7 @@ static const SearchRow *draw_row(Asked *s, int i)
 /* The same mesh, schedule, sharing and recomputation over a layer a stage. */
 static void shrink_row(const Config *c, const SearchRow *row, Drawn *out)
 {
-    static const char *const buffers[] = { [BUFFERS_POOLED] = "pooled",
-                                           [BUFFERS_WORST] = "worst",
-                                           [BUFFERS_EXACT] = "exact run.executor=eager" };
+    static const char *const buffers[] = { [BUFFERS_POOLED] = "pooled", [BUFFERS_WORST] = "worst" };
     const PlanLayout *l = &row->layout;
     int layers = l->pp * (l->schedule->placement == PLACE_BOTH ? 1 : l->vpp);
     int64_t micros = c->train_batch / (l->dp * l->micro_batch);

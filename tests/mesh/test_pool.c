@@ -69,7 +69,7 @@ static Status same_step(ManyRank *a, ManyRank *b, int i, StepResult *x)
     StepResult y;
     TRY(many_step(a, i, x));
     TRY(many_step(b, i, &y));
-    if (y.again) return FAIL(ERR_NUMERIC, "a run with room for all ran a step again");
+    if (y.retried) return FAIL(ERR_NUMERIC, "a run with room for all ran a step again");
     if (x->loss == y.loss && x->grad_norm == y.grad_norm && tiny_same_state(&a->t, &b->t))
         return OK;
     return FAIL(ERR_NUMERIC, "step %d: loss %.9g, with room %.9g, or other weights", i, x->loss,
@@ -83,7 +83,7 @@ static Status compare(Turn *t, ManyRank *a, ManyRank *b, int rank)
         int turn = i - PLAIN_STEPS;
         squeeze = (Squeeze){ .layer = turn < 0 || turn / LAYERS != rank ? -2 : turn % LAYERS };
         TRY(same_step(a, b, i, &x));
-        t->again[rank][i] = x.again;
+        t->again[rank][i] = x.retried;
         if (squeeze.met) t->met[i] = true;
     }
     return OK;
@@ -125,9 +125,9 @@ static Status grow(void *state, Comm *world)
 {
     static const char *const scarce[] = { "moe.pool_factor=0.3", "moe.buffer_factor=4", NULL },
                              *const all[] = { "moe.buffers=worst", NULL };
-    static const RowRoom rooms[] = { { .pool = 0.4 },
-                                     { .pool = 4, .fetching = 2 },
-                                     { .pool = 4, .rows = 4, .blocks = 4, .fetching = 2 } };
+    static const RowCapacity rooms[] = { { .pool = 0.4 },
+                                         { .pool = 4, .fetching = 2 },
+                                         { .pool = 4, .rows = 4, .blocks = 4, .fetching = 2 } };
     Turn *t = state;
     ManyRank a = { .also = scarce }, b = { .also = all };
     StepResult x;
@@ -136,8 +136,8 @@ static Status grow(void *state, Comm *world)
     for (int i = 0; i < 8; i++) {
         if (i > 0 && i % 2 == 0) TRY(many_resize(&a, &rooms[i / 2 - 1]));
         TRY(same_step(&a, &b, i, &x));
-        t->again[world->rank][i] = x.again;
-        if (x.again && (!x.short_of.rows || x.short_of.blocks))
+        t->again[world->rank][i] = x.retried;
+        if (x.retried && (!x.short_of.rows || x.short_of.blocks))
             return FAIL(ERR_NUMERIC, "step %d: pools were short, blocks were said to be", i);
         if (i > 3) TRY(same_peaks(&a));
     }

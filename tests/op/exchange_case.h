@@ -23,7 +23,7 @@ typedef struct Sizes {
 typedef struct Traveller {
     ExchangeKind kind;
     int64_t experts, inside;
-    Tensor relay, relay_count;
+    Tensor relay;
     Tensor x, index, weight, place, overflow, count, first, shared, residual;
     Tensor rows, rows_index, rows_weight, sums, dweight;
     Tensor y, home;
@@ -186,7 +186,7 @@ static inline void act_as_experts(const Traveller *v, int64_t first)
 
 static inline ExchangeRelay relay_of(const Traveller *v)
 {
-    return (ExchangeRelay){ v->relay, v->relay_count, v->inside, 0 };
+    return (ExchangeRelay){ v->relay, v->inside, 0 };
 }
 
 static inline ExchangePlace to_places(const Traveller *v, int64_t ranks)
@@ -228,7 +228,6 @@ static inline ExchangeCombine coming_back(const Traveller *v, int64_t ranks)
     return (ExchangeCombine){ .x = v->sums,
                               .rows_weight = v->dweight,
                               .place = v->place,
-                              .count = v->count,
                               .first = v->first,
                               .relay = relay_of(v),
                               .shared = v->shared,

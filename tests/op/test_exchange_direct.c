@@ -1,7 +1,7 @@
 /* exchange/direct: what else can happen where ranks store into each other's memory. */
 #include "exchange_case.h"
 
-#include "comm/comm_table.h"
+#include "comm/comm_private.h"
 
 /* A rank's end amid an exchange */
 

@@ -320,7 +320,7 @@ static Pipeline sharded(bool weights)
         memcpy(at, row->at, (size_t)row->n * sizeof *at);
         for (int k = 0; k < row->n; k++) {
             if (!weights) at[k].lane = LANE_COMPUTE; /* no exchange orders the lanes */
-            if (at[k].lane == LANE_COMPUTE) at[k].place = (short)(at[k].own % CHUNK_PLACES);
+            if (at[k].lane == LANE_COMPUTE) at[k].half = (short)(at[k].own % CHUNK_HALVES);
         }
         row->at = at;
     }
@@ -345,7 +345,7 @@ static void lifetimes_of_gathered_weights_are_proven(void **state)
     nth(&p, 0, ACTION_FREE_WEIGHTS, 0)->layer = 1;
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "place 0 has layer 0");
     p = sharded(true);
-    nth(&p, 0, ACTION_GATHER_WEIGHTS, 1)->place = 0;
+    nth(&p, 0, ACTION_GATHER_WEIGHTS, 1)->half = 0;
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
                 "gather weights of layer 1: place 0 has layer 0");
 }
@@ -389,10 +389,10 @@ static void what_is_no_place_is_found(void **state)
               { ACTION_GATHER_WEIGHTS, 0, "gathers layer 0 before the update" } };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         Pipeline p = sharded(true);
-        nth(&p, 0, c[i].kind, c[i].n)->place = -1;
+        nth(&p, 0, c[i].kind, c[i].n)->half = -1;
         CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, c[i].says);
         p = sharded(true);
-        nth(&p, 0, c[i].kind, c[i].n)->place = CHUNK_PLACES;
+        nth(&p, 0, c[i].kind, c[i].n)->half = CHUNK_HALVES;
         CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "of 4, place 2");
         p = sharded(true);
         nth(&p, 0, c[i].kind, c[i].n)->layer = 4;
@@ -463,10 +463,10 @@ static void updated_weights_are_gathered(void **state)
 static void a_slot_is_left_by_both_lanes(void **state)
 {
     (void)state;
-    static const ChunkPhase forward[] = { { "layer", "whole", .place = -1 } };
+    static const ChunkPhase forward[] = { { "layer", "whole", .half = -1 } };
     static const ChunkPhase backward[] = {
-        { "layer", "out", .place = -1, .lane = LANE_COMM },
-        { "layer", "in", .place = -1, .beside = true, .ends = true },
+        { "layer", "out", .half = -1, .lane = LANE_COMM },
+        { "layer", "in", .half = -1, .overlap_ok = true, .ends = true },
     };
     static const Chunk chunk = { { { forward, 1 }, { backward, 2 } }, 1 };
     ScheduleShape s = { 1, 1, 2, 1, 1, 1, .chunk = &chunk };

@@ -22,14 +22,14 @@ static ChunkRow row_of(const char *text, bool placed)
         x->name = c++;
         for (; *c != ' ' && *c != '\0'; c++) {
             x->lane = *c == '*' ? LANE_COMM : x->lane;
-            x->beside |= *c == '&';
-            x->meets |= *c == '!';
+            x->overlap_ok |= *c == '&';
+            x->communicates |= *c == '!';
             x->gradients |= *c == '+';
-            x->again |= *c == '^';
+            x->recompute |= *c == '^';
             x->ends |= *c == '$';
             x->weights = (short)(*c == '=' ? 0 : x->weights);
         }
-        x->place = (short)(placed && x->lane == LANE_COMPUTE ? x->weights % CHUNK_PLACES : -1);
+        x->half = (short)(placed && x->lane == LANE_COMPUTE ? x->weights % CHUNK_HALVES : -1);
         while (*c == ' ') c++;
     }
     return (ChunkRow){ at, n };
@@ -55,7 +55,7 @@ static void add_action(Text *t, const Program *p, const Action *a)
         CHECK_OK(text_printf(t, "%s%d%c", k == a->first ? ":" : "", x->own, x->name[0]));
     }
     if (a->layer >= 0) CHECK_OK(text_printf(t, " %d", a->layer));
-    if (a->place >= 0) CHECK_OK(text_printf(t, " in %d", a->place));
+    if (a->half >= 0) CHECK_OK(text_printf(t, " in %d", a->half));
     for (int k = 0; k < ACTION_WAITS && a->wait[k] >= 0; k++) {
         int by = 0;
         while (p->at[by].signal != a->wait[k]) by++;

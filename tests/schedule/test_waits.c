@@ -158,7 +158,7 @@ static bool can_be_spared(const Enforced *o, int action, int signaller, const ui
 {
     const Action *a = &o->p->at[action], *by = &o->p->at[signaller];
     if (a->kind != ACTION_REDUCE_GRADS && a->kind != ACTION_SUM_GRADS) return false;
-    if (place_hop(o->p, by->chunk, by->micro) == 0 || action_meets(o->p, by)) return false;
+    if (hop_of(o->p, by->chunk, by->micro) == 0 || action_communicates(o->p, by)) return false;
     for (int i = 0; i < action; i++) {
         if (adds_to(o->p, &o->p->at[i], a->layer) && !has_ended(rest, i)) return false;
     }

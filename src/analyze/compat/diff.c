@@ -218,7 +218,7 @@ static Status common_cells(Stats *st, const Row *r, Table *t)
 }
 
 /* What common_cells fills. */
-#define CALL_COLUMNS                                                                               \
+#define OP_COLUMNS                                                                                 \
     "cpu_op_name|cpu_op_uid|source|Input Dims|Input Strides|Input type|Concrete Inputs"
 
 /* Trees without frames of Python have one module: root. */
@@ -227,7 +227,7 @@ static Status stats_table(Stats *st, Table *t)
     const Cell root = cell_text("root");
     bool none = false;
     TRY(table_init(t, "diff_stats",
-                   "name|" CALL_COLUMNS "|kernel_time|busy_time|lowest_common_ancestor_name|"
+                   "name|" OP_COLUMNS "|kernel_time|busy_time|lowest_common_ancestor_name|"
                    "lowest_common_ancestor_id|gpu_op_uid|nn_module_stack|nn_module_parent",
                    "", st->a));
     for (int64_t i = 0; i < st->rows; i++) none |= st->row[i].lca == EVENT_NONE;
@@ -292,7 +292,7 @@ static Status unique_table(Stats *st, Table *t)
     memcpy(row, st->row, (size_t)st->rows * sizeof *row);
     if (st->rows > 0) qsort(row, (size_t)st->rows, sizeof *row, by_group);
     TRY(table_init(t, "diff_stats_unique_args_summary",
-                   "name|operation_count|" CALL_COLUMNS "|busy_time|lowest_common_ancestor_name|"
+                   "name|operation_count|" OP_COLUMNS "|busy_time|lowest_common_ancestor_name|"
                    "nn_module_stack|nn_module_parent|kernel_time_mean|kernel_time_sum",
                    "", st->a));
     for (int64_t i = 0, end; i < st->rows; i = end) {

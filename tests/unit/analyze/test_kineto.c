@@ -647,13 +647,12 @@ static void a_file_that_grows_is_refused(void **state)
     Arena a = { 0 };
     Source s;
     Events e = { .path = path, .rank = -1, .world = -1 };
-    EventsOptions o = { .threads = 1 };
     trace_file(path, TRACE(A), sizeof TRACE(A) - 1);
     CHECK_OK(arena_init(&a, "input", MEM_HOST, (size_t)1 << 20));
     CHECK_OK(source_open(&s, path, &a));
     FILE *f = fopen(path, "a");
     CHECK(f != NULL && fputs("more", f) >= 0 && fclose(f) == 0);
-    CHECK_FAILS(kineto_read(&s, &o, &e), ERR_IO, "bytes while it was read");
+    CHECK_FAILS(kineto_read(&s, false, 1, &e), ERR_IO, "bytes while it was read");
     events_free(&e);
     source_close(&s);
     arena_free(&a);

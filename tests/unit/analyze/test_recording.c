@@ -2,7 +2,8 @@
  * do to the file meanwhile, and told apart by the run that they are of. */
 #include "harness/test.h"
 
-#include "analyze/kineto.h"
+#include "analyze/events_read.h"
+#include "analyze/kineto_source.h"
 #include "analyze/recording.h"
 
 #include <fcntl.h>

@@ -4,6 +4,7 @@
 
 #include "harness/test.h"
 
+#include "analyze/events_read.h"
 #include "analyze/kineto.h"
 #include "base/file.h"
 
@@ -47,13 +48,12 @@ static inline Status trace_read_file(const char *path, const ReadAs *as, Events 
 {
     Arena a = { 0 };
     Source s = { 0 };
-    EventsOptions o = { .python = !as->no_python, .threads = as->threads };
     *e = (Events){ .path = path, .rank = -1, .world = -1 };
     CHECK_OK(arena_init(&a, "input", MEM_HOST, (size_t)1 << 20));
     Status status = source_open(&s, path, &a);
     if (as->block > 0) s.block = as->block;
     if (as->element_max > 0) s.element_max = as->element_max;
-    if (status == OK) status = kineto_read(&s, &o, e);
+    if (status == OK) status = kineto_read(&s, !as->no_python, as->threads, e);
     source_close(&s);
     arena_free(&a);
     if (status != OK) events_free(e);

@@ -142,6 +142,8 @@ static void a_wrong_file_is_told_with_its_place(void **state)
         { "run:\n  trace_steps: 5\n", ERR_ARG, "run.trace_steps is 5, must be a list" },
         { "run:\n  trace_steps: [5, x]\n", ERR_ARG, "a.yaml:2:20: run.trace_steps is the text" },
         { "recompute:\n  pieces: [norms]\n", ERR_ARG, "\"norms\", must be one of norm|attn_up" },
+        { "moe:\n  buffers: exact\n", ERR_ARG, "moe.buffers=exact was removed after 0.9.0: take pooled" },
+        { "search:\n  buffers: [exact]\n", ERR_ARG, "search.buffers=exact was removed" },
         { "run: 5\n", ERR_ARG, "a.yaml:1:6: run must be a mapping of names to values" },
         { "- 5\n", ERR_ARG, "a.yaml:1:1: the configuration must be a mapping" },
         { "[run]: 5\n", ERR_ARG, "a.yaml:1:1: a name of a setting is wanted here" },

@@ -7,6 +7,7 @@
 
 #include "convert/convert.h"
 #include "convert/weights.h"
+#include "train/engine.h"
 #include "train/generate.h"
 #include "train/manifest.h"
 
@@ -220,7 +221,7 @@ static void compare_logits(Lab *lab, const Golden *g, double limit)
                           .logit_rows = n };
     CHECK_OK(infer_open(&e, &c, &shape, path, &lab->arena, &info));
     CHECK_OK(engine_next_logits(&e, id.data, n, &logits));
-    golden_compare("logits", &e.logits, &want, limit);
+    golden_compare("logits", &e.io.logits, &want, limit);
     engine_close(&e);
 }
 
@@ -588,9 +589,9 @@ static void pairs_of_rotated_columns_are_reordered(void **state)
         CHECK_OK(infer_open(&e, &c, &shape, lab->checkpoint, &lab->arena, &info));
         CHECK_OK(engine_next_logits(&e, id.data, 17, &logits));
         double error, norm;
-        golden_norms(e.logits.data, want.data, tensor_elems(&want), &error, &norm);
+        golden_norms(e.io.logits.data, want.data, tensor_elems(&want), &error, &norm);
         CHECK(error > 0.01 * norm); /* another model, or the test sees nothing */
-        memcpy(want.data, e.logits.data, tensor_bytes(&want));
+        memcpy(want.data, e.io.logits.data, tensor_bytes(&want));
         engine_close(&e);
         CHECK_OK(to_hf(lab, lab->back, -1, INT64_MAX));
         CHECK_OK(file_remove_tree(lab->checkpoint));

@@ -1,6 +1,6 @@
 /* Three witnesses: a text worked by hand, a trainer that counts everything anew at each step, and
  * the merges of Hugging Face's trainer (tests/golden/tokenizer/cases.json). */
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer_private.h"
 #include "harness/place.h"
 #include "harness/texts.h"
 

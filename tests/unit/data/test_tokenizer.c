@@ -1,7 +1,7 @@
 /* The witness of the ids is Hugging Face's library: tests/golden/tokenizer/cases.json, made by
  * tools/make_tokenizer_golden.py. Long pieces, which take another way through the code, are held
  * against a plain search for the lowest pair; broken files are made from a good one. */
-#include "data/tokenizer_impl.h"
+#include "data/tokenizer_private.h"
 #include "harness/place.h"
 
 #include "base/file.h"

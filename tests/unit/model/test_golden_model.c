@@ -264,7 +264,7 @@ static void logits_agree(void **state)
     open_inference(&m, *state, 17);
     want = golden_find(&m.golden, "logits");
     CHECK_OK(engine_next_logits(&m.engine, m.batch.id.data, m.tokens, &logits));
-    golden_compare("logits", &m.engine.logits, &want, LOGITS_LIMIT);
+    golden_compare("logits", &m.engine.io.logits, &want, LOGITS_LIMIT);
     close_model(&m);
 }
 
@@ -278,7 +278,7 @@ static void logits_agree_token_by_token(void **state)
         const float *logits = NULL;
         Tensor want = tensor_rows(&all, i, 1);
         CHECK_OK(engine_next_logits(&m.engine, id + i, 1, &logits));
-        golden_compare("logits", &m.engine.logits, &want, LOGITS_LIMIT);
+        golden_compare("logits", &m.engine.io.logits, &want, LOGITS_LIMIT);
     }
     close_model(&m);
 }

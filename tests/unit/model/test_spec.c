@@ -219,10 +219,7 @@ static void a_rank_has_its_place_and_its_room(void **state)
     static const struct {
         const char *setting;
         double room;
-        bool exact;
-    } c[] = { { "moe.buffers=pooled", 1.75, false },
-              { "moe.buffers=worst", 0, false },
-              { "moe.buffers=exact", 0, true } };
+    } c[] = { { "moe.buffers=pooled", 1.75 }, { "moe.buffers=worst", 0 } };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         Arena a;
         ModelSpec s;
@@ -240,7 +237,6 @@ static void a_rank_has_its_place_and_its_room(void **state)
         CHECK_INT(s.stage_ranks, 4);
         CHECK_INT(s.exchange, EXCHANGE_ALLGATHER);
         CHECK_NEAR(s.room, c[i].room, 0);
-        CHECK(s.exact == c[i].exact);
         arena_free(&a);
     }
 }

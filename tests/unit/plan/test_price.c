@@ -6,7 +6,7 @@
 #include "config/config_private.h"
 #include "plan/presets.h"
 #include "plan/price_private.h"
-#include "train/engine_program.h"
+#include "train/slots.h"
 #include "train/train.h"
 
 #include <math.h>
@@ -290,7 +290,7 @@ static Status count_rank(Planner *p, const PlanLayout *l, const Config *c, const
                           .domains = 1,
                           .threads = 1,
                           .shards = &shards,
-                          .room = l->room,
+                          .capacity = l->room,
                           .pp_rank = program->rank };
     EnginePlan plan;
     SlotSizes slots;

@@ -3,7 +3,8 @@
 #include "harness/draw_model.h"
 
 #include "train/chunk_count.h"
-#include "train/engine_program.h"
+#include "train/engine.h"
+#include "train/slots.h"
 
 enum {
     CASES = RUNS(400, 150),
@@ -92,12 +93,12 @@ static LayerRange layers_of(const Case *c, int stage, int stages)
 
 static void check_rank(const Case *c, const Program *p, const EnginePlan *plan)
 {
-    int stages = place_hops(p);
+    int stages = hop_count(p);
     EnginePlan sum = { 0 };
     SlotSizes slots;
     for (int k = 0; k < p->chunks; k++) {
         const LayerCount *layer[LAYERS];
-        LayerRange range = layers_of(c, place_hop(p, k, k), stages);
+        LayerRange range = layers_of(c, hop_of(p, k, k), stages);
         for (int i = range.first; i < range.end; i++) layer[i - range.first] = &c->count[i];
         ChunkBytes b = chunk_count(layer, range.end - range.first, passes_over(p, k), c->spec.pool);
         for (int part = 0; part < SLOT_PARTS; part++) {
@@ -105,7 +106,7 @@ static void check_rank(const Case *c, const Program *p, const EnginePlan *plan)
             sum.chunk_bytes[part][k] = b.slot[part];
         }
         for (int i = 0; i < RINGS; i++) sum.ring_bytes[i] = larger(sum.ring_bytes[i], b.ring[i]);
-        if (place_hop(p, k, 0) >= 0) sum.eval_bytes = larger(sum.eval_bytes, b.eval);
+        if (hop_of(p, k, 0) >= 0) sum.eval_bytes = larger(sum.eval_bytes, b.eval);
         sum.bytes[ENGINE_SCRATCH] = larger(sum.bytes[ENGINE_SCRATCH], b.scratch);
     }
     CHECK_INT(sum.eval_bytes, plan->eval_bytes);

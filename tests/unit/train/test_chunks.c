@@ -12,13 +12,13 @@ static void add_phase(Text *t, const ChunkPhase *x)
 {
     CHECK_OK(text_printf(t, "%s%d.%s", t->used > 0 ? " " : "", x->own, x->name));
     if (x->lane == LANE_COMM) CHECK_OK(text_printf(t, "*"));
-    if (x->meets) CHECK_OK(text_printf(t, "!"));
-    if (x->beside) CHECK_OK(text_printf(t, "&"));
+    if (x->communicates) CHECK_OK(text_printf(t, "!"));
+    if (x->overlap_ok) CHECK_OK(text_printf(t, "&"));
     if (x->gradients) CHECK_OK(text_printf(t, "+"));
-    if (x->again) CHECK_OK(text_printf(t, "^"));
+    if (x->recompute) CHECK_OK(text_printf(t, "^"));
     if (x->ends) CHECK_OK(text_printf(t, "$"));
     if (x->weights != x->own) CHECK_OK(text_printf(t, "=%d", x->weights));
-    if (x->place >= 0) CHECK_OK(text_printf(t, "@%d", x->place));
+    if (x->half >= 0) CHECK_OK(text_printf(t, "@%d", x->half));
     if (x->part > 0) CHECK_OK(text_printf(t, "#%d", x->part));
 }
 

@@ -9,7 +9,6 @@
 
 #include "base/file.h"
 #include "schedule/schedule.h"
-#include "train/again.h"
 #include "train/null.h"
 #include "train/train.h"
 
@@ -41,7 +40,6 @@ static const Feature features[] = {
       { "moe.exchange=hier", "mesh.ep=2", "mesh.ranks_per_host=1" } },
     { "moe.exchange=direct", "exchange", { "moe.exchange=direct", "mesh.ep=2" } },
     { "moe.buffers=worst", "buffers", { "moe.buffers=worst", "mesh.ep=2" } },
-    { "moe.buffers=exact", "buffers", { "moe.buffers=exact", "mesh.ep=2" } },
     { "moe.capacity=1", "capacity", { "moe.capacity=1" } },
     { "moe.score_input", "score", { "moe.score_input=true", "moe.top_k=1" } },
     { "mtp.layers=1", "mtp", { "mtp.layers=1" } },
@@ -84,16 +82,12 @@ static Status apply(Config *c, Arena *a, const char *const *set, int n)
     return OK;
 }
 
-/* The checks that a GPU adds. What follows them is planned for the CPU. */
-static Status check_for_gpu(Config *c, Arena *a)
+/* What a GPU runs is planned for the CPU. */
+static void plan_for_cpu(Config *c)
 {
-    ModelSpec spec;
-    if (c->run_device != DEVICE_CUDA) return OK;
-    TRY(spec_build(c, a, &spec));
-    TRY(engine_check_capture(c, &spec));
+    if (c->run_device != DEVICE_CUDA) return;
     c->run_device = DEVICE_CPU;
     c->attention_kernel = ATTENTION_AUTO;
-    return OK;
 }
 
 /* The first rank and the last one, which lie on the first and the last stage. */
@@ -107,7 +101,7 @@ static Status check_mesh(const Config *c)
         EngineShape engine = train_shape(c, &mesh);
         EnginePlan plan = { 0 }, again = { 0 };
         TRY(engine_plan(c, ENGINE_TRAIN, &engine, &plan));
-        TRY(again_plan(c, &engine, &plan, &again));
+        TRY(engine_plan_retry(c, &engine, &plan, &again));
     }
     return OK;
 }
@@ -121,7 +115,7 @@ static Status check_pair(const Feature *one, const Feature *other, Arena *a)
     TRY(apply(&c, a, other->set, SETTINGS_MAX));
     TRY(config_check(&c));
     TRY(null_refuse(&c, "train"));
-    TRY(check_for_gpu(&c, a));
+    plan_for_cpu(&c);
     return check_mesh(&c);
 }
 
@@ -246,9 +240,6 @@ static void cells_are_what_the_checks_say(void **state)
         { { "a", "a", { "moe.score_input=true", "moe.top_k=1" } },
           { "b", "b", { "moe.capacity=1" } },
           "moe.capacity 1 drops" },
-        { { "a", "a", { "moe.buffers=exact", "mesh.ep=2" } },
-          { "b", "b", { "run.device=cuda" } },
-          "set run.executor=eager" },
         { { "a", "a", { "mesh.pp=2", "mesh.schedule=gpipe" } },
           { "b", "b", { "mesh.vpp=2" } },
           "schedule gpipe: 2 chunks a rank" },

@@ -26,7 +26,7 @@ static void compare(const char *name, const char *const *set, int n)
         pool_need_add(&pool, &l.pool);
         stream = l.stream;
         if (i + 1 < spec.n_layers) used += stream;
-        size_t most = l.keep_peak > l.again_peak ? l.keep_peak : l.again_peak;
+        size_t most = l.keep_peak > l.recompute_peak ? l.keep_peak : l.recompute_peak;
         if (used + most > peak) peak = used + most;
         used += l.keep;
         if (l.ring_forward > ring[0]) ring[0] = l.ring_forward;

@@ -125,7 +125,7 @@ static void a_layer_that_goes_forward_again_is_counted_once(void **state)
     StepResult a = tiny_steps(&once, 0, 2), b = tiny_steps(&twice, 0, 2);
     CHECK_NEAR(b.loss, a.loss, 0);
     CHECK_NEAR(b.aux_loss, a.aux_loss, 0);
-    CHECK(memcmp(b.load, a.load, tensor_bytes(&once.engine.record.load)) == 0);
+    CHECK(memcmp(b.load, a.load, tensor_bytes(&once.engine.io.record.load)) == 0);
     CHECK(tiny_same_state(&once, &twice));
     tiny_close(&twice);
     tiny_close(&once);
@@ -331,7 +331,7 @@ static void the_program_is_the_one_asked_for(void **state)
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         Tiny t;
         open_with(&t, 0, c[i].schedule, "train.micro_batch=1");
-        const Program *p = &t.engine.way->step.program;
+        const Program *p = &t.engine.mode->step.program;
         CHECK_INT(p->slots, c[i].slots);
         CHECK_INT(p->chunks, c[i].chunks);
         CHECK_INT(count_of(p, ACTION_BACKWARD_WEIGHT), c[i].weights);

@@ -202,11 +202,8 @@ static void the_texts_of_all_reach_all_in_order(void **state)
 /* Field f of the ranks is 10 f .. 10 f + n - 1, for each field in another order; n: 1, 2, 4. */
 static RankStep step_of(int rank, int n)
 {
-    float v[RANK_STEP_FIELDS];
     RankStep s;
-    for (int f = 0; f < RANK_STEP_FIELDS; f++)
-        v[f] = (float)(10 * f + (rank * (2 * f + 1) + f) % n);
-    memcpy(&s, v, sizeof s);
+    for (int f = 0; f < RANK_FIELDS; f++) s.of[f] = (float)(10 * f + (rank * (2 * f + 1) + f) % n);
     return s;
 }
 
@@ -225,9 +222,7 @@ static Status tell(void *state, Comm *world)
 
 static void check_fields(const RankStep *s, int above)
 {
-    float v[RANK_STEP_FIELDS];
-    memcpy(v, s, sizeof v);
-    for (int f = 0; f < RANK_STEP_FIELDS; f++) CHECK_NEAR(v[f], 10 * f + above, 0);
+    for (int f = 0; f < RANK_FIELDS; f++) CHECK_NEAR(s->of[f], 10 * f + above, 0);
 }
 
 static void each_field_has_its_own_least_median_and_most(void **state)
@@ -240,7 +235,8 @@ static void each_field_has_its_own_least_median_and_most(void **state)
             check_fields(&spread[r].least, 0);
             check_fields(&spread[r].median, (n - 1) / 2);
             check_fields(&spread[r].most, n - 1);
-            CHECK_NEAR(step_of(spread[r].slowest, n).own_s, spread[r].most.own_s, 0);
+            CHECK_NEAR(step_of(spread[r].slowest, n).of[RANK_OWN_S], spread[r].most.of[RANK_OWN_S],
+                       0);
         }
     }
 }
@@ -276,7 +272,7 @@ static Status act(void *state, Comm *world)
     TRY(arena_init(&a, "ranks", MEM_HOST, (size_t)1 << 20));
     Status s = ranks_open(&r, world, &a);
     for (const char *at = p->steps; s == OK && *at != '\0'; at++) {
-        RankStep mine = { .own_s = last && *at == 's' ? p->slow_s : p->usual_s };
+        RankStep mine = { { [RANK_OWN_S] = last && *at == 's' ? p->slow_s : p->usual_s } };
         s = ranks_step(&r, &mine);
     }
     arena_free(&a);

@@ -1,8 +1,8 @@
-/* comm_table: what an implementation of comm.h gives: one entry a call. Arguments were checked by
- * comm.c: tensors fit each other and the group, peers, roots and tags are in range. Inside comm/
- * only. */
-#ifndef COMM_COMM_TABLE_H
-#define COMM_COMM_TABLE_H
+/* comm_private: what an implementation of comm.h gives: one entry a call. Arguments were checked by
+ * comm.c: tensors fit each other and the group, peers, roots and tags are in range. And what all groups
+ * of a world share. Inside comm/ only. */
+#ifndef COMM_COMM_PRIVATE_H
+#define COMM_COMM_PRIVATE_H
 
 #include "comm/comm.h"
 
@@ -32,6 +32,41 @@ struct CommTable {
     Status (*again)(Comm *c, void *stream, const char *name, Arena *a, Comm **out);
     void (*free)(Comm *c);
     void (*abort)(Comm *c, const char *why);
+};
+
+/* What all groups of a world share. */
+/* The hostile build's limits are as small as they may be. */
+#ifdef HOSTILE
+enum { COMM_REQUESTS = 32, COMM_STAGING_BYTES = 1 << 10 };
+#else
+enum { COMM_REQUESTS = 256, COMM_STAGING_BYTES = 1 << 20 };
+#endif
+enum { COMM_WHY_BYTES = 1024 };
+
+typedef struct Transport Transport; /* host.h */
+
+/* What the sentence of a failed wait says of a transfer. */
+typedef struct Pending {
+    const char *call; /* NULL: the slot is free */
+    const Comm *group;
+    int peer; /* of the world */
+} Pending;
+
+struct CommWorld {
+    const Transport *transport;
+    void *self; /* of the transport */
+    Comm *root;
+    double timeout_s;
+    CommPlace place;
+    const volatile sig_atomic_t *stop;
+    double stop_patience_s;
+    int groups;    /* the next free number for a group */
+    char *staging; /* other ranks' parts, which wait to be added */
+    size_t staging_bytes;
+    double waited_s;
+    Status failed; /* after the first failure all calls end with it */
+    char why[COMM_WHY_BYTES];
+    Pending pending[COMM_REQUESTS];
 };
 
 /* test and wait where a transfer counts as done when it has begun. */

@@ -1,9 +1,9 @@
-/* tokenizer_impl: what a tokenizer is made of, for tokenizer*.c and bpe_train.c. A byte-level
+/* tokenizer_private: what a tokenizer is made of, for tokenizer*.c and bpe_train.c. A byte-level
  * vocabulary writes each byte as one printable character: bytes that are printable in Latin-1 stand
  * for themselves, the other 68 are in order the characters from U+0100 (Radford et al. 2019). In
  * memory tokens are bytes again. */
-#ifndef DATA_TOKENIZER_IMPL_H
-#define DATA_TOKENIZER_IMPL_H
+#ifndef DATA_TOKENIZER_PRIVATE_H
+#define DATA_TOKENIZER_PRIVATE_H
 
 #include "data/added.h"
 #include "data/split.h"

@@ -1,7 +1,7 @@
 /* The pull parser of JSON: members, strings and their escapes, and what is no JSON. */
 #include "harness/test.h"
 
-#include "trace/scan.h"
+#include "base/scan.h"
 
 static void members_are_found_without_being_consumed(void **state)
 {

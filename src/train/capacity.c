@@ -1,10 +1,10 @@
-#include "train/room.h"
+#include "train/capacity.h"
 
 #include <math.h>
 #include <stdio.h>
 
 /* From the most to the least; no entry takes more memory than the one before. blocks: at most. */
-static const RowRoom rooms[] = {
+static const RowCapacity rooms[] = {
     { .pool = SPEC_POOL_MOST },
     { .pool = 1.75 },
     { .pool = 1.5 },
@@ -18,46 +18,47 @@ static const RowRoom rooms[] = {
 };
 enum { ROOMS = sizeof rooms / sizeof *rooms };
 
-bool room_matters(const Config *c, int64_t ep)
+bool capacity_matters(const Config *c, int64_t ep)
 {
     return c->moe_buffers == BUFFERS_POOLED && ep > 1;
 }
 
-static RowRoom room_at(const Config *c, int i)
+static RowCapacity room_at(const Config *c, int i)
 {
-    RowRoom room = rooms[i];
+    RowCapacity room = rooms[i];
     if (c->moe_pool_factor > 0) room.pool = c->moe_pool_factor;
     if (room.blocks > c->moe_buffer_factor) room.blocks = 0;
     return room;
 }
 
-RowRoom room_least(const Config *c, int64_t ep)
+RowCapacity capacity_least(const Config *c, int64_t ep)
 {
-    return room_matters(c, ep) ? room_at(c, ROOMS - 1) : (RowRoom){ 0 };
+    return capacity_matters(c, ep) ? room_at(c, ROOMS - 1) : (RowCapacity){ 0 };
 }
 
-const char *room_rows_text(const RowRoom *room, char out[64])
+const char *capacity_rows_text(const RowCapacity *room, char out[64])
 {
     (void)snprintf(out, 64, "%g times the mean", room->rows);
     return room->rows > 0 ? out : "all that can come to it";
 }
 
-bool room_same(const RowRoom *a, const RowRoom *b)
+bool capacity_same(const RowCapacity *a, const RowCapacity *b)
 {
     return a->pool == b->pool && a->rows == b->rows && a->blocks == b->blocks &&
            a->fetching == b->fetching;
 }
 
 /* Most runs fit at once; what does not fit at all is found second. */
-Status room_choose(const Config *c, int64_t ep, RoomFits *fits, void *self, RowRoom *out)
+Status capacity_choose(const Config *c, int64_t ep, CapacityFits *fits, void *self,
+                       RowCapacity *out)
 {
     int too_much = -1, least = ROOMS - 1;
-    *out = (RowRoom){ 0 };
-    if (!room_matters(c, ep)) return OK;
+    *out = (RowCapacity){ 0 };
+    if (!capacity_matters(c, ep)) return OK;
     for (int i = 0; least - too_much > 1 || i < 2; i++) {
         bool fit = false;
         int at = i == 0 ? 0 : i == 1 ? ROOMS - 1 : (too_much + least) / 2;
-        const RowRoom room = room_at(c, at);
+        const RowCapacity room = room_at(c, at);
         TRY(fits(self, &room, &fit));
         if (fit)
             least = at;
@@ -86,10 +87,10 @@ static double larger_rows(double now)
     return 0;
 }
 
-Status room_grow(const Config *c, const RowRoom *now, Shortage of, RoomFits *fits, void *self,
-                 RowRoom *out)
+Status capacity_grow(const Config *c, const RowCapacity *now, Shortage of, CapacityFits *fits,
+                     void *self, RowCapacity *out)
 {
-    RowRoom room = *now;
+    RowCapacity room = *now;
     bool fit = false;
     *out = *now;
     if (of.rows) {
@@ -113,22 +114,22 @@ static double beyond(double mean, double variance, double room, double most)
 
 /* A token takes K of E experts, so it brings a rank with E/ep of them K/ep rows with the variance
  * K/ep (1 - 1/ep) (E-K)/(E-1) of draws that are not put back; it comes to a rank or it does not. */
-RoomOutlook room_outlook(const Config *c, const RowRoom *room, const RoomUse *use)
+CapacityOutlook capacity_outlook(const Config *c, const RowCapacity *room, const CapacityUse *use)
 {
     const ExchangeDesc *kind = exchange_kinds[use->exchange];
     double experts = (double)c->moe_experts, k = (double)c->moe_top_k, ep = (double)use->ep;
     double n = (double)use->tokens, balanced = n * k, most = n * ep * fmin(k, experts / ep);
     double variance = balanced * (1 - 1 / ep) * (experts - k) / fmax(1, experts - 1);
     double mean = fmin(balanced * c->plan_imbalance, most), layers = use->layers;
-    double again = use->pools * beyond(layers * mean, layers * variance,
+    double retry = use->pools * beyond(layers * mean, layers * variance,
                                        layers * room->pool * balanced, layers * most);
     if (room->rows > 0)
-        again += use->pools * layers * beyond(mean, variance, room->rows * balanced, most);
+        retry += use->pools * layers * beyond(mean, variance, room->rows * balanced, most);
     double blocks = room->blocks > 0 ? room->blocks : c->moe_buffer_factor;
     double comes = kind->rows(c->moe_experts, c->moe_top_k, use->ep) / ep;
     double from = kind->gapless ? n * ep : n; /* a block has the tokens of one rank, or of all */
-    again += use->pools * layers * (kind->gapless ? 1 : ep) *
+    retry += use->pools * layers * (kind->gapless ? 1 : ep) *
              beyond(fmin(from * comes * c->plan_imbalance, from), from * comes * (1 - comes),
                     from * comes * blocks, from);
-    return (RoomOutlook){ .rows = mean, .again = fmin(1, again) };
+    return (CapacityOutlook){ .rows = mean, .retry_chance = fmin(1, retry) };
 }

@@ -73,8 +73,8 @@ static Status compare(Turn *t, ManyRank *a, ManyRank *b)
     for (int64_t i = 0; i < 3; i++) {
         TRY(i == 1 ? flooded_step(a, t, i, &x) : many_step(a, i, &x));
         TRY(i == 1 ? flooded_step(b, t, i, &y) : many_step(b, i, &y));
-        if (i == 1) t->again[a->mesh.rank] = x.again;
-        if (y.again) return FAIL(ERR_NUMERIC, "a run with room for all ran a step again");
+        if (i == 1) t->again[a->mesh.rank] = x.retried;
+        if (y.retried) return FAIL(ERR_NUMERIC, "a run with room for all ran a step again");
         if (x.loss != y.loss || x.grad_norm != y.grad_norm || !tiny_same_state(&a->t, &b->t))
             return FAIL(ERR_NUMERIC, "step %lld: loss %.9g, with room %.9g, or other weights",
                         (long long)i, x.loss, y.loss);

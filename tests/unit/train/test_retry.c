@@ -1,7 +1,7 @@
 /* What a step that runs again takes: room for all rows, and little else. */
 #include "harness/arena.h"
 
-#include "train/again.h"
+#include "train/engine.h"
 
 static Config config_of(const char *const *settings)
 {
@@ -37,18 +37,18 @@ static void plans_of(const char *const *settings, Plans *p)
     Config c = config_of(settings);
     CHECK_OK(mesh_shape(4, 1, 4, 1, 4, &shape));
     mesh = mesh_alone(&shape, 0);
-    const RowRoom room = p->shape.room;
+    const RowCapacity room = p->shape.capacity;
     p->shape = (EngineShape){ .batch = 1,
                               .micro_batch = 1,
                               .sequence = 24,
                               .positions = 24,
                               .domains = 1,
                               .threads = 1,
-                              .room = room,
+                              .capacity = room,
                               .mesh = &mesh };
     CHECK_OK(engine_plan(&c, ENGINE_TRAIN, &p->shape, &p->first));
     p->alone = work_bytes(&p->first);
-    CHECK_OK(again_plan(&c, &p->shape, &p->first, &p->again));
+    CHECK_OK(engine_plan_retry(&c, &p->shape, &p->first, &p->again));
 }
 #define PLANS(out, ...) plans_of((const char *const[]){ __VA_ARGS__, NULL }, (out))
 
@@ -58,10 +58,10 @@ static void the_first_way_has_memory_for_the_second(void **state)
     (void)state;
     static const double rows[] = { 1, 1.6, 0 };
     for (int i = 0; i < 3; i++) {
-        Plans p = { .shape.room = { .rows = rows[i] } };
+        Plans p = { .shape.capacity = { .rows = rows[i] } };
         PLANS(&p, "moe.buffer_factor=4", "model.layers=1", "moe.top_k=4", "moe.ffn=400",
               "model.loss_chunk=16", "model.dense_layers=0", "recompute.layers=[0]");
-        CHECK(p.shape.again == &p.again);
+        CHECK(p.shape.retry == &p.again);
         CHECK_INT(work_bytes(&p.first), work_bytes(&p.again));
         CHECK((p.alone < work_bytes(&p.again)) == (i < 2));
         PLANS(&p, "model.layers=4", "moe.top_k=4", "moe.ffn=400");
@@ -84,12 +84,9 @@ static void the_second_way_keeps_as_little_as_it_can(void **state)
 static void rows_that_have_room_need_no_second_way(void **state)
 {
     (void)state;
-    static const char *const room[] = { "moe.buffers=worst", "moe.buffers=exact" };
-    for (int i = 0; i < 2; i++) {
-        Plans p = { 0 };
-        PLANS(&p, room[i]);
-        CHECK(p.shape.again == NULL);
-    }
+    Plans p = { 0 };
+    PLANS(&p, "moe.buffers=worst");
+    CHECK(p.shape.retry == NULL);
 }
 
 int main(void)

@@ -2,7 +2,7 @@
 #include "comm/comm.h"
 #include "harness/arena.h"
 #include "harness/tiny.h"
-#include "train/plan_host.h"
+#include "train/fits.h"
 
 static TrainPlan plan_of(Tiny *t, const char *const *settings)
 {
@@ -19,14 +19,14 @@ static void a_plan_that_fits_is_taken_and_a_little_more_too(void **state)
     (void)state;
     Tiny t = { 0 };
     TrainPlan p = plan_of(&t, TINY("train.micro_batch=4"));
-    uint64_t need = p.total_bytes - p.mapped_bytes;
+    uint64_t need = p.total_bytes - p.need[NEED_DATA];
     HostMemory m = has(need);
     CHECK_OK(train_check_host(&t.config, &p, NULL, &m, &arena));
     m = has(need - need / 25); /* 4 % */
     CHECK_OK(train_check_host(&t.config, &p, NULL, &m, &arena));
     m = has(UINT64_MAX);
     CHECK_OK(train_check_host(&t.config, &p, NULL, &m, &arena));
-    p.mapped_bytes += need; /* pages of files give way */
+    p.need[NEED_DATA] += need; /* pages of files give way */
     p.total_bytes += need;
     m = has(need);
     CHECK_OK(train_check_host(&t.config, &p, NULL, &m, &arena));
@@ -81,7 +81,7 @@ static void the_ranks_of_a_host_are_added_up_and_agree(void **state)
     (void)state;
     Tiny t = { 0 };
     TrainPlan p = plan_of(&t, TINY("train.micro_batch=2"));
-    uint64_t need = p.total_bytes - p.mapped_bytes;
+    uint64_t need = p.total_bytes - p.need[NEED_DATA];
     Case fits = { &t, &p, { 4 * need, 4 * need, 4 * need, 4 * need }, { OK }, { "" } };
     Case less = { &t, &p, { 4 * need, 4 * need, 3 * need, 4 * need }, { OK }, { "" } };
     int failed = -1;

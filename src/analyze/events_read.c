@@ -1,0 +1,78 @@
+/* events_read: see events_read.h. */
+#include "analyze/events_read.h"
+
+#include "analyze/kineto.h"
+#include "analyze/kineto_commit.h"
+#include "analyze/recording.h"
+
+/* A recording goes the way of all traces, as the text that Perfetto would read. */
+static Status take_recording(const Recording *r, const EventsOptions *o, Events *e)
+{
+    Arena a = { 0 };
+    Source source = { 0 };
+    Text text = { 0 };
+    TRY(arena_init(&a, "recording's events", MEM_HOST, (size_t)16 << 30));
+    Status s = text_init(&text, &a);
+    if (s == OK) s = recording_json(&r, 1, &text);
+    if (s == OK) {
+        source_text(&source, e->path, (unsigned char *)text.data, text.used);
+        s = kineto_read(&source, o->python, o->threads, e);
+    }
+    e->counts.truncated |= r->file.cut;
+    arena_free(&a);
+    return s;
+}
+
+/* All of it is in memory before anything of it is believed: others may write to the file. */
+static Status read_recording(Source *source, const EventsOptions *o, Events *e)
+{
+    Arena a = { 0 };
+    uint8_t *data = NULL;
+    size_t bytes = 0;
+    TRY(arena_init(&a, "recording's file", MEM_HOST, (size_t)16 << 30));
+    Status s = source_all(source, &a, &data, &bytes);
+    if (s == OK) s = recording_parse(e->path, data, bytes, &e->recording);
+    arena_free(&a);
+    TRY(s);
+    e->run = e->recording->began_us;
+    return take_recording(e->recording, o, e);
+}
+
+Status events_read(const char *path, const EventsOptions *o, Events *out)
+{
+    Arena buffers = { 0 };
+    Source source = { 0 };
+    Events e = { .path = path, .rank = -1, .world = -1 };
+    Status s = arena_init(&buffers, "input", MEM_HOST, (size_t)1 << 20);
+    if (s == OK) s = source_open(&source, path, &buffers);
+    source.bar = o->bar;
+    bool recorded = s == OK && record_is(source.in, source.in_bytes);
+    if (s == OK)
+        s = recorded ? read_recording(&source, o, &e)
+                     : kineto_read(&source, o->python, o->threads, &e);
+    source_close(&source);
+    arena_free(&buffers);
+    if (s != OK)
+        events_free(&e);
+    else
+        *out = e;
+    return s;
+}
+
+void events_free(Events *e)
+{
+    EventsMemory *m = e->own;
+    recording_close(e->recording);
+    strings_free(&e->strings);
+    if (m != NULL) {
+        Rows *rows[] = { &m->places, &m->named, &m->args, &m->collectives };
+        for (int i = 0; i < COLUMNS; i++) arena_free(&m->column[i].arena);
+        for (int i = 0; i < 4; i++) {
+            arena_free(&rows[i]->column.arena);
+            arena_free(&rows[i]->table);
+        }
+        Arena self = m->self;
+        arena_free(&self);
+    }
+    *e = (Events){ 0 };
+}

@@ -1,0 +1,71 @@
+/* kineto_commit: items of a block -> columns, texts and tables of Events, in the order of the file.
+ * One thread at a time commits, so that the result is that of one thread. */
+#ifndef ANALYZE_KINETO_COMMIT_H
+#define ANALYZE_KINETO_COMMIT_H
+
+#include "analyze/kineto_scan.h"
+
+/* A column, or any table that grows at its end: one arena. */
+typedef struct Column {
+    Arena arena;
+    size_t each;
+    int64_t room;
+} Column;
+
+/* Rows of which equal ones are one. */
+typedef struct Rows {
+    Column column;
+    Arena table;
+    uint32_t *slot; /* row + 1 */
+    uint32_t slots, n;
+} Rows;
+
+/* What metadata events say of a thread, or of a process: its tid is EVENT_NONE. */
+typedef struct TrackName {
+    uint32_t name, label;
+} TrackName;
+
+/* The columns and tables of Events that grow at their end; those of an event stand first. */
+#define EVENT_COLUMNS(X)                                                                           \
+    X(TS, ts)                                                                                      \
+    X(DUR, dur)                                                                                    \
+    X(NAME, name)                                                                                  \
+    X(INDEX, index)                                                                                \
+    X(TRACK, track)                                                                                \
+    X(DETAIL, detail)                                                                              \
+    X(LINK, link)                                                                                  \
+    X(EXTERNAL, external)                                                                          \
+    X(KIND, kind)                                                                                  \
+    X(TRACKS, tracks)                                                                              \
+    X(OPS, ops)                                                                                    \
+    X(GPU, gpu)                                                                                    \
+    X(FLOWS, flows)                                                                                \
+    X(MEMORY, memory)
+
+typedef enum ColumnOf {
+#define COLUMN_OF(upper, lower) COL_##upper,
+    EVENT_COLUMNS(COLUMN_OF)
+#undef COLUMN_OF
+        COL_NAMED, /* TrackNames by row of EventsMemory.named */
+    COLUMNS
+} ColumnOf;
+
+typedef struct EventsMemory {
+    Arena self;
+    Column column[COLUMNS];
+    Rows places, named, args, collectives;
+    int64_t groups_room, devices_room;
+    uint32_t key_process_name, key_process_labels, key_thread_name;
+} EventsMemory;
+
+/* Addresses, not memory, for what a text of so many bytes can hold. */
+Status commit_init(Events *e, uint64_t text_max);
+Status commit_batch(Events *e, const Batch *b);
+void commit_end(Events *e);
+
+/* Takes a member of the object around the events: distributedInfo and the like. `text`: its value,
+ * NUL-terminated. commit_wants: is the key one of them? */
+bool commit_wants(const char *key, size_t n);
+Status commit_top(Events *e, const char *key, size_t n, const char *text);
+
+#endif

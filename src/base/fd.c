@@ -1,0 +1,16 @@
+#include "base/fd.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+size_t fd_write(int fd, const void *data, size_t bytes)
+{
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t n = write(fd, (const char *)data + done, bytes - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        done += (size_t)n;
+    }
+    return done;
+}

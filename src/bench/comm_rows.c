@@ -1,0 +1,132 @@
+/* comm_rows: the rows of `bench comm`: memory that all ranks have or none, a call's time as launches
+ * and as a graph, and how a row is printed. Which calls there are is in comm.c and comm_exchange.c. */
+#include "bench/comm.h"
+
+#include "backend/cuda.h"
+#include "train/agree.h"
+
+#include <stdio.h>
+
+enum { WARM_UP = 3, RUNS = 11, GRAPH_RUNS = 5 };
+
+static const size_t LEFT_BYTES = (size_t)1 << 30; /* of a GPU, for NCCL, graphs and kernels */
+
+/* ---- memory ---- */
+
+/* Asked beforehand: a failed allocation would be the next launch's error. */
+static Status check_room(const CommBench *b, size_t bytes)
+{
+    char need[32], there[32];
+    CudaInfo info;
+    if (!b->r.ex.backend->apart) return OK;
+    TRY(cuda_info((int)b->r.config->run_gpu, &info));
+    if (bytes + LEFT_BYTES <= info.free_bytes) return OK;
+    return FAIL(ERR_MEMORY, "%s do not fit: GPU %d has %s free", text_bytes(need, (double)bytes),
+                (int)b->r.config->run_gpu, text_bytes(there, (double)info.free_bytes));
+}
+
+Status comm_bench_take(CommBench *b, size_t block_bytes, size_t scratch_bytes)
+{
+    Status s = check_room(b, block_bytes + scratch_bytes);
+    if (s == OK) s = bench_runner_take(&b->r, block_bytes, scratch_bytes);
+    s = agree_status(b->host, s);
+    if (s != OK) bench_runner_give(&b->r);
+    return s;
+}
+
+/* ---- time ---- */
+
+typedef struct Timed {
+    CommBench *b;
+    CommCall *call;
+    void *state;
+    Graph graph;
+} Timed;
+
+static Status run_call(void *state, int64_t i)
+{
+    const Timed *t = state;
+    return (void)i, t->call(t->b, t->state);
+}
+
+static Status launch_graph(void *state, int64_t i)
+{
+    const Timed *t = state;
+    return (void)i, t->b->r.ex.backend->graphs->launch(&t->b->r.ex, &t->graph);
+}
+
+/* Of the slowest rank. */
+static Status time_slowest(CommBench *b, const BenchLoop *loop, double *seconds)
+{
+    TRY(bench_runner_time(&b->r, loop, seconds));
+    float most = (float)*seconds;
+    TRY(comm_all_reduce(b->host, &(Tensor){ &most, DTYPE_F32, 1, { 1 } }, REDUCE_MAX));
+    *seconds = (double)most;
+    return OK;
+}
+
+/* As a captured step runs it: RUNS calls in one graph. *out 0: there are no graphs. */
+static Status time_graph(Timed *t, double *out)
+{
+    Exec *ex = &t->b->r.ex;
+    const Graphs *graphs = ex->backend->graphs;
+    *out = 0;
+    if (!ex->backend->captures) return OK;
+    TRY(graphs->begin(ex));
+    Status s = OK;
+    for (int i = 0; i < RUNS && s == OK; i++) s = run_call(t, i);
+    Status end = graphs->end(ex, &t->graph);
+    if (s == OK) s = end;
+    const BenchLoop loop = { launch_graph, t, 1, GRAPH_RUNS, t->b->host };
+    if (s == OK) s = time_slowest(t->b, &loop, out);
+    if (t->graph.exec != NULL) graphs->free(&t->graph);
+    *out /= RUNS;
+    return s;
+}
+
+/* ---- what is told ---- */
+
+static Status print_text(const CommBench *b, const CommRow *r)
+{
+    char graph[32] = "", share[32] = "", room[32] = "";
+    double s = r->seconds, bus = r->bus_bytes / s;
+    if (r->graph_s > 0) (void)snprintf(graph, sizeof graph, "%.1f", r->graph_s * 1e6);
+    if (b->link > 0 && r->bytes > 0)
+        (void)snprintf(share, sizeof share, "%.1f", 100 * bus / b->link);
+    if (r->room > 0) (void)snprintf(room, sizeof room, "%.2f", r->room);
+    return text_printf(b->out, "%-20s %-16s %-8s %5s %11.1f %11s %10.3f %10.3f %7s\n", r->call,
+                       r->shape, r->routing, room, s * 1e6, graph, r->bytes / s / 1e9, bus / 1e9,
+                       share);
+}
+
+static Status print_json(const CommBench *b, const CommRow *r)
+{
+    double s = r->seconds;
+    TRY(text_json(b->out, "{\"kind\":\"row\",\"call\":%s,\"shape\":%s,\"routing\":%s,\"room\":%g",
+                  r->call, r->shape, r->routing, r->room));
+    TRY(text_json(b->out, ",\"bytes\":%g,\"bus_bytes\":%g,\"seconds\":%g", r->bytes, r->bus_bytes,
+                  s));
+    if (r->graph_s > 0) TRY(text_json(b->out, ",\"graph_s\":%g", r->graph_s));
+    if (b->link > 0) TRY(text_json(b->out, ",\"link_share\":%g", r->bus_bytes / s / b->link));
+    return text_json(b->out, "}\n");
+}
+
+Status comm_bench_row(CommBench *b, CommCall *call, void *state, CommRow row)
+{
+    Timed t = { .b = b, .call = call, .state = state };
+    const BenchLoop loop = { run_call, &t, WARM_UP, RUNS, b->host };
+    TRY(call(b, state)); /* loads kernels */
+    TRY(time_slowest(b, &loop, &row.seconds));
+    TRY(time_graph(&t, &row.graph_s));
+    return b->options->json ? print_json(b, &row) : print_text(b, &row);
+}
+
+Status comm_bench_why(CommBench *b, const char *call, const char *shape)
+{
+    char why[1024];
+    status_sentence(why, sizeof why);
+    status_clear();
+    if (!b->options->json) return text_printf(b->out, "%-20s %-16s %s\n", call, shape, why);
+    return text_json(b->out, "{\"kind\":\"none\",\"call\":%s,\"shape\":%s,\"why\":%s}\n", call,
+                     shape, why);
+}

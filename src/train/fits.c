@@ -1,0 +1,341 @@
+/*
+ * fits: is the memory that a plan takes there? On the host arenas are mapped at once but taken page by
+ * page, so that nothing would notice before the kernel ends this process, or another one. Pages of data
+ * files are the page cache's, which gives way. On a GPU arenas are exact. The rest is the driver's: its
+ * context (measured, with what other processes hold), and the kernels with their graph.
+ *
+ * Each place with memory says what is there, what is taken beside engines, and how many engines share
+ * it. A plan that does not fit is refused with the nearest settings that would.
+ */
+#include "train/fits.h"
+
+#include "backend/backend.h"
+#include "backend/cuda.h"
+#include "train/engine_memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What is there is the kernel's estimate: a plan that is this part above it may fit. What others take
+ * of a GPU may grow, and what was measured may be a little more elsewhere. */
+enum { HOST_MARGIN = 20, GPU_MARGIN = 50, HOST_BYTES = 64, HINT_BYTES = 192 };
+
+static const size_t GRANULE_BYTES = (size_t)2 << 20; /* the driver gives memory in such pieces */
+/* Measured on an H100 with driver 580: in use after the rehearsal less context and arenas. */
+static const size_t KERNEL_BYTES = (size_t)8 << 20;
+
+/* Measured on two H200s with NCCL 2.28: what a communicator takes for its rings, and for transfers
+ * between its ranks (exchanges; comm/nccl.c has the blocks, by which both go). */
+static const size_t RING_BYTES = (size_t)588 << 20, PEER_BYTES = (size_t)410 << 20;
+static const size_t LINK_BYTES = (size_t)166 << 20; /* of transfers between stages, of one link */
+
+/* A place with memory. */
+typedef struct Memory {
+    uint64_t there;
+    uint64_t others,
+        engines; /* bytes beside engines; engines that share it, as if each were alike */
+    size_t (*engine_bytes)(const EnginePlan *plan);
+    const char *larger; /* what to take if no setting fits */
+} Memory;
+
+static uint64_t taken(const Memory *m, const EnginePlan *plan)
+{
+    return m->others + m->engines * m->engine_bytes(plan);
+}
+
+/* "train.micro_batch=2 fits with 3 GiB": the change that costs least. Smaller micro-batches come first,
+ * then recompute of every layer. */
+static Status nearest(const Config *c, const EngineShape *shape, const Memory *m,
+                      char out[HINT_BYTES])
+{
+    Config other = *c;
+    EngineShape small = *shape;
+    char text[32];
+    for (int all = 0; all < 2; all++) {
+        for (int64_t b = shape->micro_batch - (all == 0); b >= 1; b--) {
+            EnginePlan plan;
+            if (shape->batch % b != 0) continue;
+            other.train_micro_batch = small.micro_batch = b;
+            TRY(engine_plan(&other, ENGINE_TRAIN, &small, &plan));
+            if (taken(m, &plan) > m->there) continue;
+            (void)snprintf(out, HINT_BYTES, "train.micro_batch=%" PRId64 "%s fits with %s", b,
+                           all ? " and recompute of all layers" : "",
+                           text_bytes(text, (double)taken(m, &plan)));
+            return OK;
+        }
+        other.recompute_layers.n = 0;
+        for (int64_t i = 0; i < c->model_layers && i < CONFIG_LIST_MAX; i++) {
+            other.recompute_layers.at[other.recompute_layers.n++] = i;
+        }
+    }
+    (void)snprintf(out, HINT_BYTES,
+                   "no train.micro_batch fits, even with recompute of all layers: take %s or a "
+                   "smaller model",
+                   m->larger);
+    return OK;
+}
+
+/* ---- the host ---- */
+
+size_t train_host_bytes(const EnginePlan *p)
+{
+    size_t sum = p->tables_bytes;
+    for (int i = 0; i < ENGINE_ARENAS; i++) {
+        if (!p->apart || i == ENGINE_PINNED) sum += p->bytes[i];
+    }
+    return sum;
+}
+
+static uint64_t with_margin(uint64_t available)
+{
+    uint64_t margin = available / HOST_MARGIN;
+    return available > UINT64_MAX - margin ? UINT64_MAX : available + margin;
+}
+
+bool train_host_has(uint64_t bytes)
+{
+    HostMemory m;
+    host_memory("/proc", "/sys/fs/cgroup", &m);
+    return bytes <= m.available_bytes - m.available_bytes / HOST_MARGIN;
+}
+
+Status train_check_bytes(const char *what, size_t bytes, const HostMemory *m, const char *hint)
+{
+    char need[32], have[32];
+    if (bytes <= with_margin(m->available_bytes)) return OK;
+    return FAIL(ERR_ARG, "%s %s of memory, %s are available (%s): %s", what,
+                text_bytes(need, (double)bytes), text_bytes(have, (double)m->available_bytes),
+                m->limit, hint);
+}
+
+/* What a rank takes and what it sees of its host. */
+typedef struct Need {
+    char host[HOST_BYTES];
+    uint64_t planned;
+    HostMemory memory;
+} Need;
+
+/* What fits where the `ranks` of a host plan `sum`. */
+static Status host_hint(const Config *c, const TrainPlan *p, uint64_t sum, uint64_t ranks,
+                        uint64_t available, char out[HINT_BYTES])
+{
+    const uint64_t engines = ranks * train_host_bytes(&p->engine);
+    const Memory m = { .there = with_margin(available),
+                       .others = sum > engines ? sum - engines : 0,
+                       .engines = ranks,
+                       .engine_bytes = train_host_bytes,
+                       .larger = "a host with more memory" };
+    if (!p->engine.apart && ranks * p->engine.bytes[ENGINE_RUN] <= m.there)
+        return nearest(c, &p->shape, &m, out);
+    (void)snprintf(out, HINT_BYTES, "take a host with more memory, more hosts or a smaller model");
+    return OK;
+}
+
+/* The ranks of rank i's host. The first of them speaks for all. */
+static Status check_host(const Config *c, const TrainPlan *p, const Need *all, int n, int i)
+{
+    Need sum = { .memory = all[i].memory };
+    uint64_t ranks = 0;
+    char what[HOST_BYTES + 64], hint[HINT_BYTES];
+    for (int r = 0; r < n; r++) {
+        if (strcmp(all[r].host, all[i].host) != 0) continue;
+        if (r < i) return OK;
+        sum.planned += all[r].planned;
+        if (all[r].memory.available_bytes < sum.memory.available_bytes) sum.memory = all[r].memory;
+        ranks++;
+    }
+    if (sum.planned <= with_margin(sum.memory.available_bytes)) return OK;
+    TRY(host_hint(c, p, sum.planned, ranks, sum.memory.available_bytes, hint));
+    (void)snprintf(what, sizeof what, n > 1 ? "the %d ranks on %s plan" : "the plan takes",
+                   (int)ranks, all[i].host);
+    return train_check_bytes(what, sum.planned, &sum.memory, hint);
+}
+
+Status train_check_host(const Config *c, const TrainPlan *p, Comm *world, const HostMemory *m,
+                        Arena *a)
+{
+    Need mine = { .planned = p->total_bytes - p->need[NEED_DATA], .memory = *m }, *all = &mine;
+    int n = world == NULL ? 1 : world->size;
+    (void)gethostname(mine.host, sizeof mine.host - 1);
+    if (n > 1) {
+        Tensor in = { &mine, DTYPE_U8, 1, { sizeof mine } };
+        TRY(ARENA_NEW(a, n, &all));
+        Tensor out = { all, DTYPE_U8, 1, { (int64_t)sizeof mine * n } };
+        TRY(comm_all_gather(world, &in, &out));
+    }
+    for (int i = 0; i < n; i++) TRY(check_host(c, p, all, n, i));
+    return OK;
+}
+
+/* ---- a GPU ---- */
+
+static size_t device_bytes(const EnginePlan *plan)
+{
+    size_t sum = 0;
+    for (int i = 0; i < ENGINE_ARENAS; i++) {
+        size_t granules = (plan->bytes[i] + GRANULE_BYTES - 1) / GRANULE_BYTES;
+        if (i != ENGINE_PINNED) sum += granules * GRANULE_BYTES;
+    }
+    return sum;
+}
+
+/* One communicator for groups with the same members, one for each link between stages. */
+static size_t comm_bytes(const Config *c, const Mesh *m)
+{
+    size_t sum = 0;
+    if (m == NULL) return 0;
+    const MeshShape *s = &m->shape;
+    ExchangeShape shape;
+    bool stores = exchange_kinds[spec_exchange(c, &shape)]->board_bytes > 0;
+    bool connected[GROUP_COUNT] = { false };
+    for (MeshGroup g = GROUP_WORLD; g < GROUP_COUNT; g++) {
+        MeshGroup first = mesh_first(s, g);
+        bool peers = mesh_exchanges(s, g, stores);
+        if (mesh_group_size(s, g) == 1) continue;
+        if (first == g) sum += RING_BYTES;
+        if (peers && !connected[first]) sum += PEER_BYTES;
+        connected[first] |= peers;
+    }
+    int64_t colors = 2 + s->pp % 2, links = s->pp > 1 ? 2 * c->mesh_vpp * colors : 0;
+    return sum + (size_t)links * LINK_BYTES;
+}
+
+/* Makes a context and handles and gives them back. What is then in use is not ours alone. */
+static Status probe_gpu(const Config *c, GpuPlan *out)
+{
+    Arena tables = { 0 };
+    Exec ex = { 0 };
+    TRY(arena_init(&tables, "probe", MEM_HOST, (size_t)64 << 20));
+    Status s = cuda_exec_init(&ex, (int)c->run_gpu, &tables, NULL);
+    if (s == OK) s = cuda_info((int)c->run_gpu, &out->gpu);
+    exec_free(&ex);
+    arena_free(&tables);
+    return s;
+}
+
+static Memory memory_of_gpu(const GpuPlan *p)
+{
+    return (Memory){ .there = p->gpu.total_bytes,
+                     .others = p->context_bytes + p->kernel_bytes + p->comm_bytes,
+                     .engines = 1,
+                     .engine_bytes = device_bytes,
+                     .larger = "a GPU with more memory" };
+}
+
+Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
+                      GpuPlan *out)
+{
+    *out = (GpuPlan){ 0 };
+    if (!plan->apart) return OK;
+    GpuPlan p = { .arenas_bytes = device_bytes(plan), .kernel_bytes = KERNEL_BYTES };
+    TRY(probe_gpu(c, &p));
+    p.context_bytes = p.gpu.total_bytes - p.gpu.free_bytes;
+    p.comm_bytes = comm_bytes(c, shape->mesh);
+    const Memory m = memory_of_gpu(&p);
+    p.total_bytes = taken(&m, plan);
+    Config other = *c;
+    EnginePlan with_other;
+    other.attention_deterministic = !c->attention_deterministic;
+    TRY(engine_plan(&other, ENGINE_TRAIN, shape, &with_other));
+    size_t here = plan->bytes[ENGINE_SCRATCH], there = with_other.bytes[ENGINE_SCRATCH];
+    p.ordered_bytes = c->attention_deterministic ? here : there;
+    p.any_order_bytes = c->attention_deterministic ? there : here;
+    *out = p;
+    return OK;
+}
+
+bool train_gpu_has(const GpuPlan *p, const EnginePlan *plan)
+{
+    const Memory m = memory_of_gpu(p);
+    return taken(&m, plan) <= m.there - m.there / GPU_MARGIN;
+}
+
+Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
+                       const GpuPlan *p)
+{
+    const Memory m = memory_of_gpu(p);
+    if (p->total_bytes <= m.there) return OK;
+    char hint[HINT_BYTES], need[32], have[32], used[32], arena[32], list[192] = "";
+    size_t at = 0;
+    for (int i = 0; i < ENGINE_ARENAS && at < sizeof list; i++) {
+        if (i == ENGINE_PINNED) continue;
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s %s", at > 0 ? ", " : "",
+                               engine_arena_names[i], text_bytes(arena, (double)plan->bytes[i]));
+    }
+    TRY(nearest(c, shape, &m, hint));
+    return FAIL(ERR_ARG,
+                "GPU %d (%s) has %s, of which %s are in use; the plan needs %s in all (%s): %s",
+                (int)c->run_gpu, p->gpu.name, text_bytes(have, (double)p->gpu.total_bytes),
+                text_bytes(used, (double)p->context_bytes),
+                text_bytes(need, (double)p->total_bytes), list, hint);
+}
+
+/* ---- tables for people ---- */
+
+/* what NULL: there is no such row. */
+typedef struct NeedRow {
+    const char *name;
+    size_t bytes;
+    const char *what;
+} NeedRow;
+
+static Status print_rows(Text *out, const NeedRow *row, size_t n)
+{
+    char text[32];
+    for (size_t i = 0; i < n; i++) {
+        if (row[i].what == NULL) continue;
+        TRY(text_printf(out, "  %-10s %12s  %s\n", row[i].name,
+                        text_bytes(text, (double)row[i].bytes), row[i].what));
+    }
+    return OK;
+}
+
+static Status print_gpu(const GpuPlan *p, Text *out)
+{
+    char text[32], scratch[96], peak[64];
+    (void)snprintf(scratch, sizeof scratch,
+                   "scratch with attention.deterministic=true, %s with false",
+                   text_bytes(text, (double)p->any_order_bytes));
+    (void)snprintf(peak, sizeof peak, "in use at the peak (%zu bytes)", p->total_bytes);
+    TRY(text_printf(out, "GPU         %s, %s\n", p->gpu.name,
+                    text_bytes(text, (double)p->gpu.total_bytes)));
+    const NeedRow rows[] = {
+        { "arenas", p->arenas_bytes, "run, slot, ring, step and scratch, in the driver's pieces" },
+        { "context", p->context_bytes, "the driver's, and other programs'" },
+        { "kernels", p->kernel_bytes, "loaded when they first run; the step's graph" },
+        { "ranks", p->comm_bytes, p->comm_bytes > 0 ? "NCCL's buffers" : NULL },
+        { "attention", p->ordered_bytes, scratch },
+        { "total", p->total_bytes, peak }
+    };
+    return print_rows(out, rows, sizeof rows / sizeof *rows);
+}
+
+Status train_print_memory(const TrainPlan *p, Text *out)
+{
+    const size_t *arena = p->engine.bytes, *need = p->need;
+    const NeedRow rows[] = {
+        { "run", arena[ENGINE_RUN], "weights, gradients, optimizer state" },
+        { "slot", arena[ENGINE_SLOT], "what backward needs of one micro-batch" },
+        { "ring", arena[ENGINE_RING], "between the phases of a layer, gradient stream" },
+        { "step", arena[ENGINE_STEP], "batch and record" },
+        { "scratch", arena[ENGINE_SCRATCH], "temporaries and workspaces" },
+        { "pinned", arena[ENGINE_PINNED], "the host's view of a GPU's batch and record, staging" },
+        { "tables", p->engine.tables_bytes, "bookkeeping" },
+        { "loader", need[NEED_LOADER], "batches, document order" },
+        { "data", need[NEED_DATA], "mapped pages of the data files" },
+        { "save", need[NEED_SAVE], "checkpoint and metrics buffers" },
+        { "libraries", need[NEED_LIBRARIES], "code, heap, stacks of threads" },
+        { "probe", need[NEED_PROBE], "measuring peak FLOP/s, before all of the above" },
+    };
+    TRY(text_printf(out, "memory\n"));
+    TRY(print_rows(out, rows, sizeof rows / sizeof *rows));
+    if (p->engine.apart) return print_gpu(&p->gpu, out);
+    HostMemory there;
+    host_memory("/proc", "/sys/fs/cgroup", &there);
+    bool known = there.available_bytes != UINT64_MAX;
+    const NeedRow host[] = { { "total", p->total_bytes, "beside the empty program" },
+                             { "available", there.available_bytes, known ? there.limit : NULL } };
+    return print_rows(out, host, 2);
+}

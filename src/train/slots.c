@@ -1,0 +1,59 @@
+#include "train/slots.h"
+
+bool program_splits(const Program *p)
+{
+    for (int i = 0; i < p->n; i++) {
+        if (p->at[i].kind == ACTION_BACKWARD_WEIGHT) return !p->phased;
+    }
+    return false;
+}
+
+Arena *pool_take(ArenaPool *p)
+{
+    int i = 0;
+    while (p->taken[i]) i++;
+    p->taken[i] = true;
+    return &p->at[i];
+}
+
+void pool_give(ArenaPool *p, Arena *a)
+{
+    arena_release(a, (ArenaMark){ 0 });
+    p->taken[a - p->at] = false;
+}
+
+static void grow(size_t *bytes, size_t need)
+{
+    if (need > *bytes) *bytes = need;
+}
+
+/* Follows the program as the engine will: every arena is as large as the largest that comes. */
+Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes *out)
+{
+    SlotSizes s = { .n = { p->slots, 0 } };
+    ArenaPool pool = { 0 };
+    Arena **mine = NULL;
+    for (int part = 0; part < SLOT_PARTS; part++) TRY(ARENA_ZEROED(a, p->slots, &s.bytes[part]));
+    TRY(ARENA_ZEROED(a, p->slots, &s.pool));
+    TRY(ARENA_ZEROED(a, p->slots, &pool.at));
+    TRY(ARENA_ZEROED(a, p->slots, &pool.taken));
+    TRY(ARENA_NEW(a, p->slots, &mine));
+    bool split = program_splits(p);
+    s.bytes[SLOT_KEEP][0] = plan->eval_bytes;
+    for (int i = 0; i < p->n; i++) {
+        const Action *at = &p->at[i];
+        if (at->slot < 0) continue;
+        grow(&s.bytes[SLOT_KEEP][at->slot], plan->chunk_bytes[SLOT_KEEP][at->chunk]);
+        grow(&s.pool[at->slot], plan->pool_of_chunk[at->chunk]);
+        if (split && at->kind == ACTION_BACKWARD_INPUT && at->first == 0) {
+            mine[at->slot] = pool_take(&pool);
+            int taken = (int)(mine[at->slot] - pool.at);
+            if (taken >= s.n[SLOT_GRADS]) s.n[SLOT_GRADS] = taken + 1;
+            grow(&s.bytes[SLOT_GRADS][taken], plan->chunk_bytes[SLOT_GRADS][at->chunk]);
+        }
+        if (split && at->kind == ACTION_BACKWARD_WEIGHT && at->end == action_row(p, at)->n)
+            pool_give(&pool, mine[at->slot]);
+    }
+    *out = s;
+    return OK;
+}
