@@ -8,11 +8,6 @@ extern "C" int device_attribute(cudaDeviceAttr which)
     return cudaDeviceGetAttribute(&value, which, device) == cudaSuccess ? value : 0;
 }
 
-extern "C" bool hopper_device(void)
-{
-    return device_attribute(cudaDevAttrComputeCapabilityMajor) == 9;
-}
-
 extern "C" unsigned hopper_blocks(const struct Exec *, int64_t tiles)
 {
     int64_t most = device_attribute(cudaDevAttrMultiProcessorCount);

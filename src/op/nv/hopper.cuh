@@ -287,8 +287,6 @@ typedef struct TensorShape {
 } // namespace hopper
 
 extern "C" {
-/* Does the current GPU run code for sm_90a? */
-bool hopper_device(void);
 /* For a kernel whose blocks stay and take tiles: one a multiprocessor, at most one a tile. */
 unsigned hopper_blocks(const struct Exec *ex, int64_t tiles);
 }

@@ -2,6 +2,7 @@
 #include "harness/test.h"
 
 #include "op/attention_kernels.h"
+#include "op/product_kernels.h"
 
 #include <math.h>
 
@@ -236,6 +237,133 @@ static void the_deterministic_backward_pass_has_a_longest_sequence(void **state)
     check_attention(a, NULL, false, NULL);
 }
 
+/* Products: the row that takes a call, and why those before it do not. */
+
+static void check_row(const KernelTable *t, const KernelDevice *d, const void *call,
+                      const char *name, const char *why_not_first)
+{
+    KernelWhy why;
+    CHECK_TEXT(kernels_first(t, d, 0, call)->name, name);
+    bool first = kernel_can(&t->row[0], d, call, &why);
+    CHECK_INT(first, why_not_first == NULL);
+    if (!first) CHECK_TEXT(why.text, why_not_first);
+}
+
+static void dense_products_go_to_the_library_where_it_has_the_types(void **state)
+{
+    (void)state;
+    const KernelDevice *d = &kernel_device_full;
+    const KernelTable *t = &dense_kernels;
+    GemmArgs g = { .m = 2, .n = 3, .k = 5, .a.type = DTYPE_F32, .c.type = DTYPE_F32 };
+    DenseCall call = { .g = &g };
+    check_row(t, d, &call, "cublaslt", NULL);
+    g.c.type = DTYPE_BF16;
+    check_row(t, d, &call, "plain", "it makes no bf16 from f32");
+    g.a.type = DTYPE_BF16;
+    check_row(t, d, &call, "cublaslt", NULL);
+    g.k = 0;
+    check_row(t, d, &call, "plain", "there is nothing to multiply");
+}
+
+/* 8 experts of 24 x 16, rows of 16. */
+typedef struct Experts {
+    Tensor offsets, out;
+    Operand in, w;
+    MoeProduct product;
+} Experts;
+
+static void experts_make(Experts *e, Dtype type)
+{
+    void *aligned = (void *)(uintptr_t)4096;
+    *e = (Experts){ .offsets = { aligned, DTYPE_I32, 2, { 1, 9 } },
+                    .out = { aligned, type, 2, { 40, 24 } } };
+    e->in = operand_plain((Tensor){ aligned, type, 2, { 40, 16 } });
+    e->w = operand_plain((Tensor){ aligned, type, 3, { 8, 24, 16 } });
+    e->product = (MoeProduct){ { "up", "in", &e->in, &e->w, &e->offsets, NULL, NULL, NULL },
+                               { 16, 24, true, NULL },
+                               { &e->out, &e->out, NULL, NULL, 0 },
+                               { .epilogue = MOE_STORE } };
+}
+
+static void check_experts(const Experts *e, int capability, const char *name, const char *why)
+{
+    KernelDevice d = { .vendor = VENDOR_NVIDIA, .capability = capability };
+    GroupedCall call = moe_product_call(&e->product);
+    check_row(&moe_product_kernels, &d, &call, name, why);
+}
+
+static void grouped_products_go_to_the_chips_own_kernel(void **state)
+{
+    (void)state;
+    Experts e;
+    experts_make(&e, DTYPE_BF16);
+    check_experts(&e, 90, "hopper", NULL);
+    check_experts(&e, 80, "mma", "compute capability is 8.0, 9.0 is the least");
+    check_experts(&e, 100, "mma", "compute capability is 10.0, 9.0 is the most");
+    experts_make(&e, DTYPE_F32);
+    check_experts(&e, 90, "plain", "tensors are f32, it takes bf16");
+}
+
+static void rows_that_are_no_whole_packs_go_to_the_plain_kernel(void **state)
+{
+    (void)state;
+    const char *why = "rows do not lie at multiples of 16 bytes";
+    Experts e;
+    experts_make(&e, DTYPE_BF16);
+    e.product.I = 20;
+    check_experts(&e, 90, "plain", why);
+    experts_make(&e, DTYPE_BF16);
+    e.out.dim[1] = 28;
+    check_experts(&e, 90, "plain", why);
+    experts_make(&e, DTYPE_BF16);
+    e.out.data = (void *)(uintptr_t)4104;
+    check_experts(&e, 90, "plain", why);
+    experts_make(&e, DTYPE_BF16);
+    e.w.data.data = (void *)(uintptr_t)4098;
+    check_experts(&e, 90, "plain", why);
+    MoeDownBwdInput a = { .dpre.data = (void *)(uintptr_t)4100 };
+    experts_make(&e, DTYPE_BF16);
+    e.product.epilogue = MOE_SWIGLU_BACKWARD;
+    e.product.args = &a;
+    check_experts(&e, 90, "plain", why);
+}
+
+static void many_experts_or_elements_go_to_the_kernel_of_every_chip(void **state)
+{
+    (void)state;
+    const char *why = "over 4096 experts or 2^35 elements";
+    Experts e;
+    experts_make(&e, DTYPE_BF16);
+    e.offsets.dim[1] = 4097;
+    check_experts(&e, 90, "hopper", NULL);
+    e.offsets.dim[1]++;
+    check_experts(&e, 90, "mma", why);
+    experts_make(&e, DTYPE_BF16);
+    e.w.data.dim[0] = ((int64_t)1 << 35) / (24 * 16);
+    check_experts(&e, 90, "hopper", NULL);
+    e.w.data.dim[0]++;
+    check_experts(&e, 90, "mma", why);
+}
+
+/* The operand that is read by token gives the result's rows or its columns. */
+static void a_sum_over_rows_is_a_product_of_its_two_operands(void **state)
+{
+    (void)state;
+    KernelDevice d = { .vendor = VENDOR_NVIDIA, .capability = 90 };
+    Experts e;
+    experts_make(&e, DTYPE_BF16);
+    MoeSum sum = { .by_token = &e.in, .by_row = &e.w, .offsets = &e.offsets, .dw = &e.out };
+    for (int first = 0; first < 2; first++) {
+        sum.token_first = first;
+        GroupedCall call = moe_sum_call(&sum);
+        CHECK(call.a == (first ? &e.in : &e.w) && call.b == (first ? &e.w : &e.in));
+        check_row(&moe_weight_kernels, &d, &call, "hopper", NULL);
+    }
+    e.out.data = (void *)(uintptr_t)4104;
+    GroupedCall call = moe_sum_call(&sum);
+    check_row(&moe_weight_kernels, &d, &call, "plain", "rows do not lie at multiples of 16 bytes");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +375,11 @@ int main(void)
         TEST(a_device_is_refused_with_the_reason),
         TEST(limits_of_attention_are_exact),
         TEST(the_deterministic_backward_pass_has_a_longest_sequence),
+        TEST(dense_products_go_to_the_library_where_it_has_the_types),
+        TEST(grouped_products_go_to_the_chips_own_kernel),
+        TEST(rows_that_are_no_whole_packs_go_to_the_plain_kernel),
+        TEST(many_experts_or_elements_go_to_the_kernel_of_every_chip),
+        TEST(a_sum_over_rows_is_a_product_of_its_two_operands),
     };
     return TEST_RUN(tests);
 }
