@@ -68,7 +68,7 @@ CFLAGS  := -std=c17 -D_GNU_SOURCE -Isrc -Itests -Iinclude -fopenmp $(FP) $(WARN)
 # what tests under the sanitizers spend their time in: loops that are not vectorised take seven times as long
 FAST.asan := -O2 $(CPU_ARCH)
 FAST.tsan := -O2 $(CPU_ARCH)
-FAST      := backend base comm data model op plan schedule train
+FAST      := backend base comm gpu data model op plan schedule train
 # libomp's own code is not instrumented; its races are shown to TSan by libarcher instead
 export TSAN_OPTIONS ?= ignore_noninstrumented_modules=1
 LDLIBS  := -lyaml -lpcre2-8 -lhwloc -lz -lm -ldl
@@ -78,7 +78,7 @@ LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 # takes these instructions where they are called by name alone, behind a look at the processor.
 SETS := $(if $(filter release-x86_64,$(CONFIG)-$(shell uname -m)),v4)
 ARCH.v4 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16 -mamx-tile -mamx-bf16
-SET_SRC := src/base/dtype.c $(filter-out %/op.c %/cpu_sets.c %/names.c %/choices.c %/kernels.c %_kernels.c src/op/exchange%,$(wildcard src/op/*.c))
+SET_SRC := src/base/dtype.c $(filter-out %/op.c %/cpu_sets.c %/names.c %/choices.c %/kernels.c %_kernels.c %/libraries.c %_off.c src/op/exchange%,$(wildcard src/op/*.c))
 
 # x_on.c / x_off.c: two files for one interface, a build takes one.
 SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c src/*/*/*.c))
@@ -100,14 +100,13 @@ OWN := src/op/op.c $(wildcard src/op/*_kernels.c) # tables that name CUDA's func
 $(OWN:%=$B/%.o): CFLAGS += -DHAVE_CUDA=1
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lpthread -lstdc++
 else
-SRC += src/backend/cuda_off.c src/comm/nccl_off.c
+SRC += src/gpu/gpu_off.c src/op/libraries_off.c src/comm/nccl_off.c
 endif
 OBJ := $(OWN:%=$B/%.o) $(SETS:%=$O/set_%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
-       $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/formula.c.o $O/gen/page.c.o
+       $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/page.c.o
 LIB := $B/libswitchyard.a
 PRESETS  := $(wildcard src/config/presets/*.yaml)
 HARDWARE := $(wildcard src/plan/hardware/*.yaml)
-FORMULA  := $(wildcard src/plan/formula/*.yaml)
 PAGE     := $(wildcard src/viz/page/*)
 
 test_of = $(patsubst tests/%.c,$B/tests/%,$(wildcard $(1)))
@@ -167,10 +166,6 @@ $O/gen/presets.c: tools/embed_presets Makefile $(PRESETS)
 $O/gen/hardware.c: tools/embed_presets Makefile $(HARDWARE)
 	@mkdir -p $(@D)
 	tools/embed_presets hardware_presets plan/presets.h $(HARDWARE) >$@
-
-$O/gen/formula.c: tools/embed_presets Makefile $(FORMULA)
-	@mkdir -p $(@D)
-	tools/embed_presets formula_presets plan/presets.h $(FORMULA) >$@
 
 $O/gen/page.c: tools/embed_presets Makefile $(PAGE)
 	@mkdir -p $(@D)
@@ -283,13 +278,16 @@ bench: $(PROGRAM)
 	$(PROGRAM) bench ops
 	$(PROGRAM) bench step quickstart
 
-docs: $(PROGRAM) $O/tests/unit/train/test_compatibility
+docs: $(PROGRAM) $O/tests/unit/train/test_compatibility $O/tests/unit/bench/test_bench_why
 	$(PROGRAM) train --settings-markdown >docs/reference/config.md.tmp
 	mv docs/reference/config.md.tmp docs/reference/config.md
 	tools/make_command_line $(PROGRAM) >docs/reference/command-line.md.tmp
 	mv docs/reference/command-line.md.tmp docs/reference/command-line.md
 	$O/tests/unit/train/test_compatibility --write >docs/explain/compatibility.md.tmp
 	mv docs/explain/compatibility.md.tmp docs/explain/compatibility.md
+	$O/tests/unit/bench/test_bench_why --write >docs/explain/kernels.table.tmp
+	sed -i -e '/^<!-- kernels:/r docs/explain/kernels.table.tmp' -e '/^<!-- kernels:/,/^<!-- end -->/{/^|/d}' docs/explain/kernels.md
+	rm docs/explain/kernels.table.tmp
 
 # minutes; needs Python 3
 reproduce: $(PROGRAM)

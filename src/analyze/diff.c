@@ -1,4 +1,11 @@
-/* diff: walks both trees from their roots and says which nodes are the same call. */
+/*
+ * diff: walks both call trees from their roots and decides which nodes are the same call.
+ *
+ * At each pair of nodes their children are matched in steps, and each step sees only what the steps
+ * before left over: by name (diff_align.c), by the children of wrappers (open_wrappers), by what a
+ * chain of single calls leads to (match_unwrapped), and by kind and sizes (match_replaced). It
+ * compares no times: diff_report.c does that.
+ */
 #include "analyze/diff.h"
 
 #include <assert.h>
@@ -8,7 +15,8 @@
 
 /* ---- names ---- */
 
-/* What calls of both vendors do: "launch", "copy", "fill"; else NULL. */
+/* Runtime calls of CUDA and HIP get one name for what they do, so that traces of both vendors
+ * match. NULL: the call keeps its name. */
 static const char *runtime_verb(EventKind kind, const char *name)
 {
     if (kind != EVENT_RUNTIME && kind != EVENT_DRIVER) return NULL;
@@ -20,8 +28,8 @@ static const char *runtime_verb(EventKind kind, const char *name)
     return strstr(name, "Memset") != NULL ? "fill" : NULL;
 }
 
-/* "0x" with its digits is 0xXXXX, and a place in Python "x.py(12):" is "x.py:". In place: neither
- * makes a text longer than four times its length. */
+/* Replaces what differs from run to run: "0x" and its digits become 0xXXXX, and a place in Python
+ * "x.py(12):" becomes "x.py:". The result is at most four times as long as `s`. */
 static size_t plain_name(const char *s, char *out)
 {
     char *o = out;
@@ -45,7 +53,8 @@ static size_t plain_name(const char *s, char *out)
     return (size_t)(o - out);
 }
 
-/* Without ": function" at the end, and of a path that ends in .py only the file. */
+/* Cuts ": function" off the end, and the folders off a path that ends in .py. A function that was
+ * renamed in the same file then still matches. */
 static const char *bare_name(char *s, bool any_function)
 {
     char *end = s + strlen(s), *word = end, *gap;
@@ -114,15 +123,16 @@ bool diff_launches(const Events *e, uint32_t event)
 
 typedef struct Walk {
     Diff *d;
-    Arena *scratch;           /* of one node */
-    uint32_t *seen[2], stamp; /* by name, of each side: seen on the way to device work */
-    uint32_t *last;           /* by name: the last child that is not */
-    uint32_t *place[2];       /* by event: where it stands in a list */
+    Arena *scratch; /* released after each node */
+    uint32_t *seen[2],
+        stamp;          /* seen[side][name] == stamp: a child of that name leads to device work */
+    uint32_t *last;     /* last[name]: the last child of that name that does not */
+    uint32_t *place[2]; /* place[side][event]: its index in the list that is being built */
     struct Step *stack;
     int64_t steps;
 } Walk;
 
-/* A node to be made, and where its number goes. */
+/* A node that is still to be visited, and where its number is stored. */
 typedef struct Step {
     uint32_t event[DIFF_SIDES], parent, *slot;
 } Step;
@@ -152,8 +162,8 @@ static Status sort_by_time(Walk *w, int side, DiffList *l)
     return OK;
 }
 
-/* Children on the way to device work. */
-static Status on_way(Walk *w, int side, uint32_t event, DiffList *out)
+/* Lists the children of an event that are device work or have some below them. */
+static Status children_on_way(Walk *w, int side, uint32_t event, DiffList *out)
 {
     const Tree *t = w->d->tree[side];
     TRY(new_list(w, t->first[event + 1] - t->first[event], out));
@@ -163,7 +173,10 @@ static Status on_way(Walk *w, int side, uint32_t event, DiffList *out)
     return OK;
 }
 
-/* The same of both, and children without device work whose name has some in the other trace. */
+/* Lists these children for both sides. A call that leads to device work in one trace may lead to
+ * none in the other (a cached result, a CPU fallback). So a child without device work is listed,
+ * too, if the other side has a child of its name with some; of several of one name only the
+ * last. */
 static Status children_of(Walk *w, const uint32_t event[DIFF_SIDES], DiffList list[DIFF_SIDES])
 {
     const Diff *d = w->d;
@@ -171,7 +184,7 @@ static Status children_of(Walk *w, const uint32_t event[DIFF_SIDES], DiffList li
     for (int s = 0; s < DIFF_SIDES; s++) {
         list[s] = (DiffList){ 0 };
         if (event[s] == EVENT_NONE) continue;
-        TRY(on_way(w, s, event[s], &list[s]));
+        TRY(children_on_way(w, s, event[s], &list[s]));
         for (int64_t i = 0; i < list[s].n; i++)
             w->seen[s][diff_name(d, s, list[s].at[i], false)] = w->stamp;
     }
@@ -203,8 +216,9 @@ static bool has_launch(const Tree *t, uint32_t event)
     return false;
 }
 
-/* Goes down while there is one child on the way to device work, to the first node that launches by
- * itself or has not one such child: *event; *below: its children if that was the reason. */
+/* Follows a chain of single calls down from *event. It stops at a node that launches by itself;
+ * or at one that does not have exactly one child on the way to device work, whose children are
+ * then in *below. */
 static Status unwrap(Walk *w, int side, uint32_t *event, DiffList *below)
 {
     const Tree *t = w->d->tree[side];
@@ -212,7 +226,7 @@ static Status unwrap(Walk *w, int side, uint32_t *event, DiffList *below)
         below->n = 0;
         if (diff_launches(t->events, *event)) return OK;
         if (t->events->kind[*event] == EVENT_CPU_OP && has_launch(t, *event)) return OK;
-        TRY(on_way(w, side, *event, below));
+        TRY(children_on_way(w, side, *event, below));
         if (below->n != 1) return OK;
         *event = below->at[0];
     }
@@ -228,8 +242,8 @@ static bool any_launches(const Diff *d, int side, const DiffList *l)
     return false;
 }
 
-/* By position where the rules say so, else by name. */
-static Status match(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs *out)
+/* Matches by position where the rules say so, else by name. */
+static Status match_lists(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs *out)
 {
     const Diff *d = w->d;
     if (!d->rules->by_position || list[DIFF_OLD].n != list[DIFF_NEW].n ||
@@ -249,33 +263,34 @@ Status diff_by_position(const DiffList list[DIFF_SIDES], Arena *a, DiffPairs *ou
 
 static int64_t index_of(DiffPair p, int side) { return side == DIFF_OLD ? p.i : p.j; }
 
-static bool in_both(DiffPair p) { return p.i >= 0 && p.j >= 0; }
+static bool is_match(DiffPair p) { return p.i >= 0 && p.j >= 0; }
 
-/* What a pair of parts of lists is in the lists: `of` has the parts' places. */
-static DiffPair placed(DiffPair p, int64_t *const of[DIFF_SIDES])
+/* Translates a pair of indices into parts of the lists to indices into the lists; of[side][i] is
+ * the index of entry i of a part. */
+static DiffPair placed_pair(DiffPair p, int64_t *const of[DIFF_SIDES])
 {
     return (DiffPair){ p.i < 0 ? -1 : of[DIFF_OLD][p.i], p.j < 0 ? -1 : of[DIFF_NEW][p.j] };
 }
 
-static void append(DiffPairs *to, const DiffPairs *from, int64_t *const of[DIFF_SIDES])
+static void append_pairs(DiffPairs *to, const DiffPairs *from, int64_t *const of[DIFF_SIDES])
 {
-    for (int64_t k = 0; k < from->n; k++) to->at[to->n++] = placed(from->at[k], of);
+    for (int64_t k = 0; k < from->n; k++) to->at[to->n++] = placed_pair(from->at[k], of);
 }
 
-/* Only the matches stay. */
+/* Removes the pairs that have only one side. */
 static void keep_matches(DiffPairs *p)
 {
     int64_t kept = 0;
     for (int64_t k = 0; k < p->n; k++)
-        if (in_both(p->at[k])) p->at[kept++] = p->at[k];
+        if (is_match(p->at[k])) p->at[kept++] = p->at[k];
     p->n = kept;
 }
 
-/* What is in one list only, and its places in the lists. */
+/* The entries that are not matched yet, and their indices in the lists. */
 typedef struct Rest {
     DiffList list[DIFF_SIDES];
     int64_t *of[DIFF_SIDES];
-    bool any; /* of both lists something is left */
+    bool any; /* both lists have such entries */
 } Rest;
 
 static Status left_over(Walk *w, const DiffPairs *p, const DiffList from[DIFF_SIDES], Rest *out)
@@ -286,7 +301,7 @@ static Status left_over(Walk *w, const DiffPairs *p, const DiffList from[DIFF_SI
         TRY(ARENA_NEW(w->scratch, p->n, &out->of[s]));
         for (int64_t k = 0; k < p->n; k++) {
             int64_t i = index_of(p->at[k], s);
-            if (i < 0 || in_both(p->at[k])) continue;
+            if (i < 0 || is_match(p->at[k])) continue;
             out->of[s][list->n] = i;
             list->at[list->n++] = from[s].at[i];
         }
@@ -310,8 +325,8 @@ bool diff_can_wrap(const Events *e, uint32_t event)
     return e->kind[event] != EVENT_KERNEL && !diff_launches(e, event);
 }
 
-/* Which of the calls that are left over are wrappers: among their children is the name of a call
- * that the other trace has left over. */
+/* Marks wrappers among the unmatched calls: calls with a child whose name an unmatched call of
+ * the other trace has. */
 static bool find_wrappers(Walk *w, const DiffList rest[DIFF_SIDES], DiffList *const below[],
                           bool *const opened[])
 {
@@ -335,11 +350,11 @@ static bool find_wrappers(Walk *w, const DiffList rest[DIFF_SIDES], DiffList *co
     return any;
 }
 
-/* A list with what wrappers hold in their place. */
-static Status widen(Walk *w, int side, const DiffList *list, const Rest *rest,
-                    const DiffList *below, const bool *opened, DiffList *out)
+/* Copies a list, with the children of opened wrappers in place of the wrappers. */
+static Status open_in_place(Walk *w, int side, const DiffList *list, const Rest *rest,
+                            const DiffList *below, const bool *opened, DiffList *out)
 {
-    int64_t room = list->n, next = 0; /* the rest stands in the order of the list */
+    int64_t room = list->n, next = 0; /* next: of the rest, which has the order of the list */
     for (int64_t i = 0; i < rest->list[side].n; i++) room += opened[i] ? below[i].n : 0;
     TRY(new_list(w, room, out));
     for (int64_t i = 0; i < list->n; i++) {
@@ -354,7 +369,7 @@ static Status widen(Walk *w, int side, const DiffList *list, const Rest *rest,
     return OK;
 }
 
-/* Puts children in the place of wrappers among what is left over, and aligns anew what was not
+/* Replaces wrappers among the unmatched calls by their children, and aligns again what was not
  * matched before. */
 static Status open_wrappers(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 {
@@ -369,16 +384,16 @@ static Status open_wrappers(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
         const DiffList *left = &rest.list[s];
         TRY(ARENA_NEW(w->scratch, left->n, &below[s]));
         TRY(ARENA_ZEROED(w->scratch, left->n, &opened[s]));
-        for (int64_t i = 0; i < left->n; i++) TRY(on_way(w, s, left->at[i], &below[s][i]));
+        for (int64_t i = 0; i < left->n; i++) TRY(children_on_way(w, s, left->at[i], &below[s][i]));
     }
     if (!find_wrappers(w, rest.list, below, opened)) return OK;
     for (int s = 0; s < DIFF_SIDES; s++) {
-        TRY(widen(w, s, &list[s], &rest, below[s], opened[s], &wider[s]));
+        TRY(open_in_place(w, s, &list[s], &rest, below[s], opened[s], &wider[s]));
         TRY(ARENA_ZEROED(w->scratch, wider[s].n, &taken[s]));
     }
     TRY(ARENA_NEW(w->scratch, wider[DIFF_OLD].n + wider[DIFF_NEW].n, &out.at));
     for (int64_t k = 0; k < p->n; k++) {
-        if (!in_both(p->at[k])) continue;
+        if (!is_match(p->at[k])) continue;
         int64_t i = w->place[DIFF_OLD][list[DIFF_OLD].at[p->at[k].i]];
         int64_t j = w->place[DIFF_NEW][list[DIFF_NEW].at[p->at[k].j]];
         taken[DIFF_OLD][i] = taken[DIFF_NEW][j] = true;
@@ -390,15 +405,16 @@ static Status open_wrappers(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
                 out.at[out.n++] = s == DIFF_OLD ? (DiffPair){ i, -1 } : (DiffPair){ -1, i };
     }
     TRY(left_over(w, &out, wider, &rest));
-    TRY(match(w, rest.list, &found));
+    TRY(match_lists(w, rest.list, &found));
     keep_matches(&out);
-    append(&out, &found, rest.of);
+    append_pairs(&out, &found, rest.of);
     memcpy(list, wider, sizeof wider);
     *p = out;
     return OK;
 }
 
-/* Tries what is left over again without wrappers around it, then by the file of Python alone. */
+/* Matches unmatched calls by what their chains of single calls lead to; then, for frames of
+ * Python, by the file alone. */
 static Status match_unwrapped(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 {
     Rest rest, again;
@@ -418,16 +434,16 @@ static Status match_unwrapped(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
     if (again.any) {
         TRY(diff_align(w->d, again.list, true, w->scratch, &bare));
         keep_matches(&found);
-        append(&found, &bare, again.of);
+        append_pairs(&found, &bare, again.of);
     }
     for (int64_t k = 0; k < found.n; k++) {
-        for (int s = 0; s < DIFF_SIDES && in_both(found.at[k]); s++) {
+        for (int s = 0; s < DIFF_SIDES && is_match(found.at[k]); s++) {
             int64_t i = index_of(found.at[k], s);
             list[s].at[rest.of[s][i]] = rest.list[s].at[i];
         }
     }
     keep_matches(p);
-    append(p, &found, rest.of);
+    append_pairs(p, &found, rest.of);
     return OK;
 }
 
@@ -437,9 +453,9 @@ const char *diff_sizes(const Events *e, uint32_t event)
     return args == EVENT_NONE ? "" : strings_text(&e->strings, e->args[args].dims);
 }
 
-/* One call in the place of the other: device work of the same kind, an operator on the same sizes (a
- * convolution of MIOpen and of cuDNN), or one that calls the same. */
-static Status replaces(Walk *w, uint32_t x, uint32_t y, bool *out)
+/* Does one call do the work of the other? Yes for device work of one kind, for operators on the
+ * same sizes (a convolution by MIOpen and one by cuDNN), and for calls with the same children. */
+static Status replaces_call(Walk *w, uint32_t x, uint32_t y, bool *out)
 {
     const Events *a = w->d->tree[DIFF_OLD]->events, *b = w->d->tree[DIFF_NEW]->events;
     DiffList below[DIFF_SIDES];
@@ -448,14 +464,15 @@ static Status replaces(Walk *w, uint32_t x, uint32_t y, bool *out)
     if (event_on_gpu(a->kind[x]) || event_on_gpu(b->kind[y])) return OK;
     *out = strpbrk(sizes, "0123456789") != NULL && strcmp(sizes, diff_sizes(b, y)) == 0;
     if (*out || diff_launches(a, x) || diff_launches(b, y)) return OK;
-    TRY(on_way(w, DIFF_OLD, x, &below[DIFF_OLD]));
-    TRY(on_way(w, DIFF_NEW, y, &below[DIFF_NEW]));
+    TRY(children_on_way(w, DIFF_OLD, x, &below[DIFF_OLD]));
+    TRY(children_on_way(w, DIFF_NEW, y, &below[DIFF_NEW]));
     *out = diff_same_names(w->d, &below[DIFF_OLD], &below[DIFF_NEW]) &&
            !any_launches(w->d, DIFF_OLD, &below[DIFF_OLD]);
     return OK;
 }
 
-/* By entry of either list: the place in the new list of the last match before it, or -1. */
+/* before[side][i]: where in the new list the last match before entry i stands; -1: there is
+ * none. */
 static Status last_matches(Walk *w, const DiffList list[DIFF_SIDES], const DiffPairs *p,
                            int64_t *before[DIFF_SIDES])
 {
@@ -464,7 +481,7 @@ static Status last_matches(Walk *w, const DiffList list[DIFF_SIDES], const DiffP
         TRY(ARENA_NEW(w->scratch, list[s].n, &before[s]));
         for (int64_t i = 0; i < list[s].n; i++) before[s][i] = -1;
         for (int64_t k = 0; k < p->n; k++) {
-            if (in_both(p->at[k])) before[s][index_of(p->at[k], s)] = p->at[k].j;
+            if (is_match(p->at[k])) before[s][index_of(p->at[k], s)] = p->at[k].j;
         }
         for (int64_t i = 0; i < list[s].n; i++) {
             if (before[s][i] >= 0) last = before[s][i];
@@ -474,7 +491,7 @@ static Status last_matches(Walk *w, const DiffList list[DIFF_SIDES], const DiffP
     return OK;
 }
 
-/* Pairs what is left over between the same two matches. */
+/* Pairs unmatched calls that stand between the same two matches. */
 static Status match_replaced(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs *p)
 {
     Rest rest;
@@ -492,7 +509,7 @@ static Status match_replaced(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs
             ArenaMark mark = arena_mark(w->scratch);
             int64_t to = rest.of[DIFF_NEW][j];
             if (taken[to] || before[DIFF_OLD][one->i] != before[DIFF_NEW][to]) continue;
-            TRY(replaces(w, list[DIFF_OLD].at[one->i], left->at[j], &same));
+            TRY(replaces_call(w, list[DIFF_OLD].at[one->i], left->at[j], &same));
             arena_release(w->scratch, mark);
             if (same) one->j = to;
             taken[to] = same;
@@ -505,10 +522,10 @@ static Status match_replaced(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs
     return OK;
 }
 
-/* All steps of the walk through two lists of calls, which may be exchanged for what they wrap. */
+/* All steps of matching two lists of calls. Lists change where wrappers are opened. */
 static Status pair_lists(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 {
-    TRY(match(w, list, p));
+    TRY(match_lists(w, list, p));
     TRY(open_wrappers(w, list, p));
     TRY(match_unwrapped(w, list, p));
     return w->d->rules->replaced ? match_replaced(w, list, p) : OK;
@@ -516,11 +533,11 @@ static Status pair_lists(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 
 /* ---- the walk ---- */
 
-static uint32_t entry(const DiffList *l, int64_t i) { return i < 0 ? EVENT_NONE : l->at[i]; }
+static uint32_t event_at(const DiffList *l, int64_t i) { return i < 0 ? EVENT_NONE : l->at[i]; }
 
-static void push(Walk *w, Step at) { w->stack[w->steps++] = at; }
+static void push_step(Walk *w, Step at) { w->stack[w->steps++] = at; }
 
-static Status visit(Walk *w, Step at)
+static Status visit_node(Walk *w, Step at)
 {
     Diff *d = w->d;
     DiffNode *node = &d->node[d->nodes];
@@ -543,17 +560,17 @@ static Status visit(Walk *w, Step at)
     node->children = (uint32_t)pairs.n;
     d->children += pairs.n;
     for (int64_t k = pairs.n - 1; k >= 0; k--)
-        push(w, (Step){ { entry(&list[DIFF_OLD], pairs.at[k].i),
-                          entry(&list[DIFF_NEW], pairs.at[k].j) },
-                        id,
-                        &d->child[node->first + k] });
+        push_step(w, (Step){ { event_at(&list[DIFF_OLD], pairs.at[k].i),
+                               event_at(&list[DIFF_NEW], pairs.at[k].j) },
+                             id,
+                             &d->child[node->first + k] });
     return OK;
 }
 
 /* ---- roots ---- */
 
 typedef struct Likeness {
-    int64_t common, i, j; /* roots of the same name; threads */
+    int64_t common, i, j; /* how many roots have the same names; the two threads */
 } Likeness;
 
 static int by_common(const void *a, const void *b)
@@ -564,11 +581,11 @@ static int by_common(const void *a, const void *b)
     return (x->j > y->j) - (x->j < y->j);
 }
 
-/* Roots of each thread, threads in the order of their first root. */
+/* Lists the roots of each thread, threads in the order of their first roots. */
 static Status threads_of(Walk *w, int side, DiffList **out, int64_t *n)
 {
     const Tree *t = w->d->tree[side];
-    uint32_t *thread = NULL; /* by track: its number and one */
+    uint32_t *thread = NULL; /* thread[track]: its number + 1; 0: not seen yet */
     TRY(ARENA_ZEROED(w->scratch, t->events->n_tracks, &thread));
     TRY(ARENA_ZEROED(w->scratch, t->events->n_tracks, out));
     *n = 0;
@@ -585,7 +602,7 @@ static Status threads_of(Walk *w, int side, DiffList **out, int64_t *n)
     return OK;
 }
 
-/* How many roots of the same name two threads have. count: zeros by name, as before. */
+/* How many roots two threads have in common by name. count[name] is 0, before and after. */
 static int64_t in_common(const Diff *d, const DiffList *a, const DiffList *b, int32_t *count)
 {
     int64_t n = 0;
@@ -596,8 +613,8 @@ static int64_t in_common(const Diff *d, const DiffList *a, const DiffList *b, in
     return n;
 }
 
-/* list and p: all threads' roots one behind the other. A thread's roots are aligned with those of
- * the thread that has most in common with it. */
+/* Aligns the roots of each thread with those of the thread that has most names in common with it.
+ * list and p: the results of all threads, one behind the other. */
 static Status roots_by_name(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 {
     const Diff *d = w->d;
@@ -622,7 +639,7 @@ static Status roots_by_name(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
         partner[like[k].i] = like[k].j;
         taken[like[k].j] = true;
     }
-    /* what wrappers hold takes no more room than there are events */
+    /* the children of opened wrappers are events, too: there is no more to hold than events */
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(new_list(w, d->tree[s]->events->n, &list[s]));
         room += d->tree[s]->events->n;
@@ -662,12 +679,13 @@ static Status walk_all(Walk *w, Arena *a)
     d->roots = p.n;
     TRY(ARENA_NEW(a, p.n, &d->root));
     for (int64_t k = p.n - 1; k >= 0; k--)
-        push(w, (Step){ { entry(&list[DIFF_OLD], p.at[k].i), entry(&list[DIFF_NEW], p.at[k].j) },
-                        EVENT_NONE,
-                        &d->root[k] });
+        push_step(w, (Step){ { event_at(&list[DIFF_OLD], p.at[k].i),
+                               event_at(&list[DIFF_NEW], p.at[k].j) },
+                             EVENT_NONE,
+                             &d->root[k] });
     while (w->steps > 0) {
         ArenaMark mark = arena_mark(w->scratch);
-        TRY(visit(w, w->stack[--w->steps]));
+        TRY(visit_node(w, w->stack[--w->steps]));
         arena_release(w->scratch, mark);
     }
     return OK;

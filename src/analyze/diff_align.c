@@ -2,8 +2,8 @@
  * diff_align: two lists of calls against each other, by name.
  *
  * The fewest edits (Wagner & Fischer, "The String-to-String Correction Problem", 1974), where only
- * equal names can be matched. The default prefers, among calls of the same name, those with the same
- * arguments and children (DiffRules.unlike).
+ * equal names can be matched. The default prefers, among calls of the same name, those with the
+ * same arguments and children (DiffRules.unlike).
  */
 #include "analyze/diff.h"
 
@@ -16,15 +16,15 @@ typedef struct Item {
 
 /* ---- the fewest edits ---- */
 
-static int32_t cost(const DiffRules *c, Item a, Item b)
+static int32_t edit_cost(const DiffRules *c, Item a, Item b)
 {
     if (a.name != b.name) return c->other_name;
     return a.like == b.like ? 0 : c->unlike;
 }
 
-/* Where the alignment of two lists that go on behind their ends stops: at the end of one of them,
- * with the fewest edits an entry. (Lists that repeat themselves fit as well when shifted; to count
- * what is left of the other list as edits would hide that.) */
+/* Where to stop aligning two windows of longer lists: at the end of one window, where the edits
+ * an entry are fewest. What is left of the other window counts nothing, because its partners may
+ * lie behind the window: a list that repeats itself fits as well when it is shifted. */
 static DiffPair cheapest_end(const int32_t *d, int64_t m, int64_t n)
 {
     DiffPair best = { m, n };
@@ -37,7 +37,7 @@ static DiffPair cheapest_end(const int32_t *d, int64_t m, int64_t n)
     return best;
 }
 
-/* A part of both lists: from `at`, m and n entries. open: both go on behind it. */
+/* A part of both lists: m and n entries from `at` on. open: both lists go on behind it. */
 typedef struct Part {
     const Item *a, *b;
     int64_t m, n;
@@ -45,7 +45,7 @@ typedef struct Part {
     bool open;
 } Part;
 
-/* Appends m + n entries at most, in order, with at's indices added. */
+/* Appends at most m + n pairs in order, with the indices of the whole lists. */
 static Status fewest_edits(const DiffRules *c, const Part *part, Arena *scratch, DiffPairs *out)
 {
     const Item *a = part->a, *b = part->b;
@@ -60,7 +60,7 @@ static Status fewest_edits(const DiffRules *c, const Part *part, Arena *scratch,
         int32_t *row = d + p * w, *above = row - w;
         row[0] = (int32_t)p * c->gap;
         for (int64_t q = 1; q <= n; q++) {
-            int32_t best = above[q - 1] + cost(c, a[p - 1], b[q - 1]);
+            int32_t best = above[q - 1] + edit_cost(c, a[p - 1], b[q - 1]);
             if (above[q] + c->gap < best) best = above[q] + c->gap;
             if (row[q - 1] + c->gap < best) best = row[q - 1] + c->gap;
             row[q] = best;
@@ -70,7 +70,7 @@ static Status fewest_edits(const DiffRules *c, const Part *part, Arena *scratch,
     for (int64_t i = end.i, j = end.j; i > 0 || j > 0;) {
         const int32_t *here = d + i * w + j;
         if (i > 0 && j > 0 && a[i - 1].name == b[j - 1].name &&
-            *here == here[-w - 1] + cost(c, a[i - 1], b[j - 1]))
+            *here == here[-w - 1] + edit_cost(c, a[i - 1], b[j - 1]))
             i--, j--, out->at[out->n++] = (DiffPair){ at.i + i, at.j + j };
         else if (i > 0 && (j == 0 || *here == here[-w] + c->gap))
             i--, out->at[out->n++] = (DiffPair){ at.i + i, -1 };
@@ -86,9 +86,10 @@ static Status fewest_edits(const DiffRules *c, const Part *part, Arena *scratch,
     return OK;
 }
 
-/* How much of a window's result stands: all at the end of both lists, else up to the last match of
- * its first three quarters, so that what comes behind the window can still change the rest. */
-static int64_t settled(const DiffPairs *p, int64_t first, bool last)
+/* How much of a window's result is kept: all at the end of both lists; else the part up to the
+ * last match in its first three quarters, so that entries behind the window can still change the
+ * rest. */
+static int64_t kept_pairs(const DiffPairs *p, int64_t first, bool last)
 {
     int64_t n = p->n - first, end = last ? n : n * 3 / 4;
     if (last) return p->n;
@@ -101,7 +102,7 @@ static Status in_windows(const DiffRules *c, const Item *a, int64_t m, const Ite
 {
     DiffPair at = { 0, 0 };
     while (at.i < m || at.j < n) {
-        if (at.i < m && at.j < n && cost(c, a[at.i], b[at.j]) == 0) {
+        if (at.i < m && at.j < n && edit_cost(c, a[at.i], b[at.j]) == 0) {
             out->at[out->n++] = at;
             at.i++, at.j++;
             continue;
@@ -113,7 +114,7 @@ static Status in_windows(const DiffRules *c, const Item *a, int64_t m, const Ite
             q = q < DIFF_WINDOW ? q : DIFF_WINDOW;
         }
         TRY(fewest_edits(c, &(Part){ a + at.i, b + at.j, p, q, at, !last }, scratch, out));
-        out->n = settled(out, first, last);
+        out->n = kept_pairs(out, first, last);
         for (int64_t k = first; k < out->n; k++) {
             if (out->at[k].i >= 0) at.i = out->at[k].i + 1;
             if (out->at[k].j >= 0) at.j = out->at[k].j + 1;
@@ -124,7 +125,8 @@ static Status in_windows(const DiffRules *c, const Item *a, int64_t m, const Ite
 
 /* ---- both ---- */
 
-/* A number of the arguments' sizes and the names of what is below. */
+/* A hash (FNV-1a) of the arguments' sizes and of the children's names. Calls of one name with
+ * another hash can match, at the cost `unlike`. */
 static uint32_t likeness(const Diff *d, int side, uint32_t event)
 {
     const Tree *t = d->tree[side];
@@ -146,7 +148,7 @@ Status diff_align(const Diff *d, const DiffList list[DIFF_SIDES], bool bare, Are
     int64_t m = list[DIFF_OLD].n, n = list[DIFF_NEW].n;
     Item *item[DIFF_SIDES] = { NULL };
     TRY(ARENA_NEW(a, m + n + 2 * (int64_t)DIFF_WINDOW,
-                  &out->at)); /* a window writes before it is cut */
+                  &out->at)); /* a window's pairs are all written before some are dropped */
     ArenaMark mark = arena_mark(a);
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(ARENA_NEW(a, list[s].n, &item[s]));

@@ -1,16 +1,22 @@
-/* diff_report: where two traces differ in time, from their matched trees. */
+/*
+ * diff_report: where two traces differ in time, from their matched trees.
+ *
+ * Device work belongs to one matched operator (find_owners), so the rows of the sheets by operator
+ * add up to all of it. busy counts the time that an operator's work covers, sum the time of its
+ * kernels: kernels that overlap make the sum the larger one.
+ */
 #include "analyze/diff.h"
+#include "analyze/fold.h"
 #include "analyze/spans.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEYS = 6 };
-
 /* Device work of one side under one matched operator. */
 typedef struct Work {
-    uint32_t owner, event; /* node; event */
+    uint32_t owner; /* node */
+    uint32_t event;
     int side;
     double ts;
 } Work;
@@ -20,30 +26,24 @@ typedef struct Measure {
     int64_t kernels;
 } Measure;
 
-/* A call, or all of one key: what stands in a row. */
-typedef struct Entry {
-    uint32_t key[KEYS];
-    uint32_t node;
-    int64_t calls;
-    Measure of[DIFF_SIDES];
-} Entry;
-
 typedef struct Report {
     const Diff *d;
     Arena *a, *scratch;
     Work *work;
     int64_t works;
-    Entry *entry;
-    int64_t entries;
-    Strings kernels; /* lists of names */
     double matched[DIFF_SIDES], unmatched[DIFF_SIDES];
 } Report;
 
-static const Events *events(const Report *r, int side) { return r->d->tree[side]->events; }
+static const Events *events_of(const Report *r, int side) { return r->d->tree[side]->events; }
 
 static bool is_op(const Report *r, int side, uint32_t event)
 {
-    return event != EVENT_NONE && events(r, side)->kind[event] == EVENT_CPU_OP;
+    return event != EVENT_NONE && events_of(r, side)->kind[event] == EVENT_CPU_OP;
+}
+
+static bool is_host(const Events *e, uint32_t i)
+{
+    return e->kind[i] == EVENT_CPU_OP || e->kind[i] == EVENT_RUNTIME || e->kind[i] == EVENT_DRIVER;
 }
 
 /* ---- device work by the matched operator above it, or the matched root ---- */
@@ -72,16 +72,17 @@ static Status find_owners(Report *r)
             owner[id] = (uint32_t)id;
         for (int s = 0; s < DIFF_SIDES; s++) {
             uint32_t e = n->event[s];
-            if (e == EVENT_NONE || !event_on_gpu(events(r, s)->kind[e])) continue;
-            r->work[r->works++] = (Work){ owner[id], e, s, events(r, s)->ts[e] };
-            if (owner[id] == EVENT_NONE) r->unmatched[s] += events(r, s)->dur[e];
+            if (e == EVENT_NONE || !event_on_gpu(events_of(r, s)->kind[e])) continue;
+            r->work[r->works++] = (Work){ owner[id], e, s, events_of(r, s)->ts[e] };
+            if (owner[id] == EVENT_NONE) r->unmatched[s] += events_of(r, s)->dur[e];
         }
     }
     if (r->works > 0) qsort(r->work, (size_t)r->works, sizeof *r->work, by_owner);
     return OK;
 }
 
-/* Adds an event that starts no earlier than those before; *end: of what is busy so far. */
+/* Adds an event that starts no earlier than those before it. *end: where the busy time so far
+ * ends. */
 static void add_event(const Events *e, uint32_t event, Measure *m, double *end)
 {
     double start = fmax(e->ts[event], *end), stop = event_end(e, event);
@@ -91,7 +92,7 @@ static void add_event(const Events *e, uint32_t event, Measure *m, double *end)
     *end = fmax(*end, stop);
 }
 
-/* Are the names of both sides the same, in any order? */
+/* Do both sides run kernels of the same names, in any order? */
 static Status same_kernels(Report *r, const Work *w, const int64_t n[DIFF_SIDES], bool *same)
 {
     ArenaMark mark = arena_mark(r->scratch);
@@ -108,193 +109,184 @@ static Status same_kernels(Report *r, const Work *w, const int64_t n[DIFF_SIDES]
     return OK;
 }
 
-static Status list_kernels(Report *r, const Work *w, int64_t n, uint32_t *out)
+static Status list_kernels(const Report *r, const Work *w, int64_t n, Cell *out)
 {
-    ArenaMark mark = arena_mark(r->scratch);
     Text t = { 0 };
-    TRY(text_init(&t, r->scratch));
+    TRY(text_init(&t, r->a));
     TRY(text_append(&t, "", 0));
     for (int64_t i = 0; i < n; i++)
-        TRY(text_printf(&t, "%s%s", i > 0 ? "; " : "", event_name(events(r, w->side), w[i].event)));
-    TRY(strings_id(&r->kernels, t.data, t.used, out));
-    arena_release(r->scratch, mark);
+        TRY(text_printf(&t, "%s%s", i > 0 ? "; " : "",
+                        event_name(events_of(r, w->side), w[i].event)));
+    *out = cell_text(t.data);
     return OK;
 }
 
-static Status measure_owner(Report *r, const Work *w, const int64_t n[DIFF_SIDES])
+/* ---- rows: a matched operator with its device work ---- */
+
+#define TIME_ROWS                                                                                  \
+    "kernels_old|kernels_new|sum_old|sum_new|busy_old|busy_new|host_old|host_new|delta"
+#define OP_ROWS                                                                                    \
+    "name_old|name_new|args_old|args_new|dims_old|dims_new|types_old|types_new|concrete|"          \
+    "list_old|list_new|" TIME_ROWS
+
+static void put_times(const Measure of[DIFF_SIDES], Table *t)
 {
-    Entry *x = &r->entry[r->entries++];
-    const Work *first[DIFF_SIDES] = { w, w + n[DIFF_OLD] };
-    bool same = true;
-    *x = (Entry){ .node = w->owner, .calls = 1 };
+    const Measure *old = &of[DIFF_OLD], *new = &of[DIFF_NEW];
+    TABLE_MORE(t, cell_whole(old->kernels), cell_whole(new->kernels), cell_number(old->sum),
+               cell_number(new->sum), cell_number(old->busy), cell_number(new->busy),
+               cell_number(old->host), cell_number(new->host), cell_number(new->busy - old->busy));
+}
+
+static Status put_op(const Report *r, uint32_t node, const Cell list[DIFF_SIDES],
+                     const Measure of[DIFF_SIDES], Table *t)
+{
+    static const OpArgs none = { 0 };
+    Cell name[DIFF_SIDES], args[DIFF_SIDES], text[DIFF_SIDES][3];
     for (int s = 0; s < DIFF_SIDES; s++) {
-        uint32_t op = r->d->node[w->owner].event[s];
+        const Events *e = events_of(r, s);
+        const uint32_t event = r->d->node[node].event[s], row = event_args(e, event);
+        const OpArgs *from = row == EVENT_NONE ? &none : &e->args[row];
+        const uint32_t id[] = { from->dims, from->types, from->concrete };
+        name[s] = cell_text(event_name(e, event));
+        args[s] = cell_count(row == EVENT_NONE ? -1 : (int64_t)row);
+        for (int i = 0; i < 3; i++)
+            text[s][i] = cell_text(row == EVENT_NONE ? NULL : strings_text(&e->strings, id[i]));
+    }
+    TRY(TABLE_ROW(t, name[DIFF_OLD], name[DIFF_NEW], args[DIFF_OLD], args[DIFF_NEW],
+                  text[DIFF_OLD][0], text[DIFF_NEW][0], text[DIFF_OLD][1], text[DIFF_NEW][1],
+                  text[DIFF_OLD][2], list[DIFF_OLD], list[DIFF_NEW]));
+    put_times(of, t);
+    return OK;
+}
+
+/* Puts the row of one owner. Its work is w[0 ...]: n[DIFF_OLD] pieces of the old trace, then
+ * n[DIFF_NEW] of the new one. */
+static Status put_owner(Report *r, const Work *w, const int64_t n[DIFF_SIDES], Table *t)
+{
+    const Work *first[DIFF_SIDES] = { w, w + n[DIFF_OLD] };
+    Measure of[DIFF_SIDES] = { { 0 } };
+    Cell list[DIFF_SIDES] = { { 0 } };
+    bool same = true;
+    for (int s = 0; s < DIFF_SIDES; s++) {
         double end = -INFINITY;
         for (int64_t i = 0; i < n[s]; i++)
-            add_event(events(r, s), first[s][i].event, &x->of[s], &end);
-        x->of[s].host = events(r, s)->dur[op];
-        x->key[s] = events(r, s)->name[op];
-        x->key[2 + s] = event_args(events(r, s), op);
-        r->matched[s] += x->of[s].sum;
+            add_event(events_of(r, s), first[s][i].event, &of[s], &end);
+        of[s].host = events_of(r, s)->dur[r->d->node[w->owner].event[s]];
+        r->matched[s] += of[s].sum;
     }
     TRY(same_kernels(r, w, n, &same));
-    for (int s = 0; s < DIFF_SIDES && !same; s++)
-        TRY(list_kernels(r, first[s], n[s], &x->key[4 + s]));
-    return OK;
+    for (int s = 0; s < DIFF_SIDES && !same; s++) TRY(list_kernels(r, first[s], n[s], &list[s]));
+    return put_op(r, w->owner, list, of, t);
 }
 
-static Status measure_owners(Report *r)
+static Status put_owners(Report *r, Table *t)
 {
-    TRY(ARENA_NEW(r->scratch, r->works, &r->entry));
     for (int64_t i = 0, end; i < r->works && r->work[i].owner != EVENT_NONE; i = end) {
         int64_t n[DIFF_SIDES] = { 0 };
         for (end = i; end < r->works && r->work[end].owner == r->work[i].owner; end++)
             n[r->work[end].side]++;
-        TRY(measure_owner(r, r->work + i, n));
+        TRY(put_owner(r, r->work + i, n, t));
     }
     return OK;
 }
 
-/* ---- rows ---- */
-
-static int by_key(const void *a, const void *b)
+/* Keeps the operators that run other kernels in the new trace: only they have lists of names. */
+static Status keep_changed(Table *t)
 {
-    const Entry *x = a, *y = b;
-    for (int i = 0; i < KEYS; i++) {
-        if (x->key[i] != y->key[i]) return x->key[i] < y->key[i] ? -1 : 1;
-    }
-    return (x->node > y->node) - (x->node < y->node);
+    const int column = table_column(t, "list_old");
+    bool *keep = NULL;
+    TRY(ARENA_NEW(t->arena, t->rows + 1, &keep));
+    for (int64_t i = 0; i < t->rows; i++) keep[i] = table_at(t, i, column)->type != CELL_NONE;
+    table_filter(t, keep);
+    return OK;
 }
 
-static double change(const Entry *x) { return x->of[DIFF_NEW].busy - x->of[DIFF_OLD].busy; }
+/* ---- sheets of operators: the same rows by other keys ---- */
 
-static int by_change(const void *a, const void *b)
-{
-    const Entry *x = a, *y = b;
-    double i = fabs(change(x)), j = fabs(change(y));
-    if (i != j) return i > j ? -1 : 1;
-    return (x->node > y->node) - (x->node < y->node);
-}
-
-/* Entries with the same keys, of those in use, become one, the largest change first. */
-static void merge_entries(Entry *x, int64_t *n, const bool use[KEYS])
-{
-    int64_t groups = 0;
-    for (int64_t i = 0; i < *n; i++) {
-        for (int k = 0; k < KEYS; k++) x[i].key[k] = use[k] ? x[i].key[k] : 0;
-    }
-    if (*n > 0) qsort(x, (size_t)*n, sizeof *x, by_key);
-    for (int64_t i = 0; i < *n; i++) {
-        Entry *to = &x[groups - 1];
-        if (groups == 0 || memcmp(to->key, x[i].key, sizeof to->key) != 0) {
-            x[groups++] = x[i];
-            continue;
-        }
-        to->calls += x[i].calls;
-        for (int s = 0; s < DIFF_SIDES; s++) {
-            to->of[s].sum += x[i].of[s].sum;
-            to->of[s].busy += x[i].of[s].busy;
-            to->of[s].host += x[i].of[s].host;
-            to->of[s].kernels += x[i].of[s].kernels;
-        }
-    }
-    *n = groups;
-    if (groups > 0) qsort(x, (size_t)groups, sizeof *x, by_change);
-}
-
-static Cell ratio(double old, double new)
+static Cell speedup_cell(double old, double new)
 {
     return old > 0 && new > 0 ? cell_number(old / new) : cell_none();
 }
 
-/* What time columns say, in all three sheets. */
-#define TIMES                                                                                      \
-    "|calls|kernels_old|kernels_new|kernel_time_old|kernel_time_new|busy_time_old|busy_time_new|"  \
-    "delta_us (new - old)|speedup (old/new)|host_time_old|host_time_new"
-
-static void put_times(Table *t, const Entry *x)
+/* The change of busy time, and the speedup. */
+static Status say_change(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a, Cell *out)
 {
-    const Measure *old = &x->of[DIFF_OLD], *new = &x->of[DIFF_NEW];
-    TABLE_MORE(t, cell_whole(x->calls), cell_whole(old->kernels), cell_whole(new->kernels),
-               cell_number(old->sum), cell_number(new->sum), cell_number(old->busy),
-               cell_number(new->busy), cell_number(change(x)), ratio(old->busy, new->busy),
-               cell_number(old->host), cell_number(new->host));
-}
-
-/* Sizes, types and values of both sides' arguments; values of the old one are enough. */
-static void put_args(const Report *r, const Entry *x, Table *t)
-{
-    Cell text[DIFF_SIDES][3] = { { { 0 } } };
-    for (int s = 0; s < DIFF_SIDES; s++) {
-        const Events *e = events(r, s);
-        uint32_t row = event_args(e, r->d->node[x->node].event[s]);
-        if (row == EVENT_NONE) continue;
-        const uint32_t id[] = { e->args[row].dims, e->args[row].types, e->args[row].concrete };
-        for (int i = 0; i < 3; i++) text[s][i] = cell_text(strings_text(&e->strings, id[i]));
-    }
-    TABLE_MORE(t, text[DIFF_OLD][0], text[DIFF_NEW][0], text[DIFF_OLD][1], text[DIFF_NEW][1],
-               text[DIFF_OLD][2]);
-}
-
-static Status put_kernels(const Report *r, const Entry *x, Table *t)
-{
-    for (int s = 0; s < DIFF_SIDES; s++) {
-        const char *names = strings_text(&r->kernels, x->key[4 + s]);
-        TRY(arena_text(r->a, names, strlen(names), &names));
-        TABLE_MORE(t, cell_text(names));
-    }
+    const int column[] = { table_column(&rows->t, "busy_old"), table_column(&rows->t, "busy_new") };
+    double busy[DIFF_SIDES] = { 0 };
+    (void)a;
+    for (int64_t i = 0; i < n; i++)
+        for (int s = 0; s < DIFF_SIDES; s++)
+            busy[s] += table_at(&rows->t, row[i], column[s])->number;
+    out[0] = cell_number(busy[DIFF_NEW] - busy[DIFF_OLD]);
+    out[1] = speedup_cell(busy[DIFF_OLD], busy[DIFF_NEW]);
     return OK;
 }
 
-/* DIFF_OPS, DIFF_ARGS and DIFF_KERNELS are the same calls by other keys. */
-static Status ops_sheet(Report *r, DiffSheet sheet, Table *t)
+#define NAMES "name_old=first name_old|name_new=first name_new"
+#define TIMES                                                                                      \
+    "|calls=n|kernels_old=whole kernels_old|kernels_new=whole kernels_new|"                        \
+    "kernel_time_old=sum sum_old|kernel_time_new=sum sum_new|busy_time_old=sum busy_old|"          \
+    "busy_time_new=sum busy_new|delta_us (new - old)=more|speedup (old/new)=more|"                 \
+    "host_time_old=sum host_old|host_time_new=sum host_new"
+#define BY_CHANGE .by = "delta", .magnitude = true, .more = say_change
+
+static Status op_sheets(Report *r, Table out[DIFF_SHEETS])
 {
-    static const struct {
-        const char *name, *columns;
-        bool use[KEYS];
-    } form[] = {
-        [DIFF_OPS] = { "diff_ops", "name_old|name_new" TIMES, { 1, 1 } },
-        [DIFF_ARGS] = { "diff_unique_args",
-                        "name_old|name_new|Input Dims_old|Input Dims_new|Input type_old|"
-                        "Input type_new|Concrete Inputs" TIMES,
-                        { 1, 1, 1, 1 } },
-        [DIFF_KERNELS] = { "diff_kernels",
-                           "name_old|name_new|kernel_names_old|kernel_names_new" TIMES,
-                           { 1, 1, 0, 0, 1, 1 } },
+    static const char *const NAME[] = {
+        [DIFF_OPS] = "diff_ops", [DIFF_ARGS] = "diff_unique_args", [DIFF_KERNELS] = "diff_kernels"
     };
-    ArenaMark mark = arena_mark(r->scratch);
-    Entry *x = NULL;
-    int64_t n = 0;
-    TRY(table_init(t, form[sheet].name, form[sheet].columns, "", r->a));
-    TRY(ARENA_NEW(r->scratch, r->entries, &x));
-    for (int64_t i = 0; i < r->entries; i++) {
-        bool changed = r->entry[i].key[4] != r->entry[i].key[5];
-        if (sheet != DIFF_KERNELS || changed) x[n++] = r->entry[i];
+    static const Fold FOLD[] = {
+        [DIFF_OPS] = { .keys = "name_old|name_new", .columns = NAMES TIMES, BY_CHANGE },
+        [DIFF_ARGS] = { .keys = "name_old|name_new|args_old|args_new",
+                        .columns =
+                            NAMES "|Input Dims_old=first dims_old|Input Dims_new=first dims_new|"
+                                  "Input type_old=first types_old|Input type_new=first types_new|"
+                                  "Concrete Inputs=first concrete" TIMES,
+                        BY_CHANGE },
+        [DIFF_KERNELS] = { .keys = "name_old|name_new|list_old|list_new",
+                           .columns = NAMES "|kernel_names_old=first list_old|"
+                                            "kernel_names_new=first list_new" TIMES,
+                           BY_CHANGE },
+    };
+    FoldRows rows = { .state = r };
+    TRY(table_init(&rows.t, "rows", OP_ROWS, "", r->scratch));
+    TRY(put_owners(r, &rows.t));
+    for (DiffSheet i = DIFF_OPS; i <= DIFF_KERNELS; i++) {
+        out[i] = (Table){ .name = NAME[i] };
+        if (i == DIFF_KERNELS) TRY(keep_changed(&rows.t));
+        TRY(fold_rows(&rows, &FOLD[i], "", r->a, &out[i]));
     }
-    merge_entries(x, &n, form[sheet].use);
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t *event = r->d->node[x[i].node].event;
-        TRY(TABLE_ROW(t, cell_text(event_name(events(r, DIFF_OLD), event[DIFF_OLD])),
-                      cell_text(event_name(events(r, DIFF_NEW), event[DIFF_NEW]))));
-        if (sheet == DIFF_ARGS) put_args(r, &x[i], t);
-        if (sheet == DIFF_KERNELS) TRY(put_kernels(r, &x[i], t));
-        put_times(t, &x[i]);
-    }
-    arena_release(r->scratch, mark);
     return OK;
 }
 
 /* ---- what is in one trace only ---- */
 
-static Status work_sheet(Report *r, Table *t)
+static Status put_alone(const Report *r, int side, uint32_t event, const char *parent, Table *t)
 {
+    const Tree *tree = r->d->tree[side];
+    Measure of[DIFF_SIDES] = { { 0 } };
+    double end = -INFINITY;
+    for (uint32_t g = tree->gpu_first[event]; g < tree->gpu_first[event + 1]; g++)
+        add_event(tree->events, tree->gpu[g], &of[side], &end);
+    const Measure *m = &of[side];
+    return TABLE_ROW(t, cell_text(side == DIFF_NEW ? "new" : "vanished"),
+                     cell_text(event_name(tree->events, event)), cell_text(parent),
+                     cell_whole(m->kernels), cell_number(m->sum), cell_number(m->busy),
+                     cell_number(tree->events->dur[event]));
+}
+
+static Status work_sheet(Report *r, Table *out)
+{
+    static const Fold fold = { .rows = "change|name|parent|kernels|sum|busy|host",
+                               .keys = "change|name|parent",
+                               .by = "busy",
+                               .columns = "change=first change|name=first name|"
+                                          "parent=first parent|calls=n|kernels=whole kernels|"
+                                          "kernel_time=sum sum|busy_time=sum busy|"
+                                          "host_time=sum host" };
     const Diff *d = r->d;
-    Entry *x = NULL;
-    int64_t n = 0;
-    ArenaMark mark = arena_mark(r->scratch);
-    TRY(table_init(t, "diff_new_and_vanished",
-                   "change|name|parent|calls|kernels|kernel_time|busy_time|host_time", "", r->a));
-    TRY(ARENA_NEW(r->scratch, d->nodes, &x));
+    FoldRows rows = { 0 };
+    TRY(table_init(&rows.t, "rows", fold.rows, "", r->scratch));
     for (int64_t id = 0; id < d->nodes; id++) {
         const DiffNode *node = &d->node[id];
         int s = node->event[DIFF_OLD] == EVENT_NONE ? DIFF_NEW : DIFF_OLD;
@@ -302,54 +294,50 @@ static Status work_sheet(Report *r, Table *t)
         bool alone = node->event[!s] == EVENT_NONE, root = up == EVENT_NONE;
         if (!alone || !(root || d->node[up].event[!s] != EVENT_NONE)) continue;
         if (!root && !is_op(r, s, event)) continue;
-        const Tree *tree = d->tree[s];
-        double end = -INFINITY;
-        x[n] = (Entry){ .key = { (uint32_t)s, events(r, s)->name[event],
-                                 root ? 0 : 1 + events(r, s)->name[d->node[up].event[s]] },
-                        .node = (uint32_t)id,
-                        .calls = 1 };
-        for (uint32_t g = tree->gpu_first[event]; g < tree->gpu_first[event + 1]; g++)
-            add_event(tree->events, tree->gpu[g], &x[n].of[s], &end);
-        x[n++].of[s].host = tree->events->dur[event];
+        const char *parent = root ? NULL : event_name(events_of(r, s), d->node[up].event[s]);
+        TRY(put_alone(r, s, event, parent, &rows.t));
     }
-    merge_entries(x, &n, (const bool[KEYS]){ 1, 1, 1 });
-    for (int64_t i = 0; i < n; i++) {
-        int s = (int)x[i].key[0];
-        const Measure *m = &x[i].of[s];
-        const DiffNode *node = &d->node[x[i].node];
-        const char *parent = NULL;
-        if (node->parent != EVENT_NONE)
-            parent = event_name(events(r, s), d->node[node->parent].event[s]);
-        TRY(TABLE_ROW(t, cell_text(s == DIFF_NEW ? "new" : "vanished"),
-                      cell_text(event_name(events(r, s), node->event[s])), cell_text(parent),
-                      cell_whole(x[i].calls), cell_whole(m->kernels), cell_number(m->sum),
-                      cell_number(m->busy), cell_number(m->host)));
-    }
-    arena_release(r->scratch, mark);
-    return OK;
+    *out = (Table){ .name = "diff_new_and_vanished" };
+    return fold_rows(&rows, &fold, "", r->a, out);
 }
 
 /* ---- the host ---- */
 
-/* By name: in `busy` the time of its own, without calls below; in `host` the whole. */
+/* All calls of one name. busy: their own time, without the calls below them; host: their whole
+ * time. */
+typedef struct HostCalls {
+    Measure of[DIFF_SIDES];
+    uint32_t name;
+} HostCalls;
+
+static double host_change(const HostCalls *x)
+{
+    return x->of[DIFF_NEW].busy - x->of[DIFF_OLD].busy;
+}
+
+static int by_host_change(const void *a, const void *b)
+{
+    const HostCalls *x = a, *y = b;
+    double i = fabs(host_change(x)), j = fabs(host_change(y));
+    if (i != j) return i > j ? -1 : 1;
+    return (x->name > y->name) - (x->name < y->name);
+}
+
 static Status host_sheet(Report *r, Table *t)
 {
     const Diff *d = r->d;
     int64_t names = d->names.text.n, n = 0;
-    Entry *x = NULL;
-    ArenaMark mark = arena_mark(r->scratch);
+    HostCalls *x = NULL;
     TRY(table_init(t, "diff_host",
                    "name|calls_old|calls_new|host_time_old|host_time_new|self_time_old|"
                    "self_time_new|delta_us (new - old)|speedup (old/new)",
                    "", r->a));
     TRY(ARENA_ZEROED(r->scratch, names, &x));
     for (int s = 0; s < DIFF_SIDES; s++) {
-        const Events *e = events(r, s);
+        const Events *e = events_of(r, s);
         for (uint32_t i = 0; i < e->n; i++) {
             uint32_t up = d->tree[s]->parent[i];
-            bool host = e->kind[i] == EVENT_CPU_OP || e->kind[i] == EVENT_RUNTIME ||
-                        e->kind[i] == EVENT_DRIVER;
-            if (!host) continue;
+            if (!is_host(e, i)) continue;
             Measure *m = &x[diff_name(d, s, i, false)].of[s];
             m->kernels++;
             m->host += e->dur[i];
@@ -360,19 +348,18 @@ static Status host_sheet(Report *r, Table *t)
     for (int64_t i = 0; i < names; i++) {
         if (x[i].of[DIFF_OLD].kernels + x[i].of[DIFF_NEW].kernels == 0) continue;
         x[n] = x[i];
-        x[n++].node = (uint32_t)i;
+        x[n++].name = (uint32_t)i;
     }
-    if (n > 0) qsort(x, (size_t)n, sizeof *x, by_change);
+    if (n > 0) qsort(x, (size_t)n, sizeof *x, by_host_change);
     for (int64_t i = 0; i < n; i++) {
         const Measure *old = &x[i].of[DIFF_OLD], *new = &x[i].of[DIFF_NEW];
-        const char *name = strings_text(&d->names.text, x[i].node);
+        const char *name = strings_text(&d->names.text, x[i].name);
         TRY(arena_text(r->a, name, strlen(name), &name));
         TRY(TABLE_ROW(t, cell_text(name), cell_whole(old->kernels), cell_whole(new->kernels),
                       cell_number(old->host), cell_number(new->host), cell_number(old->busy),
-                      cell_number(new->busy), cell_number(change(&x[i])),
-                      ratio(old->busy, new->busy)));
+                      cell_number(new->busy), cell_number(host_change(&x[i])),
+                      speedup_cell(old->busy, new->busy)));
     }
-    arena_release(r->scratch, mark);
     return OK;
 }
 
@@ -403,9 +390,8 @@ static Status totals_of(Report *r, int side, double v[T_ROWS])
     Spans busy = { 0 };
     double first = INFINITY, last = -INFINITY;
     TRY(ARENA_NEW(r->scratch, e->n, &busy.at));
-    for (int64_t i = 0; i < e->n; i++) {
-        bool host =
-            e->kind[i] == EVENT_CPU_OP || e->kind[i] == EVENT_RUNTIME || e->kind[i] == EVENT_DRIVER;
+    for (uint32_t i = 0; i < e->n; i++) {
+        bool host = is_host(e, i);
         if (host) v[T_CALLS]++;
         if (host && t->parent[i] == EVENT_NONE) v[T_HOST] += e->dur[i];
         if (!event_on_gpu(e->kind[i])) continue;
@@ -455,7 +441,7 @@ static Status totals_sheet(Report *r, Table *t)
         TRY(TABLE_ROW(t, cell_text(name[i])));
         for (int k = 0; k < 3; k++)
             TABLE_MORE(t, i < T_TIMES ? cell_number(say[k]) : cell_whole((int64_t)say[k]));
-        if (i < T_TIMES) TABLE_MORE(t, ratio(old, new));
+        if (i < T_TIMES) TABLE_MORE(t, speedup_cell(old, new));
     }
     return OK;
 }
@@ -464,14 +450,11 @@ Status diff_report(const Diff *d, Arena *a, Arena *scratch, Table out[DIFF_SHEET
 {
     Report r = { .d = d, .a = a, .scratch = scratch };
     ArenaMark mark = arena_mark(scratch);
-    TRY(strings_init(&r.kernels));
-    Status s = find_owners(&r);
-    if (s == OK) s = measure_owners(&r);
-    if (s == OK) s = totals_sheet(&r, &out[DIFF_TOTALS]);
-    for (DiffSheet i = DIFF_OPS; i <= DIFF_KERNELS && s == OK; i++) s = ops_sheet(&r, i, &out[i]);
-    if (s == OK) s = work_sheet(&r, &out[DIFF_WORK]);
-    if (s == OK) s = host_sheet(&r, &out[DIFF_HOST]);
-    strings_free(&r.kernels);
+    TRY(find_owners(&r));
+    TRY(op_sheets(&r, out)); /* adds up `matched`, which the totals show */
+    TRY(totals_sheet(&r, &out[DIFF_TOTALS]));
+    TRY(work_sheet(&r, &out[DIFF_WORK]));
+    TRY(host_sheet(&r, &out[DIFF_HOST]));
     arena_release(scratch, mark);
-    return s;
+    return OK;
 }

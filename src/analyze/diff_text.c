@@ -1,4 +1,5 @@
-/* diff_text: the merged tree of two traces as text. */
+/* diff_text: the merged tree of two traces as text, drawn like the output of tree(1). Calls of
+ * one trace only are marked with its name. */
 #include "analyze/diff.h"
 
 #include <string.h>

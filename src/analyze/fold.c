@@ -14,6 +14,7 @@ typedef enum Way {
     WAY_TUPLE,
     WAY_LIST,
     WAY_N,
+    WAY_WHOLE,
     WAY_SUM,
     WAY_MEAN,
     WAY_MEDIAN,
@@ -28,7 +29,7 @@ typedef enum Way {
 } Way;
 
 static const char WAYS[] =
-    "first|tuple|list|n|sum|mean|median|std|min|max|ms|share0|share1|upto0|more";
+    "first|tuple|list|n|whole|sum|mean|median|std|min|max|ms|share0|share1|upto0|more";
 
 typedef struct Column {
     Way way;
@@ -149,7 +150,7 @@ static Status make_groups(Folding *fold)
             value[i] = isnan(x) ? 0 : x; /* what is not known adds nothing */
         }
     }
-    return groups_ranked(key, width, value, t->rows, fold->scratch, &fold->g);
+    return groups_ranked(key, width, value, fold->f->magnitude, t->rows, fold->scratch, &fold->g);
 }
 
 /* ---- cells ---- */
@@ -183,6 +184,7 @@ static Cell number_cell(Folding *fold, Way way, const Summary *s)
 {
     const double *whole = fold->rows->whole;
     switch (way) {
+    case WAY_WHOLE: return cell_whole((int64_t)s->sum);
     case WAY_SUM: return cell_number(s->sum);
     case WAY_MEAN: return cell_number(s->mean);
     case WAY_MEDIAN: return cell_number(s->median);

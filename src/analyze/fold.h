@@ -27,7 +27,7 @@ enum { FOLD_MORE = 4 };
  *   first                       the first row's cell
  *   tuple, list                 the same, JSON as Python prints it, lists as tuples or as lists
  *   n                           how many rows
- *   sum mean median std min max of the numbers; ms: the sum / 1000
+ *   sum mean median std min max of the numbers; ms: the sum / 1000; whole: the sum of whole numbers
  *   share0 share1               percent that the sum is of whole[0], whole[1]; upto0: and all rows before
  *   more                        from f->more
  */
@@ -37,7 +37,8 @@ typedef struct Fold {
     const char *by; /* of these: groups come by its falling sums; NULL: by their numbers of rows */
     const char *columns;
     FoldMore *more;
-    bool optional; /* there is no table where there are no rows */
+    bool magnitude; /* their signs do not count for the order */
+    bool optional;  /* there is no table where there are no rows */
 } Fold;
 
 /* Starts `out`, whose name is set, in `a`. */

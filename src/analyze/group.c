@@ -133,19 +133,22 @@ static double sum_of(const double *v, int64_t n)
     return sum;
 }
 
-Status groups_ranked(const uint32_t *key, int width, const double *value, int64_t rows, Arena *a,
-                     Groups *out)
+Status groups_ranked(const uint32_t *key, int width, const double *value, bool magnitude,
+                     int64_t rows, Arena *a, Groups *out)
 {
     Groups g, r = { 0 };
     uint32_t *order = NULL;
-    double *sum = NULL, *of_group = NULL;
+    double *sum = NULL, *rank = NULL, *of_group = NULL;
     TRY(groups_make(key, width, rows, a, &g));
     TRY(ARENA_NEW(a, rows + 1, &of_group));
     TRY(ARENA_NEW(a, g.n + 1, &sum));
+    TRY(ARENA_NEW(a, g.n + 1, &rank));
     for (int64_t i = 0; i < rows; i++) of_group[i] = value == NULL ? 1 : value[g.row[i]];
-    for (int64_t k = 0; k < g.n; k++)
+    for (int64_t k = 0; k < g.n; k++) {
         sum[k] = sum_of(of_group + g.first[k], g.first[k + 1] - g.first[k]);
-    TRY(groups_by(sum, g.n, a, &order));
+        rank[k] = magnitude ? fabs(sum[k]) : sum[k];
+    }
+    TRY(groups_by(rank, g.n, a, &order));
     TRY(ARENA_NEW(a, rows + 1, &r.row));
     TRY(ARENA_ZEROED(a, g.n + 1, &r.first));
     TRY(ARENA_NEW(a, g.n + 1, &r.sum));

@@ -4,6 +4,8 @@
 
 #include "base/arena.h"
 
+#include <stdbool.h>
+
 /* Groups in the order of their first rows. */
 typedef struct Groups {
     int64_t n;
@@ -15,9 +17,10 @@ typedef struct Groups {
 
 /* `key` holds `width` numbers a row. */
 Status groups_make(const uint32_t *key, int width, int64_t rows, Arena *a, Groups *out);
-/* The same, groups by the falling sum of their rows' values (NULL: by how many rows they have). */
-Status groups_ranked(const uint32_t *key, int width, const double *value, int64_t rows, Arena *a,
-                     Groups *out);
+/* The same, groups by the falling sum of their rows' values (NULL: by how many rows they have).
+ * magnitude: by what the sum is without its sign. */
+Status groups_ranked(const uint32_t *key, int width, const double *value, bool magnitude,
+                     int64_t rows, Arena *a, Groups *out);
 
 /* The rows of group k, *n of them. */
 static inline const uint32_t *groups_rows(const Groups *g, int64_t k, int64_t *n)

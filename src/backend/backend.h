@@ -1,4 +1,4 @@
-/* backend: where ops run. cpu runs them on the host, cuda (cuda.h) on a GPU. count runs nothing: it
+/* backend: where ops run. cpu runs them on the host, gpu on a GPU. count runs nothing: it
  * adds up what ops would cost, and is how a plan is made. guard is a decorator: it passes ops on and
  * looks for a NaN in every output.
  *
@@ -8,9 +8,8 @@
 #define BACKEND_BACKEND_H
 
 #include "base/cpu.h"
+#include "gpu/gpu.h"
 #include "op/op.h"
-
-enum { BUS_ID_MAX = 32 };
 
 /* Of event_new. On the host it is the time of its last record in ns. */
 typedef struct Event {
@@ -37,12 +36,6 @@ typedef struct Streams {
     Status (*stamp)(Exec *ex, uint64_t *at, void *stream);
 } Streams;
 
-/* A run of launches, recorded once and started with one call. */
-typedef struct Graph {
-    void *exec;             /* NULL: none */
-    int64_t nodes, kernels; /* all of them; those that are kernels */
-} Graph;
-
 /* Between begin and end nothing runs: launches, copies from and to pinned memory and fills on the
  * compute lane become the graph, and those on streams that wait for an event of it; these must be
  * waited for by the compute lane before the end. A failed capture ends with an error and leaves
@@ -54,19 +47,13 @@ typedef struct Graphs {
     void (*free)(Graph *g); /* safe on { 0 } */
 } Graphs;
 
-/* The device that ops run on. The host has no name, counts nobody's bytes and has one way to
- * multiply. */
+/* The device that ops run on. The host has no name and counts nobody's bytes. */
 typedef struct Device {
     /* Where it is plugged in, "0000:19:00.0": its name for NVML, whatever subset of the machine's
      * GPUs this process may see. "": nowhere. */
-    Status (*bus_id)(Exec *ex, char out[BUS_ID_MAX]);
+    Status (*bus_id)(Exec *ex, char out[GPU_BUS_ID_MAX]);
     Status (*used_bytes)(Exec *ex, size_t *out); /* in use now, by whomever; 0: nobody can say */
-    /* Which algorithms the matrix products of this Exec take (op/choices.h). NULL: no choice. */
-    struct Choices *(*choices)(Exec *ex);
-    /* While on, a product of a shape that has no choice yet times its candidates: results mean
-     * nothing, each such call waits. Not while a graph is captured. */
-    Status (*tune)(Exec *ex, bool on);
-    void (*close)(Exec *ex); /* gives back what the Exec holds; for exec_free */
+    void (*close)(Exec *ex);                     /* gives back what the Exec holds; for exec_free */
 } Device;
 
 extern const Backend backend_cpu, backend_count;
@@ -74,6 +61,11 @@ extern const Decorator backend_guard;
 
 /* An Exec over `scratch` that runs on the CPU; tables of the matrix library go into `arena`. */
 Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads, CpuIsa isa);
+/* An Exec whose ops run on GPU `device`; `scratch` is an arena of device memory. Fails as gpu_info. */
+Status gpu_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch);
+/* An Exec for a plan: op_run asks the kernels for their workspaces, and touches no device. Its
+ * bottom backend is backend_count with the GPU's properties. */
+Status gpu_exec_count(Exec *ex, Arena *arena, Arena *scratch);
 void exec_free(Exec *ex); /* of any backend; safe on { 0 } */
 
 /* Put a decorator in front; take the front one away. */

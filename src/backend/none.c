@@ -67,7 +67,7 @@ static void drop(Graph *g) { *g = (Graph){ 0 }; }
 
 const Graphs backend_no_graphs = { .begin = begin, .end = end, .launch = launch, .free = drop };
 
-static Status no_bus_id(Exec *ex, char out[BUS_ID_MAX])
+static Status no_bus_id(Exec *ex, char out[GPU_BUS_ID_MAX])
 {
     out[0] = '\0';
     return OK;
@@ -79,15 +79,11 @@ static Status no_used_bytes(Exec *ex, size_t *out)
     return OK;
 }
 
-static struct Choices *no_choices(Exec *ex) { return NULL; }
-static Status no_tune(Exec *ex, bool on) { return OK; }
 static void close_nothing(Exec *ex) {}
 
 const Device backend_no_device = {
     .bus_id = no_bus_id,
     .used_bytes = no_used_bytes,
-    .choices = no_choices,
-    .tune = no_tune,
     .close = close_nothing,
 };
 /* NOLINTEND(misc-unused-parameters,readability-non-const-parameter) */

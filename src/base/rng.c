@@ -1,6 +1,8 @@
 /* rng: Philox blocks, and uniform and normal numbers and permutations made of them. */
 #include "base/rng.h"
 
+#include "base/philox.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stddef.h>
@@ -11,42 +13,14 @@
 
 __extension__ typedef unsigned __int128 Wide; /* pedantic C17 has no 128-bit product */
 
-enum { BLOCK = 4, PERMUTE_ROUNDS = 8, PARALLEL_FROM = 1 << 16 };
+enum { BLOCK = PHILOX_WORDS, PERMUTE_ROUNDS = 8, PARALLEL_FROM = 1 << 16 };
 
 uint64_t rng_stream(const char *name) { return XXH3_64bits(name, strlen(name)); }
-
-/* Multipliers and key increments of Philox4x32 (Salmon et al., SC 2011, table 2). */
-void rng_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
-{
-    uint32_t k0 = key[0], k1 = key[1];
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)p1;
-        c3 = (uint32_t)p0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    out[0] = c0;
-    out[1] = c1;
-    out[2] = c2;
-    out[3] = c3;
-}
-
-static void block_at(uint64_t seed, uint64_t stream, uint64_t block, uint32_t out[BLOCK])
-{
-    const uint32_t key[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
-    const uint32_t counter[4] = { (uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream,
-                                  (uint32_t)(stream >> 32) };
-    rng_philox(key, counter, out);
-}
 
 uint32_t rng_u32(uint64_t seed, uint64_t stream, uint64_t index)
 {
     uint32_t word[BLOCK];
-    block_at(seed, stream, index / BLOCK, word);
+    philox_at(seed, stream, index / BLOCK, word);
     return word[index % BLOCK];
 }
 
@@ -60,7 +34,7 @@ double rng_uniform(uint64_t seed, uint64_t stream, uint64_t index)
 uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
 {
     uint32_t word[BLOCK];
-    block_at(seed, stream, index / 2, word);
+    philox_at(seed, stream, index / 2, word);
     const uint32_t *half = word + 2 * (index % 2);
     uint64_t wide = (uint64_t)half[0] << 32 | half[1];
     return (uint64_t)((Wide)wide * n >> 64);
@@ -130,7 +104,7 @@ void rng_fill_normal(float *out, int64_t n, uint64_t seed, uint64_t stream, uint
 #pragma omp parallel for schedule(static) if (n >= PARALLEL_FROM)
     for (uint64_t block = first / BLOCK; block < (end + BLOCK - 1) / BLOCK; block++) {
         uint32_t word[BLOCK];
-        block_at(seed, stream, block, word);
+        philox_at(seed, stream, block, word);
         for (uint64_t i = 0; i < BLOCK; i++) {
             uint64_t index = block * BLOCK + i;
             if (index < first || index >= end) continue;
@@ -163,7 +137,7 @@ uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
     /* The round keys come from the far end of the stream, which no element's index reaches. */
     uint32_t word[PERMUTE_ROUNDS * 2];
     for (uint64_t i = 0; i < PERMUTE_ROUNDS * 2 / BLOCK; i++)
-        block_at(seed, stream, UINT64_MAX - i, word + i * BLOCK);
+        philox_at(seed, stream, UINT64_MAX - i, word + i * BLOCK);
     uint64_t value = index;
     do {
         uint64_t left = value >> half, right = value & mask;

@@ -1,7 +1,6 @@
 /* rng: counter-based random numbers: value = f(seed, name, index). Element i of the tensor called
- * `name` is the same on any mesh, in any chunk, from any thread. Philox4x32-10 (Salmon et al.,
- * "Parallel random numbers: as easy as 1, 2, 3", SC 2011): key = seed; counter = (index / 4,
- * stream); the four output words serve the indexes 4i .. 4i+3. */
+ * `name` is the same on any mesh, in any chunk, from any thread. Philox4x32-10 (philox.h): key = seed;
+ * counter = (index / 4, stream); the four output words serve the indexes 4i .. 4i+3. */
 #ifndef BASE_RNG_H
 #define BASE_RNG_H
 
@@ -9,9 +8,6 @@
 
 /* The stream number of a name: XXH3-64 of its bytes. */
 uint64_t rng_stream(const char *name);
-
-/* The four words of one Philox4x32-10 block; known answers stand in the test. */
-void rng_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
 
 uint32_t rng_u32(uint64_t seed, uint64_t stream, uint64_t index);
 double rng_uniform(uint64_t seed, uint64_t stream, uint64_t index); /* [0, 1), 32 random bits */

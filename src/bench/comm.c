@@ -10,7 +10,7 @@
  * rate whatever the number of ranks n. Bytes are those of the larger of input and output. */
 #include "bench/comm.h"
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "plan/hardware.h"
 #include "train/engine_memory.h"
 
@@ -111,13 +111,13 @@ static Status join(CommBench *b)
 static Status open_ranks(CommBench *b, const Config *c)
 {
     bool gpu = engine_wants_gpu(c);
-    CudaInfo info;
+    GpuInfo info;
     TRY(bench_runner_open(&b->r, c));
     b->type = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
     b->r.ex.mesh = &b->mesh;
     TRY(join(b));
     if (!gpu) return OK;
-    TRY(cuda_info((int)c->run_gpu, &info));
+    TRY(gpu_info((int)c->run_gpu, &info));
     return hardware_sheet_link(info.name, b->host->size, &b->link);
 }
 
@@ -132,7 +132,7 @@ static void close_ranks(CommBench *b)
 
 static Status print_head(CommBench *b)
 {
-    char machine[CUDA_NAME_MAX], link[64] = "";
+    char machine[GPU_NAME_MAX], link[64] = "";
     int ranks = b->host->size;
     const char *type = dtype_name(b->type);
     TRY(bench_machine(b->r.config, machine));

@@ -154,7 +154,7 @@ static Status make(CommBench *b, Exchange *x, Arena *a)
 static size_t workspace(const Exec *ex, OpId id, const void *args)
 {
     const OpDesc *op = op_desc(id);
-    OpSpace *space = ex->cuda != NULL ? op->cuda_workspace : op->workspace;
+    OpSpace *space = ex->gpu != NULL ? op->cuda_workspace : op->workspace;
     return space == NULL ? 0 : space(ex, args);
 }
 

@@ -2,7 +2,7 @@
  * and as a graph, and how a row is printed. Which calls there are is in comm.c and comm_exchange.c. */
 #include "bench/comm.h"
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "train/agree.h"
 
 #include <stdio.h>
@@ -17,9 +17,9 @@ static const size_t LEFT_BYTES = (size_t)1 << 30; /* of a GPU, for NCCL, graphs 
 static Status check_room(const CommBench *b, size_t bytes)
 {
     char need[32], there[32];
-    CudaInfo info;
+    GpuInfo info;
     if (!b->r.ex.backend->apart) return OK;
-    TRY(cuda_info((int)b->r.config->run_gpu, &info));
+    TRY(gpu_info((int)b->r.config->run_gpu, &info));
     if (bytes + LEFT_BYTES <= info.free_bytes) return OK;
     return FAIL(ERR_MEMORY, "%s do not fit: GPU %d has %s free", text_bytes(need, (double)bytes),
                 (int)b->r.config->run_gpu, text_bytes(there, (double)info.free_bytes));

@@ -19,7 +19,7 @@ Status bench_runner_open(BenchRunner *r, const Config *c)
     *r = (BenchRunner){ .config = c };
     TRY(arena_init(&r->tables, "tables", MEM_HOST, (size_t)16 << 30));
     TRY(engine_wants_gpu(c)
-            ? cuda_exec_init(&r->ex, (int)c->run_gpu, &r->tables, &r->scratch)
+            ? gpu_exec_init(&r->ex, (int)c->run_gpu, &r->tables, &r->scratch)
             : exec_init(&r->ex, &r->tables, &r->scratch, train_threads(c), (CpuIsa)c->run_cpu_isa));
     for (int i = 0; i < 2 * BENCH_RUNS_MAX; i++)
         TRY(r->ex.backend->streams->event_new(&r->ex, true, &r->mark[i]));
@@ -59,11 +59,11 @@ void bench_runner_give(BenchRunner *r)
     }
 }
 
-Status bench_machine(const Config *c, char out[CUDA_NAME_MAX])
+Status bench_machine(const Config *c, char out[GPU_NAME_MAX])
 {
-    CudaInfo gpu = { .name = "" };
+    GpuInfo gpu = { .name = "" };
     (void)snprintf(gpu.name, sizeof gpu.name, "%d threads", train_threads(c));
-    if (engine_wants_gpu(c)) TRY(cuda_info((int)c->run_gpu, &gpu));
+    if (engine_wants_gpu(c)) TRY(gpu_info((int)c->run_gpu, &gpu));
     memcpy(out, gpu.name, sizeof gpu.name);
     return OK;
 }

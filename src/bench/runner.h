@@ -4,7 +4,6 @@
 #define BENCH_RUNNER_H
 
 #include "backend/backend.h"
-#include "backend/cuda.h"
 #include "config/config.h"
 
 enum { BENCH_RUNS_MAX = 20 };
@@ -41,7 +40,7 @@ void bench_sort(double *v, int64_t n);     /* rising: for medians and percentile
 double bench_median(double *v, int64_t n); /* sorts */
 
 /* The GPU's name, or how many threads. */
-Status bench_machine(const Config *c, char out[CUDA_NAME_MAX]);
+Status bench_machine(const Config *c, char out[GPU_NAME_MAX]);
 
 /* ---- experts of random tokens ---- */
 

@@ -101,7 +101,7 @@ static Status bench_start(Bench *b)
     TRY(arena_init(&b->count_scratch, "count", MEM_COUNT, (size_t)1 << 50));
     TRY(exec_init(&b->cpu, tables, &b->cpu_scratch, threads, isa));
     if (engine_wants_gpu(c)) {
-        TRY(cuda_exec_count(&b->counter, tables, &b->count_scratch));
+        TRY(gpu_exec_count(&b->counter, tables, &b->count_scratch));
     } else {
         TRY(exec_init(&b->counter, tables, &b->count_scratch, threads, isa));
         b->counter.backend = &backend_count;
@@ -183,11 +183,10 @@ static Status run_timed(void *state, int64_t i)
 static Status time_runs(Bench *b, Sets *sets, double *out)
 {
     Exec *ex = &b->r.ex;
-    const Device *device = ex->backend->device;
     const BenchLoop loop = { .call = run_timed, .state = sets, .warm_up = WARM_UP, .runs = RUNS };
-    TRY(device->tune(ex, true));
+    TRY(exec_tune(ex, true));
     TRY(shape_set_run(sets->at, 0, sets->at->what->calls));
-    TRY(device->tune(ex, false));
+    TRY(exec_tune(ex, false));
     for (int i = 0; i < sets->n; i++) TRY(shape_set_run(&sets->at[i], 0, sets->at->what->prepare));
     return bench_runner_time(&b->r, &loop, out);
 }
@@ -398,7 +397,7 @@ static Status run_list(Bench *b)
 
 static Status run_all(Bench *b)
 {
-    char machine[CUDA_NAME_MAX], name[32];
+    char machine[GPU_NAME_MAX], name[32];
     const char *type = b->config->run_compute == COMPUTE_BF16 ? "bf16" : "f32";
     TRY(bench_machine(b->config, machine));
     if (b->options->json)

@@ -171,7 +171,7 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
     case OP_QUANTIZE: ((Quantize *)args)->quant.kind = OPERAND_1X128; break;
     case OP_DEQUANTIZE: ((Dequantize *)args)->quant.kind = OPERAND_1X128; break;
     case OP_HEAD_LOSS:
-        head->chunk = head_chunk(c->model_loss_chunk, set->ex->cuda != NULL, head->w.data.dim[0],
+        head->chunk = head_chunk(c->model_loss_chunk, set->ex->gpu != NULL, head->w.data.dim[0],
                                  head->x.dtype);
         break;
     case OP_ADAMW: adamw->beta1 = 0.9F, adamw->beta2 = 0.95F, adamw->eps = 1e-8F; break;

@@ -1,8 +1,8 @@
 #include "bench/bench.h"
 
-#include "backend/gpu_state.h"
 #include "base/host_memory.h"
 #include "bench/runner.h"
+#include "gpu/gpu_state.h"
 #include "plan/hardware.h"
 #include "train/engine_memory.h"
 #include "train/train.h"
@@ -61,7 +61,7 @@ typedef struct Report {
     const StepTimes *times;
     const Watch *watch;
     const float *by_rank; /* device memory in use by rank, and what each plans; NULL: one rank */
-    char machine[CUDA_NAME_MAX];
+    char machine[GPU_NAME_MAX];
     double p50, p99, tokens;
     double flops[FORMULAS]; /* of a step and rank */
     double roof, sheet;     /* FLOP/s measured, and of the data sheet; sheet 0: unknown */
@@ -292,7 +292,7 @@ static Status print_json(const Report *r, Text *out)
 
 static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
 {
-    char bus_id[BUS_ID_MAX];
+    char bus_id[GPU_BUS_ID_MAX];
     *w = (Watch){ .room = steps };
     TRY(m->engine.ex.backend->device->bus_id(&m->engine.ex, bus_id));
     if (bus_id[0] == '\0') return OK;
@@ -306,7 +306,8 @@ static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
 static void add_loads(const BenchModel *m, StepTimes *t)
 {
     const ModelSpec *s = &m->engine.spec;
-    int64_t domains = m->engine.shape.domains, here = s->ep > 0 ? s->experts / s->ep : 1;
+    int64_t domains = m->engine.shape.domains,
+            here = s->ranks.ep > 0 ? s->experts / s->ranks.ep : 1;
     double sum_rank = 0, worst_rank = 0, worst_expert = 0;
     for (int64_t l = 0; l < s->n_moe; l++) {
         double all = 0, rank = 0, most_rank = 0, most_expert = 0;
@@ -317,8 +318,8 @@ static void add_loads(const BenchModel *m, StepTimes *t)
             rank = rows + (e % here == 0 ? 0 : rank);
             most_rank = fmax(most_rank, rank), most_expert = fmax(most_expert, rows), all += rows;
         }
-        sum_rank += most_rank / all * (double)s->ep / (double)s->n_moe;
-        worst_rank = fmax(worst_rank, most_rank / all * (double)s->ep);
+        sum_rank += most_rank / all * (double)s->ranks.ep / (double)s->n_moe;
+        worst_rank = fmax(worst_rank, most_rank / all * (double)s->ranks.ep);
         worst_expert = fmax(worst_expert, most_expert / all * (double)s->experts);
     }
     t->rank += sum_rank, t->worst_rank += worst_rank, t->worst_expert += worst_expert;

@@ -1,5 +1,5 @@
 /* version: `switchyard --version`: what a report of a bug should hold. */
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "base/library.h"
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -37,8 +37,8 @@ static void library_text(bool nccl, char out[WORDS_BYTES])
     } ask = { 0 };
     void *opened = NULL;
     int v = 0;
-    (void)snprintf(out, WORDS_BYTES, "%s", cuda_built() ? "not found" : "");
-    if (!cuda_built() || library_open(&library, &ask, &opened) != OK) return;
+    (void)snprintf(out, WORDS_BYTES, "%s", gpu_built() ? "not found" : "");
+    if (!gpu_built() || library_open(&library, &ask, &opened) != OK) return;
     if (nccl)
         (void)ask.nccl(&v);
     else
@@ -53,7 +53,7 @@ static Status print_version(void *state, int n, char **arguments, Arena *a, Text
     char cuda[WORDS_BYTES] = "", nccl[WORDS_BYTES], cudnn[WORDS_BYTES];
     char pcre2[WORDS_BYTES] = "", hwloc[WORDS_BYTES];
     unsigned h = hwloc_get_api_version();
-    int v = cuda_runtime_version();
+    int v = gpu_runtime_version();
     (void)n, (void)arguments, (void)a;
     if (v > 0) (void)snprintf(cuda, sizeof cuda, "%d.%d", v / 1000, v % 1000 / 10);
     library_text(true, nccl);

@@ -75,11 +75,7 @@ typedef struct CommPlace {
     void *self;
 } CommPlace;
 
-/* Opening a world. Memory comes from `a`, which must outlive it: less than 2 MiB. timeout_s: the
- * deadline of a wait. */
-Status comm_self(Arena *a, Comm **out);
-
-/* `ranks` threads, each with a world of its own, which run `body`; returns when all have ended.
+/* Opens a world of `ranks` threads, which run `body`; returns when all have ended. timeout_s: of a wait.
  * The first failure is returned with its message; its rank in *failed (or -1). */
 typedef Status CommBody(void *state, Comm *world);
 Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, int *failed);
@@ -102,7 +98,7 @@ Status comm_hosts(Comm *world, Arena *a, int *out);
 Status comm_hosts_of(const CommHostName *name, int ranks, int *out);
 bool comm_mpi_built(void);
 
-/* Makes of the group `host` one for memory of the current GPU, on `stream` (a cudaStream_t).
+/* Makes of the group `host` one for memory of the current GPU, on `stream` (a GpuStream).
  * Members meet over `host`, and the call is collective over it. ERR_UNSUPPORTED in a build without
  * CUDA. */
 Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out);
@@ -145,7 +141,7 @@ Status comm_barrier(Comm *c);
  * groups. */
 Status comm_watch(Comm *c, double waited_s);
 
-/* On a GPU: later calls go to this stream (a cudaStream_t) and run after earlier ones. */
+/* On a GPU: later calls go to this stream (a GpuStream) and run after earlier ones. */
 void comm_set_stream(Comm *c, void *stream);
 
 /* On a GPU: memory and links between all pairs of members, so that transfers and all_to_all of this

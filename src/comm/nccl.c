@@ -1,5 +1,6 @@
 /*
- * nccl: groups of GPUs, through NCCL, which is opened at run time.
+ * nccl: groups of GPUs, through NCCL, which is opened at run time. RCCL has the same functions under the
+ * same names, so gpu_libraries says which file is opened.
  *
  * A group of GPUs belongs to a group of the host with the same ranks: over that they meet, give
  * their colors and share NCCL's id. A call is a launch on the group's stream; if the stream
@@ -21,6 +22,7 @@
  */
 #include "base/library.h"
 #include "comm/host.h"
+#include "gpu/gpu.h"
 
 #include <nccl.h>
 #include <pthread.h>
@@ -93,10 +95,10 @@ static Status open_library(Nccl *nccl)
         NCCL_CALLS(CALL)
 #undef CALL
     };
-    static const Library library = {
-        .file = "libnccl.so.2",
+    const Library library = {
+        .file = gpu_libraries.collectives,
         .what = "collectives of GPUs",
-        .advice = "install NCCL 2.28 or later (libnccl2), or set LD_LIBRARY_PATH",
+        .advice = gpu_libraries.collectives_advice,
         .call = calls,
         .calls = sizeof calls / sizeof calls[0],
         .least = LEAST,
@@ -128,7 +130,7 @@ struct Group {
     Comm *host;
     const Nccl *lib;
     ncclComm_t nccl; /* NULL: a group of one rank */
-    cudaStream_t stream;
+    GpuStream stream;
     int blocks;       /* blocks of each call */
     CommSpin *spin;   /* of kernels that wait for members; NULL: there is no window */
     const char *call; /* the last call; NULL: none so far */
@@ -148,10 +150,13 @@ static Status nccl_status(const Group *g, const char *call, ncclResult_t r)
                 g->lib->GetErrorString(r), g->lib->GetLastError(NULL));
 }
 
-static Status copy_status(const Group *g, const char *call, cudaError_t e)
+/* A failure of the GPU's runtime, with the call and the group. */
+static Status runtime_status(const Group *g, const char *call, Status s)
 {
-    if (e == cudaSuccess) return OK;
-    return FAIL(ERR_DEVICE, "%s of group %s: %s", call, g->comm.name, cudaGetErrorString(e));
+    char why[512];
+    if (s == OK) return OK;
+    status_sentence(why, sizeof why);
+    return FAIL(s, "%s of group %s: %s", call, g->comm.name, why);
 }
 
 static Status check_hope(const Group *g, const char *call)
@@ -171,8 +176,8 @@ static Status begin(Group *g, const char *call)
 static Status copy(Comm *c, void *dst, const void *src, size_t bytes)
 {
     Group *g = group_of(c);
-    return copy_status(g, g->call == NULL ? "copy" : g->call,
-                       cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, g->stream));
+    return runtime_status(g, g->call == NULL ? "copy" : g->call,
+                          gpu_copy(dst, src, bytes, g->stream));
 }
 
 /* In a group of one rank a tensor that is sent comes back. */
@@ -305,7 +310,7 @@ static Status connect_ring(Group *g)
 }
 
 /* The new group owns `host` from here on. */
-static Status group_make(GpuWorld *w, Comm *host, cudaStream_t stream, int blocks, Arena *a,
+static Status group_make(GpuWorld *w, Comm *host, GpuStream stream, int blocks, Arena *a,
                          Comm **out)
 {
     Group *g = NULL;
@@ -414,7 +419,7 @@ static void group_free(Comm *c)
         await_leaver(g);
     else if (g->nccl != NULL && !g->world->over)
         (void)g->lib->CommDestroy(g->nccl);
-    if (g->spin != NULL) (void)cudaFreeHost(g->spin);
+    if (g->spin != NULL) gpu_free_pinned(g->spin);
     if (g->host != g->world->host)
         comm_free(g->host);
     else if (g->world->page != NULL)
@@ -454,11 +459,11 @@ static Status batch_end(Comm *c)
 /* What a member says of its block. */
 typedef struct Offer {
     CommHostName host;
-    char gpu[32]; /* where it is plugged in: "0000:19:00.0" */
+    char gpu[GPU_BUS_ID_MAX];
     void *base;
     size_t bytes;
-    int device, refused; /* refused: the cudaError_t of a GPU that lends no memory to processes */
-    cudaIpcMemHandle_t handle;
+    int device, refused; /* refused: the code of a GPU that lends no memory to processes, or 0 */
+    GpuShare share;
 } Offer;
 
 static const Transport *transport_of(const Group *g) { return g->host->world->transport; }
@@ -468,25 +473,19 @@ static Status make_offer(const Group *g, void *base, size_t bytes, Offer *out)
     *out = (Offer){ .base = base, .bytes = bytes };
     if (gethostname(out->host.text, sizeof out->host.text - 1) != 0)
         return FAIL(ERR_IO, "rank %d cannot read its host's name", g->comm.rank);
-    TRY(copy_status(g, "window", cudaGetDevice(&out->device)));
-    TRY(copy_status(g, "window",
-                    cudaDeviceGetPCIBusId(out->gpu, (int)sizeof out->gpu, out->device)));
-    if (transport_of(g)->one_memory) return OK;
-    out->refused = (int)cudaIpcGetMemHandle(&out->handle, base);
-    (void)cudaGetLastError();
+    TRY(runtime_status(g, "window", gpu_current(&out->device)));
+    TRY(runtime_status(g, "window", gpu_bus_id(out->device, out->gpu)));
+    if (!transport_of(g)->one_memory) out->refused = gpu_share_make(base, &out->share);
     return OK;
 }
 
-static cudaError_t map(const Group *g, const Offer *own, const Offer *peer, void **out)
+/* 0, or the code of the runtime that refuses. */
+static int map(const Group *g, const Offer *own, const Offer *peer, void **out)
 {
     *out = peer->base;
-    if (!transport_of(g)->one_memory) {
-        if (peer->refused != cudaSuccess) return (cudaError_t)peer->refused;
-        return cudaIpcOpenMemHandle(out, peer->handle, cudaIpcMemLazyEnablePeerAccess);
-    }
-    cudaError_t e =
-        peer->device == own->device ? cudaSuccess : cudaDeviceEnablePeerAccess(peer->device, 0);
-    return e == cudaErrorPeerAccessAlreadyEnabled ? cudaSuccess : e;
+    if (transport_of(g)->one_memory)
+        return peer->device == own->device ? 0 : gpu_peer_open(peer->device);
+    return peer->refused != 0 ? peer->refused : gpu_share_open(&peer->share, out);
 }
 
 static Status map_peer(const Group *g, const Offer *all, int r, void **out)
@@ -506,12 +505,11 @@ static Status map_peer(const Group *g, const Offer *all, int r, void **out)
                     "no memory; %s",
                     g->comm.name, me, own->host.text, other, peer->host.text, instead);
     }
-    cudaError_t e = map(g, own, peer, out);
-    (void)cudaGetLastError(); /* which would be the next launch's error */
-    if (e == cudaSuccess) return OK;
+    int code = map(g, own, peer, out);
+    if (code == 0) return OK;
     return FAIL(ERR_UNSUPPORTED,
                 "window of group %s: GPU %s of rank %d has no access to GPU %s of rank %d (%s); %s",
-                g->comm.name, own->gpu, me, peer->gpu, other, cudaGetErrorString(e), instead);
+                g->comm.name, own->gpu, me, peer->gpu, other, gpu_error_text(code), instead);
 }
 
 static Status window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *w)
@@ -530,8 +528,7 @@ static Status window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *w)
     for (int r = 0; r < c->size; r++) TRY(map_peer(g, all, r, &w->peer[r]));
     arena_release(a, mark);
     if (g->spin == NULL) {
-        TRY(copy_status(g, "window",
-                        cudaHostAlloc((void **)&g->spin, sizeof *g->spin, cudaHostAllocPortable)));
+        TRY(runtime_status(g, "window", gpu_alloc_pinned(sizeof *g->spin, (void **)&g->spin)));
         *g->spin = (CommSpin){ 0 };
     }
     w->spin = g->spin;
@@ -547,7 +544,7 @@ static void window_close(Comm *c, CommWindow *w)
         return;
     }
     for (int r = 0; r < c->size; r++) {
-        if (r != c->rank) (void)cudaIpcCloseMemHandle(w->peer[r]);
+        if (r != c->rank) gpu_share_close(w->peer[r]);
     }
     if (!g->world->over && comm_barrier(g->host) != OK) status_clear();
 }

@@ -232,17 +232,6 @@ static Status open_seat(Threads *t, int rank, double timeout_s, Arena *a, Seat *
     return host_open(&thread_transport, seat, rank, t->ranks, timeout_s, a, &seat->world);
 }
 
-Status comm_self(Arena *a, Comm **out)
-{
-    Threads *t = NULL;
-    Seat *seat = NULL;
-    TRY(open_shared(1, a, &t));
-    TRY(ARENA_ZEROED(a, 1, &seat));
-    TRY(open_seat(t, 0, 0, a, seat));
-    *out = seat->world;
-    return OK;
-}
-
 static Status run_seat(void *arg)
 {
     Seat *seat = arg;

@@ -279,7 +279,7 @@ static Status find_tensors(FromHf *f)
 static Status check_numbers(const FromHf *f, const WeightsView *v, ParamBuffer b, const float *x,
                             int64_t n)
 {
-    int64_t i = numbers_bad(b, (Numbers){ x, DTYPE_F32, n });
+    int64_t i = numbers_bad(buffer_desc(NULL, b).least, (Numbers){ x, DTYPE_F32, n });
     if (i < 0) return OK;
     return FAIL(ERR_FORMAT, "%s: %s holds %g; all elements must be finite numbers",
                 f->weights.file[v->tensor->file], v->tensor->name, (double)x[i]);

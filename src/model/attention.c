@@ -32,45 +32,43 @@ Status attention_nothing(LayerRun *r)
     return OK;
 }
 
-bool attention_over_ranks(const LayerRun *r) { return r->cache == NULL && r->spec->cp > 1; }
+bool attention_over_ranks(const LayerRun *r) { return r->cache == NULL && r->spec->ranks.cp > 1; }
 
-/* The bias of a matrix, or its gradient: data NULL if there is none. */
-static Tensor bias_of(const Tensor by_role[], ParamRole role)
+/* The role of a matrix's bias; ROLE_COUNT: it has none. The layer may have no bias there, either. */
+static ParamRole bias_of(ParamRole role)
 {
-    return role == ROLE_A   ? by_role[ROLE_A_BIAS]
-           : role == ROLE_O ? by_role[ROLE_O_BIAS]
-                            : (Tensor){ 0 };
+    return role == ROLE_A ? ROLE_A_BIAS : role == ROLE_O ? ROLE_O_BIAS : ROLE_COUNT;
 }
 
 /* y = W x + b + residual (optional) */
 static Status project(LayerRun *r, Tensor x, ParamRole role, Tensor residual, Tensor y)
 {
-    Tensor b = bias_of(r->weights->w, role);
-    TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(x),
-                                       .w = operand_plain(r->weights->w[role]),
-                                       .r = residual,
-                                       .y = y }));
+    ParamRole bias = bias_of(role);
+    Tensor b = bias == ROLE_COUNT ? (Tensor){ 0 } : r->weights->w[bias].data;
+    TRY(linear_fwd(
+        r->ex,
+        (LinearFwd){ .x = operand_plain(x), .w = r->weights->w[role], .r = residual, .y = y }));
     return b.data == NULL ? OK : bias_fwd(r->ex, (BiasFwd){ .x = y, .b = b, .y = y });
 }
 
 Status attention_project(LayerRun *r, Tensor x, ParamRole role, Arena *arena, Tensor *out)
 {
-    TRY(tensor_new2(arena, r->spec->act, x.dim[0], r->weights->w[role].dim[0], out));
+    TRY(tensor_new2(arena, r->spec->act, x.dim[0], r->weights->w[role].data.dim[0], out));
     return project(r, x, role, (Tensor){ 0 }, *out);
 }
 
 Status attention_project_backward(LayerRun *r, Tensor dy, ParamRole role, Tensor residual,
                                   Tensor dx)
 {
-    return linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(dy),
-                                                     .w = operand_plain(r->weights->w[role]),
-                                                     .r = residual,
-                                                     .dx = dx });
+    return linear_bwd_input(
+        r->ex, (LinearBwdInput){
+                   .dy = operand_plain(dy), .w = r->weights->w[role], .r = residual, .dx = dx });
 }
 
 Status attention_project_weight(LayerRun *r, Tensor dy, Tensor x, ParamRole role)
 {
-    Tensor db = bias_of(r->weights->dw, role);
+    ParamRole bias = bias_of(role);
+    Tensor db = bias == ROLE_COUNT ? (Tensor){ 0 } : r->weights->dw[bias];
     TRY(bias_bwd(r->ex, (BiasBwd){ .dy = dy, .db = db }));
     return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(dy),
                                                        .x = operand_plain(x),
@@ -81,7 +79,7 @@ Status attention_norm(LayerRun *r, ParamRole role, int64_t col, const NormState 
 {
     const AttentionState *s = r->state;
     return rmsnorm_fwd(r->ex, (RmsnormFwd){ .x = s->a,
-                                            .w = r->weights->w[role],
+                                            .w = r->weights->w[role].data,
                                             .y = n->y,
                                             .rstd = n->rstd,
                                             .x_col = col,
@@ -94,7 +92,7 @@ Status attention_norm_backward(LayerRun *r, ParamRole role, int64_t col, const N
     const AttentionState *s = r->state;
     return rmsnorm_bwd(r->ex, (RmsnormBwd){ .dy = dy,
                                             .x = s->a,
-                                            .w = r->weights->w[role],
+                                            .w = r->weights->w[role].data,
                                             .rstd = n->rstd,
                                             .dx = s->da,
                                             .dw = r->weights->dw[role],
@@ -183,14 +181,17 @@ static Status gather_backward(LayerRun *r)
 
 /* Attention. */
 
-static int64_t blocks_of(const LayerRun *r) { return attention_over_ranks(r) ? r->spec->cp : 1; }
+static int64_t blocks_of(const LayerRun *r)
+{
+    return attention_over_ranks(r) ? r->spec->ranks.cp : 1;
+}
 
 /* Where this rank's queries and the keys of a block stand in the sequence. */
 static AttentionPieces pieces(const LayerRun *r, int64_t block)
 {
     if (!attention_over_ranks(r)) return (AttentionPieces){ 0 };
     int64_t q = layer_rank(r, 0), k = layer_rank(r, block), n = r->batch->t / 2;
-    int64_t last = 2 * r->spec->cp - 1;
+    int64_t last = 2 * r->spec->ranks.cp - 1;
     return (AttentionPieces){ n, { n * q, n * (last - q) }, { n * k, n * (last - k) } };
 }
 
@@ -254,7 +255,7 @@ static Status sinks_forward(LayerRun *r)
 {
     const AttentionState *s = r->state;
     return attention_sink_fwd(
-        r->ex, (AttentionSinkFwd){ .sinks = r->weights->w[ROLE_SINKS],
+        r->ex, (AttentionSinkFwd){ .sinks = r->weights->w[ROLE_SINKS].data,
                                    .o = heads_view(r, s->o, attention_spec(r)->heads),
                                    .lse = s->lse });
 }
@@ -266,7 +267,7 @@ static Status sinks_backward(LayerRun *r, Tensor d_o)
     return attention_sink_bwd(r->ex, (AttentionSinkBwd){ .d_o = heads_view(r, d_o, heads),
                                                          .o = heads_view(r, s->o, heads),
                                                          .lse = s->lse,
-                                                         .sinks = r->weights->w[ROLE_SINKS],
+                                                         .sinks = r->weights->w[ROLE_SINKS].data,
                                                          .dsinks = r->weights->dw[ROLE_SINKS] });
 }
 
@@ -360,7 +361,7 @@ static const Phase phases[] = {
 static bool communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
 {
     (void)forward;
-    return s->cp > 1 && phase == (l->as.attention.kind == ATTENTION_MLA ? 1 : 2);
+    return s->ranks.cp > 1 && phase == (l->as.attention.kind == ATTENTION_MLA ? 1 : 2);
 }
 
 /* A model's layers differ in what full_every and nope_every set alone. */

@@ -100,7 +100,7 @@ static Status own_latents(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    int64_t rows = r->spec->cp * r->tokens;
+    int64_t rows = r->spec->ranks.cp * r->tokens;
     TRY(tensor_new2(arena, r->spec->act, rows, a->kv_rank + a->rope, &s->mla.latents));
     Part own = part_of(r, &s->mla.latents, 0);
     s->kv_norm.y = own.latent;
@@ -183,7 +183,7 @@ static Status block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
     *k = s->k;
     *v = s->v;
     TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(part.latent),
-                                       .w = operand_plain(r->weights->w[ROLE_KV_B]),
+                                       .w = r->weights->w[ROLE_KV_B],
                                        .y = s->mla.kv }));
     return rope_mla_fwd(r->ex, (RopeMlaFwd){ .kv = s->mla.kv,
                                              .k_rope = part.key,
@@ -200,7 +200,7 @@ static Status open_backward(LayerRun *r)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
-    int64_t rows = r->spec->cp * r->tokens;
+    int64_t rows = r->spec->ranks.cp * r->tokens;
     TRY(attention_new_kv(r, r->ring, &s->dk, &s->dv));
     TRY(open_block(r, r->ring));
     s->mla.dkv_raw = s->mla.kv; /* kv is read before its gradient overwrites it */

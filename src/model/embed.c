@@ -13,7 +13,8 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 static Status forward(LayerRun *r)
 {
     return embed_fwd(
-        r->ex, (EmbedFwd){ .id = r->batch->id, .table = r->weights->w[ROLE_TABLE], .h = r->h_out });
+        r->ex,
+        (EmbedFwd){ .id = r->batch->id, .table = r->weights->w[ROLE_TABLE].data, .h = r->h_out });
 }
 
 static Status backward_weight(LayerRun *r)

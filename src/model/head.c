@@ -37,12 +37,12 @@ Status layer_loss(LayerRun *r, int depth, Tensor y, Tensor *dy)
     Tensor sum = r->record->loss;
     if (depth > 0) sum = tensor_rows(&r->record->next_loss, depth - 1, 1);
     HeadLoss loss = { .x = y,
-                      .w = operand_plain(r->weights->w[ROLE_HEAD]),
+                      .w = r->weights->w[ROLE_HEAD],
                       .target = batch_target(r->batch, depth),
                       .scale = tensor_rows(&r->head.scale, depth, 1),
                       .loss = r->head.loss,
                       .loss_sum = sum,
-                      .chunk = head_chunk(spec->loss_chunk, r->ex->cuda != NULL, spec->vocab,
+                      .chunk = head_chunk(spec->loss_chunk, r->ex->gpu != NULL, spec->vocab,
                                           spec->act) };
     if (r->training) {
         TRY(tensor_new2(r->keep, spec->act, r->tokens, spec->hidden, dy));
@@ -61,7 +61,7 @@ static Status forward(LayerRun *r)
         int64_t rows = r->head.logits.dim[0];
         return linear_fwd(r->ex,
                           (LinearFwd){ .x = operand_plain(tensor_rows(&s->norm.y, n - rows, rows)),
-                                       .w = operand_plain(r->weights->w[ROLE_HEAD]),
+                                       .w = r->weights->w[ROLE_HEAD],
                                        .y = r->head.logits });
     }
     return layer_loss(r, r->layer->depth, s->norm.y, &s->dy);

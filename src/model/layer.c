@@ -94,21 +94,22 @@ Arena *layer_arena(const LayerRun *r, unsigned piece)
 int64_t layer_rank(const LayerRun *r, int64_t behind)
 {
     int64_t own = r->ex->mesh == NULL ? 0 : r->ex->mesh->at.cp;
-    return (own + behind) % r->spec->cp;
+    return (own + behind) % r->spec->ranks.cp;
 }
 
 Status layer_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out)
 {
     return exchange_collective(
         r->ex,
-        (Collective){ .in = in, .out = out, .kind = kind, .axis = AXIS_CP, .ranks = r->spec->cp });
+        (Collective){
+            .in = in, .out = out, .kind = kind, .axis = AXIS_CP, .ranks = r->spec->ranks.cp });
 }
 
 static Status norm_run(LayerRun *r, NormState *n, Arena *y_arena)
 {
     TRY(tensor_new2(y_arena, r->spec->act, r->rows, r->spec->hidden, &n->y));
     return rmsnorm_fwd(r->ex, (RmsnormFwd){ .x = r->h,
-                                            .w = r->weights->w[ROLE_NORM],
+                                            .w = r->weights->w[ROLE_NORM].data,
                                             .y = n->y,
                                             .rstd = n->rstd,
                                             .eps = r->spec->eps });
@@ -129,7 +130,7 @@ Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy)
 {
     return rmsnorm_bwd(r->ex, (RmsnormBwd){ .dy = dy,
                                             .x = r->h,
-                                            .w = r->weights->w[ROLE_NORM],
+                                            .w = r->weights->w[ROLE_NORM].data,
                                             .rstd = n->rstd,
                                             .dres = r->dh_out,
                                             .dx = r->dh,
@@ -140,10 +141,9 @@ Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy)
 
 static Status mlp_pre_activation(LayerRun *r, MlpState *m, Tensor y, Arena *arena)
 {
-    Tensor w = r->weights->w[ROLE_GATE_UP];
-    TRY(tensor_new2(arena, r->spec->act, r->tokens, w.dim[0], &m->gu));
-    return linear_fwd(r->ex,
-                      (LinearFwd){ .x = operand_plain(y), .w = operand_plain(w), .y = m->gu });
+    Operand w = r->weights->w[ROLE_GATE_UP];
+    TRY(tensor_new2(arena, r->spec->act, r->tokens, w.data.dim[0], &m->gu));
+    return linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(y), .w = w, .y = m->gu });
 }
 
 static Status mlp_activation(LayerRun *r, MlpState *m, Arena *arena)
@@ -159,7 +159,7 @@ Status layer_mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Te
     TRY(mlp_activation(r, m, layer_arena(r, gu_piece | RECOMPUTE_ACT)));
     if (r->recomputing) return OK;
     return linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(m->act),
-                                          .w = operand_plain(r->weights->w[ROLE_DOWN]),
+                                          .w = r->weights->w[ROLE_DOWN],
                                           .r = residual,
                                           .y = out });
 }
@@ -171,15 +171,14 @@ Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout,
     if (recomputes(r, gu_piece | RECOMPUTE_ACT)) TRY(mlp_activation(r, m, r->ring));
     Tensor dact;
     TRY(tensor_new2(r->scratch, r->spec->act, m->act.dim[0], m->act.dim[1], &dact));
-    TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(dout),
-                                                  .w = operand_plain(r->weights->w[ROLE_DOWN]),
-                                                  .dx = dact }));
+    TRY(linear_bwd_input(
+        r->ex,
+        (LinearBwdInput){ .dy = operand_plain(dout), .w = r->weights->w[ROLE_DOWN], .dx = dact }));
     /* Nothing reads the pre-activation after this op, so its gradient overwrites it. */
     TRY(swiglu_bwd(r->ex, (SwigluBwd){ .dy = dact, .gu = m->gu, .dgu = m->gu, .limit = m->limit }));
-    return linear_bwd_input(r->ex,
-                            (LinearBwdInput){ .dy = operand_plain(m->gu),
-                                              .w = operand_plain(r->weights->w[ROLE_GATE_UP]),
-                                              .dx = dy });
+    return linear_bwd_input(
+        r->ex,
+        (LinearBwdInput){ .dy = operand_plain(m->gu), .w = r->weights->w[ROLE_GATE_UP], .dx = dy });
 }
 
 Status layer_mlp_backward_weight(LayerRun *r, const MlpState *m, Tensor y, Tensor dout)

@@ -1,19 +1,19 @@
 /*
  * layer: what one layer does, phase by phase.
  *
- * A layer is a row of phases, the unit that a schedule can move. Each has forward, backward_input
- * (gradients of what it read) and backward_weight (gradients of its parameters), plain
- * straight-line C over ops. The engine walks phases forwards, then backwards; how long something
- * lives decides where a layer takes its memory:
+ * A layer is a row of phases. A phase is what a schedule can move. It has forward, backward_input
+ * (gradients of what it read) and backward_weight (gradients of its parameters), straight-line C over ops.
+ * The engine runs phases forwards, then backwards (train/run_layers.c). How long something lives decides
+ * in which arena a layer takes its memory:
  *
  *   keep     the slot: from the first forward to the last backward of this micro-batch
  *   ring     across the phases of this layer, in one direction: gone when its forward (or backward)
  *            is over
  *   scratch  within one phase function: the engine takes it back after each
  *
- * With RECOMPUTE_LAYER the engine gives back all of `keep` after forward and calls the forward
- * phases again before backward, with `recomputing` set: then routing is not decided (or counted) a second
- * time, and h_out is not wanted.
+ * With RECOMPUTE_LAYER the engine gives back all of `keep` after forward. Before backward it calls the
+ * forward phases a second time, with `recomputing` set. Then routing is neither decided nor counted, and
+ * h_out is not wanted.
  */
 #ifndef MODEL_LAYER_H
 #define MODEL_LAYER_H
@@ -63,14 +63,13 @@ typedef struct KvCache {
     int64_t used;  /* tokens in it before this call */
 } KvCache;
 
-/* What is kept of the routed rows of all layers of a slot, one behind the other as they come. */
+/* Routed rows that all layers of a slot keep, one layer's after the other. */
 typedef struct RowPool {
     Tensor rows; /* (pool rows, columns of a layer) act; no data: there is no pool */
     Tensor top;  /* (1) i32, on the device: rows that are taken */
 } RowPool;
 
-/* What layers want of a pool together: rows that balanced routing brings them, the most that can
- * come, bytes of a row. */
+/* What layers need of a pool: rows that balanced routing brings, the most that can come, bytes of a row. */
 typedef struct PoolNeed {
     double balanced, most;
     size_t row_bytes;
@@ -104,15 +103,15 @@ typedef struct LayerRun {
     HeadRun head;
     KvCache *cache; /* NULL in training and evaluation */
     Arena *keep, *ring, *scratch;
-    RowPool *pool;    /* of the slot; NULL: what rows leave is kept like everything else */
-    void *state;      /* of this layer and micro-batch: LayerDesc.state_bytes in keep, zeroed */
-    Tensor h;         /* in  (rows, D): the residual stream; none if the layer begins it */
-    Tensor h_out;     /* out (rows, D), made by the engine; none if the layer ends it */
-    Tensor dh_out;    /* backward: in  (rows, D): gradient of h_out; likewise */
-    Tensor dh;        /* backward: out (rows, D): gradient of h; likewise */
-    bool *written;    /* do the gradients of the experts' weights hold anything? If not, backward
-                      writes them, whatever lies there, and sets it; NULL: they do */
-    bool training;    /* gradients are wanted */
+    RowPool *pool; /* of the slot; NULL: what rows leave is kept like everything else */
+    void *state;   /* of this layer and micro-batch: LayerDesc.state_bytes in keep, zeroed */
+    Tensor h;      /* in  (rows, D): the residual stream; none if the layer begins it */
+    Tensor h_out;  /* out (rows, D), made by the engine; none if the layer ends it */
+    Tensor dh_out; /* backward: in  (rows, D): gradient of h_out; likewise */
+    Tensor dh;     /* backward: out (rows, D): gradient of h; likewise */
+    bool *written; /* do the experts' weight gradients hold sums? If not, backward overwrites them
+                         and sets it; NULL: they do */
+    bool training; /* gradients are wanted */
     bool recomputing; /* a second forward, before backward (RECOMPUTE_LAYER) */
 } LayerRun;
 
@@ -120,16 +119,16 @@ enum { LAYER_PHASES_MAX = 8 };
 
 typedef Status PhaseFn(LayerRun *r);
 
-/* Whose large weights a phase reads, and adds to the gradients of: its layer's, the embedding's, the
- * head's (which are the embedding's if it is tied). */
+/* Whose large weights a phase reads, and to whose gradients it adds: its layer's, the embedding's or the
+ * head's. A tied head's are the embedding's. */
 typedef enum PhaseWeights { WEIGHTS_OWN, WEIGHTS_TABLE, WEIGHTS_HEAD } PhaseWeights;
 
 typedef struct Phase {
     const char *name;
     Lane lane;
     PhaseFn *forward, *backward_input, *backward_weight; /* NULL: nothing to do */
-    /* Reads nothing of the exchange before it, and may run while that is under way; but the norm is
-     * made again there (RECOMPUTE_NORM). */
+    /* Needs no result of the exchange before it and may run in parallel; not if the norm is recomputed
+     * in that exchange's phase (RECOMPUTE_NORM). */
     bool overlap_ok;
     BlockPart part; /* of a block that a schedule takes apart */
     PhaseWeights weights;
@@ -151,8 +150,8 @@ typedef struct LayerDesc {
     const Phase *phases;
     int n_phases;
     const int *backward; /* the order in which backward takes the phases; NULL: last to first */
-    /* Does a phase talk to other ranks, forward or backward? NULL: none does. If it does it runs on
-     * its lane; else everything computes. */
+    /* Does a phase talk to other ranks, forward or backward? Then it runs on its own lane, else on the
+     * compute lane. NULL: none does. */
     bool (*communicates)(const ModelSpec *s, const LayerSpec *l, int phase, bool forward);
     bool once; /* its forward cannot run again: it is never recomputed */
     /* Do two layers of this kind compute the same? NULL: any two do. */
@@ -182,8 +181,8 @@ static inline int layer_weights_of(const ModelSpec *s, int layer, int phase)
     return w == WEIGHTS_OWN ? layer : 0;
 }
 
-/* What of a set of RecomputePiece holds for a layer: nothing outside blocks. Where backward does not
- * come nothing is kept for it. */
+/* The part of a set of RecomputePiece that applies to a layer: nothing outside blocks. A layer without
+ * backward keeps nothing. */
 static inline unsigned layer_recompute(const LayerSpec *l, unsigned set)
 {
     if (l->no_backward) return RECOMPUTE_LAYER;

@@ -27,9 +27,12 @@
 
 #include <math.h>
 
-static bool spread(const LayerRun *r) { return r->spec->ep > 1; }
+static bool spread(const LayerRun *r) { return r->spec->ranks.ep > 1; }
 
-static const ExchangeDesc *kind(const LayerRun *r) { return exchange_kinds[r->spec->exchange]; }
+static const ExchangeDesc *kind(const LayerRun *r)
+{
+    return exchange_kinds[r->spec->ranks.exchange];
+}
 
 /* Does the layer keep its pre-activations in the pool of its slot? */
 static bool pooled(const LayerRun *r)
@@ -51,12 +54,12 @@ static Rows received(const LayerRun *r, double room, double mean, double most, d
 static Rows tokens_of(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
-    int64_t n = r->rows, ranks = r->spec->ep;
+    int64_t n = r->rows, ranks = r->spec->ranks.ep;
     if (!spread(r)) return (Rows){ .bound = n, .expected = (double)n };
     double mean = (double)n * kind(r)->rows(m->experts, m->rule.top_k, ranks);
     const MoeState *s = r->state;
-    Rows rows =
-        received(r, r->spec->room, mean, (double)(n * ranks), kind(r)->gapless ? 1 : (double)ranks);
+    Rows rows = received(r, r->spec->capacity.blocks, mean, (double)(n * ranks),
+                         kind(r)->gapless ? 1 : (double)ranks);
     if (s->travel.first.data != NULL) rows.device = tensor_at(&s->travel.first, ranks);
     return rows;
 }
@@ -66,9 +69,9 @@ static Rows tokens_of(const LayerRun *r)
 static Rows relayed(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
-    int64_t n = r->rows, hosts = r->spec->ep / r->spec->ep_inside;
+    int64_t n = r->rows, hosts = r->spec->ranks.ep / r->spec->ranks.ep_inside;
     double mean = (double)n * exchange_distinct(m->experts, m->rule.top_k, hosts);
-    return received(r, r->spec->room, mean, (double)(n * hosts), (double)hosts);
+    return received(r, r->spec->capacity.blocks, mean, (double)(n * hosts), (double)hosts);
 }
 
 /* The rows of this rank's experts. The last of their offsets is their number. On one rank it is
@@ -76,12 +79,12 @@ static Rows relayed(const LayerRun *r)
 static Rows rows_of(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
-    int64_t k = m->rule.top_k, here = m->experts / r->spec->ep, most = k < here ? k : here;
+    int64_t k = m->rule.top_k, here = m->experts / r->spec->ranks.ep, most = k < here ? k : here;
     int64_t n = r->rows;
     if (!spread(r)) return (Rows){ .bound = n * k, .expected = (double)(n * k) };
     const MoeState *s = r->state;
-    double all = (double)(n * r->spec->ep * most);
-    Rows rows = received(r, r->spec->rows_room, (double)(n * k), all, 1);
+    double all = (double)(n * r->spec->ranks.ep * most);
+    Rows rows = received(r, r->spec->capacity.rows, (double)(n * k), all, 1);
     if (s->order.offsets.data != NULL) rows.device = tensor_at(&s->order.offsets, here);
     rows.first = s->order.begin.data;
     return rows;
@@ -90,24 +93,21 @@ static Rows rows_of(const LayerRun *r)
 static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens)
 {
     const MoeSpec *m = &l->as.moe;
-    int64_t k = m->rule.top_k, here = m->experts / s->ep, most = k < here ? k : here;
-    if (s->ep == 1 || (l->recompute & RECOMPUTE_LAYER) != 0) return (PoolNeed){ 0 };
+    int64_t k = m->rule.top_k, here = m->experts / s->ranks.ep, most = k < here ? k : here;
+    if (s->ranks.ep == 1 || (l->recompute & RECOMPUTE_LAYER) != 0) return (PoolNeed){ 0 };
     return (PoolNeed){ .balanced = (double)(tokens * k),
-                       .most = (double)(tokens * s->ep * most),
+                       .most = (double)(tokens * s->ranks.ep * most),
                        .row_bytes = (size_t)(2 * m->ffn) * dtype_bytes(s->act) };
 }
 
 /* The weights of this rank's experts as an operand of grouped products, (E, O, I). */
-static Operand weight_of(const LayerRun *r, ParamRole role)
-{
-    return operand_plain(r->weights->w[role]);
-}
+static Operand weight_of(const LayerRun *r, ParamRole role) { return r->weights->w[role]; }
 
 /* Over how many ranks the tokens of one group of the auxiliary loss are spread. */
 static int64_t loss_ranks(const ModelSpec *s, const MoeSpec *m)
 {
     if (m->rule.aux_scale == 0) return 1;
-    return m->aux_global ? s->stage_ranks : s->cp;
+    return m->aux_global ? s->ranks.stage : s->ranks.cp;
 }
 
 static int64_t loss_parts(const LayerRun *r) { return loss_ranks(r->spec, &r->layer->as.moe); }
@@ -118,7 +118,7 @@ static RouteRule rule_of(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     RouteRule rule = m->rule;
-    int64_t data_ranks = r->spec->stage_ranks / r->spec->cp;
+    int64_t data_ranks = r->spec->ranks.stage / r->spec->ranks.cp;
     if (m->aux_global) rule.aux_scale *= (float)data_ranks;
     return rule;
 }
@@ -126,7 +126,7 @@ static RouteRule rule_of(const LayerRun *r)
 /* To how many ranks, or hosts, this rank sends its tokens. */
 static int64_t blocks_of(const LayerRun *r)
 {
-    return exchange_blocks(r->spec->exchange, r->spec->ep, r->spec->ep_inside);
+    return exchange_blocks(r->spec->ranks.exchange, r->spec->ranks.ep, r->spec->ranks.ep_inside);
 }
 
 static Status prepare_relay(LayerRun *r)
@@ -134,7 +134,8 @@ static Status prepare_relay(LayerRun *r)
     MoeState *s = r->state;
     const Rows rows = relayed(r);
     int64_t k = tensor_cols(&s->route.index);
-    s->travel.relay = (ExchangeRelay){ .inside = r->spec->ep_inside, .expected = rows.expected };
+    s->travel.relay =
+        (ExchangeRelay){ .inside = r->spec->ranks.ep_inside, .expected = rows.expected };
     return tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->travel.relay.place);
 }
 
@@ -156,13 +157,13 @@ static Status prepare(LayerRun *r)
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->experts.weight));
         if (kind(r)->places) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->travel.place));
         if (kind(r)->gapless) {
-            TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep, &s->travel.count));
-            TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep + 1, &s->travel.first));
+            TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ranks.ep, &s->travel.count));
+            TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ranks.ep + 1, &s->travel.first));
         }
         if (kind(r)->relays) TRY(prepare_relay(r));
     }
     if (pooled(r)) TRY(tensor_new1(r->keep, DTYPE_I32, 1, &s->order.begin));
-    TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ep + 1, &s->order.offsets));
+    TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ranks.ep + 1, &s->order.offsets));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->order.row_token));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->order.row_slot));
     return tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->order.slot_row);
@@ -177,7 +178,7 @@ static Status jitter_logits(LayerRun *r, Tensor x)
                                    .sequence = r->batch->sequence,
                                    .pos = r->batch->pos,
                                    .step = r->batch->step,
-                                   .positions = r->batch->t * r->spec->cp,
+                                   .positions = r->batch->t * r->spec->ranks.cp,
                                    .layer = r->layer->load,
                                    .seed = m->seed,
                                    .size = m->jitter });
@@ -189,7 +190,7 @@ static Status drop(LayerRun *r)
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
     if (m->capacity == 0 || !r->training) return OK;
-    int64_t n = r->tokens, ranks = r->spec->cp;
+    int64_t n = r->tokens, ranks = r->spec->ranks.cp;
     double mean = (double)(n * ranks * m->rule.top_k) / (double)m->experts;
     Tensor target = batch_target(r->batch, r->layer->depth);
     RouteDrop d = { .index = s->route.index,
@@ -218,16 +219,16 @@ static Status route_forward(LayerRun *r)
     TRY(layer_norm_forward(r, &s->norm));
     if (r->recomputing) return OK;
     TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->norm.y),
-                                       .w = operand_plain(r->weights->w[ROLE_ROUTER]),
+                                       .w = r->weights->w[ROLE_ROUTER],
                                        .y = s->route.logits }));
     if (m->shift)
-        TRY(bias_fwd(r->ex, (BiasFwd){ s->route.logits, r->weights->w[ROLE_ROUTER_SHIFT],
+        TRY(bias_fwd(r->ex, (BiasFwd){ s->route.logits, r->weights->w[ROLE_ROUTER_SHIFT].data,
                                        s->route.logits }));
     TRY(jitter_logits(r, s->route.logits));
     if (loss_parts(r) > 1)
         TRY(tensor_new2(r->ring, DTYPE_F32, r->batch->b, m->experts, &s->route.score_sum));
     TRY(route_fwd(r->ex, (RouteFwd){ .logits = s->route.logits,
-                                     .bias = r->weights->w[ROLE_ROUTER_BIAS],
+                                     .bias = r->weights->w[ROLE_ROUTER_BIAS].data,
                                      .domain = r->batch->domain,
                                      .target = batch_target(r->batch, r->layer->depth),
                                      .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
@@ -239,7 +240,7 @@ static Status route_forward(LayerRun *r)
                                      .aux_loss = r->record->aux_loss,
                                      .score_sum = s->route.score_sum,
                                      .rule = rule_of(r) }));
-    return r->spec->cp > 1 ? OK : drop(r); /* else ranks meet first: dispatch */
+    return r->spec->ranks.cp > 1 ? OK : drop(r); /* else ranks meet first: dispatch */
 }
 
 /* The auxiliary loss where other ranks have tokens of the same groups: counts are summed first. */
@@ -299,9 +300,9 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
                                    .rows_index = routing ? s->experts.index : none,
                                    .rows_weight = routing ? s->experts.weight : none,
                                    .received = tokens_of(r),
-                                   .ranks = r->spec->ep,
+                                   .ranks = r->spec->ranks.ep,
                                    .experts = r->layer->as.moe.experts,
-                                   .kind = r->spec->exchange });
+                                   .kind = r->spec->ranks.exchange });
 }
 
 /* Makes what goes to the experts. */
@@ -320,7 +321,7 @@ static Status dispatch_forward(LayerRun *r)
     TRY(make_sent(r));
     s->experts.x = s->travel.sent;
     if (!r->recomputing && loss_parts(r) > 1) TRY(loss_of_counts(r));
-    if (!r->recomputing && r->spec->cp > 1) TRY(drop(r));
+    if (!r->recomputing && r->spec->ranks.cp > 1) TRY(drop(r));
     if (!r->recomputing && s->travel.place.data != NULL) TRY(place_tokens(r));
     if (spread(r))
         TRY(send_tokens(r, s->travel.sent, !r->recomputing, layer_arena(r, RECOMPUTE_EXCHANGE),
@@ -354,10 +355,10 @@ static Status shared_forward(LayerRun *r)
     /* Elsewhere nobody wants what comes out of an MLP again. */
     if (r->recomputing)
         TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->shared.mlp.act),
-                                           .w = operand_plain(r->weights->w[ROLE_DOWN]),
+                                           .w = r->weights->w[ROLE_DOWN],
                                            .y = s->shared.gated }));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->shared.gate));
-    Tensor w = r->weights->w[ROLE_SHARED_GATE];
+    Tensor w = r->weights->w[ROLE_SHARED_GATE].data;
     TRY(linear_fwd(
         r->ex,
         (LinearFwd){ .x = operand_plain(s->norm.y), .w = operand_plain(w), .y = s->shared.gate }));
@@ -386,7 +387,7 @@ static Status experts_forward(LayerRun *r)
                                       .row_token = s->order.row_token,
                                       .pre = s->experts.pre,
                                       .act = act,
-                                      .bias = r->weights->w[ROLE_EXPERT_GATE_UP_BIAS],
+                                      .bias = r->weights->w[ROLE_EXPERT_GATE_UP_BIAS].data,
                                       .rows = rows,
                                       .limit = m->limit }));
     if (r->recomputing) return OK;
@@ -395,7 +396,7 @@ static Status experts_forward(LayerRun *r)
                                              .w = weight_of(r, ROLE_EXPERT_DOWN),
                                              .offsets = s->order.offsets,
                                              .out = s->experts.out,
-                                             .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS],
+                                             .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS].data,
                                              .rows = rows });
 }
 
@@ -426,8 +427,8 @@ static Status combine_forward(LayerRun *r)
                                                           .residual = r->h,
                                                           .y = r->h_out,
                                                           .received = tokens_of(r),
-                                                          .ranks = r->spec->ep,
-                                                          .kind = r->spec->exchange });
+                                                          .ranks = r->spec->ranks.ep,
+                                                          .kind = r->spec->ranks.exchange });
     }
     return moe_combine(r->ex, (MoeCombine){ .out = s->experts.out,
                                             .slot_row = s->order.slot_row,
@@ -462,19 +463,20 @@ static Status experts_backward_input(LayerRun *r)
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, m->ffn, &s->experts.wact));
     TRY(tensor_new2(r->ring, DTYPE_F32, s->experts.weight.dim[0], m->rule.top_k,
                     &s->experts.dweight));
-    TRY(moe_down_bwd_input(r->ex, (MoeDownBwdInput){ .dy = operand_plain(s->experts.dout),
-                                                     .w = weight_of(r, ROLE_EXPERT_DOWN),
-                                                     .pre = s->experts.pre,
-                                                     .offsets = s->order.offsets,
-                                                     .row_token = s->order.row_token,
-                                                     .row_slot = s->order.row_slot,
-                                                     .weight = s->experts.weight,
-                                                     .dpre = s->experts.pre,
-                                                     .wact = s->experts.wact,
-                                                     .dweight = s->experts.dweight,
-                                                     .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS],
-                                                     .rows = rows,
-                                                     .limit = m->limit }));
+    TRY(moe_down_bwd_input(r->ex,
+                           (MoeDownBwdInput){ .dy = operand_plain(s->experts.dout),
+                                              .w = weight_of(r, ROLE_EXPERT_DOWN),
+                                              .pre = s->experts.pre,
+                                              .offsets = s->order.offsets,
+                                              .row_token = s->order.row_token,
+                                              .row_slot = s->order.row_slot,
+                                              .weight = s->experts.weight,
+                                              .dpre = s->experts.pre,
+                                              .wact = s->experts.wact,
+                                              .dweight = s->experts.dweight,
+                                              .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS].data,
+                                              .rows = rows,
+                                              .limit = m->limit }));
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.dx));
     return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = operand_plain(s->experts.pre),
                                                     .w = weight_of(r, ROLE_EXPERT_GATE_UP),
@@ -548,7 +550,7 @@ static Status shared_backward_input(LayerRun *r)
     TRY(layer_mlp_backward_input(r, &s->shared.mlp, s->norm.y, s->shared.dgated, s->shared.dy,
                                  RECOMPUTE_SHARED));
     if (!m->shared_gate) return OK;
-    Tensor w = r->weights->w[ROLE_SHARED_GATE], dy = s->shared.dy;
+    Tensor w = r->weights->w[ROLE_SHARED_GATE].data, dy = s->shared.dy;
     return linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->shared.dgate),
                                                      .w = operand_plain(w),
                                                      .r = dy,
@@ -589,8 +591,8 @@ static Status dispatch_backward_input(LayerRun *r)
                                                       .y = s->travel.dy,
                                                       .weight = s->travel.dweight,
                                                       .received = tokens_of(r),
-                                                      .ranks = r->spec->ep,
-                                                      .kind = r->spec->exchange });
+                                                      .ranks = r->spec->ranks.ep,
+                                                      .kind = r->spec->ranks.exchange });
 }
 
 /* Adds up the gradients of y from the routed rows, the shared experts and the router. */
@@ -625,7 +627,7 @@ static Status route_backward_input(LayerRun *r)
                                      .rule = rule_of(r) }));
     TRY(jitter_logits(r, s->route.logits));
     TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->route.logits),
-                                                  .w = operand_plain(r->weights->w[ROLE_ROUTER]),
+                                                  .w = r->weights->w[ROLE_ROUTER],
                                                   .r = dy,
                                                   .dx = dy }));
     return layer_norm_backward(r, &s->norm, dy);
@@ -661,8 +663,8 @@ static const Phase phases[] = {
 static bool communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
 {
     if (phase != DISPATCH && phase != COMBINE) return false;
-    bool sums = loss_ranks(s, &l->as.moe) > 1, drops = l->as.moe.capacity > 0 && s->cp > 1;
-    return s->ep > 1 || (phase == DISPATCH && forward && (sums || drops));
+    bool sums = loss_ranks(s, &l->as.moe) > 1, drops = l->as.moe.capacity > 0 && s->ranks.cp > 1;
+    return s->ranks.ep > 1 || (phase == DISPATCH && forward && (sums || drops));
 }
 
 /* Shared experts run while tokens, or their gradients, travel to the routed ones. */
@@ -674,7 +676,7 @@ static Status update_bias(Exec *ex, const LayerSpec *l, const LayerWeights *w, c
     if (!m->bias) return OK;
     return moe_bias_update(ex, (MoeBiasUpdate){ .load = tensor_rows(&sum->load, l->load, 1),
                                                 .gate = sum->clip,
-                                                .bias = w->w[ROLE_ROUTER_BIAS],
+                                                .bias = w->w[ROLE_ROUTER_BIAS].data,
                                                 .rate = m->bias_rate,
                                                 .centred = m->bias_centred });
 }

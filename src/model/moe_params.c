@@ -15,7 +15,7 @@ static Status shared_params(const MoeSpec *m, int64_t d, int i, ParamList *out)
 
 static Status expert_bias_params(const ModelSpec *s, const MoeSpec *m, int i, ParamList *out)
 {
-    int here = (int)(m->experts / s->ep), first = (int)s->ep_rank * here;
+    int here = (int)(m->experts / s->ranks.ep), first = (int)s->ranks.ep_rank * here;
     for (int e = 0; e < here; e++) {
         ParamAdd half = { ROLE_EXPERT_GATE_UP_BIAS, e, 0, m->ffn, INIT_ZERO, .state = false };
         TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.gate_proj.bias", i, first + e));
@@ -34,7 +34,7 @@ static Status expert_bias_params(const ModelSpec *s, const MoeSpec *m, int i, Pa
 static Status expert_params(const ModelSpec *s, const MoeSpec *m, int i, ParamList *out)
 {
     int64_t d = s->hidden, f = m->ffn;
-    int here = (int)(m->experts / s->ep), first = (int)s->ep_rank * here;
+    int here = (int)(m->experts / s->ranks.ep), first = (int)s->ranks.ep_rank * here;
     for (int e = 0; e < here; e++) {
         ParamAdd half = { ROLE_EXPERT_GATE_UP, e, f, d, INIT_NORMAL, .decay = true };
         TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.gate_proj.weight", i, first + e));

@@ -53,7 +53,7 @@ static Status loss_backward(LayerRun *r)
     const NextState *s = r->state;
     return rmsnorm_bwd(r->ex, (RmsnormBwd){ .dy = s->dy,
                                             .x = r->h,
-                                            .w = r->weights->w[ROLE_NORM],
+                                            .w = r->weights->w[ROLE_NORM].data,
                                             .rstd = s->norm.rstd,
                                             .dx = r->dh,
                                             .dw = r->weights->dw[ROLE_NORM] });
@@ -66,7 +66,7 @@ static Status look_up(LayerRun *r)
     NextState *s = r->state;
     if (!r->training) return OK;
     TRY(new_rows(r, r->keep, &s->row));
-    return embed_fwd(r->ex, (EmbedFwd){ next_id(r), r->weights->w[ROLE_TABLE], s->row });
+    return embed_fwd(r->ex, (EmbedFwd){ next_id(r), r->weights->w[ROLE_TABLE].data, s->row });
 }
 
 static Status look_up_backward_weight(LayerRun *r)
@@ -82,16 +82,14 @@ static Status normalise(LayerRun *r, Tensor x, ParamRole w, NormState *n)
     return rmsnorm_fwd(
         r->ex,
         (RmsnormFwd){
-            .x = x, .w = r->weights->w[w], .y = n->y, .rstd = n->rstd, .eps = r->spec->eps });
+            .x = x, .w = r->weights->w[w].data, .y = n->y, .rstd = n->rstd, .eps = r->spec->eps });
 }
 
 static Status project(LayerRun *r)
 {
     NextState *s = r->state;
     const int64_t d = r->spec->hidden;
-    LinearFwd half = { .w = operand_plain(r->weights->w[ROLE_EH_PROJ]),
-                       .y = r->h_out,
-                       .w_cols = d };
+    LinearFwd half = { .w = r->weights->w[ROLE_EH_PROJ], .y = r->h_out, .w_cols = d };
     if (!r->training) return OK;
     TRY(normalise(r, s->row, ROLE_ENORM, &s->token));
     TRY(normalise(r, s->norm.y, ROLE_HNORM, &s->hidden));
@@ -110,13 +108,13 @@ static Status half_backward(LayerRun *r, int64_t w_col, ParamRole w, const NormS
     Tensor dn;
     TRY(new_rows(r, r->scratch, &dn));
     TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(r->dh_out),
-                                                  .w = operand_plain(r->weights->w[ROLE_EH_PROJ]),
+                                                  .w = r->weights->w[ROLE_EH_PROJ],
                                                   .dx = dn,
                                                   .w_col = w_col,
                                                   .w_cols = r->spec->hidden }));
     return rmsnorm_bwd(r->ex, (RmsnormBwd){ .dy = dn,
                                             .x = x,
-                                            .w = r->weights->w[w],
+                                            .w = r->weights->w[w].data,
                                             .rstd = n->rstd,
                                             .dres = dres,
                                             .dx = dx,

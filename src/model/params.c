@@ -5,6 +5,7 @@
 #include "base/rng.h"
 
 #include <assert.h>
+#include <float.h>
 #include <fnmatch.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -80,11 +81,20 @@ static void count(ParamTable *t, const LayerSpec *l, const Param *p)
 {
     int64_t n = param_elems(p);
     t->total += n;
-    if (p->frozen) t->frozen += n;
+    if (p->rule == NULL) t->frozen += n;
     /* Experts are alike: the first top_k stand for those that a token takes. */
     if (p->expert >= 0 && p->expert >= l->as.moe.rule.top_k) return;
     t->active += n;
     if (p->rank == 2 && p->role != ROLE_TABLE) t->active_matrix += n;
+}
+
+/* Rules of matrices are for those of hidden layers: tables, the head and rows have the other one. */
+static const OptimizerDesc *rule_of(const ModelSpec *s, const Param *p)
+{
+    const OptimizerDesc *const *rule = s->optimizer.rule;
+    bool matrix = p->rank == 2 && p->dim[0] > 1 && !p->keep_f32;
+    bool inside = p->role != ROLE_TABLE && p->role != ROLE_HEAD;
+    return rule[1] == NULL || (matrix && inside) ? rule[0] : rule[1];
 }
 
 Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
@@ -108,10 +118,11 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
     p.dim[0] = add.rows == 0 ? add.cols : add.rows;
     p.dim[1] = add.cols;
     p.bucket = -1;
-    p.frozen = is_frozen(l->model, &p);
+    bool frozen = is_frozen(l->model, &p);
+    p.rule = frozen ? NULL : rule_of(l->model, &p);
     for (int b = 0; b < BUF_COUNT; b++) p.first[b] = -1;
     if (t == NULL) {
-        if (p.frozen || !add.state) *(p.frozen ? &l->frozen : &l->trained) |= 1U << p.role;
+        if (frozen || !add.state) *(frozen ? &l->frozen : &l->trained) |= 1U << p.role;
         return OK;
     }
     TRY(table_grow(t, l->arena));
@@ -129,7 +140,7 @@ Status params_freeze(ModelSpec *s, const ModelSpec *like)
 {
     ModelSpec whole = *s;
     bool none = true;
-    whole.ep = 1;
+    whole.ranks.ep = 1;
     for (int i = 0; i < s->n_layers && s->frozen->n > 0; i++) {
         LayerSpec *l = &s->layers[i];
         ParamList list = { .model = s, .spec = l };
@@ -142,93 +153,230 @@ Status params_freeze(ModelSpec *s, const ModelSpec *like)
     return OK;
 }
 
+/* Rules and buffers. */
+
+BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b)
+{
+    static const BufferDesc fixed[BUF_COUNT] = { [BUF_WEIGHT] = { "weight", -FLT_MAX },
+                                                 [BUF_GRAD] = { "grad", -FLT_MAX },
+                                                 [BUF_MAIN] = { "main", -FLT_MAX },
+                                                 [BUF_STATE] = { "state", -FLT_MAX } };
+    if (!buffer_is_optimizers(b)) return fixed[b];
+    assert(rule != NULL && buffer_state(b) < rule->n_states);
+    return rule->state[buffer_state(b)];
+}
+
+/* Are parameters of this rule in the buffer? rule NULL: frozen ones. */
+static bool rule_has(const OptimizerDesc *rule, ParamBuffer b)
+{
+    if (b == BUF_WEIGHT || b == BUF_MAIN) return true;
+    if (b == BUF_GRAD) return rule != NULL;
+    return rule != NULL && buffer_state(b) < rule->n_states;
+}
+
+/* The order of buckets, by falling number of state buffers: so what a buffer has is the begin of the
+ * flat space. */
+enum { BUCKET_RULES = OPTIMIZER_RULES + 1 };
+static void rules_in_order(const ModelSpec *s, const OptimizerDesc *out[BUCKET_RULES])
+{
+    out[0] = s->optimizer.rule[1], out[1] = s->optimizer.rule[0], out[2] = NULL;
+    if (out[0] == NULL) out[0] = out[1], out[1] = NULL; /* one rule: the last two are the same */
+    assert(out[1] == NULL || out[0]->n_states >= out[1]->n_states);
+}
+
 /* Places. */
 
 static int64_t at_least_one(int64_t n) { return n > 0 ? n : 1; }
 
-/* Puts those of a layer's parameters [first, end) that have this hold into one bucket. Each role
- * starts at an aligned element. */
-static void fill_bucket(ParamTable *t, const LayerSpec *l, int first, int end, ParamBucket k,
-                        ParamSizes *layer)
+static void add_size(ParamSizes *z, const ParamBucket *k, int64_t n)
+{
+    z->flat += n;
+    *(k->hold == HOLD_WHOLE ? &z->whole : &z->layer) += n;
+    if (k->hold == HOLD_EXPERT) z->expert += n;
+}
+
+/* copies: the bytes that products read of the bucket. */
+static void add_bucket_sizes(ParamSpaces *layer, const ParamBucket *k, int64_t copies)
+{
+    for (int b = 0; b < BUF_STATE; b++) {
+        if (rule_has(k->rule, (ParamBuffer)b)) add_size(&layer->of[b], k, k->n);
+    }
+    add_size(&layer->copies, k, copies);
+}
+
+/* Is the parameter in this bucket of its layer? Where only some parameters of a role are frozen, they
+ * lie among the others and have gradients, which nobody reads. */
+static bool in_bucket(const ModelSpec *s, const Param *p, const ParamBucket *k)
+{
+    ParamHold hold = p->keep_f32 ? HOLD_WHOLE : p->expert >= 0 ? HOLD_EXPERT : HOLD_DENSE;
+    bool frozen = role_frozen(&s->layers[k->layer], p->role);
+    const OptimizerDesc *rule = frozen ? NULL : rule_of(s, p);
+    return p->first[BUF_STATE] < 0 && hold == k->hold && rule == k->rule;
+}
+
+/* Adds a parameter at an element of its bucket (or of BUF_STATE) to the matrix of its role. */
+static void add_to_matrix(ParamTable *t, const Param *p, int64_t at)
+{
+    Matrix *m = t->n_matrices > 0 ? &t->matrix[t->n_matrices - 1] : NULL;
+    if (m == NULL || m->layer != p->layer || m->role != p->role) {
+        m = &t->matrix[t->n_matrices++];
+        *m = (Matrix){ .layer = p->layer,
+                       .role = p->role,
+                       .bucket = p->bucket,
+                       .first = at,
+                       .keep_f32 = p->keep_f32 };
+    }
+    matrix_grow(m, p->rank, p->dim, p->expert);
+    assert(m->first + matrix_elems(m) >= at + param_elems(p)); /* without a gap */
+}
+
+/* What a rank's update of the parameter costs, in any unit; of a frozen one, its memory. */
+static double update_cost(const ParamBucket *k, const Param *p)
+{
+    UpdateRange r = { .rule = k->rule };
+    r.w = r.g = (Tensor){ .rank = p->rank, .dim = { p->dim[0], p->dim[1] } };
+    return k->rule == NULL ? (double)param_elems(p) : k->rule->cost(&r).flops;
+}
+
+/* Cuts a bucket between its parameters, which are [first, end) of the table among others. */
+static Status cut_matrices(const ParamTable *t, int first, int end, ParamBucket *k, Arena *a)
+{
+    int64_t *cuts = NULL;
+    double *cost = NULL;
+    int *of = NULL, *last = NULL, n = 0;
+    TRY(ARENA_NEW(a, k->ranks + 1, &cuts));
+    ArenaMark mark = arena_mark(a);
+    TRY(ARENA_NEW(a, end - first, &cost));
+    TRY(ARENA_NEW(a, end - first, &of));
+    TRY(ARENA_NEW(a, k->ranks, &last));
+    for (int i = first; i < end; i++) {
+        if (t->at[i].bucket != t->n_buckets) continue;
+        cost[n] = update_cost(k, &t->at[i]);
+        of[n++] = i;
+    }
+    matrix_cut(cost, n, k->ranks, last);
+    cuts[0] = 0;
+    for (int64_t r = 0; r < k->ranks; r++)
+        cuts[r + 1] = last[r] < n ? t->at[of[last[r]]].first[BUF_MAIN] : k->n;
+    k->cuts = cuts;
+    arena_release(a, mark);
+    return OK;
+}
+
+/* Puts those of a layer's parameters [first, end) that belong there into one bucket. Each role starts
+ * at an aligned element. */
+static Status fill_bucket(ParamTable *t, const ModelSpec *spec, int first, int end, ParamBucket k,
+                          ParamSpaces *layer, Arena *a)
 {
     const ParamShards *s = &t->shards;
     const int64_t ranks[] = { 1, at_least_one(s->dense), at_least_one(s->expert) };
     const int64_t own[] = { 0, s->dense_rank, s->expert_rank };
     if (s->zero > 0) k.ranks = ranks[k.hold], k.own = own[k.hold];
-    int64_t at = 0;
-    int role = -1;
+    int64_t at = 0, bytes = 0;
+    int role = -1, matrices = t->n_matrices;
     for (int i = first; i < end; i++) {
         Param *p = &t->at[i];
-        ParamHold hold = p->keep_f32 ? HOLD_WHOLE : p->expert >= 0 ? HOLD_EXPERT : HOLD_DENSE;
-        bool other = hold != k.hold || role_frozen(l, p->role) != k.frozen;
-        if (p->first[BUF_STATE] >= 0 || other) continue;
+        if (!in_bucket(spec, p, &k)) continue;
         if (p->role != (ParamRole)role) at = aligned(at);
         p->first[BUF_MAIN] = at;
         p->bucket = t->n_buckets;
+        add_to_matrix(t, p, at);
         role = (int)p->role;
         at += param_elems(p);
     }
-    if (at == 0) return;
-    int64_t unit = k.ranks * PARAM_ALIGN;
+    if (at == 0) return OK;
+    bool whole = s->cut == CUT_MATRICES || (k.rule != NULL && k.rule->whole_matrices);
+    int64_t unit = (whole ? 1 : k.ranks) * PARAM_ALIGN;
     k.n = (at + unit - 1) / unit * unit;
+    if (whole && k.ranks > 1) TRY(cut_matrices(t, first, end, &k, a));
+    at = k.n;
+    for (; matrices < t->n_matrices; matrices++) {
+        const Matrix *m = &t->matrix[matrices];
+        int64_t n = matrix_elems(m), cols = m->dim[m->rank - 1];
+        bytes += (int64_t)copies_bytes(&spec->weights, n / cols, cols);
+        at -= n;
+    }
+    bytes += (int64_t)copies_bytes(&spec->weights, 1, at); /* padding */
     t->bucket[t->n_buckets++] = k;
-    layer->flat += k.n;
-    *(k.hold == HOLD_WHOLE ? &layer->whole : &layer->layer) += k.n;
-    if (k.hold == HOLD_EXPERT) layer->expert += k.n;
+    add_bucket_sizes(layer, &k, bytes);
+    return OK;
 }
 
-void params_add_sizes(ParamSizes *sum, const ParamSizes *more)
+static void add_sizes(ParamSizes *z, const ParamSizes *more)
 {
-    sum->flat += more->flat, sum->expert += more->expert, sum->whole += more->whole;
-    if (more->layer > sum->layer) sum->layer = more->layer;
+    z->flat += more->flat, z->expert += more->expert, z->whole += more->whole;
+    if (more->layer > z->layer) z->layer = more->layer;
+}
+
+void spaces_add(ParamSpaces *sum, const ParamSpaces *more)
+{
+    for (int b = 0; b < BUF_STATE; b++) add_sizes(&sum->of[b], &more->of[b]);
+    add_sizes(&sum->copies, &more->copies);
 }
 
 static Status place(ParamTable *t, const ModelSpec *s, Arena *a)
 {
-    TRY(ARENA_NEW(a, s->n_layers * 2 * HOLD_COUNT, &t->bucket));
+    const OptimizerDesc *rules[BUCKET_RULES];
+    rules_in_order(s, rules);
+    TRY(ARENA_NEW(a, s->n_layers * BUCKET_RULES * HOLD_COUNT, &t->bucket));
+    TRY(ARENA_NEW(a, s->n_layers * ROLE_COUNT, &t->matrix));
     for (int i = 0, end = 0; i < t->n; i = end) {
         ParamBucket k = { .layer = t->at[i].layer, .ranks = 1 };
-        ParamSizes one = { 0 };
+        ParamSpaces one = { 0 };
         while (end < t->n && t->at[end].layer == k.layer) end++;
-        for (int j = 0; j < 2 * HOLD_COUNT; j++) {
-            if (j == HOLD_COUNT) params_add_sizes(&t->trained, &one);
-            k.hold = (ParamHold)(j % HOLD_COUNT), k.frozen = j >= HOLD_COUNT;
-            fill_bucket(t, &s->layers[k.layer], i, end, k, &one);
+        for (int r = 0; r < BUCKET_RULES; r++) {
+            if (r > 0 && rules[r] == rules[r - 1]) continue;
+            for (k.hold = 0; k.hold < HOLD_COUNT; k.hold++) {
+                k.rule = rules[r];
+                TRY(fill_bucket(t, s, i, end, k, &one, a));
+            }
         }
-        params_add_sizes(&t->all, &one);
+        spaces_add(&t->spaces, &one);
+        for (; i < end; i++) {
+            const Param *p = &t->at[i];
+            if (p->first[BUF_STATE] >= 0) add_to_matrix(t, p, p->first[BUF_STATE]);
+        }
     }
     return OK;
 }
 
-/* Frozen weights have no gradients and no moments. */
-static const ParamSizes *sizes_of(const ParamTable *t, ParamBuffer b)
-{
-    return b == BUF_WEIGHT || b == BUF_MAIN ? &t->all : &t->trained;
-}
-
-/* The ZeRO stage from which on a buffer is sharded. In f32 the main weights are the weights. */
+/* The ZeRO stage from which on a buffer is sharded. Without copies products read the main weights. */
 static int zero_of(const ModelSpec *s, ParamBuffer b)
 {
-    static const int zero[BUF_COUNT] = { [BUF_WEIGHT] = 3,  [BUF_GRAD] = 2,    [BUF_MAIN] = 1,
-                                         [BUF_MOMENT1] = 1, [BUF_MOMENT2] = 1, [BUF_STATE] = 4 };
-    return b == BUF_MAIN && s->act == DTYPE_F32 ? zero[BUF_WEIGHT] : zero[b];
+    if (b == BUF_MAIN && s->weights.n == 0) b = BUF_WEIGHT;
+    return b == BUF_WEIGHT ? 3 : b == BUF_GRAD ? 2 : b == BUF_STATE ? 4 : 1;
 }
 
-/* Sets where buckets begin, trained ones first. */
-static void shard_buffers(const ModelSpec *s, ParamTable *t)
+static int64_t bucket_own_elems(const ParamBucket *k)
 {
-    int64_t flat = 0, shard[2] = { 0 };
-    for (int i = 0; i < 2 * t->n_buckets; i++) {
-        ParamBucket *k = &t->bucket[i % t->n_buckets];
-        if (k->frozen != (i >= t->n_buckets)) continue;
-        k->first = flat, k->shard = shard[1];
-        flat += k->n, shard[1] += k->n / k->ranks;
-        if (!k->frozen) shard[0] = shard[1];
+    return bucket_cut(k, k->own + 1) - bucket_cut(k, k->own);
+}
+
+/* Sets where the buckets of one rule begin, behind those before them. */
+static void place_buckets(ParamTable *t, const OptimizerDesc *rule, int64_t *flat, int64_t *shard)
+{
+    for (int i = 0; i < t->n_buckets; i++) {
+        ParamBucket *k = &t->bucket[i];
+        if (k->rule != rule) continue;
+        k->first = *flat, k->shard = *shard;
+        *flat += k->n, *shard += aligned(bucket_own_elems(k));
     }
     for (int b = 0; b < BUF_STATE; b++) {
-        bool all = sizes_of(t, (ParamBuffer)b) == &t->all;
-        t->sharded[b] = shard[1] < flat && t->shards.zero >= zero_of(s, (ParamBuffer)b);
-        t->elems[b] = t->sharded[b] ? shard[all] : sizes_of(t, (ParamBuffer)b)->flat;
+        if (rule_has(rule, (ParamBuffer)b)) t->elems[b] = *shard;
+    }
+}
+
+static void shard_buffers(const ModelSpec *s, ParamTable *t)
+{
+    const OptimizerDesc *rules[BUCKET_RULES];
+    int64_t flat = 0, shard = 0;
+    rules_in_order(s, rules);
+    for (int r = 0; r < BUCKET_RULES; r++) {
+        if (r == 0 || rules[r] != rules[r - 1]) place_buckets(t, rules[r], &flat, &shard);
+    }
+    for (int b = 0; b < BUF_STATE; b++) {
+        t->sharded[b] = shard < flat && t->shards.zero >= zero_of(s, (ParamBuffer)b);
+        if (!t->sharded[b]) t->elems[b] = t->spaces.of[b].flat;
     }
     for (int i = 0; i < t->n; i++) {
         Param *p = &t->at[i];
@@ -236,7 +384,7 @@ static void shard_buffers(const ModelSpec *s, ParamTable *t)
         const ParamBucket *k = &t->bucket[p->bucket];
         int64_t at = k->first + p->first[BUF_MAIN];
         for (int b = 0; b < BUF_STATE; b++)
-            p->first[b] = k->frozen && sizes_of(t, (ParamBuffer)b) == &t->trained ? -1 : at;
+            p->first[b] = rule_has(k->rule, (ParamBuffer)b) ? at : -1;
     }
     t->elems[BUF_STATE] = aligned(t->elems[BUF_STATE]);
 }
@@ -271,23 +419,34 @@ Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Are
     return OK;
 }
 
-int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer b,
-                           const ParamShards *shards)
+/* What one rank has of a space that is shared out. */
+static int64_t shard_of(const ParamSizes *z, const ParamShards *shards)
 {
-    if (b == BUF_STATE) return t->elems[b];
-    const ParamSizes *z = sizes_of(t, b);
-    if (shards->zero < zero_of(s, b)) return z->flat;
     int64_t dense = at_least_one(shards->dense), expert = at_least_one(shards->expert);
     int64_t rest = z->flat - z->expert - z->whole;
     return z->whole + (rest + dense - 1) / dense + (z->expert + expert - 1) / expert;
 }
 
-size_t params_gathered_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards)
+int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer b,
+                           const ParamShards *shards)
 {
-    size_t bytes = 0, trained = (size_t)t->trained.layer, all = (size_t)t->all.layer;
+    if (b == BUF_STATE) return t->elems[b];
+    const ParamSizes *z = &t->spaces.of[b];
+    return shards->zero < zero_of(s, b) ? z->flat : shard_of(z, shards);
+}
+
+int64_t params_copy_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards)
+{
+    const ParamSizes *z = &t->spaces.copies;
+    return shards->zero < zero_of(s, BUF_WEIGHT) ? z->flat : shard_of(z, shards);
+}
+
+size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards)
+{
+    size_t bytes = 0, trained = (size_t)t->spaces.of[BUF_GRAD].layer;
     if (shards->dense <= 1 && shards->expert <= 1) return 0;
     if (shards->low_reduce) bytes += trained * dtype_bytes(DTYPE_BF16);
-    if (shards->zero >= 3) bytes += 2 * all * dtype_bytes(s->act);
+    if (shards->zero >= 3) bytes += 2 * (size_t)t->spaces.copies.layer;
     if (shards->zero >= 2) bytes += 2 * trained * sizeof(float);
     return bytes;
 }
@@ -297,15 +456,15 @@ size_t params_gathered_bytes(const ModelSpec *s, const ParamTable *t, const Para
 static Status alloc_gathered(const ModelSpec *s, const ParamTable *t, bool training, Arena *run,
                              ParamMemory *out)
 {
-    const Dtype type[2] = { s->act, DTYPE_F32 };
+    const Dtype type[2] = { copies_type(&s->weights), DTYPE_F32 };
     const bool wanted[2] = { t->sharded[BUF_WEIGHT], training && t->sharded[BUF_GRAD] };
     for (int b = 0; b < 2; b++) {
-        int64_t elems = sizes_of(t, (ParamBuffer)b)->layer;
+        int64_t elems = t->spaces.of[b].layer;
         if (wanted[b]) TRY(tensor_new1(run, type[b], 2 * elems, &out->gathered[b]));
     }
     bool alone = t->shards.dense <= 1 && t->shards.expert <= 1;
     if (!training || alone || !t->shards.low_reduce) return OK;
-    return tensor_new1(run, DTYPE_BF16, t->trained.layer, &out->low);
+    return tensor_new1(run, DTYPE_BF16, t->spaces.of[BUF_GRAD].layer, &out->low);
 }
 
 Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
@@ -315,12 +474,13 @@ Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool tr
     for (int b = BUF_GRAD; b < BUF_COUNT; b++) {
         bool wanted = training || b == BUF_MAIN || b == BUF_STATE;
         if (!wanted || t->elems[b] == 0) continue;
-        Dtype type = b == BUF_MOMENT1 || b == BUF_MOMENT2 ? s->moment : DTYPE_F32;
+        Dtype type = buffer_is_optimizers((ParamBuffer)b) ? s->optimizer.state : DTYPE_F32;
         TRY(tensor_new1(run, type, t->elems[b], &out->buffer[b]));
     }
     out->buffer[BUF_WEIGHT] = out->buffer[BUF_MAIN];
-    if (s->act != DTYPE_F32) {
-        TRY(tensor_new1(run, s->act, t->elems[BUF_WEIGHT], &out->buffer[BUF_WEIGHT]));
+    if (s->weights.n > 0) {
+        Dtype type = copies_type(&s->weights);
+        TRY(tensor_new1(run, type, t->elems[BUF_WEIGHT], &out->buffer[BUF_WEIGHT]));
     }
     return alloc_gathered(s, t, training, run, out);
 }
@@ -340,7 +500,7 @@ int params_layer(const ParamTable *t, int layer, int *first)
 static Tensor gathered(const ParamTable *t, const ParamMemory *m, const ParamBucket *k,
                        ParamBuffer b)
 {
-    int64_t at = params_half(k->layer) * sizes_of(t, b)->layer;
+    int64_t at = params_half(k->layer) * t->spaces.of[b].layer;
     for (const ParamBucket *j = k; j > t->bucket && j[-1].layer == k->layer; j--)
         at += j[-1].hold == HOLD_WHOLE ? 0 : j[-1].n;
     return tensor_rows(&m->gathered[b], at, k->n);
@@ -355,13 +515,12 @@ Tensor bucket_whole(const ParamTable *t, const ParamMemory *m, const ParamBucket
 
 Tensor bucket_part(const ParamBucket *k, Tensor whole)
 {
-    int64_t part = k->n / k->ranks;
-    return tensor_rows(&whole, k->own * part, part);
+    return tensor_rows(&whole, bucket_cut(k, k->own), bucket_own_elems(k));
 }
 
 Tensor bucket_own(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b)
 {
-    if (t->sharded[b]) return tensor_rows(&m->buffer[b], k->shard, k->n / k->ranks);
+    if (t->sharded[b]) return tensor_rows(&m->buffer[b], k->shard, bucket_own_elems(k));
     return bucket_part(k, tensor_rows(&m->buffer[b], k->first, k->n));
 }
 
@@ -373,8 +532,8 @@ ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m
     if (b == BUF_STATE)
         return (ParamPiece){ piece_range(0, n), tensor_rows(&m->buffer[b], p->first[b], n) };
     const ParamBucket *k = &t->bucket[p->bucket];
-    int64_t part = t->sharded[b] ? k->n / k->ranks : k->n;
-    int64_t own = t->sharded[b] ? k->own * part : 0, at = p->first[b] - k->first;
+    int64_t part = t->sharded[b] ? bucket_own_elems(k) : k->n;
+    int64_t own = t->sharded[b] ? bucket_cut(k, k->own) : 0, at = p->first[b] - k->first;
     int64_t first = at > own ? at : own, end = at + n < own + part ? at + n : own + part;
     if (first >= end) return none;
     int64_t local = (t->sharded[b] ? k->shard : k->first) + first - own;
@@ -382,54 +541,20 @@ ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m
                          tensor_rows(&m->buffer[b], local, end - first) };
 }
 
-static Tensor shaped(const Param *p, Tensor flat)
+Tensor param_view(const Param *p, const ParamMemory *m, ParamBuffer b)
 {
+    Tensor flat = tensor_rows(&m->buffer[b], p->first[b], param_elems(p));
     Tensor view = { flat.data, flat.dtype, p->rank, { 0 } };
     for (int i = 0; i < p->rank; i++) view.dim[i] = p->dim[i];
     return view;
 }
 
-Tensor param_view(const Param *p, const ParamMemory *m, ParamBuffer b)
+/* The whole matrix, as compute reads or adds to it. */
+static Tensor matrix_view(const ParamTable *t, const Matrix *x, const ParamMemory *m, ParamBuffer b)
 {
-    return shaped(p, tensor_rows(&m->buffer[b], p->first[b], param_elems(p)));
-}
-
-/* The whole parameter, as compute reads or adds to it; p->dim gives the shape. */
-static Tensor compute_view(const ParamTable *t, const Param *p, const ParamMemory *m, ParamBuffer b)
-{
-    if (b == BUF_STATE) return param_view(p, m, b);
-    const ParamBucket *k = &t->bucket[p->bucket];
-    Tensor whole = bucket_whole(t, m, k, b);
-    return shaped(p, tensor_rows(&whole, p->first[b] - k->first, param_elems(p)));
-}
-
-/* Grows a role's fused view, (rows, cols), (E, rows, cols) or (E, cols), by the parameter right behind it. */
-static void extend(Tensor *view, const Param *p, Tensor part)
-{
-    if (view->data == NULL) {
-        *view = part;
-        if (p->rank == 1) *view = tensor_as2(&part, 1, p->dim[0]);
-        if (p->expert >= 0) {
-            *view = (Tensor){ part.data, part.dtype, p->rank + 1, { 1, p->dim[0] } };
-            if (p->rank > 1) view->dim[2] = p->dim[1];
-        }
-        return;
-    }
-    assert(tensor_at(view, tensor_elems(view)) == part.data);
-    if (p->expert < 0)
-        view->dim[p->rank == 1] += p->dim[0]; /* vectors are one row */
-    else if (p->expert < view->dim[0])
-        view->dim[1] += p->dim[0]; /* the up half of gate | up */
-    else
-        view->dim[0]++;
-}
-
-/* Experts lie as gate_0 up_0 gate_1 up_1 ...: the first expert's matrices fix the rows of the view,
- * those of later experts only add to E. */
-static void bind_one(Tensor *view, const Param *p, Tensor part)
-{
-    bool known_rows = view->data != NULL && p->expert > 0 && p->expert < view->dim[0];
-    if (!known_rows) extend(view, p, part);
+    Tensor whole = m->buffer[b];
+    if (b != BUF_STATE) whole = bucket_whole(t, m, &t->bucket[x->bucket], b);
+    return matrix_at(x, tensor_at(&whole, x->first), whole.dtype);
 }
 
 /* What phases of a layer read of another one, under the role that it has for them. */
@@ -451,17 +576,16 @@ Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m
 {
     LayerWeights *w = NULL;
     TRY(ARENA_ZEROED(a, s->n_layers, &w));
-    for (int i = 0; i < t->n; i++) {
-        const Param *p = &t->at[i];
-        LayerWeights *l = &w[p->layer];
-        if (p->first[BUF_STATE] >= 0) {
-            bind_one(&l->w[p->role], p, compute_view(t, p, m, BUF_STATE));
-            continue;
-        }
-        bind_one(&l->w[p->role], p, compute_view(t, p, m, p->keep_f32 ? BUF_MAIN : BUF_WEIGHT));
-        if (m->buffer[BUF_GRAD].data != NULL && p->first[BUF_GRAD] >= 0) {
-            bind_one(&l->dw[p->role], p, compute_view(t, p, m, BUF_GRAD));
-        }
+    for (int i = 0; i < t->n_matrices; i++) {
+        const Matrix *x = &t->matrix[i];
+        LayerWeights *l = &w[x->layer];
+        ParamBuffer b = x->bucket < 0 ? BUF_STATE : x->keep_f32 ? BUF_MAIN : BUF_WEIGHT;
+        l->w[x->role].data = matrix_view(t, x, m, b);
+        if (b == BUF_WEIGHT && s->weights.n > 0)
+            l->w[x->role].kind = copy_desc(s->weights.at[0].kind)->operand;
+        bool trained = x->bucket >= 0 && t->bucket[x->bucket].rule != NULL;
+        if (trained && m->buffer[BUF_GRAD].data != NULL)
+            l->dw[x->role] = matrix_view(t, x, m, BUF_GRAD);
     }
     for (int i = 0; i < s->n_layers; i++) bind_shared(s, i, w);
     *out = w;

@@ -4,17 +4,20 @@
  *
  * Names and shapes are those of Hugging Face's files (DeepSeek's for MLA and MoE), (out, in). All
  * trained parameters lie one after the other in a flat space, at the same place for each buffer:
- * weights as compute reads them, f32 gradients, f32 main weights, first and second moments (f32 or
- * bf16).
+ * weights as compute reads them, f32 gradients, f32 main weights, and the optimizer's state buffers
+ * (f32 or bf16).
  * Parameters of one role in one layer (gate and up; q_a and kv_a; the experts) lie without a gap,
  * so that a layer sees them as one fused matrix; each role starts at a multiple of PARAM_ALIGN
  * elements, and the padding stays zero. With f32 compute the weight buffer *is* the main buffer.
  *
  * A layer's parameters lie in up to three buckets: small ones that every rank holds whole (those
- * kept in f32 whatever the compute type), dense ones, experts; and frozen roles in as many more, which
- * lie behind all others, so that gradients and moments are a shorter flat space. ZeRO (arXiv:1910.02054) cuts each
- * bucket into equal parts, one a rank of the shard group, so that one collective serves a whole
- * bucket. A sharded buffer holds this rank's parts alone, one after the other: the shard space.
+ * kept in f32 whatever the compute type), dense ones, experts. Each rule of the optimizer has as many
+ * of its own, and so have frozen roles. In the flat space the buckets of the rule with the most state
+ * buffers come first and frozen ones last: so gradients and state buffers are a shorter flat space.
+ * ZeRO (arXiv:1910.02054) cuts each bucket into a part for each rank of the shard group, so that one
+ * collective serves a whole bucket. Parts are equal, or, where a rule needs whole matrices, they end
+ * between matrices. A sharded buffer holds this rank's parts alone, one after the other: the shard
+ * space.
  *
  * Buffers without gradient (the router's bias) are in the table too, in a state buffer of their
  * own, and count in no total.
@@ -23,6 +26,7 @@
 #define MODEL_PARAMS_H
 
 #include "comm/mesh.h"
+#include "model/matrix.h"
 #include "model/piece.h"
 #include "model/spec.h"
 #include "op/op.h"
@@ -33,65 +37,55 @@ typedef enum ParamBuffer {
     BUF_WEIGHT,
     BUF_GRAD,
     BUF_MAIN,
-    BUF_MOMENT1,
-    BUF_MOMENT2,
-    BUF_STATE, /* f32, not trained */
+    BUF_OPTIMIZER, /* the first state buffer of the optimizer's rule, and the others behind it */
+    BUF_STATE = BUF_OPTIMIZER + OPTIMIZER_STATES, /* f32, not trained */
     BUF_COUNT
 } ParamBuffer;
+
+static inline bool buffer_is_optimizers(ParamBuffer b)
+{
+    return b >= BUF_OPTIMIZER && b < BUF_STATE;
+}
+/* Which of the rule's state buffers it is. */
+static inline int buffer_state(ParamBuffer b) { return (int)b - (int)BUF_OPTIMIZER; }
+/* What a buffer holds of parameters under this rule. */
+BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b);
 
 /* Who holds a parameter: all ranks, a shard group, an expert-shard group. A layer's buckets stand
  * in this order. */
 typedef enum ParamHold { HOLD_WHOLE, HOLD_DENSE, HOLD_EXPERT, HOLD_COUNT } ParamHold;
 
-/* How data-parallel ranks shard buffers. ZeRO's stage 1 shards main weights and moments, stage 2
- * gradients too, stage 3 weights too. Experts are sharded over fewer ranks. */
+/* Where ZeRO divides a bucket among ranks. CUT_ELEMENTS: into equal parts, anywhere. CUT_MATRICES:
+ * between parameters, so that each matrix has one owner; parts have about the same cost of the
+ * update, and other lengths. */
+typedef enum ParamCut { CUT_ELEMENTS, CUT_MATRICES } ParamCut;
+
+/* How data-parallel ranks shard buffers. ZeRO's stage 1 shards main weights and the optimizer's
+ * state, stage 2 gradients too, stage 3 weights too. Experts are sharded over fewer ranks. */
 typedef struct ParamShards {
     int zero;                        /* ZeRO's stage, 0 to 3; 0: nothing is sharded */
     int64_t dense, expert;           /* ranks of a shard group, of an expert-shard group; 0 is 1 */
     int64_t dense_rank, expert_rank; /* this rank's number in each group */
     bool low_reduce;                 /* gradients are added over ranks in bf16 */
+    ParamCut cut;                    /* of all buckets; a rule may ask for CUT_MATRICES itself */
 } ParamShards;
 
-/* One layer's parameters of one hold, of frozen roles or of others. */
+/* One layer's parameters of one hold and one rule. */
 typedef struct ParamBucket {
     int layer;
     ParamHold hold;
-    bool frozen;
-    int64_t first, n;   /* in the flat space */
-    int64_t ranks, own; /* equal parts of the bucket; the number of this rank's part */
-    int64_t shard;      /* first element of this rank's part in the shard space */
+    const OptimizerDesc *rule; /* NULL: frozen roles */
+    int64_t first, n;          /* in the flat space */
+    int64_t ranks, own;        /* parts of the bucket; the number of this rank's part */
+    int64_t shard;             /* first element of this rank's part in the shard space */
+    const int64_t *cuts;       /* CUT_MATRICES: (ranks + 1) first elements of parts; else NULL */
 } ParamBucket;
 
-/* What a layer uses a weight for; parameters of one role form one fused matrix. */
-typedef enum ParamRole {
-    ROLE_TABLE, /* embedding (V, D) */
-    ROLE_NORM,
-    ROLE_Q,      /* mla without q rank: (H*dqk, D) */
-    ROLE_A,      /* mla: [q_a |] kv_a down-projections; gqa: q, k, v */
-    ROLE_A_BIAS, /* one number for each row of ROLE_A */
-    ROLE_Q_NORM, /* mla: of the latent; gqa: of each head */
-    ROLE_KV_NORM,
-    ROLE_Q_B,
-    ROLE_KV_B,
-    ROLE_O,
-    ROLE_O_BIAS,
-    ROLE_SINKS,   /* (H) */
-    ROLE_GATE_UP, /* (2F, D) */
-    ROLE_DOWN,    /* (D, F) */
-    ROLE_ROUTER,
-    ROLE_ROUTER_BIAS,         /* steers the choice; not trained */
-    ROLE_ROUTER_SHIFT,        /* trained: a bias of the logits */
-    ROLE_SHARED_GATE,         /* (1, D) */
-    ROLE_EXPERT_GATE_UP,      /* (E, 2F, D) */
-    ROLE_EXPERT_DOWN,         /* (E, D, F) */
-    ROLE_EXPERT_GATE_UP_BIAS, /* (E, 2F) */
-    ROLE_EXPERT_DOWN_BIAS,    /* (E, D) */
-    ROLE_ENORM,               /* multi-token prediction: of the next token's row of the table, */
-    ROLE_HNORM,               /* of the row before, */
-    ROLE_EH_PROJ,             /* and (D, 2D) of both side by side */
-    ROLE_HEAD,
-    ROLE_COUNT
-} ParamRole;
+/* The part of a rank: elements [bucket_cut(k, rank), bucket_cut(k, rank + 1)) of the bucket. */
+static inline int64_t bucket_cut(const ParamBucket *k, int64_t rank)
+{
+    return k->cuts != NULL ? k->cuts[rank] : rank * (k->n / k->ranks);
+}
 
 typedef enum ParamInit { INIT_NORMAL, INIT_ONE, INIT_ZERO } ParamInit;
 
@@ -105,10 +99,10 @@ typedef struct Param {
     ParamRole role;
     ParamInit init;
     float init_std;
-    bool decay;    /* weight decay applies */
-    bool frozen;   /* not trained */
-    bool keep_f32; /* computed with in f32 whatever the compute type: norms, router */
-    bool second;   /* a copy: the layer belongs to another pipeline rank (LayerSpec.rank) */
+    const OptimizerDesc *rule; /* NULL: frozen, not trained */
+    bool decay;                /* weight decay applies */
+    bool keep_f32;             /* computed with in f32 whatever the compute type: norms, router */
+    bool second; /* a copy: the layer belongs to another pipeline rank (LayerSpec.rank) */
 } Param;
 
 /* Elements, padding included. */
@@ -118,24 +112,33 @@ typedef struct ParamSizes {
     int64_t layer;        /* the largest layer, without its HOLD_WHOLE bucket */
 } ParamSizes;
 
+/* By buffer; BUF_STATE has none. */
+typedef struct ParamSpaces {
+    ParamSizes of[BUF_STATE];
+    ParamSizes copies; /* in bytes: what products read (copies_bytes), padding included */
+} ParamSpaces;
+
 typedef struct ParamTable {
     Param *at; /* in the arena of params_build */
     int n, cap;
     ParamBucket *bucket; /* by rising layer */
     int n_buckets;
+    Matrix *matrix; /* of all layers */
+    int n_matrices;
     ParamShards shards;
     bool sharded[BUF_COUNT];  /* this rank holds the shard space of the buffer alone */
     int64_t elems[BUF_COUNT]; /* what this rank holds of each buffer, padding included */
-    ParamSizes all, trained;  /* trained: without frozen buckets */
-    int64_t frozen;           /* share of total that is not trained */
-    int64_t total, active;    /* active: those a token meets, embedding and head included */
-    int64_t active_matrix;    /* active ones that are multiplied with (no embedding, no norms) */
+    ParamSpaces spaces;
+    int64_t frozen;        /* share of total that is not trained */
+    int64_t total, active; /* active: those a token meets, embedding and head included */
+    int64_t active_matrix; /* active ones that are multiplied with (no embedding, no norms) */
 } ParamTable;
 
 /* Views of one layer's weights and gradients by role; data NULL where the layer has none, and for
  * gradients of frozen roles. */
 typedef struct LayerWeights {
-    Tensor w[ROLE_COUNT], dw[ROLE_COUNT];
+    Operand w[ROLE_COUNT];
+    Tensor dw[ROLE_COUNT];
 } LayerWeights;
 
 /* Buffers, in arenas of the engine. `gathered` holds two layers' whole buckets (all but HOLD_WHOLE)
@@ -143,8 +146,8 @@ typedef struct LayerWeights {
  * in its first half, odd ones in the second. `low` holds a layer's gradients in the type in which
  * they are added. */
 typedef struct ParamMemory {
-    Tensor buffer[BUF_COUNT]; /* rank 1; BUF_WEIGHT has the compute type, moments have
-                                 ModelSpec.moment, all others f32 */
+    Tensor buffer[BUF_COUNT]; /* rank 1; BUF_WEIGHT has the type of the copies, the optimizer's
+                                 buffers have ModelSpec.optimizer.state, all others f32 */
     Tensor gathered[2];       /* BUF_WEIGHT, BUF_GRAD; data NULL: not sharded */
     Tensor low;
 } ParamMemory;
@@ -170,12 +173,15 @@ static inline bool role_frozen(const LayerSpec *l, ParamRole role)
 }
 
 /* Elements of a buffer on one rank, had `t` been built with these shards: exact but for the padding
- * of buckets, which makes it at most PARAM_ALIGN elements a bucket more. */
+ * of buckets, which makes it at most PARAM_ALIGN elements a bucket more. CUT_MATRICES: of the mean
+ * rank. */
 int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer b,
                            const ParamShards *shards);
+/* Bytes of what products read, on one rank, likewise. */
+int64_t params_copy_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards);
 /* Bytes of ParamMemory.gathered and .low. */
-size_t params_gathered_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards);
-void params_add_sizes(ParamSizes *sum, const ParamSizes *more);
+size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards);
+void spaces_add(ParamSpaces *sum, const ParamSpaces *more);
 /* Buffers in `run`, all of them if `training`, else weights and state only. */
 Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
                     ParamMemory *out);
@@ -201,6 +207,12 @@ typedef struct ParamPiece {
     Piece in;  /* of the canonical, unsharded tensor */
     Tensor at; /* (piece_elems) */
 } ParamPiece;
+/* The rule of the bucket that a parameter lies in; NULL: frozen, or not trained. A frozen parameter
+ * among others of its role lies in their bucket. */
+static inline const OptimizerDesc *param_bucket_rule(const ParamTable *t, const Param *p)
+{
+    return p->bucket < 0 ? NULL : t->bucket[p->bucket].rule;
+}
 ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m, ParamBuffer b);
 
 /* Initial main weights of a parameter: the n from place i on in a piece of it. Each is a function

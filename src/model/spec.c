@@ -139,20 +139,20 @@ static MoeSpec moe_of(const Config *c)
 
 void spec_place(ModelSpec *s, const Mesh *m)
 {
-    s->ep_rank = m->at.ep;
-    s->stage_ranks = (int64_t)mesh_data_ranks(&m->shape) * m->shape.cp;
+    s->ranks.ep_rank = m->at.ep;
+    s->ranks.stage = (int64_t)mesh_data_ranks(&m->shape) * m->shape.cp;
 }
 
-void spec_set_capacity(ModelSpec *s, const RowCapacity *room)
+void spec_set_capacity(ModelSpec *s, const RowCapacity *capacity)
 {
-    if (s->pool == 0) return;
-    if (room->pool > 0) s->pool = room->pool;
-    if (room->blocks > 0) s->room = room->blocks;
-    s->rows_room = room->rows;
+    if (s->capacity.pool == 0) return;
+    if (capacity->pool > 0) s->capacity.pool = capacity->pool;
+    if (capacity->blocks > 0) s->capacity.blocks = capacity->blocks;
+    s->capacity.rows = capacity->rows;
     for (int i = 0; i < s->n_layers; i++) {
         LayerSpec *l = &s->layers[i];
         bool kept = l->load >= 0 && (l->recompute & RECOMPUTE_LAYER) == 0;
-        if (kept && l->load < room->fetching) l->recompute |= RECOMPUTE_EXCHANGE;
+        if (kept && l->load < capacity->fetching) l->recompute |= RECOMPUTE_EXCHANGE;
     }
 }
 
@@ -197,7 +197,8 @@ static void add_block(ModelSpec *s, const Config *c, int block)
 
 Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *out)
 {
-    bool pooled = c->moe_buffers == BUFFERS_POOLED;
+    /* run.compute gives both: of activations, and of the weights' copies. */
+    Dtype type = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
     ModelSpec s = {
         .name = c->model_name,
         .vocab = c->model_vocab,
@@ -210,20 +211,18 @@ Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *ou
         .init_std = c->model_init_std,
         .rotary = rotary_of(c),
         .loss_chunk = c->model_loss_chunk,
-        .act = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32,
-        .moment = c->optimizer_moments == MOMENTS_BF16 ? DTYPE_BF16 : DTYPE_F32,
-        .ep = c->mesh_ep,
-        .cp = c->mesh_cp,
-        .stage_ranks = c->mesh_cp,
+        .act = type,
+        .weights = copies_plain(type),
+        .optimizer = optimizer_of(c),
+        .ranks = { .ep = c->mesh_ep, .cp = c->mesh_cp, .stage = c->mesh_cp },
         .imbalance = c->plan_imbalance,
-        .room = pooled ? c->moe_buffer_factor : 0,
-        .pool = !pooled                  ? 0
-                : c->moe_pool_factor > 0 ? c->moe_pool_factor
-                                         : SPEC_POOL_MOST,
+        .capacity = { .pool = c->moe_pool_factor > 0 ? c->moe_pool_factor : SPEC_POOL_MOST,
+                      .blocks = c->moe_buffer_factor },
     };
+    if (c->moe_buffers != BUFFERS_POOLED) s.capacity = (RowCapacity){ 0 };
     ExchangeShape shape;
-    s.exchange = spec_exchange(c, &shape);
-    s.ep_inside = shape.inside;
+    s.ranks.exchange = spec_exchange(c, &shape);
+    s.ranks.ep_inside = shape.inside;
     ConfigTexts *frozen = NULL;
     TRY(ARENA_NEW(a, 1, &frozen));
     *frozen = c->init_frozen;

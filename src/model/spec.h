@@ -1,5 +1,6 @@
 /*
- * spec: what the network is, as data: a list of layers from the embedding to the head.
+ * spec: what the network is, as data: a list of layers from the embedding to the head. Its parameters
+ * are params.h's.
  *
  * A block of the literature ("layer 7") is a range of layers here, attention and MLP or MoE, because
  * a layer is the unit that a schedule moves and a recompute set names. Layers read the residual
@@ -9,6 +10,7 @@
 #define MODEL_SPEC_H
 
 #include "comm/mesh.h"
+#include "model/matrix.h"
 #include "model/rotary.h"
 #include "op/attention.h"
 #include "op/exchange.h"
@@ -21,7 +23,7 @@ typedef enum LayerKind {
     LAYER_KINDS
 } LayerKind;
 
-/* What a layer computes again in backward instead of keeping it: never routing and counts. */
+/* What a layer recomputes in backward instead of keeping it. Routing and counts are always kept. */
 typedef enum RecomputePiece {
     RECOMPUTE_NORM = 1,      /* normalised rows */
     RECOMPUTE_ATTN_UP = 2,   /* q, k, v from the latents (gqa: from the normalised rows) */
@@ -84,13 +86,32 @@ typedef struct LayerSpec {
     bool no_backward;   /* from the first layer to this one nothing is trained */
     int depth;          /* of which multi-token prediction's depth it is; 0: of the model proper */
     bool trains;        /* in training alone: evaluations pass it by */
-    int load; /* its row in Record.load: which of those that route this is; -1: it does not route */
+    int load; /* its row in Record.load, counted over layers with experts; -1: it has none */
     union {
         AttentionSpec attention;
         MoeSpec moe;
         int64_t ffn;
     } as;
 } LayerSpec;
+
+/* How ranks share the layers, and where this one stands. */
+typedef struct SpecRanks {
+    int64_t ep, cp;  /* ranks of an EP group, which share the experts; of a CP group: a sequence */
+    int64_t ep_rank; /* this rank has experts [ep_rank, ep_rank + 1) * experts / ep */
+    int64_t ep_inside; /* ranks of an EP group on each host, where they lie evenly; else 1 */
+    int64_t stage;     /* ranks with the same layers: dp x cp */
+    ExchangeKind exchange;
+} SpecRanks;
+
+/* Capacity for received rows, as multiples of the rows that balanced routing brings; 0: for as many as
+ * can come. */
+typedef struct RowCapacity {
+    double
+        pool; /* of one pool for what is kept of all layers' rows; 0: each layer has its own memory */
+    double rows;   /* of what is not kept of a layer's rows */
+    double blocks; /* of the blocks of equal size in which tokens travel */
+    int fetching;  /* the first so many MoE layers fetch received rows again (RECOMPUTE_EXCHANGE) */
+} RowCapacity;
 
 typedef struct ModelSpec {
     const char *name;
@@ -102,8 +123,9 @@ typedef struct ModelSpec {
     int64_t loss_chunk; /* what head_chunk is given */
     /* patterns of parameters that are not trained */
     const ConfigTexts *frozen;
-    Dtype act;         /* f32 or bf16 */
-    Dtype moment;      /* AdamW's moments: f32 or bf16 */
+    Dtype act;       /* type of activations: f32 or bf16 */
+    CopySet weights; /* what products read of the weights */
+    OptimizerSpec optimizer;
     LayerSpec *layers; /* in the arena of spec_build */
     int *
         block_first; /* by block, those of depths included, and one more: its first layer; of the last: the one behind it */
@@ -112,19 +134,10 @@ typedef struct ModelSpec {
     int depths;         /* of multi-token prediction */
     float depth_weight; /* of the mean loss of each */
     int64_t experts;    /* of MoE layers; 0 if there are none */
-    int64_t ep, cp;  /* ranks of an EP group, which share the experts; of a CP group: a sequence */
-    int64_t ep_rank; /* this rank has experts [ep_rank, ep_rank + 1) * experts / ep */
-    int64_t stage_ranks; /* ranks with the same layers: dp x cp */
-    int64_t ep_inside;   /* ranks of an EP group on each host, where they lie evenly; else 1 */
-    ExchangeKind exchange;
-    /* With ep, as multiples of the mean: how many received rows there is room for in blocks of equal
-     * size, and how many to expect. room 0: as many as can come. */
-    double room, imbalance;
-    /* moe.buffers=pooled: what is kept of all layers' rows lies in one pool of so many times the
-     * rows that balanced routing brings; 0: each layer has its own room, for all that can come. */
-    double pool;
-    double rows_room; /* of what is not kept of a layer's rows, likewise; 0: as many as can come */
-    bool drops;       /* layers may drop tokens (MoeSpec.capacity) */
+    SpecRanks ranks;
+    RowCapacity capacity; /* with ranks.ep > 1 */
+    double imbalance;     /* how many received rows to expect, as a multiple of the mean */
+    bool drops;           /* layers may drop tokens (MoeSpec.capacity) */
 } ModelSpec;
 
 /* The kind of exchange that a configuration asks for, or that moe.exchange=auto chooses, and how the
@@ -134,22 +147,18 @@ ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape);
 /* Puts all layers on rank 0. config_check must have passed. aux_scale is the coefficient over the
  * number of groups in the batch. */
 Status spec_build(const Config *c, Arena *a, ModelSpec *out);
-/* The same of a model that differs from `like` in how it is computed alone: so no names of parameters
- * are looked up, of which a model may have a hundred thousand. */
+/* Like spec_build, for a model that differs from `like` only in execution settings. It looks up no names
+ * of parameters, of which a model may have a hundred thousand. */
 Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *out);
 
-/* Makes the spec that of this rank of a mesh: its EP rank, and the sizes of its groups. */
+/* Sets this rank's place in a mesh: its EP rank, and the sizes of its groups. */
 void spec_place(ModelSpec *s, const Mesh *m);
 
 /* What moe.pool_factor is at most if it is not given. */
 #define SPEC_POOL_MOST 2.0
 
-/* Room for rows, as multiples of the mean; 0: what the configuration says. */
-typedef struct RowCapacity {
-    double pool, rows, blocks; /* ModelSpec.pool, rows_room (which 0 sets) and room */
-    int fetching; /* the first so many MoE layers fetch received rows again (RECOMPUTE_EXCHANGE) */
-} RowCapacity;
-void spec_set_capacity(ModelSpec *s, const RowCapacity *room);
+/* Sets what `capacity` gives; 0 leaves what the configuration says, but for `rows`. */
+void spec_set_capacity(ModelSpec *s, const RowCapacity *capacity);
 
 /* Layers [first, end). */
 typedef struct LayerRange {

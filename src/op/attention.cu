@@ -18,18 +18,18 @@
  */
 #include "op/pack.cuh"
 
+#include "op/attention_vendor.cuh"
+
 extern "C" {
 #include "op/attention_pieces.h"
 }
 
 #include <limits.h>
-#include <mma.h>
 
-#include <type_traits>
-
-static const int WARP = 32, THREADS = 256, WARPS = THREADS / WARP;
-static const int FRAGMENT = 16, STRIP = 32; /* rows, columns of a product that a warp makes */
-static const int BLOCK_MAX = 64;            /* queries or keys */
+static const int THREADS = 256, WARPS = THREADS / WARP;
+static_assert(THREADS % WARP == 0 && THREADS % STRIP == 0,
+              "pieces of a product have whole groups of threads");
+static const int BLOCK_MAX = 64; /* queries or keys */
 
 /* A (B, length, heads, d) tensor. */
 template <typename T> struct Side {
@@ -78,52 +78,29 @@ template <typename T> struct TileProduct {
     int lda, ldb, ldc, m, n, k;
 };
 
-/* A_T: A stands as (k, m); B_T: B stands as (n, k). A warp makes pieces of 16 x 32. */
+/* A_T: A stands as (k, m); B_T: B stands as (n, k). A warp makes pieces of FRAGMENT x STRIP. */
 template <bool A_T, bool B_T, bool ADD>
 static __device__ __forceinline__ void tile_product(const TileProduct<Bf16> &p)
 {
-    using namespace nvcuda::wmma;
-    typedef typename std::conditional<A_T, col_major, row_major>::type LayoutA;
-    typedef typename std::conditional<B_T, col_major, row_major>::type LayoutB;
     int across = p.n / STRIP;
     for (int piece = (int)threadIdx.x / WARP; piece < p.m / FRAGMENT * across; piece += WARPS) {
         int i = piece / across * FRAGMENT, j = piece % across * STRIP;
-        fragment<matrix_a, 16, 16, 16, Bf16, LayoutA> a;
-        fragment<matrix_b, 16, 16, 16, Bf16, LayoutB> b[2];
-        fragment<accumulator, 16, 16, 16, float> c[2];
-        float *to = p.c + i * p.ldc + j;
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            if (ADD)
-                load_matrix_sync(c[h], to + h * FRAGMENT, (unsigned)p.ldc, mem_row_major);
-            else
-                fill_fragment(c[h], 0.0f);
-        }
-        for (int l = 0; l < p.k; l += FRAGMENT) {
-            load_matrix_sync(a, A_T ? p.a + l * p.lda + i : p.a + i * p.lda + l, (unsigned)p.lda);
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                int col = j + h * FRAGMENT;
-                load_matrix_sync(b[h], B_T ? p.b + col * p.ldb + l : p.b + l * p.ldb + col,
-                                 (unsigned)p.ldb);
-                mma_sync(c[h], a, b[h], c[h]);
-            }
-        }
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            store_matrix_sync(to + h * FRAGMENT, c[h], (unsigned)p.ldc, mem_row_major);
+        fragment_product<A_T, B_T, ADD>(A_T ? p.a + i : p.a + i * p.lda, p.lda,
+                                        B_T ? p.b + j * p.ldb : p.b + j, p.ldb, p.c + i * p.ldc + j,
+                                        p.ldc, p.k);
     }
 }
 
-/* A warp makes pieces of 4 x 32, a lane one column: what it reads of A is the same for all lanes,
- * and neighbouring lanes read neighbouring columns of B. */
+/* STRIP threads make pieces of ROWS x STRIP, a thread one column: what it reads of A is the same for
+ * all of them, and neighbouring threads read neighbouring columns of B. */
 template <bool A_T, bool B_T, bool ADD>
 static __device__ __forceinline__ void tile_product(const TileProduct<float> &p)
 {
     enum { ROWS = 4 };
-    int across = p.n / STRIP, lane = (int)threadIdx.x % WARP;
-    for (int piece = (int)threadIdx.x / WARP; piece < p.m / ROWS * across; piece += WARPS) {
-        int i = piece / across * ROWS, j = piece % across * STRIP + lane;
+    int across = p.n / STRIP, column = (int)threadIdx.x % STRIP;
+    for (int piece = (int)threadIdx.x / STRIP; piece < p.m / ROWS * across;
+         piece += THREADS / STRIP) {
+        int i = piece / across * ROWS, j = piece % across * STRIP + column;
         float sum[ROWS] = {};
 #pragma unroll 4
         for (int l = 0; l < p.k; l++) {
@@ -201,7 +178,7 @@ static __device__ __forceinline__ void tile_load(Tile tile, const Side<T> &s, in
                 int r = e / packs, d = e % packs * P;
                 uint4 v = make_uint4(0, 0, 0, 0);
                 if (r < n && d < s.d)
-                    v = __ldg(reinterpret_cast<const uint4 *>(from + r * stride + d));
+                    v = read_const(reinterpret_cast<const uint4 *>(from + r * stride + d));
                 *reinterpret_cast<uint4 *>(to + r * tile.ld + d) = v;
             }
             return;
@@ -210,7 +187,8 @@ static __device__ __forceinline__ void tile_load(Tile tile, const Side<T> &s, in
     int width = padded(s.d);
     for (int e = (int)threadIdx.x; e < rows * width; e += THREADS) {
         int r = e / width, d = e % width;
-        to[r * tile.ld + d] = r < n && d < s.d ? __ldg(from + r * stride + d) : from_f32<T>(0.0f);
+        to[r * tile.ld + d] =
+            r < n && d < s.d ? read_const(from + r * stride + d) : from_f32<T>(0.0f);
     }
 }
 
@@ -342,7 +320,7 @@ static __device__ __forceinline__ void softmax_row(const Attention<T> &a, RowCap
         part += e;
     }
     part = warp_sum(part);
-    __syncwarp(); /* all have read the maximum that lane 0 replaces */
+    lanes_sync(); /* all have read the maximum that lane 0 replaces */
     if (most == before) {
         if (lane == 0) room->sum[r] += part;
         return;
@@ -567,10 +545,7 @@ template <typename T> static Space space_of(const Attention<T> &a, Kernel kernel
 template <typename T> static Status tiles_choose(Attention<T> *a, Kernel kernel)
 {
     static const int sizes[][2] = { { 64, 64 }, { 64, 32 }, { 32, 32 }, { 16, 32 } };
-    int device = 0, most = 0;
-    TRY(cuda_status(cudaGetDevice(&device), "attention"));
-    TRY(cuda_status(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-                    "attention"));
+    const int most = gpu_limit(GPU_BLOCK_SHARED_BYTES);
     bool found = false;
     for (const auto &size : sizes) {
         Attention<T> x = *a;
@@ -603,9 +578,7 @@ static Status launch(struct Exec *ex, void (*kernel)(const Attention<T>), const 
                      int64_t blocks)
 {
     if (blocks == 0) return OK;
-    TRY(cuda_status(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.at.total),
-        "attention"));
+    TRY(kernel_shared("attention", kernel, (size_t)a.at.total));
     kernel<<<(unsigned)blocks, THREADS, (size_t)a.at.total, exec_stream(ex)>>>(a);
     return kernel_status("attention");
 }

@@ -101,20 +101,17 @@ static bool limits_fit(const AttentionLimits *l, bool f32, const AttentionCall *
 /* The same as words. */
 static void limits_text(const AttentionLimits *l, bool f32, char out[KERNEL_NEEDS_MAX])
 {
-    int n = snprintf(out, KERNEL_NEEDS_MAX, "%s; heads ", f32 ? "f32, bf16" : "bf16");
+    char step[48] = "", least[48] = "", scores[96] = "";
     if (l->width_step > 0)
-        n += snprintf(out + n, (size_t)(KERNEL_NEEDS_MAX - n), "a multiple of %lld wide, ",
-                      (long long)l->width_step);
-    n += snprintf(out + n, (size_t)(KERNEL_NEEDS_MAX - n), "at most %lld wide",
-                  (long long)l->width_most);
-    if (l->all_new) n += snprintf(out + n, (size_t)(KERNEL_NEEDS_MAX - n), "; no cache of keys");
+        (void)snprintf(step, sizeof step, "multiples of %d, ", (int)l->width_step);
     if (l->tokens_least > 0)
-        n += snprintf(out + n, (size_t)(KERNEL_NEEDS_MAX - n), "; at least %lld tokens",
-                      (long long)l->tokens_least);
+        (void)snprintf(least, sizeof least, "; %d tokens or more", (int)l->tokens_least);
     if (l->scores_most > 0)
-        (void)snprintf(out + n, (size_t)(KERNEL_NEEDS_MAX - n),
-                       "; deterministic backward: scores of a key/value head at most %lld GiB",
-                       (long long)(l->scores_most >> 30));
+        (void)snprintf(scores, sizeof scores, "; %d GiB of scores a head",
+                       (int)(l->scores_most >> 30));
+    (void)snprintf(out, KERNEL_NEEDS_MAX, "%s; heads %sup to %d wide%s%s%s",
+                   f32 ? "f32, bf16" : "bf16", step, (int)l->width_most,
+                   l->all_new ? "; no cache" : "", least, scores);
 }
 
 #define KERNEL(ID, name, f32, vendor, library, work, ...)                                          \

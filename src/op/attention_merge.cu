@@ -10,6 +10,7 @@
 #include <assert.h>
 
 enum { THREADS = 256, PART = 8, LANES_MAX = 32 };
+static_assert((int)LANES_MAX <= WARP, "threads that share a row are of one warp");
 
 /* before */
 
@@ -98,7 +99,7 @@ __launch_bounds__(THREADS) void attention_join_kernel(const __grid_constant__ Jo
         int h = h0 + first;
         AttentionMerge m = {};
         if (h < x.H) m = join_row(x, b, at, h, row);
-        __syncwarp();
+        lanes_sync();
         if (h >= x.H) continue;
         if (lane == 0) x.lse[(b * x.H + h) * x.Tq + at] = m.lse;
         if (lane >= x.width) continue;

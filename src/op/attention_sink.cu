@@ -9,7 +9,7 @@ extern "C" {
 #include "op/attention_pieces.h"
 }
 
-static const int WARP = 32, THREADS = 256, WARPS = THREADS / WARP, PARTS = 512;
+static const int THREADS = 256, WARPS = THREADS / WARP, PARTS = 512;
 
 /* Rows (B, T, H) of `width` columns; lse is (B, H, T). */
 template <typename T> struct SinkRows {
@@ -39,7 +39,7 @@ __launch_bounds__(THREADS) void sink_fwd_kernel(const __grid_constant__ SinkRows
         lse = lse_of(x, row / x.H, (int)(row % x.H));
         m = attention_merge(x.lse[lse], x.sinks[row % x.H]);
     }
-    __syncwarp(); /* all have read the lse that lane 0 replaces */
+    lanes_sync(); /* all have read the lse that lane 0 replaces */
     if (row >= x.rows) return;
     if (lane == 0) x.lse[lse] = m.lse;
     for (int d = lane * P; d < x.width; d += x.lanes * P) {

@@ -112,7 +112,7 @@ extern "C" Status bias_bwd_cuda(struct Exec *ex, const void *args)
         bias_bwd_kernel<T, wide>
             <<<grid, dim3(LANES, DEEP), 0, exec_stream(ex)>>>((const T *)a->dy.data, part, n, d);
     }));
-    rows_add_kernel<<<grid_of(d, ROWS_WARP), dim3(ROWS_WARP, ROWS_WARP), 0, exec_stream(ex)>>>(
+    rows_add_kernel<<<grid_of(d, ADD_SIDE), dim3(ADD_SIDE, ADD_SIDE), 0, exec_stream(ex)>>>(
         part, (float *)a->db.data, blocks, d);
     return kernel_status("bias_bwd");
 }

@@ -9,15 +9,13 @@
  *          run inside the tile goes to dtable; a part of one that crosses an edge to the workspace
  *   join   the tile in which such a run begins adds its parts, tile after tile, to dtable
  * The cuts are fixed by the sorted order: no bit depends on timing, and a frequent id is spread
- * over as many blocks as it has tiles. The sort is CUB's radix sort, which is stable.
+ * over as many blocks as it has tiles. The sort is gpu_sort, which is stable.
  *
  * The device cannot report an id outside the table: its row of h is NaN, its gradient goes nowhere.
  */
 #include "op/rows.cuh"
 
 #include "op/embed.h"
-
-#include <cub/device/device_radix_sort.cuh>
 
 enum {
     SORT_THREADS = 256,
@@ -40,7 +38,7 @@ __launch_bounds__(ROWS_THREADS) void embed_fwd_kernel(const int32_t *id, const T
         int64_t from[EACH];
 #pragma unroll
         for (int j = 0; j < EACH; j++)
-            from[j] = row + j * step < n ? __ldg(id + row + j * step) : -1;
+            from[j] = row + j * step < n ? read_const(id + row + j * step) : -1;
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             memset(&v[j], 0xFF, sizeof v[j]); /* NaN */
@@ -98,8 +96,7 @@ static Space space_of(void *base, const EmbedBwd *a)
     Space s = {};
     char *at = (char *)base;
     int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->dtable);
-    cub::DeviceRadixSort::SortPairs(NULL, s.sort_bytes, s.key[0], s.key[1], s.token[0], s.token[1],
-                                    n);
+    s.sort_bytes = gpu_sort_bytes(n);
     for (uint32_t *&key : s.key) key = (uint32_t *)(void *)carve(at, &s.bytes, (size_t)n * 4);
     for (int32_t *&token : s.token) token = (int32_t *)(void *)carve(at, &s.bytes, (size_t)n * 4);
     s.sort = carve(at, &s.bytes, s.sort_bytes);
@@ -122,13 +119,13 @@ static Status tokens_sort(struct Exec *ex, const EmbedBwd *a, const Space *s)
 {
     int64_t n = tensor_elems(&a->id);
     int64_t vocabulary = tensor_elems(&a->dtable) / tensor_cols(&a->dtable);
-    size_t bytes = s->sort_bytes;
+    GpuSort sort = {
+        { s->key[0], s->key[1] }, { s->token[0], s->token[1] }, n, key_bits(vocabulary)
+    };
     embed_keys_kernel<<<grid_of(n, SORT_THREADS), SORT_THREADS, 0, exec_stream(ex)>>>(
         (const int32_t *)a->id.data, n, (uint32_t)vocabulary, s->key[0], s->token[0]);
-    return cuda_status(cub::DeviceRadixSort::SortPairs(s->sort, bytes, s->key[0], s->key[1],
-                                                       s->token[0], s->token[1], n, 0,
-                                                       key_bits(vocabulary), exec_stream(ex)),
-                       "embed_bwd");
+    TRY(kernel_status("embed_bwd"));
+    return gpu_sort(&sort, s->sort, s->sort_bytes, exec_stream(ex));
 }
 
 /* sums */
@@ -163,7 +160,7 @@ struct TileToken {
 /* Key number i of the sorted ones; beside them what is no id and not `vocabulary`. */
 template <typename T> static __device__ __forceinline__ uint32_t key_at(const Runs<T> &a, int64_t i)
 {
-    return i >= 0 && i < a.n ? a.key[i] : 0xFFFFFFFFu;
+    return i >= 0 && i < a.n ? a.key[i] : UINT32_MAX;
 }
 
 template <typename T>

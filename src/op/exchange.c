@@ -199,8 +199,10 @@ Status exchange_collective_check(const Collective *a)
     if (a->kind == COMM_ALL_GATHER) want = in * a->ranks;
     if (a->kind == COMM_REDUCE_SCATTER) want = in / a->ranks;
     if (a->in.dtype != DTYPE_I32) TRY(op_expect_act("exchange_collective", "in", &a->in, in, -1));
-    if (a->kind == COMM_ALL_REDUCE && a->in.data != a->out.data)
-        return FAIL(ERR_ARG, "exchange_collective: an all-reduce is in place, but in is not out");
+    bool in_place = a->kind == COMM_ALL_REDUCE || a->kind == COMM_BROADCAST;
+    if (in_place && a->in.data != a->out.data)
+        return FAIL(ERR_ARG, "exchange_collective: an all-reduce and a broadcast are in place, but "
+                             "in is not out");
     return op_expect("exchange_collective", "out", &a->out, want, tensor_cols(&a->in), a->in.dtype);
 }
 
@@ -210,7 +212,7 @@ OpCost exchange_collective_cost(const Collective *a)
     double in = bytes_of(&a->in), out = bytes_of(&a->out), whole = in > out ? in : out;
     double others = (double)(a->ranks - 1) / (double)a->ranks;
     return (OpCost){ .bytes = in + out,
-                     .comm_bytes = a->kind == COMM_SHIFT        ? in
+                     .comm_bytes = a->kind == COMM_SHIFT || a->kind == COMM_BROADCAST ? in
                                    : a->kind == COMM_ALL_REDUCE ? 2 * whole * others
                                                                 : whole * others,
                      .axis = a->axis,
@@ -402,6 +404,7 @@ Status exchange_collective_cpu(Exec *ex, const Collective *a)
     if (a->kind == COMM_ALL_GATHER) return comm_all_gather(c, &a->in, &a->out);
     if (a->kind == COMM_REDUCE_SCATTER) return comm_reduce_scatter(c, &a->in, &a->out);
     if (a->kind == COMM_ALL_REDUCE) return comm_all_reduce(c, &a->out, REDUCE_SUM);
+    if (a->kind == COMM_BROADCAST) return comm_broadcast(c, &a->out, a->root);
     return shift(ex, c, a);
 }
 

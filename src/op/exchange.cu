@@ -10,7 +10,7 @@
 
 #include "op/exchange.h"
 
-enum { WARP = 32, PLACE_THREADS = 1024 };
+enum { PLACE_THREADS = 1024 };
 
 /* Places */
 
@@ -47,10 +47,10 @@ static __global__ __launch_bounds__(PLACE_THREADS) void exchange_place_kernel(Pl
     for (int64_t from = 0; from < a.N; from += PLACE_THREADS) {
         int64_t n = from + threadIdx.x, i = -1;
         if (n < a.N) i = rank_of_token(a, a.index + n * a.K, rank);
-        unsigned go = __ballot_sync(0xFFFFFFFFu, i >= 0);
-        if (lane == 0) warps[warp] = __popc(go);
+        LaneMask go = lanes_where(i >= 0);
+        if (lane == 0) warps[warp] = lanes_count(go);
         __syncthreads();
-        int64_t at = used + __popc(go & ((1u << lane) - 1));
+        int64_t at = used + lanes_count(go & lanes_below(lane));
         for (int w = 0; w < PLACE_THREADS / WARP; w++) {
             if (w < warp) at += warps[w];
             used += warps[w];
@@ -74,9 +74,7 @@ extern "C" Status exchange_place_cuda(struct Exec *ex, const void *args)
     p.count = (int32_t *)a->count.data;
     p.here = a->experts / a->ranks;
     p.room = a->room;
-    TRY(cuda_status(
-        cudaMemsetAsync(a->place.data, 0xFF, tensor_bytes(&a->place), exec_stream(ex)), /* -1 */
-        "exchange_place"));
+    TRY(gpu_fill(a->place.data, 0xFF, tensor_bytes(&a->place), exec_stream(ex))); /* -1 */
     exchange_place_kernel<<<(unsigned)a->ranks, PLACE_THREADS, 0, exec_stream(ex)>>>(p);
     return kernel_status("exchange_place");
 }

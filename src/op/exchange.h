@@ -108,6 +108,7 @@ typedef struct Collective {
     int axis; /* of the mesh */
     /* The group; for another axis than dp leave it GROUP_WORLD: the axis names it. */
     MeshGroup group;
+    int root; /* of a broadcast, in the group */
     int64_t ranks;
 } Collective;
 

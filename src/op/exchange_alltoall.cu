@@ -33,8 +33,8 @@ static __device__ __forceinline__ void pack_slots(const Pack<T> &a, int64_t n, i
 {
     for (int64_t k = lane; k < a.K; k += lanes) {
         int64_t first = p / a.room * a.here, at = p * a.K + k;
-        a.rows_index[at] = local_expert(__ldg(a.index + n * a.K + k), first, a.here);
-        a.rows_weight[at] = __ldg(a.weight + n * a.K + k);
+        a.rows_index[at] = local_expert(read_const(a.index + n * a.K + k), first, a.here);
+        a.rows_weight[at] = read_const(a.weight + n * a.K + k);
     }
 }
 
@@ -50,7 +50,7 @@ static __global__ __launch_bounds__(ROWS_THREADS) void exchange_pack_kernel(Pack
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             bool there = at + j * step < a.N * a.K;
-            place[j] = there ? __ldg(a.place + at + j * step) : -1;
+            place[j] = there ? read_const(a.place + at + j * step) : -1;
             token[j] = (uint32_t)(at + j * step) / (uint32_t)a.K;
         }
 #pragma unroll

@@ -20,11 +20,11 @@
 #include "op/exchange.h"
 #include "op/exchange_direct.h"
 
-enum { BLOCKS = 24, WARPS = 20, THREADS = WARPS * ROWS_WARP, PACKS = 8, HELD = 2, SOURCES = 4 };
+enum { BLOCKS = 24, THREADS = 640, WARPS = THREADS / WARP, PACKS = 8, HELD = 2, SOURCES = 4 };
 enum { LOOK = 128 }; /* turns between two looks at the clock */
 enum { ROWS, EXPERTS, WEIGHTS, BUFFERS };
 
-static const unsigned ALL = 0xFFFFFFFFu;
+static_assert(THREADS % WARP == 0 && (int)THREADS <= BLOCK_THREADS_MAX, "a token has a whole warp");
 
 /* Meeting */
 
@@ -40,18 +40,6 @@ static __device__ __forceinline__ DirectBoard *board_of(const Meeting &m, int ra
     return reinterpret_cast<DirectBoard *>(m.window[rank]);
 }
 
-static __device__ __forceinline__ void flag_set(uint32_t *at, uint32_t v)
-{
-    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory");
-}
-
-static __device__ __forceinline__ uint32_t flag_get(const uint32_t *at)
-{
-    uint32_t v;
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
-    return v;
-}
-
 /* What another rank has stored, behind its flag. */
 template <typename V> static __device__ __forceinline__ V told(const V *at)
 {
@@ -63,7 +51,7 @@ static __device__ bool flag_wait(const Meeting &m, const uint32_t *flag, uint32_
 {
     volatile CommSpin *spin = m.spin;
     uint64_t since = now_ns();
-    for (int turn = 1; (int32_t)(flag_get(flag) - epoch) < 0; turn++) {
+    for (int turn = 1; (int32_t)(load_acquire(flag) - epoch) < 0; turn++) {
         if (turn % LOOK != 0) continue;
         if (spin->over != 0) return false;
         if (now_ns() - since <= m.limit_ns) continue;
@@ -84,7 +72,7 @@ static __device__ bool come(const Meeting &m, const int32_t *count, uint32_t epo
         DirectPost *post = &board->post[m.me];
         for (int i = 0; i < BUFFERS; i++) post->at[i] = m.at[i];
         for (int to = 0; count != NULL && to < m.ranks; to++) post->count[to] = count[to];
-        flag_set(&board->come[m.me], epoch);
+        store_release(&board->come[m.me], epoch);
     }
     bool hope = !mine || flag_wait(m, &board_of(m, m.me)->come[rank], epoch, rank);
     return __syncthreads_and(hope) != 0;
@@ -99,14 +87,14 @@ static __device__ void part(const Meeting &m, uint32_t epoch, bool hope)
     int rank = (int)threadIdx.x;
     __syncthreads();
     if (rank == 0) {
-        __threadfence_system();
+        system_fence();
         last = atomicInc(&own->blocks, gridDim.x - 1) == gridDim.x - 1;
-        __threadfence_system();
+        system_fence();
     }
     __syncthreads();
     if (!last) return;
     if (hope && rank < m.ranks) {
-        flag_set(&board_of(m, rank)->done[m.me], epoch);
+        store_release(&board_of(m, rank)->done[m.me], epoch);
         (void)flag_wait(m, &own->done[rank], epoch, rank);
     }
     __syncthreads();
@@ -138,7 +126,7 @@ struct Far {
 static __device__ __forceinline__ Far far_of(const Reach &r, const int32_t *place, int64_t at,
                                              uint32_t n_tokens, int64_t m)
 {
-    int32_t p = __ldg(place + at);
+    int32_t p = read_const(place + at);
     if (p < 0) return Far{ -1, 0 };
     uint32_t rank = (uint32_t)p / n_tokens, row = (uint32_t)p % n_tokens;
     row += (uint32_t)r.first[rank]; /* after a fault it may be anything */
@@ -150,12 +138,12 @@ template <typename F>
 static __device__ __forceinline__ void each_far(const Reach &r, const int32_t *place, int64_t n,
                                                 int64_t k, uint32_t n_tokens, int64_t m, F with)
 {
-    int lane = (int)threadIdx.x % ROWS_WARP;
-    for (int64_t base = 0; base < k; base += ROWS_WARP) {
+    int lane = (int)threadIdx.x % WARP;
+    for (int64_t base = 0; base < k; base += WARP) {
         Far f = base + lane < k ? far_of(r, place, n * k + base + lane, n_tokens, m) : Far{ -1, 0 };
-        for (unsigned left = __ballot_sync(ALL, f.rank >= 0); left != 0; left &= left - 1) {
-            int from = __ffs((int)left) - 1;
-            with(__shfl_sync(ALL, f.rank, from), (int64_t)__shfl_sync(ALL, f.row, from));
+        for (LaneMask left = lanes_where(f.rank >= 0); left != 0; left &= left - 1) {
+            int from = lanes_first(left);
+            with(lane_get(f.rank, from), (int64_t)lane_get(f.row, from));
         }
     }
 }
@@ -198,8 +186,8 @@ template <typename T, bool WIDE>
 static __device__ __forceinline__ void store_token(const Store<T> &a, const Reach &r, int64_t n)
 {
     constexpr int P = Packed<T, WIDE>::P;
-    constexpr int64_t STEP = (int64_t)ROWS_WARP * P, SPAN = STEP * PACKS;
-    int lane = (int)threadIdx.x % ROWS_WARP;
+    constexpr int64_t STEP = (int64_t)WARP * P, SPAN = STEP * PACKS;
+    int lane = (int)threadIdx.x % WARP;
     for (int64_t col = lane * P; col - lane * P < a.D; col += SPAN) {
         Packed<T, WIDE> v[PACKS];
 #pragma unroll
@@ -219,14 +207,14 @@ static __device__ __forceinline__ void store_token(const Store<T> &a, const Reac
 template <typename T>
 static __device__ __forceinline__ void store_routing(const Store<T> &a, const Reach &r, int64_t n)
 {
-    int lane = (int)threadIdx.x % ROWS_WARP;
+    int lane = (int)threadIdx.x % WARP;
     each_far(r, a.place, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
         int32_t *expert = reinterpret_cast<int32_t *>(r.at[EXPERTS][rank]) + row * a.K;
         float *weight = reinterpret_cast<float *>(r.at[WEIGHTS][rank]) + row * a.K;
-        for (int64_t k = lane; k < a.K; k += ROWS_WARP) {
-            int64_t e = __ldg(a.index + n * a.K + k) - rank * a.here;
+        for (int64_t k = lane; k < a.K; k += WARP) {
+            int64_t e = read_const(a.index + n * a.K + k) - rank * a.here;
             expert[k] = e >= 0 && e < a.here ? (int32_t)e : -1;
-            weight[k] = __ldg(a.weight + n * a.K + k);
+            weight[k] = read_const(a.weight + n * a.K + k);
         }
     });
 }
@@ -242,7 +230,7 @@ __launch_bounds__(THREADS, 1) void exchange_store_kernel(const __grid_constant__
         reach(a.m, routed ? NULL : a.first, &r);
         if (routed) layout(a, &r);
         __syncthreads();
-        int64_t warp = (int64_t)blockIdx.x * WARPS + threadIdx.x / ROWS_WARP;
+        int64_t warp = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
         for (int64_t n = warp; n < a.N; n += (int64_t)gridDim.x * WARPS) {
             store_token<T, WIDE>(a, r, n);
             if (routed) store_routing(a, r, n);
@@ -271,7 +259,7 @@ template <typename T, bool WIDE> struct Sum {
 template <typename T, bool WIDE>
 static __device__ __forceinline__ void ask(Packed<T, WIDE> (&v)[HELD], const T *at, int64_t left)
 {
-    constexpr int64_t STEP = (int64_t)ROWS_WARP * Packed<T, WIDE>::P;
+    constexpr int64_t STEP = (int64_t)WARP * Packed<T, WIDE>::P;
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
         clear(v[i]);
@@ -291,15 +279,15 @@ template <typename T, bool WIDE>
 static __device__ __forceinline__ void add_sources(const Load<T> &a, const Reach &r, Far f,
                                                    int64_t col, Sum<T, WIDE> &sum)
 {
-    unsigned left = __ballot_sync(ALL, f.rank >= 0);
+    LaneMask left = lanes_where(f.rank >= 0);
     while (left != 0) {
         Packed<T, WIDE> v[SOURCES][HELD];
         int n = 0;
 #pragma unroll
         for (int s = 0; s < SOURCES; s++) {
             if (left == 0) break;
-            int from = __ffs((int)left) - 1, rank = __shfl_sync(ALL, f.rank, from);
-            int64_t row = __shfl_sync(ALL, f.row, from);
+            int from = lanes_first(left), rank = lane_get(f.rank, from);
+            int64_t row = lane_get(f.row, from);
             ask(v[s], reinterpret_cast<const T *>(r.at[ROWS][rank]) + row * a.D + col, a.D - col);
             left &= left - 1;
             n++;
@@ -315,15 +303,15 @@ template <typename T, bool WIDE>
 static __device__ __forceinline__ void load_token(const Load<T> &a, const Reach &r, int64_t n)
 {
     constexpr int P = Packed<T, WIDE>::P;
-    constexpr int64_t STEP = (int64_t)ROWS_WARP * P;
-    int lane = (int)threadIdx.x % ROWS_WARP;
+    constexpr int64_t STEP = (int64_t)WARP * P;
+    int lane = (int)threadIdx.x % WARP;
     for (int64_t col = lane * P; col - lane * P < a.D; col += STEP * HELD) {
         Sum<T, WIDE> sum = {};
         Packed<T, WIDE> shared[HELD], residual[HELD]; /* asked for first, added last */
         int64_t at = n * a.D + col;
         if (a.shared != NULL) ask(shared, a.shared + at, a.D - col);
         if (a.residual != NULL) ask(residual, a.residual + at, a.D - col);
-        for (int64_t base = 0; base < a.K; base += ROWS_WARP) {
+        for (int64_t base = 0; base < a.K; base += WARP) {
             Far f = { -1, 0 };
             if (base + lane < a.K)
                 f = far_of(r, a.place, n * a.K + base + lane, (uint32_t)a.N, a.M);
@@ -341,12 +329,12 @@ static __device__ __forceinline__ void load_token(const Load<T> &a, const Reach 
 template <typename T>
 static __device__ __forceinline__ void load_weights(const Load<T> &a, const Reach &r, int64_t n)
 {
-    for (int64_t base = 0; base < a.K; base += ROWS_WARP) {
-        int64_t k = base + threadIdx.x % ROWS_WARP;
+    for (int64_t base = 0; base < a.K; base += WARP) {
+        int64_t k = base + threadIdx.x % WARP;
         float sum = 0;
         each_far(r, a.place, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
             const float *from = reinterpret_cast<const float *>(r.at[EXPERTS][rank]) + row * a.K;
-            if (k < a.K) sum += __ldcs(from + k);
+            if (k < a.K) sum += read_once(from + k);
         });
         if (k < a.K) a.weight[n * a.K + k] = sum;
     }
@@ -362,7 +350,7 @@ static __global__ __launch_bounds__(THREADS,
     if (hope) {
         reach(a.m, a.first, &r);
         __syncthreads();
-        int64_t warp = (int64_t)blockIdx.x * WARPS + threadIdx.x / ROWS_WARP;
+        int64_t warp = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
         for (int64_t n = warp; n < a.N; n += (int64_t)gridDim.x * WARPS) {
             load_token<T, WIDE>(a, r, n);
             if (a.weight != NULL) load_weights(a, r, n);

@@ -24,8 +24,9 @@
  *     float store(tile, i, j, v, extra, row);           N columns of a row of the result
  *     void dot(tile, i, part, sum);                     DOTS: sums of what store returned
  *
- * and of rows on Hopper:
+ * and of a vendor's kernel (grouped_vendor.cuh):
  *
+ *     Shapes; a_shape(), b_shape(); a_at(tile), b_at(tile)    tiles; operands for a copy engine
  *     AS_IS; C *place(tile, i, j)                       c is stored as it is, there; NULL: nowhere
  *     UNIT; READS, c_shape()                            else: columns for store; what extra reads
  *
@@ -69,6 +70,22 @@ template <typename T, bool RUNS, bool INDEXED, bool PAIRED> struct Side {
     static constexpr bool ALONG = RUNS;      /* memory runs along k */
     static constexpr bool GATHERS = INDEXED; /* an index names its rows */
     static constexpr bool PAIRS = PAIRED;    /* rows of two halves in turn: View.pair */
+};
+
+/* A tensor of bf16 or f32 as `deep` matrices of `rows` x `cols` that lie one behind the other: what a
+ * copy engine wants to know of an operand. */
+typedef struct TensorShape {
+    const void *data;
+    int64_t cols, rows, deep;
+    Dtype dtype;
+} TensorShape;
+
+/* How two groups of warps share out tiles, for kernels that have such groups; the numbers stand for the
+ * shapes in files (choices.h). SHARED: both work on one tile of more columns than rows; TALL: of more
+ * rows than columns; IN_TURN: each has a tile of its own. A policy's Shapes are those that it may
+ * take, first the one for where nothing was timed. */
+typedef enum TileShape { TILE_SHARED = 1, TILE_TALL = 2, TILE_IN_TURN = 3 } TileShape;
+template <TileShape... S> struct TileShapes {
 };
 
 /* What a policy has to say that needs nothing. */
@@ -255,7 +272,8 @@ template <bool WIDE, typename T, int N> struct Coming {
     __device__ __forceinline__ void ask(const T *at, int64_t n)
     {
         if constexpr (PACKED) {
-            v = n > 0 ? __ldcg(reinterpret_cast<const uint4 *>(at)) : make_uint4(0, 0, 0, 0);
+            v = n > 0 ? read_shared_cache(reinterpret_cast<const uint4 *>(at))
+                      : make_uint4(0, 0, 0, 0);
         } else {
             get<WIDE>(at, n, v);
         }

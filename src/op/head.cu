@@ -17,12 +17,13 @@
  * skipped.
  */
 #include "op/kernel.cuh"
-#include "op/nv/hopper.cuh"
 #include "op/rows.cuh"
 
+extern "C" {
 #include "op/product.h"
+}
 
-static const int THREADS = 512, WARP = 32;
+static const int THREADS = 512;
 static const int LONG_ROW_BYTES = 96 << 10, LONG_ROW_THREADS = 1024; /* above: one block, not two */
 
 /* Rows of the chunk; all pointers begin at its first one. */
@@ -89,9 +90,7 @@ template <typename T> static __device__ __forceinline__ float exponential(float 
     if constexpr (std::is_same<T, float>::value) {
         return expf(x);
     } else {
-        float power;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504f)); /* 1 / ln 2 */
-        return power;
+        return fast_exp2(x * 1.44269504f); /* 1 / ln 2 */
     }
 }
 
@@ -164,7 +163,7 @@ template <typename T, bool WIDE>
 static __global__ __launch_bounds__(LONG_ROW_THREADS) void head_rows_kernel(const ChunkRows<T> a)
 {
     extern __shared__ uint4 slots[];
-    __shared__ float room[WARP];
+    __shared__ float room[BLOCK_WARPS];
     int64_t V = a.vocabulary;
     Row<T, WIDE> row = { a.logits + blockIdx.x * V, (Packed<T, WIDE> *)slots, a.packs, a.held };
     for (int64_t n = blockIdx.x; n < a.n; n += gridDim.x) {
@@ -189,7 +188,7 @@ static __global__ __launch_bounds__(THREADS) void head_sum_kernel(const float *l
                                                                   const float *scale,
                                                                   float *loss_sum, int64_t n)
 {
-    __shared__ float room[WARP];
+    __shared__ float room[BLOCK_WARPS];
     float sum = 0;
     for (int64_t i = threadIdx.x; i < n; i += THREADS) sum += loss[i];
     sum = block_sum(sum, room);
@@ -201,15 +200,13 @@ template <typename T, bool WIDE> static Status rows_launch(struct Exec *ex, Chun
 {
     auto kernel = head_rows_kernel<T, WIDE>;
     bool is_long = rows.vocabulary * (int64_t)sizeof(T) > LONG_ROW_BYTES;
-    int own = WARP * (int)sizeof(float), blocks = is_long ? 1 : 2;
-    blocks *= device_attribute(cudaDevAttrMultiProcessorCount);
-    int64_t room = (device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - own) / 16;
+    int own = BLOCK_WARPS * (int)sizeof(float), blocks = is_long ? 1 : 2;
+    blocks *= gpu_limit(GPU_PROCESSORS);
+    int64_t room = (gpu_limit(GPU_BLOCK_SHARED_BYTES) - own) / 16;
     rows.packs = rows.vocabulary / Packed<T, WIDE>::P;
     if (WIDE) rows.held = rows.packs < room ? rows.packs : room;
     int bytes = (int)rows.held * 16;
-    TRY(cuda_status(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "head_loss"));
+    TRY(kernel_shared("head_loss", kernel, (size_t)bytes));
     kernel<<<(unsigned)(blocks < rows.n ? blocks : rows.n), is_long ? LONG_ROW_THREADS : THREADS,
              (size_t)bytes, exec_stream(ex)>>>(rows);
     return kernel_status("head_loss");

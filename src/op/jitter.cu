@@ -1,5 +1,7 @@
 /* jitter: a thread makes a block of four random numbers and uses one of them. Ten rounds of integers
  * a logit, where choosing takes some hundred instructions: a warp is not worth their sharing. */
+#define PHILOX_FUNCTION static __device__ __forceinline__
+#include "base/philox.h"
 #include "op/kernel.cuh"
 
 extern "C" {
@@ -8,25 +10,13 @@ extern "C" {
 
 enum { THREADS = 256 };
 
-/* Word i % 4 of block i / 4: rng_u32 of base/rng.c. */
+/* rng_u32 on the device. */
 static __device__ uint32_t random_word(uint64_t seed, uint64_t stream, uint64_t i)
 {
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    uint64_t block = i / 4;
-    uint32_t c[4] = { (uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream,
-                      (uint32_t)(stream >> 32) };
-#pragma unroll
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)0xD2511F53u * c[0], p1 = (uint64_t)0xCD9E8D57u * c[2];
-        c[0] = (uint32_t)(p1 >> 32) ^ c[1] ^ k0;
-        c[2] = (uint32_t)(p0 >> 32) ^ c[3] ^ k1;
-        c[1] = (uint32_t)p1;
-        c[3] = (uint32_t)p0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    uint32_t low = i % 2 == 0 ? c[0] : c[1], high = i % 2 == 0 ? c[2] : c[3];
-    return i % 4 < 2 ? low : high;
+    uint32_t word[PHILOX_WORDS];
+    philox_at(seed, stream, i / PHILOX_WORDS, word);
+    uint32_t low = i % 2 == 0 ? word[0] : word[1], high = i % 2 == 0 ? word[2] : word[3];
+    return i % PHILOX_WORDS < 2 ? low : high; /* no index: the words stay in registers */
 }
 
 static __global__ void jitter_kernel(Jitter a, uint64_t stream, int64_t n, int64_t e, int64_t t)

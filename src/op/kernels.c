@@ -41,7 +41,7 @@ bool kernel_can(const KernelDesc *k, const KernelDevice *d, const void *call, Ke
     *why = (KernelWhy){ .expected = true };
     if (!fits_device(k, d, why)) return false;
     if (k->can != NULL && !k->can(call, why)) return false;
-    const char *lacks = d->lacks[k->library];
+    const char *lacks = k->library == 0 ? NULL : d->lacks[k->library - 1];
     return lacks == NULL || kernel_refuses(why, false, "%s", lacks);
 }
 

@@ -27,26 +27,18 @@
 #define CUDA_OP(function) NULL
 #endif
 
-typedef enum KernelVendor { VENDOR_ANY, VENDOR_NVIDIA } KernelVendor;
-
-/* Libraries that a row may need. */
-typedef enum KernelLibrary {
-    NEEDS_NONE,
-    NEEDS_CUDNN,
-    NEEDS_CUBLASLT,
-    KERNEL_LIBRARIES
-} KernelLibrary;
-
 /* What a row may ask of a GPU. */
 typedef struct KernelDevice {
-    KernelVendor vendor;                 /* VENDOR_ANY: nobody's, as of a machine without a GPU */
-    int capability;                      /* NVIDIA: 10 * major + minor, 90 for Hopper */
-    const char *lacks[KERNEL_LIBRARIES]; /* why a library is not there; NULL: it is */
+    GpuVendor vendor;                 /* VENDOR_ANY: nobody's, as of a machine without a GPU */
+    int capability;                   /* NVIDIA: 10 * major + minor, 90 for Hopper */
+    const char *lacks[LIBRARY_COUNT]; /* why a library is not there; NULL: it is */
 } KernelDevice;
 
 /* A GPU that has all libraries: what costs and workspaces are computed for, so that a plan, its run
  * and a run without one of the libraries agree. */
 extern const KernelDevice kernel_device_full;
+
+#define NEEDS(library) (1 + (int)(library))
 
 enum { KERNEL_WHY_MAX = 256, KERNEL_NEEDS_MAX = 256 };
 
@@ -60,9 +52,9 @@ typedef struct KernelWhy {
 
 typedef struct KernelDesc {
     const char *name; /* in settings, logs and docs */
-    KernelVendor vendor;
-    int capability_least, capability_most; /* 0: any */
-    KernelLibrary library;
+    GpuVendor vendor;
+    int capability_least, capability_most;         /* 0: any */
+    int library;                                   /* NEEDS(LIBRARY_...); 0: none */
     void (*needs)(char out[KERNEL_NEEDS_MAX]);     /* when it runs, for people; NULL: always */
     bool (*can)(const void *call, KernelWhy *why); /* NULL: any call */
     size_t (*workspace)(const void *call); /* on the device; NULL: none, or a build without it */

@@ -22,7 +22,9 @@
  */
 #include "op/kernel.cuh"
 
+extern "C" {
 #include "op/product.h"
+}
 
 #include <cmath>
 

@@ -8,7 +8,9 @@
 
 using namespace grouped;
 
-enum { BIAS_THREADS = 256, BIAS_WARPS = BIAS_THREADS / 32, BIAS_EACH = 8 };
+enum { BIAS_THREADS = 256, BIAS_WARPS = BIAS_THREADS / WARP, BIAS_EACH = 8 };
+
+static_assert(BIAS_THREADS % WARP == 0, "a row has a whole warp");
 
 static int64_t tiles_most(const MoeBiasBwd *a)
 {
@@ -21,11 +23,11 @@ static __global__ __launch_bounds__(BIAS_THREADS) void moe_bias_share_kernel(
     Groups groups, const T *dy, const int32_t *row_token, const int32_t *row_slot,
     const float *weight, float *share, int64_t o)
 {
-    constexpr int P = Packed<T, WIDE>::P, WIDTH = 32 * P;
+    constexpr int P = Packed<T, WIDE>::P, WIDTH = WARP * P;
     __shared__ float room[BIAS_WARPS][WIDTH];
     GroupTile t;
     if (!find_rows(groups, blockIdx.x, &t)) return;
-    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     int64_t first = (int64_t)blockIdx.y * WIDTH, col = first + lane * P;
     float sum[P] = {};
     for (int64_t i = warp; col < o && i < t.rows; i += BIAS_WARPS * BIAS_EACH) {
@@ -88,7 +90,7 @@ extern "C" Status moe_bias_bwd_cuda(struct Exec *ex, const void *args)
     float *share = (float *)exec_workspace(ex);
     TRY(launch_packed(ex, op, a->dy.dtype, { a->dy.data }, { o }, [&](auto t, auto wide) {
         typedef decltype(t) T;
-        dim3 grid((unsigned)tiles_most(a), grid_of(o, 32 * Packed<T, wide>::P));
+        dim3 grid((unsigned)tiles_most(a), grid_of(o, WARP * Packed<T, wide>::P));
         moe_bias_share_kernel<T, wide><<<grid, BIAS_THREADS, 0, exec_stream(ex)>>>(
             groups, (const T *)a->dy.data, (const int32_t *)a->row_token.data,
             (const int32_t *)a->row_slot.data, (const float *)a->weight.data, share, o);

@@ -77,7 +77,7 @@ static __device__ __forceinline__ void rows_ask(const Combine<T> &a, const Pass 
 #pragma unroll
     for (int k = 0; k < SLOTS; k++) {
         h.row[k] = -1;
-        if (k < p.slots) h.row[k] = SLOTS == 1 ? (int32_t)p.n : __ldg(row + k);
+        if (k < p.slots) h.row[k] = SLOTS == 1 ? (int32_t)p.n : read_const(row + k);
     }
 }
 
@@ -90,7 +90,7 @@ static __device__ __forceinline__ void slot_ask(const Combine<T> &a, const T *ou
     h.weight[k] = there ? 1 : 0;
     clear(h.pack[k]);
     if (there) fetch_once(h.pack[k], out + (int64_t)h.row[k] * a.d);
-    if (weighed) h.weight[k] = __ldg(weight + k);
+    if (weighed) h.weight[k] = read_const(weight + k);
 }
 
 template <typename T, bool WIDE, int SLOTS>
@@ -143,7 +143,7 @@ static __global__ __launch_bounds__(ROWS_THREADS,
 
 /* With the fewest slots at a time that hold all k. */
 template <typename T, bool WIDE, int SLOTS = 1>
-static void combine_launch(cudaStream_t stream, const Combine<T> &c)
+static void combine_launch(LaunchStream stream, const Combine<T> &c)
 {
     if constexpr (SLOTS < SLOTS_MOST) {
         if (SLOTS == 1 ? c.slot_row != NULL : c.k > SLOTS) {
@@ -152,8 +152,7 @@ static void combine_launch(cudaStream_t stream, const Combine<T> &c)
         }
     }
     RowGrid g = row_grid(c.n, c.d / (WIDE ? PACK<T> : 1), 1);
-    unsigned blocks =
-        (unsigned)device_attribute(cudaDevAttrMultiProcessorCount) * COMBINE_BLOCKS<SLOTS>;
+    unsigned blocks = (unsigned)gpu_limit(GPU_PROCESSORS) * COMBINE_BLOCKS<SLOTS>;
     unsigned most = blocks > g.grid.x ? blocks / g.grid.x : 1;
     if (g.grid.y > most) g.grid.y = most;
     moe_combine_kernel<T, WIDE, SLOTS><<<g.grid, g.block, 0, stream>>>(c);
@@ -191,7 +190,7 @@ static __global__ __launch_bounds__(BIAS_THREADS) void moe_bias_update_kernel(
     const int32_t *load, const float *gate, float *bias, int64_t domains, int64_t experts,
     float rate, bool centred)
 {
-    __shared__ int64_t room[32];
+    __shared__ int64_t room[BLOCK_WARPS];
     int64_t mine = 0;
     for (int64_t i = threadIdx.x; i < domains * experts; i += BIAS_THREADS) mine += load[i];
     int64_t total = block_sum(mine, room);

@@ -11,7 +11,7 @@
  *
  * Biases and the clamped SwiGLU are policies of their own, so that what has neither pays for neither.
  */
-#include "op/nv/grouped_hopper.cuh"
+#include "op/grouped_vendor.cuh"
 
 #include "op/moe_product.h"
 #include "op/swiglu.cuh"
@@ -25,8 +25,8 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     typedef typename Types::C C;
     typedef Side<A, true, GATHERS && Types::INDEXED, false> SideA;
     typedef Side<B, TURNED, false, PAIRED> SideB;
-    typedef typename std::conditional<TURNED, HopperShapes<Cooperative, InTurn>,
-                                      HopperShapes<Cooperative>>::type Shapes;
+    typedef typename std::conditional<TURNED, TileShapes<TILE_SHARED, TILE_IN_TURN>,
+                                      TileShapes<TILE_SHARED>>::type Shapes;
     typedef Nothing Row;
     template <int N> using Extra = Nothing;
     static constexpr bool SUMS = false, DOTS = false, READS = false, AS_IS = true;
@@ -63,12 +63,9 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     }
     __device__ __forceinline__ int64_t depth(const GroupTile &) const { return in.ld; }
 
-    hopper::TensorShape a_shape() const { return { in.data, in.ld, rows_in, 1, DTYPE_BF16 }; }
-    hopper::TensorShape b_shape() const
-    {
-        return { w.data, w.ld, rows_w, groups.experts, DTYPE_BF16 };
-    }
-    hopper::TensorShape c_shape() const { return {}; }
+    TensorShape a_shape() const { return { in.data, in.ld, rows_in, 1, DTYPE_BF16 }; }
+    TensorShape b_shape() const { return { w.data, w.ld, rows_w, groups.experts, DTYPE_BF16 }; }
+    TensorShape c_shape() const { return {}; }
     __device__ __forceinline__ int4 a_at(const GroupTile &t) const
     {
         return make_int4(0, (int)row_of_in(t), 0, 0);
@@ -149,8 +146,8 @@ template <bool WIDE, typename C, int N> struct Pre {
 template <typename Types, bool PLAIN> struct UpForward : RowProduct<Types, true, true, true> {
     typedef typename Types::B B;
     typedef typename Types::C C;
-    typedef typename std::conditional<Types::INDEXED, HopperShapes<Cooperative>,
-                                      HopperShapes<Cooperative, InTurn>>::type Shapes;
+    typedef typename std::conditional<Types::INDEXED, TileShapes<TILE_SHARED>,
+                                      TileShapes<TILE_SHARED, TILE_IN_TURN>>::type Shapes;
     template <int N>
     using Extra = typename std::conditional<PLAIN, Nothing, Pre<Types::WIDE, C, N / 2>>::type;
     static constexpr bool AS_IS = false;
@@ -224,13 +221,11 @@ template <typename Types, bool PLAIN> struct UpForward : RowProduct<Types, true,
 template <typename Types, bool CLAMPED>
 struct DownBackward : RowProduct<Types, false, true, false> {
     typedef typename Types::C C;
-    typedef InTurn Shape;
-    typedef HopperShapes<Shape> Shapes;
+    typedef TileShapes<TILE_IN_TURN> Shapes;
     typedef float Row;
     template <int N> using Extra = Pre<Types::WIDE, C, N>;
-    static constexpr bool WIDE = Types::WIDE, DOTS = true, AS_IS = false;
+    static constexpr bool WIDE = Types::WIDE, DOTS = true, READS = true, AS_IS = false;
     static constexpr int UNIT = 8;
-    static constexpr bool READS = Types::KERNEL == KERNEL_HOPPER;
     const int32_t *row_slot; /* or NULL: row r has weight[r] */
     const float *weight;
     int64_t rows_pre;
@@ -247,7 +242,7 @@ struct DownBackward : RowProduct<Types, false, true, false> {
     {
     }
 
-    hopper::TensorShape c_shape() const { return { pre, 2 * this->n, rows_pre, 1, DTYPE_BF16 }; }
+    TensorShape c_shape() const { return { pre, 2 * this->n, rows_pre, 1, DTYPE_BF16 }; }
     __device__ __forceinline__ float row(const GroupTile &t, int64_t i) const
     {
         int64_t r = t.first + i;
@@ -326,12 +321,12 @@ static __global__ __launch_bounds__(DOT_THREADS) void moe_dweight_bias_kernel(
     constexpr int P = WIDE ? PACK<T> : 1;
     GroupTile t;
     if (!find_rows(groups, blockIdx.x, &t)) return;
-    int lane = (int)threadIdx.x % 32;
-    for (int64_t r = t.first + threadIdx.x / 32; r < t.first + t.rows; r += DOT_THREADS / 32) {
+    int lane = (int)threadIdx.x % WARP;
+    for (int64_t r = t.first + threadIdx.x / WARP; r < t.first + t.rows; r += DOT_THREADS / WARP) {
         const T *row = dy + (row_token != NULL ? row_token[r] : r) * d;
         float sum = 0;
 #pragma unroll 4
-        for (int64_t at = lane * P; at < d; at += 32 * P) {
+        for (int64_t at = lane * P; at < d; at += WARP * P) {
             float x[P], b[P];
             load_const<WIDE>(row + at, x);
             load_const<WIDE>(bias + t.expert * d + at, b);
@@ -354,14 +349,6 @@ static Status dweight_bias(struct Exec *ex, const MoeProduct &p, const MoeDownBw
                 groups, (const T *)dy, (const int32_t *)a->row_token.data, (const T *)bias,
                 (const int32_t *)a->row_slot.data, (float *)a->dweight.data, p.I);
     });
-}
-
-/* How many shares a row has. */
-template <typename P> static int64_t parts_of(const P &p)
-{
-    if (P::KERNEL == KERNEL_HOPPER) return (p.n + P::Shape::COLS - 1) / P::Shape::COLS;
-    constexpr int threads = P::KERNEL == KERNEL_MMA ? (int)MMA_THREADS : (int)PLAIN_THREADS;
-    return (p.n + TILE - 1) / TILE * PARTS<threads>;
 }
 
 /* Room for the most shares that a kernel leaves; only the backward pass has them. */
@@ -403,15 +390,14 @@ template <Kernel KERNEL, bool CLAMPED>
 static Status swiglu_backward(struct Exec *ex, const MoeProduct &p, const MoeDownBwdInput *a)
 {
     if (p.zeroed != NULL) {
-        TRY(cuda_status(cudaMemsetAsync(p.zeroed->data, 0, tensor_bytes(p.zeroed), exec_stream(ex)),
-                        p.op));
+        TRY(gpu_fill(p.zeroed->data, 0, tensor_bytes(p.zeroed), exec_stream(ex)));
     }
     if (p.rows->bound == 0) return OK;
     return product_types<KERNEL, true>(p, [&](auto types) {
         DownBackward<decltype(types), CLAMPED> kernel(p, a, (float *)exec_workspace(ex));
         TRY(launch(ex, p.op, kernel));
         moe_dweight_kernel<<<grid_of(p.rows->bound, 256), 256, 0, exec_stream(ex)>>>(
-            kernel.groups, kernel.share, parts_of(kernel), kernel.row_slot,
+            kernel.groups, kernel.share, dot_parts(kernel), kernel.row_slot,
             (float *)a->dweight.data);
         TRY(kernel_status(p.op));
         return a->bias.data != NULL ? dweight_bias(ex, p, a) : OK;

@@ -21,11 +21,13 @@
 #include "op/moe.h"
 
 enum {
-    WARP = 32,
     THREADS = 1024,
     BLOCKS = 128,            /* at most; one a multiprocessor */
     SHARED = 48 * 1024 - 16, /* bytes that any GPU gives a block unasked, but for one number */
 };
+
+static_assert(THREADS % WARP == 0,
+              "a block is whole warps, so a cut into blocks is one into their steps");
 
 typedef struct Sort {
     const int32_t *index;
@@ -71,7 +73,7 @@ static __device__ int32_t sum_before(int32_t *count, int32_t n)
     for (int32_t i = first; i < end; i++) sum += count[i];
     int32_t running = sum;
     for (int step = 1; step < WARP; step *= 2) {
-        int32_t before = __shfl_up_sync(0xFFFFFFFFu, running, step);
+        int32_t before = lane_get_lower(running, step);
         if (lane >= step) running += before;
     }
     int32_t at = running - sum;
@@ -80,7 +82,7 @@ static __device__ int32_t sum_before(int32_t *count, int32_t n)
         count[i] = at;
         at += v;
     }
-    return __shfl_sync(0xFFFFFFFFu, running, WARP - 1);
+    return lane_get(running, WARP - 1);
 }
 
 /* total[e] = slots of expert e, before[e] = those in blocks before this one. As many parts of the
@@ -116,27 +118,27 @@ static __device__ void write_offsets(const Sort &s, const int32_t *start, int32_
     if (s.top != NULL) *s.top = *s.begin + min(total, s.room);
 }
 
-/* The warp's slots from `first` on, 32 at a time, in their order. next: the warp's next rows. */
+/* The warp's slots from `first` on, WARP at a time, in their order. next: the warp's next rows. */
 static __device__ void place(const Sort &s, int32_t *next, int64_t first, int64_t end)
 {
     int32_t lane = threadIdx.x % WARP;
     for (int64_t from = first; from < end; from += WARP) {
         int64_t slot = from + lane;
         int32_t e = slot < end ? s.index[slot] : -1, row = -1;
-        unsigned present = __ballot_sync(0xFFFFFFFFu, e >= 0);
+        LaneMask present = lanes_where(e >= 0);
         if (e >= 0) {
-            unsigned same = __match_any_sync(present, e), before = same & ((1u << lane) - 1);
-            row = next[e] + __popc(before);
+            LaneMask same = lanes_equal(present, e), before = same & lanes_below(lane);
+            row = next[e] + lanes_count(before);
             if (row >= s.room) row = -1;
-            __syncwarp(present); /* all have read next[e] */
-            if (before == 0) next[e] += __popc(same);
+            lanes_sync(present); /* all have read next[e] */
+            if (before == 0) next[e] += lanes_count(same);
         }
         if (slot < end) s.slot_row[slot] = row;
         if (row >= 0) {
             s.row_token[row] = (int32_t)(slot / s.k);
             s.row_slot[row] = (int32_t)slot;
         }
-        __syncwarp();
+        lanes_sync();
     }
 }
 

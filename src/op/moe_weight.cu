@@ -3,7 +3,7 @@
  * one block, in their order, and then added to what stands in dw, or written over it: a gradient is
  * read and written once, and its bits depend on the groups alone.
  */
-#include "op/nv/grouped_hopper.cuh"
+#include "op/grouped_vendor.cuh"
 
 #include "op/moe_product.h"
 
@@ -24,9 +24,9 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     typedef Side<B, false, Types::INDEXED && !TOKEN_FIRST, false> SideB;
     /* What an index names is the dear operand: of it 128 columns, of the other 256. */
     typedef typename std::conditional<
-        !Types::INDEXED, HopperShapes<Cooperative, Tall>,
-        typename std::conditional<TOKEN_FIRST, HopperShapes<Cooperative>,
-                                  HopperShapes<Tall, Cooperative>>::type>::type Shapes;
+        !Types::INDEXED, TileShapes<TILE_SHARED, TILE_TALL>,
+        typename std::conditional<TOKEN_FIRST, TileShapes<TILE_SHARED>,
+                                  TileShapes<TILE_TALL, TILE_SHARED>>::type>::type Shapes;
     typedef Nothing Row;
     template <int N> using Extra = Old<N>;
     static constexpr bool WIDE = Types::WIDE, SUMS = true, DOTS = false, READS = false;
@@ -76,17 +76,14 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     }
     __device__ __forceinline__ int64_t depth(const GroupTile &t) const { return t.rows; }
 
-    hopper::TensorShape token_shape() const
+    TensorShape token_shape() const
     {
         return { by_token.data, by_token.ld, tokens, 1, DTYPE_BF16 };
     }
-    hopper::TensorShape row_shape() const
-    {
-        return { by_row.data, by_row.ld, routed, 1, DTYPE_BF16 };
-    }
-    hopper::TensorShape c_shape() const { return { dw, n, m, groups.experts, DTYPE_F32 }; }
-    hopper::TensorShape a_shape() const { return TOKEN_FIRST ? token_shape() : row_shape(); }
-    hopper::TensorShape b_shape() const { return TOKEN_FIRST ? row_shape() : token_shape(); }
+    TensorShape row_shape() const { return { by_row.data, by_row.ld, routed, 1, DTYPE_BF16 }; }
+    TensorShape c_shape() const { return { dw, n, m, groups.experts, DTYPE_F32 }; }
+    TensorShape a_shape() const { return TOKEN_FIRST ? token_shape() : row_shape(); }
+    TensorShape b_shape() const { return TOKEN_FIRST ? row_shape() : token_shape(); }
     __device__ __forceinline__ int4 a_at(const GroupTile &t) const
     {
         return make_int4((int)t.row, (int)(TOKEN_FIRST ? t.first : t.pooled), 0, 0);

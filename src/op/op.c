@@ -83,7 +83,7 @@ Status op_run(Exec *ex, OpId id, const void *args)
 
     ArenaMark mark = arena_mark(ex->scratch);
     void *outer = ex->workspace; /* a fused op may run other ops, on the CPU */
-    OpSpace *workspace = ex->cuda != NULL ? op->cuda_workspace : op->workspace;
+    OpSpace *workspace = ex->gpu != NULL ? op->cuda_workspace : op->workspace;
     if (workspace != NULL) {
         TRY(arena_alloc(ex->scratch, workspace(ex, args), &ex->workspace));
     }

@@ -26,6 +26,7 @@
 #include "base/lane.h"
 #include "base/tensor.h"
 #include "comm/mesh.h"
+#include "op/libraries.h"
 #include "op/work.h"
 
 #include <stdbool.h>
@@ -137,9 +138,9 @@ typedef struct ExecNotes {
     int n;
 } ExecNotes;
 
-struct Gemm;  /* op/gemm.h */
-struct OpSet; /* op/cpu_set.h */
-struct Cuda;  /* backend/cuda.cu */
+struct Gemm;    /* op/gemm.h */
+struct OpSet;   /* op/cpu_set.h */
+struct GpuExec; /* gpu/gpu.h */
 
 struct Exec {
     const Backend *backend;
@@ -148,9 +149,10 @@ struct Exec {
     Arena *scratch;                         /* of the lane */
     void *workspace;                        /* set by op_run for the op that is running */
     int threads;
-    const struct OpSet *set; /* the instruction set of CPU ops; NULL on a GPU */
-    struct Gemm *gemm;       /* matrix products: chosen library, cached primitives */
-    struct Cuda *cuda;       /* the device that ops run on; NULL: the CPU */
+    const struct OpSet *set;      /* the instruction set of CPU ops; NULL on a GPU */
+    struct Gemm *gemm;            /* matrix products: chosen library, cached primitives */
+    struct GpuExec *gpu;          /* the streams of the device that ops run on; NULL: the CPU */
+    void *library[LIBRARY_COUNT]; /* of that device; NULL: not open */
     const struct KernelDevice
         *device;       /* what kernels may ask of it (op/kernels.h); NULL: the CPU */
     const Mesh *mesh;  /* the ranks to exchange with; NULL: this rank is alone */

@@ -49,7 +49,7 @@ static __device__ __forceinline__ void store_flat(T *x, int64_t i, int64_t n, bo
 static __global__ void square_sum_kernel(const float *x, int64_t n, bool wide, double *part)
 {
     int64_t first = (int64_t)blockIdx.x * BLOCK + threadIdx.x * EACH;
-    __shared__ double room[32];
+    __shared__ double room[BLOCK_WARPS];
     double sum = 0;
 #pragma unroll 4
     for (int i = 0; i < BLOCK; i += THREADS * EACH) {
@@ -64,7 +64,7 @@ static __global__ void square_sum_kernel(const float *x, int64_t n, bool wide, d
 
 static __global__ void square_sum_join_kernel(const double *part, int64_t blocks, float *sum)
 {
-    __shared__ double room[32];
+    __shared__ double room[BLOCK_WARPS];
     double total = 0;
     for (int64_t b = threadIdx.x; b < blocks; b += JOIN_THREADS) total += part[b];
     total = block_sum(total, room);
@@ -153,7 +153,7 @@ template <typename M> static __global__ void adamw_kernel(Update<M> a)
     if (a.w_low != NULL) store_flat(a.w_low, i, a.n, a.wide, w);
 }
 
-template <typename M> static void adamw_launch(const Adamw *a, cudaStream_t stream)
+template <typename M> static void adamw_launch(const Adamw *a, LaunchStream stream)
 {
     Update<M> u = {};
     u.w = (float *)a->w.data;

@@ -36,6 +36,9 @@ template <> struct Unit<8> {
 template <> struct Unit<4> {
     typedef uint32_t type;
 };
+template <> struct Unit<2> {
+    typedef uint16_t type;
+};
 
 template <bool CONSTANT, bool WIDE, typename T, int N>
 static __device__ __forceinline__ void elements_get(const T *at, T (&v)[N])
@@ -47,16 +50,15 @@ static __device__ __forceinline__ void elements_get(const T *at, T (&v)[N])
 #pragma unroll
         for (int k = 0; k < UNITS; k++) {
             const U *from = reinterpret_cast<const U *>(at) + k;
-            u[k] = CONSTANT ? __ldg(from) : *from;
+            u[k] = CONSTANT ? read_const(from) : *from;
         }
         memcpy(v, u, sizeof v);
     } else {
 #pragma unroll
-        for (int k = 0; k < N; k++) v[k] = CONSTANT ? __ldg(at + k) : at[k];
+        for (int k = 0; k < N; k++) v[k] = CONSTANT ? read_const(at + k) : at[k];
     }
 }
 
-/* __stwb stores a unit in one piece; of an assignment the compiler would make several stores. */
 template <bool WIDE, typename T, int N>
 static __device__ __forceinline__ void elements_put(T *at, const T (&v)[N])
 {
@@ -66,7 +68,7 @@ static __device__ __forceinline__ void elements_put(T *at, const T (&v)[N])
         U u[UNITS];
         memcpy(u, v, sizeof v);
 #pragma unroll
-        for (int k = 0; k < UNITS; k++) __stwb(reinterpret_cast<U *>(at) + k, u[k]);
+        for (int k = 0; k < UNITS; k++) write_whole(reinterpret_cast<U *>(at) + k, u[k]);
     } else {
 #pragma unroll
         for (int k = 0; k < N; k++) at[k] = v[k];
@@ -91,15 +93,14 @@ static __device__ __forceinline__ void load_const(const T *at, float (&out)[N])
     for (int k = 0; k < N; k++) out[k] = to_f32(v[k]);
 }
 
-/* Two roundings in one instruction, to the bits of from_f32. */
 template <bool WIDE, typename T, int N>
 static __device__ __forceinline__ void store(T *at, const float (&in)[N])
 {
     if constexpr (WIDE && std::is_same<T, Bf16>::value) {
-        __nv_bfloat162 pairs[N / 2];
+        Bf16Pair pairs[N / 2];
         Bf16 v[N];
 #pragma unroll
-        for (int k = 0; k < N / 2; k++) pairs[k] = __floats2bfloat162_rn(in[2 * k], in[2 * k + 1]);
+        for (int k = 0; k < N / 2; k++) pairs[k] = pair_from_f32(in[2 * k], in[2 * k + 1]);
         memcpy(v, pairs, sizeof v);
         elements_put<WIDE>(at, v);
     } else {

@@ -31,7 +31,7 @@ OpRun dense_cublaslt, dense_plain;
 static const KernelDesc dense_rows[] = {
     { .name = "cublaslt",
       .vendor = VENDOR_NVIDIA,
-      .library = NEEDS_CUBLASLT,
+      .library = NEEDS(LIBRARY_PRODUCTS),
       .needs = cublaslt_needs,
       .can = cublaslt_can,
       .workspace = dense_workspace,

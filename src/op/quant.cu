@@ -1,6 +1,6 @@
 /*
  * quant: as on the CPU, all four kinds are one: blocks of height x width elements with a scale
- * each. A warp takes 128 columns of a row, four a lane. The largest magnitude of a block is found
+ * each. A warp takes 128 columns of a row. The largest magnitude of a block is found
  * with atomic maxima of integers (magnitudes are ordered as their bits are), which any order leaves
  * the same; then the scales, then the bytes. Bound by memory: x is read twice.
  *
@@ -16,13 +16,15 @@ extern "C" {
 #include <cfloat>
 
 enum {
-    WARP = 32,
-    WARPS = 8, /* rows of a block */
-    EACH = 4,  /* elements of a lane */
-    PIECE = WARP * EACH,
+    WARPS = 8,           /* rows of a block */
+    PIECE = 128,         /* columns that a warp takes: as wide as a block of the scales */
+    EACH = PIECE / WARP, /* elements of a lane */
     THREADS = 256,
     GRID_Y_MAX = 65535,
 };
+
+static_assert(EACH * WARP == PIECE,
+              "a block of the scales is one warp's: it finds the largest alone");
 
 static const uint32_t INFINITE = 0x7F800000u, NOT_A_NUMBER = 0x7FC00000u;
 
@@ -97,7 +99,7 @@ static __device__ __forceinline__ void row_store(const Blocks &b, void *t, int64
 /* *amax = at least the largest of the warp. It only grows: one look saves most of the atomics. */
 static __device__ __forceinline__ void amax_raise(uint32_t *amax, uint32_t most)
 {
-    most = __reduce_max_sync(0xFFFFFFFFu, most);
+    most = lanes_max(most);
     if (threadIdx.x == 0 && most > *(volatile uint32_t *)amax) atomicMax(amax, most);
 }
 
@@ -180,9 +182,9 @@ template <typename A, typename F> static Status quantize_run(struct Exec *ex, co
     float largest = a->quant.data.dtype == DTYPE_E4M3 ? 448.0f : 57344.0f;
     float *scale = (float *)a->quant.scale.data;
     uint32_t *amax = (uint32_t *)exec_workspace(ex);
-    cudaStream_t stream = exec_stream(ex);
+    LaunchStream stream = exec_stream(ex);
     dim3 grid = grid_over(b), block(WARP, WARPS);
-    TRY(cuda_status(cudaMemsetAsync(amax, 0, (size_t)scales * sizeof *amax, stream), "quantize"));
+    TRY(gpu_fill(amax, 0, (size_t)scales * sizeof *amax, stream));
     quantize_amax_kernel<A><<<grid, block, 0, stream>>>(b, a->x.data, amax);
     TRY(kernel_status("quantize"));
     quantize_scale_kernel<<<grid_of(scales, THREADS), THREADS, 0, stream>>>(amax, scales, largest,

@@ -94,7 +94,7 @@ template <typename T, bool WIDE, int V>
 static __global__ __launch_bounds__(ROWS_THREADS, 4) void rmsnorm_fwd_kernel(Forward<T> a)
 {
     constexpr int P = Packed<T, WIDE>::P;
-    __shared__ float room[ROWS_WARP];
+    __shared__ float room[BLOCK_WARPS];
     int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, d = a.window.d;
     int64_t end = row < a.window.rows ? d : 0, span = (int64_t)blockDim.x * V * P;
     const T *x = a.x + x_at(a.window, row);
@@ -137,7 +137,7 @@ static unsigned lanes_for(int64_t n, unsigned lanes)
 }
 
 template <typename T, bool WIDE>
-static void forward_launch(cudaStream_t stream, const Forward<T> &f)
+static void forward_launch(LaunchStream stream, const Forward<T> &f)
 {
     int64_t packs = f.window.d / Packed<T, WIDE>::P;
     bool narrow = packs < 8 * MANY; /* 8 lanes of a row read a line of 128 bytes */
@@ -240,7 +240,7 @@ static __global__ __launch_bounds__(PACK_THREADS, 2) void rmsnorm_bwd_kernel(Bac
 {
     constexpr int P = PACK<T>;
     extern __shared__ uint4 pack_room[];
-    __shared__ float room[2][ROWS_WARP];
+    __shared__ float room[2][BLOCK_WARPS];
     Packed<T, true> *packs = (Packed<T, true> *)pack_room + threadIdx.y * blockDim.x + threadIdx.x;
     int64_t d = a.window.d, col[PER], last = a.window.rows - 1;
     int64_t step = (int64_t)gridDim.x * blockDim.y, top = (int64_t)blockIdx.x * blockDim.y;
@@ -299,7 +299,7 @@ static __global__ __launch_bounds__(PACK_THREADS, 2) void rmsnorm_bwd_kernel(Bac
 template <typename T>
 static __global__ __launch_bounds__(ROWS_THREADS) void rmsnorm_bwd_span_kernel(Backward<T> a)
 {
-    __shared__ float room[2][ROWS_WARP];
+    __shared__ float room[2][BLOCK_WARPS];
     int64_t d = a.window.d;
     int turn = 0;
     for (int64_t row = blockIdx.x; row < a.window.rows; row += gridDim.x, turn ^= 1) {
@@ -342,30 +342,27 @@ extern "C" size_t rmsnorm_bwd_cuda_workspace(const struct Exec *, const void *ar
 
 /* Sets how many blocks there are. */
 template <typename T>
-static Status packs_launch(cudaStream_t stream, const Backward<T> &b, unsigned *blocks)
+static Status packs_launch(LaunchStream stream, const Backward<T> &b, unsigned *blocks)
 {
     unsigned threads = grid_of(b.window.d / PACK<T>, PER);
-    dim3 block(threads <= ROWS_WARP ? lanes_for(threads, 4)
-                                    : grid_of(threads, ROWS_WARP) * ROWS_WARP);
+    dim3 block(threads <= WARP ? lanes_for(threads, 4) : grid_of(threads, WARP) * WARP);
     block.y = PACK_THREADS / block.x; /* 4 at most of whole warps: row_sum has barriers for 15 */
     *blocks = grid_of(b.window.rows, block.y);
     if (*blocks > PACK_BLOCKS) *blocks = PACK_BLOCKS;
     size_t bytes = AHEAD * ROW_PACKS * sizeof(Packed<T, true>);
-    TRY(cuda_status(cudaFuncSetAttribute((const void *)rmsnorm_bwd_kernel<T>,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
-                    "rmsnorm_bwd"));
+    TRY(kernel_shared("rmsnorm_bwd", rmsnorm_bwd_kernel<T>, bytes));
     rmsnorm_bwd_kernel<T><<<*blocks, block, bytes, stream>>>(b);
     return OK;
 }
 
 template <typename T, bool WIDE>
-static Status backward_launch(cudaStream_t stream, const Backward<T> &b, unsigned *blocks)
+static Status backward_launch(LaunchStream stream, const Backward<T> &b, unsigned *blocks)
 {
     if constexpr (WIDE) {
         if (b.window.d / PACK<T> <= PER * PACK_THREADS) return packs_launch(stream, b, blocks);
     }
     *blocks = (unsigned)most_blocks(b.window.rows);
-    rmsnorm_bwd_span_kernel<T><<<*blocks, lanes_for(b.window.d, ROWS_WARP), 0, stream>>>(b);
+    rmsnorm_bwd_span_kernel<T><<<*blocks, lanes_for(b.window.d, WARP), 0, stream>>>(b);
     return OK;
 }
 
@@ -397,7 +394,7 @@ extern "C" Status rmsnorm_bwd_cuda(struct Exec *ex, const void *args)
     TRY(launched);
     TRY(s);
     if (part == NULL) return OK;
-    rows_add_kernel<<<grid_of(window.d, ROWS_WARP), dim3(ROWS_WARP, ROWS_WARP), 0,
-                      exec_stream(ex)>>>(part, (float *)a->dw.data, blocks, window.d);
+    rows_add_kernel<<<grid_of(window.d, ADD_SIDE), dim3(ADD_SIDE, ADD_SIDE), 0, exec_stream(ex)>>>(
+        part, (float *)a->dw.data, blocks, window.d);
     return kernel_status("rmsnorm_bwd");
 }

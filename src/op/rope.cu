@@ -48,7 +48,7 @@ static Rotation rotation_of(const Rope &r)
 
 static __device__ __forceinline__ int32_t position_of(const Rotation &r, int64_t row)
 {
-    return r.pos == NULL ? 0 : __ldg(r.pos + row);
+    return r.pos == NULL ? 0 : read_const(r.pos + row);
 }
 
 /* Cosines and sines of N pairs from number `pair` on, as the tables have them. sign: 1; -1 to turn
@@ -216,7 +216,7 @@ static __device__ __forceinline__ void move_item(const Walk<T> &a, uint32_t i, i
         fetch_once(first[j], from);
         if (!WITHIN && t.apart > 0) fetch_once(second[j], from + t.apart);
     }
-    asm volatile("" ::: "memory"); /* or the compiler moves the fetches behind the branch */
+    compiler_fence(); /* or the compiler moves the fetches behind the branch */
     if (t.turned) {
 #pragma unroll
         for (int j = 0; j < EACH; j++) pos[j] = position_of(a.rotation, min(row + j, a.n - 1));
@@ -329,7 +329,7 @@ template <typename T> static Walk<T> walk_of(const Rope &r, int64_t n, int64_t p
 }
 
 template <typename T, bool WIDE, bool WITHIN>
-static void walk_launch(cudaStream_t stream, const Rope &r, int64_t n)
+static void walk_launch(LaunchStream stream, const Rope &r, int64_t n)
 {
     Walk<T> w = walk_of<T>(r, n, WIDE ? PACK<T> : 1, WITHIN);
     unsigned grid = w.sum_blocks + (w.items > 0 ? w.groups * grid_of(n, TOKENS<WITHIN>) : 0);
@@ -337,7 +337,7 @@ static void walk_launch(cudaStream_t stream, const Rope &r, int64_t n)
 }
 
 template <typename T, bool WIDE>
-static void rope_launch(cudaStream_t stream, const Rope &r, int64_t n)
+static void rope_launch(LaunchStream stream, const Rope &r, int64_t n)
 {
     if (WIDE && r.interleaved)
         walk_launch<T, WIDE, WIDE>(stream, r, n);

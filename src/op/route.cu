@@ -13,7 +13,6 @@
  * instructions each: instructions bound it, not memory. Two tokens a warp (8192 over 128 blocks of
  * 32 warps) hide what one token waits for.
  */
-#include "op/kernel.cuh"
 #include "op/pack.cuh"
 
 #include "op/route.h"
@@ -21,16 +20,20 @@
 #include <type_traits>
 
 enum {
-    WARP = 32,
     MOST_OF_A_LANE = 32, /* experts */
     MOST_CHOSEN = 64,    /* experts of a token */
-    ROOM = 8192,         /* floats: the rows of a block's warps, 32 warps of 256 experts */
-    MOST_THREADS = 1024,
+    CHOSEN_ROOM = 2 * WARP > MOST_CHOSEN
+                      ? 2 * WARP
+                      : MOST_CHOSEN, /* choose_few deals a key and an expert to each lane there */
+    ROOM = 8192, /* floats: the rows of a block's warps, 32 warps of 256 experts */
+    MOST_THREADS = BLOCK_THREADS_MAX,
     CHUNKS = 128, /* of all sequences, where no sequence must have more: a block each */
 };
 
+static_assert(CHOSEN_ROOM * sizeof(int32_t) >= WARP * sizeof(uint2),
+              "choose_few deals one to each lane");
+
 static constexpr float TINY = 1e-20f; /* as on the CPU: keeps a sum of sigmoids away from 0 */
-static constexpr unsigned ALL = 0xFFFFFFFFu;
 
 /* Threads of a block whose lanes have PER experts: as many as have their rows in ROOM, and their
  * scores in registers. */
@@ -172,8 +175,7 @@ static __device__ __forceinline__ void row_put(float *row, const RouteShape &s, 
 /* 1 / x rounded as IEEE says, of x from 1 to 2^126: a Newton step from the chip's estimate. */
 static __device__ __forceinline__ float reciprocal(float x)
 {
-    float r;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    float r = fast_reciprocal(x);
     return __fmaf_rn(r, __fmaf_rn(-x, r, 1.0f), r);
 }
 
@@ -186,7 +188,7 @@ template <int PER> static __device__ __forceinline__ void sigmoids(float (&v)[PE
         v[i] = __fadd_rn(1.0f, exp_like_cpu(-v[i]));
         far = far || v[i] >= 0x1p126f;
     }
-    if (__any_sync(ALL, far)) {
+    if (lanes_any(far)) {
 #pragma unroll
         for (int i = 0; i < PER; i++) v[i] = __frcp_rn(v[i]);
         return;
@@ -258,8 +260,8 @@ template <int PER> static __device__ __forceinline__ int take(uint32_t (&key)[PE
 /* The first lane with the largest key of the warp. */
 static __device__ __forceinline__ int first_largest(uint32_t key)
 {
-    uint32_t highest = __reduce_max_sync(ALL, key);
-    return __ffs((int)__ballot_sync(ALL, key == highest)) - 1;
+    uint32_t highest = lanes_max(key);
+    return lanes_first(lanes_where(key == highest));
 }
 
 /* Whether the lane's group is one of the top_groups with the largest sum of their best choices. */
@@ -275,11 +277,10 @@ static __device__ __forceinline__ bool group_open(const RouteRule &r, const Rout
     for (int i = 0; i < PER; i++) rest[i] = key[i];
     for (int64_t t = 0; t < r.group_score_top; t++) {
         uint32_t top = best;
-        for (int step = s.lanes / 2; step > 0; step /= 2)
-            top = max(top, __shfl_xor_sync(ALL, top, step));
+        for (int step = s.lanes / 2; step > 0; step /= 2) top = max(top, lane_get_xor(top, step));
         sum = __fadd_rn(sum, float_of(top));
-        unsigned having = __ballot_sync(ALL, best == top) >> start;
-        if (t + 1 < r.group_score_top && start + __ffs((int)having) - 1 == lane) take(rest, best);
+        LaneMask having = lanes_where(best == top) >> start;
+        if (t + 1 < r.group_score_top && start + lanes_first(having) == lane) take(rest, best);
     }
     uint32_t score = me.group < s.groups ? ordered(sum) : 0;
     for (int64_t t = 0; t < r.top_groups; t++) {
@@ -304,18 +305,18 @@ choose_few(int K, const Share &me, const uint32_t (&key)[PER], uint32_t best, in
     uint2 *dealt = (uint2 *)(void *)id;
     uint32_t bound = 0, left = best;
     for (int k = 0; k < K; k++) {
-        bound = __reduce_max_sync(ALL, left);
-        if (__ffs((int)__ballot_sync(ALL, left == bound)) - 1 == lane) left = 0;
+        bound = lanes_max(left);
+        if (lanes_first(lanes_where(left == bound)) == lane) left = 0;
     }
     bound = best == 0 ? UINT32_MAX : max(bound, 1u); /* 0: the lane's group is closed */
 #pragma unroll
     for (int i = 0; i < PER; i++) {
-        unsigned in = __ballot_sync(ALL, key[i] >= bound);
-        int at = n + __popc(in & ((1u << lane) - 1));
+        LaneMask in = lanes_where(key[i] >= bound);
+        int at = n + lanes_count(in & lanes_below(lane));
         if (key[i] >= bound && at < WARP) dealt[at] = make_uint2(key[i], (unsigned)(me.first + i));
-        n += __popc(in);
+        n += lanes_count(in);
     }
-    __syncwarp();
+    lanes_sync();
     if (n > WARP) return false;
     uint2 mine = lane < n ? dealt[lane] : make_uint2(0, UINT32_MAX);
     int before = 0; /* that are chosen before this lane's */
@@ -324,9 +325,9 @@ choose_few(int K, const Share &me, const uint32_t (&key)[PER], uint32_t best, in
         uint2 other = dealt[i];
         before += other.x > mine.x || (other.x == mine.x && other.y < mine.y);
     }
-    __syncwarp();
+    lanes_sync();
     if (lane < n && before < K) id[before] = (int32_t)mine.y;
-    __syncwarp();
+    lanes_sync();
     return true;
 }
 
@@ -347,7 +348,7 @@ static __device__ __forceinline__ void choose(const RouteRule &r, const RouteSha
     for (int k = 0; k < (int)s.K; k++) {
         if (first_largest(best) == (int)threadIdx.x % WARP) id[k] = me.first + take(key, best);
     }
-    __syncwarp();
+    lanes_sync();
 }
 
 /* The same in all lanes, added in the CPU's order. */
@@ -385,7 +386,7 @@ static __device__ __forceinline__ float inverse_sum(RouteScore kind, const float
 /* Shared memory of a block whose lanes have PER experts, and what of it is a warp's. */
 template <int PER> struct RouteRoom {
     float4 row[ROOM / 4]; /* a row of E a warp */
-    alignas(8) int32_t chosen[THREADS<PER> / WARP][MOST_CHOSEN];
+    alignas(8) int32_t chosen[THREADS<PER> / WARP][CHOSEN_ROOM];
     int32_t count[WARP * PER];          /* (E) */
     float squares[THREADS<PER> / WARP]; /* sum of z^2 over a warp's tokens */
 
@@ -433,7 +434,7 @@ static __device__ __forceinline__ void fwd_token(const RouteForward &a, int64_t 
     if (a.pos != NULL) {
         int pos = a.pos[n], E = (int)a.s.E, stride = 1 + pos / E % (E / K);
         for (int k = lane; k < K; k += WARP) id[k] = (int)((pos + (int64_t)k * stride) % E);
-        __syncwarp();
+        lanes_sync();
     } else {
         choose(r, a.s, me, a.bias, p, id);
     }
@@ -446,7 +447,7 @@ static __device__ __forceinline__ void fwd_token(const RouteForward &a, int64_t 
         a.weight[n * K + k] = a.score != NULL ? 1 : weight;
         if (counts) atomicAdd(&room.count[id[k]], 1);
     }
-    __syncwarp(); /* the next token takes the place of this one */
+    lanes_sync(); /* the next token takes the place of this one */
     if (r.aux_scale == 0) return;
     float inverse = inverse_sum(r.score, p);
 #pragma unroll
@@ -457,11 +458,11 @@ static __device__ __forceinline__ void fwd_token(const RouteForward &a, int64_t 
 static __device__ bool is_last(unsigned *ticket)
 {
     __shared__ bool last;
-    __threadfence();
+    device_fence();
     __syncthreads();
     if (threadIdx.x == 0) last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
     __syncthreads();
-    __threadfence();
+    device_fence();
     return last;
 }
 
@@ -480,7 +481,7 @@ static __device__ void add_chunks(const RouteForward &a, double *sums, int32_t *
         int32_t count = 0;
 #pragma unroll 8
         for (int c = mine ? part : chunks; c < chunks; c += parts) {
-            int2 sum = __ldcg((const int2 *)(from + (int64_t)c * E));
+            int2 sum = read_shared_cache((const int2 *)(from + (int64_t)c * E));
             q += (double)__int_as_float(sum.x);
             count += sum.y;
         }
@@ -531,7 +532,7 @@ static __device__ void add_z_loss(const RouteForward &a, double *room)
 {
     double sum = 0;
     for (int64_t i = threadIdx.x; i < a.s.B * a.s.chunks; i += blockDim.x)
-        sum += (double)__ldcg(a.squares + i);
+        sum += (double)read_shared_cache(a.squares + i);
     sum = block_sum(sum, room);
     if (threadIdx.x == 0) *a.aux_loss += (float)((double)a.rule.z_scale * sum);
     __syncthreads();
@@ -640,7 +641,7 @@ extern "C" Status route_fwd_cuda(struct Exec *ex, const void *args)
 template <typename Q>
 static __global__ __launch_bounds__(MOST_THREADS) void route_loss_kernel(RouteLoss<Q> a)
 {
-    __shared__ double room[WARP];
+    __shared__ double room[BLOCK_WARPS];
     add_loss(a, room);
 }
 
@@ -715,20 +716,20 @@ static __device__ __forceinline__ void set_weight_gradient(const RouteBackward &
     float factor = a.rule.scaling, mean = 0;
     if (a.rule.normalise) {
         row_put(row, a.s, me, p);
-        __syncwarp();
+        lanes_sync();
         float inverse = 1 / chosen_sum(K, row, index);
         for (int k = lane; k < K; k += WARP) mean += dweight(k) * (row[index[k]] * inverse);
         mean = warp_sum(mean);
         factor *= inverse;
-        __syncwarp();
+        lanes_sync();
     }
     const float zero[PER] = {};
     row_put(row, a.s, me, zero);
-    __syncwarp();
+    lanes_sync();
     for (int k = lane; k < K; k += WARP) row[index[k]] = factor * (dweight(k) - mean);
-    __syncwarp();
+    lanes_sync();
     row_get(row, a.s, me, 0, dp);
-    __syncwarp(); /* the next token takes the place of this one */
+    lanes_sync(); /* the next token takes the place of this one */
 }
 
 /* softmax:  dlogit = p (dp - sum_j p_j dp_j)          sigmoid:  dlogit = dp p (1 - p)

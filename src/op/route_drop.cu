@@ -11,7 +11,7 @@ enum { DROP_THREADS = 512 };
 static __global__ __launch_bounds__(DROP_THREADS) void route_drop_kernel(RouteDrop a,
                                                                          int32_t *lists)
 {
-    __shared__ int64_t room[32];
+    __shared__ int64_t room[BLOCK_WARPS];
     __shared__ int found;
     const int32_t *index = (const int32_t *)a.index.data, *target = (const int32_t *)a.target.data;
     int32_t *list = lists + blockIdx.x * a.index.dim[0];

@@ -15,7 +15,7 @@
 
 #include "op/pack.cuh"
 
-enum { ROWS_WARP = 32, ROWS_THREADS = 256, ROWS_GRID_Y = 65535 };
+enum { ROWS_THREADS = 256, ROWS_GRID_Y = 65535 };
 
 /* What one access brings: 16 bytes, or one element. */
 template <typename T, bool WIDE> struct Packed {
@@ -27,21 +27,20 @@ template <typename T, bool WIDE> struct Packed {
 template <typename T, bool WIDE>
 static __device__ __forceinline__ void fetch(Packed<T, WIDE> &to, const T *at)
 {
-    to.bits = __ldg(reinterpret_cast<const typename Packed<T, WIDE>::Bits *>(at));
+    to.bits = read_const(reinterpret_cast<const typename Packed<T, WIDE>::Bits *>(at));
 }
 
 /* Of what is not read again before it leaves the caches, and of what this thread will write. */
 template <typename T, bool WIDE>
 static __device__ __forceinline__ void fetch_once(Packed<T, WIDE> &to, const T *at)
 {
-    to.bits = __ldcs(reinterpret_cast<const typename Packed<T, WIDE>::Bits *>(at));
+    to.bits = read_once(reinterpret_cast<const typename Packed<T, WIDE>::Bits *>(at));
 }
 
-/* __stwb: see elements_put. */
 template <typename T, bool WIDE>
 static __device__ __forceinline__ void put(const Packed<T, WIDE> &from, T *at)
 {
-    __stwb(reinterpret_cast<typename Packed<T, WIDE>::Bits *>(at), from.bits);
+    write_whole(reinterpret_cast<typename Packed<T, WIDE>::Bits *>(at), from.bits);
 }
 
 template <typename T, bool WIDE> static __device__ __forceinline__ void clear(Packed<T, WIDE> &v)
@@ -115,20 +114,20 @@ static __device__ __forceinline__ void row_groups(int64_t n, int64_t d, F run)
 
 /* Sum over the threads of a row, which are blockDim.x: a power of two below a warp, or whole warps.
  * The same in all of them, in an order that blockDim.x alone decides. All threads of the block call.
- * `room`: 32 numbers of shared memory; a second call wants others, a third may have these.
+ * `room`: BLOCK_WARPS numbers of shared memory; a second call wants others, a third may have these.
  * APART: rows of a block do not wait for each other, each has a barrier of its own. There are 15 of
  * them, and a block that uses them takes all that it may have. */
 template <bool APART = false> static __device__ __forceinline__ float row_sum(float v, float *room)
 {
-    int lanes = (int)blockDim.x, warps = lanes / ROWS_WARP;
-    for (int step = min(lanes, (int)ROWS_WARP) / 2; step > 0; step /= 2) {
-        v += __shfl_xor_sync(0xFFFFFFFFu, v, step);
+    int lanes = (int)blockDim.x, warps = lanes / WARP;
+    for (int step = min(lanes, WARP) / 2; step > 0; step /= 2) {
+        v += lane_get_xor(v, step);
     }
-    if (lanes <= ROWS_WARP) return v;
+    if (lanes <= WARP) return v;
     float *mine = room + (int)threadIdx.y * warps;
-    if (threadIdx.x % ROWS_WARP == 0) mine[threadIdx.x / ROWS_WARP] = v;
+    if (threadIdx.x % WARP == 0) mine[threadIdx.x / WARP] = v;
     if constexpr (APART)
-        asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(lanes) : "memory");
+        row_barrier(threadIdx.y + 1, lanes);
     else
         __syncthreads();
     v = 0;

@@ -28,7 +28,7 @@ static __global__ __launch_bounds__(ROWS_THREADS) void scale_fwd_kernel(const T 
             factor[j] = 0;
             if (row + j * step >= n) continue;
             fetch_once(held[j], x + (row + j * step) * d + col);
-            factor[j] = __ldg(w + row + j * step);
+            factor[j] = read_const(w + row + j * step);
         }
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
@@ -64,9 +64,9 @@ static __global__ __launch_bounds__(ROWS_THREADS) void scale_bwd_kernel(const T 
                                                                         int64_t d, bool sigmoid)
 {
     constexpr int P = Packed<T, WIDE>::P;
-    __shared__ float room[ROWS_WARP];
+    __shared__ float room[BLOCK_WARPS];
     int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
-    float sum = 0, s = row < n ? factor_of(__ldg(w + row), sigmoid) : 0;
+    float sum = 0, s = row < n ? factor_of(read_const(w + row), sigmoid) : 0;
 #pragma unroll 2
     for (int64_t col = threadIdx.x * P; row < n && col < d; col += blockDim.x * P) {
         Packed<T, WIDE> held_dy, held_x, held_r;

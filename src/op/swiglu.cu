@@ -18,10 +18,7 @@ template <typename T> static __device__ __forceinline__ float sigmoid(float g)
     if constexpr (std::is_same<T, float>::value) {
         return 1 / (1 + expf(-g));
     } else {
-        float power, s;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(g * -1.44269504f)); /* 1 / ln 2 */
-        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(s) : "f"(1 + power));
-        return s;
+        return fast_reciprocal(1 + fast_exp2(g * -1.44269504f)); /* 1 / ln 2 */
     }
 }
 

@@ -47,6 +47,7 @@ typedef enum OpComm {
     COMM_REDUCE_SCATTER,
     COMM_SHIFT,
     COMM_ALL_REDUCE,
+    COMM_BROADCAST,
     COMM_EXCHANGE /* tokens to experts and back; size: bytes of one token's row */
 } OpComm;
 

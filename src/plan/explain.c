@@ -26,28 +26,27 @@ static const char *title_of(const Explained *x, int class)
     return layer_desc(x->p->spec.layers[x->p->first_of[class]].kind)->title;
 }
 
-/* The stack's sheet says where a value is from, if it says anything. */
+/* A value of the stack, if it defines that, and what it is made of. */
 static Status stack_value(const Explained *x, StackName name)
 {
-    const StackValues *v = &x->entry->stack;
-    const FormulaSheet *sheet = &x->p->q.stack->sheet;
+    PlanInputs in;
+    Sheet sheet;
     if (!x->p->q.stack->has[name]) return OK;
-    FormulaInputs in;
     ArenaMark mark = arena_mark(&x->p->scratch);
     TRY(price_inputs(x->p, x->entry, &in));
-    Status s = formula_explain(sheet, stack_names[name], &in, 3, x->out);
+    stack_sheet(x->p->q.stack, &in, &sheet);
     arena_release(&x->p->scratch, mark);
-    if (s != OK) return text_printf(x->out, "  %s = %g\n", stack_names[name], v->at[name]);
-    return OK;
+    return sheet_explain(&sheet, sheet_find(&sheet, stack_names[name]), 3, x->out);
 }
 
 static Status state_bytes(Explained *x, const ParamShards *s)
 {
+    static const ParamBuffer buffer[] = { BUF_WEIGHT, BUF_GRAD, BUF_MAIN, BUF_OPTIMIZER };
     static const int shared_from[] = { 3, 2, 1, 1 }; /* the ZeRO stage that shares a kind out */
     const PlanPrice *price = x->r->price;
     const ChunkPrice *sum = &x->ranks.rank[price->worst_rank].sum;
     for (int k = PLAN_WEIGHTS; k <= PLAN_OPTIMIZER; k++) {
-        const ParamSizes *z = k == PLAN_GRADS ? &sum->trained : &sum->all;
+        const ParamSizes *z = &sum->params.of[buffer[k - PLAN_WEIGHTS]];
         double expert = (double)z->expert, whole = (double)z->whole;
         double dense = (double)z->flat - expert - whole;
         bool shared = s->zero >= shared_from[k];
@@ -134,8 +133,8 @@ static Status peak(Explained *x)
                         "    %-10s %10.2f MiB, recomputed %10.2f MiB, output %.2f MiB; "
                         "%lld parameters, %lld of experts\n",
                         title_of(x, i), (double)a->count.keep / MIB, (double)b->count.keep / MIB,
-                        (double)a->count.stream / MIB, (long long)a->count.all.flat,
-                        (long long)a->count.all.expert));
+                        (double)a->count.stream / MIB, (long long)a->count.params.of[BUF_MAIN].flat,
+                        (long long)a->count.params.of[BUF_MAIN].expert));
     }
     TRY(state_bytes(x, &shards));
     TRY(slots(x));

@@ -15,7 +15,7 @@
  * reducing gradients, the optimizer and what a host loses come on top, as far as nothing hides
  * them.
  *
- * A stack other than ours is a formula sheet (stack.h): what it keeps, launches and waits for.
+ * A stack other than ours is a row of numbers (stack.h): what it keeps, launches and waits for.
  */
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H

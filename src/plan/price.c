@@ -29,8 +29,7 @@ const char *const plan_part_names[PLAN_PARTS] = {
 static void add_layer(ChunkPrice *c, const LayerPrice *l)
 {
     const LayerCount *n = &l->count;
-    params_add_sizes(&c->all, &n->all);
-    params_add_sizes(&c->trained, &n->trained);
+    spaces_add(&c->params, &n->params);
     c->state_elems += (double)n->state_elems;
     double lost = price_lost_s(l);
     for (int k = 0; k < CHUNK_PASSES; k++) {
@@ -63,8 +62,7 @@ void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, con
     }
     if (!has_copy(e, l, s)) return;
     const LayerCount *table = &e->plain[p->class_of[0]].count;
-    params_add_sizes(&c->all, &table->all);
-    params_add_sizes(&c->trained, &table->trained);
+    spaces_add(&c->params, &table->params);
 }
 
 /* ---- time beside the schedule ---- */
@@ -102,13 +100,13 @@ static Status add_call(const Planner *p, const PriceEntry *e, GradientCall c, Gr
     return OK;
 }
 
-/* Parameters of one kind: `ranks` hold them, `stride` GPUs apart, `shards` of which share out;
- * elems: those that are reduced, those that are gathered. */
+/* Parameters of one kind, held by `ranks` GPUs with stride `stride` and sharded over `shards` of them.
+ * elems: those that are reduced, those that are gathered; weight: bytes of one of these. */
 static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks, int64_t shards,
-                            int64_t stride, const double elems[2], GradientTimes *t)
+                            int64_t stride, const double elems[2], double weight, GradientTimes *t)
 {
     double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4;
-    double weight = e->spec.act == DTYPE_F32 ? 4 : 2, part = elems[0] / (double)shards;
+    double part = elems[0] / (double)shards;
     const GradientCall each[] = {
         { "gradients reduced", COLLECTIVE_REDUCE_SCATTER, shards, stride, elems[0] * size, 0 },
         { "replicas added up", COLLECTIVE_ALL_REDUCE, ranks / shards, stride * shards, part * size,
@@ -120,12 +118,20 @@ static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks
     return OK;
 }
 
-/* Of the rank's parameters those whose gradients it has the sums of, and which it updates. */
+/* Number of parameters that this rank updates. */
 static double own_elems(const ParamShards *s, const RankPrice *r)
 {
-    double expert = (double)r->sum.trained.expert, dense = (double)r->sum.trained.flat - expert;
+    const ParamSizes *own = &r->sum.params.of[BUF_GRAD];
+    double expert = (double)own->expert, dense = (double)own->flat - expert;
     if (s->zero == 0) return dense + expert;
     return dense / (double)s->dense + expert / (double)s->expert;
+}
+
+/* Bytes of what products read, a parameter. */
+static double weight_size(const ParamSpaces *s)
+{
+    double elems = (double)s->of[BUF_WEIGHT].flat;
+    return elems > 0 ? (double)s->copies.flat / elems : 0;
 }
 
 /* With ZeRO-2 gradients are shared out, with ZeRO-3 weights gathered, in every micro-batch, else
@@ -138,14 +144,15 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     bool whole = shards.zero == 0;
     int64_t ranks = l->dp * l->cp, replicas = ranks / l->ep > 0 ? ranks / l->ep : 1;
     double micros = (double)price_micros(p, l), hide = e->stack.at[STACK_hide_gradients];
-    const ParamSizes *z = &r->sum.trained, *read = l->zero < 3 ? z : &r->sum.all;
+    const ParamSizes *z = &r->sum.params.of[BUF_GRAD];
+    const ParamSizes *read = l->zero < 3 ? z : &r->sum.params.of[BUF_WEIGHT];
     const double dense[] = { (double)(z->flat - z->expert), (double)(read->flat - read->expert) };
     const double expert[] = { (double)z->expert, (double)read->expert };
-    double hidden = hide * r->backward_s;
+    double hidden = hide * r->backward_s, weight = weight_size(&r->sum.params);
     *t = (GradientTimes){ .reductions = l->zero < 2 ? 1 : micros,
                           .gathers = l->zero < 3 ? 1 : 2 * micros }; /* for either pass */
-    TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, dense, t));
-    TRY(add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, expert, t));
+    TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, dense, weight, t));
+    TRY(add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, expert, weight, t));
     const GradientCall twins = { "twins added up",  COLLECTIVE_ALL_REDUCE,     2,
                                  l->pp * ranks / 2, 4 * own_elems(&shards, r), 0 };
     if (l->schedule->placement == PLACE_BOTH) TRY(add_call(p, e, twins, t, &t->twins));
@@ -174,27 +181,31 @@ static double stack_size(const PriceEntry *e, StackName name, double ours)
     return e->stack.at[name] < 0 ? ours : e->stack.at[name];
 }
 
-/* Of both. */
-static double moments_size(const PriceEntry *e)
+/* Bytes a parameter, all of the optimizer's buffers. */
+static double state_size(const PriceEntry *e)
 {
-    return stack_size(e, STACK_moment_size, 2 * (double)dtype_bytes(e->spec.moment));
+    return stack_size(e, STACK_moment_size, optimizer_state_bytes(&e->spec.optimizer));
 }
 
 static void param_bytes(const PriceEntry *e, const ParamShards *shards, const RankPrice *r,
                         double memory[PLAN_KINDS])
 {
-    bool low = e->spec.act != DTYPE_F32;
-    const ParamTable t = { .all = r->sum.all, .trained = r->sum.trained };
+    const ParamTable t = { .spaces = r->sum.params };
     double elems[BUF_COUNT] = { 0 };
     for (int b = 0; b < BUF_STATE; b++)
         elems[b] = (double)params_shard_elems(&e->spec, &t, (ParamBuffer)b, shards);
-    memory[PLAN_WEIGHTS] =
-        rounded(elems[BUF_WEIGHT] * stack_size(e, STACK_weight_size, low ? 2 : 4));
+    double copies = (double)params_copy_bytes(&e->spec, &t, shards);
+    if (e->stack.at[STACK_weight_size] >= 0)
+        copies = elems[BUF_WEIGHT] * e->stack.at[STACK_weight_size];
+    memory[PLAN_WEIGHTS] = rounded(copies);
+    const double main = e->spec.weights.n > 0 ? 4 : 0; /* else the main weights are the weights */
     memory[PLAN_GRADS] = rounded(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
-    memory[PLAN_MAIN] = rounded(elems[BUF_MAIN] * stack_size(e, STACK_main_size, low ? 4 : 0));
-    memory[PLAN_OPTIMIZER] =
-        2 * rounded(elems[BUF_MOMENT1] * moments_size(e) / 2) + rounded(4 * r->sum.state_elems);
-    memory[PLAN_BUFFERS] = rounded((double)params_gathered_bytes(&e->spec, &t, shards));
+    memory[PLAN_MAIN] = rounded(elems[BUF_MAIN] * stack_size(e, STACK_main_size, main));
+    const int states = e->spec.optimizer.rule[0]->n_states;
+    memory[PLAN_OPTIMIZER] = rounded(4 * r->sum.state_elems);
+    for (int i = 0; i < states; i++)
+        memory[PLAN_OPTIMIZER] += rounded(elems[BUF_OPTIMIZER + i] * state_size(e) / states);
+    memory[PLAN_BUFFERS] = rounded((double)params_gathered_bytes(&t, shards));
 }
 
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
@@ -237,8 +248,7 @@ void price_add_chunk(RankPrice *r, const ChunkPrice *c)
     }
     for (int i = 0; i < ROOFLINE_LANES; i++) s->lane_s[i] += c->lane_s[i];
     s->host_s += c->host_s;
-    params_add_sizes(&s->all, &c->all);
-    params_add_sizes(&s->trained, &c->trained);
+    spaces_add(&s->params, &c->params);
     s->state_elems += c->state_elems;
 }
 
@@ -246,7 +256,7 @@ void price_add_chunk(RankPrice *r, const ChunkPrice *c)
 ChunkBytes price_add_bytes(RankPrice *r, const PlanLayout *l, const PriceEntry *e,
                            const ChunkPrice *c, unsigned passes)
 {
-    double pool = l->room.pool > 0 ? l->room.pool : e->spec.pool;
+    double pool = l->room.pool > 0 ? l->room.pool : e->spec.capacity.pool;
     ChunkBytes b = { .slot = { e->plain[0].count.stream } };
     if (c->layers > 0) b = chunk_count(c->layer, c->layers, passes, pool);
     for (int i = 0; i < RINGS; i++) r->ring[i] = fmax(r->ring[i], (double)b.ring[i]);
@@ -310,7 +320,8 @@ Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *
     TRY(price_gradients(p, l, e, rank, &gradients));
     part_s[PLAN_GRADIENTS] = price_gradients_s(&gradients);
     part_s[PLAN_UPDATE] = update_s(p, e, &shards, rank);
-    double state = (4 + moments_size(e)) * (double)rank->sum.all.flat / (double)(l->dp * l->cp);
+    double elems = (double)rank->sum.params.of[BUF_MAIN].flat;
+    double state = (4 + state_size(e)) * elems / (double)(l->dp * l->cp);
     part_s[PLAN_CHECKPOINT] = 0;
     if (p->config.checkpoint_every > 0) {
         double every = (double)p->config.checkpoint_every;
@@ -408,7 +419,7 @@ void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s
 
 static int exchange_of(const PriceEntry *e, const PlanLayout *l)
 {
-    return l->ep > 1 && e->stack.at[STACK_dispatch] < 0 ? (int)e->spec.exchange : -1;
+    return l->ep > 1 && e->stack.at[STACK_dispatch] < 0 ? (int)e->spec.ranks.exchange : -1;
 }
 
 /* With the layout's room for rows. */

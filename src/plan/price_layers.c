@@ -58,8 +58,10 @@ static Status note(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpCost
     return OK;
 }
 
-static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, const OpCost *cost)
+static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
+                       const OpCost *cost)
 {
+    (void)args;
     Counting *c = self;
     RooflineTime t;
     TRY(roofline_op(c->roofline, c->layer, cost, &t));
@@ -139,25 +141,16 @@ static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int laye
 
 /* ---- entries ---- */
 
-Status price_inputs(Planner *p, const PriceEntry *e, FormulaInputs *out)
+Status price_inputs(Planner *p, const PriceEntry *e, PlanInputs *out)
 {
     const Config *c = &p->config;
-    const Hardware *h = p->q.hardware;
     double tokens = (double)(e->key.micro_batch * c->data_sequence) / e->key.cp;
     double k = (double)c->moe_top_k * c->plan_imbalance;
     double seen =
         e->spec.experts == 0 ? 0 : exchange_distinct(c->moe_experts, c->moe_top_k, e->key.ep);
-    TRY(formula_inputs(c, p->q.gpus, &p->scratch, out));
-    const FormulaInput more[] = {
-        { "tokens", tokens, "a micro-batch on one rank" },
-        { "routed", tokens * k, "tokens x moe.top_k x plan.imbalance" },
-        { "received", tokens * seen * c->plan_imbalance, "tokens with an expert on a rank" },
-        { "hbm_gib", h->memory_gib, "memory.gib" },
-        { "launch_s", 1e-6 * h->host_launch_us, "host.launch_us" },
-        { "sync_s", 1e-6 * h->host_sync_us, "host.sync_us" },
-    };
-    for (size_t i = 0; i < sizeof more / sizeof *more; i++) TRY(formula_set(out, &more[i]));
-    return stack_settings(p->q.stack, out);
+    const InputTokens micro = { tokens, tokens * k, tokens * seen * c->plan_imbalance,
+                                p->q.hardware };
+    return plan_inputs(c, p->q.gpus, micro, &p->scratch, out);
 }
 
 /* `plain`: the entry of the same layers without recomputing, if there is one. */
@@ -170,14 +163,14 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     TRY(spec_like(c, &p->spec, &p->kept, &e->spec));
     spec_set_capacity(&e->spec,
                       &(RowCapacity){ .rows = e->key.rows_room, .blocks = e->key.block_room });
-    if (plan_counts_rows(c)) e->spec.room = e->spec.rows_room = c->plan_imbalance;
+    if (plan_counts_rows(c)) e->spec.capacity.blocks = e->spec.capacity.rows = c->plan_imbalance;
     /* Another stack's head takes all tokens at once. */
     e->spec.loss_chunk = p->q.stack->has[STACK_keep_head]
                              ? e->key.micro_batch * c->data_sequence
                              : head_chunk(e->spec.loss_chunk, true, e->spec.vocab, e->spec.act);
-    e->spec.stage_ranks = e->key.group_ranks;
+    e->spec.ranks.stage = e->key.group_ranks;
     ArenaMark mark = arena_mark(&p->scratch);
-    FormulaInputs in;
+    PlanInputs in;
     Status s = price_inputs(p, e, &in);
     if (s == OK) s = stack_values(p->q.stack, &in, &e->stack);
     Roofline r = { p->q.hardware, &e->stack, &e->spec,

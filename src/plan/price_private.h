@@ -78,7 +78,7 @@ typedef struct Partition {
 typedef struct ChunkPrice {
     ChunkTimes time;
     double lane_s[ROOFLINE_LANES], host_s; /* host: what shows of it */
-    ParamSizes all, trained;
+    ParamSpaces params;
     double state_elems;
     const LayerCount **layer;
     int layers;
@@ -163,7 +163,7 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
                     LayoutStage **out);
 
 /* What the stack's sheet is evaluated with for an entry; the configuration is the entry's. */
-Status price_inputs(Planner *p, const PriceEntry *e, FormulaInputs *out);
+Status price_inputs(Planner *p, const PriceEntry *e, PlanInputs *out);
 
 /* Stages of the model: hops of a micro-batch. */
 int price_stage_count(const PlanLayout *l);

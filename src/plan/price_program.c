@@ -151,7 +151,7 @@ static LayerRange take_stage(Planner *p, const PlanLayout *l, const PriceEntry *
 static Status shared_times(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                            const LayerCount *n, GradientTimes *out)
 {
-    const RankPrice layer = { .sum = { .all = n->all, .trained = n->trained } };
+    const RankPrice layer = { .sum = { .params = n->params } };
     return price_gradients(p, l, e, &layer, out);
 }
 

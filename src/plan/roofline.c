@@ -24,8 +24,8 @@ static Status exchange(const Roofline *r, const MoeSpec *m, const OpCost *c, dou
                                                        [EXCHANGE_HIER] = DISPATCH_RELAY,
                                                        [EXCHANGE_DIRECT] = DISPATCH_RANK };
     double theirs = r->stack->at[STACK_dispatch];
-    CollectiveGroup g = roofline_group(r->hardware, r->spec->ep, 1);
-    Dispatch d = { .kind = theirs < 0 ? ours[r->spec->exchange] : kinds[(int)theirs],
+    CollectiveGroup g = roofline_group(r->hardware, r->spec->ranks.ep, 1);
+    Dispatch d = { .kind = theirs < 0 ? ours[r->spec->ranks.exchange] : kinds[(int)theirs],
                    .tokens = r->tokens,
                    .row_bytes = c->size,
                    .experts = m->experts,
@@ -39,7 +39,7 @@ static Status exchange(const Roofline *r, const MoeSpec *m, const OpCost *c, dou
 
 static Status context(const Roofline *r, const OpCost *c, double *s)
 {
-    int64_t ranks = c->axis == AXIS_DP ? r->spec->stage_ranks : r->spec->cp;
+    int64_t ranks = c->axis == AXIS_DP ? r->spec->ranks.stage : r->spec->ranks.cp;
     CollectiveGroup g = roofline_group(r->hardware, ranks, 1);
     if (c->comm == COMM_SHIFT) {
         *s = collective_send(r->hardware, g.local == g.ranks, g.span, c->comm_bytes).s;
@@ -57,7 +57,7 @@ static Status context(const Roofline *r, const OpCost *c, double *s)
 /* An expert's last tile is half empty on average. */
 static double tile_share(const Roofline *r, const MoeSpec *m)
 {
-    double rows = r->tokens * (double)(m->rule.top_k * r->spec->ep) / (double)m->experts;
+    double rows = r->tokens * (double)(m->rule.top_k * r->spec->ranks.ep) / (double)m->experts;
     return rows / (rows + TILE_ROWS / 2.0);
 }
 

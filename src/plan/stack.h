@@ -1,19 +1,22 @@
 /*
- * stack: the software that runs a training, as data. A sheet says what the layers of a stack keep,
- * move, launch and wait for where our own engine differs, and what the stack reserves. The stack
- * NAME is the formula sheet stack-NAME (formula.h), or a file of that form. What it does not define
- * of stack.def is as in our engine. Definitions use its own options and constants, formula_inputs.c's
- * inputs, and these:
- *   tokens            tokens of a micro-batch on one rank
- *   routed, received  average rows of a rank's experts, times plan.imbalance; tokens they come from
- *   hbm_gib           memory of the GPU
- *   launch_s, sync_s  seconds to launch a kernel; seconds for the host to wait for the GPU
+ * stack: the software that runs a training, as numbers: what its layers keep, move, launch and wait for
+ * where our own engine differs, and what it reserves. stack.def lists the numbers; what a stack does not
+ * define of them is as in our engine.
+ *
+ * The program has `switchyard`, `primus` and `torchtitan`, computed from inputs.h's numbers
+ * (stack_primus.def). A file has numbers alone, which replace or add to those of a stack of the program:
+ *
+ *   extends: primus           # may be left out
+ *   define:                   # NAME: NUMBER or NAME: [NUMBER, UNIT, SOURCE]
+ *     share_compute: 0.75
+ *
+ * Not here: what the numbers do to a price (price_layers.c, price.c, roofline.c).
  */
 #ifndef PLAN_STACK_H
 #define PLAN_STACK_H
 
-#include "plan/formula.h"
-#include "plan/hardware.h"
+#include "plan/inputs.h"
+#include "plan/sheet.h"
 
 typedef enum StackName {
 #define STACK(name, fallback, help) STACK_##name,
@@ -25,8 +28,10 @@ typedef enum StackName {
 extern const char *const stack_names[STACK_COUNT];
 
 typedef struct PlanStack {
-    FormulaSheet sheet;
-    FormulaInputs settings; /* given behind the name */
+    const char *name;                             /* for sentences */
+    void (*fill)(Sheet *s, const PlanInputs *in); /* NULL: nothing is defined but what is given */
+    SheetGivens given;                            /* the file's, then those behind the name */
+    int given_in_file;                            /* how many of `given` come first */
     bool has[STACK_COUNT];
 } PlanStack;
 
@@ -35,19 +40,22 @@ typedef struct StackValues {
 } StackValues;
 
 /* `source`: a stack of the program or a file, and what its names shall be instead:
- * "primus,deepep=1". ERR_ARG or ERR_FORMAT as formula.h says. */
+ * "primus,deepep=1". ERR_ARG, ERR_IO or ERR_FORMAT in one sentence: no such stack, file or name; what is
+ * no number. */
 Status stack_load(PlanStack *s, Arena *a, const char *source);
+/* A file's text; `name` stands for it in sentences. */
+Status stack_parse(PlanStack *s, Arena *a, const char *name, const char *yaml, size_t yaml_bytes);
 
-/* Is `name` an option of the sheet that `source` did not set? */
+/* Is `name` an option of the stack that nothing behind its name has set? */
 bool stack_offers(const PlanStack *s, const char *name);
 
-/* The stack's settings join the inputs. */
-Status stack_settings(const PlanStack *s, FormulaInputs *in);
+/* All definitions with their values, for sheet_explain. */
+void stack_sheet(const PlanStack *s, const PlanInputs *in, Sheet *out);
+/* All values for the inputs; ERR_ARG names a value that cannot be (a share outside 0 to 1, negative
+ * bytes). */
+Status stack_values(const PlanStack *s, const PlanInputs *in, StackValues *out);
 /* What the values say of a kind of layer (LayerDesc.name): WHAT_LAYER; where there is no such name,
  * `otherwise`. */
 double stack_of_layer(const StackValues *v, const char *what, const char *layer, double otherwise);
-/* All values for the inputs; ERR_ARG names a value
- * that cannot be (a share outside 0 to 1, negative bytes). */
-Status stack_values(const PlanStack *s, const FormulaInputs *in, StackValues *out);
 
 #endif

@@ -8,31 +8,29 @@
  * of the chunk's row for its direction (chunk.h) on one lane. `slot` is the activation arena that
  * the micro-batch uses on the chunk. `wait` and `signal` are events of the same rank.
  *
- * What passes between chunks lies in the ring of transfers: `in` is the entry that an action reads,
- * `out` the one that its pass writes with its last action. A forward writes its output into an
- * entry, a send reads it; a receive writes an entry of its own rank, the next chunk's forward reads
+ * What passes between chunks lies in entries, the buffers of transfers. `in` is the entry that an action
+ * reads, `out` the one that its pass writes with its last action. A forward writes its output into an
+ * entry and a send reads it. A receive writes an entry of its own rank and the next chunk's forward reads
  * it. Where both chunks are on one rank the second reads what the first wrote.
  *
- * Weights and gradients that ranks share lie whole in one of two places while a layer needs them:
- * a gather fills a place with a layer's weights, and a free says that nobody reads them any more; a
- * zero with a layer opens a place for its gradients, and a reduce adds what is there over the
- * ranks.
+ * Weights and gradients that ranks share lie whole in one of two halves of a buffer while a layer needs
+ * them. A gather fills a half with a layer's weights; a free says that nobody reads them any more. A zero
+ * with a layer opens a half for its gradients; a reduce adds them over the ranks.
  *
- * Actions of one queue run one after the other, in the order of the list; nothing but events orders
- * different queues. A rank has a queue for each lane, and queues for its transfers. In a loop each
- * kind of transfer has one queue, however many chunks there are: all chunks send to the same rank,
- * and that rank receives in the order in which they send. On a V and in both directions chunks send
- * to different ranks, so there is a queue for each (kind of transfer, chunk). A transfer waits for
- * those before it in its queue and for no others. All queues begin together, and the step ends when
- * all have ended. */
+ * Actions of one queue run one after the other in the order of the list. Only events order different
+ * queues. A rank has a queue for each lane, and queues for its transfers. In a loop each kind of transfer
+ * has one queue, however many chunks there are: all chunks send to the same rank, which receives in the
+ * order in which they send. On a V and in both directions chunks send to different ranks, so each (kind
+ * of transfer, chunk) has a queue. A transfer waits only for those before it in its queue. All queues
+ * begin together, and the step ends when all have ended. */
 #ifndef SCHEDULE_ACTION_H
 #define SCHEDULE_ACTION_H
 
 #include "schedule/chunk.h"
 
 typedef enum ActionKind {
-    ACTION_ZERO_GRADS, /* the step's sums and gradients, or one layer's place, become zero; of an
-                                evaluation its sums */
+    ACTION_ZERO_GRADS, /* zeroes the step's sums and gradients, or one layer's half; of an evaluation
+                          its sums */
     ACTION_FORWARD,    /* one micro-batch through one chunk, into its slot */
     ACTION_BACKWARD,   /* input and weight gradients of the same, out of its slot */
     ACTION_BACKWARD_INPUT,   /* only the input gradients: the slot stays for the weights' */
@@ -42,7 +40,7 @@ typedef enum ActionKind {
     ACTION_SEND_GRADIENTS, /* the gradient of a chunk's input to the rank of the chunk before */
     ACTION_RECV_GRADIENTS,
     ACTION_GATHER_WEIGHTS, /* a layer's, from the ranks that share it, whole */
-    ACTION_FREE_WEIGHTS,   /* a layer's place may be filled anew */
+    ACTION_FREE_WEIGHTS,   /* a layer's half may be filled anew */
     ACTION_REDUCE_GRADS,   /* a layer's, over the ranks that share it */
     ACTION_SUM_GRADS,      /* a layer's sums, over replicas and over stages that hold it, too */
     ACTION_UPDATE,         /* norm, clipping, optimizer, router bias */
@@ -56,7 +54,7 @@ typedef struct Action {
     ActionKind kind;
     Lane lane;
     short chunk, first, end, peer; /* -1: none, as in the fields below; peer: a pipeline rank */
-    short layer, half;             /* of gathers and reductions: of the model; which of the two */
+    short layer, half;             /* of gathers and reductions: number in the model; its half */
     int micro, slot, in, out;
     int wait[ACTION_WAITS], signal;
 } Action;
@@ -83,12 +81,13 @@ typedef struct Program {
 /* How a Program goes back over a chunk; a set. */
 enum { CHUNK_WHOLE = 1, CHUNK_SPLIT = 2, CHUNK_PHASED = 4 };
 
+/* A stage: a chunk of a rank. */
 typedef struct StageAt {
     int rank, chunk;
 } StageAt;
 
-/* Length of a micro-batch's way; the place of a hop; the hop of a micro-batch on a chunk of this
- * rank, -1 if it does not come there. */
+/* hop_count: hops of a micro-batch. hop_stage: where a hop runs. hop_of: the hop of a micro-batch on a
+ * chunk of this rank, -1 if it does not come there. */
 int hop_count(const Program *p);
 StageAt hop_stage(const Program *p, int micro, int hop);
 int hop_of(const Program *p, int chunk, int micro);
@@ -106,8 +105,8 @@ bool action_communicates(const Program *p, const Action *a);
 int queue_of(const Program *p, const Action *a);
 int queue_count(const Program *p);
 
-/* A way is the sender's queue and the receiver's together, below transfer_links(). The same number at
- * both ends. */
+/* A link is a sender's queue and its receiver's, with the same number below transfer_links() at both
+ * ends. */
 int transfer_link(const Program *p, const Action *a);
 int transfer_links(const Program *p);
 

@@ -1,6 +1,6 @@
-/* chunk: what a schedule is told of the layers of a chunk: the phases of their passes, in the order
- * in which they run, each with its lane. lower.h makes actions of them, each a range of such phases
- * on one lane; simulate.h asks for their times. */
+/* chunk: what a schedule knows of the layers of a chunk: the phases of their passes in order, each with
+ * its lane. lower.h makes actions of them, each a range of phases on one lane. simulate.h asks for their
+ * times. Nothing here knows what a layer computes. */
 #ifndef SCHEDULE_CHUNK_H
 #define SCHEDULE_CHUNK_H
 
@@ -9,24 +9,24 @@
 
 #include <stdbool.h>
 
-/* One phase of one layer. A layer that is computed again in backward has its forward's phases once
- * more in front of its own in backward's row. */
+/* One phase of one layer. In backward's row a recomputed layer has its forward phases once more, before
+ * its own. */
 typedef struct ChunkPhase {
-    const char *kind, *name;  /* of the layer; of the phase */
-    short layer, own;         /* of the chunk, from 0; of the model; -1: none, it hands on */
-    short weights;            /* the layer of the model whose large weights it reads, and to
-                                     whose gradients it adds: its own; a tied head's the table's */
-    short half;               /* which of two places these lie in while it runs, where ranks
-                                     share them; -1: they do not. Phases on the comm lane read none */
-    short block;              /* of the chunk, from 0 */
-    unsigned char phase;      /* of the layer's row */
+    const char *kind, *name; /* of the layer; of the phase */
+    short layer, own;    /* number in the chunk; in the model; -1: none, it hands its input on */
+    short weights;       /* the layer of the model whose large weights it reads, and to whose
+                                 gradients it adds: its own, or for a tied head the table's */
+    short half;          /* where ranks share them: the half in which these weights lie while it
+                                 runs; else -1. Phases on the comm lane read none */
+    short block;         /* of the chunk, from 0 */
+    unsigned char phase; /* number in the layer's row of phases */
     unsigned char part, lane; /* BlockPart, Lane */
-    bool recompute;           /* of forward, for the second time */
-    bool overlap_ok;          /* needs nothing of the phase on the comm lane before it */
+    bool recompute;           /* a forward phase that runs a second time */
+    bool overlap_ok;          /* needs no result of the comm phase before it */
     bool communicates;        /* talks to other ranks although it is on the compute lane */
-    bool gradients;           /* adds to gradients with its input's: the head in forward, phases
-                                     over context ranks in backward */
-    bool ends;                /* the last one of its layer in backward's row */
+    bool gradients; /* adds to weight gradients together with its input's gradient: the head
+                                 in forward, phases over context ranks in backward */
+    bool ends;      /* the last phase of its layer in backward's row */
 } ChunkPhase;
 
 typedef struct ChunkRow {
@@ -36,7 +36,8 @@ typedef struct ChunkRow {
 
 enum { ROW_FORWARD, ROW_BACKWARD, CHUNK_ROWS };
 
-/* So many layers can lie whole at once, where ranks share weights or gradients. */
+/* Where ranks share weights or gradients, this many layers can lie whole at once: one in each half of
+ * the buffer. */
 enum { CHUNK_HALVES = 2 };
 
 typedef struct Chunk {
@@ -53,8 +54,8 @@ typedef struct ScheduleShards {
     bool update;    /* each updates a part of weights that all hold: gathered after the update */
 } ScheduleShards;
 
-/* A chunk for pipelines without a model: of so many blocks of four phases, one a part; of one phase
- * for 0 blocks. */
+/* A chunk for pipelines without a model. Each block has four phases, one for each part. With 0 blocks the
+ * chunk has one phase. */
 Status chunk_of_blocks(int blocks, Arena *a, Chunk *out);
 
 #endif

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
-/* From the most to the least; no entry takes more memory than the one before. blocks: at most. */
-static const RowCapacity rooms[] = {
+/* From the largest to the smallest; no entry takes more memory than the one before. blocks: at most. */
+static const RowCapacity levels[] = {
     { .pool = SPEC_POOL_MOST },
     { .pool = 1.75 },
     { .pool = 1.5 },
@@ -16,30 +16,31 @@ static const RowCapacity rooms[] = {
     { .pool = 1.1, .rows = 2, .blocks = 1.25 },
     { .pool = 1.1, .rows = 1.5, .blocks = 1.25 },
 };
-enum { ROOMS = sizeof rooms / sizeof *rooms };
+enum { LEVELS = sizeof levels / sizeof *levels };
 
-bool capacity_matters(const Config *c, int64_t ep)
+/* Is there anything to choose where so many ranks share the experts? */
+static bool matters(const Config *c, int64_t ep)
 {
     return c->moe_buffers == BUFFERS_POOLED && ep > 1;
 }
 
-static RowCapacity room_at(const Config *c, int i)
+static RowCapacity level_of(const Config *c, int i)
 {
-    RowCapacity room = rooms[i];
-    if (c->moe_pool_factor > 0) room.pool = c->moe_pool_factor;
-    if (room.blocks > c->moe_buffer_factor) room.blocks = 0;
-    return room;
+    RowCapacity capacity = levels[i];
+    if (c->moe_pool_factor > 0) capacity.pool = c->moe_pool_factor;
+    if (capacity.blocks > c->moe_buffer_factor) capacity.blocks = 0;
+    return capacity;
 }
 
 RowCapacity capacity_least(const Config *c, int64_t ep)
 {
-    return capacity_matters(c, ep) ? room_at(c, ROOMS - 1) : (RowCapacity){ 0 };
+    return matters(c, ep) ? level_of(c, LEVELS - 1) : (RowCapacity){ 0 };
 }
 
-const char *capacity_rows_text(const RowCapacity *room, char out[64])
+const char *capacity_rows_text(const RowCapacity *capacity, char out[64])
 {
-    (void)snprintf(out, 64, "%g times the mean", room->rows);
-    return room->rows > 0 ? out : "all that can come to it";
+    (void)snprintf(out, 64, "%g times the mean", capacity->rows);
+    return capacity->rows > 0 ? out : "all that can come to it";
 }
 
 bool capacity_same(const RowCapacity *a, const RowCapacity *b)
@@ -52,37 +53,37 @@ bool capacity_same(const RowCapacity *a, const RowCapacity *b)
 Status capacity_choose(const Config *c, int64_t ep, CapacityFits *fits, void *self,
                        RowCapacity *out)
 {
-    int too_much = -1, least = ROOMS - 1;
+    int too_much = -1, least = LEVELS - 1;
     *out = (RowCapacity){ 0 };
-    if (!capacity_matters(c, ep)) return OK;
+    if (!matters(c, ep)) return OK;
     for (int i = 0; least - too_much > 1 || i < 2; i++) {
         bool fit = false;
-        int at = i == 0 ? 0 : i == 1 ? ROOMS - 1 : (too_much + least) / 2;
-        const RowCapacity room = room_at(c, at);
-        TRY(fits(self, &room, &fit));
+        int at = i == 0 ? 0 : i == 1 ? LEVELS - 1 : (too_much + least) / 2;
+        const RowCapacity capacity = level_of(c, at);
+        TRY(fits(self, &capacity, &fit));
         if (fit)
             least = at;
         else
             too_much = at;
         if (i == 0 ? fit : i == 1 && !fit) break;
     }
-    *out = room_at(c, least);
+    *out = level_of(c, least);
     return OK;
 }
 
 /* The next larger of the list's pools, and of its buffers; beyond the list half as much again. */
 static double larger_pool(double now)
 {
-    for (int i = ROOMS - 1; i >= 0; i--) {
-        if (rooms[i].pool > now) return rooms[i].pool;
+    for (int i = LEVELS - 1; i >= 0; i--) {
+        if (levels[i].pool > now) return levels[i].pool;
     }
     return 1.5 * now;
 }
 
 static double larger_rows(double now)
 {
-    for (int i = ROOMS - 1; i >= 0; i--) {
-        if (rooms[i].rows > now) return rooms[i].rows;
+    for (int i = LEVELS - 1; i >= 0; i--) {
+        if (levels[i].rows > now) return levels[i].rows;
     }
     return 0;
 }
@@ -90,31 +91,32 @@ static double larger_rows(double now)
 Status capacity_grow(const Config *c, const RowCapacity *now, Shortage of, CapacityFits *fits,
                      void *self, RowCapacity *out)
 {
-    RowCapacity room = *now;
+    RowCapacity capacity = *now;
     bool fit = false;
     *out = *now;
     if (of.rows) {
-        room.pool = larger_pool(now->pool);
-        room.rows = now->rows > 0 ? larger_rows(now->rows) : 0;
+        capacity.pool = larger_pool(now->pool);
+        capacity.rows = now->rows > 0 ? larger_rows(now->rows) : 0;
     }
-    if (of.blocks) room.blocks = 1.5 * (now->blocks > 0 ? now->blocks : c->moe_buffer_factor);
-    for (; !fit && room.fetching <= config_moe_layers(c); room.fetching++) {
-        TRY(fits(self, &room, &fit));
-        if (fit) *out = room;
+    if (of.blocks) capacity.blocks = 1.5 * (now->blocks > 0 ? now->blocks : c->moe_buffer_factor);
+    for (; !fit && capacity.fetching <= config_moe_layers(c); capacity.fetching++) {
+        TRY(fits(self, &capacity, &fit));
+        if (fit) *out = capacity;
     }
     return OK;
 }
 
-/* The chance of more than `room`, which is of no matter where it is enough for `most`. */
-static double beyond(double mean, double variance, double room, double most)
+/* The chance of more than `capacity`, which is of no matter where it is enough for `most`. */
+static double beyond(double mean, double variance, double capacity, double most)
 {
-    if (room >= most) return 0;
-    return variance > 0 ? erfc((room - mean) / sqrt(2 * variance)) / 2 : mean > room;
+    if (capacity >= most) return 0;
+    return variance > 0 ? erfc((capacity - mean) / sqrt(2 * variance)) / 2 : mean > capacity;
 }
 
 /* A token takes K of E experts, so it brings a rank with E/ep of them K/ep rows with the variance
  * K/ep (1 - 1/ep) (E-K)/(E-1) of draws that are not put back; it comes to a rank or it does not. */
-CapacityOutlook capacity_outlook(const Config *c, const RowCapacity *room, const CapacityUse *use)
+CapacityOutlook capacity_outlook(const Config *c, const RowCapacity *capacity,
+                                 const CapacityUse *use)
 {
     const ExchangeDesc *kind = exchange_kinds[use->exchange];
     double experts = (double)c->moe_experts, k = (double)c->moe_top_k, ep = (double)use->ep;
@@ -122,10 +124,10 @@ CapacityOutlook capacity_outlook(const Config *c, const RowCapacity *room, const
     double variance = balanced * (1 - 1 / ep) * (experts - k) / fmax(1, experts - 1);
     double mean = fmin(balanced * c->plan_imbalance, most), layers = use->layers;
     double retry = use->pools * beyond(layers * mean, layers * variance,
-                                       layers * room->pool * balanced, layers * most);
-    if (room->rows > 0)
-        retry += use->pools * layers * beyond(mean, variance, room->rows * balanced, most);
-    double blocks = room->blocks > 0 ? room->blocks : c->moe_buffer_factor;
+                                       layers * capacity->pool * balanced, layers * most);
+    if (capacity->rows > 0)
+        retry += use->pools * layers * beyond(mean, variance, capacity->rows * balanced, most);
+    double blocks = capacity->blocks > 0 ? capacity->blocks : c->moe_buffer_factor;
     double comes = kind->rows(c->moe_experts, c->moe_top_k, use->ep) / ep;
     double from = kind->gapless ? n * ep : n; /* a block has the tokens of one rank, or of all */
     retry += use->pools * layers * (kind->gapless ? 1 : ep) *

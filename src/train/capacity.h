@@ -1,54 +1,53 @@
 /*
- * room: how much room for received rows a run has, or a plan counts with (moe.buffers=pooled).
+ * capacity: how much memory for received rows a run has, or a plan counts with (moe.buffers=pooled).
+ * What a layer does with it is model/moe.c's.
  *
- * What is kept lies in pools of so many times the rows that balanced routing brings, what is not
- * kept in buffers for all rows that can come to a layer. Where memory is short pools get smaller,
- * from 2 to 1.1 times, and so do these buffers and the blocks that tokens travel in. No bit of a
- * result depends on any of it: rows without room make a step run again (engine_parts.h), and a run whose
- * steps do so gets more room.
+ * What is kept lies in pools of a multiple of the rows that balanced routing brings. What is not kept
+ * lies in buffers for all rows that can come to a layer. Where memory is short pools get smaller, from 2
+ * to 1.1 times, and so do these buffers and the blocks that tokens travel in. No bit of a result depends
+ * on any of it: rows that do not fit make a step run again (EngineMode), and a run whose steps do so
+ * gets more capacity.
  */
-#ifndef TRAIN_ROOM_H
-#define TRAIN_ROOM_H
+#ifndef TRAIN_CAPACITY_H
+#define TRAIN_CAPACITY_H
 
 #include "model/spec.h"
 
-/* Is there anything to choose where so many ranks share the experts? */
-bool capacity_matters(const Config *c, int64_t ep);
-
-/* The most room, of a list, that fits; the least if none does. `fits` is asked a few times. */
-typedef Status CapacityFits(void *self, const RowCapacity *room, bool *fits);
+/* The largest capacity of a list that fits; the smallest if none does. `fits` is asked a few times. */
+typedef Status CapacityFits(void *self, const RowCapacity *capacity, bool *fits);
 Status capacity_choose(const Config *c, int64_t ep, CapacityFits *fits, void *self,
                        RowCapacity *out);
 RowCapacity capacity_least(const Config *c, int64_t ep);
 
-/* Of a step: tokens of a micro-batch on one rank of the `ep` that share experts; MoE layers that share a
- * pool; how often a pool is filled, on all ranks together. */
+/* How a step uses capacity. tokens: of a micro-batch on one of the `ep` ranks that share experts. layers:
+ * MoE layers that share a pool. pools: how often a pool is filled, counted over all ranks. */
 typedef struct CapacityUse {
     ExchangeKind exchange;
     int64_t ep, tokens;
     double layers, pools;
 } CapacityUse;
 
-/* What to expect where experts are chosen evenly, each token for itself, but for the busiest rank, which
- * gets plan.imbalance times the mean. rows: of one layer, there; retry_chance: the chance, at most, that a step
- * has no room for some rows and runs a second time. Sums of so many tokens are taken as normal. */
+/* Expected rows under uniform independent routing, except that the busiest rank gets plan.imbalance times
+ * the mean. rows: of one layer on that rank. retry_chance: at most, that rows do not fit and a step runs
+ * a second time. Sums over tokens are taken as normally distributed. */
 typedef struct CapacityOutlook {
     double rows, retry_chance;
 } CapacityOutlook;
-CapacityOutlook capacity_outlook(const Config *c, const RowCapacity *room, const CapacityUse *use);
+CapacityOutlook capacity_outlook(const Config *c, const RowCapacity *capacity,
+                                 const CapacityUse *use);
 
 /* What steps that ran again were short of. */
 typedef struct Shortage {
     bool blocks, rows; /* of tokens on their way; pools and buffers of a layer's rows */
 } Shortage;
 
-/* More of what was short than `now`, and as many layers (of all with experts) that fetch received rows
- * again as that takes to fit. There is no such room: *out is `now`. */
+/* More than `now` of what was short. To make that fit, the first MoE layers fetch received rows again, as
+ * few of them as it takes. If nothing fits, *out is `now`. */
 Status capacity_grow(const Config *c, const RowCapacity *now, Shortage of, CapacityFits *fits,
                      void *self, RowCapacity *out);
 
-/* Where the rows that are not kept lie: "all that can come to it", or so many times the mean. */
-const char *capacity_rows_text(const RowCapacity *room, char out[64]);
+/* The capacity for rows that are not kept: "all that can come to it", or a multiple of the mean. */
+const char *capacity_rows_text(const RowCapacity *capacity, char out[64]);
 
 bool capacity_same(const RowCapacity *a, const RowCapacity *b);
 

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "train/agree.h"
 #include "train/checkpoint_folder.h"
-#include "train/engine_weights.h"
+#include "train/copies.h"
 #include "train/manifest.h"
 
 #include <inttypes.h>
@@ -36,7 +36,7 @@ typedef struct Loading {
 static bool wanted(const Loading *l, const Param *p, ParamBuffer b)
 {
     const Engine *e = l->e;
-    if (!l->moments && (b == BUF_MOMENT1 || b == BUF_MOMENT2)) return false;
+    if (!l->moments && buffer_is_optimizers(b)) return false;
     return p->first[b] >= 0 && e->memory.buffer[b].data != NULL;
 }
 
@@ -64,6 +64,16 @@ static Status same_shape(const char *folder, const Param *p, const ManifestEntry
                 tensor_shape_text(&a, have, sizeof have), tensor_shape_text(&b, want, sizeof want));
 }
 
+/* Is it a buffer that the parameter has here? Another rule may have left other state there. */
+static bool same_buffer(const Loading *l, const Param *p, const ManifestEntry *entry)
+{
+    const OptimizerDesc *rule = param_bucket_rule(&l->e->params, p);
+    if (!buffer_is_optimizers(entry->buffer)) return true;
+    if (rule == NULL || buffer_state(entry->buffer) >= rule->n_states) return false;
+    return strcmp(buffer_desc(rule, entry->buffer).name,
+                  buffer_desc(entry->rule, entry->buffer).name) == 0;
+}
+
 static ParamPiece piece_of(const Loading *l, const Param *p, ParamBuffer b)
 {
     return param_piece(&l->e->params, p, &l->e->memory, b);
@@ -85,6 +95,10 @@ static Status match_entry(Loading *l, int64_t at)
                     "%s: elements %" PRId64 "+%" PRId64 " of %s, %" PRId64 " times, each %" PRId64
                     " further; it has %" PRId64,
                     l->folder, in->first, in->n, p->name, in->rows, in->stride, param_elems(p));
+    }
+    if (!same_buffer(l, p, entry)) {
+        l->param[at] = -1;
+        return OK;
     }
     const ManifestEntry **chain = &l->chain[i * BUF_COUNT + (int)entry->buffer];
     entry->other = *chain;
@@ -126,11 +140,10 @@ static Status check_complete(const Loading *l)
     }
     for (int i = 0; i < t->n * CHECKPOINT_BUFFERS; i++) {
         const Param *p = &t->at[i / CHECKPOINT_BUFFERS];
-        ParamBuffer b = checkpoint_buffers[i % CHECKPOINT_BUFFERS];
+        ParamBuffer b = checkpoint_buffer(i % CHECKPOINT_BUFFERS);
         const ManifestEntry *chain = l->chain[(p - t->at) * BUF_COUNT + b];
         if (!wanted(l, p, b) || of_modules(l, p->name, l->info->modules, here)) continue;
-        bool moment = b == BUF_MOMENT1 || b == BUF_MOMENT2;
-        if (chain == NULL && moment) {
+        if (chain == NULL && buffer_is_optimizers(b)) {
             return FAIL(ERR_ARG,
                         "%s has no moments of %s, which was frozen there: take its init.frozen, or "
                         "init.moments=false",
@@ -139,7 +152,7 @@ static Status check_complete(const Loading *l)
         if (chain == NULL) {
             return FAIL(ERR_ARG,
                         "%s is of another model: %s (%s) has 0 of %" PRId64 " elements there",
-                        l->folder, p->name, manifest_buffer_name(b), param_elems(p));
+                        l->folder, p->name, buffer_desc(NULL, b).name, param_elems(p));
         }
         TRY(manifest_check_cover(l->folder, chain, param_elems(p)));
     }
@@ -202,7 +215,7 @@ Status checkpoint_load_init(Engine *e, const char *path, const CheckpointGate *g
     /* they lay in the scratch that goes back now: see checkpoint_info */
     info->config = info->products = NULL;
     arena_release(l.scratch, mark);
-    return s == OK ? engine_refresh_weights(l.e) : s;
+    return s == OK ? copies_refresh(l.e) : s;
 }
 
 Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info)

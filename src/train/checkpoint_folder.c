@@ -10,8 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-const ParamBuffer checkpoint_buffers[] = { BUF_MAIN, BUF_MOMENT1, BUF_MOMENT2, BUF_STATE };
-
 Status folder_of_step(char out[FILE_PATH_MAX], const char *folder, int64_t step, const char *suffix)
 {
     char name[64];

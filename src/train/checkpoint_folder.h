@@ -5,12 +5,11 @@
 #include "base/file.h"
 #include "train/engine_parts.h"
 
-enum { CHECKPOINT_STEPS_MAX = 4096, CHECKPOINT_BUFFERS = 4 };
+/* Main weights, the optimizer's buffers, and what is not trained are saved, in this order. */
+enum { CHECKPOINT_STEPS_MAX = 4096, CHECKPOINT_BUFFERS = BUF_COUNT - BUF_MAIN };
+static inline ParamBuffer checkpoint_buffer(int i) { return (ParamBuffer)(BUF_MAIN + i); }
 
 #define CHECKPOINT_TEMP ".tmp"
-
-/* Which buffers are saved, in this order. */
-extern const ParamBuffer checkpoint_buffers[CHECKPOINT_BUFFERS];
 
 /* All ranks, on their hosts; NULL: this one is alone. */
 static inline Comm *host_of(const Engine *e)

@@ -37,6 +37,7 @@ typedef struct Saved {
     int next;
     const Param *param;
     ParamBuffer buffer;
+    const OptimizerDesc *rule;
     ParamPiece piece;
     uint64_t offset, end; /* in the file */
 } Saved;
@@ -47,7 +48,8 @@ static bool saved_next(const Engine *e, Saved *s)
     while (s->next < CHECKPOINT_BUFFERS * n) {
         int i = s->next++;
         s->param = &e->params.at[i % n];
-        s->buffer = checkpoint_buffers[i / n];
+        s->buffer = checkpoint_buffer(i / n);
+        s->rule = param_bucket_rule(&e->params, s->param);
         if (!writes(e, s->param, s->buffer)) continue;
         s->piece = param_piece(&e->params, s->param, &e->memory, s->buffer);
         if (piece_elems(&s->piece.in) == 0) continue;
@@ -81,6 +83,7 @@ static ManifestEntry entry_of(const Saved *s, const char *file)
     return (ManifestEntry){ .param = p->name,
                             .file = file,
                             .buffer = s->buffer,
+                            .rule = s->rule,
                             .dtype = s->piece.at.dtype,
                             .rank = p->rank,
                             .dim = { p->dim[0], p->dim[1] },
@@ -215,7 +218,7 @@ static Status begin_folder(Checkpointer *k)
 {
     char temp[FILE_PATH_MAX];
     Exec *ex = &k->engine->ex;
-    TRY(choices_text(ex->backend->device->choices(ex), &k->arena, &k->info.products));
+    TRY(choices_text(exec_choices(ex), &k->arena, &k->info.products));
     op_set_text(ex, k->engine->config->run_compute == COMPUTE_BF16, k->info.cpu);
     TRY(folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP));
     TRY(file_remove_tree(temp));

@@ -2,8 +2,8 @@
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-/* What run_layers.c does when passes are phases: a block is taken back as a whole, with what its
- * second forwards made and its rings. */
+/* A backward that is phased (run_layers.c: PHASED). A block is given back as a whole, with what its second
+ * forwards made and its rings. */
 static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes *b)
 {
     size_t stream = layer[0]->stream, due = 0, above = 0, streams = layer[0]->streams;
@@ -23,8 +23,8 @@ static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes 
     }
 }
 
-/* Nothing is given back before the weights' gradients. The first layer's goes into an entry; where
- * backward does not come there is none. */
+/* A backward that is split (run_layers.c: SPLIT). Nothing is given back before the weight gradients. The
+ * first layer's gradient of h goes into an entry. Layers without backward have none. */
 static size_t split(const LayerCount *const *layer, int n)
 {
     int streams = n - layer[n - 1]->ends;

@@ -1,8 +1,8 @@
 /*
- * chunk_count: what a micro-batch takes on a chunk of layers, added up from its layers: byte for
- * byte what the counting run of the engine finds. It repeats the marks that forward_pass and
- * backward_pass of run_layers.c take and give back, and tests/unit/train/test_chunk_count holds
- * both equal.
+ * chunk_count: what a micro-batch takes on a chunk of layers, added up from its layers. The result is
+ * byte for byte what the counting run of the engine finds: the sums follow the marks that forward_pass
+ * and backward_pass (run_layers.c) take and give back. tests/unit/train/test_chunk_count holds both
+ * equal. A search prices each layout with it, so it must not run layers.
  */
 #ifndef TRAIN_CHUNK_COUNT_H
 #define TRAIN_CHUNK_COUNT_H
@@ -12,8 +12,8 @@
 
 typedef struct ChunkBytes {
     size_t slot[SLOT_PARTS], ring[RINGS], scratch; /* ring: without the entries */
-    size_t eval;                                   /* of the slot in an evaluation */
-    size_t pool;                                   /* of the slot in training: of rows */
+    size_t eval;                                   /* the slot in an evaluation */
+    size_t pool;                                   /* the slot's pool of rows in training */
 } ChunkBytes;
 
 /* n >= 1 layers in order; passes: of the CHUNK_ set; pool: ModelSpec.pool. */

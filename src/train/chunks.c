@@ -48,7 +48,7 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool recompute
     x.overlap_ok = f->overlap_ok && !norm_again && exchanges;
     x.gradients = recompute ? false
                   : forward ? f->forward_gradients
-                            : s->cp > 1 && f->input_gradients;
+                            : s->ranks.cp > 1 && f->input_gradients;
     x.ends = !forward && !recompute && phase == layer_backward(desc, desc->n_phases - 1);
     if (r->placed && x.lane == LANE_COMPUTE) x.half = (short)params_half(x.weights);
     r->at[r->n++] = x;

@@ -1,4 +1,4 @@
-/* chunks: the layers of a chunk as its schedule sees them: rows of phases, with lanes. */
+/* chunks: describes the layers of a chunk to its schedule, as rows of phases with lanes. */
 #ifndef TRAIN_CHUNKS_H
 #define TRAIN_CHUNKS_H
 
@@ -13,8 +13,8 @@ static inline LayerRange chunk_layers(const ModelSpec *s, const LayoutStage *sta
                          stage->loss ? s->n_layers : s->block_first[stage->first + stage->layers] };
 }
 
-/* The rows of a chunk of these layers, in `a`. A chunk without layers has one phase, which hands its input on.
- * shards: whether ranks have parts of weights or gradients says whether these have places. */
+/* The rows of a chunk of these layers, in `a`. A chunk without layers has one phase, which hands its input
+ * on. Phases have a half of the gather buffer if `shards` says that ranks share weights or gradients. */
 Status chunk_build(const ModelSpec *s, LayerRange range, const ScheduleShards *shards, Arena *a,
                    Chunk *out);
 

@@ -1,6 +1,6 @@
 #include "train/engine.h"
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "op/choices.h"
 #include "train/agree.h"
@@ -12,7 +12,9 @@
 #include "train/run_program.h"
 #include "train/shards.h"
 #include "train/slots.h"
+#include "train/update.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -31,7 +33,7 @@ static Status make_step(Engine *e)
     Arena *a = &e->arenas.at[ENGINE_STEP];
     TRY(batch_make(a, &e->spec, s->batch, s->sequence, &e->io.batch));
     TRY(tensor_new1(a, DTYPE_F32, 1 + e->spec.depths, &e->io.loss_scale));
-    TRY(tensor_new1(a, DTYPE_F32, (int64_t)AGE_COUNT * 3, &e->io.hyper));
+    TRY(tensor_new1(a, DTYPE_F32, UPDATE_SCALARS, &e->io.hyper));
     e->arenas.inputs_end = arena_mark(a);
     TRY(record_make(a, &e->spec, s->domains, &e->io.record));
     e->arenas.record_end = arena_mark(a);
@@ -104,8 +106,8 @@ static Status make_exec(Engine *e)
 {
     Arena *scratch = &e->mode->arena[ENGINE_SCRATCH];
     bool gpu = engine_wants_gpu(e->config);
-    if (gpu && e->counting) return cuda_exec_count(&e->ex, &e->tables, scratch);
-    if (gpu) return cuda_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
+    if (gpu && e->counting) return gpu_exec_count(&e->ex, &e->tables, scratch);
+    if (gpu) return gpu_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
     TRY(exec_init(&e->ex, &e->tables, scratch, e->shape.threads, (CpuIsa)e->config->run_cpu_isa));
     if (e->counting) e->ex.backend = &backend_count;
     return OK;
@@ -115,13 +117,13 @@ static Status make_exec(Engine *e)
 static Status join_mesh(Engine *e)
 {
     const Mesh *host = e->shape.mesh;
-    bool stores = exchange_kinds[e->spec.exchange]->board_bytes > 0;
+    bool stores = exchange_kinds[e->spec.ranks.exchange]->board_bytes > 0;
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
     e->ex.mesh = &e->mesh;
     if (!e->ex.backend->apart) {
         e->mesh = *host;
-        return null_groups(e);
+        return null_groups(e->config, &e->mesh, &e->tables);
     }
     TRY(comm_nccl(host->group[GROUP_WORLD], e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE),
                   &e->tables, &world));
@@ -130,14 +132,14 @@ static Status join_mesh(Engine *e)
     for (MeshGroup g = GROUP_WORLD; g < GROUP_MADE; g++) {
         if (mesh_exchanges(&host->shape, g, stores)) TRY(comm_connect(e->mesh.group[g]));
     }
-    return null_groups(e);
+    return null_groups(e->config, &e->mesh, &e->tables);
 }
 
 static void leave_mesh(Engine *e)
 {
     Comm *world = e->mesh.group[GROUP_WORLD];
     if (world == NULL || world == e->shape.mesh->group[GROUP_WORLD]) return;
-    null_undo(e);
+    null_undo(&e->mesh);
     mesh_free(&e->mesh);
     comm_free(world);
 }
@@ -174,8 +176,8 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(join_mesh(e));
     TRY(engine_make_arenas(e, plan));
     if (!e->counting)
-        TRY(exchange_open(&e->ex, e->spec.exchange, e->arenas.block.base, e->arenas.block.cap_bytes,
-                          &e->tables));
+        TRY(exchange_open(&e->ex, e->spec.ranks.exchange, e->arenas.block.base,
+                          e->arenas.block.cap_bytes, &e->tables));
     TRY(engine_make_transfers(e));
     bool training = e->use == ENGINE_TRAIN;
     TRY(params_alloc(&e->spec, &e->params, &e->arenas.at[ENGINE_RUN], training, &e->memory));
@@ -386,9 +388,9 @@ static Status start_step(Engine *e)
 static Status try_step(Engine *e, bool tune)
 {
     e->mode->step.transfers.quiet = true;
-    TRY(e->ex.backend->device->tune(&e->ex, tune));
+    TRY(exec_tune(&e->ex, tune));
     Status s = enqueue_step(e);
-    TRY(e->ex.backend->device->tune(&e->ex, false));
+    TRY(exec_tune(&e->ex, false));
     e->mode->step.transfers.quiet = false;
     TRY(s);
     return engine_wait(&e->arenas);
@@ -414,7 +416,7 @@ static Status share_choices(Engine *e, struct Choices *choices)
 static Status rehearse(Engine *e, const char *products)
 {
     const Config *c = e->config;
-    struct Choices *choices = e->ex.backend->device->choices(&e->ex);
+    struct Choices *choices = exec_choices(&e->ex);
     int taken = 0;
     if (products != NULL && products[0] != '\0') {
         TRY(choices_take(choices, "the checkpoint's list of products", products, &taken));
@@ -512,27 +514,21 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
     e->modes[0].spec = e->spec;
     exchange_close(&e->ex);
     TRY(engine_remake_modes(e, plan));
-    TRY(exchange_open(&e->ex, e->spec.exchange, e->arenas.block.base, e->arenas.block.cap_bytes,
-                      &e->tables));
+    TRY(exchange_open(&e->ex, e->spec.ranks.exchange, e->arenas.block.base,
+                      e->arenas.block.cap_bytes, &e->tables));
     use_mode(e, 0);
     return captured ? capture(e) : OK;
 }
 
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out)
 {
-    const Config *c = e->config;
     if (batch->depths < e->spec.depths)
         return FAIL(ERR_ARG,
                     "engine: a batch with %d depths of multi-token prediction, mtp.layers is %d",
                     batch->depths, e->spec.depths);
     e->step = e->ex.step = step;
-    float hyper[AGE_COUNT][3];
-    for (int i = 0; i < AGE_COUNT; i++) {
-        const double updates = (double)(step + e->moment_steps[i]);
-        hyper[i][0] = (float)lr;
-        hyper[i][1] = (float)(1 / (1 - pow(c->optimizer_beta1, updates)));
-        hyper[i][2] = (float)(1 / (1 - pow(c->optimizer_beta2, updates)));
-    }
+    float hyper[UPDATE_SCALARS];
+    update_scalars(e, lr, step, hyper);
     put(e, &e->io.hyper, hyper);
     put_batch(e, batch);
     int64_t waits = e->ex.waits;
@@ -621,7 +617,7 @@ const int32_t *engine_load(const Engine *e) { return engine_host(&e->arenas, &e-
 static Status check_logits(const Engine *e, const float *logits, int64_t n)
 {
     int64_t v = e->config->model_vocab, rows = n < e->shape.logit_rows ? n : e->shape.logit_rows;
-    int64_t i = numbers_bad(BUF_WEIGHT, (Numbers){ logits, DTYPE_F32, rows * v });
+    int64_t i = numbers_bad(-FLT_MAX, (Numbers){ logits, DTYPE_F32, rows * v });
     if (i < 0) return OK;
     return FAIL(ERR_NUMERIC,
                 "the logit of id %lld after token %lld is %g: the weights are finite, what the "

@@ -1,6 +1,6 @@
 #include "train/engine_memory.h"
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "train/slots.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@ static const size_t COUNT_BYTES = (size_t)1 << 60;
 
 bool engine_wants_gpu(const Config *c)
 {
-    if (c->run_device == DEVICE_AUTO) return cuda_built() && cuda_devices() > 0;
+    if (c->run_device == DEVICE_AUTO) return gpu_built() && gpu_devices() > 0;
     return c->run_device == DEVICE_CUDA;
 }
 
@@ -139,7 +139,9 @@ Status engine_lay_out(Engine *e, EngineMode *w, const EnginePlan *plan)
 
 size_t engine_header_bytes(const Engine *e)
 {
-    return e->spec.ep == 1 ? 0 : arena_rounded(exchange_kinds[e->spec.exchange]->board_bytes);
+    return e->spec.ranks.ep == 1
+               ? 0
+               : arena_rounded(exchange_kinds[e->spec.ranks.exchange]->board_bytes);
 }
 
 static bool is_work(int arena)

@@ -1,10 +1,10 @@
 /*
- * engine_memory: the engine's arenas, on the host or on a GPU, and the ways in and out of them.
+ * engine_memory: allocates the engine's arenas, on the host or on a GPU, and copies between both. How
+ * large they must be is engine.h's (engine_plan).
  *
- * On a GPU the host sees two things: a mirror of the step arena (batch, record, losses) in pinned
- * memory, which one copy brings over and one brings back, and a staging block through which
- * parameters pass in pieces. On the CPU there is neither: the functions below hand out the memory
- * itself and copy nothing.
+ * On a GPU the host sees two things. A mirror of the step arena (batch, record, losses) lies in pinned
+ * memory: one copy takes it to the GPU, one brings it back. A staging block passes parameters in pieces.
+ * On the CPU there is neither: the functions below return the memory itself and copy nothing.
  */
 #ifndef TRAIN_ENGINE_MEMORY_H
 #define TRAIN_ENGINE_MEMORY_H
@@ -21,13 +21,13 @@ bool engine_wants_gpu(const Config *c);
 Status engine_make_arenas(Engine *e, const EnginePlan *plan);
 void engine_free_arenas(Engine *e);
 
-/* Slots, ring and entries of a way, in the arenas that hold them. */
+/* Makes the slots, the ring and the entries of a mode in its arenas. */
 Status engine_lay_out(Engine *e, EngineMode *w, const EnginePlan *plan);
-/* Both ways over a new block; the one before is given back. */
+/* Lays out both modes in a new block, and frees the old one. */
 Status engine_remake_modes(Engine *e, const EnginePlan *plan);
 /* What a plan's slots, ring and scratch take together. */
 size_t engine_work_bytes(const EnginePlan *plan);
-/* What the exchange has of it, at its front; counted as scratch. */
+/* Bytes at the front of the block for the exchange's header. They count as scratch. */
 size_t engine_header_bytes(const Engine *e);
 
 /* What a slot takes of the tables. */

@@ -15,10 +15,10 @@
 typedef enum EngineArena {
     ENGINE_RUN,     /* weights, gradients, optimizer state, tables of cosines */
     ENGINE_SLOT,    /* what backward needs of one micro-batch */
-    ENGINE_RING,    /* between phases of a layer; the gradient stream */
+    ENGINE_RING,    /* what passes between phases of a layer; the stream of gradients */
     ENGINE_STEP,    /* batch and record */
     ENGINE_SCRATCH, /* within a phase; workspaces of ops */
-    ENGINE_PINNED, /* where these are apart from the host: the host's view of the step arena, and staging of parameters */
+    ENGINE_PINNED,  /* on a GPU: the host's view of the step arena, and the staging block */
     ENGINE_ARENAS
 } EngineArena;
 
@@ -28,6 +28,7 @@ typedef enum EngineUse { ENGINE_TRAIN, ENGINE_INFER } EngineUse;
 
 typedef struct EnginePlan EnginePlan;
 
+/* What an engine is made for: sizes, and this rank's place among others. */
 typedef struct EngineShape {
     int64_t batch, micro_batch, sequence; /* sequences a step, a micro-batch; tokens a sequence */
     int64_t positions;                    /* rows of the rotary tables, >= sequence */
@@ -38,27 +39,27 @@ typedef struct EngineShape {
     const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
     int pp_rank;               /* which of mesh.pp pipeline ranks this is */
     const Mesh *mesh;          /* running: this rank's groups, of the host; NULL: it is alone */
-    const EnginePlan
-        *retry;           /* of the way with room for all rows (EngineMode); NULL: there is none */
-    bool all_rows;        /* plan that way */
-    RowCapacity capacity; /* for received rows (capacity.h); { 0 }: as the configuration says */
+    const EnginePlan *retry;   /* of the second mode (EngineMode); NULL: there is none */
+    bool all_rows;             /* plan the second mode */
+    RowCapacity capacity;      /* for received rows; { 0 }: as the configuration says */
 } EngineShape;
 
-/* The arenas that a micro-batch takes on a chunk. KEEP is the slot's own, from its forward to its
- * last backward. If weight gradients run apart, GRADS is one of a pool, from the input gradients to
- * the weight gradients. */
+/* The arenas that a micro-batch takes on a chunk. KEEP belongs to the slot from the forward to the
+ * last backward. Where weight gradients run apart, GRADS is an arena of a pool. The slot has it from
+ * the input gradients to the weight gradients. */
 typedef enum SlotPart { SLOT_KEEP, SLOT_GRADS, SLOT_PARTS } SlotPart;
 
 enum { RING_FORWARD, RING_BACKWARD, RINGS };
 
+/* What an engine takes, counted before it takes it. */
 struct EnginePlan {
     size_t bytes[ENGINE_ARENAS];
     size_t chunk_bytes[SLOT_PARTS][SCHEDULE_CHUNKS_MAX]; /* slot_sizes makes ENGINE_SLOT of them */
-    size_t pool_of_chunk[SCHEDULE_CHUNKS_MAX];           /* of KEEP: of rows */
-    size_t pool_bytes;                                   /* of ENGINE_SLOT, likewise */
-    size_t eval_bytes;                                   /* of the first slot, in an evaluation */
-    size_t comm_scratch_bytes;                           /* of ENGINE_SCRATCH: the comm lane's */
-    size_t ring_bytes[RINGS]; /* behind the entries; backward's own where passes are phases */
+    size_t pool_of_chunk[SCHEDULE_CHUNKS_MAX]; /* the part of KEEP that is a pool of rows */
+    size_t pool_bytes;                         /* the part of ENGINE_SLOT that is pools of rows */
+    size_t eval_bytes;                         /* of the first slot, in an evaluation */
+    size_t comm_scratch_bytes;                 /* the comm lane's part of ENGINE_SCRATCH */
+    size_t ring_bytes[RINGS]; /* without the entries; backward has its own in phased lists */
     OpTotals step;            /* FLOPs and bytes of one training step */
     bool apart;               /* Backend.apart: all arenas but ENGINE_PINNED are the device's */
     size_t tables_bytes;
@@ -66,39 +67,30 @@ struct EnginePlan {
     int64_t params_total, params_active, params_frozen;
 };
 
-/* Parameters whose moments have had the same number of updates: those of the model proper, those of
- * modules of multi-token prediction, which a training may add to a model (init.h). */
-typedef enum MomentAge { AGE_MODEL, AGE_MODULES, AGE_COUNT } MomentAge;
-
-/* Elements that this rank updates and that share the decay rule. */
-typedef struct UpdateRange {
-    Tensor w, g, m, v, w_low; /* (n); w_low without data: f32 compute */
-    bool decay;
-    MomentAge age;
-} UpdateRange;
-
-/* What one micro-batch left of one layer. Bookkeeping: lives in tables. */
+/* What one micro-batch left of one layer. Bookkeeping, in tables. The marks say where arenas stood
+ * before the layer's forward, behind what even a recomputed layer keeps, and in the ring. */
 typedef struct LayerSlot {
     ArenaMark before, kept, ring;
     Tensor h, dh; /* the layer's input and its gradient */
     void *state;  /* LayerDesc.state_bytes */
 } LayerSlot;
 
+/* A slot: what one micro-batch keeps on one chunk. */
 typedef struct SlotState {
-    Arena arena;   /* keep */
+    Arena arena;   /* SLOT_KEEP */
     RowPool pool;  /* at its beginning, in training */
-    Arena *grads;  /* from the pool, while weight gradients are due */
-    LayerSlot *at; /* by layer of the chunk, and one more: what the last layer gives */
+    Arena *grads;  /* SLOT_GRADS, while weight gradients are due */
+    LayerSlot *at; /* by layer of the chunk, and one more for the last layer's output */
 } SlotState;
 
-/* Arenas of which each goes to one slot at a time. */
+/* Arenas that slots take and give back, one slot at a time. */
 typedef struct ArenaPool {
     Arena *at;
     bool *taken;
     int n;
 } ArenaPool;
 
-/* A list that the engine runs. */
+/* A list of actions that the engine runs, with the state of its transfers. */
 typedef struct EngineList {
     Program program;
     Transfers transfers;
@@ -113,29 +105,31 @@ typedef struct EngineList {
  * memory. A recomputed layer gives the same bits, and the order of rows does not depend on the capacity.
  * So the step's bits are those of a run that had the capacity all along. */
 typedef struct EngineMode {
-    ModelSpec spec; /* the engine's, with what this way recomputes and has room for */
+    ModelSpec spec; /* the engine's, with this mode's recomputation and capacity */
     EngineList step, evaluation;
     Arena arena[ENGINE_ARENAS]; /* of these slot, ring and scratch; the parts below lie in them */
     Arena ring[RINGS], comm_scratch;
     SlotState *slots;
     int n_slots;
     ArenaPool grads;
-    Tensor *entries; /* of the ring of transfers, (N, D) each; an evaluation uses the first ones */
-    /* gradients of h while a backward pass runs, h in an evaluation: of layers in turn */
+    Tensor *entries; /* buffers for transfers, (N, D) each; an evaluation uses the first ones */
+    /* Layers use these buffers one after the other: for gradients of h in backward, for h in an
+     * evaluation. */
     Tensor stream[BLOCK_LAYERS_MAX];
     ArenaMark stream_end;
     Graph graph; /* of the step; without exec in the eager executor */
 } EngineMode;
 
+/* What engine_step tells of a step. */
 typedef struct StepResult {
     double loss, aux_loss, grad_norm;
     double next_loss[CONFIG_DEPTHS_MAX]; /* of each depth of multi-token prediction */
     const int32_t *dropped;              /* (MoE layers) tokens x experts; NULL: none can be */
     bool finite;
-    bool retried;        /* rows had no room: this is the step's second run */
-    Shortage short_of;   /* what for */
-    double retry_s;      /* of the second run, */
-    double capture_s;    /* and of making its graph: both of the host */
+    bool retried;        /* rows did not fit: this is the step's second run */
+    Shortage short_of;   /* what was too small */
+    double retry_s;      /* the host's time for the second run */
+    double capture_s;    /* the host's time for making its graph */
     const int32_t *load; /* (MoE layers, domains, E): valid until the next step */
     double device_s;     /* from the first to the last launch's end */
     /* on a GPU; else 0 */
@@ -144,26 +138,26 @@ typedef struct StepResult {
     int64_t waits;    /* of the host for the GPU */
 } StepResult;
 
-/* Whom engine_step calls between the step's launch and the wait for its end, so that he sees a GPU
- * at work and costs no time as long as he is faster than the step. */
+/* engine_step calls this between the step's launch and the wait for its end. So an observer sees the GPU
+ * at work, and costs no time if it is faster than the step. */
 typedef struct EngineObserver {
     void (*look)(void *self); /* NULL: nobody */
     void *self;
 } EngineObserver;
 
-/* The memory of an engine beside what its modes take, and the ways to it from the host (engine_memory.h). */
+/* The engine's memory that all modes share, and what the host needs to reach it (engine_memory.h). */
 typedef struct EngineArenas {
     Exec *ex;
     bool counting;
-    Arena at[ENGINE_ARENAS]; /* all but what a mode has */
-    Arena block; /* of the modes' memory; not made: there is one mode, which nobody opens */
-    ArenaMark inputs_end, record_end; /* of the step arena: the batch, then the record */
+    Arena at[ENGINE_ARENAS]; /* without those that each mode has */
+    Arena block; /* memory that the modes share; not allocated with one mode that no peer maps */
+    ArenaMark inputs_end, record_end; /* in the step arena: ends of the batch and of the record */
 } EngineArenas;
 
 /* What a step reads and reports; in the step arena, unless said otherwise. */
 typedef struct StepTensors {
     MicroBatch batch;     /* the whole step's */
-    MicroBatch evaluated; /* of it what an evaluation reads, or tokens behind the cache */
+    MicroBatch evaluated; /* what an evaluation reads of it, or new tokens after the cache */
     Record record;
     Tensor loss_scale, hyper, token_loss;
     RopeTable rope; /* in the run arena, like the cache */
@@ -178,6 +172,7 @@ typedef struct StepClock {
     int64_t launches;
 } StepClock;
 
+/* An engine: one rank's part of a model, with the lists that it runs. */
 typedef struct Engine {
     const Config *config;
     EngineUse use;

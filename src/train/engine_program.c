@@ -105,7 +105,7 @@ Status engine_retry_spec(ModelSpec *s, Arena *a)
         layers[i].recompute = layer_recompute(&layers[i], RECOMPUTE_LAYER | RECOMPUTE_EXCHANGE);
     }
     s->layers = layers;
-    s->room = s->rows_room = s->pool = 0;
+    s->capacity = (RowCapacity){ 0 };
     return OK;
 }
 

@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "train/agree.h"
 #include "train/checkpoint_folder.h"
+#include "train/copies.h"
 #include "train/engine_memory.h"
 #include "train/numbers.h"
 #include "train/shards.h"
@@ -40,13 +41,7 @@ Status engine_init_weights(Engine *e, uint64_t seed)
     for (int i = 0; i < e->params.n; i++) {
         if (e->params.at[i].first[BUF_STATE] < 0) TRY(fill_param(e, &e->params.at[i], seed));
     }
-    return engine_refresh_weights(e);
-}
-
-Status engine_refresh_weights(Engine *e)
-{
-    TRY(shards_refresh(e));
-    return engine_wait(&e->arenas);
+    return copies_refresh(e);
 }
 
 /* The same random numbers over and over: as good as any for times and loads, and there at once. */
@@ -62,11 +57,14 @@ Status engine_random_weights(Engine *e)
         int64_t part = n - first < N ? n - first : N;
         TRY(engine_put(&e->arenas, tensor_at(&main, first), (size_t)part * sizeof(float)));
     }
-    return engine_refresh_weights(e);
+    return copies_refresh(e);
 }
 
-static Status check_param(Engine *e, const Param *p, ParamBuffer b, const char *who)
+static Status check_param(Engine *e, const Param *p, ParamBuffer b, int64_t step)
 {
+    char who[NUMBERS_WHO_BYTES];
+    const OptimizerDesc *rule = param_bucket_rule(&e->params, p);
+    numbers_writer(who, rule, b, step);
     ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
     int64_t most = (int64_t)(engine_piece_bytes(&e->arenas) / dtype_bytes(piece.at.dtype));
     for (int64_t first = 0, n = 0, all = piece_elems(&piece.in); first < all; first += n) {
@@ -74,7 +72,8 @@ static Status check_param(Engine *e, const Param *p, ParamBuffer b, const char *
         n = all - first < most ? all - first : most;
         const Tensor part = tensor_rows(&piece.at, first, n);
         TRY(engine_get(&e->arenas, part.data, tensor_bytes(&part), &x));
-        TRY(numbers_check(who, p->name, b, &piece.in, first, (Numbers){ x, part.dtype, n }));
+        TRY(numbers_check(who, p->name, buffer_desc(rule, b), &piece.in, first,
+                          (Numbers){ x, part.dtype, n }));
     }
     return OK;
 }
@@ -82,9 +81,8 @@ static Status check_param(Engine *e, const Param *p, ParamBuffer b, const char *
 static Status check_params(Engine *e, int64_t step)
 {
     for (int i = 0; i < e->params.n * CHECKPOINT_BUFFERS; i++) {
-        char who[NUMBERS_WHO_BYTES];
-        ParamBuffer b = checkpoint_buffers[i / e->params.n];
-        TRY(check_param(e, &e->params.at[i % e->params.n], b, numbers_writer(who, b, step)));
+        TRY(check_param(e, &e->params.at[i % e->params.n], checkpoint_buffer(i / e->params.n),
+                        step));
     }
     return OK;
 }

@@ -8,9 +8,6 @@
 /* Initial weights, f(seed, name, index); moments and state zero. */
 Status engine_init_weights(Engine *e, uint64_t seed);
 
-/* bf16 weights from the main weights: after an init or a load. */
-Status engine_refresh_weights(Engine *e);
-
 /* ERR_NUMERIC if a weight or a moment is not what it may be (numbers.h) after the update of this
  * step: the parameter and the op that wrote it. Looks at all of them. Collective. */
 Status engine_check_numbers(Engine *e, int64_t step);

@@ -6,17 +6,13 @@
 #include <math.h>
 #include <string.h>
 
-static int64_t load_elems(const Engine *e)
-{
-    return e->spec.n_moe * e->shape.domains * e->spec.experts;
-}
-
 Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Arena *a)
 {
     const Mesh *m = e->shape.mesh;
     TRY(batch_new(a, e->shape.micro_batch, e->config->data_sequence, &v->batch));
     if (m != NULL) TRY(ARENA_NEW(a, m->ranks * CONFIG_SOURCES_MAX, &v->sums));
-    TRY(ARENA_ZEROED(a, load_elems(e), &v->load));
+    v->load_elems = e->spec.n_moe * e->shape.domains * e->spec.experts;
+    TRY(ARENA_ZEROED(a, v->load_elems, &v->load));
     v->token_bytes = token_bytes;
     return OK;
 }
@@ -75,15 +71,15 @@ static Status add_batch(Evaluator *v, Engine *e, HeldPlace *at, int64_t end, Eva
         eval_add(sum, &one);
         if (v->document[at->source] != NULL) eval_add(document_of(v, at, i), &one);
     }
-    for (int64_t i = 0; i < load_elems(e); i++) v->load[i] += load[i];
+    for (int64_t i = 0; i < v->load_elems; i++) v->load[i] += load[i];
     return OK;
 }
 
 /* Adds up the sums of all ranks in the order of ranks, so that all have the same result. */
-static Status add_ranks(const Evaluator *v, const Engine *e, EvalMetrics *out)
+static Status add_ranks(const Evaluator *v, const Mesh *m, EvalMetrics *out)
 {
-    if (e->shape.mesh == NULL) return OK;
-    Comm *world = e->shape.mesh->group[GROUP_WORLD];
+    if (m == NULL) return OK;
+    Comm *world = m->group[GROUP_WORLD];
     const int64_t bytes = sizeof out->domain;
     Tensor in = { out->domain, DTYPE_U8, 1, { bytes } };
     Tensor gathered = { v->sums, DTYPE_U8, 1, { bytes * world->size } };
@@ -116,7 +112,7 @@ Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t s
                 EvalMetrics *out)
 {
     *out = (EvalMetrics){ .step = step, .n_domains = loader_sources(l), .load = v->load };
-    memset(v->load, 0, (size_t)load_elems(e) * sizeof *v->load);
+    memset(v->load, 0, (size_t)v->load_elems * sizeof *v->load);
     const Mesh *m = e->shape.mesh;
     int64_t total = 0, held[CONFIG_SOURCES_MAX], micro = e->shape.micro_batch;
     int64_t ranks = m == NULL ? 1 : mesh_data_ranks(&m->shape);
@@ -138,6 +134,6 @@ Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t s
             TRY(progress_add(v->bar, ranks * micro));
         }
     }
-    TRY(add_ranks(v, e, out));
+    TRY(add_ranks(v, m, out));
     return check_losses(e, l, step, out);
 }

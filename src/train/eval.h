@@ -7,7 +7,7 @@
 
 typedef struct Evaluator {
     Batch batch;                /* micro_batch sequences, in the arena of eval_make */
-    int64_t *load;              /* (MoE layers, domains, E) */
+    int64_t *load, load_elems;  /* (MoE layers, domains, E) */
     const int32_t *token_bytes; /* (vocab) or NULL */
     EvalSum *sums;              /* (ranks, CONFIG_SOURCES_MAX) */
     /* By source and held-out document (loader_held_document), where eval_documents asked for it. */

@@ -10,7 +10,6 @@
 #include "train/fits.h"
 
 #include "backend/backend.h"
-#include "backend/cuda.h"
 #include "train/engine_memory.h"
 
 #include <inttypes.h>
@@ -208,8 +207,8 @@ static Status probe_gpu(const Config *c, GpuPlan *out)
     Arena tables = { 0 };
     Exec ex = { 0 };
     TRY(arena_init(&tables, "probe", MEM_HOST, (size_t)64 << 20));
-    Status s = cuda_exec_init(&ex, (int)c->run_gpu, &tables, NULL);
-    if (s == OK) s = cuda_info((int)c->run_gpu, &out->gpu);
+    Status s = gpu_exec_init(&ex, (int)c->run_gpu, &tables, NULL);
+    if (s == OK) s = gpu_info((int)c->run_gpu, &out->gpu);
     exec_free(&ex);
     arena_free(&tables);
     return s;

@@ -29,7 +29,7 @@ static Status count_op(Exec *ex, const OpDesc *op, const void *args)
     t->comm_bytes += cost.comm_bytes;
     t->ops++;
     if (c->observer == NULL) return OK;
-    return c->observer->op(c->observer->self, c->pass, c->phase, op, &cost);
+    return c->observer->op(c->observer->self, c->pass, c->phase, op, args, &cost);
 }
 
 static Status run_phase(Counter *c, LayerPass pass, int phase, PhaseFn *fn)
@@ -120,7 +120,7 @@ static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBat
     TRY(batch_make(count, s, m->b, m->t, m));
     TRY(record_make(count, s, 1, rec));
     TRY(tensor_new1(count, DTYPE_F32, 1 + s->depths, &r->head.scale));
-    TRY(tensor_new2(count, DTYPE_F32, m->t * s->cp, s->rotary.dim / 2, &r->rope.cos));
+    TRY(tensor_new2(count, DTYPE_F32, m->t * s->ranks.cp, s->rotary.dim / 2, &r->rope.cos));
     r->rope.sin = r->rope.cos;
     TRY(tensor_new1(count, DTYPE_F32, n, &r->head.loss));
     if (!c->out->begins) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h));
@@ -139,8 +139,8 @@ static Status lend(const ModelSpec *s, const LayerSpec *layer, Arena *nowhere, L
     for (int i = 0; i < desc->n_phases; i++) {
         ParamRole role = roles[desc->phases[i].weights];
         int of = layer_weights_of(s, (int)(layer - s->layers), i);
-        if (desc->phases[i].weights == WEIGHTS_OWN || w->w[role].data != NULL) continue;
-        TRY(tensor_new2(nowhere, s->act, s->vocab, s->hidden, &w->w[role]));
+        if (desc->phases[i].weights == WEIGHTS_OWN || w->w[role].data.data != NULL) continue;
+        TRY(tensor_new2(nowhere, copies_type(&s->weights), s->vocab, s->hidden, &w->w[role].data));
         if (role_frozen(&s->layers[of], of == 0 ? ROLE_TABLE : ROLE_HEAD)) continue;
         TRY(tensor_new2(nowhere, DTYPE_F32, s->vocab, s->hidden, &w->dw[role]));
     }
@@ -181,12 +181,12 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
                          .state = state,
                          .training = true };
     const LayerDesc *desc = layer_desc(layer->kind);
-    c->pooled = desc->pooled != NULL && s->pool > 0;
+    c->pooled = desc->pooled != NULL && s->capacity.pool > 0;
     if (c->pooled) {
         c->out->pool = desc->pooled(s, layer, b * t);
         TRY(pool_make(&c->ex, &nowhere, s->act, &c->out->pool, 1, &c->pool));
     }
-    c->out->all = table.all, c->out->trained = table.trained;
+    c->out->params = table.spaces;
     c->out->state_elems = table.elems[BUF_STATE];
     TRY(make_inputs(c, s, &nowhere, &m, &record));
     return both_ways(c);

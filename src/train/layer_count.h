@@ -1,13 +1,14 @@
 /*
- * layer_count: what one layer takes of one micro-batch, counted by running it alone over arenas
- * that have no memory: the pieces that a planner adds up without a run for each layout.
+ * layer_count: what one layer takes for one micro-batch, counted by running it alone on arenas without
+ * memory. A planner adds these figures up (chunk_count.h) instead of counting each layout in full. The
+ * engine does not use them: it counts its own list (engine_plan).
  */
 #ifndef TRAIN_LAYER_COUNT_H
 #define TRAIN_LAYER_COUNT_H
 
 #include "model/layer.h"
 
-/* PASS_RECOMPUTE: the forward of a recomputed layer before its input gradients. */
+/* PASS_RECOMPUTE: the second forward of a recomputed layer, before its input gradients. */
 typedef enum LayerPass {
     PASS_FORWARD,
     PASS_INPUT,
@@ -16,8 +17,8 @@ typedef enum LayerPass {
     LAYER_PASSES
 } LayerPass;
 
-/* Bytes as arenas round them. Streams (a layer's input, output and their gradients) are not in
- * them: how many there are is the chunk's matter. */
+/* Bytes as arenas round them. They leave out streams (a layer's input, output and their gradients):
+ * how many there are depends on the chunk. */
 typedef struct LayerCount {
     bool begins, ends;      /* the residual stream */
     bool opens;             /* its block */
@@ -29,8 +30,8 @@ typedef struct LayerCount {
     size_t recompute_bytes; /* what the second forward makes, if it lies apart (split passes) */
     size_t keep_eval;       /* most in the slot of a forward without training */
     size_t ring_forward, ring_backward, scratch;
-    size_t ring_gradients;   /* of ring_backward without the second forward's */
-    ParamSizes all, trained; /* of the parameters here */
+    size_t ring_gradients; /* of ring_backward without the second forward's */
+    ParamSpaces params;    /* of the parameters here */
     int64_t state_elems;
     PoolNeed pool; /* beside what it keeps */
     OpTotals pass[LAYER_PASSES];
@@ -38,7 +39,8 @@ typedef struct LayerCount {
 
 /* Called for every op that would run. phase: of the layer's row. */
 typedef struct LayerCountObserver {
-    Status (*op)(void *self, LayerPass pass, int phase, const OpDesc *op, const OpCost *cost);
+    Status (*op)(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
+                 const OpCost *cost);
     void *self;
 } LayerCountObserver;
 

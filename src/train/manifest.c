@@ -15,12 +15,20 @@
 
 enum { VERSION = 1, BUFFER_BYTES = 64 << 10, END_BYTES = 96, ROOM_ELEMS = 1 << 18 };
 
-static const char *const buffer_names[BUF_COUNT] = {
-    [BUF_WEIGHT] = "weight",   [BUF_GRAD] = "grad",       [BUF_MAIN] = "main",
-    [BUF_MOMENT1] = "moment1", [BUF_MOMENT2] = "moment2", [BUF_STATE] = "state",
-};
+static BufferDesc buffer_of(const ManifestEntry *e) { return buffer_desc(e->rule, e->buffer); }
 
-const char *manifest_buffer_name(ParamBuffer b) { return buffer_names[b]; }
+/* Which buffer an entry is of, by its name; BUF_COUNT: unknown. */
+static ParamBuffer find_buffer(const char *name, const OptimizerDesc **rule)
+{
+    int state = 0;
+    *rule = optimizer_find_state(name, &state);
+    if (*rule != NULL) return (ParamBuffer)(BUF_OPTIMIZER + state);
+    for (int b = 0; b < BUF_COUNT; b++) {
+        if (buffer_is_optimizers((ParamBuffer)b)) continue;
+        if (strcmp(name, buffer_desc(NULL, (ParamBuffer)b).name) == 0) return (ParamBuffer)b;
+    }
+    return BUF_COUNT;
+}
 
 static void hex(XXH128_hash_t h, char out[CHECKPOINT_SUM_BYTES])
 {
@@ -50,7 +58,7 @@ void manifest_sum_take(void *sum, char out[CHECKPOINT_SUM_BYTES])
 
 Status manifest_line(Text *lines, const ManifestEntry *e)
 {
-    TRY(text_json(lines, "{\"param\":%s,\"buffer\":%s,", e->param, buffer_names[e->buffer]));
+    TRY(text_json(lines, "{\"param\":%s,\"buffer\":%s,", e->param, buffer_of(e).name));
     if (e->dtype != DTYPE_F32) TRY(text_json(lines, "\"dtype\":%s,", dtype_name(e->dtype)));
     TRY(text_json(lines, "\"shape\":["));
     for (int i = 0; i < e->rank; i++) {
@@ -252,21 +260,19 @@ static Status read_entry(const char *path, char *text, ManifestEntry *out)
         if (out->rank == 2) return FAIL(ERR_FORMAT, "%s: \"shape\" has more than 2", path);
         out->dim[out->rank++] = v >= 0 && v < 9e15 ? (int64_t)v : -1;
     }
-    for (int b = 0; b < BUF_COUNT; b++) {
-        if (strcmp(l.buffer, buffer_names[b]) == 0) out->buffer = (ParamBuffer)b;
-    }
+    out->buffer = find_buffer(l.buffer, &out->rule);
     if (shape.bad) {
         return FAIL(ERR_FORMAT, "%s: \"shape\" is missing or no list of numbers", path);
     }
     if (out->buffer == BUF_COUNT) {
         return FAIL(ERR_FORMAT, "%s: %s has an unknown buffer %s", path, out->param, l.buffer);
     }
-    bool moment = out->buffer == BUF_MOMENT1 || out->buffer == BUF_MOMENT2;
+    bool state = buffer_is_optimizers(out->buffer);
     if (l.dtype == NULL || strcmp(l.dtype, "f32") == 0) return OK;
     out->dtype = DTYPE_BF16;
-    if (moment && strcmp(l.dtype, "bf16") == 0) return OK;
+    if (state && strcmp(l.dtype, "bf16") == 0) return OK;
     return FAIL(ERR_FORMAT, "%s: %s (%s) has elements of type %s, not %s", path, out->param,
-                l.buffer, l.dtype, moment ? "f32 or bf16" : "f32");
+                l.buffer, l.dtype, state ? "f32 or bf16" : "f32");
 }
 
 Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info, ManifestEntry **entries,
@@ -306,8 +312,8 @@ static Status overlap(const char *path, const ManifestEntry *a, const ManifestEn
     return FAIL(ERR_FORMAT,
                 "%s: elements %" PRId64 " to %" PRId64 " of %s (%s) are in two entries, of %s at "
                 "%" PRIu64 " and of %s at %" PRIu64,
-                path, first, first + (n < m ? n : m) - 1, a->param, buffer_names[a->buffer],
-                a->file, a->offset, b->file, b->offset);
+                path, first, first + (n < m ? n : m) - 1, a->param, buffer_of(a).name, a->file,
+                a->offset, b->file, b->offset);
 }
 
 /* From element to element at which a run begins or ends: each is in one entry. */
@@ -332,7 +338,7 @@ Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int6
         if (holder != NULL) continue;
         return FAIL(ERR_FORMAT,
                     "%s: elements %" PRId64 " to %" PRId64 " of %s (%s) are in no entry", path, at,
-                    next - 1, chain->param, buffer_names[chain->buffer]);
+                    next - 1, chain->param, buffer_of(chain).name);
     }
     return OK;
 }
@@ -345,7 +351,7 @@ Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *
     char who[NUMBERS_WHO_BYTES];
     const size_t each = dtype_bytes(entry->dtype), all = (size_t)piece_elems(&entry->piece) * each;
     const size_t most = w->engine == NULL ? all : engine_piece_bytes(&w->engine->arenas);
-    numbers_writer(who, entry->buffer, w->step);
+    numbers_writer(who, entry->rule, entry->buffer, w->step);
     entry->offset = manifest_offset(w->file.written_bytes);
     TRY(file_write(&w->file, zeros, entry->offset - w->file.written_bytes));
     for (size_t done = 0, n = 0; done < all; done += n) {
@@ -353,8 +359,8 @@ Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *
         n = all - done < most ? all - done : most;
         if (w->engine != NULL) TRY(engine_get(&w->engine->arenas, x, n, &x));
         const Numbers part = { x, entry->dtype, (int64_t)(n / each) };
-        TRY(numbers_check(who, entry->param, entry->buffer, &entry->piece, (int64_t)(done / each),
-                          part));
+        TRY(numbers_check(who, entry->param, buffer_of(entry), &entry->piece,
+                          (int64_t)(done / each), part));
         manifest_sum_add(w->sum, x, n);
         TRY(file_write(&w->file, x, n));
     }
@@ -400,7 +406,8 @@ static Status read_span(Reading *r, const PieceSpan *span)
         Numbers part = { room, e->dtype, n };
         if (at != NULL) part = converted(part, r->to.dtype, to);
         if (r->numbers == OK) {
-            r->numbers = numbers_check(r->who, e->param, e->buffer, &e->piece, span->a + i, part);
+            r->numbers =
+                numbers_check(r->who, e->param, buffer_of(e), &e->piece, span->a + i, part);
         }
         if (through_engine)
             TRY(engine_put(&r->engine->arenas, at, (size_t)n * dtype_bytes(part.type)));
@@ -420,8 +427,8 @@ static Status read_spans(Reading *r, const Piece *to)
     if (!whole || strcmp(got, r->entry->sum) == 0) return r->numbers;
     return FAIL(ERR_FORMAT,
                 "%s: the bytes of %s (%s) at %" PRIu64 " have sum %s, the manifest says %s",
-                r->file.path, r->entry->param, buffer_names[r->entry->buffer], r->entry->offset,
-                got, r->entry->sum);
+                r->file.path, r->entry->param, buffer_of(r->entry).name, r->entry->offset, got,
+                r->entry->sum);
 }
 
 Status manifest_read_entry(Engine *e, const char *folder, const ManifestEntry *entry,

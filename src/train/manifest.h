@@ -19,7 +19,9 @@ typedef struct Manifest {
 typedef struct ManifestEntry {
     const char *param, *file;
     ParamBuffer buffer;
-    Dtype dtype; /* of the elements in the file: f32, of moments also bf16 */
+    const OptimizerDesc
+        *rule;   /* whose state buffer it is; NULL: of a frozen parameter, or no rule's */
+    Dtype dtype; /* of the elements in the file: f32, of state buffers also bf16 */
     int rank;
     int64_t dim[2];
     Piece piece;                       /* of the canonical tensor */
@@ -27,8 +29,6 @@ typedef struct ManifestEntry {
     char sum[CHECKPOINT_SUM_BYTES];    /* of the elements' bytes */
     const struct ManifestEntry *other; /* a reader's chain: an entry of the same tensor */
 } ManifestEntry;
-
-const char *manifest_buffer_name(ParamBuffer b);
 
 /* XXH3-128 of bytes that pass by piece by piece; taking it begins the next one. */
 Status manifest_sum_new(Arena *a, void **out);

@@ -17,9 +17,9 @@ static Status end_half_line(Metrics *m, const char *path)
     return half ? file_write(&m->file, "\n", 1) : OK;
 }
 
-Status metrics_open_log(Metrics *m, const char *run_dir)
+Status metrics_open_log(Metrics *m, const Engine *e, const Loader *l, const char *run_dir)
 {
-    *m = (Metrics){ 0 };
+    *m = (Metrics){ .engine = e, .spec = &e->spec, .loader = l };
     char path[FILE_PATH_MAX];
     void *buffer = NULL;
     TRY(file_join(path, run_dir, "metrics.jsonl"));
@@ -36,16 +36,16 @@ void metrics_close(Metrics *m)
     arena_free(&m->arena);
 }
 
-static Status begin(Metrics *m, const Engine *e, const char *kind)
+static Status begin_line(Metrics *m, const char *kind)
 {
     m->line.used = 0;
     return text_json(&m->line,
-                     e->config->moe_forced_balance ? "{\"kind\":%s,\"forced_balance\":true"
-                                                   : "{\"kind\":%s",
+                     m->engine->config->moe_forced_balance ? "{\"kind\":%s,\"forced_balance\":true"
+                                                           : "{\"kind\":%s",
                      kind);
 }
 
-static Status end(Metrics *m)
+static Status end_line(Metrics *m)
 {
     TRY(text_append(&m->line, "}\n", 2));
     TRY(file_write(&m->file, m->line.data, m->line.used));
@@ -56,43 +56,43 @@ static Status end(Metrics *m)
 static Status comma(Text *t, int64_t i) { return text_append(t, ",", i > 0); }
 
 /* {"arena": bytes} of the plan, or (NULL) of what was used. */
-static Status arenas(Text *t, const char *key, const Engine *e, const EnginePlan *plan)
+static Status arenas(Metrics *m, const char *key, const EnginePlan *plan)
 {
+    Text *t = &m->line;
     TRY(text_json(t, ",%s:{", key));
     for (int a = 0; a < ENGINE_ARENAS; a++) {
-        size_t bytes = plan != NULL ? plan->bytes[a] : engine_peak_bytes(e, (EngineArena)a);
+        size_t bytes = plan != NULL ? plan->bytes[a] : engine_peak_bytes(m->engine, (EngineArena)a);
         TRY(comma(t, a));
         TRY(text_json(t, "%s:%zu", engine_arena_names[a], bytes));
     }
     return text_append(t, "}", 1);
 }
 
-Status metrics_start(Metrics *m, const Engine *e, const Loader *l, const EnginePlan *plan,
-                     double roof_flops, double sheet_flops)
+Status metrics_start(Metrics *m, const EnginePlan *plan, double roof_flops, double sheet_flops)
 {
     Text *t = &m->line;
     int n = 0;
-    TRY(begin(m, e, "start"));
+    TRY(begin_line(m, "start"));
     TRY(text_json(t, ",\"model\":%s,\"params_total\":%lld,\"params_active\":%lld,\"domains\":[",
-                  e->spec.name, (long long)plan->params_total, (long long)plan->params_active));
-    for (int d = 0; d < loader_sources(l); d++) {
+                  m->spec->name, (long long)plan->params_total, (long long)plan->params_active));
+    for (int d = 0; d < loader_sources(m->loader); d++) {
         TRY(comma(t, d));
-        TRY(text_json(t, "%s", loader_source_name(l, d)));
+        TRY(text_json(t, "%s", loader_source_name(m->loader, d)));
     }
-    TRY(text_json(t, "],\"experts\":%lld,\"moe_layers\":[", (long long)e->spec.experts));
-    for (int i = 0; i < e->spec.n_layers; i++) {
-        const LayerSpec *layer = &e->spec.layers[i];
+    TRY(text_json(t, "],\"experts\":%lld,\"moe_layers\":[", (long long)m->spec->experts));
+    for (int i = 0; i < m->spec->n_layers; i++) {
+        const LayerSpec *layer = &m->spec->layers[i];
         if (layer->load < 0) continue;
         TRY(comma(t, n++));
         TRY(text_json(t, "%d", layer->block));
     }
     TRY(text_append(t, "]", 1));
     char cpu[OP_SET_TEXT_BYTES];
-    op_set_text(&e->ex, e->config->run_compute == COMPUTE_BF16, cpu);
+    op_set_text(&m->engine->ex, m->engine->config->run_compute == COMPUTE_BF16, cpu);
     if (cpu[0] != '\0') TRY(text_json(t, ",\"cpu\":%s", cpu));
-    TRY(arenas(t, "arenas_planned", e, plan));
+    TRY(arenas(m, "arenas_planned", plan));
     TRY(text_json(t, ",\"roof_flops\":%g,\"sheet_flops\":%g", roof_flops, sheet_flops));
-    return end(m);
+    return end_line(m);
 }
 
 /* A table of (MoE layers, domains, E): of a step or of an evaluation. */
@@ -102,11 +102,12 @@ typedef struct Load {
 } Load;
 
 /* [[E numbers] a MoE layer], of one domain or (-1) of all together. */
-static Status load_table(Text *t, const Engine *e, Load load, int domain)
+static Status load_table(Metrics *m, Load load, int domain)
 {
-    int64_t domains = e->shape.domains, experts = e->spec.experts;
+    Text *t = &m->line;
+    int64_t domains = m->engine->shape.domains, experts = m->spec->experts;
     TRY(text_append(t, "[", 1));
-    for (int layer = 0; layer < e->spec.n_moe; layer++) {
+    for (int layer = 0; layer < m->spec->n_moe; layer++) {
         TRY(comma(t, layer));
         for (int64_t x = 0; x < experts; x++) {
             int64_t sum = 0;
@@ -122,14 +123,15 @@ static Status load_table(Text *t, const Engine *e, Load load, int domain)
     return text_append(t, "]", 1);
 }
 
-static Status load_by_domain(Text *t, const Engine *e, const Loader *l, Load load)
+static Status load_by_domain(Metrics *m, Load load)
 {
-    if (e->spec.n_moe == 0) return OK;
+    Text *t = &m->line;
+    if (m->spec->n_moe == 0) return OK;
     TRY(text_json(t, ",\"expert_load_by_domain\":{"));
-    for (int d = 0; d < loader_sources(l); d++) {
+    for (int d = 0; d < loader_sources(m->loader); d++) {
         TRY(comma(t, d));
-        TRY(text_json(t, "%s:", loader_source_name(l, d)));
-        TRY(load_table(t, e, load, d));
+        TRY(text_json(t, "%s:", loader_source_name(m->loader, d)));
+        TRY(load_table(m, load, d));
     }
     return text_append(t, "}", 1);
 }
@@ -187,51 +189,52 @@ void metrics_shares(StepMetrics *s, double flops, double *roof_flops, double she
     s->mfu = sheet_flops > 0 ? rate / sheet_flops : 0;
 }
 
-int64_t metrics_dropped(const Engine *e, const StepResult *r)
+int64_t metrics_dropped(const ModelSpec *s, const StepResult *r)
 {
     int64_t all = 0;
-    for (int i = 0; r->dropped != NULL && i < e->spec.n_moe; i++) all += r->dropped[i];
+    for (int i = 0; r->dropped != NULL && i < s->n_moe; i++) all += r->dropped[i];
     return all;
 }
 
 /* "dropped": a number a MoE layer, where any is above 0. */
-static Status dropped(Text *t, const Engine *e, const StepResult *r)
+static Status dropped(Metrics *m, const StepResult *r)
 {
-    if (metrics_dropped(e, r) == 0) return OK;
+    Text *t = &m->line;
+    if (metrics_dropped(m->spec, r) == 0) return OK;
     TRY(text_json(t, ",\"dropped\":["));
-    for (int i = 0; i < e->spec.n_moe; i++) {
+    for (int i = 0; i < m->spec->n_moe; i++) {
         TRY(comma(t, i));
         TRY(text_json(t, "%d", r->dropped[i]));
     }
     return text_append(t, "]", 1);
 }
 
-Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetrics *s)
+Status metrics_step(Metrics *m, const StepMetrics *s)
 {
     Text *t = &m->line;
     Load load = { .step = s->result.load };
-    TRY(begin(m, e, "step"));
+    TRY(begin_line(m, "step"));
     TRY(text_json(t,
                   ",\"step\":%" PRId64
                   ",\"loss\":%g,\"aux_loss\":%g,\"lr\":%g,\"grad_norm\":%g,\"tokens\":%" PRId64
                   ",\"step_s\":%g,\"tokens_per_s\":%g,\"roof_share\":%g,\"roof_flops\":%g",
                   s->step, s->result.loss, s->result.aux_loss, s->lr, s->result.grad_norm,
                   s->tokens, s->step_s, s->tokens_per_s, s->roof_share, s->roof_flops));
-    for (int i = 0; i < e->spec.depths; i++)
+    for (int i = 0; i < m->spec->depths; i++)
         TRY(text_json(t, ",\"mtp_%d\":%g", i + 1, s->result.next_loss[i]));
     if (s->mfu > 0) TRY(text_json(t, ",\"mfu\":%g", s->mfu));
-    TRY(dropped(t, e, &s->result));
+    TRY(dropped(m, &s->result));
     TRY(gpu_fields(t, s));
     double capture_s = s->result.capture_s + s->grow_s;
     if (s->result.retried) TRY(text_json(t, ",\"again\":true,\"again_s\":%g", s->result.retry_s));
     if (capture_s > 0) TRY(text_json(t, ",\"capture_s\":%g", capture_s));
     if (s->save_stall_s > 0) TRY(text_json(t, ",\"save_stall_s\":%g", s->save_stall_s));
     if (s->ranks != NULL) TRY(rank_fields(t, s->ranks));
-    TRY(arenas(t, "memory_bytes", e, NULL));
+    TRY(arenas(m, "memory_bytes", NULL));
     TRY(text_json(t, ",\"expert_load\":"));
-    TRY(load_table(t, e, load, -1));
-    if (s->by_domain) TRY(load_by_domain(t, e, l, load));
-    return end(m);
+    TRY(load_table(m, load, -1));
+    if (s->by_domain) TRY(load_by_domain(m, load));
+    return end_line(m);
 }
 
 void eval_add(EvalSum *to, const EvalSum *more)
@@ -267,22 +270,23 @@ const char *eval_text(const EvalSum *s, const char *between, char out[EVAL_TEXT_
     return out;
 }
 
-Status metrics_eval(Metrics *m, const Engine *e, const Loader *l, const EvalMetrics *v)
+Status metrics_eval(Metrics *m, const EvalMetrics *v)
 {
     Text *t = &m->line;
     const EvalSum all = eval_total(v);
-    TRY(begin(m, e, "eval"));
+    TRY(begin_line(m, "eval"));
     TRY(text_json(t, ",\"step\":%" PRId64 ",\"loss\":%g,\"bits_per_byte\":%g,\"domains\":{",
                   v->step, eval_loss(&all), eval_bits_per_byte(&all)));
     for (int d = 0; d < v->n_domains; d++) {
         const EvalSum *s = &v->domain[d];
         TRY(comma(t, d));
-        TRY(text_json(
-            t,
-            "%s:{\"loss\":%g,\"bits_per_byte\":%g,\"targets\":%" PRId64 ",\"bytes\":%" PRId64 "}",
-            loader_source_name(l, d), eval_loss(s), eval_bits_per_byte(s), s->targets, s->bytes));
+        TRY(text_json(t,
+                      "%s:{\"loss\":%g,\"bits_per_byte\":%g,\"targets\":%" PRId64
+                      ",\"bytes\":%" PRId64 "}",
+                      loader_source_name(m->loader, d), eval_loss(s), eval_bits_per_byte(s),
+                      s->targets, s->bytes));
     }
     TRY(text_append(t, "}", 1));
-    TRY(load_by_domain(t, e, l, (Load){ .eval = v->load }));
-    return end(m);
+    TRY(load_by_domain(m, (Load){ .eval = v->load }));
+    return end_line(m);
 }

@@ -5,12 +5,15 @@
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 
-#include "backend/gpu_state.h"
 #include "base/file.h"
+#include "gpu/gpu_state.h"
 #include "train/engine.h"
 #include "train/ranks.h"
 
 typedef struct Metrics {
+    const Engine *engine; /* whose figures these are */
+    const ModelSpec *spec;
+    const Loader *loader;
     File file;
     Text line; /* reused; last in its arena */
     Arena arena;
@@ -43,18 +46,17 @@ typedef struct EvalMetrics {
     const int64_t *load; /* (MoE layers, domains, E) over the held-out text */
 } EvalMetrics;
 
-Status metrics_open_log(Metrics *m, const char *run_dir);
+Status metrics_open_log(Metrics *m, const Engine *e, const Loader *l, const char *run_dir);
 void metrics_close(Metrics *m); /* safe on { 0 } */
 
-Status metrics_start(Metrics *m, const Engine *e, const Loader *l, const EnginePlan *plan,
-                     double roof_flops, double sheet_flops);
+Status metrics_start(Metrics *m, const EnginePlan *plan, double roof_flops, double sheet_flops);
 /* roof_share and mfu from step_s, the model's FLOPs, and what they are relative to, 0: unknown. A step
  * that is faster than the measured peak raises it: so no share of it is above 1. */
 void metrics_shares(StepMetrics *s, double flops, double *roof_flops, double sheet_flops);
 /* Tokens x experts that a step dropped, of all layers (moe.capacity). */
-int64_t metrics_dropped(const Engine *e, const StepResult *r);
-Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetrics *s);
-Status metrics_eval(Metrics *m, const Engine *e, const Loader *l, const EvalMetrics *v);
+int64_t metrics_dropped(const ModelSpec *s, const StepResult *r);
+Status metrics_step(Metrics *m, const StepMetrics *s);
+Status metrics_eval(Metrics *m, const EvalMetrics *v);
 
 void eval_add(EvalSum *to, const EvalSum *more);
 EvalSum eval_total(const EvalMetrics *v); /* over all domains */

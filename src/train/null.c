@@ -33,27 +33,27 @@ Status null_refuse(const Config *c, const char *who)
                 who, c->comm_null.at[0]);
 }
 
-Status null_groups(Engine *e)
+Status null_groups(const Config *c, Mesh *m, Arena *tables)
 {
     for (int i = 0; i < NULL_TRAFFICS; i++) {
         const NullTraffic *t = &null_traffic[i];
-        for (int k = 0; left_out(e->config, t->word) && k < NULL_GROUPS; k++) {
-            Comm **group = &e->mesh.group[t->group[k]];
+        for (int k = 0; left_out(c, t->word) && k < NULL_GROUPS; k++) {
+            Comm **group = &m->group[t->group[k]];
             if (t->group[k] == GROUP_WORLD || (*group)->size == 1) continue;
-            TRY(comm_null(*group, &e->tables, group));
+            TRY(comm_null(*group, tables, group));
         }
     }
     return OK;
 }
 
-void null_undo(Engine *e)
+void null_undo(Mesh *m)
 {
-    for (int g = 0; g < GROUP_MADE; g++) e->mesh.group[g] = comm_real(e->mesh.group[g]);
+    for (int g = 0; g < GROUP_MADE; g++) m->group[g] = comm_real(m->group[g]);
 }
 
 /* Random rows, as large as a hidden state or smaller, the same ones over and over: equal ones would
  * all go to the same experts. */
-static Status fill_entry(Engine *e, const Tensor *t, uint64_t *at)
+static Status fill_entry(EngineArenas *m, const Tensor *t, uint64_t *at)
 {
     enum { N = 1 << 12, DRAWN = 1 << 20 };
     float numbers[N];
@@ -62,13 +62,13 @@ static Status fill_entry(Engine *e, const Tensor *t, uint64_t *at)
         int64_t part = drawn - first < N ? drawn - first : N;
         void *to = tensor_at(t, first);
         rng_fill_normal(numbers, part, 1, rng_stream("transfers of nothing"), *at, 0.02);
-        dtype_from_f32(engine_staging(&e->arenas, to), t->dtype, numbers, part);
-        TRY(engine_put(&e->arenas, to, (size_t)part * dtype_bytes(t->dtype)));
+        dtype_from_f32(engine_staging(m, to), t->dtype, numbers, part);
+        TRY(engine_put(m, to, (size_t)part * dtype_bytes(t->dtype)));
     }
     for (int64_t first = drawn; first < all; first += drawn) {
         int64_t part = all - first < drawn ? all - first : drawn;
-        TRY(e->ex.backend->copy(&e->ex, tensor_at(t, first), t->data,
-                                (size_t)part * dtype_bytes(t->dtype)));
+        TRY(m->ex->backend->copy(m->ex, tensor_at(t, first), t->data,
+                                 (size_t)part * dtype_bytes(t->dtype)));
     }
     return OK;
 }
@@ -78,7 +78,8 @@ Status null_entries(Engine *e)
     uint64_t at = 0;
     for (int i = 0; i < e->n_modes; i++) {
         EngineMode *w = &e->modes[i];
-        for (int k = 0; k < w->step.program.entries; k++) TRY(fill_entry(e, &w->entries[k], &at));
+        for (int k = 0; k < w->step.program.entries; k++)
+            TRY(fill_entry(&e->arenas, &w->entries[k], &at));
     }
     return OK;
 }

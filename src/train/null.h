@@ -21,8 +21,8 @@ bool null_moves(const NullTraffic *t, const MeshShape *s);
 Status null_refuse(const Config *c, const char *who);
 
 /* Replaces the groups of e->mesh that comm.null names, and puts the real ones back. */
-Status null_groups(Engine *e);
-void null_undo(Engine *e);
+Status null_groups(const Config *c, Mesh *m, Arena *tables);
+void null_undo(Mesh *m);
 /* Gives the entries of transfers something to hold: all of them, or if comm.null leaves them out. */
 Status null_entries(Engine *e);
 Status null_fill(Engine *e);

@@ -1,8 +1,6 @@
 /* numbers: looks for the first number that may not stand where it does. */
 #include "train/numbers.h"
 
-#include "train/manifest.h"
-
 #include <float.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,10 +18,9 @@ static const float *as_f32(Numbers x, int64_t first, int64_t n, float *room)
 }
 
 /* Block by block, without a branch inside, so that the compiler can look at many at once. */
-int64_t numbers_bad(ParamBuffer b, Numbers x)
+int64_t numbers_bad(float least, Numbers x)
 {
     enum { BLOCK = 4096 };
-    const float least = b == BUF_MOMENT2 ? 0 : -FLT_MAX;
     float room[BLOCK];
     for (int64_t first = 0; first < x.n; first += BLOCK) {
         int64_t n = x.n - first < BLOCK ? x.n - first : BLOCK;
@@ -37,20 +34,23 @@ int64_t numbers_bad(ParamBuffer b, Numbers x)
     return -1;
 }
 
-Status numbers_check(const char *who, const char *param, ParamBuffer b, const Piece *in,
+Status numbers_check(const char *who, const char *param, BufferDesc buffer, const Piece *in,
                      int64_t first, Numbers x)
 {
-    int64_t i = numbers_bad(b, x);
+    int64_t i = numbers_bad(buffer.least, x);
     float value = 0;
     if (i < 0) return OK;
-    return FAIL(ERR_NUMERIC, "%s %s (%s) with %g at element %" PRId64, who, param,
-                manifest_buffer_name(b), (double)*as_f32(x, i, 1, &value),
-                piece_element(in, first + i));
+    return FAIL(ERR_NUMERIC, "%s %s (%s) with %g at element %" PRId64, who, param, buffer.name,
+                (double)*as_f32(x, i, 1, &value), piece_element(in, first + i));
 }
 
-const char *numbers_writer(char out[NUMBERS_WHO_BYTES], ParamBuffer b, int64_t step)
+const char *numbers_writer(char out[NUMBERS_WHO_BYTES], const OptimizerDesc *rule, ParamBuffer b,
+                           int64_t step)
 {
     (void)snprintf(out, NUMBERS_WHO_BYTES, "%s, in step %" PRId64 " or before, left",
-                   b == BUF_STATE ? "moe_bias_update" : "adamw", step);
+                   b == BUF_STATE ? "moe_bias_update"
+                   : rule == NULL ? "a fault of memory"
+                                  : rule->name,
+                   step);
     return out;
 }

@@ -1,5 +1,4 @@
-/* numbers: what may stand in a saved buffer: finite values, and no second moment below zero (AdamW
- * takes its root). Every byte of a checkpoint is looked at on its way out and on its way in, so
+/* numbers: what may stand in a saved buffer: finite values, none below BufferDesc.least. Every byte of a checkpoint is looked at on its way out and on its way in, so
  * that a number which an update or a fault of memory has spoiled never replaces a good one. */
 #ifndef TRAIN_NUMBERS_H
 #define TRAIN_NUMBERS_H
@@ -13,16 +12,18 @@ typedef struct Numbers {
     int64_t n;
 } Numbers;
 
-/* Index of the first one that may not stand in a buffer; -1: there is none. */
-int64_t numbers_bad(ParamBuffer b, Numbers x);
+/* Index of the first one that is not finite or below `least`; -1: there is none. */
+int64_t numbers_bad(float least, Numbers x);
 
 /* ERR_NUMERIC: "WHO model.norm.weight (moment2) with nan at element 5" of the canonical tensor; the
  * first of x is at place `first` of a piece of it. `who` ends in a verb: "runs/a/checkpoints/step-9 holds". */
-Status numbers_check(const char *who, const char *param, ParamBuffer b, const Piece *in,
+Status numbers_check(const char *who, const char *param, BufferDesc buffer, const Piece *in,
                      int64_t first, Numbers x);
 
-/* "adamw, in step 3 or before, left": the op that writes the buffer, looked at after a step. */
+/* "adamw, in step 3 or before, left": the op that writes the buffer of parameters under this rule,
+ * looked at after a step. */
 enum { NUMBERS_WHO_BYTES = 96 };
-const char *numbers_writer(char out[NUMBERS_WHO_BYTES], ParamBuffer b, int64_t step);
+const char *numbers_writer(char out[NUMBERS_WHO_BYTES], const OptimizerDesc *rule, ParamBuffer b,
+                           int64_t step);
 
 #endif

@@ -2,7 +2,6 @@
 #include "train/peak.h"
 
 #include "backend/backend.h"
-#include "backend/cuda.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "op/linear.h"
@@ -57,7 +56,7 @@ static Status peak_open(Peak *p, const Config *c, int threads, MemKind kind)
     int64_t side = bf16 ? p->size->side_bf16 : p->size->side_f32;
     Dtype act = bf16 ? DTYPE_BF16 : DTYPE_F32;
     TRY(arena_init(&p->tables, "peak tables", MEM_HOST, (size_t)1 << 30));
-    TRY(gpu ? cuda_exec_init(&p->ex, (int)c->run_gpu, &p->tables, &p->scratch)
+    TRY(gpu ? gpu_exec_init(&p->ex, (int)c->run_gpu, &p->tables, &p->scratch)
             : exec_init(&p->ex, &p->tables, &p->scratch, threads, (CpuIsa)c->run_cpu_isa));
     if (kind == MEM_COUNT) p->ex.backend = &backend_count;
     TRY(open_arena(p, &p->block, "peak", kind, p->size->block_bytes));
@@ -142,9 +141,9 @@ static Status measure_product(Peak *p, double *out)
 {
     double s = 0;
     TRY(fill(p));
-    TRY(p->ex.backend->device->tune(&p->ex, true));
+    TRY(exec_tune(&p->ex, true));
     TRY(multiply(p));
-    TRY(p->ex.backend->device->tune(&p->ex, false));
+    TRY(exec_tune(&p->ex, false));
     TRY(time_runs(p, multiply, &s));
     *out = 2 * pow((double)p->x.dim[0], 3) / s;
     return OK;

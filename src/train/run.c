@@ -290,7 +290,7 @@ static Status open_all(Trainer *t)
     TRY(recorder_open(&t->traces.recorder, &t->engine, t->ranks.world, recorded));
     TRY(open_data(t));
     look_at_held_out(t);
-    if (t->is_rank0) TRY(metrics_open_log(&t->metrics, c->run_dir));
+    if (t->is_rank0) TRY(metrics_open_log(&t->metrics, &t->engine, t->loader, c->run_dir));
     return OK;
 }
 
@@ -318,7 +318,7 @@ static Status prepare_engine(Trainer *t)
     char path[FILE_PATH_MAX];
     ArenaMark mark = arena_mark(&t->saver.arena);
     Exec *ex = &t->engine.ex;
-    if (ex->backend->device->choices(ex) != NULL && t->options->resume && t->saver.n_steps > 0) {
+    if (exec_choices(ex) != NULL && t->options->resume && t->saver.n_steps > 0) {
         TRY(checkpoint_resolve(t->config.own.run_dir, &t->saver.arena, path));
         TRY(checkpoint_info(path, &t->saver.arena, &info));
     }
@@ -336,7 +336,7 @@ static void read_gpu(void *trainer)
 /* The clock that counts is the one under load, so it is read while a step runs. */
 static Status watch_gpu(Trainer *t)
 {
-    char bus_id[BUS_ID_MAX];
+    char bus_id[GPU_BUS_ID_MAX];
     TRY(t->engine.ex.backend->device->bus_id(&t->engine.ex, bus_id));
     if (bus_id[0] == '\0') return OK;
     gpu_state_open(&t->rates.gpu, bus_id);
@@ -428,7 +428,7 @@ static Status evaluate(Trainer *t)
     TRY(eval_run(&t->evaluator, &t->engine, t->loader, t->config.own.train_eval_sequences,
                  t->at.step, &v));
     if (!t->is_rank0) return OK;
-    TRY(metrics_eval(&t->metrics, &t->engine, t->loader, &v));
+    TRY(metrics_eval(&t->metrics, &v));
     EvalSum all = eval_total(&v);
     log_info("step %" PRId64 ": held-out %s", t->at.step, eval_text(&all, ", ", figures));
     return OK;
@@ -480,7 +480,8 @@ static int stop_signal(const Trainer *t)
 static double own_rows(const Trainer *t, const int32_t *load)
 {
     const ModelSpec *s = &t->engine.spec;
-    int64_t here = s->ep > 0 ? s->experts / s->ep : 0, first = s->ep_rank * here, sum = 0;
+    int64_t here = s->ranks.ep > 0 ? s->experts / s->ranks.ep : 0, first = s->ranks.ep_rank * here,
+            sum = 0;
     for (int i = 0; i < s->n_layers; i++) {
         const LayerSpec *l = &s->layers[i];
         if (l->load < 0 || !layer_on(l, t->plan.shape.pp_rank)) continue;
@@ -489,7 +490,7 @@ static double own_rows(const Trainer *t, const int32_t *load)
             for (int64_t e = first; e < first + here; e++) sum += row[e];
         }
     }
-    return (double)sum * (double)s->ep / (double)s->stage_ranks;
+    return (double)sum * (double)s->ranks.ep / (double)s->ranks.stage;
 }
 
 /* Exchanges the figures of a step between ranks. */
@@ -616,7 +617,7 @@ static void log_step(const Trainer *t, const StepMetrics *m)
         (void)snprintf(share, sizeof share, "MFU %.0f %%  ", 100 * m->mfu);
     else if (m->roof_share > 0)
         (void)snprintf(share, sizeof share, "%.0f %% of measured peak  ", 100 * m->roof_share);
-    int64_t dropped = metrics_dropped(&t->engine, &m->result);
+    int64_t dropped = metrics_dropped(&t->engine.spec, &m->result);
     if (dropped > 0) (void)snprintf(drops, sizeof drops, "  %" PRId64 " dropped", dropped);
     if (t->at.retried > 0)
         (void)snprintf(twice, sizeof twice, "  %" PRId64 " ran twice", t->at.retried);
@@ -688,7 +689,7 @@ static Status run_steps(Trainer *t)
         t->at.step = m.step;
         t->at.retried += m.result.retried;
         t->at.position += (uint64_t)c->train_batch;
-        if (t->is_rank0) TRY(metrics_step(&t->metrics, &t->engine, t->loader, &m));
+        if (t->is_rank0) TRY(metrics_step(&t->metrics, &m));
         if (t->is_rank0) log_step(t, &m);
         TRY(grow_capacity(t, &m));
         TRY(after_step(t));
@@ -708,8 +709,7 @@ static Status run_steps(Trainer *t)
 static Status begin_files(Trainer *t)
 {
     TRY(write_config(t));
-    return metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->rates.peak.flops,
-                         t->rates.sheet_flops);
+    return metrics_start(&t->metrics, &t->plan.engine, t->rates.peak.flops, t->rates.sheet_flops);
 }
 
 /* To the first step. */

@@ -1,5 +1,5 @@
-/* run_layers: the phases of one action, for one micro-batch on the layers of a chunk, and the memory
- * that they take and give back. */
+/* run_layers: runs the phases of one action for one micro-batch on the layers of a chunk, and takes and
+ * gives back their memory. Which phases an action has is the schedule's (schedule/chunk.h). */
 #include "train/run_layers.h"
 
 #include "train/recorder.h"
@@ -219,7 +219,7 @@ static Status new_pool(ChunkPass *p)
         PoolNeed one = desc->pooled(s, &s->layers[i], p->r.rows);
         pool_need_add(&need, &one);
     }
-    return pool_make(&p->e->ex, &p->s->arena, s->act, &need, s->pool, &p->s->pool);
+    return pool_make(&p->e->ex, &p->s->arena, s->act, &need, s->capacity.pool, &p->s->pool);
 }
 
 /* A chunk without layers hands its input on. */
@@ -286,8 +286,8 @@ static Status start_backward(ChunkPass *p)
     return copy_stream(e, &p->s->at[n].dh, &in);
 }
 
-/* The phases of a recomputed layer's forward, before its own. What they make waits for the weights,
- * too, and the memory between them is given back. */
+/* Runs a forward phase of a recomputed layer a second time, before its backward. What it makes is kept
+ * for the weight gradients, too. The ring is given back after the last such phase. */
 static Status recompute_phase(ChunkPass *p, int i)
 {
     const ChunkPhase *x = &p->row->at[i];

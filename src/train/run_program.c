@@ -1,4 +1,5 @@
-/* run_program: each action of the list waits, takes its lane, runs and signals. */
+/* run_program: runs a list. Each action waits for its events, takes its lane, runs and signals. What an
+ * action does to layers is run_layers.c's, to parameters shards.c's. */
 #include "train/run_program.h"
 
 #include "base/clock.h"

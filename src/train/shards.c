@@ -75,21 +75,31 @@ static bool follows(const Tensor *a, const Tensor *b)
     return a->data == NULL ? b->data == NULL : tensor_at(a, tensor_elems(a)) == b->data;
 }
 
+/* A range's tensors; some may be without data. */
+enum { RANGE_TENSORS = 3 + OPTIMIZER_STATES };
+static void tensors_of(UpdateRange *r, Tensor *out[RANGE_TENSORS])
+{
+    out[0] = &r->w, out[1] = &r->g, out[2] = &r->low;
+    for (int i = 0; i < OPTIMIZER_STATES; i++) out[3 + i] = &r->state[i];
+}
+
 /* Joins ranges that follow each other in every buffer. */
 static void add_range(Engine *e, UpdateRange r)
 {
     assert(e->ranges != NULL);
     UpdateRange *last = e->n_ranges > 0 ? &e->ranges[e->n_ranges - 1] : NULL;
-    bool joined = last != NULL && last->decay == r.decay && last->age == r.age &&
-                  follows(&last->w, &r.w) && follows(&last->g, &r.g) && follows(&last->m, &r.m) &&
-                  follows(&last->v, &r.v) && follows(&last->w_low, &r.w_low);
+    Tensor *grown[RANGE_TENSORS], *more[RANGE_TENSORS];
+    tensors_of(&r, more);
+    bool joined = last != NULL && last->rule == r.rule && !r.rule->whole_matrices &&
+                  last->decay == r.decay && last->age == r.age;
+    if (joined) tensors_of(last, grown);
+    for (int i = 0; i < RANGE_TENSORS && joined; i++) joined = follows(grown[i], more[i]);
     if (!joined) {
         e->ranges[e->n_ranges++] = r;
         return;
     }
-    Tensor *grown[] = { &last->w, &last->g, &last->m, &last->v, &last->w_low };
-    for (size_t i = 0; i < sizeof grown / sizeof *grown; i++) {
-        if (grown[i]->data != NULL) grown[i]->dim[0] += r.w.dim[0];
+    for (int i = 0; i < RANGE_TENSORS; i++) {
+        if (grown[i]->data != NULL) grown[i]->dim[0] += more[i]->dim[0];
     }
 }
 
@@ -99,22 +109,23 @@ static UpdateRange update_of(const Engine *e, const ParamBucket *k)
     const ParamTable *t = &e->params;
     Tensor part[BUF_STATE] = { 0 };
     for (int b = 0; b < BUF_STATE; b++) {
-        if (e->memory.buffer[b].data == NULL) continue;
+        bool there = b < BUF_OPTIMIZER || buffer_state((ParamBuffer)b) < k->rule->n_states;
+        if (!there || e->memory.buffer[b].data == NULL) continue;
         bool whole = replicated(e, k);
         part[b] = whole ? bucket_whole(t, &e->memory, k, (ParamBuffer)b)
                         : bucket_own(t, &e->memory, k, (ParamBuffer)b);
     }
-    UpdateRange r = {
-        .w = part[BUF_MAIN], .g = part[BUF_GRAD], .m = part[BUF_MOMENT1], .v = part[BUF_MOMENT2]
-    };
-    if (e->spec.act != DTYPE_F32) r.w_low = part[BUF_WEIGHT];
+    UpdateRange r = { .rule = k->rule, .w = part[BUF_MAIN], .g = part[BUF_GRAD] };
+    for (int i = 0; i < OPTIMIZER_STATES; i++) r.state[i] = part[BUF_OPTIMIZER + i];
+    if (e->spec.weights.n > 0) r.low = part[BUF_WEIGHT];
     return r;
 }
 
 static UpdateRange part_of(UpdateRange r, int64_t first, int64_t n)
 {
-    Tensor *all[] = { &r.w, &r.g, &r.m, &r.v, &r.w_low };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    Tensor *all[RANGE_TENSORS];
+    tensors_of(&r, all);
+    for (int i = 0; i < RANGE_TENSORS; i++) {
         if (all[i]->data != NULL) *all[i] = tensor_rows(all[i], first, n);
     }
     return r;
@@ -145,25 +156,46 @@ static MomentAge age_of(const Engine *e, const Param *p)
     return param_block(p->name) < e->config->model_layers ? AGE_MODEL : AGE_MODULES;
 }
 
+/* The one matrix that a range has, without the padding behind it. */
+static UpdateRange matrix_of(UpdateRange r, const Param *p)
+{
+    Tensor *all[RANGE_TENSORS];
+    tensors_of(&r, all);
+    for (int i = 0; i < RANGE_TENSORS; i++) {
+        if (all[i]->data == NULL) continue;
+        all[i]->rank = p->rank;
+        for (int d = 0; d < p->rank; d++) all[i]->dim[d] = p->dim[d];
+    }
+    return r;
+}
+
 /* Elements [first, end) of the bucket, which follow one rule: what of them this rank updates, and
  * counts in the norm. */
 static void add_run(Engine *e, const ParamBucket *k, const Param *rule, int64_t first, int64_t end)
 {
     UpdateRange all = update_of(e, k);
     Tensor g = reduced(e, k);
-    int64_t n = g.dim[0], own = replicated(e, k) ? 0 : k->own * n;
+    int64_t n = g.dim[0], own = replicated(e, k) ? 0 : bucket_cut(k, k->own);
     first = first > own ? first - own : 0;
     end = end - own < n ? end - own : n;
-    if (rule->frozen || first >= end) return;
+    if (rule->rule == NULL || first >= end) return;
     all = part_of(all, first, end - first);
     all.decay = rule->decay;
     all.age = age_of(e, rule);
-    add_range(e, all);
+    add_range(e, rule->rule->whole_matrices ? matrix_of(all, rule) : all);
     if (in_norm(e, k)) add_norm(e, tensor_rows(&g, first, end - first));
 }
 
-/* A bucket is cut where its parameters' rules change: whether they are trained, decay, age. The
- * padding behind a parameter belongs to its run: it stays zero under any rule. */
+/* Does an update of p and the parameter before it begin anew? Rules that need whole matrices take one
+ * at a time; others go on as long as rule, decay and age are the same. */
+static bool begins_run(const Engine *e, const Param *before, const Param *p)
+{
+    return p->decay != before->decay || p->rule != before->rule ||
+           age_of(e, p) != age_of(e, before) || (p->rule != NULL && p->rule->whole_matrices);
+}
+
+/* Divides a bucket into runs. The padding behind a parameter belongs to its run: it stays zero under
+ * any rule. */
 static void add_bucket(Engine *e, int bucket)
 {
     const ParamBucket *k = &e->params.bucket[bucket];
@@ -173,8 +205,7 @@ static void add_bucket(Engine *e, int bucket)
         const Param *p = &e->params.at[i];
         if (p->bucket != bucket) continue;
         int64_t first = p->first[BUF_MAIN] - k->first;
-        if (rule != NULL && (p->decay != rule->decay || p->frozen != rule->frozen ||
-                             age_of(e, p) != age_of(e, rule))) {
+        if (rule != NULL && begins_run(e, rule, p)) {
             add_run(e, k, rule, at, first);
             at = first;
         }
@@ -190,29 +221,55 @@ Status shards_make(Engine *e)
     TRY(ARENA_NEW(&e->tables, t->n + t->n_buckets, &e->ranges));
     TRY(ARENA_NEW(&e->tables, t->n + t->n_buckets, &e->norms));
     for (int i = 0; i < t->n_buckets && e->use == ENGINE_TRAIN; i++) {
-        if (!t->bucket[i].frozen) add_bucket(e, i);
+        if (t->bucket[i].rule != NULL) add_bucket(e, i);
     }
     return OK;
 }
 
 /* Collectives, through the op door. */
 
-static Status collective(Engine *e, OpComm kind, MeshGroup group, Tensor in, Tensor out)
+/* root: of a broadcast alone. */
+static Status collective(Engine *e, OpComm kind, MeshGroup group, int root, Tensor in, Tensor out)
 {
     int64_t ranks = members(e, group), n = tensor_elems(&in), m = tensor_elems(&out);
     int64_t least = n < m ? n : m;
-    if (ranks == 1) return OK;
+    if (ranks == 1 || least == 0) return OK;
     return exchange_collective(&e->ex, (Collective){ .in = tensor_as2(&in, n / least, least),
                                                      .out = tensor_as2(&out, m / least, least),
                                                      .kind = kind,
                                                      .axis = AXIS_DP,
                                                      .group = group,
+                                                     .root = root,
                                                      .ranks = ranks });
 }
 
 static Status all_reduce(Engine *e, MeshGroup group, Tensor t)
 {
-    return collective(e, COMM_ALL_REDUCE, group, t, t);
+    return collective(e, COMM_ALL_REDUCE, group, 0, t, t);
+}
+
+/* All ranks' parts of a bucket, into `whole`. Parts of unequal length are broadcast one by one. */
+static Status gather_parts(Engine *e, const ParamBucket *k, Tensor own, Tensor whole)
+{
+    MeshGroup group = group_of(k);
+    if (k->cuts == NULL) return collective(e, COMM_ALL_GATHER, group, 0, own, whole);
+    Tensor mine = bucket_part(k, whole);
+    if (mine.data != own.data && tensor_elems(&own) > 0)
+        TRY(e->ex.backend->copy(&e->ex, mine.data, own.data, tensor_bytes(&own)));
+    for (int64_t r = 0; r < k->ranks; r++) {
+        int64_t first = bucket_cut(k, r);
+        Tensor part = tensor_rows(&whole, first, bucket_cut(k, r + 1) - first);
+        TRY(collective(e, COMM_BROADCAST, group, (int)r, part, part));
+    }
+    return OK;
+}
+
+/* The sum of all ranks' `whole`: of this rank's part of it at least. Parts of unequal length are not
+ * scattered, so that the sum of all is made: twice the bytes. */
+static Status sum_parts(Engine *e, const ParamBucket *k, Tensor whole)
+{
+    if (k->cuts != NULL) return all_reduce(e, group_of(k), whole);
+    return collective(e, COMM_REDUCE_SCATTER, group_of(k), 0, whole, bucket_part(k, whole));
 }
 
 /* Weights. */
@@ -221,7 +278,7 @@ static Status all_reduce(Engine *e, MeshGroup group, Tensor t)
 static int trained(const Engine *e, int layer, int *first)
 {
     int end = params_layer(&e->params, layer, first);
-    while (end > *first && e->params.bucket[end - 1].frozen) end--;
+    while (end > *first && e->params.bucket[end - 1].rule == NULL) end--;
     return end;
 }
 
@@ -232,7 +289,7 @@ static Status gather(Engine *e, int first, int end)
         if (k->ranks == 1) continue;
         Tensor own = bucket_own(&e->params, &e->memory, k, BUF_WEIGHT);
         Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_WEIGHT);
-        TRY(collective(e, COMM_ALL_GATHER, group_of(k), own, whole));
+        TRY(gather_parts(e, k, own, whole));
     }
     return OK;
 }
@@ -244,20 +301,10 @@ Status shards_gather(Engine *e, int layer)
     return gather(e, first, e->params.sharded[BUF_WEIGHT] ? all : end);
 }
 
-Status shards_refresh(Engine *e)
+Status shards_gather_all(Engine *e)
 {
-    const ParamTable *t = &e->params;
-    bool apart = t->sharded[BUF_MAIN] && !t->sharded[BUF_WEIGHT];
-    if (e->spec.act != DTYPE_F32 && !apart) {
-        TRY(cast(&e->ex, (Cast){ e->memory.buffer[BUF_MAIN], e->memory.buffer[BUF_WEIGHT] }));
-    }
-    for (int i = 0; i < t->n_buckets && e->spec.act != DTYPE_F32 && apart; i++) {
-        const ParamBucket *k = &t->bucket[i];
-        TRY(cast(&e->ex, (Cast){ bucket_own(t, &e->memory, k, BUF_MAIN),
-                                 bucket_own(t, &e->memory, k, BUF_WEIGHT) }));
-    }
-    bool whole = t->shards.zero > 0 && !t->sharded[BUF_WEIGHT];
-    return whole ? gather(e, 0, t->n_buckets) : OK;
+    bool whole = e->params.shards.zero > 0 && !e->params.sharded[BUF_WEIGHT];
+    return whole ? gather(e, 0, e->params.n_buckets) : OK;
 }
 
 /* Gradients. */
@@ -292,7 +339,7 @@ Status shards_begin(Engine *e)
 {
     for (int i = 0; i < e->params.n_buckets; i++) {
         const ParamBucket *k = &e->params.bucket[i];
-        if (k->frozen) continue;
+        if (k->rule == NULL) continue;
         bool place = in_place(e, k);
         Tensor sum = place ? bucket_own(&e->params, &e->memory, k, BUF_GRAD)
                            : bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
@@ -325,11 +372,8 @@ static Status add_up(Engine *e, const ParamBucket *k, Tensor whole)
         TRY(cast(&e->ex, (Cast){ whole, in }));
     }
     Tensor sum = replicated(e, k) ? in : bucket_part(k, in);
-    if (replicated(e, k))
-        TRY(all_reduce(e, group_of(k), in));
-    else
-        TRY(collective(e, COMM_REDUCE_SCATTER, group_of(k), in, sum));
-    return low ? cast(&e->ex, (Cast){ sum, out }) : OK;
+    TRY(replicated(e, k) ? all_reduce(e, group_of(k), in) : sum_parts(e, k, in));
+    return low && tensor_elems(&sum) > 0 ? cast(&e->ex, (Cast){ sum, out }) : OK;
 }
 
 /* A place that passes over inputs alone have used still has another layer's gradients of experts. */
@@ -342,9 +386,9 @@ Status shards_reduce(Engine *e, int layer)
         if (parts && (k->ranks == 1 || (k->hold == HOLD_EXPERT && !e->written[layer]))) continue;
         Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
         TRY(add_up(e, k, whole));
-        if (!parts) continue;
-        TRY(add(&e->ex,
-                (Add){ bucket_part(k, whole), bucket_own(&e->params, &e->memory, k, BUF_GRAD) }));
+        Tensor part = bucket_part(k, whole);
+        if (!parts || tensor_elems(&part) == 0) continue;
+        TRY(add(&e->ex, (Add){ part, bucket_own(&e->params, &e->memory, k, BUF_GRAD) }));
     }
     return OK;
 }

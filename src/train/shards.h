@@ -39,7 +39,7 @@ Status shards_reduce(Engine *e, int layer);
  * HOLD_WHOLE buckets beside sharded ones are added over their group first. */
 Status shards_sum(Engine *e, int layer);
 
-/* Makes the bf16 weights from the main weights, and gathers those that every rank holds whole. */
-Status shards_refresh(Engine *e);
+/* Gathers all weights, if every rank holds them whole while their main copies are sharded. */
+Status shards_gather_all(Engine *e);
 
 #endif

@@ -7,7 +7,7 @@
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "comm/bind.h"
 #include "train/engine.h"
 
@@ -32,7 +32,7 @@ typedef struct TrainOptions {
 
 /* What a run will take of a GPU's memory. */
 typedef struct GpuPlan {
-    CudaInfo gpu;
+    GpuInfo gpu;
     size_t arenas_bytes, context_bytes, kernel_bytes, comm_bytes, total_bytes;
     size_t ordered_bytes, any_order_bytes; /* scratch with attention.deterministic, and without */
 } GpuPlan;

@@ -1,17 +1,16 @@
 /*
- * transfers: what a rank sends to and receives from other stages, beside its lanes, and the events
- * that order transfers and lanes.
+ * transfers: sends to and receives from other stages, which run in parallel with the lanes, and the
+ * events that order transfers and lanes. Collectives are not here: they are ops (op/exchange.h).
  *
- * On the host actions of both lanes run in the order of the list; a transfer starts as soon as the
- * events that it waits for are signalled, whenever the thread comes by, behind those of its own
- * queue alone. All these events come from passes (schedule/lower.c). So when an action waits for a
- * transfer, all that can be under way is, and nothing else could start meanwhile: the thread may
- * wait for that one.
+ * On the host one thread runs the actions of both lanes in the order of the list. Between them it starts
+ * each transfer whose events are signalled and whose queue has no earlier one waiting. All these events
+ * come from passes (schedule/lower.c). So when an action waits for a transfer, every transfer that can
+ * run has started, and the thread may block on this one.
  *
  * Messages of one link (schedule/action.h) have one tag. Both ends have them in one queue, in the
  * same order, which schedule_check_all() proves.
  *
- * On a GPU (transfers_gpu.c) all is launched in the order of the list, and queues are streams.
+ * On a GPU (transfers_gpu.c) everything is launched in the order of the list, and queues are streams.
  */
 #ifndef TRAIN_TRANSFERS_H
 #define TRAIN_TRANSFERS_H

@@ -2,11 +2,11 @@
  *
  * A send holds up its stream, and what is launched behind it, until the other side receives. Two
  * calls of one communicator run in the order in which they were launched, so both ends must launch
- * them in the same order. schedule_check_all() proves both for queues: the two ends of a way come to
+ * them in the same order. schedule_check_all() proves both for queues: the two ends of a link come to
  * the same transfers in the same order, and no circle of queues waits for itself.
  *
- * A communicator belongs to a way and a color of the sender. Neighbours have different colors, so a
- * rank never sends and receives through the same one. The number of ways does not grow with the
+ * A communicator belongs to a link and a color of the sender. Neighbours have different colors, so a
+ * rank never sends and receives through the same one. The number of links does not grow with the
  * chunks, so there are never more streams than STREAMS_MAX. Both lanes are streams, too. All streams
  * begin behind the compute lane and end before it does: so a step can be captured. */
 #include "train/transfers.h"

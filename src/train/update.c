@@ -4,21 +4,27 @@
 #include "train/shards.h"
 
 #include <math.h>
+#include <string.h>
+
+/* First number of a rule's scalars for parameters of an age. */
+static int scalars_at(int rule, int age) { return (rule * AGE_COUNT + age) * OPTIMIZER_SCALARS; }
+
+void update_scalars(const Engine *e, double lr, int64_t step, float out[UPDATE_SCALARS])
+{
+    memset(out, 0, UPDATE_SCALARS * sizeof *out);
+    for (int i = 0; i < OPTIMIZER_RULES && e->spec.optimizer.rule[i] != NULL; i++) {
+        for (int age = 0; age < AGE_COUNT; age++) {
+            const double updates = (double)(step + e->moment_steps[age]);
+            e->spec.optimizer.rule[i]->scalars(e->config, lr, updates, out + scalars_at(i, age));
+        }
+    }
+}
 
 static Status update_range(Engine *e, const UpdateRange *r)
 {
-    const Config *c = e->config;
-    return adamw(&e->ex, (Adamw){ .w = r->w,
-                                  .g = r->g,
-                                  .m = r->m,
-                                  .v = r->v,
-                                  .w_low = r->w_low,
-                                  .clip = e->io.record.clip,
-                                  .hyper = tensor_rows(&e->io.hyper, (int64_t)r->age * 3, 3),
-                                  .beta1 = (float)c->optimizer_beta1,
-                                  .beta2 = (float)c->optimizer_beta2,
-                                  .eps = (float)c->optimizer_eps,
-                                  .decay = r->decay ? (float)c->optimizer_weight_decay : 0 });
+    int rule = r->rule == e->spec.optimizer.rule[0] ? 0 : 1;
+    Tensor scalars = tensor_rows(&e->io.hyper, scalars_at(rule, (int)r->age), OPTIMIZER_SCALARS);
+    return r->rule->run(&e->ex, e->config, r, e->io.record.clip, scalars);
 }
 
 Status update_add_records(Engine *e)
@@ -64,12 +70,8 @@ Status update_run(Engine *e)
 
 double update_bytes(const ModelSpec *s)
 {
-    float at = 0;
-    const Tensor one = { .data = &at, .dtype = DTYPE_F32, .rank = 1, .dim = { 1 } };
-    const Adamw adamw = { .w = one,
-                          .m = { .dtype = s->moment },
-                          .w_low = s->act == DTYPE_F32 ? (Tensor){ 0 } : one };
-    return op_desc(OP_ADAMW)->cost(&adamw).bytes +
+    const Tensor one = { .dtype = DTYPE_F32, .rank = 1, .dim = { 1 } };
+    return optimizer_update_bytes(&s->optimizer, copies_type(&s->weights)) +
            op_desc(OP_SQUARE_SUM)->cost(&(SquareSum){ .x = one }).bytes;
 }
 

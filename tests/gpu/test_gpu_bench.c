@@ -102,8 +102,8 @@ static void a_slower_kernel_is_said_once_by_op(void **state)
     static const char *const on_hopper[] = { "\nmoe_down_fwd: a slower kernel runs",
                                              "\nmoe_down_bwd_weight: a slower kernel runs" };
     Arena a = { 0 };
-    CudaInfo info;
-    CHECK_OK(cuda_info(0, &info));
+    GpuInfo info;
+    CHECK_OK(gpu_info(0, &info));
     CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 28));
     const char *table = run(&a, "moe.ffn=100");
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) CHECK_INT(times_in(table, odd[i]), 1);
@@ -180,7 +180,7 @@ static void run_ranks(Arena *a, Ranks *r, int ranks, const char *mesh)
     CHECK_OK(comm_threads(ranks, 60, on_gpu, r, &failed));
 }
 
-static int gpus(void) { return cuda_devices() < RANKS_MAX ? cuda_devices() : RANKS_MAX; }
+static int gpus(void) { return gpu_devices() < RANKS_MAX ? gpu_devices() : RANKS_MAX; }
 
 /* Each row is timed alone and in a graph; what an exchange brings back is looked at there. */
 static void every_call_between_gpus_has_its_row(void **state)

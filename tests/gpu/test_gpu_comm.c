@@ -33,7 +33,7 @@ static Status gpu_open(Gpu *g, Comm *host)
     void *block = NULL;
     g->host = host;
     TRY(arena_init(&g->tables, "tables", MEM_HOST, HOST_BYTES));
-    TRY(cuda_exec_init(&g->ex, host->rank, &g->tables, &g->scratch));
+    TRY(gpu_exec_init(&g->ex, host->rank, &g->tables, &g->scratch));
     TRY(g->ex.backend->alloc(&g->ex, MEM_DEVICE, DEVICE_BYTES, &block));
     arena_over(&g->device, "device", MEM_DEVICE, block, DEVICE_BYTES);
     TRY(comm_nccl(host, g->ex.backend->streams->of_lane(&g->ex, LANE_COMPUTE), &g->tables,
@@ -70,7 +70,7 @@ static Status on_gpu(void *state, Comm *host)
 
 static int ranks_here(void)
 {
-    int n = cuda_devices();
+    int n = gpu_devices();
     return n < RANKS_MAX ? n : RANKS_MAX;
 }
 

@@ -2,7 +2,7 @@
 #include "harness/draw_mesh.h"
 #include "harness/gpu.h"
 
-static int gpus(void) { return cuda_devices() < RANKS_MOST ? cuda_devices() : RANKS_MOST; }
+static int gpus(void) { return gpu_devices() < RANKS_MOST ? gpu_devices() : RANKS_MOST; }
 
 static void drawn_models_are_the_cpu_s(void **state)
 {

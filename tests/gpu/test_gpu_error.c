@@ -37,7 +37,7 @@ static void check_said(const char *guard, const char *const *want)
 {
     pid_t child = fork(); /* before this process has used the GPU */
     CHECK(child >= 0);
-    if (child == 0) _exit(cuda_devices() == 0 ? 77 : take_memory_away(guard, want));
+    if (child == 0) _exit(gpu_devices() == 0 ? 77 : take_memory_away(guard, want));
     int status = 0;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
     if (WEXITSTATUS(status) == 77) {

@@ -39,7 +39,7 @@ static Status gpu_open(Gpu *g, Rank *r)
 {
     void *front = NULL;
     Comm *host = r->mesh.group[GROUP_WORLD], *c = host;
-    TRY(cuda_exec_init(&g->ex, each_its_own ? host->rank : 0, &r->t.arena, &g->scratch));
+    TRY(gpu_exec_init(&g->ex, each_its_own ? host->rank : 0, &r->t.arena, &g->scratch));
     TRY(block_new(g, "scratch", &g->scratch));
     TRY(block_new(g, "device", &g->device));
     TRY(arena_alloc(&g->device, BOARD_MOST + (size_t)host->rank * 512, &front));
@@ -295,7 +295,7 @@ static void gpus_have_the_bits_of_the_cpu(void **state)
 {
     NEEDS_GPUS(2);
     each_its_own = true;
-    for (int ranks = 2; ranks <= cuda_devices() && ranks <= RANKS_MAX; ranks *= 2) travel(ranks);
+    for (int ranks = 2; ranks <= gpu_devices() && ranks <= RANKS_MAX; ranks *= 2) travel(ranks);
 }
 
 /* Deadlines */

@@ -65,9 +65,9 @@ static void cupti_function(Cupti *c, const char *name, void *out)
 static void cupti_open(Cupti *c, Calls *calls)
 {
     char name[32];
-    CudaInfo info;
+    GpuInfo info;
     *c = (Cupti){ 0 };
-    CHECK_OK(cuda_info(0, &info));
+    CHECK_OK(gpu_info(0, &info));
     snprintf(name, sizeof name, "libcupti.so.%d", info.runtime / 1000);
     c->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (c->library == NULL) {

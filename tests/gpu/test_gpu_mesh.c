@@ -19,7 +19,7 @@ static void run_cases(const char *only, const char *const *also, int steps, doub
                       double cosine)
 {
     int wrong = 0, ran = 0;
-    if (!cuda_built() || cuda_devices() < 2) {
+    if (!gpu_built() || gpu_devices() < 2) {
         printf("skip: needs two GPUs and a build with CUDA=1\n");
         skip();
     }
@@ -31,14 +31,14 @@ static void run_cases(const char *only, const char *const *also, int steps, doub
                    .also = also,
                    .alike = ALIKE };
         int failed = -1;
-        if (mesh_cases[i].ranks > cuda_devices() || !case_sets(&mesh_cases[i], only)) continue;
+        if (mesh_cases[i].ranks > gpu_devices() || !case_sets(&mesh_cases[i], only)) continue;
         if (cosine > 0 && roundings_decide(&mesh_cases[i])) continue;
         Status s = comm_threads(mesh_cases[i].ranks, 60, many_run, &m, &failed);
         if (s != OK) print_error("%s, rank %d: %s\n", m.what->name, failed, status_message());
         wrong += s != OK;
         ran++;
     }
-    print_message("%d meshes on %d GPUs\n", ran, cuda_devices());
+    print_message("%d meshes on %d GPUs\n", ran, gpu_devices());
     CHECK(ran > 0);
     CHECK_INT(wrong, 0);
 }
@@ -93,11 +93,11 @@ static void larger_pools_are_taken_between_two_steps(void **state)
           4,
           { MLA, BATCH, "mesh.ep=2", "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=1f1b-overlap" } },
     };
-    if (!cuda_built() || cuda_devices() < 2) skip();
+    if (!gpu_built() || gpu_devices() < 2) skip();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ManyCase c = cases[i];
         int failed = -1;
-        if (c.ranks > cuda_devices()) continue;
+        if (c.ranks > gpu_devices()) continue;
         if (comm_threads(c.ranks, 60, grow, &c, &failed) != OK)
             fail_msg("%s, rank %d: %s", c.name, failed, status_message());
     }
@@ -115,8 +115,8 @@ static void in_bf16_gradients_point_the_same_way(void **state)
 static void context_ranks_attend_through_cudnn(void **state)
 {
     (void)state;
-    CudaInfo info;
-    if (!cuda_built() || cuda_devices() < 2 || cuda_info(0, &info) != OK || info.major != 9) {
+    GpuInfo info;
+    if (!gpu_built() || gpu_devices() < 2 || gpu_info(0, &info) != OK || info.major != 9) {
         printf("skip: needs two Hopper GPUs and a build with CUDA=1\n");
         skip();
     }
@@ -132,6 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(meshes_of_gpus_have_the_loss_of_one),
         TEST(so_they_have_launched_op_by_op),
+        TEST(larger_pools_are_taken_between_two_steps),
         TEST(in_bf16_gradients_point_the_same_way),
         TEST(context_ranks_attend_through_cudnn),
     };

@@ -1,6 +1,6 @@
 /* Clock, power and temperature of the GPU that trains, read while it trains. */
-#include "backend/gpu_state.h"
 #include "base/clock.h"
+#include "gpu/gpu_state.h"
 #include "harness/gpu.h"
 #include "harness/tiny.h"
 
@@ -34,7 +34,7 @@ static void a_step_is_watched_at_work_in_well_under_a_millisecond(void **state)
     NEEDS_GPU();
     Tiny t;
     Watch w = { 0 };
-    char bus_id[BUS_ID_MAX];
+    char bus_id[GPU_BUS_ID_MAX];
     tiny_open(&t, TINY(ON_GPU));
     CHECK_OK(t.engine.ex.backend->device->bus_id(&t.engine.ex, bus_id));
     gpu_state_open(&w.gpu, bus_id);

@@ -13,7 +13,7 @@ static void ten_steps_are_pytorch_s(void **state)
 {
     const TrajectoryCase *c = *state;
     NEEDS_GPU();
-    if (cuda_devices() < c->ranks) {
+    if (gpu_devices() < c->ranks) {
         printf("skip: %s needs %d GPUs\n", c->name, c->ranks);
         skip();
     }

@@ -32,6 +32,7 @@ typedef Status Body(Rank *r);
 typedef struct Case {
     const ManyCase *layout;
     const char *dir, *more;
+    ParamCut cut;
     bool apart; /* each rank in a folder of its own */
     Body *body;
     StepResult *last; /* of each rank's training */
@@ -49,6 +50,7 @@ static inline Status rank_open(Rank *r, const Case *c)
     while (what.settings[n] != NULL) n++;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) what.settings[n++] = all[i];
     TRY(arena_init(&r->scratch, "scratch", MEM_HOST, (size_t)1 << 28));
+    r->many.cut = c->cut;
     return many_open(&r->many, &what, r->world);
 }
 
@@ -99,7 +101,7 @@ static inline void put_state(Engine *e, int64_t step)
 {
     for (int k = 0; k < e->params.n * CHECKPOINT_BUFFERS; k++) {
         const Param *p = &e->params.at[k / CHECKPOINT_BUFFERS];
-        ParamBuffer b = checkpoint_buffers[k % CHECKPOINT_BUFFERS];
+        ParamBuffer b = checkpoint_buffer(k % CHECKPOINT_BUFFERS);
         ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
         for (int64_t i = 0; i < piece.in.n; i++) {
             put(&piece.at, i, value_of(p, b, piece.in.first + i, step));
@@ -111,15 +113,15 @@ static inline Status expect_state(const Engine *e, int64_t step)
 {
     for (int k = 0; k < e->params.n * CHECKPOINT_BUFFERS; k++) {
         const Param *p = &e->params.at[k / CHECKPOINT_BUFFERS];
-        ParamBuffer b = checkpoint_buffers[k % CHECKPOINT_BUFFERS];
+        ParamBuffer b = checkpoint_buffer(k % CHECKPOINT_BUFFERS);
         ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
-        bool low = rounded && (b == BUF_MOMENT1 || b == BUF_MOMENT2);
+        bool low = rounded && (buffer_is_optimizers(b));
         for (int64_t i = 0; i < piece.in.n; i++) {
             float want = value_of(p, b, piece.in.first + i, step);
             if (low) want = f32_from_bf16(bf16_from_f32(want));
             if (get(&piece.at, i) == want) continue;
             return FAIL(ERR_NUMERIC, "%s (%s), element %lld is %g", p->name,
-                        manifest_buffer_name(b), (long long)(piece.in.first + i),
+                        buffer_desc(&optimizer_adamw, b).name, (long long)(piece.in.first + i),
                         (double)get(&piece.at, i));
         }
     }

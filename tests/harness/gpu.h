@@ -2,12 +2,12 @@
 #ifndef TESTS_HARNESS_GPU_H
 #define TESTS_HARNESS_GPU_H
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 
 #define NEEDS_GPUS(n)                                                                              \
     do {                                                                                           \
         (void)state;                                                                               \
-        if (!cuda_built() || cuda_devices() < (n)) {                                               \
+        if (!gpu_built() || gpu_devices() < (n)) {                                                 \
             printf("skip: needs %d GPU%s and a build with CUDA=1\n", n, (n) > 1 ? "s" : "");       \
             skip();                                                                                \
         }                                                                                          \

@@ -11,8 +11,9 @@
 
 #include "harness/ties.h"
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 
+#include "train/copies.h"
 #include "train/shards.h"
 #include "train/train.h"
 
@@ -33,6 +34,7 @@ typedef struct Many {
     double whole;            /* above 0: that of gradients that every rank holds whole */
     double cosine;           /* above 0: gradients are as close as that instead */
     const char *const *also; /* more settings, of mesh and lone rank; NULL: none */
+    ParamCut cut;            /* of the mesh's buckets */
     const char *const *lone; /* instead of these, those of the lone rank; NULL: the same */
     /* Steps whose routes must be the same; after them a rounding may send a token elsewhere, and as
      * two trainings are then compared, that is the end of it. 0: all. */
@@ -47,6 +49,8 @@ typedef struct Many {
 typedef struct ManyRank {
     Tiny t;
     Mesh mesh;
+    ParamCut cut; /* of the mesh's buckets */
+    ParamShards shards;
     EnginePlan again;
     Batch own;
     Ties ties;               /* how close its routes came to a tie */
@@ -99,7 +103,7 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
     }
     for (int i = 0; set[i] != NULL; i++) TRY(config_override(&t->config, &t->arena, set[i]));
     TRY(config_check(&t->config));
-    if (cuda_devices() > 0) t->config.run_gpu = r->device % cuda_devices();
+    if (gpu_devices() > 0) t->config.run_gpu = r->device % gpu_devices();
     const Config *k = &t->config;
     TRY(train_mesh(k, world == NULL ? 1 : world->size, &shape));
     if (world != NULL) TRY(mesh_make(world, &shape, false, &t->arena, &r->mesh));
@@ -111,6 +115,11 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
                               .threads = 1,
                               .pp_rank = world == NULL ? 0 : r->mesh.at.stage,
                               .mesh = world == NULL ? NULL : &r->mesh };
+    if (world != NULL && r->cut != CUT_ELEMENTS) {
+        r->shards = shards_of(k, &r->mesh);
+        r->shards.cut = r->cut;
+        t->shape.shards = &r->shards;
+    }
     TRY(engine_plan(k, ENGINE_TRAIN, &t->shape, &t->plan));
     TRY(engine_plan_retry(k, &t->shape, &t->plan, &r->again));
     TRY(engine_open(&t->engine, k, ENGINE_TRAIN, &t->shape, &t->plan));
@@ -165,9 +174,9 @@ static inline ParamPiece many_gradient(const Engine *e, const Param *p)
     const ParamBucket *k = &t->bucket[p->bucket];
     ParamPiece all = param_piece(t, p, &e->memory, BUF_GRAD);
     if (t->sharded[BUF_GRAD] || t->shards.zero == 0 || k->ranks == 1) return all;
-    int64_t part = k->n / k->ranks, at = p->first[BUF_GRAD] - k->first, n = param_elems(p);
-    int64_t first = at > k->own * part ? at : k->own * part;
-    int64_t end = at + n < (k->own + 1) * part ? at + n : (k->own + 1) * part;
+    int64_t own = bucket_cut(k, k->own), behind = bucket_cut(k, k->own + 1);
+    int64_t at = p->first[BUF_GRAD] - k->first, n = param_elems(p);
+    int64_t first = at > own ? at : own, end = at + n < behind ? at + n : behind;
     if (first >= end) return none;
     Tensor flat = tensor_rows(&e->memory.buffer[BUF_GRAD], k->first + first, end - first);
     return (ParamPiece){ piece_range(first - at, end - first), flat };
@@ -246,7 +255,7 @@ static inline Status many_same(const char *what, int64_t step, double have, doub
 /* Weights, moments and state of the lone rank, as far as this rank holds them. Of the CPU alone. */
 static inline Status many_take_over(const Engine *one, Engine *e)
 {
-    static const ParamBuffer buffers[] = { BUF_MAIN, BUF_MOMENT1, BUF_MOMENT2, BUF_STATE };
+    static const ParamBuffer buffers[] = { BUF_MAIN, BUF_OPTIMIZER, BUF_OPTIMIZER + 1, BUF_STATE };
     for (int i = 0; i < e->params.n * 4; i++) {
         ParamBuffer b = buffers[i % 4];
         const Param *p = &e->params.at[i / 4], *q = many_find(one, p->name);
@@ -260,7 +269,7 @@ static inline Status many_take_over(const Engine *one, Engine *e)
             piece.in.first, piece.in.n);
         memcpy(piece.at.data, from.data, tensor_bytes(&from));
     }
-    return engine_refresh_weights(e);
+    return copies_refresh(e);
 }
 
 static inline Status many_same_step(const Many *m, int64_t i, const ManyRank *one,
@@ -341,6 +350,7 @@ static inline Status many_run(void *state, Comm *world)
     const Many *m = state;
     ManyRank one = { .also = m->also, .device = world->rank }, r = one;
     if (m->lone != NULL) one.also = m->lone;
+    r.cut = m->cut;
     Status s = many_open(&one, m->what, NULL);
     if (s == OK) s = many_open(&r, m->what, world);
     if (s == OK) ties_watch(&one.ties, &one.t.engine.ex);

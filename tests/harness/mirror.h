@@ -10,7 +10,6 @@
 #define TESTS_HARNESS_MIRROR_H
 
 #include "backend/backend.h"
-#include "backend/cuda.h"
 #include "op/moe.h"
 
 enum { MIRROR_PORTS_MAX = 24, MIRROR_ARGS_MAX = 2048 };
@@ -200,7 +199,7 @@ static inline Status mirror_open(void)
     enum { BYTES = 1 << 30 };
     TRY(arena_init(&mirror.tables, "mirror tables", MEM_HOST, (size_t)1 << 24));
     TRY(arena_init(&mirror.host, "mirror", MEM_HOST, (size_t)2 << 30));
-    TRY(cuda_exec_init(&mirror.gpu, 0, &mirror.tables, &mirror.scratch));
+    TRY(gpu_exec_init(&mirror.gpu, 0, &mirror.tables, &mirror.scratch));
     TRY(mirror.gpu.backend->alloc(&mirror.gpu, MEM_DEVICE, BYTES, &mirror.device_memory));
     TRY(mirror.gpu.backend->alloc(&mirror.gpu, MEM_DEVICE, BYTES, &mirror.scratch_memory));
     arena_over(&mirror.device, "mirror device", MEM_DEVICE, mirror.device_memory, BYTES);
@@ -211,7 +210,7 @@ static inline Status mirror_open(void)
 /* Put the mirror in front if there is a GPU; made on first use, kept for the process. */
 static inline Status mirror_push(Exec *ex)
 {
-    if (!cuda_built() || cuda_devices() == 0) return OK;
+    if (!gpu_built() || gpu_devices() == 0) return OK;
     if (mirror.device_memory == NULL) TRY(mirror_open());
     mirror.finite_only = mirror.gives = false;
     exec_push(ex, &backend_mirror);

@@ -8,7 +8,7 @@
 
 #include "harness/test.h"
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "base/rng.h"
 #include "config/config.h"
 #include "train/engine.h"
@@ -91,7 +91,7 @@ static inline Status tiny_config(Tiny *t, const char *const *overrides)
 /* From t->config, which lies in t->arena; mesh NULL: alone. */
 static inline Status tiny_start(Tiny *t, const Mesh *mesh)
 {
-    if (mesh != NULL && cuda_devices() > 0) t->config.run_gpu = mesh->rank % cuda_devices();
+    if (mesh != NULL && gpu_devices() > 0) t->config.run_gpu = mesh->rank % gpu_devices();
     const Config *c = &t->config;
     t->shape = (EngineShape){ .batch = c->train_batch,
                               .micro_batch = c->train_micro_batch,
@@ -143,7 +143,7 @@ static inline StepResult tiny_steps(Tiny *t, int64_t first, int64_t n)
 /* Bitwise equality of all weights and moments. */
 static inline bool tiny_same_state(const Tiny *a, const Tiny *b)
 {
-    static const ParamBuffer buffers[] = { BUF_MAIN, BUF_MOMENT1, BUF_MOMENT2, BUF_STATE };
+    static const ParamBuffer buffers[] = { BUF_MAIN, BUF_OPTIMIZER, BUF_OPTIMIZER + 1, BUF_STATE };
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
         const Tensor *x = &a->engine.memory.buffer[buffers[i]];
         const Tensor *y = &b->engine.memory.buffer[buffers[i]];

@@ -325,8 +325,8 @@ static inline void trajectory_tensor(Trajectory *t, const Param *p, int64_t step
                                      int64_t row, double limit)
 {
     static const char *const what[BUF_COUNT] = { [BUF_MAIN] = "weights",
-                                                 [BUF_MOMENT1] = "first moments",
-                                                 [BUF_MOMENT2] = "second moments",
+                                                 [BUF_OPTIMIZER] = "first moments",
+                                                 [BUF_OPTIMIZER + 1] = "second moments",
                                                  [BUF_STATE] = "biases" };
     double error, norm;
     Tensor want = trajectory_array(t, p, row), have = param_view(p, &t->engine.memory, b);

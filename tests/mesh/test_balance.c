@@ -1,6 +1,7 @@
 /* The groups of the auxiliary loss: the same sequences on any mesh, except where all data-parallel
  * ranks are asked for. A large coefficient, so that losses and gradients show it. */
 #include "harness/mesh_cases.h"
+#include "train/copies.h"
 
 #define PAIRS "moe.aux_loss=3", "moe.aux_scope=batch", "train.batch=8", "train.micro_batch=2"
 #define ALL   "moe.aux_loss=3", "moe.aux_scope=global", "train.batch=4", "train.micro_batch=2"
@@ -124,7 +125,7 @@ static Status without_routers(ManyRank *r)
         Tensor w = param_view(p, &r->t.engine.memory, BUF_MAIN);
         memset(w.data, 0, tensor_bytes(&w));
     }
-    return engine_refresh_weights(&r->t.engine);
+    return copies_refresh(&r->t.engine);
 }
 
 static Status run_without_routers(void *state, Comm *world)

@@ -3,6 +3,7 @@
  * is that of what is trained, wherever the shards' borders lie. */
 #include "harness/many.h"
 
+#include "train/copies.h"
 #include "train/layer_count.h"
 
 #include <fnmatch.h>
@@ -159,7 +160,7 @@ static Status put_back(Turn *t, ManyRank *r)
         TRY(begun(r, p, &at, &was));
         memcpy(at.at.data, was, (size_t)at.in.n * sizeof *was);
     }
-    return engine_refresh_weights(e);
+    return copies_refresh(e);
 }
 
 static Status check_param(Turn *t, ManyRank *r, const Param *p)
@@ -171,7 +172,7 @@ static Status check_param(Turn *t, ManyRank *r, const Param *p)
     bool still = memcmp(was, at.at.data, (size_t)at.in.n * sizeof *was) == 0;
     if (still != named(t, p))
         return FAIL(ERR_NUMERIC, "%s: %s", p->name, still ? "did not move" : "moved");
-    if (!t->back && p->frozen != named(t, p)) return FAIL(ERR_NUMERIC, "%s", p->name);
+    if (!t->back && (p->rule == NULL) != named(t, p)) return FAIL(ERR_NUMERIC, "%s", p->name);
     return OK;
 }
 
@@ -275,7 +276,7 @@ static void run_case(const Case *c, double norm[SETS])
     Turn t = { .what = c, .list = list, .whole = &whole };
     for (int back = 0; back < 2; back++) {
         int failed = -1;
-        moved[back] = calloc((size_t)whole.all.flat, sizeof **moved);
+        moved[back] = calloc((size_t)whole.spaces.of[BUF_MAIN].flat, sizeof **moved);
         assert_non_null(moved[back]);
         t.moved = moved[back];
         t.back = back;
@@ -371,7 +372,7 @@ static double spared_by_low(void)
         LayerCount l;
         CHECK_OK(layer_count(s, i, b, r.t.shape.sequence, NULL, &r.t.arena, &l));
         flops += (l.pass[PASS_INPUT].flops + l.pass[PASS_WEIGHT].flops) * 8 / (double)b;
-        flops += UPDATE * (double)l.all.flat;
+        flops += UPDATE * (double)l.params.of[BUF_MAIN].flat;
     }
     many_close(&r);
     return flops;

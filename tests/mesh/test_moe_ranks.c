@@ -104,9 +104,9 @@ static Status open_pool(Rank *r)
     enum { BEFORE = 5 };
     LayerRun *run = &r->run;
     PoolNeed need = layer_moe.pooled(&r->spec, run->layer, r->batch.b * r->batch.t);
-    if (r->spec.pool == 0 || need.most == 0) return OK;
-    need.balanced = BEFORE / r->spec.pool + need.balanced, need.most += BEFORE;
-    TRY(pool_make(&r->ex, &r->arena, DTYPE_F32, &need, r->spec.pool, &r->pool));
+    if (r->spec.capacity.pool == 0 || need.most == 0) return OK;
+    need.balanced = BEFORE / r->spec.capacity.pool + need.balanced, need.most += BEFORE;
+    TRY(pool_make(&r->ex, &r->arena, DTYPE_F32, &need, r->spec.capacity.pool, &r->pool));
     *(int32_t *)r->pool.top.data = BEFORE;
     run->pool = &r->pool;
     return OK;
@@ -189,7 +189,7 @@ static Status rank_body(void *state, Comm *world)
     TRY(mesh_make(world, &w->shape, false, &r->arena, &r->mesh));
     r->ex.mesh = &r->mesh;
     TRY(open_spec(r, w));
-    TRY(exchange_open(&r->ex, r->spec.exchange, at, r->block.cap_bytes, &r->arena));
+    TRY(exchange_open(&r->ex, r->spec.ranks.exchange, at, r->block.cap_bytes, &r->arena));
     TRY(open_weights(r));
     TRY(open_run(r, w));
     TRY(both_ways(&r->run));

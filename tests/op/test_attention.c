@@ -153,7 +153,7 @@ static void forward_matches_double(void **state)
 /* Every way that a GPU has; the CPU has one. */
 static void check_ways(OpTest *t, const Sizes *s, Dtype act, Mask mask)
 {
-    if (act == DTYPE_F32 || cuda_devices() == 0) return;
+    if (act == DTYPE_F32 || gpu_devices() == 0) return;
     AttentionFwd f = make_args(t, s, act, mask);
     CHECK_OK(attention_fwd(&t->ex, f));
     AttentionBwd a = make_bwd(t, &f);
@@ -287,7 +287,7 @@ static void a_gpus_blocks_add_up_as_in_double(void **state)
     static const Sizes sizes[] = { { 1, 256, 256, 2, 2, 192, 128 },
                                    { 2, 130, 130, 4, 2, 64, 64 },
                                    { 1, 390, 390, 2, 1, 128, 128 } };
-    if (!cuda_built() || cuda_devices() == 0) skip();
+    if (!gpu_built() || gpu_devices() == 0) skip();
     mirror_gives();
     for (int i = 0; i < 3 * MASKS; i++) {
         ArenaMark mark = arena_mark(&t->arena);

@@ -2,7 +2,7 @@
 #include "harness/optest.h"
 #include "op/attention_case.h"
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "op/kernels.h"
 
 typedef struct Sizes {
@@ -11,9 +11,9 @@ typedef struct Sizes {
 
 static bool hopper_with_cudnn(void)
 {
-    CudaInfo info;
-    if (mirror.device_memory == NULL || cuda_info(0, &info) != OK || info.major != 9) return false;
-    return mirror.gpu.device->lacks[NEEDS_CUDNN] == NULL;
+    GpuInfo info;
+    if (mirror.device_memory == NULL || gpu_info(0, &info) != OK || info.major != 9) return false;
+    return mirror.gpu.device->lacks[LIBRARY_ATTENTION] == NULL;
 }
 
 /* Documents of 1 to 300 tokens. */

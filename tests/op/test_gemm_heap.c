@@ -116,7 +116,7 @@ static void the_heap_is_counted(void **state)
 static void products_of_new_shapes_take_nothing_from_the_heap(void **state)
 {
     (void)state;
-    if (!COUNTED || cuda_devices() > 0) skip(); /* the driver has threads that allocate */
+    if (!COUNTED || gpu_devices() > 0) skip(); /* the driver has threads that allocate */
     Data d;
     data_open(&d);
     GemmArgs g = args_of(&d, 0);
@@ -134,7 +134,7 @@ static void products_of_new_shapes_take_nothing_from_the_heap(void **state)
 static void products_inside_a_parallel_region_take_nothing_from_the_heap(void **state)
 {
     (void)state;
-    if (!COUNTED || cuda_devices() > 0) skip(); /* the driver has threads that allocate */
+    if (!COUNTED || gpu_devices() > 0) skip(); /* the driver has threads that allocate */
     Data d;
     data_open(&d);
     int64_t before = 0;

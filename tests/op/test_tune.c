@@ -60,18 +60,18 @@ static void timed_products_match_the_cpu(void **state)
     for (int i = 0; i < SIZES * 2; i++) {
         ArenaMark mark = arena_mark(&t.arena);
         const Sizes *s = &sizes[i / 2];
-        CHECK_OK(mirror.gpu.backend->device->tune(&mirror.gpu, true));
+        CHECK_OK(exec_tune(&mirror.gpu, true));
         check_fwd(&t, s, type_of(i), false);
         check_fwd(&t, s, type_of(i), true);
         mirror.finite_only = true;
         check_bwd_weight(&t, s, type_of(i));
         mirror.finite_only = false;
-        CHECK_OK(mirror.gpu.backend->device->tune(&mirror.gpu, false));
+        CHECK_OK(exec_tune(&mirror.gpu, false));
         check_bwd_weight(&t, s, type_of(i));
         arena_release(&t.arena, mark);
     }
-    CHECK(count(mirror.gpu.backend->device->choices(&mirror.gpu), CHOICE_TIMED) >= 3 * SIZES);
-    CHECK_INT(count(mirror.gpu.backend->device->choices(&mirror.gpu), CHOICE_FIRST), 0);
+    CHECK(count(exec_choices(&mirror.gpu), CHOICE_TIMED) >= 3 * SIZES);
+    CHECK_INT(count(exec_choices(&mirror.gpu), CHOICE_FIRST), 0);
     optest_close(&t);
 }
 
@@ -85,7 +85,7 @@ static void place_open(Place *p)
 {
     *p = (Place){ 0 };
     CHECK_OK(arena_init(&p->tables, "place", MEM_HOST, (size_t)16 << 20));
-    CHECK_OK(cuda_exec_init(&p->ex, 0, &p->tables, &mirror.scratch));
+    CHECK_OK(gpu_exec_init(&p->ex, 0, &p->tables, &mirror.scratch));
 }
 
 static void place_close(Place *p)
@@ -139,18 +139,18 @@ static void a_text_of_choices_gives_the_same_bits(void **state)
     open_on_gpu(&t);
     place_open(&timed);
     place_open(&resumed);
-    CHECK_OK(timed.ex.backend->device->tune(&timed.ex, true));
+    CHECK_OK(exec_tune(&timed.ex, true));
     Tensor first = run_all(&t, &timed);
-    CHECK_OK(timed.ex.backend->device->tune(&timed.ex, false));
+    CHECK_OK(exec_tune(&timed.ex, false));
     Tensor second = run_all(&t, &timed);
     CHECK_SAME(&first, &second);
-    CHECK_OK(choices_text(timed.ex.backend->device->choices(&timed.ex), &t.arena, &text));
-    CHECK_OK(choices_take(resumed.ex.backend->device->choices(&resumed.ex), "text", text, &taken));
-    CHECK_INT(taken, timed.ex.backend->device->choices(&timed.ex)->n);
-    CHECK_OK(resumed.ex.backend->device->tune(&resumed.ex, true)); /* nothing is left to time */
+    CHECK_OK(choices_text(exec_choices(&timed.ex), &t.arena, &text));
+    CHECK_OK(choices_take(exec_choices(&resumed.ex), "text", text, &taken));
+    CHECK_INT(taken, exec_choices(&timed.ex)->n);
+    CHECK_OK(exec_tune(&resumed.ex, true)); /* nothing is left to time */
     Tensor third = run_all(&t, &resumed);
     CHECK_SAME(&first, &third);
-    CHECK_OK(choices_text(resumed.ex.backend->device->choices(&resumed.ex), &t.arena, &again));
+    CHECK_OK(choices_text(exec_choices(&resumed.ex), &t.arena, &again));
     CHECK_TEXT(again, text);
     place_close(&resumed);
     place_close(&timed);
@@ -168,10 +168,10 @@ static void without_tuning_the_first_proposal_is_taken_every_time(void **state)
     place_open(&two);
     Tensor first = run_all(&t, &one), second = run_all(&t, &two);
     CHECK_SAME(&first, &second);
-    CHECK_INT(count(one.ex.backend->device->choices(&one.ex), CHOICE_TIMED), 0);
-    CHECK(!one.ex.backend->device->choices(&one.ex)->unsaved);
-    CHECK_OK(choices_text(one.ex.backend->device->choices(&one.ex), &t.arena, &text));
-    CHECK_OK(choices_text(two.ex.backend->device->choices(&two.ex), &t.arena, &again));
+    CHECK_INT(count(exec_choices(&one.ex), CHOICE_TIMED), 0);
+    CHECK(!exec_choices(&one.ex)->unsaved);
+    CHECK_OK(choices_text(exec_choices(&one.ex), &t.arena, &text));
+    CHECK_OK(choices_text(exec_choices(&two.ex), &t.arena, &again));
     CHECK_TEXT(again, text);
     place_close(&two);
     place_close(&one);
@@ -187,7 +187,7 @@ static void an_algorithm_that_does_not_fit_is_replaced(void **state)
     open_on_gpu(&t);
     place_open(&p);
     Tensor want = run_all(&t, &p);
-    Choices *c = p.ex.backend->device->choices(&p.ex);
+    Choices *c = exec_choices(&p.ex);
     Choice *half = &c->at[0], *whole = &c->at[1], kept[2] = { *half, *whole };
     memcpy(half->algo, kept[1].algo, sizeof half->algo);
     memcpy(whole->algo, kept[0].algo, sizeof whole->algo);
@@ -247,20 +247,20 @@ static void every_tile_shape_of_a_grouped_product_gives_the_same_bits(void **sta
      * one, moe_down_fwd once for both. */
     enum { PRODUCTS = 5, SHAPES = 3 };
     OpTest t;
-    CudaInfo gpu;
+    GpuInfo gpu;
     open_on_gpu(&t);
-    CHECK_OK(cuda_info(0, &gpu));
+    CHECK_OK(gpu_info(0, &gpu));
     mirror_gives();
-    Choices *c = mirror.gpu.backend->device->choices(&mirror.gpu);
+    Choices *c = exec_choices(&mirror.gpu);
     Tensor kept[2];
     for (int i = 0; i < 2; i++) kept[i] = optest_poisoned(&t, DTYPE_F32, DIMS(1 << 21));
     Moe m[] = { grouped_case(&t, false), grouped_case(&t, true) };
     CHECK_INT(grouped_entries(c, 0), 0);
-    CHECK_OK(mirror.gpu.backend->device->tune(&mirror.gpu, true));
+    CHECK_OK(exec_tune(&mirror.gpu, true));
     mirror.finite_only = true;
     for (int i = 0; i < 2; i++) grouped_run(&t, &m[i], &kept[i]);
     mirror.finite_only = false;
-    CHECK_OK(mirror.gpu.backend->device->tune(&mirror.gpu, false));
+    CHECK_OK(exec_tune(&mirror.gpu, false));
     CHECK_INT(grouped_entries(c, 0), gpu.major == 9 ? PRODUCTS : 0);
     for (int i = 0; i < 2; i++) {
         Tensor got = optest_poisoned(&t, DTYPE_F32, DIMS(1 << 21));
@@ -279,9 +279,9 @@ static void every_tile_shape_of_a_grouped_product_gives_the_same_bits(void **sta
 static void an_exec_on_the_cpu_has_no_choices(void **state)
 {
     OpTest *t = *state;
-    CHECK(t->ex.backend->device->choices(&t->ex) == NULL);
-    CHECK_OK(t->ex.backend->device->tune(&t->ex, true));
-    CHECK_OK(t->ex.backend->device->tune(&t->ex, false));
+    CHECK(exec_choices(&t->ex) == NULL);
+    CHECK_OK(exec_tune(&t->ex, true));
+    CHECK_OK(exec_tune(&t->ex, false));
 }
 
 int main(void)

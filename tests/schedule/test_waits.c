@@ -33,8 +33,8 @@ static ModelSpec draw_model(void)
                 draw_int(&drawn, 3, 4));
     CHECK_OK(config_check(&c));
     CHECK_OK(spec_build(&c, &made, &s));
-    s.ep = draw_int(&drawn, 1, 2);
-    s.cp = draw_int(&drawn, 1, 2);
+    s.ranks.ep = draw_int(&drawn, 1, 2);
+    s.ranks.cp = draw_int(&drawn, 1, 2);
     return s;
 }
 

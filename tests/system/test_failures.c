@@ -236,7 +236,7 @@ static void an_update_that_spoils_a_weight_is_not_saved_and_named(void **state)
 {
     Lab *lab = *state;
     const char *newest = fresh_run(lab, "moment", "");
-    forge_number(newest, EMBED, BUF_MOMENT1, 3, FLT_MAX);
+    forge_number(newest, EMBED, BUF_OPTIMIZER, 3, FLT_MAX);
     Outcome o =
         RUN(lab, "moment", "train", "../tiny.yaml", "train.steps=12", "train.log_every=1",
             "optimizer.decay_steps=6", "checkpoint.every=1", "checkpoint.keep=1", "--resume");

@@ -2,10 +2,11 @@
  * compat: TraceLens' tables and files (--compat tracelens), made from our own.
  *
  * TraceLens (AMD) reports on the same traces. Its users compare its tables from version to version,
- * so these keep its names, orders, roundings, and its mistakes. Nothing else in analyze/ knows of it:
- * readers, trees, reports and sheets are ours. What cannot be had from a finished table is asked for by
- * what the engine offers anybody: another choice of device work, other rules for work of operators
- * (PerfRules), other rules of matching (DiffRules). docs/reference/trace.md lists the differences.
+ * so these keep its names, orders, roundings, and its mistakes. Nothing else in analyze/ knows of
+ * it: readers, trees, reports and sheets are ours. What cannot be had from a finished table is
+ * asked for by what the engine offers anybody: another choice of device work, other rules for work
+ * of operators (PerfRules), other rules of matching (DiffRules). docs/reference/trace.md lists the
+ * differences.
  */
 #ifndef ANALYZE_COMPAT_COMPAT_H
 #define ANALYZE_COMPAT_COMPAT_H
@@ -18,14 +19,15 @@
  * launch in the trace counts, too. report may be NULL. */
 void compat_options(TreeOptions *tree, ReportOptions *report, bool unlinked);
 
-/* What report_tables is for our own. Report `r` gets other launchers and other work of operators. */
+/* What report_tables is for our own. Report `r` gets other launchers and other work of
+ * operators. */
 Status compat_tables(Report *r, Table *out, int *n);
 
 extern const struct PerfRules compat_perf_rules;
 
-/* Its tables of two traces that were matched by its rules: a row a device event of which either is not
- * the same in both or its operator has work that is not; the same by arguments. Then the kernels of
- * each operator as JSON: of the old trace, of the new one, of both. */
+/* Its tables of two traces that were matched by its rules: a row a device event of which either
+ * is not the same in both or its operator has work that is not; the same by arguments. Then the
+ * kernels of each operator as JSON: of the old trace, of the new one, of both. */
 typedef struct CompatDiff {
     Table stats, unique;
     const char *map[3];

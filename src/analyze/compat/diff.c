@@ -1,4 +1,10 @@
-/* compat/diff: the tables and files that TraceLens writes of two traces, from our merged tree. */
+/*
+ * compat/diff: the tables and files that TraceLens' TraceDiff writes, from our merged tree.
+ *
+ * A row is a device event that differs, or whose operator differs, below the lowest matched node
+ * above it (its lowest common ancestor, lca). Files equal TraceLens' byte for byte, so orders and
+ * roundings are those of pandas and numpy.
+ */
 #include "analyze/compat/compat.h"
 #include "analyze/python_text.h"
 #include "analyze/spans.h"
@@ -13,12 +19,10 @@ static const char *const sources[] = { "trace1", "trace2" };
 /* ---- rows ---- */
 
 typedef struct Row {
-    uint32_t gpu, op; /* events */
-    uint32_t lca;     /* node; EVENT_NONE */
+    uint32_t gpu, op; /* events: the device's, and the operator above it */
+    uint32_t lca;     /* node; EVENT_NONE: it lies below a root of one trace */
     const char *lca_name;
     double busy;
-    uint32_t kernel; /* string */
-    int64_t nth;
     int side;
 } Row;
 
@@ -27,11 +31,10 @@ typedef struct Stats {
     Arena *a, *scratch;
     Row *row;
     int64_t rows;
-    bool *done;                     /* by node: its events have rows */
-    const char **tuple[DIFF_SIDES]; /* by row of args: four texts as Python prints them */
+    bool *done; /* done[node]: its events have rows */
 } Stats;
 
-/* The name without "(12)". */
+/* A name without the lines of code in it, "(12)". */
 static Status without_lines(Arena *a, const char *s, const char **out)
 {
     char *o = NULL;
@@ -68,8 +71,8 @@ static bool is_copy_or_kernel(const Events *e, uint32_t event)
     return e->kind[event] == EVENT_KERNEL || e->kind[event] == EVENT_MEMCPY;
 }
 
-/* To three digits, as numpy rounds. */
-static double rounded(double x) { return rint(x * 1000) / 1000; }
+/* To three decimals, halves to the even digit as numpy rounds. */
+static double round_to_thousandth(double x) { return rint(x * 1000) / 1000; }
 
 static Status add_rows(Stats *st, int side, const DiffList *gpu, uint32_t lca, const char *name)
 {
@@ -81,22 +84,22 @@ static Status add_rows(Stats *st, int side, const DiffList *gpu, uint32_t lca, c
         uint32_t op = t->parent[gpu->at[i]];
         while (op != EVENT_NONE && e->kind[op] != EVENT_CPU_OP) op = t->parent[op];
         if (op == EVENT_NONE) continue;
-        st->row[st->rows] =
-            (Row){ gpu->at[i], op, lca, name, rounded(busy), e->name[gpu->at[i]], st->rows, side };
+        st->row[st->rows] = (Row){ gpu->at[i], op, lca, name, round_to_thousandth(busy), side };
         st->rows++;
     }
     return OK;
 }
 
-/* Device work of an event and below. */
-static void gather(const Tree *t, uint32_t event, bool itself, DiffList *out)
+/* Adds the device work below an event, and the event itself if it is some. */
+static void add_work_below(const Tree *t, uint32_t event, bool itself, DiffList *out)
 {
     for (uint32_t i = t->gpu_first[event]; i < t->gpu_first[event + 1]; i++)
         out->at[out->n++] = t->gpu[i];
     if (itself && is_copy_or_kernel(t->events, event)) out->at[out->n++] = event;
 }
 
-/* Rows of a matched pair: what is below children that are not matched, or the pair itself. */
+/* Rows of a matched node: device work below its unmatched children, and the node itself if it is
+ * device work. */
 static Status rows_of_pair(Stats *st, uint32_t id)
 {
     const Diff *d = st->d;
@@ -124,7 +127,7 @@ static Status rows_of_pair(Stats *st, uint32_t id)
                 uint32_t child = d->child[n->first + c], event = d->node[child].event[s];
                 if (diff_only_in(&d->node[child]) != s + 1 || !diff_on_way(d->tree[s], event))
                     continue;
-                gather(d->tree[s], event, true, &gpu[s]);
+                add_work_below(d->tree[s], event, true, &gpu[s]);
                 st->done[child] = true;
             }
             if (is_copy_or_kernel(d->tree[s]->events, n->event[s]))
@@ -138,8 +141,8 @@ static Status rows_of_pair(Stats *st, uint32_t id)
     return OK;
 }
 
-/* Nodes come in the order of the walk; below a node that is in one trace only nothing is looked
- * at. */
+/* Rows of all nodes in the order of the walk. Below a node of one trace nothing is looked at: it
+ * has given its rows. */
 static Status all_rows(Stats *st)
 {
     const Diff *d = st->d;
@@ -168,58 +171,29 @@ static Status all_rows(Stats *st)
 
 /* ---- cells ---- */
 
-/* Sizes, strides, types and values of an operator's arguments; "" where there are none. */
-static Status arguments(Stats *st, int side, uint32_t op, const char *const **out)
-{
-    static const char *const none[4] = { "", "", "", "" };
-    const Events *e = st->d->tree[side]->events;
-    uint32_t row = event_args(e, op);
-    *out = none;
-    if (row == EVENT_NONE) return OK;
-    const OpArgs *args = &e->args[row];
-    const uint32_t id[4] = { args->dims, args->strides, args->types, args->concrete };
-    const char **text = st->tuple[side] + (size_t)row * 4;
-    for (int i = 0; i < 4; i++) {
-        Text t = { 0 };
-        if (text[i] != NULL) continue;
-        TRY(text_init(&t, st->a));
-        TRY(text_append(&t, "", 0));
-        TRY(python_value(&t, strings_text(&e->strings, id[i]), true));
-        text[i] = t.data;
-    }
-    *out = text;
-    return OK;
-}
-
 static const char *op_name(const Stats *st, const Row *r)
 {
     return event_name(st->d->tree[r->side]->events, r->op);
 }
 
-static const char *gpu_name(const Stats *st, const Row *r)
+/* Sizes, strides, types and values of an operator's arguments as Python prints them; "" where there
+ * are none. */
+static Status put_arguments(Stats *st, const Row *r, Table *t)
 {
-    return event_name(st->d->tree[r->side]->events, r->gpu);
-}
-
-static double gpu_time(const Stats *st, const Row *r)
-{
-    return st->d->tree[r->side]->events->dur[r->gpu];
-}
-
-/* The cells that both tables have, from the name of the operator to the arguments. */
-static Status common_cells(Stats *st, const Row *r, Table *t)
-{
-    const char *const *text = NULL;
-    TRY(arguments(st, r->side, r->op, &text));
-    TABLE_MORE(t, cell_text(op_name(st, r)), cell_whole(st->d->tree[r->side]->events->index[r->op]),
-               cell_text(sources[r->side]), cell_text(text[0]), cell_text(text[1]),
-               cell_text(text[2]), cell_text(text[3]));
+    static const OpArgs none = { 0 };
+    const Events *e = st->d->tree[r->side]->events;
+    const uint32_t row = event_args(e, r->op);
+    const OpArgs *args = row == EVENT_NONE ? &none : &e->args[row];
+    const uint32_t id[4] = { args->dims, args->strides, args->types, args->concrete };
+    for (int i = 0; i < 4; i++) {
+        Text text = { 0 };
+        TRY(text_init(&text, st->a));
+        TRY(text_append(&text, "", 0));
+        TRY(python_value(&text, strings_text(&e->strings, id[i]), true));
+        TABLE_MORE(t, cell_text(text.data));
+    }
     return OK;
 }
-
-/* What common_cells fills. */
-#define OP_COLUMNS                                                                                 \
-    "cpu_op_name|cpu_op_uid|source|Input Dims|Input Strides|Input type|Concrete Inputs"
 
 /* Trees without frames of Python have one module: root. */
 static Status stats_table(Stats *st, Table *t)
@@ -227,38 +201,27 @@ static Status stats_table(Stats *st, Table *t)
     const Cell root = cell_text("root");
     bool none = false;
     TRY(table_init(t, "diff_stats",
-                   "name|" OP_COLUMNS "|kernel_time|busy_time|lowest_common_ancestor_name|"
+                   "name|cpu_op_name|cpu_op_uid|source|Input Dims|Input Strides|Input type|"
+                   "Concrete Inputs|kernel_time|busy_time|lowest_common_ancestor_name|"
                    "lowest_common_ancestor_id|gpu_op_uid|nn_module_stack|nn_module_parent",
                    "", st->a));
     for (int64_t i = 0; i < st->rows; i++) none |= st->row[i].lca == EVENT_NONE;
     for (int64_t i = 0; i < st->rows; i++) {
         const Row *r = &st->row[i];
-        Cell id =
-            none ? cell_number((double)r->lca) : cell_whole(r->lca); /* as pandas keeps holes */
+        const Events *e = st->d->tree[r->side]->events;
+        Cell id = none ? cell_number((double)r->lca)
+                       : cell_whole(r->lca); /* pandas: a hole makes reals */
         if (r->lca == EVENT_NONE) id = cell_none();
-        TRY(TABLE_ROW(t, cell_text(gpu_name(st, r))));
-        TRY(common_cells(st, r, t));
-        TABLE_MORE(t, cell_number(gpu_time(st, r)), cell_number(r->busy), cell_text(r->lca_name),
-                   id, cell_whole(st->d->tree[r->side]->events->index[r->gpu]), root, root);
+        TRY(TABLE_ROW(t, cell_text(event_name(e, r->gpu)), cell_text(op_name(st, r)),
+                      cell_whole(e->index[r->op]), cell_text(sources[r->side])));
+        TRY(put_arguments(st, r, t));
+        TABLE_MORE(t, cell_number(e->dur[r->gpu]), cell_number(r->busy), cell_text(r->lca_name), id,
+                   cell_whole(e->index[r->gpu]), root, root);
     }
     return OK;
 }
 
 /* ---- the same by arguments ---- */
-
-/* Rows of one group lie together, in the order of the walk. */
-static int by_group(const void *a, const void *b)
-{
-    const Row *x = a, *y = b;
-    if (x->side != y->side) return x->side - y->side;
-    if (x->op != y->op) return x->op < y->op ? -1 : 1;
-    if (x->kernel != y->kernel) return x->kernel < y->kernel ? -1 : 1;
-    if (x->busy != y->busy) return x->busy < y->busy ? -1 : 1;
-    int order =
-        strcmp(x->lca_name == NULL ? "" : x->lca_name, y->lca_name == NULL ? "" : y->lca_name);
-    if (order != 0) return order;
-    return (x->nth > y->nth) - (x->nth < y->nth);
-}
 
 enum { UNIQUE_COLUMNS = 15 };
 
@@ -270,7 +233,7 @@ static const char *cell_as_text(const Cell *c, char number[TABLE_NUMBER_BYTES])
     return number;
 }
 
-/* The longest first; ties by all other columns as text. */
+/* The longest time first; equal ones by all other columns as text. */
 static int by_sum(const void *a, const void *b)
 {
     const Cell *x = a, *y = b;
@@ -284,38 +247,30 @@ static int by_sum(const void *a, const void *b)
     return 0;
 }
 
-static Status unique_table(Stats *st, Table *t)
+static Status unique_table(const Table *stats, Arena *a, Table *out)
 {
-    const Cell root = cell_text("root");
-    Row *row = NULL;
-    TRY(ARENA_NEW(st->a, st->rows, &row));
-    memcpy(row, st->row, (size_t)st->rows * sizeof *row);
-    if (st->rows > 0) qsort(row, (size_t)st->rows, sizeof *row, by_group);
-    TRY(table_init(t, "diff_stats_unique_args_summary",
-                   "name|operation_count|" OP_COLUMNS "|busy_time|lowest_common_ancestor_name|"
-                   "nn_module_stack|nn_module_parent|kernel_time_mean|kernel_time_sum",
-                   "", st->a));
-    for (int64_t i = 0, end; i < st->rows; i = end) {
-        double sum = 0;
-        int64_t nth = row[i].nth;
-        for (end = i; end < st->rows; end++) {
-            row[end].nth = nth; /* now the groups are the same where all else is */
-            if (by_group(&row[i], &row[end]) != 0) break;
-            sum += gpu_time(st, &row[end]);
-        }
-        TRY(TABLE_ROW(t, cell_text(gpu_name(st, &row[i])), cell_whole(end - i)));
-        TRY(common_cells(st, &row[i], t));
-        TABLE_MORE(t, cell_number(row[i].busy), cell_text(row[i].lca_name), root, root,
-                   cell_number(sum / (double)(end - i)), cell_number(sum));
-    }
-    if (t->rows > 0) qsort(t->cell, (size_t)t->rows, UNIQUE_COLUMNS * sizeof(Cell), by_sum);
+    static const Fold fold = {
+        .keys = "source|cpu_op_uid|name|busy_time|lowest_common_ancestor_name",
+        .by = "kernel_time",
+        .columns = "name=first name|operation_count=n|cpu_op_name=first cpu_op_name|"
+                   "cpu_op_uid=first cpu_op_uid|source=first source|Input Dims=first Input Dims|"
+                   "Input Strides=first Input Strides|Input type=first Input type|"
+                   "Concrete Inputs=first Concrete Inputs|busy_time=first busy_time|"
+                   "lowest_common_ancestor_name=first lowest_common_ancestor_name|"
+                   "nn_module_stack=first nn_module_stack|nn_module_parent=first nn_module_parent|"
+                   "kernel_time_*=mean,sum kernel_time"
+    };
+    FoldRows rows = { .t = *stats };
+    *out = (Table){ .name = "diff_stats_unique_args_summary" };
+    TRY(fold_rows(&rows, &fold, "", a, out));
+    if (out->rows > 0) qsort(out->cell, (size_t)out->rows, UNIQUE_COLUMNS * sizeof(Cell), by_sum);
     return OK;
 }
 
 /* ---- kernels of operators ---- */
 
 typedef struct Use {
-    int64_t rank; /* of the operator */
+    int64_t rank; /* the operator's place in the table; 0 where the order is by name */
     const char *op, *source, *kernel;
 } Use;
 
@@ -332,7 +287,7 @@ static bool same_op(const Use *x, const Use *y) { return strcmp(x->op, y->op) ==
 
 static bool same_source(const Use *x, const Use *y) { return strcmp(x->source, y->source) == 0; }
 
-/* Kernels of use[0 .. n), each once, in lines of `indent` blanks. */
+/* Puts the kernels of use[0] ... use[n - 1], each once, as lines indented by `indent`. */
 static Status put_kernels(Text *t, const Use *use, int64_t n, int indent)
 {
     TRY(text_printf(t, "["));
@@ -344,7 +299,7 @@ static Status put_kernels(Text *t, const Use *use, int64_t n, int indent)
     return text_printf(t, "\n%*s]", indent - 2, "");
 }
 
-/* source -1: of both, each with its kernels. */
+/* Which operator has which kernels, as JSON. source: of one trace; -1: of both, each apart. */
 static Status kernel_map(Stats *st, const Table *unique, int source, const char **out)
 {
     Use *use = NULL;
@@ -392,13 +347,13 @@ static Status kernel_map(Stats *st, const Table *unique, int source, const char 
 
 typedef struct Renames {
     Strings names;
-    const char **to; /* by name; NULL: as it is */
+    const char **to; /* to[name]: the new name; NULL: it stays */
     bool *seen;
-    DiffList list[DIFF_SIDES]; /* names under one ancestor, each once */
+    DiffList list[DIFF_SIDES]; /* names of operators under one ancestor, each once */
 } Renames;
 
-/* What two operators under one ancestor are called from now on. With one module for all there is
- * always a name. */
+/* One name for two operators under one ancestor: what both have in common, else the module,
+ * which is root without frames of Python. */
 static Status common_name(Arena *a, const char *x, const char *y, const char **out)
 {
     const char *cut[2] = { x, y };
@@ -419,7 +374,7 @@ static Status common_name(Arena *a, const char *x, const char *y, const char **o
     return OK;
 }
 
-static Status rename_both(Renames *r, Arena *a, uint32_t x, uint32_t y)
+static Status rename_pair(Renames *r, Arena *a, uint32_t x, uint32_t y)
 {
     if (x == y) return OK;
     TRY(common_name(a, strings_text(&r->names, x), strings_text(&r->names, y), &r->to[x]));
@@ -440,8 +395,8 @@ static void drop_from(DiffList *l, int64_t i)
     memmove(l->at + i, l->at + i + 1, (size_t)(--l->n - i) * sizeof *l->at);
 }
 
-/* By position if both traces have as many operators here, else the k-th that is not in the other
- * trace with the first that is left there. */
+/* Renames operators under one ancestor in pairs: by position if both traces have equally many, else
+ * those that the other trace does not have, in their order. */
 static Status rename_under(Renames *r, Arena *a)
 {
     DiffList *x = &r->list[DIFF_OLD], *y = &r->list[DIFF_NEW];
@@ -453,7 +408,7 @@ static Status rename_under(Renames *r, Arena *a)
     for (int s = 0; s < DIFF_SIDES; s++) {
         for (int64_t i = 0; i < r->list[s].n; i++) r->seen[r->list[s].at[i]] = true;
     }
-    for (int64_t i = 0; i < x->n && whole; i++) TRY(rename_both(r, a, x->at[i], y->at[i]));
+    for (int64_t i = 0; i < x->n && whole; i++) TRY(rename_pair(r, a, x->at[i], y->at[i]));
     for (int64_t i = 0; i < x->n && !whole;) {
         int64_t j = 0;
         while (j < y->n && y->at[j] != x->at[i]) j++;
@@ -465,12 +420,12 @@ static Status rename_under(Renames *r, Arena *a)
         drop_from(y, j);
     }
     for (int64_t i = 0; i < x->n && i < y->n && !whole; i++)
-        TRY(rename_both(r, a, x->at[i], y->at[i]));
+        TRY(rename_pair(r, a, x->at[i], y->at[i]));
     return OK;
 }
 
 typedef struct ByLca {
-    int64_t first, nth; /* row: of the ancestor's first, and this */
+    int64_t first, nth; /* rows: the first one of the ancestor, and this one */
 } ByLca;
 
 static int by_lca(const void *a, const void *b)
@@ -482,9 +437,9 @@ static int by_lca(const void *a, const void *b)
 
 static Status find_renames(Stats *st, Renames *r)
 {
-    int64_t *first = NULL; /* by node: its first row and one */
+    int64_t *first = NULL; /* first[node]: its first row + 1; 0: it has none */
     ByLca *order = NULL;
-    uint32_t *name = NULL; /* by row */
+    uint32_t *name = NULL; /* name[row]: its operator's */
     TRY(ARENA_ZEROED(st->scratch, st->d->nodes, &first));
     TRY(ARENA_NEW(st->scratch, st->rows, &order));
     TRY(ARENA_NEW(st->scratch, st->rows, &name));
@@ -534,14 +489,13 @@ Status compat_diff(const Diff *d, Arena *a, Arena *scratch, CompatDiff *out)
     int64_t rows = 0;
     for (int s = 0; s < DIFF_SIDES; s++) {
         const Events *e = d->tree[s]->events;
-        TRY(ARENA_ZEROED(scratch, e->n_args * 4, &st.tuple[s]));
         for (int64_t i = 0; i < e->n; i++) rows += event_on_gpu(e->kind[i]);
     }
     TRY(ARENA_NEW(scratch, rows, &st.row));
     TRY(ARENA_ZEROED(scratch, d->nodes, &st.done));
     TRY(all_rows(&st));
     TRY(stats_table(&st, &out->stats));
-    TRY(unique_table(&st, &out->unique));
+    TRY(unique_table(&out->stats, a, &out->unique));
     for (int s = 0; s < DIFF_SIDES; s++) TRY(kernel_map(&st, &out->unique, s, &out->map[s]));
     TRY(rename_ops(&st, &out->unique));
     TRY(kernel_map(&st, &out->unique, -1, &out->map[2]));

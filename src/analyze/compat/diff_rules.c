@@ -1,5 +1,9 @@
-/* compat/diff_rules: how TraceLens matches two traces: roots and lists of one length by position, names
- * of launches as they are, calls of one name by what is below them. */
+/*
+ * compat/diff_rules: how TraceLens matches two traces.
+ *
+ * Roots, and lists of one length, are matched by position. Other lists are aligned by name; then
+ * calls whose name occurs more than once are matched again by the names below them (regroup).
+ */
 #include "analyze/compat/compat.h"
 
 #include <stdlib.h>
@@ -14,8 +18,8 @@ static const char *launch_verb(EventKind kind, const char *name)
     return launch ? "__kernel_launch__" : NULL;
 }
 
-/* Operators that no other one calls, paired by position; of one that only launches a graph what is
- * below it. */
+/* Pairs operators that no other one calls by position. One that only launches a graph stands for
+ * the graph. */
 static Status roots_by_position(const Diff *d, Arena *scratch, DiffList list[DIFF_SIDES],
                                 DiffPairs *p)
 {
@@ -38,7 +42,7 @@ static Status roots_by_position(const Diff *d, Arena *scratch, DiffList list[DIF
     return diff_by_position(list, scratch, p);
 }
 
-/* Two calls that are left over are opened, too, if the same is below both. */
+/* Two unmatched calls are opened, too, if they have the same children. */
 static void open_twins(const Diff *d, const DiffList rest[DIFF_SIDES], DiffList *const below[],
                        bool *const opened[])
 {
@@ -55,7 +59,7 @@ static void open_twins(const Diff *d, const DiffList rest[DIFF_SIDES], DiffList 
 
 /* ---- the same name more than once ---- */
 
-/* Sorted names of a node's descendants on the way to device work, level by level. */
+/* Names of a node's descendants on the way to device work, level by level, each level sorted. */
 typedef struct Below {
     uint32_t *name[LEVELS];
     int64_t n[LEVELS];
@@ -64,7 +68,7 @@ typedef struct Below {
 
 typedef struct Scored {
     int32_t depth, overlap;
-    bool before; /* they were matched by order */
+    bool before; /* the alignment matched them */
     int64_t i, j;
 } Scored;
 
@@ -120,8 +124,8 @@ static Status look_below(const Diff *d, int side, uint32_t event, Arena *scratch
     return OK;
 }
 
-/* Levels that are alike before the first that is not, and what that one has in common. */
-static void score(const Below *a, const Below *b, Scored *out)
+/* depth: how many levels are equal; overlap: how many names the first other level has in common. */
+static void score_pair(const Below *a, const Below *b, Scored *out)
 {
     int levels = a->levels > b->levels ? a->levels : b->levels;
     out->overlap = 0;
@@ -139,18 +143,18 @@ static void score(const Below *a, const Below *b, Scored *out)
     }
 }
 
-/* Where the result of `regroup` grows. */
+/* What `regroup` knows of the entries of both lists. */
 typedef struct Regroup {
     const Diff *d;
     const DiffList *list;
-    int64_t *partner;          /* by entry of the first list: as matched by order, or -1 */
-    bool *handled[DIFF_SIDES]; /* by entry */
-    int64_t *matched;          /* by entry of the first list: anew */
-    bool *taken;               /* by entry of the second */
+    int64_t *partner; /* partner[old entry]: the new entry that the alignment matched; -1 */
+    bool *handled[DIFF_SIDES]; /* its name was matched again */
+    int64_t *matched;          /* matched[old entry]: the new entry that it has now; -1 */
+    bool *taken;               /* taken[new entry]: some old entry has it now */
     bool changed;
 } Regroup;
 
-/* Entries of one name: pairs that are most alike below are matched first. */
+/* Matches entries of one name again; the pairs that are most alike below come first. */
 static Status regroup_name(Regroup *r, const Named *x, int64_t m, const Named *y, int64_t n,
                            Arena *scratch)
 {
@@ -167,7 +171,7 @@ static Status regroup_name(Regroup *r, const Named *x, int64_t m, const Named *y
     for (int64_t k = 0; k < m * n; k++) {
         int64_t i = k / n, j = k % n;
         pair[k] = (Scored){ .before = r->partner[x[i].at] == y[j].at, .i = x[i].at, .j = y[j].at };
-        score(&a[i], &b[j], &pair[k]);
+        score_pair(&a[i], &b[j], &pair[k]);
     }
     qsort(pair, (size_t)(m * n), sizeof *pair, by_score);
     for (int64_t i = 0; i < m; i++) r->handled[DIFF_OLD][x[i].at] = true;
@@ -182,8 +186,9 @@ static Status regroup_name(Regroup *r, const Named *x, int64_t m, const Named *y
     return OK;
 }
 
-/* Pairs of names that were handled go, and come back behind the others: matches, then the rest. */
-static void regrouped(const Regroup *r, DiffPairs *p)
+/* Moves the pairs of handled names behind the others: first matches, then entries without a
+ * partner. */
+static void reorder_pairs(const Regroup *r, DiffPairs *p)
 {
     int64_t kept = 0;
     for (int64_t k = 0; k < p->n; k++) {
@@ -204,7 +209,7 @@ static void regrouped(const Regroup *r, DiffPairs *p)
     p->n = kept;
 }
 
-/* Calls of one name, several in at least one list, of which any was matched. */
+/* Matches again the calls of each name that has several in a list, if any of them was matched. */
 static Status regroup(const Diff *d, const DiffList list[DIFF_SIDES], Arena *scratch, DiffPairs *p)
 {
     ArenaMark mark = arena_mark(scratch);
@@ -220,7 +225,7 @@ static Status regroup(const Diff *d, const DiffList list[DIFF_SIDES], Arena *scr
     TRY(ARENA_NEW(scratch, list[DIFF_OLD].n, &r.partner));
     TRY(ARENA_NEW(scratch, list[DIFF_OLD].n, &r.matched));
     TRY(ARENA_ZEROED(scratch, list[DIFF_NEW].n, &r.taken));
-    bool *used = NULL; /* entries of the second list that are matched */
+    bool *used = NULL; /* used[new entry]: the alignment matched it */
     TRY(ARENA_ZEROED(scratch, list[DIFF_NEW].n, &used));
     for (int64_t i = 0; i < list[DIFF_OLD].n; i++) r.partner[i] = r.matched[i] = -1;
     for (int64_t k = 0; k < p->n; k++) {
@@ -246,14 +251,14 @@ static Status regroup(const Diff *d, const DiffList list[DIFF_SIDES], Arena *scr
         x += m;
         y += n;
     }
-    if (r.changed) regrouped(&r, p);
+    if (r.changed) reorder_pairs(&r, p);
     arena_release(scratch, mark);
     return OK;
 }
 
 const DiffRules compat_diff_rules = {
     .gap = 1,
-    .other_name = 1, /* one edit, which it then cannot use */
+    .other_name = 1, /* TraceLens counts a replaced name as one edit, but cannot match it */
     .verb = launch_verb,
     .any_function = true,
     .by_position = true,

@@ -1,5 +1,6 @@
-/* compat/perf: how TraceLens counts the work of operators where it differs from perf.h: it overlooks a
- * bias, halves a causal mask, takes every type for one of two bytes. Its formulas are ours otherwise. */
+/* compat/perf: how TraceLens counts the work of operators where it differs from perf.h: it
+ * overlooks a bias, halves a causal mask, takes every type for one of two bytes. Its formulas
+ * are ours otherwise. */
 #include "analyze/compat/compat.h"
 #include "analyze/perf_work.h"
 

@@ -1,6 +1,6 @@
-/* compat/report: TraceLens' sheets of one trace, from ours. It lists less work in some and more in
- * others, so each sheet is made of a report with the device work that TraceLens looks at; then columns
- * and cells are rewritten. */
+/* compat/report: TraceLens' sheets of one trace, from ours. It lists less work in some and more
+ * in others, so each sheet is made of a report with the device work that TraceLens looks at;
+ * then columns and cells are rewritten. */
 #include "analyze/compat/compat.h"
 #include "analyze/perf_calls.h"
 
@@ -161,8 +161,8 @@ static Status rewrite_unified(const Report *r, Table *t)
 
 /* ---- sheets ---- */
 
-/* How a sheet differs. `takes`: the device work that it looks at, of that which counts or of all the
- * trace (NULL: what counts). */
+/* How a sheet differs. `takes`: the device work that it looks at, of that which counts or of all
+ * the trace (NULL: what counts). */
 typedef struct Difference {
     MakeSheet *make;
     TakesWork *takes;

@@ -1,5 +1,15 @@
 /*
- * attention_cudnn: cuDNN's graphs for attention. The graphs are the softmax written out; cuDNN's
+ * attention_cudnn: attention through cuDNN's fused kernels, in bf16 on Hopper.
+ *
+ * attention.def says which calls it takes. cuDNN may still have no kernel for a shape, and then
+ * refuses the call. It reads the strides of (B, T, H, d), so no operand is copied. Blocks of keys
+ * (mesh.cp) are taken where the call's pieces see one rectangle (attention_pieces.h); then o and dq
+ * come in bf16 and are added in f32.
+ *
+ * Plans are made on the first call of a shape and kept. That call must not be inside a stream
+ * capture; the others may, and none waits.
+ *
+ * cuDNN takes a graph of operations. The graphs are the softmax written out; cuDNN's
  * engines know the pattern and fuse it into one kernel (forward) or a few (backward). Causality is
  * `row >= column`. A document's start is one more selection, `column >= doc[row]`, with doc read as
  * a (B, 1, T, 1) tensor that is broadcast: exact for any packing, known to the device only, and
@@ -23,10 +33,9 @@
  * in f32. Each block's backward pass has lse and delta over all keys, so its gradients are the whole
  * softmax's. Documents are counted among the rectangle's keys first.
  */
-#include "op/nv/attention_cudnn.cuh"
-
 #include "op/attention_merge.cuh"
 #include "op/nv/cudnn.cuh"
+#include "op/nv/libraries.cuh"
 
 extern "C" {
 #include "op/op.h"
@@ -90,31 +99,37 @@ struct CudnnAttention {
     Plan plan[PLANS_MAX];
 };
 
-size_t attention_cudnn_version(const struct CudnnAttention *c)
+static CudnnAttention *attention_of(struct Exec *ex)
 {
+    return (CudnnAttention *)exec_library(ex, LIBRARY_ATTENTION);
+}
+
+extern "C" size_t attention_cudnn_version(const void *attention)
+{
+    const CudnnAttention *c = (const CudnnAttention *)attention;
     return c->cudnn.file == NULL ? 0 : c->cudnn.call.version();
 }
 
-extern "C" Status cuda_attention_make(Arena *a, cudaStream_t stream, struct CudnnAttention **out)
+extern "C" Status attention_cudnn_open(struct Exec *ex, Arena *a, void **out)
 {
     CudnnAttention *c = NULL;
     TRY(ARENA_ZEROED(a, 1, &c));
     cudnn_open(&c->cudnn);
-    c->stream = stream;
+    c->stream = exec_stream(ex);
     *out = c;
     return OK;
 }
 
-extern "C" void cuda_attention_free(struct CudnnAttention *c)
+extern "C" void attention_cudnn_close(void *attention)
 {
-    if (c == NULL) return;
+    CudnnAttention *c = (CudnnAttention *)attention;
     for (int i = 0; i < c->plans; i++) plan_free(&c->cudnn, &c->plan[i].plan);
     cudnn_close(&c->cudnn);
-    c->plans = 0;
 }
 
-const char *attention_cudnn_lacks(const struct CudnnAttention *c)
+extern "C" const char *attention_cudnn_lacks(const void *attention)
 {
+    const CudnnAttention *c = (const CudnnAttention *)attention;
     return c->cudnn.file == NULL ? c->cudnn.why : NULL;
 }
 
@@ -590,7 +605,7 @@ static void *piece(const Call *c, int role, int64_t b, int64_t group)
 
 static Status run_part(struct Exec *ex, const Call *c, const Plan *p, int64_t b, int64_t group)
 {
-    CudnnAttention *attention = exec_attention(ex);
+    CudnnAttention *attention = attention_of(ex);
     char *workspace = (char *)exec_workspace(ex);
     char *delta = workspace + rounded((int64_t)library_bytes(&c->part), 256);
     float scale = c->scale, one = 1, hidden = -INFINITY;
@@ -689,7 +704,7 @@ static Status check_aligned(const AttentionBwd *a)
 /* A plan for the call. Where cuDNN has no kernel for a window, each row's first key hides as much. */
 static Status plan_for(struct Exec *ex, const char *op, Call *c, const Plan **out)
 {
-    CudnnAttention *attention = exec_attention(ex);
+    CudnnAttention *attention = attention_of(ex);
     Status s = plan_find(attention, &c->part, out);
     if (s != ERR_UNSUPPORTED || c->part.window == 0) return s;
     status_clear();
@@ -718,7 +733,7 @@ template <typename Args> static Status call_run(struct Exec *ex, const char *op,
     const Plan *p = NULL;
     Call c = call_of(a);
     if (c.whole.B == 0) return OK;
-    assert(exec_stream(ex) == exec_attention(ex)->stream); /* the handle's: the compute lane's */
+    assert(exec_stream(ex) == attention_of(ex)->stream); /* the handle's: the compute lane's */
     TRY(check_aligned(a));
     TRY(plan_for(ex, op, &c, &p));
     set_places(&c, a, (char *)exec_workspace(ex));

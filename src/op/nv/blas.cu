@@ -1,5 +1,7 @@
 /* blas: matrix products on a GPU by cuBLASLt, each by an algorithm that was timed or recorded. */
-#include "op/nv/blas.cuh"
+#include "op/blas.cuh"
+
+#include "op/nv/libraries.cuh"
 
 extern "C" {
 #include "base/library.h"
@@ -45,14 +47,16 @@ struct CublasLt {
 #undef CALL
 };
 
-/* Lives in the arena of cuda_blas_make. */
+/* Lives in the arena of blas_open. */
 struct Blas {
     CublasLt lt;
     cublasLtHandle_t handle;
     Choices *choices;
     bool tuning;
-    cudaEvent_t event[PROPOSALS * ROUNDS + 1]; /* while tuning */
+    GpuEvent event[PROPOSALS * ROUNDS + 1]; /* while tuning */
 };
+
+static Blas *blas_of(struct Exec *ex) { return (Blas *)exec_library(ex, LIBRARY_PRODUCTS); }
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == CHOICE_WORDS * sizeof(uint64_t),
               "an algorithm is kept as words");
@@ -90,21 +94,23 @@ static Status machine_name(const CublasLt *lt, size_t cudnn, char out[CHOICE_MAC
 {
     int device = 0, driver = 0;
     cudaDeviceProp p;
-    TRY(cuda_status(cudaGetDevice(&device), "GPU"));
-    TRY(cuda_status(cudaGetDeviceProperties(&p, device), "GPU properties"));
-    TRY(cuda_status(cudaDriverGetVersion(&driver), "driver version"));
+    TRY(gpu_status(cudaGetDevice(&device), "GPU"));
+    TRY(gpu_status(cudaGetDeviceProperties(&p, device), "GPU properties"));
+    TRY(gpu_status(cudaDriverGetVersion(&driver), "driver version"));
     snprintf(out, CHOICE_MACHINE_MAX, "%.112s, driver for CUDA %d.%d, cuBLASLt %zu, cuDNN %zu",
              p.name, driver / 1000, driver % 1000 / 10, lt->GetVersion(), cudnn);
     return OK;
 }
 
-extern "C" Status cuda_blas_make(Arena *a, size_t cudnn, struct Blas **out)
+/* A run's bits depend on cuDNN's version, too, so it is part of the machine's name. */
+extern "C" Status blas_open(struct Exec *ex, Arena *a, void **out)
 {
     char machine[CHOICE_MACHINE_MAX];
     Blas *b = NULL;
     TRY(ARENA_ZEROED(a, 1, &b));
     TRY(cublaslt_open(&b->lt));
-    TRY(machine_name(&b->lt, cudnn, machine));
+    const void *attention = exec_library(ex, LIBRARY_ATTENTION);
+    TRY(machine_name(&b->lt, attention_cudnn_version(attention), machine));
     TRY(choices_make(a, machine, &b->choices));
     TRY(blas_status(&b->lt, b->lt.Create(&b->handle), "start"));
     *out = b;
@@ -113,32 +119,31 @@ extern "C" Status cuda_blas_make(Arena *a, size_t cudnn, struct Blas **out)
 
 static void events_free(struct Blas *b)
 {
-    for (cudaEvent_t &e : b->event) {
-        if (e != NULL) cudaEventDestroy(e);
+    for (GpuEvent &e : b->event) {
+        if (e != NULL) gpu_event_free(e);
         e = NULL;
     }
 }
 
-extern "C" void cuda_blas_free(struct Blas *b)
+extern "C" void blas_close(void *blas)
 {
-    if (b == NULL || b->handle == NULL) return;
+    Blas *b = (Blas *)blas;
     events_free(b);
     b->lt.Destroy(b->handle);
-    b->handle = NULL;
 }
 
-extern "C" Status blas_tune(struct Blas *b, bool on)
+extern "C" Status blas_tune(void *blas, bool on)
 {
-    if (b == NULL) return OK;
+    Blas *b = (Blas *)blas;
     b->tuning = false;
     events_free(b);
     if (!on) return OK;
-    for (cudaEvent_t &e : b->event) TRY(cuda_status(cudaEventCreate(&e), "event"));
+    for (GpuEvent &e : b->event) TRY(gpu_event_make(true, &e));
     b->tuning = true;
     return OK;
 }
 
-extern "C" struct Choices *blas_choices(struct Blas *b) { return b == NULL ? NULL : b->choices; }
+extern "C" struct Choices *blas_choices(void *blas) { return ((Blas *)blas)->choices; }
 
 /* A product as cuBLASLt takes it. It counts by columns, and a row-major matrix read by columns is
  * its transpose, so the call is C^T = op(B)^T op(A)^T, and `left` is our B. */
@@ -273,7 +278,7 @@ static cublasStatus_t launch(struct Exec *ex, Call *call, const cublasLtMatmulAl
 {
     const float one = 1;
     const GemmArgs *g = call->g;
-    return call->lt->Matmul(exec_blas(ex)->handle, &call->op, &one, g->b.at, &call->left, g->a.at,
+    return call->lt->Matmul(blas_of(ex)->handle, &call->op, &one, g->b.at, &call->left, g->a.at,
                             &call->right, &g->beta, call->r, &call->c, g->c.at, &call->c, algo,
                             call->workspace, DENSE_WORKSPACE, exec_stream(ex));
 }
@@ -290,7 +295,7 @@ static void legal_launchable(struct Exec *ex, Call *call, Legal *legal)
         if (e == CUBLAS_STATUS_SUCCESS)
             legal->algo[kept++] = legal->algo[i];
         else
-            (void)cudaGetLastError();
+            gpu_error_clear();
     }
     legal->n = kept;
 }
@@ -309,19 +314,21 @@ static float median(float *v, int n)
 /* Round by round rather than one after the other: a clock that sinks meanwhile slows all alike. */
 template <typename F> static Status time_each(struct Exec *ex, int n, F run, float *ms)
 {
-    struct Blas *b = exec_blas(ex);
-    cudaEvent_t *last = b->event;
-    TRY(cuda_status(cudaEventRecord(*last, exec_stream(ex)), "event record"));
+    struct Blas *b = blas_of(ex);
+    GpuEvent *last = b->event;
+    TRY(gpu_event_record(*last, exec_stream(ex)));
     for (int i = 0; i < ROUNDS * n; i++) {
         TRY(run(i % n));
-        TRY(cuda_status(cudaEventRecord(*++last, exec_stream(ex)), "event record"));
+        TRY(gpu_event_record(*++last, exec_stream(ex)));
     }
-    TRY(cuda_status(cudaEventSynchronize(*last), "timing of products"));
+    TRY(gpu_event_sync(*last));
     for (int i = 0; i < n; i++) {
         float each[ROUNDS];
         for (int r = 0; r < ROUNDS; r++) {
-            cudaEvent_t *from = &b->event[r * n + i];
-            TRY(cuda_status(cudaEventElapsedTime(&each[r], from[0], from[1]), "event time"));
+            const GpuEvent *from = &b->event[r * n + i];
+            double s = 0;
+            TRY(gpu_event_elapsed_s(from[0], from[1], &s));
+            each[r] = (float)(s * 1e3);
         }
         ms[i] = median(each, ROUNDS);
     }
@@ -340,7 +347,7 @@ static int fastest(const float *ms, int n)
 
 static Status choose(struct Exec *ex, Call *call, bool timed, Choice *out)
 {
-    struct Blas *b = exec_blas(ex);
+    struct Blas *b = blas_of(ex);
     float ms[PROPOSALS] = {};
     int best = 0;
     Legal legal;
@@ -383,7 +390,7 @@ static bool fits(struct Blas *b, Call *call, const Choice *c)
  * `spare`, the library's first proposal, which is the same each time. */
 static Status choice_find(struct Exec *ex, Call *call, Choice *spare, Choice **out)
 {
-    struct Blas *b = exec_blas(ex);
+    struct Blas *b = blas_of(ex);
     ChoiceKey key = key_of(call->g, call->r);
     Choice *c = choices_find(b->choices, &key), made = {};
     if (c != NULL && c->unchecked && !fits(b, call, c)) {
@@ -410,7 +417,7 @@ extern "C" Status dense_cublaslt(struct Exec *ex, const void *args)
     const DenseCall *d = (const DenseCall *)args;
     Choice spare, *choice = NULL;
     Call call;
-    TRY(call_make(&exec_blas(ex)->lt, d->g, d->r, &call));
+    TRY(call_make(&blas_of(ex)->lt, d->g, d->r, &call));
     call.workspace = d->workspace;
     TRY(choice_find(ex, &call, &spare, &choice));
     if (choice->kind == CHOICE_PLAIN)
@@ -423,7 +430,7 @@ extern "C" Status grouped_run(struct Exec *ex, const char *op, const ChoiceKey *
                               const int *shape, GroupedLaunch *const *launch, int n,
                               const void *product)
 {
-    const struct Blas *b = exec_blas(ex);
+    const struct Blas *b = blas_of(ex);
     auto run = [&](int i) { return launch[i](ex, op, product); };
     float ms[PROPOSALS];
     int at = n == 1 ? 0 : choices_shape(b->choices, key, shape, n);

@@ -6,16 +6,16 @@
  * left (grouped_tiles.cuh). Of its three warpgroups the first fills a ring of stages, each 64 terms of
  * a tile's operands (grouped_load.cuh); the other two multiply. Three ways to share:
  *
- *   Cooperative   both warpgroups work on one tile of 128 x 256, 64 rows each. Fewest bytes from L2:
+ *   TILE_SHARED   both warpgroups work on one tile of 128 x 256, 64 rows each. Fewest bytes from L2:
  *                 85 FLOP a byte.
- *   Tall          the same with 256 x 128, 128 rows each: for sums whose B is gathered, of which a
+ *   TILE_TALL     the same with 256 x 128, 128 rows each: for sums whose B is gathered, of which a
  *                 tile then has fewer columns.
- *   InTurn        each has a tile of 128 x 128 of its own, and while one multiplies the other stores
+ *   TILE_IN_TURN  each has a tile of 128 x 128 of its own, and while one multiplies the other stores
  *                 its results, reads pre. 64 FLOP a byte.
  *
  * P::Shapes has those that a policy may take, first the one for where none was timed (choices.h), none
- * that lost everywhere. On an H200, TFLOP/s: rows without an index InTurn 606, Cooperative 521 at D
- * 2048, 556 and 644 at D 7168; weights with an index in B Tall 462, Cooperative 422.
+ * that lost everywhere. On an H200, TFLOP/s: rows without an index TILE_IN_TURN 606, TILE_SHARED 521 at D
+ * 2048, 556 and 644 at D 7168; weights with an index in B TILE_TALL 462, TILE_SHARED 422.
  *
  * What a policy reads where it stores (READS) is in L2 by then, and on its way to registers one unit
  * ahead.
@@ -33,7 +33,7 @@
 #ifndef OP_NV_GROUPED_HOPPER_CUH
 #define OP_NV_GROUPED_HOPPER_CUH
 
-#include "op/nv/blas.cuh"
+#include "op/blas.cuh"
 #include "op/nv/grouped_load.cuh"
 #include "op/nv/grouped_tiles.cuh"
 
@@ -448,7 +448,6 @@ static Status hopper_launch(struct Exec *ex, const char *op, const void *policy)
     const P &p = *(const P *)policy;
     HopperArgs<P> args = { p, {}, {}, {}, exec_ticket(ex) };
     unsigned blocks = hopper_blocks(ex, hopper_tiles<P, S>(p));
-    const void *kernel = (const void *)hopper_kernel<P, S>;
     size_t bytes = hopper_shared_bytes(p.groups.experts);
     constexpr int A_BOX = P::SideA::ALONG ? S::ROWS : hopper::BLOCK;
     constexpr int B_BOX = P::SideB::ALONG ? S::COLS : hopper::BLOCK;
@@ -456,17 +455,18 @@ static Status hopper_launch(struct Exec *ex, const char *op, const void *policy)
     if (!P::SideB::GATHERS) TRY(tensor_map(op, p.b_shape(), B_BOX, P::SideB::PAIRS, &args.b));
     if (P::SUMS || P::READS)
         TRY(tensor_map(op, p.c_shape(), P::SUMS ? 8 : S::ROWS, false, &args.c));
-    TRY(cuda_status(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), op));
+    TRY(kernel_shared(op, hopper_kernel<P, S>, bytes));
     hopper_kernel<P, S><<<blocks, HOPPER_THREADS, bytes, exec_stream(ex)>>>(args);
     return kernel_status(op);
 }
 
-template <typename P, typename... S>
-static Status hopper_product(struct Exec *ex, const char *op, const P &p, HopperShapes<S...>)
+template <typename P, TileShape... S>
+static Status hopper_product(struct Exec *ex, const char *op, const P &p, TileShapes<S...>)
 {
-    static const int shapes[] = { S::NUMBER... };
-    static GroupedLaunch *const launches[] = { hopper_launch<P, S>... };
+    static const int shapes[] = { S... };
+    static GroupedLaunch *const launches[] = {
+        hopper_launch<P, typename HopperShapeOf<S>::Type>...
+    };
     ChoiceKey key = choices_grouped_key(op, P::INDEXED, p.groups.bound, p.groups.experts,
                                         p.a_shape().cols, p.n);
     return grouped_run(ex, op, &key, shapes, launches, sizeof...(S), &p);
@@ -484,16 +484,26 @@ template <typename P> static Status launch(struct Exec *ex, const char *op, cons
                         (long long)blocks, INT32_MAX);
         }
         if constexpr (P::KERNEL == KERNEL_MMA) {
-            const void *kernel = (const void *)mma_kernel<P>;
-            TRY(cuda_status(cudaFuncSetAttribute(
-                                kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, MMA_SHARED),
-                            op));
+            TRY(kernel_shared(op, mma_kernel<P>, MMA_SHARED));
             mma_kernel<P><<<(unsigned)blocks, MMA_THREADS, MMA_SHARED, exec_stream(ex)>>>(p);
         } else {
             plain_kernel<P><<<(unsigned)blocks, PLAIN_THREADS, 0, exec_stream(ex)>>>(p);
         }
         return kernel_status(op);
     }
+}
+
+template <typename P, TileShape S> static inline int64_t hopper_across(const P &p, TileShapes<S>)
+{
+    return tiles_of(p.n, HopperShapeOf<S>::Type::COLS);
+}
+
+/* How many partial sums of a row's `dot` a product leaves. */
+template <typename P> static int64_t dot_parts(const P &p)
+{
+    if constexpr (P::KERNEL == KERNEL_HOPPER) return hopper_across(p, typename P::Shapes());
+    constexpr int threads = P::KERNEL == KERNEL_MMA ? (int)MMA_THREADS : (int)PLAIN_THREADS;
+    return tiles_of(p.n, TILE) * PARTS<threads>;
 }
 
 /* Calls run(KernelTypes()) for the types of a product that this kernel takes (product_kernels.c).

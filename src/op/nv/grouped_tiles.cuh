@@ -22,11 +22,10 @@ enum {
     RASTER = 16,  /* tiles of rows that run side by side, so that they share weights in L2 */
 };
 
-/* SHAPE: the number that stands for it in files (choices.h). BLOCKS: of 64 rows, for each warpgroup
- * that multiplies. */
-template <int SHAPE, bool IN_TURN, int BLOCKS_A, int COLUMNS> struct HopperShape {
+/* BLOCKS: of 64 rows, for each warpgroup that multiplies. */
+template <bool IN_TURN, int BLOCKS_A, int COLUMNS> struct HopperShape {
     static constexpr bool TURNS = IN_TURN;
-    static constexpr int NUMBER = SHAPE, BLOCKS = BLOCKS_A, COLS = COLUMNS;
+    static constexpr int BLOCKS = BLOCKS_A, COLS = COLUMNS;
     static constexpr int ROWS = hopper::BLOCK * BLOCKS * (TURNS ? 1 : 2);
     static constexpr int A_BYTES = ROWS * hopper::ROW_BYTES, B_BYTES = COLS * hopper::ROW_BYTES;
     static constexpr int STAGE = A_BYTES + B_BYTES;
@@ -35,12 +34,15 @@ template <int SHAPE, bool IN_TURN, int BLOCKS_A, int COLUMNS> struct HopperShape
     static_assert(STAGES <= STAGES_MAX, "barriers for all stages");
 };
 
-typedef HopperShape<1, false, 1, 256> Cooperative;
-typedef HopperShape<2, false, 2, 128> Tall;
-typedef HopperShape<3, true, 2, 128> InTurn;
-
-/* What a product may take; the first where nothing was timed. */
-template <typename... S> struct HopperShapes {
+template <TileShape> struct HopperShapeOf;
+template <> struct HopperShapeOf<TILE_SHARED> {
+    typedef HopperShape<false, 1, 256> Type;
+};
+template <> struct HopperShapeOf<TILE_TALL> {
+    typedef HopperShape<false, 2, 128> Type;
+};
+template <> struct HopperShapeOf<TILE_IN_TURN> {
+    typedef HopperShape<true, 2, 128> Type;
 };
 
 typedef struct Ticket {

@@ -1,16 +1,9 @@
 /* hopper: what the host does for kernels of sm_90a (hopper.cuh). */
 #include "op/nv/hopper.cuh"
 
-extern "C" int device_attribute(cudaDeviceAttr which)
-{
-    int device = 0, value = 0;
-    if (cudaGetDevice(&device) != cudaSuccess) return 0;
-    return cudaDeviceGetAttribute(&value, which, device) == cudaSuccess ? value : 0;
-}
-
 extern "C" unsigned hopper_blocks(const struct Exec *, int64_t tiles)
 {
-    int64_t most = device_attribute(cudaDevAttrMultiProcessorCount);
+    int64_t most = gpu_limit(GPU_PROCESSORS);
     return (unsigned)(tiles < most ? tiles : most);
 }
 
@@ -19,16 +12,16 @@ static Status encoder(const char *op, decltype(&cuTensorMapEncodeTiled) *out)
 {
     cudaDriverEntryPointQueryResult found;
     void *entry = NULL;
-    TRY(cuda_status(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
-                                                     cudaEnableDefault, &found),
-                    op));
+    TRY(gpu_status(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
+                                                    cudaEnableDefault, &found),
+                   op));
     if (found != cudaDriverEntryPointSuccess || entry == NULL)
         return FAIL(ERR_DEVICE, "%s: the driver has no cuTensorMapEncodeTiled: update it", op);
     *out = (decltype(&cuTensorMapEncodeTiled))entry;
     return OK;
 }
 
-Status tensor_map(const char *op, const hopper::TensorShape &t, int box_rows, bool pairs,
+Status tensor_map(const char *op, const grouped::TensorShape &t, int box_rows, bool pairs,
                   CUtensorMap *out)
 {
     enum { PAIR = 8, RANK = 5 };

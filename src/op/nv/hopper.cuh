@@ -13,7 +13,7 @@
 #ifndef OP_NV_HOPPER_CUH
 #define OP_NV_HOPPER_CUH
 
-#include "op/kernel.cuh"
+#include "op/grouped.cuh"
 
 #include <cuda.h>
 
@@ -273,25 +273,18 @@ static __device__ __forceinline__ void multiply_add(float (&c)[128], uint64_t a,
         : "l"(a), "l"(b), "r"(add), "n"(TURN_A), "n"(TURN_B));
 }
 
-/* Host */
-
-/* A tensor of bf16 or f32 as `deep` matrices of `rows` x `cols` that lie one behind the other, moved
- * in boxes of box_rows x 128 bytes. PAIRS: the rows of a matrix are read 8 of its first half, then
- * the 8 that belong to them in its second half, in turn; rows / 2 is then a multiple of 8. */
-typedef struct TensorShape {
-    const void *data;
-    int64_t cols, rows, deep;
-    Dtype dtype;
-} TensorShape;
-
 } // namespace hopper
+
+/* Host */
 
 extern "C" {
 /* For a kernel whose blocks stay and take tiles: one a multiprocessor, at most one a tile. */
 unsigned hopper_blocks(const struct Exec *ex, int64_t tiles);
 }
-/* ERR_DEVICE: the driver takes no such tensor. */
-Status tensor_map(const char *op, const hopper::TensorShape &t, int box_rows, bool pairs,
+/* How TMA moves boxes of box_rows x 128 bytes of a tensor. pairs: the rows of a matrix are read 8 of its
+ * first half, then the 8 that belong to them in its second half, in turn; rows / 2 is then a multiple
+ * of 8. ERR_DEVICE: the driver takes no such tensor. */
+Status tensor_map(const char *op, const grouped::TensorShape &t, int box_rows, bool pairs,
                   CUtensorMap *out);
 
 #endif

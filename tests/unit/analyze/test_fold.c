@@ -110,6 +110,28 @@ static void columns_that_a_table_lacks_are_left_out(void **state)
     CHECK_INT(table_at(&t, 3, 2)->whole, 1);
 }
 
+/* b loses 6, a gains 4 in all: for the order the sign does not count. */
+static void groups_may_come_by_the_size_of_their_sums(void **state)
+{
+    (void)state;
+    const Fold f = { .rows = "name|change|n",
+                     .keys = "name",
+                     .by = "change",
+                     .magnitude = true,
+                     .columns = "name=first name|sum=sum change|whole=whole n" };
+    FoldRows rows = { .whole = { NAN, NAN } };
+    Table t = { .name = "sheet" };
+    CHECK_OK(table_init(&rows.t, "rows", f.rows, "", &arena));
+    CHECK_OK(TABLE_ROW(&rows.t, cell_text("a"), cell_number(6), cell_whole(2)));
+    CHECK_OK(TABLE_ROW(&rows.t, cell_text("b"), cell_number(-6), cell_whole(3)));
+    CHECK_OK(TABLE_ROW(&rows.t, cell_text("a"), cell_number(-2), cell_whole(5)));
+    CHECK_OK(fold_rows(&rows, &f, "", &arena, &t));
+    CHECK_TEXT(table_at(&t, 0, 0)->text, "b");
+    CHECK_NEAR(table_at(&t, 0, 1)->number, -6, 1e-12);
+    CHECK_INT(table_at(&t, 1, 2)->type, CELL_WHOLE);
+    CHECK_INT(table_at(&t, 1, 2)->whole, 7);
+}
+
 static Status say_streams(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a, Cell *out)
 {
     (void)a;
@@ -153,6 +175,7 @@ int main(void)
         TEST(groups_come_by_their_rows_and_skip_what_is_unknown),
         TEST(shares_are_of_the_whole_that_is_given),
         TEST(columns_that_a_table_lacks_are_left_out),
+        TEST(groups_may_come_by_the_size_of_their_sums),
         TEST(a_sheet_may_make_cells_of_its_own),
         TEST(no_rows_are_a_table_without_rows_or_none),
     };

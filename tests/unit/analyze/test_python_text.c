@@ -94,7 +94,7 @@ static void groups_are_ranked_by_the_sum_of_their_rows(void **state)
     const uint32_t want[][2] = { { 1, 4 }, { 0, 2 }, { 3, 5 } };
     const double sum[] = { 7, 3, 3 };
     Groups g;
-    CHECK_OK(groups_ranked(key, 1, v, 6, &arena, &g));
+    CHECK_OK(groups_ranked(key, 1, v, false, 6, &arena, &g));
     CHECK_INT(g.n, 3);
     for (int k = 0; k < 3; k++) {
         int64_t n = 0;
@@ -103,10 +103,10 @@ static void groups_are_ranked_by_the_sum_of_their_rows(void **state)
         for (int i = 0; i < 2; i++) CHECK_INT(row[i], want[k][i]);
         CHECK_NEAR(g.sum[k], sum[k], 0);
     }
-    CHECK_OK(groups_ranked(key, 1, NULL, 4, &arena, &g));
+    CHECK_OK(groups_ranked(key, 1, NULL, false, 4, &arena, &g));
     CHECK_INT(g.row[0], 0); /* twice there */
     CHECK_NEAR(g.sum[0], 2, 0);
-    CHECK_OK(groups_ranked(key, 1, v, 0, &arena, &g));
+    CHECK_OK(groups_ranked(key, 1, v, false, 0, &arena, &g));
     CHECK_INT(g.n, 0);
 }
 

@@ -134,7 +134,7 @@ static void the_host_has_no_streams_graphs_or_device(void **state)
     OpTest *t = *state;
     void *stream = t;
     Graph g = { .nodes = 3 };
-    char bus_id[BUS_ID_MAX] = "x";
+    char bus_id[GPU_BUS_ID_MAX] = "x";
     size_t bytes = 1;
     double start = clock_s();
     const Streams *s = t->ex.backend->streams;
@@ -153,9 +153,9 @@ static void the_host_has_no_streams_graphs_or_device(void **state)
     CHECK_TEXT(bus_id, "");
     CHECK_OK(d->used_bytes(&t->ex, &bytes));
     CHECK_INT(bytes, 0);
-    CHECK(d->choices(&t->ex) == NULL);
-    CHECK_OK(d->tune(&t->ex, true));
-    CHECK_OK(d->tune(&t->ex, false));
+    CHECK(exec_choices(&t->ex) == NULL);
+    CHECK_OK(exec_tune(&t->ex, true));
+    CHECK_OK(exec_tune(&t->ex, false));
 }
 
 static int closed;

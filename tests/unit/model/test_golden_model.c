@@ -8,6 +8,7 @@
  */
 #include "golden/golden.h"
 
+#include "train/copies.h"
 #include "train/engine.h"
 
 /* Both sides compute in f32: relative to the norm of a parameter's gradient, or of a row of logits.
@@ -101,7 +102,7 @@ static void load_weights(Model *m)
         for (int d = 0; d < to.rank; d++) CHECK_INT(to.dim[d], from.dim[d]);
         memcpy(to.data, from.data, tensor_bytes(&to));
     }
-    CHECK_OK(engine_refresh_weights(e));
+    CHECK_OK(copies_refresh(e));
 }
 
 static void open_engine(Model *m, EngineUse use, EngineShape shape)

@@ -129,7 +129,7 @@ static void biases_lie_side_by_side_and_begin_at_zero(void **state)
             CHECK_INT(p->role, out ? ROLE_O_BIAS : ROLE_A_BIAS);
             sum += out ? 0 : p->dim[0];
         }
-        const Tensor *all = &t.engine.weights[3].w[ROLE_A_BIAS];
+        const Tensor *all = &t.engine.weights[3].w[ROLE_A_BIAS].data;
         CHECK_INT(all->dim[0], 1);
         CHECK_INT(all->dim[1], sum);
         tiny_close(&t);
@@ -177,14 +177,14 @@ static void parameters_of_a_role_lie_without_a_gap(void **state)
         &t.engine.weights[4]; /* the first MoE layer: embed, attention, mlp, attention, moe */
     const Param *gate1 = find(p, "model.layers.1.mlp.experts.1.gate_proj.weight");
     const Param *up5 = find(p, "model.layers.1.mlp.experts.5.up_proj.weight");
-    CHECK_INT(w->w[ROLE_EXPERT_GATE_UP].dim[0], 6);
-    CHECK_INT(w->w[ROLE_EXPERT_GATE_UP].dim[1], 40);
-    CHECK_INT(w->w[ROLE_EXPERT_DOWN].dim[0], 6);
-    CHECK_INT(w->w[ROLE_GATE_UP].dim[0], 80);
+    CHECK_INT(w->w[ROLE_EXPERT_GATE_UP].data.dim[0], 6);
+    CHECK_INT(w->w[ROLE_EXPERT_GATE_UP].data.dim[1], 40);
+    CHECK_INT(w->w[ROLE_EXPERT_DOWN].data.dim[0], 6);
+    CHECK_INT(w->w[ROLE_GATE_UP].data.dim[0], 80);
     CHECK(param_view(gate1, &t.engine.memory, BUF_MAIN).data ==
-          tensor_at(&w->w[ROLE_EXPERT_GATE_UP], 40 * 32));
+          tensor_at(&w->w[ROLE_EXPERT_GATE_UP].data, 40 * 32));
     CHECK(param_view(up5, &t.engine.memory, BUF_MAIN).data ==
-          tensor_at(&w->w[ROLE_EXPERT_GATE_UP], 5 * 40 * 32 + 20 * 32));
+          tensor_at(&w->w[ROLE_EXPERT_GATE_UP].data, 5 * 40 * 32 + 20 * 32));
     tiny_close(&t);
 }
 
@@ -196,7 +196,8 @@ static void biases_of_experts_are_rows_in_the_order_of_their_matrices(void **sta
     tiny_open(&t, TINY("moe.expert_bias=true"));
     const ParamTable *p = &t.engine.params;
     const LayerWeights *w = &t.engine.weights[4];
-    const Tensor *up = &w->w[ROLE_EXPERT_GATE_UP_BIAS], *down = &w->w[ROLE_EXPERT_DOWN_BIAS];
+    const Tensor *up = &w->w[ROLE_EXPERT_GATE_UP_BIAS].data,
+                 *down = &w->w[ROLE_EXPERT_DOWN_BIAS].data;
     const Param *up5 = find(p, "model.layers.1.mlp.experts.5.up_proj.bias");
     const Param *down5 = find(p, "model.layers.1.mlp.experts.5.down_proj.bias");
     CHECK(up->rank == 2 && up->dim[0] == 6 && up->dim[1] == 40);

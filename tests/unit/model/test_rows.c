@@ -28,7 +28,7 @@ static Tensor ones(Held *h, int64_t rows, int64_t cols)
 
 static void held_open(Held *h, Arena *tables)
 {
-    *h = (Held){ .spec = { .act = DTYPE_F32, .hidden = WIDTH, .eps = 1e-6F, .cp = 1 } };
+    *h = (Held){ .spec = { .act = DTYPE_F32, .hidden = WIDTH, .eps = 1e-6F, .ranks.cp = 1 } };
     CHECK_OK(arena_init(&h->keep, "keep", MEM_HOST, SCRATCH));
     CHECK_OK(arena_init(&h->ring, "ring", MEM_HOST, SCRATCH));
     CHECK_OK(arena_init(&h->scratch, "scratch", MEM_HOST, SCRATCH));
@@ -37,9 +37,9 @@ static void held_open(Held *h, Arena *tables)
         (AttentionSpec){ .kind = ATTENTION_GQA, .heads = HEADS, .kv_heads = HEADS, .head = 2 };
     h->spec.layers = &h->layer, h->spec.n_layers = 1;
     Tensor norm = ones(h, WIDTH, 1);
-    h->weights.w[ROLE_NORM] = (Tensor){ norm.data, DTYPE_F32, 1, { WIDTH } };
-    h->weights.w[ROLE_GATE_UP] = ones(h, 2 * FFN, WIDTH);
-    h->weights.w[ROLE_DOWN] = ones(h, WIDTH, FFN);
+    h->weights.w[ROLE_NORM] = operand_plain((Tensor){ norm.data, DTYPE_F32, 1, { WIDTH } });
+    h->weights.w[ROLE_GATE_UP] = operand_plain(ones(h, 2 * FFN, WIDTH));
+    h->weights.w[ROLE_DOWN] = operand_plain(ones(h, WIDTH, FFN));
     h->run = (LayerRun){ .ex = &h->ex,
                          .spec = &h->spec,
                          .layer = &h->layer,

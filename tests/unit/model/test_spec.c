@@ -231,12 +231,12 @@ static void a_rank_has_its_place_and_its_room(void **state)
         CHECK_OK(mesh_shape(8, 2, 4, 2, 0, &shape));
         Mesh m = mesh_alone(&shape, 6);
         spec_place(&s, &m);
-        CHECK_INT(s.ep, 4);
-        CHECK_INT(s.cp, 2);
-        CHECK_INT(s.ep_rank, 2);
-        CHECK_INT(s.stage_ranks, 4);
-        CHECK_INT(s.exchange, EXCHANGE_ALLGATHER);
-        CHECK_NEAR(s.room, c[i].room, 0);
+        CHECK_INT(s.ranks.ep, 4);
+        CHECK_INT(s.ranks.cp, 2);
+        CHECK_INT(s.ranks.ep_rank, 2);
+        CHECK_INT(s.ranks.stage, 4);
+        CHECK_INT(s.ranks.exchange, EXCHANGE_ALLGATHER);
+        CHECK_NEAR(s.capacity.blocks, c[i].room, 0);
         arena_free(&a);
     }
 }
@@ -250,7 +250,7 @@ static void every_kind_of_exchange_has_its_word(void **state)
         char setting[64];
         (void)snprintf(setting, sizeof setting, "moe.exchange=%s", exchange_kinds[kind]->name);
         build(&a, SETTINGS(setting), &s);
-        CHECK_INT(s.exchange, kind);
+        CHECK_INT(s.ranks.exchange, kind);
         arena_free(&a);
     }
 }

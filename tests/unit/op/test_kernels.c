@@ -67,7 +67,7 @@ static const KernelDesc rows[] = {
       .work = WORK_GEMM },
     { .name = "library",
       .vendor = VENDOR_NVIDIA,
-      .library = NEEDS_CUDNN,
+      .library = NEEDS(LIBRARY_ATTENTION),
       .workspace = two_hundred,
       .run = library_run,
       .work = WORK_HEAD },
@@ -94,7 +94,7 @@ static void the_first_row_that_can_runs_the_call(void **state)
     CHECK_INT(row_of(&ex, 10, OK), 2);
     d.capability = 75;
     CHECK_INT(row_of(&ex, 9, OK), 2);
-    d.vendor = VENDOR_ANY + 2;
+    d.vendor = VENDOR_OTHER;
     CHECK_INT(row_of(&ex, 9, OK), 3);
 }
 
@@ -122,7 +122,7 @@ static void a_note_names_the_fastest_row_that_was_expected(void **state)
                "a slower kernel runs, library instead of small: size is 10, 9 is the most");
     CHECK_INT(row_of(&ex, -1, OK), 2); /* small is not made for such calls */
     CHECK_INT(ex.notes.n, 0);
-    d.lacks[NEEDS_CUDNN] = "libcudnn is not there";
+    d.lacks[LIBRARY_ATTENTION] = "libcudnn is not there";
     CHECK_INT(row_of(&ex, 10, OK), 3);
     CHECK_TEXT(ex.notes.what[0],
                "a slower kernel runs, any instead of small: size is 10, 9 is the most");

@@ -398,10 +398,13 @@ static void options_of_the_stack_and_unknown_keys_are_listed(void **state)
     CHECK_TEXT(option("loss_fusion"), "0");
     CHECK_TEXT(option("fp8"), "hybrid");
     CHECK_INT(c.moe_buffers, BUFFERS_WORST);
+    CHECK(!c.plan_counted_rows); /* stage 2 has memory for all rows */
     CHECK_INT(more.unknown.n, 1);
     CHECK(is_unknown("strange_key"));
     CHECK(strstr(more.unknown.at[0].value, "exp.yaml:") != NULL);
     CHECK(strstr(more.notes[0], "pre_trainer.yaml") != NULL); /* which is not there */
+    CHECK_OK(primus(shape, "      turbo_sync_free_moe_stage: 1\n"));
+    CHECK(c.plan_counted_rows);
 }
 
 static void presets_stand_in_for_models_that_are_not_there(void **state)

@@ -310,6 +310,32 @@ static Status count_rank(Planner *p, const PlanLayout *l, const Config *c, const
     return OK;
 }
 
+static PlanPrice price_with(const char *buffers, const char *counted)
+{
+    const char *const set[] = { "train.batch=64", "train.micro_batch=1",
+                                "mesh.ep=8",      "data.sequence=4096",
+                                buffers,          counted };
+    Question q;
+    PlanPrice p;
+    open_plan(&q, "deepseek-v2-lite", "mi355x", 8, "switchyard", set, 6);
+    CHECK_OK(planner_price(q.planner, &q.layout, &p));
+    question_close(&q);
+    return p;
+}
+
+/* A host that reads how many rows come has memory for these alone. Pools are bounds, counted or not. */
+static void counted_rows_take_less_than_all_that_could_come(void **state)
+{
+    (void)state;
+    PlanPrice worst = price_with("moe.buffers=worst", "plan.counted_rows=false");
+    PlanPrice counted = price_with("moe.buffers=worst", "plan.counted_rows=true");
+    PlanPrice pooled = price_with("moe.buffers=pooled", "plan.counted_rows=true");
+    CHECK(counted.peak_bytes < worst.peak_bytes);
+    CHECK_INT(worst.buffers, BUFFERS_WORST);
+    CHECK_INT(counted.buffers, PLAN_COUNTED_ROWS);
+    CHECK_INT(pooled.buffers, BUFFERS_POOLED);
+}
+
 /* The price by the counting run of every rank and the simulator: peak_bytes (not its kinds) and
  * whatever follows from the step's time. */
 static Status planner_count(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out)
@@ -592,6 +618,7 @@ int main(void)
         TEST(layers_without_positions_are_priced_apart),
         TEST(one_rank_takes_what_the_engine_counts),
         TEST(a_global_group_costs_a_sum_of_counts),
+        TEST(counted_rows_take_less_than_all_that_could_come),
         TEST(parts_add_up_to_the_step),
         TEST(bf16_moments_cost_less_memory_and_time),
         TEST(what_is_frozen_costs_no_gradients_and_no_update),

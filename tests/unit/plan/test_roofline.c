@@ -17,7 +17,7 @@ static const double KERNEL_S = 3e-6;
 
 static void open_bench(Bench *b)
 {
-    *b = (Bench){ .spec = { .ep = 8, .cp = 1, .imbalance = 1, .act = DTYPE_BF16 } };
+    *b = (Bench){ .spec = { .ranks.ep = 8, .ranks.cp = 1, .imbalance = 1, .act = DTYPE_BF16 } };
     CHECK_OK(arena_init(&b->arena, "test", MEM_HOST, (size_t)1 << 30));
     CHECK_OK(hardware_load(&b->hardware, &b->arena, "h200"));
     b->stack.at[STACK_share_memory] = 0.5;
@@ -117,7 +117,7 @@ static void an_exchange_is_that_of_the_configuration(void **state)
     Bench b;
     open_bench(&b);
     b.stack.at[STACK_dispatch] = -1;
-    b.spec.ep = 32;
+    b.spec.ranks.ep = 32;
     CollectiveGroup g = roofline_group(&b.hardware, 32, 1);
     for (int kind = 0; kind < EXCHANGE_KINDS; kind++) {
         const Dispatch d = {
@@ -125,7 +125,7 @@ static void an_exchange_is_that_of_the_configuration(void **state)
         };
         CollectiveCost c;
         CHECK_OK(collective_dispatch(&b.hardware, &g, &d, &c));
-        b.spec.exchange = (ExchangeKind)kind;
+        b.spec.ranks.exchange = (ExchangeKind)kind;
         RooflineTime t =
             time_of(&b, (OpCost){ .work = WORK_COMM, .comm = COMM_EXCHANGE, .size = 1e6 });
         CHECK_NEAR(t.s / (c.s / 0.5), 1, 1e-9);

@@ -131,7 +131,7 @@ static void weights_alone_are_loaded_for_inference(void **state)
         Tensor b = param_view(&e.params.at[i], &e.memory, BUF_WEIGHT);
         CHECK(memcmp(a.data, b.data, tensor_bytes(&a)) == 0);
     }
-    CHECK(e.memory.buffer[BUF_MOMENT1].data == NULL);
+    CHECK(e.memory.buffer[BUF_OPTIMIZER].data == NULL);
     engine_close(&e);
     place_close(&p);
 }
@@ -159,7 +159,7 @@ static void a_checkpoint_in_f32_goes_on_in_bf16(void **state)
 /* Both moments of `low` are those of `wide`, rounded; weights are the same. */
 static void check_moments(const Tiny *low, const Tiny *wide)
 {
-    for (int b = BUF_MAIN; b <= BUF_MOMENT2; b++) {
+    for (int b = BUF_MAIN; b <= BUF_OPTIMIZER + 1; b++) {
         const Tensor *x = &low->engine.memory.buffer[b], *y = &wide->engine.memory.buffer[b];
         CHECK_INT(y->dtype, DTYPE_F32);
         CHECK_INT(x->dtype, b == BUF_MAIN ? DTYPE_F32 : DTYPE_BF16);
@@ -186,9 +186,9 @@ static void moments_are_rounded_and_widened_between_runs(void **state)
     place_open_in(&c, a.folder, TINY("moe.shared=1"));
     CHECK_OK(checkpoint_load(&c.t.engine, in_step(&a, 4, ""), &c.scratch, &info));
     check_moments(&b.t, &c.t);
-    const uint16_t *low = b.t.engine.memory.buffer[BUF_MOMENT1].data;
-    const float *wide = c.t.engine.memory.buffer[BUF_MOMENT1].data;
-    for (int64_t i = 0; i < c.t.engine.params.elems[BUF_MOMENT1]; i++) {
+    const uint16_t *low = b.t.engine.memory.buffer[BUF_OPTIMIZER].data;
+    const float *wide = c.t.engine.memory.buffer[BUF_OPTIMIZER].data;
+    for (int64_t i = 0; i < c.t.engine.params.elems[BUF_OPTIMIZER]; i++) {
         CHECK(wide[i] == f32_from_bf16(low[i]));
     }
     place_leave(&c);
@@ -360,10 +360,10 @@ static const struct Spoiled {
 } spoiled[] = {
     { EMBED, BUF_MAIN, 60 * 32, NAN, "weight (main) with nan at element 1920" },
     { EMBED, BUF_MAIN, 61 * 32 - 1, -INFINITY, "weight (main) with -inf at element 1951" },
-    { EMBED, BUF_MOMENT1, 0, INFINITY, "weight (moment1) with inf at element 0" },
-    { EMBED, BUF_MOMENT2, 7, INFINITY, "weight (moment2) with inf at element 7" },
-    { EMBED, BUF_MOMENT2, 7, -1e-30F, "weight (moment2) with -1e-30 at element 7" },
-    { "model.norm.weight", BUF_MOMENT2, 31, NAN, "model.norm.weight (moment2) with nan at" },
+    { EMBED, BUF_OPTIMIZER, 0, INFINITY, "weight (moment1) with inf at element 0" },
+    { EMBED, BUF_OPTIMIZER + 1, 7, INFINITY, "weight (moment2) with inf at element 7" },
+    { EMBED, BUF_OPTIMIZER + 1, 7, -1e-30F, "weight (moment2) with -1e-30 at element 7" },
+    { "model.norm.weight", BUF_OPTIMIZER + 1, 31, NAN, "model.norm.weight (moment2) with nan at" },
     { BIAS, BUF_STATE, 5, NAN, "e_score_correction_bias (state) with nan at element 5" },
 };
 enum { SPOILED = sizeof spoiled / sizeof *spoiled };
@@ -408,10 +408,10 @@ static void bf16_moments_that_are_not_finite_are_never_saved(void **state)
         uint16_t bits;
         const char *says;
     } bad[] = {
-        { BUF_MOMENT1, 0x7FC0, "(moment1) with nan at element 1951" },
-        { BUF_MOMENT1, 0xFF80, "(moment1) with -inf at element 1951" },
-        { BUF_MOMENT2, 0x7F80, "(moment2) with inf at element 1951" },
-        { BUF_MOMENT2, 0xBF80, "(moment2) with -1 at element 1951" },
+        { BUF_OPTIMIZER, 0x7FC0, "(moment1) with nan at element 1951" },
+        { BUF_OPTIMIZER, 0xFF80, "(moment1) with -inf at element 1951" },
+        { BUF_OPTIMIZER + 1, 0x7F80, "(moment2) with inf at element 1951" },
+        { BUF_OPTIMIZER + 1, 0xBF80, "(moment2) with -1 at element 1951" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         RunPlace p;
@@ -437,7 +437,7 @@ static void a_moment_that_bf16_cannot_hold_is_not_loaded(void **state)
     CheckpointInfo info;
     place_open(&a, TINY("moe.shared=1"));
     tiny_steps(&a.t, 0, 1);
-    *element(&a, EMBED, BUF_MOMENT1, 3) = FLT_MAX;
+    *element(&a, EMBED, BUF_OPTIMIZER, 3) = FLT_MAX;
     CHECK_OK(checkpoint_save(&a.saver, 1, 4));
     CHECK_OK(checkpoint_finish(&a.saver));
     place_open_in(&b, a.folder, TINY("optimizer.moments=bf16"));
@@ -453,7 +453,7 @@ static void what_is_finite_is_saved_whatever_it_is(void **state)
     (void)state;
     RunPlace p;
     place_open(&p, TINY("moe.shared=1"));
-    float *w = element(&p, EMBED, BUF_MAIN, 0), *v = element(&p, EMBED, BUF_MOMENT2, 0);
+    float *w = element(&p, EMBED, BUF_MAIN, 0), *v = element(&p, EMBED, BUF_OPTIMIZER + 1, 0);
     w[0] = -FLT_MAX, w[1] = FLT_MAX, w[2] = -0.0F, v[0] = -0.0F, v[1] = FLT_MAX, v[2] = 1e-45F;
     CHECK_OK(checkpoint_save(&p.saver, 1, 4));
     CHECK_OK(checkpoint_finish(&p.saver));
@@ -547,7 +547,7 @@ static void a_step_that_fails_blames_the_update_that_spoiled_its_weights(void **
     StepResult r;
     place_open(&p, TINY("moe.shared=1"));
     tiny_steps(&p.t, 0, 2);
-    for (int64_t i = 0; i < 61; i++) *element(&p, EMBED, BUF_MOMENT1, i * 32) = NAN;
+    for (int64_t i = 0; i < 61; i++) *element(&p, EMBED, BUF_OPTIMIZER, i * 32) = NAN;
     CHECK_OK(engine_step(&p.t.engine, &p.t.batch, 1e-2, 3, &r));
     CHECK(r.finite);
     CHECK_FAILS(engine_check_numbers(&p.t.engine, 3), ERR_NUMERIC,

@@ -100,7 +100,8 @@ static void check_rank(const Case *c, const Program *p, const EnginePlan *plan)
         const LayerCount *layer[LAYERS];
         LayerRange range = layers_of(c, hop_of(p, k, k), stages);
         for (int i = range.first; i < range.end; i++) layer[i - range.first] = &c->count[i];
-        ChunkBytes b = chunk_count(layer, range.end - range.first, passes_over(p, k), c->spec.pool);
+        ChunkBytes b =
+            chunk_count(layer, range.end - range.first, passes_over(p, k), c->spec.capacity.pool);
         for (int part = 0; part < SLOT_PARTS; part++) {
             CHECK_INT(b.slot[part], plan->chunk_bytes[part][k]);
             sum.chunk_bytes[part][k] = b.slot[part];

@@ -84,7 +84,7 @@ static void ranks_meet_on_their_lanes(void **state)
 {
     (void)state;
     ModelSpec s = SPEC("attention.kind=gqa");
-    s.ep = s.cp = 2;
+    s.ranks.ep = s.ranks.cp = 2;
     Chunk c = chunk_of(&s, 0, 5, (ScheduleShards){ .weights = true });
     row_is(&c, ROW_FORWARD,
            "0.embed@0 1.qkv@1 1.kv_gather@1 1.core!@1 2.mlp@0#2 3.qkv@1 3.kv_gather@1 3.core!@1 "
@@ -100,7 +100,7 @@ static void a_layer_goes_forward_again_before_it_goes_back(void **state)
 {
     (void)state;
     ModelSpec s = SPEC("attention.kind=mla", "model.tied=true", "recompute.layers=[3]");
-    s.ep = s.cp = 2;
+    s.ranks.ep = s.ranks.cp = 2;
     Chunk c = chunk_of(&s, 7, 10, (ScheduleShards){ .gradients = true });
     CHECK_INT(c.row[ROW_FORWARD].at[0].layer, 0);
     CHECK_INT(c.row[ROW_BACKWARD].at[0].layer, 2);
@@ -119,7 +119,7 @@ static void norms_made_again_wait_for_the_exchange(void **state)
 {
     (void)state;
     ModelSpec s = SPEC("recompute.layers=[3]", "recompute.pieces=[norm]");
-    s.ep = 2;
+    s.ranks.ep = 2;
     Chunk c = chunk_of(&s, 8, 10, (ScheduleShards){ .reduce = true });
     row_is(&c, ROW_FORWARD, "8.route 8.dispatch*#1 8.shared&#2 8.experts#2 8.combine*#3 9.head+#3");
     row_is(&c, ROW_BACKWARD,
@@ -132,14 +132,14 @@ static void counts_meet_once(void **state)
 {
     (void)state;
     ModelSpec s = SPEC("moe.aux_scope=global", "recompute.layers=[3]");
-    s.stage_ranks = 2;
+    s.ranks.stage = 2;
     Chunk c = chunk_of(&s, 8, 9, (ScheduleShards){ .reduce = true });
     row_is(&c, ROW_FORWARD, "8.route 8.dispatch*#1 8.shared&#2 8.experts#2 8.combine#3");
     row_is(&c, ROW_BACKWARD,
            "8.route^#3 8.dispatch^#3 8.shared^#3 8.experts^#3 8.combine^#3 8.combine#3 "
            "8.shared#2 8.experts#2 8.dispatch#1 8.route$");
     s = SPEC("moe.capacity=1", "moe.aux_loss=0", "recompute.layers=[3]");
-    s.cp = 2;
+    s.ranks.cp = 2;
     c = chunk_of(&s, 8, 9, (ScheduleShards){ 0 });
     row_is(&c, ROW_FORWARD, "8.route 8.dispatch*#1 8.shared&#2 8.experts#2 8.combine#3");
     row_is(&c, ROW_BACKWARD,

@@ -186,7 +186,7 @@ static void bf16_moments_take_half_of_what_f32_ones_do(void **state)
     EnginePlan low = plan_of(4, "optimizer.moments=bf16");
     Tiny t;
     tiny_open(&t, TINY("attention.kind=gqa"));
-    size_t n = (size_t)t.engine.params.elems[BUF_MOMENT1];
+    size_t n = (size_t)t.engine.params.elems[BUF_OPTIMIZER];
     CHECK_INT(wide.bytes[ENGINE_RUN] - low.bytes[ENGINE_RUN],
               2 * (arena_rounded(4 * n) - arena_rounded(2 * n)));
     tiny_close(&t);
@@ -309,7 +309,7 @@ static void a_bias_moves_against_the_load_of_its_own_layer(void **state)
     StepResult r = tiny_steps(&t, 0, 1);
     int slots = (int)t.batch.targets * 2; /* top-k of those that count */
     for (int layer = 0; layer < 2; layer++) {
-        const float *bias = t.engine.weights[4 + 2 * layer].w[ROLE_ROUTER_BIAS].data;
+        const float *bias = t.engine.weights[4 + 2 * layer].w[ROLE_ROUTER_BIAS].data.data;
         for (int e = 0; e < 6; e++) {
             const int32_t *load = r.load + layer * 12 + e, *other = r.load + (1 - layer) * 12 + e;
             int under = slots - 6 * (load[0] + load[6]);
@@ -432,13 +432,13 @@ static void a_norm_that_is_infinite_skips_the_step(void **state)
     Tiny t;
     StepResult r;
     tiny_open(&t, TINY("moe.shared=1"));
-    Tensor norm = t.engine.weights[t.engine.spec.n_layers - 1].w[ROLE_NORM];
+    Tensor norm = t.engine.weights[t.engine.spec.n_layers - 1].w[ROLE_NORM].data;
     for (int64_t i = 0; i < tensor_elems(&norm); i++) ((float *)norm.data)[i] = 1e30F;
-    float before = ((float *)t.engine.weights[1].w[ROLE_KV_B].data)[0];
+    float before = ((float *)t.engine.weights[1].w[ROLE_KV_B].data.data)[0];
     CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, 1, &r));
     CHECK(isfinite(r.loss));
     CHECK(!r.finite);
-    CHECK_NEAR(((float *)t.engine.weights[1].w[ROLE_KV_B].data)[0], before, 0);
+    CHECK_NEAR(((float *)t.engine.weights[1].w[ROLE_KV_B].data.data)[0], before, 0);
     tiny_close(&t);
 }
 
@@ -517,14 +517,14 @@ static void a_nan_skips_the_step_and_is_named(void **state)
     tiny_open(&t, TINY("moe.bias_rate=0.01"));
     tiny_steps(&t, 0, 1);
     /* weights of the last block's attention become so large that their product overflows */
-    Tensor w = t.engine.weights[5].w[ROLE_KV_B];
+    Tensor w = t.engine.weights[5].w[ROLE_KV_B].data;
     for (int i = 0; i < 12; i++) ((float *)w.data)[i] = FLT_MAX;
-    float before = ((float *)t.engine.weights[1].w[ROLE_KV_B].data)[0];
-    float bias = ((float *)t.engine.weights[4].w[ROLE_ROUTER_BIAS].data)[0];
+    float before = ((float *)t.engine.weights[1].w[ROLE_KV_B].data.data)[0];
+    float bias = ((float *)t.engine.weights[4].w[ROLE_ROUTER_BIAS].data.data)[0];
     CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, 2, &r));
     CHECK(!r.finite);
-    CHECK_NEAR(((float *)t.engine.weights[1].w[ROLE_KV_B].data)[0], before, 0);
-    CHECK_NEAR(((float *)t.engine.weights[4].w[ROLE_ROUTER_BIAS].data)[0], bias, 0);
+    CHECK_NEAR(((float *)t.engine.weights[1].w[ROLE_KV_B].data.data)[0], before, 0);
+    CHECK_NEAR(((float *)t.engine.weights[4].w[ROLE_ROUTER_BIAS].data.data)[0], bias, 0);
     CHECK_FAILS(engine_explain_nan(&t.engine, &t.batch, 2), ERR_NUMERIC,
                 "step 2, layer 2: linear_fwd");
     ((float *)w.data)[3] = NAN;

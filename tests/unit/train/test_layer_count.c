@@ -32,12 +32,12 @@ static void compare(const char *name, const char *const *set, int n)
         if (l.ring_forward > ring[0]) ring[0] = l.ring_forward;
         if (l.ring_backward > ring[1]) ring[1] = l.ring_backward;
         for (int p = 0; p < LAYER_PASSES; p++) flops += l.pass[p].flops;
-        elems += l.all.flat;
+        elems += l.params.of[BUF_MAIN].flat;
     }
     ring[1] += 2 * stream;
     CHECK((pool.row_bytes > 0) == (c.mesh_ep > 1));
     if (c.mesh_ep > 1) {
-        size_t rows = (size_t)pool_need_rows(&pool, spec.pool);
+        size_t rows = (size_t)pool_need_rows(&pool, spec.capacity.pool);
         peak += arena_rounded(rows * pool.row_bytes) + arena_rounded(sizeof(int32_t));
     }
     assert_int_equal(plan.bytes[ENGINE_SLOT], peak);

@@ -184,7 +184,8 @@ static void any_cut_of_any_shape_is_read_by_any_other(void **state)
 
 static const ManifestEntry shown = { .param = "model.w",
                                      .file = "rank-00001.bin",
-                                     .buffer = BUF_MOMENT1,
+                                     .buffer = BUF_OPTIMIZER,
+                                     .rule = &optimizer_adamw,
                                      .rank = 2,
                                      .dim = { 4, 6 },
                                      .offset = 64,
@@ -336,8 +337,9 @@ static void elements_of_another_type_are_refused(void **state)
         Dtype dtype;
         const char *says;
     } wrong[] = {
-        { BUF_MOMENT1, DTYPE_F16, "model.w (moment1) has elements of type f16, not f32 or bf16" },
-        { BUF_MOMENT2, DTYPE_I32, "model.w (moment2) has elements of type i32, not f32 or bf16" },
+        { BUF_OPTIMIZER, DTYPE_F16, "model.w (moment1) has elements of type f16, not f32 or bf16" },
+        { BUF_OPTIMIZER + 1, DTYPE_I32,
+          "model.w (moment2) has elements of type i32, not f32 or bf16" },
         { BUF_MAIN, DTYPE_BF16, "model.w (main) has elements of type bf16, not f32" },
         { BUF_STATE, DTYPE_BF16, "model.w (state) has elements of type bf16, not f32" },
     };

@@ -46,7 +46,7 @@ static int place_open(void **state)
     }
     LoaderConfig c = { .sources = source, .n_sources = 2, .sequence = 24, .batch = 4, .vocab = 61 };
     CHECK_OK(loader_open(&c, &p->t.arena, &p->loader));
-    CHECK_OK(metrics_open_log(&p->metrics, p->folder));
+    CHECK_OK(metrics_open_log(&p->metrics, &p->t.engine, p->loader, p->folder));
     return 0;
 }
 
@@ -93,7 +93,7 @@ static void a_step_line_has_every_number_and_the_load_over_all_domains(void **st
     StepMetrics s = { .step = 7, .tokens = 96, .lr = 0.25, .step_s = 0.5, .tokens_per_s = 192 };
     metrics_shares(&s, 10, &peak, 160);
     s.result = tiny_steps(&p->t, 0, 1);
-    CHECK_OK(metrics_step(&p->metrics, &p->t.engine, p->loader, &s));
+    CHECK_OK(metrics_step(&p->metrics, &s));
     cJSON *j = line(p, 0);
     CHECK_NEAR(number(j, "step"), 7, 0);
     CHECK_NEAR(number(j, "tokens"), 96, 0);
@@ -144,7 +144,7 @@ static void without_a_data_sheet_there_is_no_mfu(void **state)
     StepMetrics s = { .step = 1, .step_s = 0.5 };
     s.result = tiny_steps(&p->t, 0, 1);
     metrics_shares(&s, 10, &peak, 0);
-    CHECK_OK(metrics_step(&p->metrics, &p->t.engine, p->loader, &s));
+    CHECK_OK(metrics_step(&p->metrics, &s));
     cJSON *j = line(p, 0);
     CHECK_NEAR(number(j, "roof_share"), 0.25, 0);
     CHECK(cJSON_GetObjectItem(j, "mfu") == NULL);
@@ -156,7 +156,7 @@ static void the_load_by_domain_is_written_when_asked_for(void **state)
     RunPlace *p = *state;
     StepMetrics s = { .step = 1, .by_domain = true };
     s.result = tiny_steps(&p->t, 0, 1);
-    CHECK_OK(metrics_step(&p->metrics, &p->t.engine, p->loader, &s));
+    CHECK_OK(metrics_step(&p->metrics, &s));
     cJSON *j = line(p, 0);
     const cJSON *by = cJSON_GetObjectItem(j, "expert_load_by_domain");
     CHECK_INT(cJSON_GetArraySize(by), 2);
@@ -171,12 +171,12 @@ static void a_step_on_a_gpu_has_its_launches_and_what_the_driver_tells(void **st
     RunPlace *p = *state;
     StepMetrics s = { .step = 1 };
     s.result = tiny_steps(&p->t, 0, 1);
-    CHECK_OK(metrics_step(&p->metrics, &p->t.engine, p->loader, &s)); /* as it is on the CPU */
+    CHECK_OK(metrics_step(&p->metrics, &s)); /* as it is on the CPU */
     s.result.device_s = 0.25, s.result.launches = 1, s.result.kernels = 700, s.result.waits = 2;
     s.gpu = (GpuReading){ .known = 1u << GPU_CLOCK_MHZ | 1u << GPU_POWER_W | 1u << GPU_THROTTLE,
                           .value = { [GPU_CLOCK_MHZ] = 1755, [GPU_POWER_W] = 650.5 },
                           .throttle = 0x44 };
-    CHECK_OK(metrics_step(&p->metrics, &p->t.engine, p->loader, &s));
+    CHECK_OK(metrics_step(&p->metrics, &s));
     cJSON *cpu = line(p, 0), *gpu = line(p, 1);
     static const char *const keys[] = { "device_s", "launches",      "kernels",
                                         "waits",    "clock_mhz",     "memory_clock_mhz",
@@ -204,7 +204,7 @@ static void a_loss_that_is_not_finite_is_null(void **state)
     StepMetrics s = { .step = 1 };
     s.result = tiny_steps(&p->t, 0, 1);
     s.result.loss = (double)NAN;
-    CHECK_OK(metrics_step(&p->metrics, &p->t.engine, p->loader, &s));
+    CHECK_OK(metrics_step(&p->metrics, &s));
     cJSON *j = line(p, 0);
     CHECK(cJSON_IsNull(cJSON_GetObjectItem(j, "loss")));
     cJSON_Delete(j);
@@ -240,7 +240,7 @@ static void an_evaluation_line_has_every_domain(void **state)
     int64_t load[24];
     for (int i = 0; i < 24; i++) load[i] = 100 + i;
     EvalMetrics v = two_domains(load);
-    CHECK_OK(metrics_eval(&p->metrics, &p->t.engine, p->loader, &v));
+    CHECK_OK(metrics_eval(&p->metrics, &v));
     cJSON *j = line(p, 0);
     const cJSON *domains = cJSON_GetObjectItem(j, "domains"),
                 *web = cJSON_GetObjectItem(domains, "we\"b");
@@ -257,7 +257,7 @@ static void an_evaluation_line_has_every_domain(void **state)
 static void start_names_model_domains_layers_and_plan(void **state)
 {
     RunPlace *p = *state;
-    CHECK_OK(metrics_start(&p->metrics, &p->t.engine, p->loader, &p->t.plan, 2.5e11, 1e15));
+    CHECK_OK(metrics_start(&p->metrics, &p->t.plan, 2.5e11, 1e15));
     cJSON *j = line(p, 0);
     CHECK_TEXT(cJSON_GetStringValue(cJSON_GetObjectItem(j, "kind")), "start");
     CHECK_NEAR(number(j, "params_total"), p->t.engine.params.total, 0);
@@ -278,11 +278,11 @@ static void start_names_model_domains_layers_and_plan(void **state)
 static void lines_are_in_the_file_at_once_and_later_runs_append(void **state)
 {
     RunPlace *p = *state;
-    CHECK_OK(metrics_start(&p->metrics, &p->t.engine, p->loader, &p->t.plan, 1, 0));
+    CHECK_OK(metrics_start(&p->metrics, &p->t.plan, 1, 0));
     cJSON_Delete(line(p, 0)); /* before anything is closed */
     metrics_close(&p->metrics);
-    CHECK_OK(metrics_open_log(&p->metrics, p->folder));
-    CHECK_OK(metrics_start(&p->metrics, &p->t.engine, p->loader, &p->t.plan, 2, 0));
+    CHECK_OK(metrics_open_log(&p->metrics, &p->t.engine, p->loader, p->folder));
+    CHECK_OK(metrics_start(&p->metrics, &p->t.plan, 2, 0));
     cJSON *j = line(p, 1);
     CHECK_NEAR(number(j, "roof_flops"), 2, 0);
     cJSON_Delete(j);
@@ -294,8 +294,8 @@ static void half_a_line_is_ended_before_the_next(void **state)
     metrics_close(&p->metrics);
     FILE *f = fopen(p->path, "w");
     CHECK(f != NULL && fputs("{\"kind\":\"st", f) >= 0 && fclose(f) == 0);
-    CHECK_OK(metrics_open_log(&p->metrics, p->folder));
-    CHECK_OK(metrics_start(&p->metrics, &p->t.engine, p->loader, &p->t.plan, 3, 0));
+    CHECK_OK(metrics_open_log(&p->metrics, &p->t.engine, p->loader, p->folder));
+    CHECK_OK(metrics_start(&p->metrics, &p->t.plan, 3, 0));
     cJSON *j = line(p, 1);
     CHECK_NEAR(number(j, "roof_flops"), 3, 0);
     cJSON_Delete(j);

@@ -145,7 +145,7 @@ static void check_buckets(const Case *c)
             CHECK_INT(k->shard, shard);
             flat += k->n, shard += k->n / ranks;
         }
-        CHECK_INT(h.table.all.flat, flat);
+        CHECK_INT(h.table.spaces.of[BUF_MAIN].flat, flat);
         for (ParamBuffer b = 0; b < BUF_STATE; b++) {
             bool out = c->ranks > 1 && c->zero >= zero_of(b, c->bf16);
             CHECK_INT(h.table.elems[b], out ? shard : flat);
@@ -184,8 +184,8 @@ static void number(const Engine *e, ParamBuffer b)
 /* The buffers of a range run side by side. */
 static void count_range(const UpdateRange *r, bool bf16, int *decays, int *stays)
 {
-    const float *w = r->w.data, *g = r->g.data, *m = r->m.data, *v = r->v.data;
-    const uint16_t *low = r->w_low.data;
+    const float *w = r->w.data, *g = r->g.data, *m = r->state[0].data, *v = r->state[1].data;
+    const uint16_t *low = r->low.data;
     CHECK((low != NULL) == bf16);
     for (int64_t i = 0; i < tensor_elems(&r->w); i++) {
         CHECK_NEAR(g[i], w[i], 0);
@@ -220,7 +220,8 @@ static void count_updates(const Case *c, int rank, Tiny *t, int *count[2])
     for (ParamBuffer b = 0; b < BUF_STATE; b++) number(&t->engine, b);
     if (rank == 0) {
         for (int d = 0; d < 2; d++) {
-            count[d] = calloc((size_t)t->engine.params.all.flat + 1, sizeof **count);
+            count[d] =
+                calloc((size_t)t->engine.params.spaces.of[BUF_MAIN].flat + 1, sizeof **count);
         }
     }
     for (int i = 0; i < t->engine.n_ranges; i++) {

@@ -135,7 +135,7 @@ static void check_clip(const char *setting, double scale_of_norm)
     double norm = sqrt((double)n);
     CHECK_NEAR((double)*(float *)t.engine.io.record.norm.data / norm, 1, 1e-6);
     double want = 0.5 * (scale_of_norm > 0 ? scale_of_norm / norm : 1);
-    const float *m = buffer[BUF_MOMENT1].data;
+    const float *m = buffer[BUF_OPTIMIZER].data;
     for (int64_t i = 0; i < n; i++) CHECK_NEAR((double)m[i] / want, 1, 1e-5);
     tiny_close(&t);
 }
@@ -163,10 +163,12 @@ static void clip_norm_0_clips_nothing(void **state)
 static void a_parameter_s_update_moves_32_bytes_and_2_of_a_copy(void **state)
 {
     (void)state;
-    CHECK_NEAR(update_bytes(&(ModelSpec){ .act = DTYPE_F32 }), 7 * 4 + 4, 0);
-    CHECK_NEAR(update_bytes(&(ModelSpec){ .act = DTYPE_BF16 }), 7 * 4 + 4 + 2, 0);
-    const ModelSpec low = { .act = DTYPE_BF16, .moment = DTYPE_BF16 };
-    CHECK_NEAR(update_bytes(&low), 3 * 4 + 4 * 2 + 4 + 2, 0);
+    ModelSpec s = { .optimizer = optimizer_with(&optimizer_adamw, DTYPE_F32) };
+    CHECK_NEAR(update_bytes(&s), 7 * 4 + 4, 0);
+    s.weights = copies_plain(DTYPE_BF16);
+    CHECK_NEAR(update_bytes(&s), 7 * 4 + 4 + 2, 0);
+    s.optimizer = optimizer_with(&optimizer_adamw, DTYPE_BF16);
+    CHECK_NEAR(update_bytes(&s), 3 * 4 + 4 * 2 + 4 + 2, 0);
 }
 
 int main(void)

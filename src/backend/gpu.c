@@ -1,0 +1,407 @@
+/* gpu: a GPU as a backend. A lane is a stream: ops, copies, fills and events go to that of ex->lane, in
+ * order; events order lanes. Nothing waits but `sync`, which waits for all lanes. Where other ranks
+ * are (ex->mesh), it waits with the deadline of the world, and its error names the rank. Ops take
+ * their workspace from ex->scratch, so each lane wants one of its own; attention goes to the compute
+ * lane, whose stream the attention library has.
+ *
+ * Several Execs in a process: a thread and a device each. The device is current for the thread that
+ * called gpu_exec_init, and it alone uses the Exec.
+ *
+ * This file is the same for all vendors: what differs is behind gpu/gpu.h and op/libraries.h. */
+#include "backend/backend.h"
+
+#include "base/clock.h"
+#include "op/kernels.h"
+#include "op/libraries.h"
+
+#include <stdio.h>
+#include <time.h>
+
+enum { PACE_OPS = 64 };
+
+/* All events of an Exec; lies in the arena of its tables. */
+typedef struct EventNode {
+    GpuEvent event;
+    struct EventNode *next;
+} EventNode;
+
+/* What an Exec on a GPU has beside the common part. */
+typedef struct Gpu {
+    GpuExec own; /* first: Exec.gpu points to it */
+    Arena *arena;
+    Backend counts; /* of an Exec for a plan: backend_count, of a GPU */
+    EventNode *events;
+    GpuEvent pace[2], reached;
+    int64_t ops; /* launched while there are other ranks */
+    bool capturing;
+    uint64_t *bad; /* device: index of the first element that is not finite */
+} Gpu;
+
+static Gpu *gpu_of(const Exec *ex) { return (Gpu *)(void *)ex->gpu; }
+
+static GpuStream stream_of(Exec *ex, int i)
+{
+    ex->gpu->used |= 1u << i;
+    return ex->gpu->stream[i];
+}
+
+static GpuStream lane_stream(Exec *ex) { return stream_of(ex, ex->lane); }
+static GpuStream compute_stream(Exec *ex) { return stream_of(ex, LANE_COMPUTE); }
+static void *stream_of_lane(Exec *ex, Lane lane) { return stream_of(ex, lane); }
+
+static Status stream_add(GpuExec *g, bool urgent, int *out)
+{
+    if (g->streams == STREAMS_MAX) {
+        return FAIL(ERR_ARG, "GPU %d: stream %d was asked for, %d is the most", g->device,
+                    g->streams + 1, STREAMS_MAX);
+    }
+    TRY(gpu_stream_make(urgent, &g->stream[g->streams]));
+    *out = g->streams++;
+    return OK;
+}
+
+/* Transfers go before products: other ranks wait for them. */
+static Status stream_new(Exec *ex, void **out)
+{
+    int i = 0;
+    TRY(stream_add(ex->gpu, true, &i));
+    *out = stream_of(ex, i);
+    return OK;
+}
+
+static Status capture_begin(Exec *ex)
+{
+    TRY(gpu_capture_begin(compute_stream(ex)));
+    gpu_of(ex)->capturing = true;
+    return OK;
+}
+
+static Status capture_end(Exec *ex, Graph *out)
+{
+    gpu_of(ex)->capturing = false;
+    return gpu_capture_end(compute_stream(ex), out);
+}
+
+static Status graph_launch(Exec *ex, const Graph *g)
+{
+    return gpu_graph_launch(g, compute_stream(ex));
+}
+
+static Status bus_id(Exec *ex, char out[GPU_BUS_ID_MAX])
+{
+    return gpu_bus_id(ex->gpu->device, out);
+}
+
+static Status used_bytes(Exec *ex, size_t *out)
+{
+    (void)ex;
+    return gpu_used_bytes(out);
+}
+
+/* *busy: is there work before `event`, or, without one, on a stream that somebody has? */
+static Status work_pending(Exec *ex, GpuEvent event, bool *busy)
+{
+    const GpuExec *g = ex->gpu;
+    if (event != NULL) return gpu_event_busy(event, busy);
+    *busy = false;
+    for (int i = 0; i < g->streams && !*busy; i++) {
+        if ((g->used >> i & 1) != 0) TRY(gpu_stream_busy(g->stream[i], busy));
+    }
+    return OK;
+}
+
+/* Most waits within a step are short: ask at once, then let others have the core. */
+static const double SPIN_S = 50e-6, LEAVE_S = 10;
+
+static void pause_after(double waited_s)
+{
+    struct timespec t = { 0, 20000 };
+    if (waited_s > SPIN_S) (void)nanosleep(&t, NULL);
+}
+
+/* Waits until the kernels of groups that were given up have left. Until then they use their memory. */
+static void await_kernels(Exec *ex)
+{
+    bool busy = true;
+    double start = clock_s();
+    while (busy && clock_s() - start < LEAVE_S) {
+        pause_after(SPIN_S * 2);
+        if (work_pending(ex, NULL, &busy) != OK) busy = false;
+    }
+}
+
+/* Kernels that wait for other ranks may wait without end. So the host does not wait with them: it asks
+ * the device again and again, and comm_watch whether a rank has ended or the deadline has passed. */
+static Status wait_watched(Exec *ex, GpuEvent event)
+{
+    bool busy = true;
+    char why[1024];
+    double start = clock_s();
+    for (;;) {
+        TRY(work_pending(ex, event, &busy));
+        if (!busy) return OK;
+        double waited_s = clock_s() - start;
+        if (comm_watch(ex->mesh->group[GROUP_WORLD], waited_s) != OK) break;
+        pause_after(waited_s);
+    }
+    status_sentence(why, sizeof why);
+    await_kernels(ex);
+    return FAIL(ERR_COMM, "%s", why);
+}
+
+static bool has_peers(const Exec *ex)
+{
+    return ex->mesh != NULL && ex->mesh->group[GROUP_WORLD] != NULL && ex->mesh->ranks > 1;
+}
+
+static Status wait_all(Exec *ex)
+{
+    const GpuExec *g = ex->gpu;
+    ex->waits++;
+    if (has_peers(ex)) return wait_watched(ex, NULL);
+    for (int i = 0; i < g->streams; i++) {
+        if ((g->used >> i & 1) != 0) TRY(gpu_stream_sync(g->stream[i]));
+    }
+    return OK;
+}
+
+/* The driver takes about a thousand launches ahead of a kernel that waits. Then it blocks the host,
+ * without a deadline. So the host is never further ahead than two times PACE_OPS. */
+static Status pace(Exec *ex)
+{
+    Gpu *g = gpu_of(ex);
+    if (!has_peers(ex) || g->capturing || ++g->ops % PACE_OPS != 0) return OK;
+    GpuEvent event = g->pace[g->ops / PACE_OPS % 2];
+    TRY(wait_watched(ex, event));
+    return gpu_event_record(event, lane_stream(ex));
+}
+
+/* The error of a launch, with the op and its shapes. */
+static Status launch_failed(const Exec *ex, const OpDesc *op, const void *args)
+{
+    char why[512], shapes[512] = "", shape[96];
+    size_t at = 0;
+    status_sentence(why, sizeof why);
+    for (const OpPort *p = op->ports; p->dir != PORT_END && at < sizeof shapes; p++) {
+        const Tensor *t = op_port_tensor(p, args);
+        if (p->dir == PORT_ROWS || t->data == NULL) continue;
+        at += (size_t)snprintf(shapes + at, sizeof shapes - at, "%s%s %s", at > 0 ? ", " : "",
+                               p->name, tensor_shape_text(t, shape, sizeof shape));
+    }
+    return FAIL(ERR_DEVICE, "step %lld, layer %d: %s of %s: %s", (long long)ex->step, ex->layer,
+                op->name, shapes, why);
+}
+
+static Status run_op(Exec *ex, const OpDesc *op, const void *args)
+{
+    if (op->cuda == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
+    TRY(pace(ex));
+    Status s = op->cuda(ex, args);
+    /* A decorator costs time anyway, so behind one each op is waited for, and an error is found at
+     * the op that caused it. */
+    if (s == OK && ex->depth > 0) s = wait_all(ex);
+    return s == ERR_DEVICE ? launch_failed(ex, op, args) : s;
+}
+
+static Status alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
+{
+    (void)ex;
+    return kind == MEM_PINNED ? gpu_alloc_pinned(bytes, out) : gpu_alloc(bytes, out);
+}
+
+static void release(Exec *ex, MemKind kind, void *at, size_t bytes)
+{
+    (void)ex, (void)bytes;
+    if (kind == MEM_PINNED)
+        gpu_free_pinned(at);
+    else
+        gpu_free(at);
+}
+
+static Status copy(Exec *ex, void *dst, const void *src, size_t bytes)
+{
+    return gpu_copy(dst, src, bytes, lane_stream(ex));
+}
+
+static Status wait_lane(Exec *ex)
+{
+    const Gpu *g = gpu_of(ex);
+    ex->waits++;
+    if (!has_peers(ex)) return gpu_stream_sync(lane_stream(ex));
+    TRY(gpu_event_record(g->reached, lane_stream(ex)));
+    return wait_watched(ex, g->reached);
+}
+
+/* The driver would wait in the copy itself, without a deadline. */
+static Status read_back(Exec *ex, void *dst, const void *src, size_t bytes)
+{
+    TRY(wait_lane(ex));
+    TRY(copy(ex, dst, src, bytes));
+    return wait_lane(ex);
+}
+
+static Status fill(Exec *ex, void *dst, int byte, size_t bytes)
+{
+    return gpu_fill(dst, byte, bytes, lane_stream(ex));
+}
+
+/* 8-bit formats hold no infinities that an op makes: nothing to look for. */
+static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
+{
+    uint64_t *bad = gpu_of(ex)->bad, at = GPU_NONE_BAD;
+    char bits[4] = { 0 };
+    float v = 0;
+    *index = -1;
+    if (tensor_elems(t) == 0 || (t->dtype != DTYPE_F32 && t->dtype != DTYPE_BF16)) return OK;
+    TRY(gpu_find_bad(lane_stream(ex), t, bad));
+    TRY(copy(ex, &at, bad, sizeof at));
+    TRY(wait_all(ex));
+    if (at == GPU_NONE_BAD) return OK;
+    TRY(copy(ex, bits, tensor_at(t, (int64_t)at), dtype_bytes(t->dtype)));
+    TRY(wait_all(ex));
+    dtype_to_f32(&v, bits, t->dtype, 1);
+    *index = (int64_t)at;
+    *value = (double)v;
+    return OK;
+}
+
+static Status event_add(Gpu *g, bool timed, GpuEvent *out)
+{
+    EventNode *n = NULL;
+    TRY(ARENA_ZEROED(g->arena, 1, &n));
+    TRY(gpu_event_make(timed, &n->event));
+    n->next = g->events;
+    g->events = n;
+    *out = n->event;
+    return OK;
+}
+
+static Status event_new(Exec *ex, bool timed, Event *out)
+{
+    GpuEvent event = NULL;
+    TRY(event_add(gpu_of(ex), timed, &event));
+    out->value = (uint64_t)(uintptr_t)event;
+    return OK;
+}
+
+static GpuEvent event_of(const Event *e) { return (GpuEvent)(uintptr_t)e->value; }
+
+static GpuStream stream_or_lane(Exec *ex, void *stream)
+{
+    return stream != NULL ? stream : lane_stream(ex);
+}
+
+static Status record(Exec *ex, Event *event, void *stream)
+{
+    return gpu_event_record(event_of(event), stream_or_lane(ex, stream));
+}
+
+static Status wait(Exec *ex, const Event *event, void *stream)
+{
+    return gpu_stream_wait(stream_or_lane(ex, stream), event_of(event));
+}
+
+static Status elapsed_s(Exec *ex, const Event *from, const Event *to, double *out)
+{
+    (void)ex;
+    return gpu_event_elapsed_s(event_of(from), event_of(to), out);
+}
+
+static Status delay(Exec *ex, double seconds) { return gpu_delay(lane_stream(ex), seconds); }
+
+static Status stamp(Exec *ex, uint64_t *at, void *stream)
+{
+    return gpu_stamp(stream_or_lane(ex, stream), at);
+}
+
+static void close_exec(Exec *ex)
+{
+    Gpu *g = gpu_of(ex);
+    libraries_close(ex);
+    if (g->bad != NULL) gpu_free(g->bad);
+    if (g->own.tickets != NULL) gpu_free(g->own.tickets);
+    for (EventNode *n = g->events; n != NULL; n = n->next) gpu_event_free(n->event);
+    for (int i = 0; i < g->own.streams; i++) gpu_stream_free(g->own.stream[i]);
+}
+
+static const Streams streams = {
+    .of_lane = stream_of_lane,
+    .add = stream_new,
+    .event_new = event_new,
+    .record = record,
+    .wait = wait,
+    .elapsed_s = elapsed_s,
+    .delay = delay,
+    .stamp = stamp,
+};
+
+static const Graphs graphs = {
+    .begin = capture_begin,
+    .end = capture_end,
+    .launch = graph_launch,
+    .free = gpu_graph_free,
+};
+
+static const Device device_entries = {
+    .bus_id = bus_id,
+    .used_bytes = used_bytes,
+    .close = close_exec,
+};
+
+static const Backend backend_gpu = {
+    .apart = true,
+    .async = true,
+    .captures = true,
+    .run = run_op,
+    .alloc = alloc,
+    .free = release,
+    .copy = copy,
+    .read = read_back,
+    .fill = fill,
+    .sync = wait_all,
+    .find_bad = find_bad,
+    .streams = &streams,
+    .graphs = &graphs,
+    .device = &device_entries,
+};
+
+/* *out: what an Exec on a GPU has beside the common part; in `arena`. */
+static Status exec_make(Exec *ex, Arena *arena, Arena *scratch, Gpu **out)
+{
+    TRY(ARENA_ZEROED(arena, 1, out));
+    *ex = (Exec){ .scratch = scratch, .threads = 1, .layer = -1, .gpu = &(*out)->own };
+    return OK;
+}
+
+Status gpu_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
+{
+    const size_t tickets = LANE_COUNT * sizeof(unsigned);
+    int i = 0;
+    GpuInfo info;
+    Gpu *g = NULL;
+    TRY(gpu_info(device, &info));
+    TRY(exec_make(ex, arena, scratch, &g));
+    ex->backend = &backend_gpu;
+    g->own.device = device;
+    g->arena = arena;
+    for (int lane = 0; lane < LANE_COUNT; lane++) TRY(stream_add(&g->own, lane == LANE_COMM, &i));
+    for (int p = 0; p < 2; p++) TRY(event_add(g, false, &g->pace[p]));
+    TRY(event_add(g, false, &g->reached));
+    TRY(gpu_alloc(sizeof *g->bad, (void **)&g->bad));
+    TRY(gpu_alloc(tickets, (void **)&g->own.tickets));
+    TRY(gpu_fill(g->own.tickets, 0, tickets, g->own.stream[LANE_COMPUTE]));
+    TRY(gpu_stream_sync(g->own.stream[LANE_COMPUTE]));
+    return libraries_open(ex, arena);
+}
+
+Status gpu_exec_count(Exec *ex, Arena *arena, Arena *scratch)
+{
+    Gpu *g = NULL;
+    if (!gpu_built()) return gpu_info(0, &(GpuInfo){ 0 }); /* says what is missing */
+    TRY(exec_make(ex, arena, scratch, &g));
+    g->counts = backend_count;
+    g->counts.apart = g->counts.async = true;
+    ex->backend = &g->counts;
+    ex->device = &kernel_device_full;
+    return OK;
+}

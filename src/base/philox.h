@@ -1,0 +1,48 @@
+/* philox: the generator under rng.h, for the host and for kernels: a block of four words of
+ * Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Which word
+ * serves which index is rng.h's affair.
+ *
+ * The file of a kernel defines PHILOX_FUNCTION as what its device functions begin with. */
+#ifndef BASE_PHILOX_H
+#define BASE_PHILOX_H
+
+#include <stdint.h>
+
+#ifndef PHILOX_FUNCTION
+#define PHILOX_FUNCTION static inline
+#endif
+
+enum { PHILOX_WORDS = 4 };
+
+/* Multipliers and key increments are those of the paper's table 2; known answers stand in the test. */
+PHILOX_FUNCTION void philox(const uint32_t key[2], const uint32_t counter[PHILOX_WORDS],
+                            uint32_t out[PHILOX_WORDS])
+{
+    uint32_t k0 = key[0], k1 = key[1];
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+/* Block `block` of a stream. */
+PHILOX_FUNCTION void philox_at(uint64_t seed, uint64_t stream, uint64_t block,
+                               uint32_t out[PHILOX_WORDS])
+{
+    const uint32_t key[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
+    const uint32_t counter[PHILOX_WORDS] = { (uint32_t)block, (uint32_t)(block >> 32),
+                                             (uint32_t)stream, (uint32_t)(stream >> 32) };
+    philox(key, counter, out);
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* gpu_state: clock, power, temperature of a GPU, and why its clock is lower than it could be.
+ * Without the clock under load no ratio of two step times can be explained. The figures are NVML's,
+ * opened at run time; where library, function or permission is missing, the figure is missing and
+ * training goes on. A reading asks the driver and waits for nothing on the GPU. */
+#ifndef GPU_GPU_STATE_H
+#define GPU_GPU_STATE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum GpuFigure {
+    GPU_CLOCK_MHZ, /* of the multiprocessors */
+    GPU_MEMORY_CLOCK_MHZ,
+    GPU_POWER_W, /* the driver's mean, over up to a second */
+    GPU_TEMPERATURE_C,
+    GPU_THROTTLE, /* in `throttle`, not in `value` */
+    GPU_FIGURES
+} GpuFigure;
+
+typedef struct GpuReading {
+    unsigned known; /* a bit a GpuFigure; 0: nothing was read */
+    double value[GPU_FIGURES];
+    uint64_t throttle; /* NVML's bit mask of clocks event reasons */
+} GpuReading;
+
+/* NVML's functions, 0 is success; those from `clock` on may be NULL. */
+typedef struct Nvml {
+    int (*init)(void);
+    int (*shutdown)(void);
+    const char *(*error_text)(int code);
+    int (*find)(const char *pci_bus_id, void **out_device);
+    int (*clock)(void *device, int domain, unsigned *out_mhz);
+    int (*power)(void *device, unsigned *out_milliwatts);
+    int (*temperature)(void *device, int sensor, unsigned *out_celsius);
+    int (*throttle)(void *device, unsigned long long *out_mask);
+} Nvml;
+
+typedef struct GpuState {
+    void *library, *device; /* device NULL: nothing can be read */
+    Nvml nvml;
+} GpuState;
+
+/* Open NVML for the GPU at a PCI bus id ("0000:19:00.0"). Where that fails, one warning says what
+ * was looked for, and readings know nothing. */
+void gpu_state_open(GpuState *g, const char *pci_bus_id);
+GpuReading gpu_state_read(const GpuState *g);
+void gpu_state_close(GpuState *g); /* safe on { 0 } */
+
+/* The steps of gpu_state_open. ERR_UNSUPPORTED names the library, function or GPU that is not
+ * there. */
+Status nvml_load(const char *library, GpuState *g);
+Status nvml_find(GpuState *g, const char *pci_bus_id);
+
+static inline bool gpu_knows(const GpuReading *r, GpuFigure f) { return r->known >> f & 1; }
+
+/* The reasons in a mask as words: "sw_power_cap", "hw_slowdown", ...; "other" stands for all bits
+ * that have no word here. Returns how many of the GPU_REASONS_MAX were set. */
+enum { GPU_REASONS_MAX = 10 };
+int gpu_throttle_words(uint64_t mask, const char *out[GPU_REASONS_MAX]);
+
+#endif

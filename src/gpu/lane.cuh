@@ -1,0 +1,266 @@
+/*
+ * lane: what kernels ask of the hardware and C++ has no word for: the width of a warp, exchanges
+ * between its lanes, fences, hints for caches, asynchronous copies, fast arithmetic, bf16.
+ *
+ * Kernels outside op/nv/ use these names alone, so they also compile for a GPU whose warp has 64
+ * lanes. Such a kernel keeps three rules, and tools/check_layers looks for what breaks them:
+ *
+ *   - the width of a warp is WARP, and a set of lanes is a LaneMask, never a literal;
+ *   - shared arrays that have a place for each warp of a block have BLOCK_WARPS of them;
+ *   - work that is cut into 32 for another reason than the warp has a constant of its own.
+ *
+ * Sums over a warp take its lanes in another order where the warp is wider. So bits differ between
+ * vendors, never between two GPUs of one.
+ *
+ * A second vendor's file gives the same names for its instructions. Two of them may do less there:
+ * copy_chunk may copy at once, and row_barrier may wait for the whole block.
+ */
+#ifndef GPU_LANE_CUH
+#define GPU_LANE_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <stdint.h>
+#include <type_traits>
+
+static constexpr int WARP = 32;                              /* lanes */
+static constexpr int BLOCK_THREADS_MAX = 1024;               /* of any kernel */
+static constexpr int BLOCK_WARPS = BLOCK_THREADS_MAX / WARP; /* of the largest block */
+
+static_assert(WARP == 32 || WARP == 64,
+              "lane exchanges step by powers of two, and masks have a bit a lane");
+static_assert(BLOCK_WARPS <= WARP, "one warp adds up what the warps of a block found");
+
+typedef std::conditional<WARP == 64, uint64_t, uint32_t>::type LaneMask;
+static constexpr LaneMask ALL_LANES = ~(LaneMask)0;
+
+typedef cudaStream_t LaunchStream; /* what a launch takes */
+
+/* Exchanges between the lanes of a warp. All lanes call, but where a mask says which. */
+
+/* The value that lane `from` has. */
+template <typename T> static __device__ __forceinline__ T lane_get(T v, int from)
+{
+    return __shfl_sync(ALL_LANES, v, from);
+}
+
+/* The value of the lane whose number differs in the bits of `bits`. */
+template <typename T> static __device__ __forceinline__ T lane_get_xor(T v, int bits)
+{
+    return __shfl_xor_sync(ALL_LANES, v, bits);
+}
+
+/* The value of the lane `distance` lower; the lowest lanes get their own. */
+template <typename T> static __device__ __forceinline__ T lane_get_lower(T v, int distance)
+{
+    return __shfl_up_sync(ALL_LANES, v, (unsigned)distance);
+}
+
+static __device__ __forceinline__ LaneMask lanes_where(bool condition)
+{
+    return __ballot_sync(ALL_LANES, condition);
+}
+
+static __device__ __forceinline__ bool lanes_any(bool condition)
+{
+    return __any_sync(ALL_LANES, condition);
+}
+
+/* The lanes of `among` that have the same value; all of these call. */
+static __device__ __forceinline__ LaneMask lanes_equal(LaneMask among, int32_t v)
+{
+    return __match_any_sync(among, v);
+}
+
+static __device__ __forceinline__ uint32_t lanes_max(uint32_t v)
+{
+    return __reduce_max_sync(ALL_LANES, v);
+}
+
+/* What lanes wrote to memory before, all of these lanes may read after. */
+static __device__ __forceinline__ void lanes_sync() { __syncwarp(); }
+static __device__ __forceinline__ void lanes_sync(LaneMask among) { __syncwarp(among); }
+
+static __device__ __forceinline__ LaneMask lanes_below(int lane)
+{
+    return ((LaneMask)1 << lane) - 1;
+}
+
+static __device__ __forceinline__ int lanes_count(LaneMask m)
+{
+    if constexpr (WARP == 64)
+        return __popcll(m);
+    else
+        return __popc((unsigned)m);
+}
+
+/* -1: there is none. */
+static __device__ __forceinline__ int lanes_first(LaneMask m)
+{
+    if constexpr (WARP == 64)
+        return __ffsll((long long)m) - 1;
+    else
+        return __ffs((int)m) - 1;
+}
+
+template <typename T> static __device__ __forceinline__ T warp_sum(T v)
+{
+    for (int bits = WARP / 2; bits > 0; bits /= 2) v += lane_get_xor(v, bits);
+    return v;
+}
+
+static __device__ __forceinline__ float warp_max(float v)
+{
+    for (int bits = WARP / 2; bits > 0; bits /= 2) v = fmaxf(v, lane_get_xor(v, bits));
+    return v;
+}
+
+/* Order */
+
+/* The compiler moves no access to memory across it. */
+static __device__ __forceinline__ void compiler_fence() { asm volatile("" ::: "memory"); }
+
+/* What this thread wrote before, others see before what it writes after: the device's threads; those
+ * of all GPUs and the host. */
+static __device__ __forceinline__ void device_fence() { __threadfence(); }
+static __device__ __forceinline__ void system_fence() { __threadfence_system(); }
+
+/* A flag that other GPUs read. Who reads it with load_acquire sees what was written before it. */
+static __device__ __forceinline__ void store_release(uint32_t *at, uint32_t v)
+{
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory");
+}
+
+static __device__ __forceinline__ uint32_t load_acquire(const uint32_t *at)
+{
+    uint32_t v;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
+    return v;
+}
+
+/* A barrier for `threads` of the block, whole warps that share `number` from 1 to 15. A device
+ * without such barriers waits for the whole block, so all threads of a block must call it equally
+ * often. */
+static __device__ __forceinline__ void row_barrier(unsigned number, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+/* Time */
+
+/* The device's clock. */
+static __device__ __forceinline__ uint64_t now_ns()
+{
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+static __device__ __forceinline__ void pause_ns(unsigned ns) { __nanosleep(ns); }
+
+/* Hints for caches: memory that no kernel writes meanwhile; what is read once; what another block
+ * wrote, past the multiprocessor's own cache. */
+template <typename T> static __device__ __forceinline__ T read_const(const T *at)
+{
+    return __ldg(at);
+}
+
+template <typename T> static __device__ __forceinline__ T read_once(const T *at)
+{
+    return __ldcs(at);
+}
+
+template <typename T> static __device__ __forceinline__ T read_shared_cache(const T *at)
+{
+    return __ldcg(at);
+}
+
+/* Stores a unit in one piece; of an assignment the compiler would make several stores. */
+template <typename T> static __device__ __forceinline__ void write_whole(T *at, const T &v)
+{
+    __stwb(at, v);
+}
+
+/* Asynchronous copies to shared memory. */
+
+static __device__ __forceinline__ uint32_t shared_address(const void *at)
+{
+    return (uint32_t)__cvta_generic_to_shared(at);
+}
+
+/* 16 bytes to shared memory, zeros unless `inside`; `from` is then not read. */
+static __device__ __forceinline__ void copy_chunk(uint32_t to, const void *from, bool inside)
+{
+    int bytes = inside ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(bytes)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void copies_close()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Waits until at most `left` of the groups of copies closed so far are unfinished. */
+template <int LEFT> static __device__ __forceinline__ void copies_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
+/* Arithmetic in one instruction, good to some 2^-21; tiny numbers count as 0. */
+
+static __device__ __forceinline__ float fast_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+static __device__ __forceinline__ float fast_reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* The smaller and the larger of two; a NaN stays one. fminf and fmaxf would make a number of it;
+ * comparisons cost registers (36 more bytes of spills in swiglu's gradient on Hopper). */
+static __device__ __forceinline__ float min_or_nan(float x, float limit)
+{
+    float y;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(limit));
+    return y;
+}
+
+static __device__ __forceinline__ float max_or_nan(float x, float limit)
+{
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(limit));
+    return y;
+}
+
+/* Types of numbers */
+
+typedef __nv_bfloat16 Bf16;
+typedef __nv_bfloat162 Bf16Pair;
+
+template <typename T> static __device__ __forceinline__ float to_f32(T v);
+template <> __device__ __forceinline__ float to_f32<float>(float v) { return v; }
+template <> __device__ __forceinline__ float to_f32<Bf16>(Bf16 v) { return __bfloat162float(v); }
+
+template <typename T> static __device__ __forceinline__ T from_f32(float v);
+template <> __device__ __forceinline__ float from_f32<float>(float v) { return v; }
+template <> __device__ __forceinline__ Bf16 from_f32<Bf16>(float v)
+{
+    return __float2bfloat16_rn(v);
+}
+
+/* Two roundings in one instruction, to the bits of from_f32. */
+static __device__ __forceinline__ Bf16Pair pair_from_f32(float low, float high)
+{
+    return __floats2bfloat162_rn(low, high);
+}
+
+#endif

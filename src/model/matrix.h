@@ -1,0 +1,109 @@
+/*
+ * matrix: what a layer reads of its weights: the parameters of one role, side by side, as one
+ * matrix, and the copies that are computed of it.
+ *
+ * The main copy of a matrix is f32, and ranks may hold pieces of it (model/piece.h, ZeRO). Products
+ * read the main copy itself, or a copy of another type. Copies are made of the main one by the
+ * update, which has each element in a register anyway, and by copies_refresh after a load
+ * (train/copies.h).
+ *
+ * A kind of copy is a row of the table: what operand it gives to a product, and how many bytes it
+ * takes. The plan asks the row. A kind with scales, or a transposed copy, is a row here, the op that
+ * makes it, and its place in memory (params_alloc).
+ */
+#ifndef MODEL_MATRIX_H
+#define MODEL_MATRIX_H
+
+#include "model/optimizer.h"
+#include "op/operand.h"
+
+/* What a layer uses a matrix for. */
+typedef enum ParamRole {
+    ROLE_TABLE, /* embedding (V, D) */
+    ROLE_NORM,
+    ROLE_Q,      /* mla without q rank: (H*dqk, D) */
+    ROLE_A,      /* mla: [q_a |] kv_a down-projections; gqa: q, k, v */
+    ROLE_A_BIAS, /* one number for each row of ROLE_A */
+    ROLE_Q_NORM, /* mla: of the latent; gqa: of each head */
+    ROLE_KV_NORM,
+    ROLE_Q_B,
+    ROLE_KV_B,
+    ROLE_O,
+    ROLE_O_BIAS,
+    ROLE_SINKS,   /* (H) */
+    ROLE_GATE_UP, /* (2F, D) */
+    ROLE_DOWN,    /* (D, F) */
+    ROLE_ROUTER,
+    ROLE_ROUTER_BIAS,         /* steers the choice; not trained */
+    ROLE_ROUTER_SHIFT,        /* trained: a bias of the logits */
+    ROLE_SHARED_GATE,         /* (1, D) */
+    ROLE_EXPERT_GATE_UP,      /* (E, 2F, D) */
+    ROLE_EXPERT_DOWN,         /* (E, D, F) */
+    ROLE_EXPERT_GATE_UP_BIAS, /* (E, 2F) */
+    ROLE_EXPERT_DOWN_BIAS,    /* (E, D) */
+    ROLE_ENORM,               /* multi-token prediction: of the next token's row of the table, */
+    ROLE_HNORM,               /* of the row before, */
+    ROLE_EH_PROJ,             /* and (D, 2D) of both side by side */
+    ROLE_HEAD,
+    ROLE_COUNT
+} ParamRole;
+
+typedef enum CopyKind { COPY_PLAIN, COPY_KINDS } CopyKind;
+
+/* A copy that every matrix of a model has (those that stay in f32 have none). */
+typedef struct CopySpec {
+    CopyKind kind;
+    Dtype type;
+    bool transposed; /* (cols, rows) */
+} CopySpec;
+
+typedef struct CopyDesc {
+    OperandKind operand; /* what a product is given */
+    /* Bytes of (rows, cols) in this type, scales included. */
+    double (*bytes)(Dtype type, int64_t rows, int64_t cols);
+} CopyDesc;
+
+const CopyDesc *copy_desc(CopyKind kind);
+
+enum { COPIES_MAX = 2 }; /* as it is, and transposed */
+
+/* The copies of a model's matrices. n 0: products read the main copy. */
+typedef struct CopySet {
+    CopySpec at[COPIES_MAX];
+    int n;
+} CopySet;
+
+/* Plain copies of this type; f32: none. */
+CopySet copies_plain(Dtype type);
+/* Type of the weights that products read. */
+Dtype copies_type(const CopySet *c);
+/* Bytes of what products read of a (rows, cols) matrix: its copies, or the main copy. */
+double copies_bytes(const CopySet *c, int64_t rows, int64_t cols);
+
+/* The parameters of one role in one layer. */
+typedef struct Matrix {
+    int layer;
+    ParamRole role;
+    int bucket;     /* -1: not trained (BUF_STATE) */
+    int64_t first;  /* of its bucket, or of BUF_STATE */
+    int rank;       /* vectors are a matrix of one row */
+    int64_t dim[3]; /* (rows, cols), or of all experts (E, rows, cols) or (E, cols) */
+    int expert;     /* of the first parameter; -1: no expert's */
+    bool keep_f32;  /* products read the main copy whatever other matrices have */
+} Matrix;
+
+/* Puts parameters that follow each other together: the next one (dim, of one or two dimensions) of
+ * expert `expert`, -1: none. Experts lie as gate_0 up_0 gate_1 up_1 ...: the first expert's
+ * parameters give the rows, later ones only add to E. */
+void matrix_grow(Matrix *m, int rank, const int64_t *dim, int expert);
+
+/* The matrix that lies at data, of this type. */
+Tensor matrix_at(const Matrix *m, void *data, Dtype type);
+int64_t matrix_elems(const Matrix *m);
+
+/* Cuts a run of n matrices into parts for `ranks` ranks, so that none is divided. cost: of each;
+ * end[r]: the number of matrices in the parts of ranks 0 to r. Parts have about the same cost: each
+ * boundary is the one nearest to the rank's share. */
+void matrix_cut(const double *cost, int n, int64_t ranks, int *end);
+
+#endif

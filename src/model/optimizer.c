@@ -1,0 +1,98 @@
+/* optimizer: the table's rows. What a row does in a step is arithmetic of op/; here its arguments
+ * are filled in. */
+#include "model/optimizer.h"
+
+#include "op/optimizer.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+/* AdamW */
+
+static void adamw_scalars(const Config *c, double lr, double updates, float out[OPTIMIZER_SCALARS])
+{
+    out[0] = (float)lr;
+    out[1] = (float)(1 / (1 - pow(c->optimizer_beta1, updates)));
+    out[2] = (float)(1 / (1 - pow(c->optimizer_beta2, updates)));
+}
+
+static Adamw adamw_args(const UpdateRange *r)
+{
+    return (Adamw){ .w = r->w, .g = r->g, .m = r->state[0], .v = r->state[1], .w_low = r->low };
+}
+
+static OpCost adamw_cost_of(const UpdateRange *r)
+{
+    const Adamw a = adamw_args(r);
+    return op_desc(OP_ADAMW)->cost(&a);
+}
+
+static Status adamw_run(Exec *ex, const Config *c, const UpdateRange *r, Tensor clip,
+                        Tensor scalars)
+{
+    Adamw a = adamw_args(r);
+    a.clip = clip;
+    a.hyper = scalars;
+    a.beta1 = (float)c->optimizer_beta1;
+    a.beta2 = (float)c->optimizer_beta2;
+    a.eps = (float)c->optimizer_eps;
+    a.decay = r->decay ? (float)c->optimizer_weight_decay : 0;
+    return adamw(ex, a);
+}
+
+const OptimizerDesc optimizer_adamw = {
+    .name = "adamw",
+    .n_states = 2,
+    .state = { { "moment1", -FLT_MAX }, { "moment2", 0 } }, /* AdamW takes the second one's root */
+    .scalars = adamw_scalars,
+    .cost = adamw_cost_of,
+    .run = adamw_run,
+};
+
+/* The table */
+
+static const OptimizerDesc *const table[] = { &optimizer_adamw };
+
+const OptimizerDesc *optimizer_find_state(const char *name, int *state)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        for (int k = 0; k < table[i]->n_states; k++) {
+            if (strcmp(table[i]->state[k].name, name) != 0) continue;
+            *state = k;
+            return table[i];
+        }
+    }
+    return NULL;
+}
+
+OptimizerSpec optimizer_with(const OptimizerDesc *rule, Dtype state)
+{
+    return (OptimizerSpec){ .rule = { rule, rule->others }, .state = state };
+}
+
+OptimizerSpec optimizer_of(const Config *c)
+{
+    bool low = c->optimizer_moments == MOMENTS_BF16;
+    return optimizer_with(&optimizer_adamw, low ? DTYPE_BF16 : DTYPE_F32);
+}
+
+/* Plans */
+
+double optimizer_state_bytes(const OptimizerSpec *o)
+{
+    return o->rule[0]->n_states * (double)dtype_bytes(o->state);
+}
+
+double optimizer_update_bytes(const OptimizerSpec *o, Dtype low)
+{
+    float at = 0; /* costs look at whether there is data, and not at the data */
+    const Tensor one = { .data = &at, .dtype = DTYPE_F32, .rank = 1, .dim = { 1 } };
+    UpdateRange r = { .rule = o->rule[0], .w = one, .g = one };
+    if (low != DTYPE_F32) r.low = one;
+    for (int i = 0; i < OPTIMIZER_STATES; i++) {
+        r.state[i] = one;
+        r.state[i].dtype = o->state;
+    }
+    return o->rule[0]->cost(&r).bytes;
+}

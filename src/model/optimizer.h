@@ -1,0 +1,82 @@
+/*
+ * optimizer: the rules by which parameters are updated, as a table.
+ *
+ * A rule is a row: its state buffers, the scalars that it reads in each step, the cost of an update,
+ * and the op that runs it. Memory, checkpoints, the check of numbers and the plan read the row. No
+ * other file names a rule or a state buffer. A second rule needs a row here, its op in op/, and its
+ * settings.
+ *
+ * Not here: the norm of the gradients and clipping (train/update.c), and which rank updates what
+ * (train/shards.c).
+ */
+#ifndef MODEL_OPTIMIZER_H
+#define MODEL_OPTIMIZER_H
+
+#include "config/config.h"
+#include "op/op.h"
+
+enum {
+    OPTIMIZER_STATES = 2,  /* state buffers of a rule, at most */
+    OPTIMIZER_SCALARS = 3, /* scalars of a step, at most */
+    OPTIMIZER_RULES = 2    /* rules that the parameters of one model follow, at most */
+};
+
+/* What a buffer holds. Numbers are f32, or of a type in which every number has an f32. */
+typedef struct BufferDesc {
+    const char *name; /* in checkpoints, and in sentences */
+    float least;      /* the smallest number that may stand there */
+} BufferDesc;
+
+typedef struct OptimizerDesc OptimizerDesc;
+
+/* Parameters whose state buffers have had the same number of updates: those of the model proper,
+ * and those of modules of multi-token prediction, which a training may add to a model (init.h). */
+typedef enum MomentAge { AGE_MODEL, AGE_MODULES, AGE_COUNT } MomentAge;
+
+/* Elements that this rank updates by one rule with one rate of decay. Where the rule needs whole
+ * matrices, one matrix (rows, cols); else any run of elements (n). */
+typedef struct UpdateRange {
+    const OptimizerDesc *rule;
+    Tensor w, g, state[OPTIMIZER_STATES];
+    Tensor low; /* the type that products read, which the update writes, too; data NULL: f32 */
+    bool decay; /* weight decay applies */
+    MomentAge age;
+} UpdateRange;
+
+struct OptimizerDesc {
+    const char *name; /* of its op */
+    int n_states;
+    BufferDesc state[OPTIMIZER_STATES];
+    bool whole_matrices; /* it cannot update a part of a matrix */
+    /* The rule of what is not a matrix of a hidden layer: vectors, the embedding, the head. NULL:
+     * this rule. A rule that others name has at least as many states as they. */
+    const OptimizerDesc *others;
+    /* What changes from step to step. `updates` counts those of the state buffers, this one too. */
+    void (*scalars)(const Config *c, double lr, double updates, float out[OPTIMIZER_SCALARS]);
+    OpCost (*cost)(const UpdateRange *r);
+    /* clip: the factor on gradients; scalars: as above. Both lie on the device. */
+    Status (*run)(Exec *ex, const Config *c, const UpdateRange *r, Tensor clip, Tensor scalars);
+};
+
+extern const OptimizerDesc optimizer_adamw;
+
+/* How a model is trained. The rule of `rule[0]` is that of matrices, and of all else if rule[1] is
+ * NULL. */
+typedef struct OptimizerSpec {
+    const OptimizerDesc *rule[OPTIMIZER_RULES];
+    Dtype state; /* type of all state buffers: f32 or bf16 */
+} OptimizerSpec;
+
+OptimizerSpec optimizer_of(const Config *c);
+OptimizerSpec optimizer_with(const OptimizerDesc *rule, Dtype state);
+
+/* Finds the first rule of the table with a state buffer of this name, and which of its buffers it
+ * is. NULL: no rule has it. */
+const OptimizerDesc *optimizer_find_state(const char *name, int *state);
+
+/* For plans: bytes of all state buffers for a parameter, and bytes that its update moves, where
+ * products read `low`. Of matrices. */
+double optimizer_state_bytes(const OptimizerSpec *o);
+double optimizer_update_bytes(const OptimizerSpec *o, Dtype low);
+
+#endif

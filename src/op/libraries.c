@@ -1,0 +1,54 @@
+/* libraries: opens and closes the libraries of an Exec, and what kernels ask of it: stream, workspace,
+ * ticket. */
+#include "op/libraries.h"
+
+#include "gpu/gpu.h"
+#include "op/gpu_exec.h"
+#include "op/kernels.h"
+#include "op/op.h"
+
+Status libraries_open(Exec *ex, Arena *a)
+{
+    KernelDevice *device = NULL;
+    TRY(ARENA_ZEROED(a, 1, &device));
+    device->vendor = op_vendor;
+    device->capability = 10 * gpu_limit(GPU_CAPABILITY_MAJOR) + gpu_limit(GPU_CAPABILITY_MINOR);
+    for (int i = 0; i < LIBRARY_COUNT; i++) {
+        const OpLibrary *l = &op_library[i];
+        if (l->open != NULL) TRY(l->open(ex, a, &ex->library[i]));
+        if (l->lacks != NULL) device->lacks[i] = l->lacks(ex->library[i]);
+    }
+    ex->device = device;
+    return OK;
+}
+
+void libraries_close(Exec *ex)
+{
+    for (int i = LIBRARY_COUNT - 1; i >= 0; i--) {
+        if (ex->library[i] != NULL && op_library[i].close != NULL)
+            op_library[i].close(ex->library[i]);
+        ex->library[i] = NULL;
+    }
+}
+
+struct Choices *exec_choices(const Exec *ex)
+{
+    void *products = ex->library[LIBRARY_PRODUCTS];
+    return products == NULL ? NULL : op_library[LIBRARY_PRODUCTS].choices(products);
+}
+
+Status exec_tune(Exec *ex, bool on)
+{
+    void *products = ex->library[LIBRARY_PRODUCTS];
+    return products == NULL ? OK : op_library[LIBRARY_PRODUCTS].tune(products, on);
+}
+
+GpuStream exec_gpu_stream(Exec *ex)
+{
+    ex->gpu->used |= 1u << ex->lane;
+    return ex->gpu->stream[ex->lane];
+}
+
+void *exec_workspace(Exec *ex) { return ex->workspace; }
+unsigned *exec_ticket(Exec *ex) { return ex->gpu->tickets + ex->lane; }
+void *exec_library(Exec *ex, LibraryId id) { return ex->library[id]; }

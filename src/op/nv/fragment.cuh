@@ -1,0 +1,49 @@
+/*
+ * fragment: the product of bf16 tiles in shared memory that attention.cu is made of, a warp's piece of
+ * it, on tensor cores through wmma. Not for products of whole matrices: those are blas.cu's.
+ */
+#ifndef OP_NV_FRAGMENT_CUH
+#define OP_NV_FRAGMENT_CUH
+
+#include "gpu/lane.cuh"
+
+#include <mma.h>
+
+/* Rows and columns of a piece; k is a multiple of FRAGMENT. */
+static constexpr int FRAGMENT = 16, STRIP = 32;
+
+/* C (FRAGMENT, STRIP) f32 = or += A (FRAGMENT, k) B (k, STRIP), by one warp. A_T: A stands as
+ * (k, FRAGMENT); B_T: B stands as (STRIP, k). */
+template <bool A_T, bool B_T, bool ADD>
+static __device__ __forceinline__ void fragment_product(const Bf16 *a, int lda, const Bf16 *b,
+                                                        int ldb, float *c, int ldc, int k)
+{
+    using namespace nvcuda::wmma;
+    typedef typename std::conditional<A_T, col_major, row_major>::type LayoutA;
+    typedef typename std::conditional<B_T, col_major, row_major>::type LayoutB;
+    constexpr int HALVES = STRIP / FRAGMENT;
+    fragment<matrix_a, FRAGMENT, FRAGMENT, FRAGMENT, Bf16, LayoutA> left;
+    fragment<matrix_b, FRAGMENT, FRAGMENT, FRAGMENT, Bf16, LayoutB> right[HALVES];
+    fragment<accumulator, FRAGMENT, FRAGMENT, FRAGMENT, float> sum[HALVES];
+#pragma unroll
+    for (int h = 0; h < HALVES; h++) {
+        if (ADD)
+            load_matrix_sync(sum[h], c + h * FRAGMENT, (unsigned)ldc, mem_row_major);
+        else
+            fill_fragment(sum[h], 0.0f);
+    }
+    for (int l = 0; l < k; l += FRAGMENT) {
+        load_matrix_sync(left, A_T ? a + l * lda : a + l, (unsigned)lda);
+#pragma unroll
+        for (int h = 0; h < HALVES; h++) {
+            int col = h * FRAGMENT;
+            load_matrix_sync(right[h], B_T ? b + col * ldb + l : b + l * ldb + col, (unsigned)ldb);
+            mma_sync(sum[h], left, right[h], sum[h]);
+        }
+    }
+#pragma unroll
+    for (int h = 0; h < HALVES; h++)
+        store_matrix_sync(c + h * FRAGMENT, sum[h], (unsigned)ldc, mem_row_major);
+}
+
+#endif

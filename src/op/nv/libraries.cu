@@ -1,0 +1,22 @@
+/* libraries: NVIDIA's: cuDNN for attention, cuBLASLt for matrix products. */
+#include "op/nv/libraries.cuh"
+
+const GpuVendor op_vendor = VENDOR_NVIDIA;
+const OpLibrary op_library[LIBRARY_COUNT] = {
+    {
+        .name = "cuDNN",
+        .open = attention_cudnn_open,
+        .close = attention_cudnn_close,
+        .choices = NULL,
+        .tune = NULL,
+        .lacks = attention_cudnn_lacks,
+    },
+    {
+        .name = "cuBLASLt",
+        .open = blas_open,
+        .close = blas_close,
+        .choices = blas_choices,
+        .tune = blas_tune,
+        .lacks = NULL,
+    },
+};

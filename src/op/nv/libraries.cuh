@@ -1,0 +1,23 @@
+/* libraries: what libraries.cu's table names: NVIDIA's libraries, each as a row of op/libraries.h. */
+#ifndef OP_NV_LIBRARIES_CUH
+#define OP_NV_LIBRARIES_CUH
+
+extern "C" {
+#include "op/libraries.h"
+
+/* cuDNN. A missing library is no error. Its work goes to the stream of the lane that the Exec is on
+ * when it is opened. */
+Status attention_cudnn_open(struct Exec *ex, Arena *a, void **out);
+void attention_cudnn_close(void *attention);
+const char *
+attention_cudnn_lacks(const void *attention); /* why there is no cuDNN; NULL: it is there */
+size_t attention_cudnn_version(const void *attention); /* 91900 for 9.19.0; 0: there is no cuDNN */
+
+/* cuBLASLt */
+Status blas_open(struct Exec *ex, Arena *a, void **out);
+void blas_close(void *blas);
+struct Choices *blas_choices(void *blas);
+Status blas_tune(void *blas, bool on);
+}
+
+#endif

@@ -1,0 +1,46 @@
+/* inputs: counts layers, and fills a row of numbers from a configuration. */
+#include "plan/inputs.h"
+
+#include "schedule/layout.h"
+
+/* Numbers of layers: of the model, of rank 0, of those recomputed; [0] dense, [1] MoE. */
+typedef struct Layers {
+    int64_t all[2], rank[2], recomputed[2];
+} Layers;
+
+static bool recomputes(const Config *c, int64_t layer)
+{
+    return config_has_text(&c->recompute_pieces, "layer") &&
+           config_has_int(&c->recompute_layers, layer);
+}
+
+static Status count_layers(const Config *c, Arena *a, Layers *n)
+{
+    Layout layout;
+    int stages = (int)(c->mesh_pp * c->mesh_vpp), layers = (int)c->model_layers;
+    TRY(*c->mesh_layout == '\0' ? layout_even(stages, layers, a, &layout)
+                                : layout_parse(c->mesh_layout, stages, layers, a, &layout));
+    int64_t experts = config_moe_layers(c);
+    *n = (Layers){ .all = { c->model_layers - experts, experts } };
+    for (int64_t i = 0; i < stages; i += c->mesh_pp) {
+        const LayoutStage *stage = &layout.stage[i];
+        for (int l = stage->first; l < stage->first + stage->layers; l++) {
+            int moe = config_has_experts(c, l);
+            n->rank[moe]++;
+            n->recomputed[moe] += recomputes(c, l);
+        }
+    }
+    return OK;
+}
+
+Status plan_inputs(const Config *c, int64_t gpus, InputTokens micro, Arena *a, PlanInputs *out)
+{
+    Layers n;
+    TRY(count_layers(c, a, &n));
+    *out = (PlanInputs){
+#define INPUT(name, value, source) .name = (double)(value),
+#include "plan/inputs.def"
+#undef INPUT
+    };
+    return OK;
+}

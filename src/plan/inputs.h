@@ -1,0 +1,28 @@
+/* inputs: the numbers that memory formulas and stacks are computed from: settings, layers of pipeline
+ * rank 0, and for stacks a micro-batch and the GPU.
+ *
+ * Stage i of mesh.layout is on rank i mod pp. Without a layout stages have as many layers each and the
+ * first ones take the rest. This is Primus' rule, not the one that we train by. */
+#ifndef PLAN_INPUTS_H
+#define PLAN_INPUTS_H
+
+#include "config/config.h"
+#include "plan/hardware.h"
+
+typedef struct PlanInputs {
+#define INPUT(name, value, source) double name;
+#include "plan/inputs.def"
+#undef INPUT
+} PlanInputs;
+
+/* Rows are averages times plan.imbalance. */
+typedef struct InputTokens {
+    double tokens;   /* on one rank */
+    double routed;   /* rows of a rank's experts */
+    double received; /* tokens that these rows come from */
+    const Hardware *hardware;
+} InputTokens;
+
+Status plan_inputs(const Config *c, int64_t gpus, InputTokens micro, Arena *a, PlanInputs *out);
+
+#endif

@@ -1,0 +1,16 @@
+/*
+ * copies: brings what products read (model/matrix.h) up to the main weights, after an init or a load.
+ *
+ * After a step there is nothing to do here: the update writes the copies of the elements that it
+ * changes, and the Program gathers them (train/shards.h).
+ */
+#ifndef TRAIN_COPIES_H
+#define TRAIN_COPIES_H
+
+#include "train/engine_parts.h"
+
+/* Makes the copies of this rank's main weights, and gathers those that every rank holds whole.
+ * Waits for the device. */
+Status copies_refresh(Engine *e);
+
+#endif

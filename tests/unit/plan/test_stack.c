@@ -1,0 +1,266 @@
+/* Stacks of the program and of files, numbers in place of definitions, what a value is made of. */
+#include "harness/arena.h"
+
+#include "plan/stack.h"
+
+static const PlanInputs inputs = { .gpus = 8,
+                                   .ep = 4,
+                                   .heads = 16,
+                                   .head_dim = 128,
+                                   .kv_heads = 8,
+                                   .hidden = 2048,
+                                   .top_k = 6,
+                                   .experts = 64,
+                                   .tokens = 4096,
+                                   .routed = 24576,
+                                   .sync_s = 5e-5,
+                                   .launch_s = 4e-6 };
+
+static PlanStack load(const char *source)
+{
+    PlanStack s;
+    CHECK_OK(stack_load(&s, &arena, source));
+    return s;
+}
+
+static StackValues values(const PlanStack *s)
+{
+    StackValues v = { { 0 } };
+    CHECK_OK(stack_values(s, &inputs, &v));
+    return v;
+}
+
+static const char *opened(const PlanStack *s, const char *name, int depth)
+{
+    Sheet sheet;
+    Text t;
+    CHECK_OK(text_init(&t, &arena));
+    stack_sheet(s, &inputs, &sheet);
+    CHECK(sheet_find(&sheet, name) >= 0);
+    CHECK_OK(sheet_explain(&sheet, sheet_find(&sheet, name), depth, &t));
+    return t.data;
+}
+
+/* ---- values ---- */
+
+static void what_a_stack_does_not_define_is_as_in_our_engine(void **state)
+{
+    (void)state;
+    PlanStack s = load("switchyard");
+    StackValues v = values(&s);
+    CHECK_NEAR(v.at[STACK_keep_moe], -1, 0);
+    CHECK(!s.has[STACK_keep_moe] && s.has[STACK_reserve]);
+    CHECK_NEAR(v.at[STACK_reserve], 1.25 * 0x1p30, 0);
+    CHECK_NEAR(v.at[STACK_wait_step], 5e-5, 0);
+    CHECK_NEAR(v.at[STACK_grad_size], 4, 0);
+}
+
+/* Worked by hand: 2 bytes of 4096 tokens x (hidden + queries + keys + values + output), and 4 bytes a
+ * token and head. */
+static void a_definition_is_computed_from_the_inputs(void **state)
+{
+    (void)state;
+    PlanStack s = load("primus");
+    StackValues v = values(&s);
+    CHECK_NEAR(v.at[STACK_keep_attention],
+               2.0 * 4096 * (2048 + 2048 + 1024 + 1024 + 2048) + 4.0 * 4096 * 16, 0);
+    CHECK_NEAR(v.at[STACK_hide_exchange], 0.75, 0);
+    CHECK_NEAR(v.at[STACK_host_moe], 0.6 * 0.0109 * 0.9, 1e-18);
+}
+
+static void numbers_behind_the_name_replace_definitions(void **state)
+{
+    (void)state;
+    PlanStack s = load("primus,sync_free=0,launch_tuned=0,share_memory=0.5,sync_free=2");
+    StackValues v = values(&s);
+    CHECK_NEAR(v.at[STACK_hide_exchange], 0.80, 0); /* the last one counts */
+    CHECK_NEAR(v.at[STACK_host_moe], 0.6 * 0.0109, 1e-18);
+    CHECK_NEAR(v.at[STACK_share_memory], 0.5,
+               0); /* of stack.def, though primus does not define it */
+    CHECK(!stack_offers(&s, "sync_free") && stack_offers(&s, "deepep"));
+    CHECK(!stack_offers(&s, "hidden_size"));
+}
+
+static void torchtitan_is_primus_but_for_what_it_says(void **state)
+{
+    (void)state;
+    PlanStack s = load("torchtitan"), p = load("primus,sync_free=0,launch_tuned=0");
+    StackValues v = values(&s), w = values(&p);
+    CHECK_NEAR(v.at[STACK_zero_most], 3, 0);
+    CHECK_NEAR(v.at[STACK_reserve], 8 * 0x1p30, 0);
+    CHECK_NEAR(v.at[STACK_host_moe], w.at[STACK_host_moe], 0);
+    CHECK_NEAR(v.at[STACK_keep_moe], w.at[STACK_keep_moe], 0);
+    CHECK(stack_offers(&s, "launch_tuned"));
+    s = load("torchtitan,launch_tuned=1");
+    v = values(&s);
+    CHECK_NEAR(v.at[STACK_host_moe], 0.9 * w.at[STACK_host_moe], 1e-18);
+}
+
+static void values_that_cannot_be_are_told(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "primus,share_compute=0", "stack primus: share_compute is 0, it must be above 0" },
+        { "primus,hide_exchange=2", "stack primus: hide_exchange is 2, it must be from 0 to 1" },
+        { "primus,dispatch=3",
+          "dispatch is 3, it must be 0 (expert), 1 (rank), 2 (host) or below 0" },
+        { "primus,recompute=64", "recompute is 64, a sum of pieces is from 0 to 63" },
+        { "primus,host_moe_s=1e308,host_moe=-1e308,base_gib=1e308",
+          "reserve is inf, it must be finite" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        PlanStack s = load(cases[i][0]);
+        StackValues v;
+        CHECK_FAILS(stack_values(&s, &inputs, &v), ERR_ARG, cases[i][1]);
+    }
+}
+
+static void wrong_names_and_numbers_are_told(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "primes", "there is no stack primes: primus, switchyard, torchtitan are, and files" },
+        { "primus,deeep=1",
+          "stack primus: deeep is neither an input nor a definition, did you mean deepep?" },
+        { "primus,hidden=1", "hidden is neither" }, /* an input is the configuration's to say */
+        { "primus,deepep", "stack primus: deepep is no NAME=NUMBER" },
+        { "primus,deepep=", "stack primus: deepep=: a decimal number is wanted" },
+        { "primus,deepep=1x", "deepep=1x: a decimal number is wanted" },
+        { "primus,deepep=0x1", "deepep=0x1: a decimal number is wanted" },
+        { "primus,deepep=1e999", "deepep=1e999: the value is not finite" },
+    };
+    PlanStack s = { .given_in_file = 7 };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_FAILS(stack_load(&s, &arena, cases[i][0]), ERR_ARG, cases[i][1]);
+    CHECK_INT(s.given_in_file, 7);
+}
+
+/* ---- files ---- */
+
+static Status parse(PlanStack *s, const char *yaml)
+{
+    return stack_parse(s, &arena, "a.yaml", yaml, strlen(yaml));
+}
+
+static void a_file_has_numbers_over_a_stack_of_the_program(void **state)
+{
+    (void)state;
+    PlanStack s;
+    CHECK_OK(parse(&s, "title: T\nsource: S\nextends: primus\ndefine:\n  sync_free: 3\n"
+                       "  base_gib: [2, GiB, ours]\n  share_links: 0.5\n"));
+    StackValues v = values(&s);
+    CHECK_NEAR(v.at[STACK_hide_exchange], 0.85, 0);
+    CHECK_NEAR(v.at[STACK_reserve], 2 * 0x1p30, 0);
+    CHECK_NEAR(v.at[STACK_share_links], 0.5, 0);
+    CHECK(stack_offers(&s, "sync_free")); /* nothing behind a name has set it */
+    CHECK_TEXT(opened(&s, "reserve", 3), "reserve = base_gib * 1073741824 = 2,147,483,648 bytes\n"
+                                         "  base_gib = 2 GiB  [ours]\n");
+    CHECK_OK(parse(&s, "extends: stack-torchtitan\ndefine: {launch_tuned: 1}"));
+    CHECK_OK(parse(&s, "define: {keep_moe: 5}"));
+    v = values(&s);
+    CHECK_NEAR(v.at[STACK_keep_moe], 5, 0);
+    CHECK_NEAR(v.at[STACK_keep_mlp], -1, 0);
+    CHECK(s.has[STACK_keep_moe] && !s.has[STACK_keep_mlp] && !s.has[STACK_reserve]);
+}
+
+static void a_wrong_file_is_told_with_its_place(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "", "a.yaml: define is missing" },
+        { "[1]", "a stack" },
+        { "title: x", "a.yaml: define is missing" },
+        { "nonsense: 1",
+          "a.yaml:1:1: nonsense is no part of a stack: title, source, extends and define are" },
+        { "define: 3", "a.yaml:1:9: define" },
+        { "define:\n  keep_moe: 2 * hidden", "a.yaml:2:13: keep_moe" },
+        { "define: {keep_moe: 2 * hidden}", "expressions were removed" },
+        { "define: {keep_moe: []}", "a number or [number, unit, source]" },
+        { "define: {keep_moe: [1, 2, 3, 4]}", "a number or [number, unit, source]" },
+        { "define: {keep_moe: [1, [2]]}", "a number or [number, unit, source]" },
+        { "define: {keep_moe: .inf}", "a number or [number, unit, source]" },
+        { "define: {keep_mo: 1}",
+          "a.yaml: keep_mo is neither an input nor a definition, did you mean keep_moe?" },
+        { "define: {deepep: 1}", "deepep is neither" }, /* it extends nothing that has it */
+        { "extends: [a]\ndefine: {lanes: 1}", "a.yaml:1:10: extends" },
+        { "extends: primos\ndefine: {lanes: 1}", "there is no stack primos" },
+    };
+    PlanStack s = { .given_in_file = 7 };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_FAILS(parse(&s, cases[i][0]), ERR_ARG, cases[i][1]);
+    CHECK_INT(s.given_in_file, 7);
+}
+
+/* ---- what a value is made of ---- */
+
+static void a_value_is_opened_into_what_it_is_made_of(void **state)
+{
+    (void)state;
+    PlanStack s = load("primus,sync_free=3");
+    CHECK_TEXT(opened(&s, "worst_rows", 3),
+               "worst_rows = sync_free >= 3 ? ep * tokens * min(top_k, experts / ep) : routed = "
+               "98,304 rows  "
+               "[stage 3 allocates the worst case]\n"
+               "  sync_free = 3  [given]\n  ep = 4  [mesh.ep]\n  tokens = 4,096  [a micro-batch on "
+               "one rank]\n"
+               "  top_k = 6  [moe.top_k]\n  experts = 64  [moe.experts]\n");
+    CHECK_TEXT(opened(&s, "worst_rows", 0), "worst_rows = sync_free >= 3 ? ep * tokens * "
+                                            "min(top_k, experts / ep) : routed = 98,304 rows  "
+                                            "[stage 3 allocates the worst case]\n");
+    CHECK_TEXT(opened(&s, "sync_free", 3), "sync_free = 3  [given]\n");
+}
+
+/* Of c ? x : y the side that is not taken names nothing, also within brackets and one behind the other. */
+static void the_side_that_is_not_taken_is_left_out(void **state)
+{
+    (void)state;
+    PlanStack s = load("primus");
+    CHECK_TEXT(opened(&s, "worst_rows", 1),
+               "worst_rows = sync_free >= 3 ? ep * tokens * min(top_k, experts / ep) : routed = "
+               "24,576 rows  "
+               "[stage 3 allocates the worst case]\n"
+               "  sync_free = 1  [turbo_sync_free_moe_stage]\n"
+               "  routed = 24,576  [tokens x moe.top_k x plan.imbalance]\n");
+    const char *text = opened(&s, "hide_exchange", 1);
+    CHECK(strstr(text, "  deepep = 1  [use_turbo_deepep]\n  sync_free = 1") != NULL);
+    s = load("primus,sync_free=0");
+    text = opened(&s, "wait_moe", 1);
+    CHECK(strstr(text, "  wait_moe_s = 0.0029 s") != NULL);
+    s = load("primus,deepep=0");
+    text = opened(&s, "hide_exchange", 1);
+    CHECK(strstr(text, "deepep = 0  [given]\n") != NULL && strstr(text, "\n  sync_free") == NULL);
+}
+
+static void what_was_opened_is_not_opened_again(void **state)
+{
+    (void)state;
+    PlanStack s = load("primus");
+    const char *text = opened(&s, "keep_attention", 3);
+    CHECK(strstr(text,
+                 "  k_width = mla ? q_width : kv_heads * head_dim = 1,024 elements\n    mla = 0") !=
+          NULL);
+    CHECK(strstr(text, "  norm_width = mla ? 0 : qk_norm * (q_width + k_width) = 0 elements  "
+                       "[heads before their norms]\n") != NULL);
+    CHECK(
+        strstr(text,
+               "    q_width = 2,048 elements  [above]\n    k_width = 1,024 elements  [above]\n") !=
+        NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_a_stack_does_not_define_is_as_in_our_engine),
+        TEST(a_definition_is_computed_from_the_inputs),
+        TEST(numbers_behind_the_name_replace_definitions),
+        TEST(torchtitan_is_primus_but_for_what_it_says),
+        TEST(values_that_cannot_be_are_told),
+        TEST(wrong_names_and_numbers_are_told),
+        TEST(a_file_has_numbers_over_a_stack_of_the_program),
+        TEST(a_wrong_file_is_told_with_its_place),
+        TEST(a_value_is_opened_into_what_it_is_made_of),
+        TEST(the_side_that_is_not_taken_is_left_out),
+        TEST(what_was_opened_is_not_opened_again),
+    };
+    return ARENA_RUN(tests);
+}

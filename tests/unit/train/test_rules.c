@@ -1,0 +1,203 @@
+/* A model under two rules: one that needs whole matrices, for those of hidden layers, and AdamW for all
+ * else. Where buckets and buffers lie, who owns what, and what an update is given. */
+#include "harness/tiny.h"
+
+#include "train/manifest.h"
+#include "train/numbers.h"
+#include "train/shards.h"
+#include "train/update.h"
+
+#include <float.h>
+#include <math.h>
+
+/* The rule of these tests: w becomes scalar * w, a matrix at a time. */
+enum { CALLS_MAX = 256 };
+static struct {
+    const float *w[CALLS_MAX];
+    int n;
+} calls;
+
+static void count_scalars(const Config *c, double lr, double updates, float out[OPTIMIZER_SCALARS])
+{
+    (void)c;
+    out[0] = (float)(lr * updates);
+}
+
+static OpCost cost_of_columns(const UpdateRange *r)
+{
+    double cols = (double)tensor_cols(&r->w);
+    return (OpCost){ .flops = (double)tensor_elems(&r->w) * cols };
+}
+
+static Status scale_matrix(Exec *ex, const Config *c, const UpdateRange *r, Tensor clip,
+                           Tensor scalars)
+{
+    (void)ex, (void)c, (void)clip;
+    if (r->w.rank != 2 || r->g.rank != 2 || r->state[0].rank != 2)
+        return FAIL(ERR_SHAPE, "not a matrix");
+    if (r->state[1].data != NULL || calls.n == CALLS_MAX) return FAIL(ERR_SHAPE, "too much");
+    float *w = r->w.data, by = *(const float *)scalars.data;
+    for (int64_t i = 0; i < tensor_elems(&r->w); i++) w[i] *= by;
+    calls.w[calls.n++] = w;
+    return OK;
+}
+
+static const OptimizerDesc whole = { .name = "whole",
+                                     .n_states = 1,
+                                     .state = { { "momentum", -FLT_MAX } },
+                                     .whole_matrices = true,
+                                     .others = &optimizer_adamw,
+                                     .scalars = count_scalars,
+                                     .cost = cost_of_columns,
+                                     .run = scale_matrix };
+
+static bool is_hidden_matrix(const Param *p)
+{
+    return p->rank == 2 && p->dim[0] > 1 && p->role != ROLE_TABLE && p->role != ROLE_HEAD &&
+           p->role != ROLE_ROUTER;
+}
+
+/* A table of the tiny model under both rules, as a rank of `ranks` has it. */
+static void build(Tiny *t, int ranks, int rank, ModelSpec *spec, ParamTable *table)
+{
+    ParamShards shards = {
+        .zero = 2, .dense = ranks, .expert = ranks, .dense_rank = rank, .expert_rank = rank
+    };
+    CHECK_OK(spec_build(&t->config, &t->arena, spec));
+    spec->optimizer = optimizer_with(&whole, DTYPE_F32);
+    CHECK_OK(params_build(spec, 0, &shards, &t->arena, table));
+}
+
+/* ---- buckets and buffers ---- */
+
+static void each_rule_has_buckets_of_its_own_and_buffers_that_it_names(void **state)
+{
+    (void)state;
+    Tiny t = { 0 };
+    ModelSpec spec;
+    ParamTable table;
+    CHECK_OK(tiny_config(&t, TINY("moe.bias_rate=0.01", "moe.shared_gate=true")));
+    build(&t, 1, 0, &spec, &table);
+    int64_t matrices = 0, others = 0;
+    for (int i = 0; i < table.n; i++) {
+        const Param *p = &table.at[i];
+        if (p->bucket < 0) continue;
+        bool hidden = is_hidden_matrix(p);
+        CHECK(p->rule == (hidden ? &whole : &optimizer_adamw));
+        CHECK(param_bucket_rule(&table, p) == p->rule);
+        CHECK(p->first[BUF_OPTIMIZER] == p->first[BUF_MAIN]);
+        CHECK_INT(p->first[BUF_OPTIMIZER + 1], hidden ? -1 : p->first[BUF_MAIN]);
+        *(hidden ? &matrices : &others) += param_elems(p);
+    }
+    CHECK(matrices > 0 && others > 0);
+    CHECK_INT(table.elems[BUF_OPTIMIZER], table.elems[BUF_MAIN]);
+    CHECK(table.elems[BUF_OPTIMIZER + 1] >= others);
+    CHECK(table.elems[BUF_OPTIMIZER + 1] < others + PARAM_ALIGN * table.n_buckets * 4);
+    CHECK_INT(table.elems[BUF_OPTIMIZER + 1], table.spaces.of[BUF_OPTIMIZER + 1].flat);
+    CHECK_TEXT(buffer_desc(&whole, BUF_OPTIMIZER).name, "momentum");
+    CHECK_TEXT(buffer_desc(&optimizer_adamw, BUF_OPTIMIZER + 1).name, "moment2");
+    CHECK_NEAR(optimizer_state_bytes(&spec.optimizer), 4, 0);
+    arena_free(&t.arena);
+}
+
+/* Over all ranks: each matrix of the rule has one owner, and all else is cut anywhere. */
+static void only_buckets_of_that_rule_are_cut_between_matrices(void **state)
+{
+    (void)state;
+    enum { RANKS = 3 };
+    Tiny t = { 0 };
+    ModelSpec spec;
+    ParamTable table[RANKS];
+    CHECK_OK(tiny_config(&t, TINY("moe.experts=6")));
+    for (int r = 0; r < RANKS; r++) build(&t, RANKS, r, &spec, &table[r]);
+    for (int i = 0; i < table[0].n_buckets; i++) {
+        const ParamBucket *k = &table[0].bucket[i];
+        CHECK((k->cuts != NULL) == (k->rule == &whole && k->ranks > 1));
+        CHECK_INT(bucket_cut(k, 0), 0);
+        CHECK_INT(bucket_cut(k, k->ranks), k->n);
+        for (int r = 0; r < RANKS && k->ranks > 1; r++)
+            CHECK_INT(bucket_cut(&table[r].bucket[i], r), bucket_cut(k, r));
+    }
+    for (int i = 0; i < table[0].n; i++) {
+        int owners = 0;
+        const Param *p = &table[0].at[i];
+        if (p->bucket < 0 || p->rule != &whole) continue;
+        const ParamBucket *k = &table[0].bucket[p->bucket];
+        int64_t at = p->first[BUF_MAIN] - k->first;
+        for (int r = 0; r < RANKS; r++)
+            owners += at >= bucket_cut(k, r) && at + param_elems(p) <= bucket_cut(k, r + 1);
+        CHECK_INT(owners, 1);
+    }
+    arena_free(&t.arena);
+}
+
+/* ---- the update ---- */
+
+static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **state)
+{
+    (void)state;
+    Tiny t;
+    tiny_open(&t, TINY("optimizer.weight_decay=0", "train.clip_norm=0", "optimizer.beta1=0.5",
+                       "optimizer.beta2=0.75"));
+    Engine *e = &t.engine;
+    int matrices = 0;
+    calls.n = 0;
+    e->spec.optimizer = optimizer_with(&whole, DTYPE_F32);
+    CHECK_OK(params_build(&e->spec, 0, NULL, &t.arena, &e->params));
+    CHECK_OK(params_alloc(&e->spec, &e->params, &t.arena, true, &e->memory));
+    for (int b = 0; b < BUF_STATE; b++) CHECK_OK(engine_zero(&e->arenas, &e->memory.buffer[b]));
+    e->n_ranges = e->n_norms = 0;
+    CHECK_OK(shards_make(e));
+    for (int i = 0; i < e->params.n; i++) {
+        const Param *p = &e->params.at[i];
+        matrices += p->rule == &whole;
+        if (p->bucket < 0) continue;
+        float *w = param_view(p, &e->memory, BUF_MAIN).data;
+        float *g = param_view(p, &e->memory, BUF_GRAD).data;
+        for (int64_t k = 0; k < param_elems(p); k++) w[k] = g[k] = 1;
+    }
+    memset(e->io.record.sums.data, 0, RECORD_SUMS * sizeof(float));
+    memset(e->io.record.load.data, 0, tensor_bytes(&e->io.record.load));
+    update_scalars(e, 0.25, 3, e->io.hyper.data);
+    CHECK_OK(update_run(e));
+    CHECK_INT(calls.n, matrices);
+    /* the third update of moments that were 0: m / c1 = 0.5 / (1 - 0.125), v / c2 = 0.25 / (1 - 0.75^3) */
+    double adamw = 1 - 0.25 * (0.5 / 0.875) / sqrt(0.25 / (1 - 0.421875));
+    for (int i = 0; i < e->params.n; i++) {
+        const Param *p = &e->params.at[i];
+        if (p->bucket < 0) continue;
+        const float *w = param_view(p, &e->memory, BUF_MAIN).data;
+        for (int64_t k = 0; k < param_elems(p); k++)
+            CHECK_NEAR((double)w[k], p->rule == &whole ? 0.75 : adamw, 1e-5);
+    }
+    tiny_close(&t);
+}
+
+/* ---- checkpoints ---- */
+
+/* A rule that is not in the table left it: AdamW's first moment is no momentum. */
+static void sentences_name_the_rule_and_its_buffer(void **state)
+{
+    (void)state;
+    char who[NUMBERS_WHO_BYTES];
+    int at = 0;
+    CHECK_TEXT(numbers_writer(who, &whole, BUF_MAIN, 2), "whole, in step 2 or before, left");
+    CHECK_TEXT(numbers_writer(who, NULL, BUF_MAIN, 2),
+               "a fault of memory, in step 2 or before, left");
+    CHECK_TEXT(numbers_writer(who, NULL, BUF_STATE, 2),
+               "moe_bias_update, in step 2 or before, left");
+    CHECK(optimizer_find_state("moment2", &at) == &optimizer_adamw);
+    CHECK_INT(at, 1);
+    CHECK(optimizer_find_state("momentum", &at) == NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(each_rule_has_buckets_of_its_own_and_buffers_that_it_names),
+        TEST(only_buckets_of_that_rule_are_cut_between_matrices),
+        TEST(an_update_is_given_one_matrix_at_a_time_and_its_own_scalars),
+        TEST(sentences_name_the_rule_and_its_buffer),
+    };
+    return TEST_RUN(tests);
+}
