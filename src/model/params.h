@@ -54,12 +54,7 @@ BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b);
 /* Which group shards a parameter: none (all ranks hold it whole), the shard group, the expert-shard
  * group. A layer's buckets stand
  * in this order. */
-typedef enum ParamSharding {
-    SHARDING_NONE,
-    SHARDING_DENSE,
-    SHARDING_EXPERT,
-    SHARDING_COUNT
-} ParamSharding;
+typedef enum ShardGroup { SHARD_WHOLE, SHARD_DENSE, SHARD_EXPERT, SHARD_GROUPS } ShardGroup;
 
 /* Where ZeRO divides a bucket among ranks. CUT_ELEMENTS: into equal parts, anywhere. CUT_MATRICES:
  * between parameters, so that each matrix has one owner; parts have about the same cost of the
@@ -76,10 +71,10 @@ typedef struct ParamShards {
     ParamCut cut;                    /* of all buckets; a rule may ask for CUT_MATRICES itself */
 } ParamShards;
 
-/* One layer's parameters of one hold and one rule. */
+/* One layer's parameters of one sharding group and one rule. */
 typedef struct ParamBucket {
     int layer;
-    ParamSharding sharding;
+    ShardGroup shard_group;
     const OptimizerDesc *rule; /* NULL: frozen roles */
     int64_t first, n;          /* in the flat space */
     int64_t ranks, own;        /* parts of the bucket; the number of this rank's part */
@@ -118,8 +113,8 @@ typedef struct Param {
 /* Sums of elements (ParamSpaces.copies: of bytes), padding included. */
 typedef struct ParamSizes {
     int64_t flat, expert; /* the flat space; experts' share */
-    int64_t whole;        /* the share of SHARDING_NONE buckets */
-    int64_t layer;        /* the largest layer, without its SHARDING_NONE bucket */
+    int64_t whole;        /* the share of SHARD_WHOLE buckets */
+    int64_t layer;        /* the largest layer, without its SHARD_WHOLE bucket */
 } ParamSizes;
 
 /* By buffer; BUF_STATE has none. */
@@ -151,7 +146,7 @@ typedef struct LayerWeights {
     Tensor dw[ROLE_COUNT];
 } LayerWeights;
 
-/* Buffers, in arenas of the engine. `gathered` holds two layers' whole buckets (all but SHARDING_NONE)
+/* Buffers, in arenas of the engine. `gathered` holds two layers' whole buckets (all but SHARD_WHOLE)
  * of a sharded buffer: weights gathered from all ranks, gradients not yet reduced. Even layers lie
  * in its first half, odd ones in the second. `low` holds a layer's gradients in the type in which
  * they are added. */

@@ -166,8 +166,8 @@ static void rules_in_order(const ModelSpec *s, const OptimizerDesc *out[BUCKET_R
 static void add_size(ParamSizes *z, const ParamBucket *k, int64_t n)
 {
     z->flat += n;
-    *(k->sharding == SHARDING_NONE ? &z->whole : &z->layer) += n;
-    if (k->sharding == SHARDING_EXPERT) z->expert += n;
+    *(k->shard_group == SHARD_WHOLE ? &z->whole : &z->layer) += n;
+    if (k->shard_group == SHARD_EXPERT) z->expert += n;
 }
 
 /* copies: the bytes that products read of the bucket. */
@@ -183,19 +183,20 @@ static void add_bucket_sizes(ParamSpaces *layer, const ParamBucket *k, int64_t c
  * lie among the others and have gradients, which nobody reads. */
 static bool in_bucket(const ModelSpec *s, const Param *p, const ParamBucket *k)
 {
-    ParamSharding sharding = p->keep_f32      ? SHARDING_NONE
-                             : p->expert >= 0 ? SHARDING_EXPERT
-                                              : SHARDING_DENSE;
+    ShardGroup shard_group = p->keep_f32      ? SHARD_WHOLE
+                             : p->expert >= 0 ? SHARD_EXPERT
+                                              : SHARD_DENSE;
     bool frozen = role_frozen(&s->layers[k->layer], p->role);
     const OptimizerDesc *rule = frozen ? NULL : rule_of(s, p);
-    return p->first[BUF_STATE] < 0 && sharding == k->sharding && rule == k->rule;
+    return p->first[BUF_STATE] < 0 && shard_group == k->shard_group && rule == k->rule;
 }
 
 /* Adds a parameter at an element of its bucket (or of BUF_STATE) to the matrix of its role. */
 static void add_to_matrix(ParamTable *t, const Param *p, int64_t at)
 {
-    Matrix *m = t->n_matrices > 0 ? &t->matrix[t->n_matrices - 1] : NULL;
-    if (m == NULL || m->layer != p->layer || m->role != p->role) {
+    assert(t->matrix != NULL);
+    Matrix *m = &t->matrix[t->n_matrices > 0 ? t->n_matrices - 1 : 0];
+    if (t->n_matrices == 0 || m->layer != p->layer || m->role != p->role) {
         m = &t->matrix[t->n_matrices++];
         *m = (Matrix){ .layer = p->layer,
                        .role = p->role,
@@ -248,7 +249,7 @@ static Status fill_bucket(ParamTable *t, const ModelSpec *spec, int first, int e
     const ParamShards *s = &t->shards;
     const int64_t ranks[] = { 1, s->dense > 1 ? s->dense : 1, s->expert > 1 ? s->expert : 1 };
     const int64_t own[] = { 0, s->dense_rank, s->expert_rank };
-    if (s->zero > 0) k.ranks = ranks[k.sharding], k.own = own[k.sharding];
+    if (s->zero > 0) k.ranks = ranks[k.shard_group], k.own = own[k.shard_group];
     int64_t at = 0, bytes = 0;
     int role = -1, matrices = t->n_matrices;
     for (int i = first; i < end; i++) {
@@ -291,28 +292,34 @@ void spaces_add(ParamSpaces *sum, const ParamSpaces *more)
     add_sizes(&sum->copies, &more->copies);
 }
 
-static Status fill_buckets(ParamTable *t, const ModelSpec *s, Arena *a)
+/* The buckets of a layer, whose parameters are [first, end) of the table. */
+static Status place_layer(ParamTable *t, const ModelSpec *s, int first, int end, Arena *a)
 {
     const OptimizerDesc *rules[BUCKET_RULES];
+    ParamBucket k = { .layer = t->at[first].layer, .ranks = 1 };
+    ParamSpaces layer = { 0 };
     rules_in_order(s, rules);
-    TRY(ARENA_NEW(a, s->n_layers * BUCKET_RULES * SHARDING_COUNT, &t->bucket));
+    for (int i = 0; i < BUCKET_RULES * SHARD_GROUPS; i++) {
+        int r = i / SHARD_GROUPS;
+        if (r > 0 && rules[r] == rules[r - 1]) continue;
+        k.rule = rules[r];
+        k.shard_group = (ShardGroup)(i % SHARD_GROUPS);
+        TRY(fill_bucket(t, s, first, end, k, &layer, a));
+    }
+    spaces_add(&t->spaces, &layer);
+    for (const Param *p = &t->at[first]; p < &t->at[end]; p++) {
+        if (p->first[BUF_STATE] >= 0) add_to_matrix(t, p, p->first[BUF_STATE]);
+    }
+    return OK;
+}
+
+static Status place_params(ParamTable *t, const ModelSpec *s, Arena *a)
+{
+    TRY(ARENA_NEW(a, s->n_layers * BUCKET_RULES * SHARD_GROUPS, &t->bucket));
     TRY(ARENA_NEW(a, s->n_layers * ROLE_COUNT, &t->matrix));
     for (int i = 0, end = 0; i < t->n; i = end) {
-        ParamBucket k = { .layer = t->at[i].layer, .ranks = 1 };
-        ParamSpaces one = { 0 };
-        while (end < t->n && t->at[end].layer == k.layer) end++;
-        for (int r = 0; r < BUCKET_RULES; r++) {
-            if (r > 0 && rules[r] == rules[r - 1]) continue;
-            for (k.sharding = 0; k.sharding < SHARDING_COUNT; k.sharding++) {
-                k.rule = rules[r];
-                TRY(fill_bucket(t, s, i, end, k, &one, a));
-            }
-        }
-        spaces_add(&t->spaces, &one);
-        for (; i < end; i++) {
-            const Param *p = &t->at[i];
-            if (p->first[BUF_STATE] >= 0) add_to_matrix(t, p, p->first[BUF_STATE]);
-        }
+        while (end < t->n && t->at[end].layer == t->at[i].layer) end++;
+        TRY(place_layer(t, s, i, end, a));
     }
     return OK;
 }
@@ -376,7 +383,7 @@ Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Are
     for (int i = 0; i < out->n; i++) {
         out->at[i].init_std = out->at[i].init == INIT_NORMAL ? (float)s->init_std : 0;
     }
-    TRY(fill_buckets(out, s, a));
+    TRY(place_params(out, s, a));
     shard_buffers(s, out);
     bool head = layer_on(&s->layers[s->n_layers - 1], rank);
     /* The table multiplies as the head, the head once more for each depth. */

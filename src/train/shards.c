@@ -34,7 +34,7 @@ static bool is_alone(const EngineParams *w) { return w->ex->mesh == NULL; }
 
 static MeshGroup group_of(const ParamBucket *k)
 {
-    return k->sharding == SHARDING_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD;
+    return k->shard_group == SHARD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD;
 }
 
 /* The number of members of a group. A counting run has no groups: there the shape says it. */
@@ -48,11 +48,11 @@ static int64_t group_members(const EngineParams *w, MeshGroup g)
 /* Does each member of the group hold the sum of the bucket's gradients whole? */
 static bool replicated(const EngineParams *w, const ParamBucket *k)
 {
-    return w->table.shards.zero == 0 || k->sharding == SHARDING_NONE;
+    return w->table.shards.zero == 0 || k->shard_group == SHARD_WHOLE;
 }
 
-/* Where the sum of a bucket's gradients over the ranks ends up. */
-static Tensor reduced(const EngineParams *w, const ParamBucket *k)
+/* Where the sum of a bucket's gradients over the ranks lies. */
+static Tensor reduced_sum(const EngineParams *w, const ParamBucket *k)
 {
     if (replicated(w, k)) return bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
     return bucket_own(&w->table, &w->memory, k, BUF_GRAD);
@@ -61,9 +61,9 @@ static Tensor reduced(const EngineParams *w, const ParamBucket *k)
 /* Does another stage hold the same bucket? In DualPipe two ranks hold the same two stages; with a
  * tied table both ends of a pipeline hold the table. Each has the gradients of its own passes, and
  * both get the sum. */
-static bool mirrored(const EngineParams *w, const ParamBucket *k)
+static bool on_two_stages(const EngineParams *w, const ParamBucket *k)
 {
-    if (w->groups->group[GROUP_MIRROR] == NULL) return false;
+    if (w->groups->group[GROUP_REPLICA_STAGE] == NULL) return false;
     return w->both_ways || layer_desc(w->spec->layers[k->layer].kind)->begins;
 }
 
@@ -102,7 +102,7 @@ static void add_range(EngineParams *w, UpdateRange r)
     }
 }
 
-/* What this rank updates of a bucket: its shard, or all of it if gradients are replicated. */
+/* The part of a bucket that this rank updates: its shard, or all of it if gradients are replicated. */
 static UpdateRange update_of(const EngineParams *w, const ParamBucket *k)
 {
     const ParamTable *t = &w->table;
@@ -136,7 +136,8 @@ static bool in_norm(const EngineParams *w, const ParamBucket *k)
 {
     if (is_alone(w)) return true;
     const Mesh *m = w->ex->mesh;
-    if (m->at.replica > 0 || (mirrored(w, k) && m->group[GROUP_MIRROR]->rank > 0)) return false;
+    if (m->at.replica > 0 || (on_two_stages(w, k) && m->group[GROUP_REPLICA_STAGE]->rank > 0))
+        return false;
     return !replicated(w, k) || m->group[group_of(k)]->rank == 0;
 }
 
@@ -174,7 +175,7 @@ static void add_run(EngineParams *w, const ParamBucket *k, const Param *rule, in
                     int64_t end)
 {
     UpdateRange all = update_of(w, k);
-    Tensor g = reduced(w, k);
+    Tensor g = reduced_sum(w, k);
     int64_t n = g.dim[0], own = replicated(w, k) ? 0 : bucket_cut(k, k->own);
     first = first > own ? first - own : 0;
     end = end - own < n ? end - own : n;
@@ -244,7 +245,7 @@ static Status run_collective(EngineParams *w, OpComm kind, MeshGroup group, int 
                                                     .ranks = ranks });
 }
 
-static Status sum_over_group(EngineParams *w, MeshGroup group, Tensor t)
+static Status all_reduce(EngineParams *w, MeshGroup group, Tensor t)
 {
     return run_collective(w, COMM_ALL_REDUCE, group, 0, t, t);
 }
@@ -269,7 +270,7 @@ static Status gather_parts(EngineParams *w, const ParamBucket *k, Tensor own, Te
  * scattered, so that the sum of all is made: twice the bytes. */
 static Status sum_parts(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
-    if (k->cuts != NULL) return sum_over_group(w, group_of(k), whole);
+    if (k->cuts != NULL) return all_reduce(w, group_of(k), whole);
     return run_collective(w, COMM_REDUCE_SCATTER, group_of(k), 0, whole, bucket_part(k, whole));
 }
 
@@ -322,7 +323,7 @@ static Status zero_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     static const ParamRole roles[] = { ROLE_EXPERT_GATE_UP, ROLE_EXPERT_DOWN };
     float *at = whole.data, *end = tensor_at(&whole, tensor_elems(&whole));
-    for (size_t i = 0; k->sharding == SHARDING_EXPERT && i < sizeof roles / sizeof *roles; i++) {
+    for (size_t i = 0; k->shard_group == SHARD_EXPERT && i < sizeof roles / sizeof *roles; i++) {
         const Tensor *dw = &w->layer[k->layer].dw[roles[i]];
         if (dw->data == NULL) continue; /* frozen */
         TRY(fill_zero(w, at, dw->data));
@@ -331,9 +332,8 @@ static Status zero_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
     return fill_zero(w, at, end);
 }
 
-/* Are the bucket's gradients made in a half of `gathered`, and does each rank keep its part of the
- * sum? */
-static bool is_scattered(const EngineParams *w, const ParamBucket *k)
+/* Are the bucket's gradients made in a half of the gather buffer, and then reduced to shards? */
+static bool in_place(const EngineParams *w, const ParamBucket *k)
 {
     return w->table.sharded[BUF_GRAD] && k->ranks > 1;
 }
@@ -343,7 +343,7 @@ Status shards_begin(EngineParams *w)
     for (int i = 0; i < w->table.n_buckets; i++) {
         const ParamBucket *k = &w->table.bucket[i];
         if (k->rule == NULL) continue;
-        bool place = is_scattered(w, k);
+        bool place = in_place(w, k);
         Tensor sum = place ? bucket_own(&w->table, &w->memory, k, BUF_GRAD)
                            : bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
         TRY(place ? engine_zero(w->arenas, &sum) : zero_bucket(w, k, sum));
@@ -357,9 +357,9 @@ Status shards_zero(EngineParams *w, int layer)
     int first, end = trained_buckets(w, layer, &first);
     for (int i = first; i < end; i++) {
         const ParamBucket *k = &w->table.bucket[i];
-        if (!is_scattered(w, k)) continue;
+        if (!in_place(w, k)) continue;
         TRY(zero_bucket(w, k, bucket_whole(&w->table, &w->memory, k, BUF_GRAD)));
-        if (k->sharding == SHARDING_EXPERT) w->written[layer] = false;
+        if (k->shard_group == SHARD_EXPERT) w->written[layer] = false;
     }
     return OK;
 }
@@ -369,13 +369,13 @@ Status shards_zero(EngineParams *w, int layer)
 static Status reduce_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     Tensor in = whole, part = bucket_part(k, whole), out = replicated(w, k) ? whole : part;
-    bool low = w->memory.low.data != NULL && k->sharding != SHARDING_NONE;
+    bool low = w->memory.low.data != NULL && k->shard_group != SHARD_WHOLE;
     if (low) {
         in = tensor_rows(&w->memory.low, 0, k->n);
         TRY(cast(w->ex, (Cast){ whole, in }));
     }
     Tensor sum = replicated(w, k) ? in : bucket_part(k, in);
-    TRY(replicated(w, k) ? sum_over_group(w, group_of(k), in) : sum_parts(w, k, in));
+    TRY(replicated(w, k) ? all_reduce(w, group_of(k), in) : sum_parts(w, k, in));
     return low && tensor_elems(&sum) > 0 ? cast(w->ex, (Cast){ sum, out }) : OK;
 }
 
@@ -387,7 +387,7 @@ Status shards_reduce(EngineParams *w, int layer)
     bool parts = w->table.sharded[BUF_GRAD];
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &w->table.bucket[i];
-        if (parts && (k->ranks == 1 || (k->sharding == SHARDING_EXPERT && !w->written[layer])))
+        if (parts && (k->ranks == 1 || (k->shard_group == SHARD_EXPERT && !w->written[layer])))
             continue;
         Tensor whole = bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
         TRY(reduce_bucket(w, k, whole));
@@ -403,11 +403,11 @@ Status shards_sum(EngineParams *w, int layer)
     int first, end = trained_buckets(w, layer, &first);
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &w->table.bucket[i];
-        Tensor sum = reduced(w, k);
-        bool whole = k->sharding == SHARDING_NONE && w->table.sharded[BUF_GRAD];
-        if (whole) TRY(sum_over_group(w, group_of(k), sum));
-        TRY(sum_over_group(w, GROUP_REPLICA, sum));
-        if (mirrored(w, k)) TRY(sum_over_group(w, GROUP_MIRROR, sum));
+        Tensor sum = reduced_sum(w, k);
+        bool whole = k->shard_group == SHARD_WHOLE && w->table.sharded[BUF_GRAD];
+        if (whole) TRY(all_reduce(w, group_of(k), sum));
+        TRY(all_reduce(w, GROUP_REPLICA, sum));
+        if (on_two_stages(w, k)) TRY(all_reduce(w, GROUP_REPLICA_STAGE, sum));
     }
     return OK;
 }
