@@ -1,4 +1,5 @@
-/* collectives: reads the ranks, checks that they are of one run, and measures what was matched. */
+/* collectives: reads the ranks, checks that they are of one run, and measures the collectives that
+ * collectives_match has found. What is printed of them is up to collectives_sheets and _text. */
 #include "analyze/collectives.h"
 
 #include <math.h>
@@ -7,7 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUTLIER = 10 }; /* times the group's median skew */
+/* A collective is an outlier if its skew is so many times the median skew of its group. */
+enum { OUTLIER = 10 };
+
+static const CollectiveRules OURS = {
+    .movers = "nccl|rccl|cross_device_reduce|nvshmem|deep_ep|deepep|multimem_all_|"
+              "one_shot_all_reduce|two_shot_all_reduce",
+    .lacks = "?",
+    .lacks_nodes = "?",
+    .mb = 1e6,
+    .gb = 1000,
+    .causes = true,
+};
 
 /* ---- the ranks ---- */
 
@@ -17,7 +29,7 @@ typedef struct Failure {
     char text[2048];
 } Failure;
 
-static void note(Failure *f, Status s, int at)
+static void note_failure(Failure *f, Status s, int at)
 {
 #pragma omp critical(collectives_failure)
     if (s != OK && (f->status == OK || at < f->at)) {
@@ -27,13 +39,14 @@ static void note(Failure *f, Status s, int at)
     }
 }
 
-/* As many at a time as there are processors, so that few whole traces are in memory. */
-static Status read_all(Collectives *c, const char *const *path, int n)
+/* Reads as many traces at a time as there are processors, so that few whole ones are in memory. */
+static Status read_ranks(Collectives *c, const char *const *path, int n)
 {
     Failure failure = { 0 };
 #pragma omp parallel for schedule(dynamic, 1)                                                      \
     num_threads(omp_get_num_procs() < n ? omp_get_num_procs() : n)
-    for (int i = 0; i < n; i++) note(&failure, collectives_read(c, path[i], &c->ranks[i], i), i);
+    for (int i = 0; i < n; i++)
+        note_failure(&failure, collectives_read(c, path[i], &c->ranks[i], i), i);
     return failure.status == OK ? OK : status_adopt(failure.status, failure.text);
 }
 
@@ -44,7 +57,7 @@ static int by_number(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* By rank; the calls know their rank's new row. */
+/* Sorts the ranks by number and gives each call its rank's new row. */
 static Status sort_ranks(Collectives *c)
 {
     int32_t *row = NULL;
@@ -95,11 +108,11 @@ static int by_value(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Members by metadata if it lists all, else those that took part. */
+/* Sets the members of a group: those of the metadata if it lists all, else those that took part. */
 static Status members_of(Collectives *c, CollectiveGroup *g)
 {
     const CollectiveCall *x = &c->calls[g->call];
-    bool pair = x->kind == SEND_RECV && x->what.name != 0 && !c->options.compat;
+    bool pair = x->kind == SEND_RECV && x->what.name != 0 && !c->options.rules->by_group;
     int64_t n = 0;
     int64_t size = x->what.group_size > 0 ? x->what.group_size : 0;
     TRY(ARENA_NEW(c->arena, g->calls + size, &g->member));
@@ -132,7 +145,7 @@ static Status name_groups(Collectives *c)
         if (k == c->ranks[x->rank].call) stream = x->stream;
         unknown &= x->what.group == 0 && x->stream == stream;
     }
-    c->simplified = c->options.compat && unknown;
+    c->simplified = c->options.rules->by_group && unknown;
     for (int64_t i = 0; i < c->n_groups; i++) {
         CollectiveGroup *g = &c->groups[i];
         const CollectiveCall *x = &c->calls[g->call];
@@ -174,16 +187,16 @@ double collectives_mb(const Collectives *c, const CollectiveCall *x, bool out)
 {
     int64_t n = out ? x->what.out_elements : x->what.in_elements;
     double bytes = event_dtype_bytes(strings_text(&c->strings, x->what.dtype));
-    return n < 0 ? (double)NAN : (double)n * bytes / (c->options.compat ? 1048576 : 1e6);
+    return n < 0 ? (double)NAN : (double)n * bytes / c->options.rules->mb;
 }
 
-/* What bandwidth counts: of gathers what comes out, of sums and exchanges what goes in (nccl-tests);
- * where ranks bring different amounts, their mean. */
+/* The bytes that bandwidth counts, as nccl-tests does: the output of gathers, the input of reductions
+ * and exchanges. If ranks bring different amounts, their mean. */
 static double full_mb(const Collectives *c, const CollectiveSlot *s)
 {
     double sum = 0;
     const CollectiveCall *x = &c->calls[s->call];
-    if (c->options.compat) return collectives_mb(c, x, x->kind == ALL_GATHER);
+    if (c->options.rules->first_call) return collectives_mb(c, x, x->kind == ALL_GATHER);
     for (int64_t i = 0; i < s->calls; i++) {
         double in = collectives_mb(c, x + i, false), out = collectives_mb(c, x + i, true);
         sum += x->kind == ALL_TO_ALL || x->kind == ALL_TO_ALLV || x->kind == REDUCE_SCATTER
@@ -193,22 +206,22 @@ static double full_mb(const Collectives *c, const CollectiveSlot *s)
     return sum / (double)s->calls;
 }
 
-static void bandwidth(const Collectives *c, CollectiveSlot *s)
+static void measure_bandwidth(const Collectives *c, CollectiveSlot *s)
 {
     const CollectiveCall *x = &c->calls[s->call];
     const int passes = collective_rule[x->kind].passes;
     double n =
         x->what.group_size > 0 ? (double)x->what.group_size : (double)c->groups[s->group].members;
-    bool known = x->kind != OTHER_COLLECTIVE && (!c->options.compat || x->what.group_size > 0);
+    bool known =
+        x->kind != OTHER_COLLECTIVE && (!c->options.rules->first_call || x->what.group_size > 0);
     s->mb = known ? full_mb(c, s) : (double)NAN;
-    s->algorithm_bw = s->latency > 0
-                          ? s->mb / (c->options.compat ? 1024 : 1000) / (s->latency / 1e6)
-                          : (double)NAN;
+    s->algorithm_bw =
+        s->latency > 0 ? s->mb / c->options.rules->gb / (s->latency / 1e6) : (double)NAN;
     s->bus_bw = s->algorithm_bw * (passes == 0 ? 1 : passes * (n - 1) / n);
 }
 
-/* Times on the clock that the mode counts by. */
-static void times(CollectiveCall *const x, CollectiveSlot *s)
+/* Measures latency, arrivals, waits and skews by the start and end of each call. */
+static void measure_times(CollectiveCall *const x, CollectiveSlot *s)
 {
     double first = x[0].start, ends[2] = { x[0].end, x[0].end };
     s->latency = x[0].dur;
@@ -216,7 +229,7 @@ static void times(CollectiveCall *const x, CollectiveSlot *s)
     for (int32_t i = 0; i < (int32_t)s->calls; i++) {
         s->latency = fmin(s->latency, x[i].dur);
         if (x[i].start > s->arrived) s->last = i;
-        if (x[i].start <= first) s->first = i; /* of equals the last, as TraceLens */
+        if (x[i].start <= first) s->first = i; /* the last of equal ones, as in TraceLens */
         s->arrived = fmax(s->arrived, x[i].start);
         first = fmin(first, x[i].start);
         ends[0] = fmin(ends[0], x[i].end);
@@ -237,8 +250,9 @@ static double work_of(const Collectives *c, const CollectiveCall *x, const Colle
     return 0;
 }
 
-/* Why the last one was late: the work before it that took most longer than the median rank's. */
-static void cause(const Collectives *c, CollectiveSlot *s, double *room)
+/* Finds why the last rank was late. Of the work before its call, takes the piece that is longest in
+ * excess of the median of the other ranks. */
+static void find_cause(const Collectives *c, CollectiveSlot *s, double *room)
 {
     const CollectiveCall *x = &c->calls[s->call], *late = x + s->last;
     for (int64_t i = 0; i < s->calls; i++) room[i] = x[i].start;
@@ -256,7 +270,7 @@ static void cause(const Collectives *c, CollectiveSlot *s, double *room)
     }
 }
 
-static void flag(const Collectives *c, const CollectiveGroup *g, double *room)
+static void flag_outliers(const Collectives *c, const CollectiveGroup *g, double *room)
 {
     int64_t n = 0, first = -1, last = -1;
     CollectiveSlot *s = &c->slots[g->slot];
@@ -284,11 +298,11 @@ Status collectives_measure(Collectives *c)
     TRY(ARENA_NEW(c->arena, most, &room));
     for (int64_t i = 0; i < c->n_slots; i++) {
         CollectiveSlot *s = &c->slots[i];
-        times(&c->calls[s->call], s);
-        bandwidth(c, s);
-        if (s->calls > 1) cause(c, s, room);
+        measure_times(&c->calls[s->call], s);
+        measure_bandwidth(c, s);
+        if (s->calls > 1) find_cause(c, s, room);
     }
-    for (int64_t i = 0; i < c->n_groups; i++) flag(c, &c->groups[i], room);
+    for (int64_t i = 0; i < c->n_groups; i++) flag_outliers(c, &c->groups[i], room);
     return OK;
 }
 
@@ -321,22 +335,24 @@ static Status check_matches(const Collectives *c)
 Status collectives_open(Collectives *c, const char *const *path, int n, const CollectivesOptions *o,
                         Arena *a)
 {
+    const CollectiveRules *rules = o->rules == NULL ? &OURS : o->rules;
     *c =
         (Collectives){ .options = *o, .arena = a, .n_ranks = n, .gpus_per_node = o->gpus_per_node };
+    c->options.rules = rules;
     TRY(strings_init(&c->strings));
     TRY(ARENA_ZEROED(a, n, &c->ranks));
-    TRY(read_all(c, path, n));
+    TRY(read_ranks(c, path, n));
     TRY(sort_ranks(c));
     TRY(check_ranks(c));
-    /* A trace of a container with one GPU says nothing of the node. */
-    if (o->gpus_per_node == 0 && (c->ranks[0].devices > 1 || o->compat))
+    /* In a container with one GPU a trace lists one device, which says nothing of the node. */
+    if (o->gpus_per_node == 0 && (c->ranks[0].devices > 1 || rules->trust_devices))
         c->gpus_per_node = c->ranks[0].devices;
     TRY(collectives_match(c));
     TRY(sort_by_rank(c));
     TRY(name_groups(c));
     TRY(check_matches(c));
-    if (!o->compat) TRY(collectives_clocks(c));
-    for (int64_t i = 0; i < c->n_calls && o->compat; i++) {
+    if (!rules->by_position) TRY(collectives_clocks(c));
+    for (int64_t i = 0; i < c->n_calls && rules->by_position; i++) {
         c->calls[i].start = c->calls[i].ts;
         c->calls[i].end = c->calls[i].ts + c->calls[i].dur;
     }

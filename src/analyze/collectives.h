@@ -1,10 +1,17 @@
 /*
- * collectives: the same collective on all ranks: what it cost, who waited, and for whom.
+ * collectives: each collective over all of its ranks: what it cost, who waited, and for whom.
  *
- * A collective's kernel runs from when its rank arrives until the data is exchanged. So of the ranks'
- * kernels the shortest is that of the last to arrive, which is pure communication; what the others
- * ran longer, they waited. Clocks of hosts differ, but a collective ends on all of its ranks at about
- * the same time: that gives each rank's clock (docs/reference/trace.md).
+ * The kernel of a collective runs from when its rank arrives until the data is exchanged. The last rank
+ * to arrive has the shortest kernel, and that is pure communication. The time by which the other
+ * kernels are longer is waiting. Clocks of hosts differ, but a collective ends on all of its ranks at
+ * about the same time, which gives the offset of each clock (docs/reference/trace.md).
+ *
+ *     collectives_read    the trace of one rank -> its collectives and the work before each
+ *     collectives_match   which calls are one collective; the clocks of the ranks
+ *     collectives         reads all ranks and measures
+ *     collectives_sheets  tables; collectives_text: a summary for people
+ *
+ * The collectives of one trace alone are a sheet of `trace report` (sheet_collectives.c).
  */
 #ifndef ANALYZE_COLLECTIVES_H
 #define ANALYZE_COLLECTIVES_H
@@ -33,26 +40,26 @@ typedef enum CollectiveKind {
 
 typedef struct CollectiveRule {
     const char *name;
-    const char *names;   /* in an event's "Collective name", words */
-    const char *kernels; /* parts of a kernel's or operator's name, words, in any case */
-    int passes; /* bus bandwidth is algorithm bandwidth times this (n - 1) / n; 0: times 1 */
-    bool ends_together; /* no rank is done before the last has come */
+    const char *names;   /* words that an event's "Collective name" may be */
+    const char *kernels; /* words that a kernel's or operator's name may contain, in any case */
+    int passes; /* bus bandwidth = algorithm bandwidth * passes * (n - 1) / n; 0: the two are equal */
+    bool ends_together; /* no rank ends before the last one has arrived */
 } CollectiveRule;
 extern const CollectiveRule collective_rule[COLLECTIVE_KINDS];
 
-/* Of one rank, between its last collective of the same group and this one: how long work of a name
- * ran on the device, or on the host while the device had none. */
+/* Work of one name on one rank, between its previous collective of the same group and this one: how
+ * long it ran on the device, or on the host while the device was idle. */
 typedef struct CollectiveWork {
     double us;
     uint32_t name;
     bool host;
 } CollectiveWork;
 
-/* One kernel on one rank. Texts are those of Collectives.strings. */
+/* One kernel on one rank. Texts are numbers of Collectives.strings. */
 typedef struct CollectiveCall {
     double ts, dur;    /* as they were written */
-    double start, end; /* on the clock of all ranks */
-    Collective what;   /* also what the operator that launched it says */
+    double start, end; /* on the common clock */
+    Collective what;   /* as the kernel says, else the operator that launched it */
     int64_t slot;      /* row of slots */
     int64_t work, works;
     uint32_t kernel, key, index;
@@ -63,23 +70,23 @@ typedef struct CollectiveCall {
 typedef struct CollectiveGroup {
     uint32_t key;
     const char *name, *description, *ranks, *span; /* "intra_node", "inter_node", "unknown" */
-    int32_t *member; /* ranks of the world, rising; from metadata, else those that took part */
-    int64_t members, present; /* present: those whose traces are here */
+    int32_t *member;                               /* ranks of the world, rising */
+    int64_t members, present;                      /* present: their traces were given */
     int64_t call, calls, slot, slots;
 } CollectiveGroup;
 
-/* Calls that are one collective: call ... call + calls - 1, by rank. */
+/* One collective: the calls from `call` on, by rank. */
 typedef struct CollectiveSlot {
     int64_t call, calls, index; /* index: place in its group */
-    int32_t group, first, last; /* which of its calls came first and last */
+    int32_t group, first, last; /* the calls that arrived first and last */
     bool whole;                 /* all members that are present take part */
     const char *flag;           /* "", "partial", "outlier", "border outlier" */
     double latency, arrived, wait_sum, skew_start, skew_end, late;
     double exchange;                 /* from the last start to the last end */
     double mb, algorithm_bw, bus_bw; /* NaN: unknown */
-    uint32_t cause;                  /* what made the last one late */
+    uint32_t cause;                  /* a string: the work that made the last one late */
     bool cause_host;
-    double cause_us; /* longer than the median of the others; 0: unknown */
+    double cause_us; /* by how much it is longer than the median of the others; 0: unknown */
 } CollectiveSlot;
 
 typedef struct CollectiveRank {
@@ -89,14 +96,33 @@ typedef struct CollectiveRank {
     ReadCounts counts;
     /* clock = time + offset_us + drift * (time - at) */
     double at, offset_us, drift, spread_us;
-    int64_t points; /* collectives that it rests on; 0: as written */
+    int64_t points; /* collectives that the clock rests on; 0: the clock stays as written */
 } CollectiveRank;
 
+/* How collectives are read, matched and shown. */
+typedef struct CollectiveRules {
+    const char *movers;      /* words in names of kernels that move data between ranks */
+    const char *lacks;       /* marks of columns that sheets do not have (collectives_sheets.c) */
+    const char *lacks_nodes; /* the same where the GPUs of a node are not known */
+    const char *unknown_key; /* stands for a missing key of the summary by size; NULL: nothing */
+    double mb, gb;           /* bytes of a MB, MB of a GB */
+    bool causes;             /* find out why a rank was late, and who makes whom wait */
+    bool kernel_alone;       /* only a kernel's own record counts, and it must have a number */
+    bool by_group;        /* calls of one process group are one sequence, sends and receives, too */
+    bool by_position;     /* the k-th calls of all ranks are one collective, on clocks as written */
+    bool files_are_ranks; /* a file's rank is its place in the list */
+    bool trust_devices;   /* a trace that lists one device means one GPU a node */
+    bool first_call;      /* sizes are the first call's, and unknown without the group's size */
+    bool all_count;       /* sums take partial collectives and outliers, too */
+    bool main_kinds;      /* list only the kinds up to ALL_TO_ALL */
+    bool drop_unknown;    /* drop rows without a key, and rates that no row has */
+} CollectiveRules;
+
 typedef struct CollectivesOptions {
-    bool compat;           /* TraceLens' matching, sizes and columns */
-    bool partial;          /* some ranks are enough */
-    int64_t gpus_per_node; /* 0: as many as the traces list devices */
-    Progress *bar;         /* as in EventsOptions */
+    const struct CollectiveRules *rules; /* NULL: our own */
+    bool partial;                        /* not all ranks need be given */
+    int64_t gpus_per_node;               /* 0: as many as the traces list devices */
+    Progress *bar;                       /* as in EventsOptions */
 } CollectivesOptions;
 
 typedef struct Collectives {
@@ -110,21 +136,22 @@ typedef struct Collectives {
     CollectiveGroup *groups;
     CollectiveSlot *slots; /* by group, then time */
     CollectiveWork *works;
-    bool simplified; /* compat: no process groups, one stream a rank */
+    bool simplified; /* by_group: there are no process groups, and one stream a rank */
     int64_t n_ranks, n_calls, n_groups, n_slots, n_works;
     int64_t room_calls, room_works, room_groups;
 } Collectives;
 
-/* Reads the ranks' traces, a few at a time, and matches, aligns and measures. ERR_ARG: ranks twice,
- * missing or of different runs, or no collectives. Close with collectives_close, also on failure. */
+/* Reads the traces of the ranks, matches their collectives, aligns their clocks and measures. ERR_ARG:
+ * a rank is there twice or missing, or is of another run, or there are no collectives. Close with
+ * collectives_close, also on failure. */
 Status collectives_open(Collectives *c, const char *const *path, int n, const CollectivesOptions *o,
                         Arena *a);
 void collectives_close(Collectives *c); /* safe on { 0 } */
 
-/* Sheets, in the order they are written; *n of them. */
+/* The sheets, *n of them, in the order in which they are written. */
 enum { COLLECTIVE_SHEETS = 11 };
 Status collectives_sheets(const Collectives *c, Table sheet[COLLECTIVE_SHEETS], int *n);
-/* For people. */
+/* A summary of the sheets for people. */
 Status collectives_text(const Collectives *c, const Table *sheet, Text *out);
 
 /* ---- between the files of this part ---- */
@@ -133,9 +160,9 @@ Status collectives_read(Collectives *c, const char *path, CollectiveRank *out, i
 Status collectives_match(Collectives *c);
 Status collectives_clocks(Collectives *c);
 Status collectives_measure(Collectives *c);
-/* Of all its elements; NaN: unknown. */
+/* MB of all elements of a call's input or output; NaN: unknown. */
 double collectives_mb(const Collectives *c, const CollectiveCall *x, bool out);
-/* The numbers of a list like "[0, 1]", at most `room`. */
+/* Reads the whole numbers of a list like "[0, 1]", at most `room`. Returns how many. */
 int64_t collectives_wholes(const char *list, int32_t *out, int64_t room);
 
 #endif

@@ -1,10 +1,13 @@
 /*
- * collectives_match: which kernels of the ranks are one collective, and the ranks' clocks.
+ * collectives_match: which kernels of the ranks are one collective, and the clocks of the ranks.
  *
- * A group's members call the same collectives in the same order, but a profiler's window begins and
- * ends where it likes, and kernels get lost. So their sequences are aligned: the shift that fits
- * best by what is called and by when it ends gives a first clock, and with it the longest common
- * subsequence, weighted by how well ends agree, gives the matches. Ranks join one after the other.
+ * The members of a group call the same collectives in the same order. But each profiler's window begins
+ * and ends at another call, and some kernels are lost. So sequences are aligned, rank after rank:
+ *
+ * 1. The shift of one sequence against the other at which most calls agree, by what is called and by
+ *    when it ends, gives a first clock.
+ * 2. With this clock, the longest common subsequence gives the matches. A pair weighs less the worse
+ *    its ends agree.
  */
 #include "analyze/collectives.h"
 
@@ -13,17 +16,17 @@
 #include <string.h>
 
 enum {
-    SHIFT_MAX = 2048, /* windows that differ by more collectives do not match */
-    SAMPLE = 64,      /* pairs by which a shift is judged */
-    BAND = 48,        /* kernels lost in a row, at most */
+    SHIFT_MAX = 2048, /* collectives by which two windows may differ */
+    SAMPLE = 64,      /* pairs that judge a shift */
+    BAND = 48,        /* kernels that may be lost in a row */
     DRIFT_POINTS = 16,
     DRIFT_SIGMAS = 20 /* of five standard errors, four each */
 };
 
-/* ---- a clock by pairs of ends ---- */
+/* ---- a clock from pairs of ends ---- */
 
 typedef struct Pair {
-    double at, ahead; /* a time, and how much later the other clock says it is */
+    double at, ahead; /* a time, and by how much the other clock is ahead then */
 } Pair;
 
 typedef struct Clock {
@@ -41,7 +44,7 @@ static double corrected(const Clock *c, double t) { return t + c->offset + c->dr
 static double spread_of(const Clock *c, const Pair *p, int64_t n, double *room)
 {
     for (int64_t i = 0; i < n; i++) room[i] = fabs(corrected(c, p[i].at) - p[i].at - p[i].ahead);
-    return 1.4826 * median_of(room, n); /* of a normal distribution: its sigma */
+    return 1.4826 * median_of(room, n); /* sigma, if it were a normal distribution */
 }
 
 static void fit_offset(Clock *c, const Pair *p, int64_t n, double *room)
@@ -51,10 +54,11 @@ static void fit_offset(Clock *c, const Pair *p, int64_t n, double *room)
     c->spread = spread_of(c, p, n, room);
 }
 
-/* Offset: the median. Drift: the median of slopes between the halves, if it stands out of the noise
- * and explains most of it; few points in a short window would give any drift, and a lost kernel is
- * a step, not a drift. Both bear nearly half of the points being wrong. */
-static Clock fit(Pair *p, int64_t n, double *room)
+/* The offset is the median of the pairs. The drift is the median slope between pairs half a window
+ * apart. It is kept only if it stands out of the noise and explains most of it: few points in a short
+ * window would give any drift, and a lost kernel is a step. Medians are right while fewer than half of
+ * the points are wrong. */
+static Clock fit_clock(Pair *p, int64_t n, double *room)
 {
     Clock still = { .at = n > 0 ? p[0].at : 0 }, moving = still;
     int64_t half = n / 2, slopes = 0;
@@ -78,7 +82,7 @@ static Clock fit(Pair *p, int64_t n, double *room)
 
 typedef struct Entry {
     double end;
-    uint64_t what; /* equal for what may be one collective */
+    uint64_t what; /* calls that may be one collective have the same */
     int64_t slot;
 } Entry;
 
@@ -88,18 +92,18 @@ typedef struct Shift {
 } Shift;
 
 typedef struct Align {
-    Entry *all, *one, *merged; /* what the ranks so far have, and the next rank's */
+    Entry *all, *one, *merged; /* of the ranks so far; of the next rank; of both */
     int64_t n_all, n_one;
     double *room;
     Pair *pair;
     Shift *shift;
-    int64_t *match; /* by one's entry: all's, -1 */
+    int64_t *match; /* by entry of `one`: its entry of `all`, or -1 */
     float *score;   /* two rows of the band */
     uint8_t *step;
     Arena *arena;
 } Align;
 
-/* How many entries are equal at a shift. */
+/* Counts the entries that are equal at a shift. */
 static int64_t equal_at(const Align *a, int64_t shift)
 {
     int64_t last = a->n_all - shift < a->n_one ? a->n_all - shift : a->n_one, n = 0;
@@ -108,7 +112,7 @@ static int64_t equal_at(const Align *a, int64_t shift)
     return n;
 }
 
-/* The ends of at most so many of them, evenly taken. */
+/* Takes the ends of at most `at_most` equal entries, evenly spread. Returns how many. */
 static int64_t pairs_at(const Align *a, const Shift *s, int64_t at_most)
 {
     int64_t n = 0;
@@ -120,8 +124,9 @@ static int64_t pairs_at(const Align *a, const Shift *s, int64_t at_most)
     return n;
 }
 
-/* The shift at which most entries are equal; among those with at least half as many (steps repeat)
- * the one at which ends differ by the same, then the longest, then the one of equal clocks. */
+/* Finds the best shift. Training steps repeat, so many shifts have equal entries. Of those with at least
+ * half of the most, takes one at which all ends differ by about the same. Then the one with most
+ * equal entries counts, then the one with the smallest clock offset. */
 static Shift best_shift(const Align *a)
 {
     int64_t low = -(a->n_one - 1), high = a->n_all - 1, most = 0, n = 0;
@@ -135,7 +140,7 @@ static Shift best_shift(const Align *a)
     }
     for (int64_t i = 0; i < n && most > 0; i++) {
         if (2 * s[i].equal < most) continue;
-        Clock c = fit(a->pair, pairs_at(a, &s[i], SAMPLE), a->room);
+        Clock c = fit_clock(a->pair, pairs_at(a, &s[i], SAMPLE), a->room);
         s[i].offset = fabs(c.offset);
         s[i].spread = c.spread;
         least = fmin(least, c.spread);
@@ -154,14 +159,15 @@ static double usual_interval(const Align *a)
     return a->n_one < 2 ? 0 : fabs(median_of(a->room, a->n_one - 1));
 }
 
-enum { STEP_MATCH, STEP_ONE, STEP_ALL }; /* or an entry of one sequence that the other lacks */
+/* How the subsequence goes on: both entries match, or one of the sequences has an entry more. */
+enum { STEP_MATCH, STEP_ONE, STEP_ALL };
 
-/* Longest common subsequence within BAND of the shift. A match is worth less the worse its ends
- * agree, nothing where they lie as far apart as collectives do. */
-static void subsequence(Align *a, const Shift *s)
+/* The longest common subsequence within BAND of the shift. A match is worth 1 if its ends agree, less if
+ * they do not, and nothing if they are as far apart as one collective is from the next. */
+static void match_sequences(Align *a, const Shift *s)
 {
     const int64_t width = 2 * BAND + 1;
-    Clock c = fit(a->pair, pairs_at(a, s, s->equal), a->room);
+    Clock c = fit_clock(a->pair, pairs_at(a, s, s->equal), a->room);
     double far = fmax(fmax(usual_interval(a), 20 * c.spread), 50);
     float *before = a->score, *now = a->score + width;
     memset(a->score, 0, (size_t)(2 * width) * sizeof *a->score);
@@ -196,10 +202,10 @@ static void subsequence(Align *a, const Shift *s)
     for (int64_t i = 0; i < a->n_one; i++) a->one[i].end = corrected(&c, a->one[i].end);
 }
 
-/* `all` takes the entries that it lacks, by time between those that match. Slots of `one` are set. */
-static void merge(Align *a, int64_t *slots)
+/* Adds to `all` the entries that it lacks, by time between those that match. Sets the slots of `one`. */
+static void merge_sequences(Align *a, int64_t *slots)
 {
-    int64_t n = 0, next = 0, to = -1; /* to: what the next match is */
+    int64_t n = 0, next = 0, to = -1; /* to: the entry of `all` that matches next */
     for (int64_t i = 0; i <= a->n_one; i++) {
         int64_t match = i < a->n_one ? a->match[i] : a->n_all;
         if (i == 0 || a->match[i - 1] >= 0) to = match;
@@ -221,12 +227,13 @@ static void merge(Align *a, int64_t *slots)
 static double on_common(const Collectives *c, const CollectiveCall *x, double t)
 {
     const CollectiveRank *r = &c->ranks[x->rank];
-    if (c->options.compat) return t;
+    if (c->options.rules->by_position) return t;
     t += (double)(r->base_ns - c->ranks[0].base_ns) / 1000;
     return t + r->offset_us + r->drift * (t - r->at);
 }
 
-/* Sizes of ranks differ in some collectives; of a graph's kernels only the name is known. */
+/* A hash of what is called. Sizes are left out for kinds in which ranks may bring different ones. The
+ * kernels of a CUDA graph have nothing but their name. */
 static uint64_t what_of(const CollectiveCall *x)
 {
     static const uint64_t MIX = 0x9E3779B97F4A7C15u;
@@ -253,8 +260,8 @@ static Status align_init(Align *a, const CollectiveGroup *g, int64_t longest)
     return ARENA_NEW(arena, longest * (2 * BAND + 1), &a->step);
 }
 
-/* The calls of one rank join those of the ranks before. */
-static void join(Collectives *c, Align *a, CollectiveCall *call, int64_t n, int64_t *slots)
+/* Adds the calls of one rank to those of the ranks before. */
+static void join_rank(Collectives *c, Align *a, CollectiveCall *call, int64_t n, int64_t *slots)
 {
     for (int64_t i = 0; i < n; i++) {
         a->one[i] = (Entry){ .end = on_common(c, &call[i], call[i].ts + call[i].dur),
@@ -264,13 +271,13 @@ static void join(Collectives *c, Align *a, CollectiveCall *call, int64_t n, int6
     a->n_one = n;
     if (a->n_all > 0) {
         Shift s = best_shift(a);
-        if (s.equal > 0) subsequence(a, &s);
+        if (s.equal > 0) match_sequences(a, &s);
     }
-    merge(a, slots);
+    merge_sequences(a, slots);
     for (int64_t i = 0; i < n; i++) call[i].slot = a->one[i].slot;
 }
 
-/* The rank with most calls first: the others fit into it. */
+/* Begins with the rank that has most calls, since the others are most likely to fit into it. */
 static Status match_group(Collectives *c, CollectiveGroup *g)
 {
     CollectiveCall *call = &c->calls[g->call];
@@ -280,15 +287,15 @@ static Status match_group(Collectives *c, CollectiveGroup *g)
     for (int64_t i = 0, n = 0; i < g->calls; i++) {
         n = i > 0 && call[i].rank == call[i - 1].rank ? n + 1 : 1;
         if (n > longest) longest = n, first = i + 1 - n;
-        if (c->options.compat) call[i].slot = n - 1;
+        if (c->options.rules->by_position) call[i].slot = n - 1;
     }
     g->slots = longest;
-    if (c->options.compat) return OK;
+    if (c->options.rules->by_position) return OK;
     TRY(align_init(&a, g, longest));
-    join(c, &a, call + first, longest, &slots);
+    join_rank(c, &a, call + first, longest, &slots);
     for (int64_t i = 0, n = 0; i < g->calls; i += n) {
         for (n = 1; i + n < g->calls && call[i + n].rank == call[i].rank;) n++;
-        if (i != first) join(c, &a, call + i, n, &slots);
+        if (i != first) join_rank(c, &a, call + i, n, &slots);
     }
     TRY(ARENA_NEW(c->arena, slots, &place));
     for (int64_t k = 0; k < slots; k++) place[a.all[k].slot] = k;
@@ -349,7 +356,7 @@ Status collectives_match(Collectives *c)
 
 /* ---- clocks of the ranks ---- */
 
-/* Pairs of a rank's ends with those of ranks whose clocks are known. */
+/* Pairs the ends of a rank's calls with the mean end on ranks whose clocks are known. */
 static int64_t pairs_with(const Collectives *c, int64_t rank, const bool *known, bool any_kind,
                           Pair *pair)
 {
@@ -372,8 +379,9 @@ static int64_t pairs_with(const Collectives *c, int64_t rank, const bool *known,
     return n;
 }
 
-/* From the first rank on, to ranks that share collectives with those before; sends and the like only
- * where nothing else reaches. A rank that nothing reaches keeps its clock. */
+/* Sets the clocks, from the first rank on to ranks that share collectives with those already known.
+ * Sends and others that do not end together count only if nothing else connects a rank. A rank that
+ * nothing connects keeps its clock. */
 Status collectives_clocks(Collectives *c)
 {
     bool *known = NULL, *next = NULL;
@@ -389,7 +397,7 @@ Status collectives_clocks(Collectives *c)
         for (int64_t r = 0; r < c->n_ranks; r++) {
             int64_t n = known[r] ? 0 : pairs_with(c, r, known, any_kind, pair);
             if (n == 0) continue;
-            Clock k = fit(pair, n, room);
+            Clock k = fit_clock(pair, n, room);
             CollectiveRank *rank = &c->ranks[r];
             rank->at = k.at;
             rank->offset_us = k.offset;

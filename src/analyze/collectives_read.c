@@ -1,5 +1,5 @@
-/* collectives_read: a rank's trace -> its collectives, and the work before each. Of the trace only
- * that stays. */
+/* collectives_read: reads the trace of one rank and keeps its collectives and the work before each. The
+ * rest of the trace is freed, so many ranks fit into memory. */
 #include "analyze/collectives.h"
 #include "analyze/events_read.h"
 #include "analyze/tree.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows in the order in which kernels' names are tried: "AllReduce" before "Reduce". */
+/* Names of kernels are tried in the order of the rows: "AllReduce" before "Reduce". */
 const CollectiveRule collective_rule[COLLECTIVE_KINDS] = {
     [ALL_REDUCE] = { "all_reduce", "allreduce|allreduce_coalesced|allreduce_sparse|all_reduce",
                      "allreduce|all_reduce|cross_device_reduce", 2, true },
@@ -36,11 +36,7 @@ const CollectiveRule collective_rule[COLLECTIVE_KINDS] = {
     [OTHER_COLLECTIVE] = { "unknown", "", "", 0, true },
 };
 
-static const char MOVERS[] = "nccl|rccl|cross_device_reduce|nvshmem|deep_ep|deepep|multimem_all_|"
-                             "one_shot_all_reduce|two_shot_all_reduce";
-static const char MOVERS_COMPAT[] = "nccl|rccl|cross_device_reduce";
-
-/* Has s one of the words in it, in any case? */
+/* Does s contain one of the words, in upper or lower case? */
 static bool has_word(const char *s, const char *words)
 {
     char word[64];
@@ -65,7 +61,7 @@ static CollectiveKind kind_by(const char *s, bool exact)
 
 /* ---- a rank's trace while it is open ---- */
 
-/* A stretch of a host thread in which `name` is the innermost event. */
+/* A stretch of time of a host thread, and its innermost event then. */
 typedef struct Stretch {
     double start, end;
     uint32_t name;
@@ -77,10 +73,10 @@ typedef struct Reading {
     Tree tree;
     Arena arena;
     int64_t rank;
-    uint32_t *device; /* device work by start */
-    double *until;    /* latest end of it and those before */
+    uint32_t *device; /* device work, by start */
+    double *until;    /* by entry of `device`: the latest end so far */
     int64_t n_device;
-    uint8_t *mover; /* by event: a collective's kernel */
+    uint8_t *mover; /* by event: is it the kernel of a collective? */
     CollectiveCall *call;
     CollectiveWork *work;
     int32_t *stream;
@@ -88,7 +84,7 @@ typedef struct Reading {
     Stretch **stretch; /* by track; NULL: not made yet */
     int64_t *stretches;
     uint32_t busiest; /* the track with most operators */
-    double *us;       /* by name and side; 0 between uses */
+    double *us;       /* by name and by host or device; all 0 between uses */
     uint32_t *used;
     int64_t n_used;
 } Reading;
@@ -106,9 +102,9 @@ static int by_start(const void *a, const void *b)
     return (x->event > y->event) - (x->event < y->event);
 }
 
-/* Events for which `wanted` holds, by start, the longer one first. */
-static Status sorted(Reading *r, bool (*wanted)(const Reading *, int64_t, uint32_t), uint32_t track,
-                     Place **out, int64_t *n)
+/* Sorts the events for which `wanted` holds by start; of equal starts the longer one comes first. */
+static Status sort_events(Reading *r, bool (*wanted)(const Reading *, int64_t, uint32_t),
+                          uint32_t track, Place **out, int64_t *n)
 {
     *n = 0;
     for (int64_t i = 0; i < r->e.n; i++) *n += wanted(r, i, track);
@@ -126,7 +122,7 @@ static bool is_device(const Reading *r, int64_t i, uint32_t track)
     return (void)track, event_on_gpu(r->e.kind[i]);
 }
 
-/* What says what a thread was at; of the runtime only calls that wait. */
+/* Does the event say what its thread was doing? Of runtime calls only those that wait do. */
 static bool is_host(const Reading *r, int64_t i, uint32_t track)
 {
     if (r->e.track[i] != track) return false;
@@ -142,7 +138,7 @@ static bool is_host(const Reading *r, int64_t i, uint32_t track)
 
 /* ---- what a collective is ---- */
 
-/* The sum over its tensors of the elements that the first argument has: "[[[2,3]],[]]" -> 6. */
+/* Adds up the elements of all tensors of the first argument: "[[[2,3]],[]]" -> 6. -1: unknown. */
 static int64_t first_elements(const char *dims)
 {
     double sum = 0, product = 0;
@@ -162,7 +158,7 @@ static int64_t first_elements(const char *dims)
     return sum > 0 && sum < 1e15 ? (int64_t)sum : -1;
 }
 
-/* What the operators above say of a collective whose kernel says nothing. */
+/* Asks the operators above a kernel what its collective is. */
 static Status from_operators(Reading *r, uint32_t event, CollectiveCall *c)
 {
     Events *e = &r->e;
@@ -213,13 +209,14 @@ static Status key_text(Reading *r, CollectiveCall *c, const char *fmt, ...)
     return strings_id(&r->e.strings, key, (size_t)n, &c->key);
 }
 
-/* Which sequence a call belongs to. A send and its receive are a sequence of the two ranks. */
+/* Sets the sequence that a call belongs to. Sends from one rank to another are a sequence of their own,
+ * to which the receives belong, too. */
 static Status key_of(Reading *r, CollectiveCall *c)
 {
     const Strings *s = &r->e.strings;
     const char *group = strings_text(s, c->what.group), *ranks = strings_text(s, c->what.ranks);
     int64_t me = r->rank, peer = c->what.peer;
-    if (r->all->options.compat)
+    if (r->all->options.rules->by_group)
         return key_text(r, c, "%s", c->what.group == 0 ? "Unknown_Group" : group);
     if (c->kind == SEND_RECV && c->what.name != 0) {
         bool sends = strcmp(strings_text(s, c->what.name), "send") == 0;
@@ -236,7 +233,7 @@ static Status key_of(Reading *r, CollectiveCall *c)
     return key_text(r, c, "stream %lld", (long long)nth);
 }
 
-/* The streams that carry collectives without a group. */
+/* Notes the streams of collectives that name no group: each such stream is a sequence. */
 static Status note_stream(Reading *r, const CollectiveCall *c)
 {
     if (c->what.group != 0 || c->what.ranks != 0) return OK;
@@ -248,10 +245,10 @@ static Status note_stream(Reading *r, const CollectiveCall *c)
     return OK;
 }
 
-static Status describe(Reading *r, uint32_t event)
+static Status add_call(Reading *r, uint32_t event)
 {
     Events *e = &r->e;
-    bool compat = r->all->options.compat;
+    const bool alone = r->all->options.rules->kernel_alone;
     const GpuDetail *g = e->detail[event] == EVENT_NONE ? NULL : &e->gpu[e->detail[event]];
     CollectiveCall c = { .ts = e->ts[event],
                          .dur = e->dur[event],
@@ -262,14 +259,14 @@ static Status describe(Reading *r, uint32_t event)
                          .stream = g == NULL ? -1 : g->stream,
                          .kind = (uint8_t)kind_by(event_name(e, event), false) };
     if (g != NULL && g->collective != EVENT_NONE) c.what = e->collectives[g->collective];
-    if (c.what.name == 0 && !compat) TRY(from_operators(r, event, &c));
-    if (compat && c.what.name == 0 && strcasestr(event_name(e, event), "cross_device_reduce"))
+    if (c.what.name == 0 && !alone) TRY(from_operators(r, event, &c));
+    if (alone && c.what.name == 0 && strcasestr(event_name(e, event), "cross_device_reduce"))
         TRY(strings_id(&e->strings, "allreduce", 9, &c.what.name));
     if (c.what.name != 0)
         c.kind = (uint8_t)kind_by(strings_text(&e->strings, c.what.name), true);
-    else if (compat)
+    else if (alone)
         c.kind = OTHER_COLLECTIVE;
-    if (!compat && strstr(strings_text(&e->strings, c.what.ranks), "...") != NULL) { /* cut */
+    if (!alone && strstr(strings_text(&e->strings, c.what.ranks), "...") != NULL) { /* cut */
         for (int64_t k = 0; k < e->n_groups; k++)
             if (e->groups[k].name == c.what.group) c.what.ranks = e->groups[k].ranks;
     }
@@ -278,22 +275,23 @@ static Status describe(Reading *r, uint32_t event)
     return note_stream(r, &c);
 }
 
-/* A kernel's name says that it moves data between ranks; those that only lay out do not. */
+/* Finds kernels that move data between ranks, by their names. Layout kernels of DeepEP do not. */
 static Status find_movers(Reading *r)
 {
     Events *e = &r->e;
-    uint8_t *seen = NULL; /* by name: 1 no, 2 yes */
-    const char *movers = r->all->options.compat ? MOVERS_COMPAT : MOVERS;
+    uint8_t *seen = NULL; /* by name: 0 not asked yet, 1 no, 2 yes */
+    const CollectiveRules *rules = r->all->options.rules;
     TRY(ARENA_ZEROED(&r->arena, e->n, &r->mover));
     TRY(ARENA_ZEROED(&r->arena, e->strings.n, &seen));
     for (int64_t i = 0; i < e->n; i++) {
         uint8_t *s = &seen[e->name[i]];
         if (e->kind[i] != EVENT_KERNEL) continue;
         if (*s == 0)
-            *s = has_word(event_name(e, i), movers) && strstr(event_name(e, i), "_layout") == NULL
+            *s = has_word(event_name(e, i), rules->movers) &&
+                         strstr(event_name(e, i), "_layout") == NULL
                      ? 2
                      : 1;
-        r->mover[i] = *s == 2 && !(r->all->options.compat && e->link[i] < 0 && e->external[i] < 0);
+        r->mover[i] = *s == 2 && !(rules->kernel_alone && e->link[i] < 0 && e->external[i] < 0);
     }
     return OK;
 }
@@ -305,19 +303,20 @@ static void add_stretch(Stretch *at, int64_t *n, double start, double end, uint3
     if (end > start) at[(*n)++] = (Stretch){ start, end, name };
 }
 
-/* Cuts a thread's time at every start and end of its events: two stretches an event. */
+/* Cuts the time of a thread at the start and end of each of its events. */
 static Status stretches_of(Reading *r, uint32_t track)
 {
     Place *event = NULL, *stack = NULL;
     Stretch *at = NULL;
     int64_t n = 0, depth = 0, cut = 0;
     double now = 0;
-    TRY(sorted(r, is_host, track, &event, &n));
+    TRY(sort_events(r, is_host, track, &event, &n));
     TRY(ARENA_NEW(&r->arena, n, &stack));
     TRY(ARENA_NEW(&r->arena, 2 * n + 1, &at));
     for (int64_t i = 0; i <= n; i++) {
         double start = i < n ? event[i].ts : (double)INFINITY;
-        while (depth > 0 && stack[depth - 1].longest <= start) { /* here: where it ends */
+        while (depth > 0 &&
+               stack[depth - 1].longest <= start) { /* of the stack, `longest` is the end */
             const Place *top = &stack[--depth];
             add_stretch(at, &cut, now, top->longest, top->event);
             if (top->longest > now) now = top->longest;
@@ -353,8 +352,8 @@ static int64_t first_ending_after(const Stretch *s, int64_t n, double t)
     return low;
 }
 
-/* The device was idle from a to b: what the thread did then; where it did nothing that is recorded,
- * what the busiest thread did (backward's thread waits for that of forward). */
+/* The device was idle from a to b. Blames what the launching thread did then. Where that thread has no
+ * events, blames the busiest one: the backward thread waits for the forward thread. */
 static void add_idle(Reading *r, uint32_t track, double a, double b)
 {
     const Stretch *s = r->stretch[track];
@@ -414,7 +413,7 @@ static Status work_before(Reading *r, CollectiveCall *c, uint32_t event, double 
 static Status all_work(Reading *r, const uint32_t *event)
 {
     int64_t names = r->e.strings.n;
-    double *last = NULL; /* by key: where the sequence was */
+    double *last = NULL; /* by key: the latest end in its sequence */
     TRY(ARENA_NEW(&r->arena, names, &last));
     TRY(ARENA_ZEROED(&r->arena, 2 * names, &r->us));
     TRY(ARENA_NEW(&r->arena, 2 * names, &r->used));
@@ -436,14 +435,14 @@ static Status all_work(Reading *r, const uint32_t *event)
 
 /* ---- all of a trace ---- */
 
-static Status look(Reading *r)
+static Status find_collectives(Reading *r)
 {
     Place *place = NULL;
     uint32_t *event = NULL;
     const TreeOptions how = { .link = LINK_CORRELATION };
     TRY(tree_build(&r->e, &how, &r->arena, &r->tree));
     TRY(find_movers(r));
-    TRY(sorted(r, is_device, 0, &place, &r->n_device));
+    TRY(sort_events(r, is_device, 0, &place, &r->n_device));
     TRY(ARENA_NEW(&r->arena, r->n_device, &r->device));
     TRY(ARENA_NEW(&r->arena, r->n_device, &r->until));
     TRY(ARENA_NEW(&r->arena, r->n_device, &event));
@@ -452,13 +451,13 @@ static Status look(Reading *r)
         r->until[i] = fmax(i > 0 ? r->until[i - 1] : event_end(&r->e, d), event_end(&r->e, d));
         if (!r->mover[d]) continue;
         event[r->n] = d;
-        TRY(describe(r, d));
+        TRY(add_call(r, d));
     }
     for (int64_t i = 0; i < r->n; i++) TRY(key_of(r, &r->call[i]));
-    return r->n == 0 || r->all->options.compat ? OK : all_work(r, event);
+    return r->n == 0 || !r->all->options.rules->causes ? OK : all_work(r, event);
 }
 
-/* The rank that a file's name gives: rank3, rank-3, rank_3, rank[3, worker3; -1: none. */
+/* Finds the rank in a file's name: rank3, rank-3, rank_3, rank[3, worker3. -1: there is none. */
 static int64_t rank_of_name(const char *path)
 {
     static const char *const words[] = { "rank", "worker" };
@@ -474,14 +473,14 @@ static int64_t rank_of_name(const char *path)
     return -1;
 }
 
-static Status share(Collectives *c, const Strings *from, uint32_t *text)
+static Status share_text(Collectives *c, const Strings *from, uint32_t *text)
 {
     const char *s = strings_text(from, *text);
     return strings_id(&c->strings, s, strlen(s), text);
 }
 
-/* Takes what stays. One thread at a time. */
-static Status keep(Reading *r, CollectiveRank *out, int place)
+/* Moves what stays into `all`. One thread at a time does so. */
+static Status keep_calls(Reading *r, CollectiveRank *out, int place)
 {
     Collectives *c = r->all;
     const Strings *s = &r->e.strings;
@@ -494,13 +493,13 @@ static Status keep(Reading *r, CollectiveRank *out, int place)
         uint32_t *texts[] = { &w->name,  &w->dtype,  &w->in_split,
                               &w->group, &w->ranks,  &w->out_split,
                               &x->key,   &x->kernel, &w->group_description };
-        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) TRY(share(c, s, texts[k]));
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) TRY(share_text(c, s, texts[k]));
         x->rank = place;
         x->work += c->n_works;
     }
     for (int64_t i = 0; i < r->n_works; i++) {
         c->works[c->n_works + i] = r->work[i];
-        TRY(share(c, s, &c->works[c->n_works + i].name));
+        TRY(share_text(c, s, &c->works[c->n_works + i].name));
     }
     c->n_works += r->n_works;
     out->calls = r->n;
@@ -509,18 +508,18 @@ static Status keep(Reading *r, CollectiveRank *out, int place)
 
 static Status read_into(Reading *r, const char *path, CollectiveRank *out, int place)
 {
-    const bool compat = r->all->options.compat;
-    const EventsOptions how = { .python = !compat, .threads = 1, .bar = r->all->options.bar };
+    const CollectiveRules *rules = r->all->options.rules;
+    const EventsOptions how = { .python = rules->causes, .threads = 1, .bar = r->all->options.bar };
     TRY(events_read(path, &how, &r->e));
     *out = (CollectiveRank){ .path = path,
-                             .rank = compat ? -1 : r->e.rank,
+                             .rank = rules->files_are_ranks ? -1 : r->e.rank,
                              .rank_from = "distributedInfo",
                              .world = r->e.world,
                              .base_ns = r->e.base_ns,
                              .run = r->e.run,
                              .devices = r->e.n_devices,
                              .counts = r->e.counts };
-    if (out->rank < 0 && !compat) {
+    if (out->rank < 0 && !rules->files_are_ranks) {
         out->rank = rank_of_name(path);
         out->rank_from = "the file's name";
     }
@@ -529,7 +528,7 @@ static Status read_into(Reading *r, const char *path, CollectiveRank *out, int p
         out->rank_from = "the place in the list";
     }
     r->rank = out->rank;
-    return look(r);
+    return find_collectives(r);
 }
 
 Status collectives_read(Collectives *c, const char *path, CollectiveRank *out, int place)
@@ -539,7 +538,7 @@ Status collectives_read(Collectives *c, const char *path, CollectiveRank *out, i
     if (s == OK) s = read_into(&r, path, out, place);
     if (s == OK) {
 #pragma omp critical(collectives_keep)
-        s = keep(&r, out, place);
+        s = keep_calls(&r, out, place);
     }
     events_free(&r.e);
     arena_free(&r.arena);

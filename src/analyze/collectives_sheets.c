@@ -1,13 +1,15 @@
-/* collectives_sheets: tables of collectives. Columns that TraceLens has stand first, in its order. */
+/* collectives_sheets: the tables of collectives. Two are made here, by call and by collective; the
+ * summaries are folds of them (fold.h). The columns that TraceLens has come first, in its order. */
 #include "analyze/collectives.h"
+#include "analyze/fold.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Words with + before them are not in --compat tracelens; those with @ only where ranks' nodes are
- * known, or said to be unknown. */
+/* Marks of columns that not all rules have (CollectiveRules.lacks): + ours, ? others'. Columns
+ * with an @ need the number of GPUs per node. */
 static const char
     LONG[] = "collective_id|index_in_group|rank|Process Group Name|Process Group Ranks|"
              "Collective name|Group size|dtype|In msg nelems|In msg size (MB)|Out msg nelems|"
@@ -30,11 +32,14 @@ static const char
 
 /* ---- columns and cells ---- */
 
-static bool has_nodes(const Collectives *c) { return !c->options.compat || c->gpus_per_node > 0; }
+static bool has_nodes(const Collectives *c)
+{
+    return !c->options.rules->drop_unknown || c->gpus_per_node > 0;
+}
 
 static const char *left_out(const Collectives *c)
 {
-    return !c->options.compat ? "" : has_nodes(c) ? "+" : "+@";
+    return has_nodes(c) ? c->options.rules->lacks : c->options.rules->lacks_nodes;
 }
 
 static Status begin(const Collectives *c, Table *t, const char *name, const char *columns)
@@ -51,10 +56,10 @@ static Cell rank(const Collectives *c, const CollectiveCall *x)
     return whole(c->ranks[x->rank].rank);
 }
 
-/* What it is called, else what its kernel's name says, else that name. */
+/* The collective's name as it was recorded. Else its kind by the kernel's name, else that name. */
 static Cell name(const Collectives *c, const CollectiveCall *x)
 {
-    if (x->what.name != 0 || c->options.compat) return id(c, x->what.name);
+    if (x->what.name != 0 || c->options.rules->kernel_alone) return id(c, x->what.name);
     return x->kind == OTHER_COLLECTIVE ? id(c, x->kernel) : text(collective_rule[x->kind].name);
 }
 
@@ -85,28 +90,19 @@ static Status collective_id(const Collectives *c, const CollectiveSlot *x, Cell 
     return OK;
 }
 
-/* ---- groups of rows ---- */
+/* ---- summaries ---- */
 
-/* A column of a summary: a column of the table, and how its values become one: mean, std, median,
- * min, max, sum, sum_ms (divided by 1000), first, count. Of several words each is a column
- * COLUMN_WORD; of one the name is `as` if there is one. */
-typedef struct Part {
-    const char *column, *how, *as;
-} Part;
+/* A sheet that folds another one. `columns` are those of a Fold behind the keys. */
+typedef struct Summing {
+    const char *name, *keys, *by, *columns;
+    bool in_sums;        /* leaves out rows whose flag says that they are in no sum */
+    const char *unknown; /* text in place of a missing key; NULL: it stays empty */
+} Summing;
 
-typedef struct Fold {
-    const char *name, *keys, *order; /* order: a column, falling; NULL: as the keys */
-    const Part *part;
-    int parts;
-    bool compat;         /* rows without a key and bandwidths without a value are left out */
-    const char *hide;    /* a column of flags: rows that are in no sum are left out */
-    const char *unknown; /* NULL, or what stands for a missing key, so that its row stays */
-} Fold;
-
-typedef struct Rows {
+typedef struct Keys {
     const Table *t;
-    int key[16], keys;
-} Rows;
+    int at[16], n;
+} Keys;
 
 static int compare_cells(const Cell *a, const Cell *b)
 {
@@ -116,22 +112,19 @@ static int compare_cells(const Cell *a, const Cell *b)
     return (x > y) - (x < y);
 }
 
-static int compare_keys(const Rows *r, int64_t i, int64_t j)
-{
-    int way = 0;
-    for (int k = 0; k < r->keys && way == 0; k++)
-        way = compare_cells(table_at(r->t, i, r->key[k]), table_at(r->t, j, r->key[k]));
-    return way;
-}
-
 static int compare_rows(const void *a, const void *b, void *state)
 {
+    const Keys *k = state;
     const int64_t i = *(const int64_t *)a, j = *(const int64_t *)b;
-    int way = compare_keys(state, i, j);
-    return way != 0 ? way : (i > j) - (i < j);
+    for (int n = 0; n < k->n; n++) {
+        int order = compare_cells(table_at(k->t, i, k->at[n]), table_at(k->t, j, k->at[n]));
+        if (order != 0) return order;
+    }
+    return (i > j) - (i < j);
 }
 
-/* Rows by a column's numbers, falling, or with sign -1 rising. */
+/* Sorts rows by the numbers of a column: falling, or with sign -1 rising. Equal rows keep their
+ * order. */
 static Status sort_table(Table *t, const char *column, double sign)
 {
     double *value = NULL;
@@ -151,92 +144,88 @@ static Status sort_table(Table *t, const char *column, double sign)
     return OK;
 }
 
-static bool has_values(const Table *t, int column)
+/* Does a row count? flags: the column of flags, or -1. whole: rows that lack a key do not. */
+static bool takes_row(const Keys *k, int64_t row, int flags, bool whole)
 {
-    bool any = false;
-    for (int64_t i = 0; i < t->rows; i++) any |= !isnan(cell_value(table_at(t, i, column)));
-    return any;
+    const Cell *flag = flags < 0 ? NULL : table_at(k->t, row, flags);
+    bool take = flag == NULL || flag->type == CELL_NONE || strcmp(flag->text, "outlier") == 0;
+    for (int n = 0; n < k->n && whole; n++)
+        take &= table_at(k->t, row, k->at[n])->type != CELL_NONE;
+    return take;
 }
 
-static Status part_columns(const Part *p, Table *out)
+/* Takes the rows that count, sorted by their keys, so that groups with equal sums come by keys. */
+static Status counted_rows(const Collectives *c, const Table *from, const Summing *s, Keys *keys,
+                           Table *out)
 {
-    char prefix[128];
-    if (strchr(p->how, '|') == NULL)
-        return table_add(out, "", p->as == NULL ? p->column : p->as, "");
-    (void)snprintf(prefix, sizeof prefix, "%s_", p->column);
-    return table_add(out, prefix, p->how, "");
-}
-
-/* A column's values in rows row[0 .. n) as cells; x has room for n. */
-static Status fold_part(const Table *from, const int64_t *row, int64_t n, const Part *p, double *x,
-                        Table *out)
-{
-    static const char WAYS[] = "mean|std|median|min|max|sum|sum_ms";
-    int column = table_column(from, p->column), length = 0;
-    int64_t k = 0;
-    Cell first = cell_none();
-    Summary s;
-    for (int64_t i = 0; i < n; i++) {
-        const Cell *cell = table_at(from, row[i], column);
-        if (first.type == CELL_NONE) first = *cell;
-        if (!isnan(cell_value(cell))) x[k++] = cell_value(cell);
-    }
-    TRY(summary_of(x, NULL, k, from->arena, &s));
-    const double value[] = { s.mean, s.std, s.median, s.min, s.max, s.sum, s.sum / 1000 };
-    const char *word = NULL;
-    for (int i = 0; (word = text_word(p->how, i, &length)) != NULL; i++) {
-        char how[16];
-        (void)snprintf(how, sizeof how, "%.*s", length, word);
-        int way = text_word_index(WAYS, how);
-        TABLE_MORE(out, way >= 0                    ? cell_number(value[way])
-                        : strcmp(how, "first") == 0 ? first
-                                                    : cell_whole(n));
+    int64_t *row = NULL;
+    const int flags = s->in_sums ? table_column(from, "flag") : -1;
+    const bool whole = c->options.rules->drop_unknown && s->unknown == NULL;
+    TRY(ARENA_NEW(out->arena, from->rows, &row));
+    for (int64_t i = 0; i < from->rows; i++)
+        if (takes_row(keys, i, flags, whole)) row[out->rows++] = i;
+    qsort_r(row, (size_t)out->rows, sizeof *row, compare_rows, keys);
+    TRY(ARENA_NEW(out->arena, out->rows * from->columns, &out->cell));
+    for (int64_t i = 0; i < out->rows; i++) {
+        memcpy(table_at(out, i, 0), table_at(from, row[i], 0),
+               (size_t)from->columns * sizeof *out->cell);
+        for (int k = 0; k < keys->n && s->unknown != NULL; k++) {
+            Cell *cell = table_at(out, i, keys->at[k]);
+            if (cell->type == CELL_NONE) *cell = cell_text(s->unknown);
+        }
     }
     return OK;
 }
 
-/* Does a row count? */
-static bool takes(const Rows *by, const Fold *f, int64_t row, int flags)
+/* Sets the keys that this run has, and puts their columns before the others. */
+static Status read_keys(const Collectives *c, const Table *from, const Summing *s, Arena *a,
+                        Keys *keys, Fold *fold)
 {
-    const Cell *flag = flags < 0 ? NULL : table_at(by->t, row, flags);
-    bool take = flag == NULL || flag->type == CELL_NONE || strcmp(flag->text, "outlier") == 0;
-    for (int k = 0; k < by->keys && f->compat && f->unknown == NULL; k++)
-        take &= table_at(by->t, row, by->key[k])->type != CELL_NONE;
-    return take;
+    Table names = { 0 };
+    Text text = { 0 };
+    TRY(table_init(&names, "", s->keys, left_out(c), a));
+    *keys = (Keys){ .t = from, .n = names.columns };
+    TRY(text_init(&text, a));
+    for (int i = 0; i < keys->n; i++) {
+        keys->at[i] = table_column(from, names.column[i]);
+        TRY(text_printf(&text, "%s=first %s|", names.column[i], names.column[i]));
+    }
+    TRY(text_printf(&text, "%s", s->columns));
+    fold->columns = text.data;
+    TRY(text_init(&text, a));
+    for (int i = 0; i < keys->n; i++)
+        TRY(text_printf(&text, i == 0 ? "%s" : "|%s", names.column[i]));
+    fold->keys = text.data;
+    return OK;
 }
 
-static Status fold(const Collectives *c, const Table *from, const Fold *f, Table *out)
+/* Drops the columns of bandwidths that are unknown in all rows. */
+static Status drop_unknown_rates(Table *t)
 {
-    Rows by = { .t = from };
-    int64_t *row = NULL, n = 0;
-    double *room = NULL;
-    bool skip[16] = { false };
-    TRY(table_init(out, f->name, f->keys, "", c->arena));
-    by.keys = out->columns;
-    for (int i = 0; i < by.keys; i++) by.key[i] = table_column(from, out->column[i]);
-    for (int i = 0; i < f->parts; i++) {
-        skip[i] = f->compat && strstr(f->part[i].column, " bw ") != NULL &&
-                  !has_values(from, table_column(from, f->part[i].column));
-        if (!skip[i]) TRY(part_columns(&f->part[i], out));
+    for (int i = t->columns - 1; i >= 0; i--) {
+        bool any = strstr(t->column[i], " bw ") == NULL;
+        for (int64_t k = 0; k < t->rows; k++) any |= !isnan(cell_value(table_at(t, k, i)));
+        if (!any) TRY(table_drop(t, t->column[i]));
     }
-    TRY(ARENA_NEW(c->arena, from->rows, &row));
-    TRY(ARENA_NEW(c->arena, from->rows, &room));
-    for (int64_t i = 0; i < from->rows; i++) row[i] = i;
-    qsort_r(row, (size_t)from->rows, sizeof *row, compare_rows, &by);
-    const int flags = f->hide == NULL ? -1 : table_column(from, f->hide);
-    for (int64_t i = 0; i < from->rows; i++)
-        if (takes(&by, f, row[i], flags)) row[n++] = row[i];
-    for (int64_t i = 0, size = 0; i < n; i += size) {
-        for (size = 1; i + size < n && compare_keys(&by, row[i], row[i + size]) == 0;) size++;
-        TRY(table_put(out, NULL, 0));
-        for (int k = 0; k < by.keys; k++) {
-            const Cell *key = table_at(from, row[i], by.key[k]);
-            TABLE_MORE(out, key->type == CELL_NONE ? cell_text(f->unknown) : *key);
-        }
-        for (int k = 0; k < f->parts; k++)
-            if (!skip[k]) TRY(fold_part(from, row + i, size, &f->part[k], room, out));
-    }
-    return f->order == NULL ? OK : sort_table(out, f->order, 1);
+    return OK;
+}
+
+static Status sum_up(const Collectives *c, const Table *from, const Summing *s, Table *out)
+{
+    FoldRows rows = { .t = *from };
+    Fold fold = { .by = s->by };
+    Keys keys;
+    Arena scratch = { 0 };
+    TRY(arena_init(&scratch, "summary", MEM_HOST, (size_t)64 << 30));
+    rows.t.arena = &scratch;
+    rows.t.rows = 0;
+    out->name = s->name;
+    Status status = read_keys(c, from, s, &scratch, &keys, &fold);
+    if (status == OK) status = counted_rows(c, from, s, &keys, &rows.t);
+    if (status == OK) status = fold_rows(&rows, &fold, left_out(c), c->arena, out);
+    arena_free(&scratch);
+    TRY(status);
+    return c->options.rules->drop_unknown ? drop_unknown_rates(out) : OK;
 }
 
 /* ---- collectives ---- */
@@ -262,7 +251,7 @@ static Status long_sheet(const Collectives *c, Table *t)
     return OK;
 }
 
-/* Slots as their sheets list them: by first appearance in rank after rank. */
+/* The collectives in the order of their sheets: by where they first appear, rank after rank. */
 static Status listed(const Collectives *c, bool varied, const CollectiveSlot ***out, int64_t *n)
 {
     bool *seen = NULL;
@@ -272,8 +261,8 @@ static Status listed(const Collectives *c, bool varied, const CollectiveSlot ***
     for (int64_t i = 0; i < c->n_calls; i++) {
         const CollectiveSlot *s = &c->slots[c->calls[c->by_rank[i]].slot];
         const CollectiveKind kind = (CollectiveKind)c->calls[s->call].kind;
-        bool sync =
-            !c->options.compat || kind <= ALL_TO_ALL || (c->simplified && kind == OTHER_COLLECTIVE);
+        bool sync = !c->options.rules->main_kinds || kind <= ALL_TO_ALL ||
+                    (c->simplified && kind == OTHER_COLLECTIVE);
         if (seen[s - c->slots] || !(varied ? kind == ALL_TO_ALLV : sync)) continue;
         seen[s - c->slots] = true;
         (*out)[(*n)++] = s;
@@ -281,8 +270,8 @@ static Status listed(const Collectives *c, bool varied, const CollectiveSlot ***
     return OK;
 }
 
-/* Columns rank_R_NAME: of a slot's new ranks those of `first`, then those of `then`; where they
- * begin by rank. */
+/* Adds columns rank_R_NAME for two lists of names. Ranks come in the order in which collectives
+ * bring them. at: by list and rank, the first of its columns. */
 static Status rank_columns(const Collectives *c, const CollectiveSlot *const *slot, int64_t n,
                            const char *const words[2], int *at[2], Table *t)
 {
@@ -343,12 +332,13 @@ static Status sync_sheet(const Collectives *c, Table *t)
     return OK;
 }
 
-/* all_to_allv: ranks bring different amounts, so its time is from the first start to the last end. */
+/* In all_to_allv ranks bring different amounts, so its time is from the first start to the last
+ * end. */
 static Status varied_row(const Collectives *c, const CollectiveSlot *x, int *at[2], Table *t)
 {
     const CollectiveGroup *g = &c->groups[x->group];
     const CollectiveCall *call = &c->calls[x->call];
-    const double gb = c->options.compat ? 1024 : 1000, first = call[x->first].start;
+    const double gb = c->options.rules->gb, first = call[x->first].start;
     double n = (double)x->calls, mb = 0, longest = 0, sum = 0, most = 0, unknown = (double)NAN;
     double fastest = unknown, slowest = unknown, wall = x->arrived - first + x->exchange;
     int64_t elements = 0;
@@ -407,16 +397,14 @@ static Status varied_sheet(const Collectives *c, Table *t)
     return sort_table(t, "total data communicated (MB)", 1);
 }
 
-/* What rank sends to rank: split j of a group goes to its j-th member, a rank of the world. TraceLens
- * takes j itself for the rank. */
+/* The MB that each rank sends to each other one. Split j goes to the j-th member of the group.
+ * TraceLens takes j itself for a rank of the world. */
 static Status heatmap(const Collectives *c, Table *t)
 {
-    static const Part parts[] = { { "MB", "sum", "total_sent_MB" },
-                                  { "MB", "mean", "avg_sent_MB" },
-                                  { "MB", "count", "count" } };
-    const Fold by_pair = {
-        .name = "nccl_all2allv_heatmap", .keys = "src_rank|dst_rank", .part = parts, .parts = 3
-    };
+    static const Summing by_pair = { .name = "nccl_all2allv_heatmap",
+                                     .keys = "src_rank|dst_rank",
+                                     .columns =
+                                         "total_sent_MB=sum MB|avg_sent_MB=mean MB|count=n" };
     Table sends;
     int32_t *split = NULL;
     int64_t most = c->n_ranks;
@@ -430,12 +418,15 @@ static Status heatmap(const Collectives *c, Table *t)
         double all = collectives_mb(c, x, false), each = all / (double)x->what.in_elements;
         if (x->kind != ALL_TO_ALLV || !(all > 0)) continue;
         int64_t n = collectives_wholes(strings_text(&c->strings, x->what.in_split), split,
-                                       c->options.compat ? c->n_ranks : g->members);
+                                       c->options.rules->files_are_ranks ? c->n_ranks : g->members);
         for (int64_t j = 0; j < n; j++)
-            TRY(TABLE_ROW(&sends, rank(c, x), whole(c->options.compat ? j : g->member[j]),
+            TRY(TABLE_ROW(&sends, rank(c, x),
+                          whole(c->options.rules->files_are_ranks ? j : g->member[j]),
                           real((double)split[j] * each)));
     }
-    return fold(c, &sends, &by_pair, t);
+    TRY(sum_up(c, &sends, &by_pair, t));
+    TRY(sort_table(t, "dst_rank", -1));
+    return sort_table(t, "src_rank", -1);
 }
 
 /* ---- who makes whom wait ---- */
@@ -452,12 +443,10 @@ static bool in_sums(const CollectiveSlot *s)
 
 static Status causes_sheet(const Collectives *c, Table *t)
 {
-    static const Part parts[] = { { "us", "sum", "cause_us" }, { "us", "count", "collectives" } };
-    const Fold by_cause = { .name = "straggler_causes",
-                            .keys = "rank|cause|where",
-                            .order = "cause_us",
-                            .part = parts,
-                            .parts = 2 };
+    static const Summing by_cause = { .name = "straggler_causes",
+                                      .keys = "rank|cause|where",
+                                      .by = "us",
+                                      .columns = "cause_us=sum us|collectives=n" };
     Table all;
     TRY(begin(c, &all, "causes", "rank|cause|where|us"));
     for (const CollectiveSlot *x = c->slots; x < c->slots + c->n_slots; x++) {
@@ -465,7 +454,7 @@ static Status causes_sheet(const Collectives *c, Table *t)
             TRY(TABLE_ROW(&all, rank(c, &c->calls[x->call + x->last]), cause_text(c, x),
                           cause_where(x), real(x->cause_us)));
     }
-    return fold(c, &all, &by_cause, t);
+    return sum_up(c, &all, &by_cause, t);
 }
 
 static Status blame_of(const Collectives *c, Blame **out, int64_t *slots)
@@ -480,7 +469,7 @@ static Status blame_of(const Collectives *c, Blame **out, int64_t *slots)
     for (int64_t i = 0; i < n; i++) {
         const CollectiveSlot *s = slot[i];
         const CollectiveCall *x = &c->calls[s->call];
-        if (!c->options.compat && !in_sums(s)) continue;
+        if (!c->options.rules->all_count && !in_sums(s)) continue;
         ++*slots;
         for (int64_t k = 0; k < s->calls; k++) {
             b[x[k].rank].wait += s->arrived - x[k].start;
@@ -504,7 +493,7 @@ static Status straggler_sheet(const Collectives *c, const Table *causes, Table *
     TRY(begin(c, t, "straggler_summary", STRAGGLER));
     for (int64_t r = 0; r < c->n_ranks; r++) {
         const Blame *b = &blame[r];
-        int64_t all = c->options.compat ? n : b->slots, k = 0;
+        int64_t all = c->options.rules->all_count ? n : b->slots, k = 0;
         if (b->slots == 0) continue;
         TRY(TABLE_ROW(t, whole(c->ranks[r].rank), real(tenths(b->wait)),
                       real(tenths(b->wait / (double)b->slots)), whole(b->last), whole(b->first),
@@ -513,8 +502,8 @@ static Status straggler_sheet(const Collectives *c, const Table *causes, Table *
         while (k < causes->rows && table_at(causes, k, 0)->whole != c->ranks[r].rank) k++;
         if (k < causes->rows) table_more(t, table_at(causes, k, 1), 3);
     }
-    return c->options.compat ? sort_table(t, "total_wait_time_us", -1)
-                             : sort_table(t, "caused_wait_us", 1);
+    return c->options.rules->causes ? sort_table(t, "caused_wait_us", 1)
+                                    : sort_table(t, "total_wait_time_us", -1);
 }
 
 static Status clock_sheet(const Collectives *c, Table *t)
@@ -528,86 +517,72 @@ static Status clock_sheet(const Collectives *c, Table *t)
 
 /* ---- all ---- */
 
-#define FOUR           "mean|median|min|max"
-#define PARTS(list, n) .part = (list), .parts = (n)
+#define FOUR "mean,median,min,max"
 
-static const Part sync_parts[] = {
-    { "Process Group Name", "first", NULL }, { "Group size", "first", NULL },
-    { "Full msg size (MB)", "first", NULL }, { "comm_latency", FOUR, NULL },
-    { "skew in start time", FOUR, NULL },    { "skew in end time", FOUR, NULL },
-    { "algo bw (GB/s)", FOUR, NULL },        { "bus bw (GB/s)", FOUR, NULL },
-    { "comm_latency", "count", "count" },    { "comm_latency", "sum_ms", "Total comm latency (ms)" }
+static const Summing by_size = {
+    .name = "nccl_summary_implicit_sync",
+    .keys = "Collective name|dtype|In msg nelems|+Process Group Name|+node_span",
+    .by = "comm_latency",
+    .columns = "?Process Group Name=known Process Group Name|Group size=known Group size|"
+               "Full msg size (MB)=known Full msg size (MB)|comm_latency_*=" FOUR " comm_latency|"
+               "skew in start time_*=" FOUR " skew in start time|"
+               "skew in end time_*=" FOUR " skew in end time|"
+               "algo bw (GB/s)_*=" FOUR " algo bw (GB/s)|bus bw (GB/s)_*=" FOUR " bus bw (GB/s)|"
+               "count=n|Total comm latency (ms)=ms comm_latency",
+    .in_sums = true
 };
-static const Part call_parts[] = { { "In msg size (MB)", "first", "In msg size (MB)_first" },
-                                   { "Out msg size (MB)", "first", "Out msg size (MB)_first" },
-                                   { "dur", "sum|mean|std|min|max", NULL },
-                                   { "dur", "count", "operation_count" },
-                                   { "node_id", "first", NULL },
-                                   { "node_span", "first", NULL } };
-static const Part varied_parts[] = { { "total data communicated (MB)", FOUR, NULL },
-                                     { "wall_time (us)", FOUR, NULL },
-                                     { "wall_time (us)", "sum", "Total wall_time (us)" },
-                                     { "throughput (GB/s)", FOUR, NULL },
-                                     { "size_imbalance", "mean|max", NULL },
-                                     { "max_rank_dur (us)", "mean|max", NULL },
-                                     { "skew in start time", "mean|max", NULL },
-                                     { "skew in end time", "mean|max", NULL },
-                                     { "wall_time (us)", "count", "count" },
-                                     { "Process Group Ranks", "first", NULL },
-                                     { "Collective name", "first", NULL },
-                                     { "Group size", "first", NULL },
-                                     { "wall_time (us)", "sum_ms", "Total wall_time (ms)" },
-                                     { "node_span", "first", NULL } };
-static const Part group_parts[] = { { "Group size", "first", NULL },
-                                    { "node_span", "first", NULL },
-                                    { "comm_latency", "count", "count" },
-                                    { "comm_latency", "sum_ms", "Total comm latency (ms)" },
-                                    { "avg_wait_time", "sum_ms", "Mean wait of a rank (ms)" },
-                                    { "skew in start time", FOUR, NULL },
-                                    { "bus bw (GB/s)", FOUR, NULL } };
+static const Summing by_call = {
+    .name = "nccl_summary_long",
+    .keys = "rank|Process Group Name|Process Group Ranks|Collective name|Group size|dtype|"
+            "In msg nelems|Out msg nelems|In split size|Out split size|stream",
+    .by = "dur",
+    .columns = "In msg size (MB)_first=known In msg size (MB)|"
+               "Out msg size (MB)_first=known Out msg size (MB)|dur_*=sum,mean,std,min,max dur|"
+               "operation_count=n|@node_id=known node_id|@node_span=known node_span"
+};
+static const Summing by_varied = {
+    .name = "nccl_summary_all2allv",
+    .keys = "Process Group Name|dtype",
+    .by = "wall_time (us)",
+    .columns = "total data communicated (MB)_*=" FOUR " total data communicated (MB)|"
+               "wall_time (us)_*=" FOUR " wall_time (us)|Total wall_time (us)=sum wall_time (us)|"
+               "throughput (GB/s)_*=" FOUR " throughput (GB/s)|"
+               "size_imbalance_*=mean,max size_imbalance|"
+               "max_rank_dur (us)_*=mean,max max_rank_dur (us)|"
+               "skew in start time_*=mean,max skew in start time|"
+               "skew in end time_*=mean,max skew in end time|count=n|"
+               "Process Group Ranks=known Process Group Ranks|"
+               "Collective name=known Collective name|Group size=known Group size|"
+               "Total wall_time (ms)=ms wall_time (us)|@node_span=known node_span"
+};
+static const Summing by_group = {
+    .name = "nccl_summary_group",
+    .keys = "Process Group Name|Process Group Description|Process Group Ranks",
+    .by = "comm_latency",
+    .columns = "Group size=known Group size|node_span=known node_span|count=n|"
+               "Total comm latency (ms)=ms comm_latency|Mean wait of a rank (ms)=ms avg_wait_time|"
+               "skew in start time_*=" FOUR " skew in start time|"
+               "bus bw (GB/s)_*=" FOUR " bus bw (GB/s)",
+    .in_sums = true
+};
 
 Status collectives_sheets(const Collectives *c, Table sheet[COLLECTIVE_SHEETS], int *n)
 {
-    const bool compat = c->options.compat, nodes = has_nodes(c);
-    const char *flag = compat ? NULL : "flag", *latency = "Total comm latency (ms)";
-    const Fold sizes = { .name = "nccl_summary_implicit_sync",
-                         .keys = compat ? "Collective name|dtype|In msg nelems"
-                                        : "Collective name|dtype|In msg nelems|"
-                                          "Process Group Name|node_span",
-                         .order = latency,
-                         PARTS(sync_parts + !compat, 10 - !compat),
-                         .compat = compat,
-                         .hide = flag,
-                         .unknown = compat ? "Unknown" : NULL };
-    const Fold calls = { .name = "nccl_summary_long",
-                         .keys = "rank|Process Group Name|Process Group Ranks|Collective name|"
-                                 "Group size|dtype|In msg nelems|Out msg nelems|In split size|"
-                                 "Out split size|stream",
-                         .order = "dur_sum",
-                         PARTS(call_parts, nodes ? 6 : 4),
-                         .compat = compat };
-    const Fold varied = { .name = "nccl_summary_all2allv",
-                          .keys = "Process Group Name|dtype",
-                          .order = "Total wall_time (ms)",
-                          PARTS(varied_parts, nodes ? 14 : 13),
-                          .compat = compat };
-    const Fold groups = { .name = "nccl_summary_group",
-                          .keys = "Process Group Name|Process Group Description|"
-                                  "Process Group Ranks",
-                          .order = latency,
-                          PARTS(group_parts, 7),
-                          .hide = flag };
+    const CollectiveRules *rules = c->options.rules;
+    Summing sizes = by_size;
+    sizes.in_sums = !rules->all_count;
+    sizes.unknown = rules->unknown_key;
     TRY(long_sheet(c, &sheet[2]));
     TRY(sync_sheet(c, &sheet[3]));
     TRY(varied_sheet(c, &sheet[5]));
-    TRY(fold(c, &sheet[3], &sizes, &sheet[0]));
-    TRY(fold(c, &sheet[2], &calls, &sheet[1]));
-    TRY(fold(c, &sheet[5], &varied, &sheet[4]));
+    TRY(sum_up(c, &sheet[3], &sizes, &sheet[0]));
+    TRY(sum_up(c, &sheet[2], &by_call, &sheet[1]));
+    TRY(sum_up(c, &sheet[5], &by_varied, &sheet[4]));
     TRY(heatmap(c, &sheet[6]));
-    *n = compat ? 8 : COLLECTIVE_SHEETS;
-    if (!compat) TRY(causes_sheet(c, &sheet[8]));
-    TRY(straggler_sheet(c, compat ? &(Table){ 0 } : &sheet[8], &sheet[7]));
-    if (compat) return OK;
-    TRY(fold(c, &sheet[3], &groups, &sheet[9]));
+    *n = rules->causes ? COLLECTIVE_SHEETS : 8;
+    if (rules->causes) TRY(causes_sheet(c, &sheet[8]));
+    TRY(straggler_sheet(c, rules->causes ? &sheet[8] : &(Table){ 0 }, &sheet[7]));
+    if (!rules->causes) return OK;
+    TRY(sum_up(c, &sheet[3], &by_group, &sheet[9]));
     return clock_sheet(c, &sheet[10]);
 }

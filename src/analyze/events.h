@@ -1,9 +1,9 @@
 /*
  * events: a trace of any trainer as columns: what every analysis reads.
  *
- * Readers (kineto: Chrome and Kineto JSON, plain or gzip; ours: the trainer's recordings) fill it in
- * one pass. Only what an analysis can use is kept, so memory follows the number of events and not
- * the length of the text. Times are microseconds as they were written, in double.
+ * events_read.h reads files into it. Only what an analysis can use is kept, so memory grows with the
+ * number of events and not with the length of the text. Times are microseconds, in double, as they
+ * were written. This header has types alone and knows no reader.
  */
 #ifndef ANALYZE_EVENTS_H
 #define ANALYZE_EVENTS_H
@@ -38,20 +38,19 @@ static inline bool event_on_gpu(uint8_t kind)
 
 #define EVENT_NONE UINT32_MAX
 
-/* Where an event lies: a thread of a process, or a stream of a device (pid: the device's number,
- * tid: the stream's). */
+/* A thread of a process, or a stream of a device; then pid is the device's number, tid the stream's. */
 typedef struct Track {
-    uint32_t pid, tid; /* strings: the numbers' or names' texts */
+    uint32_t pid, tid; /* strings: numbers or names, as they are written */
     uint32_t process_name, process_label, thread_name;
 } Track;
 
-/* Arguments of an operator as they stand, without blanks between tokens; equal ones share a row. */
+/* The arguments of an operator as JSON without blanks. Equal ones share a row. */
 typedef struct OpArgs {
-    uint32_t dims, types, strides, concrete; /* strings: JSON; 0: the field was not there */
+    uint32_t dims, types, strides, concrete; /* strings; 0: the field was not there */
 } OpArgs;
 
-/* Fields of a collective, on its kernel and on its operator; equal ones share a row. Strings, 0: the
- * field was not there; counts are -1 then. */
+/* What a kernel or an operator says of its collective. Equal ones share a row. A field that was not
+ * there is string 0, or count -1. */
 typedef struct Collective {
     uint32_t name, dtype, in_split, out_split, group, group_description, ranks;
     int32_t peer; /* rank of the world at the other end of a send or receive */
@@ -68,7 +67,7 @@ typedef struct GpuDetail {
     uint32_t collective;
 } GpuDetail;
 
-/* One end of an arrow; `from` is the side that starts ("s"), on the host. */
+/* One end of an arrow from a launch to device work. from: the end on the host (phase "s"). */
 typedef struct Flow {
     int64_t id;
     uint32_t track;
@@ -78,7 +77,7 @@ typedef struct Flow {
 /* A [memory] event: the allocator's state after it. */
 typedef struct MemoryPoint {
     double ts;
-    int64_t bytes, allocated, reserved; /* bytes below 0: freed */
+    int64_t bytes, allocated, reserved; /* bytes: below 0 they were freed */
     int32_t device, device_type;
 } MemoryPoint;
 
@@ -91,13 +90,13 @@ typedef struct Group {
     uint32_t name, ranks; /* ranks: JSON */
 } Group;
 
-/* What the reader left out, always printed where it is not 0. */
+/* What the reader left out. Every command prints what is not 0. */
 typedef struct ReadCounts {
-    int64_t seen;       /* elements of traceEvents, the index in column `index` counts these */
+    int64_t seen;       /* elements of traceEvents; column `index` counts these */
     int64_t malformed;  /* not JSON, skipped to the next event */
     int64_t incomplete; /* X without ts or name, or with a duration below 0 */
     int64_t unused;     /* phases and categories that no analysis reads (B, E, C, marks) */
-    bool truncated;     /* the text ends inside: what was whole is here (exit 3) */
+    bool truncated;     /* the text ended early; what was whole is here (exit code 3) */
     uint64_t bytes;     /* of text */
 } ReadCounts;
 
@@ -135,9 +134,9 @@ typedef struct Events {
     struct EventsMemory *own;          /* the reader's */
 } Events;
 
-/* Bytes of an element, as collectives and PyTorch call it; NaN: unknown. */
+/* Bytes of an element of a type, by the names of PyTorch and of collectives. NaN: unknown. */
 double event_dtype_bytes(const char *dtype);
-/* ERR_ARG: two recordings are of different runs. */
+/* ERR_ARG: two recordings are of runs that began at different times. */
 Status events_same_run(const char *path, int64_t run, const char *other, int64_t other_run);
 
 static inline double event_end(const Events *e, int64_t i) { return e->ts[i] + e->dur[i]; }

@@ -5,7 +5,7 @@
 #include "analyze/kineto_commit.h"
 #include "analyze/recording.h"
 
-/* A recording goes the way of all traces, as the text that Perfetto would read. */
+/* A recording is written as the JSON that Perfetto would read, and then read like any trace. */
 static Status take_recording(const Recording *r, const EventsOptions *o, Events *e)
 {
     Arena a = { 0 };
@@ -23,7 +23,7 @@ static Status take_recording(const Recording *r, const EventsOptions *o, Events 
     return s;
 }
 
-/* All of it is in memory before anything of it is believed: others may write to the file. */
+/* The whole file is in memory before it is checked, because others may write to it meanwhile. */
 static Status read_recording(Source *source, const EventsOptions *o, Events *e)
 {
     Arena a = { 0 };

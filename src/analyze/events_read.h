@@ -1,4 +1,5 @@
-/* events_read: a trace's file into Events, by the reader that its first bytes name. */
+/* events_read: reads a file into Events. Its first bytes choose the reader: kineto for JSON and gzip, or
+ * recording for what our own recorder wrote. */
 #ifndef ANALYZE_EVENTS_READ_H
 #define ANALYZE_EVENTS_READ_H
 
@@ -10,9 +11,8 @@ typedef struct EventsOptions {
     Progress *bar; /* bytes of the file are added; NULL: none is shown */
 } EventsOptions;
 
-/* Reads a trace: object or array form, gzip by its magic, our own recordings by theirs; a pipe, too.
- * A text that ends early is OK with counts.truncated. ERR_IO: cannot be read, or grows while it is
- * read; ERR_FORMAT: not JSON, or JSON without a trace, one sentence. */
+/* Reads a trace from a file or a pipe. A text that ends early is OK, with counts.truncated. ERR_IO: it
+ * cannot be read, or it grew meanwhile. ERR_FORMAT: it is not JSON, or JSON without a trace. */
 Status events_read(const char *path, const EventsOptions *o, Events *out);
 void events_free(Events *e); /* safe on { 0 } */
 

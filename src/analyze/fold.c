@@ -11,6 +11,7 @@
 
 typedef enum Way {
     WAY_FIRST,
+    WAY_KNOWN,
     WAY_TUPLE,
     WAY_LIST,
     WAY_N,
@@ -29,7 +30,7 @@ typedef enum Way {
 } Way;
 
 static const char WAYS[] =
-    "first|tuple|list|n|whole|sum|mean|median|std|min|max|ms|share0|share1|upto0|more";
+    "first|known|tuple|list|n|whole|sum|mean|median|std|min|max|ms|share0|share1|upto0|more";
 
 typedef struct Column {
     Way way;
@@ -69,7 +70,8 @@ static Status read_columns(Folding *fold, const char *word, int n, int64_t *room
         (void)snprintf(text, sizeof text, "%.*s", length, way);
         const Column column = { (Way)text_word_index(WAYS, text),
                                 table_column(&fold->rows->t, from) };
-        assert((int)column.way >= 0 && (blank == NULL || column.from >= 0));
+        assert((int)column.way >= 0);
+        assert(blank == NULL || column.from >= 0 || strchr("?+@", *word) != NULL);
         TRY(text_printf(names, "%s", fold->columns == 0 ? "" : "|"));
         if (star == NULL)
             TRY(text_append(names, word, (size_t)(equals - word)));
@@ -83,6 +85,8 @@ static Status read_columns(Folding *fold, const char *word, int n, int64_t *room
     return OK;
 }
 
+/* Starts the result with all columns, and notes how each is made. A column that the table lacks
+ * stays in the list, so that words and columns keep their order. */
 static Status start_table(Folding *fold, const char *without, Table *out)
 {
     const char *word = NULL;
@@ -100,6 +104,7 @@ static Status start_table(Folding *fold, const char *without, Table *out)
 
 enum { KEY_WIDTH = 3 }; /* numbers of a cell: its type, and its value or its text's number */
 
+/* Texts are compared by what they say: two files may hold the same category as two literals. */
 static Status set_key(const Cell *c, Strings *texts, uint32_t key[KEY_WIDTH])
 {
     memset(key, 0, KEY_WIDTH * sizeof *key);
@@ -131,6 +136,7 @@ static Status set_keys(Folding *fold, Strings *texts, uint32_t **out, int *width
     return OK;
 }
 
+/* Groups rows by hashing, not by sorting: there may be millions. */
 static Status make_groups(Folding *fold)
 {
     const Table *t = &fold->rows->t;
@@ -155,6 +161,8 @@ static Status make_groups(Folding *fold)
 
 /* ---- cells ---- */
 
+/* Statistics of one column, once for each group: several columns of the result show them. Cells
+ * without a number do not count. */
 static Status summary_at(Folding *fold, int from, const uint32_t *row, int64_t n,
                          const Summary **out)
 {
@@ -206,6 +214,10 @@ static Status make_cell(Folding *fold, const Column *c, const uint32_t *row, int
     switch (c->way) {
     case WAY_N: *out = cell_whole(n); return OK;
     case WAY_FIRST: *out = *table_at(t, *row, c->from); return OK;
+    case WAY_KNOWN:
+        for (int64_t i = 0; i < n && out->type == CELL_NONE; i++)
+            *out = *table_at(t, row[i], c->from);
+        return OK;
     case WAY_TUPLE:
     case WAY_LIST: return python_cell(fold, table_at(t, *row, c->from), c->way == WAY_TUPLE, out);
     case WAY_MORE:
@@ -219,6 +231,8 @@ static Status make_cell(Folding *fold, const Column *c, const uint32_t *row, int
     return OK;
 }
 
+/* whole[] that is NaN becomes the sum of all groups, in their final order, so that the last
+ * row's upto0 is 100. */
 Status fold_rows(FoldRows *rows, const Fold *f, const char *without, Arena *a, Table *out)
 {
     const Table *t = &rows->t;

@@ -12,8 +12,8 @@ static uint32_t hash_of(const uint32_t *key, int width)
     return (uint32_t)(h >> 16);
 }
 
-static uint32_t find(const uint32_t *slot, uint32_t mask, const uint32_t *key, const uint32_t *want,
-                     int width)
+static uint32_t find_slot(const uint32_t *slot, uint32_t mask, const uint32_t *key,
+                          const uint32_t *want, int width)
 {
     uint32_t s = hash_of(want, width) & mask;
     size_t bytes = (size_t)width * sizeof *key;
@@ -22,6 +22,8 @@ static uint32_t find(const uint32_t *slot, uint32_t mask, const uint32_t *key, c
     return s;
 }
 
+/* A counting sort by group: rows of a group keep their order, and groups come by their first
+ * rows. */
 Status groups_make(const uint32_t *key, int width, int64_t rows, Arena *a, Groups *out)
 {
     Groups g = { 0 };
@@ -31,10 +33,10 @@ Status groups_make(const uint32_t *key, int width, int64_t rows, Arena *a, Group
     TRY(ARENA_NEW(a, rows + 1, &g.row));
     TRY(ARENA_ZEROED(a, rows + 2, &g.first));
     ArenaMark mark = arena_mark(a);
-    TRY(ARENA_NEW(a, slots, &slot)); /* the first row of a group */
+    TRY(ARENA_NEW(a, slots, &slot)); /* open addressing: the first row of a group */
     memset(slot, 0xFF, slots * sizeof *slot);
     for (uint32_t i = 0; i < rows; i++) {
-        uint32_t s = find(slot, slots - 1, key, key + (size_t)i * (size_t)width, width);
+        uint32_t s = find_slot(slot, slots - 1, key, key + (size_t)i * (size_t)width, width);
         if (slot[s] == UINT32_MAX) {
             slot[s] = i;
             g.of[i] = (uint32_t)g.n++;
@@ -91,7 +93,8 @@ static int by_value(const void *a, const void *b)
     return (x->place > y->place) - (x->place < y->place);
 }
 
-static Status places(const double *value, double sign, int64_t n, Arena *a, uint32_t **out)
+/* qsort is not stable, so the index decides between equal values. */
+static Status rank_places(const double *value, double sign, int64_t n, Arena *a, uint32_t **out)
 {
     Ranked *ranked = NULL;
     TRY(ARENA_NEW(a, n + 1, out));
@@ -106,15 +109,17 @@ static Status places(const double *value, double sign, int64_t n, Arena *a, uint
 
 Status groups_by(const double *value, int64_t n, Arena *a, uint32_t **out)
 {
-    return places(value, -1, n, a, out);
+    return rank_places(value, -1, n, a, out);
 }
 
 Status groups_rising(const double *value, int64_t n, Arena *a, uint32_t **out)
 {
-    return places(value, 1, n, a, out);
+    return rank_places(value, 1, n, a, out);
 }
 
-/* As numpy adds: eight sums side by side in blocks of at most 128, blocks by halves. */
+/* Pairwise summation in numpy's order: eight sums side by side in blocks of at most 128, blocks
+ * added by halves. It rounds less than adding one by one, and gives the digits of tables made
+ * with pandas. */
 static double sum_of(const double *v, int64_t n)
 {
     enum { WAYS = 8, BLOCK = 128 };
@@ -163,6 +168,7 @@ Status groups_ranked(const uint32_t *key, int width, const double *value, bool m
     return OK;
 }
 
+/* The median needs sorted numbers; the sum is taken before sorting, in the order of the rows. */
 Status summary_of(const double *value, const uint32_t *row, int64_t n, Arena *a, Summary *out)
 {
     Summary s = { .n = n, .mean = NAN, .median = NAN, .min = NAN, .max = NAN, .std = NAN };

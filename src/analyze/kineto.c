@@ -1,10 +1,11 @@
-/* kineto: blocks of text, scanned by one thread or two.
+/* kineto: reads blocks of text and scans them by one thread or two.
  *
- * A block ends where an event seems to begin, so that it can be scanned before it is known what
- * stands before it. Blocks are committed in the order of the text. Where the guess turns out wrong
- * the walk takes the block as mere text: slower, with the same result. A thread holds one lock while
- * it reads, or inflates, a block, none while it scans one, and its turn while it commits one: so the
- * inflating of the next block overlaps the scan of this one. */
+ * A block is cut where an event seems to begin. So a thread can scan it before the text in front of it
+ * is understood. Blocks are committed in the order of the text. If the cut was wrong, the walk takes
+ * the block as plain text, which is slower and gives the same result.
+ *
+ * Two locks order the threads. `reading` is held while a block is read or inflated, `order` while one
+ * is committed. A scan holds neither, so inflating the next block overlaps the scan of this one. */
 #include "analyze/kineto.h"
 
 #include "analyze/kineto_walk.h"
@@ -23,17 +24,18 @@ typedef struct Reader {
     Arena memory;
     pthread_mutex_t reading, order;
     pthread_cond_t turned;
-    /* under `reading` */
-    char *rest; /* of the last block, behind its last event */
+    /* guarded by `reading` */
+    char *rest; /* text that was cut from the last block: its last event, perhaps not whole */
     size_t rest_bytes;
     int64_t blocks;
-    bool whole, last; /* the next block begins with an event; there is none */
-    /* under `order` */
+    bool whole; /* the next block begins with an event */
+    bool last;  /* there is no next block */
+    /* guarded by `order` */
     int64_t turn;
     bool failed;
 } Reader;
 
-/* A thread's block. */
+/* What one thread works on: a block, and what its scan found. */
 typedef struct Lane {
     Reader *r;
     Batch batch;
@@ -42,7 +44,7 @@ typedef struct Lane {
     bool whole, last;
 } Lane;
 
-/* The next block; *any is false if there is none. */
+/* Reads the next block and cuts it before its last event. *any: was there one? */
 static Status next_block(Reader *r, Lane *l, bool *any)
 {
     size_t got = 0, n = r->rest_bytes, room = r->source->block - n;
@@ -66,14 +68,14 @@ static Status next_block(Reader *r, Lane *l, bool *any)
     return OK;
 }
 
-static Status commit(Reader *r, Lane *l, const char *rest, ScanStop why)
+static Status commit_block(Reader *r, Lane *l, const char *rest, ScanStop why)
 {
     if (l->whole && walk_expects_events(&r->walk))
         return walk_batch(&r->walk, &l->batch, rest, why, l->last);
     return walk_text(&r->walk, l->text, (size_t)(l->batch.end - l->text), l->last);
 }
 
-/* Waits for the lane's turn, takes what it has, unless an earlier block failed. */
+/* Waits until all earlier blocks are committed, then commits this one unless one of them failed. */
 static Status take_turn(Lane *l, Status s, const char *rest, ScanStop why, bool *go_on)
 {
     Reader *r = l->r;
@@ -81,7 +83,7 @@ static Status take_turn(Lane *l, Status s, const char *rest, ScanStop why, bool 
     while (r->turn != l->number && !r->failed) pthread_cond_wait(&r->turned, &r->order);
     bool mine = !r->failed;
     pthread_mutex_unlock(&r->order);
-    if (mine && s == OK) s = commit(r, l, rest, why);
+    if (mine && s == OK) s = commit_block(r, l, rest, why);
     pthread_mutex_lock(&r->order);
     r->turn++;
     if (mine) r->failed = s != OK;
@@ -119,7 +121,7 @@ static Status reader_init(Reader *r, Lane *lane, int lanes, bool python, Events 
     pthread_mutex_init(&r->order, NULL);
     pthread_cond_init(&r->turned, NULL);
     scan_keys(&r->keys);
-    /* a text, its scratch, and four times as much for its items */
+    /* Per byte of text: the byte, a byte of scratch, and 16-byte items for every 4 bytes. */
     TRY(arena_init(&r->memory, "blocks", MEM_HOST, 7 * room + (1 << 15)));
     TRY(walk_init(&r->walk, e, &like, from, &r->memory));
     TRY(ARENA_NEW(&r->memory, block, &r->rest));

@@ -1,4 +1,5 @@
-/* kineto_commit: items of a block -> columns and tables, in the order of the file. */
+/* kineto_commit: see kineto_commit.h. Equal texts, tracks and arguments are stored once: most events
+ * repeat those of an earlier one, so a trace of gigabytes of text needs few megabytes. */
 #include "analyze/kineto_commit.h"
 
 #include "base/json.h"
@@ -20,7 +21,7 @@ static Status column_init(Column *c, const char *name, size_t each, int64_t rows
     return arena_init(&c->arena, name, MEM_HOST, (size_t)rows_max * each + 2 * (size_t)STEP_BYTES);
 }
 
-/* Room for n rows in all. */
+/* Makes room for n rows in all. The rows never move, so pointers to them stay good. */
 static inline Status column_room(Column *c, int64_t n)
 {
     void *at = NULL;
@@ -55,7 +56,7 @@ static uint32_t rows_look(const Rows *r, const void *row)
 
 static uint32_t rows_find(const Rows *r, const void *row) { return r->slot[rows_look(r, row)] - 1; }
 
-/* The number of the row that equals *row, appended if it is new. */
+/* Finds the row that equals *row; appends it if there is none. *out: its number. */
 static Status rows_id(Rows *r, const void *row, uint32_t *out)
 {
     uint32_t at = rows_look(r, row);
@@ -75,7 +76,7 @@ static Status rows_id(Rows *r, const void *row, uint32_t *out)
 
 /* ---- one element ---- */
 
-/* An element's fields, those in `has` set. */
+/* The fields of one element of traceEvents. Bit f of `has`: field f was there. */
 typedef struct Element {
     Events *e;
     const Batch *b;
@@ -104,7 +105,7 @@ static inline Status text(const Element *x, Field f, uint32_t *out)
     return strings_id_hashed(&x->e->strings, item_text(x->b, i), i->text.bytes, i->hash, out);
 }
 
-/* A number that stands as a text: a device's, a stream's. */
+/* A device or stream that is written as a text. -1: it is no number. */
 static int32_t text_number(const Element *x, Field f)
 {
     char copy[16] = "", *end = copy;
@@ -304,7 +305,7 @@ Status commit_batch(Events *e, const Batch *b)
     return OK;
 }
 
-/* ---- what is known only once ---- */
+/* ---- what is known at the end, and the members around the events ---- */
 
 static void name_tracks(Events *e)
 {
@@ -331,7 +332,7 @@ void commit_end(Events *e)
     name_tracks(e);
 }
 
-/* A text, or with `any` every kind of value as JSON without blanks. 0: it is not there. */
+/* The number of a text. With `any`, of a value of any kind, as JSON without blanks. 0: none. */
 static Status value_id(Events *e, const Json *v, bool any, Arena *a, uint32_t *out)
 {
     Text text = { 0 };
@@ -376,7 +377,8 @@ static Status top_devices(Events *e, const Json *v, Arena *a)
     return OK;
 }
 
-/* Members beside traceEvents; the time has more digits than a double holds, so its text is read. */
+/* Members beside traceEvents. The base time has more digits than a double holds, so it has no row of
+ * the tree: its digits are read as an integer. */
 static const struct {
     const char *key;
     JsonType type;
@@ -429,7 +431,8 @@ static Status columns_init(Events *e, EventsMemory *m, int64_t rows_max)
     return column_init(&m->column[COL_NAMED], "named", sizeof(TrackName), rows_max);
 }
 
-/* A row takes 16 bytes of text, a text takes quotes. */
+/* Reserves addresses by what the text can hold at most: an event takes at least 16 bytes of text, and a
+ * string takes two quotes. */
 Status commit_init(Events *e, uint64_t text_max)
 {
     int64_t rows_max = text_max / 16 < EVENT_NONE ? (int64_t)(text_max / 16) + 64 : EVENT_NONE;

@@ -5,27 +5,28 @@
 
 #include "analyze/kineto_scan.h"
 
-/* A column, or any table that grows at its end: one arena. */
+/* A column: an arena of its own, in which rows are appended and never move. */
 typedef struct Column {
     Arena arena;
     size_t each;
     int64_t room;
 } Column;
 
-/* Rows of which equal ones are one. */
+/* A table without duplicates: equal rows share a number. */
 typedef struct Rows {
     Column column;
     Arena table;
-    uint32_t *slot; /* row + 1 */
+    uint32_t *slot; /* open addressing: row + 1, 0 is free */
     uint32_t slots, n;
 } Rows;
 
-/* What metadata events say of a thread, or of a process: its tid is EVENT_NONE. */
+/* Names that metadata events give a thread, or a process (whose tid is EVENT_NONE). Strings. */
 typedef struct TrackName {
     uint32_t name, label;
 } TrackName;
 
-/* The columns and tables of Events that grow at their end; those of an event stand first. */
+/* The columns of Events and the tables that are appended to. The columns with a row for each event
+ * stand first, so that one loop makes room in all of them. */
 #define EVENT_COLUMNS(X)                                                                           \
     X(TS, ts)                                                                                      \
     X(DUR, dur)                                                                                    \
@@ -58,7 +59,7 @@ typedef struct EventsMemory {
     uint32_t key_process_name, key_process_labels, key_thread_name;
 } EventsMemory;
 
-/* Addresses, not memory, for what a text of so many bytes can hold. */
+/* Reserves addresses (not memory) for what `text_max` bytes of text can hold. */
 Status commit_init(Events *e, uint64_t text_max);
 Status commit_batch(Events *e, const Batch *b);
 void commit_end(Events *e);

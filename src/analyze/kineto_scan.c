@@ -1,12 +1,12 @@
-/* kineto_scan: events as text -> items.
+/* kineto_scan: see kineto_scan.h.
  *
- * An event is a small object with known keys, so the scanner is made for it: one walk over the text,
- * keys found by a hash of their length and first eight bytes, decimals converted by integer
- * arithmetic. Strings are searched eight bytes at a time. Text ends with NULs, which stand nowhere
- * in JSON: no loop needs to ask for the end before it meets one.
+ * Traces are gigabytes of small objects with known keys, and this scanner is made for them. It walks
+ * the text once. A key is found by a hash of its length and first eight bytes. Decimals are converted
+ * by integer arithmetic. Strings are searched eight bytes at a time. The text ends with NULs, which
+ * JSON never contains, so a loop need not compare with the end before it meets one.
  *
- * Tolerant where nothing is lost by it: control characters in strings, unquoted words, NaN and
- * Infinity, numbers as strings, missing commas between events, escapes that are none. */
+ * Where nothing is lost it is tolerant: it takes control characters in strings, unquoted words, NaN
+ * and Infinity, numbers in quotes, missing commas between events, and unknown escapes. */
 #include "analyze/kineto_scan.h"
 
 #include "base/scan.h"
@@ -63,7 +63,8 @@ static inline uint64_t word_at(const char *s)
     return w;
 }
 
-/* The first eight bytes of s, with NULs behind a shorter one; at least seven bytes follow it. */
+/* The first eight bytes of s, filled up with NULs if it is shorter. At least seven bytes behind s must
+ * be readable. */
 static inline uint64_t head_of(const char *s, size_t n)
 {
     return n >= 8 ? word_at(s) : word_at(s) & (((uint64_t)1 << 8 * n) - 1);
@@ -116,14 +117,15 @@ const char *scan_blank(const char *p)
     return p;
 }
 
-/* Not what should stand here: either the text ends, or it is not JSON. */
-static const char *stop(Batch *b, const char *p)
+/* The text is wrong at p: it either ends there (b->ended) or is not JSON. Returns NULL. */
+static const char *stop_at(Batch *b, const char *p)
 {
     b->ended = p >= b->end;
     return NULL;
 }
 
-/* A bit 0x80 in each byte of w that is c; bytes above the lowest such one may be wrong. */
+/* Sets bit 0x80 in each byte of w that equals c. Only the lowest set bit is exact: the subtraction can
+ * borrow into bytes above it. */
 static inline uint64_t bytes_equal(uint64_t w, char c)
 {
     const uint64_t ones = 0x0101010101010101u;
@@ -131,7 +133,7 @@ static inline uint64_t bytes_equal(uint64_t w, char c)
     return (x - ones) & ~x & (ones << 7);
 }
 
-/* p behind the opening quote: the closing one. *plain: no backslash before it. */
+/* Finds the closing quote of the string whose text begins at p. *plain: it has no backslash. */
 static const char *string_end(Batch *b, const char *p, bool *plain)
 {
     *plain = true;
@@ -142,19 +144,20 @@ static const char *string_end(Batch *b, const char *p, bool *plain)
             hit = bytes_equal(w, '"') | bytes_equal(w, '\\');
             if (hit != 0) break;
         }
-        if (hit == 0) return stop(b, b->end);
+        if (hit == 0) return stop_at(b, b->end);
         p += __builtin_ctzll(hit) / 8;
         if (*p == '"') return p;
         *plain = false;
         p += 2;
-        if (p > b->end) return stop(b, b->end);
+        if (p > b->end) return stop_at(b, b->end);
     }
 }
 
-/* p at a bracket: behind the one that closes it. *blanks: between tokens. */
+/* Returns the place behind the bracket that closes the one at p. *blanks: set if there are blanks
+ * between its tokens. */
 static const char *nested_end(Batch *b, const char *p, bool *blanks)
 {
-    uint64_t square = 0; /* a bit a bracket: is it of an array? */
+    uint64_t square = 0; /* bit d: is the bracket at depth d of an array? */
     int depth = 0;
     bool plain;
     assert(*p == '[' || *p == '{');
@@ -164,36 +167,36 @@ static const char *nested_end(Batch *b, const char *p, bool *blanks)
             p = string_end(b, p + 1, &plain);
             if (p == NULL) return NULL;
         } else if (c == '[' || c == '{') {
-            if (depth == DEPTH_MAX) return stop(b, p);
+            if (depth == DEPTH_MAX) return stop_at(b, p);
             uint64_t bit = (uint64_t)1 << depth;
             square = c == '[' ? square | bit : square & ~bit;
             depth++;
         } else if (c == ']' || c == '}') {
             depth--;
-            if (depth < 0 || (square >> depth & 1) != (c == ']')) return stop(b, p);
+            if (depth < 0 || (square >> depth & 1) != (c == ']')) return stop_at(b, p);
         } else if (is_blank(c)) {
             *blanks = true;
         } else if (c == '\0') {
-            return stop(b, p);
+            return stop_at(b, p);
         }
         p++;
     } while (depth > 0);
     return p;
 }
 
-/* 1: ends a word; 2: has no place in one. */
+/* By character: 1 ends a word, 2 cannot stand in one. */
 static const uint8_t WORD_END[256] = {
     ['\0'] = 1, [' '] = 1, ['\n'] = 1, ['\r'] = 1, ['\t'] = 1, [','] = 1,
     ['}'] = 1,  [']'] = 1, ['"'] = 2,  ['{'] = 2,  ['['] = 2,  [':'] = 2
 };
 static inline bool ends_word(char c) { return WORD_END[(unsigned char)c] == 1; }
 
-/* A number, true, or a word that should have quotes. Behind it. */
+/* Passes over a number, true, or a word that should have quotes. */
 static const char *word_end(Batch *b, const char *p)
 {
     const char *begin = p;
     while (WORD_END[(unsigned char)*p] == 0) p++;
-    if (p == begin || !ends_word(*p) || p >= b->end) return stop(b, p);
+    if (p == begin || !ends_word(*p) || p >= b->end) return stop_at(b, p);
     return p;
 }
 
@@ -214,7 +217,7 @@ typedef struct Decimal {
     bool negative, exact; /* no more than 19 digits and no exponent */
 } Decimal;
 
-/* The number at p; behind it. */
+/* Reads the number at p and returns the place behind it. */
 static inline const char *take_decimal(const char *p, Decimal *d)
 {
     uint64_t v = 0;
@@ -254,7 +257,7 @@ static bool decimal_whole(const Decimal *d, int64_t *out)
     return true;
 }
 
-/* The token [p, end) as a number, as strtod sees it. */
+/* The slow way: strtod over the token [p, end). False: it is no number. */
 static bool token_real(const char *p, const char *end, double *out)
 {
     char copy[400], *stopped = NULL;
@@ -272,7 +275,7 @@ static bool real_of(const char *p, const char *end, double *out)
     return (take_decimal(p, &d) == end && decimal_real(&d, out)) || token_real(p, end, out);
 }
 
-/* Also 3.0 and 0x1f. */
+/* Takes 3.0 and 0x1f, too. */
 static bool whole_of(const char *p, const char *end, int64_t *out)
 {
     Decimal d;
@@ -285,7 +288,7 @@ static bool whole_of(const char *p, const char *end, int64_t *out)
 
 /* ---- values ---- */
 
-static Item *push(Batch *b, uint32_t field)
+static Item *push_item(Batch *b, uint32_t field)
 {
     Item *i = &b->item[b->n++];
     i->field = field;
@@ -294,14 +297,14 @@ static Item *push(Batch *b, uint32_t field)
 
 static void push_text(Batch *b, uint32_t field, const char *s, size_t n)
 {
-    Item *i = push(b, field);
+    Item *i = push_item(b, field);
     i->text.at =
         s >= b->text && s < b->end ? (uint32_t)(s - b->text) : (uint32_t)(s - b->scratch) | SCRATCH;
     i->text.bytes = (uint32_t)n;
     i->hash = strings_hash(s, n);
 }
 
-/* Escapes of the string [p, end), quotes included, resolved in the scratch. What is no escape stays
+/* Decodes the string [p, end), quotes included, into the scratch. If an escape is wrong, the text stays
  * as it stands. */
 static void push_escaped(Batch *b, uint32_t field, const char *p, const char *end)
 {
@@ -321,7 +324,7 @@ static void push_escaped(Batch *b, uint32_t field, const char *p, const char *en
     b->scratch_used += n;
 }
 
-/* The value [p, end) without blanks between its tokens. */
+/* Keeps the value [p, end) without the blanks between its tokens, so that equal values are one text. */
 static void push_compact(Batch *b, uint32_t field, const char *p, const char *end)
 {
     char *begin = b->scratch + b->scratch_used, *out = begin;
@@ -348,7 +351,8 @@ static void push_number(Batch *b, const Key *k, const char *p, const char *end)
         b->item[b->n++] = i;
 }
 
-/* A plain number at p is taken without a second look at its digits; behind it, NULL: it is none. */
+/* Takes a plain number at p in one pass over its digits. Returns the place behind it; NULL: it is no
+ * plain number, which the general way then reads. */
 static inline const char *take_number(Batch *b, const Key *k, const char *p)
 {
     Decimal d;
@@ -361,7 +365,7 @@ static inline const char *take_number(Batch *b, const Key *k, const char *p)
     return p;
 }
 
-/* The value at p, kept if it has a key; behind it. */
+/* Passes over the value at p and keeps it if an analysis wants its key. k NULL: nobody does. */
 static const char *take_value(Batch *b, const Key *k, const char *p)
 {
     bool plain = true, blanks = false;
@@ -392,20 +396,20 @@ static const char *take_value(Batch *b, const Key *k, const char *p)
 
 /* ---- events ---- */
 
-/* p at a brace: behind the object. */
+/* Takes the object whose brace is at p. Returns the place behind it, NULL if it is not whole. */
 static const char *take_object(Batch *b, const char *p, int object)
 {
     bool plain;
     for (p = scan_blank(p + 1); *p != '}';) {
-        if (*p != '"') return stop(b, p);
+        if (*p != '"') return stop_at(b, p);
         const char *key = p + 1, *end = string_end(b, key, &plain);
         if (end == NULL) return NULL;
         size_t n = (size_t)(end - key);
         p = scan_blank(end + 1);
-        if (*p != ':') return stop(b, p);
+        if (*p != ':') return stop_at(b, p);
         p = scan_blank(p + 1);
         if (object == EVENT && n == 4 && memcmp(key, "args", 4) == 0 && *p == '{') {
-            push(b, ITEM_ARGS);
+            push_item(b, ITEM_ARGS);
             p = take_object(b, p, ARGS);
         } else {
             p = take_value(b, find_key(b->keys, key, n, object), p);
@@ -415,12 +419,12 @@ static const char *take_object(Batch *b, const char *p, int object)
         if (*p == ',')
             p = scan_blank(p + 1);
         else if (*p != '}')
-            return stop(b, p);
+            return stop_at(b, p);
     }
     return p + 1;
 }
 
-/* What the element is whose items begin at `first`. */
+/* Decides what kind of element the items from `first` on are. */
 static uint32_t element_kind(Batch *b, int64_t first)
 {
     const Item *found[FIELD_NAME + 1] = { NULL };
@@ -448,13 +452,13 @@ static uint32_t element_kind(Batch *b, int64_t first)
     }
 }
 
-/* p at a brace: behind the element, which is kept if an analysis reads it. */
+/* Takes the element whose brace is at p. Its items are dropped again if no analysis reads its kind. */
 static const char *take_element(Batch *b, const char *p)
 {
     int64_t first = b->n;
     size_t scratch = b->scratch_used;
     uint32_t kind = ELEMENT_UNUSED;
-    push(b, ITEM_ELEMENT);
+    push_item(b, ITEM_ELEMENT);
     p = take_object(b, p, EVENT);
     if (p != NULL) {
         kind = element_kind(b, first + 1);
@@ -469,7 +473,7 @@ static const char *take_element(Batch *b, const char *p)
     return p;
 }
 
-/* Does an event begin at the brace p? Its first key says so. */
+/* Does an event begin at the brace p? Yes if its first key is one of an event's. */
 static bool begins_event(const KeyTable *keys, const char *p, const char *end)
 {
     const char *key = scan_blank(p + 1) + 1, *close = key;
@@ -553,7 +557,7 @@ const char *scan_events(Batch *b, const char *p, ScanStop *why)
 
 Status batch_init(Batch *b, Arena *a, size_t text_bytes)
 {
-    /* An item takes a key, a colon and a value, or a pair of braces and one of the others. */
+    /* An item needs at least four bytes of text: a key, a colon and a value, or braces around one. */
     TRY(ARENA_NEW(a, text_bytes / 4 + 64, &b->item));
     return ARENA_NEW(a, text_bytes + 2 * (size_t)SCAN_PAD, &b->scratch);
 }

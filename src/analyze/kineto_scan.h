@@ -15,11 +15,11 @@ typedef enum Field {
 #include "analyze/kineto_fields.def"
 #undef FIELD
     FIELDS,
-    ITEM_ELEMENT, /* begins an element: its ElementKind and its place in the block */
-    ITEM_ARGS     /* begins "args": what an earlier one said is void */
+    ITEM_ELEMENT, /* an element begins; pair: its ElementKind, its number in the block */
+    ITEM_ARGS     /* "args" begins; a second one of an element replaces the first */
 } Field;
 
-/* What an element of traceEvents is; the EventKinds, then: */
+/* The kinds of elements of traceEvents: the EventKinds of complete events, then these. */
 typedef enum ElementKind {
     ELEMENT_FLOW_FROM = EVENT_KINDS,
     ELEMENT_FLOW_TO,
@@ -29,14 +29,15 @@ typedef enum ElementKind {
 } ElementKind;
 
 typedef struct Item {
-    uint32_t field, hash; /* hash: of a text */
+    uint32_t field; /* Field, or ITEM_* */
+    uint32_t hash;  /* of a text */
     union {
         struct {
-            uint32_t at, bytes; /* SCRATCH is set in `at` if the text is not in the block */
+            uint32_t at, bytes; /* offset in the block, or with bit SCRATCH in the scratch */
         } text;
         int64_t whole;
         double real;
-        int32_t pair[2]; /* what an element is, and its place */
+        int32_t pair[2]; /* of ITEM_ELEMENT */
     };
 } Item;
 #define SCRATCH ((uint32_t)1 << 31)
@@ -55,13 +56,13 @@ typedef struct KeyTable {
 /* A block of text and what was found in it. */
 typedef struct Batch {
     const char *text, *end; /* SCAN_PAD NULs behind it */
-    char *scratch;          /* texts that stand otherwise than they are meant */
+    char *scratch;          /* texts that differ from the block: decoded, or without blanks */
     size_t scratch_used;
     Item *item;
     int64_t n;
     int64_t seen, malformed, unused;
     bool phases; /* an element had a "ph" */
-    bool ended;  /* of the scan: the text ended inside a value */
+    bool ended;  /* the scan met the end of the text inside a value */
     bool python;
     const KeyTable *keys;
 } Batch;
@@ -69,22 +70,24 @@ typedef struct Batch {
 typedef enum ScanStop {
     STOP_END,    /* at the text's end, between elements */
     STOP_INSIDE, /* at the start of an element that the text does not hold whole */
-    STOP_LOST,   /* at a malformed element, and no next one in sight */
+    STOP_LOST,   /* at a malformed element, and the block has no other one behind it */
     STOP_CLOSED  /* behind the closing bracket */
 } ScanStop;
 
 void scan_keys(KeyTable *k);
-/* Memory for blocks of that size. */
+/* Allocates for blocks of up to that size. */
 Status batch_init(Batch *b, Arena *a, size_t text_bytes);
-/* The elements from `at` on, in place of what b held; b->text and b->end are set. Returns where it stopped. */
+/* Scans the elements from `at` on; their items replace those in b. The caller has set b->text and
+ * b->end. Returns where it stopped. */
 const char *scan_events(Batch *b, const char *at, ScanStop *why);
-/* Behind a malformed element: where the next one begins; NULL: none in sight. */
+/* Finds the next event behind a malformed one. NULL: the text has none. */
 const char *scan_next_event(const KeyTable *keys, const char *at, const char *end);
-/* The last place in a text where an event seems to begin; NULL: none. */
+/* Finds the last place where an event seems to begin. It may be inside a string. NULL: none. */
 const char *scan_last_event(const KeyTable *keys, const char *begin, const char *end);
-/* Where the bracket behind the last element seems to stand; NULL: none. */
+/* Finds the bracket that seems to end traceEvents. NULL: none. */
 const char *scan_closing(const char *at, const char *end);
-/* Passes over a value (one token, or brackets with all they hold). NULL: not JSON, or b->ended. */
+/* Passes over a value: one token, or brackets and all between them. NULL: it is not JSON, or the text
+ * ends inside (b->ended). */
 const char *scan_value(Batch *b, const char *at);
 const char *scan_blank(const char *at);
 

@@ -9,39 +9,40 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { IN_BYTES = 1 << 17, DEFLATE_RATIO = 1032 /* the most there is */ };
+/* DEFLATE_RATIO: deflate packs no more than 1032 bytes into one. */
+enum { IN_BYTES = 1 << 17, DEFLATE_RATIO = 1032 };
 
-static Status cannot(const char *path, const char *what)
+static Status fail_errno(const char *path, const char *what)
 {
     char why[128];
     return FAIL(ERR_IO, "%s cannot be %s: %s", path, what, strerror_r(errno, why, sizeof why));
 }
 
-static Status read_some(Source *s, void *out, size_t n, size_t *got)
+static Status read_file(Source *s, void *out, size_t n, size_t *got)
 {
     ssize_t more = 0;
     if (!s->pipe && n > s->file_bytes - s->taken) n = s->file_bytes - s->taken;
     do more = read(s->fd, out, n);
     while (more < 0 && errno == EINTR);
-    if (more < 0) return cannot(s->path, "read");
+    if (more < 0) return fail_errno(s->path, "read");
     s->taken += (uint64_t)more;
     TRY(progress_add(s->bar, more));
     *got = (size_t)more;
     return OK;
 }
 
-/* More input for inflate, behind what it has not taken. */
-static Status fill(Source *s)
+/* Reads more input for inflate and appends it to what inflate has not taken yet. */
+static Status read_input(Source *s)
 {
     size_t got = 0;
     memmove(s->in, s->z.next_in, s->z.avail_in);
-    TRY(read_some(s, s->in + s->z.avail_in, IN_BYTES - s->z.avail_in, &got));
+    TRY(read_file(s, s->in + s->z.avail_in, IN_BYTES - s->z.avail_in, &got));
     s->z.next_in = s->in;
     s->z.avail_in += (unsigned)got;
     return OK;
 }
 
-/* zlib's memory is an arena, too. */
+/* zlib allocates from an arena, too. It frees nothing before the arena goes. */
 static void *z_take(void *arena, unsigned n, unsigned each)
 {
     void *at = NULL;
@@ -61,16 +62,16 @@ Status source_open(Source *s, const char *path, Arena *a)
     *s = (Source){ .path = path, .fd = -1, .block = BLOCK_BYTES, .element_max = ELEMENT_BYTES_MAX };
     TRY(ARENA_NEW(a, IN_BYTES, &s->in));
     s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (s->fd < 0 || fstat(s->fd, &st) != 0) return cannot(path, "opened");
+    if (s->fd < 0 || fstat(s->fd, &st) != 0) return fail_errno(path, "opened");
     s->pipe = S_ISFIFO(st.st_mode);
     if (!s->pipe && !S_ISREG(st.st_mode))
         return FAIL(ERR_IO, "%s is neither a file nor a pipe: name a trace", path);
     if (s->pipe) TRY(file_wait_for_writer(s->fd, path));
     s->file_bytes = (uint64_t)st.st_size;
-    TRY(read_some(s, s->in, IN_BYTES, &s->in_bytes));
+    TRY(read_file(s, s->in, IN_BYTES, &s->in_bytes));
     s->gzip = s->in_bytes >= 2 && s->in[0] == 0x1F && s->in[1] == 0x8B;
     s->text_max = s->pipe ? UINT64_MAX : s->file_bytes * (s->gzip ? DEFLATE_RATIO : 1);
-    if (s->text_max < BLOCK_BYTES) s->block = (size_t)s->text_max + 1; /* all at once */
+    if (s->text_max < BLOCK_BYTES) s->block = (size_t)s->text_max + 1; /* one block holds it all */
     if (!s->gzip) return OK;
     s->z = (z_stream){ .zalloc = z_take, .zfree = z_drop, .opaque = a };
     s->z.next_in = s->in;
@@ -103,7 +104,7 @@ Status source_check(const Source *s)
 {
     struct stat st;
     if (s->pipe) return OK;
-    if (fstat(s->fd, &st) != 0) return cannot(s->path, "read");
+    if (fstat(s->fd, &st) != 0) return fail_errno(s->path, "read");
     if ((uint64_t)st.st_size != s->file_bytes)
         return FAIL(ERR_IO,
                     "%s changed from %llu to %llu bytes while it was read: wait until it is "
@@ -112,7 +113,7 @@ Status source_check(const Source *s)
     return OK;
 }
 
-/* What source_open read comes from the buffer; the rest goes straight to `out`. */
+/* Gives what source_open has read already, then reads straight into `out`. */
 static Status read_plain(Source *s, char *out, size_t n, size_t *got)
 {
     size_t have = s->in_bytes - s->in_used;
@@ -120,16 +121,17 @@ static Status read_plain(Source *s, char *out, size_t n, size_t *got)
     memcpy(out, s->in + s->in_used, have);
     s->in_used += have;
     for (size_t more = 1; s->fd >= 0 && have < n && more > 0; have += more)
-        TRY(read_some(s, out + have, n - have, &more));
+        TRY(read_file(s, out + have, n - have, &more));
     s->ended = have < n;
     *got = have;
     return OK;
 }
 
-/* Another member may follow a member; anything else behind one is padding, as gzip itself has it. */
+/* A gzip file may have several members, one behind the other. As gzip does, anything else behind a
+ * member is taken for padding. */
 static Status next_member(Source *s)
 {
-    if (s->z.avail_in < 2) TRY(fill(s));
+    if (s->z.avail_in < 2) TRY(read_input(s));
     s->ended = s->z.avail_in < 2 || s->z.next_in[0] != 0x1F || s->z.next_in[1] != 0x8B;
     inflateReset(&s->z);
     return OK;
@@ -140,8 +142,8 @@ static Status read_gzip(Source *s, char *out, size_t n, size_t *got)
     s->z.next_out = (unsigned char *)out;
     s->z.avail_out = (unsigned)n;
     while (s->z.avail_out > 0 && !s->ended) {
-        if (s->z.avail_in == 0) TRY(fill(s));
-        int code = inflate(&s->z, Z_NO_FLUSH); /* without input it gives what it still holds */
+        if (s->z.avail_in == 0) TRY(read_input(s));
+        int code = inflate(&s->z, Z_NO_FLUSH); /* without input it gives what it holds */
         if (code == Z_STREAM_END)
             TRY(next_member(s));
         else if (code == Z_BUF_ERROR)

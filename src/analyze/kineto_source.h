@@ -16,26 +16,27 @@ typedef struct Source {
     const char *path;
     int fd;
     bool gzip, pipe, ended;
-    bool cut;              /* a gzip that ends early */
-    uint64_t file_bytes;   /* when it was opened; no more is read */
-    uint64_t taken, given; /* bytes of the file, bytes of text */
-    unsigned char *in;     /* what is read and not yet given */
+    bool cut;              /* the gzip data ended early */
+    uint64_t file_bytes;   /* the size when it was opened; no more is read */
+    uint64_t taken, given; /* so far: bytes read from the file, bytes of text given out */
+    unsigned char *in;     /* bytes that were read and not given yet */
     size_t in_bytes, in_used;
     z_stream z;
-    /* Bytes: of a block; of an event that is not malformed; the most that the text can have. */
+    /* Bytes of a block; the most of one event, above which it counts as malformed; the most that the
+     * whole text can have. */
     size_t block, element_max;
     uint64_t text_max;
     Progress *bar; /* or NULL */
 } Source;
 
 Status source_open(Source *s, const char *path, Arena *a);
-/* A text that is in memory, as if it were a file's. */
+/* A source over a text in memory. */
 void source_text(Source *s, const char *path, unsigned char *text, size_t bytes);
 /* Up to n bytes of text; fewer only at the end. ERR_IO, or ERR_FORMAT for a corrupt gzip. */
 Status source_read(Source *s, char *out, size_t n, size_t *got);
-/* All that is left of it, checked. */
+/* Gives all that is left, and checks as source_check does. */
 Status source_all(Source *s, Arena *a, uint8_t **out, size_t *bytes);
-/* Is the file as long as when it was opened? */
+/* ERR_IO: the file has another size than when it was opened, so somebody is writing to it. */
 Status source_check(const Source *s);
 void source_close(Source *s); /* safe on { 0 } */
 

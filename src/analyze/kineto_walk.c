@@ -1,5 +1,5 @@
-/* kineto_walk: where in the text the events stand. Text comes piece by piece, cut anywhere; what a
- * piece does not hold whole waits for the next one. */
+/* kineto_walk: see kineto_walk.h. Text comes in pieces that are cut anywhere. What a piece does not hold
+ * whole is kept until the next piece comes. */
 #include "analyze/kineto_walk.h"
 
 #include <assert.h>
@@ -12,9 +12,9 @@ static Status not_json(const Walk *w, const char *what)
                 w->e->path, what);
 }
 
-/* ---- a value that nobody wants, of any length ---- */
+/* ---- a member that nobody wants: it may be of any length, so it is never kept ---- */
 
-static const char *skip(Walk *w, const char *p)
+static const char *skip_member(Walk *w, const char *p)
 {
     for (; p < w->batch.end; p++) {
         char c = *p;
@@ -46,7 +46,8 @@ static const char *skip(Walk *w, const char *p)
 
 /* ---- the object around the events ---- */
 
-/* The member at p. Behind it, or p if the text ends before it is known what it is. */
+/* Takes the member at p. *out: the place behind it, or p if the text ends before the member is
+ * understood. */
 static Status take_member(Walk *w, const char *p, const char **out)
 {
     Batch *b = &w->batch;
@@ -120,7 +121,7 @@ static Status take_start(Walk *w, const char *p, const char **out)
 
 /* ---- events ---- */
 
-/* What a scan found is taken into the columns. `rest`: where it stopped. */
+/* Commits what a scan found and notes why it stopped. */
 static Status take_batch(Walk *w, const Batch *b, ScanStop why)
 {
     if (why == STOP_CLOSED) w->where = w->array ? AT_DONE : AT_TOP;
@@ -136,7 +137,7 @@ static Status take_events(Walk *w, const char *p, const char **out)
     return take_batch(w, &w->batch, why);
 }
 
-/* Behind the end there should be nothing. */
+/* Text behind the end is not part of a trace: it counts as one malformed element. */
 static const char *take_end(Walk *w, const char *p)
 {
     if (!w->behind && scan_blank(p) < w->batch.end) {
@@ -146,8 +147,8 @@ static const char *take_end(Walk *w, const char *p)
     return w->batch.end;
 }
 
-/* The next event, or behind the last one the closing bracket. What is passed over is kept for a
- * while: only the end of the text says whether that bracket is in it. */
+/* Finds the next event behind a malformed one, or the bracket that ends traceEvents. The last block of
+ * what is passed over is kept: only the end of the text says whether that bracket is in it. */
 static const char *find_event(Walk *w, const char *p)
 {
     const char *end = w->batch.end;
@@ -160,7 +161,7 @@ static const char *find_event(Walk *w, const char *p)
     return end - p > BLOCK_BYTES ? end - BLOCK_BYTES : p;
 }
 
-/* Takes what the text holds whole. What is left is moved to its begin. */
+/* Takes all that the text holds whole, and moves the rest to the front of the buffer. */
 static Status take_text(Walk *w)
 {
     const char *p = w->text, *next = p;
@@ -171,7 +172,7 @@ static Status take_text(Walk *w)
         switch (w->where) {
         case AT_START: TRY(take_start(w, p, &next)); break;
         case AT_TOP: TRY(take_top(w, p, &next)); break;
-        case AT_SKIP: next = skip(w, p); break;
+        case AT_SKIP: next = skip_member(w, p); break;
         case AT_EVENTS: TRY(take_events(w, p, &next)); break;
         case AT_LOST: next = find_event(w, p); break;
         case AT_DONE: next = take_end(w, p); break;
@@ -184,8 +185,8 @@ static Status take_text(Walk *w)
     return OK;
 }
 
-/* An event that does not fit is malformed, and the search for the next one begins inside it. A
- * member of the object is passed over. */
+/* An event over the limit counts as malformed, and the search for the next one begins inside it. A
+ * member over the limit is skipped. */
 static Status drop_giant(Walk *w)
 {
     bool member = w->where == AT_TOP;
@@ -201,8 +202,8 @@ static Status drop_giant(Walk *w)
     return OK;
 }
 
-/* What may wait: the begin of the largest event, or what find_event keeps. Then a block comes, and one
- * more where the largest event was waited for. */
+/* Kept text is at most the largest event, or what find_event keeps. A block is appended to it, and one
+ * more while the largest event is waited for. */
 size_t walk_room(const Source *s)
 {
     size_t most = s->element_max > BLOCK_BYTES ? s->element_max : BLOCK_BYTES;
@@ -216,7 +217,7 @@ Status walk_init(Walk *w, Events *e, const Batch *like, const Source *s, Arena *
     return batch_init(&w->batch, a, w->room);
 }
 
-static void append(Walk *w, const char *text, size_t n)
+static void append_text(Walk *w, const char *text, size_t n)
 {
     assert(n <= w->room - w->bytes);
     memcpy(w->text + w->bytes, text, n);
@@ -224,11 +225,11 @@ static void append(Walk *w, const char *text, size_t n)
     memset(w->text + w->bytes, 0, SCAN_PAD);
 }
 
-/* What was left is looked at again only when there is twice as much, or a long event would be
- * scanned from its begin with every block. */
+/* Kept text is scanned again only when there is twice as much. Else a long event would be scanned from
+ * its begin with every block, which takes quadratic time. */
 Status walk_text(Walk *w, const char *text, size_t n, bool last)
 {
-    append(w, text, n);
+    append_text(w, text, n);
     w->last = last;
     if (w->bytes < w->wanted && !last) return OK;
     TRY(take_text(w));
@@ -245,7 +246,7 @@ Status walk_batch(Walk *w, const Batch *b, const char *rest, ScanStop why, bool 
     size_t n = (size_t)(b->end - rest);
     TRY(take_batch(w, b, why));
     if (why != STOP_INSIDE || last) return walk_text(w, rest, n, last);
-    append(w, rest, n);
+    append_text(w, rest, n);
     return OK;
 }
 

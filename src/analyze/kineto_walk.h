@@ -1,4 +1,5 @@
-/* kineto_walk: where in the text the events stand, and what to do with text that is cut anywhere. */
+/* kineto_walk: finds the events in text that comes in pieces, and recovers behind malformed ones. It
+ * knows the object around the events; what an event holds is kineto_scan's. */
 #ifndef ANALYZE_KINETO_WALK_H
 #define ANALYZE_KINETO_WALK_H
 
@@ -8,41 +9,43 @@
 typedef enum Where {
     AT_START,
     AT_TOP,    /* among the members of the object */
-    AT_SKIP,   /* in a member's value that nobody wants */
+    AT_SKIP,   /* in the value of a member that nobody wants */
     AT_EVENTS, /* in traceEvents */
-    AT_LOST,   /* there, at a malformed event */
+    AT_LOST,   /* in traceEvents, behind a malformed event: the next one is looked for */
     AT_DONE
 } Where;
 
-/* The place in the text up to which all is committed. */
+/* All text up to here is committed. */
 typedef struct Walk {
     Events *e;
     Batch batch;
-    char *text; /* what waits for the text behind it */
+    char *text; /* kept: not understood before more text comes */
     size_t bytes, room, wanted, element_max;
     Where where;
-    bool array, found; /* the array form; traceEvents was there */
-    bool phases;       /* an element had a "ph" */
-    bool behind;       /* text behind the end was counted */
-    bool giant;        /* the member to come does not fit */
-    bool last;         /* no text comes behind this */
+    bool array;  /* the trace is an array of events, without an object around it */
+    bool found;  /* traceEvents was there */
+    bool phases; /* an element had a "ph" */
+    bool behind; /* text behind the end was counted as malformed */
+    bool giant;  /* the next member is over the limit: skip it */
+    bool last;   /* this is the last text */
     bool quoted, escaped;
     int64_t depth; /* of brackets, in AT_SKIP */
 } Walk;
 
-/* The most bytes of text that it holds. */
+/* The most bytes of text that a walk keeps. */
 size_t walk_room(const Source *s);
-/* like: keys and options. */
+/* like: its keys and options are taken over. */
 Status walk_init(Walk *w, Events *e, const Batch *like, const Source *s, Arena *a);
-/* The next text, at most a block. */
+/* Takes the next text, at most a block. last: it is the last one. */
 Status walk_text(Walk *w, const char *text, size_t n, bool last);
-/* The next text as it was scanned from its begin on, if walk_expects_events. */
+/* Takes the next text after it was scanned, by another thread, from its begin to `rest`. Only if
+ * walk_expects_events: the text then begins with an event. */
 Status walk_batch(Walk *w, const Batch *b, const char *rest, ScanStop why, bool last);
 static inline bool walk_expects_events(const Walk *w)
 {
     return w->where == AT_EVENTS && w->bytes == 0;
 }
-/* What the text's end says about it. */
+/* Call it behind the last text. ERR_FORMAT: this was no trace. */
 Status walk_end(Walk *w, const Source *s);
 
 #endif

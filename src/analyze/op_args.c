@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Element i of a JSON array into the i-th field at `field`: texts decoded, others as they stand. A
- * list among types is that of a list of tensors. */
+/* Puts element i of a JSON array into the member at `field` of argument i. Texts are decoded, other
+ * values stay as they stand. A list among the types is the type of a list of tensors. */
 static Status split(const Strings *strings, uint32_t text, size_t field, Arena *a, OpArg *out,
                     int *n, bool *sound)
 {

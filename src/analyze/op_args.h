@@ -1,4 +1,4 @@
-/* op_args: the arguments of an operator's call, one by one. */
+/* op_args: splits the recorded arguments of an operator into one record each. */
 #ifndef ANALYZE_OP_ARGS_H
 #define ANALYZE_OP_ARGS_H
 
@@ -11,11 +11,10 @@ typedef struct OpArg {
     const char *dims, *strides; /* JSON; "": none */
 } OpArg;
 
-/* How many there are, and what is known of each; texts lie in `a`. *sound: all lists are JSON, and
- * those that were recorded are of one length, below OP_ARGS_MOST. */
+/* Reads *n arguments; texts lie in `a`. *sound: all lists are JSON of one length below OP_ARGS_MOST. */
 Status op_args_read(const Strings *s, const OpArgs *args, Arena *a, OpArg out[OP_ARGS_MOST], int *n,
                     bool *sound);
-/* Whole numbers of "[8, 12]"; how many, -1: it is no list of at most `most` of them. */
+/* Reads the sizes of "[8, 12]". Returns how many; -1: it is no list of at most `most` whole numbers. */
 int op_sizes(const char *list, int64_t *out, int most);
 
 #endif

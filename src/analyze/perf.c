@@ -1,5 +1,8 @@
-/* perf: see perf.h. A model reads the arguments of a call, says its parameters and counts its work;
- * MODELS says which operators have which. */
+/*
+ * perf: see perf.h. A model is a function that reads the arguments of a call, lists its parameters
+ * (perf_put) and counts its work (perf_set_work). MODELS says which operators have which model. The
+ * models themselves are in perf_dense.c and perf_rows.c.
+ */
 #include "analyze/perf_work.h"
 
 #include <math.h>
@@ -9,7 +12,8 @@
 
 /* ---- parameters ---- */
 
-/* Keeps a text among those of the call, which perf_model moves together. NULL: they are full. */
+/* Keeps a text in the call's buffer; perf_model then moves all texts to the arena at once,
+ * because most calls have a model that gives up. NULL: the buffer is full. */
 static const char *keep_text(PerfWork *c, const char *text, size_t n)
 {
     if (c->used + n + 1 > sizeof c->texts) return NULL;
@@ -29,6 +33,7 @@ static bool is_of_call(const PerfWork *c, const char *text)
     return text >= c->texts && text < c->texts + c->used;
 }
 
+/* Copies the call's texts to the arena, and moves all pointers to them. */
 static Status move_texts(PerfWork *c, Arena *a)
 {
     char *kept = NULL;
@@ -44,6 +49,8 @@ static Status move_texts(PerfWork *c, Arena *a)
     return OK;
 }
 
+/* Sizes are computed as doubles, which do not overflow, and printed as whole numbers where they
+ * fit. */
 static Cell whole_cell(double x)
 {
     bool fits = x > -9e18 && x < 9e18;
@@ -77,6 +84,7 @@ static Cell types_cell(PerfWork *c, int n, const char *const *type)
     return text_cell(c, text);
 }
 
+/* Takes the next argument of perf_put by the mark before its name. */
 static Cell next_value(PerfWork *c, char mark, va_list *values)
 {
     const char *type[3];
@@ -160,7 +168,7 @@ void perf_set_work(PerfWork *c, double flops, double bytes, const char *type)
 
 Shape perf_shape_read(const char *text)
 {
-    static const int64_t LARGEST = (int64_t)1 << 40; /* no tensor has a larger size or stride */
+    static const int64_t LARGEST = (int64_t)1 << 40; /* above it a size or stride is no number */
     Shape s;
     s.n = op_sizes(text, s.at, PERF_DIMS_MOST);
     for (int i = 0; i < s.n; i++)
@@ -178,7 +186,7 @@ double perf_elements(const Shape *s)
 static Status read_args(const Strings *s, PerfWork *c, Arena *a)
 {
     OpArg arg[OP_ARGS_MOST];
-    bool sound = false; /* each model looks at what it needs */
+    bool sound = false; /* not asked: each model checks what it needs */
     TRY(op_args_read(s, c->q->args, a, arg, &c->args, &sound));
     for (int i = 0; i < OP_ARGS_MOST; i++)
         c->arg[i] = (PerfArg){ perf_shape_read(arg[i].dims), perf_shape_read(arg[i].strides),
@@ -186,10 +194,10 @@ static Status read_args(const Strings *s, PerfWork *c, Arena *a)
     return OK;
 }
 
-/* ---- which operator has which ---- */
+/* ---- which operator has which model ---- */
 
 typedef struct Model {
-    const char *sheet, *unit; /* unit: of the GPU that computes */
+    const char *sheet, *unit; /* unit: the part of a GPU that computes it; NULL: it only moves */
     PerfModel *work;
     const char *operators; /* with | between */
 } Model;
@@ -251,6 +259,7 @@ bool perf_has_model(const char *name, const PerfRules *rules)
     return find_model(name, rules) != NULL;
 }
 
+/* Most operators have no model, so arguments are read only where there is one. */
 Status perf_model(const Events *e, const PerfQuery *q, Arena *a, Perf *out)
 {
     const Model *m = find_model(q->name, q->rules);

@@ -1,4 +1,5 @@
-/* perf_calls: see perf_calls.h. Arguments are read once for each operator with equal ones. */
+/* perf_calls: see perf_calls.h. A model runs once for all calls of an operator with equal
+ * arguments. */
 #include "analyze/perf_calls.h"
 #include "analyze/python_text.h"
 
@@ -7,7 +8,7 @@
 
 static const char GRADIENT[] = "autograd::engine::evaluate_function:";
 
-/* Models that look at kernels look at those of rocBLAS. */
+/* Only names of rocBLAS' kernels tell a model something (perf_dense.c: put_transposes). */
 static uint32_t telling_kernel(const Report *r, uint32_t event)
 {
     const Work w = perf_work_below(r, event);
@@ -16,6 +17,7 @@ static uint32_t telling_kernel(const Report *r, uint32_t event)
     return 0;
 }
 
+/* As Python's repr() prints it; shapes and types are texts that are Python already. */
 static Status put_value(Text *t, const Cell *c)
 {
     char number[TABLE_NUMBER_BYTES];
@@ -27,6 +29,7 @@ static Status put_value(Text *t, const Cell *c)
     return plain ? text_printf(t, "%s", c->text) : python_string(t, c->text, strlen(c->text));
 }
 
+/* Parameters as a Python dict. Two calls are the same row of a sheet if these texts are equal. */
 static Status params_text(const Perf *p, Arena *a, const char **out)
 {
     Text t;
@@ -58,10 +61,11 @@ static Status make_rows(Report *r, PerfCalls *p, const Groups *g, const uint32_t
     return OK;
 }
 
+/* Groups calls by operator, arguments and telling kernel, so that each group's model runs once. */
 static Status find_calls(Report *r, PerfCalls *p)
 {
     const Events *e = r->e;
-    uint8_t *known = NULL; /* by name: 1 no model, 2 a model */
+    uint8_t *known = NULL; /* known[name]: 0 not asked yet, 1 has no model, 2 has one */
     uint32_t *key = NULL;
     int64_t room = 0, key_room = 0;
     Groups g;
@@ -96,8 +100,9 @@ static Status find_calls(Report *r, PerfCalls *p)
 
 /* ---- gradients ---- */
 
-/* Backward shares the Sequence number with what it is the gradient of: of the events of other threads
- * with that number the last to begin, which is the innermost. */
+/* Autograd's event and the operator that it is a gradient of share a Sequence number. Several
+ * nested operators may have that number; the one that begins last is the innermost, which did
+ * the work. */
 typedef struct Backward {
     int64_t sequence;
     uint32_t event, forward;
@@ -110,6 +115,8 @@ static int by_sequence(const void *a, const void *b)
     return (x->event > y->event) - (x->event < y->event);
 }
 
+/* Notes the operator as the forward of all gradients with its Sequence number, unless a later
+ * one is there. */
 static void offer_forward(const Events *e, Backward *at, int64_t n, uint32_t event)
 {
     const Backward want = { .sequence = e->ops[e->detail[event]].sequence };
@@ -148,6 +155,7 @@ static int by_call(const void *a, const void *b)
     return (x->backward > y->backward) - (x->backward < y->backward);
 }
 
+/* Gradients whose operator's model knows their work. Autograd runs them on another thread. */
 static Status find_gradients(Report *r, PerfCalls *p)
 {
     const Events *e = r->e;

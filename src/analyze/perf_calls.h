@@ -1,39 +1,41 @@
-/* perf_calls: the calls of a report whose work is known, and what it is. */
+/* perf_calls: the calls of a trace whose work is known (perf.h), their gradients, and the peaks
+ * of their GPU. Sheets of work and rates are made of them. */
 #ifndef ANALYZE_PERF_CALLS_H
 #define ANALYZE_PERF_CALLS_H
 
 #include "analyze/perf.h"
 #include "analyze/report.h"
 
-/* The work of calls of one operator with equal arguments. */
+/* The work of all calls of one operator with equal arguments. */
 typedef struct PerfRow {
     Perf p;
     const char *text; /* "{'M': 8944, 'bias': False}" */
-    uint32_t params;  /* equal for rows with equal texts */
+    uint32_t params;  /* a number of the text */
 } PerfRow;
 
 typedef struct PerfCall {
     uint32_t event, row;
-    double us; /* busy time of the device below it */
+    double us; /* busy time of the device work below it */
 } PerfCall;
 
-/* An operator's gradient: `event` is one of the calls. */
+/* A gradient of an operator. */
 typedef struct PerfGradient {
-    uint32_t call, backward; /* rows of call; the event that autograd runs */
+    uint32_t call;     /* index of the operator's call */
+    uint32_t backward; /* the event in which autograd runs it */
 } PerfGradient;
 
-/* Of a data sheet; 0: not known. */
+/* From a data sheet; 0: not known. */
 typedef struct PerfPeaks {
     double f32, bf16, fp8; /* TFLOP/s of matrix products; f32 is that of vectors, too */
     double gb_s;
 } PerfPeaks;
 
-/* What is listed and how it is counted. */
+/* Which calls are listed, and how they are counted. */
 typedef struct PerfChoice {
     const struct PerfRules *rules; /* NULL: our own */
-    bool idle;                     /* calls without device work, too */
-    bool peaks;                    /* beside what the GPU promises */
-    double mb;                     /* bytes */
+    bool idle;                     /* list calls without device work, too */
+    bool peaks;                    /* compare with the GPU's data sheet */
+    double mb;                     /* bytes of a megabyte */
 } PerfChoice;
 
 typedef struct PerfCalls {
@@ -45,10 +47,11 @@ typedef struct PerfCalls {
     int64_t rows, calls, gradients;
 } PerfCalls;
 
-/* The report's calls, made on demand: by our own choice, unless perf_calls_make was there first. */
+/* perf_calls makes the calls on demand, by our own choice; perf_calls_make, if it is called
+ * first, by another. */
 Status perf_calls(Report *r, const PerfCalls **out);
 Status perf_calls_make(Report *r, const PerfChoice *how);
-/* The row of an event's work; NULL: it has no model. */
+/* The work of an event; NULL: it has no model. */
 const PerfRow *perf_calls_find(const PerfCalls *p, uint32_t event);
 
 /* All device work below an event. */
@@ -58,11 +61,11 @@ static inline Work perf_work_below(const Report *r, uint32_t event)
     return (Work){ r->tree->gpu + first[0], first[1] - first[0] };
 }
 
-/* Peaks of report.o->gpu or of the trace's device. */
+/* The peaks of the GPU that the options name, else of the trace's. */
 Status perf_peaks(const Report *r, PerfPeaks *out);
 
-/* What a call comes to in `us`; NaN and NULL: not known. roofline: the least time in us that its GPU
- * needs by its data sheet; bound: COMPUTE_BOUND or MEMORY_BOUND. */
+/* What a call comes to in `us`; NaN and NULL: not known. roofline: the least time in us that its
+ * GPU needs by its data sheet; bound: COMPUTE_BOUND or MEMORY_BOUND. */
 #define PERF_RATE_ROWS "gflops|mb|intensity|tb|tflops|roofline|percent|bound|spec|us"
 void perf_put_rates(const PerfCalls *p, double flops, double bytes, const char *spec, double us,
                     Table *rows);

@@ -1,5 +1,5 @@
-/* perf_category: what kind of operator a name is. A name in the table says it; else a pattern of it,
- * else the first kernel that it launched, where that is one of PyTorch's own. */
+/* perf_category: what kind of operator a name is: by the table of names, else by how the name
+ * begins, else by the first kernel that it launched, if that is one of PyTorch's own. */
 #include "analyze/perf.h"
 
 #include <string.h>

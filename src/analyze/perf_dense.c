@@ -1,4 +1,5 @@
-/* perf_dense: products, attention, convolutions. */
+/* perf_dense: models of matrix products, attention and convolutions, whose operations can reach the
+ * peak of a GPU's matrix units. */
 #include "analyze/perf_work.h"
 
 #include <math.h>
@@ -8,7 +9,8 @@
 
 /* ---- matrix products: M x K times K x N ---- */
 
-/* rocBLAS names a kernel by its index order: Ailk is A as it lies, Alik transposed. */
+/* rocBLAS names a kernel by the order of its indices: Ailk is A as it lies, Alik is A
+ * transposed. */
 static void put_transposes(PerfWork *c)
 {
     const char *k = c->q->kernel == NULL ? NULL : strstr(c->q->kernel, "Cijk_A");
@@ -20,6 +22,8 @@ static void put_transposes(PerfWork *c)
                  : "(False, False)");
 }
 
+/* operations: batch (2 M N K + M N with a bias)
+ * bytes:      batch ((M K + weights K N + N with a bias) in + M N out) */
 static void count_product(PerfWork *c, const PerfProduct *p, const char *type)
 {
     double out = p->m * p->n, in = p->m * p->k + p->weights * p->k * p->n + (p->row ? p->n : 0);
@@ -27,7 +31,8 @@ static void count_product(PerfWork *c, const PerfProduct *p, const char *type)
                   p->batch * (in * p->in + out * p->out), type);
 }
 
-/* Also of a byte (_scaled_mm): x (M, K) times w (N, K) transposed; its result has two. */
+/* addmm has the bias as its first argument. _scaled_mm is of 8-bit numbers: x (M, K) times w (N, K)
+ * transposed, with a result of 16 bits. */
 bool perf_model_gemm(PerfWork *c)
 {
     const char *name = c->q->name;
@@ -54,7 +59,7 @@ bool perf_model_gemm(PerfWork *c)
     return true;
 }
 
-static void finish_grouped(PerfWork *c, double groups, PerfProduct *p, const PerfArg type[2])
+static void put_grouped(PerfWork *c, double groups, PerfProduct *p, const PerfArg type[2])
 {
     p->batch = 1;
     PERF_RULE(c, product, c, p);
@@ -72,12 +77,13 @@ bool perf_model_grouped_gemm(PerfWork *c)
     p.n = (double)w->dims.at[as_is ? 2 : 1];
     p.weights = (double)w->dims.at[0];
     p.in = p.out = perf_bytes_of(c, x->type);
-    finish_grouped(c, p.weights, &p, c->arg);
+    put_grouped(c, p.weights, &p, c->arg);
     return true;
 }
 
-/* Their weight gradients: x (M, K) transposed times dy (M, N), a (K, N) for each of G groups, whose
- * lengths are the third argument. So the result is what `weights` counts, and dy what `out` does. */
+/* Weight gradients of a grouped product: x (M, K) transposed times dy (M, N), a matrix (K, N)
+ * for each of G groups. The third argument has the groups' lengths. In count_product's terms the
+ * results are the `weights`, and dy is the output. */
 bool perf_model_grouped_wgrad(PerfWork *c)
 {
     const PerfArg *x = &c->arg[0], *y = &c->arg[1], *lengths = &c->arg[2];
@@ -86,14 +92,14 @@ bool perf_model_grouped_wgrad(PerfWork *c)
     p.n = (double)y->dims.at[1];
     p.weights = lengths->dims.n == 1 ? (double)lengths->dims.at[0] : 1;
     p.in = p.out = perf_bytes_of(c, x->type);
-    finish_grouped(c, p.weights, &p, c->arg);
+    put_grouped(c, p.weights, &p, c->arg);
     return true;
 }
 
 /* ---- attention ---- */
 
-/* Under a causal mask of Nq queries and Nk keys, query i sees keys 0 to i (PyTorch), or to
- * i + Nk - Nq (flash_attn). */
+/* Pairs under a causal mask of Nq queries and Nk keys: query i sees keys 0 to i (PyTorch), or
+ * keys 0 to i + Nk - Nq (flash_attn, at_end). */
 static double attention_pairs(const PerfAttention *t)
 {
     double nq = t->queries, nk = t->keys, shorter = nq < nk ? nq : nk;
@@ -102,6 +108,11 @@ static double attention_pairs(const PerfAttention *t)
     return shorter * (shorter + 1) / 2 + beside;
 }
 
+/* For P pairs of a query and a key in each head (Dao et al., "FlashAttention", arXiv:2205.14135):
+ *
+ * forward:  2 P d_qk for scores, 2 P d_v for weighted values; moves q, k, v, o
+ * backward: 4 P d_v for dv and the gradient of the weights, 4 P d_qk for dq and dk; flash attention
+ *           computes the scores again, 2 P d_qk; moves q, k, v, their gradients, and do */
 static void count_attention(PerfWork *c, const PerfAttention *t, const char *type)
 {
     double pairs = t->batch * t->heads * t->pairs;
@@ -116,7 +127,8 @@ static void count_attention(PerfWork *c, const PerfAttention *t, const char *typ
     c->out->backward_bytes = (2 * q + 2 * k + 2 * v + o) * t->bytes;
 }
 
-/* Where an operator has what: (B, H, N, d) or (B, N, H, d), and the places of dropout and mask. */
+/* How an operator's arguments lie: heads_first is (B, H, N, d), else (B, N, H, d); then the
+ * places of dropout and of the flag for a causal mask. */
 typedef struct AttentionArgs {
     const char *name;
     int dropout, causal;
@@ -161,13 +173,15 @@ bool perf_model_attention(PerfWork *c)
 
 /* ---- convolution ---- */
 
-/* Element i of a list that may hold one number for all. */
-static int64_t each(const Shape *s, int i) { return s->at[s->n == 1 ? 0 : i]; }
+/* Number i of a list that may hold one number for all dimensions. */
+static int64_t number_at(const Shape *s, int i) { return s->at[s->n == 1 ? 0 : i]; }
 
-/* y = floor((x + 2 p - d (k - 1) - 1) / s) + 1; transposed: x = (y - 1) s - 2 p + d (k - 1) + o + 1 */
+/* y = floor((x + 2 p - d (k - 1) - 1) / s) + 1; transposed: x = (y - 1) s - 2 p + d (k - 1) + o
+ * + 1 */
 static bool conv_shape(PerfConv *v)
 {
-    static const int64_t LARGE = (int64_t)1 << 28; /* products of two, and their sums, fit */
+    static const int64_t LARGE = (int64_t)1
+                                 << 28; /* products of two such numbers do not overflow */
     const Shape *x = &v->x->dims, *w = &v->w->dims;
     int spatial = x->n - 2;
     if (spatial < 1 || w->n != x->n || v->stride.n < 1 || v->padding.n < 1 || v->dilation.n < 1)
@@ -176,7 +190,8 @@ static bool conv_shape(PerfConv *v)
     v->out = *x;
     v->out.at[1] = v->transposed ? w->at[1] * (int64_t)v->groups : w->at[0];
     for (int i = 0; i < spatial; i++) {
-        int64_t s = each(&v->stride, i), p = each(&v->padding, i), d = each(&v->dilation, i);
+        int64_t s = number_at(&v->stride, i), p = number_at(&v->padding, i),
+                d = number_at(&v->dilation, i);
         int64_t o = v->output_padding.n > i ? v->output_padding.at[i] : 0;
         const int64_t all[] = { s - 1, p, d, o, x->at[i + 2], w->at[i + 2] };
         for (int k = 0; k < 6; k++)
@@ -203,8 +218,9 @@ static bool conv_read(const PerfWork *c, int x, int first, PerfConv *v)
     return conv_shape(v);
 }
 
-/* 2 operations for each weight that an output (transposed: an input) meets. `y`: the output, or its
- * gradient. */
+/* operations: 2 for each weight that an output meets (transposed: an input), + the bias
+ * elements:   x + w + y, + the bias
+ * each for every part; `y` is the output, or its gradient. */
 static void count_conv(PerfWork *c, const PerfConv *v, const Shape *y)
 {
     static const char *const KIND[] = { "conv1d", "conv2d", "conv3d" };
@@ -236,8 +252,8 @@ bool perf_model_conv_forward(PerfWork *c)
     return true;
 }
 
-/* (dy, x, w, bias sizes, stride, ..., mask of the gradients that are wanted): of x and of w each as
- * much as forward. */
+/* Arguments: dy, x, w, sizes of the bias, stride, ..., and which gradients are wanted. Those of
+ * x and of w are each as much work as forward. */
 bool perf_model_conv_backward(PerfWork *c)
 {
     PerfConv v;

@@ -1,4 +1,6 @@
-/* perf_rates: what work comes to in a time, beside what the GPU's data sheet promises. */
+/* perf_rates: operations and bytes a second of a call, and the least time by the GPU's data
+ * sheet (the roofline: Williams et al., "Roofline: an insightful visual performance model",
+ * 2009). */
 #include "analyze/perf_calls.h"
 #include "plan/hardware.h"
 
@@ -6,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A slice of a GPU for a virtual machine is named after it. */
-static Status of_trace(const Report *r, Hardware *h)
+/* A slice of a GPU for a virtual machine (" VF") has the whole GPU's data sheet. */
+static Status find_gpu(const Report *r, Hardware *h)
 {
     char name[128];
     const Events *e = r->e;
@@ -23,12 +25,12 @@ Status perf_peaks(const Report *r, PerfPeaks *out)
     if (r->o->gpu != NULL)
         TRY(hardware_load(&h, r->arena, r->o->gpu));
     else
-        TRY(of_trace(r, &h));
+        TRY(find_gpu(r, &h));
     *out = (PerfPeaks){ h.peak_f32, h.peak_bf16, h.peak_fp8, h.memory_gb_s };
     return OK;
 }
 
-/* What is computed element by element runs in f32. */
+/* TFLOP/s; 0: no data sheet says. What is computed element by element runs in f32. */
 static double peak_of(const PerfPeaks *p, const char *spec)
 {
     if (spec == NULL || text_ends(spec, "fp64") || text_ends(spec, "int8") ||
@@ -38,8 +40,7 @@ static double peak_of(const PerfPeaks *p, const char *spec)
     return text_ends(spec, "fp8") ? p->fp8 : p->bf16;
 }
 
-/* The roofline: the longer of the times in us that operations and bytes take at their peaks. NaN:
- * not known. */
+/* The longer of the times in us that operations and bytes take at their peaks; NaN: not known. */
 static double roofline_us(const PerfCalls *p, double flops, double bytes, const char *spec,
                           const char **bound)
 {

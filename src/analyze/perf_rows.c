@@ -1,4 +1,5 @@
-/* perf_rows: what goes over its tensors once: element by element, reductions, normalizations. */
+/* perf_rows: models of operators that go over their tensors once: element by element, reductions,
+ * normalizations. Their time is that of the bytes they move. */
 #include "analyze/perf_work.h"
 
 #include <math.h>
@@ -8,6 +9,7 @@
 
 /* ---- element by element ---- */
 
+/* One operation an element; the result has the type of a second argument, if there is one. */
 bool perf_model_unary(PerfWork *c)
 {
     const PerfArg *in = &c->arg[0], *out = &c->arg[1];
@@ -21,6 +23,7 @@ bool perf_model_unary(PerfWork *c)
     return true;
 }
 
+/* One operation an element of the result, whose sizes are the second argument. */
 bool perf_model_upsample(PerfWork *c)
 {
     const PerfArg *in = &c->arg[0];
@@ -34,7 +37,8 @@ bool perf_model_upsample(PerfWork *c)
     return true;
 }
 
-/* Shapes are aligned at their ends; a dimension of 1 is repeated. */
+/* Elements of a broadcast result: shapes are aligned at their ends, and a dimension of 1 is
+ * repeated. */
 static double broadcast_elements(const Shape *a, const Shape *b)
 {
     double n = 1;
@@ -45,6 +49,8 @@ static double broadcast_elements(const Shape *a, const Shape *b)
     return n;
 }
 
+/* One operation an element of the result. It has the type of a third argument, if there is one;
+ * else of two tensors the wider type; else the first one's. */
 bool perf_model_binary(PerfWork *c)
 {
     const PerfArg *a = &c->arg[0], *b = a + 1, *out = a + 2;
@@ -68,8 +74,8 @@ bool perf_model_binary(PerfWork *c)
 
 /* ---- reductions ---- */
 
-/* Elements that are left: the dimensions that are not in the list, all gone where there is none. */
-static double reduced(const Shape *in, const char *list)
+/* Elements of a result that lacks the dimensions in the list; 1 without a list, which means all. */
+static double reduced_elements(const Shape *in, const char *list)
 {
     Shape dims = perf_shape_read(list);
     double n = perf_elements(in), left = n;
@@ -82,16 +88,17 @@ static double reduced(const Shape *in, const char *list)
     return left;
 }
 
+/* One operation an element that is read. The gradient of a sum or mean moves as much. */
 bool perf_model_reduction(PerfWork *c)
 {
     const PerfArg *in = &c->arg[0];
     bool norm = strcmp(c->q->name, "aten::linalg_norm") == 0;
     const char *dims = c->arg[norm ? 2 : 1].concrete;
     if (c->args < 1 || in->dims.n < 0) return false;
-    /* A max with a second tensor takes the greater of each pair. */
+    /* A max of two tensors takes the greater of each pair: it reduces nothing. */
     bool pairwise = c->args == 2 && perf_is_tensor(&c->arg[1]);
     double n = perf_elements(&in->dims), each = perf_bytes_of(c, in->type);
-    double out = pairwise ? n : reduced(&in->dims, dims);
+    double out = pairwise ? n : reduced_elements(&in->dims, dims);
     PERF_RULE(c, reduction, &out);
     perf_put(c, "#num_input_elems #num_output_elems 2dtype_in_out \"reduce_type", n, out, in->type,
              NULL, norm ? "norm" : c->q->name + strlen("aten::"));
@@ -104,13 +111,13 @@ bool perf_model_reduction(PerfWork *c)
     return true;
 }
 
-/* ---- normalization: n elements, C of them have their own weight, or are one channel ---- */
+/* ---- normalization ---- */
 
 typedef struct NormArgs {
     const char *names; /* with | between */
     enum { CHANNELS_SHAPE, CHANNELS_LIST, CHANNELS_WEIGHT, CHANNELS_GROUP } channels;
     bool backward, rms;
-    int input, weight, bias, training, mask; /* places; -1: it has none */
+    int input, weight, bias, training, mask; /* places of arguments; -1: there is none */
 } NormArgs;
 
 static const NormArgs NORMS[] = {
@@ -131,6 +138,8 @@ static const NormArgs NORMS[] = {
     { "aiter::rmsnorm2d_fwd_with_add_ck", CHANNELS_WEIGHT, false, true, 1, 4, -1, -1, -1 },
 };
 
+/* How many elements have a weight of their own (C): by the shape's second dimension, by a list of
+ * normalized sizes, by the weight's elements, or by an argument. */
 static bool norm_channels(const PerfWork *c, PerfNorm *m)
 {
     const PerfArg *x = &c->arg[m->from->input];
@@ -144,6 +153,7 @@ static bool norm_channels(const PerfWork *c, PerfNorm *m)
     return x->dims.n > 0 && m->channels > 0;
 }
 
+/* Which of weight, bias and statistics the call has, from the arguments that are there. */
 static void norm_flags(const PerfWork *c, PerfNorm *m)
 {
     const NormArgs *f = m->from;
@@ -159,6 +169,12 @@ static void norm_flags(const PerfWork *c, PerfNorm *m)
     m->written = (double)m->mask[1] + (double)m->mask[2];
 }
 
+/* n elements, C channels, n / C rows.
+ *
+ * RMSNorm: 2 C + 2 a row for its root mean square, n to scale, n with weights, n for a sum before it
+ * others:  2 n to shift and scale, 6 C for the channels' factors, 3 n for statistics in training
+ *
+ * Input and output are moved once, and so are mean, variance, weight, bias, running statistics. */
 static void norm_forward_work(PerfWork *c, const PerfNorm *m)
 {
     double n = m->n, channels = m->channels;
@@ -175,6 +191,8 @@ static void norm_forward_work(PerfWork *c, const PerfNorm *m)
                   n * m->bytes + n * m->bytes + channels * m->bytes * own, m->type);
 }
 
+/* RMSNorm: n to scale dy, n with weights, 6 n for dx, n or 2 n for dw
+ * others:  4 n for sums over channels, 5 n for dx in training, 2 n without dx, 3 C in evaluation */
 static void norm_backward_work(PerfWork *c, const PerfNorm *m)
 {
     double n = m->n, channels = m->channels;
@@ -223,7 +241,7 @@ bool perf_model_norm(PerfWork *c)
 
 /* ---- tokens ---- */
 
-/* Rotary embedding of queries and keys: 3 operations an element, each read and written. */
+/* Rotary embedding of queries and keys: 3 operations an element, which is read and written. */
 bool perf_model_rope(PerfWork *c)
 {
     const PerfArg *q = &c->arg[1], *k = &c->arg[2];
@@ -234,7 +252,8 @@ bool perf_model_rope(PerfWork *c)
     return true;
 }
 
-/* Logits (B, V) and targets (B): 5 operations a logit; a loss in f32 and a target of 8 bytes a row. */
+/* Logits (B, V) and targets (B): 5 operations a logit; each row has a loss of 4 bytes and a target
+ * of 8. */
 bool perf_model_cross_entropy(PerfWork *c)
 {
     const PerfArg *x = &c->arg[0];
@@ -259,7 +278,8 @@ bool perf_model_conv1d(PerfWork *c)
     return true;
 }
 
-/* Tokens (tokens, hidden) that go to their experts, or come back: moved, not worked on. */
+/* Tokens (tokens, hidden) that go to their experts or come back: they are moved, nothing is
+ * computed. */
 bool perf_model_moe_exchange(PerfWork *c)
 {
     const PerfArg *x = &c->arg[0];

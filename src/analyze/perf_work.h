@@ -1,5 +1,5 @@
-/* perf_work: what the models of perf are written with, and their list. Only models and the rules that
- * correct them include it. */
+/* perf_work: what the models of perf are written with, and their list. Only models, and rules that
+ * change what they count, include it. */
 #ifndef ANALYZE_PERF_WORK_H
 #define ANALYZE_PERF_WORK_H
 
@@ -33,8 +33,8 @@ typedef struct PerfWork {
 
 /* ---- what a model reads from a call, before it counts ---- */
 
-/* M x K times K x N, `batch` times. bias: added to each product; `rows` of N numbers are read for it.
- * weights: how many matrices of K x N are moved. */
+/* M x K times K x N, `batch` times. weights: how many matrices of K x N are moved. bias: one is
+ * added to each product; row: its N numbers are read. */
 typedef struct PerfProduct {
     double m, n, k, batch, weights;
     bool bias, row;
@@ -44,12 +44,12 @@ typedef struct PerfProduct {
 typedef struct PerfAttention {
     double batch, queries, heads, keys, kv_heads, qk, v;
     bool causal, flash, at_end; /* at_end: the last query sees the last key */
-    double pairs;               /* of a query and a key, that are computed */
-    double reduced;             /* elements that gradients of shared heads are added up from */
+    double pairs;               /* how many pairs of a query and a key one head computes */
+    double reduced;             /* additions for gradients of key heads that queries share */
     double bytes;               /* of an element */
 } PerfAttention;
 
-/* parts: how many convolutions of this size it is (backward: one for x, one for w). */
+/* parts: how many convolutions of this size are computed (backward: one for x, one for w). */
 typedef struct PerfConv {
     const PerfArg *x, *w;
     Shape stride, padding, dilation, output_padding, out;
@@ -57,8 +57,8 @@ typedef struct PerfConv {
     double groups, parts;
 } PerfConv;
 
-/* n elements; `channels` of them have their own weight, or are one channel. written: gradients of
- * weight and bias outside training. */
+/* n elements. channels: how many have a weight of their own. written: how many of the gradients of
+ * weight and bias are written outside training. */
 typedef struct PerfNorm {
     const struct NormArgs *from;
     const char *type;
@@ -72,8 +72,8 @@ typedef struct PerfElement {
     const char *spec; /* NULL: no peak is given for it */
 } PerfElement;
 
-/* What somebody else counts otherwise. A function that is NULL changes nothing; each is called when
- * a model has read its call and has not counted yet, `finish` at the end. */
+/* What somebody else counts otherwise. A model calls its function when it has read the call and
+ * has not counted yet; `finish` is called at the end. NULL changes nothing. */
 typedef struct PerfRules {
     const char *without_model;   /* operators that have none, with | between; NULL: none */
     const PerfElement *elements; /* come before ours; the last one has no types. NULL: none */

@@ -1,11 +1,12 @@
-/* python_text: values as Python prints them, for tables that TraceLens' users read. */
+/* python_text: values as Python prints them. Sheets show arguments so, because users read them into
+ * Python again. */
 #ifndef ANALYZE_PYTHON_TEXT_H
 #define ANALYZE_PYTHON_TEXT_H
 
 #include "base/text.h"
 
 /* A JSON value in Python's form: [[8, 4], []] or, with `tuples`, ((8, 4), ()). What is not JSON
- * goes through as it is. */
+ * is copied as it is. */
 Status python_value(Text *out, const char *json, bool tuples);
 /* A text in quotes, as repr() writes it. */
 Status python_string(Text *out, const char *s, size_t n);

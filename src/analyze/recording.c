@@ -39,7 +39,7 @@ static int64_t meta_whole(const Json *meta, const char *key)
     return fabs(x) <= 9007199254740992.0 && x == floor(x) ? (int64_t)x : 0;
 }
 
-/* META, of which a later version may have more. */
+/* Reads META. A later version may have more members than are read here. */
 static Status read_meta(Recording *r)
 {
     Json *m = NULL;
@@ -126,7 +126,7 @@ static double end_ms(const RecordedStep *s)
     return (double)end / 1e6;
 }
 
-/* Peak of a rank's device that MFU is a share of. */
+/* The peak FLOP/s that MFU is a share of: the data sheet's, else the measured one. */
 static double peak(const Recording *r)
 {
     return r->sheet_flops > 0 ? r->sheet_flops : r->roof_flops;
@@ -203,7 +203,7 @@ static Status phases(const Recording *r, bool layers, Arena *a, Table *out)
 
 /* ---- steps ---- */
 
-/* Spans of a step's rows on lanes that compute, or of all that communicates. */
+/* The spans of a step on lanes that compute, or of all actions that communicate. */
 static Status lane_spans(const Recording *r, const RecordedStep *s, bool comm, Arena *a, Spans *out)
 {
     const RecordWay *w = &r->file.way[s->head.way];
@@ -219,7 +219,7 @@ static Status lane_spans(const Recording *r, const RecordedStep *s, bool comm, A
     return OK;
 }
 
-/* The busiest of a layer's experts over the mean; 0: no tokens. */
+/* Tokens of the busiest expert of a layer over the mean; 0: there are no tokens. */
 static double over_mean(const uint32_t *load, int64_t experts)
 {
     double sum = 0, top = 0;
@@ -270,7 +270,7 @@ static double at_share(const double *sorted, int64_t n, double share)
     return sorted[i < 0 ? 0 : i];
 }
 
-/* The median of a row over steps of one way. */
+/* The median time of an action over the steps of one execution mode. */
 static double row_median(const Recording *r, uint32_t way, uint32_t row, double *room)
 {
     int64_t n = 0;
@@ -282,7 +282,7 @@ static double row_median(const Recording *r, uint32_t way, uint32_t row, double 
     return n > 0 ? at_share(room, n, 0.5) : 0;
 }
 
-/* The action by which a step is furthest above what is usual. */
+/* Names the action that is furthest above its median in a slow step. */
 static void blame(const Recording *r, const RecordedStep *s, double *room, Table *out)
 {
     const RecordWay *w = &r->file.way[s->head.way];
@@ -373,11 +373,52 @@ static Status memory(const Recording *r, Arena *a, Table *out)
     return OK;
 }
 
+/* ---- ops of the last traced step ---- */
+
+typedef struct OpSum {
+    const char *name;
+    double ms, flops, bytes;
+    int64_t calls;
+} OpSum;
+
+static int longest_op(const void *a, const void *b)
+{
+    const OpSum *x = a, *y = b;
+    if (x->ms != y->ms) return x->ms > y->ms ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static Status traced_ops(const Recording *r, Arena *a, Table *out)
+{
+    OpSum *sum = NULL;
+    double all = 0;
+    TRY(table_init(out, "traced_ops", "op|calls|ms|percent|GFLOP/s|GB/s", "", a));
+    TRY(ARENA_ZEROED(a, r->file.names, &sum));
+    for (uint32_t i = 0; i < r->file.names; i++) sum[i].name = r->file.name[i];
+    for (int64_t i = 0; i < r->file.ops; i++) {
+        const RecordOp *o = &r->file.op[i];
+        OpSum *s = &sum[o->name];
+        s->ms += (double)o->dur_ns / 1e6, s->flops += o->flops, s->bytes += o->bytes, s->calls++;
+        all += (double)o->dur_ns / 1e6;
+    }
+    qsort(sum, r->file.names, sizeof *sum, longest_op);
+    for (const OpSum *s = sum; s < sum + r->file.names; s++) {
+        if (s->calls == 0) continue;
+        bool timed = s->ms > 0;
+        TRY(TABLE_ROW(out, cell_text(s->name), cell_whole(s->calls), cell_number(s->ms),
+                      cell_number(all > 0 ? 100 * s->ms / all : 0),
+                      timed && s->flops > 0 ? cell_number(s->flops / s->ms / 1e6) : cell_none(),
+                      timed && s->bytes > 0 ? cell_number(s->bytes / s->ms / 1e6) : cell_none()));
+    }
+    return OK;
+}
+
 Status recording_tables(const Recording *r, Arena *a, Table *out, int *n)
 {
     *n = 0;
     if (r == NULL) return OK;
     TRY(steps(r, a, &out[(*n)++]));
+    TRY(traced_ops(r, a, &out[(*n)++]));
     TRY(phases(r, false, a, &out[(*n)++]));
     TRY(phases(r, true, a, &out[(*n)++]));
     TRY(jitter(r, a, &out[(*n)++]));

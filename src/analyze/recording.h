@@ -1,5 +1,5 @@
-/* recording: what the trainer's own recorder wrote (trace/record.h): as text for the reader of traces
- * and for Perfetto, and as the sheets that only it can give. */
+/* recording: a file of the trainer's own recorder (trace/record.h). It becomes JSON for our reader and
+ * for Perfetto, and sheets that no other trace has data for. */
 #ifndef ANALYZE_RECORDING_H
 #define ANALYZE_RECORDING_H
 
@@ -7,37 +7,38 @@
 #include "trace/record.h"
 
 typedef struct Recording {
-    Arena arena; /* holds it, too */
+    Arena arena; /* this record lies in it, too */
     const char *path;
     Recorded file;
-    /* Of META; 0 or "": not there. */
+    /* From META; 0 or "": it is not there. */
     int rank, ranks;
     const char *device;
     double flops, sheet_flops, roof_flops;
     int64_t experts, began_us; /* began_us: when the run began, the same on all ranks */
 } Recording;
 
-/* Does the file begin as one? A file that cannot be read does not. */
+/* Does the file begin like a recording? False also if it cannot be read. */
 bool recording_is(const char *path);
-/* A file's bytes. ERR_FORMAT: no recording, or no whole step in it. */
+/* Reads the bytes of a file. ERR_FORMAT: it is no recording, or has no whole step. */
 Status recording_parse(const char *path, const uint8_t *data, size_t bytes, const Recording **out);
 void recording_close(const Recording *r); /* safe on NULL */
 
-/* One JSON trace of n ranks. */
+/* Writes n ranks as one JSON trace. */
 Status recording_json(const Recording *const *r, int n, Text *out);
 
 /*
- * Of one rank's steps, times in ms of a step:
+ * Makes the sheets of one rank's steps; times are ms of a step:
  *   phases         by phase and what it computes: time, FLOP/s, MFU (of the data sheet's peak, else of
  *                  the measured one), share of the step; then the same by layer
+ *   traced_ops     ops of the last traced step: calls, time, share, FLOP/s, bytes a second
  *   steps          each step: time, tokens/s, loss, second runs, computation, exposed communication,
  *                  bubble (no lane of the device works), busiest expert over the mean
  *   jitter         p50, p99 and worst of step times, and by which actions the worst differ from p50
  *   expert_load    by MoE layer: the busiest and the least busy expert over the mean, over the steps
  *   memory         bytes in use of the arenas of work, the most at the end of each kind of action
  */
-enum { RECORDING_SHEETS = 6 };
-/* None of no recording (NULL). Their texts live as long as it does. */
+enum { RECORDING_SHEETS = 7 };
+/* r NULL: there are none. Texts of cells live as long as the recording. */
 Status recording_tables(const Recording *r, Arena *a, Table *out, int *n);
 
 #endif

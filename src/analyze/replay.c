@@ -1,4 +1,5 @@
-/* replay: operators of a trace, and their arguments with the names that PyTorch gives them. */
+/* replay: finds the operators of a trace and writes them as TraceLens' JSON, in which arguments have the
+ * names that PyTorch gives them. Rows for our own benchmark: replay_bench.c. */
 #include "analyze/replay.h"
 
 #include <math.h>
@@ -42,7 +43,7 @@ static bool calls_none(const Tree *t, uint32_t event)
     return true;
 }
 
-/* A call for every launch, or for every operator where nothing was launched. */
+/* Lists a call for each launch. A trace without launches gives each operator that calls no other. */
 static void find_calls(const Tree *t, const char *filter, Call *call, int64_t *n, Replay *out)
 {
     const Events *e = t->events;
@@ -126,7 +127,7 @@ static bool is_tensor(const char *type)
     return type[0] != 0 && strstr(type, "Scalar") == NULL && strstr(type, "List") == NULL;
 }
 
-/* What TraceLens' replayer calls it; NULL: it has no name for it. */
+/* The name that TraceLens' replayer has for a type; NULL: none. */
 static const char *type_of(const char *type)
 {
     static const char KNOWN[] =
@@ -158,7 +159,7 @@ static bool is_number(const char *s)
     return *s != 0 && *end == 0;
 }
 
-/* A value as JSON that Python reads: "1." is 1.0, "True" is true, "inf" is Infinity. */
+/* Writes a value as JSON that Python reads: "1." is 1.0, "True" is true, "inf" is Infinity. */
 static Status put_value(Text *out, const char *s)
 {
     if (*s == 0 || strcmp(s, "None") == 0) return text_printf(out, "null");
@@ -171,7 +172,7 @@ static Status put_value(Text *out, const char *s)
     return text_json(out, floor(x) == x && fabs(x) < 1e15 ? "%.1f" : "%g", x);
 }
 
-/* The next item of "[1, 2]". False: at the end, or at one that is too long. */
+/* Takes the next item of "[1, 2]". False: there is no more, or it is too long. */
 static bool next_item(const char **s, char item[64])
 {
     *s += strspn(*s, "[, ");
@@ -203,7 +204,7 @@ static bool list_of(const char *s, bool (*is)(const char *))
     return strcmp(s, "]") == 0;
 }
 
-/* Strides of a tensor whose strides were not recorded. */
+/* If strides were not recorded, the tensor is taken to be contiguous. */
 static Status put_contiguous(Text *out, const char *dims)
 {
     int64_t dim[REPLAY_DIMS_MAX];
@@ -217,8 +218,8 @@ static Status put_contiguous(Text *out, const char *dims)
     return text_printf(out, "]");
 }
 
-/* No first values for tensors that are written before they are read, nor for whole numbers, which
- * a normal distribution does not give. */
+/* Writes a tensor. It has no first values ("init") if it is written before it is read, or if it holds
+ * whole numbers, which a normal distribution does not give. */
 static Status put_tensor(Text *out, const char *op, int nth, const OpArg *a)
 {
     bool written = strcmp(op, "aten::fill_") == 0 || strcmp(op, "aten::zero_") == 0 ||
@@ -237,7 +238,7 @@ static Status put_tensor(Text *out, const char *op, int nth, const OpArg *a)
 /* ---- names ---- */
 
 typedef struct Param {
-    char type[32], name[32], other[16]; /* other: the default, "" for none */
+    char type[32], name[32], other[16]; /* other: the default; "": none */
     bool optional, keyword;
 } Param;
 
@@ -248,7 +249,7 @@ static const struct {
 #include "analyze/schemas.def"
 };
 
-/* Takes "Tensor? bias=None, " from *s. False at the end. */
+/* Takes a parameter like "Tensor? bias=None, " from *s. False: there is no more. */
 static bool next_param(const char **s, Param *p)
 {
     int used = 0;
@@ -284,7 +285,8 @@ static bool fits(const Param *p, const OpArg *a)
     if (strcmp(t, "bool") == 0) return is_truth(v);
     if (strcmp(t, "float") == 0) return is_number(v);
     if (strcmp(t, "Scalar") == 0) return is_number(v) || is_truth(v);
-    return is_whole(v); /* int, SymInt, and the numbers of types, layouts and formats */
+    return is_whole(
+        v); /* int, SymInt, and types, layouts and formats, which are recorded as numbers */
 }
 
 /* Is NAME of aten::NAME among the words of `names`? */
@@ -297,8 +299,8 @@ static bool is_named(const char *names, const char *op)
     return false;
 }
 
-/* The row of the table that the arguments fit; NULL: none. *out: there is one argument more, the tensor
- * of the caller's that every operator has a form to write into. */
+/* Finds the row that the arguments fit; NULL: none. Every operator has a form with one more argument, a
+ * tensor of the caller to write into. *out: it is that form. */
 static const char *find_schema(const char *op, const OpArg *arg, int n, bool *out)
 {
     if (!text_starts(op, "aten::")) return NULL;
@@ -314,7 +316,7 @@ static const char *find_schema(const char *op, const OpArg *arg, int n, bool *ou
     return NULL;
 }
 
-/* The type of an argument by how it and its value are written. */
+/* Guesses the type of an argument from how it is written. */
 static const char *guess_type(const OpArg *a)
 {
     const char *v = a->value == NULL ? "" : a->value;
@@ -327,8 +329,8 @@ static const char *guess_type(const OpArg *a)
     return is_truth(v) ? "bool" : is_whole(v) ? "int" : is_number(v) ? "float" : "str";
 }
 
-/* The operator's parameters as a row of schemas.def has them. *known: there is such a row; else they
- * are called by their places. */
+/* Gives the parameters of an operator as a row of schemas.def. *known: there is such a row. Else types
+ * are guessed, and names are places. */
 static Status schema_of(const char *op, const OpArg *arg, int n, Arena *a, const char **out,
                         bool *known)
 {
@@ -379,7 +381,7 @@ static Status put_arg(Text *out, const char *op, int nth, const Param *p, const 
     return text_printf(out, "}");
 }
 
-/* Keywords that are missing are left out: the operator's defaults are its own. */
+/* Keywords that are missing are left out, so the operator takes its defaults. */
 static Status put_args(Text *out, const char *op, const OpArg *arg, int n, const char *schema)
 {
     Param p = { .keyword = false };

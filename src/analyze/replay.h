@@ -1,9 +1,10 @@
 /*
- * replay: the operators of a trace, each once with its arguments, to run them again: as the JSON that
- * TraceLens' replayer reads, and as rows for `switchyard bench shapes --list`.
+ * replay: lists the operators of a trace, each once with its arguments, so that they can be run again.
+ * It writes the JSON of TraceLens' replayer, or rows for `switchyard bench shapes --list`. It runs
+ * nothing itself.
  *
- * An operator is what launched device work; in a trace without any, a call of an operator that calls
- * no other. Values come from the trace, their names from schemas.def.
+ * Operators are those that launched device work. In a trace without device work they are those that
+ * call no other operator. Values come from the trace, names of arguments from schemas.def.
  */
 #ifndef ANALYZE_REPLAY_H
 #define ANALYZE_REPLAY_H
@@ -17,26 +18,27 @@ enum { REPLAY_DIMS_MAX = 16 };
 typedef struct ReplayOp {
     uint32_t event; /* its first call */
     int64_t calls;
-    double device_us; /* of its own device work, all calls */
+    double device_us; /* device work that it launched itself, over all calls */
 } ReplayOp;
 
 typedef struct Replay {
     const Events *events;
-    ReplayOp *op; /* the longest first */
+    ReplayOp *op; /* those with most device time first */
     int64_t n;
-    int64_t calls, other; /* calls of op; launches by what is no operator with arguments */
+    int64_t calls; /* of all `op` */
+    int64_t other; /* launches by calls without recorded arguments */
     double device_us;
 } Replay;
 
-/* What is not in a list: all operators of one name with one reason. */
+/* Operators of one name that are not in a list, for one reason. */
 typedef struct ReplayLeft {
     const char *name, *why;
     int64_t calls;
     double device_us;
 } ReplayLeft;
 
-/* What is in a list, and the rest by name and reason; with too many of these the last is all others.
- */
+/* Counts what is in a list, and what was left out by name and reason. If there are too many of these,
+ * the last entry has all others. */
 enum { REPLAY_LEFT_MAX = 200 };
 typedef struct ReplayCount {
     int64_t ops, calls;
@@ -45,18 +47,18 @@ typedef struct ReplayCount {
     int lefts;
 } ReplayCount;
 
-/* filter: only names with that in them; NULL: all. limit: the longest so many; 0: all. */
+/* filter: takes only names that contain it; NULL: all. limit: takes the first so many; 0: all. */
 Status replay_find(const Tree *t, const char *filter, int64_t limit, Arena *a, Arena *scratch,
                    Replay *out);
-/* `out` is begun, in an arena of its own; `count` is zeros. */
+/* Write the lists. `out` was begun in an arena of its own; `count` is all zeros. */
 Status replay_json(const Replay *r, Arena *scratch, Text *out, ReplayCount *count);
 Status replay_bench(const Replay *r, Arena *scratch, Text *out, ReplayCount *count);
 
 /* ---- what the parts of replay share ---- */
 
-/* *n -1: the arguments are not what a profiler writes. */
+/* Reads the arguments of an operator. *n is -1 if they are not what a profiler writes. */
 Status replay_args(const Replay *r, const ReplayOp *op, Arena *a, OpArg out[OP_ARGS_MOST], int *n);
-/* Counts an operator: in the list (why NULL), or left out. */
+/* Counts an operator as listed (why NULL), or as left out for that reason. */
 void replay_count(const Replay *r, const ReplayOp *op, const char *why, ReplayCount *count);
 
 #endif

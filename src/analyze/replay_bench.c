@@ -1,8 +1,7 @@
 /*
- * replay_bench: operators of a trace as rows of `bench shapes --list`: the op of ours that does the
- * same work on the same sizes, or one that moves as many bytes (a layer norm is timed as an rmsnorm, a
- * product of elements as a sum). Arguments are
- * told apart by their place: those of PyTorch's operators stand in schemas.def.
+ * replay_bench: writes operators of a trace as rows of `bench shapes --list`. A row names the op of ours
+ * that does the same work on the same sizes, or one that moves as many bytes: a layer norm is timed as
+ * an rmsnorm, a product of elements as a sum. Arguments are known by their places (schemas.def).
  */
 #include "analyze/replay.h"
 
@@ -21,12 +20,12 @@ typedef struct Mapped {
     int rank[OP_ARGS_MOST];
 } Mapped;
 
-/* NULL: *row is filled. Else why there is none. */
+/* Fills *row. Returns NULL, or why there is no row. */
 typedef const char *MapFn(const Mapped *m, const int *at, Row *row);
 
 static const char SIZES[] = "sizes that are not those of this operator";
 
-/* (m, k) x (k, n), behind a bias or not. at: the left side's place. */
+/* (m, k) x (k, n). at: the place of the left side, which a bias may precede. */
 static const char *product(const Mapped *m, const int *at, Row *row)
 {
     const int64_t *a = m->dim[at[0]], *b = m->dim[at[0] + 1];
@@ -35,7 +34,7 @@ static const char *product(const Mapped *m, const int *at, Row *row)
     return NULL;
 }
 
-/* (g, m, k) x (g, k, n): a group each. */
+/* (g, m, k) x (g, k, n): each product is a group. */
 static const char *batched(const Mapped *m, const int *at, Row *row)
 {
     const int64_t *a = m->dim[at[0]], *b = m->dim[at[0] + 1];
@@ -55,7 +54,7 @@ static const char *grouped(const Mapped *m, const int *at, Row *row)
     return NULL;
 }
 
-/* at: the query's place; 1 if heads stand before positions; the place of "is causal"; backward. */
+/* at: the place of the query; 1 if heads come before positions; the place of is_causal; 1 if backward. */
 static const char *attention(const Mapped *m, const int *at, Row *row)
 {
     int q = at[0], heads = at[1] ? 1 : 2;
@@ -75,7 +74,7 @@ static const char *attention(const Mapped *m, const int *at, Row *row)
     return NULL;
 }
 
-/* All sizes but the last are rows. at: the place of the tensor; 0 fwd, 1 bwd. */
+/* All sizes but the last make rows. at: the place of the tensor; 1 if backward. */
 static const char *norm(const Mapped *m, const int *at, Row *row)
 {
     int rank = m->rank[at[0]];
@@ -109,7 +108,7 @@ static const char *conversion(const Mapped *m, const int *at, Row *row)
 }
 
 static const struct {
-    const char *name; /* all of it, or what it ends in behind a * */
+    const char *name; /* the whole name, or with a * before it, its end */
     MapFn *map;
     int at[4];
 } maps[] = {

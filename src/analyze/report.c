@@ -1,4 +1,5 @@
-/* report: see report.h. */
+/* report: what counts of a trace, and who launched it. See report.h; sheets have files of their
+ * own. */
 #include "analyze/report.h"
 #include "analyze/perf.h"
 
@@ -10,6 +11,7 @@
 
 /* ---- buckets ---- */
 
+/* ROCm copies with kernels, whose names say so. */
 static bool is_copy_kernel(const char *name)
 {
     static const char *const DIRECTION[] = { "HOST_TO_DEVICE", "DEVICE_TO_HOST",
@@ -82,7 +84,7 @@ Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out)
 
 static const char STEP[] = "ProfilerStep#";
 
-/* The number of a step's range, -1 if the event is none. */
+/* The number of a step's range; -1: the event is none. */
 static int64_t step_number(const Events *e, int64_t i)
 {
     const char *name = event_name(e, i);
@@ -129,6 +131,8 @@ Status report_step(const Events *e, int64_t step, Arena *a, Span *out)
 
 /* ---- what counts ---- */
 
+/* A trace without device events has nothing to report. The sentence says what it has, and how to
+ * record the rest. */
 Status report_need_work(const Events *e)
 {
     int64_t of[EVENT_KINDS] = { 0 };
@@ -145,8 +149,8 @@ Status report_need_work(const Events *e)
                 (long long)(e->n - of[EVENT_CPU_OP] - of[EVENT_RUNTIME] - of[EVENT_DRIVER]));
 }
 
-/* A device event belongs to the step in which it was launched; one without a launch to that in which
- * it starts. */
+/* A device event belongs to the step in which it was launched. Without a launch it belongs to
+ * the step in which it starts. */
 static bool in_step(const Report *r, uint32_t i, const Span *step)
 {
     uint32_t call = r->tree->parent[i];
@@ -169,6 +173,8 @@ static Status sort_by_time(Report *r)
     return OK;
 }
 
+/* Decides what counts: the chosen step's work, without or with that whose launch is not in the
+ * trace. Also notes when the host begins and ends. */
 static Status choose_work(Report *r)
 {
     const Events *e = r->e;
@@ -209,13 +215,14 @@ Status report_busy(const Report *r, const uint32_t *gpu, int64_t n, double *out)
     return spans_busy(r->e->ts, r->e->dur, gpu, n, r->arena, out);
 }
 
-/* Categories are texts to compare; a few pairs of names are all there are. */
+/* A cache of categories: finding one compares many texts, and a trace has few pairs of names. */
 enum { KNOWN = 1 << 12 };
 typedef struct KnownCategory {
     uint32_t name, kernel;
     const char *category;
 } KnownCategory;
 
+/* Exchanges have one category, whoever launches them: most are launched by record_param_comms. */
 const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel)
 {
     if (launcher == EVENT_NONE) return "unlinked";
@@ -239,7 +246,7 @@ Launcher report_launcher(const Report *r, uint32_t event, uint32_t first_kernel)
                            known && r->tree->recompute != NULL && r->tree->recompute[event] };
 }
 
-static Status measure(const Report *r, Launcher *l)
+static Status measure_launcher(const Report *r, Launcher *l)
 {
     const Tree *t = r->tree;
     TRY(report_busy(r, r->own + l->first, l->n, &l->direct_us));
@@ -249,9 +256,10 @@ static Status measure(const Report *r, Launcher *l)
     return report_busy(r, t->gpu + from, n, &l->subtree_us);
 }
 
+/* Each piece without a launch is a launcher of its own, so that its time has a row. */
 Status report_launchers(Report *r, const uint32_t *gpu, int64_t n)
 {
-    uint32_t *key = NULL; /* launcher, or EVENT_NONE and the work itself */
+    uint32_t *key = NULL; /* the launcher; EVENT_NONE, and the work itself */
     uint32_t *order = NULL;
     double *start = NULL;
     Groups g;
@@ -277,7 +285,7 @@ Status report_launchers(Report *r, const uint32_t *gpu, int64_t n)
         *l = report_launcher(r, key[2 * (size_t)g.row[from]], r->own[from]);
         l->first = from;
         l->n = end - from;
-        TRY(measure(r, l));
+        TRY(measure_launcher(r, l));
     }
     return OK;
 }
@@ -296,7 +304,7 @@ Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena
 
 /* ---- sheets ---- */
 
-/* The marks of columns that a report does not have. */
+/* The marks of columns that this report's sheets do not have. */
 static const char *left_out(const Report *r, char marks[3])
 {
     char *end = marks;
@@ -312,6 +320,7 @@ Status sheet_columns(const Report *r, const char *columns, Table *out)
     return table_init(out, out->name, columns, left_out(r, marks), r->arena);
 }
 
+/* The rows live in an arena of their own, which is given back when the sheet is made. */
 Status report_fold(Report *r, const Fold *f, FillRows *fill, void *state, Table *out)
 {
     FoldRows rows = { .whole = { NAN, NAN }, .state = state };

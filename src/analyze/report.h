@@ -1,9 +1,10 @@
 /*
- * report: what one trace comes to, as tables (docs/reference/trace.md lists each with its columns).
+ * report: one trace as tables. docs/reference/trace.md lists each with its columns.
  *
- * A Report is the trace with what all tables need: the device's work that counts, and the operators
- * that launched it. A sheet is a row of `report_sheets`: name, when it is made, how. A new one is a
- * function and a row.
+ * A Report is the trace with what all tables need: the device work that counts, and the operators
+ * that launched it. A sheet is a row of `report_sheets`: its name, when it is made, and how. A new
+ * sheet is a function and a row; most are a list of rows and a Fold (fold.h). Several ranks'
+ * traces, and two traces against each other, are not its business: collectives.h, diff.h.
  */
 #ifndef ANALYZE_REPORT_H
 #define ANALYZE_REPORT_H
@@ -15,11 +16,11 @@
 #include "analyze/tree.h"
 
 typedef struct ReportOptions {
-    bool linked_only;     /* device work counts if its launch is in the trace (or nobody's is) */
-    bool recompute;       /* apart: what is inside activation recomputation */
-    bool kernels;         /* kernel_summary */
-    double short_us;      /* kernels below it are short; 0: no such sheets */
-    double micro_idle_us; /* gaps below it are micro-idle; 0: not told apart */
+    bool linked_only;     /* only device work whose launch is in the trace; all if none is */
+    bool recompute;       /* show activation recomputation apart */
+    bool kernels;         /* make kernel_summary */
+    double short_us;      /* shorter kernels have sheets of their own; 0: no such sheets */
+    double micro_idle_us; /* shorter gaps are micro-idle; 0: not told apart */
     int64_t step;         /* only the work of ProfilerStep#N; -1: all */
     const char *gpu;      /* whose data sheet the roofline is of; NULL: the one the trace names */
 } ReportOptions;
@@ -41,7 +42,7 @@ typedef struct Report {
     const Tree *tree;
     const ReportOptions *o;
     Arena *arena;
-    uint8_t *bucket, *sync; /* by name, filled on demand: Bucket + 1; report_is_sync */
+    uint8_t *bucket, *sync; /* caches by name: Bucket + 1; 1 + whether the host waits in it */
     struct KnownCategory *known;
     struct PerfCalls *perf; /* perf_calls.h, made on demand */
     uint32_t *gpu;          /* device events that count, by start */
@@ -51,7 +52,7 @@ typedef struct Report {
     uint32_t *own;
     double total_us;             /* from the first start to the last end of `gpu` */
     double host_start, host_end; /* of the host's events (in the step) */
-    bool operators;              /* something can be said of who launched a kernel */
+    bool operators;              /* the trace has calls that may have launched kernels */
 } Report;
 
 /* ERR_FORMAT, ERR_PARTIAL: the trace has no device events, so it has no sheets either. */
@@ -76,8 +77,8 @@ MakeSheet sheet_gpu_timeline, sheet_ops_summary, sheet_ops_by_category, sheet_op
 MakeSheet sheet_timeline_by_step, sheet_idle_by_cause, sheet_idle_by_operator, sheet_idle_gaps,
     sheet_launch_delays, sheet_sync_delays, sheet_memory_summary, sheet_trace_counts;
 
-/* Columns that only readers of a sheet inside the program see: compat/ needs them. `.kernel`: the
- * number of a row's first kernel among those without an operator that is listed. */
+/* A column that is dropped before a table is shown; compat/ reads it. It numbers the kernels
+ * that stand alone in unified_perf_summary; a row has its first one's number. */
 #define REPORT_HIDDEN ".kernel"
 
 /* Starts a table. `columns` are names with | between; one with ? before it is there only with
@@ -88,8 +89,8 @@ Status sheet_columns(const Report *r, const char *columns, Table *out);
 typedef Status FillRows(Report *r, FoldRows *rows);
 Status report_fold(Report *r, const Fold *f, FillRows *fill, void *state, Table *out);
 
-/* All sheets that are wanted, but for those that did not start their table: the trace has nothing of
- * theirs. */
+/* Makes all sheets that are wanted. One that did not start its table is left out: the trace has
+ * nothing of it. */
 enum { REPORT_SHEETS_MOST = 64 };
 Status report_tables(Report *r, Table *out, int *n);
 
@@ -117,14 +118,14 @@ typedef struct Step {
     Span host;
 } Step;
 Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n);
-/* That of step N. ERR_ARG: there is none; the sentence names those that are there. */
+/* The range of step N. ERR_ARG: there is no such step; the sentence says which there are. */
 Status report_step(const Events *e, int64_t step, Arena *a, Span *out);
 
 /* ---- for sheets ---- */
 
 Bucket report_bucket(const Report *r, uint32_t event);
-/* The category of a launcher whose first device work is `first_kernel`: "unlinked" of none, that of
- * collectives if it is one, else what the names say. */
+/* The category of a launcher whose first device work is `first_kernel`: "unlinked" without a
+ * launcher, that of collectives if the work is one, else what both names tell (perf_category). */
 const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel);
 bool report_is_sync(const Report *r, int64_t event); /* does the host wait for the device in it? */
 /* A launcher without its work. */
@@ -133,11 +134,11 @@ Launcher report_launcher(const Report *r, uint32_t event, uint32_t first_kernel)
 uint32_t report_operator(const Report *r, uint32_t event);
 const OpArgs *report_args(const Report *r, uint32_t event); /* NULL: none */
 int32_t report_stream(const Report *r, uint32_t event);     /* -1: none */
-/* Merged spans of gpu[...] whose bucket bit is in `mask` and whose recompute flag is `recompute`
- * (-1: any). */
+/* The merged spans of device work whose bucket's bit is in `mask`, inside recomputation (1),
+ * outside (0) or both (-1). */
 Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out);
-/* A row that begins with an operator or call (`l`) or with the kernel that stands for it (EVENT_NONE:
- * none). Rows with equal CALL_KEYS are the same call. */
+/* Begins a row for an operator or runtime call, or for a kernel that stands alone (`kernel`, else
+ * EVENT_NONE). Rows with equal CALL_KEYS are calls of one operator with equal arguments. */
 #define CALL_KEYS "name|loose|category|args|process|label|thread|again|kernel"
 #define CALL_ROWS CALL_KEYS "|dims|types|strides|concrete|uid"
 #define CALL_COLUMNS                                                                               \
@@ -154,8 +155,8 @@ typedef struct Work {
     uint32_t n;
 } Work;
 
-/* The kernels of n calls by their place among those of a call, as TraceLens lists them: with all
- * numbers, and short. Calls with another number of kernels than the first are left out. */
+/* The kernels of n calls of one operator, by their place within a call, as texts: with all
+ * numbers, and short. Calls with another number of kernels than the first one are left out. */
 Status report_details(const Report *r, const Work *call, int64_t n, Cell *full, Cell *brief);
 
 #endif

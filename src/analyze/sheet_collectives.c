@@ -1,10 +1,12 @@
-/* sheet_collectives: the collectives of one rank by kind and size. */
+/* sheet_collectives: the collectives of one rank by kind and size. How ranks wait for each other
+ * needs the traces of all ranks: that is collectives.h. */
 #include "analyze/report.h"
 
 #include <math.h>
 #include <string.h>
 
-/* What the kernel says, else what the operator above its launch says; EVENT_NONE: nobody says. */
+/* What a kernel exchanges, by its own record or by that of an operator above its launch;
+ * EVENT_NONE if neither has one. Profilers before 2.1 record it at the operator alone. */
 static uint32_t collective_of(const Report *r, uint32_t gpu)
 {
     const Events *e = r->e;
@@ -22,6 +24,7 @@ static Cell text_of(const Report *r, uint32_t string)
     return string == 0 ? (Cell){ 0 } : cell_text(strings_text(&r->e->strings, string));
 }
 
+/* TraceLens' megabytes, 2^20 bytes, in both modes: users compare this sheet with NCCL's sizes. */
 static Cell size_of(const Report *r, const Collective *c, int64_t elements)
 {
     double bytes = event_dtype_bytes(strings_text(&r->e->strings, c->dtype));

@@ -1,6 +1,7 @@
-/* sheet_counts: what the trace has and what is left out, and what its allocator did. */
+/* sheet_counts: what the trace holds and what was left out, and what the GPU's allocator did. */
 #include "analyze/report.h"
 
+/* Everything that was left out is counted here: no sheet hides it. */
 Status sheet_trace_counts(Report *r, Table *out)
 {
     const Events *e = r->e;
@@ -21,7 +22,7 @@ Status sheet_trace_counts(Report *r, Table *out)
     const struct {
         const char *what;
         int64_t n;
-        double us; /* below 0: counted only */
+        double us; /* < 0: the row has no time */
     } row[] = {
         { "elements of the trace", e->counts.seen, -1 },
         { "malformed, left out", e->counts.malformed, -1 },

@@ -1,12 +1,13 @@
-/* sheet_delays: how long launched work waits to start, and how long the host waits for the device. */
+/* sheet_delays: how long launched work waits to start, and how long the host waits for the
+ * device. A long delay with a deep queue is good: the host runs ahead of the device. */
 #include "analyze/report.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* Work that was launched before time t and had not started: launches before t less starts before
- * t, both sorted. */
-static int64_t before(const double *sorted, int64_t n, double t)
+/* How many numbers of a sorted list are below t. The queue's depth at time t is the launches
+ * before t less the starts before t. */
+static int64_t count_below(const double *sorted, int64_t n, double t)
 {
     int64_t low = 0, high = n;
     while (low < high) {
@@ -19,6 +20,8 @@ static int64_t before(const double *sorted, int64_t n, double t)
     return low;
 }
 
+/* Launches and starts are sorted apart: how many are before a time tells how much was queued
+ * then. */
 static Status fill_launches(Report *r, FoldRows *rows)
 {
     const Events *e = r->e;
@@ -37,7 +40,7 @@ static Status fill_launches(Report *r, FoldRows *rows)
         uint32_t i = r->gpu[k], call = r->tree->parent[i];
         if (call == EVENT_NONE) continue;
         double t = e->ts[call];
-        const int64_t depth = before(launch, n, t) - before(start, n, t);
+        const int64_t depth = count_below(launch, n, t) - count_below(start, n, t);
         TRY(TABLE_ROW(&rows->t, cell_text(event_name(e, call)), cell_whole(report_stream(r, i)),
                       cell_number(e->ts[i] - t), cell_number(e->dur[call]),
                       cell_number((double)depth), cell_number(depth <= 0 ? 100 : 0)));

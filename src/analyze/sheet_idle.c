@@ -1,10 +1,12 @@
 /*
  * sheet_idle: why the device had nothing to do.
  *
- * A gap ends when a piece of work starts; the call that launched it says why it did not start
- * earlier. The call began before the gap did: the work was there and waited, for another stream or
- * an event (dependency). The call began in the gap, and the thread had been inside a synchronising
- * call since before the gap (synchronisation): it could not run ahead. Else the host was late.
+ * A gap ends when a piece of work starts. The call that launched that work tells why it did not
+ * start earlier:
+ *
+ * - The call began before the gap: the work was queued and waited for a stream or an event
+ * (dependency). - The call began in the gap, and its thread had been inside a synchronising call
+ * since before the   gap: the host could not run ahead (synchronisation). - Else the host was late.
  */
 #include "analyze/report.h"
 
@@ -18,7 +20,8 @@ static const char *const CAUSE[CAUSES] = { "host late", "synchronisation", "depe
 
 typedef struct Gap {
     double start, us;
-    uint32_t next, sync; /* the work that ends it; the synchronising call, EVENT_NONE */
+    uint32_t next; /* the work that ends the gap */
+    uint32_t sync; /* the synchronising call; EVENT_NONE */
     Cause cause;
 } Gap;
 
@@ -29,22 +32,23 @@ typedef struct Gaps {
 
 /* ---- synchronising calls ---- */
 
-static bool waits(const char *name)
+static bool is_blocking_call(const char *name)
 {
     static const char BLOCKING[] = "cudaMemcpy|hipMemcpy|hipMemcpyWithStream|cudaFree|hipFree";
     return strstr(name, "Synchronize") != NULL || text_word_index(BLOCKING, name) >= 0;
 }
 
+/* Asked for every runtime call, so the answer is kept by name. */
 bool report_is_sync(const Report *r, int64_t i)
 {
     enum { NO = 1, YES = 2 };
     if (r->e->kind[i] != EVENT_RUNTIME && r->e->kind[i] != EVENT_DRIVER) return false;
     uint8_t *known = &r->sync[r->e->name[i]];
-    if (*known == 0) *known = waits(event_name(r->e, i)) ? YES : NO;
+    if (*known == 0) *known = is_blocking_call(event_name(r->e, i)) ? YES : NO;
     return *known == YES;
 }
 
-/* By thread and time. */
+/* All synchronising calls, by thread and time. */
 typedef struct Syncs {
     const Events *e;
     uint32_t *at;
@@ -59,6 +63,7 @@ static int by_thread(const void *a, const void *b, void *events)
     return (e->ts[*x] > e->ts[*y]) - (e->ts[*x] < e->ts[*y]);
 }
 
+/* Sorted by thread and time, so that sync_before can search. */
 static Status find_syncs(const Report *r, Syncs *s)
 {
     Events e = *r->e; /* qsort_r takes no const */
@@ -72,7 +77,7 @@ static Status find_syncs(const Report *r, Syncs *s)
     return OK;
 }
 
-/* The last one of the thread of `call` that began before it. */
+/* The last synchronising call of the same thread that began before `call`. */
 static uint32_t sync_before(const Syncs *s, uint32_t call)
 {
     const Events *e = s->e;
@@ -93,7 +98,7 @@ static uint32_t sync_before(const Syncs *s, uint32_t call)
 
 /* ---- gaps ---- */
 
-static void explain(const Report *r, const Syncs *s, Gap *g)
+static void explain_gap(const Report *r, const Syncs *s, Gap *g)
 {
     uint32_t call = r->tree->parent[g->next];
     g->sync = EVENT_NONE;
@@ -121,7 +126,7 @@ static Status find_gaps(const Report *r, Gaps *out)
         if (k > 0 && r->e->ts[i] > end) {
             Gap *g = &out->at[out->n++];
             *g = (Gap){ .start = end, .us = r->e->ts[i] - end, .next = i };
-            explain(r, &s, g);
+            explain_gap(r, &s, g);
         }
         end = fmax(end, event_end(r->e, i));
     }
@@ -141,6 +146,7 @@ static Status put_cause(const char *name, const CauseSum *c, double idle, double
                      cell_whole(c->micro), cell_number(c->micro_us / 1e3));
 }
 
+/* The host may begin before the device and end after it. */
 double report_wall(const Report *r)
 {
     double start = r->gpus > 0 ? r->e->ts[r->gpu[0]] : (double)INFINITY, end = start + r->total_us;
@@ -149,6 +155,8 @@ double report_wall(const Report *r)
     return wall > 0 ? wall : 0;
 }
 
+/* Gaps shorter than 10 us unless the options say otherwise are micro gaps: what a launch costs
+ * anyhow. */
 Status sheet_idle_by_cause(Report *r, Table *out)
 {
     static const double MICRO_US = 10;
@@ -194,7 +202,7 @@ static Status fill_gaps(Report *r, FoldRows *rows)
     return OK;
 }
 
-/* Before whose work the device was idle, by cause. */
+/* Idle time by its cause and by the operator whose work came next. */
 Status sheet_idle_by_operator(Report *r, Table *out)
 {
     static const Fold fold = { .rows = "cause|operator|us",
@@ -211,7 +219,7 @@ static Cell name_of(const Report *r, uint32_t event)
     return cell_text(event == EVENT_NONE ? NULL : event_name(r->e, event));
 }
 
-/* The longest gaps. */
+/* The longest gaps, one by one. */
 Status sheet_idle_gaps(Report *r, Table *out)
 {
     enum { LONGEST = 100 };

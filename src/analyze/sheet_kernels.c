@@ -1,5 +1,5 @@
-/* sheet_kernels: device kernels by name with the operator that launched them, and those that are
- * short. */
+/* sheet_kernels: device kernels by name and by the operator that launched them; and short kernels,
+ * whose launches often cost more than their work. */
 #include "analyze/report.h"
 
 #include <math.h>
@@ -9,19 +9,20 @@ enum { BINS = 100 };
 
 #define KERNEL_ROWS "category|parent|dims|strides|concrete|kernel|stream|us"
 
-/* Of a launcher that is no operator. */
+/* The category of a launcher that is a runtime call. */
 static const char *call_category(const char *name)
 {
     bool graph = strcasestr(name, "cudagraph") != NULL || strcasestr(name, "graphlaunch") != NULL;
     return graph ? "graph" : "runtime";
 }
 
-/* The kernels shorter than *rows->state us. */
+/* A row for each kernel shorter than *rows->state us. whole[0]: the time of all kernels. */
 static Status fill_kernels(Report *r, FoldRows *rows)
 {
     const Events *e = r->e;
     const double below = *(const double *)rows->state;
-    uint32_t *first_kernel = NULL; /* of a launcher, plus 1: its category may hang on it */
+    uint32_t *first_kernel =
+        NULL; /* [launcher]: event + 1, which decides the launcher's category */
     rows->whole[0] = 0;
     rows->whole[1] = r->total_us;
     TRY(ARENA_ZEROED(r->arena, e->n + 1, &first_kernel));
@@ -104,7 +105,7 @@ Status sheet_short_histogram(Report *r, Table *out)
     if (low == high) low -= 0.5, high += 0.5;
     for (int b = 0; b <= BINS; b++) {
         volatile double from_low =
-            b * ((high - low) / BINS); /* rounded, as numpy does, not fused */
+            b * ((high - low) / BINS); /* volatile: rounded as numpy does, not fused with the + */
         edge[b] = from_low + low;
     }
     edge[BINS] = high;

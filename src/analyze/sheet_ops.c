@@ -1,5 +1,5 @@
-/* sheet_ops: device time by the operator that launched it, by kind of operator, and by operator with
- * the shapes of its arguments. */
+/* sheet_ops: device time by the operator that launched it, by kind of operator, and by operator and
+ * shapes of its arguments. All three are the same rows by other keys. */
 #include "analyze/python_text.h"
 #include "analyze/report.h"
 
@@ -83,7 +83,7 @@ Status sheet_ops_summary(Report *r, Table *out)
 /* ---- kernels by their place among those of a launcher ---- */
 
 typedef struct Place {
-    uint32_t event; /* of the first launcher */
+    uint32_t event; /* the first call's kernel */
     const char *name;
     Summary s;
 } Place;
@@ -139,6 +139,8 @@ static Status put_places(const Report *r, const Place *place, int64_t n, bool fu
     return OK;
 }
 
+/* Kernels at one place of all calls are one entry, even if their names differ: the first call's
+ * name stands for all. */
 Status report_details(const Report *r, const Work *call, int64_t n, Cell *full, Cell *brief)
 {
     const uint32_t places = call[0].n;

@@ -1,4 +1,5 @@
-/* sheet_perf: work and rate of the calls of each kind of operator, by operator and parameters. */
+/* sheet_perf: work and rates of the calls of one kind of operator, by operator and parameters. One
+ * function makes all these sheets; their names say which kind. */
 #include "analyze/perf_calls.h"
 #include "analyze/report.h"
 
@@ -6,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls that one sheet lists, as forward operators or with the work of their gradients. */
+/* The calls that a sheet lists: operators, or (backward) the gradients of operators. */
 typedef struct Listed {
     Report *r;
     const PerfCalls *p;
@@ -17,7 +18,7 @@ typedef struct Listed {
     double *us;
     int64_t n;
     const char *name[PERF_PARAMS * 2]; /* of parameters, in the order of their first rows */
-    bool real[PERF_PARAMS * 2];        /* a parameter that is not whole, or missing, in some row */
+    bool real[PERF_PARAMS * 2];        /* shown as reals: see list_params */
     int names;
 } Listed;
 
@@ -43,8 +44,8 @@ static int param_of(const Perf *p, const char *name)
     return -1;
 }
 
-/* Columns of parameters. As pandas, one with a number that is not whole, or without one in some row,
- * shows all as real. */
+/* Finds the columns of parameters. As in pandas, a column shows all its numbers as reals if one
+ * of them is not whole or missing. */
 static void list_params(Listed *l)
 {
     for (int64_t i = 0; i < l->n; i++) {
@@ -61,7 +62,8 @@ static void list_params(Listed *l)
         for (int k = 0; k < l->names; k++) l->real[k] |= param_of(perf_of(l, i), l->name[k]) < 0;
 }
 
-/* Of several gradients of one operator all work counts. */
+/* An operator may have several gradients (of inputs, of weights): the work of all of them
+ * counts. */
 static Status gradient_work(Report *r, const PerfCalls *p, int64_t i, int64_t end, Work *out)
 {
     uint32_t *gpu = NULL, n = 0;
@@ -91,6 +93,7 @@ static Status list_gradients(Report *r, Listed *l)
     return OK;
 }
 
+/* Lists the operators whose sheet this is. */
 static void list_calls(const Report *r, Listed *l)
 {
     for (int64_t i = 0; i < l->p->calls; i++) {
@@ -103,7 +106,8 @@ static void list_calls(const Report *r, Listed *l)
     }
 }
 
-static Status list(Report *r, const char *sheet, Listed *l)
+/* A sheet of gradients (SDPA_bwd, Reduce_bwd) has no operators, so it lists gradients. */
+static Status list_all(Report *r, const char *sheet, Listed *l)
 {
     *l = (Listed){ .r = r, .sheet = sheet };
     TRY(perf_calls(r, &l->p));
@@ -145,6 +149,7 @@ static Status fill_calls(Report *r, FoldRows *rows)
     return OK;
 }
 
+/* Kernels by their place; calls without device work have none to show. */
 static Status call_details(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a,
                            Cell *out)
 {
@@ -159,12 +164,12 @@ static Status call_details(const FoldRows *rows, const uint32_t *row, int64_t n,
     return m == 0 ? OK : report_details(l->r, work, m, &out[0], &out[1]);
 }
 
-/* A column for each parameter stands behind the name. */
+/* Columns of parameters stand behind the name; which there are depends on the operators. */
 Status sheet_perf(Report *r, Table *out)
 {
     Listed l;
     Text columns, names;
-    TRY(list(r, out->name, &l));
+    TRY(list_all(r, out->name, &l));
     if (l.n == 0) return OK;
     TRY(text_init(&columns, r->arena));
     TRY(text_printf(&columns, "name=first name"));

@@ -1,15 +1,21 @@
-/* sheet_unified: all device time once, each by the operator that says most about it: the outermost
- * one whose work is known, else the one that launched it. */
+/*
+ * sheet_unified: all device time except exchanges, each piece once.
+ *
+ * A piece of work belongs to the outermost operator whose work is known (perf.h), because that
+ * tells most about it; else to the operator that launched it. From the roots down (visit_call), an
+ * operator that is listed takes all device work below it.
+ */
 #include "analyze/perf_calls.h"
 #include "analyze/report.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Something that is listed: an operator with all work below it, or one kernel that no operator that
- * is listed has (`kernel`), by its launcher. */
+/* An entry is an operator with all work below it; or a kernel that no listed operator has, with its
+ * launcher. */
 typedef struct Entry {
-    uint32_t event, kernel; /* EVENT_NONE: none */
+    uint32_t event;  /* the operator or launcher; EVENT_NONE: the launch is not in the trace */
+    uint32_t kernel; /* EVENT_NONE: the entry is an operator */
     const PerfGradient *gradient;
     Work work;
 } Entry;
@@ -18,13 +24,20 @@ typedef struct Unified {
     Report *r;
     const PerfCalls *p;
     Entry *entry;
-    int64_t n, operators; /* entries; those that are operators stand first */
-    uint8_t *mark;        /* by event: the bits below */
-    uint32_t *gradient;   /* by event: 1 + its row of p->gradient */
+    int64_t n, operators; /* entries; those that are operators come first */
+    uint8_t *mark;        /* mark[event]: the bits below */
+    uint32_t *gradient;   /* gradient[event]: its row of p->gradient + 1; 0: it is no gradient */
 } Unified;
 
-enum { MODEL = 1, MODEL_BELOW = 2, LAUNCHES = 4, COVERED = 8, EXCHANGES = 16 };
+enum {
+    MODEL = 1,       /* its work is known */
+    MODEL_BELOW = 2, /* that of a call below it is */
+    LAUNCHES = 4,    /* launches computation or copies itself */
+    COVERED = 8,     /* device work that a listed operator has */
+    EXCHANGES = 16   /* launches exchanges itself */
+};
 
+/* Marks operators whose work is known, what lies above them, and who launches what. */
 static void mark_all(Unified *u)
 {
     const Report *r = u->r;
@@ -45,14 +58,15 @@ static void mark_all(Unified *u)
     }
 }
 
-static void add(Unified *u, uint32_t event, const PerfGradient *gradient)
+static void list_operator(Unified *u, uint32_t event, const PerfGradient *gradient)
 {
     const Work w = perf_work_below(u->r, event);
     u->entry[u->n++] = (Entry){ event, EVENT_NONE, gradient, w };
     for (uint32_t i = 0; i < w.n; i++) u->mark[w.gpu[i]] |= COVERED;
 }
 
-/* The gradient of a call, if all its device work is below this event. */
+/* The gradient that autograd runs in this event, if the call's other gradients have no device
+ * work. */
 static const PerfGradient *sole_gradient(const Unified *u, uint32_t event)
 {
     const PerfGradient *all = u->p->gradient, *end = all + u->p->gradients;
@@ -64,28 +78,31 @@ static const PerfGradient *sole_gradient(const Unified *u, uint32_t event)
     return g;
 }
 
-static void visit(Unified *u, uint32_t i)
+/* Lists the operator, or looks at what it calls. Device work below a listed operator is covered. */
+static void visit_call(Unified *u, uint32_t i)
 {
     const Tree *t = u->r->tree;
     const uint8_t mark = u->mark[i];
     if (perf_work_below(u->r, i).n == 0) return;
     bool op = u->r->e->kind[i] == EVENT_CPU_OP;
     if (op && (mark & MODEL)) {
-        add(u, i, NULL);
+        list_operator(u, i, NULL);
         return;
     }
     if (op && !(mark & MODEL_BELOW)) {
         const PerfGradient *g = sole_gradient(u, i);
         if (g != NULL || ((mark & LAUNCHES) && !(mark & EXCHANGES))) {
-            add(u, i, g);
+            list_operator(u, i, g);
             return;
         }
     }
     for (uint32_t k = t->first[i]; k < t->first[i + 1]; k++)
-        if (!event_on_gpu(u->r->e->kind[t->child[k]])) visit(u, t->child[k]);
+        if (!event_on_gpu(u->r->e->kind[t->child[k]])) visit_call(u, t->child[k]);
 }
 
-static Status collect(Unified *u)
+/* Walks all threads, then lists the kernels that no operator covers. Exchanges are not listed:
+ * their time is waiting as much as work (coll_analysis). */
+static Status collect_entries(Unified *u)
 {
     Report *r = u->r;
     int64_t hosts = 0;
@@ -95,7 +112,7 @@ static Status collect(Unified *u)
     if (u->p->gradients > 0) TRY(ARENA_ZEROED(r->arena, r->e->n + 1, &u->gradient));
     for (uint32_t i = 0; i < u->p->gradients; i++) u->gradient[u->p->gradient[i].backward] = i + 1;
     mark_all(u);
-    for (int64_t k = 0; k < r->tree->roots; k++) visit(u, r->tree->root[k]);
+    for (int64_t k = 0; k < r->tree->roots; k++) visit_call(u, r->tree->root[k]);
     u->operators = u->n;
     for (int64_t k = 0; k < r->gpus; k++) {
         uint32_t i = r->gpu[k], launcher = tree_launcher(r->tree, i);
@@ -105,7 +122,8 @@ static Status collect(Unified *u)
     return OK;
 }
 
-static const PerfRow *row_of(const Unified *u, const Entry *x, double *flops, double *bytes)
+/* The operations and bytes of an entry; NULL: they are not known. */
+static const PerfRow *work_of(const Unified *u, const Entry *x, double *flops, double *bytes)
 {
     const PerfRow *row =
         x->kernel != EVENT_NONE || x->event == EVENT_NONE ? NULL : perf_calls_find(u->p, x->event);
@@ -117,7 +135,8 @@ static const PerfRow *row_of(const Unified *u, const Entry *x, double *flops, do
     return row;
 }
 
-/* An operator's kind is told by the first kernel that it launched itself, if it did. */
+/* The kernel that decides an operator's category: the first that it launched itself, else the first
+ * below it. */
 static uint32_t first_kernel(const Unified *u, const Entry *x)
 {
     for (uint32_t i = 0; i < x->work.n && (u->mark[x->event] & LAUNCHES); i++)
@@ -140,7 +159,7 @@ static Status fill_entries(Report *r, FoldRows *rows)
         const Launcher l = launcher_of(u, x);
         const bool alone = x->kernel != EVENT_NONE;
         double flops, bytes, us = 0;
-        const PerfRow *p = row_of(u, x, &flops, &bytes);
+        const PerfRow *p = work_of(u, x, &flops, &bytes);
         TRY(report_busy(r, x->work.gpu, x->work.n, &us));
         rows->whole[0] += us;
         TRY(report_put_call(r, &l, x->kernel, &rows->t));
@@ -152,7 +171,7 @@ static Status fill_entries(Report *r, FoldRows *rows)
     return OK;
 }
 
-/* Its name, and its kernels by their place. */
+/* The entry's name, and its kernels by their place. */
 static Status describe_entry(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a,
                              Cell *out)
 {
@@ -193,6 +212,6 @@ Status sheet_unified(Report *r, Table *out)
     };
     Unified u = { .r = r };
     TRY(perf_calls(r, &u.p));
-    TRY(collect(&u));
+    TRY(collect_entries(&u));
     return report_fold(r, &fold, fill_entries, &u, out);
 }

@@ -1,4 +1,4 @@
-/* spans: sets of time as sorted intervals that do not touch. */
+/* spans: sets of times, as sorted intervals that do not touch each other. */
 #ifndef ANALYZE_SPANS_H
 #define ANALYZE_SPANS_H
 
@@ -15,11 +15,11 @@ typedef struct Spans {
 
 /* Sorts s->at by start and merges what overlaps or touches, in place. */
 void spans_merge(Spans *s);
-/* Both arguments merged. a without b, in `arena`. */
+/* *out = a without b, in `arena`. Both must be merged. */
 Status spans_subtract(const Spans *a, const Spans *b, Arena *arena, Spans *out);
-/* The union of n events that begin at start[event[i]] and last dur[...]. */
+/* The length of the union of n events; event i begins at start[event[i]] and lasts dur[event[i]]. */
 Status spans_busy(const double *start, const double *dur, const uint32_t *event, int64_t n,
                   Arena *a, double *out);
-double spans_length(const Spans *s); /* the sum, added from first to last */
+double spans_length(const Spans *s); /* added from first to last */
 
 #endif

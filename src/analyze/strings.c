@@ -1,4 +1,5 @@
-/* strings: texts in one arena, their entries in another, a hash table of entry numbers. */
+/* strings: see strings.h. Texts lie in one arena and entries in another; a hash table holds numbers of
+ * entries. */
 #include "analyze/strings.h"
 
 #include <string.h>
@@ -6,7 +7,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Far more than any trace needs. */
+/* More than any trace needs; only addresses are reserved. */
 static const size_t TEXT_BYTES = (size_t)1 << 36;
 enum { TEXT_STEP = 1 << 16, ENTRY_STEP = 1 << 12, FIRST_SLOTS = 1 << 12 };
 static const size_t ENTRIES_MAX = (size_t)1 << 30;
@@ -20,7 +21,7 @@ static void slot_put(Strings *t, uint32_t id)
     t->slot[at] = id;
 }
 
-/* The table is made anew, in the same place: the entries hold all that is in it. */
+/* Rebuilds the table, larger, in the same place. The entries have all that it needs. */
 static Status grow_table(Strings *t, uint32_t slots)
 {
     arena_release(&t->table, (ArenaMark){ 0 });
@@ -30,22 +31,22 @@ static Status grow_table(Strings *t, uint32_t slots)
     return OK;
 }
 
-/* Room behind what an arena that holds nothing else has, so that it stays one block. */
-static Status extend(Arena *a, size_t used, size_t more, size_t step)
+/* Makes room at the end of an arena that holds nothing else, so that its content stays one block. */
+static Status extend_block(Arena *a, size_t used, size_t more, size_t step)
 {
     void *at = NULL;
     if (used + more <= a->used_bytes) return OK;
     return arena_alloc(a, more > step ? arena_rounded(more) : step, &at);
 }
 
-static Status add(Strings *t, const char *s, size_t n, uint32_t hash)
+static Status add_text(Strings *t, const char *s, size_t n, uint32_t hash)
 {
     if (t->n == ENTRIES_MAX || n > UINT32_MAX - 1)
         return FAIL(ERR_MEMORY, "strings: more than %zu texts, or one of %zu bytes", ENTRIES_MAX,
                     n);
-    TRY(extend(&t->text, t->text_bytes, n + 1, TEXT_STEP));
-    TRY(extend(&t->entry, t->n * sizeof *t->entries, sizeof *t->entries,
-               ENTRY_STEP * sizeof *t->entries));
+    TRY(extend_block(&t->text, t->text_bytes, n + 1, TEXT_STEP));
+    TRY(extend_block(&t->entry, t->n * sizeof *t->entries, sizeof *t->entries,
+                     ENTRY_STEP * sizeof *t->entries));
     t->entries = (void *)t->entry.base;
     char *at = t->text.base + t->text_bytes;
     memcpy(at, s, n);
@@ -68,7 +69,7 @@ Status strings_reserve(Strings *t, size_t text_bytes)
                    (entries + 2 * (size_t)ENTRY_STEP) * sizeof(StringEntry)));
     TRY(arena_init(&t->table, "table of texts", MEM_HOST, slots * sizeof *t->slot));
     TRY(grow_table(t, FIRST_SLOTS));
-    return add(t, "", 0, strings_hash("", 0));
+    return add_text(t, "", 0, strings_hash("", 0));
 }
 
 void strings_free(Strings *t)
@@ -79,8 +80,8 @@ void strings_free(Strings *t)
     *t = (Strings){ 0 };
 }
 
-/* The slot where the text is, or the free one where it would be. */
-static uint32_t look(const Strings *t, const char *s, size_t n, uint32_t hash)
+/* The slot that holds the text, or the free one where it belongs. */
+static uint32_t find_slot(const Strings *t, const char *s, size_t n, uint32_t hash)
 {
     uint32_t at = hash & (t->slots - 1);
     for (; t->slot[at] != 0; at = (at + 1) & (t->slots - 1)) {
@@ -94,13 +95,13 @@ Status strings_id_hashed(Strings *t, const char *s, size_t n, uint32_t hash, uin
 {
     *out = 0;
     if (n == 0) return OK;
-    uint32_t at = look(t, s, n, hash);
+    uint32_t at = find_slot(t, s, n, hash);
     if (t->slot[at] == 0) {
         if (t->n >= t->slots / 2) {
             TRY(grow_table(t, t->slots * 2));
-            at = look(t, s, n, hash);
+            at = find_slot(t, s, n, hash);
         }
-        TRY(add(t, s, n, hash));
+        TRY(add_text(t, s, n, hash));
         t->slot[at] = t->n - 1;
     }
     *out = t->slot[at];
@@ -116,6 +117,6 @@ uint32_t strings_find(const Strings *t, const char *s)
 {
     size_t n = strlen(s);
     if (n == 0) return 0;
-    uint32_t id = t->slot[look(t, s, n, strings_hash(s, n))];
+    uint32_t id = t->slot[find_slot(t, s, n, strings_hash(s, n))];
     return id == 0 ? UINT32_MAX : id;
 }

@@ -1,15 +1,16 @@
-/* strings: texts that occur again and again, each held once. Text 0 is the empty one. */
+/* strings: texts that repeat, each stored once and known by a number. Number 0 is the empty text. A text
+ * never moves and is never removed. */
 #ifndef ANALYZE_STRINGS_H
 #define ANALYZE_STRINGS_H
 
 #include "base/arena.h"
 
 typedef struct Strings {
-    Arena text;         /* NUL-terminated, one behind the other: never moved */
-    Arena entry, table; /* each grows at its end */
+    Arena text;         /* the texts, each with a NUL behind it */
+    Arena entry, table; /* of `entries` and of `slot`; each holds nothing else */
     struct StringEntry *entries;
     uint32_t n, slots;
-    uint32_t *slot; /* open addressing over the entries, n of `slots` used; 0: free */
+    uint32_t *slot; /* open addressing: an entry's number, 0 is free */
     size_t text_bytes;
 } Strings;
 
@@ -18,14 +19,14 @@ typedef struct StringEntry {
     uint32_t bytes, hash;
 } StringEntry;
 
-/* Reserves addresses, not memory: for texts of any length in all, or of so many bytes (each text of
- * one or more, with its NUL). */
+/* Reserves addresses, not memory. strings_reserve: for at most so many bytes in all, a NUL for each text
+ * included. */
 Status strings_init(Strings *t);
 Status strings_reserve(Strings *t, size_t text_bytes);
 void strings_free(Strings *t); /* safe on { 0 } */
-/* The number of the text s of n bytes (it may hold NULs), added if it is new. ERR_MEMORY. */
+/* Gives the number of the text s of n bytes, which may hold NULs. A new text is added. */
 Status strings_id(Strings *t, const char *s, size_t n, uint32_t *out);
-/* The same for a text whose strings_hash is known. */
+/* The same for a text whose strings_hash the caller has computed. */
 uint32_t strings_hash(const char *s, size_t n);
 Status strings_id_hashed(Strings *t, const char *s, size_t n, uint32_t hash, uint32_t *out);
 /* Its number, UINT32_MAX if it is not there. */

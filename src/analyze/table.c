@@ -50,6 +50,7 @@ Status table_put(Table *t, const Cell *cell, int n)
     return OK;
 }
 
+/* Cells come by word; a word that is no column drops its cell. */
 void table_more(Table *t, const Cell *cell, int n)
 {
     for (int i = 0; i < n && t->word < t->words; i++)
@@ -130,18 +131,19 @@ const char *table_number(char out[TABLE_NUMBER_BYTES], double x)
 
 /* ---- CSV ---- */
 
-static Status put(File *f, const char *s) { return file_write(f, s, strlen(s)); }
+static Status write_text(File *f, const char *s) { return file_write(f, s, strlen(s)); }
 
+/* Quotes a text only if it must be quoted. */
 static Status csv_text(File *f, const char *s)
 {
-    if (strpbrk(s, ",\"\r\n") == NULL) return put(f, s);
-    TRY(put(f, "\""));
+    if (strpbrk(s, ",\"\r\n") == NULL) return write_text(f, s);
+    TRY(write_text(f, "\""));
     for (const char *quote; (quote = strchr(s, '"')) != NULL; s = quote + 1) {
         TRY(file_write(f, s, (size_t)(quote - s)));
-        TRY(put(f, "\"\""));
+        TRY(write_text(f, "\"\""));
     }
-    TRY(put(f, s));
-    return put(f, "\"");
+    TRY(write_text(f, s));
+    return write_text(f, "\"");
 }
 
 static Status csv_cell(File *f, const Cell *c)
@@ -150,9 +152,9 @@ static Status csv_cell(File *f, const Cell *c)
     switch (c->type) {
     case CELL_NONE: return OK;
     case CELL_TEXT: return csv_text(f, c->text);
-    case CELL_NUMBER: return isnan(c->number) ? OK : put(f, table_number(number, c->number));
+    case CELL_NUMBER: return isnan(c->number) ? OK : write_text(f, table_number(number, c->number));
     case CELL_WHOLE: return file_printf(f, "%lld", (long long)c->whole);
-    case CELL_BOOL: return put(f, c->truth ? "True" : "False");
+    case CELL_BOOL: return write_text(f, c->truth ? "True" : "False");
     }
     return OK;
 }
@@ -161,11 +163,11 @@ Status table_csv(const Table *t, File *out)
 {
     for (int i = 0; i < t->columns; i++) {
         TRY(csv_text(out, t->column[i]));
-        TRY(put(out, i + 1 < t->columns ? "," : "\n"));
+        TRY(write_text(out, i + 1 < t->columns ? "," : "\n"));
     }
     for (int64_t i = 0; i < t->rows * t->columns; i++) {
         TRY(csv_cell(out, &t->cell[i]));
-        TRY(put(out, (i + 1) % t->columns != 0 ? "," : "\n"));
+        TRY(write_text(out, (i + 1) % t->columns != 0 ? "," : "\n"));
     }
     return OK;
 }
@@ -197,14 +199,15 @@ static Status json_row(const Table *t, int64_t row, File *out)
     return file_write(out, line.data, line.used);
 }
 
+/* Row by row, so that memory does not grow with the table. */
 Status table_json(const Table *t, File *out)
 {
     ArenaMark mark = arena_mark(t->arena);
-    TRY(put(out, "["));
+    TRY(write_text(out, "["));
     for (int64_t i = 0; i < t->rows; i++) {
         Status s = json_row(t, i, out);
         arena_release(t->arena, mark);
         TRY(s);
     }
-    return put(out, "]\n");
+    return write_text(out, "]\n");
 }

@@ -1,4 +1,5 @@
-/* table: a result with named columns, written as CSV, JSON or into a page. */
+/* table: cells in rows and named columns, written as CSV or JSON. All results of trace commands are
+ * tables. It does not compute: fold.h does. */
 #ifndef ANALYZE_TABLE_H
 #define ANALYZE_TABLE_H
 
@@ -17,16 +18,16 @@ typedef struct Cell {
     };
 } Cell;
 
-/* Cells lie by row. The sheet's name and texts are kept as pointers. */
+/* Cells lie row by row. Texts are pointers: they must live as long as the table. */
 typedef struct Table {
-    const char *name; /* of the sheet, and of its file: gpu_timeline */
+    const char *name; /* of the sheet, and of its file: "gpu_timeline" */
     Arena *arena;     /* cells, and whatever the cells point to */
     const char **column;
     int columns;
-    bool *lacks; /* by word that table_add was given: there is no such column */
+    bool *lacks; /* lacks[word]: the word that table_add was given is no column of this table */
     int words;
     Cell *cell;
-    int word, filled; /* of the last row: the next cell's word and column */
+    int word, filled; /* where the next cell of the last row goes: its word, its column */
     int64_t rows, room, column_room, word_room;
 } Table;
 
@@ -37,8 +38,8 @@ Status table_init(Table *t, const char *name, const char *columns, const char *w
 Status table_add(Table *t, const char *prefix, const char *columns, const char *without);
 /* A new row of empty cells, valid until the next one is asked for. */
 Status table_row(Table *t, Cell **out);
-/* A new row that begins with these cells, one for each word, also for those that were left out.
- * TABLE_MORE: the last row's next cells; those that never come are empty. */
+/* TABLE_ROW begins a row with these cells, one for each word; cells of words that are no column are
+ * dropped. TABLE_MORE adds the next cells of the last row. Cells that are not given are empty. */
 #define TABLE_CELLS(...)                                                                           \
     (const Cell[]){ __VA_ARGS__ }, (int)(sizeof((const Cell[]){ __VA_ARGS__ }) / sizeof(Cell))
 #define TABLE_ROW(t, ...)  table_put((t), TABLE_CELLS(__VA_ARGS__))
@@ -46,11 +47,11 @@ Status table_row(Table *t, Cell **out);
 Status table_put(Table *t, const Cell *cell, int n);
 void table_more(Table *t, const Cell *cell, int n);
 
-/* Leaves out columns that are among these names, with | between; rows whose flag is false. */
+/* Removes the columns with these names (| between); the rows whose flag is false. */
 Status table_drop(Table *t, const char *names);
 void table_filter(Table *t, const bool *keep);
 
-/* Its number; -1: there is none. */
+/* The index of a column; -1: there is none. */
 int table_column(const Table *t, const char *name);
 static inline Cell *table_at(const Table *t, int64_t row, int column)
 {
@@ -61,7 +62,7 @@ static inline Cell cell_none(void) { return (Cell){ 0 }; }
 static inline Cell cell_number(double x) { return (Cell){ CELL_NUMBER, .number = x }; }
 static inline Cell cell_whole(int64_t x) { return (Cell){ CELL_WHOLE, .whole = x }; }
 static inline Cell cell_bool(bool x) { return (Cell){ CELL_BOOL, .truth = x }; }
-/* Empty for NULL; for a count below 0. */
+/* An empty cell for NULL, or for a count < 0. */
 static inline Cell cell_text(const char *s)
 {
     return (Cell){ s == NULL ? CELL_NONE : CELL_TEXT, .text = s };
@@ -75,7 +76,8 @@ static inline double percent_of(double part, double whole) /* 0 of nothing */
     return whole == 0 ? 0 : part / whole * 100;
 }
 
-/* x with the fewest digits that read back, as Python prints it: "1.0", "1e-05", "nan". Returns out. */
+/* x with the fewest digits that read back, as Python prints it: "1.0", "1e-05", "nan". Returns
+ * out. */
 enum { TABLE_NUMBER_BYTES = 40 };
 const char *table_number(char out[TABLE_NUMBER_BYTES], double x);
 

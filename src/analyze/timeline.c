@@ -1,5 +1,5 @@
-/* timeline: the device's time by what it did: computation, exchanges and copies that nothing hides,
- * idle. */
+/* timeline: splits the device's time into computation, exposed communication, exposed copies and idle
+ * time. "Exposed": no computation runs at the same time. */
 #include "analyze/report.h"
 
 #include <math.h>
@@ -101,7 +101,7 @@ Status sheet_gpu_timeline(Report *r, Table *out)
 
 /* ---- by step ---- */
 
-/* The time of spans inside a window. Windows come in order: what ends before one is passed for good. */
+/* The time of spans inside a window. Windows come in order, so spans that end before one are dropped. */
 static double inside(Spans *s, Span window)
 {
     double sum = 0;
@@ -124,7 +124,7 @@ static Status put_window(Timeline *t, const char *name, double host_us, Span win
     return OK;
 }
 
-/* When the first work starts that was launched in step k or later. */
+/* By step k: when the first work starts that was launched in step k or later. */
 static Status first_starts(const Report *r, const Step *step, int64_t n, double **out)
 {
     const Events *e = r->e;

@@ -408,6 +408,12 @@ bool file_is_file(const char *path)
     return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
 }
 
+bool file_same(const char *a, const char *b)
+{
+    struct stat x = { 0 }, y = { 0 };
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 bool file_is_pipe(const char *path)
 {
     struct stat info = { 0 };

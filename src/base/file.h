@@ -60,6 +60,8 @@ Status file_read(const File *f, uint64_t offset, void *out, size_t bytes);
 
 bool file_exists(const char *path);
 bool file_is_file(const char *path); /* exists, and is no folder */
+/* Do both paths name one file that exists? */
+bool file_same(const char *a, const char *b);
 bool file_is_pipe(const char *path);
 Status file_size(const char *path, uint64_t *out_bytes); /* a pipe's is 0 */
 Status file_make_folders(const char *path);              /* like mkdir -p */

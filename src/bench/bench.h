@@ -29,8 +29,13 @@ typedef struct BenchModel {
 /* A rank's part of its host, and what hosts' names say: world NULL: nothing. Collective. */
 Status bench_take_place(Config *own, Comm *world, Arena *a);
 
-/* world NULL: on one rank. recorded: the times of each step's actions are known. */
-Status bench_open(BenchModel *m, const Config *c, Comm *world, bool recorded);
+typedef struct BenchOpen {
+    bool recorded;   /* the times of each step's actions are known */
+    unsigned silent; /* bit i: Traffic i is left out (EngineShape), and results are wrong */
+} BenchOpen;
+
+/* world NULL: on one rank. */
+Status bench_open(BenchModel *m, const Config *c, Comm *world, BenchOpen how);
 void bench_close(BenchModel *m); /* safe on { 0 } */
 /* After a failure, and before memory goes that other ranks may still read: they end, too. */
 void bench_end_others(Comm *world);
@@ -84,7 +89,7 @@ Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *
 /* For every kind of traffic that the mesh has, and all together: what it adds to a step that took
  * `with`, and of that what compute lanes wait for it (exposed.c). _check: ERR_ARG where nothing can be
  * told. */
-Status bench_exposed_check(const Config *c, const Comm *world);
+Status bench_exposed_check(const Comm *world);
 Status bench_exposed(const Config *c, Comm *world, const BenchStep *options,
                      const BenchMedian *with, Text *out);
 /* The model in its plainest form with micro-batches of 1, 2, 4 ... up to the configured one, then

@@ -115,7 +115,7 @@ static Status make(CommBench *b, Exchange *x, Arena *a)
                            .kind = x->dispatch.kind,
                            .received = { .bound = m, .expected = x->come } };
     Tensor y, board;
-    TRY(tensor_new1(a, DTYPE_I32, (int64_t)(x->kind->board_bytes / sizeof(int32_t)), &board));
+    TRY(tensor_new1(a, DTYPE_I32, (int64_t)(x->kind->header_bytes / sizeof(int32_t)), &board));
     TRY(tensor_new2(a, b->type, n, s->hidden, &d.x));
     TRY(tensor_new2(a, DTYPE_I32, n, k, &d.index));
     TRY(tensor_new2(a, DTYPE_F32, n, k, &d.weight));

@@ -1,5 +1,5 @@
 /* exposed: what communication adds to a step: its time less that of the same step without one kind
- * of traffic (comm.null), in one process, one after the other. Ranks still meet once a step. At last
+ * of traffic (train/null.h), in one process, one after the other. Ranks still meet once a step. At last
  * the whole step runs again: what its time has moved is no traffic's.
  *
  * What is exposed is two things. Waiting: the compute lane stands before the end of such traffic
@@ -40,32 +40,29 @@ static Status print(const Row *r, const BenchStep *o, const BenchMedian *with, T
     return text_printf(out, "\n");
 }
 
-/* Without the traffic that `word` of comm.null names; NULL: with all of it. */
-static Status run_without(const char *word, const Config *c, Comm *world, const BenchStep *o,
+/* Without traffic first .. end - 1. */
+static Status run_without(int first, int end, const Config *c, Comm *world, const BenchStep *o,
                           BenchMedian *out)
 {
     BenchModel m;
-    Config less = *c;
-    if (word != NULL) less.comm_null = (ConfigTexts){ .n = 1, .at = { word } };
-    TRY(bench_open(&m, &less, world, true));
+    BenchOpen how = { .recorded = true };
+    for (int i = first; i < end; i++) how.silent |= 1U << i;
+    TRY(bench_open(&m, c, world, how));
     Status s = o->data ? bench_read_data(&m) : OK;
     if (s == OK) s = bench_time_steps(&m, 3, o->steps, out);
     if (s == OK && !m.result.finite)
-        s = FAIL(ERR_NUMERIC, "bench step: a step with comm.null=[%s] is not finite",
-                 word == NULL ? "" : word);
+        s = FAIL(ERR_NUMERIC, "bench step: a step without %s is not finite",
+                 end - first == 1 ? null_traffic[first].word : "communication");
     if (s != OK) bench_end_others(world);
     bench_close(&m);
     return s;
 }
 
-Status bench_exposed_check(const Config *c, const Comm *world)
+Status bench_exposed_check(const Comm *world)
 {
-    if (world == NULL || world->size < 2)
-        return FAIL(ERR_ARG, "bench step: --exposed measures what communication between ranks "
-                             "costs: give --ranks 2 or more");
-    if (c->comm_null.n == 0) return OK;
-    return FAIL(ERR_ARG, "bench step: --exposed sets comm.null itself: leave comm.null=[%s] away",
-                c->comm_null.at[0]);
+    if (world != NULL && world->size > 1) return OK;
+    return FAIL(ERR_ARG, "bench step: --exposed measures what communication between ranks "
+                         "costs: give --ranks 2 or more");
 }
 
 /* What ranks wait for traffic beyond what they do without it. */
@@ -93,8 +90,9 @@ Status bench_exposed(const Config *c, Comm *world, const BenchStep *o, const Ben
         if (null_moves(&null_traffic[i], &shape))
             row[n++] = (Row){ .word = null_traffic[i].word, .first = i, .end = i + 1 };
     if (n > 1) row[n++] = (Row){ .word = "all", .end = NULL_TRAFFICS };
-    for (int i = 0; i < n; i++) TRY(run_without(row[i].word, c, world, o, &row[i].without));
-    TRY(run_without(NULL, c, world, o, &last));
+    for (int i = 0; i < n; i++)
+        TRY(run_without(row[i].first, row[i].end, c, world, o, &row[i].without));
+    TRY(run_without(0, 0, c, world, o, &last));
     for (int i = 0; i < n; i++) {
         TRY(compare_idle(&last, world, &row[i]));
         if (o->json) TRY(text_json(out, i == 0 ? ",\"exposed\":[" : ","));

@@ -50,7 +50,7 @@ static Status measure(BenchModel *m, int64_t steps, bool waits, Row *out)
     TRY(bench_time_steps(m, 2, steps, &median));
     out->tokens_per_s = (double)(c->train_batch * c->data_sequence) / median.seconds;
     out->result = m->result;
-    TRY(m->engine.ex.backend->device->used_bytes(&m->engine.ex, &out->bytes));
+    TRY(exec_used_bytes(&m->engine.ex, &out->bytes));
     for (int i = 0; i < ENGINE_ARENAS && !m->plan.apart; i++) out->bytes += m->plan.bytes[i];
     return OK;
 }
@@ -67,7 +67,7 @@ static Status print_row(const char *name, const Row *r, Text *out)
 static Status run_model(const Config *c, Comm *world, int64_t steps, bool waits, Row *out)
 {
     BenchModel m;
-    TRY(bench_open(&m, c, world, false));
+    TRY(bench_open(&m, c, world, (BenchOpen){ 0 }));
     Status s = measure(&m, steps, waits, out);
     out->gpu = m.plan.apart;
     if (s != OK) bench_end_others(world);

@@ -31,7 +31,7 @@ static void random_tokens(BenchModel *m)
     }
 }
 
-static Status open_model(BenchModel *m, bool recorded)
+static Status open_model(BenchModel *m, BenchOpen how)
 {
     const Config *c = m->config;
     TRY(arena_init(&m->arena, "bench", MEM_HOST, (size_t)8 << 30));
@@ -39,13 +39,14 @@ static Status open_model(BenchModel *m, bool recorded)
     TRY(train_mesh(c, m->world == NULL ? 1 : m->world->size, &laid_out));
     if (m->world != NULL) TRY(mesh_make(m->world, &laid_out, false, &m->arena, &m->mesh));
     EngineShape shape = train_shape(c, m->world == NULL ? NULL : &m->mesh);
+    shape.silent = how.silent;
     int here = m->world == NULL ? 1 : comm_local_ranks(m->world);
     TRY(train_plan_engine(c, here, 0, &shape, &m->plan, &m->again, &m->gpu));
     TRY(train_check_gpu(c, &shape, &m->plan, &m->gpu));
     TRY(engine_open(&m->engine, c, ENGINE_TRAIN, &shape, &m->plan));
-    TRY(recorder_open(&m->recorder, &m->engine, NULL, recorded ? 1 : 0));
+    TRY(recorder_open(&m->recorder, &m->engine, NULL, how.recorded ? 1 : 0));
     TRY(engine_prepare(&m->engine, NULL));
-    TRY(engine_init_weights(&m->engine, (uint64_t)c->run_seed));
+    TRY(engine_init_weights(&m->engine.params, (uint64_t)c->run_seed));
     return batch_new_deep(&m->arena, shape.batch, c->data_sequence, (int)c->mtp_layers, &m->batch);
 }
 
@@ -57,10 +58,10 @@ Status bench_take_place(Config *own, Comm *world, Arena *a)
     return train_find_hosts(own, world, a);
 }
 
-Status bench_open(BenchModel *m, const Config *c, Comm *world, bool recorded)
+Status bench_open(BenchModel *m, const Config *c, Comm *world, BenchOpen how)
 {
     *m = (BenchModel){ .config = c, .world = world };
-    Status s = open_model(m, recorded);
+    Status s = open_model(m, how);
     if (s != OK) bench_close(m);
     return s;
 }

@@ -348,14 +348,14 @@ static Status open_model(BenchModel *m, const Config *c, Config *timed, bool *wh
 {
     *timed = *c;
     *whole = true;
-    if (!engine_wants_gpu(c)) return bench_open(m, timed, NULL, false);
+    if (!engine_wants_gpu(c)) return bench_open(m, timed, NULL, (BenchOpen){ 0 });
     timed->train_batch = c->train_micro_batch;
-    Status s = bench_open(m, timed, NULL, false);
+    Status s = bench_open(m, timed, NULL, (BenchOpen){ 0 });
     if (s != ERR_ARG && s != ERR_MEMORY) return s;
     status_clear();
     *timed = one_of_each(timed);
     *whole = false;
-    return bench_open(m, timed, NULL, false);
+    return bench_open(m, timed, NULL, (BenchOpen){ 0 });
 }
 
 static Status run_model(const Config *c, OpTimer *t, const Roof *roof, Text *out)

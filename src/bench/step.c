@@ -98,7 +98,7 @@ static Status collect(BenchModel *m, const StepTimes *t, Watch *w, Report *r)
     const Config *c = m->config;
     Roof roof = { 0 };
     *r = (Report){ .m = m, .times = t, .watch = w, .peak_bytes = process_peak_bytes() };
-    TRY(m->engine.ex.backend->device->used_bytes(&m->engine.ex, &r->used_bytes));
+    TRY(exec_used_bytes(&m->engine.ex, &r->used_bytes));
     TRY(bench_machine(c, r->machine));
     TRY(peak_measure(c, train_threads(c), false, &roof)); /* behind: it takes memory of its own */
     r->roof = roof.flops;
@@ -195,9 +195,6 @@ static Status print_text(const Report *r, Text *out)
                     text_thousands(tokens, (int64_t)(r->tokens / r->p50))));
     TRY(text_printf(out, "  step         %.2f ms p50, %.2f ms p99 (p99/p50 %.3f)\n", r->p50 * 1e3,
                     r->p99 * 1e3, r->p99 / r->p50));
-    for (int i = 0; i < r->m->config->comm_null.n; i++)
-        TRY(text_printf(out, "  comm.null    %s: such traffic is left out, results are wrong\n",
-                        r->m->config->comm_null.at[i]));
     if (r->m->config->moe_forced_balance)
         TRY(text_printf(out, "  experts      moe.forced_balance: positions choose them\n"));
     if (t->twice > 0)
@@ -222,14 +219,6 @@ static Status print_text(const Report *r, Text *out)
 }
 
 /* ---- as JSON: docs/reference/metrics.md ---- */
-
-static Status json_null(const Config *c, Text *out)
-{
-    TRY(text_json(out, ",\"comm_null\":["));
-    for (int i = 0; i < c->comm_null.n; i++)
-        TRY(text_json(out, i == 0 ? "%s" : ",%s", c->comm_null.at[i]));
-    return text_json(out, "]");
-}
 
 static Status json_gpu(const Report *r, Text *out)
 {
@@ -280,7 +269,6 @@ static Status print_json(const Report *r, Text *out)
             r->times->rank / (double)r->times->n, r->times->worst_rank / (double)r->times->n,
             r->times->worst_expert / (double)r->times->n));
     if (r->m->config->moe_forced_balance) TRY(text_json(out, ",\"forced_balance\":true"));
-    if (r->m->config->comm_null.n > 0) TRY(json_null(r->m->config, out));
     TRY(json_gpu(r, out));
     const RowCapacity *room = &r->m->engine.shape.capacity;
     if (r->m->engine.shape.retry != NULL)
@@ -294,7 +282,7 @@ static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
 {
     char bus_id[GPU_BUS_ID_MAX];
     *w = (Watch){ .room = steps };
-    TRY(m->engine.ex.backend->device->bus_id(&m->engine.ex, bus_id));
+    TRY(exec_bus_id(&m->engine.ex, bus_id));
     if (bus_id[0] == '\0') return OK;
     TRY(ARENA_NEW(&m->arena, steps, &w->clock));
     gpu_state_open(&w->gpu, bus_id);
@@ -370,9 +358,10 @@ Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *
 {
     BenchModel m;
     BenchMedian median;
+    const bool recorded = options->timeline != NULL || options->exposed;
     TRY(check_timeline(c, world, options->timeline));
-    if (options->exposed) TRY(bench_exposed_check(c, world));
-    TRY(bench_open(&m, c, world, options->timeline != NULL || options->exposed));
+    if (options->exposed) TRY(bench_exposed_check(world));
+    TRY(bench_open(&m, c, world, (BenchOpen){ .recorded = recorded }));
     Status s = options->data ? bench_read_data(&m) : OK;
     if (s == OK) s = run(&m, options, &median, out);
     if (s == OK && options->timeline != NULL) {

@@ -4,7 +4,6 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "train/null.h"
 
 #include <string.h>
 
@@ -157,8 +156,6 @@ static Status run_bench(void *state, int n, char **arguments, Arena *a, Text *ou
     TRY((all.small ? config_load_small : config_load)(&c, a, model ? arguments[0] : "quickstart",
                                                       (const char *const *)(arguments + model),
                                                       n - model));
-    if (all.kind != BENCH_STEP)
-        TRY(null_refuse(&c, benches[all.kind].command.name + sizeof "switchyard"));
     all.config = &c;
     all.out = out;
     if (benches[all.kind].ranks) return cli_ranks(all.ranks, c.comm_timeout_s, a, run_rank, &all);

@@ -1,5 +1,6 @@
-/* trace collectives: who waits for whom, over the traces of all ranks. */
-#include "analyze/collectives.h"
+/* trace collectives: parses the call, has the collectives of all ranks matched
+ * (analyze/collectives.h), and prints or writes the tables. */
+#include "analyze/compat/compat.h"
 #include "cli/options.h"
 #include "cli/trace_commands.h"
 #include "cli/trace_out.h"
@@ -10,7 +11,8 @@ typedef struct CollectivesCall {
     int compat; /* -1: not given */
 } CollectivesCall;
 
-static Status report(const CollectivesCall *call, const Collectives *c, Arena *a, Text *out)
+static Status write_collectives(const CollectivesCall *call, const Collectives *c, Arena *a,
+                                Text *out)
 {
     Table sheet[COLLECTIVE_SHEETS] = { 0 }, filled[COLLECTIVE_SHEETS];
     int n = 0, n_filled = 0;
@@ -23,17 +25,17 @@ static Status report(const CollectivesCall *call, const Collectives *c, Arena *a
     return collectives_text(c, sheet, out);
 }
 
-static Status run(void *state, int n, char **path, Arena *a, Text *out)
+static Status run_collectives(void *state, int n, char **path, Arena *a, Text *out)
 {
     CollectivesCall *call = state;
     Collectives c = { 0 };
     const char *first = NULL;
     int cut = 0;
-    call->o.compat = call->compat == 0;
+    if (call->compat == 0) call->o.rules = &compat_collective_rules;
     call->o.bar = &call->out.bar;
     TRY(trace_out_begin(&call->out, path, n));
     Status s = collectives_open(&c, (const char *const *)path, n, &call->o, a);
-    if (s == OK) s = report(call, &c, a, out);
+    if (s == OK) s = write_collectives(call, &c, a, out);
     collectives_close(&c);
     s = trace_out_end(&call->out, s);
     for (int i = n - 1; i >= 0 && s == OK; i--) {
@@ -66,5 +68,5 @@ Status cli_trace_collectives(int argc, char **argv)
         .example = "switchyard trace collectives rank*.json.gz --out collectives",
         OPTIONS(table, 1, 65536),
     };
-    return options_run(&command, argc, argv, run, &c);
+    return options_run(&command, argc, argv, run_collectives, &c);
 }

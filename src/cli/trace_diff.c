@@ -1,4 +1,5 @@
-/* trace diff: two traces against each other. */
+/* trace diff: parses the call, has two traces compared (analyze/diff.h), and prints or writes the
+ * tables. */
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/report.h"
@@ -18,13 +19,13 @@ typedef struct Sides {
     Events events[DIFF_SIDES];
     Tree tree[DIFF_SIDES];
     Diff diff;
-    Arena tables, scratch;
+    Arena *tables, scratch;
 } Sides;
 
 /* ---- files beside the tables ---- */
 
 /* A text, or the merged tree if that is NULL, as a file of the folder. */
-static Status write_file(const DiffCall *c, Sides *x, const char *name, const char *text)
+static Status write_diff_file(const DiffCall *c, Sides *x, const char *name, const char *text)
 {
     char path[FILE_PATH_MAX];
     File f = { 0 };
@@ -46,10 +47,10 @@ static Status write_compat(const DiffCall *c, Sides *x)
     static const char *const map[] = { "cpu_op_map_trace1.json", "cpu_op_map_trace2.json",
                                        "cpu_op_map.json" };
     CompatDiff stats = { 0 };
-    TRY(compat_diff(&x->diff, &x->tables, &x->scratch, &stats));
+    TRY(compat_diff(&x->diff, x->tables, &x->scratch, &stats));
     const Table both[] = { stats.stats, stats.unique };
     TRY(trace_out_tables(&c->out, "", "TraceDiff", both, 2, &x->scratch));
-    for (int i = 0; i < 3; i++) TRY(write_file(c, x, map[i], stats.map[i]));
+    for (int i = 0; i < 3; i++) TRY(write_diff_file(c, x, map[i], stats.map[i]));
     return OK;
 }
 
@@ -93,7 +94,7 @@ static Status say_left_out(const Events *e, const Tree *t, Text *out)
     return n->truncated ? text_printf(out, "  the file ends early: this is what was whole\n") : OK;
 }
 
-static Status compare(DiffCall *c, char **path, Sides *x, Text *out)
+static Status compare_traces(DiffCall *c, char **path, Sides *x, Text *out)
 {
     const bool compat = c->compat == 0;
     TreeOptions options = { .link = LINK_CORRELATION, .python = c->python };
@@ -102,7 +103,7 @@ static Status compare(DiffCall *c, char **path, Sides *x, Text *out)
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(events_read(path[s], &(EventsOptions){ .python = c->python, .bar = &c->out.bar },
                         &x->events[s]));
-        TRY(tree_build(&x->events[s], &options, &x->tables, &x->tree[s]));
+        TRY(tree_build(&x->events[s], &options, x->tables, &x->tree[s]));
         if (x->tree[s].roots == 0)
             return FAIL(ERR_FORMAT,
                         "%s has no host calls: without operators there is no tree to "
@@ -110,11 +111,11 @@ static Status compare(DiffCall *c, char **path, Sides *x, Text *out)
                         path[s]);
         TRY(say_left_out(&x->events[s], &x->tree[s], out));
     }
-    TRY(diff_trees(&x->tree[0], &x->tree[1], compat ? &compat_diff_rules : NULL, &x->tables,
+    TRY(diff_trees(&x->tree[0], &x->tree[1], compat ? &compat_diff_rules : NULL, x->tables,
                    &x->scratch, &x->diff));
-    if (c->out.folder != NULL) TRY(write_file(c, x, "merged_tree_output.txt", NULL));
+    if (c->out.folder != NULL) TRY(write_diff_file(c, x, "merged_tree_output.txt", NULL));
     if (compat) return write_compat(c, x);
-    TRY(diff_report(&x->diff, &x->tables, &x->scratch, sheet));
+    TRY(diff_report(&x->diff, x->tables, &x->scratch, sheet));
     TRY(trace_out_tables(&c->out, "", "Two traces", sheet, DIFF_SHEETS, &x->scratch));
     for (int i = 0; i < DIFF_SHEETS && c->out.folder == NULL; i++) {
         if (SHOWN[i].rows > 0) TRY(trace_out_text(out, &sheet[i], SHOWN[i].columns, SHOWN[i].rows));
@@ -122,11 +123,10 @@ static Status compare(DiffCall *c, char **path, Sides *x, Text *out)
     return OK;
 }
 
-static Status run(void *state, int n, char **path, Arena *a, Text *out)
+static Status run_diff(void *state, int n, char **path, Arena *a, Text *out)
 {
     DiffCall *c = state;
-    Sides x = { 0 };
-    (void)a;
+    Sides x = { .tables = a };
     if (c->compat == 0 && c->python)
         return FAIL(ERR_ARG, "trace diff: TraceLens' rules are for trees without frames of Python: "
                              "leave out --python or --compat");
@@ -135,13 +135,11 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
                     "trace diff: --compat tracelens writes files: name a folder with --out");
     TRY(trace_out_begin(&c->out, path, n));
     Status s = arena_init(&x.scratch, "trace diff", MEM_HOST, (size_t)64 << 30);
-    if (s == OK) s = arena_init(&x.tables, "trace diff", MEM_HOST, (size_t)64 << 30);
-    if (s == OK) s = compare(c, path, &x, out);
+    if (s == OK) s = compare_traces(c, path, &x, out);
     bool cut[DIFF_SIDES] = { x.events[0].counts.truncated, x.events[1].counts.truncated };
     diff_free(&x.diff);
     for (int i = 0; i < DIFF_SIDES; i++) events_free(&x.events[i]);
     arena_free(&x.scratch);
-    arena_free(&x.tables);
     TRY(trace_out_end(&c->out, s));
     if (!cut[0] && !cut[1]) return OK;
     return FAIL(ERR_PARTIAL, "%s ends early%s: the comparison is of what was whole",
@@ -165,5 +163,5 @@ Status cli_trace_diff(int argc, char **argv)
         .example = "switchyard trace diff before.json.gz after.json.gz --out changes",
         OPTIONS(table, 2, 2),
     };
-    return options_run(&command, argc, argv, run, &c);
+    return options_run(&command, argc, argv, run_diff, &c);
 }

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static Status read_formats(TraceOut *o)
 {
@@ -24,12 +23,6 @@ static Status read_formats(TraceOut *o)
     return OK;
 }
 
-bool trace_same_file(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 Status trace_out_file(const char *option, const char *path, char **input, int n)
 {
     char folder[FILE_PATH_MAX];
@@ -41,7 +34,7 @@ Status trace_out_file(const char *option, const char *path, char **input, int n)
     if (last != NULL && (!file_exists(folder) || file_is_file(folder)))
         return FAIL(ERR_ARG, "%s %s: there is no folder %s: make it first", option, path, folder);
     for (int i = 0; i < n; i++) {
-        if (trace_same_file(path, input[i]))
+        if (file_same(path, input[i]))
             return FAIL(ERR_ARG, "%s %s would write over the trace itself: name another file",
                         option, path);
     }
@@ -64,8 +57,8 @@ Status trace_out_begin(TraceOut *o, char **path, int n)
     return out_folder_begin(&o->at);
 }
 
-static Status write_file(const char *folder, const Table *t, const char *ending,
-                         Status (*write)(const Table *, File *), Arena *a)
+static Status write_table_file(const char *folder, const Table *t, const char *ending,
+                               Status (*write)(const Table *, File *), Arena *a)
 {
     char name[128], path[FILE_PATH_MAX];
     File f = { 0 };
@@ -93,8 +86,8 @@ Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, c
     TRY(file_make_folders(folder));
     for (int i = 0; i < n; i++) {
         TRY(interrupt_check(o->bar.left));
-        if (o->has[TRACE_CSV]) TRY(write_file(folder, &table[i], "csv", table_csv, a));
-        if (o->has[TRACE_JSON]) TRY(write_file(folder, &table[i], "json", table_json, a));
+        if (o->has[TRACE_CSV]) TRY(write_table_file(folder, &table[i], "csv", table_csv, a));
+        if (o->has[TRACE_JSON]) TRY(write_table_file(folder, &table[i], "json", table_json, a));
     }
     if (!page) return OK;
     TRY(file_join(path, folder, "report.html"));

@@ -1,4 +1,5 @@
-/* trace_out: tables of a trace as files of a folder that is there whole or not at all. */
+/* trace_out: options and output that the trace commands share: files in a folder that appears only when
+ * it is complete, and tables as text. */
 #ifndef CLI_TRACE_OUT_H
 #define CLI_TRACE_OUT_H
 
@@ -12,7 +13,7 @@ typedef struct TraceOut {
     const char *folder;      /* --out; NULL: nothing is written */
     const char *format;      /* --format: words of csv, json and html with commas between */
     bool own_page;           /* the subcommand writes its page itself */
-    bool has[TRACE_FORMATS]; /* is it asked for, and a folder? */
+    bool has[TRACE_FORMATS]; /* is the format asked for, and is there a folder? */
     OutFolder at;
     Progress bar; /* over bytes of the traces */
 } TraceOut;
@@ -31,13 +32,12 @@ Status trace_out_begin(TraceOut *o, char **path, int n);
 /* May a file be written to `path`, which `option` names? ERR_ARG: it is a folder, one of the n inputs,
  * or in a folder that is not there. */
 Status trace_out_file(const char *option, const char *path, char **input, int n);
-bool trace_same_file(const char *a, const char *b);
 /* Writes tables into it: each as SUB/NAME.csv and SUB/NAME.json, all as SUB/report.html. `sub` is ""
  * or the name of a folder inside. */
 Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, const Table *table,
                         int n, Arena *a);
-/* A table to read: a title, then its first rows, in columns that are named in `columns` with | between
- * (NULL: all). */
+/* Prints a table: its name, then its first rows. `columns` are the names of columns with | between;
+ * NULL: all. */
 Status trace_out_text(Text *out, const Table *t, const char *columns, int64_t rows);
 /* With s OK gives the folder its name, else removes it. Returns s, or why it could not. */
 Status trace_out_end(TraceOut *o, Status s);

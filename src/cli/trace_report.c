@@ -1,6 +1,8 @@
-/* trace report: where the time of a trace went, as tables, or a summary to read. */
+/* trace report: parses the call, has the report made (analyze/report.h), and prints or writes its
+ * tables. */
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
+#include "analyze/ranks.h"
 #include "analyze/recording.h"
 #include "analyze/report.h"
 #include "cli/options.h"
@@ -18,12 +20,9 @@ typedef struct ReportCall {
     TraceOut out;
     int compat, link; /* -1: not given */
     bool unlinked;
-    Table ranks; /* of several files: the timeline of each */
-    int64_t rank[FILES_MOST], world;
-    const Recording *recording[FILES_MOST]; /* kept for Perfetto */
-    const char *begun;                      /* the first file that says when its run began */
-    int64_t run;
-    const char *cut; /* the first file that ends early, and how many do */
+    Ranks ranks;
+    const Recording *recording[FILES_MOST]; /* kept for --perfetto */
+    const char *cut;                        /* the first file that ends early, and how many do */
     int cuts;
     TracePage page;
     const char *perfetto;
@@ -36,7 +35,7 @@ typedef struct Loaded {
     Report report;
 } Loaded;
 
-static Status load(ReportCall *c, const char *path, Arena *a, Loaded *l)
+static Status load_trace(ReportCall *c, const char *path, Arena *a, Loaded *l)
 {
     const EventsOptions read = { .python = c->o.recompute, .bar = &c->out.bar };
     TreeOptions tree = { .link = LINK_CORRELATION, .python = c->o.recompute };
@@ -91,7 +90,7 @@ static const Shown SHOWN[] = {
     { "gpu_timeline_by_rank", NULL, 64 },
 };
 
-static Status show(const Table *t, Text *out)
+static Status show_table(const Table *t, Text *out)
 {
     for (size_t i = 0; i < sizeof SHOWN / sizeof *SHOWN; i++) {
         if (strcmp(t->name, SHOWN[i].sheet) == 0)
@@ -100,7 +99,7 @@ static Status show(const Table *t, Text *out)
     return OK;
 }
 
-static Status say(Text *out, int64_t n, const char *what)
+static Status say_count(Text *out, int64_t n, const char *what)
 {
     char count[32];
     return n == 0 ? OK : text_printf(out, "  %s %s\n", text_thousands(count, n), what);
@@ -124,78 +123,19 @@ static Status say_counts(const Loaded *l, Text *out)
     TRY(text_printf(out, "%s: %s, %s events, %s of them device work\n", l->e.path,
                     text_bytes(bytes, (double)c->bytes), text_thousands(events, l->e.n),
                     text_thousands(work, r->gpus)));
-    TRY(say(out, c->malformed, "elements are not JSON and were left out"));
-    TRY(say(out, c->incomplete,
-            "events lack a time or a name, or last less than nothing, and were "
-            "left out"));
-    TRY(say(out, l->tree.dropped,
-            l->crossing_dropped ? "calls outlive their caller and were dropped"
-                                : "calls outlive their caller and were cut"));
+    TRY(say_count(out, c->malformed, "elements are not JSON and were left out"));
+    TRY(say_count(out, c->incomplete,
+                  "events lack a time or a name, or last less than nothing, and were "
+                  "left out"));
+    TRY(say_count(out, l->tree.dropped,
+                  l->crossing_dropped ? "calls outlive their caller and were dropped"
+                                      : "calls outlive their caller and were cut"));
     if (alone > 0)
         TRY(text_printf(out, "  %s device events of %.3f ms have no launch in the trace and %s\n",
                         text_thousands(work, alone), ms,
                         r->gpus > 0 && r->o->linked_only ? "do not count" : "count all the same"));
     if (c->truncated) TRY(text_printf(out, "  the file ends early: this is what was whole\n"));
     return OK;
-}
-
-/* ---- ranks ---- */
-
-static const char RANK_COLUMNS[] =
-    "rank|file|computation_time ms|exposed_comm_time ms|exposed_memcpy_time ms|busy_time ms|"
-    "idle_time ms|total_time ms|total_comm_time ms|total_memcpy_time ms|wall ms|unlinked";
-
-static Status put_rank(ReportCall *c, const Loaded *l, int file)
-{
-    double us[TIMELINE_ROWS];
-    const char *name = NULL;
-    int64_t alone = 0;
-    TRY(report_timeline(&l->report, us));
-    TRY(file_last_part(l->e.path, c->ranks.arena, &name));
-    for (int64_t k = 0; k < l->report.gpus; k++)
-        alone += l->tree.parent[l->report.gpu[k]] == EVENT_NONE;
-    TRY(TABLE_ROW(&c->ranks, cell_whole(l->e.rank < 0 ? file : l->e.rank), cell_text(name)));
-    for (int i = 0; i < TIMELINE_ROWS; i++) TABLE_MORE(&c->ranks, cell_number(us[i] / 1e3));
-    TABLE_MORE(&c->ranks, cell_number(report_wall(&l->report) / 1e3), cell_whole(alone));
-    return OK;
-}
-
-static Status check_rank(ReportCall *c, const Events *e, char **path, int file)
-{
-    c->rank[file] = e->rank;
-    if (file == 0) c->world = e->world;
-    if ((e->rank < 0) != (c->rank[0] < 0))
-        return FAIL(ERR_ARG, "%s has no rank (distributedInfo), %s has one: name files of one run",
-                    path[e->rank < 0 ? file : 0], path[e->rank < 0 ? 0 : file]);
-    if (e->world != c->world)
-        return FAIL(ERR_ARG,
-                    "%s is of a run of %lld ranks, %s of one of %lld: name files of one run",
-                    path[file], (long long)e->world, path[0], (long long)c->world);
-    if (c->begun == NULL || c->run == 0) c->begun = path[file], c->run = e->run;
-    TRY(events_same_run(c->begun, c->run, path[file], e->run));
-    for (int i = 0; i < file; i++) {
-        if (e->rank < 0 && trace_same_file(path[i], path[file]))
-            return FAIL(ERR_ARG, "%s is named twice: name each rank once", path[file]);
-        if (e->rank >= 0 && c->rank[i] == e->rank)
-            return FAIL(ERR_ARG, "%s and %s are both rank %lld: name each rank once", path[i],
-                        path[file], (long long)e->rank);
-    }
-    return OK;
-}
-
-/* A sentence on ranks that no file is of. */
-static Status say_missing(const ReportCall *c, int n, Text *out)
-{
-    int64_t missing = 0, first = -1;
-    for (int64_t rank = 0; rank < c->world && c->rank[0] >= 0; rank++) {
-        bool there = false;
-        for (int i = 0; i < n; i++) there |= c->rank[i] == rank;
-        missing += !there;
-        if (!there && first < 0) first = rank;
-    }
-    if (n < 2 || missing == 0) return OK;
-    return text_printf(out, "\n%lld of %lld ranks are missing, rank %lld first\n",
-                       (long long)missing, (long long)c->world, (long long)first);
 }
 
 /* ---- files ---- */
@@ -231,8 +171,8 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
     Table table[REPORT_SHEETS_MOST];
     char sub[32] = "";
     int n = 0, more = 0;
-    TRY(load(c, path[file], a, l));
-    TRY(check_rank(c, &l->e, path, file));
+    TRY(load_trace(c, path[file], a, l));
+    TRY(ranks_add(&c->ranks, &l->report));
     if (files > 1)
         (void)snprintf(sub, sizeof sub, "rank_%lld", (long long)(l->e.rank < 0 ? file : l->e.rank));
     TRY((c->compat == 0 ? compat_tables : report_tables)(&l->report, table, &n));
@@ -242,8 +182,8 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
     if (c->page.begun) TRY(trace_page_add(&c->page, &l->report, path[file], table, n));
     if (l->e.counts.truncated && c->cuts++ == 0) c->cut = path[file];
     TRY(say_counts(l, out));
-    for (int i = 0; i < n && files == 1 && c->out.folder == NULL; i++) TRY(show(&table[i], out));
-    if (files > 1) TRY(put_rank(c, l, file));
+    for (int i = 0; i < n && files == 1 && c->out.folder == NULL; i++)
+        TRY(show_table(&table[i], out));
     return OK;
 }
 
@@ -251,7 +191,7 @@ static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
 {
     Arena ranks = { 0 };
     TRY(arena_init(&ranks, "ranks", MEM_HOST, (size_t)64 << 20));
-    Status s = table_init(&c->ranks, "gpu_timeline_by_rank", RANK_COLUMNS, "", &ranks);
+    Status s = ranks_init(&c->ranks, path, n, &ranks);
     for (int i = 0; i < n && s == OK; i++) {
         Loaded l = { 0 };
         ArenaMark mark = arena_mark(a);
@@ -260,9 +200,9 @@ static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
         events_free(&l.e);
         arena_release(a, mark);
     }
-    if (s == OK && n > 1) s = trace_out_tables(&c->out, "", "ranks", &c->ranks, 1, a);
-    if (s == OK && n > 1) s = show(&c->ranks, out);
-    if (s == OK) s = say_missing(c, n, out);
+    if (s == OK && n > 1) s = trace_out_tables(&c->out, "", "ranks", &c->ranks.table, 1, a);
+    if (s == OK && n > 1) s = show_table(&c->ranks.table, out);
+    if (s == OK) s = ranks_missing(&c->ranks, out);
     arena_free(&ranks);
     return s;
 }
@@ -276,7 +216,7 @@ static Status with_page(ReportCall *c, int n, char **path, Arena *a, Text *out)
     return trace_page_write(&c->page, page);
 }
 
-static Status run(void *state, int n, char **path, Arena *a, Text *out)
+static Status run_report(void *state, int n, char **path, Arena *a, Text *out)
 {
     ReportCall *c = state;
     c->out.own_page = true;
@@ -328,5 +268,5 @@ Status cli_trace_report(int argc, char **argv)
         .example = "switchyard trace report rank0.json.gz --out report --format csv,html",
         OPTIONS(table, 1, FILES_MOST),
     };
-    return options_run(&command, argc, argv, run, &c);
+    return options_run(&command, argc, argv, run_report, &c);
 }

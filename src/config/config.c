@@ -33,6 +33,13 @@ const int config_row_count = ROW_COUNT;
 
 static const char *key_of(const ConfigRow *row) { return strchr(row->name, '.') + 1; }
 
+/* Settings that were removed, and what to use instead. */
+static const struct {
+    const char *name, *instead;
+} removed[] = {
+    { "comm.null", "bench step --exposed runs steps without each kind of traffic" },
+};
+
 /* Fails with the row that a wrong name most likely means: the same key in another section (train.lr
  * is optimizer.lr), else the nearest spelling. */
 static Status no_row(const char *place, const char *name)
@@ -41,6 +48,11 @@ static Status no_row(const char *place, const char *name)
                *meant = name;
     char hint[TEXT_HINT_BYTES];
     int n = 0;
+    for (size_t i = 0; i < sizeof removed / sizeof *removed; i++) {
+        if (strcmp(removed[i].name, name) == 0)
+            return FAIL(ERR_ARG, "%s: %s was removed after 0.9.0: %s", place, name,
+                        removed[i].instead);
+    }
     for (int i = 0; i < ROW_COUNT; i++) names[n++] = config_rows[i].name;
     for (int i = 0; i < ROW_COUNT && n > 1; i++) {
         if (strcmp(key_of(&config_rows[i]), key) != 0) continue;

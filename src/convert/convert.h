@@ -3,7 +3,7 @@
  *
  * Parameters are converted one at a time. So memory holds the largest parameter and one mapped shard
  * (two where scales lie in another shard), whatever the size of the model. The input is checked before
- * anything is written, and the output appears only when it is complete (folder.h).
+ * anything is written, and the output appears only when it is complete (base/out_folder.h).
  */
 #ifndef CONVERT_CONVERT_H
 #define CONVERT_CONVERT_H
@@ -19,7 +19,7 @@ Status convert_from_hf(const char *dir, const char *out, Arena *a, Text *said);
 typedef struct ConvertToHf {
     const char *checkpoint, *out; /* a run or a checkpoint; the folder to make */
     int dtype;                    /* of the weights: F32 or BF16; -1: that of run.compute */
-    int64_t shard_bytes;          /* largest file; a larger tensor gets a file alone */
+    int64_t shard_bytes; /* the most bytes of a file; a larger tensor gets a file of its own */
 } ConvertToHf;
 
 /* OUT becomes a folder that transformers loads: model*.safetensors with an index, config.json,

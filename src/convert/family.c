@@ -1,4 +1,4 @@
-/* family: the tables of families and of their tensors' names and layouts. */
+/* family: the tables of families, and of the names and layouts of their tensors. */
 #include "convert/family.h"
 
 #include "base/text.h"
@@ -30,15 +30,15 @@ const int family_count = sizeof families / sizeof *families;
 #define LAYER  "model.layers.#."
 #define EXPERT LAYER "mlp.experts.#."
 
-/* The three matrices of an MLP, each under a name of its own. */
+/* Rules for the three matrices of an MLP, each in a tensor of its own. */
 #define MLP(families, ours, theirs)                                                                \
     { families, ours "gate_proj.weight", theirs "gate_proj.weight", 0 },                           \
         { families, ours "up_proj.weight", theirs "up_proj.weight", 0 },                           \
     {                                                                                              \
         families, ours "down_proj.weight", theirs "down_proj.weight", 0                            \
     }
-/* The same of all experts in two tensors: gate and up are one. `end` ends the names of both sides,
- * `fused` says more of the first tensor, `both` of the two. */
+/* Rules for the MLPs of all experts in two tensors, where gate and up are one. Names of ours end in
+ * `end`, of theirs in `their_end`. `fused` has more layout bits of the first tensor, `both` of both. */
 #define STACKED(families, end, their, their_end, fused, both)                                      \
     { families, EXPERT "gate_proj." end, LAYER their "gate_up_proj" their_end,                     \
       LAYOUT_STACKED | LAYOUT_GATE | (fused) | (both) },                                           \
@@ -88,7 +88,7 @@ static const struct {
 
 /* ---- patterns ---- */
 
-/* Does the name match the pattern? The numbers in place of # come back. */
+/* Does the name match the pattern? number: the numbers that stand in place of #. */
 static bool match_pattern(const char *pattern, const char *name, long number[2])
 {
     int n = 0;

@@ -83,9 +83,9 @@ Status family_read(const char *path, const Json *json, Arena *a, Config *c, cons
 /* Finds the first family that expresses the model of a configuration: its config.json, read again into
  * *theirs, gives the same model in evaluation. Pairs of rotated columns may lie in another order
  * (attention.rope_interleaved), since to-hf reorders the rows of matrices. *json gets the members, in
- * `a`; NULL if no family fits. `like` (or NULL) is a config.json beside the same tokenizer: its family is tried
- * first, and its special tokens are kept. ERR_UNSUPPORTED: no family fits; the sentence says how the
- * nearest differs. */
+ * `a`, or NULL if no family fits. `like` (or NULL) is a config.json beside the same tokenizer: its family
+ * is tried first, and its special tokens are kept. ERR_UNSUPPORTED: no family fits; the sentence says
+ * how the nearest differs. */
 Status family_write(const Config *c, const Json *like, Arena *a, Json **json, const Family **family,
                     Config *theirs);
 

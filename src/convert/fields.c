@@ -1,4 +1,5 @@
-/* fields: the table, and config.json becomes settings. */
+/* fields: the table of members, and reading: a config.json becomes settings. fields_write.c is the other
+ * direction. */
 #include "convert/fields.h"
 
 #include "base/text.h"
@@ -150,7 +151,7 @@ const Field fields[] = {
 
 const int field_count = sizeof fields / sizeof *fields;
 
-/* A field's first key, for "%.*s" of a message. */
+/* The first key of a field, as two arguments for "%.*s". */
 #define KEY(f) (int)strcspn((f)->key + ((f)->key[0] == '~'), "|"), (f)->key + ((f)->key[0] == '~')
 
 /* ---- texts ---- */
@@ -303,7 +304,7 @@ static void value_text(const Json *v, FieldValue out)
                        x);
 }
 
-/* The text of a member that is absent. *there false: the setting keeps its fallback. */
+/* The text that stands for an absent member. *there false: the setting keeps its fallback. */
 static Status absent_text(const Reading *r, const Field *f, FieldValue out, bool *there)
 {
     *there = f->absent != NULL;
@@ -325,7 +326,7 @@ static Status absent_text(const Reading *r, const Field *f, FieldValue out, bool
     return OK;
 }
 
-/* A member's value in our words. */
+/* The value of a member as a setting's text. */
 static Status member_text(const Reading *r, const Field *f, FieldValue out, bool *there)
 {
     const Json *v = f->key == NULL ? NULL : field_member(r->json, f->key);
@@ -403,7 +404,7 @@ static Status read_first(const Reading *r, const Field *f)
                 r->path, f->key);
 }
 
-/* The layers i >= first for which `every` divides i + 1. */
+/* An interval of layers: those i >= first for which `every` divides i + 1. */
 typedef struct LayersList {
     int64_t every, first;
 } LayersList;
@@ -464,8 +465,8 @@ static Status layers_list(const char *path, const Json *list, bool zeros, int64_
                 list->name);
 }
 
-/* The list of layers stands above the interval of the file. The interval stays if it says the same.
- * Layers without experts may come first. */
+/* A list of layers overrides the interval that the file gives, unless both say the same. Layers without
+ * experts may come first. */
 static Status read_layers(const Reading *r, const Field *f)
 {
     const bool zeros = f->kind == NOPES;

@@ -53,8 +53,8 @@ static Status write_list(const Config *c, const char *key, bool experts, Arena *
     return family_put(a, json, key, list);
 }
 
-/* A value that is not the family's is found by reading again, so what another row has written
- * stays. */
+/* Writes the only value that the family takes, unless another row has written the member. A model with
+ * another value is found out when the file is read again. */
 static Status write_only_value(const Field *f, Arena *a, Json *json)
 {
     FieldValue room;
@@ -146,7 +146,7 @@ static void forget_rope(Config *c)
     c->rope_truncate = false;
 }
 
-/* Gives settings that say nothing, beside the values of others, one value. */
+/* Some settings have no effect beside the values of others. Gives each of these one fixed value. */
 static void forget_idle_settings(Config *c)
 {
     forget_attention(c);
@@ -167,7 +167,7 @@ static bool makes_the_model(const ConfigRow *row, bool dense)
            text_starts(row->name, "rope.") || (!dense && text_starts(row->name, "moe."));
 }
 
-/* A bias that a family has and the model lacks is zero. */
+/* If the model has no router bias but the family has one, zeros are written. The reverse cannot be. */
 static bool same_router(const Config *ours, const Config *theirs)
 {
     return config_moe_layers(ours) == 0 || ours->moe_bias_rate == 0 || theirs->moe_bias_rate > 0;
@@ -205,7 +205,7 @@ static Status count_differences(const Config *ours, Arena *a, Attempt *out)
     return OK;
 }
 
-/* A family whose file cannot be read again differs in more than settings. */
+/* If the file cannot be read again, the family counts as differing in all settings. */
 static Status try_family(const Config *c, const Family *f, const Json *like, Arena *a, Attempt *out)
 {
     const Family *read = NULL;

@@ -1,4 +1,4 @@
-/* folder: files of a Hugging Face folder: its JSON, and those that are copied. */
+/* folder: small files of a Hugging Face folder: JSON, and those that are copied. Weights: weights.h. */
 #ifndef CONVERT_FOLDER_H
 #define CONVERT_FOLDER_H
 

@@ -41,7 +41,7 @@ Status weights_parse_index(const char *path, const char *text, size_t bytes, Are
 
 /* ---- opening ---- */
 
-/* The number of the file with this name; a new name is appended. */
+/* Gives the number of the file of this name. A new name is appended. */
 static Status file_number(Weights *w, Names *files, const char *name, Arena *a, int *out)
 {
     char path[FILE_PATH_MAX];

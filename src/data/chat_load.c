@@ -1,4 +1,4 @@
-/* chat_load: a template's file, and what a tokenizer's folder says of it. */
+/* chat_load: reads a chat template from a file, or from the folder of a tokenizer. */
 #include "data/chat.h"
 
 #include "base/file.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The text of a member, or of its "content" (an added token); NULL: neither. */
+/* The text of a member, or of its "content" if it is an added token. NULL: there is none. */
 static const char *text_of(const Json *json, const char *key)
 {
     const Json *item = json_get(json, key);
@@ -28,7 +28,7 @@ static Status read_settings(const char *path, Arena *a, ChatTemplate *out)
     return OK;
 }
 
-/* PATH of a file in the tokenizer's folder; whether it is there. */
+/* The path of a file in the tokenizer's folder, and whether it exists. */
 static Status beside(const char *tokenizer, const char *name, Arena *a, const char **path,
                      bool *there)
 {

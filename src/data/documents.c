@@ -8,7 +8,8 @@
 #include <string.h>
 
 enum { WRONG_BYTES = 256 };
-static const size_t LINE_BYTES = (size_t)64 << 30; /* of addresses for a line's tree, not memory */
+/* Addresses, not memory, that are reserved for the tree of a line. */
+static const size_t LINE_BYTES = (size_t)64 << 30;
 
 /* A range of bytes of the file. */
 typedef struct Span {
@@ -77,7 +78,7 @@ static Span take_text_line(Documents *d)
     return line;
 }
 
-/* From the first line that is not blank to the last one before the next that is. */
+/* A block begins with a line that is not blank and ends before the next blank one. */
 static Span take_block(Documents *d)
 {
     Span block = take_text_line(d);
@@ -100,7 +101,7 @@ static Span take_text(Documents *d)
 
 /* ---- JSON lines ---- */
 
-/* \u0000, written so that the backslash is not itself escaped. */
+/* Does the line contain \u0000, with a backslash that is not escaped itself? */
 static bool has_escaped_nul(Span l)
 {
     static const char NUL[] = "\\u0000";
@@ -115,7 +116,7 @@ static bool has_escaped_nul(Span l)
     return false;
 }
 
-/* What is wrong with a line of JSON, for people; NULL: its text is in *text. */
+/* Puts the text of the line's object into *text. Returns NULL, or what is wrong with the line. */
 static const char *line_text(const Documents *d, Span line, Span *text, char room[WRONG_BYTES])
 {
     const char *name = d->options.field == NULL ? "messages" : d->options.field;
@@ -135,7 +136,7 @@ static const char *line_text(const Documents *d, Span line, Span *text, char roo
     return room;
 }
 
-/* Parses the line into d->json. *wrong: why it is no document, NULL if it is one. */
+/* Parses the line into d->json and takes its text. *wrong: NULL, or why it is no document. */
 static Status parse_line(Documents *d, Span line, Span *text, char room[WRONG_BYTES],
                          const char **wrong)
 {

@@ -1,4 +1,5 @@
-/* prepare_chat: conversations out of JSON lines, as ids of which the answers' are learned, in packs. */
+/* prepare_chat: conversations of JSON lines become packs of token ids, of which only those of answers are
+ * learned. Templates are chat.c's. */
 #include "data/prepare_private.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@ static const char *text_of(const Json *object, const char *key)
     return json_string(json_get(object, key));
 }
 
-/* The line's messages; *n 0: what is wrong is in `wrong`. */
+/* Reads the messages of a line. If *n is 0, `wrong` says what is wrong. */
 static void read_messages(const Json *line, ChatMessage *m, int *n, char wrong[WRONG_BYTES])
 {
     const Json *list = json_get(line, "messages");
@@ -54,7 +55,7 @@ Status prepare_chats_begin(Preparer *p)
 }
 
 /* Fills the pack up. */
-static Status pad(Preparer *p)
+static Status fill_pack(Preparer *p)
 {
     int64_t left = p->config->sequence - p->writer.tokens % p->config->sequence;
     if (left == p->config->sequence) return OK;
@@ -68,9 +69,9 @@ typedef struct ChatIds {
     bool loss;
 } ChatIds;
 
-/* Each part's ids by themselves, so that an answer begins where a prompt ends when text is generated. A
- * conversation ends with the end-of-text id, which is learned behind an answer. */
-static Status encode(Preparer *p, const ChatPart *part, int n, ChatIds *ids, int64_t *total)
+/* Encodes each part by itself, so that an answer begins with the ids that follow a prompt when text is
+ * generated. A conversation ends with the end-of-text id, which is learned if it follows an answer. */
+static Status encode_parts(Preparer *p, const ChatPart *part, int n, ChatIds *ids, int64_t *total)
 {
     *total = 0;
     for (int i = 0; i < n; i++) {
@@ -86,11 +87,11 @@ static Status encode(Preparer *p, const ChatPart *part, int n, ChatIds *ids, int
     return OK;
 }
 
-/* The first id of a chat has nothing before it that it could be learned from. */
+/* The first id of a chat is never learned, since nothing comes before it. */
 static Status write_chat(Preparer *p, const ChatIds *ids, int n, int64_t total)
 {
     int64_t T = p->config->sequence;
-    if (p->writer.tokens % T + total > T) TRY(pad(p));
+    if (p->writer.tokens % T + total > T) TRY(fill_pack(p));
     for (int i = 0; i < n; i++) {
         int64_t first = p->writer.document_tokens == 0 && ids[i].n > 0;
         TRY(shard_append(&p->writer, ids[i].id, first));
@@ -102,7 +103,7 @@ static Status write_chat(Preparer *p, const ChatIds *ids, int n, int64_t total)
     return shard_end_document(&p->writer);
 }
 
-static Status add(Preparer *p, Documents *d, const ChatMessage *m, int n)
+static Status add_chat(Preparer *p, Documents *d, const ChatMessage *m, int n)
 {
     ChatPart *part = NULL;
     ChatIds *ids = NULL;
@@ -115,7 +116,7 @@ static Status add(Preparer *p, Documents *d, const ChatMessage *m, int n)
         return documents_bad(d, wrong);
     }
     TRY(ARENA_NEW(&p->scratch, parts + 1, &ids));
-    TRY(encode(p, part, parts, ids, &total));
+    TRY(encode_parts(p, part, parts, ids, &total));
     if (total > p->config->sequence) {
         (void)snprintf(wrong, sizeof wrong, "a chat of %lld tokens, --sequence has room for %lld",
                        (long long)total, (long long)p->config->sequence);
@@ -133,10 +134,10 @@ Status prepare_chat(Preparer *p, Documents *d)
     ArenaMark mark = arena_mark(&p->scratch), strings = arena_mark(&p->strings);
     TRY(ARENA_NEW(&p->scratch, CHAT_MESSAGES_MAX, &m));
     read_messages(d->json, m, &n, wrong);
-    Status s = n > 0 ? add(p, d, m, n) : documents_bad(d, wrong);
+    Status s = n > 0 ? add_chat(p, d, m, n) : documents_bad(d, wrong);
     arena_release(&p->scratch, mark);
     arena_release(&p->strings, strings);
     return s;
 }
 
-Status prepare_chats_end(Preparer *p) { return pad(p); }
+Status prepare_chats_end(Preparer *p) { return fill_pack(p); }

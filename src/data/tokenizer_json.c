@@ -1,6 +1,6 @@
-/* tokenizer_json: Hugging Face's tokenizer.json, in and out. Read is what decides which ids a text
- * gets: added_tokens, normalizer, pre_tokenizer and model; what would change them and is not built
- * is refused by name. */
+/* tokenizer_json: reads and writes Hugging Face's tokenizer.json. It reads what decides which ids a text
+ * gets: added_tokens, normalizer, pre_tokenizer and model. A feature that would change the ids and is
+ * not built is refused by its name. Encoding itself is tokenizer.c's. */
 #include "data/tokenizer_private.h"
 
 #include "base/file.h"
@@ -14,8 +14,8 @@ enum { SENTENCE_BYTES = 512, SHOWN = 60 /* bytes of a token or pattern in a mess
 /* The document separator of files that this program writes. */
 static const char END_OF_TEXT[] = "<|endoftext|>";
 
-/* Separators of documents, under the names of published vocabularies; the first one that a file has
- * as a special token counts. */
+/* Names of the document separator in published vocabularies. The first one counts that the file has as
+ * a special token. */
 static const char *const END_OF_TEXT_NAMES[] = {
     END_OF_TEXT, "<|end_of_text|>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
     "</s>",      "<eos>",           "[EOS]",
@@ -212,8 +212,8 @@ static Status read_id(const Reader *r, const Json *item, const char *text, int32
     return OK;
 }
 
-/* Check vocab and added_tokens as far as sizes go: one past the largest id, number of tokens of the
- * vocabulary, and bytes of all texts. */
+/* First pass over vocab and added_tokens, for sizes: one past the largest id, tokens of the vocabulary,
+ * and bytes of all texts. */
 static Status measure(const Reader *r, const Json *vocab, const Json *added, int64_t *n_tokens,
                       size_t *text_bytes)
 {
@@ -237,8 +237,8 @@ static Status measure(const Reader *r, const Json *vocab, const Json *added, int
     return OK;
 }
 
-/* The token of `text` at the end of the pool, which is not moved: its bytes, or where a character
- * stands for no byte, the text itself. */
+/* Writes the bytes of a token to the end of the pool, without taking the room. If a character stands for
+ * no byte, these are the bytes of the text itself. */
 static TokenText token_of(const Reader *r, const char *text, bool *of_bytes)
 {
     int32_t n = token_from_text(text, strlen(text), r->pool);
@@ -417,7 +417,7 @@ static Status merge_halves(const Reader *r, const Json *item, int64_t at, const 
     return OK;
 }
 
-/* The bytes of both halves are put end to end: so they are those of the result, too. */
+/* The bytes of the halves, one behind the other, are those of the result. */
 static Status read_merge(const Reader *r, const Json *item, int64_t at)
 {
     const char *half[2];

@@ -1,26 +1,13 @@
-/* params: the table of parameters, their buckets and shards, and the views that layers, checkpoints
- * and the optimizer take of them. */
-#include "model/layer.h"
+/* params: sizes and memory of buffers, and the views that layers, checkpoints and the optimizer take of
+ * them. The table itself is made in params_build.c. */
+#include "model/params.h"
 
 #include "base/rng.h"
 
 #include <assert.h>
 #include <float.h>
-#include <fnmatch.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct ParamList {
-    ParamTable *table;
-    Arena *arena;
-    int layer;
-    const ModelSpec *model;
-    const LayerSpec *spec;
-    int rank;                 /* of the pipeline */
-    unsigned frozen, trained; /* without a table: roles that have such parameters */
-};
 
 int64_t param_elems(const Param *p)
 {
@@ -36,123 +23,6 @@ int64_t param_block(const char *name)
     return strtoll(name + sizeof layers - 1, NULL, 10);
 }
 
-static int64_t aligned(int64_t n) { return (n + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN; }
-
-/* The table grows in place: nothing else is taken from the arena while it is built. */
-static Status table_grow(ParamTable *t, Arena *a)
-{
-    if (t->n < t->cap) return OK;
-    void *more = NULL;
-    TRY(arena_alloc(a, 64 * sizeof *t->at, &more));
-    if (t->at == NULL) t->at = more;
-    assert((char *)more ==
-           (char *)(t->at + t->cap)); /* 64 Params are a multiple of the alignment */
-    t->cap += 64;
-    return OK;
-}
-
-static bool matches(const char *pattern, const Param *p)
-{
-    return fnmatch(pattern, p->name, 0) == 0;
-}
-
-static bool is_frozen(const ModelSpec *s, const Param *p)
-{
-    for (int i = 0; s->frozen != NULL && i < s->frozen->n; i++) {
-        if (matches(s->frozen->at[i], p)) return true;
-    }
-    return false;
-}
-
-Status params_check_frozen(const ModelSpec *s, const ParamTable *t)
-{
-    for (int i = 0; s->frozen != NULL && i < s->frozen->n; i++) {
-        int at = 0;
-        while (at < t->n && !matches(s->frozen->at[i], &t->at[at])) at++;
-        if (at < t->n) continue;
-        return FAIL(ERR_ARG, "init.frozen: %s is the name of no parameter; the first of %d is %s",
-                    s->frozen->at[i], t->n, t->at[0].name);
-    }
-    if (t->frozen < t->total) return OK;
-    return FAIL(ERR_ARG, "init.frozen names all parameters, nothing is left to train");
-}
-
-static void count(ParamTable *t, const LayerSpec *l, const Param *p)
-{
-    int64_t n = param_elems(p);
-    t->total += n;
-    if (p->rule == NULL) t->frozen += n;
-    /* Experts are alike: the first top_k stand for those that a token takes. */
-    if (p->expert >= 0 && p->expert >= l->as.moe.rule.top_k) return;
-    t->active += n;
-    if (p->rank == 2 && p->role != ROLE_TABLE) t->active_matrix += n;
-}
-
-/* Rules of matrices are for those of hidden layers: tables, the head and rows have the other one. */
-static const OptimizerDesc *rule_of(const ModelSpec *s, const Param *p)
-{
-    const OptimizerDesc *const *rule = s->optimizer.rule;
-    bool matrix = p->rank == 2 && p->dim[0] > 1 && !p->keep_f32;
-    bool inside = p->role != ROLE_TABLE && p->role != ROLE_HEAD;
-    return rule[1] == NULL || (matrix && inside) ? rule[0] : rule[1];
-}
-
-Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
-{
-    ParamTable *t = l->table;
-    Param p = { .layer = l->layer,
-                .expert = add.expert,
-                .rank = add.rows == 0 ? 1 : 2,
-                .role = add.role,
-                .init = add.init,
-                .decay = add.decay,
-                .keep_f32 = add.keep_f32,
-                .second = l->spec->rank != l->rank };
-    va_list ap;
-    va_start(ap, name);
-    int length = vsnprintf(p.name, sizeof p.name, name, ap);
-    va_end(ap);
-    if (length >= (int)sizeof p.name) {
-        return FAIL(ERR_ARG, "parameter name %s... is longer than %d", p.name, PARAM_NAME_MAX - 1);
-    }
-    p.dim[0] = add.rows == 0 ? add.cols : add.rows;
-    p.dim[1] = add.cols;
-    p.bucket = -1;
-    bool frozen = is_frozen(l->model, &p);
-    p.rule = frozen ? NULL : rule_of(l->model, &p);
-    for (int b = 0; b < BUF_COUNT; b++) p.first[b] = -1;
-    if (t == NULL) {
-        if (frozen || !add.state) *(frozen ? &l->frozen : &l->trained) |= 1U << p.role;
-        return OK;
-    }
-    TRY(table_grow(t, l->arena));
-    if (add.state) {
-        p.first[BUF_STATE] = aligned(t->elems[BUF_STATE]);
-        t->elems[BUF_STATE] = p.first[BUF_STATE] + param_elems(&p);
-    } else {
-        count(t, l->spec, &p);
-    }
-    t->at[t->n++] = p;
-    return OK;
-}
-
-Status params_freeze(ModelSpec *s, const ModelSpec *like)
-{
-    ModelSpec whole = *s;
-    bool none = true;
-    whole.ranks.ep = 1;
-    for (int i = 0; i < s->n_layers && s->frozen->n > 0; i++) {
-        LayerSpec *l = &s->layers[i];
-        ParamList list = { .model = s, .spec = l };
-        if (like == NULL) TRY(layer_desc(l->kind)->params(&whole, l, &list));
-        none &= list.trained == 0;
-        l->frozen = like != NULL ? like->layers[i].frozen : list.frozen & ~list.trained;
-        l->no_backward = like != NULL ? like->layers[i].no_backward : none;
-        l->recompute = layer_recompute(l, l->recompute);
-    }
-    return OK;
-}
-
 /* Rules and buffers. */
 
 BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b)
@@ -166,263 +36,16 @@ BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b)
     return rule->state[buffer_state(b)];
 }
 
-/* Are parameters of this rule in the buffer? rule NULL: frozen ones. */
-static bool rule_has(const OptimizerDesc *rule, ParamBuffer b)
-{
-    if (b == BUF_WEIGHT || b == BUF_MAIN) return true;
-    if (b == BUF_GRAD) return rule != NULL;
-    return rule != NULL && buffer_state(b) < rule->n_states;
-}
-
-/* The order of buckets, by falling number of state buffers: so what a buffer has is the begin of the
- * flat space. */
-enum { BUCKET_RULES = OPTIMIZER_RULES + 1 };
-static void rules_in_order(const ModelSpec *s, const OptimizerDesc *out[BUCKET_RULES])
-{
-    out[0] = s->optimizer.rule[1], out[1] = s->optimizer.rule[0], out[2] = NULL;
-    if (out[0] == NULL) out[0] = out[1], out[1] = NULL; /* one rule: the last two are the same */
-    assert(out[1] == NULL || out[0]->n_states >= out[1]->n_states);
-}
-
-/* Places. */
-
-static int64_t at_least_one(int64_t n) { return n > 0 ? n : 1; }
-
-static void add_size(ParamSizes *z, const ParamBucket *k, int64_t n)
-{
-    z->flat += n;
-    *(k->hold == HOLD_WHOLE ? &z->whole : &z->layer) += n;
-    if (k->hold == HOLD_EXPERT) z->expert += n;
-}
-
-/* copies: the bytes that products read of the bucket. */
-static void add_bucket_sizes(ParamSpaces *layer, const ParamBucket *k, int64_t copies)
-{
-    for (int b = 0; b < BUF_STATE; b++) {
-        if (rule_has(k->rule, (ParamBuffer)b)) add_size(&layer->of[b], k, k->n);
-    }
-    add_size(&layer->copies, k, copies);
-}
-
-/* Is the parameter in this bucket of its layer? Where only some parameters of a role are frozen, they
- * lie among the others and have gradients, which nobody reads. */
-static bool in_bucket(const ModelSpec *s, const Param *p, const ParamBucket *k)
-{
-    ParamHold hold = p->keep_f32 ? HOLD_WHOLE : p->expert >= 0 ? HOLD_EXPERT : HOLD_DENSE;
-    bool frozen = role_frozen(&s->layers[k->layer], p->role);
-    const OptimizerDesc *rule = frozen ? NULL : rule_of(s, p);
-    return p->first[BUF_STATE] < 0 && hold == k->hold && rule == k->rule;
-}
-
-/* Adds a parameter at an element of its bucket (or of BUF_STATE) to the matrix of its role. */
-static void add_to_matrix(ParamTable *t, const Param *p, int64_t at)
-{
-    Matrix *m = t->n_matrices > 0 ? &t->matrix[t->n_matrices - 1] : NULL;
-    if (m == NULL || m->layer != p->layer || m->role != p->role) {
-        m = &t->matrix[t->n_matrices++];
-        *m = (Matrix){ .layer = p->layer,
-                       .role = p->role,
-                       .bucket = p->bucket,
-                       .first = at,
-                       .keep_f32 = p->keep_f32 };
-    }
-    matrix_grow(m, p->rank, p->dim, p->expert);
-    assert(m->first + matrix_elems(m) >= at + param_elems(p)); /* without a gap */
-}
-
-/* What a rank's update of the parameter costs, in any unit; of a frozen one, its memory. */
-static double update_cost(const ParamBucket *k, const Param *p)
-{
-    UpdateRange r = { .rule = k->rule };
-    r.w = r.g = (Tensor){ .rank = p->rank, .dim = { p->dim[0], p->dim[1] } };
-    return k->rule == NULL ? (double)param_elems(p) : k->rule->cost(&r).flops;
-}
-
-/* Cuts a bucket between its parameters, which are [first, end) of the table among others. */
-static Status cut_matrices(const ParamTable *t, int first, int end, ParamBucket *k, Arena *a)
-{
-    int64_t *cuts = NULL;
-    double *cost = NULL;
-    int *of = NULL, *last = NULL, n = 0;
-    TRY(ARENA_NEW(a, k->ranks + 1, &cuts));
-    ArenaMark mark = arena_mark(a);
-    TRY(ARENA_NEW(a, end - first, &cost));
-    TRY(ARENA_NEW(a, end - first, &of));
-    TRY(ARENA_NEW(a, k->ranks, &last));
-    for (int i = first; i < end; i++) {
-        if (t->at[i].bucket != t->n_buckets) continue;
-        cost[n] = update_cost(k, &t->at[i]);
-        of[n++] = i;
-    }
-    matrix_cut(cost, n, k->ranks, last);
-    cuts[0] = 0;
-    for (int64_t r = 0; r < k->ranks; r++)
-        cuts[r + 1] = last[r] < n ? t->at[of[last[r]]].first[BUF_MAIN] : k->n;
-    k->cuts = cuts;
-    arena_release(a, mark);
-    return OK;
-}
-
-/* Puts those of a layer's parameters [first, end) that belong there into one bucket. Each role starts
- * at an aligned element. */
-static Status fill_bucket(ParamTable *t, const ModelSpec *spec, int first, int end, ParamBucket k,
-                          ParamSpaces *layer, Arena *a)
-{
-    const ParamShards *s = &t->shards;
-    const int64_t ranks[] = { 1, at_least_one(s->dense), at_least_one(s->expert) };
-    const int64_t own[] = { 0, s->dense_rank, s->expert_rank };
-    if (s->zero > 0) k.ranks = ranks[k.hold], k.own = own[k.hold];
-    int64_t at = 0, bytes = 0;
-    int role = -1, matrices = t->n_matrices;
-    for (int i = first; i < end; i++) {
-        Param *p = &t->at[i];
-        if (!in_bucket(spec, p, &k)) continue;
-        if (p->role != (ParamRole)role) at = aligned(at);
-        p->first[BUF_MAIN] = at;
-        p->bucket = t->n_buckets;
-        add_to_matrix(t, p, at);
-        role = (int)p->role;
-        at += param_elems(p);
-    }
-    if (at == 0) return OK;
-    bool whole = s->cut == CUT_MATRICES || (k.rule != NULL && k.rule->whole_matrices);
-    int64_t unit = (whole ? 1 : k.ranks) * PARAM_ALIGN;
-    k.n = (at + unit - 1) / unit * unit;
-    if (whole && k.ranks > 1) TRY(cut_matrices(t, first, end, &k, a));
-    at = k.n;
-    for (; matrices < t->n_matrices; matrices++) {
-        const Matrix *m = &t->matrix[matrices];
-        int64_t n = matrix_elems(m), cols = m->dim[m->rank - 1];
-        bytes += (int64_t)copies_bytes(&spec->weights, n / cols, cols);
-        at -= n;
-    }
-    bytes += (int64_t)copies_bytes(&spec->weights, 1, at); /* padding */
-    t->bucket[t->n_buckets++] = k;
-    add_bucket_sizes(layer, &k, bytes);
-    return OK;
-}
-
-static void add_sizes(ParamSizes *z, const ParamSizes *more)
-{
-    z->flat += more->flat, z->expert += more->expert, z->whole += more->whole;
-    if (more->layer > z->layer) z->layer = more->layer;
-}
-
-void spaces_add(ParamSpaces *sum, const ParamSpaces *more)
-{
-    for (int b = 0; b < BUF_STATE; b++) add_sizes(&sum->of[b], &more->of[b]);
-    add_sizes(&sum->copies, &more->copies);
-}
-
-static Status place(ParamTable *t, const ModelSpec *s, Arena *a)
-{
-    const OptimizerDesc *rules[BUCKET_RULES];
-    rules_in_order(s, rules);
-    TRY(ARENA_NEW(a, s->n_layers * BUCKET_RULES * HOLD_COUNT, &t->bucket));
-    TRY(ARENA_NEW(a, s->n_layers * ROLE_COUNT, &t->matrix));
-    for (int i = 0, end = 0; i < t->n; i = end) {
-        ParamBucket k = { .layer = t->at[i].layer, .ranks = 1 };
-        ParamSpaces one = { 0 };
-        while (end < t->n && t->at[end].layer == k.layer) end++;
-        for (int r = 0; r < BUCKET_RULES; r++) {
-            if (r > 0 && rules[r] == rules[r - 1]) continue;
-            for (k.hold = 0; k.hold < HOLD_COUNT; k.hold++) {
-                k.rule = rules[r];
-                TRY(fill_bucket(t, s, i, end, k, &one, a));
-            }
-        }
-        spaces_add(&t->spaces, &one);
-        for (; i < end; i++) {
-            const Param *p = &t->at[i];
-            if (p->first[BUF_STATE] >= 0) add_to_matrix(t, p, p->first[BUF_STATE]);
-        }
-    }
-    return OK;
-}
-
-/* The ZeRO stage from which on a buffer is sharded. Without copies products read the main weights. */
-static int zero_of(const ModelSpec *s, ParamBuffer b)
+int params_zero_stage(const ModelSpec *s, ParamBuffer b)
 {
     if (b == BUF_MAIN && s->weights.n == 0) b = BUF_WEIGHT;
     return b == BUF_WEIGHT ? 3 : b == BUF_GRAD ? 2 : b == BUF_STATE ? 4 : 1;
 }
 
-static int64_t bucket_own_elems(const ParamBucket *k)
-{
-    return bucket_cut(k, k->own + 1) - bucket_cut(k, k->own);
-}
-
-/* Sets where the buckets of one rule begin, behind those before them. */
-static void place_buckets(ParamTable *t, const OptimizerDesc *rule, int64_t *flat, int64_t *shard)
-{
-    for (int i = 0; i < t->n_buckets; i++) {
-        ParamBucket *k = &t->bucket[i];
-        if (k->rule != rule) continue;
-        k->first = *flat, k->shard = *shard;
-        *flat += k->n, *shard += aligned(bucket_own_elems(k));
-    }
-    for (int b = 0; b < BUF_STATE; b++) {
-        if (rule_has(rule, (ParamBuffer)b)) t->elems[b] = *shard;
-    }
-}
-
-static void shard_buffers(const ModelSpec *s, ParamTable *t)
-{
-    const OptimizerDesc *rules[BUCKET_RULES];
-    int64_t flat = 0, shard = 0;
-    rules_in_order(s, rules);
-    for (int r = 0; r < BUCKET_RULES; r++) {
-        if (r == 0 || rules[r] != rules[r - 1]) place_buckets(t, rules[r], &flat, &shard);
-    }
-    for (int b = 0; b < BUF_STATE; b++) {
-        t->sharded[b] = shard < flat && t->shards.zero >= zero_of(s, (ParamBuffer)b);
-        if (!t->sharded[b]) t->elems[b] = t->spaces.of[b].flat;
-    }
-    for (int i = 0; i < t->n; i++) {
-        Param *p = &t->at[i];
-        if (p->bucket < 0) continue;
-        const ParamBucket *k = &t->bucket[p->bucket];
-        int64_t at = k->first + p->first[BUF_MAIN];
-        for (int b = 0; b < BUF_STATE; b++)
-            p->first[b] = rule_has(k->rule, (ParamBuffer)b) ? at : -1;
-    }
-    t->elems[BUF_STATE] = aligned(t->elems[BUF_STATE]);
-}
-
-static bool holds(const ModelSpec *s, int layer, int rank)
-{
-    bool table = spec_shares_table(s) && layer_desc(s->layers[layer].kind)->begins;
-    return layer_on(&s->layers[layer], rank) ||
-           (table && layer_on(&s->layers[s->n_layers - 1], rank));
-}
-
-Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Arena *a,
-                    ParamTable *out)
-{
-    *out = (ParamTable){ 0 };
-    if (shards != NULL) out->shards = *shards;
-    ParamList list = { .table = out, .arena = a, .model = s, .rank = rank };
-    for (int i = 0; i < s->n_layers; i++) {
-        if (!holds(s, i, rank)) continue;
-        list.layer = i;
-        list.spec = &s->layers[i];
-        TRY(layer_desc(s->layers[i].kind)->params(s, &s->layers[i], &list));
-    }
-    for (int i = 0; i < out->n; i++) {
-        out->at[i].init_std = out->at[i].init == INIT_NORMAL ? (float)s->init_std : 0;
-    }
-    TRY(place(out, s, a));
-    shard_buffers(s, out);
-    bool head = layer_on(&s->layers[s->n_layers - 1], rank);
-    /* The table multiplies as the head, the head once more for each depth. */
-    if (head) out->active_matrix += (s->tied + s->depths) * s->vocab * s->hidden;
-    return OK;
-}
-
-/* What one rank has of a space that is shared out. */
 static int64_t shard_of(const ParamSizes *z, const ParamShards *shards)
 {
-    int64_t dense = at_least_one(shards->dense), expert = at_least_one(shards->expert);
+    int64_t dense = shards->dense > 1 ? shards->dense : 1;
+    int64_t expert = shards->expert > 1 ? shards->expert : 1;
     int64_t rest = z->flat - z->expert - z->whole;
     return z->whole + (rest + dense - 1) / dense + (z->expert + expert - 1) / expert;
 }
@@ -432,13 +55,13 @@ int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer 
 {
     if (b == BUF_STATE) return t->elems[b];
     const ParamSizes *z = &t->spaces.of[b];
-    return shards->zero < zero_of(s, b) ? z->flat : shard_of(z, shards);
+    return shards->zero < params_zero_stage(s, b) ? z->flat : shard_of(z, shards);
 }
 
 int64_t params_copy_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards)
 {
     const ParamSizes *z = &t->spaces.copies;
-    return shards->zero < zero_of(s, BUF_WEIGHT) ? z->flat : shard_of(z, shards);
+    return shards->zero < params_zero_stage(s, BUF_WEIGHT) ? z->flat : shard_of(z, shards);
 }
 
 size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards)
@@ -502,7 +125,7 @@ static Tensor gathered(const ParamTable *t, const ParamMemory *m, const ParamBuc
 {
     int64_t at = params_half(k->layer) * t->spaces.of[b].layer;
     for (const ParamBucket *j = k; j > t->bucket && j[-1].layer == k->layer; j--)
-        at += j[-1].hold == HOLD_WHOLE ? 0 : j[-1].n;
+        at += j[-1].shard_group == SHARD_WHOLE ? 0 : j[-1].n;
     return tensor_rows(&m->gathered[b], at, k->n);
 }
 
@@ -547,49 +170,6 @@ Tensor param_view(const Param *p, const ParamMemory *m, ParamBuffer b)
     Tensor view = { flat.data, flat.dtype, p->rank, { 0 } };
     for (int i = 0; i < p->rank; i++) view.dim[i] = p->dim[i];
     return view;
-}
-
-/* The whole matrix, as compute reads or adds to it. */
-static Tensor matrix_view(const ParamTable *t, const Matrix *x, const ParamMemory *m, ParamBuffer b)
-{
-    Tensor whole = m->buffer[b];
-    if (b != BUF_STATE) whole = bucket_whole(t, m, &t->bucket[x->bucket], b);
-    return matrix_at(x, tensor_at(&whole, x->first), whole.dtype);
-}
-
-/* What phases of a layer read of another one, under the role that it has for them. */
-static void bind_shared(const ModelSpec *s, int layer, LayerWeights *w)
-{
-    const LayerDesc *desc = layer_desc(s->layers[layer].kind);
-    for (int i = 0; i < desc->n_phases; i++) {
-        int of = layer_weights_of(s, layer, i);
-        if (of == layer) continue;
-        ParamRole from = of == 0 ? ROLE_TABLE : ROLE_HEAD;
-        ParamRole role = desc->phases[i].weights == WEIGHTS_HEAD ? ROLE_HEAD : ROLE_TABLE;
-        w[layer].w[role] = w[of].w[from];
-        w[layer].dw[role] = w[of].dw[from];
-    }
-}
-
-Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m, Arena *a,
-                   LayerWeights **out)
-{
-    LayerWeights *w = NULL;
-    TRY(ARENA_ZEROED(a, s->n_layers, &w));
-    for (int i = 0; i < t->n_matrices; i++) {
-        const Matrix *x = &t->matrix[i];
-        LayerWeights *l = &w[x->layer];
-        ParamBuffer b = x->bucket < 0 ? BUF_STATE : x->keep_f32 ? BUF_MAIN : BUF_WEIGHT;
-        l->w[x->role].data = matrix_view(t, x, m, b);
-        if (b == BUF_WEIGHT && s->weights.n > 0)
-            l->w[x->role].kind = copy_desc(s->weights.at[0].kind)->operand;
-        bool trained = x->bucket >= 0 && t->bucket[x->bucket].rule != NULL;
-        if (trained && m->buffer[BUF_GRAD].data != NULL)
-            l->dw[x->role] = matrix_view(t, x, m, BUF_GRAD);
-    }
-    for (int i = 0; i < s->n_layers; i++) bind_shared(s, i, w);
-    *out = w;
-    return OK;
 }
 
 void param_fill(const Param *p, uint64_t seed, const Piece *in, int64_t i, int64_t n, float *out)

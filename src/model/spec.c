@@ -1,5 +1,5 @@
-/* spec: makes the list of layers from a configuration. */
-#include "model/params.h"
+/* spec: makes the list of layers from a configuration. Which parameters are frozen is params_build.c's. */
+#include "model/spec.h"
 
 #include <math.h>
 #include <string.h>
@@ -52,7 +52,7 @@ void spec_recompute_names(unsigned set, ConfigTexts *out)
     }
 }
 
-/* Is a block one of those that come once every so many? */
+/* Is a block the last of `every` blocks? */
 static bool turn_of(int64_t every, int block) { return every > 0 && (block + 1) % every == 0; }
 
 /* Every nope_every-th block has no positions. Nor has it the norm that only rotated heads get, but
@@ -195,7 +195,7 @@ static void add_block(ModelSpec *s, const Config *c, int block)
     if (layers > s->block_layers) s->block_layers = layers;
 }
 
-Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *out)
+Status spec_layers(const Config *c, Arena *a, ModelSpec *out)
 {
     /* run.compute gives both: of activations, and of the weights' copies. */
     Dtype type = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
@@ -214,8 +214,10 @@ Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *ou
         .act = type,
         .weights = copies_plain(type),
         .optimizer = optimizer_of(c),
-        .ranks = { .ep = c->mesh_ep, .cp = c->mesh_cp, .stage = c->mesh_cp },
-        .imbalance = c->plan_imbalance,
+        .ranks = { .ep = c->mesh_ep,
+                   .cp = c->mesh_cp,
+                   .stage = c->mesh_cp,
+                   .imbalance = c->plan_imbalance },
         .capacity = { .pool = c->moe_pool_factor > 0 ? c->moe_pool_factor : SPEC_POOL_MOST,
                       .blocks = c->moe_buffer_factor },
     };
@@ -235,7 +237,5 @@ Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *ou
     s.block_first[blocks] = s.n_layers;
     append(&s, LAYER_HEAD, -1, 0);
     *out = s;
-    return params_freeze(out, like);
+    return OK;
 }
-
-Status spec_build(const Config *c, Arena *a, ModelSpec *out) { return spec_like(c, NULL, a, out); }

@@ -101,6 +101,7 @@ typedef struct SpecRanks {
     int64_t ep_inside; /* ranks of an EP group on each host, where they lie evenly; else 1 */
     int64_t stage;     /* ranks with the same layers: dp x cp */
     ExchangeKind exchange;
+    double imbalance; /* received rows to expect, as a multiple of the mean */
 } SpecRanks;
 
 /* Capacity for received rows, as multiples of the rows that balanced routing brings; 0: for as many as
@@ -110,7 +111,7 @@ typedef struct RowCapacity {
         pool; /* of one pool for what is kept of all layers' rows; 0: each layer has its own memory */
     double rows;   /* of what is not kept of a layer's rows */
     double blocks; /* of the blocks of equal size in which tokens travel */
-    int fetching;  /* the first so many MoE layers fetch received rows again (RECOMPUTE_EXCHANGE) */
+    int fetching; /* number of first MoE layers that fetch received rows again (RECOMPUTE_EXCHANGE) */
 } RowCapacity;
 
 typedef struct ModelSpec {
@@ -136,7 +137,6 @@ typedef struct ModelSpec {
     int64_t experts;    /* of MoE layers; 0 if there are none */
     SpecRanks ranks;
     RowCapacity capacity; /* with ranks.ep > 1 */
-    double imbalance;     /* how many received rows to expect, as a multiple of the mean */
     bool drops;           /* layers may drop tokens (MoeSpec.capacity) */
 } ModelSpec;
 
@@ -144,6 +144,8 @@ typedef struct ModelSpec {
  * ranks of the experts lie. */
 ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape);
 
+/* The list of layers alone; which parameters are frozen is not set (params_freeze). For spec_build. */
+Status spec_layers(const Config *c, Arena *a, ModelSpec *out);
 /* Puts all layers on rank 0. config_check must have passed. aux_scale is the coefficient over the
  * number of groups in the batch. */
 Status spec_build(const Config *c, Arena *a, ModelSpec *out);

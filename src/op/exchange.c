@@ -33,7 +33,7 @@ ExchangeVolume exchange_straight(const ExchangeShape *s)
 
 bool exchange_reaches(ExchangeKind kind, const ExchangeShape *s)
 {
-    return exchange_kinds[kind]->board_bytes == 0 || s->inside == s->ranks;
+    return exchange_kinds[kind]->header_bytes == 0 || s->inside == s->ranks;
 }
 
 ExchangeKind exchange_choose(const ExchangeShape *s)
@@ -321,19 +321,19 @@ Status exchange_open(Exec *ex, ExchangeKind kind, void *base, size_t bytes, Aren
     const ExchangeDesc *desc = exchange_kinds[kind];
     Comm *c = groups_of(ex).all;
     CommWindow *w = NULL;
-    if (desc->board_bytes == 0 || c == NULL || c->size == 1) return OK;
-    if (c->size > desc->ranks_most || bytes < desc->board_bytes) {
+    if (desc->header_bytes == 0 || c == NULL || c->size == 1) return OK;
+    if (c->size > desc->ranks_most || bytes < desc->header_bytes) {
         return FAIL(ERR_UNSUPPORTED,
                     "moe.exchange=%s: %d ranks in %zu bytes; at most %d can, and need %zu: set "
                     "moe.exchange=alltoall",
-                    desc->name, c->size, bytes, desc->ranks_most, desc->board_bytes);
+                    desc->name, c->size, bytes, desc->ranks_most, desc->header_bytes);
     }
     TRY(ARENA_ZEROED(a, 1, &w));
     TRY(comm_window(c, base, bytes, a, w));
     ex->peers = w;
-    TRY(ex->backend->fill(ex, base, 0, desc->board_bytes));
+    TRY(ex->backend->fill(ex, base, 0, desc->header_bytes));
     TRY(ex->backend->sync(ex));
-    TRY(comm_barrier(c)); /* on a GPU a launch: all boards are clear when it has run */
+    TRY(comm_barrier(c)); /* on a GPU a launch: all flag areas are zero when it has run */
     return ex->backend->sync(ex);
 }
 

@@ -154,9 +154,9 @@ typedef struct ExchangeDesc {
     bool relays;  /* tokens go to hosts first: places are by host, and relay has those inside it */
     bool gapless; /* a rank's rows lie one behind the other, by source rank and token, and only
                      their number is bounded; there are places, and `first` */
-    /* Above 0: ranks store into each other's memory (exchange_open), of which the kind has so many
-     * bytes itself. */
-    size_t board_bytes;
+    /* Above 0: ranks store directly into each other's memory (exchange_open), whose first header_bytes
+     * hold the kind's own flags. */
+    size_t header_bytes;
     int ranks_most; /* of these */
     /* How many rows a rank receives on average for each token of one rank. */
     double (*rows)(int64_t experts, int64_t top_k, int64_t ranks);
@@ -204,7 +204,7 @@ ExchangeKind exchange_choose(const ExchangeShape *s);
 enum { EXCHANGE_BETWEEN = 9 };
 
 /* Opens `bytes` at `base` to the other ranks of the experts, if the kind stores into them: a block of
- * the backend (comm_window), whose first board_bytes are the kind's and in whose rest all lies that
+ * the backend (comm_window), whose first header_bytes are the kind's and in whose rest all lies that
  * its dispatch writes and its combine reads. Collective; the window lives in `a`. ERR_UNSUPPORTED
  * says what the ranks lack. exchange_close, behind the last exchange and before that memory goes; it
  * says nothing and is safe on an Exec that opened none. */

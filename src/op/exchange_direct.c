@@ -7,19 +7,19 @@
  * alltoall's, and only their number is bounded. What goes beyond has no room: no rank stores or
  * loads it, and the receiver raises its overflow flag.
  *
- * An exchange has two meetings, in both of which every rank waits for every other.
- *   come   A rank posts where its buffers lie, and with routing how many tokens it sends to each
- *          rank. It thereby says that these buffers may be reached. All counts are then everywhere,
- *          so each rank works out all its places for itself, and keeps `first` for the ways back.
- *   done   It has stored, or loaded, all that it wanted. So what came is whole, and its own memory
- *          is its own again.
+ * An exchange has two barriers, at both of which every rank waits for every other.
+ *   enter   A rank posts where its buffers lie, and with routing how many tokens it sends to each
+ *           rank. Its peers may use these buffers from then on. All ranks now have all counts. So each
+ *           rank computes its offsets for itself, and keeps `first` for combine.
+ *   leave   A rank has stored, or loaded, all that it wanted. What came is complete, and no peer uses
+ *           its memory any more.
  * Dispatch stores rows between them. Combine loads: a token's rank fetches the row from each rank
- * where it was and adds them up in the order of ranks, in f32, so no rank keeps room for what comes
- * back. Fewer meetings cannot do, unless somebody knew when buffers are free.
+ * where it was and adds them up in the order of ranks, in f32. So no rank needs room for rows that
+ * come back. One barrier is not enough, because nobody would know when buffers are free.
  *
  * Buffers lie anywhere in one block that the ranks have opened to each other (exchange_open). Their
- * places in it travel with the counts, so nothing has to lie at the same place on all ranks. On a GPU
- * an exchange is one launch and a few fills (exchange_direct.cu).
+ * places in it travel with the counts, so nothing has to lie at the same place on all ranks. On a
+ * GPU an exchange is one launch and a few fills (exchange_direct.cu).
  */
 #include "op/exchange_direct.h"
 
@@ -30,9 +30,9 @@
 
 enum { PIECE = 64 }; /* tokens whose rows are fetched at a time */
 
-/* Where t lies in this rank's window. */
-static Status find(const char *op, const char *port, const ExchangeRows *r, const Tensor *t,
-                   uint64_t *at)
+/* Offset of t in this rank's window. */
+static Status window_offset(const char *op, const char *port, const ExchangeRows *r,
+                            const Tensor *t, uint64_t *at)
 {
     const CommWindow *w = r->peers;
     uintptr_t first = (uintptr_t)t->data, base = w == NULL ? 0 : (uintptr_t)w->peer[r->all->rank];
@@ -46,14 +46,14 @@ static Status find(const char *op, const char *port, const ExchangeRows *r, cons
                 op, port);
 }
 
-/* Meeting */
+/* Barriers */
 
-static DirectBoard *board_of(const ExchangeRows *r, int rank) { return r->peers->peer[rank]; }
+static DirectHeader *header_of(const ExchangeRows *r, int rank) { return r->peers->peer[rank]; }
 
-static Status come(const ExchangeRows *r, const int32_t *count)
+static Status barrier_enter(const ExchangeRows *r, const int32_t *count)
 {
     for (int to = 0; to < r->all->size; to++) {
-        DirectPost *post = &board_of(r, to)->post[r->all->rank];
+        DirectPost *post = &header_of(r, to)->post[r->all->rank];
         memcpy(post->at, r->at, sizeof post->at);
         if (count != NULL) memcpy(post->count, count, (size_t)r->all->size * sizeof *count);
     }
@@ -61,16 +61,16 @@ static Status come(const ExchangeRows *r, const int32_t *count)
 }
 
 /* A buffer of a peer: the i-th that it posted. */
-static char *theirs(const ExchangeRows *r, int rank, int i)
+static char *peer_buffer(const ExchangeRows *r, int rank, int i)
 {
-    return (char *)r->peers->peer[rank] + board_of(r, r->all->rank)->post[rank].at[i];
+    return (char *)r->peers->peer[rank] + header_of(r, r->all->rank)->post[rank].at[i];
 }
 
 /* Of posted counts: where this rank's tokens begin at each rank, and how many come here. */
 static void layout(const ExchangeDispatch *a, const ExchangeRows *r)
 {
     int me = r->all->rank, ranks = r->all->size;
-    const DirectPost *post = board_of(r, me)->post;
+    const DirectPost *post = header_of(r, me)->post;
     int32_t *first = a->first.data, m = (int32_t)a->rows.dim[0], all = 0;
     memset(first, 0, (size_t)ranks * sizeof *first);
     for (int from = 0; from < ranks; from++) {
@@ -81,17 +81,17 @@ static void layout(const ExchangeDispatch *a, const ExchangeRows *r)
     if (all > m && a->overflow.data != NULL) *(float *)a->overflow.data = 1;
 }
 
-/* A row at a rank; rank -1: none. */
-typedef struct Far {
+/* A row in a peer's memory; rank -1: none. */
+typedef struct PeerRow {
     int rank;
     int64_t row;
-} Far;
+} PeerRow;
 
-static Far far_of(const Tensor *place, const Tensor *first, int64_t slot, int64_t m)
+static PeerRow peer_row_of(const Tensor *place, const Tensor *first, int64_t slot, int64_t m)
 {
     int64_t p = ((const int32_t *)place->data)[slot], n = place->dim[0];
-    if (p < 0) return (Far){ .rank = -1 };
-    Far f = { (int)(p / n), ((const int32_t *)first->data)[p / n] + p % n };
+    if (p < 0) return (PeerRow){ .rank = -1 };
+    PeerRow f = { (int)(p / n), ((const int32_t *)first->data)[p / n] + p % n };
     if (f.row >= m) f.rank = -1;
     return f;
 }
@@ -101,18 +101,18 @@ static Status store_rows(Exec *ex, const ExchangeDispatch *a, const ExchangeRows
     int64_t N = a->x.dim[0], K = tensor_cols(&a->place), here = a->experts / a->ranks;
     size_t row = (size_t)tensor_cols(&a->x) * dtype_bytes(a->x.dtype);
     const int32_t *index = a->index.data;
-    TRY(come(r, index == NULL ? NULL : a->count.data));
+    TRY(barrier_enter(r, index == NULL ? NULL : a->count.data));
     if (index != NULL) layout(a, r);
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t slot = 0; slot < N * K; slot++) {
-        const Far f = far_of(&a->place, &a->first, slot, a->rows.dim[0]);
+        const PeerRow f = peer_row_of(&a->place, &a->first, slot, a->rows.dim[0]);
         int64_t n = slot / K;
         if (f.rank < 0) continue;
-        memcpy(theirs(r, f.rank, 0) + (size_t)f.row * row,
+        memcpy(peer_buffer(r, f.rank, 0) + (size_t)f.row * row,
                (const char *)a->x.data + (size_t)n * row, row);
         if (index == NULL) continue;
-        int32_t *local = (int32_t *)(void *)theirs(r, f.rank, 1) + f.row * K;
-        float *weight = (float *)(void *)theirs(r, f.rank, 2) + f.row * K;
+        int32_t *local = (int32_t *)(void *)peer_buffer(r, f.rank, 1) + f.row * K;
+        float *weight = (float *)(void *)peer_buffer(r, f.rank, 2) + f.row * K;
         memcpy(weight, tensor_at(&a->weight, n * K), (size_t)K * sizeof *weight);
         for (int64_t k = 0; k < K; k++)
             local[k] = exchange_local_expert(index[n * K + k], f.rank * here, here);
@@ -130,18 +130,18 @@ static void fetch(Exec *ex, const ExchangeCombine *a, const ExchangeRows *r, int
     int32_t *at = to->index.data;
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t i = 0; i < n * K; i++) {
-        const Far f = far_of(&a->place, &a->first, first * K + i, M);
+        const PeerRow f = peer_row_of(&a->place, &a->first, first * K + i, M);
         at[i] = f.rank < 0 ? -1 : (int32_t)i;
         if (f.rank < 0) continue;
-        memcpy((char *)to->x.data + (size_t)i * row, theirs(r, f.rank, 0) + (size_t)f.row * row,
-               row);
+        memcpy((char *)to->x.data + (size_t)i * row,
+               peer_buffer(r, f.rank, 0) + (size_t)f.row * row, row);
         if (weights > 0)
-            memcpy(tensor_at(&to->weight, i * K), theirs(r, f.rank, 1) + (size_t)f.row * weights,
-                   weights);
+            memcpy(tensor_at(&to->weight, i * K),
+                   peer_buffer(r, f.rank, 1) + (size_t)f.row * weights, weights);
     }
 }
 
-static Tensor part(const Tensor *t, int64_t first, int64_t n)
+static Tensor rows_or_none(const Tensor *t, int64_t first, int64_t n)
 {
     return t->data == NULL ? *t : tensor_rows(t, first, n);
 }
@@ -153,16 +153,16 @@ static Status load_rows(Exec *ex, const ExchangeCombine *a, const ExchangeRows *
     ExchangeRows back = { .x = exchange_rows_at(&a->x, PIECE * K, &at) };
     back.index = exchange_rows_at(&a->place, PIECE, &at);
     back.weight = exchange_rows_at(&a->rows_weight, PIECE * K, &at);
-    TRY(come(r, NULL));
+    TRY(barrier_enter(r, NULL));
     for (int64_t first = 0; first < N; first += PIECE) {
         int64_t n = N - first < PIECE ? N - first : PIECE;
         ExchangeCombine some = *a;
         fetch(ex, a, r, first, n, &back);
         some.place = tensor_rows(&back.index, 0, n);
-        some.shared = part(&a->shared, first, n);
-        some.residual = part(&a->residual, first, n);
-        some.y = part(&a->y, first, n);
-        some.weight = part(&a->weight, first, n);
+        some.shared = rows_or_none(&a->shared, first, n);
+        some.residual = rows_or_none(&a->residual, first, n);
+        some.y = rows_or_none(&a->y, first, n);
+        some.weight = rows_or_none(&a->weight, first, n);
         TRY(exchange_unpack(ex, &some, &back));
     }
     return comm_barrier(r->all);
@@ -187,9 +187,9 @@ static Status dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch
     bool routed = a->index.data != NULL;
     if (routed && a->count.data == NULL)
         return FAIL(ERR_ARG, "%s: count is not set, but direct needs it with index", op);
-    TRY(find(op, "rows", &r, &a->rows, &r.at[0]));
-    if (routed) TRY(find(op, "rows_index", &r, &a->rows_index, &r.at[1]));
-    if (routed) TRY(find(op, "rows_weight", &r, &a->rows_weight, &r.at[2]));
+    TRY(window_offset(op, "rows", &r, &a->rows, &r.at[0]));
+    if (routed) TRY(window_offset(op, "rows_index", &r, &a->rows_index, &r.at[1]));
+    if (routed) TRY(window_offset(op, "rows_weight", &r, &a->rows_weight, &r.at[2]));
     if (routed) TRY(exchange_no_rows(ex, &a->rows_index, &a->rows_weight));
     return l->dispatch_rows(ex, a, &r);
 }
@@ -199,8 +199,8 @@ static Status combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *
 {
     static const char op[] = "exchange_combine";
     ExchangeRows r = { .all = g->all, .peers = ex->peers };
-    TRY(find(op, "x", &r, &a->x, &r.at[0]));
-    TRY(find(op, "rows_weight", &r, &a->rows_weight, &r.at[1]));
+    TRY(window_offset(op, "x", &r, &a->x, &r.at[0]));
+    TRY(window_offset(op, "rows_weight", &r, &a->rows_weight, &r.at[1]));
     return l->combine_rows(ex, a, &r);
 }
 
@@ -208,7 +208,7 @@ const ExchangeDesc exchange_direct = {
     .name = "direct",
     .places = true,
     .gapless = true,
-    .board_bytes = sizeof(DirectBoard),
+    .header_bytes = sizeof(DirectHeader),
     .ranks_most = DIRECT_RANKS,
     .rows = exchange_distinct,
     .volume = exchange_straight,

@@ -1,19 +1,19 @@
 /*
- * exchange_direct on a GPU: dispatch and combine are one kernel each, which meets the other ranks'
- * kernels through flags in their boards (exchange_direct.h): nothing waits on the host, and what a
- * kernel needs to know from the step before lies on the device, so it may be captured.
+ * exchange_direct on a GPU: dispatch and combine are one kernel each, which waits for the other
+ * ranks' kernels by flags in their flag areas (exchange_direct.h). Nothing waits on the host, and
+ * what a kernel needs from the step before lies on the device, so it may be captured.
  *
  * Blocks are few, because they stand beside products, and links are slow beside them: BLOCKS of
  * WARPS warps, a warp a token. Dispatch reads a token's row once, PACKS packs a lane at a time, and
- * stores it to each of its ranks; stores need no answer. Combine loads the row of SOURCES ranks at a
- * time and adds them up in their order: a load from another GPU takes about 2 us, so
- * BLOCKS x WARPS x SOURCES x HELD x 512 bytes, 2 MB, are on their way.
+ * stores it to each of its ranks; stores need no answer. Combine loads the row of SOURCES ranks at
+ * a time and adds them up in their order: a load from another GPU takes about 2 us, so BLOCKS x
+ * WARPS x SOURCES x HELD x 512 bytes, 2 MB, are on their way.
  *
- * A flag is stored with release and read with acquire for the system. One thread a rank does, behind
- * a barrier of the block, and the block that ends last does for all. A kernel that waits looks at
- * its clock and at a word of the host's: past the deadline it says whom it waited for, and leaves.
- * Then it stored nothing, or not all, and rows that did not come have no expert, so that what
- * follows is safe; the host ends the step (comm_watch).
+ * A flag is stored with release and read with acquire for the system. One thread a rank does,
+ * behind a barrier of the block, and the block that ends last does for all. A kernel that waits
+ * looks at its clock and at a word of the host's: past the deadline it says whom it waited for, and
+ * leaves. Then it stored nothing, or not all, and rows that did not come have no expert, so that
+ * what follows is safe; the host ends the step (comm_watch).
  */
 #include "op/rows.cuh"
 
@@ -26,35 +26,36 @@ enum { ROWS, EXPERTS, WEIGHTS, BUFFERS };
 
 static_assert(THREADS % WARP == 0 && (int)THREADS <= BLOCK_THREADS_MAX, "a token has a whole warp");
 
-/* Meeting */
+/* Barriers */
 
-typedef struct Meeting {
+typedef struct Windows {
     char *window[DIRECT_RANKS]; /* each rank's, as this GPU sees it */
     CommSpin *spin;
     uint64_t limit_ns, at[BUFFERS];
     int me, ranks;
-} Meeting;
+} Windows;
 
-static __device__ __forceinline__ DirectBoard *board_of(const Meeting &m, int rank)
+static __device__ __forceinline__ DirectHeader *header_of(const Windows &w, int rank)
 {
-    return reinterpret_cast<DirectBoard *>(m.window[rank]);
+    return reinterpret_cast<DirectHeader *>(w.window[rank]);
 }
 
-/* What another rank has stored, behind its flag. */
-template <typename V> static __device__ __forceinline__ V told(const V *at)
+/* What another rank stored before it set its flag; never from a register or a cache of this
+ * thread. */
+template <typename V> static __device__ __forceinline__ V load_volatile(const V *at)
 {
     return *const_cast<const volatile V *>(at);
 }
 
-/* Waits until the flag has come to `epoch`. False: there is no hope. */
-static __device__ bool flag_wait(const Meeting &m, const uint32_t *flag, uint32_t epoch, int rank)
+/* Waits until the flag has reached `epoch`. False: the deadline has passed, or the host gave up. */
+static __device__ bool flag_wait(const Windows &w, const uint32_t *flag, uint32_t epoch, int rank)
 {
-    volatile CommSpin *spin = m.spin;
+    volatile CommSpin *spin = w.spin;
     uint64_t since = now_ns();
     for (int turn = 1; (int32_t)(load_acquire(flag) - epoch) < 0; turn++) {
         if (turn % LOOK != 0) continue;
         if (spin->over != 0) return false;
-        if (now_ns() - since <= m.limit_ns) continue;
+        if (now_ns() - since <= w.limit_ns) continue;
         spin->lost = 1 + rank;
         spin->over = 1;
         return false;
@@ -62,28 +63,29 @@ static __device__ bool flag_wait(const Meeting &m, const uint32_t *flag, uint32_
     return true;
 }
 
-/* The first block posts to all; each block waits until all have posted here. For all threads. */
-static __device__ bool come(const Meeting &m, const int32_t *count, uint32_t epoch)
+/* The first block posts to all ranks; each block waits until all have posted here. All threads
+ * call. False: a rank did not come. */
+static __device__ bool barrier_enter(const Windows &w, const int32_t *count, uint32_t epoch)
 {
     int rank = (int)threadIdx.x;
-    bool mine = rank < m.ranks;
+    bool mine = rank < w.ranks;
     if (blockIdx.x == 0 && mine) {
-        DirectBoard *board = board_of(m, rank);
-        DirectPost *post = &board->post[m.me];
-        for (int i = 0; i < BUFFERS; i++) post->at[i] = m.at[i];
-        for (int to = 0; count != NULL && to < m.ranks; to++) post->count[to] = count[to];
-        store_release(&board->come[m.me], epoch);
+        DirectHeader *header = header_of(w, rank);
+        DirectPost *post = &header->post[w.me];
+        for (int i = 0; i < BUFFERS; i++) post->at[i] = w.at[i];
+        for (int to = 0; count != NULL && to < w.ranks; to++) post->count[to] = count[to];
+        store_release(&header->entered[w.me], epoch);
     }
-    bool hope = !mine || flag_wait(m, &board_of(m, m.me)->come[rank], epoch, rank);
-    return __syncthreads_and(hope) != 0;
+    bool ok = !mine || flag_wait(w, &header_of(w, w.me)->entered[rank], epoch, rank);
+    return __syncthreads_and(ok) != 0;
 }
 
-/* Behind all that this rank stored and loaded: the block that ends last tells all ranks, and waits
- * until all have told this one. */
-static __device__ void part(const Meeting &m, uint32_t epoch, bool hope)
+/* After all loads and stores of this rank: the block that ends last sets the flag at each rank, and
+ * waits until all ranks have set theirs here. Not `ok`: there was no exchange, so it sets none. */
+static __device__ void barrier_leave(const Windows &w, uint32_t epoch, bool ok)
 {
     __shared__ bool last;
-    DirectBoard *own = board_of(m, m.me);
+    DirectHeader *own = header_of(w, w.me);
     int rank = (int)threadIdx.x;
     __syncthreads();
     if (rank == 0) {
@@ -93,54 +95,58 @@ static __device__ void part(const Meeting &m, uint32_t epoch, bool hope)
     }
     __syncthreads();
     if (!last) return;
-    if (hope && rank < m.ranks) {
-        store_release(&board_of(m, rank)->done[m.me], epoch);
-        (void)flag_wait(m, &own->done[rank], epoch, rank);
+    if (ok && rank < w.ranks) {
+        store_release(&header_of(w, rank)->left[w.me], epoch);
+        (void)flag_wait(w, &own->left[rank], epoch, rank);
     }
     __syncthreads();
     if (rank == 0) own->epoch = epoch; /* all blocks have read it */
 }
 
-/* Where ranks have their buffers, and their rows for tokens of this one. */
-typedef struct Reach {
+/* Addresses of the peers' buffers, and their first rows for tokens of this rank. */
+typedef struct Peers {
     char *at[BUFFERS][DIRECT_RANKS];
     int32_t first[DIRECT_RANKS];
-} Reach;
+} Peers;
 
-/* A thread a rank, behind `come`; then a barrier. */
-static __device__ __forceinline__ void reach(const Meeting &m, const int32_t *first, Reach *out)
+/* After barrier_enter, a thread for each rank; a barrier of the block comes next. */
+static __device__ __forceinline__ void resolve_peers(const Windows &w, const int32_t *first,
+                                                     Peers *out)
 {
     int rank = (int)threadIdx.x;
-    if (rank >= m.ranks) return;
-    const DirectPost *post = &board_of(m, m.me)->post[rank];
-    for (int i = 0; i < BUFFERS; i++) out->at[i][rank] = m.window[rank] + told(&post->at[i]);
+    if (rank >= w.ranks) return;
+    const DirectPost *post = &header_of(w, w.me)->post[rank];
+    for (int i = 0; i < BUFFERS; i++)
+        out->at[i][rank] = w.window[rank] + load_volatile(&post->at[i]);
     if (first != NULL) out->first[rank] = first[rank];
 }
 
 /* The row of token n at the k-th of its ranks; rank -1: it has none, or there is no room. */
-struct Far {
+struct PeerRow {
     int rank;
     int32_t row;
 };
 
-static __device__ __forceinline__ Far far_of(const Reach &r, const int32_t *place, int64_t at,
-                                             uint32_t n_tokens, int64_t m)
+static __device__ __forceinline__ PeerRow peer_row_of(const Peers &r, const int32_t *place,
+                                                      int64_t at, uint32_t n_tokens, int64_t m)
 {
     int32_t p = read_const(place + at);
-    if (p < 0) return Far{ -1, 0 };
+    if (p < 0) return PeerRow{ -1, 0 };
     uint32_t rank = (uint32_t)p / n_tokens, row = (uint32_t)p % n_tokens;
     row += (uint32_t)r.first[rank]; /* after a fault it may be anything */
-    return row < (uint64_t)m ? Far{ (int)rank, (int32_t)row } : Far{ -1, 0 };
+    return row < (uint64_t)m ? PeerRow{ (int)rank, (int32_t)row } : PeerRow{ -1, 0 };
 }
 
 /* Runs `with(rank, row)` for the ranks of token n, in their order. For a whole warp. */
 template <typename F>
-static __device__ __forceinline__ void each_far(const Reach &r, const int32_t *place, int64_t n,
-                                                int64_t k, uint32_t n_tokens, int64_t m, F with)
+static __device__ __forceinline__ void each_peer_row(const Peers &r, const int32_t *place,
+                                                     int64_t n, int64_t k, uint32_t n_tokens,
+                                                     int64_t m, F with)
 {
     int lane = (int)threadIdx.x % WARP;
     for (int64_t base = 0; base < k; base += WARP) {
-        Far f = base + lane < k ? far_of(r, place, n * k + base + lane, n_tokens, m) : Far{ -1, 0 };
+        PeerRow f = base + lane < k ? peer_row_of(r, place, n * k + base + lane, n_tokens, m)
+                                    : PeerRow{ -1, 0 };
         for (LaneMask left = lanes_where(f.rank >= 0); left != 0; left &= left - 1) {
             int from = lanes_first(left);
             with(lane_get(f.rank, from), (int64_t)lane_get(f.row, from));
@@ -151,7 +157,7 @@ static __device__ __forceinline__ void each_far(const Reach &r, const int32_t *p
 /* Dispatch */
 
 template <typename T> struct Store {
-    Meeting m;
+    Windows w;
     const T *x;
     const int32_t *index; /* or NULL: rows go alone, to where `first` says */
     const float *weight;
@@ -163,27 +169,27 @@ template <typename T> struct Store {
 
 /* Of posted counts: where this rank's tokens begin at each rank, and how many come here. A thread a
  * rank; the first block keeps them. */
-template <typename T> static __device__ __forceinline__ void layout(const Store<T> &a, Reach *out)
+template <typename T> static __device__ __forceinline__ void layout(const Store<T> &a, Peers *out)
 {
     int rank = (int)threadIdx.x;
     int32_t before = 0, all = 0;
-    if (rank >= a.m.ranks) return;
-    const DirectPost *post = board_of(a.m, a.m.me)->post;
-    for (int from = 0; from < a.m.ranks; from++) {
-        if (from == a.m.me) before = all;
-        all += told(&post[from].count[rank]);
+    if (rank >= a.w.ranks) return;
+    const DirectPost *post = header_of(a.w, a.w.me)->post;
+    for (int from = 0; from < a.w.ranks; from++) {
+        if (from == a.w.me) before = all;
+        all += load_volatile(&post[from].count[rank]);
     }
     out->first[rank] = before;
     if (blockIdx.x > 0) return;
     a.first[rank] = before;
-    if (rank != a.m.me) return;
-    a.first[a.m.ranks] = (int32_t)min((int64_t)all, a.M);
+    if (rank != a.w.me) return;
+    a.first[a.w.ranks] = (int32_t)min((int64_t)all, a.M);
     if (all > a.M && a.overflow != NULL) *a.overflow = 1;
 }
 
 /* A warp stores token n to its ranks. */
 template <typename T, bool WIDE>
-static __device__ __forceinline__ void store_token(const Store<T> &a, const Reach &r, int64_t n)
+static __device__ __forceinline__ void store_token(const Store<T> &a, const Peers &r, int64_t n)
 {
     constexpr int P = Packed<T, WIDE>::P;
     constexpr int64_t STEP = (int64_t)WARP * P, SPAN = STEP * PACKS;
@@ -194,7 +200,7 @@ static __device__ __forceinline__ void store_token(const Store<T> &a, const Reac
         for (int i = 0; i < PACKS; i++) {
             if (col + i * STEP < a.D) fetch_once(v[i], a.x + n * a.D + col + i * STEP);
         }
-        each_far(r, a.place, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
+        each_peer_row(r, a.place, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
             T *to = reinterpret_cast<T *>(r.at[ROWS][rank]) + row * a.D + col;
 #pragma unroll
             for (int i = 0; i < PACKS; i++) {
@@ -205,10 +211,10 @@ static __device__ __forceinline__ void store_token(const Store<T> &a, const Reac
 }
 
 template <typename T>
-static __device__ __forceinline__ void store_routing(const Store<T> &a, const Reach &r, int64_t n)
+static __device__ __forceinline__ void store_routing(const Store<T> &a, const Peers &r, int64_t n)
 {
     int lane = (int)threadIdx.x % WARP;
-    each_far(r, a.place, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
+    each_peer_row(r, a.place, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
         int32_t *expert = reinterpret_cast<int32_t *>(r.at[EXPERTS][rank]) + row * a.K;
         float *weight = reinterpret_cast<float *>(r.at[WEIGHTS][rank]) + row * a.K;
         for (int64_t k = lane; k < a.K; k += WARP) {
@@ -223,11 +229,11 @@ template <typename T, bool WIDE>
 static __global__
 __launch_bounds__(THREADS, 1) void exchange_store_kernel(const __grid_constant__ Store<T> a)
 {
-    __shared__ Reach r;
-    uint32_t epoch = told(&board_of(a.m, a.m.me)->epoch) + 1;
-    bool routed = a.index != NULL, hope = come(a.m, routed ? a.count : NULL, epoch);
-    if (hope) {
-        reach(a.m, routed ? NULL : a.first, &r);
+    __shared__ Peers r;
+    uint32_t epoch = load_volatile(&header_of(a.w, a.w.me)->epoch) + 1;
+    bool routed = a.index != NULL, ok = barrier_enter(a.w, routed ? a.count : NULL, epoch);
+    if (ok) {
+        resolve_peers(a.w, routed ? NULL : a.first, &r);
         if (routed) layout(a, &r);
         __syncthreads();
         int64_t warp = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
@@ -236,13 +242,13 @@ __launch_bounds__(THREADS, 1) void exchange_store_kernel(const __grid_constant__
             if (routed) store_routing(a, r, n);
         }
     }
-    part(a.m, epoch, hope);
+    barrier_leave(a.w, epoch, ok);
 }
 
 /* Combine */
 
 template <typename T> struct Load {
-    Meeting m;
+    Windows w;
     const int32_t *place, *first;
     const T *shared, *residual; /* or NULL */
     T *y;
@@ -276,7 +282,7 @@ static __device__ __forceinline__ void add_all(Sum<T, WIDE> &s, const Packed<T, 
 
 /* The row of SOURCES ranks at a time, the next of those in `left`. */
 template <typename T, bool WIDE>
-static __device__ __forceinline__ void add_sources(const Load<T> &a, const Reach &r, Far f,
+static __device__ __forceinline__ void add_sources(const Load<T> &a, const Peers &r, PeerRow f,
                                                    int64_t col, Sum<T, WIDE> &sum)
 {
     LaneMask left = lanes_where(f.rank >= 0);
@@ -300,7 +306,7 @@ static __device__ __forceinline__ void add_sources(const Load<T> &a, const Reach
 }
 
 template <typename T, bool WIDE>
-static __device__ __forceinline__ void load_token(const Load<T> &a, const Reach &r, int64_t n)
+static __device__ __forceinline__ void load_token(const Load<T> &a, const Peers &r, int64_t n)
 {
     constexpr int P = Packed<T, WIDE>::P;
     constexpr int64_t STEP = (int64_t)WARP * P;
@@ -312,9 +318,9 @@ static __device__ __forceinline__ void load_token(const Load<T> &a, const Reach 
         if (a.shared != NULL) ask(shared, a.shared + at, a.D - col);
         if (a.residual != NULL) ask(residual, a.residual + at, a.D - col);
         for (int64_t base = 0; base < a.K; base += WARP) {
-            Far f = { -1, 0 };
+            PeerRow f = { -1, 0 };
             if (base + lane < a.K)
-                f = far_of(r, a.place, n * a.K + base + lane, (uint32_t)a.N, a.M);
+                f = peer_row_of(r, a.place, n * a.K + base + lane, (uint32_t)a.N, a.M);
             add_sources(a, r, f, col, sum);
         }
         if (a.shared != NULL) add_all(sum, shared);
@@ -327,12 +333,12 @@ static __device__ __forceinline__ void load_token(const Load<T> &a, const Reach 
 }
 
 template <typename T>
-static __device__ __forceinline__ void load_weights(const Load<T> &a, const Reach &r, int64_t n)
+static __device__ __forceinline__ void load_weights(const Load<T> &a, const Peers &r, int64_t n)
 {
     for (int64_t base = 0; base < a.K; base += WARP) {
         int64_t k = base + threadIdx.x % WARP;
         float sum = 0;
-        each_far(r, a.place, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
+        each_peer_row(r, a.place, n, a.K, (uint32_t)a.N, a.M, [&](int rank, int64_t row) {
             const float *from = reinterpret_cast<const float *>(r.at[EXPERTS][rank]) + row * a.K;
             if (k < a.K) sum += read_once(from + k);
         });
@@ -344,11 +350,11 @@ template <typename T, bool WIDE>
 static __global__ __launch_bounds__(THREADS,
                                     1) void exchange_load_kernel(const __grid_constant__ Load<T> a)
 {
-    __shared__ Reach r;
-    uint32_t epoch = told(&board_of(a.m, a.m.me)->epoch) + 1;
-    bool hope = come(a.m, NULL, epoch);
-    if (hope) {
-        reach(a.m, a.first, &r);
+    __shared__ Peers r;
+    uint32_t epoch = load_volatile(&header_of(a.w, a.w.me)->epoch) + 1;
+    bool ok = barrier_enter(a.w, NULL, epoch);
+    if (ok) {
+        resolve_peers(a.w, a.first, &r);
         __syncthreads();
         int64_t warp = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
         for (int64_t n = warp; n < a.N; n += (int64_t)gridDim.x * WARPS) {
@@ -356,24 +362,24 @@ static __global__ __launch_bounds__(THREADS,
             if (a.weight != NULL) load_weights(a, r, n);
         }
     }
-    part(a.m, epoch, hope);
+    barrier_leave(a.w, epoch, ok);
 }
 
 /* Launchers */
 
-static Meeting meeting(const ExchangeRows *r)
+static Windows windows_of(const ExchangeRows *r)
 {
-    Meeting m = {};
-    for (int i = 0; i < r->all->size; i++) m.window[i] = (char *)r->peers->peer[i];
-    for (int i = 0; i < BUFFERS; i++) m.at[i] = r->at[i];
-    m.spin = r->peers->spin;
-    m.limit_ns = (uint64_t)(r->peers->timeout_s * 1e9);
-    m.me = r->all->rank;
-    m.ranks = r->all->size;
-    return m;
+    Windows w = {};
+    for (int i = 0; i < r->all->size; i++) w.window[i] = (char *)r->peers->peer[i];
+    for (int i = 0; i < BUFFERS; i++) w.at[i] = r->at[i];
+    w.spin = r->peers->spin;
+    w.limit_ns = (uint64_t)(r->peers->timeout_s * 1e9);
+    w.me = r->all->rank;
+    w.ranks = r->all->size;
+    return w;
 }
 
-/* At least one: a rank without tokens meets the others, too. */
+/* At least one: the others wait for a rank without tokens, too. */
 static unsigned blocks_for(int64_t n)
 {
     unsigned blocks = grid_of(n, WARPS);
@@ -387,7 +393,7 @@ static Status store_rows(struct Exec *ex, const ExchangeDispatch *a, const Excha
                          [&](auto t, auto wide) {
                              typedef decltype(t) T;
                              Store<T> s = {};
-                             s.m = meeting(r);
+                             s.w = windows_of(r);
                              s.x = (const T *)a->x.data;
                              s.index = (const int32_t *)a->index.data;
                              s.weight = (const float *)a->weight.data;
@@ -413,7 +419,7 @@ static Status load_rows(struct Exec *ex, const ExchangeCombine *a, const Exchang
         { a->x.data, a->shared.data, a->residual.data, a->y.data }, { D }, [&](auto t, auto wide) {
             typedef decltype(t) T;
             Load<T> l = {};
-            l.m = meeting(r);
+            l.w = windows_of(r);
             l.place = (const int32_t *)a->place.data;
             l.first = (const int32_t *)a->first.data;
             l.shared = (const T *)a->shared.data;

@@ -1,5 +1,5 @@
-/* exchange_direct: the memory at the front of every rank's window through which ranks meet
- * (exchange_direct.c has the story). Written by all ranks, read by its own. */
+/* exchange_direct: the flag area at the front of every rank's window, by which ranks wait for each
+ * other (exchange_direct.c has the story). All ranks write it, its own rank reads it. */
 #ifndef OP_EXCHANGE_DIRECT_H
 #define OP_EXCHANGE_DIRECT_H
 
@@ -13,14 +13,14 @@ typedef struct DirectPost {
     int32_t count[DIRECT_RANKS]; /* tokens that it sends to each rank; with routing alone */
 } DirectPost;
 
-/* Flags hold the number of the last exchange to which they belong: they only grow, so nobody clears
- * them. On the CPU comm_barrier stands for them. */
-typedef struct DirectBoard {
-    uint32_t come[DIRECT_RANKS]; /* by rank: its post is here, and its memory may be reached */
-    uint32_t done[DIRECT_RANKS]; /* it reaches into this rank's memory no more */
-    uint32_t epoch;              /* exchanges that have ended here */
-    uint32_t blocks;             /* of the kernel, that have ended; 0 between kernels */
+/* A flag holds the number of the last exchange that set it. Flags only grow, so nobody clears them.
+ * On the CPU comm_barrier does their work. */
+typedef struct DirectHeader {
+    uint32_t entered[DIRECT_RANKS]; /* by rank: its post is here, and its memory may be used */
+    uint32_t left[DIRECT_RANKS];    /* by rank: it uses this rank's memory no more */
+    uint32_t epoch;                 /* number of the last exchange that ended here */
+    uint32_t blocks;                /* of the kernel that have ended; 0 between kernels */
     DirectPost post[DIRECT_RANKS];
-} DirectBoard;
+} DirectHeader;
 
 #endif

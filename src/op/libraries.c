@@ -1,5 +1,5 @@
-/* libraries: opens and closes the libraries of an Exec, and what kernels ask of it: stream, workspace,
- * ticket. */
+/* libraries: opens and closes the libraries of an Exec, and what kernels ask of it: stream,
+ * workspace, ticket. */
 #include "op/libraries.h"
 
 #include "gpu/gpu.h"

@@ -1,5 +1,5 @@
-/* libraries: the vendor's libraries that ops on a GPU call, as a table of rows: opened with an Exec, closed
- * with it. A build has the table of its vendor (nv/libraries.cu), or an empty one
+/* libraries: the vendor's libraries that ops on a GPU call, as a table of rows: opened with an
+ * Exec, closed with it. A build has the table of its vendor (nv/libraries.cu), or an empty one
  * (libraries_off.c). Which kernel or library a call takes is not decided here but by the op. */
 #ifndef OP_LIBRARIES_H
 #define OP_LIBRARIES_H

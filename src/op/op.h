@@ -104,9 +104,9 @@ typedef struct Backend {
     Status (*sync)(Exec *ex); /* waits for all lanes */
     /* Waits; the first element that is not finite and its value, or index -1. */
     Status (*find_bad)(Exec *ex, const Tensor *t, int64_t *index, double *value);
-    const struct Streams *streams; /* of these three: backend/backend.h */
+    const struct Streams *streams; /* of these two: backend/backend.h */
     const struct Graphs *graphs;
-    const struct Device *device;
+    void (*close)(Exec *ex); /* gives back what the Exec holds; NULL: nothing */
 } Backend;
 
 /* Sees every op on its way to the backend. It passes the op on with op_next, and finds itself at

@@ -238,12 +238,12 @@ static Status print_call(Explained *x, const GradientCall *call)
 {
     CollectiveCost c;
     CollectiveGroup g = roofline_group(x->p->q.hardware, call->ranks, call->stride);
-    TRY(collective_cost(x->p->q.hardware, call->kind, &g, call->bytes, &c));
+    TRY(roofline_collective(x->p->q.hardware, &call->cost, &g, &c));
     return text_printf(
         x->out,
         "    %-18s %9.3f GiB over %lld ranks, %lld a domain, %s: %.3f ms + %.3f GB up "
         "and %.3f GB out of a GPU = %.3f ms\n",
-        call->what, call->bytes / PLAN_GIB, (long long)g.ranks, (long long)g.local,
+        call->what, call->cost.size / PLAN_GIB, (long long)g.ranks, (long long)g.local,
         collective_way_name(c.way), 1e3 * c.latency_s, c.up_bytes / 1e9, c.out_bytes / 1e9,
         1e3 * call->s);
 }

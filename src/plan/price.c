@@ -67,18 +67,6 @@ void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, con
 
 /* ---- time beside the schedule ---- */
 
-static Status collective_s(const Planner *p, const PriceEntry *e, CollectiveKind kind,
-                           int64_t ranks, int64_t stride, double bytes, double *s)
-{
-    *s = 0;
-    if (ranks <= 1 || bytes <= 0) return OK;
-    CollectiveGroup g = roofline_group(p->q.hardware, ranks, stride);
-    CollectiveCost c;
-    TRY(collective_cost(p->q.hardware, kind, &g, bytes, &c));
-    *s = c.s / e->stack.at[STACK_share_links];
-    return OK;
-}
-
 ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry *e)
 {
     int64_t ranks = l->dp * l->cp;
@@ -91,35 +79,55 @@ ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry
     return s;
 }
 
-static Status add_call(const Planner *p, const PriceEntry *e, GradientCall c, GradientTimes *t,
+/* What the op that adds or gathers parameters says of so many bytes of them. Its cost is linear, so a
+ * fraction is fine: shards divide elements evenly only once buckets are padded. */
+static OpCost cost_of_shared(OpComm kind, int64_t ranks, double bytes)
+{
+    float at = 0;
+    const Tensor one = { .data = &at, .dtype = DTYPE_F32, .rank = 1, .dim = { 1 } };
+    const Collective args = { .in = one, .out = one, .kind = kind, .ranks = ranks };
+    OpCost c = op_desc(OP_COLLECTIVE)->cost(&args);
+    double elems = bytes / (double)dtype_bytes(DTYPE_F32);
+    c.bytes *= elems, c.comm_bytes *= elems, c.size *= elems;
+    return c;
+}
+
+static Status add_call(const Planner *p, const PriceEntry *e, GradientCall call, GradientTimes *t,
                        double *sum)
 {
-    TRY(collective_s(p, e, c.kind, c.ranks, c.stride, c.bytes, &c.s));
-    *sum += c.s;
-    if (c.s > 0) t->call[t->calls++] = c;
+    CollectiveGroup g = roofline_group(p->q.hardware, call.ranks, call.stride);
+    CollectiveCost c;
+    if (call.ranks <= 1 || call.cost.size <= 0) return OK;
+    TRY(roofline_collective(p->q.hardware, &call.cost, &g, &c));
+    call.s = c.s / e->stack.at[STACK_share_links];
+    *sum += call.s;
+    if (call.s > 0) t->call[t->calls++] = call;
     return OK;
 }
 
-/* Parameters of one kind, held by `ranks` GPUs with stride `stride` and sharded over `shards` of them.
- * elems: those that are reduced, those that are gathered; weight: bytes of one of these. */
+/* Gradients and weights of one kind, held by `ranks` GPUs with stride `stride`, sharded over `shards`
+ * of them. elems: those that are reduced, those that are gathered; weight: bytes of one of these. */
 static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks, int64_t shards,
                             int64_t stride, const double elems[2], double weight, GradientTimes *t)
 {
-    double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4;
+    double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4; /* of a gradient */
+    int64_t replicas = ranks / shards;
     double part = elems[0] / (double)shards;
     const GradientCall each[] = {
-        { "gradients reduced", COLLECTIVE_REDUCE_SCATTER, shards, stride, elems[0] * size, 0 },
-        { "replicas added up", COLLECTIVE_ALL_REDUCE, ranks / shards, stride * shards, part * size,
-          0 },
-        { "weights gathered", COLLECTIVE_ALL_GATHER, shards, stride, elems[1] * weight, 0 },
+        { "gradients reduced", cost_of_shared(COMM_REDUCE_SCATTER, shards, elems[0] * size), shards,
+          stride, 0 },
+        { "replicas added up", cost_of_shared(COMM_ALL_REDUCE, replicas, part * size), replicas,
+          stride * shards, 0 },
+        { "weights gathered", cost_of_shared(COMM_ALL_GATHER, shards, elems[1] * weight), shards,
+          stride, 0 },
     };
     double *const sum[] = { &t->reduce, &t->replicate, &t->gather };
     for (int i = 0; i < 3; i++) TRY(add_call(p, e, each[i], t, sum[i]));
     return OK;
 }
 
-/* Number of parameters that this rank updates. */
-static double own_elems(const ParamShards *s, const RankPrice *r)
+/* Number of parameters that this rank updates: those whose summed gradients it holds. */
+static double updated_elems(const ParamShards *s, const RankPrice *r)
 {
     const ParamSizes *own = &r->sum.params.of[BUF_GRAD];
     double expert = (double)own->expert, dense = (double)own->flat - expert;
@@ -153,9 +161,11 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
                           .gathers = l->zero < 3 ? 1 : 2 * micros }; /* for either pass */
     TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, dense, weight, t));
     TRY(add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, expert, weight, t));
-    const GradientCall twins = { "twins added up",  COLLECTIVE_ALL_REDUCE,     2,
-                                 l->pp * ranks / 2, 4 * own_elems(&shards, r), 0 };
-    if (l->schedule->placement == PLACE_BOTH) TRY(add_call(p, e, twins, t, &t->twins));
+    if (l->schedule->placement == PLACE_BOTH) {
+        OpCost c = cost_of_shared(COMM_ALL_REDUCE, 2, 4 * updated_elems(&shards, r));
+        const GradientCall twins = { "twins added up", c, 2, l->pp * ranks / 2, 0 };
+        TRY(add_call(p, e, twins, t, &t->twins));
+    }
     t->shown_reduce = fmax(0, t->reduce - hidden);
     double added = t->replicate + t->twins;
     t->shown_replicate = fmax(0, added - fmax(0, hidden - t->reduce)); /* the last pass */
@@ -169,7 +179,7 @@ static double update_s(const Planner *p, const PriceEntry *e, const ParamShards 
                        const RankPrice *r)
 {
     Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0 };
-    return roofline_memory_s(&roof, own_elems(shards, r) * update_bytes(&e->spec));
+    return roofline_memory_s(&roof, updated_elems(shards, r) * update_bytes(&e->spec));
 }
 
 /* ---- memory ---- */
@@ -516,7 +526,7 @@ static Status stack_can(const double *can, const PlanLayout *l)
 bool plan_reaches(const PlanRequest *q, int ep)
 {
     int64_t kind = q->config->moe_exchange;
-    bool stores = kind != EXCHANGE_AUTO && exchange_kinds[kind]->board_bytes > 0;
+    bool stores = kind != EXCHANGE_AUTO && exchange_kinds[kind]->header_bytes > 0;
     return !stores || q->stack->has[STACK_dispatch] ||
            roofline_group(q->hardware, ep, 1).local == ep;
 }

@@ -101,9 +101,9 @@ typedef struct PriceRanks {
 /* One collective of parameters: of a step, or of a pass with ZeRO-2 and 3. */
 typedef struct GradientCall {
     const char *what;
-    CollectiveKind kind;
-    int64_t ranks, stride;
-    double bytes, s;
+    OpCost cost;           /* as the op says it */
+    int64_t ranks, stride; /* a group of GPUs that are `stride` apart */
+    double s;
 } GradientCall;
 
 enum { GRADIENT_CALLS = 7 };

@@ -16,7 +16,7 @@ double roofline_memory_s(const Roofline *r, double bytes)
     return bytes / (1e9 * r->hardware->memory_achieved_gb_s * r->stack->at[STACK_share_memory]);
 }
 
-static Status exchange(const Roofline *r, const MoeSpec *m, const OpCost *c, double *s)
+static Status exchange_s(const Roofline *r, const MoeSpec *m, const OpCost *c, double *s)
 {
     static const DispatchKind kinds[] = { DISPATCH_EACH, DISPATCH_RANK, DISPATCH_HOST };
     static const DispatchKind ours[EXCHANGE_KINDS] = { [EXCHANGE_ALLTOALL] = DISPATCH_RANK,
@@ -33,23 +33,27 @@ static Status exchange(const Roofline *r, const MoeSpec *m, const OpCost *c, dou
                    .domain_limit = m->rule.groups > 1 ? m->rule.top_groups : 0 };
     CollectiveCost cost;
     TRY(collective_dispatch(r->hardware, &g, &d, &cost));
-    *s = cost.latency_s + (cost.s - cost.latency_s) * r->spec->imbalance;
+    *s = cost.latency_s + (cost.s - cost.latency_s) * r->spec->ranks.imbalance;
     return OK;
 }
 
-static Status context(const Roofline *r, const OpCost *c, double *s)
+Status roofline_collective(const Hardware *h, const OpCost *c, const CollectiveGroup *g,
+                           CollectiveCost *out)
 {
-    int64_t ranks = c->axis == AXIS_DP ? r->spec->ranks.stage : r->spec->ranks.cp;
-    CollectiveGroup g = roofline_group(r->hardware, ranks, 1);
-    if (c->comm == COMM_SHIFT) {
-        *s = collective_send(r->hardware, g.local == g.ranks, g.span, c->comm_bytes).s;
-        return OK;
-    }
-    CollectiveCost cost;
     CollectiveKind kind = c->comm == COMM_ALL_GATHER   ? COLLECTIVE_ALL_GATHER
                           : c->comm == COMM_ALL_REDUCE ? COLLECTIVE_ALL_REDUCE
                                                        : COLLECTIVE_REDUCE_SCATTER;
-    TRY(collective_cost(r->hardware, kind, &g, c->size, &cost));
+    if (c->comm != COMM_SHIFT) return collective_cost(h, kind, g, c->size, out);
+    *out = collective_send(h, g->local == g->ranks, g->span, c->comm_bytes);
+    return OK;
+}
+
+static Status context_s(const Roofline *r, const OpCost *c, double *s)
+{
+    int64_t ranks = c->axis == AXIS_DP ? r->spec->ranks.stage : r->spec->ranks.cp;
+    CollectiveGroup g = roofline_group(r->hardware, ranks, 1);
+    CollectiveCost cost;
+    TRY(roofline_collective(r->hardware, c, &g, &cost));
     *s = cost.s;
     return OK;
 }
@@ -66,7 +70,8 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
     RooflineTime t = { .s = roofline_memory_s(r, c->bytes) };
     if (c->work == WORK_COMM) {
         t.lane = c->comm == COMM_EXCHANGE ? ROOFLINE_EXCHANGE : ROOFLINE_CONTEXT;
-        TRY(c->comm == COMM_EXCHANGE ? exchange(r, &layer->as.moe, c, &t.s) : context(r, c, &t.s));
+        TRY(c->comm == COMM_EXCHANGE ? exchange_s(r, &layer->as.moe, c, &t.s)
+                                     : context_s(r, c, &t.s));
         t.s /= r->stack->at[STACK_share_links];
         *out = t;
         return OK;

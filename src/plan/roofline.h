@@ -39,6 +39,10 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
 /* Seconds to move bytes through memory. */
 double roofline_memory_s(const Roofline *r, double bytes);
 
+/* A collective that costs `c`, over a group. */
+Status roofline_collective(const Hardware *h, const OpCost *c, const CollectiveGroup *g,
+                           CollectiveCost *out);
+
 /* `ranks` of a group that are `stride` GPUs apart: how many of them share a scale-up domain. */
 CollectiveGroup roofline_group(const Hardware *h, int64_t ranks, int64_t stride);
 

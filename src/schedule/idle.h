@@ -14,7 +14,7 @@ typedef struct ActionSpan {
     double start_s, end_s;
 } ActionSpan;
 
-/* Kinds of traffic, in the order of their words in comm.null (train/null.h): of parameters and their
+/* Kinds of traffic, in the order of their words in train/null.c: of parameters and their
  * gradients, of tokens to experts, over parts of a sequence, between stages. */
 typedef enum Traffic { TRAFFIC_ZERO, TRAFFIC_EP, TRAFFIC_CP, TRAFFIC_PP, TRAFFICS } Traffic;
 

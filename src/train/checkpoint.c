@@ -37,12 +37,12 @@ static bool wanted(const Loading *l, const Param *p, ParamBuffer b)
 {
     const Engine *e = l->e;
     if (!l->moments && buffer_is_optimizers(b)) return false;
-    return p->first[b] >= 0 && e->memory.buffer[b].data != NULL;
+    return p->first[b] >= 0 && e->params.memory.buffer[b].data != NULL;
 }
 
 static int find_param(Loading *l, const char *name)
 {
-    const ParamTable *t = &l->e->params;
+    const ParamTable *t = &l->e->params.table;
     for (int i = 0; i < t->n; i++) {
         int at = (l->next + i) % t->n;
         if (strcmp(t->at[at].name, name) == 0) {
@@ -67,7 +67,7 @@ static Status same_shape(const char *folder, const Param *p, const ManifestEntry
 /* Is it a buffer that the parameter has here? Another rule may have left other state there. */
 static bool same_buffer(const Loading *l, const Param *p, const ManifestEntry *entry)
 {
-    const OptimizerDesc *rule = param_bucket_rule(&l->e->params, p);
+    const OptimizerDesc *rule = param_bucket_rule(&l->e->params.table, p);
     if (!buffer_is_optimizers(entry->buffer)) return true;
     if (rule == NULL || buffer_state(entry->buffer) >= rule->n_states) return false;
     return strcmp(buffer_desc(rule, entry->buffer).name,
@@ -76,7 +76,7 @@ static bool same_buffer(const Loading *l, const Param *p, const ManifestEntry *e
 
 static ParamPiece piece_of(const Loading *l, const Param *p, ParamBuffer b)
 {
-    return param_piece(&l->e->params, p, &l->e->memory, b);
+    return param_piece(&l->e->params.table, p, &l->e->params.memory, b);
 }
 
 /* Which parameter an entry is of, and whether all of it is wanted here. */
@@ -88,7 +88,7 @@ static Status match_entry(Loading *l, int64_t at)
     l->param[at] = i;
     l->found[at] = i < 0 ? ENTRY_UNKNOWN : ENTRY_DONE;
     if (i < 0) return OK;
-    const Param *p = &l->e->params.at[i];
+    const Param *p = &l->e->params.table.at[i];
     TRY(same_shape(l->folder, p, entry));
     if (!piece_fits(in, param_elems(p))) {
         return FAIL(ERR_FORMAT,
@@ -114,7 +114,7 @@ static Status match_entries(Loading *l)
     TRY(manifest_read(l->folder, l->scratch, l->info, &l->entry, &l->n));
     TRY(ARENA_NEW(l->scratch, l->n, &l->param));
     TRY(ARENA_NEW(l->scratch, l->n, &l->found));
-    TRY(ARENA_ZEROED(l->scratch, l->e->params.n * BUF_COUNT, &l->chain));
+    TRY(ARENA_ZEROED(l->scratch, l->e->params.table.n * BUF_COUNT, &l->chain));
     for (int64_t i = 0; i < l->n; i++) TRY(match_entry(l, i));
     return OK;
 }
@@ -129,7 +129,7 @@ static bool of_modules(const Loading *l, const char *name, int64_t first, int64_
 /* Nothing there that no rank knows, and every element of what is wanted here. */
 static Status check_complete(const Loading *l)
 {
-    const ParamTable *t = &l->e->params;
+    const ParamTable *t = &l->e->params.table;
     /* generation and evaluation do without any */
     int64_t here = l->e->use == ENGINE_INFER ? 0 : l->e->config->mtp_layers;
     for (int64_t i = 0; i < l->n; i++) {
@@ -164,12 +164,13 @@ static Status check_complete(const Loading *l)
 static Status load_entry(Loading *l, int64_t i)
 {
     const ManifestEntry *entry = &l->entry[i];
-    const Param *p = l->param[i] < 0 ? NULL : &l->e->params.at[l->param[i]];
+    const Param *p = l->param[i] < 0 ? NULL : &l->e->params.table.at[l->param[i]];
     if (p != NULL && wanted(l, p, entry->buffer)) {
         ParamPiece piece = piece_of(l, p, entry->buffer);
         TRY(manifest_read_entry(l->e, l->folder, entry, &piece, l->scratch));
     }
-    if (l->found[i] == ENTRY_DONE || i % ranks_of(l->e) != rank_of(l->e)) return OK;
+    if (l->found[i] == ENTRY_DONE || i % ranks_of(&l->e->params) != rank_of(&l->e->params))
+        return OK;
     return manifest_read_entry(NULL, l->folder, entry, &(ParamPiece){ .in = entry->piece },
                                l->scratch);
 }
@@ -181,7 +182,7 @@ static Status read_header(const Loading *l)
     *l->info = (CheckpointInfo){ .modules = l->e->config->mtp_layers };
     Status s = checkpoint_info(l->folder, l->scratch, l->info);
     if (s == OK) memcpy(first, l->info->sum, sizeof first);
-    TRY(agree_first(host_of(l->e), first, sizeof first));
+    TRY(agree_first(host_of(&l->e->params), first, sizeof first));
     if (first[0] == '\0' || (s == OK && strcmp(first, l->info->sum) == 0)) return s;
     return FAIL(
         ERR_ARG,
@@ -192,16 +193,16 @@ static Status read_header(const Loading *l)
 static Status load(Loading *l)
 {
     ArenaMark mark = arena_mark(l->scratch);
-    TRY(agree_status(host_of(l->e), read_header(l)));
+    TRY(agree_status(host_of(&l->e->params), read_header(l)));
     const CheckpointGate *g = l->gate;
     Status s = g == NULL ? OK : g->may(g->self, l->folder, l->info, l->scratch);
-    TRY(agree_status(host_of(l->e), s));
+    TRY(agree_status(host_of(&l->e->params), s));
     arena_release(l->scratch, mark);
-    TRY(agree_status(host_of(l->e), match_entries(l)));
-    TRY(agree_most(host_of(l->e), l->found, l->n));
+    TRY(agree_status(host_of(&l->e->params), match_entries(l)));
+    TRY(agree_most(host_of(&l->e->params), l->found, l->n));
     s = check_complete(l);
     for (int64_t i = 0; i < l->n && s == OK; i++) s = load_entry(l, i);
-    return agree_status(host_of(l->e), s);
+    return agree_status(host_of(&l->e->params), s);
 }
 
 Status checkpoint_load_init(Engine *e, const char *path, const CheckpointGate *gate, bool moments,
@@ -215,7 +216,7 @@ Status checkpoint_load_init(Engine *e, const char *path, const CheckpointGate *g
     /* they lay in the scratch that goes back now: see checkpoint_info */
     info->config = info->products = NULL;
     arena_release(l.scratch, mark);
-    return s == OK ? copies_refresh(l.e) : s;
+    return s == OK ? copies_refresh(&l.e->params) : s;
 }
 
 Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info)
@@ -257,15 +258,15 @@ Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGa
     int64_t steps[CHECKPOINT_STEPS_MAX];
     int n = 0;
     TRY(file_join(folder, run_dir, "checkpoints"));
-    TRY(agree_status(host_of(e), folder_steps(folder, scratch, steps, &n)));
+    TRY(agree_status(host_of(&e->params), folder_steps(folder, scratch, steps, &n)));
     for (Status s = OK;;) {
         int64_t step = n > 0 ? steps[--n] : -1;
-        TRY(agree_first(host_of(e), &step, sizeof step));
+        TRY(agree_first(host_of(&e->params), &step, sizeof step));
         if (step < 0) return none(run_dir, s);
         TRY(folder_of_step(path, folder, step, ""));
         s = checkpoint_load_init(e, path, gate, true, scratch, info);
         if (s == OK) break;
-        if (!damaged(s, path, rank_of(e))) return s;
+        if (!damaged(s, path, rank_of(&e->params))) return s;
     }
     log_info("resumed from %s: step %" PRId64 ", %" PRIu64 " sequences read", path, info->step,
              info->position);

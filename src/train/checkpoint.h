@@ -27,23 +27,7 @@
 #define TRAIN_CHECKPOINT_H
 
 #include "base/worker.h"
-#include "train/engine_parts.h"
-
-enum {
-    CHECKPOINT_SUM_BYTES = 33, /* XXH3-128 in hexadecimal */
-    CHECKPOINT_ALIGN = 64      /* of an entry in its file */
-};
-
-typedef struct CheckpointInfo {
-    int64_t step;
-    uint64_t position;               /* training sequences read */
-    int64_t moment_steps[AGE_COUNT]; /* Engine.moment_steps */
-    int64_t modules; /* of multi-token prediction there; as many as here, unless a gate sets it */
-    const char *config;             /* YAML */
-    const char *products;           /* a GPU's algorithms (op/choices.h); "": none */
-    char cpu[OP_SET_TEXT_BYTES];    /* op_set_text; "": a GPU, or not on record */
-    char sum[CHECKPOINT_SUM_BYTES]; /* of the manifest: tells checkpoints apart */
-} CheckpointInfo;
+#include "train/manifest.h"
 
 /* Saves into one run's folder and keeps the newest `keep`. All its memory is taken at open, so that
  * saving allocates nothing. */
@@ -87,7 +71,7 @@ Status checkpoint_poll(Checkpointer *k);
 Status checkpoint_finish(Checkpointer *k);
 
 /* Bytes that a Checkpointer will take beside buffers of fixed size. */
-size_t checkpoint_plan_bytes(const Engine *e);
+size_t checkpoint_plan_bytes(const EngineParams *w);
 
 /* Header only; texts in `a`. `path` is a checkpoint's folder. */
 Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out);

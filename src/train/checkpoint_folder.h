@@ -12,12 +12,18 @@ static inline ParamBuffer checkpoint_buffer(int i) { return (ParamBuffer)(BUF_MA
 #define CHECKPOINT_TEMP ".tmp"
 
 /* All ranks, on their hosts; NULL: this one is alone. */
-static inline Comm *host_of(const Engine *e)
+static inline Comm *host_of(const EngineParams *w)
 {
-    return e->shape.mesh == NULL ? NULL : e->shape.mesh->group[GROUP_WORLD];
+    return w->shape->mesh == NULL ? NULL : w->shape->mesh->group[GROUP_WORLD];
 }
-static inline int rank_of(const Engine *e) { return e->shape.mesh == NULL ? 0 : host_of(e)->rank; }
-static inline int ranks_of(const Engine *e) { return e->shape.mesh == NULL ? 1 : host_of(e)->size; }
+static inline int rank_of(const EngineParams *w)
+{
+    return w->shape->mesh == NULL ? 0 : host_of(w)->rank;
+}
+static inline int ranks_of(const EngineParams *w)
+{
+    return w->shape->mesh == NULL ? 1 : host_of(w)->size;
+}
 
 /* FOLDER/step-N, and suffix; rank-R.bin. */
 Status folder_of_step(char out[FILE_PATH_MAX], const char *folder, int64_t step,

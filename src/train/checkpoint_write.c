@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "op/choices.h"
 #include "train/agree.h"
+#include "train/checkpoint.h"
 #include "train/checkpoint_folder.h"
 #include "train/engine_memory.h"
 #include "train/manifest.h"
@@ -21,15 +22,15 @@ static const double PATIENCE_S = 1;
 
 /* Of ranks that hold the same elements the first one writes them: of replicas, of a group that
  * holds a bucket whole, of two stages with one table or with twins of layers. */
-static bool writes(const Engine *e, const Param *p, ParamBuffer b)
+static bool writes(const EngineParams *w, const Param *p, ParamBuffer b)
 {
-    const Mesh *m = e->shape.mesh;
+    const Mesh *m = w->shape->mesh;
     if (m == NULL) return true;
     if (m->at.replica > 0 || p->second) return false;
     if (p->bucket < 0) return m->at.inner == 0;
-    const ParamBucket *k = &e->params.bucket[p->bucket];
-    if (e->params.sharded[b] && k->ranks > 1) return true;
-    return (k->hold == HOLD_EXPERT ? m->at.expert_shard : m->at.inner) == 0;
+    const ParamBucket *k = &w->table.bucket[p->bucket];
+    if (w->table.sharded[b] && k->ranks > 1) return true;
+    return (k->shard_group == SHARD_EXPERT ? m->at.expert_shard : m->at.inner) == 0;
 }
 
 /* An entry of this rank's file. Zeroed: before the first. */
@@ -42,16 +43,16 @@ typedef struct Saved {
     uint64_t offset, end; /* in the file */
 } Saved;
 
-static bool saved_next(const Engine *e, Saved *s)
+static bool saved_next(const EngineParams *w, Saved *s)
 {
-    int n = e->params.n;
+    int n = w->table.n;
     while (s->next < CHECKPOINT_BUFFERS * n) {
         int i = s->next++;
-        s->param = &e->params.at[i % n];
+        s->param = &w->table.at[i % n];
         s->buffer = checkpoint_buffer(i / n);
-        s->rule = param_bucket_rule(&e->params, s->param);
-        if (!writes(e, s->param, s->buffer)) continue;
-        s->piece = param_piece(&e->params, s->param, &e->memory, s->buffer);
+        s->rule = param_bucket_rule(&w->table, s->param);
+        if (!writes(w, s->param, s->buffer)) continue;
+        s->piece = param_piece(&w->table, s->param, &w->memory, s->buffer);
         if (piece_elems(&s->piece.in) == 0) continue;
         s->offset = manifest_offset(s->end);
         s->end = s->offset + (uint64_t)tensor_bytes(&s->piece.at);
@@ -60,19 +61,19 @@ static bool saved_next(const Engine *e, Saved *s)
     return false;
 }
 
-static size_t count_entries(const Engine *e, size_t *bytes)
+static size_t count_entries(const EngineParams *w, size_t *bytes)
 {
     Saved s = { 0 };
     size_t n = 0;
-    while (saved_next(e, &s)) n++;
+    while (saved_next(w, &s)) n++;
     *bytes = s.end;
     return n;
 }
 
-size_t checkpoint_plan_bytes(const Engine *e)
+size_t checkpoint_plan_bytes(const EngineParams *w)
 {
-    size_t bytes = 0, entries = count_entries(e, &bytes);
-    return entries * LINE_BYTES + (e->config->checkpoint_async ? arena_rounded(bytes) : 0);
+    size_t bytes = 0, entries = count_entries(w, &bytes);
+    return entries * LINE_BYTES + (w->config->checkpoint_async ? arena_rounded(bytes) : 0);
 }
 
 /* The writer. */
@@ -103,14 +104,14 @@ static Status write_shard(void *checkpointer)
             "share",
             folder);
     }
-    folder_shard_name(name, rank_of(k->engine));
+    folder_shard_name(name, rank_of(&k->engine->params));
     TRY(file_join(path, folder, name));
     ManifestShard w = { .engine = k->image == NULL ? k->engine : NULL,
                         .step = k->info.step,
                         .sum = k->sum,
                         .lines = &k->lines };
     Status s = file_create_temp_buffered(&w.file, path, k->buffer, BUFFER_BYTES);
-    for (Saved at = { 0 }; s == OK && saved_next(k->engine, &at);) {
+    for (Saved at = { 0 }; s == OK && saved_next(&k->engine->params, &at);) {
         ManifestEntry entry = entry_of(&at, name);
         s = manifest_write_entry(&w, &entry, k->image ? k->image + at.offset : at.piece.at.data);
     }
@@ -125,7 +126,7 @@ static Status open_memory(Checkpointer *k, const Config *c, Arena *a)
 {
     char folder[FILE_PATH_MAX];
     Text yaml = { 0 };
-    size_t entries = count_entries(k->engine, &k->bytes);
+    size_t entries = count_entries(&k->engine->params, &k->bytes);
     TRY(file_join(folder, c->run_dir, "checkpoints"));
     TRY(arena_text(a, folder, strlen(folder), &k->folder));
     TRY(ARENA_NEW(a, CHECKPOINT_STEPS_MAX + 1, &k->steps));
@@ -158,7 +159,7 @@ static Status look_at_folder(Checkpointer *k)
     Status s = folder_steps(k->folder, &k->arena, k->steps, &k->n_steps);
     int64_t mine[2] = { k->n_steps, k->n_steps > 0 ? k->steps[k->n_steps - 1] : 0 };
     int64_t theirs[2] = { mine[0], mine[1] };
-    TRY(agree_first(host_of(k->engine), theirs, sizeof theirs));
+    TRY(agree_first(host_of(&k->engine->params), theirs, sizeof theirs));
     if (s != OK || (memcmp(mine, theirs, sizeof mine) == 0 && file_exists(k->folder))) return s;
     return FAIL(ERR_ARG,
                 "%s has %" PRId64 " checkpoints, the newest of step %" PRId64
@@ -172,8 +173,9 @@ Status checkpointer_open(Checkpointer *k, const Config *c, Engine *e, Arena *a)
     *k = (Checkpointer){ .engine = e, .keep = (int)c->checkpoint_keep };
     TRY(open_memory(k, c, a));
     ArenaMark mark = arena_mark(&k->arena);
-    TRY(agree_status(host_of(k->engine), rank_of(k->engine) == 0 ? make_folder(k) : OK));
-    TRY(agree_status(host_of(k->engine), look_at_folder(k)));
+    TRY(agree_status(host_of(&k->engine->params),
+                     rank_of(&k->engine->params) == 0 ? make_folder(k) : OK));
+    TRY(agree_status(host_of(&k->engine->params), look_at_folder(k)));
     arena_release(&k->arena, mark);
     return OK;
 }
@@ -189,7 +191,7 @@ static void finish_alone(Checkpointer *k)
 
 void checkpointer_close(Checkpointer *k)
 {
-    if (k->pending && ranks_of(k->engine) == 1) finish_alone(k);
+    if (k->pending && ranks_of(&k->engine->params) == 1) finish_alone(k);
     worker_stop(&k->writer);
     arena_free(&k->copy);
     arena_free(&k->text);
@@ -204,7 +206,7 @@ static Status fail_save(Checkpointer *k, Status s)
     char message[1024], temp[FILE_PATH_MAX];
     status_sentence(message, sizeof message);
     arena_release(&k->arena, k->mark);
-    bool mine = rank_of(k->engine) == 0;
+    bool mine = rank_of(&k->engine->params) == 0;
     if (!mine) log_quiet(); /* the failure is the same on all ranks, so one tells it */
     if (mine && (folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP) != OK ||
                  file_remove_tree(temp) != OK)) {
@@ -228,7 +230,7 @@ static Status begin_folder(Checkpointer *k)
 static Status copy_image(Checkpointer *k)
 {
     const size_t most = engine_piece_bytes(&k->engine->arenas);
-    for (Saved s = { 0 }; saved_next(k->engine, &s);) {
+    for (Saved s = { 0 }; saved_next(&k->engine->params, &s);) {
         for (size_t at = 0, n = 0; s.offset + at < s.end; at += n) {
             const void *bytes = NULL;
             n = s.end - s.offset - at < most ? s.end - s.offset - at : most;
@@ -245,11 +247,11 @@ Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
     TRY(checkpoint_finish(k));
     k->mark = arena_mark(&k->arena);
     k->info = (CheckpointInfo){ .step = step, .position = position, .config = k->config };
-    memcpy(k->info.moment_steps, k->engine->moment_steps, sizeof k->info.moment_steps);
+    memcpy(k->info.moment_steps, k->engine->params.moment_steps, sizeof k->info.moment_steps);
     k->lines.used = 0;
-    Status s = rank_of(k->engine) == 0 ? begin_folder(k) : OK;
+    Status s = rank_of(&k->engine->params) == 0 ? begin_folder(k) : OK;
     if (s == OK && k->image != NULL) s = copy_image(k);
-    s = agree_status(host_of(k->engine), s);
+    s = agree_status(host_of(&k->engine->params), s);
     if (s != OK) return fail_save(k, s);
     k->pending = true;
     worker_begin(&k->writer);
@@ -274,9 +276,9 @@ static Status take_lines(Checkpointer *k, int rank, Manifest *m, Status s)
     size_t bytes = 0;
     void *lines = NULL;
     ArenaMark mark = arena_mark(&k->arena);
-    TRY(transfer(host_of(k->engine), &bytes, sizeof bytes, rank, false));
+    TRY(transfer(host_of(&k->engine->params), &bytes, sizeof bytes, rank, false));
     TRY(arena_alloc(&k->arena, bytes, &lines));
-    if (bytes > 0) TRY(transfer(host_of(k->engine), lines, bytes, rank, false));
+    if (bytes > 0) TRY(transfer(host_of(&k->engine->params), lines, bytes, rank, false));
     if (s == OK) s = manifest_lines(m, lines, bytes);
     arena_release(&k->arena, mark);
     return s;
@@ -285,8 +287,8 @@ static Status take_lines(Checkpointer *k, int rank, Manifest *m, Status s)
 static Status give_lines(Checkpointer *k)
 {
     size_t bytes = k->lines.used;
-    TRY(transfer(host_of(k->engine), &bytes, sizeof bytes, 0, true));
-    return bytes == 0 ? OK : transfer(host_of(k->engine), k->lines.data, bytes, 0, true);
+    TRY(transfer(host_of(&k->engine->params), &bytes, sizeof bytes, 0, true));
+    return bytes == 0 ? OK : transfer(host_of(&k->engine->params), k->lines.data, bytes, 0, true);
 }
 
 static Status write_manifest(Checkpointer *k, const char *folder)
@@ -294,7 +296,7 @@ static Status write_manifest(Checkpointer *k, const char *folder)
     Manifest m = { 0 };
     Status s = manifest_create(&m, folder, k->engine->spec.name, &k->info, &k->arena);
     if (s == OK) s = manifest_lines(&m, k->lines.data, k->lines.used);
-    for (int rank = 1; rank < ranks_of(k->engine); rank++) s = take_lines(k, rank, &m, s);
+    for (int rank = 1; rank < ranks_of(&k->engine->params); rank++) s = take_lines(k, rank, &m, s);
     if (s == OK) s = manifest_commit(&m);
     file_close(&m.file);
     return s;
@@ -304,7 +306,7 @@ static Status write_manifest(Checkpointer *k, const char *folder)
 static Status conclude(Checkpointer *k)
 {
     char temp[FILE_PATH_MAX], folder[FILE_PATH_MAX];
-    if (rank_of(k->engine) > 0) return give_lines(k);
+    if (rank_of(&k->engine->params) > 0) return give_lines(k);
     TRY(folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP));
     TRY(folder_of_step(folder, k->folder, k->info.step, ""));
     TRY(write_manifest(k, temp));
@@ -320,8 +322,9 @@ static void prune(Checkpointer *k)
 {
     while (k->n_steps > k->keep) {
         char folder[FILE_PATH_MAX];
-        if (rank_of(k->engine) == 0 && (folder_of_step(folder, k->folder, k->steps[0], "") != OK ||
-                                        folder_remove(folder, ranks_of(k->engine)) != OK)) {
+        if (rank_of(&k->engine->params) == 0 &&
+            (folder_of_step(folder, k->folder, k->steps[0], "") != OK ||
+             folder_remove(folder, ranks_of(&k->engine->params)) != OK)) {
             log_failure(LOG_WARN, "an old checkpoint was not removed: ");
         }
         k->n_steps--;
@@ -340,8 +343,8 @@ static void remember(Checkpointer *k, int64_t step)
 static Status finish(Checkpointer *k)
 {
     k->pending = false;
-    Status s = agree_status(host_of(k->engine), worker_result(&k->writer));
-    if (s == OK) s = agree_status(host_of(k->engine), conclude(k));
+    Status s = agree_status(host_of(&k->engine->params), worker_result(&k->writer));
+    if (s == OK) s = agree_status(host_of(&k->engine->params), conclude(k));
     if (s != OK) return fail_save(k, s);
     arena_release(&k->arena, k->mark);
     remember(k, k->info.step);
@@ -353,7 +356,7 @@ static Status finish(Checkpointer *k)
 static Status finish_if_written(Checkpointer *k, double patience_s)
 {
     int32_t busy = !worker_wait(&k->writer, patience_s);
-    TRY(agree_most(host_of(k->engine), &busy, 1));
+    TRY(agree_most(host_of(&k->engine->params), &busy, 1));
     return busy ? OK : finish(k);
 }
 

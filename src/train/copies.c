@@ -5,22 +5,22 @@
 #include "train/engine_memory.h"
 #include "train/shards.h"
 
-static Status make(Engine *e, const ParamBucket *k)
+static Status make_copies(EngineParams *w, const ParamBucket *k)
 {
-    const ParamTable *t = &e->params;
+    const ParamTable *t = &w->table;
     bool part = t->sharded[BUF_MAIN];
     Tensor main =
-        part ? bucket_own(t, &e->memory, k, BUF_MAIN) : bucket_whole(t, &e->memory, k, BUF_MAIN);
-    Tensor copy = part ? bucket_own(t, &e->memory, k, BUF_WEIGHT)
-                       : bucket_whole(t, &e->memory, k, BUF_WEIGHT);
-    return tensor_elems(&main) == 0 ? OK : cast(&e->ex, (Cast){ main, copy });
+        part ? bucket_own(t, &w->memory, k, BUF_MAIN) : bucket_whole(t, &w->memory, k, BUF_MAIN);
+    Tensor copy = part ? bucket_own(t, &w->memory, k, BUF_WEIGHT)
+                       : bucket_whole(t, &w->memory, k, BUF_WEIGHT);
+    return tensor_elems(&main) == 0 ? OK : cast(w->ex, (Cast){ main, copy });
 }
 
-Status copies_refresh(Engine *e)
+Status copies_refresh(EngineParams *w)
 {
-    for (int i = 0; i < e->params.n_buckets && e->spec.weights.n > 0; i++) {
-        TRY(make(e, &e->params.bucket[i]));
+    for (int i = 0; i < w->table.n_buckets && w->spec->weights.n > 0; i++) {
+        TRY(make_copies(w, &w->table.bucket[i]));
     }
-    TRY(shards_gather_all(e));
-    return engine_wait(&e->arenas);
+    TRY(shards_gather_all(w));
+    return engine_wait(w->arenas);
 }

@@ -11,6 +11,6 @@
 
 /* Makes the copies of this rank's main weights, and gathers those that every rank holds whole.
  * Waits for the device. */
-Status copies_refresh(Engine *e);
+Status copies_refresh(EngineParams *w);
 
 #endif

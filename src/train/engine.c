@@ -117,13 +117,13 @@ static Status make_exec(Engine *e)
 static Status join_mesh(Engine *e)
 {
     const Mesh *host = e->shape.mesh;
-    bool stores = exchange_kinds[e->spec.ranks.exchange]->board_bytes > 0;
+    bool stores = exchange_kinds[e->spec.ranks.exchange]->header_bytes > 0;
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
     e->ex.mesh = &e->mesh;
     if (!e->ex.backend->apart) {
         e->mesh = *host;
-        return null_groups(e->config, &e->mesh, &e->tables);
+        return null_groups(e->shape.silent, &e->mesh, &e->tables);
     }
     TRY(comm_nccl(host->group[GROUP_WORLD], e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE),
                   &e->tables, &world));
@@ -132,7 +132,7 @@ static Status join_mesh(Engine *e)
     for (MeshGroup g = GROUP_WORLD; g < GROUP_MADE; g++) {
         if (mesh_exchanges(&host->shape, g, stores)) TRY(comm_connect(e->mesh.group[g]));
     }
-    return null_groups(e->config, &e->mesh, &e->tables);
+    return null_groups(e->shape.silent, &e->mesh, &e->tables);
 }
 
 static void leave_mesh(Engine *e)
@@ -168,10 +168,19 @@ static Status setup(Engine *e, const EnginePlan *plan)
     spec_set_capacity(&e->spec, &e->shape.capacity);
     if (e->shape.all_rows) TRY(engine_retry_spec(&e->spec, &e->tables));
     TRY(engine_make_program(e));
+    e->params = (EngineParams){ .ex = &e->ex,
+                                .config = e->config,
+                                .spec = &e->spec,
+                                .shape = &e->shape,
+                                .groups = &e->mesh,
+                                .arenas = &e->arenas,
+                                .tables = &e->tables,
+                                .training = e->use == ENGINE_TRAIN,
+                                .both_ways = e->modes[0].step.program.placement == PLACE_BOTH };
     ParamShards mine = { 0 };
     if (e->shape.mesh != NULL) mine = shards_of(e->config, e->shape.mesh);
     TRY(params_build(&e->spec, e->shape.pp_rank, e->shape.shards != NULL ? e->shape.shards : &mine,
-                     &e->tables, &e->params));
+                     &e->tables, &e->params.table));
     TRY(make_exec(e));
     TRY(join_mesh(e));
     TRY(engine_make_arenas(e, plan));
@@ -180,10 +189,11 @@ static Status setup(Engine *e, const EnginePlan *plan)
                           e->arenas.block.cap_bytes, &e->tables));
     TRY(engine_make_transfers(e));
     bool training = e->use == ENGINE_TRAIN;
-    TRY(params_alloc(&e->spec, &e->params, &e->arenas.at[ENGINE_RUN], training, &e->memory));
-    TRY(params_bind(&e->spec, &e->params, &e->memory, &e->tables, &e->weights));
-    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->written));
-    TRY(shards_make(e));
+    TRY(params_alloc(&e->spec, &e->params.table, &e->arenas.at[ENGINE_RUN], training,
+                     &e->params.memory));
+    TRY(params_bind(&e->spec, &e->params.table, &e->params.memory, &e->tables, &e->params.layer));
+    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->params.written));
+    TRY(shards_make(&e->params));
     TRY(make_rope(e));
     TRY(make_cache(e));
     TRY(make_step(e));
@@ -281,10 +291,10 @@ static Status count_run(Engine *e, EnginePlan *out)
     TRY(count_slots(e, out));
     out->bytes[ENGINE_PINNED] = engine_pinned_bytes(&e->arenas);
     out->apart = e->ex.backend->apart;
-    if (e->use == ENGINE_TRAIN) out->save_bytes = checkpoint_plan_bytes(e);
-    out->params_total = e->params.total;
-    out->params_active = e->params.active;
-    out->params_frozen = e->params.frozen;
+    if (e->use == ENGINE_TRAIN) out->save_bytes = checkpoint_plan_bytes(&e->params);
+    out->params_total = e->params.table.total;
+    out->params_active = e->params.table.active;
+    out->params_frozen = e->params.table.frozen;
     return OK;
 }
 
@@ -313,7 +323,7 @@ Status engine_plan_retry(const Config *c, EngineShape *shape, EnginePlan *plan, 
 
 /* Running. */
 
-static void put(Engine *e, const Tensor *t, const void *from)
+static void write_tensor(Engine *e, const Tensor *t, const void *from)
 {
     memcpy(engine_host(&e->arenas, t), from, tensor_bytes(t));
 }
@@ -347,19 +357,19 @@ static void put_batch(Engine *e, const Batch *b)
     put_tokens(e, &e->io.batch.target, &b->target, n);
     put_tokens(e, &e->io.batch.pos, &b->pos, n);
     put_tokens(e, &e->io.batch.doc, &b->doc, n);
-    put(e, &domain, b->domain.data);
+    write_tensor(e, &domain, b->domain.data);
     const Mesh *m = e->shape.mesh;
     int64_t first = m == NULL ? 0 : e->shape.batch * mesh_data_rank(m);
     int32_t *sequence = engine_host(&e->arenas, &e->io.batch.sequence), step = (int32_t)e->step;
     for (int64_t i = 0; i < n; i++) sequence[i] = (int32_t)(first + i);
-    put(e, &e->io.batch.step, &step);
+    write_tensor(e, &e->io.batch.step, &step);
     float scale[1 + CONFIG_DEPTHS_MAX] = { scale_of(1, b->targets) };
     for (int i = 0; i < b->depths && i < e->spec.depths; i++) {
         put_tokens(e, &e->io.batch.next[i].id, &b->next[i].id, n);
         put_tokens(e, &e->io.batch.next[i].target, &b->next[i].target, n);
         scale[i + 1] = scale_of(e->spec.depth_weight, b->next[i].targets);
     }
-    put(e, &e->io.loss_scale, scale);
+    write_tensor(e, &e->io.loss_scale, scale);
 }
 
 /* A step in the order of the exec: batch, program, record. */
@@ -382,9 +392,9 @@ static Status start_step(Engine *e)
     return OK;
 }
 
-/* The first launch of a kernel loads it, which waits for all that its GPU runs. If that is a send,
- * and the rank that is to receive is about to load a kernel behind a send of its own, as two ranks
- * of DualPipe are, nobody comes further. So what may load kernels sends nothing. */
+/* The first launch of a kernel loads it, which waits for everything that its GPU runs. Two ranks of
+ * DualPipe send to each other. If each waits for its send and neither has loaded the kernel that
+ * receives, both hang. So a step that may load kernels sends nothing. */
 static Status try_step(Engine *e, bool tune)
 {
     e->mode->step.transfers.quiet = true;
@@ -412,7 +422,7 @@ static Status share_choices(Engine *e, struct Choices *choices)
     return try_step(e, false);
 }
 
-/* Steps whose results nobody wants; the last is a whole one. */
+/* Runs steps to load kernels and time products. Their results are dropped. */
 static Status rehearse(Engine *e, const char *products)
 {
     const Config *c = e->config;
@@ -424,7 +434,7 @@ static Status rehearse(Engine *e, const char *products)
     /* A checkpoint has all that its run knew: a cache that grew since would change the bits. */
     bool tune = c->run_tune && taken == 0;
     if (tune) choices_load(choices, c->cache_dir, &e->tables);
-    TRY(engine_random_weights(e));
+    TRY(engine_random_weights(&e->params));
     memset(e->arenas.at[ENGINE_PINNED].base, 0, e->arenas.inputs_end.used_bytes);
     /* Of equal tokens all rows would go to the same few experts, and their products be timed so. */
     int32_t *id = engine_host(&e->arenas, &e->io.batch.id);
@@ -529,7 +539,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     e->step = e->ex.step = step;
     float hyper[UPDATE_SCALARS];
     update_scalars(e, lr, step, hyper);
-    put(e, &e->io.hyper, hyper);
+    write_tensor(e, &e->io.hyper, hyper);
     put_batch(e, batch);
     int64_t waits = e->ex.waits;
     TRY(run_step(e, step));
@@ -569,7 +579,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
 
 Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step)
 {
-    TRY(engine_check_numbers(e, step - 1));
+    TRY(engine_check_numbers(&e->params, step - 1));
     e->step = e->ex.step = step;
     put_batch(e, batch);
     exec_push(&e->ex, &backend_guard);

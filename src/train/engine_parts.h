@@ -35,13 +35,14 @@ typedef struct EngineShape {
     int64_t domains;
     int threads;
     bool cache;                /* infer with a KvCache of `positions` tokens and one sequence */
-    int64_t logit_rows;        /* with a cache: infer gives logits of so many last tokens */
+    int64_t logit_rows;        /* with a cache: infer gives logits of this many last tokens */
     const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
     int pp_rank;               /* which of mesh.pp pipeline ranks this is */
     const Mesh *mesh;          /* running: this rank's groups, of the host; NULL: it is alone */
     const EnginePlan *retry;   /* of the second mode (EngineMode); NULL: there is none */
     bool all_rows;             /* plan the second mode */
     RowCapacity capacity;      /* for received rows; { 0 }: as the configuration says */
+    unsigned silent;           /* bit i: Traffic i is not sent (null.h), to measure what it costs */
 } EngineShape;
 
 /* The arenas that a micro-batch takes on a chunk. KEEP belongs to the slot from the forward to the
@@ -141,7 +142,7 @@ typedef struct StepResult {
 /* engine_step calls this between the step's launch and the wait for its end. So an observer sees the GPU
  * at work, and costs no time if it is faster than the step. */
 typedef struct EngineObserver {
-    void (*look)(void *self); /* NULL: nobody */
+    void (*look)(void *self); /* NULL: there is none */
     void *self;
 } EngineObserver;
 
@@ -153,6 +154,30 @@ typedef struct EngineArenas {
     Arena block; /* memory that the modes share; not allocated with one mode that no peer maps */
     ArenaMark inputs_end, record_end; /* in the step arena: ends of the batch and of the record */
 } EngineArenas;
+
+/* The parameters of this rank, which part of them it updates, and what that takes: for shards.c, copies.c,
+ * engine_weights.c and checkpoints. Passes read `layer` alone. */
+typedef struct EngineParams {
+    Exec *ex;
+    const Config *config;
+    const ModelSpec *spec;
+    const EngineShape *shape;
+    Mesh *groups; /* Engine.mesh */
+    EngineArenas *arenas;
+    Arena *tables;
+    bool training;  /* there are gradients and an optimizer's state */
+    bool both_ways; /* two ranks hold the same two stages (DualPipe) */
+    ParamTable table;
+    ParamMemory memory;
+    LayerWeights *layer; /* by layer of the spec */
+    bool *written;       /* by layer: do its experts' gradients hold sums yet? (shards_begin) */
+    UpdateRange *ranges;
+    Tensor *norms; /* gradients that this rank adds to the norm */
+    int n_ranges, n_norms;
+    /* Updates that moments of an age had before step 1: those of the checkpoint that a training
+     * began with, if it took them over (init.moments). */
+    int64_t moment_steps[AGE_COUNT];
+} EngineParams;
 
 /* What a step reads and reports; in the step arena, unless said otherwise. */
 typedef struct StepTensors {
@@ -184,18 +209,9 @@ typedef struct Engine {
     bool counting;
     bool lanes; /* the comm lane is a stream of its own */
     EngineArenas arenas;
-    ParamTable params;
-    ParamMemory memory;
-    LayerWeights *weights;
-    bool *written; /* by layer: do its experts' gradients hold anything yet? (shards_begin) */
-    UpdateRange *ranges;
-    Tensor *norms; /* gradients that this rank adds to the norm */
-    int n_ranges, n_norms;
-    /* Updates that moments of an age had before step 1: those of the checkpoint that a training
-     * began with, if it took them over (init.moments). */
-    int64_t moment_steps[AGE_COUNT];
+    EngineParams params;
     EngineList *list;           /* that runs, or ran last */
-    int at;                     /* the action of it that runs */
+    int at;                     /* the action that runs, in `list` */
     LayerRange *chunks;         /* of this rank */
     bool split;                 /* weight gradients run apart, whole passes of them */
     EngineMode modes[2], *mode; /* mode: in use */

@@ -10,84 +10,83 @@
 #include "train/shards.h"
 
 /* Pieces of a parameter are drawn by all threads: a value depends on its index alone. */
-static void fill_piece(const Engine *e, const Param *p, uint64_t seed, const Piece *in,
+static void fill_piece(const EngineParams *w, const Param *p, uint64_t seed, const Piece *in,
                        int64_t first, int64_t n, float *out)
 {
     enum { PART = 1 << 14 };
-#pragma omp parallel for num_threads(e->shape.threads) schedule(static)
+#pragma omp parallel for num_threads(w->shape->threads) schedule(static)
     for (int64_t i = 0; i < n; i += PART) {
         param_fill(p, seed, in, first + i, n - i < PART ? n - i : PART, out + i);
     }
 }
 
-static Status fill_param(Engine *e, const Param *p, uint64_t seed)
+static Status fill_param(EngineParams *w, const Param *p, uint64_t seed)
 {
-    ParamPiece piece = param_piece(&e->params, p, &e->memory, BUF_MAIN);
+    ParamPiece piece = param_piece(&w->table, p, &w->memory, BUF_MAIN);
     int64_t n = piece_elems(&piece.in);
-    int64_t most = (int64_t)(engine_piece_bytes(&e->arenas) / sizeof(float));
+    int64_t most = (int64_t)(engine_piece_bytes(w->arenas) / sizeof(float));
     for (int64_t first = 0; first < n; first += most) {
         int64_t part = n - first < most ? n - first : most;
         float *at = tensor_at(&piece.at, first);
-        fill_piece(e, p, seed, &piece.in, first, part, engine_staging(&e->arenas, at));
-        TRY(engine_put(&e->arenas, at, (size_t)part * sizeof(float)));
+        fill_piece(w, p, seed, &piece.in, first, part, engine_staging(w->arenas, at));
+        TRY(engine_put(w->arenas, at, (size_t)part * sizeof(float)));
     }
     return OK;
 }
 
-Status engine_init_weights(Engine *e, uint64_t seed)
+Status engine_init_weights(EngineParams *w, uint64_t seed)
 {
-    for (int b = BUF_MAIN; b < BUF_COUNT; b++) TRY(engine_zero(&e->arenas, &e->memory.buffer[b]));
-    TRY(engine_wait(&e->arenas));
-    for (int i = 0; i < e->params.n; i++) {
-        if (e->params.at[i].first[BUF_STATE] < 0) TRY(fill_param(e, &e->params.at[i], seed));
+    for (int b = BUF_MAIN; b < BUF_COUNT; b++) TRY(engine_zero(w->arenas, &w->memory.buffer[b]));
+    TRY(engine_wait(w->arenas));
+    for (int i = 0; i < w->table.n; i++) {
+        if (w->table.at[i].first[BUF_STATE] < 0) TRY(fill_param(w, &w->table.at[i], seed));
     }
-    return copies_refresh(e);
+    return copies_refresh(w);
 }
 
 /* The same random numbers over and over: as good as any for times and loads, and there at once. */
-Status engine_random_weights(Engine *e)
+Status engine_random_weights(EngineParams *w)
 {
     enum { N = 1 << 20 };
     const double std = 0.02;
-    float *numbers = engine_staging(&e->arenas, NULL);
+    float *numbers = engine_staging(w->arenas, NULL);
     rng_fill_normal(numbers, N, 1, rng_stream("rehearsal"), 0, std);
-    for (int b = 0; b < BUF_COUNT; b++) TRY(engine_zero(&e->arenas, &e->memory.buffer[b]));
-    Tensor main = e->memory.buffer[BUF_MAIN];
+    for (int b = 0; b < BUF_COUNT; b++) TRY(engine_zero(w->arenas, &w->memory.buffer[b]));
+    Tensor main = w->memory.buffer[BUF_MAIN];
     for (int64_t first = 0, n = tensor_elems(&main); first < n; first += N) {
         int64_t part = n - first < N ? n - first : N;
-        TRY(engine_put(&e->arenas, tensor_at(&main, first), (size_t)part * sizeof(float)));
+        TRY(engine_put(w->arenas, tensor_at(&main, first), (size_t)part * sizeof(float)));
     }
-    return copies_refresh(e);
+    return copies_refresh(w);
 }
 
-static Status check_param(Engine *e, const Param *p, ParamBuffer b, int64_t step)
+static Status check_param(EngineParams *w, const Param *p, ParamBuffer b, int64_t step)
 {
     char who[NUMBERS_WHO_BYTES];
-    const OptimizerDesc *rule = param_bucket_rule(&e->params, p);
+    const OptimizerDesc *rule = param_bucket_rule(&w->table, p);
     numbers_writer(who, rule, b, step);
-    ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
-    int64_t most = (int64_t)(engine_piece_bytes(&e->arenas) / dtype_bytes(piece.at.dtype));
+    ParamPiece piece = param_piece(&w->table, p, &w->memory, b);
+    int64_t most = (int64_t)(engine_piece_bytes(w->arenas) / dtype_bytes(piece.at.dtype));
     for (int64_t first = 0, n = 0, all = piece_elems(&piece.in); first < all; first += n) {
         const void *x = NULL;
         n = all - first < most ? all - first : most;
         const Tensor part = tensor_rows(&piece.at, first, n);
-        TRY(engine_get(&e->arenas, part.data, tensor_bytes(&part), &x));
+        TRY(engine_get(w->arenas, part.data, tensor_bytes(&part), &x));
         TRY(numbers_check(who, p->name, buffer_desc(rule, b), &piece.in, first,
                           (Numbers){ x, part.dtype, n }));
     }
     return OK;
 }
 
-static Status check_params(Engine *e, int64_t step)
+static Status check_params(EngineParams *w, int64_t step)
 {
-    for (int i = 0; i < e->params.n * CHECKPOINT_BUFFERS; i++) {
-        TRY(check_param(e, &e->params.at[i % e->params.n], checkpoint_buffer(i / e->params.n),
-                        step));
+    for (int i = 0; i < w->table.n * CHECKPOINT_BUFFERS; i++) {
+        TRY(check_param(w, &w->table.at[i % w->table.n], checkpoint_buffer(i / w->table.n), step));
     }
     return OK;
 }
 
-Status engine_check_numbers(Engine *e, int64_t step)
+Status engine_check_numbers(EngineParams *w, int64_t step)
 {
-    return agree_status(host_of(e), check_params(e, step));
+    return agree_status(host_of(w), check_params(w, step));
 }

@@ -98,7 +98,7 @@ static Status check_losses(Engine *e, const Loader *l, int64_t step, const EvalM
 {
     for (int d = 0; d < v->n_domains; d++) {
         if (isfinite(v->domain[d].nats)) continue;
-        TRY(engine_check_numbers(e, step));
+        TRY(engine_check_numbers(&e->params, step));
         return FAIL(ERR_NUMERIC,
                     "step %lld: the held-out loss of %s is %g, though all weights are finite: take "
                     "an earlier checkpoint, or lower optimizer.lr",
@@ -107,7 +107,7 @@ static Status check_losses(Engine *e, const Loader *l, int64_t step, const EvalM
     return OK;
 }
 
-/* Data-parallel ranks take micro-batches in turn; all make as many calls. */
+/* Micro-batches are dealt to the data-parallel ranks one by one. All ranks make equally many calls. */
 Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t step,
                 EvalMetrics *out)
 {

@@ -4,7 +4,24 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "train/checkpoint.h"
+#include "train/engine_parts.h"
+
+enum {
+    CHECKPOINT_SUM_BYTES = 33, /* XXH3-128 in hexadecimal */
+    CHECKPOINT_ALIGN = 64      /* of an entry in its file */
+};
+
+/* What a manifest says of its checkpoint. */
+typedef struct CheckpointInfo {
+    int64_t step;
+    uint64_t position;               /* training sequences read */
+    int64_t moment_steps[AGE_COUNT]; /* Engine.moment_steps */
+    int64_t modules; /* of multi-token prediction there; as many as here, unless a gate sets it */
+    const char *config;             /* YAML */
+    const char *products;           /* a GPU's algorithms (op/choices.h); "": none */
+    char cpu[OP_SET_TEXT_BYTES];    /* op_set_text; "": a GPU, or not on record */
+    char sum[CHECKPOINT_SUM_BYTES]; /* of the manifest: tells checkpoints apart */
+} CheckpointInfo;
 
 #define MANIFEST_NAME "manifest.jsonl"
 

@@ -19,25 +19,13 @@ bool null_moves(const NullTraffic *t, const MeshShape *s)
     return moves;
 }
 
-static bool left_out(const Config *c, const char *word)
-{
-    return config_has_text(&c->comm_null, word) || config_has_text(&c->comm_null, "all");
-}
+static bool left_out(unsigned silent, int traffic) { return (silent >> traffic & 1) != 0; }
 
-Status null_refuse(const Config *c, const char *who)
-{
-    if (c->comm_null.n == 0) return OK;
-    return FAIL(ERR_ARG,
-                "%s: comm.null leaves out traffic (%s), so results are wrong: only bench step, "
-                "which measures times, may set it",
-                who, c->comm_null.at[0]);
-}
-
-Status null_groups(const Config *c, Mesh *m, Arena *tables)
+Status null_groups(unsigned silent, Mesh *m, Arena *tables)
 {
     for (int i = 0; i < NULL_TRAFFICS; i++) {
         const NullTraffic *t = &null_traffic[i];
-        for (int k = 0; left_out(c, t->word) && k < NULL_GROUPS; k++) {
+        for (int k = 0; left_out(silent, i) && k < NULL_GROUPS; k++) {
             Comm **group = &m->group[t->group[k]];
             if (t->group[k] == GROUP_WORLD || (*group)->size == 1) continue;
             TRY(comm_null(*group, tables, group));
@@ -86,5 +74,5 @@ Status null_entries(Engine *e)
 
 Status null_fill(Engine *e)
 {
-    return e->counting || !left_out(e->config, "pp") ? OK : null_entries(e);
+    return e->counting || !left_out(e->shape.silent, TRAFFIC_PP) ? OK : null_entries(e);
 }

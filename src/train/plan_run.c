@@ -5,7 +5,6 @@
 #include "train/agree.h"
 #include "train/capacity.h"
 #include "train/fits.h"
-#include "train/null.h"
 #include "train/peak.h"
 
 #include <inttypes.h>
@@ -261,7 +260,7 @@ static Status plan_eval(const Config *c, TrainPlan *p)
     return OK;
 }
 
-/* The most that is taken at a time: measuring the roof comes first, and gives all of it back. */
+/* The peak. Measuring the peak FLOP/s comes before the rest and gives its memory back. */
 static size_t total_bytes(const TrainPlan *p)
 {
     size_t sum = p->need[NEED_LOADER] + p->need[NEED_DATA] + p->need[NEED_SAVE] +
@@ -357,7 +356,6 @@ Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out)
 {
     Whole whole;
     TrainPlan p = { .shape = train_shape(c, mesh), .need = { [NEED_SAVE] = SAVE_BYTES } };
-    TRY(null_refuse(c, "train"));
     p.need[NEED_LIBRARIES] = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
     TRY(plan_data(c, mesh, &p));
     TRY(plan_eval(c, &p));

@@ -15,7 +15,7 @@ static Status zero_sums(Engine *e)
 {
     TRY(engine_zero(&e->arenas, &e->io.record.sums));
     TRY(engine_zero(&e->arenas, &e->io.record.counts));
-    return e->list->program.evaluates ? OK : shards_begin(e);
+    return e->list->program.evaluates ? OK : shards_begin(&e->params);
 }
 
 void run_say_place(void *engine, char *out, int out_bytes)
@@ -47,6 +47,7 @@ static void take_lane(Engine *e, Lane lane)
     }
 }
 
+/* Does what an action says. A counting run has a single slot for all micro-batches. */
 static Status run_action(Engine *e, const Action *a)
 {
     EngineMode *w = e->mode;
@@ -58,17 +59,19 @@ static Status run_action(Engine *e, const Action *a)
         return run_pass(e, a, &m, &w->slots[e->counting ? 0 : a->slot]);
     }
     switch (a->kind) {
-    case ACTION_ZERO_GRADS: return a->layer >= 0 ? shards_zero(e, a->layer) : zero_sums(e);
-    case ACTION_GATHER_WEIGHTS: return shards_gather(e, a->layer);
+    case ACTION_ZERO_GRADS: return a->layer >= 0 ? shards_zero(&e->params, a->layer) : zero_sums(e);
+    case ACTION_GATHER_WEIGHTS: return shards_gather(&e->params, a->layer);
     case ACTION_FREE_WEIGHTS: return OK;
-    case ACTION_REDUCE_GRADS: return shards_reduce(e, a->layer);
-    case ACTION_SUM_GRADS: return shards_sum(e, a->layer);
+    case ACTION_REDUCE_GRADS: return shards_reduce(&e->params, a->layer);
+    case ACTION_SUM_GRADS: return shards_sum(&e->params, a->layer);
     case ACTION_UPDATE: return update_run(e);
     case ACTION_ADD_RECORDS: return update_add_records(e);
     default: return FAIL(ERR_ARG, "engine: %s runs on no lane", action_name(a->kind));
     }
 }
 
+/* Waits for the action's events, runs it on its lane, and signals. The span is the host's time; stamps give the
+ * device's. */
 static Status run_on_lane(Engine *e, const Action *a)
 {
     Transfers *t = &e->list->transfers;
@@ -101,6 +104,7 @@ static Status run_list(Engine *e)
     return OK;
 }
 
+/* In a counting run nothing waits, and transfers cost nothing of this rank's memory. */
 static Status count_action(Engine *e, const Action *a)
 {
     take_lane(e, a->lane);

@@ -30,42 +30,41 @@ ScheduleShards shards_schedule(const ParamShards *s, bool sums)
 }
 
 /* Is this the only rank? */
-static bool alone(const Engine *e) { return e->ex.mesh == NULL; }
+static bool is_alone(const EngineParams *w) { return w->ex->mesh == NULL; }
 
 static MeshGroup group_of(const ParamBucket *k)
 {
-    return k->hold == HOLD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD;
+    return k->shard_group == SHARD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD;
 }
 
 /* The number of members of a group. A counting run has no groups: there the shape says it. */
-static int64_t members(const Engine *e, MeshGroup g)
+static int64_t members(const EngineParams *w, MeshGroup g)
 {
-    const Comm *c = e->mesh.group[g];
+    const Comm *c = w->groups->group[g];
     if (c != NULL) return c->size;
-    return e->shape.mesh == NULL ? 1 : mesh_group_size(&e->shape.mesh->shape, g);
+    return w->shape->mesh == NULL ? 1 : mesh_group_size(&w->shape->mesh->shape, g);
 }
 
 /* Does each member of the group hold the sum of the bucket's gradients whole? */
-static bool replicated(const Engine *e, const ParamBucket *k)
+static bool replicated(const EngineParams *w, const ParamBucket *k)
 {
-    return e->params.shards.zero == 0 || k->hold == HOLD_WHOLE;
+    return w->table.shards.zero == 0 || k->shard_group == SHARD_WHOLE;
 }
 
 /* Where the sum of a bucket's gradients over the ranks lies. */
-static Tensor reduced(const Engine *e, const ParamBucket *k)
+static Tensor reduced_sum(const EngineParams *w, const ParamBucket *k)
 {
-    if (replicated(e, k)) return bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
-    return bucket_own(&e->params, &e->memory, k, BUF_GRAD);
+    if (replicated(w, k)) return bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
+    return bucket_own(&w->table, &w->memory, k, BUF_GRAD);
 }
 
 /* Does another stage hold the same bucket? In DualPipe two ranks hold the same two stages; with a
  * tied table both ends of a pipeline hold the table. Each has the gradients of its own passes, and
  * both get the sum. */
-static bool mirrored(const Engine *e, const ParamBucket *k)
+static bool on_two_stages(const EngineParams *w, const ParamBucket *k)
 {
-    if (e->mesh.group[GROUP_MIRROR] == NULL) return false;
-    return e->mode->step.program.placement == PLACE_BOTH ||
-           layer_desc(e->spec.layers[k->layer].kind)->begins;
+    if (w->groups->group[GROUP_REPLICA_STAGE] == NULL) return false;
+    return w->both_ways || layer_desc(w->spec->layers[k->layer].kind)->begins;
 }
 
 /* Set-up. */
@@ -84,10 +83,10 @@ static void tensors_of(UpdateRange *r, Tensor *out[RANGE_TENSORS])
 }
 
 /* Joins ranges that follow each other in every buffer. */
-static void add_range(Engine *e, UpdateRange r)
+static void add_range(EngineParams *w, UpdateRange r)
 {
-    assert(e->ranges != NULL);
-    UpdateRange *last = e->n_ranges > 0 ? &e->ranges[e->n_ranges - 1] : NULL;
+    assert(w->ranges != NULL);
+    UpdateRange *last = w->n_ranges > 0 ? &w->ranges[w->n_ranges - 1] : NULL;
     Tensor *grown[RANGE_TENSORS], *more[RANGE_TENSORS];
     tensors_of(&r, more);
     bool joined = last != NULL && last->rule == r.rule && !r.rule->whole_matrices &&
@@ -95,7 +94,7 @@ static void add_range(Engine *e, UpdateRange r)
     if (joined) tensors_of(last, grown);
     for (int i = 0; i < RANGE_TENSORS && joined; i++) joined = follows(grown[i], more[i]);
     if (!joined) {
-        e->ranges[e->n_ranges++] = r;
+        w->ranges[w->n_ranges++] = r;
         return;
     }
     for (int i = 0; i < RANGE_TENSORS; i++) {
@@ -103,21 +102,21 @@ static void add_range(Engine *e, UpdateRange r)
     }
 }
 
-/* What this rank updates of a bucket: its shard, or all of it if gradients are replicated. */
-static UpdateRange update_of(const Engine *e, const ParamBucket *k)
+/* The part of a bucket that this rank updates: its shard, or all of it if gradients are replicated. */
+static UpdateRange update_of(const EngineParams *w, const ParamBucket *k)
 {
-    const ParamTable *t = &e->params;
+    const ParamTable *t = &w->table;
     Tensor part[BUF_STATE] = { 0 };
     for (int b = 0; b < BUF_STATE; b++) {
         bool there = b < BUF_OPTIMIZER || buffer_state((ParamBuffer)b) < k->rule->n_states;
-        if (!there || e->memory.buffer[b].data == NULL) continue;
-        bool whole = replicated(e, k);
-        part[b] = whole ? bucket_whole(t, &e->memory, k, (ParamBuffer)b)
-                        : bucket_own(t, &e->memory, k, (ParamBuffer)b);
+        if (!there || w->memory.buffer[b].data == NULL) continue;
+        bool whole = replicated(w, k);
+        part[b] = whole ? bucket_whole(t, &w->memory, k, (ParamBuffer)b)
+                        : bucket_own(t, &w->memory, k, (ParamBuffer)b);
     }
     UpdateRange r = { .rule = k->rule, .w = part[BUF_MAIN], .g = part[BUF_GRAD] };
     for (int i = 0; i < OPTIMIZER_STATES; i++) r.state[i] = part[BUF_OPTIMIZER + i];
-    if (e->spec.weights.n > 0) r.low = part[BUF_WEIGHT];
+    if (w->spec->weights.n > 0) r.low = part[BUF_WEIGHT];
     return r;
 }
 
@@ -133,27 +132,28 @@ static UpdateRange part_of(UpdateRange r, int64_t first, int64_t n)
 
 /* Is the bucket on this rank a part of the norm? Over all ranks each parameter is in the norm once:
  * of copies (replicas, two stages, a whole group) only the first rank's. */
-static bool in_norm(const Engine *e, const ParamBucket *k)
+static bool in_norm(const EngineParams *w, const ParamBucket *k)
 {
-    if (alone(e)) return true;
-    const Mesh *m = e->ex.mesh;
-    if (m->at.replica > 0 || (mirrored(e, k) && m->group[GROUP_MIRROR]->rank > 0)) return false;
-    return !replicated(e, k) || m->group[group_of(k)]->rank == 0;
+    if (is_alone(w)) return true;
+    const Mesh *m = w->ex->mesh;
+    if (m->at.replica > 0 || (on_two_stages(w, k) && m->group[GROUP_REPLICA_STAGE]->rank > 0))
+        return false;
+    return !replicated(w, k) || m->group[group_of(k)]->rank == 0;
 }
 
-static void add_norm(Engine *e, Tensor g)
+static void add_norm(EngineParams *w, Tensor g)
 {
-    Tensor *last = e->n_norms > 0 ? &e->norms[e->n_norms - 1] : NULL;
-    assert(e->norms != NULL);
+    Tensor *last = w->n_norms > 0 ? &w->norms[w->n_norms - 1] : NULL;
+    assert(w->norms != NULL);
     if (last != NULL && follows(last, &g))
         last->dim[0] += g.dim[0];
     else
-        e->norms[e->n_norms++] = g;
+        w->norms[w->n_norms++] = g;
 }
 
-static MomentAge age_of(const Engine *e, const Param *p)
+static MomentAge age_of(const EngineParams *w, const Param *p)
 {
-    return param_block(p->name) < e->config->model_layers ? AGE_MODEL : AGE_MODULES;
+    return param_block(p->name) < w->config->model_layers ? AGE_MODEL : AGE_MODULES;
 }
 
 /* The one matrix that a range has, without the padding behind it. */
@@ -171,57 +171,58 @@ static UpdateRange matrix_of(UpdateRange r, const Param *p)
 
 /* Elements [first, end) of the bucket, which follow one rule: what of them this rank updates, and
  * counts in the norm. */
-static void add_run(Engine *e, const ParamBucket *k, const Param *rule, int64_t first, int64_t end)
+static void add_run(EngineParams *w, const ParamBucket *k, const Param *rule, int64_t first,
+                    int64_t end)
 {
-    UpdateRange all = update_of(e, k);
-    Tensor g = reduced(e, k);
-    int64_t n = g.dim[0], own = replicated(e, k) ? 0 : bucket_cut(k, k->own);
+    UpdateRange all = update_of(w, k);
+    Tensor g = reduced_sum(w, k);
+    int64_t n = g.dim[0], own = replicated(w, k) ? 0 : bucket_cut(k, k->own);
     first = first > own ? first - own : 0;
     end = end - own < n ? end - own : n;
     if (rule->rule == NULL || first >= end) return;
     all = part_of(all, first, end - first);
     all.decay = rule->decay;
-    all.age = age_of(e, rule);
-    add_range(e, rule->rule->whole_matrices ? matrix_of(all, rule) : all);
-    if (in_norm(e, k)) add_norm(e, tensor_rows(&g, first, end - first));
+    all.age = age_of(w, rule);
+    add_range(w, rule->rule->whole_matrices ? matrix_of(all, rule) : all);
+    if (in_norm(w, k)) add_norm(w, tensor_rows(&g, first, end - first));
 }
 
 /* Does an update of p and the parameter before it begin anew? Rules that need whole matrices take one
  * at a time; others go on as long as rule, decay and age are the same. */
-static bool begins_run(const Engine *e, const Param *before, const Param *p)
+static bool begins_run(const EngineParams *w, const Param *before, const Param *p)
 {
     return p->decay != before->decay || p->rule != before->rule ||
-           age_of(e, p) != age_of(e, before) || (p->rule != NULL && p->rule->whole_matrices);
+           age_of(w, p) != age_of(w, before) || (p->rule != NULL && p->rule->whole_matrices);
 }
 
 /* Divides a bucket into runs. The padding behind a parameter belongs to its run: it stays zero under
  * any rule. */
-static void add_bucket(Engine *e, int bucket)
+static void add_bucket(EngineParams *w, int bucket)
 {
-    const ParamBucket *k = &e->params.bucket[bucket];
+    const ParamBucket *k = &w->table.bucket[bucket];
     const Param *rule = NULL;
     int64_t at = 0;
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i];
+    for (int i = 0; i < w->table.n; i++) {
+        const Param *p = &w->table.at[i];
         if (p->bucket != bucket) continue;
         int64_t first = p->first[BUF_MAIN] - k->first;
-        if (rule != NULL && begins_run(e, rule, p)) {
-            add_run(e, k, rule, at, first);
+        if (rule != NULL && begins_run(w, rule, p)) {
+            add_run(w, k, rule, at, first);
             at = first;
         }
         rule = p;
     }
     assert(rule != NULL); /* no bucket is empty */
-    add_run(e, k, rule, at, k->n);
+    add_run(w, k, rule, at, k->n);
 }
 
-Status shards_make(Engine *e)
+Status shards_make(EngineParams *w)
 {
-    const ParamTable *t = &e->params;
-    TRY(ARENA_NEW(&e->tables, t->n + t->n_buckets, &e->ranges));
-    TRY(ARENA_NEW(&e->tables, t->n + t->n_buckets, &e->norms));
-    for (int i = 0; i < t->n_buckets && e->use == ENGINE_TRAIN; i++) {
-        if (t->bucket[i].rule != NULL) add_bucket(e, i);
+    const ParamTable *t = &w->table;
+    TRY(ARENA_NEW(w->tables, t->n + t->n_buckets, &w->ranges));
+    TRY(ARENA_NEW(w->tables, t->n + t->n_buckets, &w->norms));
+    for (int i = 0; i < t->n_buckets && w->training; i++) {
+        if (t->bucket[i].rule != NULL) add_bucket(w, i);
     }
     return OK;
 }
@@ -229,180 +230,183 @@ Status shards_make(Engine *e)
 /* Collectives, through the op door. */
 
 /* root: of a broadcast alone. */
-static Status collective(Engine *e, OpComm kind, MeshGroup group, int root, Tensor in, Tensor out)
+static Status run_collective(EngineParams *w, OpComm kind, MeshGroup group, int root, Tensor in,
+                             Tensor out)
 {
-    int64_t ranks = members(e, group), n = tensor_elems(&in), m = tensor_elems(&out);
+    int64_t ranks = members(w, group), n = tensor_elems(&in), m = tensor_elems(&out);
     int64_t least = n < m ? n : m;
     if (ranks == 1 || least == 0) return OK;
-    return exchange_collective(&e->ex, (Collective){ .in = tensor_as2(&in, n / least, least),
-                                                     .out = tensor_as2(&out, m / least, least),
-                                                     .kind = kind,
-                                                     .axis = AXIS_DP,
-                                                     .group = group,
-                                                     .root = root,
-                                                     .ranks = ranks });
+    return exchange_collective(w->ex, (Collective){ .in = tensor_as2(&in, n / least, least),
+                                                    .out = tensor_as2(&out, m / least, least),
+                                                    .kind = kind,
+                                                    .axis = AXIS_DP,
+                                                    .group = group,
+                                                    .root = root,
+                                                    .ranks = ranks });
 }
 
-static Status all_reduce(Engine *e, MeshGroup group, Tensor t)
+static Status all_reduce(EngineParams *w, MeshGroup group, Tensor t)
 {
-    return collective(e, COMM_ALL_REDUCE, group, 0, t, t);
+    return run_collective(w, COMM_ALL_REDUCE, group, 0, t, t);
 }
 
 /* All ranks' parts of a bucket, into `whole`. Parts of unequal length are broadcast one by one. */
-static Status gather_parts(Engine *e, const ParamBucket *k, Tensor own, Tensor whole)
+static Status gather_parts(EngineParams *w, const ParamBucket *k, Tensor own, Tensor whole)
 {
     MeshGroup group = group_of(k);
-    if (k->cuts == NULL) return collective(e, COMM_ALL_GATHER, group, 0, own, whole);
+    if (k->cuts == NULL) return run_collective(w, COMM_ALL_GATHER, group, 0, own, whole);
     Tensor mine = bucket_part(k, whole);
     if (mine.data != own.data && tensor_elems(&own) > 0)
-        TRY(e->ex.backend->copy(&e->ex, mine.data, own.data, tensor_bytes(&own)));
+        TRY(w->ex->backend->copy(w->ex, mine.data, own.data, tensor_bytes(&own)));
     for (int64_t r = 0; r < k->ranks; r++) {
         int64_t first = bucket_cut(k, r);
         Tensor part = tensor_rows(&whole, first, bucket_cut(k, r + 1) - first);
-        TRY(collective(e, COMM_BROADCAST, group, (int)r, part, part));
+        TRY(run_collective(w, COMM_BROADCAST, group, (int)r, part, part));
     }
     return OK;
 }
 
 /* The sum of all ranks' `whole`: of this rank's part of it at least. Parts of unequal length are not
  * scattered, so that the sum of all is made: twice the bytes. */
-static Status sum_parts(Engine *e, const ParamBucket *k, Tensor whole)
+static Status sum_parts(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
-    if (k->cuts != NULL) return all_reduce(e, group_of(k), whole);
-    return collective(e, COMM_REDUCE_SCATTER, group_of(k), 0, whole, bucket_part(k, whole));
+    if (k->cuts != NULL) return all_reduce(w, group_of(k), whole);
+    return run_collective(w, COMM_REDUCE_SCATTER, group_of(k), 0, whole, bucket_part(k, whole));
 }
 
 /* Weights. */
 
 /* The buckets of a layer that have gradients. */
-static int trained(const Engine *e, int layer, int *first)
+static int trained_buckets(const EngineParams *w, int layer, int *first)
 {
-    int end = params_layer(&e->params, layer, first);
-    while (end > *first && e->params.bucket[end - 1].rule == NULL) end--;
+    int end = params_layer(&w->table, layer, first);
+    while (end > *first && w->table.bucket[end - 1].rule == NULL) end--;
     return end;
 }
 
-static Status gather(Engine *e, int first, int end)
+static Status gather_buckets(EngineParams *w, int first, int end)
 {
     for (int i = first; i < end; i++) {
-        const ParamBucket *k = &e->params.bucket[i];
+        const ParamBucket *k = &w->table.bucket[i];
         if (k->ranks == 1) continue;
-        Tensor own = bucket_own(&e->params, &e->memory, k, BUF_WEIGHT);
-        Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_WEIGHT);
-        TRY(gather_parts(e, k, own, whole));
+        Tensor own = bucket_own(&w->table, &w->memory, k, BUF_WEIGHT);
+        Tensor whole = bucket_whole(&w->table, &w->memory, k, BUF_WEIGHT);
+        TRY(gather_parts(w, k, own, whole));
     }
     return OK;
 }
 
 /* What no update changes stays where every rank has it whole. */
-Status shards_gather(Engine *e, int layer)
+Status shards_gather(EngineParams *w, int layer)
 {
-    int first, all = params_layer(&e->params, layer, &first), end = trained(e, layer, &first);
-    return gather(e, first, e->params.sharded[BUF_WEIGHT] ? all : end);
+    int first, all = params_layer(&w->table, layer, &first),
+               end = trained_buckets(w, layer, &first);
+    return gather_buckets(w, first, w->table.sharded[BUF_WEIGHT] ? all : end);
 }
 
-Status shards_gather_all(Engine *e)
+Status shards_gather_all(EngineParams *w)
 {
-    bool whole = e->params.shards.zero > 0 && !e->params.sharded[BUF_WEIGHT];
-    return whole ? gather(e, 0, e->params.n_buckets) : OK;
+    bool whole = w->table.shards.zero > 0 && !w->table.sharded[BUF_WEIGHT];
+    return whole ? gather_buckets(w, 0, w->table.n_buckets) : OK;
 }
 
 /* Gradients. */
 
-static Status fill_zero(Engine *e, float *first, const float *end)
+static Status fill_zero(EngineParams *w, float *first, const float *end)
 {
     if (first == end) return OK;
-    return e->ex.backend->fill(&e->ex, first, 0, (size_t)(end - first) * sizeof *first);
+    return w->ex->backend->fill(w->ex, first, 0, (size_t)(end - first) * sizeof *first);
 }
 
 /* Of experts only what lies behind their weights: biases, and what makes parts equal. */
-static Status zero_bucket(Engine *e, const ParamBucket *k, Tensor whole)
+static Status zero_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     static const ParamRole roles[] = { ROLE_EXPERT_GATE_UP, ROLE_EXPERT_DOWN };
     float *at = whole.data, *end = tensor_at(&whole, tensor_elems(&whole));
-    for (size_t i = 0; k->hold == HOLD_EXPERT && i < sizeof roles / sizeof *roles; i++) {
-        const Tensor *dw = &e->weights[k->layer].dw[roles[i]];
+    for (size_t i = 0; k->shard_group == SHARD_EXPERT && i < sizeof roles / sizeof *roles; i++) {
+        const Tensor *dw = &w->layer[k->layer].dw[roles[i]];
         if (dw->data == NULL) continue; /* frozen */
-        TRY(fill_zero(e, at, dw->data));
+        TRY(fill_zero(w, at, dw->data));
         at = tensor_at(dw, tensor_elems(dw));
     }
-    return fill_zero(e, at, end);
+    return fill_zero(w, at, end);
 }
 
-/* Are the bucket's gradients made in a place, of which each rank then keeps a part of the sum? */
-static bool in_place(const Engine *e, const ParamBucket *k)
+/* Are the bucket's gradients made in a half of the gather buffer, and then reduced to shards? */
+static bool in_place(const EngineParams *w, const ParamBucket *k)
 {
-    return e->params.sharded[BUF_GRAD] && k->ranks > 1;
+    return w->table.sharded[BUF_GRAD] && k->ranks > 1;
 }
 
-Status shards_begin(Engine *e)
+Status shards_begin(EngineParams *w)
 {
-    for (int i = 0; i < e->params.n_buckets; i++) {
-        const ParamBucket *k = &e->params.bucket[i];
+    for (int i = 0; i < w->table.n_buckets; i++) {
+        const ParamBucket *k = &w->table.bucket[i];
         if (k->rule == NULL) continue;
-        bool place = in_place(e, k);
-        Tensor sum = place ? bucket_own(&e->params, &e->memory, k, BUF_GRAD)
-                           : bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
-        TRY(place ? engine_zero(&e->arenas, &sum) : zero_bucket(e, k, sum));
+        bool place = in_place(w, k);
+        Tensor sum = place ? bucket_own(&w->table, &w->memory, k, BUF_GRAD)
+                           : bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
+        TRY(place ? engine_zero(w->arenas, &sum) : zero_bucket(w, k, sum));
     }
-    memset(e->written, 0, (size_t)e->spec.n_layers * sizeof *e->written);
+    memset(w->written, 0, (size_t)w->spec->n_layers * sizeof *w->written);
     return OK;
 }
 
-Status shards_zero(Engine *e, int layer)
+Status shards_zero(EngineParams *w, int layer)
 {
-    int first, end = trained(e, layer, &first);
+    int first, end = trained_buckets(w, layer, &first);
     for (int i = first; i < end; i++) {
-        const ParamBucket *k = &e->params.bucket[i];
-        if (!in_place(e, k)) continue;
-        TRY(zero_bucket(e, k, bucket_whole(&e->params, &e->memory, k, BUF_GRAD)));
-        if (k->hold == HOLD_EXPERT) e->written[layer] = false;
+        const ParamBucket *k = &w->table.bucket[i];
+        if (!in_place(w, k)) continue;
+        TRY(zero_bucket(w, k, bucket_whole(&w->table, &w->memory, k, BUF_GRAD)));
+        if (k->shard_group == SHARD_EXPERT) w->written[layer] = false;
     }
     return OK;
 }
 
 /* Adds gradients over the group, in the type for that (bf16 or f32). The sum replaces `whole` if
  * gradients are replicated, else this rank's part of it. */
-static Status add_up(Engine *e, const ParamBucket *k, Tensor whole)
+static Status add_up(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
-    Tensor in = whole, part = bucket_part(k, whole), out = replicated(e, k) ? whole : part;
-    bool low = e->memory.low.data != NULL && k->hold != HOLD_WHOLE;
+    Tensor in = whole, part = bucket_part(k, whole), out = replicated(w, k) ? whole : part;
+    bool low = w->memory.low.data != NULL && k->shard_group != SHARD_WHOLE;
     if (low) {
-        in = tensor_rows(&e->memory.low, 0, k->n);
-        TRY(cast(&e->ex, (Cast){ whole, in }));
+        in = tensor_rows(&w->memory.low, 0, k->n);
+        TRY(cast(w->ex, (Cast){ whole, in }));
     }
-    Tensor sum = replicated(e, k) ? in : bucket_part(k, in);
-    TRY(replicated(e, k) ? all_reduce(e, group_of(k), in) : sum_parts(e, k, in));
-    return low && tensor_elems(&sum) > 0 ? cast(&e->ex, (Cast){ sum, out }) : OK;
+    Tensor sum = replicated(w, k) ? in : bucket_part(k, in);
+    TRY(replicated(w, k) ? all_reduce(w, group_of(k), in) : sum_parts(w, k, in));
+    return low && tensor_elems(&sum) > 0 ? cast(w->ex, (Cast){ sum, out }) : OK;
 }
 
 /* A place that passes over inputs alone have used still has another layer's gradients of experts. */
-Status shards_reduce(Engine *e, int layer)
+Status shards_reduce(EngineParams *w, int layer)
 {
-    int first, end = trained(e, layer, &first);
-    bool parts = e->params.sharded[BUF_GRAD];
+    int first, end = trained_buckets(w, layer, &first);
+    bool parts = w->table.sharded[BUF_GRAD];
     for (int i = end - 1; i >= first; i--) {
-        const ParamBucket *k = &e->params.bucket[i];
-        if (parts && (k->ranks == 1 || (k->hold == HOLD_EXPERT && !e->written[layer]))) continue;
-        Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
-        TRY(add_up(e, k, whole));
+        const ParamBucket *k = &w->table.bucket[i];
+        if (parts && (k->ranks == 1 || (k->shard_group == SHARD_EXPERT && !w->written[layer])))
+            continue;
+        Tensor whole = bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
+        TRY(add_up(w, k, whole));
         Tensor part = bucket_part(k, whole);
         if (!parts || tensor_elems(&part) == 0) continue;
-        TRY(add(&e->ex, (Add){ part, bucket_own(&e->params, &e->memory, k, BUF_GRAD) }));
+        TRY(add(w->ex, (Add){ part, bucket_own(&w->table, &w->memory, k, BUF_GRAD) }));
     }
     return OK;
 }
 
-Status shards_sum(Engine *e, int layer)
+Status shards_sum(EngineParams *w, int layer)
 {
-    int first, end = trained(e, layer, &first);
+    int first, end = trained_buckets(w, layer, &first);
     for (int i = end - 1; i >= first; i--) {
-        const ParamBucket *k = &e->params.bucket[i];
-        Tensor sum = reduced(e, k);
-        bool whole = k->hold == HOLD_WHOLE && e->params.sharded[BUF_GRAD];
-        if (whole) TRY(all_reduce(e, group_of(k), sum));
-        TRY(all_reduce(e, GROUP_REPLICA, sum));
-        if (mirrored(e, k)) TRY(all_reduce(e, GROUP_MIRROR, sum));
+        const ParamBucket *k = &w->table.bucket[i];
+        Tensor sum = reduced_sum(w, k);
+        bool whole = k->shard_group == SHARD_WHOLE && w->table.sharded[BUF_GRAD];
+        if (whole) TRY(all_reduce(w, group_of(k), sum));
+        TRY(all_reduce(w, GROUP_REPLICA, sum));
+        if (on_two_stages(w, k)) TRY(all_reduce(w, GROUP_REPLICA_STAGE, sum));
     }
     return OK;
 }

@@ -23,23 +23,23 @@ ParamShards shards_of(const Config *c, const Mesh *m);
 /* What a Program is told of the shards; sums: replicas, or two stages, may hold the same layer. */
 ScheduleShards shards_schedule(const ParamShards *s, bool sums);
 
-/* Lists the ranges that this rank updates and those that it counts in the norm, in e->tables. */
-Status shards_make(Engine *e);
+/* Lists the ranges that this rank updates and those that it counts in the norm, in w->tables. */
+Status shards_make(EngineParams *w);
 
 /* Gathers a layer's weights from all ranks of their group. */
-Status shards_gather(Engine *e, int layer);
+Status shards_gather(EngineParams *w, int layer);
 /* Before a step: gradients become zero. Those of experts, most of all, are not touched: the first pass
- * over their layer writes them, and later ones add (e->written). */
-Status shards_begin(Engine *e);
+ * over their layer writes them, and later ones add (e->params.written). */
+Status shards_begin(EngineParams *w);
 /* The same of the place in which a layer's gradients are made. */
-Status shards_zero(Engine *e, int layer);
+Status shards_zero(EngineParams *w, int layer);
 /* Adds a layer's gradients over the ranks of their group; sharded ones into this rank's shard. */
-Status shards_reduce(Engine *e, int layer);
+Status shards_reduce(EngineParams *w, int layer);
 /* Adds a layer's reduced gradients over replicas, and over the two stages where two hold the layer.
- * HOLD_WHOLE buckets beside sharded ones are added over their group first. */
-Status shards_sum(Engine *e, int layer);
+ * SHARD_WHOLE buckets beside sharded ones are added over their group first. */
+Status shards_sum(EngineParams *w, int layer);
 
 /* Gathers all weights, if every rank holds them whole while their main copies are sharded. */
-Status shards_gather_all(Engine *e);
+Status shards_gather_all(EngineParams *w);
 
 #endif

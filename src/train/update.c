@@ -14,7 +14,7 @@ void update_scalars(const Engine *e, double lr, int64_t step, float out[UPDATE_S
     memset(out, 0, UPDATE_SCALARS * sizeof *out);
     for (int i = 0; i < OPTIMIZER_RULES && e->spec.optimizer.rule[i] != NULL; i++) {
         for (int age = 0; age < AGE_COUNT; age++) {
-            const double updates = (double)(step + e->moment_steps[age]);
+            const double updates = (double)(step + e->params.moment_steps[age]);
             e->spec.optimizer.rule[i]->scalars(e->config, lr, updates, out + scalars_at(i, age));
         }
     }
@@ -47,8 +47,8 @@ Status update_add_records(Engine *e)
 Status update_run(Engine *e)
 {
     const Record *r = &e->io.record;
-    for (int i = 0; i < e->n_norms; i++) {
-        TRY(square_sum(&e->ex, (SquareSum){ e->norms[i], r->square_sum }));
+    for (int i = 0; i < e->params.n_norms; i++) {
+        TRY(square_sum(&e->ex, (SquareSum){ e->params.norms[i], r->square_sum }));
     }
     TRY(update_add_records(e));
     TRY(clip_scale(&e->ex, (ClipScale){ .sum = r->square_sum,
@@ -56,14 +56,14 @@ Status update_run(Engine *e)
                                         .clip = r->clip,
                                         .overflow = r->overflow,
                                         .max_norm = (float)e->config->train_clip_norm }));
-    for (int i = 0; i < e->n_ranges; i++) TRY(update_range(e, &e->ranges[i]));
+    for (int i = 0; i < e->params.n_ranges; i++) TRY(update_range(e, &e->params.ranges[i]));
     for (int i = 0; i < e->spec.n_layers; i++) {
         const LayerSpec *l = &e->spec.layers[i];
         const LayerDesc *desc = layer_desc(l->kind);
         if (desc->after_step == NULL || !layer_on(l, e->shape.pp_rank)) continue;
         if (role_frozen(l, ROLE_ROUTER_BIAS)) continue;
         e->ex.layer = l->block;
-        TRY(desc->after_step(&e->ex, l, &e->weights[i], r));
+        TRY(desc->after_step(&e->ex, l, &e->params.layer[i], r));
     }
     return OK;
 }

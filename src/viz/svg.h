@@ -17,10 +17,12 @@ typedef enum SvgUnit { SVG_PLAIN, SVG_BYTES, SVG_SECONDS, SVG_PERCENT } SvgUnit;
 
 typedef enum SvgMark {
     SVG_LINE,
-    SVG_FAINT, /* a thin line behind the others, in its own colour */
-    SVG_DOTS,  /* a line with a dot at each point */
-    SVG_AREA,  /* all below it; the highest first, since the next one is drawn over it */
-    SVG_BOX,   /* in a legend alone */
+    SVG_FAINT,  /* a thin line behind the others, in its own colour */
+    SVG_DOTS,   /* a line with a dot at each point */
+    SVG_AREA,   /* all below it; the highest first, since the next one is drawn over it */
+    SVG_POINTS, /* discs of the size that the series gives, each with its label */
+    SVG_LEVELS, /* a short level stroke at each point */
+    SVG_BOX,    /* in a legend alone */
 } SvgMark;
 
 typedef struct SvgSeries {
@@ -29,6 +31,8 @@ typedef struct SvgSeries {
     const double *x, *y; /* x rises */
     int n, color;        /* color -1: grey */
     SvgMark mark;
+    const double *radius;     /* of SVG_POINTS, pixels */
+    const char *const *label; /* of SVG_POINTS: what the pointer shows */
 } SvgSeries;
 
 typedef struct SvgChart {
@@ -41,6 +45,7 @@ typedef struct SvgChart {
     bool log_y;          /* ignored if no value is positive */
     bool from_zero;      /* the y axis begins at 0 */
     const double *guide; /* a dashed line at this y; NULL: none */
+    double room; /* log axes begin and end so many times apart from the values; 0: as they do */
 } SvgChart;
 
 typedef struct SvgBars {

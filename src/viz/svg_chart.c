@@ -57,6 +57,10 @@ static bool find_ranges(const SvgChart *c, bool log_y, Axis *x, Axis *y)
     }
     x->log = c->log_x;
     y->log = log_y;
+    if (c->room > 0) {
+        x->lo /= c->room, x->hi *= c->room;
+        y->lo /= c->room, y->hi *= c->room;
+    }
     return x->lo <= x->hi;
 }
 
@@ -181,9 +185,27 @@ static Status series_dots(Text *out, const Frame *f, const SvgSeries *s, char co
     return OK;
 }
 
+static Status series_points(Text *out, const Frame *f, const SvgSeries *s, char color)
+{
+    for (int i = 0; i < s->n; i++) {
+        if (!shown(s, i, f->y.log)) continue;
+        double x = place(&f->x, s->x[i]), y = place(&f->y, s->y[i]);
+        if (s->mark == SVG_LEVELS)
+            TRY(text_printf(out, "<path class=\"line s%c\" d=\"M%.1f %.1fh12\"/>\n", color, x - 6,
+                            y));
+        else
+            TRY(text_markup(out,
+                            "<circle class=\"f%c\" fill-opacity=\".55\" cx=\"%.1f\" cy=\"%.1f\" "
+                            "r=\"%.1f\"><title>%s</title></circle>\n",
+                            color, x, y, s->radius[i], s->label[i]));
+    }
+    return OK;
+}
+
 static Status series(Text *out, const Frame *f, const SvgSeries *s)
 {
     char color = svg_color(s->color);
+    if (s->mark == SVG_POINTS || s->mark == SVG_LEVELS) return series_points(out, f, s, color);
     bool area = s->mark == SVG_AREA;
     TRY(text_markup(out, "<g><title>%s</title><path class=\"%s data %c%c%s\" data-name=\"%s\" d=\"",
                     s->name, area ? "area" : "line", area ? 'f' : 's', color,

@@ -47,7 +47,7 @@ typedef struct TimelineRank {
     int spans;
     double total_s, sum_s[TIMELINE_KINDS], busy_s, bubble;
     double peak_bytes;   /* NaN: not known */
-    const double *at_s;  /* points: from this moment on */
+    const double *at_s;  /* points of a simulation: from this moment on */
     const double *bytes; /* (points, memory_kinds) */
     int points;
 } TimelineRank;

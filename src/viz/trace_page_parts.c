@@ -4,7 +4,7 @@
 #include "viz/trace_page.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { ROWS_MOST = 200, CELL_CHARS = 80 };
@@ -32,15 +32,16 @@ static Status cell(Text *out, const Cell *c, double most)
     return OK;
 }
 
-Status trace_part_table(Text *out, const Table *t, bool heat)
+Status trace_part_table(Text *out, const Table *t, bool heat, bool open)
 {
     int64_t rows = t->rows < ROWS_MOST ? t->rows : ROWS_MOST;
     double most = 0;
     for (int64_t i = 0; heat && i < t->rows * t->columns; i++) {
         if (t->cell[i].type == CELL_NUMBER && t->cell[i].number > most) most = t->cell[i].number;
     }
-    TRY(text_markup(out, "<details><summary>%s</summary><div class=\"wide\"><table%s>\n<tr>",
-                    t->name, heat ? " class=\"heat\"" : ""));
+    TRY(text_printf(out, "<details%s>", open ? " open=\"open\"" : ""));
+    TRY(text_markup(out, "<summary>%s</summary><div class=\"wide\">", t->name));
+    TRY(text_printf(out, "<table%s>\n<tr>", heat ? " class=\"heat\"" : ""));
     for (int i = 0; i < t->columns; i++) TRY(text_markup(out, "<th>%s</th>", t->column[i]));
     TRY(text_printf(out, "</tr>\n"));
     for (int64_t r = 0; r < rows; r++) {
@@ -62,7 +63,8 @@ static Status tables_text(const char *title, const Table *table, int n, Text *ou
 {
     TRY(page_begin(out, title));
     TRY(text_markup(out, "<header><h1>%s</h1></header>\n<section>\n", title));
-    for (int i = 0; i < n; i++) TRY(trace_part_table(out, &table[i], is_heat(table[i].name)));
+    for (int i = 0; i < n; i++)
+        TRY(trace_part_table(out, &table[i], is_heat(table[i].name), false));
     TRY(text_printf(out, "</section>\n"));
     return page_end(out, NULL);
 }
@@ -113,91 +115,63 @@ Status trace_part_points(TracePage *p, const Table *t)
     return OK;
 }
 
-typedef struct Axes {
-    double x0, x1, y0, y1; /* limits */
-} Axes;
-
-enum { LEFT = 70, TOP = 12, WIDE = 1080, HIGH = 360, BELOW = 44 };
-
-static double place(double v, double lo, double hi, double from, double to)
-{
-    return from + (to - from) * log(v / lo) / log(hi / lo);
-}
-
-static double px(const Axes *a, double v) { return place(v, a->x0, a->x1, LEFT, WIDE - 12); }
-static double py(const Axes *a, double v) { return place(v, a->y0, a->y1, TOP + HIGH, TOP); }
-
 /* The rate that the GPU's peaks allow at this intensity; 0: not known. */
 static double roof_of(const Point *x)
 {
     return x->roof_share > 0 ? x->rate * 100 / x->roof_share : 0;
 }
 
-static Axes axes_of(const Point *at, size_t n)
+static Status point_label(const Point *x, Arena *a, const char **out)
 {
-    Axes a = { INFINITY, 0, INFINITY, 0 };
-    for (size_t i = 0; i < n; i++) {
-        a.x0 = fmin(a.x0, at[i].intensity), a.x1 = fmax(a.x1, at[i].intensity);
-        a.y0 = fmin(a.y0, at[i].rate), a.y1 = fmax(a.y1, fmax(at[i].rate, roof_of(&at[i])));
-    }
-    return (Axes){ a.x0 / 2, a.x1 * 2, a.y0 / 2, a.y1 * 2 };
-}
-
-static Status grid(Text *out, const Axes *a)
-{
-    double tick[SVG_TICKS_MAX];
-    char text[32];
-    int n = svg_log_ticks(a->x0, a->x1, tick);
-    for (int i = 0; i < n; i++) {
-        TRY(text_printf(
-            out, "<path d=\"M%.1f %dV%d\"/><text class=\"mid\" x=\"%.1f\" y=\"%d\">%s</text>",
-            px(a, tick[i]), TOP, TOP + HIGH, px(a, tick[i]), TOP + HIGH + 17,
-            svg_value_text(text, tick[i], SVG_PLAIN)));
-    }
-    n = svg_log_ticks(a->y0, a->y1, tick);
-    for (int i = 0; i < n; i++) {
-        TRY(text_printf(
-            out, "<path d=\"M%d %.1fH%d\"/><text class=\"end\" x=\"%d\" y=\"%.1f\">%s</text>", LEFT,
-            py(a, tick[i]), WIDE - 12, LEFT - 6, py(a, tick[i]) + 4,
-            svg_value_text(text, tick[i], SVG_PLAIN)));
-    }
-    return OK;
-}
-
-static Status dot(Text *out, const Axes *a, const Point *x, double longest)
-{
-    char share[48] = "";
-    double radius = 3 + 9 * sqrt(x->time > 0 && longest > 0 ? x->time / longest : 0);
+    char label[200], share[48] = "";
     if (x->roof_share > 0)
         (void)snprintf(share, sizeof share, ", %.1f %% of its roof", x->roof_share);
-    if (x->roof_share > 0)
-        TRY(text_printf(out, "<path class=\"line sx\" d=\"M%.1f %.1fh12\"/>\n",
-                        px(a, x->intensity) - 6, py(a, roof_of(x))));
-    return text_markup(out,
-                       "<circle class=\"f0\" fill-opacity=\".55\" cx=\"%.1f\" cy=\"%.1f\" "
-                       "r=\"%.1f\"><title>%s: %.4g FLOP/byte, %.4g TFLOP/s%s, %.4g us in "
-                       "all</title></circle>\n",
-                       px(a, x->intensity), py(a, x->rate), radius, x->name, x->intensity, x->rate,
-                       share, x->time);
+    int n = snprintf(label, sizeof label, "%s: %.4g FLOP/byte, %.4g TFLOP/s%s, %.4g us in all",
+                     x->name, x->intensity, x->rate, share, x->time);
+    return arena_text(a, label, (size_t)n, out);
 }
 
-Status trace_part_roofline(Text *out, const TracePage *p)
+Status trace_part_roofline(Text *out, const TracePage *p, Arena *a)
 {
     const Point *at = (const void *)p->points.text.data;
-    size_t n = p->points.text.used / sizeof *at;
-    double longest = 0;
+    int64_t n = (int64_t)(p->points.text.used / sizeof *at);
+    double longest = 0, *v = NULL; /* intensity, rate, roof, radius */
+    const char **label = NULL;
     if (n == 0) return OK;
-    Axes a = axes_of(at, n);
-    for (size_t i = 0; i < n; i++) longest = fmax(longest, at[i].time);
+    TRY(ARENA_NEW(a, 4 * n, &v));
+    TRY(ARENA_NEW(a, n, &label));
+    for (int64_t i = 0; i < n; i++) longest = fmax(longest, at[i].time);
+    for (int64_t i = 0; i < n; i++) {
+        bool timed = at[i].time > 0 && longest > 0;
+        v[i] = at[i].intensity;
+        v[n + i] = at[i].rate;
+        v[2 * n + i] = roof_of(&at[i]);
+        v[3 * n + i] = 3 + 9 * sqrt(timed ? at[i].time / longest : 0);
+        TRY(point_label(&at[i], a, &label[i]));
+    }
+    const SvgSeries series[] = {
+        { .legend = "", .x = v, .y = v + 2 * n, .n = (int)n, .color = -1, .mark = SVG_LEVELS },
+        { .legend = "",
+          .x = v,
+          .y = v + n,
+          .n = (int)n,
+          .mark = SVG_POINTS,
+          .radius = v + 3 * n,
+          .label = label },
+    };
     TRY(text_printf(out,
                     "<section id=\"roofline\"><h2>Roofline</h2>\n<p class=\"note\">Operators by "
                     "FLOP a byte and TFLOP/s, each as large as the time it took; lines: what the "
                     "GPU allows there.</p>\n"));
-    TRY(svg_open(out, "plot", WIDE, TOP + HIGH + BELOW, "Roofline"));
-    TRY(text_printf(out, ">\n<g class=\"grid\">"));
-    TRY(grid(out, &a));
-    TRY(text_printf(out, "</g>\n<text class=\"mid dim\" x=\"%d\" y=\"%d\">FLOP/byte</text>\n",
-                    (LEFT + WIDE) / 2, TOP + HIGH + 36));
-    for (size_t i = 0; i < n; i++) TRY(dot(out, &a, &at[i], longest));
-    return text_printf(out, "</svg></section>\n");
+    TRY(svg_chart(out, &(SvgChart){ .title = "Roofline",
+                                    .x_label = "FLOP/byte",
+                                    .y_label = "TFLOP/s",
+                                    .series = series,
+                                    .n_series = 2,
+                                    .width = 1080,
+                                    .height = 416,
+                                    .log_x = true,
+                                    .log_y = true,
+                                    .room = 2 }));
+    return text_printf(out, "</section>\n");
 }

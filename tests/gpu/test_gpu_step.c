@@ -86,7 +86,8 @@ static void bf16_losses_are_near_the_cpu_s(void **state)
 static bool same_state(Tiny *a, Tiny *b)
 {
     for (int buffer = BUF_MAIN; buffer < BUF_COUNT; buffer++) {
-        const Tensor *x = &a->engine.memory.buffer[buffer], *y = &b->engine.memory.buffer[buffer];
+        const Tensor *x = &a->engine.params.memory.buffer[buffer],
+                     *y = &b->engine.params.memory.buffer[buffer];
         const void *p = NULL, *q = NULL;
         if (x->data == NULL) continue;
         CHECK_OK(engine_get(&a->engine.arenas, x->data, tensor_bytes(x), &p));
@@ -202,7 +203,7 @@ static void open_generator(Engine *e, const Config *c)
     EnginePlan plan;
     CHECK_OK(engine_plan(c, ENGINE_INFER, &shape, &plan));
     CHECK_OK(engine_open(e, c, ENGINE_INFER, &shape, &plan));
-    CHECK_OK(engine_init_weights(e, 42));
+    CHECK_OK(engine_init_weights(&e->params, 42));
 }
 
 /* A prompt of 7 tokens, then single ones behind the cache. */
@@ -258,7 +259,7 @@ static void a_nan_is_named_and_skips_the_step(void **state)
     StepResult r;
     tiny_open(&t, TINY(ON_GPU));
     const float bad = NAN;
-    const Tensor main = t.engine.memory.buffer[BUF_MAIN];
+    const Tensor main = t.engine.params.memory.buffer[BUF_MAIN];
     memcpy(engine_staging(&t.engine.arenas, main.data), &bad, sizeof bad);
     CHECK_OK(engine_put(&t.engine.arenas, main.data, sizeof bad));
     int32_t *id = t.batch.id.data;

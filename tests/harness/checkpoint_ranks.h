@@ -99,10 +99,10 @@ static inline float get(const Tensor *t, int64_t i)
 
 static inline void put_state(Engine *e, int64_t step)
 {
-    for (int k = 0; k < e->params.n * CHECKPOINT_BUFFERS; k++) {
-        const Param *p = &e->params.at[k / CHECKPOINT_BUFFERS];
+    for (int k = 0; k < e->params.table.n * CHECKPOINT_BUFFERS; k++) {
+        const Param *p = &e->params.table.at[k / CHECKPOINT_BUFFERS];
         ParamBuffer b = checkpoint_buffer(k % CHECKPOINT_BUFFERS);
-        ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
+        ParamPiece piece = param_piece(&e->params.table, p, &e->params.memory, b);
         for (int64_t i = 0; i < piece.in.n; i++) {
             put(&piece.at, i, value_of(p, b, piece.in.first + i, step));
         }
@@ -111,10 +111,10 @@ static inline void put_state(Engine *e, int64_t step)
 
 static inline Status expect_state(const Engine *e, int64_t step)
 {
-    for (int k = 0; k < e->params.n * CHECKPOINT_BUFFERS; k++) {
-        const Param *p = &e->params.at[k / CHECKPOINT_BUFFERS];
+    for (int k = 0; k < e->params.table.n * CHECKPOINT_BUFFERS; k++) {
+        const Param *p = &e->params.table.at[k / CHECKPOINT_BUFFERS];
         ParamBuffer b = checkpoint_buffer(k % CHECKPOINT_BUFFERS);
-        ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
+        ParamPiece piece = param_piece(&e->params.table, p, &e->params.memory, b);
         bool low = rounded && (buffer_is_optimizers(b));
         for (int64_t i = 0; i < piece.in.n; i++) {
             float want = value_of(p, b, piece.in.first + i, step);

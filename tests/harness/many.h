@@ -124,7 +124,7 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
     TRY(engine_plan_retry(k, &t->shape, &t->plan, &r->again));
     TRY(engine_open(&t->engine, k, ENGINE_TRAIN, &t->shape, &t->plan));
     TRY(engine_prepare(&t->engine, NULL));
-    TRY(engine_init_weights(&t->engine, 42));
+    TRY(engine_init_weights(&t->engine.params, 42));
     TRY(batch_new_deep(&t->arena, k->train_batch, k->data_sequence, (int)k->mtp_layers, &t->batch));
     int64_t d = world == NULL ? 0 : r->mesh.at.replica * shape.shard + r->mesh.at.shard;
     r->own = many_rows(&t->batch, d * t->shape.batch, t->shape.batch, k->data_sequence);
@@ -168,24 +168,24 @@ static inline Status many_step(ManyRank *r, int64_t step, StepResult *out)
 /* What this rank has of a parameter's gradient after it was added over the ranks. */
 static inline ParamPiece many_gradient(const Engine *e, const Param *p)
 {
-    const ParamTable *t = &e->params;
+    const ParamTable *t = &e->params.table;
     ParamPiece none = { 0 };
     if (p->first[BUF_GRAD] < 0) return none;
     const ParamBucket *k = &t->bucket[p->bucket];
-    ParamPiece all = param_piece(t, p, &e->memory, BUF_GRAD);
+    ParamPiece all = param_piece(t, p, &e->params.memory, BUF_GRAD);
     if (t->sharded[BUF_GRAD] || t->shards.zero == 0 || k->ranks == 1) return all;
     int64_t own = bucket_cut(k, k->own), behind = bucket_cut(k, k->own + 1);
     int64_t at = p->first[BUF_GRAD] - k->first, n = param_elems(p);
     int64_t first = at > own ? at : own, end = at + n < behind ? at + n : behind;
     if (first >= end) return none;
-    Tensor flat = tensor_rows(&e->memory.buffer[BUF_GRAD], k->first + first, end - first);
+    Tensor flat = tensor_rows(&e->params.memory.buffer[BUF_GRAD], k->first + first, end - first);
     return (ParamPiece){ piece_range(first - at, end - first), flat };
 }
 
 static inline const Param *many_find(const Engine *e, const char *name)
 {
-    for (int i = 0; i < e->params.n; i++) {
-        if (strcmp(e->params.at[i].name, name) == 0) return &e->params.at[i];
+    for (int i = 0; i < e->params.table.n; i++) {
+        if (strcmp(e->params.table.at[i].name, name) == 0) return &e->params.table.at[i];
     }
     return NULL;
 }
@@ -228,14 +228,14 @@ static inline Status many_same_gradient(const Many *m, const Param *p, const flo
 /* Each parameter's gradient here beside the lone rank's, relative to that parameter's norm. */
 static inline Status many_same_gradients(const Many *m, Tiny *one, Engine *e)
 {
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i], *q = many_find(&one->engine, p->name);
+    for (int i = 0; i < e->params.table.n; i++) {
+        const Param *p = &e->params.table.at[i], *q = many_find(&one->engine, p->name);
         float *have = NULL, *want = NULL;
         if (q == NULL) return FAIL(ERR_NUMERIC, "one rank has no %s", p->name);
         ParamPiece piece = many_gradient(e, p);
         if (piece.in.n == 0) continue;
         ArenaMark mark = arena_mark(&one->arena);
-        Tensor whole = param_view(q, &one->engine.memory, BUF_GRAD);
+        Tensor whole = param_view(q, &one->engine.params.memory, BUF_GRAD);
         TRY(many_floats(e, &piece.at, &one->arena, &have));
         TRY(many_floats(&one->engine, &whole, &one->arena, &want));
         TRY(many_same_gradient(m, q, have, &piece, want));
@@ -256,20 +256,20 @@ static inline Status many_same(const char *what, int64_t step, double have, doub
 static inline Status many_take_over(const Engine *one, Engine *e)
 {
     static const ParamBuffer buffers[] = { BUF_MAIN, BUF_OPTIMIZER, BUF_OPTIMIZER + 1, BUF_STATE };
-    for (int i = 0; i < e->params.n * 4; i++) {
+    for (int i = 0; i < e->params.table.n * 4; i++) {
         ParamBuffer b = buffers[i % 4];
-        const Param *p = &e->params.at[i / 4], *q = many_find(one, p->name);
+        const Param *p = &e->params.table.at[i / 4], *q = many_find(one, p->name);
         if (p->first[b] < 0) continue;
-        ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
+        ParamPiece piece = param_piece(&e->params.table, p, &e->params.memory, b);
         if (piece.in.n == 0) continue;
-        Tensor from = param_view(q, &one->memory, b);
+        Tensor from = param_view(q, &one->params.memory, b);
         from = tensor_rows(
             &(Tensor){
                 .data = from.data, .dtype = from.dtype, .rank = 1, .dim = { tensor_elems(&from) } },
             piece.in.first, piece.in.n);
         memcpy(piece.at.data, from.data, tensor_bytes(&from));
     }
-    return copies_refresh(e);
+    return copies_refresh(&e->params);
 }
 
 static inline Status many_same_step(const Many *m, int64_t i, const ManyRank *one,

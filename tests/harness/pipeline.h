@@ -60,12 +60,12 @@ static inline double distance(const float *x, const float *y, int64_t n)
 
 static inline Status look_at_gradients(Engine *e, const Whole *w, Found *f)
 {
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *mine = &e->params.at[i], *p = w->tiny.engine.params.at;
+    for (int i = 0; i < e->params.table.n; i++) {
+        const Param *mine = &e->params.table.at[i], *p = w->tiny.engine.params.table.at;
         const void *got = NULL;
         if (mine->first[BUF_GRAD] < 0) continue;
         while (strcmp(p->name, mine->name) != 0) p++;
-        Tensor grad = param_view(mine, &e->memory, BUF_GRAD);
+        Tensor grad = param_view(mine, &e->params.memory, BUF_GRAD);
         TRY(engine_get(&e->arenas, grad.data, tensor_bytes(&grad), &got));
         double error = distance(got, w->grads + p->first[BUF_GRAD], tensor_elems(&grad));
         if (!(error <= f->worst)) f->worst = error, f->param = p->name;
@@ -211,7 +211,7 @@ static inline void whole_open(Whole *w, const char *const *more)
         tiny_batch(t, step);
         CHECK_OK(engine_step(&t->engine, &t->batch, 0, step + 1, &w->result));
     }
-    const Tensor *grad = &t->engine.memory.buffer[BUF_GRAD];
+    const Tensor *grad = &t->engine.params.memory.buffer[BUF_GRAD];
     CHECK_OK(engine_get(&t->engine.arenas, grad->data, tensor_bytes(grad), &grads));
     CHECK_OK(ARENA_NEW(&t->arena, tensor_elems(grad), &keep));
     w->grads = memcpy(keep, grads, tensor_bytes(grad));

@@ -31,8 +31,8 @@ static inline SlopeLook slope_look(Tiny *t)
 
 static inline void slope_move(Tiny *t, const float *direction, double h)
 {
-    float *w = t->engine.memory.buffer[BUF_MAIN].data;
-    for (int64_t i = 0; i < t->engine.params.elems[BUF_MAIN]; i++) {
+    float *w = t->engine.params.memory.buffer[BUF_MAIN].data;
+    for (int64_t i = 0; i < t->engine.params.table.elems[BUF_MAIN]; i++) {
         w[i] += (float)(h * (double)direction[i]);
     }
 }
@@ -40,9 +40,9 @@ static inline void slope_move(Tiny *t, const float *direction, double h)
 /* Random numbers for the parameters of one role in one layer, 0 for all others. */
 static inline void slope_direction(const Tiny *t, const Param *like, uint64_t seed, float *out)
 {
-    memset(out, 0, (size_t)t->engine.params.elems[BUF_MAIN] * sizeof *out);
-    for (int i = 0; i < t->engine.params.n; i++) {
-        const Param *p = &t->engine.params.at[i];
+    memset(out, 0, (size_t)t->engine.params.table.elems[BUF_MAIN] * sizeof *out);
+    for (int i = 0; i < t->engine.params.table.n; i++) {
+        const Param *p = &t->engine.params.table.at[i];
         if (p->layer != like->layer || p->role != like->role) continue;
         rng_fill_normal(out + p->first[BUF_MAIN], param_elems(p), seed, rng_stream(p->name), 0, 1);
     }
@@ -56,7 +56,7 @@ static inline double slope_draw(const Tiny *t, const Param *like, const float *g
         double square = 0;
         slope_direction(t, like, seed, direction);
         slope = 0;
-        for (int64_t i = 0; i < t->engine.params.elems[BUF_MAIN]; i++) {
+        for (int64_t i = 0; i < t->engine.params.table.elems[BUF_MAIN]; i++) {
             double part = (double)g[i] * (double)direction[i];
             slope += part;
             square += part * part;
@@ -86,14 +86,14 @@ static inline void slope_role(Tiny *t, const Param *like, const float *g, float 
 /* Along the gradient itself nobody misses what it lacks. */
 static inline void slope_each_role(Tiny *t)
 {
-    int64_t n = t->engine.params.elems[BUF_MAIN];
+    int64_t n = t->engine.params.table.elems[BUF_MAIN];
     void *memory = NULL;
     CHECK_OK(arena_alloc(&t->arena, 2 * (size_t)n * sizeof(float), &memory));
     float *g = memory, *direction = g + n;
     slope_look(t);
-    memcpy(g, t->engine.memory.buffer[BUF_GRAD].data, (size_t)n * sizeof *g);
-    for (int i = 0; i < t->engine.params.n; i++) {
-        const Param *p = &t->engine.params.at[i];
+    memcpy(g, t->engine.params.memory.buffer[BUF_GRAD].data, (size_t)n * sizeof *g);
+    for (int i = 0; i < t->engine.params.table.n; i++) {
+        const Param *p = &t->engine.params.table.at[i];
         bool first = i == 0 || p[-1].layer != p->layer || p[-1].role != p->role;
         if (first && p->first[BUF_MAIN] >= 0) slope_role(t, p, g, direction);
     }

@@ -104,7 +104,7 @@ static inline Status tiny_start(Tiny *t, const Mesh *mesh)
     TRY(engine_plan(c, ENGINE_TRAIN, &t->shape, &t->plan));
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->shape, &t->plan));
     TRY(engine_prepare(&t->engine, NULL));
-    TRY(engine_init_weights(&t->engine, 42));
+    TRY(engine_init_weights(&t->engine.params, 42));
     TRY(batch_new_deep(&t->arena, c->train_batch, c->data_sequence, (int)c->mtp_layers, &t->batch));
     tiny_batch(t, 0);
     return OK;
@@ -145,8 +145,8 @@ static inline bool tiny_same_state(const Tiny *a, const Tiny *b)
 {
     static const ParamBuffer buffers[] = { BUF_MAIN, BUF_OPTIMIZER, BUF_OPTIMIZER + 1, BUF_STATE };
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
-        const Tensor *x = &a->engine.memory.buffer[buffers[i]];
-        const Tensor *y = &b->engine.memory.buffer[buffers[i]];
+        const Tensor *x = &a->engine.params.memory.buffer[buffers[i]];
+        const Tensor *y = &b->engine.params.memory.buffer[buffers[i]];
         if (x->data == NULL && y->data == NULL) continue;
         if (memcmp(x->data, y->data, tensor_bytes(x)) != 0) return false;
     }

@@ -10,14 +10,14 @@ static void split_batch_gives_the_same_loss(void **state)
     Tiny whole;
     tiny_open(&whole, TINY("run.threads=1"));
     double want = tiny_steps(&whole, 0, 1).loss;
-    const float *g = whole.engine.memory.buffer[BUF_GRAD].data;
+    const float *g = whole.engine.params.memory.buffer[BUF_GRAD].data;
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
         Tiny t;
         tiny_open(&t, TINY("run.threads=1", cuts[i]));
         CHECK_NEAR(tiny_steps(&t, 0, 1).loss, want, 1e-6 * want);
-        const float *d = t.engine.memory.buffer[BUF_GRAD].data;
-        for (int p = 0; p < t.engine.params.n; p++) {
-            const Param *param = &t.engine.params.at[p];
+        const float *d = t.engine.params.memory.buffer[BUF_GRAD].data;
+        for (int p = 0; p < t.engine.params.table.n; p++) {
+            const Param *param = &t.engine.params.table.at[p];
             double square = 0, error = 0;
             for (int64_t j = 0; j < param_elems(param); j++) {
                 int64_t at = param->first[BUF_GRAD] + j;

@@ -119,13 +119,13 @@ static void rules_of_the_router_are_the_same_on_any_mesh(void **state)
  * them stay is a matter of order alone. */
 static Status without_routers(ManyRank *r)
 {
-    for (int i = 0; i < r->t.engine.params.n; i++) {
-        const Param *p = &r->t.engine.params.at[i];
+    for (int i = 0; i < r->t.engine.params.table.n; i++) {
+        const Param *p = &r->t.engine.params.table.at[i];
         if (p->role != ROLE_ROUTER) continue;
-        Tensor w = param_view(p, &r->t.engine.memory, BUF_MAIN);
+        Tensor w = param_view(p, &r->t.engine.params.memory, BUF_MAIN);
         memset(w.data, 0, tensor_bytes(&w));
     }
-    return copies_refresh(&r->t.engine);
+    return copies_refresh(&r->t.engine.params);
 }
 
 static Status run_without_routers(void *state, Comm *world)

@@ -246,10 +246,10 @@ static Status expect_begun(Rank *r)
     char path[FILE_PATH_MAX];
     TRY(init_resolve(r->dir, &r->scratch, path));
     TRY(checkpoint_load_init(e, path, &gate, true, &r->scratch, &info));
-    for (int k = 0; k < e->params.n * CHECKPOINT_BUFFERS; k++) {
-        const Param *p = &e->params.at[k / CHECKPOINT_BUFFERS];
+    for (int k = 0; k < e->params.table.n * CHECKPOINT_BUFFERS; k++) {
+        const Param *p = &e->params.table.at[k / CHECKPOINT_BUFFERS];
         ParamBuffer b = checkpoint_buffer(k % CHECKPOINT_BUFFERS);
-        ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
+        ParamPiece piece = param_piece(&e->params.table, p, &e->params.memory, b);
         if (!beyond(e, p, info.modules)) continue;
         TRY(expect_new(p, b, &piece));
         for (int64_t i = 0; i < piece.in.n; i++)
@@ -323,13 +323,13 @@ static Status expect_ages(Rank *r)
     const double want[AGE_COUNT] = { 1e-2 * 0.1 / sqrt(0.05), 1e-2 };
     Engine *e = &r->t->engine;
     float begun[MOST];
-    e->moment_steps[AGE_MODEL] = 10000;
+    e->params.moment_steps[AGE_MODEL] = 10000;
     r->t->config.optimizer_eps = 1e-20; /* the smallest gradients move weights as far as others */
     TRY(many_step(&r->many, 0, &r->last[r->world->rank]));
-    for (int k = 0; k < e->params.n; k++) {
-        const Param *p = &e->params.at[k];
+    for (int k = 0; k < e->params.table.n; k++) {
+        const Param *p = &e->params.table.at[k];
         if (p->first[BUF_MAIN] < 0) continue;
-        ParamPiece piece = param_piece(&e->params, p, &e->memory, BUF_MAIN);
+        ParamPiece piece = param_piece(&e->params.table, p, &e->params.memory, BUF_MAIN);
         double most = 0, age = want[beyond(e, p, 0) ? AGE_MODULES : AGE_MODEL];
         EXPECT(piece_elems(&piece.in) <= MOST);
         param_fill(p, 42, &piece.in, 0, piece_elems(&piece.in), begun);
@@ -598,9 +598,9 @@ static void a_checkpoint_that_a_rank_does_not_see_is_refused(void **state)
 /* A second moment, of which this rank alone has a part. */
 static float *own_moment(Engine *e)
 {
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i];
-        ParamPiece piece = param_piece(&e->params, p, &e->memory, BUF_OPTIMIZER + 1);
+    for (int i = 0; i < e->params.table.n; i++) {
+        const Param *p = &e->params.table.at[i];
+        ParamPiece piece = param_piece(&e->params.table, p, &e->params.memory, BUF_OPTIMIZER + 1);
         if (piece.in.n > 0 && piece.in.n < param_elems(p)) return piece.at.data;
     }
     return NULL;
@@ -612,9 +612,9 @@ static Status save_spoiled(Rank *r)
     TRY(checkpointer_open(&r->saver, &r->t->config, e, &r->t->arena));
     TRY(save_step(r, 1));
     put_state(e, 2);
-    TRY(engine_check_numbers(e, 2));
+    TRY(engine_check_numbers(&e->params, 2));
     if (r->world->rank == 1) *own_moment(e) = -1;
-    EXPECT(engine_check_numbers(e, 2) == ERR_NUMERIC);
+    EXPECT(engine_check_numbers(&e->params, 2) == ERR_NUMERIC);
     EXPECT(strstr(status_message(), "rank 1: adamw, in step 2 or before, left model.") != NULL);
     Status s = checkpoint_save(&r->saver, 2, 8);
     if (s == OK) s = checkpoint_finish(&r->saver);

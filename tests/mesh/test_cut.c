@@ -45,7 +45,7 @@ typedef struct Owned {
 /* A whole matrix, or nothing of it. */
 static Status check_owner(const Engine *e, const Param *p)
 {
-    ParamPiece piece = param_piece(&e->params, p, &e->memory, BUF_OPTIMIZER);
+    ParamPiece piece = param_piece(&e->params.table, p, &e->params.memory, BUF_OPTIMIZER);
     int64_t n = piece_elems(&piece.in);
     if (n == 0 || n == param_elems(p)) return OK;
     return FAIL(ERR_NUMERIC, "%lld elements of %s", (long long)n, p->name);
@@ -57,8 +57,9 @@ static Status look_at_parts(void *state, Comm *world)
     ManyRank r = { .cut = CUT_MATRICES };
     Status s = many_open(&r, o->what, world);
     const Engine *e = &r.t.engine;
-    for (int i = 0; i < e->params.n && s == OK; i++) s = check_owner(e, &e->params.at[i]);
-    if (s == OK) o->elems[world->rank] = e->params.elems[BUF_OPTIMIZER];
+    for (int i = 0; i < e->params.table.n && s == OK; i++)
+        s = check_owner(e, &e->params.table.at[i]);
+    if (s == OK) o->elems[world->rank] = e->params.table.elems[BUF_OPTIMIZER];
     many_close(&r);
     return s;
 }

@@ -139,7 +139,7 @@ static bool is_state(const Param *p) { return p->first[BUF_STATE] >= 0; }
 static ParamPiece piece_of(const ManyRank *r, const Param *p)
 {
     const Engine *e = &r->t.engine;
-    return param_piece(&e->params, p, &e->memory, is_state(p) ? BUF_STATE : BUF_MAIN);
+    return param_piece(&e->params.table, p, &e->params.memory, is_state(p) ? BUF_STATE : BUF_MAIN);
 }
 
 static Status begun(ManyRank *r, const Param *p, const ParamPiece *at, float **out)
@@ -152,15 +152,15 @@ static Status begun(ManyRank *r, const Param *p, const ParamPiece *at, float **o
 static Status put_back(Turn *t, ManyRank *r)
 {
     Engine *e = &r->t.engine;
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i];
+    for (int i = 0; i < e->params.table.n; i++) {
+        const Param *p = &e->params.table.at[i];
         ParamPiece at = piece_of(r, p);
         float *was = NULL;
         if (!named(t, p) || at.in.n == 0) continue;
         TRY(begun(r, p, &at, &was));
         memcpy(at.at.data, was, (size_t)at.in.n * sizeof *was);
     }
-    return copies_refresh(e);
+    return copies_refresh(&e->params);
 }
 
 static Status check_param(Turn *t, ManyRank *r, const Param *p)
@@ -194,10 +194,10 @@ static Status note_param(Turn *t, const ManyRank *r, const Param *p)
 static double norm_of(const Turn *t, const Engine *e)
 {
     double sum = 0;
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i];
+    for (int i = 0; i < e->params.table.n; i++) {
+        const Param *p = &e->params.table.at[i];
         if (is_state(p) || named(t, p)) continue;
-        Tensor g = param_view(p, &e->memory, BUF_GRAD);
+        Tensor g = param_view(p, &e->params.memory, BUF_GRAD);
         const float *x = g.data;
         for (int64_t k = 0; k < tensor_elems(&g); k++) sum += (double)x[k] * (double)x[k];
     }
@@ -207,7 +207,7 @@ static double norm_of(const Turn *t, const Engine *e)
 static Status steps(Turn *t, ManyRank *r)
 {
     StepResult result = { 0 };
-    const ParamTable *table = &r->t.engine.params;
+    const ParamTable *table = &r->t.engine.params.table;
     for (int64_t i = 0; i < STEPS; i++) {
         TRY(many_step(r, i, &result));
         if (t->back) TRY(put_back(t, r));

@@ -83,19 +83,6 @@ static void exposed_time_is_told_by_kind_of_traffic(void **state)
     CHECK(strstr(o.out, "exposed      all") == NULL && strstr(o.out, "exposed      ep") == NULL);
 }
 
-/* Whoever leaves traffic out himself is told in the same breath. */
-static void what_is_left_out_is_said(void **state)
-{
-    Lab *lab = *state;
-    Outcome o = RUN(lab, "null", STEP, "--steps=1", RANKS2, "mesh.ep=2", "comm.null=[ep, zero]");
-    CHECK_EXIT(o, 0);
-    CHECK_SAYS(o.out, "comm.null    ep: such traffic is left out");
-    CHECK_SAYS(o.out, "comm.null    zero: such traffic is left out");
-    o = RUN(lab, "null", STEP, "--steps=1", "--json", RANKS2, "mesh.ep=2", "comm.null=[ep, zero]");
-    CHECK_EXIT(o, 0);
-    CHECK_SAYS(o.out, ",\"comm_null\":[\"ep\",\"zero\"],");
-}
-
 static void forced_balance_is_said(void **state)
 {
     Lab *lab = *state;
@@ -176,22 +163,16 @@ static void what_cannot_be_measured_is_refused(void **state)
         { { "bench", "comm" }, "communication takes two ranks or more: give --ranks" },
         { { "bench", "comm", "--ranks=0" }, "--ranks" },
         { { "bench", "comm", "--ranks=2", "--only=some" }, "--only" },
-        { { "bench", "comm", "--ranks=2", "comm.null=[ep]" },
-          "bench comm: comm.null leaves out traffic (ep)" },
         { { "bench", "comm", "--ranks=3", "mesh.ranks_per_host=2" },
           "mesh.ranks_per_host 2 does not divide the 3 ranks" },
         { { STEP, "--exposed" }, "--exposed measures what communication between ranks costs" },
-        { { STEP, "--exposed", RANKS2, "comm.null=[zero]" }, "--exposed sets comm.null itself" },
-        { { STEP, RANKS2, "comm.null=[tp]" }, "tp" },
+        { { STEP, RANKS2, "comm.null=[ep]" },
+          "comm.null was removed after 0.9.0: bench step --exposed" },
         { { STEP, "--data", "data.sources=[]" }, "data.sources is empty" },
         { { STEP, "--data", "data.sources=[{name: x, path: nowhere}]" }, "nowhere.idx" },
         { { "bench", "ladder", "../tiny.yaml", "--ranks=3", "train.batch=4" },
           "3 ranks gets as many of train.batch 4" },
-        { { "bench", "ladder", "../tiny.yaml", "comm.null=[all]" }, "bench ladder: comm.null" },
-        { { "train", "../tiny.yaml", "comm.null=[pp]" },
-          "train: comm.null leaves out traffic (pp)" },
-        { { "train", "../tiny.yaml", "--dry-run", "comm.null=[pp]" }, "only bench step" },
-        { { "plan", "../tiny.yaml", "--cluster=h200:2", "comm.null=[ep]" }, "plan: comm.null" },
+        { { "train", "../tiny.yaml", "comm.null=[pp]" }, "comm.null was removed" },
     };
     Lab *lab = *state;
     for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
@@ -207,7 +188,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LAB_TEST(steps_run_on_the_tokens_of_the_configuration),
         LAB_TEST(exposed_time_is_told_by_kind_of_traffic),
-        LAB_TEST(what_is_left_out_is_said),
         LAB_TEST(forced_balance_is_said),
         LAB_TEST(a_ladder_goes_up_to_all_ranks),
         LAB_TEST(communication_is_measured),

@@ -225,7 +225,7 @@ static void open_loop(Lab *lab, Loop *l)
     EnginePlan plan;
     CHECK_OK(engine_plan(&l->config, ENGINE_TRAIN, &shape, &plan));
     CHECK_OK(engine_open(&l->engine, &l->config, ENGINE_TRAIN, &shape, &plan));
-    CHECK_OK(engine_init_weights(&l->engine, 99));
+    CHECK_OK(engine_init_weights(&l->engine.params, 99));
     CHECK_OK(loader_open(&data, &lab->arena, &l->loader));
 }
 

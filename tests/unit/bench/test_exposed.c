@@ -122,7 +122,7 @@ static Status late_rank(void *state, Comm *world)
         TRY(config_override(&c, &a, small[i]));
     for (int i = 0; l->set[i] != NULL; i++) TRY(config_override(&c, &a, l->set[i]));
     TRY(config_check(&c));
-    TRY(bench_open(&m, &c, world, true));
+    TRY(bench_open(&m, &c, world, (BenchOpen){ .recorded = true }));
     Status s = make_late(&m, l->group, &a);
     for (int i = 0; i < 2 && s == OK; i++) s = check_step(&m, l);
     if (s != OK) bench_end_others(world);

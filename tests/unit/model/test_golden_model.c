@@ -92,17 +92,17 @@ static void load_weights(Model *m)
         const char *name = m->golden.at[i].name;
         arrays += strncmp(name, "weight/", 7) == 0 || strncmp(name, "state/", 6) == 0;
     }
-    if (e->use == ENGINE_TRAIN) CHECK_INT(e->params.n, arrays);
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i];
+    if (e->use == ENGINE_TRAIN) CHECK_INT(e->params.table.n, arrays);
+    for (int i = 0; i < e->params.table.n; i++) {
+        const Param *p = &e->params.table.at[i];
         bool trained = p->first[BUF_STATE] < 0;
         Tensor from = golden_get(&m->golden, trained ? "weight" : "state", p->name);
-        Tensor to = param_view(p, &e->memory, trained ? BUF_MAIN : BUF_STATE);
+        Tensor to = param_view(p, &e->params.memory, trained ? BUF_MAIN : BUF_STATE);
         CHECK_INT(to.rank, from.rank);
         for (int d = 0; d < to.rank; d++) CHECK_INT(to.dim[d], from.dim[d]);
         memcpy(to.data, from.data, tensor_bytes(&to));
     }
-    CHECK_OK(copies_refresh(e));
+    CHECK_OK(copies_refresh(&e->params));
 }
 
 static void open_engine(Model *m, EngineUse use, EngineShape shape)
@@ -110,7 +110,7 @@ static void open_engine(Model *m, EngineUse use, EngineShape shape)
     EnginePlan plan;
     CHECK_OK(engine_plan(&m->config, use, &shape, &plan));
     CHECK_OK(engine_open(&m->engine, &m->config, use, &shape, &plan));
-    CHECK_OK(engine_init_weights(&m->engine, 1)); /* padding becomes zero */
+    CHECK_OK(engine_init_weights(&m->engine.params, 1)); /* padding becomes zero */
     load_weights(m);
 }
 
@@ -163,10 +163,10 @@ static void compare_losses(const Model *m, const float *got, int64_t sequence)
 static void compare_gradients(const Model *m)
 {
     const Engine *e = &m->engine;
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i];
+    for (int i = 0; i < e->params.table.n; i++) {
+        const Param *p = &e->params.table.at[i];
         if (p->first[BUF_STATE] >= 0) continue;
-        Tensor got = param_view(p, &e->memory, BUF_GRAD);
+        Tensor got = param_view(p, &e->params.memory, BUF_GRAD);
         Tensor want = golden_get(&m->golden, "grad", p->name);
         double error, norm;
         golden_norms(got.data, want.data, tensor_elems(&want), &error, &norm);

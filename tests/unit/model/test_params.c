@@ -122,14 +122,14 @@ static void biases_lie_side_by_side_and_begin_at_zero(void **state)
         for (int i = 0; i < 4 && parts[m][i] != NULL; i++) {
             char name[PARAM_NAME_MAX];
             snprintf(name, sizeof name, "model.layers.1.self_attn.%s.bias", parts[m][i]);
-            const Param *p = find(&t.engine.params, name);
+            const Param *p = find(&t.engine.params.table, name);
             CHECK(p->rank == 1 && p->dim[0] == cols[m][i] && !p->decay && p->keep_f32);
             CHECK_INT(p->init, INIT_ZERO);
             bool out = strcmp(parts[m][i], "o_proj") == 0;
             CHECK_INT(p->role, out ? ROLE_O_BIAS : ROLE_A_BIAS);
             sum += out ? 0 : p->dim[0];
         }
-        const Tensor *all = &t.engine.weights[3].w[ROLE_A_BIAS].data;
+        const Tensor *all = &t.engine.params.layer[3].w[ROLE_A_BIAS].data;
         CHECK_INT(all->dim[0], 1);
         CHECK_INT(all->dim[1], sum);
         tiny_close(&t);
@@ -172,18 +172,18 @@ static void parameters_of_a_role_lie_without_a_gap(void **state)
     (void)state;
     Tiny t;
     tiny_open(&t, TINY("moe.shared=2"));
-    const ParamTable *p = &t.engine.params;
+    const ParamTable *p = &t.engine.params.table;
     const LayerWeights *w =
-        &t.engine.weights[4]; /* the first MoE layer: embed, attention, mlp, attention, moe */
+        &t.engine.params.layer[4]; /* the first MoE layer: embed, attention, mlp, attention, moe */
     const Param *gate1 = find(p, "model.layers.1.mlp.experts.1.gate_proj.weight");
     const Param *up5 = find(p, "model.layers.1.mlp.experts.5.up_proj.weight");
     CHECK_INT(w->w[ROLE_EXPERT_GATE_UP].data.dim[0], 6);
     CHECK_INT(w->w[ROLE_EXPERT_GATE_UP].data.dim[1], 40);
     CHECK_INT(w->w[ROLE_EXPERT_DOWN].data.dim[0], 6);
     CHECK_INT(w->w[ROLE_GATE_UP].data.dim[0], 80);
-    CHECK(param_view(gate1, &t.engine.memory, BUF_MAIN).data ==
+    CHECK(param_view(gate1, &t.engine.params.memory, BUF_MAIN).data ==
           tensor_at(&w->w[ROLE_EXPERT_GATE_UP].data, 40 * 32));
-    CHECK(param_view(up5, &t.engine.memory, BUF_MAIN).data ==
+    CHECK(param_view(up5, &t.engine.params.memory, BUF_MAIN).data ==
           tensor_at(&w->w[ROLE_EXPERT_GATE_UP].data, 5 * 40 * 32 + 20 * 32));
     tiny_close(&t);
 }
@@ -194,8 +194,8 @@ static void biases_of_experts_are_rows_in_the_order_of_their_matrices(void **sta
     (void)state;
     Tiny t;
     tiny_open(&t, TINY("moe.expert_bias=true"));
-    const ParamTable *p = &t.engine.params;
-    const LayerWeights *w = &t.engine.weights[4];
+    const ParamTable *p = &t.engine.params.table;
+    const LayerWeights *w = &t.engine.params.layer[4];
     const Tensor *up = &w->w[ROLE_EXPERT_GATE_UP_BIAS].data,
                  *down = &w->w[ROLE_EXPERT_DOWN_BIAS].data;
     const Param *up5 = find(p, "model.layers.1.mlp.experts.5.up_proj.bias");
@@ -203,15 +203,15 @@ static void biases_of_experts_are_rows_in_the_order_of_their_matrices(void **sta
     CHECK(up->rank == 2 && up->dim[0] == 6 && up->dim[1] == 40);
     CHECK(down->rank == 2 && down->dim[0] == 6 && down->dim[1] == 32);
     CHECK_INT(w->dw[ROLE_EXPERT_GATE_UP_BIAS].dim[1], 40);
-    CHECK(param_view(up5, &t.engine.memory, BUF_MAIN).data == tensor_at(up, 5 * 40 + 20));
-    CHECK(param_view(down5, &t.engine.memory, BUF_MAIN).data == tensor_at(down, 5 * 32));
+    CHECK(param_view(up5, &t.engine.params.memory, BUF_MAIN).data == tensor_at(up, 5 * 40 + 20));
+    CHECK(param_view(down5, &t.engine.params.memory, BUF_MAIN).data == tensor_at(down, 5 * 32));
     CHECK(!up5->decay && !down5->decay && up5->rank == 1 && up5->expert == 5);
     CHECK_NEAR(((const float *)up->data)[7], 0, 0);
     find(p, "model.layers.2.mlp.experts.0.gate_proj.bias");
     int64_t biased = p->total;
     tiny_close(&t);
     tiny_open(&t, TINY("moe.expert_bias=false"));
-    CHECK_INT(biased - t.engine.params.total, 2 * 6 * (40 + 32));
+    CHECK_INT(biased - t.engine.params.table.total, 2 * 6 * (40 + 32));
     tiny_close(&t);
 }
 
@@ -220,7 +220,7 @@ static void no_two_parameters_overlap(void **state)
     (void)state;
     Tiny t;
     tiny_open(&t, TINY("attention.q_rank=9", "moe.bias_rate=0.01", "moe.expert_bias=true"));
-    const ParamTable *p = &t.engine.params;
+    const ParamTable *p = &t.engine.params.table;
     for (int b = 0; b < BUF_COUNT; b++) {
         char *taken = calloc((size_t)p->elems[b] + 1, 1);
         for (int i = 0; i < p->n; i++) {
@@ -242,17 +242,19 @@ static void initial_values_depend_on_seed_and_name_only(void **state)
     tiny_open(&t, TINY("model.layers=3"));
     tiny_open(&wide, TINY("model.layers=4")); /* other places in the buffers */
     const char *name = "model.layers.2.mlp.experts.3.down_proj.weight";
-    Tensor a = param_view(find(&t.engine.params, name), &t.engine.memory, BUF_MAIN);
-    Tensor b = param_view(find(&wide.engine.params, name), &wide.engine.memory, BUF_MAIN);
+    Tensor a = param_view(find(&t.engine.params.table, name), &t.engine.params.memory, BUF_MAIN);
+    Tensor b =
+        param_view(find(&wide.engine.params.table, name), &wide.engine.params.memory, BUF_MAIN);
     CHECK(memcmp(a.data, b.data, tensor_bytes(&a)) == 0);
-    CHECK_OK(engine_init_weights(&wide.engine, 43));
+    CHECK_OK(engine_init_weights(&wide.engine.params, 43));
     CHECK(memcmp(a.data, b.data, tensor_bytes(&a)) != 0);
     const char *other = "model.layers.2.mlp.experts.4.down_proj.weight";
-    Tensor c = param_view(find(&t.engine.params, other), &t.engine.memory, BUF_MAIN);
+    Tensor c = param_view(find(&t.engine.params.table, other), &t.engine.params.memory, BUF_MAIN);
     CHECK_INT(tensor_bytes(&c), tensor_bytes(&a));
     CHECK(memcmp(a.data, c.data, tensor_bytes(&a)) != 0);
-    const float *norm =
-        param_view(find(&t.engine.params, "model.norm.weight"), &t.engine.memory, BUF_MAIN).data;
+    const float *norm = param_view(find(&t.engine.params.table, "model.norm.weight"),
+                                   &t.engine.params.memory, BUF_MAIN)
+                            .data;
     CHECK_NEAR(norm[5], 1, 0);
     tiny_close(&t);
     tiny_close(&wide);

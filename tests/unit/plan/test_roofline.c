@@ -17,7 +17,8 @@ static const double KERNEL_S = 3e-6;
 
 static void open_bench(Bench *b)
 {
-    *b = (Bench){ .spec = { .ranks.ep = 8, .ranks.cp = 1, .imbalance = 1, .act = DTYPE_BF16 } };
+    *b = (Bench){ .spec = {
+                      .ranks.ep = 8, .ranks.cp = 1, .ranks.imbalance = 1, .act = DTYPE_BF16 } };
     CHECK_OK(arena_init(&b->arena, "test", MEM_HOST, (size_t)1 << 30));
     CHECK_OK(hardware_load(&b->hardware, &b->arena, "h200"));
     b->stack.at[STACK_share_memory] = 0.5;
@@ -95,7 +96,7 @@ static void an_exchange_takes_as_long_as_its_busiest_rank(void **state)
     CollectiveCost one;
     CHECK_OK(collective_dispatch(&b.hardware, &g, &d, &one));
     for (int imbalance = 1; imbalance <= 2; imbalance++) {
-        b.spec.imbalance = imbalance;
+        b.spec.ranks.imbalance = imbalance;
         RooflineTime t =
             time_of(&b, (OpCost){ .work = WORK_COMM, .comm = COMM_EXCHANGE, .size = 1e6 });
         double want = one.latency_s + (one.s - one.latency_s) * imbalance;

@@ -126,12 +126,13 @@ static void weights_alone_are_loaded_for_inference(void **state)
     CHECK_OK(engine_plan(&p.t.config, ENGINE_INFER, &p.t.shape, &plan));
     CHECK_OK(engine_open(&e, &p.t.config, ENGINE_INFER, &p.t.shape, &plan));
     CHECK_OK(checkpoint_load(&e, in_step(&p, 2, ""), &p.scratch, &info));
-    for (int i = 0; i < e.params.n; i++) {
-        Tensor a = param_view(&p.t.engine.params.at[i], &p.t.engine.memory, BUF_WEIGHT);
-        Tensor b = param_view(&e.params.at[i], &e.memory, BUF_WEIGHT);
+    for (int i = 0; i < e.params.table.n; i++) {
+        Tensor a =
+            param_view(&p.t.engine.params.table.at[i], &p.t.engine.params.memory, BUF_WEIGHT);
+        Tensor b = param_view(&e.params.table.at[i], &e.params.memory, BUF_WEIGHT);
         CHECK(memcmp(a.data, b.data, tensor_bytes(&a)) == 0);
     }
-    CHECK(e.memory.buffer[BUF_OPTIMIZER].data == NULL);
+    CHECK(e.params.memory.buffer[BUF_OPTIMIZER].data == NULL);
     engine_close(&e);
     place_close(&p);
 }
@@ -147,9 +148,9 @@ static void a_checkpoint_in_f32_goes_on_in_bf16(void **state)
     place_open_in(&b, a.folder, TINY("run.compute=bf16"));
     CHECK_OK(checkpoint_load(&b.t.engine, in_step(&a, 2, ""), &b.scratch, &info));
     CHECK(tiny_same_state(&a.t, &b.t));
-    const uint16_t *low = b.t.engine.memory.buffer[BUF_WEIGHT].data;
-    const float *main = b.t.engine.memory.buffer[BUF_MAIN].data;
-    for (int64_t i = 0; i < b.t.engine.params.elems[BUF_MAIN]; i++) {
+    const uint16_t *low = b.t.engine.params.memory.buffer[BUF_WEIGHT].data;
+    const float *main = b.t.engine.params.memory.buffer[BUF_MAIN].data;
+    for (int64_t i = 0; i < b.t.engine.params.table.elems[BUF_MAIN]; i++) {
         CHECK_INT(low[i], bf16_from_f32(main[i]));
     }
     place_leave(&b);
@@ -160,7 +161,8 @@ static void a_checkpoint_in_f32_goes_on_in_bf16(void **state)
 static void check_moments(const Tiny *low, const Tiny *wide)
 {
     for (int b = BUF_MAIN; b <= BUF_OPTIMIZER + 1; b++) {
-        const Tensor *x = &low->engine.memory.buffer[b], *y = &wide->engine.memory.buffer[b];
+        const Tensor *x = &low->engine.params.memory.buffer[b],
+                     *y = &wide->engine.params.memory.buffer[b];
         CHECK_INT(y->dtype, DTYPE_F32);
         CHECK_INT(x->dtype, b == BUF_MAIN ? DTYPE_F32 : DTYPE_BF16);
         if (b == BUF_MAIN) CHECK(memcmp(x->data, y->data, tensor_bytes(x)) == 0);
@@ -186,9 +188,9 @@ static void moments_are_rounded_and_widened_between_runs(void **state)
     place_open_in(&c, a.folder, TINY("moe.shared=1"));
     CHECK_OK(checkpoint_load(&c.t.engine, in_step(&a, 4, ""), &c.scratch, &info));
     check_moments(&b.t, &c.t);
-    const uint16_t *low = b.t.engine.memory.buffer[BUF_OPTIMIZER].data;
-    const float *wide = c.t.engine.memory.buffer[BUF_OPTIMIZER].data;
-    for (int64_t i = 0; i < c.t.engine.params.elems[BUF_OPTIMIZER]; i++) {
+    const uint16_t *low = b.t.engine.params.memory.buffer[BUF_OPTIMIZER].data;
+    const float *wide = c.t.engine.params.memory.buffer[BUF_OPTIMIZER].data;
+    for (int64_t i = 0; i < c.t.engine.params.table.elems[BUF_OPTIMIZER]; i++) {
         CHECK(wide[i] == f32_from_bf16(low[i]));
     }
     place_leave(&c);
@@ -250,8 +252,8 @@ static void entries_are_aligned_and_there_for_every_parameter_and_moment(void **
         CHECK_INT(entry[i].piece.rows, 1);
         CHECK_TEXT(entry[i].file, "rank-00000.bin");
     }
-    for (int i = 0; i < p.t.engine.params.n; i++) {
-        wanted += p.t.engine.params.at[i].first[BUF_STATE] >= 0 ? 1 : 3;
+    for (int i = 0; i < p.t.engine.params.table.n; i++) {
+        wanted += p.t.engine.params.table.at[i].first[BUF_STATE] >= 0 ? 1 : 3;
     }
     CHECK_INT(n, wanted);
     place_close(&p);
@@ -339,10 +341,10 @@ static bool has(const RunPlace *p, int step) { return file_exists(in_step(p, ste
 
 static float *element(RunPlace *p, const char *name, ParamBuffer b, int64_t i)
 {
-    const ParamTable *t = &p->t.engine.params;
+    const ParamTable *t = &p->t.engine.params.table;
     for (int at = 0; at < t->n; at++) {
         if (strcmp(t->at[at].name, name) == 0)
-            return (float *)param_view(&t->at[at], &p->t.engine.memory, b).data + i;
+            return (float *)param_view(&t->at[at], &p->t.engine.params.memory, b).data + i;
     }
     fail_msg("there is no %s", name);
     return NULL;
@@ -417,11 +419,11 @@ static void bf16_moments_that_are_not_finite_are_never_saved(void **state)
         RunPlace p;
         place_open(&p, TINY("optimizer.moments=bf16"));
         tiny_steps(&p.t, 0, 1);
-        const Param *embed = &p.t.engine.params.at[0];
+        const Param *embed = &p.t.engine.params.table.at[0];
         CHECK_TEXT(embed->name, EMBED);
-        uint16_t *x = param_view(embed, &p.t.engine.memory, bad[i].buffer).data;
+        uint16_t *x = param_view(embed, &p.t.engine.params.memory, bad[i].buffer).data;
         x[61 * 32 - 1] = bad[i].bits;
-        CHECK_FAILS(engine_check_numbers(&p.t.engine, 1), ERR_NUMERIC, bad[i].says);
+        CHECK_FAILS(engine_check_numbers(&p.t.engine.params, 1), ERR_NUMERIC, bad[i].says);
         Status s = checkpoint_save(&p.saver, 1, 4);
         if (s == OK) s = checkpoint_finish(&p.saver);
         CHECK_FAILS(s, ERR_NUMERIC, bad[i].says);
@@ -550,7 +552,7 @@ static void a_step_that_fails_blames_the_update_that_spoiled_its_weights(void **
     for (int64_t i = 0; i < 61; i++) *element(&p, EMBED, BUF_OPTIMIZER, i * 32) = NAN;
     CHECK_OK(engine_step(&p.t.engine, &p.t.batch, 1e-2, 3, &r));
     CHECK(r.finite);
-    CHECK_FAILS(engine_check_numbers(&p.t.engine, 3), ERR_NUMERIC,
+    CHECK_FAILS(engine_check_numbers(&p.t.engine.params, 3), ERR_NUMERIC,
                 "adamw, in step 3 or before, left model.embed_tokens.weight (main) with");
     CHECK_OK(engine_step(&p.t.engine, &p.t.batch, 1e-2, 4, &r));
     CHECK(!r.finite);

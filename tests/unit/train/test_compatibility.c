@@ -9,7 +9,6 @@
 
 #include "base/file.h"
 #include "schedule/schedule.h"
-#include "train/null.h"
 #include "train/train.h"
 
 #include <stdio.h>
@@ -60,7 +59,6 @@ static const Feature features[] = {
     { "run.compute=f32", "compute", { "run.compute=f32" } },
     { "run.compute=bf16", "compute", { "run.compute=bf16" } },
     { "optimizer.moments=bf16", "moments", { "optimizer.moments=bf16" } },
-    { "comm.null", "null", { "comm.null=[all]" } },
     { "CPU", "device", { "run.device=cpu" } },
     { "GPU", "device", { "run.device=cuda" } },
 };
@@ -114,7 +112,6 @@ static Status check_pair(const Feature *one, const Feature *other, Arena *a)
     TRY(apply(&c, a, one->set, SETTINGS_MAX));
     TRY(apply(&c, a, other->set, SETTINGS_MAX));
     TRY(config_check(&c));
-    TRY(null_refuse(&c, "train"));
     plan_for_cpu(&c);
     return check_mesh(&c);
 }
@@ -244,7 +241,6 @@ static void cells_are_what_the_checks_say(void **state)
           { "b", "b", { "mesh.vpp=2" } },
           "schedule gpipe: 2 chunks a rank" },
         { { "a", "a", { "mesh.shard=1" } }, { "b", "b", { "mesh.ep=2" } }, "mesh.ep 2 does not" },
-        { { "a", "a", { "comm.null=[all]" } }, { "b", "b", { "mesh.cp=2" } }, "comm.null" },
         { { "a", "a", { "mesh.zero=3" } }, { "b", "b", { "mesh.cp=2" } }, NULL },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

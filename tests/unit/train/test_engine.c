@@ -186,7 +186,7 @@ static void bf16_moments_take_half_of_what_f32_ones_do(void **state)
     EnginePlan low = plan_of(4, "optimizer.moments=bf16");
     Tiny t;
     tiny_open(&t, TINY("attention.kind=gqa"));
-    size_t n = (size_t)t.engine.params.elems[BUF_OPTIMIZER];
+    size_t n = (size_t)t.engine.params.table.elems[BUF_OPTIMIZER];
     CHECK_INT(wide.bytes[ENGINE_RUN] - low.bytes[ENGINE_RUN],
               2 * (arena_rounded(4 * n) - arena_rounded(2 * n)));
     tiny_close(&t);
@@ -218,7 +218,7 @@ static void what_gradients_held_before_a_step_does_not_matter(void **state)
         open_with(&one, m, odd);
         open_with(&two, m, odd);
         for (int step = 0; step < 3; step++) {
-            Tensor *grads = &two.engine.memory.buffer[BUF_GRAD];
+            Tensor *grads = &two.engine.params.memory.buffer[BUF_GRAD];
             memset(grads->data, 0xFF, tensor_bytes(grads)); /* NaN */
             tiny_steps(&one, step, 1);
             tiny_steps(&two, step, 1);
@@ -235,11 +235,11 @@ static void what_gradients_held_before_a_step_does_not_matter(void **state)
  * token change its expert the loss jumps, so the step shrinks until none does. */
 static void gradient_is_the_derivative(Tiny *t)
 {
-    int64_t n = t->engine.params.elems[BUF_MAIN];
+    int64_t n = t->engine.params.table.elems[BUF_MAIN];
     void *memory = NULL;
     CHECK_OK(arena_alloc(&t->arena, (size_t)n * sizeof(float), &memory));
     slope_look(t);
-    memcpy(memory, t->engine.memory.buffer[BUF_GRAD].data, (size_t)n * sizeof(float));
+    memcpy(memory, t->engine.params.memory.buffer[BUF_GRAD].data, (size_t)n * sizeof(float));
     const float *g = memory;
     double square = 0;
     for (int64_t i = 0; i < n; i++) square += (double)g[i] * (double)g[i];
@@ -309,7 +309,7 @@ static void a_bias_moves_against_the_load_of_its_own_layer(void **state)
     StepResult r = tiny_steps(&t, 0, 1);
     int slots = (int)t.batch.targets * 2; /* top-k of those that count */
     for (int layer = 0; layer < 2; layer++) {
-        const float *bias = t.engine.weights[4 + 2 * layer].w[ROLE_ROUTER_BIAS].data.data;
+        const float *bias = t.engine.params.layer[4 + 2 * layer].w[ROLE_ROUTER_BIAS].data.data;
         for (int e = 0; e < 6; e++) {
             const int32_t *load = r.load + layer * 12 + e, *other = r.load + (1 - layer) * 12 + e;
             int under = slots - 6 * (load[0] + load[6]);
@@ -432,13 +432,13 @@ static void a_norm_that_is_infinite_skips_the_step(void **state)
     Tiny t;
     StepResult r;
     tiny_open(&t, TINY("moe.shared=1"));
-    Tensor norm = t.engine.weights[t.engine.spec.n_layers - 1].w[ROLE_NORM].data;
+    Tensor norm = t.engine.params.layer[t.engine.spec.n_layers - 1].w[ROLE_NORM].data;
     for (int64_t i = 0; i < tensor_elems(&norm); i++) ((float *)norm.data)[i] = 1e30F;
-    float before = ((float *)t.engine.weights[1].w[ROLE_KV_B].data.data)[0];
+    float before = ((float *)t.engine.params.layer[1].w[ROLE_KV_B].data.data)[0];
     CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, 1, &r));
     CHECK(isfinite(r.loss));
     CHECK(!r.finite);
-    CHECK_NEAR(((float *)t.engine.weights[1].w[ROLE_KV_B].data.data)[0], before, 0);
+    CHECK_NEAR(((float *)t.engine.params.layer[1].w[ROLE_KV_B].data.data)[0], before, 0);
     tiny_close(&t);
 }
 
@@ -517,14 +517,14 @@ static void a_nan_skips_the_step_and_is_named(void **state)
     tiny_open(&t, TINY("moe.bias_rate=0.01"));
     tiny_steps(&t, 0, 1);
     /* weights of the last block's attention become so large that their product overflows */
-    Tensor w = t.engine.weights[5].w[ROLE_KV_B].data;
+    Tensor w = t.engine.params.layer[5].w[ROLE_KV_B].data;
     for (int i = 0; i < 12; i++) ((float *)w.data)[i] = FLT_MAX;
-    float before = ((float *)t.engine.weights[1].w[ROLE_KV_B].data.data)[0];
-    float bias = ((float *)t.engine.weights[4].w[ROLE_ROUTER_BIAS].data.data)[0];
+    float before = ((float *)t.engine.params.layer[1].w[ROLE_KV_B].data.data)[0];
+    float bias = ((float *)t.engine.params.layer[4].w[ROLE_ROUTER_BIAS].data.data)[0];
     CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, 2, &r));
     CHECK(!r.finite);
-    CHECK_NEAR(((float *)t.engine.weights[1].w[ROLE_KV_B].data.data)[0], before, 0);
-    CHECK_NEAR(((float *)t.engine.weights[4].w[ROLE_ROUTER_BIAS].data.data)[0], bias, 0);
+    CHECK_NEAR(((float *)t.engine.params.layer[1].w[ROLE_KV_B].data.data)[0], before, 0);
+    CHECK_NEAR(((float *)t.engine.params.layer[4].w[ROLE_ROUTER_BIAS].data.data)[0], bias, 0);
     CHECK_FAILS(engine_explain_nan(&t.engine, &t.batch, 2), ERR_NUMERIC,
                 "step 2, layer 2: linear_fwd");
     ((float *)w.data)[3] = NAN;

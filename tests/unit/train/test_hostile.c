@@ -14,7 +14,7 @@ static Status life(const Config *c, const EngineShape *shape, const Batch *batch
     Status s = engine_plan(c, ENGINE_TRAIN, shape, &plan);
     if (s == OK) s = engine_open(&e, c, ENGINE_TRAIN, shape, &plan);
     if (s == OK) {
-        s = engine_init_weights(&e, 1);
+        s = engine_init_weights(&e.params, 1);
         s = engine_step(&e, batch, 1e-2, 1, &r);
     }
     engine_close(&e);

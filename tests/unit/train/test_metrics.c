@@ -260,8 +260,8 @@ static void start_names_model_domains_layers_and_plan(void **state)
     CHECK_OK(metrics_start(&p->metrics, &p->t.plan, 2.5e11, 1e15));
     cJSON *j = line(p, 0);
     CHECK_TEXT(cJSON_GetStringValue(cJSON_GetObjectItem(j, "kind")), "start");
-    CHECK_NEAR(number(j, "params_total"), p->t.engine.params.total, 0);
-    CHECK_NEAR(number(j, "params_active"), p->t.engine.params.active, 0);
+    CHECK_NEAR(number(j, "params_total"), p->t.engine.params.table.total, 0);
+    CHECK_NEAR(number(j, "params_active"), p->t.engine.params.table.active, 0);
     CHECK_NEAR(number(j, "experts"), 6, 0);
     CHECK_NEAR(number(j, "roof_flops"), 2.5e11, 0);
     CHECK_NEAR(number(j, "sheet_flops"), 1e15, 0);

@@ -45,10 +45,10 @@ static void open_with(Tiny *t, int model, const char *const *schedule, const cha
 
 static double furthest(const Tiny *a, const Tiny *b)
 {
-    const float *x = a->engine.memory.buffer[BUF_MAIN].data;
-    const float *y = b->engine.memory.buffer[BUF_MAIN].data;
+    const float *x = a->engine.params.memory.buffer[BUF_MAIN].data;
+    const float *y = b->engine.params.memory.buffer[BUF_MAIN].data;
     double most = 0;
-    for (int64_t i = 0; i < a->engine.params.elems[BUF_MAIN]; i++) {
+    for (int64_t i = 0; i < a->engine.params.table.elems[BUF_MAIN]; i++) {
         double d = fabs((double)x[i] - (double)y[i]);
         if (!(d <= most)) most = d;
     }

@@ -143,17 +143,18 @@ static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **s
     int matrices = 0;
     calls.n = 0;
     e->spec.optimizer = optimizer_with(&whole, DTYPE_F32);
-    CHECK_OK(params_build(&e->spec, 0, NULL, &t.arena, &e->params));
-    CHECK_OK(params_alloc(&e->spec, &e->params, &t.arena, true, &e->memory));
-    for (int b = 0; b < BUF_STATE; b++) CHECK_OK(engine_zero(&e->arenas, &e->memory.buffer[b]));
-    e->n_ranges = e->n_norms = 0;
-    CHECK_OK(shards_make(e));
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i];
+    CHECK_OK(params_build(&e->spec, 0, NULL, &t.arena, &e->params.table));
+    CHECK_OK(params_alloc(&e->spec, &e->params.table, &t.arena, true, &e->params.memory));
+    for (int b = 0; b < BUF_STATE; b++)
+        CHECK_OK(engine_zero(&e->arenas, &e->params.memory.buffer[b]));
+    e->params.n_ranges = e->params.n_norms = 0;
+    CHECK_OK(shards_make(&e->params));
+    for (int i = 0; i < e->params.table.n; i++) {
+        const Param *p = &e->params.table.at[i];
         matrices += p->rule == &whole;
         if (p->bucket < 0) continue;
-        float *w = param_view(p, &e->memory, BUF_MAIN).data;
-        float *g = param_view(p, &e->memory, BUF_GRAD).data;
+        float *w = param_view(p, &e->params.memory, BUF_MAIN).data;
+        float *g = param_view(p, &e->params.memory, BUF_GRAD).data;
         for (int64_t k = 0; k < param_elems(p); k++) w[k] = g[k] = 1;
     }
     memset(e->io.record.sums.data, 0, RECORD_SUMS * sizeof(float));
@@ -163,10 +164,10 @@ static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **s
     CHECK_INT(calls.n, matrices);
     /* the third update of moments that were 0: m / c1 = 0.5 / (1 - 0.125), v / c2 = 0.25 / (1 - 0.75^3) */
     double adamw = 1 - 0.25 * (0.5 / 0.875) / sqrt(0.25 / (1 - 0.421875));
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i];
+    for (int i = 0; i < e->params.table.n; i++) {
+        const Param *p = &e->params.table.at[i];
         if (p->bucket < 0) continue;
-        const float *w = param_view(p, &e->memory, BUF_MAIN).data;
+        const float *w = param_view(p, &e->params.memory, BUF_MAIN).data;
         for (int64_t k = 0; k < param_elems(p); k++)
             CHECK_NEAR((double)w[k], p->rule == &whole ? 0.75 : adamw, 1e-5);
     }

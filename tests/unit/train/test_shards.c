@@ -135,9 +135,9 @@ static void check_buckets(const Case *c)
         holder_open(&h, c, r);
         for (int i = 0; i < h.table.n_buckets; i++) {
             const ParamBucket *k = &h.table.bucket[i];
-            int64_t ranks = k->hold == HOLD_WHOLE || c->zero == 0 ? 1
-                            : k->hold == HOLD_EXPERT              ? c->ranks / c->ep
-                                                                  : c->ranks;
+            int64_t ranks = k->shard_group == SHARD_WHOLE || c->zero == 0 ? 1
+                            : k->shard_group == SHARD_EXPERT              ? c->ranks / c->ep
+                                                                          : c->ranks;
             CHECK_INT(k->ranks, ranks);
             CHECK(k->own >= 0 && k->own < k->ranks);
             CHECK_INT(k->n % (ranks * PARAM_ALIGN), 0);
@@ -166,11 +166,11 @@ static void buckets_are_cut_in_equal_parts_and_buffers_hold_what_they_say(void *
 /* Elements are numbered from 1 in the flat space, which all ranks have in common; padding is 0. */
 static void number(const Engine *e, ParamBuffer b)
 {
-    const Tensor *t = &e->memory.buffer[b];
+    const Tensor *t = &e->params.memory.buffer[b];
     memset(t->data, 0, tensor_bytes(t));
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i];
-        ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
+    for (int i = 0; i < e->params.table.n; i++) {
+        const Param *p = &e->params.table.at[i];
+        ParamPiece piece = param_piece(&e->params.table, p, &e->params.memory, b);
         for (int64_t k = 0; k < piece.in.n && b != BUF_STATE; k++) {
             int64_t id = p->first[b] + piece.in.first + k + 1;
             if (t->dtype == DTYPE_F32)
@@ -221,11 +221,11 @@ static void count_updates(const Case *c, int rank, Tiny *t, int *count[2])
     if (rank == 0) {
         for (int d = 0; d < 2; d++) {
             count[d] =
-                calloc((size_t)t->engine.params.spaces.of[BUF_MAIN].flat + 1, sizeof **count);
+                calloc((size_t)t->engine.params.table.spaces.of[BUF_MAIN].flat + 1, sizeof **count);
         }
     }
-    for (int i = 0; i < t->engine.n_ranges; i++) {
-        count_range(&t->engine.ranges[i], c->bf16, count[1], count[0]);
+    for (int i = 0; i < t->engine.params.n_ranges; i++) {
+        count_range(&t->engine.params.ranges[i], c->bf16, count[1], count[0]);
     }
 }
 
@@ -237,8 +237,8 @@ static void check_updates(const Case *c)
         count_updates(c, r, &t, count);
         if (r < c->ranks - 1) tiny_close(&t);
     }
-    for (int i = 0; i < t.engine.params.n; i++) {
-        const Param *p = &t.engine.params.at[i];
+    for (int i = 0; i < t.engine.params.table.n; i++) {
+        const Param *p = &t.engine.params.table.at[i];
         int want = c->zero == 0 || p->keep_f32 ? c->ranks : 1;
         for (int64_t k = 1; k <= param_elems(p) && p->first[BUF_MAIN] >= 0; k++) {
             CHECK_INT(count[p->decay][p->first[BUF_MAIN] + k], want);

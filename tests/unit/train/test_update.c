@@ -62,18 +62,18 @@ static void ranges_cover_every_parameter_once_under_its_own_rule(void **state)
     tiny_open(&t, TINY("attention.q_rank=9", "moe.bias_rate=0.01"));
     const Engine *e = &t.engine;
     int64_t at = 0;
-    CHECK(e->n_ranges > 2);
-    for (int i = 0; i < e->n_ranges; i++) {
-        CHECK(e->ranges[i].w.data == tensor_at(&e->memory.buffer[BUF_MAIN], at));
-        CHECK(tensor_elems(&e->ranges[i].w) > 0);
-        if (i > 0) CHECK(e->ranges[i].decay != e->ranges[i - 1].decay);
-        at += tensor_elems(&e->ranges[i].w);
+    CHECK(e->params.n_ranges > 2);
+    for (int i = 0; i < e->params.n_ranges; i++) {
+        CHECK(e->params.ranges[i].w.data == tensor_at(&e->params.memory.buffer[BUF_MAIN], at));
+        CHECK(tensor_elems(&e->params.ranges[i].w) > 0);
+        if (i > 0) CHECK(e->params.ranges[i].decay != e->params.ranges[i - 1].decay);
+        at += tensor_elems(&e->params.ranges[i].w);
     }
-    CHECK_INT(at, e->params.elems[BUF_MAIN]);
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i];
+    CHECK_INT(at, e->params.table.elems[BUF_MAIN]);
+    for (int i = 0; i < e->params.table.n; i++) {
+        const Param *p = &e->params.table.at[i];
         if (p->first[BUF_MAIN] < 0) continue;
-        const UpdateRange *r = e->ranges;
+        const UpdateRange *r = e->params.ranges;
         int64_t end = tensor_elems(&r->w);
         for (; p->first[BUF_MAIN] >= end; end += tensor_elems(&r->w)) r++;
         CHECK(p->first[BUF_MAIN] + param_elems(p) <= end);
@@ -95,8 +95,8 @@ static void without_gradients_matrices_shrink_and_norms_stay(void **state)
     (void)state;
     Tiny t;
     tiny_open(&t, TINY("optimizer.weight_decay=0.5"));
-    Tensor *buffer = t.engine.memory.buffer;
-    int64_t n = t.engine.params.elems[BUF_MAIN];
+    Tensor *buffer = t.engine.params.memory.buffer;
+    int64_t n = t.engine.params.table.elems[BUF_MAIN];
     void *copy = NULL;
     CHECK_OK(arena_alloc(&t.arena, (size_t)n * sizeof(float), &copy));
     memcpy(copy, buffer[BUF_MAIN].data, (size_t)n * sizeof(float));
@@ -105,10 +105,10 @@ static void without_gradients_matrices_shrink_and_norms_stay(void **state)
     memset(t.engine.io.record.load.data, 0, tensor_bytes(&t.engine.io.record.load));
     set_hyper(&t, 0.1F);
     CHECK_OK(update_run(&t.engine));
-    for (int i = 0; i < t.engine.params.n; i++) {
-        const Param *p = &t.engine.params.at[i];
+    for (int i = 0; i < t.engine.params.table.n; i++) {
+        const Param *p = &t.engine.params.table.at[i];
         const float *was = (const float *)copy + p->first[BUF_MAIN];
-        Tensor now = param_view(p, &t.engine.memory, BUF_MAIN);
+        Tensor now = param_view(p, &t.engine.params.memory, BUF_MAIN);
         for (int64_t j = 0; j < param_elems(p); j++) {
             double want = (double)was[j] * (p->decay ? 1 - 0.1 * 0.5 : 1);
             CHECK_NEAR(((const float *)now.data)[j], want, 1e-7 * fabs(want));
@@ -124,8 +124,8 @@ static void check_clip(const char *setting, double scale_of_norm)
 {
     Tiny t;
     tiny_open(&t, TINY(setting, "optimizer.beta1=0.5"));
-    Tensor *buffer = t.engine.memory.buffer;
-    int64_t n = t.engine.params.elems[BUF_GRAD];
+    Tensor *buffer = t.engine.params.memory.buffer;
+    int64_t n = t.engine.params.table.elems[BUF_GRAD];
     float *g = buffer[BUF_GRAD].data;
     for (int64_t i = 0; i < n; i++) g[i] = 1;
     memset(t.engine.io.record.sums.data, 0, RECORD_SUMS * sizeof(float));
