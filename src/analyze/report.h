@@ -42,6 +42,7 @@ typedef struct Report {
     const Tree *tree;
     const ReportOptions *o;
     Arena *arena;
+    Arena *rows; /* for the rows of sheets that are folded; NULL: each sheet has its own */
     uint8_t *bucket, *sync; /* caches by name: Bucket + 1; 1 + whether the host waits in it */
     struct KnownCategory *known;
     struct PerfCalls *perf; /* perf_calls.h, made on demand */
@@ -93,6 +94,9 @@ Status report_fold(Report *r, const Fold *f, FillRows *fill, void *state, Table 
  * nothing of it. */
 enum { REPORT_SHEETS_MOST = 64 };
 Status report_tables(Report *r, Table *out, int *n);
+/* The same with another way to make one of report_sheets. */
+typedef Status MakeOne(const Sheet *s, Report *r, Table *out);
+Status report_sheets_by(Report *r, MakeOne *make, Table *out, int *n);
 
 /* Device time of the whole report, us; `timeline_name` are the rows of gpu_timeline. */
 typedef enum TimelineRow {
