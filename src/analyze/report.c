@@ -158,7 +158,7 @@ static bool in_step(const Report *r, uint32_t i, const Span *step)
     return ts >= step->start && ts < step->end;
 }
 
-static Status sort_by_time(Report *r)
+static Status sort_work_by_time(Report *r)
 {
     double *start = NULL;
     uint32_t *order = NULL, *sorted = NULL;
@@ -202,7 +202,7 @@ static Status choose_work(Report *r)
             if (end > last) last = end;
         }
     }
-    TRY(sort_by_time(r));
+    TRY(sort_work_by_time(r));
     r->total_us = r->gpus == 0 ? 0 : last - e->ts[r->gpu[0]];
     r->operators = launched || r->gpus != e->n;
     return OK;

@@ -69,7 +69,7 @@ static Status take_work(const Report *r, bool all, TakesWork *takes, Report *out
 
 /* Makes the launchers and the work of operators as TraceLens counts them. Without a step,
  * kernels have operators only if the trace has any operator at all. */
-static Status prepare(Report *r)
+static Status prepare_report(Report *r)
 {
     static const PerfChoice how = { .rules = &compat_perf_rules, .idle = true, .mb = 1048576 };
     Report launched;
@@ -204,6 +204,6 @@ static Status make_sheet(const Sheet *s, Report *r, Table *t)
 
 Status compat_tables(Report *r, Table *out, int *n)
 {
-    TRY(prepare(r));
+    TRY(prepare_report(r));
     return report_sheets_by(r, make_sheet, out, n);
 }
