@@ -142,7 +142,9 @@ int32_t report_stream(const Report *r, uint32_t event);     /* -1: none */
  * outside (0) or both (-1). */
 Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out);
 /* Begins a row for an operator or runtime call, or for a kernel that stands alone (`kernel`, else
- * EVENT_NONE). Rows with equal CALL_KEYS are calls of one operator with equal arguments. */
+ * EVENT_NONE). Rows with equal CALL_KEYS are calls of one operator with equal arguments.
+ * loose: the launch is not in the trace. args: the number of its arguments among those of the
+ * trace. again: it runs inside recomputation. uid: its place in the file. */
 #define CALL_KEYS "name|loose|category|args|process|label|thread|again|kernel"
 #define CALL_ROWS CALL_KEYS "|dims|types|strides|concrete|uid"
 #define CALL_COLUMNS                                                                               \
