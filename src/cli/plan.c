@@ -1,16 +1,14 @@
-/* plan: memory, time and the best layout of a training, before it is paid for. */
+/* plan: the command that prints memory, time and the best layout of a training, before it is paid for.
+ * What is printed is plan/'s: answer.h, report.h. */
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "plan/hardware.h"
+#include "plan/answer.h"
 #include "plan/import.h"
-#include "plan/report.h"
 #include "plan/stack.h"
-#include "schedule/layout.h"
 #include "schedule/print.h"
 #include "viz/pipeline_page.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,21 +18,15 @@ enum { SCALES_MAX = SCALING_POINTS };
 
 typedef struct PlanCall {
     const char *cluster, *hardware, *stack, *formula, *tokens, *html, *why, *from, *scale;
-    int64_t gpus, top, asked; /* asked: GPUs, where the answer is for fewer; 0: it is not */
-    bool search, json, csv, program;
+    int64_t gpus, top;
+    bool json, csv, program;
     Arena *arena;
     Text *out;
     Config config;
     Hardware gpu;
     PlanStack sheet;
-    PlanRequest request;
-    PlanFormula theirs;
-    Planner *planner; /* of the question that is answered */
-    PlanLayout layout;
-    PlanPrice price;
-    PlanStep step; /* of the layout; empty if its price needed none */
-    SearchResult found;
-    SearchBatch batch; /* that the GPUs could use */
+    PlanQuestion question;
+    PlanAnswer answer;
 } PlanCall;
 
 /* ---- what is asked ---- */
@@ -82,92 +74,24 @@ static Status read_cluster(PlanCall *c, int64_t imported)
     if (source == NULL)
         return FAIL(ERR_ARG, "plan: on what? --cluster mi355x:1024, or --hardware FILE --gpus N");
     if (gpus == 0) return FAIL(ERR_ARG, "plan: --hardware %.60s needs --gpus N", source);
-    c->request.gpus = gpus;
+    c->question.request.gpus = gpus;
     return hardware_load(&c->gpu, c->arena, source);
-}
-
-/* What the file says of an option of stacks: the largest of several; below 0: nothing. */
-static double option_of(const PlanImport *more, const char *name)
-{
-    double most = -1;
-    for (int i = 0; i < more->options.n; i++) {
-        char *end = NULL;
-        double value = strtod(more->options.at[i].value, &end);
-        bool number = end != more->options.at[i].value && *end == '\0';
-        if (number && strcmp(more->options.at[i].key, name) == 0) most = fmax(most, value);
-    }
-    return most;
-}
-
-/* Stages of sync-free MoE and DeepEP are Primus-Turbo's; stage 2 and above bring DeepEP along
- * (Primus, rocm_arg_validation). An option that --stack names stays as it is there. */
-static Status apply_options(PlanCall *c, const PlanImport *more)
-{
-    double sync_free = option_of(more, "sync_free"), deepep = option_of(more, "deepep");
-    bool turbo = option_of(more, "turbo") != 0;
-    if (!turbo) sync_free = deepep = 0;
-    if (sync_free >= 2) deepep = 1;
-    const struct {
-        const char *name;
-        double value;
-    } option[] = { { "loss_fusion", option_of(more, "loss_fusion") },
-                   { "deepep", deepep },
-                   { "sync_free", sync_free } };
-    TRY(stack_load(&c->sheet, c->arena, c->stack));
-    for (size_t i = 0; i < sizeof option / sizeof *option; i++) {
-        char text[512];
-        if (option[i].value < 0 || !stack_offers(&c->sheet, option[i].name)) continue;
-        (void)snprintf(text, sizeof text, "%.400s,%s=%g", c->stack, option[i].name,
-                       option[i].value);
-        TRY(arena_text(c->arena, text, strlen(text), &c->stack));
-    }
-    return OK;
-}
-
-/* Products in 8 or 4 bits? */
-static bool is_narrow(const ImportWord *o)
-{
-    if (text_word_index("fp8|fp4", o->key) >= 0)
-        return text_word_index("0|none|None|null", o->value) < 0;
-    return strcmp(o->key, "converters") == 0 &&
-           (strstr(o->value, "float8") != NULL || strstr(o->value, "mx") != NULL);
-}
-
-/* What a plan does not follow is said. */
-static void print_notes(const PlanImport *more)
-{
-    static const char followed[] = "loss_fusion|deepep|sync_free|turbo|fp8|fp4";
-    const char *sep = "note: options that a plan does not follow: ";
-    for (int i = 0; i < more->notes_n; i++) (void)fprintf(stderr, "note: %s\n", more->notes[i]);
-    for (int i = 0; i < more->options.n; i++) {
-        const ImportWord *o = &more->options.at[i];
-        if (is_narrow(o))
-            (void)fprintf(stderr, "note: %s %s is planned as bf16\n", o->key, o->value);
-    }
-    for (int i = 0; i < more->options.n; i++) {
-        const ImportWord *o = &more->options.at[i];
-        if (text_word_index(followed, o->key) >= 0 || strcmp(o->value, "0") == 0) continue;
-        (void)fprintf(stderr, "%s%s %s", sep, o->key, o->value);
-        sep = ", ";
-    }
-    if (*sep == ',') (void)fprintf(stderr, "\n");
-    for (int i = 0; i < more->unknown.n; i++)
-        (void)fprintf(stderr, "not understood: %s (%s)\n", more->unknown.at[i].key,
-                      more->unknown.at[i].value);
 }
 
 /* The file's model, mesh and batch become the configuration, its options the stack's. */
 static Status import(PlanCall *c, const char *path, int64_t *gpus)
 {
     PlanImport more;
+    Text notes;
     TRY(plan_import(c->from, path, c->arena, &c->config, &more));
-    print_notes(&more);
+    TRY(text_init(&notes, c->arena));
+    TRY(plan_import_notes(&more, &notes));
+    (void)fputs(notes.data, stderr);
     *gpus = more.gpus;
-    if (c->stack == NULL) c->stack = c->from;
-    TRY(apply_options(c, &more));
+    TRY(plan_import_stack(&more, c->stack == NULL ? c->from : c->stack, c->arena, &c->stack));
     if (!more.per_replica) return OK;
     TRY(read_cluster(c, more.gpus));
-    c->config.train_batch *= c->request.gpus / (c->config.mesh_pp * c->config.mesh_cp);
+    c->config.train_batch *= c->question.request.gpus / (c->config.mesh_pp * c->config.mesh_cp);
     return OK;
 }
 
@@ -184,76 +108,14 @@ static Status load(PlanCall *c, char **argv, int n)
     TRY(read_cluster(c, gpus));
     if (c->stack == NULL) c->stack = "switchyard";
     TRY(stack_load(&c->sheet, c->arena, c->stack));
-    c->request.config = &c->config;
-    c->request.hardware = &c->gpu;
-    c->request.stack = &c->sheet;
+    c->question.request.config = &c->config;
+    c->question.request.hardware = &c->gpu;
+    c->question.request.stack = &c->sheet;
+    c->question.top = (int)c->top;
     return OK;
 }
 
 /* ---- answers ---- */
-
-/* For as many of the GPUs as can share out the batch, if not for all. */
-static Status search(PlanCall *c, PlanRequest *q)
-{
-    SearchAxes axes;
-    TRY(search_axes(q->config, &axes));
-    int64_t gpus = search_gpus(q, &axes);
-    c->asked = gpus > 0 && gpus < q->gpus ? q->gpus : 0;
-    if (c->asked > 0) q->gpus = gpus;
-    Progress bar = { .what = "search", .unit = "layouts", .left = "the search has no result" };
-    SearchOptions o = { .axes = &axes, .pricer = &search_planner, .top = (int)c->top, .bar = &bar };
-    progress_begin(&bar);
-    TRY(search_run(q, &o, c->arena, &c->found));
-    progress_end(&bar);
-    return OK;
-}
-
-/* The layout that the configuration gives, or the best there is. */
-static Status choose(PlanCall *c, PlanRequest *q)
-{
-    planner_free(c->planner); /* of the row before */
-    c->planner = NULL;
-    c->step = (PlanStep){ 0 };
-    if (!c->search) {
-        TRY(plan_layout_of(q->config, q->gpus, c->arena, &c->layout));
-        TRY(planner_make(q, &c->planner));
-        if (planner_runs_list(c->planner)) TRY(plan_spread_evenly(q->config, c->arena, &c->layout));
-        return planner_price_list(c->planner, &c->layout, c->arena, &c->price, &c->step);
-    }
-    TRY(search(c, q));
-    const SearchRow *row = c->found.n_best > 0 ? c->found.best : &c->found.nearest;
-    c->layout = row->layout;
-    c->price = row->price;
-    c->config.run_compute = row->price.compute; /* what follows is said of this row */
-    c->config.plan_counted_rows = row->price.buffers == PLAN_COUNTED_ROWS;
-    c->config.moe_buffers = c->config.plan_counted_rows ? BUFFERS_WORST : row->price.buffers;
-    TRY(search_batch(q, &c->found, &c->batch));
-    return planner_make(q, &c->planner);
-}
-
-/* What limits all rows comes before them; beside figures for programs it goes to stderr. */
-static Status print_limits(const PlanCall *c, const PlanRequest *q)
-{
-    char gpus[32], asked[32], batch[32];
-    Text note;
-    TRY(text_init(&note, c->arena));
-    (void)text_thousands(gpus, q->gpus);
-    (void)text_thousands(batch, c->config.train_batch);
-    if (c->asked > 0)
-        TRY(text_printf(&note,
-                        "gpus        %s cannot share out train.batch %s: this is for %s of them, "
-                        "the most that can\n",
-                        text_thousands(asked, c->asked), batch, gpus));
-    if (c->batch.sequences > 0)
-        TRY(text_printf(&note,
-                        "batch       %s sequences are too few for %s GPUs and limit all layouts; "
-                        "with train.batch=%" PRId64 " layouts like these reach %.0f tokens/s/GPU\n",
-                        batch, gpus, c->batch.sequences, c->batch.tokens_per_s_per_gpu));
-    if (note.used == 0) return OK;
-    if (!c->json && !c->csv && c->scale == NULL) return text_append(c->out, note.data, note.used);
-    (void)fputs(note.data, stderr);
-    return OK;
-}
 
 static Status draw_scale(PlanCall *c, const PlanScale *row, int n)
 {
@@ -277,50 +139,41 @@ static Status scale(PlanCall *c)
 {
     PlanScale row[SCALES_MAX];
     int n = 0;
-    bool fits = false;
-    const Config asked = c->config; /* whose type and buffers each row chooses among */
     for (const char *at = c->scale, *end; at != NULL; at = *end == ',' ? end + 1 : NULL) {
+        const char *limits = NULL;
+        int64_t gpus = 0;
         end = at + strcspn(at, ",");
         if (n == SCALES_MAX) return FAIL(ERR_ARG, "plan: --scale has more than %d numbers", n);
-        PlanRequest q = c->request;
-        c->config = asked;
-        TRY(read_count("--scale", at, end, &q.gpus));
-        TRY(choose(c, &q));
-        TRY(print_limits(c, &q));
-        fits |= c->price.fits;
-        row[n++] = (PlanScale){ q.gpus, c->layout, c->price };
+        TRY(read_count("--scale", at, end, &gpus));
+        TRY(plan_scale_add(&c->question, gpus, c->arena, row, &n, &limits));
+        (void)fputs(limits, stderr);
     }
-    double room = plan_room_bytes(&c->request);
+    double room = plan_room_bytes(&c->question.request);
     TRY(c->json ? plan_scale_json(row, n, c->out) : plan_scale_text(row, n, room, c->out));
     if (c->html != NULL) TRY(draw_scale(c, row, n));
-    if (fits) return OK;
-    return FAIL(ERR_FIT,
-                "plan: nothing fits: of --scale %s no row does; try --search, or more "
-                "mesh.pp or mesh.ep",
-                c->scale);
+    return plan_scale_fits(row, n, c->scale);
 }
 
 static Status draw(PlanCall *c)
 {
     Timeline t;
+    PlanAnswer *r = &c->answer;
     char title[PLAN_LAYOUT_BYTES + PLAN_ALSO_BYTES], layout[PLAN_LAYOUT_BYTES];
     char also[PLAN_ALSO_BYTES];
-    const unsigned others = c->found.n_best > 0 && c->search ? c->found.best->also : 0;
+    const unsigned others = r->searched && r->found.n_best > 0 ? r->found.best->also : 0;
     double resident[PLAN_KINDS][SCHEDULE_STAGES_MAX];
     TimelineResident kept[PLAN_KINDS];
     int n = 0;
     for (int k = 0; k < PLAN_KINDS; k++) {
         if (k == PLAN_ACTIVATIONS) continue;
-        for (int i = 0; i < c->layout.pp; i++) resident[n][i] = c->price.memory[k];
+        for (int i = 0; i < r->layout.pp; i++) resident[n][i] = r->price.memory[k];
         kept[n] = (TimelineResident){ plan_kind_names[k], resident[n] };
         n++;
     }
-    if (c->step.pipeline.stages == 0)
-        TRY(planner_simulate(c->planner, &c->layout, planner_runs_list(c->planner), c->arena,
-                             &c->step));
-    (void)snprintf(title, sizeof title, "%s%s", plan_layout_text(layout, &c->layout, &c->price),
+    TRY(plan_answer_simulate(r, false, c->arena));
+    (void)snprintf(title, sizeof title, "%s%s", plan_layout_text(layout, &r->layout, &r->price),
                    plan_also_text(also, others, "; the same under ", ", "));
-    TRY(timeline_simulated(&c->step.pipeline, &c->step.sim, kept, n, title, c->arena, &t));
+    TRY(timeline_simulated(&r->step.pipeline, &r->step.sim, kept, n, title, c->arena, &t));
     const PipelineView v = { .timeline = &t, .timelines = 1 };
     return pipeline_write(c->html, &v, c->out);
 }
@@ -328,85 +181,44 @@ static Status draw(PlanCall *c)
 /* The lists of all pipeline ranks, with the simulated time of each action. */
 static Status print_program(PlanCall *c)
 {
-    PlanStep *s = &c->step;
-    if (s->pipeline.stages == 0) {
-        TRY(plan_spread_evenly(&c->config, c->arena, &c->layout));
-        TRY(planner_simulate(c->planner, &c->layout, true, c->arena, s));
-    }
+    const PlanStep *s = &c->answer.step;
+    TRY(plan_answer_simulate(&c->answer, true, c->arena));
     for (int r = 0; r < s->pipeline.stages; r++)
         TRY(program_print(&s->pipeline.rank[r], s->sim.rank[r].span, c->out));
     return text_printf(c->out, "the step takes %.3f ms by this list\n", 1e3 * s->sim.step);
 }
 
-/* By how much, and what would fit. */
-static Status too_large(PlanCall *c, const PlanReport *r)
+static Status print_report(PlanCall *c)
 {
-    char layout[PLAN_LAYOUT_BYTES];
-    const SearchRow *row = NULL;
-    double room = plan_room_bytes(&c->request) / PLAN_GIB;
-    double needs = r->price->peak_bytes / PLAN_GIB;
-    if (!c->search) {
-        TRY(search(c, &c->request));
-        row = search_nearest(&c->found, r->layout);
-    }
-    if (row != NULL)
-        return FAIL(ERR_FIT,
-                    "plan: this layout takes %.2f GiB, %.2f of %.1f may be used (plan.margin %g), "
-                    "it lacks %.2f; the nearest that fits takes %.2f: %s",
-                    needs, room, c->gpu.memory_gib, c->config.plan_margin, needs - room,
-                    row->price.peak_bytes / PLAN_GIB,
-                    plan_layout_text(layout, &row->layout, &row->price));
-    const PlanLayout *nearest = c->search ? r->layout : &c->found.nearest.layout;
-    const PlanPrice *price = c->search ? r->price : &c->found.nearest.price;
-    needs = price->peak_bytes / PLAN_GIB;
-    return FAIL(ERR_FIT,
-                "plan: nothing fits: the nearest, %s, takes %.2f GiB, %.2f of %.1f may be used "
-                "(plan.margin %g), it lacks %.2f",
-                plan_layout_text(layout, nearest, price), needs, room, c->gpu.memory_gib,
-                c->config.plan_margin, needs - room);
-}
-
-/* Where the layers of all rows lie. */
-static Status partitions(PlanCall *c, SearchRow *row, int n)
-{
-    for (int i = 0; i < n; i++)
-        TRY(planner_partition(c->planner, &row[i].layout, c->arena, &row[i].partition));
-    return OK;
-}
-
-static Status report(PlanCall *c)
-{
-    SearchResult *found = &c->found;
-    PlanReport r = { .request = &c->request,
-                     .stack = c->stack,
-                     .layout = &c->layout,
-                     .price = &c->price,
-                     .search = c->search ? found : NULL,
-                     .asked = c->asked,
-                     .batch = c->batch };
-    TRY(print_limits(c, &c->request));
-    TRY(partitions(c, found->best, found->n_best));
-    TRY(partitions(c, found->front, found->n_front));
-    if (c->search && found->n_best == 0) TRY(partitions(c, &found->nearest, 1));
+    PlanAnswer *a = &c->answer;
+    PlanFormula theirs;
+    PlanReport r;
+    Text limits;
+    TRY(text_init(&limits, c->arena));
+    TRY(plan_answer_limits(a, &limits));
+    if (c->json || c->csv)
+        (void)fputs(limits.data, stderr); /* beside figures for programs */
+    else
+        TRY(text_append(c->out, limits.data, limits.used));
+    TRY(plan_answer_report(a, c->arena, &r));
+    r.stack = c->stack;
     if (c->tokens != NULL) TRY(read_tokens(c->tokens, &r.tokens));
     if (c->formula != NULL) {
-        TRY(plan_formula(&c->config, c->request.gpus, c->formula, c->arena, &c->theirs));
-        r.formula = &c->theirs;
+        TRY(plan_formula(&a->config, a->request.gpus, c->formula, c->arena, &theirs));
+        r.formula = &theirs;
         r.formula_name = c->formula;
     }
-    TRY(planner_partition(c->planner, &c->layout, c->arena, &r.partition));
     TRY((c->json ? plan_report_json : c->csv ? plan_report_csv : plan_report_text)(&r, c->out));
-    if (c->why != NULL) TRY(plan_explain(c->planner, &r, c->why, c->out));
+    if (c->why != NULL) TRY(plan_explain(a->planner, &r, c->why, c->out));
     if (c->html != NULL) TRY(draw(c));
-    if (c->price.fits) return OK;
-    return too_large(c, &r);
+    return plan_answer_fits(a, c->arena);
 }
 
 static Status answer(PlanCall *c)
 {
     if (c->scale != NULL) return scale(c);
-    TRY(choose(c, &c->request));
-    return c->program ? print_program(c) : report(c);
+    TRY(plan_answer(&c->question, c->arena, &c->answer));
+    return c->program ? print_program(c) : print_report(c);
 }
 
 static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
@@ -420,7 +232,7 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
                              "--html or --scale");
     TRY(load(c, arguments, n));
     Status s = answer(c);
-    planner_free(c->planner);
+    plan_answer_free(&c->answer);
     return s;
 }
 
@@ -477,7 +289,7 @@ Status cli_plan(int argc, char **argv)
           .help = "switchyard, primus, torchtitan or a file; primus,deepep=0 sets an option" },
         { "--formula", OPTION_TEXT, &c.formula, "NAME",
           .help = "add Primus' own formula: primus-head, primus-docs or primus-chart" },
-        { "--search", OPTION_FLAG, &c.search, NULL, .help = "search for the best layout" },
+        { "--search", OPTION_FLAG, &c.question.search, NULL, .help = "search for the best layout" },
         { "--top", OPTION_INT, &c.top, "N", .help = "list the N best layouts", .min = 1,
           .max = SEARCH_TOP_MAX },
         { "--scale", OPTION_TEXT, &c.scale, "N,N...",

@@ -167,7 +167,7 @@ static Status check_hope(const Group *g, const char *call)
                 g->world->why);
 }
 
-static Status begin(Group *g, const char *call)
+static Status begin_call(Group *g, const char *call)
 {
     TRY(check_hope(g, call));
     g->call = call;
@@ -196,7 +196,7 @@ static ncclDataType_t type_of(const Tensor *t)
 static Status all_reduce(Comm *c, const Tensor *t, ReduceOp op)
 {
     Group *g = group_of(c);
-    TRY(begin(g, "all_reduce"));
+    TRY(begin_call(g, "all_reduce"));
     if (g->nccl == NULL) return OK;
     return nccl_status(g, g->call,
                        g->lib->AllReduce(t->data, t->data, (size_t)tensor_elems(t), type_of(t),
@@ -206,7 +206,7 @@ static Status all_reduce(Comm *c, const Tensor *t, ReduceOp op)
 static Status reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
 {
     Group *g = group_of(c);
-    TRY(begin(g, "reduce_scatter"));
+    TRY(begin_call(g, "reduce_scatter"));
     if (g->nccl == NULL) return copy_to_self(g, in, out);
     return nccl_status(g, g->call,
                        g->lib->ReduceScatter(in->data, out->data, (size_t)tensor_elems(out),
@@ -218,7 +218,7 @@ static Status reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
 static Status all_gather(Comm *c, const Tensor *in, const Tensor *out)
 {
     Group *g = group_of(c);
-    TRY(begin(g, "all_gather"));
+    TRY(begin_call(g, "all_gather"));
     if (g->nccl == NULL) return copy_to_self(g, in, out);
     return nccl_status(
         g, g->call,
@@ -228,7 +228,7 @@ static Status all_gather(Comm *c, const Tensor *in, const Tensor *out)
 static Status all_to_all(Comm *c, const Tensor *in, const Tensor *out)
 {
     Group *g = group_of(c);
-    TRY(begin(g, "all_to_all"));
+    TRY(begin_call(g, "all_to_all"));
     if (g->nccl == NULL) return copy_to_self(g, in, out);
     return nccl_status(g, g->call,
                        g->lib->AlltoAll(in->data, out->data, tensor_bytes(in) / (size_t)c->size,
@@ -238,7 +238,7 @@ static Status all_to_all(Comm *c, const Tensor *in, const Tensor *out)
 static Status broadcast(Comm *c, const Tensor *t, int root)
 {
     Group *g = group_of(c);
-    TRY(begin(g, "broadcast"));
+    TRY(begin_call(g, "broadcast"));
     if (g->nccl == NULL) return OK;
     return nccl_status(
         g, g->call,
@@ -248,7 +248,7 @@ static Status broadcast(Comm *c, const Tensor *t, int root)
 static Status barrier(Comm *c)
 {
     Group *g = group_of(c);
-    TRY(begin(g, "barrier"));
+    TRY(begin_call(g, "barrier"));
     if (g->nccl == NULL) return OK;
     return nccl_status(g, g->call,
                        g->lib->AllReduce(g->world->page, g->world->page, 1, ncclInt32, ncclSum,
@@ -258,7 +258,7 @@ static Status barrier(Comm *c)
 /* Messages of a stream come in its order, so tags are not needed. */
 static Status begin_transfer(Group *g, const char *call, int peer, CommRequest *out)
 {
-    TRY(begin(g, call));
+    TRY(begin_call(g, call));
     *out = (CommRequest){ 0 };
     if (peer != g->comm.rank) return OK;
     return FAIL(ERR_UNSUPPORTED, "%s of group %s on a GPU: rank %d to itself: copy instead", call,
@@ -338,7 +338,7 @@ static Status group_make(GpuWorld *w, Comm *host, GpuStream stream, int blocks, 
     return OK;
 }
 
-static Status split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out)
+static Status nccl_split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out)
 {
     Group *g = group_of(c);
     Comm *host = NULL;
@@ -445,7 +445,7 @@ static Status batch_begin(Comm *c)
 {
     Group *g = group_of(c);
     if (g->nccl == NULL) return OK;
-    TRY(begin(g, "a batch of transfers"));
+    TRY(begin_call(g, "a batch of transfers"));
     return nccl_status(g, g->call, g->lib->GroupStart());
 }
 
@@ -641,7 +641,7 @@ static const CommTable table = {
     .connect = connect_pairs,
     .watch = watch,
     .set_stream = set_stream,
-    .split = split,
+    .split = nccl_split,
     .again = again,
     .free = group_free,
     .abort = abort_all,

@@ -3,10 +3,12 @@
 
 #include "base/text.h"
 #include "plan/import_private.h"
+#include "plan/stack.h"
 #include "schedule/layout.h"
 #include "schedule/schedule.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -510,5 +512,75 @@ Status plan_import(const char *from, const char *path, Arena *a, Config *out, Pl
     TRY(import(&m));
     *out = next;
     *more = said;
+    return OK;
+}
+
+/* ---- options of the stack ---- */
+
+/* What the file says of an option: the largest of several; below 0: nothing. */
+static double option_of(const PlanImport *more, const char *name)
+{
+    double most = -1;
+    for (int i = 0; i < more->options.n; i++) {
+        char *end = NULL;
+        double value = strtod(more->options.at[i].value, &end);
+        bool number = end != more->options.at[i].value && *end == '\0';
+        if (number && strcmp(more->options.at[i].key, name) == 0) most = fmax(most, value);
+    }
+    return most;
+}
+
+/* Stages of sync-free MoE and DeepEP are Primus-Turbo's; stage 2 and above bring DeepEP along
+ * (Primus, rocm_arg_validation). */
+Status plan_import_stack(const PlanImport *more, const char *stack, Arena *a, const char **out)
+{
+    double sync_free = option_of(more, "sync_free"), deepep = option_of(more, "deepep");
+    if (option_of(more, "turbo") == 0) sync_free = deepep = 0;
+    if (sync_free >= 2) deepep = 1;
+    const SheetGiven option[] = { { .name = "loss_fusion",
+                                    .value = option_of(more, "loss_fusion") },
+                                  { .name = "deepep", .value = deepep },
+                                  { .name = "sync_free", .value = sync_free } };
+    PlanStack own;
+    Text t;
+    TRY(stack_load(&own, a, stack));
+    TRY(text_init(&t, a));
+    TRY(text_printf(&t, "%s", stack));
+    for (size_t i = 0; i < sizeof option / sizeof *option; i++) {
+        if (option[i].value >= 0 && stack_offers(&own, option[i].name))
+            TRY(text_printf(&t, ",%s=%g", option[i].name, option[i].value));
+    }
+    *out = t.data;
+    return OK;
+}
+
+/* Products in 8 or 4 bits? */
+static bool is_narrow(const ImportWord *o)
+{
+    if (text_word_index("fp8|fp4", o->key) >= 0)
+        return text_word_index("0|none|None|null", o->value) < 0;
+    return strcmp(o->key, "converters") == 0 &&
+           (strstr(o->value, "float8") != NULL || strstr(o->value, "mx") != NULL);
+}
+
+Status plan_import_notes(const PlanImport *more, Text *out)
+{
+    static const char followed[] = "loss_fusion|deepep|sync_free|turbo|fp8|fp4";
+    const ImportWord *first = more->options.at, *end = first + more->options.n;
+    const char *before = "note: options that a plan does not follow: ";
+    for (int i = 0; i < more->notes_n; i++) TRY(text_printf(out, "note: %s\n", more->notes[i]));
+    for (const ImportWord *o = first; o < end; o++) {
+        if (is_narrow(o))
+            TRY(text_printf(out, "note: %s %s is planned as bf16\n", o->key, o->value));
+    }
+    for (const ImportWord *o = first; o < end; o++) {
+        if (text_word_index(followed, o->key) >= 0 || strcmp(o->value, "0") == 0) continue;
+        TRY(text_printf(out, "%s%s %s", before, o->key, o->value));
+        before = ", ";
+    }
+    if (*before == ',') TRY(text_printf(out, "\n"));
+    for (int i = 0; i < more->unknown.n; i++)
+        TRY(text_printf(out, "not understood: %s (%s)\n", more->unknown.at[i].key,
+                        more->unknown.at[i].value));
     return OK;
 }

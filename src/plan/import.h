@@ -11,6 +11,7 @@
 #ifndef PLAN_IMPORT_H
 #define PLAN_IMPORT_H
 
+#include "base/text.h"
 #include "config/config.h"
 
 enum { IMPORT_WORDS_MAX = 256, IMPORT_NOTES_MAX = 8 };
@@ -40,5 +41,9 @@ typedef struct PlanImport {
  * place; a value outside the limits of our setting, with both names; a model that neither a file
  * nor a preset has, with the nearest; what no setting of ours can say (tensor parallelism). */
 Status plan_import(const char *from, const char *path, Arena *a, Config *out, PlanImport *more);
+/* `stack` with the file's options of it behind the name. An option that `stack` sets stays as it is. */
+Status plan_import_stack(const PlanImport *more, const char *stack, Arena *a, const char **out);
+/* Appends a line for all that was assumed, that a plan does not follow, and that is not understood. */
+Status plan_import_notes(const PlanImport *more, Text *out);
 
 #endif

@@ -62,7 +62,7 @@ static void work_until(GreedyRun *run, GreedyRank *r, double when)
     run->times.step = fmax(run->times.step, when);
 }
 
-static void add(Order *o, Pass p) { o->at[o->n++] = p; }
+static void order_add(Order *o, Pass p) { o->at[o->n++] = p; }
 
 static void run_pass(GreedyRun *run, int rank, Pass p, double now)
 {
@@ -73,7 +73,7 @@ static void run_pass(GreedyRun *run, int rank, Pass p, double now)
     work_until(run, r, now + (forward ? s->forward : s->input));
     (forward ? run->times.forward : run->times.input)[order_index(&run->like, at, p.micro)] =
         r->busy;
-    add(&run->order[rank], p);
+    order_add(&run->order[rank], p);
     r->live[p.chunk] += forward;
     r->live_all += forward;
     r->pending += !forward;
@@ -91,7 +91,7 @@ static void run_weight(GreedyRun *run, int rank, double now)
     while (o->at[r->put_off].kind != ACTION_BACKWARD_INPUT) r->put_off++;
     Pass p = o->at[r->put_off++];
     p.kind = ACTION_BACKWARD_WEIGHT;
-    add(o, p);
+    order_add(o, p);
     r->pending--;
     r->live[p.chunk]--;
     r->live_all--;

@@ -24,17 +24,4 @@ typedef struct Greedy {
 /* step: NaN if the limits left nothing to run. `scratch` is not given back. */
 Status greedy_run(const Greedy *g, Arena *scratch, Order *ranks, double *step);
 
-/* Schedules from a pattern that repeats (arXiv:2405.15362), of two chunks a rank, down the ranks
- * and up again. A building block says when, in passes, one micro-batch is forward on chunk 0 and 1
- * and backward on chunk 1 and 0 of each rank; the next micro-batch follows six passes later. How
- * long the block keeps a slot is how much memory the schedule takes, which is the paper's point;
- * the start and end of the step are squeezed by running it, weight gradients where there is time.
- * Of the orders that squeezing finds within the slots that the pattern needs, the shortest. */
-typedef struct Block {
-    int at[4];
-} Block;
-
-Status v_pattern_order(const ScheduleShape *s, Block (*block)(int stages, int rank), Arena *scratch,
-                       Order *ranks);
-
 #endif

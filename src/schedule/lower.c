@@ -8,7 +8,7 @@
 
 enum { ACTIVATIONS, GRADIENTS, PAYLOADS };
 
-/* A row of entries that one way (payload, chunk) uses in turn. user[i]: the event of the last
+/* A row of entries that one link (payload, chunk) uses one after the other. user[i]: the event of the last
  * action that read entry i, for who writes it next. */
 typedef struct Ring {
     int first, n, count;
@@ -314,7 +314,7 @@ static void lower_order(Lowering *l)
     }
 }
 
-/* At most so many actions come of the order: each phase one, with a transfer before and after. */
+/* The most actions that an order makes: each phase is one, with a transfer before and after. */
 static int actions_most(const Lowering *l)
 {
     int n = 0;

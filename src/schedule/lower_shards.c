@@ -33,7 +33,7 @@ typedef struct Sharing {
                             comm lane has waited for it */
 } Sharing;
 
-static int put(Sharing *l, Action a)
+static int put_action(Sharing *l, Action a)
 {
     Program *p = l->p;
     bool transfer = action_is_transfer(a.kind), communicates = action_communicates(p, &a);
@@ -55,7 +55,7 @@ static int put_layer(Sharing *l, ActionKind kind, int layer, int place, int even
     a.layer = (short)layer;
     a.half = (short)place;
     lower_wait(&a, event);
-    return put(l, a);
+    return put_action(l, a);
 }
 
 static int event_of(Sharing *l, int action) { return action < 0 ? -1 : lower_event(l->p, action); }
@@ -69,7 +69,7 @@ static void free_place(Sharing *l, int place)
     l->held[place] = l->arrived[place] = -1;
 }
 
-static void gather(Sharing *l, int layer, int place)
+static void put_gather(Sharing *l, int layer, int place)
 {
     if (l->held[place] == layer) return;
     bool used = l->held[place] >= 0;
@@ -91,13 +91,13 @@ static const ChunkPhase *reads(const Program *p, const Action *a)
     return NULL;
 }
 
-/* The next layer that is read after the action at `at`: its gather runs beside this one. */
+/* The next layer that is read after the action at `at`. Its gather can run in parallel with this action. */
 static void gather_ahead(Sharing *l, int at, const ChunkPhase *now)
 {
     for (int i = at + 1; i < l->from->n; i++) {
         const ChunkPhase *next = reads(l->from, &l->from->at[i]);
         if (next == NULL || next->weights == now->weights) continue;
-        if (next->half != now->half) gather(l, next->weights, next->half);
+        if (next->half != now->half) put_gather(l, next->weights, next->half);
         return;
     }
 }
@@ -106,7 +106,7 @@ static void weights_before(Sharing *l, int at, Action *a)
 {
     const ChunkPhase *phase = reads(l->from, a);
     if (!l->s->weights || phase == NULL) return;
-    gather(l, phase->weights, phase->half);
+    put_gather(l, phase->weights, phase->half);
     gather_ahead(l, at, phase);
     lower_wait(a, l->arrived[phase->half]);
     l->arrived[phase->half] = -1;
@@ -227,7 +227,7 @@ static void finish(Sharing *l)
     for (int i = l->layers - 1; i >= 0 && l->s->sums; i--) {
         if (l->last[i] >= 0) (void)put_layer(l, ACTION_SUM_GRADS, i, -1, event_of(l, l->due[i]));
     }
-    int update = put(l, action_make(l->p->evaluates ? ACTION_ADD_RECORDS : ACTION_UPDATE));
+    int update = put_action(l, action_make(l->p->evaluates ? ACTION_ADD_RECORDS : ACTION_UPDATE));
     for (int i = 0; i < l->layers && l->s->update; i++) {
         if (l->last[i] < 0) continue;
         (void)put_layer(l, ACTION_GATHER_WEIGHTS, i, -1, event_of(l, update));
@@ -257,12 +257,12 @@ Status lower_shards(Program *p, Arena *a, Arena *scratch)
     /* Around each action at most: two frees, two gathers, a zero, a reduce before and after. */
     bool shared = from.shards.weights || from.shards.gradients || from.shards.reduce;
     TRY(ARENA_NEW(scratch, (shared ? 8 : 1) * from.n + 4 * l.layers + 8, &p->at));
-    (void)put(&l, action_make(ACTION_ZERO_GRADS));
+    (void)put_action(&l, action_make(ACTION_ZERO_GRADS));
     for (int i = 0; i < from.n; i++) {
         Action x = from.at[i];
         weights_before(&l, i, &x);
         open_gradients(&l, &x);
-        (void)put(&l, x);
+        (void)put_action(&l, x);
         note_due(&l, &x);
         reduce_after(&l, i, &x);
     }

@@ -122,7 +122,7 @@ static void hold(Run *run, RankState *s, int queue, double share)
     *end += longer;
 }
 
-static void begin(Run *run, int rank, int queue, SimSpan span, double own_s)
+static void begin_span(Run *run, int rank, int queue, SimSpan span, double own_s)
 {
     RankState *s = &run->rank[rank];
     int i = s->head[queue];
@@ -176,24 +176,24 @@ static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
     }
     SimSpan span = theirs.start > mine.start ? theirs : mine;
     double own_s = run->cost->duration(run->cost->ctx, sends ? rank : to.rank, sends ? a : b);
-    begin(run, rank, queue, span, own_s);
-    begin(run, to.rank, other, span, own_s);
+    begin_span(run, rank, queue, span, own_s);
+    begin_span(run, to.rank, other, span, own_s);
     look_at(run, to.rank);
     return OK;
 }
 
-static Status start(Run *run, int rank, int queue)
+static Status start_queue(Run *run, int rank, int queue)
 {
     RankState *s = &run->rank[rank];
     SimSpan span;
     if (s->head[queue] < 0 || !isinf(s->end[queue]) || !ready(s, queue, &span)) return OK;
     const Action *a = &s->p->at[s->head[queue]];
     if (action_is_transfer(a->kind)) return begin_transfer(run, rank, queue, span);
-    begin(run, rank, queue, span, run->cost->duration(run->cost->ctx, rank, a));
+    begin_span(run, rank, queue, span, run->cost->duration(run->cost->ctx, rank, a));
     return OK;
 }
 
-static Status look(Run *run)
+static Status advance_queues(Run *run)
 {
     int rank = run->todo[run->first];
     RankState *s = &run->rank[rank];
@@ -201,7 +201,7 @@ static Status look(Run *run)
     run->first = (run->first + 1) % run->stages;
     run->waiting--;
     run->listed[rank] = false;
-    for (int q = 0; q < queues; q++) TRY(start(run, rank, q));
+    for (int q = 0; q < queues; q++) TRY(start_queue(run, rank, q));
     s->first = INFINITY;
     for (int q = 0; q < queues; q++) s->first = s->end[q] < s->first ? s->end[q] : s->first;
     return OK;
@@ -236,7 +236,7 @@ Status simulate_spans(const Pipeline *p, const SimCost *cost, Arena *a, SimSpan 
         look_at(&run, r);
     }
     while (!isinf(run.now)) {
-        while (run.waiting > 0) TRY(look(&run));
+        while (run.waiting > 0) TRY(advance_queues(&run));
         run.now = INFINITY;
         for (int r = 0; r < p->stages; r++) run.now = fmin(run.now, run.rank[r].first);
         for (int r = 0; r < p->stages && !isinf(run.now); r++) {

@@ -1,10 +1,21 @@
+/* v_pattern: schedules from a pattern that repeats (arXiv:2405.15362), of two chunks a rank, down the ranks
+ * and up again. A building block says when, in passes, one micro-batch is forward on chunk 0 and 1
+ * and backward on chunk 1 and 0 of each rank; the next micro-batch follows six passes later. How
+ * long the block keeps a slot is how much memory the schedule takes, which is the paper's point;
+ * the start and end of the step are squeezed by running it, weight gradients where there is time.
+ * Of the orders that squeezing finds within the slots that the pattern needs, the shortest. */
 #include "schedule/greedy.h"
+#include "schedule/schedule.h"
 
 #include <math.h>
 
 /* Tries are compared over CHOICE micro-batches a stage, and CHOICE_LEAST at least: so the choice
  * does not depend on how many more there are. */
 enum { INTERVAL = 6, TRIES = 9, CHOICE = 4, CHOICE_LEAST = 32 };
+
+typedef struct Block {
+    int at[4];
+} Block;
 
 static double turn(const Greedy *g, int rank, const Pass *p)
 {
@@ -61,8 +72,8 @@ static Status squeeze(const Greedy *base, int attempt, int *chunk_limit, Arena *
     return status;
 }
 
-Status v_pattern_order(const ScheduleShape *s, Block (*block)(int stages, int rank), Arena *scratch,
-                       Order *ranks)
+static Status order_by_pattern(const ScheduleShape *s, Block (*block)(int stages, int rank),
+                               Arena *scratch, Order *ranks)
 {
     Block *blocks = NULL;
     int *chunk_limit = NULL;
@@ -91,4 +102,30 @@ Status v_pattern_order(const ScheduleShape *s, Block (*block)(int stages, int ra
     if (isnan(step))
         return FAIL(ERR_ARG, "schedule: %d slots are too few for the pattern", g.limit);
     return OK;
+}
+
+/* V-half (arXiv:2405.15362): about half the memory of 1F1B: p/2 + 1 of its slots on every rank.
+ * Forwards go down at half speed, up at full; input gradients the same way round. */
+static Block half_block(int p, int r)
+{
+    int shift = p % 2 == 0 ? 3 : 0;
+    return (Block){ { 2 * r, 3 * p - r - 2, 3 * p + shift + 2 * r - 1, 6 * p + shift - r - 2 } };
+}
+
+Status schedule_v_half(const ScheduleShape *s, Arena *scratch, Order *ranks)
+{
+    return order_by_pattern(s, half_block, scratch, ranks);
+}
+
+/* V-min (arXiv:2405.15362): about a third of the memory of 1F1B, the least that a V can have: every
+ * pass follows the one before it at once. The price is a bubble that grows where passes differ. */
+static Block min_block(int p, int r)
+{
+    int shift = p % 3 == 0 ? 2 : 0;
+    return (Block){ { r, 2 * p - r - 1, 2 * p + shift + r, 4 * p + shift - r - 1 } };
+}
+
+Status schedule_v_min(const ScheduleShape *s, Arena *scratch, Order *ranks)
+{
+    return order_by_pattern(s, min_block, scratch, ranks);
 }

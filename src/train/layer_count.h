@@ -33,7 +33,7 @@ typedef struct LayerCount {
     size_t ring_gradients; /* of ring_backward without the second forward's */
     ParamSpaces params;    /* of the parameters here */
     int64_t state_elems;
-    PoolNeed pool; /* beside what it keeps */
+    PoolNeed pool; /* not part of keep */
     OpTotals pass[LAYER_PASSES];
 } LayerCount;
 

@@ -265,7 +265,7 @@ static Status find_sheet(Trainer *t)
     return OK;
 }
 
-/* Where the peak cannot be measured, no share of it is told. */
+/* If the peak cannot be measured, no share of it is reported. */
 static void raise_peak(Trainer *t)
 {
     if (peak_measure(&t->config.own, t->plan.shape.threads, false, &t->rates.peak) != OK)
@@ -499,7 +499,7 @@ static Status exchange_steps(Trainer *t, const StepMetrics *m, double waited)
     const float dumps = t->options->dumps == NULL ? 0 : (float)*t->options->dumps;
     const RankStep lone = { { [RANK_STOP] = (float)stop_signal(t), [RANK_DUMPS] = dumps } };
     if (t->ranks.world == NULL)
-        return ranks_step(&t->ranks.steps, &lone); /* whose figures nobody reads */
+        return ranks_step(&t->ranks.steps, &lone); /* its other figures are not read */
     double gib = 1 << 30;
     size_t used = 0;
     TRY(exec_used_bytes(&t->engine.ex, &used));

@@ -407,6 +407,51 @@ static void options_of_the_stack_and_unknown_keys_are_listed(void **state)
     CHECK(c.plan_counted_rows);
 }
 
+static void options_of_a_file_join_the_stack_s_name(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        { "", "primus", "primus" },
+        { "use_turbo_deepep: false", "primus", "primus,deepep=0" },
+        { "use_turbo_deepep: false\n      turbo_sync_free_moe_stage: 2", "primus",
+          "primus,deepep=1,sync_free=2" },
+        { "use_turbo_deepep: false\n      moe_enable_deepep: true", "primus", "primus,deepep=1" },
+        { "enable_primus_turbo: false\n      use_turbo_deepep: true", "primus",
+          "primus,deepep=0,sync_free=0" },
+        { "cross_entropy_loss_fusion: false", "primus,loss_fusion=1", "primus,loss_fusion=1" },
+        { "use_turbo_deepep: false", "switchyard", "switchyard" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256];
+        const char *stack = NULL;
+        (void)snprintf(text, sizeof text, "      %s\n", cases[i][0]);
+        CHECK_OK(primus(shape, text));
+        CHECK_OK(plan_import_stack(&more, cases[i][1], &arena, &stack));
+        CHECK_TEXT(stack, cases[i][2]);
+    }
+    const char *stack = NULL;
+    CHECK_FAILS(plan_import_stack(&more, "primos", &arena, &stack), ERR_ARG, "there is no stack");
+}
+
+static void what_a_plan_does_not_follow_is_said(void **state)
+{
+    (void)state;
+    Text t;
+    CHECK_OK(primus(shape, "      vocab_size: 1000\n      fp8: hybrid\n      fp4: null\n"
+                           "      optimizer: adam\n      manual_gc: true\n"
+                           "      overlap_grad_reduce: false\n      strange_key: 5\n"));
+    CHECK_OK(text_init(&t, &arena));
+    CHECK_OK(plan_import_notes(&more, &t));
+    CHECK(strstr(t.data, "note: fp8 hybrid is planned as bf16\n"
+                         "note: options that a plan does not follow: optimizer adam, manual_gc 1\n"
+                         "not understood: strange_key (") != NULL);
+    CHECK_OK(primus(shape, "      vocab_size: 1000\n"));
+    more.notes_n = 0;
+    CHECK_OK(text_init(&t, &arena));
+    CHECK_OK(plan_import_notes(&more, &t));
+    CHECK_TEXT(t.data, "");
+}
+
 static void presets_stand_in_for_models_that_are_not_there(void **state)
 {
     (void)state;
@@ -723,6 +768,8 @@ int main(void)
         TEST(recomputing_is_a_list_of_layers),
         TEST(modules_of_multi_token_prediction_are_read),
         TEST(options_of_the_stack_and_unknown_keys_are_listed),
+        TEST(options_of_a_file_join_the_stack_s_name),
+        TEST(what_a_plan_does_not_follow_is_said),
         TEST(presets_stand_in_for_models_that_are_not_there),
         TEST(a_preset_without_its_latent_attention_keeps_its_heads),
         TEST(bad_experiments_are_one_sentence),

@@ -610,9 +610,35 @@ static void a_stack_s_value_of_a_layer_goes_by_its_name(void **state)
     CHECK_NEAR(stack_of_layer(&v, "host", "attention", v.at[STACK_host_layer]), 5, 0);
 }
 
+/* 1000 parameters over 16 ranks with ZeRO-1: sums in the type of mesh.reduce, weights in that of the
+ * products. */
+static void gradients_and_weights_travel_in_their_types(void **state)
+{
+    (void)state;
+    for (int low = 0; low < 2; low++) {
+        const char *set[] = { "run.compute=bf16", "mesh.zero=1", "train.batch=64",
+                              low ? "mesh.reduce=bf16" : "mesh.reduce=f32" };
+        const RankPrice rank = { .sum = { .all.flat = 1000, .trained.flat = 1000 } };
+        const PriceEntry *e = NULL;
+        GradientTimes t;
+        Question q;
+        open_plan(&q, "llama3-8b", "h200", 16, "switchyard", set, 4);
+        CHECK_OK(price_entry(q.planner, &q.layout, &e));
+        CHECK_OK(price_gradients(q.planner, &q.layout, e, &rank, &t));
+        CHECK_INT(t.calls, 2);
+        CHECK_INT(t.call[0].cost.comm, COMM_REDUCE_SCATTER);
+        CHECK_NEAR(t.call[0].cost.size, low ? 2000 : 4000, 0);
+        CHECK_NEAR(t.call[0].cost.comm_bytes, (low ? 2000 : 4000) * 15 / 16.0, 1e-9);
+        CHECK_INT(t.call[1].cost.comm, COMM_ALL_GATHER);
+        CHECK_NEAR(t.call[1].cost.size, 2000, 0);
+        question_close(&q);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(gradients_and_weights_travel_in_their_types),
         TEST(a_stack_s_value_of_a_layer_goes_by_its_name),
         TEST(layers_that_differ_are_priced_apart),
         TEST(layers_without_positions_are_priced_apart),

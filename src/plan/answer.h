@@ -1,0 +1,52 @@
+/*
+ * answer: what a plan says to a question: the layout that a configuration gives, or the best that a search
+ * finds, with its price; why nothing fits, and what would; the same training on several numbers of GPUs.
+ *
+ * Not here: options and files of the command (cli/plan.c), how an answer is printed (report.h, explain.c).
+ */
+#ifndef PLAN_ANSWER_H
+#define PLAN_ANSWER_H
+
+#include "plan/report.h"
+
+typedef struct PlanQuestion {
+    PlanRequest request;
+    bool search; /* else the layout of mesh.* and recompute.* */
+    int top;     /* rows of a search */
+} PlanQuestion;
+
+/* Pointers lie in the arena of the call, or in the answer, which therefore stays where it is. */
+typedef struct PlanAnswer {
+    Config config;       /* the question's, with the type and buffers of the best row */
+    PlanRequest request; /* of this config; gpus: those that the answer is for */
+    bool searched;
+    int top;
+    int64_t asked; /* GPUs of the question, if they are more than the answer's; else 0 */
+    Planner *planner;
+    PlanLayout layout;
+    PlanPrice price;
+    PlanStep step;      /* of the layout; empty if its price needed none */
+    SearchResult found; /* of a search, also of one that only sought what would fit */
+    SearchBatch batch;  /* that the GPUs could use */
+} PlanAnswer;
+
+Status plan_answer(const PlanQuestion *q, Arena *a, PlanAnswer *out);
+void plan_answer_free(PlanAnswer *r); /* { 0 } is fine */
+
+/* Appends what limits all rows, a line each; nothing if nothing does. */
+Status plan_answer_limits(const PlanAnswer *r, Text *out);
+/* Fills what a report of this answer needs; `stack`, tokens and formula are the caller's. */
+Status plan_answer_report(PlanAnswer *r, Arena *a, PlanReport *out);
+/* The step's list with simulated times, each action of all ranks (`list`), or as the stack runs it. */
+Status plan_answer_simulate(PlanAnswer *r, bool list, Arena *a);
+/* ERR_FIT if the layout does not fit: by how much, and the nearest that does, which is searched for. */
+Status plan_answer_fits(PlanAnswer *r, Arena *a);
+
+/* Appends to row[*n] the answer for the same training on `gpus` GPUs. *limits: lines as those of
+ * plan_answer_limits, or "". */
+Status plan_scale_add(const PlanQuestion *q, int64_t gpus, Arena *a, PlanScale *row, int *n,
+                      const char **limits);
+/* ERR_FIT if none of the rows fits; `asked` is how the command named them. */
+Status plan_scale_fits(const PlanScale *row, int n, const char *asked);
+
+#endif
