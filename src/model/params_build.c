@@ -194,15 +194,17 @@ static bool in_bucket(const ModelSpec *s, const Param *p, const ParamBucket *k)
 /* Adds a parameter at an element of its bucket (or of BUF_STATE) to the matrix of its role. */
 static void add_to_matrix(ParamTable *t, const Param *p, int64_t at)
 {
-    Matrix *m = t->n_matrices > 0 ? &t->matrix[t->n_matrices - 1] : NULL;
-    if (m == NULL || m->layer != p->layer || m->role != p->role) {
-        m = &t->matrix[t->n_matrices++];
-        *m = (Matrix){ .layer = p->layer,
-                       .role = p->role,
-                       .bucket = p->bucket,
-                       .first = at,
-                       .keep_f32 = p->keep_f32 };
+    assert(t->matrix != NULL);
+    int last = t->n_matrices - 1;
+    if (last < 0 || t->matrix[last].layer != p->layer || t->matrix[last].role != p->role) {
+        last = t->n_matrices++;
+        t->matrix[last] = (Matrix){ .layer = p->layer,
+                                    .role = p->role,
+                                    .bucket = p->bucket,
+                                    .first = at,
+                                    .keep_f32 = p->keep_f32 };
     }
+    Matrix *m = &t->matrix[last];
     matrix_grow(m, p->rank, p->dim, p->expert);
     assert(m->first + matrix_elems(m) >= at + param_elems(p)); /* without a gap */
 }
@@ -291,24 +293,31 @@ void spaces_add(ParamSpaces *sum, const ParamSpaces *more)
     add_sizes(&sum->copies, &more->copies);
 }
 
-static Status place_params(ParamTable *t, const ModelSpec *s, Arena *a)
+/* Puts a layer's parameters [first, end) into buckets: one for each rule and sharding group that has any. */
+static Status place_layer(ParamTable *t, const ModelSpec *s, int first, int end, Arena *a)
 {
     const OptimizerDesc *rules[BUCKET_RULES];
+    ParamBucket k = { .layer = t->at[first].layer, .ranks = 1 };
+    ParamSpaces one = { 0 };
     rules_in_order(s, rules);
+    for (int r = 0; r < BUCKET_RULES; r++) {
+        if (r > 0 && rules[r] == rules[r - 1]) continue;
+        for (k.shard_group = 0; k.shard_group < SHARD_GROUPS; k.shard_group++) {
+            k.rule = rules[r];
+            TRY(fill_bucket(t, s, first, end, k, &one, a));
+        }
+    }
+    spaces_add(&t->spaces, &one);
+    return OK;
+}
+
+static Status place_params(ParamTable *t, const ModelSpec *s, Arena *a)
+{
     TRY(ARENA_NEW(a, s->n_layers * BUCKET_RULES * SHARD_GROUPS, &t->bucket));
     TRY(ARENA_NEW(a, s->n_layers * ROLE_COUNT, &t->matrix));
     for (int i = 0, end = 0; i < t->n; i = end) {
-        ParamBucket k = { .layer = t->at[i].layer, .ranks = 1 };
-        ParamSpaces one = { 0 };
-        while (end < t->n && t->at[end].layer == k.layer) end++;
-        for (int r = 0; r < BUCKET_RULES; r++) {
-            if (r > 0 && rules[r] == rules[r - 1]) continue;
-            for (k.shard_group = 0; k.shard_group < SHARD_GROUPS; k.shard_group++) {
-                k.rule = rules[r];
-                TRY(fill_bucket(t, s, i, end, k, &one, a));
-            }
-        }
-        spaces_add(&t->spaces, &one);
+        while (end < t->n && t->at[end].layer == t->at[i].layer) end++;
+        TRY(place_layer(t, s, i, end, a));
         for (; i < end; i++) {
             const Param *p = &t->at[i];
             if (p->first[BUF_STATE] >= 0) add_to_matrix(t, p, p->first[BUF_STATE]);
