@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 
 #include "base/clock.h"
+#include "op/kernels.h"
 #include "op/libraries.h"
 
 #include <stdio.h>
@@ -398,5 +399,6 @@ Status gpu_exec_count(Exec *ex, Arena *arena, Arena *scratch)
     g->counts = backend_count;
     g->counts.apart = g->counts.async = true;
     ex->backend = &g->counts;
+    ex->device = &kernel_device_full;
     return OK;
 }

@@ -42,6 +42,7 @@ Status gpu_info(int device, GpuInfo *out);
 /* Of the current device; 0: it cannot be told. */
 typedef enum GpuLimit {
     GPU_CAPABILITY_MAJOR,
+    GPU_CAPABILITY_MINOR,
     GPU_PROCESSORS,
     GPU_BLOCK_SHARED_BYTES /* of a block that asks for them */
 } GpuLimit;

@@ -129,7 +129,7 @@ typedef enum OpId {
     OP_ID_COUNT
 } OpId;
 
-enum { EXEC_NOTE_BYTES = 160 };
+enum { EXEC_NOTE_BYTES = 320 };
 
 /* What ops have to say once: that a slower kernel runs than the one made for this device. */
 typedef struct ExecNotes {
@@ -153,14 +153,16 @@ struct Exec {
     struct Gemm *gemm;            /* matrix products: chosen library, cached primitives */
     struct GpuExec *gpu;          /* the streams of the device that ops run on; NULL: the CPU */
     void *library[LIBRARY_COUNT]; /* of that device; NULL: not open */
-    const Mesh *mesh;             /* the ranks to exchange with; NULL: this rank is alone */
-    CommWindow *peers;            /* their memory (exchange_open); NULL: none is open */
-    Lane lane;                    /* on a GPU: the stream that launches go to */
-    OpTotals totals;              /* kept by count */
-    int64_t waits;                /* how often the host has waited for the device so far */
-    int64_t step;                 /* for messages: what is running */
-    int layer;                    /* -1: none */
-    ExecNotes notes;              /* kept by exec_note_once */
+    const struct KernelDevice
+        *device;       /* what kernels may ask of it (op/kernels.h); NULL: the CPU */
+    const Mesh *mesh;  /* the ranks to exchange with; NULL: this rank is alone */
+    CommWindow *peers; /* their memory (exchange_open); NULL: none is open */
+    Lane lane;         /* on a GPU: the stream that launches go to */
+    OpTotals totals;   /* kept by count */
+    int64_t waits;     /* how often the host has waited for the device so far */
+    int64_t step;      /* for messages: what is running */
+    int layer;         /* -1: none */
+    ExecNotes notes;   /* kept by exec_note_once */
 };
 
 const OpDesc *op_desc(OpId id);

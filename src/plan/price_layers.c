@@ -58,8 +58,10 @@ static Status note(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpCost
     return OK;
 }
 
-static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, const OpCost *cost)
+static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
+                       const OpCost *cost)
 {
+    (void)args;
     Counting *c = self;
     RooflineTime t;
     TRY(roofline_op(c->roofline, c->layer, cost, &t));
@@ -147,7 +149,7 @@ Status price_inputs(Planner *p, const PriceEntry *e, PlanInputs *out)
     double seen =
         e->spec.experts == 0 ? 0 : exchange_distinct(c->moe_experts, c->moe_top_k, e->key.ep);
     const InputTokens micro = { tokens, tokens * k, tokens * seen * c->plan_imbalance,
-                               p->q.hardware };
+                                p->q.hardware };
     return plan_inputs(c, p->q.gpus, micro, &p->scratch, out);
 }
 

@@ -157,8 +157,10 @@ static Status setup(Engine *e, const EnginePlan *plan)
 {
     e->counting = plan == NULL;
     e->arenas = (EngineArenas){ .ex = &e->ex, .counting = e->counting };
-    if (e->config->attention_kernel == KERNEL_CUDNN && !engine_wants_gpu(e->config)) {
-        return FAIL(ERR_ARG, "attention.kernel=cudnn needs a GPU, and run.device=auto found none");
+    AttentionKernel kernel = (AttentionKernel)e->config->attention_kernel;
+    if (attention_kernel_wants_gpu(kernel) && !engine_wants_gpu(e->config)) {
+        return FAIL(ERR_ARG, "attention.kernel=%s needs a GPU, and run.device=auto found none",
+                    attention_words[kernel].name);
     }
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(build_spec(e));

@@ -31,7 +31,7 @@ static Status count_op(Exec *ex, const OpDesc *op, const void *args)
     t->comm_bytes += cost.comm_bytes;
     t->ops++;
     if (c->observer == NULL) return OK;
-    return c->observer->op(c->observer->self, c->pass, c->phase, op, &cost);
+    return c->observer->op(c->observer->self, c->pass, c->phase, op, args, &cost);
 }
 
 static Status count_phase(Counter *c, LayerPass pass, int phase, PhaseFn *fn)

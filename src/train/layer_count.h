@@ -39,7 +39,8 @@ typedef struct LayerCount {
 
 /* Called for every op that would run. phase: of the layer's row. */
 typedef struct LayerCountObserver {
-    Status (*op)(void *self, LayerPass pass, int phase, const OpDesc *op, const OpCost *cost);
+    Status (*op)(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
+                 const OpCost *cost);
     void *self;
 } LayerCountObserver;
 
