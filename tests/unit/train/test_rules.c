@@ -168,8 +168,8 @@ static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **s
     }
     memset(e->io.record.sums.data, 0, RECORD_SUMS * sizeof(float));
     memset(e->io.record.load.data, 0, tensor_bytes(&e->io.record.load));
-    update_scalars(e, 0.25, 3, e->io.hyper.data);
-    CHECK_OK(update_run(e));
+    update_scalars(&e->params, 0.25, 3, e->io.hyper.data);
+    CHECK_OK(update_run(&e->params, &e->io));
     CHECK_INT(calls.n, matrices);
     /* the third update of moments that were 0: m / c1 = 0.5 / (1 - 0.125), v / c2 = 0.25 / (1 - 0.75^3) */
     double adamw = 1 - 0.25 * (0.5 / 0.875) / sqrt(0.25 / (1 - 0.421875));
