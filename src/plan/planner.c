@@ -20,7 +20,7 @@ static Status model_flops(Planner *p)
     return OK;
 }
 
-static Status setup(Planner *p, const PlanRequest *q)
+static Status planner_setup(Planner *p, const PlanRequest *q)
 {
     p->q = *q;
     p->config = *q->config;
@@ -47,7 +47,7 @@ Status planner_make(const PlanRequest *q, Planner **out)
     TRY(arena_init(&kept, "plan", MEM_HOST, KEPT_BYTES));
     TRY(ARENA_ZEROED(&kept, 1, &p));
     p->kept = kept;
-    Status s = setup(p, q);
+    Status s = planner_setup(p, q);
     if (s != OK) {
         planner_free(p);
         return s;

@@ -1,3 +1,7 @@
+/* price: memory and time of a layout, added up from what its layers take (price_layers.c) over stages, ranks
+ * and the estimated schedule.
+ *
+ * Not here: lower bounds (price_bound.c), simulated steps (price_program.c). */
 #include "plan/price_private.h"
 
 #include "train/capacity.h"

@@ -1,3 +1,4 @@
+/* idle: attributes gaps of the compute lane to the traffic that they waited for (idle.h). */
 #include "schedule/idle.h"
 
 #include <math.h>

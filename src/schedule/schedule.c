@@ -1,3 +1,4 @@
+/* schedule: the table of schedules, what shapes they take, and the way from a shape to Programs. */
 #include "schedule/schedule.h"
 
 #include "base/text.h"
@@ -42,7 +43,7 @@ static Program program_like(const ScheduleDesc *d, const ScheduleShape *s)
 
 /* What the schedule asks for: chunks, micro-batches, blocks. Several chunks that go round the ranks
  * take micro-batches a group at a time. */
-static Status fits(const ScheduleDesc *d, const ScheduleShape *s)
+static Status check_shape(const ScheduleDesc *d, const ScheduleShape *s)
 {
     bool range = d->chunks_least < d->chunks_most, round = d->placement == PLACE_LOOP && range;
     if (s->chunks < d->chunks_least || s->chunks > d->chunks_most) {
@@ -94,7 +95,7 @@ Status schedule_legal(const ScheduleDesc *d, const ScheduleShape *s)
                         d->name, cost[i]);
         }
     }
-    return fits(d, s);
+    return check_shape(d, s);
 }
 
 static Status new_orders(const ScheduleShape *s, Arena *scratch, Order **out)
