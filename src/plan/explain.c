@@ -30,7 +30,7 @@ static const char *title_of(const Explained *x, int class)
     return layer_desc(x->p->spec.layers[x->p->first_of[class]].kind)->title;
 }
 
-/* A value of the stack, if it defines that, and what it is made of. */
+/* Opens a value that the stack defines. */
 static Status stack_value(const Explained *x, StackName name)
 {
     PlanInputs in;
@@ -244,7 +244,7 @@ static Status print_call(Explained *x, const GradientCall *call)
         1e3 * call->s);
 }
 
-/* Of the rank that takes longest, whose time the step has. */
+/* Explains the rank with the longest gradients: the step has its time. */
 static Status explain_gradients(Explained *x)
 {
     GradientTimes t = { 0 };

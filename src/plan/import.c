@@ -76,7 +76,7 @@ static const char megatron_shape[] =
     "model.norm_eps=1e-5 model.dense_layers=0 attention.kind=gqa attention.rope_interleaved=false "
     "moe.shared=0 moe.normalise=true moe.aux_loss=0 moe.aux_scope=batch";
 
-/* Of tokenizers whose names have this in them. */
+/* Sizes of vocabularies, by a part of the tokenizer's name. */
 static const char vocabularies[] =
     "DeepSeek-V2=102400|DeepSeek-V3=129280|Mixtral=32000|Llama-2=32000|Llama-3=128256|"
     "Llama-4=202048|Qwen3=151936|Qwen2.5=152064|gpt-oss=201088|Kimi-K2=163840|MiniMax-M2=200064|"
@@ -228,7 +228,7 @@ static void add_word(ImportWords *w, const char *key, const char *value)
     if (w->n < IMPORT_WORDS_MAX) w->at[w->n++] = (ImportWord){ key, value };
 }
 
-/* Options of the stack, and what nobody has read. */
+/* Sorts the keys that no row has read: options of the stack, immaterial ones, unknown ones. */
 static Status apply_others(Import *m)
 {
     for (int i = 0; i < m->settings.n; i++) {
@@ -276,7 +276,7 @@ static Status take_preset(Import *m, const char *theirs)
 
 /* ---- Megatron ---- */
 
-/* What follows from other keys where a model's file is silent. */
+/* Megatron's defaults for keys that a model's file leaves out: they follow from other keys. */
 static Status fill_shape(Import *m)
 {
     static const char *const need[] = { "num_layers", "hidden_size", "num_attention_heads" };
@@ -360,7 +360,7 @@ static Status fill_biases(Import *m)
 
 /* ---- pipelines and recomputing ---- */
 
-/* How many layers of its stage lie before a layer. */
+/* Number of layers before this one on its stage. */
 static int64_t place_in_stage(const Import *m, int64_t layer)
 {
     int64_t stages = m->c->mesh_pp * m->c->mesh_vpp, layers = m->c->model_layers;

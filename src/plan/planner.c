@@ -27,7 +27,7 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     Config *c = &p->config;
     c->mesh_pp = c->mesh_vpp = c->mesh_ep = c->mesh_cp = 1;
     c->mesh_layout = "";
-    c->run_device = DEVICE_CPU; /* whose workspaces are small; a GPU's are the stack's to say */
+    c->run_device = DEVICE_CPU; /* its workspaces are small; the stack says what a GPU's are */
     c->recompute_layers.n = 0;
     if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);

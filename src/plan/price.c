@@ -363,7 +363,7 @@ static Status price_ends(const Planner *p, const PlanLayout *l, const PriceEntry
 static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros, double step_s,
                         PlanPrice *out)
 {
-    /* Of two ways each chunk has half of the micro-batches. */
+    /* With two copies of the model each chunk has half of the micro-batches. */
     bool both = l->schedule->placement == PLACE_BOTH;
     double busy = 0, share = micros / l->pp / (both ? 2 : 1);
     for (int r = 0; r < l->pp; r++) {

@@ -85,7 +85,7 @@ static double time_bound(const PlanLayout *l, const PriceEntry *e, const LayoutS
     return most;
 }
 
-/* How many slots rank 0 has at least. */
+/* The least number of slots of rank 0. */
 static double slots_bound(const PlanLayout *l, double micros)
 {
     double stages = l->pp, most = micros;
@@ -108,8 +108,8 @@ static Status bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntr
     return OK;
 }
 
-/* Rank 0 with all that the layout has room for, whose longer passes hide the most of what comes after
- * them. */
+/* Times after the schedule, for rank 0 with the largest buffers of the layout: its passes are the longest,
+ * so they hide the most. */
 static Status ends_bound(Planner *p, const PlanLayout *l, const LayoutStage *stage,
                          double part_s[PLAN_PARTS])
 {

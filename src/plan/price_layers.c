@@ -195,7 +195,7 @@ static uint64_t hash_of(const void *key, size_t bytes)
     return h;
 }
 
-/* Of a hash table of so many places: where the element that begins with this key is, or will be.
+/* The place in a hash table of the element that begins with this key, or the place to put it.
  * Keys' padding counts, so it must be 0. */
 static void **place_of(void **table, size_t places, const void *key, size_t bytes)
 {

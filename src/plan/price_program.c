@@ -240,7 +240,7 @@ Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, Pl
 
 bool planner_runs_list(const Planner *p) { return p->limits->at[STACK_list] != 0; }
 
-/* Of the mean rank. */
+/* Seconds that transfers slow the compute of a rank, on average. */
 static double slowed_s(const PlanStep *step)
 {
     double sum = 0;
@@ -296,7 +296,7 @@ static Status search_legal(const Planner *p, const PlanLayout *l)
     return planner_legal(p, l);
 }
 
-/* Of a stack that runs lists, the list's time; of others, that of all ranks' passes. */
+/* The time of the list, for a stack that runs lists; else the time of all ranks' passes. */
 static Status search_simulate(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     Arena a = { 0 };

@@ -14,7 +14,7 @@ enum { ROUND = 128, MESSAGE_BYTES = 2048 };
 
 static const size_t CANDIDATE_BYTES = (size_t)16 << 30; /* reserved; only what is written counts */
 
-/* What was found: the best by tokens/s, the Pareto front, what lacks least. */
+/* Results: the best by tokens/s, the Pareto front, and the layout that lacks least memory. */
 typedef struct Found {
     SearchRow *best, *front;
     int n_best, cap, n_front;
@@ -114,7 +114,7 @@ static void best_add(Found *f, const SearchRow *added)
     f->n_best = at + moved + 1;
 }
 
-/* How many points of the front take at most so much memory. */
+/* Number of points of the front with at most this memory. */
 static int front_within(const Found *f, double bytes)
 {
     int low = 0, high = f->n_front;

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* Of the best layouts so many are priced with each batch. A batch is large enough if twice as many
+/* LAYOUTS of the best are priced with each batch. A batch is large enough if twice as many
  * sequences are less than GAIN times as fast, and a smaller one limits if that is LIMITS times as
  * fast. From PER_GPU sequences a GPU on no pipeline lacks micro-batches by so much. */
 enum { LAYOUTS = 10, PER_GPU = 2 };

@@ -266,7 +266,7 @@ bool stack_offers(const PlanStack *s, const char *name)
 
 static Status check_values(const PlanStack *s, const StackValues *v)
 {
-    enum { ABOVE_0 = 4 }; /* so many are above 0, the others shares */
+    enum { ABOVE_0 = 4 }; /* the first four must be above 0, the others are shares */
     static const StackName names[] = { STACK_share_compute, STACK_share_memory,
                                        STACK_share_links,   STACK_checkpoint_gb_s,
                                        STACK_hide_exchange, STACK_hide_gradients };

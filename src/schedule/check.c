@@ -80,7 +80,7 @@ static bool take_turn(Check *s, Resource *r)
     return true;
 }
 
-/* A reader finds what it wants and leaves nothing; a writer finds nothing that is still wanted. */
+/* A reader must find its content, and empties the entry. A writer must find the entry empty. */
 static Status use_entry(Check *s, bool reads, int entry, Content what)
 {
     if (entry < 0 || entry >= s->p->entries)

@@ -100,7 +100,7 @@ static Status make_costs(const EstimateInput *in, Arena *scratch, double **out)
 
 /* ---- the passes of a shape ---- */
 
-/* A slot and which arena of gradients it has, and such an arena: of both as many. */
+/* Slots and arenas of gradients, which are as many: entry i is about slot i and about arena i. */
 typedef struct SlotState {
     uint64_t chunks, gradient_chunks;
     int mine;
@@ -179,7 +179,7 @@ static Status list_passes(const Order *ranks, const OrderTimes *t, Arena *a, Are
     };
     const ScheduleShape *s = &l->shape;
     int places = s->stages * s->chunks;
-    int *next = NULL, *made = NULL; /* made: whose end a time of t is */
+    int *next = NULL, *made = NULL; /* made: by index of a time in t, the pass that ends then */
     l->n = t->ran;
     TRY(ARENA_NEW(a, l->n, &l->at));
     TRY(ARENA_ZEROED(scratch, s->stages, &next));
@@ -358,7 +358,7 @@ static Status find_step(const EstimateInput *in, const Passes *l, Arena *scratch
     return OK;
 }
 
-/* Of two ways each chunk has half of the micro-batches; else all come to all chunks. */
+/* With two copies of the model each chunk has half of the micro-batches, else all of them. */
 static double mean_busy_s(const EstimateInput *in)
 {
     double sum = 0;

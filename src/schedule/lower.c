@@ -314,7 +314,7 @@ static void lower_order(Lowering *l)
     }
 }
 
-/* At most so many actions come of the order: each phase one, with a transfer before and after. */
+/* An upper bound of the actions: one for each phase, and a transfer before and after each pass. */
 static int actions_most(const Lowering *l)
 {
     int n = 0;

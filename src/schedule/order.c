@@ -182,7 +182,7 @@ static bool on_way(const Pass *p, StageAt at, bool forward)
            (p->kind == ACTION_FORWARD) == forward;
 }
 
-/* How many inputs of one way are made but not yet used up, at most. They are made and used in the
+/* The most inputs of one way that are made but not yet used. They are made and used in the
  * same order, so the oldest one under way only moves on. */
 static int under_way(const OrderTimes *t, const Order *o, StageAt at, bool forward)
 {

@@ -3,7 +3,7 @@
  * and backward on chunk 1 and 0 of each rank; the next micro-batch follows six passes later. How
  * long the block keeps a slot is how much memory the schedule takes, which is the paper's point;
  * the start and end of the step are squeezed by running it, weight gradients where there is time.
- * Of the orders that squeezing finds within the slots that the pattern needs, the shortest. */
+ * The shortest order within the slots that the pattern needs is taken. */
 #include "schedule/greedy.h"
 #include "schedule/schedule.h"
 
@@ -45,7 +45,7 @@ static int slots_needed(const Block *b, int micros)
     return most;
 }
 
-/* How many micro-batches are between forward and backward of a chunk at once. */
+/* Number of micro-batches between forward and backward of a chunk at the same time. */
 static int lifespan(const Block *b, int chunk)
 {
     return (b->at[3 - chunk] - b->at[chunk]) / INTERVAL + 1;
