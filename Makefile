@@ -78,7 +78,7 @@ LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 # takes these instructions where they are called by name alone, behind a look at the processor.
 SETS := $(if $(filter release-x86_64,$(CONFIG)-$(shell uname -m)),v4)
 ARCH.v4 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16 -mamx-tile -mamx-bf16
-SET_SRC := src/base/dtype.c $(filter-out %/op.c %/cpu_sets.c %/names.c %/choices.c %/libraries.c %_off.c src/op/exchange%,$(wildcard src/op/*.c))
+SET_SRC := src/base/dtype.c $(filter-out %/op.c %/cpu_sets.c %/names.c %/choices.c %/kernels.c %_kernels.c %/libraries.c %_off.c src/op/exchange%,$(wildcard src/op/*.c))
 
 # x_on.c / x_off.c: two files for one interface, a build takes one.
 SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c src/*/*/*.c))
@@ -96,8 +96,8 @@ CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
 CU  := $(wildcard src/*/*.cu src/*/$(GPU_VENDOR)/*.cu)
 SRC += src/comm/nccl.c
 CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
-OWN := src/op/op.c # the table of ops has CUDA's
-$B/src/op/op.c.o: CFLAGS += -DHAVE_CUDA=1
+OWN := src/op/op.c $(wildcard src/op/*_kernels.c) # tables that name CUDA's functions
+$(OWN:%=$B/%.o): CFLAGS += -DHAVE_CUDA=1
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lpthread -lstdc++
 else
 SRC += src/gpu/gpu_off.c src/op/libraries_off.c src/comm/nccl_off.c
@@ -139,7 +139,7 @@ $O/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c $< -o $@
 
-$(OWN:%=$B/%.o): $(OWN)
+$(OWN:%=$B/%.o): $B/%.o: %
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c $< -o $@
 
@@ -278,13 +278,16 @@ bench: $(PROGRAM)
 	$(PROGRAM) bench ops
 	$(PROGRAM) bench step quickstart
 
-docs: $(PROGRAM) $O/tests/unit/train/test_compatibility
+docs: $(PROGRAM) $O/tests/unit/train/test_compatibility $O/tests/unit/bench/test_bench_why
 	$(PROGRAM) train --settings-markdown >docs/reference/config.md.tmp
 	mv docs/reference/config.md.tmp docs/reference/config.md
 	tools/make_command_line $(PROGRAM) >docs/reference/command-line.md.tmp
 	mv docs/reference/command-line.md.tmp docs/reference/command-line.md
 	$O/tests/unit/train/test_compatibility --write >docs/explain/compatibility.md.tmp
 	mv docs/explain/compatibility.md.tmp docs/explain/compatibility.md
+	$O/tests/unit/bench/test_bench_why --write >docs/explain/kernels.table.tmp
+	sed -i -e '/^<!-- kernels:/r docs/explain/kernels.table.tmp' -e '/^<!-- kernels:/,/^<!-- end -->/{/^|/d}' docs/explain/kernels.md
+	rm docs/explain/kernels.table.tmp
 
 # minutes; needs Python 3
 reproduce: $(PROGRAM)

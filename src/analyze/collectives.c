@@ -11,6 +11,16 @@
 /* A collective is an outlier if its skew is so many times the median skew of its group. */
 enum { OUTLIER = 10 };
 
+static const CollectiveRules OURS = {
+    .movers = "nccl|rccl|cross_device_reduce|nvshmem|deep_ep|deepep|multimem_all_|"
+              "one_shot_all_reduce|two_shot_all_reduce",
+    .lacks = "?",
+    .lacks_nodes = "?",
+    .mb = 1e6,
+    .gb = 1000,
+    .causes = true,
+};
+
 /* ---- the ranks ---- */
 
 typedef struct Failure {
@@ -102,7 +112,7 @@ static int by_value(const void *a, const void *b)
 static Status members_of(Collectives *c, CollectiveGroup *g)
 {
     const CollectiveCall *x = &c->calls[g->call];
-    bool pair = x->kind == SEND_RECV && x->what.name != 0 && !c->options.compat;
+    bool pair = x->kind == SEND_RECV && x->what.name != 0 && !c->options.rules->by_group;
     int64_t n = 0;
     int64_t size = x->what.group_size > 0 ? x->what.group_size : 0;
     TRY(ARENA_NEW(c->arena, g->calls + size, &g->member));
@@ -135,7 +145,7 @@ static Status name_groups(Collectives *c)
         if (k == c->ranks[x->rank].call) stream = x->stream;
         unknown &= x->what.group == 0 && x->stream == stream;
     }
-    c->simplified = c->options.compat && unknown;
+    c->simplified = c->options.rules->by_group && unknown;
     for (int64_t i = 0; i < c->n_groups; i++) {
         CollectiveGroup *g = &c->groups[i];
         const CollectiveCall *x = &c->calls[g->call];
@@ -177,7 +187,7 @@ double collectives_mb(const Collectives *c, const CollectiveCall *x, bool out)
 {
     int64_t n = out ? x->what.out_elements : x->what.in_elements;
     double bytes = event_dtype_bytes(strings_text(&c->strings, x->what.dtype));
-    return n < 0 ? (double)NAN : (double)n * bytes / (c->options.compat ? 1048576 : 1e6);
+    return n < 0 ? (double)NAN : (double)n * bytes / c->options.rules->mb;
 }
 
 /* The bytes that bandwidth counts, as nccl-tests does: the output of gathers, the input of reductions
@@ -186,7 +196,7 @@ static double full_mb(const Collectives *c, const CollectiveSlot *s)
 {
     double sum = 0;
     const CollectiveCall *x = &c->calls[s->call];
-    if (c->options.compat) return collectives_mb(c, x, x->kind == ALL_GATHER);
+    if (c->options.rules->first_call) return collectives_mb(c, x, x->kind == ALL_GATHER);
     for (int64_t i = 0; i < s->calls; i++) {
         double in = collectives_mb(c, x + i, false), out = collectives_mb(c, x + i, true);
         sum += x->kind == ALL_TO_ALL || x->kind == ALL_TO_ALLV || x->kind == REDUCE_SCATTER
@@ -202,11 +212,11 @@ static void measure_bandwidth(const Collectives *c, CollectiveSlot *s)
     const int passes = collective_rule[x->kind].passes;
     double n =
         x->what.group_size > 0 ? (double)x->what.group_size : (double)c->groups[s->group].members;
-    bool known = x->kind != OTHER_COLLECTIVE && (!c->options.compat || x->what.group_size > 0);
+    bool known =
+        x->kind != OTHER_COLLECTIVE && (!c->options.rules->first_call || x->what.group_size > 0);
     s->mb = known ? full_mb(c, s) : (double)NAN;
-    s->algorithm_bw = s->latency > 0
-                          ? s->mb / (c->options.compat ? 1024 : 1000) / (s->latency / 1e6)
-                          : (double)NAN;
+    s->algorithm_bw =
+        s->latency > 0 ? s->mb / c->options.rules->gb / (s->latency / 1e6) : (double)NAN;
     s->bus_bw = s->algorithm_bw * (passes == 0 ? 1 : passes * (n - 1) / n);
 }
 
@@ -325,22 +335,24 @@ static Status check_matches(const Collectives *c)
 Status collectives_open(Collectives *c, const char *const *path, int n, const CollectivesOptions *o,
                         Arena *a)
 {
+    const CollectiveRules *rules = o->rules == NULL ? &OURS : o->rules;
     *c =
         (Collectives){ .options = *o, .arena = a, .n_ranks = n, .gpus_per_node = o->gpus_per_node };
+    c->options.rules = rules;
     TRY(strings_init(&c->strings));
     TRY(ARENA_ZEROED(a, n, &c->ranks));
     TRY(read_ranks(c, path, n));
     TRY(sort_ranks(c));
     TRY(check_ranks(c));
     /* In a container with one GPU a trace lists one device, which says nothing of the node. */
-    if (o->gpus_per_node == 0 && (c->ranks[0].devices > 1 || o->compat))
+    if (o->gpus_per_node == 0 && (c->ranks[0].devices > 1 || rules->trust_devices))
         c->gpus_per_node = c->ranks[0].devices;
     TRY(collectives_match(c));
     TRY(sort_by_rank(c));
     TRY(name_groups(c));
     TRY(check_matches(c));
-    if (!o->compat) TRY(collectives_clocks(c));
-    for (int64_t i = 0; i < c->n_calls && o->compat; i++) {
+    if (!rules->by_position) TRY(collectives_clocks(c));
+    for (int64_t i = 0; i < c->n_calls && rules->by_position; i++) {
         c->calls[i].start = c->calls[i].ts;
         c->calls[i].end = c->calls[i].ts + c->calls[i].dur;
     }

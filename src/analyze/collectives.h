@@ -99,11 +99,30 @@ typedef struct CollectiveRank {
     int64_t points; /* collectives that the clock rests on; 0: the clock stays as written */
 } CollectiveRank;
 
+/* How collectives are read, matched and shown. */
+typedef struct CollectiveRules {
+    const char *movers;      /* words in names of kernels that move data between ranks */
+    const char *lacks;       /* marks of columns that sheets do not have (collectives_sheets.c) */
+    const char *lacks_nodes; /* the same where the GPUs of a node are not known */
+    const char *unknown_key; /* stands for a missing key of the summary by size; NULL: nothing */
+    double mb, gb;           /* bytes of a MB, MB of a GB */
+    bool causes;             /* find out why a rank was late, and who makes whom wait */
+    bool kernel_alone;       /* only a kernel's own record counts, and it must have a number */
+    bool by_group;        /* calls of one process group are one sequence, sends and receives, too */
+    bool by_position;     /* the k-th calls of all ranks are one collective, on clocks as written */
+    bool files_are_ranks; /* a file's rank is its place in the list */
+    bool trust_devices;   /* a trace that lists one device means one GPU a node */
+    bool first_call;      /* sizes are the first call's, and unknown without the group's size */
+    bool all_count;       /* sums take partial collectives and outliers, too */
+    bool main_kinds;      /* list only the kinds up to ALL_TO_ALL */
+    bool drop_unknown;    /* drop rows without a key, and rates that no row has */
+} CollectiveRules;
+
 typedef struct CollectivesOptions {
-    bool compat;           /* TraceLens' matching, sizes and columns */
-    bool partial;          /* not all ranks need be given */
-    int64_t gpus_per_node; /* 0: as many as the traces list devices */
-    Progress *bar;         /* as in EventsOptions */
+    const struct CollectiveRules *rules; /* NULL: our own */
+    bool partial;                        /* not all ranks need be given */
+    int64_t gpus_per_node;               /* 0: as many as the traces list devices */
+    Progress *bar;                       /* as in EventsOptions */
 } CollectivesOptions;
 
 typedef struct Collectives {
@@ -117,7 +136,7 @@ typedef struct Collectives {
     CollectiveGroup *groups;
     CollectiveSlot *slots; /* by group, then time */
     CollectiveWork *works;
-    bool simplified; /* compat: no process groups, one stream a rank */
+    bool simplified; /* by_group: there are no process groups, and one stream a rank */
     int64_t n_ranks, n_calls, n_groups, n_slots, n_works;
     int64_t room_calls, room_works, room_groups;
 } Collectives;

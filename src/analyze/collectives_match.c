@@ -227,7 +227,7 @@ static void merge_sequences(Align *a, int64_t *slots)
 static double on_common(const Collectives *c, const CollectiveCall *x, double t)
 {
     const CollectiveRank *r = &c->ranks[x->rank];
-    if (c->options.compat) return t;
+    if (c->options.rules->by_position) return t;
     t += (double)(r->base_ns - c->ranks[0].base_ns) / 1000;
     return t + r->offset_us + r->drift * (t - r->at);
 }
@@ -287,10 +287,10 @@ static Status match_group(Collectives *c, CollectiveGroup *g)
     for (int64_t i = 0, n = 0; i < g->calls; i++) {
         n = i > 0 && call[i].rank == call[i - 1].rank ? n + 1 : 1;
         if (n > longest) longest = n, first = i + 1 - n;
-        if (c->options.compat) call[i].slot = n - 1;
+        if (c->options.rules->by_position) call[i].slot = n - 1;
     }
     g->slots = longest;
-    if (c->options.compat) return OK;
+    if (c->options.rules->by_position) return OK;
     TRY(align_init(&a, g, longest));
     join_rank(c, &a, call + first, longest, &slots);
     for (int64_t i = 0, n = 0; i < g->calls; i += n) {

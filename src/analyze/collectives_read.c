@@ -36,10 +36,6 @@ const CollectiveRule collective_rule[COLLECTIVE_KINDS] = {
     [OTHER_COLLECTIVE] = { "unknown", "", "", 0, true },
 };
 
-static const char MOVERS[] = "nccl|rccl|cross_device_reduce|nvshmem|deep_ep|deepep|multimem_all_|"
-                             "one_shot_all_reduce|two_shot_all_reduce";
-static const char MOVERS_COMPAT[] = "nccl|rccl|cross_device_reduce";
-
 /* Does s contain one of the words, in upper or lower case? */
 static bool has_word(const char *s, const char *words)
 {
@@ -220,7 +216,7 @@ static Status key_of(Reading *r, CollectiveCall *c)
     const Strings *s = &r->e.strings;
     const char *group = strings_text(s, c->what.group), *ranks = strings_text(s, c->what.ranks);
     int64_t me = r->rank, peer = c->what.peer;
-    if (r->all->options.compat)
+    if (r->all->options.rules->by_group)
         return key_text(r, c, "%s", c->what.group == 0 ? "Unknown_Group" : group);
     if (c->kind == SEND_RECV && c->what.name != 0) {
         bool sends = strcmp(strings_text(s, c->what.name), "send") == 0;
@@ -252,7 +248,7 @@ static Status note_stream(Reading *r, const CollectiveCall *c)
 static Status add_call(Reading *r, uint32_t event)
 {
     Events *e = &r->e;
-    bool compat = r->all->options.compat;
+    const bool alone = r->all->options.rules->kernel_alone;
     const GpuDetail *g = e->detail[event] == EVENT_NONE ? NULL : &e->gpu[e->detail[event]];
     CollectiveCall c = { .ts = e->ts[event],
                          .dur = e->dur[event],
@@ -263,14 +259,14 @@ static Status add_call(Reading *r, uint32_t event)
                          .stream = g == NULL ? -1 : g->stream,
                          .kind = (uint8_t)kind_by(event_name(e, event), false) };
     if (g != NULL && g->collective != EVENT_NONE) c.what = e->collectives[g->collective];
-    if (c.what.name == 0 && !compat) TRY(from_operators(r, event, &c));
-    if (compat && c.what.name == 0 && strcasestr(event_name(e, event), "cross_device_reduce"))
+    if (c.what.name == 0 && !alone) TRY(from_operators(r, event, &c));
+    if (alone && c.what.name == 0 && strcasestr(event_name(e, event), "cross_device_reduce"))
         TRY(strings_id(&e->strings, "allreduce", 9, &c.what.name));
     if (c.what.name != 0)
         c.kind = (uint8_t)kind_by(strings_text(&e->strings, c.what.name), true);
-    else if (compat)
+    else if (alone)
         c.kind = OTHER_COLLECTIVE;
-    if (!compat && strstr(strings_text(&e->strings, c.what.ranks), "...") != NULL) { /* cut */
+    if (!alone && strstr(strings_text(&e->strings, c.what.ranks), "...") != NULL) { /* cut */
         for (int64_t k = 0; k < e->n_groups; k++)
             if (e->groups[k].name == c.what.group) c.what.ranks = e->groups[k].ranks;
     }
@@ -284,17 +280,18 @@ static Status find_movers(Reading *r)
 {
     Events *e = &r->e;
     uint8_t *seen = NULL; /* by name: 0 not asked yet, 1 no, 2 yes */
-    const char *movers = r->all->options.compat ? MOVERS_COMPAT : MOVERS;
+    const CollectiveRules *rules = r->all->options.rules;
     TRY(ARENA_ZEROED(&r->arena, e->n, &r->mover));
     TRY(ARENA_ZEROED(&r->arena, e->strings.n, &seen));
     for (int64_t i = 0; i < e->n; i++) {
         uint8_t *s = &seen[e->name[i]];
         if (e->kind[i] != EVENT_KERNEL) continue;
         if (*s == 0)
-            *s = has_word(event_name(e, i), movers) && strstr(event_name(e, i), "_layout") == NULL
+            *s = has_word(event_name(e, i), rules->movers) &&
+                         strstr(event_name(e, i), "_layout") == NULL
                      ? 2
                      : 1;
-        r->mover[i] = *s == 2 && !(r->all->options.compat && e->link[i] < 0 && e->external[i] < 0);
+        r->mover[i] = *s == 2 && !(rules->kernel_alone && e->link[i] < 0 && e->external[i] < 0);
     }
     return OK;
 }
@@ -457,7 +454,7 @@ static Status find_collectives(Reading *r)
         TRY(add_call(r, d));
     }
     for (int64_t i = 0; i < r->n; i++) TRY(key_of(r, &r->call[i]));
-    return r->n == 0 || r->all->options.compat ? OK : all_work(r, event);
+    return r->n == 0 || !r->all->options.rules->causes ? OK : all_work(r, event);
 }
 
 /* Finds the rank in a file's name: rank3, rank-3, rank_3, rank[3, worker3. -1: there is none. */
@@ -511,18 +508,18 @@ static Status keep_calls(Reading *r, CollectiveRank *out, int place)
 
 static Status read_into(Reading *r, const char *path, CollectiveRank *out, int place)
 {
-    const bool compat = r->all->options.compat;
-    const EventsOptions how = { .python = !compat, .threads = 1, .bar = r->all->options.bar };
+    const CollectiveRules *rules = r->all->options.rules;
+    const EventsOptions how = { .python = rules->causes, .threads = 1, .bar = r->all->options.bar };
     TRY(events_read(path, &how, &r->e));
     *out = (CollectiveRank){ .path = path,
-                             .rank = compat ? -1 : r->e.rank,
+                             .rank = rules->files_are_ranks ? -1 : r->e.rank,
                              .rank_from = "distributedInfo",
                              .world = r->e.world,
                              .base_ns = r->e.base_ns,
                              .run = r->e.run,
                              .devices = r->e.n_devices,
                              .counts = r->e.counts };
-    if (out->rank < 0 && !compat) {
+    if (out->rank < 0 && !rules->files_are_ranks) {
         out->rank = rank_of_name(path);
         out->rank_from = "the file's name";
     }

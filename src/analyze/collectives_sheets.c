@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Columns with a + before them are not in --compat tracelens, and those with a ? are in it alone. Those
+/* Marks of columns that not all rules have (CollectiveRules.lacks): + ours, ? others'. Columns
  * with an @ need the number of GPUs per node. */
 static const char
     LONG[] = "collective_id|index_in_group|rank|Process Group Name|Process Group Ranks|"
@@ -32,11 +32,14 @@ static const char
 
 /* ---- columns and cells ---- */
 
-static bool has_nodes(const Collectives *c) { return !c->options.compat || c->gpus_per_node > 0; }
+static bool has_nodes(const Collectives *c)
+{
+    return !c->options.rules->drop_unknown || c->gpus_per_node > 0;
+}
 
 static const char *left_out(const Collectives *c)
 {
-    return !c->options.compat ? "?" : has_nodes(c) ? "+" : "+@";
+    return has_nodes(c) ? c->options.rules->lacks : c->options.rules->lacks_nodes;
 }
 
 static Status begin(const Collectives *c, Table *t, const char *name, const char *columns)
@@ -56,7 +59,7 @@ static Cell rank(const Collectives *c, const CollectiveCall *x)
 /* The collective's name as it was recorded. Else its kind by the kernel's name, else that name. */
 static Cell name(const Collectives *c, const CollectiveCall *x)
 {
-    if (x->what.name != 0 || c->options.compat) return id(c, x->what.name);
+    if (x->what.name != 0 || c->options.rules->kernel_alone) return id(c, x->what.name);
     return x->kind == OTHER_COLLECTIVE ? id(c, x->kernel) : text(collective_rule[x->kind].name);
 }
 
@@ -92,9 +95,8 @@ static Status collective_id(const Collectives *c, const CollectiveSlot *x, Cell 
 /* A sheet that folds another one. `columns` are those of a Fold behind the keys. */
 typedef struct Summing {
     const char *name, *keys, *by, *columns;
-    bool in_sums; /* leaves out rows whose flag says that they are in no sum */
-    const char *
-        unknown; /* text in place of a missing key; NULL: it stays empty, and compat drops its row */
+    bool in_sums;        /* leaves out rows whose flag says that they are in no sum */
+    const char *unknown; /* text in place of a missing key; NULL: it stays empty */
 } Summing;
 
 typedef struct Keys {
@@ -121,7 +123,8 @@ static int compare_rows(const void *a, const void *b, void *state)
     return (i > j) - (i < j);
 }
 
-/* Sorts rows by the numbers of a column: falling, or with sign -1 rising. Equal rows keep their order. */
+/* Sorts rows by the numbers of a column: falling, or with sign -1 rising. Equal rows keep their
+ * order. */
 static Status sort_table(Table *t, const char *column, double sign)
 {
     double *value = NULL;
@@ -157,7 +160,7 @@ static Status counted_rows(const Collectives *c, const Table *from, const Summin
 {
     int64_t *row = NULL;
     const int flags = s->in_sums ? table_column(from, "flag") : -1;
-    const bool whole = c->options.compat && s->unknown == NULL;
+    const bool whole = c->options.rules->drop_unknown && s->unknown == NULL;
     TRY(ARENA_NEW(out->arena, from->rows, &row));
     for (int64_t i = 0; i < from->rows; i++)
         if (takes_row(keys, i, flags, whole)) row[out->rows++] = i;
@@ -196,7 +199,7 @@ static Status read_keys(const Collectives *c, const Table *from, const Summing *
     return OK;
 }
 
-/* TraceLens has no column for a bandwidth that is unknown in all rows. */
+/* Drops the columns of bandwidths that are unknown in all rows. */
 static Status drop_unknown_rates(Table *t)
 {
     for (int i = t->columns - 1; i >= 0; i--) {
@@ -222,7 +225,7 @@ static Status sum_up(const Collectives *c, const Table *from, const Summing *s, 
     if (status == OK) status = fold_rows(&rows, &fold, left_out(c), c->arena, out);
     arena_free(&scratch);
     TRY(status);
-    return c->options.compat ? drop_unknown_rates(out) : OK;
+    return c->options.rules->drop_unknown ? drop_unknown_rates(out) : OK;
 }
 
 /* ---- collectives ---- */
@@ -258,8 +261,8 @@ static Status listed(const Collectives *c, bool varied, const CollectiveSlot ***
     for (int64_t i = 0; i < c->n_calls; i++) {
         const CollectiveSlot *s = &c->slots[c->calls[c->by_rank[i]].slot];
         const CollectiveKind kind = (CollectiveKind)c->calls[s->call].kind;
-        bool sync =
-            !c->options.compat || kind <= ALL_TO_ALL || (c->simplified && kind == OTHER_COLLECTIVE);
+        bool sync = !c->options.rules->main_kinds || kind <= ALL_TO_ALL ||
+                    (c->simplified && kind == OTHER_COLLECTIVE);
         if (seen[s - c->slots] || !(varied ? kind == ALL_TO_ALLV : sync)) continue;
         seen[s - c->slots] = true;
         (*out)[(*n)++] = s;
@@ -267,8 +270,8 @@ static Status listed(const Collectives *c, bool varied, const CollectiveSlot ***
     return OK;
 }
 
-/* Adds columns rank_R_NAME for two lists of names. Ranks come in the order in which collectives bring
- * them. at: by list and rank, the first of its columns. */
+/* Adds columns rank_R_NAME for two lists of names. Ranks come in the order in which collectives
+ * bring them. at: by list and rank, the first of its columns. */
 static Status rank_columns(const Collectives *c, const CollectiveSlot *const *slot, int64_t n,
                            const char *const words[2], int *at[2], Table *t)
 {
@@ -329,12 +332,13 @@ static Status sync_sheet(const Collectives *c, Table *t)
     return OK;
 }
 
-/* In all_to_allv ranks bring different amounts, so its time is from the first start to the last end. */
+/* In all_to_allv ranks bring different amounts, so its time is from the first start to the last
+ * end. */
 static Status varied_row(const Collectives *c, const CollectiveSlot *x, int *at[2], Table *t)
 {
     const CollectiveGroup *g = &c->groups[x->group];
     const CollectiveCall *call = &c->calls[x->call];
-    const double gb = c->options.compat ? 1024 : 1000, first = call[x->first].start;
+    const double gb = c->options.rules->gb, first = call[x->first].start;
     double n = (double)x->calls, mb = 0, longest = 0, sum = 0, most = 0, unknown = (double)NAN;
     double fastest = unknown, slowest = unknown, wall = x->arrived - first + x->exchange;
     int64_t elements = 0;
@@ -393,8 +397,8 @@ static Status varied_sheet(const Collectives *c, Table *t)
     return sort_table(t, "total data communicated (MB)", 1);
 }
 
-/* The MB that each rank sends to each other one. Split j goes to the j-th member of the group. TraceLens
- * takes j itself for a rank of the world. */
+/* The MB that each rank sends to each other one. Split j goes to the j-th member of the group.
+ * TraceLens takes j itself for a rank of the world. */
 static Status heatmap(const Collectives *c, Table *t)
 {
     static const Summing by_pair = { .name = "nccl_all2allv_heatmap",
@@ -414,9 +418,10 @@ static Status heatmap(const Collectives *c, Table *t)
         double all = collectives_mb(c, x, false), each = all / (double)x->what.in_elements;
         if (x->kind != ALL_TO_ALLV || !(all > 0)) continue;
         int64_t n = collectives_wholes(strings_text(&c->strings, x->what.in_split), split,
-                                       c->options.compat ? c->n_ranks : g->members);
+                                       c->options.rules->files_are_ranks ? c->n_ranks : g->members);
         for (int64_t j = 0; j < n; j++)
-            TRY(TABLE_ROW(&sends, rank(c, x), whole(c->options.compat ? j : g->member[j]),
+            TRY(TABLE_ROW(&sends, rank(c, x),
+                          whole(c->options.rules->files_are_ranks ? j : g->member[j]),
                           real((double)split[j] * each)));
     }
     TRY(sum_up(c, &sends, &by_pair, t));
@@ -464,7 +469,7 @@ static Status blame_of(const Collectives *c, Blame **out, int64_t *slots)
     for (int64_t i = 0; i < n; i++) {
         const CollectiveSlot *s = slot[i];
         const CollectiveCall *x = &c->calls[s->call];
-        if (!c->options.compat && !in_sums(s)) continue;
+        if (!c->options.rules->all_count && !in_sums(s)) continue;
         ++*slots;
         for (int64_t k = 0; k < s->calls; k++) {
             b[x[k].rank].wait += s->arrived - x[k].start;
@@ -488,7 +493,7 @@ static Status straggler_sheet(const Collectives *c, const Table *causes, Table *
     TRY(begin(c, t, "straggler_summary", STRAGGLER));
     for (int64_t r = 0; r < c->n_ranks; r++) {
         const Blame *b = &blame[r];
-        int64_t all = c->options.compat ? n : b->slots, k = 0;
+        int64_t all = c->options.rules->all_count ? n : b->slots, k = 0;
         if (b->slots == 0) continue;
         TRY(TABLE_ROW(t, whole(c->ranks[r].rank), real(tenths(b->wait)),
                       real(tenths(b->wait / (double)b->slots)), whole(b->last), whole(b->first),
@@ -497,8 +502,8 @@ static Status straggler_sheet(const Collectives *c, const Table *causes, Table *
         while (k < causes->rows && table_at(causes, k, 0)->whole != c->ranks[r].rank) k++;
         if (k < causes->rows) table_more(t, table_at(causes, k, 1), 3);
     }
-    return c->options.compat ? sort_table(t, "total_wait_time_us", -1)
-                             : sort_table(t, "caused_wait_us", 1);
+    return c->options.rules->causes ? sort_table(t, "caused_wait_us", 1)
+                                    : sort_table(t, "total_wait_time_us", -1);
 }
 
 static Status clock_sheet(const Collectives *c, Table *t)
@@ -563,9 +568,10 @@ static const Summing by_group = {
 
 Status collectives_sheets(const Collectives *c, Table sheet[COLLECTIVE_SHEETS], int *n)
 {
-    const bool compat = c->options.compat;
+    const CollectiveRules *rules = c->options.rules;
     Summing sizes = by_size;
-    if (compat) sizes.in_sums = false, sizes.unknown = "Unknown";
+    sizes.in_sums = !rules->all_count;
+    sizes.unknown = rules->unknown_key;
     TRY(long_sheet(c, &sheet[2]));
     TRY(sync_sheet(c, &sheet[3]));
     TRY(varied_sheet(c, &sheet[5]));
@@ -573,10 +579,10 @@ Status collectives_sheets(const Collectives *c, Table sheet[COLLECTIVE_SHEETS], 
     TRY(sum_up(c, &sheet[2], &by_call, &sheet[1]));
     TRY(sum_up(c, &sheet[5], &by_varied, &sheet[4]));
     TRY(heatmap(c, &sheet[6]));
-    *n = compat ? 8 : COLLECTIVE_SHEETS;
-    if (!compat) TRY(causes_sheet(c, &sheet[8]));
-    TRY(straggler_sheet(c, compat ? &(Table){ 0 } : &sheet[8], &sheet[7]));
-    if (compat) return OK;
+    *n = rules->causes ? COLLECTIVE_SHEETS : 8;
+    if (rules->causes) TRY(causes_sheet(c, &sheet[8]));
+    TRY(straggler_sheet(c, rules->causes ? &sheet[8] : &(Table){ 0 }, &sheet[7]));
+    if (!rules->causes) return OK;
     TRY(sum_up(c, &sheet[3], &by_group, &sheet[9]));
     return clock_sheet(c, &sheet[10]);
 }

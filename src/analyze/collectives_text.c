@@ -65,7 +65,7 @@ static Status put_ranks(const Collectives *c, const Table *clocks, Text *out)
     TRY(text_printf(out, "%lld of %lld ranks, known by %s%s\n", (long long)c->n_ranks,
                     (long long)c->world, c->ranks[0].rank_from,
                     differ ? " and otherwise (sheet clocks)" : ""));
-    if (c->options.compat || c->n_ranks < 2) return OK;
+    if (c->options.rules->by_position || c->n_ranks < 2) return OK;
     TRY(text_printf(out,
                     "clocks: corrected by at most %.4g us so that collectives end together%s\n",
                     most, most < SAME_HOST_US ? ", as on one host" : ""));
@@ -123,7 +123,7 @@ static Status put_left_out(const Collectives *c, Text *out)
         { cut, "traces that end early: what was whole is here" },
     };
     TRY(text_printf(out, "\n"));
-    for (size_t i = 0; i < sizeof lines / sizeof *lines && !c->options.compat; i++) {
+    for (size_t i = 0; i < sizeof lines / sizeof *lines && !c->options.rules->all_count; i++) {
         if (lines[i].n > 0)
             TRY(text_printf(out, "%lld %s\n", (long long)lines[i].n, lines[i].what));
     }
@@ -135,7 +135,7 @@ Status collectives_text(const Collectives *c, const Table *sheet, Text *out)
     TRY(put_ranks(c, &sheet[10], out));
     TRY(text_printf(out, "%lld kernels are %lld collectives of %lld groups\n",
                     (long long)c->n_calls, (long long)c->n_slots, (long long)c->n_groups));
-    if (!c->options.compat)
+    if (c->options.rules->causes)
         TRY(put_table(out, &sheet[9],
                       "Process Group Name=group|node_span=span|Group size=ranks|count=count|"
                       "Total comm latency (ms)=comm ms|Mean wait of a rank (ms)=waiting ms|"
@@ -146,6 +146,6 @@ Status collectives_text(const Collectives *c, const Table *sheet, Text *out)
                   "Total comm latency (ms)=comm ms|comm_latency_median=comm us|"
                   "skew in start time_median=skew us|bus bw (GB/s)_median=bus GB/s",
                   2));
-    if (!c->options.compat) TRY(put_straggler(&sheet[7], out));
+    if (c->options.rules->causes) TRY(put_straggler(&sheet[7], out));
     return put_left_out(c, out);
 }

@@ -67,6 +67,7 @@ static const char *bare_name(char *s, bool any_function)
     return slash != NULL && text_ends(s, ".py") && slash[1] != '.' ? slash + 1 : s;
 }
 
+/* Cleans each name once; millions of events share few names. */
 static Status name_strings(Diff *d, int side, Arena *a, Arena *scratch)
 {
     const Events *e = d->tree[side]->events;
@@ -293,6 +294,7 @@ typedef struct Rest {
     bool any; /* both lists have such entries */
 } Rest;
 
+/* Collects what is not matched yet, with its indices in the lists. */
 static Status left_over(Walk *w, const DiffPairs *p, const DiffList from[DIFF_SIDES], Rest *out)
 {
     for (int s = 0; s < DIFF_SIDES; s++) {
@@ -537,6 +539,8 @@ static uint32_t event_at(const DiffList *l, int64_t i) { return i < 0 ? EVENT_NO
 
 static void push_step(Walk *w, Step at) { w->stack[w->steps++] = at; }
 
+/* Makes a node and pushes its children. Where one side wraps the work in a single call more,
+ * that call is opened here. */
 static Status visit_node(Walk *w, Step at)
 {
     Diff *d = w->d;
@@ -667,6 +671,7 @@ static Status roots_by_name(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 
 /* ---- both traces ---- */
 
+/* Without recursion: traces with frames of Python are thousands of calls deep. */
 static Status walk_all(Walk *w, Arena *a)
 {
     Diff *d = w->d;

@@ -97,6 +97,8 @@ static int64_t kept_pairs(const DiffPairs *p, int64_t first, bool last)
     return first + (end > 0 ? end : n / 2 > 0 ? n / 2 : n);
 }
 
+/* Aligns long lists in windows, because the table of edit costs grows with the product of
+ * lengths. Equal entries at the front are matched without a window. */
 static Status in_windows(const DiffRules *c, const Item *a, int64_t m, const Item *b, int64_t n,
                          Arena *scratch, DiffPairs *out)
 {

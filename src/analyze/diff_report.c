@@ -57,6 +57,7 @@ static int by_owner(const void *a, const void *b)
     return (x->event > y->event) - (x->event < y->event);
 }
 
+/* Nodes come before their children, so an owner is known when its children are looked at. */
 static Status find_owners(Report *r)
 {
     const Diff *d = r->d;
@@ -323,6 +324,7 @@ static int by_host_change(const void *a, const void *b)
     return (x->name > y->name) - (x->name < y->name);
 }
 
+/* By index of the name, without rows for a fold: every call of the host is counted. */
 static Status host_sheet(Report *r, Table *t)
 {
     const Diff *d = r->d;
@@ -382,6 +384,8 @@ enum {
     T_ROWS
 };
 
+/* What the other sheets do not add up to is here, too: work without a launch, calls in one trace
+ * only. */
 static Status totals_of(Report *r, int side, double v[T_ROWS])
 {
     const Tree *t = r->d->tree[side];

@@ -85,6 +85,8 @@ static Status read_columns(Folding *fold, const char *word, int n, int64_t *room
     return OK;
 }
 
+/* Starts the result with all columns, and notes how each is made. A column that the table lacks
+ * stays in the list, so that words and columns keep their order. */
 static Status start_table(Folding *fold, const char *without, Table *out)
 {
     const char *word = NULL;
@@ -102,6 +104,7 @@ static Status start_table(Folding *fold, const char *without, Table *out)
 
 enum { KEY_WIDTH = 3 }; /* numbers of a cell: its type, and its value or its text's number */
 
+/* Texts are compared by what they say: two files may hold the same category as two literals. */
 static Status set_key(const Cell *c, Strings *texts, uint32_t key[KEY_WIDTH])
 {
     memset(key, 0, KEY_WIDTH * sizeof *key);
@@ -133,6 +136,7 @@ static Status set_keys(Folding *fold, Strings *texts, uint32_t **out, int *width
     return OK;
 }
 
+/* Groups rows by hashing, not by sorting: there may be millions. */
 static Status make_groups(Folding *fold)
 {
     const Table *t = &fold->rows->t;
@@ -157,6 +161,8 @@ static Status make_groups(Folding *fold)
 
 /* ---- cells ---- */
 
+/* Statistics of one column, once for each group: several columns of the result show them. Cells
+ * without a number do not count. */
 static Status summary_at(Folding *fold, int from, const uint32_t *row, int64_t n,
                          const Summary **out)
 {
@@ -225,6 +231,8 @@ static Status make_cell(Folding *fold, const Column *c, const uint32_t *row, int
     return OK;
 }
 
+/* whole[] that is NaN becomes the sum of all groups, in their final order, so that the last
+ * row's upto0 is 100. */
 Status fold_rows(FoldRows *rows, const Fold *f, const char *without, Arena *a, Table *out)
 {
     const Table *t = &rows->t;

@@ -22,6 +22,8 @@ static uint32_t find_slot(const uint32_t *slot, uint32_t mask, const uint32_t *k
     return s;
 }
 
+/* A counting sort by group: rows of a group keep their order, and groups come by their first
+ * rows. */
 Status groups_make(const uint32_t *key, int width, int64_t rows, Arena *a, Groups *out)
 {
     Groups g = { 0 };
@@ -91,6 +93,7 @@ static int by_value(const void *a, const void *b)
     return (x->place > y->place) - (x->place < y->place);
 }
 
+/* qsort is not stable, so the index decides between equal values. */
 static Status rank_places(const double *value, double sign, int64_t n, Arena *a, uint32_t **out)
 {
     Ranked *ranked = NULL;
@@ -165,6 +168,7 @@ Status groups_ranked(const uint32_t *key, int width, const double *value, bool m
     return OK;
 }
 
+/* The median needs sorted numbers; the sum is taken before sorting, in the order of the rows. */
 Status summary_of(const double *value, const uint32_t *row, int64_t n, Arena *a, Summary *out)
 {
     Summary s = { .n = n, .mean = NAN, .median = NAN, .min = NAN, .max = NAN, .std = NAN };

@@ -33,6 +33,7 @@ static bool is_of_call(const PerfWork *c, const char *text)
     return text >= c->texts && text < c->texts + c->used;
 }
 
+/* Copies the call's texts to the arena, and moves all pointers to them. */
 static Status move_texts(PerfWork *c, Arena *a)
 {
     char *kept = NULL;
@@ -48,6 +49,8 @@ static Status move_texts(PerfWork *c, Arena *a)
     return OK;
 }
 
+/* Sizes are computed as doubles, which do not overflow, and printed as whole numbers where they
+ * fit. */
 static Cell whole_cell(double x)
 {
     bool fits = x > -9e18 && x < 9e18;
@@ -81,6 +84,7 @@ static Cell types_cell(PerfWork *c, int n, const char *const *type)
     return text_cell(c, text);
 }
 
+/* Takes the next argument of perf_put by the mark before its name. */
 static Cell next_value(PerfWork *c, char mark, va_list *values)
 {
     const char *type[3];
@@ -255,6 +259,7 @@ bool perf_has_model(const char *name, const PerfRules *rules)
     return find_model(name, rules) != NULL;
 }
 
+/* Most operators have no model, so arguments are read only where there is one. */
 Status perf_model(const Events *e, const PerfQuery *q, Arena *a, Perf *out)
 {
     const Model *m = find_model(q->name, q->rules);

@@ -17,6 +17,7 @@ static uint32_t telling_kernel(const Report *r, uint32_t event)
     return 0;
 }
 
+/* As Python's repr() prints it; shapes and types are texts that are Python already. */
 static Status put_value(Text *t, const Cell *c)
 {
     char number[TABLE_NUMBER_BYTES];
@@ -28,6 +29,7 @@ static Status put_value(Text *t, const Cell *c)
     return plain ? text_printf(t, "%s", c->text) : python_string(t, c->text, strlen(c->text));
 }
 
+/* Parameters as a Python dict. Two calls are the same row of a sheet if these texts are equal. */
 static Status params_text(const Perf *p, Arena *a, const char **out)
 {
     Text t;
@@ -59,6 +61,7 @@ static Status make_rows(Report *r, PerfCalls *p, const Groups *g, const uint32_t
     return OK;
 }
 
+/* Groups calls by operator, arguments and telling kernel, so that each group's model runs once. */
 static Status find_calls(Report *r, PerfCalls *p)
 {
     const Events *e = r->e;
@@ -112,6 +115,8 @@ static int by_sequence(const void *a, const void *b)
     return (x->event > y->event) - (x->event < y->event);
 }
 
+/* Notes the operator as the forward of all gradients with its Sequence number, unless a later
+ * one is there. */
 static void offer_forward(const Events *e, Backward *at, int64_t n, uint32_t event)
 {
     const Backward want = { .sequence = e->ops[e->detail[event]].sequence };
@@ -150,6 +155,7 @@ static int by_call(const void *a, const void *b)
     return (x->backward > y->backward) - (x->backward < y->backward);
 }
 
+/* Gradients whose operator's model knows their work. Autograd runs them on another thread. */
 static Status find_gradients(Report *r, PerfCalls *p)
 {
     const Events *e = r->e;

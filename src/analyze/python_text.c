@@ -73,6 +73,7 @@ static Status put_word(Text *out, const char **at)
     return text_append(out, number, strlen(number));
 }
 
+/* One pass without a parser: arguments in traces are flat or nested lists of numbers and words. */
 Status python_value(Text *out, const char *json, bool tuples)
 {
     int elements = 0; /* of the innermost list: commas seen, for the comma of a tuple of one */

@@ -11,6 +11,7 @@
 
 /* ---- buckets ---- */
 
+/* ROCm copies with kernels, whose names say so. */
 static bool is_copy_kernel(const char *name)
 {
     static const char *const DIRECTION[] = { "HOST_TO_DEVICE", "DEVICE_TO_HOST",
@@ -130,6 +131,8 @@ Status report_step(const Events *e, int64_t step, Arena *a, Span *out)
 
 /* ---- what counts ---- */
 
+/* A trace without device events has nothing to report. The sentence says what it has, and how to
+ * record the rest. */
 Status report_need_work(const Events *e)
 {
     int64_t of[EVENT_KINDS] = { 0 };
@@ -170,6 +173,8 @@ static Status sort_by_time(Report *r)
     return OK;
 }
 
+/* Decides what counts: the chosen step's work, without or with that whose launch is not in the
+ * trace. Also notes when the host begins and ends. */
 static Status choose_work(Report *r)
 {
     const Events *e = r->e;
@@ -217,6 +222,7 @@ typedef struct KnownCategory {
     const char *category;
 } KnownCategory;
 
+/* Exchanges have one category, whoever launches them: most are launched by record_param_comms. */
 const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel)
 {
     if (launcher == EVENT_NONE) return "unlinked";
@@ -250,6 +256,7 @@ static Status measure_launcher(const Report *r, Launcher *l)
     return report_busy(r, t->gpu + from, n, &l->subtree_us);
 }
 
+/* Each piece without a launch is a launcher of its own, so that its time has a row. */
 Status report_launchers(Report *r, const uint32_t *gpu, int64_t n)
 {
     uint32_t *key = NULL; /* the launcher; EVENT_NONE, and the work itself */
@@ -313,6 +320,7 @@ Status sheet_columns(const Report *r, const char *columns, Table *out)
     return table_init(out, out->name, columns, left_out(r, marks), r->arena);
 }
 
+/* The rows live in an arena of their own, which is given back when the sheet is made. */
 Status report_fold(Report *r, const Fold *f, FillRows *fill, void *state, Table *out)
 {
     FoldRows rows = { .whole = { NAN, NAN }, .state = state };

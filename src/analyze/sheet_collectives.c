@@ -24,6 +24,7 @@ static Cell text_of(const Report *r, uint32_t string)
     return string == 0 ? (Cell){ 0 } : cell_text(strings_text(&r->e->strings, string));
 }
 
+/* TraceLens' megabytes, 2^20 bytes, in both modes: users compare this sheet with NCCL's sizes. */
 static Cell size_of(const Report *r, const Collective *c, int64_t elements)
 {
     double bytes = event_dtype_bytes(strings_text(&r->e->strings, c->dtype));

@@ -1,6 +1,7 @@
 /* sheet_counts: what the trace holds and what was left out, and what the GPU's allocator did. */
 #include "analyze/report.h"
 
+/* Everything that was left out is counted here: no sheet hides it. */
 Status sheet_trace_counts(Report *r, Table *out)
 {
     const Events *e = r->e;

@@ -20,6 +20,8 @@ static int64_t count_below(const double *sorted, int64_t n, double t)
     return low;
 }
 
+/* Launches and starts are sorted apart: how many are before a time tells how much was queued
+ * then. */
 static Status fill_launches(Report *r, FoldRows *rows)
 {
     const Events *e = r->e;

@@ -38,6 +38,7 @@ static bool is_blocking_call(const char *name)
     return strstr(name, "Synchronize") != NULL || text_word_index(BLOCKING, name) >= 0;
 }
 
+/* Asked for every runtime call, so the answer is kept by name. */
 bool report_is_sync(const Report *r, int64_t i)
 {
     enum { NO = 1, YES = 2 };
@@ -62,6 +63,7 @@ static int by_thread(const void *a, const void *b, void *events)
     return (e->ts[*x] > e->ts[*y]) - (e->ts[*x] < e->ts[*y]);
 }
 
+/* Sorted by thread and time, so that sync_before can search. */
 static Status find_syncs(const Report *r, Syncs *s)
 {
     Events e = *r->e; /* qsort_r takes no const */
@@ -144,6 +146,7 @@ static Status put_cause(const char *name, const CauseSum *c, double idle, double
                      cell_whole(c->micro), cell_number(c->micro_us / 1e3));
 }
 
+/* The host may begin before the device and end after it. */
 double report_wall(const Report *r)
 {
     double start = r->gpus > 0 ? r->e->ts[r->gpu[0]] : (double)INFINITY, end = start + r->total_us;
@@ -152,6 +155,8 @@ double report_wall(const Report *r)
     return wall > 0 ? wall : 0;
 }
 
+/* Gaps shorter than 10 us unless the options say otherwise are micro gaps: what a launch costs
+ * anyhow. */
 Status sheet_idle_by_cause(Report *r, Table *out)
 {
     static const double MICRO_US = 10;

@@ -139,6 +139,8 @@ static Status put_places(const Report *r, const Place *place, int64_t n, bool fu
     return OK;
 }
 
+/* Kernels at one place of all calls are one entry, even if their names differ: the first call's
+ * name stands for all. */
 Status report_details(const Report *r, const Work *call, int64_t n, Cell *full, Cell *brief)
 {
     const uint32_t places = call[0].n;

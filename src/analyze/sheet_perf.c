@@ -93,6 +93,7 @@ static Status list_gradients(Report *r, Listed *l)
     return OK;
 }
 
+/* Lists the operators whose sheet this is. */
 static void list_calls(const Report *r, Listed *l)
 {
     for (int64_t i = 0; i < l->p->calls; i++) {
@@ -105,6 +106,7 @@ static void list_calls(const Report *r, Listed *l)
     }
 }
 
+/* A sheet of gradients (SDPA_bwd, Reduce_bwd) has no operators, so it lists gradients. */
 static Status list_all(Report *r, const char *sheet, Listed *l)
 {
     *l = (Listed){ .r = r, .sheet = sheet };
@@ -147,6 +149,7 @@ static Status fill_calls(Report *r, FoldRows *rows)
     return OK;
 }
 
+/* Kernels by their place; calls without device work have none to show. */
 static Status call_details(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a,
                            Cell *out)
 {

@@ -37,6 +37,7 @@ enum {
     EXCHANGES = 16   /* launches exchanges itself */
 };
 
+/* Marks operators whose work is known, what lies above them, and who launches what. */
 static void mark_all(Unified *u)
 {
     const Report *r = u->r;
@@ -77,6 +78,7 @@ static const PerfGradient *sole_gradient(const Unified *u, uint32_t event)
     return g;
 }
 
+/* Lists the operator, or looks at what it calls. Device work below a listed operator is covered. */
 static void visit_call(Unified *u, uint32_t i)
 {
     const Tree *t = u->r->tree;
@@ -98,6 +100,8 @@ static void visit_call(Unified *u, uint32_t i)
         if (!event_on_gpu(u->r->e->kind[t->child[k]])) visit_call(u, t->child[k]);
 }
 
+/* Walks all threads, then lists the kernels that no operator covers. Exchanges are not listed:
+ * their time is waiting as much as work (coll_analysis). */
 static Status collect_entries(Unified *u)
 {
     Report *r = u->r;
@@ -118,6 +122,7 @@ static Status collect_entries(Unified *u)
     return OK;
 }
 
+/* The operations and bytes of an entry; NULL: they are not known. */
 static const PerfRow *work_of(const Unified *u, const Entry *x, double *flops, double *bytes)
 {
     const PerfRow *row =

@@ -50,6 +50,7 @@ Status table_put(Table *t, const Cell *cell, int n)
     return OK;
 }
 
+/* Cells come by word; a word that is no column drops its cell. */
 void table_more(Table *t, const Cell *cell, int n)
 {
     for (int i = 0; i < n && t->word < t->words; i++)
@@ -132,6 +133,7 @@ const char *table_number(char out[TABLE_NUMBER_BYTES], double x)
 
 static Status write_text(File *f, const char *s) { return file_write(f, s, strlen(s)); }
 
+/* Quotes a text only if it must be quoted. */
 static Status csv_text(File *f, const char *s)
 {
     if (strpbrk(s, ",\"\r\n") == NULL) return write_text(f, s);
@@ -197,6 +199,7 @@ static Status json_row(const Table *t, int64_t row, File *out)
     return file_write(out, line.data, line.used);
 }
 
+/* Row by row, so that memory does not grow with the table. */
 Status table_json(const Table *t, File *out)
 {
     ArenaMark mark = arena_mark(t->arena);

@@ -1,9 +1,9 @@
-/* backend: where ops run. cpu runs them on the host, gpu on a GPU. count runs nothing: it
- * adds up what ops would cost, and is how a plan is made. guard is a decorator: it passes ops on and
- * looks for a NaN in every output.
+/* backend: where ops run. cpu runs them on the host, gpu on a GPU. count runs nothing: it adds up
+ * what ops would cost, and is how a plan is made. guard is a decorator: it passes ops on and looks
+ * for a NaN in every output.
  *
- * What only some backends know lies in tables of its own: streams, graphs, the device. Those that
- * do not know it share one that does nothing, so nobody asks which backend there is. */
+ * Streams and graphs are tables of their own. Backends without them share tables that do nothing, so
+ * callers need not ask which backend there is. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
@@ -31,8 +31,8 @@ typedef struct Streams {
     /* The lane stands still for so long, so that what the host launches meanwhile then runs without
      * gaps. */
     Status (*delay)(Exec *ex, double seconds);
-    /* Writes ns of a clock to `at` when all before it in the stream (NULL: of ex->lane) is done; on a
-     * GPU the device does, into pinned memory. */
+    /* Writes ns of a clock to `at` when all before it in the stream (NULL: of ex->lane) is done; on
+     * a GPU the device does, into pinned memory. */
     Status (*stamp)(Exec *ex, uint64_t *at, void *stream);
 } Streams;
 
@@ -47,26 +47,23 @@ typedef struct Graphs {
     void (*free)(Graph *g); /* safe on { 0 } */
 } Graphs;
 
-/* The device that ops run on. The host has no name and counts nobody's bytes. */
-typedef struct Device {
-    /* Where it is plugged in, "0000:19:00.0": its name for NVML, whatever subset of the machine's
-     * GPUs this process may see. "": nowhere. */
-    Status (*bus_id)(Exec *ex, char out[GPU_BUS_ID_MAX]);
-    Status (*used_bytes)(Exec *ex, size_t *out); /* in use now, by whomever; 0: nobody can say */
-    void (*close)(Exec *ex);                     /* gives back what the Exec holds; for exec_free */
-} Device;
-
 extern const Backend backend_cpu, backend_count;
 extern const Decorator backend_guard;
 
 /* An Exec over `scratch` that runs on the CPU; tables of the matrix library go into `arena`. */
 Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads, CpuIsa isa);
-/* An Exec whose ops run on GPU `device`; `scratch` is an arena of device memory. Fails as gpu_info. */
+/* An Exec whose ops run on GPU `device`; `scratch` is an arena of device memory. Fails as
+ * gpu_info. */
 Status gpu_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch);
 /* An Exec for a plan: op_run asks the kernels for their workspaces, and touches no device. Its
  * bottom backend is backend_count with the GPU's properties. */
 Status gpu_exec_count(Exec *ex, Arena *arena, Arena *scratch);
 void exec_free(Exec *ex); /* of any backend; safe on { 0 } */
+
+/* Of the device that ops run on. The bus id ("0000:19:00.0") is its name for NVML, whatever subset of
+ * the machine's GPUs this process may see. The host has none ("") and says 0 bytes. */
+Status exec_bus_id(const Exec *ex, char out[GPU_BUS_ID_MAX]);
+Status exec_used_bytes(const Exec *ex, size_t *out); /* in use now, by all processes */
 
 /* Put a decorator in front; take the front one away. */
 void exec_push(Exec *ex, const Decorator *decorator);
@@ -76,9 +73,7 @@ void exec_pop(Exec *ex);
 Status backend_sync_nothing(Exec *ex);
 extern const Streams backend_no_streams;
 extern const Graphs backend_no_graphs;
-extern const Device backend_no_device;
 #define BACKEND_WITHOUT_DEVICE                                                                     \
-    .sync = backend_sync_nothing, .streams = &backend_no_streams, .graphs = &backend_no_graphs,    \
-    .device = &backend_no_device
+    .sync = backend_sync_nothing, .streams = &backend_no_streams, .graphs = &backend_no_graphs
 
 #endif

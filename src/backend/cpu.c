@@ -19,7 +19,7 @@ Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads, CpuIsa isa
 
 void exec_free(Exec *ex)
 {
-    if (ex->backend != NULL) ex->backend->device->close(ex);
+    if (ex->backend != NULL && ex->backend->close != NULL) ex->backend->close(ex);
     *ex = (Exec){ 0 };
 }
 

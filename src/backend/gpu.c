@@ -1,8 +1,8 @@
-/* gpu: a GPU as a backend. A lane is a stream: ops, copies, fills and events go to that of ex->lane, in
- * order; events order lanes. Nothing waits but `sync`, which waits for all lanes. Where other ranks
- * are (ex->mesh), it waits with the deadline of the world, and its error names the rank. Ops take
- * their workspace from ex->scratch, so each lane wants one of its own; attention goes to the compute
- * lane, whose stream the attention library has.
+/* gpu: a GPU as a backend. A lane is a stream: ops, copies, fills and events go to that of
+ * ex->lane, in order; events order lanes. Nothing waits but `sync`, which waits for all lanes.
+ * Where other ranks are (ex->mesh), it waits with the deadline of the world, and its error names
+ * the rank. Ops take their workspace from ex->scratch, so each lane wants one of its own; attention
+ * goes to the compute lane, whose stream the attention library has.
  *
  * Several Execs in a process: a thread and a device each. The device is current for the thread that
  * called gpu_exec_init, and it alone uses the Exec.
@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 
 #include "base/clock.h"
+#include "op/kernels.h"
 #include "op/libraries.h"
 
 #include <stdio.h>
@@ -24,7 +25,7 @@ typedef struct EventNode {
     struct EventNode *next;
 } EventNode;
 
-/* What an Exec on a GPU has beside the common part. */
+/* What an Exec on a GPU has in addition to the common part. */
 typedef struct Gpu {
     GpuExec own; /* first: Exec.gpu points to it */
     Arena *arena;
@@ -86,18 +87,19 @@ static Status graph_launch(Exec *ex, const Graph *g)
     return gpu_graph_launch(g, compute_stream(ex));
 }
 
-static Status bus_id(Exec *ex, char out[GPU_BUS_ID_MAX])
+Status exec_bus_id(const Exec *ex, char out[GPU_BUS_ID_MAX])
 {
-    return gpu_bus_id(ex->gpu->device, out);
+    out[0] = '\0';
+    return ex->gpu == NULL ? OK : gpu_bus_id(ex->gpu->device, out);
 }
 
-static Status used_bytes(Exec *ex, size_t *out)
+Status exec_used_bytes(const Exec *ex, size_t *out)
 {
-    (void)ex;
-    return gpu_used_bytes(out);
+    *out = 0;
+    return ex->gpu == NULL ? OK : gpu_used_bytes(out);
 }
 
-/* *busy: is there work before `event`, or, without one, on a stream that somebody has? */
+/* *busy: is there work before `event`? Without an event: is there work on a stream that is used? */
 static Status work_pending(Exec *ex, GpuEvent event, bool *busy)
 {
     const GpuExec *g = ex->gpu;
@@ -118,7 +120,8 @@ static void pause_after(double waited_s)
     if (waited_s > SPIN_S) (void)nanosleep(&t, NULL);
 }
 
-/* Waits until the kernels of groups that were given up have left. Until then they use their memory. */
+/* Waits until the kernels of groups that were given up have left. Until then they use their
+ * memory. */
 static void await_kernels(Exec *ex)
 {
     bool busy = true;
@@ -129,8 +132,9 @@ static void await_kernels(Exec *ex)
     }
 }
 
-/* Kernels that wait for other ranks may wait without end. So the host does not wait with them: it asks
- * the device again and again, and comm_watch whether a rank has ended or the deadline has passed. */
+/* Kernels that wait for other ranks may wait without end. So the host does not wait with them: it
+ * asks the device again and again, and comm_watch whether a rank has ended or the deadline has
+ * passed. */
 static Status wait_watched(Exec *ex, GpuEvent event)
 {
     bool busy = true;
@@ -196,8 +200,8 @@ static Status run_op(Exec *ex, const OpDesc *op, const void *args)
     if (op->cuda == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
     TRY(pace(ex));
     Status s = op->cuda(ex, args);
-    /* A decorator costs time anyway, so behind one each op is waited for, and an error is found at
-     * the op that caused it. */
+    /* A decorator costs time anyway. So the host waits for each op under a decorator, and an error
+     * is found at the op that caused it. */
     if (s == OK && ex->depth > 0) s = wait_all(ex);
     return s == ERR_DEVICE ? launch_failed(ex, op, args) : s;
 }
@@ -341,12 +345,6 @@ static const Graphs graphs = {
     .free = gpu_graph_free,
 };
 
-static const Device device_entries = {
-    .bus_id = bus_id,
-    .used_bytes = used_bytes,
-    .close = close_exec,
-};
-
 static const Backend backend_gpu = {
     .apart = true,
     .async = true,
@@ -361,10 +359,10 @@ static const Backend backend_gpu = {
     .find_bad = find_bad,
     .streams = &streams,
     .graphs = &graphs,
-    .device = &device_entries,
+    .close = close_exec,
 };
 
-/* *out: what an Exec on a GPU has beside the common part; in `arena`. */
+/* *out: what an Exec on a GPU has in addition to the common part; it lies in `arena`. */
 static Status exec_make(Exec *ex, Arena *arena, Arena *scratch, Gpu **out)
 {
     TRY(ARENA_ZEROED(arena, 1, out));
@@ -401,5 +399,6 @@ Status gpu_exec_count(Exec *ex, Arena *arena, Arena *scratch)
     g->counts = backend_count;
     g->counts.apart = g->counts.async = true;
     ex->backend = &g->counts;
+    ex->device = &kernel_device_full;
     return OK;
 }

@@ -1,7 +1,7 @@
 /* guard: after each op, every floating-point output is searched for a value that is not finite, so
- * a NaN is named where it is born: step, layer, op, port and place. A port of which an op writes a
- * window only (PORT_OUT_PART) is passed over: its other columns may not be written yet, and what is
- * wrong shows in the next op. Of a MoE buffer only the rows that count are searched. */
+ * the error names the place where a NaN arises: step, layer, op, port and place. A port of which an
+ * op writes a window only (PORT_OUT_PART) is passed over: its other columns may not be written yet,
+ * and what is wrong shows in the next op. Of a MoE buffer only the rows that count are searched. */
 #include "backend/backend.h"
 #include "op/moe.h"
 

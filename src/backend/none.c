@@ -66,24 +66,4 @@ static Status launch(Exec *ex, const Graph *g) { return no_graph(); }
 static void drop(Graph *g) { *g = (Graph){ 0 }; }
 
 const Graphs backend_no_graphs = { .begin = begin, .end = end, .launch = launch, .free = drop };
-
-static Status no_bus_id(Exec *ex, char out[GPU_BUS_ID_MAX])
-{
-    out[0] = '\0';
-    return OK;
-}
-
-static Status no_used_bytes(Exec *ex, size_t *out)
-{
-    *out = 0;
-    return OK;
-}
-
-static void close_nothing(Exec *ex) {}
-
-const Device backend_no_device = {
-    .bus_id = no_bus_id,
-    .used_bytes = no_used_bytes,
-    .close = close_nothing,
-};
 /* NOLINTEND(misc-unused-parameters,readability-non-const-parameter) */

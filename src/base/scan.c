@@ -253,30 +253,4 @@ void scan_fields(Scan *s, const ScanField *field, int n, void *out)
     }
 }
 
-char *scan_member(char *value, const char *key)
-{
-    size_t n = strlen(key);
-    if (value == NULL || *value != '{') return NULL;
-    for (Scan s = scan_inside(value); next_member(&s, '}');) {
-        const char *name = scan_skip(&s);
-        bool wanted = *name == '"' && strncmp(name + 1, key, n) == 0 && name[n + 1] == '"';
-        if (!take_char(&s, ':')) s.bad = true;
-        char *at = scan_skip(&s);
-        if (wanted && !s.bad) return at;
-    }
-    return NULL;
-}
-
-double scan_number_at(char *value)
-{
-    Scan s = scan_begin(value);
-    return value != NULL ? scan_number(&s) : (double)NAN;
-}
-
-char *scan_string_at(char *value)
-{
-    Scan s = scan_begin(value);
-    return value != NULL && *value == '"' ? scan_string(&s) : NULL;
-}
-
 bool scan_end(Scan *s) { return !s->bad && scan_peek(s) == '\0'; }

@@ -57,14 +57,6 @@ typedef struct ScanField {
 /* Take an object: members with a field go into *out, others are passed over. */
 void scan_fields(Scan *s, const ScanField *field, int n, void *out);
 
-/* These look at a value where it begins (NULL: there is none), without consuming it. scan_member:
- * the value of an object's member, NULL if there is none. scan_number_at: the number, NaN if it is
- * none. */
-char *scan_member(char *value, const char *key);
-double scan_number_at(char *value);
-/* The string that begins there, NULL if it is none. It is decoded in place, so only once. */
-char *scan_string_at(char *value);
-
 /* Was all of it JSON, and is nothing left but blanks? */
 bool scan_end(Scan *s);
 

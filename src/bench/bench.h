@@ -62,6 +62,16 @@ Status bench_time_steps(BenchModel *m, int warm_up, int64_t steps, BenchMedian *
  * the gap that its two marks tear open (about 11 us on an H200), which is in the difference. Then what
  * ops had to say (exec_note_once). */
 Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out);
+enum { BENCH_SHAPE_MAX = 56 };
+/* Sizes of the first two tensors: of a product, all there is to know. */
+void bench_shape_text(const OpDesc *op, const void *args, char out[BENCH_SHAPE_MAX]);
+
+/* For each call of a step with several kernels: which one runs, and why the others do not. Nothing
+ * runs. sheet: the GPU of a hardware file; NULL: this machine's, if it has one. */
+Status bench_why(const Config *c, const char *sheet, Text *out);
+/* All these kernels and what they take, as a table of docs/explain/kernels.md. */
+Status bench_kernels_table(Text *out);
+
 /* A line an op, behind an empty one. */
 Status bench_print_notes(const ExecNotes *notes, Text *out);
 typedef struct BenchStep {

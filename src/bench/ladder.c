@@ -50,7 +50,7 @@ static Status measure(BenchModel *m, int64_t steps, bool waits, Row *out)
     TRY(bench_time_steps(m, 2, steps, &median));
     out->tokens_per_s = (double)(c->train_batch * c->data_sequence) / median.seconds;
     out->result = m->result;
-    TRY(m->engine.ex.backend->device->used_bytes(&m->engine.ex, &out->bytes));
+    TRY(exec_used_bytes(&m->engine.ex, &out->bytes));
     for (int i = 0; i < ENGINE_ARENAS && !m->plan.apart; i++) out->bytes += m->plan.bytes[i];
     return OK;
 }

@@ -20,14 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    CALLS_MAX = 1 << 16,
-    GPU_CALLS_MAX = 2048,
-    ROWS_MAX = 512,
-    SAMPLES_MAX = 512,
-    SHAPE_MAX = 56,
-    WARM_UP = 3
-};
+enum { CALLS_MAX = 1 << 16, GPU_CALLS_MAX = 2048, ROWS_MAX = 512, SAMPLES_MAX = 512, WARM_UP = 3 };
 
 static const double DELAY_S = 0.02;
 static const double SMALL_SHARE = 1e-3; /* of a step: less has no row of its own */
@@ -39,7 +32,7 @@ static const char *const routing_names[] = { "", "even", "zipf" };
 /* Calls of one op with tensors of one shape, the same optional ones given: bytes are of all. */
 typedef struct OpRow {
     const OpDesc *op;
-    char shape[SHAPE_MAX];
+    char shape[BENCH_SHAPE_MAX];
     unsigned given; /* bit i: tensor i of the op's ports */
     Routing routing;
     OpCost cost;
@@ -65,8 +58,7 @@ typedef struct OpTimer {
     ExecNotes notes; /* of the Exec that ran them */
 } OpTimer;
 
-/* Sizes of the first two tensors: of a product, all there is to know. */
-static void shape_text(const OpDesc *op, const void *args, char out[SHAPE_MAX])
+void bench_shape_text(const OpDesc *op, const void *args, char out[BENCH_SHAPE_MAX])
 {
     int tensors = 0;
     size_t used = 0;
@@ -75,9 +67,9 @@ static void shape_text(const OpDesc *op, const void *args, char out[SHAPE_MAX])
         if (p->dir == PORT_ROWS || p->dir == PORT_IN_SCALE || op_port_tensor(p, args)->data == NULL)
             continue;
         const Tensor *t = op_port_tensor(p, args);
-        for (int i = 0; i < t->rank && used < SHAPE_MAX - 1; i++) {
+        for (int i = 0; i < t->rank && used < BENCH_SHAPE_MAX - 1; i++) {
             const char *before = i > 0 ? "x" : tensors > 0 ? " " : "";
-            int n = snprintf(out + used, SHAPE_MAX - used, "%s%" PRId64, before, t->dim[i]);
+            int n = snprintf(out + used, BENCH_SHAPE_MAX - used, "%s%" PRId64, before, t->dim[i]);
             used += (size_t)n;
         }
         tensors++;
@@ -97,10 +89,10 @@ static unsigned given_tensors(const OpDesc *op, const void *args)
 /* -1: the table is full. */
 static int row_find(OpTimer *t, const OpDesc *op, const void *args)
 {
-    char shape[SHAPE_MAX];
+    char shape[BENCH_SHAPE_MAX];
     Routing routing = text_starts(op->name, "moe_") ? t->routing : ROUTING_ANY;
     unsigned given = given_tensors(op, args);
-    shape_text(op, args, shape);
+    bench_shape_text(op, args, shape);
     for (int i = 0; i < t->n_rows; i++) {
         const OpRow *r = &t->rows[i];
         if (r->op == op && r->routing == routing && r->given == given &&
@@ -232,7 +224,7 @@ static Status print_row(OpRow *r, const Roof *roof, double total_s, Text *out)
                    rate ? dtype_name(r->cost.dtype) : "");
     return text_printf(
         out, "%-20s %-*s %-7s %7.1f %6" PRId64 " %10.1f %#9.4g %8.1f %7.1f %-24s %6.0f\n",
-        r->op->name, SHAPE_MAX - 16, r->shape, routing_names[r->routing],
+        r->op->name, BENCH_SHAPE_MAX - 16, r->shape, routing_names[r->routing],
         100 * s * (double)r->calls / total_s, r->calls, s * 1e6, r->cost.flops / s / 1e12,
         r->cost.bytes / s / 1e9, 100 * least / s, work, r->cost.size);
 }
@@ -250,8 +242,8 @@ static Status print(OpTimer *t, const Config *c, const Roof *roof, Text *out)
                     c->train_micro_batch * c->data_sequence, roof->flops / 1e12,
                     roof->bytes / 1e9));
     TRY(text_printf(out, "%-20s %-*s %-7s %7s %6s %10s %9s %8s %7s %-24s %6s\n", "op",
-                    SHAPE_MAX - 16, "shape", "routing", "time %", "calls", "us/call", "TFLOP/s",
-                    "GB/s", "peak %", "work", "size"));
+                    BENCH_SHAPE_MAX - 16, "shape", "routing", "time %", "calls", "us/call",
+                    "TFLOP/s", "GB/s", "peak %", "work", "size"));
     for (int i = 0; i < t->n_rows; i++) {
         if (t->rows[i].calls > 0) total_s += seconds_of(&t->rows[i]) * (double)t->rows[i].calls;
     }
@@ -288,7 +280,7 @@ static Status print_left(const char *op, const OpRow *r, double step_ms, Text *o
 {
     double percent = step_ms > 0 ? 100 / step_ms : 0;
     return text_printf(out, "%-20s %-*s %-7s %6.0f %9.3f %7.1f %9.3f %9.3f %7.1f\n", op,
-                       SHAPE_MAX - 16, r->shape, routing_names[r->routing], r->a_step, r->ms,
+                       BENCH_SHAPE_MAX - 16, r->shape, routing_names[r->routing], r->a_step, r->ms,
                        percent * r->ms, r->roof_ms, r->left_ms, percent * r->left_ms);
 }
 
@@ -313,8 +305,8 @@ static Status print_roof(OpTimer *t, const Roof *roof, const char *of, Text *out
     }
     qsort(order, (size_t)t->n_rows, sizeof *order, by_left);
     TRY(text_printf(out, "\nwhat the measured peak leaves to gain, in ms of %s\n", of));
-    TRY(text_printf(out, "%-20s %-*s %-7s %6s %9s %7s %9s %9s %7s\n", "op", SHAPE_MAX - 16, "shape",
-                    "routing", "calls", "ms", "time %", "at peak", "to gain", "gain %"));
+    TRY(text_printf(out, "%-20s %-*s %-7s %6s %9s %7s %9s %9s %7s\n", "op", BENCH_SHAPE_MAX - 16,
+                    "shape", "routing", "calls", "ms", "time %", "at peak", "to gain", "gain %"));
     for (int i = 0; i < t->n_rows; i++) {
         if (order[i]->a_step == 0) continue;
         if (order[i]->left_ms < SMALL_SHARE * all.ms)

@@ -98,7 +98,7 @@ static Status collect(BenchModel *m, const StepTimes *t, Watch *w, Report *r)
     const Config *c = m->config;
     Roof roof = { 0 };
     *r = (Report){ .m = m, .times = t, .watch = w, .peak_bytes = process_peak_bytes() };
-    TRY(m->engine.ex.backend->device->used_bytes(&m->engine.ex, &r->used_bytes));
+    TRY(exec_used_bytes(&m->engine.ex, &r->used_bytes));
     TRY(bench_machine(c, r->machine));
     TRY(peak_measure(c, train_threads(c), false, &roof)); /* behind: it takes memory of its own */
     r->roof = roof.flops;
@@ -282,7 +282,7 @@ static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
 {
     char bus_id[GPU_BUS_ID_MAX];
     *w = (Watch){ .room = steps };
-    TRY(m->engine.ex.backend->device->bus_id(&m->engine.ex, bus_id));
+    TRY(exec_bus_id(&m->engine.ex, bus_id));
     if (bus_id[0] == '\0') return OK;
     TRY(ARENA_NEW(&m->arena, steps, &w->clock));
     gpu_state_open(&w->gpu, bus_id);

@@ -17,6 +17,8 @@ typedef struct Bench {
     BenchShapes shapes;
     BenchComm comm;
     bool small, ops; /* the model shrinks; a table of ops, too */
+    bool why;        /* which kernels run, instead of times */
+    const char *device;
     const Config *config;
     Text *out;
 } Bench;
@@ -26,7 +28,11 @@ typedef Status BenchFn(const Bench *b, const Config *c, Comm *world, Arena *a, T
 
 static Status run_ops(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
 {
-    return (void)world, bench_ops(c, b->step.steps, a, out);
+    (void)world;
+    if (b->device != NULL && !b->why)
+        return FAIL(ERR_ARG,
+                    "bench ops: --device imagines a GPU for --why: add it, or leave it out");
+    return b->why ? bench_why(c, b->device, out) : bench_ops(c, b->step.steps, a, out);
 }
 
 static Status run_step(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
@@ -213,6 +219,12 @@ static Status parse_bench(int argc, char **argv)
         { SHAPES,
           { "--no-check", OPTION_FLAG, &b.shapes.no_check,
             .help = "do not compare results with the CPU" } },
+        { OPS,
+          { "--why", OPTION_FLAG, &b.why,
+            .help = "list which kernel runs each call on a GPU, and why others do not" } },
+        { OPS,
+          { "--device", OPTION_TEXT, &b.device, "GPU",
+            .help = "for --why: a GPU of the hardware files, or a file of one" } },
         { STEP,
           { "--ops", OPTION_FLAG, &b.ops,
             .help = "add the table of bench ops for the same model" } },

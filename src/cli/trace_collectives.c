@@ -1,6 +1,6 @@
 /* trace collectives: parses the call, has the collectives of all ranks matched
  * (analyze/collectives.h), and prints or writes the tables. */
-#include "analyze/collectives.h"
+#include "analyze/compat/compat.h"
 #include "cli/options.h"
 #include "cli/trace_commands.h"
 #include "cli/trace_out.h"
@@ -31,7 +31,7 @@ static Status run_collectives(void *state, int n, char **path, Arena *a, Text *o
     Collectives c = { 0 };
     const char *first = NULL;
     int cut = 0;
-    call->o.compat = call->compat == 0;
+    if (call->compat == 0) call->o.rules = &compat_collective_rules;
     call->o.bar = &call->out.bar;
     TRY(trace_out_begin(&call->out, path, n));
     Status s = collectives_open(&c, (const char *const *)path, n, &call->o, a);

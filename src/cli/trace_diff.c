@@ -19,7 +19,7 @@ typedef struct Sides {
     Events events[DIFF_SIDES];
     Tree tree[DIFF_SIDES];
     Diff diff;
-    Arena tables, scratch;
+    Arena *tables, scratch;
 } Sides;
 
 /* ---- files beside the tables ---- */
@@ -47,7 +47,7 @@ static Status write_compat(const DiffCall *c, Sides *x)
     static const char *const map[] = { "cpu_op_map_trace1.json", "cpu_op_map_trace2.json",
                                        "cpu_op_map.json" };
     CompatDiff stats = { 0 };
-    TRY(compat_diff(&x->diff, &x->tables, &x->scratch, &stats));
+    TRY(compat_diff(&x->diff, x->tables, &x->scratch, &stats));
     const Table both[] = { stats.stats, stats.unique };
     TRY(trace_out_tables(&c->out, "", "TraceDiff", both, 2, &x->scratch));
     for (int i = 0; i < 3; i++) TRY(write_diff_file(c, x, map[i], stats.map[i]));
@@ -103,7 +103,7 @@ static Status compare_traces(DiffCall *c, char **path, Sides *x, Text *out)
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(events_read(path[s], &(EventsOptions){ .python = c->python, .bar = &c->out.bar },
                         &x->events[s]));
-        TRY(tree_build(&x->events[s], &options, &x->tables, &x->tree[s]));
+        TRY(tree_build(&x->events[s], &options, x->tables, &x->tree[s]));
         if (x->tree[s].roots == 0)
             return FAIL(ERR_FORMAT,
                         "%s has no host calls: without operators there is no tree to "
@@ -111,11 +111,11 @@ static Status compare_traces(DiffCall *c, char **path, Sides *x, Text *out)
                         path[s]);
         TRY(say_left_out(&x->events[s], &x->tree[s], out));
     }
-    TRY(diff_trees(&x->tree[0], &x->tree[1], compat ? &compat_diff_rules : NULL, &x->tables,
+    TRY(diff_trees(&x->tree[0], &x->tree[1], compat ? &compat_diff_rules : NULL, x->tables,
                    &x->scratch, &x->diff));
     if (c->out.folder != NULL) TRY(write_diff_file(c, x, "merged_tree_output.txt", NULL));
     if (compat) return write_compat(c, x);
-    TRY(diff_report(&x->diff, &x->tables, &x->scratch, sheet));
+    TRY(diff_report(&x->diff, x->tables, &x->scratch, sheet));
     TRY(trace_out_tables(&c->out, "", "Two traces", sheet, DIFF_SHEETS, &x->scratch));
     for (int i = 0; i < DIFF_SHEETS && c->out.folder == NULL; i++) {
         if (SHOWN[i].rows > 0) TRY(trace_out_text(out, &sheet[i], SHOWN[i].columns, SHOWN[i].rows));
@@ -126,8 +126,7 @@ static Status compare_traces(DiffCall *c, char **path, Sides *x, Text *out)
 static Status run_diff(void *state, int n, char **path, Arena *a, Text *out)
 {
     DiffCall *c = state;
-    Sides x = { 0 };
-    (void)a;
+    Sides x = { .tables = a };
     if (c->compat == 0 && c->python)
         return FAIL(ERR_ARG, "trace diff: TraceLens' rules are for trees without frames of Python: "
                              "leave out --python or --compat");
@@ -136,13 +135,11 @@ static Status run_diff(void *state, int n, char **path, Arena *a, Text *out)
                     "trace diff: --compat tracelens writes files: name a folder with --out");
     TRY(trace_out_begin(&c->out, path, n));
     Status s = arena_init(&x.scratch, "trace diff", MEM_HOST, (size_t)64 << 30);
-    if (s == OK) s = arena_init(&x.tables, "trace diff", MEM_HOST, (size_t)64 << 30);
     if (s == OK) s = compare_traces(c, path, &x, out);
     bool cut[DIFF_SIDES] = { x.events[0].counts.truncated, x.events[1].counts.truncated };
     diff_free(&x.diff);
     for (int i = 0; i < DIFF_SIDES; i++) events_free(&x.events[i]);
     arena_free(&x.scratch);
-    arena_free(&x.tables);
     TRY(trace_out_end(&c->out, s));
     if (!cut[0] && !cut[1]) return OK;
     return FAIL(ERR_PARTIAL, "%s ends early%s: the comparison is of what was whole",

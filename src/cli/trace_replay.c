@@ -11,6 +11,7 @@
 typedef struct ReplayCall {
     const char *out, *bench, *filter;
     int64_t limit;
+    Arena scratch;
 } ReplayCall;
 
 typedef Status WriteReplay(const Replay *r, Arena *scratch, Text *out, ReplayCount *count);
@@ -30,40 +31,31 @@ static Status put_counts(const char *path, const Replay *r, const ReplayCount *c
 }
 
 /* Writes one list into a file and says what is in it and what was left out. */
-static Status write_list(const char *path, const Replay *r, WriteReplay *write, Text *out)
+static Status write_list(ReplayCall *c, const char *path, const Replay *r, WriteReplay *write,
+                         Arena *a, Text *out)
 {
-    Arena room = { 0 }, scratch = { 0 };
     ReplayCount count = { 0 };
     Text list = { 0 };
-    Status s = arena_init(&room, "trace replay", MEM_HOST, (size_t)16 << 30);
-    if (s == OK) s = arena_init(&scratch, "trace replay", MEM_HOST, (size_t)16 << 30);
-    if (s == OK) s = text_init(&list, &room);
-    if (s == OK) s = text_append(&list, "", 0);
-    if (s == OK) s = write(r, &scratch, &list, &count);
-    if (s == OK) s = file_write_whole(path, list.data, list.used);
-    if (s == OK) s = put_counts(path, r, &count, out);
-    arena_free(&scratch);
-    arena_free(&room);
-    return s;
+    TRY(text_init(&list, a));
+    TRY(text_append(&list, "", 0));
+    TRY(write(r, &c->scratch, &list, &count));
+    TRY(file_write_whole(path, list.data, list.used));
+    return put_counts(path, r, &count, out);
 }
 
-static Status write_lists(const ReplayCall *c, const char *path, Events *e, Arena *a, Text *out)
+static Status write_lists(ReplayCall *c, const char *path, Events *e, Arena *a, Text *out)
 {
     Tree t = { 0 };
     Replay r = { 0 };
-    Arena scratch = { 0 };
     TRY(events_read(path, &(EventsOptions){ .python = false }, e));
     TRY(tree_build(e, &(TreeOptions){ .link = LINK_CORRELATION }, a, &t));
-    TRY(arena_init(&scratch, "trace replay", MEM_HOST, (size_t)16 << 30));
-    Status s = replay_find(&t, c->filter, c->limit, a, &scratch, &r);
-    arena_free(&scratch);
-    TRY(s);
+    TRY(replay_find(&t, c->filter, c->limit, a, &c->scratch, &r));
     if (r.n == 0)
         return FAIL(ERR_ARG, "trace replay: %s has no operator with arguments%s%s%s", path,
                     c->filter == NULL ? "" : " whose name has ", c->filter == NULL ? "" : c->filter,
                     c->filter == NULL ? ": record it with record_shapes=True" : "");
-    if (c->out != NULL) TRY(write_list(c->out, &r, replay_json, out));
-    if (c->bench != NULL) TRY(write_list(c->bench, &r, replay_bench, out));
+    if (c->out != NULL) TRY(write_list(c, c->out, &r, replay_json, a, out));
+    if (c->bench != NULL) TRY(write_list(c, c->bench, &r, replay_bench, a, out));
     if (r.device_us == 0)
         TRY(text_printf(
             out,
@@ -78,20 +70,18 @@ static Status write_lists(const ReplayCall *c, const char *path, Events *e, Aren
 
 static Status run_replay(void *state, int n, char **path, Arena *a, Text *out)
 {
-    const ReplayCall *c = state;
+    ReplayCall *c = state;
     Events e = { 0 };
-    Arena tables = { 0 };
-    (void)a;
     if (c->out == NULL && c->bench == NULL)
         return FAIL(ERR_ARG, "trace replay: name a file with --out, with --bench, or both");
     if (c->out != NULL) TRY(trace_out_file("--out", c->out, path, n));
     if (c->bench != NULL) TRY(trace_out_file("--bench", c->bench, path, n));
     if (c->out != NULL && c->bench != NULL && strcmp(c->out, c->bench) == 0)
         return FAIL(ERR_ARG, "--out and --bench are both %s: name two files", c->out);
-    TRY(arena_init(&tables, "trace replay", MEM_HOST, (size_t)64 << 30));
-    Status s = write_lists(c, path[0], &e, &tables, out);
+    TRY(arena_init(&c->scratch, "trace replay", MEM_HOST, (size_t)16 << 30));
+    Status s = write_lists(c, path[0], &e, a, out);
     events_free(&e);
-    arena_free(&tables);
+    arena_free(&c->scratch);
     return s;
 }
 

@@ -81,7 +81,7 @@ const char *host_place(const CommWorld *w, char out[HOST_PLACE_BYTES])
 }
 
 /* Notes a failure: from here on no call begins, and nobody reads or writes this rank's memory. */
-static Status settle(CommWorld *w, Status s)
+static Status note_failure(CommWorld *w, Status s)
 {
     if (s == OK || w->failed != OK) return s;
     w->failed = s;
@@ -159,7 +159,7 @@ static Status wait_slot(CommWorld *w, int slot)
     double since = clock_s();
     Status s = wait_until_done(w, slot);
     w->waited_s += clock_s() - since;
-    return settle(w, s);
+    return note_failure(w, s);
 }
 
 static Status post(const Call *k, int member, bool sends, Span span, int *slot)
@@ -175,14 +175,14 @@ static Status post(const Call *k, int member, bool sends, Span span, int *slot)
                     "group %s is one too many",
                     w->root->rank, COMM_REQUESTS, k->name, k->c->name);
     }
-    TRY(settle(w, refuse_on_purpose(k->c)));
-    TRY(settle(w, w->transport->post(w->self, free_slot, &m)));
+    TRY(note_failure(w, refuse_on_purpose(k->c)));
+    TRY(note_failure(w, w->transport->post(w->self, free_slot, &m)));
     w->pending[free_slot] = (Pending){ k->name, k->c, m.peer };
     *slot = free_slot;
     return OK;
 }
 
-static Call begin(Comm *c, const char *name, Kind kind)
+static Call begin_call(Comm *c, const char *name, Kind kind)
 {
     unsigned *calls = c->own; /* of the group so far */
     int nth = (int)((*calls)++ % (COMM_TAGS / KINDS));
@@ -295,7 +295,7 @@ static Status host_copy(Comm *c, void *dst, const void *src, size_t bytes)
 /* out = this member's part of op over all members' t. */
 static Status reduce_parts(Comm *c, const char *name, const Tensor *t, char *out, ReduceOp op)
 {
-    Call k = begin(c, name, SUM_KIND);
+    Call k = begin_call(c, name, SUM_KIND);
     const Span own = part(c, t, c->rank);
     if (c->size == 1) return keep(out, own), OK;
     size_t longest = (size_t)(tensor_elems(t) / c->size + 1) * dtype_bytes(t->dtype);
@@ -317,7 +317,7 @@ static Status reduce_parts(Comm *c, const char *name, const Tensor *t, char *out
 /* Each member has its own part of t; afterwards all have the whole t. */
 static Status gather_parts(Comm *c, const char *name, const Tensor *t)
 {
-    Call k = begin(c, name, GATHER_KIND);
+    Call k = begin_call(c, name, GATHER_KIND);
     for (int i = 1; i < c->size; i++) {
         TRY(exchange(&k, i, part(c, t, c->rank), part(c, t, before(c, i))));
     }
@@ -343,7 +343,7 @@ static Status host_all_gather(Comm *c, const Tensor *in, const Tensor *out)
 
 static Status host_all_to_all(Comm *c, const Tensor *in, const Tensor *out)
 {
-    Call k = begin(c, "all_to_all", EXCHANGE_KIND);
+    Call k = begin_call(c, "all_to_all", EXCHANGE_KIND);
     keep(part(c, out, c->rank).at, part(c, in, c->rank));
     for (int i = 1; i < c->size; i++) {
         TRY(exchange(&k, i, part(c, in, behind(c, i)), part(c, out, before(c, i))));
@@ -353,7 +353,7 @@ static Status host_all_to_all(Comm *c, const Tensor *in, const Tensor *out)
 
 static Status host_broadcast(Comm *c, const Tensor *t, int root)
 {
-    Call k = begin(c, "broadcast", ROOT_KIND);
+    Call k = begin_call(c, "broadcast", ROOT_KIND);
     const Span all = { t->data, tensor_bytes(t) }, none = { 0 };
     for (int i = 1; i < c->size && all.bytes > 0; i++) {
         TRY(exchange(&k, i, c->rank == root ? all : none, before(c, i) == root ? all : none));
@@ -364,7 +364,7 @@ static Status host_broadcast(Comm *c, const Tensor *t, int root)
 /* After round i = 1, 2, 4 .. a rank knows that 2i members have come. */
 static Status host_barrier(Comm *c)
 {
-    Call k = begin(c, "barrier", MEET_KIND);
+    Call k = begin_call(c, "barrier", MEET_KIND);
     char here = 0, there;
     for (int i = 1; i < c->size; i *= 2) {
         TRY(exchange(&k, i, (Span){ &here, 1 }, (Span){ &there, 1 }));
@@ -398,8 +398,8 @@ static Status host_test(Comm *c, CommRequest *r, bool *done)
     if (r->slot == 0) return OK;
     TRY(check_alive(w));
     Pending *p = &w->pending[r->slot - 1];
-    TRY(settle(w, w->transport->test(w->self, r->slot - 1, 0, done)));
-    if (!*done) return settle(w, check_wait(w, p, 0, -1));
+    TRY(note_failure(w, w->transport->test(w->self, r->slot - 1, 0, done)));
+    if (!*done) return note_failure(w, check_wait(w, p, 0, -1));
     p->call = NULL;
     r->slot = 0;
     return OK;

@@ -12,7 +12,7 @@ const char *const mesh_group_names[GROUP_COUNT] = {
     [GROUP_EP] = "ep",
     [GROUP_CP] = "cp",
     [GROUP_PP] = "pp",
-    [GROUP_MIRROR] = "mirror",
+    [GROUP_REPLICA_STAGE] = "mirror",
     [GROUP_EP_INSIDE] = "ep inside hosts",
     [GROUP_EP_ACROSS] = "ep across hosts",
 };

@@ -24,17 +24,17 @@ typedef enum Axis { AXIS_PP, AXIS_DP, AXIS_EP, AXIS_CP, AXIS_COUNT } Axis;
 
 typedef enum MeshGroup {
     GROUP_WORLD,
-    GROUP_STAGE,               /* all ranks of one pipeline stage: shard x replicate x cp */
-    GROUP_SHARD,               /* dense parameters are sharded over it: shard x cp */
-    GROUP_EXPERT_SHARD,        /* a set of experts is sharded over it: shard x cp / ep */
-    GROUP_REPLICA,             /* its ranks hold the same shards: replicate */
-    GROUP_EP,                  /* its ranks have different experts of a layer */
-    GROUP_EP_INSIDE,           /* those of an EP group that share a host */
-    GROUP_EP_ACROSS,           /* those of an EP group with the same number inside their hosts */
-    GROUP_CP,                  /* its ranks have different pieces of a sequence */
-    GROUP_PP,                  /* one rank of each pipeline stage */
-    GROUP_MADE,                /* mesh_make makes the groups above */
-    GROUP_MIRROR = GROUP_MADE, /* two stages with the same parameters; train/ makes it */
+    GROUP_STAGE,        /* all ranks of one pipeline stage: shard x replicate x cp */
+    GROUP_SHARD,        /* dense parameters are sharded over it: shard x cp */
+    GROUP_EXPERT_SHARD, /* a set of experts is sharded over it: shard x cp / ep */
+    GROUP_REPLICA,      /* its ranks hold the same shards: replicate */
+    GROUP_EP,           /* its ranks have different experts of a layer */
+    GROUP_EP_INSIDE,    /* those of an EP group that share a host */
+    GROUP_EP_ACROSS,    /* those of an EP group with the same number inside their hosts */
+    GROUP_CP,           /* its ranks have different pieces of a sequence */
+    GROUP_PP,           /* one rank of each pipeline stage */
+    GROUP_MADE,         /* mesh_make makes the groups above */
+    GROUP_REPLICA_STAGE = GROUP_MADE, /* two stages with the same parameters; train/ makes it */
     GROUP_COUNT
 } MeshGroup;
 

@@ -79,8 +79,8 @@ static void nap(int spins)
     nanosleep(&(struct timespec){ .tv_nsec = ns < NAP_MAX_NS ? ns : NAP_MAX_NS }, NULL);
 }
 
-static int begin(const Mpi *b, const Message *m, char *at, int count, MPI_Datatype type,
-                 MPI_Request *out)
+static int begin_message(const Mpi *b, const Message *m, char *at, int count, MPI_Datatype type,
+                         MPI_Request *out)
 {
     if (m->sends) return MPI_Isend(at, count, type, m->peer, m->key, b->messages, out);
     return MPI_Irecv(at, count, type, m->peer, m->key, b->messages, out);
@@ -99,15 +99,16 @@ static Status mpi_post(void *self, int slot, const Message *m)
     }
     if (blocks > 0) {
         /* NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker): mpi_test waits for it */
-        TRY(mpi_status(begin(b, m, at, (int)blocks, b->block, &t->part[0]), "a message's blocks"));
+        TRY(mpi_status(begin_message(b, m, at, (int)blocks, b->block, &t->part[0]),
+                       "a message's blocks"));
     }
     at += blocks * BLOCK_BYTES;
     /* NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker): mpi_test waits for it */
-    return mpi_status(begin(b, m, at, (int)rest, MPI_BYTE, &t->part[1]), "a message");
+    return mpi_status(begin_message(b, m, at, (int)rest, MPI_BYTE, &t->part[1]), "a message");
 }
 
 /* Sends a small message to all other ranks. The one before must have left. */
-static void tell(Mpi *b, NewsKind kind, int peer, size_t bytes)
+static void send_news(Mpi *b, NewsKind kind, int peer, size_t bytes)
 {
     int gone = 0;
     MPI_Testall(b->ranks, b->telling, &gone, MPI_STATUSES_IGNORE);
@@ -169,7 +170,7 @@ static void note_wait(Mpi *b, int slot, bool done)
 {
     double now = clock_s();
     if (done) {
-        if (b->told && slot == b->waits_slot) tell(b, NEWS_WAITS, -1, offsetof(News, why));
+        if (b->told && slot == b->waits_slot) send_news(b, NEWS_WAITS, -1, offsetof(News, why));
         if (slot == b->waits_slot) {
             b->told = false;
             b->waits_slot = -1;
@@ -182,7 +183,7 @@ static void note_wait(Mpi *b, int slot, bool done)
     }
     if (b->told) return;
     if (now - b->waits_since_s < b->timeout_s / 2 && !asked_to_stop(b)) return;
-    tell(b, NEWS_WAITS, b->transfer[slot].message.peer, offsetof(News, why));
+    send_news(b, NEWS_WAITS, b->transfer[slot].message.peer, offsetof(News, why));
     b->told = true;
 }
 
@@ -228,7 +229,7 @@ static void mpi_abort(void *self, const char *why)
     part_from(b->ranks, b->telling, clock_s() + PARTING_S);
     (void)snprintf(b->out.why, sizeof b->out.why, "%s", why);
     memcpy(b->why, b->out.why, sizeof b->why);
-    tell(b, NEWS_ABORT, -1, sizeof b->out);
+    send_news(b, NEWS_ABORT, -1, sizeof b->out);
     part_from(b->ranks, b->telling, clock_s() + PARTING_S);
 }
 
@@ -306,7 +307,7 @@ static void watch_start(double timeout_s)
     setitimer(ITIMER_REAL, &after, NULL);
 }
 
-static Status start(Arena *a, double timeout_s, Comm **out)
+static Status start_mpi(Arena *a, double timeout_s, Comm **out)
 {
     int level = 0;
     Mpi *b = NULL;
@@ -335,7 +336,7 @@ static Status start(Arena *a, double timeout_s, Comm **out)
 Status comm_mpi(Arena *a, double timeout_s, Comm **out)
 {
     watch_start(timeout_s);
-    Status s = start(a, timeout_s, out);
+    Status s = start_mpi(a, timeout_s, out);
     watch_start(0);
     return s;
 }

@@ -1,24 +1,25 @@
 /*
- * nccl: groups of GPUs, through NCCL, which is opened at run time. RCCL has the same functions under the
- * same names, so gpu_libraries says which file is opened.
+ * nccl: groups of GPUs, through NCCL, which is opened at run time. RCCL has the same functions
+ * under the same names, so gpu_libraries says which file is opened. Which ranks form a group is
+ * mesh.c's affair.
  *
- * A group of GPUs belongs to a group of the host with the same ranks: over that they meet, give
- * their colors and share NCCL's id. A call is a launch on the group's stream; if the stream
- * changes, NCCL keeps the order of calls. Rings are set up when the group is made, pairs by
- * comm_connect, so that a captured step sets up nothing. Groups of one rank do not use NCCL: they
- * copy, or do nothing.
+ * Each group of GPUs belongs to a group of the host with the same ranks. Over that group the ranks
+ * wait for each other, exchange their colors and share NCCL's id. A call is a launch on the group's
+ * stream. If the stream changes, NCCL keeps the order of calls. Rings are set up when the group is
+ * made, pairs by comm_connect, so that a captured step sets up nothing. Groups of one rank do not
+ * use NCCL: they copy, or do nothing.
  *
  * One mesh has one order of sums. The ring is the only algorithm, and it has the same number of
  * blocks for all sizes. NCCL takes the protocol for a size from a table that depends on the links
- * alone; no plugin may change it, and a captured call is the same as an eager one. This is set
- * once, before the first call, through NCCL's configuration and its environment variables
- * (SETTINGS). The user may set all of these but NVLink's multicast.
+ * alone. No plugin may change it, and a captured call is the same as an eager one. NCCL's
+ * configuration and its environment variables (SETTINGS) are set once, before the first call. The
+ * user may set all of them except NVLink's multicast.
  *
- * A launch waits for its peers on the device, for ever if need be. So whoever waits for a stream
- * asks comm_watch. It fails if another rank has ended, NCCL knows of an error, or the deadline has
- * passed, and gives up all groups: ncclCommAbort makes their kernels leave, also those that a graph
- * starts later. ncclCommAbort then waits until graphs that hold the group are freed, so it runs in
- * a thread of its own, which ends in comm_free at the latest.
+ * A launch waits for its peers on the device, without a limit. So code that waits for a stream asks
+ * comm_watch again and again. comm_watch fails if another rank has ended, NCCL reports an error, or
+ * the deadline has passed. It then gives up all groups: ncclCommAbort ends their kernels, also
+ * those that a graph starts later. ncclCommAbort waits until the graphs that use the group are
+ * freed. So it runs in a thread of its own, which ends in comm_free at the latest.
  */
 #include "base/library.h"
 #include "comm/host.h"
@@ -77,7 +78,7 @@ typedef struct Nccl {
 static void set_environment(void)
 {
     for (size_t i = 0; i < sizeof SETTINGS / sizeof SETTINGS[0]; i++)
-        /* NOLINTNEXTLINE(concurrency-mt-unsafe): once; who reads them comes later */
+        /* NOLINTNEXTLINE(concurrency-mt-unsafe): once, before anybody reads them */
         (void)setenv(SETTINGS[i].name, SETTINGS[i].value, SETTINGS[i].overwrite);
 }
 
@@ -166,7 +167,7 @@ static Status check_hope(const Group *g, const char *call)
                 g->world->why);
 }
 
-static Status begin(Group *g, const char *call)
+static Status begin_call(Group *g, const char *call)
 {
     TRY(check_hope(g, call));
     g->call = call;
@@ -195,7 +196,7 @@ static ncclDataType_t type_of(const Tensor *t)
 static Status all_reduce(Comm *c, const Tensor *t, ReduceOp op)
 {
     Group *g = group_of(c);
-    TRY(begin(g, "all_reduce"));
+    TRY(begin_call(g, "all_reduce"));
     if (g->nccl == NULL) return OK;
     return nccl_status(g, g->call,
                        g->lib->AllReduce(t->data, t->data, (size_t)tensor_elems(t), type_of(t),
@@ -205,7 +206,7 @@ static Status all_reduce(Comm *c, const Tensor *t, ReduceOp op)
 static Status reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
 {
     Group *g = group_of(c);
-    TRY(begin(g, "reduce_scatter"));
+    TRY(begin_call(g, "reduce_scatter"));
     if (g->nccl == NULL) return copy_to_self(g, in, out);
     return nccl_status(g, g->call,
                        g->lib->ReduceScatter(in->data, out->data, (size_t)tensor_elems(out),
@@ -217,7 +218,7 @@ static Status reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
 static Status all_gather(Comm *c, const Tensor *in, const Tensor *out)
 {
     Group *g = group_of(c);
-    TRY(begin(g, "all_gather"));
+    TRY(begin_call(g, "all_gather"));
     if (g->nccl == NULL) return copy_to_self(g, in, out);
     return nccl_status(
         g, g->call,
@@ -227,7 +228,7 @@ static Status all_gather(Comm *c, const Tensor *in, const Tensor *out)
 static Status all_to_all(Comm *c, const Tensor *in, const Tensor *out)
 {
     Group *g = group_of(c);
-    TRY(begin(g, "all_to_all"));
+    TRY(begin_call(g, "all_to_all"));
     if (g->nccl == NULL) return copy_to_self(g, in, out);
     return nccl_status(g, g->call,
                        g->lib->AlltoAll(in->data, out->data, tensor_bytes(in) / (size_t)c->size,
@@ -237,7 +238,7 @@ static Status all_to_all(Comm *c, const Tensor *in, const Tensor *out)
 static Status broadcast(Comm *c, const Tensor *t, int root)
 {
     Group *g = group_of(c);
-    TRY(begin(g, "broadcast"));
+    TRY(begin_call(g, "broadcast"));
     if (g->nccl == NULL) return OK;
     return nccl_status(
         g, g->call,
@@ -247,7 +248,7 @@ static Status broadcast(Comm *c, const Tensor *t, int root)
 static Status barrier(Comm *c)
 {
     Group *g = group_of(c);
-    TRY(begin(g, "barrier"));
+    TRY(begin_call(g, "barrier"));
     if (g->nccl == NULL) return OK;
     return nccl_status(g, g->call,
                        g->lib->AllReduce(g->world->page, g->world->page, 1, ncclInt32, ncclSum,
@@ -257,7 +258,7 @@ static Status barrier(Comm *c)
 /* Messages of a stream come in its order, so tags are not needed. */
 static Status begin_transfer(Group *g, const char *call, int peer, CommRequest *out)
 {
-    TRY(begin(g, call));
+    TRY(begin_call(g, call));
     *out = (CommRequest){ 0 };
     if (peer != g->comm.rank) return OK;
     return FAIL(ERR_UNSUPPORTED, "%s of group %s on a GPU: rank %d to itself: copy instead", call,
@@ -289,7 +290,7 @@ static Status share_id(const Group *g, ncclUniqueId *id)
     Tensor t = { id, DTYPE_I32, 1, { (int64_t)(sizeof *id / sizeof(int32_t)) } };
     if (g->comm.rank == 0) TRY(nccl_status(g, "start", g->lib->GetUniqueId(id)));
     TRY(comm_broadcast(g->host, &t, 0));
-    /* the next call waits without a deadline, so all must be here first */
+    /* the next call waits without a deadline, so all ranks must be here first */
     return comm_barrier(g->host);
 }
 
@@ -337,7 +338,7 @@ static Status group_make(GpuWorld *w, Comm *host, GpuStream stream, int blocks, 
     return OK;
 }
 
-static Status split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out)
+static Status nccl_split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out)
 {
     Group *g = group_of(c);
     Comm *host = NULL;
@@ -401,7 +402,7 @@ static void abort_all(Comm *c, const char *why)
     give_up(w, why);
 }
 
-/* Waits for a group's thread, but not for ever: it stays behind if a graph is never freed. */
+/* Waits LEAVE_S for a group's thread. If a graph is never freed, the thread keeps running. */
 static void await_leaver(Group *g)
 {
     struct timespec until;
@@ -444,7 +445,7 @@ static Status batch_begin(Comm *c)
 {
     Group *g = group_of(c);
     if (g->nccl == NULL) return OK;
-    TRY(begin(g, "a batch of transfers"));
+    TRY(begin_call(g, "a batch of transfers"));
     return nccl_status(g, g->call, g->lib->GroupStart());
 }
 
@@ -456,13 +457,13 @@ static Status batch_end(Comm *c)
 
 /* Windows: threads of a process use each other's addresses, processes open each other's blocks. */
 
-/* What a member says of its block. */
+/* What a member tells the others about its block. */
 typedef struct Offer {
     CommHostName host;
     char gpu[GPU_BUS_ID_MAX];
     void *base;
     size_t bytes;
-    int device, refused; /* refused: the code of a GPU that lends no memory to processes, or 0 */
+    int device, refused; /* refused: 0, or the code of a GPU that shares no memory with processes */
     GpuShare share;
 } Offer;
 
@@ -579,7 +580,7 @@ static Status late(const Group *g, double waited_s)
                 g->world->host->rank, waited_s, host->timeout_s, calls, host_place(host, place));
 }
 
-/* Has a kernel of ours waited in vain? */
+/* Has one of our kernels passed its deadline? */
 static Status look_at_spin(const Group *g)
 {
     char place[HOST_PLACE_BYTES];
@@ -640,7 +641,7 @@ static const CommTable table = {
     .connect = connect_pairs,
     .watch = watch,
     .set_stream = set_stream,
-    .split = split,
+    .split = nccl_split,
     .again = again,
     .free = group_free,
     .abort = abort_all,

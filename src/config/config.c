@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "config/config_private.h"
+#include "op/attention.h"
 #include "op/exchange.h"
 
 #include <stdio.h>

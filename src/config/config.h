@@ -90,7 +90,7 @@ enum { BIND_AUTO, BIND_NONE };
 /* run.cpu_isa: CpuIsa (base/cpu.h) */
 enum { COMPUTE_F32, COMPUTE_BF16 };
 enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
-enum { KERNEL_AUTO, KERNEL_CUDNN, KERNEL_PLAIN };
+/* attention.kernel: AttentionKernel (op/attention.h) */
 enum { EXECUTOR_CAPTURED, EXECUTOR_EAGER };
 enum { ATTENTION_MLA, ATTENTION_GQA };
 enum { QK_NORM_NONE, QK_NORM_RMS, QK_NORM_L2, QK_NORM_WIDTH };

@@ -1,6 +1,7 @@
 /* config_check: checks that need several rows: sizes that must divide, limits that depend on
  * others. */
 #include "config/config.h"
+#include "op/attention.h"
 
 Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole)
 {
@@ -153,13 +154,16 @@ static Status check_recompute(const Config *c)
 /* A device that is asked for by name must not quietly become another one. */
 static Status check_device(const Config *c)
 {
-    if (c->attention_kernel != KERNEL_CUDNN) return OK;
+    const AttentionWord *kernel = &attention_words[c->attention_kernel];
+    if (!attention_kernel_wants_gpu((AttentionKernel)c->attention_kernel)) return OK;
     if (c->run_device == DEVICE_CPU)
-        return FAIL(ERR_ARG,
-                    "attention.kernel=cudnn needs a GPU, run.device is cpu: leave it auto");
-    if (c->run_compute == COMPUTE_BF16) return OK;
-    return FAIL(ERR_ARG, "attention.kernel=cudnn takes bf16, run.compute is f32: set "
-                         "run.compute=bf16 or leave it auto");
+        return FAIL(ERR_ARG, "attention.kernel=%s needs a GPU, run.device is cpu: leave it auto",
+                    kernel->name);
+    if (c->run_compute == COMPUTE_BF16 || kernel->f32) return OK;
+    return FAIL(ERR_ARG,
+                "attention.kernel=%s takes bf16, run.compute is f32: set run.compute=bf16 or leave "
+                "it auto",
+                kernel->name);
 }
 
 /* Rounding to bf16 takes back what changes v by less than 1/512 of it, and a step changes v by

@@ -1,8 +1,7 @@
-/* safetensors: see safetensors.h. A header of 100,000 tensors is read in place and makes no tree. */
+/* safetensors: see safetensors.h. */
 #include "convert/safetensors.h"
 
-#include "base/scan.h"
-#include "base/text.h"
+#include "base/json.h"
 #include "convert/names.h"
 
 #include <inttypes.h>
@@ -65,30 +64,17 @@ const char *safetensors_text(char out[SAFETENSORS_TEXT_BYTES], const SafeTensor 
 
 /* ---- reading ---- */
 
-/* The JSON object of a tensor. Members that are missing stay NULL. */
-typedef struct Entry {
-    char *dtype, *shape, *offsets;
-} Entry;
-
-static const ScanField ENTRY[] = {
-    { "dtype", SCAN_TEXT, offsetof(Entry, dtype) },
-    { "shape", SCAN_RAW, offsetof(Entry, shape) },
-    { "data_offsets", SCAN_RAW, offsetof(Entry, offsets) },
-};
-
 /* Reads a list of at most `most` whole numbers from 0 to 2^53. Returns how many there are, or -1. */
-static int read_whole_numbers(char *text, int64_t *out, int most)
+static int read_whole_numbers(const Json *list, int64_t *out, int most)
 {
     int n = 0;
-    Scan s = scan_begin(text);
-    if (text == NULL) return -1;
-    scan_array(&s);
-    while (scan_item(&s)) {
-        double v = scan_number(&s);
-        if (n == most || !(v >= 0 && v <= 9007199254740992.0) || v != floor(v)) return -1;
-        out[n++] = (int64_t)v;
+    if (!json_is(list, JSON_ARRAY)) return -1;
+    for (const Json *v = list->child; v != NULL; v = v->next) {
+        bool whole = v->type == JSON_NUMBER && v->number == floor(v->number);
+        if (n == most || !whole || v->number < 0 || v->number > 9007199254740992.0) return -1;
+        out[n++] = (int64_t)v->number;
     }
-    return s.bad ? -1 : n;
+    return n;
 }
 
 /* Bytes of the shape and type; -1: more than a file can have, or not whole bytes. */
@@ -113,18 +99,19 @@ static Status set_type(const char *path, const char *word, SafeTensor *t, int *b
     return FAIL(ERR_FORMAT, "%s: %.200s has the unknown type \"%.40s\"", path, t->name, word);
 }
 
-static Status set_entry(const char *path, const Entry *e, int64_t data_first, SafeTensor *t)
+static Status set_entry(const char *path, const Json *v, int64_t data_first, SafeTensor *t)
 {
     int64_t at[2] = { 0, 0 };
     int bits = 0;
-    if (e->dtype == NULL) return FAIL(ERR_FORMAT, "%s: %.200s has no dtype", path, t->name);
-    TRY(set_type(path, e->dtype, t, &bits));
-    t->rank = read_whole_numbers(e->shape, t->dim, SAFETENSORS_RANK_MAX);
+    const char *dtype = json_string(json_get(v, "dtype"));
+    if (dtype == NULL) return FAIL(ERR_FORMAT, "%s: %.200s has no dtype", path, t->name);
+    TRY(set_type(path, dtype, t, &bits));
+    t->rank = read_whole_numbers(json_get(v, "shape"), t->dim, SAFETENSORS_RANK_MAX);
     if (t->rank < 0)
         return FAIL(ERR_FORMAT,
                     "%s: the shape of %.200s must be a list of at most %d whole numbers", path,
                     t->name, SAFETENSORS_RANK_MAX);
-    if (read_whole_numbers(e->offsets, at, 2) != 2 || at[1] < at[0])
+    if (read_whole_numbers(json_get(v, "data_offsets"), at, 2) != 2 || at[1] < at[0])
         return FAIL(ERR_FORMAT,
                     "%s: the data_offsets of %.200s must be two whole numbers in rising order",
                     path, t->name);
@@ -189,25 +176,21 @@ static Status check_names(const char *path, const SafeTensor *t, int64_t n, Aren
 Status safetensors_parse(const char *path, const SafeHeader *h, Arena *a, SafeTensor **out,
                          int64_t *n)
 {
-    int64_t room = 0;
-    bool whole = h->text[0] == '{' && memchr(h->text, '\0', h->bytes) == NULL;
-    Scan s = scan_begin(h->text);
-    *out = NULL, *n = 0;
-    scan_object(&s);
-    for (char *key = scan_key(&s); whole && key != NULL; key = scan_key(&s)) {
-        Entry e = { 0 };
-        if (strcmp(key, "__metadata__") == 0) {
-            scan_skip(&s);
-            continue;
-        }
-        scan_fields(&s, ENTRY, sizeof ENTRY / sizeof *ENTRY, &e);
-        if (s.bad) break;
-        TRY(ARENA_GROW(a, *n + 1, &room, out));
-        SafeTensor *t = &(*out)[(*n)++];
-        *t = (SafeTensor){ .name = key };
-        TRY(set_entry(path, &e, h->data_first, t));
+    Json *json = NULL;
+    size_t bad = 0;
+    TRY(json_parse(h->text, h->bytes, a, &json, &bad));
+    bool good = h->text[0] == '{' && json != NULL;
+    *n = 0;
+    TRY(ARENA_NEW(a, json_count(json), out));
+    for (const Json *v = json_first(json); v != NULL && good; v = v->next) {
+        SafeTensor *t = *out + *n;
+        if (strcmp(v->name, "__metadata__") == 0) continue;
+        good = v->type == JSON_OBJECT;
+        *t = (SafeTensor){ .name = v->name };
+        if (good) TRY(set_entry(path, v, h->data_first, t));
+        *n += good;
     }
-    if (!whole || !scan_end(&s))
+    if (!good)
         return FAIL(ERR_FORMAT,
                     "%s is not a safetensors file: its header is not a JSON object of tensors",
                     path);

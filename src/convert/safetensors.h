@@ -39,7 +39,7 @@ typedef struct SafeHeader {
     int64_t data_first, data_bytes;
 } SafeHeader;
 
-/* The same for a header in memory, whose text is overwritten. */
+/* The same for a header in memory. */
 Status safetensors_parse(const char *path, const SafeHeader *h, Arena *a, SafeTensor **out,
                          int64_t *n);
 

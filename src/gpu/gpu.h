@@ -1,11 +1,11 @@
-/* gpu: what the program asks of a GPU's runtime, in one set of names: devices, memory, streams, events,
- * graphs. gpu_cuda.cu implements it for CUDA; a second vendor is one more such file. Lanes, decorators
- * and waits with a deadline are not here: they are backend/gpu.c's, the same for all vendors. What
- * kernels ask of the hardware is lane.cuh's.
+/* gpu: what the program asks of a GPU's runtime, in one set of names: devices, memory, streams,
+ * events, graphs. gpu_cuda.cu implements it for CUDA; a second vendor is one more such file. Lanes,
+ * decorators and waits with a deadline are not here: they are backend/gpu.c's, the same for all
+ * vendors. What kernels ask of the hardware is lane.cuh's.
  *
- * Functions work on the device that gpu_info made current for this thread. Launches, copies and fills
- * are put in order on a stream and wait for nothing. A build without a GPU has all of it (gpu_off.c),
- * and each function that can fail says that the build has none. */
+ * Functions work on the device that gpu_info made current for this thread. Launches, copies and
+ * fills are put in order on a stream and wait for nothing. A build without a GPU has all of it
+ * (gpu_off.c), and each function that can fail says that the build has none. */
 #ifndef GPU_GPU_H
 #define GPU_GPU_H
 
@@ -34,14 +34,15 @@ int gpu_runtime_version(void); /* 13000: 13.0; 0: not built in */
 int gpu_devices(void);         /* 0: none, or no driver */
 Status gpu_current(int *device);
 
-/* Makes the device current for this thread. ERR_UNSUPPORTED: not built in, no GPU, a driver older than
- * the program's runtime, or a GPU below compute capability 8.0; each says what was found and what is
- * needed. */
+/* Makes the device current for this thread. ERR_UNSUPPORTED: not built in, no GPU, a driver older
+ * than the program's runtime, or a GPU below compute capability 8.0; each says what was found and
+ * what is needed. */
 Status gpu_info(int device, GpuInfo *out);
 
 /* Of the current device; 0: it cannot be told. */
 typedef enum GpuLimit {
     GPU_CAPABILITY_MAJOR,
+    GPU_CAPABILITY_MINOR,
     GPU_PROCESSORS,
     GPU_BLOCK_SHARED_BYTES /* of a block that asks for them */
 } GpuLimit;
@@ -49,7 +50,7 @@ int gpu_limit(GpuLimit which);
 
 /* Where the device is plugged in, "0000:19:00.0": its name whatever subset of the GPUs is seen. */
 Status gpu_bus_id(int device, char out[GPU_BUS_ID_MAX]);
-Status gpu_used_bytes(size_t *out); /* in use now, by whomever */
+Status gpu_used_bytes(size_t *out); /* in use now, by all processes */
 
 /* Libraries that another vendor has under another name, with the same functions. */
 typedef struct GpuLibraries {
@@ -66,8 +67,8 @@ void gpu_free_pinned(void *at);
 Status gpu_copy(void *dst, const void *src, size_t bytes, GpuStream s); /* in any direction */
 Status gpu_fill(void *dst, int byte, size_t bytes, GpuStream s);
 
-/* Memory that another process, or another GPU of this one, may use. What refuses is a code of the vendor's
- * runtime; 0: none does. */
+/* Memory that another process, or another GPU of this one, may use. What refuses is a code of the
+ * vendor's runtime; 0: none does. */
 typedef struct GpuShare {
     uint64_t handle[8]; /* goes to the other process as it is */
 } GpuShare;
@@ -97,7 +98,7 @@ typedef struct GpuExec {
     int device;
     GpuStream stream[STREAMS_MAX];
     int streams;
-    unsigned used;     /* bit i: stream i has been given to somebody, so waits are for it, too */
+    unsigned used;     /* bit i: stream i is used, so waits include it */
     unsigned *tickets; /* on the device, a counter for each lane (op/kernel.cuh) */
 } GpuExec;
 

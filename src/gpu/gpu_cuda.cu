@@ -84,6 +84,7 @@ int gpu_limit(GpuLimit which)
 {
     static const cudaDeviceAttr attribute[] = {
         cudaDevAttrComputeCapabilityMajor, /* GPU_CAPABILITY_MAJOR */
+        cudaDevAttrComputeCapabilityMinor,
         cudaDevAttrMultiProcessorCount,
         cudaDevAttrMaxSharedMemoryPerBlockOptin,
     };

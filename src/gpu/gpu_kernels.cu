@@ -1,5 +1,5 @@
-/* gpu_kernels: the few kernels that the GPU layer runs itself: a pause, a time stamp, a search for values
- * that are not finite. They are the same for all vendors. Ops lie in op/. */
+/* gpu_kernels: the few kernels that the GPU layer runs itself: a pause, a time stamp, a search for
+ * values that are not finite. They are the same for all vendors. Ops lie in op/. */
 #include "gpu/lane.cuh"
 
 extern "C" {

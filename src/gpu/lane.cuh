@@ -121,8 +121,8 @@ static __device__ __forceinline__ float warp_max(float v)
 /* The compiler moves no access to memory across it. */
 static __device__ __forceinline__ void compiler_fence() { asm volatile("" ::: "memory"); }
 
-/* What this thread wrote before, others see before what it writes after: the device's threads; those
- * of all GPUs and the host. */
+/* What this thread wrote before, others see before what it writes after: the device's threads;
+ * those of all GPUs and the host. */
 static __device__ __forceinline__ void device_fence() { __threadfence(); }
 static __device__ __forceinline__ void system_fence() { __threadfence_system(); }
 

@@ -110,15 +110,15 @@ static Status assemble(LayerRun *r, Arena *arena)
                                              .dims = rope_dims(a) });
 }
 
-static Status forward(LayerRun *r) { return assemble(r, layer_arena(r, RECOMPUTE_ATTN_UP)); }
+static Status gqa_forward(LayerRun *r) { return assemble(r, layer_arena(r, RECOMPUTE_ATTN_UP)); }
 
-static Status recompute(LayerRun *r)
+static Status gqa_recompute(LayerRun *r)
 {
     return layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring ? assemble(r, r->ring) : OK;
 }
 
 /* A block arrives in one of two places while the other place's block leaves for the next rank. */
-static Status block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
+static Status gqa_block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
 {
     AttentionState *s = r->state;
     Tensor *to = &s->gqa.guest[block % 2];
@@ -135,7 +135,7 @@ static Status block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
 /* Backward. */
 
 /* Backward begins with block 1, so its keys come now. */
-static Status open_backward(LayerRun *r)
+static Status gqa_open_backward(LayerRun *r)
 {
     AttentionState *s = r->state;
     for (int i = 0; i < 2; i++) TRY(pair_new(r, r->ring, &s->gqa.dkv[i]));
@@ -145,7 +145,7 @@ static Status open_backward(LayerRun *r)
 
 /* Sends a block's gradients to the rank before, where the block goes next. The gradients that
  * arrive are the next block's; after the last other block they are the own block's. */
-static Status block_backward(LayerRun *r, int64_t block)
+static Status gqa_block_backward(LayerRun *r, int64_t block)
 {
     AttentionState *s = r->state;
     Tensor *from = &s->gqa.dkv[block % 2], *to = &s->gqa.dkv[(block + 1) % 2];
@@ -155,7 +155,7 @@ static Status block_backward(LayerRun *r, int64_t block)
     return OK;
 }
 
-static Status backward(LayerRun *r, Tensor dy)
+static Status gqa_backward(LayerRun *r, Tensor dy)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
@@ -180,15 +180,15 @@ static Status backward(LayerRun *r, Tensor dy)
 
 const AttentionKindDesc attention_gqa = {
     .params = params,
-    .forward = forward,
-    .recompute = recompute,
-    .backward = backward,
+    .forward = gqa_forward,
+    .recompute = gqa_recompute,
+    .backward = gqa_backward,
     .backward_weight = attention_nothing,
     .gather = attention_nothing,
     .gather_backward = attention_nothing,
     .open_forward = attention_nothing,
-    .open_backward = open_backward,
-    .block = block,
-    .block_backward = block_backward,
+    .open_backward = gqa_open_backward,
+    .block = gqa_block,
+    .block_backward = gqa_block_backward,
     .gradients_travel = true,
 };

@@ -113,7 +113,7 @@ static Status own_latents(LayerRun *r, Arena *arena)
                                              .dims = key_dims(a) });
 }
 
-static Status gather(LayerRun *r)
+static Status mla_gather(LayerRun *r)
 {
     const AttentionState *s = r->state;
     Part own = part_of(r, &s->mla.latents, 0);
@@ -142,7 +142,7 @@ static Status up(LayerRun *r, Arena *arena)
     return rope_mla_fwd(r->ex, rope);
 }
 
-static Status forward(LayerRun *r)
+static Status mla_forward(LayerRun *r)
 {
     AttentionState *s = r->state;
     int64_t n = r->tokens;
@@ -154,17 +154,17 @@ static Status forward(LayerRun *r)
     return up(r, layer_arena(r, RECOMPUTE_ATTN_UP));
 }
 
-static Status recompute(LayerRun *r)
+static Status mla_recompute(LayerRun *r)
 {
     if (layer_arena(r, RECOMPUTE_NORM) == r->ring) TRY(norm_latents(r, r->ring));
     if (attention_over_ranks(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring) {
         TRY(own_latents(r, r->ring));
-        TRY(gather(r));
+        TRY(mla_gather(r));
     }
     return layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring ? up(r, r->ring) : OK;
 }
 
-/* Takes memory for one block's keys and values; all blocks use it in turn. */
+/* Takes memory for one block's keys and values. All blocks use it, one after the other. */
 static Status open_block(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
@@ -174,9 +174,9 @@ static Status open_block(LayerRun *r, Arena *arena)
     return tensor_new2(arena, r->spec->act, n, a->heads * (a->nope + a->v), &s->mla.kv);
 }
 
-static Status open_forward(LayerRun *r) { return open_block(r, r->scratch); }
+static Status mla_open_forward(LayerRun *r) { return open_block(r, r->scratch); }
 
-static Status block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
+static Status mla_block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
 {
     const AttentionState *s = r->state;
     Part part = part_of(r, &s->mla.latents, block);
@@ -196,7 +196,7 @@ static Status block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
 
 /* Backward. */
 
-static Status open_backward(LayerRun *r)
+static Status mla_open_backward(LayerRun *r)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
@@ -209,7 +209,7 @@ static Status open_backward(LayerRun *r)
 
 /* Takes a block's gradients back through the projection. For another rank's block the gradient of
  * the weights is made now, too, because the block is gone later. */
-static Status block_backward(LayerRun *r, int64_t block)
+static Status mla_block_backward(LayerRun *r, int64_t block)
 {
     const AttentionState *s = r->state;
     Part part = part_of(r, &s->mla.latents, block), gradient = part_of(r, &s->mla.dlatents, block);
@@ -225,7 +225,7 @@ static Status block_backward(LayerRun *r, int64_t block)
     return attention_project_weight(r, s->mla.dkv_raw, part.latent, ROLE_KV_B);
 }
 
-static Status gather_backward(LayerRun *r)
+static Status mla_gather_backward(LayerRun *r)
 {
     const AttentionState *s = r->state;
     Part own = part_of(r, &s->mla.dlatents, 0);
@@ -264,7 +264,7 @@ static Status up_backward(LayerRun *r, Tensor *dlatent)
     return attention_project_backward(r, s->mla.dkv_raw, ROLE_KV_B, (Tensor){ 0 }, *dlatent);
 }
 
-static Status backward(LayerRun *r, Tensor dy)
+static Status mla_backward(LayerRun *r, Tensor dy)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
@@ -284,7 +284,7 @@ static Status backward(LayerRun *r, Tensor dy)
     return attention_project_backward(r, s->da, ROLE_A, dy, dy);
 }
 
-static Status backward_weight(LayerRun *r)
+static Status mla_backward_weight(LayerRun *r)
 {
     const AttentionState *s = r->state;
     bool latent = attention_spec(r)->q_rank > 0;
@@ -295,14 +295,14 @@ static Status backward_weight(LayerRun *r)
 
 const AttentionKindDesc attention_mla = {
     .params = params,
-    .forward = forward,
-    .recompute = recompute,
-    .backward = backward,
-    .backward_weight = backward_weight,
-    .gather = gather,
-    .gather_backward = gather_backward,
-    .open_forward = open_forward,
-    .open_backward = open_backward,
-    .block = block,
-    .block_backward = block_backward,
+    .forward = mla_forward,
+    .recompute = mla_recompute,
+    .backward = mla_backward,
+    .backward_weight = mla_backward_weight,
+    .gather = mla_gather,
+    .gather_backward = mla_gather_backward,
+    .open_forward = mla_open_forward,
+    .open_backward = mla_open_backward,
+    .block = mla_block,
+    .block_backward = mla_block_backward,
 };

@@ -10,14 +10,14 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
                       "model.embed_tokens.weight");
 }
 
-static Status forward(LayerRun *r)
+static Status embed_forward(LayerRun *r)
 {
     return embed_fwd(
         r->ex,
         (EmbedFwd){ .id = r->batch->id, .table = r->weights->w[ROLE_TABLE].data, .h = r->h_out });
 }
 
-static Status backward_weight(LayerRun *r)
+static Status embed_backward_weight(LayerRun *r)
 {
     return embed_bwd(
         r->ex,
@@ -25,7 +25,7 @@ static Status backward_weight(LayerRun *r)
 }
 
 static const Phase phases[] = {
-    { "embed", LANE_COMPUTE, forward, NULL, backward_weight, .part = PHASE_ATTENTION },
+    { "embed", LANE_COMPUTE, embed_forward, NULL, embed_backward_weight, .part = PHASE_ATTENTION },
 };
 
 const LayerDesc layer_embed = {

@@ -52,7 +52,7 @@ Status layer_loss(LayerRun *r, int depth, Tensor y, Tensor *dy)
     return head_loss(r->ex, loss);
 }
 
-static Status forward(LayerRun *r)
+static Status head_forward(LayerRun *r)
 {
     HeadState *s = r->state;
     int64_t n = r->tokens;
@@ -67,14 +67,14 @@ static Status forward(LayerRun *r)
     return layer_loss(r, r->layer->depth, s->norm.y, &s->dy);
 }
 
-static Status backward_input(LayerRun *r)
+static Status head_backward_input(LayerRun *r)
 {
     HeadState *s = r->state;
     return layer_norm_backward(r, &s->norm, s->dy);
 }
 
 static const Phase phases[] = {
-    { "head", LANE_COMPUTE, forward, backward_input, NULL, .part = PHASE_COMBINE,
+    { "head", LANE_COMPUTE, head_forward, head_backward_input, NULL, .part = PHASE_COMBINE,
       .weights = WEIGHTS_HEAD, .forward_gradients = true },
 };
 

@@ -18,6 +18,7 @@ const LayerDesc *layer_desc(LayerKind kind)
     return table[kind];
 }
 
+/* Integer tensors, one number a token; documents by sequence, so that attention finds their ends. */
 Status batch_make(Arena *a, const ModelSpec *s, int64_t b, int64_t t, MicroBatch *out)
 {
     MicroBatch m = { .b = b, .t = t, .depths = s->depths };
@@ -35,6 +36,7 @@ Status batch_make(Arena *a, const ModelSpec *s, int64_t b, int64_t t, MicroBatch
     return OK;
 }
 
+/* All sums lie side by side, and all counts: so one all-reduce each brings them to all ranks. */
 Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
 {
     Record r = { 0 };
@@ -126,6 +128,7 @@ Status layer_norm_recompute(LayerRun *r, NormState *n)
     return recomputes(r, RECOMPUTE_NORM) ? norm_run(r, n, r->ring) : OK;
 }
 
+/* forward: y = norm(h) w, and h is also passed on to h_out, so dh = dh_out + d norm. */
 Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy)
 {
     return rmsnorm_bwd(r->ex, (RmsnormBwd){ .dy = dy,

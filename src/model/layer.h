@@ -29,7 +29,7 @@ typedef struct MicroBatch {
     Tensor domain;          /* (B) i32 */
     Tensor sequence, step;  /* (B), (1) i32: numbers in the batch of all ranks; of the step */
     struct {
-        Tensor id, target;     /* (N) i32: the token so many further on, and the one behind it */
+        Tensor id, target;     /* (N) i32: the token `depth` further on, and the one after that */
     } next[CONFIG_DEPTHS_MAX]; /* by depth of multi-token prediction, from 1 */
     int depths;
 } MicroBatch;
@@ -48,7 +48,7 @@ typedef struct Record {
     Tensor overflow;  /* (2) f32: above 0 if a token had no room in a block, a row none in a pool */
     Tensor next_loss; /* (depths) f32: mean losses of multi-token prediction, weighted */
     Tensor norm, clip; /* (1) f32 */
-    Tensor counts;     /* i32, added likewise: the next two */
+    Tensor counts;     /* i32, added over all ranks like sums: the next two */
     Tensor load;       /* (MoE layers, domains, E) i32 */
     Tensor dropped;    /* (MoE layers) i32, if tokens may be dropped */
 } Record;
@@ -80,7 +80,7 @@ typedef struct RopeTable {
     Tensor cos, sin;
 } RopeTable;
 
-/* What the head reads and writes beside the stream. */
+/* What the head reads and writes in addition to the stream. */
 typedef struct HeadRun {
     Tensor scale;  /* (1 + depths) f32: weight / targets of the global batch */
     Tensor loss;   /* out (N) f32 nats a token */
@@ -145,7 +145,7 @@ typedef struct LayerDesc {
     Status (*params)(const ModelSpec *s, const LayerSpec *l, ParamList *out);
     /* Takes from keep what even RECOMPUTE_LAYER keeps (routing). NULL: nothing. */
     Status (*prepare)(LayerRun *r);
-    /* What a layer keeps in the pool of so many rows of the stream. NULL: nothing. */
+    /* What a layer keeps in the pool for this many rows of the stream. NULL: nothing. */
     PoolNeed (*pooled)(const ModelSpec *s, const LayerSpec *l, int64_t rows);
     const Phase *phases;
     int n_phases;
@@ -191,14 +191,14 @@ static inline unsigned layer_recompute(const LayerSpec *l, unsigned set)
 
 /* Adds up what layers want, rows of one width. */
 void pool_need_add(PoolNeed *sum, const PoolNeed *more);
-/* Rows of a pool of `factor` times the balanced rows; 0: nobody wants one. */
+/* Rows of a pool of `factor` times the balanced rows; 0: no layer needs one. */
 int64_t pool_need_rows(const PoolNeed *need, double factor);
 /* That pool, with no row taken, in `a`. */
 Status pool_make(Exec *ex, Arena *a, Dtype act, const PoolNeed *need, double factor, RowPool *out);
 
 /* The arena for something that backward needs unless `piece` is recomputed: keep or ring. */
 Arena *layer_arena(const LayerRun *r, unsigned piece);
-/* The context rank so many behind this one; 0: its own number. */
+/* The number of the context rank that comes `behind` ranks after this one; 0: its own. */
 int64_t layer_rank(const LayerRun *r, int64_t behind);
 /* COMM_ALL_GATHER, COMM_REDUCE_SCATTER or COMM_SHIFT over the context ranks. */
 Status layer_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out);

@@ -19,14 +19,14 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
                       "model.layers.%d.mlp.down_proj.weight", i);
 }
 
-static Status forward(LayerRun *r)
+static Status mlp_forward(LayerRun *r)
 {
     MlpLayerState *s = r->state;
     TRY(layer_norm_forward(r, &s->norm));
     return layer_mlp_forward(r, &s->mlp, s->norm.y, r->h, r->h_out, 0);
 }
 
-static Status backward_input(LayerRun *r)
+static Status mlp_backward_input(LayerRun *r)
 {
     MlpLayerState *s = r->state;
     TRY(layer_norm_recompute(r, &s->norm));
@@ -36,14 +36,15 @@ static Status backward_input(LayerRun *r)
     return layer_norm_backward(r, &s->norm, dy);
 }
 
-static Status backward_weight(LayerRun *r)
+static Status mlp_backward_weight(LayerRun *r)
 {
     MlpLayerState *s = r->state;
     return layer_mlp_backward_weight(r, &s->mlp, s->norm.y, r->dh_out);
 }
 
 static const Phase phases[] = {
-    { "mlp", LANE_COMPUTE, forward, backward_input, backward_weight, .part = PHASE_EXPERTS },
+    { "mlp", LANE_COMPUTE, mlp_forward, mlp_backward_input, mlp_backward_weight,
+      .part = PHASE_EXPERTS },
 };
 
 const LayerDesc layer_mlp = {

@@ -4,12 +4,12 @@
  * Kept for backward: y, the router's logits and choice, and each routed row's pre-activation; never
  * an expert's output (op/moe.h). In bf16 on one rank these are 2 D + 4 K F bytes a token, and beside
  * them 4 E + 20 K + 4 for logits, routing and the norm's statistic; h is the residual stream's. The
- * logits and the choice are kept even under RECOMPUTE_LAYER:
- * they are small, and a second decision could differ.
+ * logits and the choice are kept even under RECOMPUTE_LAYER: they are small, and a second decision could
+ * differ.
  *
  * With experts spread over ranks (spec->ep) tokens are dispatched before the experts and their
  * summed rows combined after them; in backward the gradients go the same ways. Then the received
- * rows are kept beside y, or fetched again (RECOMPUTE_EXCHANGE).
+ * rows are kept like y, or fetched a second time (RECOMPUTE_EXCHANGE).
  *
  * The routing weight multiplies what an expert gives, or with spec->score_input what it is given: then
  * tokens are scaled before they are sent, and experts see weights of 1. A shared expert may have a gate
@@ -41,11 +41,11 @@ static bool pooled(const LayerRun *r)
            (r->layer->recompute & RECOMPUTE_LAYER) == 0;
 }
 
-/* Room for `room` times the `mean` rows that come on average (0: all) of `most` at most. It is a
- * multiple of `blocks`, because each of so many ranks has an equal part of it. */
-static Rows received(const LayerRun *r, double room, double mean, double most, double blocks)
+/* A bound of `factor` times the `mean` rows, at most `most`; factor 0: `most`. The bound is a multiple of
+ * `blocks`, because each of these has an equal part of it. */
+static Rows received(const LayerRun *r, double factor, double mean, double most, double blocks)
 {
-    double bound = room > 0 ? ceil(mean * room / blocks) * blocks : most;
+    double bound = factor > 0 ? ceil(mean * factor / blocks) * blocks : most;
     return (Rows){ .bound = (int64_t)fmin(bound, most),
                    .expected = fmin(mean * r->spec->ranks.imbalance, most) };
 }
@@ -64,8 +64,8 @@ static Rows tokens_of(const LayerRun *r)
     return rows;
 }
 
-/* The rows that this rank passes on to others of its host, one for each token that has experts there
- * of each rank with this one's number. */
+/* The rows that this rank passes on inside its host. Each rank of another host with this one's number sends
+ * one row for each token that has experts on this host. */
 static Rows relayed(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
@@ -100,7 +100,7 @@ static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens
                        .row_bytes = (size_t)(2 * m->ffn) * dtype_bytes(s->act) };
 }
 
-/* Over how many ranks the tokens of one group of the auxiliary loss are spread. */
+/* Number of ranks that hold tokens of one group of the auxiliary loss. */
 static int64_t loss_ranks(const ModelSpec *s, const MoeSpec *m)
 {
     if (m->rule.aux_scale == 0) return 1;
@@ -136,7 +136,7 @@ static Status prepare_relay(LayerRun *r)
     return tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->travel.relay.place);
 }
 
-static Status prepare(LayerRun *r)
+static Status prepare_moe(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
@@ -182,7 +182,7 @@ static Status jitter_logits(LayerRun *r, Tensor x)
 }
 
 /* The tokens of whole sequences are compared: over context ranks, of all of them. */
-static Status drop(LayerRun *r)
+static Status drop_tokens(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
@@ -237,7 +237,7 @@ static Status route_forward(LayerRun *r)
                                      .aux_loss = r->record->aux_loss,
                                      .score_sum = s->route.score_sum,
                                      .rule = rule_of(r) }));
-    return r->spec->ranks.cp > 1 ? OK : drop(r); /* else ranks meet first: dispatch */
+    return r->spec->ranks.cp > 1 ? OK : drop_tokens(r); /* else ranks meet first: dispatch */
 }
 
 /* The auxiliary loss where other ranks have tokens of the same groups: counts are summed first. */
@@ -259,7 +259,7 @@ static Status loss_of_counts(LayerRun *r)
                                         .rule = rule_of(r) });
 }
 
-static Tensor overflow(const LayerRun *r, int which)
+static Tensor overflow_flag(const LayerRun *r, int which)
 {
     return tensor_rows(&r->record->overflow, which, 1);
 }
@@ -271,7 +271,7 @@ static Status place_tokens(LayerRun *r)
     int64_t room = kind(r)->gapless ? r->rows : rows.bound / blocks_of(r);
     return exchange_place(r->ex, (ExchangePlace){ .index = s->route.index,
                                                   .place = s->travel.place,
-                                                  .overflow = overflow(r, OVERFLOW_BLOCKS),
+                                                  .overflow = overflow_flag(r, OVERFLOW_BLOCKS),
                                                   .count = s->travel.count,
                                                   .experts = r->layer->as.moe.experts,
                                                   .ranks = blocks_of(r),
@@ -292,7 +292,7 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
                                    .count = s->travel.count,
                                    .first = s->travel.first,
                                    .relay = s->travel.relay,
-                                   .overflow = routing ? overflow(r, OVERFLOW_BLOCKS) : none,
+                                   .overflow = routing ? overflow_flag(r, OVERFLOW_BLOCKS) : none,
                                    .rows = *rows,
                                    .rows_index = routing ? s->experts.index : none,
                                    .rows_weight = routing ? s->experts.weight : none,
@@ -318,7 +318,7 @@ static Status dispatch_forward(LayerRun *r)
     TRY(make_sent(r));
     s->experts.x = s->travel.sent;
     if (!r->recomputing && loss_parts(r) > 1) TRY(loss_of_counts(r));
-    if (!r->recomputing && r->spec->ranks.cp > 1) TRY(drop(r));
+    if (!r->recomputing && r->spec->ranks.cp > 1) TRY(drop_tokens(r));
     if (!r->recomputing && s->travel.place.data != NULL) TRY(place_tokens(r));
     if (spread(r))
         TRY(send_tokens(r, s->travel.sent, !r->recomputing, layer_arena(r, RECOMPUTE_EXCHANGE),
@@ -330,7 +330,7 @@ static Status dispatch_forward(LayerRun *r)
                                       .row_token = s->order.row_token,
                                       .row_slot = s->order.row_slot,
                                       .slot_row = s->order.slot_row,
-                                      .overflow = overflow(r, OVERFLOW_ROWS),
+                                      .overflow = overflow_flag(r, OVERFLOW_ROWS),
                                       .top = pool->top,
                                       .first = s->order.begin,
                                       .pool = pool->rows.dim[0],
@@ -349,7 +349,7 @@ static Status shared_forward(LayerRun *r)
                           RECOMPUTE_SHARED));
     s->shared.out = s->shared.gated;
     if (!m->shared_gate) return OK;
-    /* Elsewhere nobody wants what comes out of an MLP again. */
+    /* The recomputed MLP's output is needed only behind a gate. */
     if (r->recomputing)
         TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->shared.mlp.act),
                                            .w = r->weights->w[ROLE_DOWN],
@@ -683,7 +683,7 @@ const LayerDesc layer_moe = {
     .title = "MoE",
     .state_bytes = sizeof(MoeState),
     .params = moe_params,
-    .prepare = prepare,
+    .prepare = prepare_moe,
     .pooled = pool_need,
     .phases = phases,
     .n_phases = sizeof phases / sizeof *phases,

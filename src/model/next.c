@@ -47,7 +47,7 @@ static Status loss(LayerRun *r)
     return layer_loss(r, r->layer->depth - 1, s->norm.y, &s->dy);
 }
 
-/* y takes no part in what is beside it in the stream, so nothing but the norm's gradient goes down. */
+/* The stream does not pass this layer by, so only the norm's gradient goes down. */
 static Status loss_backward(LayerRun *r)
 {
     const NextState *s = r->state;

@@ -125,7 +125,7 @@ static Tensor gathered(const ParamTable *t, const ParamMemory *m, const ParamBuc
 {
     int64_t at = params_half(k->layer) * t->spaces.of[b].layer;
     for (const ParamBucket *j = k; j > t->bucket && j[-1].layer == k->layer; j--)
-        at += j[-1].hold == HOLD_WHOLE ? 0 : j[-1].n;
+        at += j[-1].shard_group == SHARD_WHOLE ? 0 : j[-1].n;
     return tensor_rows(&m->gathered[b], at, k->n);
 }
 

@@ -53,7 +53,7 @@ BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b);
 
 /* Who holds a parameter: all ranks, a shard group, an expert-shard group. A layer's buckets stand
  * in this order. */
-typedef enum ParamHold { HOLD_WHOLE, HOLD_DENSE, HOLD_EXPERT, HOLD_COUNT } ParamHold;
+typedef enum ShardGroup { SHARD_WHOLE, SHARD_DENSE, SHARD_EXPERT, SHARD_GROUPS } ShardGroup;
 
 /* Where ZeRO divides a bucket among ranks. CUT_ELEMENTS: into equal parts, anywhere. CUT_MATRICES:
  * between parameters, so that each matrix has one owner; parts have about the same cost of the
@@ -70,10 +70,10 @@ typedef struct ParamShards {
     ParamCut cut;                    /* of all buckets; a rule may ask for CUT_MATRICES itself */
 } ParamShards;
 
-/* One layer's parameters of one hold and one rule. */
+/* One layer's parameters of one sharding group and one rule. */
 typedef struct ParamBucket {
     int layer;
-    ParamHold hold;
+    ShardGroup shard_group;
     const OptimizerDesc *rule; /* NULL: frozen roles */
     int64_t first, n;          /* in the flat space */
     int64_t ranks, own;        /* parts of the bucket; the number of this rank's part */
@@ -112,8 +112,8 @@ typedef struct Param {
 /* Elements, padding included. */
 typedef struct ParamSizes {
     int64_t flat, expert; /* the flat space; experts' share */
-    int64_t whole;        /* the share of HOLD_WHOLE buckets */
-    int64_t layer;        /* the largest layer, without its HOLD_WHOLE bucket */
+    int64_t whole;        /* the share of SHARD_WHOLE buckets */
+    int64_t layer;        /* the largest layer, without its SHARD_WHOLE bucket */
 } ParamSizes;
 
 /* By buffer; BUF_STATE has none. */
@@ -145,7 +145,7 @@ typedef struct LayerWeights {
     Tensor dw[ROLE_COUNT];
 } LayerWeights;
 
-/* Buffers, in arenas of the engine. `gathered` holds two layers' whole buckets (all but HOLD_WHOLE)
+/* Buffers, in arenas of the engine. `gathered` holds two layers' whole buckets (all but SHARD_WHOLE)
  * of a sharded buffer: weights gathered from all ranks, gradients not yet reduced. Even layers lie
  * in its first half, odd ones in the second. `low` holds a layer's gradients in the type in which
  * they are added. */

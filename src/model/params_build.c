@@ -59,7 +59,7 @@ Status params_check_frozen(const ModelSpec *s, const ParamTable *t)
     return FAIL(ERR_ARG, "init.frozen names all parameters, nothing is left to train");
 }
 
-static void count(ParamTable *t, const LayerSpec *l, const Param *p)
+static void count_param(ParamTable *t, const LayerSpec *l, const Param *p)
 {
     int64_t n = param_elems(p);
     t->total += n;
@@ -112,7 +112,7 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
         p.first[BUF_STATE] = aligned(t->elems[BUF_STATE]);
         t->elems[BUF_STATE] = p.first[BUF_STATE] + param_elems(&p);
     } else {
-        count(t, l->spec, &p);
+        count_param(t, l->spec, &p);
     }
     t->at[t->n++] = p;
     return OK;
@@ -166,8 +166,8 @@ static void rules_in_order(const ModelSpec *s, const OptimizerDesc *out[BUCKET_R
 static void add_size(ParamSizes *z, const ParamBucket *k, int64_t n)
 {
     z->flat += n;
-    *(k->hold == HOLD_WHOLE ? &z->whole : &z->layer) += n;
-    if (k->hold == HOLD_EXPERT) z->expert += n;
+    *(k->shard_group == SHARD_WHOLE ? &z->whole : &z->layer) += n;
+    if (k->shard_group == SHARD_EXPERT) z->expert += n;
 }
 
 /* copies: the bytes that products read of the bucket. */
@@ -183,10 +183,12 @@ static void add_bucket_sizes(ParamSpaces *layer, const ParamBucket *k, int64_t c
  * lie among the others and have gradients, which nobody reads. */
 static bool in_bucket(const ModelSpec *s, const Param *p, const ParamBucket *k)
 {
-    ParamHold hold = p->keep_f32 ? HOLD_WHOLE : p->expert >= 0 ? HOLD_EXPERT : HOLD_DENSE;
+    ShardGroup shard_group = p->keep_f32      ? SHARD_WHOLE
+                             : p->expert >= 0 ? SHARD_EXPERT
+                                              : SHARD_DENSE;
     bool frozen = role_frozen(&s->layers[k->layer], p->role);
     const OptimizerDesc *rule = frozen ? NULL : rule_of(s, p);
-    return p->first[BUF_STATE] < 0 && hold == k->hold && rule == k->rule;
+    return p->first[BUF_STATE] < 0 && shard_group == k->shard_group && rule == k->rule;
 }
 
 /* Adds a parameter at an element of its bucket (or of BUF_STATE) to the matrix of its role. */
@@ -246,7 +248,7 @@ static Status fill_bucket(ParamTable *t, const ModelSpec *spec, int first, int e
     const ParamShards *s = &t->shards;
     const int64_t ranks[] = { 1, s->dense > 1 ? s->dense : 1, s->expert > 1 ? s->expert : 1 };
     const int64_t own[] = { 0, s->dense_rank, s->expert_rank };
-    if (s->zero > 0) k.ranks = ranks[k.hold], k.own = own[k.hold];
+    if (s->zero > 0) k.ranks = ranks[k.shard_group], k.own = own[k.shard_group];
     int64_t at = 0, bytes = 0;
     int role = -1, matrices = t->n_matrices;
     for (int i = first; i < end; i++) {
@@ -289,11 +291,11 @@ void spaces_add(ParamSpaces *sum, const ParamSpaces *more)
     add_sizes(&sum->copies, &more->copies);
 }
 
-static Status place(ParamTable *t, const ModelSpec *s, Arena *a)
+static Status place_params(ParamTable *t, const ModelSpec *s, Arena *a)
 {
     const OptimizerDesc *rules[BUCKET_RULES];
     rules_in_order(s, rules);
-    TRY(ARENA_NEW(a, s->n_layers * BUCKET_RULES * HOLD_COUNT, &t->bucket));
+    TRY(ARENA_NEW(a, s->n_layers * BUCKET_RULES * SHARD_GROUPS, &t->bucket));
     TRY(ARENA_NEW(a, s->n_layers * ROLE_COUNT, &t->matrix));
     for (int i = 0, end = 0; i < t->n; i = end) {
         ParamBucket k = { .layer = t->at[i].layer, .ranks = 1 };
@@ -301,7 +303,7 @@ static Status place(ParamTable *t, const ModelSpec *s, Arena *a)
         while (end < t->n && t->at[end].layer == k.layer) end++;
         for (int r = 0; r < BUCKET_RULES; r++) {
             if (r > 0 && rules[r] == rules[r - 1]) continue;
-            for (k.hold = 0; k.hold < HOLD_COUNT; k.hold++) {
+            for (k.shard_group = 0; k.shard_group < SHARD_GROUPS; k.shard_group++) {
                 k.rule = rules[r];
                 TRY(fill_bucket(t, s, i, end, k, &one, a));
             }
@@ -374,7 +376,7 @@ Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Are
     for (int i = 0; i < out->n; i++) {
         out->at[i].init_std = out->at[i].init == INIT_NORMAL ? (float)s->init_std : 0;
     }
-    TRY(place(out, s, a));
+    TRY(place_params(out, s, a));
     shard_buffers(s, out);
     bool head = layer_on(&s->layers[s->n_layers - 1], rank);
     /* The table multiplies as the head, the head once more for each depth. */

@@ -52,7 +52,7 @@ void spec_recompute_names(unsigned set, ConfigTexts *out)
     }
 }
 
-/* Is a block one of those that come once every so many? */
+/* Is a block the last of `every` blocks? */
 static bool turn_of(int64_t every, int block) { return every > 0 && (block + 1) % every == 0; }
 
 /* Every nope_every-th block has no positions. Nor has it the norm that only rotated heads get, but

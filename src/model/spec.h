@@ -111,7 +111,7 @@ typedef struct RowCapacity {
         pool; /* of one pool for what is kept of all layers' rows; 0: each layer has its own memory */
     double rows;   /* of what is not kept of a layer's rows */
     double blocks; /* of the blocks of equal size in which tokens travel */
-    int fetching;  /* the first so many MoE layers fetch received rows again (RECOMPUTE_EXCHANGE) */
+    int fetching; /* number of first MoE layers that fetch received rows again (RECOMPUTE_EXCHANGE) */
 } RowCapacity;
 
 typedef struct ModelSpec {
@@ -144,7 +144,7 @@ typedef struct ModelSpec {
  * ranks of the experts lie. */
 ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape);
 
-/* The list of layers alone, before it is known what of them is frozen (params_freeze): for spec_build. */
+/* The list of layers alone; which parameters are frozen is not set (params_freeze). For spec_build. */
 Status spec_layers(const Config *c, Arena *a, ModelSpec *out);
 /* Puts all layers on rank 0. config_check must have passed. aux_scale is the coefficient over the
  * number of groups in the batch. */

@@ -3,6 +3,7 @@
  * attention_bwd.c.
  */
 #include "op/attention_cpu.h"
+#include "op/attention_kernels.h"
 #include "op/attention_pieces.h"
 
 static Status expect4(const char *op, const char *port, const Tensor *t, const int64_t dim[4],
@@ -156,25 +157,13 @@ static double pairs_of(Shape s)
     return (double)(s.B * s.H) * (double)all;
 }
 
-static bool width_fits(int64_t d)
+/* The rate of the kernel that a GPU takes, as far as a plan can know; in f32 hardware files have one
+ * rate for all kernels. */
+static OpWork work_of(const KernelTable *t, AttentionKernel kernel, Dtype act, const void *args)
 {
-    return d <= ATTENTION_WIDTH_MOST && d % ATTENTION_WIDTH_STEP == 0;
-}
-
-static int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
-
-/* Do our own kernels do a call in bf16 on a GPU (check_fits in attention_cudnn.cu)? ordered: a
- * deterministic backward pass, whose scores are stored in tiles of 64 or 128 queries by 128 keys. */
-static bool is_plain(const Shape *s, AttentionKernel kernel, bool ordered)
-{
-    AttentionRect r;
-    if (s->act != DTYPE_BF16) return false;
-    if (!attention_rect(&s->pieces, s->Tq, s->Tk, &r) || s->Tq != s->Tk) return true;
-    int64_t heads = s->H / s->G, tile = r.causal ? 64 : 128;
-    double scores = (double)(heads * up_to(r.Tq, tile)) * (double)(up_to(r.Tk, 128) * 2);
-    return kernel == ATTENTION_PLAIN || least(r.Tq, r.Tk) < ATTENTION_TOKENS_LEAST ||
-           !width_fits(s->dk) || !width_fits(s->dv) ||
-           (ordered && scores > (double)ATTENTION_SCORES_LIMIT);
+    const KernelDesc *k = kernels_first(t, &kernel_device_full, (int)kernel, args);
+    if (k == NULL) k = &t->row[t->n - 1];
+    return act == DTYPE_BF16 ? k->work : t->row[0].work;
 }
 
 static OpCost cost_of(const Shape *s, int64_t width, double bytes, OpWork work)
@@ -191,8 +180,7 @@ OpCost attention_fwd_cost(const AttentionFwd *a)
 {
     Shape s = attention_fwd_shape(a);
     double bytes = op_port_bytes(OP_ATTENTION_FWD, a);
-    return cost_of(&s, s.dk + s.dv, bytes,
-                   is_plain(&s, a->kernel, false) ? WORK_ATTENTION_PLAIN : WORK_ATTENTION);
+    return cost_of(&s, s.dk + s.dv, bytes, work_of(&attention_fwd_kernels, a->kernel, s.act, a));
 }
 
 OpCost attention_bwd_cost(const AttentionBwd *a)
@@ -200,8 +188,7 @@ OpCost attention_bwd_cost(const AttentionBwd *a)
     Shape s = attention_bwd_shape(a);
     double bytes = op_port_bytes(OP_ATTENTION_BWD, a);
     return cost_of(&s, 3 * s.dk + 2 * s.dv, bytes,
-                   is_plain(&s, a->kernel, !a->any_order) ? WORK_ATTENTION_PLAIN_BACKWARD
-                                                          : WORK_ATTENTION_BACKWARD);
+                   work_of(&attention_bwd_kernels, a->kernel, s.act, a));
 }
 
 OP_PORTS(attention_fwd, IN(AttentionFwd, q), IN(AttentionFwd, k), IN(AttentionFwd, v),

@@ -29,7 +29,6 @@ extern "C" {
 static const int THREADS = 256, WARPS = THREADS / WARP;
 static_assert(THREADS % WARP == 0 && THREADS % STRIP == 0,
               "pieces of a product have whole groups of threads");
-static const int WIDTH_MAX = 256;
 static const int BLOCK_MAX = 64; /* queries or keys */
 
 /* A (B, length, heads, d) tensor. */
@@ -574,18 +573,6 @@ template <typename T> static Side<T> side_of(const Tensor *t)
     return s;
 }
 
-/* Tiles hold WIDTH_MAX columns, and positions are 32 bits as in doc. */
-static Status check_limits(const Tensor *q, const Tensor *k, const Tensor *v)
-{
-    if (q->dim[3] > WIDTH_MAX || v->dim[3] > WIDTH_MAX) {
-        return FAIL(ERR_UNSUPPORTED, "attention: heads are %lld and %lld wide, %d is the most",
-                    (long long)q->dim[3], (long long)v->dim[3], WIDTH_MAX);
-    }
-    if (k->dim[1] <= INT_MAX - BLOCK_MAX) return OK;
-    return FAIL(ERR_UNSUPPORTED, "attention: %lld keys, %d is the most", (long long)k->dim[1],
-                INT_MAX - BLOCK_MAX);
-}
-
 template <typename T>
 static Status launch(struct Exec *ex, void (*kernel)(const Attention<T>), const Attention<T> &a,
                      int64_t blocks)
@@ -651,35 +638,22 @@ template <typename T> static Status backward(struct Exec *ex, const AttentionBwd
     return launch(ex, attention_dkv_kernel<T>, a, (a.k.length + a.nk - 1) / a.nk * a.B * a.k.heads);
 }
 
-extern "C" Status attention_fwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status attention_plain_fwd(struct Exec *ex, const void *args)
 {
     const AttentionFwd *a = (const AttentionFwd *)args;
-    bool done = false;
-    TRY(attention_cudnn_fwd(ex, a, &done));
-    if (done) return OK;
-    TRY(check_limits(&a->q, &a->k, &a->v));
     return a->q.dtype == DTYPE_F32 ? forward<float>(ex, a) : forward<Bf16>(ex, a);
 }
 
-extern "C" size_t attention_fwd_cuda_workspace(const struct Exec *, const void *args)
+extern "C" size_t attention_plain_fwd_workspace(const void *) { return 0; }
+
+/* delta */
+extern "C" size_t attention_plain_bwd_workspace(const void *args)
 {
-    return attention_cudnn_fwd_workspace((const AttentionFwd *)args);
+    return (size_t)tensor_elems(&((const AttentionBwd *)args)->lse) * sizeof(float);
 }
 
-/* The kernels here need room for delta. Which kernels a call takes is known only when it runs, so
- * the workspace is large enough for both. */
-extern "C" size_t attention_bwd_cuda_workspace(const struct Exec *, const void *args)
+extern "C" Status attention_plain_bwd(struct Exec *ex, const void *args)
 {
     const AttentionBwd *a = (const AttentionBwd *)args;
-    return max((size_t)tensor_elems(&a->lse) * sizeof(float), attention_cudnn_bwd_workspace(a));
-}
-
-extern "C" Status attention_bwd_cuda(struct Exec *ex, const void *args)
-{
-    const AttentionBwd *a = (const AttentionBwd *)args;
-    bool done = false;
-    TRY(attention_cudnn_bwd(ex, a, &done));
-    if (done) return OK;
-    TRY(check_limits(&a->q, &a->k, &a->v));
     return a->q.dtype == DTYPE_F32 ? backward<float>(ex, a) : backward<Bf16>(ex, a);
 }

@@ -27,14 +27,30 @@
 
 #include <stdbool.h>
 
-/* On a GPU: cuDNN where it applies (AUTO: else the kernels of attention.cu; CUDNN: else an error),
- * or those kernels always. The CPU has one way. */
-typedef enum AttentionKernel { ATTENTION_AUTO, ATTENTION_CUDNN, ATTENTION_PLAIN } AttentionKernel;
+/* On a GPU: the first kernel of attention.def that can (AUTO), or the one that is named, which is
+ * an error where it cannot. The CPU has one way. */
+typedef enum AttentionKernel {
+    ATTENTION_AUTO,
+#define KERNEL(ID, name, ...) ATTENTION_##ID,
+#include "op/attention.def"
+    ATTENTION_KERNELS
+} AttentionKernel;
 
-/* What of a call in bf16 cuDNN takes: heads of widths in such steps up to the most, from so many tokens
- * on; of the deterministic backward pass, scores of one key/value head in so many bytes. */
-enum { ATTENTION_WIDTH_MOST = 256, ATTENTION_WIDTH_STEP = 8, ATTENTION_TOKENS_LEAST = 64 };
-#define ATTENTION_SCORES_LIMIT ((size_t)8 << 30)
+/* Is it one of a GPU's? With PLAIN the CPU runs its own, as it does with AUTO. */
+static inline bool attention_kernel_wants_gpu(AttentionKernel kernel)
+{
+    return kernel != ATTENTION_AUTO && kernel != ATTENTION_PLAIN;
+}
+
+/* The kernels as words of attention.kernel, and whether they take f32. */
+typedef struct AttentionWord {
+    const char *name;
+    bool f32;
+} AttentionWord;
+extern const AttentionWord attention_words[ATTENTION_KERNELS];
+
+/* The words in a row, behind a '|'. */
+extern const char attention_kernel_names[];
 
 /* q and k are two pieces of a sequence each, one behind the other. A query sees the keys at its own
  * position and before it. */

@@ -1,7 +1,7 @@
 /*
- * attention_merge: kernels around a fused kernel. They move memory: a block of threads takes a
- * token's row of all heads, 16 bytes of bf16 a thread at a time. Widths are multiples of 8 and rows
- * begin at multiples of 16 bytes, which cuDNN asks for as well.
+ * attention_merge: the kernels of attention_merge.cuh. They are bound by memory: a block of threads
+ * takes a token's row of all heads, 16 bytes of bf16 for each thread at a time. Widths are
+ * multiples of 8 and rows begin at multiples of 16 bytes; the fused kernel needs that, too.
  */
 #include "op/attention_merge.cuh"
 
@@ -51,8 +51,8 @@ template <typename T> struct Join {
     int H, width, lanes; /* width of a head in packs; threads that share one, a power of 2 */
 };
 
-/* The lse of a head's row over the keys before and of its part; its number among the part's rows,
- * -1: it is not in the part. */
+/* The weights of a head's row over the earlier keys and of its part. row: its number in the part;
+ * -1: the part has no such row. */
 template <typename T>
 static __device__ __forceinline__ AttentionMerge join_row(const Join<T> &x, int64_t b, int64_t at,
                                                           int h, int64_t row)
@@ -65,7 +65,7 @@ static __device__ __forceinline__ AttentionMerge join_row(const Join<T> &x, int6
     return attention_merge(before, part);
 }
 
-/* A weight of 0 hides what is no number: a row without keys has any o. */
+/* o of a row without keys may be NaN, so what has weight 0 is not read. */
 template <typename T>
 static __device__ __forceinline__ void join_pack(const Join<T> &x, const AttentionMerge &m,
                                                  const Bf16 *part, int64_t at)
@@ -93,7 +93,7 @@ __launch_bounds__(THREADS) void attention_join_kernel(const __grid_constant__ Jo
     int lane = (int)threadIdx.x & (x.lanes - 1), rows = THREADS / x.lanes;
     int first = (int)threadIdx.x / x.lanes;
     if (row < 0 || row >= x.rect.Tq) row = -1;
-    /* a sum in place has nothing new in rows that the part does not hold */
+    /* a sum in place does not change rows that the part does not have */
     if (row < 0 && (const void *)x.o_before == (const void *)x.o && x.lse_before == x.lse) return;
     for (int h0 = 0; h0 < x.H; h0 += rows) {
         int h = h0 + first;

@@ -1,9 +1,10 @@
 /*
- * attention_merge: what stands around a fused kernel where a call is one of several over blocks of
- * keys: documents and lse of its rows before it, and sums over blocks behind it.
+ * attention_merge: kernels before and after a library's fused attention, where one call is split
+ * into calls over blocks of keys (mesh.cp). Before: each row's first key and lse. After: sums over
+ * blocks. The attention itself is not here.
  *
  * The fused kernel works on a rectangle of the call (attention_pieces.h) and leaves a part: o, dq,
- * dk or dv in bf16, rows of the rectangle alone, without gaps. Sums are in f32.
+ * dk or dv in bf16, only the rectangle's rows, without gaps. Sums are in f32.
  */
 #ifndef OP_ATTENTION_MERGE_CUH
 #define OP_ATTENTION_MERGE_CUH

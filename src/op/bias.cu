@@ -1,8 +1,10 @@
 /*
- * bias: both directions are bound by memory. Forward is a row's packs plus the bias's, EACH rows a
- * thread. Backward sums columns: a block takes ROWS rows of the columns of its threads and writes
- * their sums to the workspace, a second kernel adds the blocks' sums in order. ROWS is a constant,
- * not the GPU's size, so that bits are the same everywhere.
+ * bias: kernels of y = x + b and of its gradient. Both are bound by memory.
+ *
+ * forward: a thread adds the bias's packs to those of EACH rows. backward sums columns: a block
+ * takes ROWS rows of its threads' columns and writes their sums to the workspace. A second kernel
+ * adds the blocks' sums in order. ROWS is a constant, not the GPU's size, so that bits are the same
+ * everywhere.
  */
 #include "op/rows_add.cuh"
 

@@ -7,11 +7,11 @@
  * Candidates are the library's proposals that neither split k nor use atomics. Normally the first is
  * taken. While tuning, every candidate runs on the operands of the call, and the fastest is taken.
  * If r is c, the product is then added more than once, and the call waits for the GPU; so tuning is
- * for a step whose results nobody needs, outside of a capture. If the library has no proposal, the
- * kernel of gemm_plain.cuh runs.
+ * for a step whose results nobody needs, outside of a capture. If the library has no proposal, it
+ * refuses the product, and the next kernel runs (product_kernels.c).
  *
  * Otherwise a call waits for nothing and allocates nothing: its descriptors stand on the stack, its
- * scratch is the caller's BLAS_WORKSPACE_BYTES.
+ * scratch is the caller's DENSE_WORKSPACE bytes.
  */
 #ifndef OP_BLAS_CUH
 #define OP_BLAS_CUH
@@ -20,7 +20,7 @@
 
 extern "C" {
 #include "op/choices.h"
-#include "op/gemm.h"
+#include "op/product.h"
 
 /* A grouped product, launched in the one of n tile shapes that is on record (choices.h), or else in
  * the first. While tuning, one without a record is timed in all of them; what it adds to is then
@@ -28,12 +28,6 @@ extern "C" {
 typedef Status GroupedLaunch(struct Exec *ex, const char *op, const void *product);
 Status grouped_run(struct Exec *ex, const char *op, const ChoiceKey *key, const int *shape,
                    GroupedLaunch *const *launch, int n, const void *product);
-
-/* r: the matrix that is added if g->beta is 1, of c's type and layout; NULL: c itself. a_type and
- * b_type must be equal. */
-Status blas_run(struct Exec *ex, const GemmArgs *g, const void *r, void *workspace);
 }
-
-static const size_t BLAS_WORKSPACE_BYTES = (size_t)32 << 20;
 
 #endif

@@ -1,17 +1,21 @@
 /*
- * embed: the look-up and its gradient. forward: a thread has a pack of FORWARD_ROWS rows, learns
- * their ids, and fetches all before it stores any.
+ * embed: kernels of the look-up and of its gradient.
  *
- * backward adds rows that meet in the same row of dtable, and must add them in one order without
- * atomics on floats. So tokens are sorted by id first (stable, so those of an id stay in the order
- * of n), which costs 4 integers a token, and then
- *   runs   a block takes RUN_TILE sorted tokens, its threads columns, and adds up runs of one id. A
- *          run inside the tile goes to dtable; a part of one that crosses an edge to the workspace
- *   join   the tile in which such a run begins adds its parts, tile after tile, to dtable
- * The cuts are fixed by the sorted order: no bit depends on timing, and a frequent id is spread
- * over as many blocks as it has tiles. The sort is gpu_sort, which is stable.
+ * forward: a thread has a pack of FORWARD_ROWS rows. It reads their ids and fetches all packs
+ * before it stores any.
  *
- * The device cannot report an id outside the table: its row of h is NaN, its gradient goes nowhere.
+ * backward adds rows of several tokens to one row of dtable. It must add them in one order, without
+ * atomics on floats. So tokens are sorted by id first. The sort is stable: tokens of one id stay in
+ * the order of n. It costs 4 integers a token. Two kernels follow:
+ *   runs   A block takes RUN_TILE sorted tokens, its threads take columns, and it adds up runs of one
+ *          id. A run inside the tile goes to dtable. Of a run that crosses the tile's edge, this
+ *          tile's part goes to the workspace.
+ *   join   The tile in which such a run begins adds its parts, tile after tile, to dtable.
+ * The sorted order alone decides where runs are cut. So no bit depends on timing, and a frequent id
+ * keeps as many blocks busy as it has tiles.
+ *
+ * The device cannot report an id outside the table: its row of h is NaN, and its gradient is
+ * dropped.
  */
 #include "op/rows.cuh"
 
@@ -149,15 +153,16 @@ static __device__ __forceinline__ void row_add(float *row, const float (&sum)[P]
     store<WIDE>(row, v);
 }
 
-/* What to do behind each token of a tile: a run, or the tile's part of one, ends there and is put in
- * or added to `to`; or it goes on, and `to` is NULL. What is no id is summed up for nobody. */
+/* What to do after each token of a tile. If a run, or this tile's part of it, ends there, it is
+ * stored in `to` or added to it. If the run continues, `to` is NULL. Sums of ids outside the table
+ * are dropped. */
 struct TileToken {
     int32_t token;
     bool ends, adds;
     float *to;
 };
 
-/* Key number i of the sorted ones; beside them what is no id and not `vocabulary`. */
+/* The i-th sorted key. Outside the list: a number that is neither an id nor `vocabulary`. */
 template <typename T> static __device__ __forceinline__ uint32_t key_at(const Runs<T> &a, int64_t i)
 {
     return i >= 0 && i < a.n ? a.key[i] : UINT32_MAX;
@@ -239,7 +244,7 @@ template <typename T, bool WIDE> static __global__ void embed_join_kernel(Runs<T
     int64_t col = ((int64_t)blockIdx.y * RUN_THREADS + threadIdx.x) * P;
     if (col >= a.d || next >= a.n) return;
     uint32_t key = a.key[next - 1];
-    if (key != a.key[next] || key >= a.vocabulary) return; /* nothing leaves */
+    if (key != a.key[next] || key >= a.vocabulary) return; /* no run crosses the edge */
     if (first > 0 && a.key[first - 1] == key) return;      /* it began earlier */
     int64_t last = (run_end(a.key, next, a.n, key) - 1) / RUN_TILE;
     float sum[P];

@@ -1,5 +1,5 @@
-/* exchange_alltoall on a GPU: rows to their places, and back into sums. Bound by memory: each row is
- * read and written once. */
+/* exchange_alltoall: the kernels around its messages: rows are copied to their offsets, and summed
+ * up when they come back. Bound by memory: each row is read and written once. */
 #include "op/rows.cuh"
 
 #include "op/exchange.h"
@@ -25,8 +25,8 @@ static __device__ __forceinline__ int32_t local_expert(int64_t e, int64_t first,
     return e >= first && e < first + here ? (int32_t)(e - first) : -1;
 }
 
-/* Slots of token n go to place p; thread `lane` of the `lanes` that have a pack of its row takes its
- * share. */
+/* Copies the routing of token n to offset p. `lanes` threads hold the token's row, and thread
+ * `lane` copies its share of the slots. */
 template <typename T>
 static __device__ __forceinline__ void pack_slots(const Pack<T> &a, int64_t n, int64_t p,
                                                   int64_t lane, int64_t lanes)

@@ -18,8 +18,8 @@
  * come back. One barrier is not enough, because nobody would know when buffers are free.
  *
  * Buffers lie anywhere in one block that the ranks have opened to each other (exchange_open). Their
- * places in it travel with the counts, so nothing has to lie at the same place on all ranks. On a GPU
- * an exchange is one launch and a few fills (exchange_direct.cu).
+ * places in it travel with the counts, so nothing has to lie at the same place on all ranks. On a
+ * GPU an exchange is one launch and a few fills (exchange_direct.cu).
  */
 #include "op/exchange_direct.h"
 

@@ -1,19 +1,19 @@
 /*
- * exchange_direct on a GPU: dispatch and combine are one kernel each, which waits for the other ranks'
- * kernels by flags in their flag areas (exchange_direct.h). Nothing waits on the host, and what a
- * kernel needs from the step before lies on the device, so it may be captured.
+ * exchange_direct on a GPU: dispatch and combine are one kernel each, which waits for the other
+ * ranks' kernels by flags in their flag areas (exchange_direct.h). Nothing waits on the host, and
+ * what a kernel needs from the step before lies on the device, so it may be captured.
  *
  * Blocks are few, because they stand beside products, and links are slow beside them: BLOCKS of
  * WARPS warps, a warp a token. Dispatch reads a token's row once, PACKS packs a lane at a time, and
- * stores it to each of its ranks; stores need no answer. Combine loads the row of SOURCES ranks at a
- * time and adds them up in their order: a load from another GPU takes about 2 us, so
- * BLOCKS x WARPS x SOURCES x HELD x 512 bytes, 2 MB, are on their way.
+ * stores it to each of its ranks; stores need no answer. Combine loads the row of SOURCES ranks at
+ * a time and adds them up in their order: a load from another GPU takes about 2 us, so BLOCKS x
+ * WARPS x SOURCES x HELD x 512 bytes, 2 MB, are on their way.
  *
- * A flag is stored with release and read with acquire for the system. One thread a rank does, behind
- * a barrier of the block, and the block that ends last does for all. A kernel that waits looks at
- * its clock and at a word of the host's: past the deadline it says whom it waited for, and leaves.
- * Then it stored nothing, or not all, and rows that did not come have no expert, so that what
- * follows is safe; the host ends the step (comm_watch).
+ * A flag is stored with release and read with acquire for the system. One thread a rank does,
+ * behind a barrier of the block, and the block that ends last does for all. A kernel that waits
+ * looks at its clock and at a word of the host's: past the deadline it says whom it waited for, and
+ * leaves. Then it stored nothing, or not all, and rows that did not come have no expert, so that
+ * what follows is safe; the host ends the step (comm_watch).
  */
 #include "op/rows.cuh"
 
@@ -40,7 +40,8 @@ static __device__ __forceinline__ DirectHeader *header_of(const Windows &w, int 
     return reinterpret_cast<DirectHeader *>(w.window[rank]);
 }
 
-/* What another rank stored before it set its flag; never from a register or a cache of this thread. */
+/* What another rank stored before it set its flag; never from a register or a cache of this
+ * thread. */
 template <typename V> static __device__ __forceinline__ V load_volatile(const V *at)
 {
     return *const_cast<const volatile V *>(at);
@@ -62,8 +63,8 @@ static __device__ bool flag_wait(const Windows &w, const uint32_t *flag, uint32_
     return true;
 }
 
-/* The first block posts to all ranks; each block waits until all have posted here. All threads call.
- * False: a rank did not come. */
+/* The first block posts to all ranks; each block waits until all have posted here. All threads
+ * call. False: a rank did not come. */
 static __device__ bool barrier_enter(const Windows &w, const int32_t *count, uint32_t epoch)
 {
     int rank = (int)threadIdx.x;

@@ -13,8 +13,8 @@ typedef struct DirectPost {
     int32_t count[DIRECT_RANKS]; /* tokens that it sends to each rank; with routing alone */
 } DirectPost;
 
-/* A flag holds the number of the last exchange that set it. Flags only grow, so nobody clears them. On
- * the CPU comm_barrier does their work. */
+/* A flag holds the number of the last exchange that set it. Flags only grow, so nobody clears them.
+ * On the CPU comm_barrier does their work. */
 typedef struct DirectHeader {
     uint32_t entered[DIRECT_RANKS]; /* by rank: its post is here, and its memory may be used */
     uint32_t left[DIRECT_RANKS];    /* by rank: it uses this rank's memory no more */

@@ -1,5 +1,5 @@
-/* gpu_exec: what launchers ask of the Exec that an op runs on. They see nothing else of it, so a .cu need not
- * include op.h. */
+/* gpu_exec: what launchers ask of the Exec that an op runs on. They see nothing else of it, so a
+ * .cu need not include op.h. */
 #ifndef OP_GPU_EXEC_H
 #define OP_GPU_EXEC_H
 

@@ -3,9 +3,10 @@
  * policy P of grouped.cuh,
  *
  *     launch(ex, op, p)                          runs the product p; P::KERNEL says by which kernel
- *     by_kernel<INDEXES>(ex, needs, indexed, run)    calls run(KernelTypes()) for the kernel that multiplies
+ *     by_types<KERNEL, INDEXES>(f32, indexed, run)   calls run(KernelTypes()) for one of its kernels
  *     dot_parts(p)                               how many partial sums of a row's `dot` launch leaves
- *     KernelNeeds                                what decides that: operands, addresses, widths
+ *
+ * Which of them multiplies is decided by the rows of product_kernels.c.
  *
  * The plain kernel of grouped.cuh runs on any GPU: a vendor may begin with it alone. A second vendor's
  * folder is chosen here.

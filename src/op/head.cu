@@ -16,10 +16,12 @@
  * The device cannot report a target outside the vocabulary: its loss is NaN, so the step is
  * skipped.
  */
-#include "op/blas.cuh"
+#include "op/kernel.cuh"
 #include "op/rows.cuh"
 
+extern "C" {
 #include "op/product.h"
+}
 
 static const int THREADS = 512;
 static const int LONG_ROW_BYTES = 96 << 10, LONG_ROW_THREADS = 1024; /* above: one block, not two */
@@ -227,7 +229,7 @@ static Status rows_run(struct Exec *ex, const HeadLoss *a, void *logits, int64_t
 
 extern "C" size_t head_loss_cuda_workspace(const struct Exec *, const void *args)
 {
-    return head_logits_bytes((const HeadLoss *)args) + BLAS_WORKSPACE_BYTES;
+    return head_logits_bytes((const HeadLoss *)args) + DENSE_WORKSPACE;
 }
 
 extern "C" Status head_loss_cuda(struct Exec *ex, const void *args)
@@ -238,11 +240,11 @@ extern "C" Status head_loss_cuda(struct Exec *ex, const void *args)
     for (int64_t first = 0; first < N; first += rows) {
         int64_t n = N - first < rows ? N - first : rows;
         HeadProducts p = head_products(a, logits, first, n);
-        TRY(blas_run(ex, &p.logits, NULL, blas_space));
+        TRY(dense_run(ex, &p.logits, NULL, blas_space));
         TRY(a->x.dtype == DTYPE_F32 ? rows_run<float>(ex, a, logits, first, n)
                                     : rows_run<Bf16>(ex, a, logits, first, n));
-        if (a->dx.data != NULL) TRY(blas_run(ex, &p.dx, NULL, blas_space));
-        if (a->dw.data != NULL) TRY(blas_run(ex, &p.dw, NULL, blas_space));
+        if (a->dx.data != NULL) TRY(dense_run(ex, &p.dx, NULL, blas_space));
+        if (a->dw.data != NULL) TRY(dense_run(ex, &p.dw, NULL, blas_space));
     }
     head_sum_kernel<<<1, THREADS, 0, exec_stream(ex)>>>(
         (const float *)a->loss.data, (const float *)a->scale.data, (float *)a->loss_sum.data, N);

@@ -1,5 +1,6 @@
-/* jitter: a thread makes a block of four random numbers and uses one of them. Ten rounds of integers
- * a logit, where choosing takes some hundred instructions: a warp is not worth their sharing. */
+/* jitter: the kernel that multiplies the router's logits by random factors. A thread makes a block
+ * of four random numbers and uses one of them: ten rounds of integers a logit. Sharing them in a
+ * warp is not worth it, because choosing experts takes some hundred instructions a logit anyway. */
 #define PHILOX_FUNCTION static __device__ __forceinline__
 #include "base/philox.h"
 #include "op/kernel.cuh"

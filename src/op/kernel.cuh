@@ -52,8 +52,8 @@ static __device__ __forceinline__ T block_fold(T v, T *room, T none, F warp_fold
     return v;
 }
 
-/* Sum over a block, the same in all threads; `room` is shared memory for BLOCK_WARPS such numbers and
- * may be used again after the call. */
+/* Sum over a block, the same in all threads; `room` is shared memory for BLOCK_WARPS such numbers
+ * and may be used again after the call. */
 template <typename T> static __device__ __forceinline__ T block_sum(T v, T *room)
 {
     return block_fold(v, room, (T)0, [](T x) { return warp_sum(x); });

@@ -1,16 +1,24 @@
-/* libraries: opens and closes the libraries of an Exec, and what kernels ask of it: stream, workspace,
- * ticket. */
+/* libraries: opens and closes the libraries of an Exec, and what kernels ask of it: stream,
+ * workspace, ticket. */
 #include "op/libraries.h"
 
 #include "gpu/gpu.h"
 #include "op/gpu_exec.h"
+#include "op/kernels.h"
 #include "op/op.h"
 
 Status libraries_open(Exec *ex, Arena *a)
 {
+    KernelDevice *device = NULL;
+    TRY(ARENA_ZEROED(a, 1, &device));
+    device->vendor = op_vendor;
+    device->capability = 10 * gpu_limit(GPU_CAPABILITY_MAJOR) + gpu_limit(GPU_CAPABILITY_MINOR);
     for (int i = 0; i < LIBRARY_COUNT; i++) {
-        if (op_library[i].open != NULL) TRY(op_library[i].open(ex, a, &ex->library[i]));
+        const OpLibrary *l = &op_library[i];
+        if (l->open != NULL) TRY(l->open(ex, a, &ex->library[i]));
+        if (l->lacks != NULL) device->lacks[i] = l->lacks(ex->library[i]);
     }
+    ex->device = device;
     return OK;
 }
 
@@ -33,12 +41,6 @@ Status exec_tune(Exec *ex, bool on)
 {
     void *products = ex->library[LIBRARY_PRODUCTS];
     return products == NULL ? OK : op_library[LIBRARY_PRODUCTS].tune(products, on);
-}
-
-const char *exec_attention_why(const Exec *ex)
-{
-    const void *attention = ex->library[LIBRARY_ATTENTION];
-    return attention == NULL ? "" : op_library[LIBRARY_ATTENTION].why(attention);
 }
 
 GpuStream exec_gpu_stream(Exec *ex)

@@ -1,5 +1,5 @@
-/* libraries: the vendor's libraries that ops on a GPU call, as a table of rows: opened with an Exec, closed
- * with it. A build has the table of its vendor (nv/libraries.cu), or an empty one
+/* libraries: the vendor's libraries that ops on a GPU call, as a table of rows: opened with an
+ * Exec, closed with it. A build has the table of its vendor (nv/libraries.cu), or an empty one
  * (libraries_off.c). Which kernel or library a call takes is not decided here but by the op. */
 #ifndef OP_LIBRARIES_H
 #define OP_LIBRARIES_H
@@ -11,6 +11,10 @@
 struct Exec;
 struct Choices;
 
+/* VENDOR_ANY: nobody's. A build is for one vendor's GPUs. */
+typedef enum GpuVendor { VENDOR_ANY, VENDOR_NVIDIA, VENDOR_OTHER } GpuVendor;
+extern const GpuVendor op_vendor;
+
 /* In the order in which they are opened. */
 typedef enum LibraryId { LIBRARY_ATTENTION, LIBRARY_PRODUCTS, LIBRARY_COUNT } LibraryId;
 
@@ -21,12 +25,12 @@ typedef struct OpLibrary {
     void (*close)(void *library);
     struct Choices *(*choices)(void *library); /* which algorithm each shape takes (choices.h) */
     Status (*tune)(void *library, bool on);
-    const char *(*why)(
-        const void *library); /* why the last call went to another kernel; "": none did */
+    const char *(*lacks)(const void *library); /* why it cannot be used; NULL: it can */
 } OpLibrary;
 
 extern const OpLibrary op_library[LIBRARY_COUNT];
 
+/* Also sets ex->device, so that kernels know which libraries are there. */
 Status libraries_open(struct Exec *ex, Arena *a);
 void libraries_close(struct Exec *ex);
 
@@ -35,8 +39,4 @@ struct Choices *exec_choices(const struct Exec *ex);
 /* While on, a product of a shape that has no choice yet times its candidates: results mean nothing,
  * each such call waits. Not while a graph is captured. */
 Status exec_tune(struct Exec *ex, bool on);
-/* Why this Exec's last attention went through no library, as a sentence; before the first, why none
- * will; "": it did, or may. */
-const char *exec_attention_why(const struct Exec *ex);
-
 #endif

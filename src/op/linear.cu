@@ -20,9 +20,11 @@
  *
  * Such a call is cut along N, so that the parts of a batch never exist as a whole.
  */
-#include "op/blas.cuh"
+#include "op/kernel.cuh"
 
+extern "C" {
 #include "op/product.h"
+}
 
 #include <cmath>
 
@@ -60,7 +62,7 @@ extern "C" size_t linear_cuda_workspace(const struct Exec *, const Linear *l)
 {
     Product p = linear_product(l);
     Split s = split_of(&p);
-    return BLAS_WORKSPACE_BYTES + s.a_bytes + s.b_bytes + s.c_bytes;
+    return DENSE_WORKSPACE + s.a_bytes + s.b_bytes + s.c_bytes;
 }
 
 /* Where the parts of a matrix lie: element (r, c) of part i at r * row + c + i * part. */
@@ -155,7 +157,7 @@ static Status in_pieces(struct Exec *ex, const GemmArgs *g, bool more, void *bla
     for (int64_t first = 0; first < g->k; first += each) {
         int64_t left = g->k - first;
         GemmArgs piece = gemm_terms(all, first, left < each ? left : each);
-        TRY(blas_run(ex, &piece, NULL, blas_space));
+        TRY(dense_run(ex, &piece, NULL, blas_space));
     }
     return OK;
 }
@@ -166,10 +168,10 @@ static Status part_run(struct Exec *ex, const Product *p, const Split *s, int64_
 {
     Product part = product_rows(p, first, n);
     GemmArgs g = part.g;
-    char *blas_space = (char *)exec_workspace(ex), *a = blas_space + BLAS_WORKSPACE_BYTES;
+    char *blas_space = (char *)exec_workspace(ex), *a = blas_space + DENSE_WORKSPACE;
     char *b = a + s->a_bytes, *c = b + s->b_bytes;
     bool again = first > 0 && !p->sum_over_rows;
-    if (!s->a && !s->b) return blas_run(ex, &g, part.r, blas_space);
+    if (!s->a && !s->b) return dense_run(ex, &g, part.r, blas_space);
     if (s->a) {
         TRY(take_apart(ex, g.a.at, a, g.a.turned ? g.k : g.m, &g.a.ld, s->along_k == !g.a.turned,
                        s->along_k ? Order{ 0, 0, 1 } : Order{ 0, 1, 2 }));
@@ -182,7 +184,7 @@ static Status part_run(struct Exec *ex, const Product *p, const Split *s, int64_
     }
     g.a.type = g.b.type = DTYPE_BF16;
     *(s->along_k ? &g.k : s->a ? &g.m : &g.n) *= PARTS;
-    if (s->along_k) return blas_run(ex, &g, part.r, blas_space);
+    if (s->along_k) return dense_run(ex, &g, part.r, blas_space);
     g.c.at = c;
     g.c.type = DTYPE_F32;
     g.c.ld = g.n;

@@ -1,7 +1,8 @@
 /*
- * moe_bias: the gradient of the experts' biases. Bound by memory: dy is read once. A block sums a tile
- * of rows of one expert, a warp every eighth row, 512 bytes of it; a second launch adds up an expert's
- * tiles in their order. So the bits depend on the groups alone.
+ * moe_bias: kernels of the gradient of the experts' biases. They are bound by memory: dy is read
+ * once. A block sums a tile of rows of one expert, and each of its warps takes every BIAS_WARPS-th
+ * row. A second launch adds up an expert's tiles in their order. So bits depend on the groups
+ * alone.
  */
 #include "op/grouped.cuh"
 #include "op/rows.cuh"

@@ -1,13 +1,16 @@
 /*
- * moe_combine: kernels of the weighted sum and of the bias update. Combine is bound by memory: K
- * rows of a token are read once each and y is written once. A thread has a pack of y, of one token
- * after the other. It adds up what came of SLOTS slots, then of shared and of residual, in that order.
- * As soon as it has added a pack it asks for that of its next token in the same registers, and for
- * the row of the token behind that: so loads never pause, and no load waits for the number of its
- * row. y may be the residual: a thread writes only what it has read. Threads of a block lie along a
- * row first, then over tokens. Blocks are as many as run at a time.
+ * moe_combine: kernels of the weighted sum of experts' rows, and of the update of the router's
+ * bias.
  *
- * The bias update is one block: it sees domains x experts integers once a step.
+ * Combine is bound by memory: it reads K rows of each token once and writes y once. A thread has
+ * one pack of y and takes one token after the other. It adds up the rows of SLOTS slots, then
+ * shared and residual, in that order. As soon as it has added a pack, it asks for the same pack of
+ * its next token in the same registers, and for the row numbers of the token after that. So loads
+ * never pause, and no load waits for the number of its row. y may be the residual: a thread writes
+ * only what it has read. The threads of a block lie along a row first, then over tokens. There are
+ * exactly the blocks that can run at the same time.
+ *
+ * The bias update is one block: it reads domains x experts integers once a step.
  */
 #include "op/rows.cuh"
 
@@ -40,7 +43,8 @@ static __device__ __forceinline__ void combine_add(const Packed<T, WIDE> &row, f
     for (int i = 0; i < P; i++) sum[i] += weight * v[i];
 }
 
-/* `slots` slots of token n from slot `first` on, which is slot `at` of all: 0 past the last token. */
+/* `slots` slots of token n from slot `first` on, which is slot `at` of all: 0 past the last
+ * token. */
 struct Pass {
     int64_t n, at;
     int first, slots;
@@ -141,7 +145,7 @@ static __global__ __launch_bounds__(ROWS_THREADS,
     }
 }
 
-/* With the fewest slots at a time that hold all k. */
+/* Chooses the smallest SLOTS that holds all k. */
 template <typename T, bool WIDE, int SLOTS = 1>
 static void combine_launch(LaunchStream stream, const Combine<T> &c)
 {

@@ -358,46 +358,42 @@ extern "C" size_t moe_product_cuda_workspace(const struct Exec *, const MoeProdu
     return (size_t)(parts * p->rows->bound) * sizeof(float);
 }
 
-/* run(types) for the kernel that multiplies. */
-template <bool INDEXES, typename F>
-static Status by_types(struct Exec *ex, const MoeProduct &p, std::initializer_list<const void *> at,
-                       int64_t columns, F run)
+/* run(types) for this kernel and the types of the call. */
+template <Kernel KERNEL, bool INDEXES, typename F>
+static Status product_types(const MoeProduct &p, F run)
 {
-    int64_t experts = tensor_elems(p.offsets) - 1;
     bool indexed = p.row_token != NULL && p.row_token->data != NULL;
-    return by_kernel<INDEXES>(ex, { p.op, *p.in, *p.w, experts, at, { p.I, columns } }, indexed,
-                              run);
+    return by_types<KERNEL, INDEXES>(p.in->data.dtype == DTYPE_F32, indexed, run);
 }
 
-template <bool TURNED> static Status store(struct Exec *ex, const MoeProduct &p)
+template <Kernel KERNEL, bool TURNED> static Status store(struct Exec *ex, const MoeProduct &p)
 {
-    return by_types<false>(ex, p, { p.out->data }, p.O, [&](auto types) {
+    return product_types<KERNEL, false>(p, [&](auto types) {
         return launch(ex, p.op, RowProduct<decltype(types), TURNED, false, false>(p));
     });
 }
 
-static Status store_biased(struct Exec *ex, const MoeProduct &p)
+template <Kernel KERNEL> static Status store_biased(struct Exec *ex, const MoeProduct &p)
 {
-    return by_types<false>(ex, p, { p.out->data, p.bias->data }, p.O, [&](auto types) {
-        return launch(ex, p.op, BiasedStore<decltype(types)>(p));
-    });
+    return product_types<KERNEL, false>(
+        p, [&](auto types) { return launch(ex, p.op, BiasedStore<decltype(types)>(p)); });
 }
 
-template <bool PLAIN> static Status swiglu(struct Exec *ex, const MoeProduct &p, const MoeUpFwd *a)
+template <Kernel KERNEL, bool PLAIN>
+static Status swiglu(struct Exec *ex, const MoeProduct &p, const MoeUpFwd *a)
 {
-    return by_types<true>(
-        ex, p, { p.out->data, p.result->data, a->bias.data }, tensor_cols(p.result),
-        [&](auto types) { return launch(ex, p.op, UpForward<decltype(types), PLAIN>(p, a)); });
+    return product_types<KERNEL, true>(
+        p, [&](auto types) { return launch(ex, p.op, UpForward<decltype(types), PLAIN>(p, a)); });
 }
 
-template <bool CLAMPED>
+template <Kernel KERNEL, bool CLAMPED>
 static Status swiglu_backward(struct Exec *ex, const MoeProduct &p, const MoeDownBwdInput *a)
 {
     if (p.zeroed != NULL) {
         TRY(gpu_fill(p.zeroed->data, 0, tensor_bytes(p.zeroed), exec_stream(ex)));
     }
     if (p.rows->bound == 0) return OK;
-    return by_types<true>(ex, p, { a->pre.data, a->dpre.data, a->wact.data }, p.O, [&](auto types) {
+    return product_types<KERNEL, true>(p, [&](auto types) {
         DownBackward<decltype(types), CLAMPED> kernel(p, a, (float *)exec_workspace(ex));
         TRY(launch(ex, p.op, kernel));
         moe_dweight_kernel<<<grid_of(p.rows->bound, 256), 256, 0, exec_stream(ex)>>>(
@@ -408,20 +404,38 @@ static Status swiglu_backward(struct Exec *ex, const MoeProduct &p, const MoeDow
     });
 }
 
-extern "C" Status moe_product_cuda(struct Exec *ex, const MoeProduct *p)
+/* What happens to a row of the product. */
+template <Kernel KERNEL> static Status product(struct Exec *ex, const void *call)
 {
-    const MoeUpFwd *up = (const MoeUpFwd *)p->args;
-    const MoeDownBwdInput *down = (const MoeDownBwdInput *)p->args;
-    bool biased = moe_product_biased(p);
-    switch (p->epilogue) {
+    const MoeProduct &p = *(const MoeProduct *)((const GroupedCall *)call)->product;
+    const MoeUpFwd *up = (const MoeUpFwd *)p.args;
+    const MoeDownBwdInput *down = (const MoeDownBwdInput *)p.args;
+    bool biased = moe_product_biased(&p);
+    switch (p.epilogue) {
     case MOE_SWIGLU:
-        return biased || up->limit > 0 ? swiglu<false>(ex, *p, up) : swiglu<true>(ex, *p, up);
+        return biased || up->limit > 0 ? swiglu<KERNEL, false>(ex, p, up)
+                                       : swiglu<KERNEL, true>(ex, p, up);
     case MOE_SWIGLU_BACKWARD:
-        return down->limit > 0 ? swiglu_backward<true>(ex, *p, down)
-                               : swiglu_backward<false>(ex, *p, down);
+        return down->limit > 0 ? swiglu_backward<KERNEL, true>(ex, p, down)
+                               : swiglu_backward<KERNEL, false>(ex, p, down);
     default:
-        return biased      ? store_biased(ex, *p)
-               : p->turned ? store<true>(ex, *p)
-                           : store<false>(ex, *p);
+        return biased     ? store_biased<KERNEL>(ex, p)
+               : p.turned ? store<KERNEL, true>(ex, p)
+                          : store<KERNEL, false>(ex, p);
     }
+}
+
+extern "C" Status moe_product_hopper(struct Exec *ex, const void *call)
+{
+    return product<KERNEL_HOPPER>(ex, call);
+}
+
+extern "C" Status moe_product_mma(struct Exec *ex, const void *call)
+{
+    return product<KERNEL_MMA>(ex, call);
+}
+
+extern "C" Status moe_product_plain(struct Exec *ex, const void *call)
+{
+    return product<KERNEL_PLAIN>(ex, call);
 }

@@ -62,4 +62,14 @@ typedef struct MoeSum {
     bool overwrite; /* = instead of += */
 } MoeSum;
 
+/* A grouped product as kernels see it: what decides which of them multiplies (product_kernels.c). */
+enum { GROUPED_AT = 5, GROUPED_HOPPER_EXPERTS = 4096 };
+typedef struct GroupedCall {
+    const Operand *a, *b;
+    int64_t experts;
+    const void *at[GROUPED_AT]; /* other memory that is read or written by rows; NULL: none */
+    int64_t width[2];           /* of rows, in elements */
+    const void *product;        /* the MoeProduct or MoeSum */
+} GroupedCall;
+
 #endif

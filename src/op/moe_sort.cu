@@ -1,20 +1,21 @@
 /*
- * moe_sort: a stable counting sort in two launches. Slots are cut into at most BLOCKS blocks:
+ * moe_sort: kernels that sort slots (token, k) by expert. It is a stable counting sort in two
+ * launches; slots are cut into at most BLOCKS blocks:
  *
- *   1  a block counts its slots by expert                         count[block][e]
- *   2  a block sums up the counts of all blocks and those of the blocks before it, which is where
- *      its rows of an expert begin; then it places its slots: a row is that place, plus the slots
- *      of that expert in warps before, plus those in front of it in its own warp
+ *   1  A block counts its slots by expert: count[block][e].
+ *   2  A block sums up the counts of all blocks, and those of earlier blocks: that is where its rows of
+ *      an expert begin. Then it places its slots. A slot's row is this beginning, plus the slots of
+ *      the same expert in earlier warps, plus those before it in its own warp.
  *
  * The first launch notes where a pool's rows begin and the second moves its top, so no block of the
  * second reads what another one writes.
  *
- * Each block reads all counts: 64 KiB for 65536 slots over 256 experts, less time than a launch in
- * between takes, and the bound on blocks keeps it so for more slots.
+ * Each block reads all counts: 64 KiB for 65536 slots over 256 experts. That takes less time than a
+ * launch in between. The bound on blocks keeps it so for more slots.
  *
- * Every count is an integer and every place is decided by position alone, so rows come out in the
- * order of slots whatever the GPU does first. All of it is a fraction of a percent of the experts'
- * products; what counts is that it is two short launches and nothing waits for the host.
+ * Every count is an integer, and position alone decides every row. So rows are in the order of
+ * slots, whatever the GPU does first. The sort is a fraction of a percent of the experts' products.
+ * What matters is that it is two short launches and that nothing waits for the host.
  */
 #include "op/kernel.cuh"
 
@@ -85,8 +86,8 @@ static __device__ int32_t sum_before(int32_t *count, int32_t n)
     return lane_get(running, WARP - 1);
 }
 
-/* total[e] = slots of expert e, before[e] = those in blocks before this one. As many parts of the
- * threads as there is work for take the blocks in turn. */
+/* total[e] = slots of expert e, before[e] = those in earlier blocks. If there are more threads than
+ * experts, the threads are split into parts, and part p takes every parts-th block. */
 static __device__ void sum_blocks(const Sort &s, int32_t *total, int32_t *before)
 {
     int32_t parts = max(1, THREADS / s.experts), span = THREADS / parts;

@@ -117,18 +117,6 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     }
 };
 
-template <bool TOKEN_FIRST> static Status run(struct Exec *ex, const MoeSum &s)
-{
-    const Operand *a = TOKEN_FIRST ? s.by_token : s.by_row,
-                  *b = TOKEN_FIRST ? s.by_row : s.by_token;
-    int64_t experts = tensor_elems(s.offsets) - 1;
-    return by_kernel<true>(
-        ex,
-        { s.op, *a, *b, experts, { s.dw->data }, { tensor_cols(&a->data), tensor_cols(&b->data) } },
-        s.row_token->data != NULL,
-        [&](auto types) { return launch(ex, s.op, WeightSum<decltype(types), TOKEN_FIRST>(s)); });
-}
-
 /* Experts without rows have no tile. A column of blocks for each expert. */
 static __global__ void clear_empty_kernel(Groups groups, float *dw, int64_t each)
 {
@@ -147,8 +135,32 @@ static Status clear_empty(struct Exec *ex, const MoeSum *s)
     return kernel_status(s->op);
 }
 
-extern "C" Status moe_weight_cuda(struct Exec *ex, const MoeSum *s)
+template <Kernel KERNEL, bool TOKEN_FIRST> static Status sum_rows(struct Exec *ex, const MoeSum &s)
 {
-    if (s->overwrite) TRY(clear_empty(ex, s));
-    return s->token_first ? run<true>(ex, *s) : run<false>(ex, *s);
+    bool f32 = s.by_row->data.dtype == DTYPE_F32;
+    return by_types<KERNEL, true>(f32, s.row_token->data != NULL, [&](auto types) {
+        return launch(ex, s.op, WeightSum<decltype(types), TOKEN_FIRST>(s));
+    });
+}
+
+template <Kernel KERNEL> static Status weight(struct Exec *ex, const void *call)
+{
+    const MoeSum &s = *(const MoeSum *)((const GroupedCall *)call)->product;
+    if (s.overwrite) TRY(clear_empty(ex, &s));
+    return s.token_first ? sum_rows<KERNEL, true>(ex, s) : sum_rows<KERNEL, false>(ex, s);
+}
+
+extern "C" Status moe_weight_hopper(struct Exec *ex, const void *call)
+{
+    return weight<KERNEL_HOPPER>(ex, call);
+}
+
+extern "C" Status moe_weight_mma(struct Exec *ex, const void *call)
+{
+    return weight<KERNEL_MMA>(ex, call);
+}
+
+extern "C" Status moe_weight_plain(struct Exec *ex, const void *call)
+{
+    return weight<KERNEL_PLAIN>(ex, call);
 }

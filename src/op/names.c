@@ -1,5 +1,6 @@
-/* names: words of kinds of work and of exchange, which what runs no op needs, too: sheets of GPUs,
- * settings, the library of traces. */
+/* names: words of kinds of work, of exchanges and of kernels. Sheets of GPUs, settings and the library
+ * of traces need them, which run no op. */
+#include "op/attention.h"
 #include "op/exchange.h"
 #include "op/work.h"
 
@@ -16,3 +17,14 @@ const char exchange_names[] =
 #include "op/exchange.def"
 #undef EXCHANGE
     "|auto";
+
+const char attention_kernel_names[] = "|auto"
+#define KERNEL(ID, name, ...) "|" #name
+#include "op/attention.def"
+    ;
+
+const AttentionWord attention_words[ATTENTION_KERNELS] = {
+    [ATTENTION_AUTO] = { "auto", true },
+#define KERNEL(ID, name, f32, ...) [ATTENTION_##ID] = { #name, f32 },
+#include "op/attention.def"
+};

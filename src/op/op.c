@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "op/cpu_set.h"
+#include "op/kernels.h"
 #include "op/moe_product.h"
 #include "op/ops.h"
 #include "op/product.h"
@@ -42,11 +43,6 @@ static const OpCpu *cpu_op(const Exec *ex, OpId id)
 #define SPACE(own, cpu) own
 #define SAME(own, cpu)  cpu
 #define NONE(own, cpu)  NULL
-#ifdef HAVE_CUDA
-#define CUDA_OP(function) function
-#else
-#define CUDA_OP(function) NULL
-#endif
 
 static const OpDesc table[OP_ID_COUNT] = {
 #define ENTRY(Args, stem, space, cuda, cuda_space)                                                 \

@@ -104,9 +104,9 @@ typedef struct Backend {
     Status (*sync)(Exec *ex); /* waits for all lanes */
     /* Waits; the first element that is not finite and its value, or index -1. */
     Status (*find_bad)(Exec *ex, const Tensor *t, int64_t *index, double *value);
-    const struct Streams *streams; /* of these three: backend/backend.h */
+    const struct Streams *streams; /* of these two: backend/backend.h */
     const struct Graphs *graphs;
-    const struct Device *device;
+    void (*close)(Exec *ex); /* gives back what the Exec holds; NULL: nothing */
 } Backend;
 
 /* Sees every op on its way to the backend. It passes the op on with op_next, and finds itself at
@@ -129,7 +129,7 @@ typedef enum OpId {
     OP_ID_COUNT
 } OpId;
 
-enum { EXEC_NOTE_BYTES = 160 };
+enum { EXEC_NOTE_BYTES = 320 };
 
 /* What ops have to say once: that a slower kernel runs than the one made for this device. */
 typedef struct ExecNotes {
@@ -153,14 +153,16 @@ struct Exec {
     struct Gemm *gemm;            /* matrix products: chosen library, cached primitives */
     struct GpuExec *gpu;          /* the streams of the device that ops run on; NULL: the CPU */
     void *library[LIBRARY_COUNT]; /* of that device; NULL: not open */
-    const Mesh *mesh;             /* the ranks to exchange with; NULL: this rank is alone */
-    CommWindow *peers;            /* their memory (exchange_open); NULL: none is open */
-    Lane lane;                    /* on a GPU: the stream that launches go to */
-    OpTotals totals;              /* kept by count */
-    int64_t waits;                /* how often the host has waited for the device so far */
-    int64_t step;                 /* for messages: what is running */
-    int layer;                    /* -1: none */
-    ExecNotes notes;              /* kept by exec_note_once */
+    const struct KernelDevice
+        *device;       /* what kernels may ask of it (op/kernels.h); NULL: the CPU */
+    const Mesh *mesh;  /* the ranks to exchange with; NULL: this rank is alone */
+    CommWindow *peers; /* their memory (exchange_open); NULL: none is open */
+    Lane lane;         /* on a GPU: the stream that launches go to */
+    OpTotals totals;   /* kept by count */
+    int64_t waits;     /* how often the host has waited for the device so far */
+    int64_t step;      /* for messages: what is running */
+    int layer;         /* -1: none */
+    ExecNotes notes;   /* kept by exec_note_once */
 };
 
 const OpDesc *op_desc(OpId id);

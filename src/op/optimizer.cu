@@ -1,10 +1,11 @@
 /*
- * optimizer: all three are over flat buffers; square_sum and adamw are bound by memory. A thread
- * takes as many elements at a time as 16 bytes hold of the narrowest buffer that it reads: four, and
- * eight where moments are bf16.
+ * optimizer: kernels over flat buffers: the sum of squares, the clip factor, AdamW. square_sum and
+ * adamw are bound by memory. A thread takes as many elements at a time as 16 bytes hold of the
+ * narrowest buffer that it reads: four, and eight where moments are bf16.
  *
- * square_sum: as on the CPU, blocks of a fixed size in double, then the blocks' sums; which thread
- * adds which element is fixed too, so the bits depend on neither the grid nor alignment.
+ * square_sum: as on the CPU, blocks of a fixed size are summed in double, then the blocks' sums
+ * are. It is fixed which thread adds which element, so bits depend on neither the grid nor
+ * alignment.
  */
 #include "op/pack.cuh"
 
@@ -17,7 +18,7 @@ enum {
     JOIN_THREADS = 1024,
 };
 
-/* N elements from i on, 0 behind the end. */
+/* N elements from i on, 0 after the end. */
 template <typename T, int N>
 static __device__ __forceinline__ void load_flat(const T *x, int64_t i, int64_t n, bool wide,
                                                  float (&v)[N])

@@ -37,9 +37,22 @@ typedef struct HeadProducts {
     GemmArgs logits, dx, dw;
 } HeadProducts;
 
+/* A dense product on a GPU. r: the matrix that is added if g->beta is 1, of c's type and layout.
+ * workspace: DENSE_WORKSPACE bytes. The types of a and b are equal. */
+typedef struct DenseCall {
+    const GemmArgs *g;
+    const void *r;
+    void *workspace;
+} DenseCall;
+
+#define DENSE_WORKSPACE ((size_t)32 << 20)
+
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* r NULL: c itself is added. */
+Status dense_run(struct Exec *ex, const GemmArgs *g, const void *r, void *workspace);
 
 Product linear_product(const Linear *l);
 

@@ -1,11 +1,12 @@
 /*
- * quant: as on the CPU, all four kinds are one: blocks of height x width elements with a scale
- * each. A warp takes 128 columns of a row. The largest magnitude of a block is found
- * with atomic maxima of integers (magnitudes are ordered as their bits are), which any order leaves
- * the same; then the scales, then the bytes. Bound by memory: x is read twice.
+ * quant: kernels that make 8-bit operands and take them apart. As on the CPU, all four kinds are
+ * one: blocks of height x width elements with a scale each. A warp takes 128 columns of a row. The
+ * largest magnitude of a block is found with atomic maxima of integers: magnitudes are ordered as
+ * their bits are, and a maximum is the same in any order. Then come the scales, then the bytes.
+ * Bound by memory: x is read twice.
  *
  * Bytes and scales are those of the CPU, NaNs included. The device cannot report an infinity: the
- * scale of its block and all bytes of the block are NaN.
+ * scale of its block and all bytes of the block become NaN.
  */
 #include "op/dtype.cuh"
 
@@ -44,7 +45,7 @@ static Blocks blocks_of(const Operand *q, const void *x)
     return b;
 }
 
-/* Blocks along rows; across, as many as keep the device busy where rows are few. */
+/* x: blocks of WARPS rows. y: more than one where rows are too few to keep the device busy. */
 static dim3 grid_over(const Blocks &b)
 {
     int64_t pieces = (b.d + PIECE - 1) / PIECE, strips = 1 + 65536 / (b.n > 0 ? b.n : 1);
@@ -64,7 +65,7 @@ static __device__ __forceinline__ int64_t scale_of(const Blocks &b, int64_t row,
     return row / b.height * b.cols + (b.narrow ? piece : 0);
 }
 
-/* EACH elements of format F from column `col` on, 0 behind the row's end. */
+/* EACH elements of format F from column `col` on, 0 after the row's end. */
 template <typename F>
 static __device__ __forceinline__ void row_load(const Blocks &b, const void *t, int64_t row,
                                                 int64_t col, float (&v)[EACH])

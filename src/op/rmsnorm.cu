@@ -1,26 +1,26 @@
 /*
- * rmsnorm: both directions are bound by memory: every row is read from it once and kept, as it came,
- * in registers between the sum over it and the use of that sum. Sums are f32 in an order that the
- * shape alone decides.
+ * rmsnorm: kernels of both directions. They are bound by memory: each row is read once. It stays in
+ * registers, as it came, between the sum over it and the use of that sum. Sums are f32, in an order
+ * that the shape alone decides.
  *
- * forward: a row has 8 to 256 threads, each 8 packs of it (2 where the row is short), so that
- * 2048 columns of bf16 are one warp's, without a barrier, and 7168 four warps'. A multiprocessor
- * holds 1024 threads of 128 bytes.
+ * forward: 8 to 256 threads share a row, and each has 8 packs of it (2 where the row is short). So
+ * 2048 columns of bf16 are one warp's, without a barrier, and 7168 columns are four warps'. A
+ * multiprocessor holds 1024 threads of 128 bytes.
  *
- * backward: a thread has PER packs of a row and keeps to its columns, so their weights and their
- * shares of dw stay in registers for all rows of the block. What it needs of its next AHEAD rows is
- * on its way to a place in shared memory that it alone reads: so loads never pause, though each row
- * waits for a sum over its threads. Rows of a block wait for their own threads alone. A thread of
- * few packs spends its time on what each row costs anyway: that sum, addresses, the loop. With one
- * pack a thread, a row of 7168 columns took 2.3 us, of which its bytes need 1.35.
- * Threads of one column join in shared memory, and a block's shares go to the workspace. A second
- * kernel adds them up. How many blocks there are is a constant, not the GPU's size, for the bits'
- * sake: two for each of the 132 multiprocessors of an H200. A block's 96 KB are to be had from
- * every GPU since sm_80.
+ * backward: a thread has PER packs of a row and keeps its columns. So their weights and their
+ * shares of dw stay in registers for all rows of the block. The data of its next AHEAD rows is on
+ * its way to a place in shared memory that only this thread reads. So loads never pause, though
+ * each row waits for a sum over its threads. Rows of a block wait for their own threads alone. A
+ * thread with few packs spends its time on the fixed cost of a row: the sum, addresses, the loop.
+ * With one pack for each thread, a row of 7168 columns took 2.3 us; its bytes need 1.35 us. Threads
+ * of one column add up their shares in shared memory. A block's sum goes to the workspace, and a
+ * second kernel adds up the blocks. The number of blocks is a constant, not the GPU's size, so that
+ * bits are the same everywhere: two for each of the 132 multiprocessors of an H200. Every GPU since
+ * sm_80 has the 96 KB of a block.
  *
- * A row too wide for its threads (16384 columns forward, 8192 backward, in bf16) is read twice. So
- * backward is a row that is not aligned, and dw is then kept in the workspace. Both are correct,
- * and slower.
+ * A row that is too wide for its threads (16384 columns forward, 8192 backward, in bf16) is read
+ * twice. In backward so is a row that is not aligned, and dw is then kept in the workspace. Both
+ * are correct, and slower.
  */
 #include "op/rows_add.cuh"
 
@@ -326,7 +326,7 @@ static __global__ __launch_bounds__(ROWS_THREADS) void rmsnorm_bwd_span_kernel(B
     }
 }
 
-/* At least as many as the launch makes, whatever the alignment. */
+/* An upper bound of the blocks of the launch, for any alignment. */
 static int64_t most_blocks(int64_t rows)
 {
     return rows < SPAN_BLOCKS ? rows : (int64_t)SPAN_BLOCKS;

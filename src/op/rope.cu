@@ -1,15 +1,17 @@
 /*
- * rope: the list of parts (rope_parts.h) as one list of items a token, over both layouts and both
- * directions. An item is a pack that is moved, or what a turn takes together: a pack of neighbours,
- * or two packs half a head apart. A thread has one item and takes it of TOKENS tokens: it fetches
- * them all, then turns and stores them. All lanes work, whatever the widths and counts of heads, and
- * where its item lies a thread works out once. Blocks of the same tokens run side by side, so rows
- * are read and written whole and the tables' rows come out of the caches.
+ * rope: kernels and launchers of rotary embeddings, for both layouts and both directions. The parts
+ * of a call (rope_parts.h) become one list of items a token.
  *
- * The gradient of a key that heads share is a sum over heads, from the first one on: a thread adds up
- * one item of one token. The first blocks do that, beside others that move bytes.
+ * An item is a pack that is moved, or what one rotation needs together: a pack of neighbours, or
+ * two packs half a head apart. A thread has one item and handles it for TOKENS tokens. It fetches
+ * all of them first, then rotates and stores them. So all lanes work for any width and any number
+ * of heads, and a thread computes the address of its item once. Blocks of the same tokens run next
+ * to each other: rows are read and written whole, and the tables' rows come from the caches.
  *
- * The device cannot report a position outside the tables: what it would have turned is NaN.
+ * If heads share a key, its gradient is a sum over heads, from the first one on. A thread adds up
+ * one item of one token. The first blocks do that while the other blocks move bytes.
+ *
+ * The device cannot report a position outside the tables. What it would have rotated becomes NaN.
  */
 #include "op/rows.cuh"
 
@@ -17,7 +19,7 @@
 
 enum { THREADS = 128 }; /* 6 blocks a multiprocessor: with more the compiler delays loads */
 
-/* Of a thread: 64 bytes on their way, and as much or more of the tables. */
+/* Tokens of a thread: 64 bytes are on their way, and at least 64 more of the tables. */
 template <bool WITHIN> constexpr int TOKENS = WITHIN ? 4 : 2;
 
 /* Heads of a sum that a thread fetches at a time: 128 bytes. */
@@ -199,8 +201,9 @@ static __device__ __forceinline__ void sum_heads(const Walk<T> &a, int64_t i)
     turn_store<WIDE, WITHIN>(t, t.to + row * t.to_row, angles, v, w);
 }
 
-/* Item i of the tokens from `row` on. Fetches stand side by side, without a branch for the last token,
- * which is fetched again instead: then positions are waited for once, and tables once. */
+/* Item i of the tokens from `row` on. There is no branch between the fetches: beyond the last
+ * token, the last token is fetched again. So the thread waits once for positions and once for
+ * tables. */
 template <typename T, bool WIDE, bool WITHIN>
 static __device__ __forceinline__ void move_item(const Walk<T> &a, uint32_t i, int64_t row)
 {
@@ -216,7 +219,7 @@ static __device__ __forceinline__ void move_item(const Walk<T> &a, uint32_t i, i
         fetch_once(first[j], from);
         if (!WITHIN && t.apart > 0) fetch_once(second[j], from + t.apart);
     }
-    compiler_fence(); /* or the compiler moves the fetches behind the branch */
+    compiler_fence(); /* else the compiler moves the fetches into the branch */
     if (t.turned) {
 #pragma unroll
         for (int j = 0; j < EACH; j++) pos[j] = position_of(a.rotation, min(row + j, a.n - 1));

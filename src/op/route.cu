@@ -1,18 +1,24 @@
 /*
- * route: one warp a token, its scores in registers. A lane has neighbouring experts of one group,
- * so all that is asked of a group stays among the lanes that have it, and of equal experts the
+ * route: kernels of the router: scores, the choice of experts, the auxiliary losses, and the
+ * gradient. Expert products and sorting are not here.
+ *
+ * One warp handles a token and keeps its scores in registers. A lane has neighbouring experts of
+ * one group. So questions about a group stay among the lanes that have it. Of equal experts, the
  * lower one is in the lower lane, or comes first in its own. Choosing is top_k times "the largest":
- * a maximum across the warp, and the first lane that has it gives it up. Choices must be those of
- * the CPU to the bit, so scores are worked out with the CPU's own e^x and without contraction. A
- * softmax's sum has another order here: it scales all scores of a token alike, which leaves their
- * order alone. A NaN is chosen after all numbers, so there are always experts that exist; on the
- * CPU it also depends on where it stands, which shows only where some sigmoids of a token are NaN
- * and some are not: then the step is skipped either way. A block is a chunk of one sequence's
- * tokens. What it counts and adds up goes to the workspace, and the block that is done last adds
- * the chunks up, in one order whichever block that is. A lane works on 8 experts of 256, some 100
- * instructions each: instructions bound it, not memory. Two tokens a warp (8192 over 128 blocks of
- * 32 warps) hide what one token waits for.
+ * a maximum across the warp, and the first lane that has it gives it up.
+ *
+ * Choices must be those of the CPU to the bit, so scores are computed with the CPU's own e^x and
+ * without contraction. A softmax's sum has another order here. It scales all scores of a token
+ * alike, so their order does not change. A NaN is chosen after all numbers, so chosen experts
+ * always exist. On the CPU the choice also depends on the NaN's position. That shows only where
+ * some sigmoids of a token are NaN and some are not, and then the step is skipped either way.
+ *
+ * A block is a chunk of one sequence's tokens. Its counts and sums go to the workspace. The block
+ * that ends last adds the chunks up, in the same order whichever block it is. A lane works on 8
+ * experts of 256, some 100 instructions each: instructions bound it, not memory. Two tokens a warp
+ * (8192 over 128 blocks of 32 warps) hide the latency of one token.
  */
+#include "op/cpu_math.cuh"
 #include "op/pack.cuh"
 
 #include "op/route.h"
@@ -32,8 +38,8 @@ static_assert((int)CHOSEN_ROOM >= MOST_CHOSEN, "chosen experts have room");
 
 static constexpr float TINY = 1e-20f; /* as on the CPU: keeps a sum of sigmoids away from 0 */
 
-/* Threads of a block whose lanes have PER experts: as many as have their rows in ROOM, and their
- * scores in registers. */
+/* Threads of a block whose lanes have PER experts: the most whose rows fit into ROOM, and whose
+ * scores fit into registers. */
 template <int PER> constexpr int THREADS = PER <= 8 ? MOST_THREADS : ROOM / PER;
 
 /* How tokens are cut into chunks, and experts over the lanes of a warp. */
@@ -91,29 +97,6 @@ template <int PER = 1, typename F> static Status launch_per(const char *op, int 
     return kernel_status(op);
 }
 
-/* exp_f32 of op/cpu_math.h, step by step, with the multiply-adds that a CPU fuses. */
-static __device__ __forceinline__ float exp_like_cpu(float x)
-{
-    x = -104.0f > x ? -104.0f : x;
-    x = 89.0f < x ? 89.0f : x;
-    const float shift = 12582912.0f;
-    float shifted = __fmaf_rn(x, 1.44269504088896341f, shift);
-    float n = __fsub_rn(shifted, shift);
-    float r = __fmaf_rn(-n, 0.693359375f, x);
-    r = __fmaf_rn(n, 2.12194440e-4f, r);
-    float p = 1.9875691500e-4f;
-    p = __fmaf_rn(p, r, 1.3981999507e-3f);
-    p = __fmaf_rn(p, r, 8.3334519073e-3f);
-    p = __fmaf_rn(p, r, 4.1665795894e-2f);
-    p = __fmaf_rn(p, r, 1.6666665459e-1f);
-    p = __fmaf_rn(p, r, 5.0000001201e-1f);
-    p = __fadd_rn(__fmaf_rn(__fmul_rn(p, r), r, r), 1.0f);
-    int32_t e = (int32_t)(__float_as_uint(shifted) - 0x4B400000u), half = e >> 1;
-    float first = __uint_as_float((uint32_t)(half + 127) << 23);
-    float second = __uint_as_float((uint32_t)(e - half + 127) << 23);
-    return __fmul_rn(__fmul_rn(p, first), second);
-}
-
 /* The experts of a lane: `n` from `first` on, of a group. */
 typedef struct Share {
     int first, n, group;
@@ -167,13 +150,6 @@ static __device__ __forceinline__ void row_put(float *row, const RouteShape &s, 
     for (int i = 0; i < PER; i++) {
         if (i < me.n) row[me.first + i] = v[i];
     }
-}
-
-/* 1 / x rounded as IEEE says, of x from 1 to 2^126: a Newton step from the chip's estimate. */
-static __device__ __forceinline__ float reciprocal(float x)
-{
-    float r = fast_reciprocal(x);
-    return __fmaf_rn(r, __fmaf_rn(-x, r, 1.0f), r);
 }
 
 /* 1 / (1 + e^-v), in v's place. Where a result is tiny or 0, the slow division works out all. */
@@ -380,7 +356,7 @@ static __device__ __forceinline__ float inverse_sum(RouteScore kind, const float
     return 1 / (warp_sum(sum) + TINY);
 }
 
-/* Shared memory of a block whose lanes have PER experts, and what of it is a warp's. */
+/* Shared memory of a block whose lanes have PER experts. */
 template <int PER> struct RouteRoom {
     float4 row[ROOM / 4]; /* a row of E a warp */
     alignas(8) int32_t chosen[THREADS<PER> / WARP][CHOSEN_ROOM];
@@ -451,7 +427,7 @@ static __device__ __forceinline__ void fwd_token(const RouteForward &a, int64_t 
     for (int i = 0; i < PER; i++) q[i] += p[i] * inverse;
 }
 
-/* Whether all other blocks are done, and what they wrote can be read. */
+/* Is this the last block? Then it may read what all others wrote. */
 static __device__ bool is_last(unsigned *ticket)
 {
     __shared__ bool last;
@@ -463,8 +439,9 @@ static __device__ bool is_last(unsigned *ticket)
     return last;
 }
 
-/* seq_count, q, load and score_sum from the chunks. As many `parts` of the threads as there is work
- * for take the chunks of an expert in turn, and the first of them adds up what they found. */
+/* Computes seq_count, q, load and score_sum from the chunks. The threads are split into `parts`.
+ * Part p takes every parts-th chunk of an expert, and the first part adds up what the others
+ * found. */
 static __device__ void add_chunks(const RouteForward &a, double *sums, int32_t *counts)
 {
     int E = (int)a.s.E, chunks = (int)a.s.chunks, all = (int)a.s.B * E;

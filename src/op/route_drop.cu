@@ -1,6 +1,7 @@
-/* route_drop: a block an expert. It lists its entries in whatever order they come: what is dropped
- * does not depend on it (route_drop.h). All blocks read the whole index, a few MB out of L2; an
- * expert's own entries, some thousand, are then counted once a bit of their keys. */
+/* route_drop: the kernel that drops tokens above an expert's capacity. A block handles one expert.
+ * It lists the expert's entries in any order, because what is dropped does not depend on it
+ * (route_drop.h). All blocks read the whole index, a few MB from L2. The block then counts its own
+ * entries, some thousand, once for each bit of their keys. */
 #include "op/kernel.cuh"
 
 #include "op/route_drop.h"

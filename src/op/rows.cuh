@@ -1,5 +1,7 @@
 /*
- * rows: how kernels that are bound by memory walk rows, and how they keep it busy.
+ * rows: how kernels that are bound by memory walk over rows and keep the memory busy: fetches,
+ * stores, grids, sums over a row. Not for kernels that reuse what they load: grouped.cuh and
+ * attention.cu.
  *
  * An H200 moves 4.26 TB/s (copy, read and written). A load takes some 0.8 us under such traffic, so
  * each of its 132 multiprocessors must have 32 - 64 KB on their way at any time. A thread that
@@ -7,8 +9,8 @@
  * because they also spend time elsewhere. So
  *   a thread fetches all it needs before it uses any of it: EACH rows, or a row's packs. Packed
  *   keeps what came as it came, in 4 registers a pack; it becomes f32 where it is used;
- *   what passes by once is fetched with fetch_once, which leaves the caches to others;
- *   no thread idles: threads lie along a row where rows are wide, over rows where they are short.
+ *   what is read once is fetched with fetch_once, so that it does not displace other data in caches;
+ *   no thread idles: threads lie along a row where rows are wide, and over rows where they are short.
  */
 #ifndef OP_ROWS_CUH
 #define OP_ROWS_CUH
@@ -17,7 +19,7 @@
 
 enum { ROWS_THREADS = 256, ROWS_GRID_Y = 65535 };
 
-/* What one access brings: 16 bytes, or one element. */
+/* What one access moves: 16 bytes, or one element. */
 template <typename T, bool WIDE> struct Packed {
     static constexpr int P = WIDE ? PACK<T> : 1;
     typedef typename std::conditional<WIDE, uint4, T>::type Bits;
@@ -30,7 +32,8 @@ static __device__ __forceinline__ void fetch(Packed<T, WIDE> &to, const T *at)
     to.bits = read_const(reinterpret_cast<const typename Packed<T, WIDE>::Bits *>(at));
 }
 
-/* Of what is not read again before it leaves the caches, and of what this thread will write. */
+/* For data that is not read again before it leaves the caches, and data that this thread will
+ * write. */
 template <typename T, bool WIDE>
 static __device__ __forceinline__ void fetch_once(Packed<T, WIDE> &to, const T *at)
 {
@@ -77,13 +80,14 @@ static __device__ __forceinline__ void add_pack(const Packed<T, WIDE> &from, flo
     for (int k = 0; k < P; k++) sum[k] += v[k];
 }
 
-/* A grid for n rows of `packs` packs of which a thread takes one pack of EACH rows: x lies along a
- * row, y over rows. */
+/* A grid for n rows of `packs` packs: x lies along a row, y over rows. A thread takes one pack of
+ * EACH rows. */
 struct RowGrid {
     dim3 grid, block;
 };
 
-/* The most threads along a row of which a sixteenth idles at most; 8 of 16 bytes fill a line. */
+/* The most threads along a row, so that at most a sixteenth of them idles. At least 8: they fill a
+ * line. */
 static inline unsigned row_lanes(int64_t packs)
 {
     unsigned lanes = ROWS_THREADS;
@@ -113,10 +117,10 @@ static __device__ __forceinline__ void row_groups(int64_t n, int64_t d, F run)
 }
 
 /* Sum over the threads of a row, which are blockDim.x: a power of two below a warp, or whole warps.
- * The same in all of them, in an order that blockDim.x alone decides. All threads of the block call.
- * `room`: BLOCK_WARPS numbers of shared memory; a second call wants others, a third may have these.
- * APART: rows of a block do not wait for each other, each has a barrier of its own. There are 15 of
- * them, and a block that uses them takes all that it may have. */
+ * The same in all of them, in an order that blockDim.x alone decides. All threads of the block
+ * call. `room`: BLOCK_WARPS numbers of shared memory; a second call wants others, a third may have
+ * these. APART: rows of a block do not wait for each other, each has a barrier of its own. There
+ * are 15 of them, and a block that uses them takes all that it may have. */
 template <bool APART = false> static __device__ __forceinline__ float row_sum(float v, float *room)
 {
     int lanes = (int)blockDim.x, warps = lanes / WARP;

@@ -1,5 +1,6 @@
-/* scale: both directions are bound by memory. Threads lie along a row where rows are wide; backward
- * gives a row to all its threads, whose sums are added in one order. */
+/* scale: kernels of rows times a factor each. Both directions are bound by memory. Threads lie
+ * along a row where rows are wide. In backward all threads of a row share its sum, which has one
+ * order. */
 #include "op/rows.cuh"
 
 extern "C" {

@@ -62,8 +62,10 @@ static Status note_op(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpC
     return OK;
 }
 
-static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, const OpCost *cost)
+static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
+                       const OpCost *cost)
 {
+    (void)args;
     Counting *c = self;
     RooflineTime t;
     TRY(roofline_op(c->roofline, c->layer, cost, &t));

@@ -16,7 +16,7 @@ static double stage_cost(const Table *t, int from, int to) { return t->sum[to] -
 
 /* Fills the table for a cost of stages that adds up by `join`; stages above the limit are not
  * legal. Returns the cost of all on all. */
-static double fill(Table *t, double limit, double (*join)(double before, double stage))
+static double fill_stages(Table *t, double limit, double (*join)(double before, double stage))
 {
     int row = t->pieces + 1;
     for (int i = 0; i < (t->stages + 1) * row; i++) t->best[i] = INFINITY;
@@ -64,7 +64,7 @@ static Status balance(const LayoutCost *c, int stages, Arena *scratch, Layout *o
 {
     Table t;
     TRY(make_table(c, stages, scratch, &t));
-    (void)fill(&t, fill(&t, INFINITY, dearest), squares);
+    (void)fill_stages(&t, fill_stages(&t, INFINITY, dearest), squares);
     for (int end = t.pieces, k = stages; k > 0; k--) {
         int begin = t.from[k * (t.pieces + 1) + end];
         LayoutStage s = { .embedding = begin == 0, .loss = end == t.pieces };

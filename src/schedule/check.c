@@ -245,7 +245,7 @@ static Status check_adds(Check *s, const Action *a, const ChunkPhase *x)
     return OK;
 }
 
-/* Who wants the place finds it empty, or with the layer that it names; and all who used it are
+/* A half must be empty, or hold the layer that the action names; and all actions that used it are
  * done. */
 static Status take_place(Check *s, const Action *a, Resource *place, int holds, int then)
 {

@@ -33,7 +33,7 @@ static bool has_room(const GreedyRun *run, int rank, int chunk)
 }
 
 /* The pass to run now; kind COUNT if none. wake: when the next one that is on its way arrives. */
-static Pass choose_pass(const GreedyRun *run, int rank, double now, double *wake)
+static Pass choose(const GreedyRun *run, int rank, double now, double *wake)
 {
     const ScheduleShape *s = run->g->shape;
     Pass best = { .kind = ACTION_KIND_COUNT };
@@ -63,7 +63,7 @@ static void work_until(GreedyRun *run, GreedyRank *r, double when)
     run->times.step = fmax(run->times.step, when);
 }
 
-static void add_pass(Order *o, Pass p) { o->at[o->n++] = p; }
+static void order_add(Order *o, Pass p) { o->at[o->n++] = p; }
 
 static void run_pass(GreedyRun *run, int rank, Pass p, double now)
 {
@@ -74,7 +74,7 @@ static void run_pass(GreedyRun *run, int rank, Pass p, double now)
     work_until(run, r, now + (forward ? s->forward : s->input));
     (forward ? run->times.forward : run->times.input)[order_index(&run->like, at, p.micro)] =
         r->busy;
-    add_pass(&run->order[rank], p);
+    order_add(&run->order[rank], p);
     r->live[p.chunk] += forward;
     r->live_all += forward;
     r->pending += !forward;
@@ -92,7 +92,7 @@ static void run_weight(GreedyRun *run, int rank, double now)
     while (o->at[r->put_off].kind != ACTION_BACKWARD_INPUT) r->put_off++;
     Pass p = o->at[r->put_off++];
     p.kind = ACTION_BACKWARD_WEIGHT;
-    add_pass(o, p);
+    order_add(o, p);
     r->pending--;
     r->live[p.chunk]--;
     r->live_all--;
@@ -123,7 +123,7 @@ Status greedy_run(const Greedy *g, Arena *scratch, Order *ranks, double *step)
         int r = first_awake(&run);
         double now = run.rank[r].wake, wake;
         if (isinf(now)) break;
-        Pass p = choose_pass(&run, r, now, &wake);
+        Pass p = choose(&run, r, now, &wake);
         if (p.kind != ACTION_KIND_COUNT)
             run_pass(&run, r, p, now);
         else if (run.rank[r].pending > 0)

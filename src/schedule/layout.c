@@ -186,7 +186,7 @@ Status layout_even(int stages, int layers, Arena *a, Layout *out)
     return OK;
 }
 
-static Status put(Text *t, const char *piece, int n)
+static Status put_pieces(Text *t, const char *piece, int n)
 {
     if (n == 0) return OK;
     return n == 1 ? text_printf(t, "%s", piece) : text_printf(t, "%s*%d", piece, n);
@@ -198,11 +198,11 @@ Status layout_text(const Layout *l, Arena *a, const char **out)
     TRY(text_init(&t, a));
     for (int i = 0; i < l->stages; i++) {
         const LayoutStage *s = &l->stage[i];
-        if (i > 0) TRY(put(&t, "|", 1));
-        TRY(put(&t, "E", s->embedding));
-        TRY(put(&t, "t", s->layers));
-        TRY(put(&t, "m", s->predictions));
-        TRY(put(&t, "L", s->loss));
+        if (i > 0) TRY(put_pieces(&t, "|", 1));
+        TRY(put_pieces(&t, "E", s->embedding));
+        TRY(put_pieces(&t, "t", s->layers));
+        TRY(put_pieces(&t, "m", s->predictions));
+        TRY(put_pieces(&t, "L", s->loss));
     }
     *out = t.data;
     return OK;

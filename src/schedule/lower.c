@@ -8,7 +8,7 @@
 
 enum { ACTIVATIONS, GRADIENTS, PAYLOADS };
 
-/* A row of entries that one way (payload, chunk) uses in turn. user[i]: the event of the last
+/* A row of entries that one link (payload, chunk) uses one after the other. user[i]: the event of the last
  * action that read entry i, for who writes it next. */
 typedef struct Ring {
     int first, n, count;
@@ -77,7 +77,7 @@ int lower_event(Program *p, int action)
     return a->signal;
 }
 
-static int emit_action(Program *p, Action a)
+static int emit(Program *p, Action a)
 {
     p->at[p->n] = a;
     return p->n++;
@@ -161,7 +161,7 @@ static Part part_of(Lowering *l, const Pass *pass)
     return t;
 }
 
-static Action make_transfer(Program *p, ActionKind kind, const Pass *pass, int peer)
+static Action transfer(Program *p, ActionKind kind, const Pass *pass, int peer)
 {
     Action a = action_make(kind);
     a.chunk = (short)pass->chunk;
@@ -179,13 +179,13 @@ static void take_input(Lowering *l, const Part *t, Action *a)
     if (t->from.rank < 0 || t->from.rank == l->p->rank) return;
     bool forward = t->pass->kind == ACTION_FORWARD;
     ActionKind kind = forward ? ACTION_RECV_ACTIVATIONS : ACTION_RECV_GRADIENTS;
-    Action recv = make_transfer(l->p, kind, t->pass, t->from.rank);
+    Action recv = transfer(l->p, kind, t->pass, t->from.rank);
     int *user = &t->in->user[t->in_entry - t->in->first];
     recv.out = t->in_entry;
     lower_wait(&recv, *user);
     lower_wait(a, recv.signal);
     a->signal = *user = l->p->events++;
-    (void)emit_action(l->p, recv);
+    (void)emit(l->p, recv);
 }
 
 /* The send behind the last action of a pass, which is the one at `index`. */
@@ -193,11 +193,11 @@ static void send_output(Lowering *l, const Part *t, int index)
 {
     bool forward = t->pass->kind == ACTION_FORWARD;
     ActionKind kind = forward ? ACTION_SEND_ACTIVATIONS : ACTION_SEND_GRADIENTS;
-    Action send = make_transfer(l->p, kind, t->pass, t->to.rank);
+    Action send = transfer(l->p, kind, t->pass, t->to.rank);
     send.in = t->out_entry;
     lower_wait(&send, lower_event(l->p, index));
     t->out->user[t->out_entry - t->out->first] = send.signal;
-    (void)emit_action(l->p, send);
+    (void)emit(l->p, send);
 }
 
 /* The last action of the other lane that took memory from the same arena has ended when this one
@@ -229,13 +229,13 @@ static void emit_range(Lowering *l, const Part *t, ActionKind kind, int first, i
     if (first == 0 && !weight) take_input(l, t, &a);
     bool ends = end == t->row->n && !weight;
     if (ends && sends) lower_wait(&a, t->out->user[t->out_entry - t->out->first]);
-    int index = emit_action(p, a);
+    int index = emit(p, a);
     use->last[a.lane] = index;
     if (ends && sends) send_output(l, t, index);
 }
 
 /* Do phases i - 1 and i of a pass belong to different actions? */
-static bool splits_before(const Lowering *l, const Part *t, ActionKind kind, int i)
+static bool breaks(const Lowering *l, const Part *t, ActionKind kind, int i)
 {
     const ChunkPhase *a = &t->row->at[i - 1], *b = &t->row->at[i];
     bool weight = kind == ACTION_BACKWARD_WEIGHT;
@@ -249,7 +249,7 @@ static bool splits_before(const Lowering *l, const Part *t, ActionKind kind, int
 static void emit_phases(Lowering *l, const Part *t, ActionKind kind, int first, int end)
 {
     for (int i = first, begin = first; i < end; i++) {
-        if (i + 1 < end && !splits_before(l, t, kind, i + 1)) continue;
+        if (i + 1 < end && !breaks(l, t, kind, i + 1)) continue;
         emit_range(l, t, kind, begin, i + 1);
         begin = i + 1;
     }
@@ -314,7 +314,7 @@ static void lower_order(Lowering *l)
     }
 }
 
-/* An upper bound of the actions: one for each phase, and a transfer before and after each pass. */
+/* The most actions that an order makes: each phase is one, with a transfer before and after. */
 static int actions_most(const Lowering *l)
 {
     int n = 0;

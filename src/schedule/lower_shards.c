@@ -69,7 +69,7 @@ static void free_place(Sharing *l, int place)
     l->held[place] = l->arrived[place] = -1;
 }
 
-static void gather_layer(Sharing *l, int layer, int place)
+static void put_gather(Sharing *l, int layer, int place)
 {
     if (l->held[place] == layer) return;
     bool used = l->held[place] >= 0;
@@ -81,7 +81,7 @@ static void gather_layer(Sharing *l, int layer, int place)
 
 /* The first phase of an action, if there is one, that reads gathered weights: all of them read the
  * same layer's. */
-static const ChunkPhase *weights_read(const Program *p, const Action *a)
+static const ChunkPhase *reads(const Program *p, const Action *a)
 {
     if (!action_is_pass(a->kind)) return NULL;
     for (int i = a->first; i < a->end; i++) {
@@ -91,22 +91,22 @@ static const ChunkPhase *weights_read(const Program *p, const Action *a)
     return NULL;
 }
 
-/* The next layer that is read after the action at `at`: its gather runs beside this one. */
+/* The next layer that is read after the action at `at`. Its gather can run in parallel with this action. */
 static void gather_ahead(Sharing *l, int at, const ChunkPhase *now)
 {
     for (int i = at + 1; i < l->from->n; i++) {
-        const ChunkPhase *next = weights_read(l->from, &l->from->at[i]);
+        const ChunkPhase *next = reads(l->from, &l->from->at[i]);
         if (next == NULL || next->weights == now->weights) continue;
-        if (next->half != now->half) gather_layer(l, next->weights, next->half);
+        if (next->half != now->half) put_gather(l, next->weights, next->half);
         return;
     }
 }
 
 static void weights_before(Sharing *l, int at, Action *a)
 {
-    const ChunkPhase *phase = weights_read(l->from, a);
+    const ChunkPhase *phase = reads(l->from, a);
     if (!l->s->weights || phase == NULL) return;
-    gather_layer(l, phase->weights, phase->half);
+    put_gather(l, phase->weights, phase->half);
     gather_ahead(l, at, phase);
     lower_wait(a, l->arrived[phase->half]);
     l->arrived[phase->half] = -1;
@@ -114,7 +114,7 @@ static void weights_before(Sharing *l, int at, Action *a)
 
 /* Gradients. */
 
-static void reduce_layer(Sharing *l, int layer, int place)
+static void reduce(Sharing *l, int layer, int place)
 {
     int at = put_layer(l, ACTION_REDUCE_GRADS, layer, place, event_of(l, l->due[layer]));
     l->done[layer] = true;
@@ -143,11 +143,11 @@ static bool adds_any(const Program *p, const Action *a)
 
 static void open_gradients(Sharing *l, const Action *a)
 {
-    const ChunkPhase *phase = weights_read(l->from, a);
+    const ChunkPhase *phase = reads(l->from, a);
     if (!l->s->gradients || phase == NULL || !adds_any(l->from, a)) return;
     int half = phase->half;
     if (l->opened[half] == phase->weights) return;
-    if (l->opened[half] >= 0) reduce_layer(l, l->opened[half], half);
+    if (l->opened[half] >= 0) reduce(l, l->opened[half], half);
     (void)put_layer(l, ACTION_ZERO_GRADS, phase->weights, half, l->reduced[half]);
     l->opened[half] = phase->weights;
 }
@@ -185,9 +185,9 @@ static void reduce_after(Sharing *l, int at, const Action *a)
         const ChunkPhase *x = &row->at[i];
         if (!x->ends) continue;
         if (l->s->gradients && x->half >= 0 && l->opened[x->half] == x->own)
-            reduce_layer(l, x->own, x->half);
+            reduce(l, x->own, x->half);
         else if (!l->s->gradients && l->s->reduce && !l->done[x->own] && l->last[x->own] <= at)
-            reduce_layer(l, x->own, -1);
+            reduce(l, x->own, -1);
     }
 }
 
@@ -213,14 +213,14 @@ static void find_last(Sharing *l)
 static void reduce_rest(Sharing *l)
 {
     for (int i = 0; i < CHUNK_HALVES; i++) {
-        if (l->opened[i] >= 0) reduce_layer(l, l->opened[i], i);
+        if (l->opened[i] >= 0) reduce(l, l->opened[i], i);
     }
     for (int i = l->layers - 1; i >= 0 && l->s->reduce && !l->s->gradients; i--) {
-        if (l->last[i] >= 0 && !l->done[i]) reduce_layer(l, i, -1);
+        if (l->last[i] >= 0 && !l->done[i]) reduce(l, i, -1);
     }
 }
 
-static void finish_step(Sharing *l)
+static void finish(Sharing *l)
 {
     reduce_rest(l);
     for (int i = 0; i < CHUNK_HALVES; i++) free_place(l, i);
@@ -266,7 +266,7 @@ Status lower_shards(Program *p, Arena *a, Arena *scratch)
         note_due(&l, &x);
         reduce_after(&l, i, &x);
     }
-    finish_step(&l);
+    finish(&l);
     Action *kept = NULL;
     TRY(ARENA_NEW(a, p->n, &kept));
     memcpy(kept, p->at, (size_t)p->n * sizeof *kept);

@@ -43,7 +43,7 @@ static Program program_like(const ScheduleDesc *d, const ScheduleShape *s)
 
 /* What the schedule asks for: chunks, micro-batches, blocks. Several chunks that go round the ranks
  * take micro-batches a group at a time. */
-static Status check_shape(const ScheduleDesc *d, const ScheduleShape *s)
+static Status check_sizes(const ScheduleDesc *d, const ScheduleShape *s)
 {
     bool range = d->chunks_least < d->chunks_most, round = d->placement == PLACE_LOOP && range;
     if (s->chunks < d->chunks_least || s->chunks > d->chunks_most) {
@@ -95,7 +95,7 @@ Status schedule_legal(const ScheduleDesc *d, const ScheduleShape *s)
                         d->name, cost[i]);
         }
     }
-    return check_shape(d, s);
+    return check_sizes(d, s);
 }
 
 static Status new_orders(const ScheduleShape *s, Arena *scratch, Order **out)

@@ -25,7 +25,7 @@ typedef struct Run {
     int first, waiting;
 } Run;
 
-static double no_duration(void *ctx, int rank, const Action *a)
+static double nothing(void *ctx, int rank, const Action *a)
 {
     (void)ctx;
     (void)rank;
@@ -33,9 +33,9 @@ static double no_duration(void *ctx, int rank, const Action *a)
     return 0;
 }
 
-const SimCost simulate_free = { .duration = no_duration };
+const SimCost simulate_free = { .duration = nothing };
 
-static Status new_ints(Arena *a, int n, int **out)
+static Status ints(Arena *a, int n, int **out)
 {
     TRY(ARENA_NEW(a, n, out));
     for (int i = 0; i < n; i++) (*out)[i] = -1;
@@ -47,11 +47,11 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
     int *tail = NULL, queues = queue_count(p);
     s->p = p;
     TRY(ARENA_NEW(a, p->n, &s->span));
-    TRY(new_ints(a, p->n, &s->next));
-    TRY(new_ints(a, queues, &s->head));
-    TRY(new_ints(a, queues, &s->last));
-    TRY(new_ints(a, queues, &tail));
-    TRY(new_ints(a, p->events, &s->of_event));
+    TRY(ints(a, p->n, &s->next));
+    TRY(ints(a, queues, &s->head));
+    TRY(ints(a, queues, &s->last));
+    TRY(ints(a, queues, &tail));
+    TRY(ints(a, p->events, &s->of_event));
     TRY(ARENA_ZEROED(a, queues, &s->held));
     TRY(ARENA_NEW(a, queues, &s->end));
     for (int q = 0; q < queues; q++) s->end[q] = INFINITY;
@@ -68,7 +68,7 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
 
 /* When and because of what the action at the head of a queue may start: false while an event is
  * still to come. */
-static bool head_is_ready(const RankState *s, int queue, SimSpan *out)
+static bool ready(const RankState *s, int queue, SimSpan *out)
 {
     const Action *a = &s->p->at[s->head[queue]];
     SimSpan at = { 0, NAN, 0, -1, -1 };
@@ -112,7 +112,7 @@ static double pace(const RankState *s)
 
 /* From now on the head of a queue holds such a share: what compute still has to do takes longer, or
  * less long. */
-static void hold_share(Run *run, RankState *s, int queue, double share)
+static void hold(Run *run, RankState *s, int queue, double share)
 {
     double *end = &s->end[LANE_COMPUTE];
     if (s->held[queue] == share) return;
@@ -124,7 +124,7 @@ static void hold_share(Run *run, RankState *s, int queue, double share)
     *end += longer;
 }
 
-static void begin_action(Run *run, int rank, int queue, SimSpan span, double own_s)
+static void begin_span(Run *run, int rank, int queue, SimSpan span, double own_s)
 {
     RankState *s = &run->rank[rank];
     int i = s->head[queue];
@@ -133,13 +133,13 @@ static void begin_action(Run *run, int rank, int queue, SimSpan span, double own
         s->bound = share;
         span.slowed = own_s * (pace(s) - 1);
     } else {
-        hold_share(run, s, queue, share);
+        hold(run, s, queue, share);
     }
     s->span[i] = span;
     s->end[queue] = span.start + own_s + span.slowed;
 }
 
-static void finish_ended(Run *run, int rank)
+static void finish(Run *run, int rank)
 {
     RankState *s = &run->rank[rank];
     for (int q = 0, n = queue_count(s->p); q < n; q++) {
@@ -149,7 +149,7 @@ static void finish_ended(Run *run, int rank)
         s->end[q] = INFINITY;
         s->last[q] = i;
         s->head[q] = s->next[i];
-        if (q != LANE_COMPUTE) hold_share(run, s, q, 0);
+        if (q != LANE_COMPUTE) hold(run, s, q, 0);
     }
     look_at(run, rank);
 }
@@ -166,8 +166,8 @@ static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
         s->p, &(Action){ .kind = sends ? a->kind + 1 : a->kind - 1, .chunk = (short)to.chunk });
     RankState *peer = &run->rank[to.rank];
     SimSpan theirs;
-    hold_share(run, s, queue, share_of(run, rank, a));
-    if (peer->head[other] < 0 || !head_is_ready(peer, other, &theirs)) return OK;
+    hold(run, s, queue, share_of(run, rank, a));
+    if (peer->head[other] < 0 || !ready(peer, other, &theirs)) return OK;
     const Action *b = &peer->p->at[peer->head[other]];
     if (b->micro != a->micro || b->chunk != to.chunk) {
         return FAIL(ERR_ARG,
@@ -178,8 +178,8 @@ static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
     }
     SimSpan span = theirs.start > mine.start ? theirs : mine;
     double own_s = run->cost->duration(run->cost->ctx, sends ? rank : to.rank, sends ? a : b);
-    begin_action(run, rank, queue, span, own_s);
-    begin_action(run, to.rank, other, span, own_s);
+    begin_span(run, rank, queue, span, own_s);
+    begin_span(run, to.rank, other, span, own_s);
     look_at(run, to.rank);
     return OK;
 }
@@ -188,14 +188,14 @@ static Status start_queue(Run *run, int rank, int queue)
 {
     RankState *s = &run->rank[rank];
     SimSpan span;
-    if (s->head[queue] < 0 || !isinf(s->end[queue]) || !head_is_ready(s, queue, &span)) return OK;
+    if (s->head[queue] < 0 || !isinf(s->end[queue]) || !ready(s, queue, &span)) return OK;
     const Action *a = &s->p->at[s->head[queue]];
     if (action_is_transfer(a->kind)) return begin_transfer(run, rank, queue, span);
-    begin_action(run, rank, queue, span, run->cost->duration(run->cost->ctx, rank, a));
+    begin_span(run, rank, queue, span, run->cost->duration(run->cost->ctx, rank, a));
     return OK;
 }
 
-static Status start_ready(Run *run)
+static Status advance_queues(Run *run)
 {
     int rank = run->todo[run->first];
     RankState *s = &run->rank[rank];
@@ -238,11 +238,11 @@ Status simulate_spans(const Pipeline *p, const SimCost *cost, Arena *a, SimSpan 
         look_at(&run, r);
     }
     while (!isinf(run.now)) {
-        while (run.waiting > 0) TRY(start_ready(&run));
+        while (run.waiting > 0) TRY(advance_queues(&run));
         run.now = INFINITY;
         for (int r = 0; r < p->stages; r++) run.now = fmin(run.now, run.rank[r].first);
         for (int r = 0; r < p->stages && !isinf(run.now); r++) {
-            if (run.rank[r].first <= run.now) finish_ended(&run, r);
+            if (run.rank[r].first <= run.now) finish(&run, r);
         }
     }
     return check_done(&run);

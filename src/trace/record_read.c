@@ -144,8 +144,6 @@ typedef struct Put {
     int64_t base_ns;
 } Put;
 
-enum { STEPS_LANE = 1000, OPS_LANE };
-
 /* Lanes of transfers lie behind those of the device. */
 static int lane_of(const RecordRow *row)
 {
@@ -187,7 +185,7 @@ static Status put_step(const Put *p, const RecordedStep *s)
     char name[48];
     for (uint32_t i = 0; i < s->head.rows; i++) end = t[i].end > end ? t[i].end : end;
     (void)snprintf(name, sizeof name, "ProfilerStep#%lld", (long long)s->head.step);
-    TRY(begin(p, "user_annotation", name, STEPS_LANE, s->head.unix_ns, end));
+    TRY(begin(p, "user_annotation", name, RECORD_STEPS_LANE, s->head.unix_ns, end));
     TRY(text_json(p->out, ",\"loss\":%g,\"ran_again\":%d}}", s->head.loss,
                   (int)(s->head.flags & RECORD_RAN_AGAIN)));
     for (uint32_t i = 0; i < s->head.rows; i++) {
@@ -226,7 +224,7 @@ static Status put_names(const Put *p)
 
 static Status put_op(const Put *p, const RecordOp *o)
 {
-    TRY(begin(p, "op", p->r->name[o->name], OPS_LANE, o->start_ns, o->dur_ns));
+    TRY(begin(p, "op", p->r->name[o->name], o->lane, o->start_ns, o->dur_ns));
     if (o->layer >= 0) TRY(text_json(p->out, ",\"layer\":%d", o->layer));
     return text_json(p->out, ",\"flops\":%g,\"bytes\":%g,\"step\":%lld}}", o->flops, o->bytes,
                      (long long)o->step);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool alone(const Comm *host) { return host == NULL || host->size == 1; }
+static bool is_alone(const Comm *host) { return host == NULL || host->size == 1; }
 
 static Status broadcast(Comm *host, void *data, size_t bytes, int root)
 {
@@ -18,7 +18,7 @@ Status agree_status(Comm *host, Status mine)
         Status code;
         char why[1020];
     } said = { .code = mine };
-    if (alone(host)) return mine;
+    if (is_alone(host)) return mine;
     if (mine != OK) status_sentence(said.why, sizeof said.why);
     int32_t worst = mine == OK ? 0 : host->size - host->rank;
     TRY(agree_most(host, &worst, 1));
@@ -33,12 +33,12 @@ Status agree_status(Comm *host, Status mine)
 Status agree_most(Comm *host, int32_t *value, int64_t n)
 {
     const Tensor t = { value, DTYPE_I32, 1, { n } };
-    return alone(host) ? OK : comm_all_reduce(host, &t, REDUCE_MAX);
+    return is_alone(host) ? OK : comm_all_reduce(host, &t, REDUCE_MAX);
 }
 
 Status agree_first(Comm *host, void *data, size_t bytes)
 {
-    return alone(host) ? OK : broadcast(host, data, bytes, 0);
+    return is_alone(host) ? OK : broadcast(host, data, bytes, 0);
 }
 
 Status agree_texts(Comm *host, const char *mine, Arena *a, const char *const **out)

@@ -30,7 +30,7 @@ static bool writes(const EngineParams *w, const Param *p, ParamBuffer b)
     if (p->bucket < 0) return m->at.inner == 0;
     const ParamBucket *k = &w->table.bucket[p->bucket];
     if (w->table.sharded[b] && k->ranks > 1) return true;
-    return (k->hold == HOLD_EXPERT ? m->at.expert_shard : m->at.inner) == 0;
+    return (k->shard_group == SHARD_EXPERT ? m->at.expert_shard : m->at.inner) == 0;
 }
 
 /* An entry of this rank's file. Zeroed: before the first. */

@@ -4,7 +4,7 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 /* A backward that is phased (run_layers.c: PHASED). A block is given back as a whole, with what its second
  * forwards made and its rings. */
-static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes *b)
+static void phased_bytes(const LayerCount *const *layer, int n, size_t at, ChunkBytes *b)
 {
     size_t stream = layer[0]->stream, due = 0, above = 0, streams = layer[0]->streams;
     size_t ring = streams;
@@ -25,7 +25,7 @@ static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes 
 
 /* A backward that is split (run_layers.c: SPLIT). Nothing is given back before the weight gradients. The
  * first layer's gradient of h goes into an entry. Layers without backward have none. */
-static size_t split(const LayerCount *const *layer, int n)
+static size_t split_bytes(const LayerCount *const *layer, int n)
 {
     int streams = n - layer[n - 1]->ends;
     size_t sum = 0;
@@ -65,9 +65,9 @@ ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes, d
     b.eval = layer[0]->streams + eval;
     if ((passes & CHUNK_WHOLE) != 0)
         b.ring[RING_FORWARD] = larger(forward, layer[0]->streams + backward);
-    if ((passes & CHUNK_SPLIT) != 0) b.slot[SLOT_GRADS] = split(layer, n);
+    if ((passes & CHUNK_SPLIT) != 0) b.slot[SLOT_GRADS] = split_bytes(layer, n);
     if ((passes & CHUNK_PHASED) == 0) return b;
     b.ring[RING_FORWARD] = forward;
-    phased(layer, n, at, &b);
+    phased_bytes(layer, n, at, &b);
     return b;
 }

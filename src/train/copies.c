@@ -5,7 +5,7 @@
 #include "train/engine_memory.h"
 #include "train/shards.h"
 
-static Status make(EngineParams *w, const ParamBucket *k)
+static Status make_copies(EngineParams *w, const ParamBucket *k)
 {
     const ParamTable *t = &w->table;
     bool part = t->sharded[BUF_MAIN];
@@ -19,7 +19,7 @@ static Status make(EngineParams *w, const ParamBucket *k)
 Status copies_refresh(EngineParams *w)
 {
     for (int i = 0; i < w->table.n_buckets && w->spec->weights.n > 0; i++) {
-        TRY(make(w, &w->table.bucket[i]));
+        TRY(make_copies(w, &w->table.bucket[i]));
     }
     TRY(shards_gather_all(w));
     return engine_wait(w->arenas);

@@ -157,8 +157,10 @@ static Status setup(Engine *e, const EnginePlan *plan)
 {
     e->counting = plan == NULL;
     e->arenas = (EngineArenas){ .ex = &e->ex, .counting = e->counting };
-    if (e->config->attention_kernel == KERNEL_CUDNN && !engine_wants_gpu(e->config)) {
-        return FAIL(ERR_ARG, "attention.kernel=cudnn needs a GPU, and run.device=auto found none");
+    AttentionKernel kernel = (AttentionKernel)e->config->attention_kernel;
+    if (attention_kernel_wants_gpu(kernel) && !engine_wants_gpu(e->config)) {
+        return FAIL(ERR_ARG, "attention.kernel=%s needs a GPU, and run.device=auto found none",
+                    attention_words[kernel].name);
     }
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(build_spec(e));
@@ -321,7 +323,7 @@ Status engine_plan_retry(const Config *c, EngineShape *shape, EnginePlan *plan, 
 
 /* Running. */
 
-static void put(Engine *e, const Tensor *t, const void *from)
+static void write_tensor(Engine *e, const Tensor *t, const void *from)
 {
     memcpy(engine_host(&e->arenas, t), from, tensor_bytes(t));
 }
@@ -355,19 +357,19 @@ static void put_batch(Engine *e, const Batch *b)
     put_tokens(e, &e->io.batch.target, &b->target, n);
     put_tokens(e, &e->io.batch.pos, &b->pos, n);
     put_tokens(e, &e->io.batch.doc, &b->doc, n);
-    put(e, &domain, b->domain.data);
+    write_tensor(e, &domain, b->domain.data);
     const Mesh *m = e->shape.mesh;
     int64_t first = m == NULL ? 0 : e->shape.batch * mesh_data_rank(m);
     int32_t *sequence = engine_host(&e->arenas, &e->io.batch.sequence), step = (int32_t)e->step;
     for (int64_t i = 0; i < n; i++) sequence[i] = (int32_t)(first + i);
-    put(e, &e->io.batch.step, &step);
+    write_tensor(e, &e->io.batch.step, &step);
     float scale[1 + CONFIG_DEPTHS_MAX] = { scale_of(1, b->targets) };
     for (int i = 0; i < b->depths && i < e->spec.depths; i++) {
         put_tokens(e, &e->io.batch.next[i].id, &b->next[i].id, n);
         put_tokens(e, &e->io.batch.next[i].target, &b->next[i].target, n);
         scale[i + 1] = scale_of(e->spec.depth_weight, b->next[i].targets);
     }
-    put(e, &e->io.loss_scale, scale);
+    write_tensor(e, &e->io.loss_scale, scale);
 }
 
 /* A step in the order of the exec: batch, program, record. */
@@ -390,9 +392,9 @@ static Status start_step(Engine *e)
     return OK;
 }
 
-/* The first launch of a kernel loads it, which waits for all that its GPU runs. If that is a send,
- * and the rank that is to receive is about to load a kernel behind a send of its own, as two ranks
- * of DualPipe are, nobody comes further. So what may load kernels sends nothing. */
+/* The first launch of a kernel loads it, which waits for everything that its GPU runs. Two ranks of
+ * DualPipe send to each other. If each waits for its send and neither has loaded the kernel that
+ * receives, both hang. So a step that may load kernels sends nothing. */
 static Status try_step(Engine *e, bool tune)
 {
     e->mode->step.transfers.quiet = true;
@@ -420,7 +422,7 @@ static Status share_choices(Engine *e, struct Choices *choices)
     return try_step(e, false);
 }
 
-/* Steps whose results nobody wants; the last is a whole one. */
+/* Runs steps to load kernels and time products. Their results are dropped. */
 static Status rehearse(Engine *e, const char *products)
 {
     const Config *c = e->config;
@@ -537,7 +539,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     e->step = e->ex.step = step;
     float hyper[UPDATE_SCALARS];
     update_scalars(e, lr, step, hyper);
-    put(e, &e->io.hyper, hyper);
+    write_tensor(e, &e->io.hyper, hyper);
     put_batch(e, batch);
     int64_t waits = e->ex.waits;
     TRY(run_step(e, step));

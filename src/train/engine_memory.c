@@ -1,3 +1,5 @@
+/* engine_memory: see the header. Arenas of a mode (slots, ring, scratch) lie either each in an allocation
+ * of its own or, where two modes share memory or peers map it, one after the other in one block. */
 #include "train/engine_memory.h"
 
 #include "backend/backend.h"
@@ -14,6 +16,7 @@ bool engine_wants_gpu(const Config *c)
     return c->run_device == DEVICE_CUDA;
 }
 
+/* An arena in the memory that ops use: counted, mapped on the host, or allocated on the GPU. */
 static Status arena_make(EngineArenas *m, Arena *a, const char *name, MemKind kind, size_t bytes)
 {
     if (m->counting || !m->ex->backend->apart) {
@@ -22,9 +25,9 @@ static Status arena_make(EngineArenas *m, Arena *a, const char *name, MemKind ki
         return OK;
     }
     void *block = NULL;
-    size_t room = arena_rounded(bytes > 0 ? bytes : 1);
-    TRY(m->ex->backend->alloc(m->ex, kind, room, &block));
-    arena_over(a, name, kind, block, room);
+    size_t rounded = arena_rounded(bytes > 0 ? bytes : 1);
+    TRY(m->ex->backend->alloc(m->ex, kind, rounded, &block));
+    arena_over(a, name, kind, block, rounded);
     return OK;
 }
 
@@ -45,6 +48,7 @@ static Status carve(Arena *block, const char *name, size_t bytes, Arena *out)
     return OK;
 }
 
+/* Bytes of the largest LayerDesc.state_bytes: a slot's tables fit layers of any kind. */
 static size_t state_bytes(void)
 {
     size_t most = 0;
@@ -55,6 +59,7 @@ static size_t state_bytes(void)
     return arena_rounded(most);
 }
 
+/* Layers of the largest chunk: a slot is used by one chunk after the other. */
 static int most_layers(const Engine *e)
 {
     int most = 1;
@@ -71,7 +76,7 @@ size_t engine_slot_tables(const Engine *e)
     return arena_rounded((n + 1) * sizeof(LayerSlot)) + n * state_bytes();
 }
 
-/* Room for the layers of any chunk. */
+/* The bookkeeping of one slot, large enough for any chunk. */
 static Status slot_tables(Engine *e, SlotState *s)
 {
     size_t n = (size_t)most_layers(e);
@@ -82,7 +87,8 @@ static Status slot_tables(Engine *e, SlotState *s)
     return OK;
 }
 
-/* A counting run has one of each. The tables of slots are made once. */
+/* Cuts the arenas of slots and of the gradient pool out of the mode's memory. A counting run has one of each.
+ * After engine_resize arenas are cut anew, but their tables are made once. */
 static Status make_slots(Engine *e, EngineMode *w, const EnginePlan *plan)
 {
     size_t count = COUNT_BYTES / 4;
@@ -105,6 +111,7 @@ static Status make_slots(Engine *e, EngineMode *w, const EnginePlan *plan)
     return OK;
 }
 
+/* The ring holds the entries of transfers, then the memory between phases. */
 static Status make_ring(Engine *e, EngineMode *w, const EnginePlan *plan)
 {
     static const char *const names[RINGS] = { "ring", "backward ring" };
@@ -121,7 +128,7 @@ static Status make_ring(Engine *e, EngineMode *w, const EnginePlan *plan)
     return OK;
 }
 
-/* The comm lane's share of the scratch comes first. */
+/* Lanes run at the same time, so the comm lane has scratch of its own, at the front. */
 static Status make_comm_scratch(Engine *e, EngineMode *w, const EnginePlan *plan)
 {
     static const char name[] = "scratch of the comm lane";
@@ -207,7 +214,7 @@ Status engine_remake_modes(Engine *e, const EnginePlan *plan)
     return engine_lay_out(e, &e->modes[0], plan);
 }
 
-/* The arenas of work lie in the block, if there is one. */
+/* If there is a block, the arenas of modes lie in it and are freed with it. */
 void engine_free_arenas(Engine *e)
 {
     bool block = e->arenas.block.base != NULL;
@@ -242,7 +249,7 @@ size_t engine_pinned_bytes(const EngineArenas *m)
     return arena_rounded(m->at[ENGINE_STEP].peak_bytes) + ENGINE_STAGING_BYTES;
 }
 
-/* The mirror. */
+/* The mirror of the step arena in pinned memory. */
 
 static bool mirrored(const EngineArenas *m) { return m->ex->backend->apart && !m->counting; }
 

@@ -35,7 +35,7 @@ typedef struct EngineShape {
     int64_t domains;
     int threads;
     bool cache;                /* infer with a KvCache of `positions` tokens and one sequence */
-    int64_t logit_rows;        /* with a cache: infer gives logits of so many last tokens */
+    int64_t logit_rows;        /* with a cache: infer gives logits of this many last tokens */
     const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
     int pp_rank;               /* which of mesh.pp pipeline ranks this is */
     const Mesh *mesh;          /* running: this rank's groups, of the host; NULL: it is alone */
@@ -142,7 +142,7 @@ typedef struct StepResult {
 /* engine_step calls this between the step's launch and the wait for its end. So an observer sees the GPU
  * at work, and costs no time if it is faster than the step. */
 typedef struct EngineObserver {
-    void (*look)(void *self); /* NULL: nobody */
+    void (*look)(void *self); /* NULL: there is none */
     void *self;
 } EngineObserver;
 
@@ -211,7 +211,7 @@ typedef struct Engine {
     EngineArenas arenas;
     EngineParams params;
     EngineList *list;           /* that runs, or ran last */
-    int at;                     /* the action of it that runs */
+    int at;                     /* the action that runs, in `list` */
     LayerRange *chunks;         /* of this rank */
     bool split;                 /* weight gradients run apart, whole passes of them */
     EngineMode modes[2], *mode; /* mode: in use */

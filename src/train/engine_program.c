@@ -20,6 +20,7 @@ static Status make_layout(const Config *c, int stages, Arena *a, Layout *out)
     return layout_check_predictions(out, (int)c->mtp_layers);
 }
 
+/* Notes which layers each chunk of this rank has, and for all layers of the model which rank has them. */
 static Status place_layers(Engine *e, const Layout *l, const Program *p)
 {
     TRY(ARENA_NEW(&e->tables, p->chunks, &e->chunks));
@@ -43,6 +44,8 @@ static Status place_layers(Engine *e, const Layout *l, const Program *p)
     return FAIL(ERR_ARG, "mesh.layout leaves pipeline rank %d without a layer", p->rank);
 }
 
+/* What the lists must know of sharding. Gradients are summed at the end where replicas or a second stage hold
+ * the same layers. */
 static ScheduleShards shards_shape(const Engine *e, const ScheduleDesc *d)
 {
     const Mesh *m = e->shape.mesh;
@@ -166,7 +169,7 @@ Status engine_make_program(Engine *e)
 }
 
 /* DualPipe's ranks hold the same stages in pairs; the ends of a pipeline one table. */
-static Status make_mirror(Engine *e, Comm *stages)
+static Status make_replica_group(Engine *e, Comm *stages)
 {
     const ModelSpec *s = &e->spec;
     const Program *p = &e->modes[0].step.program;
@@ -175,7 +178,8 @@ static Status make_mirror(Engine *e, Comm *stages)
         pair = p->rank < p->stages - 1 - p->rank ? p->rank : p->stages - 1 - p->rank;
     else if (spec_shares_table(s) && first != last && (p->rank == first || p->rank == last))
         pair = 0;
-    return comm_split(stages, pair, p->rank, "mirror", &e->tables, &e->mesh.group[GROUP_MIRROR]);
+    return comm_split(stages, pair, p->rank, "mirror", &e->tables,
+                      &e->mesh.group[GROUP_REPLICA_STAGE]);
 }
 
 /* The first list's ways from stage to stage are those of all. */
@@ -200,14 +204,14 @@ Status engine_make_transfers(Engine *e)
     e->at = e->list->program.n;
     if (stages == NULL) return OK;
     comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ run_say_place, e });
-    return make_mirror(e, stages);
+    return make_replica_group(e, stages);
 }
 
 void engine_free_transfers(Engine *e)
 {
     if (e->modes[0].step.transfers.comm != NULL)
         comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ 0 });
-    comm_free(e->mesh.group[GROUP_MIRROR]);
-    e->mesh.group[GROUP_MIRROR] = NULL;
+    comm_free(e->mesh.group[GROUP_REPLICA_STAGE]);
+    e->mesh.group[GROUP_REPLICA_STAGE] = NULL;
     transfers_free(&e->modes[0].step.transfers);
 }

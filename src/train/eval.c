@@ -107,7 +107,7 @@ static Status check_losses(Engine *e, const Loader *l, int64_t step, const EvalM
     return OK;
 }
 
-/* Data-parallel ranks take micro-batches in turn; all make as many calls. */
+/* Micro-batches are dealt to the data-parallel ranks one by one. All ranks make equally many calls. */
 Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t step,
                 EvalMetrics *out)
 {

@@ -4,8 +4,8 @@
  * files are the page cache's, which gives way. On a GPU arenas are exact. The rest is the driver's: its
  * context (measured, with what other processes hold), and the kernels with their graph.
  *
- * Each place with memory says what is there, what is taken beside engines, and how many engines share
- * it. A plan that does not fit is refused with the nearest settings that would.
+ * A Memory says what a place has, what others take there, and how many engines share it. A plan that does
+ * not fit is refused with the nearest settings that would.
  */
 #include "train/fits.h"
 

@@ -9,9 +9,9 @@
 /* What an engine takes of the host. */
 size_t train_host_bytes(const EnginePlan *p);
 
-/* Are so many bytes there now, and a few more? */
+/* Are these bytes, and a margin, available now? */
 bool train_host_has(uint64_t bytes);
-/* Would a GPU have room for other arenas beside the rest of its plan? */
+/* Would a GPU hold this plan's arenas together with the rest of `p`? */
 bool train_gpu_has(const GpuPlan *p, const EnginePlan *plan);
 
 /* ERR_ARG if there is not so much: "WHAT 5 GiB of memory, 3 GiB are available (...): HINT". */

@@ -164,7 +164,7 @@ static Status write_tokens(Generator *g, GenerateEach *each)
     return OK;
 }
 
-static Status run(Generator *g, const char *checkpoint, GenerateEach *each)
+static Status generate_texts(Generator *g, const char *checkpoint, GenerateEach *each)
 {
     char path[FILE_PATH_MAX];
     TRY(arena_init(&g->arena, "generate", MEM_HOST, (size_t)16 << 30));
@@ -178,7 +178,7 @@ static Status run(Generator *g, const char *checkpoint, GenerateEach *each)
 Status generate_text(const char *checkpoint, const GenerateOptions *o, GenerateEach *each)
 {
     Generator g = { .options = o };
-    Status s = run(&g, checkpoint, each);
+    Status s = generate_texts(&g, checkpoint, each);
     engine_close(&g.engine);
     tokenizer_free(g.tokenizer);
     arena_free(&g.arena);

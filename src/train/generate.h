@@ -16,7 +16,7 @@ Status infer_open(Engine *e, const Config *c, const EngineShape *shape, const ch
 
 typedef struct GenerateOptions {
     const char *prompt;
-    int64_t tokens;     /* at most so many new tokens */
+    int64_t tokens;     /* most new tokens */
     double temperature; /* 0: always the likeliest token */
     int64_t top_k;      /* draw among the k likeliest; 0: among all */
     double top_p;       /* draw among the likeliest of these that have this probability; 1: all */

@@ -1,3 +1,5 @@
+/* layer_count: runs the phases of one layer on a backend that only adds up costs, over arenas that only
+ * count bytes. The order of phases and what is given back between them are those of run_layers.c. */
 #include "train/layer_count.h"
 
 #include "backend/backend.h"
@@ -29,10 +31,10 @@ static Status count_op(Exec *ex, const OpDesc *op, const void *args)
     t->comm_bytes += cost.comm_bytes;
     t->ops++;
     if (c->observer == NULL) return OK;
-    return c->observer->op(c->observer->self, c->pass, c->phase, op, &cost);
+    return c->observer->op(c->observer->self, c->pass, c->phase, op, args, &cost);
 }
 
-static Status run_phase(Counter *c, LayerPass pass, int phase, PhaseFn *fn)
+static Status count_phase(Counter *c, LayerPass pass, int phase, PhaseFn *fn)
 {
     if (fn == NULL) return OK;
     c->pass = pass;
@@ -42,36 +44,37 @@ static Status run_phase(Counter *c, LayerPass pass, int phase, PhaseFn *fn)
     return OK;
 }
 
-static Status forward(Counter *c, LayerPass pass)
+static Status count_forward(Counter *c, LayerPass pass)
 {
     const LayerDesc *desc = layer_desc(c->run.layer->kind);
     for (int i = 0; i < desc->n_phases; i++) {
-        TRY(run_phase(c, pass, i, desc->phases[i].forward));
+        TRY(count_phase(c, pass, i, desc->phases[i].forward));
     }
     arena_release(&c->ring, (ArenaMark){ 0 });
     return OK;
 }
 
-static Status backward(Counter *c)
+static Status count_backward(Counter *c)
 {
     const LayerDesc *desc = layer_desc(c->run.layer->kind);
     for (int i = 0; i < desc->n_phases; i++) {
         int phase = layer_backward(desc, i);
-        TRY(run_phase(c, PASS_INPUT, phase, desc->phases[phase].backward_input));
-        TRY(run_phase(c, PASS_WEIGHT, phase, desc->phases[phase].backward_weight));
+        TRY(count_phase(c, PASS_INPUT, phase, desc->phases[phase].backward_input));
+        TRY(count_phase(c, PASS_WEIGHT, phase, desc->phases[phase].backward_weight));
     }
     return OK;
 }
 
-/* Costs nothing that a training step would. */
-static Status evaluation(Counter *c)
+/* An evaluation comes first, because its memory is of interest but its cost is no part of a step's. It
+ * leaves the arenas and the totals as they were. */
+static Status count_evaluation(Counter *c)
 {
     LayerRun *r = &c->run;
     const LayerDesc *desc = layer_desc(r->layer->kind);
     const LayerCountObserver *observer = c->observer;
     r->training = false, c->observer = NULL;
     if (desc->prepare != NULL) TRY(desc->prepare(r));
-    if (!r->layer->trains) TRY(forward(c, PASS_FORWARD));
+    if (!r->layer->trains) TRY(count_forward(c, PASS_FORWARD));
     r->training = true, c->observer = observer;
     r->pool = c->pooled ? &c->pool : NULL;
     c->out->keep_eval = c->keep.peak_bytes;
@@ -82,28 +85,29 @@ static Status evaluation(Counter *c)
     return OK;
 }
 
-static Status both_ways(Counter *c)
+/* Forward, the second forward of a recomputed layer, backward; peaks are noted between them. */
+static Status count_training(Counter *c)
 {
     LayerRun *r = &c->run;
     const LayerDesc *desc = layer_desc(r->layer->kind);
     LayerCount *out = c->out;
     bool recompute = (r->layer->recompute & RECOMPUTE_LAYER) != 0, back = !r->layer->no_backward;
-    TRY(evaluation(c));
+    TRY(count_evaluation(c));
     if (desc->prepare != NULL) TRY(desc->prepare(r));
     ArenaMark kept = arena_mark(&c->keep);
-    TRY(forward(c, PASS_FORWARD));
+    TRY(count_forward(c, PASS_FORWARD));
     out->keep_peak = c->keep.peak_bytes;
     out->ring_forward = c->ring.peak_bytes;
     if (recompute) arena_release(&c->keep, kept);
     out->keep = c->keep.used_bytes;
     c->keep.peak_bytes = c->keep.used_bytes, c->ring.peak_bytes = 0;
     r->recomputing = recompute;
-    if (recompute && back) TRY(forward(c, PASS_RECOMPUTE));
+    if (recompute && back) TRY(count_forward(c, PASS_RECOMPUTE));
     r->recomputing = false;
     size_t ring_recompute = c->ring.peak_bytes;
     c->ring.peak_bytes = 0;
     out->recompute_bytes = c->keep.used_bytes - out->keep;
-    if (back) TRY(backward(c));
+    if (back) TRY(count_backward(c));
     out->recompute_peak = c->keep.peak_bytes;
     out->ring_gradients = c->ring.peak_bytes;
     out->ring_backward =
@@ -132,7 +136,8 @@ static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBat
 }
 
 /* The table and the head's weights are counted in the layers that they are of. */
-static Status lend(const ModelSpec *s, const LayerSpec *layer, Arena *nowhere, LayerWeights *w)
+static Status lend_weights(const ModelSpec *s, const LayerSpec *layer, Arena *nowhere,
+                           LayerWeights *w)
 {
     static const ParamRole roles[] = { [WEIGHTS_TABLE] = ROLE_TABLE, [WEIGHTS_HEAD] = ROLE_HEAD };
     const LayerDesc *desc = layer_desc(layer->kind);
@@ -147,8 +152,8 @@ static Status lend(const ModelSpec *s, const LayerSpec *layer, Arena *nowhere, L
     return OK;
 }
 
-static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int64_t b, int64_t t,
-                    Arena *scratch)
+static Status count_layer(Counter *c, const ModelSpec *s, const LayerSpec *layer, int64_t b,
+                          int64_t t, Arena *scratch)
 {
     ModelSpec one = *s;
     LayerSpec alone = *layer;
@@ -163,7 +168,7 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
     TRY(params_build(&one, alone.rank, NULL, scratch, &table));
     TRY(params_alloc(&one, &table, &nowhere, true, &memory));
     TRY(params_bind(&one, &table, &memory, scratch, &weights));
-    TRY(lend(s, layer, &nowhere, weights));
+    TRY(lend_weights(s, layer, &nowhere, weights));
     void *state = NULL;
     size_t state_bytes = layer_desc(layer->kind)->state_bytes;
     if (state_bytes > 0) TRY(arena_array_zero(scratch, state_bytes, 1, &state));
@@ -189,7 +194,7 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
     c->out->params = table.spaces;
     c->out->state_elems = table.elems[BUF_STATE];
     TRY(make_inputs(c, s, &nowhere, &m, &record));
-    return both_ways(c);
+    return count_training(c);
 }
 
 Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
@@ -207,7 +212,7 @@ Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
     TRY(arena_init(&c.scratch, "scratch", MEM_COUNT, COUNT_BYTES));
     TRY(exec_init(&c.ex, scratch, &c.scratch, 1, CPU_AUTO));
     c.ex.backend = &counts;
-    Status status = count(&c, s, l, b, t, scratch);
+    Status status = count_layer(&c, s, l, b, t, scratch);
     exec_free(&c.ex);
     arena_release(scratch, mark);
     return status;

@@ -33,13 +33,14 @@ typedef struct LayerCount {
     size_t ring_gradients; /* of ring_backward without the second forward's */
     ParamSpaces params;    /* of the parameters here */
     int64_t state_elems;
-    PoolNeed pool; /* beside what it keeps */
+    PoolNeed pool; /* not part of keep */
     OpTotals pass[LAYER_PASSES];
 } LayerCount;
 
 /* Called for every op that would run. phase: of the layer's row. */
 typedef struct LayerCountObserver {
-    Status (*op)(void *self, LayerPass pass, int phase, const OpDesc *op, const OpCost *cost);
+    Status (*op)(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
+                 const OpCost *cost);
     void *self;
 } LayerCountObserver;
 

@@ -30,7 +30,7 @@ static ParamBuffer find_buffer(const char *name, const OptimizerDesc **rule)
     return BUF_COUNT;
 }
 
-static void hex(XXH128_hash_t h, char out[CHECKPOINT_SUM_BYTES])
+static void sum_hex(XXH128_hash_t h, char out[CHECKPOINT_SUM_BYTES])
 {
     (void)snprintf(out, CHECKPOINT_SUM_BYTES, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64,
                    (uint64_t)h.low64);
@@ -50,7 +50,7 @@ void manifest_sum_add(void *sum, const void *bytes, size_t n)
 
 void manifest_sum_take(void *sum, char out[CHECKPOINT_SUM_BYTES])
 {
-    hex(XXH3_128bits_digest(sum), out);
+    sum_hex(XXH3_128bits_digest(sum), out);
     XXH3_128bits_reset(sum);
 }
 
@@ -142,7 +142,7 @@ static Status verify(const char *path, const char *text, size_t bytes, size_t *b
     size_t body = bytes > 0 ? bytes - 1 : 0;
     while (body > 0 && text[body - 1] != '\n') body--;
     char want[END_BYTES];
-    hex(XXH3_128bits(text, body), sum);
+    sum_hex(XXH3_128bits(text, body), sum);
     (void)end_line(want, count_lines(text, body) - 1, sum); /* the header is no entry */
     if (body == 0 || strcmp(text + body, want) != 0) {
         return FAIL(ERR_FORMAT, "%s is not whole: %zu bytes whose sum is not the one at its end",

@@ -136,7 +136,7 @@ static Status load_by_domain(Metrics *m, Load load)
     return text_append(t, "}", 1);
 }
 
-/* What only a step on a GPU has, and of it what the driver tells. */
+/* Fields of a step on a GPU. Those of the driver are left out where it does not tell them. */
 static Status gpu_fields(Text *t, const StepMetrics *s)
 {
     static const char *const key[] = { [GPU_CLOCK_MHZ] = "clock_mhz",

@@ -81,7 +81,7 @@ static void peak_close(Peak *p)
 }
 
 /* Random numbers, because a GPU is faster on zeros; a million of them over and over. */
-static Status fill(Peak *p)
+static Status fill_operands(Peak *p)
 {
     float row[ROW], packed[ROW];
     const Backend *b = p->ex.backend;
@@ -140,7 +140,7 @@ static Status time_runs(Peak *p, Status (*run)(Peak *), double *out)
 static Status measure_product(Peak *p, double *out)
 {
     double s = 0;
-    TRY(fill(p));
+    TRY(fill_operands(p));
     TRY(exec_tune(&p->ex, true));
     TRY(multiply(p));
     TRY(exec_tune(&p->ex, false));

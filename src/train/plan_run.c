@@ -260,7 +260,7 @@ static Status plan_eval(const Config *c, TrainPlan *p)
     return OK;
 }
 
-/* The most that is taken at a time: measuring the roof comes first, and gives all of it back. */
+/* The peak. Measuring the peak FLOP/s comes before the rest and gives its memory back. */
 static size_t total_bytes(const TrainPlan *p)
 {
     size_t sum = p->need[NEED_LOADER] + p->need[NEED_DATA] + p->need[NEED_SAVE] +

@@ -44,7 +44,7 @@ static size_t slot_bytes(const Recorder *r)
 
 static Status make_ring(Recorder *r)
 {
-    size_t bytes = (size_t)r->steps * (sizeof *r->slot + arena_rounded(slot_bytes(r))) +
+    size_t bytes = (size_t)(r->steps + 1) * (sizeof *r->slot + arena_rounded(slot_bytes(r))) +
                    RECORD_WAYS * (size_t)r->room * sizeof(RecordRow) +
                    RECORDER_OPS * sizeof *r->op + NAMES_BYTES + (size_t)16 * ARENA_ALIGN;
     TRY(arena_init(&r->memory, "recording", MEM_HOST, bytes));
@@ -52,8 +52,8 @@ static Status make_ring(Recorder *r)
     for (int i = 0; i < RECORD_WAYS; i++) TRY(ARENA_ZEROED(&r->memory, r->room, &r->way[i].row));
     TRY(ARENA_NEW(&r->memory, NAMES_BYTES, &r->names));
     TRY(ARENA_NEW(&r->memory, RECORDER_OPS, &r->op));
-    TRY(ARENA_ZEROED(&r->memory, r->steps, &r->slot));
-    for (int i = 0; i < r->steps; i++) {
+    TRY(ARENA_ZEROED(&r->memory, r->steps + 1, &r->slot));
+    for (int i = 0; i <= r->steps; i++) {
         void *times = NULL;
         TRY(arena_alloc(&r->memory, slot_bytes(r), &times));
         r->slot[i].times = times;
@@ -293,6 +293,14 @@ static void fill_load(const Recorder *r, const int32_t *load, uint32_t *out)
         out[i / (domains * E) * E + i % E] += (uint32_t)load[i];
 }
 
+static void keep_traced(Recorder *r, const RecorderSlot *from)
+{
+    RecorderSlot *kept = &r->slot[r->steps];
+    kept->head = from->head;
+    kept->load = (void *)(kept->times + from->head.rows);
+    memcpy(kept->times, from->times, slot_bytes(r));
+}
+
 void recorder_take(Recorder *r, const StepResult *result, double seconds, double tokens,
                    uint64_t memory_bytes)
 {
@@ -323,4 +331,5 @@ void recorder_take(Recorder *r, const StepResult *result, double seconds, double
                                .rows = (uint32_t)r->way[w].rows,
                                .loads = (uint32_t)r->loads };
     fill_load(r, result->load, slot->load);
+    if (r->traces) keep_traced(r, slot);
 }

@@ -123,14 +123,14 @@ static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
                        .scratch = e->ex.scratch };
 }
 
-static Status prepare(LayerRun *r)
+static Status prepare_layer(LayerRun *r)
 {
     const LayerDesc *desc = layer_desc(r->layer->kind);
     if (desc->state_bytes > 0) memset(r->state, 0, desc->state_bytes);
     return desc->prepare == NULL ? OK : desc->prepare(r);
 }
 
-static void select(ChunkPass *p, int i)
+static void select_layer(ChunkPass *p, int i)
 {
     LayerSlot *at = &p->s->at[i];
     int layer = p->range.first + i;
@@ -185,8 +185,8 @@ static Status open_forward(ChunkPass *p, int i)
         TRY(new_input(p, i + 1));
     else
         at[1].h = p->a->out >= 0 ? entry_of(p, p->a->out) : (Tensor){ 0 };
-    select(p, i);
-    TRY(prepare(&p->r));
+    select_layer(p, i);
+    TRY(prepare_layer(&p->r));
     at->kept = arena_mark(&p->s->arena);
     return OK;
 }
@@ -242,7 +242,7 @@ static Status forward_pass(ChunkPass *p)
     for (int i = p->a->first; i < p->a->end && layers_in(p) > 0; i++) {
         const ChunkPhase *x = &p->row->at[i];
         if (begins_layer(p->row, i)) TRY(open_forward(p, x->layer));
-        select(p, x->layer);
+        select_layer(p, x->layer);
         PhaseFn *fn = passed_by(&p->r) ? NULL : phase_of(p, x)->forward;
         TRY(run_phase(p->e, &p->r, fn, x->name, RECORD_FORWARD));
         if (i + 1 == p->row->n || x[1].layer != x->layer) close_forward(p, x->layer);
@@ -309,7 +309,7 @@ static Status own_phase(ChunkPass *p, int i)
     if (p->input && first) {
         p->s->at[x->layer].dh = (Tensor){ 0 };
         if (!layer_desc(p->r.layer->kind)->begins) TRY(new_gradient(p, x->layer));
-        select(p, x->layer);
+        select_layer(p, x->layer);
     }
     LayerRun r = p->r;
     r.ring = p->gradients;
@@ -344,7 +344,7 @@ static Status backward_pass(ChunkPass *p)
     p->gradients = p->mode->from_pool ? p->s->grads : p->r.ring;
     for (int i = p->a->first; i < p->a->end && p->row->at[i].layer >= 0; i++) {
         const ChunkPhase *x = &p->row->at[i];
-        select(p, x->layer);
+        select_layer(p, x->layer);
         if (!x->recompute)
             TRY(own_phase(p, i));
         else if (p->input)

@@ -47,6 +47,7 @@ static void take_lane(Engine *e, Lane lane)
     }
 }
 
+/* Does what an action says. A counting run has a single slot for all micro-batches. */
 static Status run_action(Engine *e, const Action *a)
 {
     EngineMode *w = e->mode;
@@ -69,6 +70,8 @@ static Status run_action(Engine *e, const Action *a)
     }
 }
 
+/* Waits for the action's events, runs it on its lane, and signals. The span is the host's time; stamps give the
+ * device's. */
 static Status run_on_lane(Engine *e, const Action *a)
 {
     Transfers *t = &e->list->transfers;
@@ -101,6 +104,7 @@ static Status run_list(Engine *e)
     return OK;
 }
 
+/* In a counting run nothing waits, and transfers cost nothing of this rank's memory. */
 static Status count_action(Engine *e, const Action *a)
 {
     take_lane(e, a->lane);

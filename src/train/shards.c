@@ -30,11 +30,11 @@ ScheduleShards shards_schedule(const ParamShards *s, bool sums)
 }
 
 /* Is this the only rank? */
-static bool alone(const EngineParams *w) { return w->ex->mesh == NULL; }
+static bool is_alone(const EngineParams *w) { return w->ex->mesh == NULL; }
 
 static MeshGroup group_of(const ParamBucket *k)
 {
-    return k->hold == HOLD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD;
+    return k->shard_group == SHARD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD;
 }
 
 /* The number of members of a group. A counting run has no groups: there the shape says it. */
@@ -48,11 +48,11 @@ static int64_t members(const EngineParams *w, MeshGroup g)
 /* Does each member of the group hold the sum of the bucket's gradients whole? */
 static bool replicated(const EngineParams *w, const ParamBucket *k)
 {
-    return w->table.shards.zero == 0 || k->hold == HOLD_WHOLE;
+    return w->table.shards.zero == 0 || k->shard_group == SHARD_WHOLE;
 }
 
 /* Where the sum of a bucket's gradients over the ranks lies. */
-static Tensor reduced(const EngineParams *w, const ParamBucket *k)
+static Tensor reduced_sum(const EngineParams *w, const ParamBucket *k)
 {
     if (replicated(w, k)) return bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
     return bucket_own(&w->table, &w->memory, k, BUF_GRAD);
@@ -61,9 +61,9 @@ static Tensor reduced(const EngineParams *w, const ParamBucket *k)
 /* Does another stage hold the same bucket? In DualPipe two ranks hold the same two stages; with a
  * tied table both ends of a pipeline hold the table. Each has the gradients of its own passes, and
  * both get the sum. */
-static bool mirrored(const EngineParams *w, const ParamBucket *k)
+static bool on_two_stages(const EngineParams *w, const ParamBucket *k)
 {
-    if (w->groups->group[GROUP_MIRROR] == NULL) return false;
+    if (w->groups->group[GROUP_REPLICA_STAGE] == NULL) return false;
     return w->both_ways || layer_desc(w->spec->layers[k->layer].kind)->begins;
 }
 
@@ -102,7 +102,7 @@ static void add_range(EngineParams *w, UpdateRange r)
     }
 }
 
-/* What this rank updates of a bucket: its shard, or all of it if gradients are replicated. */
+/* The part of a bucket that this rank updates: its shard, or all of it if gradients are replicated. */
 static UpdateRange update_of(const EngineParams *w, const ParamBucket *k)
 {
     const ParamTable *t = &w->table;
@@ -134,9 +134,10 @@ static UpdateRange part_of(UpdateRange r, int64_t first, int64_t n)
  * of copies (replicas, two stages, a whole group) only the first rank's. */
 static bool in_norm(const EngineParams *w, const ParamBucket *k)
 {
-    if (alone(w)) return true;
+    if (is_alone(w)) return true;
     const Mesh *m = w->ex->mesh;
-    if (m->at.replica > 0 || (mirrored(w, k) && m->group[GROUP_MIRROR]->rank > 0)) return false;
+    if (m->at.replica > 0 || (on_two_stages(w, k) && m->group[GROUP_REPLICA_STAGE]->rank > 0))
+        return false;
     return !replicated(w, k) || m->group[group_of(k)]->rank == 0;
 }
 
@@ -174,7 +175,7 @@ static void add_run(EngineParams *w, const ParamBucket *k, const Param *rule, in
                     int64_t end)
 {
     UpdateRange all = update_of(w, k);
-    Tensor g = reduced(w, k);
+    Tensor g = reduced_sum(w, k);
     int64_t n = g.dim[0], own = replicated(w, k) ? 0 : bucket_cut(k, k->own);
     first = first > own ? first - own : 0;
     end = end - own < n ? end - own : n;
@@ -229,8 +230,8 @@ Status shards_make(EngineParams *w)
 /* Collectives, through the op door. */
 
 /* root: of a broadcast alone. */
-static Status collective(EngineParams *w, OpComm kind, MeshGroup group, int root, Tensor in,
-                         Tensor out)
+static Status run_collective(EngineParams *w, OpComm kind, MeshGroup group, int root, Tensor in,
+                             Tensor out)
 {
     int64_t ranks = members(w, group), n = tensor_elems(&in), m = tensor_elems(&out);
     int64_t least = n < m ? n : m;
@@ -246,21 +247,21 @@ static Status collective(EngineParams *w, OpComm kind, MeshGroup group, int root
 
 static Status all_reduce(EngineParams *w, MeshGroup group, Tensor t)
 {
-    return collective(w, COMM_ALL_REDUCE, group, 0, t, t);
+    return run_collective(w, COMM_ALL_REDUCE, group, 0, t, t);
 }
 
 /* All ranks' parts of a bucket, into `whole`. Parts of unequal length are broadcast one by one. */
 static Status gather_parts(EngineParams *w, const ParamBucket *k, Tensor own, Tensor whole)
 {
     MeshGroup group = group_of(k);
-    if (k->cuts == NULL) return collective(w, COMM_ALL_GATHER, group, 0, own, whole);
+    if (k->cuts == NULL) return run_collective(w, COMM_ALL_GATHER, group, 0, own, whole);
     Tensor mine = bucket_part(k, whole);
     if (mine.data != own.data && tensor_elems(&own) > 0)
         TRY(w->ex->backend->copy(w->ex, mine.data, own.data, tensor_bytes(&own)));
     for (int64_t r = 0; r < k->ranks; r++) {
         int64_t first = bucket_cut(k, r);
         Tensor part = tensor_rows(&whole, first, bucket_cut(k, r + 1) - first);
-        TRY(collective(w, COMM_BROADCAST, group, (int)r, part, part));
+        TRY(run_collective(w, COMM_BROADCAST, group, (int)r, part, part));
     }
     return OK;
 }
@@ -270,20 +271,20 @@ static Status gather_parts(EngineParams *w, const ParamBucket *k, Tensor own, Te
 static Status sum_parts(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     if (k->cuts != NULL) return all_reduce(w, group_of(k), whole);
-    return collective(w, COMM_REDUCE_SCATTER, group_of(k), 0, whole, bucket_part(k, whole));
+    return run_collective(w, COMM_REDUCE_SCATTER, group_of(k), 0, whole, bucket_part(k, whole));
 }
 
 /* Weights. */
 
 /* The buckets of a layer that have gradients. */
-static int trained(const EngineParams *w, int layer, int *first)
+static int trained_buckets(const EngineParams *w, int layer, int *first)
 {
     int end = params_layer(&w->table, layer, first);
     while (end > *first && w->table.bucket[end - 1].rule == NULL) end--;
     return end;
 }
 
-static Status gather(EngineParams *w, int first, int end)
+static Status gather_buckets(EngineParams *w, int first, int end)
 {
     for (int i = first; i < end; i++) {
         const ParamBucket *k = &w->table.bucket[i];
@@ -298,14 +299,15 @@ static Status gather(EngineParams *w, int first, int end)
 /* What no update changes stays where every rank has it whole. */
 Status shards_gather(EngineParams *w, int layer)
 {
-    int first, all = params_layer(&w->table, layer, &first), end = trained(w, layer, &first);
-    return gather(w, first, w->table.sharded[BUF_WEIGHT] ? all : end);
+    int first, all = params_layer(&w->table, layer, &first),
+               end = trained_buckets(w, layer, &first);
+    return gather_buckets(w, first, w->table.sharded[BUF_WEIGHT] ? all : end);
 }
 
 Status shards_gather_all(EngineParams *w)
 {
     bool whole = w->table.shards.zero > 0 && !w->table.sharded[BUF_WEIGHT];
-    return whole ? gather(w, 0, w->table.n_buckets) : OK;
+    return whole ? gather_buckets(w, 0, w->table.n_buckets) : OK;
 }
 
 /* Gradients. */
@@ -321,7 +323,7 @@ static Status zero_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     static const ParamRole roles[] = { ROLE_EXPERT_GATE_UP, ROLE_EXPERT_DOWN };
     float *at = whole.data, *end = tensor_at(&whole, tensor_elems(&whole));
-    for (size_t i = 0; k->hold == HOLD_EXPERT && i < sizeof roles / sizeof *roles; i++) {
+    for (size_t i = 0; k->shard_group == SHARD_EXPERT && i < sizeof roles / sizeof *roles; i++) {
         const Tensor *dw = &w->layer[k->layer].dw[roles[i]];
         if (dw->data == NULL) continue; /* frozen */
         TRY(fill_zero(w, at, dw->data));
@@ -330,7 +332,7 @@ static Status zero_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
     return fill_zero(w, at, end);
 }
 
-/* Are the bucket's gradients made in a place, of which each rank then keeps a part of the sum? */
+/* Are the bucket's gradients made in a half of the gather buffer, and then reduced to shards? */
 static bool in_place(const EngineParams *w, const ParamBucket *k)
 {
     return w->table.sharded[BUF_GRAD] && k->ranks > 1;
@@ -352,12 +354,12 @@ Status shards_begin(EngineParams *w)
 
 Status shards_zero(EngineParams *w, int layer)
 {
-    int first, end = trained(w, layer, &first);
+    int first, end = trained_buckets(w, layer, &first);
     for (int i = first; i < end; i++) {
         const ParamBucket *k = &w->table.bucket[i];
         if (!in_place(w, k)) continue;
         TRY(zero_bucket(w, k, bucket_whole(&w->table, &w->memory, k, BUF_GRAD)));
-        if (k->hold == HOLD_EXPERT) w->written[layer] = false;
+        if (k->shard_group == SHARD_EXPERT) w->written[layer] = false;
     }
     return OK;
 }
@@ -367,7 +369,7 @@ Status shards_zero(EngineParams *w, int layer)
 static Status add_up(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     Tensor in = whole, part = bucket_part(k, whole), out = replicated(w, k) ? whole : part;
-    bool low = w->memory.low.data != NULL && k->hold != HOLD_WHOLE;
+    bool low = w->memory.low.data != NULL && k->shard_group != SHARD_WHOLE;
     if (low) {
         in = tensor_rows(&w->memory.low, 0, k->n);
         TRY(cast(w->ex, (Cast){ whole, in }));
@@ -380,11 +382,12 @@ static Status add_up(EngineParams *w, const ParamBucket *k, Tensor whole)
 /* A place that passes over inputs alone have used still has another layer's gradients of experts. */
 Status shards_reduce(EngineParams *w, int layer)
 {
-    int first, end = trained(w, layer, &first);
+    int first, end = trained_buckets(w, layer, &first);
     bool parts = w->table.sharded[BUF_GRAD];
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &w->table.bucket[i];
-        if (parts && (k->ranks == 1 || (k->hold == HOLD_EXPERT && !w->written[layer]))) continue;
+        if (parts && (k->ranks == 1 || (k->shard_group == SHARD_EXPERT && !w->written[layer])))
+            continue;
         Tensor whole = bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
         TRY(add_up(w, k, whole));
         Tensor part = bucket_part(k, whole);
@@ -396,14 +399,14 @@ Status shards_reduce(EngineParams *w, int layer)
 
 Status shards_sum(EngineParams *w, int layer)
 {
-    int first, end = trained(w, layer, &first);
+    int first, end = trained_buckets(w, layer, &first);
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &w->table.bucket[i];
-        Tensor sum = reduced(w, k);
-        bool whole = k->hold == HOLD_WHOLE && w->table.sharded[BUF_GRAD];
+        Tensor sum = reduced_sum(w, k);
+        bool whole = k->shard_group == SHARD_WHOLE && w->table.sharded[BUF_GRAD];
         if (whole) TRY(all_reduce(w, group_of(k), sum));
         TRY(all_reduce(w, GROUP_REPLICA, sum));
-        if (mirrored(w, k)) TRY(all_reduce(w, GROUP_MIRROR, sum));
+        if (on_two_stages(w, k)) TRY(all_reduce(w, GROUP_REPLICA_STAGE, sum));
     }
     return OK;
 }

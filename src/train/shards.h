@@ -36,7 +36,7 @@ Status shards_zero(EngineParams *w, int layer);
 /* Adds a layer's gradients over the ranks of their group; sharded ones into this rank's shard. */
 Status shards_reduce(EngineParams *w, int layer);
 /* Adds a layer's reduced gradients over replicas, and over the two stages where two hold the layer.
- * HOLD_WHOLE buckets beside sharded ones are added over their group first. */
+ * SHARD_WHOLE buckets beside sharded ones are added over their group first. */
 Status shards_sum(EngineParams *w, int layer);
 
 /* Gathers all weights, if every rank holds them whole while their main copies are sharded. */

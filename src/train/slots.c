@@ -22,7 +22,7 @@ void pool_give(ArenaPool *p, Arena *a)
     p->taken[a - p->at] = false;
 }
 
-static void grow(size_t *bytes, size_t need)
+static void raise_to(size_t *bytes, size_t need)
 {
     if (need > *bytes) *bytes = need;
 }
@@ -43,13 +43,13 @@ Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes 
     for (int i = 0; i < p->n; i++) {
         const Action *at = &p->at[i];
         if (at->slot < 0) continue;
-        grow(&s.bytes[SLOT_KEEP][at->slot], plan->chunk_bytes[SLOT_KEEP][at->chunk]);
-        grow(&s.pool[at->slot], plan->pool_of_chunk[at->chunk]);
+        raise_to(&s.bytes[SLOT_KEEP][at->slot], plan->chunk_bytes[SLOT_KEEP][at->chunk]);
+        raise_to(&s.pool[at->slot], plan->pool_of_chunk[at->chunk]);
         if (split && at->kind == ACTION_BACKWARD_INPUT && at->first == 0) {
             mine[at->slot] = pool_take(&pool);
             int taken = (int)(mine[at->slot] - pool.at);
             if (taken >= s.n[SLOT_GRADS]) s.n[SLOT_GRADS] = taken + 1;
-            grow(&s.bytes[SLOT_GRADS][taken], plan->chunk_bytes[SLOT_GRADS][at->chunk]);
+            raise_to(&s.bytes[SLOT_GRADS][taken], plan->chunk_bytes[SLOT_GRADS][at->chunk]);
         }
         if (split && at->kind == ACTION_BACKWARD_WEIGHT && at->end == action_row(p, at)->n)
             pool_give(&pool, mine[at->slot]);

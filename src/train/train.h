@@ -52,7 +52,7 @@ Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePl
 Status train_plan_engine(const Config *c, int here, size_t beside, EngineShape *shape,
                          EnginePlan *plan, EnginePlan *retry, GpuPlan *gpu);
 
-/* What a run takes of its host beside its engine. */
+/* What a run takes on its host in addition to its engine. */
 typedef enum TrainNeed {
     NEED_LOADER,    /* batches, document orders, bytes of tokens */
     NEED_DATA,      /* mapped pages of the data files */
@@ -67,7 +67,7 @@ typedef struct TrainPlan {
     EngineShape shape;
     EnginePlan engine, retry; /* retry: of the way with room for all rows, where there is one */
     GpuPlan gpu;              /* { 0 } on the CPU */
-    size_t need[NEEDS];       /* of the host, beside the engine */
+    size_t need[NEEDS];       /* on the host, without the engine */
     size_t total_bytes;
     double model_flops; /* of a step, without what recompute adds */
 } TrainPlan;
@@ -112,7 +112,7 @@ Status train_model_flops(const Config *c, const EngineShape *shape, const Engine
  * All pairs of a query and a key count, also those above the diagonal and across documents. */
 Status train_torchtitan_flops(const Config *c, double *out);
 
-/* Sequences over which the auxiliary loss counts tokens together, on so many data-parallel ranks. */
+/* Number of sequences over which the auxiliary loss counts tokens together. */
 int64_t train_aux_sequences(const Config *c, int64_t data_ranks);
 
 /* Tables for people: the configuration is config_print's. */

@@ -1,3 +1,5 @@
+/* transfers: queues and events of transfers, and how one host thread drives them (see the header for why
+ * it may block). The GPU's table of the same calls is in transfers_gpu.c. */
 #include "train/transfers.h"
 
 #include "base/clock.h"
@@ -5,7 +7,7 @@
 #include <assert.h>
 
 _Static_assert((int)STREAMS_MAX <= (int)COMM_TAGS,
-               "each way has a tag, there are fewer ways than queues");
+               "each link has a tag, there are fewer links than queues");
 
 TransferQueue *transfers_queue(const Transfers *t, const Action *a)
 {
@@ -27,6 +29,7 @@ Status transfers_post(const Transfers *t, const Action *a, const Tensor *what, C
 
 /* On the host. */
 
+/* Are all events signalled that the action waits for? */
 static bool ready(const Transfers *t, const Action *a)
 {
     for (int i = 0; i < ACTION_WAITS; i++) {
@@ -35,7 +38,7 @@ static bool ready(const Transfers *t, const Action *a)
     return true;
 }
 
-static Status start(Transfers *t, int action)
+static Status start_transfer(Transfers *t, int action)
 {
     const Action *a = &t->program->at[action];
     t->span[action].start_s = clock_s();
@@ -49,7 +52,9 @@ static void finish(Transfers *t, int action)
     t->span[action].end_s = clock_s();
 }
 
-static Status look_at(Transfers *t, TransferQueue *q)
+/* Notes the transfers of a queue that have ended, then starts those that are ready. A queue keeps its order:
+ * an earlier transfer that is not ready holds up the later ones. */
+static Status advance_queue(Transfers *t, TransferQueue *q)
 {
     const Action *at = t->program->at;
     for (bool done = true; q->done < q->started; q->done++) {
@@ -60,15 +65,14 @@ static Status look_at(Transfers *t, TransferQueue *q)
         finish(t, q->action[q->done]);
     }
     for (; q->started < q->n && ready(t, &at[q->action[q->started]]); q->started++) {
-        TRY(start(t, q->action[q->started]));
+        TRY(start_transfer(t, q->action[q->started]));
     }
     return OK;
 }
 
-/* Sees what has ended, and starts all that may start. */
-static Status look_at_all(Transfers *t)
+static Status advance_queues(Transfers *t)
 {
-    for (int i = 0; i < t->n; i++) TRY(look_at(t, &t->queue[i]));
+    for (int i = 0; i < t->n; i++) TRY(advance_queue(t, &t->queue[i]));
     return OK;
 }
 
@@ -76,15 +80,17 @@ static Status host_begin(Transfers *t)
 {
     for (int i = 0; i < t->program->events; i++) t->event[i] = (TransferEvent){ .action = -1 };
     for (int i = 0; i < t->n; i++) t->queue[i].started = t->queue[i].done = 0;
-    return look_at_all(t);
+    return advance_queues(t);
 }
 
+/* The list comes to a transfer, which starts by its events alone. So this only uses the occasion. */
 static Status host_reach(Transfers *t, const Action *a)
 {
     (void)a;
-    return look_at_all(t);
+    return advance_queues(t);
 }
 
+/* Blocks until the transfer behind an event has ended. Events of passes are signalled by now. */
 static Status wait_for(Transfers *t, int event)
 {
     TransferEvent *e = &t->event[event];
@@ -106,9 +112,10 @@ static Status host_wait(Transfers *t, const Action *a)
 static Status host_signal(Transfers *t, const Action *a)
 {
     if (a->signal >= 0) t->event[a->signal].signalled = true;
-    return look_at_all(t);
+    return advance_queues(t);
 }
 
+/* A step ends when all its transfers have: the next one uses the same entries. */
 static Status host_end(Transfers *t)
 {
     for (int i = 0; i < t->n; i++) {
@@ -128,6 +135,7 @@ static const TransferTable on_host = { .begin = host_begin,
 
 /* Set-up. */
 
+/* Lists the transfers of each queue in the order of the program: counts them, then fills them in. */
 static Status make_queues(Transfers *t, Arena *a)
 {
     const Program *p = t->program;

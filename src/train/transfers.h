@@ -49,7 +49,7 @@ struct Transfers {
     Exec *ex;
     const Program *program;
     const Tensor *entries;
-    Comm *comm; /* the stages; NULL: nobody else is there */
+    Comm *comm; /* the stages; NULL: this one is alone */
     TransferQueue *queue;
     int n;
     TransferEvent *event; /* and behind them, on a GPU, one for begin and move */

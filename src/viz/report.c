@@ -138,6 +138,8 @@ static bool trace_has(const Report *r) { return r->trace.present; }
 static bool sample_has(const Report *r) { return r->sample != NULL; }
 static bool config_has(const Report *r) { return r->config != NULL; }
 
+static Status trace_write(Text *out, const Report *r) { return trace_view_write(out, &r->trace); }
+
 static Status sample_write(Text *out, const Report *r)
 {
     return text_markup(out, "<pre>%.*s</pre>\n", (int)r->sample_bytes, r->sample);
@@ -170,7 +172,7 @@ static const struct {
     { "memory", "Memory", .has = memory_has, .write = memory_write,
       .note = "Planned: peaks of a dry run of the step on a backend that only counts. Used: the "
               "largest that any step reported." },
-    { "timeline", "Timeline of a step", .has = trace_has, .write = trace_view_write },
+    { "timeline", "Timeline", .has = trace_has, .write = trace_write },
     { "sample", "Generated text", .has = sample_has, .write = sample_write },
     { "config", "Configuration", .has = config_has, .write = config_write },
 };
@@ -200,7 +202,7 @@ static Status header(Text *out, const Report *r)
 
 /* ---- the page ---- */
 
-static Status render(Text *out, const Report *r)
+static Status render_page(Text *out, const Report *r)
 {
     TRY(page_begin(out, r->data.model[0] != '\0' ? r->data.model : r->folder));
     TRY(header(out, r));
@@ -212,7 +214,7 @@ static Status render(Text *out, const Report *r)
                                      : SECTION[i].write(out, r));
         TRY(text_printf(out, "</section>\n"));
     }
-    return page_end(out, NULL);
+    return page_end(out, r->trace.present && r->trace.problem[0] == '\0' ? "trace.js" : NULL);
 }
 
 static Status optional_file(const char *run_dir, const char *name, Arena *a, const char **out,
@@ -232,7 +234,7 @@ static Status gather(Report *r, const char *run_dir, Arena *a)
     TRY(file_join(path, run_dir, "metrics.jsonl"));
     TRY(run_data_load(path, a, &r->data));
     TRY(load_view_make(r, a));
-    TRY(file_join(path, run_dir, "trace.json"));
+    TRY(file_join(path, run_dir, "recording/rank-00000.syr"));
     TRY(trace_view_load(&r->trace, path, a));
     TRY(optional_file(run_dir, "config.yaml", a, &r->config, &r->config_bytes));
     TRY(optional_file(run_dir, "sample.txt", a, &r->sample, &r->sample_bytes));
@@ -245,13 +247,14 @@ static Status write_report(const char *run_dir, Arena *a, RunSummary *out)
     Report *r = NULL; /* too large for a stack */
     Text page = { 0 };
     TRY(ARENA_ZEROED(a, 1, &r));
-    TRY(gather(r, run_dir, a));
-    TRY(text_init(&page, a));
-    TRY(render(&page, r));
-    TRY(file_join(path, run_dir, "report.html"));
-    TRY(file_write_whole(path, page.data, page.used));
-    *out = r->data.sum;
-    return OK;
+    Status s = gather(r, run_dir, a);
+    if (s == OK) s = text_init(&page, a);
+    if (s == OK) s = render_page(&page, r);
+    if (s == OK) s = file_join(path, run_dir, "report.html");
+    if (s == OK) s = file_write_whole(path, page.data, page.used);
+    if (s == OK) *out = r->data.sum;
+    trace_view_free(&r->trace);
+    return s;
 }
 
 Status report_write(const char *run_dir, Arena *scratch, RunSummary *out)

@@ -395,15 +395,16 @@ static Status take_eval_domains(Build *b, char *raw, RunEval *eval)
 {
     Scan s = scan_inside(raw);
     for (char *name = scan_key(&s); name != NULL; name = scan_key(&s)) {
+        static const ScanField fields[] = { { "loss", SCAN_NUMBER, 0 },
+                                            { "bits_per_byte", SCAN_NUMBER, sizeof(double) } };
+        double figure[2] = { 0 };
         int i = 0;
-        char *figures = scan_skip(&s);
-        double loss = known(scan_number_at(scan_member(figures, "loss")));
-        double bits = known(scan_number_at(scan_member(figures, "bits_per_byte")));
+        scan_fields(&s, fields, 2, figure);
         TRY(domain_index(b, name, &i));
         if (i < 0 || s.bad) continue;
-        eval->domain_loss[i] = loss;
-        eval->domain_bits[i] = bits;
-        curve_put(&b->d->domain_bits[i], eval->step, bits);
+        eval->domain_loss[i] = known(figure[0]);
+        eval->domain_bits[i] = known(figure[1]);
+        curve_put(&b->d->domain_bits[i], eval->step, known(figure[1]));
     }
     return OK;
 }

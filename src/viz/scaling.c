@@ -1,6 +1,6 @@
 /* scaling: curves over the number of GPUs, read and drawn. */
 #include "base/file.h"
-#include "base/scan.h"
+#include "base/json.h"
 #include "viz/page.h"
 #include "viz/pipeline_page.h"
 
@@ -9,19 +9,13 @@
 
 /* ---- file ---- */
 
-static double number_of(char *object, const char *key)
+static double number_of(const Json *object, const char *key)
 {
-    double v = scan_number_at(scan_member(object, key));
-    return v >= 0 && v < 1e18 ? v : (double)NAN;
+    const Json *v = json_get(object, key);
+    return json_is(v, JSON_NUMBER) && v->number >= 0 && v->number < 1e18 ? v->number : (double)NAN;
 }
 
-static Status text_of(char *object, const char *key, Arena *a, const char **out)
-{
-    const char *text = scan_string_at(scan_member(object, key));
-    return text != NULL ? arena_text(a, text, strlen(text), out) : OK;
-}
-
-static Status read_point(const char *path, char *item, Arena *a, Scaling *s)
+static Status read_point(const char *path, const Json *item, Scaling *s)
 {
     int n = s->points++;
     double gpus = number_of(item, "gpus");
@@ -33,21 +27,23 @@ static Status read_point(const char *path, char *item, Arena *a, Scaling *s)
     s->gpus[n] = gpus;
     s->tokens_per_s_per_gpu[n] = number_of(item, "tokens_per_s_per_gpu");
     s->efficiency[n] = number_of(item, "efficiency");
-    return text_of(item, "reason", a, &s->reason[n]);
+    s->reason[n] = json_string(json_get(item, "reason"));
+    return OK;
 }
 
 Status scaling_read(const char *path, Arena *a, Scaling *out)
 {
     char *text = NULL;
-    size_t bytes = 0;
+    Json *root = NULL;
+    size_t bytes = 0, bad = 0;
     *out = (Scaling){ 0 };
     TRY(file_read_input(path, a, &text, &bytes));
-    Scan whole = scan_begin(text);
-    char *root = scan_skip(&whole), *list = scan_member(root, "scaling");
-    if (!scan_end(&whole)) return FAIL(ERR_FORMAT, "%s: no JSON object", path);
-    Scan s = scan_inside(list != NULL ? list : root);
-    while (list != NULL && scan_item(&s)) TRY(read_point(path, scan_skip(&s), a, out));
-    TRY(text_of(root, "title", a, &out->title));
+    TRY(json_parse(text, bytes, a, &root, &bad));
+    if (root == NULL) return FAIL(ERR_FORMAT, "%s: no JSON object", path);
+    const Json *list = json_get(root, "scaling");
+    for (const Json *v = json_is(list, JSON_ARRAY) ? list->child : NULL; v != NULL; v = v->next)
+        TRY(read_point(path, v, out));
+    out->title = json_string(json_get(root, "title"));
     if (out->title == NULL) return FAIL(ERR_FORMAT, "%s: \"title\" is missing or no text", path);
     if (out->points > 0) return OK;
     return FAIL(ERR_FORMAT, "%s: \"scaling\" is missing or no list of points", path);

@@ -3,7 +3,7 @@
 #include "viz/timeline.h"
 
 #include "base/file.h"
-#include "base/scan.h"
+#include "base/json.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 
 /* A file, and in a rank's file the chosen iteration. */
 typedef struct Source {
-    char path[FILE_PATH_MAX], *text;
-    char *at;
+    char path[FILE_PATH_MAX];
+    Json *at;
     Arena *arena, texts; /* texts: of one file */
     Timeline *t;
     TimelineRank *r;
@@ -35,39 +35,36 @@ static const char *const lists[LISTS] = { "start", "end", "minibatch", "chunk" }
 
 static Status open_file(Source *f, const char *folder, const char *name)
 {
-    size_t bytes = 0;
+    char *text = NULL;
+    size_t bytes = 0, bad = 0;
     TRY(file_join(f->path, folder, name));
     if (!file_exists(f->path))
         return FAIL(ERR_IO, "%s is missing; name a folder of config.json and pp_rank_0.json to %d",
                     f->path, f->t->ranks > 0 ? f->t->ranks - 1 : 0);
     arena_release(&f->texts, (ArenaMark){ 0 });
-    TRY(file_read_all(f->path, &f->texts, &f->text, &bytes));
-    Scan s = scan_begin(f->text);
-    f->at = scan_skip(&s);
-    if (*f->at == '{' && scan_end(&s) && s.at == f->text + bytes) return OK;
-    return FAIL(ERR_FORMAT,
-                "%s: no whole JSON object, it breaks at byte %lld of %zu; copy it again", f->path,
-                (long long)(s.at - f->text), bytes);
+    TRY(file_read_all(f->path, &f->texts, &text, &bytes));
+    TRY(json_parse(text, bytes, &f->texts, &f->at, &bad));
+    if (json_is(f->at, JSON_OBJECT)) return OK;
+    return FAIL(ERR_FORMAT, "%s: no whole JSON object, it breaks at byte %zu of %zu; copy it again",
+                f->path, f->at == NULL ? bad : 0, bytes);
 }
 
-static bool real(char *value, double *out)
+/* Takes a number from 0 to 1e18. False: it is none. */
+static bool read_real(const Json *v, double *out)
 {
-    double v = scan_number_at(value);
-    if (v >= 0 && v <= 1e18) *out = v;
-    return v >= 0 && v <= 1e18;
+    bool good = json_is(v, JSON_NUMBER) && v->number >= 0 && v->number <= 1e18;
+    if (good) *out = v->number;
+    return good;
 }
 
 /* Reads a list; a value of another kind counts as an empty one. */
-static Status list_of(const Source *f, const char *key, char *array, List *out)
+static Status list_of(const Source *f, const char *key, const Json *array, List *out)
 {
-    int n = 0;
     *out = (List){ 0 };
-    if (array == NULL || *array != '[') return OK;
-    Scan s = scan_inside(array);
-    for (Scan counted = s; scan_item(&counted); n++) scan_skip(&counted);
-    TRY(ARENA_NEW(f->arena, n, &out->at));
-    while (scan_item(&s)) {
-        if (real(scan_skip(&s), &out->at[out->n++])) continue;
+    if (!json_is(array, JSON_ARRAY)) return OK;
+    TRY(ARENA_NEW(f->arena, json_count(array), &out->at));
+    for (const Json *v = array->child; v != NULL; v = v->next) {
+        if (read_real(v, &out->at[out->n++])) continue;
         return BAD(f, "number %d of \"%s\" is none from 0 to 1e18", out->n, key);
     }
     return OK;
@@ -121,7 +118,7 @@ static Status read_lists(const Source *f, int kind, List list[LISTS])
     for (int i = 0; i < LISTS; i++) {
         char key[32];
         (void)snprintf(key, sizeof key, "%s_%s", prefix, lists[i]);
-        TRY(list_of(f, key, scan_member(f->at, key), &list[i]));
+        TRY(list_of(f, key, json_get(f->at, key), &list[i]));
         if (list[i].n == list[START].n || (i >= MICRO && list[i].n == 0)) continue;
         return BAD(f, "%s_start has %d numbers, %s %d", prefix, list[START].n, key, list[i].n);
     }
@@ -168,22 +165,21 @@ static Status read_passes(const Source *f)
 
 /* Finds every iteration's longest total, and the object of the wanted one. Rank 0's file gives the
  * iterations and their order. */
-static Status read_iterations(const Source *f, bool last, char **out)
+static Status read_iterations(const Source *f, bool last, Json **out)
 {
     Timeline *t = f->t;
     TimelineIteration *all = t->recorded;
     int64_t room = t->n_recorded;
     int i = 0;
-    Scan s = scan_inside(f->at);
-    for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
-        char *end = NULL, *value = scan_skip(&s);
-        int64_t number = strtoll(key, &end, 10);
+    for (Json *value = f->at->child; value != NULL; value = value->next) {
+        char *end = NULL;
+        int64_t number = strtoll(value->name, &end, 10);
         double total = 0;
-        if (end == key || *end != '\0' || number < 0) continue;
-        if (last && number > t->iteration && real(scan_member(value, "total"), &total))
+        if (end == value->name || *end != '\0' || number < 0) continue;
+        if (last && number > t->iteration && read_real(json_get(value, "total"), &total))
             t->iteration = number;
         if (number == t->iteration) *out = value;
-        if (!real(scan_member(value, "total"), &total)) continue;
+        if (!read_real(json_get(value, "total"), &total)) continue;
         if (f->r == t->rank) {
             TRY(ARENA_GROW(f->arena, i + 1, &room, &all));
             all[t->n_recorded++] = (TimelineIteration){ number, 0 };
@@ -198,21 +194,22 @@ static Status read_iterations(const Source *f, bool last, char **out)
 
 static Status read_rank(Source *f, bool last)
 {
-    char *at = NULL;
+    Json *at = NULL;
     double gib = 0;
     TRY(read_iterations(f, last && f->r == f->t->rank, &at));
     f->at = at;
-    if (!real(scan_member(f->at, "total"), &f->r->total_s) || f->r->total_s == 0)
+    if (!read_real(json_get(f->at, "total"), &f->r->total_s) || f->r->total_s == 0)
         return BAD(f, "there is none with a total above 0, of %d in rank 0", f->t->n_recorded);
     f->r->total_s *= 1e-3;
-    f->r->peak_bytes = real(scan_member(f->at, "memory"), &gib) ? gib * TIMELINE_GIB : (double)NAN;
+    f->r->peak_bytes =
+        read_real(json_get(f->at, "memory"), &gib) ? gib * TIMELINE_GIB : (double)NAN;
     return read_passes(f);
 }
 
 static Status count_of(const Source *f, const char *key, const char *old, int most, int *out)
 {
     double v = 0;
-    bool found = real(scan_member(f->at, key), &v) || real(scan_member(f->at, old), &v);
+    bool found = read_real(json_get(f->at, key), &v) || read_real(json_get(f->at, old), &v);
     *out = (int)fmin(v, most);
     if (found && v >= 1 && v == *out) return OK;
     return FAIL(ERR_FORMAT, "%s: \"%s\" is missing or no whole number from 1 to %d", f->path, key,
@@ -222,12 +219,12 @@ static Status count_of(const Source *f, const char *key, const char *old, int mo
 static Status read_config(Source *f, const char *folder)
 {
     Timeline *t = f->t;
-    bool chunks = scan_member(f->at, "vp_size") != NULL || scan_member(f->at, "vpp_size") != NULL;
+    bool chunks = json_get(f->at, "vp_size") != NULL || json_get(f->at, "vpp_size") != NULL;
     t->chunks = 1;
     TRY(count_of(f, "pp_size", "pp_size", SCHEDULE_STAGES_MAX, &t->ranks));
     TRY(count_of(f, "num_mbs", "micro_batches", SCHEDULE_MICROS_MAX, &t->micros));
     if (chunks) TRY(count_of(f, "vp_size", "vpp_size", SCHEDULE_CHUNKS_MAX, &t->chunks));
-    const char *title = scan_string_at(scan_member(f->at, "title"));
+    const char *title = json_string(json_get(f->at, "title"));
     if (title == NULL) return file_last_part(folder, f->arena, &t->title);
     return arena_text(f->arena, title, strlen(title), &t->title);
 }

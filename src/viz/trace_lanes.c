@@ -1,4 +1,6 @@
 /* trace_lanes: a rank's device streams, its steps and its host's calls, as boxes. */
+#include "analyze/recording.h"
+#include "base/lane.h"
 #include "viz/trace_page.h"
 
 #include <math.h>
@@ -6,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LANE_STEPS, LANE_HOST, LANE_DEVICE };
+enum { LANE_STEPS, LANE_HOST, LANE_DEVICE, LANE_OPS };
 /* Kinds of boxes: colours of page/trace.js. */
 enum { BOX_OF_BUCKET, BOX_HOST = BUCKETS, BOX_STEP, BOX_MANY };
 
@@ -23,15 +25,31 @@ typedef struct Lanes {
 
 static int64_t ns_of(const Events *e, double us) { return e->base_ns + (int64_t)llround(us * 1e3); }
 
-static Status add(Lanes *l, TracePage *p, const Report *r, int sort, uint32_t event)
+/* The lane of a recording of our own; NULL: the trace is another's. */
+static const char *recorded_lane(const Events *e, const char *tid, int sort,
+                                 char out[RECORD_LANE_BYTES])
+{
+    if (e->recording == NULL) return NULL;
+    if (sort == LANE_OPS) return "ops";
+    const Recorded *r = &e->recording->file;
+    int lane = (int)strtol(tid, NULL, 10);
+    if (lane == RECORD_STEPS_LANE) return "steps";
+    bool transfer = lane >= LANE_COUNT && lane - LANE_COUNT < (int)r->names;
+    return transfer ? r->name[lane - LANE_COUNT] : record_lane_name(out, lane);
+}
+
+static Status add_event(Lanes *l, TracePage *p, const Report *r, int sort, uint32_t event)
 {
     const Events *e = r->e;
     const Track *t = &e->tracks[e->track[event]];
     const Strings *s = &e->strings;
-    char name[160];
+    char name[160], other[RECORD_LANE_BYTES];
+    const char *own = recorded_lane(e, strings_text(s, t->tid), sort, other);
     int64_t start = ns_of(e, e->ts[event]), end = ns_of(e, event_end(e, event));
     uint32_t lane = 0;
-    if (sort == LANE_DEVICE)
+    if (own != NULL)
+        (void)snprintf(name, sizeof name, "%d%03d %.64s", sort, p->added, own);
+    else if (sort == LANE_DEVICE)
         (void)snprintf(name, sizeof name, "%d%03d GPU %.32s stream %.32s", sort, p->added,
                        strings_text(s, t->pid), strings_text(s, t->tid));
     else
@@ -55,15 +73,17 @@ static int by_lane(const void *a, const void *b)
 static Status collect(TracePage *p, const Report *r, Lanes *l)
 {
     const Events *e = r->e;
-    for (int64_t i = 0; i < r->gpus; i++) TRY(add(l, p, r, LANE_DEVICE, r->gpu[i]));
+    for (int64_t i = 0; i < r->gpus; i++) TRY(add_event(l, p, r, LANE_DEVICE, r->gpu[i]));
     for (int64_t i = 0; i < e->n; i++) {
         if (e->kind[i] == EVENT_ANNOTATION && strncmp(event_name(e, i), "ProfilerStep", 12) == 0)
-            TRY(add(l, p, r, LANE_STEPS, (uint32_t)i));
+            TRY(add_event(l, p, r, LANE_STEPS, (uint32_t)i));
+        if (e->recording != NULL && e->kind[i] == EVENT_OTHER) /* an op of a traced step */
+            TRY(add_event(l, p, r, LANE_OPS, (uint32_t)i));
     }
     for (int64_t i = 0; i < r->tree->roots; i++) {
         uint32_t root = r->tree->root[i];
         if (e->ts[root] >= r->host_start && e->ts[root] <= r->host_end)
-            TRY(add(l, p, r, LANE_HOST, root));
+            TRY(add_event(l, p, r, LANE_HOST, root));
     }
     qsort(l->at, (size_t)l->n, sizeof *l->at, by_lane);
     return OK;

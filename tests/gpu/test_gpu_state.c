@@ -36,7 +36,7 @@ static void a_step_is_watched_at_work_in_well_under_a_millisecond(void **state)
     Watch w = { 0 };
     char bus_id[GPU_BUS_ID_MAX];
     tiny_open(&t, TINY(ON_GPU));
-    CHECK_OK(t.engine.ex.backend->device->bus_id(&t.engine.ex, bus_id));
+    CHECK_OK(exec_bus_id(&t.engine.ex, bus_id));
     gpu_state_open(&w.gpu, bus_id);
     if (w.gpu.device == NULL) {
         printf("skip: needs NVML, which comes with the NVIDIA driver\n");

@@ -15,7 +15,7 @@
 #include "golden/golden.h"
 
 #include "base/log.h"
-#include "base/scan.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "data/shard.h"
 #include "train/checkpoint.h"
@@ -237,6 +237,22 @@ static inline char *trajectory_text(Trajectory *t)
     return text;
 }
 
+/* A line of it, if it is of a step; else NULL. */
+static inline const Json *trajectory_step(Trajectory *t, const char *line)
+{
+    Json *json = NULL;
+    size_t bad = 0;
+    CHECK_OK(json_parse(line, strlen(line), &t->arena, &json, &bad));
+    CHECK(json != NULL);
+    return strcmp(json_string(json_get(json, "kind")), "step") == 0 ? json : NULL;
+}
+
+static inline double trajectory_number(const Json *step, const char *key)
+{
+    const Json *v = json_get(step, key);
+    return json_is(v, JSON_NUMBER) ? v->number : (double)NAN;
+}
+
 /* The losses of the last run. */
 static inline void trajectory_losses(Trajectory *t, double *out)
 {
@@ -244,9 +260,10 @@ static inline void trajectory_losses(Trajectory *t, double *out)
     int64_t steps = 0;
     for (char *line = strtok_r(trajectory_text(t), "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest)) {
-        if (!text_starts(scan_member(line, "kind"), "\"step\"")) continue;
+        const Json *step = trajectory_step(t, line);
+        if (step == NULL) continue;
         CHECK(steps < t->steps);
-        out[steps++] = scan_number_at(scan_member(line, "loss"));
+        out[steps++] = trajectory_number(step, "loss");
     }
     CHECK_INT(steps, t->steps);
 }
@@ -268,24 +285,20 @@ static inline void trajectory_scalar(const Trajectory *t, const char *what, int6
 }
 
 /* expert_load: [[E numbers] a layer]. */
-static inline void trajectory_load(const Trajectory *t, int64_t step, const char *table)
+static inline void trajectory_load(const Trajectory *t, int64_t step, const Json *table)
 {
     Tensor all = golden_find(&t->golden, "load");
-    int64_t n = all.dim[1] * all.dim[2];
-    const int32_t *want = (const int32_t *)all.data + (step - 1) * n;
-    for (int64_t i = 0; i < n; i++) {
-        char *end = NULL;
-        table += strcspn(table, "0123456789");
-        long have = strtol(table, &end, 10);
-        CHECK(end > table);
-        if (have != want[i]) {
-            fail_msg("step %lld: expert %lld of MoE layer %lld took %ld tokens, want %d",
-                     (long long)step, (long long)(i % all.dim[2]), (long long)(i / all.dim[2]),
-                     have, want[i]);
+    const int32_t *want = (const int32_t *)all.data + (step - 1) * all.dim[1] * all.dim[2];
+    CHECK_INT(json_count(table), all.dim[1]);
+    for (const Json *layer = json_first(table); layer != NULL; layer = layer->next) {
+        CHECK_INT(json_count(layer), all.dim[2]);
+        for (const Json *expert = layer->child; expert != NULL; expert = expert->next, want++) {
+            if (expert->number == *want) continue;
+            fail_msg("step %lld: an expert of a MoE layer took %g tokens, want %d: entry %lld",
+                     (long long)step, expert->number, *want,
+                     (long long)(want - (const int32_t *)all.data));
         }
-        table = end;
     }
-    CHECK_INT(strcspn(table, "0123456789"), strlen(table));
 }
 
 static inline void trajectory_metrics(Trajectory *t, const TrajectoryLimits *limits)
@@ -303,20 +316,14 @@ static inline void trajectory_metrics(Trajectory *t, const TrajectoryLimits *lim
     int64_t steps = 0;
     for (char *line = strtok_r(trajectory_text(t), "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest)) {
-        Scan s = scan_begin(line);
-        scan_skip(&s);
-        CHECK(scan_end(&s));
-        if (!text_starts(scan_member(line, "kind"), "\"step\"")) continue;
-        CHECK_NEAR(scan_number_at(scan_member(line, "step")), (double)++steps, 0);
+        const Json *step = trajectory_step(t, line);
+        if (step == NULL) continue;
+        CHECK_NEAR(trajectory_number(step, "step"), (double)++steps, 0);
         for (int i = 0; i < 4 - t->fifty; i++)
-            trajectory_scalar(t, row[i].name, steps, scan_number_at(scan_member(line, row[i].key)),
+            trajectory_scalar(t, row[i].name, steps, trajectory_number(step, row[i].key),
                               row[i].limit, row[i].worst);
         if (limits->tensor == 0) continue;
-        char *load = scan_member(line, "expert_load");
-        s = scan_begin(load);
-        scan_skip(&s);
-        *s.at = '\0'; /* behind the table */
-        trajectory_load(t, steps, load);
+        trajectory_load(t, steps, json_get(step, "expert_load"));
     }
     CHECK_INT(steps, t->steps);
 }

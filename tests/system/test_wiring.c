@@ -457,6 +457,13 @@ static void bench_step_tells_of_its_ops(void **state)
     o = RUN(lab, "bench", "bench", "step", "--ops", "--ranks=2", "../tiny.yaml");
     CHECK_EXIT(o, 2);
     CHECK_SAYS(o.err, "--ops is text of one rank");
+    o = RUN(lab, "bench", "bench", "ops", "--device=h100", "../tiny.yaml");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "--device imagines a GPU for --why");
+    o = RUN(lab, "bench", "bench", "ops", "--why", "--device=h100", "../tiny.yaml");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "NVIDIA H100 80 GB SXM");
+    CHECK_SAYS(o.out, "which kernel takes each call of a step");
     CHECK(strstr(RUN(lab, "bench", "bench", "step", "--steps=1", "../tiny.yaml").out, "gain") ==
           NULL);
 }

@@ -5,12 +5,13 @@
  * so these keep its names, orders, roundings, and its mistakes. Nothing else in analyze/ knows of
  * it: readers, trees, reports and sheets are ours. What cannot be had from a finished table is
  * asked for by what the engine offers anybody: another choice of device work, other rules for work
- * of operators (PerfRules), other rules of matching (DiffRules). docs/reference/trace.md lists the
+ * of operators (PerfRules), other rules of matching (DiffRules, CollectiveRules). docs/reference/trace.md lists the
  * differences.
  */
 #ifndef ANALYZE_COMPAT_COMPAT_H
 #define ANALYZE_COMPAT_COMPAT_H
 
+#include "analyze/collectives.h"
 #include "analyze/diff.h"
 #include "analyze/perf.h"
 #include "analyze/report.h"
@@ -35,5 +36,8 @@ typedef struct CompatDiff {
 Status compat_diff(const Diff *d, Arena *a, Arena *scratch, CompatDiff *out);
 
 extern const struct DiffRules compat_diff_rules;
+
+/* Its report of the collectives of several ranks. */
+extern const struct CollectiveRules compat_collective_rules;
 
 #endif

@@ -52,6 +52,7 @@ static Status without_lines(Arena *a, const char *s, const char **out)
     return OK;
 }
 
+/* The name of a row's lowest common ancestor: of one side, or (only < 0) of both if they differ. */
 static Status lca_name(Stats *st, const DiffNode *n, int only, const char **out)
 {
     const char *name[DIFF_SIDES] = { NULL };
@@ -74,6 +75,7 @@ static bool is_copy_or_kernel(const Events *e, uint32_t event)
 /* To three decimals, halves to the even digit as numpy rounds. */
 static double round_to_thousandth(double x) { return rint(x * 1000) / 1000; }
 
+/* Rows of device work with an operator above it. All have the busy time of the whole list. */
 static Status add_rows(Stats *st, int side, const DiffList *gpu, uint32_t lca, const char *name)
 {
     const Tree *t = st->d->tree[side];
@@ -225,6 +227,7 @@ static Status stats_table(Stats *st, Table *t)
 
 enum { UNIQUE_COLUMNS = 15 };
 
+/* As pandas compares them when it sorts by columns of mixed types. */
 static const char *cell_as_text(const Cell *c, char number[TABLE_NUMBER_BYTES])
 {
     if (c->type == CELL_TEXT) return c->text;
@@ -247,6 +250,7 @@ static int by_sum(const void *a, const void *b)
     return 0;
 }
 
+/* pandas sorts groups by the summed time; ties come by the other columns. */
 static Status unique_table(const Table *stats, Arena *a, Table *out)
 {
     static const Fold fold = {
@@ -435,6 +439,8 @@ static int by_lca(const void *a, const void *b)
     return (x->nth > y->nth) - (x->nth < y->nth);
 }
 
+/* Ancestors are visited in the order of their first rows, because an operator that was renamed
+ * once is not renamed again unless a new name comes with it. */
 static Status find_renames(Stats *st, Renames *r)
 {
     int64_t *first = NULL; /* first[node]: its first row + 1; 0: it has none */
@@ -467,6 +473,8 @@ static Status find_renames(Stats *st, Renames *r)
     return OK;
 }
 
+/* The summary and the map of both traces have the new names; maps of one trace keep the old
+ * ones. */
 static Status rename_ops(Stats *st, Table *unique)
 {
     Renames r = { 0 };

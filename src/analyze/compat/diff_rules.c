@@ -11,6 +11,7 @@
 
 enum { LEVELS = 4, REGROUP_MAX = 1000000 };
 
+/* HIP's and CUDA's module launches are one call; other launches keep their vendor's names. */
 static const char *launch_verb(EventKind kind, const char *name)
 {
     (void)kind;
@@ -94,6 +95,7 @@ static int by_score(const void *a, const void *b)
     return (x->j > y->j) - (x->j < y->j);
 }
 
+/* TraceLens looks four levels deep. */
 static Status look_below(const Diff *d, int side, uint32_t event, Arena *scratch, Below *out)
 {
     const Tree *t = d->tree[side];

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+/* TraceLens links by the profiler's arrows, and drops calls that end after their caller. */
 void compat_options(TreeOptions *tree, ReportOptions *report, bool unlinked)
 {
     tree->link = LINK_AC2G;
@@ -66,6 +67,8 @@ static Status take_work(const Report *r, bool all, TakesWork *takes, Report *out
     return OK;
 }
 
+/* Makes the launchers and the work of operators as TraceLens counts them. Without a step,
+ * kernels have operators only if the trace has any operator at all. */
 static Status prepare(Report *r)
 {
     static const PerfChoice how = { .rules = &compat_perf_rules, .idle = true, .mb = 1048576 };

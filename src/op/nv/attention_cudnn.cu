@@ -1,5 +1,15 @@
 /*
- * attention_cudnn: cuDNN's graphs for attention. The graphs are the softmax written out; cuDNN's
+ * attention_cudnn: attention through cuDNN's fused kernels, in bf16 on Hopper.
+ *
+ * attention.def says which calls it takes. cuDNN may still have no kernel for a shape, and then
+ * refuses the call. It reads the strides of (B, T, H, d), so no operand is copied. Blocks of keys
+ * (mesh.cp) are taken where the call's pieces see one rectangle (attention_pieces.h); then o and dq
+ * come in bf16 and are added in f32.
+ *
+ * Plans are made on the first call of a shape and kept. That call must not be inside a stream
+ * capture; the others may, and none waits.
+ *
+ * cuDNN takes a graph of operations. The graphs are the softmax written out; cuDNN's
  * engines know the pattern and fuse it into one kernel (forward) or a few (backward). Causality is
  * `row >= column`. A document's start is one more selection, `column >= doc[row]`, with doc read as
  * a (B, 1, T, 1) tensor that is broadcast: exact for any packing, known to the device only, and
@@ -23,8 +33,6 @@
  * in f32. Each block's backward pass has lse and delta over all keys, so its gradients are the whole
  * softmax's. Documents are counted among the rectangle's keys first.
  */
-#include "op/nv/attention_cudnn.cuh"
-
 #include "op/attention_merge.cuh"
 #include "op/nv/cudnn.cuh"
 #include "op/nv/libraries.cuh"
@@ -40,10 +48,8 @@ extern "C" {
 
 #include <initializer_list>
 
-static const int64_t WIDTH_MOST = ATTENTION_WIDTH_MOST, WIDTH_STEP = ATTENTION_WIDTH_STEP,
-                     TOKENS_LEAST = ATTENTION_TOKENS_LEAST;
-/* Bytes of ds that a part of a call aims at; the limit, as one key/value head may need more. */
-static const size_t SCORES_MOST = (size_t)1 << 30, SCORES_LIMIT = ATTENTION_SCORES_LIMIT;
+/* Bytes of ds that a part of a call aims at; one key/value head may need more (attention.def). */
+static const size_t SCORES_MOST = (size_t)1 << 30;
 
 /* A call, or the part of it that a plan does. 64-bit fields only: plans are found by memcmp. */
 typedef struct Key {
@@ -91,8 +97,6 @@ struct CudnnAttention {
     cudaStream_t stream;
     int plans;
     Plan plan[PLANS_MAX];
-    const char *why;
-    char text[CUDNN_WHY_MAX]; /* of a why that is no plan's */
 };
 
 static CudnnAttention *attention_of(struct Exec *ex)
@@ -112,7 +116,6 @@ extern "C" Status attention_cudnn_open(struct Exec *ex, Arena *a, void **out)
     TRY(ARENA_ZEROED(a, 1, &c));
     cudnn_open(&c->cudnn);
     c->stream = exec_stream(ex);
-    c->why = c->cudnn.why;
     *out = c;
     return OK;
 }
@@ -124,9 +127,10 @@ extern "C" void attention_cudnn_close(void *attention)
     cudnn_close(&c->cudnn);
 }
 
-extern "C" const char *attention_cudnn_why(const void *attention)
+extern "C" const char *attention_cudnn_lacks(const void *attention)
 {
-    return ((const CudnnAttention *)attention)->why;
+    const CudnnAttention *c = (const CudnnAttention *)attention;
+    return c->cudnn.file == NULL ? c->cudnn.why : NULL;
 }
 
 /* Shapes */
@@ -171,10 +175,10 @@ static void set_rows(Key *x, const AttentionBwd *a)
     x->dv_rows = is_part(&a->dv, &a->dv_before) ? x->Tk : x->k_rows;
 }
 
-/* *rect: what cuDNN does of the call. False: the call is no rectangle. */
-template <typename Args> static bool key_of(const Args *a, Key *x, AttentionRect *rect)
+/* *rect: what cuDNN does of the call, which is one (attention.def). */
+template <typename Args> static void key_of(const Args *a, Key *x, AttentionRect *rect)
 {
-    bool fits = attention_rect(&a->pieces, a->q.dim[1], a->k.dim[1], rect);
+    (void)attention_rect(&a->pieces, a->q.dim[1], a->k.dim[1], rect);
     *x = {};
     bool window = hides(a, a->window), band = a->pieces.length == 0;
     x->window = window && band ? a->window : 0;
@@ -190,7 +194,6 @@ template <typename Args> static bool key_of(const Args *a, Key *x, AttentionRect
     x->G = x->groups = a->k.dim[2];
     x->dv = a->v.dim[3];
     set_rows(x, a);
-    return fits;
 }
 
 static size_t rounded(int64_t n, int64_t to) { return (size_t)((n + to - 1) / to * to); }
@@ -293,57 +296,25 @@ template <typename Args> static Room room_of(const Args *a, const Key *part)
     return room;
 }
 
-static bool width_fits(int64_t d) { return d <= WIDTH_MOST && d % WIDTH_STEP == 0; }
-
-/* OK, or the reason why cuDNN cannot take the shape. Reads no data and asks no library. */
-static Status check_fits(const Key *x, bool is_rect, Dtype dtype)
-{
-    int64_t least = x->Tq < x->Tk ? x->Tq : x->Tk;
-    if (dtype != DTYPE_BF16)
-        return FAIL(ERR_UNSUPPORTED, "tensors are %s, cuDNN's attention takes bf16",
-                    dtype_name(dtype));
-    if (x->q_rows != x->k_rows)
-        return FAIL(ERR_UNSUPPORTED, "%lld queries and %lld keys: cuDNN is used where all are new",
-                    (long long)x->q_rows, (long long)x->k_rows);
-    if (!is_rect)
-        return FAIL(ERR_UNSUPPORTED,
-                    "pieces of queries and keys lie as no two ranks of mesh.cp have them");
-    if (least < TOKENS_LEAST)
-        return FAIL(ERR_UNSUPPORTED, "%lld tokens a sequence%s: cuDNN is used from %lld on",
-                    (long long)least, least < x->q_rows ? "'s piece" : "", (long long)TOKENS_LEAST);
-    if (!width_fits(x->dk) || !width_fits(x->dv))
-        return FAIL(ERR_UNSUPPORTED,
-                    "heads are %lld and %lld wide, cuDNN takes multiples of %lld up to %lld",
-                    (long long)x->dk, (long long)x->dv, (long long)WIDTH_STEP,
-                    (long long)WIDTH_MOST);
-    Key part = part_of(x), other = *x;
-    other.one_order = 0;
-    if (part.backward && part.one_order && score_bytes(&part) > SCORES_LIMIT)
-        return FAIL(ERR_UNSUPPORTED,
-                    "the deterministic backward pass over %lld tokens needs %zu bytes of workspace "
-                    "for one key/value head, %zu is the most; attention.deterministic=false needs "
-                    "%zu in all",
-                    (long long)longer(x), part_bytes(&part), SCORES_LIMIT, part_bytes(&other));
-    return OK;
-}
-
-template <typename Args> static size_t workspace(const Args *a)
+template <typename Args> static size_t workspace_of(const Args *a)
 {
     Key x;
     AttentionRect rect;
-    bool is_rect = key_of(a, &x, &rect);
-    if (a->kernel == ATTENTION_PLAIN) return 0;
-    if (x.B == 0 || check_fits(&x, is_rect, a->q.dtype) != OK) {
-        status_clear();
-        return 0;
-    }
+    key_of(a, &x, &rect);
+    if (x.B == 0) return 0;
     Key part = part_of(&x);
     return room_of(a, &part).total;
 }
 
-size_t attention_cudnn_fwd_workspace(const AttentionFwd *a) { return workspace(a); }
+extern "C" size_t attention_cudnn_fwd_workspace(const void *args)
+{
+    return workspace_of((const AttentionFwd *)args);
+}
 
-size_t attention_cudnn_bwd_workspace(const AttentionBwd *a) { return workspace(a); }
+extern "C" size_t attention_cudnn_bwd_workspace(const void *args)
+{
+    return workspace_of((const AttentionBwd *)args);
+}
 
 /* Graphs */
 
@@ -516,18 +487,16 @@ static Status plan_build(CudnnAttention *c, const Key *x, Plan *p)
     return graph_plan(&g, x->one_order, library_bytes(x), &p->plan);
 }
 
-/* The plan for a shape, built at the first call. *out NULL: cuDNN refused the shape, and c->why
- * says why. A refusal is kept, too, so cuDNN is asked once a shape. */
+/* The plan for a shape, built at the first call. ERR_UNSUPPORTED: cuDNN refuses the shape. A refusal is
+ * kept, too, so cuDNN is asked once a shape. */
 static Status plan_find(CudnnAttention *c, const Key *x, const Plan **out)
 {
     Plan *p = NULL;
-    *out = NULL;
     for (int i = 0; i < c->plans && p == NULL; i++)
         if (memcmp(&c->plan[i].key, x, sizeof *x) == 0) p = &c->plan[i];
-    if (p == NULL && c->plans == PLANS_MAX) {
-        c->why = "the table of cuDNN plans is full: this process has met too many shapes";
-        return OK;
-    }
+    if (p == NULL && c->plans == PLANS_MAX)
+        return FAIL(ERR_UNSUPPORTED,
+                    "the table of cuDNN plans is full: this process has met too many shapes");
     if (p == NULL) {
         p = &c->plan[c->plans];
         Status s = plan_build(c, x, p);
@@ -537,8 +506,8 @@ static Status plan_find(CudnnAttention *c, const Key *x, const Plan **out)
         p->key = *x;
         c->plans++;
     }
-    c->why = p->why;
-    if (p->plan.plan != NULL) *out = p;
+    if (p->plan.plan == NULL) return FAIL(ERR_UNSUPPORTED, "%s", p->why);
+    *out = p;
     return OK;
 }
 
@@ -557,7 +526,7 @@ typedef struct Call {
     Room room;
     Place place[ROLES]; /* of the tensors of a call */
     float scale;
-    bool is_rect, in_blocks;
+    bool in_blocks;
     bool first_made,
         lse_made; /* rows' first keys (DOC), and in backward lse, are in the workspace */
 } Call;
@@ -609,7 +578,7 @@ template <typename Args> static void set_places(Call *c, const Args *a, char *wo
 template <typename Args> static Call call_of(const Args *a)
 {
     Call c = {};
-    c.is_rect = key_of(a, &c.whole, &c.rect);
+    key_of(a, &c.whole, &c.rect);
     c.part = part_of(&c.whole);
     c.scale = a->scale;
     c.in_blocks = in_blocks(a);
@@ -732,78 +701,56 @@ static Status check_aligned(const AttentionBwd *a)
                            &a->dq_before, &a->dk_before, &a->dv_before });
 }
 
-/* A plan for the call, or none and attention->why. */
-template <typename Args>
-static Status plan_for(CudnnAttention *attention, const Args *a, const Call *c, const Plan **out)
+/* A plan for the call. Where cuDNN has no kernel for a window, each row's first key hides as much. */
+static Status plan_for(struct Exec *ex, const char *op, Call *c, const Plan **out)
 {
-    *out = NULL;
-    if (a->kernel == ATTENTION_PLAIN) {
-        attention->why = "attention.kernel is plain";
-        return OK;
-    }
-    if (attention->cudnn.file == NULL) {
-        attention->why = attention->cudnn.why;
-        return OK;
-    }
-    Status s = check_fits(&c->whole, c->is_rect, a->q.dtype);
-    if (s == OK) s = check_aligned(a);
-    if (s == OK) return plan_find(attention, &c->part, out);
-    status_sentence(attention->text, sizeof attention->text);
+    CudnnAttention *attention = attention_of(ex);
+    Status s = plan_find(attention, &c->part, out);
+    if (s != ERR_UNSUPPORTED || c->part.window == 0) return s;
     status_clear();
-    attention->why = attention->text;
+    c->whole.window = c->part.window = 0;
+    c->whole.doc = c->part.doc = c->first_made = true;
+    TRY(plan_find(attention, &c->part, out));
+    exec_note_once(ex, op, "cuDNN has no kernel for a window: it saves no time");
     return OK;
 }
 
-/* Says that our own kernels run where cuDNN's would: in bf16, but not behind a cache of keys. */
-template <typename Args> static void note_plain(struct Exec *ex, const char *op, const Args *a)
+template <typename Args>
+static Status parts_run(struct Exec *ex, const Args *a, const Call *c, const Plan *p)
 {
-    char said[160];
-    if (a->kernel != ATTENTION_AUTO || a->q.dtype != DTYPE_BF16) return;
-    if (a->k.dim[1] != a->q.dim[1]) return;
-    (void)snprintf(said, sizeof said, "the program's own kernel runs: %s", attention_of(ex)->why);
-    exec_note_once(ex, op, said);
+    TRY(rows_make(ex, a, c));
+    for (int64_t b = 0; b < c->whole.B; b += c->part.B) {
+        for (int64_t group = 0; group < c->whole.G; group += c->part.G)
+            TRY(run_part(ex, c, p, b, group));
+    }
+    return join_parts(ex, a, c);
 }
 
-template <typename Args>
-static Status call_run(struct Exec *ex, const char *op, const Args *a, bool *done)
+/* ERR_UNSUPPORTED: cuDNN refuses the call, and nothing was launched. So what fails from the first
+ * launch on must be another error. */
+template <typename Args> static Status call_run(struct Exec *ex, const char *op, const Args *a)
 {
-    CudnnAttention *attention = attention_of(ex);
     const Plan *p = NULL;
     Call c = call_of(a);
-    *done = c.whole.B == 0;
-    if (*done) return OK;
-    assert(exec_stream(ex) == attention->stream); /* the handle's: the compute lane's */
-    TRY(plan_for(attention, a, &c, &p));
-    if (p == NULL && c.part.window > 0) {
-        c.whole.window = c.part.window = 0; /* each row's first key hides as much */
-        c.whole.doc = c.part.doc = c.first_made = true;
-        TRY(plan_for(attention, a, &c, &p));
-        if (p != NULL) exec_note_once(ex, op, "cuDNN has no kernel for a window: it saves no time");
-    }
-    if (p == NULL && a->kernel == ATTENTION_CUDNN) {
-        return FAIL(ERR_UNSUPPORTED, "attention.kernel is cudnn, which cannot run here: %s",
-                    attention->why);
-    }
-    if (p == NULL) {
-        note_plain(ex, op, a);
-        return OK;
-    }
+    if (c.whole.B == 0) return OK;
+    assert(exec_stream(ex) == attention_of(ex)->stream); /* the handle's: the compute lane's */
+    TRY(check_aligned(a));
+    TRY(plan_for(ex, op, &c, &p));
     set_places(&c, a, (char *)exec_workspace(ex));
-    TRY(rows_make(ex, a, &c));
-    for (int64_t b = 0; b < c.whole.B; b += c.part.B) {
-        for (int64_t group = 0; group < c.whole.G; group += c.part.G)
-            TRY(run_part(ex, &c, p, b, group));
-    }
-    *done = true;
-    return join_parts(ex, a, &c);
+    Status s = parts_run(ex, a, &c, p);
+    if (s != ERR_UNSUPPORTED) return s;
+    char why[CUDNN_WHY_MAX];
+    status_sentence(why, sizeof why);
+    status_clear();
+    return FAIL(ERR_DEVICE, "%s", why);
 }
 
-Status attention_cudnn_fwd(struct Exec *ex, const AttentionFwd *a, bool *done)
+extern "C" Status attention_cudnn_fwd(struct Exec *ex, const void *args)
 {
-    return call_run(ex, "attention_fwd", a, done);
+    return call_run(ex, "attention_fwd", (const AttentionFwd *)args);
 }
 
-Status attention_cudnn_bwd(struct Exec *ex, const AttentionBwd *a, bool *done)
+extern "C" Status attention_cudnn_bwd(struct Exec *ex, const void *args)
 {
-    return call_run(ex, "attention_bwd", a, done);
+    return call_run(ex, "attention_bwd", (const AttentionBwd *)args);
 }

@@ -1,7 +1,6 @@
 /* blas: matrix products on a GPU by cuBLASLt, each by an algorithm that was timed or recorded. */
 #include "op/blas.cuh"
 
-#include "op/gemm_plain.cuh"
 #include "op/nv/libraries.cuh"
 
 extern "C" {
@@ -213,7 +212,7 @@ static ChoiceKey key_of(const GemmArgs *g, const void *r)
 static Status limits_make(const CublasLt *lt, const GemmArgs *g, const void *r,
                           cublasLtMatmulPreferenceOpaque_t *out)
 {
-    const size_t space = BLAS_WORKSPACE_BYTES;
+    const size_t space = DENSE_WORKSPACE;
     const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE, left = alignment(g->b.at),
                    right = alignment(g->a.at), c = alignment(r), d = alignment(g->c.at);
     const struct {
@@ -281,7 +280,7 @@ static cublasStatus_t launch(struct Exec *ex, Call *call, const cublasLtMatmulAl
     const GemmArgs *g = call->g;
     return call->lt->Matmul(blas_of(ex)->handle, &call->op, &one, g->b.at, &call->left, g->a.at,
                             &call->right, &g->beta, call->r, &call->c, g->c.at, &call->c, algo,
-                            call->workspace, BLAS_WORKSPACE_BYTES, exec_stream(ex));
+                            call->workspace, DENSE_WORKSPACE, exec_stream(ex));
 }
 
 /* Keeps the proposals that can be launched, and clears the error that a failed launch leaves
@@ -384,7 +383,7 @@ static bool fits(struct Blas *b, Call *call, const Choice *c)
     if (!whole_sums(call->lt, &algo)) return false;
     cublasStatus_t e = call->lt->MatmulAlgoCheck(b->handle, &call->op, &call->left, &call->right,
                                                  &call->c, &call->c, &algo, &result);
-    return e == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= BLAS_WORKSPACE_BYTES;
+    return e == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= DENSE_WORKSPACE;
 }
 
 /* The table's choice for a product, made now if there is none. If the table is full, *out is
@@ -412,37 +411,17 @@ static Status choice_find(struct Exec *ex, Call *call, Choice *spare, Choice **o
     return OK;
 }
 
-template <typename T, typename U>
-static Status plain(struct Exec *ex, const GemmArgs *g, const void *r)
+/* ERR_UNSUPPORTED: cuBLASLt proposes nothing for the product. */
+extern "C" Status dense_cublaslt(struct Exec *ex, const void *args)
 {
-    const GemmOperand &a = g->a, &b = g->b;
-    const U *added = g->beta == 0 ? NULL : (const U *)r;
-    gemm_plain::Operand<T> left = { (const T *)a.at, a.turned ? 1 : a.ld, a.turned ? a.ld : 1 };
-    gemm_plain::Operand<T> right = { (const T *)b.at, b.turned ? b.ld : 1, b.turned ? 1 : b.ld };
-    gemm_plain::Args<T, U> p = { left, right, (U *)g->c.at, added, g->m, g->n, g->k, g->c.ld };
-    return gemm_plain::run(ex, p);
-}
-
-static Status plain_run(struct Exec *ex, const GemmArgs *g, const void *r)
-{
-    if (g->a.type == DTYPE_F32 && g->c.type == DTYPE_F32) return plain<float, float>(ex, g, r);
-    if (g->a.type == DTYPE_F32) return plain<float, Bf16>(ex, g, r);
-    if (g->c.type == DTYPE_F32) return plain<Bf16, float>(ex, g, r);
-    return plain<Bf16, Bf16>(ex, g, r);
-}
-
-extern "C" Status blas_run(struct Exec *ex, const GemmArgs *g, const void *r, void *workspace)
-{
+    const DenseCall *d = (const DenseCall *)args;
     Choice spare, *choice = NULL;
     Call call;
-    if (g->m == 0 || g->n == 0) return OK;
-    if (r == NULL) r = g->c.at;
-    /* cuBLASLt makes no bf16 from f32 */
-    if (g->k == 0 || (g->a.type == DTYPE_F32 && g->c.type != DTYPE_F32)) return plain_run(ex, g, r);
-    TRY(call_make(&blas_of(ex)->lt, g, r, &call));
-    call.workspace = workspace;
+    TRY(call_make(&blas_of(ex)->lt, d->g, d->r, &call));
+    call.workspace = d->workspace;
     TRY(choice_find(ex, &call, &spare, &choice));
-    if (choice->kind == CHOICE_PLAIN) return plain_run(ex, g, r);
+    if (choice->kind == CHOICE_PLAIN)
+        return FAIL(ERR_UNSUPPORTED, "cuBLASLt proposes no algorithm for it");
     cublasLtMatmulAlgo_t algo = algo_of(choice);
     return blas_status(call.lt, launch(ex, &call, &algo), "product");
 }

@@ -37,6 +37,8 @@
 #include "op/nv/grouped_load.cuh"
 #include "op/nv/grouped_tiles.cuh"
 
+#include "op/moe_product.h"
+
 namespace grouped
 {
 
@@ -45,7 +47,7 @@ enum {
     GIVEN = 88,       /* registers of a thread that loads, */
     TAKEN = 208,      /* and of one that multiplies */
     READS_AHEAD = 12, /* stages from reads_prefetch to the tile's last: longer than memory takes */
-    HOPPER_EXPERTS_MAX = 4096
+    HOPPER_EXPERTS_MAX = GROUPED_HOPPER_EXPERTS
 };
 
 /* A kernel's argument: a policy, and how TMA finds its operands. */
@@ -504,44 +506,22 @@ template <typename P> static int64_t dot_parts(const P &p)
     return tiles_of(p.n, TILE) * PARTS<threads>;
 }
 
-/* What decides which kernel multiplies: operands, other addresses, and the widths of rows. */
-struct KernelNeeds {
-    const char *op;
-    const Operand &a, &b;
-    int64_t experts;
-    std::initializer_list<const void *> at;
-    std::initializer_list<int64_t> spans;
-};
-
-/* For bf16. Tensor cores multiply if operands, results and the other addresses are aligned as they
- * need it. That a Hopper GPU runs another kernel than its own is said once an op. */
-static inline Kernel kernel_for(struct Exec *ex, const KernelNeeds &k)
+/* Calls run(KernelTypes()) for the types of a product that this kernel takes (product_kernels.c).
+ * INDEXES: may an index name rows? Does one now: indexed. */
+template <Kernel KERNEL, bool INDEXES, typename F>
+static inline Status by_types(bool f32, bool indexed, F run)
 {
-    int64_t chunks = max(tensor_elems(&k.a.data), tensor_elems(&k.b.data)) / CHUNK;
-    bool hopper = hopper_device(), small = k.experts <= HOPPER_EXPERTS_MAX && chunks < UINT32_MAX;
-    bool packs =
-        packs_fit<Bf16>({ k.a.data.data, k.b.data.data }, k.spans) && packs_fit<Bf16>(k.at, {});
-    const char *slower =
-        packs ? "a slower kernel runs: over 4096 experts or 2^35 elements" : UNPACKED;
-    if (hopper && packs && small) return KERNEL_HOPPER;
-    if (hopper) exec_note_once(ex, k.op, slower);
-    return packs ? KERNEL_MMA : KERNEL_PLAIN;
-}
-
-/* Calls run(KernelTypes()) for the types of these operands, which the op's check allows. INDEXES: may
- * an index name rows? Does one now: indexed. */
-template <bool INDEXES, typename F>
-static inline Status by_kernel(struct Exec *ex, const KernelNeeds &k, bool indexed, F run)
-{
-    if (k.a.data.dtype == DTYPE_F32)
-        return run(KernelTypes<float, float, float, KERNEL_PLAIN, true>());
-    Kernel kernel = kernel_for(ex, k);
-    if (kernel == KERNEL_PLAIN) return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_PLAIN, true>());
-    if (kernel == KERNEL_MMA) return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_MMA, true>());
-    if constexpr (INDEXES) {
-        if (indexed) return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_HOPPER, true>());
+    if constexpr (KERNEL == KERNEL_HOPPER) {
+        if constexpr (INDEXES) {
+            if (indexed) return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL, true>());
+        }
+        return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL, false>());
+    } else {
+        if constexpr (KERNEL == KERNEL_PLAIN) {
+            if (f32) return run(KernelTypes<float, float, float, KERNEL, true>());
+        }
+        return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL, true>());
     }
-    return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_HOPPER, false>());
 }
 
 } // namespace grouped

@@ -1,8 +1,6 @@
 /* hopper: what the host does for kernels of sm_90a (hopper.cuh). */
 #include "op/nv/hopper.cuh"
 
-extern "C" bool hopper_device(void) { return gpu_limit(GPU_CAPABILITY_MAJOR) == 9; }
-
 extern "C" unsigned hopper_blocks(const struct Exec *, int64_t tiles)
 {
     int64_t most = gpu_limit(GPU_PROCESSORS);

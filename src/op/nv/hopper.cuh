@@ -261,8 +261,6 @@ static __device__ __forceinline__ void multiply_add(float (&c)[128], uint64_t a,
 /* Host */
 
 extern "C" {
-/* Does the current GPU run code for sm_90a? */
-bool hopper_device(void);
 /* For a kernel whose blocks stay and take tiles: one a multiprocessor, at most one a tile. */
 unsigned hopper_blocks(const struct Exec *ex, int64_t tiles);
 }

@@ -1,6 +1,7 @@
 /* libraries: NVIDIA's: cuDNN for attention, cuBLASLt for matrix products. */
 #include "op/nv/libraries.cuh"
 
+const GpuVendor op_vendor = VENDOR_NVIDIA;
 const OpLibrary op_library[LIBRARY_COUNT] = {
     {
         .name = "cuDNN",
@@ -8,7 +9,7 @@ const OpLibrary op_library[LIBRARY_COUNT] = {
         .close = attention_cudnn_close,
         .choices = NULL,
         .tune = NULL,
-        .why = attention_cudnn_why,
+        .lacks = attention_cudnn_lacks,
     },
     {
         .name = "cuBLASLt",
@@ -16,6 +17,6 @@ const OpLibrary op_library[LIBRARY_COUNT] = {
         .close = blas_close,
         .choices = blas_choices,
         .tune = blas_tune,
-        .why = NULL,
+        .lacks = NULL,
     },
 };

@@ -2,7 +2,7 @@
  * how its clock ran, which kernels its window or its profiler lost, and what made it late. */
 #include "harness/test.h"
 
-#include "analyze/collectives.h"
+#include "analyze/compat/compat.h"
 #include "base/file.h"
 
 #include <stdarg.h>
@@ -81,7 +81,7 @@ static void read_ranks(int n, CollectivesOptions o)
     arena_release(&arena, (ArenaMark){ 0 });
     CHECK_OK(collectives_open(&c, paths, n, &o, &arena));
     CHECK_OK(collectives_sheets(&c, sheet, &sheets));
-    CHECK_INT(sheets, o.compat ? 8 : 11);
+    CHECK_INT(sheets, o.rules != NULL ? 8 : 11);
 }
 
 /* The sheet's cell in a row that has `key` in column `where`. */
@@ -270,6 +270,8 @@ static void a_window_that_begins_late_matches(void **state)
     for (int64_t s = 0; s < c.n_slots; s++) partial += strcmp(c.slots[s].flag, "partial") == 0;
     CHECK_INT(partial, 7 + 10);
     CHECK_NEAR(number_in("nccl_summary_group", 0, "count"), 43, 0); /* partial ones do not count */
+    read_ranks(4, (CollectivesOptions){ .rules = &compat_collective_rules }); /* here they do */
+    CHECK_INT((int)number_in("straggler_summary", 0, "num_collectives"), (int)c.n_slots);
 }
 
 static void lost_kernels_do_not_shift_the_rest(void **state)
@@ -302,7 +304,7 @@ static void kernels_without_metadata_match_by_stream_and_name(void **state)
                    fmin(fmin(came[4][0], came[4][1]), came[4][2]),
                2);
     CHECK_TEXT(cell_in("nccl_implicit_sync", 0, "Collective name")->text, "all_reduce");
-    read_ranks(3, (CollectivesOptions){ .compat = true });
+    read_ranks(3, (CollectivesOptions){ .rules = &compat_collective_rules });
     CHECK_TEXT(cell_in("nccl_implicit_sync", 5, "collective_id")->text, "5");
     CHECK(cell_in("nccl_implicit_sync", 5, "Collective name")->type == CELL_NONE);
 }
@@ -443,7 +445,7 @@ static void bandwidth_counts_what_the_collective_moves(void **state)
     CHECK_TEXT(c.groups[0].span, "inter_node");
     read_ranks(4, (CollectivesOptions){ .gpus_per_node = 4 });
     CHECK_TEXT(c.groups[0].span, "intra_node");
-    read_ranks(4, (CollectivesOptions){ .compat = true }); /* MiB, GiB */
+    read_ranks(4, (CollectivesOptions){ .rules = &compat_collective_rules }); /* MiB, GiB */
     CHECK_NEAR(number_in("nccl_implicit_sync", 1, "Full msg size (MB)"), 4e6 / 1048576, 1e-12);
     CHECK_NEAR(number_in("nccl_implicit_sync", 1, "algo bw (GB/s)"), 4e6 / 1073741824 / 100e-6,
                1e-9);
@@ -480,7 +482,7 @@ static void splits_go_to_ranks_of_the_world(void **state)
     CHECK_NEAR(number_in("nccl_all2allv", 0, "wall_time (us)"), 100, 1.5);
     CHECK_NEAR(number_in("nccl_all2allv", 0, "total data communicated (MB)"), 12.000008, 1e-9);
     CHECK_NEAR(number_in("nccl_summary_all2allv", 0, "count"), 2, 0);
-    read_ranks(4, (CollectivesOptions){ .compat = true });
+    read_ranks(4, (CollectivesOptions){ .rules = &compat_collective_rules });
     CHECK_INT((int)number_in("nccl_all2allv_heatmap", 3, "dst_rank"), 1); /* of 1: its place */
 }
 
@@ -575,7 +577,7 @@ static void eight_ranks_of_dlrm_have_their_known_numbers(void **state)
     for (int i = 0; i < 8; i++)
         snprintf(path[i], sizeof path[i],
                  "../shared/traces/param_dlrm_8rank/worker%s.pt.trace.json.gz", name[i]);
-    read_ranks(8, (CollectivesOptions){ .compat = true });
+    read_ranks(8, (CollectivesOptions){ .rules = &compat_collective_rules });
     char line[512];
     int found = 0;
     while (fgets(line, sizeof line, f) != NULL) {
@@ -611,7 +613,7 @@ static void columns_are_those_of_tracelens(void **state)
     static const char *const names[] = { "nccl_summary_implicit_sync", "nccl_summary_long" };
     Run r = { .ranks = 4, .rounds = 5, .metadata = true };
     write_run(&r);
-    read_ranks(4, (CollectivesOptions){ .compat = true, .gpus_per_node = 8 });
+    read_ranks(4, (CollectivesOptions){ .rules = &compat_collective_rules, .gpus_per_node = 8 });
     for (int i = 0; i < 2; i++) {
         char file[256], line[4096] = "";
         snprintf(file, sizeof file,
@@ -646,7 +648,7 @@ static void numbers_of_one_rank_are_those_of_tracelens(void **state)
     if (f == NULL) skip();
     snprintf(path[0], sizeof path[0],
              "../shared/traces/tracelens/mi300/resnet_act_checkpoint.json.gz");
-    read_ranks(1, (CollectivesOptions){ .compat = true, .partial = true });
+    read_ranks(1, (CollectivesOptions){ .rules = &compat_collective_rules, .partial = true });
     CHECK(fgets(line, sizeof line, f) != NULL);
     int rows = 0;
     for (; fgets(line, sizeof line, f) != NULL; rows++) {

@@ -81,7 +81,7 @@ static void every_backend_has_every_entry(void **state)
         CHECK(b->run != NULL && b->alloc != NULL && b->free != NULL);
         CHECK(b->copy != NULL && b->read != NULL && b->fill != NULL && b->sync != NULL);
         CHECK(b->find_bad != NULL);
-        CHECK(b->streams != NULL && b->graphs != NULL && b->device != NULL);
+        CHECK(b->streams != NULL && b->graphs != NULL);
         CHECK(!b->apart && !b->async && !b->captures);
     }
 }
@@ -148,15 +148,13 @@ static void the_host_has_no_streams_graphs_or_device(void **state)
     CHECK_FAILS(t->ex.backend->graphs->launch(&t->ex, &g), ERR_UNSUPPORTED, "there are no graphs");
     t->ex.backend->graphs->free(&g);
     CHECK_INT(g.nodes, 0);
-    const Device *d = t->ex.backend->device;
-    CHECK_OK(d->bus_id(&t->ex, bus_id));
+    CHECK_OK(exec_bus_id(&t->ex, bus_id));
     CHECK_TEXT(bus_id, "");
-    CHECK_OK(d->used_bytes(&t->ex, &bytes));
+    CHECK_OK(exec_used_bytes(&t->ex, &bytes));
     CHECK_INT(bytes, 0);
     CHECK(exec_choices(&t->ex) == NULL);
     CHECK_OK(exec_tune(&t->ex, true));
     CHECK_OK(exec_tune(&t->ex, false));
-    CHECK_TEXT(exec_attention_why(&t->ex), "");
 }
 
 static int closed;
@@ -172,10 +170,8 @@ static void exec_free_closes_the_backend(void **state)
 {
     (void)state;
     Arena scratch = { 0 };
-    Device device = backend_no_device;
     Backend backend = backend_count;
-    device.close = note_close;
-    backend.device = &device;
+    backend.close = note_close;
     Exec ex = { .backend = &backend, .scratch = &scratch };
     exec_push(&ex, &backend_guard);
     exec_free(&ex);

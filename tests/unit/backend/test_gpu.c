@@ -528,9 +528,9 @@ static void the_device_says_where_it_is(void **state)
     (void)state;
     char bus_id[GPU_BUS_ID_MAX];
     size_t bytes = 0;
-    CHECK_OK(g.ex.backend->device->bus_id(&g.ex, bus_id));
+    CHECK_OK(exec_bus_id(&g.ex, bus_id));
     CHECK_TEXT(bus_id, "bus 5");
-    CHECK_OK(g.ex.backend->device->used_bytes(&g.ex, &bytes));
+    CHECK_OK(exec_used_bytes(&g.ex, &bytes));
     CHECK_INT(bytes, 77);
 }
 

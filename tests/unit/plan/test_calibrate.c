@@ -117,8 +117,10 @@ typedef struct Pricing {
 } Pricing;
 
 /* Holds an op that the planner counts to the rate with which it was measured. */
-static Status price_op(void *self, LayerPass pass, int phase, const OpDesc *op, const OpCost *cost)
+static Status price_op(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
+                       const OpCost *cost)
 {
+    (void)args;
     (void)pass;
     (void)phase;
     Pricing *p = self;

@@ -85,7 +85,7 @@ static void plan_for_cpu(Config *c)
 {
     if (c->run_device != DEVICE_CUDA) return;
     c->run_device = DEVICE_CPU;
-    c->attention_kernel = KERNEL_AUTO;
+    c->attention_kernel = ATTENTION_AUTO;
 }
 
 /* The first rank and the last one, which lie on the first and the last stage. */

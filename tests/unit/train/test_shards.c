@@ -135,9 +135,9 @@ static void check_buckets(const Case *c)
         holder_open(&h, c, r);
         for (int i = 0; i < h.table.n_buckets; i++) {
             const ParamBucket *k = &h.table.bucket[i];
-            int64_t ranks = k->hold == HOLD_WHOLE || c->zero == 0 ? 1
-                            : k->hold == HOLD_EXPERT              ? c->ranks / c->ep
-                                                                  : c->ranks;
+            int64_t ranks = k->shard_group == SHARD_WHOLE || c->zero == 0 ? 1
+                            : k->shard_group == SHARD_EXPERT              ? c->ranks / c->ep
+                                                                          : c->ranks;
             CHECK_INT(k->ranks, ranks);
             CHECK(k->own >= 0 && k->own < k->ranks);
             CHECK_INT(k->n % (ranks * PARAM_ALIGN), 0);

@@ -1,30 +1,28 @@
 /*
  * gemm_plain: C = op(A) op(B) + R with f32 multiply-adds, one template for all types and layouts:
- * what cuBLASLt is compared with, and what runs where it has nothing to offer.
+ * what cuBLASLt is compared with, and what runs where it has nothing to offer (product_kernels.c).
  *
  * A block makes a TILE x TILE piece of C, a thread 4 x 4 of it, so that a value read from shared
  * memory takes part in four multiply-adds. Rows of a thread are 16 apart and so are its columns:
  * neighbouring threads then read neighbouring words. Bound by shared memory at about a third of the
  * peak of the multiply-adds. Sums run over k from 0 on, whatever the shape.
  */
-#ifndef OP_GEMM_PLAIN_CUH
-#define OP_GEMM_PLAIN_CUH
-
 #include "op/kernel.cuh"
 
-namespace gemm_plain
-{
+extern "C" {
+#include "op/product.h"
+}
 
 enum { TILE = 64, DEPTH = 16, SIDE = 16, EACH = TILE / SIDE, THREADS = SIDE * SIDE };
 
 /* Element (i, l) of an operand stands at `at + i * row + l * term`: one of the steps is 1. */
-template <typename T> struct Operand {
+template <typename T> struct Side {
     const T *at;
     int64_t row, term;
 };
 
 template <typename T, typename U> struct Args {
-    Operand<T> a, b; /* b by columns of C */
+    Side<T> a, b; /* b by columns of C */
     U *c;
     const U *r; /* NULL: nothing is added */
     int64_t m, n, k, ldc;
@@ -33,7 +31,7 @@ template <typename T, typename U> struct Args {
 /* to[l][i] = element (first + i, l0 + l), 0 outside. Neighbouring threads take neighbouring
  * addresses, along whichever side they lie. */
 template <typename T>
-static __device__ __forceinline__ void tile_load(float (*to)[TILE + 1], const Operand<T> &x,
+static __device__ __forceinline__ void tile_load(float (*to)[TILE + 1], const Side<T> &x,
                                                  int64_t first, int64_t l0, int64_t rows,
                                                  int64_t terms)
 {
@@ -46,7 +44,7 @@ static __device__ __forceinline__ void tile_load(float (*to)[TILE + 1], const Op
 }
 
 template <typename T, typename U>
-static __global__ __launch_bounds__(THREADS) void kernel(const Args<T, U> p)
+static __global__ __launch_bounds__(THREADS) void gemm_plain_kernel(const Args<T, U> p)
 {
     __shared__ float a[DEPTH][TILE + 1], b[DEPTH][TILE + 1];
     int64_t across = (p.n + TILE - 1) / TILE;
@@ -76,14 +74,25 @@ static __global__ __launch_bounds__(THREADS) void kernel(const Args<T, U> p)
     }
 }
 
-template <typename T, typename U> static Status run(struct Exec *ex, const Args<T, U> &p)
+template <typename T, typename U> static Status gemm_plain(struct Exec *ex, const DenseCall *d)
 {
+    const GemmArgs *g = d->g;
+    const GemmOperand &a = g->a, &b = g->b;
+    const U *added = g->beta == 0 ? NULL : (const U *)d->r;
+    Side<T> left = { (const T *)a.at, a.turned ? 1 : a.ld, a.turned ? a.ld : 1 };
+    Side<T> right = { (const T *)b.at, b.turned ? b.ld : 1, b.turned ? 1 : b.ld };
+    Args<T, U> p = { left, right, (U *)g->c.at, added, g->m, g->n, g->k, g->c.ld };
     int64_t blocks = ((p.m + TILE - 1) / TILE) * ((p.n + TILE - 1) / TILE);
     if (blocks == 0) return OK;
-    kernel<T, U><<<(unsigned)blocks, THREADS, 0, exec_stream(ex)>>>(p);
+    gemm_plain_kernel<T, U><<<(unsigned)blocks, THREADS, 0, exec_stream(ex)>>>(p);
     return kernel_status("gemm_plain");
 }
 
-} // namespace gemm_plain
-
-#endif
+extern "C" Status dense_plain(struct Exec *ex, const void *call)
+{
+    const DenseCall *d = (const DenseCall *)call;
+    bool to_f32 = d->g->c.type == DTYPE_F32;
+    if (d->g->a.type == DTYPE_F32)
+        return to_f32 ? gemm_plain<float, float>(ex, d) : gemm_plain<float, Bf16>(ex, d);
+    return to_f32 ? gemm_plain<Bf16, float>(ex, d) : gemm_plain<Bf16, Bf16>(ex, d);
+}

@@ -1,0 +1,190 @@
+/* attention_kernels: which kernel takes a call of attention on a GPU. The rows are attention.def's; their limits
+ * are checked here, for runs and plans alike. */
+#include "op/attention_kernels.h"
+
+#include "op/attention_pieces.h"
+
+#include <stdio.h>
+
+/* What a kernel takes; 0 and false: not limited. */
+typedef struct AttentionLimits {
+    bool all_new;         /* as many queries as keys, and pieces that are one rectangle of scores */
+    int64_t tokens_least; /* of queries and of keys */
+    int64_t keys_most;
+    int64_t width_step, width_most; /* of heads */
+    int64_t scores_most; /* bytes of one key/value head's scores, which the deterministic backward
+                            pass keeps */
+} AttentionLimits;
+
+/* What limits ask of a call. */
+typedef struct AttentionCall {
+    const Tensor *q, *k, *v;
+    const AttentionPieces *pieces;
+    bool keeps_scores; /* a deterministic backward pass */
+} AttentionCall;
+
+static AttentionCall fwd_call(const AttentionFwd *a)
+{
+    return (AttentionCall){ &a->q, &a->k, &a->v, &a->pieces, false };
+}
+
+static AttentionCall bwd_call(const AttentionBwd *a)
+{
+    return (AttentionCall){ &a->q, &a->k, &a->v, &a->pieces, !a->any_order };
+}
+
+static int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+/* Scores in bf16 of the query heads that share one key/value head, in tiles of 64 (causal) or 128
+ * queries by 128 keys. */
+static double score_bytes(const AttentionCall *c, const AttentionRect *r)
+{
+    int64_t heads = c->q->dim[2] / c->k->dim[2], tile = r->causal ? 64 : 128;
+    return (double)(heads * up_to(r->Tq, tile)) * (double)(up_to(r->Tk, 128) * 2);
+}
+
+static bool width_fits(const AttentionLimits *l, int64_t d)
+{
+    return (l->width_most == 0 || d <= l->width_most) &&
+           (l->width_step == 0 || d % l->width_step == 0);
+}
+
+static bool widths_fit(const AttentionLimits *l, const AttentionCall *c, KernelWhy *why)
+{
+    int64_t dk = c->q->dim[3], dv = c->v->dim[3];
+    if (width_fits(l, dk) && width_fits(l, dv)) return true;
+    if (l->width_step > 1)
+        return kernel_refuses(
+            why, false, "heads are %lld and %lld wide, it takes multiples of %lld up to %lld",
+            (long long)dk, (long long)dv, (long long)l->width_step, (long long)l->width_most);
+    return kernel_refuses(why, false, "heads are %lld and %lld wide, %lld is the most",
+                          (long long)dk, (long long)dv, (long long)l->width_most);
+}
+
+/* The part of the scores that queries see fits the limits. */
+static bool rect_fits(const AttentionLimits *l, const AttentionCall *c, KernelWhy *why)
+{
+    AttentionRect r;
+    int64_t queries = c->q->dim[1];
+    if (!attention_rect(c->pieces, queries, c->k->dim[1], &r))
+        return kernel_refuses(
+            why, false, "pieces of queries and keys lie as no two ranks of mesh.cp have them");
+    int64_t least = r.Tq < r.Tk ? r.Tq : r.Tk;
+    if (least < l->tokens_least)
+        return kernel_refuses(why, false, "%lld tokens a sequence%s: it is used from %lld on",
+                              (long long)least, least < queries ? "'s piece" : "",
+                              (long long)l->tokens_least);
+    if (!widths_fit(l, c, why)) return false;
+    double scores = c->keeps_scores ? score_bytes(c, &r) : 0;
+    if (l->scores_most == 0 || scores <= (double)l->scores_most) return true;
+    return kernel_refuses(why, false,
+                          "the deterministic backward pass keeps %.1f GiB of scores for one "
+                          "key/value head, %.1f is the most; attention.deterministic=false keeps "
+                          "none",
+                          scores / (1 << 30), (double)l->scores_most / (1 << 30));
+}
+
+static bool limits_fit(const AttentionLimits *l, bool f32, const AttentionCall *c, KernelWhy *why)
+{
+    int64_t queries = c->q->dim[1], keys = c->k->dim[1];
+    if (c->q->dtype != DTYPE_BF16 && !f32)
+        return kernel_refuses(why, true, "tensors are %s, it takes bf16", dtype_name(c->q->dtype));
+    if (l->all_new && queries != keys)
+        return kernel_refuses(why, true, "%lld queries and %lld keys: it is used where all are new",
+                              (long long)queries, (long long)keys);
+    if (l->keys_most > 0 && keys > l->keys_most)
+        return kernel_refuses(why, false, "%lld keys, %lld is the most", (long long)keys,
+                              (long long)l->keys_most);
+    return l->all_new ? rect_fits(l, c, why) : widths_fit(l, c, why);
+}
+
+/* The same as words. */
+static void limits_text(const AttentionLimits *l, bool f32, char out[KERNEL_NEEDS_MAX])
+{
+    char step[48] = "", least[48] = "", scores[96] = "";
+    if (l->width_step > 0)
+        (void)snprintf(step, sizeof step, "multiples of %d, ", (int)l->width_step);
+    if (l->tokens_least > 0)
+        (void)snprintf(least, sizeof least, "; %d tokens or more", (int)l->tokens_least);
+    if (l->scores_most > 0)
+        (void)snprintf(scores, sizeof scores, "; %d GiB of scores a head",
+                       (int)(l->scores_most >> 30));
+    (void)snprintf(out, KERNEL_NEEDS_MAX, "%s; heads %sup to %d wide%s%s%s",
+                   f32 ? "f32, bf16" : "bf16", step, (int)l->width_most,
+                   l->all_new ? "; no cache" : "", least, scores);
+}
+
+#define KERNEL(ID, name, f32, vendor, library, work, ...)                                          \
+    static const AttentionLimits name##_limits = { __VA_ARGS__ };                                  \
+    static bool name##_fwd_can(const void *call, KernelWhy *why)                                   \
+    {                                                                                              \
+        AttentionCall c = fwd_call(call);                                                          \
+        return limits_fit(&name##_limits, f32, &c, why);                                           \
+    }                                                                                              \
+    static bool name##_bwd_can(const void *call, KernelWhy *why)                                   \
+    {                                                                                              \
+        AttentionCall c = bwd_call(call);                                                          \
+        return limits_fit(&name##_limits, f32, &c, why);                                           \
+    }                                                                                              \
+    static void name##_needs(char out[KERNEL_NEEDS_MAX])                                           \
+    {                                                                                              \
+        limits_text(&name##_limits, f32, out);                                                     \
+    }                                                                                              \
+    size_t attention_##name##_fwd_workspace(const void *call);                                     \
+    size_t attention_##name##_bwd_workspace(const void *call);                                     \
+    OpRun attention_##name##_fwd, attention_##name##_bwd;
+#include "op/attention.def"
+
+#define ROW(name, way, vendor, library, work)                                                      \
+    { #name,                                                                                       \
+      vendor,                                                                                      \
+      0,                                                                                           \
+      0,                                                                                           \
+      library,                                                                                     \
+      name##_needs,                                                                                \
+      name##_##way##_can,                                                                          \
+      CUDA_OP(attention_##name##_##way##_workspace),                                               \
+      CUDA_OP(attention_##name##_##way),                                                           \
+      work },
+
+static const KernelDesc fwd_rows[] = {
+#define KERNEL(ID, name, f32, vendor, library, work, ...)                                          \
+    ROW(name, fwd, vendor, library, WORK_##work)
+#include "op/attention.def"
+};
+
+static const KernelDesc bwd_rows[] = {
+#define KERNEL(ID, name, f32, vendor, library, work, ...)                                          \
+    ROW(name, bwd, vendor, library, WORK_##work##_BACKWARD)
+#include "op/attention.def"
+};
+
+enum { ROWS = sizeof fwd_rows / sizeof *fwd_rows };
+const KernelTable attention_fwd_kernels = { "attention.kernel", fwd_rows, ROWS };
+const KernelTable attention_bwd_kernels = { "attention.kernel", bwd_rows, ROWS };
+
+Status attention_fwd_cuda(Exec *ex, const void *args)
+{
+    const AttentionFwd *a = args;
+    return kernels_run(ex, &attention_fwd_kernels, "attention_fwd", (int)a->kernel, a);
+}
+
+Status attention_bwd_cuda(Exec *ex, const void *args)
+{
+    const AttentionBwd *a = args;
+    return kernels_run(ex, &attention_bwd_kernels, "attention_bwd", (int)a->kernel, a);
+}
+
+size_t attention_fwd_cuda_workspace(const Exec *ex, const void *args)
+{
+    const AttentionFwd *a = args;
+    (void)ex;
+    return kernels_workspace(&attention_fwd_kernels, (int)a->kernel, a);
+}
+
+size_t attention_bwd_cuda_workspace(const Exec *ex, const void *args)
+{
+    const AttentionBwd *a = args;
+    (void)ex;
+    return kernels_workspace(&attention_bwd_kernels, (int)a->kernel, a);
+}

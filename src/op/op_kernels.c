@@ -1,0 +1,74 @@
+/* op_kernels: from an op's arguments to the calls that its candidates judge. */
+#include "op/op_kernels.h"
+
+#include "op/attention_kernels.h"
+#include "op/product_kernels.h"
+
+const OpKernels op_kernels[OP_KERNELS] = {
+    { "attention", &attention_fwd_kernels },
+    { "dense products", &dense_kernels },
+    { "products of experts", &moe_product_kernels },
+};
+
+static Status visit_dense(const char *what, GemmArgs g, KernelVisit *visit, void *self)
+{
+    DenseCall call = { .g = &g };
+    return visit(self, what, &dense_kernels, 0, &call);
+}
+
+/* Where f32 meets bf16, a GPU multiplies parts in bf16 (linear.cu). */
+static Status visit_linear(const Linear *l, KernelVisit *visit, void *self)
+{
+    GemmArgs g = linear_product(l).g;
+    if (product_mixed(&g)) {
+        g.a.type = g.b.type = DTYPE_BF16;
+        g.c.type = DTYPE_F32;
+    }
+    return visit_dense("", g, visit, self);
+}
+
+static Status visit_head(const HeadLoss *a, KernelVisit *visit, void *self)
+{
+    HeadProducts p = head_products(a, NULL, 0, head_chunk_rows(a));
+    TRY(visit_dense("logits", p.logits, visit, self));
+    if (a->dx.data != NULL) TRY(visit_dense("dx", p.dx, visit, self));
+    return a->dw.data == NULL ? OK : visit_dense("dw", p.dw, visit, self);
+}
+
+static Status visit_experts(MoeProduct p, KernelVisit *visit, void *self)
+{
+    GroupedCall call = moe_product_call(&p);
+    return visit(self, "", &moe_product_kernels, 0, &call);
+}
+
+static Status visit_sum(MoeSum s, KernelVisit *visit, void *self)
+{
+    GroupedCall call = moe_sum_call(&s);
+    return visit(self, "", &moe_weight_kernels, 0, &call);
+}
+
+Status op_kernels_visit(OpId id, const void *args, KernelVisit *visit, void *self)
+{
+    Linear l;
+    switch (id) {
+    case OP_LINEAR_FWD: l = linear_fwd_view(args); return visit_linear(&l, visit, self);
+    case OP_LINEAR_BWD_INPUT: l = linear_bwd_input_view(args); return visit_linear(&l, visit, self);
+    case OP_LINEAR_BWD_WEIGHT:
+        l = linear_bwd_weight_view(args);
+        return visit_linear(&l, visit, self);
+    case OP_HEAD_LOSS: return visit_head(args, visit, self);
+    case OP_ATTENTION_FWD:
+        return visit(self, "", &attention_fwd_kernels, (int)((const AttentionFwd *)args)->kernel,
+                     args);
+    case OP_ATTENTION_BWD:
+        return visit(self, "", &attention_bwd_kernels, (int)((const AttentionBwd *)args)->kernel,
+                     args);
+    case OP_MOE_UP_FWD: return visit_experts(moe_up_fwd_view(args), visit, self);
+    case OP_MOE_DOWN_FWD: return visit_experts(moe_down_fwd_view(args), visit, self);
+    case OP_MOE_UP_BWD_INPUT: return visit_experts(moe_up_bwd_input_view(args), visit, self);
+    case OP_MOE_DOWN_BWD_INPUT: return visit_experts(moe_down_bwd_input_view(args), visit, self);
+    case OP_MOE_UP_BWD_WEIGHT: return visit_sum(moe_up_bwd_weight_view(args), visit, self);
+    case OP_MOE_DOWN_BWD_WEIGHT: return visit_sum(moe_down_bwd_weight_view(args), visit, self);
+    default: return OK;
+    }
+}

@@ -1,0 +1,385 @@
+/* Which row of a table of kernels takes a call, what is said about it, and what attention's rows take. */
+#include "harness/test.h"
+
+#include "op/attention_kernels.h"
+#include "op/product_kernels.h"
+
+#include <math.h>
+
+/* A call that rows judge by its size. */
+typedef struct Call {
+    int size, ran; /* ran: the number of the row that ran it */
+    Status late;   /* what row 2 returns */
+} Call;
+
+static bool small_can(const void *call, KernelWhy *why)
+{
+    int size = ((const Call *)call)->size;
+    if (size < 0) return kernel_refuses(why, true, "it is not made for sizes below 0");
+    return size < 10 || kernel_refuses(why, false, "size is %d, 9 is the most", size);
+}
+
+static Status ran(const void *call, int row)
+{
+    *(int *)(uintptr_t) & ((const Call *)call)->ran = row;
+    return OK;
+}
+
+static Status small_run(Exec *ex, const void *call)
+{
+    (void)ex;
+    return ran(call, 1);
+}
+
+static Status library_run(Exec *ex, const void *call)
+{
+    const Call *c = call;
+    (void)ex;
+    if (c->late == ERR_UNSUPPORTED) return FAIL(ERR_UNSUPPORTED, "the library has no plan");
+    return c->late != OK ? FAIL(c->late, "the launch failed") : ran(call, 2);
+}
+
+static Status any_run(Exec *ex, const void *call)
+{
+    (void)ex;
+    return ran(call, 3);
+}
+
+static size_t hundred(const void *call)
+{
+    (void)call;
+    return 100;
+}
+
+static size_t two_hundred(const void *call)
+{
+    (void)call;
+    return 200;
+}
+
+static const KernelDesc rows[] = {
+    { .name = "small",
+      .vendor = VENDOR_NVIDIA,
+      .capability_least = 80,
+      .can = small_can,
+      .workspace = hundred,
+      .run = small_run,
+      .work = WORK_GEMM },
+    { .name = "library",
+      .vendor = VENDOR_NVIDIA,
+      .library = NEEDS(LIBRARY_ATTENTION),
+      .workspace = two_hundred,
+      .run = library_run,
+      .work = WORK_HEAD },
+    { .name = "any", .run = any_run },
+};
+static const KernelTable table = { "some.kernel", rows, 3 };
+
+/* Runs a call of this size; gives the row that ran it. */
+static int row_of(Exec *ex, int size, Status late)
+{
+    Call c = { .size = size, .late = late };
+    ex->notes.n = 0;
+    CHECK_OK(kernels_run(ex, &table, "op", 0, &c));
+    return c.ran;
+}
+
+static void the_first_row_that_can_runs_the_call(void **state)
+{
+    (void)state;
+    KernelDevice d = kernel_device_full;
+    Exec ex = { .device = &d };
+    CHECK_INT(row_of(&ex, 9, OK), 1);
+    CHECK_INT(ex.notes.n, 0);
+    CHECK_INT(row_of(&ex, 10, OK), 2);
+    d.capability = 75;
+    CHECK_INT(row_of(&ex, 9, OK), 2);
+    d.vendor = VENDOR_OTHER;
+    CHECK_INT(row_of(&ex, 9, OK), 3);
+}
+
+static void a_row_that_refuses_when_it_runs_is_passed_over(void **state)
+{
+    (void)state;
+    KernelDevice d = kernel_device_full;
+    Exec ex = { .device = &d };
+    CHECK_INT(row_of(&ex, -1, ERR_UNSUPPORTED), 3);
+    CHECK_TEXT(ex.notes.what[0],
+               "a slower kernel runs, any instead of library: the library has no plan");
+    Call c = { .size = -1, .late = ERR_DEVICE };
+    CHECK_FAILS(kernels_run(&ex, &table, "op", 0, &c), ERR_DEVICE, "the launch failed");
+    CHECK_INT(c.ran, 0);
+}
+
+static void a_note_names_the_fastest_row_that_was_expected(void **state)
+{
+    (void)state;
+    KernelDevice d = kernel_device_full;
+    Exec ex = { .device = &d };
+    CHECK_INT(row_of(&ex, 10, OK), 2);
+    CHECK_TEXT(ex.notes.op[0], "op");
+    CHECK_TEXT(ex.notes.what[0],
+               "a slower kernel runs, library instead of small: size is 10, 9 is the most");
+    CHECK_INT(row_of(&ex, -1, OK), 2); /* small is not made for such calls */
+    CHECK_INT(ex.notes.n, 0);
+    d.lacks[LIBRARY_ATTENTION] = "libcudnn is not there";
+    CHECK_INT(row_of(&ex, 10, OK), 3);
+    CHECK_TEXT(ex.notes.what[0],
+               "a slower kernel runs, any instead of small: size is 10, 9 is the most");
+    CHECK_INT(row_of(&ex, -1, OK), 3);
+    CHECK_TEXT(ex.notes.what[0],
+               "a slower kernel runs, any instead of library: libcudnn is not there");
+}
+
+static void a_row_that_is_asked_for_runs_or_is_an_error(void **state)
+{
+    (void)state;
+    Exec ex = { .device = &kernel_device_full };
+    Call c = { .size = 9 };
+    CHECK_OK(kernels_run(&ex, &table, "op", 3, &c));
+    CHECK_INT(c.ran, 3);
+    CHECK_INT(ex.notes.n, 0);
+    c.size = 12;
+    CHECK_FAILS(kernels_run(&ex, &table, "op", 1, &c), ERR_UNSUPPORTED,
+                "some.kernel is small, which cannot run here: size is 12, 9 is the most");
+    const KernelTable alone = { NULL, rows, 1 };
+    CHECK_FAILS(kernels_run(&ex, &alone, "op", 0, &c), ERR_UNSUPPORTED,
+                "op: no kernel takes this call: size is 12, 9 is the most");
+}
+
+/* As if all libraries were there, whatever this device has. */
+static void workspace_is_the_most_of_all_rows_that_can(void **state)
+{
+    (void)state;
+    CHECK_INT(kernels_workspace(&table, 0, &(Call){ .size = 9 }), 200);
+    CHECK_INT(kernels_workspace(&table, 0, &(Call){ .size = 10 }), 200);
+    CHECK_INT(kernels_workspace(&table, 1, &(Call){ .size = 9 }), 100);
+    CHECK_INT(kernels_workspace(&table, 1, &(Call){ .size = 10 }), 0);
+    CHECK_INT(kernels_workspace(&table, 3, &(Call){ .size = 9 }), 0);
+    CHECK_TEXT(kernels_first(&table, &kernel_device_full, 0, &(Call){ .size = 9 })->name, "small");
+    CHECK(kernels_first(&table, &kernel_device_full, 1, &(Call){ .size = 10 }) == NULL);
+}
+
+static void a_device_is_refused_with_the_reason(void **state)
+{
+    (void)state;
+    KernelDevice d = kernel_device_full;
+    const KernelDesc hopper = {
+        .name = "hopper", .vendor = VENDOR_NVIDIA, .capability_least = 90, .capability_most = 90
+    };
+    KernelWhy why;
+    CHECK(kernel_can(&hopper, &d, NULL, &why));
+    d.capability = 89;
+    CHECK(!kernel_can(&hopper, &d, NULL, &why) && why.expected);
+    CHECK_TEXT(why.text, "compute capability is 8.9, 9.0 is the least");
+    d.capability = 100;
+    CHECK(!kernel_can(&hopper, &d, NULL, &why) && why.expected);
+    CHECK_TEXT(why.text, "compute capability is 10.0, 9.0 is the most");
+    d.vendor = VENDOR_ANY;
+    CHECK(!kernel_can(&hopper, &d, NULL, &why));
+    CHECK_TEXT(why.text, "there is no GPU");
+}
+
+/* Attention: heads share key/value heads two by two. */
+static AttentionBwd call_of(Dtype act, int64_t Tq, int64_t Tk, int64_t d)
+{
+    Tensor q = { NULL, act, 4, { 1, Tq, 4, d } }, k = { NULL, act, 4, { 1, Tk, 2, d } };
+    return (AttentionBwd){ .q = q, .k = k, .v = k };
+}
+
+static void check_attention(AttentionBwd a, const char *cudnn, bool expected, const char *plain)
+{
+    const KernelDesc *row = attention_bwd_kernels.row;
+    KernelWhy why;
+    CHECK_TEXT(row[0].name, "cudnn");
+    CHECK_TEXT(row[1].name, "plain");
+    CHECK_INT(kernel_can(&row[0], &kernel_device_full, &a, &why), cudnn == NULL);
+    if (cudnn != NULL) CHECK_TEXT(why.text, cudnn);
+    if (cudnn != NULL) CHECK_INT(why.expected, expected);
+    CHECK_INT(kernel_can(&row[1], &kernel_device_full, &a, &why), plain == NULL);
+    if (plain != NULL) CHECK_TEXT(why.text, plain);
+}
+
+static void limits_of_attention_are_exact(void **state)
+{
+    (void)state;
+    AttentionBwd cut = call_of(DTYPE_BF16, 126, 126, 64);
+    cut.pieces = (AttentionPieces){ 63, { 63, 126 }, { 0, 189 } };
+    check_attention(call_of(DTYPE_BF16, 64, 64, 256), NULL, false, NULL);
+    check_attention(call_of(DTYPE_BF16, 63, 63, 256), "63 tokens a sequence: it is used from 64 on",
+                    false, NULL);
+    check_attention(call_of(DTYPE_BF16, 64, 64, 252),
+                    "heads are 252 and 252 wide, it takes multiples of 8 up to 256", false, NULL);
+    check_attention(call_of(DTYPE_BF16, 64, 64, 264),
+                    "heads are 264 and 264 wide, it takes multiples of 8 up to 256", false,
+                    "heads are 264 and 264 wide, 256 is the most");
+    check_attention(call_of(DTYPE_F32, 64, 64, 64), "tensors are f32, it takes bf16", true, NULL);
+    check_attention(call_of(DTYPE_BF16, 1, 64, 64),
+                    "1 queries and 64 keys: it is used where all are new", true, NULL);
+    check_attention(cut, "63 tokens a sequence's piece: it is used from 64 on", false, NULL);
+    cut.pieces.q[0]--;
+    check_attention(cut, "pieces of queries and keys lie as no two ranks of mesh.cp have them",
+                    false, NULL);
+}
+
+/* 2 x 46,336 x 46,336 scores in bf16 are below 8 GiB, the next tiles are not. */
+static void the_deterministic_backward_pass_has_a_longest_sequence(void **state)
+{
+    (void)state;
+    AttentionBwd a = call_of(DTYPE_BF16, 46336, 46336, 64);
+    check_attention(a, NULL, false, NULL);
+    a = call_of(DTYPE_BF16, 46337, 46337, 64);
+    check_attention(a,
+                    "the deterministic backward pass keeps 8.0 GiB of scores for one key/value "
+                    "head, 8.0 is the most; attention.deterministic=false keeps none",
+                    false, NULL);
+    a.any_order = true;
+    check_attention(a, NULL, false, NULL);
+}
+
+/* Products: the row that takes a call, and why those before it do not. */
+
+static void check_row(const KernelTable *t, const KernelDevice *d, const void *call,
+                      const char *name, const char *why_not_first)
+{
+    KernelWhy why;
+    CHECK_TEXT(kernels_first(t, d, 0, call)->name, name);
+    bool first = kernel_can(&t->row[0], d, call, &why);
+    CHECK_INT(first, why_not_first == NULL);
+    if (!first) CHECK_TEXT(why.text, why_not_first);
+}
+
+static void dense_products_go_to_the_library_where_it_has_the_types(void **state)
+{
+    (void)state;
+    const KernelDevice *d = &kernel_device_full;
+    const KernelTable *t = &dense_kernels;
+    GemmArgs g = { .m = 2, .n = 3, .k = 5, .a.type = DTYPE_F32, .c.type = DTYPE_F32 };
+    DenseCall call = { .g = &g };
+    check_row(t, d, &call, "cublaslt", NULL);
+    g.c.type = DTYPE_BF16;
+    check_row(t, d, &call, "plain", "it makes no bf16 from f32");
+    g.a.type = DTYPE_BF16;
+    check_row(t, d, &call, "cublaslt", NULL);
+    g.k = 0;
+    check_row(t, d, &call, "plain", "there is nothing to multiply");
+}
+
+/* 8 experts of 24 x 16, rows of 16. */
+typedef struct Experts {
+    Tensor offsets, out;
+    Operand in, w;
+    MoeProduct product;
+} Experts;
+
+static void experts_make(Experts *e, Dtype type)
+{
+    void *aligned = (void *)(uintptr_t)4096;
+    *e = (Experts){ .offsets = { aligned, DTYPE_I32, 2, { 1, 9 } },
+                    .out = { aligned, type, 2, { 40, 24 } } };
+    e->in = operand_plain((Tensor){ aligned, type, 2, { 40, 16 } });
+    e->w = operand_plain((Tensor){ aligned, type, 3, { 8, 24, 16 } });
+    e->product = (MoeProduct){ { "up", "in", &e->in, &e->w, &e->offsets, NULL, NULL, NULL },
+                               { 16, 24, true, NULL },
+                               { &e->out, &e->out, NULL, NULL, 0 },
+                               { .epilogue = MOE_STORE } };
+}
+
+static void check_experts(const Experts *e, int capability, const char *name, const char *why)
+{
+    KernelDevice d = { .vendor = VENDOR_NVIDIA, .capability = capability };
+    GroupedCall call = moe_product_call(&e->product);
+    check_row(&moe_product_kernels, &d, &call, name, why);
+}
+
+static void grouped_products_go_to_the_chips_own_kernel(void **state)
+{
+    (void)state;
+    Experts e;
+    experts_make(&e, DTYPE_BF16);
+    check_experts(&e, 90, "hopper", NULL);
+    check_experts(&e, 80, "mma", "compute capability is 8.0, 9.0 is the least");
+    check_experts(&e, 100, "mma", "compute capability is 10.0, 9.0 is the most");
+    experts_make(&e, DTYPE_F32);
+    check_experts(&e, 90, "plain", "tensors are f32, it takes bf16");
+}
+
+static void rows_that_are_no_whole_packs_go_to_the_plain_kernel(void **state)
+{
+    (void)state;
+    const char *why = "rows do not lie at multiples of 16 bytes";
+    Experts e;
+    experts_make(&e, DTYPE_BF16);
+    e.product.I = 20;
+    check_experts(&e, 90, "plain", why);
+    experts_make(&e, DTYPE_BF16);
+    e.out.dim[1] = 28;
+    check_experts(&e, 90, "plain", why);
+    experts_make(&e, DTYPE_BF16);
+    e.out.data = (void *)(uintptr_t)4104;
+    check_experts(&e, 90, "plain", why);
+    experts_make(&e, DTYPE_BF16);
+    e.w.data.data = (void *)(uintptr_t)4098;
+    check_experts(&e, 90, "plain", why);
+    MoeDownBwdInput a = { .dpre.data = (void *)(uintptr_t)4100 };
+    experts_make(&e, DTYPE_BF16);
+    e.product.epilogue = MOE_SWIGLU_BACKWARD;
+    e.product.args = &a;
+    check_experts(&e, 90, "plain", why);
+}
+
+static void many_experts_or_elements_go_to_the_kernel_of_every_chip(void **state)
+{
+    (void)state;
+    const char *why = "over 4096 experts or 2^35 elements";
+    Experts e;
+    experts_make(&e, DTYPE_BF16);
+    e.offsets.dim[1] = 4097;
+    check_experts(&e, 90, "hopper", NULL);
+    e.offsets.dim[1]++;
+    check_experts(&e, 90, "mma", why);
+    experts_make(&e, DTYPE_BF16);
+    e.w.data.dim[0] = ((int64_t)1 << 35) / (24 * 16);
+    check_experts(&e, 90, "hopper", NULL);
+    e.w.data.dim[0]++;
+    check_experts(&e, 90, "mma", why);
+}
+
+/* The operand that is read by token gives the result's rows or its columns. */
+static void a_sum_over_rows_is_a_product_of_its_two_operands(void **state)
+{
+    (void)state;
+    KernelDevice d = { .vendor = VENDOR_NVIDIA, .capability = 90 };
+    Experts e;
+    experts_make(&e, DTYPE_BF16);
+    MoeSum sum = { .by_token = &e.in, .by_row = &e.w, .offsets = &e.offsets, .dw = &e.out };
+    for (int first = 0; first < 2; first++) {
+        sum.token_first = first;
+        GroupedCall call = moe_sum_call(&sum);
+        CHECK(call.a == (first ? &e.in : &e.w) && call.b == (first ? &e.w : &e.in));
+        check_row(&moe_weight_kernels, &d, &call, "hopper", NULL);
+    }
+    e.out.data = (void *)(uintptr_t)4104;
+    GroupedCall call = moe_sum_call(&sum);
+    check_row(&moe_weight_kernels, &d, &call, "plain", "rows do not lie at multiples of 16 bytes");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_first_row_that_can_runs_the_call),
+        TEST(a_row_that_refuses_when_it_runs_is_passed_over),
+        TEST(a_note_names_the_fastest_row_that_was_expected),
+        TEST(a_row_that_is_asked_for_runs_or_is_an_error),
+        TEST(workspace_is_the_most_of_all_rows_that_can),
+        TEST(a_device_is_refused_with_the_reason),
+        TEST(limits_of_attention_are_exact),
+        TEST(the_deterministic_backward_pass_has_a_longest_sequence),
+        TEST(dense_products_go_to_the_library_where_it_has_the_types),
+        TEST(grouped_products_go_to_the_chips_own_kernel),
+        TEST(rows_that_are_no_whole_packs_go_to_the_plain_kernel),
+        TEST(many_experts_or_elements_go_to_the_kernel_of_every_chip),
+        TEST(a_sum_over_rows_is_a_product_of_its_two_operands),
+    };
+    return TEST_RUN(tests);
+}
