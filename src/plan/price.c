@@ -50,7 +50,7 @@ static bool has_copy(const PriceEntry *e, const PlanLayout *l, const LayoutStage
 {
     if (!s->loss || s->embedding || !spec_shares_table(&e->spec) || l->schedule == NULL)
         return false;
-    Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
+    Program like = price_program_like(l);
     int last = hop_stage(&like, 0, hop_count(&like) - 1).rank;
     return like.placement != PLACE_BOTH && hop_stage(&like, 0, 0).rank != last;
 }
@@ -300,7 +300,7 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
     TRY(ARENA_NEW(&p->scratch, chunks, &out->time));
     TRY(ARENA_NEW(&p->scratch, chunks, &out->slot));
     out->blocks = 1;
-    Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
+    Program like = price_program_like(l);
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
         for (int c = 0; c < l->vpp; c++) {
             const LayoutStage *s = &stage[hop_of(&like, c, c)];

@@ -158,6 +158,12 @@ static inline bool price_in_series(const PriceEntry *e, const PlanLayout *l)
     return l->schedule->phases && e->stack.at[STACK_lanes] == 0;
 }
 
+/* A Program with the sizes and the placement of a layout: it says which stages a rank has. */
+static inline Program price_program_like(const PlanLayout *l)
+{
+    return (Program){ .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
+}
+
 /* Blocks of each of `stages` stages. */
 Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
                     LayoutStage **out);
