@@ -22,17 +22,15 @@ static const double fallbacks[STACK_COUNT] = {
 #define INPUT(name, value, source)   SHEET_INPUT(s, name, source, in->name)
 #define DEF(name, unit, source, ...) SHEET_DEFINE(s, name, unit, source, __VA_ARGS__)
 
-static void fill_primus(Sheet *s, const PlanInputs *in)
-{
-#include "plan/inputs.def"
-#include "plan/stack_primus.def"
-}
-
-/* Counted by the engine itself; what it loses beside its ops was measured on an H200
+/* Our own numbers are counted by the engine; what it loses beside its ops was measured on an H200
  * (docs/performance.md). */
-static void fill_switchyard(Sheet *s, const PlanInputs *in)
+static void fill_sheet(Sheet *s, const PlanInputs *in, bool primus)
 {
 #include "plan/inputs.def"
+    if (primus) {
+#include "plan/stack_primus.def"
+        return;
+    }
     DEF(reserve, "bytes",
         "context and loaded kernels of a process; buffers of NCCL's channels: assumed",
         (gpus > 1 ? 1.25 : 0.75) * 1073741824)
@@ -67,13 +65,13 @@ static const SheetGiven torchtitan[] = {
 
 static const struct {
     const char *name;
-    void (*fill)(Sheet *s, const PlanInputs *in);
+    bool primus;
     const SheetGiven *given;
     size_t given_n;
 } stacks[] = {
-    { "primus", fill_primus, NULL, 0 },
-    { "switchyard", fill_switchyard, NULL, 0 },
-    { "torchtitan", fill_primus, torchtitan, sizeof torchtitan / sizeof *torchtitan },
+    { "primus", true, NULL, 0 },
+    { "switchyard", false, NULL, 0 },
+    { "torchtitan", true, torchtitan, sizeof torchtitan / sizeof *torchtitan },
 };
 
 enum { STACKS = sizeof stacks / sizeof *stacks };
@@ -83,7 +81,7 @@ static Status find_stack(const char *name, PlanStack *out)
     bool file = strchr(name, '/') != NULL || strchr(name, '.') != NULL;
     for (int i = 0; i < STACKS; i++) {
         if (strcmp(stacks[i].name, name) != 0) continue;
-        out->fill = stacks[i].fill;
+        out->primus = stacks[i].primus;
         for (size_t k = 0; k < stacks[i].given_n; k++)
             out->given.at[out->given.n++] = stacks[i].given[k];
         out->own = out->given.n;
@@ -118,7 +116,7 @@ static int list_names(const Sheet *sheet, const char *names[SHEET_ROWS_MAX + STA
 void stack_sheet(const PlanStack *s, const PlanInputs *in, Sheet *out)
 {
     *out = (Sheet){ .name = s->name, .given = &s->given };
-    if (s->fill != NULL) s->fill(out, in);
+    fill_sheet(out, in, s->primus);
     sheet_end(out);
 }
 

@@ -24,10 +24,10 @@ typedef enum StackName {
 extern const char *const stack_names[STACK_COUNT];
 
 typedef struct PlanStack {
-    const char *name;                             /* for sentences */
-    void (*fill)(Sheet *s, const PlanInputs *in); /* NULL: nothing is defined but what is given */
-    SheetGivens given;                            /* the stack's own, then those behind the name */
-    int own;                                      /* how many of `given` come first */
+    const char *name;  /* for sentences */
+    bool primus;       /* computed as Primus' layers, else as our own */
+    SheetGivens given; /* the stack's own, then those behind the name */
+    int own;           /* how many of `given` come first */
     bool has[STACK_COUNT];
 } PlanStack;
 
