@@ -88,12 +88,12 @@ void *head_row(const Tensor *t, int64_t b, int64_t row, int64_t head)
 
 Panels pack_columns(float *to, const Tensor *t, Word word, int64_t b, int64_t head)
 {
-    Operand o = { .data = head_row(t, b, 0, head),
-                  .ld = row_stride(t),
-                  .lines = t->dim[1],
-                  .elems = t->dim[3],
-                  .word = word,
-                  .along_k = true };
+    PackSource o = { .data = head_row(t, b, 0, head),
+                     .ld = row_stride(t),
+                     .lines = t->dim[1],
+                     .elems = t->dim[3],
+                     .word = word,
+                     .along_k = true };
     panels_pack(to, &o, LANES);
     return (Panels){ to, words_of(o.word, o.elems) * LANES };
 }
@@ -101,12 +101,12 @@ Panels pack_columns(float *to, const Tensor *t, Word word, int64_t b, int64_t he
 Panels pack_steps(float *to, const Tensor *t, Word word, int64_t b, int64_t head, int64_t first,
                   int64_t n)
 {
-    Operand o = { .data = head_row(t, b, first, head),
-                  .ld = row_stride(t),
-                  .lines = t->dim[3],
-                  .elems = n,
-                  .word = word,
-                  .along_k = false };
+    PackSource o = { .data = head_row(t, b, first, head),
+                     .ld = row_stride(t),
+                     .lines = t->dim[3],
+                     .elems = n,
+                     .word = word,
+                     .along_k = false };
     panels_pack(to, &o, LANES);
     return (Panels){ to, words_of(o.word, o.elems) * LANES };
 }

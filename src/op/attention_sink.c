@@ -6,7 +6,7 @@
 enum { PIECE = 256 };
 
 /* The checks of the tensors that both directions have. */
-static Status check(const char *op, const Tensor *sinks, const Tensor *o, const Tensor *lse)
+static Status sink_check(const char *op, const Tensor *sinks, const Tensor *o, const Tensor *lse)
 {
     char shape[96];
     if (o->rank != 4)
@@ -19,13 +19,13 @@ static Status check(const char *op, const Tensor *sinks, const Tensor *o, const 
 
 Status attention_sink_fwd_check(const AttentionSinkFwd *a)
 {
-    return check("attention_sink_fwd", &a->sinks, &a->o, &a->lse);
+    return sink_check("attention_sink_fwd", &a->sinks, &a->o, &a->lse);
 }
 
 Status attention_sink_bwd_check(const AttentionSinkBwd *a)
 {
     const char *op = "attention_sink_bwd";
-    TRY(check(op, &a->sinks, &a->o, &a->lse));
+    TRY(sink_check(op, &a->sinks, &a->o, &a->lse));
     TRY(op_expect(op, "d_o", &a->d_o, tensor_elems(&a->o) / a->o.dim[3], a->o.dim[3], a->o.dtype));
     return op_expect(op, "dsinks", &a->dsinks, 1, a->o.dim[2], DTYPE_F32);
 }

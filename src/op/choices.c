@@ -194,7 +194,7 @@ static bool open_text(const char *text, const char **machine, const char **body,
     return strcmp(end, tail_of(frame, choices, text, (size_t)(end - text))) == 0;
 }
 
-static Status take(Choices *c, const char *name, const char *text, int *taken)
+static Status choices_parse(Choices *c, const char *name, const char *text, int *taken)
 {
     const char *machine = NULL, *body = NULL, *last = NULL;
     *taken = 0;
@@ -216,7 +216,7 @@ Status choices_take(Choices *c, const char *name, const char *text, int *taken)
 {
     *taken = 0;
     if (c == NULL || *text == '\0') return OK;
-    return take(c, name, text, taken);
+    return choices_parse(c, name, text, taken);
 }
 
 void choices_clear(Choices *c) { c->n = 0; }
@@ -237,7 +237,7 @@ static Status load(Choices *c, const char *path, Arena *scratch, int *taken)
     char *text = NULL;
     size_t bytes = 0;
     TRY(file_read_all(path, scratch, &text, &bytes));
-    return take(c, path, text, taken);
+    return choices_parse(c, path, text, taken);
 }
 
 static void warn(const char *what)

@@ -12,7 +12,7 @@ static double rows(int64_t experts, int64_t top_k, int64_t ranks)
     return (double)ranks;
 }
 
-static ExchangeVolume volume(const ExchangeShape *s)
+static ExchangeVolume allgather_volume(const ExchangeShape *s)
 {
     return (ExchangeVolume){ .between = (double)(s->ranks - s->inside),
                              .inside = (double)(s->inside - 1) };
@@ -24,9 +24,9 @@ static bool adds(const ExchangeCombine *a)
     return a->shared.data != NULL || a->residual.data != NULL;
 }
 
-static size_t dispatch_workspace(const ExchangeDispatch *a) { return (void)a, 0; }
+static size_t allgather_dispatch_workspace(const ExchangeDispatch *a) { return (void)a, 0; }
 
-static size_t combine_workspace(const ExchangeCombine *a)
+static size_t allgather_combine_workspace(const ExchangeCombine *a)
 {
     return adds(a) ? exchange_rows_bytes(&a->x, a->y.dim[0]) : 0;
 }
@@ -42,8 +42,8 @@ static Status keep_own_cpu(Exec *ex, const ExchangeDispatch *a, const ExchangeRo
     return OK;
 }
 
-static Status dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
-                       const ExchangeLocal *l)
+static Status allgather_dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
+                                 const ExchangeLocal *l)
 {
     Comm *c = g->all;
     TRY(comm_all_gather(c, &a->x, &a->rows));
@@ -53,8 +53,8 @@ static Status dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch
     return l->dispatch_rows(ex, a, &(ExchangeRows){ .all = c });
 }
 
-static Status combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
-                      const ExchangeLocal *l)
+static Status allgather_combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
+                                const ExchangeLocal *l)
 {
     Comm *c = g->all;
     if (a->rows_weight.data != NULL) TRY(comm_reduce_scatter(c, &a->rows_weight, &a->weight));
@@ -68,11 +68,11 @@ static Status combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *
 const ExchangeDesc exchange_allgather = {
     .name = "allgather",
     .rows = rows,
-    .volume = volume,
+    .volume = allgather_volume,
     .cost = exchange_copied,
-    .dispatch_workspace = dispatch_workspace,
-    .combine_workspace = combine_workspace,
-    .dispatch = dispatch,
-    .combine = combine,
+    .dispatch_workspace = allgather_dispatch_workspace,
+    .combine_workspace = allgather_combine_workspace,
+    .dispatch = allgather_dispatch,
+    .combine = allgather_combine,
     .cpu = { keep_own_cpu, exchange_unpack },
 };

@@ -12,14 +12,14 @@
 
 #include "op/op.h"
 
-static Status dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
-                       const ExchangeLocal *l)
+static Status alltoall_dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
+                                const ExchangeLocal *l)
 {
     return exchange_blocks_out(ex, g->all, a, l, ex->workspace);
 }
 
-static Status combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
-                      const ExchangeLocal *l)
+static Status alltoall_combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
+                               const ExchangeLocal *l)
 {
     return exchange_blocks_back(ex, g->all, a, l, ex->workspace);
 }
@@ -32,7 +32,7 @@ const ExchangeDesc exchange_alltoall = {
     .cost = exchange_copied,
     .dispatch_workspace = exchange_blocks_out_bytes,
     .combine_workspace = exchange_blocks_back_bytes,
-    .dispatch = dispatch,
-    .combine = combine,
+    .dispatch = alltoall_dispatch,
+    .combine = alltoall_combine,
     .cpu = { exchange_pack, exchange_unpack },
 };

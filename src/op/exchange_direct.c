@@ -170,17 +170,17 @@ static Status load_rows(Exec *ex, const ExchangeCombine *a, const ExchangeRows *
 
 /* Steps */
 
-static size_t dispatch_workspace(const ExchangeDispatch *a) { return (void)a, 0; }
+static size_t direct_dispatch_workspace(const ExchangeDispatch *a) { return (void)a, 0; }
 
-static size_t combine_workspace(const ExchangeCombine *a)
+static size_t direct_combine_workspace(const ExchangeCombine *a)
 {
     int64_t K = tensor_cols(&a->place);
     return exchange_rows_bytes(&a->x, PIECE * K) + exchange_rows_bytes(&a->place, PIECE) +
            exchange_rows_bytes(&a->rows_weight, PIECE * K);
 }
 
-static Status dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
-                       const ExchangeLocal *l)
+static Status direct_dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
+                              const ExchangeLocal *l)
 {
     static const char op[] = "exchange_dispatch";
     ExchangeRows r = { .all = g->all, .peers = ex->peers };
@@ -194,8 +194,8 @@ static Status dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch
     return l->dispatch_rows(ex, a, &r);
 }
 
-static Status combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
-                      const ExchangeLocal *l)
+static Status direct_combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
+                             const ExchangeLocal *l)
 {
     static const char op[] = "exchange_combine";
     ExchangeRows r = { .all = g->all, .peers = ex->peers };
@@ -213,9 +213,9 @@ const ExchangeDesc exchange_direct = {
     .rows = exchange_distinct,
     .volume = exchange_straight,
     .cost = exchange_copied,
-    .dispatch_workspace = dispatch_workspace,
-    .combine_workspace = combine_workspace,
-    .dispatch = dispatch,
-    .combine = combine,
+    .dispatch_workspace = direct_dispatch_workspace,
+    .combine_workspace = direct_combine_workspace,
+    .dispatch = direct_dispatch,
+    .combine = direct_combine,
     .cpu = { store_rows, load_rows },
 };

@@ -20,7 +20,7 @@
 
 #include "op/op.h"
 
-static ExchangeVolume volume(const ExchangeShape *s)
+static ExchangeVolume hier_volume(const ExchangeShape *s)
 {
     double hosts = (double)exchange_hosts(s), inside = (double)s->inside;
     return (ExchangeVolume){
@@ -30,7 +30,7 @@ static ExchangeVolume volume(const ExchangeShape *s)
 }
 
 /* Memory sees a relayed row where it is packed, where it comes in and where it is passed on. */
-static OpCost cost(const ExchangeLoad *load)
+static OpCost hier_cost(const ExchangeLoad *load)
 {
     double hosts = (double)load->ranks / (double)load->inside, inside = (double)load->inside;
     double across = load->relayed * (hosts - 1) / hosts;
@@ -101,7 +101,7 @@ static ExchangePlace relay_places(const ExchangeDispatch *a, const ExchangeDispa
 }
 
 /* Rows between the stages, and behind them one stage's memory at a time. */
-static size_t dispatch_workspace(const ExchangeDispatch *a)
+static size_t hier_dispatch_workspace(const ExchangeDispatch *a)
 {
     int64_t rows = a->relay.place.dim[0];
     ExchangeDispatch hosts = *a, ranks = *a;
@@ -113,7 +113,7 @@ static size_t dispatch_workspace(const ExchangeDispatch *a)
            exchange_rows_bytes(&a->weight, rows) + larger(stage, exchange_place_bytes(p.ranks));
 }
 
-static size_t combine_workspace(const ExchangeCombine *a)
+static size_t hier_combine_workspace(const ExchangeCombine *a)
 {
     int64_t rows = a->relay.place.dim[0];
     ExchangeCombine hosts = *a;
@@ -141,8 +141,8 @@ static Status make_places(Exec *ex, const ExchangePlace *p, void *at)
     return s;
 }
 
-static Status dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
-                       const ExchangeLocal *l)
+static Status hier_dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
+                            const ExchangeLocal *l)
 {
     char *at = ex->workspace;
     TRY(check_groups("exchange_dispatch", g, a->ranks, a->relay.inside));
@@ -153,8 +153,8 @@ static Status dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch
     return exchange_blocks_out(ex, g->inside, &ranks, l, at);
 }
 
-static Status combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
-                      const ExchangeLocal *l)
+static Status hier_combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
+                           const ExchangeLocal *l)
 {
     char *at = ex->workspace;
     TRY(check_groups("exchange_combine", g, a->ranks, a->relay.inside));
@@ -168,11 +168,11 @@ const ExchangeDesc exchange_hier = {
     .places = true,
     .relays = true,
     .rows = exchange_distinct,
-    .volume = volume,
-    .cost = cost,
-    .dispatch_workspace = dispatch_workspace,
-    .combine_workspace = combine_workspace,
-    .dispatch = dispatch,
-    .combine = combine,
+    .volume = hier_volume,
+    .cost = hier_cost,
+    .dispatch_workspace = hier_dispatch_workspace,
+    .combine_workspace = hier_combine_workspace,
+    .dispatch = hier_dispatch,
+    .combine = hier_combine,
     .cpu = { exchange_pack, exchange_unpack },
 };

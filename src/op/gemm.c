@@ -147,11 +147,11 @@ static void tiles_run(const GemmArgs *g, Word word, const float *a, const float 
 /* A product whose op(B) fits a block. */
 static void terms_run(const GemmArgs *g, Word word, float *a, float *b)
 {
-    Operand right = { g->b.at, g->b.ld, g->n, g->k, word, g->b.turned };
+    PackSource right = { g->b.at, g->b.ld, g->n, g->k, word, g->b.turned };
     panels_pack(b, &right, TILE_COLS);
     for (int64_t row = 0; row < g->m; row += block_rows(word)) {
         GemmArgs block = gemm_rows(*g, row, block_rows(word));
-        Operand left = { block.a.at, block.a.ld, block.m, block.k, word, !block.a.turned };
+        PackSource left = { block.a.at, block.a.ld, block.m, block.k, word, !block.a.turned };
         word == WORD_BF16_AMX ? amx_rows_pack(a, &left) : panels_pack(a, &left, TILE_ROWS);
         tiles_run(&block, word, a, b);
     }

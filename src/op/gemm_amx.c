@@ -41,7 +41,7 @@ void amx_begin(void) { _tile_loadconfig(&squares); }
 void amx_end(void) { _tile_release(); }
 
 /* Rows along k are copied. */
-static void square_copy(float *to, const Operand *o, int64_t line, int64_t k)
+static void square_copy(float *to, const PackSource *o, int64_t line, int64_t k)
 {
     const char *from = (const char *)o->data + (size_t)(line * o->ld + k) * sizeof(uint16_t);
     for (int64_t r = 0; r < SIDE; r++, from += (size_t)o->ld * sizeof(uint16_t)) {
@@ -58,7 +58,7 @@ static inline Vector step_words(const uint16_t *even, const uint16_t *odd)
 }
 
 /* Rows across k are paired and turned. */
-static void square_turned(float *to, const Operand *o, int64_t line, int64_t k)
+static void square_turned(float *to, const PackSource *o, int64_t line, int64_t k)
 {
     const uint16_t *from = (const uint16_t *)o->data + k * o->ld + line;
     int64_t n = o->lines - line < SIDE ? o->lines - line : SIDE, left = o->elems - k;
@@ -82,7 +82,7 @@ static void square_turned(float *to, const Operand *o, int64_t line, int64_t k)
     for (int64_t i = 0; i < SIDE; i++) *(VectorAt *)(to + i * SIDE) = v[i];
 }
 
-void amx_rows_pack(float *to, const Operand *from)
+void amx_rows_pack(float *to, const PackSource *from)
 {
     int64_t words = panel_words(WORD_BF16_AMX, from->elems);
     for (int64_t k = 0; k < words; k += SIDE) {
@@ -152,7 +152,7 @@ void amx_begin(void) { assert(!"AMX was not lent"); }
 void amx_end(void) { assert(!"AMX was not lent"); }
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): the one above writes */
-void amx_rows_pack(float *to, const Operand *from)
+void amx_rows_pack(float *to, const PackSource *from)
 {
     (void)to, (void)from;
     assert(!"AMX was not lent");

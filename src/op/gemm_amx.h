@@ -30,7 +30,7 @@ void amx_begin(void);
 void amx_end(void);
 
 /* Packs all panels of A. */
-void amx_rows_pack(float *to, const Operand *from);
+void amx_rows_pack(float *to, const PackSource *from);
 
 /* Computes a tile of 32 x 32 sums. t's rows and columns alone count; rows are `ld` floats apart. */
 void amx_sums(const Tile *t, float *sums, int64_t ld);

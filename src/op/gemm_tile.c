@@ -20,7 +20,7 @@ Word word_of(Dtype type, bool pairs)
 /* packing */
 
 /* Copies a square of words: lines from `line` on, steps from `k` on; zeros beyond the operand. */
-static void square_read(Vector v[VECTOR_LANES], const Operand *o, int64_t line, int64_t k)
+static void square_read(Vector v[VECTOR_LANES], const PackSource *o, int64_t line, int64_t k)
 {
     for (int64_t i = 0; i < VECTOR_LANES; i++) {
         const char *from =
@@ -30,7 +30,7 @@ static void square_read(Vector v[VECTOR_LANES], const Operand *o, int64_t line, 
 }
 
 /* The same for a square that exists as a whole and is not turned. */
-static inline void square_read_whole(Vector v[VECTOR_LANES], const Operand *o, int64_t line,
+static inline void square_read_whole(Vector v[VECTOR_LANES], const PackSource *o, int64_t line,
                                      int64_t k)
 {
     int64_t each = (int64_t)word_elem_bytes(o->word);
@@ -41,7 +41,7 @@ static inline void square_read_whole(Vector v[VECTOR_LANES], const Operand *o, i
 
 /* Packs lines with neighbours along k: VECTOR_LANES lines at a time are turned. In a narrower panel
  * the next step's first words overwrite a step's last ones. */
-static inline __attribute__((always_inline)) void pack_along(float *to, const Operand *o,
+static inline __attribute__((always_inline)) void pack_along(float *to, const PackSource *o,
                                                              int64_t first, int64_t width)
 {
     int64_t per_word = word_elems(o->word), words = panel_words(o->word, o->elems);
@@ -67,8 +67,8 @@ static inline __attribute__((always_inline)) void pack_along(float *to, const Op
 
 /* Packs one step: `n` neighbours of one row, or of two rows that are paired, and zeros up to the
  * width. */
-static inline __attribute__((always_inline)) void step_pack(float *to, const Operand *o, int64_t k,
-                                                            int64_t at, int64_t n)
+static inline __attribute__((always_inline)) void step_pack(float *to, const PackSource *o,
+                                                            int64_t k, int64_t at, int64_t n)
 {
     if (o->word == WORD_F32) {
         memcpy(to, (const float *)o->data + k * o->ld + at, (size_t)n * sizeof(float));
@@ -91,7 +91,7 @@ static inline __attribute__((always_inline)) void step_pack(float *to, const Ope
 }
 
 /* Fetches the next rows: the hardware does not foresee a walk in short pieces over long rows. */
-static inline __attribute__((always_inline)) void step_fetch(const Operand *o, int64_t k,
+static inline __attribute__((always_inline)) void step_fetch(const PackSource *o, int64_t k,
                                                              int64_t line)
 {
     if (k + word_elems(o->word) > o->elems) return;
@@ -103,8 +103,9 @@ static inline __attribute__((always_inline)) void step_fetch(const Operand *o, i
 }
 
 /* Steps `first` to `end` of the panel that begins with `line`. */
-static inline __attribute__((always_inline)) void
-panel_across(float *to, const Operand *o, int64_t width, int64_t line, int64_t first, int64_t end)
+static inline __attribute__((always_inline)) void panel_across(float *to, const PackSource *o,
+                                                               int64_t width, int64_t line,
+                                                               int64_t first, int64_t end)
 {
     int64_t n = o->lines - line, per_word = word_elems(o->word);
     for (int64_t k = first; k < end; k++) {
@@ -123,7 +124,7 @@ panel_across(float *to, const Operand *o, int64_t width, int64_t line, int64_t f
 
 /* Packs lines with neighbours across them: a few steps of all panels at a time, so that each cache
  * line of the operand is read once. */
-static inline __attribute__((always_inline)) void pack_across(float *to, const Operand *o,
+static inline __attribute__((always_inline)) void pack_across(float *to, const PackSource *o,
                                                               int64_t width)
 {
     int64_t words = panel_words(o->word, o->elems);
@@ -135,7 +136,8 @@ static inline __attribute__((always_inline)) void pack_across(float *to, const O
     }
 }
 
-static inline __attribute__((always_inline)) void pack(float *to, const Operand *o, int64_t width)
+static inline __attribute__((always_inline)) void pack(float *to, const PackSource *o,
+                                                       int64_t width)
 {
     if (!o->along_k) {
         pack_across(to, o, width);
@@ -147,7 +149,7 @@ static inline __attribute__((always_inline)) void pack(float *to, const Operand 
     }
 }
 
-void panels_pack(float *to, const Operand *from, int64_t width)
+void panels_pack(float *to, const PackSource *from, int64_t width)
 {
     if (width == TILE_COLS) {
         pack(to, from, TILE_COLS);

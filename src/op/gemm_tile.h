@@ -109,15 +109,15 @@ static inline __attribute__((always_inline)) void square_turn(Vector v[VECTOR_LA
 }
 
 /* Rows of op(A) or columns of op(B), `lines` of them, and their elements along k. */
-typedef struct Operand {
+typedef struct PackSource {
     const void *data;
     int64_t ld, lines, elems;
     Word word;
     bool along_k; /* neighbours in memory are neighbours along k */
-} Operand;
+} PackSource;
 
 /* Packs the operand into panels of `width` lines; writes VECTOR_LANES floats beyond the last. */
-void panels_pack(float *to, const Operand *from, int64_t width);
+void panels_pack(float *to, const PackSource *from, int64_t width);
 
 /* A tile: the (rows, cols) of C that one panel of A (two for AMX) and one panel of B give. */
 typedef struct Tile {

@@ -76,7 +76,7 @@ static double bias_dot(const MoeDownBwdInput *a, int64_t expert, int64_t row)
     return sum;
 }
 
-static Status finish(const void *args, int64_t expert, int64_t row, const float *da)
+static Status down_backward_finish(const void *args, int64_t expert, int64_t row, const float *da)
 {
     const MoeDownBwdInput *a = args;
     int64_t F = tensor_cols(&a->wact), slots = tensor_elems(&a->weight);
@@ -111,7 +111,7 @@ static Status weight_check(const MoeDownBwdInput *a)
                 a->row_slot.data == NULL ? "weight" : "row_slot", (long long)slots);
 }
 
-static Status check(const void *args, int64_t R)
+static Status down_backward_check(const void *args, int64_t R)
 {
     const MoeDownBwdInput *a = args;
     const char *op = "moe_down_bwd_input";
@@ -138,7 +138,7 @@ MoeProduct moe_down_bwd_input_view(const MoeDownBwdInput *a)
           a->rows.first },
         { tensor_cols(&a->dy.data), tensor_cols(&a->wact), false, NULL },
         { &a->wact, NULL, some_without ? &a->dweight : NULL, &a->pre, row_bytes },
-        { MOE_SWIGLU_BACKWARD, a, check, finish },
+        { MOE_SWIGLU_BACKWARD, a, down_backward_check, down_backward_finish },
     };
 }
 

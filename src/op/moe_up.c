@@ -7,7 +7,7 @@
 enum { PIECE = 256 }; /* columns that a thread holds on the stack */
 
 /* act_r = silu(pre_r[:F]) * pre_r[F:], or the clamped form */
-static Status finish(const void *args, int64_t expert, int64_t row, const float *pre)
+static Status up_finish(const void *args, int64_t expert, int64_t row, const float *pre)
 {
     (void)expert;
     const MoeUpFwd *a = args;
@@ -22,7 +22,7 @@ static Status finish(const void *args, int64_t expert, int64_t row, const float 
     return OK;
 }
 
-static Status check(const void *args, int64_t R)
+static Status up_check(const void *args, int64_t R)
 {
     const MoeUpFwd *a = args;
     TRY(op_expect("moe_up_fwd", "pre", &a->pre, a->rows.first == NULL ? R : -1,
@@ -37,7 +37,7 @@ MoeProduct moe_up_fwd_view(const MoeUpFwd *a)
         { "moe_up_fwd", "x", &a->x, &a->w, &a->offsets, &a->row_token, &a->rows, a->rows.first },
         { tensor_cols(&a->x.data), 2 * tensor_cols(&a->act), true, &a->bias },
         { &a->act, &a->pre, NULL, &a->pre, row_bytes },
-        { MOE_SWIGLU, a, check, finish },
+        { MOE_SWIGLU, a, up_check, up_finish },
     };
 }
 

@@ -43,7 +43,7 @@ static const float *load_weight(const Tensor *w, int64_t col, int64_t n, float *
 }
 
 /* Checks that forward and backward have in common. y: y or dy. */
-static Status check(const char *op, const RmsnormFwd *a, const char *y)
+static Status norm_check(const char *op, const RmsnormFwd *a, const char *y)
 {
     int64_t n = a->x.dim[0], span = tensor_row_elems(&a->y), heads = tensor_row_elems(&a->rstd);
     TRY(op_expect_act(op, "x", &a->x, n, -1));
@@ -60,7 +60,7 @@ static Status check(const char *op, const RmsnormFwd *a, const char *y)
 
 /* Forward. */
 
-Status rmsnorm_fwd_check(const RmsnormFwd *a) { return check("rmsnorm_fwd", a, "y"); }
+Status rmsnorm_fwd_check(const RmsnormFwd *a) { return norm_check("rmsnorm_fwd", a, "y"); }
 
 OpCost rmsnorm_fwd_cost(const RmsnormFwd *a)
 {
@@ -122,7 +122,7 @@ Status rmsnorm_bwd_check(const RmsnormBwd *a)
     const char *op = "rmsnorm_bwd";
     int64_t n = a->x.dim[0], width = tensor_row_elems(&a->x);
     RmsnormFwd of = { .x = a->x, .w = a->w, .y = a->dy, .rstd = a->rstd, .x_col = a->x_col };
-    TRY(check(op, &of, "dy"));
+    TRY(norm_check(op, &of, "dy"));
     TRY(op_expect(op, "dx", &a->dx, n, width, a->x.dtype));
     if (a->dw.data != NULL) TRY(op_expect(op, "dw", &a->dw, 1, backward_shape(a).d, DTYPE_F32));
     if (a->dres.data == NULL) return OK;

@@ -60,48 +60,48 @@ Status cudnn_start(Cudnn *c, cudaStream_t stream)
 
 /* Graphs */
 
-static void keep(CudnnGraph *g, cudnnStatus_t e, const char *what)
+static void status_keep(CudnnGraph *g, cudnnStatus_t e, const char *what)
 {
     if (g->status == OK) g->status = cudnn_status(g->cudnn, e, what);
 }
 
-static cudnnBackendDescriptor_t part(CudnnGraph *g, cudnnBackendDescriptorType_t type)
+static cudnnBackendDescriptor_t part_make(CudnnGraph *g, cudnnBackendDescriptorType_t type)
 {
     cudnnBackendDescriptor_t d = NULL;
     if (g->status == OK && g->parts == GRAPH_PARTS_MAX)
         g->status = FAIL(ERR_UNSUPPORTED, "cuDNN: a graph of more than %d parts", GRAPH_PARTS_MAX);
     if (g->status != OK) return NULL;
-    keep(g, g->cudnn->call.make(type, &d), "descriptor");
+    status_keep(g, g->cudnn->call.make(type, &d), "descriptor");
     if (g->status == OK) g->part[g->parts++] = d;
     return d;
 }
 
-static void set(CudnnGraph *g, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                cudnnBackendAttributeType_t type, int64_t n, const void *value)
+static void part_set(CudnnGraph *g, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                     cudnnBackendAttributeType_t type, int64_t n, const void *value)
 {
-    if (g->status == OK) keep(g, g->cudnn->call.set(d, name, type, n, value), "attribute");
+    if (g->status == OK) status_keep(g, g->cudnn->call.set(d, name, type, n, value), "attribute");
 }
 
-static void set_part(CudnnGraph *g, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                     cudnnBackendDescriptor_t value)
+static void part_set_part(CudnnGraph *g, cudnnBackendDescriptor_t d,
+                          cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t value)
 {
-    set(g, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+    part_set(g, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
-static void set_node(CudnnGraph *g, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                     Node x)
+static void part_set_node(CudnnGraph *g, cudnnBackendDescriptor_t d,
+                          cudnnBackendAttributeName_t name, Node x)
 {
-    if (g->status == OK && x != NO_NODE) set_part(g, d, name, g->node[x]);
+    if (g->status == OK && x != NO_NODE) part_set_part(g, d, name, g->node[x]);
 }
 
-static void finish(CudnnGraph *g, cudnnBackendDescriptor_t d, const char *what)
+static void part_finish(CudnnGraph *g, cudnnBackendDescriptor_t d, const char *what)
 {
-    if (g->status == OK) keep(g, g->cudnn->call.finalize(d), what);
+    if (g->status == OK) status_keep(g, g->cudnn->call.finalize(d), what);
 }
 
 static void finish_op(CudnnGraph *g, cudnnBackendDescriptor_t op, const char *what)
 {
-    finish(g, op, what);
+    part_finish(g, op, what);
     if (g->status == OK && g->ops == GRAPH_OPS_MAX)
         g->status = FAIL(ERR_UNSUPPORTED, "cuDNN: a graph of more than %d ops", GRAPH_OPS_MAX);
     if (g->status == OK) g->op[g->ops++] = op;
@@ -117,15 +117,15 @@ Node graph_node(CudnnGraph *g, NodeShape shape, cudnnDataType_t type, NodeKind k
 {
     int64_t align = alignment(type), id = id_of(g->nodes);
     bool is_virtual = kind == NODE_VIRTUAL, by_value = kind == NODE_VALUE;
-    cudnnBackendDescriptor_t d = part(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    set(g, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    set(g, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, shape.dim);
-    set(g, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, shape.stride);
-    set(g, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
-    set(g, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &align);
-    set(g, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
-    set(g, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
-    finish(g, d, "tensor");
+    cudnnBackendDescriptor_t d = part_make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    part_set(g, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    part_set(g, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, shape.dim);
+    part_set(g, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, shape.stride);
+    part_set(g, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
+    part_set(g, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &align);
+    part_set(g, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
+    part_set(g, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
+    part_finish(g, d, "tensor");
     if (g->status == OK && g->nodes == GRAPH_NODES_MAX)
         g->status = FAIL(ERR_UNSUPPORTED, "cuDNN: more than %d tensors", GRAPH_NODES_MAX);
     if (g->status != OK) return 0;
@@ -156,14 +156,14 @@ NodeShape node_transposed(const NodeShape &s)
 void graph_matmul(CudnnGraph *g, Node a, Node b, Node c)
 {
     cudnnDataType_t type = CUDNN_DATA_FLOAT;
-    cudnnBackendDescriptor_t kind = part(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
-    set(g, kind, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    finish(g, kind, "product");
-    cudnnBackendDescriptor_t op = part(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
-    set_node(g, op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
-    set_node(g, op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
-    set_node(g, op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c);
-    set_part(g, op, CUDNN_ATTR_OPERATION_MATMUL_DESC, kind);
+    cudnnBackendDescriptor_t kind = part_make(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+    part_set(g, kind, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    part_finish(g, kind, "product");
+    cudnnBackendDescriptor_t op = part_make(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+    part_set_node(g, op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
+    part_set_node(g, op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
+    part_set_node(g, op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c);
+    part_set_part(g, op, CUDNN_ATTR_OPERATION_MATMUL_DESC, kind);
     finish_op(g, op, "product");
 }
 
@@ -177,18 +177,18 @@ typedef struct Pointwise {
 
 static void pointwise(CudnnGraph *g, const Pointwise &p)
 {
-    cudnnBackendDescriptor_t kind = part(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    set(g, kind, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &p.op);
-    set(g, kind, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &p.compute);
+    cudnnBackendDescriptor_t kind = part_make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    part_set(g, kind, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &p.op);
+    part_set(g, kind, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &p.compute);
     if (p.op == CUDNN_POINTWISE_GEN_INDEX)
-        set(g, kind, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &p.axis);
-    finish(g, kind, "elementwise op");
-    cudnnBackendDescriptor_t op = part(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    set_part(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, kind);
-    set_node(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, p.x);
-    set_node(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, p.b);
-    set_node(g, op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, p.t);
-    set_node(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, p.y);
+        part_set(g, kind, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &p.axis);
+    part_finish(g, kind, "elementwise op");
+    cudnnBackendDescriptor_t op = part_make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    part_set_part(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, kind);
+    part_set_node(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, p.x);
+    part_set_node(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, p.b);
+    part_set_node(g, op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, p.t);
+    part_set_node(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, p.y);
     finish_op(g, op, "elementwise op");
 }
 
@@ -237,22 +237,22 @@ Node graph_index(CudnnGraph *g, Node like, int64_t axis)
 void graph_reduce(CudnnGraph *g, cudnnReduceTensorOp_t op, Node x, Node y)
 {
     cudnnDataType_t type = CUDNN_DATA_FLOAT;
-    cudnnBackendDescriptor_t kind = part(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
-    set(g, kind, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    set(g, kind, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &op);
-    finish(g, kind, "reduction");
-    cudnnBackendDescriptor_t d = part(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
-    set_node(g, d, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
-    set_node(g, d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
-    set_part(g, d, CUDNN_ATTR_OPERATION_REDUCTION_DESC, kind);
+    cudnnBackendDescriptor_t kind = part_make(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+    part_set(g, kind, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    part_set(g, kind, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &op);
+    part_finish(g, kind, "reduction");
+    cudnnBackendDescriptor_t d = part_make(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    part_set_node(g, d, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
+    part_set_node(g, d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
+    part_set_part(g, d, CUDNN_ATTR_OPERATION_REDUCTION_DESC, kind);
     finish_op(g, d, "reduction");
 }
 
 void graph_reshape(CudnnGraph *g, Node x, Node y)
 {
-    cudnnBackendDescriptor_t op = part(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
-    set_node(g, op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
-    set_node(g, op, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y);
+    cudnnBackendDescriptor_t op = part_make(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+    part_set_node(g, op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
+    part_set_node(g, op, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y);
     finish_op(g, op, "view");
 }
 
@@ -320,18 +320,19 @@ static void plan_search(CudnnGraph *g, cudnnBackendDescriptor_t graph, Search *s
     cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
     cudnnBackendDescriptor_t config[PROPOSALS_MAX] = {};
     int64_t n = 0;
-    cudnnBackendDescriptor_t d = part(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    set_part(g, d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-    set(g, d, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    finish(g, d, "proposals");
+    cudnnBackendDescriptor_t d = part_make(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    part_set_part(g, d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+    part_set(g, d, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    part_finish(g, d, "proposals");
     for (auto &x : config) {
-        if (g->status == OK) keep(g, c->call.make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &x), "plan");
+        if (g->status == OK)
+            status_keep(g, c->call.make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &x), "plan");
     }
     if (g->status == OK)
-        keep(g,
-             c->call.get(d, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                         PROPOSALS_MAX, &n, config),
-             "proposals");
+        status_keep(g,
+                    c->call.get(d, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                PROPOSALS_MAX, &n, config),
+                    "proposals");
     for (int i = 0; i < PROPOSALS_MAX; i++) {
         bool chosen = g->status == OK && i < n && s->plan.plan == NULL && plan_try(c, config[i], s);
         if (!chosen && config[i] != NULL) c->call.drop(config[i]);
@@ -342,10 +343,10 @@ Status graph_plan(CudnnGraph *g, bool one_order, size_t workspace_bytes, CudnnPl
 {
     Search s = { one_order, workspace_bytes, 0, {} };
     cudnnHandle_t handle = g->cudnn->handle;
-    cudnnBackendDescriptor_t graph = part(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    set(g, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
-    set(g, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->ops, g->op);
-    finish(g, graph, "graph");
+    cudnnBackendDescriptor_t graph = part_make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    part_set(g, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    part_set(g, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->ops, g->op);
+    part_finish(g, graph, "graph");
     if (g->status == OK) plan_search(g, graph, &s);
     for (int i = g->parts; i > 0; i--) g->cudnn->call.drop(g->part[i - 1]);
     g->parts = 0;
