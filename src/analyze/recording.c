@@ -373,11 +373,52 @@ static Status memory(const Recording *r, Arena *a, Table *out)
     return OK;
 }
 
+/* ---- ops of the last traced step ---- */
+
+typedef struct OpSum {
+    const char *name;
+    double ms, flops, bytes;
+    int64_t calls;
+} OpSum;
+
+static int longest_op(const void *a, const void *b)
+{
+    const OpSum *x = a, *y = b;
+    if (x->ms != y->ms) return x->ms > y->ms ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static Status traced_ops(const Recording *r, Arena *a, Table *out)
+{
+    OpSum *sum = NULL;
+    double all = 0;
+    TRY(table_init(out, "traced_ops", "op|calls|ms|percent|GFLOP/s|GB/s", "", a));
+    TRY(ARENA_ZEROED(a, r->file.names, &sum));
+    for (uint32_t i = 0; i < r->file.names; i++) sum[i].name = r->file.name[i];
+    for (int64_t i = 0; i < r->file.ops; i++) {
+        const RecordOp *o = &r->file.op[i];
+        OpSum *s = &sum[o->name];
+        s->ms += (double)o->dur_ns / 1e6, s->flops += o->flops, s->bytes += o->bytes, s->calls++;
+        all += (double)o->dur_ns / 1e6;
+    }
+    if (r->file.names > 0) qsort(sum, r->file.names, sizeof *sum, longest_op);
+    for (const OpSum *s = sum; s < sum + r->file.names; s++) {
+        if (s->calls == 0) continue;
+        bool timed = s->ms > 0;
+        TRY(TABLE_ROW(out, cell_text(s->name), cell_whole(s->calls), cell_number(s->ms),
+                      cell_number(all > 0 ? 100 * s->ms / all : 0),
+                      timed && s->flops > 0 ? cell_number(s->flops / s->ms / 1e6) : cell_none(),
+                      timed && s->bytes > 0 ? cell_number(s->bytes / s->ms / 1e6) : cell_none()));
+    }
+    return OK;
+}
+
 Status recording_tables(const Recording *r, Arena *a, Table *out, int *n)
 {
     *n = 0;
     if (r == NULL) return OK;
     TRY(steps(r, a, &out[(*n)++]));
+    TRY(traced_ops(r, a, &out[(*n)++]));
     TRY(phases(r, false, a, &out[(*n)++]));
     TRY(phases(r, true, a, &out[(*n)++]));
     TRY(jitter(r, a, &out[(*n)++]));

@@ -30,13 +30,14 @@ Status recording_json(const Recording *const *r, int n, Text *out);
  * Makes the sheets of one rank's steps; times are ms of a step:
  *   phases         by phase and what it computes: time, FLOP/s, MFU (of the data sheet's peak, else of
  *                  the measured one), share of the step; then the same by layer
+ *   traced_ops     ops of the last traced step: calls, time, share, FLOP/s, bytes a second
  *   steps          each step: time, tokens/s, loss, second runs, computation, exposed communication,
  *                  bubble (no lane of the device works), busiest expert over the mean
  *   jitter         p50, p99 and worst of step times, and by which actions the worst differ from p50
  *   expert_load    by MoE layer: the busiest and the least busy expert over the mean, over the steps
  *   memory         bytes in use of the arenas of work, the most at the end of each kind of action
  */
-enum { RECORDING_SHEETS = 6 };
+enum { RECORDING_SHEETS = 7 };
 /* r NULL: there are none. Texts of cells live as long as the recording. */
 Status recording_tables(const Recording *r, Arena *a, Table *out, int *n);
 

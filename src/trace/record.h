@@ -68,6 +68,8 @@ Status record_head(File *f);
 Status record_chunk(File *f, const char tag[4], const void *first, size_t first_bytes,
                     const void *rest, size_t rest_bytes);
 
+/* The lane of steps in record_events; lanes of the device and of transfers come first. */
+enum { RECORD_STEPS_LANE = 1000 };
 /* "compute", "comm", "lane 3": how people see a lane. */
 enum { RECORD_LANE_BYTES = 32 };
 const char *record_lane_name(char out[RECORD_LANE_BYTES], int lane);
@@ -80,7 +82,7 @@ typedef struct RecordChunk {
     size_t bytes;
 } RecordChunk;
 
-/* A file in memory, parsed and checked: every number that is a place is one. */
+/* A file in memory, parsed and checked: every index is in range. */
 typedef struct RecordWay {
     const RecordRow *row;
     const bool *range; /* is it an action that has phases? */
@@ -115,7 +117,7 @@ Status record_parse(const char *path, const uint8_t *data, size_t bytes, Arena *
 
 /* The recording as events of the trace event format (Perfetto reads them), with commas between them:
  * a process a rank, a thread a lane, steps as ProfilerStep#N, phases and
- * actions without phases as kernels, passes as ranges on the device, ops of traced steps. Times are
+ * actions without phases as kernels, passes as ranges on the device, ops inside them. Times are
  * microseconds since `base_ns` of Unix time. */
 Status record_events(const Recorded *r, int rank, int64_t base_ns, Text *out);
 

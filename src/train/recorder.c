@@ -15,7 +15,7 @@ enum { NAMES_BYTES = 1 << 18 };
 
 /* ---- set-up ---- */
 
-/* An action's passes run each of its phases at most three times: again, inputs, weights. */
+/* A pass runs each of its phases at most three times: recomputed, for inputs, for weights. */
 static int rows_most(const Program *p)
 {
     int64_t rows = p->n;
@@ -44,7 +44,7 @@ static size_t slot_bytes(const Recorder *r)
 
 static Status make_ring(Recorder *r)
 {
-    size_t bytes = (size_t)r->steps * (sizeof *r->slot + arena_rounded(slot_bytes(r))) +
+    size_t bytes = (size_t)(r->steps + 1) * (sizeof *r->slot + arena_rounded(slot_bytes(r))) +
                    RECORD_WAYS * (size_t)r->room * sizeof(RecordRow) +
                    RECORDER_OPS * sizeof *r->op + NAMES_BYTES + (size_t)16 * ARENA_ALIGN;
     TRY(arena_init(&r->memory, "recording", MEM_HOST, bytes));
@@ -52,8 +52,8 @@ static Status make_ring(Recorder *r)
     for (int i = 0; i < RECORD_WAYS; i++) TRY(ARENA_ZEROED(&r->memory, r->room, &r->way[i].row));
     TRY(ARENA_NEW(&r->memory, NAMES_BYTES, &r->names));
     TRY(ARENA_NEW(&r->memory, RECORDER_OPS, &r->op));
-    TRY(ARENA_ZEROED(&r->memory, r->steps, &r->slot));
-    for (int i = 0; i < r->steps; i++) {
+    TRY(ARENA_ZEROED(&r->memory, r->steps + 1, &r->slot));
+    for (int i = 0; i <= r->steps; i++) {
         void *times = NULL;
         TRY(arena_alloc(&r->memory, slot_bytes(r), &times));
         r->slot[i].times = times;
@@ -109,7 +109,7 @@ static Status add_cost(Exec *ex, int level, const OpDesc *op, const void *args)
 
 static const Decorator counts_flops = { .run = add_cost };
 
-/* Names are texts one behind the other; the place of this one, by texts. */
+/* The number of a name, which joins the others if it is new; 0 where there is no room for it. */
 uint32_t recorder_name(Recorder *r, const char *name)
 {
     const char *at = r->names;
@@ -186,7 +186,7 @@ Status recorder_phase(Engine *e, const LayerRun *run, const char *name, RecordPa
     return e->ex.backend->streams->stamp(&e->ex, &r->stamp[place], NULL);
 }
 
-/* Until here a phase's row has what was counted up to its end. */
+/* So far the row of a phase has all FLOPs of the action up to its end. Now it gets its own. */
 void recorder_action(Engine *e, int action, double flops_before)
 {
     Recorder *r = e->recorder;
@@ -293,6 +293,14 @@ static void fill_load(const Recorder *r, const int32_t *load, uint32_t *out)
         out[i / (domains * E) * E + i % E] += (uint32_t)load[i];
 }
 
+static void keep_traced(Recorder *r, const RecorderSlot *from)
+{
+    RecorderSlot *kept = &r->slot[r->steps];
+    kept->head = from->head;
+    kept->load = (void *)(kept->times + from->head.rows);
+    memcpy(kept->times, from->times, slot_bytes(r));
+}
+
 void recorder_take(Recorder *r, const StepResult *result, double seconds, double tokens,
                    uint64_t memory_bytes)
 {
@@ -323,4 +331,5 @@ void recorder_take(Recorder *r, const StepResult *result, double seconds, double
                                .rows = (uint32_t)r->way[w].rows,
                                .loads = (uint32_t)r->loads };
     fill_load(r, result->load, slot->load);
+    if (r->traces) keep_traced(r, slot);
 }

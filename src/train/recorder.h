@@ -45,12 +45,12 @@ typedef struct Recorder {
     size_t names_bytes;
     uint32_t n_names;
     RecorderWay way[RECORD_WAYS];
-    uint64_t *stamp; /* ns: begin and end of each action, then the end of each phase */
-    RecorderSlot *slot;
-    int64_t ahead_ns; /* Unix time less the clock of the stamps: the least that was seen */
-    RecorderWay *now; /* of the step that is being walked; NULL: none, or an evaluation */
-    int at;           /* its next row */
-    bool learns;      /* its rows are being found out */
+    uint64_t *stamp;    /* ns: begin and end of each action, then the end of each phase */
+    RecorderSlot *slot; /* (steps), then the last traced step, which the ring may have lost */
+    int64_t ahead_ns;   /* Unix time less the clock of the stamps: the least that was seen */
+    RecorderWay *now;   /* of the step that is being walked; NULL: none, or an evaluation */
+    int at;             /* its next row */
+    bool learns;        /* its rows are being found out */
 
     /* Ops of the last traced step. */
     bool traces; /* the step that runs is one */
@@ -105,8 +105,8 @@ Status recorder_meta(const Recorder *r, const RecorderMeta *m, Text *out);
 Status recorder_dump(Recorder *r, const char *folder, int rank, const char *meta);
 
 /* Adds the last step, which was traced, to the trace event file at `path` and writes the file. The
- * file has all steps that this recorder added. */
-Status recorder_trace_json(Recorder *r, const char *path);
+ * file has all steps that this recorder added. `folder` has the rank's recording with that step. */
+Status recorder_trace_json(Recorder *r, const char *folder, int rank, const char *path);
 
 /* The last step into `folder`, as pp_vis does (docs/reference/formats.md): this stage's
  * pp_rank_N.json, and from the first stage config.json. Of several ranks of a stage only the first

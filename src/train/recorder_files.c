@@ -1,5 +1,5 @@
-/* recorder_files: the exports of the ring: a rank's SYRECORD file, trace.json, and the folder of one
- * step of a pipeline. All read what recorder.c stamped; none runs while a step does. */
+/* recorder_files: the exports of the ring: a rank's SYRECORD file, trace.json, which is made from that
+ * file, and the folder of one step of a pipeline. None runs while a step does. */
 #include "train/recorder.h"
 
 #include "base/file.h"
@@ -18,13 +18,6 @@ static const RecorderSlot *last_slot(const Recorder *r)
 static const Program *last_program(const Recorder *r)
 {
     return &r->e->modes[last_slot(r)->head.way].step.program;
-}
-
-static const char *name_at(const Recorder *r, uint32_t name)
-{
-    const char *at = r->names;
-    for (uint32_t i = 0; i < name; i++) at += strlen(at) + 1;
-    return at;
 }
 
 /* Unix time of ops, from their stamps. */
@@ -82,26 +75,35 @@ static Status write_step(const Recorder *r, const RecorderSlot *s, File *f)
 static Status write_chunks(Recorder *r, File *f, const char *meta)
 {
     int64_t first = r->taken > r->steps ? r->taken - r->steps : 0;
+    const RecorderSlot *traced = &r->slot[r->steps];
     set_op_times(r);
     TRY(record_head(f));
     TRY(record_chunk(f, "META", meta, strlen(meta), NULL, 0));
     TRY(write_rows(r, f));
     TRY(record_chunk(f, "NAME", r->names, r->names_bytes, NULL, 0));
+    bool lost = traced->head.rows > 0 && traced->head.step < r->slot[first % r->steps].head.step;
+    if (lost) TRY(write_step(r, traced, f));
     for (int64_t i = first; i < r->taken; i++) TRY(write_step(r, &r->slot[i % r->steps], f));
     if (r->n_ops == 0) return OK;
     return record_chunk(f, "OPS_", r->op, (size_t)r->n_ops * sizeof *r->op, NULL, 0);
 }
 
+static Status recording_path(char out[FILE_PATH_MAX], const char *folder, int rank)
+{
+    char name[40];
+    (void)snprintf(name, sizeof name, "rank-%05d.syr", rank);
+    return file_join(out, folder, name);
+}
+
 Status recorder_dump(Recorder *r, const char *folder, int rank, const char *meta)
 {
     enum { BUFFER_BYTES = 1 << 18 };
-    char path[FILE_PATH_MAX], name[40];
+    char path[FILE_PATH_MAX];
     File f = { 0 };
     char *buffer = NULL;
     if (r->e == NULL || r->steps == 0) return OK;
-    (void)snprintf(name, sizeof name, "rank-%05d.syr", rank);
     TRY(file_make_folders(folder));
-    TRY(file_join(path, folder, name));
+    TRY(recording_path(path, folder, rank));
     ArenaMark mark = arena_mark(&r->scratch);
     TRY(ARENA_NEW(&r->scratch, BUFFER_BYTES, &buffer));
     TRY(file_create_temp_buffered(&f, path, buffer, BUFFER_BYTES));
@@ -114,85 +116,34 @@ Status recorder_dump(Recorder *r, const char *folder, int rank, const char *meta
 
 /* ---- trace.json ---- */
 
-/* A transfer has a lane for its kind, after those of the device. */
-static int lane_of(const Program *p, int i)
+/* The newest step of the recording that was just written, after the events of the steps before. */
+static Status add_events(Recorder *r, const char *recording, int rank)
 {
-    const Action *a = &p->at[i];
-    return action_is_transfer(a->kind) ? LANE_COUNT + (int)(a->kind - ACTION_SEND_ACTIVATIONS)
-                                       : (int)a->lane;
-}
-
-static Status begin_trace(Recorder *r, const Program *p)
-{
-    int lanes = 1;
-    TRY(arena_init(&r->trace_memory, "trace.json", MEM_HOST, (size_t)8 << 30));
-    TRY(text_init(&r->trace, &r->trace_memory));
-    for (int i = 0; i < p->n; i++) lanes = lane_of(p, i) >= lanes ? lane_of(p, i) + 1 : lanes;
-    TRY(text_json(&r->trace, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
-                             "{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"process_name\","
-                             "\"args\":{\"name\":\"switchyard\"}}"));
-    for (int lane = 0; lane < lanes; lane++) {
-        ActionKind transfer = (ActionKind)(ACTION_SEND_ACTIVATIONS + lane - LANE_COUNT);
-        char of_device[RECORD_LANE_BYTES];
-        TRY(text_json(
-            &r->trace,
-            ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"name\":\"thread_name\","
-            "\"args\":{\"name\":%s}}",
-            lane, lane < LANE_COUNT ? record_lane_name(of_device, lane) : action_name(transfer)));
-    }
-    return OK;
-}
-
-/* An event up to its arguments, which the caller ends. Times: ns of Unix time. */
-static Status open_event(Recorder *r, const char *kind, const char *name, int lane, int64_t begin,
-                         int64_t end, int layer)
-{
-    TRY(text_json(&r->trace,
-                  ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"name\":%s,\"cat\":%s,\"ts\":%.3f,"
-                  "\"dur\":%.3f,\"args\":{\"step\":%lld",
-                  lane, name, kind, (double)(begin - r->trace_began_ns) / 1e3,
-                  (double)(end - begin) / 1e3, (long long)last_slot(r)->head.step));
-    return layer >= 0 ? text_json(&r->trace, ",\"layer\":%d", layer) : OK;
-}
-
-/* The name of a phase's row begins with the kind of its layer: "attention qkv". */
-static Status add_row(Recorder *r, const Program *p, int i)
-{
-    const RecorderSlot *s = last_slot(r);
-    const RecordRow *row = &r->way[s->head.way].row[i];
-    const char *name = name_at(r, row->name), *blank = strchr(name, ' ');
-    int64_t zero = s->head.unix_ns + r->ahead_ns;
-    bool action = i < p->n;
-    TRY(open_event(r, action ? "action" : "phase", action || blank == NULL ? name : blank + 1,
-                   lane_of(p, row->action), zero + s->times[i].begin, zero + s->times[i].end,
-                   action ? -1 : row->layer));
-    if (!action) TRY(text_json(&r->trace, ",\"part\":%s", record_part_name[row->part]));
-    return text_json(&r->trace, "}}");
-}
-
-static Status add_op(Recorder *r, const RecordOp *o)
-{
-    TRY(open_event(r, "op", name_at(r, o->name), o->lane, o->start_ns, o->start_ns + o->dur_ns,
-                   o->layer));
-    if (o->flops > 0) TRY(text_json(&r->trace, ",\"flops\":%g", o->flops));
-    if (o->bytes > 0) TRY(text_json(&r->trace, ",\"bytes\":%g", o->bytes));
-    return text_json(&r->trace, "}}");
-}
-
-Status recorder_trace_json(Recorder *r, const char *path)
-{
-    if (r->e == NULL || r->taken == 0) return OK;
-    const RecorderSlot *s = last_slot(r);
-    const Program *p = last_program(r);
-    set_op_times(r);
+    char *data = NULL;
+    size_t bytes = 0;
+    Recorded newest;
+    TRY(file_read_all(recording, &r->scratch, &data, &bytes));
+    TRY(record_parse(recording, (const uint8_t *)data, bytes, &r->scratch, &newest));
+    newest.step += newest.steps - 1, newest.steps = 1;
     if (r->trace.data == NULL) {
-        TRY(begin_trace(r, p));
-        r->trace_began_ns = s->head.unix_ns + r->ahead_ns;
+        TRY(arena_init(&r->trace_memory, "trace.json", MEM_HOST, (size_t)8 << 30));
+        TRY(text_init(&r->trace, &r->trace_memory));
+        r->trace_began_ns = newest.step->head.unix_ns;
+        TRY(text_printf(&r->trace, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"));
+    } else {
+        TRY(text_printf(&r->trace, ",\n"));
     }
-    for (int i = 0; i < (int)s->head.rows; i++) {
-        if (s->times[i].end > s->times[i].begin) TRY(add_row(r, p, i));
-    }
-    for (int i = 0; i < r->n_ops; i++) TRY(add_op(r, &r->op[i]));
+    return record_events(&newest, rank, r->trace_began_ns, &r->trace);
+}
+
+Status recorder_trace_json(Recorder *r, const char *folder, int rank, const char *path)
+{
+    char recording[FILE_PATH_MAX];
+    if (r->e == NULL || r->taken == 0) return OK;
+    ArenaMark mark = arena_mark(&r->scratch);
+    TRY(recording_path(recording, folder, rank));
+    TRY(add_events(r, recording, rank));
+    arena_release(&r->scratch, mark);
     size_t events = r->trace.used;
     TRY(text_json(&r->trace, "\n],\"otherData\":{\"dropped_events\":%lld}}\n",
                   (long long)r->dropped));

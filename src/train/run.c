@@ -514,27 +514,12 @@ static Status exchange_steps(Trainer *t, const StepMetrics *m, double waited)
     return ranks_step(&t->ranks.steps, &mine);
 }
 
-/* The exports of a step that run.trace_steps lists. A pipeline's folder has times of the host. */
-static Status write_traced(Trainer *t)
-{
-    char path[FILE_PATH_MAX], name[48] = "trace.json";
-    if (!t->is_rank0)
-        (void)snprintf(name, sizeof name, "trace-rank-%05d.json", t->ranks.world->rank);
-    TRY(file_join(path, t->config.own.run_dir, name));
-    TRY(recorder_trace_json(&t->traces.recorder, path));
-    if (t->engine.ex.backend->async) return OK;
-    (void)snprintf(name, sizeof name, "pipeline-%" PRId64, t->traces.recorder.e->step);
-    TRY(file_join(path, t->config.own.run_dir, name));
-    return recorder_pipeline(&t->traces.recorder, path);
-}
-
 /* The last steps, for `switchyard trace report`; of each rank its own file. */
-static Status dump_recording(Trainer *t)
+static Status write_recording(Trainer *t)
 {
     char folder[FILE_PATH_MAX];
     Text meta = { 0 };
     Recorder *r = &t->traces.recorder;
-    if (t->config.own.run_trace_ring == 0) return OK;
     ArenaMark mark = arena_mark(&r->scratch);
     TRY(text_init(&meta, &r->scratch));
     TRY(recorder_meta(r,
@@ -548,8 +533,34 @@ static Status dump_recording(Trainer *t)
     TRY(file_join(folder, t->config.own.run_dir, "recording"));
     TRY(recorder_dump(r, folder, t->ranks.world == NULL ? 0 : t->ranks.world->rank, meta.data));
     arena_release(&r->scratch, mark);
-    if (t->is_rank0) log_info("the last steps up to %" PRId64 " are in %s", t->at.step, folder);
     return OK;
+}
+
+static Status dump_recording(Trainer *t)
+{
+    const Config *c = &t->config.own;
+    if (c->run_trace_ring == 0) return OK;
+    TRY(write_recording(t));
+    if (t->is_rank0)
+        log_info("the last steps up to %" PRId64 " are in %s/recording", t->at.step, c->run_dir);
+    return OK;
+}
+
+/* The exports of a step that run.trace_steps lists: for Perfetto, for the run's report, and as a
+ * pipeline, whose folder has times of the host. */
+static Status write_traced(Trainer *t)
+{
+    char path[FILE_PATH_MAX], folder[FILE_PATH_MAX], name[48] = "trace.json";
+    int rank = t->ranks.world == NULL ? 0 : t->ranks.world->rank;
+    if (!t->is_rank0) (void)snprintf(name, sizeof name, "trace-rank-%05d.json", rank);
+    TRY(file_join(path, t->config.own.run_dir, name));
+    TRY(write_recording(t));
+    TRY(file_join(folder, t->config.own.run_dir, "recording"));
+    TRY(recorder_trace_json(&t->traces.recorder, folder, rank, path));
+    if (t->engine.ex.backend->async) return OK;
+    (void)snprintf(name, sizeof name, "pipeline-%" PRId64, t->traces.recorder.e->step);
+    TRY(file_join(path, t->config.own.run_dir, name));
+    return recorder_pipeline(&t->traces.recorder, path);
 }
 
 /* Asked for by a signal: one step op by op, then all of it. */

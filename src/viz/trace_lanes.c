@@ -1,4 +1,8 @@
-/* trace_lanes: a rank's device streams, its steps and its host's calls, as boxes. */
+/* trace_lanes: the lanes of a page of traces: a rank's device streams, steps, calls of the host, and
+ * ops of our own recordings, as boxes in JSON that page/trace.js draws. Ranges on the device have no
+ * lane: what runs in them has. */
+#include "analyze/recording.h"
+#include "base/lane.h"
 #include "viz/trace_page.h"
 
 #include <math.h>
@@ -6,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LANE_STEPS, LANE_HOST, LANE_DEVICE };
+enum { LANE_STEPS, LANE_HOST, LANE_DEVICE, LANE_OPS };
 /* Kinds of boxes: colours of page/trace.js. */
 enum { BOX_OF_BUCKET, BOX_HOST = BUCKETS, BOX_STEP, BOX_MANY };
 
@@ -23,15 +27,31 @@ typedef struct Lanes {
 
 static int64_t ns_of(const Events *e, double us) { return e->base_ns + (int64_t)llround(us * 1e3); }
 
-static Status add(Lanes *l, TracePage *p, const Report *r, int sort, uint32_t event)
+/* The lane of a recording of our own; NULL: the trace is another's. */
+static const char *recorded_lane(const Events *e, const char *tid, int sort,
+                                 char out[RECORD_LANE_BYTES])
+{
+    if (e->recording == NULL) return NULL;
+    if (sort == LANE_OPS) return "ops";
+    const Recorded *r = &e->recording->file;
+    int lane = (int)strtol(tid, NULL, 10);
+    if (lane == RECORD_STEPS_LANE) return "steps";
+    bool transfer = lane >= LANE_COUNT && lane - LANE_COUNT < (int)r->names;
+    return transfer ? r->name[lane - LANE_COUNT] : record_lane_name(out, lane);
+}
+
+static Status add_event(Lanes *l, TracePage *p, const Report *r, int sort, uint32_t event)
 {
     const Events *e = r->e;
     const Track *t = &e->tracks[e->track[event]];
     const Strings *s = &e->strings;
-    char name[160];
+    char name[160], other[RECORD_LANE_BYTES];
+    const char *own = recorded_lane(e, strings_text(s, t->tid), sort, other);
     int64_t start = ns_of(e, e->ts[event]), end = ns_of(e, event_end(e, event));
     uint32_t lane = 0;
-    if (sort == LANE_DEVICE)
+    if (own != NULL)
+        (void)snprintf(name, sizeof name, "%d%03d %.64s", sort, p->added, own);
+    else if (sort == LANE_DEVICE)
         (void)snprintf(name, sizeof name, "%d%03d GPU %.32s stream %.32s", sort, p->added,
                        strings_text(s, t->pid), strings_text(s, t->tid));
     else
@@ -52,18 +72,20 @@ static int by_lane(const void *a, const void *b)
     return x->event < y->event ? -1 : x->event > y->event;
 }
 
-static Status collect(TracePage *p, const Report *r, Lanes *l)
+static Status collect_events(TracePage *p, const Report *r, Lanes *l)
 {
     const Events *e = r->e;
-    for (int64_t i = 0; i < r->gpus; i++) TRY(add(l, p, r, LANE_DEVICE, r->gpu[i]));
+    for (int64_t i = 0; i < r->gpus; i++) TRY(add_event(l, p, r, LANE_DEVICE, r->gpu[i]));
     for (int64_t i = 0; i < e->n; i++) {
         if (e->kind[i] == EVENT_ANNOTATION && strncmp(event_name(e, i), "ProfilerStep", 12) == 0)
-            TRY(add(l, p, r, LANE_STEPS, (uint32_t)i));
+            TRY(add_event(l, p, r, LANE_STEPS, (uint32_t)i));
+        if (e->recording != NULL && e->kind[i] == EVENT_OTHER) /* an op of a traced step */
+            TRY(add_event(l, p, r, LANE_OPS, (uint32_t)i));
     }
     for (int64_t i = 0; i < r->tree->roots; i++) {
         uint32_t root = r->tree->root[i];
         if (e->ts[root] >= r->host_start && e->ts[root] <= r->host_end)
-            TRY(add(l, p, r, LANE_HOST, root));
+            TRY(add_event(l, p, r, LANE_HOST, root));
     }
     qsort(l->at, (size_t)l->n, sizeof *l->at, by_lane);
     return OK;
@@ -83,7 +105,7 @@ static int64_t together(const Lanes *l, int64_t first, int64_t short_ns)
     return n;
 }
 
-static int64_t boxes(const Lanes *l, int64_t short_ns)
+static int64_t count_boxes(const Lanes *l, int64_t short_ns)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < l->n; i += together(l, i, short_ns)) count++;
@@ -97,7 +119,7 @@ static int kind_of(const Report *r, const LaneEvent *x)
     return kind == EVENT_ANNOTATION ? BOX_STEP : BOX_HOST;
 }
 
-static Status put(TracePage *p, const Report *r, const Lanes *l, int64_t short_ns)
+static Status write_lanes(TracePage *p, const Report *r, const Lanes *l, int64_t short_ns)
 {
     Text *out = &p->lanes.text;
     int64_t last = 0;
@@ -128,9 +150,10 @@ Status trace_lanes(TracePage *p, const Report *r, int64_t most)
     Lanes l = { 0 };
     int64_t short_ns = 0;
     TRY(arena_init(&l.arena, "lanes of a page", MEM_HOST, (size_t)16 << 30));
-    Status s = collect(p, r, &l);
-    while (s == OK && boxes(&l, short_ns) > most) short_ns = short_ns == 0 ? 1000 : 2 * short_ns;
-    if (s == OK) s = put(p, r, &l, short_ns);
+    Status s = collect_events(p, r, &l);
+    while (s == OK && count_boxes(&l, short_ns) > most)
+        short_ns = short_ns == 0 ? 1000 : 2 * short_ns;
+    if (s == OK) s = write_lanes(p, r, &l, short_ns);
     arena_free(&l.arena);
     return s;
 }

@@ -28,7 +28,9 @@ static Status totals_begin(TraceTotals *t)
 
 Status trace_page_begin(TracePage *p, int files)
 {
-    *p = (TracePage){ .files = files, .origin_ns = INT64_MIN, .begun = true };
+    *p = (TracePage){
+        .files = files, .boxes_most = BOXES_MOST, .origin_ns = INT64_MIN, .begun = true
+    };
     TRY(strings_init(&p->names));
     TRY(strings_init(&p->lane_names));
     TRY(strings_init(&p->rank_names));
@@ -127,11 +129,11 @@ Status trace_page_add(TracePage *p, Report *r, const char *name, const Table *sh
     p->left_out += e->counts.malformed + e->counts.incomplete + r->tree->dropped;
     TRY(add_parts(p, r));
     TRY(add_totals(p, r));
-    TRY(trace_lanes(p, r, BOXES_MOST / p->files));
+    TRY(trace_lanes(p, r, p->boxes_most / p->files));
     TRY(text_markup(&p->sheets.text, "<h3>%s</h3>\n", name));
     for (int i = 0; i < n; i++) {
         TRY(trace_part_points(p, &sheet[i]));
-        TRY(trace_part_table(&p->sheets.text, &sheet[i], false));
+        TRY(trace_part_table(&p->sheets.text, &sheet[i], false, false));
     }
     p->added++;
     return OK;
@@ -165,10 +167,10 @@ static Status put_names(const Strings *s, Text *out)
     return st;
 }
 
-static Status timeline_part(const TracePage *p, Text *out)
+Status trace_page_timeline(const TracePage *p, Text *out)
 {
     TRY(text_printf(out,
-                    "<section id=\"timeline\"><h2>Timeline</h2>\n<p class=\"note\">The wheel with "
+                    "<p class=\"note\">The wheel with "
                     "Ctrl zooms, dragging pans, a double click shows all; w, s, a and d do the "
                     "same.</p>\n<canvas class=\"trace\" tabindex=\"0\"></canvas>\n"
                     "<script type=\"application/json\" id=\"trace\">{\"names\":["));
@@ -179,7 +181,7 @@ static Status timeline_part(const TracePage *p, Text *out)
     for (int i = 0; i < p->added; i++) TRY(text_printf(out, i == 0 ? "%d" : ",%d", i));
     TRY(text_printf(out, "],\"lanes\":["));
     TRY(put_json(out, p->lanes.text.data, p->lanes.text.used));
-    return text_printf(out, "]}</script></section>\n");
+    return text_printf(out, "]}</script>\n");
 }
 
 static Status facts_part(const TracePage *p, Text *out)
@@ -313,7 +315,9 @@ static Status page_text(const TracePage *p, Arena *a, Text *out)
                     "href=\"#sheets\">sheets</a></nav></header>\n",
                     title));
     TRY(facts_part(p, out));
-    TRY(timeline_part(p, out));
+    TRY(text_printf(out, "<section id=\"timeline\"><h2>Timeline</h2>\n"));
+    TRY(trace_page_timeline(p, out));
+    TRY(text_printf(out, "</section>\n"));
     TRY(breakdown_part(p, a, out));
     TRY(kernels_part(p, out));
     TRY(trace_part_roofline(out, p, a));

@@ -31,6 +31,7 @@ typedef struct TracePage {
     Arena arena;
     double *parts;  /* ms: (files, TRACE_PAGE_BUCKETS) */
     int64_t *drawn; /* boxes of each file */
+    int64_t boxes_most;
     uint32_t *file; /* its name, in rank_names: several may have one */
     int64_t events, left_out;
     int64_t origin_ns; /* the first box of the first file */
@@ -46,6 +47,8 @@ Status trace_page_begin(TracePage *p, int files);
 /* Adds a trace, called `name` there, with its sheets; keeps nothing of them. */
 Status trace_page_add(TracePage *p, Report *r, const char *name, const Table *sheet, int n);
 Status trace_page_write(TracePage *p, const char *path);
+/* The timeline alone, for a page with the script trace.js. */
+Status trace_page_timeline(const TracePage *p, Text *out);
 void trace_page_free(TracePage *p); /* safe on { 0 } */
 
 /* Tables alone, on a page: a number's cell is as dark as it is large in tables whose name ends in
@@ -57,7 +60,7 @@ Status trace_page_tables(const char *title, const Table *table, int n, const cha
 /* The boxes of a trace's lanes, as JSON (page/trace.js reads it), at most `most` of them: then
  * neighbours that are short are one box, of all of them. */
 Status trace_lanes(TracePage *p, const Report *r, int64_t most);
-Status trace_part_table(Text *out, const Table *t, bool heat);
+Status trace_part_table(Text *out, const Table *t, bool heat, bool open);
 /* Points of a roofline plot from a sheet that has operators' intensity and rate. */
 Status trace_part_points(TracePage *p, const Table *sheet);
 Status trace_part_roofline(Text *out, const TracePage *p, Arena *a);

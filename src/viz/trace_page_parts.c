@@ -32,15 +32,16 @@ static Status cell(Text *out, const Cell *c, double most)
     return OK;
 }
 
-Status trace_part_table(Text *out, const Table *t, bool heat)
+Status trace_part_table(Text *out, const Table *t, bool heat, bool open)
 {
     int64_t rows = t->rows < ROWS_MOST ? t->rows : ROWS_MOST;
     double most = 0;
     for (int64_t i = 0; heat && i < t->rows * t->columns; i++) {
         if (t->cell[i].type == CELL_NUMBER && t->cell[i].number > most) most = t->cell[i].number;
     }
-    TRY(text_markup(out, "<details><summary>%s</summary><div class=\"wide\"><table%s>\n<tr>",
-                    t->name, heat ? " class=\"heat\"" : ""));
+    TRY(text_printf(out, "<details%s>", open ? " open=\"open\"" : ""));
+    TRY(text_markup(out, "<summary>%s</summary><div class=\"wide\">", t->name));
+    TRY(text_printf(out, "<table%s>\n<tr>", heat ? " class=\"heat\"" : ""));
     for (int i = 0; i < t->columns; i++) TRY(text_markup(out, "<th>%s</th>", t->column[i]));
     TRY(text_printf(out, "</tr>\n"));
     for (int64_t r = 0; r < rows; r++) {
@@ -62,7 +63,8 @@ static Status tables_text(const char *title, const Table *table, int n, Text *ou
 {
     TRY(page_begin(out, title));
     TRY(text_markup(out, "<header><h1>%s</h1></header>\n<section>\n", title));
-    for (int i = 0; i < n; i++) TRY(trace_part_table(out, &table[i], is_heat(table[i].name)));
+    for (int i = 0; i < n; i++)
+        TRY(trace_part_table(out, &table[i], is_heat(table[i].name), false));
     TRY(text_printf(out, "</section>\n"));
     return page_end(out, NULL);
 }

@@ -1,0 +1,22 @@
+/* report_trace: what a run's report shows of its recording. */
+#ifndef VIZ_REPORT_TRACE_H
+#define VIZ_REPORT_TRACE_H
+
+#include "base/text.h"
+
+struct TracePage; /* viz/trace_page.h, whose names a report has for other things */
+
+enum { TRACE_VIEW_SENTENCE = 512 };
+
+typedef struct TraceView {
+    bool present;
+    char problem[TRACE_VIEW_SENTENCE]; /* why it cannot be shown; "" if it can */
+    struct TracePage *page;
+} TraceView;
+
+/* A file that is no recording is not an error but a sentence in the view. */
+Status trace_view_load(TraceView *v, const char *path, Arena *a);
+Status trace_view_write(Text *out, const TraceView *v);
+void trace_view_free(TraceView *v); /* safe on { 0 } */
+
+#endif
