@@ -3,9 +3,10 @@
 
 #include "analyze/ranks.h"
 
-static const char *missing(int64_t *rank, int n, int64_t world)
+static const char *missing(const int64_t *rank, int n, int64_t world)
 {
-    const Ranks r = { .rank = rank, .world = world, .n = n };
+    int64_t copy[] = { rank[0], n > 1 ? rank[1] : 0 };
+    const Ranks r = { .rank = copy, .world = world, .n = n };
     Text out = { 0 };
     CHECK_OK(text_init(&out, &arena));
     CHECK_OK(text_append(&out, "", 0));
