@@ -401,7 +401,7 @@ static Status traced_ops(const Recording *r, Arena *a, Table *out)
         s->ms += (double)o->dur_ns / 1e6, s->flops += o->flops, s->bytes += o->bytes, s->calls++;
         all += (double)o->dur_ns / 1e6;
     }
-    qsort(sum, r->file.names, sizeof *sum, longest_op);
+    if (r->file.names > 0) qsort(sum, r->file.names, sizeof *sum, longest_op);
     for (const OpSum *s = sum; s < sum + r->file.names; s++) {
         if (s->calls == 0) continue;
         bool timed = s->ms > 0;

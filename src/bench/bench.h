@@ -26,7 +26,8 @@ typedef struct BenchModel {
     double idle_s[TRAFFICS]; /* as BenchMedian's */
 } BenchModel;
 
-/* A rank's part of its host, and what hosts' names say: world NULL: nothing. Collective. */
+/* Binds this rank to its share of the host, and finds out which ranks share a host. Nothing if
+ * `world` is NULL. Collective. */
 Status bench_take_place(Config *own, Comm *world, Arena *a);
 
 typedef struct BenchOpen {
@@ -37,7 +38,7 @@ typedef struct BenchOpen {
 /* world NULL: on one rank. */
 Status bench_open(BenchModel *m, const Config *c, Comm *world, BenchOpen how);
 void bench_close(BenchModel *m); /* safe on { 0 } */
-/* After a failure, and before memory goes that other ranks may still read: they end, too. */
+/* Makes the other ranks end after a failure here. Call it before memory is freed that they may read. */
 void bench_end_others(Comm *world);
 /* From here on steps run on the batches that training reads from data.sources. */
 Status bench_read_data(BenchModel *m);
@@ -49,7 +50,7 @@ typedef struct BenchMedian {
     int64_t twice;           /* steps whose rows had no room, so that they ran again */
     double idle_s[TRAFFICS]; /* where they are recorded: what the compute lane waited for */
 } BenchMedian;
-/* So many steps after some others; adds to out->twice. */
+/* Times `steps` steps after `warm_up` steps that do not count. Adds to out->twice. */
 Status bench_time_steps(BenchModel *m, int warm_up, int64_t steps, BenchMedian *out);
 
 /* The table of ops, a row for every shape: each op that a training step of the model runs; on a GPU

@@ -70,7 +70,7 @@ static Status barrier(CommBench *b, void *state)
     return (void)state, comm_barrier(b->mesh.group[GROUP_WORLD]);
 }
 
-/* bus: so many times (n-1)/n of a call's bytes; 0: once all of them. */
+/* bus: how often (n-1)/n of a call's bytes cross a link; 0: all of them cross once. */
 static const struct {
     const char *name;
     CommCall *call;
@@ -86,7 +86,7 @@ static const int64_t gpu_bytes[] = { 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 <
 
 /* ---- the ranks ---- */
 
-static Status join(CommBench *b)
+static Status join_ranks(CommBench *b)
 {
     const Config *c = b->r.config;
     int ranks = b->host->size, per_host = (int)c->mesh_ranks_per_host;
@@ -115,7 +115,7 @@ static Status open_ranks(CommBench *b, const Config *c)
     TRY(bench_runner_open(&b->r, c));
     b->type = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
     b->r.ex.mesh = &b->mesh;
-    TRY(join(b));
+    TRY(join_ranks(b));
     if (!gpu) return OK;
     TRY(gpu_info((int)c->run_gpu, &info));
     return hardware_sheet_link(info.name, b->host->size, &b->link);

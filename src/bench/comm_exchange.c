@@ -55,13 +55,14 @@ static int64_t tokens_to(const Exchange *x, int64_t ranks, int64_t rank, int64_t
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* As training has it: moe.buffer_factor over the mean, and never more than can come. */
+/* As in training: moe.buffer_factor times the mean, but never more rows than can come. */
 static int64_t room_for(const CommBench *b, double mean, int64_t most)
 {
     return (int64_t)fmin(ceil(mean * b->r.config->moe_buffer_factor), (double)most);
 }
 
-/* Sets the rows: with places in equal blocks, as long as the longest or as training has them. */
+/* Sets how many rows a rank has memory for. With places the blocks are equal: as long as the longest
+ * block that a rank sends, or as training makes them. */
 static void count_rows(const CommBench *b, Exchange *x)
 {
     const Shape *s = &x->shape;
@@ -106,7 +107,7 @@ static void count_rows(const CommBench *b, Exchange *x)
 }
 
 /* The ops' arguments, in `a`, which may only count. */
-static Status make(CommBench *b, Exchange *x, Arena *a)
+static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
 {
     const Shape *s = &x->shape;
     int64_t n = s->tokens, k = s->top_k, m = x->rows, ranks = b->host->size;
@@ -158,21 +159,21 @@ static size_t workspace(const Exec *ex, OpId id, const void *args)
     return space == NULL ? 0 : space(ex, args);
 }
 
-static Status take(CommBench *b, Exchange *x)
+static Status take_memory(CommBench *b, Exchange *x)
 {
     Arena count = { 0 };
     TRY(arena_init(&count, "count", MEM_COUNT, (size_t)1 << 50));
-    TRY(make(b, x, &count));
+    TRY(make_arguments(b, x, &count));
     size_t most = workspace(&b->r.ex, OP_EXCHANGE_DISPATCH, &x->dispatch);
     size_t other = workspace(&b->r.ex, OP_EXCHANGE_COMBINE, &x->combine);
     if (other > most) most = other;
     if (x->kind->places) other = workspace(&b->r.ex, OP_EXCHANGE_PLACE, &x->place);
     TRY(comm_bench_take(b, count.peak_bytes, other > most ? other : most));
-    return make(b, x, &b->r.block);
+    return make_arguments(b, x, &b->r.block);
 }
 
 /* This rank's hidden states and experts onto the device. */
-static Status fill(CommBench *b, const Exchange *x)
+static Status fill_inputs(CommBench *b, const Exchange *x)
 {
     const Backend *k = b->r.ex.backend;
     const Tensor *h = &x->dispatch.x, *index = &x->dispatch.index;
@@ -189,8 +190,9 @@ static Status fill(CommBench *b, const Exchange *x)
     return k->sync(&b->r.ex);
 }
 
-/* As many ones have come back for a token as rows of it were sent, and none lacked room. */
-static Status check(CommBench *b, const Exchange *x)
+/* Every row was sent as ones. So the sum that comes back for a token is how many rows it had, and no
+ * row may have lacked room. */
+static Status check_rows_came_back(CommBench *b, const Exchange *x)
 {
     const Exchange own = {
         .shape = { .tokens = 1, .experts = x->shape.experts, .top_k = x->shape.top_k }
@@ -247,11 +249,11 @@ static Status run_both(CommBench *b, Exchange *x, const char *routing)
     r.bytes = x->come * row;
     r.bus_bytes = op_desc(OP_EXCHANGE_COMBINE)->cost(&x->combine).comm_bytes;
     TRY(comm_bench_row(b, combine, x, r));
-    return agree_status(b->host, check(b, x));
+    return agree_status(b->host, check_rows_came_back(b, x));
 }
 
 /* ERR_UNSUPPORTED: these ranks do not exchange in this way. */
-static Status can(CommBench *b, const Exchange *x)
+static Status can_exchange(CommBench *b, const Exchange *x)
 {
     int64_t ranks = b->host->size, inside = b->mesh.shape.inside;
     if (x->shape.experts % ranks != 0)
@@ -265,7 +267,7 @@ static Status can(CommBench *b, const Exchange *x)
     return OK;
 }
 
-/* Once for both routings. */
+/* Says why a kind cannot run, once for both routings. */
 static Status say_why(CommBench *b, const Exchange *x, int routing)
 {
     if (routing == 0) return comm_bench_why(b, x->kind->name, x->shape.name);
@@ -277,7 +279,7 @@ static Status run_kind(CommBench *b, ExchangeKind kind, const Shape *shape, int 
     Exchange x = { .shape = *shape, .kind = exchange_kinds[kind], .dispatch.kind = kind };
     int32_t *index = NULL;
     x.blocks = exchange_blocks(kind, b->host->size, b->mesh.shape.inside);
-    Status s = agree_status(b->host, can(b, &x));
+    Status s = agree_status(b->host, can_exchange(b, &x));
     if (s == ERR_UNSUPPORTED) return say_why(b, &x, routing);
     TRY(s);
     TRY(bench_experts(routing == 1 ? BENCH_ZIPF : BENCH_UNIFORM, rng_stream(shape->name),
@@ -285,12 +287,12 @@ static Status run_kind(CommBench *b, ExchangeKind kind, const Shape *shape, int 
                       &index));
     x.index = index;
     count_rows(b, &x);
-    s = take(b, &x);
+    s = take_memory(b, &x);
     if (s == ERR_MEMORY) return comm_bench_why(b, x.kind->name, shape->name);
     TRY(s);
     s = agree_status(b->host, exchange_open(&b->r.ex, kind, b->r.block.base, b->r.block.cap_bytes,
                                             &b->r.tables));
-    if (s == OK) s = fill(b, &x);
+    if (s == OK) s = fill_inputs(b, &x);
     if (s == OK) s = run_both(b, &x, routings[routing]);
     exchange_close(&b->r.ex);
     bench_runner_give(&b->r);

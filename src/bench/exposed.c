@@ -2,10 +2,11 @@
  * of traffic (train/null.h), in one process, one after the other. Ranks still meet once a step. At last
  * the whole step runs again: what its time has moved is no traffic's.
  *
- * What is exposed is two things. Waiting: the compute lane stands before the end of such traffic
- * (schedule/idle.h), with a pipeline's bubble, less what it stands there without it, for an exchange
- * copies its own rows then, too; of the rank that waits least, as the others wait for it at the step's
- * end in either case. Slowing: the rest, what computes beside traffic and takes longer. */
+ * The exposed time has two parts. Waiting: the compute lane stands idle until such traffic ends
+ * (schedule/idle.h); a pipeline's bubble counts, too. From it goes what the lane waits without the
+ * traffic, because an exchange still copies its own rows then. The rank that waits least counts: the
+ * others wait for it at the step's end in either case. Slowing: the rest, which is compute that takes
+ * longer while traffic runs. */
 #include "bench/bench.h"
 
 #include "train/null.h"
@@ -20,7 +21,7 @@ typedef struct Row {
     double least_s, most_s; /* that a rank waits */
 } Row;
 
-static Status print(const Row *r, const BenchStep *o, const BenchMedian *with, Text *out)
+static Status print_traffic(const Row *r, const BenchStep *o, const BenchMedian *with, Text *out)
 {
     double s = with->seconds - r->without.seconds, slowing = s - r->least_s;
     if (o->json)
@@ -96,7 +97,7 @@ Status bench_exposed(const Config *c, Comm *world, const BenchStep *o, const Ben
     for (int i = 0; i < n; i++) {
         TRY(compare_idle(&last, world, &row[i]));
         if (o->json) TRY(text_json(out, i == 0 ? ",\"exposed\":[" : ","));
-        TRY(print(&row[i], o, with, out));
+        TRY(print_traffic(&row[i], o, with, out));
     }
     if (o->json) return text_json(out, "],\"step_again_p50_s\":%g", last.seconds);
     return text_printf(out, "  exposed      none: the same step again %.1f ms p50\n",

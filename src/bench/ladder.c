@@ -1,6 +1,7 @@
-/* ladder: what each feature is worth, and each doubling of ranks. Features: it begins with the plainest way to train the model: all
- * logits at once, a wait of the host after every op, no graph, the library's first proposals. Then
- * every rung keeps what the rungs before it switched on and adds one thing. */
+/* ladder: what each feature is worth, and each doubling of ranks. The ladder of features begins with
+ * the plainest way to train the model: all logits at once, a wait of the host after every op, no
+ * graph, the library's first proposals. Each rung keeps what the rungs before it switched on and adds
+ * one thing. Rungs are whole runs of the model; single ops are in ops.c. */
 #include "bench/bench.h"
 
 #include <inttypes.h>
@@ -42,7 +43,7 @@ static Status wait_around_op(Exec *ex, int level, const OpDesc *op, const void *
 
 static const Decorator op_waits = { .run = wait_around_op };
 
-static Status measure(BenchModel *m, int64_t steps, bool waits, Row *out)
+static Status time_model(BenchModel *m, int64_t steps, bool waits, Row *out)
 {
     BenchMedian median = { 0 };
     const Config *c = m->config;
@@ -68,7 +69,7 @@ static Status run_model(const Config *c, Comm *world, int64_t steps, bool waits,
 {
     BenchModel m;
     TRY(bench_open(&m, c, world, (BenchOpen){ 0 }));
-    Status s = measure(&m, steps, waits, out);
+    Status s = time_model(&m, steps, waits, out);
     out->gpu = m.plan.apart;
     if (s != OK) bench_end_others(world);
     bench_close(&m);
@@ -144,7 +145,7 @@ typedef struct Scale {
 static int64_t common(int64_t a, int64_t b) { return b == 0 ? a : common(b, a % b); }
 
 /* The configuration of `of` ranks on `ranks`. */
-static Config fewer(const Config *c, int64_t ranks, int64_t of)
+static Config config_of_fewer(const Config *c, int64_t ranks, int64_t of)
 {
     Config s = *c;
     s.mesh_pp = common(c->mesh_pp, ranks);
@@ -177,7 +178,7 @@ static Status on_rank(void *state, Comm *world)
 
 static Status run_ranks(const Config *c, int ranks, int of, int64_t steps, double *first, Text *out)
 {
-    Scale all = { .config = fewer(c, ranks, of), .steps = steps };
+    Scale all = { .config = config_of_fewer(c, ranks, of), .steps = steps };
     const Config *s = &all.config;
     int failed = -1;
     char name[64], tokens[32], each[32], bytes[32];

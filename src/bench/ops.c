@@ -29,7 +29,7 @@ typedef enum Routing { ROUTING_ANY, ROUTING_EVEN, ROUTING_ZIPF } Routing;
 
 static const char *const routing_names[] = { "", "even", "zipf" };
 
-/* Calls of one op with tensors of one shape, the same optional ones given: bytes are of all. */
+/* All calls of one op with tensors of the same shapes and with the same optional tensors. */
 typedef struct OpRow {
     const OpDesc *op;
     char shape[BENCH_SHAPE_MAX];
@@ -38,7 +38,7 @@ typedef struct OpRow {
     OpCost cost;
     int64_t calls;
     double *seconds; /* of the first SAMPLES_MAX calls, once they are summed up: sorted */
-    double a_step;   /* calls; 0: not of the steps that the roof is held against */
+    double a_step;   /* calls; 0: none in the steps that are compared with the roof */
     double ms, roof_ms, left_ms; /* of a step */
 } OpRow;
 
@@ -230,7 +230,7 @@ static Status print_row(OpRow *r, const Roof *roof, double total_s, Text *out)
 }
 
 /* Ops in the table's order, shapes of one in the order of their first call. */
-static Status print(OpTimer *t, const Config *c, const Roof *roof, Text *out)
+static Status print_ops(OpTimer *t, const Config *c, const Roof *roof, Text *out)
 {
     char name[GPU_NAME_MAX];
     double total_s = 0;
@@ -368,7 +368,7 @@ static Status run_model(const Config *c, OpTimer *t, const Roof *roof, Text *out
     Status s = run_timed(&m, t, t->steps);
     bench_close(&m);
     TRY(s);
-    TRY(print(t, &timed, roof, out));
+    TRY(print_ops(t, &timed, roof, out));
     (void)snprintf(of, sizeof of, "a step of %" PRId64 " x %" PRId64 " tokens%s",
                    timed.train_batch / timed.train_micro_batch,
                    timed.train_micro_batch * timed.data_sequence,

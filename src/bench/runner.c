@@ -33,7 +33,7 @@ void bench_runner_close(BenchRunner *r)
     arena_free(&r->tables);
 }
 
-static Status take(Exec *ex, Arena *a, const char *name, size_t bytes)
+static Status take_block(Exec *ex, Arena *a, const char *name, size_t bytes)
 {
     void *block = NULL;
     MemKind kind = ex->backend->apart ? MEM_DEVICE : MEM_HOST;
@@ -45,8 +45,8 @@ static Status take(Exec *ex, Arena *a, const char *name, size_t bytes)
 
 Status bench_runner_take(BenchRunner *r, size_t block_bytes, size_t scratch_bytes)
 {
-    TRY(take(&r->ex, &r->block, "tensors", block_bytes));
-    return take(&r->ex, &r->scratch, "scratch", scratch_bytes);
+    TRY(take_block(&r->ex, &r->block, "tensors", block_bytes));
+    return take_block(&r->ex, &r->scratch, "scratch", scratch_bytes);
 }
 
 void bench_runner_give(BenchRunner *r)

@@ -148,7 +148,7 @@ static Status make_routing(Bench *b, const Row *row, ShapeSet *set)
 /* ---- a row ---- */
 
 /* What a case costs, and the bytes of its tensors; its scratch is count_scratch's peak. */
-static Status count(Bench *b, ShapeSet set, Row *row, size_t *bytes)
+static Status count_case(Bench *b, ShapeSet set, Row *row, size_t *bytes)
 {
     Arena counted = { 0 };
     TRY(arena_init(&counted, "count", MEM_COUNT, (size_t)1 << 50));
@@ -191,7 +191,7 @@ static Status time_runs(Bench *b, Sets *sets, double *out)
     return bench_runner_time(&b->r, &loop, out);
 }
 
-static Status measure(Bench *b, const ShapeSet *like, int n, Row *row)
+static Status time_and_check(Bench *b, const ShapeSet *like, int n, Row *row)
 {
     Sets sets = { .n = n };
     TRY(ARENA_NEW(&b->r.tables, n, &sets.at));
@@ -258,11 +258,11 @@ static Status run_row(Bench *b, Row *row)
                      .pattern = b->pattern };
     size_t bytes = 0;
     if (set.s.k > 0) TRY(make_routing(b, row, &set));
-    TRY(count(b, set, row, &bytes));
+    TRY(count_case(b, set, row, &bytes));
     double fit = ceil(COLD_BYTES / (double)bytes);
     int n = fit < SETS_MAX ? (int)fit : SETS_MAX;
     Status s = bench_runner_take(&b->r, (size_t)n * bytes, b->count_scratch.peak_bytes);
-    if (s == OK) s = measure(b, &set, n, row);
+    if (s == OK) s = time_and_check(b, &set, n, row);
     bench_runner_give(&b->r);
     if (s == OK) s = b->options->json ? print_json(b, row, &set) : print_text(b, row);
     arena_release(&b->r.tables, mark);

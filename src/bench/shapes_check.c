@@ -38,8 +38,8 @@ static Status sample_tokens(const ShapeSet *from, ShapeSet *to, List *list)
     return OK;
 }
 
-/* The last rows, `most` at most, of so many experts, as tokens with one expert each. Experts are
- * found by rows that stand apart: none is empty, and those with many rows are likely. */
+/* Takes at most `most` of the last rows of each of some experts. Each row becomes a token with one
+ * expert. Evenly spaced rows choose the experts, so none is empty and large ones are likely. */
 static Status sample_rows(const ShapeSet *from, ShapeSet *to, List *list, int experts, int64_t most)
 {
     const int32_t *begin = from->routing[T_OFFSETS];
@@ -104,7 +104,7 @@ static Status sample_of(const ShapeSet *from, ShapeSet *to, List list[OVER_COUNT
 }
 
 /* The sample's entries of a tensor into host memory; neighbours in one copy. */
-static Status fetch(const ShapeSet *from, int id, const List *lists, const Tensor *to)
+static Status fetch_entries(const ShapeSet *from, int id, const List *lists, const Tensor *to)
 {
     const List *l = &lists[shape_axis(id)];
     const Backend *b = from->ex->backend;
@@ -119,7 +119,7 @@ static Status fetch(const ShapeSet *from, int id, const List *lists, const Tenso
     return b->sync(from->ex);
 }
 
-static double value(const Tensor *t, int64_t i)
+static double element_of(const Tensor *t, int64_t i)
 {
     float v;
     if (t->dtype == DTYPE_I32) return ((const int32_t *)t->data)[i];
@@ -128,31 +128,31 @@ static double value(const Tensor *t, int64_t i)
 }
 
 /* Raises *error; a NaN stays. */
-static void compare(const Tensor *got, const Tensor *want, double *error)
+static void compare_rows(const Tensor *got, const Tensor *want, double *error)
 {
     int64_t n = tensor_elems(want), cols = tensor_cols(want);
     double all = 1e-60;
-    for (int64_t i = 0; i < n; i++) all += pow(value(want, i), 2);
+    for (int64_t i = 0; i < n; i++) all += pow(element_of(want, i), 2);
     double least = FLOOR * sqrt(all * (double)cols / (double)n);
     for (int64_t row = 0; row < n && !isnan(*error); row += cols) {
         double norm = 0, apart = 0;
         for (int64_t i = row; i < row + cols; i++) {
-            norm += pow(value(want, i), 2);
-            apart += pow(value(got, i) - value(want, i), 2);
+            norm += pow(element_of(want, i), 2);
+            apart += pow(element_of(got, i) - element_of(want, i), 2);
         }
         double relative = sqrt(apart) / fmax(sqrt(norm), least);
         if (!(relative <= *error)) *error = relative;
     }
 }
 
-static Status check(const ShapeSet *from, ShapeSet *sample, double *error)
+static Status check_sample(const ShapeSet *from, ShapeSet *sample, double *error)
 {
     List lists[OVER_COUNT] = { { 0 } };
     TRY(sample_of(from, sample, lists));
     TRY(shape_set_make(sample));
     for (int id = T_NONE + 1; id < T_COUNT; id++) {
         if (sample->tensor[id].data != NULL && shape_fill(id) < FILL_ROUTING)
-            TRY(fetch(from, id, lists, &sample->tensor[id]));
+            TRY(fetch_entries(from, id, lists, &sample->tensor[id]));
     }
     TRY(shape_set_run(from, from->what->prepare, from->what->calls));
     TRY(shape_set_run(sample, from->what->prepare, from->what->calls));
@@ -160,8 +160,8 @@ static Status check(const ShapeSet *from, ShapeSet *sample, double *error)
         Tensor got = sample->tensor[id];
         if (!sample->written[id] || shape_fill(id) == FILL_SUM) continue;
         TRY(arena_alloc(sample->arena, tensor_bytes(&got), &got.data));
-        TRY(fetch(from, id, lists, &got));
-        compare(&got, &sample->tensor[id], error);
+        TRY(fetch_entries(from, id, lists, &got));
+        compare_rows(&got, &sample->tensor[id], error);
     }
     return OK;
 }
@@ -174,7 +174,7 @@ Status shape_check(const ShapeSet *set, Exec *cpu, Arena *arena, double *error)
     sample.arena = arena;
     memset(sample.tensor, 0, sizeof sample.tensor);
     *error = 0;
-    TRY(check(set, &sample, error));
+    TRY(check_sample(set, &sample, error));
     arena_release(arena, mark);
     arena_release(set->tables, tables);
     return OK;

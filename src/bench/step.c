@@ -31,7 +31,7 @@ typedef struct Watch {
     uint64_t throttle; /* all reasons that were seen */
 } Watch;
 
-static void look(void *self)
+static void read_clock(void *self)
 {
     Watch *w = self;
     if (w->n == w->room) return;
@@ -93,7 +93,7 @@ static Status count_flops(const BenchModel *m, Report *r)
     return OK;
 }
 
-static Status collect(BenchModel *m, const StepTimes *t, Watch *w, Report *r)
+static Status collect_report(BenchModel *m, const StepTimes *t, Watch *w, Report *r)
 {
     const Config *c = m->config;
     Roof roof = { 0 };
@@ -286,7 +286,7 @@ static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
     if (bus_id[0] == '\0') return OK;
     TRY(ARENA_NEW(&m->arena, steps, &w->clock));
     gpu_state_open(&w->gpu, bus_id);
-    m->engine.observer = (EngineObserver){ look, w };
+    m->engine.observer = (EngineObserver){ read_clock, w };
     return OK;
 }
 
@@ -313,7 +313,7 @@ static void add_loads(const BenchModel *m, StepTimes *t)
     t->rank += sum_rank, t->worst_rank += worst_rank, t->worst_expert += worst_expert;
 }
 
-static Status run(BenchModel *m, const BenchStep *options, BenchMedian *median, Text *out)
+static Status time_steps(BenchModel *m, const BenchStep *options, BenchMedian *median, Text *out)
 {
     int64_t steps = options->steps;
     StepTimes t = { .n = steps };
@@ -336,7 +336,7 @@ static Status run(BenchModel *m, const BenchStep *options, BenchMedian *median, 
     TRY(s);
     bench_sort(t.step, steps);
     bench_sort(t.device, steps);
-    TRY(collect(m, &t, &watch, &r));
+    TRY(collect_report(m, &t, &watch, &r));
     *median = (BenchMedian){ .seconds = r.p50, .twice = t.twice };
     return options->json ? print_json(&r, out) : print_text(&r, out);
 }
@@ -363,7 +363,7 @@ Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *
     if (options->exposed) TRY(bench_exposed_check(world));
     TRY(bench_open(&m, c, world, (BenchOpen){ .recorded = recorded }));
     Status s = options->data ? bench_read_data(&m) : OK;
-    if (s == OK) s = run(&m, options, &median, out);
+    if (s == OK) s = time_steps(&m, options, &median, out);
     if (s == OK && options->timeline != NULL) {
         recorder_take(&m.recorder, &m.result, median.seconds, 0, 0);
         s = recorder_pipeline(&m.recorder, options->timeline);

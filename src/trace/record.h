@@ -82,7 +82,7 @@ typedef struct RecordChunk {
     size_t bytes;
 } RecordChunk;
 
-/* A file in memory, parsed and checked: every number that is a place is one. */
+/* A file in memory, parsed and checked: every index is in range. */
 typedef struct RecordWay {
     const RecordRow *row;
     const bool *range; /* is it an action that has phases? */

@@ -7,7 +7,7 @@
 
 /* ---- chunks ---- */
 
-static Status bad(const char *path, const char *what)
+static Status refuse(const char *path, const char *what)
 {
     return FAIL(ERR_FORMAT, "%s: %s, so the file was not written by this program", path, what);
 }
@@ -23,9 +23,9 @@ static Status aligned(const RecordChunk *c, Arena *a, const void **out)
     return OK;
 }
 
-static Status take_names(const char *path, const char *text, size_t bytes, Arena *a, Recorded *r)
+static Status read_names(const char *path, const char *text, size_t bytes, Arena *a, Recorded *r)
 {
-    if (bytes > 0 && text[bytes - 1] != '\0') return bad(path, "its names do not end");
+    if (bytes > 0 && text[bytes - 1] != '\0') return refuse(path, "its names do not end");
     r->names = 0;
     for (size_t i = 0; i < bytes; i++) r->names += text[i] == '\0';
     TRY(ARENA_NEW(a, r->names + 1, &r->name));
@@ -33,20 +33,20 @@ static Status take_names(const char *path, const char *text, size_t bytes, Arena
     return OK;
 }
 
-static Status take_rows(const char *path, const char *at, size_t bytes, Arena *a, Recorded *r)
+static Status read_rows(const char *path, const char *at, size_t bytes, Arena *a, Recorded *r)
 {
     uint32_t head[2];
     bool *range = NULL;
-    if (bytes < sizeof head) return bad(path, "a list of rows is too short");
+    if (bytes < sizeof head) return refuse(path, "a list of rows is too short");
     memcpy(head, at, sizeof head);
     if (head[0] >= RECORD_WAYS || bytes != sizeof head + head[1] * sizeof(RecordRow))
-        return bad(path, "a list of rows has another length than it says");
+        return refuse(path, "a list of rows has another length than it says");
     TRY(ARENA_ZEROED(a, head[1] + 1, &range));
     r->way[head[0]] = (RecordWay){ (const void *)(at + sizeof head), range, head[1] };
     for (uint32_t i = 0; i < head[1]; i++) {
         const RecordRow *row = &r->way[head[0]].row[i];
         if (row->action < 0 || row->action > (int32_t)i || row->part > RECORD_WEIGHT)
-            return bad(path, "a row belongs to no action");
+            return refuse(path, "a row belongs to no action");
         range[row->action] |= row->action != (int32_t)i;
     }
     return OK;
@@ -57,42 +57,43 @@ static Status take_rows(const char *path, const char *at, size_t bytes, Arena *a
 static bool is_moment(int64_t ns) { return ns >= 0 && ns < (int64_t)1 << 61; }
 static bool is_span(int64_t ns) { return ns >= 0 && ns < (int64_t)1 << 55; }
 
-static Status take_step(const char *path, const char *at, size_t bytes, Arena *a, int64_t *room,
+static Status read_step(const char *path, const char *at, size_t bytes, Arena *a, int64_t *room,
                         Recorded *r)
 {
     RecordedStep s = { 0 };
-    if (bytes < sizeof s.head) return bad(path, "a step is too short");
+    if (bytes < sizeof s.head) return refuse(path, "a step is too short");
     memcpy(&s.head, at, sizeof s.head);
     size_t times = s.head.rows * sizeof *s.times;
     if (s.head.way >= RECORD_WAYS || s.head.rows > r->way[s.head.way].rows ||
         bytes != sizeof s.head + times + s.head.loads * sizeof *s.load)
-        return bad(path, "a step has other rows than the list of rows");
+        return refuse(path, "a step has other rows than the list of rows");
     s.times = (const void *)(at + sizeof s.head);
     s.load = (const void *)(at + sizeof s.head + times);
     bool holds = is_moment(s.head.unix_ns);
     for (uint32_t i = 0; i < s.head.rows; i++)
         holds &= is_span(s.times[i].begin) && is_span(s.times[i].end);
-    if (!holds) return bad(path, "a step has a time that none can have");
+    if (!holds) return refuse(path, "a step has a time that none can have");
     TRY(ARENA_GROW(a, r->steps + 1, room, &r->step));
     r->step[r->steps++] = s;
     return OK;
 }
 
-static Status take(const char *path, const RecordChunk *c, Arena *a, int64_t *room, Recorded *r)
+static Status read_chunk(const char *path, const RecordChunk *c, Arena *a, int64_t *room,
+                         Recorded *r)
 {
     const void *at = NULL;
     TRY(aligned(c, a, &at));
     if (strcmp(c->tag, "META") == 0) r->meta = at;
-    if (strcmp(c->tag, "NAME") == 0) return take_names(path, at, c->bytes, a, r);
-    if (strcmp(c->tag, "ROWS") == 0) return take_rows(path, at, c->bytes, a, r);
-    if (strcmp(c->tag, "STEP") == 0) return take_step(path, at, c->bytes, a, room, r);
+    if (strcmp(c->tag, "NAME") == 0) return read_names(path, at, c->bytes, a, r);
+    if (strcmp(c->tag, "ROWS") == 0) return read_rows(path, at, c->bytes, a, r);
+    if (strcmp(c->tag, "STEP") == 0) return read_step(path, at, c->bytes, a, room, r);
     if (strcmp(c->tag, "OPS_") == 0) {
-        if (c->bytes % sizeof *r->op != 0) return bad(path, "its ops have another length");
+        if (c->bytes % sizeof *r->op != 0) return refuse(path, "its ops have another length");
         r->op = at;
         r->ops = (int64_t)(c->bytes / sizeof *r->op);
         for (int64_t i = 0; i < r->ops; i++)
             if (!is_moment(r->op[i].start_ns) || !is_span(r->op[i].dur_ns))
-                return bad(path, "an op has a time that none can have");
+                return refuse(path, "an op has a time that none can have");
     }
     return OK; /* a later version may have more */
 }
@@ -125,12 +126,12 @@ Status record_parse(const char *path, const uint8_t *data, size_t bytes, Arena *
     RecordChunk c = { 0 };
     *out = (Recorded){ .meta = "{}" };
     TRY(record_open(path, data, bytes, &at));
-    while (record_next(data, bytes, &at, &c, &out->cut)) TRY(take(path, &c, a, &room, out));
-    if (!steps_hold(out)) return bad(path, "steps have rows or experts that others have not");
+    while (record_next(data, bytes, &at, &c, &out->cut)) TRY(read_chunk(path, &c, a, &room, out));
+    if (!steps_hold(out)) return refuse(path, "steps have rows or experts that others have not");
     if (!names_hold(out)) {
-        if (!out->cut) return bad(path, "a row has no name");
+        if (!out->cut) return refuse(path, "a row has no name");
         out->ops = 0; /* names of ops come behind them */
-        if (!names_hold(out)) return bad(path, "a row has no name");
+        if (!names_hold(out)) return refuse(path, "a row has no name");
     }
     return OK;
 }
@@ -150,8 +151,8 @@ static int lane_of(const RecordRow *row)
     return row->transfer ? LANE_COUNT + (int)row->name : row->lane;
 }
 
-static Status begin(const Put *p, const char *cat, const char *name, int lane, int64_t from_ns,
-                    int64_t ns)
+static Status open_event(const Put *p, const char *cat, const char *name, int lane, int64_t from_ns,
+                         int64_t ns)
 {
     return text_json(p->out,
                      ",\n{\"ph\":\"X\",\"cat\":%s,\"name\":%s,\"pid\":%d,\"tid\":%d,\"ts\":%.3f,"
@@ -169,8 +170,8 @@ static Status put_row(const Put *p, const RecordedStep *s, uint32_t i)
     (void)snprintf(name, sizeof name, "%s%s%s%s", comm && !range ? "comm: " : "",
                    p->r->name[row->name], row->part == RECORD_WHOLE ? "" : " ",
                    record_part_name[row->part]);
-    TRY(begin(p, range ? "gpu_user_annotation" : "kernel", name, lane_of(row),
-              s->head.unix_ns + s->times[i].begin, s->times[i].end - s->times[i].begin));
+    TRY(open_event(p, range ? "gpu_user_annotation" : "kernel", name, lane_of(row),
+                   s->head.unix_ns + s->times[i].begin, s->times[i].end - s->times[i].begin));
     if (row->layer >= 0) TRY(text_json(p->out, ",\"layer\":%d", row->layer));
     if (row->micro >= 0) TRY(text_json(p->out, ",\"micro\":%d", row->micro));
     if (row->chunk >= 0) TRY(text_json(p->out, ",\"chunk\":%d", row->chunk));
@@ -185,7 +186,7 @@ static Status put_step(const Put *p, const RecordedStep *s)
     char name[48];
     for (uint32_t i = 0; i < s->head.rows; i++) end = t[i].end > end ? t[i].end : end;
     (void)snprintf(name, sizeof name, "ProfilerStep#%lld", (long long)s->head.step);
-    TRY(begin(p, "user_annotation", name, RECORD_STEPS_LANE, s->head.unix_ns, end));
+    TRY(open_event(p, "user_annotation", name, RECORD_STEPS_LANE, s->head.unix_ns, end));
     TRY(text_json(p->out, ",\"loss\":%g,\"ran_again\":%d}}", s->head.loss,
                   (int)(s->head.flags & RECORD_RAN_AGAIN)));
     for (uint32_t i = 0; i < s->head.rows; i++) {
@@ -224,7 +225,7 @@ static Status put_names(const Put *p)
 
 static Status put_op(const Put *p, const RecordOp *o)
 {
-    TRY(begin(p, "op", p->r->name[o->name], o->lane, o->start_ns, o->dur_ns));
+    TRY(open_event(p, "op", p->r->name[o->name], o->lane, o->start_ns, o->dur_ns));
     if (o->layer >= 0) TRY(text_json(p->out, ",\"layer\":%d", o->layer));
     return text_json(p->out, ",\"flops\":%g,\"bytes\":%g,\"step\":%lld}}", o->flops, o->bytes,
                      (long long)o->step);

@@ -15,7 +15,7 @@ enum { NAMES_BYTES = 1 << 18 };
 
 /* ---- set-up ---- */
 
-/* An action's passes run each of its phases at most three times: again, inputs, weights. */
+/* A pass runs each of its phases at most three times: recomputed, for inputs, for weights. */
 static int rows_most(const Program *p)
 {
     int64_t rows = p->n;
@@ -109,7 +109,7 @@ static Status add_cost(Exec *ex, int level, const OpDesc *op, const void *args)
 
 static const Decorator counts_flops = { .run = add_cost };
 
-/* Names are texts one behind the other; the place of this one, by texts. */
+/* The number of a name, which joins the others if it is new; 0 where there is no room for it. */
 uint32_t recorder_name(Recorder *r, const char *name)
 {
     const char *at = r->names;
@@ -186,7 +186,7 @@ Status recorder_phase(Engine *e, const LayerRun *run, const char *name, RecordPa
     return e->ex.backend->streams->stamp(&e->ex, &r->stamp[place], NULL);
 }
 
-/* Until here a phase's row has what was counted up to its end. */
+/* So far the row of a phase has all FLOPs of the action up to its end. Now it gets its own. */
 void recorder_action(Engine *e, int action, double flops_before)
 {
     Recorder *r = e->recorder;

@@ -1,4 +1,4 @@
-/* curve: puts values into buckets of steps, and smooths. */
+/* curve: means of values over buckets of steps, and smoothing. It knows nothing of what it draws. */
 #include "viz/curve.h"
 
 #include <math.h>

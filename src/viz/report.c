@@ -26,8 +26,8 @@ static const char *part_duration(char out[32], double seconds)
 /* ---- the run's facts ---- */
 
 /* One fact; what is printed is a second line. All of it is made here, of numbers only. */
-__attribute__((format(printf, 4, 5))) static Status fact(Text *out, const char *name,
-                                                         const char *value, const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static Status
+write_fact(Text *out, const char *name, const char *value, const char *fmt, ...)
 {
     char small[96];
     va_list ap;
@@ -44,14 +44,15 @@ static Status size_facts(Text *out, const RunData *d)
     char a[32], b[32];
     bool active = isfinite(d->params_active);
     if (isfinite(d->params_total))
-        TRY(fact(out, "Parameters", text_si(a, d->params_total), "%s%s",
-                 active ? text_si(b, d->params_active) : "", active ? " active a token" : ""));
-    TRY(fact(out, "Tokens", text_si(a, (double)s->tokens), "%s tokens",
-             text_thousands(b, s->tokens)));
-    TRY(fact(out, "Steps", text_thousands(a, s->steps), "the last is step %lld",
-             (long long)d->last_step));
-    return fact(out, "Time in steps", part_duration(a, s->wall_s), "%s tokens/s",
-                s->wall_s > 0 ? text_si(b, (double)s->tokens / s->wall_s) : "-");
+        TRY(write_fact(out, "Parameters", text_si(a, d->params_total), "%s%s",
+                       active ? text_si(b, d->params_active) : "",
+                       active ? " active a token" : ""));
+    TRY(write_fact(out, "Tokens", text_si(a, (double)s->tokens), "%s tokens",
+                   text_thousands(b, s->tokens)));
+    TRY(write_fact(out, "Steps", text_thousands(a, s->steps), "the last is step %lld",
+                   (long long)d->last_step));
+    return write_fact(out, "Time in steps", part_duration(a, s->wall_s), "%s tokens/s",
+                      s->wall_s > 0 ? text_si(b, (double)s->tokens / s->wall_s) : "-");
 }
 
 /* The mean over the whole run, of the curve's points, so nearly that of the steps. */
@@ -62,7 +63,7 @@ static Status share_fact(Text *out, const char *name, const Curve *c, const char
     for (int i = 0; i < c->n; i++) sum += isfinite(c->y[i]) ? c->y[i] : 0;
     if (c->finite == 0 || !(flops > 0)) return OK;
     (void)snprintf(value, sizeof value, "%.1f %%", 100 * sum / c->finite);
-    return fact(out, name, value, "mean, of %sFLOP/s %s", text_si(peak, flops), of);
+    return write_fact(out, name, value, "mean, of %sFLOP/s %s", text_si(peak, flops), of);
 }
 
 static Status result_facts(Text *out, const RunData *d)
@@ -70,13 +71,13 @@ static Status result_facts(Text *out, const RunData *d)
     const RunSummary *s = &d->sum;
     char value[96];
     if (s->steps > 0)
-        TRY(fact(out, "Final training loss", svg_value_text(value, s->final_loss, SVG_PLAIN),
-                 "nats a token, step %lld", (long long)d->final_step));
+        TRY(write_fact(out, "Final training loss", svg_value_text(value, s->final_loss, SVG_PLAIN),
+                       "nats a token, step %lld", (long long)d->final_step));
     if (isfinite(s->last_bits_per_byte)) {
         (void)snprintf(value, sizeof value, "%.3f → %.3f", s->first_bits_per_byte,
                        s->last_bits_per_byte);
-        TRY(fact(out, "Held-out bits per byte", value, "step %lld → step %lld",
-                 (long long)d->first_eval.step, (long long)d->last_eval.step));
+        TRY(write_fact(out, "Held-out bits per byte", value, "step %lld → step %lld",
+                       (long long)d->first_eval.step, (long long)d->last_eval.step));
     }
     TRY(share_fact(out, "Model FLOPs utilisation", &d->curve[RUN_MFU], "of the data sheet",
                    d->sheet_flops));
@@ -84,12 +85,12 @@ static Status result_facts(Text *out, const RunData *d)
                    d->roof_flops));
     if (!isfinite(s->least_share)) return OK;
     (void)snprintf(value, sizeof value, "%.1f %%", 100 * s->least_share);
-    return fact(out, "Least loaded expert", value, "of mean load: layer %lld, expert %lld",
-                (long long)s->least_layer, (long long)s->least_expert);
+    return write_fact(out, "Least loaded expert", value, "of mean load: layer %lld, expert %lld",
+                      (long long)s->least_layer, (long long)s->least_expert);
 }
 
 /* Warnings that a reader should see before the curves. */
-static Status warnings(Text *out, const RunData *d)
+static Status write_warnings(Text *out, const RunData *d)
 {
     long long starts = d->starts, losses = d->bad_losses, lines = d->bad_lines;
     if (starts > 1)
@@ -179,25 +180,25 @@ static const struct {
 
 enum { SECTIONS = sizeof SECTION / sizeof SECTION[0] };
 
-static bool has(const Report *r, int i)
+static bool has_section(const Report *r, int i)
 {
     return SECTION[i].chart != NULL ? charts_count(r, SECTION[i].chart, SECTION[i].charts) > 0
                                     : SECTION[i].has(r);
 }
 
-static Status header(Text *out, const Report *r)
+static Status write_header(Text *out, const Report *r)
 {
     TRY(text_markup(out, "<header><h1>%s</h1><p>Training run %s</p><nav>",
                     r->data.model[0] != '\0' ? r->data.model : r->folder, r->folder));
     for (int i = 0; i < SECTIONS; i++) {
-        if (!has(r, i)) continue;
+        if (!has_section(r, i)) continue;
         TRY(text_printf(out, "<a href=\"#%s\">%s</a>", SECTION[i].id, SECTION[i].title));
     }
     TRY(text_printf(out, "</nav></header>\n<div class=\"facts\">\n"));
     TRY(size_facts(out, &r->data));
     TRY(result_facts(out, &r->data));
     TRY(text_printf(out, "</div>\n"));
-    return warnings(out, &r->data);
+    return write_warnings(out, &r->data);
 }
 
 /* ---- the page ---- */
@@ -205,9 +206,9 @@ static Status header(Text *out, const Report *r)
 static Status render_page(Text *out, const Report *r)
 {
     TRY(page_begin(out, r->data.model[0] != '\0' ? r->data.model : r->folder));
-    TRY(header(out, r));
+    TRY(write_header(out, r));
     for (int i = 0; i < SECTIONS; i++) {
-        if (!has(r, i)) continue;
+        if (!has_section(r, i)) continue;
         TRY(text_printf(out, "<section id=\"%s\"><h2>%s</h2>\n", SECTION[i].id, SECTION[i].title));
         if (SECTION[i].note != NULL) TRY(part_note(out, SECTION[i].note));
         TRY(SECTION[i].chart != NULL ? charts_write(out, r, SECTION[i].chart, SECTION[i].charts)

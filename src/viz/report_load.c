@@ -19,7 +19,7 @@ enum {
 /* ---- made ready ---- */
 
 /* "layer 3", and with `what` behind it. */
-static Status label(Arena *a, int64_t layer, const char *what, const char **out)
+static Status layer_label(Arena *a, int64_t layer, const char *what, const char **out)
 {
     char text[64];
     int n = snprintf(text, sizeof text, "layer %lld%s", (long long)layer, what);
@@ -74,8 +74,8 @@ Status load_view_make(Report *r, Arena *a)
             .x = c->x, .y = c->y, .n = c->n, .color = named ? layer : -1, .legend = ""
         };
         s->mark = named ? SVG_LINE : SVG_FAINT;
-        TRY(label(a, d->layer_name[layer], i % 2 == 0 ? ", least" : ", most", &s->name));
-        if (named && i % 2 == 0) TRY(label(a, d->layer_name[layer], "", &s->legend));
+        TRY(layer_label(a, d->layer_name[layer], i % 2 == 0 ? ", least" : ", most", &s->name));
+        if (named && i % 2 == 0) TRY(layer_label(a, d->layer_name[layer], "", &s->legend));
     }
     return named ? OK : add_envelopes(r, a);
 }
@@ -197,7 +197,7 @@ static Status heat_key(Text *out)
     return text_printf(out, "</g></svg>\n");
 }
 
-static Status panel(Text *out, const Heat *h, const char *name, const RunLoad *load)
+static Status put_panel(Text *out, const Heat *h, const char *name, const RunLoad *load)
 {
     long long first = load->first_step, last = load->last_step;
     if (load->lines == 0) return OK;
@@ -235,9 +235,9 @@ Status load_write(Text *out, const Report *r)
         TRY(load_note(out, d, &h));
         TRY(heat_key(out));
         TRY(text_printf(out, "<div class=\"panels\">\n"));
-        TRY(panel(out, &h, "all tokens", &d->load));
+        TRY(put_panel(out, &h, "all tokens", &d->load));
         for (int i = 0; i < d->domains.n; i++)
-            TRY(panel(out, &h, d->domains.name[i], &d->domain_load[i]));
+            TRY(put_panel(out, &h, d->domains.name[i], &d->domain_load[i]));
         TRY(text_printf(out, "</div>\n"));
     }
     return write_series(out, r);

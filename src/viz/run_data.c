@@ -78,7 +78,7 @@ static LineKind kind_of(const char *word)
 
 /* A line counts as a whole or not at all: a crash may leave half a line, at the end or (after a
  * resume) in the middle of the file. */
-static Line parse(char *text)
+static Line parse_line(char *text)
 {
     Line line = { .word = "" };
     for (int i = 0; i < FIELDS; i++) {
@@ -111,7 +111,7 @@ static Status each_line(Build *b, Status (*take)(Build *, const Line *))
         b->text[n] = '\0';
         if (b->text[strspn(b->text, " \t\r")] == '\0') continue;
         b->line++;
-        Line line = parse(b->text);
+        Line line = parse_line(b->text);
         TRY(take(b, &line));
     }
     return OK;
@@ -226,7 +226,7 @@ static Status survey_line(Build *b, const Line *line)
     return OK;
 }
 
-static Status survey(Build *b, const char *path)
+static Status survey_lines(Build *b, const char *path)
 {
     TRY(ARENA_ZEROED(b->a, CHUNKS, &b->latest));
     b->d->first_step = b->d->last_step = b->d->final_step = -1;
@@ -389,7 +389,7 @@ static Status take_step(Build *b, const Line *line)
 
 /* What an evaluation cannot know is null: a loss without targets, bits of unknown bytes. Older files
  * have 0. */
-static double known(double v) { return v > 0 ? v : (double)NAN; }
+static double known_or_nan(double v) { return v > 0 ? v : (double)NAN; }
 
 static Status take_eval_domains(Build *b, char *raw, RunEval *eval)
 {
@@ -402,9 +402,9 @@ static Status take_eval_domains(Build *b, char *raw, RunEval *eval)
         scan_fields(&s, fields, 2, figure);
         TRY(domain_index(b, name, &i));
         if (i < 0 || s.bad) continue;
-        eval->domain_loss[i] = known(figure[0]);
-        eval->domain_bits[i] = known(figure[1]);
-        curve_put(&b->d->domain_bits[i], eval->step, known(figure[1]));
+        eval->domain_loss[i] = known_or_nan(figure[0]);
+        eval->domain_bits[i] = known_or_nan(figure[1]);
+        curve_put(&b->d->domain_bits[i], eval->step, known_or_nan(figure[1]));
     }
     return OK;
 }
@@ -413,8 +413,8 @@ static Status take_eval(Build *b, const Line *line)
 {
     RunData *d = b->d;
     RunEval eval = { .step = line->step,
-                     .loss = known(line->curve[RUN_LOSS]),
-                     .bits_per_byte = known(line->bits_per_byte) };
+                     .loss = known_or_nan(line->curve[RUN_LOSS]),
+                     .bits_per_byte = known_or_nan(line->bits_per_byte) };
     for (int i = 0; i < RUN_NAMES; i++) eval.domain_loss[i] = eval.domain_bits[i] = (double)NAN;
     d->evals++;
     curve_put(&d->eval_loss, line->step, eval.loss);
@@ -476,7 +476,7 @@ static void find_least(RunData *d)
     }
 }
 
-static Status finish(Build *b)
+static Status finish_data(Build *b)
 {
     RunData *d = b->d;
     for (int i = 0; i < RUN_CURVES; i++) curve_finish(&d->curve[i]);
@@ -492,14 +492,14 @@ static Status finish(Build *b)
     return curve_smooth(&d->curve[RUN_LOSS], b->a, &d->smooth_loss);
 }
 
-static Status load(Build *b, const char *path)
+static Status load_lines(Build *b, const char *path)
 {
     size_t most = b->map.bytes < LINE_MOST_BYTES ? b->map.bytes : LINE_MOST_BYTES;
     TRY(ARENA_NEW(b->a, most + 1, &b->text));
-    TRY(survey(b, path));
+    TRY(survey_lines(b, path));
     TRY(make_room(b));
     TRY(each_line(b, take_line));
-    return finish(b);
+    return finish_data(b);
 }
 
 Status run_data_load(const char *path, Arena *a, RunData *out)
@@ -510,7 +510,7 @@ Status run_data_load(const char *path, Arena *a, RunData *out)
     b->d = out;
     b->a = a;
     TRY(file_map(path, &b->map));
-    Status s = load(b, path);
+    Status s = load_lines(b, path);
     file_unmap(&b->map);
     return s;
 }

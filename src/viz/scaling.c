@@ -1,4 +1,5 @@
-/* scaling: curves over the number of GPUs, read and drawn. */
+/* scaling: how a training scales over the number of GPUs: reads curves from files and draws them. It
+ * computes none; plan --scale does. */
 #include "base/file.h"
 #include "base/json.h"
 #include "viz/page.h"

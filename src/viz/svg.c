@@ -1,4 +1,5 @@
-/* svg: colours, ticks, scales, legends and bars. */
+/* svg: what every plot is made of: colours, ticks, numbers, legends; and stacked bars. Line charts and
+ * points are in svg_chart.c. */
 #include "viz/svg.h"
 
 #include <math.h>

@@ -116,7 +116,7 @@ static const char *tick_text(char out[32], const Axis *a, int i, SvgUnit unit)
 
 /* Entries begin behind the label of the y axis; *height is where they end. With out NULL only that
  * is wanted. */
-static Status legend(Text *out, const SvgChart *c, double *height)
+static Status put_legend(Text *out, const SvgChart *c, double *height)
 {
     SvgLegend l = { (double)strlen(c->y_label) * SVG_CHAR + 24, FONT + 2, 0, c->width };
     bool empty = c->y_label[0] == '\0';
@@ -133,7 +133,7 @@ static Status legend(Text *out, const SvgChart *c, double *height)
 
 /* ---- parts ---- */
 
-static Status grid(Text *out, const Frame *f, const SvgChart *c)
+static Status put_grid(Text *out, const Frame *f, const SvgChart *c)
 {
     char label[32];
     TRY(text_printf(out, "<g class=\"grid\">"));
@@ -202,7 +202,7 @@ static Status series_points(Text *out, const Frame *f, const SvgSeries *s, char 
     return OK;
 }
 
-static Status series(Text *out, const Frame *f, const SvgSeries *s)
+static Status put_series(Text *out, const Frame *f, const SvgSeries *s)
 {
     char color = svg_color(s->color);
     if (s->mark == SVG_POINTS || s->mark == SVG_LEVELS) return series_points(out, f, s, color);
@@ -219,14 +219,14 @@ static Status series(Text *out, const Frame *f, const SvgSeries *s)
     return text_printf(out, "</g>\n");
 }
 
-static Status labels(Text *out, const SvgChart *c, const Frame *f)
+static Status put_labels(Text *out, const SvgChart *c, const Frame *f)
 {
     double unused = 0;
     TRY(text_markup(out,
                     "<text class=\"dim\" x=\"0\" y=\"%d\">%s</text>"
                     "<text class=\"end dim\" x=\"%.1f\" y=\"%d\">%s</text>\n",
                     FONT + 2, c->y_label, f->right, c->height - 3, c->x_label));
-    return legend(out, c, &unused);
+    return put_legend(out, c, &unused);
 }
 
 static double widest_tick(const Axis *y, SvgUnit unit)
@@ -240,7 +240,7 @@ static double widest_tick(const Axis *y, SvgUnit unit)
     return (double)most * SVG_CHAR;
 }
 
-static void layout(const SvgChart *c, double legend_height, Frame *f)
+static void lay_out(const SvgChart *c, double legend_height, Frame *f)
 {
     f->top = legend_height;
     f->bottom = c->height - 38;
@@ -263,15 +263,15 @@ Status svg_chart(Text *out, const SvgChart *c)
     if (!any)
         return text_printf(out, "><text class=\"mid dim\" x=\"%d\" y=\"%d\">no data</text></svg>\n",
                            c->width / 2, c->height / 2);
-    TRY(legend(NULL, c, &legend_height));
-    layout(c, legend_height, &f);
+    TRY(put_legend(NULL, c, &legend_height));
+    lay_out(c, legend_height, &f);
     TRY(text_markup(out,
                     " data-box=\"%.1f %.1f %.1f %.1f\" data-x=\"%.9g %.9g\" data-y=\"%.9g %.9g\" "
                     "data-log=\"%d\" data-logx=\"%d\" data-unit=\"%d\" data-word=\"%s\">\n",
                     f.left, f.top, f.right, f.bottom, f.x.lo, f.x.hi, f.y.lo, f.y.hi, f.y.log,
                     f.x.log, (int)c->y_unit, c->x_label));
-    TRY(labels(out, c, &f));
-    TRY(grid(out, &f, c));
-    for (int i = 0; i < c->n_series; i++) TRY(series(out, &f, &c->series[i]));
+    TRY(put_labels(out, c, &f));
+    TRY(put_grid(out, &f, c));
+    for (int i = 0; i < c->n_series; i++) TRY(put_series(out, &f, &c->series[i]));
     return text_printf(out, "</svg>\n");
 }

@@ -1,4 +1,5 @@
-/* timeline: spans, memory and sums of a simulated step, and its table. */
+/* timeline: spans, memory and sums of a simulated step, and its table. timeline_file.c reads recorded
+ * ones, timeline_svg.c draws both. */
 #include "viz/timeline.h"
 
 #include <math.h>

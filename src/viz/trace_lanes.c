@@ -1,4 +1,6 @@
-/* trace_lanes: a rank's device streams, its steps and its host's calls, as boxes. */
+/* trace_lanes: the lanes of a page of traces: a rank's device streams, steps, calls of the host, and
+ * ops of our own recordings, as boxes in JSON that page/trace.js draws. Ranges on the device have no
+ * lane: what runs in them has. */
 #include "analyze/recording.h"
 #include "base/lane.h"
 #include "viz/trace_page.h"
@@ -70,7 +72,7 @@ static int by_lane(const void *a, const void *b)
     return x->event < y->event ? -1 : x->event > y->event;
 }
 
-static Status collect(TracePage *p, const Report *r, Lanes *l)
+static Status collect_events(TracePage *p, const Report *r, Lanes *l)
 {
     const Events *e = r->e;
     for (int64_t i = 0; i < r->gpus; i++) TRY(add_event(l, p, r, LANE_DEVICE, r->gpu[i]));
@@ -103,7 +105,7 @@ static int64_t together(const Lanes *l, int64_t first, int64_t short_ns)
     return n;
 }
 
-static int64_t boxes(const Lanes *l, int64_t short_ns)
+static int64_t count_boxes(const Lanes *l, int64_t short_ns)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < l->n; i += together(l, i, short_ns)) count++;
@@ -117,7 +119,7 @@ static int kind_of(const Report *r, const LaneEvent *x)
     return kind == EVENT_ANNOTATION ? BOX_STEP : BOX_HOST;
 }
 
-static Status put(TracePage *p, const Report *r, const Lanes *l, int64_t short_ns)
+static Status write_lanes(TracePage *p, const Report *r, const Lanes *l, int64_t short_ns)
 {
     Text *out = &p->lanes.text;
     int64_t last = 0;
@@ -148,9 +150,10 @@ Status trace_lanes(TracePage *p, const Report *r, int64_t most)
     Lanes l = { 0 };
     int64_t short_ns = 0;
     TRY(arena_init(&l.arena, "lanes of a page", MEM_HOST, (size_t)16 << 30));
-    Status s = collect(p, r, &l);
-    while (s == OK && boxes(&l, short_ns) > most) short_ns = short_ns == 0 ? 1000 : 2 * short_ns;
-    if (s == OK) s = put(p, r, &l, short_ns);
+    Status s = collect_events(p, r, &l);
+    while (s == OK && count_boxes(&l, short_ns) > most)
+        short_ns = short_ns == 0 ? 1000 : 2 * short_ns;
+    if (s == OK) s = write_lanes(p, r, &l, short_ns);
     arena_free(&l.arena);
     return s;
 }
