@@ -125,8 +125,8 @@ bool diff_launches(const Events *e, uint32_t event)
 typedef struct Walk {
     Diff *d;
     Arena *scratch; /* released after each node */
-    uint32_t *seen[2],
-        stamp;          /* seen[side][name] == stamp: a child of that name leads to device work */
+    /* seen[side][name] == stamp: a child of that name leads to device work */
+    uint32_t *seen[2], stamp;
     uint32_t *last;     /* last[name]: the last child of that name that does not */
     uint32_t *place[2]; /* place[side][event]: its index in the list that is being built */
     struct Step *stack;
@@ -144,7 +144,7 @@ static Status new_list(Walk *w, int64_t room, DiffList *out)
     return ARENA_NEW(w->scratch, room, &out->at);
 }
 
-static Status sort_by_time(Walk *w, int side, DiffList *l)
+static Status sort_list_by_time(Walk *w, int side, DiffList *l)
 {
     const Events *e = w->d->tree[side]->events;
     double *start = NULL;
@@ -204,7 +204,7 @@ static Status children_of(Walk *w, const uint32_t event[DIFF_SIDES], DiffList li
                     list[s].at[list[s].n++] = t->child[c];
             }
         }
-        TRY(sort_by_time(w, s, &list[s]));
+        TRY(sort_list_by_time(w, s, &list[s]));
     }
     return OK;
 }
@@ -366,7 +366,7 @@ static Status open_in_place(Walk *w, int side, const DiffList *list, const Rest 
         next += left;
         for (int64_t k = 0; k < one.n; k++) out->at[out->n++] = one.at[k];
     }
-    TRY(sort_by_time(w, side, out));
+    TRY(sort_list_by_time(w, side, out));
     for (int64_t k = 0; k < out->n; k++) w->place[side][out->at[k]] = (uint32_t)k;
     return OK;
 }

@@ -14,29 +14,29 @@
 #include <string.h>
 
 /* Device work of one side under one matched operator. */
-typedef struct Work {
+typedef struct OwnedWork {
     uint32_t owner; /* node */
     uint32_t event;
     int side;
     double ts;
-} Work;
+} OwnedWork;
 
 typedef struct Measure {
     double sum, busy, host;
     int64_t kernels;
 } Measure;
 
-typedef struct Report {
+typedef struct Comparison {
     const Diff *d;
     Arena *a, *scratch;
-    Work *work;
+    OwnedWork *work;
     int64_t works;
     double matched[DIFF_SIDES], unmatched[DIFF_SIDES];
-} Report;
+} Comparison;
 
-static const Events *events_of(const Report *r, int side) { return r->d->tree[side]->events; }
+static const Events *events_of(const Comparison *r, int side) { return r->d->tree[side]->events; }
 
-static bool is_op(const Report *r, int side, uint32_t event)
+static bool is_op(const Comparison *r, int side, uint32_t event)
 {
     return event != EVENT_NONE && events_of(r, side)->kind[event] == EVENT_CPU_OP;
 }
@@ -50,7 +50,7 @@ static bool is_host(const Events *e, uint32_t i)
 
 static int by_owner(const void *a, const void *b)
 {
-    const Work *x = a, *y = b;
+    const OwnedWork *x = a, *y = b;
     if (x->owner != y->owner) return x->owner < y->owner ? -1 : 1;
     if (x->side != y->side) return x->side - y->side;
     if (x->ts != y->ts) return x->ts < y->ts ? -1 : 1;
@@ -58,7 +58,7 @@ static int by_owner(const void *a, const void *b)
 }
 
 /* Nodes come before their children, so an owner is known when its children are looked at. */
-static Status find_owners(Report *r)
+static Status find_owners(Comparison *r)
 {
     const Diff *d = r->d;
     uint32_t *owner = NULL;
@@ -74,7 +74,7 @@ static Status find_owners(Report *r)
         for (int s = 0; s < DIFF_SIDES; s++) {
             uint32_t e = n->event[s];
             if (e == EVENT_NONE || !event_on_gpu(events_of(r, s)->kind[e])) continue;
-            r->work[r->works++] = (Work){ owner[id], e, s, events_of(r, s)->ts[e] };
+            r->work[r->works++] = (OwnedWork){ owner[id], e, s, events_of(r, s)->ts[e] };
             if (owner[id] == EVENT_NONE) r->unmatched[s] += events_of(r, s)->dur[e];
         }
     }
@@ -94,7 +94,8 @@ static void add_event(const Events *e, uint32_t event, Measure *m, double *end)
 }
 
 /* Do both sides run kernels of the same names, in any order? */
-static Status same_kernels(Report *r, const Work *w, const int64_t n[DIFF_SIDES], bool *same)
+static Status same_kernels(Comparison *r, const OwnedWork *w, const int64_t n[DIFF_SIDES],
+                           bool *same)
 {
     ArenaMark mark = arena_mark(r->scratch);
     uint32_t *name[DIFF_SIDES] = { NULL };
@@ -110,7 +111,7 @@ static Status same_kernels(Report *r, const Work *w, const int64_t n[DIFF_SIDES]
     return OK;
 }
 
-static Status list_kernels(const Report *r, const Work *w, int64_t n, Cell *out)
+static Status list_kernels(const Comparison *r, const OwnedWork *w, int64_t n, Cell *out)
 {
     Text t = { 0 };
     TRY(text_init(&t, r->a));
@@ -138,7 +139,7 @@ static void put_times(const Measure of[DIFF_SIDES], Table *t)
                cell_number(old->host), cell_number(new->host), cell_number(new->busy - old->busy));
 }
 
-static Status put_op(const Report *r, uint32_t node, const Cell list[DIFF_SIDES],
+static Status put_op(const Comparison *r, uint32_t node, const Cell list[DIFF_SIDES],
                      const Measure of[DIFF_SIDES], Table *t)
 {
     static const OpArgs none = { 0 };
@@ -162,9 +163,9 @@ static Status put_op(const Report *r, uint32_t node, const Cell list[DIFF_SIDES]
 
 /* Puts the row of one owner. Its work is w[0 ...]: n[DIFF_OLD] pieces of the old trace, then
  * n[DIFF_NEW] of the new one. */
-static Status put_owner(Report *r, const Work *w, const int64_t n[DIFF_SIDES], Table *t)
+static Status put_owner(Comparison *r, const OwnedWork *w, const int64_t n[DIFF_SIDES], Table *t)
 {
-    const Work *first[DIFF_SIDES] = { w, w + n[DIFF_OLD] };
+    const OwnedWork *first[DIFF_SIDES] = { w, w + n[DIFF_OLD] };
     Measure of[DIFF_SIDES] = { { 0 } };
     Cell list[DIFF_SIDES] = { { 0 } };
     bool same = true;
@@ -180,7 +181,7 @@ static Status put_owner(Report *r, const Work *w, const int64_t n[DIFF_SIDES], T
     return put_op(r, w->owner, list, of, t);
 }
 
-static Status put_owners(Report *r, Table *t)
+static Status put_owners(Comparison *r, Table *t)
 {
     for (int64_t i = 0, end; i < r->works && r->work[i].owner != EVENT_NONE; i = end) {
         int64_t n[DIFF_SIDES] = { 0 };
@@ -231,7 +232,7 @@ static Status say_change(const FoldRows *rows, const uint32_t *row, int64_t n, A
     "host_time_old=sum host_old|host_time_new=sum host_new"
 #define BY_CHANGE .by = "delta", .magnitude = true, .more = say_change
 
-static Status op_sheets(Report *r, Table out[DIFF_SHEETS])
+static Status op_sheets(Comparison *r, Table out[DIFF_SHEETS])
 {
     static const char *const NAME[] = {
         [DIFF_OPS] = "diff_ops", [DIFF_ARGS] = "diff_unique_args", [DIFF_KERNELS] = "diff_kernels"
@@ -262,7 +263,7 @@ static Status op_sheets(Report *r, Table out[DIFF_SHEETS])
 
 /* ---- what is in one trace only ---- */
 
-static Status put_alone(const Report *r, int side, uint32_t event, const char *parent, Table *t)
+static Status put_alone(const Comparison *r, int side, uint32_t event, const char *parent, Table *t)
 {
     const Tree *tree = r->d->tree[side];
     Measure of[DIFF_SIDES] = { { 0 } };
@@ -276,7 +277,7 @@ static Status put_alone(const Report *r, int side, uint32_t event, const char *p
                      cell_number(tree->events->dur[event]));
 }
 
-static Status work_sheet(Report *r, Table *out)
+static Status work_sheet(Comparison *r, Table *out)
 {
     static const Fold fold = { .rows = "change|name|parent|kernels|sum|busy|host",
                                .keys = "change|name|parent",
@@ -325,7 +326,7 @@ static int by_host_change(const void *a, const void *b)
 }
 
 /* By index of the name, without rows for a fold: every call of the host is counted. */
-static Status host_sheet(Report *r, Table *t)
+static Status host_sheet(Comparison *r, Table *t)
 {
     const Diff *d = r->d;
     int64_t names = d->names.text.n, n = 0;
@@ -386,7 +387,7 @@ enum {
 
 /* What the other sheets do not add up to is here, too: work without a launch, calls in one trace
  * only. */
-static Status totals_of(Report *r, int side, double v[T_ROWS])
+static Status totals_of(Comparison *r, int side, double v[T_ROWS])
 {
     const Tree *t = r->d->tree[side];
     const Events *e = t->events;
@@ -421,7 +422,7 @@ static Status totals_of(Report *r, int side, double v[T_ROWS])
     return OK;
 }
 
-static Status totals_sheet(Report *r, Table *t)
+static Status totals_sheet(Comparison *r, Table *t)
 {
     static const char *const name[T_ROWS] = {
         [T_SPAN] = "device, first to last (us)",
@@ -452,7 +453,7 @@ static Status totals_sheet(Report *r, Table *t)
 
 Status diff_report(const Diff *d, Arena *a, Arena *scratch, Table out[DIFF_SHEETS])
 {
-    Report r = { .d = d, .a = a, .scratch = scratch };
+    Comparison r = { .d = d, .a = a, .scratch = scratch };
     ArenaMark mark = arena_mark(scratch);
     TRY(find_owners(&r));
     TRY(op_sheets(&r, out)); /* adds up `matched`, which the totals show */

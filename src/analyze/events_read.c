@@ -6,20 +6,15 @@
 #include "analyze/recording.h"
 
 /* A recording is written as the JSON that Perfetto would read, and then read like any trace. */
-static Status take_recording(const Recording *r, const EventsOptions *o, Events *e)
+static Status read_as_json(const Recording *r, const EventsOptions *o, Arena *a, Events *e)
 {
-    Arena a = { 0 };
     Source source = { 0 };
     Text text = { 0 };
-    TRY(arena_init(&a, "recording's events", MEM_HOST, (size_t)16 << 30));
-    Status s = text_init(&text, &a);
-    if (s == OK) s = recording_json(&r, 1, &text);
-    if (s == OK) {
-        source_text(&source, e->path, (unsigned char *)text.data, text.used);
-        s = kineto_read(&source, o->python, o->threads, e);
-    }
+    TRY(text_init(&text, a));
+    TRY(recording_json(&r, 1, &text));
+    source_text(&source, e->path, (unsigned char *)text.data, text.used);
+    Status s = kineto_read(&source, o->python, o->threads, e);
     e->counts.truncated |= r->file.cut;
-    arena_free(&a);
     return s;
 }
 
@@ -29,13 +24,14 @@ static Status read_recording(Source *source, const EventsOptions *o, Events *e)
     Arena a = { 0 };
     uint8_t *data = NULL;
     size_t bytes = 0;
-    TRY(arena_init(&a, "recording's file", MEM_HOST, (size_t)16 << 30));
+    TRY(arena_init(&a, "recording", MEM_HOST, (size_t)16 << 30));
     Status s = source_all(source, &a, &data, &bytes);
     if (s == OK) s = recording_parse(e->path, data, bytes, &e->recording);
+    arena_release(&a, (ArenaMark){ 0 });
+    if (s == OK) e->run = e->recording->began_us;
+    if (s == OK) s = read_as_json(e->recording, o, &a, e);
     arena_free(&a);
-    TRY(s);
-    e->run = e->recording->began_us;
-    return take_recording(e->recording, o, e);
+    return s;
 }
 
 Status events_read(const char *path, const EventsOptions *o, Events *out)

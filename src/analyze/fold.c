@@ -104,12 +104,34 @@ static Status start_table(Folding *fold, const char *without, Table *out)
 
 enum { KEY_WIDTH = 3 }; /* numbers of a cell: its type, and its value or its text's number */
 
+/* Texts of keys, each with its number. Most texts are pointers into the trace's strings, so that the
+ * same pointer comes again and again: `known` saves looking at the text. */
+enum { TEXTS_KNOWN = 1 << 12 };
+typedef struct Texts {
+    Strings all;
+    struct KnownText {
+        const char *text;
+        uint32_t id;
+    } * known;
+} Texts;
+
+static Status number_text(Texts *t, const char *text, uint32_t *out)
+{
+    struct KnownText *k = &t->known[((uintptr_t)text >> 3) % TEXTS_KNOWN];
+    if (k->text != text) {
+        TRY(strings_id(&t->all, text, strlen(text), &k->id));
+        k->text = text;
+    }
+    *out = k->id;
+    return OK;
+}
+
 /* Texts are compared by what they say: two files may hold the same category as two literals. */
-static Status set_key(const Cell *c, Strings *texts, uint32_t key[KEY_WIDTH])
+static Status set_key(const Cell *c, Texts *texts, uint32_t key[KEY_WIDTH])
 {
     memset(key, 0, KEY_WIDTH * sizeof *key);
     key[0] = (uint32_t)c->type;
-    if (c->type == CELL_TEXT) return strings_id(texts, c->text, strlen(c->text), &key[1]);
+    if (c->type == CELL_TEXT) return number_text(texts, c->text, &key[1]);
     if (c->type == CELL_BOOL)
         key[1] = c->truth;
     else if (c->type != CELL_NONE)
@@ -117,7 +139,7 @@ static Status set_key(const Cell *c, Strings *texts, uint32_t key[KEY_WIDTH])
     return OK;
 }
 
-static Status set_keys(Folding *fold, Strings *texts, uint32_t **out, int *width)
+static Status set_keys(Folding *fold, Texts *texts, uint32_t **out, int *width)
 {
     const Table *t = &fold->rows->t;
     int at[32], keys = 0, n = 0;
@@ -143,10 +165,11 @@ static Status make_groups(Folding *fold)
     double *value = NULL;
     uint32_t *key = NULL;
     int width = 0;
-    Strings texts = { 0 };
-    TRY(strings_init(&texts));
+    Texts texts = { 0 };
+    TRY(ARENA_ZEROED(fold->scratch, TEXTS_KNOWN, &texts.known));
+    TRY(strings_init(&texts.all));
     Status s = set_keys(fold, &texts, &key, &width);
-    strings_free(&texts);
+    strings_free(&texts.all);
     TRY(s);
     if (fold->f->by != NULL) {
         const int by = table_column(t, fold->f->by);

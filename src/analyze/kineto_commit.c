@@ -344,10 +344,12 @@ static Status value_id(Events *e, const Json *v, bool any, Arena *a, uint32_t *o
     return strings_id(&e->strings, text.data, text.used, out);
 }
 
+/* A whole number; -1: there is none. A value of another kind counts as malformed. */
 static int64_t whole_of(Events *e, const Json *v)
 {
-    e->counts.malformed += v != NULL && v->type != JSON_NUMBER && v->type != JSON_NULL;
-    bool whole = json_is(v, JSON_NUMBER) && v->number == floor(v->number);
+    if (v == NULL || v->type == JSON_NULL) return -1;
+    e->counts.malformed += v->type != JSON_NUMBER;
+    bool whole = v->type == JSON_NUMBER && v->number == floor(v->number);
     return whole && fabs(v->number) <= 9007199254740992.0 ? (int64_t)v->number : -1;
 }
 

@@ -269,12 +269,6 @@ static bool token_real(const char *p, const char *end, double *out)
     return stopped == copy + n && !is_blank(copy[0]);
 }
 
-static bool real_of(const char *p, const char *end, double *out)
-{
-    Decimal d;
-    return (take_decimal(p, &d) == end && decimal_real(&d, out)) || token_real(p, end, out);
-}
-
 /* Takes 3.0 and 0x1f, too. */
 static bool whole_of(const char *p, const char *end, int64_t *out)
 {
@@ -347,7 +341,7 @@ static void push_compact(Batch *b, uint32_t field, const char *p, const char *en
 static void push_number(Batch *b, const Key *k, const char *p, const char *end)
 {
     Item i = { .field = k->value };
-    if (k->form == WHOLE ? whole_of(p, end, &i.whole) : real_of(p, end, &i.real))
+    if (k->form == WHOLE ? whole_of(p, end, &i.whole) : token_real(p, end, &i.real))
         b->item[b->n++] = i;
 }
 

@@ -158,7 +158,7 @@ static bool in_step(const Report *r, uint32_t i, const Span *step)
     return ts >= step->start && ts < step->end;
 }
 
-static Status sort_by_time(Report *r)
+static Status sort_work_by_time(Report *r)
 {
     double *start = NULL;
     uint32_t *order = NULL, *sorted = NULL;
@@ -202,7 +202,7 @@ static Status choose_work(Report *r)
             if (end > last) last = end;
         }
     }
-    TRY(sort_by_time(r));
+    TRY(sort_work_by_time(r));
     r->total_us = r->gpus == 0 ? 0 : last - e->ts[r->gpu[0]];
     r->operators = launched || r->gpus != e->n;
     return OK;
@@ -320,17 +320,19 @@ Status sheet_columns(const Report *r, const char *columns, Table *out)
     return table_init(out, out->name, columns, left_out(r, marks), r->arena);
 }
 
-/* The rows live in an arena of their own, which is given back when the sheet is made. */
+/* The rows are given back when the sheet is made; a caller that makes many sheets lends the memory. */
 Status report_fold(Report *r, const Fold *f, FillRows *fill, void *state, Table *out)
 {
     FoldRows rows = { .whole = { NAN, NAN }, .state = state };
-    Arena room = { 0 };
+    Arena own = { 0 }, *room = r->rows == NULL ? &own : r->rows;
     char marks[3];
-    TRY(arena_init(&room, "rows of a sheet", MEM_HOST, (size_t)64 << 30));
-    Status s = table_init(&rows.t, "rows", f->rows, "", &room);
+    if (r->rows == NULL) TRY(arena_init(&own, "rows of a sheet", MEM_HOST, (size_t)64 << 30));
+    ArenaMark mark = arena_mark(room);
+    Status s = table_init(&rows.t, "rows", f->rows, "", room);
     if (s == OK) s = fill(r, &rows);
     if (s == OK) s = fold_rows(&rows, f, left_out(r, marks), r->arena, out);
-    arena_free(&room);
+    arena_release(room, mark);
+    arena_free(&own);
     return s;
 }
 
@@ -359,18 +361,30 @@ Status report_put_call(const Report *r, const Launcher *l, uint32_t kernel, Tabl
     return OK;
 }
 
-Status report_tables(Report *r, Table *out, int *n)
+Status report_sheets_by(Report *r, MakeOne *make, Table *out, int *n)
 {
+    Arena rows = { 0 };
+    Status s = arena_init(&rows, "rows of sheets", MEM_HOST, (size_t)64 << 30);
     *n = 0;
+    r->rows = &rows;
     assert(report_sheets_n <= REPORT_SHEETS_MOST);
-    for (int i = 0; i < report_sheets_n; i++) {
+    for (int i = 0; i < report_sheets_n && s == OK; i++) {
         Table *t = &out[*n];
         if (!report_sheets[i].wanted(r)) continue;
         *t = (Table){ .name = report_sheets[i].name };
-        TRY(report_sheets[i].make(r, t));
-        if (t->columns == 0) continue; /* the trace has nothing of it */
-        TRY(table_drop(t, REPORT_HIDDEN));
+        s = make(&report_sheets[i], r, t);
+        if (s != OK || t->columns == 0) continue; /* the trace has nothing of it */
+        s = table_drop(t, REPORT_HIDDEN);
         *n += 1;
     }
-    return OK;
+    r->rows = NULL;
+    arena_free(&rows);
+    return s;
+}
+
+static Status make_own(const Sheet *s, Report *r, Table *out) { return s->make(r, out); }
+
+Status report_tables(Report *r, Table *out, int *n)
+{
+    return report_sheets_by(r, make_own, out, n);
 }

@@ -42,6 +42,7 @@ typedef struct Report {
     const Tree *tree;
     const ReportOptions *o;
     Arena *arena;
+    Arena *rows; /* for the rows of sheets that are folded; NULL: each sheet has its own */
     uint8_t *bucket, *sync; /* caches by name: Bucket + 1; 1 + whether the host waits in it */
     struct KnownCategory *known;
     struct PerfCalls *perf; /* perf_calls.h, made on demand */
@@ -93,6 +94,9 @@ Status report_fold(Report *r, const Fold *f, FillRows *fill, void *state, Table 
  * nothing of it. */
 enum { REPORT_SHEETS_MOST = 64 };
 Status report_tables(Report *r, Table *out, int *n);
+/* The same with another way to make one of report_sheets. */
+typedef Status MakeOne(const Sheet *s, Report *r, Table *out);
+Status report_sheets_by(Report *r, MakeOne *make, Table *out, int *n);
 
 /* Device time of the whole report, us; `timeline_name` are the rows of gpu_timeline. */
 typedef enum TimelineRow {
@@ -138,7 +142,9 @@ int32_t report_stream(const Report *r, uint32_t event);     /* -1: none */
  * outside (0) or both (-1). */
 Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out);
 /* Begins a row for an operator or runtime call, or for a kernel that stands alone (`kernel`, else
- * EVENT_NONE). Rows with equal CALL_KEYS are calls of one operator with equal arguments. */
+ * EVENT_NONE). Rows with equal CALL_KEYS are calls of one operator with equal arguments.
+ * loose: the launch is not in the trace. args: the number of its arguments among those of the
+ * trace. again: it runs inside recomputation. uid: its place in the file. */
 #define CALL_KEYS "name|loose|category|args|process|label|thread|again|kernel"
 #define CALL_ROWS CALL_KEYS "|dims|types|strides|concrete|uid"
 #define CALL_COLUMNS                                                                               \

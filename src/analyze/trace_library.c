@@ -1,4 +1,5 @@
-/* trace_library: what libswitchyard_trace shows of reader, tree and report (include/switchyard_trace.h). */
+/* trace_library: the functions of libswitchyard_trace, over reader, tree and report. What they promise is
+ * said in include/switchyard_trace.h. */
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/recording.h"
@@ -10,12 +11,12 @@
 #include <switchyard_trace.h>
 
 struct SwitchyardTrace {
-    Arena arena; /* holds this record, too */
+    Arena arena; /* this record lies in it, too */
     Events events;
     Tree tree;
     ReportOptions options;
     Report report;
-    pthread_mutex_t lock; /* of what follows, and of the arena after opening */
+    pthread_mutex_t lock; /* guards what follows, and the arena once the trace is open */
     bool made, compat;
     Table table[REPORT_SHEETS_MOST];
     int tables;
@@ -148,7 +149,7 @@ SwitchyardTraceResult switchyard_trace_counts(const SwitchyardTrace *t, Switchya
     return SWITCHYARD_TRACE_OK;
 }
 
-/* The arena is shared, also by what is given back at once. */
+/* Threads share the arena, so even memory that is given back at once is taken under the lock. */
 static Status timeline(SwitchyardTrace *t, double us[TIMELINE_ROWS])
 {
     TRY(report_need_work(&t->events));
@@ -207,7 +208,7 @@ SwitchyardTraceResult switchyard_trace_event(const SwitchyardTrace *t, int64_t i
 
 /* ---- sheets ---- */
 
-/* Once; what failed is tried anew when somebody asks again, by a report that has not begun. */
+/* Makes the sheets once. If that fails, the report is put back, and the next call tries anew. */
 static Status make_sheets(SwitchyardTrace *t)
 {
     int n = 0, more = 0;

@@ -1,20 +1,20 @@
 /*
- * tree: see tree.h. Everything is linear in the events, but for the sort of a thread's events, which
- * merges the few runs that a profiler writes.
+ * tree: see tree.h. The time is linear in the number of events. Only the events of a thread are sorted,
+ * by merging the few sorted runs that a profiler writes.
  *
- * Nesting: the events of one thread in order of their start are a walk of its call tree before its
- * children, so a stack of open calls finds every parent. Linking: a hash table over the device
- * events' correlations. Both lists of children are then counted and filled (compressed rows).
+ * Nesting: the events of a thread, sorted by start, visit callers before what they call. So a stack of
+ * open calls finds each parent. Linking: a hash table over the correlations of device events. Children
+ * are then counted and filled in, as compressed rows.
  */
 #include "analyze/tree.h"
 
 #include <string.h>
 
-/* A call that begins this little before the one before it ended lies beside it: clocks are read
- * twice (TraceLens' limit, too). */
+/* A call may begin by so little before the previous one ended, because clocks are read twice. It then
+ * follows the previous call and is not inside it. TraceLens has the same limit. */
 static const double BLEED_US = 1.0;
 
-/* Deeper calls lie beside each other: a trace that is made to be deep must not take for ever. */
+/* Calls below this depth become siblings, so that a trace made to be deep takes no endless time. */
 enum { DEEPEST = 4096 };
 
 enum { SCRATCH_PER_EVENT = 192, SCRATCH_LEAST = 1 << 22 };
@@ -24,7 +24,8 @@ typedef struct OpenCall {
     double end;
 } OpenCall;
 
-/* Numbers to lists of positions: `first` of a number, then `next` by position; EVENT_NONE ends. */
+/* Maps numbers to lists of positions. `first` is found by the number, `next` by the position before;
+ * EVENT_NONE ends a list. */
 typedef struct Links {
     const int64_t *key; /* by position */
     uint32_t *slot, *next, *last;
@@ -36,7 +37,7 @@ typedef struct Build {
     const TreeOptions *o;
     Tree *t;
     Arena work;
-    uint32_t *order; /* host events, thread by thread, callers before what they call */
+    uint32_t *order; /* host events by thread; callers come before what they call */
     int64_t hosts;
     uint32_t *gpu; /* device events by time */
     int64_t gpus;
@@ -59,9 +60,9 @@ static bool is_call(const Events *e, int64_t i)
 
 /* ---- order ---- */
 
-/* Does x stand behind y, which the file has first? By start alone as TraceLens; else of two with
- * one start the longer one is the caller, and of equal ones Python calls operators, operators call
- * the runtime. */
+/* Does x come behind y, which is earlier in the file? Usually by start. Of two with one start the longer
+ * one is the caller; of equal ones Python calls operators, and operators call the runtime. TraceLens
+ * goes by start alone. */
 static bool behind(const Build *b, uint32_t x, uint32_t y)
 {
     static const uint8_t DEPTH[EVENT_KINDS] = {
@@ -80,7 +81,8 @@ static int64_t run_end(const Build *b, const uint32_t *at, int64_t from, int64_t
     return i < n ? i : n;
 }
 
-/* Merges neighbouring runs until one is left: stable, one comparison an event where all is sorted. */
+/* Merges neighbouring runs until one is left. The sort is stable, and a sorted thread costs one
+ * comparison an event. */
 static void sort_runs(const Build *b, uint32_t *at, int64_t n)
 {
     while (run_end(b, at, 0, n) < n) {
@@ -98,7 +100,8 @@ static void sort_runs(const Build *b, uint32_t *at, int64_t n)
     }
 }
 
-/* Host events by thread (a counting sort), each thread's by time; device events by time. */
+/* Sorts host events by thread, with a counting sort, then those of each thread by time. Sorts device
+ * events by time. */
 static Status put_in_order(Build *b)
 {
     const Events *e = b->e;
@@ -131,7 +134,7 @@ static bool bleeds(const OpenCall *top, double ts, double end)
     return end > top->end && top->end - ts < BLEED_US;
 }
 
-/* Attaches event i to the calls that are open on its thread. `open` are these, outermost first. */
+/* Attaches event i to the calls that are open on its thread. `open` has them, outermost first. */
 static int64_t nest(Build *b, int64_t open, uint32_t i)
 {
     Tree *t = b->t;
@@ -213,8 +216,8 @@ static uint32_t links_first(const Links *l, int64_t key)
     return l->slot[s];
 }
 
-/* The same for one caller alone: who asks again for a number gets EVENT_NONE. The first call with a
- * number has all its work, and a number that a million calls share costs no more. */
+/* Gives the list of a number to its first caller alone; later ones get EVENT_NONE. So the first call with
+ * a number has all its work, and a number that a million calls share costs no more. */
 static uint32_t links_take(Links *l, int64_t key)
 {
     uint32_t first = links_first(l, key);
@@ -229,8 +232,8 @@ static bool is_graph_launch(const Events *e, int64_t i)
     return strcmp(name, "cudaGraphLaunch") == 0 || strcmp(name, "hipGraphLaunch") == 0;
 }
 
-/* Traces of old ROCm have no correlation: there a call and its kernels share the External id. The
- * first launch decides for all. */
+/* Old ROCm traces have no correlation; there a call and its kernels share the External id. The first
+ * launch decides which of the two all launches use. */
 static const int64_t *linking_column(const Events *e)
 {
     for (int64_t i = 0; i < e->n; i++) {
@@ -257,8 +260,8 @@ static Status link_by_number(Build *b, const int64_t *column, bool graphs_only)
     return OK;
 }
 
-/* An arrow from the call to the track of the device event, and that event's number must all be
- * there. Of several with one number the last counts. */
+/* Links by arrows, as TraceLens does: needs an arrow from the call to the track of the device event, and
+ * the number of that event. If several have one number, the last counts. */
 static Status link_by_arrow(Build *b, const int64_t *column)
 {
     const Events *e = b->e;
@@ -303,7 +306,8 @@ static Status link_all(Build *b)
 
 /* ---- rows ---- */
 
-/* counts[i + 1] is how many i has; after rows_begin, rows_put fills and leaves starts in place. */
+/* At first counts[i + 1] is the number of children of i. rows_begin turns counts into starts, and
+ * rows_put fills the rows. */
 static void rows_begin(uint32_t *first, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) first[i + 1] += first[i];
@@ -333,8 +337,8 @@ static Status list_children(Build *b)
     return OK;
 }
 
-/* Lists of callers that share their callees grow with the depth of the calls: a trace that is made to
- * be deep must not fill the memory. */
+/* Device work is listed under each of its callers, so lists grow with the depth of calls. The limit keeps
+ * a trace that is made to be deep from filling the memory. */
 static Status list_gpu(Build *b)
 {
     static const int64_t MOST = (int64_t)1 << 28;
@@ -358,7 +362,8 @@ static Status list_gpu(Build *b)
 
 /* ---- recomputation ---- */
 
-/* torch.utils.checkpoint runs the forward pass again in a function of its own. */
+/* torch.utils.checkpoint runs the forward pass a second time inside a function of its own; work below
+ * that function is recomputation. */
 static bool is_recompute_frame(const Events *e, uint32_t i)
 {
     const char *name = event_name(e, i);

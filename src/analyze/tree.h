@@ -1,8 +1,6 @@
 /*
- * tree: who called what: host calls by nesting, device work by its launch.
- *
- * Every host event of a thread hangs under the one that encloses it; every device event under the
- * runtime call that launched it.
+ * tree: who called what. A host event hangs under the host event of its thread that encloses it. A device
+ * event hangs under the runtime call that launched it. Times are not added up here (report.h).
  */
 #ifndef ANALYZE_TREE_H
 #define ANALYZE_TREE_H
@@ -10,13 +8,13 @@
 #include "analyze/events.h"
 
 typedef enum TreeLink {
-    LINK_CORRELATION, /* a device event belongs to the call with its correlation: never ambiguous */
-    LINK_AC2G         /* as TraceLens: only where both ends of an arrow are there */
+    LINK_CORRELATION, /* a device event belongs to the call with its correlation */
+    LINK_AC2G         /* as in TraceLens: only if both ends of an arrow are there */
 } TreeLink;
 
 typedef struct TreeOptions {
     TreeLink link;
-    bool python;        /* frames of Python are nodes */
+    bool python;        /* Python frames are nodes, too */
     bool drop_crossing; /* drop calls that end after their caller, instead of cutting them; and of
                            calls that begin together the first in the file is the caller */
 } TreeOptions;
@@ -27,13 +25,13 @@ typedef struct Tree {
     uint32_t *parent;
     /* Children of event i, by time: child[first[i]] ... child[first[i + 1] - 1]. */
     uint32_t *first, *child;
-    /* Device events below event i (of whole subtrees), by time: gpu[gpu_first[i]] ...
+    /* Device events in the subtree of event i, by time: gpu[gpu_first[i]] ...
      * gpu[gpu_first[i + 1] - 1]. */
     uint32_t *gpu_first, *gpu;
     uint32_t *root; /* roots of the host's threads, by time */
     int64_t roots;
     bool *recompute; /* inside activation recomputation; NULL without frames of Python */
-    /* Left out, always printed where not 0. */
+    /* What was left out. Every command prints what is not 0. */
     int64_t unlinked; /* device events without a launch in the trace */
     int64_t dropped;  /* host events that overlap the end of their caller (drop_crossing), or that
                          were cut to it, or that lie deeper than 4,096 calls */
@@ -42,8 +40,8 @@ typedef struct Tree {
 
 Status tree_build(const Events *e, const TreeOptions *o, Arena *a, Tree *out);
 
-/* The operator that launched device event i: the next cpu_op above its runtime call, or that call
- * itself; EVENT_NONE if it is not linked. */
+/* The operator that launched device event i: the nearest cpu_op above its runtime call, else that call
+ * itself. EVENT_NONE: it is not linked. */
 uint32_t tree_launcher(const Tree *t, int64_t i);
 
 #endif

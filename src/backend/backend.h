@@ -11,9 +11,10 @@
 #include "gpu/gpu.h"
 #include "op/op.h"
 
-/* Of event_new. On the host it is the time of its last record in ns. */
+/* Of event_new. */
 typedef struct Event {
-    uint64_t value;
+    GpuEvent gpu; /* NULL on the host, */
+    uint64_t ns;  /* where it is the time of its last record */
 } Event;
 
 /* The order of work on lanes, and its time. On the host ops run where they are called, one after

@@ -281,13 +281,8 @@ static Status event_add(Gpu *g, bool timed, GpuEvent *out)
 
 static Status event_new(Exec *ex, bool timed, Event *out)
 {
-    GpuEvent event = NULL;
-    TRY(event_add(gpu_of(ex), timed, &event));
-    out->value = (uint64_t)(uintptr_t)event;
-    return OK;
+    return event_add(gpu_of(ex), timed, &out->gpu);
 }
-
-static GpuEvent event_of(const Event *e) { return (GpuEvent)(uintptr_t)e->value; }
 
 static GpuStream stream_or_lane(Exec *ex, void *stream)
 {
@@ -296,18 +291,18 @@ static GpuStream stream_or_lane(Exec *ex, void *stream)
 
 static Status record(Exec *ex, Event *event, void *stream)
 {
-    return gpu_event_record(event_of(event), stream_or_lane(ex, stream));
+    return gpu_event_record(event->gpu, stream_or_lane(ex, stream));
 }
 
 static Status wait(Exec *ex, const Event *event, void *stream)
 {
-    return gpu_stream_wait(stream_or_lane(ex, stream), event_of(event));
+    return gpu_stream_wait(stream_or_lane(ex, stream), event->gpu);
 }
 
 static Status elapsed_s(Exec *ex, const Event *from, const Event *to, double *out)
 {
     (void)ex;
-    return gpu_event_elapsed_s(event_of(from), event_of(to), out);
+    return gpu_event_elapsed_s(from->gpu, to->gpu, out);
 }
 
 static Status delay(Exec *ex, double seconds) { return gpu_delay(lane_stream(ex), seconds); }

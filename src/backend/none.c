@@ -24,7 +24,7 @@ static Status event_new(Exec *ex, bool timed, Event *out)
 
 static Status record_time(Exec *ex, Event *event, void *stream)
 {
-    event->value = (uint64_t)(clock_s() * 1e9);
+    event->ns = (uint64_t)(clock_s() * 1e9);
     return OK;
 }
 
@@ -32,7 +32,7 @@ static Status wait_nothing(Exec *ex, const Event *event, void *stream) { return 
 
 static Status elapsed_s(Exec *ex, const Event *from, const Event *to, double *out)
 {
-    *out = (double)(to->value - from->value) / 1e9;
+    *out = (double)(to->ns - from->ns) / 1e9;
     return OK;
 }
 

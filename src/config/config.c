@@ -33,12 +33,26 @@ const int config_row_count = ROW_COUNT;
 
 static const char *key_of(const ConfigRow *row) { return strchr(row->name, '.') + 1; }
 
-/* Settings that were removed, and what to use instead. */
+/* Settings that were removed, the value that they had if nobody set them, and what to use instead. */
 static const struct {
-    const char *name, *instead;
+    const char *name, *fallback, *instead;
 } removed[] = {
-    { "comm.null", "bench step --exposed runs steps without each kind of traffic" },
+    { "comm.null", "[]", "bench step --exposed runs steps without each kind of traffic" },
 };
+
+/* A checkpoint or a run's config.yaml of an older version has all settings: those that were removed
+ * say nothing there as long as they have their old default. */
+bool config_row_was(const char *name, const yaml_node_t *value)
+{
+    bool none = value->type == YAML_SEQUENCE_NODE &&
+                value->data.sequence.items.start == value->data.sequence.items.top;
+    const char *text = none ? "[]" : config_scalar_text(value);
+    for (size_t i = 0; text != NULL && i < sizeof removed / sizeof *removed; i++) {
+        if (strcmp(removed[i].name, name) == 0 && strcmp(removed[i].fallback, text) == 0)
+            return true;
+    }
+    return false;
+}
 
 /* Fails with the row that a wrong name most likely means: the same key in another section (train.lr
  * is optimizer.lr), else the nearest spelling. */

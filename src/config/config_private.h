@@ -14,6 +14,9 @@ Status config_doc_read(ConfigDoc *d, Config *c);
 /* The text of the top-level key `preset` and its place; both unchanged if there is none. */
 Status config_doc_preset(ConfigDoc *d, const char **name, char place[CONFIG_PLACE_BYTES]);
 
+/* Was this a setting, and is the value its default of then? */
+bool config_row_was(const char *name, const yaml_node_t *value);
+
 /* "section.key" to its row; a failure names the nearest row. `place` goes in front. */
 Status config_row_find(const char *place, const char *name, const ConfigRow **out);
 

@@ -171,6 +171,7 @@ static Status read_section(ConfigDoc *d, const char *section, const yaml_node_t 
         const ConfigRow *row = NULL;
         TRY(config_key_text(d, map, p, &key));
         (void)snprintf(name, sizeof name, "%s.%.*s", section, CONFIG_SHOWN_CHARS, key);
+        if (config_row_was(name, config_node(d, p->value))) continue;
         TRY(config_row_find(config_place(place, d, config_node(d, p->key)->start_mark), name,
                             &row));
         TRY(config_value_read(d, row, config_node(d, p->value), c));

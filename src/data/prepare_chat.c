@@ -35,7 +35,7 @@ static void read_messages(const Json *line, ChatMessage *m, int *n, char wrong[W
     (void)snprintf(wrong, WRONG_BYTES, "%lld messages, at most %d are possible", size,
                    CHAT_MESSAGES_MAX);
     if (size > CHAT_MESSAGES_MAX) return;
-    for (const Json *item = list->child; item != NULL; item = item->next) {
+    for (const Json *item = json_first(list); item != NULL; item = item->next) {
         m[count] = (ChatMessage){ text_of(item, "role"), text_of(item, "content") };
         (void)snprintf(wrong, WRONG_BYTES, "message %d has no text \"%s\"", count + 1,
                        m[count].role == NULL ? "role" : "content");

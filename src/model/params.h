@@ -51,7 +51,8 @@ static inline int buffer_state(ParamBuffer b) { return (int)b - (int)BUF_OPTIMIZ
 /* What a buffer holds of parameters under this rule. */
 BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b);
 
-/* Who holds a parameter: all ranks, a shard group, an expert-shard group. A layer's buckets stand
+/* Which group shards a parameter: none (all ranks hold it whole), the shard group, the expert-shard
+ * group. A layer's buckets stand
  * in this order. */
 typedef enum ShardGroup { SHARD_WHOLE, SHARD_DENSE, SHARD_EXPERT, SHARD_GROUPS } ShardGroup;
 
@@ -109,7 +110,7 @@ typedef struct Param {
     bool second; /* a copy: the layer belongs to another pipeline rank (LayerSpec.rank) */
 } Param;
 
-/* Elements, padding included. */
+/* Sums of elements (ParamSpaces.copies: of bytes), padding included. */
 typedef struct ParamSizes {
     int64_t flat, expert; /* the flat space; experts' share */
     int64_t whole;        /* the share of SHARD_WHOLE buckets */

@@ -33,7 +33,7 @@ static Status table_grow(ParamTable *t, Arena *a)
     return OK;
 }
 
-static bool matches(const char *pattern, const Param *p)
+static bool name_matches(const char *pattern, const Param *p)
 {
     return fnmatch(pattern, p->name, 0) == 0;
 }
@@ -41,7 +41,7 @@ static bool matches(const char *pattern, const Param *p)
 static bool is_frozen(const ModelSpec *s, const Param *p)
 {
     for (int i = 0; s->frozen != NULL && i < s->frozen->n; i++) {
-        if (matches(s->frozen->at[i], p)) return true;
+        if (name_matches(s->frozen->at[i], p)) return true;
     }
     return false;
 }
@@ -50,7 +50,7 @@ Status params_check_frozen(const ModelSpec *s, const ParamTable *t)
 {
     for (int i = 0; s->frozen != NULL && i < s->frozen->n; i++) {
         int at = 0;
-        while (at < t->n && !matches(s->frozen->at[i], &t->at[at])) at++;
+        while (at < t->n && !name_matches(s->frozen->at[i], &t->at[at])) at++;
         if (at < t->n) continue;
         return FAIL(ERR_ARG, "init.frozen: %s is the name of no parameter; the first of %d is %s",
                     s->frozen->at[i], t->n, t->at[0].name);
@@ -194,8 +194,9 @@ static bool in_bucket(const ModelSpec *s, const Param *p, const ParamBucket *k)
 /* Adds a parameter at an element of its bucket (or of BUF_STATE) to the matrix of its role. */
 static void add_to_matrix(ParamTable *t, const Param *p, int64_t at)
 {
-    Matrix *m = t->n_matrices > 0 ? &t->matrix[t->n_matrices - 1] : NULL;
-    if (m == NULL || m->layer != p->layer || m->role != p->role) {
+    assert(t->matrix != NULL);
+    Matrix *m = &t->matrix[t->n_matrices > 0 ? t->n_matrices - 1 : 0];
+    if (t->n_matrices == 0 || m->layer != p->layer || m->role != p->role) {
         m = &t->matrix[t->n_matrices++];
         *m = (Matrix){ .layer = p->layer,
                        .role = p->role,
@@ -291,28 +292,34 @@ void spaces_add(ParamSpaces *sum, const ParamSpaces *more)
     add_sizes(&sum->copies, &more->copies);
 }
 
-static Status place_params(ParamTable *t, const ModelSpec *s, Arena *a)
+/* The buckets of a layer, whose parameters are [first, end) of the table. */
+static Status place_layer(ParamTable *t, const ModelSpec *s, int first, int end, Arena *a)
 {
     const OptimizerDesc *rules[BUCKET_RULES];
+    ParamBucket k = { .layer = t->at[first].layer, .ranks = 1 };
+    ParamSpaces layer = { 0 };
     rules_in_order(s, rules);
+    for (int i = 0; i < BUCKET_RULES * SHARD_GROUPS; i++) {
+        int r = i / SHARD_GROUPS;
+        if (r > 0 && rules[r] == rules[r - 1]) continue;
+        k.rule = rules[r];
+        k.shard_group = (ShardGroup)(i % SHARD_GROUPS);
+        TRY(fill_bucket(t, s, first, end, k, &layer, a));
+    }
+    spaces_add(&t->spaces, &layer);
+    for (const Param *p = &t->at[first]; p < &t->at[end]; p++) {
+        if (p->first[BUF_STATE] >= 0) add_to_matrix(t, p, p->first[BUF_STATE]);
+    }
+    return OK;
+}
+
+static Status place_params(ParamTable *t, const ModelSpec *s, Arena *a)
+{
     TRY(ARENA_NEW(a, s->n_layers * BUCKET_RULES * SHARD_GROUPS, &t->bucket));
     TRY(ARENA_NEW(a, s->n_layers * ROLE_COUNT, &t->matrix));
     for (int i = 0, end = 0; i < t->n; i = end) {
-        ParamBucket k = { .layer = t->at[i].layer, .ranks = 1 };
-        ParamSpaces one = { 0 };
-        while (end < t->n && t->at[end].layer == k.layer) end++;
-        for (int r = 0; r < BUCKET_RULES; r++) {
-            if (r > 0 && rules[r] == rules[r - 1]) continue;
-            for (k.shard_group = 0; k.shard_group < SHARD_GROUPS; k.shard_group++) {
-                k.rule = rules[r];
-                TRY(fill_bucket(t, s, i, end, k, &one, a));
-            }
-        }
-        spaces_add(&t->spaces, &one);
-        for (; i < end; i++) {
-            const Param *p = &t->at[i];
-            if (p->first[BUF_STATE] >= 0) add_to_matrix(t, p, p->first[BUF_STATE]);
-        }
+        while (end < t->n && t->at[end].layer == t->at[i].layer) end++;
+        TRY(place_layer(t, s, i, end, a));
     }
     return OK;
 }
@@ -354,7 +361,7 @@ static void shard_buffers(const ModelSpec *s, ParamTable *t)
     t->elems[BUF_STATE] = aligned(t->elems[BUF_STATE]);
 }
 
-static bool holds(const ModelSpec *s, int layer, int rank)
+static bool rank_holds(const ModelSpec *s, int layer, int rank)
 {
     bool table = spec_shares_table(s) && layer_desc(s->layers[layer].kind)->begins;
     return layer_on(&s->layers[layer], rank) ||
@@ -368,7 +375,7 @@ Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Are
     if (shards != NULL) out->shards = *shards;
     ParamList list = { .table = out, .arena = a, .model = s, .rank = rank };
     for (int i = 0; i < s->n_layers; i++) {
-        if (!holds(s, i, rank)) continue;
+        if (!rank_holds(s, i, rank)) continue;
         list.layer = i;
         list.spec = &s->layers[i];
         TRY(layer_desc(s->layers[i].kind)->params(s, &s->layers[i], &list));

@@ -166,7 +166,7 @@ ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape)
     return chosen ? (ExchangeKind)c->moe_exchange : exchange_choose(shape);
 }
 
-static LayerSpec *append(ModelSpec *s, LayerKind kind, int block, unsigned recompute)
+static LayerSpec *append_layer(ModelSpec *s, LayerKind kind, int block, unsigned recompute)
 {
     LayerSpec *l = &s->layers[s->n_layers++];
     int depth = block >= s->blocks ? block - (int)s->blocks + 1 : 0;
@@ -180,12 +180,12 @@ static void add_block(ModelSpec *s, const Config *c, int block)
 {
     unsigned recompute = recompute_of(c, block);
     s->block_first[block] = s->n_layers;
-    if (block >= s->blocks) append(s, LAYER_NEXT, block, 0);
-    append(s, LAYER_ATTENTION, block, recompute)->as.attention = attention_of(c, block);
+    if (block >= s->blocks) append_layer(s, LAYER_NEXT, block, 0);
+    append_layer(s, LAYER_ATTENTION, block, recompute)->as.attention = attention_of(c, block);
     if (!config_has_experts(c, block)) {
-        append(s, LAYER_MLP, block, recompute)->as.ffn = c->model_ffn;
+        append_layer(s, LAYER_MLP, block, recompute)->as.ffn = c->model_ffn;
     } else {
-        LayerSpec *l = append(s, LAYER_MOE, block, recompute);
+        LayerSpec *l = append_layer(s, LAYER_MOE, block, recompute);
         l->as.moe = moe_of(c);
         l->load = s->n_moe++;
         s->experts = c->moe_experts;
@@ -232,10 +232,10 @@ Status spec_layers(const Config *c, Arena *a, ModelSpec *out)
     int blocks = (int)s.blocks + s.depths;
     TRY(ARENA_ZEROED(a, BLOCK_LAYERS_MAX * blocks + 2, &s.layers));
     TRY(ARENA_NEW(a, blocks + 1, &s.block_first));
-    append(&s, LAYER_EMBED, -1, 0);
+    append_layer(&s, LAYER_EMBED, -1, 0);
     for (int block = 0; block < blocks; block++) add_block(&s, c, block);
     s.block_first[blocks] = s.n_layers;
-    append(&s, LAYER_HEAD, -1, 0);
+    append_layer(&s, LAYER_HEAD, -1, 0);
     *out = s;
     return OK;
 }

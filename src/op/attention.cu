@@ -18,7 +18,7 @@
  */
 #include "op/pack.cuh"
 
-#include "op/attention_vendor.cuh"
+#include "gpu/fragment.cuh"
 
 extern "C" {
 #include "op/attention_pieces.h"

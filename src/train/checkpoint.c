@@ -9,9 +9,10 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* What became of an entry on a rank; the most on any rank is what became of it. */
+/* The state of an entry on a rank. The state of the entry is the highest of all ranks. */
 enum {
     ENTRY_UNKNOWN, /* no such parameter here */
     ENTRY_PART,    /* at most a part of it was wanted: its sum is not verified */
@@ -30,27 +31,46 @@ typedef struct Loading {
     int *param;                  /* which one an entry is of here; -1: none */
     int32_t *found;              /* of each entry */
     const ManifestEntry **chain; /* by (parameter, buffer): all of its entries; NULL: none */
-    int next;                    /* parameter expected next: a rank's entries come in table order */
+    const Param **by_name;       /* the table's parameters by rising name */
+    int next;                    /* expected next: a rank's entries come in table order */
 } Loading;
 
-static bool wanted(const Loading *l, const Param *p, ParamBuffer b)
+static bool is_wanted(const Loading *l, const Param *p, ParamBuffer b)
 {
     const Engine *e = l->e;
     if (!l->moments && buffer_is_optimizers(b)) return false;
     return p->first[b] >= 0 && e->params.memory.buffer[b].data != NULL;
 }
 
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp((*(const Param *const *)a)->name, (*(const Param *const *)b)->name);
+}
+
+static int name_against(const void *name, const void *param)
+{
+    return strcmp(name, (*(const Param *const *)param)->name);
+}
+
+static Status sort_names(Loading *l)
+{
+    const ParamTable *t = &l->e->params.table;
+    TRY(ARENA_NEW(l->scratch, t->n, &l->by_name));
+    for (int i = 0; i < t->n; i++) l->by_name[i] = &t->at[i];
+    qsort(l->by_name, (size_t)t->n, sizeof *l->by_name, compare_names);
+    return OK;
+}
+
+/* -1: this rank has no such parameter. */
 static int find_param(Loading *l, const char *name)
 {
     const ParamTable *t = &l->e->params.table;
-    for (int i = 0; i < t->n; i++) {
-        int at = (l->next + i) % t->n;
-        if (strcmp(t->at[at].name, name) == 0) {
-            l->next = at + 1;
-            return at;
-        }
-    }
-    return -1;
+    const Param *const *found = NULL;
+    if (l->next < t->n && strcmp(t->at[l->next].name, name) == 0) return l->next++;
+    found = bsearch(name, l->by_name, (size_t)t->n, sizeof *l->by_name, name_against);
+    if (found == NULL) return -1;
+    l->next = (int)(*found - t->at) + 1;
+    return l->next - 1;
 }
 
 static Status same_shape(const char *folder, const Param *p, const ManifestEntry *entry)
@@ -103,7 +123,7 @@ static Status match_entry(Loading *l, int64_t at)
     const ManifestEntry **chain = &l->chain[i * BUF_COUNT + (int)entry->buffer];
     entry->other = *chain;
     *chain = entry;
-    if (!wanted(l, p, entry->buffer)) return OK;
+    if (!is_wanted(l, p, entry->buffer)) return OK;
     ParamPiece piece = piece_of(l, p, entry->buffer);
     if (piece_common(in, &piece.in) < piece_elems(in)) l->found[at] = ENTRY_PART;
     return OK;
@@ -112,6 +132,7 @@ static Status match_entry(Loading *l, int64_t at)
 static Status match_entries(Loading *l)
 {
     TRY(manifest_read(l->folder, l->scratch, l->info, &l->entry, &l->n));
+    TRY(sort_names(l));
     TRY(ARENA_NEW(l->scratch, l->n, &l->param));
     TRY(ARENA_NEW(l->scratch, l->n, &l->found));
     TRY(ARENA_ZEROED(l->scratch, l->e->params.table.n * BUF_COUNT, &l->chain));
@@ -126,7 +147,7 @@ static bool of_modules(const Loading *l, const char *name, int64_t first, int64_
     return module >= first && module < end;
 }
 
-/* Nothing there that no rank knows, and every element of what is wanted here. */
+/* Fails if the checkpoint has a parameter that no rank knows, or lacks elements that this rank wants. */
 static Status check_complete(const Loading *l)
 {
     const ParamTable *t = &l->e->params.table;
@@ -142,7 +163,7 @@ static Status check_complete(const Loading *l)
         const Param *p = &t->at[i / CHECKPOINT_BUFFERS];
         ParamBuffer b = checkpoint_buffer(i % CHECKPOINT_BUFFERS);
         const ManifestEntry *chain = l->chain[(p - t->at) * BUF_COUNT + b];
-        if (!wanted(l, p, b) || of_modules(l, p->name, l->info->modules, here)) continue;
+        if (!is_wanted(l, p, b) || of_modules(l, p->name, l->info->modules, here)) continue;
         if (chain == NULL && buffer_is_optimizers(b)) {
             return FAIL(ERR_ARG,
                         "%s has no moments of %s, which was frozen there: take its init.frozen, or "
@@ -159,13 +180,13 @@ static Status check_complete(const Loading *l)
     return OK;
 }
 
-/* What this rank holds of an entry; and those that no rank wants whole are read once more, each by
- * one rank, for their sums. */
+/* Reads this rank's part of an entry. Entries that no rank reads completely are read again by one rank,
+ * which verifies the sum. */
 static Status load_entry(Loading *l, int64_t i)
 {
     const ManifestEntry *entry = &l->entry[i];
     const Param *p = l->param[i] < 0 ? NULL : &l->e->params.table.at[l->param[i]];
-    if (p != NULL && wanted(l, p, entry->buffer)) {
+    if (p != NULL && is_wanted(l, p, entry->buffer)) {
         ParamPiece piece = piece_of(l, p, entry->buffer);
         TRY(manifest_read_entry(l->e, l->folder, entry, &piece, l->scratch));
     }
@@ -190,7 +211,7 @@ static Status read_header(const Loading *l)
         l->folder);
 }
 
-static Status load(Loading *l)
+static Status load_checkpoint(Loading *l)
 {
     ArenaMark mark = arena_mark(l->scratch);
     TRY(agree_status(host_of(&l->e->params), read_header(l)));
@@ -212,7 +233,7 @@ Status checkpoint_load_init(Engine *e, const char *path, const CheckpointGate *g
     Loading l = {
         .e = e, .folder = path, .gate = gate, .moments = moments, .info = info, .scratch = scratch
     };
-    Status s = load(&l);
+    Status s = load_checkpoint(&l);
     /* they lay in the scratch that goes back now: see checkpoint_info */
     info->config = info->products = NULL;
     arena_release(l.scratch, mark);
@@ -230,7 +251,7 @@ Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out)
 }
 
 /* Rank 0 says it for all. */
-static bool damaged(Status s, const char *path, int rank)
+static bool is_damaged(Status s, const char *path, int rank)
 {
     char why[1024];
     if (s != ERR_FORMAT && s != ERR_IO && s != ERR_NUMERIC) return false;
@@ -242,7 +263,7 @@ static bool damaged(Status s, const char *path, int rank)
 }
 
 /* `last`: what the last one that was tried failed with. */
-static Status none(const char *run_dir, Status last)
+static Status no_checkpoint(const char *run_dir, Status last)
 {
     char why[1024] = "";
     if (last == ERR_NUMERIC) status_sentence(why, sizeof why);
@@ -262,11 +283,11 @@ Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGa
     for (Status s = OK;;) {
         int64_t step = n > 0 ? steps[--n] : -1;
         TRY(agree_first(host_of(&e->params), &step, sizeof step));
-        if (step < 0) return none(run_dir, s);
+        if (step < 0) return no_checkpoint(run_dir, s);
         TRY(folder_of_step(path, folder, step, ""));
         s = checkpoint_load_init(e, path, gate, true, scratch, info);
         if (s == OK) break;
-        if (!damaged(s, path, rank_of(&e->params))) return s;
+        if (!is_damaged(s, path, rank_of(&e->params))) return s;
     }
     log_info("resumed from %s: step %" PRId64 ", %" PRIu64 " sequences read", path, info->step,
              info->position);
@@ -274,7 +295,7 @@ Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGa
 }
 
 /* The newest with a whole manifest. */
-static Status newest(const char *run_dir, Arena *scratch, char path[FILE_PATH_MAX])
+static Status find_newest(const char *run_dir, Arena *scratch, char path[FILE_PATH_MAX])
 {
     char folder[FILE_PATH_MAX];
     int64_t steps[CHECKPOINT_STEPS_MAX];
@@ -285,9 +306,9 @@ static Status newest(const char *run_dir, Arena *scratch, char path[FILE_PATH_MA
         CheckpointInfo info;
         TRY(folder_of_step(path, folder, steps[--n], ""));
         Status s = checkpoint_info(path, scratch, &info);
-        if (s == OK || !damaged(s, path, 0)) return s;
+        if (s == OK || !is_damaged(s, path, 0)) return s;
     }
-    return none(run_dir, OK);
+    return no_checkpoint(run_dir, OK);
 }
 
 Status checkpoint_resolve(const char *path, Arena *scratch, char out[])
@@ -299,5 +320,5 @@ Status checkpoint_resolve(const char *path, Arena *scratch, char out[])
         return OK;
     }
     if (!file_exists(path)) return FAIL(ERR_IO, "%s: there is no such checkpoint", path);
-    return newest(path, scratch, out);
+    return find_newest(path, scratch, out);
 }

@@ -20,8 +20,8 @@ static const double PATIENCE_S = 1;
 
 /* What this rank writes. */
 
-/* Of ranks that hold the same elements the first one writes them: of replicas, of a group that
- * holds a bucket whole, of two stages with one table or with twins of layers. */
+/* Where several ranks hold the same elements, the first one writes them. These are replicas, groups that
+ * hold a bucket whole, and two stages with the same table or the same layers (DualPipe). */
 static bool writes(const EngineParams *w, const Param *p, ParamBuffer b)
 {
     const Mesh *m = w->shape->mesh;
@@ -262,7 +262,7 @@ Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
 
 /* Finishing. */
 
-static Status transfer(Comm *c, void *data, size_t bytes, int peer, bool sends)
+static Status transfer_lines(Comm *c, void *data, size_t bytes, int peer, bool sends)
 {
     const Tensor t = { data, DTYPE_U8, 1, { (int64_t)bytes } };
     CommRequest r = { 0 };
@@ -276,9 +276,9 @@ static Status take_lines(Checkpointer *k, int rank, Manifest *m, Status s)
     size_t bytes = 0;
     void *lines = NULL;
     ArenaMark mark = arena_mark(&k->arena);
-    TRY(transfer(host_of(&k->engine->params), &bytes, sizeof bytes, rank, false));
+    TRY(transfer_lines(host_of(&k->engine->params), &bytes, sizeof bytes, rank, false));
     TRY(arena_alloc(&k->arena, bytes, &lines));
-    if (bytes > 0) TRY(transfer(host_of(&k->engine->params), lines, bytes, rank, false));
+    if (bytes > 0) TRY(transfer_lines(host_of(&k->engine->params), lines, bytes, rank, false));
     if (s == OK) s = manifest_lines(m, lines, bytes);
     arena_release(&k->arena, mark);
     return s;
@@ -287,8 +287,9 @@ static Status take_lines(Checkpointer *k, int rank, Manifest *m, Status s)
 static Status give_lines(Checkpointer *k)
 {
     size_t bytes = k->lines.used;
-    TRY(transfer(host_of(&k->engine->params), &bytes, sizeof bytes, 0, true));
-    return bytes == 0 ? OK : transfer(host_of(&k->engine->params), k->lines.data, bytes, 0, true);
+    TRY(transfer_lines(host_of(&k->engine->params), &bytes, sizeof bytes, 0, true));
+    return bytes == 0 ? OK
+                      : transfer_lines(host_of(&k->engine->params), k->lines.data, bytes, 0, true);
 }
 
 static Status write_manifest(Checkpointer *k, const char *folder)
@@ -303,7 +304,7 @@ static Status write_manifest(Checkpointer *k, const char *folder)
 }
 
 /* All ranks' files are there: the folder becomes a checkpoint. */
-static Status conclude(Checkpointer *k)
+static Status commit_folder(Checkpointer *k)
 {
     char temp[FILE_PATH_MAX], folder[FILE_PATH_MAX];
     if (rank_of(&k->engine->params) > 0) return give_lines(k);
@@ -318,7 +319,7 @@ static Status conclude(Checkpointer *k)
 }
 
 /* Drop the oldest beyond `keep`. A folder that cannot be removed is no reason to stop training. */
-static void prune(Checkpointer *k)
+static void remove_oldest(Checkpointer *k)
 {
     while (k->n_steps > k->keep) {
         char folder[FILE_PATH_MAX];
@@ -334,21 +335,21 @@ static void prune(Checkpointer *k)
 
 /* Steps later than this one belong to a future that a resume from an older checkpoint abandoned
  * (damaged ones, as a rule): their folders stay, but no longer count. */
-static void remember(Checkpointer *k, int64_t step)
+static void note_step(Checkpointer *k, int64_t step)
 {
     while (k->n_steps > 0 && k->steps[k->n_steps - 1] >= step) k->n_steps--;
     k->steps[k->n_steps++] = step;
 }
 
-static Status finish(Checkpointer *k)
+static Status finish_save(Checkpointer *k)
 {
     k->pending = false;
     Status s = agree_status(host_of(&k->engine->params), worker_result(&k->writer));
-    if (s == OK) s = agree_status(host_of(&k->engine->params), conclude(k));
+    if (s == OK) s = agree_status(host_of(&k->engine->params), commit_folder(k));
     if (s != OK) return fail_save(k, s);
     arena_release(&k->arena, k->mark);
-    remember(k, k->info.step);
-    prune(k);
+    note_step(k, k->info.step);
+    remove_oldest(k);
     return OK;
 }
 
@@ -357,7 +358,7 @@ static Status finish_if_written(Checkpointer *k, double patience_s)
 {
     int32_t busy = !worker_wait(&k->writer, patience_s);
     TRY(agree_most(host_of(&k->engine->params), &busy, 1));
-    return busy ? OK : finish(k);
+    return busy ? OK : finish_save(k);
 }
 
 Status checkpoint_poll(Checkpointer *k) { return k->pending ? finish_if_written(k, 0) : OK; }

@@ -136,8 +136,8 @@ Status manifest_commit(Manifest *m)
 /* Reading. */
 
 /* The lines before the end line, after the end line has been found right to the byte. */
-static Status verify(const char *path, const char *text, size_t bytes, size_t *body_bytes,
-                     char sum[CHECKPOINT_SUM_BYTES])
+static Status verify_end(const char *path, const char *text, size_t bytes, size_t *body_bytes,
+                         char sum[CHECKPOINT_SUM_BYTES])
 {
     size_t body = bytes > 0 ? bytes - 1 : 0;
     while (body > 0 && text[body - 1] != '\n') body--;
@@ -289,7 +289,7 @@ Status manifest_parse(const char *path, char *text, size_t bytes, Arena *a, Chec
                       ManifestEntry **entries, int64_t *n)
 {
     size_t body = 0;
-    TRY(verify(path, text, bytes, &body, info->sum));
+    TRY(verify_end(path, text, bytes, &body, info->sum));
     if (entries != NULL) {
         *n = 0;
         TRY(ARENA_NEW(a, count_lines(text, body), entries));
@@ -304,8 +304,8 @@ Status manifest_parse(const char *path, char *text, size_t bytes, Arena *a, Chec
     return OK;
 }
 
-static Status overlap(const char *path, const ManifestEntry *a, const ManifestEntry *b,
-                      int64_t first)
+static Status fail_overlap(const char *path, const ManifestEntry *a, const ManifestEntry *b,
+                           int64_t first)
 {
     int64_t n = piece_run(&a->piece, piece_seek(&a->piece, first));
     int64_t m = piece_run(&b->piece, piece_seek(&b->piece, first));
@@ -331,7 +331,7 @@ Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int6
             int64_t change = piece_element(&e->piece, i);
             bool holds = change == at;
             if (holds) change += piece_run(&e->piece, i);
-            if (holds && holder != NULL) return overlap(path, holder, e, at);
+            if (holds && holder != NULL) return fail_overlap(path, holder, e, at);
             if (holds) holder = e;
             if (change < next) next = change;
         }

@@ -47,7 +47,7 @@ typedef struct ManifestEntry {
     const struct ManifestEntry *other; /* a reader's chain: an entry of the same tensor */
 } ManifestEntry;
 
-/* XXH3-128 of bytes that pass by piece by piece; taking it begins the next one. */
+/* XXH3-128 of a stream of bytes. Taking the sum begins the next one. */
 Status manifest_sum_new(Arena *a, void **out);
 void manifest_sum_add(void *sum, const void *bytes, size_t n);
 void manifest_sum_take(void *sum, char out[CHECKPOINT_SUM_BYTES]);
@@ -73,7 +73,7 @@ Status manifest_parse(const char *path, char *text, size_t bytes, Arena *a, Chec
 /* ERR_FORMAT: some elements of a tensor of so many are in no entry of a chain, or in two. */
 Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int64_t elems);
 
-/* A file of a checkpoint while it is written. */
+/* A shard file while it is written. */
 typedef struct ManifestShard {
     File file;
     Engine *engine; /* who has the elements; NULL: they lie in host memory */
@@ -82,20 +82,19 @@ typedef struct ManifestShard {
     Text *lines;
 } ManifestShard;
 
-/* Where in its file an entry begins that comes after so many bytes. */
+/* Aligned file offset of an entry that follows `bytes` bytes. */
 static inline uint64_t manifest_offset(uint64_t bytes)
 {
     return (bytes + CHECKPOINT_ALIGN - 1) / CHECKPOINT_ALIGN * CHECKPOINT_ALIGN;
 }
 
-/* An entry whose elements lie at `at`, behind those before it, and its line; offset and sum are set
- * here. ERR_NUMERIC: numbers.h. */
+/* Appends the entry's elements (at `at`) to the shard file and its line to the manifest. Sets the
+ * entry's offset and sum. ERR_NUMERIC: numbers.h. */
 Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *at);
 
-/* The elements that an entry and a piece have in common, to where that piece lies (data NULL: they
- * are only looked at); if they are all of the entry, their sum is verified. Moments are rounded, or widened, to the piece's type
- * where the entry has another. e NULL: `to` is in host
- * memory. ERR_NUMERIC: numbers.h. */
+/* Reads the elements that an entry and a piece have in common to where the piece lies; data NULL: only
+ * checks them. Verifies the sum if the piece has the whole entry. State buffers are rounded or widened
+ * to the piece's type. e NULL: `to` is in host memory. ERR_NUMERIC: numbers.h. */
 Status manifest_read_entry(Engine *e, const char *folder, const ManifestEntry *entry,
                            const ParamPiece *to, Arena *scratch);
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 /* NaN fails both comparisons. */
-static bool good(float x, float least) { return x >= least && x <= FLT_MAX; }
+static bool is_good(float x, float least) { return x >= least && x <= FLT_MAX; }
 
 /* n of them from number `first` on: where they lie, or widened into `room`. */
 static const float *as_f32(Numbers x, int64_t first, int64_t n, float *room)
@@ -26,9 +26,9 @@ int64_t numbers_bad(float least, Numbers x)
         int64_t n = x.n - first < BLOCK ? x.n - first : BLOCK;
         const float *v = as_f32(x, first, n, room);
         int bad = 0;
-        for (int64_t i = 0; i < n; i++) bad |= !good(v[i], least);
+        for (int64_t i = 0; i < n; i++) bad |= !is_good(v[i], least);
         for (int64_t i = 0; bad && i < n; i++) {
-            if (!good(v[i], least)) return first + i;
+            if (!is_good(v[i], least)) return first + i;
         }
     }
     return -1;

@@ -38,7 +38,7 @@ static MeshGroup group_of(const ParamBucket *k)
 }
 
 /* The number of members of a group. A counting run has no groups: there the shape says it. */
-static int64_t members(const EngineParams *w, MeshGroup g)
+static int64_t group_members(const EngineParams *w, MeshGroup g)
 {
     const Comm *c = w->groups->group[g];
     if (c != NULL) return c->size;
@@ -69,7 +69,7 @@ static bool on_two_stages(const EngineParams *w, const ParamBucket *k)
 
 /* Set-up. */
 
-static bool follows(const Tensor *a, const Tensor *b)
+static bool lies_behind(const Tensor *a, const Tensor *b)
 {
     return a->data == NULL ? b->data == NULL : tensor_at(a, tensor_elems(a)) == b->data;
 }
@@ -92,7 +92,7 @@ static void add_range(EngineParams *w, UpdateRange r)
     bool joined = last != NULL && last->rule == r.rule && !r.rule->whole_matrices &&
                   last->decay == r.decay && last->age == r.age;
     if (joined) tensors_of(last, grown);
-    for (int i = 0; i < RANGE_TENSORS && joined; i++) joined = follows(grown[i], more[i]);
+    for (int i = 0; i < RANGE_TENSORS && joined; i++) joined = lies_behind(grown[i], more[i]);
     if (!joined) {
         w->ranges[w->n_ranges++] = r;
         return;
@@ -145,7 +145,7 @@ static void add_norm(EngineParams *w, Tensor g)
 {
     Tensor *last = w->n_norms > 0 ? &w->norms[w->n_norms - 1] : NULL;
     assert(w->norms != NULL);
-    if (last != NULL && follows(last, &g))
+    if (last != NULL && lies_behind(last, &g))
         last->dim[0] += g.dim[0];
     else
         w->norms[w->n_norms++] = g;
@@ -233,7 +233,7 @@ Status shards_make(EngineParams *w)
 static Status run_collective(EngineParams *w, OpComm kind, MeshGroup group, int root, Tensor in,
                              Tensor out)
 {
-    int64_t ranks = members(w, group), n = tensor_elems(&in), m = tensor_elems(&out);
+    int64_t ranks = group_members(w, group), n = tensor_elems(&in), m = tensor_elems(&out);
     int64_t least = n < m ? n : m;
     if (ranks == 1 || least == 0) return OK;
     return exchange_collective(w->ex, (Collective){ .in = tensor_as2(&in, n / least, least),
@@ -296,7 +296,7 @@ static Status gather_buckets(EngineParams *w, int first, int end)
     return OK;
 }
 
-/* What no update changes stays where every rank has it whole. */
+/* Frozen weights that every rank holds whole need no gather: no update changes them. */
 Status shards_gather(EngineParams *w, int layer)
 {
     int first, all = params_layer(&w->table, layer, &first),
@@ -318,7 +318,7 @@ static Status fill_zero(EngineParams *w, float *first, const float *end)
     return w->ex->backend->fill(w->ex, first, 0, (size_t)(end - first) * sizeof *first);
 }
 
-/* Of experts only what lies behind their weights: biases, and what makes parts equal. */
+/* Of expert buckets only biases and padding: their weight gradients are overwritten. */
 static Status zero_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     static const ParamRole roles[] = { ROLE_EXPERT_GATE_UP, ROLE_EXPERT_DOWN };
@@ -366,7 +366,7 @@ Status shards_zero(EngineParams *w, int layer)
 
 /* Adds gradients over the group, in the type for that (bf16 or f32). The sum replaces `whole` if
  * gradients are replicated, else this rank's part of it. */
-static Status add_up(EngineParams *w, const ParamBucket *k, Tensor whole)
+static Status reduce_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     Tensor in = whole, part = bucket_part(k, whole), out = replicated(w, k) ? whole : part;
     bool low = w->memory.low.data != NULL && k->shard_group != SHARD_WHOLE;
@@ -379,7 +379,8 @@ static Status add_up(EngineParams *w, const ParamBucket *k, Tensor whole)
     return low && tensor_elems(&sum) > 0 ? cast(w->ex, (Cast){ sum, out }) : OK;
 }
 
-/* A place that passes over inputs alone have used still has another layer's gradients of experts. */
+/* After passes that make input gradients alone, a half of `gathered` still has the expert gradients
+ * of another layer: they are not reduced. */
 Status shards_reduce(EngineParams *w, int layer)
 {
     int first, end = trained_buckets(w, layer, &first);
@@ -389,7 +390,7 @@ Status shards_reduce(EngineParams *w, int layer)
         if (parts && (k->ranks == 1 || (k->shard_group == SHARD_EXPERT && !w->written[layer])))
             continue;
         Tensor whole = bucket_whole(&w->table, &w->memory, k, BUF_GRAD);
-        TRY(add_up(w, k, whole));
+        TRY(reduce_bucket(w, k, whole));
         Tensor part = bucket_part(k, whole);
         if (!parts || tensor_elems(&part) == 0) continue;
         TRY(add(w->ex, (Add){ part, bucket_own(&w->table, &w->memory, k, BUF_GRAD) }));

@@ -28,10 +28,10 @@ Status shards_make(EngineParams *w);
 
 /* Gathers a layer's weights from all ranks of their group. */
 Status shards_gather(EngineParams *w, int layer);
-/* Before a step: gradients become zero. Those of experts, most of all, are not touched: the first pass
- * over their layer writes them, and later ones add (e->params.written). */
+/* Before a step: sets gradients to zero. Expert weight gradients, which are most of them, stay as they
+ * are: the first pass over their layer overwrites them, and later ones add (EngineParams.written). */
 Status shards_begin(EngineParams *w);
-/* The same of the place in which a layer's gradients are made. */
+/* The same for the half of `gathered` in which a layer's gradients are made. */
 Status shards_zero(EngineParams *w, int layer);
 /* Adds a layer's gradients over the ranks of their group; sharded ones into this rank's shard. */
 Status shards_reduce(EngineParams *w, int layer);

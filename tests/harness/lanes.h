@@ -94,7 +94,7 @@ static inline Status lane_record(Exec *ex, Event *event, void *stream)
 {
     LaneRank *r = (LaneRank *)ex;
     LaneCall c = { .kind = CALL_RECORD, .stream = lane_stream_number(r, stream) };
-    event->value = (uint64_t)lane_call(r, c) + 1;
+    event->ns = (uint64_t)lane_call(r, c) + 1;
     return OK;
 }
 
@@ -103,8 +103,8 @@ static inline Status lane_wait(Exec *ex, const Event *event, void *stream)
 {
     LaneRank *r = (LaneRank *)ex;
     LaneCall c = { .kind = CALL_WAIT, .stream = lane_stream_number(r, stream) };
-    if (event->value == 0) return FAIL(ERR_ARG, "a wait for an event that nobody has recorded");
-    c.record = (int)event->value - 1;
+    if (event->ns == 0) return FAIL(ERR_ARG, "a wait for an event that nobody has recorded");
+    c.record = (int)event->ns - 1;
     (void)lane_call(r, c);
     return OK;
 }

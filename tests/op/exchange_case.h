@@ -30,7 +30,7 @@ typedef struct Traveller {
 } Traveller;
 
 typedef struct Collect {
-    Tensor mine, all, part, next, count;
+    Tensor mine, all, part, next, count, sent;
 } Collect;
 
 typedef struct Rank {

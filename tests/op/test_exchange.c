@@ -63,6 +63,8 @@ static void what_is_sent_is_what_others_need(void **state)
     CHECK_NEAR(op_desc(OP_COLLECTIVE)->cost(&s).comm_bytes, 3 * 8 * 12, 0);
     s.out = s.in, s.kind = COMM_SHIFT;
     CHECK_NEAR(op_desc(OP_COLLECTIVE)->cost(&s).comm_bytes, 4 * 8 * 12, 0);
+    s.kind = COMM_BROADCAST;
+    CHECK_NEAR(op_desc(OP_COLLECTIVE)->cost(&s).comm_bytes, 4 * 8 * 12, 0);
     s.kind = COMM_ALL_REDUCE;
     CHECK_NEAR(op_desc(OP_COLLECTIVE)->cost(&s).comm_bytes, 2 * 3 * 8 * 12, 0);
 }
@@ -109,6 +111,8 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     c.x = optest_normal(t, DTYPE_BF16, DIMS(RANKS * N, D));
     CHECK_FAILS(exchange_combine(&t->ex, c), ERR_ARG, "place is set, but with allgather every");
     g.kind = COMM_ALL_REDUCE;
+    CHECK_FAILS(exchange_collective(&t->ex, g), ERR_ARG, "in place");
+    g.kind = COMM_BROADCAST;
     CHECK_FAILS(exchange_collective(&t->ex, g), ERR_ARG, "in place");
     g.kind = COMM_ALL_GATHER, g.ranks = 3;
     CHECK_FAILS(exchange_collective(&t->ex, g), ERR_SHAPE, "collective: out");
@@ -532,6 +536,8 @@ static Status collect_all(Rank *r)
     a.in = c->mine, a.out = c->next, a.kind = COMM_SHIFT;
     TRY(exchange_collective(&r->t.ex, a));
     a.in = a.out = c->count, a.kind = COMM_ALL_REDUCE, a.group = GROUP_STAGE;
+    TRY(exchange_collective(&r->t.ex, a));
+    a.in = a.out = c->sent, a.kind = COMM_BROADCAST, a.root = (int)n - 1;
     return exchange_collective(&r->t.ex, a);
 }
 
@@ -547,8 +553,12 @@ static void collectives_are_those_of_their_names(void **state)
                                            .all = optest_poisoned(t, DTYPE_F32, DIMS(2 * ranks, 3)),
                                            .part = optest_poisoned(t, DTYPE_F32, DIMS(2, 3)),
                                            .next = optest_poisoned(t, DTYPE_F32, DIMS(2, 3)),
-                                           .count = optest_poisoned(t, DTYPE_I32, DIMS(1, 2)) };
-            for (int j = 0; j < 6; j++) optest_set(&w.rank[i].collect.mine, j, 10 * i + j);
+                                           .count = optest_poisoned(t, DTYPE_I32, DIMS(1, 2)),
+                                           .sent = optest_poisoned(t, DTYPE_F32, DIMS(2, 3)) };
+            for (int j = 0; j < 6; j++) {
+                optest_set(&w.rank[i].collect.mine, j, 10 * i + j);
+                optest_set(&w.rank[i].collect.sent, j, 20 * i + j);
+            }
             for (int j = 0; j < 2; j++) optest_set(&w.rank[i].collect.count, j, i + j);
         }
         world_run(&w);
@@ -560,6 +570,8 @@ static void collectives_are_those_of_their_names(void **state)
                 CHECK_NEAR(optest_get(&c->part, j % 6), ranks * (10 * i + j % 6), 0);
                 CHECK_NEAR(optest_get(&c->next, j % 6), 10 * ((i + 1) % ranks) + j % 6, 0);
             }
+            for (int j = 0; j < 6; j++)
+                CHECK_NEAR(optest_get(&c->sent, j), 20 * (ranks - 1) + j, 0);
             for (int j = 0; j < 2; j++)
                 CHECK_INT(optest_get(&c->count, j), ranks * (ranks - 1) / 2 + ranks * j);
         }

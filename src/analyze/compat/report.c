@@ -69,7 +69,7 @@ static Status take_work(const Report *r, bool all, TakesWork *takes, Report *out
 
 /* Makes the launchers and the work of operators as TraceLens counts them. Without a step,
  * kernels have operators only if the trace has any operator at all. */
-static Status prepare(Report *r)
+static Status prepare_report(Report *r)
 {
     static const PerfChoice how = { .rules = &compat_perf_rules, .idle = true, .mb = 1048576 };
     Report launched;
@@ -194,7 +194,7 @@ static Status make_sheet(const Sheet *s, Report *r, Table *t)
     static const Difference none = { 0 };
     const Difference *d = &none;
     Report other;
-    *t = (Table){ .name = s->name };
+    if (text_word_index(NOT_THEIRS, s->name) >= 0) return OK;
     for (size_t i = 0; i < sizeof DIFFERENCES / sizeof *DIFFERENCES; i++)
         if (DIFFERENCES[i].make == s->make) d = &DIFFERENCES[i];
     if (d->takes != NULL) TRY(take_work(r, d->all && r->o->step < 0, d->takes, &other));
@@ -204,13 +204,6 @@ static Status make_sheet(const Sheet *s, Report *r, Table *t)
 
 Status compat_tables(Report *r, Table *out, int *n)
 {
-    *n = 0;
-    TRY(prepare(r));
-    for (int i = 0; i < report_sheets_n; i++) {
-        const Sheet *s = &report_sheets[i];
-        if (!s->wanted(r) || text_word_index(NOT_THEIRS, s->name) >= 0) continue;
-        TRY(make_sheet(s, r, &out[*n]));
-        *n += out[*n].columns > 0; /* else the trace has nothing of it */
-    }
-    return OK;
+    TRY(prepare_report(r));
+    return report_sheets_by(r, make_sheet, out, n);
 }

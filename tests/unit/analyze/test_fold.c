@@ -76,6 +76,24 @@ static void groups_come_by_their_rows_and_skip_what_is_unknown(void **state)
     CHECK(isnan(table_at(&t, 1, 6)->number)); /* std of one */
 }
 
+/* "first" is the first row's cell, "known" the first that is not empty. */
+static void what_the_first_row_lacks_may_come_from_the_next(void **state)
+{
+    (void)state;
+    FoldRows rows = { .whole = { NAN, NAN } };
+    const Fold f = { .rows = "key|size",
+                     .keys = "key",
+                     .columns = "first=first size|known=known size" };
+    Table t = { .name = "sheet" };
+    CHECK_OK(table_init(&rows.t, "rows", f.rows, "", &arena));
+    CHECK_OK(TABLE_ROW(&rows.t, cell_text("a"), cell_none()));
+    CHECK_OK(TABLE_ROW(&rows.t, cell_text("a"), cell_whole(7)));
+    CHECK_OK(TABLE_ROW(&rows.t, cell_text("a"), cell_whole(8)));
+    CHECK_OK(fold_rows(&rows, &f, "", &arena, &t));
+    CHECK(table_at(&t, 0, 0)->type == CELL_NONE);
+    CHECK_INT(table_at(&t, 0, 1)->whole, 7);
+}
+
 /* Of all groups' rows where nothing is given, else of what is: 2 + 1 rows here, 40 there. */
 static void shares_are_of_the_whole_that_is_given(void **state)
 {
@@ -173,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(groups_come_by_their_sums),
         TEST(groups_come_by_their_rows_and_skip_what_is_unknown),
+        TEST(what_the_first_row_lacks_may_come_from_the_next),
         TEST(shares_are_of_the_whole_that_is_given),
         TEST(columns_that_a_table_lacks_are_left_out),
         TEST(groups_may_come_by_the_size_of_their_sums),

@@ -80,6 +80,18 @@ static void nothing_in_a_file_or_a_section_leaves_the_fallbacks(void **state)
     CHECK_INT(c.run_seed, 5);
 }
 
+/* Checkpoints of older versions have all settings of then. */
+static void a_setting_that_was_removed_may_have_its_old_default(void **state)
+{
+    (void)state;
+    Config c;
+    CHECK_OK(parse(&c, "comm:\n  null: []\n  timeout_s: 7\n"));
+    CHECK_NEAR(c.comm_timeout_s, 7, 0);
+    CHECK_FAILS(parse(&c, "comm:\n  null: [pp]\n"), ERR_ARG, "comm.null was removed after 0.9.0");
+    CHECK_FAILS(parse(&c, "comm:\n  null: 1\n"), ERR_ARG, "comm.null was removed after 0.9.0");
+    CHECK_FAILS(parse(&c, "comm:\n  nul: []\n"), ERR_ARG, "there is no setting comm.nul");
+}
+
 static void whole_numbers_may_have_an_exponent_and_keep_every_digit(void **state)
 {
     (void)state;
@@ -142,7 +154,8 @@ static void a_wrong_file_is_told_with_its_place(void **state)
         { "run:\n  trace_steps: 5\n", ERR_ARG, "run.trace_steps is 5, must be a list" },
         { "run:\n  trace_steps: [5, x]\n", ERR_ARG, "a.yaml:2:20: run.trace_steps is the text" },
         { "recompute:\n  pieces: [norms]\n", ERR_ARG, "\"norms\", must be one of norm|attn_up" },
-        { "moe:\n  buffers: exact\n", ERR_ARG, "moe.buffers=exact was removed after 0.9.0: take pooled" },
+        { "moe:\n  buffers: exact\n", ERR_ARG,
+          "moe.buffers=exact was removed after 0.9.0: take pooled" },
         { "search:\n  buffers: [exact]\n", ERR_ARG, "search.buffers=exact was removed" },
         { "run: 5\n", ERR_ARG, "a.yaml:1:6: run must be a mapping of names to values" },
         { "- 5\n", ERR_ARG, "a.yaml:1:1: the configuration must be a mapping" },
@@ -717,6 +730,7 @@ int main(void)
         TEST(every_field_has_its_fallback),
         TEST(sections_and_their_keys_are_read),
         TEST(nothing_in_a_file_or_a_section_leaves_the_fallbacks),
+        TEST(a_setting_that_was_removed_may_have_its_old_default),
         TEST(whole_numbers_may_have_an_exponent_and_keep_every_digit),
         TEST(a_failed_read_changes_nothing),
         TEST(a_wrong_file_is_told_with_its_place),

@@ -618,7 +618,9 @@ static void gradients_and_weights_travel_in_their_types(void **state)
     for (int low = 0; low < 2; low++) {
         const char *set[] = { "run.compute=bf16", "mesh.zero=1", "train.batch=64",
                               low ? "mesh.reduce=bf16" : "mesh.reduce=f32" };
-        const RankPrice rank = { .sum = { .all.flat = 1000, .trained.flat = 1000 } };
+        const RankPrice rank = { .sum.params = {
+                                     .of = { [BUF_WEIGHT].flat = 1000, [BUF_GRAD].flat = 1000 },
+                                     .copies.flat = 2000 } };
         const PriceEntry *e = NULL;
         GradientTimes t;
         Question q;

@@ -1,9 +1,10 @@
 /*
- * fragment: the product of bf16 tiles in shared memory that attention.cu is made of, a warp's piece of
- * it, on tensor cores through wmma. Not for products of whole matrices: those are blas.cu's.
+ * fragment: the product of two bf16 tiles in shared memory, a warp's piece of it, on matrix units. It is
+ * what attention.cu is made of; products of whole matrices are those of op/nv/. The interface is wmma;
+ * another vendor's (rocWMMA) has the same functions in a namespace of its own.
  */
-#ifndef OP_NV_FRAGMENT_CUH
-#define OP_NV_FRAGMENT_CUH
+#ifndef GPU_FRAGMENT_CUH
+#define GPU_FRAGMENT_CUH
 
 #include "gpu/lane.cuh"
 
