@@ -81,7 +81,7 @@ static uint64_t reclaimable_bytes(const char *folder, const GroupFiles *f)
 }
 
 /* available = limit - (used - page cache) + swap that the cgroup may still use. Lowers *out if this
- * cgroup allows subtract_to_zero. A limit above 2^63 is version 1's way to say "none". */
+ * cgroup allows less. A limit above 2^63 is version 1's way to say "none". */
 static void apply_group(const char *folder, const GroupFiles *f, uint64_t swap, HostMemory *out)
 {
     uint64_t limit, used, swap_limit, swap_used;
