@@ -1,3 +1,4 @@
+#include "op/exchange.h"
 #include "plan/price_private.h"
 
 #include "train/capacity.h"

@@ -1,3 +1,4 @@
+#include "op/exchange.h"
 #include "op/head.h"
 #include "plan/price_private.h"
 
