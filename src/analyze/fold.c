@@ -34,8 +34,10 @@ static const char WAYS[] =
 
 typedef struct Column {
     Way way;
-    int from; /* column of the rows; -1: none */
+    int from; /* column of the rows, or DESCRIBED + column of the description; -1: none */
 } Column;
+
+enum { DESCRIBED = 1 << 16 };
 
 typedef struct Folding {
     const Fold *f;
@@ -48,6 +50,7 @@ typedef struct Folding {
     double *value;    /* room for the numbers of a group */
     Summary *summary; /* by column of the rows, of the group that is written */
     bool *known;      /* by column of the rows: summary is there */
+    Table described;  /* one row: of the group that is written */
     Cell more[FOLD_MORE];
     int mores;
 } Folding;
@@ -68,8 +71,9 @@ static Status read_columns(Folding *fold, const char *word, int n, int64_t *room
         char text[16];
         const int length = (int)strcspn(way, ", |");
         (void)snprintf(text, sizeof text, "%.*s", length, way);
-        const Column column = { (Way)text_word_index(WAYS, text),
-                                table_column(&fold->rows->t, from) };
+        Column column = { (Way)text_word_index(WAYS, text), table_column(&fold->rows->t, from) };
+        const int told = column.from >= 0 ? -1 : table_column(&fold->described, from);
+        if (told >= 0) column.from = DESCRIBED + told;
         assert((int)column.way >= 0);
         assert(blank == NULL || column.from >= 0 || strchr("?+@", *word) != NULL);
         TRY(text_printf(names, "%s", fold->columns == 0 ? "" : "|"));
@@ -104,34 +108,12 @@ static Status start_table(Folding *fold, const char *without, Table *out)
 
 enum { KEY_WIDTH = 3 }; /* numbers of a cell: its type, and its value or its text's number */
 
-/* Texts of keys, each with its number. Most texts are pointers into the trace's strings, so that the
- * same pointer comes again and again: `known` saves looking at the text. */
-enum { TEXTS_KNOWN = 1 << 12 };
-typedef struct Texts {
-    Strings all;
-    struct KnownText {
-        const char *text;
-        uint32_t id;
-    } * known;
-} Texts;
-
-static Status number_text(Texts *t, const char *text, uint32_t *out)
-{
-    struct KnownText *k = &t->known[((uintptr_t)text >> 3) % TEXTS_KNOWN];
-    if (k->text != text) {
-        TRY(strings_id(&t->all, text, strlen(text), &k->id));
-        k->text = text;
-    }
-    *out = k->id;
-    return OK;
-}
-
 /* Texts are compared by what they say: two files may hold the same category as two literals. */
-static Status set_key(const Cell *c, Texts *texts, uint32_t key[KEY_WIDTH])
+static Status set_key(const Cell *c, Strings *texts, uint32_t key[KEY_WIDTH])
 {
     memset(key, 0, KEY_WIDTH * sizeof *key);
     key[0] = (uint32_t)c->type;
-    if (c->type == CELL_TEXT) return number_text(texts, c->text, &key[1]);
+    if (c->type == CELL_TEXT) return strings_id(texts, c->text, strlen(c->text), &key[1]);
     if (c->type == CELL_BOOL)
         key[1] = c->truth;
     else if (c->type != CELL_NONE)
@@ -139,7 +121,7 @@ static Status set_key(const Cell *c, Texts *texts, uint32_t key[KEY_WIDTH])
     return OK;
 }
 
-static Status set_keys(Folding *fold, Texts *texts, uint32_t **out, int *width)
+static Status set_keys(Folding *fold, Strings *texts, uint32_t **out, int *width)
 {
     const Table *t = &fold->rows->t;
     int at[32], keys = 0, n = 0;
@@ -165,11 +147,10 @@ static Status make_groups(Folding *fold)
     double *value = NULL;
     uint32_t *key = NULL;
     int width = 0;
-    Texts texts = { 0 };
-    TRY(ARENA_ZEROED(fold->scratch, TEXTS_KNOWN, &texts.known));
-    TRY(strings_init(&texts.all));
+    Strings texts = { 0 };
+    TRY(strings_init(&texts));
     Status s = set_keys(fold, &texts, &key, &width);
-    strings_free(&texts.all);
+    strings_free(&texts);
     TRY(s);
     if (fold->f->by != NULL) {
         const int by = table_column(t, fold->f->by);
@@ -230,19 +211,25 @@ static Cell number_cell(Folding *fold, Way way, const Summary *s)
     }
 }
 
+static const Cell *first_cell(const Folding *fold, const Column *c, uint32_t row)
+{
+    if (c->from >= DESCRIBED) return table_at(&fold->described, 0, c->from - DESCRIBED);
+    return table_at(&fold->rows->t, row, c->from);
+}
+
 static Status make_cell(Folding *fold, const Column *c, const uint32_t *row, int64_t n, Cell *out)
 {
     const Table *t = &fold->rows->t;
     const Summary *s = NULL;
     switch (c->way) {
     case WAY_N: *out = cell_whole(n); return OK;
-    case WAY_FIRST: *out = *table_at(t, *row, c->from); return OK;
+    case WAY_FIRST: *out = *first_cell(fold, c, *row); return OK;
     case WAY_KNOWN:
         for (int64_t i = 0; i < n && out->type == CELL_NONE; i++)
             *out = *table_at(t, row[i], c->from);
         return OK;
     case WAY_TUPLE:
-    case WAY_LIST: return python_cell(fold, table_at(t, *row, c->from), c->way == WAY_TUPLE, out);
+    case WAY_LIST: return python_cell(fold, first_cell(fold, c, *row), c->way == WAY_TUPLE, out);
     case WAY_MORE:
         if (fold->mores == 0) TRY(fold->f->more(fold->rows, row, n, fold->a, fold->more));
         *out = fold->more[fold->mores++];
@@ -261,6 +248,8 @@ Status fold_rows(FoldRows *rows, const Fold *f, const char *without, Arena *a, T
     const Table *t = &rows->t;
     Folding fold = { .f = f, .rows = rows, .a = a, .scratch = t->arena };
     if (f->optional && t->rows == 0) return OK;
+    if (f->described != NULL)
+        TRY(table_init(&fold.described, "description", f->described, "", t->arena));
     TRY(start_table(&fold, without, out));
     TRY(make_groups(&fold));
     TRY(ARENA_NEW(t->arena, t->rows + 1, &fold.value));
@@ -275,6 +264,8 @@ Status fold_rows(FoldRows *rows, const Fold *f, const char *without, Arena *a, T
         const uint32_t *row = groups_rows(&fold.g, k, &n);
         memset(fold.known, 0, (size_t)t->columns * sizeof *fold.known);
         fold.mores = 0;
+        fold.described.rows = 0;
+        if (f->describe != NULL) TRY(f->describe(rows, row[0], &fold.described));
         TRY(table_put(out, NULL, 0));
         for (int i = 0; i < fold.columns; i++) {
             Cell cell = cell_none();

@@ -23,6 +23,10 @@ typedef Status FoldMore(const FoldRows *rows, const uint32_t *row, int64_t n, Ar
 
 enum { FOLD_MORE = 4 };
 
+/* Puts the row of cells that describe row `row`: cells that only the first row of a group shows. To
+ * keep them in all rows would take most of the memory. */
+typedef Status FoldDescribe(const FoldRows *rows, uint32_t row, Table *out);
+
 /* `columns`: NAME=way COLUMN, with | between. A name may have table_init's marks before it. With a * in
  * the name there may be several ways with commas between: each is a column with the way for the *.
  * The ways:
@@ -39,6 +43,8 @@ typedef struct Fold {
     const char *by;   /* of these: groups with larger sums of it come first; NULL: with more rows */
     const char *columns;
     FoldMore *more;
+    const char *described; /* columns that `describe` fills; only first, tuple and list take them */
+    FoldDescribe *describe;
     bool magnitude; /* the signs of these sums do not count */
     bool optional;  /* without rows there is no table, rather than an empty one */
 } Fold;

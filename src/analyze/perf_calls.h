@@ -64,10 +64,13 @@ static inline Work perf_work_below(const Report *r, uint32_t event)
 /* The peaks of the GPU that the options name, else of the trace's. */
 Status perf_peaks(const Report *r, PerfPeaks *out);
 
-/* What a call comes to in `us`; NaN and NULL: not known. roofline: the least time in us that its
- * GPU needs by its data sheet; bound: COMPUTE_BOUND or MEMORY_BOUND. */
-#define PERF_RATE_ROWS "gflops|mb|intensity|tb|tflops|roofline|percent|bound|spec|us"
+/* What a call comes to in `us`; NaN and NULL: not known. */
+#define PERF_RATE_ROWS "tb|tflops|percent|us"
 void perf_put_rates(const PerfCalls *p, double flops, double bytes, const char *spec, double us,
                     Table *rows);
+/* What calls with equal work have in common. roofline: the least time in us that the GPU needs by
+ * its data sheet; bound: COMPUTE_BOUND or MEMORY_BOUND. */
+#define PERF_WORK_ROWS "gflops|mb|intensity|roofline|bound|spec"
+void perf_put_work(const PerfCalls *p, double flops, double bytes, const char *spec, Table *out);
 
 #endif

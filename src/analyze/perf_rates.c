@@ -61,9 +61,15 @@ void perf_put_rates(const PerfCalls *p, double flops, double bytes, const char *
     const double least = roofline_us(p, flops, bytes, spec, &bound);
     const double tb = us > 0 ? bytes / 1e12 / (us / 1e6) : (double)NAN;
     const double tflops = us > 0 ? flops / 1e9 / 1e3 / (us / 1e6) : (double)NAN;
-    TABLE_MORE(rows, cell_number(flops / 1e9), cell_number(bytes / p->how.mb),
-               cell_number(bytes > 0 ? flops / bytes : (double)NAN), cell_number(tb),
-               cell_number(tflops), cell_number(least),
-               cell_number(us > 0 ? least / us * 100 : (double)NAN), cell_text(bound),
-               cell_text(spec), cell_number(us));
+    TABLE_MORE(rows, cell_number(tb), cell_number(tflops),
+               cell_number(us > 0 ? least / us * 100 : (double)NAN), cell_number(us));
+}
+
+void perf_put_work(const PerfCalls *p, double flops, double bytes, const char *spec, Table *out)
+{
+    const char *bound = NULL;
+    const double least = roofline_us(p, flops, bytes, spec, &bound);
+    TABLE_MORE(out, cell_number(flops / 1e9), cell_number(bytes / p->how.mb),
+               cell_number(bytes > 0 ? flops / bytes : (double)NAN), cell_number(least),
+               cell_text(bound), cell_text(spec));
 }

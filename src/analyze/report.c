@@ -320,19 +320,17 @@ Status sheet_columns(const Report *r, const char *columns, Table *out)
     return table_init(out, out->name, columns, left_out(r, marks), r->arena);
 }
 
-/* The rows are given back when the sheet is made; a caller that makes many sheets lends the memory. */
+/* The rows have an arena of their own, which is given back when the sheet is made. */
 Status report_fold(Report *r, const Fold *f, FillRows *fill, void *state, Table *out)
 {
     FoldRows rows = { .whole = { NAN, NAN }, .state = state };
-    Arena own = { 0 }, *room = r->rows == NULL ? &own : r->rows;
+    Arena room = { 0 };
     char marks[3];
-    if (r->rows == NULL) TRY(arena_init(&own, "rows of a sheet", MEM_HOST, (size_t)64 << 30));
-    ArenaMark mark = arena_mark(room);
-    Status s = table_init(&rows.t, "rows", f->rows, "", room);
+    TRY(arena_init(&room, "rows of a sheet", MEM_HOST, (size_t)64 << 30));
+    Status s = table_init(&rows.t, "rows", f->rows, "", &room);
     if (s == OK) s = fill(r, &rows);
     if (s == OK) s = fold_rows(&rows, f, left_out(r, marks), r->arena, out);
-    arena_release(room, mark);
-    arena_free(&own);
+    arena_free(&room);
     return s;
 }
 
@@ -343,43 +341,43 @@ static Cell label_of(const Report *r, uint32_t text)
 
 Status report_put_call(const Report *r, const Launcher *l, uint32_t kernel, Table *rows)
 {
-    static const OpArgs none = { 0 };
     static const Track nowhere = { 0 };
     const Events *e = r->e;
     const bool loose = l->event == EVENT_NONE;
     const Track *t = loose ? &nowhere : &e->tracks[e->track[l->event]];
-    const OpArgs *args = l->args == EVENT_NONE ? &none : &e->args[l->args];
-    const uint32_t text[] = { args->dims, args->types, args->strides, args->concrete };
-    const char *alone = kernel == EVENT_NONE ? NULL : event_name(e, kernel);
-    TRY(TABLE_ROW(rows, cell_text(loose ? "(unlinked)" : event_name(e, l->event)), cell_bool(loose),
-                  cell_text(l->category), cell_count(l->args == EVENT_NONE ? -1 : (int64_t)l->args),
-                  label_of(r, t->process_name), label_of(r, t->process_label),
-                  label_of(r, t->thread_name), cell_bool(l->recompute && r->o->recompute),
-                  cell_text(alone)));
-    for (int i = 0; i < 4; i++) TABLE_MORE(rows, cell_text(strings_text(&e->strings, text[i])));
-    TABLE_MORE(rows, cell_whole(e->index[kernel == EVENT_NONE ? l->event : kernel]));
-    return OK;
+    return TABLE_ROW(rows, cell_text(loose ? "(unlinked)" : event_name(e, l->event)),
+                     cell_bool(loose), cell_text(l->category),
+                     cell_count(l->args == EVENT_NONE ? -1 : (int64_t)l->args),
+                     label_of(r, t->process_name), label_of(r, t->process_label),
+                     label_of(r, t->thread_name), cell_bool(l->recompute && r->o->recompute),
+                     cell_text(kernel == EVENT_NONE ? NULL : event_name(e, kernel)));
+}
+
+Status report_put_rest(const Report *r, const Launcher *l, uint32_t kernel, Table *out)
+{
+    static const OpArgs none = { 0 };
+    const Strings *s = &r->e->strings;
+    const OpArgs *args = l->args == EVENT_NONE ? &none : &r->e->args[l->args];
+    return TABLE_ROW(
+        out, cell_text(strings_text(s, args->dims)), cell_text(strings_text(s, args->types)),
+        cell_text(strings_text(s, args->strides)), cell_text(strings_text(s, args->concrete)),
+        cell_whole(r->e->index[kernel == EVENT_NONE ? l->event : kernel]));
 }
 
 Status report_sheets_by(Report *r, MakeOne *make, Table *out, int *n)
 {
-    Arena rows = { 0 };
-    Status s = arena_init(&rows, "rows of sheets", MEM_HOST, (size_t)64 << 30);
     *n = 0;
-    r->rows = &rows;
     assert(report_sheets_n <= REPORT_SHEETS_MOST);
-    for (int i = 0; i < report_sheets_n && s == OK; i++) {
+    for (int i = 0; i < report_sheets_n; i++) {
         Table *t = &out[*n];
         if (!report_sheets[i].wanted(r)) continue;
         *t = (Table){ .name = report_sheets[i].name };
-        s = make(&report_sheets[i], r, t);
-        if (s != OK || t->columns == 0) continue; /* the trace has nothing of it */
-        s = table_drop(t, REPORT_HIDDEN);
+        TRY(make(&report_sheets[i], r, t));
+        if (t->columns == 0) continue; /* the trace has nothing of it */
+        TRY(table_drop(t, REPORT_HIDDEN));
         *n += 1;
     }
-    r->rows = NULL;
-    arena_free(&rows);
-    return s;
+    return OK;
 }
 
 static Status make_own(const Sheet *s, Report *r, Table *out) { return s->make(r, out); }

@@ -42,7 +42,6 @@ typedef struct Report {
     const Tree *tree;
     const ReportOptions *o;
     Arena *arena;
-    Arena *rows; /* for the rows of sheets that are folded; NULL: each sheet has its own */
     uint8_t *bucket, *sync; /* caches by name: Bucket + 1; 1 + whether the host waits in it */
     struct KnownCategory *known;
     struct PerfCalls *perf; /* perf_calls.h, made on demand */
@@ -146,12 +145,13 @@ Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out);
  * loose: the launch is not in the trace. args: the number of its arguments among those of the
  * trace. again: it runs inside recomputation. uid: its place in the file. */
 #define CALL_KEYS "name|loose|category|args|process|label|thread|again|kernel"
-#define CALL_ROWS CALL_KEYS "|dims|types|strides|concrete|uid"
+#define CALL_REST "dims|types|strides|concrete|uid"
 #define CALL_COLUMNS                                                                               \
     "op category=first category|process_name=first process|process_label=first label|"             \
     "thread_name=first thread|Input Dims=tuple dims|Input type=tuple types|"                       \
     "Input Strides=tuple strides|Concrete Inputs=tuple concrete|?is_recompute=first again"
 Status report_put_call(const Report *r, const Launcher *l, uint32_t kernel, Table *rows);
+Status report_put_rest(const Report *r, const Launcher *l, uint32_t kernel, Table *out);
 /* The union of these events' times, us. */
 Status report_busy(const Report *r, const uint32_t *gpu, int64_t n, double *out);
 

@@ -12,16 +12,21 @@ enum { CATEGORIES_MOST = 128, SHORT_NAME = 64 };
 
 /* ---- rows: launchers ---- */
 
-#define LAUNCHER_ROWS CALL_ROWS "|direct|subtree|launcher"
+#define LAUNCHER_ROWS CALL_KEYS "|direct|subtree"
+
+/* The first piece of work that stands for a launcher that is not in the trace. */
+static uint32_t alone_of(const Report *r, const Launcher *l)
+{
+    return l->event == EVENT_NONE ? r->own[l->first] : EVENT_NONE;
+}
 
 static Status fill_launchers(Report *r, FoldRows *rows)
 {
     rows->whole[1] = r->total_us;
     for (int64_t i = 0; i < r->launchers; i++) {
         const Launcher *l = &r->launcher[i];
-        const uint32_t alone = l->event == EVENT_NONE ? r->own[l->first] : EVENT_NONE;
-        TRY(report_put_call(r, l, alone, &rows->t));
-        TABLE_MORE(&rows->t, cell_number(l->direct_us), cell_number(l->subtree_us), cell_whole(i));
+        TRY(report_put_call(r, l, alone_of(r, l), &rows->t));
+        TABLE_MORE(&rows->t, cell_number(l->direct_us), cell_number(l->subtree_us));
     }
     return OK;
 }
@@ -169,14 +174,20 @@ static Status launcher_details(const FoldRows *rows, const uint32_t *row, int64_
                                Cell *out)
 {
     const Report *r = rows->state;
-    const int column = table_column(&rows->t, "launcher");
     Work *call = NULL;
     TRY(ARENA_NEW(a, n, &call));
     for (int64_t i = 0; i < n; i++) {
-        const Launcher *l = &r->launcher[table_at(&rows->t, row[i], column)->whole];
+        const Launcher *l = &r->launcher[row[i]];
         call[i] = (Work){ r->own + l->first, l->n };
     }
     return report_details(r, call, n, &out[0], &out[1]);
+}
+
+static Status describe_launcher(const FoldRows *rows, uint32_t row, Table *out)
+{
+    const Report *r = rows->state;
+    const Launcher *l = &r->launcher[row];
+    return report_put_rest(r, l, alone_of(r, l), out);
 }
 
 #define BOTH(way)                                                                                  \
@@ -196,6 +207,8 @@ Status sheet_ops_unique_args(Report *r, Table *out)
                                                    "details=more|Percentage (%)=share0 direct|"
                                                    "Cumulative Percentage (%)=upto0 direct|Percent "
                                                    "of total time (%)=share1 direct",
-                               .more = launcher_details };
+                               .more = launcher_details,
+                               .described = CALL_REST,
+                               .describe = describe_launcher };
     return report_fold(r, &fold, fill_launchers, r, out);
 }

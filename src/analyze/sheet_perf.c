@@ -133,19 +133,34 @@ static Cell param_cell(const Listed *l, const Perf *p, int k)
     return l->real[k] && c.type == CELL_WHOLE ? cell_number((double)c.whole) : c;
 }
 
+static Launcher call_of(const Report *r, const Listed *l, int64_t i)
+{
+    const uint32_t event = l->p->call[l->call[i]].event;
+    const bool again = r->tree->recompute != NULL && r->tree->recompute[event];
+    return (Launcher){ event, .args = event_args(r->e, event), .recompute = again };
+}
+
 static Status fill_calls(Report *r, FoldRows *rows)
 {
     const Listed *l = rows->state;
     for (int64_t i = 0; i < l->n; i++) {
-        const PerfCall *c = &l->p->call[l->call[i]];
+        const Launcher call = call_of(r, l, i);
         const Perf *p = perf_of(l, i);
-        const bool again = r->tree->recompute != NULL && r->tree->recompute[c->event];
-        const Launcher call = { c->event, .args = event_args(r->e, c->event), .recompute = again };
         TRY(report_put_call(r, &call, EVENT_NONE, &rows->t));
-        TABLE_MORE(&rows->t, cell_whole(i), cell_whole(l->p->row[c->row].params));
+        TABLE_MORE(&rows->t, cell_whole(l->p->row[l->p->call[l->call[i]].row].params));
         perf_put_rates(l->p, flops_of(l, p), bytes_of(l, p), p->spec, l->us[i], &rows->t);
-        for (int k = 0; k < l->names; k++) TABLE_MORE(&rows->t, param_cell(l, p, k));
     }
+    return OK;
+}
+
+static Status describe_call(const FoldRows *rows, uint32_t row, Table *out)
+{
+    const Listed *l = rows->state;
+    const Launcher call = call_of(l->r, l, row);
+    const Perf *p = perf_of(l, row);
+    TRY(report_put_rest(l->r, &call, EVENT_NONE, out));
+    perf_put_work(l->p, flops_of(l, p), bytes_of(l, p), p->spec, out);
+    for (int k = 0; k < l->names; k++) TABLE_MORE(out, param_cell(l, p, k));
     return OK;
 }
 
@@ -188,12 +203,14 @@ Status sheet_perf(Report *r, Table *out)
         "Concrete Inputs_first=list concrete|Kernel Time (µs)_*=mean,median,std,min,max,sum us|"
         "name_count=n|UID_first=first uid"));
     TRY(text_init(&names, r->arena));
-    TRY(text_printf(&names, "%s", CALL_ROWS "|call|params|" PERF_RATE_ROWS));
+    TRY(text_printf(&names, "%s", CALL_REST "|" PERF_WORK_ROWS));
     for (int i = 0; i < l.names; i++) TRY(text_printf(&names, "|param %s", l.name[i]));
-    const Fold fold = { .rows = names.data,
+    const Fold fold = { .rows = CALL_KEYS "|params|" PERF_RATE_ROWS,
                         .keys = "name|params|again",
                         .by = "us",
                         .columns = columns.data,
-                        .more = call_details };
+                        .more = call_details,
+                        .described = names.data,
+                        .describe = describe_call };
     return report_fold(r, &fold, fill_calls, &l, out);
 }

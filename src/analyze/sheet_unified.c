@@ -157,23 +157,20 @@ static Status fill_entries(Report *r, FoldRows *rows)
     for (int64_t i = 0; i < u->n; i++) {
         const Entry *x = &u->entry[i];
         const Launcher l = launcher_of(u, x);
-        const bool alone = x->kernel != EVENT_NONE;
         double flops, bytes, us = 0;
         const PerfRow *p = work_of(u, x, &flops, &bytes);
         TRY(report_busy(r, x->work.gpu, x->work.n, &us));
         rows->whole[0] += us;
         TRY(report_put_call(r, &l, x->kernel, &rows->t));
-        TABLE_MORE(&rows->t, alone ? cell_whole(i - u->operators) : cell_none(),
-                   cell_number(x->event == EVENT_NONE ? (double)NAN : r->e->dur[x->event]),
-                   cell_text(p == NULL ? NULL : p->text), cell_bool(p != NULL));
+        TABLE_MORE(&rows->t,
+                   cell_number(x->event == EVENT_NONE ? (double)NAN : r->e->dur[x->event]));
         perf_put_rates(u->p, flops, bytes, p == NULL ? NULL : p->p.spec, us, &rows->t);
     }
     return OK;
 }
 
 /* The entry's name, and its kernels by their place. */
-static Status describe_entry(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a,
-                             Cell *out)
+static Status name_entry(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a, Cell *out)
 {
     const Unified *u = rows->state;
     const Entry *x = &u->entry[row[0]];
@@ -190,10 +187,24 @@ static Status describe_entry(const FoldRows *rows, const uint32_t *row, int64_t 
     return report_details(u->r, work, n, &out[1], &out[2]);
 }
 
+static Status describe_entry(const FoldRows *rows, uint32_t row, Table *out)
+{
+    const Unified *u = rows->state;
+    const Entry *x = &u->entry[row];
+    const Launcher l = launcher_of(u, x);
+    double flops, bytes;
+    const PerfRow *p = work_of(u, x, &flops, &bytes);
+    TRY(report_put_rest(u->r, &l, x->kernel, out));
+    TABLE_MORE(out, x->kernel == EVENT_NONE ? cell_none() : cell_whole((int64_t)row - u->operators),
+               cell_text(p == NULL ? NULL : p->text), cell_bool(p != NULL));
+    perf_put_work(u->p, flops, bytes, p == NULL ? NULL : p->p.spec, out);
+    return OK;
+}
+
 Status sheet_unified(Report *r, Table *out)
 {
     static const Fold fold = {
-        .rows = CALL_ROWS "|nth kernel|host|params|model|" PERF_RATE_ROWS,
+        .rows = CALL_KEYS "|host|" PERF_RATE_ROWS,
         .keys = CALL_KEYS,
         .by = "us",
         .columns =
@@ -208,7 +219,9 @@ Status sheet_unified(Report *r, Table *out)
             "Pct Roofline_*=mean,median,std,min,max percent|kernel_details_summary=more|"
             "trunc_kernel_details=more|perf_params=first params|has_perf_model=first model|"
             "Percentage (%)=share0 us|Cumulative Percentage (%)=upto0 us|.kernel=first nth kernel",
-        .more = describe_entry
+        .more = name_entry,
+        .described = CALL_REST "|nth kernel|params|model|" PERF_WORK_ROWS,
+        .describe = describe_entry
     };
     Unified u = { .r = r };
     TRY(perf_calls(r, &u.p));

@@ -78,12 +78,6 @@ static int by_size(const void *a, const void *b)
 
 void bench_sort(double *v, int64_t n) { qsort(v, (size_t)n, sizeof *v, by_size); }
 
-double bench_median(double *v, int64_t n)
-{
-    bench_sort(v, n);
-    return (v[(n - 1) / 2] + v[n / 2]) / 2;
-}
-
 Status bench_runner_time(BenchRunner *r, const BenchLoop *loop, double *seconds)
 {
     const Backend *backend = r->ex.backend;
@@ -102,7 +96,8 @@ Status bench_runner_time(BenchRunner *r, const BenchLoop *loop, double *seconds)
     TRY(backend->sync(&r->ex));
     for (int64_t i = 0; i < loop->runs; i++)
         TRY(streams->elapsed_s(&r->ex, &r->mark[2 * i], &r->mark[2 * i + 1], &each[i]));
-    *seconds = bench_median(each, loop->runs);
+    bench_sort(each, loop->runs);
+    *seconds = (each[(loop->runs - 1) / 2] + each[loop->runs / 2]) / 2;
     return OK;
 }
 

@@ -36,8 +36,7 @@ typedef struct BenchLoop {
 
 Status bench_runner_time(BenchRunner *r, const BenchLoop *loop, double *seconds);
 
-void bench_sort(double *v, int64_t n);     /* rising: for medians and percentiles */
-double bench_median(double *v, int64_t n); /* sorts */
+void bench_sort(double *v, int64_t n); /* rising: for medians and percentiles */
 
 /* The GPU's name, or how many threads. */
 Status bench_machine(const Config *c, char out[GPU_NAME_MAX]);

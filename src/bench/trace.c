@@ -8,8 +8,6 @@
 #include "base/clock.h"
 #include "base/host_memory.h"
 
-#include <stdlib.h>
-
 typedef struct Timed {
     const char *path;
     Arena *arena;
@@ -86,12 +84,6 @@ static const struct {
     { "whole report", 2, whole_report },
 };
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static Status time_part(Timed *t, Status (*run)(Timed *), int64_t steps, double *seconds)
 {
     for (int64_t i = 0; i < steps; i++) {
@@ -101,7 +93,7 @@ static Status time_part(Timed *t, Status (*run)(Timed *), int64_t steps, double 
         seconds[i] = clock_s() - begin;
         arena_release(t->arena, mark);
     }
-    qsort(seconds, (size_t)steps, sizeof *seconds, by_size);
+    sort_numbers(seconds, steps);
     return OK;
 }
 

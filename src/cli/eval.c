@@ -82,7 +82,7 @@ static Status eval_with(Engine *e, Config *c, const char *path, const char *docu
     evaluator.bar = &bar;
     progress_begin(&bar);
     if (documents != NULL) TRY(eval_documents(&evaluator, *loader, a));
-    TRY(eval_run(&evaluator, e, *loader, INT64_MAX / 2, info.step, &v));
+    TRY(eval_run(&evaluator, *loader, INT64_MAX / 2, info.step, &v));
     progress_end(&bar);
     if (documents != NULL) TRY(write_documents(&evaluator, *loader, documents, a));
     return print_eval(&v, *loader, out);

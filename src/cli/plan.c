@@ -286,7 +286,7 @@ Status cli_plan(int argc, char **argv)
           .help = "describe the GPU by a file instead; needs --gpus" },
         { "--gpus", OPTION_INT, &c.gpus, "N", .help = "number of GPUs", .min = 1, .max = 1e8 },
         { "--stack", OPTION_TEXT, &c.stack, "NAME",
-          .help = "switchyard, primus, torchtitan or a file; primus,deepep=0 sets an option" },
+          .help = "switchyard, primus or torchtitan; primus,deepep=0 sets an option" },
         { "--formula", OPTION_TEXT, &c.formula, "NAME",
           .help = "add Primus' own formula: primus-head, primus-docs or primus-chart" },
         { "--search", OPTION_FLAG, &c.question.search, NULL, .help = "search for the best layout" },

@@ -3,7 +3,7 @@
  * planner are loops over it.
  *
  * Names and shapes are those of Hugging Face's files (DeepSeek's for MLA and MoE), (out, in). All
- * trained parameters lie one after the other in a flat space, at the same place for each buffer:
+ * trained parameters lie one after the other in a flat space, at the same offset for each buffer:
  * weights as compute reads them, f32 gradients, f32 main weights, and the optimizer's state buffers
  * (f32 or bf16).
  * Parameters of one role in one layer (gate and up; q_a and kv_a; the experts) lie without a gap,
@@ -223,7 +223,7 @@ static inline const OptimizerDesc *param_bucket_rule(const ParamTable *t, const 
 }
 ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m, ParamBuffer b);
 
-/* Initial main weights of a parameter: the n from place i on in a piece of it. Each is a function
+/* Initial main weights of a parameter: n elements from offset i of a piece of it. Each is a function
  * of the seed, the name and the element alone. */
 void param_fill(const Param *p, uint64_t seed, const Piece *in, int64_t i, int64_t n, float *out);
 

@@ -16,7 +16,7 @@ int64_t piece_seek(const Piece *p, int64_t element)
     return row * p->n + (column < p->n ? column : p->n);
 }
 
-/* The next run of elements that lies in both pieces, from places a and b on. The piece whose
+/* The next run of elements that lies in both pieces, from offsets a and b on. The piece whose
  * element comes first seeks the other's element, until both are at the same one. */
 static bool next_common(const Piece *a, const Piece *b, PieceSpan *run)
 {

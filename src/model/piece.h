@@ -4,7 +4,9 @@
  * A piece is `rows` runs of n elements, each `stride` behind the one before. A range of whole rows
  * is one run. Columns [c, c + n) of a matrix are one run a row: { c, n, columns, rows }. The
  * elements of a piece are numbered in the order of the tensor; memory and files hold them in that
- * order without gaps, so element i of a piece is at place i.
+ * order without gaps, so element i of a piece has offset i.
+ *
+ * Not here: which piece a rank holds of a parameter (params.h: param_piece).
  */
 #ifndef MODEL_PIECE_H
 #define MODEL_PIECE_H
@@ -32,15 +34,15 @@ static inline int64_t piece_element(const Piece *p, int64_t i)
     return p->first + i / p->n * p->stride + i % p->n;
 }
 
-/* Place of the piece's first element that is `element` of the tensor or comes after it; the number
+/* Offset of the piece's first element that is `element` of the tensor or comes after it; the number
  * of elements in the piece if there is none. */
 int64_t piece_seek(const Piece *p, int64_t element);
 
-/* Elements from place i to the end of its run. */
+/* Elements from offset i to the end of its run. */
 static inline int64_t piece_run(const Piece *p, int64_t i) { return p->n - i % p->n; }
 
-/* A span that two pieces have in common: n elements that lie from place a on in the first piece and
- * from place b on in the second. piece_meet steps from a zeroed span through all spans in the order
+/* A span that two pieces have in common: n elements from offset a of the first piece and from
+ * offset b of the second. piece_meet steps from a zeroed span through all spans in the order
  * of the tensor; it returns false after the last. */
 typedef struct PieceSpan {
     int64_t a, b, n;

@@ -24,7 +24,7 @@ extern "C" {
 
 /* A grouped product, launched in the one of n tile shapes that is on record (choices.h), or else in
  * the first. While tuning, one without a record is timed in all of them; what it adds to is then
- * added to more than once, as by blas_run. */
+ * added to more than once. */
 typedef Status GroupedLaunch(struct Exec *ex, const char *op, const void *product);
 Status grouped_run(struct Exec *ex, const char *op, const ChoiceKey *key, const int *shape,
                    GroupedLaunch *const *launch, int n, const void *product);

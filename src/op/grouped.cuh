@@ -51,7 +51,8 @@ enum {
     PITCH = TILE + 4 /* floats from row to row there: rows begin in different banks */
 };
 
-typedef enum Kernel { KERNEL_PLAIN, KERNEL_MMA, KERNEL_HOPPER } Kernel;
+/* The plain kernel, and two that a vendor may have (grouped_vendor.cuh). */
+typedef enum Kernel { KERNEL_PLAIN, KERNEL_VENDOR_1, KERNEL_VENDOR_2 } Kernel;
 
 /* The types of a product's operands and of the rows that it writes, and which kernel multiplies.
  * INDEX: an operand's rows may be named by an index; on Hopper they are. */

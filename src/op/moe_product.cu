@@ -425,17 +425,11 @@ template <Kernel KERNEL> static Status product(struct Exec *ex, const void *call
     }
 }
 
-extern "C" Status moe_product_hopper(struct Exec *ex, const void *call)
-{
-    return product<KERNEL_HOPPER>(ex, call);
-}
-
-extern "C" Status moe_product_mma(struct Exec *ex, const void *call)
-{
-    return product<KERNEL_MMA>(ex, call);
-}
-
-extern "C" Status moe_product_plain(struct Exec *ex, const void *call)
-{
-    return product<KERNEL_PLAIN>(ex, call);
-}
+/* An entry for each kernel, which product_kernels.c names. */
+#define ENTRY(name, KERNEL)                                                                        \
+    extern "C" Status moe_product_##name(struct Exec *ex, const void *call)                        \
+    {                                                                                              \
+        return product<KERNEL>(ex, call);                                                          \
+    }
+ENTRY(plain, KERNEL_PLAIN)
+GROUPED_VENDOR_KERNELS(ENTRY)

@@ -150,17 +150,11 @@ template <Kernel KERNEL> static Status weight(struct Exec *ex, const void *call)
     return s.token_first ? sum_rows<KERNEL, true>(ex, s) : sum_rows<KERNEL, false>(ex, s);
 }
 
-extern "C" Status moe_weight_hopper(struct Exec *ex, const void *call)
-{
-    return weight<KERNEL_HOPPER>(ex, call);
-}
-
-extern "C" Status moe_weight_mma(struct Exec *ex, const void *call)
-{
-    return weight<KERNEL_MMA>(ex, call);
-}
-
-extern "C" Status moe_weight_plain(struct Exec *ex, const void *call)
-{
-    return weight<KERNEL_PLAIN>(ex, call);
-}
+/* An entry for each kernel, which product_kernels.c names. */
+#define ENTRY(name, KERNEL)                                                                        \
+    extern "C" Status moe_weight_##name(struct Exec *ex, const void *call)                         \
+    {                                                                                              \
+        return weight<KERNEL>(ex, call);                                                           \
+    }
+ENTRY(plain, KERNEL_PLAIN)
+GROUPED_VENDOR_KERNELS(ENTRY)

@@ -6,7 +6,7 @@
 
 /* ---- a layout ---- */
 
-/* For as many of the GPUs as can share out the batch, if not for all. */
+/* Searches on the most GPUs that can share the batch, if not all of them can. */
 static Status search_layouts(PlanAnswer *r, Arena *a)
 {
     SearchAxes axes;
@@ -145,7 +145,7 @@ Status plan_scale_add(const PlanQuestion *q, int64_t gpus, Arena *a, PlanScale *
                       const char **limits)
 {
     PlanQuestion one = *q;
-    PlanAnswer *r = NULL; /* whose configuration the row's layout may point to */
+    PlanAnswer *r = NULL; /* in the arena: the row's layout may point to its configuration */
     Text lines;
     one.request.gpus = gpus;
     TRY(ARENA_ZEROED(a, 1, &r));

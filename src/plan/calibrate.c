@@ -44,7 +44,7 @@ static Status add_rate(Calibration *c, OpWork work, double size, double flops, d
 
 /* "NVIDIA H200, bf16, 16384 tokens; measured peak: 750.1 TFLOP/s (large product), 4100 GB/s (copy, ..."
  * (older files: "roof: 750.1 ...") */
-static bool head(Calibration *c, const char *line)
+static bool read_head(Calibration *c, const char *line)
 {
     static const char before[] = " (large product), ", after[] = " GB/s (copy";
     const char *rate = strstr(line, before);
@@ -65,7 +65,7 @@ static double number_of(const char *word)
 }
 
 /* An op's line ends in: calls us/call TFLOP/s GB/s peak% work size. */
-static Status row(Calibration *c, char *line, int number)
+static Status read_row(Calibration *c, char *line, int number)
 {
     char *word[WORDS_MAX], *rest = NULL;
     int n = 0;
@@ -97,7 +97,7 @@ static Status row(Calibration *c, char *line, int number)
     return OK;
 }
 
-static Status take(const Calibration *c, Arena *a, Hardware *h)
+static Status take_rates(const Calibration *c, Arena *a, Hardware *h)
 {
     const char *text = NULL;
     char said[160];
@@ -133,8 +133,8 @@ Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h)
         line[kept] = '\0';
         at += n;
         number++;
-        if (!head(&c, line) && c.gb_s > 0) TRY(row(&c, line, number));
+        if (!read_head(&c, line) && c.gb_s > 0) TRY(read_row(&c, line, number));
     }
-    if (c.rows > 0) return take(&c, a, h);
+    if (c.rows > 0) return take_rates(&c, a, h);
     return FAIL(ERR_FORMAT, "%s: no op of `switchyard bench ops` on a GPU stands there", name);
 }

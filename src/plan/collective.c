@@ -75,13 +75,13 @@ static Status links_of(const Hardware *h, const CollectiveGroup *g, Links *out)
 }
 
 /* The first message's latency, and what each further one adds. */
-static double messages(double first_s, double more_s, double n)
+static double messages_s(double first_s, double more_s, double n)
 {
     return n > 0 ? first_s + more_s * (n - 1) : 0;
 }
 
-static CollectiveCost cost(CollectiveWay way, double latency_s, double transfer_s, double up,
-                           double out)
+static CollectiveCost cost_of(CollectiveWay way, double latency_s, double transfer_s, double up,
+                              double out)
 {
     return (CollectiveCost){ .s = latency_s + transfer_s,
                              .latency_s = latency_s,
@@ -100,38 +100,39 @@ static void keep_cheaper(CollectiveCost *best, CollectiveCost other)
 static CollectiveCost in_steps(const Links *l, CollectiveWay way, double steps, double bytes)
 {
     double far = l->d > 1 ? 1 / l->g : 0, more_s = l->d > 1 ? l->out_more_s : l->up_more_s;
-    return cost(way, messages(l->far_s, more_s, steps), bytes / l->ring, bytes * (1 - far),
-                bytes * far);
+    return cost_of(way, messages_s(l->far_s, more_s, steps), bytes / l->ring, bytes * (1 - far),
+                   bytes * far);
 }
 
 /* Up and out at the same time; each rank has m / n for each other. */
-static CollectiveCost direct(const Links *l, double m)
+static CollectiveCost direct_cost(const Links *l, double m)
 {
     double up = m * (l->g - 1) / l->n, out = m * (l->n - l->g) / l->n;
-    double up_s = messages(l->up_s, l->up_more_s, l->g - 1);
-    double out_s = messages(l->out_s, l->out_more_s, l->n - l->g);
-    return cost(COLLECTIVE_DIRECT, fmax(up_s, out_s), fmax(up / l->up, out / l->out), up, out);
+    double up_s = messages_s(l->up_s, l->up_more_s, l->g - 1);
+    double out_s = messages_s(l->out_s, l->out_more_s, l->n - l->g);
+    return cost_of(COLLECTIVE_DIRECT, fmax(up_s, out_s), fmax(up / l->up, out / l->out), up, out);
 }
 
 static double two_level_latency(const Links *l)
 {
-    return messages(l->up_s, l->up_more_s, l->g - 1) + messages(l->out_s, l->out_more_s, l->d - 1);
+    return messages_s(l->up_s, l->up_more_s, l->g - 1) +
+           messages_s(l->out_s, l->out_more_s, l->d - 1);
 }
 
-/* One level after the other. All-gather: m/g of what is gathered comes from afar, then all of it
- * goes round inside. All-to-all (`whole`): what goes to a domain, m/d, goes to the GPU of one's own
- * place there, which passes it on. */
-static CollectiveCost two_level(const Links *l, double m, bool whole)
+/* One level after the other. All-gather: each GPU gathers m/g from the other domains, then all GPUs of a
+ * domain gather the rest from each other. All-to-all (`whole`): each GPU sends m/d to its counterpart in
+ * every other domain, which forwards it locally. */
+static CollectiveCost two_level_cost(const Links *l, double m, bool whole)
 {
     double out = (whole ? m : m / l->g) * (l->d - 1) / l->d, up = m * (l->g - 1) / l->g;
-    return cost(COLLECTIVE_TWO_LEVEL, two_level_latency(l), up / l->up + out / l->out, up, out);
+    return cost_of(COLLECTIVE_TWO_LEVEL, two_level_latency(l), up / l->up + out / l->out, up, out);
 }
 
-static CollectiveCost gather(const Links *l, double m)
+static CollectiveCost gather_cost(const Links *l, double m)
 {
     CollectiveCost best = in_steps(l, COLLECTIVE_RING, l->n - 1, m * (l->n - 1) / l->n);
-    keep_cheaper(&best, direct(l, m));
-    if (l->d > 1 && l->g > 1) keep_cheaper(&best, two_level(l, m, false));
+    keep_cheaper(&best, direct_cost(l, m));
+    if (l->d > 1 && l->g > 1) keep_cheaper(&best, two_level_cost(l, m, false));
     return best;
 }
 
@@ -143,9 +144,9 @@ static Links of_shards(const Hardware *h, Links l)
     return l;
 }
 
-static CollectiveCost all_reduce(const Links *l, double m)
+static CollectiveCost all_reduce_cost(const Links *l, double m)
 {
-    CollectiveCost twice = gather(l, m);
+    CollectiveCost twice = gather_cost(l, m);
     twice.s *= 2;
     twice.latency_s *= 2;
     twice.up_bytes *= 2;
@@ -164,15 +165,15 @@ Status collective_cost(const Hardware *h, CollectiveKind kind, const CollectiveG
         return OK;
     }
     switch (kind) {
-    case COLLECTIVE_ALL_REDUCE: *out = all_reduce(&l, bytes); break;
+    case COLLECTIVE_ALL_REDUCE: *out = all_reduce_cost(&l, bytes); break;
     case COLLECTIVE_ALL_GATHER:
     case COLLECTIVE_REDUCE_SCATTER:
         l = of_shards(h, l);
-        *out = gather(&l, bytes);
+        *out = gather_cost(&l, bytes);
         break;
     case COLLECTIVE_ALL_TO_ALL:
-        *out = direct(&l, bytes);
-        if (l.d > 1 && l.g > 1) keep_cheaper(out, two_level(&l, bytes, true));
+        *out = direct_cost(&l, bytes);
+        if (l.d > 1 && l.g > 1) keep_cheaper(out, two_level_cost(&l, bytes, true));
         break;
     }
     return OK;
@@ -181,10 +182,10 @@ Status collective_cost(const Hardware *h, CollectiveKind kind, const CollectiveG
 CollectiveCost collective_send(const Hardware *h, bool same_domain, int64_t span, double bytes)
 {
     if (same_domain) { /* in a mesh, over the one link of the pair */
-        return cost(COLLECTIVE_DIRECT, 1e-6 * h->scale_up_latency_us, bytes / up_rate(h, 2), bytes,
-                    0);
+        return cost_of(COLLECTIVE_DIRECT, 1e-6 * h->scale_up_latency_us, bytes / up_rate(h, 2),
+                       bytes, 0);
     }
-    return cost(COLLECTIVE_DIRECT, out_latency(h, span), bytes / out_rate(h, span), 0, bytes);
+    return cost_of(COLLECTIVE_DIRECT, out_latency(h, span), bytes / out_rate(h, span), 0, bytes);
 }
 
 Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Dispatch *d,
@@ -217,7 +218,7 @@ Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Di
     double near = rows * ranks * (l.g - 1) / l.g;
     /* Where a row is passed on as it comes in, both kinds of links are busy at the same time. */
     double up_s = near / l.up, out_s = far / l.out;
-    *out = cost(COLLECTIVE_TWO_LEVEL, two_level_latency(&l),
-                d->kind == DISPATCH_HOST ? fmax(up_s, out_s) : up_s + out_s, near, far);
+    *out = cost_of(COLLECTIVE_TWO_LEVEL, two_level_latency(&l),
+                   d->kind == DISPATCH_HOST ? fmax(up_s, out_s) : up_s + out_s, near, far);
     return OK;
 }

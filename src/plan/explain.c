@@ -1,3 +1,7 @@
+/* explain: opens a number of a report into its factors: layers, ops, collectives, times of stages, and the
+ * values of the stack that it rests on.
+ *
+ * Not here: the report itself (report.c), how numbers are computed (price.c). */
 #include "plan/price_private.h"
 #include "plan/report.h"
 
@@ -26,7 +30,7 @@ static const char *title_of(const Explained *x, int class)
     return layer_desc(x->p->spec.layers[x->p->first_of[class]].kind)->title;
 }
 
-/* A value of the stack, if it defines that, and what it is made of. */
+/* Opens a value that the stack defines. */
 static Status stack_value(const Explained *x, StackName name)
 {
     PlanInputs in;
@@ -39,7 +43,7 @@ static Status stack_value(const Explained *x, StackName name)
     return sheet_explain(&sheet, sheet_find(&sheet, stack_names[name]), 3, x->out);
 }
 
-static Status state_bytes(Explained *x, const ParamShards *s)
+static Status explain_state(Explained *x, const ParamShards *s)
 {
     static const ParamBuffer buffer[] = { BUF_WEIGHT, BUF_GRAD, BUF_MAIN, BUF_OPTIMIZER };
     static const int shared_from[] = { 3, 2, 1, 1 }; /* the ZeRO stage that shares a kind out */
@@ -62,7 +66,7 @@ static Status state_bytes(Explained *x, const ParamShards *s)
     return OK;
 }
 
-static Status slots(Explained *x)
+static Status explain_slots(Explained *x)
 {
     const PlanLayout *l = x->r->layout;
     int rank = x->r->price->worst_rank;
@@ -90,7 +94,7 @@ static Status slots(Explained *x)
 }
 
 /* When slots hold most, and what fills them: from the simulated step. */
-static Status moment(Explained *x)
+static Status explain_fullest_moment(Explained *x)
 {
     Arena a = { 0 };
     PlanStep step;
@@ -114,7 +118,7 @@ static Status moment(Explained *x)
     return s;
 }
 
-static Status peak(Explained *x)
+static Status explain_peak(Explained *x)
 {
     const PlanPrice *price = x->r->price;
     const PlanLayout *l = x->r->layout;
@@ -136,14 +140,9 @@ static Status peak(Explained *x)
                         (double)a->count.stream / MIB, (long long)a->count.params.of[BUF_MAIN].flat,
                         (long long)a->count.params.of[BUF_MAIN].expert));
     }
-    TRY(state_bytes(x, &shards));
-    TRY(slots(x));
-    TRY(moment(x));
-    static const StackName names[] = {
-        STACK_keep_attention, STACK_keep_moe,  STACK_keep_head,
-        STACK_reserve,        STACK_workspace, STACK_exchange_buffers
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) TRY(stack_value(x, names[i]));
+    TRY(explain_state(x, &shards));
+    TRY(explain_slots(x));
+    TRY(explain_fullest_moment(x));
     return OK;
 }
 
@@ -217,7 +216,7 @@ static Status print_ops(Explained *x, bool all)
     return text_printf(x->out, "  %.3f s of the exchange run beside compute\n", beside);
 }
 
-static Status step(Explained *x)
+static Status explain_step(Explained *x)
 {
     const Hardware *h = x->p->q.hardware;
     TRY(text_printf(x->out, "\nops of a micro-batch on one rank: max(FLOPs / rate, bytes / memory "
@@ -228,9 +227,6 @@ static Status step(Explained *x)
                     "%s\n",
                     h->gemm_source, h->grouped_source != NULL ? h->grouped_source : "as gemm",
                     h->attention_source, h->memory_source));
-    static const StackName names[] = { STACK_share_compute, STACK_share_grouped, STACK_kernel_s,
-                                       STACK_host_moe, STACK_wait_moe };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) TRY(stack_value(x, names[i]));
     return OK;
 }
 
@@ -248,8 +244,8 @@ static Status print_call(Explained *x, const GradientCall *call)
         1e3 * call->s);
 }
 
-/* Of the rank that takes longest, whose time the step has. */
-static Status gradients(Explained *x)
+/* Explains the rank with the longest gradients: the step has its time. */
+static Status explain_gradients(Explained *x)
 {
     GradientTimes t = { 0 };
     int worst = 0;
@@ -274,7 +270,7 @@ static Status gradients(Explained *x)
         t.gathers, price_gradients_s(&t));
 }
 
-static Status comm(Explained *x)
+static Status explain_comm(Explained *x)
 {
     const Hardware *h = x->p->q.hardware;
     const PlanLayout *l = x->r->layout;
@@ -300,13 +296,11 @@ static Status comm(Explained *x)
             COMM_BLOCKS, h->gpu_multiprocessors, COMM_FEW_BLOCKS,
             x->r->price->part_s[PLAN_SLOWED]));
     TRY(print_ops(x, false));
-    TRY(gradients(x));
-    static const StackName names[] = { STACK_dispatch, STACK_hide_exchange, STACK_hide_gradients };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) TRY(stack_value(x, names[i]));
+    TRY(explain_gradients(x));
     return OK;
 }
 
-static Status bubble(Explained *x)
+static Status explain_bubble(Explained *x)
 {
     const PlanLayout *l = x->r->layout;
     double p = l->pp, m = x->in.micros, v = l->vpp;
@@ -326,24 +320,53 @@ static Status bubble(Explained *x)
     return OK;
 }
 
+enum { STACK_VALUES = 6 };
+
+/* What can be asked for, and which values of the stack (then -1) it rests on. */
+static const struct {
+    const char *word;
+    Status (*explain)(Explained *x);
+    int stack[STACK_VALUES + 1];
+} topics[] = {
+    { "peak",
+      explain_peak,
+      { STACK_keep_attention, STACK_keep_moe, STACK_keep_head, STACK_reserve, STACK_workspace,
+        STACK_exchange_buffers, -1 } },
+    { "step",
+      explain_step,
+      { STACK_share_compute, STACK_share_grouped, STACK_kernel_s, STACK_host_moe, STACK_wait_moe,
+        -1 } },
+    { "comm", explain_comm, { STACK_dispatch, STACK_hide_exchange, STACK_hide_gradients, -1 } },
+    { "bubble", explain_bubble, { -1 } },
+};
+
+enum { TOPICS = sizeof topics / sizeof *topics };
+
+static Status explain_topic(Explained *x, int topic)
+{
+    PlanLayout l = *x->r->layout;
+    l.room = x->r->price->room;
+    TRY(price_entry(x->p, &l, &x->entry));
+    TRY(price_input(x->p, &l, x->entry, &x->ranks, &x->in));
+    TRY(topics[topic].explain(x));
+    for (const int *name = topics[topic].stack; *name >= 0; name++)
+        TRY(stack_value(x, (StackName)*name));
+    return x->out->data[x->out->used - 1] == '\n' ? OK : text_printf(x->out, "\n");
+}
+
 Status plan_explain(Planner *p, const PlanReport *r, const char *what, Text *out)
 {
-    static const char *const words[] = { "peak", "step", "comm", "bubble" };
-    static Status (*const explain[])(Explained *) = { peak, step, comm, bubble };
+    const char *words[TOPICS];
     Explained x = { .p = p, .r = r, .out = out };
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < TOPICS; i++) {
+        words[i] = topics[i].word;
         if (strcmp(what, words[i]) != 0) continue;
-        PlanLayout l = *r->layout;
-        l.room = r->price->room;
-        TRY(price_entry(p, &l, &x.entry));
         ArenaMark mark = arena_mark(&p->scratch);
-        Status s = price_input(p, &l, x.entry, &x.ranks, &x.in);
-        if (s == OK) s = explain[i](&x);
-        if (s == OK && out->data[out->used - 1] != '\n') s = text_printf(out, "\n");
+        Status s = explain_topic(&x, i);
         arena_release(&p->scratch, mark);
         return s;
     }
-    int near = text_nearest(what, words, 4);
+    int near = text_nearest(what, words, TOPICS);
     return FAIL(ERR_ARG, "plan: --why %.40s%s%s; there are peak, step, comm and bubble", what,
                 near < 0 ? " is not known" : ", did you mean ", near < 0 ? "" : words[near]);
 }

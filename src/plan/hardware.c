@@ -136,7 +136,7 @@ static Status check_tiers(const Hardware *h)
     return OK;
 }
 
-static Status check(const Hardware *h)
+static Status check_hardware(const Hardware *h)
 {
     const struct {
         const char *name, *link;
@@ -192,7 +192,7 @@ typedef struct Target {
     char name[WHAT_BYTES]; /* "gemm.bf16[2]" */
 } Target;
 
-static Status wrong(const Target *t, const yaml_node_t *n, const char *wanted)
+static Status wrong_value(const Target *t, const yaml_node_t *n, const char *wanted)
 {
     char more[512];
     (void)snprintf(more, sizeof more, "%s: %s", wanted, t->row->help);
@@ -206,7 +206,7 @@ static void *field_of(const Target *t) { return (char *)t->reader->h + t->row->o
 static Status read_text(const Target *t, const yaml_node_t *n)
 {
     const char *text = config_scalar_text(n);
-    if (text == NULL || *text == '\0') return wrong(t, n, "a text");
+    if (text == NULL || *text == '\0') return wrong_value(t, n, "a text");
     return arena_text(t->reader->doc.arena, text, strlen(text), (const char **)field_of(t));
 }
 
@@ -218,7 +218,7 @@ static Status read_word(const Target *t, const yaml_node_t *n, const char *yes, 
     const char *text = config_scalar_text(n);
     (void)snprintf(wanted, sizeof wanted, "%s or %s", yes, no);
     *out = text != NULL && strcmp(text, yes) == 0;
-    return *out || (text != NULL && strcmp(text, no) == 0) ? OK : wrong(t, n, wanted);
+    return *out || (text != NULL && strcmp(text, no) == 0) ? OK : wrong_value(t, n, wanted);
 }
 
 /* Rates have an upper limit, so that no sum or product of theirs leaves what a double holds. */
@@ -226,10 +226,10 @@ static Status read_number(const Target *t, const yaml_node_t *n, RowType type, d
 {
     double v = 0;
     bool number = config_scalar_number(n, &v) && v <= 1e15;
-    if (type == TIME && !(number && v >= 0)) return wrong(t, n, "a number from 0");
-    if (type == RATE && !(number && v > 1e-15)) return wrong(t, n, "a number above 0");
+    if (type == TIME && !(number && v >= 0)) return wrong_value(t, n, "a number from 0");
+    if (type == RATE && !(number && v > 1e-15)) return wrong_value(t, n, "a number above 0");
     if (type == COUNT && !(number && v >= 1 && v == nearbyint(v)))
-        return wrong(t, n, "a whole number from 1");
+        return wrong_value(t, n, "a whole number from 1");
     *out = v;
     return OK;
 }
@@ -241,17 +241,17 @@ static Status read_table(const Target *t, const yaml_node_t *list, const RowType
     char wanted[WHAT_BYTES];
     int width = t->row->type == CURVE ? 2 : 3;
     (void)snprintf(wanted, sizeof wanted, "a list of 1 to %d lists of %d numbers", max, width);
-    if (list->type != YAML_SEQUENCE_NODE) return wrong(t, list, wanted);
+    if (list->type != YAML_SEQUENCE_NODE) return wrong_value(t, list, wanted);
     const yaml_node_item_t *first = list->data.sequence.items.start;
     *n = (int)(list->data.sequence.items.top - first);
-    if (*n < 1 || *n > max) return wrong(t, list, wanted);
+    if (*n < 1 || *n > max) return wrong_value(t, list, wanted);
     for (int i = 0; i < *n; i++) {
         const yaml_node_t *entry = config_node(&t->reader->doc, first[i]);
         Target at = *t;
         (void)snprintf(at.name, sizeof at.name, "%.64s[%d]", t->name, i);
         if (entry->type != YAML_SEQUENCE_NODE ||
             entry->data.sequence.items.top - entry->data.sequence.items.start != width) {
-            return wrong(&at, entry, wanted);
+            return wrong_value(&at, entry, wanted);
         }
         for (int k = 0; k < width; k++) {
             int value = entry->data.sequence.items.start[k];
@@ -306,7 +306,7 @@ static Status unknown_row(const Reader *r, const yaml_node_t *key, const char *s
                 text_hint(hint, word, names, n, " (docs/reference/formats.md lists them)"));
 }
 
-static int find(const char *section, const char *name)
+static int find_row(const char *section, const char *name)
 {
     for (int i = 0; i < ROWS; i++) {
         if (strcmp(rows[i].section, section) != 0) continue;
@@ -323,7 +323,7 @@ static Status read_section(Reader *r, const char *section, const yaml_node_t *ma
     for (; p < map->data.mapping.pairs.top; p++) {
         const char *key = NULL;
         TRY(config_key_text(&r->doc, map, p, &key));
-        int row = find(section, key);
+        int row = find_row(section, key);
         if (row < 0) return unknown_row(r, config_node(&r->doc, p->key), section, key);
         Target t = { .reader = r, .row = &rows[row] };
         (void)snprintf(t.name, sizeof t.name, "%s.%s", section, rows[row].name);
@@ -333,16 +333,16 @@ static Status read_section(Reader *r, const char *section, const yaml_node_t *ma
     return OK;
 }
 
-static bool given(const Row *r, const Hardware *h);
+static bool is_given(const Row *r, const Hardware *h);
 static Status load_preset(Hardware *h, Arena *a, const char *name, const char *what);
 
 /* `extends: GPU`, a preset: what stands nowhere behind it is as that GPU has it. */
-static Status extend(Reader *r, const yaml_node_t *preset)
+static Status extend_preset(Reader *r, const yaml_node_t *preset)
 {
     const char *name = config_scalar_text(preset), *own = r->h->name;
     TRY(load_preset(r->h, r->doc.arena, name == NULL ? "" : name, "there is no GPU to extend:"));
     r->h->name = own;
-    for (int i = 0; i < ROWS; i++) r->seen[i] = given(&rows[i], r->h);
+    for (int i = 0; i < ROWS; i++) r->seen[i] = is_given(&rows[i], r->h);
     return OK;
 }
 
@@ -356,10 +356,10 @@ static Status read_sections(Reader *r)
         const char *key = NULL;
         TRY(config_key_text(&r->doc, root, p, &key));
         if (p == first && strcmp(key, "extends") == 0) {
-            TRY(extend(r, config_node(&r->doc, p->value)));
+            TRY(extend_preset(r, config_node(&r->doc, p->value)));
             continue;
         }
-        if (find(key, NULL) < 0) return unknown_row(r, config_node(&r->doc, p->key), key, NULL);
+        if (find_row(key, NULL) < 0) return unknown_row(r, config_node(&r->doc, p->key), key, NULL);
         TRY(read_section(r, key, config_node(&r->doc, p->value)));
     }
     return OK;
@@ -396,7 +396,7 @@ Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml,
 {
     Hardware next;
     TRY(read_all(&next, a, name, yaml, yaml_bytes));
-    TRY(check(&next));
+    TRY(check_hardware(&next));
     *h = next;
     return OK;
 }
@@ -491,7 +491,7 @@ static Status print_field(Text *out, const Row *r, const Hardware *h)
 }
 
 /* Rates that a GPU does not give are 0, texts NULL: these are left out. */
-static bool given(const Row *r, const Hardware *h)
+static bool is_given(const Row *r, const Hardware *h)
 {
     const void *at = (const char *)h + r->offset;
     if (r->type == TEXT) return *(const char *const *)at != NULL;
@@ -503,7 +503,7 @@ Status hardware_print(const Hardware *h, Text *out)
 {
     const char *section = "";
     for (int i = 0; i < ROWS; i++) {
-        if (!given(&rows[i], h)) continue;
+        if (!is_given(&rows[i], h)) continue;
         if (strcmp(section, rows[i].section) != 0) {
             section = rows[i].section;
             TRY(text_printf(out, "%s:\n", section));

@@ -76,7 +76,7 @@ static const char megatron_shape[] =
     "model.norm_eps=1e-5 model.dense_layers=0 attention.kind=gqa attention.rope_interleaved=false "
     "moe.shared=0 moe.normalise=true moe.aux_loss=0 moe.aux_scope=batch";
 
-/* Of tokenizers whose names have this in them. */
+/* Sizes of vocabularies, by a part of the tokenizer's name. */
 static const char vocabularies[] =
     "DeepSeek-V2=102400|DeepSeek-V3=129280|Mixtral=32000|Llama-2=32000|Llama-3=128256|"
     "Llama-4=202048|Qwen3=151936|Qwen2.5=152064|gpt-oss=201088|Kimi-K2=163840|MiniMax-M2=200064|"
@@ -148,7 +148,7 @@ static Status because(const Import *m, const char *key, Status status)
 }
 
 /* Our row := value, because of their key. */
-static Status set(Import *m, const char *key, const char *row, const char *value)
+static Status set_row(Import *m, const char *key, const char *row, const char *value)
 {
     Text t;
     TRY(text_init(&t, m->a));
@@ -156,11 +156,11 @@ static Status set(Import *m, const char *key, const char *row, const char *value
     return because(m, key, config_override(m->c, m->a, t.data));
 }
 
-static Status put(Import *m, const char *key, const char *row, int64_t value)
+static Status set_whole(Import *m, const char *key, const char *row, int64_t value)
 {
     char text[NAME_BYTES];
     (void)snprintf(text, sizeof text, "%lld", (long long)value);
-    return set(m, key, row, text);
+    return set_row(m, key, row, text);
 }
 
 /* "section.key=value section.key=value ..." */
@@ -175,7 +175,7 @@ static Status assign(Import *m, const char *list)
     return OK;
 }
 
-static Status whole(const Import *m, const char *key, int64_t otherwise, int64_t *out)
+static Status read_whole(const Import *m, const char *key, int64_t otherwise, int64_t *out)
 {
     const char *text = text_of(m, key);
     char *end = NULL;
@@ -185,7 +185,7 @@ static Status whole(const Import *m, const char *key, int64_t otherwise, int64_t
     return because(m, key, FAIL(ERR_ARG, "a whole number up to %d is wanted", NUMBER_MAX));
 }
 
-static Status note(Import *m, const char *what, const char *value)
+static Status add_note(Import *m, const char *what, const char *value)
 {
     Text t;
     TRY(text_init(&t, m->a));
@@ -201,12 +201,12 @@ static Status apply_row(Import *m, const char *key, const Map *r)
     char ours[NAME_BYTES] = "";
     const char *value = text_of(m, key);
     if (value == NULL) return OK;
-    if (r->words == NULL) return set(m, key, r->ours, value);
+    if (r->words == NULL) return set_row(m, key, r->ours, value);
     if (!pick(r->words, value, false, ours))
         return because(
             m, key,
             FAIL(ERR_ARG, "that is %s; understood are (theirs=ours) %s", r->ours, r->words));
-    return *ours == '\0' ? OK : set(m, key, r->ours, ours);
+    return *ours == '\0' ? OK : set_row(m, key, r->ours, ours);
 }
 
 static Status apply_rows(Import *m)
@@ -228,7 +228,7 @@ static void add_word(ImportWords *w, const char *key, const char *value)
     if (w->n < IMPORT_WORDS_MAX) w->at[w->n++] = (ImportWord){ key, value };
 }
 
-/* Options of the stack, and what nobody has read. */
+/* Sorts the keys that no row has read: options of the stack, immaterial ones, unknown ones. */
 static Status apply_others(Import *m)
 {
     for (int i = 0; i < m->settings.n; i++) {
@@ -270,13 +270,13 @@ static Status take_preset(Import *m, const char *theirs)
     TRY(arena_text(m->a, preset, strlen(preset), &m->more->preset));
     m->latent = m->c->attention_kind == ATTENTION_MLA;
     TRY(assign(m, changes));
-    TRY(set(m, "model", "model.name", name));
-    return note(m, "the model's shape is that of our preset", preset);
+    TRY(set_row(m, "model", "model.name", name));
+    return add_note(m, "the model's shape is that of our preset", preset);
 }
 
 /* ---- Megatron ---- */
 
-/* What follows from other keys where a model's file is silent. */
+/* Megatron's defaults for keys that a model's file leaves out: they follow from other keys. */
 static Status fill_shape(Import *m)
 {
     static const char *const need[] = { "num_layers", "hidden_size", "num_attention_heads" };
@@ -287,21 +287,22 @@ static Status fill_shape(Import *m)
         return FAIL(ERR_ARG, "%s: neither it nor its model's file has %s", m->path, need[i]);
     }
     if (text_of(m, "kv_channels") == NULL)
-        TRY(put(m, "kv_channels", "attention.head_dim", c->model_hidden / c->attention_heads));
+        TRY(set_whole(m, "kv_channels", "attention.head_dim",
+                      c->model_hidden / c->attention_heads));
     if (text_of(m, "num_query_groups") == NULL || is(m, "group_query_attention", "false"))
         c->attention_kv_heads = c->attention_heads;
     if (text_of(m, "ffn_hidden_size") == NULL)
-        TRY(put(m, "ffn_hidden_size", "model.ffn", (c->model_hidden * 8 / 3 + 63) / 64 * 64));
+        TRY(set_whole(m, "ffn_hidden_size", "model.ffn", (c->model_hidden * 8 / 3 + 63) / 64 * 64));
     if (text_of(m, "moe_ffn_hidden_size") == NULL) c->moe_ffn = c->model_ffn;
     if (text_of(m, "num_experts") == NULL) c->model_dense_layers = c->model_layers;
     if (text_of(m, "vocab_size") != NULL || text_of(m, "padded_vocab_size") != NULL) return OK;
     const char *tokenizer = text_of(m, "tokenizer_model");
     if (tokenizer == NULL || !pick(vocabularies, tokenizer, true, ours)) {
-        TRY(note(m, "vocab_size is not given, 100352 is taken; tokenizer_model is",
-                 tokenizer == NULL ? "not given" : tokenizer));
-        return put(m, "vocab_size", "model.vocab", 100352);
+        TRY(add_note(m, "vocab_size is not given, 100352 is taken; tokenizer_model is",
+                     tokenizer == NULL ? "not given" : tokenizer));
+        return set_whole(m, "vocab_size", "model.vocab", 100352);
     }
-    return set(m, "tokenizer_model", "model.vocab", ours);
+    return set_row(m, "tokenizer_model", "model.vocab", ours);
 }
 
 static Status fill_moe(Import *m)
@@ -309,11 +310,11 @@ static Status fill_moe(Import *m)
     const char *key = "moe_shared_expert_intermediate_size", *freq = text_of(m, "moe_layer_freq");
     Config *c = m->c;
     int64_t shared = 0;
-    TRY(whole(m, key, c->moe_shared * c->moe_ffn, &shared));
+    TRY(read_whole(m, key, c->moe_shared * c->moe_ffn, &shared));
     if (shared % c->moe_ffn != 0)
         return because(m, key,
                        FAIL(ERR_UNSUPPORTED, "no multiple of moe.ffn %lld", (long long)c->moe_ffn));
-    TRY(put(m, key, "moe.shared", shared / c->moe_ffn));
+    TRY(set_whole(m, key, "moe.shared", shared / c->moe_ffn));
     if (text_of(m, "moe_router_group_topk") != NULL && c->moe_top_k > c->moe_top_groups)
         c->moe_group_score_top = c->moe_top_k / c->moe_top_groups;
     if (freq == NULL || c->model_dense_layers == c->model_layers) return OK;
@@ -325,7 +326,7 @@ static Status fill_moe(Import *m)
                        FAIL(ERR_UNSUPPORTED,
                             "1 or ([0]*DENSE+[1]*MOE) is wanted, %lld layers in all",
                             (long long)c->model_layers));
-    return put(m, "moe_layer_freq", "model.dense_layers", dense);
+    return set_whole(m, "moe_layer_freq", "model.dense_layers", dense);
 }
 
 /* Megatron stretches latent attention by rope_type, other attention by position_embedding_type or, as
@@ -339,12 +340,12 @@ static Status fill_rope(Import *m)
     const bool by_position = is(m, "position_embedding_type", "yarn");
     if (is(m, "use_rope_scaling", "true")) {
         TRY(assign(m, "rope.scaling=llama3 rope.original=8192"));
-        return set(m, "use_rope_scaling", "rope.factor", other == NULL ? "8" : other);
+        return set_row(m, "use_rope_scaling", "rope.factor", other == NULL ? "8" : other);
     }
     if (!(latent ? by_type : by_position)) return OK;
     TRY(assign(m, "rope.scaling=yarn"));
     if (m->c->rope_original == 0) TRY(assign(m, "rope.original=4096"));
-    return factor == NULL ? assign(m, "rope.factor=40") : set(m, key, "rope.factor", factor);
+    return factor == NULL ? assign(m, "rope.factor=40") : set_row(m, key, "rope.factor", factor);
 }
 
 /* Of MLPs no setting has biases but of experts. */
@@ -352,14 +353,14 @@ static Status fill_biases(Import *m)
 {
     if (!is(m, "add_bias_linear", "true")) return OK;
     if (m->c->model_dense_layers > 0 || m->c->moe_shared > 0)
-        TRY(note(m, "no setting has biases of MLPs other than experts; left out by",
-                 "add_bias_linear"));
+        TRY(add_note(m, "no setting has biases of MLPs other than experts; left out by",
+                     "add_bias_linear"));
     return config_moe_layers(m->c) == 0 ? OK : assign(m, "moe.expert_bias=true");
 }
 
 /* ---- pipelines and recomputing ---- */
 
-/* How many layers of its stage lie before a layer. */
+/* Number of layers before this one on its stage. */
 static int64_t place_in_stage(const Import *m, int64_t layer)
 {
     int64_t stages = m->c->mesh_pp * m->c->mesh_vpp, layers = m->c->model_layers;
@@ -370,7 +371,8 @@ static int64_t place_in_stage(const Import *m, int64_t layer)
 }
 
 /* Every `every`-th layer, if it is one of the first `most` of its stage; modules where all are. */
-static Status recompute(Import *m, const char *key, int64_t every, int64_t most, const char *pieces)
+static Status set_recomputed(Import *m, const char *key, int64_t every, int64_t most,
+                             const char *pieces)
 {
     Text t;
     int64_t layers = m->c->model_layers, modules = most == NUMBER_MAX ? m->c->mtp_layers : 0;
@@ -380,8 +382,8 @@ static Status recompute(Import *m, const char *key, int64_t every, int64_t most,
         TRY(text_printf(&t, "%s%lld", t.used == 0 ? "[" : ", ", (long long)l));
     }
     TRY(text_printf(&t, t.used == 0 ? "[]" : "]"));
-    TRY(set(m, key, "recompute.layers", t.data));
-    return set(m, key, "recompute.pieces", pieces);
+    TRY(set_row(m, key, "recompute.layers", t.data));
+    return set_row(m, key, "recompute.pieces", pieces);
 }
 
 static Status fix_pipeline(Import *m, const char *per_stage)
@@ -390,13 +392,14 @@ static Status fix_pipeline(Import *m, const char *per_stage)
     const ScheduleDesc *d = NULL;
     const char *key = "pipeline_model_parallel_layout";
     int64_t layers = 0, pp = c->mesh_pp;
-    TRY(whole(m, per_stage, 0, &layers));
-    if (layers > 0) TRY(put(m, per_stage, "mesh.vpp", (c->model_layers - 1) / (layers * pp) + 1));
+    TRY(read_whole(m, per_stage, 0, &layers));
+    if (layers > 0)
+        TRY(set_whole(m, per_stage, "mesh.vpp", (c->model_layers - 1) / (layers * pp) + 1));
     if (*c->mesh_layout != '\0') {
         int stages = c->mesh_vpp > 1 ? (int)(pp * c->mesh_vpp) : 0;
         TRY(because(m, key,
                     layout_parse(c->mesh_layout, stages, (int)c->model_layers, m->a, &m->layout)));
-        TRY(put(m, key, "mesh.vpp", m->layout.stages % pp == 0 ? m->layout.stages / pp : 0));
+        TRY(set_whole(m, key, "mesh.vpp", m->layout.stages % pp == 0 ? m->layout.stages / pp : 0));
     }
     TRY(schedule_find(c->mesh_schedule, &d));
     if (pp == 1) {
@@ -429,10 +432,10 @@ static Status read_megatron(Import *m)
     if (m->more->per_replica) c->train_batch = c->train_micro_batch;
     if (!is(m, "recompute_granularity", "full")) return OK;
     const char *ids = text_of(m, "recompute_layer_ids");
-    if (ids != NULL) return set(m, "recompute_layer_ids", "recompute.layers", ids);
-    TRY(whole(m, "recompute_num_layers", NUMBER_MAX, &n));
+    if (ids != NULL) return set_row(m, "recompute_layer_ids", "recompute.layers", ids);
+    TRY(read_whole(m, "recompute_num_layers", NUMBER_MAX, &n));
     if (!is(m, "recompute_method", "block")) n = NUMBER_MAX;
-    return recompute(m, "recompute_granularity", 1, n, "[layer]");
+    return set_recomputed(m, "recompute_granularity", 1, n, "[layer]");
 }
 
 /* ---- torchtitan ---- */
@@ -441,11 +444,11 @@ static Status titan_recompute(Import *m)
 {
     const char *key = "activation_checkpoint.mode";
     const char *option = text_of(m, "activation_checkpoint.selective_ac_option");
-    if (is(m, key, "full")) return recompute(m, key, 1, NUMBER_MAX, "[layer]");
+    if (is(m, key, "full")) return set_recomputed(m, key, 1, NUMBER_MAX, "[layer]");
     if (!is(m, key, "selective")) return OK;
     int64_t every = option == NULL ? 2 : strtoll(option, NULL, 10);
-    if (every > 0) return recompute(m, key, every, NUMBER_MAX, "[layer]");
-    return recompute(m, key, 1, NUMBER_MAX, "[norm, act]");
+    if (every > 0) return set_recomputed(m, key, every, NUMBER_MAX, "[layer]");
+    return set_recomputed(m, key, 1, NUMBER_MAX, "[norm, act]");
 }
 
 static Status read_titan(Import *m)
@@ -454,22 +457,23 @@ static Status read_titan(Import *m)
     const char *shards = "parallelism.data_parallel_shard_degree";
     Config *c = m->c;
     int64_t shard = 0, replicas = 0, batch = 0, micro = 0;
-    TRY(whole(m, shards, -1, &shard));
-    TRY(whole(m, "parallelism.data_parallel_replicate_degree", 1, &replicas));
-    TRY(whole(m, "training.global_batch_size", -1, &batch));
-    TRY(whole(m, "parallelism.pipeline_parallel_microbatch_size", 1, &micro));
+    TRY(read_whole(m, shards, -1, &shard));
+    TRY(read_whole(m, "parallelism.data_parallel_replicate_degree", 1, &replicas));
+    TRY(read_whole(m, "training.global_batch_size", -1, &batch));
+    TRY(read_whole(m, "parallelism.pipeline_parallel_microbatch_size", 1, &micro));
     TRY(fix_pipeline(m, "parallelism.pipeline_parallel_layers_per_stage"));
     if (shard * replicas > NUMBER_MAX)
         return because(m, shards, FAIL(ERR_ARG, "more than %d data-parallel ranks", NUMBER_MAX));
     c->mesh_zero = shard == 1 ? 0 : is(m, reshard, "always") ? 3 : c->mesh_pp > 1 ? 2 : 3;
     if (is(m, reshard, "never") && shard != 1) c->mesh_zero = 2;
-    if (replicas > 1 && shard > 0) TRY(put(m, shards, "mesh.shard", shard));
+    if (replicas > 1 && shard > 0) TRY(set_whole(m, shards, "mesh.shard", shard));
     if (shard > 0) m->more->gpus = c->mesh_pp * c->mesh_cp * shard * replicas;
     m->more->per_replica = batch < 0 && shard < 0;
     if (batch < 0) batch = c->train_micro_batch * (shard < 0 ? 1 : shard * replicas);
-    TRY(put(m, "training.global_batch_size", "train.batch", batch));
+    TRY(set_whole(m, "training.global_batch_size", "train.batch", batch));
     if (c->mesh_pp > 1)
-        TRY(put(m, "parallelism.pipeline_parallel_microbatch_size", "train.micro_batch", micro));
+        TRY(set_whole(m, "parallelism.pipeline_parallel_microbatch_size", "train.micro_batch",
+                      micro));
     return titan_recompute(m);
 }
 
@@ -483,7 +487,7 @@ static Status import(Import *m)
     if (m->titan && name != NULL)
         (void)snprintf(model, sizeof model, "%s-%s", name, flavour == NULL ? "" : flavour);
     if (m->settings.module != NULL)
-        TRY(note(m, "defaults are Primus', there is no file", m->settings.module));
+        TRY(add_note(m, "defaults are Primus', there is no file", m->settings.module));
     TRY(config_default(m->c, m->a));
     if (*model == '\0' && m->titan)
         return FAIL(ERR_ARG, "%s: model.name and model.flavor are missing", m->path);

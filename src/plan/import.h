@@ -43,7 +43,7 @@ typedef struct PlanImport {
 Status plan_import(const char *from, const char *path, Arena *a, Config *out, PlanImport *more);
 /* `stack` with the file's options of it behind the name. An option that `stack` sets stays as it is. */
 Status plan_import_stack(const PlanImport *more, const char *stack, Arena *a, const char **out);
-/* Appends a line for all that was assumed, that a plan does not follow, and that is not understood. */
+/* Appends a line for each assumption, for the options that a plan ignores, and for each unknown key. */
 Status plan_import_notes(const PlanImport *more, Text *out);
 
 #endif

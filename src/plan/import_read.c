@@ -43,7 +43,7 @@ static Status settings_add(Settings *s, const char *key, const char *value, cons
 /* ---- values ---- */
 
 /* ${NAME} and ${NAME:default} of the environment; a NAME that must be there and is not stays. */
-static Status expand(Arena *a, const char *text, const char **out)
+static Status expand_variables(Arena *a, const char *text, const char **out)
 {
     Text t;
     TRY(text_init(&t, a));
@@ -85,7 +85,7 @@ static Status value_of(ConfigDoc *d, const yaml_node_t *n, const char **out)
         TRY(text_printf(&t, t.used == 0 ? "[]" : "]"));
         text = t.data;
     }
-    return expand(d->arena, text == NULL ? "" : text, out);
+    return expand_variables(d->arena, text == NULL ? "" : text, out);
 }
 
 /* ---- files ---- */
@@ -175,7 +175,7 @@ static Status read_yaml(Settings *s, const char *path)
 #define NAME "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789.-"
 
 /* Behind blanks (of these kinds) and comments. */
-static const char *skip(const char *at, const char *blanks)
+static const char *skip_blanks(const char *at, const char *blanks)
 {
     for (at += strspn(at, blanks); *at == '#'; at += strspn(at, blanks)) at += strcspn(at, "\n");
     return at;
@@ -203,10 +203,10 @@ static const char *value_end(const char *at)
     const char *next = at;
     if (*at != '[') return at + scalar_bytes(at);
     do {
-        next = skip(next + 1, " \t\r\n");
+        next = skip_blanks(next + 1, " \t\r\n");
         size_t n = scalar_bytes(next);
         if (n == 0 && *next != ']') return at;
-        next = skip(next + n, " \t\r\n");
+        next = skip_blanks(next + n, " \t\r\n");
     } while (*next == ',');
     return *next == ']' ? next + 1 : at;
 }
@@ -216,18 +216,18 @@ static Status toml_to_yaml(const char *path, const char *toml, Text *yaml)
 {
     const char *section = "", *at = toml;
     for (int line = 1; *at != '\0'; at += *at == '\n') {
-        const char *key = skip(at, " \t\r"), *end = skip(key, " \t\r");
+        const char *key = skip_blanks(at, " \t\r"), *end = skip_blanks(key, " \t\r");
         size_t n = strspn(key + (*key == '['), NAME), prefix = strspn(section, NAME);
         if (*key == '[' && n > 0 && key[n + 1] == ']') {
             section = key + 1;
             end = key + n + 2;
-        } else if (n > 0 && *(at = skip(key + n, " \t\r")) == '=') {
-            const char *value = skip(at + 1, " \t\r");
+        } else if (n > 0 && *(at = skip_blanks(key + n, " \t\r")) == '=') {
+            const char *value = skip_blanks(at + 1, " \t\r");
             end = value_end(value) == value ? key : value_end(value);
             TRY(text_printf(yaml, "%.*s%s%.*s: %.*s", (int)prefix, section, prefix == 0 ? "" : ".",
                             (int)n, key, (int)(end > value ? end - value : 0), value));
         }
-        at = skip(end, " \t\r");
+        at = skip_blanks(end, " \t\r");
         if (*at != '\n' && *at != '\0')
             return FAIL(ERR_FORMAT,
                         "%s:%d: not TOML as in job files: [section], or key = a text in quotes, a "

@@ -54,7 +54,8 @@ typedef enum PlanKind {
     PLAN_KINDS
 } PlanKind;
 
-/* Parts of a step's time; they add up to it. Of what runs side by side, only what shows. */
+/* Parts of a step's time; they add up to it. Of transfers that run while something is computed, only the
+ * time that shows counts. */
 typedef enum PlanPart {
     PLAN_COMPUTE,
     PLAN_SLOWED,   /* what compute takes longer because transfers beside it hold multiprocessors */
@@ -82,7 +83,7 @@ typedef struct PlanPrice {
     double peak_bytes, memory[PLAN_KINDS];
     double pool_bytes; /* of the activations: rows in pools */
     double step_s, part_s[PLAN_PARTS];
-    double schedule_s; /* of step_s: what the pipeline takes, without what comes after it */
+    double schedule_s; /* the share of step_s until the last pass has ended */
     double bubble;     /* mean share of schedule_s in which compute lanes run nothing */
     double tokens_per_s_per_gpu, mfu;
 } PlanPrice;
@@ -118,7 +119,7 @@ static inline double plan_room_bytes(const PlanRequest *q)
     return q->hardware->memory_gib * PLAN_GIB * (1 - q->config->plan_margin);
 }
 
-/* One thread's; keeps what it counted in an arena of its own. */
+/* For one thread. Layers are counted once and kept in its own arena. */
 typedef struct Planner Planner;
 
 Status planner_make(const PlanRequest *q, Planner **out);

@@ -20,14 +20,14 @@ static Status model_flops(Planner *p)
     return OK;
 }
 
-static Status setup(Planner *p, const PlanRequest *q)
+static Status planner_setup(Planner *p, const PlanRequest *q)
 {
     p->q = *q;
     p->config = *q->config;
     Config *c = &p->config;
     c->mesh_pp = c->mesh_vpp = c->mesh_ep = c->mesh_cp = 1;
     c->mesh_layout = "";
-    c->run_device = DEVICE_CPU; /* whose workspaces are small; a GPU's are the stack's to say */
+    c->run_device = DEVICE_CPU; /* its workspaces are small; the stack says what a GPU's are */
     c->recompute_layers.n = 0;
     if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
@@ -47,7 +47,7 @@ Status planner_make(const PlanRequest *q, Planner **out)
     TRY(arena_init(&kept, "plan", MEM_HOST, KEPT_BYTES));
     TRY(ARENA_ZEROED(&kept, 1, &p));
     p->kept = kept;
-    Status s = setup(p, q);
+    Status s = planner_setup(p, q);
     if (s != OK) {
         planner_free(p);
         return s;

@@ -1,6 +1,10 @@
-#include "op/exchange.h"
+/* price: memory and time of a layout, added up from what its layers take (price_layers.c) over stages, ranks
+ * and the estimated schedule.
+ *
+ * Not here: lower bounds (price_bound.c), simulated steps (price_program.c). */
 #include "plan/price_private.h"
 
+#include "op/exchange.h"
 #include "train/capacity.h"
 #include "train/engine.h"
 #include "train/update.h"
@@ -47,7 +51,7 @@ static bool has_copy(const PriceEntry *e, const PlanLayout *l, const LayoutStage
 {
     if (!s->loss || s->embedding || !spec_shares_table(&e->spec) || l->schedule == NULL)
         return false;
-    Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
+    Program like = price_program_like(l);
     int last = hop_stage(&like, 0, hop_count(&like) - 1).rank;
     return like.placement != PLACE_BOTH && hop_stage(&like, 0, 0).rank != last;
 }
@@ -106,21 +110,26 @@ static Status add_call(const Planner *p, const PriceEntry *e, GradientCall call,
     return OK;
 }
 
-/* Gradients and weights of one kind, held by `ranks` GPUs with stride `stride`, sharded over `shards`
- * of them. elems: those that are reduced, those that are gathered; weight: bytes of one of these. */
-static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks, int64_t shards,
-                            int64_t stride, const double elems[2], double weight, GradientTimes *t)
+/* Parameters of one kind, held by `ranks` GPUs with stride `stride`, sharded over `shards` of them. */
+typedef struct SharedParams {
+    int64_t ranks, shards, stride;
+    double reduced, gathered; /* parameters */
+    double weight;            /* bytes of a weight that is gathered */
+} SharedParams;
+
+static Status add_gradients(const Planner *p, const PriceEntry *e, const SharedParams *x,
+                            GradientTimes *t)
 {
     double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4; /* of a gradient */
-    int64_t replicas = ranks / shards;
-    double part = elems[0] / (double)shards;
+    int64_t shards = x->shards, replicas = x->ranks / shards;
+    double part = x->reduced / (double)shards;
     const GradientCall each[] = {
-        { "gradients reduced", cost_of_shared(COMM_REDUCE_SCATTER, shards, elems[0] * size), shards,
-          stride, 0 },
+        { "gradients reduced", cost_of_shared(COMM_REDUCE_SCATTER, shards, x->reduced * size),
+          shards, x->stride, 0 },
         { "replicas added up", cost_of_shared(COMM_ALL_REDUCE, replicas, part * size), replicas,
-          stride * shards, 0 },
-        { "weights gathered", cost_of_shared(COMM_ALL_GATHER, shards, elems[1] * weight), shards,
-          stride, 0 },
+          x->stride * shards, 0 },
+        { "weights gathered", cost_of_shared(COMM_ALL_GATHER, shards, x->gathered * x->weight),
+          shards, x->stride, 0 },
     };
     double *const sum[] = { &t->reduce, &t->replicate, &t->gather };
     for (int i = 0; i < 3; i++) TRY(add_call(p, e, each[i], t, sum[i]));
@@ -155,13 +164,19 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     double micros = (double)price_micros(p, l), hide = e->stack.at[STACK_hide_gradients];
     const ParamSizes *z = &r->sum.params.of[BUF_GRAD];
     const ParamSizes *read = l->zero < 3 ? z : &r->sum.params.of[BUF_WEIGHT];
-    const double dense[] = { (double)(z->flat - z->expert), (double)(read->flat - read->expert) };
-    const double expert[] = { (double)z->expert, (double)read->expert };
     double hidden = hide * r->backward_s, weight = weight_size(&r->sum.params);
+    const SharedParams dense = { ranks,
+                                 whole ? 1 : shards.dense,
+                                 1,
+                                 (double)(z->flat - z->expert),
+                                 (double)(read->flat - read->expert),
+                                 weight };
+    const SharedParams expert = { replicas,          whole ? 1 : shards.expert, l->ep,
+                                  (double)z->expert, (double)read->expert,      weight };
     *t = (GradientTimes){ .reductions = l->zero < 2 ? 1 : micros,
                           .gathers = l->zero < 3 ? 1 : 2 * micros }; /* for either pass */
-    TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, dense, weight, t));
-    TRY(add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, expert, weight, t));
+    TRY(add_gradients(p, e, &dense, t));
+    TRY(add_gradients(p, e, &expert, t));
     if (l->schedule->placement == PLACE_BOTH) {
         OpCost c = cost_of_shared(COMM_ALL_REDUCE, 2, 4 * updated_elems(&shards, r));
         const GradientCall twins = { "twins added up", c, 2, l->pp * ranks / 2, 0 };
@@ -297,7 +312,7 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
     TRY(ARENA_NEW(&p->scratch, chunks, &out->time));
     TRY(ARENA_NEW(&p->scratch, chunks, &out->slot));
     out->blocks = 1;
-    Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
+    Program like = price_program_like(l);
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
         for (int c = 0; c < l->vpp; c++) {
             const LayoutStage *s = &stage[hop_of(&like, c, c)];
@@ -360,7 +375,7 @@ static Status price_ends(const Planner *p, const PlanLayout *l, const PriceEntry
 static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros, double step_s,
                         PlanPrice *out)
 {
-    /* Of two ways each chunk has half of the micro-batches. */
+    /* With two copies of the model each chunk has half of the micro-batches. */
     bool both = l->schedule->placement == PLACE_BOTH;
     double busy = 0, share = micros / l->pp / (both ? 2 : 1);
     for (int r = 0; r < l->pp; r++) {

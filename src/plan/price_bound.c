@@ -65,7 +65,7 @@ static PassSum stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutS
 static double time_bound(const PlanLayout *l, const PriceEntry *e, const LayoutStage *stage,
                          double micros)
 {
-    Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
+    Program like = price_program_like(l);
     bool both = like.placement == PLACE_BOTH;
     double fill = 0, most = 0;
     const ScheduleLeast *shown = &l->schedule->least;
@@ -85,7 +85,7 @@ static double time_bound(const PlanLayout *l, const PriceEntry *e, const LayoutS
     return most;
 }
 
-/* How many slots rank 0 has at least. */
+/* The least number of slots of rank 0. */
 static double slots_bound(const PlanLayout *l, double micros)
 {
     double stages = l->pp, most = micros;
@@ -108,43 +108,38 @@ static Status bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntr
     return OK;
 }
 
-/* Rank 0 with all that the layout has room for, whose longer passes hide the most of what comes after
- * them. */
-static Status ends_bound(Planner *p, const PlanLayout *l, const LayoutStage *stage,
-                         double part_s[PLAN_PARTS])
+/* Adds up the chunks of rank 0. With `part` also their bytes: the least of a chunk by part of a slot. */
+static void add_rank_0(Planner *p, const PlanLayout *l, const PriceEntry *e,
+                       const LayoutStage *stage, double part[SLOT_PARTS], RankPrice *rank)
 {
-    const PriceEntry *e = NULL;
-    RankPrice rank = { 0 };
-    Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
-    TRY(price_entry(p, l, &e));
+    Program like = price_program_like(l);
     for (int c = 0; c < l->vpp; c++) {
         ChunkPrice chunk;
         price_chunk(p, l, e, &stage[hop_of(&like, c, c)], p->layers, &chunk);
-        price_add_chunk(&rank, &chunk);
+        price_add_chunk(rank, &chunk);
+        if (part == NULL) continue;
+        ChunkBytes b = price_add_bytes(rank, l, e, &chunk, l->schedule->least.passes);
+        for (int i = 0; i < SLOT_PARTS; i++) part[i] = fmin(part[i], (double)b.slot[i]);
     }
-    return price_rank_ends(p, l, e, &rank, part_s);
 }
 
+/* Bytes are bounded with the least capacity for rows. Times after the schedule are bounded with the largest:
+ * the passes of rank 0 are then the longest, so they hide the most. */
 Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *step_s)
 {
-    const PriceEntry *e = NULL;
+    const PriceEntry *e = NULL, *largest = NULL;
     LayoutStage *stage = NULL;
-    RankPrice rank = { 0 };
+    RankPrice rank = { 0 }, longest = { 0 };
     double part[SLOT_PARTS] = { INFINITY, INFINITY }, part_s[PLAN_PARTS];
-    Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
     PlanLayout least = *l;
     least.room = capacity_least(&p->config, l->ep);
     TRY(price_entry(p, &least, &e));
+    TRY(price_entry(p, l, &largest));
     ArenaMark mark = arena_mark(&p->scratch);
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
-    for (int c = 0; c < l->vpp; c++) {
-        ChunkPrice chunk;
-        price_chunk(p, l, e, &stage[hop_of(&like, c, c)], p->layers, &chunk);
-        price_add_chunk(&rank, &chunk);
-        ChunkBytes b = price_add_bytes(&rank, &least, e, &chunk, l->schedule->least.passes);
-        for (int i = 0; i < SLOT_PARTS; i++) part[i] = fmin(part[i], (double)b.slot[i]);
-    }
-    TRY(ends_bound(p, l, stage, part_s));
+    add_rank_0(p, &least, e, stage, part, &rank);
+    add_rank_0(p, l, largest, stage, NULL, &longest);
+    TRY(price_rank_ends(p, l, largest, &longest, part_s));
     TRY(bytes_bound(p, l, e, &rank, part, bytes));
     *step_s = time_bound(l, e, stage, (double)price_micros(p, l)) + part_s[PLAN_GRADIENTS] +
               part_s[PLAN_UPDATE] + part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];

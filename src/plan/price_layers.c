@@ -1,3 +1,7 @@
+/* price_layers: what a layer of each class takes for one micro-batch, counted once by the engine's own code
+ * and kept; and how blocks are spread over stages.
+ *
+ * Not here: sums over stages and ranks (price.c). */
 #include "op/exchange.h"
 #include "op/head.h"
 #include "plan/price_private.h"
@@ -7,7 +11,7 @@
 
 /* ---- classes ---- */
 
-static bool alike(const ModelSpec *s, int i, int j)
+static bool layers_alike(const ModelSpec *s, int i, int j)
 {
     const LayerSpec *a = &s->layers[i], *b = &s->layers[j];
     const LayerDesc *desc = layer_desc(a->kind);
@@ -23,7 +27,7 @@ Status price_classes(Planner *p)
     TRY(ARENA_NEW(&p->kept, 2 * p->spec.n_layers, &p->layers));
     for (int i = 0; i < p->spec.n_layers; i++) {
         int c = 0;
-        while (c < p->classes && !alike(&p->spec, p->first_of[c], i)) c++;
+        while (c < p->classes && !layers_alike(&p->spec, p->first_of[c], i)) c++;
         if (c == LAYER_CLASSES_MAX)
             return FAIL(ERR_UNSUPPORTED, "plan: more than %d kinds of layers", LAYER_CLASSES_MAX);
         if (c == p->classes) p->first_of[p->classes++] = i;
@@ -40,8 +44,8 @@ typedef struct Counting {
     LayerPrice *out;
 } Counting;
 
-static Status note(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpCost *c,
-                   const RooflineTime *t)
+static Status note_op(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpCost *c,
+                      const RooflineTime *t)
 {
     int i = 0;
     while (i < l->n_ops &&
@@ -76,7 +80,7 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
     /* A second forward belongs to the input gradients, which wait for it. */
     c->out->time.of[pass == PASS_RECOMPUTE ? PASS_INPUT : pass][part] += t.s;
     c->out->lane_s[t.lane] += t.s;
-    return note(c->out, pass, op, cost, &t);
+    return note_op(c->out, pass, op, cost, &t);
 }
 
 /* ---- what a stack says of a layer ---- */
@@ -194,7 +198,7 @@ static uint64_t hash_of(const void *key, size_t bytes)
     return h;
 }
 
-/* Of a hash table of so many places: where the element that begins with this key is, or will be.
+/* The place in a hash table of the element that begins with this key, or the place to put it.
  * Keys' padding counts, so it must be 0. */
 static void **place_of(void **table, size_t places, const void *key, size_t bytes)
 {
@@ -246,7 +250,7 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
 
 /* ---- partitions ---- */
 
-static Status balance(Planner *p, const PartitionKey *key, Layout *out)
+static Status balance_stages(Planner *p, const PartitionKey *key, Layout *out)
 {
     const int *of = key->cost;
     ArenaMark mark = arena_mark(&p->scratch);
@@ -303,7 +307,7 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
         Partition *new = NULL;
         Layout layout;
         TRY(e->stack.at[STACK_balance] != 0
-                ? balance(p, &key, &layout)
+                ? balance_stages(p, &key, &layout)
                 : layout_even(stages, (int)p->spec.blocks, &p->kept, &layout));
         TRY(ARENA_NEW(&p->kept, 1, &new));
         *new = (Partition){ key, layout.stage };

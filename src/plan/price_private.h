@@ -26,7 +26,7 @@ typedef struct OpPrice {
 } OpPrice;
 
 typedef struct LayerPrice {
-    LayerCount count;                               /* what it keeps is the stack's */
+    LayerCount count;                               /* bytes kept are those of the stack */
     ChunkTimes time;                                /* of the device */
     double phase_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* of its ops alone, by phase of its row */
     double bound_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* of these, where multiprocessors bound them */
@@ -46,7 +46,7 @@ typedef struct PriceKey {
     unsigned recompute;
 } PriceKey;
 
-/* Seconds of a micro-batch; compute: of all passes, what is on the compute lane. */
+/* Seconds of a micro-batch. compute: the compute lane's share of all passes. */
 typedef struct PassSum {
     double forward, input, weight, compute;
 } PassSum;
@@ -158,6 +158,12 @@ static inline bool price_in_series(const PriceEntry *e, const PlanLayout *l)
     return l->schedule->phases && e->stack.at[STACK_lanes] == 0;
 }
 
+/* A Program with the sizes and the placement of a layout: it says which stages a rank has. */
+static inline Program price_program_like(const PlanLayout *l)
+{
+    return (Program){ .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
+}
+
 /* Blocks of each of `stages` stages. */
 Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
                     LayoutStage **out);
@@ -171,7 +177,7 @@ int price_stage_count(const PlanLayout *l);
 /* Ranks that share out dense parameters, experts. */
 ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry *e);
 
-/* Of a rank with these parameters and passes. */
+/* Gradients of a rank with these parameters and passes. */
 Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                        const RankPrice *r, GradientTimes *t);
 static inline double price_gradients_s(const GradientTimes *t)

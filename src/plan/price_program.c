@@ -92,7 +92,7 @@ static double pass_s(const ProgramCost *c, int rank, const Action *a, LayerPass 
     return whole > 0 ? s * price_phases_s(t->of[pass]) / whole : 0;
 }
 
-static double duration(void *ctx, int rank, const Action *a)
+static double action_duration(void *ctx, int rank, const Action *a)
 {
     const ProgramCost *c = ctx;
     switch (a->kind) {
@@ -113,7 +113,7 @@ static double duration(void *ctx, int rank, const Action *a)
 /* A block of a kernel that moves data takes a multiprocessor from what computes (moe.exchange=direct
  * has as many blocks as a collective). Of what computes that hurts products and attention: rows that
  * memory bounds keep it busy from fewer multiprocessors, too. */
-static double share(void *ctx, int rank, const Action *a)
+static double action_share(void *ctx, int rank, const Action *a)
 {
     static const LayerPass passes[ACTION_KIND_COUNT][2] = {
         [ACTION_FORWARD] = { PASS_FORWARD, PASS_FORWARD },
@@ -156,8 +156,8 @@ static Status shared_times(const Planner *p, const PlanLayout *l, const PriceEnt
 }
 
 /* The shape that `train` makes its Programs of: its schedules know no costs. */
-static Status shape_of(Planner *p, const PlanLayout *l, const PriceEntry *e, Arena *a,
-                       ProgramCost *c, ScheduleShape *out)
+static Status list_shape(Planner *p, const PlanLayout *l, const PriceEntry *e, Arena *a,
+                         ProgramCost *c, ScheduleShape *out)
 {
     int stages = price_stage_count(l);
     LayoutStage *stage = NULL;
@@ -195,8 +195,8 @@ static Status shape_of(Planner *p, const PlanLayout *l, const PriceEntry *e, Are
     return OK;
 }
 
-static Status updates(Planner *p, const PlanLayout *l, const PriceEntry *e, const PriceRanks *n,
-                      Arena *a, ProgramCost *c)
+static Status update_times(Planner *p, const PlanLayout *l, const PriceEntry *e,
+                           const PriceRanks *n, Arena *a, ProgramCost *c)
 {
     double *update = NULL, part_s[PLAN_PARTS];
     TRY(ARENA_NEW(a, l->pp, &update));
@@ -217,12 +217,12 @@ static Status simulate_list(Planner *p, const PlanLayout *l, Arena *a, PlanStep 
     ScheduleShape shape;
     TRY(price_entry(p, l, &e));
     TRY(price_input(p, l, e, &ranks, &in));
-    TRY(shape_of(p, l, e, a, &c, &shape));
-    TRY(updates(p, l, e, &ranks, a, &c));
+    TRY(list_shape(p, l, e, a, &c, &shape));
+    TRY(update_times(p, l, e, &ranks, a, &c));
     TRY(schedule_make(l->schedule, &shape, a, &p->scratch, &out->pipeline));
     c.program = out->pipeline.rank;
     c.multiprocessors = p->q.hardware->gpu_multiprocessors;
-    SimCost cost = { &c, duration, c.multiprocessors > 0 ? share : NULL, slot_of,
+    SimCost cost = { &c, action_duration, c.multiprocessors > 0 ? action_share : NULL, slot_of,
                      (double)e->plain[0].count.stream };
     return simulate_run(&out->pipeline, &cost, a, &out->sim);
 }
@@ -240,7 +240,7 @@ Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, Pl
 
 bool planner_runs_list(const Planner *p) { return p->limits->at[STACK_list] != 0; }
 
-/* Of the mean rank. */
+/* Seconds that transfers slow the compute of a rank, on average. */
 static double slowed_s(const PlanStep *step)
 {
     double sum = 0;
@@ -248,8 +248,9 @@ static double slowed_s(const PlanStep *step)
     return sum / step->pipeline.stages;
 }
 
-/* The parts of a step of so many seconds: what is over or lacking, beside compute that was slowed, is of
- * gradients, then of the bubble, then of what compute hides. */
+/* Splits a simulated step of step_s seconds into its parts. The difference to the price, less the compute
+ * that transfers slowed, is attributed to gradients first, then to the bubble, then to hidden
+ * communication. */
 static void take_step(const Planner *p, double step_s, double slowed, PlanPrice *price)
 {
     static const PlanPart order[] = { PLAN_GRADIENTS, PLAN_BUBBLE, PLAN_EXCHANGE, PLAN_SEND,
@@ -285,7 +286,7 @@ Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *
 
 /* ---- the planner as a search's pricer ---- */
 
-/* Nobody who did not ask for it is told to take a schedule whose overlap does not happen. */
+/* Do not recommend an overlapping schedule on a stack that does not overlap, unless the user named it. */
 static Status search_legal(const Planner *p, const PlanLayout *l)
 {
     bool asked = p->q.config->search_schedule.n > 0;
@@ -295,7 +296,7 @@ static Status search_legal(const Planner *p, const PlanLayout *l)
     return planner_legal(p, l);
 }
 
-/* Of a stack that runs lists, the list's time; of others, that of all ranks' passes. */
+/* The time of the list, for a stack that runs lists; else the time of all ranks' passes. */
 static Status search_simulate(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     Arena a = { 0 };

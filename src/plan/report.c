@@ -116,7 +116,7 @@ static double layouts_per_s(const SearchResult *s)
     return s->seconds > 0 ? (double)s->count.priced / s->seconds : 0;
 }
 
-/* Room for received rows: of what is kept, in pools, apart from what is not. */
+/* Capacity for received rows: rows that are kept lie in pools, the others in buffers. */
 static Status print_room(const PlanPrice *p, double imbalance, Text *out)
 {
     char rows[64], again[32] = "below 1e-9";

@@ -14,7 +14,7 @@ enum { ROUND = 128, MESSAGE_BYTES = 2048 };
 
 static const size_t CANDIDATE_BYTES = (size_t)16 << 30; /* reserved; only what is written counts */
 
-/* What was found: the best by tokens/s, the Pareto front, what lacks least. */
+/* Results: the best by tokens/s, the Pareto front, and the layout that lacks least memory. */
 typedef struct Found {
     SearchRow *best, *front;
     int n_best, cap, n_front;
@@ -56,7 +56,7 @@ typedef struct Search {
 
 /* ---- what was found ---- */
 
-static bool better(const SearchRow *a, const SearchRow *b)
+static bool is_better(const SearchRow *a, const SearchRow *b)
 {
     double x = a->price.tokens_per_s_per_gpu, y = b->price.tokens_per_s_per_gpu;
     if (x != y) return x > y;
@@ -78,7 +78,7 @@ static unsigned schedule_bit(const SearchRow *row)
 }
 
 /* Do two rows differ in their schedule alone? */
-static bool alike(const SearchRow *a, const SearchRow *b)
+static bool differ_in_schedule(const SearchRow *a, const SearchRow *b)
 {
     PlanLayout other = b->layout;
     other.schedule = a->layout.schedule;
@@ -88,7 +88,7 @@ static bool alike(const SearchRow *a, const SearchRow *b)
 }
 
 /* One row for two that are alike. */
-static SearchRow join(const SearchRow *a, const SearchRow *b)
+static SearchRow join_rows(const SearchRow *a, const SearchRow *b)
 {
     SearchRow row = a->id < b->id ? *a : *b;
     row.also = (a->also | b->also | schedule_bit(a) | schedule_bit(b)) & ~schedule_bit(&row);
@@ -99,14 +99,14 @@ static void best_add(Found *f, const SearchRow *added)
 {
     SearchRow row = *added;
     for (int i = 0; i < f->n_best; i++) {
-        if (!alike(&f->best[i], added)) continue;
-        row = join(&f->best[i], added);
+        if (!differ_in_schedule(&f->best[i], added)) continue;
+        row = join_rows(&f->best[i], added);
         f->n_best--;
         memmove(&f->best[i], &f->best[i + 1], (size_t)(f->n_best - i) * sizeof row);
         break;
     }
     int at = f->n_best;
-    while (at > 0 && better(&row, &f->best[at - 1])) at--;
+    while (at > 0 && is_better(&row, &f->best[at - 1])) at--;
     if (at == f->cap) return;
     int moved = (f->n_best < f->cap ? f->n_best : f->cap - 1) - at;
     memmove(&f->best[at + 1], &f->best[at], (size_t)moved * sizeof row);
@@ -114,7 +114,7 @@ static void best_add(Found *f, const SearchRow *added)
     f->n_best = at + moved + 1;
 }
 
-/* How many points of the front take at most so much memory. */
+/* Number of points of the front with at most this memory. */
 static int front_within(const Found *f, double bytes)
 {
     int low = 0, high = f->n_front;
@@ -148,8 +148,8 @@ static void front_thin(Found *f)
 static void front_add(Found *f, const SearchRow *row)
 {
     int at = front_within(f, row->price.peak_bytes), end = at;
-    if (at > 0 && alike(&f->front[at - 1], row)) {
-        f->front[at - 1] = join(&f->front[at - 1], row);
+    if (at > 0 && differ_in_schedule(&f->front[at - 1], row)) {
+        f->front[at - 1] = join_rows(&f->front[at - 1], row);
         return;
     }
     if (at > 0 && f->front[at - 1].price.step_s <= row->price.step_s) return;
@@ -180,7 +180,7 @@ static void found_add(Found *f, const SearchRow *row)
 
 /* Could a layout of at least so much memory and time be named in the end? It may be alike one that
  * is. */
-static bool wants(const Found *f, double bytes, double step_s)
+static bool may_be_named(const Found *f, double bytes, double step_s)
 {
     if (f->n_best < f->cap || step_s <= f->best[f->n_best - 1].price.step_s) return true;
     int n = front_within(f, bytes);
@@ -301,7 +301,7 @@ static Status bound_all(Search *s, Arena *a)
 /* ---- prices ---- */
 
 /* Layouts with the same Programs go to the same thread, which makes them once. */
-static int whose(const Search *s, const PlanLayout *l)
+static int thread_of(const Search *s, const PlanLayout *l)
 {
     int64_t micros = s->q->config->train_batch / (l->dp * l->micro_batch);
     int64_t key = ((micros * 61 + l->pp) * 31 + l->vpp) * 17 + (l->schedule - schedule_table);
@@ -316,14 +316,14 @@ static Status run_round(Search *s, int64_t *next)
     int n = 0;
     for (; n < ROUND && *next < s->n; ++*next) {
         const Candidate *c = &s->at[*next];
-        if (wants(&s->all, c->bytes, c->step_s))
+        if (may_be_named(&s->all, c->bytes, c->step_s))
             row[n++] = row_of(s, c->id);
         else
             s->all.count.pruned_time++;
     }
 #pragma omp parallel num_threads(s->threads)
     for (int i = 0; i < n; i++) {
-        if (whose(s, &row[i].layout) != omp_get_thread_num()) continue;
+        if (thread_of(s, &row[i].layout) != omp_get_thread_num()) continue;
         Planner *p = planner_of(s, row[i].buffers);
         Status status = s->pricer->price(p, &row[i].layout, &row[i].price);
         refused[i] = status == ERR_ARG;
@@ -342,7 +342,7 @@ static Status run_round(Search *s, int64_t *next)
 }
 
 /* A row for each schedule of a row. */
-static int split(const Search *s, const SearchRow *row, SearchRow *out)
+static int split_schedules(const Search *s, const SearchRow *row, SearchRow *out)
 {
     const ConfigInts *list = &s->axes.axis[SEARCH_SCHEDULE];
     int64_t turn = search_combinations(&s->axes, SEARCH_SCHEDULE + 1, SEARCH_AXES);
@@ -362,7 +362,7 @@ static Status simulate_best(Search *s, Arena *a)
     SearchRow *all = NULL;
     int n = 0;
     TRY(ARENA_NEW(a, s->all.n_best * schedule_table_n, &all));
-    for (int i = 0; i < s->all.n_best; i++) n += split(s, &s->all.best[i], &all[n]);
+    for (int i = 0; i < s->all.n_best; i++) n += split_schedules(s, &s->all.best[i], &all[n]);
     s->all.best = all;
     s->all.n_best = n;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
@@ -415,7 +415,7 @@ static Status nothing_fits(Search *s)
     return s->pricer->price(planner_of(s, r->buffers), &r->layout, &r->price);
 }
 
-static Status run(Search *s, const SearchOptions *o, Arena *a, SearchResult *out)
+static Status search_all(Search *s, const SearchOptions *o, Arena *a, SearchResult *out)
 {
     double start = clock_s();
     int cap = o->top > SEARCH_SIMULATED ? o->top : SEARCH_SIMULATED;
@@ -434,7 +434,7 @@ static Status run(Search *s, const SearchOptions *o, Arena *a, SearchResult *out
 }
 
 /* Times of the simulator take the place of prices, in the front, too. */
-static Status settle(Search *s, const SearchOptions *o, Arena *a, SearchResult *out)
+static Status take_simulated(Search *s, const SearchOptions *o, Arena *a, SearchResult *out)
 {
     Found f;
     TRY(found_init(&f, s->all.cap, a));
@@ -464,8 +464,8 @@ Status search_run(const PlanRequest *q, const SearchOptions *o, Arena *a, Search
     if (o->top < 1 || o->top > SEARCH_TOP_MAX)
         return FAIL(ERR_ARG, "search: the best %d, legal are 1 to %d", o->top, SEARCH_TOP_MAX);
     search_axes_fill(q, &s.axes);
-    Status status = run(&s, o, a, out);
-    if (status == OK) status = settle(&s, o, a, out);
+    Status status = search_all(&s, o, a, out);
+    if (status == OK) status = take_simulated(&s, o, a, out);
     close_pricers(&s);
     return status;
 }

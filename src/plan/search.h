@@ -56,7 +56,8 @@ typedef struct SearchRecompute {
 extern const SearchRecompute search_recompute[];
 extern const int search_recompute_n;
 
-/* Who prices; one planner a thread. legal and price say ERR_ARG of a layout that cannot be. */
+/* The functions that price layouts; each thread opens a planner. legal and price return ERR_ARG for a
+ * layout that cannot be. */
 typedef struct SearchPricer {
     Status (*open)(const PlanRequest *q, Planner **out);
     void (*close)(Planner *p); /* NULL is fine */
@@ -115,7 +116,7 @@ Status search_batch(const PlanRequest *q, const SearchResult *r, SearchBatch *ou
 /* The most GPUs of those of the question whose ranks can share out the batch; 0: there are none. */
 int64_t search_gpus(const PlanRequest *q, const SearchAxes *axes);
 
-/* Of the best and the front, the layout that fits with the fewest settings changed; NULL: none
+/* The layout among the best and the front that differs from `l` in the fewest settings; NULL: none
  * fits. */
 const SearchRow *search_nearest(const SearchResult *r, const PlanLayout *l);
 

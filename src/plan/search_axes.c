@@ -24,7 +24,7 @@ const int search_recompute_n = (int)(sizeof search_recompute / sizeof *search_re
 /* V-half and V-min are found by trying: a second for 100,000 passes. */
 enum { VPP_MAX = 8, CP_MAX = 64, MICRO_MAX = 16, IRREGULAR_MAX = 1 << 13 };
 
-static void add(ConfigInts *list, int64_t value)
+static void add_value(ConfigInts *list, int64_t value)
 {
     if (!config_has_int(list, value) && list->n < CONFIG_LIST_MAX) list->at[list->n++] = value;
 }
@@ -32,7 +32,7 @@ static void add(ConfigInts *list, int64_t value)
 static void add_divisors(ConfigInts *list, int64_t of, int64_t max)
 {
     for (int64_t d = 1; d <= of && d <= max; d++) {
-        if (of % d == 0) add(list, d);
+        if (of % d == 0) add_value(list, d);
     }
 }
 
@@ -50,37 +50,39 @@ static void fill_axis(const PlanRequest *q, SearchAxis axis, ConfigInts *list)
 {
     const Config *c = q->config;
     switch (axis) {
-    case SEARCH_BUFFERS: add(list, c->moe_buffers + SEARCH_BUFFER_KINDS * c->run_compute); break;
+    case SEARCH_BUFFERS:
+        add_value(list, c->moe_buffers + SEARCH_BUFFER_KINDS * c->run_compute);
+        break;
     case SEARCH_PP: add_divisors(list, q->gpus, c->model_layers); break;
     case SEARCH_CP:
-        for (int64_t n = 1; n <= CP_MAX && c->data_sequence % n == 0; n *= 2) add(list, n);
+        for (int64_t n = 1; n <= CP_MAX && c->data_sequence % n == 0; n *= 2) add_value(list, n);
         break;
     case SEARCH_EP: add_divisors(list, has_experts(c) ? c->moe_experts : 1, q->gpus); break;
     case SEARCH_VPP:
-        for (int64_t n = 1; n <= VPP_MAX; n++) add(list, n);
+        for (int64_t n = 1; n <= VPP_MAX; n++) add_value(list, n);
         break;
     case SEARCH_SCHEDULE:
-        for (int64_t i = 0; i < schedule_table_n; i++) add(list, i);
+        for (int64_t i = 0; i < schedule_table_n; i++) add_value(list, i);
         break;
     case SEARCH_MICRO:
-        for (int64_t n = 1; n <= MICRO_MAX && c->train_batch % n == 0; n *= 2) add(list, n);
+        for (int64_t n = 1; n <= MICRO_MAX && c->train_batch % n == 0; n *= 2) add_value(list, n);
         break;
     case SEARCH_ZERO:
-        for (int64_t n = 1; n <= 3; n++) add(list, n);
+        for (int64_t n = 1; n <= 3; n++) add_value(list, n);
         break;
     case SEARCH_SHARD: /* all, or those of one domain and of eight */
-        add(list, 0);
-        add(list, (int64_t)q->hardware->scale_up_gpus);
-        add(list, 8 * (int64_t)q->hardware->scale_up_gpus);
+        add_value(list, 0);
+        add_value(list, (int64_t)q->hardware->scale_up_gpus);
+        add_value(list, 8 * (int64_t)q->hardware->scale_up_gpus);
         break;
     case SEARCH_RECOMPUTE:
-        for (int64_t i = 0; i < search_recompute_n; i++) add(list, i);
+        for (int64_t i = 0; i < search_recompute_n; i++) add_value(list, i);
         break;
     case SEARCH_AXES: break;
     }
 }
 
-static int rising(const void *a, const void *b)
+static int by_value(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
@@ -91,7 +93,7 @@ void search_axes_fill(const PlanRequest *q, SearchAxes *axes)
     for (int i = 0; i < SEARCH_AXES; i++) {
         ConfigInts *list = &axes->axis[i];
         if (list->n == 0) fill_axis(q, (SearchAxis)i, list);
-        qsort(list->at, (size_t)list->n, sizeof *list->at, rising);
+        qsort(list->at, (size_t)list->n, sizeof *list->at, by_value);
     }
 }
 
@@ -107,11 +109,11 @@ Status search_axes(const Config *c, SearchAxes *out)
     for (int i = 0; i < c->search_schedule.n; i++) {
         const ScheduleDesc *d = NULL;
         TRY(schedule_find(c->search_schedule.at[i], &d));
-        add(&out->axis[SEARCH_SCHEDULE], d - schedule_table);
+        add_value(&out->axis[SEARCH_SCHEDULE], d - schedule_table);
     }
     for (int k = 0; k < search_recompute_n; k++) {
         if (config_has_text(&c->search_recompute, search_recompute[k].name))
-            add(&out->axis[SEARCH_RECOMPUTE], k);
+            add_value(&out->axis[SEARCH_RECOMPUTE], k);
     }
     static const char *const buffers[] = { "pooled", "worst" };
     static const char *const compute[] = { "f32", "bf16" };
@@ -120,7 +122,7 @@ Status search_axes(const Config *c, SearchAxes *out)
         if (!wanted(&c->search_compute, compute[type], type == c->run_compute)) continue;
         for (int k = 0; k < SEARCH_BUFFER_KINDS; k++) {
             if (wanted(&c->search_buffers, buffers[k], k == c->moe_buffers))
-                add(&out->axis[SEARCH_BUFFERS], k + SEARCH_BUFFER_KINDS * type);
+                add_value(&out->axis[SEARCH_BUFFERS], k + SEARCH_BUFFER_KINDS * type);
         }
     }
     return OK;
@@ -135,7 +137,7 @@ int64_t search_combinations(const SearchAxes *axes, int first, int end)
     return n;
 }
 
-static void decode(const SearchAxes *axes, int first, int end, int64_t id, int64_t *value)
+static void decode_axes(const SearchAxes *axes, int first, int end, int64_t id, int64_t *value)
 {
     for (int i = end - 1; i >= first; i--) {
         const ConfigInts *list = &axes->axis[i];
@@ -178,7 +180,7 @@ bool search_decode_outer(const PlanRequest *q, const SearchAxes *axes, int64_t i
                          int *buffers)
 {
     int64_t value[SEARCH_AXES];
-    decode(axes, 0, SEARCH_OUTER, id, value);
+    decode_axes(axes, 0, SEARCH_OUTER, id, value);
     *l = (PlanLayout){ .schedule = &schedule_table[value[SEARCH_SCHEDULE]],
                        .pp = (int)value[SEARCH_PP],
                        .vpp = (int)value[SEARCH_VPP],
@@ -201,7 +203,7 @@ bool search_decode_inner(const PlanRequest *q, const SearchAxes *axes, int64_t i
 {
     int64_t value[SEARCH_AXES], stages = (int64_t)l->pp * l->vpp;
     int64_t in_chunk = (q->config->model_layers + stages - 1) / stages;
-    decode(axes, SEARCH_OUTER, SEARCH_AXES, id, value);
+    decode_axes(axes, SEARCH_OUTER, SEARCH_AXES, id, value);
     const SearchRecompute *r = &search_recompute[value[SEARCH_RECOMPUTE]];
     l->zero = (int)value[SEARCH_ZERO];
     l->shard = value[SEARCH_SHARD];

@@ -3,14 +3,14 @@
 
 #include <math.h>
 
-/* Of the best layouts so many are priced with each batch. A batch is large enough if twice as many
+/* LAYOUTS of the best are priced with each batch. A batch is large enough if twice as many
  * sequences are less than GAIN times as fast, and a smaller one limits if that is LIMITS times as
  * fast. From PER_GPU sequences a GPU on no pipeline lacks micro-batches by so much. */
 enum { LAYOUTS = 10, PER_GPU = 2 };
 static const double GAIN = 1.1, LIMITS = 1.5;
 
 /* Tokens a second and GPU of the fastest layout. Whole sequences may take the place of their pieces. */
-static Status fastest(const PlanRequest *q, const SearchResult *r, double *out)
+static Status fastest_speed(const PlanRequest *q, const SearchResult *r, double *out)
 {
     Planner *p = NULL;
     *out = 0;
@@ -36,11 +36,11 @@ Status search_batch(const PlanRequest *q, const SearchResult *r, SearchBatch *ou
     *out = (SearchBatch){ 0 };
     other.config = &c;
     if (r->n_best == 0 || c.train_batch >= PER_GPU * q->gpus) return OK;
-    TRY(fastest(&other, r, &now));
+    TRY(fastest_speed(&other, r, &now));
     for (speed = now; speed > 0 && speed >= GAIN * before;) {
         before = speed;
         c.train_batch *= 2;
-        TRY(fastest(&other, r, &speed));
+        TRY(fastest_speed(&other, r, &speed));
     }
     if (before > LIMITS * now) *out = (SearchBatch){ c.train_batch / 2, before };
     return OK;

@@ -48,12 +48,12 @@ typedef struct Sheet {
 
 #define SHEET_INPUT(sheet, name, from, input)                                                      \
     const double name = sheet_add((sheet), (SheetRow){ #name, NULL, "", (from), (input) });        \
-    (void)name;
+    (void)(name);
 /* The expression comes last, as it may have commas. */
 #define SHEET_DEFINE(sheet, name, unit, from, ...)                                                 \
     const double name = sheet_add(                                                                 \
         (sheet), (SheetRow){ #name, #__VA_ARGS__, (unit), (from), (double)(__VA_ARGS__) });        \
-    (void)name;
+    (void)(name);
 
 /* Adds a row, or what is given in its place, and returns the value. */
 double sheet_add(Sheet *s, SheetRow row);

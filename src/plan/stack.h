@@ -3,12 +3,8 @@
  * where our own engine differs, and what it reserves. stack.def lists the numbers; what a stack does not
  * define of them is as in our engine.
  *
- * The program has `switchyard`, `primus` and `torchtitan`, computed from inputs.h's numbers
- * (stack_primus.def). A file has numbers alone, which replace or add to those of a stack of the program:
- *
- *   extends: primus           # may be left out
- *   define:                   # NAME: NUMBER or NAME: [NUMBER, UNIT, SOURCE]
- *     share_compute: 0.75
+ * There are `switchyard`, `primus` and `torchtitan`, computed from inputs.h's numbers (stack_primus.def).
+ * Numbers behind the name replace any of them: "primus,deepep=0,share_memory=0.9".
  *
  * Not here: what the numbers do to a price (price_layers.c, price.c, roofline.c).
  */
@@ -28,10 +24,10 @@ typedef enum StackName {
 extern const char *const stack_names[STACK_COUNT];
 
 typedef struct PlanStack {
-    const char *name;                             /* for sentences */
-    void (*fill)(Sheet *s, const PlanInputs *in); /* NULL: nothing is defined but what is given */
-    SheetGivens given;                            /* the file's, then those behind the name */
-    int given_in_file;                            /* how many of `given` come first */
+    const char *name;  /* for sentences */
+    bool primus;       /* computed as Primus' layers, else as our own */
+    SheetGivens given; /* the stack's own, then those behind the name */
+    int own;           /* how many of `given` come first */
     bool has[STACK_COUNT];
 } PlanStack;
 
@@ -39,12 +35,9 @@ typedef struct StackValues {
     double at[STACK_COUNT];
 } StackValues;
 
-/* `source`: a stack of the program or a file, and what its names shall be instead:
- * "primus,deepep=1". ERR_ARG, ERR_IO or ERR_FORMAT in one sentence: no such stack, file or name; what is
- * no number. */
+/* `source`: a stack, and what its names shall be instead: "primus,deepep=1". ERR_ARG in one sentence: no
+ * such stack or name, with the nearest; what is no number. */
 Status stack_load(PlanStack *s, Arena *a, const char *source);
-/* A file's text; `name` stands for it in sentences. */
-Status stack_parse(PlanStack *s, Arena *a, const char *name, const char *yaml, size_t yaml_bytes);
 
 /* Is `name` an option of the stack that nothing behind its name has set? */
 bool stack_offers(const PlanStack *s, const char *name);

@@ -1,3 +1,4 @@
+/* action: names of actions, and where passes and transfers of a chunk come from and go to. */
 #include "schedule/action.h"
 
 const char *action_name(ActionKind kind)

@@ -78,7 +78,7 @@ typedef struct Program {
     ScheduleShards shards;
 } Program;
 
-/* How a Program goes back over a chunk; a set. */
+/* How a Program runs backward passes over a chunk; a set. */
 enum { CHUNK_WHOLE = 1, CHUNK_SPLIT = 2, CHUNK_PHASED = 4 };
 
 /* A stage: a chunk of a rank. */
@@ -94,7 +94,7 @@ int hop_of(const Program *p, int chunk, int micro);
 /* The other end of a transfer; rank -1: there is none. */
 StageAt transfer_other_end(const Program *p, const Action *a);
 
-/* The row of its chunk whose phases an action of a pass runs. */
+/* The row of phases that an action of a pass belongs to. */
 const ChunkRow *action_row(const Program *p, const Action *a);
 /* One more than the highest layer of the model that a rank's chunks have. */
 int program_layers(const Program *p);

@@ -1,3 +1,4 @@
+/* balance: spreads blocks over stages so that the slowest stage is as fast as can be. */
 #include "schedule/layout.h"
 
 #include <math.h>

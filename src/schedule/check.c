@@ -1,3 +1,7 @@
+/* check: walks the list of a rank, follows what every slot, entry, gathered layer and gradient holds, and
+ * refuses the first action that breaks a rule of check.h. All ranks together are run once without costs.
+ *
+ * Not here: times (simulate.h). */
 #include "schedule/check.h"
 
 #include "schedule/simulate.h"
@@ -76,7 +80,7 @@ static bool take_turn(Check *s, Resource *r)
     return true;
 }
 
-/* A reader finds what it wants and leaves nothing; a writer finds nothing that is still wanted. */
+/* A reader must find its content, and empties the entry. A writer must find the entry empty. */
 static Status use_entry(Check *s, bool reads, int entry, Content what)
 {
     if (entry < 0 || entry >= s->p->entries)
@@ -386,7 +390,7 @@ static Status check_pass(Check *s, const Action *a)
     return check_backward(s, a);
 }
 
-static Status run_action(Check *s, const Action *a)
+static Status check_kind(Check *s, const Action *a)
 {
     if (action_is_transfer(a->kind)) return check_transfer(s, a);
     TRY(check_meeting(s));
@@ -429,13 +433,13 @@ static Status check_action(Check *s)
     for (int i = 0; i < ACTION_WAITS; i++) {
         if (a->wait[i] != -1) TRY(wait_for(s, a->wait[i]));
     }
-    TRY(run_action(s, a));
+    TRY(check_kind(s, a));
     memcpy(mine, s->now, (size_t)s->queues * sizeof(int));
     mine[queue]++;
     return a->signal >= 0 ? signal_event(s, a->signal, mine) : OK;
 }
 
-static Status resources(const Check *s, int n, Arena *a, Resource **out)
+static Status new_resources(const Check *s, int n, Arena *a, Resource **out)
 {
     int *touched = NULL;
     TRY(ARENA_NEW(a, n, out));
@@ -449,13 +453,13 @@ static Status check_make(const Program *p, Arena *a, Check *s)
 {
     *s = (Check){ .p = p, .queues = queue_count(p), .layers = program_layers(p) };
     TRY(ARENA_ZEROED(a, (size_t)p->micros * (size_t)p->chunks, &s->progress));
-    TRY(resources(s, p->slots, a, &s->slot));
-    TRY(resources(s, p->entries, a, &s->entry));
-    TRY(resources(s, CHUNK_ROWS, a, &s->ring));
-    TRY(resources(s, CHUNK_HALVES, a, &s->weights));
-    TRY(resources(s, CHUNK_HALVES, a, &s->room));
-    TRY(resources(s, s->layers, a, &s->grads));
-    TRY(resources(s, 1, a, &s->meeting));
+    TRY(new_resources(s, p->slots, a, &s->slot));
+    TRY(new_resources(s, p->entries, a, &s->entry));
+    TRY(new_resources(s, CHUNK_ROWS, a, &s->ring));
+    TRY(new_resources(s, CHUNK_HALVES, a, &s->weights));
+    TRY(new_resources(s, CHUNK_HALVES, a, &s->room));
+    TRY(new_resources(s, s->layers, a, &s->grads));
+    TRY(new_resources(s, 1, a, &s->meeting));
     TRY(ARENA_ZEROED(a, s->queues * s->queues, &s->known));
     TRY(ARENA_NEW(a, s->queues, &s->now));
     TRY(ARENA_NEW(a, (size_t)p->events * (size_t)s->queues, &s->carried));

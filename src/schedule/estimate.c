@@ -1,3 +1,4 @@
+/* estimate: keeps the passes of a shape as one list, and walks it with the times of a layout. */
 #include "schedule/estimate.h"
 
 #include "schedule/lower.h"
@@ -99,7 +100,7 @@ static Status make_costs(const EstimateInput *in, Arena *scratch, double **out)
 
 /* ---- the passes of a shape ---- */
 
-/* A slot and which arena of gradients it has, and such an arena: of both as many. */
+/* Slots and arenas of gradients, which are as many: entry i is about slot i and about arena i. */
 typedef struct SlotState {
     uint64_t chunks, gradient_chunks;
     int mine;
@@ -178,7 +179,7 @@ static Status list_passes(const Order *ranks, const OrderTimes *t, Arena *a, Are
     };
     const ScheduleShape *s = &l->shape;
     int places = s->stages * s->chunks;
-    int *next = NULL, *made = NULL; /* made: whose end a time of t is */
+    int *next = NULL, *made = NULL; /* made: by index of a time in t, the pass that ends then */
     l->n = t->ran;
     TRY(ARENA_NEW(a, l->n, &l->at));
     TRY(ARENA_ZEROED(scratch, s->stages, &next));
@@ -283,7 +284,7 @@ typedef struct Walk {
     double *way, *end; /* by place and direction: the last input's arrival; by pass */
 } Walk;
 
-static double later(double x, double y) { return x > y ? x : y; }
+static double later_of(double x, double y) { return x > y ? x : y; }
 
 static int cost_of(const Walk *w, const ListedPass *x)
 {
@@ -295,7 +296,7 @@ static double arrival(const Walk *w, const ListedPass *x)
 {
     if (x->from < 0) return 0;
     double *way = &w->way[cost_of(w, x) / 2];
-    *way = later(*way, w->end[x->from]) + w->in->send_s;
+    *way = later_of(*way, w->end[x->from]) + w->in->send_s;
     return *way;
 }
 
@@ -309,23 +310,23 @@ static void walk_phases(const Walk *w, const ListedPass *x, int n, double *end)
         time[back] = &w->in->time[cost_of(w, &x[k]) / COSTS];
         at[back] = arrival(w, &x[k]);
     }
-    at[0] = later(at[0], lane[1]); /* the forward before it has left its memory */
+    at[0] = later_of(at[0], lane[1]); /* the forward before it has left its memory */
     for (int i = 0; i < w->in->blocks * BLOCK_PHASES; i++) {
         const BlockPhase *p = &block_phases[i % BLOCK_PHASES];
         bool back = p->kind != ACTION_FORWARD, weight = p->kind == ACTION_BACKWARD_WEIGHT;
         if (time[back] == NULL) continue;
         const double *of = !back ? time[0]->forward : weight ? time[1]->weight : time[1]->input;
-        double *free = &lane[p->phase % 2], start = weight ? *free : later(*free, at[back]);
+        double *free = &lane[p->phase % 2], start = weight ? *free : later_of(*free, at[back]);
         /* it takes the memory of the weight gradients of the block before */
         if (p->kind == ACTION_BACKWARD_INPUT && p->phase == PHASE_COMBINE)
-            start = later(start, lane[0]);
+            start = later_of(start, lane[0]);
         *free = start + of[p->phase] / w->in->blocks;
         if (!weight) at[back] = *free;
     }
     for (int k = 0; k < n; k++) end[k] = at[x[k].cost != COST_FORWARD];
 }
 
-static void walk(const Walk *w, const Passes *l)
+static void walk_passes(const Walk *w, const Passes *l)
 {
     if (l->schedule->phases) {
         for (int i = 0, n; i < l->n; i += n) {
@@ -337,7 +338,7 @@ static void walk(const Walk *w, const Passes *l)
     for (int i = 0; i < l->n; i++) {
         const ListedPass *x = &l->at[i];
         double *lane = w->lane[x->rank];
-        *lane = w->end[i] = later(*lane, arrival(w, x)) + w->cost[cost_of(w, x)];
+        *lane = w->end[i] = later_of(*lane, arrival(w, x)) + w->cost[cost_of(w, x)];
     }
 }
 
@@ -350,14 +351,14 @@ static Status find_step(const EstimateInput *in, const Passes *l, Arena *scratch
     TRY(ARENA_ZEROED(scratch, in->stages, &w.lane));
     TRY(ARENA_ZEROED(scratch, in->stages * in->chunks * COSTS / 2, &w.way));
     TRY(ARENA_NEW(scratch, l->n, &w.end));
-    walk(&w, l);
+    walk_passes(&w, l);
     *step_s = 0;
     for (int r = 0; r < in->stages; r++)
-        *step_s = later(*step_s, later(w.lane[r][0], w.lane[r][1]));
+        *step_s = later_of(*step_s, later_of(w.lane[r][0], w.lane[r][1]));
     return OK;
 }
 
-/* Of two ways each chunk has half of the micro-batches; else all come to all chunks. */
+/* With two copies of the model each chunk has half of the micro-batches, else all of them. */
 static double mean_busy_s(const EstimateInput *in)
 {
     double sum = 0;
@@ -379,8 +380,8 @@ static EstimateRank add_arenas(const EstimateInput *in, const Passes *l, int ran
         for (int c = 0; c < in->chunks; c++) {
             if ((use->chunks >> c & 1) == 0) continue;
             const SlotBytes *s = &in->slot[rank * in->chunks + c];
-            most = later(most, use->gradients ? s->gradients : s->input + s->weight);
-            pool = later(pool, s->pool);
+            most = later_of(most, use->gradients ? s->gradients : s->input + s->weight);
+            pool = later_of(pool, s->pool);
         }
         if (i == 0) out.first_slot_bytes = most;
         out.slot_arena_bytes += most * use->count;

@@ -9,6 +9,12 @@
  * of transfers. So it is never above the simulator's, and below it only where other costs or slow
  * links make entries run out (schedule.h); tests hold it to 1 %. What an engine allocates (slots,
  * entries, arenas of gradients) is exact.
+ *
+ * Why two engines: on one core of an EPYC an estimate of 1f1b takes 6 us for 8 stages and 32
+ * micro-batches, the simulator 180; of zbv 8 and 600, of 1f1b-overlap 31 and 1,700. With simulations
+ * in place of estimates README's search takes 11.9 s of processor time instead of 1.1, one for 768
+ * GPUs 18.1 instead of 2.8. Without bounds (plan/price_bound.c) they take 5.0 and 13.8. What both
+ * engines need is written once: orders (order.h), slots (lower.h), block_phases.
  */
 #ifndef SCHEDULE_ESTIMATE_H
 #define SCHEDULE_ESTIMATE_H

@@ -1,3 +1,4 @@
+/* greedy: runs the step and lets each free rank choose its next pass (greedy.h). */
 #include "schedule/greedy.h"
 
 #include <math.h>
@@ -98,7 +99,7 @@ static void run_weight(GreedyRun *run, int rank, double now)
     work_until(run, r, now + run->g->shape->weight);
 }
 
-/* Times only grow: the rank that wakes first decides knowing all that has ended by then. */
+/* Times only grow, so the rank that wakes first knows every pass that has ended by then. */
 static int first_awake(const GreedyRun *run)
 {
     int first = 0;

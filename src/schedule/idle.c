@@ -1,3 +1,4 @@
+/* idle: attributes gaps of the compute lane to the traffic that they waited for (idle.h). */
 #include "schedule/idle.h"
 
 #include <math.h>
@@ -18,7 +19,7 @@ static bool same_queue(const Program *p, const Action *a, const Action *b, bool 
     return queue_of(p, a) == queue_of(p, b);
 }
 
-/* Of what an action waited for, or the step's end, what ended last; -1: nothing. */
+/* The last to end of the actions that an action, or the step's end, waited for; -1: none. */
 static int awaited(const Program *p, const ActionSpan *span, int action, bool lanes)
 {
     const Action *a = action < p->n ? &p->at[action] : NULL;

@@ -1,3 +1,4 @@
+/* layout: reads, writes and checks which layers each stage has. */
 #include "schedule/layout.h"
 
 #include "base/text.h"

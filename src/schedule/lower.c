@@ -91,8 +91,8 @@ Status slots_make(const ScheduleShape *s, Arena *scratch, SlotTable *out)
     return ARENA_ZEROED(scratch, out->most, &out->had);
 }
 
-/* Of the free slots the one that had this chunk and the fewest others, as a slot is as large as the
- * largest of its chunks; else the one that had the fewest. The first of several. */
+/* Prefers a free slot that has held this chunk and few others, as a slot is as large as the largest of its
+ * chunks. Breaks ties by index. */
 static int take_slot(SlotTable *t, int chunk)
 {
     int best = 0, least = 0;

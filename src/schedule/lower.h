@@ -31,7 +31,7 @@ typedef struct BlockPhase {
 enum { BLOCK_PHASES = 2 * PHASES + 2 };
 extern const BlockPhase block_phases[BLOCK_PHASES];
 
-/* Programs of all ranks from their orders; `like` has what is the same in all. */
+/* Makes the Programs of all ranks from their orders. All copy the sizes and placement of `like`. */
 Status schedule_lower(const Program *like, const ScheduleShape *s, const Order *ranks, Arena *a,
                       Arena *scratch, Pipeline *out);
 

@@ -1,3 +1,4 @@
+/* order: writes orders by hand, runs them once, and counts the entries that their transfers need. */
 #include "schedule/order.h"
 
 #include <math.h>
@@ -54,7 +55,7 @@ int order_index(const Program *like, StageAt at, int micro)
     return (at.rank * like->chunks + at.chunk) * like->micros + micro;
 }
 
-static StageAt along(const Program *like, StageAt at, const Pass *p, int by)
+static StageAt along_way(const Program *like, StageAt at, const Pass *p, int by)
 {
     Program here = *like;
     here.rank = at.rank;
@@ -66,15 +67,15 @@ static StageAt along(const Program *like, StageAt at, const Pass *p, int by)
 
 StageAt order_source(const Program *like, StageAt at, const Pass *p)
 {
-    return along(like, at, p, -1);
+    return along_way(like, at, p, -1);
 }
 
 StageAt order_target(const Program *like, StageAt at, const Pass *p)
 {
-    return along(like, at, p, 1);
+    return along_way(like, at, p, 1);
 }
 
-static double duration(const ScheduleShape *s, ActionKind kind)
+static double pass_duration(const ScheduleShape *s, ActionKind kind)
 {
     switch (kind) {
     case ACTION_FORWARD: return s->forward;
@@ -103,7 +104,7 @@ static int run_next(const ScheduleShape *s, const Order *o, OrderTimes *t, int r
         if (isnan(there)) return 0;
         when = fmax(when, there);
     }
-    for (int k = i; k < i + n; k++) when += duration(s, o->at[k].kind);
+    for (int k = i; k < i + n; k++) when += pass_duration(s, o->at[k].kind);
     for (const Pass *p = &o->at[i]; p < &o->at[i + n]; p++) {
         int at = order_index(t->like, (StageAt){ rank, p->chunk }, p->micro);
         if (p->kind == ACTION_FORWARD)
@@ -181,7 +182,7 @@ static bool on_way(const Pass *p, StageAt at, bool forward)
            (p->kind == ACTION_FORWARD) == forward;
 }
 
-/* How many inputs of one way are made but not yet used up, at most. They are made and used in the
+/* The most inputs of one way that are made but not yet used. They are made and used in the
  * same order, so the oldest one under way only moves on. */
 static int under_way(const OrderTimes *t, const Order *o, StageAt at, bool forward)
 {

@@ -37,7 +37,8 @@ typedef struct OrderTimes {
                     for, micro-batch by micro-batch; -1: nobody's. The last hop's backward waits for
                     its own forward. */
     double step;
-    int *rank, ran; /* whose next pass ran, pass by pass: each after those that it waits for */
+    int *rank, ran; /* the ranks in the order in which their next passes ran: each pass stands
+                       behind those that it waits for */
 } OrderTimes;
 
 /* Nothing has run yet. */
@@ -48,7 +49,7 @@ int order_index(const Program *like, StageAt at, int micro);
 /* When the input of a forward or backward is there: NaN if nobody has made it yet. */
 double order_arrives(const OrderTimes *t, StageAt at, const Pass *p);
 
-/* ERR_ARG if the orders wait for each other for ever. */
+/* ERR_ARG if the orders deadlock. */
 Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks, Arena *scratch,
                  OrderTimes *out);
 

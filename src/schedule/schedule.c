@@ -1,3 +1,4 @@
+/* schedule: the table of schedules, what shapes they take, and the way from a shape to Programs. */
 #include "schedule/schedule.h"
 
 #include "base/text.h"

@@ -1,7 +1,9 @@
+/* simulate: memory over time, idle shares and the critical path of a step, from the times of its actions
+ * (simulate_spans.c). */
 #include "schedule/simulate.h"
 
 /* Adds a change in its place; the list is almost in the order of time as it is. */
-static void change(SimRank *r, double at, double bytes)
+static void add_change(SimRank *r, double at, double bytes)
 {
     int i = r->n_memory++;
     for (; i > 0 && r->memory[i - 1].at > at; i--) r->memory[i] = r->memory[i - 1];
@@ -9,7 +11,7 @@ static void change(SimRank *r, double at, double bytes)
 }
 
 /* From changes to what there is. */
-static void add_up(SimRank *r)
+static void sum_changes(SimRank *r)
 {
     for (int i = 0; i < r->n_memory; i++) {
         if (i > 0) r->memory[i].bytes += r->memory[i - 1].bytes;
@@ -25,17 +27,17 @@ static void slot_changes(const Program *p, const Action *x, SlotBytes b, const S
     bool begins = x->first == 0, ends = x->end == action_row(p, x)->n;
     switch (x->kind) {
     case ACTION_FORWARD:
-        if (begins) change(r, span->start, b.input + b.weight);
+        if (begins) add_change(r, span->start, b.input + b.weight);
         break;
     case ACTION_BACKWARD:
-        if (ends) change(r, span->end, -b.input - b.weight);
+        if (ends) add_change(r, span->end, -b.input - b.weight);
         break;
     case ACTION_BACKWARD_INPUT:
-        if (begins) change(r, span->start, b.gradients);
-        if (ends) change(r, span->end, -b.input);
+        if (begins) add_change(r, span->start, b.gradients);
+        if (ends) add_change(r, span->end, -b.input);
         break;
     case ACTION_BACKWARD_WEIGHT:
-        if (ends) change(r, span->end, -b.weight - b.gradients);
+        if (ends) add_change(r, span->end, -b.weight - b.gradients);
         break;
     default: break;
     }
@@ -44,13 +46,13 @@ static void slot_changes(const Program *p, const Action *x, SlotBytes b, const S
 static Status memory_over_time(const Program *p, const SimCost *cost, Arena *a, SimRank *r)
 {
     TRY(ARENA_NEW(a, 2 * p->n + 1, &r->memory));
-    change(r, 0, cost->entry_bytes * p->entries);
+    add_change(r, 0, cost->entry_bytes * p->entries);
     for (int i = 0; i < p->n; i++) {
         const Action *x = &p->at[i];
         if (x->slot < 0) continue;
         slot_changes(p, x, cost->slot(cost->ctx, p->rank, x->chunk), &r->span[i], r);
     }
-    add_up(r);
+    sum_changes(r);
     return OK;
 }
 
@@ -86,7 +88,7 @@ static Status critical_path(SimStep last, Arena *a, Simulation *s)
     return OK;
 }
 
-static void sum_up(const Program *p, double step, SimRank *r)
+static void sum_rank(const Program *p, double step, SimRank *r)
 {
     for (int i = 0; i < p->n; i++) {
         double s = r->span[i].end - r->span[i].start;
@@ -108,7 +110,7 @@ Status simulate_run(const Pipeline *p, const SimCost *cost, Arena *a, Simulation
     SimStep last = last_step(p, &s);
     s.step = span_of(&s, last)->end;
     for (int r = 0; r < p->stages; r++) {
-        sum_up(&p->rank[r], s.step, &s.rank[r]);
+        sum_rank(&p->rank[r], s.step, &s.rank[r]);
         if (cost->slot != NULL) TRY(memory_over_time(&p->rank[r], cost, a, &s.rank[r]));
     }
     TRY(critical_path(last, a, &s));

@@ -1,3 +1,5 @@
+/* simulate_spans: when each action of all ranks runs. It moves from one end of an action to the next, and
+ * starts on each queue what its events allow. */
 #include "schedule/simulate.h"
 
 #include <math.h>

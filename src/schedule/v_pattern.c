@@ -3,7 +3,7 @@
  * and backward on chunk 1 and 0 of each rank; the next micro-batch follows six passes later. How
  * long the block keeps a slot is how much memory the schedule takes, which is the paper's point;
  * the start and end of the step are squeezed by running it, weight gradients where there is time.
- * Of the orders that squeezing finds within the slots that the pattern needs, the shortest. */
+ * The shortest order within the slots that the pattern needs is taken. */
 #include "schedule/greedy.h"
 #include "schedule/schedule.h"
 
@@ -25,18 +25,18 @@ static double turn(const Greedy *g, int rank, const Pass *p)
 }
 
 /* Whether a micro-batch comes to a pass of the block at the moment t. */
-static bool comes(int at, int t, int micros)
+static bool comes_at(int at, int t, int micros)
 {
     return t >= at && (t - at) % INTERVAL == 0 && (t - at) / INTERVAL < micros;
 }
 
 /* Slots that a rank needs by the pattern, with weight gradients where it leaves a gap. */
-static int peak(const Block *b, int micros)
+static int slots_needed(const Block *b, int micros)
 {
     int most = 0, live = 0, waiting = 0;
     for (int t = 0; t <= b->at[3] + 2 * INTERVAL; t++) {
-        bool forward = comes(b->at[0], t, micros) || comes(b->at[1], t, micros);
-        bool input = !forward && (comes(b->at[2], t, micros) || comes(b->at[3], t, micros));
+        bool forward = comes_at(b->at[0], t, micros) || comes_at(b->at[1], t, micros);
+        bool input = !forward && (comes_at(b->at[2], t, micros) || comes_at(b->at[3], t, micros));
         bool weight = !forward && !input && waiting > 0;
         live += forward - weight;
         waiting += input - weight;
@@ -45,7 +45,7 @@ static int peak(const Block *b, int micros)
     return most;
 }
 
-/* How many micro-batches are between forward and backward of a chunk at once. */
+/* Number of micro-batches between forward and backward of a chunk at the same time. */
 static int lifespan(const Block *b, int chunk)
 {
     return (b->at[3 - chunk] - b->at[chunk]) / INTERVAL + 1;
@@ -53,8 +53,8 @@ static int lifespan(const Block *b, int chunk)
 
 /* Try 0 keeps the pattern's order, which always ends; the others let a rank run ahead of it, with
  * some more slots for a chunk than the pattern has on the average. */
-static Status squeeze(const Greedy *base, int attempt, int *chunk_limit, Arena *scratch,
-                      Order *ranks, double *step)
+static Status try_order(const Greedy *base, int attempt, int *chunk_limit, Arena *scratch,
+                        Order *ranks, double *step)
 {
     const Block *b = base->ctx;
     Greedy g = *base;
@@ -82,7 +82,7 @@ static Status order_by_pattern(const ScheduleShape *s, Block (*block)(int stages
     Greedy g = { .shape = s, .placement = PLACE_V, .turn = turn, .ctx = blocks };
     for (int r = 0; r < s->stages; r++) {
         blocks[r] = block(s->stages, r);
-        int most = peak(&blocks[r], s->micros);
+        int most = slots_needed(&blocks[r], s->micros);
         if (most > g.limit) g.limit = most;
     }
     int best = 0;
@@ -92,13 +92,13 @@ static Status order_by_pattern(const ScheduleShape *s, Block (*block)(int stages
     if (few.micros > enough) few.micros = enough;
     g.shape = &few;
     for (int i = 0; i < TRIES; i++) {
-        TRY(squeeze(&g, i, chunk_limit, scratch, ranks, &step));
+        TRY(try_order(&g, i, chunk_limit, scratch, ranks, &step));
         if (!(step < shortest)) continue;
         shortest = step;
         best = i;
     }
     g.shape = s;
-    TRY(squeeze(&g, best, chunk_limit, scratch, ranks, &step));
+    TRY(try_order(&g, best, chunk_limit, scratch, ranks, &step));
     if (isnan(step))
         return FAIL(ERR_ARG, "schedule: %d slots are too few for the pattern", g.limit);
     return OK;

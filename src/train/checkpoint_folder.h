@@ -1,4 +1,5 @@
-/* checkpoint_folder: names and folders of checkpoints, shared by those who save and who load. */
+/* checkpoint_folder: names and folders of checkpoints, and which buffers they have, for saving and
+ * loading. What is in the files is manifest.h's. */
 #ifndef TRAIN_CHECKPOINT_FOLDER_H
 #define TRAIN_CHECKPOINT_FOLDER_H
 

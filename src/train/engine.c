@@ -539,7 +539,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
                     batch->depths, e->spec.depths);
     e->step = e->ex.step = step;
     float hyper[UPDATE_SCALARS];
-    update_scalars(e, lr, step, hyper);
+    update_scalars(&e->params, lr, step, hyper);
     write_tensor(e, &e->io.hyper, hyper);
     put_batch(e, batch);
     int64_t waits = e->ex.waits;

@@ -6,13 +6,14 @@
 #include <math.h>
 #include <string.h>
 
-Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Arena *a)
+Status eval_make(Evaluator *v, Engine *e, const int32_t *token_bytes, Arena *a)
 {
     const Mesh *m = e->shape.mesh;
     TRY(batch_new(a, e->shape.micro_batch, e->config->data_sequence, &v->batch));
     if (m != NULL) TRY(ARENA_NEW(a, m->ranks * CONFIG_SOURCES_MAX, &v->sums));
     v->load_elems = e->spec.n_moe * e->shape.domains * e->spec.experts;
     TRY(ARENA_ZEROED(a, v->load_elems, &v->load));
+    v->engine = e;
     v->token_bytes = token_bytes;
     return OK;
 }
@@ -55,8 +56,9 @@ static EvalSum *document_of(const Evaluator *v, HeldPlace *at, int64_t i)
 
 /* Adds a batch whose first `end` sequences count. The others become padding, so that the experts'
  * load does not count them either. */
-static Status add_batch(Evaluator *v, Engine *e, HeldPlace *at, int64_t end, EvalSum *sum)
+static Status add_batch(Evaluator *v, HeldPlace *at, int64_t end, EvalSum *sum)
 {
+    Engine *e = v->engine;
     const float *losses = NULL; /* stays NULL on stages without the head */
     int64_t rows = e->shape.micro_batch, tokens = e->config->data_sequence;
     int32_t *given = v->batch.target.data;
@@ -94,11 +96,11 @@ static Status add_ranks(const Evaluator *v, const Mesh *m, EvalMetrics *out)
 }
 
 /* Fails if a loss is not finite; a parameter that adamw spoiled is named first. */
-static Status check_losses(Engine *e, const Loader *l, int64_t step, const EvalMetrics *v)
+static Status check_losses(EngineParams *w, const Loader *l, int64_t step, const EvalMetrics *v)
 {
     for (int d = 0; d < v->n_domains; d++) {
         if (isfinite(v->domain[d].nats)) continue;
-        TRY(engine_check_numbers(&e->params, step));
+        TRY(engine_check_numbers(w, step));
         return FAIL(ERR_NUMERIC,
                     "step %lld: the held-out loss of %s is %g, though all weights are finite: take "
                     "an earlier checkpoint, or lower optimizer.lr",
@@ -108,9 +110,9 @@ static Status check_losses(Engine *e, const Loader *l, int64_t step, const EvalM
 }
 
 /* Micro-batches are dealt to the data-parallel ranks one by one. All ranks make equally many calls. */
-Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t step,
-                EvalMetrics *out)
+Status eval_run(Evaluator *v, Loader *l, int64_t sequences, int64_t step, EvalMetrics *out)
 {
+    Engine *e = v->engine;
     *out = (EvalMetrics){ .step = step, .n_domains = loader_sources(l), .load = v->load };
     memset(v->load, 0, (size_t)v->load_elems * sizeof *v->load);
     const Mesh *m = e->shape.mesh;
@@ -130,10 +132,10 @@ Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t s
             at.token = (first + mine) * e->config->data_sequence;
             int64_t end = n - first - mine;
             TRY(loader_held(l, d, first + mine, micro, &v->batch));
-            TRY(add_batch(v, e, &at, end > 0 ? end : 0, &out->domain[d]));
+            TRY(add_batch(v, &at, end > 0 ? end : 0, &out->domain[d]));
             TRY(progress_add(v->bar, ranks * micro));
         }
     }
     TRY(add_ranks(v, m, out));
-    return check_losses(e, l, step, out);
+    return check_losses(&e->params, l, step, out);
 }

@@ -6,6 +6,7 @@
 #include "train/metrics.h"
 
 typedef struct Evaluator {
+    Engine *engine;
     Batch batch;                /* micro_batch sequences, in the arena of eval_make */
     int64_t *load, load_elems;  /* (MoE layers, domains, E) */
     const int32_t *token_bytes; /* (vocab) or NULL */
@@ -15,7 +16,7 @@ typedef struct Evaluator {
     Progress *bar; /* NULL: none is shown */
 } Evaluator;
 
-Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Arena *a);
+Status eval_make(Evaluator *v, Engine *e, const int32_t *token_bytes, Arena *a);
 
 /* ERR_ARG: nothing is held out, so there is nothing to evaluate; the sentence says why and what to
  * do. */
@@ -27,7 +28,6 @@ Status eval_documents(Evaluator *v, const Loader *l, Arena *a);
 
 /* Up to `sequences` held-out sequences, spread over the sources by how many each has. ERR_NUMERIC:
  * a loss is not finite; the parameter that is to blame, if one is. */
-Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t step,
-                EvalMetrics *out);
+Status eval_run(Evaluator *v, Loader *l, int64_t sequences, int64_t step, EvalMetrics *out);
 
 #endif

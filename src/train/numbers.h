@@ -1,5 +1,9 @@
-/* numbers: what may stand in a saved buffer: finite values, none below BufferDesc.least. Every byte of a checkpoint is looked at on its way out and on its way in, so
- * that a number which an update or a fault of memory has spoiled never replaces a good one. */
+/*
+ * numbers: what may stand in a saved buffer: finite values, none below BufferDesc.least.
+ *
+ * Every number of a checkpoint is checked when it is written and when it is read. So a number that an
+ * update or a fault of memory has spoiled never replaces a good one. Sums of bytes are manifest.h's.
+ */
 #ifndef TRAIN_NUMBERS_H
 #define TRAIN_NUMBERS_H
 
@@ -16,7 +20,8 @@ typedef struct Numbers {
 int64_t numbers_bad(float least, Numbers x);
 
 /* ERR_NUMERIC: "WHO model.norm.weight (moment2) with nan at element 5" of the canonical tensor; the
- * first of x is at place `first` of a piece of it. `who` ends in a verb: "runs/a/checkpoints/step-9 holds". */
+ * first of x has offset `first` in a piece of it. `who` ends in a verb:
+ * "runs/a/checkpoints/step-9 holds". */
 Status numbers_check(const char *who, const char *param, BufferDesc buffer, const Piece *in,
                      int64_t first, Numbers x);
 

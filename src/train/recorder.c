@@ -123,9 +123,8 @@ uint32_t recorder_name(Recorder *r, const char *name)
     return r->n_names++;
 }
 
-static uint64_t bytes_in_use(const Engine *e)
+static uint64_t bytes_in_use(const EngineMode *w)
 {
-    const EngineMode *w = e->mode;
     uint64_t sum = 0;
     for (int i = 0; i < ENGINE_ARENAS; i++) sum += w->arena[i].used_bytes;
     for (int i = 0; i < w->n_slots; i++) sum += w->slots[i].arena.used_bytes;
@@ -149,11 +148,11 @@ static void learn_actions(Recorder *r)
     }
 }
 
-void recorder_begin(Engine *e)
+void recorder_begin(Recorder *r)
 {
-    Recorder *r = e->recorder;
-    const Program *p = &e->list->program;
     if (r == NULL) return;
+    Engine *e = r->e;
+    const Program *p = &e->list->program;
     r->now = p->evaluates ? NULL : &r->way[e->mode - e->modes];
     e->list->transfers.stamp = r->now != NULL ? r->stamp : NULL;
     if (r->now == NULL) return;
@@ -165,10 +164,10 @@ void recorder_begin(Engine *e)
     exec_push(&e->ex, &counts_flops);
 }
 
-Status recorder_phase(Engine *e, const LayerRun *run, const char *name, RecordPart part)
+Status recorder_phase(Recorder *r, const LayerRun *run, const char *name, RecordPart part)
 {
-    Recorder *r = e->recorder;
     if (r == NULL || r->now == NULL || r->at >= r->room) return OK;
+    Engine *e = r->e;
     if (r->learns) {
         char text[96];
         (void)snprintf(text, sizeof text, "%s %s", layer_desc(run->layer->kind)->name, name);
@@ -179,7 +178,7 @@ Status recorder_phase(Engine *e, const LayerRun *run, const char *name, RecordPa
                                           .layer = (int16_t)e->ex.layer,
                                           .chunk = e->list->program.at[e->at].chunk,
                                           .part = (uint8_t)part,
-                                          .bytes = bytes_in_use(e),
+                                          .bytes = bytes_in_use(e->mode),
                                           .flops = e->ex.totals.flops };
     }
     int place = r->at++ + e->list->program.n; /* behind two of each action */
@@ -187,14 +186,14 @@ Status recorder_phase(Engine *e, const LayerRun *run, const char *name, RecordPa
 }
 
 /* So far the row of a phase has all FLOPs of the action up to its end. Now it gets its own. */
-void recorder_action(Engine *e, int action, double flops_before)
+void recorder_action(Recorder *r, int action, double flops_before)
 {
-    Recorder *r = e->recorder;
     if (r == NULL || r->now == NULL || !r->learns) return;
+    const Engine *e = r->e;
     RecordRow *row = &r->now->row[action];
     double before = flops_before;
     row->flops = e->ex.totals.flops - flops_before;
-    row->bytes = bytes_in_use(e);
+    row->bytes = bytes_in_use(e->mode);
     int first = r->at;
     while (first > e->list->program.n && r->now->row[first - 1].action == action) first--;
     for (int i = first; i < r->at; i++) {
@@ -204,12 +203,11 @@ void recorder_action(Engine *e, int action, double flops_before)
     }
 }
 
-void recorder_end(Engine *e)
+void recorder_end(Recorder *r)
 {
-    Recorder *r = e->recorder;
     if (r == NULL || r->now == NULL) return;
     if (r->learns) {
-        exec_pop(&e->ex);
+        exec_pop(&r->e->ex);
         r->now->rows = r->at;
         r->now->known = true;
     }

@@ -72,10 +72,10 @@ void recorder_close(Recorder *r); /* safe on { 0 } */
 
 /* ---- the engine's: no-ops without a recorder ---- */
 
-void recorder_begin(Engine *e);
-Status recorder_phase(Engine *e, const LayerRun *run, const char *name, RecordPart part);
-void recorder_action(Engine *e, int action, double flops_before);
-void recorder_end(Engine *e);
+void recorder_begin(Recorder *r);
+Status recorder_phase(Recorder *r, const LayerRun *run, const char *name, RecordPart part);
+void recorder_action(Recorder *r, int action, double flops_before);
+void recorder_end(Recorder *r);
 bool recorder_traces(const Engine *e);
 
 /* ---- the trainer's ---- */

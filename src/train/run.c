@@ -425,8 +425,7 @@ static Status evaluate(Trainer *t)
     EvalMetrics v;
     char figures[EVAL_TEXT_BYTES];
     if (!t->holds_out) return OK;
-    TRY(eval_run(&t->evaluator, &t->engine, t->loader, t->config.own.train_eval_sequences,
-                 t->at.step, &v));
+    TRY(eval_run(&t->evaluator, t->loader, t->config.own.train_eval_sequences, t->at.step, &v));
     if (!t->is_rank0) return OK;
     TRY(metrics_eval(&t->metrics, &v));
     EvalSum all = eval_total(&v);

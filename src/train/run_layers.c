@@ -14,7 +14,7 @@ static Status run_phase(Engine *e, LayerRun *r, PhaseFn *fn, const char *name, R
     r->scratch = e->ex.scratch;
     ArenaMark mark = arena_mark(r->scratch);
     TRY(fn(r));
-    if (e->recorder != NULL) TRY(recorder_phase(e, r, name, part));
+    TRY(recorder_phase(e->recorder, r, name, part));
     arena_release(r->scratch, mark);
     return OK;
 }

@@ -64,8 +64,8 @@ static Status run_action(Engine *e, const Action *a)
     case ACTION_FREE_WEIGHTS: return OK;
     case ACTION_REDUCE_GRADS: return shards_reduce(&e->params, a->layer);
     case ACTION_SUM_GRADS: return shards_sum(&e->params, a->layer);
-    case ACTION_UPDATE: return update_run(e);
-    case ACTION_ADD_RECORDS: return update_add_records(e);
+    case ACTION_UPDATE: return update_run(&e->params, &e->io);
+    case ACTION_ADD_RECORDS: return update_add_records(&e->params, &e->io.record);
     default: return FAIL(ERR_ARG, "engine: %s runs on no lane", action_name(a->kind));
     }
 }
@@ -83,7 +83,7 @@ static Status run_on_lane(Engine *e, const Action *a)
     span->start_s = clock_s();
     TRY(run_action(e, a));
     span->end_s = clock_s();
-    recorder_action(e, e->at, flops);
+    recorder_action(e->recorder, e->at, flops);
     TRY(transfers_mark(t, e->at, 1, NULL));
     return transfers_signal(t, a);
 }
@@ -95,12 +95,12 @@ static Status run_list(Engine *e)
     Transfers *t = &e->list->transfers;
     if (recorder_traces(e) && t->comm != NULL) TRY(comm_barrier(t->comm));
     TRY(transfers_begin(t));
-    recorder_begin(e);
+    recorder_begin(e->recorder);
     for (e->at = 0; e->at < p->n; e->at++) {
         const Action *a = &p->at[e->at];
         TRY(action_is_transfer(a->kind) ? transfers_reach(t, a) : run_on_lane(e, a));
     }
-    recorder_end(e);
+    recorder_end(e->recorder);
     return OK;
 }
 

@@ -3,9 +3,10 @@
  * compute, which are reduced after it, and which rank updates what. The Program says when each of
  * this happens (schedule/lower_shards.c).
  *
- * Sharded weights (ZeRO-3) are gathered into one of two places, one for even layers and one for odd
- * ones. Sharded gradients (ZeRO-2 and 3) are made in two such places, too; after each pass over a
- * layer they are added over the ranks, and each rank adds its part of the sum to its shard.
+ * Sharded weights (ZeRO-3) are gathered into one half of a buffer: even layers into the first, odd
+ * ones into the second. Sharded gradients (ZeRO-2 and 3) are made in such a buffer, too. After each
+ * pass over a layer they are added over the ranks, and each rank adds its part of the sum to its
+ * shard.
  * Gradients that are held whole (ZeRO-0 and 1) are added over the ranks once, after a layer's last
  * pass.
  *

@@ -10,61 +10,61 @@
 /* First number of a rule's scalars for parameters of an age. */
 static int scalars_at(int rule, int age) { return (rule * AGE_COUNT + age) * OPTIMIZER_SCALARS; }
 
-void update_scalars(const Engine *e, double lr, int64_t step, float out[UPDATE_SCALARS])
+void update_scalars(const EngineParams *w, double lr, int64_t step, float out[UPDATE_SCALARS])
 {
     memset(out, 0, UPDATE_SCALARS * sizeof *out);
-    for (int i = 0; i < OPTIMIZER_RULES && e->spec.optimizer.rule[i] != NULL; i++) {
+    for (int i = 0; i < OPTIMIZER_RULES && w->spec->optimizer.rule[i] != NULL; i++) {
         for (int age = 0; age < AGE_COUNT; age++) {
-            const double updates = (double)(step + e->params.moment_steps[age]);
-            e->spec.optimizer.rule[i]->scalars(e->config, lr, updates, out + scalars_at(i, age));
+            const double updates = (double)(step + w->moment_steps[age]);
+            w->spec->optimizer.rule[i]->scalars(w->config, lr, updates, out + scalars_at(i, age));
         }
     }
 }
 
-static Status update_range(Engine *e, const UpdateRange *r)
+static Status update_range(EngineParams *w, const StepTensors *io, const UpdateRange *r)
 {
-    int rule = r->rule == e->spec.optimizer.rule[0] ? 0 : 1;
-    Tensor scalars = tensor_rows(&e->io.hyper, scalars_at(rule, (int)r->age), OPTIMIZER_SCALARS);
-    return r->rule->run(&e->ex, e->config, r, e->io.record.clip, scalars);
+    int rule = r->rule == w->spec->optimizer.rule[0] ? 0 : 1;
+    Tensor scalars = tensor_rows(&io->hyper, scalars_at(rule, (int)r->age), OPTIMIZER_SCALARS);
+    return r->rule->run(w->ex, w->config, r, io->record.clip, scalars);
 }
 
-Status update_add_records(Engine *e)
+Status update_add_records(EngineParams *w, const Record *r)
 {
-    const Mesh *m = e->shape.mesh;
+    const Mesh *m = w->shape->mesh;
     if (m == NULL || m->ranks == 1) return OK;
-    Tensor *const sums[] = { &e->io.record.sums, &e->io.record.counts };
-    for (int i = 0; i < (e->spec.n_moe > 0 ? 2 : 1); i++) {
+    const Tensor *const sums[] = { &r->sums, &r->counts };
+    for (int i = 0; i < (w->spec->n_moe > 0 ? 2 : 1); i++) {
         Tensor row = tensor_as2(sums[i], 1, tensor_elems(sums[i]));
-        TRY(exchange_collective(&e->ex, (Collective){ .in = row,
-                                                      .out = row,
-                                                      .kind = COMM_ALL_REDUCE,
-                                                      .axis = AXIS_DP,
-                                                      .group = GROUP_WORLD,
-                                                      .ranks = m->ranks }));
+        TRY(exchange_collective(w->ex, (Collective){ .in = row,
+                                                     .out = row,
+                                                     .kind = COMM_ALL_REDUCE,
+                                                     .axis = AXIS_DP,
+                                                     .group = GROUP_WORLD,
+                                                     .ranks = m->ranks }));
     }
     return OK;
 }
 
-Status update_run(Engine *e)
+Status update_run(EngineParams *w, const StepTensors *io)
 {
-    const Record *r = &e->io.record;
-    for (int i = 0; i < e->params.n_norms; i++) {
-        TRY(square_sum(&e->ex, (SquareSum){ e->params.norms[i], r->square_sum }));
+    const Record *r = &io->record;
+    for (int i = 0; i < w->n_norms; i++) {
+        TRY(square_sum(w->ex, (SquareSum){ w->norms[i], r->square_sum }));
     }
-    TRY(update_add_records(e));
-    TRY(clip_scale(&e->ex, (ClipScale){ .sum = r->square_sum,
-                                        .norm = r->norm,
-                                        .clip = r->clip,
-                                        .overflow = r->overflow,
-                                        .max_norm = (float)e->config->train_clip_norm }));
-    for (int i = 0; i < e->params.n_ranges; i++) TRY(update_range(e, &e->params.ranges[i]));
-    for (int i = 0; i < e->spec.n_layers; i++) {
-        const LayerSpec *l = &e->spec.layers[i];
+    TRY(update_add_records(w, r));
+    TRY(clip_scale(w->ex, (ClipScale){ .sum = r->square_sum,
+                                       .norm = r->norm,
+                                       .clip = r->clip,
+                                       .overflow = r->overflow,
+                                       .max_norm = (float)w->config->train_clip_norm }));
+    for (int i = 0; i < w->n_ranges; i++) TRY(update_range(w, io, &w->ranges[i]));
+    for (int i = 0; i < w->spec->n_layers; i++) {
+        const LayerSpec *l = &w->spec->layers[i];
         const LayerDesc *desc = layer_desc(l->kind);
-        if (desc->after_step == NULL || !layer_on(l, e->shape.pp_rank)) continue;
+        if (desc->after_step == NULL || !layer_on(l, w->shape->pp_rank)) continue;
         if (role_frozen(l, ROLE_ROUTER_BIAS)) continue;
-        e->ex.layer = l->block;
-        TRY(desc->after_step(&e->ex, l, &e->params.layer[i], r));
+        w->ex->layer = l->block;
+        TRY(desc->after_step(w->ex, l, &w->layer[i], r));
     }
     return OK;
 }

@@ -9,12 +9,12 @@
 enum { UPDATE_SCALARS = OPTIMIZER_RULES * AGE_COUNT * OPTIMIZER_SCALARS };
 
 /* What the rules read in a step. */
-void update_scalars(const Engine *e, double lr, int64_t step, float out[UPDATE_SCALARS]);
+void update_scalars(const EngineParams *w, double lr, int64_t step, float out[UPDATE_SCALARS]);
 
-Status update_run(Engine *e);
+Status update_run(EngineParams *w, const StepTensors *io);
 
 /* The record's sums over all ranks: what only some of them counted. */
-Status update_add_records(Engine *e);
+Status update_add_records(EngineParams *w, const Record *r);
 
 /* Bytes of memory that the norm and the update move for a trained parameter. */
 double update_bytes(const ModelSpec *s);

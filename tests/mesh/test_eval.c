@@ -71,14 +71,14 @@ static Status evaluate(Turn *t, ManyRank *r, Loader *l)
 {
     Evaluator v = { 0 };
     EvalMetrics all, some;
-    const Engine *e = &r->t.engine;
+    Engine *e = &r->t.engine;
     int64_t n = tensor_elems(&e->io.record.load);
     if (n > LOAD_MAX) return FAIL(ERR_ARG, "%lld counts of load", (long long)n);
     TRY(eval_make(&v, e, NULL, &r->t.arena));
-    TRY(eval_run(&v, &r->t.engine, l, SOME, 0, &some));
+    TRY(eval_run(&v, l, SOME, 0, &some));
     int64_t part[LOAD_MAX];
     memcpy(part, some.load, (size_t)n * sizeof *part);
-    TRY(eval_run(&v, &r->t.engine, l, INT64_MAX / 2, 0, &all));
+    TRY(eval_run(&v, l, INT64_MAX / 2, 0, &all));
     if (r->mesh.rank > 0) return OK;
     t->result = (Result){ .n_load = 2 * n, .all = all, .some = some };
     memcpy(t->result.load, part, (size_t)n * sizeof *part);

@@ -50,6 +50,8 @@ enum {
     HOPPER_EXPERTS_MAX = GROUPED_HOPPER_EXPERTS
 };
 
+static constexpr Kernel KERNEL_MMA = KERNEL_VENDOR_1, KERNEL_HOPPER = KERNEL_VENDOR_2;
+
 /* A kernel's argument: a policy, and how TMA finds its operands. */
 template <typename P> struct HopperArgs {
     P p;
@@ -523,6 +525,11 @@ static inline Status by_types(bool f32, bool indexed, F run)
         return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL, true>());
     }
 }
+
+/* The kernels of this file, with their names in product_kernels.c. */
+#define GROUPED_VENDOR_KERNELS(ENTRY)                                                              \
+    ENTRY(mma, KERNEL_MMA)                                                                         \
+    ENTRY(hopper, KERNEL_HOPPER)
 
 } // namespace grouped
 

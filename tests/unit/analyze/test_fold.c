@@ -171,6 +171,28 @@ static void a_sheet_may_make_cells_of_its_own(void **state)
     CHECK_INT(table_at(&t, 0, 2)->whole, 7);
 }
 
+static Status describe_row(const FoldRows *rows, uint32_t row, Table *out)
+{
+    (void)rows;
+    return TABLE_ROW(out, cell_whole(100 + (int64_t)row), cell_text("[1]"));
+}
+
+/* What only a group's first row shows is asked for once a group. */
+static void first_rows_are_described(void **state)
+{
+    (void)state;
+    const Fold f = { .rows = "name|stream|us|sizes",
+                     .keys = "name",
+                     .columns = "name=first name|nth=first nth|list=tuple list|rows=n",
+                     .described = "nth|list",
+                     .describe = describe_row };
+    Table t = folded(&f, "");
+    CHECK_INT(table_at(&t, 0, 1)->whole, 100);
+    CHECK_INT(table_at(&t, 1, 1)->whole, 101);
+    CHECK_TEXT(table_at(&t, 1, 2)->text, "(1,)");
+    CHECK_INT(table_at(&t, 0, 3)->whole, 3);
+}
+
 static void no_rows_are_a_table_without_rows_or_none(void **state)
 {
     (void)state;
@@ -196,6 +218,7 @@ int main(void)
         TEST(columns_that_a_table_lacks_are_left_out),
         TEST(groups_may_come_by_the_size_of_their_sums),
         TEST(a_sheet_may_make_cells_of_its_own),
+        TEST(first_rows_are_described),
         TEST(no_rows_are_a_table_without_rows_or_none),
     };
     if (arena_init(&arena, "test", MEM_HOST, (size_t)1 << 26) != OK) return 1;

@@ -92,6 +92,17 @@ static void a_setting_that_was_removed_may_have_its_old_default(void **state)
     CHECK_FAILS(parse(&c, "comm:\n  nul: []\n"), ERR_ARG, "there is no setting comm.nul");
 }
 
+/* So that checkpoints of that version can be resumed and evaluated. */
+static void all_settings_of_version_0_9_0_are_read(void **state)
+{
+    (void)state;
+    Config c;
+    CHECK_OK(config_load(&c, &arena, "tests/golden/settings-0.9.0.yaml", NULL, 0));
+    CHECK_INT(c.model_hidden, 32);
+    CHECK_INT(c.train_batch, 4);
+    CHECK_TEXT(c.data_sources.at[0].name, "web");
+}
+
 static void whole_numbers_may_have_an_exponent_and_keep_every_digit(void **state)
 {
     (void)state;
@@ -731,6 +742,7 @@ int main(void)
         TEST(sections_and_their_keys_are_read),
         TEST(nothing_in_a_file_or_a_section_leaves_the_fallbacks),
         TEST(a_setting_that_was_removed_may_have_its_old_default),
+        TEST(all_settings_of_version_0_9_0_are_read),
         TEST(whole_numbers_may_have_an_exponent_and_keep_every_digit),
         TEST(a_failed_read_changes_nothing),
         TEST(a_wrong_file_is_told_with_its_place),

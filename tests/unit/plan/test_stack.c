@@ -1,4 +1,4 @@
-/* Stacks of the program and of files, numbers in place of definitions, what a value is made of. */
+/* Stacks, numbers in place of their definitions, what a value is made of. */
 #include "harness/arena.h"
 
 #include "plan/stack.h"
@@ -119,7 +119,9 @@ static void wrong_names_and_numbers_are_told(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        { "primes", "there is no stack primes: primus, switchyard, torchtitan are, and files" },
+        { "primes", "there is no stack primes: primus, switchyard, torchtitan are" },
+        { "./mine.yaml",
+          "there is no stack ./mine.yaml: primus, switchyard, torchtitan are; files were removed" },
         { "primus,deeep=1",
           "stack primus: deeep is neither an input nor a definition, did you mean deepep?" },
         { "primus,hidden=1", "hidden is neither" }, /* an input is the configuration's to say */
@@ -129,66 +131,10 @@ static void wrong_names_and_numbers_are_told(void **state)
         { "primus,deepep=0x1", "deepep=0x1: a decimal number is wanted" },
         { "primus,deepep=1e999", "deepep=1e999: the value is not finite" },
     };
-    PlanStack s = { .given_in_file = 7 };
+    PlanStack s = { .own = 7 };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         CHECK_FAILS(stack_load(&s, &arena, cases[i][0]), ERR_ARG, cases[i][1]);
-    CHECK_INT(s.given_in_file, 7);
-}
-
-/* ---- files ---- */
-
-static Status parse(PlanStack *s, const char *yaml)
-{
-    return stack_parse(s, &arena, "a.yaml", yaml, strlen(yaml));
-}
-
-static void a_file_has_numbers_over_a_stack_of_the_program(void **state)
-{
-    (void)state;
-    PlanStack s;
-    CHECK_OK(parse(&s, "title: T\nsource: S\nextends: primus\ndefine:\n  sync_free: 3\n"
-                       "  base_gib: [2, GiB, ours]\n  share_links: 0.5\n"));
-    StackValues v = values(&s);
-    CHECK_NEAR(v.at[STACK_hide_exchange], 0.85, 0);
-    CHECK_NEAR(v.at[STACK_reserve], 2 * 0x1p30, 0);
-    CHECK_NEAR(v.at[STACK_share_links], 0.5, 0);
-    CHECK(stack_offers(&s, "sync_free")); /* nothing behind a name has set it */
-    CHECK_TEXT(opened(&s, "reserve", 3), "reserve = base_gib * 1073741824 = 2,147,483,648 bytes\n"
-                                         "  base_gib = 2 GiB  [ours]\n");
-    CHECK_OK(parse(&s, "extends: stack-torchtitan\ndefine: {launch_tuned: 1}"));
-    CHECK_OK(parse(&s, "define: {keep_moe: 5}"));
-    v = values(&s);
-    CHECK_NEAR(v.at[STACK_keep_moe], 5, 0);
-    CHECK_NEAR(v.at[STACK_keep_mlp], -1, 0);
-    CHECK(s.has[STACK_keep_moe] && !s.has[STACK_keep_mlp] && !s.has[STACK_reserve]);
-}
-
-static void a_wrong_file_is_told_with_its_place(void **state)
-{
-    (void)state;
-    static const char *const cases[][2] = {
-        { "", "a.yaml: define is missing" },
-        { "[1]", "a stack" },
-        { "title: x", "a.yaml: define is missing" },
-        { "nonsense: 1",
-          "a.yaml:1:1: nonsense is no part of a stack: title, source, extends and define are" },
-        { "define: 3", "a.yaml:1:9: define" },
-        { "define:\n  keep_moe: 2 * hidden", "a.yaml:2:13: keep_moe" },
-        { "define: {keep_moe: 2 * hidden}", "expressions were removed" },
-        { "define: {keep_moe: []}", "a number or [number, unit, source]" },
-        { "define: {keep_moe: [1, 2, 3, 4]}", "a number or [number, unit, source]" },
-        { "define: {keep_moe: [1, [2]]}", "a number or [number, unit, source]" },
-        { "define: {keep_moe: .inf}", "a number or [number, unit, source]" },
-        { "define: {keep_mo: 1}",
-          "a.yaml: keep_mo is neither an input nor a definition, did you mean keep_moe?" },
-        { "define: {deepep: 1}", "deepep is neither" }, /* it extends nothing that has it */
-        { "extends: [a]\ndefine: {lanes: 1}", "a.yaml:1:10: extends" },
-        { "extends: primos\ndefine: {lanes: 1}", "there is no stack primos" },
-    };
-    PlanStack s = { .given_in_file = 7 };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        CHECK_FAILS(parse(&s, cases[i][0]), ERR_ARG, cases[i][1]);
-    CHECK_INT(s.given_in_file, 7);
+    CHECK_INT(s.own, 7);
 }
 
 /* ---- what a value is made of ---- */
@@ -256,8 +202,6 @@ int main(void)
         TEST(torchtitan_is_primus_but_for_what_it_says),
         TEST(values_that_cannot_be_are_told),
         TEST(wrong_names_and_numbers_are_told),
-        TEST(a_file_has_numbers_over_a_stack_of_the_program),
-        TEST(a_wrong_file_is_told_with_its_place),
         TEST(a_value_is_opened_into_what_it_is_made_of),
         TEST(the_side_that_is_not_taken_is_left_out),
         TEST(what_was_opened_is_not_opened_again),

@@ -2,13 +2,15 @@
  * else. Where buckets and buffers lie, who owns what, and what an update is given. */
 #include "harness/tiny.h"
 
-#include "train/manifest.h"
+#include "base/file.h"
+#include "train/checkpoint.h"
 #include "train/numbers.h"
 #include "train/shards.h"
 #include "train/update.h"
 
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 
 /* The rule of these tests: w becomes scalar * w, a matrix at a time. */
 enum { CALLS_MAX = 256 };
@@ -131,6 +133,19 @@ static void only_buckets_of_that_rule_are_cut_between_matrices(void **state)
     arena_free(&t.arena);
 }
 
+/* Gives an engine's parameters both rules, and new memory. */
+static void follow_both(Tiny *t)
+{
+    Engine *e = &t->engine;
+    e->spec.optimizer = optimizer_with(&whole, DTYPE_F32);
+    CHECK_OK(params_build(&e->spec, 0, NULL, &t->arena, &e->params.table));
+    CHECK_OK(params_alloc(&e->spec, &e->params.table, &t->arena, true, &e->params.memory));
+    for (int b = 0; b < BUF_STATE; b++)
+        CHECK_OK(engine_zero(&e->arenas, &e->params.memory.buffer[b]));
+    e->params.n_ranges = e->params.n_norms = 0;
+    CHECK_OK(shards_make(&e->params));
+}
+
 /* ---- the update ---- */
 
 static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **state)
@@ -142,13 +157,7 @@ static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **s
     Engine *e = &t.engine;
     int matrices = 0;
     calls.n = 0;
-    e->spec.optimizer = optimizer_with(&whole, DTYPE_F32);
-    CHECK_OK(params_build(&e->spec, 0, NULL, &t.arena, &e->params.table));
-    CHECK_OK(params_alloc(&e->spec, &e->params.table, &t.arena, true, &e->params.memory));
-    for (int b = 0; b < BUF_STATE; b++)
-        CHECK_OK(engine_zero(&e->arenas, &e->params.memory.buffer[b]));
-    e->params.n_ranges = e->params.n_norms = 0;
-    CHECK_OK(shards_make(&e->params));
+    follow_both(&t);
     for (int i = 0; i < e->params.table.n; i++) {
         const Param *p = &e->params.table.at[i];
         matrices += p->rule == &whole;
@@ -159,8 +168,8 @@ static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **s
     }
     memset(e->io.record.sums.data, 0, RECORD_SUMS * sizeof(float));
     memset(e->io.record.load.data, 0, tensor_bytes(&e->io.record.load));
-    update_scalars(e, 0.25, 3, e->io.hyper.data);
-    CHECK_OK(update_run(e));
+    update_scalars(&e->params, 0.25, 3, e->io.hyper.data);
+    CHECK_OK(update_run(&e->params, &e->io));
     CHECK_INT(calls.n, matrices);
     /* the third update of moments that were 0: m / c1 = 0.5 / (1 - 0.125), v / c2 = 0.25 / (1 - 0.75^3) */
     double adamw = 1 - 0.25 * (0.5 / 0.875) / sqrt(0.25 / (1 - 0.421875));
@@ -176,7 +185,30 @@ static void an_update_is_given_one_matrix_at_a_time_and_its_own_scalars(void **s
 
 /* ---- checkpoints ---- */
 
-/* A rule that is not in the table left it: AdamW's first moment is no momentum. */
+/* AdamW's first moment is in the same buffer, but it is no momentum. */
+static void state_of_another_rule_is_not_taken(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/switchyard_test_XXXXXX", dir[64], path[128];
+    Tiny t;
+    Checkpointer saver;
+    CheckpointInfo info;
+    CHECK(mkdtemp(folder) != NULL);
+    (void)snprintf(dir, sizeof dir, "run.dir=%s", folder);
+    (void)snprintf(path, sizeof path, "%s/checkpoints/step-0000000001", folder);
+    tiny_open(&t, TINY(dir, "checkpoint.async=false"));
+    CHECK_OK(checkpointer_open(&saver, &t.config, &t.engine, &t.arena));
+    CHECK_OK(checkpoint_save(&saver, 1, 4));
+    CHECK_OK(checkpoint_finish(&saver));
+    checkpointer_close(&saver);
+    CHECK_OK(checkpoint_load(&t.engine, path, &t.arena, &info));
+    follow_both(&t);
+    CHECK_FAILS(checkpoint_load(&t.engine, path, &t.arena, &info), ERR_ARG, "has no moments of ");
+    CHECK_OK(checkpoint_load_init(&t.engine, path, NULL, false, &t.arena, &info));
+    tiny_close(&t);
+    CHECK_OK(file_remove_tree(folder));
+}
+
 static void sentences_name_the_rule_and_its_buffer(void **state)
 {
     (void)state;
@@ -198,6 +230,7 @@ int main(void)
         TEST(each_rule_has_buckets_of_its_own_and_buffers_that_it_names),
         TEST(only_buckets_of_that_rule_are_cut_between_matrices),
         TEST(an_update_is_given_one_matrix_at_a_time_and_its_own_scalars),
+        TEST(state_of_another_rule_is_not_taken),
         TEST(sentences_name_the_rule_and_its_buffer),
     };
     return TEST_RUN(tests);

@@ -104,7 +104,7 @@ static void without_gradients_matrices_shrink_and_norms_stay(void **state)
     memset(t.engine.io.record.sums.data, 0, RECORD_SUMS * sizeof(float));
     memset(t.engine.io.record.load.data, 0, tensor_bytes(&t.engine.io.record.load));
     set_hyper(&t, 0.1F);
-    CHECK_OK(update_run(&t.engine));
+    CHECK_OK(update_run(&t.engine.params, &t.engine.io));
     for (int i = 0; i < t.engine.params.table.n; i++) {
         const Param *p = &t.engine.params.table.at[i];
         const float *was = (const float *)copy + p->first[BUF_MAIN];
@@ -131,7 +131,7 @@ static void check_clip(const char *setting, double scale_of_norm)
     memset(t.engine.io.record.sums.data, 0, RECORD_SUMS * sizeof(float));
     memset(t.engine.io.record.load.data, 0, tensor_bytes(&t.engine.io.record.load));
     set_hyper(&t, 0);
-    CHECK_OK(update_run(&t.engine));
+    CHECK_OK(update_run(&t.engine.params, &t.engine.io));
     double norm = sqrt((double)n);
     CHECK_NEAR((double)*(float *)t.engine.io.record.norm.data / norm, 1, 1e-6);
     double want = 0.5 * (scale_of_norm > 0 ? scale_of_norm / norm : 1);
