@@ -1,7 +1,7 @@
 /* config_check: rules that involve several settings: sizes that must divide, limits that depend on
  * other settings. The range of a single setting is in rows.def and checked by config_value.c. */
 #include "config/config.h"
-#include "op/attention.h"
+#include "op/kinds.h"
 
 Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole)
 {
