@@ -1,4 +1,6 @@
-/* moe_params: the parameters of a MoE layer under their names in the whole model. Nothing here computes. */
+/* moe_params: the parameters of a MoE layer under their names in the whole model. Nothing here
+ * computes. The order matters: parameters of one role must follow each other, because they form one
+ * fused matrix (matrix_grow). */
 #include "model/moe.h"
 
 static Status shared_params(const MoeSpec *m, int64_t d, int i, ParamList *out)

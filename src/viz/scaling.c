@@ -1,5 +1,5 @@
-/* scaling: how a training scales over the number of GPUs: reads curves from files and draws them. It
- * computes none; plan --scale does. */
+/* scaling: how a training scales over the number of GPUs: reads curves from files and draws them.
+ * It computes none; `plan --scale` does (plan/answer.h). */
 #include "base/file.h"
 #include "base/json.h"
 #include "viz/page.h"
@@ -10,7 +10,8 @@
 
 /* ---- file ---- */
 
-static double number_of(const Json *object, const char *key)
+/* A number from 0 to 1e18; NaN if the key is missing or holds something else: not known. */
+static double read_number(const Json *object, const char *key)
 {
     const Json *v = json_get(object, key);
     return json_is(v, JSON_NUMBER) && v->number >= 0 && v->number < 1e18 ? v->number : (double)NAN;
@@ -19,15 +20,15 @@ static double number_of(const Json *object, const char *key)
 static Status read_point(const char *path, const Json *item, Scaling *s)
 {
     int n = s->points++;
-    double gpus = number_of(item, "gpus");
+    double gpus = read_number(item, "gpus");
     if (n == SCALING_POINTS || !(gpus >= 1 && (n == 0 || gpus > s->gpus[n - 1])))
         return FAIL(ERR_FORMAT,
                     "%s: point %d of \"scaling\": \"gpus\" must be a number of at least 1 that "
                     "rises from point to point, of at most %d",
                     path, n + 1, SCALING_POINTS);
     s->gpus[n] = gpus;
-    s->tokens_per_s_per_gpu[n] = number_of(item, "tokens_per_s_per_gpu");
-    s->efficiency[n] = number_of(item, "efficiency");
+    s->tokens_per_s_per_gpu[n] = read_number(item, "tokens_per_s_per_gpu");
+    s->efficiency[n] = read_number(item, "efficiency");
     s->reason[n] = json_string(json_get(item, "reason"));
     return OK;
 }
@@ -50,7 +51,7 @@ Status scaling_read(const char *path, Arena *a, Scaling *out)
     return FAIL(ERR_FORMAT, "%s: \"scaling\" is missing or no list of points", path);
 }
 
-/* ---- drawn ---- */
+/* ---- drawing ---- */
 
 Status scaling_svg(Text *out, const Scaling *s, int n, int width, bool tokens)
 {
