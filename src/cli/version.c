@@ -1,4 +1,5 @@
-/* version: `switchyard --version`: what a report of a bug should hold. */
+/* version: `switchyard --version`: what a bug report should contain: versions of the program and of
+ * its libraries, and the CPU instructions in use. */
 #include "backend/backend.h"
 #include "base/library.h"
 #include "cli/cli.h"
@@ -15,7 +16,7 @@
 
 enum { WORDS_BYTES = 64 };
 
-/* The instructions that CPU ops take on this processor. */
+/* The instruction set that CPU ops use on this processor. */
 static const char *cpu_instructions(void)
 {
     const Cpu cpu = cpu_here();
@@ -24,7 +25,8 @@ static const char *cpu_instructions(void)
     return cpu_isa_names[set->isa];
 }
 
-/* The version of a library that a build with CUDA opens: NCCL's where `nccl` is set, else cuDNN's. */
+/* The version of a library that a build with CUDA opens at run time: NCCL's if `nccl`, else
+ * cuDNN's. A build without CUDA: "". */
 static void library_text(bool nccl, char out[WORDS_BYTES])
 {
     const LibraryCall call = { .name = nccl ? "ncclGetVersion" : "cudnnGetVersion" };

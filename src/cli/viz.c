@@ -1,4 +1,5 @@
-/* viz: pipelines that were recorded or simulated, on a page. */
+/* viz: `switchyard viz`: draws recorded or simulated pipelines and scaling curves on a page, and
+ * prints their figures. Reading and drawing are viz/'s. */
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "viz/pipeline_page.h"
@@ -8,7 +9,7 @@ typedef struct VizCall {
     int64_t iteration;
 } VizCall;
 
-static Status run(void *state, int n, char **path, Arena *a, Text *out)
+static Status run_viz(void *state, int n, char **path, Arena *a, Text *out)
 {
     const VizCall *c = state;
     Timeline timeline[SCALING_CURVES];
@@ -45,5 +46,5 @@ Status cli_viz(int argc, char **argv)
         .example = "switchyard viz runs/pp8 runs/pp8_vpp2 --iteration 7 --out pipelines.html",
         OPTIONS(table, 1, SCALING_CURVES),
     };
-    return options_run(&command, argc, argv, run, &c);
+    return options_run(&command, argc, argv, run_viz, &c);
 }
