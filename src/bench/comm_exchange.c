@@ -9,6 +9,7 @@
  * are ones: the sum that comes back is the number of rows, which is checked.
  */
 #include "bench/comm.h"
+#include "op/exchange.h"
 
 #include "base/rng.h"
 #include "train/agree.h"

@@ -3,6 +3,7 @@
  * calls phases is train/run_layers.c. */
 #include "model/layer.h"
 
+#include "op/exchange.h"
 #include "op/linear.h"
 #include "op/rmsnorm.h"
 #include "op/swiglu.h"

@@ -3,6 +3,8 @@
  * list itself. */
 #include "model/spec.h"
 
+#include "op/exchange.h"
+
 #include <math.h>
 #include <string.h>
 

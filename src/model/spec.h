@@ -13,8 +13,7 @@
 #include "comm/mesh.h"
 #include "model/matrix.h"
 #include "model/rotary.h"
-#include "op/attention.h"
-#include "op/exchange.h"
+#include "op/kinds.h"
 #include "op/route.h"
 
 typedef enum LayerKind {
@@ -23,6 +22,8 @@ typedef enum LayerKind {
 #undef LAYER
     LAYER_KINDS
 } LayerKind;
+
+struct ExchangeShape; /* op/exchange.h */
 
 /* What a layer recomputes in backward instead of keeping it. Routing and counts are always kept. */
 typedef enum RecomputePiece {
@@ -143,7 +144,7 @@ typedef struct ModelSpec {
 
 /* The kind of exchange that a configuration asks for, or that moe.exchange=auto chooses, and how
  * the ranks of the experts lie. */
-ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape);
+ExchangeKind spec_exchange(const Config *c, struct ExchangeShape *shape);
 
 /* Makes only the list of layers; params_freeze then sets which parameters are frozen. For
  * spec_build. */
