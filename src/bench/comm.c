@@ -130,6 +130,7 @@ static Status open_ranks(CommBench *b, const Config *c)
     return hardware_sheet_link(info.name, b->host->size, &b->link);
 }
 
+/* The mesh's groups are closed before the world that they were split from. */
 static void close_ranks(CommBench *b)
 {
     Comm *world = b->mesh.group[GROUP_WORLD];
@@ -139,6 +140,7 @@ static void close_ranks(CommBench *b)
     bench_runner_close(&b->r);
 }
 
+/* The first line, or JSON object: the machine, the ranks, and the link that shares refer to. */
 static Status print_head(CommBench *b)
 {
     char machine[GPU_NAME_MAX], link[64] = "";
@@ -209,7 +211,7 @@ Status bench_comm(const Config *c, Comm *world, const BenchComm *options, Text *
 {
     CommBench b = { .options = options, .host = world, .out = out };
     if (world == NULL || world->size < 2)
-        return FAIL(ERR_ARG, "bench comm: communication takes two ranks or more: give --ranks, or "
+        return FAIL(ERR_ARG, "bench comm: it needs two ranks or more: give --ranks, or "
                              "start it with mpirun");
     Status s = open_ranks(&b, c);
     if (s == OK) s = print_head(&b);

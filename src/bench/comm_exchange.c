@@ -163,6 +163,7 @@ static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
     return OK;
 }
 
+/* Scratch that an op asks for, by the implementation that will run. */
 static size_t workspace_bytes(const Exec *ex, OpId id, const void *args)
 {
     const OpDesc *op = op_desc(id);
@@ -170,6 +171,8 @@ static size_t workspace_bytes(const Exec *ex, OpId id, const void *args)
     return space == NULL ? 0 : space(ex, args);
 }
 
+/* Allocates the tensors and the largest scratch of the three ops. A counting arena finds the sizes
+ * first, since arguments must exist before an op can be asked for its scratch. */
 static Status alloc_exchange(CommBench *b, Exchange *x)
 {
     Arena count = { 0 };
@@ -286,6 +289,8 @@ static Status print_why_once(CommBench *b, const Exchange *x, int routing)
     return status_clear(), OK;
 }
 
+/* One kind on one shape with one routing. Ranks agree on every failure: one that leaves alone would
+ * let the others wait. */
 static Status time_kind(CommBench *b, ExchangeKind kind, const Shape *shape, int routing)
 {
     Exchange x = { .shape = *shape, .kind = exchange_kinds[kind], .dispatch.kind = kind };

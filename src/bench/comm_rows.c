@@ -36,6 +36,7 @@ Status comm_bench_alloc(CommBench *b, size_t block_bytes, size_t scratch_bytes)
 
 /* ---- time ---- */
 
+/* What the timing loop calls: one call with its state, and the graph of several. */
 typedef struct Timed {
     CommBench *b;
     CommCall *call;
@@ -112,11 +113,12 @@ static Status print_json(const CommBench *b, const CommRow *r)
     return text_json(b->out, "}\n");
 }
 
+/* The first call is not timed: it loads kernels and opens connections. */
 Status comm_bench_row(CommBench *b, CommCall *call, void *state, CommRow row)
 {
     Timed t = { .b = b, .call = call, .state = state };
     const BenchLoop loop = { timed_call, &t, WARM_UP, RUNS, b->host };
-    TRY(call(b, state)); /* loads kernels */
+    TRY(call(b, state));
     TRY(time_slowest(b, &loop, &row.seconds));
     TRY(time_graph(&t, &row.graph_s));
     return b->options->json ? print_json(b, &row) : print_text(b, &row);

@@ -24,6 +24,8 @@ typedef struct Row {
     double least_s, most_s; /* waiting on the rank that waits least, and most */
 } Row;
 
+/* A row: the step with this traffic minus the step without it, and the two parts of the
+ * difference. */
 static Status print_traffic(const Row *r, const BenchStep *o, const BenchMedian *with, Text *out)
 {
     double s = with->seconds - r->without.seconds, slowing = s - r->least_s;
@@ -84,6 +86,7 @@ static Status compare_idle(const BenchMedian *whole, Comm *world, Row *r)
     return OK;
 }
 
+/* A kind of traffic that the mesh does not have gets no row; "all" only if there are several. */
 Status bench_exposed(const Config *c, Comm *world, const BenchStep *o, const BenchMedian *with,
                      Text *out)
 {

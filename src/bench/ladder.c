@@ -91,6 +91,7 @@ static Status print_why(const char *name, Status s, Text *out)
     return text_printf(out, "%-24s %s\n", name, why);
 }
 
+/* Times one rung and prints its row. */
 static Status run_row(const Config *c, const char *name, int64_t steps, bool waits, Text *out)
 {
     Row row = { 0 };
@@ -98,6 +99,8 @@ static Status run_row(const Config *c, const char *name, int64_t steps, bool wai
     return s == OK ? print_row(name, &row, out) : print_why(name, s, out);
 }
 
+/* The first rungs: micro-batches of 1, 2, 4 ... sequences, since larger ones alone already gain
+ * much. */
 static Status time_batches(const Config *c, int64_t steps, bool gpu, Text *out)
 {
     for (int64_t b = 1; b <= c->train_micro_batch; b *= 2) {
@@ -148,6 +151,7 @@ typedef struct Scale {
     Row row; /* of rank 0 */
 } Scale;
 
+/* Euclid's algorithm: the largest number that divides both. */
 static int64_t common_divisor(int64_t a, int64_t b)
 {
     return b == 0 ? a : common_divisor(b, a % b);
@@ -173,6 +177,7 @@ static Config config_of_fewer(const Config *c, int64_t ranks, int64_t of)
     return s;
 }
 
+/* The body of each rank; rank 0 leaves its row for the caller. */
 static Status scale_on_rank(void *state, Comm *world)
 {
     Scale *all = state;
@@ -212,9 +217,10 @@ Status bench_scale(const Config *config, int ranks, int64_t steps, Text *out)
     double first = 0;
     if (config->train_batch % ranks != 0)
         return FAIL(ERR_ARG,
-                    "bench ladder: each of %d ranks gets as many of train.batch %" PRId64
-                    " sequences on all rungs: make it a multiple",
-                    ranks, config->train_batch);
+                    "bench ladder: train.batch %" PRId64
+                    " is not a multiple of %d ranks: each rank "
+                    "gets the same number of sequences on all rungs",
+                    config->train_batch, ranks);
     TRY(text_printf(out, "%-24s %12s %14s %13s %12s\n", "ranks", "tokens/s", "tokens/s/rank",
                     "efficiency", "memory/rank"));
     for (int n = 1; n < ranks; n *= 2) TRY(run_ranks(config, n, ranks, steps, &first, out));

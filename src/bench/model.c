@@ -112,9 +112,10 @@ Status bench_run_step(BenchModel *m, double *seconds)
     return OK;
 }
 
+/* Seconds and idle times are separate medians: a step with one late rank must not decide both. */
 Status bench_time_steps(BenchModel *m, int warm_up, int64_t steps, BenchMedian *out)
 {
-    double *v = NULL; /* (1 + TRAFFICS, steps) */
+    double *v = NULL; /* (1 + TRAFFICS, steps): row 0 seconds, then idle time by traffic */
     TRY(ARENA_NEW(&m->arena, (1 + TRAFFICS) * steps, &v));
     for (int i = 0; i < warm_up; i++) TRY(bench_run_step(m, v));
     for (int64_t i = 0; i < steps; i++) {

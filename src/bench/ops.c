@@ -111,6 +111,8 @@ static int row_find(OpTimer *t, const OpDesc *op, const void *args)
     return t->n_rows++;
 }
 
+/* Overwrites the router's choice right after it, with a copy on the same stream. Only the main
+ * model's shape is replaced: other sizes are not those of t->index. */
 static Status replace_routing(const OpTimer *t, Exec *ex, const RouteFwd *route)
 {
     if (t->routing == ROUTING_ANY || t->index_bytes != tensor_bytes(&route->index)) return OK;
@@ -165,6 +167,7 @@ static Status make_index(BenchModel *m, const OpTimer *t, Arena *a)
     return ex->backend->sync(ex);
 }
 
+/* Warm-up steps do not count: kernels are loaded and chosen in them. */
 static Status time_routing(BenchModel *m, OpTimer *t, int64_t steps)
 {
     double seconds = 0;
@@ -223,6 +226,7 @@ static double roof_seconds(const OpRow *r, const Roof *roof)
     return fmax(r->cost.flops / roof->flops, r->cost.bytes / roof->bytes);
 }
 
+/* A row of the first table. `work` and `size` are what `plan calibrate` reads. */
 static Status print_row(OpRow *r, const Roof *roof, double total_s, Text *out)
 {
     double s = seconds_of(r), least = roof_seconds(r, roof);
@@ -285,6 +289,7 @@ static int compare_left(const void *a, const void *b)
     return x < y ? -1 : 1;
 }
 
+/* A row of the second table; `op` is a name or a sum's title. */
 static Status print_left(const char *op, const OpRow *r, double step_ms, Text *out)
 {
     double percent = step_ms > 0 ? 100 / step_ms : 0;
@@ -340,6 +345,7 @@ Status bench_print_notes(const ExecNotes *notes, Text *out)
 /* ---- the model ---- */
 
 /* One layer of each kind that the model has. */
+/* Keeps a dense layer and a MoE layer, as far as the model has them. */
 static Config one_of_each(const Config *c)
 {
     Config o = *c;

@@ -78,6 +78,9 @@ static int compare_doubles(const void *a, const void *b)
 
 void bench_sort(double *v, int64_t n) { qsort(v, (size_t)n, sizeof *v, compare_doubles); }
 
+/* On a GPU the delay comes once, before the first call, so all calls are queued while the stream
+ * waits. On the host the delay does nothing. The median of an even number is the mean of the middle
+ * two. */
 Status bench_runner_time(BenchRunner *r, const BenchLoop *loop, double *seconds)
 {
     const Backend *backend = r->ex.backend;
@@ -126,6 +129,8 @@ static double expert_weight(BenchRouting how, uint64_t stream, int64_t e)
     return -log(1 - rng_uniform(2, stream, (uint64_t)e)); /* Dirichlet(1) over its sum */
 }
 
+/* BENCH_EVEN deals the experts out like cards, to tokens in random order; BENCH_IN_TURN in token
+ * order. */
 Status bench_experts(BenchRouting how, uint64_t stream, int64_t n, int64_t k, int64_t experts,
                      Arena *a, int32_t **out)
 {

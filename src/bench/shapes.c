@@ -220,6 +220,7 @@ static const char *verdict(const Bench *b, const Row *r)
     return r->error <= (b->config->run_compute == COMPUTE_BF16 ? 2e-2 : 1e-4) ? "right" : "WRONG";
 }
 
+/* rows: the number of rows of each expert, from which a peer library can rebuild the routing. */
 static Status print_json(const Bench *b, const Row *r, const ShapeSet *set)
 {
     ShapeSizes s = set->s;
@@ -254,6 +255,7 @@ static Status print_text(const Bench *b, const Row *r)
     return text_printf(b->out, "\n");
 }
 
+/* Counts a case, allocates as many sets of its tensors as make caches cold, times and prints it. */
 static Status run_row(Bench *b, Row *row)
 {
     ArenaMark mark = arena_mark(&b->r.tables);
@@ -358,7 +360,7 @@ static Status read_list_line(const char *path, char *line, int64_t nth, Shape *s
     Scan scan = scan_begin(line);
     scan_fields(&scan, fields, sizeof fields / sizeof *fields, &row);
     if (!scan_end(&scan))
-        return FAIL(ERR_FORMAT, "%s line %lld is no JSON object", path, (long long)nth);
+        return FAIL(ERR_FORMAT, "%s line %lld is not a JSON object", path, (long long)nth);
     *what = find_case(row.op);
     if (*what == NULL)
         return FAIL(ERR_ARG, "%s line %lld: bench shapes has no op %s", path, (long long)nth,
@@ -375,6 +377,7 @@ static Status read_list_line(const char *path, char *line, int64_t nth, Shape *s
     return OK;
 }
 
+/* A list comes from a trace, so a call that cannot run names its line. */
 static Status run_list_line(Bench *b, char *line, int64_t nth)
 {
     const char *path = b->options->list;

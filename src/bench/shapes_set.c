@@ -135,6 +135,7 @@ static Status make_tensor(ShapeSet *set, int id, PortDir dir, Tensor *out)
     return t->dtype == DTYPE_I32 ? fill_whole(set, id, t) : fill_real(set, id, t);
 }
 
+/* The two pieces of the queries' rank and of the keys' rank, as model/attention.c places them. */
 static AttentionPieces sequence_pieces(const ShapeSizes *s)
 {
     int64_t n = s->t / 2, last = 2 * s->cp - 1;

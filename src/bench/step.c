@@ -75,6 +75,7 @@ typedef struct Report {
 
 /* ---- collecting ---- */
 
+/* Collective: every rank's memory in use and planned, for rank 0's report. */
 static Status gather_ranks(BenchModel *m, Report *r)
 {
     float mine[2] = { (float)r->used_bytes, (float)m->gpu.total_bytes }, *all = NULL;
@@ -284,6 +285,8 @@ static Status print_json(const Report *r, Text *out)
                      r->peak_bytes);
 }
 
+/* Reads the GPU's state during each step. Without a GPU, or without its library, there are no
+ * readings. */
 static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
 {
     char bus_id[GPU_BUS_ID_MAX];
@@ -320,6 +323,7 @@ static void add_loads(const BenchModel *m, StepTimes *t)
     t->rank += sum_rank, t->worst_rank += worst_rank, t->worst_expert += worst_expert;
 }
 
+/* The observer is removed before memory that it writes to goes away, also after a failure. */
 static Status time_steps(BenchModel *m, const BenchStep *options, BenchMedian *median, Text *out)
 {
     int64_t steps = options->steps;
@@ -361,6 +365,8 @@ static Status check_timeline(const Config *c, const Comm *world, const char *fol
                 folder);
 }
 
+/* --exposed opens models of its own, so the first one is closed before it. JSON is one object,
+ * which is closed last. */
 Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *out)
 {
     BenchModel m;

@@ -85,6 +85,7 @@ static const struct {
     { "whole report", 2, whole_report },
 };
 
+/* Runs a part several times, each with its memory released after it. */
 static Status time_part(Timed *t, Status (*run)(Timed *), int64_t steps, double *seconds)
 {
     for (int64_t i = 0; i < steps; i++) {

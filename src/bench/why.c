@@ -112,6 +112,7 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
     return op_kernels_visit(id_of(op), args, add_call, w);
 }
 
+/* Counts every layer of the model; the observer sees each op with its arguments. */
 static Status count_layers(Why *w, const Config *c)
 {
     ModelSpec spec;
@@ -142,6 +143,7 @@ static Status print_call(const Why *w, const WhyCall *c, Text *out)
     return OK;
 }
 
+/* Calls in the order of the table of ops; at last the ops that have no alternatives. */
 static Status print_calls(const Why *w, Text *out)
 {
     int alone = 0;
@@ -169,6 +171,7 @@ static Status device_here(const Config *c, Why *w, char name[GPU_NAME_MAX])
     return OK;
 }
 
+/* A GPU of a hardware file: vendor and compute capability are all that candidates ask. */
 static Status device_of_sheet(const char *sheet, Why *w, char name[GPU_NAME_MAX])
 {
     Hardware h;

@@ -24,6 +24,7 @@ static Status write_batch(File *f, const Batch *b)
     return OK;
 }
 
+/* The file is committed (renamed into place) only when it is complete. */
 static Status write_batches(File *f, const Config *c, Loader *l, int64_t steps)
 {
     TRY(file_printf(f, "switchyard batches 1 %" PRId64 " %" PRId64 " %" PRId64 "\n", steps,
@@ -61,6 +62,7 @@ static Status write_batches_file(const Config *c, Arena *a, int64_t steps, const
                        path, steps, c->train_batch, c->data_sequence);
 }
 
+/* The targets of the command's options. */
 typedef struct Call {
     int64_t steps;
     const char *out;

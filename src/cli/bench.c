@@ -27,12 +27,12 @@ typedef struct Bench {
 /* Runs a bench on this rank. world NULL: one rank. */
 typedef Status BenchFn(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out);
 
+/* --device only makes sense with --why, which executes nothing. */
 static Status run_ops(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
 {
     (void)world;
     if (b->device != NULL && !b->why)
-        return FAIL(ERR_ARG,
-                    "bench ops: --device imagines a GPU for --why: add it, or leave it out");
+        return FAIL(ERR_ARG, "bench ops: --device names a GPU for --why: add it, or leave it out");
     return b->why ? bench_why(c, b->device, out) : bench_ops(c, b->step.steps, a, out);
 }
 
@@ -46,12 +46,15 @@ static Status run_step(const Bench *b, const Config *c, Comm *world, Arena *a, T
     return bench_ops(c, b->step.steps, a, out);
 }
 
+/* With --ranks the ladder starts its own threads, rung by rung, so it cannot run under a
+ * launcher. */
 static Status run_ladder(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
 {
     (void)world;
     if (b->ranks > 1 && comm_launched() > 1)
-        return FAIL(ERR_ARG,
-                    "bench ladder: --ranks starts ranks of this host: leave mpirun or srun away");
+        return FAIL(
+            ERR_ARG,
+            "bench ladder: --ranks starts ranks of this host: start it without mpirun or srun");
     if (b->ranks > 1) return bench_scale(c, (int)b->ranks, b->step.steps, out);
     return bench_ladder(c, b->step.steps, a, out);
 }
@@ -152,6 +155,8 @@ static Status run_rank(void *state, Comm *world)
     return s;
 }
 
+/* Loads the configuration, then runs the bench here or on every rank. `all` is a copy, so that
+ * ranks share one structure that nobody changes but rank 0's text. */
 static Status run_bench(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Bench all = *(const Bench *)state;

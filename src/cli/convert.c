@@ -28,11 +28,13 @@ static Status parse_from_hf(int argc, char **argv)
     return options_run(&command, argc, argv, run_from_hf, NULL);
 }
 
+/* The targets of to-hf's options. */
 typedef struct ToHfCall {
     int dtype;
     double shard_gb;
 } ToHfCall;
 
+/* Ctrl-C ends a conversion in order (base/interrupt.h). */
 static Status run_to_hf(void *state, int n, char **path, Arena *a, Text *out)
 {
     static const int dtypes[] = { -1, DTYPE_F32, DTYPE_BF16 }; /* in the order of --dtype's words */

@@ -58,6 +58,7 @@ static Status run_tokenizer(int argc, char **argv)
 
 /* ---- data prepare ---- */
 
+/* Warnings go to stderr; the one line of figures to stdout. */
 static Status print_prepared(const PrepareConfig *c, const PrepareStats *s, Text *out)
 {
     char documents[32], tokens[32], bytes[32], rate[32];
@@ -79,6 +80,7 @@ typedef struct Prepare {
     int on_bad_line, split;
 } Prepare;
 
+/* on_bad_line and split are indices of the options' words, in the order of the enums. */
 static Status prepare_shard(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Prepare *p = state;
@@ -133,6 +135,7 @@ typedef struct InspectCall {
     const char *tokenizer, *html;
 } InspectCall;
 
+/* With --html the page goes to the file, and stdout stays empty. */
 static Status inspect_shard(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     InspectCall *c = state;

@@ -30,6 +30,7 @@ static Status set_sources(Config *c, Arena *a, char **prefixes, int n)
     return OK;
 }
 
+/* A line for each source, then one for all. A source without targets has no loss. */
 static Status print_eval(const EvalMetrics *v, const Loader *l, Text *out)
 {
     char figures[EVAL_TEXT_BYTES];
@@ -93,6 +94,7 @@ static Status eval_with(Engine *e, Config *c, const char *path, const char *docu
     return print_eval(&v, *loader, out);
 }
 
+/* The engine and the loader are closed here, whatever failed; both accept { 0 } and NULL. */
 static Status run_eval(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     char path[FILE_PATH_MAX];
@@ -116,7 +118,7 @@ static Status read_tokens(const char *path, int64_t vocab, Arena *a, int32_t **i
     size_t size = 0;
     TRY(file_read_input(path, a, &bytes, &size));
     if (size == 0 || size % sizeof(int32_t) != 0)
-        return FAIL(ERR_FORMAT, "%s: %zu bytes are no list of 32-bit token ids", path, size);
+        return FAIL(ERR_FORMAT, "%s: %zu bytes are not a list of 32-bit token ids", path, size);
     *ids = (int32_t *)(void *)bytes;
     *n = (int64_t)(size / sizeof(int32_t));
     for (int64_t i = 0; i < *n; i++) {

@@ -82,6 +82,7 @@ static Status append_table(Text *out, const Command *c, const Subcommand *rows, 
     return OK;
 }
 
+/* Collects the whole table before it is written: stdout gets all of it or nothing. */
 static Status print_table(const Command *c, const Subcommand *rows, int n)
 {
     Arena a = { 0 };

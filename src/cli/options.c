@@ -46,6 +46,7 @@ static bool apply_general(const char *word)
     return false;
 }
 
+/* The option that a word names; NULL: there is none. Tables are short, so a scan is enough. */
 static const Option *find_option(const Command *c, const char *word)
 {
     for (int i = 0; i < c->n_options; i++) {
@@ -66,7 +67,7 @@ static Status fail_unknown_option(const Command *c, const char *word)
     (void)snprintf(bare, sizeof bare, "%.*s", (int)strcspn(word, "="), word);
     char hint[TEXT_HINT_BYTES], help[TEXT_HINT_BYTES];
     (void)snprintf(help, sizeof help, " (see %s --help)", c->name);
-    return FAIL(ERR_ARG, "%s knows no option %s%s", c->name, bare,
+    return FAIL(ERR_ARG, "%s has no option %s%s", c->name, bare,
                 text_hint(hint, bare, known, n, help));
 }
 
@@ -78,6 +79,7 @@ static Status check_range(const Option *o, double v)
     return FAIL(ERR_ARG, "%s is %.15g, must be from %.15g to %.15g", o->name, v, o->min, o->max);
 }
 
+/* The whole word must be a number: "5x" and "" are errors, and so is one beyond 64 bits (errno). */
 static Status parse_int(const Option *o, const char *value, int64_t *out)
 {
     char *end = NULL;
@@ -179,11 +181,13 @@ static Status parse_option(const Option *o, int argc, char **argv, int *i)
     }
     if (equals != NULL || o->kind == OPTION_SWITCH) return store_value(o, equals);
     if (*i + 1 >= argc || text_starts(argv[*i + 1], "--"))
-        return FAIL(ERR_ARG, "%s wants a value: %s", o->name, o->value);
+        return FAIL(ERR_ARG, "%s needs a value: %s", o->name, o->value);
     *i += 1;
     return store_value(o, argv[*i]);
 }
 
+/* Positional arguments are checked after options, since a forgotten value eats a positional
+ * argument. */
 static Status check_required(const Command *c, const bool *seen, int n_positional)
 {
     for (int i = 0; i < c->n_options; i++) {
@@ -345,6 +349,7 @@ Status options_run(const Command *c, int argc, char **argv, CommandRun *run, voi
     return s;
 }
 
+/* --verbose and --quiet may also come before the subcommand's name. */
 Status options_dispatch(const char *program, const Subcommand *rows, int n, int argc, char **argv)
 {
     const char *known[OPTION_TABLE_MAX + N_GENERAL + 1];

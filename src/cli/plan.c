@@ -42,12 +42,14 @@ static Status read_tokens(const char *text, double *out)
     const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
     if (unit != NULL) value *= pow(1000, (double)(unit - units + 1)), end++;
     if (end == text || *end != '\0' || !(value >= 1) || !isfinite(value))
-        return FAIL(ERR_ARG, "plan: --tokens %.40s is no number of tokens: write 15T, 500B or 3e12",
+        return FAIL(ERR_ARG,
+                    "plan: --tokens %.40s is not a number of tokens: write 15T, 500B or 3e12",
                     text);
     *out = value;
     return OK;
 }
 
+/* Reads a number of GPUs from [text, end); `what` names the option in the error. */
 static Status read_count(const char *what, const char *text, const char *end, int64_t *out)
 {
     char *stop = NULL;
@@ -101,6 +103,8 @@ static Status import_config(PlanCall *c, const char *path, int64_t *gpus)
     return OK;
 }
 
+/* The order matters: settings of the command line override an imported configuration, and the
+ * cluster may come from it. */
 static Status load_question(PlanCall *c, char **argv, int n)
 {
     int64_t gpus = 0;
@@ -123,6 +127,7 @@ static Status load_question(PlanCall *c, char **argv, int n)
 
 /* ---- the answer ---- */
 
+/* Draws --scale's rows as a curve. The "reason" of a point is the layout that was best there. */
 static Status draw_scaling(PlanCall *c, const PlanScale *row, int n)
 {
     Scaling s = { .title = c->config.model_name, .points = n };
@@ -196,6 +201,8 @@ static Status print_program(PlanCall *c)
     return text_printf(c->out, "the step takes %.3f ms by this list\n", 1e3 * s->sim.step);
 }
 
+/* Limits of the prediction come first: in the text above the figures, for JSON and CSV on
+ * stderr. */
 static Status print_report(PlanCall *c)
 {
     PlanAnswer *a = &c->answer;
@@ -229,12 +236,13 @@ static Status print_answer(PlanCall *c)
     return c->program ? print_program(c) : print_report(c);
 }
 
+/* Combinations that would mix two formats on stdout are refused before anything is computed. */
 static Status run_plan(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     PlanCall *c = state;
     c->arena = a, c->out = out;
     if ((c->json || c->csv) && (c->why != NULL || c->json == c->csv))
-        return FAIL(ERR_ARG, "plan: --json and --csv go with neither each other nor --why");
+        return FAIL(ERR_ARG, "plan: --json, --csv and --why exclude each other");
     if (c->program && (c->json || c->csv || c->why != NULL || c->html != NULL || c->scale != NULL))
         return FAIL(ERR_ARG, "plan: --program prints the step alone, without --json, --csv, --why, "
                              "--html or --scale");
@@ -246,6 +254,8 @@ static Status run_plan(void *state, int n, char **arguments, Arena *a, Text *out
 
 /* ---- plan calibrate ---- */
 
+/* Reads the output of `bench ops`, replaces the measured rates in the base GPU's file, writes the
+ * result. */
 static Status run_calibrate(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     const char *const *base = state;

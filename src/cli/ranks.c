@@ -19,7 +19,7 @@ Status cli_ranks(int64_t ranks, double timeout_s, Arena *a, CommBody *body, void
     if (ranks > 0 && launched > 1) {
         return FAIL(ERR_ARG,
                     "--ranks %d starts ranks on one host, and mpirun or srun started %d already: "
-                    "leave --ranks away",
+                    "leave out --ranks",
                     (int)ranks, launched);
     }
     if (launched > 1) return run_on_process(timeout_s, a, body, state);

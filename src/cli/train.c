@@ -26,6 +26,7 @@ static const double STOP_GRACE_S = 0.2;
  * write such a variable, so it is global. */
 static volatile sig_atomic_t dumps;
 
+/* The signal handler of SIGUSR1. */
 static void on_dump(int number)
 {
     (void)number;
@@ -146,6 +147,8 @@ static Status check_quickstart(const char *config, const Config *c)
                 index);
 }
 
+/* Conversion comes before the ranks start, since it must happen once; the report after they
+ * ended. */
 static Status run_train(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Call *call = state;

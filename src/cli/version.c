@@ -49,6 +49,8 @@ static void library_text(bool nccl, char out[WORDS_BYTES])
     (void)dlclose(opened);
 }
 
+/* The first row is the program's version, which text has in its title. An empty value: not in this
+ * build. */
 static Status print_version(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     const bool *json = state;

@@ -9,6 +9,7 @@ typedef struct VizCall {
     int64_t iteration;
 } VizCall;
 
+/* A .json file is a scaling curve, anything else a folder with a recorded pipeline. */
 static Status run_viz(void *state, int n, char **path, Arena *a, Text *out)
 {
     const VizCall *c = state;
@@ -16,7 +17,7 @@ static Status run_viz(void *state, int n, char **path, Arena *a, Text *out)
     Scaling scaling[SCALING_CURVES];
     PipelineView v = { .timeline = timeline, .scaling = scaling };
     if (c->out != NULL && !text_ends(c->out, ".html") && !text_ends(c->out, ".svg"))
-        return FAIL(ERR_ARG, "viz: --out %s ends in neither .html nor .svg", c->out);
+        return FAIL(ERR_ARG, "viz: --out %s must end in .html or .svg", c->out);
     for (int i = 0; i < n; i++) {
         if (text_ends(path[i], ".json"))
             TRY(scaling_read(path[i], a, &scaling[v.scalings++]));

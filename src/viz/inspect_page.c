@@ -8,6 +8,7 @@ enum { WIDTH = 1080, NAME_BYTES = 64 };
 
 static const size_t SCRATCH_BYTES = (size_t)1 << 20; /* names of bars and the first document */
 
+/* A row of the table of figures. */
 static Status figure_row(Text *out, const char *name, int64_t value)
 {
     char number[32];
@@ -42,6 +43,7 @@ static Status figures_part(const Inspect *r, Text *out)
     return text_printf(out, "</table></section>\n");
 }
 
+/* A section with one bar chart of one part. */
 static Status bars_part(Text *out, const char *title, const char *part, const char *const *row,
                         const double *value, int rows)
 {

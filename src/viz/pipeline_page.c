@@ -148,6 +148,7 @@ static Status memory_panels(Text *out, const Timeline *t)
     return text_printf(out, "</div>\n");
 }
 
+/* A section: the timeline, memory of some ranks, and where the time of each rank goes. */
 static Status timeline_part(Text *out, const Timeline *t, double axis_s)
 {
     TRY(text_printf(out, "<section><div class=\"wide\">\n"));
@@ -188,6 +189,8 @@ static Status still_style(Text *out)
     return timeline_colors(out);
 }
 
+/* Stacks the timelines, then the curve, as groups of one <svg>. Heights must be known before it
+ * opens. */
 Status pipeline_still(Text *out, const PipelineView *v)
 {
     double height = STILL_GAP, y = 0.5 * STILL_GAP;
@@ -215,6 +218,7 @@ Status pipeline_still(Text *out, const PipelineView *v)
     return text_printf(out, "</svg>\n");
 }
 
+/* `out` is only borrowed: its text is written to the file and then cut back. */
 Status pipeline_write(const char *path, const PipelineView *v, Text *out)
 {
     size_t before = out->used;

@@ -41,6 +41,7 @@ write_fact(Text *out, const char *name, const char *value, const char *fmt, ...)
                        value, small);
 }
 
+/* Facts that follow from the configuration and the length of the run. */
 static Status size_facts(Text *out, const RunData *d)
 {
     const RunSummary *s = &d->sum;
@@ -248,6 +249,7 @@ static Status load_report(Report *r, const char *run_dir, Arena *a)
     return file_last_part(run_dir, a, &r->folder);
 }
 
+/* The trace view holds memory of its own, so it is freed whatever failed. */
 static Status write_report(const char *run_dir, Arena *a, RunSummary *out)
 {
     char path[FILE_PATH_MAX];

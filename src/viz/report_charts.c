@@ -35,6 +35,7 @@ bool loss_has(const Report *r)
     return has_points(&r->data.curve[RUN_LOSS]) || has_points(&r->data.eval_loss);
 }
 
+/* Training loss faint, its smoothed curve over it, held-out losses as dots. */
 static Status loss_chart(Text *out, const RunData *d)
 {
     SvgSeries s[3];
@@ -51,6 +52,7 @@ static Status loss_chart(Text *out, const RunData *d)
     return text_printf(out, "</div>\n");
 }
 
+/* Bits per byte of all held-out text, and of each domain that has some. */
 static Status bits_chart(Text *out, const RunData *d)
 {
     SvgSeries s[RUN_NAMES + 1];

@@ -61,6 +61,8 @@ static Status add_envelopes(Report *r, Arena *a)
     return OK;
 }
 
+/* With few layers each has a colour and a name; with many all are grey, and an envelope is
+ * named. */
 Status load_view_make(Report *r, Arena *a)
 {
     const RunData *d = &r->data;
@@ -115,6 +117,7 @@ typedef struct Heat {
     const int64_t *layer_name;
 } Heat;
 
+/* Chooses how many experts share a cell, and the size of cells, for all maps alike. */
 static Heat heat_layout(const RunData *d)
 {
     Heat h = { .layers = d->moe_layers, .experts = d->experts, .panels = d->load.lines > 0 };
@@ -144,6 +147,7 @@ static int farthest_expert(const Heat *h, const double *value, int cell)
     return most;
 }
 
+/* A cell, with its numbers at the pointer; wide cells also show the value. */
 static Status heat_cell(Text *out, const Heat *h, const double *value, int64_t layer, int cell)
 {
     int e = farthest_expert(h, value, cell);

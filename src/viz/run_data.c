@@ -214,6 +214,8 @@ static Status latest_line_of(Build *b, const Line *line, uint32_t **out)
     return OK;
 }
 
+/* First pass: counts lines, notes the last line of each step, and learns the table's size from the
+ * first load that is there. */
 static Status survey_line(Build *b, const Line *line)
 {
     RunData *d = b->d;
@@ -420,6 +422,7 @@ static Status take_eval_domains(Build *b, char *raw, RunEval *eval)
     return OK;
 }
 
+/* The first and the last evaluation are kept whole, for the report's table. */
 static Status take_eval(Build *b, const Line *line)
 {
     RunData *d = b->d;
@@ -504,6 +507,7 @@ static Status finish_data(Build *b)
     return curve_smooth(&d->curve[RUN_LOSS], b->a, &d->smooth_loss);
 }
 
+/* Both passes. One buffer of the longest possible line serves all lines. */
 static Status load_lines(Build *b, const char *path)
 {
     size_t most = b->map.bytes < LINE_MOST_BYTES ? b->map.bytes : LINE_MOST_BYTES;

@@ -17,6 +17,7 @@ static double read_number(const Json *object, const char *key)
     return json_is(v, JSON_NUMBER) && v->number >= 0 && v->number < 1e18 ? v->number : (double)NAN;
 }
 
+/* Reads a point. GPUs must rise from point to point, because a curve's x rises. */
 static Status read_point(const char *path, const Json *item, Scaling *s)
 {
     int n = s->points++;
@@ -41,14 +42,14 @@ Status scaling_read(const char *path, Arena *a, Scaling *out)
     *out = (Scaling){ 0 };
     TRY(file_read_input(path, a, &text, &bytes));
     TRY(json_parse(text, bytes, a, &root, &bad));
-    if (root == NULL) return FAIL(ERR_FORMAT, "%s: no JSON object", path);
+    if (root == NULL) return FAIL(ERR_FORMAT, "%s is not a JSON object", path);
     const Json *list = json_get(root, "scaling");
     for (const Json *v = json_is(list, JSON_ARRAY) ? list->child : NULL; v != NULL; v = v->next)
         TRY(read_point(path, v, out));
     out->title = json_string(json_get(root, "title"));
-    if (out->title == NULL) return FAIL(ERR_FORMAT, "%s: \"title\" is missing or no text", path);
+    if (out->title == NULL) return FAIL(ERR_FORMAT, "%s: \"title\" is missing or not a text", path);
     if (out->points > 0) return OK;
-    return FAIL(ERR_FORMAT, "%s: \"scaling\" is missing or no list of points", path);
+    return FAIL(ERR_FORMAT, "%s: \"scaling\" is missing or not a list of points", path);
 }
 
 /* ---- drawing ---- */

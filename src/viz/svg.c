@@ -59,6 +59,7 @@ int svg_log_ticks(double lo, double hi, double tick[SVG_TICKS_MAX])
 
 /* ---- numbers ---- */
 
+/* Decimals that a step needs, 6 at most. */
 static int decimals_of(double step)
 {
     int n = 0;
@@ -76,6 +77,7 @@ typedef struct Scale {
     const char *suffix;
 } Scale;
 
+/* The unit or SI prefix for a value. Plain numbers get one from 10,000 on. */
 static Scale scale_of(double v, SvgUnit unit)
 {
     double size = fabs(v);

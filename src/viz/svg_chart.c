@@ -160,6 +160,7 @@ static Status chart_grid(Text *out, const Frame *f, const SvgChart *c)
                        f->right);
 }
 
+/* The pen lifts at a gap: the next shown point starts a new line. */
 static Status series_path(Text *out, const Frame *f, const SvgSeries *s)
 {
     bool pen_down = false;
@@ -233,6 +234,7 @@ static Status chart_labels(Text *out, const SvgChart *c, const Frame *f)
     return chart_legend(out, c, &unused);
 }
 
+/* Pixels of the widest label of the y axis. */
 static double widest_tick(const Axis *y, SvgUnit unit)
 {
     size_t most = 1;

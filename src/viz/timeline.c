@@ -43,6 +43,8 @@ static void sum_rank(TimelineRank *r)
     }
 }
 
+/* theory is the bubble of interleaved 1F1B with equal passes and free communication:
+ * (p - 1) / (p - 1 + m v), p stages, m micro-batches, v chunks (arXiv:2104.04473). */
 void timeline_sum(Timeline *t)
 {
     double p = t->ranks - 1, most = -1;

@@ -52,7 +52,8 @@ static Status open_file(Source *f, const char *folder, const char *name)
     TRY(file_read_all(f->path, &f->texts, &text, &bytes));
     TRY(json_parse(text, bytes, &f->texts, &f->at, &bad));
     if (json_is(f->at, JSON_OBJECT)) return OK;
-    return FAIL(ERR_FORMAT, "%s: no whole JSON object, it breaks at byte %zu of %zu; copy it again",
+    return FAIL(ERR_FORMAT,
+                "%s is not a complete JSON object: it breaks at byte %zu of %zu; copy it again",
                 f->path, f->at == NULL ? bad : 0, bytes);
 }
 
@@ -72,7 +73,7 @@ static Status read_list(const Source *f, const char *key, const Json *array, Lis
     TRY(ARENA_NEW(f->arena, json_count(array), &out->at));
     for (const Json *v = array->child; v != NULL; v = v->next) {
         if (read_real(v, &out->at[out->n++])) continue;
-        return BAD(f, "number %d of \"%s\" is none from 0 to 1e18", out->n, key);
+        return BAD(f, "number %d of \"%s\" is not from 0 to 1e18", out->n, key);
     }
     return OK;
 }
@@ -98,6 +99,7 @@ static bool list_number(const List *l, int i, int most, int *out)
     return l->n == 0 || l->at[i] == *out;
 }
 
+/* Adds the passes of a kind to the rank's spans. Starts must not fall. */
 static Status add_passes(const Source *f, int kind, const List list[LISTS])
 {
     const Timeline *t = f->t;
@@ -115,13 +117,15 @@ static Status add_passes(const Source *f, int kind, const List list[LISTS])
             number_pass_by_order(t, i, &s);
         if (!list_number(&list[MICRO], i, t->micros, &s.micro) ||
             !list_number(&list[CHUNK], i, t->chunks - 1, &s.chunk))
-            return BAD(f, "pass %d of \"%s\" is of no micro-batch to %d and chunk below %d", i + 1,
-                       prefix, t->micros, t->chunks);
+            return BAD(f, "pass %d of \"%s\" has no micro-batch up to %d or no chunk below %d",
+                       i + 1, prefix, t->micros, t->chunks);
         f->r->span[f->r->spans++] = s;
     }
     return OK;
 }
 
+/* Reads the four lists of a kind of pass and checks their lengths. Without micro-batch and chunk
+ * there must be exactly one pass of each, or the passes could not be numbered. */
 static Status read_lists(const Source *f, int kind, List list[LISTS])
 {
     const char *prefix = timeline_kind[kind].prefix;
@@ -166,7 +170,7 @@ static Status read_passes(const Source *f)
         if (timeline_kind[kind].prefix != NULL) TRY(read_lists(f, kind, list[kind]));
         n += list[kind][START].n;
     }
-    if (list[TIMELINE_FORWARD][START].n == 0) return BAD(f, "%s", "no forward pass in it");
+    if (list[TIMELINE_FORWARD][START].n == 0) return BAD(f, "%s", "it has no forward pass");
     TRY(ARENA_NEW(f->arena, n, &f->r->span));
     for (int kind = 0; kind < TIMELINE_KINDS; kind++) TRY(add_passes(f, kind, list[kind]));
     return split_backwards(f);
@@ -210,7 +214,8 @@ static Status read_rank(Source *f, bool last)
     TRY(read_iterations(f, last && f->r == f->t->rank, &at));
     f->at = at;
     if (!read_real(json_get(f->at, "total"), &f->r->total_s) || f->r->total_s == 0)
-        return BAD(f, "there is none with a total above 0, of %d in rank 0", f->t->n_recorded);
+        return BAD(f, "the file has no total above 0 for it; rank 0 has %d iterations",
+                   f->t->n_recorded);
     f->r->total_s *= 1e-3;
     f->r->peak_bytes =
         read_real(json_get(f->at, "memory"), &gib) ? gib * TIMELINE_GIB : (double)NAN;
@@ -224,8 +229,8 @@ static Status read_count(const Source *f, const char *key, const char *old, int 
     bool found = read_real(json_get(f->at, key), &v) || read_real(json_get(f->at, old), &v);
     *out = (int)fmin(v, most);
     if (found && v >= 1 && v == *out) return OK;
-    return FAIL(ERR_FORMAT, "%s: \"%s\" is missing or no whole number from 1 to %d", f->path, key,
-                most);
+    return FAIL(ERR_FORMAT, "%s: \"%s\" is missing or not a whole number from 1 to %d", f->path,
+                key, most);
 }
 
 static Status read_config(Source *f, const char *folder)

@@ -163,6 +163,8 @@ static Status brief_draw(Text *out, Brief *run, double scale)
     return OK;
 }
 
+/* Walks the spans by start. Brief ones join the open group of their strip, unless that is too far
+ * away or too long; every other span closes the group and gets a box. */
 static Status draw_boxes(Text *out, const Timeline *t, const TimelineRank *r, double scale)
 {
     Brief runs[2] = { { 0 } }; /* passes; the strip below them */
@@ -227,6 +229,7 @@ static Status timeline_head(Text *out, const Timeline *t, double width, double a
     return svg_text(out, "end dim", width, 14, t->peak_rank >= 0 ? "memory" : "");
 }
 
+/* The boxes lie in an inner <svg>, which clips them when the page's script zooms. */
 Status timeline_svg(Text *out, const Timeline *t, double width, double axis_s)
 {
     double row = row_height(t), plot = width - LEFT - RIGHT, bottom = TITLE + t->shown * row;

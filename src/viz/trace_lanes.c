@@ -79,6 +79,8 @@ static int compare_lane(const void *a, const void *b)
     return x->event < y->event ? -1 : x->event > y->event;
 }
 
+/* Device work comes from the report, steps and own ops from the events, calls of the host from the
+ * tree's roots within the report's time. */
 static Status collect_events(TracePage *p, const Report *r, Lanes *l)
 {
     const Events *e = r->e;

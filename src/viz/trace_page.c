@@ -109,6 +109,7 @@ static Status add_totals(TracePage *p, const Report *r)
     return OK;
 }
 
+/* Keeps the bars of "where the time went": ms of four rows of the report's timeline. */
 static Status add_parts(TracePage *p, const Report *r)
 {
     static const int row[TRACE_PAGE_BUCKETS] = { TIMELINE_COMPUTATION, TIMELINE_EXPOSED_COMM,
@@ -119,6 +120,7 @@ static Status add_parts(TracePage *p, const Report *r)
     return OK;
 }
 
+/* The file's part of every summary is column p->added. */
 Status trace_page_add(TracePage *p, Report *r, const char *name, const Table *sheet, int n)
 {
     const Events *e = r->e;

@@ -101,6 +101,8 @@ static double number_in(const Table *t, int64_t row, int column)
     return column < 0 ? (double)NAN : cell_value(table_at(t, row, column));
 }
 
+/* Columns are found by name, as only some sheets have them. A point without intensity or rate has
+ * no place in a log plot. */
 Status trace_part_points(TracePage *p, const Table *t)
 {
     const int intensity = table_column(t, "FLOPS/Byte_first"),

@@ -468,7 +468,8 @@ static void pipelines_are_drawn_or_refused_with_the_file(void **state)
     static const Refusal table[] = {
         { { "viz" }, { "PATH" } },
         { { "viz", "none" }, { "none/config.json is missing" } },
-        { { "viz", "cut", "--out", "x.html" }, { "cut/pp_rank_1.json", "no whole JSON object" } },
+        { { "viz", "cut", "--out", "x.html" },
+          { "cut/pp_rank_1.json", "not a complete JSON object" } },
         { { "viz", "less", "--out", "x.html" }, { "less/pp_rank_1.json is missing" } },
         { { "viz", "good", "--out", "x.png" }, { "x.png", ".html", ".svg" } },
         { { "viz", "good", "--iteration", "9" }, { "good/pp_rank_0.json", "iteration 9" } },
