@@ -110,8 +110,8 @@ static Status run_eval(void *state, int n, char **arguments, Arena *a, Text *out
     return s;
 }
 
-/* Reads raw 32-bit token ids. Each must be in the vocabulary: an embedding lookup does not
- * check. */
+/* Reads raw 32-bit token ids. The file is not ours, so each id is checked against the
+ * vocabulary. */
 static Status read_tokens(const char *path, int64_t vocab, Arena *a, int32_t **ids, int64_t *n)
 {
     char *bytes = NULL;

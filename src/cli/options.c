@@ -92,7 +92,7 @@ static Status parse_int(const Option *o, const char *value, int64_t *out)
     return OK;
 }
 
-/* v != v refuses a NaN, which passes every comparison with limits. */
+/* v != v refuses a NaN: for an option without limits nothing else would. */
 static Status parse_real(const Option *o, const char *value, double *out)
 {
     char *end = NULL;

@@ -358,7 +358,7 @@ static const Phase phases[] = {
       .part = PHASE_ATTENTION },
     { "kv_gather", LANE_COMM, gather_forward, gather_backward, NULL, .part = PHASE_ATTENTION },
     { "core", LANE_COMPUTE, core_forward, core_backward_input, core_backward_weight,
-      .part = PHASE_ATTENTION, .input_gradients = true }, /* mla: of what made a block's keys */
+      .part = PHASE_ATTENTION, .input_gradients = true }, /* mla: of W_KVB, block by block */
 };
 
 /* MLA gathers latents and folds their gradients back; GQA's ring runs inside the core. */

@@ -42,7 +42,8 @@ static inline Tensor batch_target(const MicroBatch *m, int depth)
 
 /* Sums of one step, on the device; the host reads them once a step. */
 typedef struct Record {
-    /* (RECORD_SUMS + depths) f32, added over all ranks at the step's end. The next five are views. */
+    /* (RECORD_SUMS + depths) f32, added over all ranks at the step's end. The next five are
+     * views. */
     Tensor sums;
     Tensor loss, aux_loss, square_sum; /* (1) f32 */
     Tensor overflow;   /* (2) f32: above 0 if a token did not fit in a block, a row not in a pool */

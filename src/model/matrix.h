@@ -68,7 +68,7 @@ const CopyDesc *copy_desc(CopyKind kind);
 
 enum { COPIES_MAX = 2 }; /* as stored, and transposed */
 
-/* The copies of a model's matrices. n 0: products read the main copy. */
+/* The copies of a model's matrices. n 0: products read the main weights. */
 typedef struct CopySet {
     CopySpec at[COPIES_MAX];
     int n;
@@ -78,7 +78,7 @@ typedef struct CopySet {
 CopySet copies_plain(Dtype type);
 /* Type of the weights that products read. */
 Dtype copies_type(const CopySet *c);
-/* Bytes of what products read of a (rows, cols) matrix: its copies, or the main copy. */
+/* Bytes that products read of a (rows, cols) matrix: its copies, or the main weights. */
 double copies_bytes(const CopySet *c, int64_t rows, int64_t cols);
 
 /* The parameters of one role in one layer. */
@@ -90,7 +90,7 @@ typedef struct Matrix {
     int rank;       /* dimensions; vectors are a matrix of one row */
     int64_t dim[3]; /* (rows, cols), or of all experts (E, rows, cols) or (E, cols) */
     int expert;     /* of the first parameter; -1: no expert's */
-    bool keep_f32;  /* products read the main copy whatever other matrices have */
+    bool keep_f32;  /* products read the main weights, whatever other matrices have */
 } Matrix;
 
 /* Appends the next parameter to the matrix: `dim` has one or two dimensions; expert -1: no

@@ -31,7 +31,7 @@ static Status expert_bias_params(const ModelSpec *s, const MoeSpec *m, int i, Pa
     return OK;
 }
 
-/* The parameters of this rank's experts, under their names in the whole model. They stand last in
+/* The parameters of this rank's experts, under their names in the whole model. They come last in
  * the layer because their shard group is another one. */
 static Status expert_params(const ModelSpec *s, const MoeSpec *m, int i, ParamList *out)
 {

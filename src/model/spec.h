@@ -96,7 +96,7 @@ typedef struct LayerSpec {
     } as;
 } LayerSpec;
 
-/* How ranks share the layers, and where this one stands. */
+/* How ranks share the layers, and the numbers of this rank. */
 typedef struct SpecRanks {
     int64_t ep, cp;  /* ranks of an EP group, which share the experts; of a CP group: a sequence */
     int64_t ep_rank; /* this rank has experts [ep_rank, ep_rank + 1) * experts / ep */
