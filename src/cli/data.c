@@ -75,6 +75,7 @@ static Status print_prepared(const PrepareConfig *c, const PrepareStats *s, Text
         s->seconds, text_bytes(rate, (double)s->text_bytes / s->seconds));
 }
 
+/* `switchyard data prepare`: the targets of its options. */
 typedef struct Prepare {
     PrepareConfig config;
     int on_bad_line, split;
@@ -131,6 +132,7 @@ static Status run_prepare(int argc, char **argv)
 
 /* ---- data inspect ---- */
 
+/* `switchyard data inspect`: the targets of its options; NULL: not given. */
 typedef struct InspectCall {
     const char *tokenizer, *html;
 } InspectCall;

@@ -155,6 +155,7 @@ static Status logits_with(Engine *e, const Config *c, const char *path, char **n
                        names[2]);
 }
 
+/* `switchyard logits`: the arguments are CKPT, TOKENS and OUT. */
 static Status run_logits(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     char path[FILE_PATH_MAX];

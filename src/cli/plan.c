@@ -229,6 +229,7 @@ static Status print_report(PlanCall *c)
     return plan_answer_fits(a, c->arena);
 }
 
+/* --scale asks several questions, everything else one. */
 static Status print_answer(PlanCall *c)
 {
     if (c->scale != NULL) return print_scaling(c);

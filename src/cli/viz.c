@@ -4,6 +4,7 @@
 #include "cli/options.h"
 #include "viz/pipeline_page.h"
 
+/* The targets of the options. */
 typedef struct VizCall {
     const char *out;
     int64_t iteration;

@@ -31,8 +31,8 @@ typedef struct MoeShared {
 /* The order of the routed rows: always kept. */
 typedef struct MoeOrder {
     Tensor offsets; /* (1, E of this rank + 1): first row of each expert; last: all rows */
-    Tensor row_token, row_slot; /* (R): a row's token; its entry of that token's K choices */
-    Tensor slot_row;            /* (tokens, K): the inverse; -1: the expert is another rank's */
+    Tensor row_token, row_slot; /* (R): a row's token; its slot, token * K + k (op/moe.h) */
+    Tensor slot_row;            /* (tokens, K): the inverse; -1: no row here */
     Tensor begin;               /* (1) i32: in a pool the layer's first row */
 } MoeOrder;
 

@@ -17,6 +17,7 @@ static SvgSeries series_of(const char *name, const Curve *c, int color, SvgMark 
         SvgSeries){ .name = name, .x = c->x, .y = c->y, .n = c->n, .color = color, .mark = mark };
 }
 
+/* Only positive values count: a log axis shows no others. */
 static bool has_wide_range(const Curve *c)
 {
     double lo = HUGE_VAL, hi = 0;

@@ -134,6 +134,7 @@ static Heat heat_layout(const RunData *d)
     return h;
 }
 
+/* How far a load is from uniform: a half and a double are equally far. */
 static double log_distance(double v) { return v > 0 ? fabs(log2(v)) : HUGE_VAL; }
 
 /* The expert of a cell whose value is farthest from 1; -1 if the cell has no value. */

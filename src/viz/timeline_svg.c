@@ -80,6 +80,7 @@ static bool has_kind(const Timeline *t, int kind)
     return false;
 }
 
+/* A row is higher if any rank communicates, so that all rows are alike. */
 static double row_height(const Timeline *t)
 {
     bool strip = has_kind(t, TIMELINE_EXCHANGE) || has_kind(t, TIMELINE_SEND);
