@@ -11,7 +11,8 @@
  *     collectives         reads all ranks and measures
  *     collectives_sheets  tables; collectives_text: a summary for people
  *
- * The collectives of one trace alone are a sheet of `trace report` (sheet_collectives.c).
+ * This is not the sheet of `trace report` on the collectives of one trace: that is
+ * sheet_collectives.c. Times are microseconds, unless a name says otherwise.
  */
 #ifndef ANALYZE_COLLECTIVES_H
 #define ANALYZE_COLLECTIVES_H
@@ -38,6 +39,7 @@ typedef enum CollectiveKind {
     COLLECTIVE_KINDS
 } CollectiveKind;
 
+/* How a kind of collective is recognised and measured. */
 typedef struct CollectiveRule {
     const char *name;
     const char *names;   /* words that an event's "Collective name" may be */
@@ -47,8 +49,8 @@ typedef struct CollectiveRule {
 } CollectiveRule;
 extern const CollectiveRule collective_rule[COLLECTIVE_KINDS];
 
-/* Work of one name on one rank, between its previous collective of the same group and this one: how
- * long it ran on the device, or on the host while the device was idle. */
+/* Work of one name on one rank, between the rank's previous collective of the group and this one.
+ * us: how long it ran on the device, or (host) on the host while the device was idle. */
 typedef struct CollectiveWork {
     double us;
     uint32_t name;
@@ -57,31 +59,36 @@ typedef struct CollectiveWork {
 
 /* One kernel on one rank. Texts are numbers of Collectives.strings. */
 typedef struct CollectiveCall {
-    double ts, dur;    /* as they were written */
-    double start, end; /* on the common clock */
-    Collective what;   /* as the kernel says, else the operator that launched it */
-    int64_t slot;      /* row of slots */
-    int64_t work, works;
+    double ts, dur;      /* as they were written */
+    double start, end;   /* on the common clock */
+    Collective what;     /* as the kernel says, else the operator that launched it */
+    int64_t slot;        /* row of slots */
+    int64_t work, works; /* rows of works: work[work] ... work[work + works - 1] */
     uint32_t kernel, key, index;
     int32_t rank, group, stream; /* rows; stream -1: unknown */
     uint8_t kind;
 } CollectiveCall;
 
+/* Ranks that call collectives together: a process group, a pair of sender and receiver, or a stream
+ * where the trace names no group. */
 typedef struct CollectiveGroup {
-    uint32_t key;
+    uint32_t key;                                  /* a string that tells groups apart */
     const char *name, *description, *ranks, *span; /* "intra_node", "inter_node", "unknown" */
     int32_t *member;                               /* ranks of the world, rising */
     int64_t members, present;                      /* present: their traces were given */
-    int64_t call, calls, slot, slots;
+    int64_t call, calls, slot, slots;              /* ranges in calls and slots */
 } CollectiveGroup;
 
 /* One collective: the calls from `call` on, by rank. */
 typedef struct CollectiveSlot {
-    int64_t call, calls, index; /* index: place in its group */
-    int32_t group, first, last; /* the calls that arrived first and last */
-    bool whole;                 /* all members that are present take part */
-    const char *flag;           /* "", "partial", "outlier", "border outlier" */
-    double latency, arrived, wait_sum, skew_start, skew_end, late;
+    int64_t call, calls, index;      /* index: position in its group */
+    int32_t group, first, last;      /* the calls that arrived first and last */
+    bool whole;                      /* all members that are present take part */
+    const char *flag;                /* "", "partial", "outlier", "border outlier" */
+    double latency;                  /* of the shortest kernel: pure communication */
+    double arrived, wait_sum;        /* when the last rank came, and the sum of all waits for it */
+    double skew_start, skew_end;     /* from the first start (end) to the last one */
+    double late;                     /* of the last rank, against the median start */
     double exchange;                 /* from the last start to the last end */
     double mb, algorithm_bw, bus_bw; /* NaN: unknown */
     uint32_t cause;                  /* a string: the work that made the last one late */
@@ -90,8 +97,8 @@ typedef struct CollectiveSlot {
 } CollectiveSlot;
 
 typedef struct CollectiveRank {
-    const char *path, *rank_from;
-    int64_t rank, world, base_ns, run; /* run: of Events */
+    const char *path, *rank_from;      /* rank_from: how the rank's number is known */
+    int64_t rank, world, base_ns, run; /* world, base_ns, run: as in Events */
     int64_t devices, call, calls;      /* calls in by_rank */
     ReadCounts counts;
     /* clock = time + offset_us + drift * (time - at) */
@@ -99,7 +106,8 @@ typedef struct CollectiveRank {
     int64_t points; /* collectives that the clock rests on; 0: the clock stays as written */
 } CollectiveRank;
 
-/* How collectives are read, matched and shown. */
+/* How collectives are read, matched and shown. Rules are data, so that this part need not know whose
+ * rules they are. */
 typedef struct CollectiveRules {
     const char *movers;      /* words in names of kernels that move data between ranks */
     const char *lacks;       /* marks of columns that sheets do not have (collectives_sheets.c) */
@@ -138,7 +146,7 @@ typedef struct Collectives {
     CollectiveWork *works;
     bool simplified; /* by_group: there are no process groups, and one stream a rank */
     int64_t n_ranks, n_calls, n_groups, n_slots, n_works;
-    int64_t room_calls, room_works, room_groups;
+    int64_t room_calls, room_works, room_groups; /* of the arrays, in elements */
 } Collectives;
 
 /* Reads the traces of the ranks, matches their collectives, aligns their clocks and measures. ERR_ARG:
@@ -156,9 +164,13 @@ Status collectives_text(const Collectives *c, const Table *sheet, Text *out);
 
 /* ---- between the files of this part ---- */
 
-Status collectives_read(Collectives *c, const char *path, CollectiveRank *out, int place);
+/* Reads one trace into row `row` of the ranks. */
+Status collectives_read(Collectives *c, const char *path, CollectiveRank *out, int row);
+/* Decides which calls are one collective: makes groups and slots. */
 Status collectives_match(Collectives *c);
+/* Sets the ranks' clocks, and `start` and `end` of all calls. */
 Status collectives_clocks(Collectives *c);
+/* Fills the times, bandwidths and causes of all slots. */
 Status collectives_measure(Collectives *c);
 /* MB of all elements of a call's input or output; NaN: unknown. */
 double collectives_mb(const Collectives *c, const CollectiveCall *x, bool out);

@@ -1,5 +1,10 @@
-/* collectives_sheets: the tables of collectives. Two are made here, by call and by collective; the
- * summaries are folds of them (fold.h). The columns that TraceLens has come first, in its order. */
+/*
+ * collectives_sheets: the tables of collectives.
+ *
+ * Three tables are made directly: by call, by collective, and by all_to_allv. The summaries are
+ * folds of them (fold.h). Columns that TraceLens also has come first, in its order, so that scripts
+ * read both. Nothing is measured here: collectives.c does that.
+ */
 #include "analyze/collectives.h"
 #include "analyze/fold.h"
 
@@ -8,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Marks of columns that not all rules have (CollectiveRules.lacks): + ours, ? others'. Columns
- * with an @ need the number of GPUs per node. */
+/* Marks of columns that not all rules have (CollectiveRules.lacks): + is ours, ? is others'. A column
+ * with @ needs the number of GPUs per node. */
 static const char
     LONG[] = "collective_id|index_in_group|rank|Process Group Name|Process Group Ranks|"
              "Collective name|Group size|dtype|In msg nelems|In msg size (MB)|Out msg nelems|"
@@ -42,33 +47,39 @@ static const char *left_out(const Collectives *c)
     return has_nodes(c) ? c->options.rules->lacks : c->options.rules->lacks_nodes;
 }
 
-static Status begin(const Collectives *c, Table *t, const char *name, const char *columns)
+static Status begin_sheet(const Collectives *c, Table *t, const char *name, const char *columns)
 {
     return table_init(t, name, columns, left_out(c), c->arena);
 }
 
-static Cell text(const char *x) { return cell_text(*x == '\0' ? NULL : x); }
-static Cell real(double x) { return cell_number(x); }
-static Cell whole(int64_t x) { return cell_count(x); }
-static Cell id(const Collectives *c, uint32_t x) { return text(strings_text(&c->strings, x)); }
-static Cell rank(const Collectives *c, const CollectiveCall *x)
+static Cell text_cell(const char *x) { return cell_text(*x == '\0' ? NULL : x); }
+static Cell real_cell(double x) { return cell_number(x); }
+static Cell whole_cell(int64_t x) { return cell_count(x); }
+static Cell string_cell(const Collectives *c, uint32_t x)
 {
-    return whole(c->ranks[x->rank].rank);
+    return text_cell(strings_text(&c->strings, x));
+}
+static Cell rank_cell(const Collectives *c, const CollectiveCall *x)
+{
+    return whole_cell(c->ranks[x->rank].rank);
 }
 
-/* The collective's name as it was recorded. Else its kind by the kernel's name, else that name. */
-static Cell name(const Collectives *c, const CollectiveCall *x)
+/* The collective's name as it was recorded. Without a record, its kind by the kernel's name, else
+ * that name. */
+static Cell name_cell(const Collectives *c, const CollectiveCall *x)
 {
-    if (x->what.name != 0 || c->options.rules->kernel_alone) return id(c, x->what.name);
-    return x->kind == OTHER_COLLECTIVE ? id(c, x->kernel) : text(collective_rule[x->kind].name);
+    if (x->what.name != 0 || c->options.rules->kernel_alone) return string_cell(c, x->what.name);
+    return x->kind == OTHER_COLLECTIVE ? string_cell(c, x->kernel)
+                                       : text_cell(collective_rule[x->kind].name);
 }
 
-static Cell node(const Collectives *c, int32_t rank_row)
+static Cell node_cell(const Collectives *c, int32_t rank_row)
 {
     int64_t each = c->gpus_per_node;
-    return each > 0 ? whole(c->ranks[rank_row].rank / each) : cell_none();
+    return each > 0 ? whole_cell(c->ranks[rank_row].rank / each) : cell_none();
 }
 
+/* cause_us is 0 where no cause was found. */
 static Cell cause_text(const Collectives *c, const CollectiveSlot *x)
 {
     const char *what = strings_text(&c->strings, x->cause);
@@ -80,6 +91,7 @@ static Cell cause_where(const CollectiveSlot *x)
     return x->cause_us <= 0 ? cell_none() : cell_text(x->cause_host ? "host" : "device");
 }
 
+/* "GROUP_INDEX", as in TraceLens. */
 static Status collective_id(const Collectives *c, const CollectiveSlot *x, Cell *out)
 {
     Text t = { 0 };
@@ -92,18 +104,20 @@ static Status collective_id(const Collectives *c, const CollectiveSlot *x, Cell 
 
 /* ---- summaries ---- */
 
-/* A sheet that folds another one. `columns` are those of a Fold behind the keys. */
+/* A sheet that folds another one. `keys` become its first columns, `columns` those after them. */
 typedef struct Summing {
     const char *name, *keys, *by, *columns;
     bool in_sums;        /* leaves out rows whose flag says that they are in no sum */
     const char *unknown; /* text in place of a missing key; NULL: it stays empty */
 } Summing;
 
+/* The key columns of a table that is folded. */
 typedef struct Keys {
     const Table *t;
     int at[16], n;
 } Keys;
 
+/* Texts by strcmp, numbers by value, empty cells last. */
 static int compare_cells(const Cell *a, const Cell *b)
 {
     if (a->type == CELL_TEXT && b->type == CELL_TEXT) return strcmp(a->text, b->text);
@@ -124,7 +138,7 @@ static int compare_rows(const void *a, const void *b, void *state)
 }
 
 /* Sorts rows by the numbers of a column: falling, or with sign -1 rising. Equal rows keep their
- * order. */
+ * order. Rows without a number come last. */
 static Status sort_table(Table *t, const char *column, double sign)
 {
     double *value = NULL;
@@ -145,7 +159,7 @@ static Status sort_table(Table *t, const char *column, double sign)
 }
 
 /* Does a row count? flags: the column of flags, or -1. whole: rows that lack a key do not. */
-static bool takes_row(const Keys *k, int64_t row, int flags, bool whole)
+static bool counts_row(const Keys *k, int64_t row, int flags, bool whole)
 {
     const Cell *flag = flags < 0 ? NULL : table_at(k->t, row, flags);
     bool take = flag == NULL || flag->type == CELL_NONE || strcmp(flag->text, "outlier") == 0;
@@ -154,16 +168,16 @@ static bool takes_row(const Keys *k, int64_t row, int flags, bool whole)
     return take;
 }
 
-/* Takes the rows that count, sorted by their keys, so that groups with equal sums come by keys. */
-static Status counted_rows(const Collectives *c, const Table *from, const Summing *s, Keys *keys,
-                           Table *out)
+/* Copies the rows that count, sorted by their keys. So groups with equal sums come by keys. */
+static Status copy_counted_rows(const Collectives *c, const Table *from, const Summing *s,
+                                Keys *keys, Table *out)
 {
     int64_t *row = NULL;
     const int flags = s->in_sums ? table_column(from, "flag") : -1;
     const bool whole = c->options.rules->drop_unknown && s->unknown == NULL;
     TRY(ARENA_NEW(out->arena, from->rows, &row));
     for (int64_t i = 0; i < from->rows; i++)
-        if (takes_row(keys, i, flags, whole)) row[out->rows++] = i;
+        if (counts_row(keys, i, flags, whole)) row[out->rows++] = i;
     qsort_r(row, (size_t)out->rows, sizeof *row, compare_rows, keys);
     TRY(ARENA_NEW(out->arena, out->rows * from->columns, &out->cell));
     for (int64_t i = 0; i < out->rows; i++) {
@@ -177,7 +191,7 @@ static Status counted_rows(const Collectives *c, const Table *from, const Summin
     return OK;
 }
 
-/* Sets the keys that this run has, and puts their columns before the others. */
+/* Finds the key columns that this run has, and puts them before the other columns of the fold. */
 static Status read_keys(const Collectives *c, const Table *from, const Summing *s, Arena *a,
                         Keys *keys, Fold *fold)
 {
@@ -210,7 +224,8 @@ static Status drop_unknown_rates(Table *t)
     return OK;
 }
 
-static Status sum_up(const Collectives *c, const Table *from, const Summing *s, Table *out)
+/* Makes a summary. The copied rows lie in scratch memory, because there may be millions. */
+static Status fold_sheet(const Collectives *c, const Table *from, const Summing *s, Table *out)
 {
     FoldRows rows = { .t = *from };
     Fold fold = { .by = s->by };
@@ -221,7 +236,7 @@ static Status sum_up(const Collectives *c, const Table *from, const Summing *s, 
     rows.t.rows = 0;
     out->name = s->name;
     Status status = read_keys(c, from, s, &scratch, &keys, &fold);
-    if (status == OK) status = counted_rows(c, from, s, &keys, &rows.t);
+    if (status == OK) status = copy_counted_rows(c, from, s, &keys, &rows.t);
     if (status == OK) status = fold_rows(&rows, &fold, left_out(c), c->arena, out);
     arena_free(&scratch);
     TRY(status);
@@ -232,7 +247,7 @@ static Status sum_up(const Collectives *c, const Table *from, const Summing *s, 
 
 static Status long_sheet(const Collectives *c, Table *t)
 {
-    TRY(begin(c, t, "nccl_long", LONG));
+    TRY(begin_sheet(c, t, "nccl_long", LONG));
     for (int64_t i = 0; i < c->n_calls; i++) {
         const CollectiveCall *x = &c->calls[c->by_rank[i]];
         const CollectiveSlot *slot = &c->slots[x->slot];
@@ -240,19 +255,22 @@ static Status long_sheet(const Collectives *c, Table *t)
         const Collective *w = &x->what;
         Cell number;
         TRY(collective_id(c, slot, &number));
-        TRY(TABLE_ROW(t, number, whole(slot->index), rank(c, x), text(g->name), text(g->ranks),
-                      name(c, x), whole(w->group_size), id(c, w->dtype), whole(w->in_elements),
-                      real(collectives_mb(c, x, false)), whole(w->out_elements),
-                      real(collectives_mb(c, x, true)), id(c, w->in_split), id(c, w->out_split),
-                      whole(x->stream), real(x->ts), real(x->dur), node(c, x->rank), text(g->span),
-                      whole(w->peer), id(c, x->kernel), real(x->start),
-                      real(slot->arrived - x->start), text(slot->flag)));
+        TRY(TABLE_ROW(t, number, whole_cell(slot->index), rank_cell(c, x), text_cell(g->name),
+                      text_cell(g->ranks), name_cell(c, x), whole_cell(w->group_size),
+                      string_cell(c, w->dtype), whole_cell(w->in_elements),
+                      real_cell(collectives_mb(c, x, false)), whole_cell(w->out_elements),
+                      real_cell(collectives_mb(c, x, true)), string_cell(c, w->in_split),
+                      string_cell(c, w->out_split), whole_cell(x->stream), real_cell(x->ts),
+                      real_cell(x->dur), node_cell(c, x->rank), text_cell(g->span),
+                      whole_cell(w->peer), string_cell(c, x->kernel), real_cell(x->start),
+                      real_cell(slot->arrived - x->start), text_cell(slot->flag)));
     }
     return OK;
 }
 
-/* The collectives in the order of their sheets: by where they first appear, rank after rank. */
-static Status listed(const Collectives *c, bool varied, const CollectiveSlot ***out, int64_t *n)
+/* Lists the collectives in the order of their sheets: by where they first appear, rank after
+ * rank. */
+static Status list_slots(const Collectives *c, bool varied, const CollectiveSlot ***out, int64_t *n)
 {
     bool *seen = NULL;
     TRY(ARENA_NEW(c->arena, c->n_slots, out));
@@ -270,8 +288,8 @@ static Status listed(const Collectives *c, bool varied, const CollectiveSlot ***
     return OK;
 }
 
-/* Adds columns rank_R_NAME for two lists of names. Ranks come in the order in which collectives
- * bring them. at: by list and rank, the first of its columns. */
+/* Adds columns rank_R_NAME for two lists of names. Ranks come in the order in which they first appear
+ * in collectives. at[list][rank]: the index of that rank's first column. */
 static Status rank_columns(const Collectives *c, const CollectiveSlot *const *slot, int64_t n,
                            const char *const words[2], int *at[2], Table *t)
 {
@@ -299,14 +317,16 @@ static Status sync_row(const Collectives *c, const CollectiveSlot *x, Table *t)
     const Collective *w = &call->what;
     Cell number;
     TRY(collective_id(c, x, &number));
-    return TABLE_ROW(t, number, text(g->name), text(g->ranks), name(c, call), whole(w->group_size),
-                     id(c, w->dtype), whole(w->in_elements), whole(w->out_elements),
-                     real(collectives_mb(c, call, false)), real(collectives_mb(c, call, true)),
-                     real(x->mb), real(x->latency), real(x->skew_start), rank(c, first),
-                     real(x->wait_sum / (double)x->calls), real(x->skew_end), real(x->algorithm_bw),
-                     real(x->bus_bw), text(g->description), real(first->start), real(x->exchange),
-                     rank(c, call + x->last), whole(x->calls), text(x->flag), real(x->late),
-                     cause_text(c, x), cause_where(x), real(x->cause_us));
+    return TABLE_ROW(
+        t, number, text_cell(g->name), text_cell(g->ranks), name_cell(c, call),
+        whole_cell(w->group_size), string_cell(c, w->dtype), whole_cell(w->in_elements),
+        whole_cell(w->out_elements), real_cell(collectives_mb(c, call, false)),
+        real_cell(collectives_mb(c, call, true)), real_cell(x->mb), real_cell(x->latency),
+        real_cell(x->skew_start), rank_cell(c, first), real_cell(x->wait_sum / (double)x->calls),
+        real_cell(x->skew_end), real_cell(x->algorithm_bw), real_cell(x->bus_bw),
+        text_cell(g->description), real_cell(first->start), real_cell(x->exchange),
+        rank_cell(c, call + x->last), whole_cell(x->calls), text_cell(x->flag), real_cell(x->late),
+        cause_text(c, x), cause_where(x), real_cell(x->cause_us));
 }
 
 static Status sync_sheet(const Collectives *c, Table *t)
@@ -315,25 +335,25 @@ static Status sync_sheet(const Collectives *c, Table *t)
     const CollectiveSlot **slot = NULL;
     int64_t n = 0;
     int *at[2];
-    TRY(begin(c, t, "nccl_implicit_sync", SYNC));
-    TRY(listed(c, false, &slot, &n));
+    TRY(begin_sheet(c, t, "nccl_implicit_sync", SYNC));
+    TRY(list_slots(c, false, &slot, &n));
     TRY(rank_columns(c, slot, n, words, at, t));
     for (int64_t i = 0; i < n; i++) {
         TRY(sync_row(c, slot[i], t));
         Cell *cell = table_at(t, t->rows - 1, 0);
         for (int64_t k = slot[i]->call; k < slot[i]->call + slot[i]->calls; k++) {
             const CollectiveCall *x = &c->calls[k];
-            cell[at[0][x->rank]] = real(x->ts);
-            cell[at[0][x->rank] + 1] = real(x->dur);
-            cell[at[1][x->rank]] = real(slot[i]->arrived - x->start);
+            cell[at[0][x->rank]] = real_cell(x->ts);
+            cell[at[0][x->rank] + 1] = real_cell(x->dur);
+            cell[at[1][x->rank]] = real_cell(slot[i]->arrived - x->start);
         }
-        if (has_nodes(c)) cell[t->columns - 1] = text(c->groups[slot[i]->group].span);
+        if (has_nodes(c)) cell[t->columns - 1] = text_cell(c->groups[slot[i]->group].span);
     }
     return OK;
 }
 
-/* In all_to_allv ranks bring different amounts, so its time is from the first start to the last
- * end. */
+/* In all_to_allv ranks bring different amounts, so its time runs from the first start to the last
+ * end, and bandwidth is that of all data together. */
 static Status varied_row(const Collectives *c, const CollectiveSlot *x, int *at[2], Table *t)
 {
     const CollectiveGroup *g = &c->groups[x->group];
@@ -355,28 +375,29 @@ static Status varied_row(const Collectives *c, const CollectiveSlot *x, int *at[
         slowest = fmin(slowest, rate);
     }
     TRY(collective_id(c, x, &number));
-    TRY(TABLE_ROW(t, number, text(g->name), text(g->ranks), name(c, call),
-                  whole(call->what.group_size), id(c, call->what.dtype), whole(call->stream),
-                  real(mb), whole(elements), real(wall), real(longest), real(x->latency),
-                  real(sum / n), real(wall > 0 ? mb / gb / (wall / 1e6) : unknown), real(fastest),
-                  real(slowest), real(mb > 0 ? most / (mb / n) : unknown), real(x->skew_start),
-                  real(x->skew_end)));
+    TRY(TABLE_ROW(t, number, text_cell(g->name), text_cell(g->ranks), name_cell(c, call),
+                  whole_cell(call->what.group_size), string_cell(c, call->what.dtype),
+                  whole_cell(call->stream), real_cell(mb), whole_cell(elements), real_cell(wall),
+                  real_cell(longest), real_cell(x->latency), real_cell(sum / n),
+                  real_cell(wall > 0 ? mb / gb / (wall / 1e6) : unknown), real_cell(fastest),
+                  real_cell(slowest), real_cell(mb > 0 ? most / (mb / n) : unknown),
+                  real_cell(x->skew_start), real_cell(x->skew_end)));
     Cell *cell = table_at(t, t->rows - 1, 0);
     for (const CollectiveCall *k = call; k < call + x->calls; k++) {
         const Collective *w = &k->what;
-        const Cell mine[] = { real(k->ts),
-                              real(k->dur),
-                              whole(w->in_elements),
-                              whole(w->out_elements),
-                              real(collectives_mb(c, k, false)),
-                              real(collectives_mb(c, k, true)),
-                              id(c, w->in_split),
-                              id(c, w->out_split) };
+        const Cell mine[] = { real_cell(k->ts),
+                              real_cell(k->dur),
+                              whole_cell(w->in_elements),
+                              whole_cell(w->out_elements),
+                              real_cell(collectives_mb(c, k, false)),
+                              real_cell(collectives_mb(c, k, true)),
+                              string_cell(c, w->in_split),
+                              string_cell(c, w->out_split) };
         memcpy(cell + at[0][k->rank], mine, sizeof mine);
-        cell[at[1][k->rank]] = real(k->start - first);
-        cell[at[1][k->rank] + 1] = real(x->arrived + x->exchange - k->end);
+        cell[at[1][k->rank]] = real_cell(k->start - first);
+        cell[at[1][k->rank] + 1] = real_cell(x->arrived + x->exchange - k->end);
     }
-    if (has_nodes(c)) cell[t->columns - 1] = text(g->span);
+    if (has_nodes(c)) cell[t->columns - 1] = text_cell(g->span);
     return OK;
 }
 
@@ -390,16 +411,16 @@ static Status varied_sheet(const Collectives *c, Table *t)
     const CollectiveSlot **slot = NULL;
     int64_t n = 0;
     int *at[2];
-    TRY(begin(c, t, "nccl_all2allv", VARIED));
-    TRY(listed(c, true, &slot, &n));
+    TRY(begin_sheet(c, t, "nccl_all2allv", VARIED));
+    TRY(list_slots(c, true, &slot, &n));
     TRY(rank_columns(c, slot, n, words, at, t));
     for (int64_t i = 0; i < n; i++) TRY(varied_row(c, slot[i], at, t));
     return sort_table(t, "total data communicated (MB)", 1);
 }
 
-/* The MB that each rank sends to each other one. Split j goes to the j-th member of the group.
- * TraceLens takes j itself for a rank of the world. */
-static Status heatmap(const Collectives *c, Table *t)
+/* The MB that each rank sends to each other rank. Split j goes to the j-th member of the group.
+ * TraceLens takes j itself as a rank of the world. */
+static Status heatmap_sheet(const Collectives *c, Table *t)
 {
     static const Summing by_pair = { .name = "nccl_all2allv_heatmap",
                                      .keys = "src_rank|dst_rank",
@@ -411,7 +432,7 @@ static Status heatmap(const Collectives *c, Table *t)
     for (int64_t i = 0; i < c->n_groups; i++)
         most = c->groups[i].members > most ? c->groups[i].members : most;
     TRY(ARENA_NEW(c->arena, most, &split));
-    TRY(begin(c, &sends, "sends", "src_rank|dst_rank|MB"));
+    TRY(begin_sheet(c, &sends, "sends", "src_rank|dst_rank|MB"));
     for (int64_t i = 0; i < c->n_calls; i++) {
         const CollectiveCall *x = &c->calls[c->by_rank[i]];
         const CollectiveGroup *g = &c->groups[x->group];
@@ -420,22 +441,25 @@ static Status heatmap(const Collectives *c, Table *t)
         int64_t n = collectives_wholes(strings_text(&c->strings, x->what.in_split), split,
                                        c->options.rules->files_are_ranks ? c->n_ranks : g->members);
         for (int64_t j = 0; j < n; j++)
-            TRY(TABLE_ROW(&sends, rank(c, x),
-                          whole(c->options.rules->files_are_ranks ? j : g->member[j]),
-                          real((double)split[j] * each)));
+            TRY(TABLE_ROW(&sends, rank_cell(c, x),
+                          whole_cell(c->options.rules->files_are_ranks ? j : g->member[j]),
+                          real_cell((double)split[j] * each)));
     }
-    TRY(sum_up(c, &sends, &by_pair, t));
+    TRY(fold_sheet(c, &sends, &by_pair, t));
     TRY(sort_table(t, "dst_rank", -1));
     return sort_table(t, "src_rank", -1);
 }
 
 /* ---- who makes whom wait ---- */
 
+/* A rank's part in all collectives: how long it waited, and how long it made others wait. */
 typedef struct Blame {
     double wait, caused, late, dur;
     int64_t slots, last, first;
 } Blame;
 
+/* Partial collectives and outliers at a window's border do not count: what they show is the
+ * profiler. */
 static bool in_sums(const CollectiveSlot *s)
 {
     return s->calls > 1 && s->flag[0] != 'p' && s->flag[0] != 'b';
@@ -448,21 +472,21 @@ static Status causes_sheet(const Collectives *c, Table *t)
                                       .by = "us",
                                       .columns = "cause_us=sum us|collectives=n" };
     Table all;
-    TRY(begin(c, &all, "causes", "rank|cause|where|us"));
+    TRY(begin_sheet(c, &all, "causes", "rank|cause|where|us"));
     for (const CollectiveSlot *x = c->slots; x < c->slots + c->n_slots; x++) {
         if (x->cause_us > 0 && in_sums(x))
-            TRY(TABLE_ROW(&all, rank(c, &c->calls[x->call + x->last]), cause_text(c, x),
-                          cause_where(x), real(x->cause_us)));
+            TRY(TABLE_ROW(&all, rank_cell(c, &c->calls[x->call + x->last]), cause_text(c, x),
+                          cause_where(x), real_cell(x->cause_us)));
     }
-    return sum_up(c, &all, &by_cause, t);
+    return fold_sheet(c, &all, &by_cause, t);
 }
 
-static Status blame_of(const Collectives *c, Blame **out, int64_t *slots)
+static Status sum_blame(const Collectives *c, Blame **out, int64_t *slots)
 {
     const CollectiveSlot **slot = NULL;
     int64_t n = 0;
     TRY(ARENA_ZEROED(c->arena, c->n_ranks, out));
-    TRY(listed(c, false, &slot, &n));
+    TRY(list_slots(c, false, &slot, &n));
     Blame *b = *out;
     *slots = 0;
     for (int64_t i = 0; i < c->n_calls; i++) b[c->calls[i].rank].dur += c->calls[i].dur;
@@ -483,22 +507,25 @@ static Status blame_of(const Collectives *c, Blame **out, int64_t *slots)
     return OK;
 }
 
-static double tenths(double x) { return nearbyint(10 * x) / 10; }
+static double round_to_tenth(double x) { return nearbyint(10 * x) / 10; }
 
+/* `causes` is sorted by time, so the first row of a rank is its main cause. */
 static Status straggler_sheet(const Collectives *c, const Table *causes, Table *t)
 {
     Blame *blame = NULL;
     int64_t n = 0;
-    TRY(blame_of(c, &blame, &n));
-    TRY(begin(c, t, "straggler_summary", STRAGGLER));
+    TRY(sum_blame(c, &blame, &n));
+    TRY(begin_sheet(c, t, "straggler_summary", STRAGGLER));
     for (int64_t r = 0; r < c->n_ranks; r++) {
         const Blame *b = &blame[r];
         int64_t all = c->options.rules->all_count ? n : b->slots, k = 0;
         if (b->slots == 0) continue;
-        TRY(TABLE_ROW(t, whole(c->ranks[r].rank), real(tenths(b->wait)),
-                      real(tenths(b->wait / (double)b->slots)), whole(b->last), whole(b->first),
-                      real(tenths(100.0 * (double)b->last / (double)all)), whole(all),
-                      real(tenths(b->dur)), node(c, (int32_t)r), real(b->caused), real(b->late)));
+        TRY(TABLE_ROW(t, whole_cell(c->ranks[r].rank), real_cell(round_to_tenth(b->wait)),
+                      real_cell(round_to_tenth(b->wait / (double)b->slots)), whole_cell(b->last),
+                      whole_cell(b->first),
+                      real_cell(round_to_tenth(100.0 * (double)b->last / (double)all)),
+                      whole_cell(all), real_cell(round_to_tenth(b->dur)), node_cell(c, (int32_t)r),
+                      real_cell(b->caused), real_cell(b->late)));
         while (k < causes->rows && table_at(causes, k, 0)->whole != c->ranks[r].rank) k++;
         if (k < causes->rows) table_more(t, table_at(causes, k, 1), 3);
     }
@@ -508,10 +535,12 @@ static Status straggler_sheet(const Collectives *c, const Table *causes, Table *
 
 static Status clock_sheet(const Collectives *c, Table *t)
 {
-    TRY(begin(c, t, "clocks", "rank|file|rank_from|offset_us|drift_ppm|spread_us|collectives"));
+    TRY(begin_sheet(c, t, "clocks",
+                    "rank|file|rank_from|offset_us|drift_ppm|spread_us|collectives"));
     for (const CollectiveRank *r = c->ranks; r < c->ranks + c->n_ranks; r++)
-        TRY(TABLE_ROW(t, whole(r->rank), text(r->path), text(r->rank_from), real(r->offset_us),
-                      real(r->drift * 1e6), real(r->spread_us), whole(r->points)));
+        TRY(TABLE_ROW(t, whole_cell(r->rank), text_cell(r->path), text_cell(r->rank_from),
+                      real_cell(r->offset_us), real_cell(r->drift * 1e6), real_cell(r->spread_us),
+                      whole_cell(r->points)));
     return OK;
 }
 
@@ -566,6 +595,8 @@ static const Summing by_group = {
     .in_sums = true
 };
 
+/* The indices are the order in which sheets are written. Folds come after the sheets that they
+ * fold. */
 Status collectives_sheets(const Collectives *c, Table sheet[COLLECTIVE_SHEETS], int *n)
 {
     const CollectiveRules *rules = c->options.rules;
@@ -575,14 +606,14 @@ Status collectives_sheets(const Collectives *c, Table sheet[COLLECTIVE_SHEETS], 
     TRY(long_sheet(c, &sheet[2]));
     TRY(sync_sheet(c, &sheet[3]));
     TRY(varied_sheet(c, &sheet[5]));
-    TRY(sum_up(c, &sheet[3], &sizes, &sheet[0]));
-    TRY(sum_up(c, &sheet[2], &by_call, &sheet[1]));
-    TRY(sum_up(c, &sheet[5], &by_varied, &sheet[4]));
-    TRY(heatmap(c, &sheet[6]));
+    TRY(fold_sheet(c, &sheet[3], &sizes, &sheet[0]));
+    TRY(fold_sheet(c, &sheet[2], &by_call, &sheet[1]));
+    TRY(fold_sheet(c, &sheet[5], &by_varied, &sheet[4]));
+    TRY(heatmap_sheet(c, &sheet[6]));
     *n = rules->causes ? COLLECTIVE_SHEETS : 8;
     if (rules->causes) TRY(causes_sheet(c, &sheet[8]));
     TRY(straggler_sheet(c, rules->causes ? &sheet[8] : &(Table){ 0 }, &sheet[7]));
     if (!rules->causes) return OK;
-    TRY(sum_up(c, &sheet[3], &by_group, &sheet[9]));
+    TRY(fold_sheet(c, &sheet[3], &by_group, &sheet[9]));
     return clock_sheet(c, &sheet[10]);
 }
