@@ -53,15 +53,13 @@ static Status begin_sheet(const Collectives *c, Table *t, const char *name, cons
 }
 
 static Cell text_cell(const char *x) { return cell_text(*x == '\0' ? NULL : x); }
-static Cell real_cell(double x) { return cell_number(x); }
-static Cell whole_cell(int64_t x) { return cell_count(x); }
 static Cell string_cell(const Collectives *c, uint32_t x)
 {
     return text_cell(strings_text(&c->strings, x));
 }
 static Cell rank_cell(const Collectives *c, const CollectiveCall *x)
 {
-    return whole_cell(c->ranks[x->rank].rank);
+    return cell_count(c->ranks[x->rank].rank);
 }
 
 /* The collective's name as it was recorded. Without a record, its kind by the kernel's name, else
@@ -76,7 +74,7 @@ static Cell name_cell(const Collectives *c, const CollectiveCall *x)
 static Cell node_cell(const Collectives *c, int32_t rank_row)
 {
     int64_t each = c->gpus_per_node;
-    return each > 0 ? whole_cell(c->ranks[rank_row].rank / each) : cell_none();
+    return each > 0 ? cell_count(c->ranks[rank_row].rank / each) : cell_none();
 }
 
 /* cause_us is 0 where no cause was found. */
@@ -255,15 +253,15 @@ static Status long_sheet(const Collectives *c, Table *t)
         const Collective *w = &x->what;
         Cell number;
         TRY(collective_id(c, slot, &number));
-        TRY(TABLE_ROW(t, number, whole_cell(slot->index), rank_cell(c, x), text_cell(g->name),
-                      text_cell(g->ranks), name_cell(c, x), whole_cell(w->group_size),
-                      string_cell(c, w->dtype), whole_cell(w->in_elements),
-                      real_cell(collectives_mb(c, x, false)), whole_cell(w->out_elements),
-                      real_cell(collectives_mb(c, x, true)), string_cell(c, w->in_split),
-                      string_cell(c, w->out_split), whole_cell(x->stream), real_cell(x->ts),
-                      real_cell(x->dur), node_cell(c, x->rank), text_cell(g->span),
-                      whole_cell(w->peer), string_cell(c, x->kernel), real_cell(x->start),
-                      real_cell(slot->arrived - x->start), text_cell(slot->flag)));
+        TRY(TABLE_ROW(t, number, cell_count(slot->index), rank_cell(c, x), text_cell(g->name),
+                      text_cell(g->ranks), name_cell(c, x), cell_count(w->group_size),
+                      string_cell(c, w->dtype), cell_count(w->in_elements),
+                      cell_number(collectives_mb(c, x, false)), cell_count(w->out_elements),
+                      cell_number(collectives_mb(c, x, true)), string_cell(c, w->in_split),
+                      string_cell(c, w->out_split), cell_count(x->stream), cell_number(x->ts),
+                      cell_number(x->dur), node_cell(c, x->rank), text_cell(g->span),
+                      cell_count(w->peer), string_cell(c, x->kernel), cell_number(x->start),
+                      cell_number(slot->arrived - x->start), text_cell(slot->flag)));
     }
     return OK;
 }
@@ -319,14 +317,15 @@ static Status sync_row(const Collectives *c, const CollectiveSlot *x, Table *t)
     TRY(collective_id(c, x, &number));
     return TABLE_ROW(
         t, number, text_cell(g->name), text_cell(g->ranks), name_cell(c, call),
-        whole_cell(w->group_size), string_cell(c, w->dtype), whole_cell(w->in_elements),
-        whole_cell(w->out_elements), real_cell(collectives_mb(c, call, false)),
-        real_cell(collectives_mb(c, call, true)), real_cell(x->mb), real_cell(x->latency),
-        real_cell(x->skew_start), rank_cell(c, first), real_cell(x->wait_sum / (double)x->calls),
-        real_cell(x->skew_end), real_cell(x->algorithm_bw), real_cell(x->bus_bw),
-        text_cell(g->description), real_cell(first->start), real_cell(x->exchange),
-        rank_cell(c, call + x->last), whole_cell(x->calls), text_cell(x->flag), real_cell(x->late),
-        cause_text(c, x), cause_where(x), real_cell(x->cause_us));
+        cell_count(w->group_size), string_cell(c, w->dtype), cell_count(w->in_elements),
+        cell_count(w->out_elements), cell_number(collectives_mb(c, call, false)),
+        cell_number(collectives_mb(c, call, true)), cell_number(x->mb), cell_number(x->latency),
+        cell_number(x->skew_start), rank_cell(c, first),
+        cell_number(x->wait_sum / (double)x->calls), cell_number(x->skew_end),
+        cell_number(x->algorithm_bw), cell_number(x->bus_bw), text_cell(g->description),
+        cell_number(first->start), cell_number(x->exchange), rank_cell(c, call + x->last),
+        cell_count(x->calls), text_cell(x->flag), cell_number(x->late), cause_text(c, x),
+        cause_where(x), cell_number(x->cause_us));
 }
 
 static Status sync_sheet(const Collectives *c, Table *t)
@@ -343,9 +342,9 @@ static Status sync_sheet(const Collectives *c, Table *t)
         Cell *cell = table_at(t, t->rows - 1, 0);
         for (int64_t k = slot[i]->call; k < slot[i]->call + slot[i]->calls; k++) {
             const CollectiveCall *x = &c->calls[k];
-            cell[at[0][x->rank]] = real_cell(x->ts);
-            cell[at[0][x->rank] + 1] = real_cell(x->dur);
-            cell[at[1][x->rank]] = real_cell(slot[i]->arrived - x->start);
+            cell[at[0][x->rank]] = cell_number(x->ts);
+            cell[at[0][x->rank] + 1] = cell_number(x->dur);
+            cell[at[1][x->rank]] = cell_number(slot[i]->arrived - x->start);
         }
         if (has_nodes(c)) cell[t->columns - 1] = text_cell(c->groups[slot[i]->group].span);
     }
@@ -376,26 +375,27 @@ static Status varied_row(const Collectives *c, const CollectiveSlot *x, int *at[
     }
     TRY(collective_id(c, x, &number));
     TRY(TABLE_ROW(t, number, text_cell(g->name), text_cell(g->ranks), name_cell(c, call),
-                  whole_cell(call->what.group_size), string_cell(c, call->what.dtype),
-                  whole_cell(call->stream), real_cell(mb), whole_cell(elements), real_cell(wall),
-                  real_cell(longest), real_cell(x->latency), real_cell(sum / n),
-                  real_cell(wall > 0 ? mb / gb / (wall / 1e6) : unknown), real_cell(fastest),
-                  real_cell(slowest), real_cell(mb > 0 ? most / (mb / n) : unknown),
-                  real_cell(x->skew_start), real_cell(x->skew_end)));
+                  cell_count(call->what.group_size), string_cell(c, call->what.dtype),
+                  cell_count(call->stream), cell_number(mb), cell_count(elements),
+                  cell_number(wall), cell_number(longest), cell_number(x->latency),
+                  cell_number(sum / n), cell_number(wall > 0 ? mb / gb / (wall / 1e6) : unknown),
+                  cell_number(fastest), cell_number(slowest),
+                  cell_number(mb > 0 ? most / (mb / n) : unknown), cell_number(x->skew_start),
+                  cell_number(x->skew_end)));
     Cell *cell = table_at(t, t->rows - 1, 0);
     for (const CollectiveCall *k = call; k < call + x->calls; k++) {
         const Collective *w = &k->what;
-        const Cell mine[] = { real_cell(k->ts),
-                              real_cell(k->dur),
-                              whole_cell(w->in_elements),
-                              whole_cell(w->out_elements),
-                              real_cell(collectives_mb(c, k, false)),
-                              real_cell(collectives_mb(c, k, true)),
+        const Cell mine[] = { cell_number(k->ts),
+                              cell_number(k->dur),
+                              cell_count(w->in_elements),
+                              cell_count(w->out_elements),
+                              cell_number(collectives_mb(c, k, false)),
+                              cell_number(collectives_mb(c, k, true)),
                               string_cell(c, w->in_split),
                               string_cell(c, w->out_split) };
         memcpy(cell + at[0][k->rank], mine, sizeof mine);
-        cell[at[1][k->rank]] = real_cell(k->start - first);
-        cell[at[1][k->rank] + 1] = real_cell(x->arrived + x->exchange - k->end);
+        cell[at[1][k->rank]] = cell_number(k->start - first);
+        cell[at[1][k->rank] + 1] = cell_number(x->arrived + x->exchange - k->end);
     }
     if (has_nodes(c)) cell[t->columns - 1] = text_cell(g->span);
     return OK;
@@ -442,8 +442,8 @@ static Status heatmap_sheet(const Collectives *c, Table *t)
                                        c->options.rules->files_are_ranks ? c->n_ranks : g->members);
         for (int64_t j = 0; j < n; j++)
             TRY(TABLE_ROW(&sends, rank_cell(c, x),
-                          whole_cell(c->options.rules->files_are_ranks ? j : g->member[j]),
-                          real_cell((double)split[j] * each)));
+                          cell_count(c->options.rules->files_are_ranks ? j : g->member[j]),
+                          cell_number((double)split[j] * each)));
     }
     TRY(fold_sheet(c, &sends, &by_pair, t));
     TRY(sort_table(t, "dst_rank", -1));
@@ -476,7 +476,7 @@ static Status causes_sheet(const Collectives *c, Table *t)
     for (const CollectiveSlot *x = c->slots; x < c->slots + c->n_slots; x++) {
         if (x->cause_us > 0 && in_sums(x))
             TRY(TABLE_ROW(&all, rank_cell(c, &c->calls[x->call + x->last]), cause_text(c, x),
-                          cause_where(x), real_cell(x->cause_us)));
+                          cause_where(x), cell_number(x->cause_us)));
     }
     return fold_sheet(c, &all, &by_cause, t);
 }
@@ -520,12 +520,12 @@ static Status straggler_sheet(const Collectives *c, const Table *causes, Table *
         const Blame *b = &blame[r];
         int64_t all = c->options.rules->all_count ? n : b->slots, k = 0;
         if (b->slots == 0) continue;
-        TRY(TABLE_ROW(t, whole_cell(c->ranks[r].rank), real_cell(round_to_tenth(b->wait)),
-                      real_cell(round_to_tenth(b->wait / (double)b->slots)), whole_cell(b->last),
-                      whole_cell(b->first),
-                      real_cell(round_to_tenth(100.0 * (double)b->last / (double)all)),
-                      whole_cell(all), real_cell(round_to_tenth(b->dur)), node_cell(c, (int32_t)r),
-                      real_cell(b->caused), real_cell(b->late)));
+        TRY(TABLE_ROW(t, cell_count(c->ranks[r].rank), cell_number(round_to_tenth(b->wait)),
+                      cell_number(round_to_tenth(b->wait / (double)b->slots)), cell_count(b->last),
+                      cell_count(b->first),
+                      cell_number(round_to_tenth(100.0 * (double)b->last / (double)all)),
+                      cell_count(all), cell_number(round_to_tenth(b->dur)),
+                      node_cell(c, (int32_t)r), cell_number(b->caused), cell_number(b->late)));
         while (k < causes->rows && table_at(causes, k, 0)->whole != c->ranks[r].rank) k++;
         if (k < causes->rows) table_more(t, table_at(causes, k, 1), 3);
     }
@@ -538,9 +538,9 @@ static Status clock_sheet(const Collectives *c, Table *t)
     TRY(begin_sheet(c, t, "clocks",
                     "rank|file|rank_from|offset_us|drift_ppm|spread_us|collectives"));
     for (const CollectiveRank *r = c->ranks; r < c->ranks + c->n_ranks; r++)
-        TRY(TABLE_ROW(t, whole_cell(r->rank), text_cell(r->path), text_cell(r->rank_from),
-                      real_cell(r->offset_us), real_cell(r->drift * 1e6), real_cell(r->spread_us),
-                      whole_cell(r->points)));
+        TRY(TABLE_ROW(t, cell_count(r->rank), text_cell(r->path), text_cell(r->rank_from),
+                      cell_number(r->offset_us), cell_number(r->drift * 1e6),
+                      cell_number(r->spread_us), cell_count(r->points)));
     return OK;
 }
 
