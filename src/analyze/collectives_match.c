@@ -20,8 +20,9 @@ enum {
     SAMPLE = 64,       /* pairs by which a shift is judged */
     BAND = 48,         /* kernels that may be lost in a row */
     DRIFT_POINTS = 16, /* fewer points give no drift */
-    DRIFT_SIGMAS =
-        20 /* least drift over the window, in spreads / sqrt(points): 5 errors of 4 each */
+    /* A drift counts if it moves the clock over the window by more than DRIFT_SIGMAS times the spread
+     * over sqrt(points). A standard error is about 4 of these units, so that is 5 standard errors. */
+    DRIFT_SIGMAS = 20
 };
 
 /* ---- a clock from pairs of ends ---- */
@@ -409,7 +410,7 @@ static int64_t pairs_with(const Collectives *c, int64_t rank, const bool *known,
 }
 
 /* Sets the clocks, starting from the first rank, by collectives shared with ranks whose clocks are
- * known. Each round takes all ranks that can be reached, so errors do not add up along a chain.
+ * known. Each round takes all ranks that can be reached, so chains, along which errors add up, are short.
  * Sends, and other kinds that do not end together, count only if nothing else connects a rank. A
  * rank that nothing connects keeps its clock. */
 Status collectives_clocks(Collectives *c)
