@@ -1,4 +1,5 @@
-/* kineto_source: see kineto_source.h. */
+/* kineto_source: see kineto_source.h. A file is read up to the size that it had when it was opened.
+ * If it has another size at the end, somebody is writing to it, and that is an error. */
 #include "analyze/kineto_source.h"
 
 #include "base/file.h"
@@ -9,7 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* DEFLATE_RATIO: deflate packs no more than 1032 bytes into one. */
+/* IN_BYTES: bytes of one read. DEFLATE_RATIO: deflate packs at most 1032 bytes into one (zlib,
+ * "Maximum Compression Factor"). */
 enum { IN_BYTES = 1 << 17, DEFLATE_RATIO = 1032 };
 
 static Status fail_errno(const char *path, const char *what)
@@ -18,6 +20,7 @@ static Status fail_errno(const char *path, const char *what)
     return FAIL(ERR_IO, "%s cannot be %s: %s", path, what, strerror_r(errno, why, sizeof why));
 }
 
+/* One read, which may give less than n bytes; 0 at the end. */
 static Status read_file(Source *s, void *out, size_t n, size_t *got)
 {
     ssize_t more = 0;
@@ -31,7 +34,7 @@ static Status read_file(Source *s, void *out, size_t n, size_t *got)
     return OK;
 }
 
-/* Reads more input for inflate and appends it to what inflate has not taken yet. */
+/* Reads more input for inflate, after what inflate has not used yet. */
 static Status read_input(Source *s)
 {
     size_t got = 0;
@@ -42,20 +45,22 @@ static Status read_input(Source *s)
     return OK;
 }
 
-/* zlib allocates from an arena, too. It frees nothing before the arena goes. */
-static void *z_take(void *arena, unsigned n, unsigned each)
+/* zlib allocates from an arena too. Nothing is freed before the arena is. */
+static void *zlib_alloc(void *arena, unsigned n, unsigned each)
 {
     void *at = NULL;
     if (arena_alloc(arena, (size_t)n * each, &at) != OK) return Z_NULL;
     return at;
 }
 
-static void z_drop(void *arena, void *at)
+static void zlib_free(void *arena, void *at)
 {
     (void)arena;
     (void)at;
 }
 
+/* Opened without blocking, so that a pipe without a writer is an error after a while and not a
+ * hang. */
 Status source_open(Source *s, const char *path, Arena *a)
 {
     struct stat st;
@@ -73,7 +78,7 @@ Status source_open(Source *s, const char *path, Arena *a)
     s->text_max = s->pipe ? UINT64_MAX : s->file_bytes * (s->gzip ? DEFLATE_RATIO : 1);
     if (s->text_max < BLOCK_BYTES) s->block = (size_t)s->text_max + 1; /* one block holds it all */
     if (!s->gzip) return OK;
-    s->z = (z_stream){ .zalloc = z_take, .zfree = z_drop, .opaque = a };
+    s->z = (z_stream){ .zalloc = zlib_alloc, .zfree = zlib_free, .opaque = a };
     s->z.next_in = s->in;
     s->z.avail_in = (unsigned)s->in_bytes;
     if (inflateInit2(&s->z, MAX_WBITS + 16) != Z_OK)
@@ -81,6 +86,7 @@ Status source_open(Source *s, const char *path, Arena *a)
     return OK;
 }
 
+/* A text is a pipe that has been read already, so that no size is checked. */
 void source_text(Source *s, const char *path, unsigned char *text, size_t bytes)
 {
     *s = (Source){ .path = path,
@@ -127,8 +133,8 @@ static Status read_plain(Source *s, char *out, size_t n, size_t *got)
     return OK;
 }
 
-/* A gzip file may have several members, one behind the other. As gzip does, anything else behind a
- * member is taken for padding. */
+/* A gzip file may have several members, one after the other. Anything else after a member is
+ * padding, as for gzip. */
 static Status next_member(Source *s)
 {
     if (s->z.avail_in < 2) TRY(read_input(s));
@@ -143,13 +149,13 @@ static Status read_gzip(Source *s, char *out, size_t n, size_t *got)
     s->z.avail_out = (unsigned)n;
     while (s->z.avail_out > 0 && !s->ended) {
         if (s->z.avail_in == 0) TRY(read_input(s));
-        int code = inflate(&s->z, Z_NO_FLUSH); /* without input it gives what it holds */
+        int code = inflate(&s->z, Z_NO_FLUSH); /* without new input it still gives what it holds */
         if (code == Z_STREAM_END)
             TRY(next_member(s));
         else if (code == Z_BUF_ERROR)
             s->ended = s->cut = true;
         else if (code != Z_OK)
-            return FAIL(ERR_FORMAT, "%s is a corrupt gzip file: %s, near byte %llu: copy it anew",
+            return FAIL(ERR_FORMAT, "%s is a corrupt gzip file: %s, near byte %llu: copy it again",
                         s->path, s->z.msg != NULL ? s->z.msg : "no reason",
                         (unsigned long long)s->taken);
     }

@@ -1,5 +1,6 @@
-/* perf_category: what kind of operator a name is: by the table of names, else by how the name
- * begins, else by the first kernel that it launched, if that is one of PyTorch's own. */
+/* perf_category: the kind of an operator by its name: by the table of names, else by how the name
+ * begins, else by the first kernel that it launched, if that is one of PyTorch's own. The names of
+ * categories are TraceLens', so that reports can be compared. */
 #include "analyze/perf.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
-/* recording: a file of the trainer's own recorder (trace/record.h). It becomes JSON for our reader and
- * for Perfetto, and sheets that no other trace has data for. */
+/* recording: a file of the trainer's own recorder (trace/record.h). It becomes JSON for our reader
+ * and for Perfetto, and sheets that no other trace has data for. Writing recordings is the
+ * trainer's business (train/recorder.h). */
 #ifndef ANALYZE_RECORDING_H
 #define ANALYZE_RECORDING_H
 
@@ -19,11 +20,12 @@ typedef struct Recording {
 
 /* Does the file begin like a recording? False also if it cannot be read. */
 bool recording_is(const char *path);
-/* Reads the bytes of a file. ERR_FORMAT: it is no recording, or has no whole step. */
+/* Reads the bytes of a file. ERR_FORMAT: it is not a recording, or has no complete step. *out lies
+ * in memory of its own; close it with recording_close. */
 Status recording_parse(const char *path, const uint8_t *data, size_t bytes, const Recording **out);
 void recording_close(const Recording *r); /* safe on NULL */
 
-/* Writes n ranks as one JSON trace. */
+/* Writes n ranks as one JSON trace for Perfetto. */
 Status recording_json(const Recording *const *r, int n, Text *out);
 
 /*

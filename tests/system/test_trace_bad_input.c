@@ -90,16 +90,16 @@ static const char *names(Lab *lab)
     return out;
 }
 
-/* ---- one file that is no trace, or less than one ---- */
+/* ---- one file that is not a trace, or less than one ---- */
 
 static const struct {
     const char *file, *says;
 } WRONG[] = {
     { "nowhere.json", "nowhere.json cannot be opened: No such file" },
-    { "text", "text is no trace: it is not JSON, which begins with { or [: name a file of" },
-    { "other.json", "other.json is no trace: it is JSON without traceEvents: name" },
-    { "list.json", "list.json is no trace: it is a JSON array without events: name" },
-    { "empty", "empty is no trace: it is empty: name" },
+    { "text", "text is not a trace: it is not JSON, which begins with { or [: name a file of" },
+    { "other.json", "other.json is not a trace: it is JSON without traceEvents: name" },
+    { "list.json", "list.json is not a trace: it is a JSON array without events: name" },
+    { "empty", "empty is not a trace: it is empty: name" },
     { "folder", "folder is neither a file nor a pipe: name a trace" },
     { "/dev/null", "/dev/null is neither a file nor a pipe" },
     { "stump.json.gz", "its gzip ends before any text" },
