@@ -1,4 +1,5 @@
-/* sheet_counts: what the trace holds and what was left out, and what the GPU's allocator did. */
+/* sheet_counts: what the trace holds and what was left out, and what the GPU's allocator did. It
+ * counts events and bytes, no times but those of device work. */
 #include "analyze/report.h"
 
 /* Everything that was left out is counted here: no sheet hides it. */
@@ -48,12 +49,14 @@ Status sheet_trace_counts(Report *r, Table *out)
 
 /* ---- memory ---- */
 
+/* The allocator of one device. type 0: the host. */
 typedef struct Pool {
     int32_t type, device;
     int64_t events, peak, reserved, end, allocations, bytes;
     double peak_ts;
 } Pool;
 
+/* Finds the pool of an event, or adds it. Returns `most` if there are too many. */
 static int find_pool(Pool *pool, int *n, int most, const MemoryPoint *m)
 {
     int i = 0;

@@ -1,4 +1,5 @@
-/* spans: see spans.h. */
+/* spans: see spans.h. All functions are linear once spans are sorted, and profilers write most
+ * events in order. */
 #include "analyze/spans.h"
 
 #include <stdlib.h>
@@ -25,7 +26,7 @@ void spans_merge(Spans *s)
     s->n = n;
 }
 
-/* Each hole ends at most one piece more than a has spans. */
+/* Walks both sets together. Each span of b ends at most one piece more than a has spans. */
 Status spans_subtract(const Spans *a, const Spans *b, Arena *arena, Spans *out)
 {
     Spans r = { 0 };

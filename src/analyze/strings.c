@@ -1,5 +1,6 @@
-/* strings: see strings.h. Texts lie in one arena and entries in another; a hash table holds numbers of
- * entries. */
+/* strings: see strings.h. Texts lie in one arena and entries in another; a hash table holds numbers
+ * of entries. Arenas reserve addresses for the most that is possible. So texts never move when
+ * there are more, and pointers to them stay valid. */
 #include "analyze/strings.h"
 
 #include <string.h>
@@ -7,7 +8,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* More than any trace needs; only addresses are reserved. */
+/* Limits above what any trace needs. Only addresses are reserved for them. */
 static const size_t TEXT_BYTES = (size_t)1 << 36;
 enum { TEXT_STEP = 1 << 16, ENTRY_STEP = 1 << 12, FIRST_SLOTS = 1 << 12 };
 static const size_t ENTRIES_MAX = (size_t)1 << 30;
@@ -21,7 +22,7 @@ static void slot_put(Strings *t, uint32_t id)
     t->slot[at] = id;
 }
 
-/* Rebuilds the table, larger, in the same place. The entries have all that it needs. */
+/* Rebuilds the table, larger, at the same address. The entries have all that it needs. */
 static Status grow_table(Strings *t, uint32_t slots)
 {
     arena_release(&t->table, (ArenaMark){ 0 });
@@ -31,7 +32,8 @@ static Status grow_table(Strings *t, uint32_t slots)
     return OK;
 }
 
-/* Makes room at the end of an arena that holds nothing else, so that its content stays one block. */
+/* Makes room at the end of an arena that holds nothing else, so that its content stays one block.
+ * Grows by `step` at least, so that few calls reach the arena. */
 static Status extend_block(Arena *a, size_t used, size_t more, size_t step)
 {
     void *at = NULL;
@@ -58,6 +60,7 @@ static Status add_text(Strings *t, const char *s, size_t n, uint32_t hash)
 
 Status strings_init(Strings *t) { return strings_reserve(t, TEXT_BYTES); }
 
+/* Each text needs a byte and a NUL at least, so there are at most text_bytes / 2 entries. */
 Status strings_reserve(Strings *t, size_t text_bytes)
 {
     size_t entries = text_bytes / 2 + 2, slots = FIRST_SLOTS;
@@ -80,7 +83,7 @@ void strings_free(Strings *t)
     *t = (Strings){ 0 };
 }
 
-/* The slot that holds the text, or the free one where it belongs. */
+/* The slot that holds the text, or the free slot where it belongs. */
 static uint32_t find_slot(const Strings *t, const char *s, size_t n, uint32_t hash)
 {
     uint32_t at = hash & (t->slots - 1);

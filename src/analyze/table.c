@@ -1,4 +1,5 @@
-/* table: see table.h. */
+/* table: see table.h. Numbers are written with the fewest digits that give the same double again,
+ * as pandas does, so that tables can be compared byte by byte. */
 #include "analyze/table.h"
 
 #include <math.h>
@@ -31,6 +32,7 @@ Status table_add(Table *t, const char *prefix, const char *columns, const char *
     return OK;
 }
 
+/* The rows may move, so pointers into earlier rows are not valid afterwards. */
 Status table_row(Table *t, Cell **out)
 {
     int64_t used = t->rows * t->columns;
@@ -50,13 +52,14 @@ Status table_put(Table *t, const Cell *cell, int n)
     return OK;
 }
 
-/* Cells come by word; a word that is no column drops its cell. */
+/* Cells come in the order of words. The cell of a word that is not a column is dropped. */
 void table_more(Table *t, const Cell *cell, int n)
 {
     for (int i = 0; i < n && t->word < t->words; i++)
         if (!t->lacks[t->word++]) *table_at(t, t->rows - 1, t->filled++) = cell[i];
 }
 
+/* Cells are moved forward in place. */
 Status table_drop(Table *t, const char *names)
 {
     bool *gone = NULL;
@@ -94,7 +97,9 @@ double cell_value(const Cell *c)
     return c->type == CELL_NUMBER ? c->number : (double)NAN;
 }
 
-/* Every number of 15 digits is that of one double at most; 17 always read back. */
+/* Every decimal of 15 digits is that of at most one double, and 17 digits always read back (IEEE
+ * 754). So 15, 16 or 17 digits are tried. Python switches to an exponent below 1e-4 and from 1e16
+ * on. */
 const char *table_number(char out[TABLE_NUMBER_BYTES], double x)
 {
     char e[32], digit[20] = "";
@@ -118,9 +123,10 @@ const char *table_number(char out[TABLE_NUMBER_BYTES], double x)
                        n > 1 ? "." : "", n - 1, digit + 1, exponent < 0 ? '-' : '+', abs(exponent));
         return out;
     }
-    for (int place = exponent < 0 ? 0 : exponent; place >= 0 || exponent - place < n; place--) {
-        int at = exponent - place;
-        if (place == -1) out[used++] = '.';
+    /* power: of ten, of the digit that is written next */
+    for (int power = exponent < 0 ? 0 : exponent; power >= 0 || exponent - power < n; power--) {
+        int at = exponent - power;
+        if (power == -1) out[used++] = '.';
         out[used] = '0';
         if (at >= 0 && at < n) out[used] = digit[at];
         used++;
@@ -133,7 +139,7 @@ const char *table_number(char out[TABLE_NUMBER_BYTES], double x)
 
 static Status write_text(File *f, const char *s) { return file_write(f, s, strlen(s)); }
 
-/* Quotes a text only if it must be quoted. */
+/* Quotes a text only if it has to be quoted. */
 static Status csv_text(File *f, const char *s)
 {
     if (strpbrk(s, ",\"\r\n") == NULL) return write_text(f, s);
@@ -159,6 +165,7 @@ static Status csv_cell(File *f, const Cell *c)
     return OK;
 }
 
+/* Cells are written one by one; the file buffers them. */
 Status table_csv(const Table *t, File *out)
 {
     for (int i = 0; i < t->columns; i++) {
@@ -199,7 +206,7 @@ static Status json_row(const Table *t, int64_t row, File *out)
     return file_write(out, line.data, line.used);
 }
 
-/* Row by row, so that memory does not grow with the table. */
+/* Writes row by row, so that memory does not grow with the table. */
 Status table_json(const Table *t, File *out)
 {
     ArenaMark mark = arena_mark(t->arena);

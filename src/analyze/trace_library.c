@@ -1,5 +1,10 @@
-/* trace_library: the functions of libswitchyard_trace, over reader, tree and report. What they promise is
- * said in include/switchyard_trace.h. */
+/*
+ * trace_library: the functions of libswitchyard_trace, over reader, tree and report. What they
+ * promise is said in include/switchyard_trace.h.
+ *
+ * Each function checks its arguments, calls a static function that returns a Status, and turns that
+ * into a result. Several threads may read one trace: what is made on demand is made under a lock.
+ */
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/recording.h"
@@ -24,7 +29,7 @@ struct SwitchyardTrace {
 
 /* ---- errors ---- */
 
-static _Thread_local char sentence[1024];
+static _Thread_local char sentence[1024]; /* of the thread's last error */
 
 static SwitchyardTraceResult result_of(Status s)
 {
@@ -43,6 +48,7 @@ static SwitchyardTraceResult result_of(Status s)
 const char *switchyard_trace_error(void) { return sentence; }
 int32_t switchyard_trace_version(void) { return SWITCHYARD_TRACE_VERSION; }
 
+/* The caller is foreign code, so NULL is an error and not an assertion. */
 static Status check_given(const char *function, const void *a, const void *b)
 {
     if (a != NULL && b != NULL) return OK;
@@ -73,7 +79,8 @@ static Status check_options(const SwitchyardTraceOptions *o)
     return OK;
 }
 
-static Status load(SwitchyardTrace *t, const char *path, const SwitchyardTraceOptions *o)
+/* The path is copied, because the caller's may not live as long as the trace. */
+static Status load_trace(SwitchyardTrace *t, const char *path, const SwitchyardTraceOptions *o)
 {
     const bool python = o->python != 0 || o->recompute != 0;
     TreeOptions tree = { .link = o->link_ac2g != 0 ? LINK_AC2G : LINK_CORRELATION,
@@ -91,6 +98,7 @@ static Status load(SwitchyardTrace *t, const char *path, const SwitchyardTraceOp
     return report_make(&t->events, &t->tree, &t->options, &t->arena, &t->report);
 }
 
+/* The trace lies in its own arena, so that closing it is one call. */
 static Status open_trace(const char *path, const SwitchyardTraceOptions *o, SwitchyardTrace **out)
 {
     Arena a = { 0 };
@@ -105,7 +113,7 @@ static Status open_trace(const char *path, const SwitchyardTraceOptions *o, Swit
     }
     t->arena = a;
     pthread_mutex_init(&t->lock, NULL);
-    s = load(t, path, o);
+    s = load_trace(t, path, o);
     if (s == OK)
         *out = t;
     else
@@ -150,7 +158,7 @@ SwitchyardTraceResult switchyard_trace_counts(const SwitchyardTrace *t, Switchya
 }
 
 /* Threads share the arena, so even memory that is given back at once is taken under the lock. */
-static Status timeline(SwitchyardTrace *t, double us[TIMELINE_ROWS])
+static Status locked_timeline(SwitchyardTrace *t, double us[TIMELINE_ROWS])
 {
     TRY(report_need_work(&t->events));
     pthread_mutex_lock(&t->lock);
@@ -165,7 +173,7 @@ SwitchyardTraceResult switchyard_trace_timeline(SwitchyardTrace *t, SwitchyardTr
 {
     double us[TIMELINE_ROWS] = { 0 };
     Status s = check_given("timeline", t, out);
-    if (s == OK) s = timeline(t, us);
+    if (s == OK) s = locked_timeline(t, us);
     if (s == OK)
         *out = (SwitchyardTraceTimeline){ .computation = us[TIMELINE_COMPUTATION],
                                           .exposed_comm = us[TIMELINE_EXPOSED_COMM],
@@ -178,7 +186,7 @@ SwitchyardTraceResult switchyard_trace_timeline(SwitchyardTrace *t, SwitchyardTr
     return result_of(s);
 }
 
-static Status event(const SwitchyardTrace *t, int64_t i, SwitchyardTraceEvent *out)
+static Status read_event(const SwitchyardTrace *t, int64_t i, SwitchyardTraceEvent *out)
 {
     TRY(check_given("event", t, out));
     const Events *e = &t->events;
@@ -203,12 +211,12 @@ static Status event(const SwitchyardTrace *t, int64_t i, SwitchyardTraceEvent *o
 SwitchyardTraceResult switchyard_trace_event(const SwitchyardTrace *t, int64_t i,
                                              SwitchyardTraceEvent *out)
 {
-    return result_of(event(t, i, out));
+    return result_of(read_event(t, i, out));
 }
 
 /* ---- sheets ---- */
 
-/* Makes the sheets once. If that fails, the report is put back, and the next call tries anew. */
+/* Makes the sheets once. If that fails, the report is restored, and the next call tries again. */
 static Status make_sheets(SwitchyardTrace *t)
 {
     int n = 0, more = 0;
@@ -299,8 +307,8 @@ static SwitchyardTraceCell cell_of(const Cell *c)
     return out;
 }
 
-static Status cell(SwitchyardTrace *t, int32_t sheet, int64_t row, int32_t column,
-                   SwitchyardTraceCell *out)
+static Status read_cell(SwitchyardTrace *t, int32_t sheet, int64_t row, int32_t column,
+                        SwitchyardTraceCell *out)
 {
     const Table *table = NULL;
     TRY(check_given("cell", t, out));
@@ -314,5 +322,5 @@ static Status cell(SwitchyardTrace *t, int32_t sheet, int64_t row, int32_t colum
 SwitchyardTraceResult switchyard_trace_cell(SwitchyardTrace *t, int32_t sheet, int64_t row,
                                             int32_t column, SwitchyardTraceCell *out)
 {
-    return result_of(cell(t, sheet, row, column, out));
+    return result_of(read_cell(t, sheet, row, column, out));
 }

@@ -1,5 +1,5 @@
 /* trace collectives: parses the call, has the collectives of all ranks matched
- * (analyze/collectives.h), and prints or writes the tables. */
+ * (analyze/collectives.h), and prints or writes the tables. It measures nothing itself. */
 #include "analyze/compat/compat.h"
 #include "cli/options.h"
 #include "cli/trace_commands.h"
@@ -11,6 +11,7 @@ typedef struct CollectivesCall {
     int compat; /* -1: not given */
 } CollectivesCall;
 
+/* Empty tables are not written. The text reads all of them by their index. */
 static Status write_collectives(const CollectivesCall *call, const Collectives *c, Arena *a,
                                 Text *out)
 {
@@ -25,6 +26,7 @@ static Status write_collectives(const CollectivesCall *call, const Collectives *
     return collectives_text(c, sheet, out);
 }
 
+/* A trace that ends early gives a report and exit code 3. */
 static Status run_collectives(void *state, int n, char **path, Arena *a, Text *out)
 {
     CollectivesCall *call = state;

@@ -1,5 +1,5 @@
 /* trace diff: parses the call, has two traces compared (analyze/diff.h), and prints or writes the
- * tables. */
+ * tables. It compares nothing itself. */
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/report.h"
@@ -15,6 +15,7 @@ typedef struct DiffCall {
     bool python;
 } DiffCall;
 
+/* Both traces. tables: the arena of trees and tables; scratch: for what is released at once. */
 typedef struct Sides {
     Events events[DIFF_SIDES];
     Tree tree[DIFF_SIDES];
@@ -22,9 +23,9 @@ typedef struct Sides {
     Arena *tables, scratch;
 } Sides;
 
-/* ---- files beside the tables ---- */
+/* ---- other files than tables ---- */
 
-/* A text, or the merged tree if that is NULL, as a file of the folder. */
+/* Writes a text, or the merged tree if the text is NULL, as a file of the folder. */
 static Status write_diff_file(const DiffCall *c, Sides *x, const char *name, const char *text)
 {
     char path[FILE_PATH_MAX];
@@ -41,7 +42,7 @@ static Status write_diff_file(const DiffCall *c, Sides *x, const char *name, con
     return s;
 }
 
-/* The files that TraceLens writes. */
+/* Writes the files that TraceLens writes. */
 static Status write_compat(const DiffCall *c, Sides *x)
 {
     static const char *const map[] = { "cpu_op_map_trace1.json", "cpu_op_map_trace2.json",
@@ -54,8 +55,9 @@ static Status write_compat(const DiffCall *c, Sides *x)
     return OK;
 }
 
-/* ---- what is said ---- */
+/* ---- text ---- */
 
+/* The columns and rows of each sheet that are printed if no folder is given. */
 static const struct {
     const char *columns;
     int rows;
@@ -72,6 +74,7 @@ static const struct {
                     10 },
 };
 
+/* What was left out is always printed. A trace without device work is no error here. */
 static Status say_left_out(const Events *e, const Tree *t, Text *out)
 {
     const ReadCounts *n = &e->counts;
@@ -94,6 +97,7 @@ static Status say_left_out(const Events *e, const Tree *t, Text *out)
     return n->truncated ? text_printf(out, "  the file ends early: this is what was whole\n") : OK;
 }
 
+/* The order matters: both trees before the matching, the matching before its tables. */
 static Status compare_traces(DiffCall *c, char **path, Sides *x, Text *out)
 {
     const bool compat = c->compat == 0;
@@ -123,6 +127,7 @@ static Status compare_traces(DiffCall *c, char **path, Sides *x, Text *out)
     return OK;
 }
 
+/* A trace that ends early gives a comparison and exit code 3. */
 static Status run_diff(void *state, int n, char **path, Arena *a, Text *out)
 {
     DiffCall *c = state;

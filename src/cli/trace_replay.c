@@ -1,4 +1,5 @@
-/* trace replay: parses the call and writes lists of a trace's operators (analyze/replay.h). */
+/* trace replay: parses the call and writes lists of a trace's operators (analyze/replay.h). It runs
+ * no operator. */
 #include "analyze/events_read.h"
 #include "analyze/replay.h"
 #include "base/file.h"
@@ -16,6 +17,7 @@ typedef struct ReplayCall {
 
 typedef Status WriteReplay(const Replay *r, Arena *scratch, Text *out, ReplayCount *count);
 
+/* How much of the trace a list covers, and what was left out and why. */
 static Status put_counts(const char *path, const Replay *r, const ReplayCount *c, Text *out)
 {
     TRY(text_printf(out, "%s: %lld operators: %lld of %lld calls", path, (long long)c->ops,
@@ -30,7 +32,7 @@ static Status put_counts(const char *path, const Replay *r, const ReplayCount *c
     return OK;
 }
 
-/* Writes one list into a file and says what is in it and what was left out. */
+/* Writes one list into a file. Prints what is in it and what was left out. */
 static Status write_list(ReplayCall *c, const char *path, const Replay *r, WriteReplay *write,
                          Arena *a, Text *out)
 {
@@ -43,6 +45,7 @@ static Status write_list(ReplayCall *c, const char *path, const Replay *r, Write
     return put_counts(path, r, &count, out);
 }
 
+/* Both lists come from one search. A trace that ends early gives lists and exit code 3. */
 static Status write_lists(ReplayCall *c, const char *path, Events *e, Arena *a, Text *out)
 {
     Tree t = { 0 };
@@ -68,6 +71,7 @@ static Status write_lists(ReplayCall *c, const char *path, Events *e, Arena *a, 
     return OK;
 }
 
+/* All paths are checked before the trace is read. */
 static Status run_replay(void *state, int n, char **path, Arena *a, Text *out)
 {
     ReplayCall *c = state;

@@ -1,5 +1,6 @@
 /* trace report: parses the call, has the report made (analyze/report.h), and prints or writes its
- * tables. */
+ * tables. Files are read one after the other, so only one trace is in memory. It computes nothing
+ * itself. */
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/ranks.h"
@@ -28,6 +29,7 @@ typedef struct ReportCall {
     const char *perfetto;
 } ReportCall;
 
+/* One file while it is open. */
 typedef struct Loaded {
     Events e;
     Tree tree;
@@ -35,6 +37,7 @@ typedef struct Loaded {
     Report report;
 } Loaded;
 
+/* --link comes after --compat, whose own link it may replace. */
 static Status load_trace(ReportCall *c, const char *path, Arena *a, Loaded *l)
 {
     const EventsOptions read = { .python = c->o.recompute, .bar = &c->out.bar };
@@ -48,8 +51,9 @@ static Status load_trace(ReportCall *c, const char *path, Arena *a, Loaded *l)
     return report_make(&l->e, &l->tree, &c->o, a, &l->report);
 }
 
-/* ---- what is said ---- */
+/* ---- text ---- */
 
+/* A sheet that is printed if no folder is given: its columns (NULL: all) and at most how many rows. */
 typedef struct Shown {
     const char *sheet, *columns;
     int rows;
@@ -105,7 +109,7 @@ static Status say_count(Text *out, int64_t n, const char *what)
     return n == 0 ? OK : text_printf(out, "  %s %s\n", text_thousands(count, n), what);
 }
 
-/* What was left out is always said. */
+/* What was left out is always printed. */
 static Status say_counts(const Loaded *l, Text *out)
 {
     const ReadCounts *c = &l->e.counts;
@@ -113,7 +117,7 @@ static Status say_counts(const Loaded *l, Text *out)
     char bytes[32], events[32], work[32];
     double ms = 0;
     int64_t alone = 0;
-    bool all = r->o->step < 0; /* those that do not count, too */
+    bool all = r->o->step < 0; /* also device work that does not count */
     for (int64_t k = 0; k < (all ? l->e.n : r->gpus); k++) {
         int64_t i = all ? k : r->gpu[k];
         if (!event_on_gpu(l->e.kind[i]) || l->tree.parent[i] != EVENT_NONE) continue;
@@ -140,19 +144,20 @@ static Status say_counts(const Loaded *l, Text *out)
 
 /* ---- files ---- */
 
+/* Other traces need no conversion, so asking for one is an error. */
 static Status check_perfetto(const ReportCall *c, int n, char **path)
 {
     for (int i = 0; i < n; i++) {
         if (!recording_is(path[i]))
             return FAIL(ERR_ARG,
-                        "--perfetto: %s is no recording of this program, and other traces "
+                        "--perfetto: %s is not a recording of this program, and other traces "
                         "are read by Perfetto as they are",
                         path[i]);
     }
     return trace_out_file("--perfetto", c->perfetto, path, n);
 }
 
-/* --perfetto: all recordings as one trace. */
+/* Writes all recordings as one trace for --perfetto. */
 static Status write_perfetto(const ReportCall *c, int n)
 {
     Arena room = { 0 };
@@ -165,6 +170,7 @@ static Status write_perfetto(const ReportCall *c, int n)
     return s;
 }
 
+/* One file: tables, page and text. Its recording is kept for --perfetto. */
 static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int files, Arena *a,
                           Text *out)
 {
@@ -187,6 +193,8 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
     return OK;
 }
 
+/* Memory of a file is given back before the next file is read. What stays is in an arena of its
+ * own: the ranks. */
 static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
 {
     Arena ranks = { 0 };
@@ -207,7 +215,8 @@ static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
     return s;
 }
 
-static Status with_page(ReportCall *c, int n, char **path, Arena *a, Text *out)
+/* The page is written at the end, since it shows all ranks. */
+static Status report_with_page(ReportCall *c, int n, char **path, Arena *a, Text *out)
 {
     char page[FILE_PATH_MAX];
     TRY(trace_page_begin(&c->page, n));
@@ -223,7 +232,7 @@ static Status run_report(void *state, int n, char **path, Arena *a, Text *out)
     if (c->perfetto != NULL) TRY(check_perfetto(c, n, path));
     TRY(trace_out_begin(&c->out, path, n));
     bool page = c->out.has[TRACE_HTML];
-    Status s = page ? with_page(c, n, path, a, out) : report_all(c, n, path, a, out);
+    Status s = page ? report_with_page(c, n, path, a, out) : report_all(c, n, path, a, out);
     trace_page_free(&c->page);
     if (s == OK && c->perfetto != NULL) s = write_perfetto(c, n);
     for (int i = 0; i < n; i++) recording_close(c->recording[i]);
