@@ -410,9 +410,9 @@ static int64_t pairs_with(const Collectives *c, int64_t rank, const bool *known,
 }
 
 /* Sets the clocks, starting from the first rank, by collectives shared with ranks whose clocks are
- * known. Each round takes all ranks that can be reached, so chains, along which errors add up, are short.
- * Sends, and other kinds that do not end together, count only if nothing else connects a rank. A
- * rank that nothing connects keeps its clock. */
+ * known. Each round takes all ranks that can be reached, so chains, along which errors add up, are
+ * short. Sends, and other kinds that do not end together, count only if nothing else connects a
+ * rank. A rank that nothing connects keeps its clock. */
 Status collectives_clocks(Collectives *c)
 {
     /* next: known after this round */

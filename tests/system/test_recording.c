@@ -244,7 +244,7 @@ static void damaged_files_give_what_was_whole(void **state)
     o = RUN(lab, "cut", "trace", "report", "later.syr");
     CHECK_REFUSED(o, 2, "version 9");
     o = RUN(lab, "cut", "trace", "report", "../tiny.yaml", "--perfetto", "x.json");
-    CHECK_REFUSED(o, 2, "no recording of this program");
+    CHECK_REFUSED(o, 2, "not a recording of this program");
 }
 
 int main(void)
