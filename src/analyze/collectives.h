@@ -3,8 +3,8 @@
  *
  * The kernel of a collective runs from when its rank arrives until the data is exchanged. The last rank
  * to arrive has the shortest kernel, and that is pure communication. The time by which the other
- * kernels are longer is waiting. Clocks of hosts differ, but a collective ends on all of its ranks at
- * about the same time, which gives the offset of each clock (docs/reference/trace.md).
+ * kernels are longer is waiting. Clocks of hosts differ. But a collective ends on all of its ranks at
+ * about the same time; that gives the offset of each clock (docs/reference/trace.md).
  *
  *     collectives_read    the trace of one rank -> its collectives and the work before each
  *     collectives_match   which calls are one collective; the clocks of the ranks
@@ -114,14 +114,14 @@ typedef struct CollectiveRules {
     const char *lacks_nodes; /* the same where the GPUs of a node are not known */
     const char *unknown_key; /* stands for a missing key of the summary by size; NULL: nothing */
     double mb, gb;           /* bytes of a MB, MB of a GB */
-    bool causes;             /* find out why a rank was late, and who makes whom wait */
-    bool kernel_alone;       /* only a kernel's own record counts, and it must have a number */
-    bool by_group;        /* calls of one process group are one sequence, sends and receives, too */
+    bool causes;          /* find out why a rank was late, and which rank makes the others wait */
+    bool kernel_alone;    /* only a kernel's own record counts, and it must have a number */
+    bool by_group;        /* calls of one process group are one sequence, also sends and receives */
     bool by_position;     /* the k-th calls of all ranks are one collective, on clocks as written */
     bool files_are_ranks; /* a file's rank is its place in the list */
     bool trust_devices;   /* a trace that lists one device means one GPU a node */
     bool first_call;      /* sizes are the first call's, and unknown without the group's size */
-    bool all_count;       /* sums take partial collectives and outliers, too */
+    bool all_count;       /* sums include partial collectives and outliers */
     bool main_kinds;      /* list only the kinds up to ALL_TO_ALL */
     bool drop_unknown;    /* drop rows without a key, and rates that no row has */
 } CollectiveRules;
@@ -129,7 +129,7 @@ typedef struct CollectiveRules {
 typedef struct CollectivesOptions {
     const struct CollectiveRules *rules; /* NULL: our own */
     bool partial;                        /* not all ranks need be given */
-    int64_t gpus_per_node;               /* 0: as many as the traces list devices */
+    int64_t gpus_per_node;               /* 0: the number of devices that the traces list */
     Progress *bar;                       /* as in EventsOptions */
 } CollectivesOptions;
 

@@ -138,9 +138,9 @@ static int64_t pairs_at(const Align *a, const Shift *s, int64_t at_most)
 }
 
 /* Finds the best shift. Training steps repeat, so many shifts have equal entries; a shift by a
- * whole step fits nearly as well. Only shifts with at least half of the most equal entries are
- * considered, and of these only those at which all ends differ by about the same time. Of the rest,
- * the one with most equal entries is best, then the one with the smallest clock offset. */
+ * whole step fits nearly as well. First, a shift needs half of the most equal entries. Second, the
+ * ends at this shift must differ by about the same time. Of the rest, the one with most equal
+ * entries is best, then the one with the smallest clock offset. */
 static Shift best_shift(const Align *a)
 {
     int64_t low = -(a->n_one - 1), high = a->n_all - 1, most = 0, n = 0;
@@ -180,8 +180,9 @@ enum { STEP_MATCH, STEP_ONE, STEP_ALL };
 
 /*
  * Finds the longest common subsequence, within BAND entries of the shift. So the table has 2 BAND +
- * 1 cells an entry instead of all of `all`. A match is worth 1 if its ends agree, less if they do
- * not, and nothing if they are as far apart as one collective is from the next.
+ * 1 cells an entry instead of all of `all`.
+ * A match is worth 1 if its ends agree, and less if they do not. It is worth nothing if they are as
+ * far apart as one collective is from the next.
  * At the end the ends of `one` are on the clock of `all`, so that merge_sequences can order both by
  * time.
  */
@@ -189,6 +190,7 @@ static void match_sequences(Align *a, const Shift *s)
 {
     const int64_t width = 2 * BAND + 1;
     Clock c = fit_clock(a->pair, pairs_at(a, s, s->equal), a->room);
+    /* far: ends that differ by this much, in us, are different collectives */
     double far = fmax(fmax(usual_interval(a), 20 * c.spread), 50);
     float *before = a->score, *now = a->score + width;
     memset(a->score, 0, (size_t)(2 * width) * sizeof *a->score);
@@ -211,6 +213,8 @@ static void match_sequences(Align *a, const Shift *s)
         now = t;
     }
     for (int64_t i = 0; i < a->n_one; i++) a->match[i] = -1;
+    /* Walks back from the last cell. Column b of row i is entry i + by + b - BAND of `all`, so a
+     * step to the previous row keeps the diagonal. */
     for (int64_t i = a->n_one - 1, b = width - 1; i >= 0 && b >= 0;) {
         uint8_t step = a->step[i * width + b];
         if (step == STEP_MATCH) a->match[i] = i + s->by + b - BAND;
@@ -315,6 +319,8 @@ static Status match_group(Collectives *c, CollectiveGroup *g)
         if (n > longest) longest = n, first = i + 1 - n;
         if (c->options.rules->by_position) call[i].slot = n - 1;
     }
+    /* By position, the k-th calls of all ranks are one collective, so the longest sequence
+     * decides. */
     g->slots = longest;
     if (c->options.rules->by_position) return OK;
     TRY(align_init(&a, g, longest));
@@ -324,6 +330,7 @@ static Status match_group(Collectives *c, CollectiveGroup *g)
         if (i != first) join_rank(c, &a, call + i, n, &slots);
     }
     TRY(ARENA_NEW(c->arena, slots, &position));
+    /* `all` is in the order of time */
     for (int64_t k = 0; k < slots; k++) position[a.all[k].slot] = k;
     for (int64_t i = 0; i < g->calls; i++) call[i].slot = position[call[i].slot];
     g->slots = slots;

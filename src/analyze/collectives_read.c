@@ -274,6 +274,7 @@ static Status add_call(Reading *r, uint32_t event)
                          .stream = g == NULL ? -1 : g->stream,
                          .kind = (uint8_t)kind_of_name(event_name(e, event), false) };
     if (g != NULL && g->collective != EVENT_NONE) c.what = e->collectives[g->collective];
+    /* A record in the kernel is best; TraceLens uses nothing else. */
     if (c.what.name == 0 && !alone) TRY(ask_operators(r, event, &c));
     if (alone && c.what.name == 0 && strcasestr(event_name(e, event), "cross_device_reduce"))
         TRY(strings_id(&e->strings, "allreduce", 9, &c.what.name));
@@ -523,6 +524,7 @@ static Status keep_calls(Reading *r, CollectiveRank *out, int row)
         CollectiveCall *x = &c->calls[c->n_calls++];
         *x = r->call[i];
         Collective *w = &x->what;
+        /* All texts of a call are numbers of this trace's strings until here. */
         uint32_t *texts[] = { &w->name,  &w->dtype,  &w->in_split,
                               &w->group, &w->ranks,  &w->out_split,
                               &x->key,   &x->kernel, &w->group_description };

@@ -37,11 +37,14 @@ static const char
 
 /* ---- columns and cells ---- */
 
+/* TraceLens has no columns of nodes where the number of GPUs per node is unknown; ours stay and are
+ * empty. */
 static bool has_nodes(const Collectives *c)
 {
     return !c->options.rules->drop_unknown || c->gpus_per_node > 0;
 }
 
+/* The marks of columns that this run's sheets lack. */
 static const char *left_out(const Collectives *c)
 {
     return has_nodes(c) ? c->options.rules->lacks : c->options.rules->lacks_nodes;
@@ -71,6 +74,7 @@ static Cell name_cell(const Collectives *c, const CollectiveCall *x)
                                        : text_cell(collective_rule[x->kind].name);
 }
 
+/* The node of a rank, counted from 0; empty if the GPUs per node are not known. */
 static Cell node_cell(const Collectives *c, int32_t rank_row)
 {
     int64_t each = c->gpus_per_node;
@@ -84,6 +88,7 @@ static Cell cause_text(const Collectives *c, const CollectiveSlot *x)
     return x->cause_us <= 0 ? cell_none() : cell_text(*what == '\0' ? "(nothing recorded)" : what);
 }
 
+/* Where the cause ran: device work, or the host while the device was idle. */
 static Cell cause_where(const CollectiveSlot *x)
 {
     return x->cause_us <= 0 ? cell_none() : cell_text(x->cause_host ? "host" : "device");
@@ -243,6 +248,7 @@ static Status fold_sheet(const Collectives *c, const Table *from, const Summing 
 
 /* ---- collectives ---- */
 
+/* One row for each call of each rank. */
 static Status long_sheet(const Collectives *c, Table *t)
 {
     TRY(begin_sheet(c, t, "nccl_long", LONG));
@@ -308,6 +314,7 @@ static Status rank_columns(const Collectives *c, const CollectiveSlot *const *sl
     return table_add(t, "", "@node_span", left_out(c));
 }
 
+/* Sizes and names are those of the lowest rank's call, which is the first one of a slot. */
 static Status sync_row(const Collectives *c, const CollectiveSlot *x, Table *t)
 {
     const CollectiveGroup *g = &c->groups[x->group];
@@ -328,6 +335,8 @@ static Status sync_row(const Collectives *c, const CollectiveSlot *x, Table *t)
         cause_where(x), cell_number(x->cause_us));
 }
 
+/* One row for each collective, with the start, duration and wait of each rank in columns at the
+ * end. Ranks that do not take part have empty cells. */
 static Status sync_sheet(const Collectives *c, Table *t)
 {
     static const char *const words[] = { "ts|dur", "wait_time" };
@@ -351,8 +360,8 @@ static Status sync_sheet(const Collectives *c, Table *t)
     return OK;
 }
 
-/* In all_to_allv ranks bring different amounts, so its time runs from the first start to the last
- * end, and bandwidth is that of all data together. */
+/* In all_to_allv ranks bring different amounts. So its time runs from the first start to the last
+ * end, and its bandwidth is that of all data together. */
 static Status varied_row(const Collectives *c, const CollectiveSlot *x, int *at[2], Table *t)
 {
     const CollectiveGroup *g = &c->groups[x->group];
@@ -401,6 +410,7 @@ static Status varied_row(const Collectives *c, const CollectiveSlot *x, int *at[
     return OK;
 }
 
+/* One row for each all_to_allv, the largest first. */
 static Status varied_sheet(const Collectives *c, Table *t)
 {
     static const char *const words[] = {
@@ -450,7 +460,7 @@ static Status heatmap_sheet(const Collectives *c, Table *t)
     return sort_table(t, "src_rank", -1);
 }
 
-/* ---- who makes whom wait ---- */
+/* ---- ranks that make others wait ---- */
 
 /* A rank's part in all collectives: how long it waited, and how long it made others wait. */
 typedef struct Blame {
@@ -465,6 +475,7 @@ static bool in_sums(const CollectiveSlot *s)
     return s->calls > 1 && s->flag[0] != 'p' && s->flag[0] != 'b';
 }
 
+/* By rank, the work that made it late, with the time that it cost. */
 static Status causes_sheet(const Collectives *c, Table *t)
 {
     static const Summing by_cause = { .name = "straggler_causes",
@@ -533,6 +544,7 @@ static Status straggler_sheet(const Collectives *c, const Table *causes, Table *
                                     : sort_table(t, "total_wait_time_us", -1);
 }
 
+/* How each rank's clock was corrected, and how well that fits. */
 static Status clock_sheet(const Collectives *c, Table *t)
 {
     TRY(begin_sheet(c, t, "clocks",
@@ -546,6 +558,7 @@ static Status clock_sheet(const Collectives *c, Table *t)
 
 /* ---- all ---- */
 
+/* Statistics that most columns of the summaries have. */
 #define FOUR "mean,median,min,max"
 
 static const Summing by_size = {

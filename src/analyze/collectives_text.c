@@ -40,6 +40,7 @@ static Status put_table(Text *out, const Table *t, const char *columns, int text
             (void)snprintf(name, sizeof name, "%.*s", n, w);
             head = strchr(name, '=');
             *head++ = '\0';
+            /* row -1 is the head */
             double x = r < 0 ? 0 : number_at(t, r, name);
             if (i < texts)
                 TRY(text_printf(out, "%-24.24s ", r < 0 ? head : text_at(t, r, name)));
@@ -76,6 +77,7 @@ static Status put_ranks(const Collectives *c, const Table *clocks, Text *out)
     if (alone > 0)
         TRY(text_printf(out, "clocks of %lld ranks stay as written: they share no collective\n",
                         (long long)alone));
+    /* Clocks of one host need no table */
     if (most < SAME_HOST_US) return OK;
     return put_table(out, clocks,
                      "rank_from=rank by|rank=rank|offset_us=offset us|drift_ppm=drift ppm|"
@@ -136,6 +138,7 @@ static Status put_left_out(const Collectives *c, Text *out)
     return OK;
 }
 
+/* Indices of `sheet` are those of collectives_sheets. */
 Status collectives_text(const Collectives *c, const Table *sheet, Text *out)
 {
     TRY(put_ranks(c, &sheet[10], out));

@@ -46,6 +46,7 @@ static size_t plain_name(const char *s, char *out)
             o += 6;
             continue;
         }
+        /* Names of Python frames are "FILE.py(LINE): FUNCTION" */
         size_t digits = strncmp(s, ".py(", 4) == 0 ? strspn(s + 4, "0123456789") : 0;
         if (digits > 0 && s[4 + digits] == ')' && s[5 + digits] == ':') {
             memcpy(o, ".py", 3);
@@ -64,6 +65,7 @@ static size_t plain_name(const char *s, char *out)
 static const char *bare_name(char *s, bool any_function)
 {
     char *end = s + strlen(s), *word = end, *gap;
+    /* word: the last word, gap: the end of what is before it */
     while (word > s && !isspace((unsigned char)word[-1])) word--;
     for (gap = word; gap > s && isspace((unsigned char)gap[-1]);) gap--;
     if (word < end && gap < word && gap > s && gap[-1] == ':' &&
@@ -185,9 +187,9 @@ static Status children_with_work(Walk *w, int side, uint32_t event, DiffList *ou
 }
 
 /* Lists these children for both sides. A call that leads to device work in one trace may lead to
- * none in the other, for example a cached result or a fallback to the CPU. Such a child is listed
- * too if the other side has a child of its name with device work. Of several children of one name
- * only the last one is listed. */
+ * none in the other, for example because of a cached result. Such a child is listed too if the
+ * other side has a child of its name with device work. Of several children of one name only the
+ * last one is listed. */
 static Status children_of(Walk *w, const uint32_t event[DIFF_SIDES], DiffList list[DIFF_SIDES])
 {
     const Diff *d = w->d;
@@ -469,8 +471,9 @@ const char *diff_sizes(const Events *e, uint32_t event)
     return args == EVENT_NONE ? "" : strings_text(&e->strings, e->args[args].dims);
 }
 
-/* Does one call do the work of the other? Yes for device work of one kind, for operators on the
- * same sizes (a convolution by MIOpen and one by cuDNN), and for calls with the same children. */
+/* Does one call do the work of the other? Yes for device work of one kind, and for calls with the
+ * same children. Yes also for operators on the same sizes, like a convolution by MIOpen and one by
+ * cuDNN. */
 static Status replaces_call(Walk *w, uint32_t x, uint32_t y, bool *out)
 {
     const Events *a = w->d->tree[DIFF_OLD]->events, *b = w->d->tree[DIFF_NEW]->events;
@@ -567,6 +570,7 @@ static Status visit_node(Walk *w, Step at)
     *at.slot = id;
     TRY(children_of(w, at.event, list));
     for (int s = 0; s < DIFF_SIDES && list[DIFF_OLD].n != list[DIFF_NEW].n; s++) {
+        /* a list of one call against a list of several: the one call is a wrapper */
         if (list[s].n != 1) continue;
         uint32_t end = list[s].at[0];
         if (!d->rules->wrappers_go && list[!s].n == 0) break;
@@ -736,6 +740,7 @@ Status diff_trees(const Tree *old, const Tree *new, const DiffRules *rules, Aren
     }
     TRY(ARENA_NEW(scratch, names, &w.last));
     TRY(ARENA_NEW(scratch, n[0] + n[1], &w.stack));
+    /* Each node has an event of one trace at least, and each event is in one node at most. */
     TRY(ARENA_NEW(a, n[0] + n[1], &out->node));
     TRY(ARENA_NEW(a, n[0] + n[1], &out->child));
     TRY(walk_all(&w, a));

@@ -70,6 +70,7 @@ static Status find_owners(Comparison *r)
     for (int64_t id = 0; id < d->nodes; id++) {
         const DiffNode *n = &d->node[id];
         owner[id] = n->parent == EVENT_NONE ? EVENT_NONE : owner[n->parent];
+        /* Operators own work, and so do matched roots of any kind. */
         bool both = n->event[DIFF_OLD] != EVENT_NONE && n->event[DIFF_NEW] != EVENT_NONE;
         if (both && n->parent == EVENT_NONE) owner[id] = (uint32_t)id;
         if (is_op(r, DIFF_OLD, n->event[DIFF_OLD]) && is_op(r, DIFF_NEW, n->event[DIFF_NEW]))
@@ -183,6 +184,7 @@ static Status put_owner(Comparison *r, const OwnedWork *w, const int64_t n[DIFF_
         of[s].host = events_of(r, s)->dur[r->d->node[w->owner].event[s]];
         r->matched[s] += of[s].sum;
     }
+    /* Lists of names can be long, so only rows that need them have them. */
     TRY(same_kernels(r, w, n, &same));
     for (int s = 0; s < DIFF_SIDES && !same; s++) TRY(list_kernels(r, first[s], n[s], &list[s]));
     return put_op(r, w->owner, list, of, t);
@@ -360,6 +362,7 @@ static Status host_sheet(Comparison *r, Table *t)
             m->kernels++;
             m->host += e->dur[i];
             m->busy += e->dur[i];
+            /* A call's own time is its duration without that of the calls below it. */
             if (up != EVENT_NONE) x[diff_name(d, s, up, false)].of[s].busy -= e->dur[i];
         }
     }
@@ -423,6 +426,7 @@ static Status totals_of(Comparison *r, int side, double v[T_ROWS])
         v[T_SUM] += e->dur[i];
         if (t->parent[i] == EVENT_NONE) v[T_UNLINKED] += e->dur[i];
     }
+    /* The rest is known from the tree and from the sheets of operators. */
     v[T_LOOSE] = (double)t->unlinked;
     v[T_MATCHED] = r->matched[side];
     v[T_UNMATCHED] = r->unmatched[side];

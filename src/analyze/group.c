@@ -37,6 +37,7 @@ Status groups_make(const uint32_t *key, int width, int64_t rows, Arena *a, Group
     TRY(ARENA_ZEROED(a, rows + 2, &g.first));
     ArenaMark mark = arena_mark(a);
     TRY(ARENA_NEW(a, slots, &slot)); /* open addressing: the first row of a group */
+    /* UINT32_MAX: free */
     memset(slot, 0xFF, slots * sizeof *slot);
     for (uint32_t i = 0; i < rows; i++) {
         uint32_t s = find_slot(slot, slots - 1, key, key + (size_t)i * (size_t)width, width);
@@ -136,6 +137,7 @@ static double sum_of(const double *v, int64_t n)
         return sum_of(v, half) + sum_of(v + half, n - half);
     }
     if (n >= WAYS) {
+        /* Eight running sums, added as a tree. */
         memcpy(r, v, sizeof r);
         for (i = WAYS; i < n - n % WAYS; i++) r[i % WAYS] += v[i];
         sum = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
@@ -198,6 +200,7 @@ Status summary_of(const double *value, const uint32_t *row, int64_t n, Arena *a,
     return OK;
 }
 
+/* Rescales the sample's deviation from n - 1 to n. */
 double summary_std_all(const Summary *s)
 {
     return s->n < 2 ? 0 : s->std * sqrt((double)(s->n - 1) / (double)s->n);

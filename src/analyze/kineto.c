@@ -33,7 +33,7 @@ typedef struct Reader {
     size_t rest_bytes;
     int64_t blocks;
     bool whole; /* the next block begins with an event */
-    bool last;  /* there is no next block */
+    bool last;  /* this was the last block */
     /* guarded by `order` */
     int64_t turn;
     bool failed;

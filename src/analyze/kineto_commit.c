@@ -37,6 +37,7 @@ static inline Status column_room(Column *c, int64_t n)
     return OK;
 }
 
+/* The table of slots can double until half of it holds rows_max rows. */
 static Status rows_init(Rows *r, const char *name, size_t each, int64_t rows_max)
 {
     size_t slots = FIRST_SLOTS;
@@ -198,6 +199,7 @@ static Status gpu_detail(const Element *x, uint32_t *out)
     return OK;
 }
 
+/* The row of the table of its kind; kinds that no analysis asks have none. */
 static Status event_detail(const Element *x, uint32_t kind, uint32_t *out)
 {
     *out = EVENT_NONE;
@@ -217,6 +219,7 @@ static Status put_event(const Element *x, uint32_t kind, uint32_t index)
         return OK;
     }
     if (i == EVENT_NONE) return FAIL(ERR_MEMORY, "%s: more than %u events", e->path, EVENT_NONE);
+    /* The columns from TS to KIND have a row for each event. */
     for (int c = COL_TS; c <= COL_KIND; c++) TRY(column_room(&e->own->column[c], i + 1));
     TRY(text_field(x, FIELD_NAME, &e->name[i]));
     TRY(track_of(x, &e->track[i]));
@@ -231,6 +234,7 @@ static Status put_event(const Element *x, uint32_t kind, uint32_t index)
     return OK;
 }
 
+/* An arrow without an id or a time links nothing. */
 static Status put_flow(const Element *x, bool from)
 {
     Events *e = x->e;
@@ -264,6 +268,7 @@ static Status put_memory(const Element *x)
     return OK;
 }
 
+/* The names of row `row` of m->named. */
 static TrackName *named_at(const EventsMemory *m, uint32_t row)
 {
     return (TrackName *)(void *)m->column[COL_NAMED].arena.base + row;
@@ -332,6 +337,7 @@ Status commit_batch(Events *e, const Batch *b)
 
 /* ---- names of tracks, and the members around the events ---- */
 
+/* Gives tracks the names that metadata events have for their ids. */
 static void name_tracks(Events *e)
 {
     const EventsMemory *m = e->own;
@@ -379,6 +385,7 @@ static int64_t whole_of(Events *e, const Json *v)
     return whole && fabs(v->number) <= 9007199254740992.0 ? (int64_t)v->number : -1;
 }
 
+/* If the member is there twice, the last one counts, as in JSON. */
 static Status read_distributed_info(Events *e, const Json *v, Arena *a)
 {
     const Json *groups = json_get(v, "pg_config");
@@ -416,6 +423,7 @@ static const struct {
             { "baseTimeNanoseconds", JSON_NUMBER, NULL } };
 enum { TOPS = sizeof TOP / sizeof TOP[0] };
 
+/* The row of TOP for a key; TOPS: none. */
 static int top_of(const char *key, size_t n)
 {
     int i = 0;
@@ -449,6 +457,7 @@ Status commit_top(Events *e, const char *key, size_t n, const char *text)
 
 /* ---- begin ---- */
 
+/* Columns of Events point at the begin of their arenas, which never move. */
 static Status columns_init(Events *e, EventsMemory *m, int64_t rows_max)
 {
 #define COLUMN(upper, lower)                                                                       \

@@ -43,7 +43,7 @@ typedef struct Item {
 } Item;
 #define SCRATCH ((uint32_t)1 << 31)
 
-enum { SCAN_PAD = 64 /* NULs behind a text */, KEY_SLOTS = 512 };
+enum { SCAN_PAD = 64 /* NULs after a text */, KEY_SLOTS = 512 };
 
 /* Known keys and categories by a hash of their length and first eight bytes. */
 typedef struct KeyTable {
@@ -57,7 +57,7 @@ typedef struct KeyTable {
 /* A block of text and what was found in it. Items point into the block or the scratch, so all three
  * are used together until the next scan. */
 typedef struct Batch {
-    const char *text, *end; /* SCAN_PAD NULs behind it */
+    const char *text, *end; /* SCAN_PAD NULs after it */
     char *scratch;          /* texts that differ from the block: decoded, or without blanks */
     size_t scratch_used;
     Item *item;

@@ -128,6 +128,7 @@ static Status read_plain(Source *s, char *out, size_t n, size_t *got)
     s->in_used += have;
     for (size_t more = 1; s->fd >= 0 && have < n && more > 0; have += more)
         TRY(read_file(s, out + have, n - have, &more));
+    /* A read that gives less than asked for is the end. */
     s->ended = have < n;
     *got = have;
     return OK;

@@ -6,6 +6,8 @@
 #include <assert.h>
 #include <string.h>
 
+/* All sentences about a file that is not a trace have the same form, and say what to name
+ * instead. */
 static Status not_json(const Walk *w, const char *what)
 {
     return FAIL(ERR_FORMAT,
@@ -263,6 +265,7 @@ Status walk_batch(Walk *w, const Batch *b, const char *rest, ScanStop why, bool 
 Status walk_end(Walk *w, const Source *s)
 {
     ReadCounts *c = &w->e->counts;
+    /* An array of events may lack its closing bracket: Chrome's format allows that. */
     bool ended = w->where == AT_DONE || (w->array && w->where == AT_EVENTS && w->bytes == 0);
     c->bytes = s->given;
     c->truncated = !ended || s->cut;

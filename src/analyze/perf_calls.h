@@ -26,14 +26,14 @@ typedef struct PerfGradient {
 
 /* From a data sheet; 0: not known. */
 typedef struct PerfPeaks {
-    double f32, bf16, fp8; /* TFLOP/s of matrix products; f32 is that of vectors, too */
+    double f32, bf16, fp8; /* TFLOP/s of matrix products; f32 holds for vectors too */
     double gb_s;
 } PerfPeaks;
 
 /* Which calls are listed, and how they are counted. */
 typedef struct PerfChoice {
     const struct PerfRules *rules; /* NULL: our own */
-    bool idle;                     /* list calls without device work, too */
+    bool idle;                     /* also list calls without device work */
     bool peaks;                    /* compare with the GPU's data sheet */
     double mb;                     /* bytes of a megabyte */
 } PerfChoice;

@@ -1,6 +1,6 @@
-/* perf_category: the kind of an operator by its name: by the table of names, else by how the name
- * begins, else by the first kernel that it launched, if that is one of PyTorch's own. The names of
- * categories are TraceLens', so that reports can be compared. */
+/* perf_category: the kind of an operator by its name. The table of names comes first, then how the
+ * name begins. Last comes the first kernel that the operator launched, if that is one of PyTorch's
+ * own. The names of categories are TraceLens', so that reports can be compared. */
 #include "analyze/perf.h"
 
 #include <string.h>

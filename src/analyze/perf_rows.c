@@ -51,7 +51,7 @@ static double broadcast_elements(const Shape *a, const Shape *b)
 }
 
 /* One operation an element of the result. The result has the type of a third tensor if there is
- * one, else the wider type of two tensors, else the type of the first argument. */
+ * one. Otherwise it has the wider type of two tensors, or the type of the first argument. */
 bool perf_model_binary(PerfWork *c)
 {
     const PerfArg *a = &c->arg[0], *b = a + 1, *out = a + 2;

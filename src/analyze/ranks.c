@@ -1,5 +1,5 @@
-/* ranks: see ranks.h. Each file is checked against the first one and all before it when it is
- * added, so an error comes before the next file is read. */
+/* ranks: see ranks.h. Each file is checked when it is added, against the first file and all before
+ * it. So an error comes before the next file is read. */
 #include "analyze/ranks.h"
 
 static const char COLUMNS[] =

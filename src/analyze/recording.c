@@ -147,6 +147,7 @@ typedef struct PhaseSum {
     double ms, flops, runs;
 } PhaseSum;
 
+/* The longest first. Ties go by the number of the name, then by layer. */
 static int by_ms(const void *a, const void *b)
 {
     const PhaseSum *x = a, *y = b;
@@ -154,6 +155,7 @@ static int by_ms(const void *a, const void *b)
     return x->name != y->name ? (x->name > y->name) - (x->name < y->name) : x->layer - y->layer;
 }
 
+/* Finds the sum of a row's phase, or adds it. There are few, so the search is linear. */
 static PhaseSum *sum_of(PhaseSum *sums, int64_t *n, const RecordRow *row, bool layers)
 {
     int layer = layers ? row->layer : -1;
@@ -222,6 +224,7 @@ static Status lane_spans(const Recording *r, const RecordedStep *s, bool comm, A
     for (uint32_t i = 0; i < s->head.rows; i++) {
         const RecordRow *row = &w->row[i];
         if (w->range[i] || (row->transfer || row->lane == LANE_COMM) != comm) continue;
+        /* An action that did not run in this step has no time. */
         if (ms_of(s, i) > 0)
             out->at[out->n++] = (Span){ (double)s->times[i].begin, (double)s->times[i].end };
     }
@@ -256,6 +259,7 @@ static Status step_sheet(const Recording *r, Arena *a, Table *out)
         bool rated = peak_flops(r) > 0 && h->seconds > 0;
         for (int64_t at = 0; r->experts > 0 && at + r->experts <= h->loads; at += r->experts)
             top = fmax(top, over_mean(s->load + at, r->experts));
+        /* Exposed communication is what no lane's computation overlaps. */
         TRY(lane_spans(r, s, false, a, &comp));
         TRY(lane_spans(r, s, true, a, &comm));
         TRY(spans_subtract(&comm, &comp, a, &exposed));
@@ -317,6 +321,7 @@ static Status jitter_sheet(const Recording *r, Arena *a, Table *out)
     int64_t n = r->file.steps;
     TRY(ARENA_NEW(a, n, &sorted));
     TRY(ARENA_NEW(a, n, &room));
+    /* Quantiles of step times, in ms. */
     for (int64_t k = 0; k < n; k++) sorted[k] = 1e3 * r->file.step[k].head.seconds;
     sort_numbers(sorted, n);
     TRY(table_init(out, "jitter", "what|step|ms|action|micro-batch|ms above its median", "", a));

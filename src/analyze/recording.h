@@ -8,7 +8,7 @@
 #include "trace/record.h"
 
 typedef struct Recording {
-    Arena arena; /* this record lies in it, too */
+    Arena arena; /* this record lies in it */
     const char *path;
     Recorded file;
     /* From META; 0 or "": it is not there. */
@@ -37,7 +37,7 @@ Status recording_json(const Recording *const *r, int n, Text *out);
  *                  bubble (no lane of the device works), busiest expert over the mean
  *   jitter         p50, p99 and worst of step times, and by which actions the worst differ from p50
  *   expert_load    by MoE layer: the busiest and the least busy expert over the mean, over the steps
- *   memory         bytes in use of the arenas of work, the most at the end of each kind of action
+ *   memory         the most bytes of working arenas in use at the end of each kind of action
  */
 enum { RECORDING_SHEETS = 7 };
 /* r NULL: there are none. Texts of cells live as long as the recording. */

@@ -233,8 +233,8 @@ static Status put_contiguous(Text *out, const char *dims)
 }
 
 /* Writes a tensor. "init" says what to fill it with: a normal distribution. It is null if the
- * operator writes the tensor before it reads it, or if the tensor holds whole numbers, which a
- * normal distribution does not give. */
+ * operator writes the tensor before it reads it. It is also null for whole numbers, which a normal
+ * distribution does not give. */
 static Status put_tensor(Text *out, const char *op, int nth, const OpArg *a)
 {
     bool written = strcmp(op, "aten::fill_") == 0 || strcmp(op, "aten::zero_") == 0 ||
@@ -321,6 +321,7 @@ static bool is_named(const char *names, const char *op)
 static const char *find_schema(const char *op, const OpArg *arg, int n, bool *out)
 {
     if (!text_starts(op, "aten::")) return NULL;
+    /* A row fits if all its parameters are used up, or all but the tensor to write into. */
     for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
         const char *s = schemas[i].args;
         Param p = { .keyword = false };
@@ -410,6 +411,7 @@ static Status put_args(Text *out, const char *op, const OpArg *arg, int n, const
             TRY(text_printf(out, "],\"list_kwargs\":["));
             keyword = first = true;
         }
+        /* a keyword without a value: the operator has a default */
         if (keyword && (is_missing(&arg[i]) || (!is_tensor(arg[i].type) && arg[i].value == NULL)))
             continue;
         if (!first) TRY(text_printf(out, ","));

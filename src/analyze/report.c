@@ -197,6 +197,7 @@ static Status choose_work(Report *r)
         linked |= event_on_gpu(e->kind[i]) && r->tree->parent[i] != EVENT_NONE;
         most += event_on_gpu(e->kind[i]);
     }
+    /* A trace without any launch would otherwise have nothing to show. */
     bool all = !r->o->linked_only || (!launched && !linked);
     TRY(ARENA_NEW(r->arena, most + 1, &r->gpu));
     r->host_start = INFINITY, r->host_end = -INFINITY;

@@ -65,6 +65,8 @@ static int find_pool(Pool *pool, int *n, int most, const MemoryPoint *m)
     return i;
 }
 
+/* Peaks are over the events of the trace: what was allocated before is in the first event's
+ * total. */
 Status sheet_memory_summary(Report *r, Table *out)
 {
     enum { POOLS = 64 };

@@ -32,6 +32,8 @@ static Status fill_kernels(Report *r, FoldRows *rows)
         const char *parent = NULL, *category = NULL;
         const OpArgs *args = report_args(r, launcher);
         if (launcher != EVENT_NONE) {
+            /* Also kernels that are not listed decide the category, so this comes before the
+             * filters. */
             if (first_kernel[launcher] == 0) first_kernel[launcher] = i + 1;
             parent = event_name(e, launcher);
             category = e->kind[launcher] != EVENT_CPU_OP

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* SHORT_NAME: characters of a kernel's name in the short text, as in TraceLens. */
 enum { CATEGORIES_MOST = 128, SHORT_NAME = 64 };
 
 /* ---- rows: launchers ---- */
@@ -96,6 +97,7 @@ typedef struct KernelStats {
     Summary s;
 } KernelStats;
 
+/* The shortest total first. Ties go by name, then by position in the file. */
 static int by_total(const void *a, const void *b)
 {
     const KernelStats *x = a, *y = b;
@@ -134,6 +136,7 @@ static Status put_kernel_stats(const Report *r, Text *t, const KernelStats *p, b
     return text_printf(t, "}");
 }
 
+/* Writes a Python list of the kernels, in the order of their totals. */
 static Status put_kernel_list(const Report *r, const KernelStats *stats, int64_t n, bool full,
                               Cell *out)
 {
@@ -160,6 +163,8 @@ Status report_details(const Report *r, const Work *call, int64_t n, Cell *full, 
     TRY(ARENA_NEW(r->arena, n + 1, &dur));
     int64_t m = 0, *alike = NULL;
     TRY(ARENA_NEW(r->arena, n + 1, &alike));
+    /* Calls with another number of kernels took another path, and positions would not
+     * correspond. */
     for (int64_t i = 0; i < n; i++)
         if (call[i].n == positions) alike[m++] = i;
     for (uint32_t k = 0; k < positions; k++) {
@@ -175,6 +180,7 @@ Status report_details(const Report *r, const Work *call, int64_t n, Cell *full, 
 
 /* ---- operators with their arguments ---- */
 
+/* Row i is launcher i: fill_launchers adds them in order. */
 static Status launcher_details(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a,
                                Cell *out)
 {

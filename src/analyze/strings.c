@@ -15,6 +15,7 @@ static const size_t ENTRIES_MAX = (size_t)1 << 30;
 
 uint32_t strings_hash(const char *s, size_t n) { return (uint32_t)XXH3_64bits(s, n); }
 
+/* The text is not in the table yet, so only a free slot is looked for. */
 static void slot_put(Strings *t, uint32_t id)
 {
     uint32_t at = t->entries[id].hash & (t->slots - 1);
@@ -100,6 +101,7 @@ Status strings_id_hashed(Strings *t, const char *s, size_t n, uint32_t hash, uin
     if (n == 0) return OK;
     uint32_t at = find_slot(t, s, n, hash);
     if (t->slot[at] == 0) {
+        /* Half full is the limit, so that searches stay short. */
         if (t->n >= t->slots / 2) {
             TRY(grow_table(t, t->slots * 2));
             at = find_slot(t, s, n, hash);
@@ -120,6 +122,7 @@ uint32_t strings_find(const Strings *t, const char *s)
 {
     size_t n = strlen(s);
     if (n == 0) return 0;
+    /* 0 is a free slot, and the number of the empty text, which was handled above. */
     uint32_t id = t->slot[find_slot(t, s, n, strings_hash(s, n))];
     return id == 0 ? UINT32_MAX : id;
 }

@@ -6,7 +6,7 @@
 #include "base/arena.h"
 
 typedef struct Strings {
-    Arena text;         /* the texts, each with a NUL behind it */
+    Arena text;         /* the texts, each followed by a NUL */
     Arena entry, table; /* of `entries` and of `slot`; each holds nothing else */
     struct StringEntry *entries;
     uint32_t n, slots;

@@ -13,11 +13,13 @@ Status table_init(Table *t, const char *name, const char *columns, const char *w
     return table_add(t, "", columns, without);
 }
 
+/* Each name is copied, because `columns` may be a text that does not live long. */
 Status table_add(Table *t, const char *prefix, const char *columns, const char *without)
 {
     int n = 0;
     const char *word = NULL;
     for (int i = 0; (word = text_word(columns, i, &n)) != NULL; i++) {
+        /* a mark before the name is not part of it */
         int mark = (int)strspn(word, "?+@");
         bool lacks = mark > 0 && strchr(without, *word) != NULL;
         Text name = { 0 };
@@ -35,6 +37,7 @@ Status table_add(Table *t, const char *prefix, const char *columns, const char *
 /* The rows may move, so pointers into earlier rows are not valid afterwards. */
 Status table_row(Table *t, Cell **out)
 {
+    /* The array doubles when it is full, so adding a row is cheap on average. */
     int64_t used = t->rows * t->columns;
     TRY(ARENA_GROW(t->arena, used + t->columns, &t->room, &t->cell));
     memset(t->cell + used, 0, (size_t)t->columns * sizeof *t->cell);
@@ -47,6 +50,7 @@ Status table_put(Table *t, const Cell *cell, int n)
 {
     Cell *row = NULL;
     TRY(table_row(t, &row));
+    /* a new row starts at the first word */
     t->word = t->filled = 0;
     table_more(t, cell, n);
     return OK;
@@ -75,6 +79,7 @@ Status table_drop(Table *t, const char *names)
     return OK;
 }
 
+/* Rows only move forward, so memmove in place is safe. */
 void table_filter(Table *t, const bool *keep)
 {
     const size_t row_bytes = (size_t)t->columns * sizeof *t->cell;
@@ -108,7 +113,7 @@ const char *table_number(char out[TABLE_NUMBER_BYTES], double x)
         (void)snprintf(out, TABLE_NUMBER_BYTES, isnan(x) ? "nan" : x < 0 ? "-inf" : "inf");
         return out;
     }
-    for (int p = 14; p <= 16; p++) {
+    for (int p = 14; p <= 16; p++) { /* p digits after the first one */
         (void)snprintf(e, sizeof e, "%.*e", p, x);
         if (strtod(e, NULL) == x) break;
     }

@@ -42,6 +42,7 @@ static Status make_timeline(const Report *r, int recompute, Timeline *t)
     TRY(report_spans(r, 1u << BUCKET_COMM, recompute, comm));
     TRY(report_spans(r, 1u << BUCKET_MEMCPY, recompute, memcpy));
     TRY(report_spans(r, ~0u, recompute, all));
+    /* Computation hides communication, and both hide copies. */
     TRY(spans_subtract(comm, comp, r->arena, &t->of[TIMELINE_EXPOSED_COMM]));
     TRY(spans_subtract(memcpy, comp, r->arena, &not_comp));
     TRY(spans_subtract(&not_comp, comm, r->arena, &t->of[TIMELINE_EXPOSED_MEMCPY]));
@@ -94,6 +95,7 @@ static Status put_timeline(const Report *r, int part, Table *out)
     TRY(make_timeline(r, part, &t));
     timeline_lengths(&t, us);
     for (int i = 0; i < TIMELINE_ROWS; i++) {
+        /* With a limit, idle time is split into micro and macro idle time. */
         if (i != TIMELINE_IDLE || limit <= 0) {
             TRY(put_timeline_row(out, timeline_name[i], us[i], t.total, part));
             continue;

@@ -16,7 +16,7 @@
 #include <switchyard_trace.h>
 
 struct SwitchyardTrace {
-    Arena arena; /* this record lies in it, too */
+    Arena arena; /* this record lies in it */
     Events events;
     Tree tree;
     ReportOptions options;
@@ -31,6 +31,7 @@ struct SwitchyardTrace {
 
 static _Thread_local char sentence[1024]; /* of the thread's last error */
 
+/* The sentence is copied out of the status record, which the next call may overwrite. */
 static SwitchyardTraceResult result_of(Status s)
 {
     if (s == OK) return SWITCHYARD_TRACE_OK;
@@ -65,6 +66,7 @@ static Status check_index(const char *what, int64_t i, int64_t n)
 
 /* ---- open, close ---- */
 
+/* The command line checks the same limits in its table of options. */
 static Status check_options(const SwitchyardTraceOptions *o)
 {
     const double us[] = { o->short_kernels_us, o->micro_idle_us };
@@ -128,6 +130,7 @@ SwitchyardTraceResult switchyard_trace_open(const char *path, const SwitchyardTr
     return result_of(open_trace(path, options == NULL ? &usual : options, out));
 }
 
+/* The record lies in its own arena, so the arena is copied out before it is freed. */
 void switchyard_trace_close(SwitchyardTrace *t)
 {
     if (t == NULL) return;
@@ -139,6 +142,7 @@ void switchyard_trace_close(SwitchyardTrace *t)
 
 /* ---- what a trace has ---- */
 
+/* Counts do not change after the trace is open, so no lock is needed. */
 SwitchyardTraceResult switchyard_trace_counts(const SwitchyardTrace *t, SwitchyardTraceCounts *out)
 {
     if (t == NULL || out == NULL) return result_of(check_given("counts", t, out));
@@ -186,6 +190,7 @@ SwitchyardTraceResult switchyard_trace_timeline(SwitchyardTrace *t, SwitchyardTr
     return result_of(s);
 }
 
+/* An event of the host has no device and no stream: both are -1. */
 static Status read_event(const SwitchyardTrace *t, int64_t i, SwitchyardTraceEvent *out)
 {
     TRY(check_given("event", t, out));
@@ -245,6 +250,7 @@ SwitchyardTraceResult switchyard_trace_sheets(SwitchyardTrace *t, int32_t *out)
     return result_of(s);
 }
 
+/* Sheets are made when the first one is asked for. */
 static Status sheet_at(SwitchyardTrace *t, int32_t i, const Table **out)
 {
     TRY(make_sheets(t));
@@ -267,6 +273,7 @@ SwitchyardTraceResult switchyard_trace_sheet(SwitchyardTrace *t, int32_t i,
     return result_of(s);
 }
 
+/* Names are few, so a linear search is fast enough. */
 static Status find_sheet(SwitchyardTrace *t, const char *name, int32_t *out)
 {
     TRY(check_given("find_sheet", t, name));
@@ -286,6 +293,8 @@ SwitchyardTraceResult switchyard_trace_find_sheet(SwitchyardTrace *t, const char
     return result_of(find_sheet(t, name, out));
 }
 
+/* Whole numbers and truths also have a value as a double, so that callers can read any number the
+ * same way. */
 static SwitchyardTraceCell cell_of(const Cell *c)
 {
     SwitchyardTraceCell out = { .number = (double)NAN, .text = "" };

@@ -67,7 +67,7 @@ static bool is_call(const Events *e, int64_t i)
 
 /* Does x come after y, which is earlier in the file? Usually by start. Of two with one start the
  * longer one is the caller. Of two with one duration too, Python calls operators, and operators
- * call the runtime. TraceLens goes by start alone. */
+ * call the runtime. TraceLens compares starts only. */
 static bool comes_after(const Build *b, uint32_t x, uint32_t y)
 {
     static const uint8_t DEPTH[EVENT_KINDS] = {
@@ -149,6 +149,7 @@ static int64_t nest_event(Build *b, int64_t open, uint32_t i)
     Tree *t = b->t;
     double ts = b->e->ts[i], end = event_end(b->e, i);
     while (open > 0 && ts >= b->open[open - 1].end) open--;
+    /* over: the event outlives its caller */
     bool over = open > 0 && end > b->open[open - 1].end;
     if (over && b->o->drop_crossing) {
         if (open < 2 || !bleeds(&b->open[open - 1], ts, end)) {
@@ -167,6 +168,7 @@ static int64_t nest_event(Build *b, int64_t open, uint32_t i)
         t->parent[i] = b->open[open - 1].event;
     else
         t->root[t->roots++] = i;
+    /* Too deep: the event has a parent, but nothing will hang under it. */
     if (open == DEEPEST) {
         t->dropped++;
         return open;

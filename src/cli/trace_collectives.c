@@ -33,6 +33,7 @@ static Status run_collectives(void *state, int n, char **path, Arena *a, Text *o
     Collectives c = { 0 };
     const char *first = NULL;
     int cut = 0;
+    /* 0 is the index of "tracelens", the only choice */
     if (call->compat == 0) call->o.rules = &compat_collective_rules;
     call->o.bar = &call->out.bar;
     TRY(trace_out_begin(&call->out, path, n));

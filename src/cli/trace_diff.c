@@ -103,6 +103,7 @@ static Status compare_traces(DiffCall *c, char **path, Sides *x, Text *out)
     const bool compat = c->compat == 0;
     TreeOptions options = { .link = LINK_CORRELATION, .python = c->python };
     Table sheet[DIFF_SHEETS];
+    /* TraceLens' rules also decide how the trees are built. */
     if (compat) compat_options(&options, NULL, false);
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(events_read(path[s], &(EventsOptions){ .python = c->python, .bar = &c->out.bar },
@@ -141,6 +142,7 @@ static Status run_diff(void *state, int n, char **path, Arena *a, Text *out)
     TRY(trace_out_begin(&c->out, path, n));
     Status s = arena_init(&x.scratch, "trace diff", MEM_HOST, (size_t)64 << 30);
     if (s == OK) s = compare_traces(c, path, &x, out);
+    /* events are freed before the end is reported */
     bool cut[DIFF_SIDES] = { x.events[0].counts.truncated, x.events[1].counts.truncated };
     diff_free(&x.diff);
     for (int i = 0; i < DIFF_SIDES; i++) events_free(&x.events[i]);

@@ -30,6 +30,7 @@ Status trace_out_file(const char *option, const char *path, char **input, int n)
 {
     char folder[FILE_PATH_MAX];
     (void)snprintf(folder, sizeof folder, "%s", path);
+    /* The folder of a path is all before its last slash; of "/x" it is "/". */
     char *last = strrchr(folder, '/');
     if (last != NULL) last[last == folder] = '\0';
     if (*path == '\0' || (file_exists(path) && !file_is_file(path)))
@@ -102,6 +103,7 @@ Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, c
 
 /* ---- text ---- */
 
+/* More columns than TEXT_COLUMNS are not printed; cells are cut to TEXT_WIDEST bytes. */
 enum { TEXT_COLUMNS = 16, TEXT_WIDEST = 52 };
 
 /* A cell as people read it: yes and no, three decimals, nothing for NaN. */
@@ -148,6 +150,7 @@ Status trace_out_text(Text *out, const Table *t, const char *columns, int64_t ro
     TRY(text_printf(out, "\n%s\n", t->name));
     for (int64_t i = -1; i < rows; i++) {
         for (int k = 0; k < n; k++) {
+            /* Row -1 is the head, aligned as the first row's cells. */
             const Cell *c = &t->cell[(i < 0 ? 0 : i) * t->columns + column[k]];
             cell_words(c, words);
             TRY(put_word(out, i < 0 ? t->column[column[k]] : words, width[k],

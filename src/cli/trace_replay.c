@@ -15,6 +15,7 @@ typedef struct ReplayCall {
     Arena scratch;
 } ReplayCall;
 
+/* replay_json or replay_bench. */
 typedef Status WriteReplay(const Replay *r, Arena *scratch, Text *out, ReplayCount *count);
 
 /* How much of the trace a list covers, and what was left out and why. */
@@ -59,6 +60,7 @@ static Status write_lists(ReplayCall *c, const char *path, Events *e, Arena *a, 
                     c->filter == NULL ? ": record it with record_shapes=True" : "");
     if (c->out != NULL) TRY(write_list(c, c->out, &r, replay_json, a, out));
     if (c->bench != NULL) TRY(write_list(c, c->bench, &r, replay_bench, a, out));
+    /* Without device work the operators are chosen differently, so that is said. */
     if (r.device_us == 0)
         TRY(text_printf(
             out,

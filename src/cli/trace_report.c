@@ -23,8 +23,8 @@ typedef struct ReportCall {
     bool unlinked;
     Ranks ranks;
     const Recording *recording[FILES_MOST]; /* kept for --perfetto */
-    const char *cut;                        /* the first file that ends early, and how many do */
-    int cuts;
+    const char *cut;                        /* the first file that ends early */
+    int cuts;                               /* how many do */
     TracePage page;
     const char *perfetto;
 } ReportCall;
@@ -94,6 +94,7 @@ static const Shown SHOWN[] = {
     { "gpu_timeline_by_rank", NULL, 64 },
 };
 
+/* Sheets that are not listed are for files only. */
 static Status show_table(const Table *t, Text *out)
 {
     for (size_t i = 0; i < sizeof SHOWN / sizeof *SHOWN; i++) {
@@ -103,6 +104,7 @@ static Status show_table(const Table *t, Text *out)
     return OK;
 }
 
+/* Counts that are 0 are not printed. */
 static Status say_count(Text *out, int64_t n, const char *what)
 {
     char count[32];
@@ -204,6 +206,7 @@ static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
         Loaded l = { 0 };
         ArenaMark mark = arena_mark(a);
         s = report_file(c, &l, path, i, n, a, out);
+        /* keeps the recording: events_free would close it */
         if (c->perfetto != NULL) c->recording[i] = l.e.recording, l.e.recording = NULL;
         events_free(&l.e);
         arena_release(a, mark);
@@ -228,6 +231,7 @@ static Status report_with_page(ReportCall *c, int n, char **path, Arena *a, Text
 static Status run_report(void *state, int n, char **path, Arena *a, Text *out)
 {
     ReportCall *c = state;
+    /* The page of a report has charts, so trace_out must not write one. */
     c->out.own_page = true;
     if (c->perfetto != NULL) TRY(check_perfetto(c, n, path));
     TRY(trace_out_begin(&c->out, path, n));
