@@ -24,33 +24,9 @@
 #define OP_ATTENTION_H
 
 #include "base/tensor.h"
+#include "op/kinds.h"
 
 #include <stdbool.h>
-
-/* On a GPU: the first kernel of attention.def that can (AUTO), or the one that is named, which is
- * an error where it cannot. The CPU has one way. */
-typedef enum AttentionKernel {
-    ATTENTION_AUTO,
-#define KERNEL(ID, name, ...) ATTENTION_##ID,
-#include "op/attention.def"
-    ATTENTION_KERNELS
-} AttentionKernel;
-
-/* Is it one of a GPU's? With PLAIN the CPU runs its own, as it does with AUTO. */
-static inline bool attention_kernel_wants_gpu(AttentionKernel kernel)
-{
-    return kernel != ATTENTION_AUTO && kernel != ATTENTION_PLAIN;
-}
-
-/* The kernels as words of attention.kernel, and whether they take f32. */
-typedef struct AttentionWord {
-    const char *name;
-    bool f32;
-} AttentionWord;
-extern const AttentionWord attention_words[ATTENTION_KERNELS];
-
-/* The words in a row, behind a '|'. */
-extern const char attention_kernel_names[];
 
 /* q and k are two pieces of a sequence each, one behind the other. A query sees the keys at its own
  * position and before it. */

@@ -1,7 +1,6 @@
 /* names: words of kinds of work, of exchanges and of kernels. Sheets of GPUs, settings and the library
  * of traces need them, which run no op. */
-#include "op/attention.h"
-#include "op/exchange.h"
+#include "op/kinds.h"
 #include "op/work.h"
 
 const char *const op_work_names[WORK_COUNT] = {
