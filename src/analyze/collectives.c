@@ -278,17 +278,17 @@ static double work_us(const Collectives *c, const CollectiveCall *x, const Colle
 
 /* Finds why the last rank was late. Of the work before its call, takes the piece whose time exceeds
  * the median of the other ranks most. An excess below a tenth of the lateness explains nothing. */
-static void find_cause(const Collectives *c, CollectiveSlot *s, double *room)
+static void find_cause(const Collectives *c, CollectiveSlot *s, double *scratch)
 {
     const CollectiveCall *x = &c->calls[s->call], *late = x + s->last;
-    for (int64_t i = 0; i < s->calls; i++) room[i] = x[i].start;
-    s->late = s->arrived - median_of(room, s->calls);
+    for (int64_t i = 0; i < s->calls; i++) scratch[i] = x[i].start;
+    s->late = s->arrived - median_of(scratch, s->calls);
     for (int64_t w = late->work; w < late->work + late->works; w++) {
         int64_t n = 0;
         for (int64_t i = 0; i < s->calls; i++) {
-            if (i != s->last) room[n++] = work_us(c, x + i, &c->works[w]);
+            if (i != s->last) scratch[n++] = work_us(c, x + i, &c->works[w]);
         }
-        double more = c->works[w].us - median_of(room, n);
+        double more = c->works[w].us - median_of(scratch, n);
         if (more <= s->cause_us || more < 0.1 * s->late) continue;
         s->cause_us = more;
         s->cause = c->works[w].name;
@@ -298,7 +298,7 @@ static void find_cause(const Collectives *c, CollectiveSlot *s, double *room)
 
 /* Flags collectives that sums should not count. At the borders of a profiler's window, ranks start
  * recording at different times; such a skew says nothing about the run. */
-static void flag_outliers(const Collectives *c, const CollectiveGroup *g, double *room)
+static void flag_outliers(const Collectives *c, const CollectiveGroup *g, double *scratch)
 {
     int64_t n = 0, first = -1, last = -1;
     CollectiveSlot *s = &c->slots[g->slot];
@@ -308,31 +308,31 @@ static void flag_outliers(const Collectives *c, const CollectiveGroup *g, double
         if (!s[i].whole) continue;
         first = first < 0 ? i : first;
         last = i;
-        room[n++] = s[i].skew_start;
+        scratch[n++] = s[i].skew_start;
     }
-    double most = OUTLIER * median_of(room, n);
+    double most = OUTLIER * median_of(scratch, n);
     for (int64_t i = 0; i < g->slots && n > 2; i++) {
         if (s[i].whole && s[i].skew_start > most)
             s[i].flag = i == first || i == last ? "border outlier" : "outlier";
     }
 }
 
-/* Needs the clocks. `room` is scratch memory for medians, large enough for the calls of one
- * collective and for all collectives of a group. */
+/* Needs the clocks. The scratch memory holds the numbers of one median: the calls of a collective,
+ * or the collectives of a group. */
 Status collectives_measure(Collectives *c)
 {
-    double *room = NULL;
+    double *scratch = NULL;
     int64_t most = c->n_slots;
     for (int64_t i = 0; i < c->n_slots; i++)
         most = most > c->slots[i].calls ? most : c->slots[i].calls;
-    TRY(ARENA_NEW(c->arena, most, &room));
+    TRY(ARENA_NEW(c->arena, most, &scratch));
     for (int64_t i = 0; i < c->n_slots; i++) {
         CollectiveSlot *s = &c->slots[i];
         measure_times(&c->calls[s->call], s);
         measure_bandwidth(c, s);
-        if (s->calls > 1) find_cause(c, s, room);
+        if (s->calls > 1) find_cause(c, s, scratch);
     }
-    for (int64_t i = 0; i < c->n_groups; i++) flag_outliers(c, &c->groups[i], room);
+    for (int64_t i = 0; i < c->n_groups; i++) flag_outliers(c, &c->groups[i], scratch);
     return OK;
 }
 

@@ -21,6 +21,7 @@
 #include "analyze/group.h"
 #include "analyze/table.h"
 
+/* Kinds up to ALL_TO_ALL are those that TraceLens lists; names are tried in this order. */
 typedef enum CollectiveKind {
     ALL_REDUCE,
     REDUCE_SCATTER,
@@ -96,6 +97,7 @@ typedef struct CollectiveSlot {
     double cause_us; /* by how much it is longer than the median of the others; 0: unknown */
 } CollectiveSlot;
 
+/* One trace. A clock that no other rank shares collectives with stays as it was written. */
 typedef struct CollectiveRank {
     const char *path, *rank_from;      /* rank_from: how the rank's number is known */
     int64_t rank, world, base_ns, run; /* world, base_ns, run: as in Events */
@@ -126,6 +128,7 @@ typedef struct CollectiveRules {
     bool drop_unknown;    /* drop rows without a key, and rates that no row has */
 } CollectiveRules;
 
+/* What the command line may choose. */
 typedef struct CollectivesOptions {
     const struct CollectiveRules *rules; /* NULL: our own */
     bool partial;                        /* not all ranks need be given */
@@ -133,6 +136,8 @@ typedef struct CollectivesOptions {
     Progress *bar;                       /* as in EventsOptions */
 } CollectivesOptions;
 
+/* All ranks' collectives. Arrays lie in `arena`, texts in `strings`; the sheets point to both, so
+ * close it after the sheets are written. */
 typedef struct Collectives {
     CollectivesOptions options;
     Arena *arena;

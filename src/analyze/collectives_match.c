@@ -27,6 +27,7 @@ enum {
 
 /* ---- a clock from pairs of ends ---- */
 
+/* A point that a clock is fitted to. */
 typedef struct Pair {
     double at, ahead; /* a time, and by how much the other clock is ahead then */
 } Pair;
@@ -46,18 +47,18 @@ static double corrected(const Clock *c, double t) { return t + c->offset + c->dr
 
 /* Returns the spread by the median absolute deviation. The factor makes it the standard deviation
  * if errors are normally distributed: 1 / 0.6745. */
-static double spread_of(const Clock *c, const Pair *p, int64_t n, double *room)
+static double spread_of(const Clock *c, const Pair *p, int64_t n, double *scratch)
 {
-    for (int64_t i = 0; i < n; i++) room[i] = fabs(corrected(c, p[i].at) - p[i].at - p[i].ahead);
-    return 1.4826 * median_of(room, n);
+    for (int64_t i = 0; i < n; i++) scratch[i] = fabs(corrected(c, p[i].at) - p[i].at - p[i].ahead);
+    return 1.4826 * median_of(scratch, n);
 }
 
 /* Fits the offset for the drift that the clock already has. */
-static void fit_offset(Clock *c, const Pair *p, int64_t n, double *room)
+static void fit_offset(Clock *c, const Pair *p, int64_t n, double *scratch)
 {
-    for (int64_t i = 0; i < n; i++) room[i] = p[i].ahead - c->drift * (p[i].at - c->at);
-    c->offset = median_of(room, n);
-    c->spread = spread_of(c, p, n, room);
+    for (int64_t i = 0; i < n; i++) scratch[i] = p[i].ahead - c->drift * (p[i].at - c->at);
+    c->offset = median_of(scratch, n);
+    c->spread = spread_of(c, p, n, scratch);
 }
 
 /*
@@ -67,20 +68,20 @@ static void fit_offset(Clock *c, const Pair *p, int64_t n, double *room)
  * The drift is kept only if it stands out of the noise and explains most of it. Few points in a
  * short window would give any drift, and a lost kernel looks like a step.
  */
-static Clock fit_clock(Pair *p, int64_t n, double *room)
+static Clock fit_clock(Pair *p, int64_t n, double *scratch)
 {
     Clock still = { .at = n > 0 ? p[0].at : 0 }, moving = still;
     int64_t half = n / 2, slopes = 0;
-    fit_offset(&still, p, n, room);
+    fit_offset(&still, p, n, scratch);
     if (n < DRIFT_POINTS) return still;
     qsort(p, (size_t)n, sizeof *p, by_at);
     for (int64_t i = 0; i + half < n; i++) {
         double span = p[i + half].at - p[i].at;
-        if (span > 0) room[slopes++] = (p[i + half].ahead - p[i].ahead) / span;
+        if (span > 0) scratch[slopes++] = (p[i + half].ahead - p[i].ahead) / span;
     }
     if (slopes == 0) return still;
-    moving.drift = median_of(room, slopes);
-    fit_offset(&moving, p, n, room);
+    moving.drift = median_of(scratch, slopes);
+    fit_offset(&moving, p, n, scratch);
     double path = fabs(moving.drift) * (p[n - 1].at - p[0].at) * sqrt((double)n);
     return path > DRIFT_SIGMAS * fmax(moving.spread, 0.1) && 2 * moving.spread < still.spread
                ? moving
@@ -107,7 +108,7 @@ typedef struct Shift {
 typedef struct Align {
     Entry *all, *one, *merged; /* of the ranks so far; of the next rank; of both */
     int64_t n_all, n_one;
-    double *room;
+    double *scratch;
     Pair *pair;
     Shift *shift;
     int64_t *match; /* by entry of `one`: its entry of `all`, or -1 */
@@ -154,7 +155,7 @@ static Shift best_shift(const Align *a)
     }
     for (int64_t i = 0; i < n && most > 0; i++) {
         if (2 * s[i].equal < most) continue;
-        Clock c = fit_clock(a->pair, pairs_at(a, &s[i], SAMPLE), a->room);
+        Clock c = fit_clock(a->pair, pairs_at(a, &s[i], SAMPLE), a->scratch);
         s[i].offset = fabs(c.offset);
         s[i].spread = c.spread;
         least = fmin(least, c.spread);
@@ -170,8 +171,8 @@ static Shift best_shift(const Align *a)
 /* Returns the median time between two collectives. */
 static double usual_interval(const Align *a)
 {
-    for (int64_t i = 1; i < a->n_one; i++) a->room[i - 1] = a->one[i].end - a->one[i - 1].end;
-    return a->n_one < 2 ? 0 : fabs(median_of(a->room, a->n_one - 1));
+    for (int64_t i = 1; i < a->n_one; i++) a->scratch[i - 1] = a->one[i].end - a->one[i - 1].end;
+    return a->n_one < 2 ? 0 : fabs(median_of(a->scratch, a->n_one - 1));
 }
 
 /* The last step of the best path to a cell: both entries match, or one of the sequences has an
@@ -189,7 +190,7 @@ enum { STEP_MATCH, STEP_ONE, STEP_ALL };
 static void match_sequences(Align *a, const Shift *s)
 {
     const int64_t width = 2 * BAND + 1;
-    Clock c = fit_clock(a->pair, pairs_at(a, s, s->equal), a->room);
+    Clock c = fit_clock(a->pair, pairs_at(a, s, s->equal), a->scratch);
     /* far: ends that differ by this much, in us, are different collectives */
     double far = fmax(fmax(usual_interval(a), 20 * c.spread), 50);
     float *before = a->score, *now = a->score + width;
@@ -283,7 +284,7 @@ static Status align_init(Align *a, const CollectiveGroup *g, int64_t longest)
     TRY(ARENA_NEW(arena, longest, &a->match));
     TRY(ARENA_NEW(arena, longest, &a->pair));
     TRY(ARENA_NEW(arena, 2 * SHIFT_MAX + 1, &a->shift));
-    TRY(ARENA_NEW(arena, longest + 1, &a->room));
+    TRY(ARENA_NEW(arena, longest + 1, &a->scratch));
     TRY(ARENA_NEW(arena, 2 * (2 * BAND + 1), &a->score));
     return ARENA_NEW(arena, longest * (2 * BAND + 1), &a->step);
 }
@@ -425,18 +426,18 @@ Status collectives_clocks(Collectives *c)
     /* next: known after this round */
     bool *known = NULL, *next = NULL;
     Pair *pair = NULL;
-    double *room = NULL;
+    double *scratch = NULL;
     TRY(ARENA_ZEROED(c->arena, c->n_ranks, &known));
     TRY(ARENA_ZEROED(c->arena, c->n_ranks, &next));
     TRY(ARENA_NEW(c->arena, c->n_calls, &pair));
-    TRY(ARENA_NEW(c->arena, c->n_calls, &room));
+    TRY(ARENA_NEW(c->arena, c->n_calls, &scratch));
     next[0] = known[0] = true;
     for (int any_kind = 0; any_kind < 2;) {
         bool found = false;
         for (int64_t r = 0; r < c->n_ranks; r++) {
             int64_t n = known[r] ? 0 : pairs_with(c, r, known, any_kind, pair);
             if (n == 0) continue;
-            Clock k = fit_clock(pair, n, room);
+            Clock k = fit_clock(pair, n, scratch);
             CollectiveRank *rank = &c->ranks[r];
             rank->at = k.at;
             rank->offset_us = k.offset;

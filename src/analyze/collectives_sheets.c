@@ -492,6 +492,8 @@ static Status causes_sheet(const Collectives *c, Table *t)
     return fold_sheet(c, &all, &by_cause, t);
 }
 
+/* Kernel time counts for all calls. Waits count only for collectives that sums take, unless the
+ * rules say otherwise. */
 static Status sum_blame(const Collectives *c, Blame **out, int64_t *slots)
 {
     const CollectiveSlot **slot = NULL;

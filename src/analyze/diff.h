@@ -28,6 +28,7 @@ enum {
     DIFF_WINDOW = 1000    /* entries of a window: a longer gap in one list is not bridged */
 };
 
+/* A call or device event that is in both traces, or in one of them. */
 typedef struct DiffNode {
     uint32_t event[DIFF_SIDES]; /* EVENT_NONE: not in that trace */
     uint32_t parent;            /* node; EVENT_NONE: a root */
@@ -42,6 +43,7 @@ typedef struct DiffNames {
     uint32_t *plain[DIFF_SIDES], *bare[DIFF_SIDES];
 } DiffNames;
 
+/* The merged tree. */
 typedef struct Diff {
     const Tree *tree[DIFF_SIDES];
     const struct DiffRules *rules;
@@ -83,11 +85,13 @@ typedef struct DiffPair {
     int64_t i, j;
 } DiffPair;
 
+/* Calls of one side, in the order in which they are matched. */
 typedef struct DiffList {
     uint32_t *at; /* events */
     int64_t n;
 } DiffList;
 
+/* An alignment of two lists: each entry of both is in one pair. */
 typedef struct DiffPairs {
     DiffPair *at;
     int64_t n;

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What an alignment sees of a call. */
 typedef struct Item {
     uint32_t name, like; /* like: hash of its arguments and children */
 } Item;

@@ -28,6 +28,7 @@ typedef struct Measure {
     int64_t kernels;
 } Measure;
 
+/* What all sheets are made of. */
 typedef struct Comparison {
     const Diff *d;
     Arena *a, *scratch; /* a: the sheets; scratch: all else */
@@ -442,6 +443,8 @@ static Status totals_of(Comparison *r, int side, double v[T_ROWS])
     return OK;
 }
 
+/* Times have a speedup, counts have none. Rows that begin with "of it" are parts of a row above
+ * them. */
 static Status totals_sheet(Comparison *r, Table *t)
 {
     static const char *const name[T_ROWS] = {

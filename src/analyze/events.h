@@ -59,11 +59,13 @@ typedef struct Collective {
     int64_t in_elements, out_elements, group_size;
 } Collective;
 
+/* What only operators have. sequence: connects an operator and its gradients in autograd. */
 typedef struct OpDetail {
     uint32_t args, collective; /* rows; EVENT_NONE: none */
     int64_t sequence;          /* -1: none */
 } OpDetail;
 
+/* What only device events have. */
 typedef struct GpuDetail {
     int32_t device, stream; /* -1: not there */
     uint32_t collective;
@@ -83,6 +85,7 @@ typedef struct MemoryPoint {
     int32_t device, device_type;
 } MemoryPoint;
 
+/* A GPU of deviceProperties, by its index. */
 typedef struct Device {
     uint32_t name;
 } Device;
@@ -102,6 +105,8 @@ typedef struct ReadCounts {
     uint64_t bytes;     /* of text */
 } ReadCounts;
 
+/* One trace. Columns and tables are the reader's and are freed by events_free; analyses only
+ * read them. */
 typedef struct Events {
     const char *path;
     Strings strings;

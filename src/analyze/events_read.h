@@ -5,6 +5,7 @@
 
 #include "analyze/events.h"
 
+/* How a trace is read. The result does not depend on `threads`. */
 typedef struct EventsOptions {
     bool python;   /* keep python_function events: often most of the trace */
     int threads;   /* 0: two if the machine has them */

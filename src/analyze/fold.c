@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What a column of the result shows of a group. fold.h explains each. */
 typedef enum Aggregate {
     AGGREGATE_FIRST,
     AGGREGATE_KNOWN,
@@ -35,6 +36,7 @@ typedef enum Aggregate {
 static const char AGGREGATES[] =
     "first|known|tuple|list|n|whole|sum|mean|median|std|min|max|ms|share0|share1|upto0|more";
 
+/* A column of the result. One that the table lacks has a row here too, and makes no cells. */
 typedef struct Column {
     Aggregate how;
     int from; /* column of the rows, or DESCRIBED + column of the description; -1: none */
@@ -201,6 +203,7 @@ static Status python_cell(Folding *fold, const Cell *json, bool tuples, Cell *ou
     return OK;
 }
 
+/* upto0 adds up, so it must be asked for once for each group, in order. */
 static Cell number_cell(Folding *fold, Aggregate how, const Summary *s)
 {
     const double *whole = fold->rows->whole;
@@ -229,6 +232,7 @@ static const Cell *first_cell(const Folding *fold, const Column *c, uint32_t row
     return table_at(&fold->rows->t, row, c->from);
 }
 
+/* `more` is called at the first of its columns, and gives the cells of all of them. */
 static Status make_cell(Folding *fold, const Column *c, const uint32_t *row, int64_t n, Cell *out)
 {
     const Table *t = &fold->rows->t;

@@ -87,6 +87,7 @@ void sort_ids(uint32_t *x, int64_t n)
     if (n > 0) qsort(x, (size_t)n, sizeof *x, by_id);
 }
 
+/* A value to sort, with where it was. */
 typedef struct Ranked {
     double value;
     uint32_t index;

@@ -37,6 +37,7 @@ void sort_numbers(double *x, int64_t n);
 double median_of(double *x, int64_t n); /* sorts x; NaN if n is 0 */
 void sort_ids(uint32_t *x, int64_t n);
 
+/* Statistics of n values. All but the sum are NaN for no value. */
 typedef struct Summary {
     int64_t n;
     double sum, mean, median, min, max;

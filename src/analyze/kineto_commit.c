@@ -250,6 +250,7 @@ static Status put_flow(const Element *x, bool from)
     return OK;
 }
 
+/* Profilers write a [memory] event at each allocation and each release. */
 static Status put_memory(const Element *x)
 {
     Events *e = x->e;
@@ -433,6 +434,7 @@ static int top_of(const char *key, size_t n)
 
 bool commit_wants(const char *key, size_t n) { return top_of(key, n) < TOPS; }
 
+/* The caller has asked commit_wants. A value of the wrong type is counted and left out. */
 Status commit_top(Events *e, const char *key, size_t n, const char *text)
 {
     const int i = top_of(key, n);

@@ -45,6 +45,7 @@ typedef struct TrackName {
     X(FLOWS, flows)                                                                                \
     X(MEMORY, memory)
 
+/* Which column: an index of EventsMemory.column. */
 typedef enum ColumnOf {
 #define COLUMN_OF(upper, lower) COL_##upper,
     EVENT_COLUMNS(COLUMN_OF)

@@ -28,6 +28,7 @@ enum { EVENT, ARGS, CATEGORY };
 enum { TEXT, WHOLE, REAL };
 enum { DEPTH_MAX = 64 };
 
+/* A known key of an event or of its arguments, or a known category. */
 typedef struct Key {
     const char *key;
     uint8_t object, form, value; /* value: Field or ElementKind */
@@ -225,6 +226,7 @@ const char *scan_value(Batch *b, const char *p)
 
 /* ---- numbers ---- */
 
+/* A number as it is written, before it becomes an integer or a double. */
 typedef struct Decimal {
     uint64_t digits; /* value = digits / 10^scale */
     int scale;

@@ -10,6 +10,7 @@
 
 #include "analyze/events.h"
 
+/* The fields that are kept of an event, and marks between them. */
 typedef enum Field {
 #define FIELD(name, object, key, form) FIELD_##name,
 #include "analyze/kineto_fields.def"
@@ -69,6 +70,7 @@ typedef struct Batch {
     const KeyTable *keys;
 } Batch;
 
+/* Why a scan of a block stopped. */
 typedef enum ScanStop {
     STOP_END,    /* at the text's end, between elements */
     STOP_INSIDE, /* at the start of an element that the text does not hold whole */

@@ -12,6 +12,7 @@
 /* The most bytes of a block of text, and of one event. */
 enum { BLOCK_BYTES = 1 << 18, ELEMENT_BYTES_MAX = 16 << 20 };
 
+/* An open trace. Either a file or pipe (fd >= 0), or a text in memory. */
 typedef struct Source {
     const char *path;
     int fd;

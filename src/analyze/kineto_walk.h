@@ -6,6 +6,7 @@
 #include "analyze/kineto_commit.h"
 #include "analyze/kineto_source.h"
 
+/* Where in the trace the text so far ends. */
 typedef enum Where {
     AT_START,
     AT_TOP,    /* among the members of the object */

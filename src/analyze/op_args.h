@@ -7,6 +7,7 @@
 
 enum { OP_ARGS_MOST = 64 };
 
+/* One argument. A tensor has sizes and strides, a scalar or list has a value. */
 typedef struct OpArg {
     const char *type, *value;   /* type "", value NULL: not recorded */
     const char *dims, *strides; /* JSON; "": none */

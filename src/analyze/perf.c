@@ -98,6 +98,7 @@ static Cell next_value(PerfWork *c, char mark, va_list *values)
     return types_cell(c, mark - '0', type);
 }
 
+/* Parameters beyond PERF_PARAMS, or beyond the buffer of texts, are left out. */
 void perf_put(PerfWork *c, const char *names, ...)
 {
     Perf *p = c->out;
@@ -198,6 +199,7 @@ static Status read_args(const Strings *s, PerfWork *c, Arena *a)
 
 /* ---- which operator has which model ---- */
 
+/* A model, the operators that have it, and the sheet that lists them. */
 typedef struct Model {
     const char *sheet, *unit; /* unit: the part of a GPU that computes it; NULL: it only moves */
     PerfModel *work;

@@ -13,6 +13,7 @@
 
 enum { PERF_PARAMS = 28 };
 
+/* The work of one call, and the parameters that it follows from. */
 typedef struct Perf {
     const char *sheet; /* the sheet that lists it: "GEMM", "SDPA_fwd", ...; NULL: no model */
     const char *name[PERF_PARAMS];

@@ -13,6 +13,7 @@ typedef struct PerfRow {
     uint32_t params;  /* a number of the text */
 } PerfRow;
 
+/* One call: its event, and the row with its work. */
 typedef struct PerfCall {
     uint32_t event, row;
     double us; /* busy time of the device work below it */
@@ -38,6 +39,7 @@ typedef struct PerfChoice {
     double mb;                     /* bytes of a megabyte */
 } PerfChoice;
 
+/* All of it lies in the report's arena. */
 typedef struct PerfCalls {
     PerfChoice how;
     PerfPeaks peaks;

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+/* A category and the operators that are in it by name. */
 typedef struct Category {
     const char *name, *operators; /* whole names with | between */
 } Category;

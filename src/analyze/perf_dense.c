@@ -147,6 +147,8 @@ static const AttentionArgs ATTENTIONS[] = {
     { "FlashAttnFunc", 3, 5, false, true },
 };
 
+/* Grouped queries: a key head is shared by heads / kv_heads query heads, and its gradients are
+ * added up over them (`reduced`). */
 bool perf_model_attention(PerfWork *c)
 {
     const AttentionArgs *from = ATTENTIONS;

@@ -215,6 +215,8 @@ static void norm_backward_work(PerfWork *c, const PerfNorm *m)
                   m->type);
 }
 
+/* The arguments are read by the operator's row of NORMS. Rules may then change what was read, and
+ * only the result is printed and counted. */
 bool perf_model_norm(PerfWork *c)
 {
     PerfNorm m = { .from = NORMS };

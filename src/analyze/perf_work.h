@@ -10,11 +10,13 @@
 
 enum { PERF_DIMS_MOST = 8 };
 
+/* Sizes or strides of a tensor, or a list of numbers. */
 typedef struct Shape {
     int n; /* how many numbers; -1: not there, or a list of shapes */
     int64_t at[PERF_DIMS_MOST];
 } Shape;
 
+/* One argument as models read it. */
 typedef struct PerfArg {
     Shape dims, strides;
     const char *type, *concrete; /* concrete: the value; "" where not there */
@@ -41,6 +43,8 @@ typedef struct PerfProduct {
     double in, out; /* bytes of an element */
 } PerfProduct;
 
+/* Attention of `queries` by `keys` tokens with `heads` heads of widths qk (scores) and v
+ * (values). */
 typedef struct PerfAttention {
     double batch, queries, heads, keys, kv_heads, qk, v;
     bool causal, flash, at_end; /* at_end: the last query sees the last key */
@@ -66,6 +70,7 @@ typedef struct PerfNorm {
     bool backward, rms, layer, has_mask, bias, affine, training, mask[3];
 } PerfNorm;
 
+/* Types of one size, by their names in traces. */
 typedef struct PerfElement {
     const char *types; /* with | between */
     double bytes;

@@ -40,6 +40,7 @@ static Status check_rank(Ranks *r, const Events *e)
     return OK;
 }
 
+/* Without ranks, files are numbered in the order in which they are named. */
 Status ranks_add(Ranks *r, const Report *report)
 {
     const Events *e = report->e;

@@ -6,6 +6,7 @@
 
 #include "analyze/report.h"
 
+/* The files that were added so far. */
 typedef struct Ranks {
     Table table;       /* gpu_timeline_by_rank: the timeline of each file */
     char **path;       /* the files, in the order in which they are added */

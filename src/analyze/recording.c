@@ -64,6 +64,7 @@ static Status read_meta(Recording *r)
     return OK;
 }
 
+/* The record lies in its own arena. On failure that arena is freed, so nothing is left to close. */
 Status recording_parse(const char *path, const uint8_t *data, size_t bytes, const Recording **out)
 {
     Arena a = { 0 };
@@ -287,26 +288,27 @@ static double quantile(const double *sorted, int64_t n, double share)
 }
 
 /* The median time of an action over the steps of one execution mode, ms. */
-static double row_median(const Recording *r, uint32_t way, uint32_t row, double *room)
+static double row_median(const Recording *r, uint32_t way, uint32_t row, double *scratch)
 {
     int64_t n = 0;
     for (int64_t k = 0; k < r->file.steps; k++) {
         const RecordedStep *s = &r->file.step[k];
-        if (s->head.way == way && row < s->head.rows) room[n++] = ms_of(s, row);
+        if (s->head.way == way && row < s->head.rows) scratch[n++] = ms_of(s, row);
     }
-    sort_numbers(room, n);
-    return n > 0 ? quantile(room, n, 0.5) : 0;
+    sort_numbers(scratch, n);
+    return n > 0 ? quantile(scratch, n, 0.5) : 0;
 }
 
 /* Names the action that exceeds its median most in a slow step. */
-static void put_slowest_action(const Recording *r, const RecordedStep *s, double *room, Table *out)
+static void put_slowest_action(const Recording *r, const RecordedStep *s, double *scratch,
+                               Table *out)
 {
     const RecordWay *w = &r->file.way[s->head.way];
     double most = 0;
     uint32_t worst = 0;
     for (uint32_t i = 0; i < s->head.rows; i++) {
         if (w->row[i].action != (int32_t)i) continue;
-        double more = ms_of(s, i) - row_median(r, s->head.way, i, room);
+        double more = ms_of(s, i) - row_median(r, s->head.way, i, scratch);
         if (more > most) most = more, worst = i;
     }
     if (most == 0) return;
@@ -317,10 +319,10 @@ static void put_slowest_action(const Recording *r, const RecordedStep *s, double
 /* A step is slow if it takes 5 % longer than the median step. */
 static Status jitter_sheet(const Recording *r, Arena *a, Table *out)
 {
-    double *sorted = NULL, *room = NULL;
+    double *sorted = NULL, *scratch = NULL;
     int64_t n = r->file.steps;
     TRY(ARENA_NEW(a, n, &sorted));
-    TRY(ARENA_NEW(a, n, &room));
+    TRY(ARENA_NEW(a, n, &scratch));
     /* Quantiles of step times, in ms. */
     for (int64_t k = 0; k < n; k++) sorted[k] = 1e3 * r->file.step[k].head.seconds;
     sort_numbers(sorted, n);
@@ -333,7 +335,7 @@ static Status jitter_sheet(const Recording *r, Arena *a, Table *out)
         if (ms <= 1.05 * quantile(sorted, n, 0.5)) continue;
         TRY(TABLE_ROW(out, cell_text("above p50 by 5 % or more"), cell_whole(s->head.step),
                       cell_number(ms)));
-        put_slowest_action(r, s, room, out);
+        put_slowest_action(r, s, scratch, out);
     }
     return OK;
 }
@@ -396,6 +398,7 @@ static Status memory_sheet(const Recording *r, Arena *a, Table *out)
 
 /* ---- ops of the last traced step ---- */
 
+/* Calls of one op in the last traced step. */
 typedef struct OpSum {
     const char *name;
     double ms, flops, bytes;

@@ -7,6 +7,7 @@
 #include "analyze/table.h"
 #include "trace/record.h"
 
+/* The last steps of one rank, as the recorder's ring had them. */
 typedef struct Recording {
     Arena arena; /* this record lies in it */
     const char *path;

@@ -421,6 +421,7 @@ static Status put_args(Text *out, const char *op, const OpArg *arg, int n, const
     return text_printf(out, keyword ? "]" : "],\"list_kwargs\":[]");
 }
 
+/* Each operator's texts are scratch memory, given back before the next one. */
 Status replay_json(const Replay *r, Arena *scratch, Text *out, ReplayCount *count)
 {
     TRY(text_printf(out, "["));

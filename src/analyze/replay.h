@@ -16,12 +16,14 @@
 
 enum { REPLAY_DIMS_MAX = 16 };
 
+/* All calls of one operator with equal arguments. */
 typedef struct ReplayOp {
     uint32_t event; /* its first call */
     int64_t calls;
     double device_us; /* device work that it launched itself, over all calls */
 } ReplayOp;
 
+/* The operators of a trace. `events` must outlive it. */
 typedef struct Replay {
     const Events *events;
     ReplayOp *op; /* the ones with most device time first */

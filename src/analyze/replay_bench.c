@@ -161,6 +161,8 @@ static bool all_positive(const Row *r)
     return r->d > 0 && (r->n > 0 || r->b * r->t * r->h > 0);
 }
 
+/* One JSON object on a line. "shape" and "type" are for people; traced_s is the time of one call in
+ * the trace. */
 static Status put_row(Text *out, const Replay *r, const ReplayOp *op, const Mapped *m,
                       const Row *row)
 {
@@ -182,6 +184,7 @@ static Status put_row(Text *out, const Replay *r, const ReplayOp *op, const Mapp
                      op->device_us / (double)op->calls / 1e6);
 }
 
+/* An operator without a row is counted with the reason. */
 Status replay_bench(const Replay *r, Arena *scratch, Text *out, ReplayCount *count)
 {
     for (int64_t i = 0; i < r->n; i++) {

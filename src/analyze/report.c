@@ -120,6 +120,7 @@ Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n)
     return OK;
 }
 
+/* The sentence tells which steps there are, because traces often begin at a late step. */
 Status report_step(const Events *e, int64_t step, Arena *a, Span *out)
 {
     Step *at = NULL;
@@ -166,6 +167,7 @@ static bool in_step(const Report *r, uint32_t i, const Span *step)
     return ts >= step->start && ts < step->end;
 }
 
+/* Events are in the order of the file. The sort is stable, so equal starts keep it. */
 static Status sort_work_by_time(Report *r)
 {
     double *start = NULL;

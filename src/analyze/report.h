@@ -18,6 +18,7 @@
 #include "analyze/table.h"
 #include "analyze/tree.h"
 
+/* What the command line may choose. */
 typedef struct ReportOptions {
     bool linked_only;     /* count only work whose launch is in the trace; all work if none is */
     bool recompute;       /* show activation recomputation separately */
@@ -41,6 +42,8 @@ typedef struct Launcher {
     bool recompute;
 } Launcher;
 
+/* Arrays lie in `arena`. Caches and `perf` are filled on demand, so a report is for one thread at a
+ * time. */
 typedef struct Report {
     const Events *e;
     const Tree *tree;

@@ -57,6 +57,8 @@ static Status fill_collectives(Report *r, FoldRows *rows)
     return OK;
 }
 
+/* Kernels with equal records on one stream are one row. A trace without collectives has no such
+ * sheet. */
 Status sheet_coll_analysis(Report *r, Table *out)
 {
     static const Fold fold = {

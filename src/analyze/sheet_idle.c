@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* See above; UNLINKED: the launch is not in the trace, so the cause is not known. */
 typedef enum Cause { HOST_LATE, SYNCHRONISATION, DEPENDENCY, UNLINKED, CAUSES } Cause;
 static const char *const CAUSE[CAUSES] = { "host late", "synchronisation", "dependency",
                                            "launch not in the trace" };
@@ -139,6 +140,7 @@ static Status find_gaps(const Report *r, Gaps *out)
     return OK;
 }
 
+/* Gaps of one cause. micro: those shorter than the limit. */
 typedef struct CauseSum {
     int64_t n, micro;
     double us, micro_us, longest;
@@ -193,6 +195,7 @@ Status sheet_idle_by_cause(Report *r, Table *out)
     return put_cause("after the last work", &end, NAN, wall, out);
 }
 
+/* whole[0]: all idle time between pieces of work. */
 static Status fill_gaps(Report *r, FoldRows *rows)
 {
     Gaps gaps;

@@ -54,6 +54,7 @@ static Status fill_kernels(Report *r, FoldRows *rows)
     return OK;
 }
 
+/* By launcher, kernel and stream. Without a limit, all kernels count. */
 Status sheet_kernel_summary(Report *r, Table *out)
 {
     static const Fold fold = { .rows = KERNEL_ROWS,
@@ -71,6 +72,7 @@ Status sheet_kernel_summary(Report *r, Table *out)
     return report_fold(r, &fold, fill_kernels, &all, out);
 }
 
+/* By launcher with arguments, because short kernels are worth fusing where shapes are the same. */
 Status sheet_short_summary(Report *r, Table *out)
 {
     static const Fold fold = {

@@ -71,6 +71,7 @@ static Status category_list(const FoldRows *rows, const uint32_t *row, int64_t n
     return OK;
 }
 
+/* By name. Calls of one operator may have several categories, which are listed. */
 Status sheet_ops_summary(Report *r, Table *out)
 {
     static const Fold fold = { .rows = LAUNCHER_ROWS,
@@ -206,6 +207,7 @@ static Status describe_launcher(const FoldRows *rows, uint32_t row, Table *out)
     "total_direct_kernel_time_" way "=" way " direct|total_subtree_kernel_time_" way "=" way       \
     " subtree|"
 
+/* By name, arguments and thread. Arguments are described once for each group. */
 Status sheet_ops_unique_args(Report *r, Table *out)
 {
     static const Fold fold = { .rows = LAUNCHER_ROWS,

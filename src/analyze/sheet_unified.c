@@ -22,6 +22,7 @@ typedef struct Entry {
     Work work;
 } Entry;
 
+/* The entries, and what is known of each event. */
 typedef struct Unified {
     Report *r;
     const PerfCalls *p;
@@ -206,6 +207,7 @@ static Status describe_entry(const FoldRows *rows, uint32_t row, Table *out)
     return OK;
 }
 
+/* Columns marked `more` come from name_entry, in their order: name, details, short details. */
 Status sheet_unified(Report *r, Table *out)
 {
     static const Fold fold = {

@@ -10,6 +10,7 @@ static int by_start(const void *a, const void *b)
     return (x->start > y->start) - (x->start < y->start);
 }
 
+/* Spans that are in order are not sorted again. */
 void spans_merge(Spans *s)
 {
     int64_t sorted = 1, n = 0;

@@ -5,10 +5,12 @@
 
 #include "base/arena.h"
 
+/* The times from start to end. */
 typedef struct Span {
     double start, end;
 } Span;
 
+/* n spans. They are sorted and apart only after spans_merge. */
 typedef struct Spans {
     Span *at;
     int64_t n;

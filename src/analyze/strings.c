@@ -42,6 +42,7 @@ static Status extend_block(Arena *a, size_t used, size_t more, size_t step)
     return arena_alloc(a, more > step ? arena_rounded(more) : step, &at);
 }
 
+/* Both arenas grow at their end only, so `entries` and all texts stay where they are. */
 static Status add_text(Strings *t, const char *s, size_t n, uint32_t hash)
 {
     if (t->n == ENTRIES_MAX || n > UINT32_MAX - 1)

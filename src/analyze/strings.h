@@ -14,6 +14,7 @@ typedef struct Strings {
     size_t text_bytes;
 } Strings;
 
+/* A text of `bytes` bytes, which may contain NULs, and its strings_hash. */
 typedef struct StringEntry {
     const char *s;
     uint32_t bytes, hash;

@@ -6,8 +6,10 @@
 #include "base/file.h"
 #include "base/text.h"
 
+/* CELL_NUMBER is a double and is always written with a point; CELL_WHOLE is an integer. */
 typedef enum CellType { CELL_NONE, CELL_TEXT, CELL_NUMBER, CELL_WHOLE, CELL_BOOL } CellType;
 
+/* One value. A cell of zeros is empty. */
 typedef struct Cell {
     CellType type;
     union {

@@ -27,6 +27,7 @@ const char *const timeline_name[TIMELINE_ROWS] = {
     [TIMELINE_MEMCPY] = "total_memcpy_time",
 };
 
+/* Merged spans of each row, and the time from the first start to the last end. */
 typedef struct Timeline {
     Spans of[TIMELINE_ROWS]; /* idle and total have none */
     double total;

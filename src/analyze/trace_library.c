@@ -173,6 +173,7 @@ static Status locked_timeline(SwitchyardTrace *t, double us[TIMELINE_ROWS])
     return s;
 }
 
+/* *out is written only on success, as everywhere here. */
 SwitchyardTraceResult switchyard_trace_timeline(SwitchyardTrace *t, SwitchyardTraceTimeline *out)
 {
     double us[TIMELINE_ROWS] = { 0 };

@@ -403,6 +403,8 @@ static Status mark_recompute(Build *b)
     return OK;
 }
 
+/* The order matters: nesting needs sorted events, links need the host's tree, lists need all
+ * parents. */
 static Status build_parts(Build *b)
 {
     Tree *t = b->t;

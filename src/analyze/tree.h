@@ -6,11 +6,13 @@
 
 #include "analyze/events.h"
 
+/* How device events find their launch. */
 typedef enum TreeLink {
     LINK_CORRELATION, /* a device event belongs to the call with its correlation */
     LINK_AC2G         /* as in TraceLens: only if both ends of an arrow are in the trace */
 } TreeLink;
 
+/* How a tree is built. */
 typedef struct TreeOptions {
     TreeLink link;
     bool python;        /* Python frames are nodes too */
@@ -18,6 +20,7 @@ typedef struct TreeOptions {
                            calls that begin together, the first in the file is the caller */
 } TreeOptions;
 
+/* All arrays are in `own`. Numbers are those of events. */
 typedef struct Tree {
     const Events *events;
     /* By event; EVENT_NONE: none. */

@@ -5,6 +5,7 @@
 #include "cli/trace_commands.h"
 #include "cli/trace_out.h"
 
+/* What the command line asked for. */
 typedef struct CollectivesCall {
     CollectivesOptions o;
     TraceOut out;

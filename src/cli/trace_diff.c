@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+/* What the command line asked for. */
 typedef struct DiffCall {
     TraceOut out;
     int compat; /* -1: not given */

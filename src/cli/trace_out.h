@@ -9,6 +9,7 @@
 
 enum { TRACE_CSV, TRACE_JSON, TRACE_HTML, TRACE_FORMATS };
 
+/* --out and --format, and the state of the output between begin and end. */
 typedef struct TraceOut {
     const char *folder;      /* --out; NULL: nothing is written */
     const char *format;      /* --format: words of csv, json and html with commas between */

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+/* What the command line asked for. scratch: for one operator at a time. */
 typedef struct ReplayCall {
     const char *out, *bench, *filter;
     int64_t limit;

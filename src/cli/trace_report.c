@@ -16,6 +16,7 @@
 
 enum { FILES_MOST = 4096 };
 
+/* What the command line asked for, and what is kept from file to file. */
 typedef struct ReportCall {
     ReportOptions o;
     TraceOut out;

@@ -19,6 +19,7 @@ static const char *const sources[] = { "trace1", "trace2" };
 
 /* ---- rows ---- */
 
+/* A row of diff_stats. busy: of all device work in the same list, us. */
 typedef struct Row {
     uint32_t gpu, op; /* events: the device's, and the operator above it */
     uint32_t lca;     /* node; EVENT_NONE: it lies below a root of one trace */
@@ -27,6 +28,7 @@ typedef struct Row {
     int side;
 } Row;
 
+/* What all parts of this file work on. a: what the tables point to; scratch: everything else. */
 typedef struct Stats {
     const Diff *d;
     Arena *a, *scratch;
@@ -355,6 +357,7 @@ static Status kernel_map(Stats *st, const Table *unique, int source, const char 
 
 /* ---- operators that TraceLens takes for the same ---- */
 
+/* New names of operators, by the number of the old name in `names`. */
 typedef struct Renames {
     Strings names;
     const char **to;           /* to[name]: the new name; NULL: it stays */
@@ -435,6 +438,7 @@ static Status rename_under(Renames *r, Arena *a)
     return OK;
 }
 
+/* For sorting rows by their lowest common ancestor. */
 typedef struct ByLca {
     int64_t first, nth; /* rows: the first one of the ancestor, and this one */
 } ByLca;

@@ -77,6 +77,7 @@ typedef struct Scored {
     int64_t i, j; /* indices in the lists */
 } Scored;
 
+/* An entry of a list, for sorting by name. */
 typedef struct Named {
     uint32_t name;
     int64_t at;
