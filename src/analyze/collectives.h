@@ -120,7 +120,7 @@ typedef struct CollectiveRules {
     bool kernel_alone;    /* only a kernel's own record counts, and it must have a number */
     bool by_group;        /* calls of one process group are one sequence, also sends and receives */
     bool by_position;     /* the k-th calls of all ranks are one collective, on clocks as written */
-    bool files_are_ranks; /* a file's rank is its place in the list */
+    bool files_are_ranks; /* a file's rank is its index in the list */
     bool trust_devices;   /* a trace that lists one device means one GPU a node */
     bool first_call;      /* sizes are the first call's, and unknown without the group's size */
     bool all_count;       /* sums include partial collectives and outliers */

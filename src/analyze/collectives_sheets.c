@@ -111,7 +111,7 @@ static Status collective_id(const Collectives *c, const CollectiveSlot *x, Cell 
 typedef struct Summing {
     const char *name, *keys, *by, *columns;
     bool in_sums;        /* leaves out rows whose flag says that they are in no sum */
-    const char *unknown; /* text in place of a missing key; NULL: it stays empty */
+    const char *unknown; /* text instead of a missing key; NULL: it stays empty */
 } Summing;
 
 /* The key columns of a table that is folded. */

@@ -118,17 +118,11 @@ bool diff_has_work(const Tree *t, uint32_t event)
     return event_on_gpu(t->events->kind[event]) || t->gpu_first[event + 1] > t->gpu_first[event];
 }
 
-bool diff_is_graph(const Events *e, uint32_t event)
-{
-    const char *name = event_name(e, event);
-    return strcmp(name, "hipGraphLaunch") == 0 || strcmp(name, "cudaGraphLaunch") == 0;
-}
-
 /* See diff.h. A graph's launch is like an operator: all kernels of the graph are below it. */
 bool diff_launches(const Events *e, uint32_t event)
 {
     uint8_t kind = e->kind[event];
-    return (kind == EVENT_RUNTIME || kind == EVENT_DRIVER) && !diff_is_graph(e, event);
+    return (kind == EVENT_RUNTIME || kind == EVENT_DRIVER) && !event_is_graph_launch(e, event);
 }
 
 /* The state of the walk. A stamp instead of cleared arrays: clearing would cost the number of names

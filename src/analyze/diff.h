@@ -123,7 +123,6 @@ int diff_only_in(const DiffNode *n);
 uint32_t diff_name(const Diff *d, int side, uint32_t event, bool bare);
 const char *diff_sizes(const Events *e, uint32_t event); /* of its arguments; "": unknown */
 bool diff_has_work(const Tree *t, uint32_t event);       /* device work, or with some below it */
-bool diff_is_graph(const Events *e, uint32_t event);     /* launches a graph */
 /* A call that launches. The launch of a graph is none: it is like an operator, with all its kernels
  * below. */
 bool diff_launches(const Events *e, uint32_t event);

@@ -5,6 +5,7 @@
 #include "base/text.h"
 
 #include <math.h>
+#include <string.h>
 
 const char *const event_kind_name[EVENT_KINDS] = {
     [EVENT_CPU_OP] = "cpu_op",
@@ -27,6 +28,12 @@ Status events_same_run(const char *path, int64_t run, const char *other, int64_t
     if (run == other_run || run == 0 || other_run == 0) return OK;
     return FAIL(ERR_ARG, "%s and %s are of runs that began %.6g s apart: name files of one run",
                 path, other, fabs((double)(run - other_run)) / 1e6);
+}
+
+bool event_is_graph_launch(const Events *e, int64_t i)
+{
+    const char *name = event_name(e, i);
+    return strcmp(name, "cudaGraphLaunch") == 0 || strcmp(name, "hipGraphLaunch") == 0;
 }
 
 /* PyTorch's names in argument types, in collectives ("Float"), and in C++ ("c10::Half"). */

@@ -148,7 +148,10 @@ Status events_same_run(const char *path, int64_t run, const char *other, int64_t
 
 static inline double event_end(const Events *e, int64_t i) { return e->ts[i] + e->dur[i]; }
 
-/* The row of an operator's arguments; EVENT_NONE: it is no operator or has none. */
+/* Does the call launch a whole graph (CUDA, HIP)? All kernels of the graph share its correlation. */
+bool event_is_graph_launch(const Events *e, int64_t i);
+
+/* The row of an operator's arguments; EVENT_NONE: it is not an operator, or has none. */
 static inline uint32_t event_args(const Events *e, int64_t i)
 {
     bool op = e->kind[i] == EVENT_CPU_OP && e->detail[i] != EVENT_NONE;

@@ -67,6 +67,7 @@ typedef struct Folding {
  * columns, and to their names. */
 static Status read_columns(Folding *fold, const char *word, int n, int64_t *room, Text *names)
 {
+    /* NAME=how COLUMN: `equals` is before `how`, `blank` before COLUMN, `star` inside NAME */
     char from[64] = "";
     const char *equals = memchr(word, '=', (size_t)n), *end = word + n;
     assert(equals != NULL);

@@ -218,6 +218,7 @@ static Status put_event(const Element *x, uint32_t kind, uint32_t index)
         e->counts.incomplete++;
         return OK;
     }
+    /* Events are numbered by 32 bits. */
     if (i == EVENT_NONE) return FAIL(ERR_MEMORY, "%s: more than %u events", e->path, EVENT_NONE);
     /* The columns from TS to KIND have a row for each event. */
     for (int c = COL_TS; c <= COL_KIND; c++) TRY(column_room(&e->own->column[c], i + 1));
@@ -318,6 +319,7 @@ Status commit_batch(Events *e, const Batch *b)
     x.b = b;
     for (int64_t i = 0; i < b->n;) {
         const Item *first = &b->item[i++];
+        /* Fields that are not there are not cleared: `has` says which are valid. */
         x.has = 0;
         for (; i < b->n && b->item[i].field != ITEM_ELEMENT; i++) {
             const Item *item = &b->item[i];

@@ -86,7 +86,7 @@ Status batch_init(Batch *b, Arena *a, size_t text_bytes);
 const char *scan_events(Batch *b, const char *at, ScanStop *why);
 /* Finds the next event after a malformed one. NULL: the text has none. */
 const char *scan_next_event(const KeyTable *keys, const char *at, const char *end);
-/* Finds the last place where an event seems to begin. It may be inside a string. NULL: none. */
+/* Finds the last position where an event seems to begin. It may be inside a string. NULL: none. */
 const char *scan_last_event(const KeyTable *keys, const char *begin, const char *end);
 /* Finds the bracket that seems to end traceEvents. NULL: none. */
 const char *scan_closing(const char *at, const char *end);

@@ -25,6 +25,7 @@ static Status read_file(Source *s, void *out, size_t n, size_t *got)
 {
     ssize_t more = 0;
     if (!s->pipe && n > s->file_bytes - s->taken) n = s->file_bytes - s->taken;
+    /* A signal may interrupt a read before any byte came. */
     do more = read(s->fd, out, n);
     while (more < 0 && errno == EINTR);
     if (more < 0) return fail_errno(s->path, "read");
@@ -38,6 +39,7 @@ static Status read_file(Source *s, void *out, size_t n, size_t *got)
 static Status read_input(Source *s)
 {
     size_t got = 0;
+    /* Unused input moves to the front, so that one buffer is enough. */
     memmove(s->in, s->z.next_in, s->z.avail_in);
     TRY(read_file(s, s->in + s->z.avail_in, IN_BYTES - s->z.avail_in, &got));
     s->z.next_in = s->in;
@@ -75,6 +77,7 @@ Status source_open(Source *s, const char *path, Arena *a)
     s->file_bytes = (uint64_t)st.st_size;
     TRY(read_file(s, s->in, IN_BYTES, &s->in_bytes));
     s->gzip = s->in_bytes >= 2 && s->in[0] == 0x1F && s->in[1] == 0x8B;
+    /* The most that the text can be: columns reserve their addresses by it. */
     s->text_max = s->pipe ? UINT64_MAX : s->file_bytes * (s->gzip ? DEFLATE_RATIO : 1);
     if (s->text_max < BLOCK_BYTES) s->block = (size_t)s->text_max + 1; /* one block holds it all */
     if (!s->gzip) return OK;
@@ -99,6 +102,7 @@ void source_text(Source *s, const char *path, unsigned char *text, size_t bytes)
     s->in = text;
 }
 
+/* A text in memory has no file, and its bytes are the caller's. */
 void source_close(Source *s)
 {
     if (s->gzip) inflateEnd(&s->z);
@@ -173,6 +177,7 @@ Status source_read(Source *s, char *out, size_t n, size_t *got)
     return OK;
 }
 
+/* Doubles the buffer as it reads, because a pipe or gzip does not tell its size. */
 Status source_all(Source *s, Arena *a, uint8_t **out, size_t *bytes)
 {
     int64_t room = 0;

@@ -274,6 +274,7 @@ Status perf_model(const Events *e, const PerfQuery *q, Arena *a, Perf *out)
     if (m == NULL || q->args == NULL) return OK;
     out->sheet = m->sheet;
     c.unit = m->unit;
+    /* Arguments are released; only texts that the result needs are moved to the arena. */
     ArenaMark mark = arena_mark(a);
     TRY(read_args(&e->strings, &c, a));
     if (!m->work(&c)) {

@@ -77,6 +77,7 @@ static Status find_calls(Report *r, PerfCalls *p)
     TRY(ARENA_GROW(r->arena, 1, &key_room, &key));
     for (uint32_t i = 0; i < e->n; i++) {
         if (e->kind[i] != EVENT_CPU_OP) continue;
+        /* a call without device work has no time to compare its work with */
         if (!p->how.idle && perf_work_below(r, i).n == 0) continue;
         uint8_t *k = &known[e->name[i]];
         if (*k == 0) *k = perf_has_model(event_name(e, i), p->how.rules) ? 2 : 1;
@@ -168,6 +169,7 @@ static Status find_gradients(Report *r, PerfCalls *p)
     Backward *at = NULL;
     int64_t most = 0, n = 0;
     bool any = false;
+    /* Most traces have no such model; then autograd's events are not looked at. */
     for (int64_t i = 0; i < p->calls; i++) any |= p->row[p->call[i].row].p.backward_sheet != NULL;
     for (uint32_t i = 0; i < e->n && any; i++)
         most += e->kind[i] == EVENT_CPU_OP && text_starts(event_name(e, i), GRADIENT);

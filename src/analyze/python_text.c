@@ -25,6 +25,7 @@ Status python_string(Text *out, const char *s, size_t n)
     return text_append(out, &quote, 1);
 }
 
+/* How numpy 2 prints a float64 inside a list. */
 Status python_float64(Text *out, double x)
 {
     char number[TABLE_NUMBER_BYTES];
@@ -35,6 +36,7 @@ Status python_float64(Text *out, double x)
  * are decoded; others stand for themselves. *at: moved after the string. */
 static Status put_json_string(Text *out, const char **at)
 {
+    /* the letters of escapes, and what each means */
     static const char LETTER[] = "ntr", MEANT[] = "\n\t\r";
     const char *s = *at + 1, *end = s;
     char plain[512];
@@ -103,6 +105,7 @@ Status python_value(Text *out, const char *json, bool tuples)
             elements++;
             at++;
             TRY(text_append(out, ", ", 2));
+            /* objects, and brackets that do not fit, are copied */
         } else if (strchr("{}]:", c) != NULL || c == '[') {
             at++;
             TRY(text_append(out, &c, 1));

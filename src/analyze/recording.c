@@ -264,6 +264,7 @@ static Status step_sheet(const Recording *r, Arena *a, Table *out)
         TRY(lane_spans(r, s, false, a, &comp));
         TRY(lane_spans(r, s, true, a, &comm));
         TRY(spans_subtract(&comm, &comp, a, &exposed));
+        /* ns to ms */
         double busy = spans_length(&comp) / 1e6, alone = spans_length(&exposed) / 1e6;
         TRY(TABLE_ROW(out, cell_whole(h->step), cell_number(1e3 * h->seconds),
                       cell_number(h->seconds > 0 ? h->tokens / h->seconds : 0),
@@ -307,6 +308,7 @@ static void put_slowest_action(const Recording *r, const RecordedStep *s, double
     double most = 0;
     uint32_t worst = 0;
     for (uint32_t i = 0; i < s->head.rows; i++) {
+        /* phases are parts of actions, which are compared as a whole */
         if (w->row[i].action != (int32_t)i) continue;
         double more = ms_of(s, i) - row_median(r, s->head.way, i, scratch);
         if (more > most) most = more, worst = i;

@@ -28,6 +28,7 @@ static bool is_copy_kernel(const char *name)
     }
     if (!text_starts(name, BLIT)) return false;
     name += sizeof BLIT - 1;
+    /* __amd_rocclr_copyBuffer, with Rect, Aligned or both, and .kd */
     if (text_starts(name, "Rect")) name += 4;
     if (text_starts(name, "Aligned")) name += 7;
     return *name == '\0' || strcmp(name, ".kd") == 0;
@@ -283,6 +284,7 @@ Status report_launchers(Report *r, const uint32_t *gpu, int64_t n)
     TRY(ARENA_NEW(r->arena, 2 * n + 1, &key));
     for (int64_t k = 0; k < n; k++) {
         key[2 * k] = tree_launcher(r->tree, gpu[k]);
+        /* two words: the launcher, or the work itself where the launcher is not known */
         key[2 * k + 1] = key[2 * k] == EVENT_NONE ? gpu[k] : 0;
     }
     TRY(groups_make(key, 2, n, r->arena, &g));

@@ -20,6 +20,7 @@ Status sheet_trace_counts(Report *r, Table *out)
         if (alone) alone_us += e->dur[r->gpu[k]];
     }
     const int64_t device = of[EVENT_KERNEL] + of[EVENT_MEMCPY] + of[EVENT_MEMSET];
+    /* What is left out comes first, then what is there, then what counts. */
     const struct {
         const char *what;
         int64_t n;
@@ -70,6 +71,7 @@ static int find_pool(Pool *pool, int *n, int most, const MemoryPoint *m)
 Status sheet_memory_summary(Report *r, Table *out)
 {
     enum { POOLS = 64 };
+    /* The profiler's numbers are bytes. */
     static const double MIB = 1024.0 * 1024.0;
     const Events *e = r->e;
     Pool pool[POOLS];

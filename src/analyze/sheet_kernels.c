@@ -108,6 +108,7 @@ Status sheet_short_histogram(Report *r, Table *out)
         high = fmax(high, us[k]);
     }
     if (n == 0) return OK;
+    /* as numpy does for equal values */
     if (low == high) low -= 0.5, high += 0.5;
     for (int b = 0; b <= BINS; b++) {
         /* volatile: the product is rounded before the sum, as in numpy, and not fused with it */

@@ -51,6 +51,7 @@ static void list_params(Listed *l)
 {
     for (int64_t i = 0; i < l->n; i++) {
         const Perf *p = perf_of(l, i);
+        /* calls of one row have the same parameters */
         if (i > 0 && p == perf_of(l, i - 1)) continue;
         for (int k = 0; k < p->params && l->names < PERF_PARAMS * 2; k++) {
             int at = 0;
@@ -144,6 +145,7 @@ static Launcher call_of(const Report *r, const Listed *l, int64_t i)
     return (Launcher){ event, .args = event_args(r->e, event), .recompute = again };
 }
 
+/* One row for each call, so that statistics are over calls. */
 static Status fill_calls(Report *r, FoldRows *rows)
 {
     const Listed *l = rows->state;
@@ -157,6 +159,7 @@ static Status fill_calls(Report *r, FoldRows *rows)
     return OK;
 }
 
+/* Arguments, work and parameters are those of a group's first call; they are equal for all. */
 static Status describe_call(const FoldRows *rows, uint32_t row, Table *out)
 {
     const Listed *l = rows->state;

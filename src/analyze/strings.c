@@ -67,6 +67,7 @@ Status strings_reserve(Strings *t, size_t text_bytes)
 {
     size_t entries = text_bytes / 2 + 2, slots = FIRST_SLOTS;
     if (entries > ENTRIES_MAX) entries = ENTRIES_MAX;
+    /* the largest table: a slot for each entry at less than half full, and the next power of two */
     while (slots < 4 * entries) slots *= 2;
     *t = (Strings){ 0 };
     TRY(arena_init(&t->text, "texts of a trace", MEM_HOST, text_bytes + TEXT_STEP + 1));

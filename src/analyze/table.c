@@ -89,6 +89,7 @@ void table_filter(Table *t, const bool *keep)
     t->rows = kept;
 }
 
+/* Tables have tens of columns, so a linear search will do. */
 int table_column(const Table *t, const char *name)
 {
     int i = 0;
@@ -120,6 +121,7 @@ const char *table_number(char out[TABLE_NUMBER_BYTES], double x)
     for (const char *c = e; *c != 'e'; c++) {
         if (*c >= '0' && *c <= '9') digit[n++] = *c;
     }
+    /* trailing zeros are not needed to read the number back */
     while (n > 1 && digit[n - 1] == '0') n--;
     int exponent = (int)strtol(strchr(e, 'e') + 1, NULL, 10);
     if (e[0] == '-') out[used++] = '-';
@@ -198,6 +200,7 @@ static Status json_cell(Text *line, const Cell *c)
     return OK;
 }
 
+/* One text a row, so that a row is one write. */
 static Status json_row(const Table *t, int64_t row, File *out)
 {
     Text line;

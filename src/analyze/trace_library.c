@@ -93,6 +93,7 @@ static Status load_trace(SwitchyardTrace *t, const char *path, const SwitchyardT
                                   .micro_idle_us = o->micro_idle_us,
                                   .step = o->step };
     t->compat = o->compat_tracelens != 0;
+    /* TraceLens' options come last, since they change some of ours. */
     if (t->compat) compat_options(&tree, &t->options, o->include_unlinked != 0);
     TRY(arena_text(&t->arena, path, strlen(path), &path));
     TRY(events_read(path, &(EventsOptions){ .python = python }, &t->events));
@@ -114,6 +115,7 @@ static Status open_trace(const char *path, const SwitchyardTraceOptions *o, Swit
         return s;
     }
     t->arena = a;
+    /* from here on, closing the trace frees everything */
     pthread_mutex_init(&t->lock, NULL);
     s = load_trace(t, path, o);
     if (s == OK)
@@ -325,6 +327,7 @@ static Status read_cell(SwitchyardTrace *t, int32_t sheet, int64_t row, int32_t 
     TRY(sheet_at(t, sheet, &table));
     TRY(check_index("row", row, table->rows));
     TRY(check_index("column", column, table->columns));
+    /* Texts of cells live as long as the trace. */
     *out = cell_of(&table->cell[row * table->columns + column]);
     return OK;
 }

@@ -239,12 +239,6 @@ static uint32_t links_take(Links *l, int64_t key)
     return first;
 }
 
-static bool is_graph_launch(const Events *e, int64_t i)
-{
-    const char *name = event_name(e, i);
-    return strcmp(name, "cudaGraphLaunch") == 0 || strcmp(name, "hipGraphLaunch") == 0;
-}
-
 /* Old ROCm traces have no correlation; there a call and its kernels share the External id. The
  * first launch decides which of the two all launches use. */
 static const int64_t *linking_column(const Events *e)
@@ -268,7 +262,7 @@ static Status link_by_number(Build *b, const int64_t *column, bool graphs_only)
     Links l;
     TRY(links_make(&l, b->gpu_key, b->gpus, &b->work));
     for (uint32_t i = 0; i < b->e->n; i++) {
-        if (!is_call(b->e, i) || (graphs_only && !is_graph_launch(b->e, i))) continue;
+        if (!is_call(b->e, i) || (graphs_only && !event_is_graph_launch(b->e, i))) continue;
         for (uint32_t k = links_take(&l, column[i]); k != EVENT_NONE; k = l.next[k])
             attach_work(b, i, b->gpu[k]);
     }
@@ -293,7 +287,7 @@ static Status link_by_arrow(Build *b, const int64_t *column)
     TRY(links_make(&flows, id, e->n_flows, &b->work));
     TRY(links_make(&gpus, key, b->gpus, &b->work));
     for (uint32_t i = 0; i < e->n; i++) {
-        if (!is_call(e, i) || is_graph_launch(e, i)) continue;
+        if (!is_call(e, i) || event_is_graph_launch(e, i)) continue;
         bool from = false;
         uint32_t to = EVENT_NONE, found = EVENT_NONE;
         for (uint32_t k = links_take(&flows, e->link[i]); k != EVENT_NONE; k = flows.next[k]) {

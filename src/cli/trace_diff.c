@@ -123,6 +123,7 @@ static Status compare_traces(DiffCall *c, char **path, Sides *x, Text *out)
     if (compat) return write_compat(c, x);
     TRY(diff_report(&x->diff, x->tables, &x->scratch, sheet));
     TRY(trace_out_tables(&c->out, "", "Two traces", sheet, DIFF_SHEETS, &x->scratch));
+    /* with a folder, the tables are in files */
     for (int i = 0; i < DIFF_SHEETS && c->out.folder == NULL; i++) {
         if (SHOWN[i].rows > 0) TRY(trace_out_text(out, &sheet[i], SHOWN[i].columns, SHOWN[i].rows));
     }

@@ -15,6 +15,7 @@ static Status read_formats(TraceOut *o)
     for (bool more = true; more;) {
         char word[16];
         size_t n = strcspn(at, ",");
+        /* longer words are cut, and are then no format */
         (void)snprintf(word, sizeof word, "%.*s", (int)(n < 15 ? n : 15), at);
         int format = text_word_index("csv|json|html", word);
         if (format < 0) return FAIL(ERR_ARG, "--format has \"%s\", not csv, json or html", word);
@@ -51,6 +52,7 @@ Status trace_out_begin(TraceOut *o, char **path, int n)
     o->bar = (Progress){ .what = "read", .name = path[n - 1], .left = "nothing was written" };
     for (int i = 0; i < n; i++) {
         uint64_t bytes = 0;
+        /* a pipe has no size */
         if (file_size(path[i], &bytes) == OK) o->bar.total += (int64_t)bytes;
     }
     progress_begin(&o->bar);

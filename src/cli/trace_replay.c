@@ -41,6 +41,7 @@ static Status write_list(ReplayCall *c, const char *path, const Replay *r, Write
     ReplayCount count = { 0 };
     Text list = { 0 };
     TRY(text_init(&list, a));
+    /* an empty list is also a file, so the text must not be NULL */
     TRY(text_append(&list, "", 0));
     TRY(write(r, &c->scratch, &list, &count));
     TRY(file_write_whole(path, list.data, list.used));

@@ -45,6 +45,7 @@ static Status load_trace(ReportCall *c, const char *path, Arena *a, Loaded *l)
     TreeOptions tree = { .link = LINK_CORRELATION, .python = c->o.recompute };
     if (c->compat == 0) compat_options(&tree, &c->o, c->unlinked);
     l->crossing_dropped = tree.drop_crossing;
+    /* the choice of the command line */
     if (c->link >= 0) tree.link = c->link == 1 ? LINK_AC2G : LINK_CORRELATION;
     TRY(events_read(path, &read, &l->e));
     TRY(report_need_work(&l->e));
@@ -182,6 +183,7 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
     int n = 0, more = 0;
     TRY(load_trace(c, path[file], a, l));
     TRY(ranks_add(&c->ranks, &l->report));
+    /* each rank has a folder of its own */
     if (files > 1)
         (void)snprintf(sub, sizeof sub, "rank_%lld", (long long)(l->e.rank < 0 ? file : l->e.rank));
     TRY((c->compat == 0 ? compat_tables : report_tables)(&l->report, table, &n));

@@ -36,7 +36,8 @@ static Status roots_by_position(const Diff *d, Arena *scratch, DiffList list[DIF
             if (t->events->kind[at] != EVENT_CPU_OP) continue;
             while (t->first[at + 1] - t->first[at] == 1) {
                 uint32_t child = t->child[t->first[at]];
-                if (!event_on_gpu(t->events->kind[child]) && !diff_is_graph(t->events, child))
+                if (!event_on_gpu(t->events->kind[child]) &&
+                    !event_is_graph_launch(t->events, child))
                     break;
                 at = child;
             }
