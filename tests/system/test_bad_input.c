@@ -264,7 +264,7 @@ static void an_id_beyond_the_vocabulary_ends_the_run_with_its_steps_saved(void *
     CHECK(run_has_checkpoint(lab, "ids", steps));
 }
 
-/* ---- what is no file ---- */
+/* ---- what is not a file ---- */
 
 /* Nothing is read for ever, nothing waits for ever, nothing counts as empty. */
 static void devices_and_pipes_are_refused_where_a_file_is_needed(void **state)
