@@ -1,4 +1,5 @@
-/* main: which subcommand, and what its failure looks like from outside. The only exit(). */
+/* main: chooses the subcommand and turns its Status into an error line and an exit code. This is the only
+ * place that ends the process normally; no other function calls exit(). */
 #include "base/cpu.h"
 #include "base/log.h"
 #include "base/out.h"
@@ -28,7 +29,8 @@ static const Subcommand COMMANDS[] = {
 
 enum { N_COMMANDS = sizeof COMMANDS / sizeof *COMMANDS };
 
-/* "help data prepare" is "data prepare --help". The program stands before argv[0] ("help"). */
+/* "help data prepare" becomes "data prepare --help". argv[-1] is the program's name: argv[0] is "help"
+ * here, so the dispatcher gets argv - 1. */
 static Status cli_help(int argc, char **argv)
 {
     char help[] = "--help";
@@ -39,15 +41,15 @@ static Status cli_help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    CpuIsa have = cpu_here().isa, need = op_set_base.isa; /* of all code but this file's */
-    if (have < need) { /* base/log.c may use what the processor lacks */
+    CpuIsa have = cpu_here().isa, need = op_set_base.isa; /* the rest of the code needs `need` */
+    if (have < need) { /* dprintf, because base/log.c may contain missing instructions */
         (void)dprintf(2,
                       "switchyard: this build needs a processor with %s, this one has %s: build it "
                       "here with make CPU_ARCH=-march=native\n",
                       cpu_isa_names[need], cpu_isa_names[have]);
         return 2;
     }
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet */
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): there is only one thread yet */
     const char *level = getenv("SWITCHYARD_LOG");
     out_begin();
     Status s = level == NULL ? OK : log_set_level_named(level);

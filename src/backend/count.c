@@ -1,10 +1,11 @@
-/* count: nothing runs; costs add up. Copies and fills succeed without touching memory. */
+/* count: the backend of plans and dry runs. No op runs; their costs are added up in ex->totals. Copies
+ * and fills succeed without touching memory, because counting arenas (base/arena.h) have none. */
 #include "backend/backend.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* which is what a stub is */
 /* NOLINTBEGIN(misc-unused-parameters) */
 
-static Status run(Exec *ex, const OpDesc *op, const void *args)
+static Status count_op(Exec *ex, const OpDesc *op, const void *args)
 {
     OpCost c = op->cost(args);
     ex->totals.flops += c.flops;
@@ -14,29 +15,29 @@ static Status run(Exec *ex, const OpDesc *op, const void *args)
     return OK;
 }
 
-static Status alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
+static Status count_alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
 {
     return FAIL(ERR_UNSUPPORTED, "count: %zu bytes wanted of a backend without memory", bytes);
 }
 
-static void release(Exec *ex, MemKind kind, void *at, size_t bytes) {}
-static Status copy(Exec *ex, void *dst, const void *src, size_t bytes) { return OK; }
-static Status fill(Exec *ex, void *dst, int byte, size_t bytes) { return OK; }
+static void count_free(Exec *ex, MemKind kind, void *at, size_t bytes) {}
+static Status count_copy(Exec *ex, void *dst, const void *src, size_t bytes) { return OK; }
+static Status count_fill(Exec *ex, void *dst, int byte, size_t bytes) { return OK; }
 
-static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
+static Status count_find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
 {
     *index = -1, *value = 0;
     return OK;
 }
 
 const Backend backend_count = {
-    .run = run,
-    .alloc = alloc,
-    .free = release,
-    .copy = copy,
-    .read = copy,
-    .fill = fill,
-    .find_bad = find_bad,
+    .run = count_op,
+    .alloc = count_alloc,
+    .free = count_free,
+    .copy = count_copy,
+    .read = count_copy,
+    .fill = count_fill,
+    .find_bad = count_find_bad,
     BACKEND_WITHOUT_DEVICE,
 };
 /* NOLINTEND(misc-unused-parameters) */

@@ -1,5 +1,5 @@
-/* cpu: ops run where they are called, one after the other, so streams and waits have nothing
- * to do. */
+/* cpu: the backend that runs ops on the host, inside the call, one after the other. So streams and
+ * waits have nothing to do. Parallelism is inside the ops (OpenMP). */
 #include "backend/backend.h"
 
 #include "op/cpu_set.h"
@@ -41,9 +41,9 @@ void exec_pop(Exec *ex)
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* which is what a stub is */
 /* NOLINTBEGIN(misc-unused-parameters) */
 
-static Status run(Exec *ex, const OpDesc *op, const void *args) { return op->cpu(ex, args); }
+static Status cpu_run(Exec *ex, const OpDesc *op, const void *args) { return op->cpu(ex, args); }
 
-static Status alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
+static Status cpu_alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
 {
     if (kind != MEM_HOST && kind != MEM_PINNED) {
         return FAIL(ERR_UNSUPPORTED, "cpu: %zu bytes wanted of memory other than the host's",
@@ -55,22 +55,22 @@ static Status alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
     return OK;
 }
 
-static void release(Exec *ex, MemKind kind, void *at, size_t bytes) { free(at); }
+static void cpu_release(Exec *ex, MemKind kind, void *at, size_t bytes) { free(at); }
 
-static Status copy(Exec *ex, void *dst, const void *src, size_t bytes)
+static Status cpu_copy(Exec *ex, void *dst, const void *src, size_t bytes)
 {
     memcpy(dst, src, bytes);
     return OK;
 }
 
-static Status fill(Exec *ex, void *dst, int byte, size_t bytes)
+static Status cpu_fill(Exec *ex, void *dst, int byte, size_t bytes)
 {
     memset(dst, byte, bytes);
     return OK;
 }
 
-/* 0 times a value is 0, or NaN if it is not finite, and a sum keeps a NaN: no branch, so that the
- * usual case is vector code. */
+/* 0 * x is 0 for a finite x, else NaN, and a sum keeps a NaN. There is no branch, so the common case is
+ * vector code. */
 static bool all_finite(const float *x, int64_t n)
 {
     float sum = 0;
@@ -79,7 +79,8 @@ static bool all_finite(const float *x, int64_t n)
     return sum == 0;
 }
 
-static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
+/* Finds the first element that is not finite; *index is -1 if there is none. */
+static Status cpu_find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
 {
     *index = -1;
     enum { CHUNK = 1024 };
@@ -98,13 +99,13 @@ static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
 }
 
 const Backend backend_cpu = {
-    .run = run,
-    .alloc = alloc,
-    .free = release,
-    .copy = copy,
-    .read = copy,
-    .fill = fill,
-    .find_bad = find_bad,
+    .run = cpu_run,
+    .alloc = cpu_alloc,
+    .free = cpu_release,
+    .copy = cpu_copy,
+    .read = cpu_copy,
+    .fill = cpu_fill,
+    .find_bad = cpu_find_bad,
     BACKEND_WITHOUT_DEVICE,
 };
 /* NOLINTEND(misc-unused-parameters) */

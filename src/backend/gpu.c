@@ -1,13 +1,14 @@
-/* gpu: a GPU as a backend. A lane is a stream: ops, copies, fills and events go to that of
- * ex->lane, in order; events order lanes. Nothing waits but `sync`, which waits for all lanes.
- * Where other ranks are (ex->mesh), it waits with the deadline of the world, and its error names
- * the rank. Ops take their workspace from ex->scratch, so each lane wants one of its own; attention
- * goes to the compute lane, whose stream the attention library has.
+/* gpu: a GPU as a backend. Each lane is a stream. Ops, copies, fills and events go to the stream of
+ * ex->lane, in order; events order the lanes. Only `sync` and `read` wait. If there are other ranks
+ * (ex->mesh), they wait with the deadline of the world, and the error names the rank.
  *
- * Several Execs in a process: a thread and a device each. The device is current for the thread that
- * called gpu_exec_init, and it alone uses the Exec.
+ * Ops take their workspace from ex->scratch, so each lane needs its own scratch arena. Attention always
+ * runs on the compute lane, because the attention library is bound to that stream.
  *
- * This file is the same for all vendors: what differs is behind gpu/gpu.h and op/libraries.h. */
+ * A process may have several Execs, each with its own thread and device. The device is current for the
+ * thread that called gpu_exec_init, and only that thread uses the Exec.
+ *
+ * This file is the same for all vendors: the differences are behind gpu/gpu.h and op/libraries.h. */
 #include "backend/backend.h"
 
 #include "base/clock.h"
@@ -17,28 +18,29 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { PACE_OPS = 64 };
+enum { PACE_OPS = 64 }; /* see pace_launches */
 
-/* All events of an Exec; lies in the arena of its tables. */
+/* List of all events of an Exec, to free them; in the arena of its tables. */
 typedef struct EventNode {
     GpuEvent event;
     struct EventNode *next;
 } EventNode;
 
-/* What an Exec on a GPU has in addition to the common part. */
+/* The part of an Exec that only GPUs have. */
 typedef struct Gpu {
     GpuExec own; /* first: Exec.gpu points to it */
     Arena *arena;
-    Backend counts; /* of an Exec for a plan: backend_count, of a GPU */
+    Backend counts; /* for a plan: backend_count with the properties of a GPU */
     EventNode *events;
     GpuEvent pace[2], reached;
-    int64_t ops; /* launched while there are other ranks */
+    int64_t ops; /* number of ops launched while there are other ranks */
     bool capturing;
     uint64_t *bad; /* device: index of the first element that is not finite */
 } Gpu;
 
 static Gpu *gpu_of(const Exec *ex) { return (Gpu *)(void *)ex->gpu; }
 
+/* Marks the stream as used, so that waits include it. */
 static GpuStream stream_of(Exec *ex, int i)
 {
     ex->gpu->used |= 1u << i;
@@ -60,7 +62,7 @@ static Status stream_add(GpuExec *g, bool urgent, int *out)
     return OK;
 }
 
-/* Transfers go before products: other ranks wait for them. */
+/* Added streams carry transfers. They have high priority, because other ranks wait for them. */
 static Status stream_new(Exec *ex, void **out)
 {
     int i = 0;
@@ -99,7 +101,7 @@ Status exec_used_bytes(const Exec *ex, size_t *out)
     return ex->gpu == NULL ? OK : gpu_used_bytes(out);
 }
 
-/* *busy: is there work before `event`? Without an event: is there work on a stream that is used? */
+/* *busy: is work before `event` unfinished? Without an event: is any used stream busy? */
 static Status work_pending(Exec *ex, GpuEvent event, bool *busy)
 {
     const GpuExec *g = ex->gpu;
@@ -111,7 +113,7 @@ static Status work_pending(Exec *ex, GpuEvent event, bool *busy)
     return OK;
 }
 
-/* Most waits within a step are short: ask at once, then let others have the core. */
+/* Most waits within a step are short: poll without sleeping first, then yield the core. */
 static const double SPIN_S = 50e-6, LEAVE_S = 10;
 
 static void pause_after(double waited_s)
@@ -120,8 +122,8 @@ static void pause_after(double waited_s)
     if (waited_s > SPIN_S) (void)nanosleep(&t, NULL);
 }
 
-/* Waits until the kernels of groups that were given up have left. Until then they use their
- * memory. */
+/* Waits until the kernels of aborted groups have ended, because until then they access memory that the
+ * caller is about to free. */
 static void await_kernels(Exec *ex)
 {
     bool busy = true;
@@ -132,9 +134,8 @@ static void await_kernels(Exec *ex)
     }
 }
 
-/* Kernels that wait for other ranks may wait without end. So the host does not wait with them: it
- * asks the device again and again, and comm_watch whether a rank has ended or the deadline has
- * passed. */
+/* A kernel that waits for another rank may never end. So the host does not block: it polls the device,
+ * and asks comm_watch whether a rank has ended or the deadline has passed. */
 static Status wait_watched(Exec *ex, GpuEvent event)
 {
     bool busy = true;
@@ -168,9 +169,9 @@ static Status wait_all(Exec *ex)
     return OK;
 }
 
-/* The driver takes about a thousand launches ahead of a kernel that waits. Then it blocks the host,
- * without a deadline. So the host is never further ahead than two times PACE_OPS. */
-static Status pace(Exec *ex)
+/* The driver queues about a thousand launches behind a kernel that waits. Then it blocks the host,
+ * without a deadline. So the host stays at most 2 * PACE_OPS launches ahead. */
+static Status pace_launches(Exec *ex)
 {
     Gpu *g = gpu_of(ex);
     if (!has_peers(ex) || g->capturing || ++g->ops % PACE_OPS != 0) return OK;
@@ -179,7 +180,7 @@ static Status pace(Exec *ex)
     return gpu_event_record(event, lane_stream(ex));
 }
 
-/* The error of a launch, with the op and its shapes. */
+/* Adds the step, the layer, the op and its shapes to the error of a launch. */
 static Status launch_failed(const Exec *ex, const OpDesc *op, const void *args)
 {
     char why[512], shapes[512] = "", shape[96];
@@ -198,21 +199,21 @@ static Status launch_failed(const Exec *ex, const OpDesc *op, const void *args)
 static Status run_op(Exec *ex, const OpDesc *op, const void *args)
 {
     if (op->cuda == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
-    TRY(pace(ex));
+    TRY(pace_launches(ex));
     Status s = op->cuda(ex, args);
-    /* A decorator costs time anyway. So the host waits for each op under a decorator, and an error
-     * is found at the op that caused it. */
+    /* With a decorator, the host waits for each op, so that an error is reported for the op that caused
+     * it. Decorators are slow anyway. */
     if (s == OK && ex->depth > 0) s = wait_all(ex);
     return s == ERR_DEVICE ? launch_failed(ex, op, args) : s;
 }
 
-static Status alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
+static Status gpu_backend_alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
 {
     (void)ex;
     return kind == MEM_PINNED ? gpu_alloc_pinned(bytes, out) : gpu_alloc(bytes, out);
 }
 
-static void release(Exec *ex, MemKind kind, void *at, size_t bytes)
+static void gpu_backend_release(Exec *ex, MemKind kind, void *at, size_t bytes)
 {
     (void)ex, (void)bytes;
     if (kind == MEM_PINNED)
@@ -221,7 +222,7 @@ static void release(Exec *ex, MemKind kind, void *at, size_t bytes)
         gpu_free(at);
 }
 
-static Status copy(Exec *ex, void *dst, const void *src, size_t bytes)
+static Status copy_on_lane(Exec *ex, void *dst, const void *src, size_t bytes)
 {
     return gpu_copy(dst, src, bytes, lane_stream(ex));
 }
@@ -235,20 +236,21 @@ static Status wait_lane(Exec *ex)
     return wait_watched(ex, g->reached);
 }
 
-/* The driver would wait in the copy itself, without a deadline. */
+/* Copying to pageable memory blocks in the driver, without a deadline. So this waits with a deadline
+ * first. */
 static Status read_back(Exec *ex, void *dst, const void *src, size_t bytes)
 {
     TRY(wait_lane(ex));
-    TRY(copy(ex, dst, src, bytes));
+    TRY(copy_on_lane(ex, dst, src, bytes));
     return wait_lane(ex);
 }
 
-static Status fill(Exec *ex, void *dst, int byte, size_t bytes)
+static Status fill_on_lane(Exec *ex, void *dst, int byte, size_t bytes)
 {
     return gpu_fill(dst, byte, bytes, lane_stream(ex));
 }
 
-/* 8-bit formats hold no infinities that an op makes: nothing to look for. */
+/* Only f32 and bf16 are searched: other types are integers, or 8-bit formats into which ops saturate. */
 static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
 {
     uint64_t *bad = gpu_of(ex)->bad, at = GPU_NONE_BAD;
@@ -257,10 +259,10 @@ static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
     *index = -1;
     if (tensor_elems(t) == 0 || (t->dtype != DTYPE_F32 && t->dtype != DTYPE_BF16)) return OK;
     TRY(gpu_find_bad(lane_stream(ex), t, bad));
-    TRY(copy(ex, &at, bad, sizeof at));
+    TRY(copy_on_lane(ex, &at, bad, sizeof at));
     TRY(wait_all(ex));
     if (at == GPU_NONE_BAD) return OK;
-    TRY(copy(ex, bits, tensor_at(t, (int64_t)at), dtype_bytes(t->dtype)));
+    TRY(copy_on_lane(ex, bits, tensor_at(t, (int64_t)at), dtype_bytes(t->dtype)));
     TRY(wait_all(ex));
     dtype_to_f32(&v, bits, t->dtype, 1);
     *index = (int64_t)at;
@@ -289,12 +291,12 @@ static GpuStream stream_or_lane(Exec *ex, void *stream)
     return stream != NULL ? stream : lane_stream(ex);
 }
 
-static Status record(Exec *ex, Event *event, void *stream)
+static Status record_event(Exec *ex, Event *event, void *stream)
 {
     return gpu_event_record(event->gpu, stream_or_lane(ex, stream));
 }
 
-static Status wait(Exec *ex, const Event *event, void *stream)
+static Status wait_event(Exec *ex, const Event *event, void *stream)
 {
     return gpu_stream_wait(stream_or_lane(ex, stream), event->gpu);
 }
@@ -305,9 +307,9 @@ static Status elapsed_s(Exec *ex, const Event *from, const Event *to, double *ou
     return gpu_event_elapsed_s(from->gpu, to->gpu, out);
 }
 
-static Status delay(Exec *ex, double seconds) { return gpu_delay(lane_stream(ex), seconds); }
+static Status delay_lane(Exec *ex, double seconds) { return gpu_delay(lane_stream(ex), seconds); }
 
-static Status stamp(Exec *ex, uint64_t *at, void *stream)
+static Status stamp_stream(Exec *ex, uint64_t *at, void *stream)
 {
     return gpu_stamp(stream_or_lane(ex, stream), at);
 }
@@ -326,11 +328,11 @@ static const Streams streams = {
     .of_lane = stream_of_lane,
     .add = stream_new,
     .event_new = event_new,
-    .record = record,
-    .wait = wait,
+    .record = record_event,
+    .wait = wait_event,
     .elapsed_s = elapsed_s,
-    .delay = delay,
-    .stamp = stamp,
+    .delay = delay_lane,
+    .stamp = stamp_stream,
 };
 
 static const Graphs graphs = {
@@ -345,11 +347,11 @@ static const Backend backend_gpu = {
     .async = true,
     .captures = true,
     .run = run_op,
-    .alloc = alloc,
-    .free = release,
-    .copy = copy,
+    .alloc = gpu_backend_alloc,
+    .free = gpu_backend_release,
+    .copy = copy_on_lane,
     .read = read_back,
-    .fill = fill,
+    .fill = fill_on_lane,
     .sync = wait_all,
     .find_bad = find_bad,
     .streams = &streams,
@@ -357,7 +359,7 @@ static const Backend backend_gpu = {
     .close = close_exec,
 };
 
-/* *out: what an Exec on a GPU has in addition to the common part; it lies in `arena`. */
+/* Makes the part of an Exec that only GPUs have, in `arena`. */
 static Status exec_make(Exec *ex, Arena *arena, Arena *scratch, Gpu **out)
 {
     TRY(ARENA_ZEROED(arena, 1, out));

@@ -1,23 +1,27 @@
-/* guard: after each op, every floating-point output is searched for a value that is not finite, so
- * the error names the place where a NaN arises: step, layer, op, port and place. A port of which an
- * op writes a window only (PORT_OUT_PART) is passed over: its other columns may not be written yet,
- * and what is wrong shows in the next op. Of a MoE buffer only the rows that count are searched. */
+/* guard: a decorator that searches every floating-point output of each op for values that are not
+ * finite. So the error names where a NaN arises: step, layer, op, port and index. It is slow, because
+ * it waits for each op (run.guard, or after a step that failed).
+ *
+ * A port of which an op writes only some columns (PORT_OUT_PART) is skipped: the other columns may not be
+ * written yet, and a NaN in it shows in the next op. In a MoE buffer only the rows in use are
+ * searched. */
 #include "backend/backend.h"
 #include "op/moe.h"
 
-/* Is this a port whose every element the op has written? */
+/* Has the op written every element of this port? */
 static bool written_whole(const OpPort *p)
 {
     return p->dir == PORT_OUT || p->dir == PORT_OUT_POOL || p->dir == PORT_OUT_OPT ||
            p->dir == PORT_ADD || p->dir == PORT_ADD_OPT;
 }
 
-/* The rows that count. */
+/* The rows of a MoE buffer that are in use. */
 typedef struct Live {
-    const Rows *rows; /* NULL: there is no such buffer */
-    int32_t n, first; /* first: in a pool */
+    const Rows *rows; /* NULL: the op has no such buffer */
+    int32_t n, first; /* first: offset of the rows in a pool */
 } Live;
 
+/* How many rows are in use is known only on the device, so this reads it back. */
 static Status live_rows(Exec *ex, const OpDesc *op, const void *args, Live *out)
 {
     *out = (Live){ 0 };
@@ -33,7 +37,8 @@ static Status live_rows(Exec *ex, const OpDesc *op, const void *args, Live *out)
     return OK;
 }
 
-static Tensor searched(const OpPort *p, const Tensor *t, const Live *live)
+/* The part of an output that is searched. */
+static Tensor searched_rows(const OpPort *p, const Tensor *t, const Live *live)
 {
     if (live->rows == NULL) return *t;
     if (p->dir == PORT_OUT_POOL && live->rows->first != NULL)
@@ -42,7 +47,7 @@ static Tensor searched(const OpPort *p, const Tensor *t, const Live *live)
     return cut ? tensor_rows(t, 0, live->n) : *t;
 }
 
-static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
+static Status guard_run(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     TRY(op_next(ex, level, op, args));
     Live live;
@@ -52,7 +57,7 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
         if (!written_whole(p) || t->data == NULL || !dtype_is_float(t->dtype)) continue;
         double value = 0;
         int64_t i = -1;
-        const Tensor looked_at = searched(p, t, &live);
+        const Tensor looked_at = searched_rows(p, t, &live);
         TRY(ex->backend->find_bad(ex, &looked_at, &i, &value));
         if (i < 0) continue;
         char shape[96];
@@ -63,4 +68,4 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
     return OK;
 }
 
-const Decorator backend_guard = { .run = run };
+const Decorator backend_guard = { .run = guard_run };

@@ -1,4 +1,6 @@
-/* none: entries of a backend that lacks a notion. */
+/* none: entries for backends without streams, graphs or asynchronous work. Waits and records succeed at
+ * once, and times come from the host's clock. Graphs fail, because a caller must not believe that it
+ * captured something. */
 #include "backend/backend.h"
 
 #include "base/clock.h"
@@ -36,7 +38,7 @@ static Status elapsed_s(Exec *ex, const Event *from, const Event *to, double *ou
     return OK;
 }
 
-static Status stamp(Exec *ex, uint64_t *at, void *stream)
+static Status stamp_now(Exec *ex, uint64_t *at, void *stream)
 {
     *at = (uint64_t)(clock_s() * 1e9);
     return OK;
@@ -52,7 +54,7 @@ const Streams backend_no_streams = {
     .wait = wait_nothing,
     .elapsed_s = elapsed_s,
     .delay = no_delay,
-    .stamp = stamp,
+    .stamp = stamp_now,
 };
 
 static Status no_graph(void)
@@ -60,10 +62,13 @@ static Status no_graph(void)
     return FAIL(ERR_UNSUPPORTED, "ops run one by one on this backend: there are no graphs");
 }
 
-static Status begin(Exec *ex) { return no_graph(); }
-static Status end(Exec *ex, Graph *out) { return no_graph(); }
-static Status launch(Exec *ex, const Graph *g) { return no_graph(); }
-static void drop(Graph *g) { *g = (Graph){ 0 }; }
+static Status no_capture_begin(Exec *ex) { return no_graph(); }
+static Status no_capture_end(Exec *ex, Graph *out) { return no_graph(); }
+static Status no_graph_launch(Exec *ex, const Graph *g) { return no_graph(); }
+static void no_graph_free(Graph *g) { *g = (Graph){ 0 }; }
 
-const Graphs backend_no_graphs = { .begin = begin, .end = end, .launch = launch, .free = drop };
+const Graphs backend_no_graphs = { .begin = no_capture_begin,
+                                   .end = no_capture_end,
+                                   .launch = no_graph_launch,
+                                   .free = no_graph_free };
 /* NOLINTEND(misc-unused-parameters,readability-non-const-parameter) */

@@ -1,5 +1,6 @@
-/* arena: blocks by kind (counted, host, a backend's), the cursor, and what debug builds do to find
- * misuse: poison, guards for ASan, allocations that fail on purpose. */
+/* arena: makes blocks by kind (counted, host, owned by a backend) and moves the cursor. Debug builds
+ * also find misuse: they poison new memory, guard released memory for ASan, and let the hostile build
+ * fail an allocation on purpose. Device and pinned memory is allocated in backend/, not here. */
 #include "base/arena.h"
 
 #include <assert.h>
@@ -40,6 +41,7 @@ long arena_fail_countdown = -1;
 #endif
 
 size_t arena_rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
+/* One unit more than the block, so that ARENA_SKEW can move it without leaving the mapping. */
 static size_t mapped_bytes(const Arena *a) { return a->cap_bytes + ARENA_ALIGN; }
 
 Status arena_init(Arena *a, const char *name, MemKind kind, size_t cap_bytes)
@@ -72,6 +74,7 @@ void arena_over(Arena *a, const char *name, MemKind kind, void *block, size_t ca
 void arena_free(Arena *a)
 {
     if (a->kind == MEM_HOST && a->base != NULL) {
+        /* ASan keeps its marks after munmap; a later mapping at these addresses must not meet them. */
         size_t touched = a->peak_bytes + GUARD_BYTES;
         ASAN_UNPOISON_MEMORY_REGION(a->base, touched < a->cap_bytes ? touched : a->cap_bytes);
         munmap(a->base - ARENA_SKEW, mapped_bytes(a));
@@ -81,6 +84,7 @@ void arena_free(Arena *a)
 
 void arena_huge_pages(const Arena *a)
 {
+    /* Only whole, aligned ranges of 2 MiB can be huge pages. */
     const uintptr_t page = (uintptr_t)2 << 20;
     if (a->kind != MEM_HOST || a->base == NULL) return;
     uintptr_t first = ((uintptr_t)a->base + page - 1) / page * page;
@@ -95,6 +99,7 @@ Status arena_alloc(Arena *a, size_t bytes, void **out)
     if (arena_fail_countdown >= 0 && arena_fail_countdown-- == 0)
         return FAIL(ERR_MEMORY, "arena %s: %zu bytes refused on purpose", a->name, bytes);
 #endif
+    /* need < bytes: rounding up overflowed size_t */
     if (need < bytes || need > a->cap_bytes - a->used_bytes)
         return FAIL(ERR_MEMORY, "arena %s: %zu bytes wanted, %zu of %zu left", a->name, bytes,
                     a->cap_bytes - a->used_bytes, a->cap_bytes);
@@ -106,7 +111,7 @@ Status arena_alloc(Arena *a, size_t bytes, void **out)
     return OK;
 }
 
-/* memcpy: a T * may not be written through a void **. */
+/* `pointer` is really a T **. memcpy, because C does not let a T * be written through a void **. */
 Status arena_array(Arena *a, size_t n, size_t element_bytes, void *pointer)
 {
     void *at = NULL;
@@ -127,6 +132,8 @@ Status arena_array_zero(Arena *a, size_t n, size_t element_bytes, void *pointer)
     return OK;
 }
 
+/* The old array stays in the arena until its release. Doubling bounds that waste to the size of the
+ * new one. */
 Status arena_grow(Arena *a, int64_t n, int64_t *room, size_t element_bytes, void *pointer)
 {
     enum { FIRST = 1 << 14 };

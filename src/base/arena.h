@@ -1,12 +1,14 @@
-/* arena: memory with an explicit lifetime: one block and a cursor. Nothing is freed one by one: a
- * mark is taken, and releasing it gives back everything since. An arena owns its pointers: each
- * lives until the arena is released past it.
+/* arena: memory with an explicit lifetime: one block and a cursor. Nothing is freed one by one. The
+ * caller takes a mark, and releasing it gives back everything allocated since. An arena owns its
+ * pointers: each is valid until the arena is released past it. An arena has no lock: one thread uses
+ * it at a time.
  *
- * MEM_COUNT has no block: it hands out addresses that must never be read and remembers the peak, so
- * running the real step over counting arenas *is* the memory projection, and its peak is the size
- * of the real arena. MEM_HOST reserves addresses and lets the kernel add pages on first touch, so a
- * tool that cannot know its needs takes many GiB and pays for what it writes. MEM_DEVICE and
- * MEM_PINNED blocks belong to a backend. */
+ * MEM_COUNT   has no block. It hands out addresses that must never be read and remembers the peak. A
+ *             real step run over counting arenas is the memory projection: the peak is the size that
+ *             the real arena needs.
+ * MEM_HOST    reserves addresses; the kernel adds pages on first touch. A tool that cannot know its
+ *             needs reserves many GiB and pays only for what it writes.
+ * MEM_DEVICE, MEM_PINNED   a backend makes and frees the block (arena_over). */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
@@ -43,8 +45,11 @@ void arena_huge_pages(const Arena *a);
 
 /* 256-byte aligned, contents undefined (poisoned in debug builds). */
 Status arena_alloc(Arena *a, size_t bytes, void **out);
-/* p is the address of a pointer, which then points to n new elements: undefined (ARENA_NEW), zeroed
- * (ARENA_ZEROED), or the *room old elements in a room of at least n, which doubles (ARENA_GROW). */
+/* p is the address of a pointer, which then points to n elements.
+ *   ARENA_NEW     new, contents undefined
+ *   ARENA_ZEROED  new and zero, in host memory (other kinds stay undefined)
+ *   ARENA_GROW    a no-op while n <= *room, the capacity in elements. Otherwise the array moves, the
+ *                 old elements are copied, and *room doubles until n fits. */
 #define ARENA_NEW(a, n, p)        arena_array((a), (size_t)(n), sizeof **(p), (p))
 #define ARENA_ZEROED(a, n, p)     arena_array_zero((a), (size_t)(n), sizeof **(p), (p))
 #define ARENA_GROW(a, n, room, p) arena_grow((a), (n), (room), sizeof **(p), (p))
@@ -52,14 +57,13 @@ Status arena_array(Arena *a, size_t n, size_t element_bytes, void *pointer);
 Status arena_array_zero(Arena *a, size_t n, size_t element_bytes, void *pointer);
 Status arena_grow(Arena *a, int64_t n, int64_t *room, size_t element_bytes, void *pointer);
 
-/* Lets all of the block be touched, whatever was released in it. For two layouts that use the same
- * memory in turn. */
+/* Unpoisons the whole block, so that two layouts can alternate in it. */
 void arena_unpoison(const Arena *a);
 
 ArenaMark arena_mark(const Arena *a);
 void arena_release(Arena *a, ArenaMark mark);
 
-/* Bytes that arena_alloc takes for a request. */
+/* Bytes that arena_alloc uses for a request: the next multiple of ARENA_ALIGN. */
 size_t arena_rounded(size_t bytes);
 
 /* A NUL-terminated copy of the first n bytes of s. */

@@ -1,9 +1,9 @@
-/* clock: reads the system's monotonic clock. */
+/* clock: reads the system's monotonic clock and makes condition variables that wait by it. */
 #include "base/clock.h"
 
 #include <math.h>
 
-static const double LONGEST_S = 1e9;
+static const double LONGEST_S = 1e9; /* so that INFINITY fits a time_t */
 
 double clock_s(void)
 {

@@ -1,4 +1,5 @@
-/* clock: seconds of a clock that never goes back, and waits by it. */
+/* clock: seconds of a clock that never goes back, and waits by it. Not the time of day: the zero is
+ * arbitrary and differs between hosts. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
@@ -7,8 +8,8 @@
 
 double clock_s(void); /* CLOCK_MONOTONIC */
 
-/* A condition variable whose waits end by this clock, and so many seconds from now (30 years at
- * most) for pthread_cond_timedwait on it. */
+/* clock_cond_init makes a condition variable whose timed waits use this clock. clock_after gives the
+ * deadline for pthread_cond_timedwait on it: `seconds` from now, 30 years at most. */
 void clock_cond_init(pthread_cond_t *out);
 struct timespec clock_after(double seconds);
 

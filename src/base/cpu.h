@@ -1,18 +1,20 @@
-/* cpu: which instructions this processor has and the system lets a program use. cpu.c and main.c are
- * compiled for any x86-64: a processor that lacks an instruction is told so before it meets one. */
+/* cpu: which instructions this processor has and the operating system lets a program use. cpu.c and
+ * main.c are compiled for any x86-64, so that an older processor gets an error sentence and not an
+ * illegal instruction. */
 #ifndef BASE_CPU_H
 #define BASE_CPU_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* In the order of run.cpu_isa's words. As what a processor has CPU_AUTO means less than v3. */
+/* In the order of the words of run.cpu_isa. In Cpu.isa, CPU_AUTO means that the processor has less than
+ * v3. */
 typedef enum CpuIsa { CPU_AUTO, CPU_V3, CPU_V4 } CpuIsa;
 extern const char *const cpu_isa_names[]; /* of CPU_AUTO: "x86-64" */
 
 typedef struct Cpu {
-    CpuIsa isa;     /* the most that it has */
-    bool bf16, amx; /* AVX512-BF16; AMX-BF16, for which a process must ask, too (op/gemm_amx.h) */
+    CpuIsa isa;     /* the highest level that it has */
+    bool bf16, amx; /* AVX512-BF16; AMX-BF16, which a process must request first (op/gemm_amx.h) */
 } Cpu;
 
 /* Registers that CPUID and XGETBV fill. */
@@ -21,7 +23,7 @@ typedef struct CpuId {
     uint32_t saved; /* XCR0: the registers that the system saves */
 } CpuId;
 
-Cpu cpu_of(const CpuId *id);
-Cpu cpu_here(void);
+Cpu cpu_of(const CpuId *id); /* pure, for tests */
+Cpu cpu_here(void);          /* this processor */
 
 #endif

@@ -4,14 +4,14 @@
 #include <assert.h>
 #include <string.h>
 
-/* The three small formats differ in five numbers; every function below takes one of these as a
- * constant, so that after inlining nothing of it is left and the loops vectorise. Only integer
- * arithmetic and exact products of normal numbers are used: the results hold in every rounding mode
- * and with subnormals flushed. */
+/* The three small formats differ in a few numbers. Each function below gets them as a constant, so
+ * that inlining removes them and the loops vectorise. Only integer arithmetic and exact products of
+ * normal numbers are used. So the results are right in every rounding mode and with subnormals
+ * flushed to zero. */
 typedef struct Format {
     int mantissa_bits, bias;
     uint32_t largest;  /* code of the largest finite value */
-    uint32_t overflow; /* what lies above it: infinity, or NaN where there is none */
+    uint32_t overflow; /* code for larger values: infinity, or NaN in a format without infinity */
     uint32_t nan;      /* quiet NaN */
     int bits;
 } Format;
@@ -61,9 +61,9 @@ static inline float widen(uint32_t code, Format f)
     return f32_from_bits(sign | u);
 }
 
-/* The 24-bit significand is shifted down to the target's precision, further for a subnormal target,
- * and rounded by adding half less one plus the lowest kept bit. The carry of the rounding runs into
- * the exponent by itself. */
+/* Shifts the 24-bit significand down to the target's precision, further if the result is subnormal.
+ * Rounds to nearest even: adds half of the last kept bit less one, plus that bit. A carry out of the
+ * significand increments the exponent field, which is what rounding up needs. */
 static inline uint32_t narrow(float v, Format f)
 {
     uint32_t u = f32_bits(v);
@@ -95,7 +95,7 @@ static inline uint16_t narrow_bf16(float v)
 float f32_from_bf16(uint16_t v) { return widen_bf16(v); }
 uint16_t bf16_from_f32(float v) { return narrow_bf16(v); }
 
-/* One loop a type, so that each is a straight run for the vectoriser.
+/* One loop per type, without branches on the type, so that the compiler can vectorise it.
  * NOLINTBEGIN(bugprone-macro-parentheses): types take none */
 #define LOOP(name, From, To, convert)                                                              \
     static void name(To *restrict dst, const From *restrict src, int64_t n)                        \

@@ -32,7 +32,7 @@ typedef enum Dtype {
 size_t dtype_bytes(Dtype t);
 const char *dtype_name(Dtype t); /* "f32", "bf16", "f16", "e4m3", "e5m2", "i32", "i64", "u8" */
 
-/* Of a floating type: all but the integers, which stand behind them. */
+/* The enum lists the floating types first, then the integers. */
 static inline bool dtype_is_float(Dtype t) { return t < DTYPE_I32; }
 
 static inline uint32_t f32_bits(float v)

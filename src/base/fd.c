@@ -1,3 +1,4 @@
+/* fd: the loop around write(), which may write less than asked or be interrupted by a signal. */
 #include "base/fd.h"
 
 #include <errno.h>

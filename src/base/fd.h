@@ -1,10 +1,11 @@
-/* fd: writes to open descriptors, shared by files, the log and stdout. Paths and buffers are file.h's. */
+/* fd: writes to open descriptors, shared by files, the log and stdout. It knows no paths and no
+ * buffers; those are in base/file.h. */
 #ifndef BASE_FD_H
 #define BASE_FD_H
 
 #include <stddef.h>
 
-/* Bytes that the system took before it refused; errno says why it did if that is not all. */
+/* Writes all bytes and returns how many the system accepted. If that is fewer, errno says why. */
 size_t fd_write(int fd, const void *data, size_t bytes);
 
 #endif

@@ -1,4 +1,5 @@
-/* file: reading, mapping, atomic writing, folders and locks, over the system's calls. */
+/* file: reading, mapping, atomic writing, folders and locks, over POSIX calls. Formats are not known
+ * here. */
 #include "base/file.h"
 
 #include "base/fd.h"
@@ -25,7 +26,7 @@
 
 static const size_t BUFFER_BYTES = (size_t)1 << 20;
 
-/* A pipe may have no end. */
+/* A pipe may have no end, so reading one stops here. */
 #ifdef HOSTILE
 static const size_t PIPE_MOST_BYTES = 1 << 17;
 #else
@@ -37,7 +38,7 @@ enum {
     READ_BYTES = 1 << 16,
     PRINT_BYTES = 4096,
     REMOVE_FOLDERS_OPEN = 16,
-    PIPE_PATIENCE_MS = 2000,
+    PIPE_PATIENCE_MS = 2000, /* after this wait a message says which pipe is waited for */
 };
 
 static const char TEMP[] = ".tmp";
@@ -57,8 +58,8 @@ static Status cannot_change(const char *path, const char *what)
     return FAIL(ERR_DISK, "%s cannot be %s: %s", path, what, reason(why));
 }
 
-/* open() above the three standard descriptors: a File with fd 0 counts as closed, and a process
- * started without stdin would get just that. */
+/* Opens a file with a descriptor above the three standard ones. A File with fd 0 counts as closed, and
+ * a process that was started without stdin would get 0 from open(). */
 static int open_above(const char *path, int flags)
 {
     int fd = open(path, flags | O_CLOEXEC, 0644);
@@ -72,7 +73,7 @@ static bool is_open(const File *f) { return f->fd > 0; }
 
 /* ---- writing ---- */
 
-/* PATH.tmp. Both names fit, because open_to_write refuses longer paths. */
+/* Writes PATH.tmp to out. Both names fit, because open_to_write refuses longer paths. */
 static void temp_name(char out[FILE_PATH_MAX], const char *path)
 {
     (void)snprintf(out, FILE_PATH_MAX, "%.*s%s", FILE_PATH_MAX - (int)sizeof TEMP, path, TEMP);
@@ -125,7 +126,8 @@ static Status write_all(const File *f, const char *data, size_t bytes, size_t *d
                 reason(why));
 }
 
-/* Bytes that a full disk refused stay in the buffer: a later flush goes on where this one ended. */
+/* Bytes that a full disk refused stay in the buffer, so a later flush continues where this one
+ * ended. */
 Status file_flush(File *f)
 {
     if (f->buffered == 0) return OK;
@@ -139,6 +141,7 @@ Status file_flush(File *f)
 Status file_write(File *f, const void *data, size_t bytes)
 {
     if (bytes > f->buffer_bytes - f->buffered) TRY(file_flush(f));
+    /* Larger than the buffer, or unbuffered: copying would only cost time. */
     if (bytes >= f->buffer_bytes) {
         size_t done = 0;
         Status s = write_all(f, data, bytes, &done);
@@ -195,7 +198,7 @@ Status file_commit(File *f)
     return OK;
 }
 
-/* Called while an error is on its way up, so it must not touch the status record. */
+/* Callers use this while they return an error, so it must not change the status record. */
 void file_close(File *f)
 {
     if (is_open(f)) {
@@ -232,6 +235,8 @@ static Status check_kind(const char *path, mode_t mode, bool pipes)
                 pipes ? " or a pipe" : "");
 }
 
+/* `first`: no byte has come yet, so after a while the log says what is waited for. poll() and not
+ * read(), because a signal ends poll() and Ctrl-C must end the wait. */
 static Status wait_for_bytes(int fd, const char *path, bool first)
 {
     struct pollfd pipe = { .fd = fd, .events = POLLIN };
@@ -250,7 +255,7 @@ Status file_wait_for_writer(int fd, const char *path)
     return fcntl(fd, F_SETFL, 0) == 0 ? OK : cannot_read(path);
 }
 
-/* O_NONBLOCK: without it open() would wait for a pipe's writer before it is known to be a pipe. */
+/* O_NONBLOCK: otherwise open() of a pipe waits for a writer, before fstat can say that it is a pipe. */
 static Status open_to_read(const char *path, bool pipes, int *out_fd, struct stat *out_info)
 {
     int fd = open_above(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
@@ -264,7 +269,7 @@ static Status open_to_read(const char *path, bool pipes, int *out_fd, struct sta
     return s;
 }
 
-/* read() that goes on after a signal. */
+/* read() that continues after a signal. *got is 0 at the end of the file. */
 static Status read_some(int fd, const char *path, char *out, size_t bytes, size_t *got)
 {
     ssize_t n = -1;
@@ -285,8 +290,8 @@ static Status check_piped(const char *path, size_t bytes)
     return OK;
 }
 
-/* Reads a file that has no size beforehand, a pipe or a file of /proc, into a map of its own.
- * Unused address space is given back. */
+/* Reads a file whose size is not known beforehand (a pipe, a file of /proc) into an anonymous map. The
+ * map reserves the largest size allowed; the pages after the data are unmapped at the end. */
 static Status read_to_map(int fd, const char *path, bool piped, FileMap *out)
 {
     size_t room = PIPE_MOST_BYTES + READ_BYTES, used = 0, got = 1;
@@ -429,6 +434,7 @@ Status file_size(const char *path, uint64_t *out_bytes)
     return OK;
 }
 
+/* Another rank may make the same folder at the same time, so one that exists is no error. */
 static Status make_folder(const char *path)
 {
     if (mkdir(path, 0755) == 0) return OK;
@@ -484,7 +490,7 @@ Status file_sync_folder(const char *path)
 {
     int fd = open_above(path, O_RDONLY | O_DIRECTORY);
     if (fd < 0) return cannot_change(path, "opened");
-    /* EINVAL: the file system has no such thing as syncing a folder */
+    /* EINVAL: the file system cannot sync folders */
     bool synced = fsync(fd) == 0 || errno == EINVAL;
     Status s = synced ? OK : cannot_change(path, "synced to disk");
     close(fd);
@@ -558,15 +564,16 @@ Status file_cache_folder(const char *wanted, char out[FILE_PATH_MAX])
 
 /* ---- locks ---- */
 
+/* The process id that the holder wrote into the lock file; 0 if it is not there. */
 static long read_holder(int fd)
 {
     char text[32] = { 0 };
     return pread(fd, text, sizeof text - 1, 0) > 0 ? strtol(text, NULL, 10) : 0;
 }
 
-/* flock, not fcntl: it belongs to the open file, so closing another descriptor of the same file
- * does not drop it, and two openings in one process exclude each other, as ranks on threads need.
- * The kernel drops it with the last descriptor, however the process ends. */
+/* flock, not fcntl: a flock belongs to the open file description. Closing another descriptor of the
+ * same file does not drop it, and two opens in one process exclude each other, which ranks on threads
+ * need. The kernel drops it with the last descriptor, however the process ends. */
 Status file_lock(const char *path, int *out_fd, bool *held, long *holder)
 {
     int fd = open_above(path, O_RDWR | O_CREAT);
@@ -578,8 +585,8 @@ Status file_lock(const char *path, int *out_fd, bool *held, long *holder)
         close(fd);
         return s;
     }
-    /* The number is for people and for the refusal above. The lock holds without it, so a full disk
-     * is no error here. */
+    /* The process id is only for messages. The lock holds without it, so a full disk is no error
+     * here. */
     char text[32];
     int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
     if (ftruncate(fd, 0) == 0) fd_write(fd, text, (size_t)n);

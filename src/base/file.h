@@ -1,7 +1,8 @@
-/* file: whole-file reads, maps, atomic writes, folders and locks. What cannot be read is ERR_IO
- * with the path and the system's reason; everything that may fill a disk is ERR_DISK. A file under
- * construction has the name PATH.tmp until file_commit: fsync, rename, fsync of the folder. So at
- * any moment PATH is either absent, the old file, or the whole new one. */
+/* file: whole-file reads, maps, atomic writes, folders and locks. A failed read is ERR_IO with the path
+ * and the system's reason; a failed write is ERR_DISK. Formats are the callers' business.
+ *
+ * A file under construction is named PATH.tmp until file_commit, which does fsync, rename, and fsync of
+ * the folder. So at any moment PATH is absent, the old file, or the whole new one. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -18,7 +19,7 @@ typedef struct File {
     char path[FILE_PATH_MAX];
     char *buffer; /* write buffer: in the caller's arena, or NULL for unbuffered */
     size_t buffer_bytes, buffered;
-    uint64_t written_bytes; /* bytes that file_write has taken: the place of the next one */
+    uint64_t written_bytes; /* bytes accepted by file_write: the file offset of the next one */
 } File;
 
 typedef struct FileMap {
@@ -26,7 +27,8 @@ typedef struct FileMap {
     size_t bytes;
 } FileMap;
 
-/* Write PATH.tmp, later renamed to PATH by file_commit. `arena` gives a buffer of 1 MiB. */
+/* Creates PATH.tmp, which file_commit renames to PATH. A write buffer of 1 MiB is allocated in
+ * `arena`. */
 Status file_create_temp(File *f, const char *path, Arena *arena);
 /* The same with the caller's buffer (so that a checkpoint allocates nothing). */
 Status file_create_temp_buffered(File *f, const char *path, void *buffer, size_t buffer_bytes);
@@ -38,11 +40,11 @@ Status file_flush(File *f);
 Status file_sync(File *f);   /* flush + fsync */
 Status file_commit(File *f); /* flush, fsync, rename, fsync of the folder, close */
 void file_close(File *f);    /* safe on { 0 } and after commit; drops an uncommitted temp */
-/* All of these in one, for a file that is in memory. */
+/* Creates, writes and commits a file whose bytes are all in memory. */
 Status file_write_whole(const char *path, const void *data, size_t bytes);
 
-/* Reads a whole file: as a map, or into an arena with a NUL behind it. Folders, devices and pipes
- * are ERR_IO at once; nothing waits for them. */
+/* Reads a whole file: as a read-only map, or into an arena with a NUL after it. Folders, devices and
+ * pipes are ERR_IO at once, without waiting. */
 Status file_map(const char *path, FileMap *out);
 void file_unmap(FileMap *m); /* safe on { 0 } */
 Status file_read_all(const char *path, Arena *a, char **out, size_t *out_bytes);
@@ -51,8 +53,9 @@ Status file_sum(const char *path, char out[FILE_SUM_BYTES]); /* XXH3-128 in hexa
  * pipe was empty (it may have been read before) or held more than 1 GiB. */
 Status file_map_input(const char *path, FileMap *out);
 Status file_read_input(const char *path, Arena *a, char **out, size_t *out_bytes);
-/* Waits until a pipe that was opened with O_NONBLOCK has bytes or an end, and makes it block: before
- * someone has opened it to write it has neither. After 2 s a message says what it waits for. */
+/* For a pipe opened with O_NONBLOCK: waits until it has bytes or a writer closed it, then makes reads
+ * block. A pipe that nobody has opened for writing has neither. After 2 s the log says what it waits
+ * for. */
 Status file_wait_for_writer(int fd, const char *path);
 /* Opens a file and reads ranges of its bytes. ERR_FORMAT: the file ends before a range does. */
 Status file_open_read(File *f, const char *path);
@@ -75,16 +78,17 @@ Status file_list(const char *folder, Arena *a, const char *const **out, int *out
 /* path = a/b, ERR_ARG if it does not fit. */
 Status file_join(char out[FILE_PATH_MAX], const char *a, const char *b);
 
-/* The last part of a path, without slashes behind it, copied into `a`. */
+/* The last component of a path, without trailing slashes, copied into `a`. */
 Status file_last_part(const char *path, Arena *a, const char **out);
 
-/* The folder for what may be lost and made again: `wanted`, or if that is empty
- * $XDG_CACHE_HOME/switchyard, or ~/.cache/switchyard (XDG base directories). Not made here.
- * ERR_ARG: no folder is wanted and neither variable holds an absolute path. */
+/* The folder for files that may be lost and made again: `wanted`; if that is empty
+ * $XDG_CACHE_HOME/switchyard, else ~/.cache/switchyard (XDG base directories). Does not create it.
+ * ERR_ARG: `wanted` is empty and neither variable holds an absolute path. */
 Status file_cache_folder(const char *wanted, char out[FILE_PATH_MAX]);
 
-/* An exclusive lock on PATH (created), held until unlock or the end of the process, also after
- * SIGKILL. *held is false if another process has it; *holder is then that process' number or 0. */
+/* Takes an exclusive lock on PATH, which is created. The lock ends with file_unlock or with the
+ * process, even after SIGKILL. *held is false if another process has it; *holder is then its process
+ * id, or 0 if unknown. */
 Status file_lock(const char *path, int *out_fd, bool *held, long *holder);
 void file_unlock(int fd);
 

@@ -10,8 +10,8 @@
 
 enum { SMALL_BYTES = 16384, FOLDER_BYTES = 1024, PATH_BYTES = 2048, RECLAIMED = 3 };
 
-/* The names of the files in a group's folder, which differ by version, and the lines of memory.stat
- * that count the memory which the kernel gives up first. */
+/* File names in a cgroup's folder, which differ by cgroup version. `reclaimed` lists the lines of
+ * memory.stat that count memory which the kernel can reclaim: the page cache. */
 typedef struct GroupFiles {
     const char *limit, *used, *swap_limit, *swap_used, *reclaimed[RECLAIMED];
 } GroupFiles;
@@ -27,7 +27,7 @@ static const GroupFiles version_2 = { "memory.max",
                                       "memory.swap.current",
                                       { "inactive_file ", "active_file ", "slab_reclaimable " } };
 
-/* Reads a file of the kernel's; stat does not know its size. */
+/* Reads a small file of /proc or /sys, whose size stat does not know. False if it cannot be read. */
 static bool read_small(const char *folder, const char *name, char out[SMALL_BYTES])
 {
     char path[PATH_BYTES];
@@ -45,8 +45,9 @@ static bool read_small(const char *folder, const char *name, char out[SMALL_BYTE
     return n >= 0;
 }
 
-/* The number behind a key at the beginning of a line. False for "max", which is no number. */
-static bool number_of(const char *text, const char *key, uint64_t *out)
+/* Finds the line that begins with `key` and reads the number after it. False for "max", which means
+ * no limit. */
+static bool number_after_key(const char *text, const char *key, uint64_t *out)
 {
     size_t n = strlen(key);
     while (text != NULL && strncmp(text, key, n) != 0) {
@@ -63,66 +64,70 @@ static bool number_of(const char *text, const char *key, uint64_t *out)
 static bool read_number(const char *folder, const char *name, uint64_t *out)
 {
     char text[SMALL_BYTES];
-    return name != NULL && read_small(folder, name, text) && number_of(text, "", out);
+    return name != NULL && read_small(folder, name, text) && number_after_key(text, "", out);
 }
 
-static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+static uint64_t subtract_to_zero(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
-static uint64_t reclaimed(const char *folder, const GroupFiles *f)
+static uint64_t reclaimable_bytes(const char *folder, const GroupFiles *f)
 {
     char text[SMALL_BYTES];
     uint64_t sum = 0, n = 0;
     if (!read_small(folder, "memory.stat", text)) return 0;
     for (int i = 0; i < RECLAIMED && f->reclaimed[i] != NULL; i++) {
-        if (number_of(text, f->reclaimed[i], &n)) sum += n;
+        if (number_after_key(text, f->reclaimed[i], &n)) sum += n;
     }
     return sum;
 }
 
-static void look_at_group(const char *folder, const GroupFiles *f, uint64_t swap, HostMemory *out)
+/* available = limit - (used - page cache) + swap that the cgroup may still use. Lowers *out if this
+ * cgroup allows less. A limit above 2^63 is version 1's way to say "none". */
+static void apply_group(const char *folder, const GroupFiles *f, uint64_t swap, HostMemory *out)
 {
     uint64_t limit, used, swap_limit, swap_used;
     if (!read_number(folder, f->limit, &limit) || !read_number(folder, f->used, &used)) return;
     if (read_number(folder, f->swap_limit, &swap_limit) &&
-        read_number(folder, f->swap_used, &swap_used) && less(swap_limit, swap_used) < swap) {
-        swap = less(swap_limit, swap_used);
+        read_number(folder, f->swap_used, &swap_used) &&
+        subtract_to_zero(swap_limit, swap_used) < swap) {
+        swap = subtract_to_zero(swap_limit, swap_used);
     }
-    uint64_t available = less(limit, less(used, reclaimed(folder, f)));
+    uint64_t available =
+        subtract_to_zero(limit, subtract_to_zero(used, reclaimable_bytes(folder, f)));
     if (limit > UINT64_MAX / 2 || available + swap >= out->available_bytes) return;
     out->available_bytes = available + swap;
     (void)snprintf(out->limit, sizeof out->limit, "%s of cgroup %.200s", f->limit, folder);
 }
 
-/* Looks at the group at root/path and at all groups above it. A container may see only its own
- * group, at the root. */
-static void look_at_groups(const char *root, const char *path, const GroupFiles *f, uint64_t swap,
-                           HostMemory *out)
+/* Applies the limits of the cgroup at root/path and of all its ancestors. Inside a container the path
+ * may not exist, and the container's own cgroup is at the root. */
+static void apply_groups(const char *root, const char *path, const GroupFiles *f, uint64_t swap,
+                         HostMemory *out)
 {
     char folder[FOLDER_BYTES];
     size_t least = strlen(root);
     int n = snprintf(folder, sizeof folder, "%s%.*s", root, (int)strcspn(path, "\n"), path);
     if (n < 0 || (size_t)n >= sizeof folder) return;
     for (;;) {
-        look_at_group(folder, f, swap, out);
+        apply_group(folder, f, swap, out);
         char *cut = strrchr(folder, '/');
         if (cut == NULL || (size_t)(cut - folder) < least) return;
         *cut = '\0';
     }
 }
 
-/* Lines "0::/path" (version 2) and "4:memory:/path" (version 1, mounted in a folder of that name).
- */
-static void look_at_line(const char *line, const char *cgroups, uint64_t swap, HostMemory *out)
+/* Parses a line of /proc/self/cgroup: "0::/path" (version 2) or "4:memory:/path" (version 1, mounted
+ * in a folder named after the controller). */
+static void apply_cgroup_line(const char *line, const char *cgroups, uint64_t swap, HostMemory *out)
 {
     char memory[FOLDER_BYTES];
     const char *kinds = strchr(line, ':');
     const char *path = kinds == NULL ? NULL : strchr(kinds + 1, ':');
     if (path == NULL) return;
     size_t n = (size_t)(path - kinds - 1);
-    if (n == 0) look_at_groups(cgroups, path + 1, &version_2, swap, out);
+    if (n == 0) apply_groups(cgroups, path + 1, &version_2, swap, out);
     if (n != 6 || strncmp(kinds + 1, "memory", n) != 0) return;
     (void)snprintf(memory, sizeof memory, "%s/memory", cgroups);
-    look_at_groups(memory, path + 1, &version_1, swap, out);
+    apply_groups(memory, path + 1, &version_1, swap, out);
 }
 
 void host_memory(const char *proc, const char *cgroups, HostMemory *out)
@@ -130,15 +135,15 @@ void host_memory(const char *proc, const char *cgroups, HostMemory *out)
     char text[SMALL_BYTES];
     uint64_t kib = 0, swap = 0;
     *out = (HostMemory){ UINT64_MAX, "" };
-    if (read_small(proc, "meminfo", text) && number_of(text, "MemAvailable:", &kib)) {
-        if (number_of(text, "SwapFree:", &swap)) swap *= 1024;
+    if (read_small(proc, "meminfo", text) && number_after_key(text, "MemAvailable:", &kib)) {
+        if (number_after_key(text, "SwapFree:", &swap)) swap *= 1024;
         out->available_bytes = kib * 1024 + swap;
         (void)snprintf(out->limit, sizeof out->limit, "MemAvailable%s of %.128s/meminfo",
                        swap > 0 ? " and SwapFree" : "", proc);
     }
     if (!read_small(proc, "self/cgroup", text)) return;
     for (const char *line = text; *line != '\0';) {
-        look_at_line(line, cgroups, swap, out);
+        apply_cgroup_line(line, cgroups, swap, out);
         line += strcspn(line, "\n");
         line += *line == '\n';
     }
@@ -148,7 +153,9 @@ static size_t status_bytes(const char *key)
 {
     char text[SMALL_BYTES];
     uint64_t kib = 0;
-    return read_small("/proc/self", "status", text) && number_of(text, key, &kib) ? kib * 1024 : 0;
+    return read_small("/proc/self", "status", text) && number_after_key(text, key, &kib)
+               ? kib * 1024
+               : 0;
 }
 
 size_t process_peak_bytes(void) { return status_bytes("VmHWM:"); }

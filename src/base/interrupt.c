@@ -5,13 +5,14 @@
 
 static volatile sig_atomic_t caught;
 
+/* Restores the default action, so that a second signal ends the process at once. */
 static void on_signal(int number)
 {
     caught = number;
     (void)signal(number, SIG_DFL);
 }
 
-/* SA_RESTART spares libraries that do not expect EINTR. poll() returns EINTR all the same. */
+/* SA_RESTART: libraries that do not handle EINTR keep working. poll() returns EINTR nevertheless. */
 void interrupt_catch(void)
 {
     struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };

@@ -1,6 +1,7 @@
-/* interrupt: Ctrl-C and SIGTERM end a command in order. After interrupt_catch the first signal sets a
- * flag. Loops look at it and return interrupt_check(), so temporary files go, and the program ends
- * with one sentence and 130. The second signal ends it at once. Other commands end at the first. */
+/* interrupt: lets Ctrl-C and SIGTERM end a command cleanly. After interrupt_catch the first signal sets
+ * a flag. Loops poll it through interrupt_check(), which returns an error: temporary files are removed
+ * and the program ends with one sentence and exit code 130. A second signal ends it at once. Commands
+ * that never call interrupt_catch end at the first signal. */
 #ifndef BASE_INTERRUPT_H
 #define BASE_INTERRUPT_H
 
@@ -10,12 +11,12 @@
 
 void interrupt_catch(void);
 
-/* The signal that came, 0 if none did. The pointer is for code that is told where to look. */
+/* The signal that was caught, 0 if none. The pointer is for code that takes the flag's address. */
 int interrupt_signal(void);
 const volatile sig_atomic_t *interrupt_flag(void);
 
-/* OK, or ERR_INTERRUPTED if a signal came. Its sentence is "interrupted: " and `left`, which says
- * what is on disk now: "nothing was written". */
+/* OK, or ERR_INTERRUPTED if a signal was caught. The sentence is "interrupted: " followed by `left`,
+ * which says what is on disk now: "nothing was written". */
 Status interrupt_check(const char *left);
 
 #endif

@@ -1,4 +1,5 @@
-/* json: the tree is built by the scanner (base/scan.h), from a copy of the text. */
+/* json: builds the tree with the pull parser (base/scan.h), from a copy of the text in the arena. The
+ * parser decodes strings in place, so the nodes point into that copy. */
 #include "base/json.h"
 
 #include "base/scan.h"
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* DEPTH_MAX bounds the recursion, not what files need. */
+/* DEPTH_MAX bounds the stack that hostile input can use; real files are far below it. */
 enum { DEPTH_MAX = 1000, POOL_NODES = 32 };
 
 /* ---- reading ---- */
@@ -16,7 +17,7 @@ enum { DEPTH_MAX = 1000, POOL_NODES = 32 };
 typedef struct Reader {
     Scan s;
     Arena *arena;
-    Json *pool; /* nodes that were allocated and are not used yet */
+    Json *pool; /* next unused node of the last batch: arena blocks are 256 bytes, a node is less */
     int left;
 } Reader;
 
@@ -92,13 +93,14 @@ Status json_parse(const char *text, size_t n, Arena *a, Json **out, size_t *bad)
     r.s.strict = true;
     TRY(append_new(&r, &(Json){ .type = JSON_ARRAY }, NULL, &root));
     TRY(read_value(&r, root, 0));
+    /* A NUL inside the text also ends the scan, but not at byte n. */
     bool whole = scan_end(&r.s) && r.s.at == copy + n;
     *bad = (size_t)(r.s.at - copy);
     if (whole) *out = root;
     return OK;
 }
 
-/* ---- looking ---- */
+/* ---- access ---- */
 
 Json *json_get(const Json *object, const char *name)
 {
@@ -147,7 +149,8 @@ Status json_put(Arena *a, Json *object, const char *name, Json value)
 
 /* ---- writing ---- */
 
-/* Fifteen digits are enough for what people write; else as many as read back. */
+/* 15 digits reproduce any number that people wrote with at most 15; otherwise 17 always read back to
+ * the same double. */
 static Status print_number(double x, Text *out)
 {
     char digits[32];
@@ -161,7 +164,8 @@ static Status print_value(const Json *v, bool lines, int depth, Text *out);
 static Status print_list(const Json *list, bool lines, int depth, Text *out)
 {
     static const char TABS[] = "\t\t\t\t\t\t\t\t";
-    const bool object = list->type == JSON_OBJECT, broken = object && lines;
+    const bool object = list->type == JSON_OBJECT;
+    const bool broken = object && lines; /* one member per line */
     TRY(text_printf(out, "%s%s", object ? "{" : "[", broken ? "\n" : ""));
     for (const Json *v = list->child; v != NULL; v = v->next) {
         if (broken) TRY(text_printf(out, "%.*s", depth + 1, TABS));

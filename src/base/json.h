@@ -24,14 +24,15 @@ typedef struct Json {
     JsonType type;
     bool truth;
     double number;
-    const char *text; /* decoded; of a number that was built: how it is written, NULL: shortest */
-    const char *name; /* of an object's member, else NULL */
-    struct Json *next, *child, *last; /* the next in the same list; the first and the last in it */
+    const char *text;  /* decoded. In a number to be written: its spelling; NULL: the shortest */
+    const char *name;  /* key of an object's member, else NULL */
+    struct Json *next; /* next element of the list that contains this value */
+    struct Json *child, *last; /* first and last element, if this value is an array or object */
 } Json;
 
-/* Reads one value with nothing but blanks around it. *out is NULL if the text is not that, and *bad
- * is then the byte at which it ceases to be. A lone surrogate is no character, so it is bad; \u0000
- * becomes U+FFFD. Of several members of one name json_get finds the first. */
+/* Parses one value that has only white space around it. If the text is not valid, *out is NULL and *bad
+ * is the offset of the first wrong byte. A lone surrogate is invalid; \u0000 becomes U+FFFD. If a key
+ * is repeated, json_get finds the first. */
 Status json_parse(const char *text, size_t n, Arena *a, Json **out, size_t *bad);
 
 /* These take NULL for a value that is not there. */
@@ -48,10 +49,10 @@ static inline Json json_of_number(double x) { return (Json){ .type = JSON_NUMBER
 static inline Json json_of_text(const char *s) { return (Json){ .type = JSON_TEXT, .text = s }; }
 /* Appends a copy of the value; its children are shared. name: NULL in an array. */
 Status json_add(Arena *a, Json *list, const char *name, Json value);
-/* The same, and a member of that name is taken out before. */
+/* Like json_add, but first removes all members of that name. */
 Status json_put(Arena *a, Json *object, const char *name, Json value);
 
-/* Appends it to `out`: in one line, or with a line for each member of an object. */
+/* Appends the value as text to `out`: on one line, or with one line per member of an object. */
 Status json_print(const Json *v, bool lines, Text *out);
 
 #endif

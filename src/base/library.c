@@ -28,12 +28,12 @@ typedef struct Search {
     const Library *library;
     char *table;
     void *file;          /* the library that is taken */
-    bool asked;          /* a library was asked for its version, so no other one is tried */
+    bool asked;          /* a library was asked for its version, so no other may be tried */
     char why[WHY_BYTES]; /* what is wrong with the library that was found last */
 } Search;
 
-/* The first required function that the file lacks; NULL: it has all. */
-static const char *find_calls(const Search *s, void *file)
+/* Fills the table. Returns the first required function that the file lacks; NULL: it has all. */
+static const char *resolve_calls(const Search *s, void *file)
 {
     for (int i = 0; i < s->library->calls; i++) {
         const LibraryCall *c = &s->library->call[i];
@@ -41,7 +41,7 @@ static const char *find_calls(const Search *s, void *file)
         if (at == NULL && c->older != NULL) at = dlsym(file, c->older);
         if (at == NULL && !c->optional) return c->name;
         if (at == NULL) log_warn("%s has no function %s", s->library->file, c->name);
-        /* ISO C converts no void * to a function; POSIX says that the bits are the same */
+        /* ISO C cannot convert void * to a function pointer; POSIX says that the bits are the same */
         memcpy(s->table + c->offset, &at, sizeof at);
     }
     return NULL;
@@ -65,6 +65,7 @@ static int version_in_name(void *file)
     return (int)(part[0] * 10000 + part[1] * 100 + part[2]);
 }
 
+/* Opens one candidate. On success s->file is set, otherwise s->why says what is wrong with it. */
 static void try_file(Search *s, const char *path)
 {
     const Library *l = s->library;
@@ -72,7 +73,7 @@ static void try_file(Search *s, const char *path)
     if (file == NULL) return;
     int version = version_in_name(file);
     bool old = version > 0 && version < l->least;
-    const char *missing = find_calls(s, file);
+    const char *missing = resolve_calls(s, file);
     s->asked = missing == NULL && !old && l->version != NULL;
     if (s->asked) version = l->version(s->table);
     if (missing == NULL && version >= l->least) {

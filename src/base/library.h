@@ -1,11 +1,11 @@
-/* library: a shared library that is opened when the program runs, so that the program starts where
- * the library is missing, and says which file it wanted, where it looked and what to do.
+/* library: opens a shared library at run time (dlopen). The program starts where the library is
+ * missing, and the error says which file it wanted, where it looked and what to do.
  *
- * The file is looked for in the loader's path, then in the folders where CUDA, the distribution and
- * Python's packages put NVIDIA's libraries. The first one that is new enough and has every function
- * is taken. Its version is read off the file's name if it is there. Otherwise the library is asked;
- * that loads its parts, which stay loaded and which another library would take for its own. So a
- * library that had to be asked is the last one that is tried. */
+ * The search covers the loader's path, then the folders where CUDA, the distribution and Python
+ * packages put NVIDIA's libraries. It ends at the first library that is new enough and has every
+ * function. The version comes from the file's name if it is there; otherwise the library is asked.
+ * Asking loads further libraries that stay loaded, and a second copy would wrongly bind to them. So a
+ * library that had to be asked is the last candidate. */
 #ifndef BASE_LIBRARY_H
 #define BASE_LIBRARY_H
 

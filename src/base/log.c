@@ -17,15 +17,15 @@ enum { LINE_MAX_BYTES = 4096 };
 
 static const double PROGRESS_EVERY_S = 10;
 
-/* Any thread may log. A line is put together on the caller's stack and leaves in one write, so
- * lines of threads, and of ranks that share a terminal, do not mix. Shared state is single atomic
- * words. */
+/* Any thread may log. A line is built on the caller's stack and written with one call, so that lines
+ * of threads, and of ranks that share a terminal, do not mix. Shared state is single atomic words. */
 static struct {
     _Atomic int least;           /* LogLevel */
     _Atomic bool progress_open;  /* a progress line stands on the terminal without its newline */
     _Atomic int64_t progress_ms; /* when the last one was printed; 0: never */
 } sink = { .least = LOG_INFO };
 
+/* Whose messages this thread writes. Zero: rank 0, no log file. */
 static _Thread_local struct {
     int rank, fd;
     bool has_file, quiet;
@@ -45,7 +45,7 @@ typedef struct Line {
     size_t used;
 } Line;
 
-/* Appends to the line, keeps one byte for the newline, and marks a text that was cut. */
+/* Appends to the line, keeps one byte for the newline, and ends a truncated text with "...". */
 static void line_format(Line *l, const char *fmt, va_list ap)
 {
     size_t room = sizeof l->text - l->used - 1;
@@ -113,7 +113,7 @@ void log_failure(LogLevel level, const char *fmt, ...)
     log_message(level, "%s%.*s", before, frames ? (int)strlen(text) : status_head_bytes(), text);
 }
 
-/* Columns of the terminal, 0 where stderr is none. */
+/* Columns of the terminal; 0 if stderr is not a terminal. */
 static size_t terminal_columns(void)
 {
     if (!isatty(STDERR_FILENO)) return 0;
@@ -141,7 +141,7 @@ void log_progress(bool last, const char *fmt, ...)
     va_start(ap, fmt);
     line_format(&l, fmt, ap);
     va_end(ap);
-    /* A line that wraps could not be taken back by a carriage return. */
+    /* A carriage return cannot rewrite a line that wrapped, so the text must fit the width. */
     if (columns > 0 && l.used - start >= columns) l.used = start + columns - 1;
     if (columns == 0 || last) l.text[l.used++] = '\n';
     fd_write(STDERR_FILENO, l.text, l.used);

@@ -1,6 +1,7 @@
-/* log: messages for people, on stderr: a lowercase sentence, values after words. Rank 0 speaks from
- * info, others from warn. The progress line is rewritten in place on a terminal and printed as an
- * ordinary line now and then elsewhere; any log line first ends it. */
+/* log: messages for people, on stderr: a lowercase sentence with values after words. Rank 0 writes from
+ * info on, other ranks from warn on. On a terminal the progress line is redrawn in place; elsewhere it
+ * is printed as an ordinary line every 10 s. Any other message first ends it with a newline. Metrics
+ * are not logs: train/ writes those to files. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
@@ -15,15 +16,15 @@ void log_set_level(LogLevel least);
 LogLevel log_level(void);
 Status log_set_level_named(const char *name);
 
-/* Sets the rank that the calling thread logs for (0 unless set), and a file that gets its messages
- * from info on (-1: none). Ranks above 0 write to stderr from warn on, behind their number. */
+/* Sets the rank for which the calling thread logs (0 unless set), and a file that receives its
+ * messages too (-1: none). On stderr, ranks above 0 write from warn on, after "rank N: ". */
 void log_rank(int rank, int fd);
-/* Stops what this thread writes to stderr: rank 0 says it for all. */
+/* Keeps this thread's messages off stderr, because rank 0 writes the same ones. */
 void log_quiet(void);
 
 void log_message(LogLevel level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* The last failure behind a text: its sentence, and from LOG_DEBUG on the source locations. */
+/* Logs the text, then the last failure: its sentence, and at LOG_DEBUG also the source locations. */
 void log_failure(LogLevel level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Is stderr a terminal, where a line can be redrawn? */

@@ -12,8 +12,8 @@
 
 enum { REASON_BYTES = 128 };
 
-/* open() takes the lowest number that is free. stdin and stdout are opened for reading: a write to
- * such a stdout still fails, as it should. */
+/* open() returns the lowest free number, so each closed standard stream gets its own number back.
+ * stdin and stdout are opened for reading only: writes to such a stdout still fail, as they should. */
 void out_begin(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
@@ -37,8 +37,8 @@ Status out_write(const char *data, size_t bytes)
 
 Status out_text(const Text *t) { return out_write(t->data, t->used); }
 
-/* Network file systems report lost writes when any descriptor of the file is closed. A copy is
- * closed, so that 1 stays taken. */
+/* Network file systems report lost writes when a descriptor of the file is closed. This closes a copy,
+ * so that no later open() gets number 1. */
 Status out_end(void)
 {
     int copy = dup(STDOUT_FILENO);

@@ -1,13 +1,13 @@
 /* out: the one place that writes to stdout. Every write is checked, so no result is lost in silence.
- * Nothing is buffered. A reader that goes away (`switchyard plan ... | head`) is no failure: the write
- * gives ERR_CLOSED, for which the program ends quietly with 0. */
+ * Nothing is buffered. A reader that goes away (`switchyard plan ... | head`) is not a failure: the
+ * write returns ERR_CLOSED, and the program ends quietly with exit code 0. */
 #ifndef BASE_OUT_H
 #define BASE_OUT_H
 
 #include "base/text.h"
 
-/* At the program's start. A standard stream that is closed gets a place holder, so that no file takes
- * its number. Writes to a reader that is gone become ERR_CLOSED instead of a deadly signal. */
+/* Called first by main. A closed standard stream is replaced by /dev/null, so that no file gets its
+ * number. SIGPIPE is ignored, so that writing to a closed pipe returns ERR_CLOSED. */
 void out_begin(void);
 
 /* ERR_DISK: "stdout: cannot write: No space left on device". ERR_CLOSED: the reader is gone; the
@@ -15,7 +15,7 @@ void out_begin(void);
 Status out_write(const char *data, size_t bytes);
 Status out_text(const Text *t);
 
-/* At the program's end: what a file system says only when a file is closed. */
+/* Called last by main. Reports errors that a file system reports only when a file is closed. */
 Status out_end(void);
 
 #endif

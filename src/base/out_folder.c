@@ -1,4 +1,5 @@
-/* out_folder: see out_folder.h. */
+/* out_folder: PATH.tmp and its renaming. Paths are made absolute first, so that a later change of the
+ * working folder does not matter. */
 #include "base/out_folder.h"
 
 #include <dirent.h>
@@ -45,6 +46,7 @@ Status out_folder_begin(OutFolder *f)
     return file_make_folders(f->temp);
 }
 
+/* Removing PATH.tmp may fail and overwrite the status record; the first failure is restored then. */
 Status out_folder_end(const OutFolder *f, Status s)
 {
     if (s == OK && rename(f->temp, f->path) == 0) {

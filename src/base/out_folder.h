@@ -1,5 +1,6 @@
-/* out_folder: an output folder that appears only when it is complete: it is made under another name
- * and renamed at the end, or removed with all that is in it. */
+/* out_folder: an output folder that appears only when it is complete. It is built as PATH.tmp. At the
+ * end it is renamed to PATH, or after a failure removed with its contents. For single files see
+ * file_create_temp. */
 #ifndef BASE_OUT_FOLDER_H
 #define BASE_OUT_FOLDER_H
 
@@ -8,15 +9,15 @@
 typedef struct OutFolder {
     char path[FILE_PATH_MAX]; /* absolute */
     char temp[FILE_PATH_MAX]; /* PATH.tmp, until out_folder_end */
-    size_t there;             /* length of the part of `temp` that existed before */
+    size_t there;             /* length of the prefix of `temp` that already existed */
 } OutFolder;
 
 /* Sets the paths and makes nothing. ERR_ARG: PATH exists already and is not an empty folder. */
 Status out_folder(OutFolder *f, const char *path);
 /* Makes PATH.tmp, empty. */
 Status out_folder_begin(OutFolder *f);
-/* With s OK renames PATH.tmp to PATH; else removes it and the folders made for it. Returns s, or the
- * error of the renaming. */
+/* If s is OK, renames PATH.tmp to PATH. Otherwise removes it and the parent folders made for it.
+ * Returns s, or the error of the rename. */
 Status out_folder_end(const OutFolder *f, Status s);
 
 #endif

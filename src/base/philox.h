@@ -1,8 +1,8 @@
-/* philox: the generator under rng.h, for the host and for kernels: a block of four words of
- * Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Which word
- * serves which index is rng.h's affair.
+/* philox: the random generator below rng.h, for the host and for kernels. It computes one block of four
+ * words of Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+ * rng.h decides which word belongs to which index.
  *
- * The file of a kernel defines PHILOX_FUNCTION as what its device functions begin with. */
+ * A .cu file defines PHILOX_FUNCTION as the specifiers of its device functions. */
 #ifndef BASE_PHILOX_H
 #define BASE_PHILOX_H
 

@@ -1,4 +1,4 @@
-/* progress: when a line is due, and what it says. */
+/* progress: decides when a line is due and formats it; log_progress prints it. */
 #include "base/progress.h"
 
 #include "base/clock.h"
@@ -11,7 +11,7 @@
 
 enum { BAR_COLUMNS = 20, AMOUNT_BYTES = 96, TIME_BYTES = 64 };
 
-static const double PATIENCE_S = 2; /* a command that is over sooner shows nothing */
+static const double PATIENCE_S = 2; /* a shorter command shows nothing */
 static const double REDRAW_S = 0.1;
 
 void progress_begin(Progress *p)
@@ -35,7 +35,7 @@ static void amount_text(char out[AMOUNT_BYTES], const Progress *p, int64_t done)
         (void)snprintf(out, AMOUNT_BYTES, "%s%s%s", a, gap, unit);
 }
 
-static void show(const Progress *p, int64_t done, bool last)
+static void draw_line(const Progress *p, int64_t done, bool last)
 {
     char amount[AMOUNT_BYTES], left[TIME_BYTES] = "", share[BAR_COLUMNS + 16] = "";
     double spent = clock_s() - p->begin_s;
@@ -62,7 +62,7 @@ Status progress_to(Progress *p, int64_t done)
     return progress_add(p, 0);
 }
 
-/* The thread that moves the time of the last line on is the one that draws. */
+/* Of several threads, the one that succeeds in updating shown_ms draws the line. */
 Status progress_add(Progress *p, int64_t n)
 {
     if (p == NULL) return OK;
@@ -71,11 +71,11 @@ Status progress_add(Progress *p, int64_t n)
     if (p->left != NULL) TRY(interrupt_check(p->left));
     if (spent < PATIENCE_S || spent < (double)shown / 1e3 + REDRAW_S) return OK;
     if (atomic_compare_exchange_strong(&p->shown_ms, &shown, (int64_t)(spent * 1e3)))
-        show(p, done, false);
+        draw_line(p, done, false);
     return OK;
 }
 
 void progress_end(Progress *p)
 {
-    if (p->shown_ms > 0) show(p, p->done, true);
+    if (p->shown_ms > 0) draw_line(p, p->done, true);
 }

@@ -1,8 +1,8 @@
 /* progress: how far a command that takes longer than two seconds is.
  *
- * On a terminal a bar with the share, the time and the time left is redrawn in place. Elsewhere a line
- * comes now and then (base/log.h). --quiet shows nothing. A command that is over sooner prints nothing.
- * The same call looks at interrupt.h's flag, so a loop that reports progress can be interrupted. */
+ * On a terminal a bar with the share, the elapsed time and the time left is redrawn in place. Elsewhere
+ * a line is printed every 10 s (base/log.h). --quiet and shorter commands print nothing. progress_add
+ * also checks the flag of interrupt.h, so that a loop that reports progress can be interrupted. */
 #ifndef BASE_PROGRESS_H
 #define BASE_PROGRESS_H
 
@@ -13,10 +13,10 @@
 
 typedef struct Progress {
     const char *what; /* the work: "prepare" */
-    const char *name; /* of the file or folder that it is about; NULL: none */
+    const char *name; /* the file or folder that is worked on; NULL: none */
     const char *unit; /* what is counted: "tensors"; NULL: bytes */
-    int64_t total;    /* 0: nobody knows */
-    const char *left; /* what is on disk after Ctrl-C: "nothing was written"; NULL: do not look */
+    int64_t total;    /* 0: unknown */
+    const char *left; /* what is on disk after Ctrl-C: "nothing was written"; NULL: do not check */
     double begin_s;
     _Atomic int64_t done, shown_ms; /* any thread may add */
 } Progress;
@@ -24,9 +24,9 @@ typedef struct Progress {
 void progress_begin(Progress *p); /* with `left` it catches Ctrl-C from here on */
 /* ERR_INTERRUPTED after Ctrl-C. Does nothing where p is NULL. */
 Status progress_add(Progress *p, int64_t n);
-/* The same with the whole amount that is done. */
+/* Like progress_add, but takes the total done so far. */
 Status progress_to(Progress *p, int64_t done);
-/* The last line, if there was one before. */
+/* Prints the last line, if a line was printed before. */
 void progress_end(Progress *p);
 
 #endif

@@ -29,8 +29,8 @@ double rng_uniform(uint64_t seed, uint64_t stream, uint64_t index)
     return rng_u32(seed, stream, index) * 0x1p-32;
 }
 
-/* The upper half of a 64 x 64 bit product; index takes words 2 index and 2 index + 1. The bias of a
- * value is below n / 2^64. */
+/* Multiply and take the upper 64 bits of the 128-bit product. An index uses words 2 * index and
+ * 2 * index + 1. Each value's probability is off by less than n / 2^64. */
 uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
 {
     uint32_t word[BLOCK];
@@ -42,13 +42,13 @@ uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
 
 /* ---- normal ---- */
 
-/* Phi(-3) = P(Z < -3): draws are spread evenly over [Phi(-3), 1 - Phi(-3)]. */
+/* Phi(-3) = P(Z < -3). Uniform draws are mapped to [Phi(-3), 1 - Phi(-3)], which truncates to +-3. */
 static const double TAIL = 1.3498980316300945e-3;
 
 /* Inverse of the normal distribution function by rational approximations, relative error 1e-16
  * (Wichura, "Algorithm AS 241: the percentage points of the normal distribution", Appl. Statist. 37
  * (1988) 477-484, PPND16). q = p - 1/2. Its third region, p < 1.4e-11, cannot occur here. */
-static double ratio(const double *a, const double *b, double x)
+static double polynomial_ratio(const double *a, const double *b, double x)
 {
     double over = a[7], under = b[7];
     for (int i = 6; i >= 0; i--) {
@@ -68,7 +68,7 @@ static double normal_middle(double q) /* |q| <= 0.425 */
                                  6.8718700749205790830e+2, 5.3941960214247511077e+3,
                                  2.1213794301586595867e+4, 3.9307895800092710610e+4,
                                  2.8729085735721942674e+4, 5.2264952788528545610e+3 };
-    return q * ratio(A, B, 0.180625 - q * q);
+    return q * polynomial_ratio(A, B, 0.180625 - q * q);
 }
 
 static double normal_side(double q)
@@ -86,7 +86,7 @@ static double normal_side(double q)
                                  5.47593808499534494600e-4,
                                  1.05075007164441684324e-9 };
     double r = sqrt(-log(0.5 - fabs(q))) - 1.6;
-    return copysign(ratio(C, D, r), q);
+    return copysign(polynomial_ratio(C, D, r), q);
 }
 
 static double normal_from_word(uint32_t word)
@@ -117,16 +117,17 @@ void rng_fill_normal(float *out, int64_t n, uint64_t seed, uint64_t stream, uint
 
 /* The finaliser of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
  * generators", OOPSLA 2014): every input bit reaches every output bit. */
-static uint64_t mix(uint64_t x)
+static uint64_t mix_bits(uint64_t x)
 {
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
     x = (x ^ x >> 27) * 0x94D049BB133111EBu;
     return x ^ x >> 31;
 }
 
-/* One round maps (left, right) to (right, left ^ f(right)), a bijection whatever f is; so is their
- * composition. Values that fall outside [0, n) walk on along their cycle, which must come back into
- * [0, n) because it began there: on average under four steps. */
+/* A Feistel network: one round maps (left, right) to (right, left ^ f(right)). That is a bijection for
+ * any f, and so is the composition of rounds. A value outside [0, n) is mapped again ("cycle walking").
+ * Its cycle must return to [0, n) because it began there; the domain is below 4n, so under four steps
+ * on average. */
 uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
 {
     assert(index < n);
@@ -134,7 +135,7 @@ uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
     while (half < 32 && (uint64_t)1 << (2 * half) < n) half++;
     uint64_t mask = ((uint64_t)1 << half) - 1;
 
-    /* The round keys come from the far end of the stream, which no element's index reaches. */
+    /* The round keys are the last words of the stream, which no element's index reaches. */
     uint32_t word[PERMUTE_ROUNDS * 2];
     for (uint64_t i = 0; i < PERMUTE_ROUNDS * 2 / BLOCK; i++)
         philox_at(seed, stream, UINT64_MAX - i, word + i * BLOCK);
@@ -143,7 +144,7 @@ uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
         uint64_t left = value >> half, right = value & mask;
         for (size_t r = 0; r < PERMUTE_ROUNDS; r++) {
             uint64_t key = (uint64_t)word[2 * r] << 32 | word[2 * r + 1];
-            uint64_t next = left ^ (mix(right + key) & mask);
+            uint64_t next = left ^ (mix_bits(right + key) & mask);
             left = right;
             right = next;
         }

@@ -1,4 +1,5 @@
-/* scan: walks JSON text value by value. */
+/* scan: the pull parser. It reads JSON text value by value and decodes strings in place. Grammar:
+ * RFC 8259, with one exception: NUL ends the text. */
 #include "base/scan.h"
 
 #include <math.h>
@@ -34,14 +35,14 @@ static bool take_word(Scan *s, const char *word)
     return true;
 }
 
-static void enter(Scan *s, char bracket)
+static void enter_brackets(Scan *s, char bracket)
 {
     if (!take_char(s, bracket)) s->bad = true;
     s->fresh = true;
 }
 
-void scan_object(Scan *s) { enter(s, '{'); }
-void scan_array(Scan *s) { enter(s, '['); }
+void scan_object(Scan *s) { enter_brackets(s, '{'); }
+void scan_array(Scan *s) { enter_brackets(s, '['); }
 
 /* Steps to the next member. False if the closing bracket came instead, or if the text is bad. */
 static bool next_member(Scan *s, char closing)
@@ -63,9 +64,9 @@ char *scan_key(Scan *s)
     return s->bad ? NULL : key;
 }
 
-/* Reads a whole number of up to 15 digits, which an f64 holds exactly. Most numbers of a metrics
- * file are counts of tokens, and strtod takes several times as long. False: the number is not that
- * simple. */
+/* Fast path for an unsigned whole number of up to 15 digits, which a double holds exactly. Most numbers
+ * of a metrics file are token counts, and strtod takes several times as long. False: not such a
+ * number. */
 static bool take_digits(Scan *s, double *out)
 {
     int64_t v = 0;
@@ -97,7 +98,7 @@ double scan_number(Scan *s)
 
 /* ---- strings ---- */
 
-/* The four digits behind \u; -1 if they are not there. */
+/* The value of the four hexadecimal digits after \u; -1 if they are not there. */
 static int32_t code_unit(const char *at)
 {
     char digits[5] = "";
@@ -106,8 +107,8 @@ static int32_t code_unit(const char *at)
     return (int32_t)strtol(digits, NULL, 16);
 }
 
-/* A leading byte says how many follow, each with six bits (RFC 3629). */
-static char *put_utf8(char *out, uint32_t c)
+/* The leading byte says how many bytes follow; each of those carries six bits (RFC 3629). */
+static char *write_utf8(char *out, uint32_t c)
 {
     static const unsigned LEADING[] = { 0, 0xC0, 0xE0, 0xF0 };
     int more = (c >= 0x80) + (c >= 0x800) + (c >= 0x10000);
@@ -116,8 +117,9 @@ static char *put_utf8(char *out, uint32_t c)
     return out;
 }
 
-/* s->at stands behind \u. A pair of surrogates is one character, a lone one is U+FFFD; so is
- * U+0000, which a C string cannot hold. What is written is never longer than what was read. */
+/* s->at is just after \u. A pair of surrogates is one character; a lone one becomes U+FFFD. So does
+ * U+0000, which a C string cannot hold. The output is never longer than the input, so decoding in
+ * place is safe. */
 static char *decode_unicode(Scan *s, char *out)
 {
     int32_t high = code_unit(s->at);
@@ -137,7 +139,7 @@ static char *decode_unicode(Scan *s, char *out)
     const bool lone = c >= 0xD800 && c < 0xE000;
     if (lone && s->strict) s->bad = true;
     if (c == 0 || lone) c = 0xFFFD;
-    return put_utf8(out, c);
+    return write_utf8(out, c);
 }
 
 static char *decode_escape(Scan *s, char *out)
@@ -172,13 +174,13 @@ char *scan_string(Scan *s)
             *out++ = *s->at++;
         }
     }
-    if (!s->bad) s->at++; /* before the NUL, which may fall on the closing quote */
-    if (s->bad && *s->at == '\0') s->at = begin; /* one that never ends is bad from here on */
+    if (!s->bad) s->at++; /* first, because the NUL below may overwrite the closing quote */
+    if (s->bad && *s->at == '\0') s->at = begin; /* report where an unclosed string begins */
     *out = '\0';
     return begin;
 }
 
-/* ---- passing over ---- */
+/* ---- skipping ---- */
 
 static void skip_string(Scan *s)
 {
@@ -191,8 +193,8 @@ static void skip_string(Scan *s)
     if (!s->bad) s->at++;
 }
 
-/* Passes over a value with brackets. They are counted, not paired. In a line that a crash cut short
- * the count never comes back to 0. */
+/* Skips a value with brackets. It counts brackets and does not match their kinds, which is enough to
+ * detect a line that a crash cut short: the count never returns to 0. */
 static void skip_nested(Scan *s)
 {
     int depth = 0;

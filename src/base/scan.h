@@ -1,8 +1,10 @@
-/* scan: a pull parser for JSON: metrics.jsonl, trace.json, manifests, pipelines, scaling curves.
- * Nothing is built and nothing allocated: a tree would be most of the time of a long run's report.
- * base/json.h makes a tree of what this reads. The text is consumed: keys and strings are decoded
- * and NUL-terminated where they stand, so a text is scanned once. `bad` sticks: after the first
- * thing that is not JSON, everything ends, and `at` is where it stands. */
+/* scan: a pull parser for JSON: metrics.jsonl, trace.json, manifests, pipelines, scaling curves. It
+ * builds and allocates nothing, because building a tree would dominate the time of a long run's report.
+ * base/json.h builds a tree with it.
+ *
+ * The text is modified: keys and strings are decoded and NUL-terminated in place, so a text can be
+ * scanned once. Errors are sticky: after the first one `bad` is set, every call returns an empty
+ * result, and `at` points to the error. */
 #ifndef BASE_SCAN_H
 #define BASE_SCAN_H
 
@@ -11,39 +13,38 @@
 
 typedef struct Scan {
     char *at;    /* in a NUL-terminated text */
-    bool fresh;  /* just behind an opening bracket: no comma is due */
-    bool strict; /* a lone surrogate is bad; else it is U+FFFD */
+    bool fresh;  /* just after an opening bracket: no comma is expected */
+    bool strict; /* a lone surrogate is an error; otherwise it becomes U+FFFD */
     bool bad;
 } Scan;
 
 Scan scan_begin(char *text);
-/* The same from inside the object or array that begins at `value`, which is not NULL. Any other
- * value is bad. */
+/* Starts inside the object or array that begins at `value` (not NULL). Another kind of value is bad. */
 Scan scan_inside(char *value);
 
-/* The first character of what comes next, behind blanks; NUL at the end. Takes nothing else. */
+/* Skips white space and returns the next character without consuming it; NUL at the end. */
 char scan_peek(Scan *s);
 
 /* Enter an object or an array; anything else is bad. */
 void scan_object(Scan *s);
 void scan_array(Scan *s);
 
-/* The next key of the object that was entered last, whose value is to be taken next; NULL after the
- * last one (the closing bracket is taken) or if bad. */
+/* The next key of the innermost object; the caller reads its value next. NULL after the last key (the
+ * closing bracket is consumed) or if bad. */
 char *scan_key(Scan *s);
-/* Is there another element in the array that was entered last? */
+/* Is there another element in the innermost array? */
 bool scan_item(Scan *s);
 
-/* Take a value. A number: null is NaN, as text_json writes it. */
+/* Read a value. For numbers null is NaN, because text_json writes NaN as null. */
 double scan_number(Scan *s);
 char *scan_string(Scan *s); /* never NULL */
-/* Pass over a value of any kind; returns where it begins, to be scanned later. */
+/* Skips a value of any kind. Returns where it begins, so that it can be scanned later. */
 char *scan_skip(Scan *s);
 
 /* The members of one object that a reader wants. */
 typedef enum ScanType {
     SCAN_NUMBER, /* double */
-    SCAN_WHOLE,  /* int64_t; anything but a whole number up to 2^53 leaves it as it is */
+    SCAN_WHOLE,  /* int64_t; unchanged if the value is not a whole number up to 2^53 */
     SCAN_TEXT,   /* char * */
     SCAN_RAW     /* char *: where the value begins, to be scanned later */
 } ScanType;
@@ -54,7 +55,7 @@ typedef struct ScanField {
     size_t offset; /* in *out */
 } ScanField;
 
-/* Take an object: members with a field go into *out, others are passed over. */
+/* Reads an object: members that have a field are stored in *out, others are skipped. */
 void scan_fields(Scan *s, const ScanField *field, int n, void *out);
 
 /* Was all of it JSON, and is nothing left but blanks? */

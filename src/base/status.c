@@ -1,4 +1,5 @@
-/* status: the record of the last failure, one a thread: its code, its sentence and its frames. */
+/* status: the thread-local record of the last failure, as text: "SENTENCE [CODE]\n", then one line
+ * "  at FILE:LINE" per frame. A text that does not fit is truncated. */
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -10,7 +11,7 @@ static _Thread_local struct {
     size_t used;
 } record;
 
-__attribute__((format(printf, 1, 2))) static void append(const char *fmt, ...)
+__attribute__((format(printf, 1, 2))) static void append_to_record(const char *fmt, ...)
 {
     size_t room = sizeof record.text - record.used;
     va_list ap;
@@ -28,33 +29,34 @@ void status_clear(void)
 
 Status status_fail(const char *file, int line, Status code, const char *fmt, ...)
 {
-    /* Arguments may point into the record itself (a sentence wrapped in another), so the new text
-     * is made beside it first. */
+    /* Arguments may point into the record (a caller wraps the last sentence in its own), so the new
+     * sentence is formatted in a buffer first. */
     char sentence[1024];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
     status_clear();
-    append("%s [%s]\n", sentence, status_name(code));
+    append_to_record("%s [%s]\n", sentence, status_name(code));
     return status_frame(file, line, code);
 }
 
 Status status_frame(const char *file, int line, Status code)
 {
-    append("  at %s:%d\n", file, line);
+    append_to_record("  at %s:%d\n", file, line);
     return code;
 }
 
 const char *status_message(void) { return record.text; }
 
-/* Frames follow the bracket that ends the code. */
+/* The frames start after the bracket that closes the code. */
 int status_head_bytes(void)
 {
     const char *frame = strstr(record.text, "]\n  at ");
     return (int)(frame == NULL ? record.used : (size_t)(frame - record.text) + 2);
 }
 
+/* The sentence may itself contain " [", so the last one on the first line begins the code. */
 void status_sentence(char *out, int out_bytes)
 {
     const char *end = strstr(record.text, " [");
@@ -70,11 +72,11 @@ void status_sentence(char *out, int out_bytes)
 Status status_adopt(Status code, const char *text)
 {
     status_clear();
-    append("%s", text);
+    append_to_record("%s", text);
     return code;
 }
 
-/* Of each code: its words, and the exit code of a program that ends with it (design.md §7). */
+/* The words for each code, and the exit code of a program that ends with it (design.md §7). */
 static const struct {
     const char *name;
     int exit_code;

@@ -1,7 +1,7 @@
-/* status: how a function says that it failed, and why. The place that *first* knows the cause calls
- * FAIL, which stores one sentence in a thread-local record; every caller in between uses TRY, which
- * adds its file:line and returns the same code. main() prints the record. So a message is written
- * once, near the facts, and the path to it comes for free. */
+/* status: how a function reports that it failed, and why. The function that first knows the cause calls
+ * FAIL, which stores one sentence in a thread-local record. Every caller uses TRY, which adds its
+ * file:line and returns the same code. main() prints the record. So a message is written once, where
+ * the facts are known, and the call path is added for free. */
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
@@ -17,20 +17,20 @@
 
 typedef enum STATUS_MUST_USE Status {
     OK = 0,
-    ERR_ARG,         /* the caller or the user asked for something that makes no sense */
+    ERR_ARG,         /* the caller or the user asked for something that is invalid */
     ERR_SHAPE,       /* tensors do not fit each other */
     ERR_MEMORY,      /* an arena or the device is full */
     ERR_IO,          /* a file cannot be opened, read or found: the user's input is at fault */
     ERR_FORMAT,      /* a file is there but is not what it claims to be */
-    ERR_UNSUPPORTED, /* sensible, but not built or not written */
+    ERR_UNSUPPORTED, /* valid, but not compiled in or not implemented */
     ERR_DISK,        /* writing failed: full disk, quota, read-only (the run cannot go on) */
     ERR_DEVICE,      /* CUDA, cuBLAS */
     ERR_COMM,        /* MPI, NCCL */
-    ERR_FIT,         /* a plan: nothing that was asked for fits the GPUs */
-    ERR_PARTIAL,     /* the input ends early: what was whole is done */
+    ERR_FIT,         /* a plan: no candidate fits the GPUs */
+    ERR_PARTIAL,     /* the input ends early: its complete part was processed */
     ERR_NUMERIC,     /* NaN, Inf, or a check against the reference failed */
     ERR_INTERRUPTED, /* SIGINT or SIGTERM asked the command to end (base/interrupt.h) */
-    ERR_CLOSED,      /* whoever read stdout has gone: end quietly (base/out.h) */
+    ERR_CLOSED,      /* the reader of stdout has gone: end quietly (base/out.h) */
 } Status;
 
 /* Record a failure and return its code. The message names the thing, the value and the limit. */
@@ -40,7 +40,8 @@ Status status_fail(const char *file, int line, Status code, const char *fmt, ...
 /* Add a frame to the record on the way up. */
 Status status_frame(const char *file, int line, Status code);
 
-/* The last failure of this thread as text: message, then one "at file:line" a frame. */
+/* The last failure of this thread as text: the sentence, then one "at file:line" per frame. Valid
+ * until this thread's next failure. */
 const char *status_message(void);
 
 /* How many bytes of status_message() come before its frames: the sentence, the code, the newline. */
@@ -56,8 +57,8 @@ const char *status_name(Status code);
 int status_exit_code(Status code); /* 0, 2, 3 or 130: design.md §7 */
 void status_clear(void);
 
-/* The static analyser cannot see into status_fail. Told that it returns its code, the analyser
- * knows that results which a callee sets on success are set behind a TRY. */
+/* The static analyser cannot see into status_fail. This form shows it that FAIL returns its code, so
+ * it knows that after a TRY the callee's results are set. */
 #ifdef __clang_analyzer__
 #define FAIL(code, ...) ((void)status_fail(__FILE__, __LINE__, (code), __VA_ARGS__), (code))
 #else

@@ -1,6 +1,5 @@
-/* template: text_json and text_markup, declared in text.h. The format is walked here, one
- * conversion at a time; text_printf prints those that need no escape.
- */
+/* template: text_json and text_markup, declared in text.h. The format is processed one conversion at a
+ * time: strings are escaped here, other conversions go to text_printf. */
 #include "base/text.h"
 
 #include <assert.h>
@@ -12,7 +11,7 @@
 
 enum { SPEC_BYTES = 16, ESCAPE_BYTES = 8 };
 
-/* The text that replaces a byte; NULL: the byte stays as it is. */
+/* Returns the text that replaces a byte, possibly built in `room`; NULL: the byte is unchanged. */
 typedef const char *Escape(unsigned char c, char room[ESCAPE_BYTES]);
 
 static const char *json_escape(unsigned char c, char room[ESCAPE_BYTES])
@@ -41,11 +40,11 @@ static const char *markup_escape(unsigned char c, char room[ESCAPE_BYTES])
     case '\t':
     case '\n': return NULL;
     }
-    return c < 0x20 || c == 0x7F ? "\xEF\xBF\xBD" : NULL;
+    return c < 0x20 || c == 0x7F ? "\xEF\xBF\xBD" : NULL; /* XML allows no other control bytes */
 }
 
-/* Valid UTF-8; runs of bytes that need no escape go out in one piece. */
-static Status put_valid(Text *t, const char *s, size_t n, Escape *escape)
+/* s is valid UTF-8. Runs of bytes that need no escape are appended with one call. */
+static Status append_valid(Text *t, const char *s, size_t n, Escape *escape)
 {
     size_t start = 0;
     for (size_t i = 0; i < n; i++) {
@@ -59,21 +58,22 @@ static Status put_valid(Text *t, const char *s, size_t n, Escape *escape)
     return text_append(t, s + start, n - start);
 }
 
-/* JSON (RFC 8259) and XML are UTF-8, so bytes that are not become U+FFFD, one each. */
-static Status put_escaped(Text *t, const char *s, size_t n, Escape *escape)
+/* JSON (RFC 8259) and XML must be UTF-8, so each invalid byte becomes U+FFFD. */
+static Status append_escaped(Text *t, const char *s, size_t n, Escape *escape)
 {
     size_t bad = 0;
     while (!text_utf8_valid(s, n, &bad)) {
-        TRY(put_valid(t, s, bad, escape));
+        TRY(append_valid(t, s, bad, escape));
         TRY(text_append(t, "\xEF\xBF\xBD", 3));
         s += bad + 1;
         n -= bad + 1;
     }
-    return put_valid(t, s, n, escape);
+    return append_valid(t, s, n, escape);
 }
 
-/* Below 2^53, where f64 holds every whole number, whole numbers are printed without a point. */
-static Status put_shortest(Text *t, double v)
+/* The fewest digits that read back to the same value. Whole numbers below 2^53, which a double holds
+ * exactly, are printed without a decimal point. */
+static Status append_shortest(Text *t, double v)
 {
     char number[32];
     if (!isfinite(v)) return text_append(t, "null", 4);
@@ -85,29 +85,29 @@ static Status put_shortest(Text *t, double v)
     return text_append(t, number, strlen(number));
 }
 
-static Status put_string(Text *t, const char *s, int most, Escape *escape)
+static Status append_string(Text *t, const char *s, int most, Escape *escape)
 {
     const char *quote = escape == json_escape ? "\"" : "";
     TRY(text_append(t, quote, strlen(quote)));
-    TRY(put_escaped(t, s, most < 0 ? strlen(s) : (size_t)most, escape));
+    TRY(append_escaped(t, s, most < 0 ? strlen(s) : (size_t)most, escape));
     return text_append(t, quote, strlen(quote));
 }
 
-static Status put_conversion(Text *t, const char *spec, va_list *ap, Escape *escape)
+static Status append_conversion(Text *t, const char *spec, va_list *ap, Escape *escape)
 {
     size_t n = strlen(spec);
     bool wide = spec[n - 2] == 'l' || spec[n - 2] == 'z'; /* long, long long, size_t: 64 bits */
     switch (spec[n - 1]) {
     case 's': {
         int most = strcmp(spec, "%.*s") == 0 ? va_arg(*ap, int) : -1;
-        return put_string(t, va_arg(*ap, const char *), most, escape);
+        return append_string(t, va_arg(*ap, const char *), most, escape);
     }
     case 'e':
     case 'f':
     case 'g': {
         double v = va_arg(*ap, double);
         bool shortest = escape == json_escape && n == 2;
-        return shortest ? put_shortest(t, v) : text_printf(t, spec, v);
+        return shortest ? append_shortest(t, v) : text_printf(t, spec, v);
     }
     case 'c':
     case 'd':
@@ -121,7 +121,7 @@ static Status put_conversion(Text *t, const char *spec, va_list *ap, Escape *esc
     return OK;
 }
 
-static Status put(Text *t, const char *fmt, va_list *ap, Escape *escape)
+static Status append_template(Text *t, const char *fmt, va_list *ap, Escape *escape)
 {
     for (;;) {
         char spec[SPEC_BYTES];
@@ -133,7 +133,7 @@ static Status put(Text *t, const char *fmt, va_list *ap, Escape *escape)
         assert(n < SPEC_BYTES);
         (void)snprintf(spec, n + 1, "%s", fmt);
         fmt += n;
-        TRY(put_conversion(t, spec, ap, escape));
+        TRY(append_conversion(t, spec, ap, escape));
     }
 }
 
@@ -141,7 +141,7 @@ Status text_json(Text *t, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    Status s = put(t, fmt, &ap, json_escape);
+    Status s = append_template(t, fmt, &ap, json_escape);
     va_end(ap);
     return s;
 }
@@ -150,7 +150,7 @@ Status text_markup(Text *t, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    Status s = put(t, fmt, &ap, markup_escape);
+    Status s = append_template(t, fmt, &ap, markup_escape);
     va_end(ap);
     return s;
 }

@@ -1,4 +1,5 @@
-/* tensor: shapes, views and allocation. */
+/* tensor: allocation, views and the text of a shape. Views share the memory of their tensor; nothing
+ * here reads or writes elements. */
 #include "base/tensor.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
-/* tensor: a pointer with a type and a shape, always row-major and contiguous: that one rule removes
- * strides from every kernel's signature. A "row" below is one index of dim 0 with everything behind
- * it; the last dim is called columns. */
+/* tensor: a pointer with a type and a shape, always row-major and contiguous. That rule removes strides
+ * from every kernel's signature. A "row" is one index of dim 0 with all elements of the other dims; the
+ * last dim is called columns. A Tensor is a value: copying it does not copy its memory. */
 #ifndef BASE_TENSOR_H
 #define BASE_TENSOR_H
 
@@ -30,7 +30,7 @@ static inline size_t tensor_bytes(const Tensor *t)
     return (size_t)tensor_elems(t) * dtype_bytes(t->dtype);
 }
 
-/* Elements behind one index of dim 0. */
+/* Elements of one index of dim 0. */
 static inline int64_t tensor_row_elems(const Tensor *t)
 {
     int64_t n = 1;

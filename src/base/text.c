@@ -1,5 +1,4 @@
-/* text: the text builder, nearest names, words of a list, numbers with units, and the check of
- * UTF-8. */
+/* text: the text builder, nearest names, word lists, numbers with units, and UTF-8 validation. */
 #include "base/text.h"
 
 #include <assert.h>
@@ -14,9 +13,9 @@ enum {
 
 /* ---- builder ---- */
 
-/* Makes room for n more bytes and the NUL. The text grows in place, because blocks of an arena
- * follow one another without a gap. */
-static Status grow(Text *t, size_t n)
+/* Ensures room for n more bytes and the NUL. The text grows in place, because consecutive blocks of an
+ * arena have no gap between them. */
+static Status grow_text(Text *t, size_t n)
 {
     if (n < t->cap - t->used) return OK;
     size_t more = arena_rounded(n + 1 - (t->cap - t->used));
@@ -38,7 +37,7 @@ Status text_init(Text *t, Arena *arena)
 
 Status text_append(Text *t, const char *s, size_t n)
 {
-    TRY(grow(t, n));
+    TRY(grow_text(t, n));
     if (n > 0) memcpy(t->data + t->used, s, n);
     t->used += n;
     t->data[t->used] = '\0';
@@ -55,7 +54,7 @@ Status text_printf(Text *t, const char *fmt, ...)
     if (n < 0) s = FAIL(ERR_ARG, "text: the format \"%s\" cannot be printed", fmt);
     if (s == OK && (size_t)n >= t->cap - t->used) {
         t->data[t->used] = '\0'; /* unchanged if there is no room */
-        s = grow(t, (size_t)n);
+        s = grow_text(t, (size_t)n);
         if (s == OK) (void)vsnprintf(t->data + t->used, t->cap - t->used, fmt, again);
     }
     va_end(again);
@@ -68,8 +67,8 @@ Status text_printf(Text *t, const char *fmt, ...)
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
-/* Edit distance in which swapping two neighbours is one edit (optimal string alignment); row i of
- * the table needs the two rows before it. Both lengths are below WORD_MAX. */
+/* Edit distance where a swap of two neighbours counts as one edit (optimal string alignment). Row i of
+ * the table needs only the two rows before it. Both lengths are below WORD_MAX. */
 static int edit_distance(const char *a, int a_len, const char *b, int b_len)
 {
     int row[3][WORD_MAX + 1];
@@ -176,9 +175,10 @@ bool text_ends(const char *s, const char *suffix)
 
 /* ---- human units ---- */
 
-/* value / base^k with three digits and the k-th unit. The thresholds are those of the rounded
+/* Prints value / base^k with three digits and the k-th unit. The thresholds apply to the rounded
  * value, so that 999,700 is "1.00 M" and not "1000 k". */
-static void scaled(char out[32], double value, double base, const char *const *unit, int n_units)
+static void print_scaled(char out[32], double value, double base, const char *const *unit,
+                         int n_units)
 {
     int k = 0;
     double v = value;
@@ -195,14 +195,14 @@ static void scaled(char out[32], double value, double base, const char *const *u
 const char *text_bytes(char out[32], double bytes)
 {
     static const char *const UNIT[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
-    scaled(out, bytes, 1024, UNIT, 7);
+    print_scaled(out, bytes, 1024, UNIT, 7);
     return out;
 }
 
 const char *text_si(char out[32], double value)
 {
     static const char *const UNIT[] = { "", "k", "M", "G", "T", "P", "E" };
-    scaled(out, value, 1000, UNIT, 7);
+    print_scaled(out, value, 1000, UNIT, 7);
     return out;
 }
 
@@ -223,8 +223,8 @@ const char *text_thousands(char out[32], int64_t value)
 
 /* ---- UTF-8 ---- */
 
-/* Bytes of the sequence that begins at s, 0 if it is not one of RFC 3629's table: no overlong
- * forms, no surrogates, nothing past U+10FFFF. The limits fall on the second byte alone. */
+/* Length in bytes of the sequence that begins at s; 0 if RFC 3629 does not allow it. That excludes
+ * overlong forms, surrogates and code points above U+10FFFF; the second byte decides all three. */
 static size_t utf8_sequence(const uint8_t *s, size_t n)
 {
     uint8_t lead = s[0], low = 0x80, high = 0xBF;
@@ -248,7 +248,7 @@ bool text_utf8_valid(const char *s, size_t n, size_t *bad)
     const uint8_t *at = (const uint8_t *)s;
     size_t i = 0;
     while (i < n) {
-        uint64_t eight;
+        uint64_t eight; /* fast path: eight ASCII bytes at once */
         if (n - i >= sizeof eight) {
             memcpy(&eight, at + i, sizeof eight);
             if ((eight & 0x8080808080808080u) == 0) {

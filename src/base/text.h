@@ -1,6 +1,5 @@
-/*
- * text: small string work: a builder over an arena, templates, nearest names, human units.
- */
+/* text: string helpers: a builder over an arena, escaping templates, nearest names, human units and
+ * UTF-8 validation. Reading JSON is in base/scan.h and base/json.h. */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
@@ -9,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A growing string. It must be the last allocation of its arena while it grows: it extends in
- * place, so appending never copies. */
+/* A growing string. It grows in place, so appending never copies. Therefore it must be the last
+ * allocation of its arena while it grows (asserted). */
 typedef struct Text {
     Arena *arena;
     char *data; /* always NUL-terminated after the first append */
@@ -21,10 +20,10 @@ Status text_init(Text *t, Arena *arena);
 Status text_append(Text *t, const char *s, size_t n);
 Status text_printf(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* text_printf for JSON and for HTML or SVG. The format is the syntax, and no argument can break it:
- * a %s is escaped (in JSON with its quotes); what is not UTF-8 becomes U+FFFD. In JSON a bare %g
- * has the fewest digits that read back to the same value, NaN and infinities are null. Conversions:
- * s .*s c d u x e f g, integers of int, l, ll and z. */
+/* text_printf for JSON, and for HTML or SVG. The format holds the syntax, and no argument can break it:
+ * %s is escaped (JSON adds the quotes), and invalid UTF-8 becomes U+FFFD. In JSON a bare %g prints the
+ * fewest digits that read back to the same value; NaN and infinities are null. Conversions:
+ * s .*s c d u x e f g; integers of int, l, ll and z. */
 Status text_json(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 Status text_markup(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -32,28 +31,28 @@ Status text_markup(Text *t, const char *fmt, ...) __attribute__((format(printf, 
  * 1 + strlen(word) / 3, else -1. */
 int text_nearest(const char *word, const char *const *names, int n);
 
-/* ", did you mean NAME?" with the nearest name, or if there is none `otherwise`. */
+/* ", did you mean NAME?" with the nearest name; `otherwise` if no name is near. */
 enum { TEXT_HINT_BYTES = 128 };
 const char *text_hint(char out[TEXT_HINT_BYTES], const char *word, const char *const *names, int n,
                       const char *otherwise);
 
-/* "1.50 GiB", "512 B"; "15.7 G", "1,234" into out; return out. */
+/* Write "1.50 GiB" or "512 B"; "15.7 G"; "1,234" into out and return it. */
 const char *text_bytes(char out[32], double bytes);
 const char *text_si(char out[32], double value);
 const char *text_thousands(char out[32], int64_t value);
 
-/* "\n  TEXT\n     ^": a window of the text with a caret under byte `at`, control bytes and what is
- * not ASCII as ?; for the end of a message. Returns out. */
+/* "\n  TEXT\n     ^" for the end of a message: part of the text with a caret under byte `at`. Control
+ * bytes and non-ASCII bytes are shown as ?. Returns out. */
 enum { TEXT_CARET_BYTES = 160 };
 const char *text_caret(char out[TEXT_CARET_BYTES], const char *text, int at);
 
-/* `words` is a list with | between words. text_word: the i-th word and its length, NULL past the
- * last. text_word_index: the index of a word, or -1. */
+/* `words` is a list separated by |. text_word returns the i-th word and its length, NULL after the
+ * last. text_word_index returns the index of a word, or -1. */
 const char *text_word(const char *words, int i, int *n);
 int text_word_index(const char *words, const char *word);
 
-/* Appends the words of `s` from column `at` on, as lines of at most `width` bytes where words allow it.
- * Lines after the first begin at column `indent`. */
+/* Appends the words of `s`, wrapped to lines of at most `width` bytes unless one word is longer. The
+ * first line continues at column `at`; the others begin at column `indent`. */
 Status text_wrap(Text *t, const char *s, int at, int width, int indent);
 
 bool text_starts(const char *s, const char *prefix);

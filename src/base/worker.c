@@ -1,4 +1,4 @@
-/* worker: the thread and the lock behind worker.h. */
+/* worker: the thread's loop, and the lock with which the owner and the thread hand the job over. */
 #include "base/worker.h"
 
 #include "base/clock.h"
@@ -9,14 +9,15 @@
 
 enum { REASON_BYTES = 128, STACK_BYTES = 1 << 20 };
 
-static void do_job(Worker *w)
+static void run_job(Worker *w)
 {
     w->result = w->job(w->state);
     if (w->result == OK) return;
     (void)snprintf(w->message, sizeof w->message, "%s", status_message());
 }
 
-static void *work(void *arg)
+/* On a stop the thread first finishes a job that was begun: `busy` is tested after `stop`. */
+static void *worker_main(void *arg)
 {
     Worker *w = arg;
     pthread_mutex_lock(&w->lock);
@@ -24,7 +25,7 @@ static void *work(void *arg)
         while (!w->stop && !w->busy) pthread_cond_wait(&w->changed, &w->lock);
         if (!w->busy) break;
         pthread_mutex_unlock(&w->lock);
-        do_job(w);
+        run_job(w);
         pthread_mutex_lock(&w->lock);
         w->busy = false;
         pthread_cond_broadcast(&w->changed);
@@ -40,9 +41,10 @@ static int start_thread(Worker *w)
     pthread_attr_t attr;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, w->stack_bytes > 0 ? w->stack_bytes : STACK_BYTES);
+    /* A thread inherits the mask, so signals are blocked only around its creation. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&w->thread, &attr, work, w);
+    int rc = pthread_create(&w->thread, &attr, worker_main, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     return rc;
@@ -61,7 +63,7 @@ Status worker_start(Worker *w, const char *name)
     return FAIL(ERR_MEMORY, "%s could not be started: %s", name, strerror_r(rc, why, sizeof why));
 }
 
-static void tell(Worker *w, bool *flag)
+static void set_flag(Worker *w, bool *flag)
 {
     pthread_mutex_lock(&w->lock);
     *flag = true;
@@ -72,7 +74,7 @@ static void tell(Worker *w, bool *flag)
 void worker_stop(Worker *w)
 {
     if (!w->started) return;
-    tell(w, &w->stop);
+    set_flag(w, &w->stop);
     pthread_join(w->thread, NULL);
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
@@ -82,9 +84,9 @@ void worker_stop(Worker *w)
 void worker_begin(Worker *w)
 {
     if (w->started)
-        tell(w, &w->busy);
+        set_flag(w, &w->busy);
     else
-        do_job(w);
+        run_job(w);
 }
 
 bool worker_wait(Worker *w, double patience_s)

@@ -1,6 +1,6 @@
-/* worker: a thread that does one job over and over, each time when its owner says so, while the
- * owner does something else. Between worker_begin and the end of the job the thread alone touches
- * the job's data, at all other times the owner alone: so no job needs a lock. */
+/* worker: a thread that runs one job each time its owner asks, while the owner does something else.
+ * Between worker_begin and the end of the job only the thread touches the job's data; at all other
+ * times only the owner does. So no job needs a lock. Not a thread pool: one thread, one job. */
 #ifndef BASE_WORKER_H
 #define BASE_WORKER_H
 
@@ -27,12 +27,12 @@ Status worker_start(Worker *w, const char *name);
 /* Waits for the job that runs, then ends the thread. Safe on a worker that was not started. */
 void worker_stop(Worker *w);
 
-/* Begins the job; the one before has ended. Without a thread the job runs inside this call. */
+/* Begins the job; the previous one must have ended. Without a thread the job runs inside this call. */
 void worker_begin(Worker *w);
-/* Has the job ended, before or within so many seconds? INFINITY waits for its end. */
+/* Waits up to patience_s seconds and returns whether the job has ended. INFINITY waits for its end. */
 bool worker_wait(Worker *w, double patience_s);
-/* How the last job ended; a failure becomes this thread's. OK before the first job. Not to be
- * called while a job runs. */
+/* How the last job ended. A failure is copied into the caller's status record. OK before the first
+ * job. Must not be called while a job runs. */
 Status worker_result(const Worker *w);
 
 #endif

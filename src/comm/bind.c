@@ -1,5 +1,6 @@
-/* bind: cores are numbered NUMA node by NUMA node (hwloc's logical order), so neighbours on a mesh,
- * which exchange most, are neighbours on the machine. */
+/* bind: chooses a rank's cores with hwloc and binds its threads and memory to them. hwloc's logical
+ * order numbers cores NUMA node by NUMA node. So neighbours on a mesh, which exchange most, are
+ * neighbours on the machine. */
 #include "comm/bind.h"
 
 #include <hwloc.h>
@@ -28,12 +29,14 @@ static void close_host(Host *h)
     hwloc_bitmap_free(h->nodes);
 }
 
+/* Has the launcher already bound this process to fewer cores than the host has? */
 static bool was_bound(const Host *h)
 {
     return hwloc_bitmap_isincluded(hwloc_topology_get_allowed_cpuset(h->topology), h->may) == 0;
 }
 
-/* False where there are not enough cores. */
+/* Fills h->mine with the rank's contiguous share of the cores. False if there are fewer cores than
+ * ranks. */
 static bool choose_cores(Host *h, int rank, int ranks)
 {
     int cores = hwloc_get_nbobjs_inside_cpuset_by_type(h->topology, h->may, HWLOC_OBJ_CORE);
@@ -48,7 +51,8 @@ static bool choose_cores(Host *h, int rank, int ranks)
     return true;
 }
 
-/* Binding memory is a wish: if the kernel refuses, a page lies where a thread first touched it. */
+/* Binding memory may fail without harm: the kernel then places a page where a thread first touches
+ * it. */
 static void bind_to_share(Host *h, char where[BIND_TEXT_BYTES])
 {
     char cores[64], nodes[32];

@@ -1,4 +1,4 @@
-/* bind: which cores and which memory a rank takes of its host. */
+/* bind: which of its host's cores and memory nodes a rank uses. It does not choose GPUs. */
 #ifndef COMM_BIND_H
 #define COMM_BIND_H
 
@@ -11,10 +11,10 @@ typedef struct BindShare {
     char where[BIND_TEXT_BYTES]; /* "on cores 8-15, NUMA node 1"; "": bound to none */
 } BindShare;
 
-/* The share of the rank-th of `ranks` ranks on this host. With `bind` the calling thread, and those
- * that it starts from here on, stay on the share's cores and take memory of its NUMA nodes. Nothing
- * is bound if there are fewer cores than ranks, or if a launcher has bound this process already
- * (`launched`): then its share is all that it may use. */
+/* The share of rank `rank` among the `ranks` ranks on this host. With `bind` the calling thread, and
+ * the threads that it starts later, stay on the share's cores and use memory of its NUMA nodes.
+ * Nothing is bound if there are fewer cores than ranks. Nor if a launcher has already bound this
+ * process (`launched`): its share is then everything that it may use. */
 void bind_share(int rank, int ranks, bool launched, bool bind, BindShare *out);
 
 #endif

@@ -1,4 +1,5 @@
-/* comm: arguments are checked here, once for all implementations; then the group's table. */
+/* comm: the entry points of comm.h. Each checks its arguments, once for all implementations, then calls
+ * the group's table. Also here: what launchers say about ranks and hosts. */
 #include "comm/comm_private.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@ static Status check_reducible(const Comm *c, const char *call, const Tensor *t)
                 call, c->name, dtype_name(t->dtype));
 }
 
-/* `whole` is `parts` times `part`. */
+/* Checks that `whole` has `parts` times the elements of `part`, and the same type. */
 static Status check_parts(const Comm *c, const char *call, const Tensor *whole, const Tensor *part,
                           int parts)
 {
@@ -140,9 +141,9 @@ Status comm_split(Comm *c, int color, int key, const char *name, Arena *a, Comm 
     return c->table->split(c, color, key, name, a, out);
 }
 
-Status comm_again(Comm *c, void *stream, const char *name, Arena *a, Comm **out)
+Status comm_duplicate(Comm *c, void *stream, const char *name, Arena *a, Comm **out)
 {
-    return c->table->again(c, stream, name, a, out);
+    return c->table->duplicate(c, stream, name, a, out);
 }
 
 void comm_free(Comm *c)
@@ -162,7 +163,7 @@ void comm_set_stop(Comm *c, const volatile sig_atomic_t *stop, double patience_s
     c->world->stop_patience_s = patience_s;
 }
 
-/* How many ranks from `first` on have its host. */
+/* How many consecutive ranks, from `first` on, are on the same host as `first`. */
 static int host_run(const CommHostName *name, int first, int ranks)
 {
     int end = first + 1;
@@ -170,6 +171,8 @@ static int host_run(const CommHostName *name, int first, int ranks)
     return end - first;
 }
 
+/* Each run of ranks on one host must be as long as the first run, and a host may have only one run:
+ * `before` walks over the runs' first ranks and finds whether the host appeared earlier. */
 Status comm_hosts_of(const CommHostName *name, int ranks, int *out)
 {
     int each = host_run(name, 0, ranks);
@@ -201,7 +204,7 @@ Status comm_hosts(Comm *world, Arena *a, int *out)
     return OK;
 }
 
-/* An environment variable as a number from 0 on; 0 if it is no number, -1 if it is not set. */
+/* An environment variable as a number >= 0; 0 if it is not a number, -1 if it is not set. */
 static int env_count(const char *name)
 {
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): nothing in the program changes the environment */
@@ -210,7 +213,8 @@ static int env_count(const char *name)
     return n < INT32_MAX ? (int)n : 0;
 }
 
-/* Open MPI's mpirun says it itself; Slurm's srun with --mpi=pmix numbers its processes for PMIx. */
+/* Open MPI's mpirun sets its own variables. Slurm's srun --mpi=pmix sets PMIX_RANK and SLURM_NTASKS.
+ * SLURM_NTASKS alone does not count, because a batch script that srun did not start has it too. */
 int comm_launched(void)
 {
     int n = env_count("OMPI_COMM_WORLD_SIZE");
@@ -225,7 +229,7 @@ int comm_launched_rank(void)
     return comm_launched() > 1 && n > 0 ? n : 0;
 }
 
-/* Threads share a host. */
+/* Ranks that are threads are all on one host. */
 int comm_local_rank(const Comm *world)
 {
     int n = env_count("OMPI_COMM_WORLD_LOCAL_RANK");
@@ -233,7 +237,7 @@ int comm_local_rank(const Comm *world)
     return comm_launched() == 1 ? world->rank : n > 0 ? n : 0;
 }
 
-/* Slurm lists hosts, as in "4(x2),3"; the first has the most. */
+/* Slurm gives a list over hosts, as in "4(x2),3". strtol reads its first number, the largest. */
 int comm_local_ranks(const Comm *world)
 {
     int n = env_count("OMPI_COMM_WORLD_LOCAL_SIZE");

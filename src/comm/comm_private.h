@@ -1,6 +1,6 @@
-/* comm_private: what an implementation of comm.h gives: one entry a call. Arguments were checked by
- * comm.c: tensors fit each other and the group, peers, roots and tags are in range. And what all groups
- * of a world share. Inside comm/ only. */
+/* comm_private: the table that an implementation of comm.h fills, one entry per call, and the state that
+ * all groups of a world share. comm.c has checked the arguments: tensors fit each other and the group;
+ * peers, roots and tags are in range. For files of comm/ only. */
 #ifndef COMM_COMM_PRIVATE_H
 #define COMM_COMM_PRIVATE_H
 
@@ -20,7 +20,7 @@ struct CommTable {
     /* Begin and end a batch of transfers. */
     Status (*batch_begin)(Comm *c);
     Status (*batch_end)(Comm *c);
-    /* Within this rank's memory, in order with the group's calls. */
+    /* Copies within this rank's memory, in order with the group's calls. */
     Status (*copy)(Comm *c, void *dst, const void *src, size_t bytes);
     /* Fills w->peer, which lies in `a`. */
     Status (*window)(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *w);
@@ -29,13 +29,12 @@ struct CommTable {
     Status (*watch)(Comm *c, double waited_s);
     void (*set_stream)(Comm *c, void *stream);
     Status (*split)(Comm *c, int color, int key, const char *name, Arena *a, Comm **out);
-    Status (*again)(Comm *c, void *stream, const char *name, Arena *a, Comm **out);
+    Status (*duplicate)(Comm *c, void *stream, const char *name, Arena *a, Comm **out);
     void (*free)(Comm *c);
     void (*abort)(Comm *c, const char *why);
 };
 
-/* What all groups of a world share. */
-/* The hostile build's limits are as small as they may be. */
+/* The hostile build has the smallest possible limits, so that tests reach them. */
 #ifdef HOSTILE
 enum { COMM_REQUESTS = 32, COMM_STAGING_BYTES = 1 << 10 };
 #else
@@ -45,31 +44,32 @@ enum { COMM_WHY_BYTES = 1024 };
 
 typedef struct Transport Transport; /* host.h */
 
-/* What the sentence of a failed wait says of a transfer. */
+/* What the message of a failed wait says about a transfer. */
 typedef struct Pending {
     const char *call; /* NULL: the slot is free */
     const Comm *group;
-    int peer; /* of the world */
+    int peer; /* rank in the world */
 } Pending;
 
+/* Shared by all groups of a world on one rank. Lives in the arena of the world's opening. */
 struct CommWorld {
     const Transport *transport;
-    void *self; /* of the transport */
+    void *self; /* the transport's data */
     Comm *root;
     double timeout_s;
     CommPlace place;
     const volatile sig_atomic_t *stop;
     double stop_patience_s;
     int groups;    /* the next free number for a group */
-    char *staging; /* other ranks' parts, which wait to be added */
+    char *staging; /* other ranks' parts until they are summed; also small messages of split */
     size_t staging_bytes;
     double waited_s;
-    Status failed; /* after the first failure all calls end with it */
+    Status failed; /* after the first failure all calls return it */
     char why[COMM_WHY_BYTES];
     Pending pending[COMM_REQUESTS];
 };
 
-/* test and wait where a transfer counts as done when it has begun. */
+/* `test` and `wait` for implementations in which a transfer is done as soon as it has begun. */
 Status comm_done_at_once(Comm *c, CommRequest *r, bool *done);
 Status comm_done(Comm *c, CommRequest *r);
 

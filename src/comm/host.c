@@ -1,18 +1,19 @@
 /*
- * host: collectives over messages between ranks.
+ * host: collectives for host memory, built from messages between two ranks.
  *
- * All are pairwise exchanges: in round i a rank sends to the member i places behind it and receives
- * from the one i places before it, so a wait always knows for whom. No tree, no ring of sums: with
- * the parts of all members side by side every element is added in the order of ranks, in f32, and
- * rounded once, so the bits depend neither on the transport nor on who was first. What crosses is
- * what a ring would move: (n - 1) / n of the tensor for a reduce-scatter or an all-gather.
+ * Every collective is a series of pairwise exchanges. In round i a rank sends to member rank + i and
+ * receives from member rank - i (mod n), so a wait always knows which rank it waits for. There is no
+ * tree and no ring of partial sums. A rank receives the parts of all members side by side, then adds
+ * each element in the order of ranks, in f32, and rounds once. So the bits depend neither on the
+ * transport nor on timing. The traffic is that of a ring: (n - 1) / n of the tensor for a
+ * reduce-scatter or an all-gather.
  *
- * Parts to be added come into the world's staging buffer, a piece of each at a time.
+ * Parts that will be summed arrive in the world's staging buffer, one slice of each at a time.
  *
- * A message's key has its group's number and its tag. The tags of collectives lie beyond those of
- * comm_send: they say which collective it is and, modulo a small number, how many came before.
- * Members that call different collectives then wait for each other until the deadline and say in
- * which call, instead of mixing their data.
+ * A message's key combines its group's number and its tag. The tags of collectives follow those of
+ * comm_send. They encode which collective it is and how many came before (modulo a small number). If
+ * members call different collectives, their keys differ: they time out and name the call instead of
+ * mixing data.
  */
 #include "comm/host.h"
 
@@ -31,7 +32,7 @@ enum {
     STAGING_ALIGN = 64,
 };
 #ifdef HOSTILE
-/* The n-th message of the process is refused, to walk every way out. */
+/* The n-th message of the process fails, so that tests reach every error path. */
 extern atomic_long comm_fail_countdown;
 atomic_long comm_fail_countdown = -1;
 
@@ -44,7 +45,7 @@ static Status refuse_on_purpose(const Comm *c)
 static Status refuse_on_purpose(const Comm *c) { return (void)c, OK; }
 #endif
 
-static const double SLICE_S = 0.1; /* a wait looks for signals this often */
+static const double SLICE_S = 0.1; /* a wait checks for signals this often */
 
 typedef enum Kind { SUM_KIND, GATHER_KIND, EXCHANGE_KIND, ROOT_KIND, MEET_KIND } Kind;
 
@@ -60,12 +61,12 @@ typedef struct Span {
     size_t bytes;
 } Span;
 
-/* What a member says to a split. */
+/* What each member contributes to a split. */
 typedef struct Ballot {
     int32_t color, key, groups;
 } Ballot;
 
-/* What a member says to a window. */
+/* What each member contributes to a window. */
 typedef struct Range {
     void *base;
     size_t bytes;
@@ -80,7 +81,8 @@ const char *host_place(const CommWorld *w, char out[HOST_PLACE_BYTES])
     return out;
 }
 
-/* Notes a failure: from here on no call begins, and nobody reads or writes this rank's memory. */
+/* Records the first failure. From then on no call begins, and no other rank accesses this rank's
+ * memory. */
 static Status note_failure(CommWorld *w, Status s)
 {
     if (s == OK || w->failed != OK) return s;
@@ -90,8 +92,8 @@ static Status note_failure(CommWorld *w, Status s)
     return s;
 }
 
-/* The rank that is lost: from the peer on along the chain of who waits for whom, to one that does
- * not wait itself. */
+/* Finds the rank that causes the wait: follows the chain of waits from `peer` to a rank that does not
+ * wait itself. */
 static int culprit(const CommWorld *w, int peer)
 {
     for (int i = 0; i < w->root->size; i++) {
@@ -102,7 +104,7 @@ static int culprit(const CommWorld *w, int peer)
     return peer;
 }
 
-static Status late(const CommWorld *w, const Pending *p, double waited_s)
+static Status timed_out(const CommWorld *w, const Pending *p, double waited_s)
 {
     char place[HOST_PLACE_BYTES], by_way[64] = "";
     int lost = culprit(w, p->peer);
@@ -115,14 +117,14 @@ static Status late(const CommWorld *w, const Pending *p, double waited_s)
                 host_place(w, place));
 }
 
-/* ERR_COMM if there is no sense in waiting on: a rank has failed, the deadline has passed, or the
- * run is stopping. */
+/* ERR_COMM if waiting longer is pointless: a rank has failed, the deadline has passed, or the run is
+ * stopping. stopped_s: seconds since the stop flag was seen; -1: not seen. */
 static Status check_wait(const CommWorld *w, const Pending *p, double waited_s, double stopped_s)
 {
     char why[COMM_WHY_BYTES], place[HOST_PLACE_BYTES];
     int by = w->transport->aborted(w->self, why);
     if (by >= 0) return FAIL(ERR_COMM, "rank %d failed: %s", by, why);
-    if (waited_s > w->timeout_s) return late(w, p, waited_s);
+    if (waited_s > w->timeout_s) return timed_out(w, p, waited_s);
     if (stopped_s > w->stop_patience_s) {
         return FAIL(
             ERR_COMM, "rank %d was terminated while it waited for rank %d in %s of group %s%s",
@@ -162,7 +164,8 @@ static Status wait_slot(CommWorld *w, int slot)
     return note_failure(w, s);
 }
 
-static Status post(const Call *k, int member, bool sends, Span span, int *slot)
+/* Begins one message of a call, in a free slot of the world's table. */
+static Status post_message(const Call *k, int member, bool sends, Span span, int *slot)
 {
     CommWorld *w = k->c->world;
     const Message m = { span.at, span.bytes, k->c->member[member], k->key, sends };
@@ -184,27 +187,29 @@ static Status post(const Call *k, int member, bool sends, Span span, int *slot)
 
 static Call begin_call(Comm *c, const char *name, Kind kind)
 {
-    unsigned *calls = c->own; /* of the group so far */
+    unsigned *calls = c->own; /* collectives of this group so far */
     int nth = (int)((*calls)++ % (COMM_TAGS / KINDS));
     return (Call){ c, name, c->number * KEYS + COMM_TAGS + nth * KINDS + (int)kind };
 }
 
+/* The members to which this rank sends, and from which it receives, in round i. */
 static int behind(const Comm *c, int i) { return (c->rank + i) % c->size; }
 static int before(const Comm *c, int i) { return (c->rank - i + c->size) % c->size; }
 
-/* Round i of a collective: sends `to`, receives `from`. A span that is empty here is empty at the
- * other end, too. */
+/* Round i of a collective: sends `to`, receives `from`. Both ends compute the same sizes, so if a span
+ * is empty here, the peer posts no message either. The receive is posted first, so that data can be
+ * copied straight into it. */
 static Status exchange(const Call *k, int i, Span to, Span from)
 {
     CommWorld *w = k->c->world;
     int coming = -1, going = -1;
-    if (from.bytes > 0) TRY(post(k, before(k->c, i), false, from, &coming));
-    if (to.bytes > 0) TRY(post(k, behind(k->c, i), true, to, &going));
+    if (from.bytes > 0) TRY(post_message(k, before(k->c, i), false, from, &coming));
+    if (to.bytes > 0) TRY(post_message(k, behind(k->c, i), true, to, &going));
     if (coming >= 0) TRY(wait_slot(w, coming));
     return going >= 0 ? wait_slot(w, going) : OK;
 }
 
-/* Part r of t, cut into one part a member. Parts differ by one element if they do not divide t. */
+/* Part r of t, which is cut into one part per member. Sizes differ by at most one element. */
 static Span part(const Comm *c, const Tensor *t, int r)
 {
     int64_t n = tensor_elems(t), first = n * r / c->size, end = n * (r + 1) / c->size;
@@ -212,7 +217,8 @@ static Span part(const Comm *c, const Tensor *t, int r)
     return (Span){ (char *)t->data + (size_t)first * element, (size_t)(end - first) * element };
 }
 
-static Span piece(Span s, size_t first, size_t bytes)
+/* Up to `bytes` bytes of s from byte `first` on; empty if s ends before. */
+static Span slice(Span s, size_t first, size_t bytes)
 {
     if (first >= s.bytes) return (Span){ s.at, 0 };
     return (Span){ s.at + first, s.bytes - first < bytes ? s.bytes - first : bytes };
@@ -227,7 +233,7 @@ static void combine_f32(float *acc, const float *v, int64_t n, ReduceOp op)
     }
 }
 
-/* A sum that overflows wraps, as NCCL's does. */
+/* An overflowing sum wraps, like NCCL's. Unsigned, because signed overflow is undefined in C. */
 static void combine_i32(int32_t *acc, const int32_t *v, int64_t n, ReduceOp op)
 {
     if (op == REDUCE_SUM) {
@@ -237,16 +243,16 @@ static void combine_i32(int32_t *acc, const int32_t *v, int64_t n, ReduceOp op)
     }
 }
 
-/* One piece of a part as every member has it, side by side. */
+/* The same slice of a part from all members: the summands. */
 typedef struct Terms {
     const Comm *c;
-    const char *own, *others; /* others: one every `stride` bytes, without this member's own */
+    const char *own, *others; /* others: in staging, one every `stride` bytes, without own */
     size_t stride;
     Dtype dtype;
     ReduceOp op;
 } Terms;
 
-/* The place among `others` at which member r's piece waits to be added. */
+/* The index of member r's slice among `others`. */
 static size_t seat_of(const Comm *c, int r) { return (size_t)(r < c->rank ? r : r - 1); }
 
 static const char *term(const Terms *t, int r)
@@ -255,7 +261,8 @@ static const char *term(const Terms *t, int r)
     return t->others + seat_of(t->c, r) * t->stride;
 }
 
-/* out = the terms added in the order of ranks. out may be the own piece. */
+/* out = the terms, added in the order of ranks. out may be the own slice. Blocks of SUM_BLOCK elements
+ * keep the f32 accumulators in the first-level cache. */
 static void add_terms(const Terms *t, char *out, size_t bytes)
 {
     size_t element = dtype_bytes(t->dtype);
@@ -281,8 +288,7 @@ static void add_terms(const Terms *t, char *out, size_t bytes)
     }
 }
 
-/* Copies this member's own span to its place in out. */
-static void keep(char *out, Span own)
+static void copy_own(char *out, Span own)
 {
     if (own.bytes > 0 && out != own.at) memcpy(out, own.at, own.bytes);
 }
@@ -297,16 +303,16 @@ static Status reduce_parts(Comm *c, const char *name, const Tensor *t, char *out
 {
     Call k = begin_call(c, name, SUM_KIND);
     const Span own = part(c, t, c->rank);
-    if (c->size == 1) return keep(out, own), OK;
+    if (c->size == 1) return copy_own(out, own), OK;
     size_t longest = (size_t)(tensor_elems(t) / c->size + 1) * dtype_bytes(t->dtype);
     size_t room = c->world->staging_bytes / (size_t)(c->size - 1);
     room = room / STAGING_ALIGN * STAGING_ALIGN;
     for (size_t at = 0; at < longest; at += room) {
-        const Span mine = piece(own, at, room);
+        const Span mine = slice(own, at, room);
         const Terms terms = { c, mine.at, c->world->staging, room, t->dtype, op };
         for (int i = 1; i < c->size; i++) {
             char *seat = c->world->staging + seat_of(c, before(c, i)) * room;
-            TRY(exchange(&k, i, piece(part(c, t, behind(c, i)), at, room),
+            TRY(exchange(&k, i, slice(part(c, t, behind(c, i)), at, room),
                          (Span){ seat, mine.bytes }));
         }
         add_terms(&terms, out + at, mine.bytes);
@@ -314,7 +320,7 @@ static Status reduce_parts(Comm *c, const char *name, const Tensor *t, char *out
     return OK;
 }
 
-/* Each member has its own part of t; afterwards all have the whole t. */
+/* Before: each member has its own part of t. After: all have the whole t. */
 static Status gather_parts(Comm *c, const char *name, const Tensor *t)
 {
     Call k = begin_call(c, name, GATHER_KIND);
@@ -337,14 +343,14 @@ static Status host_reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
 
 static Status host_all_gather(Comm *c, const Tensor *in, const Tensor *out)
 {
-    keep(part(c, out, c->rank).at, (Span){ in->data, tensor_bytes(in) });
+    copy_own(part(c, out, c->rank).at, (Span){ in->data, tensor_bytes(in) });
     return gather_parts(c, "all_gather", out);
 }
 
 static Status host_all_to_all(Comm *c, const Tensor *in, const Tensor *out)
 {
     Call k = begin_call(c, "all_to_all", EXCHANGE_KIND);
-    keep(part(c, out, c->rank).at, part(c, in, c->rank));
+    copy_own(part(c, out, c->rank).at, part(c, in, c->rank));
     for (int i = 1; i < c->size; i++) {
         TRY(exchange(&k, i, part(c, in, behind(c, i)), part(c, out, before(c, i))));
     }
@@ -361,7 +367,8 @@ static Status host_broadcast(Comm *c, const Tensor *t, int root)
     return OK;
 }
 
-/* After round i = 1, 2, 4 .. a rank knows that 2i members have come. */
+/* Dissemination barrier: after the round with i = 1, 2, 4 .. a rank knows that 2i members have
+ * arrived. */
 static Status host_barrier(Comm *c)
 {
     Call k = begin_call(c, "barrier", MEET_KIND);
@@ -372,23 +379,23 @@ static Status host_barrier(Comm *c)
     return OK;
 }
 
-static Status transfer(Call k, const Tensor *t, int peer, bool sends, CommRequest *out)
+static Status begin_transfer(Call k, const Tensor *t, int peer, bool sends, CommRequest *out)
 {
     int slot = -1;
     const Span all = { t->data, tensor_bytes(t) };
-    if (all.bytes > 0) TRY(post(&k, peer, sends, all, &slot));
+    if (all.bytes > 0) TRY(post_message(&k, peer, sends, all, &slot));
     out->slot = slot + 1;
     return OK;
 }
 
 static Status host_send(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
 {
-    return transfer((Call){ c, "send", c->number * KEYS + tag }, t, peer, true, out);
+    return begin_transfer((Call){ c, "send", c->number * KEYS + tag }, t, peer, true, out);
 }
 
 static Status host_recv(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
 {
-    return transfer((Call){ c, "recv", c->number * KEYS + tag }, t, peer, false, out);
+    return begin_transfer((Call){ c, "recv", c->number * KEYS + tag }, t, peer, false, out);
 }
 
 static Status host_test(Comm *c, CommRequest *r, bool *done)
@@ -424,8 +431,8 @@ static Status new_group(Comm *like, const char *name, int number, Arena *a, Comm
     return OK;
 }
 
-/* Fills g with the members of c that gave this rank's color, ordered by key, and this rank's number
- * among them. */
+/* Fills g with the members of c that have this rank's color, ordered by key, and sets this rank's
+ * number among them. Insertion sort, so equal keys stay in the order of ranks. */
 static Status choose_members(const Comm *c, const Ballot *ballot, Arena *a, Comm *g)
 {
     int *member = NULL, *place = NULL;
@@ -445,9 +452,9 @@ static Status choose_members(const Comm *c, const Ballot *ballot, Arena *a, Comm
     return OK;
 }
 
-/* Each member gives `each` bytes; afterwards all members' bytes are in the world's staging, by
- * rank. */
-static Status tell_all(Comm *c, const void *mine, size_t each)
+/* All-gathers `each` bytes per member into the world's staging buffer, ordered by rank. They are valid
+ * until the next collective. */
+static Status gather_to_staging(Comm *c, const void *mine, size_t each)
 {
     char *said = c->world->staging;
     const Tensor all = { said, DTYPE_I32, 2, { c->size, (int64_t)(each / sizeof(int32_t)) } };
@@ -468,7 +475,7 @@ static Status host_window(Comm *c, void *base, size_t bytes, Arena *a, CommWindo
             "window",
             c->name);
     }
-    TRY(tell_all(c, &(Range){ base, bytes }, sizeof *range));
+    TRY(gather_to_staging(c, &(Range){ base, bytes }, sizeof *range));
     for (int r = 0; r < c->size; r++) {
         w->peer[r] = range[r].base;
         if (range[r].bytes == range[0].bytes) continue;
@@ -483,14 +490,14 @@ static void host_window_close(Comm *c, CommWindow *w)
     c->world->transport->part(c->world->self, c->member, c->size, w->timeout_s);
 }
 
-/* A new group's number is larger than that of every group in which a member of its parent is. So
- * two groups that have a rank in common never have the same number. */
+/* A new group's number is larger than the number of every group that any member of its parent belongs
+ * to. So two groups that share a rank never have the same number, and their messages never match. */
 static Status host_split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out)
 {
     CommWorld *w = c->world;
     const Ballot *ballot = (const Ballot *)(void *)w->staging;
     int number = 0;
-    TRY(tell_all(c, &(Ballot){ color, key, w->groups }, sizeof *ballot));
+    TRY(gather_to_staging(c, &(Ballot){ color, key, w->groups }, sizeof *ballot));
     for (int r = 0; r < c->size; r++) {
         if (ballot[r].groups > number) number = ballot[r].groups;
     }
@@ -505,7 +512,7 @@ static Status host_split(Comm *c, int color, int key, const char *name, Arena *a
     return choose_members(c, ballot, a, *out);
 }
 
-static Status host_again(Comm *c, void *stream, const char *name, Arena *a, Comm **out)
+static Status host_duplicate(Comm *c, void *stream, const char *name, Arena *a, Comm **out)
 {
     (void)stream;
     return host_split(c, 0, c->rank, name, a, out);
@@ -527,16 +534,17 @@ static void host_abort(Comm *c, const char *why)
     w->transport->withdraw(w->self);
 }
 
-/* For the entries that only GPUs need: calls of the host end before they return, on no stream. */
-static Status nothing(Comm *c) { return (void)c, OK; }
+/* Entries that only GPUs need. On the host, calls are complete when they return, and there is no
+ * stream. */
+static Status host_nothing(Comm *c) { return (void)c, OK; }
 
-static Status nothing_to_watch(Comm *c, double waited_s)
+static Status host_watch(Comm *c, double waited_s)
 {
     (void)waited_s;
-    return nothing(c);
+    return host_nothing(c);
 }
 
-static void no_stream(Comm *c, void *stream)
+static void host_set_stream(Comm *c, void *stream)
 {
     (void)c;
     (void)stream;
@@ -552,16 +560,16 @@ static const CommTable host_table = { .all_reduce = host_all_reduce,
                                       .recv = host_recv,
                                       .test = host_test,
                                       .wait = host_wait,
-                                      .batch_begin = nothing,
-                                      .batch_end = nothing,
+                                      .batch_begin = host_nothing,
+                                      .batch_end = host_nothing,
                                       .copy = host_copy,
                                       .window = host_window,
                                       .window_close = host_window_close,
-                                      .connect = nothing,
-                                      .watch = nothing_to_watch,
-                                      .set_stream = no_stream,
+                                      .connect = host_nothing,
+                                      .watch = host_watch,
+                                      .set_stream = host_set_stream,
                                       .split = host_split,
-                                      .again = host_again,
+                                      .duplicate = host_duplicate,
                                       .free = host_free,
                                       .abort = host_abort };
 

@@ -1,4 +1,5 @@
-/* mesh: checks a shape, computes places and groups from a rank, and makes the groups. */
+/* mesh: checks a shape, computes a rank's coordinates and groups, and makes the groups. It knows
+ * nothing of what is sent over them. */
 #include "comm/mesh.h"
 
 #include <stdio.h>
@@ -20,7 +21,7 @@ const char *const mesh_group_names[GROUP_COUNT] = {
 enum { DIVISORS_BYTES = 128, RANKS_SHOWN = 16 };
 
 /* The divisors of n as text: "1, 2 and 4 do". */
-static const char *divisors(char out[DIVISORS_BYTES], int n)
+static const char *divisors_text(char out[DIVISORS_BYTES], int n)
 {
     int used = 0, last = 0;
     for (int d = 1; d < n && used < DIVISORS_BYTES - 32; d++) {
@@ -62,13 +63,13 @@ Status mesh_shape(int ranks, int pp, int ep, int cp, int shard, MeshShape *out)
     if (shard == 0) shard = dp;
     if (dp % shard != 0) {
         return FAIL(ERR_ARG, "mesh.shard %d does not divide the %d data-parallel ranks; %s", shard,
-                    dp, divisors(which, dp));
+                    dp, divisors_text(which, dp));
     }
     if (shard * cp % ep != 0) {
         return FAIL(ERR_ARG,
                     "mesh.ep %d does not divide the %d ranks of a stage that share out "
                     "(mesh.shard x mesh.cp); %s",
-                    ep, shard * cp, divisors(which, shard * cp));
+                    ep, shard * cp, divisors_text(which, shard * cp));
     }
     *out = (MeshShape){ .pp = pp, .replicate = dp / shard, .shard = shard, .ep = ep, .cp = cp };
     return OK;
@@ -82,7 +83,7 @@ Status mesh_inside(int ep, int per_host, int *out)
         return FAIL(ERR_ARG,
                     "%d ranks on each host do not divide the %d ranks of mesh.ep, nor are they a "
                     "multiple of them: %s, in mesh.ranks_per_host",
-                    per_host, ep, divisors(which, ep));
+                    per_host, ep, divisors_text(which, ep));
     }
     *out = per_host < ep ? per_host : ep;
     return OK;
@@ -100,6 +101,8 @@ MeshPlace mesh_place(const MeshShape *s, int rank)
                         .expert_shard = inner / s->ep };
 }
 
+/* Two ranks are in the same group of a kind if all coordinates that the group does not vary are equal;
+ * the color numbers those coordinates. */
 void mesh_color(const MeshShape *s, MeshGroup g, int rank, int *color, int *key)
 {
     const MeshPlace p = mesh_place(s, rank);
@@ -127,7 +130,7 @@ Mesh mesh_alone(const MeshShape *s, int rank)
     return (Mesh){ .shape = *s, .at = mesh_place(s, rank), .rank = rank, .ranks = mesh_ranks(s) };
 }
 
-static bool together(const MeshShape *s, MeshGroup g, int rank, int other)
+static bool same_group(const MeshShape *s, MeshGroup g, int rank, int other)
 {
     int color = 0, key = 0, color_other = 0, key_other = 0;
     mesh_color(s, g, rank, &color, &key);
@@ -138,11 +141,12 @@ static bool together(const MeshShape *s, MeshGroup g, int rank, int other)
 int mesh_group_size(const MeshShape *s, MeshGroup g)
 {
     int n = 0;
-    for (int rank = 0; rank < mesh_ranks(s); rank++) n += together(s, g, 0, rank);
+    for (int rank = 0; rank < mesh_ranks(s); rank++) n += same_group(s, g, 0, rank);
     return n;
 }
 
-/* With hosts tokens go through the two groups inside and across them instead of the whole EP group. */
+/* With the hierarchical exchange, tokens use the groups inside and across hosts instead of the whole EP
+ * group. */
 bool mesh_exchanges(const MeshShape *s, MeshGroup g, bool stores)
 {
     bool relays = s->inside > 0;
@@ -151,13 +155,14 @@ bool mesh_exchanges(const MeshShape *s, MeshGroup g, bool stores)
            (relays && (g == GROUP_EP_INSIDE || g == GROUP_EP_ACROSS));
 }
 
-/* A mesh looks the same from every rank, and every group is in the order of ranks. */
+/* Comparing the groups of rank 0 is enough: a mesh looks the same from every rank, and every group is
+ * in the order of ranks. */
 MeshGroup mesh_first(const MeshShape *s, MeshGroup g)
 {
     for (MeshGroup f = GROUP_WORLD; f < g; f++) {
         bool same = true;
         for (int rank = 0; rank < mesh_ranks(s) && same; rank++)
-            same = together(s, f, 0, rank) == together(s, g, 0, rank);
+            same = same_group(s, f, 0, rank) == same_group(s, g, 0, rank);
         if (same) return f;
     }
     return g;
@@ -183,7 +188,7 @@ Status mesh_make(Comm *world, const MeshShape *s, bool few, Arena *a, Mesh *out)
 void mesh_free(Mesh *m)
 {
     for (int g = GROUP_MADE - 1; g > GROUP_WORLD; g--) {
-        bool mine = true;
+        bool mine = true; /* not shared with an earlier kind (mesh_make with `few`) */
         for (int f = GROUP_WORLD; f < g; f++) mine &= m->group[f] != m->group[g];
         if (mine) comm_free(m->group[g]);
     }

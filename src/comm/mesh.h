@@ -1,18 +1,19 @@
 /*
- * mesh: ranks laid out on axes.
+ * mesh: ranks laid out on the axes of parallelism. It decides which ranks form which group; comm.h makes
+ * the groups.
  *
- * pp pipeline stages, dp data parallel (shard x replicate), cp context, ep experts (folded over
- * shard x cp).
+ * Axes: pp pipeline stages, dp data parallel (shard x replicate), cp context parallel, ep expert
+ * parallel (folded over shard x cp, so it needs no ranks of its own).
  *
  *   rank = ((stage * replicate + r) * shard + s) * cp + c
  *   inner = s * cp + c:  expert rank inner % ep, expert shard inner / ep
  *
- * so cp lies innermost, then ep, then the rest of shard: ranks that exchange most are neighbours,
- * and stay inside a host as long as they fit. Where an EP group spans hosts, with equally many ranks
- * `inside` each, it has two more kinds of groups: the ranks on one host, and the ranks with one
- * number on their hosts. Ranks of one stage hold the same layers. Dense
- * parameters are sharded over a shard group, a set of experts over an expert-shard group; replicas
- * hold the same shards.
+ * So cp is innermost, then ep, then the rest of shard. Ranks that exchange most are neighbours, and
+ * stay on one host as long as they fit. If an EP group spans hosts, with `inside` ranks on each, it has
+ * two more kinds of groups: the ranks on one host, and the ranks with the same number on their hosts.
+ *
+ * Ranks of one stage hold the same layers. Dense parameters are sharded over a shard group, a set of
+ * experts over an expert-shard group. Replicas hold the same shards.
  */
 #ifndef COMM_MESH_H
 #define COMM_MESH_H
@@ -42,10 +43,10 @@ extern const char *const mesh_group_names[GROUP_COUNT];
 
 typedef struct MeshShape {
     int pp, replicate, shard, ep, cp; /* dp = replicate * shard */
-    int inside; /* ranks of an EP group on each host, a divisor of ep; 0: all of them */
+    int inside; /* ranks of an EP group on each host, a divisor of ep; 0: all on one host */
 } MeshShape;
 
-/* A rank's number on each axis. */
+/* A rank's coordinates: its number on each axis. */
 typedef struct MeshPlace {
     int stage, replica, shard, cp, inner, ep, expert_shard;
 } MeshPlace;
@@ -57,16 +58,17 @@ typedef struct Mesh {
     Comm *group[GROUP_COUNT]; /* NULL in a counting run */
 } Mesh;
 
-/* The shape of `ranks` ranks; shard 0: all of dp. ERR_ARG: both numbers and what would fit. */
+/* The shape of `ranks` ranks; shard 0: all of dp. ERR_ARG if they do not fit; it names both numbers and
+ * what would fit. */
 Status mesh_shape(int ranks, int pp, int ep, int cp, int shard, MeshShape *out);
 
-/* How many of an EP group's ranks share a host, where hosts have per_host ranks each (0: all ranks
- * share one). ERR_ARG unless that is the same for all groups and hosts. */
+/* How many ranks of an EP group are on one host, if each host has per_host ranks (0: one host has all).
+ * ERR_ARG unless that is the same for all groups and hosts. */
 Status mesh_inside(int ep, int per_host, int *out);
 
 static inline int mesh_ranks(const MeshShape *s) { return s->pp * s->replicate * s->shard * s->cp; }
 
-/* How many ranks take different sequences of a batch, and this rank's number among them. */
+/* How many ranks work on different sequences of a batch, and this rank's number among them. */
 static inline int mesh_data_ranks(const MeshShape *s) { return s->replicate * s->shard; }
 static inline int mesh_data_rank(const Mesh *m)
 {
@@ -78,10 +80,10 @@ MeshPlace mesh_place(const MeshShape *s, int rank);
 /* color: which group of this kind a rank is in. key: its number in that group. */
 void mesh_color(const MeshShape *s, MeshGroup g, int rank, int *color, int *key);
 
-/* Makes all groups of this rank from its world. few: kinds of groups with the same members get one
- * communicator, because each takes memory of a GPU. Collective. */
+/* Makes all groups of this rank from its world. few: kinds of groups with the same members share one
+ * communicator, because each uses GPU memory. Collective. */
 Status mesh_make(Comm *world, const MeshShape *s, bool few, Arena *a, Mesh *out);
-/* The first kind that has the members of group g. */
+/* The first kind of group that has the same members as g. */
 MeshGroup mesh_first(const MeshShape *s, MeshGroup g);
 int mesh_group_size(const MeshShape *s, MeshGroup g);
 /* Does every member of g send to every other, by transfers or all_to_all? stores: the ranks of the
@@ -89,7 +91,7 @@ int mesh_group_size(const MeshShape *s, MeshGroup g);
 bool mesh_exchanges(const MeshShape *s, MeshGroup g, bool stores);
 /* The mesh as `rank` sees it, without groups: for a counting run. */
 Mesh mesh_alone(const MeshShape *s, int rank);
-void mesh_free(Mesh *m); /* all but the world; safe on { 0 } */
+void mesh_free(Mesh *m); /* frees all groups except the world; safe on { 0 } */
 
 /* The group of an axis. For DP it is all ranks of a stage. */
 Comm *mesh_axis(const Mesh *m, Axis axis);

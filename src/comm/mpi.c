@@ -1,14 +1,16 @@
 /*
- * mpi: ranks are processes. MPI only carries messages, and host.c makes collectives of them. So
- * sums have the same bits as with threads, whatever algorithms an MPI library would choose.
+ * mpi: ranks are processes. MPI only carries messages between two ranks; host.c builds the collectives.
+ * So sums have the same bits as with threads, whatever algorithms an MPI library would choose.
  *
- * Waits poll and soon sleep, longer and longer, up to a millisecond, because ranks may outnumber
- * cores. A second communicator carries news, which every wait looks for: a rank has aborted the
- * world, or (from half of the deadline on, or after SIGTERM) a rank waits for another one. So the
- * rank whose deadline passes first can name the rank that is lost.
+ * Waits poll, and after SPINS polls sleep for longer and longer, up to a millisecond, because there may
+ * be more ranks than cores.
  *
- * MPI_Finalize waits for all without a deadline, so it is called only after a barrier that has one.
- * After a failure the process just ends, and mpirun ends the others.
+ * A second communicator carries news, for which every wait polls. A rank announces that it aborted the
+ * world. From half of the deadline on, or after SIGTERM, it also announces which rank it waits for. So
+ * the first rank whose deadline passes can name the rank that caused the wait.
+ *
+ * MPI_Finalize waits for all ranks without a deadline, so it is called only after a barrier that has
+ * one. After a failure the process just ends, and mpirun ends the others.
  */
 #include "comm/host.h"
 
@@ -24,18 +26,19 @@
 #include <time.h>
 #include <unistd.h>
 
-/* MPI counts with an int, so a longer message goes as blocks and a rest. Many shorter messages do,
- * too: that costs nothing and keeps the path in use. */
+/* MPI counts are ints, so a long message is sent as two messages: whole blocks, and the rest. The
+ * threshold is far below 2 GiB on purpose: it costs nothing, and every run uses that path. */
 enum { BLOCK_BYTES = 1 << 16, WHOLE_MAX_BYTES = 1 << 20 };
 enum { SPINS = 100, NAP_MIN_NS = 20000, NAP_MAX_NS = 1000000 };
-static const double LINGER_S = 0.3;   /* wait before the end: mpirun kills ranks that still speak */
-static const double PARTING_S = 0.05; /* wait for a last message, or to take a receive back */
+static const double LINGER_S = 0.3;   /* failed rank: time for the others to report before mpirun
+                                         kills them */
+static const double PARTING_S = 0.05; /* wait for a last message, or to cancel a receive */
 
 typedef enum NewsKind { NEWS_ABORT, NEWS_WAITS } NewsKind;
 
 typedef struct News {
     NewsKind kind;
-    int peer; /* the rank for which the sender waits */
+    int peer; /* the rank that the sender waits for; -1: none */
     char why[COMM_WHY_BYTES];
 } News;
 
@@ -49,12 +52,12 @@ typedef struct Mpi {
     MPI_Datatype block;
     Comm *world;
     int rank, ranks, tag_max;
-    int aborted_by, waits_slot; /* the rank that aborted; the transfer in wait; -1: none */
-    bool told;                  /* the others know for whom this rank waits */
+    int aborted_by, waits_slot; /* the rank that aborted; the slot that is waited for; -1: none */
+    bool told;                  /* this rank has announced which rank it waits for */
     double timeout_s, waits_since_s;
-    int *waits_for;       /* (ranks) for whom each rank says it waits; -1: none */
-    MPI_Request *telling; /* (ranks) news on its way to each rank */
-    News out;
+    int *waits_for;       /* (ranks) the rank that each rank announced; -1: none */
+    MPI_Request *telling; /* (ranks) news being sent to each rank */
+    News out;             /* its contents: unchanged until `telling` is done */
     char why[COMM_WHY_BYTES];
     Transfer transfer[COMM_REQUESTS];
 } Mpi;
@@ -68,7 +71,7 @@ static Status mpi_status(int rc, const char *what)
     return FAIL(ERR_COMM, "MPI, %s: %s", what, why);
 }
 
-static void nap(int spins)
+static void back_off(int spins)
 {
     long ns = NAP_MIN_NS;
     if (spins < SPINS) {
@@ -107,7 +110,8 @@ static Status mpi_post(void *self, int slot, const Message *m)
     return mpi_status(begin_message(b, m, at, (int)rest, MPI_BYTE, &t->part[1]), "a message");
 }
 
-/* Sends a small message to all other ranks. The one before must have left. */
+/* Sends news to all other ranks. If the previous news is still being sent, drops this one, because
+ * b->out is in use. So mpi_abort first waits until it is sent. */
 static void send_news(Mpi *b, NewsKind kind, int peer, size_t bytes)
 {
     int gone = 0;
@@ -121,7 +125,7 @@ static void send_news(Mpi *b, NewsKind kind, int peer, size_t bytes)
     }
 }
 
-static Status hear(Mpi *b)
+static Status receive_news(Mpi *b)
 {
     for (;;) {
         MPI_Status st;
@@ -138,6 +142,7 @@ static Status hear(Mpi *b)
     }
 }
 
+/* Compares the length of the second part (the rest) with what was expected. */
 static Status check_length(const Mpi *b, const Transfer *t, const MPI_Status *st)
 {
     int n = 0;
@@ -149,7 +154,7 @@ static Status check_length(const Mpi *b, const Transfer *t, const MPI_Status *st
                 t->message.peer, n);
 }
 
-static Status finish(Mpi *b, Transfer *t, bool *done)
+static Status test_transfer(Mpi *b, Transfer *t, bool *done)
 {
     MPI_Status st[2];
     int all = 0;
@@ -164,8 +169,8 @@ static bool asked_to_stop(const Mpi *b)
     return stop != NULL && *stop != 0;
 }
 
-/* Tells the other ranks for whom this one waits, from half of the deadline on or when asked to
- * stop, and tells them again when the wait is over. */
+/* Announces which rank this one waits for, from half of the deadline on or when asked to stop.
+ * Announces -1 when the wait is over. */
 static void note_wait(Mpi *b, int slot, bool done)
 {
     double now = clock_s();
@@ -192,11 +197,11 @@ static Status mpi_test(void *self, int slot, double patience_s, bool *done)
     Mpi *b = self;
     double until = clock_s() + patience_s;
     for (int spins = 0;; spins++) {
-        TRY(finish(b, &b->transfer[slot], done));
+        TRY(test_transfer(b, &b->transfer[slot], done));
         if (*done) break;
-        TRY(hear(b));
+        TRY(receive_news(b));
         if (b->aborted_by >= 0 || patience_s <= 0 || clock_s() >= until) break;
-        nap(spins);
+        back_off(spins);
     }
     if (patience_s > 0) note_wait(b, slot, *done);
     return OK;
@@ -211,13 +216,13 @@ static int mpi_aborted(void *self, char why[COMM_WHY_BYTES])
     return b->aborted_by;
 }
 
-/* Waits until all requests are done, or the time is over. */
-static void part_from(int n, MPI_Request *request, double until)
+/* Waits until all requests are done, or until the time `until`. */
+static void finish_requests(int n, MPI_Request *request, double until)
 {
     int gone = 0;
     for (int spins = 0; !gone && (spins == 0 || clock_s() < until); spins++) {
         if (MPI_Testall(n, request, &gone, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return;
-        if (!gone) nap(spins);
+        if (!gone) back_off(spins);
     }
 }
 
@@ -226,15 +231,15 @@ static void mpi_abort(void *self, const char *why)
     Mpi *b = self;
     if (b->aborted_by >= 0) return;
     b->aborted_by = b->rank;
-    part_from(b->ranks, b->telling, clock_s() + PARTING_S);
+    finish_requests(b->ranks, b->telling, clock_s() + PARTING_S);
     (void)snprintf(b->out.why, sizeof b->out.why, "%s", why);
     memcpy(b->why, b->out.why, sizeof b->why);
     send_news(b, NEWS_ABORT, -1, sizeof b->out);
-    part_from(b->ranks, b->telling, clock_s() + PARTING_S);
+    finish_requests(b->ranks, b->telling, clock_s() + PARTING_S);
 }
 
-/* A received message is written only inside MPI calls of this process. From here on there are none
- * but for news, so nothing more is written. */
+/* MPI writes a received message only inside calls of this process. Later calls concern only news, so
+ * after this no memory of a transfer is written. */
 static void mpi_withdraw(void *self)
 {
     Mpi *b = self;
@@ -244,7 +249,7 @@ static void mpi_withdraw(void *self)
         for (int p = 0; p < 2 && !t->message.sends; p++) {
             if (t->part[p] != MPI_REQUEST_NULL) MPI_Cancel(&t->part[p]);
         }
-        if (!t->message.sends) part_from(2, t->part, until);
+        if (!t->message.sends) finish_requests(2, t->part, until);
     }
 }
 
@@ -289,7 +294,8 @@ static Status open_channels(Mpi *b)
     return OK;
 }
 
-/* Ends the process if MPI's start takes too long: the start has no deadline of its own. */
+/* SIGALRM handler: ends the process if MPI_Init takes too long, because it has no deadline. Only
+ * async-signal-safe calls. */
 static void on_late_start(int number)
 {
     static const char text[] = "error: MPI has not started within comm.timeout_s: a rank has not "

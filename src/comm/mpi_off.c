@@ -1,4 +1,4 @@
-/* mpi: a build without it. */
+/* mpi_off: a build without MPI. Linked instead of mpi.c; opening a world fails and says how to build. */
 #include "comm/comm.h"
 
 Status comm_mpi(Arena *a, double timeout_s, Comm **out)

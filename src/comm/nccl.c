@@ -1,19 +1,18 @@
 /*
- * nccl: groups of GPUs, through NCCL, which is opened at run time. RCCL has the same functions
- * under the same names, so gpu_libraries says which file is opened. Which ranks form a group is
- * mesh.c's affair.
+ * nccl: groups of GPUs, through NCCL, which is opened at run time. RCCL has the same functions under
+ * the same names; gpu_libraries says which file is opened. mesh.c decides which ranks form a group.
  *
- * Each group of GPUs belongs to a group of the host with the same ranks. Over that group the ranks
- * wait for each other, exchange their colors and share NCCL's id. A call is a launch on the group's
- * stream. If the stream changes, NCCL keeps the order of calls. Rings are set up when the group is
- * made, pairs by comm_connect, so that a captured step sets up nothing. Groups of one rank do not
- * use NCCL: they copy, or do nothing.
+ * Each GPU group belongs to a host group with the same ranks. They use the host group to wait for each
+ * other, to exchange colors and to share NCCL's id. A call is a launch on the group's stream. If the
+ * stream changes, NCCL keeps the order of calls. Rings are set up when the group is made, pairs by
+ * comm_connect, so that a captured step sets up nothing. Groups of one rank do not use NCCL: they copy,
+ * or do nothing.
  *
- * One mesh has one order of sums. The ring is the only algorithm, and it has the same number of
- * blocks for all sizes. NCCL takes the protocol for a size from a table that depends on the links
- * alone. No plugin may change it, and a captured call is the same as an eager one. NCCL's
- * configuration and its environment variables (SETTINGS) are set once, before the first call. The
- * user may set all of them except NVLink's multicast.
+ * The order of sums depends only on the mesh. The ring is the only algorithm, with the same number of
+ * blocks for all sizes. NCCL chooses the protocol for a size from a table that depends only on the
+ * links. No plugin may change it, and a captured call is the same as an eager one. NCCL's
+ * configuration and environment variables (SETTINGS) are set once, before the first call. The user may
+ * override all of them except NVLink multicast.
  *
  * A launch waits for its peers on the device, without a limit. So code that waits for a stream asks
  * comm_watch again and again. comm_watch fails if another rank has ended, NCCL reports an error, or
@@ -35,9 +34,10 @@
 
 enum {
     LEAST = 22800, /* the first version that has all settings used here */
-    LEAVE_S = 10   /* how long comm_free waits for a group that was given up */
+    LEAVE_S = 10   /* how long comm_free waits for a group that was aborted */
 };
 
+/* overwrite 1: replaces a value that the user set. */
 static const struct {
     const char *name, *value;
     int overwrite;
@@ -88,7 +88,7 @@ static int ask_version(const void *nccl)
     return ((const Nccl *)nccl)->GetVersion(&version) == ncclSuccess ? version : 0;
 }
 
-/* The library is loaded, and its environment set, once a process; each rank has its own table. */
+/* The environment is set once per process. Each rank fills its own table of functions. */
 static Status open_library(Nccl *nccl)
 {
     static const LibraryCall calls[] = {
@@ -117,11 +117,11 @@ typedef struct Group Group;
 
 /* What the groups of a rank share; lives in the arena of comm_nccl. */
 typedef struct GpuWorld {
-    Nccl lib; /* where there is more than one rank */
+    Nccl lib; /* set if there is more than one rank */
     Comm *host;
-    Group *first; /* the list of groups that are not freed yet */
-    void *page;   /* device memory: numbers that are sent and never read */
-    bool over;    /* all groups are given up */
+    Group *first; /* list of the groups that are not freed yet */
+    void *page;   /* device memory for dummy data of barriers and set-up; never read */
+    bool over;    /* all groups are aborted */
     char why[COMM_WHY_BYTES];
 } GpuWorld;
 
@@ -133,9 +133,9 @@ struct Group {
     ncclComm_t nccl; /* NULL: a group of one rank */
     GpuStream stream;
     int blocks;       /* blocks of each call */
-    CommSpin *spin;   /* of kernels that wait for members; NULL: there is no window */
-    const char *call; /* the last call; NULL: none so far */
-    pthread_t leaver;
+    CommSpin *spin;   /* for kernels that wait for members; NULL: there is no window */
+    const char *call; /* the last call, for messages; NULL: none so far */
+    pthread_t leaver; /* runs ncclCommAbort, if `leaving` */
     bool leaving;
     Group *next;
 };
@@ -151,7 +151,7 @@ static Status nccl_status(const Group *g, const char *call, ncclResult_t r)
                 g->lib->GetErrorString(r), g->lib->GetLastError(NULL));
 }
 
-/* A failure of the GPU's runtime, with the call and the group. */
+/* Adds the call and the group to a failure of the GPU's runtime. */
 static Status runtime_status(const Group *g, const char *call, Status s)
 {
     char why[512];
@@ -160,7 +160,7 @@ static Status runtime_status(const Group *g, const char *call, Status s)
     return FAIL(s, "%s of group %s: %s", call, g->comm.name, why);
 }
 
-static Status check_hope(const Group *g, const char *call)
+static Status check_not_aborted(const Group *g, const char *call)
 {
     if (!g->world->over) return OK;
     return FAIL(ERR_COMM, "%s of group %s: this rank has given up: %s", call, g->comm.name,
@@ -169,22 +169,22 @@ static Status check_hope(const Group *g, const char *call)
 
 static Status begin_call(Group *g, const char *call)
 {
-    TRY(check_hope(g, call));
+    TRY(check_not_aborted(g, call));
     g->call = call;
     return OK;
 }
 
-static Status copy(Comm *c, void *dst, const void *src, size_t bytes)
+static Status nccl_copy(Comm *c, void *dst, const void *src, size_t bytes)
 {
     Group *g = group_of(c);
     return runtime_status(g, g->call == NULL ? "copy" : g->call,
                           gpu_copy(dst, src, bytes, g->stream));
 }
 
-/* In a group of one rank a tensor that is sent comes back. */
+/* A collective in a group of one rank: the result is the input. */
 static Status copy_to_self(Group *g, const Tensor *in, const Tensor *out)
 {
-    return in->data == out->data ? OK : copy(&g->comm, out->data, in->data, tensor_bytes(in));
+    return in->data == out->data ? OK : nccl_copy(&g->comm, out->data, in->data, tensor_bytes(in));
 }
 
 static ncclDataType_t type_of(const Tensor *t)
@@ -193,7 +193,7 @@ static ncclDataType_t type_of(const Tensor *t)
     return t->dtype == DTYPE_BF16 ? ncclBfloat16 : ncclInt32;
 }
 
-static Status all_reduce(Comm *c, const Tensor *t, ReduceOp op)
+static Status nccl_all_reduce(Comm *c, const Tensor *t, ReduceOp op)
 {
     Group *g = group_of(c);
     TRY(begin_call(g, "all_reduce"));
@@ -203,7 +203,7 @@ static Status all_reduce(Comm *c, const Tensor *t, ReduceOp op)
                                          op == REDUCE_MAX ? ncclMax : ncclSum, g->nccl, g->stream));
 }
 
-static Status reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
+static Status nccl_reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
 {
     Group *g = group_of(c);
     TRY(begin_call(g, "reduce_scatter"));
@@ -213,9 +213,9 @@ static Status reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
                                              type_of(in), ncclSum, g->nccl, g->stream));
 }
 
-/* Data that is only moved is moved as bytes, whatever its type. */
+/* Collectives that only move data use bytes, whatever the tensor's type. */
 
-static Status all_gather(Comm *c, const Tensor *in, const Tensor *out)
+static Status nccl_all_gather(Comm *c, const Tensor *in, const Tensor *out)
 {
     Group *g = group_of(c);
     TRY(begin_call(g, "all_gather"));
@@ -225,7 +225,7 @@ static Status all_gather(Comm *c, const Tensor *in, const Tensor *out)
         g->lib->AllGather(in->data, out->data, tensor_bytes(in), ncclInt8, g->nccl, g->stream));
 }
 
-static Status all_to_all(Comm *c, const Tensor *in, const Tensor *out)
+static Status nccl_all_to_all(Comm *c, const Tensor *in, const Tensor *out)
 {
     Group *g = group_of(c);
     TRY(begin_call(g, "all_to_all"));
@@ -235,7 +235,7 @@ static Status all_to_all(Comm *c, const Tensor *in, const Tensor *out)
                                         ncclInt8, g->nccl, g->stream));
 }
 
-static Status broadcast(Comm *c, const Tensor *t, int root)
+static Status nccl_broadcast(Comm *c, const Tensor *t, int root)
 {
     Group *g = group_of(c);
     TRY(begin_call(g, "broadcast"));
@@ -245,7 +245,7 @@ static Status broadcast(Comm *c, const Tensor *t, int root)
         g->lib->Broadcast(t->data, t->data, tensor_bytes(t), ncclInt8, root, g->nccl, g->stream));
 }
 
-static Status barrier(Comm *c)
+static Status nccl_barrier(Comm *c)
 {
     Group *g = group_of(c);
     TRY(begin_call(g, "barrier"));
@@ -255,8 +255,8 @@ static Status barrier(Comm *c)
                                          g->nccl, g->stream));
 }
 
-/* Messages of a stream come in its order, so tags are not needed. */
-static Status begin_transfer(Group *g, const char *call, int peer, CommRequest *out)
+/* NCCL matches messages in stream order, so tags are not needed. */
+static Status check_transfer(Group *g, const char *call, int peer, CommRequest *out)
 {
     TRY(begin_call(g, call));
     *out = (CommRequest){ 0 };
@@ -265,32 +265,32 @@ static Status begin_transfer(Group *g, const char *call, int peer, CommRequest *
                 g->comm.name, peer);
 }
 
-static Status send(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
+static Status nccl_send(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
 {
     Group *g = group_of(c);
     (void)tag;
-    TRY(begin_transfer(g, "send", peer, out));
+    TRY(check_transfer(g, "send", peer, out));
     return nccl_status(g, g->call,
                        g->lib->Send(t->data, tensor_bytes(t), ncclInt8, peer, g->nccl, g->stream));
 }
 
-static Status recv(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
+static Status nccl_recv(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
 {
     Group *g = group_of(c);
     (void)tag;
-    TRY(begin_transfer(g, "recv", peer, out));
+    TRY(check_transfer(g, "recv", peer, out));
     return nccl_status(g, g->call,
                        g->lib->Recv(t->data, tensor_bytes(t), ncclInt8, peer, g->nccl, g->stream));
 }
 
-/* Making */
+/* Making groups */
 
 static Status share_id(const Group *g, ncclUniqueId *id)
 {
     Tensor t = { id, DTYPE_I32, 1, { (int64_t)(sizeof *id / sizeof(int32_t)) } };
     if (g->comm.rank == 0) TRY(nccl_status(g, "start", g->lib->GetUniqueId(id)));
     TRY(comm_broadcast(g->host, &t, 0));
-    /* the next call waits without a deadline, so all ranks must be here first */
+    /* ncclCommInitRankConfig waits for all ranks without a deadline, so make sure that all are here */
     return comm_barrier(g->host);
 }
 
@@ -305,12 +305,12 @@ static Status connect_ring(Group *g)
     TRY(share_id(g, &id));
     TRY(nccl_status(g, "start",
                     g->lib->CommInitRankConfig(&g->nccl, g->comm.size, id, g->comm.rank, &config)));
-    TRY(barrier(&g->comm)); /* the first call of the ring sets it up */
+    TRY(nccl_barrier(&g->comm)); /* NCCL connects the ring in its first call */
     g->call = NULL;
     return OK;
 }
 
-/* The new group owns `host` from here on. */
+/* The new group owns `host`, also if this fails. */
 static Status group_make(GpuWorld *w, Comm *host, GpuStream stream, int blocks, Arena *a,
                          Comm **out)
 {
@@ -342,18 +342,18 @@ static Status nccl_split(Comm *c, int color, int key, const char *name, Arena *a
 {
     Group *g = group_of(c);
     Comm *host = NULL;
-    TRY(check_hope(g, "split"));
+    TRY(check_not_aborted(g, "split"));
     TRY(comm_split(g->host, color, key, name, a, &host));
     *out = NULL;
     return host == NULL ? OK : group_make(g->world, host, g->stream, COMM_BLOCKS, a, out);
 }
 
-static Status again(Comm *c, void *stream, const char *name, Arena *a, Comm **out)
+static Status nccl_duplicate(Comm *c, void *stream, const char *name, Arena *a, Comm **out)
 {
     Group *g = group_of(c);
     Comm *host = NULL;
-    TRY(check_hope(g, "again"));
-    TRY(comm_again(g->host, NULL, name, a, &host));
+    TRY(check_not_aborted(g, "a second group"));
+    TRY(comm_duplicate(g->host, NULL, name, a, &host));
     return group_make(g->world, host, stream, COMM_FEW_BLOCKS, a, out);
 }
 
@@ -374,10 +374,10 @@ Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out)
     return s;
 }
 
-/* Ending */
+/* Ending groups */
 
-/* Aborts a group in a thread; the group may be freed before ncclCommAbort returns. */
-static void *leave(void *group)
+/* Thread that aborts a group; the group may be freed before ncclCommAbort returns. */
+static void *abort_group(void *group)
 {
     const Group *g = group;
     (void)g->lib->CommAbort(g->nccl);
@@ -390,7 +390,7 @@ static void give_up(GpuWorld *w, const char *why)
     w->over = true;
     (void)snprintf(w->why, sizeof w->why, "%s", why);
     for (Group *g = w->first; g != NULL; g = g->next) {
-        if (g->nccl != NULL) g->leaving = pthread_create(&g->leaver, NULL, leave, g) == 0;
+        if (g->nccl != NULL) g->leaving = pthread_create(&g->leaver, NULL, abort_group, g) == 0;
         if (g->spin != NULL) ((volatile CommSpin *)g->spin)->over = 1;
     }
 }
@@ -427,21 +427,21 @@ static void group_free(Comm *c)
         (void)g->lib->MemFree(g->world->page);
 }
 
-/* Of GPUs alone */
+/* Calls that only GPUs need */
 
-static void set_stream(Comm *c, void *stream) { group_of(c)->stream = stream; }
+static void nccl_set_stream(Comm *c, void *stream) { group_of(c)->stream = stream; }
 
 static Status connect_pairs(Comm *c)
 {
     Group *g = group_of(c);
     if (g->nccl == NULL) return OK;
-    TRY(comm_barrier(g->host)); /* as in share_id */
+    TRY(comm_barrier(g->host)); /* NCCL's set-up has no deadline; see share_id */
     Tensor in = { g->world->page, DTYPE_I32, 1, { c->size } };
     Tensor out = { (int32_t *)g->world->page + c->size, DTYPE_I32, 1, { c->size } };
-    return all_to_all(c, &in, &out);
+    return nccl_all_to_all(c, &in, &out);
 }
 
-static Status batch_begin(Comm *c)
+static Status nccl_batch_begin(Comm *c)
 {
     Group *g = group_of(c);
     if (g->nccl == NULL) return OK;
@@ -449,21 +449,21 @@ static Status batch_begin(Comm *c)
     return nccl_status(g, g->call, g->lib->GroupStart());
 }
 
-static Status batch_end(Comm *c)
+static Status nccl_batch_end(Comm *c)
 {
     Group *g = group_of(c);
     return g->nccl == NULL ? OK : nccl_status(g, g->call, g->lib->GroupEnd());
 }
 
-/* Windows: threads of a process use each other's addresses, processes open each other's blocks. */
+/* Windows: threads of one process use each other's addresses; processes open each other's blocks. */
 
-/* What a member tells the others about its block. */
+/* What each member sends to the others about its block. */
 typedef struct Offer {
     CommHostName host;
     char gpu[GPU_BUS_ID_MAX];
     void *base;
     size_t bytes;
-    int device, refused; /* refused: 0, or the code of a GPU that shares no memory with processes */
+    int device, refused; /* refused: 0, or the runtime's error code for sharing with processes */
     GpuShare share;
 } Offer;
 
@@ -480,8 +480,8 @@ static Status make_offer(const Group *g, void *base, size_t bytes, Offer *out)
     return OK;
 }
 
-/* 0, or the code of the runtime that refuses. */
-static int map(const Group *g, const Offer *own, const Offer *peer, void **out)
+/* 0, or the runtime's error code. */
+static int map_block(const Group *g, const Offer *own, const Offer *peer, void **out)
 {
     *out = peer->base;
     if (transport_of(g)->one_memory)
@@ -506,21 +506,21 @@ static Status map_peer(const Group *g, const Offer *all, int r, void **out)
                     "no memory; %s",
                     g->comm.name, me, own->host.text, other, peer->host.text, instead);
     }
-    int code = map(g, own, peer, out);
+    int code = map_block(g, own, peer, out);
     if (code == 0) return OK;
     return FAIL(ERR_UNSUPPORTED,
                 "window of group %s: GPU %s of rank %d has no access to GPU %s of rank %d (%s); %s",
                 g->comm.name, own->gpu, me, peer->gpu, other, gpu_error_text(code), instead);
 }
 
-static Status window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *w)
+static Status nccl_window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *w)
 {
     const int64_t words = sizeof(Offer) / sizeof(int32_t);
     Group *g = group_of(c);
     Offer mine, *all = NULL;
     w->peer[0] = base;
     if (c->size == 1) return OK;
-    TRY(check_hope(g, "window"));
+    TRY(check_not_aborted(g, "window"));
     TRY(make_offer(g, base, bytes, &mine));
     ArenaMark mark = arena_mark(a);
     TRY(ARENA_NEW(a, c->size, &all));
@@ -536,8 +536,8 @@ static Status window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *w)
     return OK;
 }
 
-/* Of processes, all must have closed a block before its owner frees it. */
-static void window_close(Comm *c, CommWindow *w)
+/* All processes must have closed a block before its owner frees it. */
+static void nccl_window_close(Comm *c, CommWindow *w)
 {
     Group *g = group_of(c);
     if (transport_of(g)->one_memory) {
@@ -569,7 +569,7 @@ static void say_calls(const GpuWorld *w, char *out, size_t out_bytes)
     }
 }
 
-static Status late(const Group *g, double waited_s)
+static Status gpu_timed_out(const Group *g, double waited_s)
 {
     const CommWorld *host = g->comm.world;
     char calls[COMM_WHY_BYTES / 2], place[HOST_PLACE_BYTES];
@@ -581,7 +581,7 @@ static Status late(const Group *g, double waited_s)
 }
 
 /* Has one of our kernels passed its deadline? */
-static Status look_at_spin(const Group *g)
+static Status check_spin(const Group *g)
 {
     char place[HOST_PLACE_BYTES];
     const CommWorld *host = g->comm.world;
@@ -594,28 +594,28 @@ static Status look_at_spin(const Group *g)
                 host_place(host, place));
 }
 
-static Status look_at_groups(const GpuWorld *w)
+static Status check_groups(const GpuWorld *w)
 {
     for (const Group *g = w->first; g != NULL; g = g->next) {
         ncclResult_t e = ncclSuccess;
         if (g->nccl == NULL) continue;
-        TRY(look_at_spin(g));
+        TRY(check_spin(g));
         TRY(nccl_status(g, "error found", g->lib->CommGetAsyncError(g->nccl, &e)));
         TRY(nccl_status(g, g->call == NULL ? "start" : g->call, e));
     }
     return OK;
 }
 
-static Status watch(Comm *c, double waited_s)
+static Status nccl_watch(Comm *c, double waited_s)
 {
     Group *g = group_of(c);
     CommWorld *host = c->world;
     char why[COMM_WHY_BYTES];
     if (c->size == 1) return OK;
-    TRY(check_hope(g, "wait"));
+    TRY(check_not_aborted(g, "wait"));
     int by = host->transport->aborted(host->self, why);
-    Status s = by < 0 ? look_at_groups(g->world) : FAIL(ERR_COMM, "rank %d failed: %s", by, why);
-    if (s == OK && waited_s > host->timeout_s) s = late(g, waited_s);
+    Status s = by < 0 ? check_groups(g->world) : FAIL(ERR_COMM, "rank %d failed: %s", by, why);
+    if (s == OK && waited_s > host->timeout_s) s = gpu_timed_out(g, waited_s);
     if (s == OK) return OK;
     status_sentence(why, sizeof why);
     abort_all(c, why);
@@ -623,26 +623,26 @@ static Status watch(Comm *c, double waited_s)
 }
 
 static const CommTable table = {
-    .all_reduce = all_reduce,
-    .reduce_scatter = reduce_scatter,
-    .all_gather = all_gather,
-    .all_to_all = all_to_all,
-    .broadcast = broadcast,
-    .barrier = barrier,
-    .send = send,
-    .recv = recv,
+    .all_reduce = nccl_all_reduce,
+    .reduce_scatter = nccl_reduce_scatter,
+    .all_gather = nccl_all_gather,
+    .all_to_all = nccl_all_to_all,
+    .broadcast = nccl_broadcast,
+    .barrier = nccl_barrier,
+    .send = nccl_send,
+    .recv = nccl_recv,
     .test = comm_done_at_once,
     .wait = comm_done,
-    .batch_begin = batch_begin,
-    .batch_end = batch_end,
-    .copy = copy,
-    .window = window,
-    .window_close = window_close,
+    .batch_begin = nccl_batch_begin,
+    .batch_end = nccl_batch_end,
+    .copy = nccl_copy,
+    .window = nccl_window,
+    .window_close = nccl_window_close,
     .connect = connect_pairs,
-    .watch = watch,
-    .set_stream = set_stream,
+    .watch = nccl_watch,
+    .set_stream = nccl_set_stream,
     .split = nccl_split,
-    .again = again,
+    .duplicate = nccl_duplicate,
     .free = group_free,
     .abort = abort_all,
 };

@@ -1,4 +1,5 @@
-/* nccl: a build without CUDA. */
+/* nccl_off: a build without CUDA. Linked instead of nccl.c; making a GPU group fails and says how to
+ * build. */
 #include "comm/comm.h"
 
 Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out)

@@ -1,9 +1,9 @@
 /*
- * thread: ranks are threads of one process. A transfer is a descriptor in a table; the second of
- * its two ends to be posted copies from the sender's memory to the receiver's and marks both done.
- * So there is no queue and no copy in between, and a rank that computes has nothing to drive on.
+ * thread: ranks are threads of one process. A transfer is a descriptor in a table. Whichever end is
+ * posted second copies from the sender's memory to the receiver's and marks both ends done. So there is
+ * no queue and no intermediate copy, and a rank that computes need not drive its transfers.
  *
- * One lock guards the table, copies run outside it. Waits sleep on their rank's condition variable.
+ * One lock guards the table; copies run outside it. A wait sleeps on its rank's condition variable.
  */
 #include "comm/host.h"
 
@@ -20,19 +20,19 @@ enum { RANKS_MAX = 1024, STACK_BYTES = 16 << 20 };
 typedef enum SlotState { SLOT_FREE, SLOT_POSTED, SLOT_COPIED, SLOT_DONE } SlotState;
 
 typedef struct Slot {
-    SlotState state; /* SLOT_COPIED: a thread is copying it */
-    uint64_t order;
+    SlotState state; /* SLOT_COPIED: a thread is copying it now */
+    uint64_t order;  /* of posting: equal keys match in this order */
     Message message;
 } Slot;
 
 typedef struct RankState {
     pthread_cond_t changed;
     int waits_for;
-    int parted; /* how often, see Transport */
+    int parted; /* how often it called Transport.part; INT_MAX: its world is closed */
     Slot slot[COMM_REQUESTS];
 } RankState;
 
-/* What the ranks share. */
+/* State that all ranks share; `lock` guards it. */
 typedef struct Threads {
     pthread_mutex_t lock;
     int ranks, aborted_by;
@@ -41,7 +41,7 @@ typedef struct Threads {
     char why[COMM_WHY_BYTES];
 } Threads;
 
-/* One rank's part. */
+/* One rank: the transport's `self`, and its thread. */
 typedef struct Seat {
     Threads *shared;
     int rank;
@@ -51,7 +51,7 @@ typedef struct Seat {
     Worker worker;
 } Seat;
 
-/* The other end of a message; the earliest if several wait. */
+/* The peer's end of a message: the earliest that matches, NULL if none was posted. */
 static Slot *find_mate(Threads *t, int rank, const Message *m)
 {
     RankState *peer = &t->rank[m->peer];
@@ -65,7 +65,7 @@ static Slot *find_mate(Threads *t, int rank, const Message *m)
     return mate;
 }
 
-static void copy(const Message *a, const Message *b)
+static void copy_message(const Message *a, const Message *b)
 {
     memcpy(a->sends ? b->data : a->data, a->sends ? a->data : b->data, a->bytes);
 }
@@ -88,7 +88,7 @@ static Status thread_post(void *self, int slot, const Message *m)
     if (mate != NULL) {
         mate->state = SLOT_COPIED;
         pthread_mutex_unlock(&t->lock);
-        copy(m, &mate->message);
+        copy_message(m, &mate->message);
         pthread_mutex_lock(&t->lock);
         own->state = mate->state = SLOT_DONE;
         pthread_cond_signal(&t->rank[m->peer].changed);
@@ -151,7 +151,7 @@ static void thread_abort(void *self, const char *why)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Drops this rank's transfers; a copy that a thread is making is waited for. */
+/* Drops this rank's transfers. Waits for a copy that another thread is making. */
 static void thread_withdraw(void *self)
 {
     const Seat *seat = self;
@@ -165,7 +165,7 @@ static void thread_withdraw(void *self)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Sets how often this rank has parted; those who wait for that look again. */
+/* Sets how often this rank has called `part`, and wakes all ranks, which may wait for that. */
 static void note_parted(Threads *t, int rank, int times)
 {
     t->rank[rank].parted = times;
@@ -208,7 +208,7 @@ static const Transport thread_transport = { .one_memory = true,
                                             .withdraw = thread_withdraw,
                                             .close = thread_close };
 
-/* Locks hold no memory of their own, so they go with the arena. */
+/* Locks need no destroy call: on Linux they own no memory, so they end with the arena. */
 static Status open_shared(int ranks, Arena *a, Threads **out)
 {
     Threads *t = NULL;
@@ -245,8 +245,8 @@ static Status run_seat(void *arg)
     return s;
 }
 
-/* All threads are there before the first rank begins. The rank that failed first has aborted the
- * world; the failures of the others came of that. */
+/* All threads exist before the first rank begins, so no rank waits for one that could not start. The
+ * rank that failed first aborted the world; failures of others are consequences. */
 static Status run_seats(int ranks, double timeout_s, Arena *a, Seat *seat, int *failed)
 {
     Threads *t = NULL;

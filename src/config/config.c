@@ -1,4 +1,5 @@
-/* config: the table of rows, the order of precedence, overrides and presets. */
+/* config: the table of settings, their order of precedence, overrides and presets. Values are read in
+ * config_value.c, YAML in config_yaml.c; rules that involve several settings are in config_check.c. */
 #include "config/config.h"
 
 #include "base/file.h"
@@ -32,15 +33,15 @@ const int config_row_count = ROW_COUNT;
 
 static const char *key_of(const ConfigRow *row) { return strchr(row->name, '.') + 1; }
 
-/* Settings that were removed, the value that they had if nobody set them, and what to use instead. */
+/* Settings that were removed, their default, and what to use instead. */
 static const struct {
     const char *name, *fallback, *instead;
 } removed[] = {
     { "comm.null", "[]", "bench step --exposed runs steps without each kind of traffic" },
 };
 
-/* A checkpoint or a run's config.yaml of an older version has all settings: those that were removed
- * say nothing there as long as they have their old default. */
+/* A checkpoint or config.yaml of an older version contains all settings, removed ones too. Those are
+ * ignored as long as they have their old default. */
 bool config_row_was(const char *name, const yaml_node_t *value)
 {
     bool none = value->type == YAML_SEQUENCE_NODE &&
@@ -53,9 +54,9 @@ bool config_row_was(const char *name, const yaml_node_t *value)
     return false;
 }
 
-/* Fails with the row that a wrong name most likely means: the same key in another section (train.lr
- * is optimizer.lr), else the nearest spelling. */
-static Status no_row(const char *place, const char *name)
+/* Always fails. Suggests the row that a wrong name most likely means: the same key in another section
+ * (train.lr is optimizer.lr), else the nearest spelling. */
+static Status unknown_row(const char *place, const char *name)
 {
     const char *dot = strchr(name, '.'), *key = dot == NULL ? name : dot + 1, *names[ROW_COUNT],
                *meant = name;
@@ -83,7 +84,7 @@ Status config_row_find(const char *place, const char *name, const ConfigRow **ou
         *out = &config_rows[i];
         return OK;
     }
-    return no_row(place, name);
+    return unknown_row(place, name);
 }
 
 bool config_has_int(const ConfigInts *list, int64_t value)
@@ -104,7 +105,8 @@ bool config_has_text(const ConfigTexts *list, const char *word)
 
 /* ---- values from texts ---- */
 
-/* A TEXT is taken as it stands, so that no path needs YAML's quotes; the rest is YAML. */
+/* A TEXT is taken literally, so that no path on a command line needs YAML quotes. Other types are
+ * parsed as YAML. */
 static Status set_row(ConfigDoc *d, const ConfigRow *row, const char *value, Config *c)
 {
     if (row->type == CONFIG_TEXT) return config_value_literal(d, row, value, c);
@@ -145,18 +147,21 @@ Status config_override(Config *c, Arena *a, const char *assignment)
 
 /* ---- whole texts ---- */
 
-static Status apply(Config *c, Arena *a, const char *name, const char *yaml, size_t yaml_bytes);
+static Status apply_yaml(Config *c, Arena *a, const char *name, const char *yaml,
+                         size_t yaml_bytes);
 
-/* `what` begins the message: "quick.yaml:1:9: there is no preset". */
+/* `what` begins the error: "quick.yaml:1:9: there is no preset". */
 static Status apply_preset(Config *c, Arena *a, const char *preset, const char *what)
 {
     const ConfigPreset *p = NULL;
     TRY(config_preset_find(config_presets, config_presets_n, preset, what,
                            " (docs/reference/config.md lists the presets)", &p));
-    return apply(c, a, p->name, p->yaml, strlen(p->yaml));
+    return apply_yaml(c, a, p->name, p->yaml, strlen(p->yaml));
 }
 
-static Status apply(Config *c, Arena *a, const char *name, const char *yaml, size_t yaml_bytes)
+/* Applies the document's preset, if it names one, then the document's own settings. A preset may name
+ * another preset. */
+static Status apply_yaml(Config *c, Arena *a, const char *name, const char *yaml, size_t yaml_bytes)
 {
     ConfigDoc d = { .name = name, .arena = a };
     char place[CONFIG_PLACE_BYTES], what[CONFIG_PLACE_BYTES + 32];
@@ -176,7 +181,7 @@ Status config_parse(Config *c, Arena *a, const char *name, const char *yaml, siz
 {
     Config next;
     TRY(config_default(&next, a));
-    TRY(apply(&next, a, name, yaml, yaml_bytes));
+    TRY(apply_yaml(&next, a, name, yaml, yaml_bytes));
     *c = next;
     return OK;
 }
@@ -194,13 +199,14 @@ static Status load_source(Config *c, Arena *a, const char *source)
     if (map.bytes == 0)
         return FAIL(ERR_FORMAT, "%s is empty: give a file with at least one setting, or a preset",
                     source);
-    Status s = apply(c, a, source, (const char *)map.data, map.bytes);
+    Status s = apply_yaml(c, a, source, (const char *)map.data, map.bytes);
     file_unmap(&map);
     return s;
 }
 
-static Status load(Config *c, Arena *a, const char *source, bool small,
-                   const char *const *overrides, int n_overrides)
+/* The order of precedence: defaults, the source, overrides. *c changes only if all of them are valid. */
+static Status load_config(Config *c, Arena *a, const char *source, bool small,
+                          const char *const *overrides, int n_overrides)
 {
     Config next;
     TRY(config_default(&next, a));
@@ -215,11 +221,11 @@ static Status load(Config *c, Arena *a, const char *source, bool small,
 Status config_load(Config *c, Arena *a, const char *source, const char *const *overrides,
                    int n_overrides)
 {
-    return load(c, a, source, false, overrides, n_overrides);
+    return load_config(c, a, source, false, overrides, n_overrides);
 }
 
 Status config_load_small(Config *c, Arena *a, const char *source, const char *const *overrides,
                          int n_overrides)
 {
-    return load(c, a, source, true, overrides, n_overrides);
+    return load_config(c, a, source, true, overrides, n_overrides);
 }

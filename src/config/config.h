@@ -1,11 +1,13 @@
-/* config: every setting of a run, in one flat struct made from one table (rows.def): the YAML
- * reader, section.key=value overrides, presets, --help, docs/reference/config.md, the run's
- * config.yaml and the checkpoint's header are loops over config_rows. Later wins over earlier: the
- * fallback, the preset that the file's top-level key `preset` names, the file, then overrides from
- * left to right. A CONFIG that is no file is a preset's name.
+/* config: every setting of a run, in one flat struct that is generated from one table (rows.def). The
+ * YAML reader, section.key=value overrides, presets, --settings, docs/reference/config.md, the run's
+ * config.yaml and the checkpoint's header are loops over config_rows.
  *
- * Errors (ERR_ARG or ERR_FORMAT) name file:line:column, what was found and what is allowed, and for
- * an unknown key the nearest name. */
+ * Order of precedence, later wins: the default (`fallback`), the preset that the file's top-level key
+ * `preset` names, the file, then overrides from left to right. A CONFIG that is not a file is the name
+ * of a preset. Command-line flags that are no settings are in cli/options.h.
+ *
+ * Errors (ERR_ARG or ERR_FORMAT) name file:line:column, what was found and what is allowed. For an
+ * unknown key they suggest the nearest name. */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -29,7 +31,7 @@ typedef struct ConfigTexts {
 
 typedef struct ConfigSource {
     const char *name, *path;
-    double weight; /* 0: the number of its tokens */
+    double weight; /* relative to the other sources; 0: its number of tokens */
 } ConfigSource;
 
 typedef struct ConfigSources {
@@ -46,7 +48,7 @@ typedef struct ConfigSources {
 #define CONFIG_FIELD_TEXTS   ConfigTexts
 #define CONFIG_FIELD_SOURCES ConfigSources
 
-/* Texts live in the arena given to config_load. */
+/* Texts live in the arena given to config_load. Lists start with their length (config_print_value). */
 typedef struct Config {
 #define ROW(section, name, TYPE, MARK, LEVEL, fallback, min, max, choices, help)                   \
     CONFIG_FIELD_##TYPE section##_##name;
@@ -65,11 +67,10 @@ typedef enum ConfigType {
     CONFIG_SOURCES
 } ConfigType;
 
-/* What changes if a resumed training has another value of a row: nothing, the mathematics, the
- * data. */
+/* What changes if a training is resumed with another value: nothing, the mathematics, or the data. */
 typedef enum ConfigMark { CONFIG_FREE, CONFIG_MATH, CONFIG_DATA } ConfigMark;
 
-/* Who needs the row: a first training, most trainings, experts. */
+/* Who needs the setting: a first training, most trainings, or expert users. */
 typedef enum ConfigLevel { CONFIG_FIRST, CONFIG_COMMON, CONFIG_EXPERT, CONFIG_LEVELS } ConfigLevel;
 
 typedef struct ConfigRow {
@@ -78,14 +79,14 @@ typedef struct ConfigRow {
     ConfigType type;
     ConfigMark mark;
     ConfigLevel level;
-    size_t offset;
-    double min, max;
+    size_t offset;   /* of the field in Config */
+    double min, max; /* bounds of numbers, inclusive */
 } ConfigRow;
 
 extern const ConfigRow config_rows[];
 extern const int config_row_count;
 
-/* Indexes of CHOICE rows' words, in the order of rows.def. */
+/* The values of CHOICE rows: indexes into their words, in the order of rows.def. */
 enum { BIND_AUTO, BIND_NONE };
 /* run.cpu_isa: CpuIsa (base/cpu.h) */
 enum { COMPUTE_F32, COMPUTE_BF16 };
@@ -104,56 +105,59 @@ enum { REDUCE_F32, REDUCE_BF16 };
 enum { MOMENTS_F32, MOMENTS_BF16 };
 enum { BAD_LINE_FAIL, BAD_LINE_SKIP };
 
-/* All fallbacks. */
+/* Sets every row to its default. */
 Status config_default(Config *c, Arena *a);
 
-/* `source` is a file or a preset's name (NULL: fallbacks only); overrides are "section.key=value".
- * What comes out has passed config_check. */
+/* `source` is a file or a preset's name (NULL: only defaults); overrides are "section.key=value". The
+ * result has passed config_check. */
 Status config_load(Config *c, Arena *a, const char *source, const char *const *overrides,
                    int n_overrides);
 
-/* The same for a small model of the same structure (--shrink): config_shrink before the overrides. */
+/* Like config_load, for a small model of the same structure (--shrink): config_shrink runs before the
+ * overrides. */
 Status config_load_small(Config *c, Arena *a, const char *source, const char *const *overrides,
                          int n_overrides);
 
-/* Sizes and numbers of layers, heads and experts come down to a few; which kinds of layers there are,
- * and in which pattern, how heads share keys and groups experts, and all that is no size, stays. */
+/* Reduces sizes and the numbers of layers, heads and experts to small ones. The structure stays: the
+ * kinds and pattern of layers, how query heads share keys, and how experts are grouped. */
 void config_shrink(Config *c);
 
-/* The same from a YAML text in memory; `name` stands in messages in place of a file name. */
+/* Reads a YAML text in memory, over the defaults, without config_check. Messages use `name` as file
+ * name. config_override changes one setting. */
 Status config_parse(Config *c, Arena *a, const char *name, const char *yaml, size_t yaml_bytes);
 Status config_override(Config *c, Arena *a, const char *assignment);
 
-/* Checks that need several rows: sizes that do not divide, top_k over experts, odd rope dims ... */
+/* Checks rules that involve several rows: sizes that must divide, top_k against experts, and so on. */
 Status config_check(const Config *c);
 
-/* Columns of a head that rotary positions turn. */
+/* Columns of a head that rotary position embedding rotates. */
 int64_t config_rotated(const Config *c);
 
-/* Has a block experts, or a dense MLP? How many blocks have. */
+/* Does a block have experts (true) or a dense MLP? config_moe_layers counts the blocks with experts. */
 bool config_has_experts(const Config *c, int64_t block);
 int64_t config_moe_layers(const Config *c);
 
-/* ERR_ARG unless part divides whole, with the nearest that do. */
+/* ERR_ARG unless part divides whole; the error names the nearest divisors. */
 Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole);
 
 /* ERR_ARG unless a sequence can be cut into two pieces for each of cp ranks. */
 Status config_check_cp(int64_t cp, int64_t sequence);
 
-/* ERR_UNSUPPORTED if the settings describe what can be planned, but not run on so few ranks. */
+/* ERR_UNSUPPORTED if an axis of the mesh is larger than the number of ranks. Such settings can be
+ * planned but not run. */
 Status config_check_ops(const Config *c, int ranks);
 
-/* Is a number, a word in a list? */
+/* Does the list contain the number, or the word? */
 bool config_has_int(const ConfigInts *list, int64_t value);
 bool config_has_text(const ConfigTexts *list, const char *word);
 
-/* Sets the mesh to one rank: for a rank that only reads what a mesh has trained. */
+/* Sets the mesh to one rank, for commands that read a checkpoint of any mesh on one rank. */
 void config_alone(Config *c);
 
 /* YAML that config_parse reads back to the same Config: sections with their rows. */
 Status config_print(const Config *c, Text *out);
 
-/* The row's value as config_print has it. */
+/* Appends one row's value, as config_print writes it. */
 Status config_print_value(const ConfigRow *row, const Config *c, Text *out);
 
 /* A setting in which two configurations differ; values as config_print writes them. */
@@ -163,17 +167,17 @@ typedef struct ConfigChange {
     bool free; /* a resumed training may have the other value */
 } ConfigChange;
 
-/* All changes, in the table's order, in `a`. */
+/* All changes, in the order of the table. The array and its texts live in `a`. */
 Status config_changes(const Config *then, const Config *now, Arena *a, const ConfigChange **out,
                       int *n);
 
-/* ERR_ARG if a change is not free and `allowed` does not name it; the sentence begins with `what`
- * ("CKPT"), lists all such changes and says how to allow them. ERR_ARG also for an allowed name
- * that is no row's. */
+/* ERR_ARG if a change is not free and `allowed` does not name it. The error begins with `what`
+ * ("CKPT"), lists all such changes and says how to allow them. ERR_ARG also if `allowed` names an
+ * unknown setting. */
 Status config_check_changes(const char *what, const ConfigChange *changes, int n,
                             const char *const *allowed, int n_allowed);
 
-/* Presets and all rows by level, as text for --settings and as docs/reference/config.md. */
+/* The presets and all rows by level: as text for --settings, and as docs/reference/config.md. */
 Status config_help(Text *out);
 Status config_markdown(Text *out);
 

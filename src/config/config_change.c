@@ -1,25 +1,27 @@
-/* config_change: what differs between two configurations, and whether a training that was begun
- * under one may go on under the other (the rows' marks). */
+/* config_change: finds what differs between two configurations, and decides by the rows' marks whether
+ * a training that began with one may continue with the other. */
 #include "config/config_private.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Where the cosine of the learning rate ends. */
+/* The step at which the cosine of the learning rate ends. */
 static int64_t decay_end(const Config *c)
 {
     return c->optimizer_decay_steps > 0 ? c->optimizer_decay_steps : c->train_steps;
 }
 
-/* Is the micro-batch the group over which the auxiliary loss is taken, or tokens are dropped? */
+/* Does the mathematics depend on the micro-batch size? It does if the auxiliary loss or the capacity
+ * factor counts the tokens of a micro-batch. */
 static bool aux_of_micro_batch(const Config *c)
 {
     bool aux = c->moe_aux_scope != AUX_SEQUENCE && c->moe_aux_loss > 0;
     return (aux || c->moe_capacity > 0) && config_moe_layers(c) > 0;
 }
 
-/* May a row change? Its mark says so, but for three rows that depend on others. Two rows say where
- * the cosine ends: train.steps counts as the cause only if decay_steps did not change. */
+/* May a row change? Its mark decides, except for three rows that depend on others. Two rows determine
+ * where the cosine ends. train.steps is blamed only if decay_steps did not change, so that one change
+ * is reported once. */
 static bool is_free(const ConfigRow *row, const Config *then, const Config *now)
 {
     bool same_end = decay_end(then) == decay_end(now);
@@ -71,7 +73,7 @@ static bool names(const char *const *keys, int n, const char *key)
     return false;
 }
 
-/* The two ways to go on with other train.steps, a line each. */
+/* The two ways to continue with another train.steps, one line each. */
 static void cosine_hint(const ConfigChange *c, char *out, size_t out_bytes)
 {
     if (c->row->offset != offsetof(Config, train_steps)) return;

@@ -1,5 +1,5 @@
-/* config_check: checks that need several rows: sizes that must divide, limits that depend on
- * others. */
+/* config_check: rules that involve several settings: sizes that must divide, limits that depend on
+ * other settings. The range of a single setting is in rows.def and checked by config_value.c. */
 #include "config/config.h"
 #include "op/kinds.h"
 
@@ -30,7 +30,7 @@ static Status even(const char *name, int64_t value)
     return FAIL(ERR_ARG, "%s %lld is odd, rotary positions turn pairs", name, (long long)value);
 }
 
-/* What only grouped-query attention has. */
+/* Refuses settings that only grouped-query attention has. */
 static Status check_mla(const Config *c)
 {
     if (c->attention_qk_norm != QK_NORM_NONE)
@@ -151,7 +151,7 @@ static Status check_recompute(const Config *c)
     return OK;
 }
 
-/* A device that is asked for by name must not quietly become another one. */
+/* A kernel that was chosen by name must not silently be replaced by another one. */
 static Status check_device(const Config *c)
 {
     const AttentionWord *kernel = &attention_words[c->attention_kernel];
@@ -166,8 +166,9 @@ static Status check_device(const Config *c)
                 kernel->name);
 }
 
-/* Rounding to bf16 takes back what changes v by less than 1/512 of it, and a step changes v by
- * (1 - beta2) (g^2 / v - 1) of it: above 0.998 it could not even fall where gradients end. */
+/* The second moment is v += (1 - beta2) (g^2 - v), a relative change of (1 - beta2) (g^2 / v - 1).
+ * bf16 rounds away relative changes below 1/512. So with beta2 above 1 - 1/512 = 0.998, v could not even
+ * decay when gradients become 0. The limit 0.99 leaves a margin of five. */
 static Status check_optimizer(const Config *c)
 {
     const double most = 0.99;
@@ -183,6 +184,8 @@ static Status check_optimizer(const Config *c)
                 c->optimizer_min_lr, c->optimizer_lr);
 }
 
+/* Each rank gets one piece from the front and one from the back of the sequence, because under a causal
+ * mask later pieces cost more. Hence 2 * cp pieces. */
 Status config_check_cp(int64_t cp, int64_t sequence)
 {
     int64_t pieces = 2 * cp, below = sequence / pieces * pieces, above = below + pieces;
@@ -237,7 +240,7 @@ Status config_check_ops(const Config *c, int ranks)
 
 bool config_has_experts(const Config *c, int64_t block)
 {
-    if (c->model_dense_layers >= c->model_layers) return false; /* nor has multi-token prediction */
+    if (c->model_dense_layers >= c->model_layers) return false; /* also for modules of MTP */
     return block >= c->model_dense_layers && (block + 1) % c->moe_every == 0;
 }
 

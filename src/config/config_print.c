@@ -1,7 +1,8 @@
-/* config_print: settings as YAML that reads back to the same struct, and the tables for people. A
- * text is written bare if no reader of YAML could take it for anything else. Otherwise it is
- * written in double quotes, with escapes for characters that YAML calls not printable or folds as
- * line breaks. */
+/* config_print: writes settings as YAML that reads back to the same struct, and as tables for people.
+ *
+ * A text is written without quotes only if no YAML reader could take it for anything else. Otherwise it
+ * is in double quotes, with escapes for characters that YAML 1.1 calls not printable or treats as line
+ * breaks. Without them config_parse would not read back the same text. */
 #include "config/config_private.h"
 
 #include <string.h>
@@ -10,6 +11,7 @@
 
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
+/* Can the text stand without quotes? The words are YAML 1.1's other spellings of booleans and null. */
 static bool is_bare(const char *s)
 {
     static const char *const words[] = { "true", "false", "null", "yes", "no",
@@ -24,8 +26,8 @@ static bool is_bare(const char *s)
     return true;
 }
 
-/* One character of valid UTF-8; *bytes is its length. */
-static uint32_t character(const char *s, int *bytes)
+/* Decodes one character of valid UTF-8; *bytes is its length. */
+static uint32_t decode_utf8(const char *s, int *bytes)
 {
     unsigned char lead = (unsigned char)*s;
     *bytes = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
@@ -45,7 +47,7 @@ static Status print_text(Text *out, const char *s)
     if (is_bare(s)) return text_append(out, s, strlen(s));
     TRY(text_append(out, "\"", 1));
     for (int bytes = 0; *s != '\0'; s += bytes) {
-        uint32_t c = character(s, &bytes);
+        uint32_t c = decode_utf8(s, &bytes);
         if (c == '"' || c == '\\') {
             TRY(text_printf(out, "\\%c", (int)c));
         } else if (needs_escape(c)) {
@@ -66,7 +68,7 @@ static Status print_choice(Text *out, const char *choices, int index)
     return text_append(out, word, (size_t)n);
 }
 
-/* Entry i of a list. */
+/* Appends entry i of a list, whose struct `type` says. */
 static Status print_entry(Text *out, ConfigType type, const void *list, int i)
 {
     const ConfigInts *ints = list;
@@ -91,7 +93,7 @@ static Status print_list(Text *out, ConfigType type, const void *list, int n)
     return text_append(out, "]", 1);
 }
 
-/* Lists begin with their length. */
+/* Every list struct begins with its length, an int, so *(const int *)field is right for all three. */
 Status config_print_value(const ConfigRow *row, const Config *c, Text *out)
 {
     const void *field = (const char *)c + row->offset;
@@ -112,7 +114,7 @@ Status config_print_value(const ConfigRow *row, const Config *c, Text *out)
 
 static int section_length(const ConfigRow *row) { return (int)strcspn(row->name, "."); }
 
-/* Is the row the first of its section behind `last`? Rows of a section stand together. */
+/* Does the row begin a section, if `last` is the row before it? Rows of a section are adjacent. */
 static bool opens_section(const ConfigRow *row, const ConfigRow *last)
 {
     return last == NULL || strncmp(row->name, last->name, (size_t)section_length(row) + 1) != 0;
@@ -142,7 +144,7 @@ static const struct {
     [CONFIG_EXPERT] = { "Expert", "Everything else, by section." },
 };
 
-/* "before NAME between NAME ..." */
+/* Appends "BEFORE name BETWEEN name ...". */
 static Status print_presets(Text *out, const char *before, const char *between)
 {
     for (int i = 0; i < config_presets_n; i++)
@@ -180,7 +182,7 @@ static const char *const mark_names[] = {
     [CONFIG_FREE] = "free", [CONFIG_MATH] = "mathematics", [CONFIG_DATA] = "data"
 };
 
-/* The values that a row takes. */
+/* Appends the allowed values of a row: its type, range or words. */
 static Status print_values(const ConfigRow *row, Text *out)
 {
     bool ranged = row->type == CONFIG_INT || row->type == CONFIG_REAL || row->type == CONFIG_INTS;
@@ -192,7 +194,7 @@ static Status print_values(const ConfigRow *row, Text *out)
     return OK;
 }
 
-/* A row as an item of a list; in `a`, which is as before afterwards. */
+/* Appends a row as a list item, wrapped to 116 columns. `a` is scratch memory. */
 static Status print_item(const ConfigRow *row, Arena *a, Text *out)
 {
     const ArenaMark mark = arena_mark(a);
@@ -207,7 +209,7 @@ static Status print_item(const ConfigRow *row, Arena *a, Text *out)
     return OK;
 }
 
-/* Settings of experts stand by section. */
+/* One chapter per level; only the expert level, which is long, is divided by section. */
 static Status print_levels(Arena *a, Text *out)
 {
     const ConfigRow *last = NULL;

@@ -1,4 +1,5 @@
-/* config_private: what the files of this folder share: presets and rows. */
+/* config_private: functions that the files of this folder share: presets, documents and rows. Other
+ * folders use config.h, or config_doc.h for YAML of their own. */
 #ifndef CONFIG_CONFIG_PRIVATE_H
 #define CONFIG_CONFIG_PRIVATE_H
 
@@ -11,13 +12,13 @@ extern const int config_presets_n;
 
 /* Reads every section and row of a document into *c. */
 Status config_doc_read(ConfigDoc *d, Config *c);
-/* The text of the top-level key `preset` and its place; both unchanged if there is none. */
+/* Reads the top-level key `preset` and its position; both are unchanged if there is none. */
 Status config_doc_preset(ConfigDoc *d, const char **name, char place[CONFIG_PLACE_BYTES]);
 
-/* Was this a setting, and is the value its default of then? */
+/* Is this a removed setting with its old default? Then it is ignored. */
 bool config_row_was(const char *name, const yaml_node_t *value);
 
-/* "section.key" to its row; a failure names the nearest row. `place` goes in front. */
+/* Finds the row "section.key"; an error suggests the nearest row and begins with `place`. */
 Status config_row_find(const char *place, const char *name, const ConfigRow **out);
 
 /* Reads a node, or the literal text of a TEXT row, into the row's field of *c. */

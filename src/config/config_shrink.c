@@ -1,9 +1,12 @@
-/* config_shrink: a small model of the same structure. */
+/* config_shrink: reduces a configuration to a small model of the same structure, for tests and for a
+ * first try of a large preset on one CPU (--shrink). It does not keep the quality or the proportions of
+ * the model. */
 #include "config/config.h"
 
 #include <stddef.h>
 
-/* Sizes come down to these; odd ones among them, so that no kernel meets only what it likes. */
+/* Upper limits of sizes. Some are odd or no multiple of 16 on purpose, so that kernels also meet sizes
+ * that they must pad. */
 static const struct {
     size_t offset;
     int64_t most;
@@ -35,8 +38,8 @@ static const struct {
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* A part of a whole that has become smaller: as great a share of it, and a divisor. */
-static int64_t share(int64_t part, int64_t whole, int64_t now)
+/* Scales `part` as `whole` was scaled to `now`, then rounds down to a divisor of `now`. */
+static int64_t scaled_divisor(int64_t part, int64_t whole, int64_t now)
 {
     int64_t n = most(1, now * part / whole);
     while (now % n != 0) n--;
@@ -47,11 +50,11 @@ static void shrink_heads(Config *c)
 {
     int64_t heads = least(c->attention_heads, 4);
     c->attention_kv_heads =
-        share(least(c->attention_kv_heads, c->attention_heads), c->attention_heads, heads);
+        scaled_divisor(least(c->attention_kv_heads, c->attention_heads), c->attention_heads, heads);
     c->attention_heads = heads;
 }
 
-/* Groups of two experts, of which as great a share may be chosen from. */
+/* Makes groups of two experts and keeps the share of groups that a token may choose from. */
 static void shrink_experts(Config *c)
 {
     int64_t groups = c->moe_groups == 1 ? 1 : least(c->moe_groups, 4);
@@ -62,7 +65,7 @@ static void shrink_experts(Config *c)
     c->moe_top_k = least(c->moe_top_k, least(3, c->moe_top_groups * c->moe_experts / groups));
 }
 
-/* One of the first dense layers, and as many others as a pattern takes until it comes again. */
+/* Keeps one of the leading dense layers, and one period of the pattern of the other layers. */
 static void shrink_layers(Config *c)
 {
     bool all_dense = config_moe_layers(c) == 0;

@@ -1,4 +1,5 @@
-/* config_value: one value: from a YAML node into a row's field, checked, and back into YAML. */
+/* config_value: reads one value from a YAML node into a row's field, and checks its type and range. Rules
+ * between settings are in config_check.c; writing is in config_print.c. */
 #include "config/config_private.h"
 
 #include <assert.h>
@@ -10,14 +11,14 @@
 
 enum { WANTED_BYTES = 128 };
 
-/* Where a value is stored, and its name in sentences: "train.steps", "data.sources[2].path". */
+/* The row that is read, and its name in messages: "train.steps", "data.sources[2].path". */
 typedef struct Target {
     ConfigDoc *doc;
     const ConfigRow *row;
     const char *name;
 } Target;
 
-/* ---- what stands there, in words ---- */
+/* ---- describing nodes ---- */
 
 const char *config_scalar_text(const yaml_node_t *n)
 {
@@ -31,7 +32,7 @@ static bool is_plain(const yaml_node_t *n)
     return n->type == YAML_SCALAR_NODE && n->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
 }
 
-/* The text of an unquoted scalar, "" for everything else: quoted numbers are texts. */
+/* The text of an unquoted scalar; "" for anything else, because quoted numbers are texts. */
 static const char *plain_text(const yaml_node_t *n)
 {
     const char *text = is_plain(n) ? config_scalar_text(n) : NULL;
@@ -52,7 +53,7 @@ static bool is_null(const yaml_node_t *n)
     return n == NULL || (is_plain(n) && is_one_of(plain_text(n), nothing));
 }
 
-/* Decimal numbers only: strtod alone would take nan, inf and hexadecimal too. */
+/* Accepts only decimal numbers; strtod alone also accepts nan, inf and hexadecimal. */
 static bool to_number(const char *text, double *out)
 {
     char *end = NULL;
@@ -81,14 +82,14 @@ const char *config_found(char out[CONFIG_FOUND_BYTES], const yaml_node_t *n)
     return out;
 }
 
-static Status wrong(const Target *t, const yaml_node_t *n, const char *wanted)
+static Status wrong_value(const Target *t, const yaml_node_t *n, const char *wanted)
 {
     return config_wrong(t->doc, n, t->name, wanted);
 }
 
 /* ---- scalars ---- */
 
-/* A number of the row's range; `kind` is what is wanted. */
+/* Reads a number within the row's range. `kind` names what is wanted, for the error. */
 static Status read_number(const Target *t, const yaml_node_t *n, const char *kind, double *out)
 {
     char wanted[WANTED_BYTES];
@@ -97,12 +98,12 @@ static Status read_number(const Target *t, const yaml_node_t *n, const char *kin
     bool right = number && (t->row->type == CONFIG_REAL || v == nearbyint(v));
     (void)snprintf(wanted, sizeof wanted, "%sfrom %.15g to %.15g", right ? "" : kind, t->row->min,
                    t->row->max);
-    if (!right || v < t->row->min || v > t->row->max) return wrong(t, n, wanted);
+    if (!right || v < t->row->min || v > t->row->max) return wrong_value(t, n, wanted);
     *out = v;
     return OK;
 }
 
-/* 5000 or 5e3; the exact digits where a double would round them. */
+/* Reads 5000 or 5e3. Plain digits are parsed as integers, because a double would round large ones. */
 static Status read_int(const Target *t, const yaml_node_t *n, int64_t *out)
 {
     double v = 0;
@@ -118,7 +119,7 @@ static Status read_bool(const Target *t, const yaml_node_t *n, bool *out)
 {
     bool yes = n != NULL && strcmp(plain_text(n), "true") == 0;
     if (!yes && (n == NULL || strcmp(plain_text(n), "false") != 0))
-        return wrong(t, n, "true or false");
+        return wrong_value(t, n, "true or false");
     *out = yes;
     return OK;
 }
@@ -126,11 +127,11 @@ static Status read_bool(const Target *t, const yaml_node_t *n, bool *out)
 static Status read_text(const Target *t, const yaml_node_t *n, const char **out)
 {
     const char *text = is_null(n) ? NULL : config_scalar_text(n);
-    if (text == NULL) return wrong(t, n, "a text");
+    if (text == NULL) return wrong_value(t, n, "a text");
     return arena_text(t->doc->arena, text, strlen(text), out);
 }
 
-/* Words of settings that were removed, and what took their place. */
+/* Words of CHOICE settings that were removed, and what to use instead. */
 static const struct {
     const char *setting, *word, *instead;
 } removed[] = {
@@ -149,7 +150,7 @@ static Status refuse_choice(const Target *t, const yaml_node_t *n)
                     removed[i].instead);
     }
     (void)snprintf(wanted, sizeof wanted, "one of %s", t->row->choices);
-    return wrong(t, n, wanted);
+    return wrong_value(t, n, wanted);
 }
 
 static Status read_choice(const Target *t, const yaml_node_t *n, int *out)
@@ -171,7 +172,7 @@ static const yaml_node_t *item_at(const Target *t, const yaml_node_t *list, int 
 static Status list_length(const Target *t, const yaml_node_t *n, int most, int *out)
 {
     char place[CONFIG_PLACE_BYTES];
-    if (n == NULL || n->type != YAML_SEQUENCE_NODE) return wrong(t, n, "a list: [a, b]");
+    if (n == NULL || n->type != YAML_SEQUENCE_NODE) return wrong_value(t, n, "a list: [a, b]");
     int64_t length = n->data.sequence.items.top - n->data.sequence.items.start;
     if (length > most)
         return FAIL(ERR_ARG, "%s: %s has %lld entries, at most %d fit",
@@ -228,7 +229,7 @@ static Status read_source_field(const Target *t, const yaml_node_t *key, const y
 
 static Status read_source(const Target *t, const yaml_node_t *n, ConfigSource *out)
 {
-    if (n->type != YAML_MAPPING_NODE) return wrong(t, n, "{name: NAME, path: PATH}");
+    if (n->type != YAML_MAPPING_NODE) return wrong_value(t, n, "{name: NAME, path: PATH}");
     const yaml_node_pair_t *p = n->data.mapping.pairs.start;
     for (; p < n->data.mapping.pairs.top; p++)
         TRY(read_source_field(t, config_node(t->doc, p->key), config_node(t->doc, p->value), out));
@@ -250,7 +251,7 @@ static Status read_sources(const Target *t, const yaml_node_t *n, ConfigSources 
         out->at[i] = (ConfigSource){ 0 };
         TRY(read_source(&one, item, &out->at[i]));
         for (int j = 0; j < i; j++) {
-            assert(out->at[i].name != NULL && out->at[j].name != NULL); /* read_source's word */
+            assert(out->at[i].name != NULL && out->at[j].name != NULL); /* read_source checks it */
             if (strcmp(out->at[j].name, out->at[i].name) != 0) continue;
             return FAIL(ERR_ARG, "%s: %s and %s[%d] are both called %.*s",
                         config_place(place, t->doc, item->start_mark), name, t->name, j,

@@ -1,5 +1,5 @@
-/* config_yaml: a YAML text as libyaml's document tree, and the walk over its sections. The tree
- * keeps a mark a node, so every message can say line and column. */
+/* config_yaml: parses a YAML text into libyaml's document tree and walks over its sections. Each node of
+ * the tree has a mark, so every message can name line and column. Values are read in config_value.c. */
 #include "config/config_private.h"
 
 #include <assert.h>
@@ -58,6 +58,7 @@ static Status syntax_error(const ConfigDoc *d, const yaml_parser_t *p)
                 problem, p->context == NULL ? "" : " ", p->context == NULL ? "" : p->context);
 }
 
+/* libyaml reads one document at a time; a second one in a configuration is an error. */
 static Status refuse_second(const ConfigDoc *d, yaml_parser_t *p)
 {
     char place[CONFIG_PLACE_BYTES];
@@ -150,14 +151,14 @@ static Status unknown_section(const char *place, const char *name)
         (void)snprintf(section[n], SECTION_BYTES, "%.*s", (int)strcspn(config_rows[i].name, "."),
                        config_rows[i].name);
         known[n] = section[n];
-        n += strcmp(known[n], known[n - 1]) != 0; /* rows of a section stand together */
+        n += strcmp(known[n], known[n - 1]) != 0; /* rows of a section are adjacent */
     }
     int near = text_nearest(name, known, n);
     if (near >= 0)
         return FAIL(ERR_ARG, "%s: there is no section %.*s, did you mean %s?", place,
                     CONFIG_SHOWN_CHARS, name, known[near]);
     const ConfigRow *row = NULL;
-    return config_row_find(place, name, &row); /* `lr: 1` at the top: it belongs into a section */
+    return config_row_find(place, name, &row); /* `lr: 1` at the top level belongs in a section */
 }
 
 static Status read_section(ConfigDoc *d, const char *section, const yaml_node_t *map, Config *c)

@@ -1,8 +1,9 @@
 /*
- * convert: Hugging Face folders become checkpoints, and checkpoints become folders.
+ * convert: converts Hugging Face folders to checkpoints, and checkpoints to folders. Tokenizers are
+ * copied, not converted.
  *
  * Parameters are converted one at a time. So memory holds the largest parameter and one mapped shard
- * (two where scales lie in another shard), whatever the size of the model. The input is checked before
+ * (two if the scales are in another shard), whatever the size of the model. The input is checked before
  * anything is written, and the output appears only when it is complete (base/out_folder.h).
  */
 #ifndef CONVERT_CONVERT_H
@@ -23,8 +24,8 @@ typedef struct ConvertToHf {
 } ConvertToHf;
 
 /* OUT becomes a folder that transformers loads: model*.safetensors with an index, config.json,
- * generation_config.json, and the tokenizer's files that lie beside data.tokenizer. *said: a line for
- * the user, and one on settings that the format cannot carry. */
+ * generation_config.json, and the tokenizer's files from the folder of data.tokenizer. *said: a line for
+ * the user, and one about settings that the format cannot carry. */
 Status convert_to_hf(const ConvertToHf *o, Arena *a, Text *said);
 
 #endif

@@ -1,4 +1,5 @@
-/* family: the tables of families, and of the names and layouts of their tensors. */
+/* family: the table of families, and the tables of the names and layouts of their tensors. The settings
+ * of config.json are in fields.c. */
 #include "convert/family.h"
 
 #include "base/text.h"
@@ -88,7 +89,7 @@ static const struct {
 
 /* ---- patterns ---- */
 
-/* Does the name match the pattern? number: the numbers that stand in place of #. */
+/* Does the name match the pattern? number: the numbers that the name has in place of #. */
 static bool match_pattern(const char *pattern, const char *name, long number[2])
 {
     int n = 0;
@@ -105,6 +106,7 @@ static bool match_pattern(const char *pattern, const char *name, long number[2])
     return *name == '\0';
 }
 
+/* The reverse: writes the pattern with the numbers in place of #. */
 static void fill_pattern(char out[PARAM_NAME_MAX], const char *pattern, const long number[2])
 {
     int used = 0, n = 0;
@@ -120,6 +122,8 @@ static void fill_pattern(char out[PARAM_NAME_MAX], const char *pattern, const lo
 
 /* ---- layouts ---- */
 
+/* Computes the tensor's shape, and where in it the parameter's elements are. `outputs` counts the rows
+ * of the tensor for one expert: twice the parameter's if gate and up are fused. */
 static void set_layout(const Param *p, unsigned layout, int64_t experts, long expert,
                        FamilyTensor *t)
 {

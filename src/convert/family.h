@@ -1,11 +1,11 @@
 /*
- * family: how the model families of Hugging Face differ, in three tables: their names and where their
- * tensors hold our parameters (family.c), and what the members of config.json mean in our settings
- * (fields.c). A new family is new rows in these tables and nothing else.
+ * family: the differences between Hugging Face's model families, in three tables. family.c has their
+ * names, and which tensors hold our parameters. fields.c has the meaning of the members of config.json.
+ * A new family needs new rows in these tables and no code.
  *
  * Our parameters have the names of DeepSeek's files (model/params.h). A rule maps a pattern of our
- * names to one of theirs. # stands for a number: of the layer, then of the expert. A name without a
- * rule is the same on both sides.
+ * names to a pattern of theirs. # stands for a number: first the layer's, then the expert's. A name
+ * without a rule is the same on both sides.
  */
 #ifndef CONVERT_FAMILY_H
 #define CONVERT_FAMILY_H
@@ -14,7 +14,7 @@
 #include "config/config.h"
 #include "model/params.h"
 
-/* Families as bits of a set: each row of a table names the families that it is for. */
+/* Families as bits of a set: each row of a table names the families to which it applies. */
 typedef enum FamilyBit {
     DEEPSEEK_V2 = 1,
     DEEPSEEK_V3 = 2,
@@ -71,29 +71,29 @@ bool family_tensor(unsigned family, const Param *p, int64_t experts, int choice,
  * the name of the i-th such tensor and of the parameter that it repeats. False: there are no more. */
 bool family_copy(const Config *c, int i, char name[PARAM_NAME_MAX], const char **of);
 
-/* Is a tensor left out on purpose? Such are modules of multi-token prediction that the model does not
- * have, weights for images, and tables that are computed. */
+/* Is a tensor ignored on purpose? These are modules of multi-token prediction that the model does not
+ * have, weights for images, and tables that are computed at run time. */
 bool family_leaves_out(unsigned family, const Config *c, const char *name);
 
-/* Puts the settings of the model that a config.json describes into *c. *family: its row. ERR_FORMAT: a
- * member is missing or has the wrong type. ERR_UNSUPPORTED: the sentence names the architecture or
- * the feature that is not supported. */
+/* Sets in *c the settings of the model that a config.json describes. *family: its row. ERR_FORMAT: a
+ * member is missing or has the wrong type. ERR_UNSUPPORTED: the error names the architecture or the
+ * feature that is not supported. */
 Status family_read(const char *path, const Json *json, Arena *a, Config *c, const Family **family);
 
-/* Finds the first family that expresses the model of a configuration: its config.json, read again into
- * *theirs, gives the same model in evaluation. Pairs of rotated columns may lie in another order
- * (attention.rope_interleaved), since to-hf reorders the rows of matrices. *json gets the members, in
- * `a`, or NULL if no family fits. `like` (or NULL) is a config.json beside the same tokenizer: its family
- * is tried first, and its special tokens are kept. ERR_UNSUPPORTED: no family fits; the sentence says
- * how the nearest differs. */
+/* Finds the first family that can express the model of a configuration: its config.json, read again into
+ * *theirs, gives the same model in evaluation. Pairs of rotated columns may be in another order
+ * (attention.rope_interleaved), because to-hf reorders the rows of matrices. *json gets the members, in
+ * `a`, or NULL if no family fits. `like` (or NULL) is a config.json in the folder of the tokenizer: its
+ * family is tried first, and its special tokens are kept. ERR_UNSUPPORTED: no family fits; the error
+ * says how the nearest one differs. */
 Status family_write(const Config *c, const Json *like, Arena *a, Json **json, const Family **family,
                     Config *theirs);
 
-/* Appends one line that names the settings of the training for which the family's config.json has no
- * member, with their values; nothing if they all have their fallbacks. */
+/* Appends one line with the training settings, and their values, for which the family's config.json has
+ * no member. Appends nothing if all of them have their defaults. */
 Status family_not_carried(const Config *c, const Family *f, Arena *a, Text *out);
 
-/* Sets a member, by keys as in fields.h: the alternative that is there, else the first. */
+/* Sets a member named by keys as in fields.h: the alternative that exists, else the first. */
 Status family_put(Arena *a, Json *json, const char *keys, Json value);
 
 #endif

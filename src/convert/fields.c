@@ -1,5 +1,6 @@
-/* fields: the table of members, and reading: a config.json becomes settings. fields_write.c is the other
- * direction. */
+/* fields: the table of the members of config.json, and the code that reads a config.json into settings.
+ * fields_write.c does the other direction. Rows are read in order, so a row may refer (@NAME) to a
+ * setting of an earlier row. */
 #include "convert/fields.h"
 
 #include "base/text.h"
@@ -261,7 +262,7 @@ typedef struct Reading {
     Config *c;
 } Reading;
 
-/* A value as it stands in the file, for messages: "64" for a text, 64 for a number. */
+/* A value as it is written in the file, for messages: "64" for a text, 64 for a number. */
 static const char *shown_value(const Reading *r, const Json *v, FieldValue out)
 {
     ArenaMark mark = arena_mark(r->arena);
@@ -272,14 +273,14 @@ static const char *shown_value(const Reading *r, const Json *v, FieldValue out)
     return out;
 }
 
-/* Optional members of rope_parameters are those with the kinds of rope.scaling. */
+/* May the member be null? `words` without = lists kinds of rope.scaling: such members are optional. */
 static bool may_be_null(const Field *f)
 {
     if (f->kind == TRAIN) return true;
     return f->words != NULL && (strchr(f->words, '=') == NULL || strstr(f->words, "null=") != NULL);
 }
 
-/* What a member must be, in words; NULL: it is that. */
+/* Describes the type that a member should have; NULL: it has the right type. */
 static const char *wrong_type(const Field *f, const Json *v)
 {
     const bool truth = f->words != NULL && text_starts(f->words, "true=");
@@ -293,6 +294,7 @@ static const char *wrong_type(const Field *f, const Json *v)
     }
 }
 
+/* The text of a JSON value, as config_override accepts it. */
 static void value_text(const Json *v, FieldValue out)
 {
     const double x = v->number;
@@ -304,7 +306,7 @@ static void value_text(const Json *v, FieldValue out)
                        x);
 }
 
-/* The text that stands for an absent member. *there false: the setting keeps its fallback. */
+/* The text to use for an absent member. *there false: the setting keeps its default. */
 static Status absent_text(const Reading *r, const Field *f, FieldValue out, bool *there)
 {
     *there = f->absent != NULL;
@@ -374,6 +376,7 @@ static Status read_value(const Reading *r, const Field *f)
     return there ? assign_setting(r, f->key, f->setting, text) : OK;
 }
 
+/* The family supports only one value of this member; an absent member is right, too. */
 static Status read_is(const Reading *r, const Field *f)
 {
     FieldValue text, value;
@@ -465,7 +468,7 @@ static Status layers_list(const char *path, const Json *list, bool zeros, int64_
                 list->name);
 }
 
-/* A list of layers overrides the interval that the file gives, unless both say the same. Layers without
+/* A list of layers overrides the interval that the file also gives, unless they agree. Layers without
  * experts may come first. */
 static Status read_layers(const Reading *r, const Field *f)
 {
@@ -502,6 +505,7 @@ static Status read_topk(const Reading *r, const Field *f)
     return assign_setting(r, f->key, "moe.top_groups", "1");
 }
 
+/* The file gives the width of all shared experts together; we count shared experts of width moe.ffn. */
 static Status read_width(const Reading *r, const Field *f)
 {
     FieldValue width;
@@ -514,7 +518,8 @@ static Status read_width(const Reading *r, const Field *f)
                 f->key, width, (long long)r->c->moe_ffn);
 }
 
-/* Every full_every-th layer sees all keys, as does every one without a window or chunks. */
+/* Checks that layer_types agrees with the other members. Every full_every-th layer sees all keys; so do
+ * all layers if there is neither a window nor chunks. */
 static Status read_types(const Reading *r, const Field *f)
 {
     const bool part = r->c->attention_chunk > 0 || r->c->attention_window > 0;
@@ -590,7 +595,8 @@ static Status find_family(const char *path, const Json *json, const Family **out
 Status family_read(const char *path, const Json *json, Arena *a, Config *c, const Family **family)
 {
     const Json *text = json_get(json, "text_config");
-    if (json_is(text, JSON_OBJECT)) json = text; /* a model of images and text */
+    if (json_is(text, JSON_OBJECT))
+        json = text; /* a model of images and text: take its text part */
     if (!json_is(json, JSON_OBJECT)) return FAIL(ERR_FORMAT, "%s is not a JSON object", path);
     TRY(find_family(path, json, family));
     const Reading r = { path, json, *family, a, c };

@@ -1,9 +1,9 @@
 /*
- * fields_write: settings become a config.json, and which family can express them.
+ * fields_write: writes settings as a config.json, and finds the family that can express them.
  *
- * A family expresses a model if its config.json, read again, gives settings that compute the same in
- * evaluation. Settings that steer only the training never refuse an export: family_not_carried names
- * those that the file has no member for.
+ * A family can express a model if its config.json, read again, gives settings that compute the same in
+ * evaluation. Writing and reading again means that no rule is stated twice. Settings that affect only
+ * training never prevent an export: family_not_carried names those for which the file has no member.
  */
 #include "base/text.h"
 #include "convert/fields.h"
@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Settings that steer the training alone. moe.bias_rate moves the router's bias; whether there is a
- * bias is part of the model, and same_router asks that. */
+/* Settings that affect only training. moe.bias_rate moves the router's bias; whether there is a bias is
+ * part of the model, and same_router checks that. */
 static const char *const training[] = { "model.init_std", "attention.document_mask",
                                         "moe.jitter",     "moe.bias_rate",
                                         "moe.bias_rule",  "moe.z_loss",
@@ -23,7 +23,7 @@ enum { TRAINING = sizeof training / sizeof *training };
 
 /* ---- members ---- */
 
-/* Members that no setting has. They are kept from a config.json beside the same tokenizer. */
+/* Members without a setting. They are copied from a config.json in the tokenizer's folder. */
 static const char *const kept[] = { "bos_token_id", "eos_token_id", "pad_token_id",
                                     "max_position_embeddings" };
 
@@ -41,7 +41,7 @@ Status family_put(Arena *a, Json *json, const char *keys, Json value)
     return json_put(a, field_object(json, object), name, value);
 }
 
-/* The numbers of the layers that have experts, or of the first ones that have none. */
+/* Writes the numbers of the layers with experts, or of the leading layers without. */
 static Status write_list(const Config *c, const char *key, bool experts, Arena *a, Json *json)
 {
     const int64_t n = experts ? c->model_layers : c->model_dense_layers;
@@ -53,8 +53,8 @@ static Status write_list(const Config *c, const char *key, bool experts, Arena *
     return family_put(a, json, key, list);
 }
 
-/* Writes the only value that the family takes, unless another row has written the member. A model with
- * another value is found out when the file is read again. */
+/* Writes the only value that the family supports, unless another row has written the member. A model
+ * with another value is detected when the file is read again. */
 static Status write_only_value(const Field *f, Arena *a, Json *json)
 {
     FieldValue room;
@@ -63,8 +63,8 @@ static Status write_only_value(const Field *f, Arena *a, Json *json)
     return family_put(a, json, f->key, field_json(f->absent, false, room));
 }
 
-/* Members of rope_scaling are written if rotary positions are scaled, and in the kinds that have
- * them. */
+/* Members of rope_scaling are written only if rotary positions are scaled, and only for the kinds of
+ * scaling that have them. */
 static Status write_value(const Config *c, const Field *f, Arena *a, Json *json)
 {
     const bool kinds = f->words != NULL && strchr(f->words, '=') == NULL;
@@ -122,6 +122,7 @@ static Status write_family(const Config *c, const Family *f, const Json *like, A
 
 /* ---- which family ---- */
 
+/* Resets settings of attention that have no effect with its kind. */
 static void forget_attention(Config *c)
 {
     if (c->attention_kind == ATTENTION_MLA) {
@@ -146,7 +147,8 @@ static void forget_rope(Config *c)
     c->rope_truncate = false;
 }
 
-/* Some settings have no effect beside the values of others. Gives each of these one fixed value. */
+/* Some settings have no effect, given the values of others. Sets each of these to a fixed value, so that
+ * they do not count as differences. */
 static void forget_idle_settings(Config *c)
 {
     forget_attention(c);
@@ -156,7 +158,8 @@ static void forget_idle_settings(Config *c)
     if (c->moe_activation != ACTIVATION_CLAMPED) c->moe_limit = 0;
 }
 
-/* Do other values of the row make another model? model.loss_chunk is how the loss is computed. */
+/* Does another value of the row make another model? model.loss_chunk only says how the loss is
+ * computed. */
 static bool makes_the_model(const ConfigRow *row, bool dense)
 {
     if (row->mark != CONFIG_MATH || strcmp(row->name, "model.loss_chunk") == 0) return false;
@@ -167,13 +170,14 @@ static bool makes_the_model(const ConfigRow *row, bool dense)
            text_starts(row->name, "rope.") || (!dense && text_starts(row->name, "moe."));
 }
 
-/* If the model has no router bias but the family has one, zeros are written. The reverse cannot be. */
+/* If only the family has a router bias, zeros are written. If only the model has one, it would be
+ * lost. */
 static bool same_router(const Config *ours, const Config *theirs)
 {
     return config_moe_layers(ours) == 0 || ours->moe_bias_rate == 0 || theirs->moe_bias_rate > 0;
 }
 
-/* A family's config.json, read again. */
+/* The result of writing a family's config.json and reading it again. */
 typedef struct Attempt {
     Json *json;
     Config *theirs;
@@ -205,7 +209,7 @@ static Status count_differences(const Config *ours, Arena *a, Attempt *out)
     return OK;
 }
 
-/* If the file cannot be read again, the family counts as differing in all settings. */
+/* A family whose file cannot be read again counts as differing in all settings. */
 static Status try_family(const Config *c, const Family *f, const Json *like, Arena *a, Attempt *out)
 {
     const Family *read = NULL;

@@ -1,4 +1,4 @@
-/* folder: see folder.h. */
+/* folder: reads and writes JSON files of a Hugging Face folder, and has the list of copied files. */
 #include "convert/folder.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* folder: small files of a Hugging Face folder: JSON, and those that are copied. Weights: weights.h. */
+/* folder: the small files of a Hugging Face folder: JSON files, and files that are copied unchanged. The
+ * weights are in weights.h. */
 #ifndef CONVERT_FOLDER_H
 #define CONVERT_FOLDER_H
 
@@ -7,11 +8,11 @@
 
 /* Reads the file FOLDER/NAME, which must be a JSON object. */
 Status folder_json(const char *folder, const char *name, Arena *a, Json **out);
-/* Writes it as FOLDER/NAME. */
+/* Writes a value as FOLDER/NAME. */
 Status folder_put_json(const char *folder, const char *name, const Json *json, Arena *a);
 
-/* Names the tensors that have another type than the rest, so that to-hf writes them back in it:
- * {"NAME": "F32", ...}. */
+/* A file of the checkpoint that lists tensors whose type differs from the rest, so that to-hf can write
+ * them back in that type: {"NAME": "F32", ...}. */
 #define FOLDER_TYPES "tensor_types.json"
 
 /* Copies those of the tokenizer's files and generation_config.json that exist; with `model` also

@@ -1,4 +1,6 @@
-/* from_hf: a Hugging Face folder becomes a checkpoint. */
+/* from_hf: converts a Hugging Face folder to a checkpoint of step 0. First everything is checked: the
+ * configuration, the tokenizer, and that each parameter has exactly one tensor. Then the weights are
+ * written, parameter by parameter, as f32 entries of a checkpoint of one rank. */
 #include "base/log.h"
 #include "base/out_folder.h"
 #include "base/progress.h"
@@ -34,7 +36,7 @@ typedef struct FromHf {
 
 /* ---- the configuration ---- */
 
-/* Settings that are not part of the model, but that a training needs. */
+/* Settings that are not part of the model but that training needs. */
 static Status set_run_settings(FromHf *f, const Json *json)
 {
     Config *c = &f->config;
@@ -67,7 +69,7 @@ static Status read_hf_config(FromHf *f)
     return set_run_settings(f, json);
 }
 
-/* A tokenizer of a kind that this program cannot use is copied all the same. */
+/* A tokenizer of an unsupported kind is only a warning: it is copied, and the model works with ids. */
 static Status check_tokenizer(FromHf *f)
 {
     char path[FILE_PATH_MAX], copy[FILE_PATH_MAX], why[512];
@@ -139,6 +141,8 @@ static Status fail_without_tensor(FromHf *f, const FamilyTensor *first, const Fa
                 safetensors_text(expected, &w), f->family->type);
 }
 
+/* Finds the tensor that holds a parameter, trying the family's layouts in order, and where in it the
+ * elements are. MXFP4 stores two elements per byte, so a part has twice as many. */
 static Status find_view(FromHf *f, const Param *p, WeightsView *out)
 {
     FamilyTensor want = { 0 }, next, first = { 0 };
@@ -222,7 +226,8 @@ static void drop_missing_modules(FromHf *f)
     c->mtp_layers = 0;
 }
 
-/* Each tensor of the folder must belong to a parameter, or be left out on purpose. */
+/* Each tensor of the folder must belong to a parameter, or be ignored on purpose. A tensor that nobody
+ * uses means that the model would be computed wrongly. */
 static Status check_rest(const FromHf *f)
 {
     char shown[SAFETENSORS_TEXT_BYTES];
@@ -243,7 +248,8 @@ static Status check_rest(const FromHf *f)
     return OK;
 }
 
-/* Compares sizes before a table of parameters is made, whose size config.json alone gives. */
+/* Compares sizes first, because config.json alone determines the size of the table of parameters. A
+ * wrong number there must not make the program allocate without bound. */
 static Status check_elements(const FromHf *f)
 {
     const Config *c = &f->config;
@@ -351,8 +357,8 @@ static Status write_config_yaml(FromHf *f)
     return file_write_whole(path, yaml.data, yaml.used);
 }
 
-/* Names the tensors that to-hf would otherwise write in another type. Experts that share a stacked
- * tensor stand side by side here. */
+/* Writes FOLDER_TYPES: the tensors that to-hf would otherwise write in another type. Experts of one
+ * stacked tensor are adjacent, so comparing with the last tensor avoids duplicates. */
 static Status write_types(const FromHf *f)
 {
     Json types = json_of(JSON_OBJECT);
@@ -370,7 +376,8 @@ static Status write_types(const FromHf *f)
     return folder_put_json(f->out.temp, FOLDER_TYPES, &types, f->arena);
 }
 
-/* `lines` has its own arena, because it grows while others allocate. */
+/* The manifest's lines have their own arena, because a Text must be the last allocation of its arena
+ * while it grows. */
 static Status write_checkpoint_files(FromHf *f, Arena *lines)
 {
     Text text = { 0 };

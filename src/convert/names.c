@@ -1,4 +1,5 @@
-/* names: a hash table with linear probing, at most half full. */
+/* names: a hash table with linear probing. It has at least twice as many slots as names, so probe
+ * sequences are short and always end. */
 #include "convert/names.h"
 
 #include <string.h>
@@ -16,7 +17,7 @@ Status names_init(Names *t, int64_t n, Arena *a)
     return OK;
 }
 
-/* The place that holds the name, or the free one where it belongs. */
+/* The slot that holds the name, or the free one where it belongs. */
 static uint64_t find_place(const Names *t, const char *name)
 {
     uint64_t at = XXH3_64bits(name, strlen(name)) & t->mask;

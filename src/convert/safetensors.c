@@ -1,4 +1,5 @@
-/* safetensors: see safetensors.h. */
+/* safetensors: parses and checks headers, and writes them. Elements are read by weights.c and written by
+ * the caller. */
 #include "convert/safetensors.h"
 
 #include "base/json.h"
@@ -77,7 +78,7 @@ static int read_whole_numbers(const Json *list, int64_t *out, int most)
     return n;
 }
 
-/* Bytes of the shape and type; -1: more than a file can have, or not whole bytes. */
+/* Bytes of a tensor by its shape and type; -1: they overflow, or are not a whole number of bytes. */
 static int64_t tensor_bytes_of(const SafeTensor *t, int bits)
 {
     int64_t n = bits;
@@ -136,7 +137,7 @@ static int compare_begins(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* Each tensor begins where the one before ends, and the last ends where the file does. */
+/* Sorts the tensors by offset and checks that there are no gaps or overlaps, up to the file's end. */
 static Status check_places(const char *path, SafeTensor *t, int64_t n, int64_t data_first,
                            int64_t data_bytes)
 {

@@ -1,4 +1,6 @@
-/* to_hf: a checkpoint becomes a Hugging Face folder. */
+/* to_hf: converts a checkpoint to a Hugging Face folder. It finds the family (family_write), plans which
+ * parameters form which tensors and which tensors form which file, then writes tensor by tensor. A
+ * checkpoint of any mesh works, because entries name their piece of a parameter. */
 #include "base/log.h"
 #include "base/out_folder.h"
 #include "base/progress.h"
@@ -17,7 +19,7 @@
 
 enum { PIECE_ELEMS = 1 << 16 }; /* elements that are converted at a time */
 
-/* How a parameter lies in its tensor. The parts of a tensor follow each other. */
+/* Where a parameter is in its tensor; fields as in FamilyTensor. Parts of one tensor are adjacent. */
 typedef struct Part {
     int param;
     int64_t tensor, expert, rows, cols, first, row_step, col_step;
@@ -60,7 +62,7 @@ static Status put_end_tokens(ToHf *h)
                       end < 0 ? json_of(JSON_NULL) : json_of_number(end));
 }
 
-/* The positions of a model whose rotary frequencies are stretched, at least n. */
+/* The number of positions of a model whose rotary frequencies are stretched, but at least n. */
 static double stretched_positions(const Json *json, double n)
 {
     const Json *rope = json_get(json, "rope_scaling"), *factor = json_get(rope, "factor");
@@ -91,7 +93,7 @@ static void folder_of(const char *path, char out[FILE_PATH_MAX])
         (void)snprintf(out, FILE_PATH_MAX, "%.*s", last == path ? 1 : (int)(last - path), path);
 }
 
-/* NULL: there is no such file, or it is not JSON. */
+/* Reads a JSON file in the tokenizer's folder. NULL: it does not exist, or is not a JSON object. */
 static Json *read_beside(ToHf *h, const char *name)
 {
     char path[FILE_PATH_MAX];
@@ -184,8 +186,8 @@ static Status find_entries(ToHf *h)
 
 /* ---- tensors ---- */
 
-/* The type that the tensor had in the folder from which the checkpoint was made; else f32 for the
- * router's bias, as in published files, and h->dtype for the others. */
+/* The type that the tensor had in the folder from which the checkpoint came (FOLDER_TYPES). Otherwise
+ * f32 for the router's bias, as in published files, and h->dtype for the others. */
 static int tensor_type(const ToHf *h, const char *name, const Param *p)
 {
     const char *word = json_string(json_get(h->types, name));
@@ -214,7 +216,7 @@ static Status add_part(ToHf *h, Names *names, int i, const char *copy)
     return OK;
 }
 
-/* Adds the tensors that files repeat. */
+/* Adds the tensors that repeat a parameter (family_copy). */
 static Status add_copies(ToHf *h, Names *names)
 {
     char name[PARAM_NAME_MAX];
@@ -227,7 +229,8 @@ static Status add_copies(ToHf *h, Names *names)
     return OK;
 }
 
-/* Sorts parts by tensor. Within a tensor they stay in the order of parameters, so in that of experts. */
+/* Counting sort of the parts by tensor. It is stable: within a tensor parts stay in the order of
+ * parameters, which is that of experts. */
 static Status sort_parts(ToHf *h)
 {
     int64_t *first = NULL;
@@ -287,7 +290,8 @@ static Status plan_tensors(ToHf *h)
 
 /* ---- elements ---- */
 
-/* The rows of a matrix that make rotated columns: in each group of rows, `rope` rows from `first` on. */
+/* The rows of a matrix whose outputs are rotated: in each group of `group` rows, `rope` rows from
+ * `first` on. */
 typedef struct Rotated {
     int64_t group, first, rope;
 } Rotated;
@@ -314,8 +318,8 @@ static Rotated rotated_rows(const Config *c, const char *name)
     return (Rotated){ 1, 0, 0 };
 }
 
-/* The row of a file for our row r. One of them has the columns of a pair side by side (2i, 2i + 1), the
- * other in halves (i, i + rope / 2). */
+/* The row in the file for our row r. One side stores a pair of rotated columns as neighbours
+ * (2i, 2i + 1), the other in halves (i, i + rope / 2). */
 static int64_t reordered_row(Rotated k, bool ours_side_by_side, int64_t r)
 {
     int64_t i = r % k.group - k.first, half = k.rope / 2;
@@ -335,6 +339,7 @@ static Status read_param(ToHf *h, const Part *p)
     return OK;
 }
 
+/* Copies the parameter to its elements of the slab, with rotated rows reordered if needed. */
 static void place_param(ToHf *h, const Part *p)
 {
     bool ours = h->config.attention_rope_interleaved;

@@ -1,4 +1,5 @@
-/* weights: opens a folder and reads elements through maps of its files. */
+/* weights: opens a folder, checks that index and files agree, and reads elements through maps of the
+ * files, converted to f32. */
 #include "convert/weights.h"
 
 #include "base/json.h"
@@ -10,7 +11,7 @@
 
 /* ---- the index ---- */
 
-/* A shard lies in the folder of its index. */
+/* A shard must be in the folder of its index; an index must not lead to files elsewhere. */
 static bool is_file_name(const char *s)
 {
     return s[0] != '\0' && s[0] != '.' && strchr(s, '/') == NULL && strlen(s) < 256;
@@ -41,7 +42,7 @@ Status weights_parse_index(const char *path, const char *text, size_t bytes, Are
 
 /* ---- opening ---- */
 
-/* Gives the number of the file of this name. A new name is appended. */
+/* The number of the file with this name; a new name is appended. */
 static Status file_number(Weights *w, Names *files, const char *name, Arena *a, int *out)
 {
     char path[FILE_PATH_MAX];
@@ -52,8 +53,8 @@ static Status file_number(Weights *w, Names *files, const char *name, Arena *a, 
     return arena_text(a, path, strlen(path), &w->file[w->n_files++]);
 }
 
-/* Sets the paths of the files. `entry` gets the tensors of the index, `of` the number of the file that
- * should hold each. */
+/* Sets the paths of the files. *entry: the tensors of the index; *of: for each, the number of the file
+ * that should hold it. */
 static Status list_files(Weights *w, Arena *a, WeightsEntry **entry, int **of, int64_t *n)
 {
     char path[FILE_PATH_MAX], *text = NULL;
@@ -180,7 +181,8 @@ Status weights_mxfp4_scales(Weights *w, const SafeTensor *t, const SafeTensor **
 
 /* ---- elements ---- */
 
-/* Finds the first byte of a tensor. Maps its file if it is not, in place of the least recently used. */
+/* Finds the first byte of a tensor. If its file is not mapped, maps it in place of the least recently
+ * used one. map[0] is the most recently used. */
 static Status map_tensor(Weights *w, const SafeTensor *t, const uint8_t **out)
 {
     int last = 0;
@@ -214,7 +216,8 @@ static void close_old_map(Weights *w)
 
 enum { GATHER = 512 }; /* elements of a row that are copied at a time */
 
-/* Converts n elements that lie `step` apart, through a small buffer. */
+/* Converts n elements that are `step` elements apart, through a small buffer, because elements in a file
+ * may be unaligned. */
 static void gather_row(const uint8_t *from, Dtype type, int64_t step, int64_t n, float *out)
 {
     uint8_t part[GATHER * sizeof(float)];
@@ -228,7 +231,7 @@ static void gather_row(const uint8_t *from, Dtype type, int64_t step, int64_t n,
     }
 }
 
-/* Scales in a map may lie at any byte, so each is copied. */
+/* Multiplies a row by its block scales. Scales in a file may be unaligned, so each is copied. */
 static void scale_row(const uint8_t *scale, int64_t row, int64_t cols, float *x)
 {
     const int64_t per_row = scale_blocks(cols);
@@ -240,7 +243,7 @@ static void scale_row(const uint8_t *scale, int64_t row, int64_t cols, float *x)
     }
 }
 
-/* Reads n elements from element `first` on, which begins a block. */
+/* Reads n MXFP4 elements from element `first` on, which begins a block of 32. */
 static void read_mxfp4(const uint8_t *blocks, const uint8_t *scales, int64_t first, int64_t n,
                        float *out)
 {

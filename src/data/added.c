@@ -1,4 +1,5 @@
-/* added: finds added tokens in a text. */
+/* added: finds added tokens in a text. The texts are sorted, so the longest match is found by narrowing a
+ * range of them byte by byte. */
 #include "data/added.h"
 
 #include <stdlib.h>
@@ -25,7 +26,7 @@ int32_t added_sort(AddedSet *s)
     return twice;
 }
 
-/* Texts [low, high) agree in the bytes before `at`. The first of them whose byte at `at` is at
+/* Texts [low, high) have equal bytes before `at`. Returns the first of them whose byte at `at` is at
  * least `byte`. */
 static int32_t lower_bound(const AddedSet *s, int32_t low, int32_t high, size_t at, int byte)
 {
@@ -54,8 +55,8 @@ const AddedText *added_longest(const AddedSet *s, const char *text, size_t n)
     return best;
 }
 
-/* The length in bytes of the white-space character (Unicode's White_Space) at the beginning of the
- * text; 0: it begins with another one. */
+/* Length in bytes of the white-space character (Unicode's White_Space) that the text begins with; 0:
+ * it begins with another character. */
 static size_t space_at(const char *text, size_t n)
 {
     static const char *const spaces[] = {
@@ -71,7 +72,7 @@ static size_t space_at(const char *text, size_t n)
     return 0;
 }
 
-/* The beginning of the run of white space that ends at `end`, but not before `done`. */
+/* Where the run of white space that ends at `end` begins, but not before `done`. */
 static size_t spaces_before(const char *text, size_t done, size_t end)
 {
     for (size_t bytes = 1; bytes <= 3 && bytes <= end - done;) {

@@ -1,8 +1,8 @@
-/* added: the added_tokens of a tokenizer.json. They are found in a text before anything else is
- * done with it, and go straight to their ids. The rules are those of Hugging Face's library: the
- * leftmost match counts, and of several there the longest; lstrip and rstrip take the white space
- * before and after into the match. There are two sets: tokens that are not normalized are found
- * first, in the whole text, and normalized ones in the text between those. */
+/* added: the added_tokens of a tokenizer.json. They are searched before the text is split or merged, and
+ * map directly to their ids. The rules are those of Hugging Face's library. The leftmost match wins; of
+ * several there, the longest. lstrip and rstrip extend the match over the white space before and after
+ * it. There are two sets: tokens that are not normalized are searched first, in the whole text;
+ * normalized ones in the text between those. */
 #ifndef DATA_ADDED_H
 #define DATA_ADDED_H
 
@@ -24,15 +24,14 @@ typedef struct AddedSet {
     int32_t n, first[257]; /* texts [first[b], first[b + 1]) begin with byte b */
 } AddedSet;
 
-/* A match, and where to search for the next one. `start` may lie before the end of the match before
- * it if that took white space which this token holds. */
+/* A match, and where to search for the next one. `start` may be before the end of the previous match,
+ * if that one took white space with which this token begins. */
 typedef struct AddedMatch {
     size_t start, end, next;
     int32_t id;
 } AddedMatch;
 
-/* Orders s->at, which the caller has filled. Returns the index of a text that is there twice, or
- * -1. */
+/* Sorts s->at, which the caller has filled. Returns the index of a duplicate text, or -1. */
 int32_t added_sort(AddedSet *s);
 
 /* The longest added token that the text begins with; NULL: none. */

@@ -1,17 +1,16 @@
-/* bpe_train: learn the merges of a byte-level BPE vocabulary (Sennrich et al., arXiv:1508.07909;
- * over bytes: Radford et al. 2019).
+/* bpe_train: learns the merges of a byte-level BPE vocabulary (Sennrich et al., arXiv:1508.07909;
+ * over bytes: Radford et al. 2019). Encoding with the result is in tokenizer.c.
  *
- * A merge never crosses a cut of GPT-2's pattern, so a text is its set of pieces with weights.
- * Until the vocabulary is full, the most frequent pair of neighbouring tokens becomes a token; of
- * equally frequent ones that with the smaller left id, then the smaller right id. Ids of bytes are
- * in the order of the characters that stand for them, so the result is that of Hugging Face's
- * trainer.
+ * A merge never crosses a cut of GPT-2's pattern, so a text is a set of pieces with counts. Until the
+ * vocabulary is full, the most frequent pair of neighbouring tokens becomes a token. Ties: the smaller
+ * left id first, then the smaller right id. Ids of bytes follow the order of the characters that
+ * represent them, so the result equals that of Hugging Face's trainer.
  *
- * Counts are kept up to date: each pair knows the places at which it was seen, and a merge visits
- * only those. Places and heap may be stale: a place is checked against the tokens that now stand
- * there, a heap entry against the pair's count. Each merge at a place makes the pieces one token
- * shorter and adds at most two places, so all work is bounded by three times the bytes of the
- * different pieces. */
+ * Counts are updated incrementally: each pair has a list of positions at which it was seen, and a merge
+ * visits only those. Positions and heap entries may be stale. A position is checked against the tokens
+ * that are there now, a heap entry against the pair's count. Each merge at a position makes a piece one
+ * token shorter and adds at most two positions. So the number of positions is at most three times the
+ * bytes of the distinct pieces. */
 #include "data/tokenizer_private.h"
 
 #include "base/progress.h"
@@ -24,13 +23,13 @@ static const char UNWRITTEN[] = "nothing was written";
 
 typedef struct Corpus {
     Arena *arena;
-    Tokenizer words; /* the different pieces as tokens, in the order of their first appearance */
+    Tokenizer words; /* the distinct pieces as tokens, in the order of their first appearance */
     int64_t *count;  /* of each word */
     int64_t room;    /* for words */
     int64_t n_bytes; /* bytes of the different words */
     char *chunk;     /* memory for the bytes of new words */
     size_t chunk_left;
-    Progress bar; /* over bytes of the files, looked at now and then */
+    Progress bar; /* over bytes of the files; updated every SHOWN_BYTES */
     int64_t unshown;
 } Corpus;
 
@@ -125,29 +124,29 @@ static Status count_files(Corpus *c, const TokenizerTraining *t)
 typedef struct Pair {
     int32_t left, right;
     int64_t count;
-    int32_t first, last; /* list of places, in the order of the text; NONE: empty */
-    int32_t learning;    /* number of the merge in which the pair was last put on the heap */
+    int32_t first, last; /* list of positions, in the order of the text; NONE: empty */
+    int32_t learning;    /* number of the merge in which the pair was last pushed on the heap */
 } Pair;
 
 typedef struct Place { /* where the left token of a pair starts */
     int32_t token, next;
 } Place;
 
-typedef struct Candidate { /* a pair with its count when it was put on the heap */
+typedef struct Candidate { /* a pair with its count when it was pushed on the heap */
     int64_t count;
     int32_t pair, left, right;
 } Candidate;
 
 typedef struct Trainer {
     Arena *arena;
-    /* The words laid end to end: at the first byte of a token its id, at its other bytes NONE. */
+    /* All words one after the other. token: the id at a token's first byte, NONE at its other bytes. */
     int32_t *token, *next, *before; /* next and before are NONE at the ends of a word */
     int64_t *weight;                /* weight of the word that the byte is in */
     Place *place;
     Pair *pair;
     int32_t *slot; /* hash table of pair numbers */
     Candidate *heap;
-    int32_t *touched; /* pairs that the present merge made more frequent */
+    int32_t *touched; /* pairs that the current merge made more frequent */
     int64_t n_places, n_pairs, pair_room, n_heap, heap_room, n_touched;
     int32_t learning;
 
@@ -188,7 +187,7 @@ static void lower_pair(Trainer *t, int32_t left, int32_t right, int64_t weight)
     t->pair[t->slot[pair_slot(t, left, right)]].count -= weight;
 }
 
-/* Counts the pair that starts at `at`, and notes the place. */
+/* Adds an occurrence of the pair that starts at `at`: to its count and to its list of positions. */
 static Status raise_pair(Trainer *t, int32_t at)
 {
     if (t->n_pairs == t->pair_room) TRY(grow_pairs(t));
@@ -256,7 +255,8 @@ static Status push_touched(Trainer *t)
     return OK;
 }
 
-/* The most frequent pair, or NONE if no pair is left. */
+/* The most frequent pair, or NONE if no pair is left. Counts only sink between pushes, so an outdated
+ * entry is pushed again with its present count. */
 static Status best_pair(Trainer *t, int32_t *out)
 {
     *out = NONE;
@@ -273,8 +273,7 @@ static Status best_pair(Trainer *t, int32_t *out)
 
 /* ---- merging ---- */
 
-/* Writes `token` in place of the pair that starts at `at`, and counts the new pairs with its
- * neighbours. */
+/* Replaces the pair that starts at `at` by `token`, and counts the new pairs with its neighbours. */
 static Status merge_at(Trainer *t, int32_t at, int32_t token)
 {
     int32_t right = t->next[at], after = t->next[right], before = t->before[at];
@@ -289,7 +288,7 @@ static Status merge_at(Trainer *t, int32_t at, int32_t token)
     return after == NONE ? OK : raise_pair(t, at);
 }
 
-/* Places come in the order of the text, so of overlapping pairs the left one is merged. */
+/* Positions are in the order of the text, so of overlapping pairs ("aaa") the left one is merged. */
 static Status merge_everywhere(Trainer *t, int32_t number, int32_t token)
 {
     Pair p = t->pair[number];
@@ -298,12 +297,12 @@ static Status merge_everywhere(Trainer *t, int32_t number, int32_t token)
         bool still = t->token[at] == p.left && right != NONE && t->token[right] == p.right;
         if (still) TRY(merge_at(t, at, token));
     }
-    t->pair[number].count = 0; /* places that overlapped a merged one are gone, too */
+    t->pair[number].count = 0; /* occurrences that overlapped a merged one are gone, too */
     t->pair[number].first = t->pair[number].last = NONE;
     return push_touched(t);
 }
 
-/* The token of the two texts joined: a new one, or one that other merges led to already. */
+/* The token of the two joined texts: a new one, or one that another merge produced already. */
 static Status joined_token(Trainer *t, const Pair *p, int32_t *out)
 {
     Tokenizer *names = &t->names;
@@ -353,7 +352,7 @@ static Status learn(Trainer *t, int32_t n_tokens)
 
 /* ---- set-up ---- */
 
-/* Bytes as the first tokens, by the order of the characters that stand for them. */
+/* Makes the 256 bytes the first tokens, in the order of the characters that represent them. */
 static Status first_tokens(Trainer *t, int32_t n_tokens, int32_t id_of_byte[BYTES])
 {
     char *at = NULL;

@@ -1,5 +1,6 @@
-/* chat: walks a template's text anew for each conversation: there is no tree. What a branch does not
- * take is read all the same, but gives nothing, so one walk without messages checks everything. */
+/* chat: interprets a template's text directly for each conversation; there is no syntax tree. A
+ * recursive-descent parser evaluates while it reads. Branches that are not taken are parsed too, but
+ * produce nothing (`live` is false). So one walk without messages checks the whole template. */
 #include "data/chat.h"
 
 #include <stdio.h>
@@ -7,36 +8,36 @@
 
 enum { DEPTH_MAX = 32, TEXT_MAX = 64 << 20, NUMBER_MAX = 1000000, VARIABLES_MAX = 16 };
 
-/* A list is messages from the number-th one on. */
+/* A list is always a suffix of the messages: those from index `number` on. */
 typedef enum ValueKind { VALUE_TRUTH, VALUE_NUMBER, VALUE_TEXT, VALUE_LIST } ValueKind;
 
 typedef struct Value {
     ValueKind kind;
-    int number; /* of a truth 0 or 1 */
+    int number; /* a truth is 0 or 1 */
     const char *s;
     size_t n;
 } Value;
 
-/* What {% set %} has set. Where only branches that were not taken did, it is empty, 0 or false. */
+/* A variable of {% set %}. If only branches that were not taken set it, it is empty, 0 or false. */
 typedef struct Variable {
     const char *name;
     size_t n;
     Value value;
 } Variable;
 
-/* What ends a block. */
+/* The tag that ended a block. */
 typedef enum Stop { STOP_END, STOP_ELIF, STOP_ELSE, STOP_ENDIF, STOP_ENDFOR } Stop;
 
 typedef struct Walk {
     const ChatTemplate *t;
     const char *at;
     const ChatMessage *m;
-    int n, i;  /* messages; the loop's */
-    int first; /* the loop's first message */
-    bool prompt, live;
-    bool strip,
-        line; /* of the text behind the last tag: blanks go; the tag began or ended a line */
-    const char *loop; /* name of the loop's variable; NULL: outside */
+    int n, i;          /* number of messages; index of the loop's message */
+    int first;         /* index of the loop's first message */
+    bool prompt, live; /* add_generation_prompt; is this branch taken? */
+    bool strip;        /* the last tag ended with -: remove blanks after it */
+    bool line;         /* a newline after the last tag was removed: the text begins a line */
+    const char *loop;  /* name of the loop's variable; NULL: not in a loop */
     size_t loop_n;
     Variable variable[VARIABLES_MAX];
     int variables;
@@ -58,7 +59,7 @@ static Status fail_at(const Walk *w, const char *at, Status code, const char *wh
                     : "");
 }
 
-static Status wrong(const Walk *w, const char *what)
+static Status syntax_error(const Walk *w, const char *what)
 {
     return fail_at(w, w->at, ERR_FORMAT, what, strlen(what));
 }
@@ -80,7 +81,7 @@ static void skip_blanks(Walk *w)
     while (is_blank(*w->at)) w->at++;
 }
 
-/* A name at the place, or n = 0. */
+/* Reads a name; n = 0 if there is none. */
 static const char *take_name(Walk *w, size_t *n)
 {
     skip_blanks(w);
@@ -115,7 +116,8 @@ static bool take_sign(Walk *w, const char *sign)
 
 /* ---- expressions ---- */
 
-/* Are kinds what they say? A variable that a branch not taken sets has the kind of its first value. */
+/* Must operands have the right kind? Not in a branch that is not taken once there are variables, because
+ * their kinds may differ from those in a real conversation. */
 static bool strict(const Walk *w) { return w->live || w->variables == 0; }
 
 static bool truth(const Walk *w, const Value *v)
@@ -131,7 +133,7 @@ static Value text_value(const char *s)
     return (Value){ .kind = VALUE_TEXT, .s = s, .n = strlen(s) };
 }
 
-static bool same(const Value *a, const Value *b)
+static bool values_equal(const Value *a, const Value *b)
 {
     if (a->kind != b->kind || a->number != b->number) return false;
     return a->kind != VALUE_TEXT || (a->n == b->n && memcmp(a->s, b->s, a->n) == 0);
@@ -141,16 +143,16 @@ static Status any_of(Walk *w, Value *out);
 
 static Status new_bytes(Walk *w, size_t n, char **out)
 {
-    if (n > TEXT_MAX) return wrong(w, "a text of more than 64 MiB");
+    if (n > TEXT_MAX) return syntax_error(w, "a text of more than 64 MiB");
     return ARENA_NEW(w->scratch, n + 1, out);
 }
 
-static Status string(Walk *w, Value *out)
+static Status read_string(Walk *w, Value *out)
 {
     const char quote = *w->at++, *s = w->at;
     char *to = NULL;
     while (*w->at != quote && *w->at != '\0') w->at += w->at[0] == '\\' && w->at[1] != '\0' ? 2 : 1;
-    if (*w->at == '\0') return wrong(w, "a string that does not end");
+    if (*w->at == '\0') return syntax_error(w, "a string that does not end");
     TRY(new_bytes(w, (size_t)(w->at - s), &to));
     *out = (Value){ .kind = VALUE_TEXT, .s = to };
     for (; s < w->at; s++) {
@@ -166,7 +168,7 @@ static Status string(Walk *w, Value *out)
     return OK;
 }
 
-/* NAME.key or NAME['key']. */
+/* Reads the key of NAME.key or NAME['key']. */
 static Status key_of(Walk *w, const char *start, Value *key)
 {
     size_t n = 0;
@@ -179,8 +181,8 @@ static Status key_of(Walk *w, const char *start, Value *key)
     skip_blanks(w);
     if (!bracket || (*w->at != '\'' && *w->at != '"'))
         return unsupported(w, start, (size_t)(w->at - start) + (*w->at != '\0'));
-    TRY(string(w, key));
-    return take_sign(w, "]") ? OK : wrong(w, "a bracket that does not close");
+    TRY(read_string(w, key));
+    return take_sign(w, "]") ? OK : syntax_error(w, "a bracket that does not close");
 }
 
 static Status of_loop(Walk *w, const char *start, Value *out)
@@ -196,7 +198,7 @@ static Status of_loop(Walk *w, const char *start, Value *out)
     return unsupported(w, start, (size_t)(w->at - start));
 }
 
-/* What a message has; of one that is not there an empty text. */
+/* A field of message i; an empty text if there is no such message. */
 static Status of_message(Walk *w, const char *start, int i, Value *out)
 {
     Value key = { 0 };
@@ -209,27 +211,27 @@ static Status of_message(Walk *w, const char *start, int i, Value *out)
     return unsupported(w, start, (size_t)(w->at - start));
 }
 
-static Status number(Walk *w, Value *out)
+static Status read_number(Walk *w, Value *out)
 {
     *out = (Value){ .kind = VALUE_NUMBER };
     for (; *w->at >= '0' && *w->at <= '9'; w->at++) {
         out->number = 10 * out->number + (*w->at - '0');
-        if (out->number > NUMBER_MAX) return wrong(w, "a number above 1000000");
+        if (out->number > NUMBER_MAX) return syntax_error(w, "a number above 1000000");
     }
     return is_name(*w->at) || *w->at == '.' ? unsupported(w, w->at, 1) : OK;
 }
 
-/* Behind a list's name: LIST, LIST[1:], LIST[0].role. */
+/* What may follow a list's name: nothing, [1:], or [0].role. */
 static Status of_list(Walk *w, const char *start, Value *out)
 {
     while (take_sign(w, "[")) {
         Value place = { 0 };
         skip_blanks(w);
         if (*w->at < '0' || *w->at > '9') return unsupported(w, start, (size_t)(w->at - start) + 1);
-        TRY(number(w, &place));
+        TRY(read_number(w, &place));
         out->number += out->number < NUMBER_MAX ? place.number : 0;
         bool slice = take_sign(w, ":");
-        if (!take_sign(w, "]")) return wrong(w, "a bracket that does not close");
+        if (!take_sign(w, "]")) return syntax_error(w, "a bracket that does not close");
         if (!slice) return of_message(w, start, out->number, out);
     }
     return OK;
@@ -244,20 +246,20 @@ static Variable *variable_of(Walk *w, const char *s, size_t n)
     return NULL;
 }
 
-/* The template's own refusal, where it comes to it. */
+/* raise_exception(TEXT): the template refuses the conversation, if this branch is taken. */
 static Status raise(Walk *w, const char *start)
 {
     Value why = { 0 };
     if (!take_sign(w, "(")) return unsupported(w, start, strlen("raise_exception"));
     TRY(any_of(w, &why));
     if (why.kind != VALUE_TEXT || !take_sign(w, ")"))
-        return wrong(w, "raise_exception without a text in parentheses");
+        return syntax_error(w, "raise_exception without a text in parentheses");
     if (!w->live) return OK;
     return FAIL(ERR_FORMAT, "%s refuses the chat: %.*s", w->t->name,
                 (int)(why.n < 200 ? why.n : 200), why.s);
 }
 
-static Status token(Walk *w, const char *name, const char *value, Value *out)
+static Status special_token(Walk *w, const char *name, const char *value, Value *out)
 {
     if (w->live && value == NULL)
         return FAIL(ERR_FORMAT,
@@ -271,14 +273,14 @@ static Status primary(Walk *w, Value *out)
 {
     size_t n = 0;
     skip_blanks(w);
-    if (*w->at == '\'' || *w->at == '"') return string(w, out);
-    if (*w->at >= '0' && *w->at <= '9') return number(w, out);
+    if (*w->at == '\'' || *w->at == '"') return read_string(w, out);
+    if (*w->at >= '0' && *w->at <= '9') return read_number(w, out);
     if (take_sign(w, "(")) {
         TRY(any_of(w, out));
-        return take_sign(w, ")") ? OK : wrong(w, "a parenthesis that does not close");
+        return take_sign(w, ")") ? OK : syntax_error(w, "a parenthesis that does not close");
     }
     const char *s = take_name(w, &n);
-    if (n == 0) return wrong(w, "an expression that misses a value");
+    if (n == 0) return syntax_error(w, "an expression that misses a value");
     bool yes = is_word(s, n, "true") || is_word(s, n, "True");
     if (yes || is_word(s, n, "false") || is_word(s, n, "False")) {
         *out = truth_value(yes);
@@ -293,8 +295,8 @@ static Status primary(Walk *w, Value *out)
         *out = text_value("");
         return raise(w, s);
     }
-    if (is_word(s, n, "bos_token")) return token(w, "bos_token", w->t->bos, out);
-    if (is_word(s, n, "eos_token")) return token(w, "eos_token", w->t->eos, out);
+    if (is_word(s, n, "bos_token")) return special_token(w, "bos_token", w->t->bos, out);
+    if (is_word(s, n, "eos_token")) return special_token(w, "eos_token", w->t->eos, out);
     if (is_word(s, n, "add_generation_prompt")) {
         *out = truth_value(w->prompt);
         return OK;
@@ -312,7 +314,7 @@ static Status filtered(Walk *w, Value *out)
         size_t n = 0;
         const char *s = take_name(w, &n);
         if (!is_word(s, n, "trim")) return unsupported(w, s, n);
-        if (out->kind != VALUE_TEXT && strict(w)) return wrong(w, "trim of what is no text");
+        if (out->kind != VALUE_TEXT && strict(w)) return syntax_error(w, "trim of what is no text");
         if (out->kind != VALUE_TEXT) *out = text_value("");
         for (; out->n > 0 && is_blank(out->s[0]); out->s++) out->n--;
         while (out->n > 0 && is_blank(out->s[out->n - 1])) out->n--;
@@ -328,7 +330,7 @@ static Status rest(Walk *w, Value *out)
         w->at++;
         TRY(filtered(w, &by));
         bool numbers = out->kind == VALUE_NUMBER && by.kind == VALUE_NUMBER && by.number > 0;
-        if (!numbers && strict(w)) return wrong(w, "a rest of what is no number, or by 0");
+        if (!numbers && strict(w)) return syntax_error(w, "a rest of what is no number, or by 0");
         *out = (Value){ .kind = VALUE_NUMBER, .number = numbers ? out->number % by.number : 0 };
     }
     return OK;
@@ -343,7 +345,7 @@ static Status sum(Walk *w, Value *out)
         w->at++;
         TRY(rest(w, &more));
         bool texts = out->kind == VALUE_TEXT && more.kind == VALUE_TEXT;
-        if (!texts && strict(w)) return wrong(w, "a sum of what is no text");
+        if (!texts && strict(w)) return syntax_error(w, "a sum of what is no text");
         if (!texts) *out = more = text_value("");
         TRY(new_bytes(w, out->n + more.n, &both));
         memcpy(both, out->s, out->n);
@@ -364,7 +366,7 @@ static Status comparison(Walk *w, Value *out)
     bool equal = take_sign(w, "=="), other = !equal && take_sign(w, "!=");
     if (equal || other) {
         TRY(sum(w, &right));
-        left = truth_value(same(&left, &right) == equal);
+        left = truth_value(values_equal(&left, &right) == equal);
     } else if (*sign == '<' || *sign == '>') {
         return unsupported(w, sign, 1);
     }
@@ -383,10 +385,10 @@ static Status all_of(Walk *w, Value *out)
     return OK;
 }
 
-/* An expression. */
+/* An expression. The grammar, loosest binding first: or, and, not, == and !=, + and ~, %, filters. */
 static Status any_of(Walk *w, Value *out)
 {
-    if (++w->depth > DEPTH_MAX) return wrong(w, "parentheses or blocks more than 32 deep");
+    if (++w->depth > DEPTH_MAX) return syntax_error(w, "parentheses or blocks more than 32 deep");
     TRY(all_of(w, out));
     while (take_word(w, "or")) {
         Value right;
@@ -399,14 +401,15 @@ static Status any_of(Walk *w, Value *out)
 
 /* ---- text and tags ---- */
 
-static Status put(Walk *w, const char *s, size_t n)
+static Status append_output(Walk *w, const char *s, size_t n)
 {
     if (!w->live || n == 0) return OK;
-    if (w->out->used + n > TEXT_MAX) return wrong(w, "a text of more than 64 MiB");
+    if (w->out->used + n > TEXT_MAX) return syntax_error(w, "a text of more than 64 MiB");
     return text_append(w->out, s, n);
 }
 
-/* Behind a tag's last sign: a newline behind a block's tag goes with it. */
+/* Reads the end of a tag. As in Hugging Face's settings of Jinja (trim_blocks), a newline directly
+ * after a block tag is removed. */
 static Status end_tag(Walk *w, const char *sign, bool block)
 {
     skip_blanks(w);
@@ -414,7 +417,7 @@ static Status end_tag(Walk *w, const char *sign, bool block)
     w->at += w->strip;
     if (strncmp(w->at, sign, 2) != 0) {
         size_t n = strcspn(w->at, " \n%}");
-        return n == 0 ? wrong(w, "a tag that does not end") : unsupported(w, w->at, n);
+        return n == 0 ? syntax_error(w, "a tag that does not end") : unsupported(w, w->at, n);
     }
     w->at += 2;
     w->line = false;
@@ -425,8 +428,9 @@ static Status end_tag(Walk *w, const char *sign, bool block)
     return OK;
 }
 
-/* The text up to the next tag. */
-static Status plain(Walk *w)
+/* Outputs the text up to the next tag. Blanks before a block tag that begins a line are removed, as in
+ * Hugging Face's settings of Jinja (lstrip_blocks). */
+static Status run_text(Walk *w)
 {
     const char *s = w->at, *end = s;
     while (*end != '\0' && !(end[0] == '{' && (end[1] == '{' || end[1] == '%' || end[1] == '#')))
@@ -435,7 +439,7 @@ static Status plain(Walk *w)
     bool line = w->line || s == w->t->text;
     while (w->strip && s < end && is_blank(*s)) s++;
     if (*end == '\0') {
-        /* the newline at a template's end is its file's */
+        /* Jinja drops one newline at the end of a template */
         if (end > s && end[-1] == '\n') end--;
     } else if (end[2] == '-') {
         while (end > s && is_blank(end[-1])) end--;
@@ -445,13 +449,13 @@ static Status plain(Walk *w)
         if (back > s ? back[-1] == '\n' : line) end = back;
     }
     w->strip = false;
-    return put(w, s, (size_t)(end - s));
+    return append_output(w, s, (size_t)(end - s));
 }
 
-static Status comment(Walk *w)
+static Status skip_comment(Walk *w)
 {
     const char *end = strstr(w->at, "#}");
-    if (end == NULL) return wrong(w, "a comment that does not end");
+    if (end == NULL) return syntax_error(w, "a comment that does not end");
     w->at = end[-1] == '-' && end > w->at + 1 ? end - 1 : end;
     return end_tag(w, "#}", true);
 }
@@ -463,13 +467,13 @@ static Status print_value(Walk *w)
     TRY(end_tag(w, "}}", false));
     char digits[16];
     (void)snprintf(digits, sizeof digits, "%d", v.number);
-    if (v.kind == VALUE_LIST && strict(w)) return wrong(w, "a list that is printed");
+    if (v.kind == VALUE_LIST && strict(w)) return syntax_error(w, "a list that is printed");
     if (v.kind == VALUE_TRUTH) v = text_value(v.number ? "True" : "False");
     if (v.kind == VALUE_NUMBER) v = text_value(digits);
-    return put(w, v.s, v.n);
+    return append_output(w, v.s, v.n);
 }
 
-static Status set(Walk *w)
+static Status run_set(Walk *w)
 {
     Value value = { 0 };
     size_t n = 0;
@@ -477,7 +481,8 @@ static Status set(Walk *w)
     if (n == 0 || !take_sign(w, "=")) return unsupported(w, name, (size_t)(w->at - name) + 1);
     TRY(any_of(w, &value));
     Variable *v = variable_of(w, name, n);
-    if (v == NULL && w->variables == VARIABLES_MAX) return wrong(w, "more than 16 variables");
+    if (v == NULL && w->variables == VARIABLES_MAX)
+        return syntax_error(w, "more than 16 variables");
     if (v == NULL) {
         v = &w->variable[w->variables++];
         *v = (Variable){ name, n, { .kind = value.kind, .s = "" } };
@@ -487,9 +492,9 @@ static Status set(Walk *w)
     return end_tag(w, "%}", true);
 }
 
-static Status block(Walk *w, Stop *stop);
+static Status run_block(Walk *w, Stop *stop);
 
-static Status branches(Walk *w)
+static Status run_branches(Walk *w)
 {
     bool live = w->live, taken = false;
     for (Stop stop = STOP_ELIF; stop != STOP_ENDIF;) {
@@ -500,19 +505,19 @@ static Status branches(Walk *w)
         bool last = stop == STOP_ELSE;
         w->live &= truth(w, &yes);
         taken |= w->live;
-        TRY(block(w, &stop));
+        TRY(run_block(w, &stop));
         if (stop == STOP_END || stop == STOP_ENDFOR || (last && stop != STOP_ENDIF))
-            return wrong(w, "an if without its endif");
+            return syntax_error(w, "an if without its endif");
     }
     w->live = live;
     return end_tag(w, "%}", true);
 }
 
-static Status loop(Walk *w)
+static Status run_loop(Walk *w)
 {
     Stop stop = STOP_END;
     const char *start = w->at;
-    if (w->loop != NULL) return wrong(w, "a for inside a for, which is not understood");
+    if (w->loop != NULL) return syntax_error(w, "a for inside a for, which is not understood");
     w->loop = take_name(w, &w->loop_n);
     Value list = { 0 };
     bool over = w->loop_n > 0 && take_word(w, "in");
@@ -528,8 +533,8 @@ static Status loop(Walk *w)
         w->live = live;
         w->depth = depth;
         w->i = i;
-        TRY(block(w, &stop));
-        if (stop != STOP_ENDFOR) return wrong(w, "a for without its endfor");
+        TRY(run_block(w, &stop));
+        if (stop != STOP_ENDFOR) return syntax_error(w, "a for without its endfor");
     }
     w->loop = NULL;
     w->live = body.live;
@@ -538,19 +543,19 @@ static Status loop(Walk *w)
     return end_tag(w, "%}", true);
 }
 
-/* Text and tags up to one that ends the block, behind whose first word the walk then stands. */
-static Status block(Walk *w, Stop *stop)
+/* Processes text and tags until the tag that closes the block; leaves the cursor after its keyword. */
+static Status run_block(Walk *w, Stop *stop)
 {
     static const char *const ends[] = { "", "elif", "else", "endif", "endfor" };
-    if (++w->depth > DEPTH_MAX) return wrong(w, "parentheses or blocks more than 32 deep");
+    if (++w->depth > DEPTH_MAX) return syntax_error(w, "parentheses or blocks more than 32 deep");
     for (;;) {
-        TRY(plain(w));
+        TRY(run_text(w));
         *stop = STOP_END;
         w->depth -= *w->at == '\0';
         if (*w->at == '\0') return OK;
         const char kind = w->at[1];
         w->at += w->at[2] == '-' ? 3 : 2;
-        if (kind == '#') TRY(comment(w));
+        if (kind == '#') TRY(skip_comment(w));
         if (kind == '{') TRY(print_value(w));
         if (kind != '%') continue;
         size_t n = 0;
@@ -562,42 +567,42 @@ static Status block(Walk *w, Stop *stop)
             return OK;
         }
         if (is_word(s, n, "if"))
-            TRY(branches(w));
+            TRY(run_branches(w));
         else if (is_word(s, n, "for"))
-            TRY(loop(w));
+            TRY(run_loop(w));
         else if (is_word(s, n, "set"))
-            TRY(set(w));
+            TRY(run_set(w));
         else
-            return n == 0 ? wrong(w, "a tag without a word") : unsupported(w, s, n);
+            return n == 0 ? syntax_error(w, "a tag without a word") : unsupported(w, s, n);
     }
 }
 
-static Status walk(Walk *w)
+static Status run_template(Walk *w)
 {
     Stop stop = STOP_END;
     ArenaMark mark = arena_mark(w->scratch);
     w->at = w->t->text;
-    TRY(block(w, &stop));
-    if (stop != STOP_END) return wrong(w, "an end without its beginning");
+    TRY(run_block(w, &stop));
+    if (stop != STOP_END) return syntax_error(w, "an end without its beginning");
     arena_release(w->scratch, mark);
     return OK;
 }
 
 Status chat_check(const ChatTemplate *t, Arena *scratch)
 {
-    return walk(&(Walk){ .t = t, .scratch = scratch });
+    return run_template(&(Walk){ .t = t, .scratch = scratch });
 }
 
 Status chat_render(const ChatTemplate *t, const ChatMessage *m, int n, bool prompt, Arena *scratch,
                    Text *out)
 {
-    return walk(&(Walk){
+    return run_template(&(Walk){
         .t = t, .m = m, .n = n, .prompt = prompt, .live = true, .scratch = scratch, .out = out });
 }
 
 /* ---- answers ---- */
 
-/* A text of the first n messages, in `a`. */
+/* Renders the first n messages into `a`. */
 static Status text_of(const ChatTemplate *t, const ChatMessage *m, int n, bool prompt, Arena *a,
                       Arena *scratch, ChatPart *out)
 {
@@ -609,25 +614,27 @@ static Status text_of(const ChatTemplate *t, const ChatMessage *m, int n, bool p
     return OK;
 }
 
-static size_t common(const ChatPart *a, const ChatPart *b)
+static size_t common_prefix(const ChatPart *a, const ChatPart *b)
 {
     size_t n = 0;
     while (n < a->n && n < b->n && a->text[n] == b->text[n]) n++;
     return n;
 }
 
-/* Where in the whole text message i's answer lies: *out is a piece of it. */
+/* Finds the answer of message i in the whole text; *out points into it. It begins where the rendering of
+ * the messages before it, with add_generation_prompt, ends. It ends where the rendering up to and
+ * including it stops agreeing with the whole text. */
 static Status find_answer(const ChatTemplate *t, const ChatMessage *m, int i, const ChatPart *whole,
                           Arena *a, Arena *scratch, ChatPart *out)
 {
     ChatPart before, with;
     ArenaMark mark = arena_mark(a);
     TRY(text_of(t, m, i, true, a, scratch, &before));
-    size_t first = common(&before, whole);
+    size_t first = common_prefix(&before, whole);
     bool begins = first == before.n;
     arena_release(a, mark);
     TRY(text_of(t, m, i + 1, false, a, scratch, &with));
-    size_t end = common(&with, whole);
+    size_t end = common_prefix(&with, whole);
     arena_release(a, mark);
     *out = (ChatPart){ whole->text + first, end > first ? end - first : 0, true };
     if (begins && first < end) return OK;
@@ -637,7 +644,7 @@ static Status find_answer(const ChatTemplate *t, const ChatMessage *m, int i, co
                 t->name, i + 1);
 }
 
-/* Each message changes the text, unless the template passes over its role. */
+/* ERR_FORMAT if the template ignores a role: then adding the message does not change the text. */
 static Status check_roles(const ChatTemplate *t, const ChatMessage *m, int n, Arena *a,
                           Arena *scratch)
 {

@@ -1,19 +1,24 @@
-/* chat: conversations as text, by a model's chat template, and where their answers are.
+/* chat: renders conversations as text with a model's chat template, and finds their answers in it.
  *
- * A template is Jinja, of which this is understood: text; {{ ... }}; {% if %}, elif, else, endif;
- * {% for NAME in LIST %}, endfor; {% set NAME = ... %}, which inside of a loop holds for one message;
- * comments {# #}; the signs - that take blanks away. A tag that stands alone on its line takes the line
- * with it, as Hugging Face sets Jinja up. A LIST is messages, LIST[1:] or a variable that was set to
- * one; LIST[0] is a message. Expressions have strings, whole numbers, true, false, the variables
- * bos_token, eos_token and add_generation_prompt and what was set, MESSAGE.role, MESSAGE['content'],
- * inside of a loop loop.first, loop.last and loop.index0; or, and, not, ==, !=, + (also ~), % of
- * numbers, the filter trim, and parentheses. raise_exception(TEXT) refuses the conversation. All else
- * (macros, tools, other filters) is an error with its line, found when the template is loaded; what
- * kind of value a variable has is known when a conversation is written.
+ * Templates are Jinja. This subset is supported:
  *
- * Loss is on answers alone. Where an answer is follows from the template itself: text with all
- * messages before it and add_generation_prompt ends where it begins; what the template writes of the
- * answer behind that, its end mark too, is to be learned. */
+ *   tags         text, {{ ... }}, {# comments #}, {% if %} elif else endif, {% for NAME in LIST %}
+ *                endfor, {% set NAME = ... %} (inside a loop it holds for one message), and - in a tag
+ *                to remove blanks. A block tag alone on its line removes the line, as in Hugging
+ *                Face's settings of Jinja.
+ *   lists        messages, LIST[1:], or a variable set to one; LIST[0] is a message
+ *   values       strings, whole numbers, true, false, variables, bos_token, eos_token,
+ *                add_generation_prompt, MESSAGE.role, MESSAGE['content'], loop.first, loop.last,
+ *                loop.index0
+ *   operators    or, and, not, ==, !=, + (also ~), % of numbers, the filter trim, parentheses
+ *   refusal      raise_exception(TEXT)
+ *
+ * Everything else (macros, tools, other filters) is an error with its line when the template is loaded.
+ * The kind of a variable's value is checked only when a conversation is rendered.
+ *
+ * Only answers count in the loss. The template itself says where an answer begins: where the rendering
+ * of all messages before it, with add_generation_prompt, ends. What the template writes of the answer
+ * after that point, including its end mark, is learned. */
 #ifndef DATA_CHAT_H
 #define DATA_CHAT_H
 
@@ -38,22 +43,22 @@ typedef struct ChatPart {
 
 enum { CHAT_MESSAGES_MAX = 1024 };
 
-/* path: a file with a template, or "tokenizer": the chat_template that lies beside tokenizer.json
- * (tokenizer_config.json, or chat_template.jinja). bos_token and eos_token are those of a
- * tokenizer_config.json there, if there is one. ERR_FORMAT, ERR_UNSUPPORTED: FILE:LINE and what it
- * has that is wrong or not understood. */
+/* path: a file with a template, or "tokenizer" for the chat_template in the folder of tokenizer.json
+ * (in tokenizer_config.json, or chat_template.jinja). bos_token and eos_token come from a
+ * tokenizer_config.json there, if it exists. ERR_FORMAT, ERR_UNSUPPORTED: FILE:LINE and what is wrong or
+ * not supported. */
 Status chat_load(const char *path, const char *tokenizer, Arena *a, ChatTemplate *out);
 
-/* Looks at all of a template's text. */
+/* Checks the whole template. */
 Status chat_check(const ChatTemplate *t, Arena *scratch);
 
-/* The text of n messages; prompt: add_generation_prompt. Memory for `out` and for strings in between
- * is from its arena's rest and from `scratch`, another arena. */
+/* Appends the text of n messages to `out`; prompt: add_generation_prompt. Intermediate strings are in
+ * `scratch`, which must not be the arena of `out`, because a Text grows at the end of its arena. */
 Status chat_render(const ChatTemplate *t, const ChatMessage *m, int n, bool prompt, Arena *scratch,
                    Text *out);
 
-/* The parts of a conversation in `a`: at most 2 n + 1. ERR_FORMAT: no answer (a message of the role
- * assistant), a role that the template writes nothing for, an answer whose place it does not tell. */
+/* Splits a conversation into at most 2 n + 1 parts, in `a`. ERR_FORMAT: there is no answer (a message
+ * with the role assistant), the template ignores a role, or an answer cannot be located. */
 Status chat_parts(const ChatTemplate *t, const ChatMessage *m, int n, Arena *a, Arena *scratch,
                   ChatPart **out, int *n_parts);
 

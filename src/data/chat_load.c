@@ -1,4 +1,5 @@
-/* chat_load: reads a chat template from a file, or from the folder of a tokenizer. */
+/* chat_load: reads a chat template from a file, or from a tokenizer's folder, and checks it. Rendering
+ * is in chat.c. */
 #include "data/chat.h"
 
 #include "base/file.h"
@@ -7,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The text of a member, or of its "content" if it is an added token. NULL: there is none. */
+/* The text of a member, or of its "content" if it is an object (an added token). NULL: none. */
 static const char *text_of(const Json *json, const char *key)
 {
     const Json *item = json_get(json, key);

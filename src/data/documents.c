@@ -1,5 +1,5 @@
-/* documents: takes the next text from a mapped file, by line, block or file, and the string out of
- * a JSON line. */
+/* documents: returns the next document of a mapped file: a line, a block, the whole file, or a string
+ * field of a JSON line. */
 #include "data/documents.h"
 
 #include "base/text.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { WRONG_BYTES = 256 };
-/* Addresses, not memory, that are reserved for the tree of a line. */
+/* Address space (not memory) that is reserved for the JSON tree of a line. */
 static const size_t LINE_BYTES = (size_t)64 << 30;
 
 /* A range of bytes of the file. */
@@ -116,7 +116,7 @@ static bool has_escaped_nul(Span l)
     return false;
 }
 
-/* Puts the text of the line's object into *text. Returns NULL, or what is wrong with the line. */
+/* Sets *text to the field's text. Returns NULL, or what is wrong with the line. */
 static const char *line_text(const Documents *d, Span line, Span *text, char room[WRONG_BYTES])
 {
     const char *name = d->options.field == NULL ? "messages" : d->options.field;
@@ -136,7 +136,7 @@ static const char *line_text(const Documents *d, Span line, Span *text, char roo
     return room;
 }
 
-/* Parses the line into d->json and takes its text. *wrong: NULL, or why it is no document. */
+/* Parses the line into d->json and sets *text. *wrong: NULL, or why the line is not a document. */
 static Status parse_line(Documents *d, Span line, Span *text, char room[WRONG_BYTES],
                          const char **wrong)
 {

@@ -1,8 +1,8 @@
-/* documents: the texts of a file, one after the other. NAME.jsonl has one JSON object a line, whose
- * text is a string field of it; other names are text: the whole file is one document, or its blocks
- * between blank lines, or its lines. A pipe has no such name: it holds JSON lines if its first byte
- * is a brace. Bytes that are not UTF-8 are left to the tokenizer. A NUL inside a JSON string is an
- * error, because a C string ends there. */
+/* documents: iterates over the documents of a file. NAME.jsonl has one JSON object per line, whose text
+ * is one of its string fields. Files with other names are text: a document is the whole file, a block
+ * between blank lines, or a line. A pipe holds JSON lines if its first byte is a brace. The tokenizer
+ * handles bytes that are not UTF-8. A NUL inside a JSON string is an error, because a C string ends
+ * there. */
 #ifndef DATA_DOCUMENTS_H
 #define DATA_DOCUMENTS_H
 
@@ -40,7 +40,7 @@ void documents_from_memory(Documents *d, const char *name, bool jsonl, FileMap m
  * no JSON, or no object with the field; the sentence has FILE:LINE and says what is wrong. */
 Status documents_next(Documents *d, const char **text, size_t *bytes, bool *more);
 
-/* What a bad line does, found by whoever reads its object: it is counted and OK, or ERR_FORMAT with
+/* Reports a bad line that the caller found: counts it and returns OK with skip_bad, else ERR_FORMAT with
  * FILE:LINE. */
 Status documents_bad(Documents *d, const char *wrong);
 

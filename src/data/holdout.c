@@ -1,3 +1,4 @@
+/* holdout: the hash of documents, and the tail of sources with too few documents. */
 #include "data/holdout.h"
 
 #include "base/rng.h"
@@ -11,7 +12,8 @@ bool holdout_by_hash(const char *source, int64_t document, double share)
     return rng_uniform(HELD_SEED, rng_stream(source), (uint64_t)document) < share;
 }
 
-/* Whole packs of chats, or any number of tokens: less than two have no target. */
+/* Tokens to hold out at the end: a multiple of a pack for chats. 0 if less than two, because one token
+ * has no target, or if it would be everything. */
 static int64_t tail_of(const Shard *s, double share)
 {
     int64_t unit = s->pack > 0 ? s->pack : 1;

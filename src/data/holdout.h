@@ -1,10 +1,10 @@
 /* holdout: which tokens of a source are held out of training, for the held-out loss.
  *
- * A hash of (source name, document number) chooses whole documents, so more text or another order of
- * training moves no document to the other side. A source with few documents (a book in one file) would
- * then have none held out, or none to train on. There the end of the source is held out instead: its
- * last `share` of tokens, of chats its last packs. Nothing depends on the seed, the sequence length,
- * the mesh or the step, so a resumed training holds out the same text. */
+ * A hash of (source name, document number) selects whole documents. So neither more text nor another
+ * order of training moves a document to the other side. A source with few documents (a book in one
+ * file) might have none held out, or none to train on. Then the end of the source is held out instead:
+ * its last `share` of tokens, or its last packs of chats. Nothing depends on the seed, the sequence
+ * length, the mesh or the step, so a resumed training holds out the same text. */
 #ifndef DATA_HOLDOUT_H
 #define DATA_HOLDOUT_H
 

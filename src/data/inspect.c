@@ -1,4 +1,4 @@
-/* inspect: scans a shard for lengths and ids, and prints what it found. */
+/* inspect: scans a shard for document lengths and ids, and prints statistics for `data inspect`. */
 #include "data/inspect.h"
 
 #include "data/shard.h"
@@ -64,8 +64,9 @@ static Status walk_ids(const Shard *s, int32_t *largest, int64_t *count)
     return OK;
 }
 
-/* Puts an id among the most frequent ones if it belongs there. Ids come in rising order. */
-static void offer(Inspect *r, InspectToken t)
+/* Inserts an id into the most frequent ones if it belongs there. Ids come in rising order, so of equal
+ * counts the smaller id stays first. */
+static void insert_top(Inspect *r, InspectToken t)
 {
     int at = r->n_top;
     while (at > 0 && r->top[at - 1].count < t.count) at--;
@@ -85,7 +86,7 @@ static Status scan_ids(const Shard *s, Arena *a, Inspect *r)
     for (int32_t id = 0; id <= r->largest_id; id++) {
         if (count[id] == 0) continue;
         r->distinct++;
-        offer(r, (InspectToken){ id, count[id] });
+        insert_top(r, (InspectToken){ id, count[id] });
     }
     return OK;
 }
@@ -119,7 +120,7 @@ Status inspect_scan(const char *prefix, Arena *a, Inspect *out)
 
 /* ---- text ---- */
 
-/* How many bytes at s make one printable character; 0: none do. */
+/* Length in bytes of the printable character at s; 0: it is not printable. */
 static size_t printable(const char *s, size_t n)
 {
     unsigned char c = (unsigned char)*s;
@@ -129,7 +130,7 @@ static size_t printable(const char *s, size_t n)
 }
 
 /* Appends n bytes; those that are not printable as \n, \t or \xNN. Newlines may stay. */
-static Status put_visible(Text *out, const char *s, size_t n, bool newlines)
+static Status append_visible(Text *out, const char *s, size_t n, bool newlines)
 {
     for (size_t i = 0; i < n;) {
         size_t length = s[i] == '\n' && newlines ? 1 : printable(s + i, n - i);
@@ -152,11 +153,11 @@ Status inspect_token_text(const Tokenizer *t, int32_t id, Text *out)
     if (id == tokenizer_end_of_text(t)) return text_printf(out, "(end of text)");
     if (id >= tokenizer_vocab(t)) return text_printf(out, "(not in the tokenizer)");
     TRY(text_append(out, "\"", 1));
-    TRY(put_visible(out, bytes, (size_t)n, false));
+    TRY(append_visible(out, bytes, (size_t)n, false));
     return text_append(out, "\"", 1);
 }
 
-/* Ids share characters at their borders, so bytes are put together before anything is escaped. */
+/* A character may be split between two ids, so all bytes are joined before anything is escaped. */
 Status inspect_first(const Inspect *r, const Tokenizer *t, Text *out)
 {
     char text[FIRST_BYTES] = { 0 };
@@ -173,7 +174,7 @@ Status inspect_first(const Inspect *r, const Tokenizer *t, Text *out)
         if (n > 0) memcpy(text + used, bytes, (size_t)n);
         used += (size_t)n;
     }
-    return put_visible(out, text, used, true);
+    return append_visible(out, text, used, true);
 }
 
 void inspect_bins(const Inspect *r, int *first, int *last)

@@ -1,6 +1,4 @@
-/*
- * inspect: what a shard holds, as text for a terminal (viz/page.h: as a page).
- */
+/* inspect: statistics of a shard, as text for a terminal. viz/page.h shows the same as a web page. */
 #ifndef DATA_INSPECT_H
 #define DATA_INSPECT_H
 

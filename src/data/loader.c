@@ -1,4 +1,5 @@
-/* loader: checks and opens the sources, and hands out batches that a thread fills ahead. */
+/* loader: checks and opens the sources, allocates the batches, and returns the batches that a thread
+ * fills one step ahead. What is in a batch is decided in loader_read.c. */
 #include "data/loader_private.h"
 
 #include <math.h>
@@ -21,9 +22,9 @@ static Status check_sizes(const LoaderConfig *c)
     return OK;
 }
 
-/* Names decide which documents are held out and how they are ordered, so two sources of one name
- * would hold out and order alike. Either all sources have weights or none: a weight cannot be
- * compared with a number of tokens. */
+/* A source's name determines which documents are held out and their order, so two sources with one name
+ * would be correlated. Either all sources have weights or none, because a weight cannot be compared
+ * with a number of tokens. */
 static Status check_sources(const LoaderConfig *c)
 {
     for (int i = 0; i < c->n_sources; i++) {
@@ -95,8 +96,8 @@ static void close_sources(Loader *l)
     for (int i = 0; i < l->n; i++) shard_close(&l->source[i].shard);
 }
 
-/* Everything up to the allocations. l is zeroed before; after a failure close_sources cleans up. */
-static Status set_up(Loader *l, const LoaderConfig *c)
+/* Everything before the allocations. l must be zeroed; after a failure call close_sources. */
+static Status set_up_sources(Loader *l, const LoaderConfig *c)
 {
     TRY(check_sizes(c));
     TRY(check_sources(c));
@@ -107,9 +108,9 @@ static Status set_up(Loader *l, const LoaderConfig *c)
 
 /* ---- memory ---- */
 
-/* Makes all allocations of a loader, and writes to none of them, so over a counting arena this is
- * the plan. */
-static Status allocate(Loader *l, Arena *a, Loader **self)
+/* Makes all allocations of a loader without writing to them. So with a counting arena it measures the
+ * memory (loader_plan). */
+static Status allocate_loader(Loader *l, Arena *a, Loader **self)
 {
     TRY(ARENA_NEW(a, 1, self));
     for (int i = 0; i < l->n; i++) {
@@ -158,9 +159,9 @@ Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_by
     Loader l = { 0 };
     Arena count = { 0 };
     Loader *self = NULL;
-    Status s = set_up(&l, c);
+    Status s = set_up_sources(&l, c);
     if (s == OK) s = arena_init(&count, "loader", MEM_COUNT, SIZE_MAX / 2);
-    if (s == OK) s = allocate(&l, &count, &self);
+    if (s == OK) s = allocate_loader(&l, &count, &self);
     close_sources(&l);
     TRY(s);
     *arena_bytes = count.peak_bytes;
@@ -172,8 +173,8 @@ Status loader_open(const LoaderConfig *c, Arena *a, Loader **out)
 {
     Loader l = { 0 };
     Loader *self = NULL;
-    Status s = set_up(&l, c);
-    if (s == OK) s = allocate(&l, a, &self);
+    Status s = set_up_sources(&l, c);
+    if (s == OK) s = allocate_loader(&l, a, &self);
     for (int i = 0; i < l.n && s == OK; i++) list_held(&l.source[i]);
     if (s == OK) {
         memcpy(self, &l, sizeof l);
@@ -206,7 +207,7 @@ Status loader_seek(Loader *l, uint64_t position)
     return OK;
 }
 
-/* The thread works one batch ahead. After a failure nothing is read until a seek. */
+/* The thread works one batch ahead. After a failure every call fails until a seek. */
 Status loader_next(Loader *l, const Batch **out)
 {
     worker_wait(&l->worker, INFINITY);

@@ -1,18 +1,17 @@
-/* loader: batches of token ids from memory-mapped shards, one step ahead on one thread.
+/* loader: batches of token ids from memory-mapped shards, prefetched one step ahead by one thread.
  *
- * Each source (domain) is a .bin/.idx pair. holdout.h says what of it is held out, whatever the
- * seed. The training documents of a source are put in a new order every
- * epoch (a function of seed, source, epoch), laid end to end, and cut into sequences of T tokens
- * whose target is the next token of that stream. Which source sequence i comes from follows the
- * weights (mix.h). So everything is a function of (seed, i), and the position in a checkpoint is
- * one number: sequences read.
+ * Each source (domain) is a .bin/.idx pair; holdout.h says which part of it is held out. Every epoch,
+ * the training documents of a source are put in a new order (a function of seed, source, epoch),
+ * concatenated, and cut into sequences of T tokens. The target of a token is the next one of that
+ * stream. mix.h chooses the source of sequence i by the weights. So everything is a function of
+ * (seed, i), and the position in a checkpoint is one number: the sequences read so far.
  *
- * In a shard with a mask (shard.h) documents are packs of chats: targets that are not learned are
- * -1, chats take the place of documents in Batch.doc, and a sequence is a whole number of packs.
+ * In a shard with a mask (shard.h) documents are packs of chats. Targets that are not learned are -1,
+ * Batch.doc refers to chats instead of documents, and a sequence is a whole number of packs.
  *
- * Ids are checked against the vocabulary as they are read. All memory is taken by loader_open.
- * Where the .bin files exceed 64 MiB, pages that were read are given back, so that the process
- * never holds more than that of them. */
+ * Ids are checked against the vocabulary when they are read. loader_open allocates all memory. If the
+ * .bin files exceed 64 MiB, pages that were read are released, so that at most 64 MiB of them stay
+ * resident. */
 #ifndef DATA_LOADER_H
 #define DATA_LOADER_H
 
@@ -48,9 +47,9 @@ typedef struct Batch {
     Tensor doc;      /* (B, T) i32: position in the sequence where the token's document starts */
     Tensor domain;   /* (B) i32: source number */
     int64_t targets; /* targets that are not -1, in the batch of all ranks */
-    /* Of multi-token prediction's depth k + 1: the token that many further on than the own one (0 behind
-     * the sequence's last target), and the one behind it: -1 where that lies beyond the last target or in
-     * another document than the own token. */
+    /* For depth k + 1 of multi-token prediction. id: the token k + 1 positions further on (0 after the
+     * sequence's last target). target: the token after that one; -1 if it is beyond the last target or
+     * in another document than this position's token. */
     struct {
         Tensor id, target; /* (B*T) i32 */
         int64_t targets;
@@ -70,7 +69,7 @@ Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_by
 Status loader_open(const LoaderConfig *c, Arena *a, Loader **out);
 void loader_close(Loader *l); /* stops the thread; safe on NULL */
 
-/* Makes the next batch start behind so many sequences. */
+/* Makes the next batch start after `position` sequences. */
 Status loader_seek(Loader *l, uint64_t position);
 
 /* The next `batch` training sequences. The tensors stay valid until the second next call. */
@@ -83,13 +82,13 @@ Status loader_next(Loader *l, const Batch **out);
 Status loader_held_sequences(const Loader *l, int source, int64_t *out_n);
 Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out);
 
-/* How many tokens at a source's end are held out because its documents are too few; 0: whole documents
- * are. */
+/* How many tokens at a source's end are held out because it has too few documents; 0: whole documents
+ * are held out. */
 int64_t loader_held_tail(const Loader *l, int source);
 
 /* The held-out documents of a source, or parts of them, in the order of their stream. */
 int64_t loader_held_documents(const Loader *l, int source);
-/* Of the k-th: its number in the shard, and the token of the stream behind its last. */
+/* The k-th one's number in the shard; *end: the position in the stream after its last token. */
 int64_t loader_held_document(const Loader *l, int source, int64_t k, int64_t *end);
 
 int loader_sources(const Loader *l);

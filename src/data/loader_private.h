@@ -1,6 +1,6 @@
-/* loader_private: what the loader's files share. While the worker fills a slot it owns mix, that
- * slot, `reader`, and `stream` and `epoch` of the sources. The caller's thread owns `held_reader`.
- * Both read the fields that are fixed after loader_open. */
+/* loader_private: data shared by the loader's files. While the worker fills a slot it owns mix, that
+ * slot, `reader`, and `stream` and `epoch` of the sources. The caller's thread owns `held_reader`. Both
+ * may read the fields that do not change after loader_open. */
 #ifndef DATA_LOADER_PRIVATE_H
 #define DATA_LOADER_PRIVATE_H
 
@@ -10,10 +10,10 @@
 #include "data/mix.h"
 #include "data/shard.h"
 
-/* The batch being made, the one given last, and the one before, which is still valid. */
+/* The batch being filled, the one returned last, and the one before, which is still valid. */
 enum { LOADER_SLOTS = 3 };
 
-/* Documents end to end. */
+/* Documents concatenated in some order. */
 typedef struct Stream {
     int64_t n;
     int64_t *start;    /* (n + 1): token of the stream at which its k-th document starts */

@@ -1,5 +1,5 @@
-/* loader_read: fills one batch: which sequence of which source comes next, its tokens, and where
- * its documents begin. */
+/* loader_read: fills one batch: chooses the next sequences, reads their tokens, and notes where their
+ * documents begin. */
 #include "data/loader_private.h"
 
 #include "base/rng.h"
@@ -9,8 +9,8 @@
 
 enum { ORDER_TEXT_BYTES = 64 };
 
-/* A page fault maps the 64 KiB around it (fault_around_bytes), so a run of tokens is taken to touch
- * one such window more than it needs at either end. */
+/* A page fault maps 64 KiB around the address (the kernel's fault_around_bytes). So a run of tokens
+ * counts as one such window more at either end. */
 static const int64_t WINDOW_BYTES = 64 << 10;
 static const int64_t PIECE_TOKENS = 256 << 10; /* read between two looks at the limit */
 static const size_t RESIDENT_BYTES = (size_t)64 << 20;
@@ -29,8 +29,8 @@ static int64_t epoch_document(const Loader *l, const Source *s, int64_t k)
                                 (uint64_t)s->shard.documents);
 }
 
-/* Puts the documents of an epoch in their order. Held-out documents stay in the order with length
- * 0, so no table is needed from a place in the order to a document's number. */
+/* Computes where each document of an epoch starts. Held-out documents stay in the order with length 0.
+ * So the document at a position in the order follows from rng_permute, without a table. */
 static void build_epoch(const Loader *l, Source *s, int64_t epoch)
 {
     char text[ORDER_TEXT_BYTES];
@@ -64,7 +64,7 @@ static int64_t stream_find(const Stream *st, int64_t token)
 
 /* ---- rows ---- */
 
-/* Counts bytes that a reader touches, and gives pages back: both readers together may touch
+/* Counts the bytes that a reader touches, and releases pages in time: both readers together may keep
  * RESIDENT_BYTES. */
 static void count_touched(const Loader *l, Reader *r, int64_t bytes)
 {
@@ -108,8 +108,8 @@ static Status read_ids(const Loader *l, Reader *r, const Source *s, int64_t docu
     return OK;
 }
 
-/* Of n tokens of a document from `first` on, which lie at place t of a row: what is learned, and where
- * chats start. */
+/* For n tokens of a document from `first` on, which are at position t of a row: sets which are learned,
+ * and where their chats start. */
 static void read_mask(const Shard *s, Reader *r, int64_t first, int64_t t, int64_t n)
 {
     int64_t end = first;
@@ -210,7 +210,8 @@ static Status fill_row(const Loader *l, Reader *r, const Source *s, const Stream
     return OK;
 }
 
-/* The targets of a sequence with a mask that another rank reads. */
+/* Counts the targets of a sequence that another rank reads, in a source with a mask. The batch's totals
+ * are over all ranks, so that each rank knows them without communication. */
 static Status count_others(const Loader *l, Reader *r, const Source *s, int64_t token, Batch *b)
 {
     int64_t have = 0;
@@ -222,8 +223,8 @@ static Status count_others(const Loader *l, Reader *r, const Source *s, int64_t 
     return OK;
 }
 
-/* The same without a mask: nothing need be read. Of n tokens of a document all but the
- * last 1 + k predict at depth k. */
+/* The same for a source without a mask: no tokens need be read. Of n tokens of a document, all but the
+ * last 1 + k have a target at depth k. */
 static void count_documents(const Loader *l, const Source *s, int64_t token, Batch *b)
 {
     int64_t end = token + l->config.sequence + 1, k = stream_find(&s->stream, token);

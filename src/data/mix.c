@@ -1,4 +1,4 @@
-/* mix: the source of the n-th sequence, and how many of each came before. */
+/* mix: chooses the source of the n-th sequence, earliest deadline first; mix.h has the theory. */
 #include "data/mix.h"
 
 #include <assert.h>
@@ -15,13 +15,15 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return a;
 }
 
+/* The slots in which a source's k-th sequence may come: release = floor(k / w), before deadline =
+ * ceil((k + 1) / w), with w = rate / total. */
 static void set_window(const Mix *m, struct MixTask *t)
 {
     t->release = t->k * m->total / t->rate;
     t->deadline = ((t->k + 1) * m->total + t->rate - 1) / t->rate;
 }
 
-static void restart(Mix *m)
+static void restart_period(Mix *m)
 {
     m->slot = 0;
     for (int i = 0; i < m->n; i++) {
@@ -30,7 +32,7 @@ static void restart(Mix *m)
     }
 }
 
-/* Rates of RESOLUTION by rounding; the largest one takes what rounding left over. */
+/* Rounds shares to multiples of 1 / RESOLUTION; the largest one absorbs the rounding error. */
 static Status set_rates(Mix *m, const double *weight, double sum)
 {
     int64_t left = RESOLUTION;
@@ -63,7 +65,7 @@ Status mix_init(Mix *m, const double *weight, int n)
     for (int i = 0; i < n; i++) divisor = common_divisor(divisor, m->task[i].rate);
     m->total /= divisor;
     for (int i = 0; i < n; i++) m->task[i].rate /= divisor;
-    restart(m);
+    restart_period(m);
     return OK;
 }
 
@@ -79,7 +81,7 @@ int mix_next(Mix *m)
     set_window(m, &m->task[chosen]);
     if (++m->slot == m->total) {
         m->period++;
-        restart(m);
+        restart_period(m);
     }
     return chosen;
 }
@@ -87,7 +89,7 @@ int mix_next(Mix *m)
 void mix_seek(Mix *m, uint64_t slots)
 {
     m->period = (int64_t)(slots / (uint64_t)m->total);
-    restart(m);
+    restart_period(m);
     for (int64_t rest = (int64_t)(slots % (uint64_t)m->total); rest > 0; rest--) mix_next(m);
 }
 

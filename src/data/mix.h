@@ -1,13 +1,14 @@
-/* mix: which source the n-th sequence comes from, so that every source is always within one of its
- * share.
+/* mix: chooses the source of the n-th sequence, so that the count of every source is always within one
+ * sequence of its share.
  *
- * Taking the source that is furthest behind is not enough (five sources can push one 1.08 behind).
- * Each source is a periodic task of rate w instead: its k-th sequence may come in slot floor(k / w)
- * at the earliest and must come before slot ceil((k + 1) / w); the earliest deadline goes first. On
- * one processor with rates that sum to 1 that meets every deadline (Baruah, Cohen, Plaxton, Varvel,
- * "Proportionate progress", Algorithmica 15, 1996), which is the same as staying within one. Rates
- * are whole numbers of a common total (2^26 over their common divisor): exact, and repeating after
- * `total` slots. */
+ * Choosing the source that is furthest behind is not enough (five sources can push one 1.08 behind).
+ * Instead, each source is a periodic task of rate w. Its k-th sequence may come in slot floor(k / w) at
+ * the earliest and must come before slot ceil((k + 1) / w). The earliest deadline goes first. On one
+ * processor with rates that sum to 1 this meets every deadline (Baruah, Cohen, Plaxton, Varvel,
+ * "Proportionate progress", Algorithmica 15, 1996), which is the same as staying within one.
+ *
+ * Rates are whole numbers of a common total (2^26 divided by their common divisor). So the arithmetic is
+ * exact, and the pattern repeats after `total` slots. */
 #ifndef DATA_MIX_H
 #define DATA_MIX_H
 

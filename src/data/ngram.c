@@ -1,6 +1,7 @@
-/* All grams are one trie, kept as a hash table of its edges: (node of h, byte c) has n(hc) and the
- * node of hc. A walk holds the nodes of the last 0..order-1 bytes; one byte looks up one edge for
- * each and has the nodes of the next place. Grams of the full length have no node. */
+/* ngram: all n-grams are one trie, stored as a hash table of its edges. The edge (node of h, byte c) has
+ * n(hc) and the node of hc. A walk holds the nodes of the contexts of the last 0 .. order - 1 bytes.
+ * For each byte it looks up one edge per context, which also gives the nodes for the next byte. Grams
+ * of the full length need no node. */
 #include "data/ngram.h"
 
 #include <math.h>
@@ -37,7 +38,7 @@ typedef struct NgramWalk {
     int known;
 } NgramWalk;
 
-/* The edge, or the empty place where it belongs. */
+/* The edge, or the empty slot where it belongs. */
 static NgramEdge *find_edge(const Ngram *g, uint32_t from, uint8_t byte)
 {
     uint64_t h = ((uint64_t)from << 8 | byte) * 0x9E3779B97F4A7C15u; /* 2^64 / golden ratio */
@@ -88,7 +89,7 @@ static Status new_edge(Ngram *g, NgramEdge *edge, uint32_t from, uint8_t byte, b
     return new_node(g);
 }
 
-/* Count `byte` after every context of the walk, and step on. */
+/* Counts `byte` after every context of the walk, and advances the walk. */
 static Status count_byte(Ngram *g, NgramWalk *w, uint8_t byte)
 {
     NgramWalk next = { .known = 1 };
@@ -124,7 +125,7 @@ Status ngram_add(Ngram *g, const uint8_t *text, size_t bytes)
     return OK;
 }
 
-/* P(byte | the longest context of the walk), from the shortest up, and a step on. */
+/* P(byte | the longest context of the walk), computed from the shortest context up; advances the walk. */
 static double probability(const Ngram *g, NgramWalk *w, uint8_t byte)
 {
     NgramWalk next = { .known = 1 };

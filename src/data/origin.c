@@ -1,3 +1,4 @@
+/* origin: reads and writes PREFIX.meta. */
 #include "data/origin.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
  *   vocab: 8192
  *   tokenizer: runs/tokenizer.json
  *
- * Shards of other programs have no such file. */
+ * A run compares it with its own tokenizer. Shards of other programs have no such file. */
 #ifndef DATA_ORIGIN_H
 #define DATA_ORIGIN_H
 

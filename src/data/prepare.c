@@ -1,4 +1,5 @@
-/* prepare: reads documents, turns them into token ids and writes a shard. */
+/* prepare: the pipeline of `data prepare`: reads documents, encodes them and writes a shard.
+ * Conversations are in prepare_chat.c. */
 #include "data/prepare.h"
 
 #include "base/clock.h"
@@ -63,7 +64,7 @@ static Status add_file(Preparer *p, const char *path)
     return s;
 }
 
-/* Looks at all files first: a mistyped name is found now, not after hours. */
+/* Checks all files first, so that a mistyped name is found now and not after hours. */
 static Status measure_files(Preparer *p)
 {
     for (int i = 0; i < p->config->n_files; i++) {
@@ -94,7 +95,7 @@ static Status check_result(const Preparer *p)
                 (long long)p->stats.skipped);
 }
 
-static Status prepare(Preparer *p)
+static Status prepare_files(Preparer *p)
 {
     progress_begin(&p->bar);
     TRY(measure_files(p));
@@ -118,7 +119,7 @@ Status prepare_run(const PrepareConfig *c, PrepareStats *out)
 {
     Preparer p = { .config = c,
                    .bar = { .what = "prepare", .name = c->out, .left = "nothing was written" } };
-    Status s = prepare(&p);
+    Status s = prepare_files(&p);
     shard_writer_close(&p.writer);
     tokenizer_free(p.tokenizer);
     arena_free(&p.scratch);

@@ -1,8 +1,10 @@
-/* prepare: text files to one shard. Each document (documents.h) becomes its token ids and the
- * tokenizer's end-of-text id; empty ones are left out and counted, so are bad JSON lines where that
- * is asked for. With `chat` each JSON line is a conversation, {"messages": [{"role", "content"}]} or
- * {"prompt", "answer"}, of which answers are learned (chat.h), and conversations are packed whole into
- * sequences (shard.h). Nothing appears under the output's names before everything is written. */
+/* prepare: converts text files to one shard. Each document (documents.h) becomes its token ids and the
+ * tokenizer's end-of-text id. Empty documents are skipped and counted; so are bad JSON lines if that is
+ * asked for.
+ *
+ * With `chat` each JSON line is a conversation: {"messages": [{"role", "content"}]} or {"prompt",
+ * "answer"}. Only answers are learned (chat.h), and conversations are packed into sequences without
+ * cutting any (shard.h). The output files appear only when everything is written. */
 #ifndef DATA_PREPARE_H
 #define DATA_PREPARE_H
 

@@ -1,5 +1,5 @@
-/* prepare_chat: conversations of JSON lines become packs of token ids, of which only those of answers are
- * learned. Templates are chat.c's. */
+/* prepare_chat: converts conversations of JSON lines to packs of token ids, and marks the ids of answers
+ * as learned. chat.c applies the template. */
 #include "data/prepare_private.h"
 
 #include <stdio.h>
@@ -54,7 +54,7 @@ Status prepare_chats_begin(Preparer *p)
                               &p->arena);
 }
 
-/* Fills the pack up. */
+/* Pads the current pack with end-of-text ids, which are not learned. */
 static Status fill_pack(Preparer *p)
 {
     int64_t left = p->config->sequence - p->writer.tokens % p->config->sequence;

@@ -1,4 +1,4 @@
-/* prepare_private: what documents and conversations share while a shard is written. */
+/* prepare_private: the state of a preparation, shared by prepare.c and prepare_chat.c. */
 #ifndef DATA_PREPARE_PRIVATE_H
 #define DATA_PREPARE_PRIVATE_H
 

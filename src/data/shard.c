@@ -1,4 +1,5 @@
-/* shard: reads and writes the two files of a shard, and checks the index before it is used. */
+/* shard: reads and writes the files of a shard, and checks the index before it is used. shard.h has the
+ * layout. */
 #include "data/shard.h"
 
 #include <stdio.h>
@@ -53,7 +54,7 @@ static int64_t i64_at(const uint8_t *p, int64_t i)
 
 /* ---- reading ---- */
 
-/* The two counts, checked against the size of the file before anything is multiplied. */
+/* Checks the two counts against the file's size before multiplying, so that nothing overflows. */
 static Status read_counts(Shard *s, uint64_t sequences, uint64_t entries)
 {
     uint64_t room = s->idx.bytes - sizeof(Header);
@@ -95,8 +96,8 @@ static Status read_header(Shard *s)
     return read_counts(s, h.sequences, h.entries);
 }
 
-/* Sequences must lie end to end from byte 0: then documents are ranges, and the sum of all lengths
- * is what the .bin must have. */
+/* Sequences must follow each other without gaps from byte 0. Then documents are ranges of ids, and the
+ * sum of all lengths must equal the size of the .bin. */
 static Status check_sequences(Shard *s, const uint8_t *lengths)
 {
     int64_t tokens = 0, bytes = 0;
@@ -386,6 +387,8 @@ static Status write_mask(const ShardWriter *w, const char *path)
     return s;
 }
 
+/* The order matters after a crash: the .idx goes first and comes last, and without it a shard cannot be
+ * opened. */
 Status shard_commit(ShardWriter *w)
 {
     enum { BYTES = FILE_PATH_MAX + SUFFIX_BYTES };

@@ -12,16 +12,17 @@
  *          i64[D+1] sequence at which each document starts; the last entry is S
  *          i8[S]    modes, in some files; not used
  *
- *   .mask  of chats alone: which ids are learned. 8 bytes "SWMASK" and two zeros, i64 tokens, i64 P
- *          tokens of a pack, then a bit an id, the first in the lowest bit of the first byte; 1: it
- *          counts in the loss
+ *   .mask  only for chats: which ids are learned. 8 bytes "SWMASK" and two zeros, i64 tokens, i64 P
+ *          tokens of a pack, then one bit per id (the first is the lowest bit of the first byte); 1: the
+ *          id counts in the loss
  *
- * In a shard with a mask a sequence is a chat and a document is a pack of them: P ids, the last ones
- * padding that is not learned. So cutting the documents, in any order, into P ids cuts no chat.
+ * In a shard with a mask a sequence is a chat, and a document is a pack of chats: P ids, of which the
+ * last ones are padding that is not learned. So cutting the documents, in any order, into P ids never
+ * cuts a chat.
  *
- * Else the writer makes one sequence a document; documents of several sequences lie end to end, so they
- * are ranges of ids all the same. Nothing in an .idx is aligned. Opening checks everything once:
- * after it, every document's range lies inside the .bin. */
+ * Otherwise the writer makes one sequence per document. Documents with several sequences are still
+ * ranges of ids, because sequences are contiguous. Nothing in an .idx is aligned. Opening checks
+ * everything once; afterwards every document's range is inside the .bin. */
 #ifndef DATA_SHARD_H
 #define DATA_SHARD_H
 
@@ -48,12 +49,12 @@ void shard_close(Shard *s); /* safe on { 0 } */
 /* The checks of shard_open over bytes in memory. */
 Status shard_from_maps(Shard *s, const char *prefix, FileMap bin, FileMap idx);
 
-/* Takes a mask's bytes, which belong to the shard from then on. ERR_FORMAT: they are no mask, or of
- * another number of tokens. */
+/* Sets the mask; on success the shard owns the map. ERR_FORMAT: it is not a mask, or one for another
+ * number of tokens. */
 Status shard_set_mask(Shard *s, FileMap mask);
 
-/* Of a shard with a mask: whether a token counts in the loss; the token at which its chat starts, and
- * behind which it ends. */
+/* For a shard with a mask. Does a token count in the loss? At which token does its chat start; *end: the
+ * token after its last. */
 bool shard_learns(const Shard *s, int64_t token);
 int64_t shard_chat(const Shard *s, int64_t token, int64_t *end);
 
@@ -63,7 +64,7 @@ int64_t shard_start(const Shard *s, int64_t d);
 /* Ids [first, first + n) as i32. */
 void shard_read(const Shard *s, int64_t first, int64_t n, int32_t *out);
 
-/* Give the pages of the .bin that were read back to the system; later reads fetch them again. */
+/* Releases the resident pages of the .bin; later reads fetch them again. */
 void shard_forget(const Shard *s);
 
 /* ---- writing ---- */
@@ -94,8 +95,8 @@ Status shard_append_learned(ShardWriter *w, const int32_t *ids, int64_t n, bool 
 Status shard_append(ShardWriter *w, const int32_t *ids, int64_t n);
 Status shard_end_document(ShardWriter *w);
 
-/* Puts the files in place, .idx last. An older shard's .idx, .mask and .meta are removed first, so a
- * crash in between leaves no two files that do not belong together. */
+/* Renames the files into place, .idx last. An older shard's .idx, .mask and .meta are removed first, so
+ * that a crash never leaves files of two shards that look like one. */
 Status shard_commit(ShardWriter *w);
 void shard_writer_close(ShardWriter *w); /* safe on { 0 } and after commit; drops the temporaries */
 

@@ -1,4 +1,5 @@
-/* split: compiles the patterns of a pipeline, and cuts a text by them, stage by stage. */
+/* split: compiles the patterns of a pipeline with PCRE2, and splits a text by them, stage by stage. The
+ * stages are a recursion: each piece goes through all later stages before the next piece. */
 #include "data/split.h"
 
 #include "base/text.h"
@@ -97,7 +98,7 @@ void splitter_free(Splitter *s)
 
 /* ---- cutting ---- */
 
-static Status cut(SplitCut *c, int stage, const char *text, size_t n);
+static Status cut_stage(SplitCut *c, int stage, const char *text, size_t n);
 
 /* The next character's first byte at or after `at`: the first byte that is no continuation byte. */
 static size_t next_character(const char *text, size_t n, size_t at)
@@ -108,8 +109,8 @@ static size_t next_character(const char *text, size_t n, size_t at)
 }
 
 /* The first match at or after `from`; *start is SIZE_MAX if there is none. */
-static Status find(SplitCut *c, const SplitStage *stage, const char *text, size_t n, size_t from,
-                   size_t *start, size_t *end)
+static Status find_match(SplitCut *c, const SplitStage *stage, const char *text, size_t n,
+                         size_t from, size_t *start, size_t *end)
 {
     PCRE2_SPTR subject = (PCRE2_SPTR)text;
     int rc = pcre2_match(stage->code, subject, n, from, PCRE2_NO_UTF_CHECK, c->match, c->limits);
@@ -140,29 +141,31 @@ static Status cut_by_pattern(SplitCut *c, int stage, const char *text, size_t n)
     size_t done = 0, from = 0;
     while (from < n) {
         size_t start = 0, end = 0;
-        TRY(find(c, s, text, n, from, &start, &end));
+        TRY(find_match(c, s, text, n, from, &start, &end));
         if (start >= n) break;
-        if (start > done && !s->remove_others) TRY(cut(c, stage + 1, text + done, start - done));
-        if (end > start && !s->remove_matches) TRY(cut(c, stage + 1, text + start, end - start));
+        if (start > done && !s->remove_others)
+            TRY(cut_stage(c, stage + 1, text + done, start - done));
+        if (end > start && !s->remove_matches)
+            TRY(cut_stage(c, stage + 1, text + start, end - start));
         done = end;
         from = end > start ? end : next_character(text, n, end); /* an empty match only cuts */
     }
-    if (done < n && !s->remove_others) return cut(c, stage + 1, text + done, n - done);
+    if (done < n && !s->remove_others) return cut_stage(c, stage + 1, text + done, n - done);
     return OK;
 }
 
 static Status cut_with_prefix_space(SplitCut *c, int stage, const char *text, size_t n)
 {
-    if (text[0] == ' ') return cut(c, stage + 1, text, n);
+    if (text[0] == ' ') return cut_stage(c, stage + 1, text, n);
     char *with_space = c->prefixed;
     assert(with_space != NULL); /* make_room_for_spaces saw this stage */
     with_space[0] = ' ';
     memcpy(with_space + 1, text, n);
     c->prefixed += n + 1;
-    return cut(c, stage + 1, with_space, n + 1);
+    return cut_stage(c, stage + 1, with_space, n + 1);
 }
 
-static Status cut(SplitCut *c, int stage, const char *text, size_t n)
+static Status cut_stage(SplitCut *c, int stage, const char *text, size_t n)
 {
     if (stage < c->splitter->n_stages) {
         if (c->splitter->stage[stage].code == NULL) return cut_with_prefix_space(c, stage, text, n);
@@ -184,7 +187,8 @@ Status split_begin(SplitCut *c, const Splitter *s, SplitSink sink, void *context
     return OK;
 }
 
-/* Every piece that the prefix stage sees has a byte, so its pieces are at most twice the text. */
+/* Each piece that the prefix stage gets has at least one byte, so its output is at most twice the
+ * text. */
 static Status make_room_for_spaces(SplitCut *c, size_t n)
 {
     c->prefixed = NULL;
@@ -192,8 +196,9 @@ static Status make_room_for_spaces(SplitCut *c, size_t n)
     return ARENA_NEW(c->arena, 2 * n, &c->prefixed);
 }
 
-/* A match may take steps in proportion to the text (a run of white space is gone through, and back
- * to its end), and so many more; patterns that take n^2 or 2^n give up instead of hanging. */
+/* Limits the steps of a match to a constant plus a multiple of the text's length. Linear patterns fit
+ * (a run of white space is scanned and backtracked once). Patterns that need n^2 or 2^n steps fail
+ * instead of hanging. */
 static void set_limit(SplitCut *c, size_t n)
 {
     size_t steps = (size_t)STEPS_FREE + STEPS_PER_BYTE * n;
@@ -209,7 +214,7 @@ Status split_text(SplitCut *c, const char *text, size_t n)
         size_t good = n - at;
         bool valid = text_utf8_valid(text + at, n - at, &good);
         if (valid) good = n - at;
-        if (good > 0) TRY(cut(c, 0, text + at, good));
+        if (good > 0) TRY(cut_stage(c, 0, text + at, good));
         if (!valid) TRY(c->sink(c->context, text + at + good, 1));
         at += good + !valid;
     }

@@ -1,13 +1,13 @@
-/* split: text into pieces by a pipeline of patterns, as Hugging Face's pre-tokenizers do.
+/* split: splits text into pieces with a pipeline of patterns, like Hugging Face's pre-tokenizers.
  *
  * Each stage cuts every piece of the stage before it, and sees that piece as a text of its own.
  * Patterns are PCRE2 with Unicode classes and with Ruby's meaning of ^ and $ (at every line). PCRE2
  * knows Unicode 14; characters assigned since then, and U+180E, may be cut at other places than
  * Hugging Face's library cuts them.
  *
- * The text is checked to be UTF-8 once, here, and PCRE2 is told to trust it: its own handling looks
- * through the rest of the text at every match, which is quadratic. A byte that is no UTF-8 is a
- * piece by itself. All memory is the arena's, but for machine code, which splitter_free gives back.
+ * The text is validated as UTF-8 once, here, and PCRE2 is told to trust it. PCRE2's own check scans the
+ * rest of the text at every match, which is quadratic. A byte that is not UTF-8 is a piece by itself.
+ * All memory comes from the arena, except machine code, which splitter_free releases.
  */
 #ifndef DATA_SPLIT_H
 #define DATA_SPLIT_H

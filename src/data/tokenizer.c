@@ -1,11 +1,12 @@
 /* tokenizer: text to ids and back.
  *
- * Added tokens leave the text first (added.h); what lies between them is cut into pieces (split.h).
- * A piece starts as one id a byte; then the pair with the lowest merge rank, the leftmost of equal
- * ones, becomes one id, until no pair has a merge. Pairs wait in a heap: n log n whatever the piece
- * holds. Most pieces never get there: they are a token that its own bytes lead to (found once, at
- * load), or came before in the same text. A tokenizer is never written to after load, so threads
- * may share one. */
+ * Added tokens are found first (added.h); the text between them is split into pieces (split.h). A piece
+ * starts as one id per byte. Then the pair with the lowest merge rank (the leftmost of equal ones) is
+ * merged, until no pair has a merge. Pairs are in a heap, so a piece of n bytes takes n log n steps.
+ *
+ * Most pieces take a shortcut: they are a token that its own bytes merge to (determined once, at load),
+ * or they occurred before in the same text. A tokenizer never changes after load, so threads may share
+ * it. */
 #include "data/tokenizer_private.h"
 
 #include "base/file.h"
@@ -116,8 +117,8 @@ static uint32_t rank_of(const Tokenizer *t, int32_t left, int32_t right)
 
 /* ---- merging ---- */
 
-/* Pairs of a piece by rank, then by place: one number each, rank in the upper half. A pair that has
- * changed since is recognised by its rank when it comes up. */
+/* Min-heap of a piece's pairs, by rank, then position. A key has the rank in its upper half. A pair that
+ * has changed since its push is recognised by its rank when it is popped. */
 typedef struct PairHeap {
     uint64_t *key;
     int64_t n;
@@ -171,7 +172,8 @@ static void merge_pair(Merging *p, int32_t left)
     push_pair(p, left);
 }
 
-/* n - 1 pairs at first, and each of at most n - 1 merges takes one out and puts two in. */
+/* The heap needs at most 2 n keys: n - 1 pairs at first, and each of at most n - 1 merges pops one and
+ * pushes two. */
 static Status merge_piece(Encoder *e, const char *piece, int32_t n)
 {
     ArenaMark mark = arena_mark(e->scratch);
@@ -255,7 +257,7 @@ static Status encode_piece(void *context, const char *piece, int32_t n)
     return OK;
 }
 
-/* A text between the added tokens of the sets before `set`. */
+/* Encodes a text between the added tokens of the sets before `set`. */
 static Status encode_between(Encoder *e, SplitCut *cut, const char *text, size_t n, int set)
 {
     if (n == 0) return OK;
@@ -285,7 +287,7 @@ Status tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Arena *a
                         int64_t *n_ids)
 {
     ArenaMark start = arena_mark(a);
-    size_t most = t->splitter.prefix_space ? 2 * n : n; /* an id is at least a byte */
+    size_t most = t->splitter.prefix_space ? 2 * n : n; /* an id stands for at least a byte */
     Encoder e = { .t = t, .scratch = a };
     if (most > SIZE_MAX / sizeof(int32_t)) return FAIL(ERR_ARG, "a text of %zu bytes", n);
     TRY(ARENA_NEW(a, most, &e.ids));

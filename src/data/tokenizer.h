@@ -1,6 +1,6 @@
-/* tokenizer: byte-level BPE in Hugging Face's tokenizer.json form: models of type BPE with
- * ByteLevel or Split pre-tokenizers (a pipeline of PCRE2 patterns) and added tokens. Ids are those
- * of Hugging Face's library without its post-processor: nothing is put before or behind a text. */
+/* tokenizer: byte-level BPE in the form of Hugging Face's tokenizer.json: models of type BPE with
+ * ByteLevel or Split pre-tokenizers (a pipeline of PCRE2 patterns) and added tokens. The ids are those
+ * of Hugging Face's library without its post-processor: no tokens are added before or after a text. */
 #ifndef DATA_TOKENIZER_H
 #define DATA_TOKENIZER_H
 

@@ -1,6 +1,6 @@
-/* tokenizer_json: reads and writes Hugging Face's tokenizer.json. It reads what decides which ids a text
- * gets: added_tokens, normalizer, pre_tokenizer and model. A feature that would change the ids and is
- * not built is refused by its name. Encoding itself is tokenizer.c's. */
+/* tokenizer_json: reads and writes Hugging Face's tokenizer.json. It reads the parts that determine a
+ * text's ids: added_tokens, normalizer, pre_tokenizer and model. A feature that would change the ids and
+ * is not supported is an error that names it. Encoding is in tokenizer.c. */
 #include "data/tokenizer_private.h"
 
 #include "base/file.h"
@@ -14,8 +14,8 @@ enum { SENTENCE_BYTES = 512, SHOWN = 60 /* bytes of a token or pattern in a mess
 /* The document separator of files that this program writes. */
 static const char END_OF_TEXT[] = "<|endoftext|>";
 
-/* Names of the document separator in published vocabularies. The first one counts that the file has as
- * a special token. */
+/* Names of the document separator in published vocabularies, in order of preference. It must be a
+ * special token of the file. */
 static const char *const END_OF_TEXT_NAMES[] = {
     END_OF_TEXT, "<|end_of_text|>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
     "</s>",      "<eos>",           "[EOS]",
@@ -92,7 +92,7 @@ static bool get_flag(const Json *object, const char *key, bool fallback)
     return json_is(item, JSON_BOOL) ? item->truth : fallback;
 }
 
-/* Of an entry of added_tokens, or NULL. */
+/* `added` is an entry of added_tokens, or NULL. */
 static bool is_special(const Json *added) { return get_flag(added, "special", false); }
 
 static Status parse_json(const char *name, const char *text, size_t n, Arena *a, Json **out)
@@ -125,8 +125,8 @@ static Status read_normalizer(const Reader *r, const Json *item)
 
 /* ---- pre_tokenizer ---- */
 
-/* Put the file's name before what the splitter says of a pattern. */
-static Status named(const Reader *r, Status s)
+/* Adds the file's name to the splitter's error about a pattern. */
+static Status named_status(const Reader *r, Status s)
 {
     if (s == OK) return OK;
     char why[SENTENCE_BYTES];
@@ -137,13 +137,13 @@ static Status named(const Reader *r, Status s)
 static Status add_regex(const Reader *r, const char *pattern)
 {
     SplitRule rule = { .pattern = pattern, .pattern_bytes = strlen(pattern) };
-    return named(r, splitter_add_rule(&r->t->splitter, &rule, r->arena));
+    return named_status(r, splitter_add_rule(&r->t->splitter, &rule, r->arena));
 }
 
 static Status read_byte_level(const Reader *r, const Json *item)
 {
     if (get_flag(item, "add_prefix_space", true))
-        TRY(named(r, splitter_add_prefix_space(&r->t->splitter)));
+        TRY(named_status(r, splitter_add_prefix_space(&r->t->splitter)));
     return get_flag(item, "use_regex", true) ? add_regex(r, SPLIT_GPT2_PATTERN) : OK;
 }
 
@@ -166,7 +166,7 @@ static Status read_split(const Reader *r, const Json *item)
                        .literal = regex == NULL,
                        .remove_matches = removed && !invert,
                        .remove_others = removed && invert };
-    return named(r, splitter_add_rule(&r->t->splitter, &rule, r->arena));
+    return named_status(r, splitter_add_rule(&r->t->splitter, &rule, r->arena));
 }
 
 /* One pre-tokenizer of the pipeline; the last one must be ByteLevel, and only it. */
@@ -214,8 +214,8 @@ static Status read_id(const Reader *r, const Json *item, const char *text, int32
 
 /* First pass over vocab and added_tokens, for sizes: one past the largest id, tokens of the vocabulary,
  * and bytes of all texts. */
-static Status measure(const Reader *r, const Json *vocab, const Json *added, int64_t *n_tokens,
-                      size_t *text_bytes)
+static Status measure_tokens(const Reader *r, const Json *vocab, const Json *added,
+                             int64_t *n_tokens, size_t *text_bytes)
 {
     int32_t id = 0;
     *n_tokens = 0;
@@ -265,7 +265,7 @@ static Status read_added_token(Reader *r, const Json *item)
                     "%s: added token \"%.*s\" is single_word, which is not "
                     "supported",
                     r->name, SHOWN, content);
-    if (n == 0) return OK; /* it is nowhere */
+    if (n == 0) return OK; /* an empty text never matches */
     memcpy(r->pool, content, n);
     AddedSet *s = &r->t->added[get_flag(item, "normalized", false)];
     s->at[s->n++] = (AddedText){ .text = r->pool,
@@ -291,7 +291,7 @@ static Status read_added_tokens(Reader *r, const Json *added)
     return OK;
 }
 
-/* A token of the vocabulary that is added, too, has one id. */
+/* A token that is in both the vocabulary and added_tokens must have the same id in both. */
 static Status check_added_id(const Reader *r, const char *text, int32_t id)
 {
     size_t n = strlen(text);
@@ -331,7 +331,7 @@ static Status read_vocab_token(Reader *r, const Json *item)
     return OK;
 }
 
-/* Added tokens stand for their text as it is, special ones for nothing. */
+/* Decoding: an added token gives its text, a special one gives nothing. */
 static void take_added_tokens(Reader *r)
 {
     for (int i = 0; i < ADDED_SETS; i++) {
@@ -376,7 +376,7 @@ static Status read_tokens(Reader *r, const Json *vocab, const Json *added, int64
     Tokenizer *t = r->t;
     int64_t n_tokens = 0;
     size_t text_bytes = 0;
-    TRY(measure(r, vocab, added, &n_tokens, &text_bytes));
+    TRY(measure_tokens(r, vocab, added, &n_tokens, &text_bytes));
     TRY(ARENA_ZEROED(r->arena, t->vocab, &t->token));
     TRY(ARENA_NEW(r->arena, text_bytes, &r->pool));
     TRY(tokenizer_tables(t, n_tokens, n_merges, r->arena));
@@ -512,7 +512,7 @@ Status tokenizer_parse(const char *name, const char *text, size_t bytes, Arena *
 /* ---- writing ---- */
 
 /* The characters that stand for the bytes, NUL-terminated; returns where the next would go. */
-static char *put_token_text(char *out, const TokenText *token)
+static char *write_token_text(char *out, const TokenText *token)
 {
     for (int32_t i = 0; i < token->n; i++) {
         int32_t c = tokenizer_code_point((uint8_t)token->bytes[i]);
@@ -523,7 +523,7 @@ static char *put_token_text(char *out, const TokenText *token)
     return out;
 }
 
-static Status put_file(Text *t, const TokenizerLearned *l, char *scratch)
+static Status write_file(Text *t, const TokenizerLearned *l, char *scratch)
 {
     static const char BYTE_LEVEL[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
                                      "\"trim_offsets\":true,\"use_regex\":true}";
@@ -538,14 +538,14 @@ static Status put_file(Text *t, const TokenizerLearned *l, char *scratch)
                     "\"ignore_merges\":false,\"vocab\":{",
                     l->n_tokens, END_OF_TEXT, BYTE_LEVEL, BYTE_LEVEL));
     for (int32_t i = 0; i < l->n_tokens; i++) {
-        put_token_text(scratch, &l->token[i]);
+        write_token_text(scratch, &l->token[i]);
         TRY(text_json(t, "%s:%d,", scratch, i));
     }
     TRY(text_json(t, "%s:%d},\"merges\":[", END_OF_TEXT, l->n_tokens));
     for (int64_t i = 0; i < l->n_merges; i++) {
-        char *end = put_token_text(scratch, &l->token[l->merge[i].left]);
+        char *end = write_token_text(scratch, &l->token[l->merge[i].left]);
         *end++ = ' ';
-        put_token_text(end, &l->token[l->merge[i].right]);
+        write_token_text(end, &l->token[l->merge[i].right]);
         TRY(text_append(t, ",", i > 0));
         TRY(text_json(t, "%s", scratch));
     }
@@ -562,6 +562,6 @@ Status tokenizer_write(const char *path, const TokenizerLearned *l, Arena *a)
     Text text;
     TRY(ARENA_NEW(a, 4 * longest + 3, &scratch));
     TRY(text_init(&text, a));
-    TRY(put_file(&text, l, scratch));
+    TRY(write_file(&text, l, scratch));
     return file_write_whole(path, text.data, text.used);
 }

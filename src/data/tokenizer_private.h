@@ -1,7 +1,7 @@
-/* tokenizer_private: what a tokenizer is made of, for tokenizer*.c and bpe_train.c. A byte-level
- * vocabulary writes each byte as one printable character: bytes that are printable in Latin-1 stand
- * for themselves, the other 68 are in order the characters from U+0100 (Radford et al. 2019). In
- * memory tokens are bytes again. */
+/* tokenizer_private: the data of a tokenizer, for tokenizer*.c and bpe_train.c. The file of a byte-level
+ * vocabulary writes each byte as one printable character. Bytes that are printable in Latin-1 represent
+ * themselves; the other 68 are, in order, the characters from U+0100 on (Radford et al. 2019). In memory
+ * tokens are bytes again. */
 #ifndef DATA_TOKENIZER_PRIVATE_H
 #define DATA_TOKENIZER_PRIVATE_H
 
@@ -53,7 +53,7 @@ int tokenizer_byte(uint32_t code_point);
 /* tokenizer_load from memory; `name` is for messages. */
 Status tokenizer_parse(const char *name, const char *text, size_t bytes, Arena *a, Tokenizer **out);
 
-/* Empty tables for n entries; find an id by bytes, or TOKENIZER_NO_TOKEN; put a new one in. */
+/* Make empty tables; find an id by its bytes (or TOKENIZER_NO_TOKEN); add tokens and merges. */
 Status tokenizer_tables(Tokenizer *t, int64_t n_tokens, int64_t n_merges, Arena *a);
 int32_t tokenizer_find(const Tokenizer *t, const char *bytes, int32_t n);
 void tokenizer_put(Tokenizer *t, int32_t id);

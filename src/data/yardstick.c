@@ -1,5 +1,5 @@
-/* yardstick: trains one n-gram model on the documents of all sources, then measures the held-out
- * ones. */
+/* yardstick: trains one n-gram model per order on the training documents of all sources, then measures
+ * it on the held-out ones. */
 #include "data/yardstick.h"
 
 #include "base/progress.h"
@@ -42,7 +42,7 @@ static Status text_of(Yardstick *y, const Shard *s, int64_t document, int64_t fi
 }
 
 /* Learns from a document, or measures one that is held out. */
-static Status use(Yardstick *y, YardstickRow *row, bool held, const Text *text)
+static Status use_document(Yardstick *y, YardstickRow *row, bool held, const Text *text)
 {
     const uint8_t *bytes = (const uint8_t *)text->data;
     row->documents[held]++;
@@ -72,7 +72,7 @@ static Status each_document(Yardstick *y, int source, const Shard *s, bool held)
         int64_t first = 0, n = holdout_part(&out, s, d, held, &first);
         if (n > 0) {
             TRY(text_of(y, s, d, first, n, &text));
-            TRY(use(y, &y->rows[source], held, &text));
+            TRY(use_document(y, &y->rows[source], held, &text));
             arena_release(&y->scratch, mark);
         }
         TRY(progress_add(&bar, 1));
@@ -105,7 +105,7 @@ static void add_up(const YardstickConfig *c, YardstickRow *rows)
     }
 }
 
-static Status run(Yardstick *y)
+static Status run_models(Yardstick *y)
 {
     TRY(arena_init(&y->scratch, "document", MEM_HOST, RESERVE_BYTES));
     for (int i = 0; i < y->config->n_orders; i++) {
@@ -125,7 +125,7 @@ Status yardstick_run(const YardstickConfig *c, YardstickRow *rows)
         return FAIL(ERR_ARG, "%d n-gram orders, 1 to %d are possible", c->n_orders,
                     YARDSTICK_ORDERS);
     for (int i = 0; i <= c->n_sources; i++) rows[i] = (YardstickRow){ 0 };
-    Status s = run(&y);
+    Status s = run_models(&y);
     for (int i = 0; i < c->n_orders; i++) arena_free(&y.model_arena[i]);
     arena_free(&y.scratch);
     return s;

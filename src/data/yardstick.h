@@ -1,6 +1,6 @@
-/* yardstick: bits per byte of byte n-gram models on the held-out documents of some sources, trained
- * on all their other documents: what a trained model's are held against. The texts are what the ids
- * stand for. The hold-out rule is the loader's, so names must be those that training uses. */
+/* yardstick: a baseline for a trained model's bits per byte. It trains byte n-gram models on the training
+ * documents of some sources and measures them on the held-out ones. The texts are decoded from the ids.
+ * The hold-out rule is the loader's, so the sources must have the names that training uses. */
 #ifndef DATA_YARDSTICK_H
 #define DATA_YARDSTICK_H
 

@@ -1,7 +1,7 @@
 /*
- * fragment: the product of two bf16 tiles in shared memory, a warp's piece of it, on matrix units. It is
- * what attention.cu is made of; products of whole matrices are those of op/nv/. The interface is wmma;
- * another vendor's (rocWMMA) has the same functions in a namespace of its own.
+ * fragment: one warp's part of the product of two bf16 tiles in shared memory, on matrix units.
+ * attention.cu is built from it; products of whole matrices are in op/nv/. It uses wmma. Another
+ * vendor's library (rocWMMA) has the same functions in its own namespace.
  */
 #ifndef GPU_FRAGMENT_CUH
 #define GPU_FRAGMENT_CUH
@@ -10,11 +10,11 @@
 
 #include <mma.h>
 
-/* Rows and columns of a piece; k is a multiple of FRAGMENT. */
+/* Rows and columns of the result; k must be a multiple of FRAGMENT. */
 static constexpr int FRAGMENT = 16, STRIP = 32;
 
-/* C (FRAGMENT, STRIP) f32 = or += A (FRAGMENT, k) B (k, STRIP), by one warp. A_T: A stands as
- * (k, FRAGMENT); B_T: B stands as (STRIP, k). */
+/* C (FRAGMENT, STRIP) f32 = A (FRAGMENT, k) B (k, STRIP), or += with ADD, by one warp. A_T: A is stored
+ * as (k, FRAGMENT). B_T: B is stored as (STRIP, k). lda, ldb and ldc are row strides in elements. */
 template <bool A_T, bool B_T, bool ADD>
 static __device__ __forceinline__ void fragment_product(const Bf16 *a, int lda, const Bf16 *b,
                                                         int ldb, float *c, int ldc, int k)

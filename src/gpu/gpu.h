@@ -1,11 +1,11 @@
-/* gpu: what the program asks of a GPU's runtime, in one set of names: devices, memory, streams,
- * events, graphs. gpu_cuda.cu implements it for CUDA; a second vendor is one more such file. Lanes,
- * decorators and waits with a deadline are not here: they are backend/gpu.c's, the same for all
- * vendors. What kernels ask of the hardware is lane.cuh's.
+/* gpu: the program's interface to a GPU's runtime: devices, memory, streams, events, graphs.
+ * gpu_cuda.cu implements it for CUDA; a second vendor needs one more such file. Lanes, decorators and
+ * waits with a deadline are in backend/gpu.c, which is the same for all vendors. What kernels need from
+ * the hardware is in lane.cuh.
  *
- * Functions work on the device that gpu_info made current for this thread. Launches, copies and
- * fills are put in order on a stream and wait for nothing. A build without a GPU has all of it
- * (gpu_off.c), and each function that can fail says that the build has none. */
+ * Functions use the device that gpu_info made current for this thread. Launches, copies and fills are
+ * ordered on a stream and do not wait. A build without a GPU links gpu_off.c instead, where each
+ * function that can fail says so. */
 #ifndef GPU_GPU_H
 #define GPU_GPU_H
 
@@ -39,20 +39,20 @@ Status gpu_current(int *device);
  * what is needed. */
 Status gpu_info(int device, GpuInfo *out);
 
-/* Of the current device; 0: it cannot be told. */
+/* A property of the current device; 0: unknown. */
 typedef enum GpuLimit {
     GPU_CAPABILITY_MAJOR,
     GPU_CAPABILITY_MINOR,
     GPU_PROCESSORS,
-    GPU_BLOCK_SHARED_BYTES /* of a block that asks for them */
+    GPU_BLOCK_SHARED_BYTES /* the most shared memory that a block can ask for */
 } GpuLimit;
 int gpu_limit(GpuLimit which);
 
-/* Where the device is plugged in, "0000:19:00.0": its name whatever subset of the GPUs is seen. */
+/* The PCI address, "0000:19:00.0". It identifies the device even if only some GPUs are visible. */
 Status gpu_bus_id(int device, char out[GPU_BUS_ID_MAX]);
 Status gpu_used_bytes(size_t *out); /* in use now, by all processes */
 
-/* Libraries that another vendor has under another name, with the same functions. */
+/* File names of libraries that other vendors offer with the same functions under another name. */
 typedef struct GpuLibraries {
     const char *collectives, *collectives_advice; /* NCCL's functions */
 } GpuLibraries;
@@ -62,15 +62,15 @@ extern const GpuLibraries gpu_libraries;
 
 Status gpu_alloc(size_t bytes, void **out);
 void gpu_free(void *at);
-Status gpu_alloc_pinned(size_t bytes, void **out); /* of the host, for all GPUs of the process */
+Status gpu_alloc_pinned(size_t bytes, void **out); /* host memory, pinned for all GPUs */
 void gpu_free_pinned(void *at);
 Status gpu_copy(void *dst, const void *src, size_t bytes, GpuStream s); /* in any direction */
 Status gpu_fill(void *dst, int byte, size_t bytes, GpuStream s);
 
-/* Memory that another process, or another GPU of this one, may use. What refuses is a code of the
- * vendor's runtime; 0: none does. */
+/* Memory that another process, or another GPU of this process, can access. These return the error code
+ * of the vendor's runtime; 0: success. */
 typedef struct GpuShare {
-    uint64_t handle[8]; /* goes to the other process as it is */
+    uint64_t handle[8]; /* sent to the other process unchanged */
 } GpuShare;
 int gpu_share_make(void *base, GpuShare *out);
 int gpu_share_open(const GpuShare *share, void **out);
@@ -80,7 +80,7 @@ const char *gpu_error_text(int code);
 
 /* Streams and events */
 
-Status gpu_stream_make(bool urgent, GpuStream *out); /* urgent: before others where both can run */
+Status gpu_stream_make(bool urgent, GpuStream *out); /* urgent: the highest priority */
 void gpu_stream_free(GpuStream s);
 Status gpu_stream_sync(GpuStream s); /* the host waits */
 Status gpu_stream_busy(GpuStream s, bool *out);
@@ -93,7 +93,7 @@ Status gpu_event_sync(GpuEvent e); /* the host waits */
 Status gpu_event_busy(GpuEvent e, bool *out);
 Status gpu_event_elapsed_s(GpuEvent from, GpuEvent to, double *out);
 
-/* The streams of an Exec: of its lanes first, then others that it was asked for. */
+/* The streams of an Exec: first those of its lanes, then those that were added. */
 typedef struct GpuExec {
     int device;
     GpuStream stream[STREAMS_MAX];
@@ -102,7 +102,7 @@ typedef struct GpuExec {
     unsigned *tickets; /* on the device, a counter for each lane (op/kernel.cuh) */
 } GpuExec;
 
-/* Graphs: a run of launches, recorded once and started with one call. */
+/* Graphs: a sequence of launches that is recorded once and started with one call. */
 typedef struct Graph {
     void *exec;             /* NULL: none */
     int64_t nodes, kernels; /* all of them; those that are kernels */
@@ -135,7 +135,7 @@ typedef struct GpuSort {
     int64_t n;
     int bits;
 } GpuSort;
-size_t gpu_sort_bytes(int64_t n); /* of the room that gpu_sort takes */
+size_t gpu_sort_bytes(int64_t n); /* workspace that gpu_sort needs */
 Status gpu_sort(const GpuSort *x, void *room, size_t room_bytes, GpuStream s);
 
 #endif

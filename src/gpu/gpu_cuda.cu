@@ -1,4 +1,5 @@
-/* gpu_cuda: gpu.h over CUDA's runtime. */
+/* gpu_cuda: implements gpu.h with CUDA's runtime. Each function is a thin wrapper that turns CUDA's
+ * error into a Status; policy (which stream, when to wait) is in backend/gpu.c. */
 #include <cub/device/device_radix_sort.cuh>
 #include <cuda_runtime.h>
 
@@ -10,7 +11,7 @@ extern "C" {
 #include <cstring>
 #include <new>
 
-static const int LEAST_MAJOR = 8;
+static const int LEAST_MAJOR = 8; /* Ampere: bf16 matrix units and asynchronous copies */
 
 extern "C" {
 
@@ -135,7 +136,7 @@ Status gpu_fill(void *dst, int byte, size_t bytes, GpuStream s)
 
 const char *gpu_error_text(int code) { return cudaGetErrorString((cudaError_t)code); }
 
-/* The code, which must not become the next launch's error. */
+/* Returns the code and clears CUDA's error state, or the next launch would report this error. */
 static int code_of(cudaError_t e)
 {
     gpu_error_clear();
@@ -184,7 +185,8 @@ void gpu_stream_free(GpuStream s) { (void)cudaStreamDestroy((cudaStream_t)s); }
 
 static Status wait_status(cudaError_t e) { return gpu_status(e, "wait for the GPU"); }
 
-/* What a query says. "Not ready" counts as an error to the next launch, so it is cleared. */
+/* The result of a query. CUDA also keeps "not ready" as an error for the next launch, so it is
+ * cleared. */
 static Status busy_status(cudaError_t e, bool *busy)
 {
     *busy = e == cudaErrorNotReady;
@@ -297,7 +299,7 @@ Status gpu_kernel_shared(const void *kernel, size_t bytes, const char *what)
         what);
 }
 
-/* The same call asks for the room, where `room` is NULL, and sorts. */
+/* If `room` is NULL, CUB only sets *bytes to the workspace that it needs. Otherwise it sorts. */
 static cudaError_t sort_call(const GpuSort *x, void *room, size_t *bytes, cudaStream_t s)
 {
     return cub::DeviceRadixSort::SortPairs(room, *bytes, x->key[0], x->key[1], x->value[0],

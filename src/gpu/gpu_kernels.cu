@@ -1,12 +1,12 @@
-/* gpu_kernels: the few kernels that the GPU layer runs itself: a pause, a time stamp, a search for
- * values that are not finite. They are the same for all vendors. Ops lie in op/. */
+/* gpu_kernels: the few kernels of the GPU layer itself: a pause, a time stamp, a search for values that
+ * are not finite. They are the same for all vendors. The kernels of ops are in op/. */
 #include "gpu/lane.cuh"
 
 extern "C" {
 #include "gpu/gpu.h"
 }
 
-enum { THREADS = 256, EACH = 16 };
+enum { THREADS = 256, EACH = 16 }; /* threads of a block; elements per thread */
 
 static __global__ void delay_kernel(uint64_t ns)
 {

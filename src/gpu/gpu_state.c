@@ -1,3 +1,5 @@
+/* gpu_state: reads NVML, NVIDIA's management library, through functions that are looked up at run time.
+ * Constants are repeated from nvml.h, so that the build needs no header of it. */
 #include "gpu/gpu_state.h"
 
 #include "base/library.h"
@@ -11,7 +13,7 @@ static const char LIBRARY[] = "libnvidia-ml.so.1";
 /* From nvml.h: nvmlClockType_t, nvmlTemperatureSensors_t. */
 enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEM = 2, NVML_TEMPERATURE_GPU = 0 };
 
-/* nvmlClocksEventReason*, from nvml.h; none set: the clock is as high as it goes. */
+/* nvmlClocksEventReason*, from nvml.h. If none is set, the clock is at its maximum. */
 static const struct {
     uint64_t bit;
     const char *word;
@@ -43,7 +45,7 @@ static const LibraryCall CALLS[] = {
     { "nvmlDeviceGetClockInfo", NULL, offsetof(Nvml, clock), true },
     { "nvmlDeviceGetPowerUsage", NULL, offsetof(Nvml, power), true },
     { "nvmlDeviceGetTemperature", NULL, offsetof(Nvml, temperature), true },
-    /* the older name is of drivers before 535 */
+    /* the second name is the one in drivers before 535 */
     { "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons",
       offsetof(Nvml, throttle), true },
 };
@@ -95,7 +97,8 @@ void gpu_state_close(GpuState *g)
     *g = (GpuState){ 0 };
 }
 
-static void take(GpuReading *r, GpuFigure f, int code, const unsigned *value, double unit)
+/* Stores a value and marks it as known, if NVML's code is success. */
+static void store_figure(GpuReading *r, GpuFigure f, int code, const unsigned *value, double unit)
 {
     if (code != 0) return;
     r->known |= 1u << f;
@@ -110,17 +113,17 @@ GpuReading gpu_state_read(const GpuState *g)
     unsigned long long mask = 0;
     if (g->device == NULL) return r;
     if (n->clock != NULL) {
-        take(&r, GPU_CLOCK_MHZ, n->clock(g->device, NVML_CLOCK_SM, &v), &v, 1);
-        take(&r, GPU_MEMORY_CLOCK_MHZ, n->clock(g->device, NVML_CLOCK_MEM, &v), &v, 1);
+        store_figure(&r, GPU_CLOCK_MHZ, n->clock(g->device, NVML_CLOCK_SM, &v), &v, 1);
+        store_figure(&r, GPU_MEMORY_CLOCK_MHZ, n->clock(g->device, NVML_CLOCK_MEM, &v), &v, 1);
     }
-    if (n->power != NULL) take(&r, GPU_POWER_W, n->power(g->device, &v), &v, 1e3);
+    if (n->power != NULL) store_figure(&r, GPU_POWER_W, n->power(g->device, &v), &v, 1e3);
     if (n->temperature != NULL) {
         int code = n->temperature(g->device, NVML_TEMPERATURE_GPU, &v);
-        take(&r, GPU_TEMPERATURE_C, code, &v, 1);
+        store_figure(&r, GPU_TEMPERATURE_C, code, &v, 1);
     }
     if (n->throttle == NULL) return r;
     int code = n->throttle(g->device, &mask);
     if (code == 0) r.throttle = mask;
-    take(&r, GPU_THROTTLE, code, &(unsigned){ 0 }, 1);
+    store_figure(&r, GPU_THROTTLE, code, &(unsigned){ 0 }, 1);
     return r;
 }

@@ -1,7 +1,7 @@
-/* gpu_state: clock, power, temperature of a GPU, and why its clock is lower than it could be.
- * Without the clock under load no ratio of two step times can be explained. The figures are NVML's,
- * opened at run time; where library, function or permission is missing, the figure is missing and
- * training goes on. A reading asks the driver and waits for nothing on the GPU. */
+/* gpu_state: clock, power and temperature of a GPU, and why its clock is throttled. Two step times can
+ * only be compared if the clock under load is known. The figures come from NVML, opened at run time. If
+ * the library, a function or a permission is missing, the figure is missing and training continues. A
+ * reading asks the driver and does not wait for work on the GPU. */
 #ifndef GPU_GPU_STATE_H
 #define GPU_GPU_STATE_H
 
@@ -20,12 +20,12 @@ typedef enum GpuFigure {
 } GpuFigure;
 
 typedef struct GpuReading {
-    unsigned known; /* a bit a GpuFigure; 0: nothing was read */
+    unsigned known; /* bit f: value f is known; 0: nothing was read */
     double value[GPU_FIGURES];
     uint64_t throttle; /* NVML's bit mask of clocks event reasons */
 } GpuReading;
 
-/* NVML's functions, 0 is success; those from `clock` on may be NULL. */
+/* NVML's functions. They return 0 on success. Those from `clock` on may be NULL. */
 typedef struct Nvml {
     int (*init)(void);
     int (*shutdown)(void);
@@ -42,21 +42,20 @@ typedef struct GpuState {
     Nvml nvml;
 } GpuState;
 
-/* Open NVML for the GPU at a PCI bus id ("0000:19:00.0"). Where that fails, one warning says what
- * was looked for, and readings know nothing. */
+/* Opens NVML for the GPU at a PCI bus id ("0000:19:00.0"). If that fails, one warning says why, and
+ * readings contain nothing. */
 void gpu_state_open(GpuState *g, const char *pci_bus_id);
 GpuReading gpu_state_read(const GpuState *g);
 void gpu_state_close(GpuState *g); /* safe on { 0 } */
 
-/* The steps of gpu_state_open. ERR_UNSUPPORTED names the library, function or GPU that is not
- * there. */
+/* The two steps of gpu_state_open. ERR_UNSUPPORTED names the missing library, function or GPU. */
 Status nvml_load(const char *library, GpuState *g);
 Status nvml_find(GpuState *g, const char *pci_bus_id);
 
 static inline bool gpu_knows(const GpuReading *r, GpuFigure f) { return r->known >> f & 1; }
 
-/* The reasons in a mask as words: "sw_power_cap", "hw_slowdown", ...; "other" stands for all bits
- * that have no word here. Returns how many of the GPU_REASONS_MAX were set. */
+/* The reasons in a mask as words: "sw_power_cap", "hw_slowdown", ...; "other" stands for all unknown
+ * bits. Returns the number of words, at most GPU_REASONS_MAX. */
 enum { GPU_REASONS_MAX = 10 };
 int gpu_throttle_words(uint64_t mask, const char *out[GPU_REASONS_MAX]);
 

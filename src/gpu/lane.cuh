@@ -1,19 +1,20 @@
 /*
- * lane: what kernels ask of the hardware and C++ has no word for: the width of a warp, exchanges
- * between its lanes, fences, hints for caches, asynchronous copies, fast arithmetic, bf16.
+ * lane: hardware operations for which C++ has no words: the width of a warp, exchanges between its
+ * lanes, fences, cache hints, asynchronous copies, fast arithmetic, bf16. Matrix units are in
+ * fragment.cuh and op/nv/.
  *
- * Kernels outside op/nv/ use these names alone, so they also compile for a GPU whose warp has 64
- * lanes. Such a kernel keeps three rules, and tools/check_layers looks for what breaks them:
+ * Kernels outside op/nv/ use only these names, so they also compile for a GPU whose warp has 64 lanes.
+ * Such kernels keep three rules, which tools/check_layers enforces:
  *
  *   - the width of a warp is WARP, and a set of lanes is a LaneMask, never a literal;
- *   - shared arrays that have a place for each warp of a block have BLOCK_WARPS of them;
- *   - work that is cut into 32 for another reason than the warp has a constant of its own.
+ *   - shared arrays with one element per warp of a block have BLOCK_WARPS elements;
+ *   - work that is split into 32 parts for another reason has its own constant.
  *
- * Sums over a warp take its lanes in another order where the warp is wider. So bits differ between
- * vendors, never between two GPUs of one.
+ * A wider warp adds its lanes in another order. So bits may differ between vendors, but not between
+ * two GPUs of one vendor.
  *
- * A second vendor's file gives the same names for its instructions. Two of them may do less there:
- * copy_chunk may copy at once, and row_barrier may wait for the whole block.
+ * A second vendor's file defines the same names with its instructions. Two of them may do less there:
+ * copy_chunk may copy synchronously, and row_barrier may wait for the whole block.
  */
 #ifndef GPU_LANE_CUH
 #define GPU_LANE_CUH
@@ -37,9 +38,9 @@ static constexpr LaneMask ALL_LANES = ~(LaneMask)0;
 
 typedef cudaStream_t LaunchStream; /* what a launch takes */
 
-/* Exchanges between the lanes of a warp. All lanes call, but where a mask says which. */
+/* Exchanges between the lanes of a warp. All lanes must call them, or those in the mask. */
 
-/* The value that lane `from` has. */
+/* The value of lane `from`. */
 template <typename T> static __device__ __forceinline__ T lane_get(T v, int from)
 {
     return __shfl_sync(ALL_LANES, v, from);
@@ -67,7 +68,7 @@ static __device__ __forceinline__ bool lanes_any(bool condition)
     return __any_sync(ALL_LANES, condition);
 }
 
-/* The lanes of `among` that have the same value; all of these call. */
+/* The lanes of `among` that have the same value as this one. All lanes of `among` must call it. */
 static __device__ __forceinline__ LaneMask lanes_equal(LaneMask among, int32_t v)
 {
     return __match_any_sync(among, v);
@@ -78,7 +79,7 @@ static __device__ __forceinline__ uint32_t lanes_max(uint32_t v)
     return __reduce_max_sync(ALL_LANES, v);
 }
 
-/* What lanes wrote to memory before, all of these lanes may read after. */
+/* A barrier of the lanes. What they wrote to memory before, all of them can read after. */
 static __device__ __forceinline__ void lanes_sync() { __syncwarp(); }
 static __device__ __forceinline__ void lanes_sync(LaneMask among) { __syncwarp(among); }
 
@@ -95,7 +96,7 @@ static __device__ __forceinline__ int lanes_count(LaneMask m)
         return __popc((unsigned)m);
 }
 
-/* -1: there is none. */
+/* The lowest lane in the mask; -1: none. */
 static __device__ __forceinline__ int lanes_first(LaneMask m)
 {
     if constexpr (WARP == 64)
@@ -116,17 +117,18 @@ static __device__ __forceinline__ float warp_max(float v)
     return v;
 }
 
-/* Order */
+/* Memory order */
 
-/* The compiler moves no access to memory across it. */
+/* The compiler moves no memory access across it. */
 static __device__ __forceinline__ void compiler_fence() { asm volatile("" ::: "memory"); }
 
-/* What this thread wrote before, others see before what it writes after: the device's threads;
- * those of all GPUs and the host. */
+/* Other threads see this thread's earlier writes before its later ones. device_fence: threads of this
+ * device. system_fence: also those of other GPUs and the host. */
 static __device__ __forceinline__ void device_fence() { __threadfence(); }
 static __device__ __forceinline__ void system_fence() { __threadfence_system(); }
 
-/* A flag that other GPUs read. Who reads it with load_acquire sees what was written before it. */
+/* Stores a flag that other GPUs read. A thread that reads it with load_acquire also sees everything
+ * that was written before it. */
 static __device__ __forceinline__ void store_release(uint32_t *at, uint32_t v)
 {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory");
@@ -139,9 +141,9 @@ static __device__ __forceinline__ uint32_t load_acquire(const uint32_t *at)
     return v;
 }
 
-/* A barrier for `threads` of the block, whole warps that share `number` from 1 to 15. A device
- * without such barriers waits for the whole block, so all threads of a block must call it equally
- * often. */
+/* A barrier for `threads` threads of the block, in whole warps that use the same `number`, 1 to 15. A
+ * device without such barriers waits for the whole block. So all threads of a block must call it
+ * equally often. */
 static __device__ __forceinline__ void row_barrier(unsigned number, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
@@ -159,8 +161,8 @@ static __device__ __forceinline__ uint64_t now_ns()
 
 static __device__ __forceinline__ void pause_ns(unsigned ns) { __nanosleep(ns); }
 
-/* Hints for caches: memory that no kernel writes meanwhile; what is read once; what another block
- * wrote, past the multiprocessor's own cache. */
+/* Loads with cache hints. read_const: memory that no kernel writes meanwhile. read_once: data that is
+ * used once. read_shared_cache: data of another block; bypasses the L1 cache, which is not coherent. */
 template <typename T> static __device__ __forceinline__ T read_const(const T *at)
 {
     return __ldg(at);
@@ -176,7 +178,7 @@ template <typename T> static __device__ __forceinline__ T read_shared_cache(cons
     return __ldcg(at);
 }
 
-/* Stores a unit in one piece; of an assignment the compiler would make several stores. */
+/* Stores a vector with one instruction; the compiler would split an assignment into several stores. */
 template <typename T> static __device__ __forceinline__ void write_whole(T *at, const T &v)
 {
     __stwb(at, v);
@@ -189,7 +191,7 @@ static __device__ __forceinline__ uint32_t shared_address(const void *at)
     return (uint32_t)__cvta_generic_to_shared(at);
 }
 
-/* 16 bytes to shared memory, zeros unless `inside`; `from` is then not read. */
+/* Copies 16 bytes to shared memory. If not `inside`, writes zeros and does not read `from`. */
 static __device__ __forceinline__ void copy_chunk(uint32_t to, const void *from, bool inside)
 {
     int bytes = inside ? 16 : 0;
@@ -203,13 +205,13 @@ static __device__ __forceinline__ void copies_close()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Waits until at most `left` of the groups of copies closed so far are unfinished. */
+/* Waits until at most LEFT of the closed groups of copies are unfinished. */
 template <int LEFT> static __device__ __forceinline__ void copies_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
-/* Arithmetic in one instruction, good to some 2^-21; tiny numbers count as 0. */
+/* Arithmetic in one instruction, with a relative error of about 2^-21. Subnormals count as 0. */
 
 static __device__ __forceinline__ float fast_exp2(float x)
 {
@@ -225,8 +227,8 @@ static __device__ __forceinline__ float fast_reciprocal(float x)
     return y;
 }
 
-/* The smaller and the larger of two; a NaN stays one. fminf and fmaxf would make a number of it;
- * comparisons cost registers (36 more bytes of spills in swiglu's gradient on Hopper). */
+/* Minimum and maximum that keep a NaN. fminf and fmaxf would replace a NaN by the other number;
+ * comparisons need more registers (36 more bytes of spills in swiglu's gradient on Hopper). */
 static __device__ __forceinline__ float min_or_nan(float x, float limit)
 {
     float y;
@@ -257,7 +259,7 @@ template <> __device__ __forceinline__ Bf16 from_f32<Bf16>(float v)
     return __float2bfloat16_rn(v);
 }
 
-/* Two roundings in one instruction, to the bits of from_f32. */
+/* Rounds two values in one instruction, to the same bits as from_f32. */
 static __device__ __forceinline__ Bf16Pair pair_from_f32(float low, float high)
 {
     return __floats2bfloat162_rn(low, high);

@@ -1,5 +1,5 @@
-/* record: the chunks of a recording's file, one by one; see record.h. What is in them is read by
- * record_read.c and written by train/recorder_files.c. */
+/* record: writes and reads the chunks of a recording's file; record.h has the format. record_read.c
+ * interprets their contents, and train/recorder_files.c produces them. */
 #include "trace/record.h"
 
 #include "base/lane.h"
@@ -9,7 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-static const uint32_t ORDER = 0x01020304;
+static const uint32_t ORDER = 0x01020304; /* reads differently in the other byte order */
 
 const char *const record_part_name[] = { [RECORD_WHOLE] = "",
                                          [RECORD_FORWARD] = "forward",
@@ -80,6 +80,7 @@ Status record_open(const char *path, const uint8_t *data, size_t bytes, size_t *
     return OK;
 }
 
+/* Any inconsistency counts as the end of the file: a run that crashed may have written half a chunk. */
 bool record_next(const uint8_t *data, size_t bytes, size_t *at, RecordChunk *out, bool *cut)
 {
     ChunkHead head;

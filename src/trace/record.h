@@ -1,14 +1,15 @@
 /*
- * record: what a rank's last steps did, as a file (docs/reference/formats.md, "recording").
+ * record: the file format for what a rank's last steps did (docs/reference/formats.md, "recording").
+ * train/ records the steps; analyze/ and viz/ use what record_parse returns.
  *
- * A file is 16 bytes (magic, version, byte order) and chunks, each with a tag, its length and a
- * checksum (XXH3-64), so that one that ends early gives what was whole:
+ * A file has a head of 16 bytes (magic, version, byte order), then chunks. Each chunk has a tag, its
+ * length and a checksum (XXH3-64). So the complete chunks of a file that ends early can be used:
  *
  *   META  a JSON object: the run, the rank, the machine
- *   NAME  texts with a NUL behind each
- *   ROWS  RecordRow: what the times of a step mean, once for each way to run it
- *   STEP  RecordStep, a begin and an end for each row in ns from the step's begin (int64), the
- *         tokens of each MoE layer's experts (uint32)
+ *   NAME  NUL-terminated texts
+ *   ROWS  RecordRow: what the times of a step mean, once for each execution mode
+ *   STEP  RecordStep; then for each row its begin and end in ns since the step's begin (int64); then
+ *         the tokens of each MoE layer's experts (uint32)
  *   OPS_  RecordOp: ops of the last step that was traced op by op
  */
 #ifndef TRACE_RECORD_H
@@ -22,55 +23,56 @@
 #define RECORD_MAGIC "SYRECORD"
 enum { RECORD_VERSION = 1, RECORD_HEAD_BYTES = 16, RECORD_WAYS = 2 };
 
-/* What of a layer a phase computes; of an action RECORD_WHOLE. */
+/* Which part of a layer's work a phase is; RECORD_WHOLE for an action. */
 typedef enum RecordPart {
     RECORD_WHOLE,
     RECORD_FORWARD,
-    RECORD_AGAIN, /* forward for the second time: recomputation */
-    RECORD_INPUT, /* backward: gradients of what was read */
+    RECORD_AGAIN, /* recomputation of forward */
+    RECORD_INPUT, /* backward: gradients of the inputs */
     RECORD_WEIGHT /* backward: gradients of the weights */
 } RecordPart;
 extern const char *const record_part_name[RECORD_WEIGHT + 1];
 
-/* Rows of actions come first, in the order of the list; those of phases follow as they run. */
+/* Rows of actions come first, in the order of the program; rows of phases follow in the order in which
+ * they run. */
 typedef struct RecordRow {
-    uint32_t name;              /* place in NAME, counted by texts */
-    int32_t action, micro;      /* the action's row; -1: no micro-batch */
-    int16_t lane, layer, chunk; /* layer: of the model's blocks; -1: none */
-    uint8_t part, transfer;     /* RecordPart; 1: between stages, on a lane of its own */
+    uint32_t name;              /* index of a text in NAME */
+    int32_t action, micro;      /* index of the action's row; micro-batch, -1: none */
+    int16_t lane, layer, chunk; /* layer: number of the block; -1: none */
+    uint8_t part, transfer;     /* RecordPart; 1: a transfer between stages, on its own lane */
     double flops;
-    uint64_t bytes; /* in use of the arenas of work when it ended */
+    uint64_t bytes; /* in use in the work arenas when it ended */
 } RecordRow;
 
 enum { RECORD_RAN_AGAIN = 1, RECORD_NOT_FINITE = 2, RECORD_TRACED = 4 };
 
 typedef struct RecordStep {
-    int64_t step, unix_ns; /* of its begin */
+    int64_t step, unix_ns; /* unix_ns: time of the step's begin */
     double seconds, loss, tokens;
-    uint64_t memory_bytes; /* of the process or the GPU */
-    uint32_t flags, way, rows, loads;
+    uint64_t memory_bytes;            /* in use by the process, or on the GPU */
+    uint32_t flags, way, rows, loads; /* way: execution mode; numbers of times and of loads */
 } RecordStep;
 
 typedef struct RecordOp {
     uint32_t name;
     int16_t layer, lane;
-    int64_t step, start_ns, dur_ns; /* start: of Unix time */
+    int64_t step, start_ns, dur_ns; /* start_ns: Unix time */
     double flops, bytes;
 } RecordOp;
 
 _Static_assert(sizeof(RecordRow) == 40 && sizeof(RecordStep) == 64 && sizeof(RecordOp) == 48,
-               "no padding, so that files of all builds are alike");
+               "no padding, so that all builds write the same bytes");
 
-/* ---- writing: chunks into a file that was created ---- */
+/* ---- writing chunks into an open file ---- */
 
 Status record_head(File *f);
-/* A chunk's data are two pieces, so that nobody has to copy them together; `rest` may be NULL. */
+/* A chunk's data may be in two parts, so that the caller need not join them; `rest` may be NULL. */
 Status record_chunk(File *f, const char tag[4], const void *first, size_t first_bytes,
                     const void *rest, size_t rest_bytes);
 
-/* The lane of steps in record_events; lanes of the device and of transfers come first. */
+/* The lane of step ranges in record_events, above the lanes of the device and of transfers. */
 enum { RECORD_STEPS_LANE = 1000 };
-/* "compute", "comm", "lane 3": how people see a lane. */
+/* The name of a lane for people: "compute", "comm", "lane 3". */
 enum { RECORD_LANE_BYTES = 32 };
 const char *record_lane_name(char out[RECORD_LANE_BYTES], int lane);
 
@@ -82,14 +84,14 @@ typedef struct RecordChunk {
     size_t bytes;
 } RecordChunk;
 
-/* A file in memory, parsed and checked: every index is in range. */
+/* The rows of one execution mode. A parsed file was checked: every index is in range. */
 typedef struct RecordWay {
     const RecordRow *row;
-    const bool *range; /* is it an action that has phases? */
+    const bool *range; /* (rows) is the row an action that has phases? */
     uint32_t rows;
 } RecordWay;
 
-/* ns from the step's begin */
+/* In ns since the step's begin. */
 typedef struct RecordTime {
     int64_t begin, end;
 } RecordTime;
@@ -109,23 +111,24 @@ typedef struct Recorded {
     int64_t steps;
     const RecordOp *op;
     int64_t ops;
-    bool cut; /* the file ends early, or a chunk is damaged: this is what stands before */
+    bool cut; /* the file ends early or a chunk is damaged; the content is what came before */
 } Recorded;
 
-/* Into `a`. ERR_FORMAT: no recording, or one whose chunks contradict each other. */
+/* Parses a file into `a`. ERR_FORMAT: not a recording, or its chunks contradict each other. */
 Status record_parse(const char *path, const uint8_t *data, size_t bytes, Arena *a, Recorded *out);
 
-/* The recording as events of the trace event format (Perfetto reads them), with commas between them:
- * a process a rank, a thread a lane, steps as ProfilerStep#N, phases and
- * actions without phases as kernels, passes as ranges on the device, ops inside them. Times are
- * microseconds since `base_ns` of Unix time. */
+/* Appends the recording as events of Chrome's trace event format, which Perfetto reads, separated by
+ * commas. A rank is a process, a lane a thread. Steps are ProfilerStep#N, phases and actions without
+ * phases are kernels, passes are ranges on the device, and ops are inside them. Times are microseconds
+ * since `base_ns` (Unix time). */
 Status record_events(const Recorded *r, int rank, int64_t base_ns, Text *out);
 
-/* Does a file begin as a recording does? */
+/* Does the file begin with a recording's magic? */
 bool record_is(const uint8_t *data, size_t bytes);
 /* ERR_FORMAT: not a recording, of another version, or of a machine with the other byte order. */
 Status record_open(const char *path, const uint8_t *data, size_t bytes, size_t *at);
-/* The next whole chunk. False at the end, and where what is left is none: *cut then. */
+/* Reads the next complete chunk. False at the end of the file, or if the rest is no complete chunk;
+ * *cut is true in the second case. */
 bool record_next(const uint8_t *data, size_t bytes, size_t *at, RecordChunk *out, bool *cut);
 
 #endif

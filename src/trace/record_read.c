@@ -1,4 +1,5 @@
-/* record_read: a recording in memory, checked, and as events that Perfetto reads. */
+/* record_read: parses a recording in memory, checks it, and writes it as events that Perfetto reads. The
+ * file may come from anywhere, so every index, length and time is checked before use. */
 #include "base/lane.h"
 #include "trace/record.h"
 
@@ -7,13 +8,13 @@
 
 /* ---- chunks ---- */
 
-static Status refuse(const char *path, const char *what)
+static Status not_ours(const char *path, const char *what)
 {
     return FAIL(ERR_FORMAT, "%s: %s, so the file was not written by this program", path, what);
 }
 
-/* A chunk's data where numbers of 8 bytes may be read. */
-static Status aligned(const RecordChunk *c, Arena *a, const void **out)
+/* Copies a chunk's data to aligned memory, because chunks begin at any byte of the file. */
+static Status copy_aligned(const RecordChunk *c, Arena *a, const void **out)
 {
     char *copy = NULL;
     TRY(ARENA_NEW(a, c->bytes + 1, &copy));
@@ -25,7 +26,7 @@ static Status aligned(const RecordChunk *c, Arena *a, const void **out)
 
 static Status read_names(const char *path, const char *text, size_t bytes, Arena *a, Recorded *r)
 {
-    if (bytes > 0 && text[bytes - 1] != '\0') return refuse(path, "its names do not end");
+    if (bytes > 0 && text[bytes - 1] != '\0') return not_ours(path, "its names do not end");
     r->names = 0;
     for (size_t i = 0; i < bytes; i++) r->names += text[i] == '\0';
     TRY(ARENA_NEW(a, r->names + 1, &r->name));
@@ -37,23 +38,22 @@ static Status read_rows(const char *path, const char *at, size_t bytes, Arena *a
 {
     uint32_t head[2];
     bool *range = NULL;
-    if (bytes < sizeof head) return refuse(path, "a list of rows is too short");
+    if (bytes < sizeof head) return not_ours(path, "a list of rows is too short");
     memcpy(head, at, sizeof head);
     if (head[0] >= RECORD_WAYS || bytes != sizeof head + head[1] * sizeof(RecordRow))
-        return refuse(path, "a list of rows has another length than it says");
+        return not_ours(path, "a list of rows has another length than it says");
     TRY(ARENA_ZEROED(a, head[1] + 1, &range));
     r->way[head[0]] = (RecordWay){ (const void *)(at + sizeof head), range, head[1] };
     for (uint32_t i = 0; i < head[1]; i++) {
         const RecordRow *row = &r->way[head[0]].row[i];
         if (row->action < 0 || row->action > (int32_t)i || row->part > RECORD_WEIGHT)
-            return refuse(path, "a row belongs to no action");
+            return not_ours(path, "a row belongs to no action");
         range[row->action] |= row->action != (int32_t)i;
     }
     return OK;
 }
 
-/* A moment of Unix time, and how long something may last, in ns: their sums and differences are
- * numbers. */
+/* Limits in ns for a Unix time and a duration, so that their sums and differences cannot overflow. */
 static bool is_moment(int64_t ns) { return ns >= 0 && ns < (int64_t)1 << 61; }
 static bool is_span(int64_t ns) { return ns >= 0 && ns < (int64_t)1 << 55; }
 
@@ -61,18 +61,18 @@ static Status read_step(const char *path, const char *at, size_t bytes, Arena *a
                         Recorded *r)
 {
     RecordedStep s = { 0 };
-    if (bytes < sizeof s.head) return refuse(path, "a step is too short");
+    if (bytes < sizeof s.head) return not_ours(path, "a step is too short");
     memcpy(&s.head, at, sizeof s.head);
     size_t times = s.head.rows * sizeof *s.times;
     if (s.head.way >= RECORD_WAYS || s.head.rows > r->way[s.head.way].rows ||
         bytes != sizeof s.head + times + s.head.loads * sizeof *s.load)
-        return refuse(path, "a step has other rows than the list of rows");
+        return not_ours(path, "a step has other rows than the list of rows");
     s.times = (const void *)(at + sizeof s.head);
     s.load = (const void *)(at + sizeof s.head + times);
     bool holds = is_moment(s.head.unix_ns);
     for (uint32_t i = 0; i < s.head.rows; i++)
         holds &= is_span(s.times[i].begin) && is_span(s.times[i].end);
-    if (!holds) return refuse(path, "a step has a time that none can have");
+    if (!holds) return not_ours(path, "a step has a time that none can have");
     TRY(ARENA_GROW(a, r->steps + 1, room, &r->step));
     r->step[r->steps++] = s;
     return OK;
@@ -82,23 +82,23 @@ static Status read_chunk(const char *path, const RecordChunk *c, Arena *a, int64
                          Recorded *r)
 {
     const void *at = NULL;
-    TRY(aligned(c, a, &at));
+    TRY(copy_aligned(c, a, &at));
     if (strcmp(c->tag, "META") == 0) r->meta = at;
     if (strcmp(c->tag, "NAME") == 0) return read_names(path, at, c->bytes, a, r);
     if (strcmp(c->tag, "ROWS") == 0) return read_rows(path, at, c->bytes, a, r);
     if (strcmp(c->tag, "STEP") == 0) return read_step(path, at, c->bytes, a, room, r);
     if (strcmp(c->tag, "OPS_") == 0) {
-        if (c->bytes % sizeof *r->op != 0) return refuse(path, "its ops have another length");
+        if (c->bytes % sizeof *r->op != 0) return not_ours(path, "its ops have another length");
         r->op = at;
         r->ops = (int64_t)(c->bytes / sizeof *r->op);
         for (int64_t i = 0; i < r->ops; i++)
             if (!is_moment(r->op[i].start_ns) || !is_span(r->op[i].dur_ns))
-                return refuse(path, "an op has a time that none can have");
+                return not_ours(path, "an op has a time that none can have");
     }
-    return OK; /* a later version may have more */
+    return OK; /* unknown chunks are skipped: a later version may have more kinds */
 }
 
-static bool names_hold(const Recorded *r)
+static bool names_in_range(const Recorded *r)
 {
     for (int w = 0; w < RECORD_WAYS; w++) {
         for (uint32_t i = 0; i < r->way[w].rows; i++)
@@ -109,8 +109,8 @@ static bool names_hold(const Recorded *r)
     return true;
 }
 
-/* A list of rows may come anew, and each step says how long its own are. */
-static bool steps_hold(const Recorded *r)
+/* A later ROWS chunk may replace a list of rows, so the steps are checked again at the end. */
+static bool steps_in_range(const Recorded *r)
 {
     for (int64_t i = 0; i < r->steps; i++) {
         const RecordStep *s = &r->step[i].head;
@@ -127,32 +127,34 @@ Status record_parse(const char *path, const uint8_t *data, size_t bytes, Arena *
     *out = (Recorded){ .meta = "{}" };
     TRY(record_open(path, data, bytes, &at));
     while (record_next(data, bytes, &at, &c, &out->cut)) TRY(read_chunk(path, &c, a, &room, out));
-    if (!steps_hold(out)) return refuse(path, "steps have rows or experts that others have not");
-    if (!names_hold(out)) {
-        if (!out->cut) return refuse(path, "a row has no name");
-        out->ops = 0; /* names of ops come behind them */
-        if (!names_hold(out)) return refuse(path, "a row has no name");
+    if (!steps_in_range(out))
+        return not_ours(path, "steps have rows or experts that others have not");
+    if (!names_in_range(out)) {
+        if (!out->cut) return not_ours(path, "a row has no name");
+        out->ops = 0; /* names of ops come after the ops and may be cut off */
+        if (!names_in_range(out)) return not_ours(path, "a row has no name");
     }
     return OK;
 }
 
 /* ---- events ---- */
 
-typedef struct Put {
+typedef struct EventWriter {
     const Recorded *r;
     Text *out;
     int rank;
     int64_t base_ns;
-} Put;
+} EventWriter;
 
-/* Lanes of transfers lie behind those of the device. */
+/* Each transfer queue has its own lane, after those of the device, numbered by its name. */
 static int lane_of(const RecordRow *row)
 {
     return row->transfer ? LANE_COUNT + (int)row->name : row->lane;
 }
 
-static Status open_event(const Put *p, const char *cat, const char *name, int lane, int64_t from_ns,
-                         int64_t ns)
+/* Writes an event up to its open "args" object; the caller adds members and closes both. */
+static Status open_event(const EventWriter *p, const char *cat, const char *name, int lane,
+                         int64_t from_ns, int64_t ns)
 {
     return text_json(p->out,
                      ",\n{\"ph\":\"X\",\"cat\":%s,\"name\":%s,\"pid\":%d,\"tid\":%d,\"ts\":%.3f,"
@@ -161,7 +163,7 @@ static Status open_event(const Put *p, const char *cat, const char *name, int la
                      (double)ns / 1e3, p->rank, lane);
 }
 
-static Status put_row(const Put *p, const RecordedStep *s, uint32_t i)
+static Status write_row(const EventWriter *p, const RecordedStep *s, uint32_t i)
 {
     const RecordRow *row = &p->r->way[s->head.way].row[i];
     bool range = p->r->way[s->head.way].range[i];
@@ -179,7 +181,7 @@ static Status put_row(const Put *p, const RecordedStep *s, uint32_t i)
     return text_json(p->out, ",\"step\":%lld}}", (long long)s->head.step);
 }
 
-static Status put_step(const Put *p, const RecordedStep *s)
+static Status write_step(const EventWriter *p, const RecordedStep *s)
 {
     const RecordTime *t = s->times;
     int64_t end = 0;
@@ -190,12 +192,12 @@ static Status put_step(const Put *p, const RecordedStep *s)
     TRY(text_json(p->out, ",\"loss\":%g,\"ran_again\":%d}}", s->head.loss,
                   (int)(s->head.flags & RECORD_RAN_AGAIN)));
     for (uint32_t i = 0; i < s->head.rows; i++) {
-        if (t[i].end > t[i].begin) TRY(put_row(p, s, i));
+        if (t[i].end > t[i].begin) TRY(write_row(p, s, i));
     }
     return OK;
 }
 
-static Status put_names(const Put *p)
+static Status write_names(const EventWriter *p)
 {
     bool transfer[LANE_COUNT + 64] = { false };
     char other[RECORD_LANE_BYTES];
@@ -223,7 +225,7 @@ static Status put_names(const Put *p)
     return OK;
 }
 
-static Status put_op(const Put *p, const RecordOp *o)
+static Status write_op(const EventWriter *p, const RecordOp *o)
 {
     TRY(open_event(p, "op", p->r->name[o->name], o->lane, o->start_ns, o->dur_ns));
     if (o->layer >= 0) TRY(text_json(p->out, ",\"layer\":%d", o->layer));
@@ -233,9 +235,9 @@ static Status put_op(const Put *p, const RecordOp *o)
 
 Status record_events(const Recorded *r, int rank, int64_t base_ns, Text *out)
 {
-    const Put p = { r, out, rank, base_ns };
-    TRY(put_names(&p));
-    for (int64_t i = 0; i < r->steps; i++) TRY(put_step(&p, &r->step[i]));
-    for (int64_t i = 0; i < r->ops; i++) TRY(put_op(&p, &r->op[i]));
+    const EventWriter p = { r, out, rank, base_ns };
+    TRY(write_names(&p));
+    for (int64_t i = 0; i < r->steps; i++) TRY(write_step(&p, &r->step[i]));
+    for (int64_t i = 0; i < r->ops; i++) TRY(write_op(&p, &r->op[i]));
     return OK;
 }

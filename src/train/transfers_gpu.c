@@ -49,7 +49,7 @@ static Status open_link(Transfers *t, int link, Arena *a)
     TransferLink *w = &t->link[link];
     w->stream = lane_stream(t, LANE_COMPUTE);
     if (queue_on(t, link) != NULL) TRY(t->ex->backend->streams->add(t->ex, &w->stream));
-    TRY(comm_again(t->comm, w->stream, "transfers", a, &w->comm));
+    TRY(comm_duplicate(t->comm, w->stream, "transfers", a, &w->comm));
     t->links = link + 1;
     return comm_connect(w->comm);
 }

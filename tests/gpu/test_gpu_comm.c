@@ -332,7 +332,7 @@ static Status lanes_make(Gpu *g, Lanes *l)
 {
     const Streams *s = g->ex.backend->streams;
     *l = (Lanes){ 0 };
-    TRY(comm_again(g->world, s->of_lane(&g->ex, LANE_COMM), "again", &g->tables, &l->again));
+    TRY(comm_duplicate(g->world, s->of_lane(&g->ex, LANE_COMM), "again", &g->tables, &l->again));
     TRY(pair_new(g, DTYPE_F32, MANY, &l->from));
     TRY(pair_new(g, DTYPE_F32, MANY, &l->sum));
     TRY(pair_new(g, DTYPE_F32, MANY, &l->other));
@@ -456,7 +456,7 @@ static Status own_stream(Gpu *g)
     void *stream = NULL;
     Event ready, done;
     TRY(s->add(&g->ex, &stream));
-    TRY(comm_again(g->world, stream, "transfers", &g->tables, &c));
+    TRY(comm_duplicate(g->world, stream, "transfers", &g->tables, &c));
     TRY(pair_new(g, DTYPE_I32, MANY, &p));
     TRY(s->event_new(&g->ex, false, &ready));
     TRY(s->event_new(&g->ex, false, &done));

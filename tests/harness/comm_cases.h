@@ -260,7 +260,7 @@ static inline Status case_split(Comm *c, Arena *a)
     const CommCase k = { DTYPE_F32, 33, REDUCE_SUM };
     bool last = c->size > 1 && c->rank == c->size - 1;
     TRY(comm_split(c, last ? -1 : c->rank % 2, -c->rank, "side", a, &side));
-    TRY(comm_again(c, NULL, "again", a, &again));
+    TRY(comm_duplicate(c, NULL, "again", a, &again));
     TRY(comm_split(c, -1, 0, "none", a, &none));
     EXPECT(none == NULL && (side == NULL) == last);
     EXPECT(again->size == c->size && again->rank == c->rank && again->number != c->number);

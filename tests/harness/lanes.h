@@ -176,7 +176,7 @@ static inline void lanes_make(LaneRank *r, const Program *p, Arena *a)
     r->exec = (Exec){ .backend = &lane_backend };
     r->table = (CommTable){ .send = lane_send,
                             .recv = lane_recv,
-                            .again = lane_group,
+                            .duplicate = lane_group,
                             .connect = lane_connect,
                             .free = lane_free };
     r->comm = (Comm){ .table = &r->table, .rank = p->rank, .size = p->stages, .own = r };

@@ -67,7 +67,7 @@ static Status body(void *state, Comm *c)
     status_clear();
     TRY(comm_split(null, c->rank == 2 ? -1 : 0, -c->rank, "half", a, &half));
     EXPECT(c->rank == 2 ? half == NULL : half->size == 2 && comm_real(half) != half);
-    TRY(comm_again(null, NULL, "again", a, &again));
+    TRY(comm_duplicate(null, NULL, "again", a, &again));
     EXPECT(comm_real(again) != again && comm_real(again) != group);
     if (c->rank == 0) TRY(comm_barrier(again));
     TRY(comm_null(NULL, a, &none));
