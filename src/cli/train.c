@@ -96,7 +96,7 @@ static Status train(void *state, Comm *world)
                              .dumps = &dumps,
                              .world = world,
                              .last_step = first ? &call->last_step : NULL,
-                             .settled = launched ? &call->settled : NULL,
+                             .failure_agreed = launched ? &call->settled : NULL,
                              .sheet_flops = hardware_sheet_flops };
     if (launched) comm_set_stop(world, interrupt_flag(), TERMINATED_S);
     Status s = train_run(call->config, &options);

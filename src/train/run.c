@@ -387,7 +387,7 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
     int n = 0;
     TRY(config_parse(&then, a, path, info->config, strlen(info->config)));
     TRY(config_changes(&then, t->config.asked, a, &changes, &n));
-    if (t->is_rank0) init_say("resume", changes, n);
+    if (t->is_rank0) init_log_changes("resume", changes, n);
     if (t->is_rank0 && info->cpu[0] != '\0' && strcmp(t->cpu, info->cpu) != 0)
         log_warn("resume: %s was computed with %s, this run computes with %s: sums are rounded "
                  "otherwise from here on",
@@ -791,7 +791,7 @@ Status train_run(const Config *c, const TrainOptions *options)
     if (s != OK) s = dump_failed(&t, s);
     if (s != OK && t.ranks.world != NULL && !t.failure_agreed) end_others(&t);
     if (options->last_step != NULL) *options->last_step = t.at.step;
-    if (options->settled != NULL) *options->settled = t.failure_agreed;
+    if (options->failure_agreed != NULL) *options->failure_agreed = t.failure_agreed;
     close_all(&t);
     return s;
 }
