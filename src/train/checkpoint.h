@@ -11,10 +11,12 @@
  * The manifest is one JSON object a line (docs/reference/formats.md): a header, one line an entry,
  * and an end line with the number of entries and the XXH3-128 of all lines before it. A folder
  * without that end line is not a checkpoint. Everything is written into step-N.tmp, each file is
- * fsynced, the manifest comes last, and then the folder is renamed. Coordinates are parameter names and element ranges of the canonical
- * unsharded tensor. How buffers are fused, padded or sharded is decided at load, so any mesh loads
- * the checkpoint of any other. What a rank holds of a tensor, and what an entry holds, is a Piece (model/piece.h): a
- * range, or a range of columns. All entries of a tensor together must hold each element once.
+ * fsynced, the manifest comes last, and then the folder is renamed.
+ *
+ * Coordinates are parameter names and element ranges of the canonical unsharded tensor. How buffers are
+ * fused, padded or sharded is decided at load, so any mesh loads the checkpoint of any other. What a rank
+ * holds of a tensor, and what an entry holds, is a Piece (model/piece.h): a range, or a range of columns.
+ * All entries of a tensor together must hold each element once.
  *
  * Every element is written once: by the first of the ranks that hold it. Ranks write at the same
  * time into one folder that all of them see; rank 0 makes it, gathers the lines of the manifest and

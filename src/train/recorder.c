@@ -15,7 +15,8 @@ enum { NAMES_BYTES = 1 << 18 };
 
 /* ---- set-up ---- */
 
-/* A pass runs each of its phases at most three times: recomputed, for inputs, for weights. */
+/* The most rows of a step: a pass runs each of its phases at most three times (recomputed, for input
+ * gradients, for weight gradients). */
 static int rows_most(const Program *p)
 {
     int64_t rows = p->n;
@@ -61,7 +62,7 @@ static Status make_ring(Recorder *r)
     return make_stamps(r);
 }
 
-static Status note_op(Exec *ex, int level, const OpDesc *op, const void *args);
+static Status stamp_op(Exec *ex, int level, const OpDesc *op, const void *args);
 
 static int64_t unix_now(void)
 {
@@ -81,7 +82,7 @@ Status recorder_open(Recorder *r, Engine *e, Comm *world, int steps)
     }
     r->loads = (int)(e->spec.n_moe * e->spec.experts);
     TRY(make_ring(r));
-    r->note = (Decorator){ note_op, r };
+    r->note = (Decorator){ stamp_op, r };
     r->most_ops = RECORDER_OPS;
     e->recorder = r;
     return OK;
@@ -109,7 +110,7 @@ static Status add_cost(Exec *ex, int level, const OpDesc *op, const void *args)
 
 static const Decorator counts_flops = { .run = add_cost };
 
-/* The number of a name, which joins the others if it is new; 0 where there is no room for it. */
+/* Adds the name if it is new; 0 if there is no room for it. */
 uint32_t recorder_name(Recorder *r, const char *name)
 {
     const char *at = r->names;
@@ -132,7 +133,7 @@ static uint64_t bytes_in_use(const EngineMode *w)
     return sum;
 }
 
-static void learn_actions(Recorder *r)
+static void describe_actions(Recorder *r)
 {
     const Program *p = &r->e->list->program;
     for (int i = 0; i < p->n; i++) {
@@ -160,7 +161,7 @@ void recorder_begin(Recorder *r)
     r->n_ops = r->traces ? 0 : r->n_ops;
     r->learns = !r->now->known;
     if (!r->learns) return;
-    learn_actions(r);
+    describe_actions(r);
     exec_push(&e->ex, &counts_flops);
 }
 
@@ -181,11 +182,11 @@ Status recorder_phase(Recorder *r, const LayerRun *run, const char *name, Record
                                           .bytes = bytes_in_use(e->mode),
                                           .flops = e->ex.totals.flops };
     }
-    int place = r->at++ + e->list->program.n; /* behind two of each action */
+    int place = r->at++ + e->list->program.n; /* after the two stamps of each action */
     return e->ex.backend->streams->stamp(&e->ex, &r->stamp[place], NULL);
 }
 
-/* So far the row of a phase has all FLOPs of the action up to its end. Now it gets its own. */
+/* Until here the row of a phase has the FLOPs of the whole step up to its end. Subtracts those before it. */
 void recorder_action(Recorder *r, int action, double flops_before)
 {
     if (r == NULL || r->now == NULL || !r->learns) return;
@@ -218,7 +219,7 @@ bool recorder_traces(const Engine *e) { return e->recorder != NULL && e->recorde
 
 /* ---- ops of a traced step ---- */
 
-static Status note_op(Exec *ex, int level, const OpDesc *op, const void *args)
+static Status stamp_op(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     Recorder *r = ex->front[level]->self;
     const Streams *streams = ex->backend->streams;
@@ -252,10 +253,11 @@ void recorder_trace(Recorder *r, bool on)
 
 /* ---- the ring ---- */
 
-static uint64_t ns(double seconds) { return (uint64_t)(seconds * 1e9); }
+static uint64_t to_ns(double seconds) { return (uint64_t)(seconds * 1e9); }
 
-/* Begin and end of every row in ns since the step's begin, which is returned. Actions have stamps,
- * or on the host spans. A phase begins where the one before it in its action ended. */
+/* Writes begin and end of every row, in ns since the begin of the step, and returns that begin. Times of
+ * actions come from stamps, on the host from spans. A phase has only an end: it begins where the phase
+ * before it in its action ended. */
 static uint64_t fill_times(const Recorder *r, const RecorderWay *w, const EngineList *l,
                            RecordTime *out)
 {
@@ -264,8 +266,8 @@ static uint64_t fill_times(const Recorder *r, const RecorderWay *w, const Engine
     const size_t n = (size_t)l->program.n, rows = (size_t)w->rows;
     uint64_t first = UINT64_MAX;
     for (size_t i = 0; i < n; i++) {
-        uint64_t begin = device ? r->stamp[2 * i] : ns(span[i].start_s);
-        uint64_t end = device ? r->stamp[2 * i + 1] : ns(span[i].end_s);
+        uint64_t begin = device ? r->stamp[2 * i] : to_ns(span[i].start_s);
+        uint64_t end = device ? r->stamp[2 * i + 1] : to_ns(span[i].end_s);
         out[i] = (RecordTime){ (int64_t)begin, (int64_t)end };
         if (begin < first) first = begin;
         if (end < first) first = end;
@@ -313,7 +315,7 @@ void recorder_take(Recorder *r, const StepResult *result, double seconds, double
             last = first + (uint64_t)slot->times[i].end;
     }
     bool device = r->e->ex.backend->async;
-    int64_t ahead = unix_now() - (int64_t)(device ? last : ns(clock_s()));
+    int64_t ahead = unix_now() - (int64_t)(device ? last : to_ns(clock_s()));
     if (!device || ahead < r->ahead_ns) r->ahead_ns = ahead;
     slot->load = (void *)(slot->times + r->way[w].rows);
     slot->head = (RecordStep){ .step = r->e->step,
