@@ -1,4 +1,4 @@
-/* sheet: rows, numbers in their place, and what a row is made of. */
+/* sheet: adds rows, replaces them by given numbers, and explains a row by the rows that its text names. */
 #include "plan/sheet.h"
 
 #include <assert.h>
@@ -83,7 +83,7 @@ Status sheet_give_text(SheetGivens *g, const char *sheet, const char *const *nam
 
 /* ---- what a value is made of ---- */
 
-/* The rows that a text names. */
+/* The rows that a text names, while it is read. */
 typedef struct Uses {
     const Sheet *sheet;
     const char *at;
@@ -104,7 +104,7 @@ static void use_row(Uses *u, int row)
     if (i == u->n && row >= 0) u->row[u->n++] = row;
 }
 
-/* Conditions are "NAME" or "NAME < NUMBER", with one of < <= > >= ==. */
+/* Evaluates a condition: "NAME" or "NAME < NUMBER", with one of < <= > >= ==. */
 static bool condition_holds(const Sheet *s, const char *text)
 {
     text += strspn(text, " ");
@@ -118,7 +118,7 @@ static bool condition_holds(const Sheet *s, const char *text)
     return *op == '<' ? value < limit : *op == '>' && value > limit;
 }
 
-/* Walks over the text up to the bracket or the side of ?: that ends it. */
+/* Walks over the text up to the bracket or colon that ends this part. Names count only if the part is `taken`. */
 static void find_uses(Uses *u, bool taken)
 {
     const char *begin = u->at;
@@ -150,7 +150,7 @@ static Status print_value(Text *out, double v, const char *unit, const char *sou
                        quoted ? "  [" : "", source, quoted ? "]" : "");
 }
 
-/* `opened` has a flag a row. */
+/* opened: by row, whether it has been explained above. */
 static Status explain_row(const Sheet *s, int i, int depth, int indent, bool *opened, Text *out)
 {
     const SheetRow *r = &s->row[i];
