@@ -47,6 +47,7 @@ static double out_latency(const Hardware *h, int64_t span)
     return 1e-6 * (h->scale_out_latency_us + tier_of(h, span)->latency_us);
 }
 
+/* Checks a group and computes its links. */
 static Status links_of(const Hardware *h, const CollectiveGroup *g, Links *out)
 {
     int64_t span = g->span == 0 ? g->ranks : g->span;
@@ -132,6 +133,7 @@ static CollectiveCost two_level_cost(const Links *l, double m, bool whole)
                               up, out);
 }
 
+/* The cheapest all-gather; a reduce-scatter is the same in reverse. */
 static CollectiveCost gather_cost(const Links *l, double m)
 {
     CollectiveCost best = stepwise_cost(l, COLLECTIVE_RING, l->n - 1, m * (l->n - 1) / l->n);
@@ -193,6 +195,7 @@ CollectiveCost collective_send(const Hardware *h, bool same_domain, int64_t span
                               bytes);
 }
 
+/* exchange_distinct gives the expected number of different ranks, or domains, of a token's experts. */
 Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Dispatch *d,
                            CollectiveCost *out)
 {

@@ -104,6 +104,7 @@ Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double
 
 /* ---- checks between rows ---- */
 
+/* A measured rate above the peak means a wrong unit. */
 static Status check_curve(const Hardware *h, OpWork work, HardwareDtype dtype)
 {
     const HardwareCurve *c = curve_of(h, work, dtype);
@@ -138,6 +139,7 @@ static Status check_tiers(const Hardware *h)
     return OK;
 }
 
+/* Rules between rows: achieved rates are at most those of the data sheet. */
 static Status check_hardware(const Hardware *h)
 {
     const struct {
@@ -367,6 +369,7 @@ static Status read_sections(Reader *r)
     return OK;
 }
 
+/* Refuses a file that lacks a row it must have. */
 static Status check_missing(const Reader *r)
 {
     for (int i = 0; i < ROWS; i++) {
@@ -404,6 +407,7 @@ Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml,
     return OK;
 }
 
+/* `what` begins the sentence if there is no such preset. */
 static Status load_preset(Hardware *h, Arena *a, const char *name, const char *what)
 {
     const ConfigPreset *p = NULL;
@@ -413,6 +417,7 @@ static Status load_preset(Hardware *h, Arena *a, const char *name, const char *w
     return hardware_parse(h, a, p->name, p->yaml, strlen(p->yaml));
 }
 
+/* A file wins over a preset of the same name. */
 Status hardware_load(Hardware *h, Arena *a, const char *source)
 {
     if (file_is_file(source)) {

@@ -210,6 +210,7 @@ static Status apply_row(Import *m, const char *key, const Map *r)
     return *ours == '\0' ? OK : set_row(m, key, r->ours, ours);
 }
 
+/* In the order of import.def, so later rows win. */
 static Status apply_rows(Import *m)
 {
     for (const Map *r = rows; r < rows + ROWS && !r->model; r++) {
@@ -306,6 +307,7 @@ static Status fill_shape(Import *m)
     return set_row(m, "tokenizer_model", "model.vocab", ours);
 }
 
+/* Shared experts, group-limited routing, and the pattern of dense layers. */
 static Status fill_moe(Import *m)
 {
     const char *key = "moe_shared_expert_intermediate_size", *freq = value_of(m, "moe_layer_freq");
@@ -416,6 +418,7 @@ static Status fix_pipeline(Import *m, const char *per_stage)
     return OK;
 }
 
+/* Settings of Megatron that several keys decide together. */
 static Status read_megatron(Import *m)
 {
     Config *c = m->c;
@@ -443,6 +446,7 @@ static Status read_megatron(Import *m)
 
 /* ---- torchtitan ---- */
 
+/* torchtitan recomputes all layers, every n-th, or chosen ops, for which norm and activation come closest. */
 static Status titan_recompute(Import *m)
 {
     const char *key = "activation_checkpoint.mode";
@@ -454,6 +458,8 @@ static Status titan_recompute(Import *m)
     return set_recomputed(m, key, 1, NUMBER_MAX, "[norm, act]");
 }
 
+/* Settings of torchtitan: FSDP degrees become ZeRO stage, shard and number of GPUs. Without a global batch it trains on
+ * one local batch for each data-parallel rank. */
 static Status read_titan(Import *m)
 {
     const char *reshard = "parallelism.fsdp_reshard_after_forward";

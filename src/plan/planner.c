@@ -20,6 +20,7 @@ static Status count_model_flops(Planner *p)
     return OK;
 }
 
+/* The planner's own configuration has one rank; layouts bring their mesh. */
 static Status planner_setup(Planner *p, const PlanRequest *q)
 {
     p->q = *q;

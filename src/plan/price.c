@@ -216,6 +216,8 @@ static double state_size(const PriceEntry *e)
     return stack_size(e, STACK_moment_size, optimizer_state_bytes(&e->spec.optimizer));
 }
 
+/* Bytes of parameters by kind: what a rank holds under this ZeRO stage, each buffer rounded as its arena is. A stack
+ * may have other sizes of elements. */
 static void param_bytes(const PriceEntry *e, const ParamShards *shards, const RankPrice *r,
                         double memory[PLAN_KINDS])
 {
@@ -237,6 +239,7 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
     memory[PLAN_BUFFERS] = round_bytes((double)params_gathered_bytes(&t, shards));
 }
 
+/* An evaluation may need more of the first slot than training does: the difference is added. */
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                          const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS])
 {
@@ -304,6 +307,7 @@ static void run_in_series(ChunkTimes *t)
     }
 }
 
+/* Prices every chunk of every rank. Layers of all chunks lie one after the other in p->layers. */
 static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out)
 {
     size_t chunks = (size_t)l->pp * (size_t)l->vpp;
@@ -399,6 +403,7 @@ static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros,
     }
 }
 
+/* The memory of the fullest rank decides whether the layout fits. */
 static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
                            const PriceRanks *n, const Estimate *t, PlanPrice *out)
 {
@@ -446,6 +451,7 @@ void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s
     price->mfu = p->flops / (price->step_s * gpus * hardware_peak(p->q.hardware, HARDWARE_BF16));
 }
 
+/* The kind of exchange of the price; -1: none, or another stack's own. */
 static int exchange_of(const PriceEntry *e, const PlanLayout *l)
 {
     return l->ep > 1 && e->stack.at[STACK_dispatch] < 0 ? (int)e->spec.ranks.exchange : -1;
@@ -552,6 +558,7 @@ bool plan_reaches(const PlanRequest *q, int ep)
            roofline_group(q->hardware, ep, 1).local == ep;
 }
 
+/* In the order in which a user would fix them: GPUs, experts, batch, the stack, the schedule. */
 Status planner_legal(const Planner *p, const PlanLayout *l)
 {
     const Config *c = &p->config;

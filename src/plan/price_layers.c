@@ -21,6 +21,7 @@ static bool layers_alike(const ModelSpec *s, int i, int j)
     return desc->alike == NULL || desc->alike(a, b);
 }
 
+/* Sorts layers into classes: layers of one class are counted once. */
 Status price_classes(Planner *p)
 {
     TRY(spec_build(&p->config, &p->kept, &p->spec));
@@ -64,6 +65,7 @@ static Status list_op(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpC
     return OK;
 }
 
+/* Called for each op of a counted layer: adds its time to the phase, the pass and the lane. */
 static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
                        const OpCost *cost)
 {
@@ -273,6 +275,7 @@ static Status balance_partition(Planner *p, const PartitionKey *key, Layout *out
     return s;
 }
 
+/* The last layer of the last block gets the rest, so that its layers add up to exactly UNITS. */
 static PartitionKey partition_key(const Planner *p, const PriceEntry *e, int stages)
 {
     enum { UNITS = 64 }; /* costs are rounded up, so an embedding costs something, too */

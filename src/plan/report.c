@@ -86,6 +86,7 @@ static double training_days(const PlanReport *r, const PlanPrice *p)
 
 /* ---- for people ---- */
 
+/* A table of parts that are not 0, with their share of the whole. */
 static Status print_parts(Text *out, const char *title, const char *const *names,
                           const double *value, int n, double whole, double scale)
 {
@@ -98,6 +99,7 @@ static Status print_parts(Text *out, const char *title, const char *const *names
     return OK;
 }
 
+/* Rows of a search, numbered from 1. */
 static Status print_rows(Text *out, const char *title, const SearchRow *row, int n)
 {
     char layout[PLAN_LAYOUT_BYTES], also[PLAN_ALSO_BYTES];
@@ -298,6 +300,7 @@ Status plan_report_json(const PlanReport *r, Text *out)
 
 /* ---- for spreadsheets ---- */
 
+/* New columns go to the end, so that scripts which read by position keep working. */
 static Status csv_row(const PlanLayout *l, const PlanPrice *p, unsigned also, Text *out)
 {
     char again[RECOMPUTE_BYTES], names[PLAN_ALSO_BYTES];

@@ -38,6 +38,7 @@ static Status exchange_s(const Roofline *r, const MoeSpec *m, const OpCost *c, d
     return OK;
 }
 
+/* A shift is a send to one neighbour; all other ops are collectives. */
 Status roofline_collective(const Hardware *h, const OpCost *c, const CollectiveGroup *g,
                            CollectiveCost *out)
 {
@@ -66,6 +67,7 @@ static double tile_share(const Roofline *r, const MoeSpec *m)
     return rows / (rows + TILE_ROWS / 2.0);
 }
 
+/* Work without a rate is bound by memory. */
 Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, RooflineTime *out)
 {
     RooflineTime t = { .s = roofline_memory_s(r, c->bytes) };

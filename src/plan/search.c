@@ -74,6 +74,7 @@ static int count_differences(const PlanLayout *a, const PlanLayout *b)
            (a->schedule != b->schedule) + (a->recompute != b->recompute);
 }
 
+/* A schedule as a bit of SearchRow.also. */
 static unsigned schedule_bit(const SearchRow *row)
 {
     return 1u << (row->layout.schedule - schedule_table);
@@ -97,6 +98,7 @@ static SearchRow join_rows(const SearchRow *a, const SearchRow *b)
     return row;
 }
 
+/* Inserts a row by rank. If an equal row with another schedule is there, joins both first. */
 static void best_add(Found *f, const SearchRow *added)
 {
     SearchRow row = *added;
@@ -147,6 +149,8 @@ static void front_thin(Found *f)
             (size_t)(f->n_front - least) * sizeof *f->front);
 }
 
+/* Inserts a row into the front, which is sorted by rising memory and falling time, and drops the rows that it
+ * dominates. */
 static void front_add(Found *f, const SearchRow *row)
 {
     int at = front_within(f, row->price.peak_bytes), end = at;
@@ -163,6 +167,7 @@ static void front_add(Found *f, const SearchRow *row)
     if (f->n_front == SEARCH_FRONT_MAX) front_thin(f);
 }
 
+/* Keeps the row with the least memory among those that do not fit. */
 static void nearest_add(Found *f, const SearchRow *row)
 {
     if (row->layout.pp == 0) return;
@@ -235,6 +240,7 @@ static int64_t inner_count(const Search *s)
     return search_combinations(&s->axes, SEARCH_OUTER, SEARCH_AXES);
 }
 
+/* The layout with this number. Candidates keep only the number, to save memory. */
 static SearchRow row_of(const Search *s, int64_t id)
 {
     SearchRow row = { .id = id };
@@ -278,6 +284,8 @@ static int compare_bounds(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
+/* Bounds all layouts in parallel, collects the candidates of all threads, and sorts them by time. The number breaks
+ * ties, so the order does not depend on threads. */
 static Status bound_all(Search *s, Arena *a)
 {
     int64_t n = search_combinations(&s->axes, 0, SEARCH_OUTER);
@@ -377,6 +385,7 @@ static Status simulate_best(Search *s, Arena *a)
 
 /* ---- the whole ---- */
 
+/* A planner for each thread and each configuration of SEARCH_BUFFERS. */
 static Status open_pricers(Search *s, Arena *a)
 {
     const ConfigInts *buffers = &s->axes.axis[SEARCH_BUFFERS];

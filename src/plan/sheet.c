@@ -27,6 +27,7 @@ double sheet_add(Sheet *s, SheetRow row)
     return row.value;
 }
 
+/* For names that only other stacks define: they, too, may be given. */
 void sheet_end(Sheet *s)
 {
     for (int i = 0; s->given != NULL && i < s->given->n; i++) {

@@ -129,6 +129,7 @@ static void note_defined(PlanStack *s)
 
 /* ---- what --stack says ---- */
 
+/* Two fillings: the first one finds the names that may be given. */
 Status stack_load(PlanStack *s, Arena *a, const char *source)
 {
     const char *names[SHEET_ROWS_MAX + STACK_COUNT], *name = NULL;
@@ -159,6 +160,7 @@ bool stack_offers(const PlanStack *s, const char *name)
 
 /* ---- values ---- */
 
+/* Values that would make prices infinite or negative are refused by name. */
 static Status check_values(const PlanStack *s, const StackValues *v)
 {
     enum { ABOVE_0 = 4 }; /* the first four must be above 0, the others are shares */

@@ -57,6 +57,7 @@ static int compare_name(const void *name, const void *param)
     return strcmp(name, (*(const Param *const *)param)->name);
 }
 
+/* For find_param: entries of other ranks do not come in this rank's order. */
 static Status sort_names(Loading *l)
 {
     const ParamTable *t = &l->e->params.table;
@@ -279,6 +280,7 @@ static Status no_checkpoint(const char *run_dir, Status last)
                 why[0] == '\0' ? "" : ": ", why);
 }
 
+/* Rank 0's list decides which step is tried next, so all ranks try the same one. */
 Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGate *gate,
                               Arena *scratch, CheckpointInfo *info)
 {

@@ -17,6 +17,7 @@ static Status copy_bucket(EngineParams *w, const ParamBucket *k)
     return tensor_elems(&main) == 0 ? OK : cast(w->ex, (Cast){ main, copy });
 }
 
+/* In f32 products read the main weights, so there are no copies. */
 Status copies_refresh(EngineParams *w)
 {
     for (int i = 0; i < w->table.n_buckets && w->spec->weights.n > 0; i++) {

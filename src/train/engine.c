@@ -337,6 +337,7 @@ Status engine_plan_retry(const Config *c, EngineShape *shape, EnginePlan *plan, 
 
 /* Running. */
 
+/* Writes to the host's view of a tensor; engine_copy_in brings it to the device. */
 static void write_tensor(Engine *e, const Tensor *t, const void *from)
 {
     memcpy(engine_host(&e->arenas, t), from, tensor_bytes(t));
@@ -490,6 +491,7 @@ Status engine_prepare(Engine *e, const char *products)
     return OK;
 }
 
+/* Launches a step in the mode in use and waits for its end. */
 static Status run_step_once(Engine *e, int64_t step)
 {
     TRY(start_step(e));

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+/* Memory for all evaluations of a run. */
 Status eval_make(Evaluator *v, Engine *e, const int32_t *token_bytes, Arena *a)
 {
     const Mesh *m = e->shape.mesh;

@@ -174,6 +174,7 @@ Status train_check_host(const Config *c, const TrainPlan *p, Comm *world, const 
 
 /* ---- a GPU ---- */
 
+/* The driver allocates in granules, so each arena is rounded up to them. */
 static size_t device_bytes(const EnginePlan *plan)
 {
     size_t sum = 0;
@@ -228,6 +229,7 @@ static Memory memory_of_gpu(const GpuPlan *p)
                      .larger = "a GPU with more memory" };
 }
 
+/* The plan is counted a second time with the other setting of attention.deterministic, to show what it would take. */
 Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                       GpuPlan *out)
 {
@@ -250,6 +252,7 @@ Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePla
     return OK;
 }
 
+/* Stricter than train_check_gpu, by a margin: a chosen capacity should not fail later. */
 bool train_gpu_has(const GpuPlan *p, const EnginePlan *plan)
 {
     const Memory m = memory_of_gpu(p);

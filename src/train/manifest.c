@@ -121,6 +121,7 @@ Status manifest_lines(Manifest *m, const char *lines, size_t bytes)
     return write_text(m, lines, bytes);
 }
 
+/* Writer and reader both make this line, so the reader compares bytes. */
 static int end_line(char out[END_BYTES], int64_t entries, const char *sum)
 {
     return snprintf(out, END_BYTES, "{\"entries\":%" PRId64 ",\"xxh3\":\"%s\"}\n", entries, sum);
@@ -241,6 +242,7 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
     return OK;
 }
 
+/* Whether the piece fits its tensor is checked later: here the shape is not yet trusted. */
 static Status read_entry(const char *path, char *text, ManifestEntry *out)
 {
     Line l;
@@ -348,6 +350,7 @@ Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int6
 
 /* Elements. */
 
+/* The padding before an entry is not a part of its sum. */
 Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *at)
 {
     static const char zeros[CHECKPOINT_ALIGN];

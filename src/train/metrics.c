@@ -46,6 +46,7 @@ static Status begin_line(Metrics *m, const char *kind)
                      kind);
 }
 
+/* Flushes each line: a killed run loses only the line that it was writing. */
 static Status end_line(Metrics *m)
 {
     TRY(text_append(&m->line, "}\n", 2));

@@ -333,6 +333,7 @@ typedef struct CapacityPlan {
     Comm *world;           /* all its ranks must fit; NULL: this rank */
 } CapacityPlan;
 
+/* Plans both modes for a capacity. */
 static Status plan_capacity(CapacityPlan *p, const RowCapacity *capacity)
 {
     p->shape->capacity = *capacity;
@@ -341,6 +342,7 @@ static Status plan_capacity(CapacityPlan *p, const RowCapacity *capacity)
     return engine_plan_retry(p->c, p->shape, p->plan, p->retry);
 }
 
+/* Does a capacity fit on all ranks? They agree here, so that all search the same way. */
 static Status capacity_fits(void *self, const RowCapacity *capacity, bool *fits)
 {
     CapacityPlan *p = self;
@@ -366,6 +368,7 @@ Status train_plan_engine(const Config *c, int here, size_t beside, EngineShape *
     return train_plan_gpu(c, shape, plan, gpu);
 }
 
+/* The GPU is probed in train_plan_engine: everything before it needs no device. */
 Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out)
 {
     Whole whole;

@@ -24,6 +24,7 @@ Status ranks_open(Ranks *r, Comm *world, Arena *a)
 
 /* Agreement. */
 
+/* Fails at the first line that differs. */
 static Status same_lines(const char *what, const char *mine, const char *first)
 {
     for (int line = 1;; line++) {
@@ -90,6 +91,7 @@ static void set_spread(Ranks *r, int n)
     }
 }
 
+/* One warning when a rank has been slow SLOW_STEPS times in a row; the count then goes on without another one. */
 static void warn_of_slow_ranks(Ranks *r, int n)
 {
     double median = (double)r->spread.median.of[RANK_OWN_S];

@@ -27,6 +27,7 @@ static int rows_most(const Program *p)
     return rows < INT_MAX / 4 ? (int)rows : INT_MAX / 4;
 }
 
+/* The device writes stamps into pinned memory. There are two for each action and one for each phase, within 2 x room. */
 static Status make_stamps(Recorder *r)
 {
     void *block = NULL;
@@ -43,6 +44,7 @@ static size_t slot_bytes(const Recorder *r)
     return (size_t)r->room * sizeof(RecordTime) + (size_t)r->loads * sizeof(uint32_t);
 }
 
+/* All host memory of the recorder, sized exactly: the ring, one more slot for a traced step, rows, names and ops. */
 static Status make_ring(Recorder *r)
 {
     size_t bytes = (size_t)(r->steps + 1) * (sizeof *r->slot + arena_rounded(slot_bytes(r))) +
@@ -293,6 +295,7 @@ static void fill_load(const Recorder *r, const int32_t *load, uint32_t *out)
         out[i / (domains * E) * E + i % E] += (uint32_t)load[i];
 }
 
+/* Copies a traced step to the extra slot, where the ring does not overwrite it. */
 static void keep_traced(Recorder *r, const RecorderSlot *from)
 {
     RecorderSlot *kept = &r->slot[r->steps];
@@ -301,6 +304,7 @@ static void keep_traced(Recorder *r, const RecorderSlot *from)
     memcpy(kept->times, from->times, slot_bytes(r));
 }
 
+/* The clock of stamps has no known zero, so ahead_ns relates it to Unix time. */
 void recorder_take(Recorder *r, const StepResult *result, double seconds, double tokens,
                    uint64_t memory_bytes)
 {

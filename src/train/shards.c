@@ -122,6 +122,7 @@ static UpdateRange update_of(const EngineParams *w, const ParamBucket *k)
     return r;
 }
 
+/* Elements [first, first + n) of each tensor of a range. */
 static UpdateRange part_of(UpdateRange r, int64_t first, int64_t n)
 {
     Tensor *all[RANGE_TENSORS];
@@ -143,6 +144,7 @@ static bool in_norm(const EngineParams *w, const ParamBucket *k)
     return !replicated(w, k) || m->group[group_of(k)]->rank == 0;
 }
 
+/* Adds a tensor to the norm, or extends the last one if it is adjacent. */
 static void add_norm(EngineParams *w, Tensor g)
 {
     Tensor *last = w->n_norms > 0 ? &w->norms[w->n_norms - 1] : NULL;

@@ -61,6 +61,7 @@ static Status open_link(Transfers *t, int link, Arena *a)
 /* An event of no action, for begin and end. */
 static Event *spare_event(const Transfers *t) { return &t->event[t->program->events].device; }
 
+/* Forks all streams from the compute lane, as a capture needs. */
 static Status gpu_begin(Transfers *t)
 {
     t->ex->lane = LANE_COMPUTE;
@@ -71,6 +72,7 @@ static Status gpu_begin(Transfers *t)
     return t->lanes ? wait_for_event(t, spare_event(t), lane_stream(t, LANE_COMM)) : OK;
 }
 
+/* Launches a transfer in its queue's stream, after its events. */
 static Status gpu_reach(Transfers *t, const Action *a)
 {
     CommRequest none;
@@ -98,6 +100,7 @@ static Status gpu_signal(Transfers *t, const Action *a)
     return a->signal < 0 ? OK : record_event(t, &t->event[a->signal].device, NULL);
 }
 
+/* Waiting for the last transfer of each queue is enough: queues run in order. */
 static Status gpu_end(Transfers *t)
 {
     for (int i = 0; i < t->n; i++) {
