@@ -52,7 +52,7 @@ static Status make_ring(Recorder *r)
                    RECORDER_OPS * sizeof *r->op + NAMES_BYTES + (size_t)16 * ARENA_ALIGN;
     TRY(arena_init(&r->memory, "recording", MEM_HOST, bytes));
     TRY(arena_init(&r->scratch, "a recording's file", MEM_HOST, 2 * bytes + ((size_t)1 << 26)));
-    for (int i = 0; i < RECORD_WAYS; i++) TRY(ARENA_ZEROED(&r->memory, r->room, &r->way[i].row));
+    for (int i = 0; i < RECORD_WAYS; i++) TRY(ARENA_ZEROED(&r->memory, r->room, &r->mode[i].row));
     TRY(ARENA_NEW(&r->memory, NAMES_BYTES, &r->names));
     TRY(ARENA_NEW(&r->memory, RECORDER_OPS, &r->op));
     TRY(ARENA_ZEROED(&r->memory, r->steps + 1, &r->slot));
@@ -156,7 +156,7 @@ void recorder_begin(Recorder *r)
     if (r == NULL) return;
     Engine *e = r->e;
     const Program *p = &e->list->program;
-    r->now = p->evaluates ? NULL : &r->way[e->mode - e->modes];
+    r->now = p->evaluates ? NULL : &r->mode[e->mode - e->modes];
     e->list->transfers.stamp = r->now != NULL ? r->stamp : NULL;
     if (r->now == NULL) return;
     r->at = p->n;
@@ -260,7 +260,7 @@ static uint64_t to_ns(double seconds) { return (uint64_t)(seconds * 1e9); }
 /* Writes begin and end of every row, in ns since the begin of the step, and returns that begin. Times of
  * actions come from stamps, on the host from spans. A phase has only an end: it begins where the phase
  * before it in its action ended. */
-static uint64_t fill_times(const Recorder *r, const RecorderWay *w, const EngineList *l,
+static uint64_t fill_times(const Recorder *r, const RecorderMode *w, const EngineList *l,
                            RecordTime *out)
 {
     const ActionSpan *span = l->transfers.span;
@@ -311,9 +311,9 @@ void recorder_take(Recorder *r, const StepResult *result, double seconds, double
     if (r->e == NULL || r->steps == 0) return;
     int w = result->retried && r->e->n_modes > 1;
     const EngineList *l = &r->e->modes[w].step;
-    if (!r->way[w].known) return;
+    if (!r->mode[w].known) return;
     RecorderSlot *slot = &r->slot[r->taken++ % r->steps];
-    uint64_t first = fill_times(r, &r->way[w], l, slot->times), last = first;
+    uint64_t first = fill_times(r, &r->mode[w], l, slot->times), last = first;
     for (int i = 0; i < l->program.n; i++) {
         if (first + (uint64_t)slot->times[i].end > last)
             last = first + (uint64_t)slot->times[i].end;
@@ -321,7 +321,7 @@ void recorder_take(Recorder *r, const StepResult *result, double seconds, double
     bool device = r->e->ex.backend->async;
     int64_t ahead = unix_now() - (int64_t)(device ? last : to_ns(clock_s()));
     if (!device || ahead < r->ahead_ns) r->ahead_ns = ahead;
-    slot->load = (void *)(slot->times + r->way[w].rows);
+    slot->load = (void *)(slot->times + r->mode[w].rows);
     slot->head = (RecordStep){ .step = r->e->step,
                                .unix_ns = (int64_t)first,
                                .seconds = seconds,
@@ -332,7 +332,7 @@ void recorder_take(Recorder *r, const StepResult *result, double seconds, double
                                         (result->finite ? 0 : RECORD_NOT_FINITE) |
                                         (r->traces ? RECORD_TRACED : 0),
                                .way = (uint32_t)w,
-                               .rows = (uint32_t)r->way[w].rows,
+                               .rows = (uint32_t)r->mode[w].rows,
                                .loads = (uint32_t)r->loads };
     fill_load(r, result->load, slot->load);
     if (r->traces) keep_traced(r, slot);

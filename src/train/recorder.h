@@ -21,11 +21,11 @@
 enum { RECORDER_OPS = 1 << 16 }; /* of one traced step; more are counted as dropped */
 
 /* What the rows of one execution mode mean. It is filled when the mode first runs a step. */
-typedef struct RecorderWay {
+typedef struct RecorderMode {
     RecordRow *row;
     int rows;
     bool known;
-} RecorderWay;
+} RecorderMode;
 
 /* A step of the ring. unix_ns of its head is by the clock of the stamps until it is exported. */
 typedef struct RecorderSlot {
@@ -44,12 +44,12 @@ typedef struct Recorder {
     char *names; /* one after the other, each with a NUL */
     size_t names_bytes;
     uint32_t n_names;
-    RecorderWay way[RECORD_WAYS];
+    RecorderMode mode[RECORD_WAYS];
     uint64_t *stamp;    /* ns: begin and end of each action, then the end of each phase */
     RecorderSlot *slot; /* (steps), then the last traced step, which the ring may have lost */
     int64_t ahead_ns;   /* Unix time minus the clock of the stamps: the minimum seen. A reading can
                            only be late, so the minimum is the best estimate. */
-    RecorderWay *now;   /* of the step that runs; NULL: none, or an evaluation */
+    RecorderMode *now;  /* of the step that runs; NULL: none, or an evaluation */
     int at;             /* its next row */
     bool learns;        /* its rows are being filled */
 

@@ -55,7 +55,7 @@ Status recorder_meta(const Recorder *r, const RecorderMeta *m, Text *out)
 static Status write_rows(const Recorder *r, File *f)
 {
     for (int i = 0; i < RECORD_WAYS; i++) {
-        const RecorderWay *w = &r->way[i];
+        const RecorderMode *w = &r->mode[i];
         const uint32_t head[2] = { (uint32_t)i, (uint32_t)w->rows };
         if (w->known)
             TRY(record_chunk(f, "ROWS", head, sizeof head, w->row,
