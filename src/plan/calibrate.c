@@ -89,7 +89,7 @@ static Status read_row(Calibration *c, char *line, int number)
         size = number_of(word[n - 1]);
         if (calls * us * tflops * size == 0)
             return FAIL(ERR_FORMAT,
-                        "%s:%d: no line of an op: calls us/call TFLOP/s GB/s peak%% "
+                        "%s:%d: not a line of an op: calls us/call TFLOP/s GB/s peak%% "
                         "work size are its last numbers",
                         c->name, number);
         c->rows++;

@@ -305,7 +305,7 @@ static Status unknown_row(const Reader *r, const yaml_node_t *key, const char *s
         else if (strcmp(rows[i].section, section) == 0)
             names[n++] = rows[i].name;
     }
-    return FAIL(ERR_ARG, "%s: %.*s is no %s%s", config_place(place, &r->doc, key->start_mark),
+    return FAIL(ERR_ARG, "%s: %.*s is not a %s%s", config_place(place, &r->doc, key->start_mark),
                 CONFIG_SHOWN_CHARS, word, name == NULL ? "section" : "number of this section",
                 text_hint(hint, word, names, n, " (docs/reference/formats.md lists them)"));
 }

@@ -316,7 +316,7 @@ static Status fill_moe(Import *m)
     TRY(read_whole(m, key, c->moe_shared * c->moe_ffn, &shared));
     if (shared % c->moe_ffn != 0)
         return fail_at_key(
-            m, key, FAIL(ERR_UNSUPPORTED, "no multiple of moe.ffn %lld", (long long)c->moe_ffn));
+            m, key, FAIL(ERR_UNSUPPORTED, "not a multiple of moe.ffn %lld", (long long)c->moe_ffn));
     TRY(set_whole(m, key, "moe.shared", shared / c->moe_ffn));
     if (value_of(m, "moe_router_group_topk") != NULL && c->moe_top_k > c->moe_top_groups)
         c->moe_group_score_top = c->moe_top_k / c->moe_top_groups;

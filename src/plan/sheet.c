@@ -67,7 +67,7 @@ Status sheet_give_text(SheetGivens *g, const char *sheet, const char *const *nam
         const char *name = at + 1, *number = name + strcspn(name, "=,") + 1;
         char *end = NULL;
         at = name + strcspn(name, ",");
-        if (number > at) return FAIL(ERR_ARG, "%s: %.60s is no NAME=NUMBER", sheet, name);
+        if (number > at) return FAIL(ERR_ARG, "%s: %.60s is not NAME=NUMBER", sheet, name);
         TRY(arena_text(a, name, (size_t)(number - name) - 1, &one.name));
         one.value = strtod(number, &end);
         /* strtod alone takes hexadecimal, too */

@@ -25,7 +25,7 @@ static Status fail_at(const Reader *r, int at, const char *says)
 static Status fail_number(const Reader *r, int at, int is, const char *what, int want)
 {
     char says[128];
-    (void)snprintf(says, sizeof says, "%d %s, wanted are %d", is, what, want);
+    (void)snprintf(says, sizeof says, "%d %s, expected %d", is, what, want);
     return fail_at(r, at, says);
 }
 
@@ -45,7 +45,7 @@ static Status read_count(Reader *r, int *out)
         n = n * 10 + (r->text[r->at] - '0');
         if (n > LAYOUT_LAYERS_MAX) return fail_at(r, start, "more than 65536 times");
     }
-    if (n == 0) return fail_at(r, start, "after * comes how many times, at least 1");
+    if (n == 0) return fail_at(r, start, "* needs a number of times, at least 1");
     *out = n;
     return OK;
 }

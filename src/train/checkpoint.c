@@ -266,7 +266,7 @@ static bool is_damaged(Status s, const char *path, int rank)
     status_sentence(why, sizeof why);
     if (rank > 0) return true;
     log_warn("checkpoint %s is %s: %s; trying the one before it", path,
-             s == ERR_NUMERIC ? "of no use" : "damaged", why);
+             s == ERR_NUMERIC ? "unusable" : "damaged", why);
     return true;
 }
 

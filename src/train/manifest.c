@@ -206,7 +206,7 @@ static Status scan_line(const char *path, char *text, const ScanField *field, in
     }
     Scan s = scan_begin(text);
     scan_fields(&s, field, n, out);
-    return scan_end(&s) ? OK : FAIL(ERR_FORMAT, "%s: \"%s\" is no JSON object", path, shown);
+    return scan_end(&s) ? OK : FAIL(ERR_FORMAT, "%s: \"%s\" is not a JSON object", path, shown);
 }
 
 static Status check_fields(const char *path, const ScanField *field, int n, const Line *l)
@@ -216,7 +216,7 @@ static Status check_fields(const char *path, const ScanField *field, int n, cons
         bool whole = field[i].type == SCAN_WHOLE;
         bool there = whole ? *(const int64_t *)at != NONE : *(char *const *)at != NULL;
         if (there) continue;
-        return FAIL(ERR_FORMAT, "%s: \"%s\" is missing or no %s", path, field[i].key,
+        return FAIL(ERR_FORMAT, "%s: \"%s\" is missing or not a %s", path, field[i].key,
                     whole ? "whole number" : "text");
     }
     return OK;
@@ -266,7 +266,7 @@ static Status read_entry(const char *path, char *text, ManifestEntry *out)
     }
     out->buffer = find_buffer(l.buffer, &out->rule);
     if (shape.bad) {
-        return FAIL(ERR_FORMAT, "%s: \"shape\" is missing or no list of numbers", path);
+        return FAIL(ERR_FORMAT, "%s: \"shape\" is missing or not a list of numbers", path);
     }
     if (out->buffer == BUF_COUNT) {
         return FAIL(ERR_FORMAT, "%s: %s has an unknown buffer %s", path, out->param, l.buffer);
