@@ -108,7 +108,7 @@ static Status train_on_rank(void *state, Comm *world)
                              .dumps = &dumps,
                              .world = world,
                              .last_step = first ? &call->last_step : NULL,
-                             .settled = launched ? &call->settled : NULL,
+                             .failure_agreed = launched ? &call->settled : NULL,
                              .sheet_flops = hardware_sheet_flops };
     if (launched) comm_set_stop(world, interrupt_flag(), STOP_GRACE_S);
     Status s = train_run(call->config, &options);
