@@ -1,7 +1,7 @@
 /*
- * attention: checks, costs and ports of attention_fwd and attention_bwd. The CPU implementations are
- * in attention_fwd.c and attention_bwd.c, the choice of a GPU's kernel in attention_kernels.c. Sinks
- * are ops of their own (attention_sink.c).
+ * attention: checks, costs and ports of attention_fwd and attention_bwd. The CPU implementations
+ * are in attention_fwd.c and attention_bwd.c, the choice of a GPU's kernel in attention_kernels.c.
+ * Sinks are ops of their own (attention_sink.c).
  */
 #include "op/attention_cpu.h"
 #include "op/attention_kernels.h"
@@ -32,7 +32,8 @@ static Status expect_given(const char *op, const char *port, const Tensor *t, co
     return t->data == NULL ? OK : expect_shape4(op, port, t, dim, dtype);
 }
 
-/* Both pieces must have the same length, lie in the sequence in ascending order, and not overlap. */
+/* Both pieces must have the same length, lie in the sequence in ascending order, and not
+ * overlap. */
 static Status check_pieces(const char *op, const Shape *s)
 {
     const AttentionPieces *p = &s->pieces;
@@ -119,10 +120,10 @@ Status attention_bwd_check(const AttentionBwd *a)
 }
 
 /*
- * Costs count matrix products only, over the pairs (query, key) that the masks leave: causal, window
- * and chunk. Documents hide more pairs. But a cost reads no data, so with doc it is an upper bound.
- * Forward does two products a pair: scores and p v. Backward does five: scores, dp, dv, dk and dq.
- * Bytes: every tensor once.
+ * Costs count matrix products only, over the pairs (query, key) that the masks leave: causal,
+ * window and chunk. Documents hide more pairs. But a cost reads no data, so with doc it is an upper
+ * bound. Forward does two products a pair: scores and p v. Backward does five: scores, dp, dv, dk
+ * and dq. Bytes: every tensor once.
  */
 static int64_t triangle(int64_t x) { return x > 0 ? x * (x + 1) / 2 : 0; }
 
@@ -149,7 +150,8 @@ static int64_t pairs_masked(int64_t q, int64_t nq, int64_t k, int64_t nk, const 
     return all;
 }
 
-/* Pairs of a whole call, over sequences and heads. Two pieces of queries meet two pieces of keys. */
+/* Pairs of a whole call, over sequences and heads. Two pieces of queries meet two pieces of
+ * keys. */
 static double pairs_of(Shape s)
 {
     const AttentionPieces *p = &s.pieces;

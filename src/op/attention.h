@@ -8,11 +8,11 @@
  * arXiv:2310.06825). With chunks it sees no key before its own chunk of the sequence (Llama 4).
  * Time and cost fall with both: tiles that no query sees are skipped.
  *
- * Keys may come in blocks, one call each. A call takes the result over earlier blocks (o in f32, and
- * lse) and returns the result that includes its own keys. Backward adds up dq in the same way; each
- * of its calls takes o and lse over all keys. A row that has seen no key has o = 0, lse = -infinity
- * and no gradient. Context parallelism cuts a sequence over ranks: then a call's queries are two
- * pieces of it, and so are its keys.
+ * Keys may come in blocks, one call each. A call takes the result over earlier blocks (o in f32,
+ * and lse) and returns the result that includes its own keys. Backward adds up dq in the same way;
+ * each of its calls takes o and lse over all keys. A row that has seen no key has o = 0, lse =
+ * -infinity and no gradient. Context parallelism cuts a sequence over ranks: then a call's queries
+ * are two pieces of it, and so are its keys.
  *
  * Query head h uses key/value head h * G / H. Tiles are worked on with a running maximum, as in
  * FlashAttention (arXiv:2205.14135, 2307.08691), so no (T, T) matrix is kept. Forward keeps lse for
@@ -97,9 +97,9 @@ typedef struct AttentionBwd {
 } AttentionBwd;
 
 /*
- * A sink is a trained logit s of a head. It takes part in the softmax of each of the head's rows and
- * has no value (gpt-oss; Xiao et al., arXiv:2309.17453). The op changes the results of attention_fwd
- * over all keys in place. attention_bwd then reads o' and lse':
+ * A sink is a trained logit s of a head. It takes part in the softmax of each of the head's rows
+ * and has no value (gpt-oss; Xiao et al., arXiv:2309.17453). The op changes the results of
+ * attention_fwd over all keys in place. attention_bwd then reads o' and lse':
  *   lse' = log(e^lse + e^s),  o' = o e^(lse - lse'),  ds = - sum over rows of e^(s - lse') (do . o')
  */
 typedef struct AttentionSinkFwd {

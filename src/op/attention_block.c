@@ -1,7 +1,7 @@
 /*
- * attention_block: what attention_fwd.c and attention_bwd.c share on the CPU: which keys each row of
- * a block of queries sees, packing of heads, products of a strip with keys, and storing of rows. The
- * products themselves are in attention_tile.c.
+ * attention_block: what attention_fwd.c and attention_bwd.c share on the CPU: which keys each row
+ * of a block of queries sees, packing of heads, products of a strip with keys, and storing of rows.
+ * The products themselves are in attention_tile.c.
  */
 #include "op/attention_cpu.h"
 #include "op/attention_pieces.h"

@@ -8,8 +8,9 @@
  *
  * Keys and values of a head are packed once (attention_tile.h). Queries are cut into blocks of
  * BLOCK_Q, and a block into strips of STRIP rows. A strip is multiplied only with the panels of
- * LANES keys that at least one of its rows sees, so little is computed above the diagonal. In panels
- * that only some of its rows see, hidden keys get the score -infinity, so their probability is 0.
+ * LANES keys that at least one of its rows sees, so little is computed above the diagonal. In
+ * panels that only some of its rows see, hidden keys get the score -infinity, so their probability
+ * is 0.
  */
 #ifndef OP_ATTENTION_CPU_H
 #define OP_ATTENTION_CPU_H
@@ -45,8 +46,8 @@ typedef struct StripKeys {
     int64_t first, end, whole_first, whole_end;
 } StripKeys;
 
-/* Queries [i0, i0 + n) of one head. The last strip is filled up with copies of the last query. A row
- * that sees no key has last < first; a strip of such rows has no panels. */
+/* Queries [i0, i0 + n) of one head. The last strip is filled up with copies of the last query. A
+ * row that sees no key has last < first; a strip of such rows has no panels. */
 typedef struct QueryBlock {
     int64_t i0, n, strips;
     int32_t first[BLOCK_Q], last[BLOCK_Q]; /* keys that a row sees, both included */
@@ -90,8 +91,9 @@ Panels pack_columns(float *to, const Tensor *t, Word word, int64_t b, int64_t he
 Panels pack_steps(float *to, const Tensor *t, Word word, int64_t b, int64_t head, int64_t first,
                   int64_t n);
 
-/* Strip i of a block of queries, and the panels of keys [first, end) that it works on now. Panels of
- * scores and probabilities hold one block of keys; their first panel is the block's panel `block`. */
+/* Strip i of a block of queries, and the panels of keys [first, end) that it works on now. Panels
+ * of scores and probabilities hold one block of keys; their first panel is the block's panel
+ * `block`. */
 typedef struct Span {
     const QueryBlock *queries;
     Word word;

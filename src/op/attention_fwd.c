@@ -1,7 +1,7 @@
 /*
- * attention_fwd: the forward pass on the CPU. A strip of queries walks its keys in blocks of BLOCK_K
- * with a running maximum and sum: scores, strip_softmax, o += p v. A strip's scores stay in the L1 cache.
- * A sequence of up to BLOCK_K tokens is one block, and then nothing is ever rescaled.
+ * attention_fwd: the forward pass on the CPU. A strip of queries walks its keys in blocks of
+ * BLOCK_K with a running maximum and sum: scores, softmax, o += p v. A strip's scores stay in the
+ * L1 cache. A sequence of up to BLOCK_K tokens is one block, and then nothing is ever rescaled.
  *
  *     m' = max(m, max of new scores),  sum' = sum 2^(m - m') + sum of p,  o' = o 2^(m - m') + p v
  *
@@ -67,7 +67,7 @@ static void pack_head(Forward *f)
     f->v = pack_steps(f->packed_v, &f->a->v, f->word, f->b, kv_head(f), 0, f->s.Tk);
 }
 
-/* Hides keys that a row does not see, and finds every row's hide_and_max score. */
+/* Hides keys that a row does not see, and finds every row's largest score. */
 static Vector hide_and_max(const Forward *f, const Span *x)
 {
     const StripKeys *keys = &f->block.keys[x->i];

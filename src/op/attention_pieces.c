@@ -1,9 +1,10 @@
-/* attention_pieces: finds the rectangle of scores that a call's queries and keys see, if there is one.
- * The rules for single queries and keys are in the header, because GPU kernels use them, too. */
+/* attention_pieces: finds the rectangle of scores that a call's queries and keys see, if there is
+ * one. The rules for single queries and keys are in the header, because GPU kernels use them,
+ * too. */
 #include "op/attention_pieces.h"
 
-/* What a piece of queries sees of a piece of keys. SEES_PAST: both are the same tokens, so the block
- * is causal. SEES_OTHERWISE: the pieces overlap in part, which no rank's pieces do. */
+/* What a piece of queries sees of a piece of keys. SEES_PAST: both are the same tokens, so the
+ * block is causal. SEES_OTHERWISE: the pieces overlap in part, which no rank's pieces do. */
 typedef enum Sight { SEES_NONE, SEES_PAST, SEES_ALL, SEES_OTHERWISE } Sight;
 
 static Sight sight(const AttentionPieces *p, int i, int j)

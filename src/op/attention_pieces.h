@@ -9,8 +9,8 @@
  *     an earlier rank      its first piece              its first piece
  *     a later rank         none                         both its pieces
  *
- * So each block of keys is one call, either causal or without a mask. All blocks have the same number
- * of pairs, except for the diagonal of a rank's own block: the load is even.
+ * So each block of keys is one call, either causal or without a mask. All blocks have the same
+ * number of pairs, except for the diagonal of a rank's own block: the load is even.
  */
 #ifndef OP_ATTENTION_PIECES_H
 #define OP_ATTENTION_PIECES_H

@@ -3,16 +3,16 @@
  * wide, a few queries high), so packing them again for every product would cost more than it saves.
  * Large products go through gemm.h.
  *
- * All matrices are stored in panels of LANES columns: row r of panel p is at p * stride + r * LANES.
- * So what one product writes, the next can read as any of its operands, without repacking:
+ * All matrices are stored in panels of LANES columns: row r of panel p is at p * stride + r *
+ * LANES. So what one product writes, the next can read as any of its operands, without repacking:
  *
  *     c = a b     rows of a are walked through its panels         strip_product
  *     c = a^T b   a panel's row holds LANES columns of one step   strip_product_turned
  *     b           a step is a row of each panel
  *     c           panels again
  *
- * A strip is STRIP rows of c; a tile is WIDE panels of a strip. The sums of a tile take 8 x 3 = 24 of
- * AVX-512's 32 registers, or 4 x 3 = 12 of 16 on other processors.
+ * A strip is STRIP rows of c; a tile is WIDE panels of a strip. The sums of a tile take 8 x 3 = 24
+ * of AVX-512's 32 registers, or 4 x 3 = 12 of 16 on other processors.
  *
  * An element is a word (gemm_vector.h): an f32, or two bf16 that are neighbours along the sum.
  */

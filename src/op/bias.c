@@ -1,7 +1,7 @@
 /*
  * bias: check, cost and CPU versions. The gradient is summed in blocks of rows, so that an f32 sum
- * over many rows stays accurate. Each thread owns a range of columns: no partial sums are joined, and
- * bits do not depend on the number of threads.
+ * over many rows stays accurate. Each thread owns a range of columns: no partial sums are joined,
+ * and bits do not depend on the number of threads.
  */
 #include "op/bias.h"
 

@@ -180,8 +180,8 @@ static bool parse_choices(const char *at, const char *last, Choices *into, int *
     return true;
 }
 
-/* Is the text complete, undamaged and of this version? If so, sets where its machine, its choices and
- * its last line begin. */
+/* Is the text complete, undamaged and of this version? If so, sets where its machine, its choices
+ * and its last line begin. */
 static bool open_text(const char *text, const char **machine, const char **body, const char **last)
 {
     char frame[FRAME_BYTES];

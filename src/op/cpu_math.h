@@ -9,9 +9,9 @@
  *     for (int64_t d = 0; d < D; d++) y[d] = 2 * x[d];
  *     row_store(&a->y, n * D, D, y);                          f32: already there
  *
- * A buffer holds at least as many floats as the row and belongs to one thread: workspace, or a small
- * array on the stack if the row is walked in pieces. Offsets count elements from the start of the
- * tensor.
+ * A buffer holds at least as many floats as the row and belongs to one thread: workspace, or a
+ * small array on the stack if the row is walked in pieces. Offsets count elements from the start of
+ * the tensor.
  *
  * These functions are compiled into each set of CPU ops (cpu_set.h). GPU kernels have rows.cuh.
  */
@@ -82,7 +82,8 @@ static inline void swiglu_f32(float *y, const float *gate, const float *up, int6
 }
 
 /* The largest of n floats, -infinity if n is 0; NaNs are skipped. The loop keeps a maximum per lane
- * and combines lanes in pairs at the end: a compiler may not reorder a maximum over possible NaNs. */
+ * and combines lanes in pairs at the end: a compiler may not reorder a maximum over possible
+ * NaNs. */
 static inline float max_f32(const float *x, int64_t n)
 {
     enum { WIDTH = 32 };

@@ -29,8 +29,8 @@ typedef struct OpSet {
 
 extern const OpSet op_set_base, op_set_v4; /* base: compiled like the rest of the program */
 
-/* Finds the set for `asked`; CPU_AUTO: the best one that the processor supports. ERR_UNSUPPORTED: the
- * processor or this build lacks it. */
+/* Finds the set for `asked`; CPU_AUTO: the best one that the processor supports. ERR_UNSUPPORTED:
+ * the processor or this build lacks it. */
 Status op_set_find(CpuIsa asked, const Cpu *cpu, const OpSet **out);
 
 enum { OP_SET_TEXT_BYTES = 32 };

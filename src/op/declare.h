@@ -13,7 +13,8 @@
  * functions exist once, for the family.
  *
  * CUDA files see the argument structs and nothing of this file: their launchers take untyped
- * arguments. There is no include guard, because every header includes this file for its own section.
+ * arguments. There is no include guard, because every header includes this file for its own
+ * section.
  */
 #ifndef __cplusplus
 #include "op/op.h"

@@ -1,5 +1,5 @@
-/* elementwise: check, cost and CPU version of add and cast, which are one family of ops: both read x
- * and write y element by element. */
+/* elementwise: check, cost and CPU version of add and cast, which are one family of ops: both read
+ * x and write y element by element. */
 #include "op/elementwise.h"
 
 #include "op/cpu_math.h"

@@ -62,7 +62,8 @@ static double row_bytes(const Tensor *t)
     return t->data == NULL ? 0 : (double)(tensor_cols(t) * (int64_t)dtype_bytes(t->dtype));
 }
 
-/* A fraction (ranks - 1) / ranks of the rows crosses links. Memory traffic counts rows on both sides. */
+/* A fraction (ranks - 1) / ranks of the rows crosses links. Memory traffic counts rows on both
+ * sides. */
 OpCost exchange_copied(const ExchangeLoad *load)
 {
     double rows = load->received, ranks = (double)load->ranks;
@@ -210,8 +211,9 @@ Status exchange_collective_check(const Collective *a)
     return op_expect("exchange_collective", "out", &a->out, want, tensor_cols(&a->in), a->in.dtype);
 }
 
-/* OpCost.size is the bytes of the whole (gathered) tensor, as formulas for collectives expect. Links
- * carry (ranks - 1) / ranks of it in a gather or a reduce-scatter, and twice that in an all-reduce. */
+/* OpCost.size is the bytes of the whole (gathered) tensor, as formulas for collectives expect.
+ * Links carry (ranks - 1) / ranks of it in a gather or a reduce-scatter, and twice that in an
+ * all-reduce. */
 OpCost exchange_collective_cost(const Collective *a)
 {
     double in = bytes_of(&a->in), out = bytes_of(&a->out), whole = in > out ? in : out;
@@ -309,8 +311,8 @@ Tensor exchange_rows_at(const Tensor *t, int64_t rows, char **at)
     return out;
 }
 
-/* Runs directly on the backend, below all decorators: the guard would look at rows that no rank sent,
- * which are not outputs of this op. */
+/* Runs directly on the backend, below all decorators: the guard would look at rows that no rank
+ * sent, which are not outputs of this op. */
 Status exchange_unpack(Exec *ex, const ExchangeCombine *a, const ExchangeRows *back)
 {
     const OpDesc *sum = op_desc(OP_MOE_COMBINE);

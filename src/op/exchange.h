@@ -2,19 +2,21 @@
  * exchange: communication between ranks as ops, so that it is counted, traced and priced like all
  * other work.
  *
- * Dispatch sends tokens to the ranks of their experts; combine brings the results back and sums them.
- * Rank i of n has the experts [i E / n, (i + 1) E / n). A kind of exchange is a way in which rows
- * travel: a line of exchange.def, and a file exchange_NAME.c whose header describes it.
+ * Dispatch sends tokens to the ranks of their experts; combine brings the results back and sums
+ * them. Rank i of n has the experts [i E / n, (i + 1) E / n). A kind of exchange is a way in which
+ * rows travel: a line of exchange.def, and a file exchange_NAME.c whose header describes it.
  *
  * exchange_place decides once which row a token takes, for kinds that have places. The result is
  * kept, because gradients travel the same way. Sums are in f32, in the order of ranks.
  *
- * A hierarchical kind (relays) sends a token once to each host. It goes to the relay: the rank there
- * that has the sender's number inside its host. The relay passes the token on to the ranks of its
- * experts, and sums what comes back from them. Relays keep the places of what they pass on, too.
+ * A hierarchical kind (relays) sends a token once to each host. It goes to the relay: the rank
+ * there that has the sender's number inside its host. The relay passes the token on to the ranks of
+ * its experts, and sums what comes back from them. Relays keep the places of what they pass on,
+ * too.
  *
  * Collectives work on rows. ALL_GATHER stacks the rows of all ranks, REDUCE_SCATTER is its reverse
- * with sums, SHIFT gets the next rank's rows (a ring), ALL_REDUCE sums and BROADCAST copies in place.
+ * with sums, SHIFT gets the next rank's rows (a ring), ALL_REDUCE sums and BROADCAST copies in
+ * place.
  *
  * These ops are not called on a mesh of one rank.
  */
@@ -38,8 +40,8 @@ typedef enum ExchangeKind {
 
 /* place[n][i]: the row in which token n goes to the i-th of its ranks, in the order of ranks. It is
  * rank * C + the number of earlier tokens that go to that rank. -1: the token has no i-th rank, or
- * its rank had no room (then overflow is set). For a compact kind C = N, because only the receiver's
- * total is bounded. */
+ * its rank had no room (then overflow is set). For a compact kind C = N, because only the
+ * receiver's total is bounded. */
 typedef struct ExchangePlace {
     Tensor index;    /* in  (N, K) i32; with `elsewhere` -1 means no expert, and so no rank */
     Tensor place;    /* out (N, K) i32 */
@@ -50,8 +52,8 @@ typedef struct ExchangePlace {
     bool elsewhere;
 } ExchangePlace;
 
-/* The ranks of an expert group, `inside` of them on each host. uneven: hosts have different numbers of
- * them; then inside is 1, as if each rank were on a host of its own. */
+/* The ranks of an expert group, `inside` of them on each host. uneven: hosts have different numbers
+ * of them; then inside is 1, as if each rank were on a host of its own. */
 typedef struct ExchangeShape {
     int64_t experts, top_k, ranks, inside;
     bool uneven;
@@ -59,7 +61,8 @@ typedef struct ExchangeShape {
 
 static inline int64_t exchange_hosts(const ExchangeShape *s) { return s->ranks / s->inside; }
 
-/* Hierarchical kinds only: where the L rows go that came to this relay, L / hosts from each host. */
+/* Hierarchical kinds only: where the L rows go that came to this relay, L / hosts from each
+ * host. */
 typedef struct ExchangeRelay {
     Tensor place;    /* (L, K) i32: as ExchangePlace.place, among the ranks of this host */
     int64_t inside;  /* ranks on each host */
@@ -73,12 +76,12 @@ typedef struct ExchangeDispatch {
         place; /* in  (N, K) i32: only for kinds with places; of a hierarchical kind among hosts */
     Tensor
         count; /* in  (1, ranks) i32: rows that go to each rank; compact kinds need it with index */
-    /* add (1, ranks + 1) i32, compact kinds only: the row at each rank where this rank's tokens begin,
-     * and last the number of rows that came here. Written if index is given, else read */
+    /* add (1, ranks + 1) i32, compact kinds only: the row at each rank where this rank's tokens
+     * begin, and last the number of rows that came here. Written if index is given, else read */
     Tensor first;
     ExchangeRelay relay; /* add: written if index is given, else read */
-    /* add (1) f32, optional, with index: 1 if a relay, or the receiver of a compact kind, had no room
-     * for a row */
+    /* add (1) f32, optional, with index: 1 if a relay, or the receiver of a compact kind, had no
+     * room for a row */
     Tensor overflow;
     Tensor rows; /* out (M, D) act */
     /* out (M, K) i32, optional: index among this rank's experts; -1: on another rank */
@@ -128,8 +131,8 @@ typedef struct ExchangeLocal {
     Status (*combine_rows)(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *rows);
 } ExchangeLocal;
 
-/* The groups of an exchange: all ranks of the experts, those on this rank's host, and those with this
- * rank's number on every host. */
+/* The groups of an exchange: all ranks of the experts, those on this rank's host, and those with
+ * this rank's number on every host. */
 typedef struct ExchangeGroups {
     Comm *all, *inside, *across;
 } ExchangeGroups;
@@ -156,8 +159,8 @@ typedef struct ExchangeDesc {
     bool relays;  /* hierarchical: `place` is by host, relay.place by rank inside the host */
     bool gapless; /* compact: a rank's rows are contiguous, by source rank and token, and only their
                      total is bounded; needs places and `first`. Other kinds: blocks of one size */
-    /* Above 0: ranks store directly into each other's memory (exchange_open). The first header_bytes
-     * of that memory hold the kind's own flags. */
+    /* Above 0: ranks store directly into each other's memory (exchange_open). The first
+     * header_bytes of that memory hold the kind's own flags. */
     size_t header_bytes;
     int ranks_most; /* with header_bytes: the most ranks that the flags have room for */
     /* How many rows a rank receives on average for each token of one rank. */
@@ -167,8 +170,8 @@ typedef struct ExchangeDesc {
     /* Bytes at ex->workspace, on both backends. */
     size_t (*dispatch_workspace)(const ExchangeDispatch *a);
     size_t (*combine_workspace)(const ExchangeCombine *a);
-    /* The two ops, for both backends. The kind decides how rows travel: by calls of comm, or by stores
-     * into peers' memory (comm_window). g->all has a->ranks ranks; the caller checked it. */
+    /* The two ops, for both backends. The kind decides how rows travel: by calls of comm, or by
+     * stores into peers' memory (comm_window). g->all has a->ranks ranks; the caller checked it. */
     Status (*dispatch)(struct Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
                        const ExchangeLocal *l);
     Status (*combine)(struct Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
@@ -199,19 +202,19 @@ double exchange_distinct(int64_t experts, int64_t top_k, int64_t groups);
 /* Can this kind be used for these ranks? A kind that stores into peer memory needs one host. */
 bool exchange_reaches(ExchangeKind kind, const ExchangeShape *s);
 
-/* The kind whose rows take the least time, if a row between hosts takes EXCHANGE_BETWEEN times as long
- * as a row inside a host. Of equals the first. */
+/* The kind whose rows take the least time, if a row between hosts takes EXCHANGE_BETWEEN times as
+ * long as a row inside a host. Of equals the first. */
 ExchangeKind exchange_choose(const ExchangeShape *s);
 /* 450 GB/s of NVLink over 50 GB/s of the network card, per GPU (H100 and H200, data sheets). */
 enum { EXCHANGE_BETWEEN = 9 };
 
-/* Opens `bytes` at `base` to the other ranks of the experts, if the kind stores into peer memory. base
- * is a block of the backend (comm_window). Its first header_bytes belong to the kind; the rest must
- * hold every buffer that dispatch writes and combine reads. Collective; the window lives in `a`.
- * ERR_UNSUPPORTED: the ranks are too many, or the block too small.
+/* Opens `bytes` at `base` to the other ranks of the experts, if the kind stores into peer memory.
+ * base is a block of the backend (comm_window). Its first header_bytes belong to the kind; the rest
+ * must hold every buffer that dispatch writes and combine reads. Collective; the window lives in
+ * `a`. ERR_UNSUPPORTED: the ranks are too many, or the block too small.
  *
- * Call exchange_close after the last exchange and before the block is freed. It reports no failure and
- * is safe on an Exec that opened nothing. */
+ * Call exchange_close after the last exchange and before the block is freed. It reports no failure
+ * and is safe on an Exec that opened nothing. */
 Status exchange_open(struct Exec *ex, ExchangeKind kind, void *base, size_t bytes, Arena *a);
 void exchange_close(struct Exec *ex);
 
@@ -246,8 +249,8 @@ Status exchange_blocks_out(struct Exec *ex, Comm *c, const ExchangeDispatch *a,
 Status exchange_blocks_back(struct Exec *ex, Comm *c, const ExchangeCombine *a,
                             const ExchangeLocal *l, void *at);
 
-/* exchange_rows_bytes: bytes of `rows` rows like those of t; 0 if t has no data. exchange_rows_at: a
- * tensor of these rows at *at; moves *at past them. */
+/* exchange_rows_bytes: bytes of `rows` rows like those of t; 0 if t has no data. exchange_rows_at:
+ * a tensor of these rows at *at; moves *at past them. */
 size_t exchange_rows_bytes(const Tensor *t, int64_t rows);
 Tensor exchange_rows_at(const Tensor *t, int64_t rows, char **at);
 /* Workspace of exchange_place over `ranks` ranks: a counter for each. */

@@ -1,7 +1,7 @@
 /*
- * exchange_blocks: sends rows to the members of a group and brings them back, each member's rows in a
- * block of its own. It is all of alltoall and each of the two stages of hier. The workspace holds the
- * packed rows before they are sent, or the rows that came back before they are summed.
+ * exchange_blocks: sends rows to the members of a group and brings them back, each member's rows in
+ * a block of its own. It is all of alltoall and each of the two stages of hier. The workspace holds
+ * the packed rows before they are sent, or the rows that came back before they are summed.
  */
 #include "op/exchange.h"
 

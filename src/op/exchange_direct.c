@@ -1,11 +1,11 @@
 /*
- * exchange_direct: a token travels once to each rank that holds some of its experts, as with alltoall,
- * but its rank stores it into that rank's memory itself. There are no blocks by source. The tokens
- * that rank s sends to rank d begin at row
+ * exchange_direct: a token travels once to each rank that holds some of its experts, as with
+ * alltoall, but its rank stores it into that rank's memory itself. There are no blocks by source.
+ * The tokens that rank s sends to rank d begin at row
  *     first[d] = sum over ranks s' < s of count[s'][d].
- * So a rank's rows are contiguous, in the order (source rank, token), which is alltoall's order. Only
- * their total is bounded. Rows beyond the bound are neither stored nor loaded by any rank, and the
- * receiver raises its overflow flag.
+ * So a rank's rows are contiguous, in the order (source rank, token), which is alltoall's order.
+ * Only their total is bounded. Rows beyond the bound are neither stored nor loaded by any rank, and
+ * the receiver raises its overflow flag.
  *
  * An exchange has two barriers. At each, every rank waits for every other.
  *   enter   A rank posts the offsets of its buffers, and with routing the number of tokens that it
@@ -15,13 +15,13 @@
  *           accesses its memory any more.
  * One barrier is not enough: a rank would not know when its buffers may be reused.
  *
- * Dispatch stores rows between the barriers. Combine loads: a token's rank fetches the rows from the
- * ranks that hold them and sums them in f32, in the order of ranks. So no rank needs memory for rows
- * that come back.
+ * Dispatch stores rows between the barriers. Combine loads: a token's rank fetches the rows from
+ * the ranks that hold them and sums them in f32, in the order of ranks. So no rank needs memory for
+ * rows that come back.
  *
- * Buffers may lie anywhere in the one block that a rank has opened to its peers (exchange_open). Their
- * offsets travel with the counts, so ranks need not have the same layout. On a GPU an exchange is one
- * launch and a few fills (exchange_direct.cu).
+ * Buffers may lie anywhere in the one block that a rank has opened to its peers (exchange_open).
+ * Their offsets travel with the counts, so ranks need not have the same layout. On a GPU an
+ * exchange is one launch and a few fills (exchange_direct.cu).
  */
 #include "op/exchange_direct.h"
 
@@ -69,8 +69,8 @@ static char *peer_buffer(const ExchangeRows *r, int rank, int i)
     return (char *)r->peers->peer[rank] + header_of(r, r->all->rank)->post[rank].at[i];
 }
 
-/* Computes from the posted counts where this rank's tokens begin at each rank (a->first), and how many
- * rows come here. Raises the overflow flag if these do not fit. */
+/* Computes from the posted counts where this rank's tokens begin at each rank (a->first), and how
+ * many rows come here. Raises the overflow flag if these do not fit. */
 static void compute_first(const ExchangeDispatch *a, const ExchangeRows *r)
 {
     int me = r->all->rank, ranks = r->all->size;
@@ -125,8 +125,8 @@ static Status store_rows(Exec *ex, const ExchangeDispatch *a, const ExchangeRows
     return comm_barrier(r->all);
 }
 
-/* Fetches the rows of tokens [first, first + n) from peers into `to`; to->index says which rows of it
- * belong to which slot. */
+/* Fetches the rows of tokens [first, first + n) from peers into `to`; to->index says which rows of
+ * it belong to which slot. */
 static void fetch_rows(Exec *ex, const ExchangeCombine *a, const ExchangeRows *r, int64_t first,
                        int64_t n, const ExchangeRows *to)
 {

@@ -8,10 +8,10 @@
  *              rank sums the hosts' rows in the order of h'; each sum in f32, rounded to the rows' type
  *
  * Let g of n ranks share a host. Each stage is an alltoall of rows in blocks: n / g blocks across
- * hosts by `place`, then g blocks inside a host by `relay.place`. A relay knows of a row only what came
- * with it. So it computes relay.place itself, from the experts of all rows that came, and raises the
- * overflow flag if a row has no room. relay.place is kept, because gradients come without routing and
- * travel the same way.
+ * hosts by `place`, then g blocks inside a host by `relay.place`. A relay knows of a row only what
+ * came with it. So it computes relay.place itself, from the experts of all rows that came, and
+ * raises the overflow flag if a row has no room. relay.place is kept, because gradients come
+ * without routing and travel the same way.
  *
  * With k of E experts chosen uniformly, a token sends distinct(E, k, n / g) rows to hosts, where
  * alltoall sends distinct(E, k, n). Each rank receives the same number of rows as with alltoall. A
@@ -133,7 +133,8 @@ static Status check_groups(const char *op, const ExchangeGroups *g, int64_t rank
                 (long long)ranks, (long long)inside, near, far);
 }
 
-/* Runs exchange_place directly on the backend, as exchange_unpack does, with a workspace at `at`. */
+/* Runs exchange_place directly on the backend, as exchange_unpack does, with a workspace at
+ * `at`. */
 static Status make_places(Exec *ex, const ExchangePlace *p, void *at)
 {
     void *own = ex->workspace;

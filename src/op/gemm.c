@@ -1,10 +1,10 @@
 /*
- * gemm: a packed matrix product after Goto (see gemm_tile.h), with three loops around the tile: blocks
- * of columns of B, blocks along k, blocks of rows of A. oneDNN and OpenBLAS were tried and removed:
- * both allocate from the heap in every call (oneDNN 3 to 6 times, OpenBLAS once).
+ * gemm: a packed matrix product after Goto (see gemm_tile.h), with three loops around the tile:
+ * blocks of columns of B, blocks along k, blocks of rows of A. oneDNN and OpenBLAS were tried and
+ * removed: both allocate from the heap in every call (oneDNN 3 to 6 times, OpenBLAS once).
  *
- * One thread of a Zen 5 reaches 88 to 115 % of oneDNN's speed from 13 rows up, and a third of it at one
- * row. Without prefetches of C, and of the operands that are packed next, A^T B is 20 % slower.
+ * One thread of a Zen 5 reaches 88 to 115 % of oneDNN's speed from 13 rows up, and a third of it at
+ * one row. Without prefetches of C, and of the operands that are packed next, A^T B is 20 % slower.
  *
  * Each element of C is one sum along k, cut every BLOCK_WORDS words and nowhere else. So its bits
  * depend only on its row of op(A) and its column of op(B): not on threads, tiles or its position.
@@ -32,7 +32,8 @@ enum {
 enum { LINE_BYTES = 64 };
 _Static_assert(BLOCK_COLS % TILE_COLS == 0, "whole panels");
 
-/* A CPU that has AMX is slow at bf16 pairs (gemm_vector.h), even if the system refuses to enable AMX. */
+/* A CPU that has AMX is slow at bf16 pairs (gemm_vector.h), even if the system refuses to enable
+ * AMX. */
 Status gemm_make(Arena *a, const Cpu *cpu, Gemm **out)
 {
     Gemm *g = NULL;
@@ -187,8 +188,8 @@ static void part_run(const GemmArgs *g, Word word, char *space)
 
 /* threads */
 
-/* C is cut into down x across parts of whole tiles, one for each thread. Each thread packs the rows of
- * A and columns of B that it needs, so the best cut is the one with the fewest of these. */
+/* C is cut into down x across parts of whole tiles, one for each thread. Each thread packs the rows
+ * of A and columns of B that it needs, so the best cut is the one with the fewest of these. */
 typedef struct Grid {
     int64_t down, across, rows, cols;
 } Grid;

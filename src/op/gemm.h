@@ -4,9 +4,9 @@
  * products of its own (attention_tile.h).
  *
  * Inside an OpenMP parallel region a call runs on the calling thread alone; outside it uses
- * ex->threads. Results depend neither on the number of threads nor on timing, and a row of C does not
- * depend on the number of rows. All memory of a call is the caller's workspace. The heap is touched
- * only once: when the first call makes OpenMP create its threads.
+ * ex->threads. Results depend neither on the number of threads nor on timing, and a row of C does
+ * not depend on the number of rows. All memory of a call is the caller's workspace. The heap is
+ * touched only once: when the first call makes OpenMP create its threads.
  *
  * bf16 instructions treat subnormal numbers (below 2^-126) as zero.
  */
@@ -44,8 +44,8 @@ typedef struct GemmArgs {
     float beta;       /* 0 or 1 */
 } GemmArgs;
 
-/* A part of a product, as a product of its own: rows [first, first + n) of C, or terms [first, first +
- * n) of the sums along k. Terms are added to C, except that the first ones keep beta. */
+/* A part of a product, as a product of its own: rows [first, first + n) of C, or terms [first,
+ * first + n) of the sums along k. Terms are added to C, except that the first ones keep beta. */
 GemmArgs gemm_rows(GemmArgs g, int64_t first, int64_t n);
 GemmArgs gemm_terms(GemmArgs g, int64_t first, int64_t n);
 

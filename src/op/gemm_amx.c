@@ -1,5 +1,5 @@
-/* gemm_amx: asks the system for the matrix unit, packs rows of A for it, and multiplies packed panels
- * on it. Columns of B are packed as for vectors (gemm_tile.c). */
+/* gemm_amx: asks the system for the matrix unit, packs rows of A for it, and multiplies packed
+ * panels on it. Columns of B are packed as for vectors (gemm_tile.c). */
 #include "op/gemm_amx.h"
 
 #if VECTOR_AMX && defined(__linux__)
@@ -41,8 +41,8 @@ void amx_begin(void) { _tile_loadconfig(&squares); }
 
 void amx_end(void) { _tile_release(); }
 
-/* Packs one square of 16 rows by 32 elements along k; neighbours in memory are neighbours along k, so
- * rows are copied. `line` and k are those of its first element. */
+/* Packs one square of 16 rows by 32 elements along k; neighbours in memory are neighbours along k,
+ * so rows are copied. `line` and k are those of its first element. */
 static void square_copy(float *to, const PackSource *o, int64_t line, int64_t k)
 {
     const char *from = (const char *)o->data + (size_t)(line * o->ld + k) * sizeof(uint16_t);
@@ -53,14 +53,15 @@ static void square_copy(float *to, const PackSource *o, int64_t line, int64_t k)
     }
 }
 
-/* Words of one step for 16 rows: `even` and `odd` are neighbours in memory, from two lines along k. */
+/* Words of one step for 16 rows: `even` and `odd` are neighbours in memory, from two lines along
+ * k. */
 static inline Vector step_words(const uint16_t *even, const uint16_t *odd)
 {
     return (Vector)((VectorBits)widened(even) >> 16 | (VectorBits)widened(odd));
 }
 
-/* The same if neighbours in memory are rows: two lines along k are paired into words, and the square
- * is transposed. */
+/* The same if neighbours in memory are rows: two lines along k are paired into words, and the
+ * square is transposed. */
 static void square_turned(float *to, const PackSource *o, int64_t line, int64_t k)
 {
     const uint16_t *from = (const uint16_t *)o->data + k * o->ld + line;

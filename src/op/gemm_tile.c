@@ -41,8 +41,8 @@ static inline void square_read_whole(Vector v[VECTOR_LANES], const PackSource *o
 }
 
 /* Packs lines whose neighbours in memory are neighbours along k: VECTOR_LANES lines at a time are
- * transposed. If a panel is narrower than a vector, each step writes past its end, and the next step
- * overwrites that. */
+ * transposed. If a panel is narrower than a vector, each step writes past its end, and the next
+ * step overwrites that. */
 static inline __attribute__((always_inline)) void pack_along(float *to, const PackSource *o,
                                                              int64_t first, int64_t width)
 {
@@ -91,7 +91,8 @@ static inline __attribute__((always_inline)) void step_pack(float *to, const Pac
     }
 }
 
-/* Prefetches the rows of step k: the hardware does not predict a walk in short pieces over long rows. */
+/* Prefetches the rows of step k: the hardware does not predict a walk in short pieces over long
+ * rows. */
 static inline __attribute__((always_inline)) void step_fetch(const PackSource *o, int64_t k,
                                                              int64_t line)
 {
@@ -262,7 +263,8 @@ static void vectors_run(const Tile *t, float *c, int64_t ldc, bool add)
     }
 }
 
-/* Stores sums, whose rows are TILE_COLS apart, to C: rounds to bf16, cuts off columns that C lacks. */
+/* Stores sums, whose rows are TILE_COLS apart, to C: rounds to bf16, cuts off columns that C
+ * lacks. */
 static void sums_store(const Tile *t, const float *from)
 {
     for (int64_t r = 0; r < t->rows; r++, from += TILE_COLS) {

@@ -1,10 +1,12 @@
 /*
  * gemm_tile: the inside of a matrix product, on one thread. Operands are copied ("packed") into the
- * order in which registers read them. A tile of C stays in registers for the whole walk along k. After
- * K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 34, 2008).
+ * order in which registers read them. A tile of C stays in registers for the whole walk along k.
+ * After K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 34,
+ * 2008).
  *
- * A panel is TILE_ROWS rows of op(A), or TILE_COLS columns of op(B). For each step along k it holds one
- * word of each of these lines, next to one another. AMX needs rows in another order (gemm_amx.h).
+ * A panel is TILE_ROWS rows of op(A), or TILE_COLS columns of op(B). For each step along k it holds
+ * one word of each of these lines, next to one another. AMX needs rows in another order
+ * (gemm_amx.h).
  *
  * Used by gemm.c. Attention has tiles of its own (attention_tile.h) and uses the packing only.
  */
@@ -91,9 +93,9 @@ static inline Vector line_words(const char *at, Word word, int64_t elems)
     return v;
 }
 
-/* Transposes a square of words by perfect shuffles: each round interleaves row i with row i + lanes/2.
- * That moves the top bit of the row number to the bottom of the column number. After log2(lanes)
- * rounds rows and columns have changed places. */
+/* Transposes a square of words by perfect shuffles: each round interleaves row i with row i +
+ * lanes/2. That moves the top bit of the row number to the bottom of the column number. After
+ * log2(lanes) rounds rows and columns have changed places. */
 static inline __attribute__((always_inline)) void square_turn(Vector v[VECTOR_LANES])
 {
     Vector w[VECTOR_LANES];
@@ -117,11 +119,12 @@ typedef struct PackSource {
     bool along_k; /* neighbours in memory are neighbours along k */
 } PackSource;
 
-/* Packs the operand into panels of `width` lines: TILE_COLS, VECTOR_LANES or TILE_ROWS. Writes up to
- * VECTOR_LANES floats past the last panel, for which `to` must have room. */
+/* Packs the operand into panels of `width` lines: TILE_COLS, VECTOR_LANES or TILE_ROWS. Writes up
+ * to VECTOR_LANES floats past the last panel, for which `to` must have room. */
 void panels_pack(float *to, const PackSource *from, int64_t width);
 
-/* A tile: the part of C, (rows, cols), that one panel of A (two for AMX) times one panel of B gives. */
+/* A tile: the part of C, (rows, cols), that one panel of A (two for AMX) times one panel of B
+ * gives. */
 typedef struct Tile {
     const float *a, *b;
     int64_t words, rows, cols;

@@ -1,18 +1,18 @@
 /*
- * gemm_vector: what the tile needs to know of the machine: the width of a vector, how many vectors fit
- * into registers, and one multiply-add. It is fixed at compile time, so that loops have constant
- * bounds; each set of CPU ops (cpu_set.h) has its own.
+ * gemm_vector: what the tile needs to know of the machine: the width of a vector, how many vectors
+ * fit into registers, and one multiply-add. It is fixed at compile time, so that loops have
+ * constant bounds; each set of CPU ops (cpu_set.h) has its own.
  *
  * A word is what a lane multiplies in one step along k: an f32, or two neighbouring bf16 if the CPU
  * multiplies them in pairs and adds in f32 (AVX512-BF16).
  *
- * CPUs that also have AMX are slow at the pair instruction: attention reaches 82 GFLOP/s with it and
- * 150 in f32 (one thread of a Sapphire Rapids). There vectors work on bf16 widened to f32, and products
- * of gemm go to the matrix unit (gemm_amx.h).
+ * CPUs that also have AMX are slow at the pair instruction: attention reaches 82 GFLOP/s with it
+ * and 150 in f32 (one thread of a Sapphire Rapids). There vectors work on bf16 widened to f32, and
+ * products of gemm go to the matrix unit (gemm_amx.h).
  *
- * With AVX-512 a tile has 14 x 2 vectors of 16 lanes: 28 of 32 registers hold sums, one a value of A
- * and two a row of B. A step is 28 multiply-adds and 16 loads; the CPU can do equally many of both in a
- * cycle. With 16 registers a tile is 6 x 2 vectors of 8 lanes, or 4 x 2 of 4 lanes.
+ * With AVX-512 a tile has 14 x 2 vectors of 16 lanes: 28 of 32 registers hold sums, one a value of
+ * A and two a row of B. A step is 28 multiply-adds and 16 loads; the CPU can do equally many of
+ * both in a cycle. With 16 registers a tile is 6 x 2 vectors of 8 lanes, or 4 x 2 of 4 lanes.
  */
 #ifndef OP_GEMM_VECTOR_H
 #define OP_GEMM_VECTOR_H

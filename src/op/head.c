@@ -1,4 +1,5 @@
-/* head_loss: check, cost and CPU version. head_products and the sizes of chunks serve the GPU, too. */
+/* head_loss: check, cost and CPU version. head_products and the sizes of chunks serve the GPU,
+ * too. */
 #include "op/head.h"
 
 #include "op/cpu_math.h"
@@ -37,8 +38,8 @@ Status head_loss_check(const HeadLoss *a)
     return op_expect(op, "dw", &a->dw, V, D, DTYPE_F32);
 }
 
-/* FLOPs of the products alone: 2NVD each for logits, dx and dw. Logits are not counted in the bytes:
- * at best they never leave the chip. */
+/* FLOPs of the products alone: 2NVD each for logits, dx and dw. Logits are not counted in the
+ * bytes: at best they never leave the chip. */
 OpCost head_loss_cost(const HeadLoss *a)
 {
     int64_t D = tensor_cols(&a->w.data), products = 1 + (a->dx.data != NULL) + (a->dw.data != NULL);
@@ -100,8 +101,8 @@ size_t head_loss_workspace(const Exec *ex, const HeadLoss *a)
     return head_logits_bytes(a) + (most > wide ? most : wide);
 }
 
-/* Turns a row of logits into e^(logit - max); *inverse is 1 / their sum. Returns the log of the sum of
- * row_exponentials of the logits. Pieces are summed in f32, the row in double. */
+/* Turns a row of logits into e^(logit - max); *inverse is 1 / their sum. Returns the log of the sum
+ * of exponentials of the logits. Pieces are summed in f32, the row in double. */
 static double row_exponentials(float *row, int64_t V, float *inverse)
 {
     float max = max_f32(row, V);
@@ -121,7 +122,7 @@ static double row_exponentials(float *row, int64_t V, float *inverse)
     return (double)max + log(sum);
 }
 
-/* dlogits = (softmax - onehot) * scale, from the row_exponentials in `row`, which may be `to`. */
+/* dlogits = (softmax - onehot) * scale, from the exponentials in `row`, which may be `to`. */
 static void row_gradient(const float *row, const Tensor *to, int64_t at, int64_t target,
                          float inverse, float scale)
 {
@@ -136,8 +137,8 @@ static void row_gradient(const float *row, const Tensor *to, int64_t at, int64_t
     }
 }
 
-/* Computes the losses of a chunk and replaces its logits by their row_gradient. space: a row of floats for
- * each thread. */
+/* Computes the losses of a chunk and replaces its logits by their gradient. space: a row of floats
+ * for each thread. */
 static void loss_and_gradient(const HeadLoss *a, const Tensor *logits, int64_t first, float *space,
                               int threads)
 {

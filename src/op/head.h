@@ -10,9 +10,9 @@
  * once, so nothing is kept for backward or recomputed: logits of 16384 tokens over a vocabulary of
  * 102400 would take 3.4 GB in bf16. Without dx and dw the op is an evaluation: loss only.
  *
- * Logits are summed in f32 and rounded to x's type; dlogits replace them in the same type. Maximum, sum
- * and loss are computed in f32 or better from the rounded logits, so training and evaluation see the
- * same softmax. In bf16 a logit is off by up to 2^-9 of itself.
+ * Logits are summed in f32 and rounded to x's type; dlogits replace them in the same type. Maximum,
+ * sum and loss are computed in f32 or better from the rounded logits, so training and evaluation
+ * see the same softmax. In bf16 a logit is off by up to 2^-9 of itself.
  *
  * A target of -1 is ignored: loss 0, gradient 0. scale is 1 / the number of targets of the global
  * batch, so gradients of micro-batches and ranks simply add up. It changes, so it is device memory.
@@ -38,8 +38,8 @@ typedef struct HeadLoss {
 
 /* Tokens in a chunk: `chosen` (model.loss_chunk), if it is not 0. Else 512 on a CPU; on a GPU the
  * largest power of two whose logits take at most 1 GiB, but at least 4096: products of few rows are
- * slow, and dW is read and written once a chunk. It depends neither on free memory nor on the tokens of
- * a call, so that a plan, its run and a resumed run agree. */
+ * slow, and dW is read and written once a chunk. It depends neither on free memory nor on the
+ * tokens of a call, so that a plan, its run and a resumed run agree. */
 int64_t head_chunk(int64_t chosen, bool gpu, int64_t vocab, Dtype act);
 
 #define OPS_HEAD

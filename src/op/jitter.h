@@ -4,8 +4,8 @@
  *
  *   x[n][e] *= 1 + size (2 u - 1),   u in [0, 1) by Philox4x32-10 (base/rng.h)
  *
- * u depends on the seed, the layer, the step, the token (its sequence's number in the global batch and
- * its position) and the expert. So it is the same on any mesh. Backward runs the same op on the
+ * u depends on the seed, the layer, the step, the token (its sequence's number in the global batch
+ * and its position) and the expert. So it is the same on any mesh. Backward runs the same op on the
  * gradient and gets the same factors.
  */
 #ifndef OP_JITTER_H

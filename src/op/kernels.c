@@ -1,5 +1,5 @@
-/* kernels: finds and runs the first candidate of a table that supports a call, and says why others do
- * not. The tables are in attention_kernels.c and product_kernels.c. */
+/* kernels: finds and runs the first candidate of a table that supports a call, and says why others
+ * do not. The tables are in attention_kernels.c and product_kernels.c. */
 #include "op/kernels.h"
 
 #include "base/text.h"

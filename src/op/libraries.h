@@ -1,7 +1,8 @@
 /*
- * libraries: the vendor's libraries that ops on a GPU call, as a table of rows. They are opened with an
- * Exec and closed with it. A build has the table of its vendor (nv/libraries.cu), or an empty one
- * (libraries_off.c). Which kernel or library runs a call is not decided here but in op/kernels.h.
+ * libraries: the vendor's libraries that ops on a GPU call, as a table of rows. They are opened
+ * with an Exec and closed with it. A build has the table of its vendor (nv/libraries.cu), or an
+ * empty one (libraries_off.c). Which kernel or library runs a call is not decided here but in
+ * op/kernels.h.
  */
 #ifndef OP_LIBRARIES_H
 #define OP_LIBRARIES_H
@@ -38,7 +39,7 @@ void libraries_close(struct Exec *ex);
 
 /* The algorithms that matrix products of this Exec use. NULL: its products have no choice. */
 struct Choices *exec_choices(const struct Exec *ex);
-/* While on, a product of a shape without a choice times its candidates. Such a call waits for the GPU,
- * and its results are meaningless. Must not be on while a graph is captured. */
+/* While on, a product of a shape without a choice times its candidates. Such a call waits for the
+ * GPU, and its results are meaningless. Must not be on while a graph is captured. */
 Status exec_tune(struct Exec *ex, bool on);
 #endif

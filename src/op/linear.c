@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    MIXED_ROWS = 1024, /* rows of N that a call of types_differ types widens at a time */
+    MIXED_ROWS = 1024, /* rows of N that a call of mixed types widens at a time */
     PIECE = 1 << 14    /* elements that a thread copies or widens at a time */
 };
 

@@ -1,15 +1,16 @@
 /*
- * linear: y = x W^T (+ r), its input gradient and its weight gradient. These are three ops, because a
- * schedule may run the weight gradient later than the input gradient (zero bubble). Grouped products
- * of experts are in moe.h.
+ * linear: y = x W^T (+ r), its input gradient and its weight gradient. These are three ops, because
+ * a schedule may run the weight gradient later than the input gradient (zero bubble). Grouped
+ * products of experts are in moe.h.
  *
  *   forward   y  = x W^T + r         r optional, may be y itself (residual, accumulation)
  *   backward  dx = dy W + r          r optional, may be dx itself
  *             dW += dy^T x           f32
  *
- * Types: each of x, w, y is f32 or bf16 on its own; sums are f32. If x and w have one type, nothing is
- * converted. In a mixed call (the router: bf16 rows, f32 weights) a CPU widens the bf16 side to f32 in
- * the workspace. A GPU splits the f32 side into three bf16 parts, which together hold all its bits.
+ * Types: each of x, w, y is f32 or bf16 on its own; sums are f32. If x and w have one type, nothing
+ * is converted. In a mixed call (the router: bf16 rows, f32 weights) a CPU widens the bf16 side to
+ * f32 in the workspace. A GPU splits the f32 side into three bf16 parts, which together hold all
+ * its bits.
  *
  * Operands with scales are not supported yet: the check refuses them.
  *

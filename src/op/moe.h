@@ -1,11 +1,11 @@
 /*
- * moe: the ops of a MoE layer's experts, cut where a GPU fuses them (SonicMoE, arXiv:2512.14080, has
- * the same cut). Routing is in route.h, traffic between ranks in exchange.h.
+ * moe: the ops of a MoE layer's experts, cut where a GPU fuses them (SonicMoE, arXiv:2512.14080,
+ * has the same cut). Routing is in route.h, traffic between ranks in exchange.h.
  *
  * Routed rows are sorted by expert: rows [offsets[e], offsets[e+1]) belong to expert e. For row r,
- * row_token[r] is the row of x that it reads, and row_slot[r] = token * K + k is its slot, the index of
- * its weight. slot_row[n][k] is the row of a slot. Kept for backward: x, the pre-activation and the
- * routing, never the experts' outputs.
+ * row_token[r] is the row of x that it reads, and row_slot[r] = token * K + k is its slot, the
+ * index of its weight. slot_row[n][k] is the row of a slot. Kept for backward: x, the
+ * pre-activation and the routing, never the experts' outputs.
  *
  *   forward, with w_r = weight[row_slot[r]]:
  *     moe_up_fwd           pre_r = x[row_token[r]] W1_e^T + b1_e
@@ -25,11 +25,11 @@
  *   moe_combine without weights then sums the dx_r of a token. Biases b are optional. With a limit,
  *   act is the clamped SwiGLU (op/swiglu.h).
  *
- * Operands of products are Operands (op/operand.h): each has its own type and may have scales. So far
- * the checks accept only plain operands, all of one type in a call.
+ * Operands of products are Operands (op/operand.h): each has its own type and may have scales. So
+ * far the checks accept only plain operands, all of one type in a call.
  *
- * Groups may have any size, also 0. Rows from *rows.device (or rows.bound) on affect no result and are
- * not written.
+ * Groups may have any size, also 0. Rows from *rows.device (or rows.bound) on affect no result and
+ * are not written.
  */
 #ifndef OP_MOE_H
 #define OP_MOE_H
@@ -42,8 +42,9 @@
 /* How many rows of a MoE buffer are in use. Kernels read `device`; a plan's costs use `expected`, a
  * report's costs the counts that were read back. Nothing reads past the rows in use.
  *
- * The rows that all layers keep may share one pool (moe.buffers=pooled). Then row r of this call is row
- * *first + r of a pooled tensor (pre and dpre below), and the tensor has all rows of the pool. */
+ * The rows that all layers keep may share one pool (moe.buffers=pooled). Then row r of this call is
+ * row *first + r of a pooled tensor (pre and dpre below), and the tensor has all rows of the
+ * pool. */
 typedef struct Rows {
     int64_t bound;
     double expected;
@@ -51,9 +52,9 @@ typedef struct Rows {
     const int32_t *first;  /* NULL: there is no pool; pre and dpre have R rows */
 } Rows;
 
-/* Counting sort of the routed slots by expert, stable in the token number. A slot gets row -1 if it has
- * no expert, or if there is no room for its row. The last offset is the number of rows. With a pool the
- * rows are allocated at its top, and room is what is left above the top. */
+/* Counting sort of the routed slots by expert, stable in the token number. A slot gets row -1 if it
+ * has no expert, or if there is no room for its row. The last offset is the number of rows. With a
+ * pool the rows are allocated at its top, and room is what is left above the top. */
 typedef struct MoeSort {
     Tensor index;     /* in  (N, K) i32; elsewhere: -1 for none */
     Tensor offsets;   /* out (1, E+1) i32 */
@@ -169,8 +170,8 @@ typedef struct MoeBiasBwd {
 
 /* Aux-loss-free balancing (arXiv:2408.15664), once a step. With n_e = load summed over domains:
  *   bias_e += rate * s_e,  s_e = sign(mean(n) - n_e);  centred: s_e - mean(s) instead of s_e
- * Centring keeps the sum of the biases constant (TorchTitan); choices of experts are the same except
- * for rounding. If gate is not finite (a skipped step), nothing changes. */
+ * Centring keeps the sum of the biases constant (TorchTitan); choices of experts are the same
+ * except for rounding. If gate is not finite (a skipped step), nothing changes. */
 typedef struct MoeBiasUpdate {
     Tensor load; /* in  (domains, E) i32 */
     Tensor gate; /* in  (1) f32 */

@@ -1,6 +1,6 @@
-/* moe_bias: check, cost and CPU version of the gradient of experts' biases (MoeBiasBwd). Columns are
- * cut into tiles. One thread sums a tile over all rows of its expert, in their order and in double.
- * The router's bias, which steers load, is updated in moe_combine.c. */
+/* moe_bias: check, cost and CPU version of the gradient of experts' biases (MoeBiasBwd). Columns
+ * are cut into tiles. One thread sums a tile over all rows of its expert, in their order and in
+ * double. The router's bias, which steers load, is updated in moe_combine.c. */
 #include "op/cpu_math.h"
 #include "op/moe_tiles.h"
 

@@ -1,5 +1,5 @@
-/* moe_combine: check, cost and CPU version of the weighted sum of expert outputs, and of the update of
- * the router's bias (MoeBiasUpdate). */
+/* moe_combine: check, cost and CPU version of the weighted sum of expert outputs, and of the update
+ * of the router's bias (MoeBiasUpdate). */
 #include "op/cpu_math.h"
 #include "op/index_check.h"
 #include "op/moe_tiles.h"
@@ -19,7 +19,8 @@ static void add_weighted(const Tensor *t, int64_t first, int64_t n, float weight
     for (int64_t d = 0; d < n; d++) sum[d] += weight * row[d];
 }
 
-/* Columns [d0, d0 + n) of one token. Everything is read before y is written: y may be the residual. */
+/* Columns [d0, d0 + n) of one token. Everything is read before y is written: y may be the
+ * residual. */
 static void combine_piece(const MoeCombine *a, int64_t token, int64_t d0, int64_t n)
 {
     int64_t D = tensor_cols(&a->y), K = moe_combine_slots(a);

@@ -1,7 +1,8 @@
 /*
- * moe_down: the input gradient of the experts' second product, and what is done with it at once: the
- * gradient of SwiGLU, of the routing weight, and the operand of the weight gradient (wact). While a
- * tile of da is in the cache, this costs one pass over pre. The forward product is in moe_product.c.
+ * moe_down: the input gradient of the experts' second product, and what is done with it at once:
+ * the gradient of SwiGLU, of the routing weight, and the operand of the weight gradient (wact).
+ * While a tile of da is in the cache, this costs one pass over pre. The forward product is in
+ * moe_product.c.
  */
 #include "op/cpu_math.h"
 #include "op/moe_product.h"
@@ -19,8 +20,8 @@ enum { PIECE = 256 }; /* columns that a thread holds on the stack */
  * The clamped form has the slopes of op/swiglu.h.
  */
 
-/* Columns [f, f + n) of one row; returns their part of <da, act>. dpre may be pre: every element of pre
- * is read before dpre is written over it. */
+/* Columns [f, f + n) of one row; returns their part of <da, act>. dpre may be pre: every element of
+ * pre is read before dpre is written over it. */
 static float bwd_piece(const MoeDownBwdInput *a, int64_t row, int64_t f, int64_t n, const float *da,
                        float weight)
 {
@@ -128,8 +129,9 @@ static Status down_backward_check(const void *args, int64_t R)
     return weight_check(a);
 }
 
-/* row_bytes: for each row pre is read, dpre and wact are written, and a weight and its gradient. The
- * gradient of a slot without a row is 0: if there may be such slots, dweight is cleared first. */
+/* row_bytes: for each row pre is read, dpre and wact are written, and a weight and its gradient.
+ * The gradient of a slot without a row is 0: if there may be such slots, dweight is cleared
+ * first. */
 MoeProduct moe_down_bwd_input_view(const MoeDownBwdInput *a)
 {
     bool some_without = a->rows.device != NULL && a->row_slot.data != NULL;

@@ -1,8 +1,8 @@
 /*
- * moe_product: products of routed rows on the CPU. Rows are gathered, multiplied and finished tile by
- * tile, while a tile is in the cache. So what an op does with a row of the product needs no extra pass
- * over memory. Also the views of the two ops whose product is only stored; moe_up.c and moe_down.c
- * have the others.
+ * moe_product: products of routed rows on the CPU. Rows are gathered, multiplied and finished tile
+ * by tile, while a tile is in the cache. So what an op does with a row of the product needs no
+ * extra pass over memory. Also the views of the two ops whose product is only stored; moe_up.c and
+ * moe_down.c have the others.
  */
 #include "op/moe_product.h"
 
@@ -14,8 +14,8 @@
 
 enum { PIECE = 256 }; /* columns that a thread holds on the stack */
 
-/* The product of a tile of `rows` rows, without pointers. c is f32 if the op still works on it, else it
- * has the output's type. */
+/* The product of a tile of `rows` rows, without pointers. c is f32 if the op still works on it,
+ * else it has the output's type. */
 static GemmArgs tile_gemm(const MoeProduct *p, int64_t rows)
 {
     bool stored = p->epilogue == MOE_STORE && !moe_product_biased(p);
@@ -130,8 +130,8 @@ Status moe_product_check(const MoeProduct *p)
                           pooled ? R : tensor_elems(in) / I);
 }
 
-/* Bytes: the weights of all experts, and the rows. A gathered token counts once, because later reads of
- * it hit the cache. */
+/* Bytes: the weights of all experts, and the rows. A gathered token counts once, because later
+ * reads of it hit the cache. */
 OpCost moe_product_cost(const MoeProduct *p)
 {
     double rows = moe_rows_expected(p->rows);

@@ -1,7 +1,8 @@
 /*
- * moe_product: the experts' products as both backends see them. Four ops multiply routed rows by the
- * experts' weights and differ in what they do with the result (MoeProduct). Two ops sum over rows, the
- * weight gradients (MoeSum). Views hold pointers into an op's arguments and live for one call.
+ * moe_product: the experts' products as both backends see them. Four ops multiply routed rows by
+ * the experts' weights and differ in what they do with the result (MoeProduct). Two ops sum over
+ * rows, the weight gradients (MoeSum). Views hold pointers into an op's arguments and live for one
+ * call.
  */
 #ifndef OP_MOE_PRODUCT_H
 #define OP_MOE_PRODUCT_H
@@ -20,8 +21,8 @@ typedef struct MoeProduct {
         const Tensor *offsets;
         const Tensor *row_token; /* NULL: `in` has a row for each routed row */
         const Rows *rows;
-        /* The first row in a pool (Rows.first); NULL: there is no pool. With MOE_STORE it is `in` that
-         * lies in the pool, else what the epilogue reads and writes, except `result`. */
+        /* The first row in a pool (Rows.first); NULL: there is no pool. With MOE_STORE it is `in`
+         * that lies in the pool, else what the epilogue reads and writes, except `result`. */
         const int32_t *first;
     };
     struct {
@@ -39,8 +40,8 @@ typedef struct MoeProduct {
     struct { /* with MOE_STORE all but `epilogue` are NULL */
         MoeEpilogue epilogue;
         const void *args; /* the op's arguments */
-        /* check: do the op's other tensors fit R routed rows? finish, on the CPU only: turns row r of
-         * c, in f32, into the op's results. */
+        /* check: do the op's other tensors fit R routed rows? finish, on the CPU only: turns row r
+         * of c, in f32, into the op's results. */
         Status (*check)(const void *args, int64_t R);
         Status (*finish)(const void *args, int64_t expert, int64_t r, const float *c);
     };
@@ -51,8 +52,8 @@ static inline bool moe_product_biased(const MoeProduct *p)
     return p->bias != NULL && p->bias->data != NULL;
 }
 
-/* The two weight gradients as one kind of sum. One operand has width D and is read by token (x for dW1,
- * dy for dW2); the other has a row for each routed row (dpre, wact):
+/* The two weight gradients as one kind of sum. One operand has width D and is read by token (x for
+ * dW1, dy for dW2); the other has a row for each routed row (dpre, wact):
  *
  *   dW1_e (2F, D) += sum over r of dpre_r^T x[row_token[r]]        D: columns of the result
  *   dW2_e (D, F)  += sum over r of dy[row_token[r]]^T wact_r       D: its rows (token_first) */

@@ -1,7 +1,7 @@
 /*
- * moe_sort: check, cost and CPU version: a counting sort on one thread, two passes over N * K integers.
- * That is thousandths of the experts' cost. Slots are placed in order, so the rows of an expert stay
- * sorted by token.
+ * moe_sort: check, cost and CPU version: a counting sort on one thread, two passes over N * K
+ * integers. That is thousandths of the experts' cost. Slots are placed in order, so the rows of an
+ * expert stay sorted by token.
  */
 #include "op/index_check.h"
 #include "op/moe.h"
@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-/* Sets the experts' offsets, and next[e] to the first row of expert e. Offsets are bounded by `room`:
- * rows from there on do not exist. Returns whether all rows fit. */
+/* Sets the experts' offsets, and next[e] to the first row of expert e. Offsets are bounded by
+ * `room`: rows from there on do not exist. Returns whether all rows fit. */
 static bool count_slots(const MoeSort *a, int64_t room, int32_t *next)
 {
     int64_t E = tensor_elems(&a->offsets) - 1, slots = tensor_elems(&a->index), total = 0;

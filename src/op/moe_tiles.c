@@ -1,5 +1,5 @@
-/* moe_tiles: cuts routed rows into tiles, distributes the tiles over threads, and gathers the rows of a
- * tile. Also the checks of shapes that all expert ops share. */
+/* moe_tiles: cuts routed rows into tiles, distributes the tiles over threads, and gathers the rows
+ * of a tile. Also the checks of shapes that all expert ops share. */
 #include "op/moe_tiles.h"
 
 #include <omp.h>
@@ -69,7 +69,8 @@ static Status groups_of(const MoeTiles *t, Groups *out)
     return OK;
 }
 
-/* One thread's walk over all tiles. It runs the tiles whose middle lies in its share of the work. */
+/* One thread's walk over all tiles. It runs the tiles whose middle lies in its share of the
+ * work. */
 typedef struct Walk {
     int64_t total, done, thread, threads; /* total and done: work, in rows or row-columns */
 } Walk;
@@ -103,8 +104,9 @@ Status moe_tiles_run(Exec *ex, const MoeTiles *t)
     Groups g;
     TRY(groups_of(t, &g));
     if (g.total == 0) return OK;
-    /* The error record belongs to one thread, and no thread may leave the region early. So the first
-     * failure is copied out and adopted by the caller. Only failures enter the critical section. */
+    /* The error record belongs to one thread, and no thread may leave the region early. So the
+     * first failure is copied out and adopted by the caller. Only failures enter the critical
+     * section. */
     Status status = OK;
     char text[512] = "";
 #pragma omp parallel num_threads(ex->threads)

@@ -1,13 +1,13 @@
 /*
- * moe_tiles: what the expert ops on the CPU share. Work is cut into tiles. A tile belongs to one expert
- * and runs on one thread, with single-threaded matrix products. So no product waits for another
- * thread. The cut depends on the groups alone, so bits do not depend on the number of threads. Tiles go
- * to threads in order, in equal shares of work: neighbouring tiles share an expert's weights, and one
- * huge expert spreads over all threads.
+ * moe_tiles: what the expert ops on the CPU share. Work is cut into tiles. A tile belongs to one
+ * expert and runs on one thread, with single-threaded matrix products. So no product waits for
+ * another thread. The cut depends on the groups alone, so bits do not depend on the number of
+ * threads. Tiles go to threads in order, in equal shares of work: neighbouring tiles share an
+ * expert's weights, and one huge expert spreads over all threads.
  *
- * There are two cuts. Ops that write rows cut each group into runs of rows. Weight gradients, which sum
- * over all rows of an expert, cut the columns of width D. In both cases a row is gathered just before
- * the product that reads it, into a buffer small enough for the cache.
+ * There are two cuts. Ops that write rows cut each group into runs of rows. Weight gradients, which
+ * sum over all rows of an expert, cut the columns of width D. In both cases a row is gathered just
+ * before the product that reads it, into a buffer small enough for the cache.
  *
  * Measured on two Zen 5 cores (8192 rows, 8 experts, D 256, F 128; GFLOP/s):
  *

@@ -1,7 +1,7 @@
 /*
- * moe_weight: check, cost and CPU version of the experts' weight gradients (MoeSum, moe_product.h). A
- * tile is a range of the D columns, so each thread gathers only the columns that it multiplies. Rows
- * are summed in order, in chunks that stay in the cache.
+ * moe_weight: check, cost and CPU version of the experts' weight gradients (MoeSum, moe_product.h).
+ * A tile is a range of the D columns, so each thread gathers only the columns that it multiplies.
+ * Rows are summed in order, in chunks that stay in the cache.
  */
 #include "op/gemm.h"
 #include "op/moe_product.h"
@@ -21,7 +21,7 @@ MoeSum moe_down_bwd_weight_view(const MoeDownBwdWeight *a)
                      &a->row_token,         &a->dw, &a->rows, NULL,   true,     a->overwrite };
 }
 
-/* The sum_gemm of `rows` rows and `cols` of the D columns. */
+/* The product of `rows` rows and `cols` of the D columns. */
 static GemmArgs sum_gemm(const MoeSum *s, int64_t cols, int64_t rows)
 {
     int64_t D = tensor_cols(&s->by_token->data), F = tensor_cols(&s->by_row->data); /* 2F for dW1 */
@@ -36,7 +36,7 @@ static GemmArgs sum_gemm(const MoeSum *s, int64_t cols, int64_t rows)
                        .beta = 1 };
 }
 
-/* Bytes of the gathered rows; the sum_gemm's scratch follows them. */
+/* Bytes of the gathered rows; the product's scratch follows them. */
 static size_t gather_bytes(const MoeSum *s)
 {
     int64_t elems = moe_tile_cols(tensor_cols(&s->by_token->data)) * moe_chunk_rows(s->rows);

@@ -1,9 +1,10 @@
 /*
  * op: the single entry from model code to arithmetic.
  *
- * An op is a plain struct of arguments and an OpDesc that knows how to check it, what it costs, and how
- * to run it on each backend. Every op goes through op_run. So what has to see all ops (counting, the
- * guard against NaN, the recorder's stamps) is written once and does not change when an op is added.
+ * An op is a plain struct of arguments and an OpDesc that knows how to check it, what it costs, and
+ * how to run it on each backend. Every op goes through op_run. So what has to see all ops
+ * (counting, the guard against NaN, the recorder's stamps) is written once and does not change when
+ * an op is added.
  *
  * Dimension letters, here and in every op: B sequences, T tokens a sequence, N = B*T tokens, D
  * model width, H heads, G key/value heads, E experts, K experts a token, R = N*K routed rows, F
@@ -16,8 +17,8 @@
  * Types: "act" below is f32 or bf16, the same in all tensors of a call that say so.
  *
  * This header knows every op's id and no op's arguments: it includes no header of an op, and
- * tools/check_layers holds it to that. A file that calls an op includes that op's header, whose last
- * lines declare its functions (op/declare.h).
+ * tools/check_layers holds it to that. A file that calls an op includes that op's header, whose
+ * last lines declare its functions (op/declare.h).
  */
 #ifndef OP_OP_H
 #define OP_OP_H
@@ -79,9 +80,9 @@ struct OpDesc {
     const OpPort *ports;
     OpCheck *check;
     OpCostOf *cost;
-    /* Bytes of scratch that the CPU implementation needs with ex->threads threads. op_run places them
-     * at ex->workspace. NULL: none. Must not read tensor data: it also runs over arenas that only
-     * count and have no memory. */
+    /* Bytes of scratch that the CPU implementation needs with ex->threads threads. op_run places
+     * them at ex->workspace. NULL: none. Must not read tensor data: it also runs over arenas that
+     * only count and have no memory. */
     OpSpace *workspace;
     OpRun *cpu;
     OpRun *cuda;             /* NULL in a build without CUDA */
@@ -97,8 +98,8 @@ typedef struct Backend {
     Status (*alloc)(Exec *ex, MemKind kind, size_t bytes, void **out);
     void (*free)(Exec *ex, MemKind kind, void *at, size_t bytes);
     Status (*copy)(Exec *ex, void *dst, const void *src, size_t bytes);
-    /* Copies to host memory. Waits for this lane only: other lanes may be waiting for what this lane
-     * does next, so waiting for them could deadlock. */
+    /* Copies to host memory. Waits for this lane only: other lanes may be waiting for what this
+     * lane does next, so waiting for them could deadlock. */
     Status (*read)(Exec *ex, void *dst, const void *src, size_t bytes);
     Status (*fill)(Exec *ex, void *dst, int byte, size_t bytes);
     Status (*sync)(Exec *ex); /* waits for all lanes */
@@ -109,8 +110,8 @@ typedef struct Backend {
     void (*close)(Exec *ex); /* frees what the backend holds for the Exec; NULL: nothing */
 } Backend;
 
-/* Sees every op on its way to the backend, and passes it on with op_next. Its `run` is called with its
- * own level: the decorator is ex->front[level]. */
+/* Sees every op on its way to the backend, and passes it on with op_next. Its `run` is called with
+ * its own level: the decorator is ex->front[level]. */
 typedef struct Decorator {
     Status (*run)(Exec *ex, int level, const OpDesc *op, const void *args);
     void *self;
@@ -142,7 +143,8 @@ struct Gemm;    /* op/gemm.h */
 struct OpSet;   /* op/cpu_set.h */
 struct GpuExec; /* gpu/gpu.h */
 
-/* Where and how the ops of one lane run. Pointers are borrowed: who made the Exec keeps them alive. */
+/* Where and how the ops of one lane run. Pointers are borrowed: who made the Exec keeps them
+ * alive. */
 struct Exec {
     const Backend *backend;
     const Decorator *front[EXEC_FRONT_MAX]; /* outermost first */
@@ -168,15 +170,16 @@ struct Exec {
 
 const OpDesc *op_desc(OpId id);
 
-/* Runs an op: checks the arguments, allocates the workspace, then decorators and backend. Does nothing
- * if none of the op's outputs is given. */
+/* Runs an op: checks the arguments, allocates the workspace, then decorators and backend. Does
+ * nothing if none of the op's outputs is given. */
 Status op_run(Exec *ex, OpId id, const void *args);
 
-/* For decorators: passes the op to the decorator after `level`, or, after the last one, to the backend. */
+/* For decorators: passes the op to the decorator after `level`, or, after the last one, to the
+ * backend. */
 Status op_next(Exec *ex, int level, const OpDesc *op, const void *args);
 
-/* Logs and keeps the first note of this Exec about this op; later ones are dropped. `op` must outlive
- * the Exec; `what` is copied. */
+/* Logs and keeps the first note of this Exec about this op; later ones are dropped. `op` must
+ * outlive the Exec; `what` is copied. */
 void exec_note_once(Exec *ex, const char *op, const char *what);
 
 /* The tensor of a port. */
@@ -213,8 +216,8 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
 /* For costs: the bytes of all given tensors, each once, but twice if it is added to. */
 double op_port_bytes(OpId id, const void *args);
 
-/* For check functions: fails with ERR_SHAPE, op, port and both shapes, unless t has type `dtype` and can
- * be viewed as (rows, cols). rows or cols -1: any. */
+/* For check functions: fails with ERR_SHAPE, op, port and both shapes, unless t has type `dtype`
+ * and can be viewed as (rows, cols). rows or cols -1: any. */
 Status op_expect(const char *op, const char *port, const Tensor *t, int64_t rows, int64_t cols,
                  Dtype dtype);
 /* The same for "act": f32 or bf16. */

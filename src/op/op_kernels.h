@@ -1,5 +1,5 @@
-/* op_kernels: which candidates (op/kernels.h) an op's call has, for code that lists them. Running an op
- * does not need this file. */
+/* op_kernels: which candidates (op/kernels.h) an op's call has, for code that lists them. Running
+ * an op does not need this file. */
 #ifndef OP_OP_KERNELS_H
 #define OP_OP_KERNELS_H
 
@@ -9,7 +9,8 @@
 typedef Status KernelVisit(void *self, const char *what, const KernelTable *t, int asked,
                            const void *call);
 
-/* Visits each product, or attention, of the call. Ops with a single kernel have nothing to visit. */
+/* Visits each product, or attention, of the call. Ops with a single kernel have nothing to
+ * visit. */
 Status op_kernels_visit(OpId id, const void *args, KernelVisit *visit, void *self);
 
 /* A table's title in docs and its rows. */

@@ -1,5 +1,5 @@
-/* operand: shapes of scales, and what checks and costs of products need of their operands. Making and
- * undoing scales is op/quant.c. */
+/* operand: shapes of scales, and what checks and costs of products need of their operands. Making
+ * and undoing scales is op/quant.c. */
 #include "op/operand.h"
 
 #include "op/op.h"

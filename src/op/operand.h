@@ -1,14 +1,14 @@
 /*
- * operand: what a matrix product reads. A plain operand is a tensor. A scaled one holds 8-bit numbers,
- * and scales that turn them back into values: x = data * scale.
+ * operand: what a matrix product reads. A plain operand is a tensor. A scaled one holds 8-bit
+ * numbers, and scales that turn them back into values: x = data * scale.
  *
- * Dense products (op/linear.h, op/head.h) and grouped ones (op/moe.h) take the same type. So a layer
- * passes its weights without knowing in which form they are stored. Each op's check says which kinds it
- * accepts (operand_expect). So far all products accept only plain operands.
+ * Dense products (op/linear.h, op/head.h) and grouped ones (op/moe.h) take the same type. So a
+ * layer passes its weights without knowing in which form they are stored. Each op's check says
+ * which kinds it accepts (operand_expect). So far all products accept only plain operands.
  *
- * A scale belongs to the whole tensor, to a row, to each 1 x 128 piece of a row (activations), or to
- * each 128 x 128 block (weights): DeepSeek-V3, arXiv:2412.19437 section 3.3. The last pieces of a row
- * or column may be smaller. op/quant.h converts plain tensors to scaled operands and back.
+ * A scale belongs to the whole tensor, to a row, to each 1 x 128 piece of a row (activations), or
+ * to each 128 x 128 block (weights): DeepSeek-V3, arXiv:2412.19437 section 3.3. The last pieces of
+ * a row or column may be smaller. op/quant.h converts plain tensors to scaled operands and back.
  */
 #ifndef OP_OPERAND_H
 #define OP_OPERAND_H
@@ -52,8 +52,8 @@ Operand operand_plain(Tensor t); /* without scales */
 OperandGrid operand_grid(OperandKind kind, int64_t n, int64_t d); /* of an (n, d) matrix */
 OperandGrid operand_grid_of(const Operand *q);
 
-/* For check functions: fails unless the kind is in the set `takes`, data is (rows, cols) (-1: any), and
- * the scales fit. A plain operand must be f32 or bf16. */
+/* For check functions: fails unless the kind is in the set `takes`, data is (rows, cols) (-1: any),
+ * and the scales fit. A plain operand must be f32 or bf16. */
 Status operand_expect(const char *op, const char *port, const Operand *q, int64_t rows,
                       int64_t cols, unsigned takes);
 /* The same, and a plain operand must have the type `plain`. */

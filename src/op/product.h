@@ -1,9 +1,9 @@
 /*
- * product: the matrix products of linear and head_loss, as both backends run them. Grouped products of
- * experts are in moe_product.h.
+ * product: the matrix products of linear and head_loss, as both backends run them. Grouped products
+ * of experts are in moe_product.h.
  *
- * Pointers are the tensors' own; nothing here reads through them. The operands of linear may differ in
- * type (gemm's A and B); each backend then converts one of them.
+ * Pointers are the tensors' own; nothing here reads through them. The operands of linear may differ
+ * in type (gemm's A and B); each backend then converts one of them.
  */
 #ifndef OP_PRODUCT_H
 #define OP_PRODUCT_H
@@ -12,8 +12,8 @@
 #include "op/head.h"
 #include "op/linear.h"
 
-/* The three linear ops as one: x with I columns, y with O columns, and w between them. Two of the three
- * are read; the third, a plain tensor, is written or added to. */
+/* The three linear ops as one: x with I columns, y with O columns, and w between them. Two of the
+ * three are read; the third, a plain tensor, is written or added to. */
 typedef struct Linear {
     const char *op, *x_port, *y_port, *w_port;
     Operand x, y, w; /* (N, I), (N, O), (O, I) */
@@ -22,16 +22,16 @@ typedef struct Linear {
     int64_t col, cols; /* the window of w; cols 0: all of it */
 } Linear;
 
-/* The product of a linear op: gemm's A is the operand with N rows, B the other. N is gemm's m, or its k
- * if rows are summed over (the weight gradient). */
+/* The product of a linear op: gemm's A is the operand with N rows, B the other. N is gemm's m, or
+ * its k if rows are summed over (the weight gradient). */
 typedef struct Product {
     GemmArgs g;
     const void *r; /* added if beta is 1, with c's layout; NULL: c itself */
     bool sum_over_rows;
 } Product;
 
-/* The three products of head_loss for tokens [first, first + n). Logits are rows of V elements of x's
- * type; their gradient replaces them. */
+/* The three products of head_loss for tokens [first, first + n). Logits are rows of V elements of
+ * x's type; their gradient replaces them. */
 typedef struct HeadProducts {
     GemmArgs logits, dx, dw;
 } HeadProducts;

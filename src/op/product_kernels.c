@@ -1,7 +1,7 @@
 /*
- * product_kernels: which kernel runs a dense or a grouped product on a GPU. A library or a kernel may
- * have several algorithms for one product; these are timed once, and the choice is kept (op/choices.h).
- * The kernels are in gemm_plain.cu, moe_product.cu, moe_weight.cu and nv/.
+ * product_kernels: which kernel runs a dense or a grouped product on a GPU. A library or a kernel
+ * may have several algorithms for one product; these are timed once, and the choice is kept
+ * (op/choices.h). The kernels are in gemm_plain.cu, moe_product.cu, moe_weight.cu and nv/.
  */
 #include "op/product_kernels.h"
 
@@ -55,7 +55,8 @@ Status dense_run(Exec *ex, const GemmArgs *g, const void *r, void *workspace)
 
 enum { PACK_BYTES = 16, PACK = PACK_BYTES / 2 };
 
-/* Kernels on tensor cores read and write packs of 16 bytes: rows must begin at multiples of them. */
+/* Kernels on tensor cores read and write packs of 16 bytes: rows must begin at multiples of
+ * them. */
 static bool packs_fit(const GroupedCall *c, KernelWhy *why)
 {
     bool fit = (uintptr_t)c->a->data.data % PACK_BYTES == 0;

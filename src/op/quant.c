@@ -1,8 +1,8 @@
 /*
- * quant: check, cost and CPU version of quantize and dequantize. All kinds of scales are one case: the
- * matrix is cut into blocks of height x width elements with one scale each. The largest magnitude is
- * first taken for each row of a block, so that rows can be spread over threads for every kind. A
- * maximum does not depend on its order, so bits do not depend on threads.
+ * quant: check, cost and CPU version of quantize and dequantize. All kinds of scales are one case:
+ * the matrix is cut into blocks of height x width elements with one scale each. The largest
+ * magnitude is first taken for each row of a block, so that rows can be spread over threads for
+ * every kind. A maximum does not depend on its order, so bits do not depend on threads.
  */
 #include "op/quant.h"
 
@@ -15,8 +15,8 @@ enum { PIECE = 256 }; /* elements that a thread widens at a time */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* The largest magnitude, as bits: magnitudes have the order of their bits. The bits of NaNs are above
- * all others, so NaNs are left out by a comparison. */
+/* The largest magnitude, as bits: magnitudes have the order of their bits. The bits of NaNs are
+ * above all others, so NaNs are left out by a comparison. */
 static uint32_t max_bits(const float *x, int64_t n)
 {
     uint32_t most = 0;

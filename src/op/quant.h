@@ -5,8 +5,8 @@
  *           1 where amax is 0
  *   data  = round_to_nearest_even_saturating(x / scale),   x' = data * scale
  *
- * NaN in x stays NaN in data and is ignored by amax. An infinity is an error (ERR_NUMERIC). A GPU cannot
- * report it: there the scale and the data of its block become NaN.
+ * NaN in x stays NaN in data and is ignored by amax. An infinity is an error (ERR_NUMERIC). A GPU
+ * cannot report it: there the scale and the data of its block become NaN.
  */
 #ifndef OP_QUANT_H
 #define OP_QUANT_H
