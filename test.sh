@@ -49,6 +49,14 @@ in_config() {
     make -s -j "$(nproc)" CONFIG="$1" "build-$2" && make -s CONFIG="$1" "$2"
 }
 
+# The program first, to say how long its build takes: in a fresh clone, a clean one.
+release() {
+    built=$(date +%s)
+    make -s -j "$(nproc)" || return
+    echo "release build of the program: $(($(date +%s) - built)) s"
+    in_config release test
+}
+
 # Bugs that the commit's hash chooses of the table, which the tests must see.
 mutants() {
     tools/mutants --draw 3 |
@@ -62,7 +70,7 @@ if [ "${1:-}" = long ]; then
     stage 'small limits, failing allocations: unit, op, schedule and mesh tests' in_config hostile test-fast
     stage 'lints, the analyzer on every path' tools/lint
 else
-    stage 'release: unit, op, schedule, mesh and system tests' in_config release test
+    stage 'release: unit, op, schedule, mesh and system tests' release
     stage 'release: meshes, trajectories, products without AVX-512' in_config release test-lowest
     stage 'address, undefined: unit, op, schedule and mesh tests' in_config asan test-fast
     stage 'address, undefined: corpora of the fuzzers' in_config asan test-fuzz

@@ -7,6 +7,7 @@
  * the rows that come, without asking. Hidden states are ones: what comes back is how many rows came
  * back, which is looked at. */
 #include "bench/comm.h"
+#include "op/exchange.h"
 
 #include "base/rng.h"
 #include "train/agree.h"

@@ -11,6 +11,7 @@
 #include "base/scan.h"
 #include "bench/bench.h"
 #include "bench/runner.h"
+#include "op/moe.h"
 #include "train/engine_memory.h"
 
 #include <math.h>

@@ -3,8 +3,7 @@
 
 #include "base/file.h"
 #include "config/config_private.h"
-#include "op/attention.h"
-#include "op/exchange.h"
+#include "op/kinds.h"
 
 #include <stdio.h>
 #include <string.h>

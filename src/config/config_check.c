@@ -1,7 +1,7 @@
 /* config_check: checks that need several rows: sizes that must divide, limits that depend on
  * others. */
 #include "config/config.h"
-#include "op/attention.h"
+#include "op/kinds.h"
 
 Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole)
 {

@@ -13,6 +13,7 @@
  */
 #include "model/attention.h"
 
+#include "op/attention.h"
 #include "op/bias.h"
 #include "op/linear.h"
 #include "op/rmsnorm.h"

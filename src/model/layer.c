@@ -1,6 +1,7 @@
 /* layer: the table of layers, and what several kinds share: norms, the SwiGLU MLP. */
 #include "model/layer.h"
 
+#include "op/exchange.h"
 #include "op/linear.h"
 #include "op/rmsnorm.h"
 #include "op/swiglu.h"

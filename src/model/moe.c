@@ -20,6 +20,7 @@
  */
 #include "model/moe.h"
 #include "op/bias.h"
+#include "op/exchange.h"
 #include "op/jitter.h"
 #include "op/linear.h"
 #include "op/route_drop.h"

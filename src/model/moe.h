@@ -4,6 +4,7 @@
 #define MODEL_MOE_H
 
 #include "model/layer.h"
+#include "op/exchange.h"
 
 /* The choice of experts. All but score_sum is always kept: a second decision could differ. */
 typedef struct MoeRouting {

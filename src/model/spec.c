@@ -1,6 +1,8 @@
 /* spec: makes the list of layers from a configuration. Which parameters are frozen is params_build.c's. */
 #include "model/spec.h"
 
+#include "op/exchange.h"
+
 #include <math.h>
 #include <string.h>
 

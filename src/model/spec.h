@@ -12,8 +12,7 @@
 #include "comm/mesh.h"
 #include "model/matrix.h"
 #include "model/rotary.h"
-#include "op/attention.h"
-#include "op/exchange.h"
+#include "op/kinds.h"
 #include "op/route.h"
 
 typedef enum LayerKind {
@@ -22,6 +21,8 @@ typedef enum LayerKind {
 #undef LAYER
     LAYER_KINDS
 } LayerKind;
+
+struct ExchangeShape; /* op/exchange.h */
 
 /* What a layer recomputes in backward instead of keeping it. Routing and counts are always kept. */
 typedef enum RecomputePiece {
@@ -142,7 +143,7 @@ typedef struct ModelSpec {
 
 /* The kind of exchange that a configuration asks for, or that moe.exchange=auto chooses, and how the
  * ranks of the experts lie. */
-ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape);
+ExchangeKind spec_exchange(const Config *c, struct ExchangeShape *shape);
 
 /* The list of layers alone; which parameters are frozen is not set (params_freeze). For spec_build. */
 Status spec_layers(const Config *c, Arena *a, ModelSpec *out);

@@ -29,33 +29,9 @@
 #define OP_ATTENTION_H
 
 #include "base/tensor.h"
+#include "op/kinds.h"
 
 #include <stdbool.h>
-
-/* AUTO: on a GPU the first kernel of attention.def that supports the call. A named kernel that does
- * not support it is an error. The CPU has one implementation. */
-typedef enum AttentionKernel {
-    ATTENTION_AUTO,
-#define KERNEL(ID, name, ...) ATTENTION_##ID,
-#include "op/attention.def"
-    ATTENTION_KERNELS
-} AttentionKernel;
-
-/* Does this choice need a GPU? With AUTO and PLAIN the CPU runs its own implementation. */
-static inline bool attention_kernel_wants_gpu(AttentionKernel kernel)
-{
-    return kernel != ATTENTION_AUTO && kernel != ATTENTION_PLAIN;
-}
-
-/* The kernels as words of attention.kernel, and whether they take f32. */
-typedef struct AttentionWord {
-    const char *name;
-    bool f32;
-} AttentionWord;
-extern const AttentionWord attention_words[ATTENTION_KERNELS];
-
-/* All names in one string, each after a '|'. */
-extern const char attention_kernel_names[];
 
 /* Where a call's tokens stand in a sequence that is cut over ranks: rows of q are two pieces of it,
  * one after the other, and so are rows of k. A query sees keys at its position and before it. */

@@ -24,19 +24,12 @@
 #define OP_EXCHANGE_H
 
 #include "comm/mesh.h"
+#include "op/kinds.h"
 #include "op/moe.h"
 #include "op/work.h"
 
 struct Exec;
 struct OpCost;
-
-typedef enum ExchangeKind {
-#define EXCHANGE(KIND, name) EXCHANGE_##KIND,
-#include "op/exchange.def"
-#undef EXCHANGE
-    EXCHANGE_KINDS,
-    EXCHANGE_AUTO = EXCHANGE_KINDS /* moe.exchange=auto: exchange_choose decides */
-} ExchangeKind;
 
 /* place[n][i]: the row in which token n goes to the i-th of its ranks, in the order of ranks. It is
  * rank * C + the number of earlier tokens that go to that rank. -1: the token has no i-th rank, or
@@ -185,8 +178,6 @@ extern "C" {
 
 /* Indexed by ExchangeKind. */
 extern const ExchangeDesc *const exchange_kinds[EXCHANGE_KINDS];
-/* "|alltoall|allgather...|auto": a bar before each name. */
-extern const char exchange_names[];
 
 #define EXCHANGE(KIND, name)                                                                       \
     extern const ExchangeDesc exchange_##name;                                                     \

@@ -1,7 +1,6 @@
 /* names: the names of kinds of work, of exchanges and of kernels, in a file without ops. Hardware
  * files, settings and the trace library need these names and link no op. */
-#include "op/attention.h"
-#include "op/exchange.h"
+#include "op/kinds.h"
 #include "op/work.h"
 
 const char *const op_work_names[WORK_COUNT] = {

@@ -4,6 +4,7 @@
  * Not here: lower bounds (price_bound.c), simulated steps (price_program.c). */
 #include "plan/price_private.h"
 
+#include "op/exchange.h"
 #include "train/capacity.h"
 #include "train/engine.h"
 #include "train/update.h"

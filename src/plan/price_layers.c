@@ -2,6 +2,7 @@
  * and kept; and how blocks are spread over stages.
  *
  * Not here: sums over stages and ranks (price.c). */
+#include "op/exchange.h"
 #include "op/head.h"
 #include "plan/price_private.h"
 

@@ -2,6 +2,7 @@
 #include "plan/report.h"
 
 #include "model/spec.h"
+#include "op/exchange.h"
 #include "train/capacity.h"
 
 #include <inttypes.h>

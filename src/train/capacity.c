@@ -1,5 +1,7 @@
 #include "train/capacity.h"
 
+#include "op/exchange.h"
+
 #include <math.h>
 #include <stdio.h>
 

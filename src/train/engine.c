@@ -3,6 +3,7 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "op/choices.h"
+#include "op/exchange.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/engine_program.h"

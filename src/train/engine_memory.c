@@ -3,6 +3,7 @@
 #include "train/engine_memory.h"
 
 #include "backend/backend.h"
+#include "op/exchange.h"
 #include "train/slots.h"
 
 #include <stdio.h>

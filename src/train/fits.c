@@ -10,6 +10,7 @@
 #include "train/fits.h"
 
 #include "backend/backend.h"
+#include "op/exchange.h"
 #include "train/engine_memory.h"
 
 #include <inttypes.h>

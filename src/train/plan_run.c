@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "data/origin.h"
 #include "data/tokenizer.h"
+#include "op/exchange.h"
 #include "train/agree.h"
 #include "train/capacity.h"
 #include "train/fits.h"

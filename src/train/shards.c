@@ -2,6 +2,7 @@
 #include "train/shards.h"
 
 #include "op/elementwise.h"
+#include "op/exchange.h"
 #include "train/engine_memory.h"
 
 #include <assert.h>

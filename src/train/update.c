@@ -1,5 +1,6 @@
 #include "train/update.h"
 
+#include "op/exchange.h"
 #include "op/optimizer.h"
 #include "train/shards.h"
 

@@ -5,6 +5,7 @@
 #include "harness/draw_mesh.h"
 #include "harness/lanes.h"
 #include "harness/question.h"
+#include "op/exchange.h"
 
 #include "plan/search.h"
 

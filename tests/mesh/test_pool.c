@@ -1,6 +1,7 @@
 /* Rows in one pool a slot: whatever schedule runs and whoever's layer overflows, the bits are those
  * of a run in which every layer has room for all that can come. */
 #include "harness/many.h"
+#include "op/moe.h"
 
 #define MODEL                                                                                      \
     "moe.experts=8", "moe.top_k=2", "model.layers=4", "model.dense_layers=1", "train.batch=8",     \

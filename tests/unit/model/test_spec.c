@@ -1,5 +1,6 @@
 /* From the configuration to the list of layers: every setting arrives, none is taken for another. */
 #include "harness/test.h"
+#include "op/exchange.h"
 
 #include "comm/mesh.h"
 #include "model/layer.h"
