@@ -1,5 +1,12 @@
-/* collectives: reads the ranks, checks that they are of one run, and measures the collectives that
- * collectives_match has found. What is printed of them is up to collectives_sheets and _text. */
+/*
+ * collectives: reads the traces of all ranks, checks that they belong to one run, and measures the
+ * collectives that collectives_match has found.
+ *
+ * The order of steps in collectives_open matters: ranks are sorted before calls refer to them,
+ * calls are matched before groups get names, and clocks are known before anything is measured.
+ * Times are microseconds. How results are shown is decided in collectives_sheets.c and
+ * collectives_text.c.
+ */
 #include "analyze/collectives.h"
 
 #include <math.h>
@@ -8,9 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A collective is an outlier if its skew is so many times the median skew of its group. */
+/* A collective is an outlier if its skew is more than OUTLIER times the median skew of its
+ * group. */
 enum { OUTLIER = 10 };
 
+/* Our own rules. compat/collectives.c has TraceLens' rules. */
 static const CollectiveRules OURS = {
     .movers = "nccl|rccl|cross_device_reduce|nvshmem|deep_ep|deepep|multimem_all_|"
               "one_shot_all_reduce|two_shot_all_reduce",
@@ -23,12 +32,15 @@ static const CollectiveRules OURS = {
 
 /* ---- the ranks ---- */
 
+/* The failure to report when several ranks fail: the one of the earliest file in the list. So the
+ * error does not depend on which thread was faster. */
 typedef struct Failure {
     Status status;
     int at;
     char text[2048];
 } Failure;
 
+/* Status records are per thread, so the sentence is copied for the thread that reports it. */
 static void note_failure(Failure *f, Status s, int at)
 {
 #pragma omp critical(collectives_failure)
@@ -39,7 +51,7 @@ static void note_failure(Failure *f, Status s, int at)
     }
 }
 
-/* Reads as many traces at a time as there are processors, so that few whole ones are in memory. */
+/* Reads one trace per processor at a time. Only these traces are whole in memory. */
 static Status read_ranks(Collectives *c, const char *const *path, int n)
 {
     Failure failure = { 0 };
@@ -57,7 +69,8 @@ static int by_number(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Sorts the ranks by number and gives each call its rank's new row. */
+/* Sorts the ranks by number and gives each call its rank's new row. Until clocks are known, `at`
+ * is free: it holds the old row during the sort. */
 static Status sort_ranks(Collectives *c)
 {
     int32_t *row = NULL;
@@ -70,6 +83,7 @@ static Status sort_ranks(Collectives *c)
     return OK;
 }
 
+/* All files must be different ranks of one run. With --partial, ranks may be missing. */
 static Status check_ranks(Collectives *c)
 {
     const CollectiveRank *r = c->ranks, *known = NULL, *begun = r;
@@ -108,7 +122,9 @@ static int by_value(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Sets the members of a group: those of the metadata if it lists all, else those that took part. */
+/* Sets the members of a group. The metadata counts if it lists all of them; profilers cut long
+ * lists with "...". Otherwise the ranks that took part are the members. A pair of sender and
+ * receiver is never listed, since its key is not a process group. */
 static Status members_of(Collectives *c, CollectiveGroup *g)
 {
     const CollectiveCall *x = &c->calls[g->call];
@@ -129,6 +145,7 @@ static Status members_of(Collectives *c, CollectiveGroup *g)
         int32_t rank = (int32_t)c->ranks[r].rank;
         g->present += bsearch(&rank, g->member, (size_t)g->members, sizeof rank, by_value) != NULL;
     }
+    /* Ranks are assumed to be numbered node by node, as torchrun does. */
     bool across = false;
     for (int64_t i = 1; i < g->members && c->gpus_per_node > 0; i++)
         across |= g->member[i] / c->gpus_per_node != g->member[0] / c->gpus_per_node;
@@ -136,6 +153,8 @@ static Status members_of(Collectives *c, CollectiveGroup *g)
     return OK;
 }
 
+/* Names the groups. If no call names a process group and each rank has one stream, there is only
+ * one group, called "all". */
 static Status name_groups(Collectives *c)
 {
     int32_t stream = INT32_MIN;
@@ -159,7 +178,7 @@ static Status name_groups(Collectives *c)
     return OK;
 }
 
-static int by_file(const void *a, const void *b)
+static int by_rank_and_index(const void *a, const void *b)
 {
     const CollectiveCall *x = *(const CollectiveCall *const *)a,
                          *y = *(const CollectiveCall *const *)b;
@@ -167,13 +186,15 @@ static int by_file(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
+/* Makes by_rank: calls by rank, then in the order of the file. A rank's calls are then one
+ * range. */
 static Status sort_by_rank(Collectives *c)
 {
     const CollectiveCall **at = NULL;
     TRY(ARENA_NEW(c->arena, c->n_calls, &c->by_rank));
     TRY(ARENA_NEW(c->arena, c->n_calls, &at));
     for (int64_t i = 0; i < c->n_calls; i++) at[i] = &c->calls[i];
-    qsort(at, (size_t)c->n_calls, sizeof *at, by_file);
+    qsort(at, (size_t)c->n_calls, sizeof *at, by_rank_and_index);
     for (int64_t i = 0; i < c->n_calls; i++) {
         c->by_rank[i] = at[i] - c->calls;
         if (i == 0 || at[i]->rank != at[i - 1]->rank) c->ranks[at[i]->rank].call = i;
@@ -190,8 +211,8 @@ double collectives_mb(const Collectives *c, const CollectiveCall *x, bool out)
     return n < 0 ? (double)NAN : (double)n * bytes / c->options.rules->mb;
 }
 
-/* The bytes that bandwidth counts, as nccl-tests does: the output of gathers, the input of reductions
- * and exchanges. If ranks bring different amounts, their mean. */
+/* Returns the MB that bandwidth counts, as nccl-tests does: the output of gathers, and the input of
+ * reductions and exchanges. If ranks bring different amounts, it is their mean. */
 static double full_mb(const Collectives *c, const CollectiveSlot *s)
 {
     double sum = 0;
@@ -206,6 +227,9 @@ static double full_mb(const Collectives *c, const CollectiveSlot *s)
     return sum / (double)s->calls;
 }
 
+/* Algorithm bandwidth is bytes over time. Bus bandwidth is what a link carries: algorithm bandwidth
+ * times passes (n - 1) / n (NVIDIA, nccl-tests, doc/PERFORMANCE.md). Example: a ring all-reduce
+ * sends each byte 2 (n - 1) / n times. */
 static void measure_bandwidth(const Collectives *c, CollectiveSlot *s)
 {
     const CollectiveCall *x = &c->calls[s->call];
@@ -220,7 +244,8 @@ static void measure_bandwidth(const Collectives *c, CollectiveSlot *s)
     s->bus_bw = s->algorithm_bw * (passes == 0 ? 1 : passes * (n - 1) / n);
 }
 
-/* Measures latency, arrivals, waits and skews by the start and end of each call. */
+/* Measures latency, arrivals, waits and skews from the start and end of each call. The shortest
+ * kernel is that of the last rank to arrive, so its duration is pure communication. */
 static void measure_times(CollectiveCall *const x, CollectiveSlot *s)
 {
     double first = x[0].start, ends[2] = { x[0].end, x[0].end };
@@ -241,7 +266,8 @@ static void measure_times(CollectiveCall *const x, CollectiveSlot *s)
     s->exchange = ends[1] - s->arrived;
 }
 
-static double work_of(const Collectives *c, const CollectiveCall *x, const CollectiveWork *like)
+/* Returns how long a rank spent on the same work before this collective; 0 if it did not do it. */
+static double work_us(const Collectives *c, const CollectiveCall *x, const CollectiveWork *like)
 {
     const CollectiveWork *w = &c->works[x->work];
     for (int64_t i = 0; i < x->works; i++) {
@@ -250,19 +276,19 @@ static double work_of(const Collectives *c, const CollectiveCall *x, const Colle
     return 0;
 }
 
-/* Finds why the last rank was late. Of the work before its call, takes the piece that is longest in
- * excess of the median of the other ranks. */
-static void find_cause(const Collectives *c, CollectiveSlot *s, double *room)
+/* Finds why the last rank was late. Of the work before its call, takes the piece whose time exceeds
+ * the median of the other ranks most. An excess below a tenth of the lateness explains nothing. */
+static void find_cause(const Collectives *c, CollectiveSlot *s, double *scratch)
 {
     const CollectiveCall *x = &c->calls[s->call], *late = x + s->last;
-    for (int64_t i = 0; i < s->calls; i++) room[i] = x[i].start;
-    s->late = s->arrived - median_of(room, s->calls);
+    for (int64_t i = 0; i < s->calls; i++) scratch[i] = x[i].start;
+    s->late = s->arrived - median_of(scratch, s->calls);
     for (int64_t w = late->work; w < late->work + late->works; w++) {
         int64_t n = 0;
         for (int64_t i = 0; i < s->calls; i++) {
-            if (i != s->last) room[n++] = work_of(c, x + i, &c->works[w]);
+            if (i != s->last) scratch[n++] = work_us(c, x + i, &c->works[w]);
         }
-        double more = c->works[w].us - median_of(room, n);
+        double more = c->works[w].us - median_of(scratch, n);
         if (more <= s->cause_us || more < 0.1 * s->late) continue;
         s->cause_us = more;
         s->cause = c->works[w].name;
@@ -270,7 +296,9 @@ static void find_cause(const Collectives *c, CollectiveSlot *s, double *room)
     }
 }
 
-static void flag_outliers(const Collectives *c, const CollectiveGroup *g, double *room)
+/* Flags collectives that sums should not count. At the borders of a profiler's window, ranks start
+ * recording at different times; such a skew says nothing about the run. */
+static void flag_outliers(const Collectives *c, const CollectiveGroup *g, double *scratch)
 {
     int64_t n = 0, first = -1, last = -1;
     CollectiveSlot *s = &c->slots[g->slot];
@@ -280,34 +308,38 @@ static void flag_outliers(const Collectives *c, const CollectiveGroup *g, double
         if (!s[i].whole) continue;
         first = first < 0 ? i : first;
         last = i;
-        room[n++] = s[i].skew_start;
+        scratch[n++] = s[i].skew_start;
     }
-    double most = OUTLIER * median_of(room, n);
+    double most = OUTLIER * median_of(scratch, n);
     for (int64_t i = 0; i < g->slots && n > 2; i++) {
         if (s[i].whole && s[i].skew_start > most)
             s[i].flag = i == first || i == last ? "border outlier" : "outlier";
     }
 }
 
+/* Needs the clocks. The scratch memory holds the numbers of one median: the calls of a collective,
+ * or the collectives of a group. */
 Status collectives_measure(Collectives *c)
 {
-    double *room = NULL;
+    double *scratch = NULL;
     int64_t most = c->n_slots;
     for (int64_t i = 0; i < c->n_slots; i++)
         most = most > c->slots[i].calls ? most : c->slots[i].calls;
-    TRY(ARENA_NEW(c->arena, most, &room));
+    TRY(ARENA_NEW(c->arena, most, &scratch));
     for (int64_t i = 0; i < c->n_slots; i++) {
         CollectiveSlot *s = &c->slots[i];
         measure_times(&c->calls[s->call], s);
         measure_bandwidth(c, s);
-        if (s->calls > 1) find_cause(c, s, room);
+        if (s->calls > 1) find_cause(c, s, scratch);
     }
-    for (int64_t i = 0; i < c->n_groups; i++) flag_outliers(c, &c->groups[i], room);
+    for (int64_t i = 0; i < c->n_groups; i++) flag_outliers(c, &c->groups[i], scratch);
     return OK;
 }
 
 /* ---- all ---- */
 
+/* A rank that shares no collective with any other rank is probably of another run or of other
+ * steps. That is an error unless --partial was given. */
 static Status check_matches(const Collectives *c)
 {
     const char *none = NULL;

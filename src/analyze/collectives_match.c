@@ -16,19 +16,23 @@
 #include <string.h>
 
 enum {
-    SHIFT_MAX = 2048, /* collectives by which two windows may differ */
-    SAMPLE = 64,      /* pairs that judge a shift */
-    BAND = 48,        /* kernels that may be lost in a row */
-    DRIFT_POINTS = 16,
-    DRIFT_SIGMAS = 20 /* of five standard errors, four each */
+    SHIFT_MAX = 2048,  /* collectives by which two windows may differ */
+    SAMPLE = 64,       /* pairs by which a shift is judged */
+    BAND = 48,         /* kernels that may be lost in a row */
+    DRIFT_POINTS = 16, /* fewer points give no drift */
+    /* A drift counts if it moves the clock over the window by more than DRIFT_SIGMAS times the spread
+     * over sqrt(points). A standard error is about 4 of these units, so that is 5 standard errors. */
+    DRIFT_SIGMAS = 20
 };
 
 /* ---- a clock from pairs of ends ---- */
 
+/* A point that a clock is fitted to. */
 typedef struct Pair {
     double at, ahead; /* a time, and by how much the other clock is ahead then */
 } Pair;
 
+/* corrected time = t + offset + drift (t - at). spread: the deviation of the points from it. */
 typedef struct Clock {
     double at, offset, drift, spread;
 } Clock;
@@ -41,37 +45,43 @@ static int by_at(const void *a, const void *b)
 
 static double corrected(const Clock *c, double t) { return t + c->offset + c->drift * (t - c->at); }
 
-static double spread_of(const Clock *c, const Pair *p, int64_t n, double *room)
+/* Returns the spread by the median absolute deviation. The factor makes it the standard deviation
+ * if errors are normally distributed: 1 / 0.6745. */
+static double spread_of(const Clock *c, const Pair *p, int64_t n, double *scratch)
 {
-    for (int64_t i = 0; i < n; i++) room[i] = fabs(corrected(c, p[i].at) - p[i].at - p[i].ahead);
-    return 1.4826 * median_of(room, n); /* sigma, if it were a normal distribution */
+    for (int64_t i = 0; i < n; i++) scratch[i] = fabs(corrected(c, p[i].at) - p[i].at - p[i].ahead);
+    return 1.4826 * median_of(scratch, n);
 }
 
-static void fit_offset(Clock *c, const Pair *p, int64_t n, double *room)
+/* Fits the offset for the drift that the clock already has. */
+static void fit_offset(Clock *c, const Pair *p, int64_t n, double *scratch)
 {
-    for (int64_t i = 0; i < n; i++) room[i] = p[i].ahead - c->drift * (p[i].at - c->at);
-    c->offset = median_of(room, n);
-    c->spread = spread_of(c, p, n, room);
+    for (int64_t i = 0; i < n; i++) scratch[i] = p[i].ahead - c->drift * (p[i].at - c->at);
+    c->offset = median_of(scratch, n);
+    c->spread = spread_of(c, p, n, scratch);
 }
 
-/* The offset is the median of the pairs. The drift is the median slope between pairs half a window
- * apart. It is kept only if it stands out of the noise and explains most of it: few points in a short
- * window would give any drift, and a lost kernel is a step. Medians are right while fewer than half of
- * the points are wrong. */
-static Clock fit_clock(Pair *p, int64_t n, double *room)
+/*
+ * Fits a clock to pairs of times. The offset is the median of the pairs, and the drift the median
+ * slope between pairs half a window apart (Theil-Sen, with fixed distances). Medians are right
+ * while fewer than half of the points are wrong.
+ * The drift is kept only if it stands out of the noise and explains most of it. Few points in a
+ * short window would give any drift, and a lost kernel looks like a step.
+ */
+static Clock fit_clock(Pair *p, int64_t n, double *scratch)
 {
     Clock still = { .at = n > 0 ? p[0].at : 0 }, moving = still;
     int64_t half = n / 2, slopes = 0;
-    fit_offset(&still, p, n, room);
+    fit_offset(&still, p, n, scratch);
     if (n < DRIFT_POINTS) return still;
     qsort(p, (size_t)n, sizeof *p, by_at);
     for (int64_t i = 0; i + half < n; i++) {
         double span = p[i + half].at - p[i].at;
-        if (span > 0) room[slopes++] = (p[i + half].ahead - p[i].ahead) / span;
+        if (span > 0) scratch[slopes++] = (p[i + half].ahead - p[i].ahead) / span;
     }
     if (slopes == 0) return still;
-    moving.drift = median_of(room, slopes);
-    fit_offset(&moving, p, n, room);
+    moving.drift = median_of(scratch, slopes);
+    fit_offset(&moving, p, n, scratch);
     double path = fabs(moving.drift) * (p[n - 1].at - p[0].at) * sqrt((double)n);
     return path > DRIFT_SIGMAS * fmax(moving.spread, 0.1) && 2 * moving.spread < still.spread
                ? moving
@@ -80,21 +90,25 @@ static Clock fit_clock(Pair *p, int64_t n, double *room)
 
 /* ---- two sequences ---- */
 
+/* One collective in a sequence, by what it is and when it ended. */
 typedef struct Entry {
     double end;
     uint64_t what; /* calls that may be one collective have the same */
     int64_t slot;
 } Entry;
 
+/* Entry i of `one` against entry i + by of `all`: how many are equal, and how their ends fit. */
 typedef struct Shift {
     int64_t by, equal;
     double offset, spread;
 } Shift;
 
+/* Memory to align the calls of one rank after the other. All arrays lie in `arena`, which
+ * match_group releases. */
 typedef struct Align {
     Entry *all, *one, *merged; /* of the ranks so far; of the next rank; of both */
     int64_t n_all, n_one;
-    double *room;
+    double *scratch;
     Pair *pair;
     Shift *shift;
     int64_t *match; /* by entry of `one`: its entry of `all`, or -1 */
@@ -112,7 +126,7 @@ static int64_t equal_at(const Align *a, int64_t shift)
     return n;
 }
 
-/* Takes the ends of at most `at_most` equal entries, evenly spread. Returns how many. */
+/* Makes pairs of the ends of at most `at_most` equal entries, evenly spread. Returns how many. */
 static int64_t pairs_at(const Align *a, const Shift *s, int64_t at_most)
 {
     int64_t n = 0;
@@ -124,9 +138,10 @@ static int64_t pairs_at(const Align *a, const Shift *s, int64_t at_most)
     return n;
 }
 
-/* Finds the best shift. Training steps repeat, so many shifts have equal entries. Of those with at least
- * half of the most, takes one at which all ends differ by about the same. Then the one with most
- * equal entries counts, then the one with the smallest clock offset. */
+/* Finds the best shift. Training steps repeat, so many shifts have equal entries; a shift by a
+ * whole step fits nearly as well. First, a shift needs half of the most equal entries. Second, the
+ * ends at this shift must differ by about the same time. Of the rest, the one with most equal
+ * entries is best, then the one with the smallest clock offset. */
 static Shift best_shift(const Align *a)
 {
     int64_t low = -(a->n_one - 1), high = a->n_all - 1, most = 0, n = 0;
@@ -140,7 +155,7 @@ static Shift best_shift(const Align *a)
     }
     for (int64_t i = 0; i < n && most > 0; i++) {
         if (2 * s[i].equal < most) continue;
-        Clock c = fit_clock(a->pair, pairs_at(a, &s[i], SAMPLE), a->room);
+        Clock c = fit_clock(a->pair, pairs_at(a, &s[i], SAMPLE), a->scratch);
         s[i].offset = fabs(c.offset);
         s[i].spread = c.spread;
         least = fmin(least, c.spread);
@@ -153,21 +168,30 @@ static Shift best_shift(const Align *a)
     return best;
 }
 
+/* Returns the median time between two collectives. */
 static double usual_interval(const Align *a)
 {
-    for (int64_t i = 1; i < a->n_one; i++) a->room[i - 1] = a->one[i].end - a->one[i - 1].end;
-    return a->n_one < 2 ? 0 : fabs(median_of(a->room, a->n_one - 1));
+    for (int64_t i = 1; i < a->n_one; i++) a->scratch[i - 1] = a->one[i].end - a->one[i - 1].end;
+    return a->n_one < 2 ? 0 : fabs(median_of(a->scratch, a->n_one - 1));
 }
 
-/* How the subsequence goes on: both entries match, or one of the sequences has an entry more. */
+/* The last step of the best path to a cell: both entries match, or one of the sequences has an
+ * entry that the other lacks. */
 enum { STEP_MATCH, STEP_ONE, STEP_ALL };
 
-/* The longest common subsequence within BAND of the shift. A match is worth 1 if its ends agree, less if
- * they do not, and nothing if they are as far apart as one collective is from the next. */
+/*
+ * Finds the longest common subsequence, within BAND entries of the shift. So the table has 2 BAND +
+ * 1 cells an entry instead of all of `all`.
+ * A match is worth 1 if its ends agree, and less if they do not. It is worth nothing if they are as
+ * far apart as one collective is from the next.
+ * At the end the ends of `one` are on the clock of `all`, so that merge_sequences can order both by
+ * time.
+ */
 static void match_sequences(Align *a, const Shift *s)
 {
     const int64_t width = 2 * BAND + 1;
-    Clock c = fit_clock(a->pair, pairs_at(a, s, s->equal), a->room);
+    Clock c = fit_clock(a->pair, pairs_at(a, s, s->equal), a->scratch);
+    /* far: ends that differ by this much, in us, are different collectives */
     double far = fmax(fmax(usual_interval(a), 20 * c.spread), 50);
     float *before = a->score, *now = a->score + width;
     memset(a->score, 0, (size_t)(2 * width) * sizeof *a->score);
@@ -190,6 +214,8 @@ static void match_sequences(Align *a, const Shift *s)
         now = t;
     }
     for (int64_t i = 0; i < a->n_one; i++) a->match[i] = -1;
+    /* Walks back from the last cell. Column b of row i is entry i + by + b - BAND of `all`, so a
+     * step to the previous row keeps the diagonal. */
     for (int64_t i = a->n_one - 1, b = width - 1; i >= 0 && b >= 0;) {
         uint8_t step = a->step[i * width + b];
         if (step == STEP_MATCH) a->match[i] = i + s->by + b - BAND;
@@ -202,7 +228,8 @@ static void match_sequences(Align *a, const Shift *s)
     for (int64_t i = 0; i < a->n_one; i++) a->one[i].end = corrected(&c, a->one[i].end);
 }
 
-/* Adds to `all` the entries that it lacks, by time between those that match. Sets the slots of `one`. */
+/* Adds to `all` the entries of `one` that it lacks, by time between those that match. Sets the
+ * slots of `one`; new entries get new slots. */
 static void merge_sequences(Align *a, int64_t *slots)
 {
     int64_t n = 0, next = 0, to = -1; /* to: the entry of `all` that matches next */
@@ -224,7 +251,9 @@ static void merge_sequences(Align *a, int64_t *slots)
 
 /* ---- a group ---- */
 
-static double on_common(const Collectives *c, const CollectiveCall *x, double t)
+/* Returns a time on the common clock, as far as the rank's clock is known. Traces count from
+ * different base times, which are removed first. */
+static double common_time(const Collectives *c, const CollectiveCall *x, double t)
 {
     const CollectiveRank *r = &c->ranks[x->rank];
     if (c->options.rules->by_position) return t;
@@ -232,9 +261,9 @@ static double on_common(const Collectives *c, const CollectiveCall *x, double t)
     return t + r->offset_us + r->drift * (t - r->at);
 }
 
-/* A hash of what is called. Sizes are left out for kinds in which ranks may bring different ones. The
- * kernels of a CUDA graph have nothing but their name. */
-static uint64_t what_of(const CollectiveCall *x)
+/* Returns a hash of what is called. Sizes are left out for kinds in which ranks may bring different
+ * ones. Kernels of a CUDA graph have no record, so only their name counts. */
+static uint64_t call_hash(const CollectiveCall *x)
 {
     static const uint64_t MIX = 0x9E3779B97F4A7C15u;
     bool sizes =
@@ -255,17 +284,17 @@ static Status align_init(Align *a, const CollectiveGroup *g, int64_t longest)
     TRY(ARENA_NEW(arena, longest, &a->match));
     TRY(ARENA_NEW(arena, longest, &a->pair));
     TRY(ARENA_NEW(arena, 2 * SHIFT_MAX + 1, &a->shift));
-    TRY(ARENA_NEW(arena, longest + 1, &a->room));
+    TRY(ARENA_NEW(arena, longest + 1, &a->scratch));
     TRY(ARENA_NEW(arena, 2 * (2 * BAND + 1), &a->score));
     return ARENA_NEW(arena, longest * (2 * BAND + 1), &a->step);
 }
 
-/* Adds the calls of one rank to those of the ranks before. */
+/* Aligns the calls of one rank with those of the ranks before, and adds what they lack. */
 static void join_rank(Collectives *c, Align *a, CollectiveCall *call, int64_t n, int64_t *slots)
 {
     for (int64_t i = 0; i < n; i++) {
-        a->one[i] = (Entry){ .end = on_common(c, &call[i], call[i].ts + call[i].dur),
-                             .what = what_of(&call[i]) };
+        a->one[i] = (Entry){ .end = common_time(c, &call[i], call[i].ts + call[i].dur),
+                             .what = call_hash(&call[i]) };
         a->match[i] = -1;
     }
     a->n_one = n;
@@ -277,11 +306,13 @@ static void join_rank(Collectives *c, Align *a, CollectiveCall *call, int64_t n,
     for (int64_t i = 0; i < n; i++) call[i].slot = a->one[i].slot;
 }
 
-/* Begins with the rank that has most calls, since the others are most likely to fit into it. */
+/* Matches the calls of a group. Begins with the rank that has most calls, since the others most
+ * likely fit into it. Slots are numbered as they are found; at the end they are renumbered by
+ * time. */
 static Status match_group(Collectives *c, CollectiveGroup *g)
 {
     CollectiveCall *call = &c->calls[g->call];
-    int64_t longest = 0, first = 0, slots = 0, *place = NULL;
+    int64_t longest = 0, first = 0, slots = 0, *position = NULL;
     Align a = { .arena = c->arena };
     ArenaMark mark = arena_mark(c->arena);
     for (int64_t i = 0, n = 0; i < g->calls; i++) {
@@ -289,6 +320,8 @@ static Status match_group(Collectives *c, CollectiveGroup *g)
         if (n > longest) longest = n, first = i + 1 - n;
         if (c->options.rules->by_position) call[i].slot = n - 1;
     }
+    /* By position, the k-th calls of all ranks are one collective, so the longest sequence
+     * decides. */
     g->slots = longest;
     if (c->options.rules->by_position) return OK;
     TRY(align_init(&a, g, longest));
@@ -297,14 +330,17 @@ static Status match_group(Collectives *c, CollectiveGroup *g)
         for (n = 1; i + n < g->calls && call[i + n].rank == call[i].rank;) n++;
         if (i != first) join_rank(c, &a, call + i, n, &slots);
     }
-    TRY(ARENA_NEW(c->arena, slots, &place));
-    for (int64_t k = 0; k < slots; k++) place[a.all[k].slot] = k;
-    for (int64_t i = 0; i < g->calls; i++) call[i].slot = place[call[i].slot];
+    TRY(ARENA_NEW(c->arena, slots, &position));
+    /* `all` is in the order of time */
+    for (int64_t k = 0; k < slots; k++) position[a.all[k].slot] = k;
+    for (int64_t i = 0; i < g->calls; i++) call[i].slot = position[call[i].slot];
     g->slots = slots;
     arena_release(c->arena, mark);
     return OK;
 }
 
+/* Before the match all slots are equal, so calls come by rank and time. After it, by slot and
+ * rank. */
 static int by_group(const void *a, const void *b)
 {
     const CollectiveCall *x = a, *y = b;
@@ -315,6 +351,7 @@ static int by_group(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
+/* Makes a group for each key and sorts the calls by group. of_key: a key's group + 1. */
 static Status group_calls(Collectives *c)
 {
     int32_t *of_key = NULL;
@@ -335,6 +372,7 @@ static Status group_calls(Collectives *c)
     return OK;
 }
 
+/* Slots of a group are numbered from 0 by match_group; here they become rows of c->slots. */
 Status collectives_match(Collectives *c)
 {
     TRY(group_calls(c));
@@ -356,7 +394,7 @@ Status collectives_match(Collectives *c)
 
 /* ---- clocks of the ranks ---- */
 
-/* Pairs the ends of a rank's calls with the mean end on ranks whose clocks are known. */
+/* Pairs the end of each of a rank's calls with the mean end on the ranks whose clocks are known. */
 static int64_t pairs_with(const Collectives *c, int64_t rank, const bool *known, bool any_kind,
                           Pair *pair)
 {
@@ -365,13 +403,13 @@ static int64_t pairs_with(const Collectives *c, int64_t rank, const bool *known,
     for (int64_t i = r->call; i < r->call + r->calls; i++) {
         const CollectiveCall *x = &c->calls[c->by_rank[i]];
         const CollectiveSlot *s = &c->slots[x->slot];
-        double sum = 0, mine = on_common(c, x, x->ts + x->dur);
+        double sum = 0, mine = common_time(c, x, x->ts + x->dur);
         int64_t others = 0;
         if (!any_kind && !collective_rule[x->kind].ends_together) continue;
         for (int64_t k = s->call; k < s->call + s->calls; k++) {
             const CollectiveCall *y = &c->calls[k];
             if (!known[y->rank]) continue;
-            sum += on_common(c, y, y->ts + y->dur) - mine;
+            sum += common_time(c, y, y->ts + y->dur) - mine;
             others++;
         }
         if (others > 0) pair[n++] = (Pair){ mine, sum / (double)others };
@@ -379,25 +417,27 @@ static int64_t pairs_with(const Collectives *c, int64_t rank, const bool *known,
     return n;
 }
 
-/* Sets the clocks, from the first rank on to ranks that share collectives with those already known.
- * Sends and others that do not end together count only if nothing else connects a rank. A rank that
- * nothing connects keeps its clock. */
+/* Sets the clocks, starting from the first rank, by collectives shared with ranks whose clocks are
+ * known. Each round takes all ranks that can be reached, so chains, along which errors add up, are
+ * short. Sends, and other kinds that do not end together, count only if nothing else connects a
+ * rank. A rank that nothing connects keeps its clock. */
 Status collectives_clocks(Collectives *c)
 {
+    /* next: known after this round */
     bool *known = NULL, *next = NULL;
     Pair *pair = NULL;
-    double *room = NULL;
+    double *scratch = NULL;
     TRY(ARENA_ZEROED(c->arena, c->n_ranks, &known));
     TRY(ARENA_ZEROED(c->arena, c->n_ranks, &next));
     TRY(ARENA_NEW(c->arena, c->n_calls, &pair));
-    TRY(ARENA_NEW(c->arena, c->n_calls, &room));
+    TRY(ARENA_NEW(c->arena, c->n_calls, &scratch));
     next[0] = known[0] = true;
     for (int any_kind = 0; any_kind < 2;) {
         bool found = false;
         for (int64_t r = 0; r < c->n_ranks; r++) {
             int64_t n = known[r] ? 0 : pairs_with(c, r, known, any_kind, pair);
             if (n == 0) continue;
-            Clock k = fit_clock(pair, n, room);
+            Clock k = fit_clock(pair, n, scratch);
             CollectiveRank *rank = &c->ranks[r];
             rank->at = k.at;
             rank->offset_us = k.offset;
@@ -411,8 +451,8 @@ Status collectives_clocks(Collectives *c)
     }
     for (int64_t i = 0; i < c->n_calls; i++) {
         CollectiveCall *x = &c->calls[i];
-        x->start = on_common(c, x, x->ts);
-        x->end = on_common(c, x, x->ts + x->dur);
+        x->start = common_time(c, x, x->ts);
+        x->end = common_time(c, x, x->ts + x->dur);
     }
     return OK;
 }

@@ -1,5 +1,10 @@
-/* collectives_read: reads the trace of one rank and keeps its collectives and the work before each. The
- * rest of the trace is freed, so many ranks fit into memory. */
+/*
+ * collectives_read: reads the trace of one rank and keeps its collectives and the work before each.
+ *
+ * The rest of the trace is freed, so that many ranks fit into memory. Several threads read one rank
+ * each; only keep_calls writes to the shared Collectives, under a lock. Which calls belong together
+ * is not decided here: that needs all ranks (collectives_match.c).
+ */
 #include "analyze/collectives.h"
 #include "analyze/events_read.h"
 #include "analyze/tree.h"
@@ -36,7 +41,7 @@ const CollectiveRule collective_rule[COLLECTIVE_KINDS] = {
     [OTHER_COLLECTIVE] = { "unknown", "", "", 0, true },
 };
 
-/* Does s contain one of the words, in upper or lower case? */
+/* Does s contain one of the words? Upper and lower case are equal. */
 static bool has_word(const char *s, const char *words)
 {
     char word[64];
@@ -50,7 +55,8 @@ static bool has_word(const char *s, const char *words)
     return false;
 }
 
-static CollectiveKind kind_by(const char *s, bool exact)
+/* Finds the kind by a recorded name (exact), or by a word in a kernel's or operator's name. */
+static CollectiveKind kind_of_name(const char *s, bool exact)
 {
     int k = 0;
     while (k < OTHER_COLLECTIVE && !(exact ? text_word_index(collective_rule[k].names, s) >= 0
@@ -61,12 +67,13 @@ static CollectiveKind kind_by(const char *s, bool exact)
 
 /* ---- a rank's trace while it is open ---- */
 
-/* A stretch of time of a host thread, and its innermost event then. */
+/* A stretch of time of a host thread, and the name of its innermost event then. */
 typedef struct Stretch {
     double start, end;
     uint32_t name;
 } Stretch;
 
+/* What one thread works on while its rank's trace is open. All arrays lie in `arena`. */
 typedef struct Reading {
     Collectives *all;
     Events e;
@@ -84,46 +91,48 @@ typedef struct Reading {
     Stretch **stretch; /* by track; NULL: not made yet */
     int64_t *stretches;
     uint32_t busiest; /* the track with most operators */
-    double *us;       /* by name and by host or device; all 0 between uses */
-    uint32_t *used;
+    double *us;       /* us[2 * name + host]; all 0 between two calls of work_before */
+    uint32_t *used;   /* the indices of us that are not 0 */
     int64_t n_used;
 } Reading;
 
-typedef struct Place {
-    double ts, longest;
+/* An event to sort: by start, and of equal starts the longer one first. */
+typedef struct Sorted {
+    double ts, dur;
     uint32_t event;
-} Place;
+} Sorted;
 
 static int by_start(const void *a, const void *b)
 {
-    const Place *x = a, *y = b;
+    const Sorted *x = a, *y = b;
     if (x->ts != y->ts) return x->ts < y->ts ? -1 : 1;
-    if (x->longest != y->longest) return x->longest > y->longest ? -1 : 1;
+    if (x->dur != y->dur) return x->dur > y->dur ? -1 : 1;
     return (x->event > y->event) - (x->event < y->event);
 }
 
 /* Sorts the events for which `wanted` holds by start; of equal starts the longer one comes first. */
 static Status sort_events(Reading *r, bool (*wanted)(const Reading *, int64_t, uint32_t),
-                          uint32_t track, Place **out, int64_t *n)
+                          uint32_t track, Sorted **out, int64_t *n)
 {
     *n = 0;
     for (int64_t i = 0; i < r->e.n; i++) *n += wanted(r, i, track);
     TRY(ARENA_NEW(&r->arena, *n, out));
     *n = 0;
     for (int64_t i = 0; i < r->e.n; i++) {
-        if (wanted(r, i, track)) (*out)[(*n)++] = (Place){ r->e.ts[i], r->e.dur[i], (uint32_t)i };
+        if (wanted(r, i, track)) (*out)[(*n)++] = (Sorted){ r->e.ts[i], r->e.dur[i], (uint32_t)i };
     }
     if (*n > 0) qsort(*out, (size_t)*n, sizeof **out, by_start);
     return OK;
 }
 
-static bool is_device(const Reading *r, int64_t i, uint32_t track)
+static bool wants_device(const Reading *r, int64_t i, uint32_t track)
 {
     return (void)track, event_on_gpu(r->e.kind[i]);
 }
 
-/* Does the event say what its thread was doing? Of runtime calls only those that wait do. */
-static bool is_host(const Reading *r, int64_t i, uint32_t track)
+/* Does the event say what its thread was doing? Of runtime calls only those that wait do: a launch
+ * takes a few microseconds, whatever the device does. */
+static bool wants_host(const Reading *r, int64_t i, uint32_t track)
 {
     if (r->e.track[i] != track) return false;
     switch (r->e.kind[i]) {
@@ -158,8 +167,10 @@ static int64_t first_elements(const char *dims)
     return sum > 0 && sum < 1e15 ? (int64_t)sum : -1;
 }
 
-/* Asks the operators above a kernel what its collective is. */
-static Status from_operators(Reading *r, uint32_t event, CollectiveCall *c)
+/* Asks the operators above a kernel what its collective is. Profilers before PyTorch 2.1 record a
+ * collective at its operator only. Without a record, the name and the first argument of
+ * record_param_comms tell something. */
+static Status ask_operators(Reading *r, uint32_t event, CollectiveCall *c)
 {
     Events *e = &r->e;
     bool more = c->kind == OTHER_COLLECTIVE;
@@ -170,7 +181,7 @@ static Status from_operators(Reading *r, uint32_t event, CollectiveCall *c)
             c->what = e->collectives[o->collective];
             return OK;
         }
-        CollectiveKind kind = kind_by(event_name(e, p), false);
+        CollectiveKind kind = kind_of_name(event_name(e, p), false);
         if (more && kind != OTHER_COLLECTIVE) c->kind = (uint8_t)kind;
         if (o == NULL || o->args == EVENT_NONE || c->what.in_elements >= 0 ||
             strcmp(event_name(e, p), "record_param_comms") != 0)
@@ -196,6 +207,8 @@ int64_t collectives_wholes(const char *list, int32_t *out, int64_t room)
     return n;
 }
 
+/* Sets the call's key by a format. Keys longer than the buffer are cut; ranks of a group then still
+ * have the same key. */
 static Status key_text(Reading *r, CollectiveCall *c, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 static Status key_text(Reading *r, CollectiveCall *c, const char *fmt, ...)
@@ -209,9 +222,10 @@ static Status key_text(Reading *r, CollectiveCall *c, const char *fmt, ...)
     return strings_id(&r->e.strings, key, (size_t)n, &c->key);
 }
 
-/* Sets the sequence that a call belongs to. Sends from one rank to another are a sequence of their own,
- * to which the receives belong, too. */
-static Status key_of(Reading *r, CollectiveCall *c)
+/* Sets the sequence that a call belongs to. Sends from one rank to another are a sequence of their
+ * own, and the receives at the other end belong to it. Without a group, the calls of one stream are
+ * a sequence; streams are counted, because their numbers differ between ranks. */
+static Status set_key(Reading *r, CollectiveCall *c)
 {
     const Strings *s = &r->e.strings;
     const char *group = strings_text(s, c->what.group), *ranks = strings_text(s, c->what.ranks);
@@ -245,6 +259,7 @@ static Status note_stream(Reading *r, const CollectiveCall *c)
     return OK;
 }
 
+/* Adds the collective of a device event, by its own record, else by the operators above it. */
 static Status add_call(Reading *r, uint32_t event)
 {
     Events *e = &r->e;
@@ -257,16 +272,17 @@ static Status add_call(Reading *r, uint32_t event)
                          .kernel = e->name[event],
                          .index = e->index[event],
                          .stream = g == NULL ? -1 : g->stream,
-                         .kind = (uint8_t)kind_by(event_name(e, event), false) };
+                         .kind = (uint8_t)kind_of_name(event_name(e, event), false) };
     if (g != NULL && g->collective != EVENT_NONE) c.what = e->collectives[g->collective];
-    if (c.what.name == 0 && !alone) TRY(from_operators(r, event, &c));
+    /* A record in the kernel is best; TraceLens uses nothing else. */
+    if (c.what.name == 0 && !alone) TRY(ask_operators(r, event, &c));
     if (alone && c.what.name == 0 && strcasestr(event_name(e, event), "cross_device_reduce"))
         TRY(strings_id(&e->strings, "allreduce", 9, &c.what.name));
     if (c.what.name != 0)
-        c.kind = (uint8_t)kind_by(strings_text(&e->strings, c.what.name), true);
+        c.kind = (uint8_t)kind_of_name(strings_text(&e->strings, c.what.name), true);
     else if (alone)
         c.kind = OTHER_COLLECTIVE;
-    if (!alone && strstr(strings_text(&e->strings, c.what.ranks), "...") != NULL) { /* cut */
+    if (!alone && strstr(strings_text(&e->strings, c.what.ranks), "...") != NULL) { /* was cut */
         for (int64_t k = 0; k < e->n_groups; k++)
             if (e->groups[k].name == c.what.group) c.what.ranks = e->groups[k].ranks;
     }
@@ -275,7 +291,8 @@ static Status add_call(Reading *r, uint32_t event)
     return note_stream(r, &c);
 }
 
-/* Finds kernels that move data between ranks, by their names. Layout kernels of DeepEP do not. */
+/* Finds kernels that move data between ranks, by their names. DeepEP's layout kernels only compute.
+ * Names are asked once: a trace has many kernels and few names. */
 static Status find_movers(Reading *r)
 {
     Events *e = &r->e;
@@ -298,33 +315,40 @@ static Status find_movers(Reading *r)
 
 /* ---- the work before a collective ---- */
 
+/* An event that has begun and not ended yet. */
+typedef struct Open {
+    double end;
+    uint32_t name;
+} Open;
+
 static void add_stretch(Stretch *at, int64_t *n, double start, double end, uint32_t name)
 {
     if (end > start) at[(*n)++] = (Stretch){ start, end, name };
 }
 
-/* Cuts the time of a thread at the start and end of each of its events. */
-static Status stretches_of(Reading *r, uint32_t track)
+/* Cuts the time of a thread at the start and end of each of its events. Each of n events begins and
+ * ends a stretch, so there are at most 2 n + 1. */
+static Status cut_stretches(Reading *r, uint32_t track)
 {
-    Place *event = NULL, *stack = NULL;
+    Sorted *event = NULL;
+    Open *stack = NULL;
     Stretch *at = NULL;
     int64_t n = 0, depth = 0, cut = 0;
     double now = 0;
-    TRY(sort_events(r, is_host, track, &event, &n));
+    TRY(sort_events(r, wants_host, track, &event, &n));
     TRY(ARENA_NEW(&r->arena, n, &stack));
     TRY(ARENA_NEW(&r->arena, 2 * n + 1, &at));
     for (int64_t i = 0; i <= n; i++) {
         double start = i < n ? event[i].ts : (double)INFINITY;
-        while (depth > 0 &&
-               stack[depth - 1].longest <= start) { /* of the stack, `longest` is the end */
-            const Place *top = &stack[--depth];
-            add_stretch(at, &cut, now, top->longest, top->event);
-            if (top->longest > now) now = top->longest;
+        while (depth > 0 && stack[depth - 1].end <= start) {
+            const Open *top = &stack[--depth];
+            add_stretch(at, &cut, now, top->end, top->name);
+            if (top->end > now) now = top->end;
         }
         if (i == n) break;
-        if (depth > 0) add_stretch(at, &cut, now, start, stack[depth - 1].event);
+        if (depth > 0) add_stretch(at, &cut, now, start, stack[depth - 1].name);
         now = start;
-        stack[depth++] = (Place){ start, start + event[i].longest, r->e.name[event[i].event] };
+        stack[depth++] = (Open){ start + event[i].dur, r->e.name[event[i].event] };
     }
     r->stretch[track] = at;
     r->stretches[track] = cut;
@@ -339,6 +363,7 @@ static void add_work(Reading *r, uint32_t name, bool host, double us)
     r->us[at] += us;
 }
 
+/* Binary search: the first stretch that ends after t. */
 static int64_t first_ending_after(const Stretch *s, int64_t n, double t)
 {
     int64_t low = 0;
@@ -352,8 +377,9 @@ static int64_t first_ending_after(const Stretch *s, int64_t n, double t)
     return low;
 }
 
-/* The device was idle from a to b. Blames what the launching thread did then. Where that thread has no
- * events, blames the busiest one: the backward thread waits for the forward thread. */
+/* The device was idle from a to b. Counts what the launching thread did then. Where that thread has
+ * no events, counts what the busiest thread did, since the backward thread waits for the forward
+ * thread. */
 static void add_idle(Reading *r, uint32_t track, double a, double b)
 {
     const Stretch *s = r->stretch[track];
@@ -370,7 +396,8 @@ static void add_idle(Reading *r, uint32_t track, double a, double b)
     }
 }
 
-static int64_t first_from(const Reading *r, double ts)
+/* Binary search: the first device event that starts at ts or later. */
+static int64_t first_starting_at(const Reading *r, double ts)
 {
     int64_t low = 0, high = r->n_device;
     while (low < high) {
@@ -383,12 +410,15 @@ static int64_t first_from(const Reading *r, double ts)
     return low;
 }
 
+/* Lists the work between `from`, the end of the sequence's previous collective, and the call.
+ * Device work counts by its launcher, collectives by their own name. Gaps count as the host's
+ * work. */
 static Status work_before(Reading *r, CollectiveCall *c, uint32_t event, double from)
 {
     const Events *e = &r->e;
     uint32_t call = r->tree.parent[event], track = call == EVENT_NONE ? EVENT_NONE : e->track[call];
-    if (track != EVENT_NONE && r->stretch[track] == NULL) TRY(stretches_of(r, track));
-    int64_t i = first_from(r, from);
+    if (track != EVENT_NONE && r->stretch[track] == NULL) TRY(cut_stretches(r, track));
+    int64_t i = first_starting_at(r, from);
     double busy = i > 0 ? fmax(from, r->until[i - 1]) : from;
     for (; i < r->n_device && e->ts[r->device[i]] <= c->ts; i++) {
         uint32_t d = r->device[i], launcher = r->mover[d] ? EVENT_NONE : tree_launcher(&r->tree, d);
@@ -410,6 +440,8 @@ static Status work_before(Reading *r, CollectiveCall *c, uint32_t event, double 
     return OK;
 }
 
+/* Lists the work before each call. `last` is per sequence, so a call sees all work since its own
+ * group communicated last. */
 static Status all_work(Reading *r, const uint32_t *event)
 {
     int64_t names = r->e.strings.n;
@@ -423,7 +455,7 @@ static Status all_work(Reading *r, const uint32_t *event)
         r->stretches[r->e.track[i]] += r->e.kind[i] == EVENT_CPU_OP;
     for (uint32_t t = 1; t < r->e.n_tracks; t++)
         if (r->stretches[t] > r->stretches[r->busiest]) r->busiest = t;
-    TRY(stretches_of(r, r->busiest));
+    TRY(cut_stretches(r, r->busiest));
     for (int64_t k = 0; k < names; k++) last[k] = r->e.ts[r->device[0]];
     for (int64_t k = 0; k < r->n; k++) {
         CollectiveCall *c = &r->call[k];
@@ -435,25 +467,26 @@ static Status all_work(Reading *r, const uint32_t *event)
 
 /* ---- all of a trace ---- */
 
+/* Calls are added in the order of their starts, which all later steps rely on. */
 static Status find_collectives(Reading *r)
 {
-    Place *place = NULL;
+    Sorted *sorted = NULL;
     uint32_t *event = NULL;
     const TreeOptions how = { .link = LINK_CORRELATION };
     TRY(tree_build(&r->e, &how, &r->arena, &r->tree));
     TRY(find_movers(r));
-    TRY(sort_events(r, is_device, 0, &place, &r->n_device));
+    TRY(sort_events(r, wants_device, 0, &sorted, &r->n_device));
     TRY(ARENA_NEW(&r->arena, r->n_device, &r->device));
     TRY(ARENA_NEW(&r->arena, r->n_device, &r->until));
     TRY(ARENA_NEW(&r->arena, r->n_device, &event));
     for (int64_t i = 0; i < r->n_device; i++) {
-        uint32_t d = r->device[i] = place[i].event;
+        uint32_t d = r->device[i] = sorted[i].event;
         r->until[i] = fmax(i > 0 ? r->until[i - 1] : event_end(&r->e, d), event_end(&r->e, d));
         if (!r->mover[d]) continue;
         event[r->n] = d;
         TRY(add_call(r, d));
     }
-    for (int64_t i = 0; i < r->n; i++) TRY(key_of(r, &r->call[i]));
+    for (int64_t i = 0; i < r->n; i++) TRY(set_key(r, &r->call[i]));
     return r->n == 0 || !r->all->options.rules->causes ? OK : all_work(r, event);
 }
 
@@ -473,14 +506,15 @@ static int64_t rank_of_name(const char *path)
     return -1;
 }
 
+/* Gives a text of this trace its number among the shared strings. */
 static Status share_text(Collectives *c, const Strings *from, uint32_t *text)
 {
     const char *s = strings_text(from, *text);
     return strings_id(&c->strings, s, strlen(s), text);
 }
 
-/* Moves what stays into `all`. One thread at a time does so. */
-static Status keep_calls(Reading *r, CollectiveRank *out, int place)
+/* Moves what stays into the shared Collectives. The caller holds the lock. */
+static Status keep_calls(Reading *r, CollectiveRank *out, int row)
 {
     Collectives *c = r->all;
     const Strings *s = &r->e.strings;
@@ -490,11 +524,12 @@ static Status keep_calls(Reading *r, CollectiveRank *out, int place)
         CollectiveCall *x = &c->calls[c->n_calls++];
         *x = r->call[i];
         Collective *w = &x->what;
+        /* All texts of a call are numbers of this trace's strings until here. */
         uint32_t *texts[] = { &w->name,  &w->dtype,  &w->in_split,
                               &w->group, &w->ranks,  &w->out_split,
                               &x->key,   &x->kernel, &w->group_description };
         for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) TRY(share_text(c, s, texts[k]));
-        x->rank = place;
+        x->rank = row;
         x->work += c->n_works;
     }
     for (int64_t i = 0; i < r->n_works; i++) {
@@ -506,7 +541,9 @@ static Status keep_calls(Reading *r, CollectiveRank *out, int place)
     return OK;
 }
 
-static Status read_into(Reading *r, const char *path, CollectiveRank *out, int place)
+/* A rank's number comes from the trace, else from the file's name, else from the position in the
+ * list. */
+static Status read_trace(Reading *r, const char *path, CollectiveRank *out, int row)
 {
     const CollectiveRules *rules = r->all->options.rules;
     const EventsOptions how = { .python = rules->causes, .threads = 1, .bar = r->all->options.bar };
@@ -524,21 +561,21 @@ static Status read_into(Reading *r, const char *path, CollectiveRank *out, int p
         out->rank_from = "the file's name";
     }
     if (out->rank < 0) {
-        out->rank = place;
+        out->rank = row;
         out->rank_from = "the place in the list";
     }
     r->rank = out->rank;
     return find_collectives(r);
 }
 
-Status collectives_read(Collectives *c, const char *path, CollectiveRank *out, int place)
+Status collectives_read(Collectives *c, const char *path, CollectiveRank *out, int row)
 {
     Reading r = { .all = c };
     Status s = arena_init(&r.arena, "rank", MEM_HOST, (size_t)64 << 30);
-    if (s == OK) s = read_into(&r, path, out, place);
+    if (s == OK) s = read_trace(&r, path, out, row);
     if (s == OK) {
 #pragma omp critical(collectives_keep)
-        s = keep_calls(&r, out, place);
+        s = keep_calls(&r, out, row);
     }
     events_free(&r.e);
     arena_free(&r.arena);

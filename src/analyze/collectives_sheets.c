@@ -1,5 +1,10 @@
-/* collectives_sheets: the tables of collectives. Two are made here, by call and by collective; the
- * summaries are folds of them (fold.h). The columns that TraceLens has come first, in its order. */
+/*
+ * collectives_sheets: the tables of collectives.
+ *
+ * Three tables are made directly: by call, by collective, and by all_to_allv. The summaries are
+ * folds of them (fold.h). Columns that TraceLens also has come first, in its order, so that scripts
+ * read both. Nothing is measured here: collectives.c does that.
+ */
 #include "analyze/collectives.h"
 #include "analyze/fold.h"
 
@@ -8,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Marks of columns that not all rules have (CollectiveRules.lacks): + ours, ? others'. Columns
- * with an @ need the number of GPUs per node. */
+/* Marks of columns that not all rules have (CollectiveRules.lacks): + is ours, ? is others'. A column
+ * with @ needs the number of GPUs per node. */
 static const char
     LONG[] = "collective_id|index_in_group|rank|Process Group Name|Process Group Ranks|"
              "Collective name|Group size|dtype|In msg nelems|In msg size (MB)|Out msg nelems|"
@@ -32,54 +37,64 @@ static const char
 
 /* ---- columns and cells ---- */
 
+/* TraceLens has no columns of nodes where the number of GPUs per node is unknown; ours stay and are
+ * empty. */
 static bool has_nodes(const Collectives *c)
 {
     return !c->options.rules->drop_unknown || c->gpus_per_node > 0;
 }
 
+/* The marks of columns that this run's sheets lack. */
 static const char *left_out(const Collectives *c)
 {
     return has_nodes(c) ? c->options.rules->lacks : c->options.rules->lacks_nodes;
 }
 
-static Status begin(const Collectives *c, Table *t, const char *name, const char *columns)
+static Status begin_sheet(const Collectives *c, Table *t, const char *name, const char *columns)
 {
     return table_init(t, name, columns, left_out(c), c->arena);
 }
 
-static Cell text(const char *x) { return cell_text(*x == '\0' ? NULL : x); }
-static Cell real(double x) { return cell_number(x); }
-static Cell whole(int64_t x) { return cell_count(x); }
-static Cell id(const Collectives *c, uint32_t x) { return text(strings_text(&c->strings, x)); }
-static Cell rank(const Collectives *c, const CollectiveCall *x)
+static Cell text_cell(const char *x) { return cell_text(*x == '\0' ? NULL : x); }
+static Cell string_cell(const Collectives *c, uint32_t x)
 {
-    return whole(c->ranks[x->rank].rank);
+    return text_cell(strings_text(&c->strings, x));
+}
+static Cell rank_cell(const Collectives *c, const CollectiveCall *x)
+{
+    return cell_count(c->ranks[x->rank].rank);
 }
 
-/* The collective's name as it was recorded. Else its kind by the kernel's name, else that name. */
-static Cell name(const Collectives *c, const CollectiveCall *x)
+/* The collective's name as it was recorded. Without a record, its kind by the kernel's name, else
+ * that name. */
+static Cell name_cell(const Collectives *c, const CollectiveCall *x)
 {
-    if (x->what.name != 0 || c->options.rules->kernel_alone) return id(c, x->what.name);
-    return x->kind == OTHER_COLLECTIVE ? id(c, x->kernel) : text(collective_rule[x->kind].name);
+    if (x->what.name != 0 || c->options.rules->kernel_alone) return string_cell(c, x->what.name);
+    return x->kind == OTHER_COLLECTIVE ? string_cell(c, x->kernel)
+                                       : text_cell(collective_rule[x->kind].name);
 }
 
-static Cell node(const Collectives *c, int32_t rank_row)
+/* The node of a rank, counted from 0; empty if the GPUs per node are not known. */
+static Cell node_cell(const Collectives *c, int32_t rank_row)
 {
     int64_t each = c->gpus_per_node;
-    return each > 0 ? whole(c->ranks[rank_row].rank / each) : cell_none();
+    return each > 0 ? cell_count(c->ranks[rank_row].rank / each) : cell_none();
 }
 
+/* cause_us is 0 where no cause was found. */
 static Cell cause_text(const Collectives *c, const CollectiveSlot *x)
 {
     const char *what = strings_text(&c->strings, x->cause);
     return x->cause_us <= 0 ? cell_none() : cell_text(*what == '\0' ? "(nothing recorded)" : what);
 }
 
+/* Where the cause ran: device work, or the host while the device was idle. */
 static Cell cause_where(const CollectiveSlot *x)
 {
     return x->cause_us <= 0 ? cell_none() : cell_text(x->cause_host ? "host" : "device");
 }
 
+/* "GROUP_INDEX", as in TraceLens. */
 static Status collective_id(const Collectives *c, const CollectiveSlot *x, Cell *out)
 {
     Text t = { 0 };
@@ -92,18 +107,20 @@ static Status collective_id(const Collectives *c, const CollectiveSlot *x, Cell 
 
 /* ---- summaries ---- */
 
-/* A sheet that folds another one. `columns` are those of a Fold behind the keys. */
+/* A sheet that folds another one. `keys` become its first columns, `columns` those after them. */
 typedef struct Summing {
     const char *name, *keys, *by, *columns;
     bool in_sums;        /* leaves out rows whose flag says that they are in no sum */
-    const char *unknown; /* text in place of a missing key; NULL: it stays empty */
+    const char *unknown; /* text instead of a missing key; NULL: it stays empty */
 } Summing;
 
+/* The key columns of a table that is folded. */
 typedef struct Keys {
     const Table *t;
     int at[16], n;
 } Keys;
 
+/* Texts by strcmp, numbers by value, empty cells last. */
 static int compare_cells(const Cell *a, const Cell *b)
 {
     if (a->type == CELL_TEXT && b->type == CELL_TEXT) return strcmp(a->text, b->text);
@@ -124,7 +141,7 @@ static int compare_rows(const void *a, const void *b, void *state)
 }
 
 /* Sorts rows by the numbers of a column: falling, or with sign -1 rising. Equal rows keep their
- * order. */
+ * order. Rows without a number come last. */
 static Status sort_table(Table *t, const char *column, double sign)
 {
     double *value = NULL;
@@ -145,7 +162,7 @@ static Status sort_table(Table *t, const char *column, double sign)
 }
 
 /* Does a row count? flags: the column of flags, or -1. whole: rows that lack a key do not. */
-static bool takes_row(const Keys *k, int64_t row, int flags, bool whole)
+static bool counts_row(const Keys *k, int64_t row, int flags, bool whole)
 {
     const Cell *flag = flags < 0 ? NULL : table_at(k->t, row, flags);
     bool take = flag == NULL || flag->type == CELL_NONE || strcmp(flag->text, "outlier") == 0;
@@ -154,16 +171,16 @@ static bool takes_row(const Keys *k, int64_t row, int flags, bool whole)
     return take;
 }
 
-/* Takes the rows that count, sorted by their keys, so that groups with equal sums come by keys. */
-static Status counted_rows(const Collectives *c, const Table *from, const Summing *s, Keys *keys,
-                           Table *out)
+/* Copies the rows that count, sorted by their keys. So groups with equal sums come by keys. */
+static Status copy_counted_rows(const Collectives *c, const Table *from, const Summing *s,
+                                Keys *keys, Table *out)
 {
     int64_t *row = NULL;
     const int flags = s->in_sums ? table_column(from, "flag") : -1;
     const bool whole = c->options.rules->drop_unknown && s->unknown == NULL;
     TRY(ARENA_NEW(out->arena, from->rows, &row));
     for (int64_t i = 0; i < from->rows; i++)
-        if (takes_row(keys, i, flags, whole)) row[out->rows++] = i;
+        if (counts_row(keys, i, flags, whole)) row[out->rows++] = i;
     qsort_r(row, (size_t)out->rows, sizeof *row, compare_rows, keys);
     TRY(ARENA_NEW(out->arena, out->rows * from->columns, &out->cell));
     for (int64_t i = 0; i < out->rows; i++) {
@@ -177,7 +194,7 @@ static Status counted_rows(const Collectives *c, const Table *from, const Summin
     return OK;
 }
 
-/* Sets the keys that this run has, and puts their columns before the others. */
+/* Finds the key columns that this run has, and puts them before the other columns of the fold. */
 static Status read_keys(const Collectives *c, const Table *from, const Summing *s, Arena *a,
                         Keys *keys, Fold *fold)
 {
@@ -210,7 +227,8 @@ static Status drop_unknown_rates(Table *t)
     return OK;
 }
 
-static Status sum_up(const Collectives *c, const Table *from, const Summing *s, Table *out)
+/* Makes a summary. The copied rows lie in scratch memory, because there may be millions. */
+static Status fold_sheet(const Collectives *c, const Table *from, const Summing *s, Table *out)
 {
     FoldRows rows = { .t = *from };
     Fold fold = { .by = s->by };
@@ -221,7 +239,7 @@ static Status sum_up(const Collectives *c, const Table *from, const Summing *s, 
     rows.t.rows = 0;
     out->name = s->name;
     Status status = read_keys(c, from, s, &scratch, &keys, &fold);
-    if (status == OK) status = counted_rows(c, from, s, &keys, &rows.t);
+    if (status == OK) status = copy_counted_rows(c, from, s, &keys, &rows.t);
     if (status == OK) status = fold_rows(&rows, &fold, left_out(c), c->arena, out);
     arena_free(&scratch);
     TRY(status);
@@ -230,9 +248,10 @@ static Status sum_up(const Collectives *c, const Table *from, const Summing *s, 
 
 /* ---- collectives ---- */
 
+/* One row for each call of each rank. */
 static Status long_sheet(const Collectives *c, Table *t)
 {
-    TRY(begin(c, t, "nccl_long", LONG));
+    TRY(begin_sheet(c, t, "nccl_long", LONG));
     for (int64_t i = 0; i < c->n_calls; i++) {
         const CollectiveCall *x = &c->calls[c->by_rank[i]];
         const CollectiveSlot *slot = &c->slots[x->slot];
@@ -240,19 +259,22 @@ static Status long_sheet(const Collectives *c, Table *t)
         const Collective *w = &x->what;
         Cell number;
         TRY(collective_id(c, slot, &number));
-        TRY(TABLE_ROW(t, number, whole(slot->index), rank(c, x), text(g->name), text(g->ranks),
-                      name(c, x), whole(w->group_size), id(c, w->dtype), whole(w->in_elements),
-                      real(collectives_mb(c, x, false)), whole(w->out_elements),
-                      real(collectives_mb(c, x, true)), id(c, w->in_split), id(c, w->out_split),
-                      whole(x->stream), real(x->ts), real(x->dur), node(c, x->rank), text(g->span),
-                      whole(w->peer), id(c, x->kernel), real(x->start),
-                      real(slot->arrived - x->start), text(slot->flag)));
+        TRY(TABLE_ROW(t, number, cell_count(slot->index), rank_cell(c, x), text_cell(g->name),
+                      text_cell(g->ranks), name_cell(c, x), cell_count(w->group_size),
+                      string_cell(c, w->dtype), cell_count(w->in_elements),
+                      cell_number(collectives_mb(c, x, false)), cell_count(w->out_elements),
+                      cell_number(collectives_mb(c, x, true)), string_cell(c, w->in_split),
+                      string_cell(c, w->out_split), cell_count(x->stream), cell_number(x->ts),
+                      cell_number(x->dur), node_cell(c, x->rank), text_cell(g->span),
+                      cell_count(w->peer), string_cell(c, x->kernel), cell_number(x->start),
+                      cell_number(slot->arrived - x->start), text_cell(slot->flag)));
     }
     return OK;
 }
 
-/* The collectives in the order of their sheets: by where they first appear, rank after rank. */
-static Status listed(const Collectives *c, bool varied, const CollectiveSlot ***out, int64_t *n)
+/* Lists the collectives in the order of their sheets: by where they first appear, rank after
+ * rank. */
+static Status list_slots(const Collectives *c, bool varied, const CollectiveSlot ***out, int64_t *n)
 {
     bool *seen = NULL;
     TRY(ARENA_NEW(c->arena, c->n_slots, out));
@@ -270,8 +292,8 @@ static Status listed(const Collectives *c, bool varied, const CollectiveSlot ***
     return OK;
 }
 
-/* Adds columns rank_R_NAME for two lists of names. Ranks come in the order in which collectives
- * bring them. at: by list and rank, the first of its columns. */
+/* Adds columns rank_R_NAME for two lists of names. Ranks come in the order in which they first appear
+ * in collectives. at[list][rank]: the index of that rank's first column. */
 static Status rank_columns(const Collectives *c, const CollectiveSlot *const *slot, int64_t n,
                            const char *const words[2], int *at[2], Table *t)
 {
@@ -292,6 +314,7 @@ static Status rank_columns(const Collectives *c, const CollectiveSlot *const *sl
     return table_add(t, "", "@node_span", left_out(c));
 }
 
+/* Sizes and names are those of the lowest rank's call, which is the first one of a slot. */
 static Status sync_row(const Collectives *c, const CollectiveSlot *x, Table *t)
 {
     const CollectiveGroup *g = &c->groups[x->group];
@@ -299,41 +322,46 @@ static Status sync_row(const Collectives *c, const CollectiveSlot *x, Table *t)
     const Collective *w = &call->what;
     Cell number;
     TRY(collective_id(c, x, &number));
-    return TABLE_ROW(t, number, text(g->name), text(g->ranks), name(c, call), whole(w->group_size),
-                     id(c, w->dtype), whole(w->in_elements), whole(w->out_elements),
-                     real(collectives_mb(c, call, false)), real(collectives_mb(c, call, true)),
-                     real(x->mb), real(x->latency), real(x->skew_start), rank(c, first),
-                     real(x->wait_sum / (double)x->calls), real(x->skew_end), real(x->algorithm_bw),
-                     real(x->bus_bw), text(g->description), real(first->start), real(x->exchange),
-                     rank(c, call + x->last), whole(x->calls), text(x->flag), real(x->late),
-                     cause_text(c, x), cause_where(x), real(x->cause_us));
+    return TABLE_ROW(
+        t, number, text_cell(g->name), text_cell(g->ranks), name_cell(c, call),
+        cell_count(w->group_size), string_cell(c, w->dtype), cell_count(w->in_elements),
+        cell_count(w->out_elements), cell_number(collectives_mb(c, call, false)),
+        cell_number(collectives_mb(c, call, true)), cell_number(x->mb), cell_number(x->latency),
+        cell_number(x->skew_start), rank_cell(c, first),
+        cell_number(x->wait_sum / (double)x->calls), cell_number(x->skew_end),
+        cell_number(x->algorithm_bw), cell_number(x->bus_bw), text_cell(g->description),
+        cell_number(first->start), cell_number(x->exchange), rank_cell(c, call + x->last),
+        cell_count(x->calls), text_cell(x->flag), cell_number(x->late), cause_text(c, x),
+        cause_where(x), cell_number(x->cause_us));
 }
 
+/* One row for each collective, with the start, duration and wait of each rank in columns at the
+ * end. Ranks that do not take part have empty cells. */
 static Status sync_sheet(const Collectives *c, Table *t)
 {
     static const char *const words[] = { "ts|dur", "wait_time" };
     const CollectiveSlot **slot = NULL;
     int64_t n = 0;
     int *at[2];
-    TRY(begin(c, t, "nccl_implicit_sync", SYNC));
-    TRY(listed(c, false, &slot, &n));
+    TRY(begin_sheet(c, t, "nccl_implicit_sync", SYNC));
+    TRY(list_slots(c, false, &slot, &n));
     TRY(rank_columns(c, slot, n, words, at, t));
     for (int64_t i = 0; i < n; i++) {
         TRY(sync_row(c, slot[i], t));
         Cell *cell = table_at(t, t->rows - 1, 0);
         for (int64_t k = slot[i]->call; k < slot[i]->call + slot[i]->calls; k++) {
             const CollectiveCall *x = &c->calls[k];
-            cell[at[0][x->rank]] = real(x->ts);
-            cell[at[0][x->rank] + 1] = real(x->dur);
-            cell[at[1][x->rank]] = real(slot[i]->arrived - x->start);
+            cell[at[0][x->rank]] = cell_number(x->ts);
+            cell[at[0][x->rank] + 1] = cell_number(x->dur);
+            cell[at[1][x->rank]] = cell_number(slot[i]->arrived - x->start);
         }
-        if (has_nodes(c)) cell[t->columns - 1] = text(c->groups[slot[i]->group].span);
+        if (has_nodes(c)) cell[t->columns - 1] = text_cell(c->groups[slot[i]->group].span);
     }
     return OK;
 }
 
-/* In all_to_allv ranks bring different amounts, so its time is from the first start to the last
- * end. */
+/* In all_to_allv ranks bring different amounts. So its time runs from the first start to the last
+ * end, and its bandwidth is that of all data together. */
 static Status varied_row(const Collectives *c, const CollectiveSlot *x, int *at[2], Table *t)
 {
     const CollectiveGroup *g = &c->groups[x->group];
@@ -355,31 +383,34 @@ static Status varied_row(const Collectives *c, const CollectiveSlot *x, int *at[
         slowest = fmin(slowest, rate);
     }
     TRY(collective_id(c, x, &number));
-    TRY(TABLE_ROW(t, number, text(g->name), text(g->ranks), name(c, call),
-                  whole(call->what.group_size), id(c, call->what.dtype), whole(call->stream),
-                  real(mb), whole(elements), real(wall), real(longest), real(x->latency),
-                  real(sum / n), real(wall > 0 ? mb / gb / (wall / 1e6) : unknown), real(fastest),
-                  real(slowest), real(mb > 0 ? most / (mb / n) : unknown), real(x->skew_start),
-                  real(x->skew_end)));
+    TRY(TABLE_ROW(t, number, text_cell(g->name), text_cell(g->ranks), name_cell(c, call),
+                  cell_count(call->what.group_size), string_cell(c, call->what.dtype),
+                  cell_count(call->stream), cell_number(mb), cell_count(elements),
+                  cell_number(wall), cell_number(longest), cell_number(x->latency),
+                  cell_number(sum / n), cell_number(wall > 0 ? mb / gb / (wall / 1e6) : unknown),
+                  cell_number(fastest), cell_number(slowest),
+                  cell_number(mb > 0 ? most / (mb / n) : unknown), cell_number(x->skew_start),
+                  cell_number(x->skew_end)));
     Cell *cell = table_at(t, t->rows - 1, 0);
     for (const CollectiveCall *k = call; k < call + x->calls; k++) {
         const Collective *w = &k->what;
-        const Cell mine[] = { real(k->ts),
-                              real(k->dur),
-                              whole(w->in_elements),
-                              whole(w->out_elements),
-                              real(collectives_mb(c, k, false)),
-                              real(collectives_mb(c, k, true)),
-                              id(c, w->in_split),
-                              id(c, w->out_split) };
+        const Cell mine[] = { cell_number(k->ts),
+                              cell_number(k->dur),
+                              cell_count(w->in_elements),
+                              cell_count(w->out_elements),
+                              cell_number(collectives_mb(c, k, false)),
+                              cell_number(collectives_mb(c, k, true)),
+                              string_cell(c, w->in_split),
+                              string_cell(c, w->out_split) };
         memcpy(cell + at[0][k->rank], mine, sizeof mine);
-        cell[at[1][k->rank]] = real(k->start - first);
-        cell[at[1][k->rank] + 1] = real(x->arrived + x->exchange - k->end);
+        cell[at[1][k->rank]] = cell_number(k->start - first);
+        cell[at[1][k->rank] + 1] = cell_number(x->arrived + x->exchange - k->end);
     }
-    if (has_nodes(c)) cell[t->columns - 1] = text(g->span);
+    if (has_nodes(c)) cell[t->columns - 1] = text_cell(g->span);
     return OK;
 }
 
+/* One row for each all_to_allv, the largest first. */
 static Status varied_sheet(const Collectives *c, Table *t)
 {
     static const char *const words[] = {
@@ -390,16 +421,16 @@ static Status varied_sheet(const Collectives *c, Table *t)
     const CollectiveSlot **slot = NULL;
     int64_t n = 0;
     int *at[2];
-    TRY(begin(c, t, "nccl_all2allv", VARIED));
-    TRY(listed(c, true, &slot, &n));
+    TRY(begin_sheet(c, t, "nccl_all2allv", VARIED));
+    TRY(list_slots(c, true, &slot, &n));
     TRY(rank_columns(c, slot, n, words, at, t));
     for (int64_t i = 0; i < n; i++) TRY(varied_row(c, slot[i], at, t));
     return sort_table(t, "total data communicated (MB)", 1);
 }
 
-/* The MB that each rank sends to each other one. Split j goes to the j-th member of the group.
- * TraceLens takes j itself for a rank of the world. */
-static Status heatmap(const Collectives *c, Table *t)
+/* The MB that each rank sends to each other rank. Split j goes to the j-th member of the group.
+ * TraceLens takes j itself as a rank of the world. */
+static Status heatmap_sheet(const Collectives *c, Table *t)
 {
     static const Summing by_pair = { .name = "nccl_all2allv_heatmap",
                                      .keys = "src_rank|dst_rank",
@@ -411,7 +442,7 @@ static Status heatmap(const Collectives *c, Table *t)
     for (int64_t i = 0; i < c->n_groups; i++)
         most = c->groups[i].members > most ? c->groups[i].members : most;
     TRY(ARENA_NEW(c->arena, most, &split));
-    TRY(begin(c, &sends, "sends", "src_rank|dst_rank|MB"));
+    TRY(begin_sheet(c, &sends, "sends", "src_rank|dst_rank|MB"));
     for (int64_t i = 0; i < c->n_calls; i++) {
         const CollectiveCall *x = &c->calls[c->by_rank[i]];
         const CollectiveGroup *g = &c->groups[x->group];
@@ -420,27 +451,31 @@ static Status heatmap(const Collectives *c, Table *t)
         int64_t n = collectives_wholes(strings_text(&c->strings, x->what.in_split), split,
                                        c->options.rules->files_are_ranks ? c->n_ranks : g->members);
         for (int64_t j = 0; j < n; j++)
-            TRY(TABLE_ROW(&sends, rank(c, x),
-                          whole(c->options.rules->files_are_ranks ? j : g->member[j]),
-                          real((double)split[j] * each)));
+            TRY(TABLE_ROW(&sends, rank_cell(c, x),
+                          cell_count(c->options.rules->files_are_ranks ? j : g->member[j]),
+                          cell_number((double)split[j] * each)));
     }
-    TRY(sum_up(c, &sends, &by_pair, t));
+    TRY(fold_sheet(c, &sends, &by_pair, t));
     TRY(sort_table(t, "dst_rank", -1));
     return sort_table(t, "src_rank", -1);
 }
 
-/* ---- who makes whom wait ---- */
+/* ---- ranks that make others wait ---- */
 
+/* A rank's part in all collectives: how long it waited, and how long it made others wait. */
 typedef struct Blame {
     double wait, caused, late, dur;
     int64_t slots, last, first;
 } Blame;
 
+/* Partial collectives and outliers at a window's border do not count: what they show is the
+ * profiler. */
 static bool in_sums(const CollectiveSlot *s)
 {
     return s->calls > 1 && s->flag[0] != 'p' && s->flag[0] != 'b';
 }
 
+/* By rank, the work that made it late, with the time that it cost. */
 static Status causes_sheet(const Collectives *c, Table *t)
 {
     static const Summing by_cause = { .name = "straggler_causes",
@@ -448,21 +483,23 @@ static Status causes_sheet(const Collectives *c, Table *t)
                                       .by = "us",
                                       .columns = "cause_us=sum us|collectives=n" };
     Table all;
-    TRY(begin(c, &all, "causes", "rank|cause|where|us"));
+    TRY(begin_sheet(c, &all, "causes", "rank|cause|where|us"));
     for (const CollectiveSlot *x = c->slots; x < c->slots + c->n_slots; x++) {
         if (x->cause_us > 0 && in_sums(x))
-            TRY(TABLE_ROW(&all, rank(c, &c->calls[x->call + x->last]), cause_text(c, x),
-                          cause_where(x), real(x->cause_us)));
+            TRY(TABLE_ROW(&all, rank_cell(c, &c->calls[x->call + x->last]), cause_text(c, x),
+                          cause_where(x), cell_number(x->cause_us)));
     }
-    return sum_up(c, &all, &by_cause, t);
+    return fold_sheet(c, &all, &by_cause, t);
 }
 
-static Status blame_of(const Collectives *c, Blame **out, int64_t *slots)
+/* Kernel time counts for all calls. Waits count only for collectives that sums take, unless the
+ * rules say otherwise. */
+static Status sum_blame(const Collectives *c, Blame **out, int64_t *slots)
 {
     const CollectiveSlot **slot = NULL;
     int64_t n = 0;
     TRY(ARENA_ZEROED(c->arena, c->n_ranks, out));
-    TRY(listed(c, false, &slot, &n));
+    TRY(list_slots(c, false, &slot, &n));
     Blame *b = *out;
     *slots = 0;
     for (int64_t i = 0; i < c->n_calls; i++) b[c->calls[i].rank].dur += c->calls[i].dur;
@@ -483,22 +520,25 @@ static Status blame_of(const Collectives *c, Blame **out, int64_t *slots)
     return OK;
 }
 
-static double tenths(double x) { return nearbyint(10 * x) / 10; }
+static double round_to_tenth(double x) { return nearbyint(10 * x) / 10; }
 
+/* `causes` is sorted by time, so the first row of a rank is its main cause. */
 static Status straggler_sheet(const Collectives *c, const Table *causes, Table *t)
 {
     Blame *blame = NULL;
     int64_t n = 0;
-    TRY(blame_of(c, &blame, &n));
-    TRY(begin(c, t, "straggler_summary", STRAGGLER));
+    TRY(sum_blame(c, &blame, &n));
+    TRY(begin_sheet(c, t, "straggler_summary", STRAGGLER));
     for (int64_t r = 0; r < c->n_ranks; r++) {
         const Blame *b = &blame[r];
         int64_t all = c->options.rules->all_count ? n : b->slots, k = 0;
         if (b->slots == 0) continue;
-        TRY(TABLE_ROW(t, whole(c->ranks[r].rank), real(tenths(b->wait)),
-                      real(tenths(b->wait / (double)b->slots)), whole(b->last), whole(b->first),
-                      real(tenths(100.0 * (double)b->last / (double)all)), whole(all),
-                      real(tenths(b->dur)), node(c, (int32_t)r), real(b->caused), real(b->late)));
+        TRY(TABLE_ROW(t, cell_count(c->ranks[r].rank), cell_number(round_to_tenth(b->wait)),
+                      cell_number(round_to_tenth(b->wait / (double)b->slots)), cell_count(b->last),
+                      cell_count(b->first),
+                      cell_number(round_to_tenth(100.0 * (double)b->last / (double)all)),
+                      cell_count(all), cell_number(round_to_tenth(b->dur)),
+                      node_cell(c, (int32_t)r), cell_number(b->caused), cell_number(b->late)));
         while (k < causes->rows && table_at(causes, k, 0)->whole != c->ranks[r].rank) k++;
         if (k < causes->rows) table_more(t, table_at(causes, k, 1), 3);
     }
@@ -506,17 +546,21 @@ static Status straggler_sheet(const Collectives *c, const Table *causes, Table *
                                     : sort_table(t, "total_wait_time_us", -1);
 }
 
+/* How each rank's clock was corrected, and how well that fits. */
 static Status clock_sheet(const Collectives *c, Table *t)
 {
-    TRY(begin(c, t, "clocks", "rank|file|rank_from|offset_us|drift_ppm|spread_us|collectives"));
+    TRY(begin_sheet(c, t, "clocks",
+                    "rank|file|rank_from|offset_us|drift_ppm|spread_us|collectives"));
     for (const CollectiveRank *r = c->ranks; r < c->ranks + c->n_ranks; r++)
-        TRY(TABLE_ROW(t, whole(r->rank), text(r->path), text(r->rank_from), real(r->offset_us),
-                      real(r->drift * 1e6), real(r->spread_us), whole(r->points)));
+        TRY(TABLE_ROW(t, cell_count(r->rank), text_cell(r->path), text_cell(r->rank_from),
+                      cell_number(r->offset_us), cell_number(r->drift * 1e6),
+                      cell_number(r->spread_us), cell_count(r->points)));
     return OK;
 }
 
 /* ---- all ---- */
 
+/* Statistics that most columns of the summaries have. */
 #define FOUR "mean,median,min,max"
 
 static const Summing by_size = {
@@ -566,6 +610,8 @@ static const Summing by_group = {
     .in_sums = true
 };
 
+/* The indices are the order in which sheets are written. Folds come after the sheets that they
+ * fold. */
 Status collectives_sheets(const Collectives *c, Table sheet[COLLECTIVE_SHEETS], int *n)
 {
     const CollectiveRules *rules = c->options.rules;
@@ -575,14 +621,14 @@ Status collectives_sheets(const Collectives *c, Table sheet[COLLECTIVE_SHEETS], 
     TRY(long_sheet(c, &sheet[2]));
     TRY(sync_sheet(c, &sheet[3]));
     TRY(varied_sheet(c, &sheet[5]));
-    TRY(sum_up(c, &sheet[3], &sizes, &sheet[0]));
-    TRY(sum_up(c, &sheet[2], &by_call, &sheet[1]));
-    TRY(sum_up(c, &sheet[5], &by_varied, &sheet[4]));
-    TRY(heatmap(c, &sheet[6]));
+    TRY(fold_sheet(c, &sheet[3], &sizes, &sheet[0]));
+    TRY(fold_sheet(c, &sheet[2], &by_call, &sheet[1]));
+    TRY(fold_sheet(c, &sheet[5], &by_varied, &sheet[4]));
+    TRY(heatmap_sheet(c, &sheet[6]));
     *n = rules->causes ? COLLECTIVE_SHEETS : 8;
     if (rules->causes) TRY(causes_sheet(c, &sheet[8]));
     TRY(straggler_sheet(c, rules->causes ? &sheet[8] : &(Table){ 0 }, &sheet[7]));
     if (!rules->causes) return OK;
-    TRY(sum_up(c, &sheet[3], &by_group, &sheet[9]));
+    TRY(fold_sheet(c, &sheet[3], &by_group, &sheet[9]));
     return clock_sheet(c, &sheet[10]);
 }

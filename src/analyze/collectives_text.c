@@ -1,27 +1,30 @@
-/* collectives_text: a summary of the sheets for people. It computes nothing but counts. */
+/* collectives_text: a summary of the sheets for people. It computes nothing but counts, so that the
+ * text and the tables never disagree. */
 #include "analyze/collectives.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+/* Below SAME_HOST_US, clock offsets look like those of one host, and nothing more is said. */
 enum { ROWS_SHOWN = 16, SAME_HOST_US = 50 };
 
-static const Cell *cell(const Table *t, int64_t row, const char *column)
+/* A cell by the name of its column; an empty one if this run has no such column. */
+static const Cell *cell_at(const Table *t, int64_t row, const char *column)
 {
     static const Cell none = { 0 };
     int i = table_column(t, column);
     return i < 0 ? &none : table_at(t, row, i);
 }
 
-static double number(const Table *t, int64_t row, const char *column)
+static double number_at(const Table *t, int64_t row, const char *column)
 {
-    return cell_value(cell(t, row, column));
+    return cell_value(cell_at(t, row, column));
 }
 
-static const char *word(const Table *t, int64_t row, const char *column)
+static const char *text_at(const Table *t, int64_t row, const char *column)
 {
-    const Cell *x = cell(t, row, column);
+    const Cell *x = cell_at(t, row, column);
     return x->type == CELL_TEXT ? x->text : "-";
 }
 
@@ -37,9 +40,10 @@ static Status put_table(Text *out, const Table *t, const char *columns, int text
             (void)snprintf(name, sizeof name, "%.*s", n, w);
             head = strchr(name, '=');
             *head++ = '\0';
-            double x = r < 0 ? 0 : number(t, r, name);
+            /* row -1 is the head */
+            double x = r < 0 ? 0 : number_at(t, r, name);
             if (i < texts)
-                TRY(text_printf(out, "%-24.24s ", r < 0 ? head : word(t, r, name)));
+                TRY(text_printf(out, "%-24.24s ", r < 0 ? head : text_at(t, r, name)));
             else if (r < 0 || isnan(x))
                 TRY(text_printf(out, " %10s", r < 0 ? head : "-"));
             else
@@ -52,6 +56,7 @@ static Status put_table(Text *out, const Table *t, const char *columns, int text
                        (long long)(t->rows - ROWS_SHOWN));
 }
 
+/* How the ranks' numbers are known, and how their clocks were corrected. */
 static Status put_ranks(const Collectives *c, const Table *clocks, Text *out)
 {
     double most = 0;
@@ -72,6 +77,7 @@ static Status put_ranks(const Collectives *c, const Table *clocks, Text *out)
     if (alone > 0)
         TRY(text_printf(out, "clocks of %lld ranks stay as written: they share no collective\n",
                         (long long)alone));
+    /* Clocks of one host need no table */
     if (most < SAME_HOST_US) return OK;
     return put_table(out, clocks,
                      "rank_from=rank by|rank=rank|offset_us=offset us|drift_ppm=drift ppm|"
@@ -79,6 +85,7 @@ static Status put_ranks(const Collectives *c, const Table *clocks, Text *out)
                      1);
 }
 
+/* The sheet is sorted, so its first row is the rank that makes the others wait most. */
 static Status put_straggler(const Table *t, Text *out)
 {
     if (t->rows < 2) return OK;
@@ -86,15 +93,16 @@ static Status put_straggler(const Table *t, Text *out)
         out,
         "\nrank %.0f makes the others wait most: %.4g ms over all of them, last in %.0f "
         "of its %.0f collectives",
-        number(t, 0, "rank"), number(t, 0, "caused_wait_us") / 1000,
-        number(t, 0, "times_arrived_last"), number(t, 0, "num_collectives")));
-    if (cell(t, 0, "cause")->type == CELL_NONE)
+        number_at(t, 0, "rank"), number_at(t, 0, "caused_wait_us") / 1000,
+        number_at(t, 0, "times_arrived_last"), number_at(t, 0, "num_collectives")));
+    if (cell_at(t, 0, "cause")->type == CELL_NONE)
         return text_printf(out, "; no work before them took longer than on the others\n");
     return text_printf(out, ";\nit was late by %.4g us, %.4g us of them by %s on the %s\n",
-                       number(t, 0, "late_us"), number(t, 0, "cause_us"), word(t, 0, "cause"),
-                       word(t, 0, "cause_where"));
+                       number_at(t, 0, "late_us"), number_at(t, 0, "cause_us"),
+                       text_at(t, 0, "cause"), text_at(t, 0, "cause_where"));
 }
 
+/* Everything that no sum counts is reported. */
 static Status put_left_out(const Collectives *c, Text *out)
 {
     int64_t partial = 0, border = 0, outlier = 0, peers = 0, malformed = 0, incomplete = 0, cut = 0;
@@ -130,6 +138,7 @@ static Status put_left_out(const Collectives *c, Text *out)
     return OK;
 }
 
+/* Indices of `sheet` are those of collectives_sheets. */
 Status collectives_text(const Collectives *c, const Table *sheet, Text *out)
 {
     TRY(put_ranks(c, &sheet[10], out));

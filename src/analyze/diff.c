@@ -1,10 +1,16 @@
 /*
  * diff: walks both call trees from their roots and decides which nodes are the same call.
  *
- * At each pair of nodes their children are matched in steps, and each step sees only what the steps
- * before left over: by name (diff_align.c), by the children of wrappers (open_wrappers), by what a
- * chain of single calls leads to (match_unwrapped), and by kind and sizes (match_replaced). It
- * compares no times: diff_report.c does that.
+ * At each pair of nodes, their children are matched in four steps. Each step sees only what the
+ * steps before it left over:
+ *
+ *     match_lists      by name (diff_align.c), or by position where the rules say so
+ *     open_wrappers    a call that only one trace has is replaced by its children
+ *     match_unwrapped  by what a chain of single calls leads to
+ *     match_replaced   by kind and sizes, between two matches
+ *
+ * No times are compared here: diff_report.c does that. Lists, pairs and marks lie in scratch
+ * memory, which is released after each node; nodes lie in the caller's arena.
  */
 #include "analyze/diff.h"
 
@@ -40,6 +46,7 @@ static size_t plain_name(const char *s, char *out)
             o += 6;
             continue;
         }
+        /* Names of Python frames are "FILE.py(LINE): FUNCTION" */
         size_t digits = strncmp(s, ".py(", 4) == 0 ? strspn(s + 4, "0123456789") : 0;
         if (digits > 0 && s[4 + digits] == ')' && s[5 + digits] == ':') {
             memcpy(o, ".py", 3);
@@ -58,6 +65,7 @@ static size_t plain_name(const char *s, char *out)
 static const char *bare_name(char *s, bool any_function)
 {
     char *end = s + strlen(s), *word = end, *gap;
+    /* word: the last word, gap: the end of what is before it */
     while (word > s && !isspace((unsigned char)word[-1])) word--;
     for (gap = word; gap > s && isspace((unsigned char)gap[-1]);) gap--;
     if (word < end && gap < word && gap > s && gap[-1] == ':' &&
@@ -67,7 +75,7 @@ static const char *bare_name(char *s, bool any_function)
     return slash != NULL && text_ends(s, ".py") && slash[1] != '.' ? slash + 1 : s;
 }
 
-/* Cleans each name once; millions of events share few names. */
+/* Cleans each name once, since millions of events share few names. 0xFF bytes: not cleaned yet. */
 static Status name_strings(Diff *d, int side, Arena *a, Arena *scratch)
 {
     const Events *e = d->tree[side]->events;
@@ -104,36 +112,33 @@ uint32_t diff_name(const Diff *d, int side, uint32_t event, bool bare)
 
 /* ---- nodes ---- */
 
-bool diff_on_way(const Tree *t, uint32_t event)
+/* Lists of device work hold what is below an event, not the event itself. */
+bool diff_has_work(const Tree *t, uint32_t event)
 {
     return event_on_gpu(t->events->kind[event]) || t->gpu_first[event + 1] > t->gpu_first[event];
 }
 
-bool diff_is_graph(const Events *e, uint32_t event)
-{
-    const char *name = event_name(e, event);
-    return strcmp(name, "hipGraphLaunch") == 0 || strcmp(name, "cudaGraphLaunch") == 0;
-}
-
-/* A call that launches. A graph's is like an operator with all its kernels below. */
+/* See diff.h. A graph's launch is like an operator: all kernels of the graph are below it. */
 bool diff_launches(const Events *e, uint32_t event)
 {
     uint8_t kind = e->kind[event];
-    return (kind == EVENT_RUNTIME || kind == EVENT_DRIVER) && !diff_is_graph(e, event);
+    return (kind == EVENT_RUNTIME || kind == EVENT_DRIVER) && !event_is_graph_launch(e, event);
 }
 
+/* The state of the walk. A stamp instead of cleared arrays: clearing would cost the number of names
+ * at each node. */
 typedef struct Walk {
     Diff *d;
     Arena *scratch; /* released after each node */
     /* seen[side][name] == stamp: a child of that name leads to device work */
     uint32_t *seen[2], stamp;
-    uint32_t *last;     /* last[name]: the last child of that name that does not */
-    uint32_t *place[2]; /* place[side][event]: its index in the list that is being built */
-    struct Step *stack;
+    uint32_t *last;        /* last[name]: the last child of that name without device work */
+    uint32_t *position[2]; /* position[side][event]: its index in the list that is being built */
+    struct Step *stack;    /* nodes to visit; it holds at most all events of both traces */
     int64_t steps;
 } Walk;
 
-/* A node that is still to be visited, and where its number is stored. */
+/* A node that is still to be visited. slot: where its number goes when it has one. */
 typedef struct Step {
     uint32_t event[DIFF_SIDES], parent, *slot;
 } Step;
@@ -144,6 +149,7 @@ static Status new_list(Walk *w, int64_t room, DiffList *out)
     return ARENA_NEW(w->scratch, room, &out->at);
 }
 
+/* Most lists are in order already, so that is tested first. */
 static Status sort_list_by_time(Walk *w, int side, DiffList *l)
 {
     const Events *e = w->d->tree[side]->events;
@@ -164,20 +170,20 @@ static Status sort_list_by_time(Walk *w, int side, DiffList *l)
 }
 
 /* Lists the children of an event that are device work or have some below them. */
-static Status children_on_way(Walk *w, int side, uint32_t event, DiffList *out)
+static Status children_with_work(Walk *w, int side, uint32_t event, DiffList *out)
 {
     const Tree *t = w->d->tree[side];
     TRY(new_list(w, t->first[event + 1] - t->first[event], out));
     for (uint32_t c = t->first[event]; c < t->first[event + 1]; c++) {
-        if (diff_on_way(t, t->child[c])) out->at[out->n++] = t->child[c];
+        if (diff_has_work(t, t->child[c])) out->at[out->n++] = t->child[c];
     }
     return OK;
 }
 
 /* Lists these children for both sides. A call that leads to device work in one trace may lead to
- * none in the other (a cached result, a CPU fallback). So a child without device work is listed,
- * too, if the other side has a child of its name with some; of several of one name only the
- * last. */
+ * none in the other, for example because of a cached result. Such a child is listed too if the
+ * other side has a child of its name with device work. Of several children of one name only the
+ * last one is listed. */
 static Status children_of(Walk *w, const uint32_t event[DIFF_SIDES], DiffList list[DIFF_SIDES])
 {
     const Diff *d = w->d;
@@ -185,7 +191,7 @@ static Status children_of(Walk *w, const uint32_t event[DIFF_SIDES], DiffList li
     for (int s = 0; s < DIFF_SIDES; s++) {
         list[s] = (DiffList){ 0 };
         if (event[s] == EVENT_NONE) continue;
-        TRY(children_on_way(w, s, event[s], &list[s]));
+        TRY(children_with_work(w, s, event[s], &list[s]));
         for (int64_t i = 0; i < list[s].n; i++)
             w->seen[s][diff_name(d, s, list[s].at[i], false)] = w->stamp;
     }
@@ -195,7 +201,7 @@ static Status children_of(Walk *w, const uint32_t event[DIFF_SIDES], DiffList li
         for (int pass = 0; pass < 2; pass++) {
             for (uint32_t c = t->first[event[s]]; c < t->first[event[s] + 1]; c++) {
                 uint32_t name = diff_name(d, s, t->child[c], false);
-                if (diff_on_way(t, t->child[c]) || w->seen[s][name] == w->stamp ||
+                if (diff_has_work(t, t->child[c]) || w->seen[s][name] == w->stamp ||
                     w->seen[!s][name] != w->stamp)
                     continue;
                 if (pass == 0)
@@ -217,17 +223,17 @@ static bool has_launch(const Tree *t, uint32_t event)
     return false;
 }
 
-/* Follows a chain of single calls down from *event. It stops at a node that launches by itself;
- * or at one that does not have exactly one child on the way to device work, whose children are
- * then in *below. */
-static Status unwrap(Walk *w, int side, uint32_t *event, DiffList *below)
+/* Follows a chain of single calls down from *event. It stops at a node that launches by itself. It
+ * also stops at a node that does not have exactly one child with device work; its children are then
+ * in *below. */
+static Status unwrap_call(Walk *w, int side, uint32_t *event, DiffList *below)
 {
     const Tree *t = w->d->tree[side];
     for (;;) {
         below->n = 0;
         if (diff_launches(t->events, *event)) return OK;
         if (t->events->kind[*event] == EVENT_CPU_OP && has_launch(t, *event)) return OK;
-        TRY(children_on_way(w, side, *event, below));
+        TRY(children_with_work(w, side, *event, below));
         if (below->n != 1) return OK;
         *event = below->at[0];
     }
@@ -262,20 +268,21 @@ Status diff_by_position(const DiffList list[DIFF_SIDES], Arena *a, DiffPairs *ou
     return OK;
 }
 
+/* The index of a pair's entry in the list of one side; -1: that side has none. */
 static int64_t index_of(DiffPair p, int side) { return side == DIFF_OLD ? p.i : p.j; }
 
 static bool is_match(DiffPair p) { return p.i >= 0 && p.j >= 0; }
 
-/* Translates a pair of indices into parts of the lists to indices into the lists; of[side][i] is
- * the index of entry i of a part. */
-static DiffPair placed_pair(DiffPair p, int64_t *const of[DIFF_SIDES])
+/* Translates a pair of indices into parts of the lists to a pair of indices into the lists.
+ * of[side][i]: the index of entry i of the part. */
+static DiffPair translate_pair(DiffPair p, int64_t *const of[DIFF_SIDES])
 {
     return (DiffPair){ p.i < 0 ? -1 : of[DIFF_OLD][p.i], p.j < 0 ? -1 : of[DIFF_NEW][p.j] };
 }
 
 static void append_pairs(DiffPairs *to, const DiffPairs *from, int64_t *const of[DIFF_SIDES])
 {
-    for (int64_t k = 0; k < from->n; k++) to->at[to->n++] = placed_pair(from->at[k], of);
+    for (int64_t k = 0; k < from->n; k++) to->at[to->n++] = translate_pair(from->at[k], of);
 }
 
 /* Removes the pairs that have only one side. */
@@ -327,8 +334,8 @@ bool diff_can_wrap(const Events *e, uint32_t event)
     return e->kind[event] != EVENT_KERNEL && !diff_launches(e, event);
 }
 
-/* Marks wrappers among the unmatched calls: calls with a child whose name an unmatched call of
- * the other trace has. */
+/* Marks wrappers among the unmatched calls. A wrapper is a call with a child whose name an
+ * unmatched call of the other trace has. *opened: the marks. */
 static bool find_wrappers(Walk *w, const DiffList rest[DIFF_SIDES], DiffList *const below[],
                           bool *const opened[])
 {
@@ -352,11 +359,12 @@ static bool find_wrappers(Walk *w, const DiffList rest[DIFF_SIDES], DiffList *co
     return any;
 }
 
-/* Copies a list, with the children of opened wrappers in place of the wrappers. */
+/* Copies a list, with the children of opened wrappers in place of the wrappers. Sorts the result by
+ * time, because children of two wrappers on two threads can overlap. */
 static Status open_in_place(Walk *w, int side, const DiffList *list, const Rest *rest,
                             const DiffList *below, const bool *opened, DiffList *out)
 {
-    int64_t room = list->n, next = 0; /* next: of the rest, which has the order of the list */
+    int64_t room = list->n, next = 0; /* next: index into the rest, which has the list's order */
     for (int64_t i = 0; i < rest->list[side].n; i++) room += opened[i] ? below[i].n : 0;
     TRY(new_list(w, room, out));
     for (int64_t i = 0; i < list->n; i++) {
@@ -367,12 +375,13 @@ static Status open_in_place(Walk *w, int side, const DiffList *list, const Rest 
         for (int64_t k = 0; k < one.n; k++) out->at[out->n++] = one.at[k];
     }
     TRY(sort_list_by_time(w, side, out));
-    for (int64_t k = 0; k < out->n; k++) w->place[side][out->at[k]] = (uint32_t)k;
+    for (int64_t k = 0; k < out->n; k++) w->position[side][out->at[k]] = (uint32_t)k;
     return OK;
 }
 
-/* Replaces wrappers among the unmatched calls by their children, and aligns again what was not
- * matched before. */
+/* Replaces wrappers among the unmatched calls by their children. Keeps the matches so far, and
+ * aligns again what is not matched. Indices change with the lists, so `position` translates the old
+ * pairs. */
 static Status open_wrappers(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 {
     Rest rest;
@@ -386,7 +395,8 @@ static Status open_wrappers(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
         const DiffList *left = &rest.list[s];
         TRY(ARENA_NEW(w->scratch, left->n, &below[s]));
         TRY(ARENA_ZEROED(w->scratch, left->n, &opened[s]));
-        for (int64_t i = 0; i < left->n; i++) TRY(children_on_way(w, s, left->at[i], &below[s][i]));
+        for (int64_t i = 0; i < left->n; i++)
+            TRY(children_with_work(w, s, left->at[i], &below[s][i]));
     }
     if (!find_wrappers(w, rest.list, below, opened)) return OK;
     for (int s = 0; s < DIFF_SIDES; s++) {
@@ -396,8 +406,8 @@ static Status open_wrappers(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
     TRY(ARENA_NEW(w->scratch, wider[DIFF_OLD].n + wider[DIFF_NEW].n, &out.at));
     for (int64_t k = 0; k < p->n; k++) {
         if (!is_match(p->at[k])) continue;
-        int64_t i = w->place[DIFF_OLD][list[DIFF_OLD].at[p->at[k].i]];
-        int64_t j = w->place[DIFF_NEW][list[DIFF_NEW].at[p->at[k].j]];
+        int64_t i = w->position[DIFF_OLD][list[DIFF_OLD].at[p->at[k].i]];
+        int64_t j = w->position[DIFF_NEW][list[DIFF_NEW].at[p->at[k].j]];
         taken[DIFF_OLD][i] = taken[DIFF_NEW][j] = true;
         out.at[out.n++] = (DiffPair){ i, j };
     }
@@ -415,8 +425,8 @@ static Status open_wrappers(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
     return OK;
 }
 
-/* Matches unmatched calls by what their chains of single calls lead to; then, for frames of
- * Python, by the file alone. */
+/* Matches unmatched calls by what their chains of single calls lead to. Then matches frames of
+ * Python by the file alone. Matched entries of the lists become the ends of their chains. */
 static Status match_unwrapped(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 {
     Rest rest, again;
@@ -427,7 +437,7 @@ static Status match_unwrapped(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
     assert(list[DIFF_OLD].at != NULL && list[DIFF_NEW].at != NULL); /* they hold the rest */
     for (int s = 0; s < DIFF_SIDES; s++) {
         for (int64_t i = 0; i < rest.list[s].n; i++) {
-            TRY(unwrap(w, s, &rest.list[s].at[i], &unused));
+            TRY(unwrap_call(w, s, &rest.list[s].at[i], &unused));
             if (w->d->rules->wrappers_go) list[s].at[rest.of[s][i]] = rest.list[s].at[i];
         }
     }
@@ -455,8 +465,9 @@ const char *diff_sizes(const Events *e, uint32_t event)
     return args == EVENT_NONE ? "" : strings_text(&e->strings, e->args[args].dims);
 }
 
-/* Does one call do the work of the other? Yes for device work of one kind, for operators on the
- * same sizes (a convolution by MIOpen and one by cuDNN), and for calls with the same children. */
+/* Does one call do the work of the other? Yes for device work of one kind, and for calls with the
+ * same children. Yes also for operators on the same sizes, like a convolution by MIOpen and one by
+ * cuDNN. */
 static Status replaces_call(Walk *w, uint32_t x, uint32_t y, bool *out)
 {
     const Events *a = w->d->tree[DIFF_OLD]->events, *b = w->d->tree[DIFF_NEW]->events;
@@ -466,15 +477,15 @@ static Status replaces_call(Walk *w, uint32_t x, uint32_t y, bool *out)
     if (event_on_gpu(a->kind[x]) || event_on_gpu(b->kind[y])) return OK;
     *out = strpbrk(sizes, "0123456789") != NULL && strcmp(sizes, diff_sizes(b, y)) == 0;
     if (*out || diff_launches(a, x) || diff_launches(b, y)) return OK;
-    TRY(children_on_way(w, DIFF_OLD, x, &below[DIFF_OLD]));
-    TRY(children_on_way(w, DIFF_NEW, y, &below[DIFF_NEW]));
+    TRY(children_with_work(w, DIFF_OLD, x, &below[DIFF_OLD]));
+    TRY(children_with_work(w, DIFF_NEW, y, &below[DIFF_NEW]));
     *out = diff_same_names(w->d, &below[DIFF_OLD], &below[DIFF_NEW]) &&
            !any_launches(w->d, DIFF_OLD, &below[DIFF_OLD]);
     return OK;
 }
 
-/* before[side][i]: where in the new list the last match before entry i stands; -1: there is
- * none. */
+/* before[side][i]: the index in the new list of the last match before entry i; -1: there is none.
+ * Two entries with equal values stand between the same two matches. */
 static Status last_matches(Walk *w, const DiffList list[DIFF_SIDES], const DiffPairs *p,
                            int64_t *before[DIFF_SIDES])
 {
@@ -493,7 +504,8 @@ static Status last_matches(Walk *w, const DiffList list[DIFF_SIDES], const DiffP
     return OK;
 }
 
-/* Pairs unmatched calls that stand between the same two matches. */
+/* Pairs unmatched calls that stand between the same two matches and do the same work. Tries all
+ * pairs, so it gives up above DIFF_PAIRS_MAX of them. */
 static Status match_replaced(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs *p)
 {
     Rest rest;
@@ -524,7 +536,8 @@ static Status match_replaced(Walk *w, const DiffList list[DIFF_SIDES], DiffPairs
     return OK;
 }
 
-/* All steps of matching two lists of calls. Lists change where wrappers are opened. */
+/* Matches two lists of calls. The order of the steps is from sure to unsure. The lists change where
+ * wrappers are opened. */
 static Status pair_lists(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 {
     TRY(match_lists(w, list, p));
@@ -539,8 +552,8 @@ static uint32_t event_at(const DiffList *l, int64_t i) { return i < 0 ? EVENT_NO
 
 static void push_step(Walk *w, Step at) { w->stack[w->steps++] = at; }
 
-/* Makes a node and pushes its children. Where one side wraps the work in a single call more,
- * that call is opened here. */
+/* Makes a node and pushes its children. If one side wraps all its work in one more call, that call
+ * is opened here. Children are pushed from last to first, so they are visited in order. */
 static Status visit_node(Walk *w, Step at)
 {
     Diff *d = w->d;
@@ -551,10 +564,11 @@ static Status visit_node(Walk *w, Step at)
     *at.slot = id;
     TRY(children_of(w, at.event, list));
     for (int s = 0; s < DIFF_SIDES && list[DIFF_OLD].n != list[DIFF_NEW].n; s++) {
+        /* a list of one call against a list of several: the one call is a wrapper */
         if (list[s].n != 1) continue;
         uint32_t end = list[s].at[0];
         if (!d->rules->wrappers_go && list[!s].n == 0) break;
-        TRY(unwrap(w, s, &end, &below));
+        TRY(unwrap_call(w, s, &end, &below));
         if (below.n > 0) list[s] = below;
         if (below.n > 0 && d->rules->wrappers_go) at.event[s] = end;
         break;
@@ -573,6 +587,8 @@ static Status visit_node(Walk *w, Step at)
 
 /* ---- roots ---- */
 
+/* How many roots two threads have in common by name. i, j: the threads of the old and the new
+ * trace. */
 typedef struct Likeness {
     int64_t common, i, j; /* how many roots have the same names; the two threads */
 } Likeness;
@@ -585,7 +601,7 @@ static int by_common(const void *a, const void *b)
     return (x->j > y->j) - (x->j < y->j);
 }
 
-/* Lists the roots of each thread, threads in the order of their first roots. */
+/* Lists the roots of each thread. Threads are in the order of their first roots. */
 static Status threads_of(Walk *w, int side, DiffList **out, int64_t *n)
 {
     const Tree *t = w->d->tree[side];
@@ -606,7 +622,7 @@ static Status threads_of(Walk *w, int side, DiffList **out, int64_t *n)
     return OK;
 }
 
-/* How many roots two threads have in common by name. count[name] is 0, before and after. */
+/* Returns how many roots two threads have in common by name. count[name] is 0 before and after. */
 static int64_t in_common(const Diff *d, const DiffList *a, const DiffList *b, int32_t *count)
 {
     int64_t n = 0;
@@ -617,8 +633,9 @@ static int64_t in_common(const Diff *d, const DiffList *a, const DiffList *b, in
     return n;
 }
 
-/* Aligns the roots of each thread with those of the thread that has most names in common with it.
- * list and p: the results of all threads, one behind the other. */
+/* Pairs threads by the names of their roots, the most alike first, and aligns the roots of each
+ * pair. Thread ids differ from run to run, so they are not compared. list and p: the results of all
+ * threads, one after the other. */
 static Status roots_by_name(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 {
     const Diff *d = w->d;
@@ -643,7 +660,7 @@ static Status roots_by_name(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
         partner[like[k].i] = like[k].j;
         taken[like[k].j] = true;
     }
-    /* the children of opened wrappers are events, too: there is no more to hold than events */
+    /* Opened wrappers put their children into the lists. Each event is in a list once at most. */
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(new_list(w, d->tree[s]->events->n, &list[s]));
         room += d->tree[s]->events->n;
@@ -671,7 +688,8 @@ static Status roots_by_name(Walk *w, DiffList list[DIFF_SIDES], DiffPairs *p)
 
 /* ---- both traces ---- */
 
-/* Without recursion: traces with frames of Python are thousands of calls deep. */
+/* Walks both trees with a stack of its own instead of recursion, because traces with frames of
+ * Python are thousands of calls deep. */
 static Status walk_all(Walk *w, Arena *a)
 {
     Diff *d = w->d;
@@ -699,6 +717,7 @@ static Status walk_all(Walk *w, Arena *a)
 Status diff_trees(const Tree *old, const Tree *new, const DiffRules *rules, Arena *a,
                   Arena *scratch, Diff *out)
 {
+    /* Matching a different name is never cheaper than one entry missing on each side (2 gaps). */
     static const DiffRules ours = {
         .gap = 2, .other_name = 5, .unlike = 1, .verb = runtime_verb, .replaced = true
     };
@@ -711,10 +730,11 @@ Status diff_trees(const Tree *old, const Tree *new, const DiffRules *rules, Aren
     names = out->names.text.n;
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(ARENA_ZEROED(scratch, names, &w.seen[s]));
-        TRY(ARENA_NEW(scratch, n[s], &w.place[s]));
+        TRY(ARENA_NEW(scratch, n[s], &w.position[s]));
     }
     TRY(ARENA_NEW(scratch, names, &w.last));
     TRY(ARENA_NEW(scratch, n[0] + n[1], &w.stack));
+    /* Each node has an event of one trace at least, and each event is in one node at most. */
     TRY(ARENA_NEW(a, n[0] + n[1], &out->node));
     TRY(ARENA_NEW(a, n[0] + n[1], &out->child));
     TRY(walk_all(&w, a));

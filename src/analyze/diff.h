@@ -1,10 +1,15 @@
 /*
- * diff: two traces as one tree: which call of the one is which of the other, what is in one only.
+ * diff: two traces as one tree: which call of the old trace is which call of the new one, and what
+ * only one of them has.
  *
- * Two nodes that are the same call are matched from the roots downward: their children on the way
- * to device work are aligned by name (diff_align.c); what is left over is tried again without
- * wrappers, calls that only one of the traces puts around the same work. DiffRules say what counts
- * as the same.
+ * Nodes are matched from the roots downward. Their children that lead to device work are aligned by
+ * name (diff_align.c). What is left over is tried again without wrappers, which are calls that only
+ * one trace puts around the same work. DiffRules say what counts as the same call.
+ *
+ *     diff         the matching            diff_align   two lists against each other
+ *     diff_report  times, as sheets        diff_text    the merged tree as text
+ *
+ * Both trees must outlive the Diff: nodes hold event numbers, not copies.
  */
 #ifndef ANALYZE_DIFF_H
 #define ANALYZE_DIFF_H
@@ -18,25 +23,27 @@ enum { DIFF_OLD, DIFF_NEW, DIFF_SIDES };
 
 enum {
     DIFF_PAIRS_MAX =
-        1000000,          /* with more pairs of unmatched calls, pairs are not tried one by one */
+        1000000,          /* above this many pairs of unmatched calls, pairs are not tried singly */
     DIFF_CELLS = 4000000, /* lists with a larger product of lengths are aligned in windows */
     DIFF_WINDOW = 1000    /* entries of a window: a longer gap in one list is not bridged */
 };
 
+/* A call or device event that is in both traces, or in one of them. */
 typedef struct DiffNode {
     uint32_t event[DIFF_SIDES]; /* EVENT_NONE: not in that trace */
     uint32_t parent;            /* node; EVENT_NONE: a root */
-    uint32_t first, children;   /* child[first], ...: nodes */
+    uint32_t first, children;   /* its children are nodes child[first] ... */
 } DiffNode;
 
-/* Names without what differs from run to run: addresses, lines of code. plain[side][string of
- * the trace] is a number of `text`, UINT32_MAX for a string that is no name; so is bare, which
- * lacks the function of a frame of Python. */
+/* Names without what differs from run to run: addresses, line numbers. plain[side][string of the
+ * trace] is a number of `text`, or UINT32_MAX for a string that is not a name. bare is the same,
+ * without the function of a Python frame. */
 typedef struct DiffNames {
     Strings text;
     uint32_t *plain[DIFF_SIDES], *bare[DIFF_SIDES];
 } DiffNames;
 
+/* The merged tree. */
 typedef struct Diff {
     const Tree *tree[DIFF_SIDES];
     const struct DiffRules *rules;
@@ -47,18 +54,19 @@ typedef struct Diff {
     int64_t nodes, children, roots;
 } Diff;
 
-/* Both trees were built with the same options. rules NULL: our own. Nodes lie in `a`; `scratch`
- * is as it was. */
+/* Matches two trees that were built with the same options. rules NULL: our own. Nodes lie in `a`;
+ * what is taken from `scratch` is given back. */
 Status diff_trees(const Tree *old, const Tree *new, const struct DiffRules *rules, Arena *a,
                   Arena *scratch, Diff *out);
 void diff_free(Diff *d); /* safe on { 0 } */
 
-/* The tree as text: matched children first, then those of the old trace, then the new. */
+/* Writes the tree as text: matched children first, then those of the old trace, then those of the
+ * new one. */
 Status diff_text(const Diff *d, Arena *scratch, File *out);
 
 /* Time gained and lost. A device event belongs to the deepest matched operator above it, else to
- * the matched root. So the rows of DIFF_OPS add up to all work that is linked, except work under
- * roots that only one trace has: that is in DIFF_WORK alone. */
+ * the matched root. So the rows of DIFF_OPS add up to all work that is linked. Work under roots
+ * that only one trace has is not among them; it is in DIFF_WORK alone. */
 typedef enum DiffSheet {
     DIFF_TOTALS,
     DIFF_OPS,     /* by operator */
@@ -77,24 +85,26 @@ typedef struct DiffPair {
     int64_t i, j;
 } DiffPair;
 
+/* Calls of one side, in the order in which they are matched. */
 typedef struct DiffList {
     uint32_t *at; /* events */
     int64_t n;
 } DiffList;
 
+/* An alignment of two lists: each entry of both is in one pair. */
 typedef struct DiffPairs {
     DiffPair *at;
     int64_t n;
 } DiffPairs;
 
-/* How calls are matched. Functions that are NULL do nothing more. */
+/* How calls are matched. A function that is NULL changes nothing. */
 typedef struct DiffRules {
     /* Costs of an alignment: a call in one list only; two calls of different names, which then
      * do not match; two of one name with different arguments or children. */
     int32_t gap, other_name, unlike;
-    const char *(*verb)(EventKind kind,
-                        const char *name); /* what a call is taken for; NULL: its name */
-    bool any_function; /* cut ": function" off any name, not off frames of Python alone */
+    /* The name that a call is matched by; it returns NULL to keep the call's own name. */
+    const char *(*verb)(EventKind kind, const char *name);
+    bool any_function; /* cut ": function" off any name, not only off frames of Python */
     bool by_position;  /* match lists of one length by position, unless they have launches */
     bool wrappers_go;  /* an opened wrapper is not in the merged tree, even if nothing matched */
     bool replaced;     /* pair unmatched calls between two matches by kind and sizes */
@@ -103,22 +113,26 @@ typedef struct DiffRules {
     /* Marks more wrappers among the unmatched calls; below[side][i]: children of call i. */
     void (*open_more)(const Diff *d, const DiffList rest[DIFF_SIDES], DiffList *const below[],
                       bool *const opened[]);
-    /* Changes an alignment that is done. */
+    /* Changes an alignment after it is made. */
     Status (*align_more)(const Diff *d, const DiffList list[DIFF_SIDES], Arena *a, DiffPairs *p);
 } DiffRules;
 
-int diff_only_in(
-    const DiffNode *n); /* 1: only the old trace has it, 2: only the new one, 0: both */
+/* 1: only the old trace has the node; 2: only the new one; 0: both. */
+int diff_only_in(const DiffNode *n);
+/* The number of an event's name in DiffNames.text. */
 uint32_t diff_name(const Diff *d, int side, uint32_t event, bool bare);
 const char *diff_sizes(const Events *e, uint32_t event); /* of its arguments; "": unknown */
-bool diff_on_way(const Tree *t, uint32_t event);         /* device work, or with some below it */
-bool diff_is_graph(const Events *e, uint32_t event);     /* launches a graph */
-/* A call that launches; one of a graph is like an operator with all its kernels below. */
+bool diff_has_work(const Tree *t, uint32_t event);       /* device work, or with some below it */
+/* A call that launches. The launch of a graph is none: it is like an operator, with all its kernels
+ * below. */
 bool diff_launches(const Events *e, uint32_t event);
+/* Can the call stand around others? Kernels and launches cannot. */
 bool diff_can_wrap(const Events *e, uint32_t event);
-bool diff_same_names(const Diff *d, const DiffList *a, const DiffList *b); /* and not none */
+/* Have both lists the same names in the same order? False for empty lists. */
+bool diff_same_names(const Diff *d, const DiffList *a, const DiffList *b);
+/* Pairs entry i with entry i. */
 Status diff_by_position(const DiffList list[DIFF_SIDES], Arena *a, DiffPairs *out);
-/* Aligns two lists: pairs in the order of both, where matched entries have the same name. In
+/* Aligns two lists by name, or by bare name. The pairs have the order of both lists, and lie in
  * `a`. */
 Status diff_align(const Diff *d, const DiffList list[DIFF_SIDES], bool bare, Arena *a,
                   DiffPairs *out);

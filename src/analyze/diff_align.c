@@ -1,17 +1,24 @@
 /*
- * diff_align: two lists of calls against each other, by name.
+ * diff_align: aligns two lists of calls by name.
  *
- * The fewest edits (Wagner & Fischer, "The String-to-String Correction Problem", 1974), where only
- * equal names can be matched. The default prefers, among calls of the same name, those with the
- * same arguments and children (DiffRules.unlike).
+ * It finds the fewest edits (Wagner & Fischer, "The String-to-String Correction Problem", 1974),
+ * where only equal names can be matched. With d[i][j] the least cost of aligning the first i and j
+ * entries:
+ *
+ *     d[i][j] = min(d[i-1][j-1] + cost(i, j), d[i-1][j] + gap, d[i][j-1] + gap)
+ *
+ * Among calls of the same name, those with the same arguments and children are preferred
+ * (DiffRules.unlike). It knows nothing of trees but an entry's children: which lists are aligned is
+ * up to diff.c.
  */
 #include "analyze/diff.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* What an alignment sees of a call. */
 typedef struct Item {
-    uint32_t name, like; /* like: of its arguments and children */
+    uint32_t name, like; /* like: hash of its arguments and children */
 } Item;
 
 /* ---- the fewest edits ---- */
@@ -22,9 +29,10 @@ static int32_t edit_cost(const DiffRules *c, Item a, Item b)
     return a.like == b.like ? 0 : c->unlike;
 }
 
-/* Where to stop aligning two windows of longer lists: at the end of one window, where the edits
- * an entry are fewest. What is left of the other window counts nothing, because its partners may
- * lie behind the window: a list that repeats itself fits as well when it is shifted. */
+/* Decides where to stop aligning two windows of longer lists: at the end of one window, where
+ * the cost per entry is lowest. The rest of the other window costs nothing, because its partners
+ * may lie after the window. Otherwise a list that repeats itself would fit as well when it is
+ * shifted. */
 static DiffPair cheapest_end(const int32_t *d, int64_t m, int64_t n)
 {
     DiffPair best = { m, n };
@@ -37,7 +45,7 @@ static DiffPair cheapest_end(const int32_t *d, int64_t m, int64_t n)
     return best;
 }
 
-/* A part of both lists: m and n entries from `at` on. open: both lists go on behind it. */
+/* A part of both lists: m and n entries from `at` on. open: both lists go on after it. */
 typedef struct Part {
     const Item *a, *b;
     int64_t m, n;
@@ -45,7 +53,9 @@ typedef struct Part {
     bool open;
 } Part;
 
-/* Appends at most m + n pairs in order, with the indices of the whole lists. */
+/* Appends at most m + n pairs in order, with the indices of the whole lists. Fills the table of
+ * costs, then walks back from the end. Of equal costs it prefers a match, then an entry of the old
+ * list; so the result does not depend on anything else. */
 static Status fewest_edits(const DiffRules *c, const Part *part, Arena *scratch, DiffPairs *out)
 {
     const Item *a = part->a, *b = part->b;
@@ -86,9 +96,9 @@ static Status fewest_edits(const DiffRules *c, const Part *part, Arena *scratch,
     return OK;
 }
 
-/* How much of a window's result is kept: all at the end of both lists; else the part up to the
- * last match in its first three quarters, so that entries behind the window can still change the
- * rest. */
+/* Returns how much of a window's result is kept. At the end of both lists, all of it. Otherwise the
+ * part up to the last match in its first three quarters, so that entries after the window can still
+ * change the rest. */
 static int64_t kept_pairs(const DiffPairs *p, int64_t first, bool last)
 {
     int64_t n = p->n - first, end = last ? n : n * 3 / 4;
@@ -97,10 +107,10 @@ static int64_t kept_pairs(const DiffPairs *p, int64_t first, bool last)
     return first + (end > 0 ? end : n / 2 > 0 ? n / 2 : n);
 }
 
-/* Aligns long lists in windows, because the table of edit costs grows with the product of
- * lengths. Equal entries at the front are matched without a window. */
-static Status in_windows(const DiffRules *c, const Item *a, int64_t m, const Item *b, int64_t n,
-                         Arena *scratch, DiffPairs *out)
+/* Aligns long lists in windows, because the table of costs grows with the product of the lengths.
+ * Equal entries at the front are matched without a window. */
+static Status align_in_windows(const DiffRules *c, const Item *a, int64_t m, const Item *b,
+                               int64_t n, Arena *scratch, DiffPairs *out)
 {
     DiffPair at = { 0, 0 };
     while (at.i < m || at.j < n) {
@@ -128,8 +138,8 @@ static Status in_windows(const DiffRules *c, const Item *a, int64_t m, const Ite
 /* ---- both ---- */
 
 /* A hash (FNV-1a) of the arguments' sizes and of the children's names. Calls of one name with
- * another hash can match, at the cost `unlike`. */
-static uint32_t likeness(const Diff *d, int side, uint32_t event)
+ * different hashes can still match, at the cost `unlike`. */
+static uint32_t likeness_hash(const Diff *d, int side, uint32_t event)
 {
     const Tree *t = d->tree[side];
     const Events *e = t->events;
@@ -137,7 +147,7 @@ static uint32_t likeness(const Diff *d, int side, uint32_t event)
     for (const char *s = diff_sizes(e, event); *s != 0; s++)
         h = (h ^ (unsigned char)*s) * 16777619U;
     for (uint32_t c = t->first[event]; c < t->first[event + 1]; c++) {
-        if (diff_on_way(t, t->child[c]))
+        if (diff_has_work(t, t->child[c]))
             h = (h ^ diff_name(d, side, t->child[c], false)) * 16777619U;
     }
     return h;
@@ -149,18 +159,18 @@ Status diff_align(const Diff *d, const DiffList list[DIFF_SIDES], bool bare, Are
     const DiffRules *costs = d->rules;
     int64_t m = list[DIFF_OLD].n, n = list[DIFF_NEW].n;
     Item *item[DIFF_SIDES] = { NULL };
-    TRY(ARENA_NEW(a, m + n + 2 * (int64_t)DIFF_WINDOW,
-                  &out->at)); /* a window's pairs are all written before some are dropped */
+    /* All pairs of a window are written before some are dropped, hence the extra room. */
+    TRY(ARENA_NEW(a, m + n + 2 * (int64_t)DIFF_WINDOW, &out->at));
     ArenaMark mark = arena_mark(a);
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(ARENA_NEW(a, list[s].n, &item[s]));
         for (int64_t i = 0; i < list[s].n; i++)
             item[s][i] =
-                (Item){ diff_name(d, s, list[s].at[i], bare), likeness(d, s, list[s].at[i]) };
+                (Item){ diff_name(d, s, list[s].at[i], bare), likeness_hash(d, s, list[s].at[i]) };
     }
     out->n = 0;
     if (m > 0 && n > 0 && m > DIFF_CELLS / n)
-        TRY(in_windows(costs, item[DIFF_OLD], m, item[DIFF_NEW], n, a, out));
+        TRY(align_in_windows(costs, item[DIFF_OLD], m, item[DIFF_NEW], n, a, out));
     else
         TRY(fewest_edits(costs, &(Part){ item[DIFF_OLD], item[DIFF_NEW], m, n, { 0, 0 }, false }, a,
                          out));

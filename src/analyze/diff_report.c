@@ -1,9 +1,10 @@
 /*
  * diff_report: where two traces differ in time, from their matched trees.
  *
- * Device work belongs to one matched operator (find_owners), so the rows of the sheets by operator
- * add up to all of it. busy counts the time that an operator's work covers, sum the time of its
- * kernels: kernels that overlap make the sum the larger one.
+ * Each piece of device work belongs to one matched operator (find_owners). So the rows of the
+ * sheets by operator add up to all of it. Two measures are shown: `busy` is the time that an
+ * operator's work covers, `sum` the time of its kernels. Kernels that overlap make the sum larger.
+ * Times are microseconds. Nothing is matched here: see diff.c.
  */
 #include "analyze/diff.h"
 #include "analyze/fold.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Device work of one side under one matched operator. */
+/* A piece of device work of one side, and the matched operator that it belongs to. */
 typedef struct OwnedWork {
     uint32_t owner; /* node */
     uint32_t event;
@@ -21,17 +22,19 @@ typedef struct OwnedWork {
     double ts;
 } OwnedWork;
 
+/* Times of one side. host: of the call itself, on the host. */
 typedef struct Measure {
     double sum, busy, host;
     int64_t kernels;
 } Measure;
 
+/* What all sheets are made of. */
 typedef struct Comparison {
     const Diff *d;
-    Arena *a, *scratch;
+    Arena *a, *scratch; /* a: the sheets; scratch: all else */
     OwnedWork *work;
     int64_t works;
-    double matched[DIFF_SIDES], unmatched[DIFF_SIDES];
+    double matched[DIFF_SIDES], unmatched[DIFF_SIDES]; /* sums of device work, us */
 } Comparison;
 
 static const Events *events_of(const Comparison *r, int side) { return r->d->tree[side]->events; }
@@ -57,7 +60,8 @@ static int by_owner(const void *a, const void *b)
     return (x->event > y->event) - (x->event < y->event);
 }
 
-/* Nodes come before their children, so an owner is known when its children are looked at. */
+/* Gives each piece of device work its owner. Nodes come before their children, so a parent's owner
+ * is known first. A matched root owns what no matched operator below it owns. */
 static Status find_owners(Comparison *r)
 {
     const Diff *d = r->d;
@@ -67,6 +71,7 @@ static Status find_owners(Comparison *r)
     for (int64_t id = 0; id < d->nodes; id++) {
         const DiffNode *n = &d->node[id];
         owner[id] = n->parent == EVENT_NONE ? EVENT_NONE : owner[n->parent];
+        /* Operators own work, and so do matched roots of any kind. */
         bool both = n->event[DIFF_OLD] != EVENT_NONE && n->event[DIFF_NEW] != EVENT_NONE;
         if (both && n->parent == EVENT_NONE) owner[id] = (uint32_t)id;
         if (is_op(r, DIFF_OLD, n->event[DIFF_OLD]) && is_op(r, DIFF_NEW, n->event[DIFF_NEW]))
@@ -82,8 +87,8 @@ static Status find_owners(Comparison *r)
     return OK;
 }
 
-/* Adds an event that starts no earlier than those before it. *end: where the busy time so far
- * ends. */
+/* Adds an event, which starts no earlier than those before it. *end: the end of the busy time so
+ * far. */
 static void add_event(const Events *e, uint32_t event, Measure *m, double *end)
 {
     double start = fmax(e->ts[event], *end), stop = event_end(e, event);
@@ -111,6 +116,7 @@ static Status same_kernels(Comparison *r, const OwnedWork *w, const int64_t n[DI
     return OK;
 }
 
+/* The names of the kernels, with semicolons between. */
 static Status list_kernels(const Comparison *r, const OwnedWork *w, int64_t n, Cell *out)
 {
     Text t = { 0 };
@@ -131,6 +137,7 @@ static Status list_kernels(const Comparison *r, const OwnedWork *w, int64_t n, C
     "name_old|name_new|args_old|args_new|dims_old|dims_new|types_old|types_new|concrete|"          \
     "list_old|list_new|" TIME_ROWS
 
+/* The cells of TIME_ROWS. A row's delta is in busy time. */
 static void put_times(const Measure of[DIFF_SIDES], Table *t)
 {
     const Measure *old = &of[DIFF_OLD], *new = &of[DIFF_NEW];
@@ -139,6 +146,8 @@ static void put_times(const Measure of[DIFF_SIDES], Table *t)
                cell_number(old->host), cell_number(new->host), cell_number(new->busy - old->busy));
 }
 
+/* Puts the row of a matched operator with its arguments on both sides. `list` is empty where both
+ * run the same kernels. */
 static Status put_op(const Comparison *r, uint32_t node, const Cell list[DIFF_SIDES],
                      const Measure of[DIFF_SIDES], Table *t)
 {
@@ -161,8 +170,8 @@ static Status put_op(const Comparison *r, uint32_t node, const Cell list[DIFF_SI
     return OK;
 }
 
-/* Puts the row of one owner. Its work is w[0 ...]: n[DIFF_OLD] pieces of the old trace, then
- * n[DIFF_NEW] of the new one. */
+/* Puts the row of one owner. Its work starts at w: n[DIFF_OLD] pieces of the old trace, then
+ * n[DIFF_NEW] pieces of the new one. */
 static Status put_owner(Comparison *r, const OwnedWork *w, const int64_t n[DIFF_SIDES], Table *t)
 {
     const OwnedWork *first[DIFF_SIDES] = { w, w + n[DIFF_OLD] };
@@ -176,6 +185,7 @@ static Status put_owner(Comparison *r, const OwnedWork *w, const int64_t n[DIFF_
         of[s].host = events_of(r, s)->dur[r->d->node[w->owner].event[s]];
         r->matched[s] += of[s].sum;
     }
+    /* Lists of names can be long, so only rows that need them have them. */
     TRY(same_kernels(r, w, n, &same));
     for (int s = 0; s < DIFF_SIDES && !same; s++) TRY(list_kernels(r, first[s], n[s], &list[s]));
     return put_op(r, w->owner, list, of, t);
@@ -192,7 +202,8 @@ static Status put_owners(Comparison *r, Table *t)
     return OK;
 }
 
-/* Keeps the operators that run other kernels in the new trace: only they have lists of names. */
+/* Keeps the operators that run different kernels in the new trace. Only these have lists of
+ * names. */
 static Status keep_changed(Table *t)
 {
     const int column = table_column(t, "list_old");
@@ -210,8 +221,9 @@ static Cell speedup_cell(double old, double new)
     return old > 0 && new > 0 ? cell_number(old / new) : cell_none();
 }
 
-/* The change of busy time, and the speedup. */
-static Status say_change(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a, Cell *out)
+/* The change of busy time, and the speedup, from the sums of a group. */
+static Status change_cells(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a,
+                           Cell *out)
 {
     const int column[] = { table_column(&rows->t, "busy_old"), table_column(&rows->t, "busy_new") };
     double busy[DIFF_SIDES] = { 0 };
@@ -230,8 +242,10 @@ static Status say_change(const FoldRows *rows, const uint32_t *row, int64_t n, A
     "kernel_time_old=sum sum_old|kernel_time_new=sum sum_new|busy_time_old=sum busy_old|"          \
     "busy_time_new=sum busy_new|delta_us (new - old)=more|speedup (old/new)=more|"                 \
     "host_time_old=sum host_old|host_time_new=sum host_new"
-#define BY_CHANGE .by = "delta", .magnitude = true, .more = say_change
+#define BY_CHANGE .by = "delta", .magnitude = true, .more = change_cells
 
+/* Three sheets fold the same rows by different keys. DIFF_KERNELS comes last, because it drops
+ * rows. */
 static Status op_sheets(Comparison *r, Table out[DIFF_SHEETS])
 {
     static const char *const NAME[] = {
@@ -263,6 +277,7 @@ static Status op_sheets(Comparison *r, Table out[DIFF_SHEETS])
 
 /* ---- what is in one trace only ---- */
 
+/* The row of a call that only one trace has, with all device work below it. */
 static Status put_alone(const Comparison *r, int side, uint32_t event, const char *parent, Table *t)
 {
     const Tree *tree = r->d->tree[side];
@@ -277,6 +292,8 @@ static Status put_alone(const Comparison *r, int side, uint32_t event, const cha
                      cell_number(tree->events->dur[event]));
 }
 
+/* Lists the topmost calls that only one trace has. What is below them is part of them. Below a
+ * matched call only operators are listed, not runtime calls. */
 static Status work_sheet(Comparison *r, Table *out)
 {
     static const Fold fold = { .rows = "change|name|parent|kernels|sum|busy|host",
@@ -305,7 +322,7 @@ static Status work_sheet(Comparison *r, Table *out)
 
 /* ---- the host ---- */
 
-/* All calls of one name. busy: their own time, without the calls below them; host: their whole
+/* All calls of one name. busy: their own time, without the calls below them. host: their whole
  * time. */
 typedef struct HostCalls {
     Measure of[DIFF_SIDES];
@@ -325,7 +342,8 @@ static int by_host_change(const void *a, const void *b)
     return (x->name > y->name) - (x->name < y->name);
 }
 
-/* By index of the name, without rows for a fold: every call of the host is counted. */
+/* Adds up calls by the number of their name. There are no rows and no fold, since every call of the
+ * host would be a row. */
 static Status host_sheet(Comparison *r, Table *t)
 {
     const Diff *d = r->d;
@@ -345,6 +363,7 @@ static Status host_sheet(Comparison *r, Table *t)
             m->kernels++;
             m->host += e->dur[i];
             m->busy += e->dur[i];
+            /* A call's own time is its duration without that of the calls below it. */
             if (up != EVENT_NONE) x[diff_name(d, s, up, false)].of[s].busy -= e->dur[i];
         }
     }
@@ -368,6 +387,7 @@ static Status host_sheet(Comparison *r, Table *t)
 
 /* ---- totals ---- */
 
+/* Rows of the totals. Those before T_TIMES are times, the others counts. */
 enum {
     T_SPAN,
     T_BUSY,
@@ -385,8 +405,8 @@ enum {
     T_ROWS
 };
 
-/* What the other sheets do not add up to is here, too: work without a launch, calls in one trace
- * only. */
+/* Adds up one side. What the other sheets leave out is counted here too: work without a launch in
+ * the trace, and calls that only one trace has. */
 static Status totals_of(Comparison *r, int side, double v[T_ROWS])
 {
     const Tree *t = r->d->tree[side];
@@ -407,6 +427,7 @@ static Status totals_of(Comparison *r, int side, double v[T_ROWS])
         v[T_SUM] += e->dur[i];
         if (t->parent[i] == EVENT_NONE) v[T_UNLINKED] += e->dur[i];
     }
+    /* The rest is known from the tree and from the sheets of operators. */
     v[T_LOOSE] = (double)t->unlinked;
     v[T_MATCHED] = r->matched[side];
     v[T_UNMATCHED] = r->unmatched[side];
@@ -422,6 +443,8 @@ static Status totals_of(Comparison *r, int side, double v[T_ROWS])
     return OK;
 }
 
+/* Times have a speedup, counts have none. Rows that begin with "of it" are parts of a row above
+ * them. */
 static Status totals_sheet(Comparison *r, Table *t)
 {
     static const char *const name[T_ROWS] = {

@@ -1,5 +1,6 @@
-/* diff_text: the merged tree of two traces as text, drawn like the output of tree(1). Calls of
- * one trace only are marked with its name. */
+/* diff_text: the merged tree of two traces as text, drawn like the output of tree(1). Calls that
+ * only one trace has are marked with that trace's name. The format is that of TraceLens'
+ * merged_tree_output.txt. */
 #include "analyze/diff.h"
 
 #include <string.h>
@@ -10,6 +11,8 @@ int diff_only_in(const DiffNode *n)
     return n->event[DIFF_NEW] == EVENT_NONE ? 1 : 0;
 }
 
+/* Writes a node's line. path: room for the node's ancestors; an ancestor that is the last child has
+ * no bar. */
 static Status write_line(const Diff *d, uint32_t id, const bool *last, uint32_t *path, File *out)
 {
     const DiffNode *n = &d->node[id];
@@ -30,6 +33,8 @@ static Status write_line(const Diff *d, uint32_t id, const bool *last, uint32_t 
     return file_printf(out, "combined: %s | %s\n", name[DIFF_OLD], name[DIFF_NEW]);
 }
 
+/* The stack takes children in reverse, so the first one is written next. The first one pushed is
+ * the last child. */
 Status diff_text(const Diff *d, Arena *scratch, File *out)
 {
     ArenaMark mark = arena_mark(scratch);

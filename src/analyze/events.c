@@ -1,9 +1,11 @@
-/* events: names and sizes that traces use. */
+/* events: the names that traces use, as sizes and kinds. Traces are read elsewhere:
+ * events_read.c. */
 #include "analyze/events.h"
 
 #include "base/text.h"
 
 #include <math.h>
+#include <string.h>
 
 const char *const event_kind_name[EVENT_KINDS] = {
     [EVENT_CPU_OP] = "cpu_op",
@@ -20,6 +22,7 @@ const char *const event_kind_name[EVENT_KINDS] = {
     [EVENT_OTHER] = "other",
 };
 
+/* Recordings of one run agree on when it began, to the microsecond. 0: the trace does not say. */
 Status events_same_run(const char *path, int64_t run, const char *other, int64_t other_run)
 {
     if (run == other_run || run == 0 || other_run == 0) return OK;
@@ -27,6 +30,13 @@ Status events_same_run(const char *path, int64_t run, const char *other, int64_t
                 path, other, fabs((double)(run - other_run)) / 1e6);
 }
 
+bool event_is_graph_launch(const Events *e, int64_t i)
+{
+    const char *name = event_name(e, i);
+    return strcmp(name, "cudaGraphLaunch") == 0 || strcmp(name, "hipGraphLaunch") == 0;
+}
+
+/* PyTorch's names in argument types, in collectives ("Float"), and in C++ ("c10::Half"). */
 double event_dtype_bytes(const char *dtype)
 {
     static const struct {

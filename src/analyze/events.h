@@ -1,9 +1,10 @@
 /*
- * events: a trace of any trainer as columns: what every analysis reads.
+ * events: a trace of any trainer as columns, which every analysis reads.
  *
- * events_read.h reads files into it. Only what an analysis can use is kept, so memory grows with the
- * number of events and not with the length of the text. Times are microseconds, in double, as they
- * were written. This header has types alone and knows no reader.
+ * events_read.h reads files into it. Only what an analysis can use is kept, so memory grows with
+ * the number of events and not with the length of the text. Times are microseconds in double, as
+ * they were written. Texts are numbers of Events.strings. This header has types only and knows no
+ * reader.
  */
 #ifndef ANALYZE_EVENTS_H
 #define ANALYZE_EVENTS_H
@@ -38,7 +39,8 @@ static inline bool event_on_gpu(uint8_t kind)
 
 #define EVENT_NONE UINT32_MAX
 
-/* A thread of a process, or a stream of a device; then pid is the device's number, tid the stream's. */
+/* A thread of a process, or a stream of a device. For a stream, pid is the device's number and tid the
+ * stream's. */
 typedef struct Track {
     uint32_t pid, tid; /* strings: numbers or names, as they are written */
     uint32_t process_name, process_label, thread_name;
@@ -57,30 +59,33 @@ typedef struct Collective {
     int64_t in_elements, out_elements, group_size;
 } Collective;
 
+/* What only operators have. sequence: connects an operator and its gradients in autograd. */
 typedef struct OpDetail {
     uint32_t args, collective; /* rows; EVENT_NONE: none */
     int64_t sequence;          /* -1: none */
 } OpDetail;
 
+/* What only device events have. */
 typedef struct GpuDetail {
     int32_t device, stream; /* -1: not there */
     uint32_t collective;
 } GpuDetail;
 
-/* One end of an arrow from a launch to device work. from: the end on the host (phase "s"). */
+/* One end of an arrow from a launch to device work. from: this end is on the host (phase "s"). */
 typedef struct Flow {
     int64_t id;
     uint32_t track;
     bool from;
 } Flow;
 
-/* A [memory] event: the allocator's state after it. */
+/* A [memory] event: the state of the allocator after it. */
 typedef struct MemoryPoint {
     double ts;
-    int64_t bytes, allocated, reserved; /* bytes: below 0 they were freed */
+    int64_t bytes, allocated, reserved; /* bytes: negative if they were freed */
     int32_t device, device_type;
 } MemoryPoint;
 
+/* A GPU of deviceProperties, by its index. */
 typedef struct Device {
     uint32_t name;
 } Device;
@@ -95,11 +100,13 @@ typedef struct ReadCounts {
     int64_t seen;       /* elements of traceEvents; column `index` counts these */
     int64_t malformed;  /* not JSON, skipped to the next event */
     int64_t incomplete; /* X without ts or name, or with a duration below 0 */
-    int64_t unused;     /* phases and categories that no analysis reads (B, E, C, marks) */
+    int64_t unused;     /* phases and categories that no analysis reads (B, E, C, instants) */
     bool truncated;     /* the text ended early; what was whole is here (exit code 3) */
     uint64_t bytes;     /* of text */
 } ReadCounts;
 
+/* One trace. Columns and tables are the reader's and are freed by events_free; analyses only
+ * read them. */
 typedef struct Events {
     const char *path;
     Strings strings;
@@ -108,7 +115,7 @@ typedef struct Events {
     int64_t n;
     double *ts, *dur;
     uint32_t *name;    /* string */
-    uint32_t *index;   /* place in traceEvents: TraceLens' UID */
+    uint32_t *index;   /* position in traceEvents, which TraceLens calls UID */
     uint32_t *track;   /* row of tracks */
     uint32_t *detail;  /* row of the table of its kind (op, gpu); EVENT_NONE */
     int64_t *link;     /* correlation; -1: none */
@@ -128,20 +135,23 @@ typedef struct Events {
 
     int64_t rank, world; /* distributedInfo; -1: not there */
     int64_t base_ns;     /* baseTimeNanoseconds; 0: times are absolute */
-    int64_t run;         /* when the run of our own recording began, us; 0: not known */
+    int64_t run;         /* our own recordings: when the run began, us; 0: not known */
     ReadCounts counts;
-    const struct Recording *recording; /* recording.h: what this was made of; NULL: another trace */
-    struct EventsMemory *own;          /* the reader's */
+    const struct Recording *recording; /* our own recording (recording.h); NULL: another trace */
+    struct EventsMemory *own;          /* the reader's memory; all columns lie in it */
 } Events;
 
 /* Bytes of an element of a type, by the names of PyTorch and of collectives. NaN: unknown. */
 double event_dtype_bytes(const char *dtype);
-/* ERR_ARG: two recordings are of runs that began at different times. */
+/* ERR_ARG: the two recordings are of runs that began at different times. */
 Status events_same_run(const char *path, int64_t run, const char *other, int64_t other_run);
 
 static inline double event_end(const Events *e, int64_t i) { return e->ts[i] + e->dur[i]; }
 
-/* The row of an operator's arguments; EVENT_NONE: it is no operator or has none. */
+/* Does the call launch a whole graph (CUDA, HIP)? All kernels of the graph share its correlation. */
+bool event_is_graph_launch(const Events *e, int64_t i);
+
+/* The row of an operator's arguments; EVENT_NONE: it is not an operator, or has none. */
 static inline uint32_t event_args(const Events *e, int64_t i)
 {
     bool op = e->kind[i] == EVENT_CPU_OP && e->detail[i] != EVENT_NONE;

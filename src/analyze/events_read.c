@@ -1,11 +1,13 @@
-/* events_read: see events_read.h. */
+/* events_read: chooses the reader of a trace by its first bytes, and frees what readers made. The
+ * formats themselves are known to kineto.c and recording.c. */
 #include "analyze/events_read.h"
 
 #include "analyze/kineto.h"
 #include "analyze/kineto_commit.h"
 #include "analyze/recording.h"
 
-/* A recording is written as the JSON that Perfetto would read, and then read like any trace. */
+/* Writes a recording as the JSON that Perfetto would read, and reads that like any trace. So there
+ * is one way into Events. */
 static Status read_as_json(const Recording *r, const EventsOptions *o, Arena *a, Events *e)
 {
     Source source = { 0 };
@@ -18,7 +20,8 @@ static Status read_as_json(const Recording *r, const EventsOptions *o, Arena *a,
     return s;
 }
 
-/* The whole file is in memory before it is checked, because others may write to it meanwhile. */
+/* Reads a recording. The whole file is in memory before it is checked, because others may write to
+ * it meanwhile. The memory is then used again for the JSON. */
 static Status read_recording(Source *source, const EventsOptions *o, Events *e)
 {
     Arena a = { 0 };
@@ -38,6 +41,7 @@ Status events_read(const char *path, const EventsOptions *o, Events *out)
 {
     Arena buffers = { 0 };
     Source source = { 0 };
+    /* `*out` is set only on success, so e is built here. */
     Events e = { .path = path, .rank = -1, .world = -1 };
     Status s = arena_init(&buffers, "input", MEM_HOST, (size_t)1 << 20);
     if (s == OK) s = source_open(&source, path, &buffers);
@@ -61,13 +65,13 @@ void events_free(Events *e)
     recording_close(e->recording);
     strings_free(&e->strings);
     if (m != NULL) {
-        Rows *rows[] = { &m->places, &m->named, &m->args, &m->collectives };
+        Rows *rows[] = { &m->track_ids, &m->named, &m->args, &m->collectives };
         for (int i = 0; i < COLUMNS; i++) arena_free(&m->column[i].arena);
         for (int i = 0; i < 4; i++) {
             arena_free(&rows[i]->column.arena);
             arena_free(&rows[i]->table);
         }
-        Arena self = m->self;
+        Arena self = m->self; /* m lies in it */
         arena_free(&self);
     }
     *e = (Events){ 0 };

@@ -1,4 +1,6 @@
-/* fold: see fold.h. */
+/* fold: see fold.h. The description of a sheet is text, which is read once for each sheet. The
+ * cells of a group are then made column by column. A text that does not fit is a bug of ours and
+ * asserted; it never comes from a trace. */
 #include "analyze/fold.h"
 #include "analyze/group.h"
 #include "analyze/python_text.h"
@@ -9,36 +11,40 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef enum Way {
-    WAY_FIRST,
-    WAY_KNOWN,
-    WAY_TUPLE,
-    WAY_LIST,
-    WAY_N,
-    WAY_WHOLE,
-    WAY_SUM,
-    WAY_MEAN,
-    WAY_MEDIAN,
-    WAY_STD,
-    WAY_MIN,
-    WAY_MAX,
-    WAY_MS,
-    WAY_SHARE0,
-    WAY_SHARE1,
-    WAY_UPTO0,
-    WAY_MORE
-} Way;
+/* What a column of the result shows of a group. fold.h explains each. */
+typedef enum Aggregate {
+    AGGREGATE_FIRST,
+    AGGREGATE_KNOWN,
+    AGGREGATE_TUPLE,
+    AGGREGATE_LIST,
+    AGGREGATE_N,
+    AGGREGATE_WHOLE,
+    AGGREGATE_SUM,
+    AGGREGATE_MEAN,
+    AGGREGATE_MEDIAN,
+    AGGREGATE_STD,
+    AGGREGATE_MIN,
+    AGGREGATE_MAX,
+    AGGREGATE_MS,
+    AGGREGATE_SHARE0,
+    AGGREGATE_SHARE1,
+    AGGREGATE_UPTO0,
+    AGGREGATE_MORE
+} Aggregate;
 
-static const char WAYS[] =
+/* The words of fold.h, in the order of Aggregate. */
+static const char AGGREGATES[] =
     "first|known|tuple|list|n|whole|sum|mean|median|std|min|max|ms|share0|share1|upto0|more";
 
+/* A column of the result. One that the table lacks has a row here too, and makes no cells. */
 typedef struct Column {
-    Way way;
+    Aggregate how;
     int from; /* column of the rows, or DESCRIBED + column of the description; -1: none */
 } Column;
 
 enum { DESCRIBED = 1 << 16 };
 
+/* The state of one fold. a: the result and its texts; scratch: the rows' arena. */
 typedef struct Folding {
     const Fold *f;
     const FoldRows *rows;
@@ -46,35 +52,38 @@ typedef struct Folding {
     Column *column;
     int columns;
     Groups g;
-    double upto;      /* percent of whole[0] that the rows so far are */
+    double upto;      /* the groups so far, in percent of whole[0] */
     double *value;    /* room for the numbers of a group */
-    Summary *summary; /* by column of the rows, of the group that is written */
-    bool *known;      /* by column of the rows: summary is there */
-    Table described;  /* one row: of the group that is written */
+    Summary *summary; /* summary[column of the rows]: of the group that is being written */
+    bool *known;      /* known[column of the rows]: summary is there */
+    Table described;  /* one row, for the group that is being written */
     Cell more[FOLD_MORE];
     int mores;
 } Folding;
 
 /* ---- columns ---- */
 
-/* Adds "NAME=way COLUMN", of several ways a column each, to the columns and their names. */
+/* Reads a word "NAME=how COLUMN". With several aggregates, there is a column for each. Adds to the
+ * columns, and to their names. */
 static Status read_columns(Folding *fold, const char *word, int n, int64_t *room, Text *names)
 {
+    /* NAME=how COLUMN: `equals` is before `how`, `blank` before COLUMN, `star` inside NAME */
     char from[64] = "";
     const char *equals = memchr(word, '=', (size_t)n), *end = word + n;
     assert(equals != NULL);
-    const char *blank = memchr(equals, ' ', (size_t)(end - equals)), *way = equals + 1;
+    const char *blank = memchr(equals, ' ', (size_t)(end - equals)), *how = equals + 1;
     const char *star = memchr(word, '*', (size_t)(equals - word));
     if (blank != NULL) (void)snprintf(from, sizeof from, "%.*s", (int)(end - blank - 1), blank + 1);
     if (blank != NULL) end = blank;
-    while (way < end) {
+    while (how < end) {
         char text[16];
-        const int length = (int)strcspn(way, ", |");
-        (void)snprintf(text, sizeof text, "%.*s", length, way);
-        Column column = { (Way)text_word_index(WAYS, text), table_column(&fold->rows->t, from) };
-        const int told = column.from >= 0 ? -1 : table_column(&fold->described, from);
-        if (told >= 0) column.from = DESCRIBED + told;
-        assert((int)column.way >= 0);
+        const int length = (int)strcspn(how, ", |");
+        (void)snprintf(text, sizeof text, "%.*s", length, how);
+        Column column = { (Aggregate)text_word_index(AGGREGATES, text),
+                          table_column(&fold->rows->t, from) };
+        const int described = column.from >= 0 ? -1 : table_column(&fold->described, from);
+        if (described >= 0) column.from = DESCRIBED + described;
+        assert((int)column.how >= 0);
         assert(blank == NULL || column.from >= 0 || strchr("?+@", *word) != NULL);
         TRY(text_printf(names, "%s", fold->columns == 0 ? "" : "|"));
         if (star == NULL)
@@ -84,7 +93,7 @@ static Status read_columns(Folding *fold, const char *word, int n, int64_t *room
                             (int)(equals - star - 1), star + 1));
         TRY(ARENA_GROW(fold->scratch, fold->columns + 1, room, &fold->column));
         fold->column[fold->columns++] = column;
-        way += length + 1;
+        how += length + 1;
     }
     return OK;
 }
@@ -108,7 +117,8 @@ static Status start_table(Folding *fold, const char *without, Table *out)
 
 enum { KEY_WIDTH = 3 }; /* numbers of a cell: its type, and its value or its text's number */
 
-/* Texts are compared by what they say: two files may hold the same category as two literals. */
+/* Makes the key of a cell. Texts are compared by content, not by pointer: two files may hold the
+ * same category as two literals. */
 static Status set_key(const Cell *c, Strings *texts, uint32_t key[KEY_WIDTH])
 {
     memset(key, 0, KEY_WIDTH * sizeof *key);
@@ -121,6 +131,7 @@ static Status set_key(const Cell *c, Strings *texts, uint32_t key[KEY_WIDTH])
     return OK;
 }
 
+/* Makes keys[row] from the cells of all key columns. */
 static Status set_keys(Folding *fold, Strings *texts, uint32_t **out, int *width)
 {
     const Table *t = &fold->rows->t;
@@ -140,7 +151,7 @@ static Status set_keys(Folding *fold, Strings *texts, uint32_t **out, int *width
     return OK;
 }
 
-/* Groups rows by hashing, not by sorting: there may be millions. */
+/* Groups rows by hashing, not by sorting, because there may be millions. */
 static Status make_groups(Folding *fold)
 {
     const Table *t = &fold->rows->t;
@@ -165,8 +176,8 @@ static Status make_groups(Folding *fold)
 
 /* ---- cells ---- */
 
-/* Statistics of one column, once for each group: several columns of the result show them. Cells
- * without a number do not count. */
+/* Returns the statistics of one column over a group. They are computed once, because several
+ * columns of the result show them. Cells without a number do not count. */
 static Status summary_at(Folding *fold, int from, const uint32_t *row, int64_t n,
                          const Summary **out)
 {
@@ -181,6 +192,7 @@ static Status summary_at(Folding *fold, int from, const uint32_t *row, int64_t n
     return summary_of(fold->value, NULL, m, fold->scratch, &fold->summary[from]);
 }
 
+/* Shows JSON as Python prints it. An empty text gives an empty cell. */
 static Status python_cell(Folding *fold, const Cell *json, bool tuples, Cell *out)
 {
     Text t;
@@ -192,57 +204,63 @@ static Status python_cell(Folding *fold, const Cell *json, bool tuples, Cell *ou
     return OK;
 }
 
-static Cell number_cell(Folding *fold, Way way, const Summary *s)
+/* upto0 adds up, so it must be asked for once for each group, in order. */
+static Cell number_cell(Folding *fold, Aggregate how, const Summary *s)
 {
     const double *whole = fold->rows->whole;
-    switch (way) {
-    case WAY_WHOLE: return cell_whole((int64_t)s->sum);
-    case WAY_SUM: return cell_number(s->sum);
-    case WAY_MEAN: return cell_number(s->mean);
-    case WAY_MEDIAN: return cell_number(s->median);
-    case WAY_STD: return cell_number(s->std);
-    case WAY_MIN: return cell_number(s->min);
-    case WAY_MAX: return cell_number(s->max);
-    case WAY_MS: return cell_number(s->sum / 1e3);
-    case WAY_SHARE0: return cell_number(percent_of(s->sum, whole[0]));
-    case WAY_SHARE1: return cell_number(percent_of(s->sum, whole[1]));
-    case WAY_UPTO0: fold->upto += percent_of(s->sum, whole[0]); return cell_number(fold->upto);
+    switch (how) {
+    case AGGREGATE_WHOLE: return cell_whole((int64_t)s->sum);
+    case AGGREGATE_SUM: return cell_number(s->sum);
+    case AGGREGATE_MEAN: return cell_number(s->mean);
+    case AGGREGATE_MEDIAN: return cell_number(s->median);
+    case AGGREGATE_STD: return cell_number(s->std);
+    case AGGREGATE_MIN: return cell_number(s->min);
+    case AGGREGATE_MAX: return cell_number(s->max);
+    case AGGREGATE_MS: return cell_number(s->sum / 1e3);
+    case AGGREGATE_SHARE0: return cell_number(percent_of(s->sum, whole[0]));
+    case AGGREGATE_SHARE1: return cell_number(percent_of(s->sum, whole[1]));
+    case AGGREGATE_UPTO0:
+        fold->upto += percent_of(s->sum, whole[0]);
+        return cell_number(fold->upto);
     default: return cell_none();
     }
 }
 
+/* The cell of the group's first row, or of its description. */
 static const Cell *first_cell(const Folding *fold, const Column *c, uint32_t row)
 {
     if (c->from >= DESCRIBED) return table_at(&fold->described, 0, c->from - DESCRIBED);
     return table_at(&fold->rows->t, row, c->from);
 }
 
+/* `more` is called at the first of its columns, and gives the cells of all of them. */
 static Status make_cell(Folding *fold, const Column *c, const uint32_t *row, int64_t n, Cell *out)
 {
     const Table *t = &fold->rows->t;
     const Summary *s = NULL;
-    switch (c->way) {
-    case WAY_N: *out = cell_whole(n); return OK;
-    case WAY_FIRST: *out = *first_cell(fold, c, *row); return OK;
-    case WAY_KNOWN:
+    switch (c->how) {
+    case AGGREGATE_N: *out = cell_whole(n); return OK;
+    case AGGREGATE_FIRST: *out = *first_cell(fold, c, *row); return OK;
+    case AGGREGATE_KNOWN:
         for (int64_t i = 0; i < n && out->type == CELL_NONE; i++)
             *out = *table_at(t, row[i], c->from);
         return OK;
-    case WAY_TUPLE:
-    case WAY_LIST: return python_cell(fold, first_cell(fold, c, *row), c->way == WAY_TUPLE, out);
-    case WAY_MORE:
+    case AGGREGATE_TUPLE:
+    case AGGREGATE_LIST:
+        return python_cell(fold, first_cell(fold, c, *row), c->how == AGGREGATE_TUPLE, out);
+    case AGGREGATE_MORE:
         if (fold->mores == 0) TRY(fold->f->more(fold->rows, row, n, fold->a, fold->more));
         *out = fold->more[fold->mores++];
         return OK;
     default: break;
     }
     TRY(summary_at(fold, c->from, row, n, &s));
-    *out = number_cell(fold, c->way, s);
+    *out = number_cell(fold, c->how, s);
     return OK;
 }
 
-/* whole[] that is NaN becomes the sum of all groups, in their final order, so that the last
- * row's upto0 is 100. */
+/* A NaN in rows->whole stands for the sum of all groups. They are added in their final order, so
+ * that upto0 of the last row is 100. */
 Status fold_rows(FoldRows *rows, const Fold *f, const char *without, Arena *a, Table *out)
 {
     const Table *t = &rows->t;

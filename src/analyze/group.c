@@ -1,10 +1,12 @@
-/* group: see group.h. */
+/* group: see group.h. Sums are added in numpy's order, so that tables have the digits that pandas
+ * gives. */
 #include "analyze/group.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Mixes the words of a key: multiply by the golden ratio, then fold the high bits down. */
 static uint32_t hash_of(const uint32_t *key, int width)
 {
     uint64_t h = 0;
@@ -12,6 +14,7 @@ static uint32_t hash_of(const uint32_t *key, int width)
     return (uint32_t)(h >> 16);
 }
 
+/* The slot of the first row whose key equals `want`, or the free slot where it belongs. */
 static uint32_t find_slot(const uint32_t *slot, uint32_t mask, const uint32_t *key,
                           const uint32_t *want, int width)
 {
@@ -22,8 +25,8 @@ static uint32_t find_slot(const uint32_t *slot, uint32_t mask, const uint32_t *k
     return s;
 }
 
-/* A counting sort by group: rows of a group keep their order, and groups come by their first
- * rows. */
+/* Groups by a hash table, then a counting sort by group. Rows of a group keep their order, and
+ * groups are in the order of their first rows. */
 Status groups_make(const uint32_t *key, int width, int64_t rows, Arena *a, Groups *out)
 {
     Groups g = { 0 };
@@ -34,6 +37,7 @@ Status groups_make(const uint32_t *key, int width, int64_t rows, Arena *a, Group
     TRY(ARENA_ZEROED(a, rows + 2, &g.first));
     ArenaMark mark = arena_mark(a);
     TRY(ARENA_NEW(a, slots, &slot)); /* open addressing: the first row of a group */
+    /* UINT32_MAX: free */
     memset(slot, 0xFF, slots * sizeof *slot);
     for (uint32_t i = 0; i < rows; i++) {
         uint32_t s = find_slot(slot, slots - 1, key, key + (size_t)i * (size_t)width, width);
@@ -47,13 +51,15 @@ Status groups_make(const uint32_t *key, int width, int64_t rows, Arena *a, Group
     }
     arena_release(a, mark);
     for (int64_t i = 0; i < g.n; i++) g.first[i + 1] += g.first[i];
+    /* first[g + 1] is the fill position of group g while rows are placed, and its end
+     * afterwards. */
     memmove(g.first + 1, g.first, (size_t)g.n * sizeof *g.first);
     for (uint32_t i = 0; i < rows; i++) g.row[g.first[g.of[i] + 1]++] = i;
     *out = g;
     return OK;
 }
 
-static int ascending(const void *a, const void *b)
+static int by_number(const void *a, const void *b)
 {
     const double *x = a, *y = b;
     return (*x > *y) - (*x < *y);
@@ -61,7 +67,7 @@ static int ascending(const void *a, const void *b)
 
 void sort_numbers(double *x, int64_t n)
 {
-    if (n > 0) qsort(x, (size_t)n, sizeof *x, ascending);
+    if (n > 0) qsort(x, (size_t)n, sizeof *x, by_number);
 }
 
 double median_of(double *x, int64_t n)
@@ -81,20 +87,22 @@ void sort_ids(uint32_t *x, int64_t n)
     if (n > 0) qsort(x, (size_t)n, sizeof *x, by_id);
 }
 
+/* A value to sort, with where it was. */
 typedef struct Ranked {
     double value;
-    uint32_t place;
+    uint32_t index;
 } Ranked;
 
 static int by_value(const void *a, const void *b)
 {
     const Ranked *x = a, *y = b;
     if (x->value != y->value) return x->value < y->value ? -1 : 1;
-    return (x->place > y->place) - (x->place < y->place);
+    return (x->index > y->index) - (x->index < y->index);
 }
 
-/* qsort is not stable, so the index decides between equal values. */
-static Status rank_places(const double *value, double sign, int64_t n, Arena *a, uint32_t **out)
+/* Sorts indices by value times sign. qsort is not stable, so the index decides between equal
+ * values. */
+static Status rank_indices(const double *value, double sign, int64_t n, Arena *a, uint32_t **out)
 {
     Ranked *ranked = NULL;
     TRY(ARENA_NEW(a, n + 1, out));
@@ -102,24 +110,24 @@ static Status rank_places(const double *value, double sign, int64_t n, Arena *a,
     TRY(ARENA_NEW(a, n + 1, &ranked));
     for (int64_t i = 0; i < n; i++) ranked[i] = (Ranked){ sign * value[i], (uint32_t)i };
     qsort(ranked, (size_t)n, sizeof *ranked, by_value);
-    for (int64_t i = 0; i < n; i++) (*out)[i] = ranked[i].place;
+    for (int64_t i = 0; i < n; i++) (*out)[i] = ranked[i].index;
     arena_release(a, mark);
     return OK;
 }
 
 Status groups_by(const double *value, int64_t n, Arena *a, uint32_t **out)
 {
-    return rank_places(value, -1, n, a, out);
+    return rank_indices(value, -1, n, a, out);
 }
 
 Status groups_rising(const double *value, int64_t n, Arena *a, uint32_t **out)
 {
-    return rank_places(value, 1, n, a, out);
+    return rank_indices(value, 1, n, a, out);
 }
 
-/* Pairwise summation in numpy's order: eight sums side by side in blocks of at most 128, blocks
- * added by halves. It rounds less than adding one by one, and gives the digits of tables made
- * with pandas. */
+/* Pairwise summation in numpy's order: eight sums side by side in blocks of at most 128, and blocks
+ * added by halves. It rounds less than adding one by one, and gives the digits of tables made with
+ * pandas. */
 static double sum_of(const double *v, int64_t n)
 {
     enum { WAYS = 8, BLOCK = 128 };
@@ -130,6 +138,7 @@ static double sum_of(const double *v, int64_t n)
         return sum_of(v, half) + sum_of(v + half, n - half);
     }
     if (n >= WAYS) {
+        /* Eight running sums, added as a tree. */
         memcpy(r, v, sizeof r);
         for (i = WAYS; i < n - n % WAYS; i++) r[i % WAYS] += v[i];
         sum = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
@@ -138,6 +147,7 @@ static double sum_of(const double *v, int64_t n)
     return sum;
 }
 
+/* Makes the groups, then copies them in the order of their sums. */
 Status groups_ranked(const uint32_t *key, int width, const double *value, bool magnitude,
                      int64_t rows, Arena *a, Groups *out)
 {
@@ -168,7 +178,8 @@ Status groups_ranked(const uint32_t *key, int width, const double *value, bool m
     return OK;
 }
 
-/* The median needs sorted numbers; the sum is taken before sorting, in the order of the rows. */
+/* The median needs sorted numbers. The sum is taken before sorting, in the order of the rows, so
+ * that it has pandas' digits. */
 Status summary_of(const double *value, const uint32_t *row, int64_t n, Arena *a, Summary *out)
 {
     Summary s = { .n = n, .mean = NAN, .median = NAN, .min = NAN, .max = NAN, .std = NAN };
@@ -190,6 +201,7 @@ Status summary_of(const double *value, const uint32_t *row, int64_t n, Arena *a,
     return OK;
 }
 
+/* Rescales the sample's deviation from n - 1 to n. */
 double summary_std_all(const Summary *s)
 {
     return s->n < 2 ? 0 : s->std * sqrt((double)(s->n - 1) / (double)s->n);

@@ -1,5 +1,5 @@
-/* group: which rows have equal keys, and statistics of their values. fold.h makes tables of
- * both. */
+/* group: which rows have equal keys, and statistics of their values. It knows numbers only; fold.h
+ * makes tables of both. */
 #ifndef ANALYZE_GROUP_H
 #define ANALYZE_GROUP_H
 
@@ -16,10 +16,10 @@ typedef struct Groups {
     double *sum; /* of each group's values; NULL from groups_make */
 } Groups;
 
-/* `key` holds `width` numbers a row. */
+/* Groups rows with equal keys. `key` has `width` numbers for each row. */
 Status groups_make(const uint32_t *key, int width, int64_t rows, Arena *a, Groups *out);
-/* The same, with the groups ordered by the sum of their rows' values, largest first (NULL: by their
- * numbers of rows). magnitude: the signs of sums do not count. */
+/* Like groups_make, with the groups ordered by the sum of their rows' values, largest first. value
+ * NULL: by their numbers of rows. magnitude: the signs of sums do not count. */
 Status groups_ranked(const uint32_t *key, int width, const double *value, bool magnitude,
                      int64_t rows, Arena *a, Groups *out);
 
@@ -37,6 +37,7 @@ void sort_numbers(double *x, int64_t n);
 double median_of(double *x, int64_t n); /* sorts x; NaN if n is 0 */
 void sort_ids(uint32_t *x, int64_t n);
 
+/* Statistics of n values. All but the sum are NaN for no value. */
 typedef struct Summary {
     int64_t n;
     double sum, mean, median, min, max;

@@ -1,11 +1,14 @@
-/* kineto: reads blocks of text and scans them by one thread or two.
+/*
+ * kineto: reads blocks of text and scans them with one thread or two.
  *
- * A block is cut where an event seems to begin. So a thread can scan it before the text in front of it
- * is understood. Blocks are committed in the order of the text. If the cut was wrong, the walk takes
- * the block as plain text, which is slower and gives the same result.
+ * A block is cut where an event seems to begin, so a thread can scan it before the text in front of
+ * it is understood. Blocks are committed in the order of the text. If the cut was wrong, the walk
+ * takes the block as plain text; that is slower and gives the same result.
  *
- * Two locks order the threads. `reading` is held while a block is read or inflated, `order` while one
- * is committed. A scan holds neither, so inflating the next block overlaps the scan of this one. */
+ * Two locks order the threads. `reading` is held while a block is read or inflated, `order` while
+ * the next one to commit is decided. A scan holds neither, so inflating the next block overlaps the
+ * scan of this one.
+ */
 #include "analyze/kineto.h"
 
 #include "analyze/kineto_walk.h"
@@ -17,6 +20,7 @@
 
 enum { LANES = 2 };
 
+/* What the threads share. */
 typedef struct Reader {
     Source *source;
     Walk walk;
@@ -25,11 +29,11 @@ typedef struct Reader {
     pthread_mutex_t reading, order;
     pthread_cond_t turned;
     /* guarded by `reading` */
-    char *rest; /* text that was cut from the last block: its last event, perhaps not whole */
+    char *rest; /* what was cut off the last block: its last event, which may not be whole */
     size_t rest_bytes;
     int64_t blocks;
     bool whole; /* the next block begins with an event */
-    bool last;  /* there is no next block */
+    bool last;  /* this was the last block */
     /* guarded by `order` */
     int64_t turn;
     bool failed;
@@ -44,7 +48,8 @@ typedef struct Lane {
     bool whole, last;
 } Lane;
 
-/* Reads the next block and cuts it before its last event. *any: was there one? */
+/* Reads the next block and cuts it before its last event, which may go on in the following block.
+ * What is cut off begins the following block. *any: false if there is no block left. */
 static Status next_block(Reader *r, Lane *l, bool *any)
 {
     size_t got = 0, n = r->rest_bytes, room = r->source->block - n;
@@ -68,6 +73,7 @@ static Status next_block(Reader *r, Lane *l, bool *any)
     return OK;
 }
 
+/* Takes the scan's items if the walk stands between two events. Otherwise the cut was wrong. */
 static Status commit_block(Reader *r, Lane *l, const char *rest, ScanStop why)
 {
     if (l->whole && walk_expects_events(&r->walk))
@@ -75,8 +81,9 @@ static Status commit_block(Reader *r, Lane *l, const char *rest, ScanStop why)
     return walk_text(&r->walk, l->text, (size_t)(l->batch.end - l->text), l->last);
 }
 
-/* Waits until all earlier blocks are committed, then commits this one unless one of them failed. */
-static Status take_turn(Lane *l, Status s, const char *rest, ScanStop why, bool *go_on)
+/* Waits until all earlier blocks are committed, then commits this one unless one of them failed. So
+ * the first error in the order of the text is reported, whichever thread met it. */
+static Status commit_in_turn(Lane *l, Status s, const char *rest, ScanStop why, bool *go_on)
 {
     Reader *r = l->r;
     pthread_mutex_lock(&r->order);
@@ -93,6 +100,7 @@ static Status take_turn(Lane *l, Status s, const char *rest, ScanStop why, bool 
     return mine ? s : OK;
 }
 
+/* What each thread does until no block is left or one failed. */
 static Status read_lane(void *state)
 {
     Lane *l = state;
@@ -107,11 +115,12 @@ static Status read_lane(void *state)
         pthread_mutex_unlock(&r->reading);
         if (!any) return OK;
         if (s == OK && l->whole) rest = scan_events(&l->batch, l->text, &why);
-        TRY(take_turn(l, s, rest, why, &go_on));
+        TRY(commit_in_turn(l, s, rest, why, &go_on));
     }
     return OK;
 }
 
+/* All memory is taken here, in one arena; reading allocates only columns and texts. */
 static Status reader_init(Reader *r, Lane *lane, int lanes, bool python, Events *e)
 {
     const Source *from = r->source;

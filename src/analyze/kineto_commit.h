@@ -1,5 +1,6 @@
 /* kineto_commit: items of a block -> columns, texts and tables of Events, in the order of the file.
- * One thread at a time commits, so that the result is that of one thread. */
+ * One thread at a time commits, so the result is the same for any number of threads. Text is not
+ * looked at here: see kineto_scan. */
 #ifndef ANALYZE_KINETO_COMMIT_H
 #define ANALYZE_KINETO_COMMIT_H
 
@@ -12,7 +13,8 @@ typedef struct Column {
     int64_t room;
 } Column;
 
-/* A table without duplicates: equal rows share a number. */
+/* A table without duplicates: equal rows share a number. Rows are compared by their bytes, so
+ * padding must be zero. */
 typedef struct Rows {
     Column column;
     Arena table;
@@ -43,6 +45,7 @@ typedef struct TrackName {
     X(FLOWS, flows)                                                                                \
     X(MEMORY, memory)
 
+/* Which column: an index of EventsMemory.column. */
 typedef enum ColumnOf {
 #define COLUMN_OF(upper, lower) COL_##upper,
     EVENT_COLUMNS(COLUMN_OF)
@@ -51,21 +54,24 @@ typedef enum ColumnOf {
     COLUMNS
 } ColumnOf;
 
+/* All memory of an Events that the reader made; events_free frees it. */
 typedef struct EventsMemory {
-    Arena self;
+    Arena self; /* this record lies in it, and tables that are small */
     Column column[COLUMNS];
-    Rows places, named, args, collectives;
+    Rows track_ids, named, args, collectives; /* track_ids: (pid, tid) by row of Events.tracks */
     int64_t groups_room, devices_room;
     uint32_t key_process_name, key_process_labels, key_thread_name;
 } EventsMemory;
 
 /* Reserves addresses (not memory) for what `text_max` bytes of text can hold. */
 Status commit_init(Events *e, uint64_t text_max);
+/* Appends the elements of a block. */
 Status commit_batch(Events *e, const Batch *b);
+/* Call it after the last block: sets what is only known then. */
 void commit_end(Events *e);
 
-/* Takes a member of the object around the events: distributedInfo and the like. `text`: its value,
- * NUL-terminated. commit_wants: is the key one of them? */
+/* commit_wants: is this member of the object around the events one that is read? commit_top reads
+ * it: distributedInfo and the like. `text` is its value, NUL-terminated. */
 bool commit_wants(const char *key, size_t n);
 Status commit_top(Events *e, const char *key, size_t n, const char *text);
 

@@ -1,12 +1,18 @@
-/* kineto_scan: see kineto_scan.h.
+/*
+ * kineto_scan: see kineto_scan.h.
  *
- * Traces are gigabytes of small objects with known keys, and this scanner is made for them. It walks
- * the text once. A key is found by a hash of its length and first eight bytes. Decimals are converted
- * by integer arithmetic. Strings are searched eight bytes at a time. The text ends with NULs, which
- * JSON never contains, so a loop need not compare with the end before it meets one.
+ * Traces are gigabytes of small objects with known keys, and this scanner is made for them.
+ * base/scan.h reads other JSON. It walks the text once:
+ *
+ * - A key is found by a hash of its length and first eight bytes.
+ * - Decimals are converted by integer arithmetic.
+ * - Strings are searched eight bytes at a time.
+ * - The text ends with NULs, which JSON never contains. So a loop need not compare with the end
+ *   before it meets one.
  *
  * Where nothing is lost it is tolerant: it takes control characters in strings, unquoted words, NaN
- * and Infinity, numbers in quotes, missing commas between events, and unknown escapes. */
+ * and Infinity, numbers in quotes, missing commas between events, and unknown escapes.
+ */
 #include "analyze/kineto_scan.h"
 
 #include "base/scan.h"
@@ -16,15 +22,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What a key is looked up in, and how its value is kept. DEPTH_MAX: nested_end has a bit for
+ * each. */
 enum { EVENT, ARGS, CATEGORY };
 enum { TEXT, WHOLE, REAL };
 enum { DEPTH_MAX = 64 };
 
+/* A known key of an event or of its arguments, or a known category. */
 typedef struct Key {
     const char *key;
     uint8_t object, form, value; /* value: Field or ElementKind */
 } Key;
 
+/* Fields, older spellings of them, and categories. The spellings are those of Kineto (CUDA, HIP,
+ * MTIA) and of profilers before it. */
 static const Key KEYS[] = {
 #define FIELD(name, object, key, form) { key, object, form, FIELD_##name },
 #include "analyze/kineto_fields.def"
@@ -63,19 +74,21 @@ static inline uint64_t word_at(const char *s)
     return w;
 }
 
-/* The first eight bytes of s, filled up with NULs if it is shorter. At least seven bytes behind s must
- * be readable. */
+/* Returns the first eight bytes of s, filled up with NULs if it is shorter. At least seven bytes
+ * after s must be readable. */
 static inline uint64_t head_of(const char *s, size_t n)
 {
     return n >= 8 ? word_at(s) : word_at(s) & (((uint64_t)1 << 8 * n) - 1);
 }
 
+/* Nine bits of a multiplicative hash: KEY_SLOTS is 512. */
 static inline uint32_t key_slot(uint64_t head, size_t n, int object)
 {
     uint64_t h = (head ^ (n << 56) ^ ((uint64_t)object << 50)) * 0x9E3779B97F4A7C15u;
     return (uint32_t)(h >> 55);
 }
 
+/* Fills the table by open addressing. It is not full, so a search always ends. */
 void scan_keys(KeyTable *k)
 {
     *k = (KeyTable){ 0 };
@@ -92,6 +105,7 @@ void scan_keys(KeyTable *k)
     }
 }
 
+/* Compares the head and the length first. Only longer keys need the rest compared. */
 static inline const Key *find_key(const KeyTable *k, const char *s, size_t n, int object)
 {
     uint64_t head = head_of(s, n);
@@ -117,15 +131,16 @@ const char *scan_blank(const char *p)
     return p;
 }
 
-/* The text is wrong at p: it either ends there (b->ended) or is not JSON. Returns NULL. */
+/* Notes that the text is wrong at p: it either ends there (b->ended) or is not JSON. Returns
+ * NULL. */
 static const char *stop_at(Batch *b, const char *p)
 {
     b->ended = p >= b->end;
     return NULL;
 }
 
-/* Sets bit 0x80 in each byte of w that equals c. Only the lowest set bit is exact: the subtraction can
- * borrow into bytes above it. */
+/* Sets bit 0x80 in each byte of w that equals c. Only the lowest set bit is exact, because the
+ * subtraction can borrow into bytes above it. */
 static inline uint64_t bytes_equal(uint64_t w, char c)
 {
     const uint64_t ones = 0x0101010101010101u;
@@ -153,11 +168,11 @@ static const char *string_end(Batch *b, const char *p, bool *plain)
     }
 }
 
-/* Returns the place behind the bracket that closes the one at p. *blanks: set if there are blanks
- * between its tokens. */
+/* Returns the position after the bracket that closes the one at p. *blanks is set if there are
+ * blanks between its tokens. */
 static const char *nested_end(Batch *b, const char *p, bool *blanks)
 {
-    uint64_t square = 0; /* bit d: is the bracket at depth d of an array? */
+    uint64_t square = 0; /* bit d: the bracket at depth d opens an array */
     int depth = 0;
     bool plain;
     assert(*p == '[' || *p == '{');
@@ -191,7 +206,7 @@ static const uint8_t WORD_END[256] = {
 };
 static inline bool ends_word(char c) { return WORD_END[(unsigned char)c] == 1; }
 
-/* Passes over a number, true, or a word that should have quotes. */
+/* Skips a number, true, or a word that should have quotes. */
 static const char *word_end(Batch *b, const char *p)
 {
     const char *begin = p;
@@ -211,14 +226,16 @@ const char *scan_value(Batch *b, const char *p)
 
 /* ---- numbers ---- */
 
+/* A number as it is written, before it becomes an integer or a double. */
 typedef struct Decimal {
     uint64_t digits; /* value = digits / 10^scale */
     int scale;
     bool negative, exact; /* no more than 19 digits and no exponent */
 } Decimal;
 
-/* Reads the number at p and returns the place behind it. */
-static inline const char *take_decimal(const char *p, Decimal *d)
+/* Reads the number at p and returns the position after it. Digits may overflow; `exact` is then
+ * false. */
+static inline const char *read_decimal(const char *p, Decimal *d)
 {
     uint64_t v = 0;
     d->negative = *p == '-';
@@ -238,8 +255,9 @@ static inline const char *take_decimal(const char *p, Decimal *d)
     return p;
 }
 
-/* Both operands are exact and the division rounds once, so the quotient is the nearest double
- * (W. D. Clinger, How to read floating point numbers accurately, PLDI 1990). */
+/* Up to 2^53 and 10^19 both operands are exact, and the division rounds once. So the quotient is
+ * the nearest double (W. D. Clinger, "How to read floating point numbers accurately", PLDI
+ * 1990). */
 static bool decimal_real(const Decimal *d, double *out)
 {
     static const double TEN[] = { 1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,
@@ -257,7 +275,7 @@ static bool decimal_whole(const Decimal *d, int64_t *out)
     return true;
 }
 
-/* The slow way: strtod over the token [p, end). False: it is no number. */
+/* The slow path: strtod over the token [p, end). False: it is not a number. */
 static bool token_real(const char *p, const char *end, double *out)
 {
     char copy[400], *stopped = NULL;
@@ -269,12 +287,12 @@ static bool token_real(const char *p, const char *end, double *out)
     return stopped == copy + n && !is_blank(copy[0]);
 }
 
-/* Takes 3.0 and 0x1f, too. */
+/* Also takes 3.0 and 0x1f. Larger numbers than 2^53 are exact only if they are plain digits. */
 static bool whole_of(const char *p, const char *end, int64_t *out)
 {
     Decimal d;
     double v = 0;
-    if (take_decimal(p, &d) == end && decimal_whole(&d, out)) return true;
+    if (read_decimal(p, &d) == end && decimal_whole(&d, out)) return true;
     if (!token_real(p, end, &v) || !(fabs(v) <= 9007199254740992.0) || v != floor(v)) return false;
     *out = (int64_t)v;
     return true;
@@ -282,6 +300,7 @@ static bool whole_of(const char *p, const char *end, int64_t *out)
 
 /* ---- values ---- */
 
+/* There is room: batch_init counts the items that a text can hold. */
 static Item *push_item(Batch *b, uint32_t field)
 {
     Item *i = &b->item[b->n++];
@@ -289,6 +308,7 @@ static Item *push_item(Batch *b, uint32_t field)
     return i;
 }
 
+/* The text lies in the block, or in the scratch if it had to be changed. */
 static void push_text(Batch *b, uint32_t field, const char *s, size_t n)
 {
     Item *i = push_item(b, field);
@@ -298,8 +318,8 @@ static void push_text(Batch *b, uint32_t field, const char *s, size_t n)
     i->hash = strings_hash(s, n);
 }
 
-/* Decodes the string [p, end), quotes included, into the scratch. If an escape is wrong, the text stays
- * as it stands. */
+/* Decodes the string [p, end), quotes included, into the scratch. If an escape is wrong, the text
+ * is kept as it was written. */
 static void push_escaped(Batch *b, uint32_t field, const char *p, const char *end)
 {
     size_t n = (size_t)(end - p);
@@ -318,7 +338,8 @@ static void push_escaped(Batch *b, uint32_t field, const char *p, const char *en
     b->scratch_used += n;
 }
 
-/* Keeps the value [p, end) without the blanks between its tokens, so that equal values are one text. */
+/* Keeps the value [p, end) without the blanks between its tokens, so that equal values are equal
+ * texts. */
 static void push_compact(Batch *b, uint32_t field, const char *p, const char *end)
 {
     char *begin = b->scratch + b->scratch_used, *out = begin;
@@ -338,6 +359,7 @@ static void push_compact(Batch *b, uint32_t field, const char *p, const char *en
     push_text(b, field, begin, (size_t)(out - begin));
 }
 
+/* A number that cannot be read is left out, as if its key were missing. */
 static void push_number(Batch *b, const Key *k, const char *p, const char *end)
 {
     Item i = { .field = k->value };
@@ -345,22 +367,22 @@ static void push_number(Batch *b, const Key *k, const char *p, const char *end)
         b->item[b->n++] = i;
 }
 
-/* Takes a plain number at p in one pass over its digits. Returns the place behind it; NULL: it is no
- * plain number, which the general way then reads. */
-static inline const char *take_number(Batch *b, const Key *k, const char *p)
+/* Reads a plain number at p in one pass over its digits. Returns the position after it, or NULL for
+ * any other number, which push_number then reads. */
+static inline const char *read_plain_number(Batch *b, const Key *k, const char *p)
 {
     Decimal d;
     Item i = { .field = k->value };
     if (*p != '-' && (*p < '0' || *p > '9')) return NULL;
-    p = take_decimal(p, &d);
+    p = read_decimal(p, &d);
     if (!ends_word(*p) || p >= b->end) return NULL;
     if (k->form == WHOLE ? !decimal_whole(&d, &i.whole) : !decimal_real(&d, &i.real)) return NULL;
     b->item[b->n++] = i;
     return p;
 }
 
-/* Passes over the value at p and keeps it if an analysis wants its key. k NULL: nobody does. */
-static const char *take_value(Batch *b, const Key *k, const char *p)
+/* Skips the value at p and keeps it if k, its key, is wanted. k NULL: it is not wanted. */
+static const char *scan_field(Batch *b, const Key *k, const char *p)
 {
     bool plain = true, blanks = false;
     const char *end;
@@ -376,7 +398,7 @@ static const char *take_value(Batch *b, const Key *k, const char *p)
             push_escaped(b, k->value, p, end + 1);
         return end + 1;
     }
-    if (k->form != TEXT && (end = take_number(b, k, p)) != NULL) return end;
+    if (k->form != TEXT && (end = read_plain_number(b, k, p)) != NULL) return end;
     end = *p == '[' || *p == '{' ? nested_end(b, p, &blanks) : word_end(b, p);
     if (end == NULL) return NULL;
     if (k->form != TEXT)
@@ -390,8 +412,9 @@ static const char *take_value(Batch *b, const Key *k, const char *p)
 
 /* ---- events ---- */
 
-/* Takes the object whose brace is at p. Returns the place behind it, NULL if it is not whole. */
-static const char *take_object(Batch *b, const char *p, int object)
+/* Scans the object whose brace is at p. Returns the position after it; NULL: it is not whole. It
+ * calls itself once at most, for "args". */
+static const char *scan_members(Batch *b, const char *p, int object)
 {
     bool plain;
     for (p = scan_blank(p + 1); *p != '}';) {
@@ -404,9 +427,9 @@ static const char *take_object(Batch *b, const char *p, int object)
         p = scan_blank(p + 1);
         if (object == EVENT && n == 4 && memcmp(key, "args", 4) == 0 && *p == '{') {
             push_item(b, ITEM_ARGS);
-            p = take_object(b, p, ARGS);
+            p = scan_members(b, p, ARGS);
         } else {
-            p = take_value(b, find_key(b->keys, key, n, object), p);
+            p = scan_field(b, find_key(b->keys, key, n, object), p);
         }
         if (p == NULL) return NULL;
         p = scan_blank(p);
@@ -418,8 +441,8 @@ static const char *take_object(Batch *b, const char *p, int object)
     return p + 1;
 }
 
-/* Decides what kind of element the items from `first` on are. */
-static uint32_t element_kind(Batch *b, int64_t first)
+/* Decides from phase, category and name what kind of element the items from `first` on are. */
+static uint32_t kind_of_element(Batch *b, int64_t first)
 {
     const Item *found[FIELD_NAME + 1] = { NULL };
     for (int64_t i = first; i < b->n; i++)
@@ -446,16 +469,17 @@ static uint32_t element_kind(Batch *b, int64_t first)
     }
 }
 
-/* Takes the element whose brace is at p. Its items are dropped again if no analysis reads its kind. */
-static const char *take_element(Batch *b, const char *p)
+/* Scans the element whose brace is at p. If no analysis reads its kind, its items are dropped
+ * again. */
+static const char *scan_element(Batch *b, const char *p)
 {
     int64_t first = b->n;
     size_t scratch = b->scratch_used;
     uint32_t kind = ELEMENT_UNUSED;
     push_item(b, ITEM_ELEMENT);
-    p = take_object(b, p, EVENT);
+    p = scan_members(b, p, EVENT);
     if (p != NULL) {
-        kind = element_kind(b, first + 1);
+        kind = kind_of_element(b, first + 1);
         b->item[first].pair[0] = (int32_t)kind;
         b->item[first].pair[1] = (int32_t)b->seen++;
         b->unused += kind == ELEMENT_UNUSED;
@@ -467,7 +491,8 @@ static const char *take_element(Batch *b, const char *p)
     return p;
 }
 
-/* Does an event begin at the brace p? Yes if its first key is one of an event's. */
+/* Does an event begin at the brace p? Yes if its first key is one of an event's. "id" is not
+ * enough: other objects have it too. */
 static bool begins_event(const KeyTable *keys, const char *p, const char *end)
 {
     const char *key = scan_blank(p + 1) + 1, *close = key;
@@ -477,6 +502,7 @@ static bool begins_event(const KeyTable *keys, const char *p, const char *end)
     return k != NULL && k->value != FIELD_ID && *close == '"';
 }
 
+/* An event begins after "}", a comma and "{". */
 const char *scan_next_event(const KeyTable *keys, const char *at, const char *end)
 {
     for (const char *p = at; (p = memchr(p, '}', (size_t)(end - p))) != NULL; p++) {
@@ -488,6 +514,7 @@ const char *scan_next_event(const KeyTable *keys, const char *at, const char *en
     return NULL;
 }
 
+/* As scan_next_event, from the end. */
 const char *scan_last_event(const KeyTable *keys, const char *begin, const char *end)
 {
     for (const char *p = end; (p = memrchr(begin, '{', (size_t)(p - begin))) != NULL;) {
@@ -500,6 +527,7 @@ const char *scan_last_event(const KeyTable *keys, const char *begin, const char 
     return NULL;
 }
 
+/* A "]" after "}" ends traceEvents if the outer object ends or goes on with a key. */
 const char *scan_closing(const char *at, const char *end)
 {
     for (const char *p = at; (p = memchr(p, '}', (size_t)(end - p))) != NULL; p++) {
@@ -512,6 +540,8 @@ const char *scan_closing(const char *at, const char *end)
     return NULL;
 }
 
+/* Every stop says where and why, so that the walk can go on with more text. A malformed element is
+ * counted and skipped up to the next event. */
 const char *scan_events(Batch *b, const char *p, ScanStop *why)
 {
     b->n = b->seen = b->malformed = b->unused = 0;
@@ -527,7 +557,7 @@ const char *scan_events(Batch *b, const char *p, ScanStop *why)
             *why = STOP_CLOSED;
             return p + 1;
         }
-        const char *next = *p == '{' ? take_element(b, p) : scan_value(b, p);
+        const char *next = *p == '{' ? scan_element(b, p) : scan_value(b, p);
         if (next != NULL && *p != '{') {
             b->seen++;
             b->malformed++;
@@ -551,7 +581,7 @@ const char *scan_events(Batch *b, const char *p, ScanStop *why)
 
 Status batch_init(Batch *b, Arena *a, size_t text_bytes)
 {
-    /* An item needs at least four bytes of text: a key, a colon and a value, or braces around one. */
+    /* An item takes at least four bytes of text: a key, a colon and a value, or braces around one. */
     TRY(ARENA_NEW(a, text_bytes / 4 + 64, &b->item));
     return ARENA_NEW(a, text_bytes + 2 * (size_t)SCAN_PAD, &b->scratch);
 }

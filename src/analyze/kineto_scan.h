@@ -2,14 +2,15 @@
  * kineto_scan: text that holds whole events -> items, a flat list of (field, value).
  *
  * A scan depends on its block alone, so two threads can scan two blocks at once. Strings are hashed
- * and numbers converted here; what an item means for the tables is up to kineto_commit. What stands
- * around the events is kineto_walk's.
+ * and numbers converted here. What an item means for the tables is known to kineto_commit, and what
+ * stands around the events to kineto_walk.
  */
 #ifndef ANALYZE_KINETO_SCAN_H
 #define ANALYZE_KINETO_SCAN_H
 
 #include "analyze/events.h"
 
+/* The fields that are kept of an event, and marks between them. */
 typedef enum Field {
 #define FIELD(name, object, key, form) FIELD_##name,
 #include "analyze/kineto_fields.def"
@@ -28,6 +29,7 @@ typedef enum ElementKind {
     ELEMENT_UNUSED
 } ElementKind;
 
+/* A field and its value, or the begin of an element. 16 bytes, because a block has many. */
 typedef struct Item {
     uint32_t field; /* Field, or ITEM_* */
     uint32_t hash;  /* of a text */
@@ -42,7 +44,7 @@ typedef struct Item {
 } Item;
 #define SCRATCH ((uint32_t)1 << 31)
 
-enum { SCAN_PAD = 64 /* NULs behind a text */, KEY_SLOTS = 512 };
+enum { SCAN_PAD = 64 /* NULs after a text */, KEY_SLOTS = 512 };
 
 /* Known keys and categories by a hash of their length and first eight bytes. */
 typedef struct KeyTable {
@@ -53,25 +55,27 @@ typedef struct KeyTable {
     } slot[KEY_SLOTS];
 } KeyTable;
 
-/* A block of text and what was found in it. */
+/* A block of text and what was found in it. Items point into the block or the scratch, so all three
+ * are used together until the next scan. */
 typedef struct Batch {
-    const char *text, *end; /* SCAN_PAD NULs behind it */
+    const char *text, *end; /* SCAN_PAD NULs after it */
     char *scratch;          /* texts that differ from the block: decoded, or without blanks */
     size_t scratch_used;
     Item *item;
     int64_t n;
     int64_t seen, malformed, unused;
-    bool phases; /* an element had a "ph" */
+    bool phases; /* an element had a "ph", so this is a trace */
     bool ended;  /* the scan met the end of the text inside a value */
-    bool python;
+    bool python; /* keep frames of Python */
     const KeyTable *keys;
 } Batch;
 
+/* Why a scan of a block stopped. */
 typedef enum ScanStop {
     STOP_END,    /* at the text's end, between elements */
     STOP_INSIDE, /* at the start of an element that the text does not hold whole */
-    STOP_LOST,   /* at a malformed element, and the block has no other one behind it */
-    STOP_CLOSED  /* behind the closing bracket */
+    STOP_LOST,   /* at a malformed element, with no other element after it in the block */
+    STOP_CLOSED  /* after the closing bracket */
 } ScanStop;
 
 void scan_keys(KeyTable *k);
@@ -80,15 +84,16 @@ Status batch_init(Batch *b, Arena *a, size_t text_bytes);
 /* Scans the elements from `at` on; their items replace those in b. The caller has set b->text and
  * b->end. Returns where it stopped. */
 const char *scan_events(Batch *b, const char *at, ScanStop *why);
-/* Finds the next event behind a malformed one. NULL: the text has none. */
+/* Finds the next event after a malformed one. NULL: the text has none. */
 const char *scan_next_event(const KeyTable *keys, const char *at, const char *end);
-/* Finds the last place where an event seems to begin. It may be inside a string. NULL: none. */
+/* Finds the last position where an event seems to begin. It may be inside a string. NULL: none. */
 const char *scan_last_event(const KeyTable *keys, const char *begin, const char *end);
 /* Finds the bracket that seems to end traceEvents. NULL: none. */
 const char *scan_closing(const char *at, const char *end);
-/* Passes over a value: one token, or brackets and all between them. NULL: it is not JSON, or the text
+/* Skips a value: one token, or brackets and all between them. NULL: it is not JSON, or the text
  * ends inside (b->ended). */
 const char *scan_value(Batch *b, const char *at);
+/* Skips blanks. */
 const char *scan_blank(const char *at);
 
 static inline const char *item_text(const Batch *b, const Item *i)

@@ -1,4 +1,5 @@
-/* kineto_source: see kineto_source.h. */
+/* kineto_source: see kineto_source.h. A file is read up to the size that it had when it was opened.
+ * If it has another size at the end, somebody is writing to it, and that is an error. */
 #include "analyze/kineto_source.h"
 
 #include "base/file.h"
@@ -9,7 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* DEFLATE_RATIO: deflate packs no more than 1032 bytes into one. */
+/* IN_BYTES: bytes of one read. DEFLATE_RATIO: deflate packs at most 1032 bytes into one (zlib,
+ * "Maximum Compression Factor"). */
 enum { IN_BYTES = 1 << 17, DEFLATE_RATIO = 1032 };
 
 static Status fail_errno(const char *path, const char *what)
@@ -18,10 +20,12 @@ static Status fail_errno(const char *path, const char *what)
     return FAIL(ERR_IO, "%s cannot be %s: %s", path, what, strerror_r(errno, why, sizeof why));
 }
 
+/* One read, which may give less than n bytes; 0 at the end. */
 static Status read_file(Source *s, void *out, size_t n, size_t *got)
 {
     ssize_t more = 0;
     if (!s->pipe && n > s->file_bytes - s->taken) n = s->file_bytes - s->taken;
+    /* A signal may interrupt a read before any byte came. */
     do more = read(s->fd, out, n);
     while (more < 0 && errno == EINTR);
     if (more < 0) return fail_errno(s->path, "read");
@@ -31,10 +35,11 @@ static Status read_file(Source *s, void *out, size_t n, size_t *got)
     return OK;
 }
 
-/* Reads more input for inflate and appends it to what inflate has not taken yet. */
+/* Reads more input for inflate, after what inflate has not used yet. */
 static Status read_input(Source *s)
 {
     size_t got = 0;
+    /* Unused input moves to the front, so that one buffer is enough. */
     memmove(s->in, s->z.next_in, s->z.avail_in);
     TRY(read_file(s, s->in + s->z.avail_in, IN_BYTES - s->z.avail_in, &got));
     s->z.next_in = s->in;
@@ -42,20 +47,22 @@ static Status read_input(Source *s)
     return OK;
 }
 
-/* zlib allocates from an arena, too. It frees nothing before the arena goes. */
-static void *z_take(void *arena, unsigned n, unsigned each)
+/* zlib allocates from an arena too. Nothing is freed before the arena is. */
+static void *zlib_alloc(void *arena, unsigned n, unsigned each)
 {
     void *at = NULL;
     if (arena_alloc(arena, (size_t)n * each, &at) != OK) return Z_NULL;
     return at;
 }
 
-static void z_drop(void *arena, void *at)
+static void zlib_free(void *arena, void *at)
 {
     (void)arena;
     (void)at;
 }
 
+/* Opened without blocking, so that a pipe without a writer is an error after a while and not a
+ * hang. */
 Status source_open(Source *s, const char *path, Arena *a)
 {
     struct stat st;
@@ -70,10 +77,11 @@ Status source_open(Source *s, const char *path, Arena *a)
     s->file_bytes = (uint64_t)st.st_size;
     TRY(read_file(s, s->in, IN_BYTES, &s->in_bytes));
     s->gzip = s->in_bytes >= 2 && s->in[0] == 0x1F && s->in[1] == 0x8B;
+    /* The most that the text can be: columns reserve their addresses by it. */
     s->text_max = s->pipe ? UINT64_MAX : s->file_bytes * (s->gzip ? DEFLATE_RATIO : 1);
     if (s->text_max < BLOCK_BYTES) s->block = (size_t)s->text_max + 1; /* one block holds it all */
     if (!s->gzip) return OK;
-    s->z = (z_stream){ .zalloc = z_take, .zfree = z_drop, .opaque = a };
+    s->z = (z_stream){ .zalloc = zlib_alloc, .zfree = zlib_free, .opaque = a };
     s->z.next_in = s->in;
     s->z.avail_in = (unsigned)s->in_bytes;
     if (inflateInit2(&s->z, MAX_WBITS + 16) != Z_OK)
@@ -81,6 +89,7 @@ Status source_open(Source *s, const char *path, Arena *a)
     return OK;
 }
 
+/* A text is a pipe that has been read already, so that no size is checked. */
 void source_text(Source *s, const char *path, unsigned char *text, size_t bytes)
 {
     *s = (Source){ .path = path,
@@ -93,6 +102,7 @@ void source_text(Source *s, const char *path, unsigned char *text, size_t bytes)
     s->in = text;
 }
 
+/* A text in memory has no file, and its bytes are the caller's. */
 void source_close(Source *s)
 {
     if (s->gzip) inflateEnd(&s->z);
@@ -122,13 +132,14 @@ static Status read_plain(Source *s, char *out, size_t n, size_t *got)
     s->in_used += have;
     for (size_t more = 1; s->fd >= 0 && have < n && more > 0; have += more)
         TRY(read_file(s, out + have, n - have, &more));
+    /* A read that gives less than asked for is the end. */
     s->ended = have < n;
     *got = have;
     return OK;
 }
 
-/* A gzip file may have several members, one behind the other. As gzip does, anything else behind a
- * member is taken for padding. */
+/* A gzip file may have several members, one after the other. Anything else after a member is
+ * padding, as for gzip. */
 static Status next_member(Source *s)
 {
     if (s->z.avail_in < 2) TRY(read_input(s));
@@ -143,13 +154,13 @@ static Status read_gzip(Source *s, char *out, size_t n, size_t *got)
     s->z.avail_out = (unsigned)n;
     while (s->z.avail_out > 0 && !s->ended) {
         if (s->z.avail_in == 0) TRY(read_input(s));
-        int code = inflate(&s->z, Z_NO_FLUSH); /* without input it gives what it holds */
+        int code = inflate(&s->z, Z_NO_FLUSH); /* without new input it still gives what it holds */
         if (code == Z_STREAM_END)
             TRY(next_member(s));
         else if (code == Z_BUF_ERROR)
             s->ended = s->cut = true;
         else if (code != Z_OK)
-            return FAIL(ERR_FORMAT, "%s is a corrupt gzip file: %s, near byte %llu: copy it anew",
+            return FAIL(ERR_FORMAT, "%s is a corrupt gzip file: %s, near byte %llu: copy it again",
                         s->path, s->z.msg != NULL ? s->z.msg : "no reason",
                         (unsigned long long)s->taken);
     }
@@ -166,6 +177,7 @@ Status source_read(Source *s, char *out, size_t n, size_t *got)
     return OK;
 }
 
+/* Doubles the buffer as it reads, because a pipe or gzip does not tell its size. */
 Status source_all(Source *s, Arena *a, uint8_t **out, size_t *bytes)
 {
     int64_t room = 0;

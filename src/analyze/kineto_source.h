@@ -1,5 +1,5 @@
-/* kineto_source: the bytes of a trace, from a file, a pipe or memory, inflated if they are gzip. Knows
- * nothing of JSON. */
+/* kineto_source: the bytes of a trace, from a file, a pipe or memory, inflated if they are gzip. It
+ * knows nothing of JSON. */
 #ifndef ANALYZE_KINETO_SOURCE_H
 #define ANALYZE_KINETO_SOURCE_H
 
@@ -12,6 +12,7 @@
 /* The most bytes of a block of text, and of one event. */
 enum { BLOCK_BYTES = 1 << 18, ELEMENT_BYTES_MAX = 16 << 20 };
 
+/* An open trace. Either a file or pipe (fd >= 0), or a text in memory. */
 typedef struct Source {
     const char *path;
     int fd;
@@ -19,16 +20,17 @@ typedef struct Source {
     bool cut;              /* the gzip data ended early */
     uint64_t file_bytes;   /* the size when it was opened; no more is read */
     uint64_t taken, given; /* so far: bytes read from the file, bytes of text given out */
-    unsigned char *in;     /* bytes that were read and not given yet */
+    unsigned char *in;     /* bytes that were read and not given out yet */
     size_t in_bytes, in_used;
     z_stream z;
-    /* Bytes of a block; the most of one event, above which it counts as malformed; the most that the
-     * whole text can have. */
+    /* block: bytes of a block of text. element_max: a longer event counts as malformed. text_max: the
+     * most bytes that the whole text can have. */
     size_t block, element_max;
     uint64_t text_max;
     Progress *bar; /* or NULL */
 } Source;
 
+/* Opens a file or pipe and reads its first bytes. Buffers lie in `a`. Close it also on failure. */
 Status source_open(Source *s, const char *path, Arena *a);
 /* A source over a text in memory. */
 void source_text(Source *s, const char *path, unsigned char *text, size_t bytes);

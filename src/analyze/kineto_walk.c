@@ -1,19 +1,24 @@
-/* kineto_walk: see kineto_walk.h. Text comes in pieces that are cut anywhere. What a piece does not hold
- * whole is kept until the next piece comes. */
+/* kineto_walk: see kineto_walk.h. Text comes in pieces that are cut anywhere. What a piece does not
+ * hold whole is kept until the next piece comes. Each read_ function below handles one state of
+ * Where: it moves `*out` as far as it understands, and changes the state when a part ends. */
 #include "analyze/kineto_walk.h"
 
 #include <assert.h>
 #include <string.h>
 
+/* All sentences about a file that is not a trace have the same form, and say what to name
+ * instead. */
 static Status not_json(const Walk *w, const char *what)
 {
     return FAIL(ERR_FORMAT,
-                "%s is no trace: %s: name a file of PyTorch's profiler or of our recorder",
+                "%s is not a trace: %s: name a file of PyTorch's profiler or of our recorder",
                 w->e->path, what);
 }
 
-/* ---- a member that nobody wants: it may be of any length, so it is never kept ---- */
+/* ---- members that nobody wants ---- */
 
+/* Skips the value of a member that nobody wants. It may be of any length, so it is never kept:
+ * quotes and depth are remembered from piece to piece. */
 static const char *skip_member(Walk *w, const char *p)
 {
     for (; p < w->batch.end; p++) {
@@ -30,7 +35,7 @@ static const char *skip_member(Walk *w, const char *p)
             return p + 1;
         }
         bool closes = c == '}' || c == ']';
-        if (w->depth == 0 && (closes || c == ',')) { /* behind a word */
+        if (w->depth == 0 && (closes || c == ',')) { /* after a word */
             w->where = AT_TOP;
             return p;
         }
@@ -46,9 +51,9 @@ static const char *skip_member(Walk *w, const char *p)
 
 /* ---- the object around the events ---- */
 
-/* Takes the member at p. *out: the place behind it, or p if the text ends before the member is
+/* Reads the member at p. *out: the position after it, or p if the text ends before the member is
  * understood. */
-static Status take_member(Walk *w, const char *p, const char **out)
+static Status read_member(Walk *w, const char *p, const char **out)
 {
     Batch *b = &w->batch;
     const char *key = p + 1, *end = scan_value(b, p);
@@ -83,7 +88,9 @@ static Status take_member(Walk *w, const char *p, const char **out)
     return commit_top(w->e, key, n, b->scratch);
 }
 
-static Status take_top(Walk *w, const char *p, const char **out)
+/* Between members. JSON errors before the events are fatal; after the events they count as
+ * malformed. */
+static Status read_top(Walk *w, const char *p, const char **out)
 {
     p = scan_blank(p);
     while (*p == ',') p = scan_blank(p + 1);
@@ -95,7 +102,7 @@ static Status take_top(Walk *w, const char *p, const char **out)
         return OK;
     }
     w->batch.ended = false;
-    if (*p == '"') TRY(take_member(w, p, out));
+    if (*p == '"') TRY(read_member(w, p, out));
     if (*out != p || w->batch.ended || w->where != AT_TOP) return OK;
     if (!w->found) return not_json(w, "what stands before its events is not JSON");
     w->e->counts.malformed++;
@@ -104,7 +111,8 @@ static Status take_top(Walk *w, const char *p, const char **out)
     return OK;
 }
 
-static Status take_start(Walk *w, const char *p, const char **out)
+/* Skips a byte order mark. Then an array of events begins, or the object around them. */
+static Status read_start(Walk *w, const char *p, const char **out)
 {
     *out = p;
     if (w->bytes < 3 && !w->last) return OK;
@@ -122,7 +130,7 @@ static Status take_start(Walk *w, const char *p, const char **out)
 /* ---- events ---- */
 
 /* Commits what a scan found and notes why it stopped. */
-static Status take_batch(Walk *w, const Batch *b, ScanStop why)
+static Status commit_scan(Walk *w, const Batch *b, ScanStop why)
 {
     if (why == STOP_CLOSED) w->where = w->array ? AT_DONE : AT_TOP;
     if (why == STOP_LOST) w->where = AT_LOST;
@@ -130,15 +138,15 @@ static Status take_batch(Walk *w, const Batch *b, ScanStop why)
     return commit_batch(w->e, b);
 }
 
-static Status take_events(Walk *w, const char *p, const char **out)
+static Status read_events(Walk *w, const char *p, const char **out)
 {
     ScanStop why;
     *out = scan_events(&w->batch, p, &why);
-    return take_batch(w, &w->batch, why);
+    return commit_scan(w, &w->batch, why);
 }
 
-/* Text behind the end is not part of a trace: it counts as one malformed element. */
-static const char *take_end(Walk *w, const char *p)
+/* Text after the end is not part of a trace: it counts as one malformed element. */
+static const char *read_end(Walk *w, const char *p)
 {
     if (!w->behind && scan_blank(p) < w->batch.end) {
         w->behind = true;
@@ -147,8 +155,9 @@ static const char *take_end(Walk *w, const char *p)
     return w->batch.end;
 }
 
-/* Finds the next event behind a malformed one, or the bracket that ends traceEvents. The last block of
- * what is passed over is kept: only the end of the text says whether that bracket is in it. */
+/* Finds the next event after a malformed one, or the bracket that ends traceEvents. The last
+ * block of what is skipped is kept, because only the end of the text tells whether that bracket
+ * is in it. */
 static const char *find_event(Walk *w, const char *p)
 {
     const char *end = w->batch.end;
@@ -161,8 +170,9 @@ static const char *find_event(Walk *w, const char *p)
     return end - p > BLOCK_BYTES ? end - BLOCK_BYTES : p;
 }
 
-/* Takes all that the text holds whole, and moves the rest to the front of the buffer. */
-static Status take_text(Walk *w)
+/* Reads all that the text holds whole, and moves the rest to the front of the buffer. It goes on
+ * while the state changes or the text advances. */
+static Status read_text(Walk *w)
 {
     const char *p = w->text, *next = p;
     w->batch.text = p;
@@ -170,12 +180,12 @@ static Status take_text(Walk *w)
     for (bool more = true; more; p = next) {
         Where before = w->where;
         switch (w->where) {
-        case AT_START: TRY(take_start(w, p, &next)); break;
-        case AT_TOP: TRY(take_top(w, p, &next)); break;
+        case AT_START: TRY(read_start(w, p, &next)); break;
+        case AT_TOP: TRY(read_top(w, p, &next)); break;
         case AT_SKIP: next = skip_member(w, p); break;
-        case AT_EVENTS: TRY(take_events(w, p, &next)); break;
+        case AT_EVENTS: TRY(read_events(w, p, &next)); break;
         case AT_LOST: next = find_event(w, p); break;
-        case AT_DONE: next = take_end(w, p); break;
+        case AT_DONE: next = read_end(w, p); break;
         }
         more = w->where != before || (next > p && w->where == AT_TOP);
     }
@@ -187,7 +197,7 @@ static Status take_text(Walk *w)
 
 /* An event over the limit counts as malformed, and the search for the next one begins inside it. A
  * member over the limit is skipped. */
-static Status drop_giant(Walk *w)
+static Status drop_oversized(Walk *w)
 {
     bool member = w->where == AT_TOP;
     if (w->giant || (!member && w->where != AT_EVENTS))
@@ -202,8 +212,8 @@ static Status drop_giant(Walk *w)
     return OK;
 }
 
-/* Kept text is at most the largest event, or what find_event keeps. A block is appended to it, and one
- * more while the largest event is waited for. */
+/* Kept text is at most the largest event, or what find_event keeps. A block is appended to it, and
+ * one more while the largest event is waited for. */
 size_t walk_room(const Source *s)
 {
     size_t most = s->element_max > BLOCK_BYTES ? s->element_max : BLOCK_BYTES;
@@ -225,26 +235,28 @@ static void append_text(Walk *w, const char *text, size_t n)
     memset(w->text + w->bytes, 0, SCAN_PAD);
 }
 
-/* Kept text is scanned again only when there is twice as much. Else a long event would be scanned from
- * its begin with every block, which takes quadratic time. */
+/* Kept text is scanned again only when there is twice as much. Otherwise a long event would be
+ * scanned from its beginning with every block, which takes quadratic time. */
 Status walk_text(Walk *w, const char *text, size_t n, bool last)
 {
     append_text(w, text, n);
     w->last = last;
     if (w->bytes < w->wanted && !last) return OK;
-    TRY(take_text(w));
+    TRY(read_text(w));
     while (w->bytes > w->element_max && w->where != AT_LOST) {
-        TRY(drop_giant(w));
-        TRY(take_text(w));
+        TRY(drop_oversized(w));
+        TRY(read_text(w));
     }
     w->wanted = 2 * w->bytes < w->element_max ? 2 * w->bytes : w->element_max;
     return OK;
 }
 
+/* The rest after STOP_INSIDE is the begin of an event that the next block goes on with, so scanning
+ * it again would be in vain. */
 Status walk_batch(Walk *w, const Batch *b, const char *rest, ScanStop why, bool last)
 {
     size_t n = (size_t)(b->end - rest);
-    TRY(take_batch(w, b, why));
+    TRY(commit_scan(w, b, why));
     if (why != STOP_INSIDE || last) return walk_text(w, rest, n, last);
     append_text(w, rest, n);
     return OK;
@@ -253,6 +265,7 @@ Status walk_batch(Walk *w, const Batch *b, const char *rest, ScanStop why, bool 
 Status walk_end(Walk *w, const Source *s)
 {
     ReadCounts *c = &w->e->counts;
+    /* An array of events may lack its closing bracket: Chrome's format allows that. */
     bool ended = w->where == AT_DONE || (w->array && w->where == AT_EVENTS && w->bytes == 0);
     c->bytes = s->given;
     c->truncated = !ended || s->cut;

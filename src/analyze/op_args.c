@@ -1,4 +1,6 @@
-/* op_args: see op_args.h. */
+/* op_args: see op_args.h. A profiler writes four JSON lists for a call: sizes, types, strides and
+ * values, each with one element per argument. They are read one after the other into the same
+ * records. */
 #include "analyze/op_args.h"
 #include "base/scan.h"
 
@@ -6,10 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Puts element i of a JSON array into the member at `field` of argument i. Texts are decoded, other
- * values stay as they stand. A list among the types is the type of a list of tensors. */
-static Status split(const Strings *strings, uint32_t text, size_t field, Arena *a, OpArg *out,
-                    int *n, bool *sound)
+/* Puts element i of a JSON array into the member at offset `field` of argument i. Texts are
+ * decoded, other values stay as they were written. A list among the types is the type of a list of
+ * tensors. */
+static Status split_list(const Strings *strings, uint32_t text, size_t field, Arena *a, OpArg *out,
+                         int *n, bool *sound)
 {
     const char *s = strings_text(strings, text), *copy = NULL;
     const bool texts = field == offsetof(OpArg, type) || field == offsetof(OpArg, value);
@@ -17,7 +20,7 @@ static Status split(const Strings *strings, uint32_t text, size_t field, Arena *
     int i = 0;
     if (text == 0) return OK;
     TRY(arena_text(a, s, strlen(s), &copy));
-    memcpy(&json, &copy, sizeof json);
+    memcpy(&json, &copy, sizeof json); /* the copy is ours: scanning decodes in place */
     Scan scan = scan_begin(json);
     scan_array(&scan);
     for (; i < OP_ARGS_MOST && scan_item(&scan); i++) {
@@ -41,10 +44,10 @@ Status op_args_read(const Strings *s, const OpArgs *args, Arena *a, OpArg out[OP
     *n = 0;
     *sound = true;
     for (int i = 0; i < OP_ARGS_MOST; i++) out[i] = (OpArg){ "", NULL, "", "" };
-    TRY(split(s, args->dims, offsetof(OpArg, dims), a, out, n, sound));
-    TRY(split(s, args->types, offsetof(OpArg, type), a, out, n, sound));
-    TRY(split(s, args->strides, offsetof(OpArg, strides), a, out, n, sound));
-    return split(s, args->concrete, offsetof(OpArg, value), a, out, n, sound);
+    TRY(split_list(s, args->dims, offsetof(OpArg, dims), a, out, n, sound));
+    TRY(split_list(s, args->types, offsetof(OpArg, type), a, out, n, sound));
+    TRY(split_list(s, args->strides, offsetof(OpArg, strides), a, out, n, sound));
+    return split_list(s, args->concrete, offsetof(OpArg, value), a, out, n, sound);
 }
 
 int op_sizes(const char *list, int64_t *out, int most)

@@ -1,8 +1,6 @@
-/*
- * perf: see perf.h. A model is a function that reads the arguments of a call, lists its parameters
+/* perf: see perf.h. A model is a function that reads the arguments of a call, lists its parameters
  * (perf_put) and counts its work (perf_set_work). MODELS says which operators have which model. The
- * models themselves are in perf_dense.c and perf_rows.c.
- */
+ * models themselves are in perf_dense.c and perf_rows.c. */
 #include "analyze/perf_work.h"
 
 #include <math.h>
@@ -12,8 +10,8 @@
 
 /* ---- parameters ---- */
 
-/* Keeps a text in the call's buffer; perf_model then moves all texts to the arena at once,
- * because most calls have a model that gives up. NULL: the buffer is full. */
+/* Keeps a text in the call's buffer. perf_model then copies all texts to the arena at once. So
+ * nothing is lost in the arena when a model gives up, as most do. NULL: the buffer is full. */
 static const char *keep_text(PerfWork *c, const char *text, size_t n)
 {
     if (c->used + n + 1 > sizeof c->texts) return NULL;
@@ -49,7 +47,7 @@ static Status move_texts(PerfWork *c, Arena *a)
     return OK;
 }
 
-/* Sizes are computed as doubles, which do not overflow, and printed as whole numbers where they
+/* Sizes are computed as doubles, which do not overflow, and printed as whole numbers if they
  * fit. */
 static Cell whole_cell(double x)
 {
@@ -84,7 +82,7 @@ static Cell types_cell(PerfWork *c, int n, const char *const *type)
     return text_cell(c, text);
 }
 
-/* Takes the next argument of perf_put by the mark before its name. */
+/* Takes the next argument of perf_put, by the mark before its name. */
 static Cell next_value(PerfWork *c, char mark, va_list *values)
 {
     const char *type[3];
@@ -100,6 +98,7 @@ static Cell next_value(PerfWork *c, char mark, va_list *values)
     return types_cell(c, mark - '0', type);
 }
 
+/* Parameters beyond PERF_PARAMS, or beyond the buffer of texts, are left out. */
 void perf_put(PerfWork *c, const char *names, ...)
 {
     Perf *p = c->out;
@@ -121,6 +120,8 @@ void perf_put(PerfWork *c, const char *names, ...)
 
 /* ---- types ---- */
 
+/* Names of types in PyTorch's traces. `spec` is the second half of a Compute Spec; without it no
+ * peak of the GPU applies. */
 static const PerfElement ELEMENTS[] = {
     { "double", 8, "fp64" },
     { "float", 4, "fp32" },
@@ -136,6 +137,7 @@ static const PerfElement ELEMENTS[] = {
     { NULL, 0, NULL },
 };
 
+/* Rules may have types of their own, which come first. */
 static const PerfElement *element_of(const PerfWork *c, const char *type)
 {
     const PerfElement *theirs = c->q->rules == NULL ? NULL : c->q->rules->elements;
@@ -153,6 +155,7 @@ double perf_bytes_of(const PerfWork *c, const char *type)
     return e == NULL ? (double)NAN : e->bytes;
 }
 
+/* The spec names a peak of the GPU: unit and type, like "matrix_bf16". */
 void perf_set_work(PerfWork *c, double flops, double bytes, const char *type)
 {
     const PerfElement *e = element_of(c, type);
@@ -168,7 +171,7 @@ void perf_set_work(PerfWork *c, double flops, double bytes, const char *type)
 
 Shape perf_shape_read(const char *text)
 {
-    static const int64_t LARGEST = (int64_t)1 << 40; /* above it a size or stride is no number */
+    static const int64_t LARGEST = (int64_t)1 << 40; /* a larger size or stride is nonsense */
     Shape s;
     s.n = op_sizes(text, s.at, PERF_DIMS_MOST);
     for (int i = 0; i < s.n; i++)
@@ -196,12 +199,15 @@ static Status read_args(const Strings *s, PerfWork *c, Arena *a)
 
 /* ---- which operator has which model ---- */
 
+/* A model, the operators that have it, and the sheet that lists them. */
 typedef struct Model {
     const char *sheet, *unit; /* unit: the part of a GPU that computes it; NULL: it only moves */
     PerfModel *work;
     const char *operators; /* with | between */
 } Model;
 
+/* The names are those of PyTorch's dispatcher, of Primus-Turbo, flash-attn, AITER, vLLM, and
+ * DeepEP. */
 static const Model MODELS[] = {
     { "GEMM", "matrix", perf_model_gemm,
       "aten::mm|aten::addmm|aten::bmm|aten::baddbmm|aten::_scaled_mm" },
@@ -268,6 +274,7 @@ Status perf_model(const Events *e, const PerfQuery *q, Arena *a, Perf *out)
     if (m == NULL || q->args == NULL) return OK;
     out->sheet = m->sheet;
     c.unit = m->unit;
+    /* Arguments are released; only texts that the result needs are moved to the arena. */
     ArenaMark mark = arena_mark(a);
     TRY(read_args(&e->strings, &c, a));
     if (!m->work(&c)) {

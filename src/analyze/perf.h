@@ -2,8 +2,8 @@
  * perf: how much work a call of an operator is, from its name and the shapes of its arguments.
  *
  * It counts the least work: each tensor is moved once, and a multiply-add is two operations. What a
- * kernel moves in fact (caches, padding, workspaces) is not in a trace. docs/reference/trace.md,
- * "Work of operators", has the formulas.
+ * kernel moves in fact (caches, padding, workspaces) is not in a trace. Times are not looked at
+ * here: see perf_rates.c. docs/reference/trace.md, "Work of operators", has the formulas.
  */
 #ifndef ANALYZE_PERF_H
 #define ANALYZE_PERF_H
@@ -13,20 +13,21 @@
 
 enum { PERF_PARAMS = 28 };
 
+/* The work of one call, and the parameters that it follows from. */
 typedef struct Perf {
-    const char *sheet; /* that lists it: "GEMM", "SDPA_fwd", ... */
+    const char *sheet; /* the sheet that lists it: "GEMM", "SDPA_fwd", ...; NULL: no model */
     const char *name[PERF_PARAMS];
     Cell value[PERF_PARAMS]; /* in the order of the sheet's columns "param: NAME" */
     int params;
     double flops, bytes; /* NaN: unknown */
     const char *spec;    /* which peak of a GPU it can reach: "matrix_bf16"; NULL: unknown */
-    /* The same for its gradient, where autograd's operator has no model of its own. */
+    /* The same for its gradient, if autograd's operator has no model of its own. */
     const char *backward_sheet;
     double backward_flops, backward_bytes;
 } Perf;
 
-/* One call. kernel: a name that tells a model more than the arguments do (how a product's inputs
- * are transposed); NULL: there is none. */
+/* One call. kernel: the name of a kernel that tells a model more than the arguments do (how a
+ * product's inputs are transposed); NULL: there is none. */
 typedef struct PerfQuery {
     const char *name, *kernel;
     const OpArgs *args;            /* NULL: none */

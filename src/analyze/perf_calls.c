@@ -1,5 +1,5 @@
 /* perf_calls: see perf_calls.h. A model runs once for all calls of an operator with equal
- * arguments. */
+ * arguments, because a trace repeats each call at every step. */
 #include "analyze/perf_calls.h"
 #include "analyze/python_text.h"
 
@@ -8,7 +8,8 @@
 
 static const char GRADIENT[] = "autograd::engine::evaluate_function:";
 
-/* Only names of rocBLAS' kernels tell a model something (perf_dense.c: put_transposes). */
+/* Finds the kernel whose name a model reads. Only names of rocBLAS tell something (perf_dense.c:
+ * put_transposes). 0: there is none. */
 static uint32_t telling_kernel(const Report *r, uint32_t event)
 {
     const Work w = perf_work_below(r, event);
@@ -17,8 +18,8 @@ static uint32_t telling_kernel(const Report *r, uint32_t event)
     return 0;
 }
 
-/* As Python's repr() prints it; shapes and types are texts that are Python already. */
-static Status put_value(Text *t, const Cell *c)
+/* Writes a parameter as Python's repr() does. Shapes and types are Python text already. */
+static Status put_python_value(Text *t, const Cell *c)
 {
     char number[TABLE_NUMBER_BYTES];
     if (c->type == CELL_WHOLE) return text_printf(t, "%lld", (long long)c->whole);
@@ -29,7 +30,8 @@ static Status put_value(Text *t, const Cell *c)
     return plain ? text_printf(t, "%s", c->text) : python_string(t, c->text, strlen(c->text));
 }
 
-/* Parameters as a Python dict. Two calls are the same row of a sheet if these texts are equal. */
+/* Writes the parameters as a Python dict. Two calls are the same row of a sheet if these texts are
+ * equal. */
 static Status params_text(const Perf *p, Arena *a, const char **out)
 {
     Text t;
@@ -37,13 +39,14 @@ static Status params_text(const Perf *p, Arena *a, const char **out)
     TRY(text_printf(&t, "{"));
     for (int i = 0; i < p->params; i++) {
         TRY(text_printf(&t, "%s'%s': ", i == 0 ? "" : ", ", p->name[i]));
-        TRY(put_value(&t, &p->value[i]));
+        TRY(put_python_value(&t, &p->value[i]));
     }
     TRY(text_printf(&t, "}"));
     *out = t.data;
     return OK;
 }
 
+/* key[group] is (operator, arguments, telling kernel). */
 static Status make_rows(Report *r, PerfCalls *p, const Groups *g, const uint32_t *key,
                         Strings *seen)
 {
@@ -61,7 +64,8 @@ static Status make_rows(Report *r, PerfCalls *p, const Groups *g, const uint32_t
     return OK;
 }
 
-/* Groups calls by operator, arguments and telling kernel, so that each group's model runs once. */
+/* Lists the calls that have a model. Groups them by operator, arguments and telling kernel, so that
+ * each group's model runs once. */
 static Status find_calls(Report *r, PerfCalls *p)
 {
     const Events *e = r->e;
@@ -73,6 +77,7 @@ static Status find_calls(Report *r, PerfCalls *p)
     TRY(ARENA_GROW(r->arena, 1, &key_room, &key));
     for (uint32_t i = 0; i < e->n; i++) {
         if (e->kind[i] != EVENT_CPU_OP) continue;
+        /* a call without device work has no time to compare its work with */
         if (!p->how.idle && perf_work_below(r, i).n == 0) continue;
         uint8_t *k = &known[e->name[i]];
         if (*k == 0) *k = perf_has_model(event_name(e, i), p->how.rules) ? 2 : 1;
@@ -100,9 +105,9 @@ static Status find_calls(Report *r, PerfCalls *p)
 
 /* ---- gradients ---- */
 
-/* Autograd's event and the operator that it is a gradient of share a Sequence number. Several
- * nested operators may have that number; the one that begins last is the innermost, which did
- * the work. */
+/* An event of autograd, and the operator that it is the gradient of. Both have the same Sequence
+ * number. Several nested operators may have it too; the one that begins last is the innermost,
+ * which did the work. */
 typedef struct Backward {
     int64_t sequence;
     uint32_t event, forward;
@@ -115,8 +120,8 @@ static int by_sequence(const void *a, const void *b)
     return (x->event > y->event) - (x->event < y->event);
 }
 
-/* Notes the operator as the forward of all gradients with its Sequence number, unless a later
- * one is there. */
+/* Notes the operator as the forward of all gradients with its Sequence number, unless a later one
+ * is known. An operator on the gradient's own thread is part of the gradient. */
 static void offer_forward(const Events *e, Backward *at, int64_t n, uint32_t event)
 {
     const Backward want = { .sequence = e->ops[e->detail[event]].sequence };
@@ -135,6 +140,7 @@ static void offer_forward(const Events *e, Backward *at, int64_t n, uint32_t eve
     }
 }
 
+/* Calls are in the order of events, so this is a binary search. -1: there is none. */
 static int64_t call_of(const PerfCalls *p, uint32_t event)
 {
     int64_t low = 0, high = p->calls;
@@ -155,13 +161,15 @@ static int by_call(const void *a, const void *b)
     return (x->backward > y->backward) - (x->backward < y->backward);
 }
 
-/* Gradients whose operator's model knows their work. Autograd runs them on another thread. */
+/* Finds the gradients whose work the operator's model knows. Autograd runs them on another thread,
+ * so the tree does not connect them. */
 static Status find_gradients(Report *r, PerfCalls *p)
 {
     const Events *e = r->e;
     Backward *at = NULL;
     int64_t most = 0, n = 0;
     bool any = false;
+    /* Most traces have no such model; then autograd's events are not looked at. */
     for (int64_t i = 0; i < p->calls; i++) any |= p->row[p->call[i].row].p.backward_sheet != NULL;
     for (uint32_t i = 0; i < e->n && any; i++)
         most += e->kind[i] == EVENT_CPU_OP && text_starts(event_name(e, i), GRADIENT);
@@ -200,6 +208,7 @@ Status perf_calls_make(Report *r, const PerfChoice *how)
     return OK;
 }
 
+/* By default megabytes are 10^6 bytes and calls without device work are left out. */
 Status perf_calls(Report *r, const PerfCalls **out)
 {
     if (r->perf == NULL) TRY(perf_calls_make(r, &(PerfChoice){ .peaks = true, .mb = 1e6 }));

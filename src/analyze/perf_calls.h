@@ -1,5 +1,5 @@
-/* perf_calls: the calls of a trace whose work is known (perf.h), their gradients, and the peaks
- * of their GPU. Sheets of work and rates are made of them. */
+/* perf_calls: the calls of a trace whose work is known (perf.h), their gradients, and the peaks of
+ * their GPU. Sheets of work and rates are made of them. It counts no work itself. */
 #ifndef ANALYZE_PERF_CALLS_H
 #define ANALYZE_PERF_CALLS_H
 
@@ -13,6 +13,7 @@ typedef struct PerfRow {
     uint32_t params;  /* a number of the text */
 } PerfRow;
 
+/* One call: its event, and the row with its work. */
 typedef struct PerfCall {
     uint32_t event, row;
     double us; /* busy time of the device work below it */
@@ -26,18 +27,19 @@ typedef struct PerfGradient {
 
 /* From a data sheet; 0: not known. */
 typedef struct PerfPeaks {
-    double f32, bf16, fp8; /* TFLOP/s of matrix products; f32 is that of vectors, too */
+    double f32, bf16, fp8; /* TFLOP/s of matrix products; f32 holds for vectors too */
     double gb_s;
 } PerfPeaks;
 
 /* Which calls are listed, and how they are counted. */
 typedef struct PerfChoice {
     const struct PerfRules *rules; /* NULL: our own */
-    bool idle;                     /* list calls without device work, too */
+    bool idle;                     /* also list calls without device work */
     bool peaks;                    /* compare with the GPU's data sheet */
     double mb;                     /* bytes of a megabyte */
 } PerfChoice;
 
+/* All of it lies in the report's arena. */
 typedef struct PerfCalls {
     PerfChoice how;
     PerfPeaks peaks;
@@ -47,8 +49,8 @@ typedef struct PerfCalls {
     int64_t rows, calls, gradients;
 } PerfCalls;
 
-/* perf_calls makes the calls on demand, by our own choice; perf_calls_make, if it is called
- * first, by another. */
+/* Makes the calls on demand, by our own choice. perf_calls_make makes them by another choice, if it
+ * is called first. They live as long as the report. */
 Status perf_calls(Report *r, const PerfCalls **out);
 Status perf_calls_make(Report *r, const PerfChoice *how);
 /* The work of an event; NULL: it has no model. */
@@ -64,12 +66,13 @@ static inline Work perf_work_below(const Report *r, uint32_t event)
 /* The peaks of the GPU that the options name, else of the trace's. */
 Status perf_peaks(const Report *r, PerfPeaks *out);
 
-/* What a call comes to in `us`; NaN and NULL: not known. */
+/* The rates of a call that took `us`. A rate is NaN where the work, or the GPU's peak, is not
+ * known. */
 #define PERF_RATE_ROWS "tb|tflops|percent|us"
 void perf_put_rates(const PerfCalls *p, double flops, double bytes, const char *spec, double us,
                     Table *rows);
 /* What calls with equal work have in common. roofline: the least time in us that the GPU needs by
- * its data sheet; bound: COMPUTE_BOUND or MEMORY_BOUND. */
+ * its data sheet. bound: COMPUTE_BOUND or MEMORY_BOUND, whichever decides. */
 #define PERF_WORK_ROWS "gflops|mb|intensity|roofline|bound|spec"
 void perf_put_work(const PerfCalls *p, double flops, double bytes, const char *spec, Table *out);
 

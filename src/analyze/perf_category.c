@@ -1,9 +1,11 @@
-/* perf_category: what kind of operator a name is: by the table of names, else by how the name
- * begins, else by the first kernel that it launched, if that is one of PyTorch's own. */
+/* perf_category: the kind of an operator by its name. The table of names comes first, then how the
+ * name begins. Last comes the first kernel that the operator launched, if that is one of PyTorch's
+ * own. The names of categories are TraceLens', so that reports can be compared. */
 #include "analyze/perf.h"
 
 #include <string.h>
 
+/* A category and the operators that are in it by name. */
 typedef struct Category {
     const char *name, *operators; /* whole names with | between */
 } Category;

@@ -1,5 +1,6 @@
-/* perf_dense: models of matrix products, attention and convolutions, whose operations can reach the
- * peak of a GPU's matrix units. */
+/* perf_dense: models of matrix products, attention and convolutions. Their operations can reach the
+ * peak of a GPU's matrix units; perf_rows.c has the others. Formulas count operations (a
+ * multiply-add is two) and bytes; sizes are doubles, which do not overflow. */
 #include "analyze/perf_work.h"
 
 #include <math.h>
@@ -22,7 +23,9 @@ static void put_transposes(PerfWork *c)
                  : "(False, False)");
 }
 
-/* operations: batch (2 M N K + M N with a bias)
+/* For batch products of M x K times K x N:
+ *
+ * operations: batch (2 M N K + M N with a bias)
  * bytes:      batch ((M K + weights K N + N with a bias) in + M N out) */
 static void count_product(PerfWork *c, const PerfProduct *p, const char *type)
 {
@@ -31,8 +34,8 @@ static void count_product(PerfWork *c, const PerfProduct *p, const char *type)
                   p->batch * (in * p->in + out * p->out), type);
 }
 
-/* addmm has the bias as its first argument. _scaled_mm is of 8-bit numbers: x (M, K) times w (N, K)
- * transposed, with a result of 16 bits. */
+/* addmm has the bias as its first argument. _scaled_mm multiplies 8-bit numbers: x (M, K) times w
+ * (N, K) transposed, with a 16-bit result. */
 bool perf_model_gemm(PerfWork *c)
 {
     const char *name = c->q->name;
@@ -67,7 +70,7 @@ static void put_grouped(PerfWork *c, double groups, PerfProduct *p, const PerfAr
     count_product(c, p, type[0].type);
 }
 
-/* Rows grouped by expert: x (M, K) times w (G, K, N) or (G, N, K). */
+/* Rows grouped by expert: x (M, K) times w (G, K, N) or (G, N, K). All G matrices are read. */
 bool perf_model_grouped_gemm(PerfWork *c)
 {
     const PerfArg *x = &c->arg[0], *w = &c->arg[1];
@@ -81,8 +84,8 @@ bool perf_model_grouped_gemm(PerfWork *c)
     return true;
 }
 
-/* Weight gradients of a grouped product: x (M, K) transposed times dy (M, N), a matrix (K, N)
- * for each of G groups. The third argument has the groups' lengths. In count_product's terms the
+/* Weight gradients of a grouped product: x (M, K) transposed times dy (M, N), giving a matrix (K,
+ * N) for each of G groups. The third argument has the groups' lengths. In count_product's terms the
  * results are the `weights`, and dy is the output. */
 bool perf_model_grouped_wgrad(PerfWork *c)
 {
@@ -98,14 +101,15 @@ bool perf_model_grouped_wgrad(PerfWork *c)
 
 /* ---- attention ---- */
 
-/* Pairs under a causal mask of Nq queries and Nk keys: query i sees keys 0 to i (PyTorch), or
- * keys 0 to i + Nk - Nq (flash_attn, at_end). */
+/* Pairs under a causal mask of Nq queries and Nk keys. Query i sees keys 0 to i (PyTorch), or keys
+ * 0 to i + Nk - Nq (flash_attn, at_end). The triangle has s (s + 1) / 2 pairs, s = min(Nq, Nk); the
+ * rest is the rectangle next to it. */
 static double attention_pairs(const PerfAttention *t)
 {
     double nq = t->queries, nk = t->keys, shorter = nq < nk ? nq : nk;
     if (!t->causal) return nq * nk;
-    double beside = t->at_end ? nq * (nk - shorter) : (nq - shorter) * nk;
-    return shorter * (shorter + 1) / 2 + beside;
+    double rectangle = t->at_end ? nq * (nk - shorter) : (nq - shorter) * nk;
+    return shorter * (shorter + 1) / 2 + rectangle;
 }
 
 /* For P pairs of a query and a key in each head (Dao et al., "FlashAttention", arXiv:2205.14135):
@@ -127,8 +131,8 @@ static void count_attention(PerfWork *c, const PerfAttention *t, const char *typ
     c->out->backward_bytes = (2 * q + 2 * k + 2 * v + o) * t->bytes;
 }
 
-/* How an operator's arguments lie: heads_first is (B, H, N, d), else (B, N, H, d); then the
- * places of dropout and of the flag for a causal mask. */
+/* How an operator's arguments lie. heads_first: tensors are (B, H, N, d), else (B, N, H, d).
+ * dropout, causal: the indices of these arguments. */
 typedef struct AttentionArgs {
     const char *name;
     int dropout, causal;
@@ -143,6 +147,8 @@ static const AttentionArgs ATTENTIONS[] = {
     { "FlashAttnFunc", 3, 5, false, true },
 };
 
+/* Grouped queries: a key head is shared by heads / kv_heads query heads, and its gradients are
+ * added up over them (`reduced`). */
 bool perf_model_attention(PerfWork *c)
 {
     const AttentionArgs *from = ATTENTIONS;
@@ -176,12 +182,17 @@ bool perf_model_attention(PerfWork *c)
 /* Number i of a list that may hold one number for all dimensions. */
 static int64_t number_at(const Shape *s, int i) { return s->at[s->n == 1 ? 0 : i]; }
 
-/* y = floor((x + 2 p - d (k - 1) - 1) / s) + 1; transposed: x = (y - 1) s - 2 p + d (k - 1) + o
- * + 1 */
+/*
+ * Computes the output's shape. With x inputs, kernel k, padding p, dilation d, stride s, and output
+ * padding o, in each dimension:
+ *     y = floor((x + 2 p - d (k - 1) - 1) / s) + 1
+ *     transposed: y = (x - 1) s - 2 p + d (k - 1) + o + 1
+ * False: the arguments are not those of a convolution.
+ */
 static bool conv_shape(PerfConv *v)
 {
-    static const int64_t LARGE = (int64_t)1
-                                 << 28; /* products of two such numbers do not overflow */
+    /* The product of two such numbers does not overflow. */
+    static const int64_t LARGE = (int64_t)1 << 28;
     const Shape *x = &v->x->dims, *w = &v->w->dims;
     int spatial = x->n - 2;
     if (spatial < 1 || w->n != x->n || v->stride.n < 1 || v->padding.n < 1 || v->dilation.n < 1)
@@ -203,6 +214,8 @@ static bool conv_shape(PerfConv *v)
     return true;
 }
 
+/* Reads the arguments: x is number x, w the next one, and stride, padding, dilation, transposed,
+ * output padding and groups begin at number `first`. */
 static bool conv_read(const PerfWork *c, int x, int first, PerfConv *v)
 {
     const PerfArg *a = c->arg;
@@ -218,9 +231,9 @@ static bool conv_read(const PerfWork *c, int x, int first, PerfConv *v)
     return conv_shape(v);
 }
 
-/* operations: 2 for each weight that an output meets (transposed: an input), + the bias
- * elements:   x + w + y, + the bias
- * each for every part; `y` is the output, or its gradient. */
+/* Counts a convolution. operations: 2 for each weight that an output meets (transposed: an input),
+ * plus the bias. elements: x + w + y, plus the bias. Both for every part; `y` is the shape of the
+ * output, or of its gradient. */
 static void count_conv(PerfWork *c, const PerfConv *v, const Shape *y)
 {
     static const char *const KIND[] = { "conv1d", "conv2d", "conv3d" };
@@ -252,8 +265,8 @@ bool perf_model_conv_forward(PerfWork *c)
     return true;
 }
 
-/* Arguments: dy, x, w, sizes of the bias, stride, ..., and which gradients are wanted. Those of
- * x and of w are each as much work as forward. */
+/* Arguments: dy, x, w, sizes of the bias, stride, ..., and which gradients are wanted. The
+ * gradients of x and of w are each as much work as forward. */
 bool perf_model_conv_backward(PerfWork *c)
 {
     PerfConv v;

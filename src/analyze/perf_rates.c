@@ -1,6 +1,12 @@
-/* perf_rates: operations and bytes a second of a call, and the least time by the GPU's data
- * sheet (the roofline: Williams et al., "Roofline: an insightful visual performance model",
- * 2009). */
+/*
+ * perf_rates: operations and bytes a second of a call, and the least time by the GPU's data sheet,
+ * which is the roofline (Williams et al., "Roofline: an insightful visual performance model", CACM
+ * 2009):
+ *
+ *     least time = max(FLOPs / peak FLOP/s, bytes / memory bandwidth)
+ *
+ * The work comes from perf.h, the data sheet from plan/hardware.h. Units: us, TFLOP/s, TB/s.
+ */
 #include "analyze/perf_calls.h"
 #include "plan/hardware.h"
 
@@ -8,7 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A slice of a GPU for a virtual machine (" VF") has the whole GPU's data sheet. */
+/* Finds the data sheet of the trace's first GPU. A slice of a GPU for a virtual machine (" VF") has
+ * the whole GPU's data sheet. */
 static Status find_gpu(const Report *r, Hardware *h)
 {
     char name[128];
@@ -30,7 +37,8 @@ Status perf_peaks(const Report *r, PerfPeaks *out)
     return OK;
 }
 
-/* TFLOP/s; 0: no data sheet says. What is computed element by element runs in f32. */
+/* The peak in TFLOP/s of a Compute Spec; 0: the data sheet does not have it. What is computed
+ * element by element runs in f32. */
 static double peak_of(const PerfPeaks *p, const char *spec)
 {
     if (spec == NULL || text_ends(spec, "fp64") || text_ends(spec, "int8") ||

@@ -1,5 +1,6 @@
 /* perf_rows: models of operators that go over their tensors once: element by element, reductions,
- * normalizations. Their time is that of the bytes they move. */
+ * normalizations, and some of MoE and language models. Their time is that of the bytes they move;
+ * perf_dense.c has those whose operations count. */
 #include "analyze/perf_work.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@
 
 /* ---- element by element ---- */
 
-/* One operation an element; the result has the type of a second argument, if there is one. */
+/* One operation an element. If there is a second tensor, the result has its type. */
 bool perf_model_unary(PerfWork *c)
 {
     const PerfArg *in = &c->arg[0], *out = &c->arg[1];
@@ -23,7 +24,7 @@ bool perf_model_unary(PerfWork *c)
     return true;
 }
 
-/* One operation an element of the result, whose sizes are the second argument. */
+/* One operation an element of the result. Its sizes are the second argument. */
 bool perf_model_upsample(PerfWork *c)
 {
     const PerfArg *in = &c->arg[0];
@@ -49,8 +50,8 @@ static double broadcast_elements(const Shape *a, const Shape *b)
     return n;
 }
 
-/* One operation an element of the result. It has the type of a third argument, if there is one;
- * else of two tensors the wider type; else the first one's. */
+/* One operation an element of the result. The result has the type of a third tensor if there is
+ * one. Otherwise it has the wider type of two tensors, or the type of the first argument. */
 bool perf_model_binary(PerfWork *c)
 {
     const PerfArg *a = &c->arg[0], *b = a + 1, *out = a + 2;
@@ -74,7 +75,8 @@ bool perf_model_binary(PerfWork *c)
 
 /* ---- reductions ---- */
 
-/* Elements of a result that lacks the dimensions in the list; 1 without a list, which means all. */
+/* Returns the elements of a result without the dimensions in the list. Without a list all
+ * dimensions are reduced, so it is 1. */
 static double reduced_elements(const Shape *in, const char *list)
 {
     Shape dims = perf_shape_read(list);
@@ -88,7 +90,7 @@ static double reduced_elements(const Shape *in, const char *list)
     return left;
 }
 
-/* One operation an element that is read. The gradient of a sum or mean moves as much. */
+/* One operation for each element that is read. The gradient of a sum or mean moves as much. */
 bool perf_model_reduction(PerfWork *c)
 {
     const PerfArg *in = &c->arg[0];
@@ -113,11 +115,12 @@ bool perf_model_reduction(PerfWork *c)
 
 /* ---- normalization ---- */
 
+/* Where the arguments of a normalization are. channels: how its number of channels is known. */
 typedef struct NormArgs {
     const char *names; /* with | between */
     enum { CHANNELS_SHAPE, CHANNELS_LIST, CHANNELS_WEIGHT, CHANNELS_GROUP } channels;
     bool backward, rms;
-    int input, weight, bias, training, mask; /* places of arguments; -1: there is none */
+    int input, weight, bias, training, mask; /* indices of arguments; -1: there is none */
 } NormArgs;
 
 static const NormArgs NORMS[] = {
@@ -138,8 +141,8 @@ static const NormArgs NORMS[] = {
     { "aiter::rmsnorm2d_fwd_with_add_ck", CHANNELS_WEIGHT, false, true, 1, 4, -1, -1, -1 },
 };
 
-/* How many elements have a weight of their own (C): by the shape's second dimension, by a list of
- * normalized sizes, by the weight's elements, or by an argument. */
+/* Finds how many elements have a weight of their own (C): by the shape's second dimension, by a
+ * list of normalized sizes, by the weight's elements, or by an argument. */
 static bool norm_channels(const PerfWork *c, PerfNorm *m)
 {
     const PerfArg *x = &c->arg[m->from->input];
@@ -153,7 +156,7 @@ static bool norm_channels(const PerfWork *c, PerfNorm *m)
     return x->dims.n > 0 && m->channels > 0;
 }
 
-/* Which of weight, bias and statistics the call has, from the arguments that are there. */
+/* Sets which of weight, bias and statistics the call has, by the arguments that are there. */
 static void norm_flags(const PerfWork *c, PerfNorm *m)
 {
     const NormArgs *f = m->from;
@@ -212,6 +215,8 @@ static void norm_backward_work(PerfWork *c, const PerfNorm *m)
                   m->type);
 }
 
+/* The arguments are read by the operator's row of NORMS. Rules may then change what was read, and
+ * only the result is printed and counted. */
 bool perf_model_norm(PerfWork *c)
 {
     PerfNorm m = { .from = NORMS };
@@ -252,8 +257,8 @@ bool perf_model_rope(PerfWork *c)
     return true;
 }
 
-/* Logits (B, V) and targets (B): 5 operations a logit; each row has a loss of 4 bytes and a target
- * of 8. */
+/* Logits (B, V) and targets (B): 5 operations a logit. Each row has a loss of 4 bytes and a target
+ * of 8 bytes. */
 bool perf_model_cross_entropy(PerfWork *c)
 {
     const PerfArg *x = &c->arg[0];

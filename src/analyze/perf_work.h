@@ -1,5 +1,5 @@
-/* perf_work: what the models of perf are written with, and their list. Only models, and rules that
- * change what they count, include it. */
+/* perf_work: what models of operators are written with, and their list. Only models, and rules that
+ * change what they count, include it; everything else uses perf.h. */
 #ifndef ANALYZE_PERF_WORK_H
 #define ANALYZE_PERF_WORK_H
 
@@ -10,14 +10,16 @@
 
 enum { PERF_DIMS_MOST = 8 };
 
+/* Sizes or strides of a tensor, or a list of numbers. */
 typedef struct Shape {
-    int n; /* numbers; -1: not there, or a list of shapes */
+    int n; /* how many numbers; -1: not there, or a list of shapes */
     int64_t at[PERF_DIMS_MOST];
 } Shape;
 
+/* One argument as models read it. */
 typedef struct PerfArg {
     Shape dims, strides;
-    const char *type, *concrete; /* "" where not there */
+    const char *type, *concrete; /* concrete: the value; "" where not there */
 } PerfArg;
 
 /* One call while a model looks at it. */
@@ -27,20 +29,22 @@ typedef struct PerfWork {
     int args;
     PerfArg arg[OP_ARGS_MOST];
     Perf *out;
-    char texts[4096]; /* of parameters */
+    char texts[4096]; /* names and values of parameters; `used` bytes of it */
     size_t used;
 } PerfWork;
 
 /* ---- what a model reads from a call, before it counts ---- */
 
-/* M x K times K x N, `batch` times. weights: how many matrices of K x N are moved. bias: one is
- * added to each product; row: its N numbers are read. */
+/* M x K times K x N, `batch` times. weights: how many matrices of K x N are moved. bias: a bias is
+ * added to each product. row: its N numbers are read. */
 typedef struct PerfProduct {
     double m, n, k, batch, weights;
     bool bias, row;
     double in, out; /* bytes of an element */
 } PerfProduct;
 
+/* Attention of `queries` by `keys` tokens with `heads` heads of widths qk (scores) and v
+ * (values). */
 typedef struct PerfAttention {
     double batch, queries, heads, keys, kv_heads, qk, v;
     bool causal, flash, at_end; /* at_end: the last query sees the last key */
@@ -57,8 +61,8 @@ typedef struct PerfConv {
     double groups, parts;
 } PerfConv;
 
-/* n elements. channels: how many have a weight of their own. written: how many of the gradients of
- * weight and bias are written outside training. */
+/* n elements. channels: how many of them have a weight of their own. written: how many of the
+ * gradients of weight and bias are written outside training. */
 typedef struct PerfNorm {
     const struct NormArgs *from;
     const char *type;
@@ -66,14 +70,15 @@ typedef struct PerfNorm {
     bool backward, rms, layer, has_mask, bias, affine, training, mask[3];
 } PerfNorm;
 
+/* Types of one size, by their names in traces. */
 typedef struct PerfElement {
     const char *types; /* with | between */
     double bytes;
     const char *spec; /* NULL: no peak is given for it */
 } PerfElement;
 
-/* What somebody else counts otherwise. A model calls its function when it has read the call and
- * has not counted yet; `finish` is called at the end. NULL changes nothing. */
+/* What others count differently. A model calls its function after it has read the call and before
+ * it counts; `finish` is called at the end. A function that is NULL changes nothing. */
 typedef struct PerfRules {
     const char *without_model;   /* operators that have none, with | between; NULL: none */
     const PerfElement *elements; /* come before ours; the last one has no types. NULL: none */
@@ -94,8 +99,8 @@ typedef struct PerfRules {
 
 /* ---- what a model says ---- */
 
-/* The next parameters. `names` are words with blanks between, each with a mark before it that says
- * what its value is, and as what it is printed:
+/* Lists the next parameters. `names` are words with blanks between. The mark before each one says which
+ * type its value has, and how it is printed:
  *   #  double: a whole number, where it fits
  *   ~  double
  *   ?  int: True or False
@@ -106,7 +111,7 @@ void perf_put(PerfWork *c, const char *names, ...);
 
 /* Bytes of an element; NaN: unknown. */
 double perf_bytes_of(const PerfWork *c, const char *type);
-/* `type`: of the elements that are computed. */
+/* Sets the result. type: of the elements that are computed with. */
 void perf_set_work(PerfWork *c, double flops, double bytes, const char *type);
 
 /* "[16, 16]"; n is -1 where it is none. */

@@ -1,10 +1,12 @@
-/* python_text: see python_text.h. */
+/* python_text: see python_text.h. The output equals that of Python's str() and repr() for values
+ * that occur in traces; it is not a general converter. */
 #include "analyze/python_text.h"
 #include "analyze/table.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* Uses double quotes only if the text has a single quote and no double quote, like repr(). */
 Status python_string(Text *out, const char *s, size_t n)
 {
     char quote = memchr(s, '\'', n) != NULL && memchr(s, '"', n) == NULL ? '"' : '\'';
@@ -23,16 +25,18 @@ Status python_string(Text *out, const char *s, size_t n)
     return text_append(out, &quote, 1);
 }
 
+/* How numpy 2 prints a float64 inside a list. */
 Status python_float64(Text *out, double x)
 {
     char number[TABLE_NUMBER_BYTES];
     return text_printf(out, "np.float64(%s)", table_number(number, x));
 }
 
-/* A JSON string from its quote on: what it means, behind the text in its arena, then quoted. Only
- * the escapes that occur in arguments are known; others stand for themselves. */
+/* Writes a JSON string, from its quote on, as Python does. Only the escapes that occur in arguments
+ * are decoded; others stand for themselves. *at: moved after the string. */
 static Status put_json_string(Text *out, const char **at)
 {
+    /* the letters of escapes, and what each means */
     static const char LETTER[] = "ntr", MEANT[] = "\n\t\r";
     const char *s = *at + 1, *end = s;
     char plain[512];
@@ -55,6 +59,8 @@ static Status put_json_string(Text *out, const char **at)
     return python_string(out, plain, n);
 }
 
+/* A word of JSON: true, false, null, or a number. Numbers with a point are written as Python prints
+ * floats. */
 static Status put_word(Text *out, const char **at)
 {
     static const char *const WORD[][2] = { { "true", "True" },
@@ -73,10 +79,11 @@ static Status put_word(Text *out, const char **at)
     return text_append(out, number, strlen(number));
 }
 
-/* One pass without a parser: arguments in traces are flat or nested lists of numbers and words. */
+/* One pass without a parser, since arguments in traces are flat or nested lists of numbers and
+ * words. */
 Status python_value(Text *out, const char *json, bool tuples)
 {
-    int elements = 0; /* of the innermost list: commas seen, for the comma of a tuple of one */
+    int elements = 0; /* of the innermost list; a tuple of one element is written (x,) */
     enum { DEEPEST = 64 };
     int outer[DEEPEST], depth = 0;
     const char *at = json;
@@ -98,6 +105,7 @@ Status python_value(Text *out, const char *json, bool tuples)
             elements++;
             at++;
             TRY(text_append(out, ", ", 2));
+            /* objects, and brackets that do not fit, are copied */
         } else if (strchr("{}]:", c) != NULL || c == '[') {
             at++;
             TRY(text_append(out, &c, 1));

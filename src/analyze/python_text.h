@@ -1,5 +1,5 @@
-/* python_text: values as Python prints them. Sheets show arguments so, because users read them into
- * Python again. */
+/* python_text: values as Python prints them. Sheets show arguments this way, because users read
+ * them into Python again. It reads no Python. */
 #ifndef ANALYZE_PYTHON_TEXT_H
 #define ANALYZE_PYTHON_TEXT_H
 

@@ -1,4 +1,5 @@
-/* ranks: see ranks.h. */
+/* ranks: see ranks.h. Each file is checked when it is added, against the first file and all before
+ * it. So an error comes before the next file is read. */
 #include "analyze/ranks.h"
 
 static const char COLUMNS[] =
@@ -12,6 +13,8 @@ Status ranks_init(Ranks *r, char **path, int files, Arena *a)
     return table_init(&r->table, "gpu_timeline_by_rank", COLUMNS, "", a);
 }
 
+/* Either all files have a rank or none has. Without ranks, only a file that is named twice can be
+ * noticed. */
 static Status check_rank(Ranks *r, const Events *e)
 {
     const int file = r->n;
@@ -37,6 +40,7 @@ static Status check_rank(Ranks *r, const Events *e)
     return OK;
 }
 
+/* Without ranks, files are numbered in the order in which they are named. */
 Status ranks_add(Ranks *r, const Report *report)
 {
     const Events *e = report->e;
@@ -55,6 +59,7 @@ Status ranks_add(Ranks *r, const Report *report)
     return OK;
 }
 
+/* One file alone is no attempt at a whole run, so nothing is said of others. */
 Status ranks_missing(const Ranks *r, Text *out)
 {
     int64_t missing = 0, first = -1;

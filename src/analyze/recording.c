@@ -1,4 +1,5 @@
-/* recording: see recording.h. */
+/* recording: see recording.h. The bytes of the format are read by trace/record_read.c; here is what
+ * they mean. Stamps are nanoseconds from the step's begin; sheets show milliseconds. */
 #include "analyze/recording.h"
 
 #include "analyze/group.h"
@@ -14,6 +15,7 @@
 
 /* ---- files ---- */
 
+/* An error is not an answer: what cannot be read is not a recording. */
 bool recording_is(const char *path)
 {
     File f = { 0 };
@@ -25,21 +27,22 @@ bool recording_is(const char *path)
     return is;
 }
 
-/* A number of META; NaN: the member is something else. */
+/* A number of META; `otherwise` if it is not there, NaN if the member is not a number. */
 static double meta_number(const Json *meta, const char *key, double otherwise)
 {
     const Json *v = json_get(meta, key);
     return v == NULL ? otherwise : v->type == JSON_NUMBER ? v->number : (double)NAN;
 }
 
-/* 0: it is not there, or no whole number that a double holds. */
+/* 0: it is not there, or is not a whole number that a double holds. */
 static int64_t meta_whole(const Json *meta, const char *key)
 {
     const double x = meta_number(meta, key, 0);
     return fabs(x) <= 9007199254740992.0 && x == floor(x) ? (int64_t)x : 0;
 }
 
-/* Reads META. A later version may have more members than are read here. */
+/* Reads META, a JSON object about the run. A later version of the program may write more members
+ * than are read here. */
 static Status read_meta(Recording *r)
 {
     Json *m = NULL;
@@ -48,7 +51,7 @@ static Status read_meta(Recording *r)
     const double rank = meta_number(m, "rank", 0), ranks = meta_number(m, "ranks", 1);
     const char *device = json_string(json_get(m, "device"));
     if (!json_is(m, JSON_OBJECT) || !(rank >= 0 && rank < ranks && ranks <= INT_MAX))
-        return FAIL(ERR_FORMAT, "%s: what it says of its run is no JSON object with a rank",
+        return FAIL(ERR_FORMAT, "%s: what it says of its run is not a JSON object with a rank",
                     r->path);
     r->rank = (int)rank;
     r->ranks = (int)ranks;
@@ -61,6 +64,7 @@ static Status read_meta(Recording *r)
     return OK;
 }
 
+/* The record lies in its own arena. On failure that arena is freed, so nothing is left to close. */
 Status recording_parse(const char *path, const uint8_t *data, size_t bytes, const Recording **out)
 {
     Arena a = { 0 };
@@ -75,7 +79,7 @@ Status recording_parse(const char *path, const uint8_t *data, size_t bytes, cons
     s = record_parse(path, data, bytes, &r->arena, &r->file);
     if (s == OK) s = read_meta(r);
     if (s == OK && r->file.steps == 0)
-        s = FAIL(ERR_FORMAT, "%s has no whole step: nothing of it can be told", path);
+        s = FAIL(ERR_FORMAT, "%s has no complete step, so there is nothing to report", path);
     if (s == OK)
         *out = r;
     else
@@ -90,6 +94,7 @@ void recording_close(const Recording *r)
     arena_free(&self);
 }
 
+/* Times count from the earliest step of all ranks, so that ranks lie side by side in one trace. */
 Status recording_json(const Recording *const *r, int n, Text *out)
 {
     int64_t base = INT64_MAX;
@@ -114,11 +119,13 @@ Status recording_json(const Recording *const *r, int n, Text *out)
 
 /* ---- times ---- */
 
+/* Duration of action or phase i of a step. */
 static double ms_of(const RecordedStep *s, uint32_t i)
 {
     return (double)(s->times[i].end - s->times[i].begin) / 1e6;
 }
 
+/* When the last action of a step ended, from the step's begin. */
 static double end_ms(const RecordedStep *s)
 {
     int64_t end = 0;
@@ -127,19 +134,21 @@ static double end_ms(const RecordedStep *s)
 }
 
 /* The peak FLOP/s that MFU is a share of: the data sheet's, else the measured one. */
-static double peak(const Recording *r)
+static double peak_flops(const Recording *r)
 {
     return r->sheet_flops > 0 ? r->sheet_flops : r->roof_flops;
 }
 
 /* ---- phases ---- */
 
+/* Time of one phase, of one layer or (-1) of all layers. */
 typedef struct PhaseSum {
     uint32_t name, part;
     int layer;
     double ms, flops, runs;
 } PhaseSum;
 
+/* The longest first. Ties go by the number of the name, then by layer. */
 static int by_ms(const void *a, const void *b)
 {
     const PhaseSum *x = a, *y = b;
@@ -147,6 +156,7 @@ static int by_ms(const void *a, const void *b)
     return x->name != y->name ? (x->name > y->name) - (x->name < y->name) : x->layer - y->layer;
 }
 
+/* Finds the sum of a row's phase, or adds it. There are few, so the search is linear. */
 static PhaseSum *sum_of(PhaseSum *sums, int64_t *n, const RecordRow *row, bool layers)
 {
     int layer = layers ? row->layer : -1;
@@ -158,6 +168,7 @@ static PhaseSum *sum_of(PhaseSum *sums, int64_t *n, const RecordRow *row, bool l
     return &sums[(*n)++];
 }
 
+/* Adds up the rows that are phases. Ranges cover several phases and would count them twice. */
 static Status add_phases(const Recording *r, bool layers, Arena *a, PhaseSum **out, int64_t *n)
 {
     int64_t most = 1;
@@ -179,7 +190,8 @@ static Status add_phases(const Recording *r, bool layers, Arena *a, PhaseSum **o
     return OK;
 }
 
-static Status phases(const Recording *r, bool layers, Arena *a, Table *out)
+/* FLOP/s only where the phase computes; MFU only where a peak is known. */
+static Status phase_sheet(const Recording *r, bool layers, Arena *a, Table *out)
 {
     PhaseSum *sums = NULL;
     int64_t n = 0;
@@ -196,14 +208,15 @@ static Status phases(const Recording *r, bool layers, Arena *a, Table *out)
                       cell_number(s->runs / steps),
                       cell_number(whole > 0 ? 100 * s->ms / whole : 0)));
         if (s->flops > 0) TABLE_MORE(out, cell_number(rate / 1e12));
-        if (s->flops > 0 && peak(r) > 0) TABLE_MORE(out, cell_number(100 * rate / peak(r)));
+        if (s->flops > 0 && peak_flops(r) > 0)
+            TABLE_MORE(out, cell_number(100 * rate / peak_flops(r)));
     }
     return OK;
 }
 
 /* ---- steps ---- */
 
-/* The spans of a step on lanes that compute, or of all actions that communicate. */
+/* The merged spans of a step in which lanes compute, or (comm) in which anything communicates. */
 static Status lane_spans(const Recording *r, const RecordedStep *s, bool comm, Arena *a, Spans *out)
 {
     const RecordWay *w = &r->file.way[s->head.way];
@@ -212,6 +225,7 @@ static Status lane_spans(const Recording *r, const RecordedStep *s, bool comm, A
     for (uint32_t i = 0; i < s->head.rows; i++) {
         const RecordRow *row = &w->row[i];
         if (w->range[i] || (row->transfer || row->lane == LANE_COMM) != comm) continue;
+        /* An action that did not run in this step has no time. */
         if (ms_of(s, i) > 0)
             out->at[out->n++] = (Span){ (double)s->times[i].begin, (double)s->times[i].end };
     }
@@ -219,7 +233,7 @@ static Status lane_spans(const Recording *r, const RecordedStep *s, bool comm, A
     return OK;
 }
 
-/* Tokens of the busiest expert of a layer over the mean; 0: there are no tokens. */
+/* Tokens of the busiest expert of a layer over the mean; 0: the layer got no tokens. */
 static double over_mean(const uint32_t *load, int64_t experts)
 {
     double sum = 0, top = 0;
@@ -230,7 +244,8 @@ static double over_mean(const uint32_t *load, int64_t experts)
     return sum > 0 ? top * (double)experts / sum : 0;
 }
 
-static Status steps(const Recording *r, Arena *a, Table *out)
+/* A step is computation, exposed communication (that no computation overlaps), and the bubble. */
+static Status step_sheet(const Recording *r, Arena *a, Table *out)
 {
     TRY(table_init(out, "steps",
                    "step|step ms|tokens/s|loss|ran again|traced|lanes ms|computation ms|"
@@ -242,12 +257,14 @@ static Status steps(const Recording *r, Arena *a, Table *out)
         const RecordStep *h = &s->head;
         Spans comp, comm, exposed;
         double all = end_ms(s), top = 0;
-        bool rated = peak(r) > 0 && h->seconds > 0;
+        bool rated = peak_flops(r) > 0 && h->seconds > 0;
         for (int64_t at = 0; r->experts > 0 && at + r->experts <= h->loads; at += r->experts)
             top = fmax(top, over_mean(s->load + at, r->experts));
+        /* Exposed communication is what no lane's computation overlaps. */
         TRY(lane_spans(r, s, false, a, &comp));
         TRY(lane_spans(r, s, true, a, &comm));
         TRY(spans_subtract(&comm, &comp, a, &exposed));
+        /* ns to ms */
         double busy = spans_length(&comp) / 1e6, alone = spans_length(&exposed) / 1e6;
         TRY(TABLE_ROW(out, cell_whole(h->step), cell_number(1e3 * h->seconds),
                       cell_number(h->seconds > 0 ? h->tokens / h->seconds : 0),
@@ -255,7 +272,7 @@ static Status steps(const Recording *r, Arena *a, Table *out)
                       cell_bool((h->flags & RECORD_TRACED) != 0), cell_number(all),
                       cell_number(busy), cell_number(alone), cell_number(all - busy - alone),
                       cell_number(all > 0 ? 100 * (all - busy) / all : 0),
-                      rated ? cell_number(100 * r->flops / r->ranks / h->seconds / peak(r))
+                      rated ? cell_number(100 * r->flops / r->ranks / h->seconds / peak_flops(r))
                             : cell_none(),
                       top > 0 ? cell_number(top) : cell_none()));
     }
@@ -264,33 +281,36 @@ static Status steps(const Recording *r, Arena *a, Table *out)
 
 /* ---- jitter ---- */
 
-static double at_share(const double *sorted, int64_t n, double share)
+/* The smallest number that at least `share` of them do not exceed. */
+static double quantile(const double *sorted, int64_t n, double share)
 {
     int64_t i = (int64_t)ceil(share * (double)n) - 1;
     return sorted[i < 0 ? 0 : i];
 }
 
-/* The median time of an action over the steps of one execution mode. */
-static double row_median(const Recording *r, uint32_t way, uint32_t row, double *room)
+/* The median time of an action over the steps of one execution mode, ms. */
+static double row_median(const Recording *r, uint32_t way, uint32_t row, double *scratch)
 {
     int64_t n = 0;
     for (int64_t k = 0; k < r->file.steps; k++) {
         const RecordedStep *s = &r->file.step[k];
-        if (s->head.way == way && row < s->head.rows) room[n++] = ms_of(s, row);
+        if (s->head.way == way && row < s->head.rows) scratch[n++] = ms_of(s, row);
     }
-    sort_numbers(room, n);
-    return n > 0 ? at_share(room, n, 0.5) : 0;
+    sort_numbers(scratch, n);
+    return n > 0 ? quantile(scratch, n, 0.5) : 0;
 }
 
-/* Names the action that is furthest above its median in a slow step. */
-static void blame(const Recording *r, const RecordedStep *s, double *room, Table *out)
+/* Names the action that exceeds its median most in a slow step. */
+static void put_slowest_action(const Recording *r, const RecordedStep *s, double *scratch,
+                               Table *out)
 {
     const RecordWay *w = &r->file.way[s->head.way];
     double most = 0;
     uint32_t worst = 0;
     for (uint32_t i = 0; i < s->head.rows; i++) {
+        /* phases are parts of actions, which are compared as a whole */
         if (w->row[i].action != (int32_t)i) continue;
-        double more = ms_of(s, i) - row_median(r, s->head.way, i, room);
+        double more = ms_of(s, i) - row_median(r, s->head.way, i, scratch);
         if (more > most) most = more, worst = i;
     }
     if (most == 0) return;
@@ -298,31 +318,34 @@ static void blame(const Recording *r, const RecordedStep *s, double *room, Table
                cell_number(most));
 }
 
-static Status jitter(const Recording *r, Arena *a, Table *out)
+/* A step is slow if it takes 5 % longer than the median step. */
+static Status jitter_sheet(const Recording *r, Arena *a, Table *out)
 {
-    double *sorted = NULL, *room = NULL;
+    double *sorted = NULL, *scratch = NULL;
     int64_t n = r->file.steps;
     TRY(ARENA_NEW(a, n, &sorted));
-    TRY(ARENA_NEW(a, n, &room));
+    TRY(ARENA_NEW(a, n, &scratch));
+    /* Quantiles of step times, in ms. */
     for (int64_t k = 0; k < n; k++) sorted[k] = 1e3 * r->file.step[k].head.seconds;
     sort_numbers(sorted, n);
     TRY(table_init(out, "jitter", "what|step|ms|action|micro-batch|ms above its median", "", a));
-    TRY(TABLE_ROW(out, cell_text("p50"), cell_none(), cell_number(at_share(sorted, n, 0.5))));
-    TRY(TABLE_ROW(out, cell_text("p99"), cell_none(), cell_number(at_share(sorted, n, 0.99))));
+    TRY(TABLE_ROW(out, cell_text("p50"), cell_none(), cell_number(quantile(sorted, n, 0.5))));
+    TRY(TABLE_ROW(out, cell_text("p99"), cell_none(), cell_number(quantile(sorted, n, 0.99))));
     for (int64_t k = 0; k < n; k++) {
         const RecordedStep *s = &r->file.step[k];
         double ms = 1e3 * s->head.seconds;
-        if (ms <= 1.05 * at_share(sorted, n, 0.5)) continue;
+        if (ms <= 1.05 * quantile(sorted, n, 0.5)) continue;
         TRY(TABLE_ROW(out, cell_text("above p50 by 5 % or more"), cell_whole(s->head.step),
                       cell_number(ms)));
-        blame(r, s, room, out);
+        put_slowest_action(r, s, scratch, out);
     }
     return OK;
 }
 
 /* ---- experts, memory ---- */
 
-static Status expert_load(const Recording *r, Arena *a, Table *out)
+/* Over all steps, and the worst single step. Loads of a step lie layer by layer, E experts each. */
+static Status expert_load_sheet(const Recording *r, Arena *a, Table *out)
 {
     int64_t E = r->experts, layers = E > 0 ? (int64_t)r->file.step[0].head.loads / E : 0;
     TRY(table_init(out, "expert_load",
@@ -349,7 +372,9 @@ static Status expert_load(const Recording *r, Arena *a, Table *out)
     return OK;
 }
 
-static Status memory(const Recording *r, Arena *a, Table *out)
+/* A row for each name of an action: the most bytes in use at its end, over all actions of that
+ * name. The first of them writes the row. */
+static Status memory_sheet(const Recording *r, Arena *a, Table *out)
 {
     TRY(table_init(out, "memory", "behind|actions|most MiB of work in use", "", a));
     for (int w = 0; w < RECORD_WAYS; w++) {
@@ -375,6 +400,7 @@ static Status memory(const Recording *r, Arena *a, Table *out)
 
 /* ---- ops of the last traced step ---- */
 
+/* Calls of one op in the last traced step. */
 typedef struct OpSum {
     const char *name;
     double ms, flops, bytes;
@@ -388,7 +414,8 @@ static int longest_op(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-static Status traced_ops(const Recording *r, Arena *a, Table *out)
+/* Ops are recorded only in steps that are traced. */
+static Status traced_op_sheet(const Recording *r, Arena *a, Table *out)
 {
     OpSum *sum = NULL;
     double all = 0;
@@ -417,11 +444,11 @@ Status recording_tables(const Recording *r, Arena *a, Table *out, int *n)
 {
     *n = 0;
     if (r == NULL) return OK;
-    TRY(steps(r, a, &out[(*n)++]));
-    TRY(traced_ops(r, a, &out[(*n)++]));
-    TRY(phases(r, false, a, &out[(*n)++]));
-    TRY(phases(r, true, a, &out[(*n)++]));
-    TRY(jitter(r, a, &out[(*n)++]));
-    TRY(expert_load(r, a, &out[(*n)++]));
-    return memory(r, a, &out[(*n)++]);
+    TRY(step_sheet(r, a, &out[(*n)++]));
+    TRY(traced_op_sheet(r, a, &out[(*n)++]));
+    TRY(phase_sheet(r, false, a, &out[(*n)++]));
+    TRY(phase_sheet(r, true, a, &out[(*n)++]));
+    TRY(jitter_sheet(r, a, &out[(*n)++]));
+    TRY(expert_load_sheet(r, a, &out[(*n)++]));
+    return memory_sheet(r, a, &out[(*n)++]);
 }

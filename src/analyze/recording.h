@@ -1,13 +1,15 @@
-/* recording: a file of the trainer's own recorder (trace/record.h). It becomes JSON for our reader and
- * for Perfetto, and sheets that no other trace has data for. */
+/* recording: a file of the trainer's own recorder (trace/record.h). It becomes JSON for our reader
+ * and for Perfetto, and sheets that no other trace has data for. Writing recordings is the
+ * trainer's business (train/recorder.h). */
 #ifndef ANALYZE_RECORDING_H
 #define ANALYZE_RECORDING_H
 
 #include "analyze/table.h"
 #include "trace/record.h"
 
+/* The last steps of one rank, as the recorder's ring had them. */
 typedef struct Recording {
-    Arena arena; /* this record lies in it, too */
+    Arena arena; /* this record lies in it */
     const char *path;
     Recorded file;
     /* From META; 0 or "": it is not there. */
@@ -19,11 +21,12 @@ typedef struct Recording {
 
 /* Does the file begin like a recording? False also if it cannot be read. */
 bool recording_is(const char *path);
-/* Reads the bytes of a file. ERR_FORMAT: it is no recording, or has no whole step. */
+/* Reads the bytes of a file. ERR_FORMAT: it is not a recording, or has no complete step. *out lies
+ * in memory of its own; close it with recording_close. */
 Status recording_parse(const char *path, const uint8_t *data, size_t bytes, const Recording **out);
 void recording_close(const Recording *r); /* safe on NULL */
 
-/* Writes n ranks as one JSON trace. */
+/* Writes n ranks as one JSON trace for Perfetto. */
 Status recording_json(const Recording *const *r, int n, Text *out);
 
 /*
@@ -35,7 +38,7 @@ Status recording_json(const Recording *const *r, int n, Text *out);
  *                  bubble (no lane of the device works), busiest expert over the mean
  *   jitter         p50, p99 and worst of step times, and by which actions the worst differ from p50
  *   expert_load    by MoE layer: the busiest and the least busy expert over the mean, over the steps
- *   memory         bytes in use of the arenas of work, the most at the end of each kind of action
+ *   memory         the most bytes of working arenas in use at the end of each kind of action
  */
 enum { RECORDING_SHEETS = 7 };
 /* r NULL: there are none. Texts of cells live as long as the recording. */

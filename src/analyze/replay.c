@@ -1,5 +1,11 @@
-/* replay: finds the operators of a trace and writes them as TraceLens' JSON, in which arguments have the
- * names that PyTorch gives them. Rows for our own benchmark: replay_bench.c. */
+/*
+ * replay: finds the operators of a trace and writes them as TraceLens' JSON, in which arguments
+ * have the names that PyTorch gives them. Rows for our own benchmark are written by replay_bench.c.
+ *
+ * Three parts: which calls count (replay_find), what their arguments are called (find_schema over
+ * schemas.def), and the JSON (replay_json). An operator that cannot run again is left out and
+ * counted with the reason.
+ */
 #include "analyze/replay.h"
 
 #include <math.h>
@@ -9,6 +15,7 @@
 
 /* ---- operators ---- */
 
+/* A call that launched device work, once for each launch. */
 typedef struct Call {
     uint32_t name, args, event;
     double device_us;
@@ -29,12 +36,14 @@ static int by_time(const void *a, const void *b)
     return (x->event > y->event) - (x->event < y->event);
 }
 
+/* Arguments without types cannot run again, so they count as none. */
 static uint32_t args_of(const Events *e, uint32_t event)
 {
     uint32_t args = event_args(e, event);
     return args == EVENT_NONE || e->args[args].types == 0 ? EVENT_NONE : args;
 }
 
+/* Is the operator a leaf: does it call no other operator? */
 static bool calls_none(const Tree *t, uint32_t event)
 {
     for (uint32_t c = t->first[event]; c < t->first[event + 1]; c++) {
@@ -43,7 +52,8 @@ static bool calls_none(const Tree *t, uint32_t event)
     return true;
 }
 
-/* Lists a call for each launch. A trace without launches gives each operator that calls no other. */
+/* Lists a call for each launch. In a trace without device work it lists the operators that call no
+ * other operator. */
 static void find_calls(const Tree *t, const char *filter, Call *call, int64_t *n, Replay *out)
 {
     const Events *e = t->events;
@@ -64,6 +74,8 @@ static void find_calls(const Tree *t, const char *filter, Call *call, int64_t *n
     }
 }
 
+/* Calls are sorted by operator and arguments, so equal ones lie together and become one
+ * ReplayOp. */
 Status replay_find(const Tree *t, const char *filter, int64_t limit, Arena *a, Arena *scratch,
                    Replay *out)
 {
@@ -103,6 +115,7 @@ Status replay_args(const Replay *r, const ReplayOp *op, Arena *a, OpArg out[OP_A
     return OK;
 }
 
+/* Reasons are few and are compared by text. The last entry collects what does not fit. */
 void replay_count(const Replay *r, const ReplayOp *op, const char *why, ReplayCount *count)
 {
     const char *name = event_name(r->events, op->event);
@@ -122,12 +135,13 @@ void replay_count(const Replay *r, const ReplayOp *op, const char *why, ReplayCo
     count->left[i].device_us += op->device_us;
 }
 
+/* Types of tensors are names of elements; everything else is a scalar or a list. */
 static bool is_tensor(const char *type)
 {
     return type[0] != 0 && strstr(type, "Scalar") == NULL && strstr(type, "List") == NULL;
 }
 
-/* The name that TraceLens' replayer has for a type; NULL: none. */
+/* The name that TraceLens' replayer has for a type; NULL: it does not know the type. */
 static const char *type_of(const char *type)
 {
     static const char KNOWN[] =
@@ -159,7 +173,7 @@ static bool is_number(const char *s)
     return *s != 0 && *end == 0;
 }
 
-/* Writes a value as JSON that Python reads: "1." is 1.0, "True" is true, "inf" is Infinity. */
+/* Writes a value as JSON that Python reads: "1." becomes 1.0, "True" true, "inf" Infinity. */
 static Status put_value(Text *out, const char *s)
 {
     if (*s == 0 || strcmp(s, "None") == 0) return text_printf(out, "null");
@@ -172,7 +186,7 @@ static Status put_value(Text *out, const char *s)
     return text_json(out, floor(x) == x && fabs(x) < 1e15 ? "%.1f" : "%g", x);
 }
 
-/* Takes the next item of "[1, 2]". False: there is no more, or it is too long. */
+/* Reads the next item of "[1, 2]". False: there is no more, or it is too long. */
 static bool next_item(const char **s, char item[64])
 {
     *s += strspn(*s, "[, ");
@@ -204,7 +218,7 @@ static bool list_of(const char *s, bool (*is)(const char *))
     return strcmp(s, "]") == 0;
 }
 
-/* If strides were not recorded, the tensor is taken to be contiguous. */
+/* Writes the strides of a contiguous tensor, for traces that have no strides. */
 static Status put_contiguous(Text *out, const char *dims)
 {
     int64_t dim[REPLAY_DIMS_MAX];
@@ -218,8 +232,9 @@ static Status put_contiguous(Text *out, const char *dims)
     return text_printf(out, "]");
 }
 
-/* Writes a tensor. It has no first values ("init") if it is written before it is read, or if it holds
- * whole numbers, which a normal distribution does not give. */
+/* Writes a tensor. "init" says what to fill it with: a normal distribution. It is null if the
+ * operator writes the tensor before it reads it. It is also null for whole numbers, which a normal
+ * distribution does not give. */
 static Status put_tensor(Text *out, const char *op, int nth, const OpArg *a)
 {
     bool written = strcmp(op, "aten::fill_") == 0 || strcmp(op, "aten::zero_") == 0 ||
@@ -237,8 +252,9 @@ static Status put_tensor(Text *out, const char *op, int nth, const OpArg *a)
 
 /* ---- names ---- */
 
+/* A parameter of a row of schemas.def. keyword: it and those after it go by name. */
 typedef struct Param {
-    char type[32], name[32], other[16]; /* other: the default; "": none */
+    char type[32], name[32], preset[16]; /* preset: the default value; "": none */
     bool optional, keyword;
 } Param;
 
@@ -249,15 +265,15 @@ static const struct {
 #include "analyze/schemas.def"
 };
 
-/* Takes a parameter like "Tensor? bias=None, " from *s. False: there is no more. */
+/* Reads a parameter like "Tensor? bias=None, " from *s. False: there is no more. */
 static bool next_param(const char **s, Param *p)
 {
     int used = 0;
     if (strncmp(*s, "*, ", 3) == 0) p->keyword = true, *s += 3;
-    p->other[0] = 0;
+    p->preset[0] = 0;
     if (sscanf(*s, "%31[^ ] %31[^=,]%n", p->type, p->name, &used) != 2) return false;
     *s += used;
-    if (**s == '=' && sscanf(*s, "=%15[^,]%n", p->other, &used) == 1) *s += used;
+    if (**s == '=' && sscanf(*s, "=%15[^,]%n", p->preset, &used) == 1) *s += used;
     *s += strspn(*s, ", ");
     size_t n = strlen(p->type);
     p->optional = n > 0 && p->type[n - 1] == '?';
@@ -270,11 +286,12 @@ static bool is_missing(const OpArg *a)
     return a->type[0] == 0 && (a->value == NULL || a->value[0] == 0);
 }
 
-static bool fits(const Param *p, const OpArg *a)
+/* Can this argument be that parameter? Without recorded values the kind of type has to do. */
+static bool fits_param(const Param *p, const OpArg *a)
 {
     bool scalar = strcmp(a->type, "Scalar") == 0, list = strcmp(a->type, "ScalarList") == 0;
     const char *t = p->type, *v = a->value;
-    if (is_missing(a)) return p->optional || p->other[0] != 0;
+    if (is_missing(a)) return p->optional || p->preset[0] != 0;
     if (strcmp(t, "Tensor") == 0) return is_tensor(a->type);
     if (text_ends(t, "[]")) {
         if (!list) return false;
@@ -299,24 +316,25 @@ static bool is_named(const char *names, const char *op)
     return false;
 }
 
-/* Finds the row that the arguments fit; NULL: none. Every operator has a form with one more argument, a
- * tensor of the caller to write into. *out: it is that form. */
+/* Finds the row that the arguments fit; NULL: none. Every operator also has a form with one more
+ * argument, a tensor of the caller to write into. *out: it is that form. */
 static const char *find_schema(const char *op, const OpArg *arg, int n, bool *out)
 {
     if (!text_starts(op, "aten::")) return NULL;
+    /* A row fits if all its parameters are used up, or all but the tensor to write into. */
     for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
         const char *s = schemas[i].args;
         Param p = { .keyword = false };
         int at = 0;
         if (!is_named(schemas[i].names, op + 6)) continue;
-        while (at < n && *s != 0 && next_param(&s, &p) && fits(&p, &arg[at])) at++;
+        while (at < n && *s != 0 && next_param(&s, &p) && fits_param(&p, &arg[at])) at++;
         *out = at + 1 == n && is_tensor(arg[at].type);
         if (*s == 0 && (at == n || *out)) return schemas[i].args;
     }
     return NULL;
 }
 
-/* Guesses the type of an argument from how it is written. */
+/* Guesses the type of an argument from how its value is written. */
 static const char *guess_type(const OpArg *a)
 {
     const char *v = a->value == NULL ? "" : a->value;
@@ -329,8 +347,8 @@ static const char *guess_type(const OpArg *a)
     return is_truth(v) ? "bool" : is_whole(v) ? "int" : is_number(v) ? "float" : "str";
 }
 
-/* Gives the parameters of an operator as a row of schemas.def. *known: there is such a row. Else types
- * are guessed, and names are places. */
+/* Gives the parameters of an operator as a row of schemas.def. *known: there is such a row.
+ * Otherwise types are guessed, and names are positions: arg0, arg1, ... */
 static Status schema_of(const char *op, const OpArg *arg, int n, Arena *a, const char **out,
                         bool *known)
 {
@@ -348,8 +366,8 @@ static Status schema_of(const char *op, const OpArg *arg, int n, Arena *a, const
 
 /* ---- JSON ---- */
 
-/* Why an operator with these arguments cannot run again; NULL: it can. */
-static const char *obstacle(const OpArg *arg, int n, const char *schema)
+/* Returns why an operator with these arguments cannot run again; NULL: it can. */
+static const char *why_not(const OpArg *arg, int n, const char *schema)
 {
     Param p = { .keyword = false };
     if (n < 0) return "its arguments are not what a profiler writes";
@@ -361,7 +379,7 @@ static const char *obstacle(const OpArg *arg, int n, const char *schema)
         if (tensor && type_of(a->type) == NULL)
             return "a tensor of a type that the replayer does not know";
         if (tensor && a->dims[0] != '[') return "a tensor without sizes";
-        if (!tensor && a->type[0] != 0 && a->value == NULL && p.other[0] == 0 && !p.optional)
+        if (!tensor && a->type[0] != 0 && a->value == NULL && p.preset[0] == 0 && !p.optional)
             return "the trace has no values of numbers (Concrete Inputs)";
     }
     return NULL;
@@ -370,7 +388,7 @@ static const char *obstacle(const OpArg *arg, int n, const char *schema)
 static Status put_arg(Text *out, const char *op, int nth, const Param *p, const OpArg *a)
 {
     bool missing = a->value == NULL || is_missing(a);
-    const char *value = missing ? p->other : a->value;
+    const char *value = missing ? p->preset : a->value;
     TRY(text_json(out, "{\"arg_name\":%s,\"arg_type\":%s,\"value\":", p->name, p->type));
     if (is_tensor(a->type))
         TRY(put_tensor(out, op, nth, a));
@@ -381,7 +399,7 @@ static Status put_arg(Text *out, const char *op, int nth, const Param *p, const 
     return text_printf(out, "}");
 }
 
-/* Keywords that are missing are left out, so the operator takes its defaults. */
+/* Keywords without a value are left out, so that the operator takes its defaults. */
 static Status put_args(Text *out, const char *op, const OpArg *arg, int n, const char *schema)
 {
     Param p = { .keyword = false };
@@ -393,6 +411,7 @@ static Status put_args(Text *out, const char *op, const OpArg *arg, int n, const
             TRY(text_printf(out, "],\"list_kwargs\":["));
             keyword = first = true;
         }
+        /* a keyword without a value: the operator has a default */
         if (keyword && (is_missing(&arg[i]) || (!is_tensor(arg[i].type) && arg[i].value == NULL)))
             continue;
         if (!first) TRY(text_printf(out, ","));
@@ -402,6 +421,7 @@ static Status put_args(Text *out, const char *op, const OpArg *arg, int n, const
     return text_printf(out, keyword ? "]" : "],\"list_kwargs\":[]");
 }
 
+/* Each operator's texts are scratch memory, given back before the next one. */
 Status replay_json(const Replay *r, Arena *scratch, Text *out, ReplayCount *count)
 {
     TRY(text_printf(out, "["));
@@ -414,7 +434,7 @@ Status replay_json(const Replay *r, Arena *scratch, Text *out, ReplayCount *coun
         const char *schema = NULL;
         TRY(replay_args(r, &r->op[i], scratch, arg, &n));
         TRY(schema_of(op, arg, n, scratch, &schema, &known));
-        const char *why = obstacle(arg, n, schema);
+        const char *why = why_not(arg, n, schema);
         if (why == NULL) {
             TRY(text_json(out, count->ops > 0 ? ",\n{\"op_name\":%s" : "\n{\"op_name\":%s", op));
             TRY(text_json(out, ",\"count\":%lld,\"kernel_time_us\":%g,\"names\":%s,\"replay_ir\":{",

@@ -1,10 +1,11 @@
 /*
- * replay: lists the operators of a trace, each once with its arguments, so that they can be run again.
- * It writes the JSON of TraceLens' replayer, or rows for `switchyard bench shapes --list`. It runs
- * nothing itself.
+ * replay: lists the operators of a trace, each once with its arguments, so that they can be run
+ * again. It writes the JSON of TraceLens' replayer, or rows for `switchyard bench shapes --list`.
+ * It runs nothing itself.
  *
- * Operators are those that launched device work. In a trace without device work they are those that
- * call no other operator. Values come from the trace, names of arguments from schemas.def.
+ * Listed are the operators that launched device work. In a trace without device work these are the
+ * operators that call no other operator. Values come from the trace, names of arguments from
+ * schemas.def.
  */
 #ifndef ANALYZE_REPLAY_H
 #define ANALYZE_REPLAY_H
@@ -15,30 +16,32 @@
 
 enum { REPLAY_DIMS_MAX = 16 };
 
+/* All calls of one operator with equal arguments. */
 typedef struct ReplayOp {
     uint32_t event; /* its first call */
     int64_t calls;
     double device_us; /* device work that it launched itself, over all calls */
 } ReplayOp;
 
+/* The operators of a trace. `events` must outlive it. */
 typedef struct Replay {
     const Events *events;
-    ReplayOp *op; /* those with most device time first */
+    ReplayOp *op; /* the ones with most device time first */
     int64_t n;
     int64_t calls; /* of all `op` */
     int64_t other; /* launches by calls without recorded arguments */
     double device_us;
 } Replay;
 
-/* Operators of one name that are not in a list, for one reason. */
+/* Operators of one name that were left out of a list for one reason. */
 typedef struct ReplayLeft {
     const char *name, *why;
     int64_t calls;
     double device_us;
 } ReplayLeft;
 
-/* Counts what is in a list, and what was left out by name and reason. If there are too many of these,
- * the last entry has all others. */
+/* Counts what is in a list, and what was left out, by name and reason. If there are too many of
+ * these, the last entry stands for all others. */
 enum { REPLAY_LEFT_MAX = 200 };
 typedef struct ReplayCount {
     int64_t ops, calls;
@@ -47,10 +50,11 @@ typedef struct ReplayCount {
     int lefts;
 } ReplayCount;
 
-/* filter: takes only names that contain it; NULL: all. limit: takes the first so many; 0: all. */
+/* Finds the operators of a tree. filter: only names that contain it; NULL: all. limit: only the
+ * first so many; 0: all. The result lies in `a`. */
 Status replay_find(const Tree *t, const char *filter, int64_t limit, Arena *a, Arena *scratch,
                    Replay *out);
-/* Write the lists. `out` was begun in an arena of its own; `count` is all zeros. */
+/* Write the lists. `out` has an arena of its own; `count` is all zeros. */
 Status replay_json(const Replay *r, Arena *scratch, Text *out, ReplayCount *count);
 Status replay_bench(const Replay *r, Arena *scratch, Text *out, ReplayCount *count);
 

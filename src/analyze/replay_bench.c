@@ -1,18 +1,19 @@
-/*
- * replay_bench: writes operators of a trace as rows of `bench shapes --list`. A row names the op of ours
- * that does the same work on the same sizes, or one that moves as many bytes: a layer norm is timed as
- * an rmsnorm, a product of elements as a sum. Arguments are known by their places (schemas.def).
- */
+/* replay_bench: writes operators of a trace as rows of `bench shapes --list`. A row names the op of
+ * ours that does the same work on the same sizes, or one that moves as many bytes: a layer norm is
+ * timed as an rmsnorm, a product of elements as a sum. Arguments are known by their positions
+ * (schemas.def). Nothing is timed here. */
 #include "analyze/replay.h"
 
 #include <stdio.h>
 #include <string.h>
 
+/* Sizes by the letters of bench/shapes.def; 0: the case has no such size. */
 typedef struct Row {
-    const char *op; /* case of bench/shapes.def */
+    const char *op; /* a case of bench/shapes.def */
     int64_t n, d, f, e, k, b, t, h;
 } Row;
 
+/* The arguments of a call, with the sizes of tensors as numbers. rank -1: not a tensor. */
 typedef struct Mapped {
     const OpArg *arg;
     int args;
@@ -20,13 +21,14 @@ typedef struct Mapped {
     int rank[OP_ARGS_MOST];
 } Mapped;
 
-/* Fills *row. Returns NULL, or why there is no row. */
+/* Fills *row. Returns NULL, or why there is no row. at: positions of arguments, from the table
+ * below. */
 typedef const char *MapFn(const Mapped *m, const int *at, Row *row);
 
 static const char SIZES[] = "sizes that are not those of this operator";
 
-/* (m, k) x (k, n). at: the place of the left side, which a bias may precede. */
-static const char *product(const Mapped *m, const int *at, Row *row)
+/* (m, k) x (k, n). at[0]: the left side, which a bias may precede. */
+static const char *map_product(const Mapped *m, const int *at, Row *row)
 {
     const int64_t *a = m->dim[at[0]], *b = m->dim[at[0] + 1];
     if (m->rank[at[0]] != 2 || m->rank[at[0] + 1] != 2 || a[1] != b[0]) return SIZES;
@@ -34,8 +36,8 @@ static const char *product(const Mapped *m, const int *at, Row *row)
     return NULL;
 }
 
-/* (g, m, k) x (g, k, n): each product is a group. */
-static const char *batched(const Mapped *m, const int *at, Row *row)
+/* (g, m, k) x (g, k, n): each of the g products is timed as a group of a grouped product. */
+static const char *map_batched(const Mapped *m, const int *at, Row *row)
 {
     const int64_t *a = m->dim[at[0]], *b = m->dim[at[0] + 1];
     if (m->rank[at[0]] != 3 || m->rank[at[0] + 1] != 3 || a[0] != b[0] || a[2] != b[1])
@@ -45,7 +47,7 @@ static const char *batched(const Mapped *m, const int *at, Row *row)
 }
 
 /* (m, k) rows in g groups x (g, k, n) or (g, n, k). */
-static const char *grouped(const Mapped *m, const int *at, Row *row)
+static const char *map_grouped(const Mapped *m, const int *at, Row *row)
 {
     const int64_t *a = m->dim[at[0]], *b = m->dim[at[0] + 1];
     bool plain = b[1] == a[1];
@@ -54,8 +56,9 @@ static const char *grouped(const Mapped *m, const int *at, Row *row)
     return NULL;
 }
 
-/* at: the place of the query; 1 if heads come before positions; the place of is_causal; 1 if backward. */
-static const char *attention(const Mapped *m, const int *at, Row *row)
+/* at: the position of the query; 1 if heads come before positions; the position of is_causal; 1 if
+ * it is a backward. Our attention is causal, with as many key heads as query heads here. */
+static const char *map_attention(const Mapped *m, const int *at, Row *row)
 {
     int q = at[0], heads = at[1] ? 1 : 2;
     const int64_t *a = m->dim[q], *k = m->dim[q + 1], *v = m->dim[q + 2];
@@ -74,8 +77,8 @@ static const char *attention(const Mapped *m, const int *at, Row *row)
     return NULL;
 }
 
-/* All sizes but the last make rows. at: the place of the tensor; 1 if backward. */
-static const char *norm(const Mapped *m, const int *at, Row *row)
+/* All sizes but the last make rows. at: the position of the tensor; 1 if it is a backward. */
+static const char *map_norm(const Mapped *m, const int *at, Row *row)
 {
     int rank = m->rank[at[0]];
     if (rank < 1) return SIZES;
@@ -85,24 +88,24 @@ static const char *norm(const Mapped *m, const int *at, Row *row)
     return NULL;
 }
 
-/* Two tensors of the same sizes. */
-static const char *sum(const Mapped *m, const int *at, Row *row)
+/* Two tensors of the same sizes. Broadcasts are left out: they move fewer bytes. */
+static const char *map_sum(const Mapped *m, const int *at, Row *row)
 {
     const int zero[] = { at[0], 0 };
     if (m->rank[0] < 1 || m->rank[0] != m->rank[1] ||
         memcmp(m->dim[0], m->dim[1], (size_t)m->rank[0] * sizeof(int64_t)) != 0)
         return "tensors of different sizes, or a number";
-    const char *why = norm(m, zero, row);
+    const char *why = map_norm(m, zero, row);
     row->op = "add";
     return why;
 }
 
 /* A copy into another type. */
-static const char *conversion(const Mapped *m, const int *at, Row *row)
+static const char *map_conversion(const Mapped *m, const int *at, Row *row)
 {
     if (m->rank[1] < 0 || strcmp(m->arg[0].type, m->arg[1].type) == 0)
         return "a copy without a change of type";
-    const char *why = sum(m, at, row);
+    const char *why = map_sum(m, at, row);
     row->op = "cast";
     return why == NULL ? NULL : "a copy of other sizes";
 }
@@ -112,30 +115,30 @@ static const struct {
     MapFn *map;
     int at[4];
 } maps[] = {
-    { "aten::mm", product, { 0 } },
-    { "aten::addmm", product, { 1 } },
-    { "aten::bmm", batched, { 0 } },
-    { "aten::baddbmm", batched, { 1 } },
-    { "aten::_grouped_mm", grouped, { 0 } },
-    { "*grouped_gemm", grouped, { 0 } },
-    { "aten::_scaled_dot_product_flash_attention", attention, { 0, 1, 4, 0 } },
-    { "aten::_flash_attention_forward", attention, { 0, 0, 8, 0 } },
-    { "aten::_scaled_dot_product_efficient_attention", attention, { 0, 1, 6, 0 } },
-    { "aten::_scaled_dot_product_cudnn_attention", attention, { 0, 1, 6, 0 } },
-    { "aten::_efficient_attention_forward", attention, { 0, 0, 9, 0 } },
-    { "aten::_scaled_dot_product_flash_attention_backward", attention, { 1, 1, 11, 1 } },
-    { "aten::_flash_attention_backward", attention, { 1, 0, 11, 1 } },
-    { "aten::native_layer_norm", norm, { 0, 0 } },
-    { "aten::_fused_rms_norm", norm, { 0, 0 } },
-    { "aten::rms_norm", norm, { 0, 0 } },
-    { "aten::native_layer_norm_backward", norm, { 1, 1 } },
-    { "aten::add", sum, { 0 } },
-    { "aten::add_", sum, { 0 } },
-    { "aten::sub", sum, { 0 } },
-    { "aten::mul", sum, { 0 } },
-    { "aten::mul_", sum, { 0 } },
-    { "aten::div", sum, { 0 } },
-    { "aten::copy_", conversion, { 0 } },
+    { "aten::mm", map_product, { 0 } },
+    { "aten::addmm", map_product, { 1 } },
+    { "aten::bmm", map_batched, { 0 } },
+    { "aten::baddbmm", map_batched, { 1 } },
+    { "aten::_grouped_mm", map_grouped, { 0 } },
+    { "*grouped_gemm", map_grouped, { 0 } },
+    { "aten::_scaled_dot_product_flash_attention", map_attention, { 0, 1, 4, 0 } },
+    { "aten::_flash_attention_forward", map_attention, { 0, 0, 8, 0 } },
+    { "aten::_scaled_dot_product_efficient_attention", map_attention, { 0, 1, 6, 0 } },
+    { "aten::_scaled_dot_product_cudnn_attention", map_attention, { 0, 1, 6, 0 } },
+    { "aten::_efficient_attention_forward", map_attention, { 0, 0, 9, 0 } },
+    { "aten::_scaled_dot_product_flash_attention_backward", map_attention, { 1, 1, 11, 1 } },
+    { "aten::_flash_attention_backward", map_attention, { 1, 0, 11, 1 } },
+    { "aten::native_layer_norm", map_norm, { 0, 0 } },
+    { "aten::_fused_rms_norm", map_norm, { 0, 0 } },
+    { "aten::rms_norm", map_norm, { 0, 0 } },
+    { "aten::native_layer_norm_backward", map_norm, { 1, 1 } },
+    { "aten::add", map_sum, { 0 } },
+    { "aten::add_", map_sum, { 0 } },
+    { "aten::sub", map_sum, { 0 } },
+    { "aten::mul", map_sum, { 0 } },
+    { "aten::mul_", map_sum, { 0 } },
+    { "aten::div", map_sum, { 0 } },
+    { "aten::copy_", map_conversion, { 0 } },
 };
 
 static const char *map_op(const char *name, const Mapped *m, Row *row)
@@ -148,6 +151,7 @@ static const char *map_op(const char *name, const Mapped *m, Row *row)
     return "no op of ours does this";
 }
 
+/* A size below 0 was not recorded; a size of 0 does no work. */
 static bool all_positive(const Row *r)
 {
     const int64_t size[] = { r->n, r->d, r->f, r->e, r->b, r->t, r->h };
@@ -157,6 +161,8 @@ static bool all_positive(const Row *r)
     return r->d > 0 && (r->n > 0 || r->b * r->t * r->h > 0);
 }
 
+/* One JSON object on a line. "shape" and "type" are for people; traced_s is the time of one call in
+ * the trace. */
 static Status put_row(Text *out, const Replay *r, const ReplayOp *op, const Mapped *m,
                       const Row *row)
 {
@@ -178,6 +184,7 @@ static Status put_row(Text *out, const Replay *r, const ReplayOp *op, const Mapp
                      op->device_us / (double)op->calls / 1e6);
 }
 
+/* An operator without a row is counted with the reason. */
 Status replay_bench(const Replay *r, Arena *scratch, Text *out, ReplayCount *count)
 {
     for (int64_t i = 0; i < r->n; i++) {

@@ -1,5 +1,10 @@
-/* report: what counts of a trace, and who launched it. See report.h; sheets have files of their
- * own. */
+/*
+ * report: decides what counts of a trace and who launched it. See report.h. Sheets have files of
+ * their own (sheet_*.c, timeline.c).
+ *
+ * Device work is chosen first (choose_work), by the step and by whether its launch is known. Then
+ * it is grouped by launcher (report_launchers). Sheets read both and change neither.
+ */
 #include "analyze/report.h"
 #include "analyze/perf.h"
 
@@ -11,7 +16,7 @@
 
 /* ---- buckets ---- */
 
-/* ROCm copies with kernels, whose names say so. */
+/* ROCm also copies with kernels, which are known by their names. */
 static bool is_copy_kernel(const char *name)
 {
     static const char *const DIRECTION[] = { "HOST_TO_DEVICE", "DEVICE_TO_HOST",
@@ -23,6 +28,7 @@ static bool is_copy_kernel(const char *name)
     }
     if (!text_starts(name, BLIT)) return false;
     name += sizeof BLIT - 1;
+    /* __amd_rocclr_copyBuffer, with Rect, Aligned or both, and .kd */
     if (text_starts(name, "Rect")) name += 4;
     if (text_starts(name, "Aligned")) name += 7;
     return *name == '\0' || strcmp(name, ".kd") == 0;
@@ -33,10 +39,11 @@ static Bucket bucket_of_name(const char *name)
     if (is_copy_kernel(name)) return BUCKET_MEMCPY;
     bool comm = strcasestr(name, "nccl") != NULL || strcasestr(name, "rccl") != NULL ||
                 strcasestr(name, "cross_device_reduce") != NULL ||
-                strncmp(name, "comm: ", 6) == 0; /* of our own recordings */
+                strncmp(name, "comm: ", 6) == 0; /* in our own recordings */
     return comm ? BUCKET_COMM : BUCKET_COMPUTATION;
 }
 
+/* Names are few, so the bucket of a name is found once. A copy's name says nothing. */
 Bucket report_bucket(const Report *r, uint32_t event)
 {
     uint8_t *known = &r->bucket[r->e->name[event]];
@@ -65,6 +72,7 @@ int32_t report_stream(const Report *r, uint32_t event)
     return detail == EVENT_NONE ? -1 : r->e->gpu[detail].stream;
 }
 
+/* Leaves the spans in the report's arena. */
 Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out)
 {
     Spans s = { 0 };
@@ -84,7 +92,7 @@ Status report_spans(const Report *r, unsigned mask, int recompute, Spans *out)
 
 static const char STEP[] = "ProfilerStep#";
 
-/* The number of a step's range; -1: the event is none. */
+/* The number of a step's range; -1: the event is not a step. */
 static int64_t step_number(const Events *e, int64_t i)
 {
     const char *name = event_name(e, i);
@@ -98,6 +106,7 @@ static int by_host_start(const void *a, const void *b)
     return (x->host.start > y->host.start) - (x->host.start < y->host.start);
 }
 
+/* Steps are sorted by time: traces of several threads need not be in order. */
 Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n)
 {
     int64_t most = 0;
@@ -112,6 +121,7 @@ Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n)
     return OK;
 }
 
+/* The sentence tells which steps there are, because traces often begin at a late step. */
 Status report_step(const Events *e, int64_t step, Arena *a, Span *out)
 {
     Step *at = NULL;
@@ -149,8 +159,8 @@ Status report_need_work(const Events *e)
                 (long long)(e->n - of[EVENT_CPU_OP] - of[EVENT_RUNTIME] - of[EVENT_DRIVER]));
 }
 
-/* A device event belongs to the step in which it was launched. Without a launch it belongs to
- * the step in which it starts. */
+/* A device event belongs to the step in which it was launched. Without a launch, it belongs to the
+ * step in which it starts. */
 static bool in_step(const Report *r, uint32_t i, const Span *step)
 {
     uint32_t call = r->tree->parent[i];
@@ -158,6 +168,7 @@ static bool in_step(const Report *r, uint32_t i, const Span *step)
     return ts >= step->start && ts < step->end;
 }
 
+/* Events are in the order of the file. The sort is stable, so equal starts keep it. */
 static Status sort_work_by_time(Report *r)
 {
     double *start = NULL;
@@ -173,8 +184,9 @@ static Status sort_work_by_time(Report *r)
     return OK;
 }
 
-/* Decides what counts: the chosen step's work, without or with that whose launch is not in the
- * trace. Also notes when the host begins and ends. */
+/* Decides what counts: the work of the chosen step; with linked_only, only work whose launch is in
+ * the trace. If no launch is there at all, all work counts. Also notes when the host begins and
+ * ends. */
 static Status choose_work(Report *r)
 {
     const Events *e = r->e;
@@ -188,6 +200,7 @@ static Status choose_work(Report *r)
         linked |= event_on_gpu(e->kind[i]) && r->tree->parent[i] != EVENT_NONE;
         most += event_on_gpu(e->kind[i]);
     }
+    /* A trace without any launch would otherwise have nothing to show. */
     bool all = !r->o->linked_only || (!launched && !linked);
     TRY(ARENA_NEW(r->arena, most + 1, &r->gpu));
     r->host_start = INFINITY, r->host_end = -INFINITY;
@@ -215,14 +228,16 @@ Status report_busy(const Report *r, const uint32_t *gpu, int64_t n, double *out)
     return spans_busy(r->e->ts, r->e->dur, gpu, n, r->arena, out);
 }
 
-/* A cache of categories: finding one compares many texts, and a trace has few pairs of names. */
+/* A cache of categories. Finding a category compares many texts, and a trace has few pairs of
+ * names. Entries collide by hash and replace each other. */
 enum { KNOWN = 1 << 12 };
 typedef struct KnownCategory {
     uint32_t name, kernel;
     const char *category;
 } KnownCategory;
 
-/* Exchanges have one category, whoever launches them: most are launched by record_param_comms. */
+/* Exchanges have one category, whoever launches them, since most are launched by
+ * record_param_comms. */
 const char *report_category(const Report *r, uint32_t launcher, uint32_t first_kernel)
 {
     if (launcher == EVENT_NONE) return "unlinked";
@@ -246,6 +261,7 @@ Launcher report_launcher(const Report *r, uint32_t event, uint32_t first_kernel)
                            known && r->tree->recompute != NULL && r->tree->recompute[event] };
 }
 
+/* Busy time of a launcher's own work, and of all work below it. */
 static Status measure_launcher(const Report *r, Launcher *l)
 {
     const Tree *t = r->tree;
@@ -256,7 +272,8 @@ static Status measure_launcher(const Report *r, Launcher *l)
     return report_busy(r, t->gpu + from, n, &l->subtree_us);
 }
 
-/* Each piece without a launch is a launcher of its own, so that its time has a row. */
+/* Work without a launch in the trace is a launcher of its own, piece by piece, so that its time has
+ * a row. Launchers are sorted by start; those without a launch come last. */
 Status report_launchers(Report *r, const uint32_t *gpu, int64_t n)
 {
     uint32_t *key = NULL; /* the launcher; EVENT_NONE, and the work itself */
@@ -267,6 +284,7 @@ Status report_launchers(Report *r, const uint32_t *gpu, int64_t n)
     TRY(ARENA_NEW(r->arena, 2 * n + 1, &key));
     for (int64_t k = 0; k < n; k++) {
         key[2 * k] = tree_launcher(r->tree, gpu[k]);
+        /* two words: the launcher, or the work itself where the launcher is not known */
         key[2 * k + 1] = key[2 * k] == EVENT_NONE ? gpu[k] : 0;
     }
     TRY(groups_make(key, 2, n, r->arena, &g));
@@ -290,6 +308,7 @@ Status report_launchers(Report *r, const uint32_t *gpu, int64_t n)
     return OK;
 }
 
+/* Only the arena `a` grows; *out is set on success. */
 Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena *a, Report *out)
 {
     Report r = { .e = e, .tree = t, .o = o, .arena = a };
@@ -305,7 +324,7 @@ Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena
 /* ---- sheets ---- */
 
 /* The marks of columns that this report's sheets do not have. */
-static const char *left_out(const Report *r, char marks[3])
+static const char *missing_marks(const Report *r, char marks[3])
 {
     char *end = marks;
     if (!r->o->recompute) *end++ = '?';
@@ -317,10 +336,10 @@ static const char *left_out(const Report *r, char marks[3])
 Status sheet_columns(const Report *r, const char *columns, Table *out)
 {
     char marks[3];
-    return table_init(out, out->name, columns, left_out(r, marks), r->arena);
+    return table_init(out, out->name, columns, missing_marks(r, marks), r->arena);
 }
 
-/* The rows have an arena of their own, which is given back when the sheet is made. */
+/* The rows have an arena of their own, which is freed when the sheet is made. */
 Status report_fold(Report *r, const Fold *f, FillRows *fill, void *state, Table *out)
 {
     FoldRows rows = { .whole = { NAN, NAN }, .state = state };
@@ -329,7 +348,7 @@ Status report_fold(Report *r, const Fold *f, FillRows *fill, void *state, Table 
     TRY(arena_init(&room, "rows of a sheet", MEM_HOST, (size_t)64 << 30));
     Status s = table_init(&rows.t, "rows", f->rows, "", &room);
     if (s == OK) s = fill(r, &rows);
-    if (s == OK) s = fold_rows(&rows, f, left_out(r, marks), r->arena, out);
+    if (s == OK) s = fold_rows(&rows, f, missing_marks(r, marks), r->arena, out);
     arena_free(&room);
     return s;
 }
@@ -339,6 +358,7 @@ static Cell label_of(const Report *r, uint32_t text)
     return cell_text(text == 0 ? "Unknown" : strings_text(&r->e->strings, text));
 }
 
+/* Cells of CALL_KEYS. What is unknown is "Unknown", as in TraceLens. */
 Status report_put_call(const Report *r, const Launcher *l, uint32_t kernel, Table *rows)
 {
     static const Track nowhere = { 0 };
@@ -353,6 +373,7 @@ Status report_put_call(const Report *r, const Launcher *l, uint32_t kernel, Tabl
                      cell_text(kernel == EVENT_NONE ? NULL : event_name(e, kernel)));
 }
 
+/* Cells of CALL_REST. A kernel that stands alone has no arguments. */
 Status report_put_rest(const Report *r, const Launcher *l, uint32_t kernel, Table *out)
 {
     static const OpArgs none = { 0 };

@@ -1,19 +1,21 @@
-/* report_sheets: which sheets there are, and when. */
+/* report_sheets: which sheets a report has, and when each is made. The order is that of files and
+ * pages; compat/ and the pages find sheets by name or function. How a sheet is made is in the file
+ * of its function. */
 #include "analyze/report.h"
 
 static bool has_work(const Report *r) { return r->gpus > 0; }
 static bool has_launchers(const Report *r) { return r->launchers > 0; }
-static bool kernels(const Report *r) { return r->o->kernels; }
-static bool short_kernels(const Report *r) { return r->o->short_us > 0; }
+static bool wants_kernels(const Report *r) { return r->o->kernels; }
+static bool wants_short_kernels(const Report *r) { return r->o->short_us > 0; }
 
 const Sheet report_sheets[] = {
     { "gpu_timeline", has_work, sheet_gpu_timeline },
     { "ops_summary_by_category", has_launchers, sheet_ops_by_category },
     { "ops_summary", has_launchers, sheet_ops_summary },
     { "ops_unique_args", has_launchers, sheet_ops_unique_args },
-    { "kernel_summary", kernels, sheet_kernel_summary },
-    { "short_kernel_histogram", short_kernels, sheet_short_histogram },
-    { "short_kernels_summary", short_kernels, sheet_short_summary },
+    { "kernel_summary", wants_kernels, sheet_kernel_summary },
+    { "short_kernel_histogram", wants_short_kernels, sheet_short_histogram },
+    { "short_kernels_summary", wants_short_kernels, sheet_short_summary },
     { "coll_analysis", has_work, sheet_coll_analysis },
     { "GEMM", has_launchers, sheet_perf },
     { "GroupedGEMM_fwd", has_launchers, sheet_perf },

@@ -1,12 +1,12 @@
-/* sheet_collectives: the collectives of one rank by kind and size. How ranks wait for each other
- * needs the traces of all ranks: that is collectives.h. */
+/* sheet_collectives: the collectives of one rank, by kind and size. How ranks wait for each other
+ * needs the traces of all ranks: see collectives.h. */
 #include "analyze/report.h"
 
 #include <math.h>
 #include <string.h>
 
-/* What a kernel exchanges, by its own record or by that of an operator above its launch;
- * EVENT_NONE if neither has one. Profilers before 2.1 record it at the operator alone. */
+/* Finds what a kernel exchanges, in its own record or in that of an operator above its launch.
+ * EVENT_NONE: neither has one. Profilers before PyTorch 2.1 record it at the operator only. */
 static uint32_t collective_of(const Report *r, uint32_t gpu)
 {
     const Events *e = r->e;
@@ -24,7 +24,8 @@ static Cell text_of(const Report *r, uint32_t string)
     return string == 0 ? (Cell){ 0 } : cell_text(strings_text(&r->e->strings, string));
 }
 
-/* TraceLens' megabytes, 2^20 bytes, in both modes: users compare this sheet with NCCL's sizes. */
+/* Megabytes of 2^20 bytes, ours and TraceLens', because users compare this sheet with NCCL's
+ * sizes. */
 static Cell size_of(const Report *r, const Collective *c, int64_t elements)
 {
     double bytes = event_dtype_bytes(strings_text(&r->e->strings, c->dtype));
@@ -32,6 +33,7 @@ static Cell size_of(const Report *r, const Collective *c, int64_t elements)
     return cell_number((double)elements * bytes / (1024 * 1024));
 }
 
+/* A row for each kernel that communicates. Without a record, kernels are grouped by their names. */
 static Status fill_collectives(Report *r, FoldRows *rows)
 {
     static const Collective none = { .in_elements = -1, .out_elements = -1, .group_size = -1 };
@@ -55,6 +57,8 @@ static Status fill_collectives(Report *r, FoldRows *rows)
     return OK;
 }
 
+/* Kernels with equal records on one stream are one row. A trace without collectives has no such
+ * sheet. */
 Status sheet_coll_analysis(Report *r, Table *out)
 {
     static const Fold fold = {

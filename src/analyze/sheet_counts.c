@@ -1,4 +1,5 @@
-/* sheet_counts: what the trace holds and what was left out, and what the GPU's allocator did. */
+/* sheet_counts: what the trace holds and what was left out, and what the GPU's allocator did. It
+ * counts events and bytes, no times but those of device work. */
 #include "analyze/report.h"
 
 /* Everything that was left out is counted here: no sheet hides it. */
@@ -19,6 +20,7 @@ Status sheet_trace_counts(Report *r, Table *out)
         if (alone) alone_us += e->dur[r->gpu[k]];
     }
     const int64_t device = of[EVENT_KERNEL] + of[EVENT_MEMCPY] + of[EVENT_MEMSET];
+    /* What is left out comes first, then what is there, then what counts. */
     const struct {
         const char *what;
         int64_t n;
@@ -48,12 +50,14 @@ Status sheet_trace_counts(Report *r, Table *out)
 
 /* ---- memory ---- */
 
+/* The allocator of one device. type 0: the host. */
 typedef struct Pool {
     int32_t type, device;
     int64_t events, peak, reserved, end, allocations, bytes;
     double peak_ts;
 } Pool;
 
+/* Finds the pool of an event, or adds it. Returns `most` if there are too many. */
 static int find_pool(Pool *pool, int *n, int most, const MemoryPoint *m)
 {
     int i = 0;
@@ -62,9 +66,12 @@ static int find_pool(Pool *pool, int *n, int most, const MemoryPoint *m)
     return i;
 }
 
+/* Peaks are over the events of the trace: what was allocated before is in the first event's
+ * total. */
 Status sheet_memory_summary(Report *r, Table *out)
 {
     enum { POOLS = 64 };
+    /* The profiler's numbers are bytes. */
     static const double MIB = 1024.0 * 1024.0;
     const Events *e = r->e;
     Pool pool[POOLS];

@@ -1,12 +1,13 @@
-/* sheet_delays: how long launched work waits to start, and how long the host waits for the
- * device. A long delay with a deep queue is good: the host runs ahead of the device. */
+/* sheet_delays: how long launched work waits until it starts, and how long the host waits for the
+ * device. A long launch delay with a deep queue is good: the host runs ahead of the device. A short
+ * one with an empty queue means that the device waits for the host (sheet_idle.c says why). */
 #include "analyze/report.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* How many numbers of a sorted list are below t. The queue's depth at time t is the launches
- * before t less the starts before t. */
+/* Returns how many numbers of a sorted list are below t. The depth of the queue at time t is the
+ * number of launches before t minus the number of starts before t. */
 static int64_t count_below(const double *sorted, int64_t n, double t)
 {
     int64_t low = 0, high = n;
@@ -20,8 +21,7 @@ static int64_t count_below(const double *sorted, int64_t n, double t)
     return low;
 }
 
-/* Launches and starts are sorted apart: how many are before a time tells how much was queued
- * then. */
+/* Launches and starts are sorted separately, since only their numbers before a time matter. */
 static Status fill_launches(Report *r, FoldRows *rows)
 {
     const Events *e = r->e;
@@ -35,7 +35,7 @@ static Status fill_launches(Report *r, FoldRows *rows)
         launch[n] = e->ts[call];
         start[n++] = e->ts[r->gpu[k]];
     }
-    sort_numbers(launch, n);
+    sort_numbers(launch, n); /* starts are in order: r->gpu is sorted by start */
     for (int64_t k = 0; k < r->gpus; k++) {
         uint32_t i = r->gpu[k], call = r->tree->parent[i];
         if (call == EVENT_NONE) continue;
@@ -59,6 +59,7 @@ Status sheet_launch_delays(Report *r, Table *out)
     return report_fold(r, &fold, fill_launches, NULL, out);
 }
 
+/* Only calls within the host's range count, which is that of the chosen step. */
 static Status fill_waits(Report *r, FoldRows *rows)
 {
     const Events *e = r->e;

@@ -1,12 +1,15 @@
 /*
  * sheet_idle: why the device had nothing to do.
  *
- * A gap ends when a piece of work starts. The call that launched that work tells why it did not
- * start earlier:
+ * A gap is time between two pieces of device work. It ends when a piece of work starts. The call
+ * that launched that work tells why it did not start earlier:
  *
- * - The call began before the gap: the work was queued and waited for a stream or an event
- * (dependency). - The call began in the gap, and its thread had been inside a synchronising call
- * since before the   gap: the host could not run ahead (synchronisation). - Else the host was late.
+ * - dependency: the call began before the gap. The work was queued and waited for a stream or event.
+ * - synchronisation: the call began in the gap, and its thread had been in a synchronising call
+ *   since before the gap. The host could not run ahead.
+ * - host late: the call began in the gap for any other reason.
+ *
+ * Times are microseconds. How long the host itself waits is in sheet_delays.c.
  */
 #include "analyze/report.h"
 
@@ -14,10 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* See above; UNLINKED: the launch is not in the trace, so the cause is not known. */
 typedef enum Cause { HOST_LATE, SYNCHRONISATION, DEPENDENCY, UNLINKED, CAUSES } Cause;
 static const char *const CAUSE[CAUSES] = { "host late", "synchronisation", "dependency",
                                            "launch not in the trace" };
 
+/* A gap, and what it is explained by. */
 typedef struct Gap {
     double start, us;
     uint32_t next; /* the work that ends the gap */
@@ -38,7 +43,7 @@ static bool is_blocking_call(const char *name)
     return strstr(name, "Synchronize") != NULL || text_word_index(BLOCKING, name) >= 0;
 }
 
-/* Asked for every runtime call, so the answer is kept by name. */
+/* This is asked for every runtime call, so the answer is kept by name. */
 bool report_is_sync(const Report *r, int64_t i)
 {
     enum { NO = 1, YES = 2 };
@@ -63,7 +68,7 @@ static int by_thread(const void *a, const void *b, void *events)
     return (e->ts[*x] > e->ts[*y]) - (e->ts[*x] < e->ts[*y]);
 }
 
-/* Sorted by thread and time, so that sync_before can search. */
+/* Lists the synchronising calls by thread and time, so that sync_before can search. */
 static Status find_syncs(const Report *r, Syncs *s)
 {
     Events e = *r->e; /* qsort_r takes no const */
@@ -98,6 +103,7 @@ static uint32_t sync_before(const Syncs *s, uint32_t call)
 
 /* ---- gaps ---- */
 
+/* A synchronising call that ended before the gap does not explain it. */
 static void explain_gap(const Report *r, const Syncs *s, Gap *g)
 {
     uint32_t call = r->tree->parent[g->next];
@@ -114,6 +120,7 @@ static void explain_gap(const Report *r, const Syncs *s, Gap *g)
     g->sync = sync;
 }
 
+/* Work is sorted by start, so one pass with the latest end so far finds all gaps. */
 static Status find_gaps(const Report *r, Gaps *out)
 {
     Syncs s;
@@ -133,11 +140,13 @@ static Status find_gaps(const Report *r, Gaps *out)
     return OK;
 }
 
+/* Gaps of one cause. micro: those shorter than the limit. */
 typedef struct CauseSum {
     int64_t n, micro;
     double us, micro_us, longest;
 } CauseSum;
 
+/* A row of sheet_idle_by_cause. idle NaN: the time is not part of the idle time between work. */
 static Status put_cause(const char *name, const CauseSum *c, double idle, double wall, Table *out)
 {
     return TABLE_ROW(out, cell_text(name), cell_whole(c->n), cell_number(c->us / 1e3),
@@ -155,8 +164,8 @@ double report_wall(const Report *r)
     return wall > 0 ? wall : 0;
 }
 
-/* Gaps shorter than 10 us unless the options say otherwise are micro gaps: what a launch costs
- * anyhow. */
+/* Gaps shorter than 10 us, unless the options say otherwise, are micro gaps: a launch costs about
+ * as much. */
 Status sheet_idle_by_cause(Report *r, Table *out)
 {
     static const double MICRO_US = 10;
@@ -186,6 +195,7 @@ Status sheet_idle_by_cause(Report *r, Table *out)
     return put_cause("after the last work", &end, NAN, wall, out);
 }
 
+/* whole[0]: all idle time between pieces of work. */
 static Status fill_gaps(Report *r, FoldRows *rows)
 {
     Gaps gaps;

@@ -1,5 +1,5 @@
-/* sheet_kernels: device kernels by name and by the operator that launched them; and short kernels,
- * whose launches often cost more than their work. */
+/* sheet_kernels: device kernels by name and by the operator that launched them, and short kernels,
+ * whose launches often cost more than their work. Copies and fills are not kernels. */
 #include "analyze/report.h"
 
 #include <math.h>
@@ -16,13 +16,13 @@ static const char *call_category(const char *name)
     return graph ? "graph" : "runtime";
 }
 
-/* A row for each kernel shorter than *rows->state us. whole[0]: the time of all kernels. */
+/* Makes a row for each kernel shorter than *rows->state us. whole[0] is the time of all kernels,
+ * whole[1] the length of the report. */
 static Status fill_kernels(Report *r, FoldRows *rows)
 {
     const Events *e = r->e;
     const double below = *(const double *)rows->state;
-    uint32_t *first_kernel =
-        NULL; /* [launcher]: event + 1, which decides the launcher's category */
+    uint32_t *first_kernel = NULL; /* first_kernel[launcher]: event + 1; it decides the category */
     rows->whole[0] = 0;
     rows->whole[1] = r->total_us;
     TRY(ARENA_ZEROED(r->arena, e->n + 1, &first_kernel));
@@ -32,6 +32,8 @@ static Status fill_kernels(Report *r, FoldRows *rows)
         const char *parent = NULL, *category = NULL;
         const OpArgs *args = report_args(r, launcher);
         if (launcher != EVENT_NONE) {
+            /* Also kernels that are not listed decide the category, so this comes before the
+             * filters. */
             if (first_kernel[launcher] == 0) first_kernel[launcher] = i + 1;
             parent = event_name(e, launcher);
             category = e->kind[launcher] != EVENT_CPU_OP
@@ -52,6 +54,7 @@ static Status fill_kernels(Report *r, FoldRows *rows)
     return OK;
 }
 
+/* By launcher, kernel and stream. Without a limit, all kernels count. */
 Status sheet_kernel_summary(Report *r, Table *out)
 {
     static const Fold fold = { .rows = KERNEL_ROWS,
@@ -69,6 +72,7 @@ Status sheet_kernel_summary(Report *r, Table *out)
     return report_fold(r, &fold, fill_kernels, &all, out);
 }
 
+/* By launcher with arguments, because short kernels are worth fusing where shapes are the same. */
 Status sheet_short_summary(Report *r, Table *out)
 {
     static const Fold fold = {
@@ -86,7 +90,9 @@ Status sheet_short_summary(Report *r, Table *out)
     return report_fold(r, &fold, fill_kernels, &below, out);
 }
 
-/* numpy's histogram: BINS equal bins from the least to the greatest, the last one closed. */
+/* numpy's histogram: BINS equal bins from the least to the greatest value, the last one closed.
+ * Equal values get a bin of width 1 around them. Edges are rounded as numpy does, and a value is
+ * moved if its bin's rounded edge says so. */
 Status sheet_short_histogram(Report *r, Table *out)
 {
     double low = INFINITY, high = -INFINITY, edge[BINS + 1], *us = NULL;
@@ -102,10 +108,11 @@ Status sheet_short_histogram(Report *r, Table *out)
         high = fmax(high, us[k]);
     }
     if (n == 0) return OK;
+    /* as numpy does for equal values */
     if (low == high) low -= 0.5, high += 0.5;
     for (int b = 0; b <= BINS; b++) {
-        volatile double from_low =
-            b * ((high - low) / BINS); /* volatile: rounded as numpy does, not fused with the + */
+        /* volatile: the product is rounded before the sum, as in numpy, and not fused with it */
+        volatile double from_low = b * ((high - low) / BINS);
         edge[b] = from_low + low;
     }
     edge[BINS] = high;

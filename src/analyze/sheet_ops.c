@@ -1,5 +1,6 @@
-/* sheet_ops: device time by the operator that launched it, by kind of operator, and by operator and
- * shapes of its arguments. All three are the same rows by other keys. */
+/* sheet_ops: device time by the operator that launched it: by kind of operator, by operator, and by
+ * operator with the shapes of its arguments. All three fold the same rows by different keys. Device
+ * time is busy time: kernels that overlap count once. */
 #include "analyze/python_text.h"
 #include "analyze/report.h"
 
@@ -8,18 +9,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* SHORT_NAME: characters of a kernel's name in the short text, as in TraceLens. */
 enum { CATEGORIES_MOST = 128, SHORT_NAME = 64 };
 
 /* ---- rows: launchers ---- */
 
 #define LAUNCHER_ROWS CALL_KEYS "|direct|subtree"
 
-/* The first piece of work that stands for a launcher that is not in the trace. */
+/* The first piece of work of a launcher that is not in the trace; it stands for the launcher. */
 static uint32_t alone_of(const Report *r, const Launcher *l)
 {
     return l->event == EVENT_NONE ? r->own[l->first] : EVENT_NONE;
 }
 
+/* A row for each launcher, in order, so that row i is launcher i. */
 static Status fill_launchers(Report *r, FoldRows *rows)
 {
     rows->whole[1] = r->total_us;
@@ -45,7 +48,7 @@ Status sheet_ops_by_category(Report *r, Table *out)
     return report_fold(r, &fold, fill_launchers, r, out);
 }
 
-/* ['elementwise', 'other']: each category once, in the order of their first launchers. */
+/* Makes "['elementwise', 'other']": each category once, in the order of their first launchers. */
 static Status category_list(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a,
                             Cell *out)
 {
@@ -68,6 +71,7 @@ static Status category_list(const FoldRows *rows, const uint32_t *row, int64_t n
     return OK;
 }
 
+/* By name. Calls of one operator may have several categories, which are listed. */
 Status sheet_ops_summary(Report *r, Table *out)
 {
     static const Fold fold = { .rows = LAUNCHER_ROWS,
@@ -85,23 +89,26 @@ Status sheet_ops_summary(Report *r, Table *out)
     return report_fold(r, &fold, fill_launchers, r, out);
 }
 
-/* ---- kernels by their place among those of a launcher ---- */
+/* ---- kernels by their position among those of a launcher ---- */
 
-typedef struct Place {
+/* The kernels at one position of all calls: the durations of one kernel per call. */
+typedef struct KernelStats {
     uint32_t event; /* the first call's kernel */
     const char *name;
     Summary s;
-} Place;
+} KernelStats;
 
+/* The shortest total first. Ties go by name, then by position in the file. */
 static int by_total(const void *a, const void *b)
 {
-    const Place *x = a, *y = b;
+    const KernelStats *x = a, *y = b;
     if (x->s.sum != y->s.sum) return x->s.sum < y->s.sum ? -1 : 1;
     int names = strcmp(x->name, y->name);
     return names != 0 ? names : (x->event > y->event) - (x->event < y->event);
 }
 
-static Status put_place(const Report *r, Text *t, const Place *p, bool full)
+/* Writes a Python dict, as TraceLens does. Short: the name is cut, and only the mean is given. */
+static Status put_kernel_stats(const Report *r, Text *t, const KernelStats *p, bool full)
 {
     static const char *const NAME[] = { "total", "mean", "median", "std_dev", "min", "max" };
     const double value[] = { p->s.sum, p->s.mean, p->s.median, summary_std_all(&p->s),
@@ -130,46 +137,51 @@ static Status put_place(const Report *r, Text *t, const Place *p, bool full)
     return text_printf(t, "}");
 }
 
-static Status put_places(const Report *r, const Place *place, int64_t n, bool full, Cell *out)
+/* Writes a Python list of the kernels, in the order of their totals. */
+static Status put_kernel_list(const Report *r, const KernelStats *stats, int64_t n, bool full,
+                              Cell *out)
 {
     Text t;
     TRY(text_init(&t, r->arena));
     TRY(text_printf(&t, "["));
     for (int64_t i = 0; i < n; i++) {
         if (i > 0) TRY(text_printf(&t, ", "));
-        TRY(put_place(r, &t, &place[i], full));
+        TRY(put_kernel_stats(r, &t, &stats[i], full));
     }
     TRY(text_printf(&t, "]"));
     *out = cell_text(t.data);
     return OK;
 }
 
-/* Kernels at one place of all calls are one entry, even if their names differ: the first call's
+/* Kernels at one position of all calls are one entry, even if their names differ. The first call's
  * name stands for all. */
 Status report_details(const Report *r, const Work *call, int64_t n, Cell *full, Cell *brief)
 {
-    const uint32_t places = call[0].n;
-    Place *place = NULL;
+    const uint32_t positions = call[0].n;
+    KernelStats *stats = NULL;
     double *dur = NULL;
-    TRY(ARENA_NEW(r->arena, places + 1, &place));
+    TRY(ARENA_NEW(r->arena, positions + 1, &stats));
     TRY(ARENA_NEW(r->arena, n + 1, &dur));
     int64_t m = 0, *alike = NULL;
     TRY(ARENA_NEW(r->arena, n + 1, &alike));
+    /* Calls with another number of kernels took another path, and positions would not
+     * correspond. */
     for (int64_t i = 0; i < n; i++)
-        if (call[i].n == places) alike[m++] = i;
-    for (uint32_t k = 0; k < places; k++) {
-        place[k].event = call[0].gpu[k];
-        place[k].name = event_name(r->e, place[k].event);
+        if (call[i].n == positions) alike[m++] = i;
+    for (uint32_t k = 0; k < positions; k++) {
+        stats[k].event = call[0].gpu[k];
+        stats[k].name = event_name(r->e, stats[k].event);
         for (int64_t i = 0; i < m; i++) dur[i] = r->e->dur[call[alike[i]].gpu[k]];
-        TRY(summary_of(dur, NULL, m, r->arena, &place[k].s));
+        TRY(summary_of(dur, NULL, m, r->arena, &stats[k].s));
     }
-    qsort(place, places, sizeof *place, by_total);
-    TRY(put_places(r, place, places, true, full));
-    return put_places(r, place, places, false, brief);
+    qsort(stats, positions, sizeof *stats, by_total);
+    TRY(put_kernel_list(r, stats, positions, true, full));
+    return put_kernel_list(r, stats, positions, false, brief);
 }
 
 /* ---- operators with their arguments ---- */
 
+/* Row i is launcher i: fill_launchers adds them in order. */
 static Status launcher_details(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a,
                                Cell *out)
 {
@@ -190,10 +202,12 @@ static Status describe_launcher(const FoldRows *rows, uint32_t row, Table *out)
     return report_put_rest(r, l, alone_of(r, l), out);
 }
 
+/* A statistic of direct and of subtree time. */
 #define BOTH(way)                                                                                  \
     "total_direct_kernel_time_" way "=" way " direct|total_subtree_kernel_time_" way "=" way       \
     " subtree|"
 
+/* By name, arguments and thread. Arguments are described once for each group. */
 Status sheet_ops_unique_args(Report *r, Table *out)
 {
     static const Fold fold = { .rows = LAUNCHER_ROWS,

@@ -1,5 +1,6 @@
 /* sheet_perf: work and rates of the calls of one kind of operator, by operator and parameters. One
- * function makes all these sheets; their names say which kind. */
+ * function makes all these sheets; out->name says which kind. The work is counted by perf.h, once
+ * per operator and arguments. */
 #include "analyze/perf_calls.h"
 #include "analyze/report.h"
 
@@ -13,9 +14,9 @@ typedef struct Listed {
     const PerfCalls *p;
     const char *sheet;
     bool backward;
-    uint32_t *call;
-    Work *work;
-    double *us;
+    uint32_t *call; /* indices into p->call */
+    Work *work;     /* device work of each call */
+    double *us;     /* its busy time */
     int64_t n;
     const char *name[PERF_PARAMS * 2]; /* of parameters, in the order of their first rows */
     bool real[PERF_PARAMS * 2];        /* shown as reals: see list_params */
@@ -44,12 +45,13 @@ static int param_of(const Perf *p, const char *name)
     return -1;
 }
 
-/* Finds the columns of parameters. As in pandas, a column shows all its numbers as reals if one
- * of them is not whole or missing. */
+/* Finds the columns of parameters. As in pandas, a column shows all its numbers as reals if one of
+ * them is missing or not whole. */
 static void list_params(Listed *l)
 {
     for (int64_t i = 0; i < l->n; i++) {
         const Perf *p = perf_of(l, i);
+        /* calls of one row have the same parameters */
         if (i > 0 && p == perf_of(l, i - 1)) continue;
         for (int k = 0; k < p->params && l->names < PERF_PARAMS * 2; k++) {
             int at = 0;
@@ -62,8 +64,8 @@ static void list_params(Listed *l)
         for (int k = 0; k < l->names; k++) l->real[k] |= param_of(perf_of(l, i), l->name[k]) < 0;
 }
 
-/* An operator may have several gradients (of inputs, of weights): the work of all of them
- * counts. */
+/* An operator may have several gradients (of inputs, of weights). The work of all of them counts
+ * together. */
 static Status gradient_work(Report *r, const PerfCalls *p, int64_t i, int64_t end, Work *out)
 {
     uint32_t *gpu = NULL, n = 0;
@@ -78,6 +80,7 @@ static Status gradient_work(Report *r, const PerfCalls *p, int64_t i, int64_t en
     return OK;
 }
 
+/* Gradients are sorted by call, so those of one call are a range. */
 static Status list_gradients(Report *r, Listed *l)
 {
     const PerfCalls *p = l->p;
@@ -106,7 +109,8 @@ static void list_calls(const Report *r, Listed *l)
     }
 }
 
-/* A sheet of gradients (SDPA_bwd, Reduce_bwd) has no operators, so it lists gradients. */
+/* Lists the calls of a sheet. A sheet of gradients (SDPA_bwd, Reduce_bwd) has no operators of its
+ * own, so it lists gradients. */
 static Status list_all(Report *r, const char *sheet, Listed *l)
 {
     *l = (Listed){ .r = r, .sheet = sheet };
@@ -133,6 +137,7 @@ static Cell param_cell(const Listed *l, const Perf *p, int k)
     return l->real[k] && c.type == CELL_WHOLE ? cell_number((double)c.whole) : c;
 }
 
+/* A call as a launcher without work, for report_put_call. */
 static Launcher call_of(const Report *r, const Listed *l, int64_t i)
 {
     const uint32_t event = l->p->call[l->call[i]].event;
@@ -140,6 +145,7 @@ static Launcher call_of(const Report *r, const Listed *l, int64_t i)
     return (Launcher){ event, .args = event_args(r->e, event), .recompute = again };
 }
 
+/* One row for each call, so that statistics are over calls. */
 static Status fill_calls(Report *r, FoldRows *rows)
 {
     const Listed *l = rows->state;
@@ -153,6 +159,7 @@ static Status fill_calls(Report *r, FoldRows *rows)
     return OK;
 }
 
+/* Arguments, work and parameters are those of a group's first call; they are equal for all. */
 static Status describe_call(const FoldRows *rows, uint32_t row, Table *out)
 {
     const Listed *l = rows->state;
@@ -164,7 +171,7 @@ static Status describe_call(const FoldRows *rows, uint32_t row, Table *out)
     return OK;
 }
 
-/* Kernels by their place; calls without device work have none to show. */
+/* Kernels by position. Calls without device work have none to show. */
 static Status call_details(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a,
                            Cell *out)
 {
@@ -179,7 +186,7 @@ static Status call_details(const FoldRows *rows, const uint32_t *row, int64_t n,
     return m == 0 ? OK : report_details(l->r, work, m, &out[0], &out[1]);
 }
 
-/* Columns of parameters stand behind the name; which there are depends on the operators. */
+/* Columns of parameters come after the name; which there are depends on the operators. */
 Status sheet_perf(Report *r, Table *out)
 {
     Listed l;

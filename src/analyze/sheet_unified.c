@@ -2,8 +2,10 @@
  * sheet_unified: all device time except exchanges, each piece once.
  *
  * A piece of work belongs to the outermost operator whose work is known (perf.h), because that
- * tells most about it; else to the operator that launched it. From the roots down (visit_call), an
- * operator that is listed takes all device work below it.
+ * tells most about it. If there is none, it belongs to the operator that launched it. From the
+ * roots down (visit_call), an operator that is listed gets all device work below it.
+ *
+ * Times of exchanges are in coll_analysis (sheet_collectives.c).
  */
 #include "analyze/perf_calls.h"
 #include "analyze/report.h"
@@ -11,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-/* An entry is an operator with all work below it; or a kernel that no listed operator has, with its
+/* An entry is an operator with all work below it, or a kernel that no listed operator has, with its
  * launcher. */
 typedef struct Entry {
     uint32_t event;  /* the operator or launcher; EVENT_NONE: the launch is not in the trace */
@@ -20,6 +22,7 @@ typedef struct Entry {
     Work work;
 } Entry;
 
+/* The entries, and what is known of each event. */
 typedef struct Unified {
     Report *r;
     const PerfCalls *p;
@@ -31,13 +34,14 @@ typedef struct Unified {
 
 enum {
     MODEL = 1,       /* its work is known */
-    MODEL_BELOW = 2, /* that of a call below it is */
+    MODEL_BELOW = 2, /* the work of a call below it is known */
     LAUNCHES = 4,    /* launches computation or copies itself */
-    COVERED = 8,     /* device work that a listed operator has */
+    COVERED = 8,     /* device work that belongs to a listed operator */
     EXCHANGES = 16   /* launches exchanges itself */
 };
 
-/* Marks operators whose work is known, what lies above them, and who launches what. */
+/* Marks operators whose work is known, the calls above them, and who launches what. The walk upward
+ * stops at a mark, so it is linear in all. */
 static void mark_all(Unified *u)
 {
     const Report *r = u->r;
@@ -58,6 +62,7 @@ static void mark_all(Unified *u)
     }
 }
 
+/* Adds an operator, and marks the device work below it as covered. */
 static void list_operator(Unified *u, uint32_t event, const PerfGradient *gradient)
 {
     const Work w = perf_work_below(u->r, event);
@@ -65,8 +70,8 @@ static void list_operator(Unified *u, uint32_t event, const PerfGradient *gradie
     for (uint32_t i = 0; i < w.n; i++) u->mark[w.gpu[i]] |= COVERED;
 }
 
-/* The gradient that autograd runs in this event, if the call's other gradients have no device
- * work. */
+/* Returns the gradient that autograd runs in this event, if the other gradients of the same call
+ * have no device work. Otherwise the work of the model would be counted for a part of it. */
 static const PerfGradient *sole_gradient(const Unified *u, uint32_t event)
 {
     const PerfGradient *all = u->p->gradient, *end = all + u->p->gradients;
@@ -78,7 +83,7 @@ static const PerfGradient *sole_gradient(const Unified *u, uint32_t event)
     return g;
 }
 
-/* Lists the operator, or looks at what it calls. Device work below a listed operator is covered. */
+/* Lists the operator, or visits what it calls. Device work below a listed operator is covered. */
 static void visit_call(Unified *u, uint32_t i)
 {
     const Tree *t = u->r->tree;
@@ -100,8 +105,8 @@ static void visit_call(Unified *u, uint32_t i)
         if (!event_on_gpu(u->r->e->kind[t->child[k]])) visit_call(u, t->child[k]);
 }
 
-/* Walks all threads, then lists the kernels that no operator covers. Exchanges are not listed:
- * their time is waiting as much as work (coll_analysis). */
+/* Walks all threads, then lists the kernels that no operator covers. Exchanges are not listed,
+ * since their time is waiting as much as work. */
 static Status collect_entries(Unified *u)
 {
     Report *r = u->r;
@@ -150,6 +155,7 @@ static Launcher launcher_of(const Unified *u, const Entry *x)
     return report_launcher(u->r, x->event, first);
 }
 
+/* whole[0] is the sum over entries, so percentages add up to 100. */
 static Status fill_entries(Report *r, FoldRows *rows)
 {
     const Unified *u = rows->state;
@@ -169,7 +175,7 @@ static Status fill_entries(Report *r, FoldRows *rows)
     return OK;
 }
 
-/* The entry's name, and its kernels by their place. */
+/* The cells with `more`: the entry's name, and its kernels by position, in full and short. */
 static Status name_entry(const FoldRows *rows, const uint32_t *row, int64_t n, Arena *a, Cell *out)
 {
     const Unified *u = rows->state;
@@ -201,6 +207,7 @@ static Status describe_entry(const FoldRows *rows, uint32_t row, Table *out)
     return OK;
 }
 
+/* Columns marked `more` come from name_entry, in their order: name, details, short details. */
 Status sheet_unified(Report *r, Table *out)
 {
     static const Fold fold = {

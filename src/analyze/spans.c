@@ -1,4 +1,5 @@
-/* spans: see spans.h. */
+/* spans: see spans.h. All functions are linear once spans are sorted, and profilers write most
+ * events in order. */
 #include "analyze/spans.h"
 
 #include <stdlib.h>
@@ -9,6 +10,7 @@ static int by_start(const void *a, const void *b)
     return (x->start > y->start) - (x->start < y->start);
 }
 
+/* Spans that are in order are not sorted again. */
 void spans_merge(Spans *s)
 {
     int64_t sorted = 1, n = 0;
@@ -25,7 +27,7 @@ void spans_merge(Spans *s)
     s->n = n;
 }
 
-/* Each hole ends at most one piece more than a has spans. */
+/* Walks both sets together. Each span of b ends at most one piece more than a has spans. */
 Status spans_subtract(const Spans *a, const Spans *b, Arena *arena, Spans *out)
 {
     Spans r = { 0 };

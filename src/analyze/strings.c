@@ -1,5 +1,6 @@
-/* strings: see strings.h. Texts lie in one arena and entries in another; a hash table holds numbers of
- * entries. */
+/* strings: see strings.h. Texts lie in one arena and entries in another; a hash table holds numbers
+ * of entries. Arenas reserve addresses for the most that is possible. So texts never move when
+ * there are more, and pointers to them stay valid. */
 #include "analyze/strings.h"
 
 #include <string.h>
@@ -7,13 +8,14 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* More than any trace needs; only addresses are reserved. */
+/* Limits above what any trace needs. Only addresses are reserved for them. */
 static const size_t TEXT_BYTES = (size_t)1 << 36;
 enum { TEXT_STEP = 1 << 16, ENTRY_STEP = 1 << 12, FIRST_SLOTS = 1 << 12 };
 static const size_t ENTRIES_MAX = (size_t)1 << 30;
 
 uint32_t strings_hash(const char *s, size_t n) { return (uint32_t)XXH3_64bits(s, n); }
 
+/* The text is not in the table yet, so only a free slot is looked for. */
 static void slot_put(Strings *t, uint32_t id)
 {
     uint32_t at = t->entries[id].hash & (t->slots - 1);
@@ -21,7 +23,7 @@ static void slot_put(Strings *t, uint32_t id)
     t->slot[at] = id;
 }
 
-/* Rebuilds the table, larger, in the same place. The entries have all that it needs. */
+/* Rebuilds the table, larger, at the same address. The entries have all that it needs. */
 static Status grow_table(Strings *t, uint32_t slots)
 {
     arena_release(&t->table, (ArenaMark){ 0 });
@@ -31,7 +33,8 @@ static Status grow_table(Strings *t, uint32_t slots)
     return OK;
 }
 
-/* Makes room at the end of an arena that holds nothing else, so that its content stays one block. */
+/* Makes room at the end of an arena that holds nothing else, so that its content stays one block.
+ * Grows by `step` at least, so that few calls reach the arena. */
 static Status extend_block(Arena *a, size_t used, size_t more, size_t step)
 {
     void *at = NULL;
@@ -39,6 +42,7 @@ static Status extend_block(Arena *a, size_t used, size_t more, size_t step)
     return arena_alloc(a, more > step ? arena_rounded(more) : step, &at);
 }
 
+/* Both arenas grow at their end only, so `entries` and all texts stay where they are. */
 static Status add_text(Strings *t, const char *s, size_t n, uint32_t hash)
 {
     if (t->n == ENTRIES_MAX || n > UINT32_MAX - 1)
@@ -58,10 +62,12 @@ static Status add_text(Strings *t, const char *s, size_t n, uint32_t hash)
 
 Status strings_init(Strings *t) { return strings_reserve(t, TEXT_BYTES); }
 
+/* Each text needs a byte and a NUL at least, so there are at most text_bytes / 2 entries. */
 Status strings_reserve(Strings *t, size_t text_bytes)
 {
     size_t entries = text_bytes / 2 + 2, slots = FIRST_SLOTS;
     if (entries > ENTRIES_MAX) entries = ENTRIES_MAX;
+    /* the largest table: a slot for each entry at less than half full, and the next power of two */
     while (slots < 4 * entries) slots *= 2;
     *t = (Strings){ 0 };
     TRY(arena_init(&t->text, "texts of a trace", MEM_HOST, text_bytes + TEXT_STEP + 1));
@@ -80,7 +86,7 @@ void strings_free(Strings *t)
     *t = (Strings){ 0 };
 }
 
-/* The slot that holds the text, or the free one where it belongs. */
+/* The slot that holds the text, or the free slot where it belongs. */
 static uint32_t find_slot(const Strings *t, const char *s, size_t n, uint32_t hash)
 {
     uint32_t at = hash & (t->slots - 1);
@@ -97,6 +103,7 @@ Status strings_id_hashed(Strings *t, const char *s, size_t n, uint32_t hash, uin
     if (n == 0) return OK;
     uint32_t at = find_slot(t, s, n, hash);
     if (t->slot[at] == 0) {
+        /* Half full is the limit, so that searches stay short. */
         if (t->n >= t->slots / 2) {
             TRY(grow_table(t, t->slots * 2));
             at = find_slot(t, s, n, hash);
@@ -117,6 +124,7 @@ uint32_t strings_find(const Strings *t, const char *s)
 {
     size_t n = strlen(s);
     if (n == 0) return 0;
+    /* 0 is a free slot, and the number of the empty text, which was handled above. */
     uint32_t id = t->slot[find_slot(t, s, n, strings_hash(s, n))];
     return id == 0 ? UINT32_MAX : id;
 }

@@ -1,12 +1,12 @@
-/* strings: texts that repeat, each stored once and known by a number. Number 0 is the empty text. A text
- * never moves and is never removed. */
+/* strings: texts that repeat, each stored once and known by a number. Number 0 is the empty text. A
+ * text never moves and is never removed. Not for several threads at once. */
 #ifndef ANALYZE_STRINGS_H
 #define ANALYZE_STRINGS_H
 
 #include "base/arena.h"
 
 typedef struct Strings {
-    Arena text;         /* the texts, each with a NUL behind it */
+    Arena text;         /* the texts, each followed by a NUL */
     Arena entry, table; /* of `entries` and of `slot`; each holds nothing else */
     struct StringEntry *entries;
     uint32_t n, slots;
@@ -14,13 +14,14 @@ typedef struct Strings {
     size_t text_bytes;
 } Strings;
 
+/* A text of `bytes` bytes, which may contain NULs, and its strings_hash. */
 typedef struct StringEntry {
     const char *s;
     uint32_t bytes, hash;
 } StringEntry;
 
-/* Reserves addresses, not memory. strings_reserve: for at most so many bytes in all, a NUL for each text
- * included. */
+/* Reserves addresses, not memory. strings_reserve: for at most `text_bytes` bytes in all, with a
+ * NUL for each text. */
 Status strings_init(Strings *t);
 Status strings_reserve(Strings *t, size_t text_bytes);
 void strings_free(Strings *t); /* safe on { 0 } */
@@ -29,7 +30,7 @@ Status strings_id(Strings *t, const char *s, size_t n, uint32_t *out);
 /* The same for a text whose strings_hash the caller has computed. */
 uint32_t strings_hash(const char *s, size_t n);
 Status strings_id_hashed(Strings *t, const char *s, size_t n, uint32_t hash, uint32_t *out);
-/* Its number, UINT32_MAX if it is not there. */
+/* The number of a text; UINT32_MAX if it is not there. */
 uint32_t strings_find(const Strings *t, const char *s);
 
 static inline const char *strings_text(const Strings *t, uint32_t id) { return t->entries[id].s; }

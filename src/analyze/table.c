@@ -1,4 +1,5 @@
-/* table: see table.h. */
+/* table: see table.h. Numbers are written with the fewest digits that give the same double again,
+ * as pandas does, so that tables can be compared byte by byte. */
 #include "analyze/table.h"
 
 #include <math.h>
@@ -12,11 +13,13 @@ Status table_init(Table *t, const char *name, const char *columns, const char *w
     return table_add(t, "", columns, without);
 }
 
+/* Each name is copied, because `columns` may be a text that does not live long. */
 Status table_add(Table *t, const char *prefix, const char *columns, const char *without)
 {
     int n = 0;
     const char *word = NULL;
     for (int i = 0; (word = text_word(columns, i, &n)) != NULL; i++) {
+        /* a mark before the name is not part of it */
         int mark = (int)strspn(word, "?+@");
         bool lacks = mark > 0 && strchr(without, *word) != NULL;
         Text name = { 0 };
@@ -31,8 +34,10 @@ Status table_add(Table *t, const char *prefix, const char *columns, const char *
     return OK;
 }
 
+/* The rows may move, so pointers into earlier rows are not valid afterwards. */
 Status table_row(Table *t, Cell **out)
 {
+    /* The array doubles when it is full, so adding a row is cheap on average. */
     int64_t used = t->rows * t->columns;
     TRY(ARENA_GROW(t->arena, used + t->columns, &t->room, &t->cell));
     memset(t->cell + used, 0, (size_t)t->columns * sizeof *t->cell);
@@ -45,18 +50,20 @@ Status table_put(Table *t, const Cell *cell, int n)
 {
     Cell *row = NULL;
     TRY(table_row(t, &row));
+    /* a new row starts at the first word */
     t->word = t->filled = 0;
     table_more(t, cell, n);
     return OK;
 }
 
-/* Cells come by word; a word that is no column drops its cell. */
+/* Cells come in the order of words. The cell of a word that is not a column is dropped. */
 void table_more(Table *t, const Cell *cell, int n)
 {
     for (int i = 0; i < n && t->word < t->words; i++)
         if (!t->lacks[t->word++]) *table_at(t, t->rows - 1, t->filled++) = cell[i];
 }
 
+/* Cells are moved forward in place. */
 Status table_drop(Table *t, const char *names)
 {
     bool *gone = NULL;
@@ -72,6 +79,7 @@ Status table_drop(Table *t, const char *names)
     return OK;
 }
 
+/* Rows only move forward, so memmove in place is safe. */
 void table_filter(Table *t, const bool *keep)
 {
     const size_t row_bytes = (size_t)t->columns * sizeof *t->cell;
@@ -81,6 +89,7 @@ void table_filter(Table *t, const bool *keep)
     t->rows = kept;
 }
 
+/* Tables have tens of columns, so a linear search will do. */
 int table_column(const Table *t, const char *name)
 {
     int i = 0;
@@ -94,7 +103,9 @@ double cell_value(const Cell *c)
     return c->type == CELL_NUMBER ? c->number : (double)NAN;
 }
 
-/* Every number of 15 digits is that of one double at most; 17 always read back. */
+/* Every decimal of 15 digits is that of at most one double, and 17 digits always read back (IEEE
+ * 754). So 15, 16 or 17 digits are tried. Python switches to an exponent below 1e-4 and from 1e16
+ * on. */
 const char *table_number(char out[TABLE_NUMBER_BYTES], double x)
 {
     char e[32], digit[20] = "";
@@ -103,13 +114,14 @@ const char *table_number(char out[TABLE_NUMBER_BYTES], double x)
         (void)snprintf(out, TABLE_NUMBER_BYTES, isnan(x) ? "nan" : x < 0 ? "-inf" : "inf");
         return out;
     }
-    for (int p = 14; p <= 16; p++) {
+    for (int p = 14; p <= 16; p++) { /* p digits after the first one */
         (void)snprintf(e, sizeof e, "%.*e", p, x);
         if (strtod(e, NULL) == x) break;
     }
     for (const char *c = e; *c != 'e'; c++) {
         if (*c >= '0' && *c <= '9') digit[n++] = *c;
     }
+    /* trailing zeros are not needed to read the number back */
     while (n > 1 && digit[n - 1] == '0') n--;
     int exponent = (int)strtol(strchr(e, 'e') + 1, NULL, 10);
     if (e[0] == '-') out[used++] = '-';
@@ -118,9 +130,10 @@ const char *table_number(char out[TABLE_NUMBER_BYTES], double x)
                        n > 1 ? "." : "", n - 1, digit + 1, exponent < 0 ? '-' : '+', abs(exponent));
         return out;
     }
-    for (int place = exponent < 0 ? 0 : exponent; place >= 0 || exponent - place < n; place--) {
-        int at = exponent - place;
-        if (place == -1) out[used++] = '.';
+    /* power: of ten, of the digit that is written next */
+    for (int power = exponent < 0 ? 0 : exponent; power >= 0 || exponent - power < n; power--) {
+        int at = exponent - power;
+        if (power == -1) out[used++] = '.';
         out[used] = '0';
         if (at >= 0 && at < n) out[used] = digit[at];
         used++;
@@ -133,7 +146,7 @@ const char *table_number(char out[TABLE_NUMBER_BYTES], double x)
 
 static Status write_text(File *f, const char *s) { return file_write(f, s, strlen(s)); }
 
-/* Quotes a text only if it must be quoted. */
+/* Quotes a text only if it has to be quoted. */
 static Status csv_text(File *f, const char *s)
 {
     if (strpbrk(s, ",\"\r\n") == NULL) return write_text(f, s);
@@ -159,6 +172,7 @@ static Status csv_cell(File *f, const Cell *c)
     return OK;
 }
 
+/* Cells are written one by one; the file buffers them. */
 Status table_csv(const Table *t, File *out)
 {
     for (int i = 0; i < t->columns; i++) {
@@ -186,6 +200,7 @@ static Status json_cell(Text *line, const Cell *c)
     return OK;
 }
 
+/* One text a row, so that a row is one write. */
 static Status json_row(const Table *t, int64_t row, File *out)
 {
     Text line;
@@ -199,7 +214,7 @@ static Status json_row(const Table *t, int64_t row, File *out)
     return file_write(out, line.data, line.used);
 }
 
-/* Row by row, so that memory does not grow with the table. */
+/* Writes row by row, so that memory does not grow with the table. */
 Status table_json(const Table *t, File *out)
 {
     ArenaMark mark = arena_mark(t->arena);

@@ -6,8 +6,10 @@
 #include "base/file.h"
 #include "base/text.h"
 
+/* CELL_NUMBER is a double and is always written with a point; CELL_WHOLE is an integer. */
 typedef enum CellType { CELL_NONE, CELL_TEXT, CELL_NUMBER, CELL_WHOLE, CELL_BOOL } CellType;
 
+/* One value. A cell of zeros is empty. */
 typedef struct Cell {
     CellType type;
     union {
@@ -18,28 +20,30 @@ typedef struct Cell {
     };
 } Cell;
 
-/* Cells lie row by row. Texts are pointers: they must live as long as the table. */
+/* Cells lie row by row. Texts are pointers, and must live as long as the table. */
 typedef struct Table {
     const char *name; /* of the sheet, and of its file: "gpu_timeline" */
     Arena *arena;     /* cells, and whatever the cells point to */
     const char **column;
     int columns;
-    bool *lacks; /* lacks[word]: the word that table_add was given is no column of this table */
+    bool *lacks; /* lacks[word]: this word of table_add is not a column of this table */
     int words;
     Cell *cell;
     int word, filled; /* where the next cell of the last row goes: its word, its column */
-    int64_t rows, room, column_room, word_room;
+    int64_t rows, room, column_room, word_room; /* room: of the arrays, in elements */
 } Table;
 
-/* `columns` is a list of words with | between. A word that begins with one of the marks ? + @ is a
- * column that not every table has: it is left out if its mark is among `without`. */
+/* Starts a table. `columns` is a list of words with | between. A word that begins with one of
+ * the marks ? + @ is a column that not every table has. It is left out if its mark is among
+ * `without`. */
 Status table_init(Table *t, const char *name, const char *columns, const char *without, Arena *a);
 /* More columns, each with `prefix` before its name. Only while there are no rows. */
 Status table_add(Table *t, const char *prefix, const char *columns, const char *without);
-/* A new row of empty cells, valid until the next one is asked for. */
+/* Adds a row of empty cells. *out is valid until the next row is added. */
 Status table_row(Table *t, Cell **out);
-/* TABLE_ROW begins a row with these cells, one for each word; cells of words that are no column are
- * dropped. TABLE_MORE adds the next cells of the last row. Cells that are not given are empty. */
+/* TABLE_ROW begins a row with these cells, one for each word. Cells of words that are not
+ * columns are dropped. TABLE_MORE adds the next cells of the last row. Cells that are not given
+ * are empty. */
 #define TABLE_CELLS(...)                                                                           \
     (const Cell[]){ __VA_ARGS__ }, (int)(sizeof((const Cell[]){ __VA_ARGS__ }) / sizeof(Cell))
 #define TABLE_ROW(t, ...)  table_put((t), TABLE_CELLS(__VA_ARGS__))
@@ -47,7 +51,8 @@ Status table_row(Table *t, Cell **out);
 Status table_put(Table *t, const Cell *cell, int n);
 void table_more(Table *t, const Cell *cell, int n);
 
-/* Removes the columns with these names (| between); the rows whose flag is false. */
+/* table_drop removes the columns with these names (| between), table_filter the rows whose flag is
+ * false. */
 Status table_drop(Table *t, const char *names);
 void table_filter(Table *t, const bool *keep);
 
@@ -69,7 +74,7 @@ static inline Cell cell_text(const char *s)
 }
 static inline Cell cell_count(int64_t x) { return x < 0 ? cell_none() : cell_whole(x); }
 
-double cell_value(const Cell *c); /* NaN: it is no number */
+double cell_value(const Cell *c); /* NaN: it is not a number */
 
 static inline double percent_of(double part, double whole) /* 0 of nothing */
 {
@@ -81,10 +86,10 @@ static inline double percent_of(double part, double whole) /* 0 of nothing */
 enum { TABLE_NUMBER_BYTES = 40 };
 const char *table_number(char out[TABLE_NUMBER_BYTES], double x);
 
-/* RFC 4180; numbers with the fewest digits that read back, whole ones with .0, NaN and CELL_NONE
- * empty, bools True and False: what pandas writes. */
+/* Writes CSV (RFC 4180) as pandas does. Numbers have the fewest digits that read back, whole reals
+ * end in .0, NaN and CELL_NONE are empty, bools are True and False. */
 Status table_csv(const Table *t, File *out);
-/* An array of objects. */
+/* Writes an array of objects, one for each row. */
 Status table_json(const Table *t, File *out);
 
 #endif

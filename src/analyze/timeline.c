@@ -1,5 +1,15 @@
-/* timeline: splits the device's time into computation, exposed communication, exposed copies and idle
- * time. "Exposed": no computation runs at the same time. */
+/*
+ * timeline: splits the device's time into computation, exposed communication, exposed copies and
+ * idle time.
+ *
+ * With C, M and P the merged spans of computation, communication and copies:
+ *
+ *     exposed communication = M without C
+ *     exposed copies        = P without C and without M
+ *     busy                  = union of all; idle = total - busy
+ *
+ * Who is to blame for idle time is said in sheet_idle.c.
+ */
 #include "analyze/report.h"
 
 #include <math.h>
@@ -17,12 +27,14 @@ const char *const timeline_name[TIMELINE_ROWS] = {
     [TIMELINE_MEMCPY] = "total_memcpy_time",
 };
 
+/* Merged spans of each row, and the time from the first start to the last end. */
 typedef struct Timeline {
     Spans of[TIMELINE_ROWS]; /* idle and total have none */
     double total;
 } Timeline;
 
-static Status timeline(const Report *r, int recompute, Timeline *t)
+/* recompute: as in report_spans. The spans lie in the report's arena. */
+static Status make_timeline(const Report *r, int recompute, Timeline *t)
 {
     Spans not_comp, *comp = &t->of[TIMELINE_COMPUTATION], *comm = &t->of[TIMELINE_COMM];
     Spans *memcpy = &t->of[TIMELINE_MEMCPY], *all = &t->of[TIMELINE_BUSY];
@@ -31,6 +43,7 @@ static Status timeline(const Report *r, int recompute, Timeline *t)
     TRY(report_spans(r, 1u << BUCKET_COMM, recompute, comm));
     TRY(report_spans(r, 1u << BUCKET_MEMCPY, recompute, memcpy));
     TRY(report_spans(r, ~0u, recompute, all));
+    /* Computation hides communication, and both hide copies. */
     TRY(spans_subtract(comm, comp, r->arena, &t->of[TIMELINE_EXPOSED_COMM]));
     TRY(spans_subtract(memcpy, comp, r->arena, &not_comp));
     TRY(spans_subtract(&not_comp, comm, r->arena, &t->of[TIMELINE_EXPOSED_MEMCPY]));
@@ -38,7 +51,7 @@ static Status timeline(const Report *r, int recompute, Timeline *t)
     return OK;
 }
 
-static void lengths(const Timeline *t, double us[TIMELINE_ROWS])
+static void timeline_lengths(const Timeline *t, double us[TIMELINE_ROWS])
 {
     for (int i = 0; i < TIMELINE_ROWS; i++) us[i] = spans_length(&t->of[i]);
     us[TIMELINE_TOTAL] = t->total;
@@ -49,14 +62,15 @@ Status report_timeline(const Report *r, double us[TIMELINE_ROWS])
 {
     Timeline t;
     ArenaMark mark = arena_mark(r->arena);
-    TRY(timeline(r, -1, &t));
-    lengths(&t, us);
+    TRY(make_timeline(r, -1, &t));
+    timeline_lengths(&t, us);
     arena_release(r->arena, mark);
     return OK;
 }
 
 /* ---- gpu_timeline ---- */
 
+/* The sum of all gaps shorter than `limit`, us. */
 static double gaps_below(const Spans *s, double limit)
 {
     double sum = 0;
@@ -67,26 +81,29 @@ static double gaps_below(const Spans *s, double limit)
     return sum;
 }
 
-static Status put(Table *out, const char *type, double us, double total, int part)
+static Status put_timeline_row(Table *out, const char *type, double us, double total, int part)
 {
     return TABLE_ROW(out, cell_text(type), cell_number(us / 1e3),
                      cell_number(percent_of(us, total)), cell_bool(part == 1));
 }
 
-static Status put_all(const Report *r, int part, Table *out)
+/* part: work outside recomputation (0), inside (1), or all (-1). With a limit, idle time has two
+ * rows. */
+static Status put_timeline(const Report *r, int part, Table *out)
 {
     Timeline t;
     double us[TIMELINE_ROWS], limit = r->o->micro_idle_us;
-    TRY(timeline(r, part, &t));
-    lengths(&t, us);
+    TRY(make_timeline(r, part, &t));
+    timeline_lengths(&t, us);
     for (int i = 0; i < TIMELINE_ROWS; i++) {
+        /* With a limit, idle time is split into micro and macro idle time. */
         if (i != TIMELINE_IDLE || limit <= 0) {
-            TRY(put(out, timeline_name[i], us[i], t.total, part));
+            TRY(put_timeline_row(out, timeline_name[i], us[i], t.total, part));
             continue;
         }
         double micro = gaps_below(&t.of[TIMELINE_BUSY], limit);
-        TRY(put(out, "micro_idle_time", micro, t.total, part));
-        TRY(put(out, "macro_idle_time", us[i] - micro, t.total, part));
+        TRY(put_timeline_row(out, "micro_idle_time", micro, t.total, part));
+        TRY(put_timeline_row(out, "macro_idle_time", us[i] - micro, t.total, part));
     }
     return OK;
 }
@@ -94,15 +111,16 @@ static Status put_all(const Report *r, int part, Table *out)
 Status sheet_gpu_timeline(Report *r, Table *out)
 {
     TRY(sheet_columns(r, "type|time ms|percent|?is_recompute", out));
-    if (!r->o->recompute) return put_all(r, -1, out);
-    TRY(put_all(r, 0, out));
-    return put_all(r, 1, out);
+    if (!r->o->recompute) return put_timeline(r, -1, out);
+    TRY(put_timeline(r, 0, out));
+    return put_timeline(r, 1, out);
 }
 
 /* ---- by step ---- */
 
-/* The time of spans inside a window. Windows come in order, so spans that end before one are dropped. */
-static double inside(Spans *s, Span window)
+/* The time of spans inside a window. Windows come in order, so spans that end before a window are
+ * dropped for good. */
+static double time_inside(Spans *s, Span window)
 {
     double sum = 0;
     while (s->n > 0 && s->at->end <= window.start) s->at++, s->n--;
@@ -111,10 +129,11 @@ static double inside(Spans *s, Span window)
     return sum;
 }
 
+/* host_us NaN: the window is not a step. */
 static Status put_window(Timeline *t, const char *name, double host_us, Span window, Table *out)
 {
     double total = window.end - window.start, us[TIMELINE_ROWS];
-    for (int i = 0; i < TIMELINE_ROWS; i++) us[i] = inside(&t->of[i], window);
+    for (int i = 0; i < TIMELINE_ROWS; i++) us[i] = time_inside(&t->of[i], window);
     us[TIMELINE_TOTAL] = total;
     us[TIMELINE_IDLE] = total - us[TIMELINE_BUSY];
     TRY(TABLE_ROW(out, cell_text(name), isnan(host_us) ? cell_none() : cell_number(host_us / 1e3)));
@@ -124,7 +143,8 @@ static Status put_window(Timeline *t, const char *name, double host_us, Span win
     return OK;
 }
 
-/* By step k: when the first work starts that was launched in step k or later. */
+/* out[k]: when the first work starts that was launched in step k or later; out[n]: the end of all
+ * work. So out[k] never exceeds out[k + 1]. */
 static Status first_starts(const Report *r, const Step *step, int64_t n, double **out)
 {
     const Events *e = r->e;
@@ -147,8 +167,8 @@ static Status first_starts(const Report *r, const Step *step, int64_t n, double 
     return OK;
 }
 
-/* A step's window on the device begins with the first work that it launched and ends where that of
- * the next one begins, so that windows add up to the whole. */
+/* A step's window on the device begins with the first work that the step launched, and ends where
+ * the window of the next step begins. So windows add up to the whole. */
 Status sheet_timeline_by_step(Report *r, Table *out)
 {
     Step *step = NULL;
@@ -158,7 +178,7 @@ Status sheet_timeline_by_step(Report *r, Table *out)
     TRY(report_steps(r->e, r->arena, &step, &n));
     if (n == 0) return OK;
     TRY(first_starts(r, step, n, &start));
-    TRY(timeline(r, -1, &t));
+    TRY(make_timeline(r, -1, &t));
     TRY(sheet_columns(r,
                       "step|host ms|computation_time ms|exposed_comm_time ms|"
                       "exposed_memcpy_time ms|busy_time ms|idle_time ms|total_time ms|"

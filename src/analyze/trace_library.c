@@ -1,5 +1,10 @@
-/* trace_library: the functions of libswitchyard_trace, over reader, tree and report. What they promise is
- * said in include/switchyard_trace.h. */
+/*
+ * trace_library: the functions of libswitchyard_trace, over reader, tree and report. What they
+ * promise is said in include/switchyard_trace.h.
+ *
+ * Each function checks its arguments, calls a static function that returns a Status, and turns that
+ * into a result. Several threads may read one trace: what is made on demand is made under a lock.
+ */
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/recording.h"
@@ -11,7 +16,7 @@
 #include <switchyard_trace.h>
 
 struct SwitchyardTrace {
-    Arena arena; /* this record lies in it, too */
+    Arena arena; /* this record lies in it */
     Events events;
     Tree tree;
     ReportOptions options;
@@ -24,8 +29,9 @@ struct SwitchyardTrace {
 
 /* ---- errors ---- */
 
-static _Thread_local char sentence[1024];
+static _Thread_local char sentence[1024]; /* of the thread's last error */
 
+/* The sentence is copied out of the status record, which the next call may overwrite. */
 static SwitchyardTraceResult result_of(Status s)
 {
     if (s == OK) return SWITCHYARD_TRACE_OK;
@@ -43,6 +49,7 @@ static SwitchyardTraceResult result_of(Status s)
 const char *switchyard_trace_error(void) { return sentence; }
 int32_t switchyard_trace_version(void) { return SWITCHYARD_TRACE_VERSION; }
 
+/* The caller is foreign code, so NULL is an error and not an assertion. */
 static Status check_given(const char *function, const void *a, const void *b)
 {
     if (a != NULL && b != NULL) return OK;
@@ -59,6 +66,7 @@ static Status check_index(const char *what, int64_t i, int64_t n)
 
 /* ---- open, close ---- */
 
+/* The command line checks the same limits in its table of options. */
 static Status check_options(const SwitchyardTraceOptions *o)
 {
     const double us[] = { o->short_kernels_us, o->micro_idle_us };
@@ -73,7 +81,8 @@ static Status check_options(const SwitchyardTraceOptions *o)
     return OK;
 }
 
-static Status load(SwitchyardTrace *t, const char *path, const SwitchyardTraceOptions *o)
+/* The path is copied, because the caller's may not live as long as the trace. */
+static Status load_trace(SwitchyardTrace *t, const char *path, const SwitchyardTraceOptions *o)
 {
     const bool python = o->python != 0 || o->recompute != 0;
     TreeOptions tree = { .link = o->link_ac2g != 0 ? LINK_AC2G : LINK_CORRELATION,
@@ -84,6 +93,7 @@ static Status load(SwitchyardTrace *t, const char *path, const SwitchyardTraceOp
                                   .micro_idle_us = o->micro_idle_us,
                                   .step = o->step };
     t->compat = o->compat_tracelens != 0;
+    /* TraceLens' options come last, since they change some of ours. */
     if (t->compat) compat_options(&tree, &t->options, o->include_unlinked != 0);
     TRY(arena_text(&t->arena, path, strlen(path), &path));
     TRY(events_read(path, &(EventsOptions){ .python = python }, &t->events));
@@ -91,6 +101,7 @@ static Status load(SwitchyardTrace *t, const char *path, const SwitchyardTraceOp
     return report_make(&t->events, &t->tree, &t->options, &t->arena, &t->report);
 }
 
+/* The trace lies in its own arena, so that closing it is one call. */
 static Status open_trace(const char *path, const SwitchyardTraceOptions *o, SwitchyardTrace **out)
 {
     Arena a = { 0 };
@@ -104,8 +115,9 @@ static Status open_trace(const char *path, const SwitchyardTraceOptions *o, Swit
         return s;
     }
     t->arena = a;
+    /* from here on, closing the trace frees everything */
     pthread_mutex_init(&t->lock, NULL);
-    s = load(t, path, o);
+    s = load_trace(t, path, o);
     if (s == OK)
         *out = t;
     else
@@ -120,6 +132,7 @@ SwitchyardTraceResult switchyard_trace_open(const char *path, const SwitchyardTr
     return result_of(open_trace(path, options == NULL ? &usual : options, out));
 }
 
+/* The record lies in its own arena, so the arena is copied out before it is freed. */
 void switchyard_trace_close(SwitchyardTrace *t)
 {
     if (t == NULL) return;
@@ -131,6 +144,7 @@ void switchyard_trace_close(SwitchyardTrace *t)
 
 /* ---- what a trace has ---- */
 
+/* Counts do not change after the trace is open, so no lock is needed. */
 SwitchyardTraceResult switchyard_trace_counts(const SwitchyardTrace *t, SwitchyardTraceCounts *out)
 {
     if (t == NULL || out == NULL) return result_of(check_given("counts", t, out));
@@ -150,7 +164,7 @@ SwitchyardTraceResult switchyard_trace_counts(const SwitchyardTrace *t, Switchya
 }
 
 /* Threads share the arena, so even memory that is given back at once is taken under the lock. */
-static Status timeline(SwitchyardTrace *t, double us[TIMELINE_ROWS])
+static Status locked_timeline(SwitchyardTrace *t, double us[TIMELINE_ROWS])
 {
     TRY(report_need_work(&t->events));
     pthread_mutex_lock(&t->lock);
@@ -161,11 +175,12 @@ static Status timeline(SwitchyardTrace *t, double us[TIMELINE_ROWS])
     return s;
 }
 
+/* *out is written only on success, as everywhere here. */
 SwitchyardTraceResult switchyard_trace_timeline(SwitchyardTrace *t, SwitchyardTraceTimeline *out)
 {
     double us[TIMELINE_ROWS] = { 0 };
     Status s = check_given("timeline", t, out);
-    if (s == OK) s = timeline(t, us);
+    if (s == OK) s = locked_timeline(t, us);
     if (s == OK)
         *out = (SwitchyardTraceTimeline){ .computation = us[TIMELINE_COMPUTATION],
                                           .exposed_comm = us[TIMELINE_EXPOSED_COMM],
@@ -178,7 +193,8 @@ SwitchyardTraceResult switchyard_trace_timeline(SwitchyardTrace *t, SwitchyardTr
     return result_of(s);
 }
 
-static Status event(const SwitchyardTrace *t, int64_t i, SwitchyardTraceEvent *out)
+/* An event of the host has no device and no stream: both are -1. */
+static Status read_event(const SwitchyardTrace *t, int64_t i, SwitchyardTraceEvent *out)
 {
     TRY(check_given("event", t, out));
     const Events *e = &t->events;
@@ -203,12 +219,12 @@ static Status event(const SwitchyardTrace *t, int64_t i, SwitchyardTraceEvent *o
 SwitchyardTraceResult switchyard_trace_event(const SwitchyardTrace *t, int64_t i,
                                              SwitchyardTraceEvent *out)
 {
-    return result_of(event(t, i, out));
+    return result_of(read_event(t, i, out));
 }
 
 /* ---- sheets ---- */
 
-/* Makes the sheets once. If that fails, the report is put back, and the next call tries anew. */
+/* Makes the sheets once. If that fails, the report is restored, and the next call tries again. */
 static Status make_sheets(SwitchyardTrace *t)
 {
     int n = 0, more = 0;
@@ -237,6 +253,7 @@ SwitchyardTraceResult switchyard_trace_sheets(SwitchyardTrace *t, int32_t *out)
     return result_of(s);
 }
 
+/* Sheets are made when the first one is asked for. */
 static Status sheet_at(SwitchyardTrace *t, int32_t i, const Table **out)
 {
     TRY(make_sheets(t));
@@ -259,6 +276,7 @@ SwitchyardTraceResult switchyard_trace_sheet(SwitchyardTrace *t, int32_t i,
     return result_of(s);
 }
 
+/* Names are few, so a linear search is fast enough. */
 static Status find_sheet(SwitchyardTrace *t, const char *name, int32_t *out)
 {
     TRY(check_given("find_sheet", t, name));
@@ -278,6 +296,8 @@ SwitchyardTraceResult switchyard_trace_find_sheet(SwitchyardTrace *t, const char
     return result_of(find_sheet(t, name, out));
 }
 
+/* Whole numbers and truths also have a value as a double, so that callers can read any number the
+ * same way. */
 static SwitchyardTraceCell cell_of(const Cell *c)
 {
     SwitchyardTraceCell out = { .number = (double)NAN, .text = "" };
@@ -299,14 +319,15 @@ static SwitchyardTraceCell cell_of(const Cell *c)
     return out;
 }
 
-static Status cell(SwitchyardTrace *t, int32_t sheet, int64_t row, int32_t column,
-                   SwitchyardTraceCell *out)
+static Status read_cell(SwitchyardTrace *t, int32_t sheet, int64_t row, int32_t column,
+                        SwitchyardTraceCell *out)
 {
     const Table *table = NULL;
     TRY(check_given("cell", t, out));
     TRY(sheet_at(t, sheet, &table));
     TRY(check_index("row", row, table->rows));
     TRY(check_index("column", column, table->columns));
+    /* Texts of cells live as long as the trace. */
     *out = cell_of(&table->cell[row * table->columns + column]);
     return OK;
 }
@@ -314,5 +335,5 @@ static Status cell(SwitchyardTrace *t, int32_t sheet, int64_t row, int32_t colum
 SwitchyardTraceResult switchyard_trace_cell(SwitchyardTrace *t, int32_t sheet, int64_t row,
                                             int32_t column, SwitchyardTraceCell *out)
 {
-    return result_of(cell(t, sheet, row, column, out));
+    return result_of(read_cell(t, sheet, row, column, out));
 }

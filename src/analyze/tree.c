@@ -1,37 +1,42 @@
 /*
- * tree: see tree.h. The time is linear in the number of events. Only the events of a thread are sorted,
- * by merging the few sorted runs that a profiler writes.
+ * tree: see tree.h. The time is linear in the number of events. Only the events of a thread are
+ * sorted, by merging the few sorted runs that a profiler writes.
  *
- * Nesting: the events of a thread, sorted by start, visit callers before what they call. So a stack of
- * open calls finds each parent. Linking: a hash table over the correlations of device events. Children
- * are then counted and filled in, as compressed rows.
+ * - Nesting: the events of a thread, sorted by start, visit callers before what they call. So a
+ *   stack of open calls finds each parent.
+ * - Linking: a hash table over the correlations of device events.
+ * - Children are then counted and filled in, as compressed rows (CSR).
  */
 #include "analyze/tree.h"
 
 #include <string.h>
 
-/* A call may begin by so little before the previous one ended, because clocks are read twice. It then
- * follows the previous call and is not inside it. TraceLens has the same limit. */
+/* A call may begin up to this much before the previous one ended, because clocks are read twice. It
+ * then follows the previous call and is not inside it. TraceLens has the same limit. */
 static const double BLEED_US = 1.0;
 
-/* Calls below this depth become siblings, so that a trace made to be deep takes no endless time. */
+/* Calls below this depth become siblings, so that a trace made to be deep does not take endless
+ * time. */
 enum { DEEPEST = 4096 };
 
+/* Bytes of scratch memory: an upper bound of all arrays of Build and Links, for each event. */
 enum { SCRATCH_PER_EVENT = 192, SCRATCH_LEAST = 1 << 22 };
 
+/* A call that has begun and not ended yet. */
 typedef struct OpenCall {
     uint32_t event;
     double end;
 } OpenCall;
 
-/* Maps numbers to lists of positions. `first` is found by the number, `next` by the position before;
- * EVENT_NONE ends a list. */
+/* Maps a number to the list of positions that have it. `slot` finds the first position, `next` the
+ * one after a position. EVENT_NONE ends a list. */
 typedef struct Links {
-    const int64_t *key; /* by position */
-    uint32_t *slot, *next, *last;
+    const int64_t *key;           /* by position */
+    uint32_t *slot, *next, *last; /* last[first position]: the last one; EVENT_NONE: taken */
     uint32_t mask;
 } Links;
 
+/* The tree while it is being built. `work` is freed afterwards. */
 typedef struct Build {
     const Events *e;
     const TreeOptions *o;
@@ -60,10 +65,10 @@ static bool is_call(const Events *e, int64_t i)
 
 /* ---- order ---- */
 
-/* Does x come behind y, which is earlier in the file? Usually by start. Of two with one start the longer
- * one is the caller; of equal ones Python calls operators, and operators call the runtime. TraceLens
- * goes by start alone. */
-static bool behind(const Build *b, uint32_t x, uint32_t y)
+/* Does x come after y, which is earlier in the file? Usually by start. Of two with one start the
+ * longer one is the caller. Of two with one duration too, Python calls operators, and operators
+ * call the runtime. TraceLens compares starts only. */
+static bool comes_after(const Build *b, uint32_t x, uint32_t y)
 {
     static const uint8_t DEPTH[EVENT_KINDS] = {
         [EVENT_CPU_OP] = 1, [EVENT_RUNTIME] = 2, [EVENT_DRIVER] = 3
@@ -74,15 +79,16 @@ static bool behind(const Build *b, uint32_t x, uint32_t y)
     return DEPTH[e->kind[x]] > DEPTH[e->kind[y]];
 }
 
+/* The end of the sorted run that begins at `from`. */
 static int64_t run_end(const Build *b, const uint32_t *at, int64_t from, int64_t n)
 {
     int64_t i = from + 1;
-    while (i < n && !behind(b, at[i - 1], at[i])) i++;
+    while (i < n && !comes_after(b, at[i - 1], at[i])) i++;
     return i < n ? i : n;
 }
 
-/* Merges neighbouring runs until one is left. The sort is stable, and a sorted thread costs one
- * comparison an event. */
+/* Merges neighbouring runs until one is left. The sort is stable, and a thread that is sorted
+ * already costs one comparison an event. */
 static void sort_runs(const Build *b, uint32_t *at, int64_t n)
 {
     while (run_end(b, at, 0, n) < n) {
@@ -91,7 +97,7 @@ static void sort_runs(const Build *b, uint32_t *at, int64_t n)
             if (middle < n) end = run_end(b, at, middle, n);
             int64_t i = from, j = middle;
             for (int64_t k = from; k < end; k++) {
-                bool right = i == middle || (j < end && behind(b, at[i], at[j]));
+                bool right = i == middle || (j < end && comes_after(b, at[i], at[j]));
                 b->spare[k - from] = right ? at[j++] : at[i++];
             }
             memcpy(at + from, b->spare, (size_t)(end - from) * sizeof *at);
@@ -100,9 +106,9 @@ static void sort_runs(const Build *b, uint32_t *at, int64_t n)
     }
 }
 
-/* Sorts host events by thread, with a counting sort, then those of each thread by time. Sorts device
- * events by time. */
-static Status put_in_order(Build *b)
+/* Sorts host events by thread, with a counting sort, then those of each thread by time. Sorts
+ * device events by time. */
+static Status sort_events(Build *b)
 {
     const Events *e = b->e;
     uint32_t *at = NULL;
@@ -129,17 +135,21 @@ static Status put_in_order(Build *b)
 
 /* ---- nesting ---- */
 
+/* Does a call overlap the end of an open one by so little that it only follows it? */
 static bool bleeds(const OpenCall *top, double ts, double end)
 {
     return end > top->end && top->end - ts < BLEED_US;
 }
 
-/* Attaches event i to the calls that are open on its thread. `open` has them, outermost first. */
-static int64_t nest(Build *b, int64_t open, uint32_t i)
+/* Attaches event i to the calls that are open on its thread, outermost first in b->open. A call
+ * that outlives its caller is dropped or cut, as the options say. Returns how many calls are open
+ * afterwards. */
+static int64_t nest_event(Build *b, int64_t open, uint32_t i)
 {
     Tree *t = b->t;
     double ts = b->e->ts[i], end = event_end(b->e, i);
     while (open > 0 && ts >= b->open[open - 1].end) open--;
+    /* over: the event outlives its caller */
     bool over = open > 0 && end > b->open[open - 1].end;
     if (over && b->o->drop_crossing) {
         if (open < 2 || !bleeds(&b->open[open - 1], ts, end)) {
@@ -158,6 +168,7 @@ static int64_t nest(Build *b, int64_t open, uint32_t i)
         t->parent[i] = b->open[open - 1].event;
     else
         t->root[t->roots++] = i;
+    /* Too deep: the event has a parent, but nothing will hang under it. */
     if (open == DEEPEST) {
         t->dropped++;
         return open;
@@ -166,13 +177,14 @@ static int64_t nest(Build *b, int64_t open, uint32_t i)
     return open + 1;
 }
 
-static Status nest_all(Build *b)
+/* Roots are found thread by thread and sorted by time at the end. */
+static Status nest_events(Build *b)
 {
     TRY(ARENA_NEW(b->t->own, b->hosts + 1, &b->t->root));
     int64_t open = 0;
     for (int64_t k = 0; k < b->hosts; k++) {
         bool next = k > 0 && b->e->track[b->order[k]] != b->e->track[b->order[k - 1]];
-        open = nest(b, next ? 0 : open, b->order[k]);
+        open = nest_event(b, next ? 0 : open, b->order[k]);
     }
     sort_runs(b, b->t->root, b->t->roots);
     return OK;
@@ -180,11 +192,12 @@ static Status nest_all(Build *b)
 
 /* ---- links ---- */
 
-static uint32_t hashed(int64_t key, uint32_t mask)
+static uint32_t hash_of(int64_t key, uint32_t mask)
 {
     return (uint32_t)(((uint64_t)key * 0x9E3779B97F4A7C15u) >> 32) & mask;
 }
 
+/* Positions with one number are chained in order. Negative numbers are no links. */
 static Status links_make(Links *l, const int64_t *key, int64_t n, Arena *a)
 {
     uint32_t slots = 16;
@@ -195,7 +208,7 @@ static Status links_make(Links *l, const int64_t *key, int64_t n, Arena *a)
     TRY(ARENA_NEW(a, n + 1, &l->last));
     memset(l->slot, 0xFF, slots * sizeof *l->slot);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t s = hashed(key[i], l->mask);
+        uint32_t s = hash_of(key[i], l->mask);
         l->next[i] = EVENT_NONE;
         if (key[i] < 0) continue;
         while (l->slot[s] != EVENT_NONE && key[l->slot[s]] != key[i]) s = (s + 1) & l->mask;
@@ -210,14 +223,14 @@ static Status links_make(Links *l, const int64_t *key, int64_t n, Arena *a)
 
 static uint32_t links_first(const Links *l, int64_t key)
 {
-    uint32_t s = hashed(key, l->mask);
+    uint32_t s = hash_of(key, l->mask);
     if (key < 0) return EVENT_NONE;
     while (l->slot[s] != EVENT_NONE && l->key[l->slot[s]] != key) s = (s + 1) & l->mask;
     return l->slot[s];
 }
 
-/* Gives the list of a number to its first caller alone; later ones get EVENT_NONE. So the first call with
- * a number has all its work, and a number that a million calls share costs no more. */
+/* Gives the list of a number to its first caller only; later callers get EVENT_NONE. So the first
+ * call with a number has all its work, and a number that a million calls share costs no more. */
 static uint32_t links_take(Links *l, int64_t key)
 {
     uint32_t first = links_first(l, key);
@@ -226,14 +239,8 @@ static uint32_t links_take(Links *l, int64_t key)
     return first;
 }
 
-static bool is_graph_launch(const Events *e, int64_t i)
-{
-    const char *name = event_name(e, i);
-    return strcmp(name, "cudaGraphLaunch") == 0 || strcmp(name, "hipGraphLaunch") == 0;
-}
-
-/* Old ROCm traces have no correlation; there a call and its kernels share the External id. The first
- * launch decides which of the two all launches use. */
+/* Old ROCm traces have no correlation; there a call and its kernels share the External id. The
+ * first launch decides which of the two all launches use. */
 static const int64_t *linking_column(const Events *e)
 {
     for (int64_t i = 0; i < e->n; i++) {
@@ -243,25 +250,27 @@ static const int64_t *linking_column(const Events *e)
     return e->link;
 }
 
-static void attach(Build *b, uint32_t call, uint32_t gpu)
+/* The first link counts. */
+static void attach_work(Build *b, uint32_t call, uint32_t gpu)
 {
     if (b->t->parent[gpu] == EVENT_NONE) b->t->parent[gpu] = call;
 }
 
+/* A call gets all device work with its number. graphs_only: only launches of graphs do. */
 static Status link_by_number(Build *b, const int64_t *column, bool graphs_only)
 {
     Links l;
     TRY(links_make(&l, b->gpu_key, b->gpus, &b->work));
     for (uint32_t i = 0; i < b->e->n; i++) {
-        if (!is_call(b->e, i) || (graphs_only && !is_graph_launch(b->e, i))) continue;
+        if (!is_call(b->e, i) || (graphs_only && !event_is_graph_launch(b->e, i))) continue;
         for (uint32_t k = links_take(&l, column[i]); k != EVENT_NONE; k = l.next[k])
-            attach(b, i, b->gpu[k]);
+            attach_work(b, i, b->gpu[k]);
     }
     return OK;
 }
 
-/* Links by arrows, as TraceLens does: needs an arrow from the call to the track of the device event, and
- * the number of that event. If several have one number, the last counts. */
+/* Links by arrows, as TraceLens does. It needs an arrow from the call to the track of the device
+ * event, and the number of that event. If several events have one number, the last one counts. */
 static Status link_by_arrow(Build *b, const int64_t *column)
 {
     const Events *e = b->e;
@@ -278,7 +287,7 @@ static Status link_by_arrow(Build *b, const int64_t *column)
     TRY(links_make(&flows, id, e->n_flows, &b->work));
     TRY(links_make(&gpus, key, b->gpus, &b->work));
     for (uint32_t i = 0; i < e->n; i++) {
-        if (!is_call(e, i) || is_graph_launch(e, i)) continue;
+        if (!is_call(e, i) || event_is_graph_launch(e, i)) continue;
         bool from = false;
         uint32_t to = EVENT_NONE, found = EVENT_NONE;
         for (uint32_t k = links_take(&flows, e->link[i]); k != EVENT_NONE; k = flows.next[k]) {
@@ -288,7 +297,7 @@ static Status link_by_arrow(Build *b, const int64_t *column)
         if (!from || to == EVENT_NONE) continue;
         for (uint32_t k = links_first(&gpus, e->link[i]); k != EVENT_NONE; k = gpus.next[k])
             if (e->track[event[k]] == to) found = event[k];
-        if (found != EVENT_NONE) attach(b, i, found);
+        if (found != EVENT_NONE) attach_work(b, i, found);
     }
     return OK;
 }
@@ -306,8 +315,8 @@ static Status link_all(Build *b)
 
 /* ---- rows ---- */
 
-/* At first counts[i + 1] is the number of children of i. rows_begin turns counts into starts, and
- * rows_put fills the rows. */
+/* At first, first[i + 1] is the number of children of i. rows_begin turns counts into starts;
+ * filling the rows then turns first[i + 1] into the end of row i. */
 static void rows_begin(uint32_t *first, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) first[i + 1] += first[i];
@@ -337,8 +346,8 @@ static Status list_children(Build *b)
     return OK;
 }
 
-/* Device work is listed under each of its callers, so lists grow with the depth of calls. The limit keeps
- * a trace that is made to be deep from filling the memory. */
+/* Device work is listed under each of its callers, so lists grow with the depth of calls. The limit
+ * keeps a trace that was made to be deep from filling the memory. */
 static Status list_gpu(Build *b)
 {
     static const int64_t MOST = (int64_t)1 << 28;
@@ -362,8 +371,8 @@ static Status list_gpu(Build *b)
 
 /* ---- recomputation ---- */
 
-/* torch.utils.checkpoint runs the forward pass a second time inside a function of its own; work below
- * that function is recomputation. */
+/* torch.utils.checkpoint runs the forward pass a second time, inside a function of its own. Work
+ * below that function is recomputation. */
 static bool is_recompute_frame(const Events *e, uint32_t i)
 {
     const char *name = event_name(e, i);
@@ -371,6 +380,7 @@ static bool is_recompute_frame(const Events *e, uint32_t i)
            strstr(name, "torch/utils/checkpoint.py") != NULL;
 }
 
+/* Callers come before what they call, so one pass passes the mark down. */
 static Status mark_recompute(Build *b)
 {
     Tree *t = b->t;
@@ -387,7 +397,9 @@ static Status mark_recompute(Build *b)
     return OK;
 }
 
-static Status build(Build *b)
+/* The order matters: nesting needs sorted events, links need the host's tree, lists need all
+ * parents. */
+static Status build_parts(Build *b)
 {
     Tree *t = b->t;
     int64_t n = b->e->n;
@@ -395,8 +407,8 @@ static Status build(Build *b)
     TRY(ARENA_ZEROED(t->own, n + 2, &t->first));
     TRY(ARENA_ZEROED(t->own, n + 2, &t->gpu_first));
     memset(t->parent, 0xFF, (size_t)n * sizeof *t->parent);
-    TRY(put_in_order(b));
-    TRY(nest_all(b));
+    TRY(sort_events(b));
+    TRY(nest_events(b));
     TRY(link_all(b));
     TRY(list_children(b));
     TRY(list_gpu(b));
@@ -409,7 +421,7 @@ Status tree_build(const Events *e, const TreeOptions *o, Arena *a, Tree *out)
     Build b = { .e = e, .o = o, .t = &t };
     size_t bytes = SCRATCH_LEAST + (size_t)(e->n + e->n_flows + e->n_tracks) * SCRATCH_PER_EVENT;
     TRY(arena_init(&b.work, "tree", MEM_HOST, bytes));
-    Status s = build(&b);
+    Status s = build_parts(&b);
     arena_free(&b.work);
     if (s == OK) *out = t;
     return s;

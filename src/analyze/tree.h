@@ -1,24 +1,26 @@
-/*
- * tree: who called what. A host event hangs under the host event of its thread that encloses it. A device
- * event hangs under the runtime call that launched it. Times are not added up here (report.h).
- */
+/* tree: who called what. A host event hangs under the host event of its thread that encloses it. A
+ * device event hangs under the runtime call that launched it. Times are not added up here: see
+ * report.h. */
 #ifndef ANALYZE_TREE_H
 #define ANALYZE_TREE_H
 
 #include "analyze/events.h"
 
+/* How device events find their launch. */
 typedef enum TreeLink {
     LINK_CORRELATION, /* a device event belongs to the call with its correlation */
-    LINK_AC2G         /* as in TraceLens: only if both ends of an arrow are there */
+    LINK_AC2G         /* as in TraceLens: only if both ends of an arrow are in the trace */
 } TreeLink;
 
+/* How a tree is built. */
 typedef struct TreeOptions {
     TreeLink link;
-    bool python;        /* Python frames are nodes, too */
-    bool drop_crossing; /* drop calls that end after their caller, instead of cutting them; and of
-                           calls that begin together the first in the file is the caller */
+    bool python;        /* Python frames are nodes too */
+    bool drop_crossing; /* drop calls that end after their caller, instead of cutting them. Of
+                           calls that begin together, the first in the file is the caller */
 } TreeOptions;
 
+/* All arrays are in `own`. Numbers are those of events. */
 typedef struct Tree {
     const Events *events;
     /* By event; EVENT_NONE: none. */
@@ -38,10 +40,11 @@ typedef struct Tree {
     Arena *own;
 } Tree;
 
+/* Builds the tree of all events. It lies in `a`; events must outlive it. */
 Status tree_build(const Events *e, const TreeOptions *o, Arena *a, Tree *out);
 
-/* The operator that launched device event i: the nearest cpu_op above its runtime call, else that call
- * itself. EVENT_NONE: it is not linked. */
+/* The operator that launched device event i: the nearest cpu_op above its runtime call, else that
+ * call itself. EVENT_NONE: the event is not linked. */
 uint32_t tree_launcher(const Tree *t, int64_t i);
 
 #endif

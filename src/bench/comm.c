@@ -1,13 +1,18 @@
-/* comm: collectives and the exchange of tokens between ranks, as a step calls them: over NCCL on
- * GPUs, over our own on the host.
+/*
+ * comm: `bench comm`: collectives between ranks, called as a step calls them: NCCL on GPUs, our own
+ * on the host. The exchange of tokens is in comm_exchange.c, timing and printing in comm_rows.c.
  *
- * A time is the median of 11 calls after 3, of the slowest rank. On a GPU they follow each other
- * without a gap, each between two marks in the stream, and then again as one graph, as a captured
- * step runs them (the median of 5 launches over the 11 calls in each). On the host a barrier comes
- * before each. Bandwidths are those of NCCL-tests (doc/PERFORMANCE.md): algorithm: the bytes of a
- * call over its time; bus: that times 2 (n-1)/n for an all-reduce, (n-1)/n for a reduce-scatter, an
- * all-gather and an all-to-all, 1 for a broadcast and for transfers, so that it compares to a link's
- * rate whatever the number of ranks n. Bytes are those of the larger of input and output. */
+ * A time is the median of 11 calls after 3 others, on the slowest rank. On a GPU calls follow each
+ * other without a gap, each between two marks in the stream; then they run as one graph, as in a
+ * captured step (the median of 5 launches, over the 11 calls in each). On the host a barrier comes
+ * before each call.
+ *
+ * Bandwidths are those of NCCL-tests (doc/PERFORMANCE.md). Algorithm bandwidth is the bytes of a
+ * call over its time. Bus bandwidth is that times 2 (n-1)/n for an all-reduce, (n-1)/n for a
+ * reduce-scatter, an all-gather and an all-to-all, and 1 for a broadcast and for transfers. So it
+ * compares with a link's rate for every number of ranks n. Bytes are those of the larger of input
+ * and output.
+ */
 #include "bench/comm.h"
 
 #include "backend/backend.h"
@@ -16,41 +21,42 @@
 
 #include <stdio.h>
 
-/* Tensors of a collective: the whole, one rank's part of it, and another whole. */
+/* Tensors of a collective: the whole one, one rank's part of `other`, and another of the same
+ * size. */
 typedef struct Call {
     Tensor whole, part, other;
 } Call;
 
-static Status all_reduce(CommBench *b, void *state)
+static Status call_all_reduce(CommBench *b, void *state)
 {
     return comm_all_reduce(b->mesh.group[GROUP_WORLD], &((Call *)state)->whole, REDUCE_SUM);
 }
 
-static Status reduce_scatter(CommBench *b, void *state)
+static Status call_reduce_scatter(CommBench *b, void *state)
 {
     const Call *c = state;
     return comm_reduce_scatter(b->mesh.group[GROUP_WORLD], &c->whole, &c->part);
 }
 
-static Status all_gather(CommBench *b, void *state)
+static Status call_all_gather(CommBench *b, void *state)
 {
     const Call *c = state;
     return comm_all_gather(b->mesh.group[GROUP_WORLD], &c->part, &c->whole);
 }
 
-static Status all_to_all(CommBench *b, void *state)
+static Status call_all_to_all(CommBench *b, void *state)
 {
     const Call *c = state;
     return comm_all_to_all(b->mesh.group[GROUP_WORLD], &c->whole, &c->other);
 }
 
-static Status broadcast(CommBench *b, void *state)
+static Status call_broadcast(CommBench *b, void *state)
 {
     return comm_broadcast(b->mesh.group[GROUP_WORLD], &((Call *)state)->whole, 0);
 }
 
 /* Each rank sends to the next and receives from the one before it. */
-static Status send_recv(CommBench *b, void *state)
+static Status call_send_recv(CommBench *b, void *state)
 {
     const Call *c = state;
     Comm *w = b->mesh.group[GROUP_WORLD];
@@ -65,20 +71,20 @@ static Status send_recv(CommBench *b, void *state)
     return comm_wait(w, &going);
 }
 
-static Status barrier(CommBench *b, void *state)
+static Status call_barrier(CommBench *b, void *state)
 {
     return (void)state, comm_barrier(b->mesh.group[GROUP_WORLD]);
 }
 
-/* bus: how often (n-1)/n of a call's bytes cross a link; 0: all of them cross once. */
+/* bus: how many times (n-1)/n of a call's bytes cross a link; 0: all bytes cross once. */
 static const struct {
     const char *name;
     CommCall *call;
     int bus;
 } collectives[] = {
-    { "all_reduce", all_reduce, 2 }, { "reduce_scatter", reduce_scatter, 1 },
-    { "all_gather", all_gather, 1 }, { "all_to_all", all_to_all, 1 },
-    { "broadcast", broadcast, 0 },   { "send_recv", send_recv, 0 },
+    { "all_reduce", call_all_reduce, 2 }, { "reduce_scatter", call_reduce_scatter, 1 },
+    { "all_gather", call_all_gather, 1 }, { "all_to_all", call_all_to_all, 1 },
+    { "broadcast", call_broadcast, 0 },   { "send_recv", call_send_recv, 0 },
 };
 
 static const int64_t gpu_bytes[] = { 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30 },
@@ -86,6 +92,8 @@ static const int64_t gpu_bytes[] = { 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 <
 
 /* ---- the ranks ---- */
 
+/* Makes a mesh in which all ranks share the experts, so that GROUP_EP is the world. Connections are
+ * opened here, because the first call of a group would otherwise include them. */
 static Status join_ranks(CommBench *b)
 {
     const Config *c = b->r.config;
@@ -108,6 +116,7 @@ static Status join_ranks(CommBench *b)
     return OK;
 }
 
+/* The GPU's link rate comes from its data sheet, if it is a known GPU. */
 static Status open_ranks(CommBench *b, const Config *c)
 {
     bool gpu = engine_wants_gpu(c);
@@ -121,15 +130,17 @@ static Status open_ranks(CommBench *b, const Config *c)
     return hardware_sheet_link(info.name, b->host->size, &b->link);
 }
 
+/* The mesh's groups are closed before the world that they were split from. */
 static void close_ranks(CommBench *b)
 {
     Comm *world = b->mesh.group[GROUP_WORLD];
-    bench_runner_give(&b->r);
+    bench_runner_release(&b->r);
     mesh_free(&b->mesh);
     if (world != b->host) comm_free(world);
     bench_runner_close(&b->r);
 }
 
+/* The first line, or JSON object: the machine, the ranks, and the link that shares refer to. */
 static Status print_head(CommBench *b)
 {
     char machine[GPU_NAME_MAX], link[64] = "";
@@ -153,7 +164,9 @@ static Status print_head(CommBench *b)
 
 /* ---- collectives ---- */
 
-static Status run_size(CommBench *b, int64_t bytes)
+/* Times every collective on about `bytes` bytes. Ranks that lack memory for it print why
+ * instead. */
+static Status time_size(CommBench *b, int64_t bytes)
 {
     int64_t n = b->host->size, part = bytes / n / (int64_t)dtype_bytes(b->type);
     double others = (double)(n - 1) / (double)n;
@@ -162,8 +175,8 @@ static Status run_size(CommBench *b, int64_t bytes)
     if (part < 1) part = 1;
     text_bytes(size, (double)bytes);
     size_t whole = (size_t)(part * n) * dtype_bytes(b->type);
-    Status s = comm_bench_take(b, 2 * whole + (size_t)4 * ARENA_ALIGN, 1);
-    if (s == ERR_MEMORY) return comm_bench_why(b, "collectives", size);
+    Status s = comm_bench_alloc(b, 2 * whole + (size_t)4 * ARENA_ALIGN, 1);
+    if (s == ERR_MEMORY) return comm_bench_print_why(b, "collectives", size);
     TRY(s);
     TRY(tensor_new2(&b->r.block, b->type, n, part, &c.whole));
     TRY(tensor_new2(&b->r.block, b->type, n, part, &c.other));
@@ -180,17 +193,17 @@ static Status run_size(CommBench *b, int64_t bytes)
                                       .bus_bytes = shares * (double)whole });
     }
     TRY(s);
-    bench_runner_give(&b->r);
+    bench_runner_release(&b->r);
     return OK;
 }
 
-static Status run_collectives(CommBench *b)
+static Status time_collectives(CommBench *b)
 {
     bool gpu = b->r.ex.backend->apart;
     size_t n = gpu ? sizeof gpu_bytes / sizeof *gpu_bytes : sizeof host_bytes / sizeof *host_bytes;
     for (size_t i = 0; i < n; i++)
-        TRY(run_size(b, (gpu ? gpu_bytes : host_bytes)[i] / b->options->shrink));
-    return comm_bench_row(b, barrier, NULL,
+        TRY(time_size(b, (gpu ? gpu_bytes : host_bytes)[i] / b->options->shrink));
+    return comm_bench_row(b, call_barrier, NULL,
                           (CommRow){ .call = "barrier", .shape = "", .routing = "" });
 }
 
@@ -198,13 +211,13 @@ Status bench_comm(const Config *c, Comm *world, const BenchComm *options, Text *
 {
     CommBench b = { .options = options, .host = world, .out = out };
     if (world == NULL || world->size < 2)
-        return FAIL(ERR_ARG, "bench comm: communication takes two ranks or more: give --ranks, or "
+        return FAIL(ERR_ARG, "bench comm: it needs two ranks or more: give --ranks, or "
                              "start it with mpirun");
     Status s = open_ranks(&b, c);
     if (s == OK) s = print_head(&b);
-    if (s == OK && options->only != BENCH_COMM_EXCHANGE) s = run_collectives(&b);
+    if (s == OK && options->only != BENCH_COMM_EXCHANGE) s = time_collectives(&b);
     if (s == OK && options->only != BENCH_COMM_COLLECTIVES) s = comm_bench_exchanges(&b);
-    if (s != OK) bench_end_others(world);
+    if (s != OK) bench_abort_ranks(world);
     close_ranks(&b);
     return s;
 }

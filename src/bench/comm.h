@@ -1,5 +1,5 @@
-/* comm: what the parts of `bench comm` share: comm.c opens the ranks and has the collectives,
- * comm_exchange.c has the exchange of tokens, comm_rows.c times and prints a row of either. */
+/* comm: what the files of `bench comm` share; private to bench/. comm.c opens the ranks and has the
+ * collectives, comm_exchange.c has the exchange of tokens, comm_rows.c times and prints a row. */
 #ifndef BENCH_COMM_H
 #define BENCH_COMM_H
 
@@ -9,9 +9,9 @@
 typedef struct CommBench {
     const BenchComm *options;
     BenchRunner r;
-    Comm *host;
-    Mesh mesh;   /* of tensors: all ranks share the experts, `inside` of them on each host */
-    double link; /* bytes a second that leave a GPU, of the data sheet; 0: not known */
+    Comm *host;  /* between the ranks' host threads: agreements and barriers */
+    Mesh mesh;   /* for tensors: all ranks share the experts, `inside` of them on each host */
+    double link; /* bytes a second that leave a GPU, from the data sheet; 0: not known */
     Dtype type;
     Text *out;
 } CommBench;
@@ -19,21 +19,21 @@ typedef struct CommBench {
 /* A line of the table. */
 typedef struct CommRow {
     const char *call, *shape, *routing; /* a collective has no routing */
-    double bytes, bus_bytes;            /* a call's: of NCCL-tests' two bandwidths */
-    double seconds, graph_s;            /* of the slowest rank; graph_s 0: there are no graphs */
-    double room; /* an exchange's rows that a rank has memory for, over those that come to it on
-                    average; else 0 */
+    double bytes, bus_bytes;            /* of a call, for the algorithm and the bus bandwidth */
+    double seconds, graph_s;            /* on the slowest rank; graph_s 0: there are no graphs */
+    double room; /* of an exchange: rows a rank has memory for, over the mean that arrive */
 } CommRow;
 
 typedef Status CommCall(CommBench *b, void *state);
 
-/* The device's memory for a row. ERR_MEMORY on all ranks if one has too little. */
-Status comm_bench_take(CommBench *b, size_t block_bytes, size_t scratch_bytes);
+/* Allocates device memory for a row. ERR_MEMORY on all ranks if one has too little: the ranks must
+ * agree, or some would wait in the row's first call. */
+Status comm_bench_alloc(CommBench *b, size_t block_bytes, size_t scratch_bytes);
 
 /* Times `call`, and prints the row. */
 Status comm_bench_row(CommBench *b, CommCall *call, void *state, CommRow row);
-/* A line of a row that there is not: the last failure says why, and is cleared. */
-Status comm_bench_why(CommBench *b, const char *call, const char *shape);
+/* Prints, in place of a row, why it cannot run: the last failure's sentence. Clears the failure. */
+Status comm_bench_print_why(CommBench *b, const char *call, const char *shape);
 
 /* Every kind of exchange on two shapes, with two routings. */
 Status comm_bench_exchanges(CommBench *b);

@@ -1,11 +1,13 @@
-/* comm_exchange: how long tokens take to the ranks of their experts and back, for every kind of the
- * table. dispatch is places, rows, their experts and weights; combine brings one row a received one
- * back and adds them up.
+/*
+ * comm_exchange: how long tokens take to the ranks of their experts and back, for every kind of
+ * exchange. dispatch finds offsets and sends rows, experts and weights; combine sends one row back
+ * for each received row, and adds them up.
  *
- * Room is that of a training, moe.buffer_factor over the balanced need, or as much as the routing
- * takes: blocks with gaps travel whole. Each rank draws all ranks' experts, so it knows the need, and
- * the rows that come, without asking. Hidden states are ones: what comes back is how many rows came
- * back, which is looked at. */
+ * Memory for rows is as in training, moe.buffer_factor times the balanced rows, or as much as the
+ * routing needs if that is more. It matters, because blocks with gaps travel whole. Each rank draws
+ * the experts of all ranks, so it knows how many rows arrive without communication. Hidden states
+ * are ones: the sum that comes back is the number of rows, which is checked.
+ */
 #include "bench/comm.h"
 #include "op/exchange.h"
 
@@ -24,7 +26,8 @@ static const Shape shapes[] = {
     { "V2-Lite", 16384, 2048, 64, 6 }, /* DeepSeek-V2-Lite */
     { "V3", 16384, 7168, 256, 8 },     /* DeepSeek-V3 */
 };
-enum { HOST_TOKENS = 64, HOST_HIDDEN = 8, CHECKED = 64 }; /* on the host: parts of these sizes */
+/* On the host tokens and width are divided by these. CHECKED: tokens whose result is checked. */
+enum { HOST_TOKENS = 64, HOST_HIDDEN = 8, CHECKED = 64 };
 
 static const char *const routings[] = { "uniform", "zipf" };
 
@@ -35,9 +38,10 @@ typedef struct Exchange {
     ExchangeCombine combine;
     Shape shape;
     const ExchangeDesc *kind;
-    const int32_t *index;          /* (ranks, N, K) of all ranks, on the host */
-    int64_t blocks, rows, relayed; /* rows that a rank has room for, and relays */
-    double come, pass;             /* that come to a rank, and to a relay, on average */
+    const int32_t *index;    /* (ranks, N, K): experts of all ranks' tokens, on the host */
+    int64_t blocks;          /* ranks, or hosts, that a rank sends to */
+    int64_t rows, relayed;   /* rows that a rank has memory for, as receiver and as relay */
+    double arriving, passed; /* mean rows that arrive at a rank, and at a relay */
 } Exchange;
 
 /* How many tokens of `rank` have experts on ranks [first, first + n). */
@@ -57,57 +61,62 @@ static int64_t tokens_to(const Exchange *x, int64_t ranks, int64_t rank, int64_t
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* As in training: moe.buffer_factor times the mean, but never more rows than can come. */
-static int64_t room_for(const CommBench *b, double mean, int64_t most)
+static int64_t capacity_for(const CommBench *b, double mean, int64_t most)
 {
     return (int64_t)fmin(ceil(mean * b->r.config->moe_buffer_factor), (double)most);
 }
 
-/* Sets how many rows a rank has memory for. With places the blocks are equal: as long as the longest
- * block that a rank sends, or as training makes them. */
+/* Sets how many rows a rank has memory for. Kinds with blocks need equal ones: as long as the
+ * longest block that a rank sends, or as training makes them if that is more. A compact kind needs
+ * the most rows that arrive at one rank; all-gather (no places) needs the tokens of all ranks. */
 static void count_rows(const CommBench *b, Exchange *x)
 {
     const Shape *s = &x->shape;
     int64_t ranks = b->host->size, inside = b->mesh.shape.inside, of = ranks / x->blocks;
-    double come = 0;
-    int64_t sent = 0, passed = 0, most = 0; /* most: of all ranks that come to one */
+    double arriving = 0;
+    /* largest numbers: of a sent block, of a relay's rows for one rank, of rows that arrive at a
+     * rank */
+    int64_t sent = 0, passed = 0, most = 0;
     for (int64_t r = 0; r < ranks; r++) {
         for (int64_t i = 0; i < x->blocks; i++) {
             int64_t rows = tokens_to(x, ranks, r, i * of, of);
             sent = larger(sent, rows);
-            x->pass += (double)rows / (double)ranks;
+            x->passed += (double)rows / (double)ranks;
         }
     }
     for (int64_t q = 0; q < ranks; q++) {
         int64_t here = 0;
         for (int64_t r = 0; r < ranks; r++) {
-            int64_t through = 0; /* the relays with number r, to q */
+            int64_t through = 0; /* rows to q through the relay with number r */
             here += tokens_to(x, ranks, r, q, 1);
             for (int64_t h = r; h < ranks && x->kind->relays && r < inside; h += inside)
                 through += tokens_to(x, ranks, h, q, 1);
             passed = larger(passed, through);
         }
-        come += (double)here;
+        arriving += (double)here;
         most = larger(most, here);
     }
-    x->come = x->kind->places ? come / (double)ranks : (double)(s->tokens * ranks);
+    x->arriving = x->kind->places ? arriving / (double)ranks : (double)(s->tokens * ranks);
     x->rows = s->tokens * ranks;
     if (!x->kind->places) return;
     double mean = (double)s->tokens * x->kind->rows(s->experts, s->top_k, ranks);
     double to_hosts = (double)s->tokens * exchange_distinct(s->experts, s->top_k, x->blocks);
     int64_t last = x->kind->relays ? inside : ranks;
     if (x->kind->gapless) {
-        x->rows = larger(most, room_for(b, mean, s->tokens * ranks));
+        x->rows = larger(most, capacity_for(b, mean, s->tokens * ranks));
         return;
     }
-    x->rows = larger(room_for(b, mean / (double)last, s->tokens * ranks / last),
+    x->rows = larger(capacity_for(b, mean / (double)last, s->tokens * ranks / last),
                      x->kind->relays ? passed : sent);
     x->rows *= last;
     if (x->kind->relays)
-        x->relayed = x->blocks * larger(room_for(b, to_hosts / (double)x->blocks, s->tokens), sent);
-    while (x->rows % ranks != 0) x->rows += last; /* equal blocks of either size */
+        x->relayed =
+            x->blocks * larger(capacity_for(b, to_hosts / (double)x->blocks, s->tokens), sent);
+    while (x->rows % ranks != 0) x->rows += last; /* both `ranks` and `last` blocks must be equal */
 }
 
-/* The ops' arguments, in `a`, which may only count. */
+/* Makes the ops' arguments in `a`. With a counting arena this only finds how many bytes they
+ * take. */
 static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
 {
     const Shape *s = &x->shape;
@@ -115,9 +124,10 @@ static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
     ExchangeDispatch d = { .ranks = ranks,
                            .experts = s->experts,
                            .kind = x->dispatch.kind,
-                           .received = { .bound = m, .expected = x->come } };
-    Tensor y, board;
-    TRY(tensor_new1(a, DTYPE_I32, (int64_t)(x->kind->header_bytes / sizeof(int32_t)), &board));
+                           .received = { .bound = m, .expected = x->arriving } };
+    Tensor y,
+        header; /* the flag area comes first in a rank's block: other ranks look for it there */
+    TRY(tensor_new1(a, DTYPE_I32, (int64_t)(x->kind->header_bytes / sizeof(int32_t)), &header));
     TRY(tensor_new2(a, b->type, n, s->hidden, &d.x));
     TRY(tensor_new2(a, DTYPE_I32, n, k, &d.index));
     TRY(tensor_new2(a, DTYPE_F32, n, k, &d.weight));
@@ -125,7 +135,7 @@ static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
     if (x->kind->gapless) TRY(tensor_new2(a, DTYPE_I32, 1, ranks, &d.count));
     if (x->kind->gapless) TRY(tensor_new2(a, DTYPE_I32, 1, ranks + 1, &d.first));
     if (x->kind->relays) {
-        d.relay = (ExchangeRelay){ .inside = b->mesh.shape.inside, .expected = x->pass };
+        d.relay = (ExchangeRelay){ .inside = b->mesh.shape.inside, .expected = x->passed };
         TRY(tensor_new2(a, DTYPE_I32, x->relayed, k, &d.relay.place));
     }
     TRY(tensor_new1(a, DTYPE_F32, 1, &d.overflow));
@@ -153,27 +163,30 @@ static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
     return OK;
 }
 
-static size_t workspace(const Exec *ex, OpId id, const void *args)
+/* Scratch that an op asks for, by the implementation that will run. */
+static size_t workspace_bytes(const Exec *ex, OpId id, const void *args)
 {
     const OpDesc *op = op_desc(id);
     OpSpace *space = ex->gpu != NULL ? op->cuda_workspace : op->workspace;
     return space == NULL ? 0 : space(ex, args);
 }
 
-static Status take_memory(CommBench *b, Exchange *x)
+/* Allocates the tensors and the largest scratch of the three ops. A counting arena finds the sizes
+ * first, since arguments must exist before an op can be asked for its scratch. */
+static Status alloc_exchange(CommBench *b, Exchange *x)
 {
     Arena count = { 0 };
     TRY(arena_init(&count, "count", MEM_COUNT, (size_t)1 << 50));
     TRY(make_arguments(b, x, &count));
-    size_t most = workspace(&b->r.ex, OP_EXCHANGE_DISPATCH, &x->dispatch);
-    size_t other = workspace(&b->r.ex, OP_EXCHANGE_COMBINE, &x->combine);
+    size_t most = workspace_bytes(&b->r.ex, OP_EXCHANGE_DISPATCH, &x->dispatch);
+    size_t other = workspace_bytes(&b->r.ex, OP_EXCHANGE_COMBINE, &x->combine);
     if (other > most) most = other;
-    if (x->kind->places) other = workspace(&b->r.ex, OP_EXCHANGE_PLACE, &x->place);
-    TRY(comm_bench_take(b, count.peak_bytes, other > most ? other : most));
+    if (x->kind->places) other = workspace_bytes(&b->r.ex, OP_EXCHANGE_PLACE, &x->place);
+    TRY(comm_bench_alloc(b, count.peak_bytes, other > most ? other : most));
     return make_arguments(b, x, &b->r.block);
 }
 
-/* This rank's hidden states and experts onto the device. */
+/* Copies this rank's hidden states (ones) and experts to the device. */
 static Status fill_inputs(CommBench *b, const Exchange *x)
 {
     const Backend *k = b->r.ex.backend;
@@ -191,8 +204,8 @@ static Status fill_inputs(CommBench *b, const Exchange *x)
     return k->sync(&b->r.ex);
 }
 
-/* Every row was sent as ones. So the sum that comes back for a token is how many rows it had, and no
- * row may have lacked room. */
+/* Every row was sent as ones, so the sum that comes back for a token must be the number of ranks
+ * with its experts. The overflow flag must not be raised. */
 static Status check_rows_came_back(CommBench *b, const Exchange *x)
 {
     const Exchange own = {
@@ -200,10 +213,10 @@ static Status check_rows_came_back(CommBench *b, const Exchange *x)
     };
     int64_t ranks = b->host->size, d = x->shape.hidden, n = x->shape.tokens;
     char raw[sizeof(float)];
-    float full = 0, have = 0;
-    TRY(b->r.ex.backend->read(&b->r.ex, &full, x->dispatch.overflow.data, sizeof full));
-    if (full != 0)
-        return FAIL(ERR_NUMERIC, "exchange %s: rows of rank %d had no room among %lld",
+    float overflow = 0, have = 0;
+    TRY(b->r.ex.backend->read(&b->r.ex, &overflow, x->dispatch.overflow.data, sizeof overflow));
+    if (overflow != 0)
+        return FAIL(ERR_NUMERIC, "exchange %s: rows of rank %d did not fit among %lld",
                     x->kind->name, b->host->rank, (long long)x->rows);
     for (int64_t t = 0; t < n && t < CHECKED; t++) {
         Exchange one = own;
@@ -222,38 +235,39 @@ static Status check_rows_came_back(CommBench *b, const Exchange *x)
     return OK;
 }
 
-static Status dispatch(CommBench *b, void *state)
+static Status call_dispatch(CommBench *b, void *state)
 {
     const Exchange *x = state;
     if (x->kind->places) TRY(exchange_place(&b->r.ex, x->place));
     return exchange_dispatch(&b->r.ex, x->dispatch);
 }
 
-static Status combine(CommBench *b, void *state)
+static Status call_combine(CommBench *b, void *state)
 {
     return exchange_combine(&b->r.ex, ((Exchange *)state)->combine);
 }
 
-/* Bytes are of the rows that come to a rank, those on the bus of rows that crossed a link. */
-static Status run_both(CommBench *b, Exchange *x, const char *routing)
+/* Times dispatch and combine. Bytes are those of the rows that arrive at a rank; bus bytes only
+ * those of rows that crossed a link, as the op's cost counts them. */
+static Status time_both(CommBench *b, Exchange *x, const char *routing)
 {
     double row = (double)x->shape.hidden * (double)dtype_bytes(b->type);
     char call[48], size[32];
     CommRow r = { .call = call, .shape = size, .routing = routing };
-    r.room = (double)x->rows / x->come;
+    r.room = (double)x->rows / x->arriving;
     (void)snprintf(size, sizeof size, "%s %lld", x->shape.name, (long long)x->shape.tokens);
     (void)snprintf(call, sizeof call, "%s dispatch", x->kind->name);
-    r.bytes = x->come * (row + (double)x->shape.top_k * (sizeof(int32_t) + sizeof(float)));
+    r.bytes = x->arriving * (row + (double)x->shape.top_k * (sizeof(int32_t) + sizeof(float)));
     r.bus_bytes = op_desc(OP_EXCHANGE_DISPATCH)->cost(&x->dispatch).comm_bytes;
-    TRY(comm_bench_row(b, dispatch, x, r));
+    TRY(comm_bench_row(b, call_dispatch, x, r));
     (void)snprintf(call, sizeof call, "%s combine", x->kind->name);
-    r.bytes = x->come * row;
+    r.bytes = x->arriving * row;
     r.bus_bytes = op_desc(OP_EXCHANGE_COMBINE)->cost(&x->combine).comm_bytes;
-    TRY(comm_bench_row(b, combine, x, r));
+    TRY(comm_bench_row(b, call_combine, x, r));
     return agree_status(b->host, check_rows_came_back(b, x));
 }
 
-/* ERR_UNSUPPORTED: these ranks do not exchange in this way. */
+/* ERR_UNSUPPORTED: these ranks cannot exchange in this way. */
 static Status can_exchange(CommBench *b, const Exchange *x)
 {
     int64_t ranks = b->host->size, inside = b->mesh.shape.inside;
@@ -268,36 +282,38 @@ static Status can_exchange(CommBench *b, const Exchange *x)
     return OK;
 }
 
-/* Says why a kind cannot run, once for both routings. */
-static Status say_why(CommBench *b, const Exchange *x, int routing)
+/* Prints why a kind cannot run, once for both routings. */
+static Status print_why_once(CommBench *b, const Exchange *x, int routing)
 {
-    if (routing == 0) return comm_bench_why(b, x->kind->name, x->shape.name);
+    if (routing == 0) return comm_bench_print_why(b, x->kind->name, x->shape.name);
     return status_clear(), OK;
 }
 
-static Status run_kind(CommBench *b, ExchangeKind kind, const Shape *shape, int routing)
+/* One kind on one shape with one routing. Ranks agree on every failure: one that leaves alone would
+ * let the others wait. */
+static Status time_kind(CommBench *b, ExchangeKind kind, const Shape *shape, int routing)
 {
     Exchange x = { .shape = *shape, .kind = exchange_kinds[kind], .dispatch.kind = kind };
     int32_t *index = NULL;
     x.blocks = exchange_blocks(kind, b->host->size, b->mesh.shape.inside);
     Status s = agree_status(b->host, can_exchange(b, &x));
-    if (s == ERR_UNSUPPORTED) return say_why(b, &x, routing);
+    if (s == ERR_UNSUPPORTED) return print_why_once(b, &x, routing);
     TRY(s);
     TRY(bench_experts(routing == 1 ? BENCH_ZIPF : BENCH_UNIFORM, rng_stream(shape->name),
                       b->host->size * shape->tokens, shape->top_k, shape->experts, &b->r.tables,
                       &index));
     x.index = index;
     count_rows(b, &x);
-    s = take_memory(b, &x);
-    if (s == ERR_MEMORY) return comm_bench_why(b, x.kind->name, shape->name);
+    s = alloc_exchange(b, &x);
+    if (s == ERR_MEMORY) return comm_bench_print_why(b, x.kind->name, shape->name);
     TRY(s);
     s = agree_status(b->host, exchange_open(&b->r.ex, kind, b->r.block.base, b->r.block.cap_bytes,
                                             &b->r.tables));
     if (s == OK) s = fill_inputs(b, &x);
-    if (s == OK) s = run_both(b, &x, routings[routing]);
+    if (s == OK) s = time_both(b, &x, routings[routing]);
     exchange_close(&b->r.ex);
-    bench_runner_give(&b->r);
-    return s == ERR_UNSUPPORTED ? say_why(b, &x, routing) : s;
+    bench_runner_release(&b->r);
+    return s == ERR_UNSUPPORTED ? print_why_once(b, &x, routing) : s;
 }
 
 Status comm_bench_exchanges(CommBench *b)
@@ -309,7 +325,7 @@ Status comm_bench_exchanges(CommBench *b)
         if (host) s.hidden /= HOST_HIDDEN;
         for (int k = 0; k < EXCHANGE_KINDS * 2; k++) {
             ArenaMark mark = arena_mark(&b->r.tables);
-            TRY(run_kind(b, (ExchangeKind)(k / 2), &s, k % 2));
+            TRY(time_kind(b, (ExchangeKind)(k / 2), &s, k % 2));
             arena_release(&b->r.tables, mark);
         }
     }

@@ -1,5 +1,5 @@
-/* comm_rows: the rows of `bench comm`: memory that all ranks have or none, a call's time as launches
- * and as a graph, and how a row is printed. Which calls there are is in comm.c and comm_exchange.c. */
+/* comm_rows: the rows of `bench comm`: memory that either all ranks get or none, the time of a call
+ * as single launches and as a graph, and printing. The calls are in comm.c and comm_exchange.c. */
 #include "bench/comm.h"
 
 #include "backend/backend.h"
@@ -9,12 +9,12 @@
 
 enum { WARM_UP = 3, RUNS = 11, GRAPH_RUNS = 5 };
 
-static const size_t LEFT_BYTES = (size_t)1 << 30; /* of a GPU, for NCCL, graphs and kernels */
+static const size_t LEFT_BYTES = (size_t)1 << 30; /* left free on a GPU for NCCL, graphs, kernels */
 
 /* ---- memory ---- */
 
-/* Asked beforehand: a failed allocation would be the next launch's error. */
-static Status check_room(const CommBench *b, size_t bytes)
+/* Checks before the allocation: a failed one would be reported by the next launch. */
+static Status check_free_memory(const CommBench *b, size_t bytes)
 {
     char need[32], there[32];
     GpuInfo info;
@@ -25,17 +25,18 @@ static Status check_room(const CommBench *b, size_t bytes)
                 (int)b->r.config->run_gpu, text_bytes(there, (double)info.free_bytes));
 }
 
-Status comm_bench_take(CommBench *b, size_t block_bytes, size_t scratch_bytes)
+Status comm_bench_alloc(CommBench *b, size_t block_bytes, size_t scratch_bytes)
 {
-    Status s = check_room(b, block_bytes + scratch_bytes);
-    if (s == OK) s = bench_runner_take(&b->r, block_bytes, scratch_bytes);
+    Status s = check_free_memory(b, block_bytes + scratch_bytes);
+    if (s == OK) s = bench_runner_alloc(&b->r, block_bytes, scratch_bytes);
     s = agree_status(b->host, s);
-    if (s != OK) bench_runner_give(&b->r);
+    if (s != OK) bench_runner_release(&b->r);
     return s;
 }
 
 /* ---- time ---- */
 
+/* What the timing loop calls: one call with its state, and the graph of several. */
 typedef struct Timed {
     CommBench *b;
     CommCall *call;
@@ -43,7 +44,7 @@ typedef struct Timed {
     Graph graph;
 } Timed;
 
-static Status run_call(void *state, int64_t i)
+static Status timed_call(void *state, int64_t i)
 {
     const Timed *t = state;
     return (void)i, t->call(t->b, t->state);
@@ -55,7 +56,7 @@ static Status launch_graph(void *state, int64_t i)
     return (void)i, t->b->r.ex.backend->graphs->launch(&t->b->r.ex, &t->graph);
 }
 
-/* Of the slowest rank. */
+/* The median time of the loop's calls, on the slowest rank. All ranks return the same. */
 static Status time_slowest(CommBench *b, const BenchLoop *loop, double *seconds)
 {
     TRY(bench_runner_time(&b->r, loop, seconds));
@@ -65,7 +66,8 @@ static Status time_slowest(CommBench *b, const BenchLoop *loop, double *seconds)
     return OK;
 }
 
-/* As a captured step runs it: RUNS calls in one graph. *out 0: there are no graphs. */
+/* The time of a call within a graph of RUNS calls, as a captured step runs it. *out 0: the backend
+ * has no graphs. A capture that began must end, even after a failure. */
 static Status time_graph(Timed *t, double *out)
 {
     Exec *ex = &t->b->r.ex;
@@ -74,7 +76,7 @@ static Status time_graph(Timed *t, double *out)
     if (!ex->backend->captures) return OK;
     TRY(graphs->begin(ex));
     Status s = OK;
-    for (int i = 0; i < RUNS && s == OK; i++) s = run_call(t, i);
+    for (int i = 0; i < RUNS && s == OK; i++) s = timed_call(t, i);
     Status end = graphs->end(ex, &t->graph);
     if (s == OK) s = end;
     const BenchLoop loop = { launch_graph, t, 1, GRAPH_RUNS, t->b->host };
@@ -84,7 +86,7 @@ static Status time_graph(Timed *t, double *out)
     return s;
 }
 
-/* ---- what is told ---- */
+/* ---- printing ---- */
 
 static Status print_text(const CommBench *b, const CommRow *r)
 {
@@ -111,17 +113,18 @@ static Status print_json(const CommBench *b, const CommRow *r)
     return text_json(b->out, "}\n");
 }
 
+/* The first call is not timed: it loads kernels and opens connections. */
 Status comm_bench_row(CommBench *b, CommCall *call, void *state, CommRow row)
 {
     Timed t = { .b = b, .call = call, .state = state };
-    const BenchLoop loop = { run_call, &t, WARM_UP, RUNS, b->host };
-    TRY(call(b, state)); /* loads kernels */
+    const BenchLoop loop = { timed_call, &t, WARM_UP, RUNS, b->host };
+    TRY(call(b, state));
     TRY(time_slowest(b, &loop, &row.seconds));
     TRY(time_graph(&t, &row.graph_s));
     return b->options->json ? print_json(b, &row) : print_text(b, &row);
 }
 
-Status comm_bench_why(CommBench *b, const char *call, const char *shape)
+Status comm_bench_print_why(CommBench *b, const char *call, const char *shape)
 {
     char why[1024];
     status_sentence(why, sizeof why);

@@ -1,26 +1,31 @@
-/* exposed: what communication adds to a step: its time less that of the same step without one kind
- * of traffic (train/null.h), in one process, one after the other. Ranks still meet once a step. At last
- * the whole step runs again: what its time has moved is no traffic's.
+/*
+ * exposed: what communication adds to a step (`bench step --exposed`): the step's time minus that
+ * of the same step without one kind of traffic (train/null.h). Both are measured in one process,
+ * one after the other. Ranks still synchronise once a step. At the end the whole step runs again:
+ * the change of its time is noise, and says how far to trust small differences.
  *
- * The exposed time has two parts. Waiting: the compute lane stands idle until such traffic ends
- * (schedule/idle.h); a pipeline's bubble counts, too. From it goes what the lane waits without the
- * traffic, because an exchange still copies its own rows then. The rank that waits least counts: the
- * others wait for it at the step's end in either case. Slowing: the rest, which is compute that takes
- * longer while traffic runs. */
+ * The exposed time has two parts. Waiting: the compute lane is idle until such traffic ends
+ * (schedule/idle.h); a pipeline's bubble counts, too. What the lane waits without the traffic is
+ * subtracted, because an exchange still copies its own rows then. The rank that waits least counts,
+ * since the others wait for it at the step's end in any case. Slowing: the rest, which is compute
+ * that takes longer while traffic runs.
+ */
 #include "bench/bench.h"
 
 #include "train/null.h"
 
 #include <inttypes.h>
 
-/* A kind of traffic, or all. */
+/* A kind of traffic, or all kinds together. */
 typedef struct Row {
     const char *word;
-    int first, end; /* of null_traffic */
-    BenchMedian without;
-    double least_s, most_s; /* that a rank waits */
+    int first, end;         /* rows of null_traffic that are left out */
+    BenchMedian without;    /* the step without them */
+    double least_s, most_s; /* waiting on the rank that waits least, and most */
 } Row;
 
+/* A row: the step with this traffic minus the step without it, and the two parts of the
+ * difference. */
 static Status print_traffic(const Row *r, const BenchStep *o, const BenchMedian *with, Text *out)
 {
     double s = with->seconds - r->without.seconds, slowing = s - r->least_s;
@@ -41,7 +46,8 @@ static Status print_traffic(const Row *r, const BenchStep *o, const BenchMedian 
     return text_printf(out, "\n");
 }
 
-/* Without traffic first .. end - 1. */
+/* Times the step without traffic first .. end - 1. A loss that is not finite is an error: routing,
+ * and so the time, would mean nothing. */
 static Status run_without(int first, int end, const Config *c, Comm *world, const BenchStep *o,
                           BenchMedian *out)
 {
@@ -54,7 +60,7 @@ static Status run_without(int first, int end, const Config *c, Comm *world, cons
     if (s == OK && !m.result.finite)
         s = FAIL(ERR_NUMERIC, "bench step: a step without %s is not finite",
                  end - first == 1 ? null_traffic[first].word : "communication");
-    if (s != OK) bench_end_others(world);
+    if (s != OK) bench_abort_ranks(world);
     bench_close(&m);
     return s;
 }
@@ -66,7 +72,8 @@ Status bench_exposed_check(const Comm *world)
                          "costs: give --ranks 2 or more");
 }
 
-/* What ranks wait for traffic beyond what they do without it. */
+/* Finds how long ranks wait for the traffic beyond what they wait without it. One reduction gives
+ * both ends: the maximum of -x is minus the minimum of x. */
 static Status compare_idle(const BenchMedian *whole, Comm *world, Row *r)
 {
     float idle[2] = { 0 };
@@ -79,6 +86,7 @@ static Status compare_idle(const BenchMedian *whole, Comm *world, Row *r)
     return OK;
 }
 
+/* A kind of traffic that the mesh does not have gets no row; "all" only if there are several. */
 Status bench_exposed(const Config *c, Comm *world, const BenchStep *o, const BenchMedian *with,
                      Text *out)
 {

@@ -1,7 +1,11 @@
-/* ladder: what each feature is worth, and each doubling of ranks. The ladder of features begins with
- * the plainest way to train the model: all logits at once, a wait of the host after every op, no
- * graph, the library's first proposals. Each rung keeps what the rungs before it switched on and adds
- * one thing. Rungs are whole runs of the model; single ops are in ops.c. */
+/*
+ * ladder: `bench ladder`: what each feature is worth, or with --ranks each doubling of ranks.
+ *
+ * The ladder of features begins with the plainest way to train the model: all logits at once, a
+ * wait of the host after every op, no graph, the library's first proposal for each product. Each
+ * rung keeps what the rungs before it switched on and adds one thing. Rungs are whole runs of the
+ * model; single ops are in ops.c.
+ */
 #include "bench/bench.h"
 
 #include <inttypes.h>
@@ -10,14 +14,14 @@
 
 typedef struct Rung {
     const char *name;
-    const char *setting; /* switched on here, and kept; NULL: none */
+    const char *setting; /* set on this rung and kept; NULL: none */
     bool gpu_only;
     bool no_waits; /* from here on the host does not wait after each op */
 } Rung;
 
-/* Where the ladder begins; a configuration of one's own may have set them otherwise. */
-static const char *const plain[] = { "run.executor=eager", "run.tune=false",
-                                     "attention.kernel=plain" };
+/* The settings of the first rung, whatever the user's configuration says. */
+static const char *const plain_settings[] = { "run.executor=eager", "run.tune=false",
+                                              "attention.kernel=plain_settings" };
 
 static const Rung rungs[] = {
     { "no host wait", NULL, true, true },
@@ -29,11 +33,12 @@ static const Rung rungs[] = {
 
 typedef struct Row {
     double tokens_per_s;
-    size_t bytes; /* of arenas; on a GPU what is in use */
+    size_t bytes; /* of arenas; on a GPU all memory in use */
     bool gpu;
     StepResult result;
 } Row;
 
+/* A decorator that makes the host wait before and after each op, as a plain implementation does. */
 static Status wait_around_op(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     TRY(ex->backend->sync(ex));
@@ -71,12 +76,12 @@ static Status run_model(const Config *c, Comm *world, int64_t steps, bool waits,
     TRY(bench_open(&m, c, world, (BenchOpen){ 0 }));
     Status s = time_model(&m, steps, waits, out);
     out->gpu = m.plan.apart;
-    if (s != OK) bench_end_others(world);
+    if (s != OK) bench_abort_ranks(world);
     bench_close(&m);
     return s;
 }
 
-/* A rung that does not fit says so and is passed over. */
+/* A rung that does not fit prints why, and the ladder goes on. Other failures end it. */
 static Status print_why(const char *name, Status s, Text *out)
 {
     char why[1024];
@@ -86,6 +91,7 @@ static Status print_why(const char *name, Status s, Text *out)
     return text_printf(out, "%-24s %s\n", name, why);
 }
 
+/* Times one rung and prints its row. */
 static Status run_row(const Config *c, const char *name, int64_t steps, bool waits, Text *out)
 {
     Row row = { 0 };
@@ -93,7 +99,9 @@ static Status run_row(const Config *c, const char *name, int64_t steps, bool wai
     return s == OK ? print_row(name, &row, out) : print_why(name, s, out);
 }
 
-static Status batches(const Config *c, int64_t steps, bool gpu, Text *out)
+/* The first rungs: micro-batches of 1, 2, 4 ... sequences, since larger ones alone already gain
+ * much. */
+static Status time_batches(const Config *c, int64_t steps, bool gpu, Text *out)
 {
     for (int64_t b = 1; b <= c->train_micro_batch; b *= 2) {
         char name[32];
@@ -117,11 +125,12 @@ Status bench_ladder(const Config *config, int64_t steps, Arena *a, Text *out)
                           .threads = 1 };
     TRY(engine_plan(&c, ENGINE_TRAIN, &shape, &plan));
     bool gpu = plan.apart, waits = gpu;
-    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) TRY(config_override(&c, a, plain[i]));
+    for (size_t i = 0; i < sizeof plain_settings / sizeof *plain_settings; i++)
+        TRY(config_override(&c, a, plain_settings[i]));
     c.model_loss_chunk = c.train_micro_batch * c.data_sequence;
     TRY(text_printf(out, "%-24s %12s %12s%s\n", "", "tokens/s", gpu ? "GPU in use" : "arenas",
                     gpu ? "  launches   waits" : ""));
-    TRY(batches(&c, steps, gpu, out));
+    TRY(time_batches(&c, steps, gpu, out));
     for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++) {
         const Rung *r = &rungs[i];
         char name[64];
@@ -134,7 +143,7 @@ Status bench_ladder(const Config *config, int64_t steps, Arena *a, Text *out)
     return OK;
 }
 
-/* ---- on more and more ranks ---- */
+/* ---- by number of ranks ---- */
 
 typedef struct Scale {
     Config config;
@@ -142,18 +151,24 @@ typedef struct Scale {
     Row row; /* of rank 0 */
 } Scale;
 
-static int64_t common(int64_t a, int64_t b) { return b == 0 ? a : common(b, a % b); }
+/* Euclid's algorithm: the largest number that divides both. */
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    return b == 0 ? a : common_divisor(b, a % b);
+}
 
-/* The configuration of `of` ranks on `ranks`. */
+/* Makes a configuration for `ranks` ranks from that for `of` ranks: the same work per rank, and the
+ * axes of the mesh as far as they divide the ranks. Threads are fixed, so that fewer ranks do not
+ * get more. */
 static Config config_of_fewer(const Config *c, int64_t ranks, int64_t of)
 {
     Config s = *c;
-    s.mesh_pp = common(c->mesh_pp, ranks);
-    s.mesh_cp = common(c->mesh_cp, ranks / s.mesh_pp);
-    s.mesh_ep = common(c->mesh_ep, ranks / s.mesh_pp);
-    s.mesh_shard = common(c->mesh_shard, ranks / s.mesh_pp / s.mesh_cp);
+    s.mesh_pp = common_divisor(c->mesh_pp, ranks);
+    s.mesh_cp = common_divisor(c->mesh_cp, ranks / s.mesh_pp);
+    s.mesh_ep = common_divisor(c->mesh_ep, ranks / s.mesh_pp);
+    s.mesh_shard = common_divisor(c->mesh_shard, ranks / s.mesh_pp / s.mesh_cp);
     if (c->mesh_shard == 0) s.mesh_shard = 0;
-    s.mesh_ranks_per_host = common(c->mesh_ranks_per_host, ranks);
+    s.mesh_ranks_per_host = common_divisor(c->mesh_ranks_per_host, ranks);
     if (c->mesh_ranks_per_host == 0) s.mesh_ranks_per_host = 0;
     if (s.mesh_pp != c->mesh_pp) s.mesh_layout = "";
     if (s.mesh_pp == 1) s.mesh_vpp = 1, s.mesh_schedule = "1f1b";
@@ -162,14 +177,15 @@ static Config config_of_fewer(const Config *c, int64_t ranks, int64_t of)
     return s;
 }
 
-static Status on_rank(void *state, Comm *world)
+/* The body of each rank; rank 0 leaves its row for the caller. */
+static Status scale_on_rank(void *state, Comm *world)
 {
     Scale *all = state;
     Config own = all->config;
     Arena a = { 0 };
     Row row = { 0 };
     TRY(arena_init(&a, "hosts", MEM_HOST, (size_t)1 << 20));
-    Status s = bench_take_place(&own, world, &a);
+    Status s = bench_bind_rank(&own, world, &a);
     if (s == OK) s = run_model(&own, world, all->steps, false, &row);
     if (world == NULL || world->rank == 0) all->row = row;
     arena_free(&a);
@@ -184,8 +200,9 @@ static Status run_ranks(const Config *c, int ranks, int of, int64_t steps, doubl
     char name[64], tokens[32], each[32], bytes[32];
     (void)snprintf(name, sizeof name, "%d: pp %d, ep %d, cp %d", ranks, (int)s->mesh_pp,
                    (int)s->mesh_ep, (int)s->mesh_cp);
-    Status status = ranks == 1 ? on_rank(&all, NULL)
-                               : comm_threads(ranks, c->comm_timeout_s, on_rank, &all, &failed);
+    Status status = ranks == 1
+                        ? scale_on_rank(&all, NULL)
+                        : comm_threads(ranks, c->comm_timeout_s, scale_on_rank, &all, &failed);
     if (status != OK) return print_why(name, status, out);
     double rate = all.row.tokens_per_s / ranks;
     if (*first == 0) *first = rate;
@@ -200,9 +217,10 @@ Status bench_scale(const Config *config, int ranks, int64_t steps, Text *out)
     double first = 0;
     if (config->train_batch % ranks != 0)
         return FAIL(ERR_ARG,
-                    "bench ladder: each of %d ranks gets as many of train.batch %" PRId64
-                    " sequences on all rungs: make it a multiple",
-                    ranks, config->train_batch);
+                    "bench ladder: train.batch %" PRId64
+                    " is not a multiple of %d ranks: each rank "
+                    "gets the same number of sequences on all rungs",
+                    config->train_batch, ranks);
     TRY(text_printf(out, "%-24s %12s %14s %13s %12s\n", "ranks", "tokens/s", "tokens/s/rank",
                     "efficiency", "memory/rank"));
     for (int n = 1; n < ranks; n *= 2) TRY(run_ranks(config, n, ranks, steps, &first, out));

@@ -1,3 +1,6 @@
+/* model: opens a model with its engine for a bench, makes batches, and times steps. Learning rate
+ * and tokens are arbitrary: what is measured is time. What is printed is in step.c, ops.c and
+ * ladder.c. */
 #include "bench/bench.h"
 
 #include "base/clock.h"
@@ -7,7 +10,9 @@
 
 #include <string.h>
 
-static void random_tokens(BenchModel *m)
+/* Uniform token ids. Each rank and step has its own draws, so that data-parallel ranks differ; all
+ * tokens are one document, the longest that attention can meet. */
+static void fill_random_tokens(BenchModel *m)
 {
     Batch *b = &m->batch;
     uint64_t stream = rng_stream("bench tokens"), vocab = (uint64_t)m->config->model_vocab;
@@ -50,7 +55,7 @@ static Status open_model(BenchModel *m, BenchOpen how)
     return batch_new_deep(&m->arena, shape.batch, c->data_sequence, (int)c->mtp_layers, &m->batch);
 }
 
-Status bench_take_place(Config *own, Comm *world, Arena *a)
+Status bench_bind_rank(Config *own, Comm *world, Arena *a)
 {
     BindShare share;
     if (world == NULL) return OK;
@@ -76,7 +81,7 @@ void bench_close(BenchModel *m)
     *m = (BenchModel){ 0 };
 }
 
-void bench_end_others(Comm *world)
+void bench_abort_ranks(Comm *world)
 {
     char why[1024];
     status_sentence(why, sizeof why);
@@ -94,11 +99,11 @@ Status bench_read_data(BenchModel *m)
 Status bench_run_step(BenchModel *m, double *seconds)
 {
     const Batch *batch = &m->batch;
-    if (m->loader == NULL) random_tokens(m);
+    if (m->loader == NULL) fill_random_tokens(m);
     if (m->loader != NULL) TRY(loader_next(m->loader, &batch));
     m->step++;
     double start = clock_s();
-    TRY(engine_step(&m->engine, batch, 1e-4, m->step, &m->result));
+    TRY(engine_step(&m->engine, batch, 1e-4, m->step, &m->result)); /* 1e-4: any learning rate */
     *seconds = clock_s() - start;
     Transfers *t = &m->engine.modes[m->result.retried].step.transfers;
     if (m->recorder.steps == 0) return OK;
@@ -107,9 +112,10 @@ Status bench_run_step(BenchModel *m, double *seconds)
     return OK;
 }
 
+/* Seconds and idle times are separate medians: a step with one late rank must not decide both. */
 Status bench_time_steps(BenchModel *m, int warm_up, int64_t steps, BenchMedian *out)
 {
-    double *v = NULL; /* (1 + TRAFFICS, steps) */
+    double *v = NULL; /* (1 + TRAFFICS, steps): row 0 seconds, then idle time by traffic */
     TRY(ARENA_NEW(&m->arena, (1 + TRAFFICS) * steps, &v));
     for (int i = 0; i < warm_up; i++) TRY(bench_run_step(m, v));
     for (int64_t i = 0; i < steps; i++) {

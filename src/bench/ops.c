@@ -1,12 +1,14 @@
-/* ops: what each op costs where it is used. A decorator takes the time before and after every op of
- * whole training steps, so an op finds its inputs as cold as in training, shapes are those of
- * training, and an op added to the table needs no line here.
+/*
+ * ops: `bench ops`: what each op costs where it is used. A decorator takes the time before and
+ * after every op of whole training steps. So caches are as cold and shapes are the same as in
+ * training, and a new op needs no line here. Ops that the model does not use are timed by `bench
+ * shapes`.
  *
- * On a GPU it puts marks into the stream, which stands still at a step's start until the host is far
- * ahead; otherwise short ops would be timed at the speed of their launches. Two empty marks are
- * about 2 us apart. Where a token goes is not left to an untrained router there: behind it the
- * decorator writes the experts wanted. On the CPU the model runs as it is. Ops that a step of the
- * model does not run are timed by bench shapes. */
+ * On a GPU the decorator records events in the stream. The stream is delayed at a step's start
+ * until the host is far ahead; otherwise short ops would be timed at the speed of their launches.
+ * Two events without work between them are about 2 us apart. An untrained router would not balance
+ * experts, so on a GPU the decorator overwrites its choice. On the CPU the model runs unchanged.
+ */
 #include "bench/bench.h"
 
 #include "backend/backend.h"
@@ -22,14 +24,15 @@
 
 enum { CALLS_MAX = 1 << 16, GPU_CALLS_MAX = 2048, ROWS_MAX = 512, SAMPLES_MAX = 512, WARM_UP = 3 };
 
-static const double DELAY_S = 0.02;
-static const double SMALL_SHARE = 1e-3; /* of a step: less has no row of its own */
+static const double DELAY_S = 0.02; /* longer than the host needs to launch a step's ops */
+static const double SMALL_SHARE =
+    1e-3; /* of a step's time: rows with less are added up as others */
 
 typedef enum Routing { ROUTING_ANY, ROUTING_EVEN, ROUTING_ZIPF } Routing;
 
 static const char *const routing_names[] = { "", "even", "zipf" };
 
-/* All calls of one op with tensors of the same shapes and with the same optional tensors. */
+/* All calls of one op with the same shapes and the same optional tensors. */
 typedef struct OpRow {
     const OpDesc *op;
     char shape[BENCH_SHAPE_MAX];
@@ -37,25 +40,25 @@ typedef struct OpRow {
     Routing routing;
     OpCost cost;
     int64_t calls;
-    double *seconds; /* of the first SAMPLES_MAX calls, once they are summed up: sorted */
-    double a_step;   /* calls; 0: none in the steps that are compared with the roof */
-    double ms, roof_ms, left_ms; /* of a step */
+    double *seconds; /* of the first SAMPLES_MAX calls; seconds_of sorts them */
+    double a_step;   /* calls in a step; 0: none in the steps that are compared with the peak */
+    double ms, roof_ms, left_ms; /* in a step: measured, at the measured peak, the difference */
 } OpRow;
 
 typedef struct OpTimer {
     Event mark[2 * CALLS_MAX]; /* before and after each call of this step */
-    int most;                  /* of those calls that are timed */
+    int most;                  /* calls of a step that are timed, at most */
     Arena *arena;
     OpRow rows[ROWS_MAX];
     int n_rows;
-    int row_of[CALLS_MAX]; /* calls of this step */
+    int row_of[CALLS_MAX]; /* by call of this step */
     int n_calls;
     Routing routing;
-    void *index; /* (N, K) i32 on the device: the experts wanted */
+    void *index; /* (N, K) i32 on the device: the experts that replace the router's choice */
     size_t index_bytes;
-    int64_t steps;   /* timed, for each routing */
-    int64_t untimed; /* calls of a step for which there were no marks */
-    ExecNotes notes; /* of the Exec that ran them */
+    int64_t steps;   /* timed steps for each routing */
+    int64_t untimed; /* calls of a step beyond the number of marks */
+    ExecNotes notes; /* from the Exec that ran the ops */
 } OpTimer;
 
 void bench_shape_text(const OpDesc *op, const void *args, char out[BENCH_SHAPE_MAX])
@@ -76,6 +79,7 @@ void bench_shape_text(const OpDesc *op, const void *args, char out[BENCH_SHAPE_M
     }
 }
 
+/* A bit for each port whose tensor is given: an op with a bias is another row than one without. */
 static unsigned given_tensors(const OpDesc *op, const void *args)
 {
     unsigned given = 0;
@@ -86,7 +90,8 @@ static unsigned given_tensors(const OpDesc *op, const void *args)
     return given;
 }
 
-/* -1: the table is full. */
+/* Finds the row of a call, or adds it; -1: the table is full. Only MoE ops depend on the
+ * routing. */
 static int row_find(OpTimer *t, const OpDesc *op, const void *args)
 {
     char shape[BENCH_SHAPE_MAX];
@@ -106,12 +111,15 @@ static int row_find(OpTimer *t, const OpDesc *op, const void *args)
     return t->n_rows++;
 }
 
-static Status put_routing(const OpTimer *t, Exec *ex, const RouteFwd *route)
+/* Overwrites the router's choice right after it, with a copy on the same stream. Only the main
+ * model's shape is replaced: other sizes are not those of t->index. */
+static Status replace_routing(const OpTimer *t, Exec *ex, const RouteFwd *route)
 {
     if (t->routing == ROUTING_ANY || t->index_bytes != tensor_bytes(&route->index)) return OK;
     return ex->backend->copy(ex, route->index.data, t->index, t->index_bytes);
 }
 
+/* The decorator. The first op of a step delays the stream. */
 static Status time_op(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     OpTimer *t = ex->front[level]->self;
@@ -127,10 +135,11 @@ static Status time_op(Exec *ex, int level, const OpDesc *op, const void *args)
     TRY(op_next(ex, level, op, args));
     TRY(s->record(ex, &t->mark[2 * call + 1], NULL));
     t->row_of[t->n_calls++] = row;
-    return op == op_desc(OP_ROUTE_FWD) ? put_routing(t, ex, args) : OK;
+    return op == op_desc(OP_ROUTE_FWD) ? replace_routing(t, ex, args) : OK;
 }
 
-/* After a step, which waited for the GPU. */
+/* Adds the times of a step's calls to their rows. The step has waited for the GPU, so events are
+ * done. */
 static Status add_step(OpTimer *t, Exec *ex)
 {
     for (size_t i = 0; i < (size_t)t->n_calls; i++) {
@@ -145,7 +154,7 @@ static Status add_step(OpTimer *t, Exec *ex)
     return OK;
 }
 
-/* The experts that tokens go to. */
+/* Writes the experts of all tokens to t->index. */
 static Status make_index(BenchModel *m, const OpTimer *t, Arena *a)
 {
     const Config *c = m->config;
@@ -158,7 +167,8 @@ static Status make_index(BenchModel *m, const OpTimer *t, Arena *a)
     return ex->backend->sync(ex);
 }
 
-static Status run_steps(BenchModel *m, OpTimer *t, int64_t steps)
+/* Warm-up steps do not count: kernels are loaded and chosen in them. */
+static Status time_routing(BenchModel *m, OpTimer *t, int64_t steps)
 {
     double seconds = 0;
     if (t->routing != ROUTING_ANY) {
@@ -175,8 +185,8 @@ static Status run_steps(BenchModel *m, OpTimer *t, int64_t steps)
     return OK;
 }
 
-/* Steps of the model under the decorator. */
-static Status run_timed(BenchModel *m, OpTimer *t, int64_t steps)
+/* Runs steps under the decorator: once for each routing if there are experts on a GPU. */
+static Status time_ops(BenchModel *m, OpTimer *t, int64_t steps)
 {
     const Config *c = m->config;
     Exec *ex = &m->engine.ex;
@@ -190,9 +200,9 @@ static Status run_timed(BenchModel *m, OpTimer *t, int64_t steps)
     if (routed) TRY(ex->backend->alloc(ex, MEM_DEVICE, t->index_bytes, &t->index));
     exec_push(ex, &decorator);
     t->routing = routed ? ROUTING_EVEN : ROUTING_ANY;
-    Status s = run_steps(m, t, steps);
+    Status s = time_routing(m, t, steps);
     t->routing = ROUTING_ZIPF;
-    if (s == OK && routed) s = run_steps(m, t, steps);
+    if (s == OK && routed) s = time_routing(m, t, steps);
     exec_pop(ex);
     if (t->index != NULL) ex->backend->free(ex, MEM_DEVICE, t->index, t->index_bytes);
     t->notes = ex->notes;
@@ -201,7 +211,7 @@ static Status run_timed(BenchModel *m, OpTimer *t, int64_t steps)
 
 /* ---- the report ---- */
 
-/* Of one call: the median. */
+/* The median time of a call. */
 static double seconds_of(OpRow *r)
 {
     int64_t n = r->calls < SAMPLES_MAX ? r->calls : SAMPLES_MAX;
@@ -209,15 +219,17 @@ static double seconds_of(OpRow *r)
     return r->seconds[n / 2];
 }
 
-/* Seconds of a call that reaches the measured roof. */
-static double least_of(const OpRow *r, const Roof *roof)
+/* The time of a call that reaches the measured peak: of FLOPs or of memory, whichever takes
+ * longer. */
+static double roof_seconds(const OpRow *r, const Roof *roof)
 {
     return fmax(r->cost.flops / roof->flops, r->cost.bytes / roof->bytes);
 }
 
+/* A row of the first table. `work` and `size` are what `plan calibrate` reads. */
 static Status print_row(OpRow *r, const Roof *roof, double total_s, Text *out)
 {
-    double s = seconds_of(r), least = least_of(r, roof);
+    double s = seconds_of(r), least = roof_seconds(r, roof);
     char work[48]; /* as hardware files call it */
     bool rate = work_has_rate(r->cost.work);
     (void)snprintf(work, sizeof work, "%s%s%s", op_work_names[r->cost.work], rate ? "." : "",
@@ -258,24 +270,26 @@ static Status print_ops(OpTimer *t, const Config *c, const Roof *roof, Text *out
 
 /* ---- what the measured peak leaves to gain ---- */
 
-/* Rows of experts count as routed evenly; other ops ran in the steps of either routing. */
-static void take_step(OpTimer *t, OpRow *r, const Roof *roof)
+/* Sets what a row takes of a step. MoE ops count with balanced routing only. Other ops ran in the
+ * steps of both routings, so their calls are divided by twice as many steps. */
+static void set_step_share(OpTimer *t, OpRow *r, const Roof *roof)
 {
     bool both = t->index_bytes > 0 && r->routing == ROUTING_ANY;
     if (r->routing == ROUTING_ZIPF || r->calls == 0) return;
     r->a_step = (double)r->calls / (double)(both ? 2 * t->steps : t->steps);
     r->ms = 1e3 * r->a_step * seconds_of(r);
-    r->roof_ms = 1e3 * r->a_step * least_of(r, roof);
+    r->roof_ms = 1e3 * r->a_step * roof_seconds(r, roof);
     r->left_ms = fmax(r->ms - r->roof_ms, 0);
 }
 
-static int by_left(const void *a, const void *b)
+static int compare_left(const void *a, const void *b)
 {
     const OpRow *x = *(const OpRow *const *)a, *y = *(const OpRow *const *)b;
     if (x->left_ms != y->left_ms) return x->left_ms < y->left_ms ? 1 : -1;
     return x < y ? -1 : 1;
 }
 
+/* A row of the second table; `op` is a name or a sum's title. */
 static Status print_left(const char *op, const OpRow *r, double step_ms, Text *out)
 {
     double percent = step_ms > 0 ? 100 / step_ms : 0;
@@ -292,18 +306,18 @@ static void add_left(OpRow *sum, const OpRow *r)
     sum->left_ms += r->left_ms;
 }
 
-/* By what is to gain at the most, the largest first. An op faster than the roof has nothing left:
- * its operands were in a cache. */
+/* Prints rows in order of what is left to gain, largest first. An op faster than the measured peak
+ * has nothing to gain: its operands were in a cache. */
 static Status print_roof(OpTimer *t, const Roof *roof, const char *of, Text *out)
 {
     const OpRow *order[ROWS_MAX] = { 0 };
     OpRow all = { .shape = "" }, small = { .shape = "" };
     for (int i = 0; i < t->n_rows; i++) {
-        take_step(t, &t->rows[i], roof);
+        set_step_share(t, &t->rows[i], roof);
         add_left(&all, &t->rows[i]);
         order[i] = &t->rows[i];
     }
-    qsort(order, (size_t)t->n_rows, sizeof *order, by_left);
+    qsort(order, (size_t)t->n_rows, sizeof *order, compare_left);
     TRY(text_printf(out, "\nwhat the measured peak leaves to gain, in ms of %s\n", of));
     TRY(text_printf(out, "%-20s %-*s %-7s %6s %9s %7s %9s %9s %7s\n", "op", BENCH_SHAPE_MAX - 16,
                     "shape", "routing", "calls", "ms", "time %", "at peak", "to gain", "gain %"));
@@ -331,6 +345,7 @@ Status bench_print_notes(const ExecNotes *notes, Text *out)
 /* ---- the model ---- */
 
 /* One layer of each kind that the model has. */
+/* Keeps a dense layer and a MoE layer, as far as the model has them. */
 static Config one_of_each(const Config *c)
 {
     Config o = *c;
@@ -342,8 +357,8 @@ static Config one_of_each(const Config *c)
     return o;
 }
 
-/* On a GPU one micro-batch, of one layer of each kind where the whole model does not fit: an op does
- * not know how many there are. */
+/* Opens the model; on a GPU with one micro-batch. If the whole model does not fit there, one layer
+ * of each kind is enough, because an op's time does not depend on the number of layers. */
 static Status open_model(BenchModel *m, const Config *c, Config *timed, bool *whole)
 {
     *timed = *c;
@@ -358,14 +373,14 @@ static Status open_model(BenchModel *m, const Config *c, Config *timed, bool *wh
     return bench_open(m, timed, NULL, (BenchOpen){ 0 });
 }
 
-static Status run_model(const Config *c, OpTimer *t, const Roof *roof, Text *out)
+static Status run_and_print(const Config *c, OpTimer *t, const Roof *roof, Text *out)
 {
     BenchModel m;
     Config timed;
     bool whole = true;
     char of[128];
     TRY(open_model(&m, c, &timed, &whole));
-    Status s = run_timed(&m, t, t->steps);
+    Status s = time_ops(&m, t, t->steps);
     bench_close(&m);
     TRY(s);
     TRY(print_ops(t, &timed, roof, out));
@@ -389,7 +404,7 @@ Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out)
     if (s == OK) {
         t->arena = &arena;
         t->steps = steps;
-        s = run_model(c, t, &roof, out);
+        s = run_and_print(c, t, &roof, out);
     }
     arena_free(&arena);
     return s;

@@ -1,4 +1,4 @@
-/* runner: see runner.h. */
+/* runner: a device with memory and marks, one timing loop, and draws of experts (runner.h). */
 #include "bench/runner.h"
 
 #include "base/rng.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double DELAY_S = 0.02;
+static const double DELAY_S = 0.02; /* the stream waits so long, and the host gets ahead of it */
 
 /* ---- device and memory ---- */
 
@@ -28,12 +28,12 @@ Status bench_runner_open(BenchRunner *r, const Config *c)
 
 void bench_runner_close(BenchRunner *r)
 {
-    bench_runner_give(r);
+    bench_runner_release(r);
     exec_free(&r->ex);
     arena_free(&r->tables);
 }
 
-static Status take_block(Exec *ex, Arena *a, const char *name, size_t bytes)
+static Status alloc_block(Exec *ex, Arena *a, const char *name, size_t bytes)
 {
     void *block = NULL;
     MemKind kind = ex->backend->apart ? MEM_DEVICE : MEM_HOST;
@@ -43,13 +43,13 @@ static Status take_block(Exec *ex, Arena *a, const char *name, size_t bytes)
     return OK;
 }
 
-Status bench_runner_take(BenchRunner *r, size_t block_bytes, size_t scratch_bytes)
+Status bench_runner_alloc(BenchRunner *r, size_t block_bytes, size_t scratch_bytes)
 {
-    TRY(take_block(&r->ex, &r->block, "tensors", block_bytes));
-    return take_block(&r->ex, &r->scratch, "scratch", scratch_bytes);
+    TRY(alloc_block(&r->ex, &r->block, "tensors", block_bytes));
+    return alloc_block(&r->ex, &r->scratch, "scratch", scratch_bytes);
 }
 
-void bench_runner_give(BenchRunner *r)
+void bench_runner_release(BenchRunner *r)
 {
     Arena *const arena[] = { &r->block, &r->scratch };
     for (int i = 0; i < 2; i++) {
@@ -70,14 +70,17 @@ Status bench_machine(const Config *c, char out[GPU_NAME_MAX])
 
 /* ---- time ---- */
 
-static int by_size(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-void bench_sort(double *v, int64_t n) { qsort(v, (size_t)n, sizeof *v, by_size); }
+void bench_sort(double *v, int64_t n) { qsort(v, (size_t)n, sizeof *v, compare_doubles); }
 
+/* On a GPU the delay comes once, before the first call, so all calls are queued while the stream
+ * waits. On the host the delay does nothing. The median of an even number is the mean of the middle
+ * two. */
 Status bench_runner_time(BenchRunner *r, const BenchLoop *loop, double *seconds)
 {
     const Backend *backend = r->ex.backend;
@@ -103,8 +106,8 @@ Status bench_runner_time(BenchRunner *r, const BenchLoop *loop, double *seconds)
 
 /* ---- experts of random tokens ---- */
 
-/* `k` different experts, each drawn with the probability that sums[] (partial sums) give it; `at`
- * counts draws. */
+/* Draws `k` different experts, with probabilities in proportion to the steps of the partial sums
+ * sums[]. An expert that the token already has is drawn again. `at` counts draws. */
 static void draw_token(int32_t *to, int64_t k, const double *sums, int64_t experts, uint64_t stream,
                        uint64_t *at)
 {
@@ -118,13 +121,16 @@ static void draw_token(int32_t *to, int64_t k, const double *sums, int64_t exper
     }
 }
 
-static double weight_of(BenchRouting how, uint64_t stream, int64_t e)
+/* The weight of an expert in the draw; not normalised. */
+static double expert_weight(BenchRouting how, uint64_t stream, int64_t e)
 {
     if (how == BENCH_ZIPF) return 1 / (double)(e + 1);
     if (how == BENCH_UNIFORM) return 1;
     return -log(1 - rng_uniform(2, stream, (uint64_t)e)); /* Dirichlet(1) over its sum */
 }
 
+/* BENCH_EVEN deals the experts out like cards, to tokens in random order; BENCH_IN_TURN in token
+ * order. */
 Status bench_experts(BenchRouting how, uint64_t stream, int64_t n, int64_t k, int64_t experts,
                      Arena *a, int32_t **out)
 {
@@ -132,7 +138,7 @@ Status bench_experts(BenchRouting how, uint64_t stream, int64_t n, int64_t k, in
     uint64_t drawn = 0;
     TRY(ARENA_NEW(a, n * k, out));
     TRY(ARENA_NEW(a, experts, &sums));
-    for (int64_t e = 0; e < experts; e++) sums[e] = sum += weight_of(how, stream, e);
+    for (int64_t e = 0; e < experts; e++) sums[e] = sum += expert_weight(how, stream, e);
     for (int64_t i = 0; i < n; i++) {
         int32_t *to = *out + i * k;
         int64_t first = i * k;

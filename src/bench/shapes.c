@@ -1,9 +1,11 @@
-/* bench shapes: single ops on the shapes of shapes.def, without a model, so that they can be timed
- * beside others' kernels on the same shapes (tools/bench_peers.py).
+/*
+ * shapes: `bench shapes`: single ops on the shapes of shapes.def, without a model, so that they
+ * compare with other libraries' kernels on the same shapes (tools/bench_peers.py).
  *
- * A row is the median of 20 runs after 5, each between two marks in the stream, which stands still
- * at first until the host is ahead. Inputs are random. Where they are small there are as many sets as
- * make a cache useless. The CPU runs a sample of each row's outputs again. */
+ * A row is the median of 20 runs after 5 others (runner.h). Inputs are random. Small inputs exist
+ * in several copies that runs take in turn, so that they are not in a cache. The CPU recomputes a
+ * sample of each row's outputs (shapes_check.c).
+ */
 #include "bench/shapes.h"
 
 #include "base/file.h"
@@ -20,7 +22,7 @@
 
 enum { WARM_UP = 5, RUNS = 20, SETS_MAX = WARM_UP + RUNS, DRAWN = 5 };
 
-static const double COLD_BYTES = 192e6;
+static const double COLD_BYTES = 192e6; /* all sets together: several L2 caches */
 
 typedef enum Routing { EVEN, DIRICHLET, ZIPF } Routing;
 
@@ -53,8 +55,8 @@ typedef struct Shape {
     int group;
     const char *name;
     ShapeSizes s;
-    int64_t calls;   /* of a list: how often a trace has it */
-    double traced_s; /* and how long a call took there */
+    int64_t calls;   /* --list: how often a trace has this call */
+    double traced_s; /* --list: how long a call took there */
 } Shape;
 
 #define SHAPE(group, name, ...) { group, name, { __VA_ARGS__ }, 0, 0 },
@@ -75,9 +77,10 @@ typedef struct Bench {
     const Config *config;
     const BenchShapes *options;
     BenchRunner r;
-    Exec counter, cpu;
-    Arena sample, count_scratch, cpu_scratch; /* the last two: of these */
-    float *pattern;
+    Exec counter, cpu;                /* counts memory and cost; recomputes samples */
+    Arena count_scratch, cpu_scratch; /* their scratch */
+    Arena sample;                     /* tensors of a sample */
+    float *pattern;                   /* (SHAPE_PATTERN) random numbers, which fill tensors */
     Roof roof;
     Text *out;
 } Bench;
@@ -90,7 +93,7 @@ typedef struct Row {
     bool checked;
 } Row;
 
-static Status bench_start(Bench *b)
+static Status open_shapes(Bench *b)
 {
     const Config *c = b->config;
     int threads = train_threads(c);
@@ -112,7 +115,7 @@ static Status bench_start(Bench *b)
     return peak_measure(c, threads, true, &b->roof);
 }
 
-static void bench_stop(Bench *b)
+static void close_shapes(Bench *b)
 {
     exec_free(&b->counter);
     exec_free(&b->cpu);
@@ -124,7 +127,7 @@ static void bench_stop(Bench *b)
 
 /* ---- routing ---- */
 
-/* set->routing: the index and what a sort makes of it, on the host. */
+/* Makes set->routing on the host: the experts of each token, and the order that moe_sort gives. */
 static Status make_routing(Bench *b, const Row *row, ShapeSet *set)
 {
     MoeSort sort = { .index = { .dtype = DTYPE_I32, .rank = 2, .dim = { set->s.n, set->s.k } } };
@@ -148,7 +151,8 @@ static Status make_routing(Bench *b, const Row *row, ShapeSet *set)
 
 /* ---- a row ---- */
 
-/* What a case costs, and the bytes of its tensors; its scratch is count_scratch's peak. */
+/* Counts the cost of a case and the bytes of its tensors, without running it. The peak of
+ * count_scratch is then the scratch that it needs. */
 static Status count_case(Bench *b, ShapeSet set, Row *row, size_t *bytes)
 {
     Arena counted = { 0 };
@@ -173,7 +177,7 @@ typedef struct Sets {
     int n;
 } Sets;
 
-/* On the sets in turn. */
+/* Run i uses set i mod n. */
 static Status run_timed(void *state, int64_t i)
 {
     const Sets *sets = state;
@@ -181,6 +185,8 @@ static Status run_timed(void *state, int64_t i)
     return shape_set_run(&sets->at[i % sets->n], what->prepare, what->calls);
 }
 
+/* Every set runs its preparing calls once, before the loop. Kernels are chosen (tuned) on the
+ * first. */
 static Status time_runs(Bench *b, Sets *sets, double *out)
 {
     Exec *ex = &b->r.ex;
@@ -207,12 +213,14 @@ static Status time_and_check(Bench *b, const ShapeSet *like, int n, Row *row)
     return shape_check(sets.at, &b->cpu, &b->sample, &row->error);
 }
 
+/* Limits of the relative error; a NaN is wrong. */
 static const char *verdict(const Bench *b, const Row *r)
 {
     if (!r->checked) return "unchecked";
     return r->error <= (b->config->run_compute == COMPUTE_BF16 ? 2e-2 : 1e-4) ? "right" : "WRONG";
 }
 
+/* rows: the number of rows of each expert, from which a peer library can rebuild the routing. */
 static Status print_json(const Bench *b, const Row *r, const ShapeSet *set)
 {
     ShapeSizes s = set->s;
@@ -247,6 +255,7 @@ static Status print_text(const Bench *b, const Row *r)
     return text_printf(b->out, "\n");
 }
 
+/* Counts a case, allocates as many sets of its tensors as make caches cold, times and prints it. */
 static Status run_row(Bench *b, Row *row)
 {
     ArenaMark mark = arena_mark(&b->r.tables);
@@ -262,15 +271,16 @@ static Status run_row(Bench *b, Row *row)
     TRY(count_case(b, set, row, &bytes));
     double fit = ceil(COLD_BYTES / (double)bytes);
     int n = fit < SETS_MAX ? (int)fit : SETS_MAX;
-    Status s = bench_runner_take(&b->r, (size_t)n * bytes, b->count_scratch.peak_bytes);
+    Status s = bench_runner_alloc(&b->r, (size_t)n * bytes, b->count_scratch.peak_bytes);
     if (s == OK) s = time_and_check(b, &set, n, row);
-    bench_runner_give(&b->r);
+    bench_runner_release(&b->r);
     if (s == OK) s = b->options->json ? print_json(b, row, &set) : print_text(b, row);
     arena_release(&b->r.tables, mark);
     return s;
 }
 
-static void shrink(ShapeSizes *s, int64_t by)
+/* Divides sizes, rounded down to what kernels need, at least one such unit. */
+static void shrink_sizes(ShapeSizes *s, int64_t by)
 {
     const struct {
         int64_t *size, step;
@@ -283,11 +293,12 @@ static void shrink(ShapeSizes *s, int64_t by)
     if (s->k > s->e / 2) s->k = s->e / 2;
 }
 
-/* Tables are run with even routing, products with a skewed one, too; drawn shapes with all. */
+/* Runs the cases of a shape's group. Most run with even routing, products also with a skewed one,
+ * drawn shapes with all three. A products shape serves the layers group, too. */
 static Status run_shape(Bench *b, Shape shape)
 {
     const BenchShapes *o = b->options;
-    shrink(&shape.s, o->shrink);
+    shrink_sizes(&shape.s, o->shrink);
     shape.s.r = shape.s.n * shape.s.k;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int of = cases[i].group, last = of == PRODUCTS ? DIRICHLET : EVEN;
@@ -300,7 +311,8 @@ static Status run_shape(Bench *b, Shape shape)
     return OK;
 }
 
-/* A shape of one's own date, so that nobody can have tuned for it. */
+/* Draws a shape from a seed that the user makes up, so that no kernel can have been tuned for
+ * it. */
 static Shape draw_shape(const char *seed, int nth, char name[32])
 {
     uint64_t stream = rng_stream(seed), at = (uint64_t)nth * 8;
@@ -314,9 +326,9 @@ static Shape draw_shape(const char *seed, int nth, char name[32])
     return (Shape){ PRODUCTS, name, s, 0, 0 };
 }
 
-/* ---- a list ---- */
+/* ---- --list ---- */
 
-/* The first case of that name: later ones of the same name need more sizes than a list has. */
+/* The first case of that name: later ones of the same name need sizes that a list cannot give. */
 static const ShapeCase *find_case(const char *op)
 {
     for (size_t i = 0; op != NULL && i < sizeof cases / sizeof *cases; i++) {
@@ -325,9 +337,10 @@ static const ShapeCase *find_case(const char *op)
     return NULL;
 }
 
-/* A line of a list: an object with the op, the shape's name and sizes, as --json prints them. */
-static Status read_line(const char *path, char *line, int64_t nth, Shape *shape,
-                        const ShapeCase **what)
+/* Reads a line of a list: an object with the op, the shape's name and its sizes, as --json
+ * prints. */
+static Status read_list_line(const char *path, char *line, int64_t nth, Shape *shape,
+                             const ShapeCase **what)
 {
     struct {
         char *op;
@@ -347,7 +360,7 @@ static Status read_line(const char *path, char *line, int64_t nth, Shape *shape,
     Scan scan = scan_begin(line);
     scan_fields(&scan, fields, sizeof fields / sizeof *fields, &row);
     if (!scan_end(&scan))
-        return FAIL(ERR_FORMAT, "%s line %lld is no JSON object", path, (long long)nth);
+        return FAIL(ERR_FORMAT, "%s line %lld is not a JSON object", path, (long long)nth);
     *what = find_case(row.op);
     if (*what == NULL)
         return FAIL(ERR_ARG, "%s line %lld: bench shapes has no op %s", path, (long long)nth,
@@ -364,15 +377,16 @@ static Status read_line(const char *path, char *line, int64_t nth, Shape *shape,
     return OK;
 }
 
-static Status run_line(Bench *b, char *line, int64_t nth)
+/* A list comes from a trace, so a call that cannot run names its line. */
+static Status run_list_line(Bench *b, char *line, int64_t nth)
 {
     const char *path = b->options->list;
     const ShapeCase *what = NULL;
     Shape shape;
     char why[512];
-    TRY(read_line(path, line, nth, &shape, &what));
+    TRY(read_list_line(path, line, nth, &shape, &what));
     if (b->options->group != ALL && b->options->group != what->group) return OK;
-    shrink(&shape.s, b->options->shrink);
+    shrink_sizes(&shape.s, b->options->shrink);
     shape.s.r = shape.s.n * shape.s.k;
     Status s = run_row(b, &(Row){ .shape = &shape, .what = what, .routing = EVEN });
     if (s != ERR_SHAPE && s != ERR_ARG) return s;
@@ -390,7 +404,7 @@ static Status run_list(Bench *b)
     for (char *line = text, *end; line < text + bytes; line = end + 1, nth++) {
         end = line + strcspn(line, "\n");
         *end = 0;
-        if (*line != 0) TRY(run_line(b, line, nth));
+        if (*line != 0) TRY(run_list_line(b, line, nth));
     }
     arena_release(&b->r.tables, mark);
     return OK;
@@ -427,8 +441,8 @@ Status bench_shapes(const Config *c, const BenchShapes *options, Text *out)
         return FAIL(ERR_ARG,
                     "bench shapes: --seed draws shapes of products and layers alone: leave "
                     "out --seed, or take another --only");
-    Status s = bench_start(&b);
+    Status s = open_shapes(&b);
     if (s == OK) s = run_all(&b);
-    bench_stop(&b);
+    close_shapes(&b);
     return s;
 }

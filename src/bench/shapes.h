@@ -1,6 +1,6 @@
-/* shapes: what the parts of `bench shapes` share: shapes.c goes through shapes.def, times and
- * prints, shapes_set.c makes the tensors of a case, shapes_check.c runs a sample of it on the CPU:
- * the same case with smaller sizes. */
+/* shapes: what the files of `bench shapes` share; private to bench/. shapes.c walks shapes.def,
+ * times and prints; shapes_set.c makes the tensors of a case; shapes_check.c runs a sample of it on
+ * the CPU, which is the same case with smaller sizes. */
 #ifndef BENCH_SHAPES_H
 #define BENCH_SHAPES_H
 
@@ -16,7 +16,8 @@ enum ShapeTensor {
     T_COUNT
 };
 
-/* Entries of an axis: HEADS, a token of a head of (b, t, h); HEAD, a head of (b, h). */
+/* The outer axes of a tensor. HEADS: (b, t, h), an entry is one token of a head. HEAD: (b, h), an
+ * entry is a head of a sequence. */
 typedef enum ShapeAxis {
     OVER_WHOLE,
     OVER_TOKENS,
@@ -53,7 +54,7 @@ typedef struct ShapeSizes {
     int64_t r;                      /* routed rows */
 } ShapeSizes;
 
-/* Sizes that files name by a letter. */
+/* Sizes that files name by a letter: shape_letters[i] is size i of ShapeSizes. */
 enum { SHAPE_LETTERS = 8 };
 extern const char shape_letters[SHAPE_LETTERS + 1];
 int64_t *shape_size(ShapeSizes *s, int letter);
@@ -72,15 +73,15 @@ typedef struct ShapeCase {
 /* The tensors of a case and its calls on them. */
 typedef struct ShapeSet {
     Exec *ex;
-    Arena *arena, *tables; /* of the tensors; of what the host keeps */
+    Arena *arena, *tables; /* of the tensors; of data on the host */
     const Config *config;
     const ShapeCase *what;
     ShapeSizes s;
-    const int32_t *routing[T_COUNT]; /* what FILL_ROUTING fills with */
+    const int32_t *routing[T_COUNT]; /* contents of tensors with FILL_ROUTING */
     const float *pattern;            /* (SHAPE_PATTERN) */
     Tensor tensor[T_COUNT];          /* no data: not in this case */
-    bool written[T_COUNT];
-    void *args[SHAPE_CALLS_MAX];
+    bool written[T_COUNT];           /* outputs of a call, which are compared */
+    void *args[SHAPE_CALLS_MAX];     /* the argument struct of each call's op */
 } ShapeSet;
 
 ShapeAxis shape_axis(int tensor);
@@ -90,8 +91,9 @@ ShapeFill shape_fill(int tensor);
 Status shape_set_make(ShapeSet *set);
 Status shape_set_run(const ShapeSet *set, int first, int end);
 
-/* Runs the case once more, and a sample of it on the CPU, in `arena`. *error: the largest relative error of a
- * row of an output; a row far below the mean is held to a tenth of it. */
+/* Runs the case once more, and a sample of it on the CPU, in `arena`. *error: the largest relative
+ * error of a row of an output. For rows with a norm below a tenth of the mean, that tenth is the
+ * reference. */
 Status shape_check(const ShapeSet *set, Exec *cpu, Arena *arena, double *error);
 
 #endif

@@ -1,4 +1,6 @@
-/* shapes_check: a sample of a case of shapes.def on the CPU, beside what the device made of it. */
+/* shapes_check: recomputes a sample of a case's outputs on the CPU, and compares them with the
+ * device's. A sample is a case with fewer tokens, experts or heads, whose inputs are copied from
+ * the device. */
 #include "bench/shapes.h"
 
 #include "base/rng.h"
@@ -8,14 +10,14 @@
 
 enum { TOKENS = 64, EXPERTS = 4, EXPERT_ROWS = 32 };
 
-static const double FLOOR = 0.1; /* of the root mean square of the rows' norms */
+static const double FLOOR = 0.1; /* smallest reference, as a share of the rows' mean norm (RMS) */
 
-/* Of an axis: entry i of the sample is entry at[i] of the whole. NULL: all n. */
+/* The sample of an axis: its entry i is entry at[i] of the whole. at NULL: all n entries. */
 typedef struct List {
     int64_t n, *at;
 } List;
 
-/* Some tokens with all their slots and rows. */
+/* Samples some tokens with all their slots and rows. Row j of the sample belongs to slot j. */
 static Status sample_tokens(const ShapeSet *from, ShapeSet *to, List *list)
 {
     int64_t n = from->s.n < TOKENS ? from->s.n : TOKENS, k = from->s.k;
@@ -38,8 +40,9 @@ static Status sample_tokens(const ShapeSet *from, ShapeSet *to, List *list)
     return OK;
 }
 
-/* Takes at most `most` of the last rows of each of some experts. Each row becomes a token with one
- * expert. Evenly spaced rows choose the experts, so none is empty and large ones are likely. */
+/* Samples at most `most` rows of some experts: their last ones, where partial tiles are. Each row
+ * becomes a token with one expert. Evenly spaced rows choose the experts, so that none is empty and
+ * large ones are likely. */
 static Status sample_rows(const ShapeSet *from, ShapeSet *to, List *list, int experts, int64_t most)
 {
     const int32_t *begin = from->routing[T_OFFSETS];
@@ -70,7 +73,7 @@ static Status sample_rows(const ShapeSet *from, ShapeSet *to, List *list, int ex
     return OK;
 }
 
-/* A head of the last sequence. */
+/* Samples the middle head of the last sequence. */
 static void sample_head(const ShapeSet *from, ShapeSet *to, List *list)
 {
     const ShapeSizes *s = &from->s;
@@ -88,7 +91,7 @@ static void count_entries(const ShapeSizes *s, List list[OVER_COUNT])
     for (int a = 0; a < OVER_COUNT; a++) list[a].n = n[a];
 }
 
-/* Sizes and routing of the sample, and its entries. */
+/* Chooses the sample: its sizes, its routing, and its entries by axis. */
 static Status sample_of(const ShapeSet *from, ShapeSet *to, List list[OVER_COUNT])
 {
     ShapeSample sample = from->what->sample;
@@ -103,7 +106,7 @@ static Status sample_of(const ShapeSet *from, ShapeSet *to, List list[OVER_COUNT
     return OK;
 }
 
-/* The sample's entries of a tensor into host memory; neighbours in one copy. */
+/* Copies the sample's entries of a tensor to host memory; consecutive entries in one copy. */
 static Status fetch_entries(const ShapeSet *from, int id, const List *lists, const Tensor *to)
 {
     const List *l = &lists[shape_axis(id)];
@@ -127,7 +130,8 @@ static double element_of(const Tensor *t, int64_t i)
     return (double)v;
 }
 
-/* Raises *error; a NaN stays. */
+/* Raises *error to the largest relative error of a row. !(x <= y) lets a NaN through, and it
+ * stays. */
 static void compare_rows(const Tensor *got, const Tensor *want, double *error)
 {
     int64_t n = tensor_elems(want), cols = tensor_cols(want);

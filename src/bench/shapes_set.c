@@ -1,4 +1,6 @@
-/* shapes_set: tensors of a case of shapes.def, filled, and the arguments of its calls. */
+/* shapes_set: makes and fills the tensors of a case of shapes.def, and the arguments of its calls.
+ * Which tensors a call has is in the table; what is no tensor (scales, dims, rules) is set here by
+ * op. */
 #include "bench/shapes.h"
 #include "op/attention.h"
 #include "op/head.h"
@@ -38,7 +40,8 @@ int64_t *shape_size(ShapeSizes *s, int letter)
 ShapeAxis shape_axis(int tensor) { return tensors[tensor].axis; }
 ShapeFill shape_fill(int tensor) { return tensors[tensor].fill; }
 
-/* The sizes of the axis, then the tensor's own. Returns the rank. */
+/* Writes a tensor's sizes: those of its axis, then its own. Returns the rank. Sizes of 0 have no
+ * dimension. */
 static int sizes_of(const ShapeSizes *s, int id, int64_t dim[TENSOR_MAX_RANK])
 {
     const int64_t outer[OVER_COUNT][3] = {
@@ -58,7 +61,7 @@ static int sizes_of(const ShapeSizes *s, int id, int64_t dim[TENSOR_MAX_RANK])
     return rank;
 }
 
-/* Whole numbers, all of them made on the host. */
+/* Fills a tensor of whole numbers from the host. */
 static Status fill_whole(const ShapeSet *set, int id, const Tensor *t)
 {
     int64_t n = tensor_elems(t);
@@ -78,7 +81,9 @@ static Status fill_whole(const ShapeSet *set, int id, const Tensor *t)
     return OK;
 }
 
-/* The pattern from a place of the tensor's own, over and over. Its length is prime: rows differ. */
+/* Fills a tensor with the pattern, over and over, from an offset of the tensor's own. The pattern's
+ * length is prime, so that rows differ. The host copies it once; the rest is copied on the device,
+ * doubling. */
 static Status fill_real(const ShapeSet *set, int id, const Tensor *t)
 {
     Exec *ex = set->ex;
@@ -104,8 +109,9 @@ static Status fill_real(const ShapeSet *set, int id, const Tensor *t)
     return OK;
 }
 
-/* *out: the tensor, which is made and filled if it is not there yet: with NaN if it is an output. */
-static Status tensor_of(ShapeSet *set, int id, PortDir dir, Tensor *out)
+/* Sets *out to a tensor of the case, made and filled at its first use. Outputs are filled with
+ * 0xFF, a NaN, so that an element that a kernel does not write is seen. */
+static Status make_tensor(ShapeSet *set, int id, PortDir dir, Tensor *out)
 {
     Tensor *t = &set->tensor[id];
     const Backend *b = set->ex->backend;
@@ -115,6 +121,8 @@ static Status tensor_of(ShapeSet *set, int id, PortDir dir, Tensor *out)
     set->written[id] |= !input;
     if (!made) {
         int64_t dim[TENSOR_MAX_RANK];
+        /* With every size given the tensor has its full rank: fewer means that a size is
+         * missing. */
         const ShapeSizes all = { 999, 999, 999, 999, 999, 999, 999, 999, 0, 0, 0, 0, 999 };
         int want = sizes_of(&all, id, dim), rank = sizes_of(&set->s, id, dim);
         int type = tensors[id].dtype;
@@ -127,7 +135,8 @@ static Status tensor_of(ShapeSet *set, int id, PortDir dir, Tensor *out)
     return t->dtype == DTYPE_I32 ? fill_whole(set, id, t) : fill_real(set, id, t);
 }
 
-static AttentionPieces pieces_of(const ShapeSizes *s)
+/* The two pieces of the queries' rank and of the keys' rank, as model/attention.c places them. */
+static AttentionPieces sequence_pieces(const ShapeSizes *s)
 {
     int64_t n = s->t / 2, last = 2 * s->cp - 1;
     if (s->cp == 0) return (AttentionPieces){ 0 };
@@ -136,7 +145,7 @@ static AttentionPieces pieces_of(const ShapeSizes *s)
                               { n * s->keys, n * (last - s->keys) } };
 }
 
-/* What is no tensor among an op's arguments. */
+/* Sets those of an op's arguments that are no tensors. */
 static void set_options(const ShapeSet *set, OpId op, void *args)
 {
     const Config *c = set->config;
@@ -153,13 +162,13 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
     case OP_ATTENTION_FWD:
         forward->scale = scale;
         forward->kernel = kernel;
-        forward->pieces = pieces_of(s);
+        forward->pieces = sequence_pieces(s);
         forward->window = s->window;
         break;
     case OP_ATTENTION_BWD:
         backward->scale = scale;
         backward->kernel = kernel;
-        backward->pieces = pieces_of(s);
+        backward->pieces = sequence_pieces(s);
         backward->window = s->window;
         backward->any_order = !c->attention_deterministic;
         break;
@@ -179,6 +188,8 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
     }
 }
 
+/* Fills the argument struct of a call: the table's tensors go to the op's ports in order. Only
+ * DEQUANTIZE names its scales in the table. */
 static Status set_call(ShapeSet *set, int nth)
 {
     const OpDesc *op = op_desc(set->what->call[nth].op);
@@ -189,7 +200,7 @@ static Status set_call(ShapeSet *set, int nth)
         if (p->dir == PORT_ROWS)
             *(Rows *)(void *)at = (Rows){ .bound = set->s.r, .expected = (double)set->s.r };
         else if ((p->dir != PORT_IN_SCALE || op == op_desc(OP_DEQUANTIZE)) && *id++ != T_NONE)
-            TRY(tensor_of(set, id[-1], p->dir, (Tensor *)(void *)at));
+            TRY(make_tensor(set, id[-1], p->dir, (Tensor *)(void *)at));
     }
     set_options(set, set->what->call[nth].op, set->args[nth]);
     return OK;

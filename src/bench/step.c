@@ -1,3 +1,6 @@
+/* step: `bench step`: times whole training steps and prints tokens/s, spread, MFU, expert load,
+ * memory and the GPU's clock, as text or as JSON (docs/reference/metrics.md). exposed.c adds what
+ * communication costs. */
 #include "bench/bench.h"
 
 #include "base/host_memory.h"
@@ -12,13 +15,13 @@
 
 enum { WARM_UP = 3 };
 
-/* Of the timed steps, in seconds: as the host sees them, and on a GPU from the first launch's begin
- * to the last one's end. */
+/* The timed steps. */
 typedef struct StepTimes {
-    double *step, *device;
-    int64_t n, twice; /* twice: those whose rows had no room, so that they ran again */
-    /* sums over steps, each of the largest over the mean: rows of a rank on average over MoE layers
-     * and in the worst one, rows of an expert in the worst one */
+    double *step;     /* seconds as the host sees them */
+    double *device;   /* on a GPU: seconds from the first launch's start to the last one's end */
+    int64_t n, twice; /* twice: steps that ran again because rows did not fit */
+    /* Sums over steps of largest over mean: rows of a rank, as a mean over MoE layers and in the
+     * worst layer; rows of an expert in the worst layer. */
     double rank, worst_rank, worst_expert;
 } StepTimes;
 
@@ -28,9 +31,10 @@ typedef struct Watch {
     double *clock; /* MHz */
     int64_t n, room;
     GpuReading last;
-    uint64_t throttle; /* all reasons that were seen */
+    uint64_t throttle; /* all reasons that were seen, as bits */
 } Watch;
 
+/* The engine's observer calls this while a step runs, because an idle GPU lowers its clock. */
 static void read_clock(void *self)
 {
     Watch *w = self;
@@ -40,13 +44,14 @@ static void read_clock(void *self)
     w->clock[w->n++] = w->last.value[GPU_CLOCK_MHZ];
 }
 
-static double part_of(const double *sorted, int64_t n, double share)
+/* The element at this share of a sorted array: 0.5 is the median. */
+static double percentile(const double *sorted, int64_t n, double share)
 {
     int64_t i = (int64_t)((double)n * share);
     return sorted[i < n ? i : n - 1];
 }
 
-/* The FLOPs of a step are counted in two ways. */
+/* The FLOPs of a step are counted by two formulas, since MFU of other trainers uses the second. */
 enum { BY_OURS, BY_TORCHTITAN, FORMULAS };
 
 static const struct {
@@ -60,16 +65,17 @@ typedef struct Report {
     const BenchModel *m;
     const StepTimes *times;
     const Watch *watch;
-    const float *by_rank; /* device memory in use by rank, and what each plans; NULL: one rank */
+    const float *by_rank; /* (ranks, 2): device bytes in use, and planned; NULL: one rank */
     char machine[GPU_NAME_MAX];
     double p50, p99, tokens;
-    double flops[FORMULAS]; /* of a step and rank */
-    double roof, sheet;     /* FLOP/s measured, and of the data sheet; sheet 0: unknown */
+    double flops[FORMULAS]; /* of one step on one rank */
+    double roof, sheet;     /* peak FLOP/s: measured, and from the data sheet; sheet 0: unknown */
     size_t used_bytes, arena_bytes, peak_bytes;
 } Report;
 
-/* ---- what is told ---- */
+/* ---- collecting ---- */
 
+/* Collective: every rank's memory in use and planned, for rank 0's report. */
 static Status gather_ranks(BenchModel *m, Report *r)
 {
     float mine[2] = { (float)r->used_bytes, (float)m->gpu.total_bytes }, *all = NULL;
@@ -100,10 +106,10 @@ static Status collect_report(BenchModel *m, const StepTimes *t, Watch *w, Report
     *r = (Report){ .m = m, .times = t, .watch = w, .peak_bytes = process_peak_bytes() };
     TRY(exec_used_bytes(&m->engine.ex, &r->used_bytes));
     TRY(bench_machine(c, r->machine));
-    TRY(peak_measure(c, train_threads(c), false, &roof)); /* behind: it takes memory of its own */
+    TRY(peak_measure(c, train_threads(c), false, &roof)); /* after exec_used_bytes: it allocates */
     r->roof = roof.flops;
-    r->p50 = part_of(t->step, t->n, 0.5);
-    r->p99 = part_of(t->step, t->n, 0.99);
+    r->p50 = percentile(t->step, t->n, 0.5);
+    r->p99 = percentile(t->step, t->n, 0.99);
     r->tokens = (double)(c->train_batch * c->data_sequence);
     for (int i = 0; i < ENGINE_ARENAS; i++) r->arena_bytes += m->plan.bytes[i];
     bench_sort(w->clock, w->n);
@@ -116,7 +122,8 @@ static bool has_clock(const Watch *w) { return w->n > 0 && gpu_knows(&w->last, G
 
 /* ---- as text ---- */
 
-/* What the model needs, over the measured peak and, where it is known, over the data sheet. */
+/* FLOP/s by each formula, as a share of the measured peak and, where it is known, of the data
+ * sheet. */
 static Status print_flops(const Report *r, Text *out)
 {
     for (int i = 0; i < FORMULAS; i++) {
@@ -140,7 +147,7 @@ static Status print_gpu(const Report *r, Text *out)
     TRY(text_printf(out,
                     "  device       %.2f ms p50, %.2f ms p99; %" PRId64 " launches, %" PRId64
                     " kernels, %" PRId64 " waits a step\n",
-                    part_of(t->device, t->n, 0.5) * 1e3, part_of(t->device, t->n, 0.99) * 1e3,
+                    percentile(t->device, t->n, 0.5) * 1e3, percentile(t->device, t->n, 0.99) * 1e3,
                     m->result.launches, m->result.kernels, m->result.waits));
     return text_printf(out, "  GPU in use   %s, %s planned (%zu bytes)\n",
                        text_bytes(bytes, (double)r->used_bytes),
@@ -178,7 +185,7 @@ static Status print_clock(const Watch *w, Text *out)
     const char *words[GPU_REASONS_MAX];
     if (!has_clock(w)) return OK;
     TRY(text_printf(out, "  clock        %.0f MHz p50, %.0f to %.0f; %.0f W, %.0f C at the end",
-                    part_of(w->clock, w->n, 0.5), w->clock[0], w->clock[w->n - 1],
+                    percentile(w->clock, w->n, 0.5), w->clock[0], w->clock[w->n - 1],
                     w->last.value[GPU_POWER_W], w->last.value[GPU_TEMPERATURE_C]));
     int n = gpu_throttle_words(w->throttle, words);
     for (int i = 0; i < n; i++) TRY(text_printf(out, "%s %s", i == 0 ? ";" : ",", words[i]));
@@ -228,14 +235,14 @@ static Status json_gpu(const Report *r, Text *out)
     const char *words[GPU_REASONS_MAX];
     if (!m->plan.apart) return OK;
     TRY(text_json(out, ",\"device_p50_s\":%g,\"device_p99_s\":%g,\"launches\":%lld",
-                  part_of(t->device, t->n, 0.5), part_of(t->device, t->n, 0.99),
+                  percentile(t->device, t->n, 0.5), percentile(t->device, t->n, 0.99),
                   (long long)m->result.launches));
     TRY(text_json(out, ",\"kernels\":%lld,\"waits\":%lld,\"gpu_bytes\":%zu,\"gpu_planned\":%zu",
                   (long long)m->result.kernels, (long long)m->result.waits, r->used_bytes,
                   m->gpu.total_bytes));
     if (!has_clock(w)) return OK;
     TRY(text_json(out, ",\"clock_mhz\":{\"p50\":%g,\"least\":%g,\"most\":%g}",
-                  part_of(w->clock, w->n, 0.5), w->clock[0], w->clock[w->n - 1]));
+                  percentile(w->clock, w->n, 0.5), w->clock[0], w->clock[w->n - 1]));
     TRY(text_json(out, ",\"power_w\":%g,\"temperature_c\":%g,\"throttle\":[",
                   w->last.value[GPU_POWER_W], w->last.value[GPU_TEMPERATURE_C]));
     int n = gpu_throttle_words(w->throttle, words);
@@ -278,6 +285,8 @@ static Status print_json(const Report *r, Text *out)
                      r->peak_bytes);
 }
 
+/* Reads the GPU's state during each step. Without a GPU, or without its library, there are no
+ * readings. */
 static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
 {
     char bus_id[GPU_BUS_ID_MAX];
@@ -290,7 +299,8 @@ static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
     return OK;
 }
 
-/* The loads of a step's MoE layers, of all ranks that share the experts together. */
+/* Adds the loads of a step's MoE layers. m->result.load has all experts, those of other EP ranks
+ * too; a rank's rows are the sum over its `here` consecutive experts. */
 static void add_loads(const BenchModel *m, StepTimes *t)
 {
     const ModelSpec *s = &m->engine.spec;
@@ -313,6 +323,7 @@ static void add_loads(const BenchModel *m, StepTimes *t)
     t->rank += sum_rank, t->worst_rank += worst_rank, t->worst_expert += worst_expert;
 }
 
+/* The observer is removed before memory that it writes to goes away, also after a failure. */
 static Status time_steps(BenchModel *m, const BenchStep *options, BenchMedian *median, Text *out)
 {
     int64_t steps = options->steps;
@@ -341,7 +352,7 @@ static Status time_steps(BenchModel *m, const BenchStep *options, BenchMedian *m
     return options->json ? print_json(&r, out) : print_text(&r, out);
 }
 
-/* A timeline is of pipeline stages, or of lanes of GPUs. */
+/* A timeline shows pipeline stages, or lanes of GPUs: one rank on a CPU has neither. */
 static Status check_timeline(const Config *c, const Comm *world, const char *folder)
 {
     MeshShape shape = { .pp = 1 };
@@ -354,6 +365,8 @@ static Status check_timeline(const Config *c, const Comm *world, const char *fol
                 folder);
 }
 
+/* --exposed opens models of its own, so the first one is closed before it. JSON is one object,
+ * which is closed last. */
 Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *out)
 {
     BenchModel m;
@@ -368,7 +381,7 @@ Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *
         recorder_take(&m.recorder, &m.result, median.seconds, 0, 0);
         s = recorder_pipeline(&m.recorder, options->timeline);
     }
-    if (s != OK) bench_end_others(world);
+    if (s != OK) bench_abort_ranks(world);
     bench_close(&m);
     if (s == OK && options->exposed) s = bench_exposed(c, world, options, &median, out);
     return s == OK && options->json ? text_printf(out, "}\n") : s;

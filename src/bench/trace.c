@@ -1,5 +1,6 @@
-/* trace: see trace.h. The rows run in the order of what they need, so that the peak of memory that
- * stands beside a row is its own or that of a row that needs less. */
+/* trace: `bench trace`: how fast the trace reader and the report are (trace.h). Rows run in the
+ * order of the memory they need. The peak of a process never falls, so the peak in a row is then
+ * its own. */
 #include "bench/trace.h"
 
 #include "analyze/events_read.h"
@@ -12,12 +13,12 @@ typedef struct Timed {
     const char *path;
     Arena *arena;
     int threads;
-    uint64_t bytes; /* of text */
+    uint64_t bytes; /* of uncompressed text */
     int64_t events;
     bool cut; /* the text ends early */
 } Timed;
 
-static Status text_alone(Timed *t)
+static Status read_text(Timed *t)
 {
     Source s = { 0 };
     char *block = NULL;
@@ -30,7 +31,7 @@ static Status text_alone(Timed *t)
     return status;
 }
 
-static Status reader(Timed *t)
+static Status read_events(Timed *t)
 {
     Events e = { 0 };
     TRY(events_read(t->path, &(EventsOptions){ .threads = t->threads }, &e));
@@ -40,8 +41,8 @@ static Status reader(Timed *t)
     return OK;
 }
 
-/* The tables as CSV go where nothing is kept: a disk's speed is not asked. */
-static Status report_of(const Events *e, Arena *a)
+/* Writes the tables as CSV to /dev/null, so that the disk's speed does not count. */
+static Status make_report(const Events *e, Arena *a)
 {
     enum { BUFFER = 1 << 20 };
     const TreeOptions how = { .link = LINK_CORRELATION };
@@ -68,7 +69,7 @@ static Status whole_report(Timed *t)
 {
     Events e = { 0 };
     TRY(events_read(t->path, &(EventsOptions){ .threads = t->threads }, &e));
-    Status s = report_of(&e, t->arena);
+    Status s = make_report(&e, t->arena);
     events_free(&e);
     return s;
 }
@@ -78,12 +79,13 @@ static const struct {
     int threads;
     Status (*run)(Timed *t);
 } parts[] = {
-    { "text alone", 0, text_alone },
-    { "reader, one thread", 1, reader },
-    { "reader, two threads", 2, reader },
+    { "text alone", 0, read_text },
+    { "reader, one thread", 1, read_events },
+    { "reader, two threads", 2, read_events },
     { "whole report", 2, whole_report },
 };
 
+/* Runs a part several times, each with its memory released after it. */
 static Status time_part(Timed *t, Status (*run)(Timed *), int64_t steps, double *seconds)
 {
     for (int64_t i = 0; i < steps; i++) {
@@ -97,7 +99,7 @@ static Status time_part(Timed *t, Status (*run)(Timed *), int64_t steps, double 
     return OK;
 }
 
-static Status put_part(const Timed *t, const char *name, double median, bool json, Text *out)
+static Status print_part(const Timed *t, const char *name, double median, bool json, Text *out)
 {
     const double peak = (double)process_peak_bytes(), rate = (double)t->bytes / 1e6 / median;
     if (json)
@@ -117,7 +119,7 @@ Status bench_trace(const char *path, const BenchTrace *o, Arena *a, Text *out)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         t.threads = parts[i].threads;
         TRY(time_part(&t, parts[i].run, o->steps, seconds));
-        TRY(put_part(&t, parts[i].name, seconds[o->steps / 2], o->json, out));
+        TRY(print_part(&t, parts[i].name, seconds[o->steps / 2], o->json, out));
     }
     if (!o->json)
         TRY(text_printf(out, "%llu bytes of text, %lld events\n", (unsigned long long)t.bytes,

@@ -1,17 +1,18 @@
-/* bench trace: how fast a trace is read and reported, and the memory it takes. */
+/* trace: how fast a trace is read and reported, and the memory that takes. The reader itself is
+ * analyze/'s. */
 #ifndef BENCH_TRACE_H
 #define BENCH_TRACE_H
 
 #include "base/text.h"
 
 typedef struct BenchTrace {
-    int64_t steps; /* medians are over so many */
+    int64_t steps; /* runs of each part; medians are printed */
     bool json;
 } BenchTrace;
 
-/* A table: the text alone (read, or inflated), the reader on one thread and on two, then the whole of
- * `trace report --format csv` with its parts: seconds, MB/s of text, and the process' peak memory up
- * to there. */
+/* Prints a table with seconds, MB/s of text, and the peak memory of the process so far. Its rows:
+ * the text alone (read, or inflated), the reader on one thread and on two, and the whole of `trace
+ * report --format csv`. ERR_PARTIAL: the trace ends early. */
 Status bench_trace(const char *path, const BenchTrace *o, Arena *a, Text *out);
 
 #endif

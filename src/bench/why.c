@@ -1,5 +1,6 @@
-/* why: which kernel takes each call of a model on a GPU, and why the others do not (op/kernels.h). A step
- * of the model is counted, not run, so the GPU may also be one that this machine does not have. */
+/* why: `bench ops --why`: which kernel takes each call of a model on a GPU, and why the others do
+ * not (op/kernels.h). A step of the model is counted, not run, so the GPU may be one that this
+ * machine does not have. The table of docs/explain/kernels.md is made here, too. */
 #include "bench/bench.h"
 
 #include "backend/backend.h"
@@ -19,31 +20,32 @@ enum {
     BEFORE_KERNEL = 20 + 1 + 6 + 1 + 5 + 1 + BENCH_SHAPE_MAX - 16 + 1 /* columns */
 };
 
-/* Calls of one op for which all candidates say the same. */
+/* Calls of one op for which all candidates give the same answers. */
 typedef struct WhyCall {
     OpId op;
-    const char *what; /* the product among several of the op's */
+    const char *what; /* which of the op's products, if it has several */
     const KernelTable *table;
-    const char *said[ROWS_MAX]; /* by each of its rows */
-    char shape[BENCH_SHAPE_MAX];
-    bool others; /* calls of other shapes are among them */
+    const char *said[ROWS_MAX];  /* the answer of each row of the table */
+    char shape[BENCH_SHAPE_MAX]; /* of the first call */
+    bool others;                 /* some calls have other shapes */
     int64_t calls;
 } WhyCall;
 
 typedef struct Why {
     KernelDevice device;
-    Arena arena, scratch, device_memory; /* texts; counted layers; nothing */
-    Exec ex;                             /* opens the libraries of this machine */
-    const OpDesc *op;                    /* whose candidates speak */
-    const void *args;
+    Arena arena, scratch; /* texts; counted layers */
+    Arena device_memory;  /* stays empty: gpu_exec_init wants one */
+    Exec ex;              /* opens the libraries of this machine */
+    const OpDesc *op;     /* the op that is being counted, */
+    const void *args;     /* and its arguments */
     WhyCall call[CALLS_MAX];
     int n;
     bool counted[OP_ID_COUNT], chosen[OP_ID_COUNT]; /* runs in a step; has candidates */
 } Why;
 
-/* That row i runs, or why it does not. */
-static Status row_says(Why *w, const KernelTable *t, int asked, const void *call, int i,
-                       const char **out)
+/* The answer of row i: "runs", or why it does not run. asked > 0: a setting names row asked - 1. */
+static Status row_answer(Why *w, const KernelTable *t, int asked, const void *call, int i,
+                         const char **out)
 {
     const KernelDesc *first = kernels_first(t, &w->device, asked, call), *k = &t->row[i];
     Text text = { 0 };
@@ -68,25 +70,27 @@ static OpId id_of(const OpDesc *op)
     return (OpId)id;
 }
 
-static bool same(const WhyCall *a, const WhyCall *b)
+static bool same_answers(const WhyCall *a, const WhyCall *b)
 {
     bool equal = a->op == b->op && a->table == b->table && strcmp(a->what, b->what) == 0;
     for (int i = 0; equal && i < a->table->n; i++) equal = strcmp(a->said[i], b->said[i]) == 0;
     return equal;
 }
 
+/* Called for each table of candidates that an op's call has: counts it with calls of equal
+ * answers. */
 static Status add_call(void *self, const char *what, const KernelTable *t, int asked,
                        const void *call)
 {
     Why *w = self;
     WhyCall new = { .op = id_of(w->op), .what = what, .table = t, .calls = 1 };
     assert(t->n <= ROWS_MAX);
-    for (int i = 0; i < t->n; i++) TRY(row_says(w, t, asked, call, i, &new.said[i]));
+    for (int i = 0; i < t->n; i++) TRY(row_answer(w, t, asked, call, i, &new.said[i]));
     bench_shape_text(w->op, w->args, new.shape);
     w->chosen[new.op] = true;
     for (int i = 0; i < w->n; i++) {
         WhyCall *old = &w->call[i];
-        if (!same(old, &new)) continue;
+        if (!same_answers(old, &new)) continue;
         old->calls++;
         old->others |= strcmp(old->shape, new.shape) != 0;
         return OK;
@@ -108,6 +112,7 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
     return op_kernels_visit(id_of(op), args, add_call, w);
 }
 
+/* Counts every layer of the model; the observer sees each op with its arguments. */
 static Status count_layers(Why *w, const Config *c)
 {
     ModelSpec spec;
@@ -121,7 +126,7 @@ static Status count_layers(Why *w, const Config *c)
     return OK;
 }
 
-/* On a machine without a GPU the CPU's implementation runs. */
+/* Without a GPU the CPU's implementation runs, and the candidates say why they do not. */
 static Status print_call(const Why *w, const WhyCall *c, Text *out)
 {
     bool cpu = w->device.vendor == VENDOR_ANY;
@@ -138,6 +143,7 @@ static Status print_call(const Why *w, const WhyCall *c, Text *out)
     return OK;
 }
 
+/* Calls in the order of the table of ops; at last the ops that have no alternatives. */
 static Status print_calls(const Why *w, Text *out)
 {
     int alone = 0;
@@ -165,6 +171,7 @@ static Status device_here(const Config *c, Why *w, char name[GPU_NAME_MAX])
     return OK;
 }
 
+/* A GPU of a hardware file: vendor and compute capability are all that candidates ask. */
 static Status device_of_sheet(const char *sheet, Why *w, char name[GPU_NAME_MAX])
 {
     Hardware h;
@@ -198,7 +205,7 @@ Status bench_why(const Config *c, const char *sheet, Text *out)
     return s;
 }
 
-/* The GPUs that a row is for. */
+/* The GPUs that a kernel is for. */
 static void row_gpus(const KernelDesc *k, char out[64])
 {
     int least = k->capability_least, most = k->capability_most;

@@ -1,11 +1,11 @@
 /*
- * data batches: the batches that a run reads, as a file, so that another program can train on the
- * very same tokens (tools/peer_torch.py).
+ * batches: `switchyard data batches`: writes the batches that a run reads to a file, so that
+ * another program can train on exactly the same tokens (tools/peer_torch.py).
  *
  *     switchyard batches 1 STEPS BATCH SEQUENCE\n       text
  *     id, target, pos, doc (BATCH x SEQUENCE each), domain (BATCH)     for every step
  *
- * Elements are 32-bit integers in this machine's byte order, meaning what data/loader.h says.
+ * Elements are 32-bit integers in this machine's byte order; data/loader.h says what they mean.
  */
 #include "base/file.h"
 #include "base/interrupt.h"
@@ -24,6 +24,7 @@ static Status write_batch(File *f, const Batch *b)
     return OK;
 }
 
+/* The file is committed (renamed into place) only when it is complete. */
 static Status write_batches(File *f, const Config *c, Loader *l, int64_t steps)
 {
     TRY(file_printf(f, "switchyard batches 1 %" PRId64 " %" PRId64 " %" PRId64 "\n", steps,
@@ -42,7 +43,8 @@ static Status write_batches(File *f, const Config *c, Loader *l, int64_t steps)
     return file_commit(f);
 }
 
-static Status make_file(const Config *c, Arena *a, int64_t steps, const char *path, Text *out)
+static Status write_batches_file(const Config *c, Arena *a, int64_t steps, const char *path,
+                                 Text *out)
 {
     LoaderConfig data;
     Loader *loader = NULL;
@@ -60,17 +62,18 @@ static Status make_file(const Config *c, Arena *a, int64_t steps, const char *pa
                        path, steps, c->train_batch, c->data_sequence);
 }
 
+/* The targets of the command's options. */
 typedef struct Call {
     int64_t steps;
     const char *out;
 } Call;
 
-static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
+static Status run_batches(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     const Call *call = state;
     Config c;
     TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
-    return make_file(&c, a, call->steps, call->out, out);
+    return write_batches_file(&c, a, call->steps, call->out, out);
 }
 
 Status cli_data_batches(int argc, char **argv)
@@ -89,5 +92,5 @@ Status cli_data_batches(int argc, char **argv)
         .example = "switchyard data batches quickstart --steps 100 --out runs/batches.i32",
         OPTIONS(table, 1, -1),
     };
-    return options_run(&command, argc, argv, run, &call);
+    return options_run(&command, argc, argv, run_batches, &call);
 }

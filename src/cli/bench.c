@@ -1,5 +1,6 @@
-/* bench: `switchyard bench ops`, `step`, `ladder`, `shapes` and `comm`: parses, calls bench/, prints.
- * It measures nothing itself. */
+/* bench: `switchyard bench ops`, `step`, `ladder`, `shapes` and `comm`: parses, calls bench/,
+ * prints. It measures nothing itself. One table has the options of all benches, each with the
+ * benches that take it. */
 #include "bench/bench.h"
 
 #include "cli/cli.h"
@@ -9,29 +10,29 @@
 
 typedef enum BenchKind { BENCH_OPS, BENCH_STEP, BENCH_LADDER, BENCH_SHAPES, BENCH_COMM } BenchKind;
 
-/* A call: what its options set. */
+/* A call of a bench: the targets of its options. */
 typedef struct Bench {
     BenchKind kind;
     int64_t ranks;
-    BenchStep step; /* its steps are all benches' */
+    BenchStep step; /* step.steps also serves ops and ladder */
     BenchShapes shapes;
     BenchComm comm;
-    bool small, ops; /* the model shrinks; a table of ops, too */
-    bool why;        /* which kernels run, instead of times */
-    const char *device;
+    bool small, ops;    /* --shrink of the model; --ops of `bench step` */
+    bool why;           /* --why: which kernels run, instead of times */
+    const char *device; /* --device: a GPU that --why assumes */
     const Config *config;
     Text *out;
 } Bench;
 
-/* world NULL: on one rank. */
+/* Runs a bench on this rank. world NULL: one rank. */
 typedef Status BenchFn(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out);
 
+/* --device only makes sense with --why, which executes nothing. */
 static Status run_ops(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
 {
     (void)world;
     if (b->device != NULL && !b->why)
-        return FAIL(ERR_ARG,
-                    "bench ops: --device imagines a GPU for --why: add it, or leave it out");
+        return FAIL(ERR_ARG, "bench ops: --device names a GPU for --why: add it, or leave it out");
     return b->why ? bench_why(c, b->device, out) : bench_ops(c, b->step.steps, a, out);
 }
 
@@ -45,12 +46,15 @@ static Status run_step(const Bench *b, const Config *c, Comm *world, Arena *a, T
     return bench_ops(c, b->step.steps, a, out);
 }
 
+/* With --ranks the ladder starts its own threads, rung by rung, so it cannot run under a
+ * launcher. */
 static Status run_ladder(const Bench *b, const Config *c, Comm *world, Arena *a, Text *out)
 {
     (void)world;
     if (b->ranks > 1 && comm_launched() > 1)
-        return FAIL(ERR_ARG,
-                    "bench ladder: --ranks starts ranks of this host: leave mpirun or srun away");
+        return FAIL(
+            ERR_ARG,
+            "bench ladder: --ranks starts ranks of this host: start it without mpirun or srun");
     if (b->ranks > 1) return bench_scale(c, (int)b->ranks, b->step.steps, out);
     return bench_ladder(c, b->step.steps, a, out);
 }
@@ -67,7 +71,8 @@ static Status run_comm(const Bench *b, const Config *c, Comm *world, Arena *a, T
     return (void)a, bench_comm(c, world, &b->comm, out);
 }
 
-/* model: the first argument is one; else it is the first setting. */
+/* model: the first argument is a model; else it is a setting. ranks: the bench runs on every
+ * rank. */
 static const struct {
     Command command;
     BenchFn *fn;
@@ -132,6 +137,8 @@ static const struct {
                      true },
 };
 
+/* Runs the bench on one rank, in memory of its own. Only rank 0's text is printed. A rank that
+ * fails ends the others before its memory is freed, because they may still read it. */
 static Status run_rank(void *state, Comm *world)
 {
     const Bench *b = state;
@@ -139,15 +146,17 @@ static Status run_rank(void *state, Comm *world)
     Arena a = { 0 };
     Text out = { 0 };
     TRY(arena_init(&a, "command", MEM_HOST, (size_t)64 << 30));
-    Status s = bench_take_place(&own, world, &a);
+    Status s = bench_bind_rank(&own, world, &a);
     if (s == OK) s = text_init(&out, &a);
     if (s == OK) s = benches[b->kind].fn(b, &own, world, &a, &out);
     if (s == OK && (world == NULL || world->rank == 0)) s = text_append(b->out, out.data, out.used);
-    if (s != OK) bench_end_others(world);
+    if (s != OK) bench_abort_ranks(world);
     arena_free(&a);
     return s;
 }
 
+/* Loads the configuration, then runs the bench here or on every rank. `all` is a copy, so that
+ * ranks share one structure that nobody changes but rank 0's text. */
 static Status run_bench(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Bench all = *(const Bench *)state;
@@ -162,13 +171,13 @@ static Status run_bench(void *state, int n, char **arguments, Arena *a, Text *ou
     return benches[all.kind].fn(&all, &c, NULL, a, out);
 }
 
-/* Which benches have an option, and the option. */
+/* An option, and the benches that have it. */
 typedef struct BenchOption {
     unsigned of; /* bit i: bench i */
     Option option;
 } BenchOption;
 
-/* argv[0] is the word that chose this bench. */
+/* Parses the options of the bench that argv[0] names, and runs it. */
 static Status parse_bench(int argc, char **argv)
 {
     enum {

@@ -1,9 +1,10 @@
-/* bench trace: how fast traces are read and reported. */
+/* bench_trace: `switchyard bench trace`: parses and calls bench/trace.h. It has a file of its own
+ * because it takes no model and no settings. */
 #include "bench/trace.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 
-static Status run(void *state, int n, char **path, Arena *a, Text *out)
+static Status run_bench_trace(void *state, int n, char **path, Arena *a, Text *out)
 {
     (void)n;
     return bench_trace(path[0], state, a, out);
@@ -26,5 +27,5 @@ Status cli_bench_trace(int argc, char **argv)
         .example = "switchyard bench trace rank0.json.gz",
         OPTIONS(table, 1, 1),
     };
-    return options_run(&command, argc, argv, run, &o);
+    return options_run(&command, argc, argv, run_bench_trace, &o);
 }

@@ -1,5 +1,9 @@
-/* cli: one function a subcommand: parse, call, print; no logic. argv[0] is the word that chose the
- * function. Results go to stdout, messages to stderr. */
+/*
+ * cli: one function for each subcommand: it parses, calls and prints, and has no other logic.
+ * argv[0] is the word that chose the function. Results go to stdout, messages to stderr.
+ *
+ * A function returns a Status; main.c turns it into the exit code and prints the error, once.
+ */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
@@ -19,12 +23,12 @@ Status cli_viz(int argc, char **argv);
 Status cli_trace(int argc, char **argv);
 Status cli_version(int argc, char **argv);
 
-/* From tools/embed_version: the file VERSION, and git's commit ("": unknown). */
+/* Made by tools/embed_version: the contents of VERSION, and git's commit ("": unknown). */
 extern const char version_number[], version_commit[];
 
-/* Runs `body` on every rank: threads of this process (`ranks`: --ranks), or the processes of mpirun
- * or srun; with fewer than two here, once without a world. A failure that is the same on all
- * processes is told by the first alone. ERR_ARG: --ranks under a launcher. */
+/* Runs `body` on every rank: on `ranks` threads of this process (--ranks), or on the processes of
+ * mpirun or srun. With fewer than two ranks it runs once, with world NULL. A failure that all
+ * processes share is reported by rank 0 only. ERR_ARG: --ranks under a launcher. */
 Status cli_ranks(int64_t ranks, double timeout_s, Arena *a, CommBody *body, void *state);
 
 #endif

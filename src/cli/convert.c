@@ -1,4 +1,5 @@
-/* convert: models from and to Hugging Face's folders. */
+/* convert: `switchyard convert from-hf` and `to-hf`: parses, calls convert/, prints. Which families
+ * of models can be converted is a table of convert/. */
 #include "convert/convert.h"
 #include "base/interrupt.h"
 #include "cli/cli.h"
@@ -11,7 +12,7 @@ static Status run_from_hf(void *state, int n, char **path, Arena *a, Text *out)
     return convert_from_hf(path[0], path[1], a, out);
 }
 
-static Status from_hf(int argc, char **argv)
+static Status parse_from_hf(int argc, char **argv)
 {
     const Command command = {
         .name = "switchyard convert from-hf",
@@ -27,14 +28,16 @@ static Status from_hf(int argc, char **argv)
     return options_run(&command, argc, argv, run_from_hf, NULL);
 }
 
+/* The targets of to-hf's options. */
 typedef struct ToHfCall {
     int dtype;
     double shard_gb;
 } ToHfCall;
 
+/* Ctrl-C ends a conversion in order (base/interrupt.h). */
 static Status run_to_hf(void *state, int n, char **path, Arena *a, Text *out)
 {
-    static const int dtypes[] = { -1, DTYPE_F32, DTYPE_BF16 }; /* in the order of the words */
+    static const int dtypes[] = { -1, DTYPE_F32, DTYPE_BF16 }; /* in the order of --dtype's words */
     const ToHfCall *c = state;
     (void)n;
     const ConvertToHf o = { .checkpoint = path[0],
@@ -45,7 +48,7 @@ static Status run_to_hf(void *state, int n, char **path, Arena *a, Text *out)
     return convert_to_hf(&o, a, out);
 }
 
-static Status to_hf(int argc, char **argv)
+static Status parse_to_hf(int argc, char **argv)
 {
     ToHfCall c = { .shard_gb = 5 };
     const Option table[] = {
@@ -69,8 +72,8 @@ static Status to_hf(int argc, char **argv)
 Status cli_convert(int argc, char **argv)
 {
     static const Subcommand rows[] = {
-        { "from-hf", "convert a Hugging Face folder into a checkpoint", from_hf },
-        { "to-hf", "convert a checkpoint into a Hugging Face folder", to_hf },
+        { "from-hf", "convert a Hugging Face folder into a checkpoint", parse_from_hf },
+        { "to-hf", "convert a checkpoint into a Hugging Face folder", parse_to_hf },
     };
     return options_dispatch("switchyard convert", rows, 2, argc, argv);
 }

@@ -1,4 +1,5 @@
-/* data: `switchyard data` and its subcommands: parses, calls data/, prints. */
+/* data: `switchyard data` and its subcommands: parses, calls data/, prints. Batches have a file of
+ * their own (batches.c), because they need the loader of a run. */
 #include "cli/cli.h"
 
 #include "base/file.h"
@@ -57,6 +58,7 @@ static Status run_tokenizer(int argc, char **argv)
 
 /* ---- data prepare ---- */
 
+/* Warnings go to stderr; the one line of figures to stdout. */
 static Status print_prepared(const PrepareConfig *c, const PrepareStats *s, Text *out)
 {
     char documents[32], tokens[32], bytes[32], rate[32];
@@ -73,12 +75,14 @@ static Status print_prepared(const PrepareConfig *c, const PrepareStats *s, Text
         s->seconds, text_bytes(rate, (double)s->text_bytes / s->seconds));
 }
 
+/* `switchyard data prepare`: the targets of its options. */
 typedef struct Prepare {
     PrepareConfig config;
     int on_bad_line, split;
 } Prepare;
 
-static Status prepare(void *state, int n, char **arguments, Arena *a, Text *out)
+/* on_bad_line and split are indices of the options' words, in the order of the enums. */
+static Status prepare_shard(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Prepare *p = state;
     PrepareConfig *c = &p->config;
@@ -123,20 +127,22 @@ static Status run_prepare(int argc, char **argv)
                    "--on-bad-line skip web-*.jsonl",
         OPTIONS(table, 1, -1),
     };
-    return options_run(&command, argc, argv, prepare, &p);
+    return options_run(&command, argc, argv, prepare_shard, &p);
 }
 
 /* ---- data inspect ---- */
 
+/* `switchyard data inspect`: the targets of its options; NULL: not given. */
 typedef struct InspectCall {
     const char *tokenizer, *html;
 } InspectCall;
 
-static Status inspect(void *state, int n, char **arguments, Arena *a, Text *out)
+/* With --html the page goes to the file, and stdout stays empty. */
+static Status inspect_shard(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     InspectCall *c = state;
     Inspect report = { 0 };
-    Tokenizer *tokenizer = NULL; /* in the call's arena: freed before that */
+    Tokenizer *tokenizer = NULL; /* its memory is in arena a, so it is freed before the arena is */
     (void)n;
     TRY(inspect_scan(arguments[0], a, &report));
     if (c->tokenizer != NULL) TRY(tokenizer_load(c->tokenizer, a, &tokenizer));
@@ -165,12 +171,13 @@ static Status run_inspect(int argc, char **argv)
         .example = "switchyard data inspect data/web --tokenizer runs/tokenizer.json",
         OPTIONS(table, 1, 1),
     };
-    return options_run(&command, argc, argv, inspect, &c);
+    return options_run(&command, argc, argv, inspect_shard, &c);
 }
 
 /* ---- data ngram ---- */
 
-/* NAME=PREFIX; the name must be given, because it decides which documents are held out. */
+/* Parses NAME=PREFIX, and cuts the word at the sign. The name is required, because the held-out
+ * documents are chosen by a hash of source name and document number. */
 static Status parse_source(char *word, LoaderSource *out)
 {
     char *equals = strchr(word, '=');
@@ -184,6 +191,7 @@ static Status parse_source(char *word, LoaderSource *out)
     return OK;
 }
 
+/* A row for each source and one for all: bytes, and bits per byte of each order of n-grams. */
 static Status print_yardstick(const YardstickConfig *c, const YardstickRow *rows, Text *out)
 {
     TRY(text_printf(out, "%-16s %14s %12s", "source", "training bytes", "held bytes"));
@@ -203,6 +211,7 @@ static Status print_yardstick(const YardstickConfig *c, const YardstickRow *rows
     return OK;
 }
 
+/* `switchyard data ngram`: the targets of its options. */
 typedef struct NgramCall {
     YardstickConfig config;
     const char *tokenizer;
@@ -221,7 +230,7 @@ static Status measure_ngrams(void *state, int n, char **arguments, Arena *a, Tex
     c->n_sources = n;
     c->orders = call->orders.at;
     c->n_orders = call->orders.n;
-    Tokenizer *tokenizer = NULL; /* in the call's arena: freed before that */
+    Tokenizer *tokenizer = NULL; /* its memory is in arena a, so it is freed before the arena is */
     TRY(tokenizer_load(call->tokenizer, a, &tokenizer));
     c->tokenizer = tokenizer;
     Status s = yardstick_run(c, rows);

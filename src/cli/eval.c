@@ -1,4 +1,5 @@
-/* eval and logits: what a checkpoint thinks of given text or tokens. */
+/* eval: `switchyard eval` and `switchyard logits`: the loss of a checkpoint on held-out text, and
+ * its logits for given tokens. Both parse, call train/eval.h or train/engine.h, and print. */
 #include "train/eval.h"
 #include "base/file.h"
 #include "cli/cli.h"
@@ -10,7 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-/* NAME=PREFIX, or a PREFIX that names itself. */
+/* Replaces the run's data sources by those of the command line: NAME=PREFIX, or PREFIX, which is
+ * then also the name. Without any the run's own sources stay. */
 static Status set_sources(Config *c, Arena *a, char **prefixes, int n)
 {
     if (n == 0) return OK;
@@ -28,6 +30,7 @@ static Status set_sources(Config *c, Arena *a, char **prefixes, int n)
     return OK;
 }
 
+/* A line for each source, then one for all. A source without targets has no loss. */
 static Status print_eval(const EvalMetrics *v, const Loader *l, Text *out)
 {
     char figures[EVAL_TEXT_BYTES];
@@ -40,7 +43,8 @@ static Status print_eval(const EvalMetrics *v, const Loader *l, Text *out)
     return text_printf(out, "%-16s %10s         %s\n", "all", "", eval_text(&all, "  ", figures));
 }
 
-/* A line a document: source, number in the shard, tokens that were predicted, their loss. */
+/* Writes a JSON line for each held-out document: source, number in the shard, predicted tokens,
+ * their loss. */
 static Status write_documents(const Evaluator *v, const Loader *l, const char *path, Arena *a)
 {
     Text t = { 0 };
@@ -62,6 +66,8 @@ static Status write_documents(const Evaluator *v, const Loader *l, const char *p
     return s;
 }
 
+/* Evaluates with an engine that the caller closes. *loader is set as soon as it is open: the caller
+ * closes it, too, whatever fails. */
 static Status eval_with(Engine *e, Config *c, const char *path, const char *documents, Arena *a,
                         Loader **loader, Text *out)
 {
@@ -88,6 +94,7 @@ static Status eval_with(Engine *e, Config *c, const char *path, const char *docu
     return print_eval(&v, *loader, out);
 }
 
+/* The engine and the loader are closed here, whatever failed; both accept { 0 } and NULL. */
 static Status run_eval(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     char path[FILE_PATH_MAX];
@@ -103,13 +110,15 @@ static Status run_eval(void *state, int n, char **arguments, Arena *a, Text *out
     return s;
 }
 
+/* Reads raw 32-bit token ids. The file is not ours, so each id is checked against the
+ * vocabulary. */
 static Status read_tokens(const char *path, int64_t vocab, Arena *a, int32_t **ids, int64_t *n)
 {
     char *bytes = NULL;
     size_t size = 0;
     TRY(file_read_input(path, a, &bytes, &size));
     if (size == 0 || size % sizeof(int32_t) != 0)
-        return FAIL(ERR_FORMAT, "%s: %zu bytes are no list of 32-bit token ids", path, size);
+        return FAIL(ERR_FORMAT, "%s: %zu bytes are not a list of 32-bit token ids", path, size);
     *ids = (int32_t *)(void *)bytes;
     *n = (int64_t)(size / sizeof(int32_t));
     for (int64_t i = 0; i < *n; i++) {
@@ -121,6 +130,8 @@ static Status read_tokens(const char *path, int64_t vocab, Arena *a, int32_t **i
     return OK;
 }
 
+/* Runs the whole sequence in one call of generation, with a row of logits for each of the n
+ * tokens. */
 static Status logits_with(Engine *e, const Config *c, const char *path, char **names, Arena *a,
                           Text *out)
 {
@@ -144,6 +155,7 @@ static Status logits_with(Engine *e, const Config *c, const char *path, char **n
                        names[2]);
 }
 
+/* `switchyard logits`: the arguments are CKPT, TOKENS and OUT. */
 static Status run_logits(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     char path[FILE_PATH_MAX];

@@ -1,10 +1,13 @@
-/* generate: `switchyard generate`: parses, calls train/generate, prints. */
+/* generate: `switchyard generate`: parses, calls train/generate.h, and prints the text while it
+ * grows. How tokens are drawn is train/generate.c's. */
 #include "train/generate.h"
 #include "base/interrupt.h"
 #include "base/out.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 
+/* Prints a token's bytes at once, not through the command's `out`, so that the user sees text grow.
+ * After an interrupt the line is ended first, for the shell's prompt. */
 static Status print_bytes(const char *bytes, int n)
 {
     TRY(out_write(bytes, (size_t)n));
@@ -14,10 +17,10 @@ static Status print_bytes(const char *bytes, int n)
 
 typedef struct Generate {
     GenerateOptions options;
-    int64_t seed;
+    int64_t seed; /* OPTION_INT is signed; options.seed is not */
 } Generate;
 
-static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
+static Status run_generate(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Generate *g = state;
     (void)n, (void)a;
@@ -52,5 +55,5 @@ Status cli_generate(int argc, char **argv)
         .example = "switchyard generate runs/quickstart --prompt 'In the beginning' --tokens 50",
         OPTIONS(table, 1, 1),
     };
-    return options_run(&command, argc, argv, run, &g);
+    return options_run(&command, argc, argv, run_generate, &g);
 }

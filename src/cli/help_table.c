@@ -1,4 +1,5 @@
-/* help_table: --help as rows of fields. */
+/* help_table: prints --help as rows of fields (help_table.h), from the same tables as options.c's
+ * help for people. */
 #include "cli/help_table.h"
 
 #include "base/out.h"
@@ -10,6 +11,7 @@ enum { TABLE_BYTES = 1 << 20, NUMBER_BYTES = 32 };
 
 bool help_table_asked(const char *word) { return strcmp(word, "--help=table") == 0; }
 
+/* Escapes what separates rows and fields, and the escape itself. */
 static Status append_escaped(Text *out, const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -31,22 +33,22 @@ static Status append_row(Text *out, const char *const *fields)
 }
 #define ROW(out, ...) append_row((out), (const char *const[]){ __VA_ARGS__, NULL })
 
-static const char *kind_of(const Option *o)
+static const char *option_kind(const Option *o)
 {
     if (o->kind == OPTION_FLAG || o->kind == OPTION_SWITCH) return "flag";
     if (o->kind == OPTION_CHOICE) return "word";
     return o->kind == OPTION_TEXT || o->kind == OPTION_TEXTS ? "text" : "number";
 }
 
-static const char *rule_of(const Option *o)
+static const char *option_rule(const Option *o)
 {
     if (o->required) return "required";
     return o->kind == OPTION_INTS || o->kind == OPTION_TEXTS ? "repeated" : "";
 }
 
-/* A text's default stands in its help. A number outside the option's limits means that the option is
- * off unless it is given. */
-static void default_of(const Option *o, char out[NUMBER_BYTES])
+/* Writes an option's default; "" if there is none. The default of a text is in its help. A default
+ * number outside the option's limits means that the option is off unless it is given. */
+static void option_default(const Option *o, char out[NUMBER_BYTES])
 {
     int n = 0;
     const char *word = "";
@@ -62,9 +64,9 @@ static Status append_options(Text *out, const Command *c)
 {
     for (const Option *o = c->options; o < c->options + c->n_options; o++) {
         char value[NUMBER_BYTES];
-        default_of(o, value);
-        TRY(ROW(out, "option", o->name, kind_of(o), o->value == NULL ? "" : o->value, value,
-                rule_of(o), o->help));
+        option_default(o, value);
+        TRY(ROW(out, "option", o->name, option_kind(o), o->value == NULL ? "" : o->value, value,
+                option_rule(o), o->help));
     }
     return OK;
 }
@@ -80,6 +82,7 @@ static Status append_table(Text *out, const Command *c, const Subcommand *rows, 
     return OK;
 }
 
+/* Collects the whole table before it is written: stdout gets all of it or nothing. */
 static Status print_table(const Command *c, const Subcommand *rows, int n)
 {
     Arena a = { 0 };

@@ -1,6 +1,5 @@
-/* help_table: --help for programs. `switchyard data prepare --help=table` prints what --help says as
- * rows of fields with tabs between. tools/make_help makes man pages and completions of
- * it.
+/* help_table: --help for programs. `switchyard data prepare --help=table` prints what --help says,
+ * as rows of fields separated by tabs. tools/make_help makes man pages and completions from it.
  *
  *     name       switchyard data prepare
  *     what       Turn .jsonl files ...
@@ -9,8 +8,8 @@
  *     option     NAME KIND VALUE DEFAULT RULE HELP
  *     command    prepare HELP                a command below this one
  *
- * KIND is flag, number, word (VALUE has all words, | between) or text. RULE is required, repeated or
- * empty. In a field \n is a new line, \t a tab and \\ a backslash. */
+ * KIND is flag, number, word (VALUE has all words, separated by |) or text. RULE is required,
+ * repeated or empty. In a field \n is a new line, \t a tab and \\ a backslash. */
 #ifndef CLI_HELP_TABLE_H
 #define CLI_HELP_TABLE_H
 

@@ -1,4 +1,5 @@
-/* options: loops over a subcommand's table: parsing, checks, help. */
+/* options: loops over a subcommand's table: parsing, checks, help for people. It knows no
+ * subcommand by name. Help for programs is help_table.c's. */
 #include "cli/options.h"
 #include "base/log.h"
 #include "base/out.h"
@@ -17,13 +18,14 @@ static bool is_help(const char *word)
 }
 
 /* Does `word` ("--out" or "--out=x") name this option? */
-static bool names(const Option *o, const char *word)
+static bool names_option(const Option *o, const char *word)
 {
     size_t n = strlen(o->name);
     return strncmp(word, o->name, n) == 0 && (word[n] == '\0' || word[n] == '=');
 }
 
-/* Options of every command: what they do happens while they are read. */
+/* Options of every command. They take effect while they are parsed, so that even an error in a
+ * later word is reported at their level. */
 static const struct {
     const char *name, *help;
     LogLevel level;
@@ -33,7 +35,8 @@ static const struct {
 };
 enum { N_GENERAL = sizeof GENERAL / sizeof *GENERAL };
 
-static bool take_general(const char *word)
+/* Applies one of GENERAL. False: the word is another one. */
+static bool apply_general(const char *word)
 {
     for (int i = 0; i < N_GENERAL; i++) {
         if (strcmp(word, GENERAL[i].name) != 0) continue;
@@ -43,15 +46,17 @@ static bool take_general(const char *word)
     return false;
 }
 
-static const Option *find(const Command *c, const char *word)
+/* The option that a word names; NULL: there is none. Tables are short, so a scan is enough. */
+static const Option *find_option(const Command *c, const char *word)
 {
     for (int i = 0; i < c->n_options; i++) {
-        if (names(&c->options[i], word)) return &c->options[i];
+        if (names_option(&c->options[i], word)) return &c->options[i];
     }
     return NULL;
 }
 
-static Status unknown(const Command *c, const char *word)
+/* The error names the most similar option, or else points to --help. */
+static Status fail_unknown_option(const Command *c, const char *word)
 {
     const char *known[OPTION_TABLE_MAX + N_GENERAL + 1] = { HELP_OPTION };
     int n = 1;
@@ -62,18 +67,19 @@ static Status unknown(const Command *c, const char *word)
     (void)snprintf(bare, sizeof bare, "%.*s", (int)strcspn(word, "="), word);
     char hint[TEXT_HINT_BYTES], help[TEXT_HINT_BYTES];
     (void)snprintf(help, sizeof help, " (see %s --help)", c->name);
-    return FAIL(ERR_ARG, "%s knows no option %s%s", c->name, bare,
+    return FAIL(ERR_ARG, "%s has no option %s%s", c->name, bare,
                 text_hint(hint, bare, known, n, help));
 }
 
-static bool limited(const Option *o) { return o->min < o->max; }
+static bool has_limits(const Option *o) { return o->min < o->max; }
 
 static Status check_range(const Option *o, double v)
 {
-    if (!limited(o) || (v >= o->min && v <= o->max)) return OK;
+    if (!has_limits(o) || (v >= o->min && v <= o->max)) return OK;
     return FAIL(ERR_ARG, "%s is %.15g, must be from %.15g to %.15g", o->name, v, o->min, o->max);
 }
 
+/* The whole word must be a number: "5x" and "" are errors, and so is one beyond 64 bits (errno). */
 static Status parse_int(const Option *o, const char *value, int64_t *out)
 {
     char *end = NULL;
@@ -86,6 +92,7 @@ static Status parse_int(const Option *o, const char *value, int64_t *out)
     return OK;
 }
 
+/* v != v refuses a NaN: for an option without limits nothing else would. */
 static Status parse_real(const Option *o, const char *value, double *out)
 {
     char *end = NULL;
@@ -106,8 +113,9 @@ static Status parse_choice(const Option *o, const char *value, int *out)
     return OK;
 }
 
-/* `--resume` or `--resume=auto`. */
-static Status take_switch(const Option *o, const char *word)
+/* Stores `--resume` (word NULL) as 1, `--resume=auto` as 2, further words as 3 and on; 0 stays for
+ * none. */
+static Status store_switch(const Option *o, const char *word)
 {
     int index = -1;
     if (word != NULL) TRY(parse_choice(o, word, &index));
@@ -115,7 +123,7 @@ static Status take_switch(const Option *o, const char *word)
     return OK;
 }
 
-static Status check_room(const Option *o, int n)
+static Status check_list_length(const Option *o, int n)
 {
     if (n < OPTION_LIST_MAX) return OK;
     return FAIL(ERR_ARG, "%s is given more than %d times", o->name, OPTION_LIST_MAX);
@@ -123,13 +131,13 @@ static Status check_room(const Option *o, int n)
 
 static Status add_int(const Option *o, const char *value, OptionInts *list)
 {
-    TRY(check_room(o, list->n));
+    TRY(check_list_length(o, list->n));
     TRY(parse_int(o, value, &list->at[list->n]));
     list->n++;
     return OK;
 }
 
-/* Only a TEXT may be empty: anything else is a path or a name. */
+/* Only a value that --help calls TEXT may be empty: others are paths or names. */
 static Status check_given(const Option *o, const char *value)
 {
     if (*value != '\0' || strcmp(o->value, "TEXT") == 0) return OK;
@@ -139,16 +147,16 @@ static Status check_given(const Option *o, const char *value)
 static Status add_text(const Option *o, const char *value, OptionTexts *list)
 {
     TRY(check_given(o, value));
-    TRY(check_room(o, list->n));
+    TRY(check_list_length(o, list->n));
     list->at[list->n++] = value;
     return OK;
 }
 
-static Status store(const Option *o, const char *value)
+static Status store_value(const Option *o, const char *value)
 {
     switch (o->kind) {
     case OPTION_FLAG: *(bool *)o->target = true; return OK;
-    case OPTION_SWITCH: return take_switch(o, value);
+    case OPTION_SWITCH: return store_switch(o, value);
     case OPTION_INT: return parse_int(o, value, o->target);
     case OPTION_REAL: return parse_real(o, value, o->target);
     case OPTION_TEXT:
@@ -162,21 +170,24 @@ static Status store(const Option *o, const char *value)
     return OK;
 }
 
-/* One option at argv[*i]; *i moves on to its value if that is a word of its own. */
-static Status take_option(const Option *o, int argc, char **argv, int *i)
+/* Parses the option at argv[*i]. If its value is a separate word, *i moves on to it. A following
+ * word with dashes is no value, but the next option: the value was forgotten. */
+static Status parse_option(const Option *o, int argc, char **argv, int *i)
 {
     const char *equals = argv[*i][strlen(o->name)] == '=' ? argv[*i] + strlen(o->name) + 1 : NULL;
     if (o->kind == OPTION_FLAG) {
         if (equals != NULL) return FAIL(ERR_ARG, "%s takes no value", o->name);
-        return store(o, "");
+        return store_value(o, "");
     }
-    if (equals != NULL || o->kind == OPTION_SWITCH) return store(o, equals);
+    if (equals != NULL || o->kind == OPTION_SWITCH) return store_value(o, equals);
     if (*i + 1 >= argc || text_starts(argv[*i + 1], "--"))
-        return FAIL(ERR_ARG, "%s wants a value: %s", o->name, o->value);
+        return FAIL(ERR_ARG, "%s needs a value: %s", o->name, o->value);
     *i += 1;
-    return store(o, argv[*i]);
+    return store_value(o, argv[*i]);
 }
 
+/* Positional arguments are checked after options, since a forgotten value eats a positional
+ * argument. */
 static Status check_required(const Command *c, const bool *seen, int n_positional)
 {
     for (int i = 0; i < c->n_options; i++) {
@@ -194,7 +205,7 @@ static Status check_required(const Command *c, const bool *seen, int n_positiona
 
 enum { HELP_INDENT = 31, HELP_COLUMNS = 100 };
 
-/* Words behind a long name begin on a line of their own. */
+/* A name and its description. After a long name the description begins on a new line. */
 static Status help_row(Text *out, const char *name, const char *words)
 {
     TRY(text_printf(out, "  %-*s ", HELP_INDENT - 3, name));
@@ -202,11 +213,11 @@ static Status help_row(Text *out, const char *name, const char *words)
                      HELP_COLUMNS, HELP_INDENT);
 }
 
-/* A default is shown where the option may have that value. */
+/* An option's name, value, description, and its default if that is within the option's limits. */
 static Status help_option(Text *out, const Option *o)
 {
     char left[256], words[1024], more[64] = "";
-    double number = o->min - 1; /* none */
+    double number = o->min - 1; /* outside the limits: no default is shown */
     if (o->kind == OPTION_INT) number = (double)*(const int64_t *)o->target;
     if (o->kind == OPTION_REAL) number = *(const double *)o->target;
     int index = o->kind == OPTION_CHOICE ? *(const int *)o->target : -1, n = 0;
@@ -258,6 +269,7 @@ static Status help_group(const void *of, Text *out)
     return text_printf(out, "\n%s COMMAND --help says more, with an example\n", g->program);
 }
 
+/* Help is collected first and then written at once, so that a failing write is one error. */
 static Status print_help(Status (*help)(const void *, Text *), const void *of)
 {
     Arena a = { 0 };
@@ -291,12 +303,12 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
             *help = true;
             return print_help(help_command, c);
         }
-        if (is_option && take_general(argv[i])) continue;
+        if (is_option && apply_general(argv[i])) continue;
         if (is_option) {
-            const Option *o = find(c, argv[i]);
-            if (o == NULL) return unknown(c, argv[i]);
+            const Option *o = find_option(c, argv[i]);
+            if (o == NULL) return fail_unknown_option(c, argv[i]);
             seen[o - c->options] = true;
-            TRY(take_option(o, argc, argv, &i));
+            TRY(parse_option(o, argc, argv, &i));
             continue;
         }
         if (argv[i][0] == '\0')
@@ -318,15 +330,16 @@ Status options_run(const Command *c, int argc, char **argv, CommandRun *run, voi
     int n = 0;
     if (c->below != NULL && argc > 1 && strcmp(argv[1], c->below->name) == 0)
         return c->below->run(argc - 1, argv + 1);
-    Arena a = { 0 }, text = { 0 }; /* a text grows in an arena of its own */
+    Arena a = { 0 }, text = { 0 }; /* a text must be the last allocation of its arena */
     Text out = { 0 };
-    const size_t room = (size_t)64 << 30; /* memory that is not touched costs nothing */
+    const size_t room = (size_t)64 << 30; /* reserved; only touched pages take memory */
     TRY(options_parse(c, argc, argv, &n, &help));
     if (help) return OK;
     Status s = arena_init(&a, "command", MEM_HOST, room);
     if (s == OK) s = arena_init(&text, "text", MEM_HOST, room);
     if (s == OK) s = text_init(&out, &text);
     if (s == OK) s = run(state, n, argv + 1, &a, &out);
+    /* These two codes come with a result. A full disk is a worse failure than either. */
     if (s == OK || s == ERR_PARTIAL || s == ERR_FIT) {
         Status written = out_text(&out);
         if (s == OK || written == ERR_DISK) s = written;
@@ -336,12 +349,13 @@ Status options_run(const Command *c, int argc, char **argv, CommandRun *run, voi
     return s;
 }
 
+/* --verbose and --quiet may also come before the subcommand's name. */
 Status options_dispatch(const char *program, const Subcommand *rows, int n, int argc, char **argv)
 {
     const char *known[OPTION_TABLE_MAX + N_GENERAL + 1];
     int n_known = 0;
     assert(n <= OPTION_TABLE_MAX);
-    for (; argc > 1 && take_general(argv[1]); argc--) argv++;
+    for (; argc > 1 && apply_general(argv[1]); argc--) argv++;
     if (argc < 2) return FAIL(ERR_ARG, "%s needs a command (see %s --help)", program, program);
     if (help_table_asked(argv[1])) return help_table_group(program, rows, n);
     if (is_help(argv[1])) return print_help(help_group, &(Group){ program, rows, n });

@@ -1,5 +1,6 @@
-/* options: a subcommand's arguments from one table. Parsing, range checks and --help are loops over
- * it.
+/*
+ * options: describes a subcommand's arguments in one table. Parsing, range checks and --help are
+ * loops over it. There is no global state: a table points to the caller's variables.
  *
  *     const Option table[] = {
  *         { "--prompt", OPTION_TEXT, &prompt, "TEXT", .help = "text to go on from",
@@ -8,10 +9,12 @@
  *           .max = 1e6 },
  *     };
  *
- * A value follows its name (`--tokens 5`) or stands in the same word (`--tokens=5`). The value of an
- * OPTION_SWITCH must stand in the same word. Options and positional arguments mix freely; after a bare
- * `--` everything is positional. What a target holds before is its default. Every error is ERR_ARG and
- * one sentence; an unknown option names the nearest one. Every command has --help, --verbose, --quiet. */
+ * A value follows its name (`--tokens 5`) or is in the same word (`--tokens=5`). The value of an
+ * OPTION_SWITCH must be in the same word. Options and positional arguments mix freely; after a bare
+ * `--` everything is positional. The default of an option is what its target holds before. Every
+ * error is ERR_ARG and one sentence; that for an unknown option names the nearest one. Every
+ * command has --help, --verbose and --quiet.
+ */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -38,12 +41,12 @@ typedef enum OptionKind {                /* what target points to */
                           OPTION_INT,    /* int64_t */
                           OPTION_REAL,   /* double */
                           OPTION_TEXT,   /* const char * into argv */
-                          OPTION_CHOICE, /* int: index in `value`, words with | between */
+                          OPTION_CHOICE, /* int: index in `value`, which is words separated by | */
                           OPTION_INTS,   /* OptionInts: the option may be repeated */
-                          OPTION_TEXTS   /* OptionTexts: likewise */
+                          OPTION_TEXTS   /* OptionTexts: the option may be repeated */
 } OptionKind;
 
-/* Rows are written in this order, which costs 8 bytes a row.
+/* The members are in the order in which rows are written, which costs 8 bytes a row.
  * NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding) */
 typedef struct Option {
     const char *name; /* with its dashes: "--out" */
@@ -55,7 +58,7 @@ typedef struct Option {
     double min, max; /* INT, REAL, INTS: both ends included; equal: no limit */
 } Option;
 
-/* A subcommand of subcommands ("data prepare"): the row whose name is argv[1]. */
+/* A row of a command that has subcommands ("data prepare"). argv[1] chooses the row by its name. */
 typedef struct Subcommand {
     const char *name, *what;
     Status (*run)(int argc, char **argv);
@@ -64,32 +67,34 @@ typedef struct Subcommand {
 typedef struct Command {
     const char *name;      /* "switchyard data prepare" */
     const char *arguments; /* positional arguments as --help shows them: "FILE...", or NULL */
-    const char *what;      /* some sentences; --help wraps them */
-    const char *example;   /* whole lines, NULL for none */
+    const char *what;      /* sentences; --help wraps them */
+    const char *example;   /* complete lines; NULL: none */
     const Option *options;
     int n_options;
     int min_positional, max_positional; /* max -1: any number */
     const Subcommand *below;            /* a command below this one ("plan calibrate"), or NULL */
 } Command;
 
-/* For a Command: an array of options, and how many positional arguments there are. */
+/* Initialises a Command's array of options and its limits for positional arguments. */
 #define OPTIONS(table, min, max)                                                                   \
     .options = (table), .n_options = sizeof(table) / sizeof *(table), .min_positional = (min),     \
     .max_positional = (max)
 
-/* Positional arguments are moved to argv[1] .. argv[*n_positional], in order. With --help (or -h)
- * the help goes to stdout, *help is set and nothing else is checked. An empty argument is refused. */
+/* Parses a command line into the options' targets. Positional arguments are moved to argv[1] ..
+ * argv[*n_positional], in order; empty ones are refused. With --help (or -h) the help goes to
+ * stdout, *help is set and nothing else is checked. */
 Status options_parse(const Command *c, int argc, char **argv, int *n_positional, bool *help);
 
 /* Runs a whole subcommand: parses, then (unless it was --help) calls `run` with the positional
- * arguments and an arena. If `run` does not fail (or with ERR_PARTIAL or ERR_FIT), its `out` goes to
- * stdout. `state` is the caller's; as a rule the options' targets lie in it. If argv[1] names the row
+ * arguments and an arena. Its `out` goes to stdout if it returns OK, ERR_PARTIAL or ERR_FIT.
+ * `state` is the caller's; usually the options' targets are in it. If argv[1] names the row
  * `below`, that runs instead. */
 typedef Status CommandRun(void *state, int n, char **arguments, Arena *a, Text *out);
 Status options_run(const Command *c, int argc, char **argv, CommandRun *run, void *state);
 
-/* Call the row that argv[1] names with argv + 1. --help lists the rows; no word at all, or an
- * unknown one (the nearest is named), is ERR_ARG. `program` is "switchyard data". */
+/* Calls the row that argv[1] names, with argv + 1. --help lists the rows. ERR_ARG: there is no
+ * word, or an unknown one (the error names the nearest). `program` is "switchyard data", for
+ * example. */
 Status options_dispatch(const char *program, const Subcommand *rows, int n, int argc, char **argv);
 
 #endif

@@ -1,5 +1,6 @@
-/* plan: the command that prints memory, time and the best layout of a training, before it is paid for.
- * What is printed is plan/'s: answer.h, report.h. */
+/* plan: `switchyard plan`: predicts memory, time and the best layout of a training run before
+ * anybody pays for it; and `plan calibrate`. It parses, calls plan/ (answer.h, report.h, import.h)
+ * and prints; it prices nothing itself. */
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -16,11 +17,12 @@
 
 enum { SCALES_MAX = SCALING_POINTS };
 
+/* A call: the targets of its options, then what they lead to. */
 typedef struct PlanCall {
     const char *cluster, *hardware, *stack, *formula, *tokens, *html, *why, *from, *scale;
     int64_t gpus, top;
     bool json, csv, program;
-    Arena *arena;
+    Arena *arena; /* everything below lives in it */
     Text *out;
     Config config;
     Hardware gpu;
@@ -29,9 +31,9 @@ typedef struct PlanCall {
     PlanAnswer answer;
 } PlanCall;
 
-/* ---- what is asked ---- */
+/* ---- the question ---- */
 
-/* 15T, 3e12, 500B: at least 1. */
+/* Reads a number of tokens, at least 1: 15T, 3e12, 500B. */
 static Status read_tokens(const char *text, double *out)
 {
     static const char units[] = "KMBT";
@@ -40,12 +42,14 @@ static Status read_tokens(const char *text, double *out)
     const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
     if (unit != NULL) value *= pow(1000, (double)(unit - units + 1)), end++;
     if (end == text || *end != '\0' || !(value >= 1) || !isfinite(value))
-        return FAIL(ERR_ARG, "plan: --tokens %.40s is no number of tokens: write 15T, 500B or 3e12",
+        return FAIL(ERR_ARG,
+                    "plan: --tokens %.40s is not a number of tokens: write 15T, 500B or 3e12",
                     text);
     *out = value;
     return OK;
 }
 
+/* Reads a number of GPUs from [text, end); `what` names the option in the error. */
 static Status read_count(const char *what, const char *text, const char *end, int64_t *out)
 {
     char *stop = NULL;
@@ -57,7 +61,8 @@ static Status read_count(const char *what, const char *text, const char *end, in
     return OK;
 }
 
-/* NAME:GPUS, or a file and --gpus, or what an imported file says. */
+/* Finds the GPU and the number of GPUs: from NAME:GPUS, from a file and --gpus, or (`imported`)
+ * from an imported configuration. --cluster wins over the others. */
 static Status read_cluster(PlanCall *c, int64_t imported)
 {
     const char *source = c->hardware;
@@ -72,14 +77,17 @@ static Status read_cluster(PlanCall *c, int64_t imported)
         if (colon != NULL) TRY(read_count("--cluster", colon + 1, colon + strlen(colon), &gpus));
     }
     if (source == NULL)
-        return FAIL(ERR_ARG, "plan: on what? --cluster mi355x:1024, or --hardware FILE --gpus N");
+        return FAIL(ERR_ARG, "plan: no GPUs are given: --cluster mi355x:1024, or --hardware FILE "
+                             "--gpus N");
     if (gpus == 0) return FAIL(ERR_ARG, "plan: --hardware %.60s needs --gpus N", source);
     c->question.request.gpus = gpus;
     return hardware_load(&c->gpu, c->arena, source);
 }
 
-/* The file's model, mesh and batch become the configuration, its options the stack's. */
-static Status import(PlanCall *c, const char *path, int64_t *gpus)
+/* Reads a configuration of another project: its model, mesh and batch become our configuration, its
+ * options those of the stack. Where it gives the batch per replica, the number of replicas must be
+ * known first, so the cluster is read here. */
+static Status import_config(PlanCall *c, const char *path, int64_t *gpus)
 {
     PlanImport more;
     Text notes;
@@ -95,11 +103,13 @@ static Status import(PlanCall *c, const char *path, int64_t *gpus)
     return OK;
 }
 
-static Status load(PlanCall *c, char **argv, int n)
+/* The order matters: settings of the command line override an imported configuration, and the
+ * cluster may come from it. */
+static Status load_question(PlanCall *c, char **argv, int n)
 {
     int64_t gpus = 0;
     if (c->from != NULL) {
-        TRY(import(c, argv[0], &gpus));
+        TRY(import_config(c, argv[0], &gpus));
         for (int i = 1; i < n; i++) TRY(config_override(&c->config, c->arena, argv[i]));
         TRY(config_check(&c->config));
     } else {
@@ -115,9 +125,10 @@ static Status load(PlanCall *c, char **argv, int n)
     return OK;
 }
 
-/* ---- answers ---- */
+/* ---- the answer ---- */
 
-static Status draw_scale(PlanCall *c, const PlanScale *row, int n)
+/* Draws --scale's rows as a curve. The "reason" of a point is the layout that was best there. */
+static Status draw_scaling(PlanCall *c, const PlanScale *row, int n)
 {
     Scaling s = { .title = c->config.model_name, .points = n };
     char plain[PLAN_LAYOUT_BYTES], layout[SCALES_MAX][PLAN_LAYOUT_BYTES + 32];
@@ -134,8 +145,8 @@ static Status draw_scale(PlanCall *c, const PlanScale *row, int n)
     return pipeline_write(c->html, &v, c->out);
 }
 
-/* Same training, more GPUs. */
-static Status scale(PlanCall *c)
+/* --scale: prices the same training for each number of GPUs. */
+static Status print_scaling(PlanCall *c)
 {
     PlanScale row[SCALES_MAX];
     int n = 0;
@@ -150,11 +161,13 @@ static Status scale(PlanCall *c)
     }
     double room = plan_room_bytes(&c->question.request);
     TRY(c->json ? plan_scale_json(row, n, c->out) : plan_scale_text(row, n, room, c->out));
-    if (c->html != NULL) TRY(draw_scale(c, row, n));
+    if (c->html != NULL) TRY(draw_scaling(c, row, n));
     return plan_scale_fits(row, n, c->scale);
 }
 
-static Status draw(PlanCall *c)
+/* Draws the simulated step. Of memory the simulation follows only activations; the other kinds are
+ * constant over the step, and equal on all stages. */
+static Status draw_pipeline(PlanCall *c)
 {
     Timeline t;
     PlanAnswer *r = &c->answer;
@@ -178,7 +191,7 @@ static Status draw(PlanCall *c)
     return pipeline_write(c->html, &v, c->out);
 }
 
-/* The lists of all pipeline ranks, with the simulated time of each action. */
+/* --program: prints the actions of all pipeline ranks, with the simulated time of each. */
 static Status print_program(PlanCall *c)
 {
     const PlanStep *s = &c->answer.step;
@@ -188,6 +201,8 @@ static Status print_program(PlanCall *c)
     return text_printf(c->out, "the step takes %.3f ms by this list\n", 1e3 * s->sim.step);
 }
 
+/* Limits of the prediction come first: in the text above the figures, for JSON and CSV on
+ * stderr. */
 static Status print_report(PlanCall *c)
 {
     PlanAnswer *a = &c->answer;
@@ -197,7 +212,7 @@ static Status print_report(PlanCall *c)
     TRY(text_init(&limits, c->arena));
     TRY(plan_answer_limits(a, &limits));
     if (c->json || c->csv)
-        (void)fputs(limits.data, stderr); /* beside figures for programs */
+        (void)fputs(limits.data, stderr); /* stdout is for the programs that read it */
     else
         TRY(text_append(c->out, limits.data, limits.used));
     TRY(plan_answer_report(a, c->arena, &r));
@@ -210,35 +225,39 @@ static Status print_report(PlanCall *c)
     }
     TRY((c->json ? plan_report_json : c->csv ? plan_report_csv : plan_report_text)(&r, c->out));
     if (c->why != NULL) TRY(plan_explain(a->planner, &r, c->why, c->out));
-    if (c->html != NULL) TRY(draw(c));
+    if (c->html != NULL) TRY(draw_pipeline(c));
     return plan_answer_fits(a, c->arena);
 }
 
-static Status answer(PlanCall *c)
+/* --scale asks several questions, everything else one. */
+static Status print_answer(PlanCall *c)
 {
-    if (c->scale != NULL) return scale(c);
+    if (c->scale != NULL) return print_scaling(c);
     TRY(plan_answer(&c->question, c->arena, &c->answer));
     return c->program ? print_program(c) : print_report(c);
 }
 
-static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
+/* Combinations that would mix two formats on stdout are refused before anything is computed. */
+static Status run_plan(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     PlanCall *c = state;
     c->arena = a, c->out = out;
     if ((c->json || c->csv) && (c->why != NULL || c->json == c->csv))
-        return FAIL(ERR_ARG, "plan: --json and --csv go with neither each other nor --why");
+        return FAIL(ERR_ARG, "plan: --json, --csv and --why exclude each other");
     if (c->program && (c->json || c->csv || c->why != NULL || c->html != NULL || c->scale != NULL))
         return FAIL(ERR_ARG, "plan: --program prints the step alone, without --json, --csv, --why, "
                              "--html or --scale");
-    TRY(load(c, arguments, n));
-    Status s = answer(c);
+    TRY(load_question(c, arguments, n));
+    Status s = print_answer(c);
     plan_answer_free(&c->answer);
     return s;
 }
 
 /* ---- plan calibrate ---- */
 
-static Status calibrate_run(void *state, int n, char **arguments, Arena *a, Text *out)
+/* Reads the output of `bench ops`, replaces the measured rates in the base GPU's file, writes the
+ * result. */
+static Status run_calibrate(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     const char *const *base = state;
     char *bench = NULL;
@@ -270,7 +289,7 @@ static Status cli_calibrate(int argc, char **argv)
                    "  switchyard plan calibrate bench.txt my-h200.yaml --base h200",
         OPTIONS(table, 2, 2),
     };
-    return options_run(&command, argc, argv, calibrate_run, &base);
+    return options_run(&command, argc, argv, run_calibrate, &base);
 }
 
 static const Subcommand CALIBRATE = { "calibrate", "make a GPU's file from its measured rates",
@@ -319,5 +338,5 @@ Status cli_plan(int argc, char **argv)
         OPTIONS(table, 1, -1),
         .below = &CALIBRATE,
     };
-    return options_run(&command, argc, argv, run, &c);
+    return options_run(&command, argc, argv, run_plan, &c);
 }

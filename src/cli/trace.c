@@ -1,4 +1,4 @@
-/* trace: subcommands that read profilers' traces. */
+/* trace: `switchyard trace`: the table of subcommands that read profilers' traces (trace_*.c). */
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/trace_commands.h"

@@ -1,16 +1,18 @@
 /* trace collectives: parses the call, has the collectives of all ranks matched
- * (analyze/collectives.h), and prints or writes the tables. */
+ * (analyze/collectives.h), and prints or writes the tables. It measures nothing itself. */
 #include "analyze/compat/compat.h"
 #include "cli/options.h"
 #include "cli/trace_commands.h"
 #include "cli/trace_out.h"
 
+/* What the command line asked for. */
 typedef struct CollectivesCall {
     CollectivesOptions o;
     TraceOut out;
     int compat; /* -1: not given */
 } CollectivesCall;
 
+/* Empty tables are not written. The text reads all of them by their index. */
 static Status write_collectives(const CollectivesCall *call, const Collectives *c, Arena *a,
                                 Text *out)
 {
@@ -25,12 +27,14 @@ static Status write_collectives(const CollectivesCall *call, const Collectives *
     return collectives_text(c, sheet, out);
 }
 
+/* A trace that ends early gives a report and exit code 3. */
 static Status run_collectives(void *state, int n, char **path, Arena *a, Text *out)
 {
     CollectivesCall *call = state;
     Collectives c = { 0 };
     const char *first = NULL;
     int cut = 0;
+    /* 0 is the index of "tracelens", the only choice */
     if (call->compat == 0) call->o.rules = &compat_collective_rules;
     call->o.bar = &call->out.bar;
     TRY(trace_out_begin(&call->out, path, n));

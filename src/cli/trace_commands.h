@@ -1,4 +1,5 @@
-/* trace_commands: one function a subcommand of `switchyard trace`. */
+/* trace_commands: one function for each subcommand of `switchyard trace`. cli/trace.c chooses
+ * between them. */
 #ifndef CLI_TRACE_COMMANDS_H
 #define CLI_TRACE_COMMANDS_H
 

@@ -1,5 +1,5 @@
 /* trace diff: parses the call, has two traces compared (analyze/diff.h), and prints or writes the
- * tables. */
+ * tables. It compares nothing itself. */
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/report.h"
@@ -9,12 +9,14 @@
 
 #include <string.h>
 
+/* What the command line asked for. */
 typedef struct DiffCall {
     TraceOut out;
     int compat; /* -1: not given */
     bool python;
 } DiffCall;
 
+/* Both traces. tables: the arena of trees and tables; scratch: for what is released at once. */
 typedef struct Sides {
     Events events[DIFF_SIDES];
     Tree tree[DIFF_SIDES];
@@ -22,9 +24,9 @@ typedef struct Sides {
     Arena *tables, scratch;
 } Sides;
 
-/* ---- files beside the tables ---- */
+/* ---- other files than tables ---- */
 
-/* A text, or the merged tree if that is NULL, as a file of the folder. */
+/* Writes a text, or the merged tree if the text is NULL, as a file of the folder. */
 static Status write_diff_file(const DiffCall *c, Sides *x, const char *name, const char *text)
 {
     char path[FILE_PATH_MAX];
@@ -41,7 +43,7 @@ static Status write_diff_file(const DiffCall *c, Sides *x, const char *name, con
     return s;
 }
 
-/* The files that TraceLens writes. */
+/* Writes the files that TraceLens writes. */
 static Status write_compat(const DiffCall *c, Sides *x)
 {
     static const char *const map[] = { "cpu_op_map_trace1.json", "cpu_op_map_trace2.json",
@@ -54,8 +56,9 @@ static Status write_compat(const DiffCall *c, Sides *x)
     return OK;
 }
 
-/* ---- what is said ---- */
+/* ---- text ---- */
 
+/* The columns and rows of each sheet that are printed if no folder is given. */
 static const struct {
     const char *columns;
     int rows;
@@ -72,6 +75,7 @@ static const struct {
                     10 },
 };
 
+/* What was left out is always printed. A trace without device work is no error here. */
 static Status say_left_out(const Events *e, const Tree *t, Text *out)
 {
     const ReadCounts *n = &e->counts;
@@ -94,11 +98,13 @@ static Status say_left_out(const Events *e, const Tree *t, Text *out)
     return n->truncated ? text_printf(out, "  the file ends early: this is what was whole\n") : OK;
 }
 
+/* The order matters: both trees before the matching, the matching before its tables. */
 static Status compare_traces(DiffCall *c, char **path, Sides *x, Text *out)
 {
     const bool compat = c->compat == 0;
     TreeOptions options = { .link = LINK_CORRELATION, .python = c->python };
     Table sheet[DIFF_SHEETS];
+    /* TraceLens' rules also decide how the trees are built. */
     if (compat) compat_options(&options, NULL, false);
     for (int s = 0; s < DIFF_SIDES; s++) {
         TRY(events_read(path[s], &(EventsOptions){ .python = c->python, .bar = &c->out.bar },
@@ -117,12 +123,14 @@ static Status compare_traces(DiffCall *c, char **path, Sides *x, Text *out)
     if (compat) return write_compat(c, x);
     TRY(diff_report(&x->diff, x->tables, &x->scratch, sheet));
     TRY(trace_out_tables(&c->out, "", "Two traces", sheet, DIFF_SHEETS, &x->scratch));
+    /* with a folder, the tables are in files */
     for (int i = 0; i < DIFF_SHEETS && c->out.folder == NULL; i++) {
         if (SHOWN[i].rows > 0) TRY(trace_out_text(out, &sheet[i], SHOWN[i].columns, SHOWN[i].rows));
     }
     return OK;
 }
 
+/* A trace that ends early gives a comparison and exit code 3. */
 static Status run_diff(void *state, int n, char **path, Arena *a, Text *out)
 {
     DiffCall *c = state;
@@ -136,6 +144,7 @@ static Status run_diff(void *state, int n, char **path, Arena *a, Text *out)
     TRY(trace_out_begin(&c->out, path, n));
     Status s = arena_init(&x.scratch, "trace diff", MEM_HOST, (size_t)64 << 30);
     if (s == OK) s = compare_traces(c, path, &x, out);
+    /* events are freed before the end is reported */
     bool cut[DIFF_SIDES] = { x.events[0].counts.truncated, x.events[1].counts.truncated };
     diff_free(&x.diff);
     for (int i = 0; i < DIFF_SIDES; i++) events_free(&x.events[i]);

@@ -1,4 +1,5 @@
-/* trace_out: see trace_out.h. */
+/* trace_out: see trace_out.h. Files are made in a temporary folder, which gets its name at the end.
+ * So a command that fails or is interrupted leaves no half output. */
 #include "cli/trace_out.h"
 #include "base/interrupt.h"
 #include "viz/trace_page.h"
@@ -7,12 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Reads --format. Without a folder no format is written, so `has` stays false. */
 static Status read_formats(TraceOut *o)
 {
     const char *at = o->format == NULL ? "csv" : o->format;
     for (bool more = true; more;) {
         char word[16];
         size_t n = strcspn(at, ",");
+        /* longer words are cut, and are then no format */
         (void)snprintf(word, sizeof word, "%.*s", (int)(n < 15 ? n : 15), at);
         int format = text_word_index("csv|json|html", word);
         if (format < 0) return FAIL(ERR_ARG, "--format has \"%s\", not csv, json or html", word);
@@ -23,14 +26,16 @@ static Status read_formats(TraceOut *o)
     return OK;
 }
 
+/* All is checked before the trace is read, which may take minutes. */
 Status trace_out_file(const char *option, const char *path, char **input, int n)
 {
     char folder[FILE_PATH_MAX];
     (void)snprintf(folder, sizeof folder, "%s", path);
+    /* The folder of a path is all before its last slash; of "/x" it is "/". */
     char *last = strrchr(folder, '/');
     if (last != NULL) last[last == folder] = '\0';
     if (*path == '\0' || (file_exists(path) && !file_is_file(path)))
-        return FAIL(ERR_ARG, "%s \"%s\" is no file: name one", option, path);
+        return FAIL(ERR_ARG, "%s \"%s\" is not a file: name one", option, path);
     if (last != NULL && (!file_exists(folder) || file_is_file(folder)))
         return FAIL(ERR_ARG, "%s %s: there is no folder %s: make it first", option, path, folder);
     for (int i = 0; i < n; i++) {
@@ -41,11 +46,13 @@ Status trace_out_file(const char *option, const char *path, char **input, int n)
     return OK;
 }
 
+/* A pipe has no size, so the progress bar then has no total. */
 Status trace_out_begin(TraceOut *o, char **path, int n)
 {
     o->bar = (Progress){ .what = "read", .name = path[n - 1], .left = "nothing was written" };
     for (int i = 0; i < n; i++) {
         uint64_t bytes = 0;
+        /* a pipe has no size */
         if (file_size(path[i], &bytes) == OK) o->bar.total += (int64_t)bytes;
     }
     progress_begin(&o->bar);
@@ -57,6 +64,7 @@ Status trace_out_begin(TraceOut *o, char **path, int n)
     return out_folder_begin(&o->at);
 }
 
+/* Writes FOLDER/NAME.ENDING by `write`. */
 static Status write_table_file(const char *folder, const Table *t, const char *ending,
                                Status (*write)(const Table *, File *), Arena *a)
 {
@@ -73,6 +81,7 @@ static Status write_table_file(const char *folder, const Table *t, const char *e
     return s;
 }
 
+/* Checks for an interrupt before each table, because tables of millions of rows take a while. */
 Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, const Table *table,
                         int n, Arena *a)
 {
@@ -96,8 +105,10 @@ Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, c
 
 /* ---- text ---- */
 
+/* More columns than TEXT_COLUMNS are not printed; cells are cut to TEXT_WIDEST bytes. */
 enum { TEXT_COLUMNS = 16, TEXT_WIDEST = 52 };
 
+/* A cell as people read it: yes and no, three decimals, nothing for NaN. */
 static void cell_words(const Cell *c, char out[TEXT_WIDEST + 1])
 {
     *out = '\0';
@@ -108,7 +119,7 @@ static void cell_words(const Cell *c, char out[TEXT_WIDEST + 1])
         (void)snprintf(out, TEXT_WIDEST + 1, "%.*f", fabs(c->number) < 1e3 ? 3 : 1, c->number);
 }
 
-/* Bytes that continue a character take no room on the screen. */
+/* Characters on the screen: bytes that continue a UTF-8 character take no room. */
 static int width_of(const char *s)
 {
     int n = 0;
@@ -122,6 +133,7 @@ static Status put_word(Text *out, const char *s, int width, bool right)
     return text_printf(out, "  %*s%s%*s", right ? pad : 0, "", s, right ? 0 : pad, "");
 }
 
+/* Columns are as wide as their widest cell. Text is aligned left, everything else right. */
 Status trace_out_text(Text *out, const Table *t, const char *columns, int64_t rows)
 {
     int column[TEXT_COLUMNS], width[TEXT_COLUMNS], n = 0;
@@ -140,6 +152,7 @@ Status trace_out_text(Text *out, const Table *t, const char *columns, int64_t ro
     TRY(text_printf(out, "\n%s\n", t->name));
     for (int64_t i = -1; i < rows; i++) {
         for (int k = 0; k < n; k++) {
+            /* Row -1 is the head, aligned as the first row's cells. */
             const Cell *c = &t->cell[(i < 0 ? 0 : i) * t->columns + column[k]];
             cell_words(c, words);
             TRY(put_word(out, i < 0 ? t->column[column[k]] : words, width[k],

@@ -1,5 +1,5 @@
-/* trace_out: options and output that the trace commands share: files in a folder that appears only when
- * it is complete, and tables as text. */
+/* trace_out: options and output that the trace commands share: files in a folder that appears only
+ * when it is complete, and tables as text. What tables hold is not known here. */
 #ifndef CLI_TRACE_OUT_H
 #define CLI_TRACE_OUT_H
 
@@ -9,6 +9,7 @@
 
 enum { TRACE_CSV, TRACE_JSON, TRACE_HTML, TRACE_FORMATS };
 
+/* --out and --format, and the state of the output between begin and end. */
 typedef struct TraceOut {
     const char *folder;      /* --out; NULL: nothing is written */
     const char *format;      /* --format: words of csv, json and html with commas between */
@@ -29,17 +30,17 @@ typedef struct TraceOut {
 
 /* Begins the progress over n traces, checks the options, and makes the folder if --out names one. */
 Status trace_out_begin(TraceOut *o, char **path, int n);
-/* May a file be written to `path`, which `option` names? ERR_ARG: it is a folder, one of the n inputs,
- * or in a folder that is not there. */
+/* May a file be written to `path`, which `option` names? ERR_ARG: it is a folder, or one of the n
+ * inputs, or its folder does not exist. */
 Status trace_out_file(const char *option, const char *path, char **input, int n);
-/* Writes tables into it: each as SUB/NAME.csv and SUB/NAME.json, all as SUB/report.html. `sub` is ""
- * or the name of a folder inside. */
+/* Writes tables into the folder: each as SUB/NAME.csv and SUB/NAME.json, all as SUB/report.html.
+ * `sub` is "" or the name of a folder inside. */
 Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, const Table *table,
                         int n, Arena *a);
 /* Prints a table: its name, then its first rows. `columns` are the names of columns with | between;
  * NULL: all. */
 Status trace_out_text(Text *out, const Table *t, const char *columns, int64_t rows);
-/* With s OK gives the folder its name, else removes it. Returns s, or why it could not. */
+/* With s OK gives the folder its name, else removes it. Returns s, or why that failed. */
 Status trace_out_end(TraceOut *o, Status s);
 
 #endif

@@ -1,4 +1,5 @@
-/* trace replay: parses the call and writes lists of a trace's operators (analyze/replay.h). */
+/* trace replay: parses the call and writes lists of a trace's operators (analyze/replay.h). It runs
+ * no operator. */
 #include "analyze/events_read.h"
 #include "analyze/replay.h"
 #include "base/file.h"
@@ -8,14 +9,17 @@
 
 #include <string.h>
 
+/* What the command line asked for. scratch: for one operator at a time. */
 typedef struct ReplayCall {
     const char *out, *bench, *filter;
     int64_t limit;
     Arena scratch;
 } ReplayCall;
 
+/* replay_json or replay_bench. */
 typedef Status WriteReplay(const Replay *r, Arena *scratch, Text *out, ReplayCount *count);
 
+/* How much of the trace a list covers, and what was left out and why. */
 static Status put_counts(const char *path, const Replay *r, const ReplayCount *c, Text *out)
 {
     TRY(text_printf(out, "%s: %lld operators: %lld of %lld calls", path, (long long)c->ops,
@@ -30,19 +34,21 @@ static Status put_counts(const char *path, const Replay *r, const ReplayCount *c
     return OK;
 }
 
-/* Writes one list into a file and says what is in it and what was left out. */
+/* Writes one list into a file. Prints what is in it and what was left out. */
 static Status write_list(ReplayCall *c, const char *path, const Replay *r, WriteReplay *write,
                          Arena *a, Text *out)
 {
     ReplayCount count = { 0 };
     Text list = { 0 };
     TRY(text_init(&list, a));
+    /* an empty list is also a file, so the text must not be NULL */
     TRY(text_append(&list, "", 0));
     TRY(write(r, &c->scratch, &list, &count));
     TRY(file_write_whole(path, list.data, list.used));
     return put_counts(path, r, &count, out);
 }
 
+/* Both lists come from one search. A trace that ends early gives lists and exit code 3. */
 static Status write_lists(ReplayCall *c, const char *path, Events *e, Arena *a, Text *out)
 {
     Tree t = { 0 };
@@ -56,6 +62,7 @@ static Status write_lists(ReplayCall *c, const char *path, Events *e, Arena *a, 
                     c->filter == NULL ? ": record it with record_shapes=True" : "");
     if (c->out != NULL) TRY(write_list(c, c->out, &r, replay_json, a, out));
     if (c->bench != NULL) TRY(write_list(c, c->bench, &r, replay_bench, a, out));
+    /* Without device work the operators are chosen differently, so that is said. */
     if (r.device_us == 0)
         TRY(text_printf(
             out,
@@ -68,6 +75,7 @@ static Status write_lists(ReplayCall *c, const char *path, Events *e, Arena *a, 
     return OK;
 }
 
+/* All paths are checked before the trace is read. */
 static Status run_replay(void *state, int n, char **path, Arena *a, Text *out)
 {
     ReplayCall *c = state;

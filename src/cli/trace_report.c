@@ -1,5 +1,6 @@
 /* trace report: parses the call, has the report made (analyze/report.h), and prints or writes its
- * tables. */
+ * tables. Files are read one after the other, so only one trace is in memory. It computes nothing
+ * itself. */
 #include "analyze/compat/compat.h"
 #include "analyze/events_read.h"
 #include "analyze/ranks.h"
@@ -15,6 +16,7 @@
 
 enum { FILES_MOST = 4096 };
 
+/* What the command line asked for, and what is kept from file to file. */
 typedef struct ReportCall {
     ReportOptions o;
     TraceOut out;
@@ -22,12 +24,13 @@ typedef struct ReportCall {
     bool unlinked;
     Ranks ranks;
     const Recording *recording[FILES_MOST]; /* kept for --perfetto */
-    const char *cut;                        /* the first file that ends early, and how many do */
-    int cuts;
+    const char *cut;                        /* the first file that ends early */
+    int cuts;                               /* how many do */
     TracePage page;
     const char *perfetto;
 } ReportCall;
 
+/* One file while it is open. */
 typedef struct Loaded {
     Events e;
     Tree tree;
@@ -35,12 +38,14 @@ typedef struct Loaded {
     Report report;
 } Loaded;
 
+/* --link comes after --compat, whose own link it may replace. */
 static Status load_trace(ReportCall *c, const char *path, Arena *a, Loaded *l)
 {
     const EventsOptions read = { .python = c->o.recompute, .bar = &c->out.bar };
     TreeOptions tree = { .link = LINK_CORRELATION, .python = c->o.recompute };
     if (c->compat == 0) compat_options(&tree, &c->o, c->unlinked);
     l->crossing_dropped = tree.drop_crossing;
+    /* the choice of the command line */
     if (c->link >= 0) tree.link = c->link == 1 ? LINK_AC2G : LINK_CORRELATION;
     TRY(events_read(path, &read, &l->e));
     TRY(report_need_work(&l->e));
@@ -48,8 +53,9 @@ static Status load_trace(ReportCall *c, const char *path, Arena *a, Loaded *l)
     return report_make(&l->e, &l->tree, &c->o, a, &l->report);
 }
 
-/* ---- what is said ---- */
+/* ---- text ---- */
 
+/* A sheet that is printed if no folder is given: its columns (NULL: all) and at most how many rows. */
 typedef struct Shown {
     const char *sheet, *columns;
     int rows;
@@ -90,6 +96,7 @@ static const Shown SHOWN[] = {
     { "gpu_timeline_by_rank", NULL, 64 },
 };
 
+/* Sheets that are not listed are for files only. */
 static Status show_table(const Table *t, Text *out)
 {
     for (size_t i = 0; i < sizeof SHOWN / sizeof *SHOWN; i++) {
@@ -99,13 +106,14 @@ static Status show_table(const Table *t, Text *out)
     return OK;
 }
 
+/* Counts that are 0 are not printed. */
 static Status say_count(Text *out, int64_t n, const char *what)
 {
     char count[32];
     return n == 0 ? OK : text_printf(out, "  %s %s\n", text_thousands(count, n), what);
 }
 
-/* What was left out is always said. */
+/* What was left out is always printed. */
 static Status say_counts(const Loaded *l, Text *out)
 {
     const ReadCounts *c = &l->e.counts;
@@ -113,7 +121,7 @@ static Status say_counts(const Loaded *l, Text *out)
     char bytes[32], events[32], work[32];
     double ms = 0;
     int64_t alone = 0;
-    bool all = r->o->step < 0; /* those that do not count, too */
+    bool all = r->o->step < 0; /* also device work that does not count */
     for (int64_t k = 0; k < (all ? l->e.n : r->gpus); k++) {
         int64_t i = all ? k : r->gpu[k];
         if (!event_on_gpu(l->e.kind[i]) || l->tree.parent[i] != EVENT_NONE) continue;
@@ -140,19 +148,20 @@ static Status say_counts(const Loaded *l, Text *out)
 
 /* ---- files ---- */
 
+/* Other traces need no conversion, so asking for one is an error. */
 static Status check_perfetto(const ReportCall *c, int n, char **path)
 {
     for (int i = 0; i < n; i++) {
         if (!recording_is(path[i]))
             return FAIL(ERR_ARG,
-                        "--perfetto: %s is no recording of this program, and other traces "
+                        "--perfetto: %s is not a recording of this program, and other traces "
                         "are read by Perfetto as they are",
                         path[i]);
     }
     return trace_out_file("--perfetto", c->perfetto, path, n);
 }
 
-/* --perfetto: all recordings as one trace. */
+/* Writes all recordings as one trace for --perfetto. */
 static Status write_perfetto(const ReportCall *c, int n)
 {
     Arena room = { 0 };
@@ -165,6 +174,7 @@ static Status write_perfetto(const ReportCall *c, int n)
     return s;
 }
 
+/* One file: tables, page and text. Its recording is kept for --perfetto. */
 static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int files, Arena *a,
                           Text *out)
 {
@@ -173,6 +183,7 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
     int n = 0, more = 0;
     TRY(load_trace(c, path[file], a, l));
     TRY(ranks_add(&c->ranks, &l->report));
+    /* each rank has a folder of its own */
     if (files > 1)
         (void)snprintf(sub, sizeof sub, "rank_%lld", (long long)(l->e.rank < 0 ? file : l->e.rank));
     TRY((c->compat == 0 ? compat_tables : report_tables)(&l->report, table, &n));
@@ -187,6 +198,8 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
     return OK;
 }
 
+/* Memory of a file is given back before the next file is read. What stays is in an arena of its
+ * own: the ranks. */
 static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
 {
     Arena ranks = { 0 };
@@ -196,6 +209,7 @@ static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
         Loaded l = { 0 };
         ArenaMark mark = arena_mark(a);
         s = report_file(c, &l, path, i, n, a, out);
+        /* keeps the recording: events_free would close it */
         if (c->perfetto != NULL) c->recording[i] = l.e.recording, l.e.recording = NULL;
         events_free(&l.e);
         arena_release(a, mark);
@@ -207,7 +221,8 @@ static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
     return s;
 }
 
-static Status with_page(ReportCall *c, int n, char **path, Arena *a, Text *out)
+/* The page is written at the end, since it shows all ranks. */
+static Status report_with_page(ReportCall *c, int n, char **path, Arena *a, Text *out)
 {
     char page[FILE_PATH_MAX];
     TRY(trace_page_begin(&c->page, n));
@@ -219,11 +234,12 @@ static Status with_page(ReportCall *c, int n, char **path, Arena *a, Text *out)
 static Status run_report(void *state, int n, char **path, Arena *a, Text *out)
 {
     ReportCall *c = state;
+    /* The page of a report has charts, so trace_out must not write one. */
     c->out.own_page = true;
     if (c->perfetto != NULL) TRY(check_perfetto(c, n, path));
     TRY(trace_out_begin(&c->out, path, n));
     bool page = c->out.has[TRACE_HTML];
-    Status s = page ? with_page(c, n, path, a, out) : report_all(c, n, path, a, out);
+    Status s = page ? report_with_page(c, n, path, a, out) : report_all(c, n, path, a, out);
     trace_page_free(&c->page);
     if (s == OK && c->perfetto != NULL) s = write_perfetto(c, n);
     for (int i = 0; i < n; i++) recording_close(c->recording[i]);

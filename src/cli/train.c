@@ -1,4 +1,6 @@
-/* train: parse, plan or run, report. */
+/* train: `switchyard train`: parses, then prints the plan (--dry-run) or trains on every rank and
+ * writes the report. Training itself is train/run.c's; this file connects it with signals,
+ * conversion, hardware's data sheets and the report, which train/ must not include. */
 #include "train/train.h"
 #include "base/file.h"
 #include "base/interrupt.h"
@@ -16,18 +18,22 @@
 #include <stdio.h>
 #include <string.h>
 
-/* mpirun asks all to end when one has died, and soon ends them itself. */
-static const double TERMINATED_S = 0.2;
+/* When a process has died, mpirun sends the others a signal, and soon after that kills them. A rank
+ * has this long to report what it waited for. */
+static const double STOP_GRACE_S = 0.2;
 
-/* How often a recording of the last steps was asked for. */
+/* Number of SIGUSR1 so far: each asks for a recording of the last steps. A signal handler may only
+ * write such a variable, so it is global. */
 static volatile sig_atomic_t dumps;
 
+/* The signal handler of SIGUSR1. */
 static void on_dump(int number)
 {
     (void)number;
     dumps = dumps + 1;
 }
 
+/* SIGINT and SIGTERM end the run after the current step (base/interrupt.h). */
 static void catch_signals(void)
 {
     struct sigaction action = { .sa_handler = on_dump, .sa_flags = SA_RESTART };
@@ -35,7 +41,7 @@ static void catch_signals(void)
     sigaction(SIGUSR1, &action, NULL);
 }
 
-/* Prints the plan of rank 0. */
+/* --dry-run: prints the configuration, the mesh, and rank 0's parameters and memory. */
 static Status dry_run(const Config *c, int ranks, Arena *a, Text *out)
 {
     TrainPlan plan;
@@ -51,7 +57,8 @@ static Status dry_run(const Config *c, int ranks, Arena *a, Text *out)
     return train_plan_print(c, &plan, out);
 }
 
-static Status report(const Config *c, Arena *a, Text *out)
+/* Writes RUN/report.html and prints the figures that a user looks for first. */
+static Status print_run_report(const Config *c, Arena *a, Text *out)
 {
     RunSummary sum;
     TRY(report_write(c->run_dir, a, &sum));
@@ -68,8 +75,13 @@ static Status report(const Config *c, Arena *a, Text *out)
     return text_printf(out, "report                %s/report.html\n", c->run_dir);
 }
 
-enum { RESUME_NOT, RESUME_ALWAYS, RESUME_AUTO }; /* --resume, --resume=auto */
+enum {
+    RESUME_NOT,
+    RESUME_ALWAYS,
+    RESUME_AUTO
+}; /* as OPTION_SWITCH stores: none, --resume, =auto */
 
+/* A call: the targets of its options, then what ranks share. */
 typedef struct Call {
     bool dry, small, rows, markdown;
     int resume;
@@ -77,13 +89,13 @@ typedef struct Call {
     OptionTexts change;
     int64_t ranks;
     const Config *config;
-    int64_t last_step;
-    bool settled;
+    int64_t last_step; /* out, by rank 0: the last step that ran; 0: none */
+    bool settled;      /* out: all processes have agreed on a failure */
 } Call;
 
-/* If all processes have agreed on a failure, only rank 0 fails: mpirun ends processes that still
- * print when the first one has failed. */
-static Status train(void *state, Comm *world)
+/* The body of each rank. If all processes have agreed on a failure, only rank 0 returns it: mpirun
+ * kills processes that still print when one has failed, and rank 0's sentence could be lost. */
+static Status train_on_rank(void *state, Comm *world)
 {
     Call *call = state;
     bool first = world == NULL || world->rank == 0, launched = comm_launched() > 1;
@@ -96,15 +108,16 @@ static Status train(void *state, Comm *world)
                              .dumps = &dumps,
                              .world = world,
                              .last_step = first ? &call->last_step : NULL,
-                             .settled = launched ? &call->settled : NULL,
+                             .failure_agreed = launched ? &call->settled : NULL,
                              .sheet_flops = hardware_sheet_flops };
-    if (launched) comm_set_stop(world, interrupt_flag(), TERMINATED_S);
+    if (launched) comm_set_stop(world, interrupt_flag(), STOP_GRACE_S);
     Status s = train_run(call->config, &options);
     return call->settled && !first ? OK : s;
 }
 
-/* A Hugging Face folder becomes a checkpoint beside the run's folder, which --resume=auto takes when it
- * starts again. Processes of mpirun would all do it: they get train's sentence. */
+/* --init with a Hugging Face folder: converts it into a checkpoint at RUN-init, which a later
+ * --resume=auto uses again. Not under mpirun, where every process would convert: train_run then
+ * refuses the folder with a sentence. */
 static Status convert_init(Call *call, const Config *c, Arena *a, Text *out)
 {
     char *path = NULL;
@@ -121,7 +134,7 @@ static Status convert_init(Call *call, const Config *c, Arena *a, Text *out)
     return OK;
 }
 
-/* The text of this preset does not come with the program. */
+/* The data of the preset quickstart does not come with the program: says how to get it. */
 static Status check_quickstart(const char *config, const Config *c)
 {
     char index[FILE_PATH_MAX];
@@ -134,7 +147,9 @@ static Status check_quickstart(const char *config, const Config *c)
                 index);
 }
 
-static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
+/* Conversion comes before the ranks start, since it must happen once; the report after they
+ * ended. */
+static Status run_train(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Call *call = state;
     Config c;
@@ -152,8 +167,9 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     catch_signals();
     TRY(convert_init(call, &c, a, out));
     call->config = &c;
-    TRY(cli_ranks(call->ranks, c.comm_timeout_s, a, train, call));
-    return call->last_step > 0 ? report(&c, a, out) : OK; /* without a step there is no report */
+    TRY(cli_ranks(call->ranks, c.comm_timeout_s, a, train_on_rank, call));
+    return call->last_step > 0 ? print_run_report(&c, a, out)
+                               : OK; /* without a step there is no report */
 }
 
 Status cli_train(int argc, char **argv)
@@ -190,5 +206,5 @@ Status cli_train(int argc, char **argv)
         .example = "switchyard train quickstart train.steps=100 run.dir=runs/mine",
         OPTIONS(table, 0, -1),
     };
-    return options_run(&command, argc, argv, run, &c);
+    return options_run(&command, argc, argv, run_train, &c);
 }

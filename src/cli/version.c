@@ -1,4 +1,5 @@
-/* version: `switchyard --version`: what a report of a bug should hold. */
+/* version: `switchyard --version`: what a bug report should contain: versions of the program and of
+ * its libraries, and the CPU instructions in use. */
 #include "backend/backend.h"
 #include "base/library.h"
 #include "cli/cli.h"
@@ -15,7 +16,7 @@
 
 enum { WORDS_BYTES = 64 };
 
-/* The instructions that CPU ops take on this processor. */
+/* The instruction set that CPU ops use on this processor. */
 static const char *cpu_instructions(void)
 {
     const Cpu cpu = cpu_here();
@@ -24,7 +25,8 @@ static const char *cpu_instructions(void)
     return cpu_isa_names[set->isa];
 }
 
-/* The version of a library that a build with CUDA opens: NCCL's where `nccl` is set, else cuDNN's. */
+/* The version of a library that a build with CUDA opens at run time: NCCL's if `nccl`, else
+ * cuDNN's. A build without CUDA: "". */
 static void library_text(bool nccl, char out[WORDS_BYTES])
 {
     const LibraryCall call = { .name = nccl ? "ncclGetVersion" : "cudnnGetVersion" };
@@ -47,6 +49,8 @@ static void library_text(bool nccl, char out[WORDS_BYTES])
     (void)dlclose(opened);
 }
 
+/* The first row is the program's version, which text has in its title. An empty value: not in this
+ * build. */
 static Status print_version(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     const bool *json = state;

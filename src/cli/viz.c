@@ -1,21 +1,24 @@
-/* viz: pipelines that were recorded or simulated, on a page. */
+/* viz: `switchyard viz`: draws recorded or simulated pipelines and scaling curves on a page, and
+ * prints their figures. Reading and drawing are viz/'s. */
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "viz/pipeline_page.h"
 
+/* The targets of the options. */
 typedef struct VizCall {
     const char *out;
     int64_t iteration;
 } VizCall;
 
-static Status run(void *state, int n, char **path, Arena *a, Text *out)
+/* A .json file is a scaling curve, anything else a folder with a recorded pipeline. */
+static Status run_viz(void *state, int n, char **path, Arena *a, Text *out)
 {
     const VizCall *c = state;
     Timeline timeline[SCALING_CURVES];
     Scaling scaling[SCALING_CURVES];
     PipelineView v = { .timeline = timeline, .scaling = scaling };
     if (c->out != NULL && !text_ends(c->out, ".html") && !text_ends(c->out, ".svg"))
-        return FAIL(ERR_ARG, "viz: --out %s ends in neither .html nor .svg", c->out);
+        return FAIL(ERR_ARG, "viz: --out %s must end in .html or .svg", c->out);
     for (int i = 0; i < n; i++) {
         if (text_ends(path[i], ".json"))
             TRY(scaling_read(path[i], a, &scaling[v.scalings++]));
@@ -45,5 +48,5 @@ Status cli_viz(int argc, char **argv)
         .example = "switchyard viz runs/pp8 runs/pp8_vpp2 --iteration 7 --out pipelines.html",
         OPTIONS(table, 1, SCALING_CURVES),
     };
-    return options_run(&command, argc, argv, run, &c);
+    return options_run(&command, argc, argv, run_viz, &c);
 }

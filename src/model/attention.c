@@ -1,15 +1,15 @@
 /*
  * attention: h_out = h + W_O attention(q, k, v), q, k, v from y = norm(h).
  *
- * The kind of layer makes q, k and v (attention_mla.c, attention_gqa.c); here is what both share:
- * the norm, attention itself, W_O, the cache. Kept for backward: what the kind keeps, q, k, v, o
- * and the softmax's lse.
+ * The kind of layer makes q, k and v (attention_mla.c, attention_gqa.c). This file has what both
+ * share: the norm, attention itself, W_O, the cache. Kept for backward: what the kind keeps, q, k,
+ * v, o and the softmax's lse. The kernels are in op/attention.h.
  *
  * A sequence may be cut over spec->cp ranks. Rank c then has pieces c and 2 cp - 1 - c of 2 cp, so
  * that all ranks score equally many pairs. This rank's queries meet the keys block by block; a
  * block is the keys of one rank. Forward takes this rank's own block first, then the next rank's,
- * and so on; backward takes the own block last. Each block costs what a rank's own causal half
- * does. The sums o and dq over blocks are f32.
+ * and so on. Backward takes its own block last, since GQA's travelling gradients end there. Each
+ * block costs what a rank's own causal half does. The sums o and dq over blocks are f32.
  */
 #include "model/attention.h"
 
@@ -35,14 +35,14 @@ Status attention_nothing(LayerRun *r)
 
 bool attention_over_ranks(const LayerRun *r) { return r->cache == NULL && r->spec->ranks.cp > 1; }
 
-/* The role of a matrix's bias; ROLE_COUNT: it has none. The layer may have no bias there, either. */
+/* The role of a matrix's bias; ROLE_COUNT: none. A model without such a bias has no data there. */
 static ParamRole bias_of(ParamRole role)
 {
     return role == ROLE_A ? ROLE_A_BIAS : role == ROLE_O ? ROLE_O_BIAS : ROLE_COUNT;
 }
 
 /* y = W x + b + residual (optional) */
-static Status project(LayerRun *r, Tensor x, ParamRole role, Tensor residual, Tensor y)
+static Status project_plus_bias(LayerRun *r, Tensor x, ParamRole role, Tensor residual, Tensor y)
 {
     ParamRole bias = bias_of(role);
     Tensor b = bias == ROLE_COUNT ? (Tensor){ 0 } : r->weights->w[bias].data;
@@ -55,7 +55,7 @@ static Status project(LayerRun *r, Tensor x, ParamRole role, Tensor residual, Te
 Status attention_project(LayerRun *r, Tensor x, ParamRole role, Arena *arena, Tensor *out)
 {
     TRY(tensor_new2(arena, r->spec->act, x.dim[0], r->weights->w[role].data.dim[0], out));
-    return project(r, x, role, (Tensor){ 0 }, *out);
+    return project_plus_bias(r, x, role, (Tensor){ 0 }, *out);
 }
 
 Status attention_project_backward(LayerRun *r, Tensor dy, ParamRole role, Tensor residual,
@@ -132,7 +132,7 @@ Status attention_bias(ParamList *out, const LayerSpec *l, ParamRole role, int64_
 }
 
 /* Both kinds have the norm before attention and the projection after it. */
-static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
+static Status attention_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     const AttentionSpec *a = &l->as.attention;
     TRY(params_add(out, (ParamAdd){ ROLE_NORM, -1, 0, s->hidden, INIT_ONE, .keep_f32 = true },
@@ -187,8 +187,8 @@ static int64_t blocks_of(const LayerRun *r)
     return attention_over_ranks(r) ? r->spec->ranks.cp : 1;
 }
 
-/* Where this rank's queries and the keys of a block stand in the sequence. */
-static AttentionPieces pieces(const LayerRun *r, int64_t block)
+/* The positions of this rank's queries and of a block's keys in the sequence. */
+static AttentionPieces sequence_pieces(const LayerRun *r, int64_t block)
 {
     if (!attention_over_ranks(r)) return (AttentionPieces){ 0 };
     int64_t q = layer_rank(r, 0), k = layer_rank(r, block), n = r->batch->t / 2;
@@ -203,15 +203,17 @@ static Tensor heads_view(const LayerRun *r, Tensor rows, int64_t heads)
     return tensor_as4(&rows, b, t, heads, tensor_row_elems(&rows) / heads);
 }
 
-/* The f32 tensor for a sum over blocks: `whole` itself if that is f32 or if there is one block. */
-static Status place_sum(LayerRun *r, Tensor whole, Tensor *out)
+/* Sets *out to the f32 tensor for a sum over blocks: `whole` itself if it is f32 or there is one
+ * block, because bf16 would round after every block. */
+static Status sum_buffer(LayerRun *r, Tensor whole, Tensor *out)
 {
     *out = whole;
     if (whole.dtype == DTYPE_F32 || blocks_of(r) == 1) return OK;
     return tensor_new2(r->scratch, DTYPE_F32, whole.dim[0], whole.dim[1], out);
 }
 
-/* The keys and values of a block, (B, Tk, heads, width); with a cache of all tokens so far. */
+/* The keys and values of a block, (B, Tk, heads, width). With a cache they cover all tokens so
+ * far. */
 static Status keys_of(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
 {
     const AttentionState *s = r->state;
@@ -226,8 +228,9 @@ static Status keys_of(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
     return OK;
 }
 
-/* Adds a block to o: into `sum` over the blocks so far, into s->o with the last block. */
-static Status attend(LayerRun *r, int64_t block, Tensor sum)
+/* Adds a block to the sum over the blocks so far; the last block's result goes to s->o. The kernel
+ * rescales the earlier sum by its lse, as in flash attention (arXiv:2205.14135). */
+static Status attend_block(LayerRun *r, int64_t block, Tensor sum)
 {
     const AttentionSpec *a = attention_spec(r);
     const AttentionState *s = r->state;
@@ -240,7 +243,7 @@ static Status attend(LayerRun *r, int64_t block, Tensor sum)
                           .o = heads_view(r, block == blocks_of(r) - 1 ? s->o : sum, a->heads),
                           .lse = s->lse,
                           .scale = a->scale,
-                          .pieces = pieces(r, block),
+                          .pieces = sequence_pieces(r, block),
                           .kernel = a->kernel,
                           .window = a->window,
                           .chunk = a->chunk };
@@ -251,7 +254,7 @@ static Status attend(LayerRun *r, int64_t block, Tensor sum)
     return attention_fwd(r->ex, args);
 }
 
-/* Sinks join the softmax when its sums over all keys are there; o and lse then include them. */
+/* Sinks join the softmax after its sums over all keys are complete; o and lse then include them. */
 static Status sinks_forward(LayerRun *r)
 {
     const AttentionState *s = r->state;
@@ -281,16 +284,16 @@ static Status core_forward(LayerRun *r)
     TRY(tensor_new2(r->keep, r->spec->act, r->tokens, a->heads * attention_v_dim(a), &s->o));
     TRY(tensor_new(r->keep, DTYPE_F32, 4, (int64_t[]){ b, a->heads, t, 1 }, &s->lse));
     if (attention_over_ranks(r)) TRY(kind_of(a)->open_forward(r));
-    TRY(place_sum(r, s->o, &sum));
-    for (int64_t block = 0; block < blocks_of(r); block++) TRY(attend(r, block, sum));
+    TRY(sum_buffer(r, s->o, &sum));
+    for (int64_t block = 0; block < blocks_of(r); block++) TRY(attend_block(r, block, sum));
     if (a->sinks) TRY(sinks_forward(r));
     if (r->recomputing) return OK;
-    return project(r, s->o, ROLE_O, r->h, r->h_out);
+    return project_plus_bias(r, s->o, ROLE_O, r->h, r->h_out);
 }
 
-/* A block's dk and dv from this rank's queries, and the block's part of dq. dq is added up in
- * dq_sum; with the last block the sum goes to s->dq. */
-static Status attend_backward(LayerRun *r, int64_t block, Tensor d_o, Tensor dq_sum)
+/* Makes a block's dk and dv from this rank's queries, and adds the block's part to dq_sum. With the
+ * last block the sum of dq goes to s->dq. */
+static Status attend_block_backward(LayerRun *r, int64_t block, Tensor d_o, Tensor dq_sum)
 {
     const AttentionSpec *a = attention_spec(r);
     const AttentionState *s = r->state;
@@ -308,7 +311,7 @@ static Status attend_backward(LayerRun *r, int64_t block, Tensor d_o, Tensor dq_
                           .dk = heads_view(r, s->dk, a->kv_heads),
                           .dv = heads_view(r, s->dv, a->kv_heads),
                           .scale = a->scale,
-                          .pieces = pieces(r, block),
+                          .pieces = sequence_pieces(r, block),
                           .kernel = a->kernel,
                           .window = a->window,
                           .chunk = a->chunk,
@@ -336,9 +339,9 @@ static Status core_backward_input(LayerRun *r)
     if (attention_spec(r)->sinks) TRY(sinks_backward(r, d_o));
     TRY(tensor_new2(r->ring, r->spec->act, n, tensor_cols(&s->q), &s->dq));
     TRY(over_ranks ? kind->open_backward(r) : attention_new_kv(r, r->ring, &s->dk, &s->dv));
-    TRY(place_sum(r, s->dq, &dq_sum));
+    TRY(sum_buffer(r, s->dq, &dq_sum));
     for (int64_t i = 1; i <= blocks; i++) {
-        TRY(attend_backward(r, i % blocks, d_o, dq_sum));
+        TRY(attend_block_backward(r, i % blocks, d_o, dq_sum));
         if (over_ranks) TRY(kind->block_backward(r, i % blocks));
     }
     return OK;
@@ -355,18 +358,18 @@ static const Phase phases[] = {
       .part = PHASE_ATTENTION },
     { "kv_gather", LANE_COMM, gather_forward, gather_backward, NULL, .part = PHASE_ATTENTION },
     { "core", LANE_COMPUTE, core_forward, core_backward_input, core_backward_weight,
-      .part = PHASE_ATTENTION, .input_gradients = true }, /* mla: of what made a block's keys */
+      .part = PHASE_ATTENTION, .input_gradients = true }, /* mla: of W_KVB, block by block */
 };
 
 /* MLA gathers latents and folds their gradients back; GQA's ring runs inside the core. */
-static bool communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
+static bool attention_communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
 {
     (void)forward;
     return s->ranks.cp > 1 && phase == (l->as.attention.kind == ATTENTION_MLA ? 1 : 2);
 }
 
-/* A model's layers differ in what full_every and nope_every set alone. */
-static bool alike(const LayerSpec *a, const LayerSpec *b)
+/* Layers of one model differ only in what attention.full_every and nope_every set. */
+static bool attention_alike(const LayerSpec *a, const LayerSpec *b)
 {
     const AttentionSpec *x = &a->as.attention, *y = &b->as.attention;
     return x->window == y->window && x->chunk == y->chunk && x->qk_norm == y->qk_norm &&
@@ -384,10 +387,10 @@ const LayerDesc layer_attention = {
     .name = "attention",
     .title = "attention",
     .state_bytes = sizeof(AttentionState),
-    .params = params,
+    .params = attention_params,
     .phases = phases,
     .n_phases = sizeof phases / sizeof *phases,
-    .communicates = communicates,
-    .alike = alike,
+    .communicates = attention_communicates,
+    .alike = attention_alike,
     .cache = cache_widths,
 };

@@ -11,70 +11,73 @@
 
 #include "model/layer.h"
 
-/* Tensors of forward lie in keep, or in ring if backward makes them again; gradients in ring. */
+/* Forward's tensors live in keep, or in ring where backward recomputes them. Gradients live in
+ * ring. */
 typedef struct AttentionState {
     NormState norm;
-    NormState q_norm, kv_norm; /* mla: of the latents; gqa: of the heads of q and of k */
-    Tensor a;                  /* the projection of y by ROLE_A, which both kinds have */
-    Tensor q, k, v;    /* (N, heads * width); k, v: block 0's; over ranks mla's current block's */
-    Tensor o, lse;     /* lse: (B, H, T, 1) */
-    Tensor dq, dk, dv; /* from core to qkv; dk, dv: the current block's */
-    Tensor da;         /* gradient of a: from qkv's backward_input to its backward_weight */
+    NormState q_norm, kv_norm; /* mla: norms of the latents; gqa: norms of the heads of q and k */
+    Tensor a;                  /* y projected by ROLE_A, which both kinds have */
+    Tensor q, k, v; /* (N, heads * width); k, v of block 0, or of mla's current block over ranks */
+    Tensor o, lse;  /* lse: (B, H, T, 1) */
+    Tensor dq, dk, dv; /* core makes them, qkv reads them; dk, dv of the current block */
+    Tensor da; /* gradient of a: qkv's backward_input makes it, its backward_weight reads it */
     union {
         struct {
             Tensor dq_raw, dkv_raw; /* gradients before rope, like da */
-            Tensor kv;              /* over ranks: a block's, before k and v are made of it */
+            Tensor kv;              /* over ranks: a block's W_KVB product, before rope splits it */
             /* For each context rank (N, kv_rank) normalised latents, then (N, rope) rotated keys.
-             * dlatents has the same layout; its own part is the full sum after kv_gather's
-             * backward. */
+             * dlatents has the same layout. After kv_gather's backward this rank's part of it is
+             * the sum over all ranks. */
             Tensor latents, dlatents;
         } mla;
         struct {
-            /* Over ranks keys and values are one tensor (2N, G*d): kv is this rank's; guest are two
-             * places in turn for other ranks'; dkv are the gradients. */
+            /* Over ranks keys and values are one tensor (2N, G*d), so that one message carries
+             * both. kv is this rank's. guest holds other ranks' blocks in two buffers that
+             * alternate, and dkv their gradients likewise. */
             Tensor kv, guest[2], dkv[2];
         } gqa;
     };
 } AttentionState;
 
-/* A kind of attention: how it makes q, k and v of y, and takes their gradients back. */
+/* A kind of attention: how it makes q, k and v from y, and takes their gradients back to y. */
 typedef struct AttentionKindDesc {
     Status (*params)(const ModelSpec *s, const LayerSpec *l, ParamList *out);
-    /* Makes q, k and v of s->norm.y. Over ranks mla makes k and v later, block by block. */
+    /* Makes q, k and v from s->norm.y. Over ranks mla makes k and v later, block by block. */
     PhaseFn *forward;
-    /* In backward: makes what forward did not keep once more, in the ring. */
+    /* In backward: makes in the ring what forward did not keep. */
     PhaseFn *recompute;
-    /* Makes da and dy, the gradient of y, of dq, dk and dv. */
+    /* Makes da and dy (the gradient of y) from dq, dk and dv. */
     Status (*backward)(LayerRun *r, Tensor dy);
-    /* The gradients of all weights but those of ROLE_A. */
+    /* Adds to the gradients of all weights except ROLE_A's, which attention.c does. */
     PhaseFn *backward_weight;
 
-    /* The rest is for sequences over ranks. */
+    /* The rest is called only where ranks share sequences (mesh.cp). */
     PhaseFn *gather, *gather_backward; /* before the first block; after the last */
-    /* Take memory for blocks; backward's for dk and dv, too. */
+    /* Allocate memory for blocks; the one for backward also allocates dk and dv. */
     PhaseFn *open_forward, *open_backward;
     /* Sets *k and *v to those of a block. */
     Status (*block)(LayerRun *r, int64_t block, Tensor *k, Tensor *v);
     /* Called when a block's dk and dv are complete on this rank; sends or adds them on. */
     Status (*block_backward)(LayerRun *r, int64_t block);
-    /* A block's gradients go from rank to rank with it; each adds its part. */
+    /* A block's gradients travel with it from rank to rank, and each rank adds its part. */
     bool gradients_travel;
 } AttentionKindDesc;
 
 extern const AttentionKindDesc attention_mla, attention_gqa;
 
-/* For the entries in which a kind has nothing to do. */
+/* For entries of AttentionKindDesc where a kind has nothing to do. */
 Status attention_nothing(LayerRun *r);
 
 const AttentionSpec *attention_spec(const LayerRun *r);
 /* Do other ranks have parts of these sequences? Not with a cache: generation runs on one rank. */
 bool attention_over_ranks(const LayerRun *r);
 
-/* Room for keys and values of this rank, or their gradients; in the cache if there is one. */
+/* Allocates keys and values of this rank's tokens, or their gradients. With a cache they are its
+ * next rows. */
 Status attention_new_kv(LayerRun *r, Arena *arena, Tensor *k, Tensor *v);
 
-/* Adds self_attn.NAME.weight to the table: a matrix, which decays, or with rows 0 a norm's weights.
- * attention_bias adds self_attn.NAME.bias. */
+/* Adds self_attn.NAME.weight to the table: a matrix, which has weight decay, or with rows 0 the
+ * weights of a norm. attention_bias adds self_attn.NAME.bias. */
 Status attention_param(ParamList *out, const LayerSpec *l, ParamRole role, int64_t rows,
                        int64_t cols, const char *name);
 Status attention_bias(ParamList *out, const LayerSpec *l, ParamRole role, int64_t n,

@@ -7,17 +7,17 @@
  * weights that the heads of q share, and others for k (Qwen3, arXiv:2505.09388; Henry et al.,
  * arXiv:2010.04245), or without weights (Llama 4, which scales rotated heads: the same, since a
  * rotation keeps the length); or all heads of q together, and all of k (OLMoE, arXiv:2409.02060).
- * Kept for backward: y, q, k, v; with such a norm a, too. The layers of nope_every turn nothing;
- * there queries may grow with their position (op/rope.h).
+ * Kept for backward: y, q, k, v; with such a norm a, too. Layers without positions (nope_every)
+ * rotate nothing; their queries may grow with the position (op/rope.h).
  *
  * Over ranks keys and values go round a ring (arXiv:2310.01889): each rank receives them from the
- * next rank. In backward a block's gradients travel with it: they begin at the rank before its own
- * and end at its own.
+ * next rank. In backward a block's gradients travel with it: they start at the rank before the
+ * block's owner and end at the owner.
  */
 #include "model/attention.h"
 #include "op/rope.h"
 
-static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
+static Status gqa_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     const AttentionSpec *a = &l->as.attention;
     int64_t q = a->heads * a->head, k = a->kv_heads * a->head;
@@ -63,7 +63,7 @@ static void pair_split(const LayerRun *r, const Tensor *pair, Tensor *k, Tensor 
 
 /* Forward. */
 
-static Status place_qkv(LayerRun *r, Arena *arena)
+static Status alloc_qkv(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
@@ -74,7 +74,8 @@ static Status place_qkv(LayerRun *r, Arena *arena)
     return OK;
 }
 
-/* Normalises the heads of s->a that begin at column col, into scratch. */
+/* Normalises the heads of s->a that begin at column col, into scratch. rstd must live as long as
+ * backward needs it (arena); the normalised rows only until rope reads them. */
 static Status norm_heads(LayerRun *r, ParamRole role, int64_t col, int64_t heads, Arena *arena,
                          NormState *norm)
 {
@@ -85,13 +86,14 @@ static Status norm_heads(LayerRun *r, ParamRole role, int64_t col, int64_t heads
     return attention_norm(r, role, col, norm);
 }
 
-/* Makes q, k and v in `arena`, of normalised heads if the spec has a norm. */
-static Status assemble(LayerRun *r, Arena *arena)
+/* Makes q, k and v in `arena`, from normalised heads if the spec has a norm. Backward of the norm
+ * reads s->a, so s->a then lives in `arena`, too. */
+static Status make_qkv(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
     bool norm = a->qk_norm != QK_NORM_NONE;
-    TRY(place_qkv(r, arena));
+    TRY(alloc_qkv(r, arena));
     TRY(attention_project(r, s->norm.y, ROLE_A, norm ? arena : r->scratch, &s->a));
     if (norm) {
         int64_t k_col = a->heads * a->head;
@@ -110,14 +112,14 @@ static Status assemble(LayerRun *r, Arena *arena)
                                              .dims = rope_dims(a) });
 }
 
-static Status gqa_forward(LayerRun *r) { return assemble(r, layer_arena(r, RECOMPUTE_ATTN_UP)); }
+static Status gqa_forward(LayerRun *r) { return make_qkv(r, layer_arena(r, RECOMPUTE_ATTN_UP)); }
 
 static Status gqa_recompute(LayerRun *r)
 {
-    return layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring ? assemble(r, r->ring) : OK;
+    return layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring ? make_qkv(r, r->ring) : OK;
 }
 
-/* A block arrives in one of two places while the other place's block leaves for the next rank. */
+/* Blocks alternate between two buffers: one receives while the other's block is sent on. */
 static Status gqa_block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
 {
     AttentionState *s = r->state;
@@ -134,7 +136,8 @@ static Status gqa_block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
 
 /* Backward. */
 
-/* Backward begins with block 1, so its keys come now. */
+/* Backward begins with block 1, whose gradients go to dkv[1]: the buffer's index is the block's
+ * parity. */
 static Status gqa_open_backward(LayerRun *r)
 {
     AttentionState *s = r->state;
@@ -179,7 +182,7 @@ static Status gqa_backward(LayerRun *r, Tensor dy)
 }
 
 const AttentionKindDesc attention_gqa = {
-    .params = params,
+    .params = gqa_params,
     .forward = gqa_forward,
     .recompute = gqa_recompute,
     .backward = gqa_backward,

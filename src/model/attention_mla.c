@@ -2,24 +2,26 @@
  * attention_mla: q, k and v of multi-head latent attention (DeepSeek-V2, arXiv:2405.04434 §2.1).
  *
  * Keys and values are projected up from a latent of kv_rank columns that all heads share, plus one
- * rotated key of rope columns; queries directly, or from a latent of q_rank columns. Both latents
- * are normalised. The down-projections of one input are one product (ROLE_A).
+ * rotated key of rope columns. Queries come from y directly, or from a latent of q_rank columns.
+ * Both latents are normalised. The down-projections share their input, so they are one product
+ * (ROLE_A).
  *     a = W_A y = [q_a |] kv_a | k_rope        q  = W_Q y  or  W_QB norm(q_a)
  *     kv = W_KVB norm(kv_a)                    rope: q, k_rope; then attention per head
- * With spec->bias a has one (DeepSeek's attention_bias).
+ * With spec->bias the projection to a has a bias (DeepSeek's attention_bias).
  *
  * Kept for backward: y, a, the normalised latents, q, k, v.
  *
  * Over ranks each rank normalises its latents and rotates its shared keys, so that other ranks need
- * no positions; both are gathered and kept. Keys and values of a block are projected up from its
- * latents when its turn comes, forward and backward. Their gradients go back through that
- * projection before they are scattered.
+ * no positions; both are gathered and kept: kv_rank + rope columns a token are far fewer than the
+ * keys and values of all heads. Keys and values of a block are projected up from its latents when
+ * its turn comes, forward and backward. Their gradients go back through that projection before they
+ * are scattered.
  */
 #include "model/attention.h"
 #include "op/linear.h"
 #include "op/rope.h"
 
-static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
+static Status mla_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     const AttentionSpec *a = &l->as.attention;
     int64_t d = s->hidden, q = a->heads * (a->nope + a->rope);
@@ -41,7 +43,7 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 static int64_t kv_col(const AttentionSpec *a) { return a->q_rank; }
 static int64_t rope_col(const AttentionSpec *a) { return a->q_rank + a->kv_rank; }
 
-/* k_col: where the shared key stands in the tensor that it comes from. */
+/* k_col: the first column of the shared key in the tensor that holds it. */
 static RopeMlaDims rope_dims(const AttentionSpec *a, int64_t k_col)
 {
     return (RopeMlaDims){ .heads = a->heads,
@@ -79,8 +81,8 @@ static Part part_of(const LayerRun *r, const Tensor *all, int64_t block)
 
 /* Forward. */
 
-/* Normalises the query's latent, and that of keys and values unless ranks share it (own_latents
- * does that then). */
+/* Normalises the query's latent, and that of keys and values. Where ranks share the latter,
+ * own_latents normalises it. */
 static Status norm_latents(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
@@ -121,7 +123,7 @@ static Status mla_gather(LayerRun *r)
 }
 
 /* Makes q, k and v of the latents; over ranks q alone. */
-static Status up(LayerRun *r, Arena *arena)
+static Status project_up(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
@@ -151,7 +153,7 @@ static Status mla_forward(LayerRun *r)
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->q_norm.rstd));
     TRY(norm_latents(r, layer_arena(r, RECOMPUTE_NORM)));
     if (attention_over_ranks(r)) TRY(own_latents(r, layer_arena(r, RECOMPUTE_EXCHANGE)));
-    return up(r, layer_arena(r, RECOMPUTE_ATTN_UP));
+    return project_up(r, layer_arena(r, RECOMPUTE_ATTN_UP));
 }
 
 static Status mla_recompute(LayerRun *r)
@@ -161,11 +163,11 @@ static Status mla_recompute(LayerRun *r)
         TRY(own_latents(r, r->ring));
         TRY(mla_gather(r));
     }
-    return layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring ? up(r, r->ring) : OK;
+    return layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring ? project_up(r, r->ring) : OK;
 }
 
 /* Takes memory for one block's keys and values. All blocks use it, one after the other. */
-static Status open_block(LayerRun *r, Arena *arena)
+static Status alloc_block(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
@@ -174,7 +176,7 @@ static Status open_block(LayerRun *r, Arena *arena)
     return tensor_new2(arena, r->spec->act, n, a->heads * (a->nope + a->v), &s->mla.kv);
 }
 
-static Status mla_open_forward(LayerRun *r) { return open_block(r, r->scratch); }
+static Status mla_open_forward(LayerRun *r) { return alloc_block(r, r->scratch); }
 
 static Status mla_block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
 {
@@ -202,7 +204,7 @@ static Status mla_open_backward(LayerRun *r)
     AttentionState *s = r->state;
     int64_t rows = r->spec->ranks.cp * r->tokens;
     TRY(attention_new_kv(r, r->ring, &s->dk, &s->dv));
-    TRY(open_block(r, r->ring));
+    TRY(alloc_block(r, r->ring));
     s->mla.dkv_raw = s->mla.kv; /* kv is read before its gradient overwrites it */
     return tensor_new2(r->ring, r->spec->act, rows, a->kv_rank + a->rope, &s->mla.dlatents);
 }
@@ -232,9 +234,10 @@ static Status mla_gather_backward(LayerRun *r)
     return layer_collect(r, COMM_REDUCE_SCATTER, s->mla.dlatents, own.whole);
 }
 
-/* The backward of `up`: gradients of q and kv before rope, of the shared key (into da) and of the
- * latent. Over ranks only q and the shared key, which was rotated by itself, are left to do. */
-static Status up_backward(LayerRun *r, Tensor *dlatent)
+/* The backward of project_up: gradients of q and kv before rope, of the shared key (into da) and of
+ * the latent. Over ranks mla_block_backward did kv; q and the shared key, which was rotated by
+ * itself, remain. */
+static Status project_up_backward(LayerRun *r, Tensor *dlatent)
 {
     const AttentionSpec *a = attention_spec(r);
     AttentionState *s = r->state;
@@ -272,7 +275,7 @@ static Status mla_backward(LayerRun *r, Tensor dy)
     Tensor none = { 0 }, dlatent;
     TRY(tensor_new2(r->ring, r->spec->act, n, tensor_cols(&s->q), &s->mla.dq_raw));
     TRY(tensor_new2(r->ring, r->spec->act, n, tensor_cols(&s->a), &s->da));
-    TRY(up_backward(r, &dlatent));
+    TRY(project_up_backward(r, &dlatent));
     TRY(attention_norm_backward(r, ROLE_KV_NORM, kv_col(a), &s->kv_norm, dlatent));
     if (a->q_rank > 0) {
         TRY(tensor_new2(r->scratch, r->spec->act, n, a->q_rank, &dlatent));
@@ -294,7 +297,7 @@ static Status mla_backward_weight(LayerRun *r)
 }
 
 const AttentionKindDesc attention_mla = {
-    .params = params,
+    .params = mla_params,
     .forward = mla_forward,
     .recompute = mla_recompute,
     .backward = mla_backward,

@@ -1,8 +1,10 @@
-/* embed: h_out = table[id]: the first layer. Its gradient goes to the table alone. */
+/* embed: h_out = table[id]: the first layer, which begins the residual stream. Its gradient goes to
+ * the table alone: token ids have none, so there is no backward_input. A tied head reads the same
+ * table (head.c). */
 #include "op/embed.h"
 #include "model/layer.h"
 
-static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
+static Status embed_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     (void)l;
     return params_add(out,
@@ -32,7 +34,7 @@ const LayerDesc layer_embed = {
     .name = "embed",
     .title = "embedding",
     .begins = true,
-    .params = params,
+    .params = embed_params,
     .phases = phases,
     .n_phases = 1,
 };

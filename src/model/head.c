@@ -1,9 +1,10 @@
 /*
  * head: the last norm, the output projection and the loss.
  *
- * The loss op computes the gradient of its input and of the projection on the spot (op/head.h), so
- * backward here is only the norm's. Without training it computes losses, or, for generation, the
- * logits themselves.
+ * The loss op computes the gradient of its input and of the projection during forward (op/head.h),
+ * because logits of all tokens would not fit in memory. So backward here is only the norm's.
+ * Without training it computes losses, or, for generation, the logits themselves. layer_loss also
+ * serves the modules of multi-token prediction (next.c).
  */
 #include "op/head.h"
 #include "model/layer.h"
@@ -22,7 +23,7 @@ Status layer_last_norm(const ModelSpec *s, int depth, ParamList *out)
     return params_add(out, add, "model.layers.%d.shared_head.norm.weight", block);
 }
 
-static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
+static Status head_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     TRY(layer_last_norm(s, l->depth, out));
     if (s->tied) return OK; /* params_bind gives the head the embedding's table */
@@ -52,6 +53,7 @@ Status layer_loss(LayerRun *r, int depth, Tensor y, Tensor *dy)
     return head_loss(r->ex, loss);
 }
 
+/* With logits set only the last `rows` tokens are projected: generation needs one row of N. */
 static Status head_forward(LayerRun *r)
 {
     HeadState *s = r->state;
@@ -83,7 +85,7 @@ const LayerDesc layer_head = {
     .title = "head",
     .ends = true,
     .state_bytes = sizeof(HeadState),
-    .params = params,
+    .params = head_params,
     .phases = phases,
     .n_phases = 1,
 };

@@ -1,4 +1,6 @@
-/* layer: the table of layers, and what several kinds share: norms, the SwiGLU MLP. */
+/* layer: the table of layers, the step's inputs and record, and what several kinds share: the norm,
+ * the SwiGLU MLP, the pool of rows. What one kind alone does is in its own file; the engine that
+ * calls phases is train/run_layers.c. */
 #include "model/layer.h"
 
 #include "op/exchange.h"
@@ -19,7 +21,8 @@ const LayerDesc *layer_desc(LayerKind kind)
     return table[kind];
 }
 
-/* Integer tensors, one number a token; documents by sequence, so that attention finds their ends. */
+/* Integer tensors, one number a token. `doc` is (B, T), because attention looks for documents' ends
+ * sequence by sequence. */
 Status batch_make(Arena *a, const ModelSpec *s, int64_t b, int64_t t, MicroBatch *out)
 {
     MicroBatch m = { .b = b, .t = t, .depths = s->depths };
@@ -37,7 +40,8 @@ Status batch_make(Arena *a, const ModelSpec *s, int64_t b, int64_t t, MicroBatch
     return OK;
 }
 
-/* All sums lie side by side, and all counts: so one all-reduce each brings them to all ranks. */
+/* All sums lie in one tensor and all counts in another, so that one all-reduce each adds them over
+ * ranks. The members are views of these. */
 Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
 {
     Record r = { 0 };
@@ -82,7 +86,8 @@ Status pool_make(Exec *ex, Arena *a, Dtype act, const PoolNeed *need, double fac
     return ex->backend->fill(ex, out->top.data, 0, tensor_bytes(&out->top));
 }
 
-/* Does backward compute `piece` again? Under RECOMPUTE_LAYER the second forward keeps them all. */
+/* Does backward recompute this module by itself? Not under RECOMPUTE_LAYER: there the second
+ * forward makes everything, and keeps it until backward has read it. */
 static bool recomputes(const LayerRun *r, unsigned piece)
 {
     unsigned set = r->layer->recompute;
@@ -108,7 +113,7 @@ Status layer_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out)
             .in = in, .out = out, .kind = kind, .axis = AXIS_CP, .ranks = r->spec->ranks.cp });
 }
 
-static Status norm_run(LayerRun *r, NormState *n, Arena *y_arena)
+static Status norm_into(LayerRun *r, NormState *n, Arena *y_arena)
 {
     TRY(tensor_new2(y_arena, r->spec->act, r->rows, r->spec->hidden, &n->y));
     return rmsnorm_fwd(r->ex, (RmsnormFwd){ .x = r->h,
@@ -121,12 +126,12 @@ static Status norm_run(LayerRun *r, NormState *n, Arena *y_arena)
 Status layer_norm_forward(LayerRun *r, NormState *n)
 {
     TRY(tensor_new2(r->keep, DTYPE_F32, r->rows, 1, &n->rstd));
-    return norm_run(r, n, layer_arena(r, RECOMPUTE_NORM));
+    return norm_into(r, n, layer_arena(r, RECOMPUTE_NORM));
 }
 
 Status layer_norm_recompute(LayerRun *r, NormState *n)
 {
-    return recomputes(r, RECOMPUTE_NORM) ? norm_run(r, n, r->ring) : OK;
+    return recomputes(r, RECOMPUTE_NORM) ? norm_into(r, n, r->ring) : OK;
 }
 
 /* forward: y = norm(h) w, and h is also passed on to h_out, so dh = dh_out + d norm. */
@@ -156,6 +161,8 @@ static Status mlp_activation(LayerRun *r, MlpState *m, Arena *arena)
     return swiglu_fwd(r->ex, (SwigluFwd){ .gu = m->gu, .y = m->act, .limit = m->limit });
 }
 
+/* forward:  gu = W_gate_up y,  act = silu(gate) * up,  out = W_down act + residual
+ * A second forward (recomputing) stops at act, because backward does not read out. */
 Status layer_mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Tensor out,
                          unsigned gu_piece)
 {

@@ -2,18 +2,18 @@
  * layer: what one layer does, phase by phase.
  *
  * A layer is a row of phases. A phase is what a schedule can move. It has forward, backward_input
- * (gradients of what it read) and backward_weight (gradients of its parameters), straight-line C over ops.
- * The engine runs phases forwards, then backwards (train/run_layers.c). How long something lives decides
- * in which arena a layer takes its memory:
+ * (gradients of what it read) and backward_weight (gradients of its parameters), straight-line C
+ * over ops. The engine runs phases forwards, then backwards (train/run_layers.c). A layer allocates
+ * by lifetime:
  *
  *   keep     the slot: from the first forward to the last backward of this micro-batch
- *   ring     across the phases of this layer, in one direction: gone when its forward (or backward)
- *            is over
- *   scratch  within one phase function: the engine takes it back after each
+ *   ring     across the phases of this layer, in one direction: released when its forward (or
+ *            backward) is over
+ *   scratch  within one phase function: the engine releases it after each
  *
- * With RECOMPUTE_LAYER the engine gives back all of `keep` after forward. Before backward it calls the
- * forward phases a second time, with `recomputing` set. Then routing is neither decided nor counted, and
- * h_out is not wanted.
+ * With RECOMPUTE_LAYER the engine gives back all of `keep` after forward. Before backward it calls
+ * the forward phases a second time, with `recomputing` set. Then routing is neither decided nor
+ * counted, and h_out is not wanted.
  */
 #ifndef MODEL_LAYER_H
 #define MODEL_LAYER_H
@@ -27,14 +27,14 @@ typedef struct MicroBatch {
     Tensor id, target, pos; /* (N) i32 */
     Tensor doc;             /* (B, T) i32 */
     Tensor domain;          /* (B) i32 */
-    Tensor sequence, step;  /* (B), (1) i32: numbers in the batch of all ranks; of the step */
+    Tensor sequence, step;  /* (B), (1) i32: number in the global batch; number of the step */
     struct {
-        Tensor id, target;     /* (N) i32: the token `depth` further on, and the one after that */
+        Tensor id, target;     /* (N) i32: the token `depth` further on, and the one after it */
     } next[CONFIG_DEPTHS_MAX]; /* by depth of multi-token prediction, from 1 */
     int depths;
 } MicroBatch;
 
-/* What depth `depth` predicts; 0: the model proper. */
+/* The targets of depth `depth` of multi-token prediction; 0: of the model proper. */
 static inline Tensor batch_target(const MicroBatch *m, int depth)
 {
     return depth == 0 ? m->target : m->next[depth - 1].target;
@@ -42,11 +42,12 @@ static inline Tensor batch_target(const MicroBatch *m, int depth)
 
 /* Sums of one step, on the device; the host reads them once a step. */
 typedef struct Record {
-    Tensor
-        sums; /* (RECORD_SUMS + depths) f32, added over all ranks at the step's end: the next five */
+    /* (RECORD_SUMS + depths) f32, added over all ranks at the step's end. The next five are
+     * views. */
+    Tensor sums;
     Tensor loss, aux_loss, square_sum; /* (1) f32 */
-    Tensor overflow;  /* (2) f32: above 0 if a token had no room in a block, a row none in a pool */
-    Tensor next_loss; /* (depths) f32: mean losses of multi-token prediction, weighted */
+    Tensor overflow;   /* (2) f32: above 0 if a token did not fit in a block, a row not in a pool */
+    Tensor next_loss;  /* (depths) f32: mean losses of multi-token prediction, weighted */
     Tensor norm, clip; /* (1) f32 */
     Tensor counts;     /* i32, added over all ranks like sums: the next two */
     Tensor load;       /* (MoE layers, domains, E) i32 */
@@ -69,7 +70,8 @@ typedef struct RowPool {
     Tensor top;  /* (1) i32, on the device: rows that are taken */
 } RowPool;
 
-/* What layers need of a pool: rows that balanced routing brings, the most that can come, bytes of a row. */
+/* What layers need of a pool: the balanced rows, the most rows that can come, and the bytes of a
+ * row. */
 typedef struct PoolNeed {
     double balanced, most;
     size_t row_bytes;
@@ -87,10 +89,11 @@ typedef struct HeadRun {
     Tensor logits; /* if set, out (rows, V) f32 of the last tokens, and no loss */
 } HeadRun;
 
-/* One layer over one micro-batch. `tokens` is the number of tokens that the rank's part of a sequence
- * has: attention and the products of a layer work on all of them. `rows` is the number of rows of the
- * residual stream that this rank holds: norms and routing work on these. Ranks that split the stream
- * (sequence parallelism) would hold fewer rows than tokens; today both are equal. */
+/* One layer over one micro-batch. `tokens` is the number of tokens that the rank's part of a
+ * sequence has: attention and the products of a layer work on all of them. `rows` is the number of
+ * rows of the residual stream that this rank holds: norms and routing work on these. Ranks that
+ * split the stream (sequence parallelism) would hold fewer rows than tokens; today both are
+ * equal. */
 typedef struct LayerRun {
     Exec *ex;
     const ModelSpec *spec;
@@ -103,14 +106,14 @@ typedef struct LayerRun {
     HeadRun head;
     KvCache *cache; /* NULL in training and evaluation */
     Arena *keep, *ring, *scratch;
-    RowPool *pool; /* of the slot; NULL: what rows leave is kept like everything else */
+    RowPool *pool; /* the slot's; NULL: a layer's rows are allocated in keep like everything else */
     void *state;   /* of this layer and micro-batch: LayerDesc.state_bytes in keep, zeroed */
     Tensor h;      /* in  (rows, D): the residual stream; none if the layer begins it */
-    Tensor h_out;  /* out (rows, D), made by the engine; none if the layer ends it */
-    Tensor dh_out; /* backward: in  (rows, D): gradient of h_out; likewise */
-    Tensor dh;     /* backward: out (rows, D): gradient of h; likewise */
-    bool *written; /* do the experts' weight gradients hold sums? If not, backward overwrites them
-                         and sets it; NULL: they do */
+    Tensor h_out;  /* out (rows, D), allocated by the engine; none if the layer ends it */
+    Tensor dh_out; /* backward: in  (rows, D): gradient of h_out; none if the layer ends it */
+    Tensor dh;     /* backward: out (rows, D): gradient of h; none if the layer begins it */
+    bool *written; /* Do the experts' weight gradients hold sums? If not, backward overwrites them
+                    * instead of adding, and sets it: they need no zeroing. NULL: they do. */
     bool training; /* gradients are wanted */
     bool recomputing; /* a second forward, before backward (RECOMPUTE_LAYER) */
 } LayerRun;
@@ -119,46 +122,46 @@ enum { LAYER_PHASES_MAX = 8 };
 
 typedef Status PhaseFn(LayerRun *r);
 
-/* Whose large weights a phase reads, and to whose gradients it adds: its layer's, the embedding's or the
- * head's. A tied head's are the embedding's. */
+/* Whose large weights a phase reads, and to whose gradients it adds: its own layer's, the
+ * embedding's or the head's. A tied head uses the embedding's. */
 typedef enum PhaseWeights { WEIGHTS_OWN, WEIGHTS_TABLE, WEIGHTS_HEAD } PhaseWeights;
 
 typedef struct Phase {
     const char *name;
     Lane lane;
     PhaseFn *forward, *backward_input, *backward_weight; /* NULL: nothing to do */
-    /* Needs no result of the exchange before it and may run in parallel; not if the norm is recomputed
-     * in that exchange's phase (RECOMPUTE_NORM). */
+    /* Needs no result of the exchange before it and may run in parallel; not if the norm is
+     * recomputed in that exchange's phase (RECOMPUTE_NORM). */
     bool overlap_ok;
     BlockPart part; /* of a block that a schedule takes apart */
     PhaseWeights weights;
-    bool forward_gradients; /* forward adds to the gradients of these, */
-    bool input_gradients;   /* and so does backward_input, where context ranks share sequences */
+    bool forward_gradients; /* forward already adds to the gradients of these weights */
+    bool input_gradients;   /* so does backward_input, where context ranks share sequences */
 } Phase;
 
 /* All that the rest of the program knows of a kind of layer: nothing else asks which kind it is. */
 typedef struct LayerDesc {
     const char *name;  /* in traces, and what a stack's sheet calls it (plan/stack.def) */
     const char *title; /* for people */
-    bool begins, ends; /* the residual stream: has no h; has no h_out */
+    bool begins, ends; /* the residual stream: it has no h; it has no h_out */
     size_t state_bytes;
     Status (*params)(const ModelSpec *s, const LayerSpec *l, ParamList *out);
-    /* Takes from keep what even RECOMPUTE_LAYER keeps (routing). NULL: nothing. */
+    /* Allocates in keep what even RECOMPUTE_LAYER keeps (routing). NULL: nothing. */
     Status (*prepare)(LayerRun *r);
-    /* What a layer keeps in the pool for this many rows of the stream. NULL: nothing. */
+    /* What a layer of `rows` rows of the stream needs of the pool. NULL: nothing. */
     PoolNeed (*pooled)(const ModelSpec *s, const LayerSpec *l, int64_t rows);
     const Phase *phases;
     int n_phases;
     const int *backward; /* the order in which backward takes the phases; NULL: last to first */
-    /* Does a phase talk to other ranks, forward or backward? Then it runs on its own lane, else on the
-     * compute lane. NULL: none does. */
+    /* Does a phase communicate with other ranks, forward or backward? Only then it runs on its own
+     * lane; else on the compute lane. NULL: none does. */
     bool (*communicates)(const ModelSpec *s, const LayerSpec *l, int phase, bool forward);
     bool once; /* its forward cannot run again: it is never recomputed */
     /* Do two layers of this kind compute the same? NULL: any two do. */
     bool (*alike)(const LayerSpec *a, const LayerSpec *b);
     /* Widths of the keys and values that a token leaves in a KvCache. NULL: it leaves none. */
     void (*cache)(const LayerSpec *l, int64_t *k, int64_t *v);
-    /* What follows the optimizer, once a step, on the ranks that hold the layer. NULL: nothing. */
+    /* Runs after the optimizer, once a step, on the ranks that hold the layer. NULL: nothing. */
     Status (*after_step)(Exec *ex, const LayerSpec *l, const LayerWeights *w, const Record *sum);
 } LayerDesc;
 
@@ -181,29 +184,30 @@ static inline int layer_weights_of(const ModelSpec *s, int layer, int phase)
     return w == WEIGHTS_OWN ? layer : 0;
 }
 
-/* The part of a set of RecomputePiece that applies to a layer: nothing outside blocks. A layer without
- * backward keeps nothing. */
+/* The part of a set of RecomputePiece that applies to a layer: nothing outside blocks. A layer
+ * without backward keeps nothing. */
 static inline unsigned layer_recompute(const LayerSpec *l, unsigned set)
 {
     if (l->no_backward) return RECOMPUTE_LAYER;
     return l->block < 0 || layer_desc(l->kind)->once ? 0 : set;
 }
 
-/* Adds up what layers want, rows of one width. */
+/* Adds up what layers need. All rows of a pool have one width. */
 void pool_need_add(PoolNeed *sum, const PoolNeed *more);
 /* Rows of a pool of `factor` times the balanced rows; 0: no layer needs one. */
 int64_t pool_need_rows(const PoolNeed *need, double factor);
-/* That pool, with no row taken, in `a`. */
+/* Allocates that pool in `a`, with no row taken. */
 Status pool_make(Exec *ex, Arena *a, Dtype act, const PoolNeed *need, double factor, RowPool *out);
 
 /* The arena for something that backward needs unless `piece` is recomputed: keep or ring. */
 Arena *layer_arena(const LayerRun *r, unsigned piece);
-/* The number of the context rank that comes `behind` ranks after this one; 0: its own. */
+/* The number of the context rank `behind` positions after this one, cyclically; 0: this one. */
 int64_t layer_rank(const LayerRun *r, int64_t behind);
 /* COMM_ALL_GATHER, COMM_REDUCE_SCATTER or COMM_SHIFT over the context ranks. */
 Status layer_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out);
 
-/* Shared by layers: y = norm(h) into layer_arena(NORM), again in backward if it was not kept. */
+/* Shared by layers: y = norm(h) in layer_arena(RECOMPUTE_NORM). _recompute makes it in backward if
+ * it was not kept. */
 typedef struct NormState {
     Tensor y, rstd;
 } NormState;
@@ -214,7 +218,8 @@ Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy);
 
 /* The norm before the loss of a depth (0: of the model proper). */
 Status layer_last_norm(const ModelSpec *s, int depth, ParamList *out);
-/* The loss of what `depth` predicts from y; in training dy, in keep, and the head's gradients. */
+/* The loss of the predictions of `depth` from y. In training also dy, in keep, and the head's
+ * gradients. */
 Status layer_loss(LayerRun *r, int depth, Tensor y, Tensor *dy);
 
 /* A SwiGLU MLP on y (dense layers and shared experts). */
@@ -222,10 +227,12 @@ typedef struct MlpState {
     Tensor gu, act;
     float limit; /* of the clamped form, set by the layer; 0: the plain one */
 } MlpState;
-/* out = mlp(y) + residual (optional). gu_piece: what recomputes the pre-activation; 0: nothing. */
+/* out = mlp(y) + residual (optional). gu_piece: the recompute module of the pre-activation; 0:
+ * none. */
 Status layer_mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Tensor out,
                          unsigned gu_piece);
-/* From dout: dy, and in m->gu the gradient of the pre-activation, which the weights need. */
+/* Makes dy from dout, and in m->gu the gradient of the pre-activation, which backward_weight
+ * reads. */
 Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout, Tensor dy,
                                 unsigned gu_piece);
 Status layer_mlp_backward_weight(LayerRun *r, const MlpState *m, Tensor y, Tensor dout);

@@ -1,4 +1,6 @@
-/* matrix: the table of copies, the shape of fused matrices, and cuts between matrices. */
+/* matrix: the table of copies, the shape of fused matrices, and the cut of a bucket between
+ * matrices. It allocates nothing; params_build.c calls it while it makes the table of
+ * parameters. */
 #include "model/matrix.h"
 
 #include <assert.h>
@@ -10,9 +12,9 @@ static double plain_bytes(Dtype type, int64_t rows, int64_t cols)
     return (double)rows * (double)cols * (double)dtype_bytes(type);
 }
 
-static const CopyDesc kinds[COPY_KINDS] = { [COPY_PLAIN] = { OPERAND_PLAIN, plain_bytes } };
+static const CopyDesc copy_kinds[COPY_KINDS] = { [COPY_PLAIN] = { OPERAND_PLAIN, plain_bytes } };
 
-const CopyDesc *copy_desc(CopyKind kind) { return &kinds[kind]; }
+const CopyDesc *copy_desc(CopyKind kind) { return &copy_kinds[kind]; }
 
 CopySet copies_plain(Dtype type)
 {
@@ -71,6 +73,9 @@ Tensor matrix_at(const Matrix *m, void *data, Dtype type)
 
 /* Cuts */
 
+/* A matrix goes to the current rank while more than half of its cost lies within the rank's share,
+ * so each boundary is at most half a matrix away from an equal division. The last rank takes the
+ * rest, whatever rounding did. */
 void matrix_cut(const double *cost, int n, int64_t ranks, int *end)
 {
     double total = 0, before = 0;

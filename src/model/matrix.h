@@ -1,15 +1,16 @@
 /*
- * matrix: what a layer reads of its weights: the parameters of one role, side by side, as one
- * matrix, and the copies that are computed of it.
+ * matrix: a layer's weights as it reads them: the parameters of one role, side by side, as one
+ * fused matrix, and the copies that are computed from it.
  *
- * The main copy of a matrix is f32, and ranks may hold pieces of it (model/piece.h, ZeRO). Products
- * read the main copy itself, or a copy of another type. Copies are made of the main one by the
- * update, which has each element in a register anyway, and by copies_refresh after a load
- * (train/copies.h).
+ * The main weights of a matrix are f32, and ranks may hold pieces of them (model/piece.h, ZeRO).
+ * Products read the main weights, or a copy of another type. The update writes copies, since it has
+ * each element in a register anyway; copies_refresh makes them after a load (train/copies.h).
  *
- * A kind of copy is a row of the table: what operand it gives to a product, and how many bytes it
- * takes. The plan asks the row. A kind with scales, or a transposed copy, is a row here, the op that
- * makes it, and its place in memory (params_alloc).
+ * A kind of copy is a row of the table: which operand it gives to a product, and how many bytes it
+ * takes. The plan asks the row. A kind with scales, or a transposed copy, needs a row here, the op
+ * that makes it, and its memory (params_alloc).
+ *
+ * Not here: buckets and the flat space (params.h), and products (op/linear.h, op/moe.h).
  */
 #ifndef MODEL_MATRIX_H
 #define MODEL_MATRIX_H
@@ -41,16 +42,16 @@ typedef enum ParamRole {
     ROLE_EXPERT_DOWN,         /* (E, D, F) */
     ROLE_EXPERT_GATE_UP_BIAS, /* (E, 2F) */
     ROLE_EXPERT_DOWN_BIAS,    /* (E, D) */
-    ROLE_ENORM,               /* multi-token prediction: of the next token's row of the table, */
-    ROLE_HNORM,               /* of the row before, */
-    ROLE_EH_PROJ,             /* and (D, 2D) of both side by side */
+    ROLE_ENORM,               /* multi-token prediction: norm of the next token's embedding */
+    ROLE_HNORM,               /* norm of the hidden state of the depth before */
+    ROLE_EH_PROJ,             /* (D, 2D): projects both, side by side */
     ROLE_HEAD,
     ROLE_COUNT
 } ParamRole;
 
 typedef enum CopyKind { COPY_PLAIN, COPY_KINDS } CopyKind;
 
-/* A copy that every matrix of a model has (those that stay in f32 have none). */
+/* A copy that every matrix of a model has, except those that stay in f32. */
 typedef struct CopySpec {
     CopyKind kind;
     Dtype type;
@@ -65,9 +66,9 @@ typedef struct CopyDesc {
 
 const CopyDesc *copy_desc(CopyKind kind);
 
-enum { COPIES_MAX = 2 }; /* as it is, and transposed */
+enum { COPIES_MAX = 2 }; /* as stored, and transposed */
 
-/* The copies of a model's matrices. n 0: products read the main copy. */
+/* The copies of a model's matrices. n 0: products read the main weights. */
 typedef struct CopySet {
     CopySpec at[COPIES_MAX];
     int n;
@@ -77,7 +78,7 @@ typedef struct CopySet {
 CopySet copies_plain(Dtype type);
 /* Type of the weights that products read. */
 Dtype copies_type(const CopySet *c);
-/* Bytes of what products read of a (rows, cols) matrix: its copies, or the main copy. */
+/* Bytes that products read of a (rows, cols) matrix: its copies, or the main weights. */
 double copies_bytes(const CopySet *c, int64_t rows, int64_t cols);
 
 /* The parameters of one role in one layer. */
@@ -85,16 +86,16 @@ typedef struct Matrix {
     int layer;
     ParamRole role;
     int bucket;     /* -1: not trained (BUF_STATE) */
-    int64_t first;  /* of its bucket, or of BUF_STATE */
-    int rank;       /* vectors are a matrix of one row */
+    int64_t first;  /* its first element within the bucket, or within BUF_STATE */
+    int rank;       /* dimensions; vectors are a matrix of one row */
     int64_t dim[3]; /* (rows, cols), or of all experts (E, rows, cols) or (E, cols) */
     int expert;     /* of the first parameter; -1: no expert's */
-    bool keep_f32;  /* products read the main copy whatever other matrices have */
+    bool keep_f32;  /* products read the main weights, whatever other matrices have */
 } Matrix;
 
-/* Puts parameters that follow each other together: the next one (dim, of one or two dimensions) of
- * expert `expert`, -1: none. Experts lie as gate_0 up_0 gate_1 up_1 ...: the first expert's
- * parameters give the rows, later ones only add to E. */
+/* Appends the next parameter to the matrix: `dim` has one or two dimensions; expert -1: no
+ * expert's. Experts lie as gate_0 up_0 gate_1 up_1 ...: the first expert's parameters add rows,
+ * later experts only add to E. */
 void matrix_grow(Matrix *m, int rank, const int64_t *dim, int expert);
 
 /* The matrix that lies at data, of this type. */

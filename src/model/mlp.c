@@ -1,4 +1,6 @@
-/* mlp: h_out = h + W_down swiglu(W_gate_up norm(h)): the dense layer. */
+/* mlp: h_out = h + W_down swiglu(W_gate_up norm(h)): the dense layer. Kept for backward: y, the
+ * pre-activation, the activation. The MLP itself is layer.c's, which the shared experts of a MoE
+ * layer use as well. */
 #include "model/layer.h"
 
 typedef struct MlpLayerState {
@@ -6,7 +8,7 @@ typedef struct MlpLayerState {
     MlpState mlp;
 } MlpLayerState;
 
-static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
+static Status mlp_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     int64_t d = s->hidden, f = l->as.ffn;
     int i = l->block;
@@ -51,7 +53,7 @@ const LayerDesc layer_mlp = {
     .name = "mlp",
     .title = "dense MLP",
     .state_bytes = sizeof(MlpLayerState),
-    .params = params,
+    .params = mlp_params,
     .phases = phases,
     .n_phases = 1,
 };

@@ -2,18 +2,18 @@
  * moe: h_out = h + shared(y) + sum over the chosen experts of weight * expert(y),  y = norm(h).
  *
  * Kept for backward: y, the router's logits and choice, and each routed row's pre-activation; never
- * an expert's output (op/moe.h). In bf16 on one rank these are 2 D + 4 K F bytes a token, and beside
- * them 4 E + 20 K + 4 for logits, routing and the norm's statistic; h is the residual stream's. The
- * logits and the choice are kept even under RECOMPUTE_LAYER: they are small, and a second decision could
- * differ.
+ * an expert's output (op/moe.h). In bf16 on one rank these are 2 D + 4 K F bytes a token, plus 4 E
+ * + 20 K + 4 for logits, routing and the norm's statistic. The logits and the choice are kept even
+ * under RECOMPUTE_LAYER: they are small, and a second decision could differ.
  *
- * With experts spread over ranks (spec->ep) tokens are dispatched before the experts and their
- * summed rows combined after them; in backward the gradients go the same ways. Then the received
- * rows are kept like y, or fetched a second time (RECOMPUTE_EXCHANGE).
+ * With experts spread over ranks (spec->ranks.ep) tokens are dispatched before the experts and
+ * their summed rows combined after them. In backward combine sends the gradient of the output to
+ * the experts, and dispatch brings the gradient of y back. The received rows are kept like y, or
+ * fetched a second time (RECOMPUTE_EXCHANGE).
  *
- * The routing weight multiplies what an expert gives, or with spec->score_input what it is given: then
- * tokens are scaled before they are sent, and experts see weights of 1. A shared expert may have a gate
- * (op/scale.h); its output is then kept, too.
+ * The routing weight multiplies an expert's output, or with score_input its input: then tokens are
+ * scaled before they are sent, and experts see weights of 1. A shared expert may have a gate
+ * (op/scale.h); the MLP's output is then kept, too.
  *
  * Where the tokens of a group of the auxiliary loss lie on several ranks, its counts are summed
  * over them before the loss is made of them; each rank adds its own tokens' part of the loss.
@@ -28,69 +28,72 @@
 
 #include <math.h>
 
-static bool spread(const LayerRun *r) { return r->spec->ranks.ep > 1; }
+static bool is_spread(const LayerRun *r) { return r->spec->ranks.ep > 1; }
 
-static const ExchangeDesc *kind(const LayerRun *r)
+static const ExchangeDesc *exchange_of(const LayerRun *r)
 {
     return exchange_kinds[r->spec->ranks.exchange];
 }
 
 /* Does the layer keep its pre-activations in the pool of its slot? */
-static bool pooled(const LayerRun *r)
+static bool is_pooled(const LayerRun *r)
 {
     return r->pool != NULL && r->pool->rows.data != NULL &&
            (r->layer->recompute & RECOMPUTE_LAYER) == 0;
 }
 
-/* A bound of `factor` times the `mean` rows, at most `most`; factor 0: `most`. The bound is a multiple of
- * `blocks`, because each of these has an equal part of it. */
-static Rows received(const LayerRun *r, double factor, double mean, double most, double blocks)
+/* Rows that a rank receives: bounded by `factor` times the `mean`, at most `most`; factor 0:
+ * `most`. The bound is a multiple of `blocks`, because each block has an equal part of it. */
+static Rows bounded_rows(const LayerRun *r, double factor, double mean, double most, double blocks)
 {
     double bound = factor > 0 ? ceil(mean * factor / blocks) * blocks : most;
     return (Rows){ .bound = (int64_t)fmin(bound, most),
                    .expected = fmin(mean * r->spec->ranks.imbalance, most) };
 }
 
-/* The tokens that this rank's experts see. A token counts once, however many of them it takes. */
-static Rows tokens_of(const LayerRun *r)
+/* The tokens that this rank's experts see. A token counts once, however many experts it takes
+ * here. */
+static Rows received_tokens(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     int64_t n = r->rows, ranks = r->spec->ranks.ep;
-    if (!spread(r)) return (Rows){ .bound = n, .expected = (double)n };
-    double mean = (double)n * kind(r)->rows(m->experts, m->rule.top_k, ranks);
+    if (!is_spread(r)) return (Rows){ .bound = n, .expected = (double)n };
+    double mean = (double)n * exchange_of(r)->rows(m->experts, m->rule.top_k, ranks);
     const MoeState *s = r->state;
-    Rows rows = received(r, r->spec->capacity.blocks, mean, (double)(n * ranks),
-                         kind(r)->gapless ? 1 : (double)ranks);
+    Rows rows = bounded_rows(r, r->spec->capacity.blocks, mean, (double)(n * ranks),
+                             exchange_of(r)->gapless ? 1 : (double)ranks);
     if (s->travel.first.data != NULL) rows.device = tensor_at(&s->travel.first, ranks);
     return rows;
 }
 
-/* The rows that this rank passes on inside its host. Each rank of another host with this one's number sends
- * one row for each token that has experts on this host. */
-static Rows relayed(const LayerRun *r)
+/* The rows that this rank passes on inside its host (hier). The rank with the same number on each
+ * other host sends one row for each token that has experts on this host. */
+static Rows relayed_rows(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     int64_t n = r->rows, hosts = r->spec->ranks.ep / r->spec->ranks.ep_inside;
     double mean = (double)n * exchange_distinct(m->experts, m->rule.top_k, hosts);
-    return received(r, r->spec->capacity.blocks, mean, (double)(n * hosts), (double)hosts);
+    return bounded_rows(r, r->spec->capacity.blocks, mean, (double)(n * hosts), (double)hosts);
 }
 
-/* The rows of this rank's experts. The last of their offsets is their number. On one rank it is
- * tokens x top-k, exactly. */
-static Rows rows_of(const LayerRun *r)
+/* The routed rows of this rank's experts. The last offset is their number, which only the device
+ * knows. With one EP rank it is tokens x top-k, exactly. */
+static Rows routed_rows(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     int64_t k = m->rule.top_k, here = m->experts / r->spec->ranks.ep, most = k < here ? k : here;
     int64_t n = r->rows;
-    if (!spread(r)) return (Rows){ .bound = n * k, .expected = (double)(n * k) };
+    if (!is_spread(r)) return (Rows){ .bound = n * k, .expected = (double)(n * k) };
     const MoeState *s = r->state;
     double all = (double)(n * r->spec->ranks.ep * most);
-    Rows rows = received(r, r->spec->capacity.rows, (double)(n * k), all, 1);
+    Rows rows = bounded_rows(r, r->spec->capacity.rows, (double)(n * k), all, 1);
     if (s->order.offsets.data != NULL) rows.device = tensor_at(&s->order.offsets, here);
     rows.first = s->order.begin.data;
     return rows;
 }
 
+/* A layer that is recomputed as a whole keeps no pre-activation, and with one EP rank the number of
+ * rows is known: neither needs a pool. */
 static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens)
 {
     const MoeSpec *m = &l->as.moe;
@@ -112,7 +115,7 @@ static int64_t loss_parts(const LayerRun *r) { return loss_ranks(r->spec, &r->la
 
 /* aux_scale is one over the number of groups. A global group has tokens of every data-parallel
  * rank, so there are fewer groups by that factor. */
-static RouteRule rule_of(const LayerRun *r)
+static RouteRule route_rule(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     RouteRule rule = m->rule;
@@ -121,8 +124,8 @@ static RouteRule rule_of(const LayerRun *r)
     return rule;
 }
 
-/* To how many ranks, or hosts, this rank sends its tokens. */
-static int64_t blocks_of(const LayerRun *r)
+/* The number of ranks, or hosts, that this rank sends its tokens to. */
+static int64_t exchange_blocks_of(const LayerRun *r)
 {
     return exchange_blocks(r->spec->ranks.exchange, r->spec->ranks.ep, r->spec->ranks.ep_inside);
 }
@@ -130,7 +133,7 @@ static int64_t blocks_of(const LayerRun *r)
 static Status prepare_relay(LayerRun *r)
 {
     MoeState *s = r->state;
-    const Rows rows = relayed(r);
+    const Rows rows = relayed_rows(r);
     int64_t k = tensor_cols(&s->route.index);
     s->travel.relay =
         (ExchangeRelay){ .inside = r->spec->ranks.ep_inside, .expected = rows.expected };
@@ -147,27 +150,27 @@ static Status prepare_moe(LayerRun *r)
     TRY(tensor_new2(r->keep, DTYPE_F32, n, k, &s->route.weight));
     if (m->score_input) TRY(tensor_new2(r->keep, DTYPE_F32, n, k, &s->route.score));
     TRY(tensor_new2(r->keep, DTYPE_I32, r->batch->b, e, &s->route.seq_count));
-    int64_t rows = rows_of(r).bound, tokens = tokens_of(r).bound;
+    int64_t rows = routed_rows(r).bound, tokens = received_tokens(r).bound;
     s->experts.index = s->route.index;
     s->experts.weight = s->route.weight;
-    if (spread(r)) {
+    if (is_spread(r)) {
         TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->experts.index));
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->experts.weight));
-        if (kind(r)->places) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->travel.place));
-        if (kind(r)->gapless) {
+        if (exchange_of(r)->places) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->travel.place));
+        if (exchange_of(r)->gapless) {
             TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ranks.ep, &s->travel.count));
             TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ranks.ep + 1, &s->travel.first));
         }
-        if (kind(r)->relays) TRY(prepare_relay(r));
+        if (exchange_of(r)->relays) TRY(prepare_relay(r));
     }
-    if (pooled(r)) TRY(tensor_new1(r->keep, DTYPE_I32, 1, &s->order.begin));
+    if (is_pooled(r)) TRY(tensor_new1(r->keep, DTYPE_I32, 1, &s->order.begin));
     TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ranks.ep + 1, &s->order.offsets));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->order.row_token));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->order.row_slot));
     return tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->order.slot_row);
 }
 
-/* Logits, or their gradient, times this step's random numbers. */
+/* Multiplies logits, or their gradient, by this step's random numbers (the same in both). */
 static Status jitter_logits(LayerRun *r, Tensor x)
 {
     const MoeSpec *m = &r->layer->as.moe;
@@ -182,7 +185,8 @@ static Status jitter_logits(LayerRun *r, Tensor x)
                                    .size = m->jitter });
 }
 
-/* The tokens of whole sequences are compared: over context ranks, of all of them. */
+/* Sets the weights of tokens beyond an expert's capacity to 0. Capacity is by sequence, so context
+ * ranks first gather the tokens of whole sequences. */
 static Status drop_tokens(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
@@ -237,11 +241,12 @@ static Status route_forward(LayerRun *r)
                                      .load = tensor_rows(&r->record->load, r->layer->load, 1),
                                      .aux_loss = r->record->aux_loss,
                                      .score_sum = s->route.score_sum,
-                                     .rule = rule_of(r) }));
-    return r->spec->ranks.cp > 1 ? OK : drop_tokens(r); /* else ranks meet first: dispatch */
+                                     .rule = route_rule(r) }));
+    return r->spec->ranks.cp > 1 ? OK : drop_tokens(r); /* over ranks dispatch does it: LANE_COMM */
 }
 
-/* The auxiliary loss where other ranks have tokens of the same groups: counts are summed first. */
+/* The auxiliary loss where other ranks have tokens of the same groups. It is a product of an
+ * expert's share of tokens and its mean score, so the counts are summed over ranks first. */
 static Status loss_of_counts(LayerRun *r)
 {
     MoeState *s = r->state;
@@ -257,7 +262,7 @@ static Status loss_of_counts(LayerRun *r)
                                         .aux_loss = r->record->aux_loss,
                                         .tokens = r->tokens,
                                         .parts = loss_parts(r),
-                                        .rule = rule_of(r) });
+                                        .rule = route_rule(r) });
 }
 
 static Tensor overflow_flag(const LayerRun *r, int which)
@@ -268,23 +273,24 @@ static Tensor overflow_flag(const LayerRun *r, int which)
 static Status place_tokens(LayerRun *r)
 {
     MoeState *s = r->state;
-    const Rows rows = kind(r)->relays ? relayed(r) : tokens_of(r);
-    int64_t room = kind(r)->gapless ? r->rows : rows.bound / blocks_of(r);
+    const Rows rows = exchange_of(r)->relays ? relayed_rows(r) : received_tokens(r);
+    int64_t room = exchange_of(r)->gapless ? r->rows : rows.bound / exchange_blocks_of(r);
     return exchange_place(r->ex, (ExchangePlace){ .index = s->route.index,
                                                   .place = s->travel.place,
                                                   .overflow = overflow_flag(r, OVERFLOW_BLOCKS),
                                                   .count = s->travel.count,
                                                   .experts = r->layer->as.moe.experts,
-                                                  .ranks = blocks_of(r),
+                                                  .ranks = exchange_blocks_of(r),
                                                   .room = room });
 }
 
-/* rows = the rows of x (N, D) at the ranks of their experts. In forward routing goes along. */
+/* Sends the rows of x (N, D) to the ranks of their experts; *rows: what this rank receives. In
+ * forward the routing goes along; backward still has it. */
 static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Tensor *rows)
 {
     MoeState *s = r->state;
     Tensor none = { 0 };
-    TRY(tensor_new2(arena, r->spec->act, tokens_of(r).bound, r->spec->hidden, rows));
+    TRY(tensor_new2(arena, r->spec->act, received_tokens(r).bound, r->spec->hidden, rows));
     return exchange_dispatch(
         r->ex, (ExchangeDispatch){ .x = x,
                                    .index = routing ? s->route.index : none,
@@ -297,13 +303,13 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
                                    .rows = *rows,
                                    .rows_index = routing ? s->experts.index : none,
                                    .rows_weight = routing ? s->experts.weight : none,
-                                   .received = tokens_of(r),
+                                   .received = received_tokens(r),
                                    .ranks = r->spec->ranks.ep,
                                    .experts = r->layer->as.moe.experts,
                                    .kind = r->spec->ranks.exchange });
 }
 
-/* Makes what goes to the experts. */
+/* Makes the rows that go to the experts. */
 static Status make_sent(LayerRun *r)
 {
     MoeState *s = r->state;
@@ -321,11 +327,11 @@ static Status dispatch_forward(LayerRun *r)
     if (!r->recomputing && loss_parts(r) > 1) TRY(loss_of_counts(r));
     if (!r->recomputing && r->spec->ranks.cp > 1) TRY(drop_tokens(r));
     if (!r->recomputing && s->travel.place.data != NULL) TRY(place_tokens(r));
-    if (spread(r))
+    if (is_spread(r))
         TRY(send_tokens(r, s->travel.sent, !r->recomputing, layer_arena(r, RECOMPUTE_EXCHANGE),
                         &s->experts.x));
     if (r->recomputing) return OK;
-    const RowPool none = { 0 }, *pool = pooled(r) ? r->pool : &none;
+    const RowPool none = { 0 }, *pool = is_pooled(r) ? r->pool : &none;
     return moe_sort(r->ex, (MoeSort){ .index = s->experts.index,
                                       .offsets = s->order.offsets,
                                       .row_token = s->order.row_token,
@@ -335,7 +341,7 @@ static Status dispatch_forward(LayerRun *r)
                                       .top = pool->top,
                                       .first = s->order.begin,
                                       .pool = pool->rows.dim[0],
-                                      .elsewhere = spread(r) });
+                                      .elsewhere = is_spread(r) });
 }
 
 static Status shared_forward(LayerRun *r)
@@ -368,13 +374,15 @@ static Status shared_forward(LayerRun *r)
                                         .sigmoid = true });
 }
 
+/* forward: pre = W_gate_up x,  act = swiglu(pre),  out = W_down act, rows grouped by expert. `act`
+ * is scratch: backward makes it again from pre. */
 static Status experts_forward(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
-    Rows rows = rows_of(r);
+    Rows rows = routed_rows(r);
     Tensor act;
-    if (pooled(r))
+    if (is_pooled(r))
         s->experts.pre = r->pool->rows;
     else
         TRY(tensor_new2(r->keep, r->spec->act, rows.bound, 2 * m->ffn, &s->experts.pre));
@@ -398,23 +406,24 @@ static Status experts_forward(LayerRun *r)
                                              .rows = rows });
 }
 
-/* out (M, D) = for each received row the sum of its experts' output rows. */
+/* out (M, D): for each received token the sum of its rows here, so that one row a token travels
+ * back. */
 static Status sum_rows(LayerRun *r, Tensor rows, Tensor weight, Tensor *out)
 {
     MoeState *s = r->state;
-    TRY(tensor_new2(r->ring, r->spec->act, tokens_of(r).bound, r->spec->hidden, out));
+    TRY(tensor_new2(r->ring, r->spec->act, received_tokens(r).bound, r->spec->hidden, out));
     return moe_combine(r->ex, (MoeCombine){ .out = rows,
                                             .slot_row = s->order.slot_row,
                                             .weight = weight,
                                             .y = *out,
-                                            .rows = rows_of(r) });
+                                            .rows = routed_rows(r) });
 }
 
 static Status combine_forward(LayerRun *r)
 {
     MoeState *s = r->state;
     if (r->recomputing) return OK;
-    if (spread(r)) {
+    if (is_spread(r)) {
         Tensor back;
         TRY(sum_rows(r, s->experts.out, s->experts.weight, &back));
         return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
@@ -424,7 +433,7 @@ static Status combine_forward(LayerRun *r)
                                                           .shared = s->shared.out,
                                                           .residual = r->h,
                                                           .y = r->h_out,
-                                                          .received = tokens_of(r),
+                                                          .received = received_tokens(r),
                                                           .ranks = r->spec->ranks.ep,
                                                           .kind = r->spec->ranks.exchange });
     }
@@ -441,11 +450,11 @@ static Status combine_forward(LayerRun *r)
 static Status combine_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
-    bool fetches = spread(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring;
+    bool fetches = is_spread(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring;
     TRY(layer_norm_recompute(r, &s->norm));
     s->experts.dout = r->dh_out;
-    if (fetches || !spread(r)) TRY(make_sent(r));
-    if (!spread(r)) {
+    if (fetches || !is_spread(r)) TRY(make_sent(r));
+    if (!is_spread(r)) {
         s->experts.x = s->travel.sent;
         return OK;
     }
@@ -453,11 +462,13 @@ static Status combine_backward_input(LayerRun *r)
     return send_tokens(r, r->dh_out, false, r->ring, &s->experts.dout);
 }
 
+/* The gradient of pre overwrites pre, which nothing reads afterwards. wact is weight * act, which
+ * the weight gradient of W_down needs, and dweight the gradient of the routing weight. */
 static Status experts_backward_input(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
-    Rows rows = rows_of(r);
+    Rows rows = routed_rows(r);
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, m->ffn, &s->experts.wact));
     TRY(tensor_new2(r->ring, DTYPE_F32, s->experts.weight.dim[0], m->rule.top_k,
                     &s->experts.dweight));
@@ -483,11 +494,11 @@ static Status experts_backward_input(LayerRun *r)
                                                     .rows = rows });
 }
 
-/* Rows of dy lie in the order of tokens, never in a pool. */
+/* Rows of experts.dout lie in the order of tokens, never in a pool. */
 static Status biases_backward(LayerRun *r, bool overwrite)
 {
     MoeState *s = r->state;
-    Rows rows = rows_of(r), gathered = rows;
+    Rows rows = routed_rows(r), gathered = rows;
     gathered.first = NULL;
     TRY(moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = s->experts.dout,
                                           .offsets = s->order.offsets,
@@ -507,7 +518,7 @@ static Status biases_backward(LayerRun *r, bool overwrite)
 static Status experts_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;
-    Rows rows = rows_of(r);
+    Rows rows = routed_rows(r);
     bool first = r->written != NULL && !*r->written;
     if (first) *r->written = true;
     if (r->layer->as.moe.expert_bias) TRY(biases_backward(r, first));
@@ -566,7 +577,7 @@ static Status shared_backward_weight(LayerRun *r)
                                                        .dw = r->weights->dw[ROLE_SHARED_GATE] });
 }
 
-static bool by_score(const LayerRun *r) { return r->layer->as.moe.score_input; }
+static bool scales_inputs(const LayerRun *r) { return r->layer->as.moe.score_input; }
 
 /* Sends the gradients of y and of the routing weights back to the tokens' ranks. */
 static Status dispatch_backward_input(LayerRun *r)
@@ -575,22 +586,23 @@ static Status dispatch_backward_input(LayerRun *r)
     const Tensor none = { 0 };
     int64_t n = r->rows;
     s->travel.dweight = s->experts.dweight;
-    if (!spread(r)) return OK;
+    if (!is_spread(r)) return OK;
     Tensor back;
     TRY(sum_rows(r, s->experts.dx, (Tensor){ 0 }, &back));
     TRY(tensor_new2(r->ring, r->spec->act, n, r->spec->hidden, &s->travel.dy));
     TRY(tensor_new2(r->ring, DTYPE_F32, n, tensor_cols(&s->route.weight), &s->travel.dweight));
-    return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
-                                                      .place = s->travel.place,
-                                                      .first = s->travel.first,
-                                                      .relay = s->travel.relay,
-                                                      .rows_weight = s->experts.dweight,
-                                                      .shared = by_score(r) ? none : s->shared.dy,
-                                                      .y = s->travel.dy,
-                                                      .weight = s->travel.dweight,
-                                                      .received = tokens_of(r),
-                                                      .ranks = r->spec->ranks.ep,
-                                                      .kind = r->spec->ranks.exchange });
+    return exchange_combine(r->ex,
+                            (ExchangeCombine){ .x = back,
+                                               .place = s->travel.place,
+                                               .first = s->travel.first,
+                                               .relay = s->travel.relay,
+                                               .rows_weight = s->experts.dweight,
+                                               .shared = scales_inputs(r) ? none : s->shared.dy,
+                                               .y = s->travel.dy,
+                                               .weight = s->travel.dweight,
+                                               .received = received_tokens(r),
+                                               .ranks = r->spec->ranks.ep,
+                                               .kind = r->spec->ranks.exchange });
 }
 
 /* Adds up the gradients of y from the routed rows, the shared experts and the router. */
@@ -600,14 +612,14 @@ static Status route_backward_input(LayerRun *r)
     MoeState *s = r->state;
     const Tensor none = { 0 };
     Tensor dy = s->travel.dy;
-    if (!spread(r)) {
+    if (!is_spread(r)) {
         TRY(tensor_new2(r->scratch, r->spec->act, r->rows, r->spec->hidden, &dy));
         TRY(moe_combine(r->ex, (MoeCombine){ .out = s->experts.dx,
                                              .slot_row = s->order.slot_row,
-                                             .shared = by_score(r) ? none : s->shared.dy,
+                                             .shared = scales_inputs(r) ? none : s->shared.dy,
                                              .y = dy }));
     }
-    if (by_score(r))
+    if (scales_inputs(r))
         TRY(scale_bwd(r->ex, (ScaleBwd){ .dy = dy,
                                          .x = s->norm.y,
                                          .w = s->route.score,
@@ -622,7 +634,7 @@ static Status route_backward_input(LayerRun *r)
                                      .weight = m->capacity > 0 ? s->route.weight : (Tensor){ 0 },
                                      .dlogits = s->route.logits,
                                      .parts = loss_parts(r),
-                                     .rule = rule_of(r) }));
+                                     .rule = route_rule(r) }));
     TRY(jitter_logits(r, s->route.logits));
     TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->route.logits),
                                                   .w = r->weights->w[ROLE_ROUTER],
@@ -656,9 +668,9 @@ static const Phase phases[] = {
                   .part = PHASE_COMBINE },
 };
 
-/* Tokens and their gradients travel; so do, in forward alone, the counts of the auxiliary loss and
- * what a capacity compares. */
-static bool communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
+/* Tokens and their gradients travel. In forward alone so do the counts of the auxiliary loss and
+ * the routing that drop_tokens compares. */
+static bool moe_communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
 {
     if (phase != DISPATCH && phase != COMBINE) return false;
     bool sums = loss_ranks(s, &l->as.moe) > 1, drops = l->as.moe.capacity > 0 && s->ranks.cp > 1;
@@ -668,6 +680,8 @@ static bool communicates(const ModelSpec *s, const LayerSpec *l, int phase, bool
 /* Shared experts run while tokens, or their gradients, travel to the routed ones. */
 static const int backward[] = { COMBINE, SHARED, EXPERTS, DISPATCH, ROUTE };
 
+/* After the step: nudges the bias of each expert by its load (arXiv:2408.15664). sum->clip gates
+ * it, so that a skipped step changes nothing. */
 static Status update_bias(Exec *ex, const LayerSpec *l, const LayerWeights *w, const Record *sum)
 {
     const MoeSpec *m = &l->as.moe;
@@ -689,6 +703,6 @@ const LayerDesc layer_moe = {
     .phases = phases,
     .n_phases = sizeof phases / sizeof *phases,
     .backward = backward,
-    .communicates = communicates,
+    .communicates = moe_communicates,
     .after_step = update_bias,
 };

@@ -1,22 +1,28 @@
-/* moe: what a MoE layer keeps of one micro-batch, in groups of one purpose, for moe.c; and its
- * parameters (moe_params.c). No other layer and no engine looks in here. */
+/* moe: the tensors of a MoE layer for one micro-batch, grouped by purpose, for moe.c; and its
+ * parameters (moe_params.c). Private to these two files: no other layer and no engine reads this
+ * state.
+ *
+ * N tokens, K experts a token, E experts, R routed rows, D and F widths (docs/glossary.md). "Always
+ * kept" means in `keep` even under RECOMPUTE_LAYER. */
 #ifndef MODEL_MOE_H
 #define MODEL_MOE_H
 
 #include "model/layer.h"
 #include "op/exchange.h"
 
-/* The choice of experts. All but score_sum is always kept: a second decision could differ. */
+/* The choice of experts. All but score_sum is always kept: a second decision could differ, because
+ * recomputed logits may round differently. */
 typedef struct MoeRouting {
-    Tensor logits, index, weight, seq_count;
-    Tensor score;     /* with score_input: routing weights, while `weight` is 1 */
-    Tensor score_sum; /* ring, from route to dispatch, if ranks add up their counts */
+    Tensor logits, index, weight; /* (N, E) f32, (N, K) i32, (N, K) f32 */
+    Tensor seq_count;             /* (B, E) i32: tokens by sequence, for the auxiliary loss */
+    Tensor score;     /* with score_input: (N, K) routing weights, while `weight` is 1 */
+    Tensor score_sum; /* (B, E), ring: from route to dispatch, where ranks add up their counts */
 } MoeRouting;
 
 /* The shared experts, and their gate if they have one. */
 typedef struct MoeShared {
     MlpState mlp;
-    Tensor gate, gated;   /* logits of the gate (N, 1), and what they weigh (N, D) */
+    Tensor gate, gated;   /* logits of the gate (N, 1); the MLP's output before the gate (N, D) */
     Tensor out;           /* ring: (N, D) */
     Tensor dgate, dgated; /* backward: gradients of gate and gated */
     Tensor dy;            /* ring, backward */
@@ -24,25 +30,28 @@ typedef struct MoeShared {
 
 /* The order of the routed rows: always kept. */
 typedef struct MoeOrder {
-    Tensor offsets, row_token, row_slot, slot_row;
-    Tensor begin; /* (1) i32: in a pool the layer's first row */
+    Tensor offsets; /* (1, E of this rank + 1): first row of each expert; last: all rows */
+    Tensor row_token, row_slot; /* (R): a row's token; its slot, token * K + k (op/moe.h) */
+    Tensor slot_row;            /* (tokens, K): the inverse; -1: no row here */
+    Tensor begin;               /* (1) i32: in a pool the layer's first row */
 } MoeOrder;
 
 /* How tokens reach the ranks of their experts. */
 typedef struct MoeTravel {
     Tensor sent;         /* ring: what goes to experts: y, or y scaled by its weight */
-    Tensor place;        /* each token's row in what goes to each rank or host: always kept */
-    Tensor count;        /* tokens that go to each rank, if anybody reads it: always kept */
-    Tensor first;        /* where they lie there, if without gaps; how many came: always kept */
-    ExchangeRelay relay; /* the same of the rows that this rank passes on: always kept */
+    Tensor place;        /* each token's row in the block for each rank or host: always kept */
+    Tensor count;        /* tokens that go to each rank, in compact exchanges: always kept */
+    Tensor first;        /* compact: their first row at each receiver, then how many rows this
+                          * rank received: always kept */
+    ExchangeRelay relay; /* hierarchical: `place` of rows that this rank passes on: always kept */
     Tensor dy, dweight;  /* ring, backward: gradients that came back to the tokens' rank */
 } MoeTravel;
 
 /* The routed experts of this rank. */
 typedef struct MoeExperts {
-    Tensor x, index, weight;  /* rows that they read, with their routing: y's own on one rank,
-                                 received ones if experts are spread */
-    Tensor pre;               /* (R, 2F) pre-activations; in a pool all of it */
+    Tensor x, index, weight;  /* the rows they read, with their routing: this rank's tokens if there
+                               * is one EP rank, else received ones */
+    Tensor pre;               /* (R, 2F) pre-activations; with a pool: the whole pool */
     Tensor out;               /* ring: (R, D) */
     Tensor dout;              /* backward: the gradient of h_out for each row of x */
     Tensor wact, dweight, dx; /* ring, backward */

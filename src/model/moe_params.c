@@ -1,4 +1,6 @@
-/* moe_params: the parameters of a MoE layer under their names in the whole model. Nothing here computes. */
+/* moe_params: the parameters of a MoE layer under their names in the whole model. Nothing here
+ * computes. The order matters: parameters of one role must follow each other, because they form one
+ * fused matrix (matrix_grow). */
 #include "model/moe.h"
 
 static Status shared_params(const MoeSpec *m, int64_t d, int i, ParamList *out)
@@ -29,7 +31,7 @@ static Status expert_bias_params(const ModelSpec *s, const MoeSpec *m, int i, Pa
     return OK;
 }
 
-/* The parameters of this rank's experts, under their names in the whole model. They stand last in
+/* The parameters of this rank's experts, under their names in the whole model. They come last in
  * the layer because their shard group is another one. */
 static Status expert_params(const ModelSpec *s, const MoeSpec *m, int i, ParamList *out)
 {

@@ -1,16 +1,16 @@
 /*
- * next: multi-token prediction (DeepSeek-V3, arXiv:2412.19437, section 2.2): a head from which the stack
- * goes on. Depth k predicts the token k further on than the model proper does:
+ * next: multi-token prediction (DeepSeek-V3, arXiv:2412.19437, section 2.2): a head in the middle
+ * of the stack. Depth k predicts the token k positions further on than the model proper does:
  *
  *   y   = norm(h), and the loss of y's own targets, as in the head
  *   h'  = W [ enorm(E[token k further on]) ; hnorm(y) ]
  *
- * One more block makes of h' what the next such layer, or the head, predicts from. Table E and head are
- * the model's own, so each is read in a phase of its own: where ranks share weights, those of one
- * layer are there at a time. Of the two halves of W each multiplies its own rows, which spares laying
- * them side by side.
+ * One more block turns h' into the input of the next such layer, or of the head. Table E and head
+ * are the model's own. Each is read in a phase of its own, because under ZeRO the weights of only
+ * one layer are gathered at a time. Each half of W multiplies its own rows, so the concatenation is
+ * never made.
  *
- * Evaluations stop at the loss of the model proper.
+ * Evaluations stop at the loss of the model proper. The loss itself is head.c's.
  */
 #include "model/layer.h"
 #include "op/embed.h"
@@ -23,7 +23,7 @@ typedef struct NextState {
     Tensor dy, drow;               /* gradients of y and row */
 } NextState;
 
-static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
+static Status next_params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     const int64_t d = s->hidden;
     const ParamAdd matrix = { ROLE_EH_PROJ, -1, d, 2 * d, INIT_NORMAL, .decay = true };
@@ -40,15 +40,15 @@ static Status new_rows(LayerRun *r, Arena *a, Tensor *out)
     return tensor_new2(a, r->spec->act, r->rows, r->spec->hidden, out);
 }
 
-static Status loss(LayerRun *r)
+static Status predict_loss(LayerRun *r)
 {
     NextState *s = r->state;
     TRY(layer_norm_forward(r, &s->norm));
     return layer_loss(r, r->layer->depth - 1, s->norm.y, &s->dy);
 }
 
-/* The stream does not pass this layer by, so only the norm's gradient goes down. */
-static Status loss_backward(LayerRun *r)
+/* The residual stream ends here and h' begins a new one, so dh is only the norm's gradient. */
+static Status predict_loss_backward(LayerRun *r)
 {
     const NextState *s = r->state;
     return rmsnorm_bwd(r->ex, (RmsnormBwd){ .dy = s->dy,
@@ -61,7 +61,7 @@ static Status loss_backward(LayerRun *r)
 
 static Tensor next_id(const LayerRun *r) { return r->batch->next[r->layer->depth - 1].id; }
 
-static Status look_up(LayerRun *r)
+static Status look_up_token(LayerRun *r)
 {
     NextState *s = r->state;
     if (!r->training) return OK;
@@ -69,13 +69,13 @@ static Status look_up(LayerRun *r)
     return embed_fwd(r->ex, (EmbedFwd){ next_id(r), r->weights->w[ROLE_TABLE].data, s->row });
 }
 
-static Status look_up_backward_weight(LayerRun *r)
+static Status look_up_token_backward_weight(LayerRun *r)
 {
     const NextState *s = r->state;
     return embed_bwd(r->ex, (EmbedBwd){ next_id(r), s->drow, r->weights->dw[ROLE_TABLE] });
 }
 
-static Status normalise(LayerRun *r, Tensor x, ParamRole w, NormState *n)
+static Status normalise_rows(LayerRun *r, Tensor x, ParamRole w, NormState *n)
 {
     TRY(new_rows(r, r->keep, &n->y));
     TRY(tensor_new2(r->keep, DTYPE_F32, r->rows, 1, &n->rstd));
@@ -85,14 +85,14 @@ static Status normalise(LayerRun *r, Tensor x, ParamRole w, NormState *n)
             .x = x, .w = r->weights->w[w].data, .y = n->y, .rstd = n->rstd, .eps = r->spec->eps });
 }
 
-static Status project(LayerRun *r)
+static Status project_next(LayerRun *r)
 {
     NextState *s = r->state;
     const int64_t d = r->spec->hidden;
     LinearFwd half = { .w = r->weights->w[ROLE_EH_PROJ], .y = r->h_out, .w_cols = d };
     if (!r->training) return OK;
-    TRY(normalise(r, s->row, ROLE_ENORM, &s->token));
-    TRY(normalise(r, s->norm.y, ROLE_HNORM, &s->hidden));
+    TRY(normalise_rows(r, s->row, ROLE_ENORM, &s->token));
+    TRY(normalise_rows(r, s->norm.y, ROLE_HNORM, &s->hidden));
     half.x = operand_plain(s->token.y);
     TRY(linear_fwd(r->ex, half));
     half.x = operand_plain(s->hidden.y);
@@ -101,7 +101,8 @@ static Status project(LayerRun *r)
     return linear_fwd(r->ex, half);
 }
 
-/* From dh_out through the half of W that begins at w_col and the norm before it: dx = dres + that. */
+/* Takes dh_out back through the half of W that begins at w_col and the norm before it, and adds
+ * dres: dx = dres + d norm(W_half^T dh_out). */
 static Status half_backward(LayerRun *r, int64_t w_col, ParamRole w, const NormState *n, Tensor x,
                             Tensor dres, Tensor dx)
 {
@@ -121,8 +122,8 @@ static Status half_backward(LayerRun *r, int64_t w_col, ParamRole w, const NormS
                                             .dw = r->weights->dw[w] });
 }
 
-/* To the loss's gradient of y comes that of h'. */
-static Status project_backward(LayerRun *r)
+/* dy has the loss's gradient already; this adds the gradient that comes through h'. */
+static Status project_next_backward(LayerRun *r)
 {
     NextState *s = r->state;
     TRY(new_rows(r, r->ring, &s->drow));
@@ -130,7 +131,7 @@ static Status project_backward(LayerRun *r)
     return half_backward(r, r->spec->hidden, ROLE_HNORM, &s->hidden, s->norm.y, s->dy, s->dy);
 }
 
-static Status project_backward_weight(LayerRun *r)
+static Status project_next_backward_weight(LayerRun *r)
 {
     const NextState *s = r->state;
     const int64_t d = r->spec->hidden;
@@ -145,11 +146,11 @@ static Status project_backward_weight(LayerRun *r)
 }
 
 static const Phase phases[] = {
-    { "loss", LANE_COMPUTE, loss, loss_backward, NULL, .part = PHASE_ATTENTION,
+    { "loss", LANE_COMPUTE, predict_loss, predict_loss_backward, NULL, .part = PHASE_ATTENTION,
       .weights = WEIGHTS_HEAD, .forward_gradients = true },
-    { "look_up", LANE_COMPUTE, look_up, NULL, look_up_backward_weight, .part = PHASE_ATTENTION,
-      .weights = WEIGHTS_TABLE },
-    { "project", LANE_COMPUTE, project, project_backward, project_backward_weight,
+    { "look_up", LANE_COMPUTE, look_up_token, NULL, look_up_token_backward_weight,
+      .part = PHASE_ATTENTION, .weights = WEIGHTS_TABLE },
+    { "project", LANE_COMPUTE, project_next, project_next_backward, project_next_backward_weight,
       .part = PHASE_ATTENTION },
 };
 
@@ -157,7 +158,7 @@ const LayerDesc layer_next = {
     .name = "next",
     .title = "multi-token prediction",
     .state_bytes = sizeof(NextState),
-    .params = params,
+    .params = next_params,
     .phases = phases,
     .n_phases = 3,
     .once = true,

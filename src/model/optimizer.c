@@ -1,5 +1,5 @@
-/* optimizer: the table's rows. What a row does in a step is arithmetic of op/; here its arguments
- * are filled in. */
+/* optimizer: the table's rows. The arithmetic of an update is in op/optimizer.h; this file fills in
+ * its arguments. */
 #include "model/optimizer.h"
 
 #include "op/optimizer.h"
@@ -10,6 +10,9 @@
 
 /* AdamW */
 
+/* The learning rate, then 1 / (1 - beta^t) for each moment: Adam's bias correction
+ * (arXiv:1412.6980). They are made in double on the host, because beta2^t in f32 loses digits when
+ * t is large. */
 static void adamw_scalars(const Config *c, double lr, double updates, float out[OPTIMIZER_SCALARS])
 {
     out[0] = (float)lr;
@@ -52,15 +55,15 @@ const OptimizerDesc optimizer_adamw = {
 
 /* The table */
 
-static const OptimizerDesc *const table[] = { &optimizer_adamw };
+static const OptimizerDesc *const rules[] = { &optimizer_adamw };
 
 const OptimizerDesc *optimizer_find_state(const char *name, int *state)
 {
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        for (int k = 0; k < table[i]->n_states; k++) {
-            if (strcmp(table[i]->state[k].name, name) != 0) continue;
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        for (int k = 0; k < rules[i]->n_states; k++) {
+            if (strcmp(rules[i]->state[k].name, name) != 0) continue;
             *state = k;
-            return table[i];
+            return rules[i];
         }
     }
     return NULL;

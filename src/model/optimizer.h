@@ -1,8 +1,8 @@
 /*
  * optimizer: the rules by which parameters are updated, as a table.
  *
- * A rule is a row: its state buffers, the scalars that it reads in each step, the cost of an update,
- * and the op that runs it. Memory, checkpoints, the check of numbers and the plan read the row. No
+ * A rule is a row: its state buffers, the scalars that it reads each step, the cost of an update,
+ * and the op that runs it. Memory, checkpoints, the check of numbers and the plan read the row; no
  * other file names a rule or a state buffer. A second rule needs a row here, its op in op/, and its
  * settings.
  *
@@ -24,13 +24,14 @@ enum {
 /* What a buffer holds. Numbers are f32, or of a type in which every number has an f32. */
 typedef struct BufferDesc {
     const char *name; /* in checkpoints, and in sentences */
-    float least;      /* the smallest number that may stand there */
+    float least;      /* the smallest valid number: checkpoints with a smaller one are refused */
 } BufferDesc;
 
 typedef struct OptimizerDesc OptimizerDesc;
 
-/* Parameters whose state buffers have had the same number of updates: those of the model proper,
- * and those of modules of multi-token prediction, which a training may add to a model (init.h). */
+/* Groups of parameters whose state buffers have had the same number of updates. Modules of
+ * multi-token prediction are a group of their own, because a training may add them to a trained
+ * model (init.h). */
 typedef enum MomentAge { AGE_MODEL, AGE_MODULES, AGE_COUNT } MomentAge;
 
 /* Elements that this rank updates by one rule with one rate of decay. Where the rule needs whole
@@ -38,7 +39,8 @@ typedef enum MomentAge { AGE_MODEL, AGE_MODULES, AGE_COUNT } MomentAge;
 typedef struct UpdateRange {
     const OptimizerDesc *rule;
     Tensor w, g, state[OPTIMIZER_STATES];
-    Tensor low; /* the type that products read, which the update writes, too; data NULL: f32 */
+    Tensor
+        low; /* the copy that products read, which the update writes, too; data NULL: f32, none */
     bool decay; /* weight decay applies */
     MomentAge age;
 } UpdateRange;
@@ -48,10 +50,11 @@ struct OptimizerDesc {
     int n_states;
     BufferDesc state[OPTIMIZER_STATES];
     bool whole_matrices; /* it cannot update a part of a matrix */
-    /* The rule of what is not a matrix of a hidden layer: vectors, the embedding, the head. NULL:
-     * this rule. A rule that others name has at least as many states as they. */
+    /* The rule for everything but the matrices of hidden layers: vectors, the embedding, the head.
+     * NULL: this rule. `others` has at least as many states as the rules that name it. */
     const OptimizerDesc *others;
-    /* What changes from step to step. `updates` counts those of the state buffers, this one too. */
+    /* What changes from step to step. `updates`: the updates of the state buffers, with this
+     * one. */
     void (*scalars)(const Config *c, double lr, double updates, float out[OPTIMIZER_SCALARS]);
     OpCost (*cost)(const UpdateRange *r);
     /* clip: the factor on gradients; scalars: as above. Both lie on the device. */
@@ -60,7 +63,7 @@ struct OptimizerDesc {
 
 extern const OptimizerDesc optimizer_adamw;
 
-/* How a model is trained. The rule of `rule[0]` is that of matrices, and of all else if rule[1] is
+/* How a model is trained. rule[0] updates matrices, and everything else, too, if rule[1] is
  * NULL. */
 typedef struct OptimizerSpec {
     const OptimizerDesc *rule[OPTIMIZER_RULES];
@@ -74,8 +77,8 @@ OptimizerSpec optimizer_with(const OptimizerDesc *rule, Dtype state);
  * is. NULL: no rule has it. */
 const OptimizerDesc *optimizer_find_state(const char *name, int *state);
 
-/* For plans: bytes of all state buffers for a parameter, and bytes that its update moves, where
- * products read `low`. Of matrices. */
+/* For plans, by parameter of a matrix: bytes of all state buffers, and bytes that its update moves
+ * where products read `low`. */
 double optimizer_state_bytes(const OptimizerSpec *o);
 double optimizer_update_bytes(const OptimizerSpec *o, Dtype low);
 

@@ -1,5 +1,5 @@
-/* params: sizes and memory of buffers, and the views that layers, checkpoints and the optimizer take of
- * them. The table itself is made in params_build.c. */
+/* params: sizes and memory of the buffers, and views of them for layers, checkpoints and the
+ * optimizer. The table itself is made in params_build.c. */
 #include "model/params.h"
 
 #include "base/rng.h"
@@ -42,7 +42,7 @@ int params_zero_stage(const ModelSpec *s, ParamBuffer b)
     return b == BUF_WEIGHT ? 3 : b == BUF_GRAD ? 2 : b == BUF_STATE ? 4 : 1;
 }
 
-static int64_t shard_of(const ParamSizes *z, const ParamShards *shards)
+static int64_t shard_size(const ParamSizes *z, const ParamShards *shards)
 {
     int64_t dense = shards->dense > 1 ? shards->dense : 1;
     int64_t expert = shards->expert > 1 ? shards->expert : 1;
@@ -55,13 +55,13 @@ int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer 
 {
     if (b == BUF_STATE) return t->elems[b];
     const ParamSizes *z = &t->spaces.of[b];
-    return shards->zero < params_zero_stage(s, b) ? z->flat : shard_of(z, shards);
+    return shards->zero < params_zero_stage(s, b) ? z->flat : shard_size(z, shards);
 }
 
 int64_t params_copy_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards)
 {
     const ParamSizes *z = &t->spaces.copies;
-    return shards->zero < params_zero_stage(s, BUF_WEIGHT) ? z->flat : shard_of(z, shards);
+    return shards->zero < params_zero_stage(s, BUF_WEIGHT) ? z->flat : shard_size(z, shards);
 }
 
 size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards)
@@ -74,8 +74,8 @@ size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards)
     return bytes;
 }
 
-/* While a layer computes, the next layer's weights are prefetched into the other half, and the
- * gradients of the layer before leave from it. */
+/* Two halves: while a layer computes in one, the other receives the next layer's prefetched weights
+ * and still holds the previous layer's gradients until they are reduced. */
 static Status alloc_gathered(const ModelSpec *s, const ParamTable *t, bool training, Arena *run,
                              ParamMemory *out)
 {
@@ -119,9 +119,9 @@ int params_layer(const ParamTable *t, int layer, int *first)
     return i;
 }
 
-/* A bucket in its layer's half of `gathered`, behind those before it. */
-static Tensor gathered(const ParamTable *t, const ParamMemory *m, const ParamBucket *k,
-                       ParamBuffer b)
+/* A bucket in its layer's half of `gathered`, after the layer's earlier buckets. */
+static Tensor gathered_bucket(const ParamTable *t, const ParamMemory *m, const ParamBucket *k,
+                              ParamBuffer b)
 {
     int64_t at = params_half(k->layer) * t->spaces.of[b].layer;
     for (const ParamBucket *j = k; j > t->bucket && j[-1].layer == k->layer; j--)
@@ -133,7 +133,7 @@ Tensor bucket_whole(const ParamTable *t, const ParamMemory *m, const ParamBucket
 {
     if (!t->sharded[b]) return tensor_rows(&m->buffer[b], k->first, k->n);
     if (k->ranks == 1) return tensor_rows(&m->buffer[b], k->shard, k->n);
-    return gathered(t, m, k, b);
+    return gathered_bucket(t, m, k, b);
 }
 
 Tensor bucket_part(const ParamBucket *k, Tensor whole)
@@ -147,6 +147,8 @@ Tensor bucket_own(const ParamTable *t, const ParamMemory *m, const ParamBucket *
     return bucket_part(k, tensor_rows(&m->buffer[b], k->first, k->n));
 }
 
+/* Intersects the parameter [at, at + n) with this rank's part [own, own + part), both counted from
+ * the bucket's first element. */
 ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m, ParamBuffer b)
 {
     ParamPiece none = { 0 };

@@ -3,21 +3,22 @@
  * planner are loops over it.
  *
  * Names and shapes are those of Hugging Face's files (DeepSeek's for MLA and MoE), (out, in). All
- * trained parameters lie one after the other in a flat space, at the same offset for each buffer:
- * weights as compute reads them, f32 gradients, f32 main weights, and the optimizer's state buffers
- * (f32 or bf16).
- * Parameters of one role in one layer (gate and up; q_a and kv_a; the experts) lie without a gap,
- * so that a layer sees them as one fused matrix; each role starts at a multiple of PARAM_ALIGN
- * elements, and the padding stays zero. With f32 compute the weight buffer *is* the main buffer.
+ * parameters lie one after the other in a flat space, at the same offset in each buffer: weights as
+ * products read them, f32 gradients, f32 main weights, and the optimizer's state buffers (f32 or
+ * bf16). With f32 compute the weight buffer *is* the main buffer. Parameters of one role in one
+ * layer (gate and up; q_a and kv_a; the experts) lie without a gap, so that a layer sees them as
+ * one fused matrix. Each role starts at a multiple of PARAM_ALIGN elements, and the padding stays
+ * zero.
  *
- * A layer's parameters lie in up to three buckets: small ones that every rank holds whole (those
- * kept in f32 whatever the compute type), dense ones, experts. Each rule of the optimizer has as many
- * of its own, and so have frozen roles. In the flat space the buckets of the rule with the most state
- * buffers come first and frozen ones last: so gradients and state buffers are a shorter flat space.
- * ZeRO (arXiv:1910.02054) cuts each bucket into a part for each rank of the shard group, so that one
- * collective serves a whole bucket. Parts are equal, or, where a rule needs whole matrices, they end
- * between matrices. A sharded buffer holds this rank's parts alone, one after the other: the shard
- * space.
+ * A layer has up to three buckets: parameters that every rank holds whole (small ones, which stay
+ * in f32), dense ones, experts. It has these for each rule of the optimizer, and for frozen roles.
+ * In the flat space the buckets of the rule with the most state buffers come first, and frozen ones
+ * last. So gradients and state buffers need only the beginning of the flat space.
+ *
+ * ZeRO (arXiv:1910.02054) cuts each bucket into a part for each rank of the sharding group, so that
+ * one collective serves a whole bucket. Parts are equal, or, where a rule needs whole matrices,
+ * they end between matrices. A sharded buffer holds only this rank's parts, one after the other:
+ * the shard space.
  *
  * Buffers without gradient (the router's bias) are in the table too, in a state buffer of their
  * own, and count in no total.
@@ -37,7 +38,7 @@ typedef enum ParamBuffer {
     BUF_WEIGHT,
     BUF_GRAD,
     BUF_MAIN,
-    BUF_OPTIMIZER, /* the first state buffer of the optimizer's rule, and the others behind it */
+    BUF_OPTIMIZER, /* the first state buffer of the optimizer's rule; the others follow */
     BUF_STATE = BUF_OPTIMIZER + OPTIMIZER_STATES, /* f32, not trained */
     BUF_COUNT
 } ParamBuffer;
@@ -48,24 +49,23 @@ static inline bool buffer_is_optimizers(ParamBuffer b)
 }
 /* Which of the rule's state buffers it is. */
 static inline int buffer_state(ParamBuffer b) { return (int)b - (int)BUF_OPTIMIZER; }
-/* What a buffer holds of parameters under this rule. */
+/* The name and the limits of what a buffer holds for parameters of this rule. */
 BufferDesc buffer_desc(const OptimizerDesc *rule, ParamBuffer b);
 
-/* Which group shards a parameter: none (all ranks hold it whole), the shard group, the expert-shard
- * group. A layer's buckets stand
- * in this order. */
+/* Which group shards a parameter: none (all ranks hold it whole), the sharding group of dense
+ * layers, or that of experts. A layer's buckets are in this order. */
 typedef enum ShardGroup { SHARD_WHOLE, SHARD_DENSE, SHARD_EXPERT, SHARD_GROUPS } ShardGroup;
 
 /* Where ZeRO divides a bucket among ranks. CUT_ELEMENTS: into equal parts, anywhere. CUT_MATRICES:
- * between parameters, so that each matrix has one owner; parts have about the same cost of the
- * update, and other lengths. */
+ * between parameters, so that each matrix has one owner. Those parts cost about the same to update,
+ * and differ in length. */
 typedef enum ParamCut { CUT_ELEMENTS, CUT_MATRICES } ParamCut;
 
 /* How data-parallel ranks shard buffers. ZeRO's stage 1 shards main weights and the optimizer's
  * state, stage 2 gradients too, stage 3 weights too. Experts are sharded over fewer ranks. */
 typedef struct ParamShards {
-    int zero;                        /* ZeRO's stage, 0 to 3; 0: nothing is sharded */
-    int64_t dense, expert;           /* ranks of a shard group, of an expert-shard group; 0 is 1 */
+    int zero;              /* ZeRO's stage, 0 to 3; 0: nothing is sharded */
+    int64_t dense, expert; /* ranks of a sharding group: of dense layers, of experts; 0 is 1 */
     int64_t dense_rank, expert_rank; /* this rank's number in each group */
     bool low_reduce;                 /* gradients are added over ranks in bf16 */
     ParamCut cut;                    /* of all buckets; a rule may ask for CUT_MATRICES itself */
@@ -106,8 +106,8 @@ typedef struct Param {
     float init_std;
     const OptimizerDesc *rule; /* NULL: frozen, not trained */
     bool decay;                /* weight decay applies */
-    bool keep_f32;             /* computed with in f32 whatever the compute type: norms, router */
-    bool second; /* a copy: the layer belongs to another pipeline rank (LayerSpec.rank) */
+    bool keep_f32; /* products read it in f32 whatever the compute type: norms, router */
+    bool second;   /* a copy: the layer belongs to another pipeline rank (LayerSpec.rank) */
 } Param;
 
 /* Sums of elements (ParamSpaces.copies: of bytes), padding included. */
@@ -135,8 +135,8 @@ typedef struct ParamTable {
     int64_t elems[BUF_COUNT]; /* what this rank holds of each buffer, padding included */
     ParamSpaces spaces;
     int64_t frozen;        /* share of total that is not trained */
-    int64_t total, active; /* active: those a token meets, embedding and head included */
-    int64_t active_matrix; /* active ones that are multiplied with (no embedding, no norms) */
+    int64_t total, active; /* active: those that one token uses, embedding and head included */
+    int64_t active_matrix; /* active ones that are in a matrix product (no embedding, no norms) */
 } ParamTable;
 
 /* Views of one layer's weights and gradients by role; data NULL where the layer has none, and for
@@ -146,10 +146,10 @@ typedef struct LayerWeights {
     Tensor dw[ROLE_COUNT];
 } LayerWeights;
 
-/* Buffers, in arenas of the engine. `gathered` holds two layers' whole buckets (all but SHARD_WHOLE)
- * of a sharded buffer: weights gathered from all ranks, gradients not yet reduced. Even layers lie
- * in its first half, odd ones in the second. `low` holds a layer's gradients in the type in which
- * they are added. */
+/* Buffers, in arenas of the engine. `gathered` holds the whole buckets (all but SHARD_WHOLE) of two
+ * layers of a sharded buffer: weights gathered from all ranks, gradients not yet reduced. Even
+ * layers use its first half, odd ones the second. `low` holds a layer's gradients in the type in
+ * which they are reduced. */
 typedef struct ParamMemory {
     Tensor buffer[BUF_COUNT]; /* rank 1; BUF_WEIGHT has the type of the copies, the optimizer's
                                  buffers have ModelSpec.optimizer.state, all others f32 */
@@ -157,44 +157,44 @@ typedef struct ParamMemory {
     Tensor low;
 } ParamMemory;
 
-/* The table of the layers that pipeline rank `rank` holds; the head's rank holds the embedding's
- * table, too, if it reads it (spec_shares_table). shards NULL: nothing is sharded. */
+/* Makes the table of the layers that pipeline rank `rank` holds. The head's rank holds the
+ * embedding's table, too, if it reads it (spec_shares_table). shards NULL: nothing is sharded. */
 Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Arena *a,
                     ParamTable *out);
 int64_t param_elems(const Param *p);
-/* The block that a parameter's name is of; -1: of none. */
+/* The block in a parameter's name ("model.layers.7..."); -1: there is none. */
 int64_t param_block(const char *name);
 
-/* ERR_ARG: a pattern of spec->frozen is of no parameter in a table of the whole model, or nothing is
- * left to train. */
+/* ERR_ARG: a pattern of spec->frozen matches no parameter in a table of the whole model, or nothing
+ * is left to train. */
 Status params_check_frozen(const ModelSpec *s, const ParamTable *t);
 
-/* Sets LayerSpec.frozen and no_backward, or makes them those of another model. A role is frozen if all
- * of its parameters are, those of other ranks' experts too: so all ranks agree on it. */
+/* Sets LayerSpec.frozen and no_backward, or copies them from `like`. A role is frozen if all of its
+ * parameters are, including other ranks' experts: so all ranks agree on it. */
 Status params_freeze(ModelSpec *s, const ModelSpec *like);
 static inline bool role_frozen(const LayerSpec *l, ParamRole role)
 {
     return (l->frozen >> role & 1) != 0;
 }
 
-/* The ZeRO stage from which on a buffer is sharded. Without copies products read the main weights. */
+/* The ZeRO stage from which on a buffer is sharded. Without copies products read the main
+ * weights. */
 int params_zero_stage(const ModelSpec *s, ParamBuffer b);
 
-/* Elements of a buffer on one rank, had `t` been built with these shards: exact but for the padding
- * of buckets, which makes it at most PARAM_ALIGN elements a bucket more. CUT_MATRICES: of the mean
- * rank. */
+/* Elements of a buffer on one rank if `t` had been built with these shards. Exact but for the
+ * padding of buckets, at most PARAM_ALIGN elements more each. CUT_MATRICES: the mean over ranks. */
 int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer b,
                            const ParamShards *shards);
-/* Bytes of what products read, on one rank, likewise. */
+/* The same for the bytes of the weights that products read. */
 int64_t params_copy_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards);
 /* Bytes of ParamMemory.gathered and .low. */
 size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards);
 void spaces_add(ParamSpaces *sum, const ParamSpaces *more);
-/* Buffers in `run`, all of them if `training`, else weights and state only. */
+/* Allocates buffers in `run`: all of them if `training`, else weights and state only. */
 Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
                     ParamMemory *out);
-/* One LayerWeights a layer, in `a`, with those of other layers that its phases read
- * (layer_weights_of). */
+/* Makes one LayerWeights for each layer, in `a`, including weights of other layers that its phases
+ * read (layer_weights_of). The views point into `m`. */
 Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m, Arena *a,
                    LayerWeights **out);
 
@@ -203,8 +203,8 @@ static inline int params_half(int layer) { return layer % 2; }
 
 /* The buckets of a layer: [*first, return value), frozen ones last. */
 int params_layer(const ParamTable *t, int layer, int *first);
-/* bucket_whole: all of a bucket; of a sharded buffer (BUF_WEIGHT or BUF_GRAD) it lies in
- * `gathered`. bucket_own: this rank's part, wherever it lies. */
+/* bucket_whole: all of a bucket; for a sharded buffer (BUF_WEIGHT or BUF_GRAD) it lies in
+ * `gathered`. bucket_own: this rank's part, in either layout. */
 Tensor bucket_whole(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b);
 Tensor bucket_own(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b);
 /* This rank's part of a whole bucket. */
@@ -215,19 +215,20 @@ typedef struct ParamPiece {
     Piece in;  /* of the canonical, unsharded tensor */
     Tensor at; /* (piece_elems) */
 } ParamPiece;
-/* The rule of the bucket that a parameter lies in; NULL: frozen, or not trained. A frozen parameter
- * among others of its role lies in their bucket. */
+/* The rule of a parameter's bucket; NULL: frozen, or not trained. Where only some parameters of a
+ * role are frozen, all of them lie in one trained bucket. */
 static inline const OptimizerDesc *param_bucket_rule(const ParamTable *t, const Param *p)
 {
     return p->bucket < 0 ? NULL : t->bucket[p->bucket].rule;
 }
 ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m, ParamBuffer b);
 
-/* Initial main weights of a parameter: n elements from offset i of a piece of it. Each is a function
- * of the seed, the name and the element alone. */
+/* Writes initial main weights of a parameter: n elements from offset i of a piece of it. Each
+ * element depends only on the seed, the name and its index, so all meshes start from the same
+ * weights. */
 void param_fill(const Param *p, uint64_t seed, const Piece *in, int64_t i, int64_t n, float *out);
 
-/* The elements of a parameter in a buffer that is not sharded. */
+/* A view of a parameter, with its shape, in a buffer that is not sharded. */
 Tensor param_view(const Param *p, const ParamMemory *m, ParamBuffer b);
 
 /* Layers add their parameters with this while params_build runs (layer.h: LayerDesc.params). */

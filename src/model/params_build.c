@@ -1,5 +1,12 @@
-/* params_build: the table of parameters: which there are, into which buckets they go, and where each lies
- * in the flat space. Only here and in layers is it known which kind of layer has which parameters. */
+/*
+ * params_build: makes the table of parameters: which there are, into which buckets they go, and
+ * where each lies in the flat space; then binds layers to their weights. Memory and sizes are
+ * params.c's.
+ *
+ * The order: each layer adds its parameters (params_add); place_params groups those of a layer into
+ * buckets, with offsets from the bucket's first element; shard_buffers then gives buckets their
+ * position in the flat and the shard space, rule by rule, and makes parameters' offsets absolute.
+ */
 #include "model/layer.h"
 
 #include <assert.h>
@@ -15,7 +22,7 @@ struct ParamList {
     const ModelSpec *model;
     const LayerSpec *spec;
     int rank;                 /* of the pipeline */
-    unsigned frozen, trained; /* without a table: roles that have such parameters */
+    unsigned frozen, trained; /* only if table is NULL: bits of roles that have such parameters */
 };
 
 static int64_t aligned(int64_t n) { return (n + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN; }
@@ -64,13 +71,14 @@ static void count_param(ParamTable *t, const LayerSpec *l, const Param *p)
     int64_t n = param_elems(p);
     t->total += n;
     if (p->rule == NULL) t->frozen += n;
-    /* Experts are alike: the first top_k stand for those that a token takes. */
+    /* Experts are alike: the first top_k of them stand for those that a token takes. */
     if (p->expert >= 0 && p->expert >= l->as.moe.rule.top_k) return;
     t->active += n;
     if (p->rank == 2 && p->role != ROLE_TABLE) t->active_matrix += n;
 }
 
-/* Rules of matrices are for those of hidden layers: tables, the head and rows have the other one. */
+/* rule[0] is for matrices of hidden layers; the table, the head, vectors and single rows get
+ * rule[1]. rule[1] NULL: rule[0] serves all. */
 static const OptimizerDesc *rule_of(const ModelSpec *s, const Param *p)
 {
     const OptimizerDesc *const *rule = s->optimizer.rule;
@@ -151,8 +159,8 @@ Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *ou
 
 Status spec_build(const Config *c, Arena *a, ModelSpec *out) { return spec_like(c, NULL, a, out); }
 
-/* The order of buckets, by falling number of state buffers: so what a buffer has is the begin of the
- * flat space. */
+/* The order of buckets: by falling number of state buffers. So a buffer needs only the beginning of
+ * the flat space. */
 enum { BUCKET_RULES = OPTIMIZER_RULES + 1 };
 static void rules_in_order(const ModelSpec *s, const OptimizerDesc *out[BUCKET_RULES])
 {
@@ -161,7 +169,7 @@ static void rules_in_order(const ModelSpec *s, const OptimizerDesc *out[BUCKET_R
     assert(out[1] == NULL || out[0]->n_states >= out[1]->n_states);
 }
 
-/* Places. */
+/* Buckets and matrices. */
 
 static void add_size(ParamSizes *z, const ParamBucket *k, int64_t n)
 {
@@ -179,8 +187,9 @@ static void add_bucket_sizes(ParamSpaces *layer, const ParamBucket *k, int64_t c
     add_size(&layer->copies, k, copies);
 }
 
-/* Is the parameter in this bucket of its layer? Where only some parameters of a role are frozen, they
- * lie among the others and have gradients, which nobody reads. */
+/* Is the parameter in this bucket of its layer? Where only some parameters of a role are frozen,
+ * they stay among the others, so that the fused matrix has no gap, and their gradients are not
+ * read. */
 static bool in_bucket(const ModelSpec *s, const Param *p, const ParamBucket *k)
 {
     ShardGroup shard_group = p->keep_f32      ? SHARD_WHOLE
@@ -208,7 +217,7 @@ static void add_to_matrix(ParamTable *t, const Param *p, int64_t at)
     assert(m->first + matrix_elems(m) >= at + param_elems(p)); /* without a gap */
 }
 
-/* What a rank's update of the parameter costs, in any unit; of a frozen one, its memory. */
+/* The cost of updating the parameter, in any unit; for a frozen one its memory. */
 static double update_cost(const ParamBucket *k, const Param *p)
 {
     UpdateRange r = { .rule = k->rule };
@@ -216,7 +225,8 @@ static double update_cost(const ParamBucket *k, const Param *p)
     return k->rule == NULL ? (double)param_elems(p) : k->rule->cost(&r).flops;
 }
 
-/* Cuts a bucket between its parameters, which are [first, end) of the table among others. */
+/* Cuts a bucket between its parameters, which are among [first, end) of the table. Only `cuts`
+ * stays in the arena. */
 static Status cut_matrices(const ParamTable *t, int first, int end, ParamBucket *k, Arena *a)
 {
     int64_t *cuts = NULL;
@@ -241,8 +251,9 @@ static Status cut_matrices(const ParamTable *t, int first, int end, ParamBucket 
     return OK;
 }
 
-/* Puts those of a layer's parameters [first, end) that belong there into one bucket. Each role starts
- * at an aligned element. */
+/* Fills bucket k with those of a layer's parameters [first, end) that belong to it; an empty bucket
+ * is not added. Each role starts at an aligned element, and the whole bucket divides into aligned
+ * parts. */
 static Status fill_bucket(ParamTable *t, const ModelSpec *spec, int first, int end, ParamBucket k,
                           ParamSpaces *layer, Arena *a)
 {
@@ -292,7 +303,7 @@ void spaces_add(ParamSpaces *sum, const ParamSpaces *more)
     add_sizes(&sum->copies, &more->copies);
 }
 
-/* The buckets of a layer, whose parameters are [first, end) of the table. */
+/* Makes the buckets of a layer, whose parameters are [first, end) of the table. */
 static Status place_layer(ParamTable *t, const ModelSpec *s, int first, int end, Arena *a)
 {
     const OptimizerDesc *rules[BUCKET_RULES];
@@ -324,7 +335,7 @@ static Status place_params(ParamTable *t, const ModelSpec *s, Arena *a)
     return OK;
 }
 
-/* Sets where the buckets of one rule begin, behind those before them. */
+/* Sets the positions of one rule's buckets in both spaces, after the buckets placed before. */
 static void place_buckets(ParamTable *t, const OptimizerDesc *rule, int64_t *flat, int64_t *shard)
 {
     for (int i = 0; i < t->n_buckets; i++) {
@@ -391,7 +402,7 @@ Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Are
     return OK;
 }
 
-/* The whole matrix, as compute reads or adds to it. */
+/* The whole matrix, as products read it or add to it. */
 static Tensor matrix_view(const ParamTable *t, const Matrix *x, const ParamMemory *m, ParamBuffer b)
 {
     Tensor whole = m->buffer[b];
@@ -399,7 +410,8 @@ static Tensor matrix_view(const ParamTable *t, const Matrix *x, const ParamMemor
     return matrix_at(x, tensor_at(&whole, x->first), whole.dtype);
 }
 
-/* What phases of a layer read of another one, under the role that it has for them. */
+/* Binds the weights of other layers that this layer's phases read, under the role they have here: a
+ * tied head reads the embedding's ROLE_TABLE as its ROLE_HEAD. */
 static void bind_shared(const ModelSpec *s, int layer, LayerWeights *w)
 {
     const LayerDesc *desc = layer_desc(s->layers[layer].kind);

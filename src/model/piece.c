@@ -1,4 +1,5 @@
-/* piece: checks of pieces, and what two pieces have in common. */
+/* piece: checks of pieces, and what two pieces have in common. A checkpoint written on one mesh is
+ * read on another by these intersections; which file holds what is train/'s. */
 #include "model/piece.h"
 
 /* first + (rows - 1) * stride + n <= elems, without an overflow on the way. */

@@ -1,7 +1,7 @@
 /*
- * piece: a part of a tensor, in elements of the whole one, which is laid out row by row.
+ * piece: a part of a tensor, counted in elements of the whole tensor, which is stored row by row.
  *
- * A piece is `rows` runs of n elements, each `stride` behind the one before. A range of whole rows
+ * A piece is `rows` runs of n elements; runs start `stride` elements apart. A range of whole rows
  * is one run. Columns [c, c + n) of a matrix are one run a row: { c, n, columns, rows }. The
  * elements of a piece are numbered in the order of the tensor; memory and files hold them in that
  * order without gaps, so element i of a piece has offset i.
@@ -28,7 +28,7 @@ static inline int64_t piece_elems(const Piece *p) { return p->n * p->rows; }
  * from a file may be anything; the other functions take only pieces that fit. */
 bool piece_fits(const Piece *p, int64_t elems);
 
-/* Which element of the tensor is the i-th of the piece. */
+/* The element of the tensor that is the piece's i-th. */
 static inline int64_t piece_element(const Piece *p, int64_t i)
 {
     return p->first + i / p->n * p->stride + i % p->n;
@@ -42,8 +42,8 @@ int64_t piece_seek(const Piece *p, int64_t element);
 static inline int64_t piece_run(const Piece *p, int64_t i) { return p->n - i % p->n; }
 
 /* A span that two pieces have in common: n elements from offset a of the first piece and from
- * offset b of the second. piece_meet steps from a zeroed span through all spans in the order
- * of the tensor; it returns false after the last. */
+ * offset b of the second. Start from a zeroed span: each call of piece_meet finds the next one, in
+ * the order of the tensor, and returns false after the last. */
 typedef struct PieceSpan {
     int64_t a, b, n;
 } PieceSpan;

@@ -1,3 +1,5 @@
+/* rotary: frequencies by scaling rule, and the tables made from them, in double (formulas in
+ * rotary.h). The config says which rule; nothing here reads weights. */
 #include "model/rotary.h"
 
 #include <math.h>
@@ -22,18 +24,19 @@ RotarySpec rotary_of(const Config *c)
 
 static double clamp(double x, double least, double most) { return fmin(fmax(x, least), most); }
 
-static double turns(const RotarySpec *r, double frequency)
+static double turns_of(const RotarySpec *r, double frequency)
 {
     return r->original * frequency / (2 * acos(-1));
 }
 
-/* The pair, as a real number, that turns so often in `original` positions. */
+/* The pair, as a real number, that turns `times` times in `original` positions. */
 static double pair_of(const RotarySpec *r, double times)
 {
-    return (double)r->dim / 2 * log(turns(r, 1) / times) / log(r->theta);
+    return (double)r->dim / 2 * log(turns_of(r, 1) / times) / log(r->theta);
 }
 
-/* The upper bound may lie past the last pair: what is published cuts it at d - 1, not d / 2 - 1. */
+/* The upper bound may lie past the last pair: the published code limits it to d - 1, not d / 2 -
+ * 1. */
 static double yarn_keep(const RotarySpec *r, int64_t pair)
 {
     double low = pair_of(r, r->beta_fast), high = pair_of(r, r->beta_slow);
@@ -49,7 +52,7 @@ static double keep_of(const RotarySpec *r, int64_t pair, double frequency)
     case SCALING_LINEAR: return 0;
     case SCALING_YARN: return yarn_keep(r, pair);
     case SCALING_LLAMA3:
-        return clamp((turns(r, frequency) - r->low_freq) / (r->high_freq - r->low_freq), 0, 1);
+        return clamp((turns_of(r, frequency) - r->low_freq) / (r->high_freq - r->low_freq), 0, 1);
     default: return 1;
     }
 }
@@ -60,21 +63,21 @@ static double frequency_of(const RotarySpec *r, int64_t pair)
     return keep == 1 ? f : f * (keep + (1 - keep) / r->factor);
 }
 
-static double sharper(const RotarySpec *r, double s)
+static double sharpening(const RotarySpec *r, double s)
 {
     return r->scaling == SCALING_YARN ? 1 + 0.1 * s * log(r->factor) : 1;
 }
 
 double rotary_score_factor(const RotarySpec *r)
 {
-    double m = sharper(r, r->mscale_all_dim);
+    double m = sharpening(r, r->mscale_all_dim);
     return m * m;
 }
 
 void rotary_table(const RotarySpec *r, int64_t positions, float *cos_out, float *sin_out)
 {
     int64_t half = r->dim / 2;
-    double m = sharper(r, r->mscale) / sharper(r, r->mscale_all_dim);
+    double m = sharpening(r, r->mscale) / sharpening(r, r->mscale_all_dim);
     for (int64_t i = 0; i < half; i++) {
         double frequency = frequency_of(r, i);
         for (int64_t p = 0; p < positions; p++) {

@@ -1,10 +1,10 @@
 /*
- * rotary: the tables of cosines and sines that rope turns by (op/rope.h), and what stretched
- * frequencies do to attention's scores.
+ * rotary: the tables of cosines and sines for rope (op/rope.h, which rotates), and the factor on
+ * attention's scores that stretched frequencies bring.
  *
  * Pair i of d / 2 turns by p f_i at position p, with f_i = theta^(-2i/d). For more positions than a
- * model was trained on, frequencies are divided by `factor`, each pair as far as it does not keep
- * its own (keep_i, from 0 to 1):
+ * model was trained on, frequencies are divided by `factor`. keep_i, from 0 to 1, says how much of
+ * its own frequency a pair keeps:
  *     f_i' = f_i (keep_i + (1 - keep_i) / factor)
  * none    keep_i = 1
  * linear  keep_i = 0 (Chen et al., arXiv:2306.15595)

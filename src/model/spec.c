@@ -1,4 +1,6 @@
-/* spec: makes the list of layers from a configuration. Which parameters are frozen is params_build.c's. */
+/* spec: makes the list of layers from a configuration, whose settings have been checked
+ * (config_check). params_build.c sets which parameters are frozen. Nothing is allocated but the
+ * list itself. */
 #include "model/spec.h"
 
 #include "op/exchange.h"
@@ -54,14 +56,14 @@ void spec_recompute_names(unsigned set, ConfigTexts *out)
     }
 }
 
-/* Is a block the last of `every` blocks? */
-static bool turn_of(int64_t every, int block) { return every > 0 && (block + 1) % every == 0; }
+/* Is a block the last of a period of `every` blocks? 0: there are no periods. */
+static bool ends_period(int64_t every, int block) { return every > 0 && (block + 1) % every == 0; }
 
-/* Every nope_every-th block has no positions. Nor has it the norm that only rotated heads get, but
- * Llama 4's temperature, where that is on. */
+/* Every nope_every-th block has no positions (Llama 4). It then lacks the L2 norm, which only
+ * rotated heads get, and may have the temperature of queries. */
 static void gqa_of(const Config *c, int block, AttentionSpec *a)
 {
-    bool nope = turn_of(c->attention_nope_every, block);
+    bool nope = ends_period(c->attention_nope_every, block);
     a->kv_heads = c->attention_kv_heads;
     a->head = c->attention_head_dim;
     a->rotary = nope ? 0 : rotary_of(c).dim;
@@ -72,7 +74,7 @@ static void gqa_of(const Config *c, int block, AttentionSpec *a)
 
 static AttentionSpec attention_of(const Config *c, int block)
 {
-    bool full = turn_of(c->attention_full_every, block);
+    bool full = ends_period(c->attention_full_every, block);
     RotarySpec rotary = rotary_of(c);
     AttentionSpec a = {
         .kind = c->attention_kind,
@@ -174,7 +176,8 @@ static LayerSpec *append_layer(ModelSpec *s, LayerKind kind, int block, unsigned
     int depth = block >= s->blocks ? block - (int)s->blocks + 1 : 0;
     *l = (LayerSpec){ .kind = kind, .block = block, .recompute = recompute, .load = -1 };
     l->depth = kind == LAYER_HEAD ? s->depths : depth;
-    l->trains = l->depth > 0 && !(kind == LAYER_NEXT && depth == 1); /* that has the model's loss */
+    /* The first LAYER_NEXT has the loss of the model proper, which evaluations need. */
+    l->trains = l->depth > 0 && !(kind == LAYER_NEXT && depth == 1);
     return l;
 }
 
@@ -199,7 +202,7 @@ static void add_block(ModelSpec *s, const Config *c, int block)
 
 Status spec_layers(const Config *c, Arena *a, ModelSpec *out)
 {
-    /* run.compute gives both: of activations, and of the weights' copies. */
+    /* run.compute sets both types: that of activations and that of the weights' copies. */
     Dtype type = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
     ModelSpec s = {
         .name = c->model_name,

@@ -1,10 +1,11 @@
 /*
- * spec: what the network is, as data: a list of layers from the embedding to the head. Its parameters
- * are params.h's.
+ * spec: the network as data: a list of layers from the embedding to the head. Its parameters are in
+ * params.h, what a layer computes in layer.h.
  *
- * A block of the literature ("layer 7") is a range of layers here, attention and MLP or MoE, because
- * a layer is the unit that a schedule moves and a recompute set names. Layers read the residual
- * stream h (N, D) and write the next one; the first only writes one, the last only reads one.
+ * A block of the literature ("layer 7") is a range of layers here, attention and MLP or MoE,
+ * because a layer is the unit that a schedule moves and a recompute set names. Layers read the
+ * residual stream h (N, D) and write the next one; the first only writes one, the last only reads
+ * one.
  */
 #ifndef MODEL_SPEC_H
 #define MODEL_SPEC_H
@@ -49,23 +50,23 @@ typedef struct AttentionSpec {
     /* A token sees its own key and those before it: `window` in all, of its chunk of `chunk` tokens
      * alone; 0: without such a limit. */
     int64_t window, chunk;
-    bool sinks; /* a trained logit of each head in its softmax */
-    bool interleaved, document_mask;
+    bool sinks;                      /* each head has a trained logit in its softmax */
+    bool interleaved, document_mask; /* rope rotates neighbouring columns; documents are separate */
     AttentionKernel kernel;
-    bool any_order;
+    bool any_order; /* backward may add in any order: faster, and not deterministic */
 } AttentionSpec;
 
 typedef struct MoeSpec {
     int64_t experts, ffn, shared_ffn; /* shared_ffn 0: no shared expert */
     RouteRule rule;                   /* aux_scale is set for the run's batch: spec_build */
     bool aux_global; /* each group of the auxiliary loss has tokens of all data-parallel ranks */
-    bool bias;
+    bool bias;       /* the expert bias, which steers the choice and is not trained */
     bool shift, shared_gate; /* logits have a trained bias; shared experts have a gate */
     bool score_input;        /* the routing weight multiplies an expert's input */
-    float bias_rate;
-    bool expert_bias; /* both products of a routed expert add a trained bias */
-    float limit;      /* of the clamped SwiGLU of routed and shared experts; 0: the plain one */
-    float jitter;     /* of logits; 0: none */
+    float bias_rate;         /* how far the expert bias moves a step */
+    bool expert_bias;        /* both products of a routed expert add a trained bias */
+    float limit;  /* of the clamped SwiGLU of routed and shared experts; 0: the plain one */
+    float jitter; /* of logits; 0: none */
     uint64_t seed;
     bool bias_centred;
     double capacity;     /* a factor on the mean of an expert's tokens; 0: none is dropped */
@@ -83,10 +84,10 @@ typedef struct LayerSpec {
     int chunk;        /* which chunk of that rank it is in */
     int replica_rank; /* the other pipeline rank that holds it (DualPipe); else the same as rank */
     unsigned recompute; /* a set of RecomputePiece */
-    unsigned frozen;    /* of ParamRole: no gradients of these are made (params_freeze) */
-    bool no_backward;   /* from the first layer to this one nothing is trained */
-    int depth;          /* of which multi-token prediction's depth it is; 0: of the model proper */
-    bool trains;        /* in training alone: evaluations pass it by */
+    unsigned frozen;    /* bits of ParamRole: no gradients of these are made (params_freeze) */
+    bool no_backward;   /* nothing is trained from the first layer to this one */
+    int depth;          /* its depth of multi-token prediction; 0: of the model proper */
+    bool trains;        /* it runs only in training: evaluations skip it */
     int load; /* its row in Record.load, counted over layers with experts; -1: it has none */
     union {
         AttentionSpec attention;
@@ -95,7 +96,7 @@ typedef struct LayerSpec {
     } as;
 } LayerSpec;
 
-/* How ranks share the layers, and where this one stands. */
+/* How ranks share the layers, and the numbers of this rank. */
 typedef struct SpecRanks {
     int64_t ep, cp;  /* ranks of an EP group, which share the experts; of a CP group: a sequence */
     int64_t ep_rank; /* this rank has experts [ep_rank, ep_rank + 1) * experts / ep */
@@ -105,14 +106,13 @@ typedef struct SpecRanks {
     double imbalance; /* received rows to expect, as a multiple of the mean */
 } SpecRanks;
 
-/* Capacity for received rows, as multiples of the rows that balanced routing brings; 0: for as many as
- * can come. */
+/* Memory for received rows, as multiples of the rows that balanced routing brings; 0: enough for
+ * the most that can come. */
 typedef struct RowCapacity {
-    double
-        pool; /* of one pool for what is kept of all layers' rows; 0: each layer has its own memory */
-    double rows;   /* of what is not kept of a layer's rows */
-    double blocks; /* of the blocks of equal size in which tokens travel */
-    int fetching; /* number of first MoE layers that fetch received rows again (RECOMPUTE_EXCHANGE) */
+    double pool;   /* one pool for the kept rows of all layers; 0: each layer has its own memory */
+    double rows;   /* a layer's rows that are not kept */
+    double blocks; /* the blocks of equal size in which tokens travel */
+    int fetching;  /* this many first MoE layers fetch received rows again (RECOMPUTE_EXCHANGE) */
 } RowCapacity;
 
 typedef struct ModelSpec {
@@ -129,38 +129,41 @@ typedef struct ModelSpec {
     CopySet weights; /* what products read of the weights */
     OptimizerSpec optimizer;
     LayerSpec *layers; /* in the arena of spec_build */
-    int *
-        block_first; /* by block, those of depths included, and one more: its first layer; of the last: the one behind it */
+    /* By block, with those of depths: its first layer. The entry after the last block is that
+     * block's end, so block i has layers [block_first[i], block_first[i + 1]). */
+    int *block_first;
     int n_layers, n_moe;
-    int block_layers;   /* of the largest block */
-    int depths;         /* of multi-token prediction */
-    float depth_weight; /* of the mean loss of each */
-    int64_t experts;    /* of MoE layers; 0 if there are none */
+    int block_layers;   /* layers of the largest block */
+    int depths;         /* modules of multi-token prediction */
+    float depth_weight; /* weight of each depth's mean loss */
+    int64_t experts;    /* routed experts of a MoE layer; 0: no such layers */
     SpecRanks ranks;
     RowCapacity capacity; /* with ranks.ep > 1 */
     bool drops;           /* layers may drop tokens (MoeSpec.capacity) */
 } ModelSpec;
 
-/* The kind of exchange that a configuration asks for, or that moe.exchange=auto chooses, and how the
- * ranks of the experts lie. */
+/* The kind of exchange that a configuration asks for, or that moe.exchange=auto chooses, and how
+ * the ranks of the experts lie. */
 ExchangeKind spec_exchange(const Config *c, struct ExchangeShape *shape);
 
-/* The list of layers alone; which parameters are frozen is not set (params_freeze). For spec_build. */
+/* Makes only the list of layers; params_freeze then sets which parameters are frozen. For
+ * spec_build. */
 Status spec_layers(const Config *c, Arena *a, ModelSpec *out);
-/* Puts all layers on rank 0. config_check must have passed. aux_scale is the coefficient over the
- * number of groups in the batch. */
+/* Puts all layers on rank 0; schedule/ places them later. config_check must have passed. aux_scale
+ * is the coefficient over the number of groups in the batch. */
 Status spec_build(const Config *c, Arena *a, ModelSpec *out);
-/* Like spec_build, for a model that differs from `like` only in execution settings. It looks up no names
- * of parameters, of which a model may have a hundred thousand. */
+/* Like spec_build, for a model that differs from `like` only in execution settings. It looks up no
+ * names of parameters, of which a model may have a hundred thousand. */
 Status spec_like(const Config *c, const ModelSpec *like, Arena *a, ModelSpec *out);
 
-/* Sets this rank's place in a mesh: its EP rank, and the sizes of its groups. */
+/* Sets this rank's position in a mesh: its EP rank, and the sizes of its groups. */
 void spec_place(ModelSpec *s, const Mesh *m);
 
-/* What moe.pool_factor is at most if it is not given. */
+/* The largest moe.pool_factor that is chosen if the setting is not given. */
 #define SPEC_POOL_MOST 2.0
 
-/* Sets what `capacity` gives; 0 leaves what the configuration says, but for `rows`. */
+/* Applies `capacity`. pool and blocks 0 leave what the configuration says; `rows` is always
+ * taken. */
 void spec_set_capacity(ModelSpec *s, const RowCapacity *capacity);
 
 /* Layers [first, end). */

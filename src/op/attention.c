@@ -1,13 +1,14 @@
 /*
- * attention: the ops' checks, costs and descriptors. The CPU versions are in attention_fwd.c and
- * attention_bwd.c.
+ * attention: checks, costs and ports of attention_fwd and attention_bwd. The CPU implementations
+ * are in attention_fwd.c and attention_bwd.c, the choice of a GPU's kernel in attention_kernels.c.
+ * Sinks are ops of their own (attention_sink.c).
  */
 #include "op/attention_cpu.h"
 #include "op/attention_kernels.h"
 #include "op/attention_pieces.h"
 
-static Status expect4(const char *op, const char *port, const Tensor *t, const int64_t dim[4],
-                      Dtype dtype)
+static Status expect_shape4(const char *op, const char *port, const Tensor *t, const int64_t dim[4],
+                            Dtype dtype)
 {
     bool fits = t->rank == 4 && t->dtype == dtype;
     for (int i = 0; fits && i < 4; i++) fits = t->dim[i] == dim[i];
@@ -22,15 +23,17 @@ static Status expect4(const char *op, const char *port, const Tensor *t, const i
 static Status expect_sum(const char *op, const char *port, const Tensor *t, const int64_t dim[4],
                          Dtype act)
 {
-    return expect4(op, port, t, dim, t->dtype == DTYPE_F32 ? DTYPE_F32 : act);
+    return expect_shape4(op, port, t, dim, t->dtype == DTYPE_F32 ? DTYPE_F32 : act);
 }
 
 static Status expect_given(const char *op, const char *port, const Tensor *t, const int64_t dim[4],
                            Dtype dtype)
 {
-    return t->data == NULL ? OK : expect4(op, port, t, dim, dtype);
+    return t->data == NULL ? OK : expect_shape4(op, port, t, dim, dtype);
 }
 
+/* Both pieces must have the same length, lie in the sequence in ascending order, and not
+ * overlap. */
 static Status check_pieces(const char *op, const Shape *s)
 {
     const AttentionPieces *p = &s->pieces;
@@ -60,8 +63,8 @@ static Status check_shape(const char *op, const Tensor *q, const Tensor *k, cons
         return FAIL(ERR_SHAPE, "%s: k has rank %d and v has rank %d, wanted 4", op, k->rank,
                     v->rank);
     }
-    TRY(expect4(op, "k", k, (const int64_t[4]){ s->B, s->Tk, s->G, s->dk }, s->act));
-    TRY(expect4(op, "v", v, (const int64_t[4]){ s->B, s->Tk, s->G, s->dv }, s->act));
+    TRY(expect_shape4(op, "k", k, (const int64_t[4]){ s->B, s->Tk, s->G, s->dk }, s->act));
+    TRY(expect_shape4(op, "v", v, (const int64_t[4]){ s->B, s->Tk, s->G, s->dv }, s->act));
     if (s->dk < 1 || s->dv < 1 || s->H < 1 || s->G < 1 || s->H % s->G != 0) {
         return FAIL(ERR_SHAPE, "%s: %lld heads of %lld do not share %lld key/value heads of %lld",
                     op, (long long)s->H, (long long)s->dk, (long long)s->G, (long long)s->dv);
@@ -91,7 +94,7 @@ Status attention_fwd_check(const AttentionFwd *a)
     TRY(expect_sum(op, "o", &a->o, like_o, s.act));
     TRY(op_expect(op, "lse", &a->lse, s.B * s.H, s.Tq, DTYPE_F32));
     if (a->o_before.data == NULL) return OK;
-    TRY(expect4(op, "o_before", &a->o_before, like_o, DTYPE_F32));
+    TRY(expect_shape4(op, "o_before", &a->o_before, like_o, DTYPE_F32));
     return op_expect(op, "lse_before", &a->lse_before, s.B * s.H, s.Tq, DTYPE_F32);
 }
 
@@ -101,38 +104,39 @@ Status attention_bwd_check(const AttentionBwd *a)
     Shape s = attention_bwd_shape(a);
     TRY(check_shape(op, &a->q, &a->k, &a->v, &a->doc, &s));
     if (s.Tk != s.Tq) {
-        return FAIL(ERR_SHAPE, "%s: %lld queries and %lld keys, wanted as many", op,
+        return FAIL(ERR_SHAPE, "%s: %lld queries and %lld keys, wanted equal numbers", op,
                     (long long)s.Tq, (long long)s.Tk);
     }
     const int64_t like_o[4] = { s.B, s.Tq, s.H, s.dv };
-    TRY(expect4(op, "d_o", &a->d_o, like_o, s.act));
-    TRY(expect4(op, "o", &a->o, like_o, s.act));
+    TRY(expect_shape4(op, "d_o", &a->d_o, like_o, s.act));
+    TRY(expect_shape4(op, "o", &a->o, like_o, s.act));
     TRY(op_expect(op, "lse", &a->lse, s.B * s.H, s.Tq, DTYPE_F32));
     TRY(expect_sum(op, "dq", &a->dq, a->q.dim, s.act));
-    TRY(expect4(op, "dk", &a->dk, a->k.dim, s.act));
-    TRY(expect4(op, "dv", &a->dv, a->v.dim, s.act));
+    TRY(expect_shape4(op, "dk", &a->dk, a->k.dim, s.act));
+    TRY(expect_shape4(op, "dv", &a->dv, a->v.dim, s.act));
     TRY(expect_given(op, "dq_before", &a->dq_before, a->q.dim, DTYPE_F32));
     TRY(expect_given(op, "dk_before", &a->dk_before, a->k.dim, s.act));
     return expect_given(op, "dv_before", &a->dv_before, a->v.dim, s.act);
 }
 
 /*
- * Products only, over the pairs of a query and a key at or before it (the causal half), in its
- * window and its chunk if there are such. Documents hide more, but a cost reads no data, so with doc this is an
- * upper bound. Forward does two products a pair; backward five: the scores again, dp, dv, dk and
- * dq. Bytes: every tensor once.
+ * Costs count matrix products only, over the pairs (query, key) that the masks leave: causal,
+ * window and chunk. Documents hide more pairs. But a cost reads no data, so with doc it is an upper
+ * bound. Forward does two products a pair: scores and p v. Backward does five: scores, dp, dv, dk
+ * and dq. Bytes: every tensor once.
  */
 static int64_t triangle(int64_t x) { return x > 0 ? x * (x + 1) / 2 : 0; }
 
-/* Pairs of queries [q, q + nq) and keys [k, k + nk). */
+/* Causal pairs of queries [q, q + nq) and keys [k, k + nk): the triangle of all pairs below the
+ * diagonal, minus and plus the corners that the ranges cut off (inclusion and exclusion). */
 static int64_t pairs_between(int64_t q, int64_t nq, int64_t k, int64_t nk)
 {
     int64_t at = q - k;
     return triangle(at + nq) - triangle(at) - triangle(at + nq - nk) + triangle(at - nk);
 }
 
-/* Those that mask->chunk (above 0) and mask->window leave: keys that a query sees without a window
- * and that one `window` tokens before it would not see. */
+/* Causal pairs that mask->chunk (above 0) and mask->window leave, added up chunk by chunk. With a
+ * window, a query loses the keys that a query `window` tokens earlier would see. */
 static int64_t pairs_masked(int64_t q, int64_t nq, int64_t k, int64_t nk, const Shape *mask)
 {
     int64_t all = 0, chunk = mask->chunk, window = mask->window;
@@ -146,6 +150,8 @@ static int64_t pairs_masked(int64_t q, int64_t nq, int64_t k, int64_t nk, const 
     return all;
 }
 
+/* Pairs of a whole call, over sequences and heads. Two pieces of queries meet two pieces of
+ * keys. */
 static double pairs_of(Shape s)
 {
     const AttentionPieces *p = &s.pieces;
@@ -157,16 +163,17 @@ static double pairs_of(Shape s)
     return (double)(s.B * s.H) * (double)all;
 }
 
-/* The rate of the kernel that a GPU takes, as far as a plan can know; in f32 hardware files have one
- * rate for all kernels. */
-static OpWork work_of(const KernelTable *t, AttentionKernel kernel, Dtype act, const void *args)
+/* The rate of the kernel that a GPU would run, judged by the call's shapes on a device that has all
+ * libraries. Hardware files have one f32 rate for all kernels. */
+static OpWork kernel_work(const KernelTable *t, AttentionKernel kernel, Dtype act, const void *args)
 {
     const KernelDesc *k = kernels_first(t, &kernel_device_full, (int)kernel, args);
     if (k == NULL) k = &t->row[t->n - 1];
     return act == DTYPE_BF16 ? k->work : t->row[0].work;
 }
 
-static OpCost cost_of(const Shape *s, int64_t width, double bytes, OpWork work)
+/* width: multiply-adds of one pair, over all its products. */
+static OpCost attention_cost(const Shape *s, int64_t width, double bytes, OpWork work)
 {
     int64_t keys = s->chunk > 0 ? s->chunk : s->Tk;
     return (OpCost){ .flops = 2 * pairs_of(*s) * (double)width,
@@ -180,15 +187,16 @@ OpCost attention_fwd_cost(const AttentionFwd *a)
 {
     Shape s = attention_fwd_shape(a);
     double bytes = op_port_bytes(OP_ATTENTION_FWD, a);
-    return cost_of(&s, s.dk + s.dv, bytes, work_of(&attention_fwd_kernels, a->kernel, s.act, a));
+    return attention_cost(&s, s.dk + s.dv, bytes,
+                          kernel_work(&attention_fwd_kernels, a->kernel, s.act, a));
 }
 
 OpCost attention_bwd_cost(const AttentionBwd *a)
 {
     Shape s = attention_bwd_shape(a);
     double bytes = op_port_bytes(OP_ATTENTION_BWD, a);
-    return cost_of(&s, 3 * s.dk + 2 * s.dv, bytes,
-                   work_of(&attention_bwd_kernels, a->kernel, s.act, a));
+    return attention_cost(&s, 3 * s.dk + 2 * s.dv, bytes,
+                          kernel_work(&attention_bwd_kernels, a->kernel, s.act, a));
 }
 
 OP_PORTS(attention_fwd, IN(AttentionFwd, q), IN(AttentionFwd, k), IN(AttentionFwd, v),

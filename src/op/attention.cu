@@ -1,20 +1,20 @@
 /*
- * attention: kernels for all shapes and types. All tiles of a block stand in shared memory, and so
- * do the sums that grow over tiles: products go from there to there (tile_product), on tensor cores
- * in bf16 (16 x 16 x 16 fragments), by f32 multiply-adds in f32. Every other line is the same for
- * both types. Tiles are padded with zeros to multiples of 32 columns and 16 rows, so products have
- * no tails; hidden scores have probability 0.
+ * attention: our own kernels, for all shapes and types and for any GPU (candidate "plain"). All
+ * tiles of a block are in shared memory, and so are the sums over tiles. Products read and write
+ * shared memory (tile_product): in bf16 on tensor cores (16 x 16 x 16 fragments), in f32 by
+ * multiply-adds. All other code is the same for both types. Tiles are padded with zeros to
+ * multiples of 32 columns and 16 rows, so products have no tails. Hidden scores have probability 0.
  *
- * forward   a block owns queries of one head and walks the keys from the first that one of its rows
- *           sees to the last that its last row sees, with a running maximum a row; over blocks of
- *           keys it begins where the one before ended, as if one key had been seen, of score lse
- *           and value o
- * backward  delta = rowsum(do * o) first; then one kernel for dq, which walks keys as forward does,
- *           and one for dk and dv, whose block owns keys of one key/value head and walks the
- *           queries of all heads that share it. Scores are made in both: no atomics, and sums in
- *           one order
- * As on the CPU, probabilities and ds are rounded to bf16 for the product that follows. What bounds
- * it is shared memory: an operand fragment is used twice at most.
+ * forward   A block owns queries of one head. It walks the keys from the first that any of its rows sees
+ *           to the last that its last row sees, with a running maximum for each row. A call over a later
+ *           block of keys starts as if each row had seen one key with score lse and value o.
+ * backward  The first kernel computes delta = rowsum(do * o). One for dq walks keys as forward
+ * does. One
+ *           for dk and dv owns keys of one key/value head and walks the queries of all heads that share
+ *           it. Both compute the scores, so there are no atomics, and sums have one order.
+ *
+ * As on the CPU, probabilities and ds are rounded to bf16 for the product that follows. Shared
+ * memory is the bound: an operand fragment is used twice at most.
  */
 #include "op/pack.cuh"
 
@@ -39,15 +39,16 @@ template <typename T> struct Side {
     bool wide; /* rows are whole packs of 16 bytes */
 };
 
-/* A tile in a block's shared memory: its first byte, and how far its rows are apart, in elements. Rows of bf16 are 16 bytes more than a multiple of 64, rows of f32 one float more than a
- * multiple of 128 bytes: neighbouring rows then begin in other banks. */
+/* A tile in a block's shared memory: its first byte, and the elements from row to row. A row of
+ * bf16 has 16 bytes more than a multiple of 64, a row of f32 one float more than a multiple of 128
+ * bytes. So neighbouring rows begin in different banks. */
 struct Tile {
     int at, ld;
 };
 
 struct Space {
     Tile q, d_o, k, v, scores, grads, p, ds, sum, sum2;
-    int rows, total; /* bytes: RowCapacity, and of all */
+    int rows, total; /* in bytes: the offset of RowCapacity; the size of all */
 };
 
 template <typename T> struct Attention {
@@ -78,7 +79,8 @@ template <typename T> struct TileProduct {
     int lda, ldb, ldc, m, n, k;
 };
 
-/* A_T: A stands as (k, m); B_T: B stands as (n, k). A warp makes pieces of FRAGMENT x STRIP. */
+/* A_T: A is stored as (k, m); B_T: B is stored as (n, k). A warp computes pieces of FRAGMENT x
+ * STRIP. */
 template <bool A_T, bool B_T, bool ADD>
 static __device__ __forceinline__ void tile_product(const TileProduct<Bf16> &p)
 {
@@ -91,8 +93,8 @@ static __device__ __forceinline__ void tile_product(const TileProduct<Bf16> &p)
     }
 }
 
-/* STRIP threads make pieces of ROWS x STRIP, a thread one column: what it reads of A is the same for
- * all of them, and neighbouring threads read neighbouring columns of B. */
+/* STRIP threads compute a piece of ROWS x STRIP, one column each. All of them read the same
+ * elements of A, and neighbouring threads read neighbouring columns of B. */
 template <bool A_T, bool B_T, bool ADD>
 static __device__ __forceinline__ void tile_product(const TileProduct<float> &p)
 {
@@ -121,8 +123,8 @@ static __device__ __forceinline__ void tile_product(const TileProduct<float> &p)
 
 /* tiles */
 
-/* What a block keeps of each of its query rows: the keys that the row sees, and forward's running
- * sums or backward's lse and delta. */
+/* What a block keeps for each of its query rows: the first and last key that the row sees, and the
+ * running maximum and sum (forward) or lse and delta (backward). */
 struct RowCapacity {
     int first[BLOCK_MAX], last[BLOCK_MAX];
     float max[BLOCK_MAX], sum[BLOCK_MAX], lse[BLOCK_MAX], delta[BLOCK_MAX];
@@ -162,7 +164,8 @@ static __device__ __forceinline__ T *head_row(const Side<T> &s, int64_t b, int64
     return s.at + ((b * s.length + row) * s.heads + head) * s.d;
 }
 
-/* Rows [first, first + n) of a head into a tile of `rows` rows, zeros behind them and behind d. */
+/* Loads rows [first, first + n) of a head into a tile of `rows` rows; zeros after them and after
+ * column d. */
 template <typename T>
 static __device__ __forceinline__ void tile_load(Tile tile, const Side<T> &s, int64_t b,
                                                  int64_t first, int64_t head, int n, int rows)
@@ -208,8 +211,8 @@ static __device__ __forceinline__ void tile_store(Tile tile, const Side<T> &s, i
     }
 }
 
-/* A tile of `rows` rows of sums: the first n from rows [row, row + n) of a head, where there are
- * such; the rest is zero. */
+/* Initialises a tile of `rows` rows of sums: the first n from rows [row, row + n) of a head if s
+ * has data, all others with zeros. */
 template <typename T>
 static __device__ __forceinline__ void tile_begin(Tile tile, int rows, const Side<T> &s, int64_t b,
                                                   int64_t row, int64_t head, int n)
@@ -225,13 +228,13 @@ static __device__ __forceinline__ void tile_begin(Tile tile, int rows, const Sid
     }
 }
 
-/* A tile of queries of one head. Rows that do not exist see no key. */
+/* A tile of queries of one head. Rows from n on do not exist and see no key. */
 struct Queries {
     int64_t b, h, first;
     int n;
 };
 
-/* Blocks with the most keys come first, so that the last ones to end are short. */
+/* Blocks that see the most keys come first, so that the last blocks to end are short ones. */
 template <typename T>
 static __device__ __forceinline__ Queries queries_of_block(const Attention<T> &a)
 {
@@ -278,7 +281,7 @@ static __device__ __forceinline__ int64_t first_key(const RowCapacity *room, int
     return first;
 }
 
-/* Rows of o or dq: to where they are f32, or to T. */
+/* Stores rows of o or dq: to `sum` if the output is f32, else to `to`, in T. */
 template <typename T>
 static __device__ __forceinline__ void rows_store(Tile from, const Side<T> &to,
                                                   const Side<float> &sum, const Queries &x,
@@ -290,7 +293,7 @@ static __device__ __forceinline__ void rows_store(Tile from, const Side<T> &to,
         tile_store(from, to, x.b, x.first, x.h, x.n, factor);
 }
 
-/* to (nq, nk) = x y^T for a tile x of queries and a tile y of keys: scores, and dp. */
+/* to (nq, nk) = x y^T, for a tile x of queries and a tile y of keys: scores or dp. */
 template <typename T>
 static __device__ __forceinline__ void rows_by_keys(const Attention<T> &a, Tile x, Tile y, int d,
                                                     Tile to)
@@ -300,8 +303,8 @@ static __device__ __forceinline__ void rows_by_keys(const Attention<T> &a, Tile 
 
 /* forward */
 
-/* Turns the scores of a row into e^(score - max), in T, with the running maximum. Earlier sums are
- * scaled to the new maximum. One warp a row. */
+/* Turns the scores of a row into e^(score - max), in T, and updates the running maximum. Earlier
+ * sums are rescaled to a new maximum. One warp handles a row. */
 template <typename T>
 static __device__ __forceinline__ void softmax_row(const Attention<T> &a, RowCapacity *room, int r,
                                                    int64_t j0)
@@ -338,7 +341,7 @@ static __device__ __forceinline__ void fwd_keys(const Attention<T> &a, const Que
                                                 RowCapacity *room, int64_t j0, int n)
 {
     int64_t g = x.h * a.k.heads / a.q.heads;
-    /* k and v take turns in the same memory */
+    /* k and v share the same memory: v is loaded when the scores are done */
     tile_load(a.at.k, a.k, x.b, j0, g, n, a.nk);
     __syncthreads();
     rows_by_keys(a, a.at.q, a.at.k, a.q.d, a.at.scores);
@@ -379,7 +382,7 @@ __launch_bounds__(THREADS, 2) void attention_fwd_kernel(const __grid_constant__ 
 
 /* backward */
 
-/* delta of every row of every head, in lse's order. One warp a row. */
+/* delta of every row of every head, with lse's layout. One warp handles a row. */
 template <typename T>
 static __global__
 __launch_bounds__(THREADS, 2) void attention_delta_kernel(const __grid_constant__ Attention<T> a)
@@ -412,7 +415,7 @@ static __device__ __forceinline__ void bwd_scores(const Attention<T> &a, const R
     }
 }
 
-/* p and ds of the tiles that are loaded; a barrier before and after. */
+/* Computes p and ds of the loaded tiles, with a barrier before and after. */
 template <typename T, bool KEEP_P>
 static __device__ __forceinline__ void bwd_tile(const Attention<T> &a, const RowCapacity *room,
                                                 int64_t j0)
@@ -449,15 +452,15 @@ __launch_bounds__(THREADS, 2) void attention_dq_kernel(const __grid_constant__ A
     rows_store(a.at.sum, a.dq, a.dq_sum, x, NULL);
 }
 
-/* What one tile of queries adds to dk and dv of keys [j0, j0 + n). */
+/* Adds the terms of one tile of queries to dk and dv of keys [j0, j0 + n). */
 template <typename T>
 static __device__ __forceinline__ void dkv_queries(const Attention<T> &a, const Queries &x,
                                                    RowCapacity *room, int64_t j0, int n)
 {
     rows_load<T, true>(a, x, room);
     int r = (int)threadIdx.x;
-    /* each thread asks for the row that it wrote itself; a tile whose rows see none of the keys is
-     * skipped */
+    /* Each thread reads the row that it wrote itself, so no barrier is needed before. A tile whose
+     * rows see none of the keys is skipped. */
     bool any = r < x.n && room->first[r] < j0 + n && room->last[r] >= j0;
     if (!__syncthreads_or(any)) return;
     tile_load(a.at.q, a.q, x.b, x.first, x.h, x.n, a.nq);
@@ -468,7 +471,8 @@ static __device__ __forceinline__ void dkv_queries(const Attention<T> &a, const 
     __syncthreads();
 }
 
-/* Behind which query of the sequence none sees key j, which stands at j: of pieces all are asked. */
+/* The end of the queries that can see key j, whose position is j. With pieces positions differ, and
+ * all queries are tried. */
 template <typename T>
 static __device__ __forceinline__ int64_t queries_end(const Attention<T> &a, int64_t j)
 {
@@ -478,7 +482,7 @@ static __device__ __forceinline__ int64_t queries_end(const Attention<T> &a, int
     return a.chunk > 0 ? min(end, j - j % a.chunk + a.chunk) : end;
 }
 
-/* Keys at the front are seen by the most queries: their blocks come first. */
+/* The first keys are seen by the most queries, so their blocks come first. */
 template <typename T>
 static __global__
 __launch_bounds__(THREADS, 2) void attention_dkv_kernel(const __grid_constant__ Attention<T> a)
@@ -507,7 +511,8 @@ __launch_bounds__(THREADS, 2) void attention_dkv_kernel(const __grid_constant__ 
 
 /* launch */
 
-static Tile take(Space *s, int rows, int ld, size_t each)
+/* Reserves a tile in the block's shared memory, at a multiple of 128 bytes. */
+static Tile tile_reserve(Space *s, int rows, int ld, size_t each)
 {
     int at = s->total;
     s->total += (int)(((size_t)rows * (size_t)ld * each + 127) / 128 * 128);
@@ -521,27 +526,28 @@ template <typename T> static Space space_of(const Attention<T> &a, Kernel kernel
     const int pad = sizeof(T) == 2 ? 8 : 1, ld_p = a.nk + pad, ld_scores = a.nk + 4;
     int dk = padded(a.q.d), dv = padded(a.v.d), owned = kernel == DKV ? a.nk : a.nq;
     Space s = {};
-    s.q = take(&s, a.nq, dk + pad, sizeof(T));
+    s.q = tile_reserve(&s, a.nq, dk + pad, sizeof(T));
     if (kernel == FORWARD) {
-        Tile room = take(&s, a.nk, max(dk, dv) + pad, sizeof(T));
+        Tile room = tile_reserve(&s, a.nk, max(dk, dv) + pad, sizeof(T));
         s.k = { room.at, dk + pad };
         s.v = { room.at, dv + pad };
     } else {
-        s.k = take(&s, a.nk, dk + pad, sizeof(T));
-        s.v = take(&s, a.nk, dv + pad, sizeof(T));
-        s.d_o = take(&s, a.nq, dv + pad, sizeof(T));
-        s.grads = take(&s, a.nq, ld_scores, sizeof(float));
-        s.ds = take(&s, a.nq, ld_p, sizeof(T));
+        s.k = tile_reserve(&s, a.nk, dk + pad, sizeof(T));
+        s.v = tile_reserve(&s, a.nk, dv + pad, sizeof(T));
+        s.d_o = tile_reserve(&s, a.nq, dv + pad, sizeof(T));
+        s.grads = tile_reserve(&s, a.nq, ld_scores, sizeof(float));
+        s.ds = tile_reserve(&s, a.nq, ld_p, sizeof(T));
     }
-    s.scores = take(&s, a.nq, ld_scores, sizeof(float));
-    if (kernel != DQ) s.p = take(&s, a.nq, ld_p, sizeof(T));
-    s.sum = take(&s, owned, (kernel == FORWARD ? dv : dk) + 4, sizeof(float));
-    if (kernel == DKV) s.sum2 = take(&s, owned, dv + 4, sizeof(float));
-    s.rows = take(&s, 1, 1, sizeof(RowCapacity)).at;
+    s.scores = tile_reserve(&s, a.nq, ld_scores, sizeof(float));
+    if (kernel != DQ) s.p = tile_reserve(&s, a.nq, ld_p, sizeof(T));
+    s.sum = tile_reserve(&s, owned, (kernel == FORWARD ? dv : dk) + 4, sizeof(float));
+    if (kernel == DKV) s.sum2 = tile_reserve(&s, owned, dv + 4, sizeof(float));
+    s.rows = tile_reserve(&s, 1, 1, sizeof(RowCapacity)).at;
     return s;
 }
 
-/* The largest tiles of which two blocks fit into a multiprocessor; else the largest that fit. */
+/* Chooses the largest tiles with which two blocks fit into a multiprocessor, or, if there are none,
+ * the largest that fit at all. */
 template <typename T> static Status tiles_choose(Attention<T> *a, Kernel kernel)
 {
     static const int sizes[][2] = { { 64, 64 }, { 64, 32 }, { 32, 32 }, { 16, 32 } };
@@ -588,7 +594,7 @@ template <typename T> static int64_t query_blocks(const Attention<T> &a)
     return (a.q.length + a.nq - 1) / a.nq * a.B * a.q.heads;
 }
 
-/* What both directions are given. */
+/* The arguments that both directions have. */
 template <typename T, typename Args> static Attention<T> attention_of(const Args *f)
 {
     Attention<T> a = {};
@@ -646,7 +652,7 @@ extern "C" Status attention_plain_fwd(struct Exec *ex, const void *args)
 
 extern "C" size_t attention_plain_fwd_workspace(const void *) { return 0; }
 
-/* delta */
+/* The workspace holds delta. */
 extern "C" size_t attention_plain_bwd_workspace(const void *args)
 {
     return (size_t)tensor_elems(&((const AttentionBwd *)args)->lse) * sizeof(float);

@@ -2,23 +2,28 @@
  * attention: o = softmax(scale * q k^T + mask) v, causal, inside documents.
  *
  * Query i of Tq stands at key position i + Tk - Tq (so with a cache, the queries are the last ones)
- * and sees keys doc[i] .. its own position; doc[i] is the position of the first token of its
- * document, so packed documents do not see each other. Without doc it sees from key 0 on. With a
- * window it sees no more than its own key and the window - 1 before it (Mistral 7B,
- * arXiv:2310.06825); with chunks, no key before the chunk of the sequence in which it stands (Llama
- * 4). Time and cost fall with both: tiles that no query sees are skipped.
+ * and sees the keys from doc[i] to its own position. doc[i] is the position of the first token of
+ * its document, so packed documents do not see each other. Without doc it sees all keys from 0 on.
+ * With a window it sees its own key and the window - 1 keys before it (Mistral 7B,
+ * arXiv:2310.06825). With chunks it sees no key before its own chunk of the sequence (Llama 4).
+ * Time and cost fall with both: tiles that no query sees are skipped.
  *
- * Keys may come in blocks, one call each. A call takes the result over the blocks before (o in f32,
- * and lse) and gives the result that includes its own keys. Backward adds up dq in the same way;
- * each block takes o and lse over all keys. A row that has seen no key has o = 0, lse = -infinity
- * and no gradient. If a sequence is cut over ranks, queries and keys are two pieces of it each.
- * Head h uses key/value head h * G / H. Computed block by block with a running maximum, as in
- * FlashAttention (arXiv:2205.14135, 2307.08691): no (T, T) matrix is kept. lse = log of the sum of
- * exponentials (natural log, of scaled scores) is kept for backward.
+ * Keys may come in blocks, one call each. A call takes the result over earlier blocks (o in f32,
+ * and lse) and returns the result that includes its own keys. Backward adds up dq in the same way;
+ * each of its calls takes o and lse over all keys. A row that has seen no key has o = 0, lse =
+ * -infinity and no gradient. Context parallelism cuts a sequence over ranks: then a call's queries
+ * are two pieces of it, and so are its keys.
+ *
+ * Query head h uses key/value head h * G / H. Tiles are worked on with a running maximum, as in
+ * FlashAttention (arXiv:2205.14135, 2307.08691), so no (T, T) matrix is kept. Forward keeps lse for
+ * backward: the natural logarithm of the sum of exponentials of scaled scores.
  *
  *   backward, p = exp(scale * q k^T - lse), delta_i = sum_d do_i * o_i:
  *     dv = p^T do,   ds = p * (do v^T - delta),   dq = scale * ds k,   dk = scale * ds^T q
  * dk and dv are summed over the H / G heads that share them.
+ *
+ * Not here: positions (rope.h), projections (linear.h), the exchange of keys between ranks
+ * (model/attention.c).
  */
 #ifndef OP_ATTENTION_H
 #define OP_ATTENTION_H
@@ -28,8 +33,8 @@
 
 #include <stdbool.h>
 
-/* q and k are two pieces of a sequence each, one behind the other. A query sees the keys at its own
- * position and before it. */
+/* Where a call's tokens stand in a sequence that is cut over ranks: rows of q are two pieces of it,
+ * one after the other, and so are rows of k. A query sees keys at its position and before it. */
 typedef struct AttentionPieces {
     int64_t length;     /* tokens of a piece; Tq = Tk = 2 length. 0: the sequence is not cut */
     int64_t q[2], k[2]; /* where the pieces begin in the sequence, ascending */
@@ -63,14 +68,14 @@ typedef struct AttentionBwd {
     AttentionPieces pieces;
     AttentionKernel kernel;
     int64_t window, chunk; /* as in forward */
-    /* atomics may add up dq: faster, with less workspace, but with other bits in each run */
+    /* dq may be summed with atomics: faster and with less workspace, but bits differ from run to run */
     bool any_order;
 } AttentionBwd;
 
 /*
- * A sink is a trained logit s of a head. It takes part in the softmax of each of the head's rows and
- * has no value (gpt-oss; Xiao et al., arXiv:2309.17453). The op works on the results of
- * attention_fwd over all keys, and attention_bwd is given what it leaves:
+ * A sink is a trained logit s of a head. It takes part in the softmax of each of the head's rows
+ * and has no value (gpt-oss; Xiao et al., arXiv:2309.17453). The op changes the results of
+ * attention_fwd over all keys in place. attention_bwd then reads o' and lse':
  *   lse' = log(e^lse + e^s),  o' = o e^(lse - lse'),  ds = - sum over rows of e^(s - lse') (do . o')
  */
 typedef struct AttentionSinkFwd {

@@ -1,5 +1,8 @@
-/* attention_block: blocks of queries on the CPU: which keys each row sees, and operands packed for
- * the products. */
+/*
+ * attention_block: what attention_fwd.c and attention_bwd.c share on the CPU: which keys each row
+ * of a block of queries sees, packing of heads, products of a strip with keys, and storing of rows.
+ * The products themselves are in attention_tile.c.
+ */
 #include "op/attention_cpu.h"
 #include "op/attention_pieces.h"
 
@@ -32,8 +35,8 @@ Shape attention_bwd_shape(const AttentionBwd *a)
                                                 .chunk = a->chunk });
 }
 
-/* The panels of keys that a strip meets. If a word holds two keys, panels come in twos, so that
- * both keys of a word are scored. */
+/* The panels of keys that a strip needs: from the first key that any of its rows sees to the last.
+ * If a word holds two keys, the first panel is even, so that both keys of a word are scored. */
 static StripKeys strip_keys(const QueryBlock *q, Word word, int64_t row)
 {
     int64_t first = q->first[row], first_most = first, last = q->last[row], last_least = last;
@@ -58,7 +61,7 @@ void query_block(const Shape *s, int64_t b, int64_t i0, QueryBlock *out)
     out->n = least(BLOCK_Q, s->Tq - i0);
     out->strips = (out->n + STRIP - 1) / STRIP;
     for (int64_t r = 0; r < out->strips * STRIP; r++) {
-        int64_t i = i0 + least(r, out->n - 1);
+        int64_t i = i0 + least(r, out->n - 1); /* filling rows repeat the last one */
         int64_t at = attention_position(&s->pieces, s->Tq, s->Tk, i);
         int64_t doc = s->doc == NULL ? 0 : s->doc[b * s->Tq + i];
         int64_t first = attention_first_seen(s->window, s->chunk, doc, at);
@@ -111,7 +114,7 @@ Panels pack_steps(float *to, const Tensor *t, Word word, int64_t b, int64_t head
     return (Panels){ to, words_of(o.word, o.elems) * LANES };
 }
 
-/* A strip's columns as words of two neighbours each, in `to`. */
+/* Packs a strip's columns, in f32, as bf16 words of two neighbouring columns into `to`. */
 static Panels pair_columns(Panels from, int64_t panels, Panels to)
 {
     for (int64_t panel = 0; panel < panels; panel += 2) {
@@ -149,6 +152,8 @@ void span_by_steps(const Span *x, Panels p, Panels room, Panels steps, Panels c,
     strip_product(&t);
 }
 
+/* An f32 row is stored in place but for its last columns. Those, and all of a bf16 row, go through
+ * `room`, because a vector store would reach past the row's end. */
 void row_unload(const Sums *x, int64_t b, int64_t row, int64_t head, Panels from, float *room)
 {
     const Tensor *to = x->to, *before = x->before;
@@ -171,7 +176,7 @@ void row_unload(const Sums *x, int64_t b, int64_t row, int64_t head, Panels from
     if (whole < n) dtype_from_f32(rest, to->dtype, room + whole, n - whole);
 }
 
-/* Fetches STRIP rows; nothing past the last sequence. */
+/* Prefetches STRIP rows into L2; nothing past the last sequence. */
 void rows_fetch(const Tensor *t, int64_t b, int64_t head, int64_t first, Use use)
 {
     enum { LINE_BYTES = 64 };

@@ -1,14 +1,18 @@
 /*
- * attention_bwd: the backward pass on the CPU. A block of queries meets its keys in blocks of
- * BLOCK_K. For WIDE panels of keys at a time, every strip works out p and ds while they are in the
- * L1 cache; then the block's probabilities and their gradients are summed over its queries into dv
- * and dk, and over its keys into dq:
+ * attention_bwd: the backward pass on the CPU. A block of queries walks its keys in blocks of
+ * BLOCK_K. For WIDE panels of keys at a time, every strip computes p and ds while they are in the
+ * L1 cache. Then p and ds of the whole block are summed over its queries into dv and dk, and over
+ * its keys into dq:
  *
  *     p = 2^(log2(e) (scale q k^T - lse)),   ds / scale = p * (do v^T - delta)
  *     dv += p^T do,   dk += ds^T q,   dq += ds k
  *
- * scale comes in where dq and dk are stored. Where the CPU multiplies bf16 in pairs, p and ds are
- * rounded to bf16 for the products, in words of two queries or of two keys. Sums are f32.
+ * dq and dk are multiplied by scale when they are stored. Where the CPU multiplies bf16 in pairs, p
+ * and ds are rounded to bf16 for the products, in words of two queries or of two keys. Sums are
+ * f32.
+ *
+ * One thread owns a key/value head with all query heads that share it, and walks them in order. So
+ * dk and dv have one order of sums, whatever the number of threads.
  */
 #include "op/attention_cpu.h"
 
@@ -44,6 +48,8 @@ typedef struct Backward {
     float lse[BLOCK_Q], delta[BLOCK_Q]; /* lse as a logarithm to base 2 */
 } Backward;
 
+/* Lays out one thread's memory. With space->at NULL it only counts the bytes (workspace). BLOCK_Q +
+ * 1 rows a panel, not BLOCK_Q: strides of a power of two would fall into the same cache sets. */
 static Backward backward_make(const Exec *ex, const AttentionBwd *a, Space *space)
 {
     Backward f = { .a = a, .s = attention_bwd_shape(a) };
@@ -73,12 +79,12 @@ static Backward backward_make(const Exec *ex, const AttentionBwd *a, Space *spac
     return f;
 }
 
-static void clear(Panels p, int64_t cols)
+static void panels_clear(Panels p, int64_t cols)
 {
     memset(p.at, 0, (size_t)(panels_of(cols) * p.stride) * sizeof *p.at);
 }
 
-/* Sums over d of do * o of the queries of strip i. */
+/* delta_r = sum over d of do * o, for the queries r of strip i. */
 static void strip_delta(Backward *f, int64_t i)
 {
     const AttentionBwd *a = f->a;
@@ -100,7 +106,8 @@ static void strip_delta(Backward *f, int64_t i)
     for (int r = 0; r < STRIP; r++) f->delta[i * STRIP + r] = sum[r * ROW_LANES];
 }
 
-/* Rows that only fill up the last strip, or saw no key at all, get p = 2^-inf = 0 and ds = 0. */
+/* Packs a block of queries and computes lse and delta of its rows. Rows that only fill up the last
+ * strip, or saw no key at all, get lse = infinity, and so p = 2^-inf = 0 and ds = 0. */
 static void block_load(Backward *f, int64_t i0)
 {
     const Shape *s = &f->s;
@@ -118,10 +125,11 @@ static void block_load(Backward *f, int64_t i0)
         f->lse[r] = r < q->n && lse[r] > -INFINITY ? lse[r] * log2_e : INFINITY;
     }
     for (int64_t i = 0; i < q->strips; i++) strip_delta(f, i);
-    clear(f->dq, s->dk);
+    panels_clear(f->dq, s->dk);
 }
 
-/* Turns scores into p, and dp into ds / scale. */
+/* Turns scores into p, and dp into ds / scale, in place. The bound on the exponent keeps p finite:
+ * vector_exp2 is defined below 126 only. */
 static void strip_gradients(const Backward *f, const Span *x)
 {
     const StripKeys *keys = &f->block.keys[x->i];
@@ -141,7 +149,7 @@ static void strip_gradients(const Backward *f, const Span *x)
     }
 }
 
-/* Packs rows as words of two queries. */
+/* Packs rows of p and ds as bf16 words of two queries, operands of sums over queries. */
 static void strip_pair(const Backward *f, const Span *x)
 {
     const int64_t pair = 2 * (int64_t)LANES;
@@ -159,7 +167,7 @@ static void strip_pair(const Backward *f, const Span *x)
     }
 }
 
-/* A strip that sees none of these panels adds nothing to sums over queries. */
+/* Clears p and ds of strip i in panels that it does not see: they add 0 to sums over queries. */
 static void strip_clear(const Backward *f, int64_t i, int64_t first, int64_t end)
 {
     int64_t row = words_of(f->word, i * STRIP), rows = words_of(f->word, STRIP);
@@ -170,7 +178,7 @@ static void strip_clear(const Backward *f, int64_t i, int64_t first, int64_t end
     }
 }
 
-/* The next query head, and the next key/value head, in the order of work. */
+/* Prefetch rows of the next query head, or key/value head, in the order in which heads are run. */
 static void fetch_next_query(const Backward *f, const Tensor *t, int64_t row)
 {
     int64_t next = f->b * f->s.H + f->h + 1;
@@ -183,8 +191,8 @@ static void fetch_next_key(const Backward *f, const Tensor *t, int64_t row)
     if (f->last_head) rows_fetch(t, next / f->s.G, next % f->s.G, row, USE_READ);
 }
 
-/* p and ds of the block of queries and the block of keys [block, end). */
-static void probabilities(const Backward *f, int64_t block, int64_t end)
+/* Computes p and ds of the block of queries for the panels of keys [block, end). */
+static void compute_p_ds(const Backward *f, int64_t block, int64_t end)
 {
     const QueryBlock *q = &f->block;
     for (int64_t panel = block; panel < end; panel += WIDE) {
@@ -208,8 +216,9 @@ static void probabilities(const Backward *f, int64_t block, int64_t end)
     }
 }
 
-/* Adds to dv and dk at STRIP keys from `key` on, from the strips of queries that see one of these
- * keys. Neither the first nor the last key that a query sees stands before its predecessor's. */
+/* Adds to dv and dk at STRIP keys from `key` on, summed over the strips of queries that see one of
+ * these keys. The first and the last key that a query sees never decrease from one query to the
+ * next, so these strips are neighbours. */
 static void add_key_gradients(const Backward *f, int64_t block, int64_t key)
 {
     const QueryBlock *q = &f->block;
@@ -237,6 +246,7 @@ static void add_key_gradients(const Backward *f, int64_t block, int64_t key)
     strip_product_turned(&t);
 }
 
+/* dq of strip i += ds k, over the block's keys. */
 static void add_query_gradients(const Backward *f, int64_t i, int64_t block, int64_t block_end)
 {
     const QueryBlock *q = &f->block;
@@ -260,7 +270,7 @@ static void block_run(Backward *f, int64_t i0)
     block_load(f, i0);
     for (int64_t block = q->panel_first; block < q->panel_end; block += BLOCK_PANELS) {
         int64_t end = least(q->panel_end, block + BLOCK_PANELS);
-        probabilities(f, block, end);
+        compute_p_ds(f, block, end);
         for (int64_t key = block * LANES; key < end * LANES; key += STRIP) {
             add_key_gradients(f, block, key);
         }
@@ -281,8 +291,8 @@ static void head_run(Backward *f)
     f->k = pack_columns(f->packed_k, &a->k, f->word, f->b, f->g);
     f->v = pack_columns(f->packed_v, &a->v, f->word, f->b, f->g);
     f->k_rows = pack_steps(f->packed_rows, &a->k, f->word, f->b, f->g, 0, s->Tk);
-    clear(f->dk, s->dk);
-    clear(f->dv, s->dv);
+    panels_clear(f->dk, s->dk);
+    panels_clear(f->dv, s->dv);
     int64_t heads = s->H / s->G;
     for (f->h = f->g * heads; f->h < (f->g + 1) * heads; f->h++) {
         for (int64_t i0 = 0; i0 < s->Tq; i0 += BLOCK_Q) block_run(f, i0);

@@ -1,15 +1,16 @@
 /*
- * attention_cpu: what forward and backward on the CPU have in common: the sizes of a call, a block
- * of its queries, and which keys they see.
+ * attention_cpu: what forward and backward attention on the CPU share: the sizes of a call, a block
+ * of its queries, and which keys they see. Nothing here is used on a GPU.
  *
  * Work is cut into heads: forward by (sequence, head), backward by (sequence, key/value head), so
  * that one thread adds up dk and dv of the query heads that share them, always in the same order.
- * Inside a head everything runs on one thread, so results do not depend on how many there are.
+ * Inside a head everything runs on one thread, so results do not depend on the number of threads.
  *
- * Keys and values of a head are packed once (attention_tile.h). Queries come in blocks of BLOCK_Q,
- * and those in strips of STRIP, each of which meets no more than the panels of LANES keys that one
- * of its rows sees, so little is computed above the diagonal. In the few panels that only some of
- * its rows see, hidden keys get the score -infinity, and so the probability 0.
+ * Keys and values of a head are packed once (attention_tile.h). Queries are cut into blocks of
+ * BLOCK_Q, and a block into strips of STRIP rows. A strip is multiplied only with the panels of
+ * LANES keys that at least one of its rows sees, so little is computed above the diagonal. In
+ * panels that only some of its rows see, hidden keys get the score -infinity, so their probability
+ * is 0.
  */
 #ifndef OP_ATTENTION_CPU_H
 #define OP_ATTENTION_CPU_H
@@ -24,7 +25,8 @@
 enum { BLOCK_Q = 64, STRIPS = BLOCK_Q / STRIP };
 static const float log2_e = 1.44269504088896341f;
 
-/* Rows of q begin every H * dk elements, and so on. */
+/* The sizes of a call, for both directions. Tensors are contiguous: rows of q are H * dk elements
+ * apart, rows of k G * dk, rows of v G * dv. */
 typedef struct Shape {
     int64_t B, H, G, Tq, Tk, dk, dv;
     Dtype act;
@@ -38,18 +40,19 @@ typedef struct Shape {
 Shape attention_fwd_shape(const AttentionFwd *a);
 Shape attention_bwd_shape(const AttentionBwd *a);
 
-/* The panels of keys that a strip meets; and of these the ones that all of its rows see whole. */
+/* Panels [first, end): at least one row of the strip sees a key in each. Panels [whole_first,
+ * whole_end): all its rows see all keys, so nothing has to be hidden. */
 typedef struct StripKeys {
     int64_t first, end, whole_first, whole_end;
 } StripKeys;
 
-/* Queries i0 .. i0 + n of one head. A last strip is filled up with rows that see the same keys. A
- * row that sees none has last < first; a strip of such rows has no panels. */
+/* Queries [i0, i0 + n) of one head. The last strip is filled up with copies of the last query. A
+ * row that sees no key has last < first; a strip of such rows has no panels. */
 typedef struct QueryBlock {
     int64_t i0, n, strips;
-    int32_t first[BLOCK_Q], last[BLOCK_Q]; /* keys that a row sees */
+    int32_t first[BLOCK_Q], last[BLOCK_Q]; /* keys that a row sees, both included */
     StripKeys keys[STRIPS];
-    int64_t panel_first, panel_end; /* panels that any of the strips meets */
+    int64_t panel_first, panel_end; /* the union of the strips' panels */
 } QueryBlock;
 
 void query_block(const Shape *s, int64_t b, int64_t i0, QueryBlock *out);
@@ -63,7 +66,8 @@ static inline Vector hide_keys(const QueryBlock *q, int64_t r, int64_t panel, Ve
     return vector_choose(seen, scores, vector_of(-INFINITY));
 }
 
-/* Memory of one thread, handed out piece by piece; with `at` NULL it only counts. */
+/* A cursor over one thread's part of the op's workspace. With `at` NULL it only counts bytes, so
+ * the same code computes the size and lays the memory out. */
 typedef struct Space {
     char *at;
     size_t used;
@@ -81,37 +85,40 @@ static inline Panels space_panels(Space *space, int64_t rows, int64_t cols)
 void *head_row(const Tensor *t, int64_t b, int64_t row, int64_t head);
 static inline int64_t row_stride(const Tensor *t) { return t->dim[2] * t->dim[3]; }
 
-/* A head packed at `to`: its rows as columns (k in q k^T), or rows `first` on, n of them, as steps
- * of a sum over rows (v in p v). */
+/* Pack one head at `to`. pack_columns: its rows become columns, as k in q k^T. pack_steps: rows
+ * [first, first + n) become steps of a sum over rows, as v in p v. */
 Panels pack_columns(float *to, const Tensor *t, Word word, int64_t b, int64_t head);
 Panels pack_steps(float *to, const Tensor *t, Word word, int64_t b, int64_t head, int64_t first,
                   int64_t n);
 
-/* Strip i of a block of queries, and the panels of keys [first, end) that it works on now. In the
- * strip's own panels (scores, probabilities) panel `block` comes first. */
+/* Strip i of a block of queries, and the panels of keys [first, end) that it works on now. Panels
+ * of scores and probabilities hold one block of keys; their first panel is the block's panel
+ * `block`. */
 typedef struct Span {
     const QueryBlock *queries;
     Word word;
     int64_t i, block, first, end;
 } Span;
 
-/* c = rows of queries times columns of keys, `width` elements each; c holds the strip alone. */
+/* c = rows of queries times columns of keys (q k^T, do v^T); `width` elements a row. `rows` has the
+ * whole block of queries, c only this strip. */
 void span_by_keys(const Span *x, Panels rows, Panels keys, Panels c, int64_t width);
-/* c += p times keys' rows as steps, `width` columns; c and not p has the whole block. `room` is for p
- * in words of two keys, where there are such. */
+/* c += p times rows of keys (p v, ds k), `width` columns. c has the whole block of queries, p only
+ * this strip. `room` takes p packed as words of two keys, where the CPU multiplies pairs. */
 void span_by_steps(const Span *x, Panels p, Panels room, Panels steps, Panels c, int64_t width);
 
-/* How rows are stored: to = before + factor * from; nothing is added if before has no data. */
+/* How rows are stored: to = before + factor * from. Without `before`, to = factor * from. */
 typedef struct Sums {
     const Tensor *to, *before;
     float factor;
 } Sums;
 
-/* One row of a head; `room` holds whole panels. */
+/* Stores one row of a head from panels; `room` is scratch for a row of whole panels. */
 void row_unload(const Sums *x, int64_t b, int64_t row, int64_t head, Panels from, float *room);
 
-/* Fetches rows that are soon read, or soon written. The hardware does not foresee a walk in short
- * pieces over long rows, so a strip asks for the next head's part of its own rows. */
+/* Prefetches rows that will soon be read, or written. A head's part of a row is short and rows are
+ * far apart, a walk that the hardware does not predict. So a strip prefetches the next head's part
+ * of its own rows. */
 typedef enum Use { USE_READ, USE_WRITE } Use;
 void rows_fetch(const Tensor *t, int64_t b, int64_t head, int64_t first, Use use);
 

@@ -1,10 +1,12 @@
 /*
- * attention_fwd: the forward pass on the CPU. A strip of queries meets its keys in blocks of
- * BLOCK_K with a running maximum and sum (most sequences are one block, and then nothing is ever
- * rescaled): scores, softmax, o += p v. The strip's scores stay in the L1 cache.
+ * attention_fwd: the forward pass on the CPU. A strip of queries walks its keys in blocks of
+ * BLOCK_K with a running maximum and sum: scores, softmax, o += p v. A strip's scores stay in the
+ * L1 cache. A sequence of up to BLOCK_K tokens is one block, and then nothing is ever rescaled.
  *
- * bf16 operands go in as they are; where the CPU multiplies bf16 in pairs, probabilities are
- * rounded to bf16 for p v (as FlashAttention does on a GPU). All sums are f32.
+ *     m' = max(m, max of new scores),  sum' = sum 2^(m - m') + sum of p,  o' = o 2^(m - m') + p v
+ *
+ * bf16 operands are multiplied without conversion. Where the CPU multiplies bf16 in pairs,
+ * probabilities are rounded to bf16 for p v, as FlashAttention does on a GPU. All sums are f32.
  */
 #include "op/attention_cpu.h"
 
@@ -19,16 +21,16 @@ enum { BLOCK_K = 512 };
 #endif
 enum { BLOCK_PANELS = BLOCK_K / LANES };
 
-/* One thread's memory. */
+/* One thread's memory, in the op's workspace, and the head and block it works on. */
 typedef struct Forward {
     const AttentionFwd *a;
     Shape s;
     Word word;
     float *packed_k, *packed_v;
-    Panels k, v; /* the packed head's keys as columns, its values as steps */
-    int64_t packed;
+    Panels k, v;       /* the packed head's keys as columns, its values as steps */
+    int64_t packed;    /* b * G + key/value head that is packed now; -1: none */
     Panels q;          /* (BLOCK_Q, dk) words */
-    Panels p, p_words; /* (STRIP, BLOCK_K): scores, then probabilities; in bf16 */
+    Panels p, p_words; /* (STRIP, BLOCK_K): scores, then probabilities; the same in bf16 words */
     Panels o;          /* (BLOCK_Q, dv) */
     float *row;        /* (dv), whole panels */
     int64_t b, h;
@@ -54,7 +56,8 @@ static Forward forward_make(const Exec *ex, const AttentionFwd *a, Space *space)
 
 static int64_t kv_head(const Forward *f) { return f->h * f->s.G / f->s.H; }
 
-/* Query heads that share keys and values come one after the other. */
+/* Packs the keys and values of this query head, unless the head before it used the same ones: query
+ * heads that share keys and values are neighbours. */
 static void pack_head(Forward *f)
 {
     int64_t head = f->b * f->s.G + kv_head(f);
@@ -65,7 +68,7 @@ static void pack_head(Forward *f)
 }
 
 /* Hides keys that a row does not see, and finds every row's largest score. */
-static Vector largest(const Forward *f, const Span *x)
+static Vector hide_and_max(const Forward *f, const Span *x)
 {
     const StripKeys *keys = &f->block.keys[x->i];
     Vector max[STRIP];
@@ -99,7 +102,8 @@ static inline Vector exponentials(const Forward *f, const Span *x, int r, float 
     return sum;
 }
 
-static void rescale(Forward *f, const Span *x, Vector factor)
+/* o of the strip times factor, when a new maximum was found. */
+static void strip_rescale(Forward *f, const Span *x, Vector factor)
 {
     for (int64_t p = 0; p < panels_of(f->s.dv); p++) {
         float *o = panels_at(f->o, p, x->i * STRIP).at;
@@ -110,23 +114,24 @@ static void rescale(Forward *f, const Span *x, Vector factor)
     }
 }
 
-/* Turns scores into probabilities that are not yet divided by their sum. begun: an earlier block of
- * keys was seen. */
-static void softmax(Forward *f, const Span *x, bool begun)
+/* Turns scores into probabilities that are not yet divided by their sum. begun: o already holds
+ * terms of earlier keys, which a new maximum rescales. */
+static void strip_softmax(Forward *f, const Span *x, bool begun)
 {
     float factor = f->s.scale * log2_e;
     Vector *max = &f->max[x->i], *sum = &f->sum[x->i], before = *max;
-    *max = vector_larger(largest(f, x), before);
+    *max = vector_larger(hide_and_max(f, x), before);
     /* a row that has seen no key: -inf - -inf would be NaN */
     Vector shift = vector_choose(*max == -INFINITY, (Vector){ 0 }, *max * factor);
     Vector part[STRIP];
     for (int r = 0; r < STRIP; r++) part[r] = exponentials(f, x, r, factor, shift[r * ROW_LANES]);
     Vector kept = vector_exp2(before * factor - shift);
     *sum = *sum * kept + rows_fold(part, true);
-    if (begun) rescale(f, x, kept);
+    if (begun) strip_rescale(f, x, kept);
 }
 
-/* Begins with the result over other keys: as if it had seen one key, with score lse and value o. */
+/* Clears maximum, sum and o of a block of queries, or starts from the result over other keys: as if
+ * each row had seen one key with the scaled score lse and the value o. */
 static void begin_rows(Forward *f)
 {
     const Shape *s = &f->s;
@@ -149,6 +154,7 @@ static void begin_rows(Forward *f)
     }
 }
 
+/* o / sum, and lse = scale max + log(sum), for the rows of the block. */
 static void store_rows(Forward *f)
 {
     const Shape *s = &f->s;
@@ -163,7 +169,8 @@ static void store_rows(Forward *f)
     }
 }
 
-/* A strip and a block of keys; in the first one it also asks for the rows of the next head. */
+/* Runs one strip over one block of keys. With the first block it also prefetches the next head's
+ * rows, between the products, so that memory works while the core multiplies. */
 static void span_run(Forward *f, const Span *x)
 {
     const AttentionFwd *a = f->a;
@@ -174,7 +181,7 @@ static void span_run(Forward *f, const Span *x)
     if (first) rows_fetch(&a->o, f->b, f->h, row, USE_WRITE);
     span_by_keys(x, f->q, f->k, f->p, f->s.dk);
     if (first) rows_fetch(&a->q, b, h, row, USE_READ);
-    softmax(f, x, f->block.keys[x->i].first < x->block || a->o_before.data != NULL);
+    strip_softmax(f, x, f->block.keys[x->i].first < x->block || a->o_before.data != NULL);
     if (keys) rows_fetch(&a->k, b, g, row, USE_READ);
     span_by_steps(x, f->p, f->p_words, f->v, f->o, f->s.dv);
     if (keys) rows_fetch(&a->v, b, g, row, USE_READ);

@@ -1,22 +1,25 @@
-/* attention_kernels: which kernel takes a call of attention on a GPU. The rows are attention.def's; their limits
- * are checked here, for runs and plans alike. */
+/*
+ * attention_kernels: which kernel runs a call of attention on a GPU. The candidates are the rows of
+ * attention.def. Their limits are checked here and nowhere else, for runs and plans alike. The
+ * kernels themselves are in attention.cu and nv/attention_cudnn.cu.
+ */
 #include "op/attention_kernels.h"
 
 #include "op/attention_pieces.h"
 
 #include <stdio.h>
 
-/* What a kernel takes; 0 and false: not limited. */
+/* Which calls a kernel supports; 0 and false: no limit. */
 typedef struct AttentionLimits {
-    bool all_new;         /* as many queries as keys, and pieces that are one rectangle of scores */
-    int64_t tokens_least; /* of queries and of keys */
+    bool all_new;         /* Tq = Tk (no cache), and pieces that form one rectangle of scores */
+    int64_t tokens_least; /* fewest queries, and fewest keys */
     int64_t keys_most;
     int64_t width_step, width_most; /* of heads */
     int64_t scores_most; /* bytes of one key/value head's scores, which the deterministic backward
                             pass keeps */
 } AttentionLimits;
 
-/* What limits ask of a call. */
+/* The part of a call that limits depend on, for both directions. */
 typedef struct AttentionCall {
     const Tensor *q, *k, *v;
     const AttentionPieces *pieces;
@@ -33,14 +36,14 @@ static AttentionCall bwd_call(const AttentionBwd *a)
     return (AttentionCall){ &a->q, &a->k, &a->v, &a->pieces, !a->any_order };
 }
 
-static int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+static int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-/* Scores in bf16 of the query heads that share one key/value head, in tiles of 64 (causal) or 128
- * queries by 128 keys. */
+/* Bytes of bf16 scores that the deterministic backward pass keeps for one key/value head: those of
+ * all query heads that share it, in tiles of 64 (causal) or 128 queries by 128 keys. */
 static double score_bytes(const AttentionCall *c, const AttentionRect *r)
 {
     int64_t heads = c->q->dim[2] / c->k->dim[2], tile = r->causal ? 64 : 128;
-    return (double)(heads * up_to(r->Tq, tile)) * (double)(up_to(r->Tk, 128) * 2);
+    return (double)(heads * round_up(r->Tq, tile)) * (double)(round_up(r->Tk, 128) * 2);
 }
 
 static bool width_fits(const AttentionLimits *l, int64_t d)
@@ -61,7 +64,7 @@ static bool widths_fit(const AttentionLimits *l, const AttentionCall *c, KernelW
                           (long long)dk, (long long)dv, (long long)l->width_most);
 }
 
-/* The part of the scores that queries see fits the limits. */
+/* Does the rectangle of scores that queries see fit the limits? */
 static bool rect_fits(const AttentionLimits *l, const AttentionCall *c, KernelWhy *why)
 {
     AttentionRect r;
@@ -98,7 +101,7 @@ static bool limits_fit(const AttentionLimits *l, bool f32, const AttentionCall *
     return l->all_new ? rect_fits(l, c, why) : widths_fit(l, c, why);
 }
 
-/* The same as words. */
+/* The limits as text, for `bench ops --why`. */
 static void limits_text(const AttentionLimits *l, bool f32, char out[KERNEL_NEEDS_MAX])
 {
     char step[48] = "", least[48] = "", scores[96] = "";

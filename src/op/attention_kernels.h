@@ -1,4 +1,5 @@
-/* attention_kernels: the candidates for attention on a GPU. A call is an AttentionFwd or AttentionBwd. */
+/* attention_kernels: the tables of candidates for attention on a GPU. A candidate's functions take
+ * an AttentionFwd or AttentionBwd as their untyped call. */
 #ifndef OP_ATTENTION_KERNELS_H
 #define OP_ATTENTION_KERNELS_H
 

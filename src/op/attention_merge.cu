@@ -1,7 +1,7 @@
 /*
- * attention_merge: the kernels of attention_merge.cuh. They are bound by memory: a block of threads
- * takes a token's row of all heads, 16 bytes of bf16 for each thread at a time. Widths are
- * multiples of 8 and rows begin at multiples of 16 bytes; the fused kernel needs that, too.
+ * attention_merge: the kernels of attention_merge.cuh. They are bound by memory. A block of threads
+ * handles one token's row of all heads; a thread moves 16 bytes of bf16 at a time. Widths are
+ * multiples of 8 and rows begin at multiples of 16 bytes, which the fused kernel requires, too.
  */
 #include "op/attention_merge.cuh"
 
@@ -51,8 +51,8 @@ template <typename T> struct Join {
     int H, width, lanes; /* width of a head in packs; threads that share one, a power of 2 */
 };
 
-/* The weights of a head's row over the earlier keys and of its part. row: its number in the part;
- * -1: the part has no such row. */
+/* The weights of a head's row in the result over earlier keys and in the part. row: the row's index
+ * in the part; -1: the part does not have it. */
 template <typename T>
 static __device__ __forceinline__ AttentionMerge join_row(const Join<T> &x, int64_t b, int64_t at,
                                                           int h, int64_t row)
@@ -65,7 +65,7 @@ static __device__ __forceinline__ AttentionMerge join_row(const Join<T> &x, int6
     return attention_merge(before, part);
 }
 
-/* o of a row without keys may be NaN, so what has weight 0 is not read. */
+/* o of a row without keys may be NaN, so a term with weight 0 is not read. */
 template <typename T>
 static __device__ __forceinline__ void join_pack(const Join<T> &x, const AttentionMerge &m,
                                                  const Bf16 *part, int64_t at)
@@ -84,7 +84,8 @@ static __device__ __forceinline__ void join_pack(const Join<T> &x, const Attenti
     store<true>(x.o + at, sum);
 }
 
-/* A row's lse is read by all threads that share it, then written by the first of them. */
+/* All threads that share a row read its lse; then, after lanes_sync, the first of them writes
+ * it. */
 template <typename T>
 static __global__
 __launch_bounds__(THREADS) void attention_join_kernel(const __grid_constant__ Join<T> x)

@@ -3,8 +3,8 @@
  * into calls over blocks of keys (mesh.cp). Before: each row's first key and lse. After: sums over
  * blocks. The attention itself is not here.
  *
- * The fused kernel works on a rectangle of the call (attention_pieces.h) and leaves a part: o, dq,
- * dk or dv in bf16, only the rectangle's rows, without gaps. Sums are in f32.
+ * The fused kernel works on a rectangle of the call (attention_pieces.h) and writes a part: o, dq,
+ * dk or dv in bf16, only the rectangle's rows, contiguous. Sums are in f32.
  */
 #ifndef OP_ATTENTION_MERGE_CUH
 #define OP_ATTENTION_MERGE_CUH
@@ -15,7 +15,7 @@ extern "C" {
 #include "op/attention_pieces.h"
 }
 
-/* What the fused kernel reads of the rectangle's rows. */
+/* Computes what the fused kernel reads for the rectangle's rows. */
 typedef struct AttentionRows {
     AttentionPieces pieces;
     AttentionRect rect;
@@ -25,12 +25,12 @@ typedef struct AttentionRows {
     const float *lse;      /* (B, H, Tq), or NULL: not wanted */
     /* out (B, rect.Tq) or NULL: the first of the rectangle's keys that a row sees */
     int32_t *rect_doc;
-    float *rect_lse; /* out (B, H, rect.Tq); of rows that see no key at all 0 */
+    float *rect_lse; /* out (B, H, rect.Tq); 0 for rows that see no key at all */
 } AttentionRows;
 
 Status attention_rows(struct Exec *ex, const AttentionRows *x);
 
-/* o and lse over the keys before and a part's, by their lse. */
+/* Merges o and lse over earlier keys with a part's, weighted by their lse (attention_merge). */
 typedef struct AttentionJoin {
     AttentionRect rect;
     const Bf16 *part;      /* (B, rect.Tq, H, dv) */
@@ -43,9 +43,9 @@ typedef struct AttentionJoin {
 
 Status attention_join(struct Exec *ex, const AttentionJoin *x);
 
-/* out = before + part. Rows outside of the part are before's, or 0. */
+/* out = before + part. Rows outside the part are those of `before`, or 0. */
 typedef struct AttentionSum {
-    const Bf16 *part; /* (B, rows, heads, d) of out's rows from `first` on; NULL: it is in out */
+    const Bf16 *part; /* (B, rows, heads, d): out's rows from `first` on; NULL: already in out */
     int64_t first, rows;
     const Tensor *before, *out; /* (B, T, heads, d); before may have no data, or be out */
 } AttentionSum;

@@ -1,9 +1,12 @@
-/* attention_pieces: the rectangle of scores that a call's queries and keys see. */
+/* attention_pieces: finds the rectangle of scores that a call's queries and keys see, if there is
+ * one. The rules for single queries and keys are in the header, because GPU kernels use them,
+ * too. */
 #include "op/attention_pieces.h"
 
+/* What a piece of queries sees of a piece of keys. SEES_PAST: both are the same tokens, so the
+ * block is causal. SEES_OTHERWISE: the pieces overlap in part, which no rank's pieces do. */
 typedef enum Sight { SEES_NONE, SEES_PAST, SEES_ALL, SEES_OTHERWISE } Sight;
 
-/* What piece i of the queries sees of piece j of the keys. */
 static Sight sight(const AttentionPieces *p, int i, int j)
 {
     int64_t ahead = p->q[i] - p->k[j];
@@ -12,7 +15,7 @@ static Sight sight(const AttentionPieces *p, int i, int j)
     return ahead == 0 ? SEES_PAST : SEES_OTHERWISE;
 }
 
-/* Is what pieces [i0, i1) see of pieces [j0, j1) everything, or (causal) the past of each? */
+/* Is the block of pieces [i0, i1) x [j0, j1) one rectangle: full, or (causal) a causal square? */
 static bool is_rect(const AttentionPieces *p, int i0, int i1, int j0, int j1, bool causal)
 {
     for (int i = i0; i < i1; i++) {
@@ -30,7 +33,7 @@ bool attention_rect(const AttentionPieces *p, int64_t Tq, int64_t Tk, AttentionR
     int i0 = 2, i1 = 0, j0 = 2, j1 = 0;
     *out = (AttentionRect){ 0, Tq, 0, Tk, true };
     if (p->length == 0) return Tq == Tk;
-    for (int pair = 0; pair < 4; pair++) {
+    for (int pair = 0; pair < 4; pair++) { /* the bounding box of pairs of pieces with any score */
         int i = pair / 2, j = pair % 2;
         if (sight(p, i, j) == SEES_NONE) continue;
         i0 = i < i0 ? i : i0;

@@ -1,13 +1,16 @@
 /*
- * attention_pieces: which keys of a call its queries see, said once for all implementations, and
- * what fused kernels need to take a call over pieces of a sequence as one rectangle of scores.
+ * attention_pieces: which keys of a call its queries see, defined once for all implementations. It
+ * also finds the one rectangle of scores as which a fused kernel can run a call over pieces.
  *
- * Rank c of cp has pieces c and 2 cp - 1 - c. Against the keys of its own rank, both in order, the
- * queries see what they would in a sequence of two pieces: one causal square. Of an earlier rank's
- * keys both pieces of queries see the first piece whole and the second not at all; of a later
- * rank's keys the first piece of queries sees none and the second all. So each block of keys is one
- * call, either causal or without a mask, and each has the same number of pairs but for the own
- * block's diagonal.
+ * Under context parallelism rank c of cp holds pieces c and 2 cp - 1 - c of each sequence:
+ *
+ *     keys of              queries of the first piece   queries of the second piece
+ *     this rank            causal square over both pieces
+ *     an earlier rank      its first piece              its first piece
+ *     a later rank         none                         both its pieces
+ *
+ * So each block of keys is one call, either causal or without a mask. All blocks have the same
+ * number of pairs, except for the diagonal of a rank's own block: the load is even.
  */
 #ifndef OP_ATTENTION_PIECES_H
 #define OP_ATTENTION_PIECES_H
@@ -23,16 +26,17 @@
 #endif
 
 /* Queries [q, q + Tq) and keys [k, k + Tk) of a call. Causal: Tq = Tk, and query q + i sees keys k
- * to k + i; else each sees each. Other pairs of the call are hidden. */
+ * to k + i. Otherwise each query sees each key. All other pairs of the call are hidden. */
 typedef struct AttentionRect {
     int64_t q, Tq, k, Tk;
     bool causal;
 } AttentionRect;
 
-/* The rectangle of a call of Tq queries and Tk keys. False: it sees none, *out is the whole call. */
+/* The rectangle of a call of Tq queries and Tk keys. False: its scores are no such rectangle, and
+ * *out is the whole call. */
 bool attention_rect(const AttentionPieces *p, int64_t Tq, int64_t Tk, AttentionRect *out);
 
-/* Where query i stands in the sequence. */
+/* Position of query i in the sequence. */
 ATTENTION_SHARED int64_t attention_position(const AttentionPieces *p, int64_t Tq, int64_t Tk,
                                             int64_t i)
 {
@@ -40,7 +44,7 @@ ATTENTION_SHARED int64_t attention_position(const AttentionPieces *p, int64_t Tq
     return i < p->length ? p->q[0] + i : p->q[1] + i - p->length;
 }
 
-/* Where the first key that a query at `at` sees stands, if its document begins at `doc`. */
+/* Position of the first key that a query at position `at` sees, if its document begins at `doc`. */
 ATTENTION_SHARED int64_t attention_first_seen(int64_t window, int64_t chunk, int64_t doc,
                                               int64_t at)
 {
@@ -54,7 +58,7 @@ ATTENTION_SHARED int64_t attention_clamped(int64_t n, int64_t most)
     return n < 0 ? 0 : n < most ? n : most;
 }
 
-/* How many of the call's keys stand before a position of the sequence. */
+/* Number of the call's keys that stand before `position` in the sequence. */
 ATTENTION_SHARED int64_t attention_keys_before(const AttentionPieces *p, int64_t Tk,
                                                int64_t position)
 {
@@ -63,14 +67,15 @@ ATTENTION_SHARED int64_t attention_keys_before(const AttentionPieces *p, int64_t
            attention_clamped(position - p->k[1], p->length);
 }
 
-/* The first of the rectangle's keys in a document that begins at `doc`; rect->Tk: none. */
+/* Index of the first of the rectangle's keys at or after `doc`, the begin of a document; rect->Tk:
+ * there is none. */
 ATTENTION_SHARED int64_t attention_first_key(const AttentionPieces *p, const AttentionRect *rect,
                                              int64_t doc)
 {
     return attention_clamped(attention_keys_before(p, rect->k + rect->Tk, doc) - rect->k, rect->Tk);
 }
 
-/* The weights of two results over disjoint keys in the result over both, and its lse. */
+/* How two results over disjoint sets of keys merge: o = before * o_before + part * o_part. */
 typedef struct AttentionMerge {
     float before, part, lse;
 } AttentionMerge;

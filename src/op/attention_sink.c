@@ -1,11 +1,12 @@
-/* attention_sink: a trained logit a head in the softmax, after attention and before it in backward. */
+/* attention_sink: checks, costs and CPU versions of sinks (attention.h). The op runs after
+ * attention_fwd and before attention_bwd, so attention's kernels need not know sinks. */
 #include "op/attention_pieces.h"
 #include "op/cpu_math.h"
 #include "op/op.h"
 
-enum { PIECE = 256 };
+enum { PIECE = 256 }; /* elements of a row on the stack at a time */
 
-/* The checks of the tensors that both directions have. */
+/* Checks the tensors that both directions have. */
 static Status sink_check(const char *op, const Tensor *sinks, const Tensor *o, const Tensor *lse)
 {
     char shape[96];
@@ -30,7 +31,7 @@ Status attention_sink_bwd_check(const AttentionSinkBwd *a)
     return op_expect(op, "dsinks", &a->dsinks, 1, a->o.dim[2], DTYPE_F32);
 }
 
-/* A logarithm and two exponentials a row are as nothing beside its columns. */
+/* The logarithm and two exponentials of a row are not counted: a row has many more columns. */
 OpCost attention_sink_fwd_cost(const AttentionSinkFwd *a)
 {
     return (OpCost){ .flops = (double)tensor_elems(&a->o),

@@ -1,7 +1,7 @@
 /*
- * attention_sink: forward is bound by memory: threads that share a row take 16 bytes at a time. In
- * backward a block sums a part of the tokens for all heads, and a second kernel adds the parts up
- * in their order: no atomics.
+ * attention_sink: kernels of sinks. Forward is bound by memory: threads that share a row move 16
+ * bytes at a time. In backward a block sums a part of the tokens for all heads. A second kernel
+ * adds the parts in order, without atomics.
  */
 #include "op/pack.cuh"
 
@@ -51,7 +51,7 @@ __launch_bounds__(THREADS) void sink_fwd_kernel(const __grid_constant__ SinkRows
     }
 }
 
-/* part (gridDim.x, H). One warp a row; a head's sum has one writer. */
+/* part (gridDim.x, H). One warp handles a row; each head's partial sum has one writer. */
 template <typename T>
 static __global__
 __launch_bounds__(THREADS) void sink_bwd_kernel(const __grid_constant__ SinkRows<T> x, float *part)
@@ -69,7 +69,7 @@ __launch_bounds__(THREADS) void sink_bwd_kernel(const __grid_constant__ SinkRows
     }
 }
 
-/* One warp a head. */
+/* One warp handles a head. */
 static __global__ void sink_sum_kernel(const float *part, float *dsinks, int parts, int H)
 {
     float sum = 0;

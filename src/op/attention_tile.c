@@ -1,9 +1,14 @@
-/* attention_tile: products of strips and panels, in registers. */
+/*
+ * attention_tile: products of strips and panels, with the sums in registers. One loop serves four
+ * forms (plain or transposed a, f32 or pairs of bf16): it is inlined with constants, so that each
+ * form gets its own unrolled code.
+ */
 #include "op/attention_tile.h"
 
 #include <string.h>
 
-/* Constant in every copy of tile_run: loops unroll and the sums stay in registers. */
+/* A constant in every inlined copy of tile_run_form, so loops unroll and sums stay in registers.
+ * turned: a is read transposed. */
 typedef struct Form {
     int panels;
     bool turned, pairs;
@@ -11,7 +16,7 @@ typedef struct Form {
 
 typedef Vector Sums[STRIP][WIDE];
 
-/* Adds `steps` steps along the sum; a's words of these steps lie next to each other. */
+/* Adds `steps` steps of the sum over k. All these steps lie in one panel of a. */
 static inline __attribute__((always_inline)) void steps_run(Sums sum, const float *a, Panels b,
                                                             int64_t steps, Form form)
 {

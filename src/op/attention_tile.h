@@ -1,17 +1,18 @@
 /*
- * attention_tile: the products inside attention on the CPU, where a matrix is as wide as a head or
- * as short as a few queries, so that packing anew for every product would cost more than it saves.
+ * attention_tile: the matrix products inside attention on the CPU. These matrices are small (a head
+ * wide, a few queries high), so packing them again for every product would cost more than it saves.
+ * Large products go through gemm.h.
  *
- * All matrices stand in panels of LANES columns: row r of panel p begins at p * stride + r * LANES.
- * What one product writes, the next can then read as any of its operands, with nothing moved:
+ * All matrices are stored in panels of LANES columns: row r of panel p is at p * stride + r *
+ * LANES. So what one product writes, the next can read as any of its operands, without repacking:
  *
  *     c = a b     rows of a are walked through its panels         strip_product
  *     c = a^T b   a panel's row holds LANES columns of one step   strip_product_turned
  *     b           a step is a row of each panel
  *     c           panels again
  *
- * A strip is STRIP rows of c, a tile WIDE panels of it: 8 x 3 vectors keep 24 of AVX-512's 32
- * registers busy with sums, 4 x 3 keep 12 of 16, where registers are fewer.
+ * A strip is STRIP rows of c; a tile is WIDE panels of a strip. The sums of a tile take 8 x 3 = 24
+ * of AVX-512's 32 registers, or 4 x 3 = 12 of 16 on other processors.
  *
  * An element is a word (gemm_vector.h): an f32, or two bf16 that are neighbours along the sum.
  */
@@ -45,8 +46,8 @@ static inline Panels panels_at(Panels p, int64_t panel, int64_t row)
     return (Panels){ p.at + panel * p.stride + row * LANES, p.stride };
 }
 
-/* Panels of `rows` rows from rows that are `ld` elements apart, `elems` long; rows up to a whole
- * strip, and words beyond a row's last, become zero. */
+/* Copies rows of `elems` elements, `ld` elements apart, into panels. Rows that fill up the last
+ * strip, and words after a row's end, become zero. */
 void rows_load(Panels to, const void *from, Word word, int64_t ld, int64_t rows, int64_t elems);
 
 typedef int32_t VectorInts __attribute__((vector_size(VECTOR_LANES * sizeof(int32_t))));
@@ -91,9 +92,8 @@ static inline __attribute__((always_inline)) Vector vector_exp2(Vector x)
 
 enum { ROW_LANES = LANES / STRIP };
 
-/* The sum, or the largest, over the lanes of each of STRIP vectors; row r's is at lane r *
- * ROW_LANES. Two vectors are riffled into each other half by half, so that a round folds both at
- * once. */
+/* The sum, or the maximum, over the lanes of each of STRIP vectors; that of row r is at lane r *
+ * ROW_LANES of the result. Each round interleaves two vectors and so folds both at once. */
 static inline __attribute__((always_inline)) Vector rows_fold(Vector v[STRIP], bool sum)
 {
 #pragma GCC unroll 8

@@ -1,5 +1,8 @@
-/* bias: check, cost and CPU versions. A gradient's sum goes over blocks of rows, so that an f32 sum
- * of many rows stays good; a thread has columns to itself, so there is nothing to join. */
+/*
+ * bias: check, cost and CPU versions. The gradient is summed in blocks of rows, so that an f32 sum
+ * over many rows stays accurate. Each thread owns a range of columns: no partial sums are joined,
+ * and bits do not depend on the number of threads.
+ */
 #include "op/bias.h"
 
 #include "op/cpu_math.h"

@@ -1,10 +1,9 @@
 /*
  * bias: kernels of y = x + b and of its gradient. Both are bound by memory.
  *
- * forward: a thread adds the bias's packs to those of EACH rows. backward sums columns: a block
- * takes ROWS rows of its threads' columns and writes their sums to the workspace. A second kernel
- * adds the blocks' sums in order. ROWS is a constant, not the GPU's size, so that bits are the same
- * everywhere.
+ * forward: a thread adds one pack of the bias to EACH rows. backward sums columns: a block sums
+ * ROWS rows of its threads' columns and writes the sums to the workspace. A second kernel adds the
+ * blocks' sums in order. ROWS does not depend on the GPU's size, so bits are the same on all GPUs.
  */
 #include "op/rows_add.cuh"
 

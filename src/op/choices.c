@@ -1,4 +1,5 @@
-/* choices: the table of timed algorithms, its text form, and its cache file. */
+/* choices: the table of chosen algorithms, its text form, and its cache file. What the text means,
+ * and why choices are kept at all, is in the header. Nothing here calls a library. */
 #include "op/choices.h"
 
 #include "base/file.h"
@@ -17,16 +18,16 @@ enum { VERSION = 1, KEY_NUMBERS = 7 };
 
 _Static_assert(sizeof(ChoiceKey) == KEY_NUMBERS * sizeof(int64_t), "a key is read as numbers");
 
-/* The text's first words, and its last line. */
+/* Most bytes of the text's first words, and of its last line. */
 enum { FRAME_BYTES = 64 };
 
-static const char *head_of(char out[FRAME_BYTES])
+static const char *text_head(char out[FRAME_BYTES])
 {
     (void)snprintf(out, FRAME_BYTES, "switchyard products %d\nmachine ", VERSION);
     return out;
 }
 
-static const char *tail_of(char out[FRAME_BYTES], int n, const char *text, size_t bytes)
+static const char *text_tail(char out[FRAME_BYTES], int n, const char *text, size_t bytes)
 {
     (void)snprintf(out, FRAME_BYTES, "end %d %016" PRIx64 "\n", n,
                    (uint64_t)XXH3_64bits(text, bytes));
@@ -65,6 +66,8 @@ Choice *choices_add(Choices *c, const ChoiceKey *key)
 
 /* Grouped products. */
 
+/* Bit 62 marks a grouped product, bits 1 to 60 hold the hash of the op's name, bit 0 says that an
+ * index names rows. Bit 63 stays 0, because a key is read back as a positive number. */
 ChoiceKey choices_grouped_key(const char *op, bool indexed, int64_t rows, int64_t experts,
                               int64_t a_cols, int64_t b_cols)
 {
@@ -87,7 +90,7 @@ int choices_shape(Choices *c, const ChoiceKey *key, const int *shape, int n)
 
 int choices_shape_timed(Choices *c, const ChoiceKey *key, const int *shape, int n, const float *ms)
 {
-    const float gain = 1.015f;
+    const float gain = 1.015f; /* less is noise of the timing */
     int best = 0;
     for (int i = 1; i < n; i++) best = ms[i] < ms[best] ? i : best;
     if (ms[0] < gain * ms[best]) best = 0;
@@ -111,17 +114,17 @@ static Status print_choice(const Choice *c, Text *out)
     return text_append(out, "\n", 1);
 }
 
-static Status print(const Choices *c, bool only_timed, Text *out)
+static Status choices_print(const Choices *c, bool only_timed, Text *out)
 {
     int n = 0;
     char frame[FRAME_BYTES];
-    TRY(text_printf(out, "%s%s\n", head_of(frame), c->machine));
+    TRY(text_printf(out, "%s%s\n", text_head(frame), c->machine));
     for (int i = 0; i < c->n; i++) {
         if (only_timed && c->at[i].kind != CHOICE_TIMED) continue;
         TRY(print_choice(&c->at[i], out));
         n++;
     }
-    return text_printf(out, "%s", tail_of(frame, n, out->data, out->used));
+    return text_printf(out, "%s", text_tail(frame, n, out->data, out->used));
 }
 
 Status choices_text(const Choices *c, Arena *a, const char **out)
@@ -130,15 +133,16 @@ Status choices_text(const Choices *c, Arena *a, const char **out)
     *out = "";
     if (c == NULL) return OK;
     TRY(text_init(&text, a));
-    TRY(print(c, false, &text));
+    TRY(choices_print(c, false, &text));
     *out = text.data;
     return OK;
 }
 
-/* Reading. The sum of the last line finds all damage, so numbers are read without further care. */
+/* Reading. The checksum of the last line finds all damage, so numbers need no range checks of their
+ * own. */
 
-/* A line; *at moves behind it. */
-static bool take_choice(const char **at, Choice *out)
+/* Parses one line and moves *at past it. */
+static bool parse_choice(const char **at, Choice *out)
 {
     Choice got = { .kind = CHOICE_KINDS, .unchecked = true };
     uint64_t number[KEY_NUMBERS + CHOICE_WORDS];
@@ -160,13 +164,13 @@ static bool take_choice(const char **at, Choice *out)
     return *(*at)++ == '\n';
 }
 
-/* Reads the choices of a text, up to its last line; its frame is already checked. With `into` NULL
- * they are only looked at. False: a line is no choice. */
-static bool each_choice(const char *at, const char *last, Choices *into, int *taken)
+/* Parses all choices of a text, up to its last line, and adds those that are new to `into`. With
+ * `into` NULL it only counts them. False: a line is not a choice. */
+static bool parse_choices(const char *at, const char *last, Choices *into, int *taken)
 {
     Choice choice;
     while (at < last) {
-        if (!take_choice(&at, &choice)) return false;
+        if (!parse_choice(&at, &choice)) return false;
         Choice *to = NULL;
         if (into != NULL && choices_find(into, &choice.key) == NULL)
             to = choices_add(into, &choice.key);
@@ -176,22 +180,22 @@ static bool each_choice(const char *at, const char *last, Choices *into, int *ta
     return true;
 }
 
-/* Is the text whole, and of this version? Then its machine, its choices and its last line begin
- * there. */
+/* Is the text complete, undamaged and of this version? If so, sets where its machine, its choices
+ * and its last line begin. */
 static bool open_text(const char *text, const char **machine, const char **body, const char **last)
 {
     char frame[FRAME_BYTES];
     int choices = 0;
     const char *end = text + strlen(text) - (*text != '\0');
     while (end > text && end[-1] != '\n') end--;
-    if (!text_starts(text, head_of(frame))) return false;
+    if (!text_starts(text, text_head(frame))) return false;
     *machine = text + strlen(frame);
     const char *line_end = strchr(*machine, '\n');
     if (line_end == NULL || line_end >= end) return false;
     *body = line_end + 1;
     *last = end;
-    if (!each_choice(*body, end, NULL, &choices)) return false;
-    return strcmp(end, tail_of(frame, choices, text, (size_t)(end - text))) == 0;
+    if (!parse_choices(*body, end, NULL, &choices)) return false;
+    return strcmp(end, text_tail(frame, choices, text, (size_t)(end - text))) == 0;
 }
 
 static Status choices_parse(Choices *c, const char *name, const char *text, int *taken)
@@ -208,7 +212,7 @@ static Status choices_parse(Choices *c, const char *name, const char *text, int 
                  name, n < CHOICE_MACHINE_MAX ? n : CHOICE_MACHINE_MAX, machine, c->machine);
         return OK;
     }
-    (void)each_choice(body, last, c, taken);
+    (void)parse_choices(body, last, c, taken);
     return OK;
 }
 
@@ -232,7 +236,7 @@ Status choices_path(const char *cache_dir, const char *machine, char out[])
     return file_join(out, folder, name);
 }
 
-static Status load(Choices *c, const char *path, Arena *scratch, int *taken)
+static Status cache_read(Choices *c, const char *path, Arena *scratch, int *taken)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -240,7 +244,7 @@ static Status load(Choices *c, const char *path, Arena *scratch, int *taken)
     return choices_parse(c, path, text, taken);
 }
 
-static void warn(const char *what)
+static void cache_warn(const char *what)
 {
     char why[512];
     status_sentence(why, sizeof why);
@@ -254,13 +258,13 @@ int choices_load(Choices *c, const char *cache_dir, Arena *scratch)
     if (c == NULL) return 0;
     ArenaMark mark = arena_mark(scratch);
     Status s = choices_path(cache_dir, c->machine, path);
-    if (s == OK && file_exists(path)) s = load(c, path, scratch, &taken);
+    if (s == OK && file_exists(path)) s = cache_read(c, path, scratch, &taken);
     arena_release(scratch, mark);
-    if (s != OK) warn("is not read");
+    if (s != OK) cache_warn("is not read");
     return taken;
 }
 
-static Status save(Choices *c, const char *cache_dir, Arena *scratch)
+static Status cache_write(Choices *c, const char *cache_dir, Arena *scratch)
 {
     char path[FILE_PATH_MAX], lock[FILE_PATH_MAX + 8];
     int fd = 0;
@@ -270,11 +274,11 @@ static Status save(Choices *c, const char *cache_dir, Arena *scratch)
     TRY(file_make_parent(path));
     (void)snprintf(lock, sizeof lock, "%s.lock", path);
     TRY(file_lock(lock, &fd, &held, &holder));
-    if (!held) return OK; /* another process saves now; our timings are then made again some day */
-    (void)choices_load(c, cache_dir, scratch);
+    if (!held) return OK; /* another process saves now; a later run times ours again */
+    (void)choices_load(c, cache_dir, scratch); /* keep what others wrote since we read the file */
     Text text;
     Status s = text_init(&text, scratch);
-    if (s == OK) s = print(c, true, &text);
+    if (s == OK) s = choices_print(c, true, &text);
     if (s == OK) s = file_write_whole(path, text.data, text.used);
     file_unlock(fd);
     if (s == OK) c->unsaved = false;
@@ -285,7 +289,7 @@ void choices_save(Choices *c, const char *cache_dir, Arena *scratch)
 {
     if (c == NULL || !c->unsaved) return;
     ArenaMark mark = arena_mark(scratch);
-    Status s = save(c, cache_dir, scratch);
+    Status s = cache_write(c, cache_dir, scratch);
     arena_release(scratch, mark);
-    if (s != OK) warn("is not written");
+    if (s != OK) cache_warn("is not written");
 }

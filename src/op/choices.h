@@ -1,10 +1,10 @@
 /*
- * choices: which algorithm each shape of a matrix product takes on a GPU, as a table and as text.
+ * choices: which algorithm each shape of a matrix product runs on a GPU, as a table and as text.
  *
- * Algorithms of one product differ in speed and in the order of their sums, so the choice is part
- * of what a run computed. The text goes into a cache file, from which later runs take it without
- * timing anything, and into a checkpoint's manifest, from which a resumed run takes it to compute
- * the same bits. No choice is ever forgotten or replaced; a full table takes no more.
+ * Algorithms for one product differ in speed and in the order of their sums, so the choice is part
+ * of what a run computed. The text is written to a cache file, so that later runs need not time
+ * again. It is also written into a checkpoint's manifest, so that a resumed run computes the same
+ * bits. A choice is never replaced; a full table accepts no more.
  *
  *     switchyard products 1
  *     machine NVIDIA H200, driver for CUDA 13.0, cuBLASLt 130100
@@ -12,18 +12,21 @@
  *     end 1 0123456789abcdef
  *
  * A line is a choice: its kind, the key (m n k lda ldb ldc in decimal, kinds in hexadecimal) and
- * the algorithm, eight words in hexadecimal that mean something to one version of the library only.
- * The last line has the number of choices and the XXH3-64 of all lines before it. The words are
- * handed to the library, hence the sum: a text that is damaged is refused as a whole.
+ * the algorithm: eight words in hexadecimal that only one version of the library understands. The
+ * last line has the number of choices and the XXH3-64 of all lines before it. A damaged text is
+ * refused as a whole, because its words would go to the library unchecked.
  *
- * A grouped product (grouped_hopper.cuh) has an entry, too. Its words are the number of a tile shape
- * and 0; its key: m rows.bound, n and k the columns of operands B and A, lda the experts, ldb = ldc =
- * 1, in kinds bit 62, the hash of the op's name, and bit 0: an index names rows. No dense product has
- * bit 62. All shapes add terms in one order, so this choice changes no bit, and a shape that this
- * program or this product does not have is passed over for the product's first.
+ * A grouped product (nv/grouped_hopper.cuh) has an entry, too. Its words are the number of a tile
+ * shape, and zeros. Its key:
  *
- * This file knows no library; op/nv/blas.cu fills the table. Every function takes NULL for the table
- * of an Exec that has none (the CPU's) and then does nothing.
+ *     m = rows.bound,  n and k = the columns of operands B and A,  lda = experts,  ldb = ldc = 1
+ *     kinds: bit 62 (no dense product has it), the hash of the op's name, bit 0: an index names rows
+ *
+ * All tile shapes add terms in one order, so this choice changes no bits. If this program or
+ * product lacks the recorded shape, the product's first one runs.
+ *
+ * This file knows no library; op/nv/blas.cu fills the table. Functions that run every step or at
+ * the end accept NULL, the table of an Exec without one (the CPU's), and do nothing.
  */
 #ifndef OP_CHOICES_H
 #define OP_CHOICES_H
@@ -35,15 +38,16 @@
 
 enum { CHOICES_MAX = 2048, CHOICE_WORDS = 8, CHOICE_MACHINE_MAX = 192 };
 
-/* All that a choice may depend on; 64-bit fields only, so that no padding is compared. */
+/* Everything that a choice may depend on. All fields have 64 bits: keys are compared as bytes, and
+ * padding would have random ones. */
 typedef struct ChoiceKey {
     int64_t m, n, k, lda, ldb, ldc, kinds; /* kinds: types, transpositions, beta, alignment */
 } ChoiceKey;
 
 typedef enum ChoiceKind {
-    CHOICE_FIRST, /* the library's first proposal */
-    CHOICE_TIMED, /* the fastest of its proposals */
-    CHOICE_PLAIN, /* it proposes nothing: our own kernel */
+    CHOICE_FIRST, /* the library's first proposal, not timed */
+    CHOICE_TIMED, /* the fastest of the library's proposals */
+    CHOICE_PLAIN, /* the library proposes nothing: our own kernel */
     CHOICE_KINDS
 } ChoiceKind;
 
@@ -51,7 +55,7 @@ typedef struct Choice {
     ChoiceKey key;
     uint64_t algo[CHOICE_WORDS];
     ChoiceKind kind;
-    bool unchecked; /* it came from a text, and was not yet seen to be legal */
+    bool unchecked; /* it came from a text; the library has not yet accepted it */
 } Choice;
 
 typedef struct Choices {
@@ -73,26 +77,27 @@ Choice *choices_find(Choices *c, const ChoiceKey *key); /* NULL: not there */
 Choice *choices_add(Choices *c, const ChoiceKey *key);
 
 /* The whole table as text in `a`; "" without a table. It includes choices that this run has not
- * used yet, because it may use them later, as a run resumed from this text would. */
+ * used yet: it may use them later, and a run resumed from the text must use the same ones. */
 Status choices_text(const Choices *c, Arena *a, const char **out);
-/* Takes choices that are not known yet from such a text. *taken: how many; 0, with a warning, if
- * the text is of another machine. ERR_FORMAT: it is damaged; the sentence has `name`. A resumed run
- * that took any choice neither loads the cache nor tunes, because the run before knew no more. */
+/* Adds the choices of such a text that are new. *taken: how many; 0, with a warning, if the text is
+ * from another machine. ERR_FORMAT: it is damaged; the sentence names `name`. A resumed run that
+ * took any choice neither loads the cache nor times, because the run before it had only these
+ * choices. */
 Status choices_take(Choices *c, const char *name, const char *text, int *taken);
 
 ChoiceKey choices_grouped_key(const char *op, bool indexed, int64_t rows, int64_t experts,
                               int64_t a_cols, int64_t b_cols);
-/* The place among a grouped product's n shapes of the one on record; -1: nothing is on record. */
+/* Index of the recorded shape among a grouped product's n shapes; -1: none is recorded. */
 int choices_shape(Choices *c, const ChoiceKey *key, const int *shape, int n);
-/* Puts on record the first shape, or the fastest of ms[n] if it is 1.5 % faster; gives its place. */
+/* Records the fastest shape by ms[n], or the first one if it is at most 1.5 % slower. Returns the
+ * index of the recorded one. */
 int choices_shape_timed(Choices *c, const ChoiceKey *key, const int *shape, int n, const float *ms);
 
 /* Forgets all choices. */
 void choices_clear(Choices *c);
 
-/* The cache file of this machine, in config's cache.dir (file_cache_folder), holds the timed
- * choices. A file that is missing, damaged or cannot be written costs only time: one warning, no
- * failure. */
+/* The cache file of this machine, in the folder of setting cache.dir, holds the timed choices. A
+ * file that is missing, damaged or cannot be written costs only time: one warning, no failure. */
 Status choices_path(const char *cache_dir, const char *machine, char out[]);
 int choices_load(Choices *c, const char *cache_dir, Arena *scratch); /* how many were taken */
 /* Writes only if something new was timed. Choices that another process wrote meanwhile stay. */

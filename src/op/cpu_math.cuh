@@ -1,6 +1,6 @@
 /*
- * cpu_math: functions whose results on the device are those of the CPU to the bit, for choices that
- * must not depend on where they are made (route.cu). Slower than the device's own functions.
+ * cpu_math: functions with the same bits on the device as on the CPU, for choices that must not
+ * depend on where they are made (route.cu). They are slower than the device's own functions.
  */
 #ifndef OP_CPU_MATH_CUH
 #define OP_CPU_MATH_CUH
@@ -30,7 +30,7 @@ static __device__ __forceinline__ float exp_like_cpu(float x)
     return __fmul_rn(__fmul_rn(p, first), second);
 }
 
-/* 1 / x rounded as IEEE says, of x from 1 to 2^126: a Newton step from the chip's estimate. */
+/* 1 / x, correctly rounded, for x from 1 to 2^126: one Newton step from the chip's estimate. */
 static __device__ __forceinline__ float reciprocal(float x)
 {
     float r = fast_reciprocal(x);

@@ -9,9 +9,11 @@
  *     for (int64_t d = 0; d < D; d++) y[d] = 2 * x[d];
  *     row_store(&a->y, n * D, D, y);                          f32: already there
  *
- * Buffers hold at least as many floats as the row and belong to one thread (workspace, or a small
- * array on the stack where the row is walked in pieces). Offsets count elements from the start of
+ * A buffer holds at least as many floats as the row and belongs to one thread: workspace, or a
+ * small array on the stack if the row is walked in pieces. Offsets count elements from the start of
  * the tensor.
+ *
+ * These functions are compiled into each set of CPU ops (cpu_set.h). GPU kernels have rows.cuh.
  */
 #ifndef OP_CPU_MATH_H
 #define OP_CPU_MATH_H
@@ -52,9 +54,9 @@ static inline float exp_f32(float x)
     return p * first * second;
 }
 
-/* The clamped SwiGLU of one gate and up (op/swiglu.h), and its slopes. A NaN stays one. */
+/* The clamped SwiGLU of one gate and up (op/swiglu.h), and its derivatives. NaN stays NaN. */
 typedef struct Clamped {
-    float act, by_gate, by_up;
+    float act, by_gate, by_up; /* y, dy/dgate, dy/dup */
 } Clamped;
 
 static inline Clamped swiglu_clamped(float gate, float up, float limit)
@@ -79,8 +81,9 @@ static inline void swiglu_f32(float *y, const float *gate, const float *up, int6
     }
 }
 
-/* The largest of n floats, -infinity for none; NaNs are passed over. The loop works by lanes that
- * are combined in pairs, because a compiler may not reorder a maximum over possible NaNs. */
+/* The largest of n floats, -infinity if n is 0; NaNs are skipped. The loop keeps a maximum per lane
+ * and combines lanes in pairs at the end: a compiler may not reorder a maximum over possible
+ * NaNs. */
 static inline float max_f32(const float *x, int64_t n)
 {
     enum { WIDTH = 32 };
@@ -99,7 +102,8 @@ static inline float max_f32(const float *x, int64_t n)
     return lane[0];
 }
 
-/* n elements of t from element `first` on, as f32: the tensor's memory, or widened into buffer. */
+/* Elements [first, first + n) of t as f32: the tensor's own memory if it is f32, else widened into
+ * `buffer`. */
 static inline const float *row_load(const Tensor *t, int64_t first, int64_t n, float *buffer)
 {
     if (t->dtype == DTYPE_F32) return (const float *)t->data + first;

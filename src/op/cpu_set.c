@@ -1,4 +1,5 @@
-/* cpu_set: a set's table, compiled once for each set. */
+/* cpu_set: the table of one set of CPU ops. The Makefile compiles this file once for each set, with
+ * the set's name in OP_SET. Which set a run takes is decided in cpu_sets.c. */
 #include "op/cpu_set.h"
 
 #include "op/moe_product.h"
@@ -6,8 +7,8 @@
 #include "op/product.h"
 #include "op/rope_parts.h"
 
-/* An op's functions over untyped arguments; those of a family over the view of its arguments. The
- * compiler drops those that the table does not name. */
+/* Wrappers that take untyped arguments. For an op of a family they first make the view of its
+ * arguments. The compiler drops wrappers that the table does not name. */
 /* clang-format off */
 #define UNTYPED(stem, of, typed)                                                                   \
     static inline size_t stem##_bytes_of(const Exec *ex, const void *args)                         \
@@ -35,7 +36,7 @@ static const OpCpu table[OP_ID_COUNT] = {
 #define ISA CPU_AUTO
 #endif
 
-#ifndef OP_SET /* the Makefile says it */
+#ifndef OP_SET /* the Makefile defines it for all sets but the base */
 #define OP_SET op_set_base
 #endif
 const OpSet OP_SET = { ISA, table, gemm_make, gemm_workspace, gemm_run };

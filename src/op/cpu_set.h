@@ -1,8 +1,12 @@
-/* cpu_set: the CPU implementations of all ops, compiled for one instruction set. A run takes one set
- * for all of its ops (run.cpu_isa). The files that compute are compiled once for each set (Makefile:
- * SETS). All but the first become one object in which the OpSet alone is visible, so a set's code
- * calls that set's functions. Vectors differ in width and so sums in order: results of two sets
- * agree to rounding, not in bits. */
+/*
+ * cpu_set: the CPU implementations of all ops, compiled for one instruction set. A run uses one set
+ * for all of its ops (run.cpu_isa).
+ *
+ * The files that compute are compiled once for each set (Makefile: SETS). Each set but the first is
+ * linked into one object that exports only its OpSet, so code of a set calls functions of that set.
+ * Vector widths differ, and with them the order of sums: results of two sets agree to rounding, not
+ * in bits.
+ */
 #ifndef OP_CPU_SET_H
 #define OP_CPU_SET_H
 
@@ -25,12 +29,13 @@ typedef struct OpSet {
 
 extern const OpSet op_set_base, op_set_v4; /* base: compiled like the rest of the program */
 
-/* The set that was asked for; CPU_AUTO: the best one. ERR_UNSUPPORTED: the processor or this build
- * has no such set. */
+/* Finds the set for `asked`; CPU_AUTO: the best one that the processor supports. ERR_UNSUPPORTED:
+ * the processor or this build lacks it. */
 Status op_set_find(CpuIsa asked, const Cpu *cpu, const OpSet **out);
 
 enum { OP_SET_TEXT_BYTES = 32 };
-/* "x86-64-v4", and with `bf16` what multiplies bf16: "x86-64-v4, AMX-BF16"; "" on a GPU. */
+/* "x86-64-v4"; with `bf16` also the instructions that multiply bf16: "x86-64-v4, AMX-BF16". "" on a
+ * GPU. */
 void op_set_text(const Exec *ex, bool bf16, char out[OP_SET_TEXT_BYTES]);
 
 #endif

@@ -1,4 +1,4 @@
-/* cpu_sets: which sets this build has, and which of them a run takes. */
+/* cpu_sets: lists the sets of CPU ops that this build has, and finds the one that a run uses. */
 #include "op/cpu_set.h"
 
 #include <stdio.h>

@@ -7,13 +7,14 @@
  * and so declares what the section OPS_ROPE of ops.def lists. An op is called as
  * rmsnorm_fwd(ex, (RmsnormFwd){ .x = h, .w = w, ... }): named arguments, checked types, no varargs.
  *
- * The parts of an op are found by its name: stem_ports, stem_check, stem_cost, stem_cpu, stem_cuda,
- * and its workspaces if ops.def says SPACE. They take the op's own arguments; op.c turns them into
- * the entries of its table. An op of a family has its own ports and stem_view; the family has the
- * other parts once.
+ * The functions of an op are named after its stem: stem_ports, stem_check, stem_cost, stem_cpu,
+ * stem_cuda, and stem_workspace if ops.def says SPACE. They take the op's own arguments; op.c wraps
+ * them into the entries of its table. An op of a family has its own ports and stem_view; the other
+ * functions exist once, for the family.
  *
- * CUDA files see argument structs and none of this: their launchers take the arguments untyped. This
- * file has no include guard, because every header includes it for a section of its own.
+ * CUDA files see the argument structs and nothing of this file: their launchers take untyped
+ * arguments. There is no include guard, because every header includes this file for its own
+ * section.
  */
 #ifndef __cplusplus
 #include "op/op.h"

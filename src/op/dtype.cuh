@@ -1,6 +1,6 @@
 /*
- * dtype: the conversions of base/dtype.h on the device, to the same bits, NaNs included; it says
- * what the steps are for. A format is a type, so that nothing of it is left after inlining.
+ * dtype: the conversions of base/dtype.h on the device, with the same bits, NaNs included.
+ * base/dtype.h explains the steps. A format is a type, so it is resolved at compile time.
  */
 #ifndef OP_DTYPE_CUH
 #define OP_DTYPE_CUH
@@ -28,7 +28,8 @@ struct BF16 {
     }
 };
 
-/* MANTISSA bits; ABOVE: the code of what lies above the LARGEST finite value. */
+/* A format of 8 or 16 bits. MANTISSA: number of bits; ABOVE: the code of values above LARGEST, the
+ * largest finite one; QUIET: the code of NaN. */
 template <typename C, int MANTISSA, int BIAS, uint32_t LARGEST, uint32_t ABOVE, uint32_t QUIET>
 struct Small {
     typedef C Code;
@@ -72,7 +73,7 @@ typedef Small<uint16_t, 10, 15, 0x7BFF, 0x7C00, 0x7E00> F16;
 typedef Small<uint8_t, 3, 7, 0x7E, 0x7F, 0x7F> E4M3;
 typedef Small<uint8_t, 2, 15, 0x7B, 0x7C, 0x7E> E5M2;
 
-/* N elements of format F from number i on. */
+/* Loads elements [i, i + N) of format F. */
 template <typename F, bool WIDE, int N>
 static __device__ __forceinline__ void codes_load(const void *t, int64_t i, float (&out)[N])
 {

@@ -1,4 +1,5 @@
-/* elementwise: check, cost and CPU versions of add and cast. */
+/* elementwise: check, cost and CPU version of add and cast, which are one family of ops: both read
+ * x and write y element by element. */
 #include "op/elementwise.h"
 
 #include "op/cpu_math.h"
@@ -16,7 +17,7 @@ Status elementwise_check(const Elementwise *e)
     const Tensor *x = e->x, *y = e->y;
     if (tensor_elems(x) == tensor_elems(y) && dtype_is_float(x->dtype) && dtype_is_float(y->dtype))
         return OK;
-    return FAIL(ERR_SHAPE, "%s: y is %s, x is %s: counts differ or a type is no floating one",
+    return FAIL(ERR_SHAPE, "%s: y is %s, x is %s: counts differ, or a type is not floating-point",
                 e->op, tensor_shape_text(y, have, sizeof have),
                 tensor_shape_text(x, want, sizeof want));
 }
@@ -28,7 +29,7 @@ OpCost elementwise_cost(const Elementwise *e)
                      .bytes = (double)(tensor_bytes(e->x) + (e->adds ? 2 * y : y)) };
 }
 
-static void run_piece(const Elementwise *e, int64_t first, int64_t n)
+static void elementwise_piece(const Elementwise *e, int64_t first, int64_t n)
 {
     float x_buffer[PIECE], y_buffer[PIECE];
     float *out = row_open(e->y, first, y_buffer);
@@ -47,7 +48,7 @@ Status elementwise_cpu(Exec *ex, const Elementwise *e)
     int64_t n = tensor_elems(e->x);
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t first = 0; first < n; first += PIECE) {
-        run_piece(e, first, n - first < PIECE ? n - first : PIECE);
+        elementwise_piece(e, first, n - first < PIECE ? n - first : PIECE);
     }
     return OK;
 }

@@ -1,8 +1,8 @@
 /*
- * elementwise: kernels of add and cast. A thread takes GROUPS groups of eight elements, a block
- * apart, and fetches all of them before it uses any. Five types on either side would be 25 kernels.
- * Instead the kernel switches on the type at run time, once for all groups. All threads take the
- * same branch, so next to the memory traffic the switch costs nothing.
+ * elementwise: the kernel of add and cast. A thread handles GROUPS groups of eight elements,
+ * THREADS x 8 apart, and fetches all of them before it uses any. Five types on either side would
+ * need 25 kernels. Instead the kernel switches on the type at run time, once for all groups. All
+ * threads take the same branch, and memory is the bound, so the switch costs nothing.
  */
 #include "op/dtype.cuh"
 
@@ -80,7 +80,7 @@ static __device__ __forceinline__ void pair_run(const Pair &p, int64_t i)
     for (int g = 0; g < G; g++) any_store<WIDE>(p.y, p.y_type, i + g * step, v[g]);
 }
 
-/* A block that has all its elements moves them by packs, the last one singly. */
+/* A full block moves packs. The last block, and unaligned tensors, move single elements. */
 template <bool ADD> static __global__ __launch_bounds__(THREADS) void elementwise_kernel(Pair p)
 {
     const int64_t block = THREADS * EACH * GROUPS, first = blockIdx.x * block;

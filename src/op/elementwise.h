@@ -1,4 +1,5 @@
-/* elementwise: y += x, and conversion of element types. */
+/* elementwise: y += x (add) and y = x in another type (cast). Shapes may differ if the number of
+ * elements is the same. Scaling by a factor per row is op/scale.h. */
 #ifndef OP_ELEMENTWISE_H
 #define OP_ELEMENTWISE_H
 

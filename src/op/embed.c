@@ -1,4 +1,4 @@
-/* embed: check, cost and CPU versions of the look-up and its gradient. */
+/* embed: check, cost and CPU version of the embedding look-up and its gradient. */
 #include "op/embed.h"
 
 #include "op/cpu_math.h"
@@ -50,7 +50,8 @@ OpCost embed_bwd_cost(const EmbedBwd *a)
                      .bytes = (double)(tensor_bytes(&a->dh) + tensor_bytes(&a->id)) + 8 * elems };
 }
 
-static void add_columns(const EmbedBwd *a, int64_t first, int64_t end)
+/* dtable[id[n]] += dh[n] for columns [first, end), in the order of n. */
+static void embed_add_columns(const EmbedBwd *a, int64_t first, int64_t end)
 {
     enum { STRIP = 256 };
     const int32_t *id = a->id.data;
@@ -66,8 +67,9 @@ static void add_columns(const EmbedBwd *a, int64_t first, int64_t end)
     }
 }
 
-/* Each thread owns a range of columns, whole cache lines of them, and walks the tokens in order:
- * the rows of an id are added in one order, whatever the threads. */
+/* Each thread owns a range of columns and walks all tokens in order. So rows of one id are added in
+ * the same order for any number of threads. Ranges are whole cache lines: no two threads write
+ * one. */
 Status embed_bwd_cpu(Exec *ex, const EmbedBwd *a)
 {
     enum { LINE = 16 };
@@ -76,7 +78,7 @@ Status embed_bwd_cpu(Exec *ex, const EmbedBwd *a)
     TRY(index_check("embed_bwd", "id", &a->id, tensor_elems(&a->dtable) / d));
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t first = 0; first < d; first += range) {
-        add_columns(a, first, first + range < d ? first + range : d);
+        embed_add_columns(a, first, first + range < d ? first + range : d);
     }
     return OK;
 }

@@ -4,15 +4,15 @@
  * forward: a thread has a pack of FORWARD_ROWS rows. It reads their ids and fetches all packs
  * before it stores any.
  *
- * backward adds rows of several tokens to one row of dtable. It must add them in one order, without
- * atomics on floats. So tokens are sorted by id first. The sort is stable: tokens of one id stay in
- * the order of n. It costs 4 integers a token. Two kernels follow:
- *   runs   A block takes RUN_TILE sorted tokens, its threads take columns, and it adds up runs of one
- *          id. A run inside the tile goes to dtable. Of a run that crosses the tile's edge, this
- *          tile's part goes to the workspace.
- *   join   The tile in which such a run begins adds its parts, tile after tile, to dtable.
- * The sorted order alone decides where runs are cut. So no bit depends on timing, and a frequent id
- * keeps as many blocks busy as it has tiles.
+ * backward adds rows of several tokens to one row of dtable, in one order and without atomics on
+ * floats. So tokens are sorted by id first. The sort is stable: tokens of one id stay in the order
+ * of n. It costs 4 integers a token. Two kernels follow:
+ *   runs   A block handles RUN_TILE sorted tokens, a thread some columns of them. It sums runs of equal
+ *          ids. A run inside the tile is added to dtable. If a run crosses the tile's edge, this tile's
+ *          part of the sum goes to the workspace.
+ *   join   The tile in which such a run begins adds the parts to dtable, tile after tile.
+ * Only the sorted order decides where runs are cut. So bits do not depend on timing, and a frequent
+ * id keeps as many blocks busy as it has tiles.
  *
  * The device cannot report an id outside the table: its row of h is NaN, and its gradient is
  * dropped.
@@ -25,7 +25,7 @@ enum {
     SORT_THREADS = 256,
     RUN_TILE = 16,     /* sorted tokens */
     RUN_THREADS = 128, /* columns, or packs of them */
-    RUN_BATCH = 4,     /* tokens that are on their way at a time, with what they are added to */
+    RUN_BATCH = 4,     /* tokens that are loaded at a time, with the rows to which they are added */
     FORWARD_ROWS = 4
 };
 
@@ -75,8 +75,8 @@ extern "C" Status embed_fwd_cuda(struct Exec *ex, const void *args)
 typedef struct Space {
     uint32_t *key[2]; /* ids, before and after; `vocabulary` for one outside the table */
     int32_t *token[2];
-    char *sort;  /* what the sort takes */
-    float *part; /* (run tiles, 2, d): of the run that enters a tile, that leaves it */
+    char *sort;  /* scratch of the sort */
+    float *part; /* (run tiles, 2, d): sums of the run that enters a tile, and that leaves it */
     size_t sort_bytes, bytes;
 } Space;
 
@@ -118,7 +118,7 @@ static __global__ void embed_keys_kernel(const int32_t *id, int64_t n, uint32_t 
     token[i] = (int32_t)i;
 }
 
-/* Tokens by id, those of an id in their order, to the second copies. */
+/* Sorts tokens by id, stably, into key[1] and token[1]. */
 static Status tokens_sort(struct Exec *ex, const EmbedBwd *a, const Space *s)
 {
     int64_t n = tensor_elems(&a->id);

@@ -1,7 +1,13 @@
-/* embed: h[n] = table[id[n]], and its gradient: dtable[id[n]] += dh[n], summed in the order of n
- * for each id, so that the bits do not depend on threads. An id outside [0, V) is the loader's
- * fault; it is an error here too, before anything is read or written. A GPU cannot report it: there
- * the row of h is NaN, and the gradient is dropped. */
+/*
+ * embed: the embedding look-up and its gradient.
+ *
+ *   forward    h[n] = table[id[n]]
+ *   backward   dtable[id[n]] += dh[n], in the order of n for each id: bits do not depend on threads
+ *
+ * The loader never gives an id outside [0, V). On the CPU such an id is an error before anything is
+ * read or written. A GPU cannot report it: there the row of h becomes NaN, and the gradient is
+ * dropped.
+ */
 #ifndef OP_EMBED_H
 #define OP_EMBED_H
 

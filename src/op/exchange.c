@@ -1,4 +1,7 @@
-/* exchange: the parts of the ops that all kinds of exchange share, and the table of kinds. */
+/*
+ * exchange: the table of kinds of exchange, and what they share: checks, costs, offsets of tokens,
+ * opening of peer memory, collectives. How rows travel is in exchange_NAME.c, one file a kind.
+ */
 #include "op/exchange.h"
 
 #include "op/index_check.h"
@@ -40,7 +43,8 @@ ExchangeKind exchange_choose(const ExchangeShape *s)
 {
     ExchangeKind best = (ExchangeKind)0;
     double least = INFINITY;
-    bool alone = s->inside == 1 || s->inside == s->ranks; /* nothing to pass on */
+    bool alone =
+        s->inside == 1 || s->inside == s->ranks; /* one rank a host, or one host: no relay */
     for (int kind = 0; kind < EXCHANGE_KINDS; kind++) {
         const ExchangeVolume v = exchange_kinds[kind]->volume(s);
         double takes = EXCHANGE_BETWEEN * v.between + v.inside;
@@ -58,7 +62,8 @@ static double row_bytes(const Tensor *t)
     return t->data == NULL ? 0 : (double)(tensor_cols(t) * (int64_t)dtype_bytes(t->dtype));
 }
 
-/* All but a rank's own share crosses links; memory sees the rows on both sides. */
+/* A fraction (ranks - 1) / ranks of the rows crosses links. Memory traffic counts rows on both
+ * sides. */
 OpCost exchange_copied(const ExchangeLoad *load)
 {
     double rows = load->received, ranks = (double)load->ranks;
@@ -101,7 +106,7 @@ int64_t exchange_blocks(ExchangeKind kind, int64_t ranks, int64_t inside)
     return exchange_kinds[kind]->relays ? ranks / inside : ranks;
 }
 
-/* What is kept where rows are passed on; other kinds have none of it. */
+/* Checks a relay's tensors. Kinds without relays must not have them. */
 static Status relay_check(const char *op, ExchangeKind kind, int64_t ranks, const ExchangeRelay *r)
 {
     const Tensor *place = &r->place;
@@ -112,15 +117,15 @@ static Status relay_check(const char *op, ExchangeKind kind, int64_t ranks, cons
     }
     if (r->inside < 1 || ranks % r->inside != 0 || place->dim[0] % (ranks / r->inside) != 0) {
         return FAIL(ERR_ARG,
-                    "%s: %lld ranks, %lld on each host, with %lld rows to pass on: hosts must have "
-                    "as many ranks, and give as many rows",
+                    "%s: %lld ranks, %lld on each host, with %lld rows to pass on: all hosts must "
+                    "have equally many ranks and rows",
                     op, (long long)ranks, (long long)r->inside, (long long)place->dim[0]);
     }
     return op_expect(op, "relay.place", place, place->dim[0], -1, DTYPE_I32);
 }
 
-/* Checks M, the received rows: any number without gaps, equal blocks with places for tokens, or N
- * rows from each rank. */
+/* Checks M, the number of received rows. Compact kinds: any number. Other kinds with places: a
+ * multiple of ranks (equal blocks). Kinds without places: N rows from each rank. */
 static Status rows_check(const char *op, ExchangeKind kind, int64_t m, int64_t n, int64_t ranks,
                          const Tensor *place, const Tensor *first)
 {
@@ -129,7 +134,7 @@ static Status rows_check(const char *op, ExchangeKind kind, int64_t m, int64_t n
     if (places ? !gapless && m % ranks != 0 : m != n * ranks) {
         return FAIL(ERR_SHAPE, "%s: %lld rows for %lld tokens over %lld ranks: wanted %s", op,
                     (long long)m, (long long)n, (long long)ranks,
-                    places ? "as many of each rank" : "all tokens");
+                    places ? "equal numbers from each rank" : "all tokens");
     }
     if (places) return op_expect(op, "place", place, n, -1, DTYPE_I32);
     if (place->data == NULL) return OK;
@@ -153,8 +158,8 @@ Status exchange_dispatch_check(const ExchangeDispatch *a)
     return op_expect("exchange_dispatch", "rows_weight", &a->rows_weight, m, k, DTYPE_F32);
 }
 
-static OpCost cost_of(ExchangeKind kind, const Rows *received, const ExchangeRelay *relay,
-                      int64_t ranks, double row, double home)
+static OpCost exchange_cost(ExchangeKind kind, const Rows *received, const ExchangeRelay *relay,
+                            int64_t ranks, double row, double home)
 {
     const ExchangeLoad load = { .received = moe_rows_expected(received),
                                 .relayed = relay->expected,
@@ -169,7 +174,7 @@ static OpCost cost_of(ExchangeKind kind, const Rows *received, const ExchangeRel
 OpCost exchange_dispatch_cost(const ExchangeDispatch *a)
 {
     double row = row_bytes(&a->x) + row_bytes(&a->index) + row_bytes(&a->weight);
-    return cost_of(a->kind, &a->received, &a->relay, a->ranks, row, bytes_of(&a->x));
+    return exchange_cost(a->kind, &a->received, &a->relay, a->ranks, row, bytes_of(&a->x));
 }
 
 Status exchange_combine_check(const ExchangeCombine *a)
@@ -190,7 +195,7 @@ OpCost exchange_combine_cost(const ExchangeCombine *a)
 {
     double home = bytes_of(&a->y) + bytes_of(&a->shared) + bytes_of(&a->residual);
     double row = row_bytes(&a->x) + row_bytes(&a->rows_weight);
-    return cost_of(a->kind, &a->received, &a->relay, a->ranks, row, home);
+    return exchange_cost(a->kind, &a->received, &a->relay, a->ranks, row, home);
 }
 
 Status exchange_collective_check(const Collective *a)
@@ -206,7 +211,9 @@ Status exchange_collective_check(const Collective *a)
     return op_expect("exchange_collective", "out", &a->out, want, tensor_cols(&a->in), a->in.dtype);
 }
 
-/* OpCost.size is the whole tensor's bytes, as formulas of collectives take it. */
+/* OpCost.size is the bytes of the whole (gathered) tensor, as formulas for collectives expect.
+ * Links carry (ranks - 1) / ranks of it in a gather or a reduce-scatter, and twice that in an
+ * all-reduce. */
 OpCost exchange_collective_cost(const Collective *a)
 {
     double in = bytes_of(&a->in), out = bytes_of(&a->out), whole = in > out ? in : out;
@@ -221,9 +228,10 @@ OpCost exchange_collective_cost(const Collective *a)
                      .size = whole };
 }
 
-/* Places */
+/* Offsets of tokens */
 
-/* Lists the ranks of a token's experts in rising order, each once (-1: none). Returns how many. */
+/* Lists the ranks of a token's experts in rising order, each once, by insertion. Experts -1 have no
+ * rank. Returns the number of ranks. */
 static int64_t token_ranks(const int32_t *index, int64_t k, int64_t here, int32_t *rank)
 {
     int64_t n = 0;
@@ -273,7 +281,8 @@ size_t exchange_place_workspace(const Exec *ex, const ExchangePlace *a)
 
 /* To other ranks and back */
 
-static Status peers(const Exec *ex, const char *op, int64_t ranks, Comm *c)
+/* The group exists and has as many ranks as the op says. */
+static Status check_group_size(const Exec *ex, const char *op, int64_t ranks, Comm *c)
 {
     if (c != NULL && c->size == ranks) return OK;
     return FAIL(ERR_ARG, "%s: %lld ranks, but rank %d of the mesh has %d here", op,
@@ -302,7 +311,8 @@ Tensor exchange_rows_at(const Tensor *t, int64_t rows, char **at)
     return out;
 }
 
-/* Runs on the backend below all decorators: rows that did not come are no output of this op. */
+/* Runs directly on the backend, below all decorators: the guard would look at rows that no rank
+ * sent, which are not outputs of this op. */
 Status exchange_unpack(Exec *ex, const ExchangeCombine *a, const ExchangeRows *back)
 {
     const OpDesc *sum = op_desc(OP_MOE_COMBINE);
@@ -324,8 +334,8 @@ Status exchange_open(Exec *ex, ExchangeKind kind, void *base, size_t bytes, Aren
     if (desc->header_bytes == 0 || c == NULL || c->size == 1) return OK;
     if (c->size > desc->ranks_most || bytes < desc->header_bytes) {
         return FAIL(ERR_UNSUPPORTED,
-                    "moe.exchange=%s: %d ranks in %zu bytes; at most %d can, and need %zu: set "
-                    "moe.exchange=alltoall",
+                    "moe.exchange=%s: %d ranks with %zu bytes of memory; it takes at most %d ranks "
+                    "and needs %zu bytes: set moe.exchange=alltoall",
                     desc->name, c->size, bytes, desc->ranks_most, desc->header_bytes);
     }
     TRY(ARENA_ZEROED(a, 1, &w));
@@ -333,7 +343,7 @@ Status exchange_open(Exec *ex, ExchangeKind kind, void *base, size_t bytes, Aren
     ex->peers = w;
     TRY(ex->backend->fill(ex, base, 0, desc->header_bytes));
     TRY(ex->backend->sync(ex));
-    TRY(comm_barrier(c)); /* on a GPU a launch: all flag areas are zero when it has run */
+    TRY(comm_barrier(c)); /* on a GPU this is a launch; once it has run, all flag areas are zero */
     return ex->backend->sync(ex);
 }
 
@@ -358,14 +368,14 @@ size_t exchange_combine_workspace(const Exec *ex, const ExchangeCombine *a)
 Status exchange_dispatch_run(Exec *ex, const ExchangeDispatch *a, const ExchangeLocal *l)
 {
     const ExchangeGroups g = groups_of(ex);
-    TRY(peers(ex, "exchange_dispatch", a->ranks, g.all));
+    TRY(check_group_size(ex, "exchange_dispatch", a->ranks, g.all));
     return exchange_kinds[a->kind]->dispatch(ex, &g, a, l);
 }
 
 Status exchange_combine_run(Exec *ex, const ExchangeCombine *a, const ExchangeLocal *l)
 {
     const ExchangeGroups g = groups_of(ex);
-    TRY(peers(ex, "exchange_combine", a->ranks, g.all));
+    TRY(check_group_size(ex, "exchange_combine", a->ranks, g.all));
     return exchange_kinds[a->kind]->combine(ex, &g, a, l);
 }
 
@@ -379,13 +389,14 @@ Status exchange_combine_cpu(Exec *ex, const ExchangeCombine *a)
     return exchange_combine_run(ex, a, &exchange_kinds[a->kind]->cpu);
 }
 
-/* Even and odd ranks send first in turn, so that a transfer that waits for its peer finds it. */
-static Status shift(Exec *ex, Comm *c, const Collective *a)
+/* Sends to the previous rank of the ring and receives from the next. Even ranks send first and odd
+ * ranks receive first, so transports whose send waits for the receiver do not deadlock. */
+static Status ring_shift(Exec *ex, Comm *c, const Collective *a)
 {
     int next = (c->rank + 1) % c->size, before = (c->rank + c->size - 1) % c->size;
     CommRequest to = { 0 }, from = { 0 };
     if (a->in.data == a->out.data) return FAIL(ERR_ARG, "exchange_collective: in is out");
-    if (comm_real(c) != c) /* comm_null: what is sent comes back */
+    if (comm_real(c) != c) /* comm_null: a rank receives what it sent */
         return ex->backend->copy(ex, a->out.data, a->in.data, tensor_bytes(&a->in));
     if (c->rank % 2 == 0) TRY(comm_send(c, &a->in, before, 0, &to));
     TRY(comm_recv(c, &a->out, next, 0, &from));
@@ -400,12 +411,12 @@ Status exchange_collective_cpu(Exec *ex, const Collective *a)
     Comm *c = ex->mesh == NULL ? NULL
               : by_axis        ? mesh_axis(ex->mesh, (Axis)a->axis)
                                : ex->mesh->group[a->group];
-    TRY(peers(ex, "exchange_collective", a->ranks, c));
+    TRY(check_group_size(ex, "exchange_collective", a->ranks, c));
     if (a->kind == COMM_ALL_GATHER) return comm_all_gather(c, &a->in, &a->out);
     if (a->kind == COMM_REDUCE_SCATTER) return comm_reduce_scatter(c, &a->in, &a->out);
     if (a->kind == COMM_ALL_REDUCE) return comm_all_reduce(c, &a->out, REDUCE_SUM);
     if (a->kind == COMM_BROADCAST) return comm_broadcast(c, &a->out, a->root);
-    return shift(ex, c, a);
+    return ring_shift(ex, c, a);
 }
 
 OP_PORTS(exchange_place, IN(ExchangePlace, index), OUT(ExchangePlace, place),

@@ -1,10 +1,10 @@
 /*
- * exchange: places, and what all kinds of exchange do on a GPU: launches on the stream of
- * comm's calls, so nothing waits.
+ * exchange: the kernel of exchange_place, and the table of GPU kernels of all kinds. Kernels are
+ * launched on the stream of comm's calls, so the host never waits.
  *
- * Places: a block for each rank walks the tokens, a thread a token, and counts those before it by
- * ballots: a place is decided by position alone. index is read once for each rank, but it is small
- * and stays in L2.
+ * exchange_place has a block for each rank. The block walks the tokens, one for each thread, and
+ * counts earlier tokens by ballots. So a token's place depends on positions alone, not on timing.
+ * index is read once for each rank, but it is small and stays in L2.
  */
 #include "op/kernel.cuh"
 
@@ -22,7 +22,7 @@ typedef struct Place {
     int64_t N, K, here, room;
 } Place;
 
-/* Which of the token's ranks, by number, `rank` is; -1: none. */
+/* The index of `rank` among the token's ranks, in rising order; -1: it is none of them. */
 static __device__ __forceinline__ int64_t rank_of_token(const Place &a, const int32_t *index,
                                                         int32_t rank)
 {

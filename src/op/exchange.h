@@ -2,19 +2,23 @@
  * exchange: communication between ranks as ops, so that it is counted, traced and priced like all
  * other work.
  *
- * Tokens go to the ranks of their experts and back: rank i of n has the experts [i E / n, (i + 1) E
- * / n). How they go is a kind of exchange, a row of a table (ExchangeDesc): a line of exchange.def
- * and a file of its own, exchange_NAME.c, whose head says how its rows travel. Which row a token
- * takes is decided once (exchange_place, for kinds that have places) and kept: gradients go the
- * same ways. Sums are in f32, in the order of ranks. A kind that relays sends a token once to each
- * host, to the rank there that has this rank's number inside its host; that relay passes it on to
- * the ranks of its experts, and adds up what comes back from them. Relays keep their places, too.
+ * Dispatch sends tokens to the ranks of their experts; combine brings the results back and sums
+ * them. Rank i of n has the experts [i E / n, (i + 1) E / n). A kind of exchange is a way in which
+ * rows travel: a line of exchange.def, and a file exchange_NAME.c whose header describes it.
  *
- * Collectives are over rows: ALL_GATHER makes out = the in of all ranks one below the other,
- * REDUCE_SCATTER is its reverse with sums, SHIFT gets the next rank's in (a ring), ALL_REDUCE sums
- * in place.
+ * exchange_place decides once which row a token takes, for kinds that have places. The result is
+ * kept, because gradients travel the same way. Sums are in f32, in the order of ranks.
  *
- * A mesh of one rank never comes here.
+ * A hierarchical kind (relays) sends a token once to each host. It goes to the relay: the rank
+ * there that has the sender's number inside its host. The relay passes the token on to the ranks of
+ * its experts, and sums what comes back from them. Relays keep the places of what they pass on,
+ * too.
+ *
+ * Collectives work on rows. ALL_GATHER stacks the rows of all ranks, REDUCE_SCATTER is its reverse
+ * with sums, SHIFT gets the next rank's rows (a ring), ALL_REDUCE sums and BROADCAST copies in
+ * place.
+ *
+ * These ops are not called on a mesh of one rank.
  */
 #ifndef OP_EXCHANGE_H
 #define OP_EXCHANGE_H
@@ -27,12 +31,12 @@
 struct Exec;
 struct OpCost;
 
-/* place[n][i]: the row in which token n goes out to the i-th of its ranks, in the order of ranks.
- * It is rank * C + the number of earlier tokens that go to that rank. -1: the token has no i-th
- * rank, or there was no room (then overflow is set). Of a kind without gaps C is N: the room is
- * what the receiver has for all. */
+/* place[n][i]: the row in which token n goes to the i-th of its ranks, in the order of ranks. It is
+ * rank * C + the number of earlier tokens that go to that rank. -1: the token has no i-th rank, or
+ * its rank had no room (then overflow is set). For a compact kind C = N, because only the
+ * receiver's total is bounded. */
 typedef struct ExchangePlace {
-    Tensor index;    /* in  (N, K) i32; -1 with `elsewhere`: no expert, which has no rank */
+    Tensor index;    /* in  (N, K) i32; with `elsewhere` -1 means no expert, and so no rank */
     Tensor place;    /* out (N, K) i32 */
     Tensor overflow; /* add (1) f32, optional: 1 if a row had no room, else left as it is */
     Tensor count;    /* out (1, ranks) i32, optional: rows that go to each rank */
@@ -41,8 +45,8 @@ typedef struct ExchangePlace {
     bool elsewhere;
 } ExchangePlace;
 
-/* How the ranks of the experts lie: so many, `inside` of them on each host. uneven: that is not the
- * same for all groups and hosts; then inside is 1, as if each were on a host of its own. */
+/* The ranks of an expert group, `inside` of them on each host. uneven: hosts have different numbers
+ * of them; then inside is 1, as if each rank were on a host of its own. */
 typedef struct ExchangeShape {
     int64_t experts, top_k, ranks, inside;
     bool uneven;
@@ -50,29 +54,30 @@ typedef struct ExchangeShape {
 
 static inline int64_t exchange_hosts(const ExchangeShape *s) { return s->ranks / s->inside; }
 
-/* Only for kinds that relay: how the L rows go on that came to this rank, L / hosts of each host. */
+/* Hierarchical kinds only: where the L rows go that came to this relay, L / hosts from each
+ * host. */
 typedef struct ExchangeRelay {
-    Tensor place;    /* (L, K) i32: as in ExchangePlace, in what goes to each rank of the host */
+    Tensor place;    /* (L, K) i32: as ExchangePlace.place, among the ranks of this host */
     int64_t inside;  /* ranks on each host */
-    double expected; /* how many of L */
+    double expected; /* rows of L that are expected to be used, for costs */
 } ExchangeRelay;
 
 typedef struct ExchangeDispatch {
     Tensor x;             /* in  (N, D) act */
     Tensor index, weight; /* in  (N, K) i32, f32: optional, with x's rows */
-    Tensor place; /* in  (N, K) i32: only for kinds with places; of a kind that relays, in what goes
-                     to each host */
-    Tensor count; /* in  (1, ranks) i32: rows that go to each rank; a kind without gaps needs it
-                     with index */
-    /* add (1, ranks + 1) i32: only of a kind without gaps: the row at each rank from which on this
-     * rank's tokens lie; last how many came here. Made with index, else read */
+    Tensor
+        place; /* in  (N, K) i32: only for kinds with places; of a hierarchical kind among hosts */
+    Tensor
+        count; /* in  (1, ranks) i32: rows that go to each rank; compact kinds need it with index */
+    /* add (1, ranks + 1) i32, compact kinds only: the row at each rank where this rank's tokens
+     * begin, and last the number of rows that came here. Written if index is given, else read */
     Tensor first;
-    ExchangeRelay relay; /* add: made with index, else read */
-    /* add (1) f32, optional, with index: as in ExchangePlace, of relay.place, or of all that come to
-     * a rank that has them without gaps */
+    ExchangeRelay relay; /* add: written if index is given, else read */
+    /* add (1) f32, optional, with index: 1 if a relay, or the receiver of a compact kind, had no
+     * room for a row */
     Tensor overflow;
     Tensor rows; /* out (M, D) act */
-    /* out (M, K) i32, optional: number among this rank's experts; -1: not here */
+    /* out (M, K) i32, optional: index among this rank's experts; -1: on another rank */
     Tensor rows_index;
     Tensor rows_weight; /* out (M, K) f32, optional */
     Rows received;      /* of M */
@@ -82,12 +87,12 @@ typedef struct ExchangeDispatch {
 
 typedef struct ExchangeCombine {
     Tensor x; /* in  (M, D) act: one row for each received one */
-    /* in  (M, K) f32, optional: go back with the rows; 0 for experts elsewhere */
+    /* in  (M, K) f32, optional: sent back with the rows; 0 for experts of other ranks */
     Tensor rows_weight;
     Tensor place;            /* in  (N, K) i32: only for kinds with places */
     Tensor first;            /* in  (1, ranks + 1) i32: as dispatch left it */
     ExchangeRelay relay;     /* in: as dispatch left it */
-    Tensor shared, residual; /* in  (N, D) act, optional: y's other summands */
+    Tensor shared, residual; /* in  (N, D) act, optional: also added to y */
     Tensor y;                /* out (N, D) act */
     Tensor weight;           /* out (N, K) f32, optional */
     Rows received;
@@ -99,58 +104,58 @@ typedef struct Collective {
     Tensor in, out; /* (rows, C) of one type */
     OpComm kind;
     int axis; /* of the mesh */
-    /* The group; for another axis than dp leave it GROUP_WORLD: the axis names it. */
+    /* The group. For an axis other than dp leave it GROUP_WORLD: then the axis gives the group. */
     MeshGroup group;
     int root; /* of a broadcast, in the group */
     int64_t ranks;
 } Collective;
 
-/* What a kind's steps and kernels need beside the op's arguments. */
+/* What a kind's steps and kernels need in addition to the op's arguments. Valid for one call. */
 typedef struct ExchangeRows {
-    Comm *all;               /* who exchange */
+    Comm *all;               /* the ranks that exchange */
     const CommWindow *peers; /* their memory; NULL: none is open */
-    uint64_t at[3];          /* bytes from its window's front to the buffers that others reach */
+    uint64_t at[3];          /* offsets, in this rank's window, of buffers that peers access */
     Tensor x, index, weight; /* rows in the workspace; data NULL: they do not travel */
 } ExchangeRows;
 
-/* The kernels of a kind on one backend, run between calls of comm or instead of them. */
+/* The kernels of a kind on one backend. They run between calls of comm, or replace these. */
 typedef struct ExchangeLocal {
     Status (*dispatch_rows)(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *rows);
     Status (*combine_rows)(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *rows);
 } ExchangeLocal;
 
-/* Who exchanges: all ranks of the experts; of these the ones on this rank's host, and those with
- * this rank's number on all hosts. */
+/* The groups of an exchange: all ranks of the experts, those on this rank's host, and those with
+ * this rank's number on every host. */
 typedef struct ExchangeGroups {
     Comm *all, *inside, *across;
 } ExchangeGroups;
 
-/* What a cost is made of. */
+/* What the cost of an exchange depends on. */
 typedef struct ExchangeLoad {
     double received, relayed; /* rows that a rank expects */
     double row;               /* bytes of a row */
-    double home;              /* bytes that are read and written at the tokens' rank */
+    double home;              /* bytes of the tokens' tensors, read or written at their own rank */
     int64_t ranks, inside;
 } ExchangeLoad;
 
 /* Rows that a rank sends for each of its tokens, on average. */
 typedef struct ExchangeVolume {
-    double between; /* hosts */
-    double inside;  /* to other ranks of its host */
+    double between; /* to other hosts */
+    double inside;  /* to other ranks of this host */
 } ExchangeVolume;
 
 typedef struct ExchangeDesc {
     const char *name;
     /* True: a token has rows only at the ranks of its experts, at the places that exchange_place
-     * gives, and the M rows of a rank are blocks of one size. False: a row at every rank. */
+     * gives. False: it has a row at every rank. */
     bool places;
-    bool relays;  /* tokens go to hosts first: places are by host, and relay has those inside it */
-    bool gapless; /* a rank's rows lie one behind the other, by source rank and token, and only
-                     their number is bounded; there are places, and `first` */
-    /* Above 0: ranks store directly into each other's memory (exchange_open), whose first header_bytes
-     * hold the kind's own flags. */
+    bool relays;  /* hierarchical: `place` is by host, relay.place by rank inside the host */
+    bool gapless; /* compact: a rank's rows are contiguous, by source rank and token, and only their
+                     total is bounded; needs places and `first`. Other kinds: blocks of one size */
+    /* Above 0: ranks store directly into each other's memory (exchange_open). The first
+     * header_bytes of that memory hold the kind's own flags. */
     size_t header_bytes;
-    int ranks_most; /* of these */
+    int ranks_most; /* with header_bytes: the most ranks that the flags have room for */
     /* How many rows a rank receives on average for each token of one rank. */
     double (*rows)(int64_t experts, int64_t top_k, int64_t ranks);
     ExchangeVolume (*volume)(const ExchangeShape *s);
@@ -158,8 +163,8 @@ typedef struct ExchangeDesc {
     /* Bytes at ex->workspace, on both backends. */
     size_t (*dispatch_workspace)(const ExchangeDispatch *a);
     size_t (*combine_workspace)(const ExchangeCombine *a);
-    /* Whole steps, for both backends. The kind decides how rows travel: by calls of comm, or by
-     * stores into peers' memory (comm_window). The groups have as many ranks as a says. */
+    /* The two ops, for both backends. The kind decides how rows travel: by calls of comm, or by
+     * stores into peers' memory (comm_window). g->all has a->ranks ranks; the caller checked it. */
     Status (*dispatch)(struct Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
                        const ExchangeLocal *l);
     Status (*combine)(struct Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
@@ -185,20 +190,22 @@ extern const ExchangeDesc *const exchange_kinds[EXCHANGE_KINDS];
  * groups. */
 double exchange_distinct(int64_t experts, int64_t top_k, int64_t groups);
 
-/* Do ranks lie so that the kind can be used? One that stores needs them on one host. */
+/* Can this kind be used for these ranks? A kind that stores into peer memory needs one host. */
 bool exchange_reaches(ExchangeKind kind, const ExchangeShape *s);
 
-/* The kind whose rows take the least time where one between hosts takes as long as
- * EXCHANGE_BETWEEN inside one; of equals the first. */
+/* The kind whose rows take the least time, if a row between hosts takes EXCHANGE_BETWEEN times as
+ * long as a row inside a host. Of equals the first. */
 ExchangeKind exchange_choose(const ExchangeShape *s);
-/* NVLink's 450 GB/s of a GPU beside the 50 GB/s of its NIC (H100 and H200, data sheets). */
+/* 450 GB/s of NVLink over 50 GB/s of the network card, per GPU (H100 and H200, data sheets). */
 enum { EXCHANGE_BETWEEN = 9 };
 
-/* Opens `bytes` at `base` to the other ranks of the experts, if the kind stores into them: a block of
- * the backend (comm_window), whose first header_bytes are the kind's and in whose rest all lies that
- * its dispatch writes and its combine reads. Collective; the window lives in `a`. ERR_UNSUPPORTED
- * says what the ranks lack. exchange_close, behind the last exchange and before that memory goes; it
- * says nothing and is safe on an Exec that opened none. */
+/* Opens `bytes` at `base` to the other ranks of the experts, if the kind stores into peer memory.
+ * base is a block of the backend (comm_window). Its first header_bytes belong to the kind; the rest
+ * must hold every buffer that dispatch writes and combine reads. Collective; the window lives in
+ * `a`. ERR_UNSUPPORTED: the ranks are too many, or the block too small.
+ *
+ * Call exchange_close after the last exchange and before the block is freed. It reports no failure
+ * and is safe on an Exec that opened nothing. */
 Status exchange_open(struct Exec *ex, ExchangeKind kind, void *base, size_t bytes, Arena *a);
 void exchange_close(struct Exec *ex);
 
@@ -206,15 +213,17 @@ void exchange_close(struct Exec *ex);
 Status exchange_dispatch_run(struct Exec *ex, const ExchangeDispatch *a, const ExchangeLocal *l);
 Status exchange_combine_run(struct Exec *ex, const ExchangeCombine *a, const ExchangeLocal *l);
 
-/* Into how many blocks a rank's tokens are sorted before they leave it: one for each of `ranks`, or,
- * with a kind that relays, for each host of `inside` ranks. */
+/* Number of blocks into which a rank sorts its outgoing tokens: one for each of `ranks`, or, with a
+ * hierarchical kind, one for each host of `inside` ranks. */
 int64_t exchange_blocks(ExchangeKind kind, int64_t ranks, int64_t inside);
 
-/* For several kinds. exchange_copied: the cost if rows are written on both sides. exchange_straight:
- * the volume if a token goes straight to each rank of its experts. exchange_no_rows: marks all rows
- * as no data: experts -1, weights 0. exchange_pack: tokens to their places, on each backend.
- * exchange_unpack: makes y and weight from the rows at the tokens' places, or without places from
- * one row a token. */
+/* Shared by several kinds:
+ *   exchange_copied    the cost if rows are written on both sides
+ *   exchange_straight  the volume if a token goes directly to each rank of its experts
+ *   exchange_no_rows   marks all rows as unused: experts -1, weights 0
+ *   exchange_pack      copies tokens to their places, on the CPU (_cuda: on a GPU)
+ *   exchange_unpack    makes y and weight from the rows at the tokens' places; without places a
+ *                      token has one row */
 struct OpCost exchange_copied(const ExchangeLoad *load);
 ExchangeVolume exchange_straight(const ExchangeShape *s);
 Status exchange_no_rows(struct Exec *ex, const Tensor *index, const Tensor *weight);
@@ -222,8 +231,8 @@ Status exchange_pack(struct Exec *ex, const ExchangeDispatch *a, const ExchangeR
 Status exchange_pack_cuda(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);
 Status exchange_unpack(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *back);
 
-/* Tokens to the members of c that have their experts, in blocks of one size, and back (a kind's
- * whole steps, or one stage of them; exchange_blocks.c). The workspace begins at `at`. */
+/* Send tokens to the members of c that have their experts, in blocks of one size, and bring results
+ * back: all of alltoall, or one stage of hier (exchange_blocks.c). The workspace begins at `at`. */
 size_t exchange_blocks_out_bytes(const ExchangeDispatch *a);
 size_t exchange_blocks_back_bytes(const ExchangeCombine *a);
 Status exchange_blocks_out(struct Exec *ex, Comm *c, const ExchangeDispatch *a,
@@ -232,13 +241,13 @@ Status exchange_blocks_back(struct Exec *ex, Comm *c, const ExchangeCombine *a,
                             const ExchangeLocal *l, void *at);
 
 /* exchange_rows_bytes: bytes of `rows` rows like those of t; 0 if t has no data. exchange_rows_at:
- * makes these rows at *at, and moves *at behind them. */
+ * a tensor of these rows at *at; moves *at past them. */
 size_t exchange_rows_bytes(const Tensor *t, int64_t rows);
-/* What places over so many ranks are counted in. */
-size_t exchange_place_bytes(int64_t ranks);
 Tensor exchange_rows_at(const Tensor *t, int64_t rows, char **at);
+/* Workspace of exchange_place over `ranks` ranks: a counter for each. */
+size_t exchange_place_bytes(int64_t ranks);
 
-/* An expert's number on the rank of experts [first, first + here); -1: it is on another rank. */
+/* An expert's index on the rank that has experts [first, first + here); -1: another rank has it. */
 static inline int32_t exchange_local_expert(int64_t expert, int64_t first, int64_t here)
 {
     int64_t e = expert - first;

@@ -1,11 +1,14 @@
-/* exchange_allgather: all tokens go to all ranks, and sums of rows come back by reduce-scatter. A
- * rank leaves out the experts that it does not have (-1), so nothing depends on the routing: no
- * place, no bound to exceed. */
+/*
+ * exchange_allgather: every token goes to every rank by all-gather, and sums of rows come back by
+ * reduce-scatter. A rank ignores experts that it does not have (-1). So no size depends on the
+ * routing: there are no places, and no bound that rows could exceed. It moves the most bytes of all
+ * kinds, unless a token has experts on nearly every rank.
+ */
 #include "op/exchange.h"
 
 #include "op/op.h"
 
-static double rows(int64_t experts, int64_t top_k, int64_t ranks)
+static double allgather_rows(int64_t experts, int64_t top_k, int64_t ranks)
 {
     (void)experts;
     (void)top_k;
@@ -18,8 +21,8 @@ static ExchangeVolume allgather_volume(const ExchangeShape *s)
                              .inside = (double)(s->inside - 1) };
 }
 
-/* The rows need memory of their own only if something is added to them. */
-static bool adds(const ExchangeCombine *a)
+/* Reduced rows go straight into y, unless something has to be added to them. */
+static bool combine_adds(const ExchangeCombine *a)
 {
     return a->shared.data != NULL || a->residual.data != NULL;
 }
@@ -28,10 +31,10 @@ static size_t allgather_dispatch_workspace(const ExchangeDispatch *a) { return (
 
 static size_t allgather_combine_workspace(const ExchangeCombine *a)
 {
-    return adds(a) ? exchange_rows_bytes(&a->x, a->y.dim[0]) : 0;
+    return combine_adds(a) ? exchange_rows_bytes(&a->x, a->y.dim[0]) : 0;
 }
 
-/* Turns numbers among all experts into numbers among this rank's. */
+/* Turns indices among all experts into indices among this rank's. */
 static Status keep_own_cpu(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *rows)
 {
     (void)ex;
@@ -58,7 +61,7 @@ static Status allgather_combine(Exec *ex, const ExchangeGroups *g, const Exchang
 {
     Comm *c = g->all;
     if (a->rows_weight.data != NULL) TRY(comm_reduce_scatter(c, &a->rows_weight, &a->weight));
-    if (!adds(a)) return comm_reduce_scatter(c, &a->x, &a->y);
+    if (!combine_adds(a)) return comm_reduce_scatter(c, &a->x, &a->y);
     char *at = ex->workspace;
     ExchangeRows back = { .x = exchange_rows_at(&a->x, a->y.dim[0], &at) };
     TRY(comm_reduce_scatter(c, &a->x, &back.x));
@@ -67,7 +70,7 @@ static Status allgather_combine(Exec *ex, const ExchangeGroups *g, const Exchang
 
 const ExchangeDesc exchange_allgather = {
     .name = "allgather",
-    .rows = rows,
+    .rows = allgather_rows,
     .volume = allgather_volume,
     .cost = exchange_copied,
     .dispatch_workspace = allgather_dispatch_workspace,

@@ -1,4 +1,5 @@
-/* exchange_allgather on a GPU. */
+/* exchange_allgather on a GPU: the kernel that marks experts of other ranks with -1. Rows travel by
+ * comm's collectives (exchange_allgather.c). */
 #include "op/kernel.cuh"
 
 #include "op/exchange.h"

@@ -1,12 +1,12 @@
 /*
- * exchange_alltoall: a token travels once to each rank that holds some of its experts, however
- * many; there the routing weights sum the experts' rows up before one row goes back. So with k of E
- * experts chosen uniformly without repetition, a rank gets N distinct(E, k, n) rows from n ranks of
- * N tokens: less than N k.
+ * exchange_alltoall: a token travels once to each rank that holds some of its experts, however many
+ * these are. That rank sums its experts' rows by the routing weights and sends one row back. If k
+ * of E experts are chosen uniformly without repetition, n ranks of N tokens send a rank N
+ * distinct(E, k, n) rows: fewer than N k.
  *
- * Each rank has room for C rows of every rank. Blocks of C rows, filled from the front, are
- * exchanged. Rows behind a block's last filled one are no data: their experts are -1, their weights
- * 0. Blocks travel whole, so that no host needs to know how full they are.
+ * Each rank has room for C rows from every rank. Blocks of C rows are exchanged, filled from the
+ * front. Rows after the last filled one are unused: experts -1, weights 0. Blocks travel whole, so
+ * the host need not know how full they are. The work is done in exchange_blocks.c.
  */
 #include "op/exchange.h"
 

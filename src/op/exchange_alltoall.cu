@@ -1,11 +1,11 @@
-/* exchange_alltoall: the kernels around its messages: rows are copied to their offsets, and summed
- * up when they come back. Bound by memory: each row is read and written once. */
+/* exchange_alltoall: the kernel that copies rows to their offsets before they are sent. It is bound
+ * by memory: each row is read and written once. Rows that come back are summed by moe_combine. */
 #include "op/rows.cuh"
 
 #include "op/exchange.h"
 
-/* Dispatch: a row of threads for EACH (token, rank); a token's row comes from memory once, and to
- * further ranks from the caches. */
+/* Dispatch: a row of threads handles EACH pairs (token, rank). A token's row is read from memory
+ * once; for further ranks it comes from the caches. */
 
 enum { EACH = 4 };
 
@@ -38,7 +38,7 @@ static __device__ __forceinline__ void pack_slots(const Pack<T> &a, int64_t n, i
     }
 }
 
-/* There are fewer than 2^31 slots: the token of one is found by a short division. */
+/* There are fewer than 2^31 slots, so the token of a slot is a 32-bit division. */
 template <typename T, bool WIDE>
 static __global__ __launch_bounds__(ROWS_THREADS) void exchange_pack_kernel(Pack<T> a)
 {

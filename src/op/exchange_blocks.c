@@ -1,5 +1,8 @@
-/* exchange_blocks: rows to the members of a group and back, each member's in a block of its own: all
- * that alltoall does, and each stage of hier. */
+/*
+ * exchange_blocks: sends rows to the members of a group and brings them back, each member's rows in
+ * a block of its own. It is all of alltoall and each of the two stages of hier. The workspace holds
+ * the packed rows before they are sent, or the rows that came back before they are summed.
+ */
 #include "op/exchange.h"
 
 #include "op/op.h"

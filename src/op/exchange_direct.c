@@ -1,25 +1,27 @@
 /*
  * exchange_direct: a token travels once to each rank that holds some of its experts, as with
- * alltoall, but its rank stores it there itself. There are no blocks by source: rank s's tokens for
- * rank d begin at row
- *     first[d] = sum over ranks s' < s of count[s'][d],
- * so the rows of a rank lie in the order (source rank, token) without gaps, in the order of
- * alltoall's, and only their number is bounded. What goes beyond has no room: no rank stores or
- * loads it, and the receiver raises its overflow flag.
+ * alltoall, but its rank stores it into that rank's memory itself. There are no blocks by source.
+ * The tokens that rank s sends to rank d begin at row
+ *     first[d] = sum over ranks s' < s of count[s'][d].
+ * So a rank's rows are contiguous, in the order (source rank, token), which is alltoall's order.
+ * Only their total is bounded. Rows beyond the bound are neither stored nor loaded by any rank, and
+ * the receiver raises its overflow flag.
  *
- * An exchange has two barriers, at both of which every rank waits for every other.
- *   enter   A rank posts where its buffers lie, and with routing how many tokens it sends to each
- *           rank. Its peers may use these buffers from then on. All ranks now have all counts. So each
- *           rank computes its offsets for itself, and keeps `first` for combine.
- *   leave   A rank has stored, or loaded, all that it wanted. What came is complete, and no peer uses
- *           its memory any more.
- * Dispatch stores rows between them. Combine loads: a token's rank fetches the row from each rank
- * where it was and adds them up in the order of ranks, in f32. So no rank needs room for rows that
- * come back. One barrier is not enough, because nobody would know when buffers are free.
+ * An exchange has two barriers. At each, every rank waits for every other.
+ *   enter   A rank posts the offsets of its buffers, and with routing the number of tokens that it
+ *           sends to each rank. From now on its peers may access these buffers. Every rank has all
+ *           counts, computes its own offsets from them, and keeps `first` for combine.
+ *   leave   A rank has stored, or loaded, all its rows. Its received rows are complete, and no peer
+ *           accesses its memory any more.
+ * One barrier is not enough: a rank would not know when its buffers may be reused.
  *
- * Buffers lie anywhere in one block that the ranks have opened to each other (exchange_open). Their
- * places in it travel with the counts, so nothing has to lie at the same place on all ranks. On a
- * GPU an exchange is one launch and a few fills (exchange_direct.cu).
+ * Dispatch stores rows between the barriers. Combine loads: a token's rank fetches the rows from
+ * the ranks that hold them and sums them in f32, in the order of ranks. So no rank needs memory for
+ * rows that come back.
+ *
+ * Buffers may lie anywhere in the one block that a rank has opened to its peers (exchange_open).
+ * Their offsets travel with the counts, so ranks need not have the same layout. On a GPU an
+ * exchange is one launch and a few fills (exchange_direct.cu).
  */
 #include "op/exchange_direct.h"
 
@@ -28,9 +30,9 @@
 
 #include <string.h>
 
-enum { PIECE = 64 }; /* tokens whose rows are fetched at a time */
+enum { PIECE = 64 }; /* tokens whose rows combine fetches at a time */
 
-/* Offset of t in this rank's window. */
+/* Offset of t in this rank's window, in bytes; 0 without data. */
 static Status window_offset(const char *op, const char *port, const ExchangeRows *r,
                             const Tensor *t, uint64_t *at)
 {
@@ -50,6 +52,7 @@ static Status window_offset(const char *op, const char *port, const ExchangeRows
 
 static DirectHeader *header_of(const ExchangeRows *r, int rank) { return r->peers->peer[rank]; }
 
+/* Posts this rank's offsets and counts in every peer's header, then waits for all ranks. */
 static Status barrier_enter(const ExchangeRows *r, const int32_t *count)
 {
     for (int to = 0; to < r->all->size; to++) {
@@ -60,14 +63,15 @@ static Status barrier_enter(const ExchangeRows *r, const int32_t *count)
     return comm_barrier(r->all);
 }
 
-/* A buffer of a peer: the i-th that it posted. */
+/* The i-th buffer that rank `rank` posted, as this rank sees it. */
 static char *peer_buffer(const ExchangeRows *r, int rank, int i)
 {
     return (char *)r->peers->peer[rank] + header_of(r, r->all->rank)->post[rank].at[i];
 }
 
-/* Of posted counts: where this rank's tokens begin at each rank, and how many come here. */
-static void layout(const ExchangeDispatch *a, const ExchangeRows *r)
+/* Computes from the posted counts where this rank's tokens begin at each rank (a->first), and how
+ * many rows come here. Raises the overflow flag if these do not fit. */
+static void compute_first(const ExchangeDispatch *a, const ExchangeRows *r)
 {
     int me = r->all->rank, ranks = r->all->size;
     const DirectPost *post = header_of(r, me)->post;
@@ -87,6 +91,7 @@ typedef struct PeerRow {
     int64_t row;
 } PeerRow;
 
+/* place = rank * N + number among this rank's tokens for that rank. Rows from m on had no room. */
 static PeerRow peer_row_of(const Tensor *place, const Tensor *first, int64_t slot, int64_t m)
 {
     int64_t p = ((const int32_t *)place->data)[slot], n = place->dim[0];
@@ -102,7 +107,7 @@ static Status store_rows(Exec *ex, const ExchangeDispatch *a, const ExchangeRows
     size_t row = (size_t)tensor_cols(&a->x) * dtype_bytes(a->x.dtype);
     const int32_t *index = a->index.data;
     TRY(barrier_enter(r, index == NULL ? NULL : a->count.data));
-    if (index != NULL) layout(a, r);
+    if (index != NULL) compute_first(a, r);
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t slot = 0; slot < N * K; slot++) {
         const PeerRow f = peer_row_of(&a->place, &a->first, slot, a->rows.dim[0]);
@@ -120,9 +125,10 @@ static Status store_rows(Exec *ex, const ExchangeDispatch *a, const ExchangeRows
     return comm_barrier(r->all);
 }
 
-/* Fetches rows for tokens [first, first + n) into `to`, and says in `to->index` where they lie. */
-static void fetch(Exec *ex, const ExchangeCombine *a, const ExchangeRows *r, int64_t first,
-                  int64_t n, const ExchangeRows *to)
+/* Fetches the rows of tokens [first, first + n) from peers into `to`; to->index says which rows of
+ * it belong to which slot. */
+static void fetch_rows(Exec *ex, const ExchangeCombine *a, const ExchangeRows *r, int64_t first,
+                       int64_t n, const ExchangeRows *to)
 {
     int64_t K = tensor_cols(&a->place), M = a->x.dim[0];
     size_t row = (size_t)tensor_cols(&a->x) * dtype_bytes(a->x.dtype);
@@ -157,7 +163,7 @@ static Status load_rows(Exec *ex, const ExchangeCombine *a, const ExchangeRows *
     for (int64_t first = 0; first < N; first += PIECE) {
         int64_t n = N - first < PIECE ? N - first : PIECE;
         ExchangeCombine some = *a;
-        fetch(ex, a, r, first, n, &back);
+        fetch_rows(ex, a, r, first, n, &back);
         some.place = tensor_rows(&back.index, 0, n);
         some.shared = rows_or_none(&a->shared, first, n);
         some.residual = rows_or_none(&a->residual, first, n);

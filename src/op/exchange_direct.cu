@@ -1,19 +1,21 @@
 /*
- * exchange_direct on a GPU: dispatch and combine are one kernel each, which waits for the other
- * ranks' kernels by flags in their flag areas (exchange_direct.h). Nothing waits on the host, and
- * what a kernel needs from the step before lies on the device, so it may be captured.
+ * exchange_direct on a GPU: dispatch and combine are one kernel each. It waits for the kernels of
+ * other ranks by flags in the ranks' flag areas (exchange_direct.h). The host does not wait, and
+ * what a kernel needs from the last exchange is on the device, so the kernel can be captured.
  *
- * Blocks are few, because they stand beside products, and links are slow beside them: BLOCKS of
- * WARPS warps, a warp a token. Dispatch reads a token's row once, PACKS packs a lane at a time, and
- * stores it to each of its ranks; stores need no answer. Combine loads the row of SOURCES ranks at
- * a time and adds them up in their order: a load from another GPU takes about 2 us, so BLOCKS x
- * WARPS x SOURCES x HELD x 512 bytes, 2 MB, are on their way.
+ * There are few blocks, because they run concurrently with matrix products, and links are slower
+ * than memory: BLOCKS blocks of WARPS warps; a warp handles a token. Dispatch reads a token's row
+ * once, PACKS packs a lane at a time, and stores it to each of its ranks; stores need no answer.
+ * Combine loads the rows of SOURCES ranks at a time and adds them in the order of ranks. A load
+ * from another GPU takes about 2 us; BLOCKS x WARPS x SOURCES x HELD x 512 bytes = 2 MB are in
+ * flight.
  *
- * A flag is stored with release and read with acquire for the system. One thread a rank does,
- * behind a barrier of the block, and the block that ends last does for all. A kernel that waits
- * looks at its clock and at a word of the host's: past the deadline it says whom it waited for, and
- * leaves. Then it stored nothing, or not all, and rows that did not come have no expert, so that
- * what follows is safe; the host ends the step (comm_watch).
+ * Flags are stored with release and loaded with acquire semantics, at system scope. On entry,
+ * thread r of the first block sets the flag at rank r, and thread r of every block waits for rank
+ * r. On leaving, the block that ends last does both for all. Waiting threads check a deadline and a
+ * word that the host may set. After the deadline a thread records the rank it waited for, and the
+ * kernel ends. It then has stored nothing, or only some rows. Rows that did not arrive have no
+ * expert, so later kernels are safe. The host ends the step (comm_watch).
  */
 #include "op/rows.cuh"
 
@@ -21,7 +23,7 @@
 #include "op/exchange_direct.h"
 
 enum { BLOCKS = 24, THREADS = 640, WARPS = THREADS / WARP, PACKS = 8, HELD = 2, SOURCES = 4 };
-enum { LOOK = 128 }; /* turns between two looks at the clock */
+enum { LOOK = 128 }; /* polls between two checks of the clock */
 enum { ROWS, EXPERTS, WEIGHTS, BUFFERS };
 
 static_assert(THREADS % WARP == 0 && (int)THREADS <= BLOCK_THREADS_MAX, "a token has a whole warp");
@@ -40,14 +42,15 @@ static __device__ __forceinline__ DirectHeader *header_of(const Windows &w, int 
     return reinterpret_cast<DirectHeader *>(w.window[rank]);
 }
 
-/* What another rank stored before it set its flag; never from a register or a cache of this
- * thread. */
+/* Loads what another rank stored before it set its flag: from memory, not from a register or a
+ * cache of this thread. */
 template <typename V> static __device__ __forceinline__ V load_volatile(const V *at)
 {
     return *const_cast<const volatile V *>(at);
 }
 
-/* Waits until the flag has reached `epoch`. False: the deadline has passed, or the host gave up. */
+/* Waits until the flag is at least `epoch`. False: the deadline has passed, or the host has given
+ * up. */
 static __device__ bool flag_wait(const Windows &w, const uint32_t *flag, uint32_t epoch, int rank)
 {
     volatile CommSpin *spin = w.spin;
@@ -63,8 +66,8 @@ static __device__ bool flag_wait(const Windows &w, const uint32_t *flag, uint32_
     return true;
 }
 
-/* The first block posts to all ranks; each block waits until all have posted here. All threads
- * call. False: a rank did not come. */
+/* The first block posts to all ranks; each block waits until all ranks have posted here. All
+ * threads must call it. False, in all threads of the block: a rank did not arrive. */
 static __device__ bool barrier_enter(const Windows &w, const int32_t *count, uint32_t epoch)
 {
     int rank = (int)threadIdx.x;
@@ -80,8 +83,9 @@ static __device__ bool barrier_enter(const Windows &w, const int32_t *count, uin
     return __syncthreads_and(ok) != 0;
 }
 
-/* After all loads and stores of this rank: the block that ends last sets the flag at each rank, and
- * waits until all ranks have set theirs here. Not `ok`: there was no exchange, so it sets none. */
+/* Call after all loads and stores of this rank. The block that ends last sets this rank's flag at
+ * every rank, and waits until all ranks have set theirs here. Not `ok`: there was no exchange, so
+ * no flag is set. The fences order the stores of all blocks before the flags. */
 static __device__ void barrier_leave(const Windows &w, uint32_t epoch, bool ok)
 {
     __shared__ bool last;
@@ -109,7 +113,8 @@ typedef struct Peers {
     int32_t first[DIRECT_RANKS];
 } Peers;
 
-/* After barrier_enter, a thread for each rank; a barrier of the block comes next. */
+/* Fills *out from the posts, one thread for each rank. Call it after barrier_enter; the caller then
+ * needs a barrier of the block before others read *out. */
 static __device__ __forceinline__ void resolve_peers(const Windows &w, const int32_t *first,
                                                      Peers *out)
 {
@@ -121,7 +126,7 @@ static __device__ __forceinline__ void resolve_peers(const Windows &w, const int
     if (first != NULL) out->first[rank] = first[rank];
 }
 
-/* The row of token n at the k-th of its ranks; rank -1: it has none, or there is no room. */
+/* The row of token n at the k-th of its ranks; rank -1: no such rank, or no room there. */
 struct PeerRow {
     int rank;
     int32_t row;
@@ -137,7 +142,7 @@ static __device__ __forceinline__ PeerRow peer_row_of(const Peers &r, const int3
     return row < (uint64_t)m ? PeerRow{ (int)rank, (int32_t)row } : PeerRow{ -1, 0 };
 }
 
-/* Runs `with(rank, row)` for the ranks of token n, in their order. For a whole warp. */
+/* Runs `with(rank, row)` for the ranks of token n, in their order. A whole warp must call it. */
 template <typename F>
 static __device__ __forceinline__ void each_peer_row(const Peers &r, const int32_t *place,
                                                      int64_t n, int64_t k, uint32_t n_tokens,
@@ -167,8 +172,8 @@ template <typename T> struct Store {
     int64_t N, K, D, M, here;
 };
 
-/* Of posted counts: where this rank's tokens begin at each rank, and how many come here. A thread a
- * rank; the first block keeps them. */
+/* Computes from the posted counts where this rank's tokens begin at each rank, and how many rows
+ * come here. One thread for each rank; the first block also stores the result for combine. */
 template <typename T> static __device__ __forceinline__ void layout(const Store<T> &a, Peers *out)
 {
     int rank = (int)threadIdx.x;
@@ -256,12 +261,12 @@ template <typename T> struct Load {
     int64_t N, K, D, M;
 };
 
-/* What a lane adds up: HELD packs of a token. */
+/* The sums of a lane: HELD packs of a token. */
 template <typename T, bool WIDE> struct Sum {
     float v[HELD][Packed<T, WIDE>::P];
 };
 
-/* HELD packs of a row, as far as it goes; `at`: the lane's first pack of it. */
+/* Loads up to HELD packs of a row, zeros after its end; `at`: the lane's first pack of the row. */
 template <typename T, bool WIDE>
 static __device__ __forceinline__ void ask(Packed<T, WIDE> (&v)[HELD], const T *at, int64_t left)
 {
@@ -280,7 +285,8 @@ static __device__ __forceinline__ void add_all(Sum<T, WIDE> &s, const Packed<T, 
     for (int i = 0; i < HELD; i++) add_pack(v[i], s.v[i]);
 }
 
-/* The row of SOURCES ranks at a time, the next of those in `left`. */
+/* Adds a token's rows from all its ranks. The rows of SOURCES ranks are loaded before any is
+ * added. */
 template <typename T, bool WIDE>
 static __device__ __forceinline__ void add_sources(const Load<T> &a, const Peers &r, PeerRow f,
                                                    int64_t col, Sum<T, WIDE> &sum)
@@ -379,7 +385,7 @@ static Windows windows_of(const ExchangeRows *r)
     return w;
 }
 
-/* At least one: the others wait for a rank without tokens, too. */
+/* At least one block: other ranks wait for this one even if it has no tokens. */
 static unsigned blocks_for(int64_t n)
 {
     unsigned blocks = grid_of(n, WARPS);

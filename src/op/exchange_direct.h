@@ -1,5 +1,8 @@
-/* exchange_direct: the flag area at the front of every rank's window, by which ranks wait for each
- * other (exchange_direct.c has the story). All ranks write it, its own rank reads it. */
+/*
+ * exchange_direct: the flag area at the front of every rank's window, with which ranks wait for
+ * each other (exchange_direct.c describes the protocol). All ranks write into it; only its own rank
+ * reads it. The layout is the same on all ranks: they run the same program.
+ */
 #ifndef OP_EXCHANGE_DIRECT_H
 #define OP_EXCHANGE_DIRECT_H
 
@@ -7,19 +10,19 @@
 
 enum { DIRECT_RANKS = 64 }; /* at most */
 
-/* What one rank tells another at the start of an exchange. */
+/* What a rank posts to another at the start of an exchange. */
 typedef struct DirectPost {
-    uint64_t at[3]; /* bytes from its window's front to the rows, their experts, their weights */
-    int32_t count[DIRECT_RANKS]; /* tokens that it sends to each rank; with routing alone */
+    uint64_t at[3]; /* offsets in its window of the rows, their experts, their weights */
+    int32_t count[DIRECT_RANKS]; /* tokens that it sends to each rank; only with routing */
 } DirectPost;
 
-/* A flag holds the number of the last exchange that set it. Flags only grow, so nobody clears them.
- * On the CPU comm_barrier does their work. */
+/* A flag holds the number of the last exchange that set it. Numbers only grow, so flags are never
+ * cleared. The flags are for GPUs; on the CPU comm_barrier is used, and only `post` is written. */
 typedef struct DirectHeader {
-    uint32_t entered[DIRECT_RANKS]; /* by rank: its post is here, and its memory may be used */
-    uint32_t left[DIRECT_RANKS];    /* by rank: it uses this rank's memory no more */
+    uint32_t entered[DIRECT_RANKS]; /* by rank: its post is here, and its memory may be accessed */
+    uint32_t left[DIRECT_RANKS];    /* by rank: it no longer accesses this rank's memory */
     uint32_t epoch;                 /* number of the last exchange that ended here */
-    uint32_t blocks;                /* of the kernel that have ended; 0 between kernels */
+    uint32_t blocks;                /* blocks of the kernel that have ended; 0 between kernels */
     DirectPost post[DIRECT_RANKS];
 } DirectHeader;
 

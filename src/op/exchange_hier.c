@@ -4,17 +4,18 @@
  * arXiv:2412.19437 §3.2.2).
  *
  *   dispatch   rank (host h, number i) -> relay (h', i) -> rank (h', j) of an expert
- *   combine    the same ways back; the relay adds up its host's rows, j in order, the token's rank
- *              adds up the hosts' rows, h' in order: each sum in f32, rounded to the rows' type
+ *   combine    the same route back: the relay sums its host's rows in the order of j, the token's
+ *              rank sums the hosts' rows in the order of h'; each sum in f32, rounded to the rows' type
  *
- * Each stage is an alltoall of rows in blocks: n / g blocks across hosts by `place`, then g blocks
- * inside one by `relay`, where g of n ranks share a host. A relay knows of a row only what came with
- * it, so it makes its places itself, from the experts of all rows that came, and with them says
- * whether there was room. They are kept: gradients, which come without routing, take the same ways.
+ * Let g of n ranks share a host. Each stage is an alltoall of rows in blocks: n / g blocks across
+ * hosts by `place`, then g blocks inside a host by `relay.place`. A relay knows of a row only what
+ * came with it. So it computes relay.place itself, from the experts of all rows that came, and
+ * raises the overflow flag if a row has no room. relay.place is kept, because gradients come
+ * without routing and travel the same way.
  *
  * With k of E experts chosen uniformly, a token sends distinct(E, k, n / g) rows to hosts, where
- * alltoall sends distinct(E, k, n), and each rank still gets as many as there. Relays pass rows on
- * when all have come: the stages follow each other.
+ * alltoall sends distinct(E, k, n). Each rank receives the same number of rows as with alltoall. A
+ * relay starts to pass rows on when all have come: the two stages do not overlap.
  */
 #include "op/exchange.h"
 
@@ -29,7 +30,7 @@ static ExchangeVolume hier_volume(const ExchangeShape *s)
     };
 }
 
-/* Memory sees a relayed row where it is packed, where it comes in and where it is passed on. */
+/* A relayed row crosses memory three times more: when it is packed, received and passed on. */
 static OpCost hier_cost(const ExchangeLoad *load)
 {
     double hosts = (double)load->ranks / (double)load->inside, inside = (double)load->inside;
@@ -42,7 +43,8 @@ static OpCost hier_cost(const ExchangeLoad *load)
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-/* The stages as exchanges of their own. Rows between them lie at *at, which moves behind them. */
+/* Each function gives one stage as the arguments of an exchange of its own. Rows between the stages
+ * lie at *at, which moves past them. */
 
 static ExchangeDispatch to_hosts(const ExchangeDispatch *a, char **at)
 {
@@ -88,7 +90,7 @@ static ExchangeCombine from_hosts(const ExchangeCombine *a, const ExchangeCombin
     return s;
 }
 
-/* What the places of relays are made in. */
+/* The call of exchange_place that computes relay.place. */
 static ExchangePlace relay_places(const ExchangeDispatch *a, const ExchangeDispatch *ranks)
 {
     return (ExchangePlace){ .index = ranks->index,
@@ -100,7 +102,7 @@ static ExchangePlace relay_places(const ExchangeDispatch *a, const ExchangeDispa
                             .elsewhere = true };
 }
 
-/* Rows between the stages, and behind them one stage's memory at a time. */
+/* Rows between the stages, followed by the scratch of one stage at a time. */
 static size_t hier_dispatch_workspace(const ExchangeDispatch *a)
 {
     int64_t rows = a->relay.place.dim[0];
@@ -131,7 +133,8 @@ static Status check_groups(const char *op, const ExchangeGroups *g, int64_t rank
                 (long long)ranks, (long long)inside, near, far);
 }
 
-/* Runs below all decorators, as exchange_unpack does, with a workspace at `at`. */
+/* Runs exchange_place directly on the backend, as exchange_unpack does, with a workspace at
+ * `at`. */
 static Status make_places(Exec *ex, const ExchangePlace *p, void *at)
 {
     void *own = ex->workspace;

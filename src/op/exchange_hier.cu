@@ -1,4 +1,4 @@
-/* exchange_hier on a GPU: both stages are blocks of rows, as alltoall's one. */
+/* exchange_hier on a GPU: both stages exchange blocks of rows, so it uses alltoall's kernels. */
 #include "op/kernel.cuh"
 
 #include "op/exchange.h"

@@ -1,13 +1,13 @@
 /*
- * gemm: a packed product in the manner of Goto (see gemm_tile.h), with three loops around the tile:
- * blocks of columns of B, blocks along k, blocks of rows of A. oneDNN and OpenBLAS were here before
- * and left: both take memory from the heap in every call (oneDNN 3 to 6 times, OpenBLAS once).
+ * gemm: a packed matrix product after Goto (see gemm_tile.h), with three loops around the tile:
+ * blocks of columns of B, blocks along k, blocks of rows of A. oneDNN and OpenBLAS were tried and
+ * removed: both allocate from the heap in every call (oneDNN 3 to 6 times, OpenBLAS once).
  *
- * One thread of a Zen 5 comes to 88 to 115 % of oneDNN's speed from 13 rows up, to a third at one row.
- * Without the prefetches of C and of the operands that are packed next A^T B loses 20 %.
+ * One thread of a Zen 5 reaches 88 to 115 % of oneDNN's speed from 13 rows up, and a third of it at
+ * one row. Without prefetches of C, and of the operands that are packed next, A^T B is 20 % slower.
  *
- * Each element of C is one sum along k, cut every BLOCK_WORDS words and nowhere else, so its bits
- * depend on its row of op(A) and its column of op(B) alone: not on threads, tiles or its place.
+ * Each element of C is one sum along k, cut every BLOCK_WORDS words and nowhere else. So its bits
+ * depend only on its row of op(A) and its column of op(B): not on threads, tiles or its position.
  */
 #include "op/gemm.h"
 
@@ -32,7 +32,8 @@ enum {
 enum { LINE_BYTES = 64 };
 _Static_assert(BLOCK_COLS % TILE_COLS == 0, "whole panels");
 
-/* A CPU that has AMX is slow at pairs (gemm_vector.h), also where the system does not lend AMX. */
+/* A CPU that has AMX is slow at bf16 pairs (gemm_vector.h), even if the system refuses to enable
+ * AMX. */
 Status gemm_make(Arena *a, const Cpu *cpu, Gemm **out)
 {
     Gemm *g = NULL;
@@ -53,6 +54,7 @@ static Word product_word(const Exec *ex, const GemmArgs *g)
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* n / piece, rounded up. */
 static int64_t pieces(int64_t n, int64_t piece)
 {
     assert(piece > 0);
@@ -95,13 +97,13 @@ GemmArgs gemm_terms(GemmArgs g, int64_t first, int64_t n)
     return g;
 }
 
-/* How one thread walks over its part of C, and the parts of its workspace. */
+/* How one thread walks over its part of C, and how its workspace is divided. */
 typedef struct Walk {
     Word word;
-    int64_t rows; /* rows of C at a time: all, unless sums are rounded at their end */
-    int64_t terms;
-    bool sums;
-    size_t a_bytes, b_bytes, total_bytes;
+    int64_t rows;  /* rows of C at a time: all of them, unless `sums` */
+    int64_t terms; /* elements along k of a block */
+    bool sums; /* C is bf16 and k has several blocks: sums stay in f32 and are rounded at the end */
+    size_t a_bytes, b_bytes, total_bytes; /* packed A, packed B, all with the sums */
 } Walk;
 
 static size_t floats_bytes(int64_t n)
@@ -157,6 +159,7 @@ static void terms_run(const GemmArgs *g, Word word, float *a, float *b)
     }
 }
 
+/* One thread's part of a product. */
 static void part_run(const GemmArgs *g, Word word, char *space)
 {
     Walk w = walk_of(g, word);
@@ -185,13 +188,14 @@ static void part_run(const GemmArgs *g, Word word, char *space)
 
 /* threads */
 
-/* C is cut into down x across parts of whole tiles, one a thread. Each thread packs the lines of A
- * and B that it needs, so the best cut is the one with the fewest lines to pack. */
+/* C is cut into down x across parts of whole tiles, one for each thread. Each thread packs the rows
+ * of A and columns of B that it needs, so the best cut is the one with the fewest of these. */
 typedef struct Grid {
     int64_t down, across, rows, cols;
 } Grid;
 
-static int64_t share(int64_t n, int64_t parts, int64_t tile)
+/* n cut into `parts` of whole tiles: the size of all but the last. */
+static int64_t part_size(int64_t n, int64_t parts, int64_t tile)
 {
     return pieces(pieces(n, tile), parts) * tile;
 }
@@ -202,8 +206,8 @@ static Grid grid_of(const GemmArgs *g, Word word, int threads)
     for (int64_t down = 1; down <= threads; down++) {
         if (threads % down != 0) continue;
         int64_t across = threads / down;
-        Grid grid = { .rows = share(g->m, down, tile_rows(word)),
-                      .cols = share(g->n, across, TILE_COLS) };
+        Grid grid = { .rows = part_size(g->m, down, tile_rows(word)),
+                      .cols = part_size(g->n, across, TILE_COLS) };
         grid.down = pieces(g->m, grid.rows);
         grid.across = pieces(g->n, grid.cols);
         int64_t lines = grid.rows + grid.cols, parts = grid.down * grid.across;
@@ -221,6 +225,8 @@ static size_t part_bytes(const GemmArgs *g, Word word, const Grid *grid)
     return walk_of(&part, word).total_bytes;
 }
 
+/* The larger of what all threads need together and what one thread needs alone, as gemm_run may be
+ * called outside a parallel region or inside. */
 size_t gemm_workspace(const Exec *ex, const GemmArgs *g)
 {
     if (g->m == 0 || g->n == 0) return 0;
@@ -244,7 +250,7 @@ static void parts_run(const GemmArgs *g, Word word, int threads, char *workspace
 }
 
 /* The product with k = 0: C = beta C. */
-static void clear(const GemmArgs *g)
+static void scale_by_beta(const GemmArgs *g)
 {
     size_t bytes = dtype_bytes(g->c.type);
     for (int64_t i = 0; g->beta == 0 && i < g->m; i++) {
@@ -259,7 +265,7 @@ Status gemm_run(Exec *ex, const GemmArgs *g, void *workspace)
     assert(g->beta == 0 || g->beta == 1);
     if (g->m == 0 || g->n == 0) return OK;
     if (g->k == 0) {
-        clear(g);
+        scale_by_beta(g);
         return OK;
     }
     Word word = product_word(ex, g);

@@ -1,13 +1,14 @@
 /*
- * gemm: C = op(A) op(B) + beta C on the CPU, row-major, in f32 or bf16 with f32 sums: the one place
- * where matrix products are computed. Used inside ops only.
+ * gemm: C = op(A) op(B) + beta C on the CPU, row-major, in f32 or bf16 with f32 sums. It is the one
+ * place where large matrix products are computed, and is used inside ops only. Attention has small
+ * products of its own (attention_tile.h).
  *
- * Called from inside an OpenMP parallel region it runs on the calling thread alone; outside it uses
+ * Inside an OpenMP parallel region a call runs on the calling thread alone; outside it uses
  * ex->threads. Results depend neither on the number of threads nor on timing, and a row of C does
- * not depend on the number of rows. A call's memory is the caller's workspace: after the first call
- * on ex->threads, which makes OpenMP's threads, the heap is never touched, whatever the shapes.
+ * not depend on the number of rows. All memory of a call is the caller's workspace. The heap is
+ * touched only once: when the first call makes OpenMP create its threads.
  *
- * bf16 instructions take subnormal numbers, below 2^-126, for zero.
+ * bf16 instructions treat subnormal numbers (below 2^-126) as zero.
  */
 #ifndef OP_GEMM_H
 #define OP_GEMM_H
@@ -27,7 +28,7 @@ typedef struct GemmOperand {
     const void *at;
     Dtype type;
     int64_t ld;
-    bool turned; /* its transpose is multiplied */
+    bool turned; /* op() is the transpose */
 } GemmOperand;
 
 typedef struct GemmResult {
@@ -43,14 +44,14 @@ typedef struct GemmArgs {
     float beta;       /* 0 or 1 */
 } GemmArgs;
 
-/* A part of a product as a product: n rows of C from `first` on; or n terms of the sums, which are
- * added to C unless they are the first terms. */
+/* A part of a product, as a product of its own: rows [first, first + n) of C, or terms [first,
+ * first + n) of the sums along k. Terms are added to C, except that the first ones keep beta. */
 GemmArgs gemm_rows(GemmArgs g, int64_t first, int64_t n);
 GemmArgs gemm_terms(GemmArgs g, int64_t first, int64_t n);
 
 Status gemm_make(Arena *a, const Cpu *cpu, Gemm **out);
 
-/* Scratch bytes that gemm_run wants for these sizes and types (pointers are not read). */
+/* Scratch bytes that gemm_run needs for these sizes and types; pointers in g are not read. */
 size_t gemm_workspace(const struct Exec *ex, const GemmArgs *g);
 Status gemm_run(struct Exec *ex, const GemmArgs *g, void *workspace);
 

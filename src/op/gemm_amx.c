@@ -1,4 +1,5 @@
-/* gemm_amx: asks the system for the matrix unit, and multiplies packed panels on it. */
+/* gemm_amx: asks the system for the matrix unit, packs rows of A for it, and multiplies packed
+ * panels on it. Columns of B are packed as for vectors (gemm_tile.c). */
 #include "op/gemm_amx.h"
 
 #if VECTOR_AMX && defined(__linux__)
@@ -40,7 +41,8 @@ void amx_begin(void) { _tile_loadconfig(&squares); }
 
 void amx_end(void) { _tile_release(); }
 
-/* Rows along k are copied. */
+/* Packs one square of 16 rows by 32 elements along k; neighbours in memory are neighbours along k,
+ * so rows are copied. `line` and k are those of its first element. */
 static void square_copy(float *to, const PackSource *o, int64_t line, int64_t k)
 {
     const char *from = (const char *)o->data + (size_t)(line * o->ld + k) * sizeof(uint16_t);
@@ -51,13 +53,15 @@ static void square_copy(float *to, const PackSource *o, int64_t line, int64_t k)
     }
 }
 
-/* A step of 16 rows: neighbours in memory, of two lines along k. */
+/* Words of one step for 16 rows: `even` and `odd` are neighbours in memory, from two lines along
+ * k. */
 static inline Vector step_words(const uint16_t *even, const uint16_t *odd)
 {
     return (Vector)((VectorBits)widened(even) >> 16 | (VectorBits)widened(odd));
 }
 
-/* Rows across k are paired and turned. */
+/* The same if neighbours in memory are rows: two lines along k are paired into words, and the
+ * square is transposed. */
 static void square_turned(float *to, const PackSource *o, int64_t line, int64_t k)
 {
     const uint16_t *from = (const uint16_t *)o->data + k * o->ld + line;
@@ -94,7 +98,7 @@ void amx_rows_pack(float *to, const PackSource *from)
     }
 }
 
-/* Constant in every copy of squares_run. */
+/* A constant in every inlined copy of squares_run. */
 typedef struct Form {
     bool lower, right; /* are there rows beyond 16, columns beyond 16? */
 } Form;
@@ -103,7 +107,8 @@ static inline __attribute__((always_inline)) void squares_run(const Tile *t, flo
                                                               int64_t ld, Form form)
 {
     const float *a = t->a, *lower = a + t->words * SIDE, *b = t->b;
-    __asm__ volatile("" ::: "memory"); /* panels are written: gcc 12's tile loads do not say that */
+    /* gcc 12's tile loads do not declare that they read memory: finish the stores to panels first. */
+    __asm__ volatile("" ::: "memory");
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -146,7 +151,7 @@ void amx_sums(const Tile *t, float *sums, int64_t ld)
 
 #include <assert.h>
 
-/* Without AMX amx_ask says no, so the other functions are never called. */
+/* Without AMX amx_ask returns false, so the other functions are never called. */
 bool amx_ask(void) { return false; }
 void amx_begin(void) { assert(!"AMX was not lent"); }
 void amx_end(void) { assert(!"AMX was not lent"); }

@@ -1,11 +1,12 @@
 /*
- * gemm_plain: C = op(A) op(B) + R with f32 multiply-adds, one template for all types and layouts:
- * what cuBLASLt is compared with, and what runs where it has nothing to offer (product_kernels.c).
+ * gemm_plain: C = op(A) op(B) + R with f32 multiply-adds, one template for all types and layouts.
+ * Tests compare cuBLASLt with it, and it runs products that cuBLASLt does not support
+ * (product_kernels.c).
  *
- * A block makes a TILE x TILE piece of C, a thread 4 x 4 of it, so that a value read from shared
- * memory takes part in four multiply-adds. Rows of a thread are 16 apart and so are its columns:
- * neighbouring threads then read neighbouring words. Bound by shared memory at about a third of the
- * peak of the multiply-adds. Sums run over k from 0 on, whatever the shape.
+ * A block computes a TILE x TILE piece of C, a thread 4 x 4 elements of it, so a value read from
+ * shared memory is used in four multiply-adds. A thread's rows are 16 apart, and so are its
+ * columns, so neighbouring threads read neighbouring words. Shared memory bounds it to about a
+ * third of the peak of multiply-adds. Sums run over k from 0 on, whatever the shape.
  */
 #include "op/kernel.cuh"
 
@@ -15,7 +16,7 @@ extern "C" {
 
 enum { TILE = 64, DEPTH = 16, SIDE = 16, EACH = TILE / SIDE, THREADS = SIDE * SIDE };
 
-/* Element (i, l) of an operand stands at `at + i * row + l * term`: one of the steps is 1. */
+/* Element (i, l) of an operand is at `at + i * row + l * term`; row or term is 1. */
 template <typename T> struct Side {
     const T *at;
     int64_t row, term;
@@ -28,8 +29,8 @@ template <typename T, typename U> struct Args {
     int64_t m, n, k, ldc;
 };
 
-/* to[l][i] = element (first + i, l0 + l), 0 outside. Neighbouring threads take neighbouring
- * addresses, along whichever side they lie. */
+/* to[l][i] = element (first + i, l0 + l), 0 outside. Neighbouring threads read neighbouring
+ * addresses, whether memory runs along rows or along terms. */
 template <typename T>
 static __device__ __forceinline__ void tile_load(float (*to)[TILE + 1], const Side<T> &x,
                                                  int64_t first, int64_t l0, int64_t rows,

@@ -1,4 +1,5 @@
-/* gemm_tile: packs operands into panels and multiplies panels in registers. */
+/* gemm_tile: packs operands into panels and multiplies panels in registers. Which panels are
+ * multiplied, and in which order, is decided in gemm.c. */
 #include "op/gemm_tile.h"
 
 #include "op/gemm_amx.h"
@@ -7,8 +8,8 @@
 #include <string.h>
 
 enum {
-    STEPS = 8, /* steps along k that are packed at a time if lines lie across k */
-    AHEAD = 2 * STEPS
+    STEPS = 8,        /* steps along k that are packed at a time if memory runs across k */
+    AHEAD = 2 * STEPS /* steps between a prefetch and its use */
 };
 
 Word word_of(Dtype type, bool pairs)
@@ -19,7 +20,7 @@ Word word_of(Dtype type, bool pairs)
 
 /* packing */
 
-/* Copies a square of words: lines from `line` on, steps from `k` on; zeros beyond the operand. */
+/* Loads a square of words: lines from `line` on, steps from `k` on; zeros outside the operand. */
 static void square_read(Vector v[VECTOR_LANES], const PackSource *o, int64_t line, int64_t k)
 {
     for (int64_t i = 0; i < VECTOR_LANES; i++) {
@@ -29,7 +30,7 @@ static void square_read(Vector v[VECTOR_LANES], const PackSource *o, int64_t lin
     }
 }
 
-/* The same for a square that exists as a whole and is not turned. */
+/* The same for a square that lies inside the operand. */
 static inline void square_read_whole(Vector v[VECTOR_LANES], const PackSource *o, int64_t line,
                                      int64_t k)
 {
@@ -39,8 +40,9 @@ static inline void square_read_whole(Vector v[VECTOR_LANES], const PackSource *o
     for (int64_t i = 0; i < VECTOR_LANES; i++) memcpy(&v[i], from + i * o->ld * each, sizeof v[i]);
 }
 
-/* Packs lines with neighbours along k: VECTOR_LANES lines at a time are turned. In a narrower panel
- * the next step's first words overwrite a step's last ones. */
+/* Packs lines whose neighbours in memory are neighbours along k: VECTOR_LANES lines at a time are
+ * transposed. If a panel is narrower than a vector, each step writes past its end, and the next
+ * step overwrites that. */
 static inline __attribute__((always_inline)) void pack_along(float *to, const PackSource *o,
                                                              int64_t first, int64_t width)
 {
@@ -65,8 +67,7 @@ static inline __attribute__((always_inline)) void pack_along(float *to, const Pa
     }
 }
 
-/* Packs one step: `n` neighbours of one row, or of two rows that are paired, and zeros up to the
- * width. */
+/* Packs one step: `n` neighbours in memory, of one row or of two rows that are paired. */
 static inline __attribute__((always_inline)) void step_pack(float *to, const PackSource *o,
                                                             int64_t k, int64_t at, int64_t n)
 {
@@ -90,7 +91,8 @@ static inline __attribute__((always_inline)) void step_pack(float *to, const Pac
     }
 }
 
-/* Fetches the next rows: the hardware does not foresee a walk in short pieces over long rows. */
+/* Prefetches the rows of step k: the hardware does not predict a walk in short pieces over long
+ * rows. */
 static inline __attribute__((always_inline)) void step_fetch(const PackSource *o, int64_t k,
                                                              int64_t line)
 {
@@ -102,7 +104,7 @@ static inline __attribute__((always_inline)) void step_fetch(const PackSource *o
     }
 }
 
-/* Steps `first` to `end` of the panel that begins with `line`. */
+/* Packs steps [first, end) of the panel that begins with `line`, zeros up to its width. */
 static inline __attribute__((always_inline)) void panel_across(float *to, const PackSource *o,
                                                                int64_t width, int64_t line,
                                                                int64_t first, int64_t end)
@@ -122,8 +124,8 @@ static inline __attribute__((always_inline)) void panel_across(float *to, const 
     }
 }
 
-/* Packs lines with neighbours across them: a few steps of all panels at a time, so that each cache
- * line of the operand is read once. */
+/* Packs an operand whose neighbours in memory are different lines: a few steps of all panels at a
+ * time, so that each cache line of the operand is read once. */
 static inline __attribute__((always_inline)) void pack_across(float *to, const PackSource *o,
                                                               int64_t width)
 {
@@ -136,8 +138,9 @@ static inline __attribute__((always_inline)) void pack_across(float *to, const P
     }
 }
 
-static inline __attribute__((always_inline)) void pack(float *to, const PackSource *o,
-                                                       int64_t width)
+/* width is a constant in each inlined copy. */
+static inline __attribute__((always_inline)) void panels_pack_width(float *to, const PackSource *o,
+                                                                    int64_t width)
 {
     if (!o->along_k) {
         pack_across(to, o, width);
@@ -152,11 +155,11 @@ static inline __attribute__((always_inline)) void pack(float *to, const PackSour
 void panels_pack(float *to, const PackSource *from, int64_t width)
 {
     if (width == TILE_COLS) {
-        pack(to, from, TILE_COLS);
+        panels_pack_width(to, from, TILE_COLS);
     } else if (width == VECTOR_LANES) {
-        pack(to, from, VECTOR_LANES);
+        panels_pack_width(to, from, VECTOR_LANES);
     } else {
-        pack(to, from, TILE_ROWS);
+        panels_pack_width(to, from, TILE_ROWS);
     }
 }
 
@@ -182,7 +185,7 @@ static void row_copy(float *c, const float *from, int64_t n, bool add)
     for (; i < n; i++) c[i] = add ? from[i] + c[i] : from[i];
 }
 
-/* Constant in every copy of registers_run: loops unroll and the sums stay in registers. */
+/* A constant in every inlined copy of registers_run: loops unroll and sums stay in registers. */
 typedef struct Form {
     int rows, vectors;
     bool pairs;
@@ -249,8 +252,8 @@ static inline __attribute__((always_inline)) void rows_run(const Tile *t, float 
     }
 }
 
-/* Stores a tile whose vectors are all whole, as f32. */
-static void whole_run(const Tile *t, float *c, int64_t ldc, bool add)
+/* Computes a tile of f32 results in whole vectors of columns. */
+static void vectors_run(const Tile *t, float *c, int64_t ldc, bool add)
 {
     bool pairs = t->word == WORD_BF16_PAIR;
     if (t->cols > VECTOR_LANES) {
@@ -260,7 +263,8 @@ static void whole_run(const Tile *t, float *c, int64_t ldc, bool add)
     }
 }
 
-/* C from sums whose rows lie TILE_COLS apart. */
+/* Stores sums, whose rows are TILE_COLS apart, to C: rounds to bf16, cuts off columns that C
+ * lacks. */
 static void sums_store(const Tile *t, const float *from)
 {
     for (int64_t r = 0; r < t->rows; r++, from += TILE_COLS) {
@@ -272,7 +276,7 @@ static void sums_store(const Tile *t, const float *from)
     }
 }
 
-/* Fetches C, which is used after the walk along k; the hardware does not foresee that. */
+/* Prefetches C, which is used only after the walk along k. */
 static void tile_fetch(const Tile *t)
 {
     size_t each = dtype_bytes(t->c_type), width = (size_t)(t->cols - 1) * each;
@@ -304,11 +308,11 @@ void tile_run(const Tile *t)
         return;
     }
     if (t->c_type == DTYPE_F32 && t->cols % VECTOR_LANES == 0) {
-        whole_run(t, t->c, t->ldc, t->add);
+        vectors_run(t, t->c, t->ldc, t->add);
         return;
     }
     assert(t->rows > 0 && t->rows <= TILE_ROWS);
     float sums[TILE_ROWS * TILE_COLS];
-    whole_run(t, sums, TILE_COLS, false);
+    vectors_run(t, sums, TILE_COLS, false);
     sums_store(t, sums);
 }

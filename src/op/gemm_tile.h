@@ -1,11 +1,14 @@
 /*
- * gemm_tile: the inside of a matrix product, on one thread: operands copied ("packed") into the
- * order in which the registers want them, and the tile of C that stays in registers for a whole
- * walk along k. After K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
- * (ACM TOMS 34, 2008). For gemm.c; attention, which has a tile of its own, packs with it too.
+ * gemm_tile: the inside of a matrix product, on one thread. Operands are copied ("packed") into the
+ * order in which registers read them. A tile of C stays in registers for the whole walk along k.
+ * After K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 34,
+ * 2008).
  *
- * A panel is TILE_ROWS rows of op(A), or TILE_COLS columns of op(B): for each step along k, one
- * word of each, next to one another. AMX wants rows in another order (gemm_amx.h).
+ * A panel is TILE_ROWS rows of op(A), or TILE_COLS columns of op(B). For each step along k it holds
+ * one word of each of these lines, next to one another. AMX needs rows in another order
+ * (gemm_amx.h).
+ *
+ * Used by gemm.c. Attention has tiles of its own (attention_tile.h) and uses the packing only.
  */
 #ifndef OP_GEMM_TILE_H
 #define OP_GEMM_TILE_H
@@ -18,14 +21,14 @@
 
 typedef enum Word {
     WORD_F32,
-    WORD_BF16_PAIR,
-    WORD_BF16_AMX, /* pairs for gemm_amx.h: panels are whole squares */
-    WORD_BF16_WIDENED
+    WORD_BF16_PAIR,   /* two bf16 that are neighbours along k */
+    WORD_BF16_AMX,    /* pairs for gemm_amx.h: panels are whole squares */
+    WORD_BF16_WIDENED /* bf16 in memory, f32 in panels */
 } Word;
 
 enum { AMX_PANEL_ROWS = 16, AMX_TILE_ROWS = 2 * AMX_PANEL_ROWS };
 
-/* What vectors multiply; pairs: two bf16 at a time. */
+/* The word that vectors multiply; pairs: the CPU multiplies two bf16 at a time. */
 Word word_of(Dtype type, bool pairs);
 
 static inline int64_t word_elems(Word w)
@@ -33,7 +36,7 @@ static inline int64_t word_elems(Word w)
     return w == WORD_BF16_PAIR || w == WORD_BF16_AMX ? 2 : 1;
 }
 
-/* Words of a line in a panel. */
+/* Words that a line of `elems` elements along k takes in a panel. */
 static inline int64_t panel_words(Word w, int64_t elems)
 {
     int64_t words = (elems + word_elems(w) - 1) / word_elems(w);
@@ -52,7 +55,7 @@ static inline size_t word_elem_bytes(Word w)
 
 typedef uint16_t VectorHalves __attribute__((vector_size(VECTOR_LANES * sizeof(uint16_t))));
 
-/* VECTOR_LANES bf16 as f32 */
+/* Loads VECTOR_LANES bf16 as f32. */
 static inline Vector widened(const void *at)
 {
     VectorHalves h;
@@ -60,7 +63,7 @@ static inline Vector widened(const void *at)
     return (Vector)(__builtin_convertvector(h, VectorBits) << 16);
 }
 
-/* To nearest, ties to even, as bf16_from_f32 does it. */
+/* Stores v as bf16, rounded to nearest, ties to even, with the bits of bf16_from_f32. */
 static inline void narrowed_store(uint16_t *to, Vector v)
 {
     VectorBits bits = (VectorBits)v, upper = bits >> 16;
@@ -71,7 +74,7 @@ static inline void narrowed_store(uint16_t *to, Vector v)
     memcpy(to, &h, sizeof h);
 }
 
-/* The next VECTOR_LANES words of a line, with zeros beyond its last element. */
+/* Loads VECTOR_LANES words of a line that has `elems` elements left; zeros after its end. */
 static inline Vector line_words(const char *at, Word word, int64_t elems)
 {
     Vector v = { 0 };
@@ -90,9 +93,9 @@ static inline Vector line_words(const char *at, Word word, int64_t elems)
     return v;
 }
 
-/* A square of words is turned by riffling its lower half into its upper half: one round moves the
- * top bit of the row number to the bottom of the column number, so after log2(lanes) rounds rows
- * and columns have changed places. */
+/* Transposes a square of words by perfect shuffles: each round interleaves row i with row i +
+ * lanes/2. That moves the top bit of the row number to the bottom of the column number. After
+ * log2(lanes) rounds rows and columns have changed places. */
 static inline __attribute__((always_inline)) void square_turn(Vector v[VECTOR_LANES])
 {
     Vector w[VECTOR_LANES];
@@ -116,10 +119,12 @@ typedef struct PackSource {
     bool along_k; /* neighbours in memory are neighbours along k */
 } PackSource;
 
-/* Packs the operand into panels of `width` lines; writes VECTOR_LANES floats beyond the last. */
+/* Packs the operand into panels of `width` lines: TILE_COLS, VECTOR_LANES or TILE_ROWS. Writes up
+ * to VECTOR_LANES floats past the last panel, for which `to` must have room. */
 void panels_pack(float *to, const PackSource *from, int64_t width);
 
-/* A tile: the (rows, cols) of C that one panel of A (two for AMX) and one panel of B give. */
+/* A tile: the part of C, (rows, cols), that one panel of A (two for AMX) times one panel of B
+ * gives. */
 typedef struct Tile {
     const float *a, *b;
     int64_t words, rows, cols;

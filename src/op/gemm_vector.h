@@ -1,18 +1,18 @@
 /*
- * gemm_vector: the machine under the tile: how wide a vector is, how many of them fit the
- * registers, and one multiply-add. Decided when the compiler is told the CPU, so that the loops
- * have constant bounds.
+ * gemm_vector: what the tile needs to know of the machine: the width of a vector, how many vectors
+ * fit into registers, and one multiply-add. It is fixed at compile time, so that loops have
+ * constant bounds; each set of CPU ops (cpu_set.h) has its own.
  *
- * A word is what a lane takes at one step along k: an f32, or two neighbouring bf16 where the CPU
+ * A word is what a lane multiplies in one step along k: an f32, or two neighbouring bf16 if the CPU
  * multiplies them in pairs and adds in f32 (AVX512-BF16).
  *
- * CPUs that have AMX too are slow at the pair instruction: attention comes to 82 GFLOP/s where f32
- * reaches 150 (one thread of a Sapphire Rapids), so there vectors get bf16 widened, and products of
- * gemm go to the matrix unit (gemm_amx.h).
+ * CPUs that also have AMX are slow at the pair instruction: attention reaches 82 GFLOP/s with it
+ * and 150 in f32 (one thread of a Sapphire Rapids). There vectors work on bf16 widened to f32, and
+ * products of gemm go to the matrix unit (gemm_amx.h).
  *
- * 14 x 2 vectors of 16 lanes keep 28 of 32 registers busy with sums, one with a value of A and two
- * with B: 28 multiply-adds for 16 loads, where the CPU does as many of either in a cycle. With 16
- * registers of 8 lanes it is 6 x 2, of 4 lanes 4 x 2.
+ * With AVX-512 a tile has 14 x 2 vectors of 16 lanes: 28 of 32 registers hold sums, one a value of
+ * A and two a row of B. A step is 28 multiply-adds and 16 loads; the CPU can do equally many of
+ * both in a cycle. With 16 registers a tile is 6 x 2 vectors of 8 lanes, or 4 x 2 of 4 lanes.
  */
 #ifndef OP_GEMM_VECTOR_H
 #define OP_GEMM_VECTOR_H
@@ -46,8 +46,8 @@ typedef float VectorAt __attribute__((vector_size(VECTOR_LANES * sizeof(float)),
 
 typedef uint32_t VectorBits __attribute__((vector_size(VECTOR_LANES * sizeof(uint32_t))));
 
-/* sum + a b for words of f32, rounded once if the machine can. The compiler must not choose: gcc 13
- * rounded a tile of one row and column twice in places, so bits depended on the number of rows. */
+/* sum + a b for words of f32, rounded once if the machine can. The compiler must not decide: gcc 13
+ * rounded twice in some tiles of one row and column, so bits depended on the number of rows. */
 static inline __attribute__((always_inline)) Vector vector_add_product(Vector sum, float a,
                                                                        Vector b)
 {
@@ -74,12 +74,12 @@ static inline __attribute__((always_inline)) Vector vector_add_pairs(Vector sum,
 {
     return (Vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
 }
-/* 32 f32 in a row, rounded: words of neighbours */
+/* 32 consecutive f32, rounded to words of two neighbours */
 static inline Vector vector_pairs_along(Vector first, Vector next)
 {
     return (Vector)_mm512_cvtne2ps_pbh((__m512)next, (__m512)first);
 }
-/* words of two rows' lanes */
+/* words of lane i of two rows, rounded to bf16 */
 static inline Vector vector_pairs_across(Vector even, Vector odd)
 {
     typedef uint16_t Halves __attribute__((vector_size(64)));

@@ -1,5 +1,6 @@
-/* gpu_exec: what launchers ask of the Exec that an op runs on. They see nothing else of it, so a
- * .cu need not include op.h. */
+/* gpu_exec: what a launcher may ask of the Exec that its op runs on: stream, workspace, ticket,
+ * libraries. A .cu includes this and not op.h, so a change of the Exec does not recompile
+ * kernels. */
 #ifndef OP_GPU_EXEC_H
 #define OP_GPU_EXEC_H
 
@@ -8,8 +9,9 @@
 
 GpuStream exec_gpu_stream(struct Exec *ex); /* of ex->lane */
 void *exec_workspace(struct Exec *ex);
-/* A counter on the device, one a lane: 0 before and after each kernel. Blocks count themselves off
- * with atomicInc, which wraps to 0 at the last of them. */
+/* A counter in device memory, one for each lane: 0 before and after each kernel. Blocks that end
+ * count themselves with atomicInc, which wraps to 0 at the last block. So the last block knows that
+ * it is. */
 unsigned *exec_ticket(struct Exec *ex);
 void *exec_library(struct Exec *ex, LibraryId id); /* NULL: not open */
 /* op/op.h */

@@ -1,38 +1,40 @@
 /*
- * grouped: matrix products over groups of rows, one group an expert, in one launch.
+ * grouped: matrix products over groups of rows, one group for each expert, in one launch. This file
+ * has what all kernels share, and the plain kernel. Tensor cores are used in nv/.
  *
- * Two kinds of product, both in tiles of TILE x TILE:
+ * There are two kinds of product, both in tiles of TILE x TILE:
  *
  *   rows   C[r][j] = sum over k of A[r][k] B_e[j][k]     rows of the result are routed rows
  *   sums   C_e[i][j] += sum over the rows r of group e of A[r][i] B[r][j]     weight gradients
  *
- * The host does not know the groups, so the grid covers the most tiles that there can be. Rows:
- * group e has tile numbers from offsets[e] / TILE + e on; there are always enough up to those of
- * group e + 1, for ceil((b - a) / T) <= floor(b / T) - floor(a / T) + 1. A block looks its number
- * up among the experts; numbers left over find nothing and end. Blocks of one tile of rows stand
- * next to each other, so what runs at a time shares the rows and the weights of few experts, which
- * then come out of L2.
+ * The host does not know the groups, so the grid covers the largest possible number of tiles. For
+ * rows, group e has tile numbers from offsets[e] / TILE + e on. These are enough up to those of
+ * group e + 1, because ceil((b - a) / T) <= floor(b / T) - floor(a / T) + 1. A block finds the
+ * expert of its number; a block whose number belongs to no tile ends at once. Blocks of one tile of
+ * rows are neighbours. So blocks that run at the same time share the rows and weights of few
+ * experts, which come from L2.
  *
- * A product is a policy P, which says where operands lie and what is done with a result:
+ * A product is a policy P, which says where operands are and what is done with a result:
  *
  *     A, B, KERNEL, WIDE                                operands' types, which kernel: KernelTypes
  *     SUMS, DOTS; SideA, SideB                          how operands lie: Side
  *     Groups groups; int64_t m, n;                      of the result; m of sums only
- *     View<A> a(tile); View<B> b(tile); int64_t depth(tile);    operands, and how far k goes
- *     Row row(tile, i);                                 what `store` wants to know of a row
- *     Extra<N> extra(tile, i, j);                       and of N columns of it; asked for early
- *     float store(tile, i, j, v, extra, row);           N columns of a row of the result
+ *     View<A> a(tile); View<B> b(tile); int64_t depth(tile);    operands, and the length of k
+ *     Row row(tile, i);                                 what `store` needs of a row
+ *     Extra<N> extra(tile, i, j);                       and of N columns of it; loaded early
+ *     float store(tile, i, j, v, extra, row);           stores N columns of a row of the result
  *     void dot(tile, i, part, sum);                     DOTS: sums of what store returned
  *
- * and of a vendor's kernel (grouped_vendor.cuh):
+ * and, for a vendor's kernels (grouped_vendor.cuh):
  *
  *     Shapes; a_shape(), b_shape(); a_at(tile), b_at(tile)    tiles; operands for a copy engine
- *     AS_IS; C *place(tile, i, j)                       c is stored as it is, there; NULL: nowhere
+ *     AS_IS; C *place(tile, i, j)                       c is stored unchanged, there; NULL: nowhere
  *     UNIT; READS, c_shape()                            else: columns for store; what extra reads
  *
- * and there are three kernels for all of them: plain multiply-adds here, for f32 and for rows that
- * do not lie at multiples of 16 bytes; where all do, tensor cores in grouped_mma.cuh and, for Hopper,
- * in grouped_hopper.cuh. All keep their sums in f32, in an order that shapes decide alone.
+ * Three kernels serve all policies. The plain one here uses multiply-adds, for f32 and for rows
+ * that do not begin at multiples of 16 bytes. If all rows do, tensor cores are used:
+ * grouped_mma.cuh, and for Hopper grouped_hopper.cuh. All keep sums in f32, in an order that
+ * depends on shapes alone.
  */
 #ifndef OP_GROUPED_CUH
 #define OP_GROUPED_CUH
@@ -46,9 +48,9 @@ namespace grouped
 
 enum {
     TILE = 128,      /* rows and columns of the result that a block makes */
-    HALF = TILE / 2, /* rows that shared memory holds on their way to `store` */
-    COLUMNS = 16,    /* that `store` takes at a time, but on Hopper */
-    PITCH = TILE + 4 /* floats from row to row there: rows begin in different banks */
+    HALF = TILE / 2, /* rows of results that shared memory holds for `store` */
+    COLUMNS = 16,    /* columns that `store` gets at a time, except on Hopper */
+    PITCH = TILE + 4 /* floats from row to row of these: rows begin in different banks */
 };
 
 /* The plain kernel, and two that a vendor may have (grouped_vendor.cuh). */
@@ -73,23 +75,23 @@ template <typename T, bool RUNS, bool INDEXED, bool PAIRED> struct Side {
     static constexpr bool PAIRS = PAIRED;    /* rows of two halves in turn: View.pair */
 };
 
-/* A tensor of bf16 or f32 as `deep` matrices of `rows` x `cols` that lie one behind the other: what a
- * copy engine wants to know of an operand. */
+/* A tensor of bf16 or f32 as `deep` consecutive matrices of `rows` x `cols`: what a copy engine
+ * needs to know of an operand. */
 typedef struct TensorShape {
     const void *data;
     int64_t cols, rows, deep;
     Dtype dtype;
 } TensorShape;
 
-/* How two groups of warps share out tiles, for kernels that have such groups; the numbers stand for the
- * shapes in files (choices.h). SHARED: both work on one tile of more columns than rows; TALL: of more
- * rows than columns; IN_TURN: each has a tile of its own. A policy's Shapes are those that it may
- * take, first the one for where nothing was timed. */
+/* How two groups of warps divide tiles, for kernels that have such groups. The numbers are written
+ * to files (choices.h), so they must not change. SHARED: both work on one tile with more columns
+ * than rows. TALL: the same with more rows than columns. IN_TURN: each has its own tile. A policy's
+ * Shapes are those that it may use; the first one is used if nothing was timed. */
 typedef enum TileShape { TILE_SHARED = 1, TILE_TALL = 2, TILE_IN_TURN = 3 } TileShape;
 template <TileShape... S> struct TileShapes {
 };
 
-/* What a policy has to say that needs nothing. */
+/* The Row or Extra of a policy that needs none. */
 struct Nothing {
 };
 
@@ -105,7 +107,7 @@ typedef struct Groups {
         int64_t rows = live == NULL ? bound : min(bound, (int64_t)*live);
         return min((int64_t)offsets[e], rows);
     }
-    /* Where a pool has routed row r. */
+    /* The row of the pool that is routed row r. */
     __device__ __forceinline__ int64_t pooled(int64_t r) const
     {
         return pool == NULL ? r : r + *pool;
@@ -123,9 +125,9 @@ static inline Groups groups_of(const Tensor *offsets, const Rows *rows, const in
     return g;
 }
 
-/* What a block works on: the routed rows [first, first + rows) of an expert, which a pool has from
- * `pooled` on; the columns of the result from col on; of sums also the rows of the result from `row`
- * on. */
+/* What a block works on: the routed rows [first, first + rows) of an expert, which begin at row
+ * `pooled` of a pool; the columns of the result from `col` on; for sums also the rows of the result
+ * from `row` on. */
 typedef struct GroupTile {
     int64_t expert, first, pooled, rows, row, col;
 } GroupTile;
@@ -136,9 +138,9 @@ template <typename T> struct View {
     int64_t ld;           /* elements between rows of memory */
     const int32_t *index; /* row i is row index[i] of data; NULL: i itself */
     int64_t rows, cols;   /* elements beyond them count as 0 */
-    int64_t pair;         /* not 0: 8 rows, then the 8 rows that lie `pair` rows further, in turn */
+    int64_t pair; /* nonzero: groups of 8 rows alternate between two halves, `pair` rows apart */
 
-    /* The row of memory, -1 for none. */
+    /* The row of memory of row i; -1: none. */
     __device__ __forceinline__ int64_t row(int64_t i) const
     {
         if (pair != 0) {
@@ -157,7 +159,7 @@ template <typename T> struct Source {
 
     explicit Source(const Operand &q) : data((const T *)q.data.data), ld(tensor_cols(&q.data)) {}
 
-    /* From row `first` and column `col` on; as View has it. */
+    /* The View from row `first` and column `col` on. */
     __device__ __forceinline__ View<T> view(int64_t first, int64_t col, const int32_t *index,
                                             int64_t rows, int64_t cols, int64_t pair) const
     {
@@ -165,7 +167,8 @@ template <typename T> struct Source {
     }
 };
 
-/* The tile of rows with this number; false: there is none. All threads of a block call it. */
+/* Finds the tile of rows with this number; false: there is none. All threads of a block must call
+ * it. */
 static __device__ bool find_rows(const Groups &g, int64_t number, GroupTile *t)
 {
     __shared__ GroupTile found;
@@ -208,7 +211,7 @@ template <typename P> static __device__ bool find_tile(const P &p, GroupTile *t)
     }
 }
 
-/* A number of blocks that covers all tiles, whatever the groups. */
+/* A number of blocks that covers all tiles, for any groups. */
 template <typename P> static inline int64_t blocks_of(const P &p)
 {
     int64_t across = (p.n + TILE - 1) / TILE, down = (p.m + TILE - 1) / TILE;
@@ -216,12 +219,12 @@ template <typename P> static inline int64_t blocks_of(const P &p)
     return (p.groups.bound / TILE + p.groups.experts) * across;
 }
 
-/* How many partial sums of a row's `dot` a tile gives: one for each thread on the row. */
+/* Partial sums of a row's `dot` that a tile leaves: one for each thread on the row. */
 template <int THREADS> constexpr int PARTS = THREADS / HALF;
 
-/* Half a tile of results, HALF rows of PITCH floats in shared memory, to `store`. Neighbouring
- * threads have neighbouring rows, and each walks its share of the columns: a share is at least one
- * line of memory, and no two threads of a warp meet in a bank. */
+/* Passes half a tile of results, HALF rows of PITCH floats in shared memory, to `store`.
+ * Neighbouring threads have neighbouring rows, and each walks its share of the columns. A share is
+ * at least one line of memory, and the threads of a warp use different banks. */
 template <typename P, int THREADS>
 static __device__ __forceinline__ void results_store(const P &p, const GroupTile &t,
                                                      const float *room, int half)
@@ -248,8 +251,8 @@ static __device__ __forceinline__ void results_store(const P &p, const GroupTile
     if constexpr (P::DOTS) p.dot(t, i, t.col / TILE * PARTS<THREADS> + part, dot);
 }
 
-/* Are N elements of a row a pack, so that all of them exist or none? Rows of WIDE policies are whole
- * packs of bf16. */
+/* Are N elements of a row one pack, so that either all of them exist or none? Rows of WIDE policies
+ * consist of whole packs of bf16. */
 template <bool WIDE, int N> constexpr bool WHOLE = WIDE &&N == PACK<Bf16>;
 
 /* Reads N neighbouring elements of a row from `at` on, of which n exist; the others are 0. */
@@ -264,8 +267,8 @@ static __device__ __forceinline__ void get(const T *at, int64_t n, T (&v)[N])
     }
 }
 
-/* N elements of a row on their way to registers. A pack of bf16 stays as it is until it is used: what
- * takes it apart would wait for it. */
+/* N elements of a row that are being loaded into registers. A pack of bf16 is unpacked only when it
+ * is used: unpacking it earlier would wait for the load. */
 template <bool WIDE, typename T, int N> struct Coming {
     static constexpr bool PACKED = WHOLE<WIDE, N> && std::is_same<T, Bf16>::value;
     typename std::conditional<PACKED, uint4, T[N]>::type v;
@@ -305,15 +308,15 @@ static __device__ __forceinline__ void put(T *at, int64_t n, const float (&v)[N]
     }
 }
 
-/* Plain multiply-adds. A thread has 8 x 8 sums, as four squares of 4 x 4 that stand HALF apart: its
- * operands are then whole 16-byte words next to its neighbours'. While a step is multiplied, the
- * next one is on its way to registers. */
+/* Plain multiply-adds. A thread has 8 x 8 sums, as four squares of 4 x 4 that are HALF apart. So
+ * its operands are whole 16-byte words next to its neighbours' words. While one step is multiplied,
+ * the next one is loaded into registers. */
 
 enum { PLAIN_THREADS = 256, DEPTH = 8, EACH = TILE * DEPTH / PLAIN_THREADS, SIDE = 16 };
 
 typedef float PlainTile[DEPTH][PITCH];
 
-/* Place q of what a thread carries: (row of the tile, term). */
+/* The q-th element that a thread loads: (row of the tile, term). */
 template <bool ALONG> static __device__ __forceinline__ int2 plain_place(int q)
 {
     int e = q * PLAIN_THREADS + (int)threadIdx.x;
@@ -341,7 +344,7 @@ static __device__ __forceinline__ void plain_put(const float (&in)[EACH], PlainT
     }
 }
 
-/* Four words from `at` and four from HALF further on. */
+/* Loads four words at `at`, and four HALF words further on. */
 static __device__ __forceinline__ void plain_eight(const float *at, float (&v)[8])
 {
     float4 a = *reinterpret_cast<const float4 *>(at);

@@ -1,4 +1,5 @@
-/* head_loss: check, cost and CPU version; head_products is the GPU's, too. */
+/* head_loss: check, cost and CPU version. head_products and the sizes of chunks serve the GPU,
+ * too. */
 #include "op/head.h"
 
 #include "op/cpu_math.h"
@@ -37,8 +38,8 @@ Status head_loss_check(const HeadLoss *a)
     return op_expect(op, "dw", &a->dw, V, D, DTYPE_F32);
 }
 
-/* Products only: 2NVD for the logits, as many for dx and for dw. The logits never leave the chip.
- */
+/* FLOPs of the products alone: 2NVD each for logits, dx and dw. Logits are not counted in the
+ * bytes: at best they never leave the chip. */
 OpCost head_loss_cost(const HeadLoss *a)
 {
     int64_t D = tensor_cols(&a->w.data), products = 1 + (a->dx.data != NULL) + (a->dw.data != NULL);
@@ -95,14 +96,14 @@ size_t head_loss_workspace(const Exec *ex, const HeadLoss *a)
         if (dx > most) most = dx;
         if (dw > most) most = dw;
     }
-    size_t wide =
-        (size_t)(ex->threads * vocabulary(a)) * sizeof(float); /* not while products run */
+    /* A row of f32 for each thread. It shares memory with the products' scratch: never used at once. */
+    size_t wide = (size_t)(ex->threads * vocabulary(a)) * sizeof(float);
     return head_logits_bytes(a) + (most > wide ? most : wide);
 }
 
-/* Turn a row of logits into e^(logit - max); *inverse is one over their sum. Returns the log of the
- * sum of the exponentials of the logits. Pieces are summed in f32, the row in double. */
-static double exponentials(float *row, int64_t V, float *inverse)
+/* Turns a row of logits into e^(logit - max); *inverse is 1 / their sum. Returns the log of the sum
+ * of exponentials of the logits. Pieces are summed in f32, the row in double. */
+static double row_exponentials(float *row, int64_t V, float *inverse)
 {
     float max = max_f32(row, V);
     double sum = 0;
@@ -122,8 +123,8 @@ static double exponentials(float *row, int64_t V, float *inverse)
 }
 
 /* dlogits = (softmax - onehot) * scale, from the exponentials in `row`, which may be `to`. */
-static void gradient(const float *row, const Tensor *to, int64_t at, int64_t target, float inverse,
-                     float scale)
+static void row_gradient(const float *row, const Tensor *to, int64_t at, int64_t target,
+                         float inverse, float scale)
 {
     int64_t V = tensor_cols(to);
     float piece[PIECE], factor = inverse * scale;
@@ -136,7 +137,8 @@ static void gradient(const float *row, const Tensor *to, int64_t at, int64_t tar
     }
 }
 
-/* Logits become their gradient. space: a row of floats for each thread. */
+/* Computes the losses of a chunk and replaces its logits by their gradient. space: a row of floats
+ * for each thread. */
 static void loss_and_gradient(const HeadLoss *a, const Tensor *logits, int64_t first, float *space,
                               int threads)
 {
@@ -153,8 +155,8 @@ static void loss_and_gradient(const HeadLoss *a, const Tensor *logits, int64_t f
         }
         (void)row_load(logits, i * V, V, row);
         double at_target = (double)row[targets[i]];
-        loss[i] = (float)(exponentials(row, V, &inverse) - at_target);
-        if (a->dx.data != NULL) gradient(row, logits, i * V, targets[i], inverse, scale);
+        loss[i] = (float)(row_exponentials(row, V, &inverse) - at_target);
+        if (a->dx.data != NULL) row_gradient(row, logits, i * V, targets[i], inverse, scale);
     }
 }
 

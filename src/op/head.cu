@@ -1,15 +1,15 @@
 /*
- * head_loss: chunk by chunk, as on the CPU: the products are cuBLASLt's (blas.cuh), over logits in
- * the workspace; the kernel between them turns a row of logits into its loss and its gradient.
+ * head_loss: chunk by chunk, as on the CPU. The products run as dense candidates (cuBLASLt's,
+ * blas.cuh) over logits in the workspace. The kernel between them turns a row of logits into its
+ * loss and its gradient.
  *
- * That kernel is bound by memory, which need only read a row once and write it once. So a block
- * holds a row in shared memory between the sum over it and the gradient: 205 KB for 102400 logits
- * in bf16. What does not fit is read again, from the L2 cache. One such block fills a
- * multiprocessor, and nobody else keeps memory busy while it computes: a thread that has written
- * some of the gradient at once fetches that part of the block's next row into the same place. A
- * thread reads only what it fetched itself, so this needs no barrier. Exponentials in bf16 are the
- * GPU's own instruction; two for each logit take half of the time that memory takes (predicted for
- * an H200 at 4 TB/s).
+ * That kernel is bound by memory: a row must be read once and written once. So a block keeps a row
+ * in shared memory between the sum over it and the gradient: 205 KB for 102400 logits in bf16. What
+ * does not fit is read again, from L2. One such block fills a multiprocessor, and no other block
+ * keeps memory busy while it computes. So a thread that has written a part of the gradient at once
+ * fetches that part of the block's next row into the same shared memory. A thread reads only what
+ * it fetched itself, so this needs no barrier. Exponentials in bf16 use the GPU's own instruction.
+ * Two for each logit take half the time of the memory traffic (predicted for an H200 at 4 TB/s).
  *
  * Rows that do not begin at multiples of 16 bytes are walked twice in memory, element by element.
  *
@@ -33,16 +33,16 @@ template <typename T> struct ChunkRows {
     const float *scale;
     float *loss;
     int64_t n, vocabulary;
-    int64_t packs, held; /* of a row; of these, how many lie in shared memory */
-    bool gradient;       /* is it wanted? */
+    int64_t packs, held; /* packs of a row, and how many of them shared memory holds */
+    bool gradient;       /* compute the gradient? */
 };
 
-/* The packs of a row. A thread has every blockDim.x-th, and works on a batch of EACH at a time. */
+/* The packs of a row. A thread has every blockDim.x-th pack, and works on batches of EACH packs. */
 template <typename T, bool WIDE> struct Row {
     typedef Packed<T, WIDE> Pack;
     static constexpr int P = Pack::P, EACH = WIDE ? 4 : 8;
     T *at;
-    Pack *slots; /* of shared memory */
+    Pack *slots; /* the packs in shared memory */
     int64_t packs, held;
 
     /* Pack k of this thread in the batch that begins at pack `first`. */
@@ -52,7 +52,7 @@ template <typename T, bool WIDE> struct Row {
     }
     static __device__ __forceinline__ int64_t batch() { return EACH * (int)blockDim.x; }
 
-    /* Begins to copy those packs that are held. */
+    /* Starts copies of the packs that shared memory holds. */
     __device__ __forceinline__ void fetch(int64_t first) const
     {
 #pragma unroll
@@ -63,7 +63,7 @@ template <typename T, bool WIDE> struct Row {
         copies_close();
     }
 
-    /* All packs are on their way before the first is used; -inf behind the end of the row. */
+    /* Loads a batch; all loads start before the first result is used. -inf after the row's end. */
     __device__ __forceinline__ void read(int64_t first, float (&v)[EACH][P]) const
     {
         T none[P];
@@ -84,7 +84,7 @@ template <typename T, bool WIDE> struct Row {
     }
 };
 
-/* e^x; in bf16 within some 2^-21 of it, which is far less than a logit was rounded by. */
+/* e^x; in bf16 within about 2^-21, which is far less than the rounding of a logit. */
 template <typename T> static __device__ __forceinline__ float exponential(float x)
 {
     if constexpr (std::is_same<T, float>::value) {
@@ -129,8 +129,8 @@ static __device__ __forceinline__ Running row_running(const Row<T, WIDE> &row, f
     return all;
 }
 
-/* dlogits = (softmax - onehot) * scale in the place of the logits; meanwhile the next row's packs
- * come into that of this one's. */
+/* Replaces the logits by dlogits = (softmax - onehot) * scale. Meanwhile packs of the next row are
+ * fetched into this row's shared memory. */
 template <typename T, bool WIDE>
 static __device__ __forceinline__ void row_gradient(const Row<T, WIDE> &row,
                                                     const Row<T, WIDE> &next, int64_t target,

@@ -1,7 +1,8 @@
 /*
- * index_check: are all numbers of a table of places inside what they point into? The CPU versions
- * of ops ask before they follow one: a wrong index is then an error with a sentence, not a write
- * somewhere else. One pass over integers, small beside the rows that they name.
+ * index_check: checks that all indices of a tensor are in range. CPU versions of ops check before
+ * they use an index, so a wrong one is an error with a sentence and not a write out of bounds. It
+ * is one pass over integers, cheap compared with the rows that they name. GPUs do not check: each
+ * kernel says what it does with a wrong index.
  */
 #ifndef OP_INDEX_CHECK_H
 #define OP_INDEX_CHECK_H

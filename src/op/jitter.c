@@ -14,8 +14,8 @@ Status jitter_check(const Jitter *a)
     if (b > 0 && n % b == 0 && a->size > 0 && a->size <= 1) return OK;
     return FAIL(
         ERR_ARG,
-        "jitter: size %g of %lld tokens of %lld sequences: it must be above 0 and at most 1, "
-        "and sequences of one length",
+        "jitter: size %g, %lld tokens of %lld sequences: size must be above 0 and at most 1, and "
+        "all sequences must have one length",
         (double)a->size, (long long)n, (long long)b);
 }
 

@@ -2,17 +2,17 @@
  * kernel: what GPU files share: the launch's stream and workspace, sums over a block, grids.
  *
  * A .cu holds kernels and launchers. A launcher unpacks the argument struct, picks a grid, launches
- * on exec_stream and returns kernel_status: no arithmetic, no allocation, no wait. Every kernel
- * takes any shape, guards its tail and computes offsets in 64 bits. Sums have one order, whatever
- * the grid: no atomics on floating point. Instructions that C++ has no word for are those of
- * gpu/lane.cuh; what the runtime does is in gpu/gpu.h.
+ * on exec_stream and returns kernel_status. It does no arithmetic, allocates nothing and does not
+ * wait. Every kernel accepts any shape, guards its tail and computes offsets in 64 bits. Sums have
+ * one order for any grid, so there are no atomics on floating point. Instructions that C++ cannot
+ * express are in gpu/lane.cuh, functions of the runtime in gpu/gpu.h.
  */
 #ifndef OP_KERNEL_CUH
 #define OP_KERNEL_CUH
 
 #include "gpu/lane.cuh"
 
-/* Headers of this program are C: who includes one here or in a .cu says so. */
+/* Headers of this program are C, so C++ files include them inside extern "C". */
 extern "C" {
 #include "base/tensor.h"
 #include "comm/mesh.h"
@@ -27,13 +27,14 @@ static inline LaunchStream exec_stream(struct Exec *ex)
 /* After a launch: OK, or ERR_DEVICE with the op's name and the driver's sentence. */
 static inline Status kernel_status(const char *op) { return gpu_launch_status(op); }
 
-/* Before a launch with more shared memory than any GPU gives a kernel unasked. */
+/* Call before a launch with more shared memory than a kernel gets by default (48 KB). */
 template <typename K> static inline Status kernel_shared(const char *op, K *kernel, size_t bytes)
 {
     return gpu_kernel_shared((const void *)kernel, bytes, op);
 }
 
-/* Blocks for n items, `per` a block. A grid's x may have 2^31 - 1 blocks. */
+/* Number of blocks for n items, `per` items a block; at least 1. A grid's x may have 2^31 - 1
+ * blocks. */
 static inline unsigned grid_of(int64_t n, int64_t per)
 {
     return n <= 0 ? 1u : (unsigned)((n + per - 1) / per);

@@ -1,4 +1,5 @@
-/* kernels: how a call finds its row. */
+/* kernels: finds and runs the first candidate of a table that supports a call, and says why others
+ * do not. The tables are in attention_kernels.c and product_kernels.c. */
 #include "op/kernels.h"
 
 #include "base/text.h"
@@ -70,10 +71,10 @@ size_t kernels_workspace(const KernelTable *t, int asked, const void *call)
     return most;
 }
 
-/* What rows refused a call, for a note or an error. */
+/* The refusal that is worth telling, for a note or an error. */
 typedef struct Refusals {
-    const KernelDesc *missed; /* the first that could be expected */
-    KernelWhy why;            /* its reason; else the last row's */
+    const KernelDesc *missed; /* the first row that a user could expect to run here */
+    KernelWhy why;            /* its reason; without such a row the last row's reason */
 } Refusals;
 
 static void refusal_add(Refusals *r, const KernelDesc *k, const KernelWhy *why)
@@ -83,7 +84,8 @@ static void refusal_add(Refusals *r, const KernelDesc *k, const KernelWhy *why)
     if (!why->expected) r->missed = k;
 }
 
-/* *done: the row ran the call. Else *why says why not. */
+/* *done: the row ran the call. Otherwise *why has the reason. A kernel may also refuse at run time,
+ * with ERR_UNSUPPORTED, before it launched anything. */
 static Status row_run(Exec *ex, const KernelDesc *k, const void *call, KernelWhy *why, bool *done)
 {
     *done = false;
@@ -119,6 +121,6 @@ Status kernels_run(Exec *ex, const KernelTable *t, const char *op, int asked, co
     if (asked > 0)
         return FAIL(ERR_UNSUPPORTED, "%s is %s, which cannot run here: %s", t->setting,
                     t->row[asked - 1].name, refused.why.text);
-    return FAIL(ERR_UNSUPPORTED, "%s: no kernel takes this call: %s", op == NULL ? "product" : op,
+    return FAIL(ERR_UNSUPPORTED, "%s: no kernel can run this call: %s", op == NULL ? "product" : op,
                 refused.why.text);
 }

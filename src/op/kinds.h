@@ -1,5 +1,5 @@
-/* kinds: what settings choose among by name: kernels for attention and exchanges. Settings and specs need
- * these names alone, not the ops' arguments. */
+/* kinds: the kinds that a setting chooses by name: kernels for attention, and exchanges. Settings and
+ * specs include this file and not the ops' headers, so a change of an op does not rebuild them. */
 #ifndef OP_KINDS_H
 #define OP_KINDS_H
 
@@ -7,8 +7,8 @@
 
 /* Attention */
 
-/* On a GPU: the first kernel of attention.def that can (AUTO), or the one that is named, which is
- * an error where it cannot. The CPU has one way. */
+/* AUTO: on a GPU the first kernel of attention.def that supports the call. A named kernel that does
+ * not support it is an error. The CPU has one implementation. */
 typedef enum AttentionKernel {
     ATTENTION_AUTO,
 #define KERNEL(ID, name, ...) ATTENTION_##ID,
@@ -16,20 +16,20 @@ typedef enum AttentionKernel {
     ATTENTION_KERNELS
 } AttentionKernel;
 
-/* Is it one of a GPU's? With PLAIN the CPU runs its own, as it does with AUTO. */
+/* Does this choice need a GPU? With AUTO and PLAIN the CPU runs its own implementation. */
 static inline bool attention_kernel_wants_gpu(AttentionKernel kernel)
 {
     return kernel != ATTENTION_AUTO && kernel != ATTENTION_PLAIN;
 }
 
-/* The kernels as words of attention.kernel, and whether they take f32. */
+/* The kernels' names in the setting attention.kernel, and whether they support f32. */
 typedef struct AttentionWord {
     const char *name;
     bool f32;
 } AttentionWord;
 extern const AttentionWord attention_words[ATTENTION_KERNELS];
 
-/* The words in a row, behind a '|'. */
+/* All names in one string, each after a '|'. */
 extern const char attention_kernel_names[];
 
 /* Exchanges */

@@ -1,5 +1,5 @@
-/* libraries: opens and closes the libraries of an Exec, and what kernels ask of it: stream,
- * workspace, ticket. */
+/* libraries: opens and closes the libraries of an Exec, and answers what launchers ask of it
+ * (gpu_exec.h): stream, workspace, ticket. Which libraries there are is in nv/libraries.cu. */
 #include "op/libraries.h"
 
 #include "gpu/gpu.h"
@@ -45,7 +45,7 @@ Status exec_tune(Exec *ex, bool on)
 
 GpuStream exec_gpu_stream(Exec *ex)
 {
-    ex->gpu->used |= 1u << ex->lane;
+    ex->gpu->used |= 1u << ex->lane; /* lanes with work since the last sync */
     return ex->gpu->stream[ex->lane];
 }
 

@@ -1,6 +1,9 @@
-/* libraries: the vendor's libraries that ops on a GPU call, as a table of rows: opened with an
- * Exec, closed with it. A build has the table of its vendor (nv/libraries.cu), or an empty one
- * (libraries_off.c). Which kernel or library a call takes is not decided here but by the op. */
+/*
+ * libraries: the vendor's libraries that ops on a GPU call, as a table of rows. They are opened
+ * with an Exec and closed with it. A build has the table of its vendor (nv/libraries.cu), or an
+ * empty one (libraries_off.c). Which kernel or library runs a call is not decided here but in
+ * op/kernels.h.
+ */
 #ifndef OP_LIBRARIES_H
 #define OP_LIBRARIES_H
 
@@ -11,14 +14,14 @@
 struct Exec;
 struct Choices;
 
-/* VENDOR_ANY: nobody's. A build is for one vendor's GPUs. */
+/* A build is for one vendor's GPUs. VENDOR_ANY: of a kernel, any vendor; of a build, no GPU. */
 typedef enum GpuVendor { VENDOR_ANY, VENDOR_NVIDIA, VENDOR_OTHER } GpuVendor;
 extern const GpuVendor op_vendor;
 
 /* In the order in which they are opened. */
 typedef enum LibraryId { LIBRARY_ATTENTION, LIBRARY_PRODUCTS, LIBRARY_COUNT } LibraryId;
 
-/* An entry that is NULL is nothing to do; `library` is what `open` gave. */
+/* NULL entries mean that there is nothing to do. `library` is the handle that `open` returned. */
 typedef struct OpLibrary {
     const char *name;
     Status (*open)(struct Exec *ex, Arena *a, void **out);
@@ -30,13 +33,13 @@ typedef struct OpLibrary {
 
 extern const OpLibrary op_library[LIBRARY_COUNT];
 
-/* Also sets ex->device, so that kernels know which libraries are there. */
+/* Opens all libraries. Also sets ex->device (in `a`), which says which of them can be used. */
 Status libraries_open(struct Exec *ex, Arena *a);
 void libraries_close(struct Exec *ex);
 
-/* Which algorithms the matrix products of this Exec take. NULL: there is no choice. */
+/* The algorithms that matrix products of this Exec use. NULL: its products have no choice. */
 struct Choices *exec_choices(const struct Exec *ex);
-/* While on, a product of a shape that has no choice yet times its candidates: results mean nothing,
- * each such call waits. Not while a graph is captured. */
+/* While on, a product of a shape without a choice times its candidates. Such a call waits for the
+ * GPU, and its results are meaningless. Must not be on while a graph is captured. */
 Status exec_tune(struct Exec *ex, bool on);
 #endif

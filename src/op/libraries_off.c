@@ -1,4 +1,4 @@
-/* libraries: of a build without a GPU: none. */
+/* libraries_off: the empty table of libraries, for builds without a GPU. */
 #include "op/libraries.h"
 
 const GpuVendor op_vendor = VENDOR_ANY;

@@ -1,4 +1,5 @@
-/* linear: check, cost and CPU version of the three ops, which differ in which matrix they write. */
+/* linear: check, cost and CPU version of the three ops, as one family: they differ in which of the
+ * three matrices they write. The products themselves are gemm's. */
 #include "op/linear.h"
 
 #include "op/op.h"
@@ -11,21 +12,21 @@ enum {
     PIECE = 1 << 14    /* elements that a thread copies or widens at a time */
 };
 
-/* A product whose operands differ in type is cut along N, so that the wide copies of a batch never
- * exist as a whole. Bytes of these copies of a part, 0: the operand is used as it is. */
+/* A product whose operands differ in type is cut along N, so that f32 copies of a whole batch never
+ * exist. a_bytes and b_bytes: the copies of one part; 0: the operand is used without a copy. */
 typedef struct Cut {
     int64_t rows; /* of N at a time */
     size_t a_bytes, b_bytes;
 } Cut;
 
-static bool mixed(const GemmArgs *g) { return g->a.type != g->b.type; }
+static bool types_differ(const GemmArgs *g) { return g->a.type != g->b.type; }
 
 Product product_rows(const Product *p, int64_t first, int64_t n)
 {
     Product part = *p;
     part.g = p->sum_over_rows ? gemm_terms(p->g, first, n) : gemm_rows(p->g, first, n);
     size_t skipped = (size_t)(first * p->g.c.ld) * dtype_bytes(p->g.c.type);
-    if (p->r != NULL) part.r = (const char *)p->r + skipped; /* there is no r if rows are summed */
+    if (p->r != NULL) part.r = (const char *)p->r + skipped; /* r is NULL if rows are summed */
     return part;
 }
 
@@ -35,7 +36,7 @@ static Cut cut_of(const Product *p)
 {
     GemmArgs g = p->g;
     Cut cut = { .rows = product_row_count(p) };
-    if (!mixed(&g)) return cut;
+    if (!types_differ(&g)) return cut;
     if (cut.rows > MIXED_ROWS) cut.rows = MIXED_ROWS;
     *(p->sum_over_rows ? &g.k : &g.m) = cut.rows;
     if (g.a.type != DTYPE_F32) cut.a_bytes = wide_bytes(product_a_elems(&g));
@@ -49,7 +50,7 @@ size_t linear_workspace(const Exec *ex, const Linear *l)
     Cut cut = cut_of(&p);
     GemmArgs g = p.g;
     *(p.sum_over_rows ? &g.k : &g.m) = cut.rows;
-    if (mixed(&g)) g.a.type = g.b.type = DTYPE_F32;
+    if (types_differ(&g)) g.a.type = g.b.type = DTYPE_F32;
     return cut.a_bytes + cut.b_bytes + gemm_workspace(ex, &g);
 }
 
@@ -62,7 +63,7 @@ static void widen(const Exec *ex, float *to, const void *from, Dtype type, int64
     }
 }
 
-/* c = r, for a residual that is not already there. */
+/* c = r, unless c already is r; gemm then adds the product to c. */
 static void copy_residual(const Exec *ex, const Product *p)
 {
     if (p->r == NULL || p->r == p->g.c.at) return;
@@ -114,22 +115,22 @@ static Status expect_weight(const char *op, const char *port, const Operand *wei
                 tensor_shape_text(w, shape, sizeof shape));
 }
 
-static const Tensor *given(const Tensor *r) { return r->data == NULL ? NULL : r; }
+static const Tensor *or_null(const Tensor *r) { return r->data == NULL ? NULL : r; }
 
 /* forward: y = x W^T + r */
 Linear linear_fwd_view(const LinearFwd *a)
 {
-    return (Linear){ "linear_fwd", "x",          "y",
-                     "w",          a->x,         operand_plain(a->y),
-                     a->w,         given(&a->r), LINEAR_WRITES_Y,
-                     a->w_col,     a->w_cols };
+    return (Linear){
+        "linear_fwd",    "x",      "y",      "w", a->x, operand_plain(a->y), a->w, or_null(&a->r),
+        LINEAR_WRITES_Y, a->w_col, a->w_cols
+    };
 }
 
 /* backward to the input: dx = dy W + r */
 Linear linear_bwd_input_view(const LinearBwdInput *a)
 {
     return (Linear){ "linear_bwd_input",   "dx",     "dy",     "w",
-                     operand_plain(a->dx), a->dy,    a->w,     given(&a->r),
+                     operand_plain(a->dx), a->dy,    a->w,     or_null(&a->r),
                      LINEAR_WRITES_X,      a->w_col, a->w_cols };
 }
 
@@ -140,26 +141,30 @@ Linear linear_bwd_weight_view(const LinearBwdWeight *a)
                      operand_plain(a->dw), NULL, LINEAR_ADDS_W, a->w_col, a->w_cols };
 }
 
-/* I: columns of W. */
-static int64_t inner(const Linear *l) { return l->cols > 0 ? l->cols : tensor_cols(&l->w.data); }
+/* I: columns of the window of W. */
+static int64_t window_cols(const Linear *l)
+{
+    return l->cols > 0 ? l->cols : tensor_cols(&l->w.data);
+}
 
-/* Operands that are widened, or taken apart, are so with whole rows. */
+/* The window lies in W. Only whole rows can be widened (CPU) or split into parts (GPU), so a true
+ * window needs operands of one type. */
 static Status check_window(const Linear *l)
 {
     int64_t W = tensor_cols(&l->w.data);
-    if (l->col < 0 || l->cols < 0 || l->col + inner(l) > W)
+    if (l->col < 0 || l->cols < 0 || l->col + window_cols(l) > W)
         return FAIL(ERR_SHAPE, "%s: columns %lld + %lld of %s, which has %lld", l->op,
-                    (long long)l->col, (long long)inner(l), l->w_port, (long long)W);
+                    (long long)l->col, (long long)window_cols(l), l->w_port, (long long)W);
     bool same = l->x.data.dtype == l->y.data.dtype &&
                 (l->kind == LINEAR_ADDS_W || l->w.data.dtype == l->x.data.dtype);
-    if (inner(l) == W || same) return OK;
+    if (window_cols(l) == W || same) return OK;
     return FAIL(ERR_ARG, "%s: a window of %s takes x, y and w of one type", l->op, l->w_port);
 }
 
 Status linear_check(const Linear *l)
 {
     TRY(expect_weight(l->op, l->w_port, &l->w));
-    int64_t W = tensor_cols(&l->w.data), I = inner(l), O = rows_of(&l->w.data, W);
+    int64_t W = tensor_cols(&l->w.data), I = window_cols(l), O = rows_of(&l->w.data, W);
     TRY(check_window(l));
     int64_t N = l->kind == LINEAR_WRITES_X ? rows_of(&l->y.data, O) : rows_of(&l->x.data, I);
     TRY(operand_expect(l->op, l->x_port, &l->x, N, I, OPERANDS_PLAIN));
@@ -176,7 +181,7 @@ Product linear_product(const Linear *l)
     const Tensor *x = &l->x.data, *y = &l->y.data, *w = &l->w.data;
     const Tensor *a = to_y ? x : y, *b = to_w ? x : w;
     const Tensor *c = to_y ? y : to_w ? w : x;
-    int64_t W = tensor_cols(w), I = inner(l), O = rows_of(w, W);
+    int64_t W = tensor_cols(w), I = window_cols(l), O = rows_of(w, W);
     int64_t N = rows_of(a, to_y ? I : O);
     void *window = tensor_at(w, l->col);
     GemmArgs g = { .m = to_w ? O : N,
@@ -200,7 +205,7 @@ OpCost linear_cost(const Linear *l)
     Product p = linear_product(l);
     bool together = product_mixed(&p.g);
     int64_t least = p.g.m < p.g.n ? p.g.m : p.g.n;
-    size_t w = tensor_bytes(&l->w.data) / (size_t)tensor_cols(&l->w.data) * (size_t)inner(l);
+    size_t w = tensor_bytes(&l->w.data) / (size_t)tensor_cols(&l->w.data) * (size_t)window_cols(l);
     size_t r = l->r == NULL ? 0 : tensor_bytes(l->r);
     if (l->kind == LINEAR_ADDS_W) w *= 2; /* read and written */
     return (OpCost){ .flops = 2.0 * (double)p.g.m * (double)p.g.n * (double)p.g.k,

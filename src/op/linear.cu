@@ -1,24 +1,24 @@
 /*
- * linear: the three ops. The products are cuBLASLt's (blas.cuh).
+ * linear: the three ops on a GPU. The products run as dense candidates (cuBLASLt's, blas.cuh).
  *
- * Where f32 and bf16 meet (the router's products), tensor cores multiply all: an f32 operand is
- * written as a sum of bf16 parts, v = v0 + v1 + v2 to 2^-24 of v, since each rounding leaves a rest
- * that is 2^-9 of what it rounded. The parts lie beside each other, so that one product computes
- * all that is needed of them:
+ * If f32 and bf16 meet (the router's products), all is multiplied on tensor cores. An f32 operand
+ * is written as a sum of bf16 parts, v = v0 + v1 + v2 to within 2^-24 of v: each rounding leaves a
+ * rest of 2^-9 of what it rounded. The parts are stored side by side, so that one product computes
+ * all that is needed:
  *
  *   one operand is f32: the parts make three times as many rows (or columns) of the result, which
  *     are added up:                       x W^T       = x W0^T + x W1^T + x W2^T
  *   both are, and the result is bf16: three products, to 2^-16 of each term, are one sum of three
  *     times as many terms:                dy W        = [ dy0 dy0 dy1 ] [ W0; W1; W0 ]
  *
- * bf16 times bf16 is exact in f32. But tensor cores cut off what does not fit when they add to a
- * sum (Fasi et al., doi:10.7717/peerj-cs.330), 16 terms at a time: errors of one sign, which grow
- * with the number of terms, while those of f32 additions grow with its root. So a long sum is taken
- * in pieces of about 12 sqrt(k) terms, which C's additions round. With sums cut off like that on a
- * CPU, the error is 0.5 - 0.8 times that of a plain f32 sum of 2048 - 16384 terms; in one piece it
- * would be 3 - 11 times.
+ * bf16 times bf16 is exact in f32. But tensor cores truncate when they add to a sum (Fasi et al.,
+ * doi:10.7717/peerj-cs.330), 16 terms at a time. These errors have one sign and grow with the
+ * number of terms, while errors of f32 additions grow with its root. So a long sum is cut into
+ * pieces of about 12 sqrt(k) terms, whose sums C's additions round. Simulated on a CPU, the error
+ * is then 0.5 - 0.8 times that of a plain f32 sum of 2048 - 16384 terms; in one piece it would be 3
+ * - 11 times.
  *
- * Such a call is cut along N, so that the parts of a batch never exist as a whole.
+ * Such a call is cut along N, so that the parts of a whole batch never exist at once.
  */
 #include "op/kernel.cuh"
 
@@ -32,7 +32,7 @@ static const int64_t CUT_ROWS = 8192;
 static const int THREADS = 256, EACH = 4, PARTS = 3;
 static const int PIECE_UNIT = 64; /* terms: a step of a tile */
 
-/* Which operands are taken apart, and bytes of their parts and of the parts of the result. */
+/* Which operands are split into parts, and the bytes of their parts and of the result's parts. */
 typedef struct Split {
     bool a, b, along_k;
     int64_t rows; /* of N at a time */
@@ -65,7 +65,7 @@ extern "C" size_t linear_cuda_workspace(const struct Exec *, const Linear *l)
     return DENSE_WORKSPACE + s.a_bytes + s.b_bytes + s.c_bytes;
 }
 
-/* Where the parts of a matrix lie: element (r, c) of part i at r * row + c + i * part. */
+/* The layout of the parts of a matrix: element (r, c) of part i is at r * row + c + i * part. */
 typedef struct Parts {
     int64_t cols, row, part;
 } Parts;
@@ -76,12 +76,13 @@ static Parts parts_of(int64_t rows, int64_t cols, bool side_by_side)
     return Parts{ cols, cols, rows * cols };
 }
 
-/* Which part of a number stands where. */
+/* Which part of a number is stored at which of the three positions. */
 typedef struct Order {
     int part[PARTS];
 } Order;
 
-/* Neighbouring threads take neighbouring elements; a thread EACH of them, a block apart. */
+/* Splits numbers into their parts. Neighbouring threads handle neighbouring elements; a thread
+ * handles EACH of them, THREADS apart. */
 static __global__ void split_kernel(const float *from, Bf16 *to, int64_t n, Parts at, Order order)
 {
     int64_t first = (int64_t)blockIdx.x * THREADS * EACH + threadIdx.x;
@@ -119,7 +120,8 @@ static __global__ void join_kernel(const float *from, const T *r, T *to, int64_t
     }
 }
 
-/* An operand of `rows` rows of *ld becomes its parts. */
+/* Splits an operand of `rows` rows of *ld elements into its parts, and sets *ld to their row
+ * length. from NULL: the parts already exist. */
 static Status take_apart(struct Exec *ex, const void *from, void *to, int64_t rows, int64_t *ld,
                          bool side_by_side, Order order)
 {
@@ -148,7 +150,7 @@ static Status join(struct Exec *ex, const float *from, const Product *p, Parts a
     return kernel_status("linear");
 }
 
-/* c = the products of the parts, `more`: is added to c. */
+/* c = the products of the parts, or c += if `more`, cut along k so that pieces are added in f32. */
 static Status in_pieces(struct Exec *ex, const GemmArgs *g, bool more, void *blas_space)
 {
     int64_t units = (int64_t)ceil(12 * sqrt((double)g->k) / PIECE_UNIT), each = units * PIECE_UNIT;
@@ -162,7 +164,7 @@ static Status in_pieces(struct Exec *ex, const GemmArgs *g, bool more, void *bla
     return OK;
 }
 
-/* Rows [first, first + n). An operand that every part of N reads whole is taken apart with the
+/* Runs rows [first, first + n) of N. An operand that all such calls read whole is split in the
  * first. */
 static Status part_run(struct Exec *ex, const Product *p, const Split *s, int64_t first, int64_t n)
 {

@@ -1,17 +1,18 @@
 /*
- * linear: y = x W^T (+ r), its input gradient and its weight gradient, as three ops, because a
- * schedule may move the weight gradient away from the input gradient (zero bubble).
+ * linear: y = x W^T (+ r), its input gradient and its weight gradient. These are three ops, because
+ * a schedule may run the weight gradient later than the input gradient (zero bubble). Grouped
+ * products of experts are in moe.h.
  *
  *   forward   y  = x W^T + r         r optional, may be y itself (residual, accumulation)
  *   backward  dx = dy W + r          r optional, may be dx itself
  *             dW += dy^T x           f32
  *
- * Types: each of x, w, y is f32 or bf16 on its own; the product accumulates in f32. Equal types of
- * x and w run without a conversion. In a mixed call (the router: bf16 rows, f32 weights) a CPU
- * widens the narrow side to f32 in the workspace; a GPU takes the f32 side apart into parts of bf16,
- * three of which hold all of its bits.
+ * Types: each of x, w, y is f32 or bf16 on its own; sums are f32. If x and w have one type, nothing
+ * is converted. In a mixed call (the router: bf16 rows, f32 weights) a CPU widens the bf16 side to
+ * f32 in the workspace. A GPU splits the f32 side into three bf16 parts, which together hold all
+ * its bits.
  *
- * Operands with scales are refused so far.
+ * Operands with scales are not supported yet: the check refuses them.
  *
  * W may be a window of w: `w_cols` of its columns from `w_col` on, all of one type; 0: all of w.
  */

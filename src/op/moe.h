@@ -1,10 +1,11 @@
 /*
- * moe: the experts, cut where a GPU fuses them (SonicMoE, arXiv:2512.14080, has the same cut).
+ * moe: the ops of a MoE layer's experts, cut where a GPU fuses them (SonicMoE, arXiv:2512.14080,
+ * has the same cut). Routing is in route.h, traffic between ranks in exchange.h.
  *
- * Routed rows are sorted by expert: rows offsets[e] .. offsets[e+1] belong to expert e. For row r,
- * row_token[r] is the row of x that it reads, row_slot[r] the place (token * K + k) of its weight;
- * slot_row[n][k] is the row of a slot. Kept for backward: x, the pre-activation and the routing;
- * never the experts' outputs.
+ * Routed rows are sorted by expert: rows [offsets[e], offsets[e+1]) belong to expert e. For row r,
+ * row_token[r] is the row of x that it reads, and row_slot[r] = token * K + k is its slot, the
+ * index of its weight. slot_row[n][k] is the row of a slot. Kept for backward: x, the
+ * pre-activation and the routing, never the experts' outputs.
  *
  *   forward, with w_r = weight[row_slot[r]]:
  *     moe_up_fwd           pre_r = x[row_token[r]] W1_e^T + b1_e
@@ -21,14 +22,14 @@
  *     moe_up_bwd_input     dx_r = dpre_r W1_e
  *     moe_up_bwd_weight    dW1_e += sum over r of dpre_r^T x[row_token[r]]
  *     moe_bias_bwd         db1_e += sum over r of dpre_r,  db2_e += sum over r of w_r dy[row_token[r]]
- *   and moe_combine without weights adds the dx_r of a token up again. Biases b are optional, and
- *   with a limit act is the clamped SwiGLU (op/swiglu.h).
+ *   moe_combine without weights then sums the dx_r of a token. Biases b are optional. With a limit,
+ *   act is the clamped SwiGLU (op/swiglu.h).
  *
- * The operands of a product are Operands (op/operand.h): each says its own type and whether it has
- * scales. So far all operands of a call are plain and of one type.
+ * Operands of products are Operands (op/operand.h): each has its own type and may have scales. So
+ * far the checks accept only plain operands, all of one type in a call.
  *
- * Groups of any size are valid, empty ones too. Rows from rows.device (or rows.bound) on are
- * neither read into results nor written.
+ * Groups may have any size, also 0. Rows from *rows.device (or rows.bound) on affect no result and
+ * are not written.
  */
 #ifndef OP_MOE_H
 #define OP_MOE_H
@@ -38,21 +39,22 @@
 
 #include <stdbool.h>
 
-/* How many rows of a MoE buffer are in use. Kernels read `device`; costs use `expected` when
- * planning and the counts read back when reporting. Nothing reads past the rows in use.
+/* How many rows of a MoE buffer are in use. Kernels read `device`; a plan's costs use `expected`, a
+ * report's costs the counts that were read back. Nothing reads past the rows in use.
  *
- * What many layers keep may lie in one pool of rows: row r of this call is then row *first + r of
- * such a tensor (pre and dpre below), which has as many rows as the pool. All of it lies inside. */
+ * The rows that all layers keep may share one pool (moe.buffers=pooled). Then row r of this call is
+ * row *first + r of a pooled tensor (pre and dpre below), and the tensor has all rows of the
+ * pool. */
 typedef struct Rows {
     int64_t bound;
     double expected;
     const int32_t *device; /* NULL: all of bound */
-    const int32_t *first;  /* NULL: there is no pool, pre and dpre have R rows */
+    const int32_t *first;  /* NULL: there is no pool; pre and dpre have R rows */
 } Rows;
 
-/* Counting sort of the routed slots by expert, stable in the token number. A slot has the row -1 if
- * it has no expert or if its row has no room. The last offset is the number of rows. With a pool
- * there is room for what is left of it, and the rows are taken from its top. */
+/* Counting sort of the routed slots by expert, stable in the token number. A slot gets row -1 if it
+ * has no expert, or if there is no room for its row. The last offset is the number of rows. With a
+ * pool the rows are allocated at its top, and room is what is left above the top. */
 typedef struct MoeSort {
     Tensor index;     /* in  (N, K) i32; elsewhere: -1 for none */
     Tensor offsets;   /* out (1, E+1) i32 */
@@ -60,13 +62,13 @@ typedef struct MoeSort {
     Tensor row_slot;  /* out (R) i32 */
     Tensor slot_row;  /* out (N, K) i32 */
     Tensor overflow;  /* add (1) f32, optional: 1 if a row had no room, else left as it is */
-    Tensor top;   /* add (1) i32, optional: rows of a pool that are taken; this call's are added */
-    Tensor first; /* out (1) i32, with top: what it was before, Rows.first of these rows */
-    int64_t pool; /* with top: the pool's rows */
+    Tensor top;     /* add (1) i32, optional: rows of the pool in use; this call's rows are added */
+    Tensor first;   /* out (1) i32, with top: its old value, which is Rows.first of these rows */
+    int64_t pool;   /* with top: the pool's rows */
     bool elsewhere; /* some experts are on other ranks: there may be fewer rows than slots */
 } MoeSort;
 
-/* How many rows there is room for. */
+/* The number of rows that fit into the outputs. */
 static inline int64_t moe_sort_room(const MoeSort *a)
 {
     int64_t tokens = tensor_elems(&a->row_token), slots = tensor_elems(&a->row_slot);
@@ -104,7 +106,7 @@ typedef struct MoeCombine {
     Rows rows;       /* rows of out; bound 0: one for each slot */
 } MoeCombine;
 
-/* K */
+/* K, the slots of a token. */
 static inline int64_t moe_combine_slots(const MoeCombine *a)
 {
     return a->slot_row.data == NULL ? 1 : tensor_cols(&a->slot_row);
@@ -166,10 +168,10 @@ typedef struct MoeBiasBwd {
     bool overwrite; /* db is written instead, whatever it holds */
 } MoeBiasBwd;
 
-/* Once a step, aux-loss-free balancing (arXiv:2408.15664): with n_e = load summed over domains,
- * bias_e += rate * sign(mean(n) - n_e), and if centred less the mean of these steps over e, so that
- * the biases' sum stays what it was (TorchTitan; choices are the same but for rounding). Skipped if
- * gate is not finite (a skipped step). */
+/* Aux-loss-free balancing (arXiv:2408.15664), once a step. With n_e = load summed over domains:
+ *   bias_e += rate * s_e,  s_e = sign(mean(n) - n_e);  centred: s_e - mean(s) instead of s_e
+ * Centring keeps the sum of the biases constant (TorchTitan); choices of experts are the same
+ * except for rounding. If gate is not finite (a skipped step), nothing changes. */
 typedef struct MoeBiasUpdate {
     Tensor load; /* in  (domains, E) i32 */
     Tensor gate; /* in  (1) f32 */

@@ -1,19 +1,20 @@
-/* moe_bias: the gradient of the experts' biases. Columns are cut into tiles; a tile is summed over
- * all rows of its expert by one thread, in their order and in double. */
+/* moe_bias: check, cost and CPU version of the gradient of experts' biases (MoeBiasBwd). Columns
+ * are cut into tiles. One thread sums a tile over all rows of its expert, in their order and in
+ * double. The router's bias, which steers load, is updated in moe_combine.c. */
 #include "op/cpu_math.h"
 #include "op/moe_tiles.h"
 
-static int64_t place_of(const Tensor *index, int64_t row)
+static int64_t index_or_row(const Tensor *index, int64_t row)
 {
     return index->data == NULL ? row : ((const int32_t *)index->data)[row];
 }
 
-/* Where row r of the group reads dy, and its weight. */
-static Status row_find(const MoeBiasBwd *a, int64_t row, int64_t *from, float *weight)
+/* The row of dy that routed row `row` reads, and its weight. */
+static Status bias_row_find(const MoeBiasBwd *a, int64_t row, int64_t *from, float *weight)
 {
     int64_t tokens = tensor_elems(&a->dy) / tensor_cols(&a->dy);
-    int64_t slots = tensor_elems(&a->weight), slot = place_of(&a->row_slot, row);
-    *from = place_of(&a->row_token, row) + moe_first(a->rows.first);
+    int64_t slots = tensor_elems(&a->weight), slot = index_or_row(&a->row_slot, row);
+    *from = index_or_row(&a->row_token, row) + moe_first(a->rows.first);
     *weight = 1;
     if (*from < 0 || *from >= tokens)
         return FAIL(ERR_ARG, "moe_bias_bwd: row %lld reads row %lld of dy, outside 0 .. %lld",
@@ -26,7 +27,7 @@ static Status row_find(const MoeBiasBwd *a, int64_t row, int64_t *from, float *w
     return OK;
 }
 
-static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
+static Status bias_tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
 {
     (void)ex;
     const MoeBiasBwd *a = args;
@@ -35,7 +36,7 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
     float *buffer = (float *)(void *)(sum + n), weight;
     for (int64_t i = 0; i < n; i++) sum[i] = 0;
     for (int64_t r = tile->first; r < tile->first + tile->n; r++) {
-        TRY(row_find(a, r, &from, &weight));
+        TRY(bias_row_find(a, r, &from, &weight));
         const float *dy = row_load(&a->dy, from * O + tile->col, n, buffer);
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) sum[i] += (double)weight * (double)dy[i];
@@ -45,7 +46,7 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
     return OK;
 }
 
-static size_t space_bytes(const MoeBiasBwd *a)
+static size_t bias_space_bytes(const MoeBiasBwd *a)
 {
     size_t cols = (size_t)moe_tile_cols(tensor_cols(&a->dy));
     return arena_rounded(cols * (sizeof(double) + sizeof(float)));
@@ -53,16 +54,21 @@ static size_t space_bytes(const MoeBiasBwd *a)
 
 size_t moe_bias_bwd_workspace(const Exec *ex, const MoeBiasBwd *a)
 {
-    return (size_t)ex->threads * space_bytes(a);
+    return (size_t)ex->threads * bias_space_bytes(a);
 }
 
 Status moe_bias_bwd_cpu(Exec *ex, const MoeBiasBwd *a)
 {
     if (a->overwrite) memset(a->db.data, 0, tensor_bytes(&a->db));
-    MoeTiles t = {
-        "moe_bias_bwd", a,     &a->offsets, &a->rows, tensor_cols(&a->dy), tile_run, space_bytes(a),
-        a->rows.first,  &a->dy
-    };
+    MoeTiles t = { "moe_bias_bwd",
+                   a,
+                   &a->offsets,
+                   &a->rows,
+                   tensor_cols(&a->dy),
+                   bias_tile_run,
+                   bias_space_bytes(a),
+                   a->rows.first,
+                   &a->dy };
     return moe_tiles_run(ex, &t);
 }
 
@@ -84,7 +90,7 @@ Status moe_bias_bwd_check(const MoeBiasBwd *a)
                 by_row == &a->weight ? "weight" : "row_slot", (long long)tensor_elems(by_row));
 }
 
-/* Gathered rows count once; later reads hit the cache. */
+/* Bytes: a gathered token counts once, because later reads of it hit the cache. */
 OpCost moe_bias_bwd_cost(const MoeBiasBwd *a)
 {
     double rows = moe_rows_expected(&a->rows), O = (double)tensor_cols(&a->dy);

@@ -1,8 +1,7 @@
 /*
  * moe_bias: kernels of the gradient of the experts' biases. They are bound by memory: dy is read
- * once. A block sums a tile of rows of one expert, and each of its warps takes every BIAS_WARPS-th
- * row. A second launch adds up an expert's tiles in their order. So bits depend on the groups
- * alone.
+ * once. A block sums a tile of rows of one expert, each of its warps every BIAS_WARPS-th row. A
+ * second launch adds the tiles of an expert in order. So bits depend on the groups alone.
  */
 #include "op/grouped.cuh"
 #include "op/rows.cuh"
@@ -61,7 +60,7 @@ static __global__ __launch_bounds__(BIAS_THREADS) void moe_bias_share_kernel(
     }
 }
 
-/* A block a stretch of an expert's columns. */
+/* A block handles BIAS_THREADS columns of one expert. */
 static __global__ void moe_bias_add_kernel(Groups groups, const float *share, float *db, int64_t o,
                                            bool overwrite)
 {

@@ -1,5 +1,5 @@
-/* moe_combine: check, cost and CPU versions of the weighted sum of expert outputs and of the update
- * of the router's bias. */
+/* moe_combine: check, cost and CPU version of the weighted sum of expert outputs, and of the update
+ * of the router's bias (MoeBiasUpdate). */
 #include "op/cpu_math.h"
 #include "op/index_check.h"
 #include "op/moe_tiles.h"
@@ -11,7 +11,7 @@ static double bytes_of(const Tensor *t) { return t->data == NULL ? 0 : (double)t
 
 /* Combine: y_n = sum over k of weight[n][k] * out[slot_row[n][k]] + shared_n + residual_n */
 
-static void add_row(const Tensor *t, int64_t first, int64_t n, float weight, float *sum)
+static void add_weighted(const Tensor *t, int64_t first, int64_t n, float weight, float *sum)
 {
     float buffer[PIECE];
     const float *row = row_load(t, first, n, buffer);
@@ -19,7 +19,8 @@ static void add_row(const Tensor *t, int64_t first, int64_t n, float weight, flo
     for (int64_t d = 0; d < n; d++) sum[d] += weight * row[d];
 }
 
-/* Columns [d0, d0 + n) of one token. All is read before y is written: y may be the residual. */
+/* Columns [d0, d0 + n) of one token. Everything is read before y is written: y may be the
+ * residual. */
 static void combine_piece(const MoeCombine *a, int64_t token, int64_t d0, int64_t n)
 {
     int64_t D = tensor_cols(&a->y), K = moe_combine_slots(a);
@@ -30,10 +31,10 @@ static void combine_piece(const MoeCombine *a, int64_t token, int64_t d0, int64_
     for (int64_t k = token * K; k < (token + 1) * K; k++) {
         int64_t row = slot_row == NULL ? token : slot_row[k];
         if (row < 0) continue;
-        add_row(&a->out, row * D + d0, n, weight == NULL ? 1 : weight[k], sum);
+        add_weighted(&a->out, row * D + d0, n, weight == NULL ? 1 : weight[k], sum);
     }
-    if (a->shared.data != NULL) add_row(&a->shared, token * D + d0, n, 1, sum);
-    if (a->residual.data != NULL) add_row(&a->residual, token * D + d0, n, 1, sum);
+    if (a->shared.data != NULL) add_weighted(&a->shared, token * D + d0, n, 1, sum);
+    if (a->residual.data != NULL) add_weighted(&a->residual, token * D + d0, n, 1, sum);
     row_store(&a->y, token * D + d0, n, sum);
 }
 
@@ -71,7 +72,7 @@ Status moe_combine_check(const MoeCombine *a)
     return OK;
 }
 
-/* Every slot's row is read once; rows that no slot names are not. */
+/* Bytes: the row of every slot is read once; rows that no slot names are not read. */
 OpCost moe_combine_cost(const MoeCombine *a)
 {
     double elems = (double)tensor_elems(&a->y), D = (double)tensor_cols(&a->y);
@@ -89,7 +90,7 @@ OpCost moe_combine_cost(const MoeCombine *a)
 /* Bias update: bias_e += rate * s_e, s_e = sign(mean(n) - n_e); centred: s_e - mean(s). Signs and
  * their sum are integers, so no order changes a bit. */
 
-static int sign_of(const int32_t *load, int64_t domains, int64_t E, int64_t total, int64_t e)
+static int bias_step_sign(const int32_t *load, int64_t domains, int64_t E, int64_t total, int64_t e)
 {
     int64_t n = 0;
     for (int64_t d = 0; d < domains; d++) n += load[d * E + e];
@@ -106,10 +107,11 @@ Status moe_bias_update_cpu(Exec *ex, const MoeBiasUpdate *a)
     float *bias = a->bias.data;
     for (int64_t i = 0; i < domains * E; i++) total += load[i];
     int signs = 0;
-    for (int64_t e = 0; a->centred && e < E; e++) signs += sign_of(load, domains, E, total, e);
+    for (int64_t e = 0; a->centred && e < E; e++)
+        signs += bias_step_sign(load, domains, E, total, e);
     float mean = (float)signs / (float)E;
     for (int64_t e = 0; e < E; e++)
-        bias[e] += a->rate * ((float)sign_of(load, domains, E, total, e) - mean);
+        bias[e] += a->rate * ((float)bias_step_sign(load, domains, E, total, e) - mean);
     return OK;
 }
 

@@ -3,12 +3,12 @@
  * bias.
  *
  * Combine is bound by memory: it reads K rows of each token once and writes y once. A thread has
- * one pack of y and takes one token after the other. It adds up the rows of SLOTS slots, then
- * shared and residual, in that order. As soon as it has added a pack, it asks for the same pack of
- * its next token in the same registers, and for the row numbers of the token after that. So loads
- * never pause, and no load waits for the number of its row. y may be the residual: a thread writes
- * only what it has read. The threads of a block lie along a row first, then over tokens. There are
- * exactly the blocks that can run at the same time.
+ * one pack of y and handles one token after the other. It adds the rows of SLOTS slots, then shared
+ * and residual, in that order. As soon as it has added a pack, it loads the same pack of its next
+ * token into the same registers, and the row numbers of the token after that. So loads never pause,
+ * and no load waits for its row number. y may be the residual, because a thread writes only what it
+ * has read. Threads of a block are laid out along a row first, then over tokens. The grid has
+ * exactly the blocks that can run at once.
  *
  * The bias update is one block: it reads domains x experts integers once a step.
  */
@@ -16,9 +16,9 @@
 
 #include "op/moe.h"
 
-enum { SLOTS_MOST = 8 }; /* that a thread adds at a time: 128 bytes on their way, and 32 more */
+enum { SLOTS_MOST = 8 }; /* slots that a thread adds at a time: 128 + 32 bytes are in flight */
 
-/* Blocks of a multiprocessor, as registers allow. */
+/* Blocks for each multiprocessor, as registers allow. */
 template <int SLOTS> constexpr int COMBINE_BLOCKS = SLOTS <= 6 ? 3 : 2;
 
 /* y_n = sum over k of weight[n][k] * out[slot_row[n][k]] + shared_n + residual_n */
@@ -43,15 +43,15 @@ static __device__ __forceinline__ void combine_add(const Packed<T, WIDE> &row, f
     for (int i = 0; i < P; i++) sum[i] += weight * v[i];
 }
 
-/* `slots` slots of token n from slot `first` on, which is slot `at` of all: 0 past the last
- * token. */
+/* `slots` slots of token n from its slot `first` on, which is slot `at` of all tokens' slots. slots
+ * is 0 past the last token. */
 struct Pass {
     int64_t n, at;
     int first, slots;
 };
 
-/* What a thread has of a pass: its packs, or zeros where a slot is no row or there is no slot; and
- * the rows of the pass that follows, -1 for none. */
+/* A thread's registers for a pass: its packs, or zeros where a slot has no row or does not exist;
+ * and the row numbers of the next pass, -1 for none. */
 template <typename T, bool WIDE, int SLOTS> struct Held {
     Packed<T, WIDE> pack[SLOTS], shared, residual;
     float weight[SLOTS];
@@ -72,7 +72,7 @@ static __device__ __forceinline__ Pass pass_after(const Combine<T> &a, const Pas
                           more ? p.first + SLOTS : 0);
 }
 
-/* Asks for the rows of a pass. SLOTS 1: there are no slots, token n has row n. */
+/* Loads the row numbers of a pass. SLOTS 1: there are no slots, token n has row n. */
 template <typename T, bool WIDE, int SLOTS>
 static __device__ __forceinline__ void rows_ask(const Combine<T> &a, const Pass &p,
                                                 Held<T, WIDE, SLOTS> &h)
@@ -85,7 +85,7 @@ static __device__ __forceinline__ void rows_ask(const Combine<T> &a, const Pass 
     }
 }
 
-/* Asks for slot k of a pass, whose row is known. out: this thread's column of row 0. */
+/* Loads slot k of a pass, whose row number is known. out: this thread's column of row 0. */
 template <typename T, bool WIDE, int SLOTS>
 static __device__ __forceinline__ void slot_ask(const Combine<T> &a, const T *out,
                                                 const float *weight, int k, Held<T, WIDE, SLOTS> &h)

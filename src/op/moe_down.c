@@ -1,6 +1,8 @@
 /*
- * moe_down: the experts' second product and its backward to the rows. While a tile of da is in the
- * cache, SwiGLU's gradient, the routing weight and its gradient cost one pass over pre.
+ * moe_down: the input gradient of the experts' second product, and what is done with it at once:
+ * the gradient of SwiGLU, of the routing weight, and the operand of the weight gradient (wact).
+ * While a tile of da is in the cache, this costs one pass over pre. The forward product is in
+ * moe_product.c.
  */
 #include "op/cpu_math.h"
 #include "op/moe_product.h"
@@ -18,8 +20,8 @@ enum { PIECE = 256 }; /* columns that a thread holds on the stack */
  * The clamped form has the slopes of op/swiglu.h.
  */
 
-/* Columns [f, f + n) of one row; returns their part of <da, act>. dpre may be pre: every element is
- * read before the one in its place is written. */
+/* Columns [f, f + n) of one row; returns their part of <da, act>. dpre may be pre: every element of
+ * pre is read before dpre is written over it. */
 static float bwd_piece(const MoeDownBwdInput *a, int64_t row, int64_t f, int64_t n, const float *da,
                        float weight)
 {
@@ -76,6 +78,7 @@ static double bias_dot(const MoeDownBwdInput *a, int64_t expert, int64_t row)
     return sum;
 }
 
+/* Runs on each row of the product, da (F), while it is in the cache. */
 static Status down_backward_finish(const void *args, int64_t expert, int64_t row, const float *da)
 {
     const MoeDownBwdInput *a = args;
@@ -95,7 +98,7 @@ static Status down_backward_finish(const void *args, int64_t expert, int64_t row
     return OK;
 }
 
-/* weight and dweight have an element for each slot; without row_slot, for each row. */
+/* weight and dweight have one element for each slot, or, without row_slot, for each row. */
 static Status weight_check(const MoeDownBwdInput *a)
 {
     const char *op = "moe_down_bwd_input";
@@ -126,8 +129,9 @@ static Status down_backward_check(const void *args, int64_t R)
     return weight_check(a);
 }
 
-/* Of a row pre is read and dpre written, and it has a weight and its gradient. That of a slot
- * without a row is 0. */
+/* row_bytes: for each row pre is read, dpre and wact are written, and a weight and its gradient.
+ * The gradient of a slot without a row is 0: if there may be such slots, dweight is cleared
+ * first. */
 MoeProduct moe_down_bwd_input_view(const MoeDownBwdInput *a)
 {
     bool some_without = a->rows.device != NULL && a->row_slot.data != NULL;

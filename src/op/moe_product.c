@@ -1,7 +1,8 @@
 /*
  * moe_product: products of routed rows on the CPU. Rows are gathered, multiplied and finished tile
- * by tile while a tile is in the cache, so an op's work on a row of the product needs no pass over
- * memory.
+ * by tile, while a tile is in the cache. So what an op does with a row of the product needs no
+ * extra pass over memory. Also the views of the two ops whose product is only stored; moe_up.c and
+ * moe_down.c have the others.
  */
 #include "op/moe_product.h"
 
@@ -13,8 +14,9 @@
 
 enum { PIECE = 256 }; /* columns that a thread holds on the stack */
 
-/* The product of a tile's rows. c is f32 if the op works on it, else of the output's type. */
-static GemmArgs gemm_of(const MoeProduct *p, int64_t rows)
+/* The product of a tile of `rows` rows, without pointers. c is f32 if the op still works on it,
+ * else it has the output's type. */
+static GemmArgs tile_gemm(const MoeProduct *p, int64_t rows)
 {
     bool stored = p->epilogue == MOE_STORE && !moe_product_biased(p);
     Dtype c = stored ? p->out->dtype : DTYPE_F32;
@@ -35,7 +37,7 @@ typedef struct Space {
 
 static Space space_of(const Exec *ex, const MoeProduct *p)
 {
-    GemmArgs g = gemm_of(p, moe_tile_rows(p->rows));
+    GemmArgs g = tile_gemm(p, moe_tile_rows(p->rows));
     size_t gathered = (size_t)(g.m * g.k) * dtype_bytes(g.a.type);
     size_t sums = (size_t)(g.m * g.n) * dtype_bytes(g.c.type);
     Space s = { .in_place = p->out != NULL && p->out->dtype == g.c.type };
@@ -61,7 +63,7 @@ static void bias_add(const MoeProduct *p, const MoeTile *tile, float *c)
     }
 }
 
-/* What follows the product of a tile's rows, c. */
+/* Bias and epilogue of a tile; c holds the products of its rows. */
 static Status tile_finish(const MoeProduct *p, const MoeTile *tile, void *c)
 {
     if (moe_product_biased(p)) bias_add(p, tile, c);
@@ -75,11 +77,11 @@ static Status tile_finish(const MoeProduct *p, const MoeTile *tile, void *c)
     return OK;
 }
 
-static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
+static Status product_tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
 {
     const MoeProduct *p = args;
     Space s = space_of(ex, p);
-    GemmArgs g = gemm_of(p, tile->n);
+    GemmArgs g = tile_gemm(p, tile->n);
     MoeTile rows = *tile;
     int64_t first = moe_first(p->first), out = p->epilogue == MOE_STORE ? 0 : first;
     rows.cols = g.k;
@@ -97,9 +99,8 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
 Status moe_product_cpu(Exec *ex, const MoeProduct *p)
 {
     const Tensor *pool = p->epilogue == MOE_STORE ? &p->in->data : p->pool;
-    MoeTiles t = {
-        p->op, p, p->offsets, p->rows, 0, tile_run, space_of(ex, p).total, p->first, pool
-    };
+    MoeTiles t = { p->op,    p,   p->offsets, p->rows, 0, product_tile_run, space_of(ex, p).total,
+                   p->first, pool };
     if (p->zeroed != NULL) memset(p->zeroed->data, 0, tensor_bytes(p->zeroed));
     return moe_tiles_run(ex, &t);
 }
@@ -129,7 +130,8 @@ Status moe_product_check(const MoeProduct *p)
                           pooled ? R : tensor_elems(in) / I);
 }
 
-/* Bytes: all experts' weights and the rows. Gathered rows count once; later reads hit the cache. */
+/* Bytes: the weights of all experts, and the rows. A gathered token counts once, because later
+ * reads of it hit the cache. */
 OpCost moe_product_cost(const MoeProduct *p)
 {
     double rows = moe_rows_expected(p->rows);

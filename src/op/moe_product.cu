@@ -1,15 +1,16 @@
 /*
- * moe_product: products of routed rows (moe_product.h): one policy for how operands lie, and one
- * more for each thing that is done with a tile of the result before it leaves the block.
+ * moe_product: products of routed rows (moe_product.h) as policies of grouped.cuh. RowProduct says
+ * where operands are. The others derive from it and say what is done with a tile of the result in
+ * the block:
  *
- *   store      as it is, or with the expert's bias
- *   swiglu     A tile is as many gates as ups that belong to them, 8 and 8 in turn: whoever has a
- *              gate then has its up, and act is made before either leaves the block.
- *   backward   SwiGLU's gradient, the routing weight and each row's share of <da, act> are worked
- *              out where a tile of da lies. A row's shares, one for each stretch of its columns, go
- *              to the workspace, and a second launch adds them from the left.
+ *   store      It is stored, unchanged or with the expert's bias.
+ *   swiglu     The columns of a tile are gates and their ups, 8 and 8 alternating. So a thread that has a
+ *              gate also has its up, and act is computed before either is stored.
+ *   backward   The gradient of SwiGLU, the routing weight and each row's share of <da, act> are computed
+ *              from a tile of da. A row's shares, one for each range of its columns, go to the workspace,
+ *              and a second launch adds them from left to right.
  *
- * Biases and the clamped SwiGLU are policies of their own, so that what has neither pays for neither.
+ * Biases and the clamped SwiGLU are separate policies, so calls without them do not pay for them.
  */
 #include "op/grouped_vendor.cuh"
 
@@ -45,7 +46,7 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     {
     }
 
-    /* Of the first row of `in`, which may lie in a pool, if nothing else here does. */
+    /* The tile's first row of `in`. `in` is the pooled tensor only if it is not gathered. */
     __device__ __forceinline__ int64_t row_of_in(const GroupTile &t) const
     {
         return GATHERS ? t.first : t.pooled;
@@ -94,8 +95,8 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     }
 };
 
-/* 1 / (1 + e^-x). Results in bf16 are rounded to 8 bits, so the chip's own functions, which err in
- * the last two of 24, are enough. */
+/* 1 / (1 + e^-x). Results in bf16 are rounded to 8 bits, so the chip's own functions, whose errors
+ * are in the last two of 24 bits, are accurate enough. */
 template <typename C> static __device__ __forceinline__ float sigmoid(float x)
 {
     if constexpr (sizeof(C) == 2) return __fdividef(1.0f, 1.0f + __expf(-x));
@@ -136,13 +137,13 @@ template <typename Types> struct BiasedStore : RowProduct<Types, true, false, fa
     }
 };
 
-/* N columns of gate and up that are on their way. */
+/* N columns of gate and up that are being loaded. */
 template <bool WIDE, typename C, int N> struct Pre {
     Coming<WIDE, C, N> gate, up;
 };
 
-/* pre_r = c_r,  act_r = silu(pre_r[:F]) * pre_r[F:]. Not PLAIN: pre_r = c_r + b_e if there are biases,
- * and act_r is clamped if there is a limit. */
+/* pre_r = c_r,  act_r = silu(pre_r[:F]) * pre_r[F:]. Not PLAIN: pre_r = c_r + b_e if there are
+ * biases, and act_r is clamped if there is a limit. */
 template <typename Types, bool PLAIN> struct UpForward : RowProduct<Types, true, true, true> {
     typedef typename Types::B B;
     typedef typename Types::C C;
@@ -215,8 +216,9 @@ template <typename Types, bool PLAIN> struct UpForward : RowProduct<Types, true,
  *                                                  dweight = <dy_r, out_r> = <da_r, act_r>
  *   act = silu(g) u, s = 1 / (1 + e^-g)            dg = w da u s (1 + g (1 - s))
  *                                                  du = w da g s
- * or what the CLAMPED form has. A bias adds <dy_r, b_e> to dweight, in a launch of its own.
- * dpre may be pre: a thread reads its columns before it writes them, and no other reads them.
+ * or the derivatives of the CLAMPED form. A bias adds <dy_r, b_e> to dweight in a separate launch.
+ * dpre may be pre: a thread reads its columns before it writes them, and no other thread reads
+ * them.
  */
 template <typename Types, bool CLAMPED>
 struct DownBackward : RowProduct<Types, false, true, false> {
@@ -312,7 +314,7 @@ static __global__ void moe_dweight_kernel(Groups groups, const float *share, int
 
 enum { DOT_THREADS = 256 };
 
-/* dweight += <dy_r, b_e>: a block a tile of rows, a warp a row. */
+/* dweight += <dy_r, b_e>. A block handles a tile of rows, a warp one row at a time. */
 template <typename T, bool WIDE>
 static __global__ __launch_bounds__(DOT_THREADS) void moe_dweight_bias_kernel(
     Groups groups, const T *dy, const int32_t *row_token, const T *bias, const int32_t *row_slot,
@@ -351,7 +353,8 @@ static Status dweight_bias(struct Exec *ex, const MoeProduct &p, const MoeDownBw
     });
 }
 
-/* Room for the most shares that a kernel leaves; only the backward pass has them. */
+/* Bytes for the largest number of shares that any kernel leaves; only the backward pass has
+ * shares. */
 extern "C" size_t moe_product_cuda_workspace(const struct Exec *, const MoeProduct *p)
 {
     int64_t parts = (p->O + TILE - 1) / TILE * PARTS<PLAIN_THREADS>;

@@ -1,6 +1,7 @@
 /*
- * moe_sort: one counting sort, on one thread: two passes over N * K integers, thousandths of the
- * experts' cost. Slots are placed in their own order, so rows of an expert stay sorted by token.
+ * moe_sort: check, cost and CPU version: a counting sort on one thread, two passes over N * K
+ * integers. That is thousandths of the experts' cost. Slots are placed in order, so the rows of an
+ * expert stay sorted by token.
  */
 #include "op/index_check.h"
 #include "op/moe.h"
@@ -8,8 +9,8 @@
 
 #include <string.h>
 
-/* Sets the experts' offsets, and `next`, the place of each expert's first row. Rows from `room` on
- * do not exist. Returns whether all rows fit. */
+/* Sets the experts' offsets, and next[e] to the first row of expert e. Offsets are bounded by
+ * `room`: rows from there on do not exist. Returns whether all rows fit. */
 static bool count_slots(const MoeSort *a, int64_t room, int32_t *next)
 {
     int64_t E = tensor_elems(&a->offsets) - 1, slots = tensor_elems(&a->index), total = 0;
@@ -29,8 +30,8 @@ static bool count_slots(const MoeSort *a, int64_t room, int32_t *next)
     return total <= room;
 }
 
-/* Rows begin at the pool's top. Returns for how many of `room` it has room, too. */
-static int64_t pool_take(const MoeSort *a, int64_t room)
+/* This call's rows begin at the pool's top. Returns `room`, bounded by what is left of the pool. */
+static int64_t pool_room(const MoeSort *a, int64_t room)
 {
     int32_t top = *(const int32_t *)a->top.data;
     int64_t left = a->pool - top;
@@ -44,7 +45,7 @@ Status moe_sort_cpu(Exec *ex, const MoeSort *a)
     int64_t experts = tensor_elems(&a->offsets) - 1;
     int64_t room = moe_sort_room(a);
     bool pooled = a->top.data != NULL;
-    if (pooled) room = pool_take(a, room);
+    if (pooled) room = pool_room(a, room);
     TRY(index_check_from("moe_sort", "index", &a->index, a->elsewhere ? -1 : 0, experts));
     const int32_t *index = a->index.data;
     int32_t *row_token = a->row_token.data, *row_slot = a->row_slot.data;

@@ -3,19 +3,19 @@
  * launches; slots are cut into at most BLOCKS blocks:
  *
  *   1  A block counts its slots by expert: count[block][e].
- *   2  A block sums up the counts of all blocks, and those of earlier blocks: that is where its rows of
- *      an expert begin. Then it places its slots. A slot's row is this beginning, plus the slots of
- *      the same expert in earlier warps, plus those before it in its own warp.
+ *   2  A block sums the counts of all blocks, and those of earlier blocks, which say where its rows of an
+ *      expert begin. Then it places its slots. A slot's row is this begin, plus the slots of the same
+ *      expert in earlier warps, plus those before it in its own warp.
  *
- * The first launch notes where a pool's rows begin and the second moves its top, so no block of the
- * second reads what another one writes.
+ * The first launch records where this call's rows of a pool begin; the second moves the pool's top.
+ * So no block of the second launch reads what another one writes.
  *
- * Each block reads all counts: 64 KiB for 65536 slots over 256 experts. That takes less time than a
- * launch in between. The bound on blocks keeps it so for more slots.
+ * Each block reads all counts: 64 KiB for 65536 slots over 256 experts. That is faster than a third
+ * launch, and the bound on blocks keeps it so for more slots.
  *
- * Every count is an integer, and position alone decides every row. So rows are in the order of
- * slots, whatever the GPU does first. The sort is a fraction of a percent of the experts' products.
- * What matters is that it is two short launches and that nothing waits for the host.
+ * All counts are integers, and only positions decide rows. So rows are in the order of slots, for
+ * any timing of blocks. The sort takes a fraction of a percent of the time of the experts'
+ * products.
  */
 #include "op/kernel.cuh"
 
@@ -65,7 +65,7 @@ static __global__ __launch_bounds__(THREADS) void moe_sort_count_kernel(Sort s)
     }
 }
 
-/* By one warp: count[0 .. n) becomes the sum of what stood before each; a lane has neighbouring
+/* One warp calls it: turns count[0 .. n) into its exclusive prefix sum; a lane has neighbouring
  * entries. Returns the total. */
 static __device__ int32_t sum_before(int32_t *count, int32_t n)
 {
@@ -108,7 +108,7 @@ static __device__ void sum_blocks(const Sort &s, int32_t *total, int32_t *before
     __syncthreads();
 }
 
-/* The first block writes what all have worked out. `start`: the first row of each expert. */
+/* The first block writes what all blocks have computed. `start`: the first row of each expert. */
 static __device__ void write_offsets(const Sort &s, const int32_t *start, int32_t total)
 {
     for (int32_t e = threadIdx.x; e < s.experts; e += blockDim.x)
@@ -119,7 +119,8 @@ static __device__ void write_offsets(const Sort &s, const int32_t *start, int32_
     if (s.top != NULL) *s.top = *s.begin + min(total, s.room);
 }
 
-/* The warp's slots from `first` on, WARP at a time, in their order. next: the warp's next rows. */
+/* Places the warp's slots [first, end), WARP at a time, in order. next: the warp's next row of each
+ * expert. */
 static __device__ void place(const Sort &s, int32_t *next, int64_t first, int64_t end)
 {
     int32_t lane = threadIdx.x % WARP;
@@ -143,7 +144,8 @@ static __device__ void place(const Sort &s, int32_t *next, int64_t first, int64_
     }
 }
 
-/* `warps` of the block place; all of it sums up. */
+/* All warps of the block sum counts; the first `warps` of them place slots, as shared memory has
+ * room for their counters. */
 static __global__ __launch_bounds__(THREADS, 1) void moe_sort_place_kernel(Sort s, int32_t warps)
 {
     extern __shared__ int32_t start[]; /* (E) rows of experts, (E) before, (warps, E) next rows */

@@ -1,4 +1,5 @@
-/* moe_tiles: cuts rows into tiles, runs them over the threads, and gathers the rows of a tile. */
+/* moe_tiles: cuts routed rows into tiles, distributes the tiles over threads, and gathers the rows
+ * of a tile. Also the checks of shapes that all expert ops share. */
 #include "op/moe_tiles.h"
 
 #include <omp.h>
@@ -30,7 +31,7 @@ int64_t moe_tile_cols(int64_t width) { return least(width, piece_of(width, TILE_
 
 int64_t moe_chunk_rows(const Rows *rows) { return least(CHUNK_ROWS, rows->bound); }
 
-/* The groups of rows. Rows from `live` on do not exist. */
+/* The groups of rows, one for each expert. Rows from `live` on do not exist. */
 typedef struct Groups {
     const int32_t *offsets;
     int64_t experts, live, total; /* total: rows of all groups */
@@ -68,12 +69,14 @@ static Status groups_of(const MoeTiles *t, Groups *out)
     return OK;
 }
 
-/* One thread's walk over all tiles. It runs those whose middle lies in its share of the work. */
+/* One thread's walk over all tiles. It runs the tiles whose middle lies in its share of the
+ * work. */
 typedef struct Walk {
-    int64_t total, done, thread, threads;
+    int64_t total, done, thread, threads; /* total and done: work, in rows or row-columns */
 } Walk;
 
-static bool mine(Walk *w, int64_t work)
+/* Does the next tile, with this much work, belong to this thread? Every thread walks all tiles. */
+static bool tile_is_mine(Walk *w, int64_t work)
 {
     int64_t middle = w->done + work / 2;
     w->done += work;
@@ -90,7 +93,7 @@ static Status run_tiles(Exec *ex, const MoeTiles *t, const Groups *g, Walk *w, c
             int64_t part = least(piece, length - at);
             MoeTile tile = columns ? (MoeTile){ e, first, n, at, part }
                                    : (MoeTile){ .expert = e, .first = first + at, .n = part };
-            if (mine(w, columns ? n * part : part)) TRY(t->run(ex, t->args, &tile, space));
+            if (tile_is_mine(w, columns ? n * part : part)) TRY(t->run(ex, t->args, &tile, space));
         }
     }
     return OK;
@@ -101,8 +104,9 @@ Status moe_tiles_run(Exec *ex, const MoeTiles *t)
     Groups g;
     TRY(groups_of(t, &g));
     if (g.total == 0) return OK;
-    /* The record of a failure belongs to a thread, and none may leave the region early: the first
-     * failure that is noted becomes the caller's. Only failures stop at the critical section. */
+    /* The error record belongs to one thread, and no thread may leave the region early. So the
+     * first failure is copied out and adopted by the caller. Only failures enter the critical
+     * section. */
     Status status = OK;
     char text[512] = "";
 #pragma omp parallel num_threads(ex->threads)

@@ -1,19 +1,26 @@
 /*
- * moe_tiles: what the expert ops on the CPU share. Work is cut into tiles, a tile belongs to one
- * expert and runs on one thread with single-threaded matrix products: a product never waits for
- * another thread, and no bit depends on how many threads there are, because the cut depends on the
- * groups alone. Tiles go to threads in order, by the work before them: neighbours share an expert's
- * weights, and one huge expert spreads over all threads.
+ * moe_tiles: what the expert ops on the CPU share. Work is cut into tiles. A tile belongs to one
+ * expert and runs on one thread, with single-threaded matrix products. So no product waits for
+ * another thread. The cut depends on the groups alone, so bits do not depend on the number of
+ * threads. Tiles go to threads in order, in equal shares of work: neighbouring tiles share an
+ * expert's weights, and one huge expert spreads over all threads.
  *
- * Two cuts: ops that write rows cut each group into runs of rows; weight gradients, which sum over
- * all rows of an expert, cut the columns of width D. Either way a row that must be gathered is
- * gathered once, into a buffer small enough for the cache, just before the product that reads it.
+ * There are two cuts. Ops that write rows cut each group into runs of rows. Weight gradients, which
+ * sum over all rows of an expert, cut the columns of width D. In both cases a row is gathered just
+ * before the product that reads it, into a buffer small enough for the cache.
  *
- * Measured on two Zen 5 cores (8192 rows, 8 experts, D 256, F 128; f32 / bf16, GFLOP/s, bare
- * products): one product an expert on both threads 382 / 797, on one thread each by runs of 128
- * rows 380 / 741, 256: 386 / 789, 512: 385 / 781. So nothing is lost by giving each thread its own.
- * Whole ops, a thread: x W1^T with gather and SwiGLU 172 / 302 by 256 rows, 165 / 292 by 512; dW1
- * with gather 176 / 286 by 128 columns and chunks of 1024 rows, 178 / 313 by 256 and 512.
+ * Measured on two Zen 5 cores (8192 rows, 8 experts, D 256, F 128; GFLOP/s):
+ *
+ *     products alone                                    f32    bf16
+ *       one product an expert, on both threads          382     797
+ *       tiles of 128 rows, one thread each              380     741
+ *       256 rows                                        386     789
+ *       512 rows                                        385     781
+ *     whole ops, for one thread
+ *       x W1^T, gather, SwiGLU; 256 rows                172     302
+ *       512 rows                                        165     292
+ *       dW1, gather; 128 columns, chunks of 1024 rows   176     286
+ *       256 columns, chunks of 512 rows                 178     313
  */
 #ifndef OP_MOE_TILES_H
 #define OP_MOE_TILES_H
@@ -28,18 +35,18 @@ typedef struct MoeTile {
 } MoeTile;
 
 typedef struct MoeTiles {
-    const char *op; /* for sentences of failures */
+    const char *op; /* for error sentences */
     const void *args;
     const Tensor *offsets;
     const Rows *rows;
-    int64_t width; /* 0: rows are cut; D: columns are */
+    int64_t width; /* 0: rows are cut; D: columns of width D are */
     Status (*run)(Exec *ex, const void *args, const MoeTile *tile, char *space);
     size_t space_bytes;   /* of a thread's `space`, a multiple of ARENA_ALIGN */
     const int32_t *first; /* of a pool, or NULL */
     const Tensor *pool;   /* with first */
 } MoeTiles;
 
-/* Run all tiles. The workspace holds space_bytes for each of ex->threads. */
+/* Runs all tiles. The workspace holds space_bytes for each of ex->threads. */
 Status moe_tiles_run(Exec *ex, const MoeTiles *tiles);
 
 /* The most rows (rows cut) or columns (of `width`) that a tile has. */
@@ -49,7 +56,7 @@ int64_t moe_tile_cols(int64_t width);
 /* The most rows that a weight gradient gathers and multiplies at a time. */
 int64_t moe_chunk_rows(const Rows *rows);
 
-/* Where to read rows of a tensor: in its own memory, or in a buffer where they were gathered. */
+/* Where to read rows of a tensor: in its own memory, or in a buffer of gathered rows. */
 typedef struct MoeRead {
     const void *data;
     int64_t ld; /* elements between rows */
@@ -60,7 +67,7 @@ typedef struct MoeRead {
 Status moe_gather(const char *op, const Tensor *t, const Tensor *row_token, const MoeTile *tile,
                   void *buffer, MoeRead *out);
 
-/* Where the rows of a pool begin; NULL: 0. */
+/* First row of a call in the pool; without a pool (NULL) 0. */
 static inline int64_t moe_first(const int32_t *first) { return first == NULL ? 0 : *first; }
 
 /* For checks, before anything is divided by them: E, F and D are at least 1. */

@@ -1,5 +1,6 @@
-/* moe_up: the experts' first product, with SwiGLU behind it (moe_product.c). In bf16 the
- * pre-activation is rounded when it is stored; act is made of the unrounded one. */
+/* moe_up: the experts' first product, followed by SwiGLU (moe_product.c runs it). The
+ * pre-activation is rounded to bf16 when it is stored; act is computed from the unrounded f32
+ * values. */
 #include "op/cpu_math.h"
 #include "op/moe_product.h"
 #include "op/moe_tiles.h"

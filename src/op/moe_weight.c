@@ -1,7 +1,7 @@
 /*
- * moe_weight: the weight gradients (moe_product.h). A tile is a range of the D columns, so each
- * thread gathers only the columns that it multiplies. Rows are summed in chunks that stay in the
- * cache, in their order.
+ * moe_weight: check, cost and CPU version of the experts' weight gradients (MoeSum, moe_product.h).
+ * A tile is a range of the D columns, so each thread gathers only the columns that it multiplies.
+ * Rows are summed in order, in chunks that stay in the cache.
  */
 #include "op/gemm.h"
 #include "op/moe_product.h"
@@ -22,7 +22,7 @@ MoeSum moe_down_bwd_weight_view(const MoeDownBwdWeight *a)
 }
 
 /* The product of `rows` rows and `cols` of the D columns. */
-static GemmArgs product(const MoeSum *s, int64_t cols, int64_t rows)
+static GemmArgs sum_gemm(const MoeSum *s, int64_t cols, int64_t rows)
 {
     int64_t D = tensor_cols(&s->by_token->data), F = tensor_cols(&s->by_row->data); /* 2F for dW1 */
     int64_t m = s->token_first ? cols : F, n = s->token_first ? F : cols;
@@ -36,7 +36,7 @@ static GemmArgs product(const MoeSum *s, int64_t cols, int64_t rows)
                        .beta = 1 };
 }
 
-/* Bytes of the gathered rows; the product's scratch lies behind them. */
+/* Bytes of the gathered rows; the product's scratch follows them. */
 static size_t gather_bytes(const MoeSum *s)
 {
     int64_t elems = moe_tile_cols(tensor_cols(&s->by_token->data)) * moe_chunk_rows(s->rows);
@@ -47,11 +47,11 @@ static size_t gather_bytes(const MoeSum *s)
 static size_t space_bytes(const Exec *ex, const MoeSum *s)
 {
     int64_t cols = moe_tile_cols(tensor_cols(&s->by_token->data));
-    GemmArgs g = product(s, cols, moe_chunk_rows(s->rows));
+    GemmArgs g = sum_gemm(s, cols, moe_chunk_rows(s->rows));
     return gather_bytes(s) + arena_rounded(gemm_workspace(ex, &g));
 }
 
-static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
+static Status sum_tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
 {
     const MoeSum *s = args;
     int64_t D = tensor_cols(&s->by_token->data), F = tensor_cols(&s->by_row->data);
@@ -60,7 +60,7 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
     MoeTile chunk = *tile;
     for (; chunk.first < end; chunk.first += most) {
         chunk.n = end - chunk.first < most ? end - chunk.first : most;
-        GemmArgs g = product(s, tile->cols, chunk.n);
+        GemmArgs g = sum_gemm(s, tile->cols, chunk.n);
         const void *by_row = tensor_at(&s->by_row->data, (chunk.first + moe_first(s->first)) * F);
         MoeRead by_token;
         TRY(moe_gather(s->op, &s->by_token->data, s->row_token, &chunk, space, &by_token));
@@ -78,7 +78,8 @@ Status moe_weight_cpu(Exec *ex, const MoeSum *s)
     int64_t D = tensor_cols(&s->by_token->data);
     if (s->overwrite) memset(s->dw->data, 0, tensor_bytes(s->dw));
     MoeTiles t = {
-        s->op, s, s->offsets, s->rows, D, tile_run, space_bytes(ex, s), s->first, &s->by_row->data
+        s->op,           s, s->offsets, s->rows, D, sum_tile_run, space_bytes(ex, s), s->first,
+        &s->by_row->data
     };
     return moe_tiles_run(ex, &t);
 }

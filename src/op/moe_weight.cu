@@ -1,7 +1,7 @@
 /*
- * moe_weight: the weight gradients (moe_product.h). A tile is summed over all rows of its expert by
- * one block, in their order, and then added to what stands in dw, or written over it: a gradient is
- * read and written once, and its bits depend on the groups alone.
+ * moe_weight: the weight gradients (moe_product.h) as a policy of grouped.cuh. One block sums a
+ * tile over all rows of its expert, in order, and then adds it to dw or overwrites dw. So a
+ * gradient is read and written once, and its bits depend on the groups alone.
  */
 #include "op/grouped_vendor.cuh"
 
@@ -22,7 +22,8 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     typedef typename std::conditional<TOKEN_FIRST, B, A>::type Routed;
     typedef Side<A, false, Types::INDEXED && TOKEN_FIRST, false> SideA;
     typedef Side<B, false, Types::INDEXED && !TOKEN_FIRST, false> SideB;
-    /* What an index names is the dear operand: of it 128 columns, of the other 256. */
+    /* The operand that an index gathers is the expensive one: a tile has 128 of its columns, and
+     * 256 of the other operand. */
     typedef typename std::conditional<
         !Types::INDEXED, TileShapes<TILE_SHARED, TILE_TALL>,
         typename std::conditional<TOKEN_FIRST, TileShapes<TILE_SHARED>,
@@ -117,7 +118,7 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     }
 };
 
-/* Experts without rows have no tile. A column of blocks for each expert. */
+/* Clears dw of experts without rows, which have no tile. Each expert has a column of blocks. */
 static __global__ void clear_empty_kernel(Groups groups, float *dw, int64_t each)
 {
     if (groups.first(blockIdx.x) < groups.first(blockIdx.x + 1)) return;

@@ -1,5 +1,5 @@
-/* names: words of kinds of work, of exchanges and of kernels. Sheets of GPUs, settings and the library
- * of traces need them, which run no op. */
+/* names: the names of kinds of work, of exchanges and of kernels, in a file without ops. Hardware
+ * files, settings and the trace library need these names and link no op. */
 #include "op/kinds.h"
 #include "op/work.h"
 

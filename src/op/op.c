@@ -13,9 +13,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the table holds: an op's functions over untyped arguments; those of a family over the view
- * of its arguments. The compiler drops those that the table does not name. What runs on the CPU is
- * that of the Exec's instruction set; a GPU's Exec has no set and takes the first. */
+/* The table holds wrappers of an op's functions that take untyped arguments; for an op of a family
+ * they first make the view of its arguments. The compiler drops wrappers that the table does not
+ * name. CPU functions are those of the Exec's instruction set. A GPU's Exec has no set: for ops
+ * that run on the host there, it uses the base set. */
 static const OpCpu *cpu_op(const Exec *ex, OpId id)
 {
     return &(ex->set != NULL ? ex->set : &op_set_base)->op[id];
@@ -39,7 +40,7 @@ static const OpCpu *cpu_op(const Exec *ex, OpId id)
     { VIEWED(View, stem); return family##_cuda(ex, a); }
 #include "op/ops.def"
 
-/* The words of ops.def; a CUDA workspace may be the CPU's. */
+/* The words of ops.def for workspaces: its own, the same as the CPU's, or none. */
 #define SPACE(own, cpu) own
 #define SAME(own, cpu)  cpu
 #define NONE(own, cpu)  NULL
@@ -57,13 +58,13 @@ static const OpDesc table[OP_ID_COUNT] = {
 
 const OpDesc *op_desc(OpId id) { return &table[id]; }
 
-static bool optional(PortDir dir)
+static bool port_is_optional(PortDir dir)
 {
     return dir == PORT_IN_OPT || dir == PORT_OUT_OPT || dir == PORT_ADD_OPT ||
            dir == PORT_OUT_PART_OPT || dir == PORT_IN_SCALE;
 }
 
-static bool reads(PortDir dir)
+static bool port_is_input(PortDir dir)
 {
     return dir == PORT_IN || dir == PORT_IN_OPT || dir == PORT_IN_SCALE || dir == PORT_ROWS;
 }
@@ -74,11 +75,12 @@ Status op_run(Exec *ex, OpId id, const void *args)
     bool wanted = false;
     for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
         bool given = p->dir != PORT_ROWS && op_port_tensor(p, args)->data != NULL;
-        if (!given && p->dir != PORT_ROWS && !optional(p->dir))
+        if (!given && p->dir != PORT_ROWS && !port_is_optional(p->dir))
             return FAIL(ERR_ARG, "%s: %s is not set", op->name, p->name);
-        wanted |= given && !reads(p->dir);
+        wanted |= given && !port_is_input(p->dir);
     }
-    if (!wanted) return OK; /* gradients of frozen weights alone */
+    if (!wanted)
+        return OK; /* no output is given: the op would only make gradients of frozen weights */
     TRY(op->check(args));
 
     ArenaMark mark = arena_mark(ex->scratch);
@@ -123,17 +125,17 @@ void exec_note_once(Exec *ex, const char *op, const char *what)
     log_info("%s: %s", op, notes->what[notes->n++]);
 }
 
-static Status mismatch(const char *op, const char *port, const Tensor *t, int64_t rows,
-                       int64_t cols, const char *type)
+static Status fail_shape(const char *op, const char *port, const Tensor *t, int64_t rows,
+                         int64_t cols, const char *type)
 {
     char shape[96];
     return FAIL(ERR_SHAPE, "%s: %s is %s, wanted (%lld, %lld) %s (-1 is any)", op, port,
                 tensor_shape_text(t, shape, sizeof shape), (long long)rows, (long long)cols, type);
 }
 
-/* A tensor of any rank passes as (rows, cols) if its first dims multiply to rows and the rest to
- * cols, or if only the count is asked for (rank 1). */
-static bool fits(const Tensor *t, int64_t rows, int64_t cols)
+/* A tensor of any rank passes as (rows, cols) if its first dims multiply to rows and the others to
+ * cols. A vector also passes as one row. */
+static bool shape_fits(const Tensor *t, int64_t rows, int64_t cols)
 {
     if (rows >= 0 && cols >= 0 && tensor_elems(t) != rows * cols) return false;
     int64_t head = 1;
@@ -149,16 +151,16 @@ static bool fits(const Tensor *t, int64_t rows, int64_t cols)
 Status op_expect(const char *op, const char *port, const Tensor *t, int64_t rows, int64_t cols,
                  Dtype dtype)
 {
-    if (t->dtype != dtype || !fits(t, rows, cols)) {
-        return mismatch(op, port, t, rows, cols, dtype_name(dtype));
+    if (t->dtype != dtype || !shape_fits(t, rows, cols)) {
+        return fail_shape(op, port, t, rows, cols, dtype_name(dtype));
     }
     return OK;
 }
 
 Status op_expect_act(const char *op, const char *port, const Tensor *t, int64_t rows, int64_t cols)
 {
-    if ((t->dtype != DTYPE_F32 && t->dtype != DTYPE_BF16) || !fits(t, rows, cols)) {
-        return mismatch(op, port, t, rows, cols, "f32 or bf16");
+    if ((t->dtype != DTYPE_F32 && t->dtype != DTYPE_BF16) || !shape_fits(t, rows, cols)) {
+        return fail_shape(op, port, t, rows, cols, "f32 or bf16");
     }
     return OK;
 }

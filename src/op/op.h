@@ -1,9 +1,9 @@
 /*
- * op: the one door between model code and arithmetic.
+ * op: the single entry from model code to arithmetic.
  *
  * An op is a plain struct of arguments and an OpDesc that knows how to check it, what it costs, and
- * how to run it on each backend. Because every op goes through op_run, whatever wants to see all of
- * them (count, guard against NaN, the recorder's stamps) is written once, and needs no change when
+ * how to run it on each backend. Every op goes through op_run. So what has to see all ops
+ * (counting, the guard against NaN, the recorder's stamps) is written once and does not change when
  * an op is added.
  *
  * Dimension letters, here and in every op: B sequences, T tokens a sequence, N = B*T tokens, D
@@ -17,8 +17,8 @@
  * Types: "act" below is f32 or bf16, the same in all tensors of a call that say so.
  *
  * This header knows every op's id and no op's arguments: it includes no header of an op, and
- * tools/check_layers holds it to that. A file that calls an op includes that op's header, whose last
- * lines declare its functions (op/declare.h).
+ * tools/check_layers holds it to that. A file that calls an op includes that op's header, whose
+ * last lines declare its functions (op/declare.h).
  */
 #ifndef OP_OP_H
 #define OP_OP_H
@@ -38,33 +38,34 @@ typedef enum PortDir {
     PORT_END,
     PORT_IN,
     PORT_OUT,
-    PORT_OUT_POOL, /* the same, of a tensor that may be a pool: from Rows.first on */
-    PORT_OUT_PART, /* only a window of its columns is written; another op writes the others */
+    PORT_OUT_POOL, /* an output that may be a pool: rows from Rows.first on are written */
+    PORT_OUT_PART, /* an output of which only a window of columns is written */
     PORT_ADD,      /* read and accumulated into */
-    PORT_IN_OPT,   /* the _OPT ones may have data == NULL: not given, not wanted */
+    PORT_IN_OPT,   /* _OPT: data may be NULL, which means not given or not wanted */
     PORT_OUT_OPT,
     PORT_ADD_OPT,
     PORT_OUT_PART_OPT,
-    PORT_IN_SCALE, /* the scale of the Operand before it; given if that Operand has scales */
-    PORT_ROWS      /* not a tensor but a Rows, whose device pointer kernels read */
+    PORT_IN_SCALE, /* the scale of the Operand in the port before; NULL if that has no scales */
+    PORT_ROWS      /* not a Tensor but a Rows, whose device pointer kernels read */
 } PortDir;
 
 typedef struct OpPort {
     const char *name;
-    size_t offset; /* of a Tensor inside the argument struct */
+    size_t offset; /* of the Tensor inside the argument struct, in bytes */
     PortDir dir;
 } OpPort;
 
 typedef struct OpCost {
     double flops;      /* a multiply-add is two */
-    double bytes;      /* the fewest bytes that must cross memory */
+    double bytes;      /* the fewest bytes that must be read and written */
     double comm_bytes; /* bytes that one rank sends over the group `axis` of the mesh */
     int axis;
     OpWork work;
     Dtype dtype; /* products and attention: the type of their operands; mixed ones: the narrower */
-    double size; /* the size on which the rate depends. Products: the smallest of m, n, k (grouped
-                    ones: without m, the rows of an expert). Attention: the keys of a sequence.
-                    Collectives: the bytes of the whole */
+    double
+        size; /* the rate depends on it. Products: the smallest of m, n, k (grouped ones: of n and
+                    k, not the rows of an expert). Attention: keys of a sequence. Collectives: bytes
+                    of the whole tensor */
     OpComm comm;
 } OpCost;
 
@@ -79,38 +80,38 @@ struct OpDesc {
     const OpPort *ports;
     OpCheck *check;
     OpCostOf *cost;
-    /* Bytes of scratch that the CPU implementation needs with ex->threads threads; they lie at
-     * ex->workspace. NULL: none. Must not read tensor data, because it also runs over counting
-     * arenas. */
+    /* Bytes of scratch that the CPU implementation needs with ex->threads threads. op_run places
+     * them at ex->workspace. NULL: none. Must not read tensor data: it also runs over arenas that
+     * only count and have no memory. */
     OpSpace *workspace;
     OpRun *cpu;
-    OpRun *cuda; /* NULL in a build without CUDA; workspace in device memory */
-    OpSpace *cuda_workspace;
+    OpRun *cuda;             /* NULL in a build without CUDA */
+    OpSpace *cuda_workspace; /* bytes of device memory; NULL: none */
 };
 
 /* Where ops run and memory lives. */
 typedef struct Backend {
-    bool apart;    /* tensors lie in memory that the host reaches through copies alone */
-    bool async;    /* `run` returns before the op has run, and lanes run beside each other */
-    bool captures; /* work can be recorded as a graph; its first run loads and chooses kernels */
+    bool apart;    /* tensors lie in memory that the host can only access by copies */
+    bool async;    /* `run` returns before the op has run, and lanes run concurrently */
+    bool captures; /* work can be recorded as a graph; a first run must load and choose kernels */
     Status (*run)(Exec *ex, const OpDesc *op, const void *args);
     Status (*alloc)(Exec *ex, MemKind kind, size_t bytes, void **out);
     void (*free)(Exec *ex, MemKind kind, void *at, size_t bytes);
     Status (*copy)(Exec *ex, void *dst, const void *src, size_t bytes);
-    /* Copies to the host's memory. Waits for this lane alone, because other lanes may wait for what
-     * this lane does next. */
+    /* Copies to host memory. Waits for this lane only: other lanes may be waiting for what this
+     * lane does next, so waiting for them could deadlock. */
     Status (*read)(Exec *ex, void *dst, const void *src, size_t bytes);
     Status (*fill)(Exec *ex, void *dst, int byte, size_t bytes);
     Status (*sync)(Exec *ex); /* waits for all lanes */
-    /* Waits; the first element that is not finite and its value, or index -1. */
+    /* Waits, then finds the first element that is not finite, and its value; index -1: none. */
     Status (*find_bad)(Exec *ex, const Tensor *t, int64_t *index, double *value);
-    const struct Streams *streams; /* of these two: backend/backend.h */
+    const struct Streams *streams; /* backend/backend.h has both */
     const struct Graphs *graphs;
-    void (*close)(Exec *ex); /* gives back what the Exec holds; NULL: nothing */
+    void (*close)(Exec *ex); /* frees what the backend holds for the Exec; NULL: nothing */
 } Backend;
 
-/* Sees every op on its way to the backend. It passes the op on with op_next, and finds itself at
- * ex->front[level]. */
+/* Sees every op on its way to the backend, and passes it on with op_next. Its `run` is called with
+ * its own level: the decorator is ex->front[level]. */
 typedef struct Decorator {
     Status (*run)(Exec *ex, int level, const OpDesc *op, const void *args);
     void *self;
@@ -131,7 +132,7 @@ typedef enum OpId {
 
 enum { EXEC_NOTE_BYTES = 320 };
 
-/* What ops have to say once: that a slower kernel runs than the one made for this device. */
+/* Notes that ops log once: that a slower kernel runs than the one made for this device. */
 typedef struct ExecNotes {
     const char *op[OP_ID_COUNT]; /* names of the table */
     char what[OP_ID_COUNT][EXEC_NOTE_BYTES];
@@ -142,39 +143,43 @@ struct Gemm;    /* op/gemm.h */
 struct OpSet;   /* op/cpu_set.h */
 struct GpuExec; /* gpu/gpu.h */
 
+/* Where and how the ops of one lane run. Pointers are borrowed: who made the Exec keeps them
+ * alive. */
 struct Exec {
     const Backend *backend;
     const Decorator *front[EXEC_FRONT_MAX]; /* outermost first */
-    int depth;                              /* of these */
-    Arena *scratch;                         /* of the lane */
+    int depth;                              /* number of decorators */
+    Arena *scratch;                         /* the lane's; op_run allocates workspaces in it */
     void *workspace;                        /* set by op_run for the op that is running */
     int threads;
     const struct OpSet *set;      /* the instruction set of CPU ops; NULL on a GPU */
-    struct Gemm *gemm;            /* matrix products: chosen library, cached primitives */
+    struct Gemm *gemm;            /* which bf16 instructions CPU products use */
     struct GpuExec *gpu;          /* the streams of the device that ops run on; NULL: the CPU */
-    void *library[LIBRARY_COUNT]; /* of that device; NULL: not open */
+    void *library[LIBRARY_COUNT]; /* handles of the device's libraries; NULL: not open */
     const struct KernelDevice
-        *device;       /* what kernels may ask of it (op/kernels.h); NULL: the CPU */
-    const Mesh *mesh;  /* the ranks to exchange with; NULL: this rank is alone */
-    CommWindow *peers; /* their memory (exchange_open); NULL: none is open */
+        *device;       /* what candidates may ask of the GPU (op/kernels.h); NULL: the CPU */
+    const Mesh *mesh;  /* the ranks to communicate with; NULL: this rank is alone */
+    CommWindow *peers; /* memory of the other ranks (exchange_open); NULL: none is open */
     Lane lane;         /* on a GPU: the stream that launches go to */
-    OpTotals totals;   /* kept by count */
+    OpTotals totals;   /* added up by the count backend */
     int64_t waits;     /* how often the host has waited for the device so far */
-    int64_t step;      /* for messages: what is running */
-    int layer;         /* -1: none */
+    int64_t step;      /* for messages: the step that is running */
+    int layer;         /* and the layer; -1: none */
     ExecNotes notes;   /* kept by exec_note_once */
 };
 
 const OpDesc *op_desc(OpId id);
 
-/* Checks, workspace, decorators, backend: the single entry. Without a result to make it does nothing. */
+/* Runs an op: checks the arguments, allocates the workspace, then decorators and backend. Does
+ * nothing if none of the op's outputs is given. */
 Status op_run(Exec *ex, OpId id, const void *args);
 
-/* For decorators: go on to the next one below `level`, at last to the backend. */
+/* For decorators: passes the op to the decorator after `level`, or, after the last one, to the
+ * backend. */
 Status op_next(Exec *ex, int level, const OpDesc *op, const void *args);
 
-/* Keeps and logs the first thing that this Exec has to say about this op, whose name outlives the
- * Exec; `what` may be gone after the call. */
+/* Logs and keeps the first note of this Exec about this op; later ones are dropped. `op` must
+ * outlive the Exec; `what` is copied. */
 void exec_note_once(Exec *ex, const char *op, const char *what);
 
 /* The tensor of a port. */
@@ -183,7 +188,8 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
     return (const Tensor *)(const void *)((const char *)args + p->offset);
 }
 
-/* OP_PORTS(add, IN(Add, x), ADD(Add, y)); in the order in which generic code walks them. */
+/* Declares an op's ports, in the order in which generic code walks them. Example:
+ * OP_PORTS(add, IN(Add, x), ADD(Add, y)). */
 /* clang-format off */
 #define PORT(Args, field, dir_) { #field, offsetof(Args, field), dir_ }
 #define PORTS_END               { NULL, 0, PORT_END }
@@ -207,16 +213,16 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
 #define OUT_OPERAND(Args, field)  OPERAND(Args, field, PORT_OUT, PORT_OUT)
 /* clang-format on */
 
-/* For costs: the bytes of all given tensors, each once; tensors that are added to count twice. */
+/* For costs: the bytes of all given tensors, each once, but twice if it is added to. */
 double op_port_bytes(OpId id, const void *args);
 
-/* For check functions: FAIL(ERR_SHAPE) with op, port and both shapes unless t is rank-2-viewable as
- * (rows, cols) of `dtype`. rows or cols -1: any. */
+/* For check functions: fails with ERR_SHAPE, op, port and both shapes, unless t has type `dtype`
+ * and can be viewed as (rows, cols). rows or cols -1: any. */
 Status op_expect(const char *op, const char *port, const Tensor *t, int64_t rows, int64_t cols,
                  Dtype dtype);
 /* The same for "act": f32 or bf16. */
 Status op_expect_act(const char *op, const char *port, const Tensor *t, int64_t rows, int64_t cols);
-/* The same unless t has columns [col, col + n). */
+/* Fails unless t has the columns [col, col + n). */
 Status op_expect_window(const char *op, const char *port, const Tensor *t, int64_t col, int64_t n);
 
 #endif

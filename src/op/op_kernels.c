@@ -1,4 +1,5 @@
-/* op_kernels: from an op's arguments to the calls that its candidates judge. */
+/* op_kernels: turns the arguments of an op into the calls that candidates (op/kernels.h) judge, for
+ * `bench ops --why` and its tests. Ops that run do not come here. */
 #include "op/op_kernels.h"
 
 #include "op/attention_kernels.h"
@@ -16,7 +17,8 @@ static Status visit_dense(const char *what, GemmArgs g, KernelVisit *visit, void
     return visit(self, what, &dense_kernels, 0, &call);
 }
 
-/* Where f32 meets bf16, a GPU multiplies parts in bf16 (linear.cu). */
+/* If f32 meets bf16, a GPU splits the f32 side and multiplies bf16 parts into f32 sums
+ * (linear.cu). */
 static Status visit_linear(const Linear *l, KernelVisit *visit, void *self)
 {
     GemmArgs g = linear_product(l).g;

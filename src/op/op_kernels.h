@@ -1,15 +1,16 @@
-/* op_kernels: which candidates (op/kernels.h) a call of an op has, for whoever wants to list them. Ops
- * themselves do not come here. */
+/* op_kernels: which candidates (op/kernels.h) an op's call has, for code that lists them. Running
+ * an op does not need this file. */
 #ifndef OP_OP_KERNELS_H
 #define OP_OP_KERNELS_H
 
 #include "op/kernels.h"
 
-/* what: the product among several of an op's; "" if there is one. asked as in kernels_first. */
+/* what: which of the op's products it is; "" if the op has one. asked: as in kernels_first. */
 typedef Status KernelVisit(void *self, const char *what, const KernelTable *t, int asked,
                            const void *call);
 
-/* Visits each product of the call. An op that has one kernel alone has none. */
+/* Visits each product, or attention, of the call. Ops with a single kernel have nothing to
+ * visit. */
 Status op_kernels_visit(OpId id, const void *args, KernelVisit *visit, void *self);
 
 /* A table's title in docs and its rows. */

@@ -1,4 +1,5 @@
-/* operand: shapes of scales, and what checks and costs of products ask of their operands. */
+/* operand: shapes of scales, and what checks and costs of products need of their operands. Making
+ * and undoing scales is op/quant.c. */
 #include "op/operand.h"
 
 #include "op/op.h"
@@ -7,6 +8,7 @@
 
 enum { BLOCK = 128 };
 
+/* n / each, rounded up. */
 static int64_t pieces(int64_t n, int64_t each) { return (n + each - 1) / each; }
 
 Operand operand_plain(Tensor t) { return (Operand){ .data = t }; }

@@ -1,5 +1,5 @@
-/* ops: the headers of all ops, for the few files that make a table or a test of every op. Anybody else
- * includes the header of the op that it calls. */
+/* ops: the headers of all ops, for the few files that make a table or a test of every op. All other
+ * files include the headers of the ops that they call. */
 #ifndef OP_OPS_H
 #define OP_OPS_H
 

@@ -1,4 +1,5 @@
-/* optimizer: check, cost and CPU versions of the norm, the clip factor and AdamW. */
+/* optimizer: check, cost and CPU version of the squared norm, the clip factor and AdamW. Which
+ * parameters follow which rule is in model/optimizer.c. */
 #include "op/optimizer.h"
 
 #include "op/cpu_math.h"
@@ -7,7 +8,7 @@
 /* square_sum */
 
 enum {
-    BLOCK = 1 << 16, /* elements of one partial sum: fixed, so the bits are too */
+    BLOCK = 1 << 16, /* elements of one partial sum: a constant, so bits do not depend on threads */
     PIECE = 1 << 8,  /* elements updated at a time: few, so that widened moments stay in L1 */
 };
 
@@ -80,7 +81,8 @@ Status clip_scale_cpu(Exec *ex, const ClipScale *a)
     return OK;
 }
 
-/* The guard passes over clip, in which NaN means that the step is skipped. */
+/* clip is declared as partly written, so that the guard ignores it: NaN there means a skipped
+ * step. */
 OP_PORTS(clip_scale, IN(ClipScale, sum), OUT(ClipScale, norm), OUT_PART(ClipScale, clip),
          IN_OPT(ClipScale, overflow));
 
@@ -105,6 +107,7 @@ OpCost adamw_cost(const Adamw *a)
     return (OpCost){ .flops = 15 * n, .bytes = (3 * 4 + 4 * moment) * n + low };
 }
 
+/* Formulas in optimizer.h; hyper = lr, 1 / c1, 1 / c2, where c = 1 - beta^t. */
 static void adamw_piece(const Adamw *a, int64_t first, int64_t n)
 {
     const float *hyper = a->hyper.data, clip = *(const float *)a->clip.data;

@@ -3,8 +3,8 @@
  * adamw are bound by memory. A thread takes as many elements at a time as 16 bytes hold of the
  * narrowest buffer that it reads: four, and eight where moments are bf16.
  *
- * square_sum: as on the CPU, blocks of a fixed size are summed in double, then the blocks' sums
- * are. It is fixed which thread adds which element, so bits depend on neither the grid nor
+ * square_sum: as on the CPU, blocks of a fixed size are summed in double, then the sums of the
+ * blocks. Which thread adds which element is fixed, so bits depend on neither the grid nor
  * alignment.
  */
 #include "op/pack.cuh"
@@ -93,7 +93,7 @@ extern "C" Status square_sum_cuda(struct Exec *ex, const void *args)
     return kernel_status("square_sum");
 }
 
-/* clip_scale: one thread. A NaN has the bits that it has on the CPU. */
+/* clip_scale: one thread. A NaN has the same bits as on the CPU. */
 
 static __global__ void clip_scale_kernel(const float *sum, float *norm_out, float *clip_out,
                                          const float *overflow, int64_t overflows, float max_norm)

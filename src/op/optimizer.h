@@ -1,21 +1,23 @@
 /*
  * optimizer: global-norm clipping and AdamW over flat buffers.
  *
- * square_sum: sum += sum of x_i^2: blocks of fixed size in double, then the blocks in order, so the
- * bits depend on neither threads nor alignment. Call it once a buffer, sum zeroed before.
+ * square_sum: sum += sum of x_i^2. Blocks of fixed size are summed in double, then the blocks in
+ * order, so bits depend on neither threads nor alignment. Clear sum first, then call it once for
+ * each buffer.
  *
- * clip_scale: norm = sqrt(sum); clip = min(1, max_norm / (norm + 1e-6)), 1 if max_norm is 0, NaN if
- * norm is not finite or one of overflow is above 0 (op/exchange.h): then the step is skipped, and adamw and
- * moe_bias_update change nothing.
+ * clip_scale: norm = sqrt(sum), clip = min(1, max_norm / (norm + 1e-6)); clip = 1 if max_norm is 0.
+ * clip is NaN if norm is not finite, or if an overflow flag is set (op/exchange.h). Then the step
+ * is skipped: adamw and moe_bias_update change nothing.
  *
  * adamw (Loshchilov & Hutter, arXiv:1711.05101), with g' = clip * g:
  *   w -= lr * decay * w;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
  *   w -= lr * (m / c1) / (sqrt(v / c2) + eps),   c = 1 - b^t
- * lr, clip and t change every step and live in device memory: a captured step reads them there.
+ * lr, clip and t change every step and are in device memory, because a captured step reads them
+ * there.
  *
- * m and v may be bf16 (DeepSeek-V3, arXiv:2412.19437, section 3.3): they are widened, updated in f32
- * and rounded to the nearest, ties to even. w takes them as they are before they are rounded. A bf16
- * v stands still where it would change by less than 1/512 of itself: b2 must be 0.99 at most.
+ * m and v may be bf16 (DeepSeek-V3, arXiv:2412.19437, section 3.3). They are widened, updated in
+ * f32 and rounded to nearest, ties to even. The update of w uses the values before rounding. A bf16
+ * v does not move if it would change by less than 1/512 of itself, so b2 must be at most 0.99.
  */
 #ifndef OP_OPTIMIZER_H
 #define OP_OPTIMIZER_H

@@ -1,10 +1,11 @@
 /*
- * pack: rows of f32 or bf16 read and written 16 bytes at a time where they lie so.
+ * pack: reads and writes rows of f32 or bf16 16 bytes (a pack) at a time, if their alignment
+ * allows.
  *
- * Row-wise ops are bound by memory, and a thread that moves 2 bytes an access cannot fill it. So
- * their kernels come in two builds: WIDE, where every row begins at a multiple of 16 bytes and all
- * spans are whole packs (packs_fit, asked once by the launcher), and one element at a time for the
- * rest. Arithmetic is in f32 either way:
+ * Row-wise ops are bound by memory, and a thread that moves 2 bytes an access cannot saturate it.
+ * So their kernels have two versions. WIDE needs every row to begin at a multiple of 16 bytes and
+ * all widths to be whole packs (packs_fit, which the launcher checks once). The other version moves
+ * one element at a time. Arithmetic is in f32 in both:
  *
  *     constexpr int P = WIDE ? PACK<T> : 1;
  *     float v[P];
@@ -12,8 +13,8 @@
  *     ...
  *     store<WIDE>(y + i, v);
  *
- * load_const is for memory that the kernel does not write: the compiler may then move it in front
- * of stores, so that several loads run at a time.
+ * load_const is for memory that the kernel does not write. The compiler may then move the load
+ * before stores, so that several loads run at a time.
  */
 #ifndef OP_PACK_CUH
 #define OP_PACK_CUH
@@ -111,7 +112,7 @@ static __device__ __forceinline__ void store(T *at, const float (&in)[N])
     }
 }
 
-/* May rows at these addresses, with these widths and offsets in elements of T, be read as packs? */
+/* Can rows at these addresses, with these widths and offsets in elements of T, be read as packs? */
 template <typename T>
 static inline bool packs_fit(std::initializer_list<const void *> at,
                              std::initializer_list<int64_t> spans)
@@ -127,8 +128,8 @@ static inline bool packs_fit(std::initializer_list<const void *> at,
 
 static const char UNPACKED[] = "a slower kernel runs: rows do not lie at multiples of 16 bytes";
 
-/* packs_fit's answer; no is said once an op, unless rows are shorter than a line of memory: those of
- * routing weights, which cost little either way. */
+/* Returns packs_fit. If it is false, that is logged once for each op, unless rows are shorter than
+ * a line of memory: rows of routing weights are, and cost little anyway. */
 template <typename T>
 static inline bool packs_chosen(struct Exec *ex, const char *op,
                                 std::initializer_list<const void *> at,
@@ -141,7 +142,7 @@ static inline bool packs_chosen(struct Exec *ex, const char *op,
     return fit;
 }
 
-/* run(T()) for the type T that stands for `type`; run launches. */
+/* Calls run(T()) for the C++ type T of `type`; run launches the kernel. */
 template <typename F> static inline Status launch_typed(const char *op, Dtype type, F run)
 {
     if (type == DTYPE_F32)
@@ -151,7 +152,7 @@ template <typename F> static inline Status launch_typed(const char *op, Dtype ty
     return kernel_status(op);
 }
 
-/* run(T(), wide), where wide is packs_chosen's answer as a constant. */
+/* Calls run(T(), wide), where wide is the result of packs_chosen as a compile-time constant. */
 template <typename F>
 static inline Status launch_packed(struct Exec *ex, const char *op, Dtype type,
                                    std::initializer_list<const void *> at,

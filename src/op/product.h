@@ -1,8 +1,9 @@
 /*
- * product: the matrix products of linear and head_loss, as both backends run them.
+ * product: the matrix products of linear and head_loss, as both backends run them. Grouped products
+ * of experts are in moe_product.h.
  *
- * Pointers are the tensors' own; nothing here reads through them. A product of linear may have
- * operands of two types (gemm's A and B differ in type), which its backend makes equal.
+ * Pointers are the tensors' own; nothing here reads through them. The operands of linear may differ
+ * in type (gemm's A and B); each backend then converts one of them.
  */
 #ifndef OP_PRODUCT_H
 #define OP_PRODUCT_H
@@ -11,28 +12,26 @@
 #include "op/head.h"
 #include "op/linear.h"
 
-/* The three linear ops as one: the sides with I and with O columns, and the matrix between them. Two
- * of the three are read, and the third, a plain tensor, is written or added to. */
+/* The three linear ops as one: x with I columns, y with O columns, and w between them. Two of the
+ * three are read; the third, a plain tensor, is written or added to. */
 typedef struct Linear {
     const char *op, *x_port, *y_port, *w_port;
     Operand x, y, w; /* (N, I), (N, O), (O, I) */
-    const Tensor *r; /* what is added to the side that is written; NULL: nothing */
+    const Tensor *r; /* added to the side that is written; NULL: nothing */
     enum { LINEAR_WRITES_Y, LINEAR_WRITES_X, LINEAR_ADDS_W } kind;
     int64_t col, cols; /* the window of w; cols 0: all of it */
 } Linear;
 
-/*
- * Their product: gemm's A is the operand with N rows, B the other. N is gemm's m, or
- * its k where rows are summed over (the weight gradient).
- */
+/* The product of a linear op: gemm's A is the operand with N rows, B the other. N is gemm's m, or
+ * its k if rows are summed over (the weight gradient). */
 typedef struct Product {
     GemmArgs g;
-    const void *r; /* what is added where beta is 1, laid out like c; NULL: c itself */
+    const void *r; /* added if beta is 1, with c's layout; NULL: c itself */
     bool sum_over_rows;
 } Product;
 
-/* The three products of tokens [first, first + n). Logits are rows of V elements of x's type; their
- * gradient takes their place. */
+/* The three products of head_loss for tokens [first, first + n). Logits are rows of V elements of
+ * x's type; their gradient replaces them. */
 typedef struct HeadProducts {
     GemmArgs logits, dx, dw;
 } HeadProducts;
@@ -51,18 +50,18 @@ typedef struct DenseCall {
 extern "C" {
 #endif
 
-/* r NULL: c itself is added. */
+/* Runs a dense product on a GPU by the first candidate that can. r NULL: c itself is added. */
 Status dense_run(struct Exec *ex, const GemmArgs *g, const void *r, void *workspace);
 
 Product linear_product(const Linear *l);
 
-/* Do f32 and bf16 meet in it, as in the router's products? */
+/* Does the product mix f32 and bf16, as the router's do? */
 static inline bool product_mixed(const GemmArgs *g)
 {
     return g->a.type != g->b.type || (g->a.type == DTYPE_F32 && g->c.type != DTYPE_F32);
 }
 
-/* Elements between the first row and the end of the last one that a product reads. */
+/* Elements from the first row of an operand to the end of its last row. */
 static inline int64_t product_a_elems(const GemmArgs *g)
 {
     return (g->a.turned ? g->k : g->m) * g->a.ld;
@@ -72,7 +71,7 @@ static inline int64_t product_b_elems(const GemmArgs *g)
     return (g->b.turned ? g->n : g->k) * g->b.ld;
 }
 
-/* Rows of N from `first` on, n of them. */
+/* The part of the product for rows [first, first + n) of N. */
 Product product_rows(const Product *p, int64_t first, int64_t n);
 static inline int64_t product_row_count(const Product *p)
 {

@@ -1,12 +1,15 @@
-/* product_kernels: which kernel takes a dense or a grouped product on a GPU. Where a library or a kernel has
- * several ways for one product, they are timed once and the choice is kept (op/choices.h). */
+/*
+ * product_kernels: which kernel runs a dense or a grouped product on a GPU. A library or a kernel
+ * may have several algorithms for one product; these are timed once, and the choice is kept
+ * (op/choices.h). The kernels are in gemm_plain.cu, moe_product.cu, moe_weight.cu and nv/.
+ */
 #include "op/product_kernels.h"
 
 #include <stdio.h>
 
 /* Dense products */
 
-/* cuBLASLt makes no bf16 from f32. */
+/* cuBLASLt does not support f32 operands with a bf16 result. */
 static bool cublaslt_can(const void *call, KernelWhy *why)
 {
     const GemmArgs *g = ((const DenseCall *)call)->g;
@@ -52,7 +55,8 @@ Status dense_run(Exec *ex, const GemmArgs *g, const void *r, void *workspace)
 
 enum { PACK_BYTES = 16, PACK = PACK_BYTES / 2 };
 
-/* Tensor cores read and write packs of 16 bytes. */
+/* Kernels on tensor cores read and write packs of 16 bytes: rows must begin at multiples of
+ * them. */
 static bool packs_fit(const GroupedCall *c, KernelWhy *why)
 {
     bool fit = (uintptr_t)c->a->data.data % PACK_BYTES == 0;
@@ -71,7 +75,7 @@ static bool mma_can(const void *call, KernelWhy *why)
     return packs_fit(c, why);
 }
 
-/* A gather counts packs in 32 bits. */
+/* Hopper's gather indexes packs with 32 bits, and its kernel keeps a bounded table of experts. */
 static bool hopper_can(const void *call, KernelWhy *why)
 {
     const GroupedCall *c = call;
@@ -96,7 +100,8 @@ static void hopper_needs(char out[KERNEL_NEEDS_MAX])
 OpRun moe_product_hopper, moe_product_mma, moe_product_plain;
 OpRun moe_weight_hopper, moe_weight_mma, moe_weight_plain;
 
-/* The rows of a family of grouped products: the same kernels with what the family does to a tile. */
+/* The candidates of a family of grouped products: the same three kernels, each with the family's
+ * epilogue. */
 /* clang-format off */
 #define GROUPED_ROWS(family, rate)                                                                 \
     { .name = "hopper", .vendor = VENDOR_NVIDIA, .capability_least = 90, .capability_most = 90,    \
@@ -112,7 +117,7 @@ enum { ROWS = sizeof grouped_rows / sizeof *grouped_rows };
 const KernelTable moe_product_kernels = { NULL, grouped_rows, ROWS };
 const KernelTable moe_weight_kernels = { NULL, weight_rows, ROWS };
 
-static const void *at_of(const Tensor *t) { return t == NULL ? NULL : t->data; }
+static const void *data_or_null(const Tensor *t) { return t == NULL ? NULL : t->data; }
 
 GroupedCall moe_product_call(const MoeProduct *p)
 {
@@ -122,7 +127,8 @@ GroupedCall moe_product_call(const MoeProduct *p)
         .a = p->in,
         .b = p->w,
         .experts = tensor_elems(p->offsets) - 1,
-        .at = { at_of(p->out), at_of(p->result), at_of(p->bias), at_of(p->pool), dpre },
+        .at = { data_or_null(p->out), data_or_null(p->result), data_or_null(p->bias),
+                data_or_null(p->pool), dpre },
         .width = { p->I, tensor_cols(p->result) },
         .product = p,
     };

@@ -1,5 +1,5 @@
-/* product_kernels: the candidates for matrix products on a GPU. A dense call is a DenseCall, a grouped one a
- * GroupedCall. */
+/* product_kernels: the tables of candidates for matrix products on a GPU. The untyped call of a
+ * dense candidate is a DenseCall, that of a grouped one a GroupedCall. */
 #ifndef OP_PRODUCT_KERNELS_H
 #define OP_PRODUCT_KERNELS_H
 

@@ -1,8 +1,8 @@
 /*
- * quant: all kinds with scales are one. The matrix is cut into blocks of height x width elements,
- * one scale each. The largest magnitude is taken per row of a block first, because rows can be
- * spread over threads whatever the kind; a maximum does not care in which order it is taken, so no
- * bit depends on the threads.
+ * quant: check, cost and CPU version of quantize and dequantize. All kinds of scales are one case:
+ * the matrix is cut into blocks of height x width elements with one scale each. The largest
+ * magnitude is first taken for each row of a block, so that rows can be spread over threads for
+ * every kind. A maximum does not depend on its order, so bits do not depend on threads.
  */
 #include "op/quant.h"
 
@@ -15,8 +15,8 @@ enum { PIECE = 256 }; /* elements that a thread widens at a time */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* The largest magnitude as bits: magnitudes are ordered as their bits are, and NaNs lie above all
- * others, so they are easy to leave out. */
+/* The largest magnitude, as bits: magnitudes have the order of their bits. The bits of NaNs are
+ * above all others, so NaNs are left out by a comparison. */
 static uint32_t max_bits(const float *x, int64_t n)
 {
     uint32_t most = 0;
@@ -29,7 +29,7 @@ static uint32_t max_bits(const float *x, int64_t n)
     return most;
 }
 
-/* amax of row i in each of the columns of blocks. */
+/* amax of row i, for each column of blocks. */
 static void row_amax(const Tensor *x, const OperandGrid *g, int64_t i, float *amax)
 {
     float buffer[PIECE];
@@ -61,7 +61,7 @@ static Status refuse_infinity(const Tensor *x, const OperandGrid *g, const float
     return OK;
 }
 
-/* The scale of each block from the amax of its rows. */
+/* Computes the scale of each block from the amax of its rows. */
 static void set_scales(const OperandGrid *g, const float *amax, float largest, float *scale)
 {
     for (int64_t b = 0; b < g->rows; b++) {
@@ -73,7 +73,7 @@ static void set_scales(const OperandGrid *g, const float *amax, float largest, f
                 most = row > most ? row : most;
             }
             float quotient = most / largest;
-            if (quotient < FLT_MIN) quotient = FLT_MIN; /* a subnormal one may round to 0 */
+            if (quotient < FLT_MIN) quotient = FLT_MIN; /* a subnormal scale could round to 0 */
             scale[b * g->cols + c] = most == 0 ? 1 : quotient;
         }
     }
@@ -91,7 +91,7 @@ static void quantize_row(const Quantize *a, const OperandGrid *g, float largest,
 #pragma omp simd
         for (int64_t k = 0; k < n; k++) {
             float v = x[k] / scale;
-            v = v > largest ? largest : v; /* both false for a NaN, which stays */
+            v = v > largest ? largest : v; /* comparisons are false for NaN, which stays NaN */
             scaled[k] = v < -largest ? -largest : v;
         }
         row_store(&a->quant.data, i * g->d + j, n, scaled);

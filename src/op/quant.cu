@@ -1,9 +1,9 @@
 /*
- * quant: kernels that make 8-bit operands and take them apart. As on the CPU, all four kinds are
- * one: blocks of height x width elements with a scale each. A warp takes 128 columns of a row. The
- * largest magnitude of a block is found with atomic maxima of integers: magnitudes are ordered as
- * their bits are, and a maximum is the same in any order. Then come the scales, then the bytes.
- * Bound by memory: x is read twice.
+ * quant: kernels that make 8-bit operands and convert them back. As on the CPU, all four kinds of
+ * scales are one case: blocks of height x width elements with a scale each. A warp handles 128
+ * columns of a row. The largest magnitude of a block is found with atomic maxima of integers:
+ * magnitudes have the order of their bits, and a maximum is the same in any order. Then scales are
+ * computed, then the 8-bit numbers. Bound by memory: x is read twice.
  *
  * Bytes and scales are those of the CPU, NaNs included. The device cannot report an infinity: the
  * scale of its block and all bytes of the block become NaN.
@@ -45,7 +45,7 @@ static Blocks blocks_of(const Operand *q, const void *x)
     return b;
 }
 
-/* x: blocks of WARPS rows. y: more than one where rows are too few to keep the device busy. */
+/* x: blocks of WARPS rows. y: more than one if there are too few rows to keep the device busy. */
 static dim3 grid_over(const Blocks &b)
 {
     int64_t pieces = (b.d + PIECE - 1) / PIECE, strips = 1 + 65536 / (b.n > 0 ? b.n : 1);
@@ -54,7 +54,7 @@ static dim3 grid_over(const Blocks &b)
     return dim3(grid_of(b.n, WARPS), strips > 0 ? (unsigned)strips : 1);
 }
 
-/* Where a lane's elements of a piece are, and its scale. */
+/* The first column of a lane's elements of a piece. scale_of: the index of their scale. */
 static __device__ __forceinline__ int64_t first_column(int64_t piece)
 {
     return piece * PIECE + threadIdx.x * EACH;
@@ -97,7 +97,8 @@ static __device__ __forceinline__ void row_store(const Blocks &b, void *t, int64
     }
 }
 
-/* *amax = at least the largest of the warp. It only grows: one look saves most of the atomics. */
+/* Raises *amax to the largest value of the warp. *amax only grows, so a plain read first saves most
+ * of the atomics. */
 static __device__ __forceinline__ void amax_raise(uint32_t *amax, uint32_t most)
 {
     most = lanes_max(most);

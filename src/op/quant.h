@@ -1,12 +1,12 @@
 /*
- * quant: tensors into operands with scales (op/operand.h), and back.
+ * quant: converts tensors to operands with 8-bit data and scales (op/operand.h), and back.
  *
  *   scale = amax / largest finite value (448 for e4m3, 57344 for e5m2), at least 2^-126;
  *           1 where amax is 0
  *   data  = round_to_nearest_even_saturating(x / scale),   x' = data * scale
  *
- * NaN in x stays NaN in data and does not enter amax. An infinity is an error (ERR_NUMERIC). A GPU
- * cannot report it, so there it makes the scale and the data of its block NaN.
+ * NaN in x stays NaN in data and is ignored by amax. An infinity is an error (ERR_NUMERIC). A GPU
+ * cannot report it: there the scale and the data of its block become NaN.
  */
 #ifndef OP_QUANT_H
 #define OP_QUANT_H

@@ -1,8 +1,8 @@
 /*
- * rmsnorm: CPU versions. A row is walked twice, a piece at a time: once for its sum, once for the
- * result. Widened pieces live on the stack and stay in the first-level cache, however wide the row
- * is; widening a piece a second time costs less than keeping whole rows of f32 around. Where rows
- * have heads, each head is a row of its own here.
+ * rmsnorm: check, cost and CPU version. A row is walked twice, piece by piece: once for its sum,
+ * once for the result. Widened pieces are on the stack and stay in the L1 cache, however wide the
+ * row is. Widening a piece twice costs less than keeping whole rows in f32. If rows have heads,
+ * each head is a row of its own here.
  */
 #include "op/rmsnorm.h"
 
@@ -11,12 +11,12 @@
 
 enum {
     PIECE = 512,    /* columns */
-    ROW_BLOCK = 64, /* rows whose dw is summed by itself; fixed, so that bits are, too */
+    ROW_BLOCK = 64, /* rows with a partial sum of dw of their own: a constant, for constant bits */
 };
 
 static int64_t piece_of(int64_t first, int64_t d) { return d - first < PIECE ? d - first : PIECE; }
 
-/* Heads are rows: row i is head i % heads of token i / heads. */
+/* Row i is head i % heads of token i / heads. */
 typedef struct Shape {
     int64_t rows, heads, d;
     int64_t width, col; /* of x, and where the window begins */
@@ -35,6 +35,7 @@ static int64_t x_at(const Shape *s, int64_t row)
     return row / s->heads * s->width + s->col + row % s->heads * s->d;
 }
 
+/* n weights from column `col` on; ones if there is no w. */
 static const float *load_weight(const Tensor *w, int64_t col, int64_t n, float *buffer)
 {
     if (w->data != NULL) return (const float *)w->data + col;
@@ -42,7 +43,7 @@ static const float *load_weight(const Tensor *w, int64_t col, int64_t n, float *
     return buffer;
 }
 
-/* Checks that forward and backward have in common. y: y or dy. */
+/* Checks what forward and backward have in common. y: the port's name, "y" or "dy". */
 static Status norm_check(const char *op, const RmsnormFwd *a, const char *y)
 {
     int64_t n = a->x.dim[0], span = tensor_row_elems(&a->y), heads = tensor_row_elems(&a->rstd);
@@ -79,7 +80,7 @@ static float sum_of_squares(const Tensor *t, int64_t at, int64_t n)
     return sum;
 }
 
-static void forward_row(const RmsnormFwd *a, const Shape *s, int64_t row)
+static void rmsnorm_forward_row(const RmsnormFwd *a, const Shape *s, int64_t row)
 {
     int64_t at = x_at(s, row), d = s->d;
     float sum = 0, buffer[PIECE], w_buffer[PIECE];
@@ -103,7 +104,7 @@ Status rmsnorm_fwd_cpu(Exec *ex, const RmsnormFwd *a)
 {
     Shape s = shape_of(&a->x, a->x_col, &a->y, &a->rstd);
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
-    for (int64_t row = 0; row < s.rows; row++) forward_row(a, &s, row);
+    for (int64_t row = 0; row < s.rows; row++) rmsnorm_forward_row(a, &s, row);
     return OK;
 }
 
@@ -144,7 +145,7 @@ OpCost rmsnorm_bwd_cost(const RmsnormBwd *a)
 
 static int64_t row_blocks(int64_t n) { return (n + ROW_BLOCK - 1) / ROW_BLOCK; }
 
-/* One share of dw a block of rows. */
+/* One partial sum of dw for each block of rows. */
 size_t rmsnorm_bwd_workspace(const Exec *ex, const RmsnormBwd *a)
 {
     (void)ex;
@@ -195,7 +196,7 @@ static void backward_piece(const RmsnormBwd *a, const BackwardRow *r, int64_t co
     row_store(&a->dx, r->at + col, n, dx);
 }
 
-static void backward_row(const RmsnormBwd *a, const Shape *s, int64_t row, float *dw)
+static void rmsnorm_backward_row(const RmsnormBwd *a, const Shape *s, int64_t row, float *dw)
 {
     int64_t d = s->d;
     BackwardRow r = { x_at(s, row), row * d, ((const float *)a->rstd.data)[row], 0 };
@@ -213,10 +214,10 @@ static void backward_block(const RmsnormBwd *a, const Shape *s, int64_t block, f
 {
     int64_t end = (block + 1) * ROW_BLOCK < s->rows ? (block + 1) * ROW_BLOCK : s->rows;
     memset(dw, 0, (size_t)s->d * sizeof *dw);
-    for (int64_t row = block * ROW_BLOCK; row < end; row++) backward_row(a, s, row, dw);
+    for (int64_t row = block * ROW_BLOCK; row < end; row++) rmsnorm_backward_row(a, s, row, dw);
 }
 
-/* dw += the blocks' shares, in the order of the blocks for each column. */
+/* dw += the partial sums of the blocks, for each column in the order of the blocks. */
 static void add_blocks(const Exec *ex, float *dw, const float *part, int64_t blocks, int64_t d)
 {
 #pragma omp parallel for num_threads(ex->threads) schedule(static)

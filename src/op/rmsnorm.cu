@@ -1,22 +1,22 @@
 /*
  * rmsnorm: kernels of both directions. They are bound by memory: each row is read once. It stays in
- * registers, as it came, between the sum over it and the use of that sum. Sums are f32, in an order
- * that the shape alone decides.
+ * registers, in its own type, between the sum over it and the use of that sum. Sums are f32, in an
+ * order that depends on the shape alone.
  *
- * forward: 8 to 256 threads share a row, and each has 8 packs of it (2 where the row is short). So
- * 2048 columns of bf16 are one warp's, without a barrier, and 7168 columns are four warps'. A
- * multiprocessor holds 1024 threads of 128 bytes.
+ * forward: 8 to 256 threads share a row, and each has 8 packs of it (2 if the row is short). So
+ * 2048 columns of bf16 are handled by one warp without a barrier, and 7168 columns by four warps. A
+ * multiprocessor holds 1024 threads with 128 bytes each.
  *
- * backward: a thread has PER packs of a row and keeps its columns. So their weights and their
- * shares of dw stay in registers for all rows of the block. The data of its next AHEAD rows is on
- * its way to a place in shared memory that only this thread reads. So loads never pause, though
- * each row waits for a sum over its threads. Rows of a block wait for their own threads alone. A
- * thread with few packs spends its time on the fixed cost of a row: the sum, addresses, the loop.
- * With one pack for each thread, a row of 7168 columns took 2.3 us; its bytes need 1.35 us. Threads
- * of one column add up their shares in shared memory. A block's sum goes to the workspace, and a
- * second kernel adds up the blocks. The number of blocks is a constant, not the GPU's size, so that
- * bits are the same everywhere: two for each of the 132 multiprocessors of an H200. Every GPU since
- * sm_80 has the 96 KB of a block.
+ * backward: a thread has PER packs of a row and always the same columns. So their weights and their
+ * shares of dw stay in registers for all rows of the block. The data of its next AHEAD rows is
+ * being copied to shared memory that only this thread reads. So loads never pause, though each row
+ * waits for a sum over its threads. A row of a block waits only for its own threads. A thread with
+ * few packs spends its time on the fixed cost of a row: the sum, addresses, the loop. With one pack
+ * for each thread, a row of 7168 columns took 2.3 us; its bytes need 1.35 us. Threads of one column
+ * add up their shares in shared memory. A block's sum goes to the workspace, and a second kernel
+ * adds up the blocks. The number of blocks is a constant, not the GPU's size, so that bits are the
+ * same everywhere: two for each of the 132 multiprocessors of an H200. Every GPU since sm_80 has
+ * the 96 KB of a block.
  *
  * A row that is too wide for its threads (16384 columns forward, 8192 backward, in bf16) is read
  * twice. In backward so is a row that is not aligned, and dw is then kept in the workspace. Both
@@ -65,7 +65,8 @@ static __device__ __forceinline__ void load_weight(const float *w, int64_t i, fl
     for (int k = 0; k < P; k++) out[k] = 1;
 }
 
-/* Packs of a row that a thread holds: first, first + lanes, and so on, in columns. */
+/* Loads the V packs of a row that a thread holds: from column `first` on, every blockDim.x-th
+ * pack. */
 template <typename T, bool WIDE, int V>
 static __device__ __forceinline__ void span_fetch(Packed<T, WIDE> (&v)[V], const T *row,
                                                   int64_t first, int64_t end)
@@ -128,8 +129,7 @@ static __global__ __launch_bounds__(ROWS_THREADS, 4) void rmsnorm_fwd_kernel(For
     }
 }
 
-/* The least power of two from `lanes` to ROWS_THREADS that n does not exceed; ROWS_THREADS for
- * more. */
+/* The smallest lanes * 2^k that is at least n, but at most ROWS_THREADS. */
 static unsigned lanes_for(int64_t n, unsigned lanes)
 {
     while (lanes < ROWS_THREADS && lanes < n) lanes *= 2;
@@ -192,8 +192,8 @@ static __device__ __forceinline__ Row row_of(const Window &w, int64_t row)
     return row < w.rows ? Row{ row * w.d, x_at(w, row), true } : Row{ 0, 0, false };
 }
 
-/* Shared memory: for each of AHEAD rows dy, x and dres, of each PER packs, of each a pack for every
- * thread. */
+/* Layout of shared memory: for each of AHEAD rows, the terms dy, x and dres; for each term PER
+ * packs of every thread. */
 enum { DY, X, DRES, TERMS, ROW_PACKS = TERMS * PER * PACK_THREADS };
 
 static __device__ __forceinline__ int pack_at(int term, int k)
@@ -201,7 +201,7 @@ static __device__ __forceinline__ int pack_at(int term, int k)
     return (term * PER + k) * PACK_THREADS;
 }
 
-/* Asks for pack k of a row at column col, zeros where there is none. */
+/* Starts copies of pack k of a row at column col; zeros if there is none. */
 template <typename T>
 static __device__ __forceinline__ void pack_ask(const Backward<T> &a, Packed<T, true> *to, int k,
                                                 const Row &r, int64_t col)
@@ -214,7 +214,8 @@ static __device__ __forceinline__ void pack_ask(const Backward<T> &a, Packed<T, 
     copy_chunk(shared_address(to + pack_at(DRES, k)), a.dres + r.at + c, inside);
 }
 
-/* Writes the block's row of the workspace: the sum of each column's shares, from the top. */
+/* Writes the block's row of the workspace: for each column the sum of the threads' shares, in
+ * order. */
 template <int P>
 static __device__ __forceinline__ void shares_join(float *shares, const float (&dw)[PER][P],
                                                    float *part, int64_t d)
@@ -295,7 +296,7 @@ static __global__ __launch_bounds__(PACK_THREADS, 2) void rmsnorm_bwd_kernel(Bac
     shares_join((float *)pack_room, dw, a.part + blockIdx.x * d, d);
 }
 
-/* Other rows, one at a time for each block. */
+/* Rows that rmsnorm_bwd_kernel cannot handle; a block handles one row at a time. */
 template <typename T>
 static __global__ __launch_bounds__(ROWS_THREADS) void rmsnorm_bwd_span_kernel(Backward<T> a)
 {
@@ -326,7 +327,7 @@ static __global__ __launch_bounds__(ROWS_THREADS) void rmsnorm_bwd_span_kernel(B
     }
 }
 
-/* An upper bound of the blocks of the launch, for any alignment. */
+/* An upper bound of the number of blocks of a launch, for any alignment. */
 static int64_t most_blocks(int64_t rows)
 {
     return rows < SPAN_BLOCKS ? rows : (int64_t)SPAN_BLOCKS;
@@ -340,7 +341,7 @@ extern "C" size_t rmsnorm_bwd_cuda_workspace(const struct Exec *, const void *ar
     return (size_t)(most_blocks(w.rows) * w.d) * sizeof(float);
 }
 
-/* Sets how many blocks there are. */
+/* Launches the kernel and sets *blocks to the number of its blocks. */
 template <typename T>
 static Status packs_launch(LaunchStream stream, const Backward<T> &b, unsigned *blocks)
 {

@@ -1,5 +1,6 @@
-/* rope: describes each of the four ops as a list of parts that are copied or rotated, and runs such
- * a list on the CPU. */
+/* rope: check, cost and CPU version. Each of the four ops becomes a list of parts that are copied
+ * or rotated (rope_parts.h), and one function runs any such list. The tables of angles are made in
+ * model/rotary.c. */
 #include "op/cpu_math.h"
 #include "op/index_check.h"
 #include "op/op.h"
@@ -7,14 +8,15 @@
 
 enum { HEAD_MAX = 1024 }; /* the widest rotated part; a thread keeps two on its stack */
 
-/* How to turn the pairs of a rotated part at one position. */
+/* How to rotate the pairs of a rotated part at one position. */
 typedef struct Angle {
     const float *cos, *sin; /* d/2 each */
     float sign;             /* -1: by the opposite angle; 0: not at all */
-    float temper;           /* what queries are multiplied by */
+    float temper;           /* queries are multiplied by it */
     bool interleaved;
 } Angle;
 
+/* 1 + temper_scale ln(1 + floor((pos + 1) / temper_floor)), as rope.h has it. */
 static float temper_at(const Rope *r, int64_t pos)
 {
     if (r->gqa == NULL || r->gqa->temper_floor == 0) return 1;
@@ -31,10 +33,11 @@ static Angle angle_at(const Rope *r, int64_t row)
                     r->back ? -1.0f : 1.0f, temper_at(r, pos[row]), r->interleaved };
 }
 
-/* The pairs of a part begin `step` elements apart; the second of a pair stands `apart` behind the
- * first. Both are constants where this is called, so that the loop becomes vector code. */
+/* Rotates pairs. Pairs begin `step` elements apart; the second element of a pair is `apart`
+ * elements after the first. Callers pass constants for both, so that the loop becomes vector
+ * code. */
 static inline __attribute__((always_inline)) void
-turn_pairs(const Angle *t, const float *x, float *y, int64_t pairs, int64_t step, int64_t apart)
+rotate_pairs(const Angle *t, const float *x, float *y, int64_t pairs, int64_t step, int64_t apart)
 {
     const float *cos_at = t->cos, *sin_at = t->sin, sign = t->sign;
 #pragma omp simd
@@ -46,35 +49,35 @@ turn_pairs(const Angle *t, const float *x, float *y, int64_t pairs, int64_t step
     }
 }
 
-static void turn(const Angle *t, const float *x, float *y, int64_t d)
+static void rotate_part(const Angle *t, const float *x, float *y, int64_t d)
 {
     if (t->cos == NULL)
         memcpy(y, x, (size_t)d * sizeof *y);
     else if (t->interleaved)
-        turn_pairs(t, x, y, d / 2, 2, 1);
+        rotate_pairs(t, x, y, d / 2, 2, 1);
     else
-        turn_pairs(t, x, y, d / 2, 1, d / 2);
+        rotate_pairs(t, x, y, d / 2, 1, d / 2);
 }
 
-/* n columns from one tensor to another of the same type. */
-static void move(const Tensor *from, int64_t at, const Tensor *to, int64_t to_at, int64_t n)
+/* Copies n elements from one tensor to another of the same type. */
+static void copy_columns(const Tensor *from, int64_t at, const Tensor *to, int64_t to_at, int64_t n)
 {
     size_t bytes = dtype_bytes(from->dtype);
     memcpy((char *)to->data + (size_t)to_at * bytes, (const char *)from->data + (size_t)at * bytes,
            (size_t)n * bytes);
 }
 
-static void turn_to(const Angle *t, const Tensor *from, int64_t at, const Tensor *to, int64_t to_at,
-                    int64_t d)
+static void rotate_columns(const Angle *t, const Tensor *from, int64_t at, const Tensor *to,
+                           int64_t to_at, int64_t d)
 {
     float x_buffer[HEAD_MAX], y_buffer[HEAD_MAX];
     float *y = row_open(to, to_at, y_buffer);
-    turn(t, row_load(from, at, d, x_buffer), y, d);
+    rotate_part(t, row_load(from, at, d, x_buffer), y, d);
     row_store(to, to_at, d, y);
 }
 
-static void temper_to(const Angle *t, const Tensor *from, int64_t at, const Tensor *to,
-                      int64_t to_at, int64_t d)
+static void scale_columns(const Angle *t, const Tensor *from, int64_t at, const Tensor *to,
+                          int64_t to_at, int64_t d)
 {
     float x_buffer[HEAD_MAX], y_buffer[HEAD_MAX];
     for (int64_t i = 0, n; i < d; i += n) {
@@ -98,7 +101,7 @@ static Status check_tables(const char *op, const Rope *r, int64_t n, int64_t d)
     return op_expect(op, "sin", r->sin, r->cos->dim[0], d / 2, DTYPE_F32);
 }
 
-/* In both lists parts 0 and 1 are those of q, 2 and 3 those of k, 4 is that of v. */
+/* In both lists, parts 0 and 1 belong to q, 2 and 3 to k, and 4 to v. */
 static Rope mla_parts(const Tensor *q, const Tensor *kv, const Tensor *k_rope, const Tensor *q_out,
                       const Tensor *k_out, const Tensor *v_out, const RopeMlaDims *m)
 {
@@ -114,7 +117,7 @@ static Rope mla_parts(const Tensor *q, const Tensor *kv, const Tensor *k_rope, c
     };
 }
 
-/* q and k are columns of qkv unless they are given as tensors of their own. */
+/* q and k are columns of qkv, unless they are given as tensors of their own. */
 static Rope gqa_parts(const Tensor *qkv, const Tensor *q, const Tensor *k, const Tensor *q_out,
                       const Tensor *k_out, const Tensor *v_out, const RopeGqaDims *m)
 {
@@ -172,7 +175,7 @@ Rope rope_gqa_bwd_view(const RopeGqaBwd *a)
         "rope_gqa_bwd", &a->pos, &a->cos, &a->sin, true);
 }
 
-/* A port's name, given that of its gradient. */
+/* A port's name: "dq" in backward, "q" in forward. */
 static const char *port_of(const Rope *r, const char *gradient)
 {
     return r->back ? gradient : gradient + 1;
@@ -237,8 +240,8 @@ static Status check_gqa(const Rope *r)
 
 Status rope_check(const Rope *r) { return r->mla != NULL ? check_mla(r) : check_gqa(r); }
 
-/* Every column of both sides crosses memory once, and a position a token; the tables stay in the
- * cache. A pair is four products and two sums; backward sums what heads share. */
+/* Bytes: every column of both sides once, and a position (4 bytes) for each token; the tables stay
+ * in the cache. FLOPs: four products and two sums a pair; backward also sums what heads share. */
 OpCost rope_cost(const Rope *r)
 {
     double n = (double)rope_wide(r)->dim[0], moved = 0, flops = 0;
@@ -254,7 +257,7 @@ OpCost rope_cost(const Rope *r)
                      .bytes = n * (moved * (double)dtype_bytes(rope_wide(r)->dtype) + 4) };
 }
 
-/* The gradient of the key that heads share: the sum over heads, rotated back. */
+/* The gradient of a key that all heads share: the sum over heads, rotated back. */
 static void shared_backward(const RopePart *p, const Angle *t, int64_t wide, int64_t heads)
 {
     float sum[HEAD_MAX], buffer[HEAD_MAX];
@@ -264,12 +267,13 @@ static void shared_backward(const RopePart *p, const Angle *t, int64_t wide, int
 #pragma omp simd
         for (int64_t i = 0; i < p->n; i++) sum[i] += x[i];
     }
-    turn(t, sum, buffer, p->n);
+    rotate_part(t, sum, buffer, p->n);
     row_store(p->wide, wide, p->n, buffer);
 }
 
-/* The key that heads share is rotated once, for head 0, and copied to the other heads. */
-static void part_run(const Rope *r, const RopePart *p, const Angle *t, int64_t row)
+/* Runs one part for one token. A key that all heads share is rotated once, for head 0, and copied
+ * to the other heads. */
+static void rope_part_run(const Rope *r, const RopePart *p, const Angle *t, int64_t row)
 {
     int64_t wide = row * tensor_row_elems(p->wide) + p->wide_col;
     int64_t heads = row * tensor_row_elems(p->heads) + p->heads_col, first = heads;
@@ -281,13 +285,13 @@ static void part_run(const Rope *r, const RopePart *p, const Angle *t, int64_t r
         const Tensor *from = r->back ? p->heads : p->wide, *to = r->back ? p->wide : p->heads;
         int64_t at = r->back ? heads : wide, to_at = r->back ? wide : heads;
         if (p->wide_step == 0 && h > 0)
-            move(to, first, to, to_at, p->n);
+            copy_columns(to, first, to, to_at, p->n);
         else if (p->turned && t->sign != 0)
-            turn_to(t, from, at, to, to_at, p->n);
+            rotate_columns(t, from, at, to, to_at, p->n);
         else if (p->tempered)
-            temper_to(t, from, at, to, to_at, p->n);
+            scale_columns(t, from, at, to, to_at, p->n);
         else
-            move(from, at, to, to_at, p->n);
+            copy_columns(from, at, to, to_at, p->n);
     }
 }
 
@@ -300,7 +304,7 @@ Status rope_cpu(Exec *ex, const Rope *r)
         Angle t = angle_at(r, row);
         for (int i = 0; i < ROPE_PARTS; i++) {
             const RopePart *p = &r->part[i];
-            if (p->wide->data != NULL && p->n > 0) part_run(r, p, &t, row);
+            if (p->wide->data != NULL && p->n > 0) rope_part_run(r, p, &t, row);
         }
     }
     return OK;

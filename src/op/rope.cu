@@ -2,14 +2,14 @@
  * rope: kernels and launchers of rotary embeddings, for both layouts and both directions. The parts
  * of a call (rope_parts.h) become one list of items a token.
  *
- * An item is a pack that is moved, or what one rotation needs together: a pack of neighbours, or
- * two packs half a head apart. A thread has one item and handles it for TOKENS tokens. It fetches
- * all of them first, then rotates and stores them. So all lanes work for any width and any number
- * of heads, and a thread computes the address of its item once. Blocks of the same tokens run next
- * to each other: rows are read and written whole, and the tables' rows come from the caches.
+ * An item is a pack that is copied, or the packs that one rotation needs: a pack of neighbours, or
+ * two packs half a head apart. A thread handles one item of TOKENS tokens. It fetches all of them
+ * first, then rotates and stores them. So all lanes have work for any width and number of heads,
+ * and a thread computes the address of its item once. Blocks of the same tokens are neighbours, so
+ * rows are read and written whole, and the tables' rows come from caches.
  *
- * If heads share a key, its gradient is a sum over heads, from the first one on. A thread adds up
- * one item of one token. The first blocks do that while the other blocks move bytes.
+ * If heads share a key, its gradient is a sum over heads, in order. A thread sums one item of one
+ * token. The first blocks do that while the other blocks copy.
  *
  * The device cannot report a position outside the tables. What it would have rotated becomes NaN.
  */
@@ -19,13 +19,13 @@
 
 enum { THREADS = 128 }; /* 6 blocks a multiprocessor: with more the compiler delays loads */
 
-/* Tokens of a thread: 64 bytes are on their way, and at least 64 more of the tables. */
+/* Tokens of a thread: 64 bytes of them are in flight, and at least 64 more of the tables. */
 template <bool WITHIN> constexpr int TOKENS = WITHIN ? 4 : 2;
 
 /* Heads of a sum that a thread fetches at a time: 128 bytes. */
 template <bool WITHIN> constexpr int HEADS = WITHIN ? 8 : 4;
 
-/* Where the tables lie, and which way to turn. */
+/* The tables of angles, and the direction of the rotation. */
 typedef struct Rotation {
     const int32_t *pos; /* or NULL: nothing turns */
     const float *cos, *sin;
@@ -53,8 +53,9 @@ static __device__ __forceinline__ int32_t position_of(const Rotation &r, int64_t
     return r.pos == NULL ? 0 : read_const(r.pos + row);
 }
 
-/* Cosines and sines of N pairs from number `pair` on, as the tables have them. sign: 1; -1 to turn
- * back; NaN where there is no such position. Nothing here waits for the tables. */
+/* Cosines and sines of N pairs from pair number `pair` on, as in the tables. sign: 1; -1 for
+ * backward; NaN if the position is outside the tables. The sign is applied later, so that nothing
+ * waits for the tables here. */
 template <int N> struct Angles {
     float c[N], s[N], sign;
 };
@@ -76,7 +77,7 @@ static __device__ __forceinline__ void angles_fetch(Angles<N> &a, const Rotation
     load_const<WIDE>(r.sin + at, a.s);
 }
 
-/* NaN where there is no such position. */
+/* The factor of queries at a position; NaN if the position is outside the tables. */
 static __device__ __forceinline__ float temper_of(const Rotation &r, int32_t pos)
 {
     if (pos < 0 || pos >= r.positions) return __uint_as_float(0x7FC00000u);
@@ -144,7 +145,8 @@ static __device__ __forceinline__ Item<T> item_at(const Walk<T> &a, uint32_t i)
     return item_of<WITHIN, P>(a.rotation, p, i / p.units, i % p.units);
 }
 
-/* Turns an item and stores it. WITHIN: w is not used. */
+/* Rotates an item and stores it. WITHIN: a pack has both elements of each pair, and w is not
+ * used. */
 template <bool WIDE, bool WITHIN, typename T, int P, int N>
 static __device__ __forceinline__ void turn_store(const Item<T> &t, T *to, const Angles<N> &angles,
                                                   float (&v)[P], float (&w)[P])
@@ -278,7 +280,7 @@ static bool is_shared_gradient(const Rope &r, const RopePart &p)
     return r.back && p.wide_step == 0 && p.turned;
 }
 
-/* May all parts be moved and turned by packs? */
+/* Can all parts be copied and rotated in packs? */
 template <typename T> static bool rope_packs(const Rope &r)
 {
     int64_t pairs = tensor_cols(r.cos);

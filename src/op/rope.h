@@ -1,26 +1,27 @@
 /*
  * rope: rotary position embedding (Su et al., arXiv:2104.09864) together with the assembly of q, k
- * and v, because both only move the same bytes.
+ * and v for attention. They are one op because both only move the same bytes.
  *
- * A pair (a, b) at position p and frequency i turns into (a cos - b sin, a sin + b cos) with
- * cos, sin of p * theta_i read from tables (P, d/2) f32, so that any frequency scaling (YaRN) is a
- * matter of who fills the table (a factor on both, too: model/rotary.h). Pairs are neighbours (2i, 2i+1) if `interleaved` (DeepSeek), else
- * (i, i + d/2) (Llama, Qwen).
+ * A pair (a, b) at position p and frequency i becomes (a cos - b sin, a sin + b cos). cos and sin
+ * of p * theta_i are read from tables (P, d/2) f32. So frequency scaling (YaRN), and a factor on
+ * both, are up to the code that fills the tables (model/rotary.h). Pairs are neighbours (2i, 2i+1)
+ * if `interleaved` (DeepSeek), else (i, i + d/2) (Llama, Qwen).
  *
- * MLA (DeepSeek-V2, arXiv:2405.04434): a query head is [nope | rope]; the part without position of
- * a key comes per head out of kv = [k_nope | v] per head, the rotated part is one vector a token
- * shared by all heads. q may be a window [q_col, q_col + H*(dn+dr)) of a wider projection, the
- * shared key a window [k_col, k_col + dr) of another (or the same).
+ * MLA (DeepSeek-V2, arXiv:2405.04434): a query head is [nope | rope]. The part of a key without
+ * position comes from kv, which is [k_nope | v] for each head. The rotated part is one vector a
+ * token that all heads share. q may be a window [q_col, q_col + H*(dn+dr)) of a wider projection,
+ * and the shared key a window [k_col, k_col + dr) of another (or the same).
  *   q_out[h] = [q_nope[h] | rot(q_rope[h])]
  *   k_out[h] = [k_nope[h] | rot(k_rope)]
  *   v_out[h] = v[h]
- * Backward turns by the opposite angle and sums the shared key's gradient over the heads.
- * q and q_out may be left out, or all the others; without pos nothing turns, and no table is read.
+ * Backward rotates by the opposite angle and sums the shared key's gradient over the heads. Either
+ * q and q_out, or all other tensors, may be left out. Without pos nothing is rotated, and no table
+ * is read.
  *
  * GQA (arXiv:2305.13245): qkv = [q heads | k heads | v heads] of one fused projection. q and k may
- * come by themselves instead (heads that were normalised); then their columns of qkv are not read,
- * and those of dqkv not written. The first `rotary` columns of a head are turned, the others are
- * moved as they are. Where none is turned, queries may be made longer by position instead, so that
+ * be given as tensors of their own instead (heads that were normalised). Then their columns of qkv
+ * are not read, and those of dqkv not written. The first `rotary` columns of a head are rotated,
+ * the others are copied. If none is rotated, queries may be scaled by position instead, so that
  * attention over many keys stays sharp (Llama 4; Nakanishi, arXiv:2501.19399):
  *   q_out = q (1 + temper_scale ln(1 + floor((p + 1) / temper_floor)))
  */
@@ -61,7 +62,7 @@ typedef struct RopeMlaBwd {
 typedef struct RopeGqaDims {
     int64_t heads, kv_heads, head, rotary; /* H, G, width d of a head, dr columns of it */
     bool interleaved;
-    int64_t temper_floor; /* 0: queries keep their length */
+    int64_t temper_floor; /* 0: queries are not scaled */
     float temper_scale;
 } RopeGqaDims;
 

@@ -1,9 +1,10 @@
 /*
- * route: CPU versions. Tokens are walked in chunks of one sequence, the same whatever the number of
- * threads: a chunk counts its experts and adds up its scores, and chunks are summed in order
- * afterwards. So neither a choice nor a sum depends on how many threads there are.
+ * route: checks, costs and CPU versions. Tokens are walked in chunks of one sequence, whose size
+ * does not depend on the number of threads. A chunk counts its experts and sums its scores; then
+ * chunks are summed in order. So neither choices nor sums depend on the number of threads.
  *
- * Scores and weights are f32; sums over tokens are f32 inside a chunk and double across chunks.
+ * Scores and weights are f32. Sums over tokens are f32 inside a chunk and double across chunks.
+ * Dropping of tokens above a capacity is an op of its own (route_drop.c).
  */
 #include "op/route.h"
 
@@ -47,10 +48,11 @@ typedef struct Scratch {
     float *p, *choice;       /* (E) scores; scores + bias, by which experts are chosen */
     float *dp;               /* (E) backward: uses choice's memory */
     float *group_score;      /* (groups) */
-    float *key;              /* of the best so far, falling */
-    int32_t *best_of, *open; /* which groups are best; 1: experts of this group may be chosen */
+    float *key;              /* keys of the best entries so far, falling (Top) */
+    int32_t *best_of, *open; /* ids of the best entries; 1: experts of this group may be chosen */
 } Scratch;
 
+/* The longest list that Top keeps in scratch memory. */
 static int64_t most_listed(const RouteRule *r)
 {
     int64_t most = r->top_k > r->top_groups ? r->top_k : r->top_groups;
@@ -76,7 +78,8 @@ static Scratch scratch_at(float *at, int64_t E, const RouteRule *r)
     return s;
 }
 
-static void scores(RouteScore kind, const float *logits, int64_t E, float *p)
+/* p = softmax or sigmoid of one token's logits. */
+static void route_scores(RouteScore kind, const float *logits, int64_t E, float *p)
 {
     if (kind == ROUTE_SIGMOID) {
 #pragma omp simd
@@ -94,16 +97,17 @@ static void scores(RouteScore kind, const float *logits, int64_t E, float *p)
     for (int64_t e = 0; e < E; e++) p[e] *= inverse;
 }
 
-/* The best `most` of the entries offered so far, falling. Of equal keys the one offered first stays
- * ahead, so offering by rising number breaks ties towards the lower one. A NaN is larger than
- * nothing: it is listed only while there is room, so there are always enough entries. */
+/* The best `most` entries so far, by falling key. Of equal keys the one offered first stays ahead,
+ * so offering in rising order breaks ties towards the lower id. A NaN is larger than no other key:
+ * it is listed only while there is room. So a token always gets `most` entries, even if its scores
+ * are NaN. */
 typedef struct Top {
     float *key;
     int32_t *id;
     int64_t n, most;
 } Top;
 
-static void offer(Top *top, float key, int64_t id)
+static void top_offer(Top *top, float key, int64_t id)
 {
     if (top->n == top->most && !(key > top->key[top->n - 1])) return;
     int64_t at = top->n < top->most ? top->n++ : top->n - 1;
@@ -121,18 +125,18 @@ static void open_groups(const RouteRule *r, int64_t E, Scratch *s)
     int64_t per = E / r->groups;
     for (int64_t g = 0; g < r->groups; g++) {
         Top top = { s->key, s->best_of, 0, r->group_score_top };
-        for (int64_t e = g * per; e < (g + 1) * per; e++) offer(&top, s->choice[e], e);
+        for (int64_t e = g * per; e < (g + 1) * per; e++) top_offer(&top, s->choice[e], e);
         s->group_score[g] = 0;
         for (int64_t i = 0; i < top.n; i++) s->group_score[g] += top.key[i];
         s->open[g] = 0;
     }
     Top top = { s->key, s->best_of, 0, r->top_groups };
-    for (int64_t g = 0; g < r->groups; g++) offer(&top, s->group_score[g], g);
+    for (int64_t g = 0; g < r->groups; g++) top_offer(&top, s->group_score[g], g);
     for (int64_t i = 0; i < top.n; i++) s->open[top.id[i]] = 1;
 }
 
 /* Chooses a token's experts: `best` is empty and takes top_k. */
-static void choose(const RouteRule *r, int64_t E, const float *bias, Scratch *s, Top *best)
+static void choose_experts(const RouteRule *r, int64_t E, const float *bias, Scratch *s, Top *best)
 {
     for (int64_t e = 0; e < E; e++) s->choice[e] = bias == NULL ? s->p[e] : s->p[e] + bias[e];
     bool limited = r->groups > 1;
@@ -140,7 +144,7 @@ static void choose(const RouteRule *r, int64_t E, const float *bias, Scratch *s,
     int64_t per = E / r->groups;
     for (int64_t g = 0; g < r->groups; g++) {
         if (limited && !s->open[g]) continue;
-        for (int64_t e = g * per; e < (g + 1) * per; e++) offer(best, s->choice[e], e);
+        for (int64_t e = g * per; e < (g + 1) * per; e++) top_offer(best, s->choice[e], e);
     }
 }
 
@@ -151,14 +155,14 @@ static float chosen_sum(const RouteRule *r, const float *p, const int32_t *index
     return sum;
 }
 
-static void weigh(const RouteRule *r, const float *p, const int32_t *index, float *weight)
+static void set_weights(const RouteRule *r, const float *p, const int32_t *index, float *weight)
 {
     float factor = r->normalise ? r->scaling / chosen_sum(r, p, index) : r->scaling;
     for (int64_t k = 0; k < r->top_k; k++) weight[k] = p[index[k]] * factor;
 }
 
-/* Forced balance, as route.h says. */
-static void balance(const RouteRule *r, int64_t E, int64_t pos, int32_t *index)
+/* Forced balance (route.h): the experts of a token depend on its position alone. */
+static void set_balanced(const RouteRule *r, int64_t E, int64_t pos, int32_t *index)
 {
     int64_t stride = 1 + pos / E % (E / r->top_k);
     for (int64_t k = 0; k < r->top_k; k++) index[k] = (int32_t)((pos + k * stride) % E);
@@ -186,7 +190,7 @@ static float inverse_sum(RouteScore kind, const float *p, int64_t E)
 
 /* Forward */
 
-/* The chunks' sums, (B, chunks, E) each. */
+/* Sums of the chunks, (B, chunks, E) each, in the workspace. */
 typedef struct Partial {
     int32_t *count;
     float *q; /* sum of q over the tokens of the chunk; NULL without an auxiliary loss */
@@ -213,15 +217,15 @@ static Partial partial_at(char *at, const Shape *s, const RouteRule *r)
 static void fwd_token(const RouteFwd *a, const Shape *s, int64_t n, Scratch *at)
 {
     int32_t *index = (int32_t *)a->index.data + n * s->K;
-    scores(a->rule.score, (const float *)a->logits.data + n * s->E, s->E, at->p);
+    route_scores(a->rule.score, (const float *)a->logits.data + n * s->E, s->E, at->p);
     Top best = { at->key, index, 0, s->K };
     if (a->pos.data != NULL)
-        balance(&a->rule, s->E, ((const int32_t *)a->pos.data)[n], index);
+        set_balanced(&a->rule, s->E, ((const int32_t *)a->pos.data)[n], index);
     else
-        choose(&a->rule, s->E, a->bias.data, at, &best);
+        choose_experts(&a->rule, s->E, a->bias.data, at, &best);
     float *weight = (float *)a->weight.data + n * s->K;
     float *score = a->score.data == NULL ? weight : (float *)a->score.data + n * s->K;
-    weigh(&a->rule, at->p, index, score);
+    set_weights(&a->rule, at->p, index, score);
     for (int64_t k = 0; k < s->K && score != weight; k++) weight[k] = 1;
 }
 
@@ -266,7 +270,7 @@ static void count_experts(const RouteFwd *a, const Shape *s, const Partial *part
     }
 }
 
-/* T_g: the tokens of a group, over all `parts` ranks that have tokens of it. */
+/* T_g: the tokens of a group, over the `parts` ranks that have tokens of it. */
 static double group_tokens(const Shape *s, const RouteRule *r, int64_t parts)
 {
     return (double)((r->aux_per_batch ? s->N : s->T) * (parts > 1 ? parts : 1));
@@ -278,7 +282,7 @@ static double aux_factor(const Shape *s, const RouteRule *r, double tokens)
     return (double)r->aux_scale * (double)s->E / ((double)s->K * tokens);
 }
 
-/* sum over e of n_ge * (sum over g of q_e) for the sequences [b0, b1), which are one group. */
+/* sum over e of n_ge * (sum over the group of q_e). The group is the sequences [b0, b1). */
 static double group_loss(const Shape *s, const int32_t *count, const Partial *part, int64_t b0,
                          int64_t b1)
 {
@@ -294,7 +298,8 @@ static double group_loss(const Shape *s, const int32_t *count, const Partial *pa
     return loss;
 }
 
-/* The scores of a group may lie on `parts` ranks. */
+/* Adds the auxiliary loss of all groups, or this rank's part of it, if groups span `parts`
+ * ranks. */
 static void add_aux_loss(const Shape *s, const RouteRule *r, const int32_t *count,
                          const Partial *part, int64_t parts, float *loss)
 {
@@ -425,7 +430,7 @@ static void score_gradient(const RouteRule *r, int64_t E, const Scratch *at, con
     for (int64_t e = 0; e < E; e++) dlogits[e] = p[e] * (dp[e] - mean);
 }
 
-/* Sums the counts over the batch, if the batch is the group of the auxiliary loss. */
+/* Sums counts over the batch: with aux_per_batch the whole batch is the group. */
 static void sum_counts(const Shape *s, const int32_t *seq_count, int32_t *out)
 {
     for (int64_t e = 0; e < s->E; e++) {
@@ -448,7 +453,7 @@ Status route_bwd_cpu(Exec *ex, const RouteBwd *a)
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t n = 0; n < s.N; n++) {
         Scratch at = scratch_at(scratch + (size_t)omp_get_thread_num() * each, s.E, r);
-        scores(r->score, (const float *)a->logits.data + n * s.E, s.E, at.p);
+        route_scores(r->score, (const float *)a->logits.data + n * s.E, s.E, at.p);
         if (r->aux_scale != 0) {
             const int32_t *count = r->aux_per_batch ? batch_count : seq_count + n / s.T * s.E;
             set_aux_gradient(r, s.E, factor, count, &at);
@@ -558,8 +563,8 @@ Status route_bwd_check(const RouteBwd *a)
 
 static size_t score_bytes(const Tensor *t) { return t->data == NULL ? 0 : tensor_bytes(t); }
 
-/* A score is an exponential, a sum and a product; an auxiliary loss adds its sums, a z-loss an
- * exponential and a sum. Comparisons do not count. */
+/* FLOPs for each logit: an exponential, a sum and a product; two more for an auxiliary loss, and
+ * two more for a z-loss. Comparisons do not count. */
 OpCost route_fwd_cost(const RouteFwd *a)
 {
     double elems = (double)tensor_elems(&a->logits);

@@ -3,9 +3,9 @@
  * gradient. Expert products and sorting are not here.
  *
  * One warp handles a token and keeps its scores in registers. A lane has neighbouring experts of
- * one group. So questions about a group stay among the lanes that have it. Of equal experts, the
- * lower one is in the lower lane, or comes first in its own. Choosing is top_k times "the largest":
- * a maximum across the warp, and the first lane that has it gives it up.
+ * one group, so values of a group are exchanged only among its lanes. Of equal experts, the lower
+ * one is in the lower lane, or comes first in its lane. Experts are chosen by finding the largest
+ * key top_k times: a maximum across the warp, which the first lane that has it then removes.
  *
  * Choices must be those of the CPU to the bit, so scores are computed with the CPU's own e^x and
  * without contraction. A softmax's sum has another order here. It scales all scores of a token
@@ -87,7 +87,8 @@ static Status shape_check(const char *op, const RouteShape *s)
                 (int)MOST_CHOSEN);
 }
 
-/* run(PER) for the least power of two that a lane's experts fit; run launches. */
+/* Calls run(PER) for the smallest power of two that holds a lane's experts; run launches the
+ * kernel. */
 template <int PER = 1, typename F> static Status launch_per(const char *op, int each, F run)
 {
     if constexpr (PER < MOST_OF_A_LANE) {
@@ -152,7 +153,8 @@ static __device__ __forceinline__ void row_put(float *row, const RouteShape &s, 
     }
 }
 
-/* 1 / (1 + e^-v), in v's place. Where a result is tiny or 0, the slow division works out all. */
+/* v = 1 / (1 + e^-v). If any result of the warp is tiny or 0, all use the slow, exact
+ * reciprocal. */
 template <int PER> static __device__ __forceinline__ void sigmoids(float (&v)[PER])
 {
     bool far = false;
@@ -170,7 +172,7 @@ template <int PER> static __device__ __forceinline__ void sigmoids(float (&v)[PE
     for (int i = 0; i < PER; i++) v[i] = reciprocal(v[i]);
 }
 
-/* Scores of logits, in their place; 0 where a lane has no expert. */
+/* Replaces logits by scores; 0 where a lane has no expert. */
 template <int PER>
 static __device__ __forceinline__ void scores(RouteScore kind, const Share &me, float (&v)[PER])
 {
@@ -194,8 +196,8 @@ static __device__ __forceinline__ void scores(RouteScore kind, const Share &me, 
     for (int i = 0; i < PER; i++) v[i] = __fmul_rn(v[i], inverse);
 }
 
-/* A float as an integer with the same order: 1 for NaN, 0 for nothing. There is no -0: scores are
- * 0 or more, and 0 + -0 is 0. */
+/* A float as an integer with the same order. NaN is 1, below all numbers; 0 means no expert. -0
+ * does not occur: scores are 0 or more, and 0 + -0 is 0. */
 static __device__ __forceinline__ uint32_t ordered(float v)
 {
     uint32_t u = __float_as_uint(v);
@@ -216,8 +218,8 @@ template <int PER> static __device__ __forceinline__ uint32_t largest(const uint
     return best;
 }
 
-/* Takes the first key that is `best` away, makes `best` the largest that is left, and returns where
- * the first one stood. */
+/* Removes the first key that equals `best`, sets `best` to the largest remaining key, and returns
+ * the index of the removed one. */
 template <int PER> static __device__ __forceinline__ int take(uint32_t (&key)[PER], uint32_t &best)
 {
     int at = 0;
@@ -237,7 +239,7 @@ static __device__ __forceinline__ int first_largest(uint32_t key)
     return lanes_first(lanes_where(key == highest));
 }
 
-/* Whether the lane's group is one of the top_groups with the largest sum of their best choices. */
+/* Is the lane's group one of the top_groups groups with the largest sums of their best keys? */
 template <int PER>
 static __device__ __forceinline__ bool group_open(const RouteRule &r, const RouteShape &s,
                                                   const Share &me, const uint32_t (&key)[PER])
@@ -265,10 +267,10 @@ static __device__ __forceinline__ bool group_open(const RouteRule &r, const Rout
 }
 
 /*
- * The same choice by fewer instructions where a lane has many experts: the K-th of the lanes' best
- * keys is a bound that at least K keys reach, and mostly few more. These are dealt to the lanes,
- * one each, by way of `id`. A lane counts those that are chosen before its own, which no lane waits
- * for another to do. False: there are more than lanes.
+ * The same choice with fewer instructions if a lane has many experts. The K-th largest of the
+ * lanes' best keys is a bound that at least K keys reach, and usually few more. These keys are
+ * distributed to the lanes, one each, through `id`. Each lane counts the keys that come before its
+ * own, independently of the other lanes. False: more keys than lanes reach the bound.
  */
 template <int PER>
 static __device__ __forceinline__ bool
@@ -368,7 +370,7 @@ template <int PER> struct RouteRoom {
 
 /* Forward */
 
-/* What a chunk has of an expert: the sum of q over its tokens, and how many went there. */
+/* A chunk's sums for one expert: q over its tokens, and the number of tokens that chose it. */
 typedef struct ChunkSum {
     float q;
     int32_t count;
@@ -476,7 +478,8 @@ static __device__ void add_chunks(const RouteForward &a, double *sums, int32_t *
     }
 }
 
-/* A group's entries stand `step` apart: all sequences of the batch, or the one alone. */
+/* The sums of an auxiliary loss. Entries of one group and expert are `step` apart: those of all
+ * sequences of the batch, or only one. */
 template <typename Q> struct RouteLoss {
     const int32_t *seq_count;
     const Q *q; /* (B, E) sums over a sequence */
@@ -485,7 +488,7 @@ template <typename Q> struct RouteLoss {
     int64_t all, step;
 };
 
-/* By a block: sum over groups of tokens and over e of n_ge * (sum over g of q_e). */
+/* One block adds the loss: sum over groups of tokens and over e of n_ge * (sum over g of q_e). */
 template <typename Q> static __device__ void add_loss(const RouteLoss<Q> &a, double *room)
 {
     double loss = 0;
@@ -733,7 +736,8 @@ static __device__ __forceinline__ void bwd_token(const RouteBackward &a, int64_t
     row_put(a.dlogits + n * a.s.E, a.s, me, dp);
 }
 
-/* Blocks have the chunks of forward, and first add up n_ge: of their sequence, or of all. */
+/* Blocks have the same chunks as in forward. Each first sums n_ge, of its sequence or of the
+ * batch. */
 template <int PER>
 static __global__ __launch_bounds__(THREADS<PER>, 1) void route_bwd_kernel(RouteBackward a)
 {

@@ -1,10 +1,11 @@
 /*
- * route: which K of E experts a token goes to, with which weights, and the load-balancing loss.
+ * route: chooses K of E experts for each token, with their weights, and computes the load-balancing
+ * losses. The logits come from a linear op; sorting of tokens by expert is in moe.h.
  *
  *   p = softmax(logits)  or  p = sigmoid(logits)
- *   choice: the K largest of p + bias (bias steers load and never touches a weight or a gradient:
- *     arXiv:2408.15664, DeepSeek-V3 arXiv:2412.19437); ties go to the lower expert. With groups > 1
- *     only experts of the `top_groups` best groups may be chosen. A group's score is the sum of its
+ *   choice: the K largest p + bias; of equal ones the lower expert. bias steers load and never enters a
+ *     weight or a gradient (arXiv:2408.15664, DeepSeek-V3 arXiv:2412.19437). With groups > 1 only
+ *     experts of the `top_groups` best groups may be chosen. A group's score is the sum of its
  *     `group_score_top` largest p + bias (1 in DeepSeek-V2, 2 in V3).
  *   weight_k = scaling * p_k / (sum of the K chosen p + 1e-20)   if normalise
  *   weight_k = scaling * p_k                                     if not
@@ -13,19 +14,19 @@
  *   aux_loss += aux_scale * sum over g of  E / (K * T_g) * sum over e of  n_ge * P_ge
  * n_ge = tokens of g sent to e, P_ge = mean over g of q_e, q = p / sum(p) (= p for softmax). n_ge
  * is a constant in backward. aux_scale = coefficient / number of groups in the global batch.
- * (DeepSeek-V2 §2.1.4 is the expert-level balance loss per sequence; Switch arXiv:2101.03961 the
- * batch-wise one. Megatron-LM divides by K as we do, Hugging Face's load_balancing_loss_func does
- * not: the same coefficient weighs K times as much there.)
+ * DeepSeek-V2 §2.1.4 has the loss per sequence, Switch (arXiv:2101.03961) per batch. Megatron-LM
+ * divides by K as we do. Hugging Face's load_balancing_loss_func does not: there the same
+ * coefficient weighs K times as much.
  *
  * z-loss (ST-MoE, arXiv:2202.08906) over all tokens, to keep logits small:
  *   aux_loss += z_scale * sum over n of z_n^2,  z_n = log(sum over e of e^logit_ne)
- * z_scale = coefficient / tokens of the global batch. Of sigmoid scores, too.
+ * z_scale = coefficient / tokens of the global batch. It is the same for sigmoid scores.
  *
  * Forced balance, for benchmarks: with `pos`, the token at position t takes the experts
  *   (t + k s) mod E,  k = 0 .. K-1,  s = 1 + (t / E) mod (E / K),
- * whatever its logits, the bias and the groups say, with the weights of those experts. Each run of
- * E positions brings each expert K tokens; the strides s go from neighbours, which share a rank, to
- * experts as far apart as can be.
+ * whatever its logits, bias and groups are, with the weights of those experts. Each E consecutive
+ * positions give each expert K tokens. The stride s grows from 1, where experts are neighbours and
+ * share a rank, to E / K, where they are as far apart as possible.
  *
  *   backward: dp from dweight through the chosen entries (and their normalisation) and from the
  *   auxiliary loss through q; then dlogits = J^T dp of softmax or sigmoid, and from the z-loss
@@ -51,14 +52,14 @@ typedef struct RouteRule {
 } RouteRule;
 
 typedef struct RouteFwd {
-    Tensor logits;    /* in  (N, E) f32 */
-    Tensor bias;      /* in  (1, E) f32, optional */
-    Tensor domain;    /* in  (B) i32: which row of load a sequence counts in */
-    Tensor target;    /* in  (N) i32, optional: a token below 0 is padding and not counted */
-    Tensor pos;       /* in  (N) i32, optional: positions, not negative; then routes are balanced */
-    Tensor index;     /* out (N, K) i32, by falling score + bias */
-    Tensor weight;    /* out (N, K) f32 */
-    Tensor score;     /* out (N, K) f32, optional: the weights, while `weight` is 1 everywhere */
+    Tensor logits; /* in  (N, E) f32 */
+    Tensor bias;   /* in  (1, E) f32, optional */
+    Tensor domain; /* in  (B) i32: the row of load in which a sequence is counted */
+    Tensor target; /* in  (N) i32, optional: a token below 0 is padding and not counted */
+    Tensor pos;    /* in  (N) i32, optional: positions >= 0; if given, balance is forced */
+    Tensor index;  /* out (N, K) i32, by falling score + bias */
+    Tensor weight; /* out (N, K) f32 */
+    Tensor score;  /* out (N, K) f32, optional: gets the weights; `weight` is then 1 everywhere */
     Tensor seq_count; /* out (B, E) i32 */
     Tensor load;      /* add (domains, E) i32 */
     Tensor aux_loss;  /* add (1) f32; of the z-loss alone if score_sum is given */
@@ -66,8 +67,8 @@ typedef struct RouteFwd {
     RouteRule rule;
 } RouteFwd;
 
-/* The auxiliary loss alone, where the tokens of a group lie on `parts` ranks with as many each: of
- * n_ge summed over them, and of this rank's part of P_ge. */
+/* The auxiliary loss alone, if the tokens of a group are spread evenly over `parts` ranks. It uses
+ * n_ge summed over these ranks, and this rank's part of P_ge. */
 typedef struct RouteAux {
     Tensor seq_count; /* in  (B, E) i32 */
     Tensor score_sum; /* in  (B, E) f32 */
@@ -84,7 +85,7 @@ typedef struct RouteBwd {
     Tensor dweight;   /* in  (N, K) f32 */
     Tensor weight;    /* in  (N, K) f32, optional: where it is 0, dweight counts as 0 (dropped) */
     Tensor dlogits;   /* out (N, E) f32 */
-    int64_t parts;    /* as RouteAux has it; 0: 1 */
+    int64_t parts;    /* as in RouteAux; 0 means 1 */
     RouteRule rule;
 } RouteBwd;
 

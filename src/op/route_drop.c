@@ -1,4 +1,5 @@
-/* route_drop: CPU version: a thread an expert. */
+/* route_drop: check, cost and CPU version. A thread handles one expert at a time: it lists the
+ * expert's entries and finds the key above which they stay (route_drop.h). */
 #include "op/route_drop.h"
 
 #include "op/index_check.h"
@@ -6,8 +7,8 @@
 
 #include <omp.h>
 
-/* The `capacity`-th largest number of more than that many. */
-static uint64_t bound_of(const RouteDrop *a, const int32_t *list, int64_t n)
+/* The `capacity`-th largest key of a list of more than `capacity` entries, found bit by bit. */
+static uint64_t capacity_bound(const RouteDrop *a, const int32_t *list, int64_t n)
 {
     uint64_t bound = 0;
     for (int bit = 63; bit >= 0; bit--) {
@@ -19,7 +20,8 @@ static uint64_t bound_of(const RouteDrop *a, const int32_t *list, int64_t n)
     return bound;
 }
 
-static int32_t drop_of(const RouteDrop *a, int64_t e, int32_t *list)
+/* Drops this rank's entries of expert e beyond the capacity; returns how many. */
+static int32_t expert_drop(const RouteDrop *a, int64_t e, int32_t *list)
 {
     const int32_t *index = a->index.data, *target = a->target.data;
     float *own = a->own.data;
@@ -29,7 +31,7 @@ static int32_t drop_of(const RouteDrop *a, int64_t e, int32_t *list)
         if (index[i] == e && (target == NULL || target[i / K] >= 0)) list[n++] = (int32_t)i;
     }
     if (n <= a->capacity) return 0;
-    uint64_t bound = bound_of(a, list, n);
+    uint64_t bound = capacity_bound(a, list, n);
     for (int64_t j = 0; j < n; j++) {
         if (list[j] / of_rank != a->rank || route_drop_reaches(a, list[j], bound)) continue;
         own[list[j] % of_rank] = 0;
@@ -38,7 +40,7 @@ static int32_t drop_of(const RouteDrop *a, int64_t e, int32_t *list)
     return dropped;
 }
 
-/* No more than this has the same expert, unless a token has it twice. */
+/* An expert has at most one entry for each slot of index. */
 static size_t list_elems(const RouteDrop *a) { return (size_t)tensor_elems(&a->index); }
 
 Status route_drop_cpu(Exec *ex, const RouteDrop *a)
@@ -47,7 +49,7 @@ Status route_drop_cpu(Exec *ex, const RouteDrop *a)
     int32_t all = 0, *lists = ex->workspace;
 #pragma omp parallel for schedule(static) num_threads(ex->threads) reduction(+ : all)
     for (int64_t e = 0; e < a->experts; e++)
-        all += drop_of(a, e, lists + (size_t)omp_get_thread_num() * list_elems(a));
+        all += expert_drop(a, e, lists + (size_t)omp_get_thread_num() * list_elems(a));
     *(int32_t *)a->dropped.data += all;
     return OK;
 }

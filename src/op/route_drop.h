@@ -1,16 +1,17 @@
 /*
  * route_drop: a capacity for experts (GShard, arXiv:2006.16668; Switch, arXiv:2101.03961). Of the
- * tokens that chose an expert those with the `capacity` largest weights keep it, of equal weights
- * the earlier tokens; the others' weight becomes 0, so that the expert adds nothing to them and they
- * nothing to its gradient. Weights are not divided by their sum again. A dropped token keeps its row
+ * tokens that chose an expert, those with the `capacity` largest weights keep it; of equal weights,
+ * the earlier tokens. The weight of the others becomes 0. So the expert adds nothing to them, and
+ * they add nothing to its gradient. Weights are not normalised again. A dropped token keeps its row
  * of the expert, and route_bwd (RouteBwd.weight) gives its weight no gradient.
  *
- * A weight and its place make one number, larger for larger weights and earlier tokens. No two are
- * the same, so the capacity-th largest, found bit by bit, parts what stays from what goes, in
- * whatever order it is looked at.
+ * The bits of a weight and the token's position form one 64-bit key, larger for larger weights and
+ * for earlier tokens. No two keys are equal. So the capacity-th largest key, found bit by bit,
+ * separates kept from dropped tokens, and the order of the search does not matter.
  *
- * Where R ranks share B sequences each gives the tokens of all, rank by rank, and drops its own. Of
- * each sequence rank c has pieces c and 2 R - 1 - c of 2 R; earlier is what stands earlier there.
+ * If R ranks share B sequences, each rank has the tokens of all, rank by rank, and drops its own.
+ * Rank c holds pieces c and 2 R - 1 - c of the 2 R pieces of each sequence; "earlier" means the
+ * position in the sequence.
  */
 #ifndef OP_ROUTE_DROP_H
 #define OP_ROUTE_DROP_H
@@ -27,15 +28,16 @@
 
 typedef struct RouteDrop {
     Tensor index;   /* in  (R N, K) i32, no expert twice in a row */
-    Tensor target;  /* in  (R N) i32, optional: a token below 0 is padding: it takes no place */
+    Tensor target;  /* in  (R N) i32, optional: below 0 the token is padding and uses no capacity */
     Tensor weight;  /* in  (R N, K) f32, not negative */
-    Tensor own;     /* add (N, K) f32: this rank's, or `weight` itself: 0 where it is dropped */
-    Tensor dropped; /* add (1) i32: how many of these */
+    Tensor own;     /* add (N, K) f32: this rank's weights, may be `weight`: set to 0 if dropped */
+    Tensor dropped; /* add (1) i32: the number of own weights set to 0 */
     int64_t experts, capacity;
     int64_t sequences, ranks, rank; /* B, R, and which of them this is */
 } RouteDrop;
 
-/* Is the number of an entry `bound` or more? Its place counts between equal weights alone. */
+/* Is the key of entry i at least `bound`? The high half of a key is the bits of the weight, the low
+ * half falls with the token's position in the batch. */
 ROUTE_SHARED bool route_drop_reaches(const RouteDrop *a, int64_t i, uint64_t bound)
 {
     uint32_t bits, high = (uint32_t)(bound >> 32), N = (uint32_t)a->own.dim[0];

@@ -1,16 +1,18 @@
 /*
- * rows: how kernels that are bound by memory walk over rows and keep the memory busy: fetches,
- * stores, grids, sums over a row. Not for kernels that reuse what they load: grouped.cuh and
- * attention.cu.
+ * rows: how kernels that are bound by memory walk over rows and keep memory busy: fetches, stores,
+ * grids, sums over a row. Not for kernels that reuse what they load (grouped.cuh, attention.cu).
  *
- * An H200 moves 4.26 TB/s (copy, read and written). A load takes some 0.8 us under such traffic, so
- * each of its 132 multiprocessors must have 32 - 64 KB on their way at any time. A thread that
- * loads one pack, waits, and stores it has 16 bytes on their way: even 2048 of them are too few,
- * because they also spend time elsewhere. So
- *   a thread fetches all it needs before it uses any of it: EACH rows, or a row's packs. Packed
- *   keeps what came as it came, in 4 registers a pack; it becomes f32 where it is used;
- *   what is read once is fetched with fetch_once, so that it does not displace other data in caches;
- *   no thread idles: threads lie along a row where rows are wide, and over rows where they are short.
+ * An H200 moves 4.26 TB/s (copy, reads and writes counted). A load takes about 0.8 us under such
+ * traffic, so each of its 132 multiprocessors must have 32 - 64 KB in flight at any time. A thread
+ * that loads one pack, waits, and stores it has 16 bytes in flight. Even 2048 such threads are too
+ * few, because they also spend time elsewhere. Three rules follow:
+ *
+ *   1. A thread fetches all it needs before it uses any of it: EACH rows, or a row's packs. Packed keeps
+ *      data in its own type, in 4 registers a pack, and converts it to f32 when it is used.
+ *   2. Data that is read once is fetched with fetch_once, so that it does not displace other data in
+ *      caches.
+ *   3. No thread idles: threads are laid out along a row if rows are wide, and over rows if they are
+ *      short.
  */
 #ifndef OP_ROWS_CUH
 #define OP_ROWS_CUH
@@ -19,7 +21,7 @@
 
 enum { ROWS_THREADS = 256, ROWS_GRID_Y = 65535 };
 
-/* What one access moves: 16 bytes, or one element. */
+/* The data of one access: 16 bytes, or one element. */
 template <typename T, bool WIDE> struct Packed {
     static constexpr int P = WIDE ? PACK<T> : 1;
     typedef typename std::conditional<WIDE, uint4, T>::type Bits;
@@ -32,8 +34,8 @@ static __device__ __forceinline__ void fetch(Packed<T, WIDE> &to, const T *at)
     to.bits = read_const(reinterpret_cast<const typename Packed<T, WIDE>::Bits *>(at));
 }
 
-/* For data that is not read again before it leaves the caches, and data that this thread will
- * write. */
+/* For data that is not read again while it would be in caches, and for data that this thread will
+ * overwrite. */
 template <typename T, bool WIDE>
 static __device__ __forceinline__ void fetch_once(Packed<T, WIDE> &to, const T *at)
 {
@@ -86,8 +88,8 @@ struct RowGrid {
     dim3 grid, block;
 };
 
-/* The most threads along a row, so that at most a sixteenth of them idles. At least 8: they fill a
- * line. */
+/* The largest number of threads along a row with which at most a sixteenth of them idle. At least
+ * 8: eight packs are a line of memory. */
 static inline unsigned row_lanes(int64_t packs)
 {
     unsigned lanes = ROWS_THREADS;
@@ -103,8 +105,8 @@ static inline RowGrid row_grid(int64_t n, int64_t packs, int each)
     return RowGrid{ dim3(grid_of(packs, x), (unsigned)groups), dim3(x, y) };
 }
 
-/* run(column of a pack, first row, rows between a thread's rows), until all n rows of d columns are
- * taken: run takes EACH rows, as far as there are any. */
+/* Calls run(column of a pack, first row, distance of a thread's rows) until all n rows of d columns
+ * are done. run handles EACH rows and must check that they exist. */
 template <int EACH, int P, typename F>
 static __device__ __forceinline__ void row_groups(int64_t n, int64_t d, F run)
 {
@@ -116,11 +118,11 @@ static __device__ __forceinline__ void row_groups(int64_t n, int64_t d, F run)
     }
 }
 
-/* Sum over the threads of a row, which are blockDim.x: a power of two below a warp, or whole warps.
- * The same in all of them, in an order that blockDim.x alone decides. All threads of the block
- * call. `room`: BLOCK_WARPS numbers of shared memory; a second call wants others, a third may have
- * these. APART: rows of a block do not wait for each other, each has a barrier of its own. There
- * are 15 of them, and a block that uses them takes all that it may have. */
+/* Sum over the blockDim.x threads of a row: a power of two below a warp, or whole warps. All of
+ * them get the same result, in an order that depends on blockDim.x alone. All threads of the block
+ * must call it. `room`: shared memory for BLOCK_WARPS numbers; two consecutive calls need different
+ * rooms. APART: rows of a block do not wait for each other, because each has its own barrier. A
+ * block has 15 of these barriers, so it may have at most 15 rows. */
 template <bool APART = false> static __device__ __forceinline__ float row_sum(float v, float *room)
 {
     int lanes = (int)blockDim.x, warps = lanes / WARP;

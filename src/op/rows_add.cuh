@@ -1,10 +1,11 @@
-/* rows_add: the second half of a sum over rows: what blocks of rows gave, added to the sum. */
+/* rows_add: the second launch of a sum over rows: adds the partial sums of blocks of rows to the
+ * result. The first launch is the op's own (bias.cu, rmsnorm.cu). */
 #ifndef OP_ROWS_ADD_CUH
 #define OP_ROWS_ADD_CUH
 
 #include "op/rows.cuh"
 
-enum { ADD_SIDE = 32 }; /* columns of a block, and sums that it makes of each side by side */
+enum { ADD_SIDE = 32 }; /* columns of a block, and rows of threads that share a column's sum */
 
 /* to += the sum of part (blocks, d) over blocks. Threads along x are neighbouring columns. Row k of
  * the threads adds blocks k, k + ADD_SIDE, and so on; then the first row adds the rows' sums in

@@ -1,4 +1,5 @@
-/* scale: check, cost and CPU version, forward and backward. */
+/* scale: check, cost and CPU version of both directions. A row is worked on in pieces, so that
+ * widened bf16 stays in the L1 cache. */
 #include "op/scale.h"
 
 #include "op/cpu_math.h"
@@ -70,8 +71,8 @@ OpCost scale_bwd_cost(const ScaleBwd *a)
                      .bytes = op_port_bytes(OP_SCALE_BWD, a) };
 }
 
-/* dx of a piece of a row; the sum of dy x over it. */
-static float backward_piece(const ScaleBwd *a, int64_t at, int64_t n, float factor)
+/* dx of a piece of a row; returns the sum of dy x over it. */
+static float scale_backward_piece(const ScaleBwd *a, int64_t at, int64_t n, float factor)
 {
     float x_buffer[PIECE], dy_buffer[PIECE], r_buffer[PIECE], dx_buffer[PIECE], sum = 0;
     const float *x = row_load(&a->x, at, n, x_buffer), *dy = row_load(&a->dy, at, n, dy_buffer);
@@ -92,7 +93,7 @@ Status scale_bwd_cpu(Exec *ex, const ScaleBwd *a)
     for (int64_t row = 0; row < rows; row++) {
         float factor = factor_of(&a->w, row, a->sigmoid), sum = 0;
         for (int64_t col = 0; col < d; col += PIECE)
-            sum += backward_piece(a, row * d + col, piece_of(col, d), factor);
+            sum += scale_backward_piece(a, row * d + col, piece_of(col, d), factor);
         ((float *)a->dw.data)[row] = a->sigmoid ? factor * (1 - factor) * sum : sum;
     }
     return OK;

@@ -1,5 +1,5 @@
-/* scale: kernels of rows times a factor each. Both directions are bound by memory. Threads lie
- * along a row where rows are wide. In backward all threads of a row share its sum, which has one
+/* scale: kernels that multiply each row by its factor. Both directions are bound by memory. Threads
+ * are laid out along a row if rows are wide. In backward the threads of a row sum over it, in one
  * order. */
 #include "op/rows.cuh"
 
@@ -57,7 +57,7 @@ extern "C" Status scale_fwd_cuda(struct Exec *ex, const void *args)
         });
 }
 
-/* A row's threads are blockDim.x; all threads of a block call row_sum as often. */
+/* blockDim.x threads share a row. Threads without a row stay, because all must call row_sum. */
 template <typename T, bool WIDE>
 static __global__ __launch_bounds__(ROWS_THREADS) void scale_bwd_kernel(const T *dy, const T *x,
                                                                         const float *w, const T *r,

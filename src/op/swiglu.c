@@ -1,4 +1,5 @@
-/* swiglu: check, cost and CPU version, forward and backward. */
+/* swiglu: check, cost and CPU version of both directions, for MLPs. Experts have SwiGLU inside
+ * their products (moe_up.c, moe_down.c). */
 #include "op/cpu_math.h"
 #include "op/op.h"
 
@@ -17,7 +18,7 @@ OpCost swiglu_fwd_cost(const SwigluFwd *a)
                      .bytes = op_port_bytes(OP_SWIGLU_FWD, a) };
 }
 
-static void forward_piece(const SwigluFwd *a, int64_t row, int64_t f, int64_t col, int64_t n)
+static void swiglu_forward_piece(const SwigluFwd *a, int64_t row, int64_t f, int64_t col, int64_t n)
 {
     float g_buffer[PIECE], u_buffer[PIECE];
     const float *g = row_load(&a->gu, row * 2 * f + col, n, g_buffer);
@@ -33,7 +34,7 @@ Status swiglu_fwd_cpu(Exec *ex, const SwigluFwd *a)
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t row = 0; row < n; row++) {
         for (int64_t col = 0; col < f; col += PIECE) {
-            forward_piece(a, row, f, col, f - col < PIECE ? f - col : PIECE);
+            swiglu_forward_piece(a, row, f, col, f - col < PIECE ? f - col : PIECE);
         }
     }
     return OK;
@@ -55,7 +56,8 @@ OpCost swiglu_bwd_cost(const SwigluBwd *a)
                      .bytes = (double)(tensor_bytes(&a->dy) + 2 * tensor_bytes(&a->gu)) };
 }
 
-static void backward_piece(const SwigluBwd *a, int64_t row, int64_t f, int64_t col, int64_t n)
+static void swiglu_backward_piece(const SwigluBwd *a, int64_t row, int64_t f, int64_t col,
+                                  int64_t n)
 {
     float g_buffer[PIECE], u_buffer[PIECE], d_buffer[PIECE];
     int64_t at_g = row * 2 * f + col, at_u = at_g + f;
@@ -89,7 +91,7 @@ Status swiglu_bwd_cpu(Exec *ex, const SwigluBwd *a)
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t row = 0; row < n; row++) {
         for (int64_t col = 0; col < f; col += PIECE) {
-            backward_piece(a, row, f, col, f - col < PIECE ? f - col : PIECE);
+            swiglu_backward_piece(a, row, f, col, f - col < PIECE ? f - col : PIECE);
         }
     }
     return OK;

@@ -1,10 +1,10 @@
 /*
- * swiglu: bound by memory: gu is read once and y written once; backward reads dy as well. A thread
- * fetches its packs of EACH rows before it writes any, so dgu may be gu.
+ * swiglu: kernels of both directions, bound by memory: gu is read once and y written once; backward
+ * also reads dy. A thread fetches its packs of EACH rows before it writes any, so dgu may be gu.
  *
- * In bf16 a sigmoid is ex2 and rcp alone, good to some 1e-6, a thousandth of what the result is
- * rounded by: with expf and a division arithmetic took as long as memory (20 of 28 instructions an
- * element). f32 moves twice the bytes and keeps the exact ones.
+ * In bf16 a sigmoid is only ex2 and rcp, accurate to about 1e-6, a thousandth of the rounding of
+ * the result. With expf and a division, arithmetic took as long as memory (20 of 28 instructions an
+ * element). f32 moves twice the bytes and uses the exact functions.
  */
 #include "op/rows.cuh"
 

@@ -1,4 +1,5 @@
-/* swiglu: the clamped form (op/swiglu.h) of one gate and up in registers. */
+/* swiglu: the clamped form (op/swiglu.h) of one gate and up in registers, for swiglu.cu and
+ * moe_product.cu. */
 #ifndef OP_SWIGLU_CUH
 #define OP_SWIGLU_CUH
 
@@ -11,7 +12,7 @@ struct Clamped {
         by_up; /* and its slopes, which the compiler drops where they are not read */
 };
 
-/* `sigmoid` is the caller's. A NaN stays one. */
+/* The caller gives its own `sigmoid`, exact or fast. NaN stays NaN. */
 template <typename F>
 static __device__ __forceinline__ Clamped swiglu_clamped(float gate, float up, float limit,
                                                          F sigmoid)

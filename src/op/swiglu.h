@@ -20,7 +20,7 @@
 typedef struct SwigluFwd {
     Tensor gu;   /* in  (N, 2F) act */
     Tensor y;    /* out (N, F)  act */
-    float limit; /* of the clamped form; 0: the plain one */
+    float limit; /* of the clamped form; 0: the plain form */
 } SwigluFwd;
 
 typedef struct SwigluBwd {

@@ -1,18 +1,20 @@
-/* work: what bounds an op's speed, for whoever turns its cost into time. */
+/* work: kinds of work by what bounds their speed. Plans and benchmarks use them to turn an op's
+ * cost into time; the rates are in hardware files. */
 #ifndef OP_WORK_H
 #define OP_WORK_H
 
 #include <stdbool.h>
 
-/* Work that has a rate of its own by type and size: RATE(ID, name), the name of a hardware file's
- * section.
+/* Kinds of work with a rate of their own, which depends on type and size: RATE(ID, name). The name
+ * is a section of a hardware file.
  *   gemm            matrix products whose operands have one type
- *   gemm_mixed      f32 meets bf16 in one: the router's, in bf16
- *   head            the head's products, between which logits become losses and gradients
+ *   gemm_mixed      products of f32 and bf16: the router's, if activations are bf16
+ *   head            the products of head_loss, with the kernel between them
  *   grouped         products by expert, forward
  *   grouped_input   the same for the gradients of rows
  *   grouped_weight  the same for the gradients of weights
- *   attention_plain attention in bf16 that cuDNN does not take, or is not asked for: our own kernels */
+ *   attention       attention; in bf16 by cuDNN
+ *   attention_plain attention in bf16 by our own kernels */
 /* clang-format off */
 #define OP_RATES(RATE)                                                                             \
     RATE(GEMM, gemm) RATE(GEMM_MIXED, gemm_mixed) RATE(HEAD, head)                                 \
@@ -22,11 +24,11 @@
     RATE(ATTENTION_PLAIN_BACKWARD, attention_plain_backward)
 
 typedef enum OpWork {
-    WORK_MEMORY, /* its bytes alone */
+    WORK_MEMORY, /* bound by its bytes */
 #define RATE(ID, name) WORK_##ID,
     OP_RATES(RATE)
 #undef RATE
-    WORK_COMM, /* comm_bytes over the axis */
+    WORK_COMM, /* bound by comm_bytes over the axis */
     WORK_COUNT
 } OpWork;
 /* clang-format on */

@@ -1,4 +1,4 @@
-/* answer: chooses a layout, finds out what limits it, and looks for what fits. */
+/* answer: chooses a layout and prices it, names what limits it, and searches for one that fits. */
 #include "plan/answer.h"
 
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 
 /* ---- a layout ---- */
 
-/* Searches on the most GPUs that can share the batch, if not all of them can. */
+/* Searches on all GPUs, or, if these cannot divide the batch, on the largest number that can. */
 static Status search_layouts(PlanAnswer *r, Arena *a)
 {
     SearchAxes axes;
@@ -23,7 +23,7 @@ static Status search_layouts(PlanAnswer *r, Arena *a)
     return OK;
 }
 
-static Status take_given(PlanAnswer *r, Arena *a)
+static Status price_given(PlanAnswer *r, Arena *a)
 {
     const PlanRequest *q = &r->request;
     TRY(plan_layout_of(q->config, q->gpus, a, &r->layout));
@@ -32,13 +32,13 @@ static Status take_given(PlanAnswer *r, Arena *a)
     return planner_price_list(r->planner, &r->layout, a, &r->price, &r->step);
 }
 
-static Status take_best(PlanAnswer *r, Arena *a)
+static Status price_best(PlanAnswer *r, Arena *a)
 {
     TRY(search_layouts(r, a));
     const SearchRow *row = r->found.n_best > 0 ? r->found.best : &r->found.nearest;
     r->layout = row->layout;
     r->price = row->price;
-    r->config.run_compute = row->price.compute; /* what follows is said of this row */
+    r->config.run_compute = row->price.compute; /* the rest of the answer is about this row */
     r->config.moe_buffers = row->price.buffers;
     TRY(search_batch(&r->request, &r->found, &r->batch));
     return planner_make(&r->request, &r->planner);
@@ -50,7 +50,7 @@ Status plan_answer(const PlanQuestion *q, Arena *a, PlanAnswer *out)
         .config = *q->request.config, .request = q->request, .searched = q->search, .top = q->top
     };
     out->request.config = &out->config;
-    return (q->search ? take_best : take_given)(out, a);
+    return (q->search ? price_best : price_given)(out, a);
 }
 
 void plan_answer_free(PlanAnswer *r)
@@ -59,7 +59,7 @@ void plan_answer_free(PlanAnswer *r)
     r->planner = NULL;
 }
 
-/* ---- what is said of it ---- */
+/* ---- notes and reports ---- */
 
 Status plan_answer_limits(const PlanAnswer *r, Text *out)
 {

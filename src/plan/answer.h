@@ -1,6 +1,7 @@
 /*
- * answer: what a plan says to a question: the layout that a configuration gives, or the best that a search
- * finds, with its price; why nothing fits, and what would; the same training on several numbers of GPUs.
+ * answer: the answer of a plan to a question: the layout that a configuration gives, or the best one that a
+ * search finds, with its price; why nothing fits, and what would; the same training on several numbers of
+ * GPUs.
  *
  * Not here: options and files of the command (cli/plan.c), how an answer is printed (report.h, explain.c).
  */
@@ -21,32 +22,35 @@ typedef struct PlanAnswer {
     PlanRequest request; /* of this config; gpus: those that the answer is for */
     bool searched;
     int top;
-    int64_t asked; /* GPUs of the question, if they are more than the answer's; else 0 */
+    int64_t asked; /* GPUs of the question, if the answer is for fewer; else 0 */
     Planner *planner;
     PlanLayout layout;
     PlanPrice price;
     PlanStep step;      /* of the layout; empty if its price needed none */
-    SearchResult found; /* of a search, also of one that only sought what would fit */
-    SearchBatch batch;  /* that the GPUs could use */
+    SearchResult found; /* of a search; also of plan_answer_fits, which may search */
+    SearchBatch batch;  /* the batch that the GPUs could use */
 } PlanAnswer;
 
+/* Chooses and prices the layout. */
 Status plan_answer(const PlanQuestion *q, Arena *a, PlanAnswer *out);
-void plan_answer_free(PlanAnswer *r); /* { 0 } is fine */
+void plan_answer_free(PlanAnswer *r); /* safe on { 0 } */
 
-/* Appends what limits all rows, a line each; nothing if nothing does. */
+/* Appends a line for each thing that limits all layouts: GPUs that cannot divide the batch, a small batch. */
 Status plan_answer_limits(const PlanAnswer *r, Text *out);
 /* Fills what a report of this answer needs; `stack`, tokens and formula are the caller's. */
 Status plan_answer_report(PlanAnswer *r, Arena *a, PlanReport *out);
-/* The step's list with simulated times, each action of all ranks (`list`), or as the stack runs it. */
+/* Simulates the step into r->step: the whole list of actions of all ranks (`list`), or the step as the stack
+ * runs it. */
 Status plan_answer_simulate(PlanAnswer *r, bool list, Arena *a);
-/* ERR_FIT if the layout does not fit: by how much, and the nearest that does, which is searched for. */
+/* ERR_FIT if the layout does not fit. The sentence has the missing memory and the nearest layout that fits, which
+ * is searched for. */
 Status plan_answer_fits(PlanAnswer *r, Arena *a);
 
-/* Appends to row[*n] the answer for the same training on `gpus` GPUs. *limits: lines as those of
+/* Appends to row[*n] the answer for the same training on `gpus` GPUs. *limits: the lines of
  * plan_answer_limits, or "". */
 Status plan_scale_add(const PlanQuestion *q, int64_t gpus, Arena *a, PlanScale *row, int *n,
                       const char **limits);
-/* ERR_FIT if none of the rows fits; `asked` is how the command named them. */
+/* ERR_FIT if none of the rows fits; `asked`: the text of the option, for the sentence. */
 Status plan_scale_fits(const PlanScale *row, int n, const char *asked);
 
 #endif

@@ -1,4 +1,5 @@
-/* calibrate: turns the table that `switchyard bench` prints into measured rates of a GPU. */
+/* calibrate: turns the table that `switchyard bench ops` prints into measured rates of a GPU (hardware.h). It
+ * reads the words of that table by position from the right, so names may have blanks. */
 #include "plan/hardware.h"
 
 #include "op/op.h"
@@ -10,7 +11,7 @@
 
 enum { WORDS_MAX = 32, LINE_MAX = 512, LAST_WORDS = 6 };
 
-/* FLOPs and seconds of one kind of work, type and size. */
+/* FLOPs and seconds of one kind of work, type and size, added up over ops. */
 typedef struct Measured {
     double size, flops, s;
 } Measured;
@@ -24,6 +25,7 @@ typedef struct Calibration {
     int rows;
 } Calibration;
 
+/* Adds to the point of this size; points are sorted by size. */
 static Status add_rate(Calibration *c, OpWork work, double size, double flops, double s)
 {
     Measured *m = c->at[work][c->dtype];
@@ -56,7 +58,7 @@ static bool read_head(Calibration *c, const char *line)
     return true;
 }
 
-/* A whole word that is a number above 0, else 0. */
+/* The value of a word that is a number above 0; else 0. */
 static double number_of(const char *word)
 {
     char *end = NULL;
@@ -64,7 +66,7 @@ static double number_of(const char *word)
     return end != word && *end == '\0' && v > 0 && isfinite(v) ? v : 0;
 }
 
-/* An op's line ends in: calls us/call TFLOP/s GB/s peak% work size. */
+/* The line of an op ends in: calls us/call TFLOP/s GB/s peak% work size. Other lines are skipped. */
 static Status read_row(Calibration *c, char *line, int number)
 {
     char *word[WORDS_MAX], *rest = NULL;
@@ -87,7 +89,7 @@ static Status read_row(Calibration *c, char *line, int number)
         size = number_of(word[n - 1]);
         if (calls * us * tflops * size == 0)
             return FAIL(ERR_FORMAT,
-                        "%s:%d: no line of an op: calls us/call TFLOP/s GB/s peak%% "
+                        "%s:%d: not a line of an op: calls us/call TFLOP/s GB/s peak%% "
                         "work size are its last numbers",
                         c->name, number);
         c->rows++;
@@ -97,7 +99,8 @@ static Status read_row(Calibration *c, char *line, int number)
     return OK;
 }
 
-static Status take_rates(const Calibration *c, Arena *a, Hardware *h)
+/* Replaces the curves of the base GPU by the measured ones. */
+static Status set_rates(const Calibration *c, Arena *a, Hardware *h)
 {
     const char *text = NULL;
     char said[160];
@@ -135,6 +138,6 @@ Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h)
         number++;
         if (!read_head(&c, line) && c.gb_s > 0) TRY(read_row(&c, line, number));
     }
-    if (c.rows > 0) return take_rates(&c, a, h);
+    if (c.rows > 0) return set_rates(&c, a, h);
     return FAIL(ERR_FORMAT, "%s: no op of `switchyard bench ops` on a GPU stands there", name);
 }

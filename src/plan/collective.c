@@ -1,4 +1,4 @@
-/* collective: times of collectives over the links of a cluster. */
+/* collective: times of collectives over the links of a cluster. The header has the model and its sources. */
 #include "plan/collective.h"
 
 #include "op/exchange.h"
@@ -9,8 +9,8 @@ static const char *const way_names[] = { "ring", "tree", "direct", "two-level" }
 
 const char *collective_way_name(CollectiveWay way) { return way_names[way]; }
 
-/* What a group has: bytes a second that leave a GPU, seconds of a first and of a further message.
- */
+/* The links of a group: rates in bytes/s out of one GPU; latencies in seconds, of the first message and of each
+ * further one (_more_s). */
 typedef struct Links {
     double n, g, d;                  /* ranks, in a domain, domains */
     double up, out, ring;            /* rates; ring: of a ring over all ranks */
@@ -18,6 +18,7 @@ typedef struct Links {
     double out_s, out_more_s, far_s; /* far_s: of a ring's slowest step */
 } Links;
 
+/* The lowest tier of the fat tree that spans so many GPUs. */
 static const HardwareTier *tier_of(const Hardware *h, int64_t span)
 {
     const HardwareTiers *t = &h->scale_out_tiers;
@@ -26,6 +27,7 @@ static const HardwareTier *tier_of(const Hardware *h, int64_t span)
     return &t->at[i];
 }
 
+/* In a mesh a GPU has one link to each other GPU, so a group of g uses g - 1 of them. */
 static double up_rate(const Hardware *h, double g)
 {
     double rate = h->scale_up_achieved_gb_s * 1e9;
@@ -33,7 +35,7 @@ static double up_rate(const Hardware *h, double g)
     return rate * (g - 1) / (h->scale_up_gpus - 1);
 }
 
-/* A GPU's share of the NICs of its domain, as far as the tiers between let it through. */
+/* A GPU's share of the NICs of its domain, times the share that the tiers between let through. */
 static double out_rate(const Hardware *h, int64_t span)
 {
     double share = h->scale_out_rails / h->scale_up_gpus * tier_of(h, span)->share;
@@ -45,6 +47,7 @@ static double out_latency(const Hardware *h, int64_t span)
     return 1e-6 * (h->scale_out_latency_us + tier_of(h, span)->latency_us);
 }
 
+/* Checks a group and computes its links. */
 static Status links_of(const Hardware *h, const CollectiveGroup *g, Links *out)
 {
     int64_t span = g->span == 0 ? g->ranks : g->span;
@@ -74,14 +77,14 @@ static Status links_of(const Hardware *h, const CollectiveGroup *g, Links *out)
     return OK;
 }
 
-/* The first message's latency, and what each further one adds. */
+/* The latency of n messages: the first one, and what each further one adds. */
 static double messages_s(double first_s, double more_s, double n)
 {
     return n > 0 ? first_s + more_s * (n - 1) : 0;
 }
 
-static CollectiveCost cost_of(CollectiveWay way, double latency_s, double transfer_s, double up,
-                              double out)
+static CollectiveCost collective_cost_of(CollectiveWay way, double latency_s, double transfer_s,
+                                         double up, double out)
 {
     return (CollectiveCost){ .s = latency_s + transfer_s,
                              .latency_s = latency_s,
@@ -95,22 +98,23 @@ static void keep_cheaper(CollectiveCost *best, CollectiveCost other)
     if (other.s < best->s) *best = other;
 }
 
-/* A ring or a tree. Steps after the first go out without a host in between: they pay for a message
- * more, not for the start of a collective. Of g ranks of a ring one sends out of the domain. */
-static CollectiveCost in_steps(const Links *l, CollectiveWay way, double steps, double bytes)
+/* A ring or a tree. Steps after the first need no host: they cost one more message, not the start of a collective.
+ * Of g ranks of a ring in a domain one sends out of it. */
+static CollectiveCost stepwise_cost(const Links *l, CollectiveWay way, double steps, double bytes)
 {
     double far = l->d > 1 ? 1 / l->g : 0, more_s = l->d > 1 ? l->out_more_s : l->up_more_s;
-    return cost_of(way, messages_s(l->far_s, more_s, steps), bytes / l->ring, bytes * (1 - far),
-                   bytes * far);
+    return collective_cost_of(way, messages_s(l->far_s, more_s, steps), bytes / l->ring,
+                              bytes * (1 - far), bytes * far);
 }
 
-/* Up and out at the same time; each rank has m / n for each other. */
+/* Each rank sends m/n to each other rank, inside the domain and out of it at the same time. */
 static CollectiveCost direct_cost(const Links *l, double m)
 {
     double up = m * (l->g - 1) / l->n, out = m * (l->n - l->g) / l->n;
     double up_s = messages_s(l->up_s, l->up_more_s, l->g - 1);
     double out_s = messages_s(l->out_s, l->out_more_s, l->n - l->g);
-    return cost_of(COLLECTIVE_DIRECT, fmax(up_s, out_s), fmax(up / l->up, out / l->out), up, out);
+    return collective_cost_of(COLLECTIVE_DIRECT, fmax(up_s, out_s), fmax(up / l->up, out / l->out),
+                              up, out);
 }
 
 static double two_level_latency(const Links *l)
@@ -125,19 +129,21 @@ static double two_level_latency(const Links *l)
 static CollectiveCost two_level_cost(const Links *l, double m, bool whole)
 {
     double out = (whole ? m : m / l->g) * (l->d - 1) / l->d, up = m * (l->g - 1) / l->g;
-    return cost_of(COLLECTIVE_TWO_LEVEL, two_level_latency(l), up / l->up + out / l->out, up, out);
+    return collective_cost_of(COLLECTIVE_TWO_LEVEL, two_level_latency(l), up / l->up + out / l->out,
+                              up, out);
 }
 
+/* The cheapest all-gather; a reduce-scatter is the same in reverse. */
 static CollectiveCost gather_cost(const Links *l, double m)
 {
-    CollectiveCost best = in_steps(l, COLLECTIVE_RING, l->n - 1, m * (l->n - 1) / l->n);
+    CollectiveCost best = stepwise_cost(l, COLLECTIVE_RING, l->n - 1, m * (l->n - 1) / l->n);
     keep_cheaper(&best, direct_cost(l, m));
     if (l->d > 1 && l->g > 1) keep_cheaper(&best, two_level_cost(l, m, false));
     return best;
 }
 
-/* The rate of gathers and reduce-scatters by themselves, where it was measured. */
-static Links of_shards(const Hardware *h, Links l)
+/* Gathers and reduce-scatters may have a measured rate of their own. */
+static Links shard_links(const Hardware *h, Links l)
 {
     if (h->scale_up_shard_gb_s > 0) l.up *= h->scale_up_shard_gb_s / h->scale_up_achieved_gb_s;
     l.ring = fmin(l.ring, l.up);
@@ -151,7 +157,7 @@ static CollectiveCost all_reduce_cost(const Links *l, double m)
     twice.latency_s *= 2;
     twice.up_bytes *= 2;
     twice.out_bytes *= 2;
-    keep_cheaper(&twice, in_steps(l, COLLECTIVE_TREE, 2 * ceil(log2(l->n)), 2 * m));
+    keep_cheaper(&twice, stepwise_cost(l, COLLECTIVE_TREE, 2 * ceil(log2(l->n)), 2 * m));
     return twice;
 }
 
@@ -168,7 +174,7 @@ Status collective_cost(const Hardware *h, CollectiveKind kind, const CollectiveG
     case COLLECTIVE_ALL_REDUCE: *out = all_reduce_cost(&l, bytes); break;
     case COLLECTIVE_ALL_GATHER:
     case COLLECTIVE_REDUCE_SCATTER:
-        l = of_shards(h, l);
+        l = shard_links(h, l);
         *out = gather_cost(&l, bytes);
         break;
     case COLLECTIVE_ALL_TO_ALL:
@@ -181,13 +187,15 @@ Status collective_cost(const Hardware *h, CollectiveKind kind, const CollectiveG
 
 CollectiveCost collective_send(const Hardware *h, bool same_domain, int64_t span, double bytes)
 {
-    if (same_domain) { /* in a mesh, over the one link of the pair */
-        return cost_of(COLLECTIVE_DIRECT, 1e-6 * h->scale_up_latency_us, bytes / up_rate(h, 2),
-                       bytes, 0);
+    if (same_domain) { /* in a mesh: over the one link of this pair */
+        return collective_cost_of(COLLECTIVE_DIRECT, 1e-6 * h->scale_up_latency_us,
+                                  bytes / up_rate(h, 2), bytes, 0);
     }
-    return cost_of(COLLECTIVE_DIRECT, out_latency(h, span), bytes / out_rate(h, span), 0, bytes);
+    return collective_cost_of(COLLECTIVE_DIRECT, out_latency(h, span), bytes / out_rate(h, span), 0,
+                              bytes);
 }
 
+/* exchange_distinct gives the expected number of different ranks, or domains, of a token's experts. */
 Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Dispatch *d,
                            CollectiveCost *out)
 {
@@ -203,7 +211,7 @@ Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Di
     double ranks = exchange_distinct(d->experts, d->top_k, g->ranks);
     double domains = exchange_distinct(d->experts, d->top_k, g->ranks / g->local);
     if (d->domain_limit > 0) {
-        /* The same experts in fewer domains: their ranks cannot be more than those have. */
+        /* The same experts lie in fewer domains, so they lie on at most the ranks of these. */
         domains = fmin(domains, (double)d->domain_limit);
         ranks = fmin(ranks, domains * l.g);
     }
@@ -212,13 +220,14 @@ Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Di
         return collective_cost(h, COLLECTIVE_ALL_GATHER, g, rows * l.n, out);
     if (d->kind == DISPATCH_EACH || d->kind == DISPATCH_RANK)
         return collective_cost(h, COLLECTIVE_ALL_TO_ALL, g, rows * copies, out);
-    /* A copy to each other domain; of the copies that ranks need, all but those at the GPUs where
-     * they came in cross the links of a domain. */
+    /* One copy goes to each other domain. Inside a domain, all copies cross its links except those for the
+     * GPU at which a row arrives. */
     double far = rows * domains * (l.d - 1) / l.d;
     double near = rows * ranks * (l.g - 1) / l.g;
-    /* Where a row is passed on as it comes in, both kinds of links are busy at the same time. */
+    /* If rows are forwarded as they arrive, both kinds of links are busy at the same time. */
     double up_s = near / l.up, out_s = far / l.out;
-    *out = cost_of(COLLECTIVE_TWO_LEVEL, two_level_latency(&l),
-                   d->kind == DISPATCH_HOST ? fmax(up_s, out_s) : up_s + out_s, near, far);
+    *out =
+        collective_cost_of(COLLECTIVE_TWO_LEVEL, two_level_latency(&l),
+                           d->kind == DISPATCH_HOST ? fmax(up_s, out_s) : up_s + out_s, near, far);
     return OK;
 }

@@ -1,4 +1,5 @@
-/* collective: how long an exchange between GPUs takes, and what bounds it.
+/* collective: how long an exchange between GPUs takes, and what bounds it. It prices; running collectives is
+ * comm/comm.h's.
  *
  * Alpha-beta (Hockney 1994; Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication
  * Operations in MPICH", 2005): a message costs a latency and its bytes over a rate. Links lie
@@ -10,17 +11,16 @@
  *             leave through g NICs: b + i (n-2) and m (n-1)/n over min(U, g O)
  *   tree      all-reduce: up and down a binary tree, in pieces: 2 log2(n) steps, 2 m over
  *             min(U, g O)
- *   direct    each to each other at once, up and out in parallel: b + i (n-g-1) and m (n-g)/n
+ *   direct    each sends to each other at once, up and out in parallel: b + i (n-g-1) and m (n-g)/n
  *             over O
- *   two-level between the GPUs of one place in each domain, then inside the domains (all-gather;
- *             reduce-scatter the other way round): few messages far, m/g (d-1)/d over O and
- *             m (g-1)/g over U
+ *   two-level between counterparts of all domains, then inside the domains (all-gather;
+ *             reduce-scatter in reverse): few far messages, m/g (d-1)/d over O and m (g-1)/g over U
  *
- * All-reduce is reduce-scatter and all-gather, or the tree. The cheapest is taken and named. In a
- * mesh a group smaller than the domain has only the links between its members. Reductions hide
- * behind the transfer. All-to-all is direct or two-level; of expert dispatch there is also one copy
- * of a token for each destination host, fanned out inside it (DeepSeek-V3, arXiv:2412.19437
- * §3.2.2). Routing is uniform; imbalance is the caller's factor on tokens. */
+ * All-reduce is reduce-scatter and all-gather, or the tree. The cheapest algorithm is taken and named. In
+ * a mesh a group smaller than the domain has only the links between its members. Reductions hide behind
+ * the transfer. All-to-all is direct or two-level. Expert dispatch may also send one copy of a token to
+ * each destination host, which fans it out (DeepSeek-V3, arXiv:2412.19437 §3.2.2). Routing is uniform;
+ * for imbalance the caller scales the tokens. */
 #ifndef PLAN_COLLECTIVE_H
 #define PLAN_COLLECTIVE_H
 
@@ -30,7 +30,7 @@ typedef enum CollectiveKind {
     COLLECTIVE_ALL_REDUCE,     /* bytes: the tensor */
     COLLECTIVE_ALL_GATHER,     /* bytes: the whole result */
     COLLECTIVE_REDUCE_SCATTER, /* bytes: the whole input of one rank */
-    COLLECTIVE_ALL_TO_ALL      /* bytes: what one rank has for all, itself included */
+    COLLECTIVE_ALL_TO_ALL      /* bytes: what one rank sends to all, itself included */
 } CollectiveKind;
 
 typedef enum CollectiveWay {
@@ -40,20 +40,20 @@ typedef enum CollectiveWay {
     COLLECTIVE_TWO_LEVEL
 } CollectiveWay;
 
-/* Who takes part: `ranks` GPUs, `local` of them in each scale-up domain (divides ranks), within
- * `span` consecutive GPUs of the cluster (0: ranks), which says how many tiers they cross. */
+/* The members: `ranks` GPUs, `local` of them in each scale-up domain (divides ranks). They lie within `span`
+ * consecutive GPUs of the cluster (0: ranks), which decides how many tiers they cross. */
 typedef struct CollectiveGroup {
     int64_t ranks, local, span;
 } CollectiveGroup;
 
 typedef struct CollectiveCost {
-    double s, latency_s;        /* all of it; without the bytes' share */
+    double s, latency_s;        /* total; the part that does not depend on bytes */
     double up_bytes, out_bytes; /* that leave one GPU over each kind of link */
     CollectiveWay way;
 } CollectiveCost;
 
-/* ERR_ARG for a group that no cluster of this GPU has: no ranks, local that does not divide ranks
- * or is more than a domain holds, a span smaller than the group. */
+/* ERR_ARG: no cluster of this GPU has such a group (no ranks; local does not divide ranks or is more than a
+ * domain holds; the span is smaller than the group). */
 Status collective_cost(const Hardware *h, CollectiveKind kind, const CollectiveGroup *g,
                        double bytes, CollectiveCost *out);
 
@@ -74,8 +74,7 @@ typedef struct Dispatch {
     double tokens;          /* of one rank */
     double row_bytes;       /* of one token */
     int64_t experts, top_k; /* experts divide over the ranks */
-    int64_t
-        domain_limit; /* a token goes to at most so many domains (node-limited routing); 0: any */
+    int64_t domain_limit;   /* node-limited routing: most domains of a token; 0: no limit */
 } Dispatch;
 
 /* One direction of the exchange: dispatch, or combine with the bytes of its rows. */

@@ -1,5 +1,5 @@
-/* explain: opens a number of a report into its factors: layers, ops, collectives, times of stages, and the
- * values of the stack that it rests on.
+/* explain: prints the factors of a number of a report: layers, ops, collectives, times of stages, and the values
+ * of the stack that it depends on (`plan --why`).
  *
  * Not here: the report itself (report.c), how numbers are computed (price.c). */
 #include "plan/price_private.h"
@@ -30,8 +30,8 @@ static const char *title_of(const Explained *x, int class)
     return layer_desc(x->p->spec.layers[x->p->first_of[class]].kind)->title;
 }
 
-/* Opens a value that the stack defines. */
-static Status stack_value(const Explained *x, StackName name)
+/* Explains a value that the stack defines. */
+static Status explain_stack_value(const Explained *x, StackName name)
 {
     PlanInputs in;
     Sheet sheet;
@@ -93,7 +93,7 @@ static Status explain_slots(Explained *x)
                        t.rank[rank].entries, (double)x->entry->plain[0].count.stream / MIB);
 }
 
-/* When slots hold most, and what fills them: from the simulated step. */
+/* The moment of the simulated step at which slots hold most, and the action that begins there. */
 static Status explain_fullest_moment(Explained *x)
 {
     Arena a = { 0 };
@@ -161,7 +161,7 @@ static Status print_op(const Explained *x, const OpPrice *o)
     return text_printf(x->out, " = %.3f ms\n", 1e3 * o->s);
 }
 
-/* How many layers of each class the model has: plain, recomputed. */
+/* Counts the layers of each class: plain, recomputed. */
 static Status count_layers(Explained *x, int n[2][LAYER_CLASSES_MAX])
 {
     const Planner *p = x->p;
@@ -180,7 +180,7 @@ static Status count_layers(Explained *x, int n[2][LAYER_CLASSES_MAX])
     return OK;
 }
 
-/* All ops, or those that send; and how layers make up the parts of the step. */
+/* Prints all ops, or only those that send, and how layers add up to the parts of the step. */
 static Status print_ops(Explained *x, bool all)
 {
     enum { PARTS = 4 };
@@ -322,7 +322,7 @@ static Status explain_bubble(Explained *x)
 
 enum { STACK_VALUES = 6 };
 
-/* What can be asked for, and which values of the stack (then -1) it rests on. */
+/* The topics of --why, and the values of the stack that each depends on; -1 ends a list. */
 static const struct {
     const char *word;
     Status (*explain)(Explained *x);
@@ -350,7 +350,7 @@ static Status explain_topic(Explained *x, int topic)
     TRY(price_input(x->p, &l, x->entry, &x->ranks, &x->in));
     TRY(topics[topic].explain(x));
     for (const int *name = topics[topic].stack; *name >= 0; name++)
-        TRY(stack_value(x, (StackName)*name));
+        TRY(explain_stack_value(x, (StackName)*name));
     return x->out->data[x->out->used - 1] == '\n' ? OK : text_printf(x->out, "\n");
 }
 

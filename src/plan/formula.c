@@ -1,4 +1,4 @@
-/* formula: fills the sheet of a memory formula and takes its results out. */
+/* formula: fills the sheet of a memory formula (primus.def) and reads its results. */
 #include "plan/formula.h"
 
 #include "plan/inputs.h"
@@ -36,7 +36,7 @@ static Status find_formula(const char *name, size_t bytes, int *out)
                 text_hint(hint, word, formulas, FORMULAS, ""));
 }
 
-static Status take_results(PlanFormula *f)
+static Status read_results(PlanFormula *f)
 {
     const struct {
         const char *name;
@@ -63,8 +63,8 @@ static Status take_results(PlanFormula *f)
     return OK;
 }
 
-/* Numbers behind the name are for inputs and definitions; a first filling knows their names. */
-static Status take_settings(const char *text, Arena *a, PlanFormula *f)
+/* Reads the numbers after the formula's name. The sheet has been filled once already, so all names are known. */
+static Status read_settings(const char *text, Arena *a, PlanFormula *f)
 {
     const char *names[SHEET_ROWS_MAX];
     for (int i = 0; i < f->sheet.n; i++) names[i] = f->sheet.row[i].name;
@@ -88,10 +88,10 @@ Status plan_formula(const Config *c, int64_t gpus, const char *name, Arena *a, P
     TRY(plan_inputs(c, gpus, (InputTokens){ 0 }, a, &in));
     f.sheet = (Sheet){ .name = title.data };
     fill_primus(&f.sheet, &in, formula);
-    TRY(take_settings(name, a, &f));
+    TRY(read_settings(name, a, &f));
     f.sheet = (Sheet){ .name = title.data, .given = &f.given };
     fill_primus(&f.sheet, &in, formula);
-    TRY(take_results(&f));
+    TRY(read_results(&f));
     f.sheet.given = NULL; /* it is not read again, and f moves */
     *out = f;
     return OK;

@@ -1,4 +1,4 @@
-/* hardware: reads hardware files, row by row of a table, and checks them. */
+/* hardware: reads, checks and prints hardware files by the rows of hardware.def, and looks up rates. */
 #include "plan/hardware.h"
 
 #include "base/file.h"
@@ -50,7 +50,7 @@ const char **hardware_source(Hardware *h, OpWork work)
     return (const char **)(void *)((char *)h + sources[work]);
 }
 
-/* Whose rates a kind of work has that has no curves: the next one's, up to its own. */
+/* The kind of work whose rates stand in for a kind without curves; the kind itself: none. */
 static OpWork rated_as(OpWork work)
 {
     if (work == WORK_ATTENTION_PLAIN) return WORK_ATTENTION;
@@ -59,6 +59,7 @@ static OpWork rated_as(OpWork work)
     return work == WORK_HEAD || work == WORK_GROUPED ? WORK_GEMM : work;
 }
 
+/* The curve of a kind of work, or the first of its stand-ins that has one; n 0: none has. */
 static const HardwareCurve *curve_for(const Hardware *h, OpWork work, HardwareDtype dtype)
 {
     const HardwareCurve *c = curve_of(h, work, dtype);
@@ -67,6 +68,7 @@ static const HardwareCurve *curve_for(const Hardware *h, OpWork work, HardwareDt
     return c;
 }
 
+/* Linear over the logarithm of the size; proportional below the first point, constant above the last. */
 static double curve_at(const HardwareCurve *c, double size)
 {
     const HardwarePoint *p = c->at, *last = c->at + c->n - 1;
@@ -100,8 +102,9 @@ Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double
                 dtype_names[dtype]);
 }
 
-/* ---- what rows say of each other ---- */
+/* ---- checks between rows ---- */
 
+/* A measured rate above the peak means a wrong unit. */
 static Status check_curve(const Hardware *h, OpWork work, HardwareDtype dtype)
 {
     const HardwareCurve *c = curve_of(h, work, dtype);
@@ -136,6 +139,7 @@ static Status check_tiers(const Hardware *h)
     return OK;
 }
 
+/* Rules between rows: achieved rates are at most those of the data sheet. */
 static Status check_hardware(const Hardware *h)
 {
     const struct {
@@ -178,14 +182,14 @@ static const Row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof *rows, WHAT_BYTES = 128 };
 
-/* One reading of a text: which rows and sections stood there. */
+/* The state of reading a text. seen: the rows that it has given. */
 typedef struct Reader {
     ConfigDoc doc;
     Hardware *h;
     bool seen[ROWS];
 } Reader;
 
-/* Where a value goes and how messages call it. */
+/* The row that a value is for, and its name in messages. */
 typedef struct Target {
     Reader *reader;
     const Row *row;
@@ -203,14 +207,14 @@ static void *field_of(const Target *t) { return (char *)t->reader->h + t->row->o
 
 /* ---- values ---- */
 
-static Status read_text(const Target *t, const yaml_node_t *n)
+static Status read_text_value(const Target *t, const yaml_node_t *n)
 {
     const char *text = config_scalar_text(n);
     if (text == NULL || *text == '\0') return wrong_value(t, n, "a text");
     return arena_text(t->reader->doc.arena, text, strlen(text), (const char **)field_of(t));
 }
 
-/* 1 for the first word, 0 for the other. */
+/* 1 for the word `yes`, 0 for `no`; other words are errors. */
 static Status read_word(const Target *t, const yaml_node_t *n, const char *yes, const char *no,
                         int *out)
 {
@@ -221,7 +225,7 @@ static Status read_word(const Target *t, const yaml_node_t *n, const char *yes, 
     return *out || (text != NULL && strcmp(text, no) == 0) ? OK : wrong_value(t, n, wanted);
 }
 
-/* Rates have an upper limit, so that no sum or product of theirs leaves what a double holds. */
+/* Numbers have an upper limit, so that no sum or product of them overflows a double. */
 static Status read_number(const Target *t, const yaml_node_t *n, RowType type, double *out)
 {
     double v = 0;
@@ -234,7 +238,7 @@ static Status read_number(const Target *t, const yaml_node_t *n, RowType type, d
     return OK;
 }
 
-/* [[a, b, ...], ...]: `width` numbers a time, each of its type, one after the other into out. */
+/* Reads [[a, b, ...], ...] into `out`, one number after the other; types: of the numbers of an inner list. */
 static Status read_table(const Target *t, const yaml_node_t *list, const RowType *types, int max,
                          int *n, double *out)
 {
@@ -268,7 +272,7 @@ static Status read_value(const Target *t, const yaml_node_t *n)
     HardwareTiers *tiers = field_of(t);
     int first = 0;
     switch (t->row->type) {
-    case TEXT: return read_text(t, n);
+    case TEXT: return read_text_value(t, n);
     case FLAG:
         TRY(read_word(t, n, "true", "false", &first));
         *(bool *)field_of(t) = first;
@@ -288,7 +292,7 @@ static Status read_value(const Target *t, const yaml_node_t *n)
 
 /* ---- sections ---- */
 
-/* ERR_ARG: there is no such row or section (name NULL), with the nearest. */
+/* ERR_ARG with the nearest name: there is no such row, or (name NULL) no such section. */
 static Status unknown_row(const Reader *r, const yaml_node_t *key, const char *section,
                           const char *name)
 {
@@ -301,7 +305,7 @@ static Status unknown_row(const Reader *r, const yaml_node_t *key, const char *s
         else if (strcmp(rows[i].section, section) == 0)
             names[n++] = rows[i].name;
     }
-    return FAIL(ERR_ARG, "%s: %.*s is no %s%s", config_place(place, &r->doc, key->start_mark),
+    return FAIL(ERR_ARG, "%s: %.*s is not a %s%s", config_place(place, &r->doc, key->start_mark),
                 CONFIG_SHOWN_CHARS, word, name == NULL ? "section" : "number of this section",
                 text_hint(hint, word, names, n, " (docs/reference/formats.md lists them)"));
 }
@@ -336,7 +340,7 @@ static Status read_section(Reader *r, const char *section, const yaml_node_t *ma
 static bool is_given(const Row *r, const Hardware *h);
 static Status load_preset(Hardware *h, Arena *a, const char *name, const char *what);
 
-/* `extends: GPU`, a preset: what stands nowhere behind it is as that GPU has it. */
+/* `extends: GPU` names a preset: rows that the file does not give have that GPU's values. */
 static Status extend_preset(Reader *r, const yaml_node_t *preset)
 {
     const char *name = config_scalar_text(preset), *own = r->h->name;
@@ -365,6 +369,7 @@ static Status read_sections(Reader *r)
     return OK;
 }
 
+/* Refuses a file that lacks a row it must have. */
 static Status check_missing(const Reader *r)
 {
     for (int i = 0; i < ROWS; i++) {
@@ -378,7 +383,8 @@ static Status check_missing(const Reader *r)
     return OK;
 }
 
-static Status read_all(Hardware *h, Arena *a, const char *name, const char *yaml, size_t yaml_bytes)
+static Status read_hardware(Hardware *h, Arena *a, const char *name, const char *yaml,
+                            size_t yaml_bytes)
 {
     *h = (Hardware){ 0 };
     Reader r = { .doc = { .name = name, .arena = a }, .h = h };
@@ -395,12 +401,13 @@ static Status read_all(Hardware *h, Arena *a, const char *name, const char *yaml
 Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml, size_t yaml_bytes)
 {
     Hardware next;
-    TRY(read_all(&next, a, name, yaml, yaml_bytes));
+    TRY(read_hardware(&next, a, name, yaml, yaml_bytes));
     TRY(check_hardware(&next));
     *h = next;
     return OK;
 }
 
+/* `what` begins the sentence if there is no such preset. */
 static Status load_preset(Hardware *h, Arena *a, const char *name, const char *what)
 {
     const ConfigPreset *p = NULL;
@@ -410,6 +417,7 @@ static Status load_preset(Hardware *h, Arena *a, const char *name, const char *w
     return hardware_parse(h, a, p->name, p->yaml, strlen(p->yaml));
 }
 
+/* A file wins over a preset of the same name. */
 Status hardware_load(Hardware *h, Arena *a, const char *source)
 {
     if (file_is_file(source)) {
@@ -457,7 +465,7 @@ Status hardware_sheet_link(const char *gpu, int64_t ranks, double *out)
     return OK;
 }
 
-/* ---- the other way ---- */
+/* ---- printing ---- */
 
 static Status print_points(Text *out, const double *at, int n, int each)
 {

@@ -1,18 +1,19 @@
-/* hardware: what a GPU and its network reach, as data. A GPU is a YAML file: presets are in
- * plan/hardware/ (built into the program), any other chip is a file of the same form. hardware.def
- * has every number with its unit; docs/reference/formats.md describes the file. Every section says
- * where its numbers are from.
+/* hardware: the rates that a GPU and its network reach, as data. A GPU is a YAML file: presets are in
+ * plan/hardware/ (built into the program), any other chip is a file of the same format. hardware.def has
+ * every number with its unit; docs/reference/formats.md describes the file. Every section names the source
+ * of its numbers. Not here: the GPU of this machine (gpu/).
  *
- * Rates by shape are a few points (size, TFLOP/s), joined by straight lines over the logarithm of
- * the size; beyond the last point the last, below the first in proportion to the size. For products
- * the size is the smallest of m, n and k: on an H200 shapes of one smallest dimension lie within
- * 7 % of each other, from 768 (511 TFLOP/s) to 8192 (798). A type without a curve takes bf16's in
- * the ratio of the peaks. Gradients of grouped products without curves have those of grouped ones,
- * grouped ones and the head those of plain ones, mixed ones those of plain ones in f32, our own kernels
- * for attention those of attention.
+ * Rates by shape are a few points (size, TFLOP/s), interpolated linearly over the logarithm of the size.
+ * Above the last point the rate is constant, below the first it is proportional to the size. For products
+ * the size is the smallest of m, n and k: on an H200 shapes with the same smallest dimension lie within
+ * 7 % of each other, from 768 (511 TFLOP/s) to 8192 (798).
+ *
+ * A type without a curve takes bf16's, scaled by the ratio of the peaks. A kind of work without curves
+ * takes another's: gradients of grouped products those of grouped ones; grouped ones and the head those of
+ * plain ones; mixed ones those of plain ones in f32; our own attention kernels those of attention.
  *
  * Units are in the names: GiB, GB/s = 1e9 bytes a second, TFLOP/s = 1e12, us. A multiply-add is two
- * FLOPs, causal attention counts the pairs under the diagonal alone. */
+ * FLOPs; causal attention counts only the pairs under the diagonal. */
 #ifndef PLAN_HARDWARE_H
 #define PLAN_HARDWARE_H
 
@@ -70,11 +71,11 @@ typedef struct Hardware {
 #undef HW
 } Hardware;
 
-/* `source` is a file or a preset's name. ERR_ARG or ERR_FORMAT in one sentence: neither a file nor
- * a preset, with the nearest name; a number that is missing, not positive or above its limit, with
- * its place and meaning. Texts live in the arena. */
+/* `source` is a file or a preset's name. ERR_ARG or ERR_FORMAT: it is neither (with the nearest name); or a
+ * number is missing, not positive or above its limit (with its position and meaning). Texts live in the
+ * arena. */
 Status hardware_load(Hardware *h, Arena *a, const char *source);
-/* The same from a YAML text in memory; `name` stands in messages in place of a file name. */
+/* The same from a YAML text in memory; messages use `name` as its file name. */
 Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml, size_t yaml_bytes);
 
 /* A file that hardware_parse reads back to the same numbers. */
@@ -83,26 +84,26 @@ Status hardware_print(const Hardware *h, Text *out);
 /* FLOP/s that work of this size reaches. ERR_ARG if the GPU has no rate for the type. */
 Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double size,
                      double *flop_s);
-/* Where a GPU's curve and its section's source stand; `work` has a rate (op/work.h). */
+/* The fields of a GPU's curve and of its section's source. `work` must have a rate (op/work.h). */
 HardwareCurve *hardware_curve(Hardware *h, OpWork work, HardwareDtype dtype);
 const char **hardware_source(Hardware *h, OpWork work);
 /* FLOP/s of the data sheet; 0: none. */
 double hardware_peak(const Hardware *h, HardwareDtype dtype);
 /* The preset whose gpu.driver is `gpu`, without its texts; all 0: none has that name. */
 Status hardware_of_driver(const char *gpu, Hardware *out);
-/* The peak of that preset, for the type that products compute in; 0: none
- * has that name. Chips of one family differ (H100 SXM, PCIe, NVL), so all of the name counts. */
+/* The peak of that preset for this type of products; 0: no preset has the name. The whole name must match,
+ * because chips of one family differ (H100 SXM, PCIe, NVL). */
 Status hardware_sheet_flops(const char *gpu, Dtype type, double *out);
 
-/* Bytes a second that leave such a GPU for the others of its domain, of the data sheet; 0: it is not
- * known, or a domain has fewer than `ranks`. */
+/* Bytes/s out of such a GPU to the others of its domain, by the data sheet; 0: unknown, or a domain has fewer
+ * than `ranks` GPUs. */
 Status hardware_sheet_link(const char *gpu, int64_t ranks, double *out);
 
-/* calibrate.c: a GPU's file from what `switchyard bench ops` measured on one. The rates of products
- * and attention by size, and of memory, are those measured; everything else (peaks, links, host) is
- * the base GPU's. Ops of one kind of work and size count by the time that they take. `bench` is the output of bench
- * ops on a GPU (several runs may stand one after the other), `name`
- * its file for messages. Texts live in `a`. ERR_FORMAT: no such output, or a line that is cut. */
+/* calibrate.c: replaces the rates in `h`, a base GPU, by what `switchyard bench ops` measured: rates of products
+ * and attention by size, and of memory. Everything else (peaks, links, host) stays the base GPU's. Ops of
+ * one kind of work and size are weighted by their time. `bench` is the output of bench ops on a GPU, or of
+ * several runs one after the other; `name` is its file, for messages. Texts live in `a`. ERR_FORMAT: no
+ * such output, or a line is cut. */
 Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h);
 
 #endif

@@ -1,4 +1,5 @@
-/* import: the table of foreign keys, and what only several keys together say. */
+/* import: applies the table of foreign keys (import.def) to a Config, then what several keys decide together. The
+ * files are read by import_read.c. */
 #include "plan/import.h"
 
 #include "base/text.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* MAP: keys, our row, words; NAMED: a model, our preset, changes. */
+/* A row of import.def. MAP: keys, our setting, words; NAMED: a model, our preset, changes. */
 typedef struct Map {
     const char *theirs, *ours, *words;
     bool model;
@@ -31,7 +32,7 @@ static const Map rows[] = {
 enum { ROWS = sizeof rows / sizeof *rows };
 enum { NAME_BYTES = 64, SAYS_BYTES = 1024, NUMBER_MAX = 1000000 };
 
-/* Options of the stack. */
+/* Their keys that are options of the stack, and our names. */
 static const char stack_options[] =
     "turbo_sync_free_moe_stage=sync_free|enable_primus_turbo=turbo|"
     "use_turbo_attention=turbo_attention|use_turbo_gemm=turbo_gemm|"
@@ -53,7 +54,7 @@ static const char stack_options[] =
     "debug.moe_force_load_balance=balanced_routing|primus_turbo.enable_primus_turbo=turbo|"
     "primus_turbo.use_turbo_grouped_mm=turbo_grouped_gemm";
 
-/* Beginnings of keys that mean nothing to a plan, or only together with others. */
+/* Prefixes of keys that a plan ignores, or that are read only together with others. */
 static const char immaterial[] =
     "recompute_method recompute_num_layers activation_checkpoint. parallelism.fsdp_reshard "
     "parallelism.pipeline_parallel_microbatch parallelism.pipeline_parallel_layers "
@@ -66,7 +67,7 @@ static const char immaterial[] =
     "optimizer.eps optimizer.implementation training.steps training.dataset training.max_norm "
     "model.hf_assets compile.components";
 
-/* What these trainers take where a file says nothing. */
+/* Defaults of these trainers that differ from ours. */
 static const char megatron_defaults[] =
     "run.compute=bf16 moe.buffers=worst plan.counted_rows=true mesh.zero=1 mtp.loss=0.1";
 static const char torchtitan_defaults[] =
@@ -104,8 +105,8 @@ static const char *next_word(const char **list, const char *end, int *n)
     return *word == '\0' ? NULL : word;
 }
 
-/* Ours of "theirs=ours|..."; within: theirs may be a part of the word. */
-static bool pick(const char *words, const char *word, bool within, char ours[NAME_BYTES])
+/* Looks up a word in "theirs=ours|..."; within: theirs may be a part of the word. False: not found. */
+static bool find_word(const char *words, const char *word, bool within, char ours[NAME_BYTES])
 {
     char theirs[NAME_BYTES];
     int n = 0;
@@ -118,8 +119,8 @@ static bool pick(const char *words, const char *word, bool within, char ours[NAM
     return false;
 }
 
-/* NULL for a key that is not there or null. */
-static const char *text_of(const Import *m, const char *key)
+/* The value of a key, which then counts as read; NULL: it is missing or null. */
+static const char *value_of(const Import *m, const char *key)
 {
     Setting *s = settings_find(&m->settings, key);
     if (s == NULL) return NULL;
@@ -127,14 +128,14 @@ static const char *text_of(const Import *m, const char *key)
     return s->value;
 }
 
-static bool is(const Import *m, const char *key, const char *value)
+static bool value_is(const Import *m, const char *key, const char *value)
 {
-    const char *text = text_of(m, key);
+    const char *text = value_of(m, key);
     return text != NULL && strcasecmp(text, value) == 0;
 }
 
-/* A failure because of their key: "FILE:LINE:COLUMN: KEY is VALUE: " and its sentence. */
-static Status because(const Import *m, const char *key, Status status)
+/* Puts the place of their key before the sentence of a failure: "FILE:LINE:COLUMN: KEY is VALUE: ". */
+static Status fail_at_key(const Import *m, const char *key, Status status)
 {
     const Setting *s = settings_find(&m->settings, key);
     char sentence[SAYS_BYTES];
@@ -147,13 +148,13 @@ static Status because(const Import *m, const char *key, Status status)
                 why);
 }
 
-/* Our row := value, because of their key. */
+/* Sets our row to the value; their key stands in the error. */
 static Status set_row(Import *m, const char *key, const char *row, const char *value)
 {
     Text t;
     TRY(text_init(&t, m->a));
     TRY(text_printf(&t, "%s=%s", row, value));
-    return because(m, key, config_override(m->c, m->a, t.data));
+    return fail_at_key(m, key, config_override(m->c, m->a, t.data));
 }
 
 static Status set_whole(Import *m, const char *key, const char *row, int64_t value)
@@ -164,7 +165,7 @@ static Status set_whole(Import *m, const char *key, const char *row, int64_t val
 }
 
 /* "section.key=value section.key=value ..." */
-static Status assign(Import *m, const char *list)
+static Status set_list(Import *m, const char *list)
 {
     char one[NAME_BYTES];
     int n = 0;
@@ -177,12 +178,12 @@ static Status assign(Import *m, const char *list)
 
 static Status read_whole(const Import *m, const char *key, int64_t otherwise, int64_t *out)
 {
-    const char *text = text_of(m, key);
+    const char *text = value_of(m, key);
     char *end = NULL;
     *out = text == NULL ? otherwise : strtoll(text, &end, 10);
     if (text == NULL || (end != text && *end == '\0' && *out >= -1 && *out <= NUMBER_MAX))
         return OK;
-    return because(m, key, FAIL(ERR_ARG, "a whole number up to %d is wanted", NUMBER_MAX));
+    return fail_at_key(m, key, FAIL(ERR_ARG, "a whole number up to %d is wanted", NUMBER_MAX));
 }
 
 static Status add_note(Import *m, const char *what, const char *value)
@@ -199,16 +200,17 @@ static Status add_note(Import *m, const char *what, const char *value)
 static Status apply_row(Import *m, const char *key, const Map *r)
 {
     char ours[NAME_BYTES] = "";
-    const char *value = text_of(m, key);
+    const char *value = value_of(m, key);
     if (value == NULL) return OK;
     if (r->words == NULL) return set_row(m, key, r->ours, value);
-    if (!pick(r->words, value, false, ours))
-        return because(
+    if (!find_word(r->words, value, false, ours))
+        return fail_at_key(
             m, key,
             FAIL(ERR_ARG, "that is %s; understood are (theirs=ours) %s", r->ours, r->words));
     return *ours == '\0' ? OK : set_row(m, key, r->ours, ours);
 }
 
+/* In the order of import.def, so later rows win. */
 static Status apply_rows(Import *m)
 {
     for (const Map *r = rows; r < rows + ROWS && !r->model; r++) {
@@ -237,8 +239,8 @@ static Status apply_others(Import *m)
         const char *list = immaterial, *option = NULL;
         int n = 0;
         bool known = s->read;
-        if (pick(stack_options, s->key, false, ours)) {
-            bool yes = is(m, s->key, "true"), no = is(m, s->key, "false");
+        if (find_word(stack_options, s->key, false, ours)) {
+            bool yes = value_is(m, s->key, "true"), no = value_is(m, s->key, "false");
             TRY(arena_text(m->a, ours, strlen(ours), &option));
             if (s->value != NULL)
                 add_word(&m->more->options, option, yes ? "1" : no ? "0" : s->value);
@@ -266,38 +268,38 @@ static Status take_preset(Import *m, const char *theirs)
         preset = r->ours;
         changes = r->words;
     }
-    TRY(because(m, "modules.pre_trainer.model", config_load(m->c, m->a, preset, NULL, 0)));
+    TRY(fail_at_key(m, "modules.pre_trainer.model", config_load(m->c, m->a, preset, NULL, 0)));
     TRY(arena_text(m->a, preset, strlen(preset), &m->more->preset));
     m->latent = m->c->attention_kind == ATTENTION_MLA;
-    TRY(assign(m, changes));
+    TRY(set_list(m, changes));
     TRY(set_row(m, "model", "model.name", name));
     return add_note(m, "the model's shape is that of our preset", preset);
 }
 
 /* ---- Megatron ---- */
 
-/* Megatron's defaults for keys that a model's file leaves out: they follow from other keys. */
+/* Megatron's defaults for keys that a model's file leaves out, which it computes from other keys. */
 static Status fill_shape(Import *m)
 {
     static const char *const need[] = { "num_layers", "hidden_size", "num_attention_heads" };
     Config *c = m->c;
     char ours[NAME_BYTES];
     for (int i = 0; i < 3; i++) {
-        if (text_of(m, need[i]) != NULL) continue;
+        if (value_of(m, need[i]) != NULL) continue;
         return FAIL(ERR_ARG, "%s: neither it nor its model's file has %s", m->path, need[i]);
     }
-    if (text_of(m, "kv_channels") == NULL)
+    if (value_of(m, "kv_channels") == NULL)
         TRY(set_whole(m, "kv_channels", "attention.head_dim",
                       c->model_hidden / c->attention_heads));
-    if (text_of(m, "num_query_groups") == NULL || is(m, "group_query_attention", "false"))
+    if (value_of(m, "num_query_groups") == NULL || value_is(m, "group_query_attention", "false"))
         c->attention_kv_heads = c->attention_heads;
-    if (text_of(m, "ffn_hidden_size") == NULL)
+    if (value_of(m, "ffn_hidden_size") == NULL)
         TRY(set_whole(m, "ffn_hidden_size", "model.ffn", (c->model_hidden * 8 / 3 + 63) / 64 * 64));
-    if (text_of(m, "moe_ffn_hidden_size") == NULL) c->moe_ffn = c->model_ffn;
-    if (text_of(m, "num_experts") == NULL) c->model_dense_layers = c->model_layers;
-    if (text_of(m, "vocab_size") != NULL || text_of(m, "padded_vocab_size") != NULL) return OK;
-    const char *tokenizer = text_of(m, "tokenizer_model");
-    if (tokenizer == NULL || !pick(vocabularies, tokenizer, true, ours)) {
+    if (value_of(m, "moe_ffn_hidden_size") == NULL) c->moe_ffn = c->model_ffn;
+    if (value_of(m, "num_experts") == NULL) c->model_dense_layers = c->model_layers;
+    if (value_of(m, "vocab_size") != NULL || value_of(m, "padded_vocab_size") != NULL) return OK;
+    const char *tokenizer = value_of(m, "tokenizer_model");
+    if (tokenizer == NULL || !find_word(vocabularies, tokenizer, true, ours)) {
         TRY(add_note(m, "vocab_size is not given, 100352 is taken; tokenizer_model is",
                      tokenizer == NULL ? "not given" : tokenizer));
         return set_whole(m, "vocab_size", "model.vocab", 100352);
@@ -305,27 +307,28 @@ static Status fill_shape(Import *m)
     return set_row(m, "tokenizer_model", "model.vocab", ours);
 }
 
+/* Shared experts, group-limited routing, and the pattern of dense layers. */
 static Status fill_moe(Import *m)
 {
-    const char *key = "moe_shared_expert_intermediate_size", *freq = text_of(m, "moe_layer_freq");
+    const char *key = "moe_shared_expert_intermediate_size", *freq = value_of(m, "moe_layer_freq");
     Config *c = m->c;
     int64_t shared = 0;
     TRY(read_whole(m, key, c->moe_shared * c->moe_ffn, &shared));
     if (shared % c->moe_ffn != 0)
-        return because(m, key,
-                       FAIL(ERR_UNSUPPORTED, "no multiple of moe.ffn %lld", (long long)c->moe_ffn));
+        return fail_at_key(
+            m, key, FAIL(ERR_UNSUPPORTED, "not a multiple of moe.ffn %lld", (long long)c->moe_ffn));
     TRY(set_whole(m, key, "moe.shared", shared / c->moe_ffn));
-    if (text_of(m, "moe_router_group_topk") != NULL && c->moe_top_k > c->moe_top_groups)
+    if (value_of(m, "moe_router_group_topk") != NULL && c->moe_top_k > c->moe_top_groups)
         c->moe_group_score_top = c->moe_top_k / c->moe_top_groups;
     if (freq == NULL || c->model_dense_layers == c->model_layers) return OK;
     const char *zeros = strstr(freq, "[0]*"), *ones = zeros == NULL ? NULL : strstr(zeros, "[1]*");
     int64_t dense = zeros == NULL ? 0 : strtol(zeros + 4, NULL, 10) % NUMBER_MAX;
     int64_t moe = ones == NULL ? 0 : strtol(ones + 4, NULL, 10) % NUMBER_MAX;
     if (strcmp(freq, "1") != 0 && (ones == NULL || dense + moe != c->model_layers))
-        return because(m, "moe_layer_freq",
-                       FAIL(ERR_UNSUPPORTED,
-                            "1 or ([0]*DENSE+[1]*MOE) is wanted, %lld layers in all",
-                            (long long)c->model_layers));
+        return fail_at_key(m, "moe_layer_freq",
+                           FAIL(ERR_UNSUPPORTED,
+                                "1 or ([0]*DENSE+[1]*MOE) is wanted, %lld layers in all",
+                                (long long)c->model_layers));
     return set_whole(m, "moe_layer_freq", "model.dense_layers", dense);
 }
 
@@ -335,27 +338,27 @@ static Status fill_rope(Import *m)
 {
     const bool latent = m->c->attention_kind == ATTENTION_MLA;
     const char *key = latent ? "rotary_scaling_factor" : "yarn_rotary_scaling_factor";
-    const char *factor = text_of(m, key), *other = text_of(m, "rope_scaling_factor");
-    const bool by_type = is(m, "rope_type", "yarn");
-    const bool by_position = is(m, "position_embedding_type", "yarn");
-    if (is(m, "use_rope_scaling", "true")) {
-        TRY(assign(m, "rope.scaling=llama3 rope.original=8192"));
+    const char *factor = value_of(m, key), *other = value_of(m, "rope_scaling_factor");
+    const bool by_type = value_is(m, "rope_type", "yarn");
+    const bool by_position = value_is(m, "position_embedding_type", "yarn");
+    if (value_is(m, "use_rope_scaling", "true")) {
+        TRY(set_list(m, "rope.scaling=llama3 rope.original=8192"));
         return set_row(m, "use_rope_scaling", "rope.factor", other == NULL ? "8" : other);
     }
     if (!(latent ? by_type : by_position)) return OK;
-    TRY(assign(m, "rope.scaling=yarn"));
-    if (m->c->rope_original == 0) TRY(assign(m, "rope.original=4096"));
-    return factor == NULL ? assign(m, "rope.factor=40") : set_row(m, key, "rope.factor", factor);
+    TRY(set_list(m, "rope.scaling=yarn"));
+    if (m->c->rope_original == 0) TRY(set_list(m, "rope.original=4096"));
+    return factor == NULL ? set_list(m, "rope.factor=40") : set_row(m, key, "rope.factor", factor);
 }
 
-/* Of MLPs no setting has biases but of experts. */
+/* We have biases of experts, but no setting for biases of other MLPs. */
 static Status fill_biases(Import *m)
 {
-    if (!is(m, "add_bias_linear", "true")) return OK;
+    if (!value_is(m, "add_bias_linear", "true")) return OK;
     if (m->c->model_dense_layers > 0 || m->c->moe_shared > 0)
         TRY(add_note(m, "no setting has biases of MLPs other than experts; left out by",
                      "add_bias_linear"));
-    return config_moe_layers(m->c) == 0 ? OK : assign(m, "moe.expert_bias=true");
+    return config_moe_layers(m->c) == 0 ? OK : set_list(m, "moe.expert_bias=true");
 }
 
 /* ---- pipelines and recomputing ---- */
@@ -370,7 +373,8 @@ static int64_t place_in_stage(const Import *m, int64_t layer)
     return layer - s->first;
 }
 
-/* Every `every`-th layer, if it is one of the first `most` of its stage; modules where all are. */
+/* Recomputes every `every`-th layer, if it is one of the first `most` of its stage. Modules of multi-token
+ * prediction are recomputed only if all layers are. */
 static Status set_recomputed(Import *m, const char *key, int64_t every, int64_t most,
                              const char *pieces)
 {
@@ -386,6 +390,7 @@ static Status set_recomputed(Import *m, const char *key, int64_t every, int64_t 
     return set_row(m, key, "recompute.pieces", pieces);
 }
 
+/* Makes pp, vpp, layout and schedule fit each other: files of Megatron leave some of them out. */
 static Status fix_pipeline(Import *m, const char *per_stage)
 {
     Config *c = m->c;
@@ -397,8 +402,8 @@ static Status fix_pipeline(Import *m, const char *per_stage)
         TRY(set_whole(m, per_stage, "mesh.vpp", (c->model_layers - 1) / (layers * pp) + 1));
     if (*c->mesh_layout != '\0') {
         int stages = c->mesh_vpp > 1 ? (int)(pp * c->mesh_vpp) : 0;
-        TRY(because(m, key,
-                    layout_parse(c->mesh_layout, stages, (int)c->model_layers, m->a, &m->layout)));
+        TRY(fail_at_key(
+            m, key, layout_parse(c->mesh_layout, stages, (int)c->model_layers, m->a, &m->layout)));
         TRY(set_whole(m, key, "mesh.vpp", m->layout.stages % pp == 0 ? m->layout.stages / pp : 0));
     }
     TRY(schedule_find(c->mesh_schedule, &d));
@@ -413,6 +418,7 @@ static Status fix_pipeline(Import *m, const char *per_stage)
     return OK;
 }
 
+/* Settings of Megatron that several keys decide together. */
 static Status read_megatron(Import *m)
 {
     Config *c = m->c;
@@ -428,29 +434,32 @@ static Status read_megatron(Import *m)
     TRY(fill_rope(m));
     TRY(fill_biases(m));
     TRY(fix_pipeline(m, "num_layers_per_virtual_pipeline_stage"));
-    m->more->per_replica = text_of(m, "global_batch_size") == NULL;
+    m->more->per_replica = value_of(m, "global_batch_size") == NULL;
     if (m->more->per_replica) c->train_batch = c->train_micro_batch;
-    if (!is(m, "recompute_granularity", "full")) return OK;
-    const char *ids = text_of(m, "recompute_layer_ids");
+    if (!value_is(m, "recompute_granularity", "full")) return OK;
+    const char *ids = value_of(m, "recompute_layer_ids");
     if (ids != NULL) return set_row(m, "recompute_layer_ids", "recompute.layers", ids);
     TRY(read_whole(m, "recompute_num_layers", NUMBER_MAX, &n));
-    if (!is(m, "recompute_method", "block")) n = NUMBER_MAX;
+    if (!value_is(m, "recompute_method", "block")) n = NUMBER_MAX;
     return set_recomputed(m, "recompute_granularity", 1, n, "[layer]");
 }
 
 /* ---- torchtitan ---- */
 
+/* torchtitan recomputes all layers, every n-th, or chosen ops, for which norm and activation come closest. */
 static Status titan_recompute(Import *m)
 {
     const char *key = "activation_checkpoint.mode";
-    const char *option = text_of(m, "activation_checkpoint.selective_ac_option");
-    if (is(m, key, "full")) return set_recomputed(m, key, 1, NUMBER_MAX, "[layer]");
-    if (!is(m, key, "selective")) return OK;
+    const char *option = value_of(m, "activation_checkpoint.selective_ac_option");
+    if (value_is(m, key, "full")) return set_recomputed(m, key, 1, NUMBER_MAX, "[layer]");
+    if (!value_is(m, key, "selective")) return OK;
     int64_t every = option == NULL ? 2 : strtoll(option, NULL, 10);
     if (every > 0) return set_recomputed(m, key, every, NUMBER_MAX, "[layer]");
     return set_recomputed(m, key, 1, NUMBER_MAX, "[norm, act]");
 }
 
+/* Settings of torchtitan: FSDP degrees become ZeRO stage, shard and number of GPUs. Without a global batch it trains on
+ * one local batch for each data-parallel rank. */
 static Status read_titan(Import *m)
 {
     const char *reshard = "parallelism.fsdp_reshard_after_forward";
@@ -463,9 +472,10 @@ static Status read_titan(Import *m)
     TRY(read_whole(m, "parallelism.pipeline_parallel_microbatch_size", 1, &micro));
     TRY(fix_pipeline(m, "parallelism.pipeline_parallel_layers_per_stage"));
     if (shard * replicas > NUMBER_MAX)
-        return because(m, shards, FAIL(ERR_ARG, "more than %d data-parallel ranks", NUMBER_MAX));
-    c->mesh_zero = shard == 1 ? 0 : is(m, reshard, "always") ? 3 : c->mesh_pp > 1 ? 2 : 3;
-    if (is(m, reshard, "never") && shard != 1) c->mesh_zero = 2;
+        return fail_at_key(m, shards,
+                           FAIL(ERR_ARG, "more than %d data-parallel ranks", NUMBER_MAX));
+    c->mesh_zero = shard == 1 ? 0 : value_is(m, reshard, "always") ? 3 : c->mesh_pp > 1 ? 2 : 3;
+    if (value_is(m, reshard, "never") && shard != 1) c->mesh_zero = 2;
     if (replicas > 1 && shard > 0) TRY(set_whole(m, shards, "mesh.shard", shard));
     if (shard > 0) m->more->gpus = c->mesh_pp * c->mesh_cp * shard * replicas;
     m->more->per_replica = batch < 0 && shard < 0;
@@ -479,9 +489,9 @@ static Status read_titan(Import *m)
 
 /* ---- all together ---- */
 
-static Status import(Import *m)
+static Status import_settings(Import *m)
 {
-    const char *name = text_of(m, "model.name"), *flavour = text_of(m, "model.flavor");
+    const char *name = value_of(m, "model.name"), *flavour = value_of(m, "model.flavor");
     char model[NAME_BYTES];
     (void)snprintf(model, sizeof model, "%s", m->settings.model == NULL ? "" : m->settings.model);
     if (m->titan && name != NULL)
@@ -491,12 +501,12 @@ static Status import(Import *m)
     TRY(config_default(m->c, m->a));
     if (*model == '\0' && m->titan)
         return FAIL(ERR_ARG, "%s: model.name and model.flavor are missing", m->path);
-    TRY(*model == '\0' ? assign(m, megatron_shape) : take_preset(m, model));
-    TRY(assign(m, m->titan ? torchtitan_defaults : megatron_defaults));
+    TRY(*model == '\0' ? set_list(m, megatron_shape) : take_preset(m, model));
+    TRY(set_list(m, m->titan ? torchtitan_defaults : megatron_defaults));
     TRY(apply_rows(m));
     TRY(m->titan ? read_titan(m) : read_megatron(m));
     TRY(apply_others(m));
-    return because(m, "", config_check(m->c));
+    return fail_at_key(m, "", config_check(m->c));
 }
 
 Status plan_import(const char *from, const char *path, Arena *a, Config *out, PlanImport *more)
@@ -513,7 +523,7 @@ Status plan_import(const char *from, const char *path, Arena *a, Config *out, Pl
     TRY(primus ? settings_read_primus(&m.settings, a, path)
                : settings_read_torchtitan(&m.settings, a, path));
     m.titan = strcmp(m.settings.framework, "torchtitan") == 0;
-    TRY(import(&m));
+    TRY(import_settings(&m));
     *out = next;
     *more = said;
     return OK;
@@ -521,7 +531,7 @@ Status plan_import(const char *from, const char *path, Arena *a, Config *out, Pl
 
 /* ---- options of the stack ---- */
 
-/* What the file says of an option: the largest of several; below 0: nothing. */
+/* The value of an option in the file, the largest of several; below 0: not given. */
 static double option_of(const PlanImport *more, const char *name)
 {
     double most = -1;
@@ -534,8 +544,8 @@ static double option_of(const PlanImport *more, const char *name)
     return most;
 }
 
-/* Stages of sync-free MoE and DeepEP are Primus-Turbo's; stage 2 and above bring DeepEP along
- * (Primus, rocm_arg_validation). */
+/* Sync-free MoE and DeepEP belong to Primus-Turbo. Stages 2 and above of sync-free MoE turn on DeepEP (Primus,
+ * rocm_arg_validation). */
 Status plan_import_stack(const PlanImport *more, const char *stack, Arena *a, const char **out)
 {
     double sync_free = option_of(more, "sync_free"), deepep = option_of(more, "deepep");
@@ -558,7 +568,7 @@ Status plan_import_stack(const PlanImport *more, const char *stack, Arena *a, co
     return OK;
 }
 
-/* Products in 8 or 4 bits? */
+/* Does the option ask for products in 8 or 4 bits? */
 static bool is_narrow(const ImportWord *o)
 {
     if (text_word_index("fp8|fp4", o->key) >= 0)

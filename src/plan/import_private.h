@@ -1,4 +1,4 @@
-/* import_private: the settings of a foreign file, as its readers give them to the table. */
+/* import_private: the settings of a foreign file, between its readers (import_read.c) and the table (import.c). */
 #ifndef PLAN_IMPORT_PRIVATE_H
 #define PLAN_IMPORT_PRIVATE_H
 
@@ -22,7 +22,7 @@ typedef struct Settings {
 
 Setting *settings_find(const Settings *s, const char *key); /* NULL: there is none */
 
-/* An experiment with all files it names; a job file's TOML. */
+/* Read an experiment with all files that it names, or a job file in TOML. */
 Status settings_read_primus(Settings *s, Arena *a, const char *path);
 Status settings_read_torchtitan(Settings *s, Arena *a, const char *path);
 

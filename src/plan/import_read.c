@@ -1,4 +1,5 @@
-/* import_read: foreign files into one list of settings: extends, the environment, precedence. */
+/* import_read: reads foreign files into one list of settings: finds the files, follows `extends`, replaces
+ * variables, and keeps the value with the highest precedence. What keys mean is import.c's. */
 #include "base/file.h"
 #include "config/config_doc.h"
 #include "plan/import_private.h"
@@ -19,13 +20,13 @@ Setting *settings_find(const Settings *s, const char *key)
     return NULL;
 }
 
-static const char *text_of(const Settings *s, const char *key)
+static const char *setting_text(const Settings *s, const char *key)
 {
     const Setting *at = settings_find(s, key);
     return at == NULL ? NULL : at->value;
 }
 
-/* The first of a key stays: files are read in the order of precedence. */
+/* Adds a setting unless the key exists: files are read in the order of precedence. */
 static Status settings_add(Settings *s, const char *key, const char *value, const char *place)
 {
     static const char overrides[] = "modules.pre_trainer.overrides.";
@@ -42,7 +43,7 @@ static Status settings_add(Settings *s, const char *key, const char *value, cons
 
 /* ---- values ---- */
 
-/* ${NAME} and ${NAME:default} of the environment; a NAME that must be there and is not stays. */
+/* Replaces ${NAME} and ${NAME:default} from the environment. Without a value and a default the text stays. */
 static Status expand_variables(Arena *a, const char *text, const char **out)
 {
     Text t;
@@ -70,8 +71,8 @@ static Status expand_variables(Arena *a, const char *text, const char **out)
     return OK;
 }
 
-/* A scalar, or a list of scalars as "[a, b]"; what else stands in a list is left out. */
-static Status value_of(ConfigDoc *d, const yaml_node_t *n, const char **out)
+/* A scalar, or a list of scalars as "[a, b]"; other items of a list are left out. */
+static Status node_text(ConfigDoc *d, const yaml_node_t *n, const char **out)
 {
     const char *text = config_scalar_text(n);
     if (n->type == YAML_SEQUENCE_NODE) {
@@ -90,7 +91,8 @@ static Status value_of(ConfigDoc *d, const yaml_node_t *n, const char **out)
 
 /* ---- files ---- */
 
-/* `name` beside the file `from`, or with a `kind` ("models/megatron/") in folders of that name. */
+/* Searches `name` next to the file `from`; with a `kind` ("models/megatron/") also in folders of that name, here
+ * and up to six folders above. */
 static bool find_file(const char *from, const char *kind, const char *name, char *out)
 {
     static const char up[] = "../../../../../../";
@@ -106,8 +108,8 @@ static bool find_file(const char *from, const char *kind, const char *name, char
     return false;
 }
 
-/* The values of a mapping; `prefix` is "" or "section.". `extends` goes into s->extends. */
-static Status add_node(Settings *s, ConfigDoc *d, const char *prefix, const yaml_node_t *map)
+/* Adds the values of a mapping; `prefix` is "" or "section.". `extends` goes into s->extends. */
+static Status add_mapping(Settings *s, ConfigDoc *d, const char *prefix, const yaml_node_t *map)
 {
     TRY(config_need_mapping(d, map, "a configuration"));
     const yaml_node_pair_t *p = map->data.mapping.pairs.start;
@@ -123,10 +125,10 @@ static Status add_node(Settings *s, ConfigDoc *d, const char *prefix, const yaml
             return FAIL(ERR_FORMAT, "%s: a key of more than %d bytes, or more than %d keys", place,
                         NAME_BYTES - 1, PAIRS_MAX);
         if (mapping) {
-            TRY(add_node(s, d, key, v));
+            TRY(add_mapping(s, d, key, v));
             continue;
         }
-        TRY(value_of(d, v, &value));
+        TRY(node_text(d, v, &value));
         if (strcmp(key, "extends") == 0)
             s->extends = value;
         else
@@ -135,18 +137,18 @@ static Status add_node(Settings *s, ConfigDoc *d, const char *prefix, const yaml
     return OK;
 }
 
-static Status read_text(Settings *s, const char *path, const char *text)
+static Status read_settings(Settings *s, const char *path, const char *text)
 {
     ConfigDoc d = { .name = path, .arena = s->arena };
     Status status = config_doc_open(&d, text, strlen(text));
     const yaml_node_t *root = status == OK ? yaml_document_get_root_node(&d.yaml) : NULL;
     s->extends = NULL;
-    if (root != NULL && !config_is_nothing(root)) status = add_node(s, &d, "", root);
+    if (root != NULL && !config_is_nothing(root)) status = add_mapping(s, &d, "", root);
     config_doc_close(&d);
     return status;
 }
 
-/* A file and, the last first, those that it extends: a name or "[name, name]". */
+/* Reads a file, then those that it extends (a name or "[name, name]"), the last one first: it wins. */
 static Status read_yaml(Settings *s, const char *path)
 {
     char *text = NULL, name[NAME_BYTES], next[FILE_PATH_MAX];
@@ -154,7 +156,7 @@ static Status read_yaml(Settings *s, const char *path)
     if (s->files++ == FILES_MAX)
         return FAIL(ERR_FORMAT, "%s: the files extend more than %d others", path, FILES_MAX);
     TRY(file_read_input(path, s->arena, &text, &bytes));
-    TRY(read_text(s, path, text));
+    TRY(read_settings(s, path, text));
     const char *list = s->extends == NULL ? "" : s->extends;
     for (size_t end = strlen(list); end > 0;) {
         size_t start = end--;
@@ -174,14 +176,14 @@ static Status read_yaml(Settings *s, const char *path)
 
 #define NAME "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789.-"
 
-/* Behind blanks (of these kinds) and comments. */
+/* The position after blanks (of these kinds) and comments. */
 static const char *skip_blanks(const char *at, const char *blanks)
 {
     for (at += strspn(at, blanks); *at == '#'; at += strspn(at, blanks)) at += strcspn(at, "\n");
     return at;
 }
 
-/* Bytes of a text in quotes, true, false or a number; 0: it is none. */
+/* Length of a text in quotes, true, false or a number; 0: it is none of these. */
 static size_t scalar_bytes(const char *at)
 {
     size_t n = strspn(at, NAME "+");
@@ -197,7 +199,7 @@ static size_t scalar_bytes(const char *at)
     return n + 1;
 }
 
-/* The end of a scalar, or of a list of them, which may go over lines; `at` itself: it is none. */
+/* The end of a scalar, or of a list of scalars, which may span lines; `at` itself: it is neither. */
 static const char *value_end(const char *at)
 {
     const char *next = at;
@@ -211,7 +213,8 @@ static const char *value_end(const char *at)
     return *next == ']' ? next + 1 : at;
 }
 
-/* A job file as YAML with the same lines and keys "section.key"; values look the same in both. */
+/* Converts a job file to YAML with keys "section.key" and the same line numbers. Values look alike in both
+ * formats, so they are copied. */
 static Status toml_to_yaml(const char *path, const char *toml, Text *yaml)
 {
     const char *section = "", *at = toml;
@@ -242,12 +245,12 @@ static Status toml_to_yaml(const char *path, const char *toml, Text *yaml)
 
 /* ---- the two formats ---- */
 
-/* A file that the experiment names under `key`; *missing is its name if there is none. */
+/* Reads the file that the experiment names under `key`. If there is none, *missing becomes its name. */
 static Status read_named(Settings *s, const char *from, const char *key, const char *kind,
                          const char **missing)
 {
     char sub[NAME_BYTES], path[FILE_PATH_MAX];
-    const char *name = text_of(s, key);
+    const char *name = setting_text(s, key);
     if (name == NULL) return OK;
     (void)snprintf(sub, sizeof sub, "%s/%s/", kind, s->framework);
     if (find_file(from, sub, name, path)) return read_yaml(s, path);
@@ -261,7 +264,7 @@ Status settings_read_primus(Settings *s, Arena *a, const char *path)
     *s = (Settings){ .arena = a };
     TRY(ARENA_ZEROED(a, SETTINGS_MAX, &s->at));
     TRY(read_yaml(s, path));
-    const char *framework = text_of(s, "modules.pre_trainer.framework");
+    const char *framework = setting_text(s, "modules.pre_trainer.framework");
     if (framework == NULL)
         return FAIL(ERR_FORMAT,
                     "%s: there is no modules.pre_trainer.framework, as experiments of Primus have",
@@ -288,5 +291,5 @@ Status settings_read_torchtitan(Settings *s, Arena *a, const char *path)
     TRY(file_read_input(path, a, &toml, &bytes));
     TRY(text_init(&yaml, a));
     TRY(toml_to_yaml(path, toml, &yaml));
-    return read_text(s, path, yaml.data);
+    return read_settings(s, path, yaml.data);
 }

@@ -1,14 +1,14 @@
-/* inputs: counts layers, and fills a row of numbers from a configuration. */
+/* inputs: counts the layers of pipeline rank 0, and computes the numbers of inputs.def. */
 #include "plan/inputs.h"
 
 #include "schedule/layout.h"
 
-/* Numbers of layers: of the model, of rank 0, of those recomputed; [0] dense, [1] MoE. */
+/* Numbers of layers: of the model, of rank 0, and of rank 0's that are recomputed; [0] dense, [1] MoE. */
 typedef struct Layers {
     int64_t all[2], rank[2], recomputed[2];
 } Layers;
 
-static bool recomputes(const Config *c, int64_t layer)
+static bool is_recomputed(const Config *c, int64_t layer)
 {
     return config_has_text(&c->recompute_pieces, "layer") &&
            config_has_int(&c->recompute_layers, layer);
@@ -27,7 +27,7 @@ static Status count_layers(const Config *c, Arena *a, Layers *n)
         for (int l = stage->first; l < stage->first + stage->layers; l++) {
             int moe = config_has_experts(c, l);
             n->rank[moe]++;
-            n->recomputed[moe] += recomputes(c, l);
+            n->recomputed[moe] += is_recomputed(c, l);
         }
     }
     return OK;

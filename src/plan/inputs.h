@@ -1,8 +1,8 @@
 /* inputs: the numbers that memory formulas and stacks are computed from: settings, layers of pipeline
  * rank 0, and for stacks a micro-batch and the GPU.
  *
- * Stage i of mesh.layout is on rank i mod pp. Without a layout stages have as many layers each and the
- * first ones take the rest. This is Primus' rule, not the one that we train by. */
+ * Stage i of mesh.layout is on rank i mod pp. Without a layout all stages have equally many layers, and the
+ * first ones take the remainder. This is Primus' rule; `train` has its own (engine_program.h). */
 #ifndef PLAN_INPUTS_H
 #define PLAN_INPUTS_H
 
@@ -15,7 +15,7 @@ typedef struct PlanInputs {
 #undef INPUT
 } PlanInputs;
 
-/* Rows are averages times plan.imbalance. */
+/* A micro-batch on one rank. Rows are averages times plan.imbalance. */
 typedef struct InputTokens {
     double tokens;   /* on one rank */
     double routed;   /* rows of a rank's experts */

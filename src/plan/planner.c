@@ -1,11 +1,11 @@
-/* planner: opens a planner for a question, and makes a layout of a configuration. */
+/* planner: opens a planner for a question, and makes a layout from a configuration. Prices are price.c's. */
 #include "plan/price_private.h"
 
 static const size_t KEPT_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
 static const size_t ESTIMATE_BYTES = (size_t)4 << 30;
 
-/* FLOPs of a step: layers counted whole, on one rank, nothing computed twice. */
-static Status model_flops(Planner *p)
+/* FLOPs of a step of the model: each layer whole, on one rank, without recompute. */
+static Status count_model_flops(Planner *p)
 {
     PlanLayout one = { .micro_batch = 1, .ep = 1, .cp = 1 };
     const PriceEntry *e = NULL;
@@ -20,6 +20,7 @@ static Status model_flops(Planner *p)
     return OK;
 }
 
+/* The planner's own configuration has one rank; layouts bring their mesh. */
 static Status planner_setup(Planner *p, const PlanRequest *q)
 {
     p->q = *q;
@@ -27,7 +28,7 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     Config *c = &p->config;
     c->mesh_pp = c->mesh_vpp = c->mesh_ep = c->mesh_cp = 1;
     c->mesh_layout = "";
-    c->run_device = DEVICE_CPU; /* its workspaces are small; the stack says what a GPU's are */
+    c->run_device = DEVICE_CPU; /* its workspaces are small; those of a GPU are in the stack */
     c->recompute_layers.n = 0;
     if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
@@ -36,10 +37,10 @@ static Status planner_setup(Planner *p, const PlanRequest *q)
     TRY(ARENA_ZEROED(&p->kept, PRICE_PARTITIONS, &p->partition));
     TRY(estimator_init(&p->estimator, ESTIMATE_BYTES));
     TRY(price_classes(p));
-    return model_flops(p);
+    return count_model_flops(p);
 }
 
-/* A planner lives in its own arena. */
+/* The planner lies in its own arena, so planner_free copies the arena before it frees it. */
 Status planner_make(const PlanRequest *q, Planner **out)
 {
     Arena kept = { 0 };
@@ -65,8 +66,8 @@ void planner_free(Planner *p)
     arena_free(&kept);
 }
 
-/* One set for all of the layers that a configuration names. */
-static Status recompute_of(const Config *c, PlanLayout *l)
+/* Joins the recompute modules of all layers: a layout has one set, for the layers that it names. */
+static Status set_recompute(const Config *c, PlanLayout *l)
 {
     ModelSpec spec;
     Arena a = { 0 };
@@ -98,7 +99,7 @@ Status plan_layout_of(const Config *c, int64_t gpus, Arena *a, PlanLayout *out)
     if (l.dp < 1)
         return FAIL(ERR_ARG, "plan: mesh.pp %d x mesh.cp %d are more than the %lld GPUs", l.pp,
                     l.cp, (long long)gpus);
-    TRY(recompute_of(c, &l));
+    TRY(set_recompute(c, &l));
     if (c->mesh_layout[0] != '\0') {
         Layout *given = NULL;
         TRY(ARENA_NEW(a, 1, &given));

@@ -1,4 +1,4 @@
-/* presets: texts that the build puts into the program (tools/embed_presets): hardware/. */
+/* presets: the YAML texts of hardware/, which the build embeds into the program (tools/embed_presets). */
 #ifndef PLAN_PRESETS_H
 #define PLAN_PRESETS_H
 

@@ -1,5 +1,5 @@
-/* price: memory and time of a layout, added up from what its layers take (price_layers.c) over stages, ranks
- * and the estimated schedule.
+/* price: memory and time of a layout: it adds up layers (price_layers.c) to chunks, chunks to ranks, and ranks to
+ * the step with the estimated schedule. The fullest rank decides the memory.
  *
  * Not here: lower bounds (price_bound.c), simulated steps (price_program.c). */
 #include "plan/price_private.h"
@@ -31,7 +31,8 @@ const char *const plan_part_names[PLAN_PARTS] = {
 
 /* ---- a chunk ---- */
 
-static void add_layer(ChunkPrice *c, const LayerPrice *l)
+/* Adds a layer. Its time lost to the host is spread over the passes, in the part where the layer computes. */
+static void add_layer_price(ChunkPrice *c, const LayerPrice *l)
 {
     const LayerCount *n = &l->count;
     spaces_add(&c->params, &n->params);
@@ -47,7 +48,7 @@ static void add_layer(ChunkPrice *c, const LayerPrice *l)
 }
 
 /* Does the head's stage hold the table although another rank has the embedding? */
-static bool has_copy(const PriceEntry *e, const PlanLayout *l, const LayoutStage *s)
+static bool has_table_copy(const PriceEntry *e, const PlanLayout *l, const LayoutStage *s)
 {
     if (!s->loss || s->embedding || !spec_shares_table(&e->spec) || l->schedule == NULL)
         return false;
@@ -63,15 +64,17 @@ void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, con
     LayerRange range = chunk_layers(&p->spec, s);
     for (int i = range.first; i < range.end; i++) {
         bool again = price_again(l, s, p->spec.layers[i].block);
-        add_layer(c, &(again ? e->recomputed : e->plain)[p->class_of[i]]);
+        add_layer_price(c, &(again ? e->recomputed : e->plain)[p->class_of[i]]);
     }
-    if (!has_copy(e, l, s)) return;
+    if (!has_table_copy(e, l, s)) return;
     const LayerCount *table = &e->plain[p->class_of[0]].count;
     spaces_add(&c->params, &table->params);
 }
 
-/* ---- time beside the schedule ---- */
+/* ---- time outside of the schedule ---- */
 
+/* mesh.shard limits the data-parallel ranks of a group. Some stacks shard dense parameters over the ranks of
+ * experts (STACK_shard_together). */
 ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry *e)
 {
     int64_t ranks = l->dp * l->cp;
@@ -84,8 +87,8 @@ ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry
     return s;
 }
 
-/* What the op that adds or gathers parameters says of so many bytes of them. Its cost is linear, so a
- * fraction is fine: shards divide elements evenly only once buckets are padded. */
+/* The cost of the op that adds or gathers `bytes` of parameters: that of one element, scaled. The cost is linear.
+ * Fractions of an element occur, because shards divide evenly only after buckets are padded. */
 static OpCost cost_of_shared(OpComm kind, int64_t ranks, double bytes)
 {
     float at = 0;
@@ -113,8 +116,8 @@ static Status add_call(const Planner *p, const PriceEntry *e, GradientCall call,
 /* Parameters of one kind, held by `ranks` GPUs with stride `stride`, sharded over `shards` of them. */
 typedef struct SharedParams {
     int64_t ranks, shards, stride;
-    double reduced, gathered; /* parameters */
-    double weight;            /* bytes of a weight that is gathered */
+    double reduced, gathered; /* numbers of parameters whose gradients, or weights, are sent */
+    double weight;            /* bytes of a gathered weight */
 } SharedParams;
 
 static Status add_gradients(const Planner *p, const PriceEntry *e, const SharedParams *x,
@@ -145,16 +148,16 @@ static double updated_elems(const ParamShards *s, const RankPrice *r)
     return dense / (double)s->dense + expert / (double)s->expert;
 }
 
-/* Bytes of what products read, a parameter. */
+/* Mean bytes of a weight in the form that products read. */
 static double weight_size(const ParamSpaces *s)
 {
     double elems = (double)s->of[BUF_WEIGHT].flat;
     return elems > 0 ? (double)s->copies.flat / elems : 0;
 }
 
-/* With ZeRO-2 gradients are shared out, with ZeRO-3 weights gathered, in every micro-batch, else
- * once a step; what shows is whatever is longer than the pass that hides it. Under DualPipe another
- * pipeline rank has the same parameters, with gradients of its own passes. */
+/* With ZeRO-2 gradients are reduced in every micro-batch, with ZeRO-3 weights are also gathered in every one;
+ * otherwise once a step. Only the time beyond that of the pass that hides it shows. Under DualPipe the
+ * replica stage has the same parameters, and gradients of its own passes. */
 Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                        const RankPrice *r, GradientTimes *t)
 {
@@ -185,14 +188,14 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     t->shown_reduce = fmax(0, t->reduce - hidden);
     double added = t->replicate + t->twins;
     t->shown_replicate = fmax(0, added - fmax(0, hidden - t->reduce)); /* the last pass */
-    /* Our own list gathers what the update wrote before the step ends. */
+    /* Our own list gathers updated weights at the end of the step, where nothing hides it. */
     bool at_end = e->stack.at[STACK_list] != 0 && l->zero < 3;
     t->shown_gather = fmax(0, t->gather - (at_end ? 0 : hide * r->forward_s));
     return OK;
 }
 
-static double update_s(const Planner *p, const PriceEntry *e, const ParamShards *shards,
-                       const RankPrice *r)
+static double rank_update_s(const Planner *p, const PriceEntry *e, const ParamShards *shards,
+                            const RankPrice *r)
 {
     Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0 };
     return roofline_memory_s(&roof, updated_elems(shards, r) * update_bytes(&e->spec));
@@ -200,19 +203,21 @@ static double update_s(const Planner *p, const PriceEntry *e, const ParamShards 
 
 /* ---- memory ---- */
 
-static double rounded(double bytes) { return (double)arena_rounded((size_t)bytes); }
+static double round_bytes(double bytes) { return (double)arena_rounded((size_t)bytes); }
 
 static double stack_size(const PriceEntry *e, StackName name, double ours)
 {
     return e->stack.at[name] < 0 ? ours : e->stack.at[name];
 }
 
-/* Bytes a parameter, all of the optimizer's buffers. */
+/* Bytes of all optimizer buffers, for one parameter. */
 static double state_size(const PriceEntry *e)
 {
     return stack_size(e, STACK_moment_size, optimizer_state_bytes(&e->spec.optimizer));
 }
 
+/* Bytes of parameters by kind: what a rank holds under this ZeRO stage, each buffer rounded as its arena is. A stack
+ * may have other sizes of elements. */
 static void param_bytes(const PriceEntry *e, const ParamShards *shards, const RankPrice *r,
                         double memory[PLAN_KINDS])
 {
@@ -223,17 +228,18 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
     double copies = (double)params_copy_bytes(&e->spec, &t, shards);
     if (e->stack.at[STACK_weight_size] >= 0)
         copies = elems[BUF_WEIGHT] * e->stack.at[STACK_weight_size];
-    memory[PLAN_WEIGHTS] = rounded(copies);
-    const double main = e->spec.weights.n > 0 ? 4 : 0; /* else the main weights are the weights */
-    memory[PLAN_GRADS] = rounded(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
-    memory[PLAN_MAIN] = rounded(elems[BUF_MAIN] * stack_size(e, STACK_main_size, main));
+    memory[PLAN_WEIGHTS] = round_bytes(copies);
+    const double main = e->spec.weights.n > 0 ? 4 : 0; /* in f32 products read the main weights */
+    memory[PLAN_GRADS] = round_bytes(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
+    memory[PLAN_MAIN] = round_bytes(elems[BUF_MAIN] * stack_size(e, STACK_main_size, main));
     const int states = e->spec.optimizer.rule[0]->n_states;
-    memory[PLAN_OPTIMIZER] = rounded(4 * r->sum.state_elems);
+    memory[PLAN_OPTIMIZER] = round_bytes(4 * r->sum.state_elems);
     for (int i = 0; i < states; i++)
-        memory[PLAN_OPTIMIZER] += rounded(elems[BUF_OPTIMIZER + i] * state_size(e) / states);
-    memory[PLAN_BUFFERS] = rounded((double)params_gathered_bytes(&t, shards));
+        memory[PLAN_OPTIMIZER] += round_bytes(elems[BUF_OPTIMIZER + i] * state_size(e) / states);
+    memory[PLAN_BUFFERS] = round_bytes((double)params_gathered_bytes(&t, shards));
 }
 
+/* An evaluation may need more of the first slot than training does: the difference is added. */
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                          const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS])
 {
@@ -252,7 +258,7 @@ Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry
     double positions = (double)p->config.data_sequence, half = (double)p->spec.rotary.dim / 2;
     memory[PLAN_ACTIVATIONS] = slots->slot_arena_bytes + fmax(0, r->eval - slots->first_slot_bytes);
     memory[PLAN_BUFFERS] += ring + slots->entries * stream + (double)step +
-                            2 * rounded(4 * positions * half) + v[STACK_exchange_buffers];
+                            2 * round_bytes(4 * positions * half) + v[STACK_exchange_buffers];
     memory[PLAN_WORKSPACE] = r->scratch + v[STACK_workspace];
     memory[PLAN_RESERVE] = v[STACK_reserve];
     return OK;
@@ -278,7 +284,7 @@ void price_add_chunk(RankPrice *r, const ChunkPrice *c)
     s->state_elems += c->state_elems;
 }
 
-/* Without layers a chunk hands its input on. */
+/* A chunk without layers keeps only its input, which it passes on. */
 ChunkBytes price_add_bytes(RankPrice *r, const PlanLayout *l, const PriceEntry *e,
                            const ChunkPrice *c, unsigned passes)
 {
@@ -291,8 +297,8 @@ ChunkBytes price_add_bytes(RankPrice *r, const PlanLayout *l, const PriceEntry *
     return b;
 }
 
-/* Exchanges join the experts' phase: nothing runs beside them. */
-static void in_series(ChunkTimes *t)
+/* Moves the time of exchanges into the experts' phase, so that nothing runs during them. */
+static void run_in_series(ChunkTimes *t)
 {
     for (int i = 0; i < CHUNK_PASSES; i++) {
         double *pass = t->of[i];
@@ -301,6 +307,7 @@ static void in_series(ChunkTimes *t)
     }
 }
 
+/* Prices every chunk of every rank. Layers of all chunks lie one after the other in p->layers. */
 static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out)
 {
     size_t chunks = (size_t)l->pp * (size_t)l->vpp;
@@ -321,7 +328,7 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
             price_add_chunk(&out->rank[like.rank], &out->chunk[at]);
             layer += out->chunk[at].layers;
             out->time[at] = out->chunk[at].time;
-            if (price_in_series(e, l)) in_series(&out->time[at]);
+            if (price_in_series(e, l)) run_in_series(&out->time[at]);
             int blocks = s->layers + (s->loss ? p->spec.depths : 0);
             if (blocks > out->blocks) out->blocks = blocks;
         }
@@ -329,7 +336,7 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
     return OK;
 }
 
-static double send_s(const Planner *p, const PlanLayout *l, const PriceEntry *e)
+static double transfer_s(const Planner *p, const PlanLayout *l, const PriceEntry *e)
 {
     int64_t span = 2 * l->dp * l->cp, domain = (int64_t)p->q.hardware->scale_up_gpus;
     CollectiveCost c = collective_send(p->q.hardware, span <= domain || p->q.gpus <= domain, span,
@@ -345,7 +352,7 @@ Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *
     GradientTimes gradients;
     TRY(price_gradients(p, l, e, rank, &gradients));
     part_s[PLAN_GRADIENTS] = price_gradients_s(&gradients);
-    part_s[PLAN_UPDATE] = update_s(p, e, &shards, rank);
+    part_s[PLAN_UPDATE] = rank_update_s(p, e, &shards, rank);
     double elems = (double)rank->sum.params.of[BUF_MAIN].flat;
     double state = (4 + state_size(e)) * elems / (double)(l->dp * l->cp);
     part_s[PLAN_CHECKPOINT] = 0;
@@ -356,7 +363,7 @@ Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *
     return OK;
 }
 
-/* What no schedule has: the share of the busiest rank. */
+/* The parts after the schedule. The slowest rank of each part counts. */
 static Status price_ends(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                          const PriceRanks *n, PlanPrice *out)
 {
@@ -371,7 +378,7 @@ static Status price_ends(const Planner *p, const PlanLayout *l, const PriceEntry
     return OK;
 }
 
-/* Shares of the pipeline's time: what the mean rank does, and the rest, which is bubble. */
+/* Splits the time of the pipeline: what the mean rank does, and the rest, which is the bubble. */
 static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros, double step_s,
                         PlanPrice *out)
 {
@@ -386,7 +393,7 @@ static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros,
         out->part_s[PLAN_HOST] += s->host_s * share;
     }
     for (int i = 0; i < PLAN_PARTS; i++) busy += out->part_s[i];
-    double over = busy - step_s; /* what runs beside compute does not show */
+    double over = busy - step_s; /* hidden communication does not show */
     static const PlanPart beside[] = { PLAN_EXCHANGE, PLAN_CONTEXT };
     out->part_s[PLAN_BUBBLE] = fmax(0, -over);
     for (int i = 0; i < 2 && over > 0; i++) {
@@ -396,6 +403,7 @@ static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros,
     }
 }
 
+/* The memory of the fullest rank decides whether the layout fits. */
 static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
                            const PriceRanks *n, const Estimate *t, PlanPrice *out)
 {
@@ -418,7 +426,7 @@ Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
     unsigned *passes = NULL;
     TRY(price_ranks(p, l, e, n));
     *out = (EstimateInput){ l->schedule, l->pp,   l->vpp,  (int)price_micros(p, l),
-                            n->blocks,   n->time, n->slot, l->pp > 1 ? send_s(p, l, e) : 0 };
+                            n->blocks,   n->time, n->slot, l->pp > 1 ? transfer_s(p, l, e) : 0 };
     TRY(ARENA_NEW(&p->scratch, l->pp * l->vpp, &passes));
     TRY(estimate_passes(&p->estimator, out, passes));
     for (int i = 0; i < l->pp * l->vpp; i++) {
@@ -443,12 +451,13 @@ void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s
     price->mfu = p->flops / (price->step_s * gpus * hardware_peak(p->q.hardware, HARDWARE_BF16));
 }
 
+/* The kind of exchange of the price; -1: none, or another stack's own. */
 static int exchange_of(const PriceEntry *e, const PlanLayout *l)
 {
     return l->ep > 1 && e->stack.at[STACK_dispatch] < 0 ? (int)e->spec.ranks.exchange : -1;
 }
 
-/* With the layout's room for rows. */
+/* The price with the layout's capacity for rows. */
 static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     const PriceEntry *e = NULL;
@@ -490,6 +499,7 @@ static Status room_fits(void *self, const RowCapacity *room, bool *fits)
     return OK;
 }
 
+/* Adds the expected rows, and the chance that a step runs a second time. */
 static void price_outlook(const Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     double stages = price_stage_count(l), ranks = (double)(l->dp * l->cp);
@@ -503,7 +513,8 @@ static void price_outlook(const Planner *p, const PlanLayout *l, PlanPrice *out)
     out->rows = seen.rows, out->again = seen.retry_chance;
 }
 
-static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
+/* Chooses the largest capacity with which the layout fits, and prices it. */
+static Status price_layout(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     Priced x = { p, *l, out };
     RowCapacity room;
@@ -518,14 +529,14 @@ Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     TRY(planner_legal(p, l));
     ArenaMark mark = arena_mark(&p->scratch);
-    Status s = price(p, l, out);
+    Status s = price_layout(p, l, out);
     arena_release(&p->scratch, mark);
     return s;
 }
 
-/* ---- which layouts there are ---- */
+/* ---- which layouts are legal ---- */
 
-static Status stack_can(const double *can, const PlanLayout *l)
+static Status check_stack_can(const double *can, const PlanLayout *l)
 {
     if (l->zero > can[STACK_zero_most])
         return FAIL(ERR_ARG, "mesh.zero %d: this stack shares out up to stage %g", l->zero,
@@ -547,6 +558,7 @@ bool plan_reaches(const PlanRequest *q, int ep)
            roofline_group(q->hardware, ep, 1).local == ep;
 }
 
+/* In the order in which a user would fix them: GPUs, experts, batch, the stack, the schedule. */
 Status planner_legal(const Planner *p, const PlanLayout *l)
 {
     const Config *c = &p->config;
@@ -567,7 +579,7 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
                        "the sequences of a data-parallel rank,", c->train_batch / l->dp));
     if (l->shard > 0)
         TRY(config_divides("mesh.shard", l->shard, "the data-parallel ranks,", l->dp));
-    TRY(stack_can(p->limits->at, l));
+    TRY(check_stack_can(p->limits->at, l));
     int stages = price_stage_count(l), micros = (int)fmin((double)price_micros(p, l), INT_MAX);
     if (l->partition == NULL && stages > p->spec.blocks)
         return FAIL(ERR_ARG,

@@ -1,4 +1,5 @@
-/* price_bound: what a layout takes at least, without walking its schedule. */
+/* price_bound: lower bounds of a layout's memory and time, without walking its schedule. A search skips layouts by
+ * them, so they must never be above the price: where something is unknown, the cheapest case is taken. */
 #include "plan/price_private.h"
 
 #include "train/capacity.h"
@@ -15,6 +16,7 @@ static void sum_add(PassSum *to, const PassSum *a, double times)
     to->compute += times * a->compute;
 }
 
+/* The times of one stage; blocks: how many of its blocks are recomputed. */
 static PassSum stage_alone(const Planner *p, const PriceEntry *e, int blocks, LayoutStage s)
 {
     ChunkPrice c;
@@ -46,11 +48,12 @@ Status price_sums(Planner *p, PriceEntry *e)
     return OK;
 }
 
+/* The times of a stage from prefix sums over blocks: recomputed blocks first, then plain ones. */
 static PassSum stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutStage *s)
 {
     bool all = l->recompute_blocks < 0 || l->recompute_blocks > s->layers;
     int again = s->first + (all ? s->layers : l->recompute_blocks), end = s->first + s->layers;
-    if (l->again != NULL) again = s->first; /* a bound: recomputing takes more, never less */
+    if (l->again != NULL) again = s->first; /* none recomputed: recompute only adds time */
     PassSum sum = e->before[1][again];
     sum_add(&sum, &e->before[1][s->first], -1);
     sum_add(&sum, &e->before[0][end], 1);
@@ -62,6 +65,8 @@ static PassSum stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutS
 
 /* ---- bounds ---- */
 
+/* For each rank: the way of the first micro-batch to it, and all compute on it. See planner_bound. */
+
 static double time_bound(const PlanLayout *l, const PriceEntry *e, const LayoutStage *stage,
                          double micros)
 {
@@ -69,7 +74,7 @@ static double time_bound(const PlanLayout *l, const PriceEntry *e, const LayoutS
     bool both = like.placement == PLACE_BOTH;
     double fill = 0, most = 0;
     const ScheduleLeast *shown = &l->schedule->least;
-    bool few = like.placement == PLACE_V && l->pp < 4; /* theirs only shows from there on */
+    bool few = like.placement == PLACE_V && l->pp < 4; /* below 4 stages these shares are hidden */
     double input = few ? 0 : shown->input, weight = few ? 0 : shown->weight;
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
         double work = 0;
@@ -95,7 +100,7 @@ static double slots_bound(const PlanLayout *l, double micros)
     return fmin(slots, most);
 }
 
-/* part: of a slot, and of the one arena of gradients that split passes have at least. */
+/* part: bytes of a slot, and of an arena of gradients; split passes have at least one. */
 static Status bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                           const RankPrice *rank, const double part[SLOT_PARTS], double *bytes)
 {
@@ -108,7 +113,7 @@ static Status bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntr
     return OK;
 }
 
-/* Adds up the chunks of rank 0. With `part` also their bytes: the least of a chunk by part of a slot. */
+/* Adds up the chunks of rank 0. With `part` also their bytes: for each part of a slot, those of the smallest chunk. */
 static void add_rank_0(Planner *p, const PlanLayout *l, const PriceEntry *e,
                        const LayoutStage *stage, double part[SLOT_PARTS], RankPrice *rank)
 {

@@ -1,5 +1,5 @@
-/* price_layers: what a layer of each class takes for one micro-batch, counted once by the engine's own code
- * and kept; and how blocks are spread over stages.
+/* price_layers: memory and time of a layer of each class for one micro-batch, counted once by the engine's own code
+ * and kept in a hash table; and partitions: how blocks are spread over stages.
  *
  * Not here: sums over stages and ranks (price.c). */
 #include "op/exchange.h"
@@ -11,6 +11,7 @@
 
 /* ---- classes ---- */
 
+/* Do two layers take the same memory and time? */
 static bool layers_alike(const ModelSpec *s, int i, int j)
 {
     const LayerSpec *a = &s->layers[i], *b = &s->layers[j];
@@ -20,6 +21,7 @@ static bool layers_alike(const ModelSpec *s, int i, int j)
     return desc->alike == NULL || desc->alike(a, b);
 }
 
+/* Sorts layers into classes: layers of one class are counted once. */
 Status price_classes(Planner *p)
 {
     TRY(spec_build(&p->config, &p->kept, &p->spec));
@@ -44,7 +46,7 @@ typedef struct Counting {
     LayerPrice *out;
 } Counting;
 
-static Status note_op(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpCost *c,
+static Status list_op(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpCost *c,
                       const RooflineTime *t)
 {
     int i = 0;
@@ -52,7 +54,7 @@ static Status note_op(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpC
            !(l->op[i].name == op->name && l->op[i].pass == pass && l->op[i].size == c->size)) {
         i++;
     }
-    if (i == LAYER_OPS_MAX) return OK; /* the sums stand elsewhere */
+    if (i == LAYER_OPS_MAX) return OK; /* the list is only for people: sums do not need it */
     OpPrice *o = &l->op[i];
     if (i == l->n_ops) {
         *o = (OpPrice){ op->name, pass, c->work, t->lane, .size = c->size, .rate = t->rate };
@@ -63,6 +65,7 @@ static Status note_op(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpC
     return OK;
 }
 
+/* Called for each op of a counted layer: adds its time to the phase, the pass and the lane. */
 static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, const void *args,
                        const OpCost *cost)
 {
@@ -80,12 +83,12 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
     /* A second forward belongs to the input gradients, which wait for it. */
     c->out->time.of[pass == PASS_RECOMPUTE ? PASS_INPUT : pass][part] += t.s;
     c->out->lane_s[t.lane] += t.s;
-    return note_op(c->out, pass, op, cost, &t);
+    return list_op(c->out, pass, op, cost, &t);
 }
 
 /* ---- what a stack says of a layer ---- */
 
-/* Where the last phase that computes stands; beside an exchange it counts as the experts'. */
+/* The part of a block of the layer's last compute phase. In the part of an exchange it counts as the experts'. */
 static int computing_part(const LayerDesc *desc)
 {
     int part = PHASE_ATTENTION;
@@ -95,7 +98,8 @@ static int computing_part(const LayerDesc *desc)
     return part % 2 == 1 ? PHASE_EXPERTS : part;
 }
 
-/* Extra traffic is a third of it in each pass, and again in a second forward. */
+/* Applies what a stack says of a layer. Extra traffic is divided evenly over the three passes; a second forward adds
+ * another third. */
 static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l)
 {
     const StackValues *v = r->stack;
@@ -158,18 +162,18 @@ Status price_inputs(Planner *p, const PriceEntry *e, PlanInputs *out)
     return plan_inputs(c, p->q.gpus, micro, &p->scratch, out);
 }
 
-/* `plain`: the entry of the same layers without recomputing, if there is one. */
+/* `plain`: the entry of the same layers without recompute, or NULL. */
 static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
 {
     Config *c = &p->config;
     c->mesh_ep = e->key.ep, c->mesh_cp = e->key.cp, c->train_micro_batch = e->key.micro_batch;
-    /* A host is a scale-up domain here: what an exchange that relays looks at. */
+    /* A hierarchical exchange reads this. In a plan a host is a scale-up domain. */
     c->mesh_ranks_per_host = roofline_group(p->q.hardware, e->key.ep, 1).local;
     TRY(spec_like(c, &p->spec, &p->kept, &e->spec));
     spec_set_capacity(&e->spec,
                       &(RowCapacity){ .rows = e->key.rows_room, .blocks = e->key.block_room });
     if (plan_counts_rows(c)) e->spec.capacity.blocks = e->spec.capacity.rows = c->plan_imbalance;
-    /* Another stack's head takes all tokens at once. */
+    /* The heads of other stacks process all tokens at once. */
     e->spec.loss_chunk = p->q.stack->has[STACK_keep_head]
                              ? e->key.micro_batch * c->data_sequence
                              : head_chunk(e->spec.loss_chunk, true, e->spec.vocab, e->spec.act);
@@ -191,18 +195,18 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     return s == OK ? price_sums(p, e) : s;
 }
 
-static uint64_t hash_of(const void *key, size_t bytes)
+static uint64_t hash_key(const void *key, size_t bytes)
 {
     uint64_t h = 1469598103934665603u;
     for (size_t i = 0; i < bytes; i++) h = (h ^ ((const unsigned char *)key)[i]) * 1099511628211u;
     return h;
 }
 
-/* The place in a hash table of the element that begins with this key, or the place to put it.
- * Keys' padding counts, so it must be 0. */
-static void **place_of(void **table, size_t places, const void *key, size_t bytes)
+/* The position in a hash table of the element that begins with this key, or the free position for it. Bytes are
+ * compared, so padding in keys must be 0. */
+static void **find_place(void **table, size_t places, const void *key, size_t bytes)
 {
-    size_t at = hash_of(key, bytes) % places;
+    size_t at = hash_key(key, bytes) % places;
     while (table[at] != NULL && memcmp(table[at], key, bytes) != 0) at = (at + 1) % places;
     return &table[at];
 }
@@ -219,14 +223,15 @@ static Status make_entry(Planner *p, const PlanLayout *l, const PriceKey *key)
     TRY(ARENA_ZEROED(&p->kept, 1, &e));
     memcpy(&e->key, key, sizeof *key); /* with its padding */
     TRY(fill_entry(p, e, plain));
-    *place_of(p->entry, PRICE_ENTRIES, key, sizeof *key) = e;
+    *find_place(p->entry, PRICE_ENTRIES, key, sizeof *key) = e;
     p->entries++;
     return OK;
 }
 
-/* With moe.aux_scope=global counts are summed over dp x cp. They are a few hundred bytes, so that
- * the sum's time hardly depends on how many ranks of other hosts take part: one entry stands for
- * all dp that leave a domain, so that a search does not count each layer for each dp. */
+/* The number of ranks over which the auxiliary loss is summed, as a part of the key. With moe.aux_scope=global these
+ * are dp x cp. The sum is a few hundred bytes, so its time hardly depends on how many ranks of other hosts
+ * take part. One entry therefore stands for all dp that leave a domain: a search need not count each layer
+ * again for each dp. */
 static int64_t aux_group_ranks(const Planner *p, const PlanLayout *l)
 {
     int64_t ranks = l->dp * l->cp, all = l->dp * l->pp * l->cp;
@@ -242,15 +247,15 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
     key.group_ranks = aux_group_ranks(p, l);
     key.rows_room = l->room.rows, key.block_room = l->room.blocks;
     key.recompute = l->recompute_blocks != 0 ? l->recompute : 0;
-    void **at = place_of(p->entry, PRICE_ENTRIES, &key, sizeof key);
-    if (*at == NULL) TRY(make_entry(p, l, &key)); /* may take this place for its plain entry */
-    *out = *place_of(p->entry, PRICE_ENTRIES, &key, sizeof key);
+    void **at = find_place(p->entry, PRICE_ENTRIES, &key, sizeof key);
+    if (*at == NULL) TRY(make_entry(p, l, &key)); /* may put its plain entry here: look up again */
+    *out = *find_place(p->entry, PRICE_ENTRIES, &key, sizeof key);
     return OK;
 }
 
 /* ---- partitions ---- */
 
-static Status balance_stages(Planner *p, const PartitionKey *key, Layout *out)
+static Status balance_partition(Planner *p, const PartitionKey *key, Layout *out)
 {
     const int *of = key->cost;
     ArenaMark mark = arena_mark(&p->scratch);
@@ -261,7 +266,7 @@ static Status balance_stages(Planner *p, const PartitionKey *key, Layout *out)
         LayerRange block = block_layers(&p->spec, i);
         for (int k = block.first; k < block.end; k++) layer[i] += of[p->class_of[k]];
     }
-    double loss = 0; /* with what multi-token prediction has before it */
+    double loss = 0; /* the head, and the modules of multi-token prediction before it */
     for (int k = p->spec.block_first[p->spec.blocks]; k < p->spec.n_layers; k++)
         loss += of[p->class_of[k]];
     LayoutCost cost = { layer, (int)p->spec.blocks, of[p->class_of[0]], loss };
@@ -270,9 +275,10 @@ static Status balance_stages(Planner *p, const PartitionKey *key, Layout *out)
     return s;
 }
 
+/* The last layer of the last block gets the rest, so that its layers add up to exactly UNITS. */
 static PartitionKey partition_key(const Planner *p, const PriceEntry *e, int stages)
 {
-    enum { UNITS = 64 }; /* rounded up: an embedding, too, weighs something */
+    enum { UNITS = 64 }; /* costs are rounded up, so an embedding costs something, too */
     LayerRange last = block_layers(&p->spec, (int)p->spec.blocks - 1);
     int rest = UNITS;
     double block_s = 0;
@@ -300,14 +306,14 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
     most.room = (RowCapacity){ 0 };
     if (e->key.rows_room > 0 || e->key.block_room > 0) TRY(price_entry(p, &most, &e));
     PartitionKey key = partition_key(p, e, stages);
-    void **at = place_of(p->partition, PRICE_PARTITIONS, &key, sizeof key);
+    void **at = find_place(p->partition, PRICE_PARTITIONS, &key, sizeof key);
     if (*at == NULL) {
         if (p->partitions == PRICE_PARTITIONS / 2)
             return FAIL(ERR_MEMORY, "plan: more than %d partitions", PRICE_PARTITIONS / 2);
         Partition *new = NULL;
         Layout layout;
         TRY(e->stack.at[STACK_balance] != 0
-                ? balance_stages(p, &key, &layout)
+                ? balance_partition(p, &key, &layout)
                 : layout_even(stages, (int)p->spec.blocks, &p->kept, &layout));
         TRY(ARENA_NEW(&p->kept, 1, &new));
         *new = (Partition){ key, layout.stage };

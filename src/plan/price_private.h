@@ -1,5 +1,6 @@
-/* price_private: what price.c (memory and time of a layout), price_layers.c (layers, counted once)
- * and price_program.c (what is simulated) share. */
+/* price_private: the structs and functions that the parts of the price share: price.c (memory and time of a
+ * layout), price_layers.c (layers, counted once), price_bound.c (lower bounds), price_program.c (simulated
+ * steps), explain.c. Users include plan.h. Times are in seconds, bytes in doubles. */
 #ifndef PLAN_PRICE_PRIVATE_H
 #define PLAN_PRICE_PRIVATE_H
 
@@ -9,9 +10,9 @@
 #include "train/chunk_count.h"
 #include "train/layer_count.h"
 
-/* What a layer of each kind takes of memory and time for one micro-batch is counted once, kept, and
- * added up for any layout. A class is layers that are alike: the embedding, attention over all keys
- * or over chunks, a dense MLP, a MoE layer, the head. A model has a handful. */
+/* Memory and time of a layer for one micro-batch are counted once for each class of layers, and added up for any
+ * layout. A class is layers that take the same: the embedding, attention over all keys or over chunks, a
+ * dense MLP, a MoE layer, the head. A model has a few classes. */
 enum { LAYER_CLASSES_MAX = 12, LAYER_OPS_MAX = 64 };
 
 /* The calls of one op in one pass of a layer, added up. */
@@ -26,21 +27,21 @@ typedef struct OpPrice {
 } OpPrice;
 
 typedef struct LayerPrice {
-    LayerCount count;                               /* bytes kept are those of the stack */
+    LayerCount count;                               /* with the bytes that the stack keeps */
     ChunkTimes time;                                /* of the device */
     double phase_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* of its ops alone, by phase of its row */
-    double bound_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* of these, where multiprocessors bound them */
-    double lane_s[ROOFLINE_LANES];                  /* of time: by lane */
-    double host_s, wait_s; /* of the host, and of the device for it: all passes */
-    int part;              /* of a block, in which that stands */
+    double bound_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* the part that multiprocessors bound */
+    double lane_s[ROOFLINE_LANES];                  /* `time`, by lane */
+    double host_s, wait_s; /* of all passes: the host's time; the device's waits for the host */
+    int part;              /* the part of a block that these two count in */
     OpPrice op[LAYER_OPS_MAX];
     int n_ops;
 } LayerPrice;
 
-/* All that a layout's layers depend on. */
+/* Everything that the price of a layer depends on, besides the request. */
 typedef struct PriceKey {
     int64_t micro_batch;
-    int64_t group_ranks; /* that a group of the auxiliary loss lies on */
+    int64_t group_ranks; /* ranks over which the auxiliary loss is summed */
     double rows_room, block_room;
     int ep, cp;
     unsigned recompute;
@@ -55,16 +56,16 @@ typedef struct PriceEntry {
     PriceKey key;
     StackValues stack;
     ModelSpec spec;
-    LayerPrice plain[LAYER_CLASSES_MAX];      /* nothing recomputed */
-    LayerPrice recomputed[LAYER_CLASSES_MAX]; /* with the set */
-    PassSum *before[2]; /* by block and one more: all blocks before it, plain and recomputed */
+    LayerPrice plain[LAYER_CLASSES_MAX];      /* by class, without recompute */
+    LayerPrice recomputed[LAYER_CLASSES_MAX]; /* by class, with key.recompute */
+    PassSum *before[2]; /* prefix sums over blocks (blocks + 1), plain and recomputed */
     PassSum embedding, head;
 } PriceEntry;
 
 enum { PRICE_ENTRIES = 1 << 15, PRICE_PARTITIONS = 1 << 15 };
 
-/* A partition follows from the stages and from what a layer of each class costs, in 64ths of the
- * last block, and from nothing else: so it is the same whichever layout asks for it first. */
+/* A partition depends only on the number of stages and on the cost of a layer of each class, in 64ths of the last
+ * block. So it does not depend on which layout asks for it first. */
 typedef struct PartitionKey {
     int stages, cost[LAYER_CLASSES_MAX];
 } PartitionKey;
@@ -77,7 +78,7 @@ typedef struct Partition {
 /* What is added up over the layers of a chunk, in order. */
 typedef struct ChunkPrice {
     ChunkTimes time;
-    double lane_s[ROOFLINE_LANES], host_s; /* host: what shows of it */
+    double lane_s[ROOFLINE_LANES], host_s; /* host_s: time lost to the host */
     ParamSpaces params;
     double state_elems;
     const LayerCount **layer;
@@ -98,19 +99,19 @@ typedef struct PriceRanks {
     int blocks; /* most of a chunk */
 } PriceRanks;
 
-/* One collective of parameters: of a step, or of a pass with ZeRO-2 and 3. */
+/* One collective of parameters: once a step, or, with ZeRO-2 and 3, once a pass. */
 typedef struct GradientCall {
     const char *what;
-    OpCost cost;           /* as the op says it */
-    int64_t ranks, stride; /* a group of GPUs that are `stride` apart */
+    OpCost cost;           /* from the op's own cost function */
+    int64_t ranks, stride; /* a group of GPUs with this stride */
     double s;
 } GradientCall;
 
 enum { GRADIENT_CALLS = 7 };
 
-/* Seconds to add gradients over the ranks that share out, over the replicas of these, over the two
- * stages that hold the same (DualPipe), and to gather weights, once; what of them no pass hides; and
- * how often they come in a step. */
+/* Seconds, each once: to reduce gradients over the sharding group, over its replicas, and over the two stages with
+ * the same layers (twins, DualPipe), and to gather weights. shown_: the part that no pass hides. reductions,
+ * gathers: how often they come in a step. */
 typedef struct GradientTimes {
     GradientCall call[GRADIENT_CALLS];
     int calls;
@@ -126,13 +127,13 @@ struct Planner {
     Arena scratch;
     Estimator estimator;
     ModelSpec spec;            /* of one rank */
-    const LayerCount **layers; /* room for those of all chunks of both ways */
+    const LayerCount **layers; /* (2 x layers): scratch for the layers of all chunks */
     int *class_of;             /* by layer of spec */
     int classes, first_of[LAYER_CLASSES_MAX];
     void **entry, **partition; /* hash tables by key, of PriceEntry and Partition */
     int entries, partitions;
-    const StackValues *limits; /* with what the stack can do */
-    double flops;              /* of the model for one step, nothing computed twice */
+    const StackValues *limits; /* for what the stack supports */
+    double flops;              /* of the model for one step, without recompute */
 };
 
 /* The classes of the request's model. */
@@ -141,7 +142,7 @@ Status price_classes(Planner *p);
 /* The entry of a layout, counted if it is new. */
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out);
 
-/* Is a block of a stage recomputed? block below 0: what lies before all blocks or after them. */
+/* Is a block of a stage recomputed? block -1: a layer outside of blocks, which never is. */
 static inline bool price_again(const PlanLayout *l, const LayoutStage *s, int block)
 {
     if (block < 0) return false;
@@ -152,32 +153,32 @@ static inline bool price_again(const PlanLayout *l, const LayoutStage *s, int bl
     return false;
 }
 
-/* Does the schedule want exchanges beside compute that the stack runs one after the other? */
+/* Is the schedule made to overlap exchanges and compute, while the stack runs them one after the other? */
 static inline bool price_in_series(const PriceEntry *e, const PlanLayout *l)
 {
     return l->schedule->phases && e->stack.at[STACK_lanes] == 0;
 }
 
-/* A Program with the sizes and the placement of a layout: it says which stages a rank has. */
+/* A Program with the sizes and the placement of a layout, for hop_of and hop_stage. */
 static inline Program price_program_like(const PlanLayout *l)
 {
     return (Program){ .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
 }
 
-/* Blocks of each of `stages` stages. */
+/* Which blocks lie on each of `stages` stages. */
 Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
                     LayoutStage **out);
 
-/* What the stack's sheet is evaluated with for an entry; the configuration is the entry's. */
+/* The inputs of the stack's sheet for an entry. p->config must be the entry's. */
 Status price_inputs(Planner *p, const PriceEntry *e, PlanInputs *out);
 
-/* Stages of the model: hops of a micro-batch. */
+/* Number of stages of the model: the hops of a micro-batch. */
 int price_stage_count(const PlanLayout *l);
 
-/* Ranks that share out dense parameters, experts. */
+/* How ranks shard dense parameters and experts. */
 ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry *e);
 
-/* Gradients of a rank with these parameters and passes. */
+/* The times of a rank's gradients and gathers. */
 Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                        const RankPrice *r, GradientTimes *t);
 static inline double price_gradients_s(const GradientTimes *t)
@@ -185,26 +186,26 @@ static inline double price_gradients_s(const GradientTimes *t)
     return t->shown_reduce * t->reductions + t->shown_replicate + t->shown_gather * t->gathers;
 }
 
-/* A stage, and what a rank has of several; bytes go by the passes over it. */
+/* price_chunk prices a stage; price_add_chunk adds it to a rank. `layer`: memory for the chunk's layers. */
 void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, const LayoutStage *s,
                  const LayerCount **layer, ChunkPrice *c);
 void price_add_chunk(RankPrice *r, const ChunkPrice *c);
-/* All ranks, and what their schedule is estimated and simulated with; arrays in scratch. */
+/* Prices all ranks, and makes the input of the estimate and the simulation. Arrays lie in p->scratch. */
 Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *n,
                    EstimateInput *out);
 ChunkBytes price_add_bytes(RankPrice *r, const PlanLayout *l, const PriceEntry *e,
                            const ChunkPrice *c, unsigned passes);
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                          const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS]);
-/* GRADIENTS, UPDATE and CHECKPOINT of a rank. */
+/* Sets the parts GRADIENTS, UPDATE and CHECKPOINT of a rank. */
 Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                        const RankPrice *rank, double part_s[PLAN_PARTS]);
 
-/* Seconds of a micro-batch on the blocks before each, for planner_bound. */
+/* Fills the prefix sums of an entry, for planner_bound. */
 Status price_sums(Planner *p, PriceEntry *e);
 
-/* Seconds of a layer, forward and backward; what the host takes longer than that, and what the device
- * waits for it; of all phases of one pass. */
+/* price_layer_s: the device's time of a layer, all passes. price_lost_s: the time by which the host is slower, plus
+ * the device's waits for it. price_phases_s: all phases of one pass. */
 double price_layer_s(const LayerPrice *l);
 double price_lost_s(const LayerPrice *l);
 static inline double price_phases_s(const double phase[PHASES])

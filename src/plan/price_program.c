@@ -1,6 +1,6 @@
-/* price_program: the simulator over all ranks' Programs: of the passes alone, with the times and
- * slots of price.c; and of the whole step of a layout as `train` runs it, where phases take what
- * their ops cost, gathers and reductions what they move. And prices with these times. */
+/* price_program: runs the simulator over the Programs of all ranks, in two forms: the passes alone, with the times
+ * and slots of price.c; and the whole step as `train` runs it, where each phase takes the time of its ops and
+ * each collective that of its bytes. It also makes prices with these times, and is the pricer of a search. */
 #include "plan/price_private.h"
 #include "plan/search.h"
 #include "train/chunks.h"
@@ -14,8 +14,8 @@ typedef struct ProgramCost {
     const EstimateInput *in;
     ModelSpec spec;           /* with what the layout recomputes */
     const LayerPrice **layer; /* by layer of the model */
-    GradientTimes *shared;    /* likewise */
-    bool whole;               /* gradients that all ranks hold are reduced over all at once */
+    GradientTimes *shared;    /* by layer of the model */
+    bool whole;               /* replicated gradients: one all-reduce over all ranks */
     const double *update;     /* by pipeline rank */
     const Program *program;   /* by pipeline rank */
     double multiprocessors;   /* of a GPU; 0: not known */
@@ -61,7 +61,7 @@ static Status simulate_passes(Planner *p, const PlanLayout *l, Arena *a, PlanSte
 
 /* ---- the list that train runs ---- */
 
-/* Seconds of phases with one kind of gradients, or forward; of these, where multiprocessors bound them. */
+/* Seconds of phases of one pass, and the part that multiprocessors bound. */
 typedef struct RowTime {
     double s, bound_s;
 } RowTime;
@@ -80,9 +80,9 @@ static RowTime row_time(const ProgramCost *c, const ChunkRow *row, int first, in
     return t;
 }
 
-/* The ops' own time, and beside it in equal proportion what the chunk's times have on top: traffic
- * and waits that a stack's sheet adds. */
-static double pass_s(const ProgramCost *c, int rank, const Action *a, LayerPass pass)
+/* The time of an action's ops, scaled so that a whole pass takes the chunk's time: that also has the traffic and
+ * waits which a stack's sheet adds. */
+static double action_pass_s(const ProgramCost *c, int rank, const Action *a, LayerPass pass)
 {
     const Program *p = &c->program[rank];
     const ChunkRow *row = action_row(p, a);
@@ -96,10 +96,11 @@ static double action_duration(void *ctx, int rank, const Action *a)
 {
     const ProgramCost *c = ctx;
     switch (a->kind) {
-    case ACTION_FORWARD: return pass_s(c, rank, a, PASS_FORWARD);
-    case ACTION_BACKWARD: return pass_s(c, rank, a, PASS_INPUT) + pass_s(c, rank, a, PASS_WEIGHT);
-    case ACTION_BACKWARD_INPUT: return pass_s(c, rank, a, PASS_INPUT);
-    case ACTION_BACKWARD_WEIGHT: return pass_s(c, rank, a, PASS_WEIGHT);
+    case ACTION_FORWARD: return action_pass_s(c, rank, a, PASS_FORWARD);
+    case ACTION_BACKWARD:
+        return action_pass_s(c, rank, a, PASS_INPUT) + action_pass_s(c, rank, a, PASS_WEIGHT);
+    case ACTION_BACKWARD_INPUT: return action_pass_s(c, rank, a, PASS_INPUT);
+    case ACTION_BACKWARD_WEIGHT: return action_pass_s(c, rank, a, PASS_WEIGHT);
     case ACTION_GATHER_WEIGHTS: return c->shared[a->layer].gather;
     case ACTION_REDUCE_GRADS:
         return c->whole ? c->shared[a->layer].replicate : c->shared[a->layer].reduce;
@@ -110,9 +111,9 @@ static double action_duration(void *ctx, int rank, const Action *a)
     }
 }
 
-/* A block of a kernel that moves data takes a multiprocessor from what computes (moe.exchange=direct
- * has as many blocks as a collective). Of what computes that hurts products and attention: rows that
- * memory bounds keep it busy from fewer multiprocessors, too. */
+/* Each block of a communication kernel takes a multiprocessor away from compute (moe.exchange=direct has as many
+ * blocks as a collective). That slows products and attention. Ops that memory bounds are not slowed: fewer
+ * multiprocessors also saturate it. */
 static double action_share(void *ctx, int rank, const Action *a)
 {
     static const LayerPass passes[ACTION_KIND_COUNT][2] = {
@@ -133,9 +134,9 @@ static double action_share(void *ctx, int rank, const Action *a)
     return sum.s > 0 ? sum.bound_s / sum.s : 0;
 }
 
-/* The layers of a stage; their prices and recomputation. */
-static LayerRange take_stage(Planner *p, const PlanLayout *l, const PriceEntry *e,
-                             const LayoutStage *s, ProgramCost *c)
+/* Sets the price and the recompute modules of each layer of a stage. */
+static LayerRange set_stage_prices(Planner *p, const PlanLayout *l, const PriceEntry *e,
+                                   const LayoutStage *s, ProgramCost *c)
 {
     LayerRange range = chunk_layers(&c->spec, s);
     for (int i = range.first; i < range.end; i++) {
@@ -147,7 +148,7 @@ static LayerRange take_stage(Planner *p, const PlanLayout *l, const PriceEntry *
     return range;
 }
 
-/* What a layer's parameters take to come together, to be reduced, and to be added over replicas. */
+/* The times of a layer's gathers, reductions and sums over replicas. */
 static Status shared_times(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                            const LayerCount *n, GradientTimes *out)
 {
@@ -155,7 +156,7 @@ static Status shared_times(const Planner *p, const PlanLayout *l, const PriceEnt
     return price_gradients(p, l, e, &layer, out);
 }
 
-/* The shape that `train` makes its Programs of: its schedules know no costs. */
+/* The shape from which `train` makes its Programs: with equal durations, because it does not know costs. */
 static Status list_shape(Planner *p, const PlanLayout *l, const PriceEntry *e, Arena *a,
                          ProgramCost *c, ScheduleShape *out)
 {
@@ -184,7 +185,7 @@ static Status list_shape(Planner *p, const PlanLayout *l, const PriceEntry *e, A
     TRY(ARENA_NEW(a, stages, &chunk));
     TRY(price_stages(p, l, e, stages, &stage));
     for (int i = 0; i < stages; i++) {
-        LayerRange range = take_stage(p, l, e, &stage[i], c);
+        LayerRange range = set_stage_prices(p, l, e, &stage[i], c);
         TRY(chunk_build(&c->spec, range, &out->shards, a, &chunk[i]));
         if (chunk[i].blocks > out->blocks) out->blocks = chunk[i].blocks;
     }
@@ -240,7 +241,7 @@ Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, Pl
 
 bool planner_runs_list(const Planner *p) { return p->limits->at[STACK_list] != 0; }
 
-/* Seconds that transfers slow the compute of a rank, on average. */
+/* Seconds by which communication slows the compute of a rank, on average. */
 static double slowed_s(const PlanStep *step)
 {
     double sum = 0;
@@ -251,7 +252,7 @@ static double slowed_s(const PlanStep *step)
 /* Splits a simulated step of step_s seconds into its parts. The difference to the price, less the compute
  * that transfers slowed, is attributed to gradients first, then to the bubble, then to hidden
  * communication. */
-static void take_step(const Planner *p, double step_s, double slowed, PlanPrice *price)
+static void split_step(const Planner *p, double step_s, double slowed, PlanPrice *price)
 {
     static const PlanPart order[] = { PLAN_GRADIENTS, PLAN_BUBBLE, PLAN_EXCHANGE, PLAN_SEND,
                                       PLAN_SLOWED };
@@ -280,7 +281,7 @@ Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *
     TRY(price_entry(p, l, &e));
     TRY(planner_simulate(p, l, true, a, step));
     double ends_s = out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
-    take_step(p, step->sim.step + ends_s, slowed_s(step), out);
+    split_step(p, step->sim.step + ends_s, slowed_s(step), out);
     return OK;
 }
 

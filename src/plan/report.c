@@ -1,4 +1,5 @@
-/* report: prints a plan and a search as text, JSON and CSV. */
+/* report: prints a plan and a search as text, JSON and CSV. The formats are docs/reference/planning.md's: programs
+ * read them, so names and order stay. */
 #include "plan/report.h"
 
 #include "model/spec.h"
@@ -9,7 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { ALL_BLOCKS = 1000 }; /* of a chunk: as many are all of them */
+enum { ALL_BLOCKS = 1000 }; /* so many blocks of a chunk or more mean all of them */
 
 static const char *const compute_names[] = { [COMPUTE_F32] = "f32", [COMPUTE_BF16] = "bf16" };
 static const char *const buffers_names[] = {
@@ -21,7 +22,7 @@ static const char *exchange_word(const PlanPrice *p)
     return p->exchange < 0 ? "" : exchange_kinds[p->exchange]->name;
 }
 
-/* " in 0-3+8": the blocks of a list that rises; what there is no room for is "...". */
+/* " in 0-3+8": the blocks of a rising list; what does not fit becomes "...". */
 static void again_text(char *out, size_t bytes, const ConfigInts *again)
 {
     size_t at = (size_t)snprintf(out, bytes, " in ");
@@ -78,13 +79,14 @@ const char *plan_also_text(char out[PLAN_ALSO_BYTES], unsigned also, const char 
     return out;
 }
 
-static double days(const PlanReport *r, const PlanPrice *p)
+static double training_days(const PlanReport *r, const PlanPrice *p)
 {
     return r->tokens / (p->tokens_per_s_per_gpu * (double)r->request->gpus) / 86400;
 }
 
 /* ---- for people ---- */
 
+/* A table of parts that are not 0, with their share of the whole. */
 static Status print_parts(Text *out, const char *title, const char *const *names,
                           const double *value, int n, double whole, double scale)
 {
@@ -97,6 +99,7 @@ static Status print_parts(Text *out, const char *title, const char *const *names
     return OK;
 }
 
+/* Rows of a search, numbered from 1. */
 static Status print_rows(Text *out, const char *title, const SearchRow *row, int n)
 {
     char layout[PLAN_LAYOUT_BYTES], also[PLAN_ALSO_BYTES];
@@ -193,7 +196,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     "all", p->step_s, 100 * p->bubble, p->schedule_s, p->tokens_per_s_per_gpu,
                     compute_names[p->compute], 100 * p->mfu));
     if (r->tokens > 0)
-        TRY(text_printf(out, "duration    %.1f days for %s tokens\n", days(r, p),
+        TRY(text_printf(out, "duration    %.1f days for %s tokens\n", training_days(r, p),
                         text_si(tokens, r->tokens)));
     if (r->formula == NULL) return OK;
     const PlanFormula *f = r->formula;
@@ -266,7 +269,7 @@ Status plan_report_json(const PlanReport *r, Text *out)
     TRY(text_printf(out, forced ? "{\"forced_balance\":true," : "{"));
     TRY(json_layout(r->layout, r->price, r->partition, out));
     TRY(text_json(out, ",\"gpus\":%" PRId64 ",\"stack\":%s", r->request->gpus, r->stack));
-    if (r->tokens > 0) TRY(text_printf(out, ",\"days\":%.12g", days(r, r->price)));
+    if (r->tokens > 0) TRY(text_printf(out, ",\"days\":%.12g", training_days(r, r->price)));
     if (r->asked > 0) TRY(text_printf(out, ",\"gpus_asked\":%" PRId64, r->asked));
     if (r->batch.sequences > 0)
         TRY(text_printf(
@@ -297,6 +300,7 @@ Status plan_report_json(const PlanReport *r, Text *out)
 
 /* ---- for spreadsheets ---- */
 
+/* New columns go to the end, so that scripts which read by position keep working. */
 static Status csv_row(const PlanLayout *l, const PlanPrice *p, unsigned also, Text *out)
 {
     char again[RECOMPUTE_BYTES], names[PLAN_ALSO_BYTES];
@@ -332,21 +336,21 @@ double plan_scale_efficiency(const PlanScale *s, int i)
     return s[i].price.tokens_per_s_per_gpu / s[0].price.tokens_per_s_per_gpu;
 }
 
-/* The GPU seconds that a part of the i-th row's step takes beyond the first's. */
-static double grown(const PlanScale *s, int i, int part)
+/* GPU seconds that a part of a step takes more in row i than in the first row. */
+static double part_growth(const PlanScale *s, int i, int part)
 {
     return (double)s[i].gpus * s[i].price.part_s[part] -
            (double)s[0].gpus * s[0].price.part_s[part];
 }
 
-/* The part that grew most; "" if none did. */
-static const char *reason(const PlanScale *s, int i)
+/* The part that grew most; "": none grew. */
+static const char *main_reason(const PlanScale *s, int i)
 {
     double most = 0;
     const char *name = "";
     for (int k = 0; k < PLAN_PARTS; k++) {
-        if (grown(s, i, k) > most) {
-            most = grown(s, i, k);
+        if (part_growth(s, i, k) > most) {
+            most = part_growth(s, i, k);
             name = plan_part_names[k];
         }
     }
@@ -365,7 +369,7 @@ Status plan_scale_text(const PlanScale *s, int n, double room_bytes, Text *out)
             TRY(text_printf(out, "; DOES NOT FIT: %.2f GiB, %.2f may be used",
                             p->peak_bytes / PLAN_GIB, room_bytes / PLAN_GIB));
         for (int k = 0; k < PLAN_PARTS; k++) { /* shares of its GPU seconds; they add up */
-            double lost = grown(s, i, k) * 100 / ((double)s[i].gpus * p->step_s);
+            double lost = part_growth(s, i, k) * 100 / ((double)s[i].gpus * p->step_s);
             if (fabs(lost) >= 0.05)
                 TRY(text_printf(out, "; %s to %s %.1f %%", lost > 0 ? "lost" : "won",
                                 plan_part_names[k], fabs(lost)));
@@ -380,7 +384,8 @@ Status plan_scale_json(const PlanScale *s, int n, Text *out)
     TRY(text_printf(out, "{\"scaling\":["));
     for (int i = 0; i < n; i++) {
         TRY(text_printf(out, "%s{\"gpus\":%" PRId64 ",\"efficiency\":%.6g,\"reason\":\"%s\",",
-                        i > 0 ? "," : "", s[i].gpus, plan_scale_efficiency(s, i), reason(s, i)));
+                        i > 0 ? "," : "", s[i].gpus, plan_scale_efficiency(s, i),
+                        main_reason(s, i)));
         TRY(json_layout(&s[i].layout, &s[i].price, "", out));
         TRY(text_printf(out, "}"));
     }

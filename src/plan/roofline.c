@@ -1,7 +1,7 @@
-/* roofline: the time of an op from its cost and the rates of the hardware. */
+/* roofline: the time of an op from its cost and the rates of the hardware; exchanges go through collective.c. */
 #include "plan/roofline.h"
 
-enum { TILE_ROWS = 128 }; /* of grouped products */
+enum { TILE_ROWS = 128 }; /* rows of a tile of grouped products (op/grouped.cuh) */
 
 CollectiveGroup roofline_group(const Hardware *h, int64_t ranks, int64_t stride)
 {
@@ -16,6 +16,7 @@ double roofline_memory_s(const Roofline *r, double bytes)
     return bytes / (1e9 * r->hardware->memory_achieved_gb_s * r->stack->at[STACK_share_memory]);
 }
 
+/* An exchange of tokens. The busiest rank gets plan.imbalance times the mean bytes; the latency stays. */
 static Status exchange_s(const Roofline *r, const MoeSpec *m, const OpCost *c, double *s)
 {
     static const DispatchKind kinds[] = { DISPATCH_EACH, DISPATCH_RANK, DISPATCH_HOST };
@@ -37,6 +38,7 @@ static Status exchange_s(const Roofline *r, const MoeSpec *m, const OpCost *c, d
     return OK;
 }
 
+/* A shift is a send to one neighbour; all other ops are collectives. */
 Status roofline_collective(const Hardware *h, const OpCost *c, const CollectiveGroup *g,
                            CollectiveCost *out)
 {
@@ -58,13 +60,14 @@ static Status context_s(const Roofline *r, const OpCost *c, double *s)
     return OK;
 }
 
-/* An expert's last tile is half empty on average. */
+/* The share of tiles that is useful: on average the last tile of an expert is half empty. */
 static double tile_share(const Roofline *r, const MoeSpec *m)
 {
     double rows = r->tokens * (double)(m->rule.top_k * r->spec->ranks.ep) / (double)m->experts;
     return rows / (rows + TILE_ROWS / 2.0);
 }
 
+/* Work without a rate is bound by memory. */
 Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, RooflineTime *out)
 {
     RooflineTime t = { .s = roofline_memory_s(r, c->bytes) };
@@ -78,7 +81,7 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
     }
     if (work_has_rate(c->work) && c->flops > 0) {
         double rate;
-        OpWork work = c->work; /* which calls our own kernels do is known of our own engine alone */
+        OpWork work = c->work; /* other stacks have no plain attention kernels */
         if (r->stack->at[STACK_list] == 0 && work == WORK_ATTENTION_PLAIN) work = WORK_ATTENTION;
         if (r->stack->at[STACK_list] == 0 && work == WORK_ATTENTION_PLAIN_BACKWARD)
             work = WORK_ATTENTION_BACKWARD;

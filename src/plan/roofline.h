@@ -1,8 +1,9 @@
 /*
- * roofline: what an op takes on a GPU under a stack.
+ * roofline: the time of an op on a GPU under a stack (Williams, Waterman, Patterson, 2009).
  *
- * Compute: the larger of FLOPs over the rate of the work's kind, type and size, and bytes over the
- * rate of memory, and the stack's loss between kernels. Communication: collective.h.
+ * Compute: the larger of FLOPs over the rate of the work's kind, type and size, and bytes over the memory rate,
+ * plus what the stack loses between kernels. Communication: collective.h. FLOPs and bytes are the op's own
+ * (OpDesc.cost), so this file knows no op.
  */
 #ifndef PLAN_ROOFLINE_H
 #define PLAN_ROOFLINE_H
@@ -12,7 +13,7 @@
 #include "plan/collective.h"
 #include "plan/stack.h"
 
-/* Where an op's time goes. */
+/* The kinds of time: compute, the exchange of tokens, and other collectives of a layer (context parallelism). */
 typedef enum RooflineLane {
     ROOFLINE_COMPUTE,
     ROOFLINE_EXCHANGE,
@@ -23,27 +24,27 @@ typedef enum RooflineLane {
 typedef struct Roofline {
     const Hardware *hardware;
     const StackValues *stack;
-    const ModelSpec *spec; /* of which layers: ep, cp */
+    const ModelSpec *spec; /* for ep, cp and the kind of exchange */
     double tokens;         /* of a micro-batch on one rank */
 } Roofline;
 
 typedef struct RooflineTime {
     RooflineLane lane;
     double s;
-    double rate; /* FLOP/s that it may reach; 0: bytes bound it */
+    double rate; /* FLOP/s that bound it; 0: bytes do */
 } RooflineTime;
 
-/* `layer` is the one the op belongs to. ERR_ARG if the GPU has no rate for it. */
+/* The time of an op with cost `c` in `layer`. ERR_ARG: the GPU has no rate for it. */
 Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, RooflineTime *out);
 
 /* Seconds to move bytes through memory. */
 double roofline_memory_s(const Roofline *r, double bytes);
 
-/* A collective that costs `c`, over a group. */
+/* The time of a collective with cost `c` over a group. */
 Status roofline_collective(const Hardware *h, const OpCost *c, const CollectiveGroup *g,
                            CollectiveCost *out);
 
-/* `ranks` of a group that are `stride` GPUs apart: how many of them share a scale-up domain. */
+/* The group of `ranks` GPUs with this stride; sets how many of them share a scale-up domain. */
 CollectiveGroup roofline_group(const Hardware *h, int64_t ranks, int64_t stride);
 
 #endif

@@ -1,4 +1,5 @@
-/* search: bounds all layouts, prices those that can win, simulates the best. */
+/* search: bounds all layouts, prices those that can win, and simulates the best. Threads share each round, and
+ * results are added in the order of layouts after it: so the result does not depend on their number. */
 #include "plan/search_private.h"
 
 #include "base/clock.h"
@@ -9,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Layouts between two looks at what was found; more of them prune less, fewer wait more. */
+/* Layouts of a round. Between rounds results are merged: larger rounds prune less, smaller ones wait more. */
 enum { ROUND = 128, MESSAGE_BYTES = 2048 };
 
 static const size_t CANDIDATE_BYTES = (size_t)16 << 30; /* reserved; only what is written counts */
 
-/* Results: the best by tokens/s, the Pareto front, and the layout that lacks least memory. */
+/* Results: the best by tokens/s, the Pareto front of memory and time, and the layout closest to fitting. */
 typedef struct Found {
     SearchRow *best, *front;
     int n_best, cap, n_front;
@@ -22,19 +23,19 @@ typedef struct Found {
     SearchCounts count;
 } Found;
 
-/* A legal layout that may fit, by its place in the order of all combinations. */
+/* A legal layout that may fit. id: its number in the order of all combinations. */
 typedef struct Candidate {
     int64_t id;
     double bytes, step_s; /* bounds */
 } Candidate;
 
-/* What one thread has. */
+/* The data of one thread. */
 typedef struct Worker {
-    Planner **planner; /* by place in the list of buffers */
+    Planner **planner; /* by index in the list of SEARCH_BUFFERS */
     Arena arena;
     Candidate *at;
     int64_t n, room;
-    Found lean; /* counts and nearest of what cannot fit */
+    Found lean; /* only counts, and the nearest of what cannot fit */
     Status status;
     char message[MESSAGE_BYTES];
 } Worker;
@@ -44,18 +45,19 @@ typedef struct Search {
     const SearchPricer *pricer;
     Progress *bar;
     SearchAxes axes;
-    Config *config;       /* by place in the list of buffers */
-    PlanRequest *request; /* the same */
+    Config *config;       /* by index in the list of SEARCH_BUFFERS */
+    PlanRequest *request; /* likewise */
     Worker *worker;
     int threads;
     double cap_bytes;
-    Candidate *at; /* rising in time */
+    Candidate *at; /* sorted by the bound of the time */
     int64_t n;
     Found all;
 } Search;
 
 /* ---- what was found ---- */
 
+/* The order of the best: speed, then memory, then number, so it is total. */
 static bool is_better(const SearchRow *a, const SearchRow *b)
 {
     double x = a->price.tokens_per_s_per_gpu, y = b->price.tokens_per_s_per_gpu;
@@ -65,13 +67,14 @@ static bool is_better(const SearchRow *a, const SearchRow *b)
     return a->id < b->id;
 }
 
-static int differing(const PlanLayout *a, const PlanLayout *b)
+static int count_differences(const PlanLayout *a, const PlanLayout *b)
 {
     return (a->pp != b->pp) + (a->vpp != b->vpp) + (a->ep != b->ep) + (a->cp != b->cp) +
            (a->zero != b->zero) + (a->shard != b->shard) + (a->micro_batch != b->micro_batch) +
            (a->schedule != b->schedule) + (a->recompute != b->recompute);
 }
 
+/* A schedule as a bit of SearchRow.also. */
 static unsigned schedule_bit(const SearchRow *row)
 {
     return 1u << (row->layout.schedule - schedule_table);
@@ -83,11 +86,11 @@ static bool differ_in_schedule(const SearchRow *a, const SearchRow *b)
     PlanLayout other = b->layout;
     other.schedule = a->layout.schedule;
     return a->price.step_s == b->price.step_s && a->price.peak_bytes == b->price.peak_bytes &&
-           a->buffers == b->buffers && differing(&a->layout, &other) == 0 &&
+           a->buffers == b->buffers && count_differences(&a->layout, &other) == 0 &&
            a->layout.recompute_blocks == other.recompute_blocks;
 }
 
-/* One row for two that are alike. */
+/* Joins two rows that differ in their schedule alone into one that names both schedules. */
 static SearchRow join_rows(const SearchRow *a, const SearchRow *b)
 {
     SearchRow row = a->id < b->id ? *a : *b;
@@ -95,6 +98,7 @@ static SearchRow join_rows(const SearchRow *a, const SearchRow *b)
     return row;
 }
 
+/* Inserts a row by rank. If an equal row with another schedule is there, joins both first. */
 static void best_add(Found *f, const SearchRow *added)
 {
     SearchRow row = *added;
@@ -128,7 +132,7 @@ static int front_within(const Found *f, double bytes)
     return low;
 }
 
-/* A full front loses the point that gains least time over its lighter neighbour. */
+/* Drops a point of a full front: the one that gains least time over its neighbour with less memory. */
 static void front_thin(Found *f)
 {
     int least = 1;
@@ -145,6 +149,8 @@ static void front_thin(Found *f)
             (size_t)(f->n_front - least) * sizeof *f->front);
 }
 
+/* Inserts a row into the front, which is sorted by rising memory and falling time, and drops the rows that it
+ * dominates. */
 static void front_add(Found *f, const SearchRow *row)
 {
     int at = front_within(f, row->price.peak_bytes), end = at;
@@ -161,6 +167,7 @@ static void front_add(Found *f, const SearchRow *row)
     if (f->n_front == SEARCH_FRONT_MAX) front_thin(f);
 }
 
+/* Keeps the row with the least memory among those that do not fit. */
 static void nearest_add(Found *f, const SearchRow *row)
 {
     if (row->layout.pp == 0) return;
@@ -178,8 +185,7 @@ static void found_add(Found *f, const SearchRow *row)
     front_add(f, row);
 }
 
-/* Could a layout of at least so much memory and time be named in the end? It may be alike one that
- * is. */
+/* Can a layout with these lower bounds be in the result? Equal times count: it may join a row that is in it. */
 static bool may_be_named(const Found *f, double bytes, double step_s)
 {
     if (f->n_best < f->cap || step_s <= f->best[f->n_best - 1].price.step_s) return true;
@@ -196,7 +202,7 @@ static Status found_init(Found *f, int cap, Arena *a)
 
 /* ---- threads ---- */
 
-static int place_of(const ConfigInts *list, int64_t value)
+static int index_of(const ConfigInts *list, int64_t value)
 {
     int at = 0;
     while (list->at[at] != value) at++;
@@ -205,11 +211,11 @@ static int place_of(const ConfigInts *list, int64_t value)
 
 static Planner *planner_of(const Search *s, int buffers)
 {
-    int at = place_of(&s->axes.axis[SEARCH_BUFFERS], buffers);
+    int at = index_of(&s->axes.axis[SEARCH_BUFFERS], buffers);
     return s->worker[omp_get_thread_num()].planner[at];
 }
 
-/* The record of a failure is its thread's own. */
+/* Keeps the first failure of a thread. Status records are thread-local, so the message is copied. */
 static void keep_failure(Search *s, Status status)
 {
     Worker *w = &s->worker[omp_get_thread_num()];
@@ -234,6 +240,7 @@ static int64_t inner_count(const Search *s)
     return search_combinations(&s->axes, SEARCH_OUTER, SEARCH_AXES);
 }
 
+/* The layout with this number. Candidates keep only the number, to save memory. */
 static SearchRow row_of(const Search *s, int64_t id)
 {
     SearchRow row = { .id = id };
@@ -243,7 +250,7 @@ static SearchRow row_of(const Search *s, int64_t id)
     return row;
 }
 
-/* All layouts that share the outer axes, of those that can be. */
+/* Bounds all legal layouts that share the values of the outer axes. */
 static Status bound_outer(Search *s, int64_t outer)
 {
     SearchRow row = { 0 };
@@ -270,13 +277,15 @@ static Status bound_outer(Search *s, int64_t outer)
     return OK;
 }
 
-static int by_time(const void *a, const void *b)
+static int compare_bounds(const void *a, const void *b)
 {
     const Candidate *x = a, *y = b;
     if (x->step_s != y->step_s) return x->step_s < y->step_s ? -1 : 1;
     return (x->id > y->id) - (x->id < y->id);
 }
 
+/* Bounds all layouts in parallel, collects the candidates of all threads, and sorts them by time. The number breaks
+ * ties, so the order does not depend on threads. */
 static Status bound_all(Search *s, Arena *a)
 {
     int64_t n = search_combinations(&s->axes, 0, SEARCH_OUTER);
@@ -294,13 +303,13 @@ static Status bound_all(Search *s, Arena *a)
         s->all.count.pruned_memory += w->lean.count.pruned_memory;
         nearest_add(&s->all, &w->lean.nearest);
     }
-    if (s->n > 0) qsort(s->at, (size_t)s->n, sizeof *s->at, by_time);
+    if (s->n > 0) qsort(s->at, (size_t)s->n, sizeof *s->at, compare_bounds);
     return OK;
 }
 
 /* ---- prices ---- */
 
-/* Layouts with the same Programs go to the same thread, which makes them once. */
+/* Layouts with the same Programs go to the same thread, so that each Program is made once. */
 static int thread_of(const Search *s, const PlanLayout *l)
 {
     int64_t micros = s->q->config->train_batch / (l->dp * l->micro_batch);
@@ -308,8 +317,8 @@ static int thread_of(const Search *s, const PlanLayout *l)
     return (int)(key % 1009 % s->threads);
 }
 
-/* Up to ROUND layouts from *next on. One that the pricer says cannot be is no failure. */
-static Status run_round(Search *s, int64_t *next)
+/* Prices up to ROUND layouts from *next on. If the pricer refuses a layout (ERR_ARG), it is only counted. */
+static Status price_round(Search *s, int64_t *next)
 {
     SearchRow row[ROUND];
     bool refused[ROUND] = { false };
@@ -341,18 +350,18 @@ static Status run_round(Search *s, int64_t *next)
     return OK;
 }
 
-/* A row for each schedule of a row. */
+/* Splits a row into one for each of its schedules; the reverse of join_rows. */
 static int split_schedules(const Search *s, const SearchRow *row, SearchRow *out)
 {
     const ConfigInts *list = &s->axes.axis[SEARCH_SCHEDULE];
     int64_t turn = search_combinations(&s->axes, SEARCH_SCHEDULE + 1, SEARCH_AXES);
-    int n = 0, own = place_of(list, row->layout.schedule - schedule_table);
+    int n = 0, own = index_of(list, row->layout.schedule - schedule_table);
     for (int i = 0; i < schedule_table_n; i++) {
         if (((schedule_bit(row) | row->also) >> i & 1) == 0) continue;
         out[n] = *row;
         out[n].also = 0;
         out[n].layout.schedule = &schedule_table[i];
-        out[n++].id += (place_of(list, i) - own) * turn;
+        out[n++].id += (index_of(list, i) - own) * turn;
     }
     return n;
 }
@@ -376,6 +385,7 @@ static Status simulate_best(Search *s, Arena *a)
 
 /* ---- the whole ---- */
 
+/* A planner for each thread and each configuration of SEARCH_BUFFERS. */
 static Status open_pricers(Search *s, Arena *a)
 {
     const ConfigInts *buffers = &s->axes.axis[SEARCH_BUFFERS];
@@ -408,7 +418,7 @@ static void close_pricers(Search *s)
     }
 }
 
-static Status nothing_fits(Search *s)
+static Status price_nearest(Search *s)
 {
     SearchRow *r = &s->all.nearest;
     if (r->layout.pp == 0) return OK;
@@ -425,16 +435,16 @@ static Status search_all(Search *s, const SearchOptions *o, Arena *a, SearchResu
     if (s->all.count.legal == 0) return search_why_none(s->q);
     if (s->bar != NULL) s->bar->total = s->n;
     for (int64_t next = 0; next < s->n;) {
-        TRY(run_round(s, &next));
+        TRY(price_round(s, &next));
         TRY(progress_to(s->bar, next));
     }
-    if (s->all.n_best == 0) TRY(nothing_fits(s));
+    if (s->all.n_best == 0) TRY(price_nearest(s));
     *out = (SearchResult){ .nearest = s->all.nearest, .seconds = clock_s() - start };
     return simulate_best(s, a);
 }
 
-/* Times of the simulator take the place of prices, in the front, too. */
-static Status take_simulated(Search *s, const SearchOptions *o, Arena *a, SearchResult *out)
+/* Replaces prices by simulated times, also in the front. */
+static Status use_simulated(Search *s, const SearchOptions *o, Arena *a, SearchResult *out)
 {
     Found f;
     TRY(found_init(&f, s->all.cap, a));
@@ -465,7 +475,7 @@ Status search_run(const PlanRequest *q, const SearchOptions *o, Arena *a, Search
         return FAIL(ERR_ARG, "search: the best %d, legal are 1 to %d", o->top, SEARCH_TOP_MAX);
     search_axes_fill(q, &s.axes);
     Status status = search_all(&s, o, a, out);
-    if (status == OK) status = take_simulated(&s, o, a, out);
+    if (status == OK) status = use_simulated(&s, o, a, out);
     close_pricers(&s);
     return status;
 }
@@ -475,7 +485,9 @@ const SearchRow *search_nearest(const SearchResult *r, const PlanLayout *l)
     const SearchRow *near = NULL;
     for (int i = 0; i < r->n_best + r->n_front; i++) {
         const SearchRow *row = i < r->n_best ? &r->best[i] : &r->front[i - r->n_best];
-        if (near == NULL || differing(&row->layout, l) < differing(&near->layout, l)) near = row;
+        if (near == NULL ||
+            count_differences(&row->layout, l) < count_differences(&near->layout, l))
+            near = row;
     }
     return near;
 }

@@ -1,21 +1,22 @@
 /*
- * search: every legal layout of a training on a cluster, and of those that fit the best.
+ * search: goes through every legal layout of a training on a cluster, and finds the best of those that fit.
  *
- * The axes are lists of values; what a caller leaves empty becomes every sensible one. Legal layouts
- * come in the order of a bound on their time, a fixed number at a time, which threads share. A
- * layout is priced unless a bound says that it cannot fit, or can be neither among the best nor on
- * the Pareto front of memory and time of what was priced in earlier rounds. Bounds are never above
- * the price, so what is left out changes nothing; and nothing depends on the number of threads,
- * counts included.
+ * The axes are lists of values; an empty list becomes all sensible values. Legal layouts are sorted by a lower
+ * bound of their time, and priced in rounds of fixed size, which threads share. A layout is skipped if a
+ * bound shows that it cannot fit, or that it is neither among the best nor on the Pareto front of memory
+ * and time of earlier rounds. Bounds are never above the price, so skipping does not change the result.
+ * Results and counts do not depend on the number of threads.
  *
- * V-half and V-min are looked at while micro-batches times stages are at most 8,192. A schedule that
- * the stack runs without the overlap it is made for is looked at only if search.schedule names it.
+ * V-half and V-min are tried only while micro-batches times stages are at most 8,192. A schedule that the stack
+ * runs without the overlap it is made for is tried only if search.schedule names it.
  *
- * Layouts that differ in their schedule alone, and have the same memory and time, are one row. It has
- * the first of these schedules in the table, and names the others.
+ * Layouts that differ only in their schedule, and have the same memory and time, are one row. It has the first
+ * of these schedules in the table, and names the others.
  *
- * The layouts named at the end are simulated, under each of their schedules: SEARCH_SIMULATED rows of
- * the best at least. A row whose schedules then differ becomes several.
+ * At the end the best rows, at least SEARCH_SIMULATED, are simulated under each of their schedules. A row whose
+ * schedules then differ becomes several.
+ *
+ * Not here: how a layout is priced (SearchPricer, plan.h).
  */
 #ifndef PLAN_SEARCH_H
 #define PLAN_SEARCH_H
@@ -27,8 +28,8 @@ enum { SEARCH_BUFFER_KINDS = BUFFERS_WORST + 1 };
 enum { SEARCH_SIMULATED = 50, SEARCH_TOP_MAX = 1000, SEARCH_FRONT_MAX = 256 };
 
 typedef enum SearchAxis {
-    /* Another configuration, not another layout: BUFFERS_POOLED ... and SEARCH_BUFFER_KINDS times
-     * COMPUTE_F32 ...; empty: the configuration's own. */
+    /* Changes the configuration, not the layout: BUFFERS_ value + SEARCH_BUFFER_KINDS x COMPUTE_ value;
+     * empty: the configuration's own. */
     SEARCH_BUFFERS,
     SEARCH_PP,
     SEARCH_CP,
@@ -46,7 +47,7 @@ typedef struct SearchAxes {
     ConfigInts axis[SEARCH_AXES];
 } SearchAxes;
 
-/* Sets worth looking at, from the one that keeps most to the one that keeps least. */
+/* The sets of recompute modules that are tried, from the one that keeps most to the one that keeps least. */
 typedef struct SearchRecompute {
     const char *name;
     unsigned pieces;
@@ -56,11 +57,11 @@ typedef struct SearchRecompute {
 extern const SearchRecompute search_recompute[];
 extern const int search_recompute_n;
 
-/* The functions that price layouts; each thread opens a planner. legal and price return ERR_ARG for a
- * layout that cannot be. */
+/* The functions that price layouts, so that tests can search without a planner. Each thread opens one. legal and
+ * price return ERR_ARG for an illegal layout. */
 typedef struct SearchPricer {
     Status (*open)(const PlanRequest *q, Planner **out);
-    void (*close)(Planner *p); /* NULL is fine */
+    void (*close)(Planner *p); /* safe on NULL */
     Status (*legal)(const Planner *p, const PlanLayout *l);
     Status (*bound)(Planner *p, const PlanLayout *l, double *bytes, double *step_s);
     Status (*price)(Planner *p, const PlanLayout *l, PlanPrice *out);
@@ -73,9 +74,9 @@ typedef struct SearchRow {
     PlanLayout layout;
     PlanPrice price;
     const char *partition; /* for reports; a search leaves it NULL */
-    int buffers;           /* SEARCH_BUFFERS' value */
+    int buffers;           /* value of SEARCH_BUFFERS */
     unsigned also; /* bit i: under schedule_table[i] the layout has the same memory and time */
-    int64_t id;    /* place in the order of all combinations */
+    int64_t id;    /* number in the order of all combinations */
 } SearchRow;
 
 typedef struct SearchOptions {
@@ -89,7 +90,7 @@ typedef struct SearchCounts {
     int64_t legal, pruned_memory, pruned_time, priced, refused;
 } SearchCounts;
 
-/* If nothing fits, n_best is 0 and nearest is the layout that lacks least. */
+/* If nothing fits, n_best is 0 and `nearest` is the layout that lacks the least memory. */
 typedef struct SearchResult {
     SearchRow *best, *front; /* falling tokens/s; rising memory, falling time */
     int n_best, n_front;
@@ -98,29 +99,28 @@ typedef struct SearchResult {
     double seconds; /* of the clock, without simulations */
 } SearchResult;
 
-/* The axes that search.* of a configuration narrow. */
+/* Sets the axes from search.* of a configuration; those that it does not set stay empty. */
 Status search_axes(const Config *c, SearchAxes *out);
 
-/* Rows in `a`. ERR_ARG if no combination divides the GPUs, the batch and the experts, with what
- * would. */
+/* Searches; rows lie in `a`. ERR_ARG: no combination divides the GPUs, the batch and the experts. */
 Status search_run(const PlanRequest *q, const SearchOptions *o, Arena *a, SearchResult *out);
 
-/* The batch that the GPUs could use, and what its fastest layout reaches. 0: the batch of the question
- * does not limit what was found. */
+/* The batch that the GPUs could use, and the speed of its fastest layout. sequences 0: the batch of the question
+ * does not limit the result. */
 typedef struct SearchBatch {
     int64_t sequences;
     double tokens_per_s_per_gpu;
 } SearchBatch;
 Status search_batch(const PlanRequest *q, const SearchResult *r, SearchBatch *out);
 
-/* The most GPUs of those of the question whose ranks can share out the batch; 0: there are none. */
+/* The largest number of GPUs, at most those of the question, whose ranks can divide the batch; 0: none. */
 int64_t search_gpus(const PlanRequest *q, const SearchAxes *axes);
 
 /* The layout among the best and the front that differs from `l` in the fewest settings; NULL: none
  * fits. */
 const SearchRow *search_nearest(const SearchResult *r, const PlanLayout *l);
 
-/* GPUs that hold the model once, with all its experts: pp * cp * ep over their common ranks. */
+/* Number of GPUs that hold the model once, with all its experts: pp times the least common multiple of cp and ep. */
 int64_t search_replica(const PlanLayout *l);
 
 #endif

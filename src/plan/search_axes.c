@@ -1,4 +1,5 @@
-/* search_axes: the values that each axis of a search takes, and their combinations as layouts. */
+/* search_axes: the values of each axis of a search, and combinations of them as layouts. A combination is a number:
+ * its digits, each in the base of an axis, are the indices of values. */
 #include "plan/search_private.h"
 
 #include "model/spec.h"
@@ -21,7 +22,7 @@ const SearchRecompute search_recompute[] = {
 };
 const int search_recompute_n = (int)(sizeof search_recompute / sizeof *search_recompute);
 
-/* V-half and V-min are found by trying: a second for 100,000 passes. */
+/* IRREGULAR_MAX: orders of V-half and V-min are searched for, which takes a second for 100,000 passes. */
 enum { VPP_MAX = 8, CP_MAX = 64, MICRO_MAX = 16, IRREGULAR_MAX = 1 << 13 };
 
 static void add_value(ConfigInts *list, int64_t value)
@@ -40,8 +41,8 @@ static bool has_experts(const Config *c) { return config_moe_layers(c) > 0; }
 
 /* ---- values ---- */
 
-/* Is a word in a list? `own`: an empty one has the configuration's own. */
-static bool wanted(const ConfigTexts *list, const char *word, bool own)
+/* Is a word in a list? If the list is empty, the answer is `own`. */
+static bool is_wanted(const ConfigTexts *list, const char *word, bool own)
 {
     return list->n == 0 ? own : config_has_text(list, word);
 }
@@ -70,7 +71,7 @@ static void fill_axis(const PlanRequest *q, SearchAxis axis, ConfigInts *list)
     case SEARCH_ZERO:
         for (int64_t n = 1; n <= 3; n++) add_value(list, n);
         break;
-    case SEARCH_SHARD: /* all, or those of one domain and of eight */
+    case SEARCH_SHARD: /* all ranks, those of one domain, those of eight */
         add_value(list, 0);
         add_value(list, (int64_t)q->hardware->scale_up_gpus);
         add_value(list, 8 * (int64_t)q->hardware->scale_up_gpus);
@@ -82,7 +83,7 @@ static void fill_axis(const PlanRequest *q, SearchAxis axis, ConfigInts *list)
     }
 }
 
-static int by_value(const void *a, const void *b)
+static int compare_values(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
@@ -93,7 +94,7 @@ void search_axes_fill(const PlanRequest *q, SearchAxes *axes)
     for (int i = 0; i < SEARCH_AXES; i++) {
         ConfigInts *list = &axes->axis[i];
         if (list->n == 0) fill_axis(q, (SearchAxis)i, list);
-        qsort(list->at, (size_t)list->n, sizeof *list->at, by_value);
+        qsort(list->at, (size_t)list->n, sizeof *list->at, compare_values);
     }
 }
 
@@ -119,9 +120,9 @@ Status search_axes(const Config *c, SearchAxes *out)
     static const char *const compute[] = { "f32", "bf16" };
     if (c->search_buffers.n + c->search_compute.n == 0) return OK;
     for (int type = COMPUTE_F32; type <= COMPUTE_BF16; type++) {
-        if (!wanted(&c->search_compute, compute[type], type == c->run_compute)) continue;
+        if (!is_wanted(&c->search_compute, compute[type], type == c->run_compute)) continue;
         for (int k = 0; k < SEARCH_BUFFER_KINDS; k++) {
-            if (wanted(&c->search_buffers, buffers[k], k == c->moe_buffers))
+            if (is_wanted(&c->search_buffers, buffers[k], k == c->moe_buffers))
                 add_value(&out->axis[SEARCH_BUFFERS], k + SEARCH_BUFFER_KINDS * type);
         }
     }
@@ -158,7 +159,7 @@ static bool sizes_divide(const PlanRequest *q, const PlanLayout *l)
            (int64_t)l->pp * l->vpp <= c->model_layers;
 }
 
-/* One rank knows one order, and more chunks than stages of them only cost. */
+/* Does the schedule take the layout? With one pipeline rank all schedules are the same, so only 1f1b is tried. */
 static bool schedule_takes(const PlanRequest *q, const PlanLayout *l)
 {
     int64_t micros = q->config->train_batch / (l->dp * l->micro_batch);
@@ -198,7 +199,7 @@ static int64_t blocks_of(int64_t in_chunk, const SearchRecompute *r)
     return (int64_t)ceil((double)in_chunk * r->share);
 }
 
-/* What says the same as another combination is left out. */
+/* False also for a combination that means the same as another one. */
 bool search_decode_inner(const PlanRequest *q, const SearchAxes *axes, int64_t id, PlanLayout *l)
 {
     int64_t value[SEARCH_AXES], stages = (int64_t)l->pp * l->vpp;
@@ -216,7 +217,7 @@ bool search_decode_inner(const PlanRequest *q, const SearchAxes *axes, int64_t i
     return l->shard == 0 || (l->zero > 0 && l->shard < l->dp && l->dp % l->shard == 0);
 }
 
-/* ---- what to do when there is none ---- */
+/* ---- if no layout is legal ---- */
 
 static bool batch_divides(const PlanRequest *q, const SearchAxes *axes, int64_t gpus)
 {

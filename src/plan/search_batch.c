@@ -1,15 +1,17 @@
-/* search_batch: with which batch the GPUs of a search would have enough to do. */
+/* search_batch: finds the batch with which the GPUs of a search would have enough work. It doubles the batch until
+ * speed no longer grows. */
 #include "plan/search.h"
 
 #include <math.h>
 
-/* LAYOUTS of the best are priced with each batch. A batch is large enough if twice as many
- * sequences are less than GAIN times as fast, and a smaller one limits if that is LIMITS times as
- * fast. From PER_GPU sequences a GPU on no pipeline lacks micro-batches by so much. */
+/* LAYOUTS of the best layouts are priced with each batch. A batch is large enough if doubling it gives less than
+ * GAIN times the speed. The question's batch is reported as a limit if the large one is at least LIMITS
+ * times as fast. With PER_GPU sequences a GPU or more, no pipeline lacks that many micro-batches. */
 enum { LAYOUTS = 10, PER_GPU = 2 };
 static const double GAIN = 1.1, LIMITS = 1.5;
 
-/* Tokens a second and GPU of the fastest layout. Whole sequences may take the place of their pieces. */
+/* Tokens/s/GPU of the fastest layout. Context parallelism is also traded for data parallelism: a larger batch has
+ * whole sequences for all ranks. */
 static Status fastest_speed(const PlanRequest *q, const SearchResult *r, double *out)
 {
     Planner *p = NULL;

@@ -1,24 +1,25 @@
-/* search_private: combinations of axes, between search_axes.c and search.c. */
+/* search_private: combinations of axes, which search_axes.c makes and search.c walks. */
 #ifndef PLAN_SEARCH_PRIVATE_H
 #define PLAN_SEARCH_PRIVATE_H
 
 #include "plan/search.h"
 
-/* The inner axes, from here on, change neither the passes nor the number of micro-batches. */
+/* The inner axes, from this one on, change neither the passes nor the number of micro-batches. */
 enum { SEARCH_OUTER = SEARCH_ZERO };
 
-/* Empty lists become all sensible values for `q`; all are sorted. */
+/* Fills empty lists with all sensible values for `q`, and sorts all lists. */
 void search_axes_fill(const PlanRequest *q, SearchAxes *axes);
 
+/* Number of combinations of the axes [first, end). */
 int64_t search_combinations(const SearchAxes *axes, int first, int end);
 
-/* Sets the fields that axes first to end - 1 say, of combination `id` of them; the last axis turns
- * fastest. The outer axes' also set dp. False: cannot be, by sizes alone. */
+/* Set the fields of combination `id` of the outer or the inner axes; the last axis varies fastest. The outer ones
+ * also set dp. False: the sizes alone make it illegal. */
 bool search_decode_outer(const PlanRequest *q, const SearchAxes *axes, int64_t id, PlanLayout *l,
                          int *buffers);
 bool search_decode_inner(const PlanRequest *q, const SearchAxes *axes, int64_t id, PlanLayout *l);
 
-/* That no combination of the axes is legal, and why: ERR_ARG. */
+/* ERR_ARG: no combination of the axes is legal, and the rules that they must meet. */
 Status search_why_none(const PlanRequest *q);
 
 #endif

@@ -1,4 +1,4 @@
-/* sheet: rows, numbers in their place, and what a row is made of. */
+/* sheet: adds rows, replaces them by given numbers, and explains a row by the rows that its text names. */
 #include "plan/sheet.h"
 
 #include <assert.h>
@@ -27,6 +27,7 @@ double sheet_add(Sheet *s, SheetRow row)
     return row.value;
 }
 
+/* For names that only other stacks define: they, too, may be given. */
 void sheet_end(Sheet *s)
 {
     for (int i = 0; s->given != NULL && i < s->given->n; i++) {
@@ -66,7 +67,7 @@ Status sheet_give_text(SheetGivens *g, const char *sheet, const char *const *nam
         const char *name = at + 1, *number = name + strcspn(name, "=,") + 1;
         char *end = NULL;
         at = name + strcspn(name, ",");
-        if (number > at) return FAIL(ERR_ARG, "%s: %.60s is no NAME=NUMBER", sheet, name);
+        if (number > at) return FAIL(ERR_ARG, "%s: %.60s is not NAME=NUMBER", sheet, name);
         TRY(arena_text(a, name, (size_t)(number - name) - 1, &one.name));
         one.value = strtod(number, &end);
         /* strtod alone takes hexadecimal, too */
@@ -83,7 +84,7 @@ Status sheet_give_text(SheetGivens *g, const char *sheet, const char *const *nam
 
 /* ---- what a value is made of ---- */
 
-/* The rows that a text names. */
+/* The rows that a text names, while it is read. */
 typedef struct Uses {
     const Sheet *sheet;
     const char *at;
@@ -104,7 +105,7 @@ static void use_row(Uses *u, int row)
     if (i == u->n && row >= 0) u->row[u->n++] = row;
 }
 
-/* Conditions are "NAME" or "NAME < NUMBER", with one of < <= > >= ==. */
+/* Evaluates a condition: "NAME" or "NAME < NUMBER", with one of < <= > >= ==. */
 static bool condition_holds(const Sheet *s, const char *text)
 {
     text += strspn(text, " ");
@@ -118,7 +119,7 @@ static bool condition_holds(const Sheet *s, const char *text)
     return *op == '<' ? value < limit : *op == '>' && value > limit;
 }
 
-/* Walks over the text up to the bracket or the side of ?: that ends it. */
+/* Walks over the text up to the bracket or colon that ends this part. Names count only if the part is `taken`. */
 static void find_uses(Uses *u, bool taken)
 {
     const char *begin = u->at;
@@ -150,7 +151,7 @@ static Status print_value(Text *out, double v, const char *unit, const char *sou
                        quoted ? "  [" : "", source, quoted ? "]" : "");
 }
 
-/* `opened` has a flag a row. */
+/* opened: by row, whether it has been explained above. */
 static Status explain_row(const Sheet *s, int i, int depth, int indent, bool *opened, Text *out)
 {
     const SheetRow *r = &s->row[i];

@@ -1,13 +1,12 @@
 /*
- * sheet: named values in the order in which C code computes them. Each can be replaced by a number
- * that a user gives, and each can be opened into the values it is made of.
+ * sheet: named values in the order in which C code computes them. A user can replace each value by a number, and
+ * can have each explained by the values that it is computed from.
  *
- * A function fills a sheet with a line a value: SHEET_INPUT and SHEET_DEFINE make a local variable
- * of that name, so a later line uses earlier ones as plain C. The text of the expression is kept
- * for sheet_explain. So a formula is compiled and checked with the program, and its words are read
- * where they are needed.
+ * A function fills a sheet with one line for each value. SHEET_INPUT and SHEET_DEFINE make a local variable with
+ * that name, so later lines use earlier ones as plain C. The text of the expression is kept for
+ * sheet_explain. So formulas are compiled and checked with the program, and can still be shown.
  *
- * Not here: a language for users. What they give, behind a name or in a file, is numbers.
+ * Not here: a language for users. They give only numbers.
  */
 #ifndef PLAN_SHEET_H
 #define PLAN_SHEET_H
@@ -19,14 +18,14 @@
 
 enum { SHEET_ROWS_MAX = 160, SHEET_GIVEN_MAX = 64 };
 
-/* A number in place of what a sheet says. */
+/* A number that replaces a value of a sheet. */
 typedef struct SheetGiven {
     const char *name;
     double value;
     const char *unit, *source;
 } SheetGiven;
 
-/* Where a name is given more than once, the last one counts. */
+/* If a name is given more than once, the last number counts. */
 typedef struct SheetGivens {
     SheetGiven at[SHEET_GIVEN_MAX];
     int n;
@@ -55,23 +54,22 @@ typedef struct Sheet {
         (sheet), (SheetRow){ #name, #__VA_ARGS__, (unit), (from), (double)(__VA_ARGS__) });        \
     (void)(name);
 
-/* Adds a row, or what is given in its place, and returns the value. */
+/* Adds a row, or the number given for it, and returns its value. */
 double sheet_add(Sheet *s, SheetRow row);
-/* Adds what is given under names that no row has. */
+/* Adds the given numbers whose names no row has. */
 void sheet_end(Sheet *s);
 
 int sheet_find(const Sheet *s, const char *name); /* -1: there is none */
 
-/* A number for one of these names. ERR_ARG, with the nearest, if it is none of them. */
+/* Adds a given number for one of these names. ERR_ARG, with the nearest name: it is none of them. */
 Status sheet_give(SheetGivens *g, const char *sheet, const char *const *names, int n,
                   const SheetGiven *value);
-/* Behind the first comma of text: "NAME=NUMBER,...". */
+/* Adds the numbers after the first comma of text: "NAME=NUMBER,...". */
 Status sheet_give_text(SheetGivens *g, const char *sheet, const char *const *names, int n,
                        const char *text, Arena *a);
 
-/* Appends "name = expression = value unit [source]" and, indented below it, the values it was made
- * from, down to `depth` levels. What was opened above is not opened again, and of c ? x : y the side
- * that is not taken is left out. */
+/* Appends "name = expression = value unit [source]" and, indented below it, the values that it was computed from,
+ * down to `depth` levels. A value is explained once, and of c ? x : y only the side that was taken. */
 Status sheet_explain(const Sheet *s, int row, int depth, Text *out);
 
 /* For expressions, under the names that formulas use. */

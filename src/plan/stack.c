@@ -1,4 +1,4 @@
-/* stack: the stacks of the program, numbers in place of theirs, and their values. */
+/* stack: the built-in stacks, the numbers that replace theirs, and the values of both. */
 #include "plan/stack.h"
 
 #include <math.h>
@@ -95,14 +95,14 @@ static Status find_stack(const char *name, PlanStack *out)
 
 /* ---- names ---- */
 
-/* What a stack defines, without numbers for it. */
+/* The names of a stack's definitions: its sheet with all inputs 0. */
 static void empty_sheet(const PlanStack *s, Sheet *out)
 {
     static const PlanInputs none;
     stack_sheet(s, &none, out);
 }
 
-/* What may be given: the stack's own definitions, and all that any stack may define. */
+/* The names that may be given: the stack's own definitions, and all names of stack.def. */
 static int list_names(const Sheet *sheet, const char *names[SHEET_ROWS_MAX + STACK_COUNT])
 {
     int n = 0;
@@ -129,6 +129,7 @@ static void note_defined(PlanStack *s)
 
 /* ---- what --stack says ---- */
 
+/* Two fillings: the first one finds the names that may be given. */
 Status stack_load(PlanStack *s, Arena *a, const char *source)
 {
     const char *names[SHEET_ROWS_MAX + STACK_COUNT], *name = NULL;
@@ -159,6 +160,7 @@ bool stack_offers(const PlanStack *s, const char *name)
 
 /* ---- values ---- */
 
+/* Values that would make prices infinite or negative are refused by name. */
 static Status check_values(const PlanStack *s, const StackValues *v)
 {
     enum { ABOVE_0 = 4 }; /* the first four must be above 0, the others are shares */

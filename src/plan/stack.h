@@ -1,10 +1,10 @@
 /*
- * stack: the software that runs a training, as numbers: what its layers keep, move, launch and wait for
- * where our own engine differs, and what it reserves. stack.def lists the numbers; what a stack does not
- * define of them is as in our engine.
+ * stack: the software that runs a training, as numbers: the bytes its layers keep and move, the launches and
+ * waits, and the memory it reserves, where it differs from our own engine. stack.def lists the numbers. A
+ * number that a stack does not define is our engine's.
  *
- * There are `switchyard`, `primus` and `torchtitan`, computed from inputs.h's numbers (stack_primus.def).
- * Numbers behind the name replace any of them: "primus,deepep=0,share_memory=0.9".
+ * The stacks are `switchyard`, `primus` and `torchtitan`, computed from the inputs of inputs.h
+ * (stack_primus.def). Numbers after the name replace any of them: "primus,deepep=0,share_memory=0.9".
  *
  * Not here: what the numbers do to a price (price_layers.c, price.c, roofline.c).
  */
@@ -25,8 +25,8 @@ extern const char *const stack_names[STACK_COUNT];
 
 typedef struct PlanStack {
     const char *name;  /* for sentences */
-    bool primus;       /* computed as Primus' layers, else as our own */
-    SheetGivens given; /* the stack's own, then those behind the name */
+    bool primus;       /* computed by stack_primus.def, else as our own engine */
+    SheetGivens given; /* the stack's own numbers, then those after the name */
     int own;           /* how many of `given` come first */
     bool has[STACK_COUNT];
 } PlanStack;
@@ -35,11 +35,11 @@ typedef struct StackValues {
     double at[STACK_COUNT];
 } StackValues;
 
-/* `source`: a stack, and what its names shall be instead: "primus,deepep=1". ERR_ARG in one sentence: no
- * such stack or name, with the nearest; what is no number. */
+/* `source`: a stack, and optionally numbers that replace its own: "primus,deepep=1". ERR_ARG: no such stack or name
+ * (with the nearest), or not a number. */
 Status stack_load(PlanStack *s, Arena *a, const char *source);
 
-/* Is `name` an option of the stack that nothing behind its name has set? */
+/* Is `name` an option of the stack that has not been given after its name? */
 bool stack_offers(const PlanStack *s, const char *name);
 
 /* All definitions with their values, for sheet_explain. */
@@ -47,8 +47,7 @@ void stack_sheet(const PlanStack *s, const PlanInputs *in, Sheet *out);
 /* All values for the inputs; ERR_ARG names a value that cannot be (a share outside 0 to 1, negative
  * bytes). */
 Status stack_values(const PlanStack *s, const PlanInputs *in, StackValues *out);
-/* What the values say of a kind of layer (LayerDesc.name): WHAT_LAYER; where there is no such name,
- * `otherwise`. */
+/* The value WHAT_LAYER of a kind of layer (LayerDesc.name); `otherwise` if there is no such name. */
 double stack_of_layer(const StackValues *v, const char *what, const char *layer, double otherwise);
 
 #endif

@@ -1,4 +1,4 @@
-/* action: names of actions, and where passes and transfers of a chunk come from and go to. */
+/* action: names and kinds of actions, the way of a micro-batch through stages, and the queues of a rank. */
 #include "schedule/action.h"
 
 const char *action_name(ActionKind kind)
@@ -65,6 +65,7 @@ Action action_make(ActionKind kind)
     return a;
 }
 
+/* With two copies of the model (PLACE_BOTH) a micro-batch goes through one of them. */
 int hop_count(const Program *p)
 {
     return p->placement == PLACE_BOTH ? p->stages : p->stages * p->chunks;
@@ -94,6 +95,7 @@ int hop_of(const Program *p, int chunk, int micro)
     return chunk * n + r;
 }
 
+/* Activations go onward from hop to hop, gradients back. A receive looks the other way. */
 StageAt transfer_other_end(const Program *p, const Action *a)
 {
     bool onward = action_is_send(a->kind) == action_is_forward(a->kind);
@@ -101,7 +103,7 @@ StageAt transfer_other_end(const Program *p, const Action *a)
     return hop < 0 || hop >= hop_count(p) ? (StageAt){ -1, -1 } : hop_stage(p, a->micro, hop);
 }
 
-/* Chunks of a loop share the queues: what all of them send goes to the same rank. */
+/* The chunks of a loop share queues, because all of them send to the same rank. */
 static int queue_chunk(const Program *p, int chunk)
 {
     return p->placement == PLACE_LOOP ? 0 : chunk;
@@ -118,7 +120,7 @@ int queue_of(const Program *p, const Action *a)
 
 int queue_count(const Program *p) { return LANE_COUNT + 4 * queues_of_kind(p); }
 
-/* Outside a loop both ends of a transfer are the same chunk of their ranks. */
+/* Without a loop both ends of a transfer have the same chunk number, so both compute the same link. */
 int transfer_link(const Program *p, const Action *a)
 {
     return 2 * queue_chunk(p, a->chunk) + action_is_forward(a->kind);

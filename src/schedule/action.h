@@ -1,14 +1,15 @@
 /* action: a training step as data: one flat list of actions for each rank. The engine runs it,
- * simulate.h prices it, check.h proves things about it.
+ * simulate.h gives it times, check.h proves that it is right. Lists are made by lower.h.
  *
- * Whatever takes a lane, a link or a lifetime is an action: ranges of phases of a pass, transfers
- * between stages, gathers of weights, reductions of gradients, the update.
+ * Everything that occupies a lane or a link, or that begins or ends the life of memory, is an action:
+ * ranges of phases of a pass, transfers between stages, gathers of weights, reductions of gradients, the
+ * update.
  *
  * A pass of a micro-batch over a chunk is one action or several: each runs the phases [first, end)
  * of the chunk's row for its direction (chunk.h) on one lane. `slot` is the activation arena that
  * the micro-batch uses on the chunk. `wait` and `signal` are events of the same rank.
  *
- * What passes between chunks lies in entries, the buffers of transfers. `in` is the entry that an action
+ * Data between chunks lies in entries, the buffers of transfers. `in` is the entry that an action
  * reads, `out` the one that its pass writes with its last action. A forward writes its output into an
  * entry and a send reads it. A receive writes an entry of its own rank and the next chunk's forward reads
  * it. Where both chunks are on one rank the second reads what the first wrote.
@@ -40,7 +41,7 @@ typedef enum ActionKind {
     ACTION_SEND_GRADIENTS, /* the gradient of a chunk's input to the rank of the chunk before */
     ACTION_RECV_GRADIENTS,
     ACTION_GATHER_WEIGHTS, /* a layer's, from the ranks that share it, whole */
-    ACTION_FREE_WEIGHTS,   /* a layer's half may be filled anew */
+    ACTION_FREE_WEIGHTS,   /* a layer's half may be filled again */
     ACTION_REDUCE_GRADS,   /* a layer's, over the ranks that share it */
     ACTION_SUM_GRADS,      /* a layer's sums, over replicas and over stages that hold it, too */
     ACTION_UPDATE,         /* norm, clipping, optimizer, router bias */
@@ -69,12 +70,12 @@ typedef enum Placement { PLACE_LOOP, PLACE_V, PLACE_BOTH } Placement;
 typedef struct Program {
     Action *at; /* in the arena of the generator */
     int n, micros, chunks, slots;
-    int rank, stages; /* of `stages` pipeline ranks this one's list */
+    int rank, stages; /* the list of pipeline rank `rank` of `stages` */
     Placement placement;
     int entries, events; /* of the ring of transfers; event numbers are below `events` */
-    bool phased;         /* forward and backward run part by part in turn, each in its own memory */
-    bool evaluates;      /* forward alone, which keeps nothing: a slot is free after it */
-    const Chunk *chunk;  /* by chunk of this rank */
+    bool phased;    /* parts of a forward and a backward alternate, each pass in its own memory */
+    bool evaluates; /* forward only, which keeps nothing: a slot is free after it */
+    const Chunk *chunk; /* by chunk of this rank */
     ScheduleShards shards;
 } Program;
 
@@ -98,7 +99,7 @@ StageAt transfer_other_end(const Program *p, const Action *a);
 const ChunkRow *action_row(const Program *p, const Action *a);
 /* One more than the highest layer of the model that a rank's chunks have. */
 int program_layers(const Program *p);
-/* Does it run, with its lane's other actions, what other ranks must run in the same order? */
+/* Does it run collectives, which all ranks of a group must issue in the same order? */
 bool action_communicates(const Program *p, const Action *a);
 
 /* Which queue of its rank an action is in, below queue_count(). */

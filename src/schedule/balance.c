@@ -1,10 +1,12 @@
-/* balance: spreads blocks over stages so that the slowest stage is as fast as can be. */
+/* balance: spreads blocks over stages so that the slowest stage is as fast as possible. It is a dynamic
+ * program over (stages, pieces), run twice: first for the smallest maximum, then, with that maximum as
+ * the limit, for the smallest sum of squares. */
 #include "schedule/layout.h"
 
 #include <math.h>
 
-/* Pieces in order: the embedding, the layers, the loss. best[k][n]: what the first n pieces cost on
- * k stages; from[k][n]: where the last of these stages begins. */
+/* The pieces in order are the embedding, the layers, the loss. best[k][n]: the lowest cost of the first n
+ * pieces on k stages; from[k][n]: the first piece of the last of these stages. */
 typedef struct Table {
     int pieces, stages;
     double *sum; /* of the first n pieces */
@@ -14,8 +16,8 @@ typedef struct Table {
 
 static double stage_cost(const Table *t, int from, int to) { return t->sum[to] - t->sum[from]; }
 
-/* Fills the table for a cost of stages that adds up by `join`; stages above the limit are not
- * legal. Returns the cost of all on all. */
+/* Fills the table. `join` combines the cost of earlier stages with that of one more; stages that cost more
+ * than the limit are not allowed. Returns the cost of all pieces on all stages. */
 static double fill_stages(Table *t, double limit, double (*join)(double before, double stage))
 {
     int row = t->pieces + 1;
@@ -36,9 +38,9 @@ static double fill_stages(Table *t, double limit, double (*join)(double before, 
     return t->best[t->stages * row + t->pieces];
 }
 
-static double dearest(double before, double stage) { return before > stage ? before : stage; }
+static double slowest_stage(double before, double stage) { return before > stage ? before : stage; }
 
-static double squares(double before, double stage) { return before + stage * stage; }
+static double sum_of_squares(double before, double stage) { return before + stage * stage; }
 
 static Status check_cost(const char *what, int i, double cost)
 {
@@ -60,11 +62,11 @@ static Status make_table(const LayoutCost *c, int stages, Arena *a, Table *t)
     return OK;
 }
 
-static Status balance(const LayoutCost *c, int stages, Arena *scratch, Layout *out)
+static Status balance_stages(const LayoutCost *c, int stages, Arena *scratch, Layout *out)
 {
     Table t;
     TRY(make_table(c, stages, scratch, &t));
-    (void)fill_stages(&t, fill_stages(&t, INFINITY, dearest), squares);
+    (void)fill_stages(&t, fill_stages(&t, INFINITY, slowest_stage), sum_of_squares);
     for (int end = t.pieces, k = stages; k > 0; k--) {
         int begin = t.from[k * (t.pieces + 1) + end];
         LayoutStage s = { .embedding = begin == 0, .loss = end == t.pieces };
@@ -93,7 +95,7 @@ Status layout_balance(const LayoutCost *cost, int stages, Arena *a, Arena *scrat
     for (int i = 0; i < cost->layers; i++) TRY(check_cost("layer", i, cost->layer[i]));
     TRY(ARENA_NEW(a, stages, &l.stage));
     ArenaMark mark = arena_mark(scratch);
-    Status status = balance(cost, stages, scratch, &l);
+    Status status = balance_stages(cost, stages, scratch, &l);
     arena_release(scratch, mark);
     if (status == OK) *out = l;
     return status;

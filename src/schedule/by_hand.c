@@ -1,12 +1,12 @@
-/* by_hand: the schedules whose orders can be written down, one function each: which passes a rank runs, in
- * the letters of order_play (order.h). Orders that are searched for are in zb1p.c and v_pattern.c.
+/* by_hand: the schedules whose orders can be written down, one function each: the passes of a rank in the
+ * letters of order_play (order.h). zb1p.c and v_pattern.c have the orders that are searched for.
  *
  * In comments p is the number of stages, m of micro-batches, v of chunks a rank. */
 #include "schedule/order.h"
 #include "schedule/schedule.h"
 
 /* GPipe (arXiv:1811.06965): all micro-batches forward, then all backward. Bubble (p-1)/(m+p-1), as
- * 1F1B's, but every micro-batch keeps its slot: m of them. Backward takes the micro-batches in the
+ * 1F1B's, but every micro-batch keeps its slot, so there are m. Backward takes the micro-batches in the
  * order of forward, so that weight gradients are summed in the same order as on one rank. */
 void schedule_gpipe(const ScheduleShape *s, int rank, Hand *h)
 {
@@ -78,11 +78,11 @@ void schedule_zbv(const ScheduleShape *s, int rank, Hand *h)
  * stage r and stage p-1-r, and half of the micro-batches enter at each end. Bubble (p/2-1)(F&B + B
  * - 3W) with B the whole backward, for two copies of the parameters and p+1 slots.
  *
- * Two streams meet on each rank. In the middle of the step a forward of one runs with a backward of
- * the other: the pair F&B, whose exchanges of experts hide behind each other's compute. Here it is
- * a forward followed by a backward; what overlapping saves is for costs to say. */
+ * Two streams of micro-batches meet on each rank. In the middle of the step a forward of one runs with a
+ * backward of the other: the pair F&B, in which each exchange of experts hides behind the other's compute.
+ * Here a forward is followed by a backward, without overlap. */
 
-/* The eight steps; the sixth puts weight gradients off from its middle on. */
+/* The eight steps of the paper. The sixth defers weight gradients from its middle on. */
 void dualpipe_steps(Hand *h, int outer, int inner, int middle)
 {
     order_play(h, 2 * outer, "f0");

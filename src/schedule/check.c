@@ -1,7 +1,9 @@
 /* check: walks the list of a rank, follows what every slot, entry, gathered layer and gradient holds, and
  * refuses the first action that breaks a rule of check.h. All ranks together are run once without costs.
  *
- * Not here: times (simulate.h). */
+ * A resource remembers, for each queue, how many actions the queue had run when it last used the resource.
+ * An action may use it if all these are done by what the action knows (take_turn). Not here: times
+ * (simulate.h). */
 #include "schedule/check.h"
 
 #include "schedule/simulate.h"
@@ -10,14 +12,14 @@
 
 enum { ACTIVATIONS, GRADIENTS };
 
-/* What an entry holds: the activations or gradients between hop `after` of a micro-batch and the
- * next. micro -1: nothing that anybody still wants. */
+/* What an entry holds: the activations or gradients between hop `after` of a micro-batch and the next one.
+ * micro -1: nothing that will be read. */
 typedef struct Content {
     int payload, micro, after;
 } Content;
 
-/* What several actions use. touched[q]: how many actions of queue q there had been when one of them
- * last used it. */
+/* Memory that several actions use. touched[q]: the number of actions of queue q up to the last one that used
+ * it. */
 typedef struct Resource {
     Content content; /* of an entry */
     int holds;       /* of a slot: the (micro, chunk) number that is in it; of a place: a layer; of
@@ -25,8 +27,9 @@ typedef struct Resource {
     int *touched;
 } Resource;
 
-/* How many phases of a micro-batch's passes on a chunk have been; and of its input gradients the
- * last two actions on the comm lane: their count in that queue, and the first phase of the later. */
+/* How many phases of a micro-batch's passes on a chunk are done. comm, comm_before: the last two actions of
+ * its input gradients on the comm lane, by their number in that queue; comm_first: first phase of the
+ * last. */
 typedef struct Progress {
     int forward, input, weight;
     int comm, comm_before, comm_first;
@@ -34,18 +37,18 @@ typedef struct Progress {
 
 typedef struct Check {
     const Program *p;
-    int queues, layers, at;                         /* at: the action looked at */
+    int queues, layers, at;                         /* at: the action that is checked */
     Progress *progress;                             /* by (micro, chunk) */
     Resource *slot, *entry, *ring, *weights, *room; /* ring: by direction, where they differ */
-    Resource *grads; /* by layer of the model: who adds to them; holds: how far they are */
+    Resource *grads; /* by layer of the model; holds: the state of its gradients (GRADS_) */
     Resource *meeting;
-    int *known;   /* by (queue, queue): what each queue knows to be done of each */
-    int *carried; /* by (event, queue): what a wait for the event makes known; [0] -1: not yet */
-    int *now;     /* what the action looked at knows when it starts */
+    int *known;   /* vector clock of each queue: by (queue, queue) */
+    int *carried; /* vector clock of each event: by (event, queue); [0] -1: not signalled yet */
+    int *now;     /* vector clock of the action that is checked, when it starts */
     bool zeroed, updated;
 } Check;
 
-/* GATHERED: what the update made of them is on all ranks. */
+/* States of a layer's gradients. GATHERED: all ranks have the updated weights. */
 enum { GRADS_SOME = 1, GRADS_REDUCED, GRADS_SUMMED, GRADS_GATHERED };
 
 #define PASS             "%s of micro-batch %d"
@@ -64,19 +67,19 @@ static int *carried_by(const Check *s, int event)
 
 static int count_of(const Check *s, int queue) { return s->known[queue * s->queues + queue] + 1; }
 
-static void touch(Check *s, Resource *r)
+static void note_use(Check *s, Resource *r)
 {
     int mine = queue_of(s->p, &s->p->at[s->at]);
     r->touched[mine] = count_of(s, mine);
 }
 
-/* Whether all who used the resource are done when this action starts; then it is in use by this. */
+/* Are all earlier users of the resource done when this action starts? If so, this action uses it now. */
 static bool take_turn(Check *s, Resource *r)
 {
     for (int q = 0; q < s->queues; q++) {
         if (r->touched[q] > s->now[q]) return false;
     }
-    touch(s, r);
+    note_use(s, r);
     return true;
 }
 
@@ -102,8 +105,8 @@ static Status use_entry(Check *s, bool reads, int entry, Content what)
 
 /* Passes. */
 
-/* An action comes after what its lane needs of the other lane: all that used the same memory
- * between phases, unless its first phase says that it runs beside the phase before it. */
+/* An action must wait for all that used the same memory between phases on the other lane, unless its first
+ * phase may overlap with the phase before it. */
 static Status use_ring(Check *s, const Action *a)
 {
     const ChunkPhase *phase = &action_row(s->p, a)->at[a->first];
@@ -113,7 +116,7 @@ static Status use_ring(Check *s, const Action *a)
     int last = ring->holds;
     ring->holds = a->micro;
     if (take_turn(s, ring) || beside) {
-        touch(s, ring);
+        note_use(s, ring);
         return OK;
     }
     if (last == a->micro)
@@ -121,7 +124,7 @@ static Status use_ring(Check *s, const Action *a)
     return BAD(s, "does not wait until micro-batch %d has left the memory between phases", last);
 }
 
-static Status next_phases(const Check *s, const Action *a, int *done)
+static Status check_next_phases(const Check *s, const Action *a, int *done)
 {
     if (a->first != *done)
         return BAD(s, PASS " begins with phase %d, next is %d", OF(a), a->first, *done);
@@ -145,7 +148,7 @@ static Status check_slot(Check *s, const Action *a, int place)
     if (slot->holds != place)
         return BAD(s, "slot %d does not hold micro-batch %d, chunk %d", a->slot, a->micro,
                    a->chunk);
-    touch(s, slot);
+    note_use(s, slot);
     return OK;
 }
 
@@ -156,7 +159,7 @@ static Status check_forward(Check *s, const Action *a)
     if (g->forward > a->first)
         return BAD(s, "micro-batch %d goes forward twice on chunk %d", a->micro, a->chunk);
     TRY(g->forward == 0 ? enter_slot(s, a, place) : check_slot(s, a, place));
-    TRY(next_phases(s, a, &g->forward));
+    TRY(check_next_phases(s, a, &g->forward));
     if (a->first == 0 && hop > 0) {
         TRY(use_entry(s, true, a->in, (Content){ ACTIVATIONS, a->micro, hop - 1 }));
     }
@@ -167,14 +170,14 @@ static Status check_forward(Check *s, const Action *a)
     return use_ring(s, a);
 }
 
-/* The gradient of a chunk's output comes in, that of its input goes out. */
+/* An input gradient reads the gradient of the chunk's output and writes that of its input. */
 static Status check_input(Check *s, const Action *a, Progress *g)
 {
     int hop = hop_of(s->p, a->chunk, a->micro), all = action_row(s->p, a)->n;
     if (g->forward < s->p->chunk[a->chunk].row[ROW_FORWARD].n)
         return BAD(s, PASS " before the end of its forward", OF(a));
     if (g->input == all) return BAD(s, PASS " after its input gradients", OF(a));
-    TRY(next_phases(s, a, &g->input));
+    TRY(check_next_phases(s, a, &g->input));
     if (a->first == 0 && hop + 1 < hop_count(s->p)) {
         TRY(use_entry(s, true, a->in, (Content){ GRADIENTS, a->micro, hop }));
     }
@@ -188,15 +191,15 @@ static Status check_input(Check *s, const Action *a, Progress *g)
     return OK;
 }
 
-/* Weight gradients come behind the input gradients of the same phases, whatever lane those were
- * on; later ones may be under way beside them. */
+/* Weight gradients wait for the input gradients of the same phases, on whichever lane those ran. Input
+ * gradients of later phases may run at the same time. */
 static Status check_weight(Check *s, const Action *a, Progress *g)
 {
     if (g->input < a->end) return BAD(s, PASS " before its input gradients", OF(a));
     int needs = g->comm_first < a->end ? g->comm : g->comm_before;
     if (a->kind == ACTION_BACKWARD_WEIGHT && needs > s->now[LANE_COMM])
         return BAD(s, "does not wait for the phase of micro-batch %d before it", a->micro);
-    return next_phases(s, a, &g->weight);
+    return check_next_phases(s, a, &g->weight);
 }
 
 static Status check_backward(Check *s, const Action *a)
@@ -211,7 +214,7 @@ static Status check_backward(Check *s, const Action *a)
     return use_ring(s, a);
 }
 
-/* What ranks share. */
+/* Weights and gradients that ranks share. */
 
 static Status check_weights_there(Check *s, const ChunkPhase *x)
 {
@@ -221,10 +224,11 @@ static Status check_weights_there(Check *s, const ChunkPhase *x)
         return BAD(s, "reads the weights of layer %d, which are not gathered", x->weights);
     if (place->touched[LANE_COMM] > s->now[LANE_COMM])
         return BAD(s, "does not wait for the weights of layer %d", x->weights);
-    touch(s, place);
+    note_use(s, place);
     return OK;
 }
 
+/* A phase that adds to gradients: they must not have been reduced yet, and a shared layer needs its half. */
 static Status check_adds(Check *s, const Action *a, const ChunkPhase *x)
 {
     bool weight = a->kind == ACTION_BACKWARD || a->kind == ACTION_BACKWARD_WEIGHT;
@@ -235,19 +239,19 @@ static Status check_adds(Check *s, const Action *a, const ChunkPhase *x)
         if (grads->holds >= GRADS_REDUCED)
             return BAD(s, "adds to gradients of layer %d, which have been reduced", layers[i]);
         grads->holds = GRADS_SOME;
-        touch(s, grads);
+        note_use(s, grads);
     }
     if (!s->p->shards.gradients || x->half < 0 || x->lane == LANE_COMM) return OK;
     Resource *room = &s->room[x->half];
     if (room->holds != x->weights)
         return BAD(s, "adds to gradients of layer %d, which have no place", x->weights);
-    touch(s, room);
+    note_use(s, room);
     return OK;
 }
 
-/* A half must be empty, or hold the layer that the action names; and all actions that used it are
- * done. */
-static Status take_place(Check *s, const Action *a, Resource *place, int holds, int then)
+/* A half must hold what the action expects (-1: nothing), and all actions that used it must be done. Then it
+ * holds `then`. */
+static Status check_half(Check *s, const Action *a, Resource *place, int holds, int then)
 {
     if (place->holds != holds)
         return BAD(s, "%s of layer %d: place %d has layer %d", action_name(a->kind), a->layer,
@@ -259,6 +263,7 @@ static Status take_place(Check *s, const Action *a, Resource *place, int holds, 
     return OK;
 }
 
+/* A reduction or sum of gradients that are held whole: once each, after all additions, in this order. */
 static Status check_reduced(Check *s, const Action *a, int then)
 {
     Resource *grads = &s->grads[a->layer];
@@ -285,24 +290,24 @@ static Status check_shared(Check *s, const Action *a)
     switch (a->kind) {
     case ACTION_ZERO_GRADS:
         if (!placed) return BAD(s, "zeroes no place of layer %d", a->layer);
-        return take_place(s, a, &s->room[a->half], -1, a->layer);
+        return check_half(s, a, &s->room[a->half], -1, a->layer);
     case ACTION_FREE_WEIGHTS:
         if (!placed) return BAD(s, "frees no place of layer %d", a->layer);
-        return take_place(s, a, &s->weights[a->half], a->layer, -1);
+        return check_half(s, a, &s->weights[a->half], a->layer, -1);
     case ACTION_GATHER_WEIGHTS:
-        if (placed) return take_place(s, a, &s->weights[a->half], -1, a->layer);
+        if (placed) return check_half(s, a, &s->weights[a->half], -1, a->layer);
         if (!s->updated) return BAD(s, "gathers layer %d before the update", a->layer);
         s->grads[a->layer].holds = GRADS_GATHERED;
         return OK;
     case ACTION_REDUCE_GRADS:
-        if (placed) return take_place(s, a, &s->room[a->half], a->layer, -1);
+        if (placed) return check_half(s, a, &s->room[a->half], a->layer, -1);
         return check_reduced(s, a, GRADS_REDUCED);
     default: return check_reduced(s, a, GRADS_SUMMED);
     }
 }
 
-/* All members of a group run the same list: they issue its collectives in one order if any two
- * actions that talk to them have one under any timing. */
+/* All members of a group run the same list. They issue its collectives in one order if any two communicating
+ * actions have a fixed order under any timing. */
 static Status check_meeting(Check *s)
 {
     if (!action_communicates(s->p, &s->p->at[s->at]) || take_turn(s, s->meeting)) return OK;
@@ -402,7 +407,7 @@ static Status check_kind(Check *s, const Action *a)
     return OK;
 }
 
-static Status wait_for(Check *s, int event)
+static Status check_wait(Check *s, int event)
 {
     if (event >= s->p->events || event < -1) return BAD(s, "event %d of %d", event, s->p->events);
     const int *carried = carried_by(s, event);
@@ -431,7 +436,7 @@ static Status check_action(Check *s)
     int *mine = s->known + (size_t)queue * (size_t)s->queues;
     memcpy(s->now, mine, (size_t)s->queues * sizeof(int));
     for (int i = 0; i < ACTION_WAITS; i++) {
-        if (a->wait[i] != -1) TRY(wait_for(s, a->wait[i]));
+        if (a->wait[i] != -1) TRY(check_wait(s, a->wait[i]));
     }
     TRY(check_kind(s, a));
     memcpy(mine, s->now, (size_t)s->queues * sizeof(int));
@@ -503,6 +508,7 @@ static Status check_rank(const Program *p, Arena *a)
     return check_end(&s);
 }
 
+/* Deadlocks and mismatched ends: the simulator finds both, with actions that take no time. */
 static Status check_together(const Pipeline *p, Arena *a)
 {
     SimSpan **spans = NULL;

@@ -13,10 +13,10 @@
  * its own. */
 typedef struct ChunkPhase {
     const char *kind, *name; /* of the layer; of the phase */
-    short layer, own;    /* number in the chunk; in the model; -1: none, it hands its input on */
+    short layer, own;    /* number in the chunk; in the model; -1: none, it passes its input on */
     short weights;       /* the layer of the model whose large weights it reads, and to whose
                                  gradients it adds: its own, or for a tied head the table's */
-    short half;          /* where ranks share them: the half in which these weights lie while it
+    short half;          /* if ranks share these weights: the half in which they lie while it
                                  runs; else -1. Phases on the comm lane read none */
     short block;         /* of the chunk, from 0 */
     unsigned char phase; /* number in the layer's row of phases */
@@ -36,8 +36,8 @@ typedef struct ChunkRow {
 
 enum { ROW_FORWARD, ROW_BACKWARD, CHUNK_ROWS };
 
-/* Where ranks share weights or gradients, this many layers can lie whole at once: one in each half of
- * the buffer. */
+/* If ranks share weights or gradients, this many layers can be whole at once: one in each half of the
+ * buffer. */
 enum { CHUNK_HALVES = 2 };
 
 typedef struct Chunk {
@@ -47,11 +47,13 @@ typedef struct Chunk {
 
 /* How ranks that hold the same layers share their parameters (ZeRO, arXiv:1910.02054). */
 typedef struct ScheduleShards {
-    bool weights;   /* each has a part: gathered before each use, into one of two places */
-    bool gradients; /* each has a part of the sums: reduced after each pass over a layer */
-    bool reduce;    /* there are such ranks: else reduced once, after the last pass over it */
-    bool sums;      /* sums over replicas, or over stages that hold the same, come at the end */
-    bool update;    /* each updates a part of weights that all hold: gathered after the update */
+    bool weights;   /* ZeRO-3: weights are sharded, and gathered before each use into a half */
+    bool gradients; /* ZeRO-2, 3: gradients are sharded, and reduced after each pass over a layer */
+    bool reduce; /* several ranks share the layers; without `gradients` they reduce once, after the
+                     * last pass over a layer */
+    bool sums; /* at the end gradients are added over replicas, or over stages that share layers */
+    bool
+        update; /* ZeRO-1, 2: each rank updates its shard of replicated weights; gathered after it */
 } ScheduleShards;
 
 /* A chunk for pipelines without a model. Each block has four phases, one for each part. With 0 blocks the

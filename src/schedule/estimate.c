@@ -1,4 +1,5 @@
-/* estimate: keeps the passes of a shape as one list, and walks it with the times of a layout. */
+/* estimate: keeps the passes of a shape as one list, and walks it with the times of a layout. The list is
+ * sorted so that each pass stands after those it waits for: one walk without a queue gives all times. */
 #include "schedule/estimate.h"
 
 #include "schedule/lower.h"
@@ -9,20 +10,20 @@
 
 enum { TABLE = 1 << 14, SHARES = 24 };
 
-/* Reserved, and used as far as the largest shape's orders need. */
+/* Only reserved: memory is used as far as the orders of the largest shape need. */
 static const size_t SCRATCH_BYTES = (size_t)4 << 30;
 
-/* Costs of a place (rank * chunks + chunk). Halved, the number of a pass's cost is that of the way
- * that its input comes by. */
+/* Costs of a chunk of a rank, at index rank * chunks + chunk. COST / 2 is the direction: 0 with activations, 1
+ * with gradients. cost_of / 2 is therefore the index of the link that brings a pass's input. */
 enum { COST_FORWARD, COST_WEIGHT, COST_BACKWARD, COST_INPUT, COSTS };
 
 typedef struct ListedPass {
     unsigned rank : 12, chunk : 6, cost : 2, paired : 1;
-    int from; /* the pass of another rank whose output it reads, -1 for none */
+    int from; /* the pass of another rank whose output it reads; -1: none */
 } ListedPass;
 
-/* So many arenas are used by these chunks: slots, or arenas of a pool from which each split pass
- * takes the lowest free one for its gradients. */
+/* `count` arenas are used by the same set of chunks. They are slots, or (gradients) arenas of a pool from which
+ * each split pass takes the lowest free one. */
 typedef struct SlotUse {
     uint64_t chunks;
     bool gradients;
@@ -35,7 +36,7 @@ typedef struct PassesRank {
     unsigned char passes[SCHEDULE_CHUNKS_MAX]; /* by chunk: set of CHUNK_ */
 } PassesRank;
 
-/* All that is kept of a shape. */
+/* What is kept of a shape. */
 typedef struct Passes {
     const ScheduleDesc *schedule;
     ScheduleShape shape;
@@ -46,13 +47,13 @@ typedef struct Passes {
 
 /* ---- times ---- */
 
-static double total(const double phase[PHASES])
+static double sum_phases(const double phase[PHASES])
 {
     return phase[PHASE_ATTENTION] + phase[PHASE_DISPATCH] + phase[PHASE_EXPERTS] +
            phase[PHASE_COMBINE];
 }
 
-static double computing(const double phase[PHASES])
+static double sum_compute(const double phase[PHASES])
 {
     return phase[PHASE_ATTENTION] + phase[PHASE_EXPERTS];
 }
@@ -61,9 +62,9 @@ ScheduleShape estimate_shape(const EstimateInput *in)
 {
     double sum[3] = { 0 };
     for (int i = 0; i < in->stages * in->chunks; i++) {
-        sum[0] += total(in->time[i].forward);
-        sum[1] += total(in->time[i].input);
-        sum[2] += total(in->time[i].weight);
+        sum[0] += sum_phases(in->time[i].forward);
+        sum[1] += sum_phases(in->time[i].input);
+        sum[2] += sum_phases(in->time[i].weight);
     }
     double all = sum[0] + sum[1] + sum[2], part = all > 0 ? SHARES / all : 0;
     double forward = fmin(fmax(1, round(part * sum[0])), SHARES - 2);
@@ -82,9 +83,9 @@ static Status make_costs(const EstimateInput *in, Arena *scratch, double **out)
     for (int i = 0; i < places; i++) {
         const ChunkTimes *t = &in->time[i];
         double *of = &(*out)[(size_t)i * COSTS];
-        of[COST_FORWARD] = total(t->forward);
-        of[COST_INPUT] = total(t->input);
-        of[COST_WEIGHT] = total(t->weight);
+        of[COST_FORWARD] = sum_phases(t->forward);
+        of[COST_INPUT] = sum_phases(t->input);
+        of[COST_WEIGHT] = sum_phases(t->weight);
         of[COST_BACKWARD] = of[COST_INPUT] + of[COST_WEIGHT];
         for (int k = 0; k < COSTS; k++) sum += of[k];
         for (int k = 0; k < PHASES; k++) {
@@ -100,7 +101,8 @@ static Status make_costs(const EstimateInput *in, Arena *scratch, double **out)
 
 /* ---- the passes of a shape ---- */
 
-/* Slots and arenas of gradients, which are as many: entry i is about slot i and about arena i. */
+/* The use of slot i, and of arena i of the pool of gradients: there are never more arenas than slots. mine:
+ * the arena that slot i has now; taken: arena i is in use. */
 typedef struct SlotState {
     uint64_t chunks, gradient_chunks;
     int mine;
@@ -136,7 +138,7 @@ static void count_use(PassesRank *out, uint64_t chunks, bool gradients)
     x->count++;
 }
 
-/* Arenas of the same use are counted. */
+/* Follows the slots through an order, and counts arenas with the same use together: their size is the same. */
 static Status follow_slots(const Passes *l, const Order *o, Arena *a, Arena *scratch,
                            PassesRank *out)
 {
@@ -168,6 +170,7 @@ static int count_entries(const OrderTimes *t, const Order *o, int rank)
     return entries;
 }
 
+/* Lists the passes of all ranks in the order in which they ran (OrderTimes.rank). */
 static Status list_passes(const Order *ranks, const OrderTimes *t, Arena *a, Arena *scratch,
                           Passes *l)
 {
@@ -237,13 +240,15 @@ static Status make_passes(Estimator *e, const ScheduleDesc *d, const ScheduleSha
     return status;
 }
 
-static bool is_of(const Passes *l, const ScheduleDesc *d, const ScheduleShape *s)
+static bool is_passes_of(const Passes *l, const ScheduleDesc *d, const ScheduleShape *s)
 {
     const ScheduleShape *x = &l->shape;
     return l->schedule == d && x->stages == s->stages && x->chunks == s->chunks &&
            x->micros == s->micros && x->forward == s->forward && x->input == s->input;
 }
 
+/* The passes of a shape, out of the hash table or made now. A collision replaces the older list. When memory is
+ * full all lists are dropped, and the table starts empty. */
 static Status find_passes(Estimator *e, const EstimateInput *in, Passes **out)
 {
     const ScheduleDesc *d = in->schedule;
@@ -262,7 +267,7 @@ static Status find_passes(Estimator *e, const EstimateInput *in, Passes **out)
         hash ^= hash >> 32;
     }
     Passes **place = &e->passes[hash % TABLE];
-    if (*place == NULL || !is_of(*place, d, &s)) {
+    if (*place == NULL || !is_passes_of(*place, d, &s)) {
         Status status = make_passes(e, d, &s, place);
         if (status == ERR_MEMORY) {
             memset(e->passes, 0, TABLE * sizeof(Passes *));
@@ -281,7 +286,8 @@ typedef struct Walk {
     const EstimateInput *in;
     const double *cost;
     double (*lane)[2]; /* by rank: when compute and exchanges are free again */
-    double *way, *end; /* by place and direction: the last input's arrival; by pass */
+    double *way;       /* by link (cost_of / 2): when the last input arrived */
+    double *end;       /* by pass */
 } Walk;
 
 static double later_of(double x, double y) { return x > y ? x : y; }
@@ -291,8 +297,8 @@ static int cost_of(const Walk *w, const ListedPass *x)
     return (int)(x->rank * (unsigned)w->in->chunks + x->chunk) * COSTS + (int)x->cost;
 }
 
-/* When the input of a pass is there: transfers of one way come one after the other. */
-static double arrival(const Walk *w, const ListedPass *x)
+/* When the input of a pass has arrived: transfers of one link run one after the other. */
+static double input_arrives(const Walk *w, const ListedPass *x)
 {
     if (x->from < 0) return 0;
     double *way = &w->way[cost_of(w, x) / 2];
@@ -308,16 +314,16 @@ static void walk_phases(const Walk *w, const ListedPass *x, int n, double *end)
     for (int k = 0; k < n; k++) {
         int back = x[k].cost != COST_FORWARD;
         time[back] = &w->in->time[cost_of(w, &x[k]) / COSTS];
-        at[back] = arrival(w, &x[k]);
+        at[back] = input_arrives(w, &x[k]);
     }
-    at[0] = later_of(at[0], lane[1]); /* the forward before it has left its memory */
+    at[0] = later_of(at[0], lane[1]); /* the forward before it still uses the same memory */
     for (int i = 0; i < w->in->blocks * BLOCK_PHASES; i++) {
         const BlockPhase *p = &block_phases[i % BLOCK_PHASES];
         bool back = p->kind != ACTION_FORWARD, weight = p->kind == ACTION_BACKWARD_WEIGHT;
         if (time[back] == NULL) continue;
         const double *of = !back ? time[0]->forward : weight ? time[1]->weight : time[1]->input;
         double *free = &lane[p->phase % 2], start = weight ? *free : later_of(*free, at[back]);
-        /* it takes the memory of the weight gradients of the block before */
+        /* it reuses the memory of the weight gradients of the block before it */
         if (p->kind == ACTION_BACKWARD_INPUT && p->phase == PHASE_COMBINE)
             start = later_of(start, lane[0]);
         *free = start + of[p->phase] / w->in->blocks;
@@ -338,7 +344,7 @@ static void walk_passes(const Walk *w, const Passes *l)
     for (int i = 0; i < l->n; i++) {
         const ListedPass *x = &l->at[i];
         double *lane = w->lane[x->rank];
-        *lane = w->end[i] = later_of(*lane, arrival(w, x)) + w->cost[cost_of(w, x)];
+        *lane = w->end[i] = later_of(*lane, input_arrives(w, x)) + w->cost[cost_of(w, x)];
     }
 }
 
@@ -362,7 +368,7 @@ static Status find_step(const EstimateInput *in, const Passes *l, Arena *scratch
 static double mean_busy_s(const EstimateInput *in)
 {
     double sum = 0;
-    double (*of)(const double *) = in->schedule->phases ? computing : total;
+    double (*of)(const double *) = in->schedule->phases ? sum_compute : sum_phases;
     for (int i = 0; i < in->stages * in->chunks; i++) {
         const ChunkTimes *t = &in->time[i];
         sum += of(t->forward) + of(t->input) + of(t->weight);
@@ -370,6 +376,7 @@ static double mean_busy_s(const EstimateInput *in)
     return sum * in->micros / in->stages / (in->schedule->placement == PLACE_BOTH ? 2 : 1);
 }
 
+/* The bytes of a rank's arenas: each as large as the largest chunk that uses it. */
 static EstimateRank add_arenas(const EstimateInput *in, const Passes *l, int rank)
 {
     const PassesRank *r = &l->rank[rank];

@@ -3,15 +3,15 @@
 
 #include <math.h>
 
-/* The kinds that compete, each with its next micro-batch by chunk; one chunk a rank or two. */
+/* The kinds of passes that compete; each has its next micro-batch, by chunk. A rank has one or two chunks. */
 enum { FORWARD, INPUT, KINDS };
 
 typedef struct GreedyRank {
     int next[KINDS][2], live[2]; /* by chunk */
     int live_all;
-    int put_off; /* the input gradients of order.at[put_off..] still lack their weights' */
-    int pending;
-    double busy, wake; /* until when; when to look again */
+    int put_off;       /* from order.at[put_off] on, input gradients lack their weight gradients */
+    int pending;       /* how many */
+    double busy, wake; /* when it is free; when it may choose again */
 } GreedyRank;
 
 typedef struct GreedyRun {
@@ -22,7 +22,8 @@ typedef struct GreedyRun {
     Order *order;
 } GreedyRun;
 
-static bool has_room(const GreedyRun *run, int rank, int chunk)
+/* Is there a slot for one more forward? */
+static bool has_slot(const GreedyRun *run, int rank, int chunk)
 {
     const GreedyRank *r = &run->rank[rank];
     const Greedy *g = run->g;
@@ -32,8 +33,8 @@ static bool has_room(const GreedyRun *run, int rank, int chunk)
     return !(g->spare && r->pending > 0 && r->live_all >= g->limit - 1);
 }
 
-/* The pass to run now; kind COUNT if none. wake: when the next one that is on its way arrives. */
-static Pass choose(const GreedyRun *run, int rank, double now, double *wake)
+/* The pass to run now; kind ACTION_KIND_COUNT: none. wake: when the next input arrives. */
+static Pass choose_pass(const GreedyRun *run, int rank, double now, double *wake)
 {
     const ScheduleShape *s = run->g->shape;
     Pass best = { .kind = ACTION_KIND_COUNT };
@@ -47,7 +48,7 @@ static Pass choose(const GreedyRun *run, int rank, double now, double *wake)
         if (p.micro >= s->micros) continue;
         double turn = run->g->turn(run->g, rank, &p);
         double at = order_arrives(&run->times, (StageAt){ rank, chunk }, &p);
-        bool could = at <= now && (p.kind != ACTION_FORWARD || has_room(run, rank, p.chunk));
+        bool could = at <= now && (p.kind != ACTION_FORWARD || has_slot(run, rank, p.chunk));
         if (at > now && at < *wake) *wake = at;
         if (turn >= first || (!could && !run->g->in_turn)) continue;
         first = turn;
@@ -57,7 +58,7 @@ static Pass choose(const GreedyRun *run, int rank, double now, double *wake)
     return best;
 }
 
-static void work_until(GreedyRun *run, GreedyRank *r, double when)
+static void set_busy(GreedyRun *run, GreedyRank *r, double when)
 {
     r->busy = r->wake = when;
     run->times.step = fmax(run->times.step, when);
@@ -65,13 +66,13 @@ static void work_until(GreedyRun *run, GreedyRank *r, double when)
 
 static void order_add(Order *o, Pass p) { o->at[o->n++] = p; }
 
-static void run_pass(GreedyRun *run, int rank, Pass p, double now)
+static void run_chosen(GreedyRun *run, int rank, Pass p, double now)
 {
     const ScheduleShape *s = run->g->shape;
     bool forward = p.kind == ACTION_FORWARD;
     GreedyRank *r = &run->rank[rank];
     StageAt at = { rank, p.chunk }, to = order_target(&run->like, at, &p);
-    work_until(run, r, now + (forward ? s->forward : s->input));
+    set_busy(run, r, now + (forward ? s->forward : s->input));
     (forward ? run->times.forward : run->times.input)[order_index(&run->like, at, p.micro)] =
         r->busy;
     order_add(&run->order[rank], p);
@@ -84,7 +85,7 @@ static void run_pass(GreedyRun *run, int rank, Pass p, double now)
     next->wake = fmin(next->wake, fmax(r->busy, next->busy));
 }
 
-/* The oldest input gradients' weight gradients. */
+/* Runs the weight gradients that have waited longest. */
 static void run_weight(GreedyRun *run, int rank, double now)
 {
     GreedyRank *r = &run->rank[rank];
@@ -96,10 +97,10 @@ static void run_weight(GreedyRun *run, int rank, double now)
     r->pending--;
     r->live[p.chunk]--;
     r->live_all--;
-    work_until(run, r, now + run->g->shape->weight);
+    set_busy(run, r, now + run->g->shape->weight);
 }
 
-/* Times only grow, so the rank that wakes first knows every pass that has ended by then. */
+/* The rank that wakes first. Times only grow, so all passes that end before that moment are known. */
 static int first_awake(const GreedyRun *run)
 {
     int first = 0;
@@ -123,9 +124,9 @@ Status greedy_run(const Greedy *g, Arena *scratch, Order *ranks, double *step)
         int r = first_awake(&run);
         double now = run.rank[r].wake, wake;
         if (isinf(now)) break;
-        Pass p = choose(&run, r, now, &wake);
+        Pass p = choose_pass(&run, r, now, &wake);
         if (p.kind != ACTION_KIND_COUNT)
-            run_pass(&run, r, p, now);
+            run_chosen(&run, r, p, now);
         else if (run.rank[r].pending > 0)
             run_weight(&run, r, now);
         else

@@ -1,9 +1,10 @@
-/* greedy: orders made by running the step. Private to schedule/.
+/* greedy: makes orders by simulating the step with a rule. Private to schedule/; what the rule is, v_pattern.c
+ * and zb1p.c say.
  *
- * Whenever a rank is free it takes, of the passes whose input is there, the one whose turn comes
- * first; weight gradients fill the time in which there is none. A forward also needs a free slot,
- * of its rank and of its chunk: without the chunk's own limit the first chunk could fill the memory
- * that the second one needs to get anything back. */
+ * Whenever a rank is free, it takes the pass with the lowest turn among those whose input has arrived. If
+ * there is none, it runs weight gradients. A forward also needs a free slot, of its rank and of its chunk.
+ * Without a limit for each chunk the first chunk could take all slots, and the second one, which frees
+ * them, could never run. */
 #ifndef SCHEDULE_GREEDY_H
 #define SCHEDULE_GREEDY_H
 
@@ -12,16 +13,17 @@
 typedef struct Greedy {
     const ScheduleShape *shape;
     Placement placement;
-    /* Lowest first, among what could run now. */
+    /* The priority of a pass: the lowest runs first. */
     double (*turn)(const struct Greedy *g, int rank, const Pass *p);
     const void *ctx;
     const int *chunk_limit; /* by (rank, chunk); NULL: none */
     int limit;              /* slots of a rank */
-    bool in_turn;           /* wait for the pass whose turn it is, whatever else could run */
+    bool in_turn;           /* wait for the pass with the lowest turn, even if others could run */
     bool spare; /* weight gradients go before the forward that would take the last slot */
 } Greedy;
 
-/* step: NaN if the limits left nothing to run. `scratch` is not given back. */
+/* Writes the orders of all ranks. step: the time of the step; NaN: the limits led to a deadlock. Keeps memory
+ * of `scratch`. */
 Status greedy_run(const Greedy *g, Arena *scratch, Order *ranks, double *step);
 
 #endif

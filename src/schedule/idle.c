@@ -1,9 +1,12 @@
-/* idle: attributes gaps of the compute lane to the traffic that they waited for (idle.h). */
+/* idle: attributes gaps of the compute lane to the traffic that they waited for (idle.h). It needs only spans,
+ * so it serves measured steps and simulated ones. */
 #include "schedule/idle.h"
 
 #include <math.h>
 #include <string.h>
 
+/* Odd parts of a block are dispatch and combine. A sum of gradients is traffic between stages only if no ranks
+ * share layers otherwise. */
 static Traffic traffic_of(const Program *p, const Action *a)
 {
     if (action_is_transfer(a->kind)) return TRAFFIC_PP;
@@ -19,8 +22,8 @@ static bool same_queue(const Program *p, const Action *a, const Action *b, bool 
     return queue_of(p, a) == queue_of(p, b);
 }
 
-/* The last to end of the actions that an action, or the step's end, waited for; -1: none. */
-static int awaited(const Program *p, const ActionSpan *span, int action, bool lanes)
+/* Of all actions that `action` waited for, the one that ended last; -1: none. action n is the end of the step. */
+static int last_awaited(const Program *p, const ActionSpan *span, int action, bool lanes)
 {
     const Action *a = action < p->n ? &p->at[action] : NULL;
     bool queue = false;
@@ -42,9 +45,9 @@ void idle_of(const Program *p, const ActionSpan *span, bool lanes, double idle_s
     for (int i = 0; i <= p->n; i++) {
         if (i < p->n && p->at[i].lane != LANE_COMPUTE) continue;
         double until = i < p->n ? span[i].start_s : (double)INFINITY;
-        int at = until > done ? awaited(p, span, i, lanes) : -1;
+        int at = until > done ? last_awaited(p, span, i, lanes) : -1;
         for (; at >= 0 && p->at[at].lane != LANE_COMPUTE && until > done;
-             at = awaited(p, span, at, lanes)) {
+             at = last_awaited(p, span, at, lanes)) {
             double from = fmax(done, span[at].start_s);
             idle_s[traffic_of(p, &p->at[at])] += fmax(0, fmin(until, span[at].end_s) - from);
             until = from;

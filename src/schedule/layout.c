@@ -1,4 +1,5 @@
-/* layout: reads, writes and checks which layers each stage has. */
+/* layout: parses and writes the notation of layouts (layout.h), and makes even ones. balance.c makes those that
+ * follow costs. */
 #include "schedule/layout.h"
 
 #include "base/text.h"
@@ -6,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A place in the text while it is read. Groups are read again for each repetition. */
+/* The state of the parser. The text of a group is read again for each repetition. */
 typedef struct Reader {
     const char *text;
     int at;
@@ -15,20 +16,20 @@ typedef struct Reader {
     bool ended; /* the loss has been read */
 } Reader;
 
-static Status bad(const Reader *r, int at, const char *says)
+static Status fail_at(const Reader *r, int at, const char *says)
 {
     char caret[TEXT_CARET_BYTES];
     return FAIL(ERR_ARG, "layout: %s%s", says, text_caret(caret, r->text, at));
 }
 
-static Status bad_number(const Reader *r, int at, int is, const char *what, int want)
+static Status fail_number(const Reader *r, int at, int is, const char *what, int want)
 {
     char says[128];
-    (void)snprintf(says, sizeof says, "%d %s, wanted are %d", is, what, want);
-    return bad(r, at, says);
+    (void)snprintf(says, sizeof says, "%d %s, expected %d", is, what, want);
+    return fail_at(r, at, says);
 }
 
-static void skip(Reader *r)
+static void skip_separators(Reader *r)
 {
     while (r->text[r->at] == ' ' || r->text[r->at] == ',') r->at++;
 }
@@ -42,9 +43,9 @@ static Status read_count(Reader *r, int *out)
     int start = ++r->at;
     for (; r->text[r->at] >= '0' && r->text[r->at] <= '9'; r->at++) {
         n = n * 10 + (r->text[r->at] - '0');
-        if (n > LAYOUT_LAYERS_MAX) return bad(r, start, "more than 65536 times");
+        if (n > LAYOUT_LAYERS_MAX) return fail_at(r, start, "more than 65536 times");
     }
-    if (n == 0) return bad(r, start, "after * comes how many times, at least 1");
+    if (n == 0) return fail_at(r, start, "* needs a number of times, at least 1");
     *out = n;
     return OK;
 }
@@ -53,7 +54,7 @@ static Status add_stage(Reader *r, int at)
 {
     Layout *l = r->out;
     int most = r->want_stages > 0 ? r->want_stages : LAYOUT_STAGES_MAX;
-    if (l->stages == most) return bad_number(r, at, most + 1, "or more stages", most);
+    if (l->stages == most) return fail_number(r, at, most + 1, "or more stages", most);
     l->stage[l->stages++] = (LayoutStage){ .first = l->layers };
     return OK;
 }
@@ -62,8 +63,8 @@ static Status add_layers(Reader *r, int at, int n)
 {
     Layout *l = r->out;
     int most = r->want_layers > 0 ? r->want_layers : LAYOUT_LAYERS_MAX;
-    if (l->predictions > 0) return bad(r, at, "a layer after one of multi-token prediction");
-    if (n > most - l->layers) return bad_number(r, at, l->layers + n, "or more layers", most);
+    if (l->predictions > 0) return fail_at(r, at, "a layer after one of multi-token prediction");
+    if (n > most - l->layers) return fail_number(r, at, l->layers + n, "or more layers", most);
     l->layers += n;
     l->stage[l->stages - 1].layers += n;
     return OK;
@@ -74,19 +75,21 @@ static Status add_piece(Reader *r, char c, int at, int n)
     Layout *l = r->out;
     LayoutStage *s = &l->stage[l->stages - 1];
     bool empty = l->stages == 1 && s->layers == 0 && s->predictions == 0;
-    if (r->ended) return bad(r, at, "the loss L is the last piece");
-    if (c == 'E' && (!empty || s->embedding || n != 1)) return bad(r, at, "one embedding E, first");
-    if (c != 'E' && !l->stage[0].embedding) return bad(r, at, "the embedding E is the first piece");
+    if (r->ended) return fail_at(r, at, "the loss L is the last piece");
+    if (c == 'E' && (!empty || s->embedding || n != 1))
+        return fail_at(r, at, "one embedding E, first");
+    if (c != 'E' && !l->stage[0].embedding)
+        return fail_at(r, at, "the embedding E is the first piece");
     switch (c) {
     case 'E': s->embedding = true; return OK;
     case 't': return add_layers(r, at, n);
     case 'm':
-        if (n > LAYOUT_LAYERS_MAX - l->predictions) return bad(r, at, "more than 65536 of m");
+        if (n > LAYOUT_LAYERS_MAX - l->predictions) return fail_at(r, at, "more than 65536 of m");
         l->predictions += n;
         s->predictions += n;
         return OK;
     default:
-        if (n != 1) return bad(r, at, "one loss L");
+        if (n != 1) return fail_at(r, at, "one loss L");
         s->loss = r->ended = true;
         return OK;
     }
@@ -94,10 +97,10 @@ static Status add_piece(Reader *r, char c, int at, int n)
 
 static Status read_group(Reader *r, int depth);
 
-/* To the end or a ): stages' ends, groups, pieces. */
+/* Reads ends of stages, groups and pieces, up to the end or a ). */
 static Status read_items(Reader *r, int depth)
 {
-    for (skip(r); r->text[r->at] != '\0' && r->text[r->at] != ')'; skip(r)) {
+    for (skip_separators(r); r->text[r->at] != '\0' && r->text[r->at] != ')'; skip_separators(r)) {
         int at = r->at, n = 1;
         char c = r->text[at];
         if (c == '(') {
@@ -105,23 +108,24 @@ static Status read_items(Reader *r, int depth)
             continue;
         }
         r->at++;
-        if (strchr("EtmL|", c) == NULL) return bad(r, at, "legal are E, t, m, L, (, ), | and *");
+        if (strchr("EtmL|", c) == NULL)
+            return fail_at(r, at, "legal are E, t, m, L, (, ), | and *");
         if (c != '|') TRY(read_count(r, &n));
         TRY(c == '|' ? add_stage(r, at) : add_piece(r, c, at, n));
     }
     return OK;
 }
 
-/* The repetitions are counted by what they add: one that adds nothing is read once. */
+/* A group that adds nothing is read only once, so nested empty groups cannot take exponential time. */
 static Status read_group(Reader *r, int depth)
 {
     int open = r->at, n = 1;
-    if (depth == LAYOUT_DEPTH_MAX) return bad(r, open, "more than 8 groups within each other");
+    if (depth == LAYOUT_DEPTH_MAX) return fail_at(r, open, "more than 8 groups within each other");
     for (int i = 0; i < n; i++) {
         Layout before = *r->out;
         r->at = open + 1;
         TRY(read_items(r, depth + 1));
-        if (r->text[r->at] != ')') return bad(r, open, "a group that does not end");
+        if (r->text[r->at] != ')') return fail_at(r, open, "a group that does not end");
         r->at++;
         TRY(read_count(r, &n));
         bool added = r->out->stages + r->out->layers + r->out->predictions >
@@ -136,12 +140,12 @@ static Status read_all(Reader *r)
     TRY(add_stage(r, 0));
     TRY(read_items(r, 0));
     const Layout *l = r->out;
-    if (r->text[r->at] == ')') return bad(r, r->at, "a ) without its (");
-    if (!l->stage[l->stages - 1].loss) return bad(r, r->at, "the loss L is missing at the end");
+    if (r->text[r->at] == ')') return fail_at(r, r->at, "a ) without its (");
+    if (!l->stage[l->stages - 1].loss) return fail_at(r, r->at, "the loss L is missing at the end");
     if (r->want_stages > 0 && l->stages != r->want_stages)
-        return bad_number(r, r->at, l->stages, "stages", r->want_stages);
+        return fail_number(r, r->at, l->stages, "stages", r->want_stages);
     if (r->want_layers > 0 && l->layers != r->want_layers)
-        return bad_number(r, r->at, l->layers, "layers", r->want_layers);
+        return fail_number(r, r->at, l->layers, "layers", r->want_layers);
     return OK;
 }
 
@@ -186,7 +190,7 @@ Status layout_even(int stages, int layers, Arena *a, Layout *out)
     return OK;
 }
 
-static Status put_pieces(Text *t, const char *piece, int n)
+static Status append_pieces(Text *t, const char *piece, int n)
 {
     if (n == 0) return OK;
     return n == 1 ? text_printf(t, "%s", piece) : text_printf(t, "%s*%d", piece, n);
@@ -198,11 +202,11 @@ Status layout_text(const Layout *l, Arena *a, const char **out)
     TRY(text_init(&t, a));
     for (int i = 0; i < l->stages; i++) {
         const LayoutStage *s = &l->stage[i];
-        if (i > 0) TRY(put_pieces(&t, "|", 1));
-        TRY(put_pieces(&t, "E", s->embedding));
-        TRY(put_pieces(&t, "t", s->layers));
-        TRY(put_pieces(&t, "m", s->predictions));
-        TRY(put_pieces(&t, "L", s->loss));
+        if (i > 0) TRY(append_pieces(&t, "|", 1));
+        TRY(append_pieces(&t, "E", s->embedding));
+        TRY(append_pieces(&t, "t", s->layers));
+        TRY(append_pieces(&t, "m", s->predictions));
+        TRY(append_pieces(&t, "L", s->loss));
     }
     *out = t.data;
     return OK;

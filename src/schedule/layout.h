@@ -1,8 +1,9 @@
-/* layout: which layers lie on which stage of a pipeline, as text in the notation of Megatron and
- * Primus: E the embedding, t a layer (attention with its MLP or MoE), m a layer of multi-token
- * prediction, L the head with the loss; x*n repeats one of them, (...)*n anything; | ends a stage;
- * commas and blanks separate where one likes. "Et*4|t*4|t*4|t*3,L" is 15 layers on 4 stages. Stage
- * i is chunk i / ranks of rank i mod ranks (PLACE_LOOP) or as hop_stage() says. */
+/* layout: which layers lie on which stage of a pipeline, as text in the notation of Megatron and Primus.
+ *
+ * E is the embedding, t a layer (attention with its MLP or MoE), m a layer of multi-token prediction, L the
+ * head with the loss. x*n repeats one of them, (...)*n a group; | ends a stage; commas and blanks are
+ * ignored. "Et*4|t*4|t*4|t*3,L" is 15 layers on 4 stages. Stage i is chunk i / ranks of rank i mod ranks
+ * (PLACE_LOOP), or where hop_stage() says. Not here: what a layer is (model/layer.h). */
 #ifndef SCHEDULE_LAYOUT_H
 #define SCHEDULE_LAYOUT_H
 
@@ -28,12 +29,12 @@ typedef struct Layout {
     int stages, layers, predictions;
 } Layout;
 
-/* ERR_ARG with a caret under the place: what is no layout, or has another number of stages or
- * layers than wanted (0: any). The embedding is the first thing and the loss the last. */
+/* ERR_ARG, with a caret under the position: the text is no layout, or has another number of stages or layers
+ * than wanted (0: any). The embedding must come first and the loss last. */
 Status layout_parse(const char *text, int want_stages, int want_layers, Arena *a, Layout *out);
 
-/* ERR_ARG: it writes layers of multi-token prediction, but not all of the model's, or elsewhere than on
- * the loss's stage, where they lie whether it does or not. */
+/* ERR_ARG: the layout names layers of multi-token prediction, but not all of them on the stage of the loss.
+ * They always lie there, also if a layout does not name them. */
 Status layout_check_predictions(const Layout *l, int depths);
 
 /* Layers spread evenly, the first stages take the remainder. ERR_ARG: fewer layers than stages. */
@@ -49,9 +50,9 @@ typedef struct LayoutCost {
     double embedding, loss;
 } LayoutCost;
 
-/* The contiguous partition whose dearest stage is cheapest, and of those the one with the least sum
- * of squares; every stage has at least one piece (the embedding or the loss may be alone). ERR_ARG
- * if there are more stages than pieces, or a cost that is negative or no number. */
+/* The contiguous partition whose slowest stage is fastest, and of several such the one with the least sum of
+ * squares. Every stage has at least one piece; the embedding or the loss may be alone. ERR_ARG: more
+ * stages than pieces, or a cost that is negative or not finite. */
 Status layout_balance(const LayoutCost *cost, int stages, Arena *a, Arena *scratch, Layout *out);
 
 #endif

@@ -1,5 +1,6 @@
-/* lower: the passes and transfers of a rank's Program, from the order of its passes. What ranks
- * share of parameters is added by lower_shards.c. */
+/* lower: makes the passes and transfers of a rank's Program from the order of its passes: it splits passes into
+ * actions by lane, assigns slots and entries, and adds the events. Gathers and reductions of parameters
+ * are added by lower_shards.c. */
 #include "schedule/lower.h"
 
 #include "schedule/order.h"
@@ -8,8 +9,8 @@
 
 enum { ACTIVATIONS, GRADIENTS, PAYLOADS };
 
-/* A row of entries that one link (payload, chunk) uses one after the other. user[i]: the event of the last
- * action that read entry i, for who writes it next. */
+/* The entries that one link (payload, chunk) uses in turn. user[i]: the event of the last action that read
+ * entry i; the next writer waits for it. */
 typedef struct Ring {
     int first, n, count;
     int *user;
@@ -77,7 +78,7 @@ int lower_event(Program *p, int action)
     return a->signal;
 }
 
-static int emit(Program *p, Action a)
+static int append_action(Program *p, Action a)
 {
     p->at[p->n] = a;
     return p->n++;
@@ -122,18 +123,18 @@ int slots_pass(SlotTable *t, const Pass *p)
     return *mine;
 }
 
-/* A pass while its actions are emitted. */
+/* A pass while its actions are appended. */
 typedef struct Part {
     const Pass *pass; /* NULL: there is none */
     const ChunkRow *row;
     StageAt from, to;
     Ring *in, *out; /* NULL: it has no input, or no output, of another chunk */
     int in_entry, out_entry, slot;
-    int next, next_weight; /* the first phase that has not been emitted yet */
-    bool apart;            /* split by layers, as each reduces its gradients when it ends */
+    int next, next_weight; /* the first phase without an action yet */
+    bool apart; /* one action for each layer, because each layer then reduces its gradients */
 } Part;
 
-static Part part_of(Lowering *l, const Pass *pass)
+static Part begin_part(Lowering *l, const Pass *pass)
 {
     Program *p = l->p;
     StageAt at = { p->rank, pass->chunk };
@@ -161,7 +162,7 @@ static Part part_of(Lowering *l, const Pass *pass)
     return t;
 }
 
-static Action transfer(Program *p, ActionKind kind, const Pass *pass, int peer)
+static Action make_transfer(Program *p, ActionKind kind, const Pass *pass, int peer)
 {
     Action a = action_make(kind);
     a.chunk = (short)pass->chunk;
@@ -171,37 +172,38 @@ static Action transfer(Program *p, ActionKind kind, const Pass *pass, int peer)
     return a;
 }
 
-/* The first action of a pass reads the entry, which is received just before it if it comes from
- * another rank. */
-static void take_input(Lowering *l, const Part *t, Action *a)
+/* The first action of a pass reads the entry. If the input comes from another rank, a receive is put right
+ * before it. */
+static void read_input(Lowering *l, const Part *t, Action *a)
 {
     a->in = t->in_entry;
     if (t->from.rank < 0 || t->from.rank == l->p->rank) return;
     bool forward = t->pass->kind == ACTION_FORWARD;
     ActionKind kind = forward ? ACTION_RECV_ACTIVATIONS : ACTION_RECV_GRADIENTS;
-    Action recv = transfer(l->p, kind, t->pass, t->from.rank);
+    Action recv = make_transfer(l->p, kind, t->pass, t->from.rank);
     int *user = &t->in->user[t->in_entry - t->in->first];
     recv.out = t->in_entry;
     lower_wait(&recv, *user);
     lower_wait(a, recv.signal);
     a->signal = *user = l->p->events++;
-    (void)emit(l->p, recv);
+    (void)append_action(l->p, recv);
 }
 
-/* The send behind the last action of a pass, which is the one at `index`. */
+/* Puts the send after the last action of a pass, which is at `index`. */
 static void send_output(Lowering *l, const Part *t, int index)
 {
     bool forward = t->pass->kind == ACTION_FORWARD;
     ActionKind kind = forward ? ACTION_SEND_ACTIVATIONS : ACTION_SEND_GRADIENTS;
-    Action send = transfer(l->p, kind, t->pass, t->to.rank);
+    Action send = make_transfer(l->p, kind, t->pass, t->to.rank);
     send.in = t->out_entry;
     lower_wait(&send, lower_event(l->p, index));
     t->out->user[t->out_entry - t->out->first] = send.signal;
-    (void)emit(l->p, send);
+    (void)append_action(l->p, send);
 }
 
-/* The last action of the other lane that took memory from the same arena has ended when this one
- * starts: its results are there, and what it read may be written. */
+/* Makes the action wait for `other`, the last action of the other lane that used the same arena. Then its
+ * results exist, and the memory that it read may be written. A lane that has waited for a later action
+ * need not wait again. */
 static void wait_for_lane(Lowering *l, Action *a, int other)
 {
     if (other <= l->seen[a->lane]) return;
@@ -209,8 +211,8 @@ static void wait_for_lane(Lowering *l, Action *a, int other)
     l->seen[a->lane] = other;
 }
 
-/* Phases [first, end) of the part, all of one lane, as one action. */
-static void emit_range(Lowering *l, const Part *t, ActionKind kind, int first, int end)
+/* Appends phases [first, end) of the part, all on one lane, as one action. */
+static void append_range(Lowering *l, const Part *t, ActionKind kind, int first, int end)
 {
     Program *p = l->p;
     const ChunkPhase *phase = &t->row->at[first];
@@ -226,16 +228,16 @@ static void emit_range(Lowering *l, const Part *t, ActionKind kind, int first, i
     RingUse *use = &l->use[p->phased && kind != ACTION_FORWARD ? ROW_BACKWARD : ROW_FORWARD];
     bool beside = weight ? p->phased : phase->overlap_ok && first > 0;
     if (!beside) wait_for_lane(l, &a, use->last[LANE_COUNT - 1 - a.lane]);
-    if (first == 0 && !weight) take_input(l, t, &a);
+    if (first == 0 && !weight) read_input(l, t, &a);
     bool ends = end == t->row->n && !weight;
     if (ends && sends) lower_wait(&a, t->out->user[t->out_entry - t->out->first]);
-    int index = emit(p, a);
+    int index = append_action(p, a);
     use->last[a.lane] = index;
     if (ends && sends) send_output(l, t, index);
 }
 
 /* Do phases i - 1 and i of a pass belong to different actions? */
-static bool breaks(const Lowering *l, const Part *t, ActionKind kind, int i)
+static bool splits_at(const Lowering *l, const Part *t, ActionKind kind, int i)
 {
     const ChunkPhase *a = &t->row->at[i - 1], *b = &t->row->at[i];
     bool weight = kind == ACTION_BACKWARD_WEIGHT;
@@ -246,11 +248,11 @@ static bool breaks(const Lowering *l, const Part *t, ActionKind kind, int i)
                        a->overlap_ok != b->overlap_ok);
 }
 
-static void emit_phases(Lowering *l, const Part *t, ActionKind kind, int first, int end)
+static void append_phases(Lowering *l, const Part *t, ActionKind kind, int first, int end)
 {
     for (int i = first, begin = first; i < end; i++) {
-        if (i + 1 < end && !breaks(l, t, kind, i + 1)) continue;
-        emit_range(l, t, kind, begin, i + 1);
+        if (i + 1 < end && !splits_at(l, t, kind, i + 1)) continue;
+        append_range(l, t, kind, begin, i + 1);
         begin = i + 1;
     }
 }
@@ -263,9 +265,9 @@ const BlockPhase block_phases[BLOCK_PHASES] = {
     { ACTION_BACKWARD_INPUT, PHASE_ATTENTION }, { ACTION_BACKWARD_WEIGHT, PHASE_ATTENTION },
 };
 
-/* The phases of one part of one block, from where the pass is; of weight gradients with those of
- * the parts before it, which have none. */
-static void emit_part(Lowering *l, Part *t, ActionKind kind, int block, int part)
+/* Appends the phases of one part of one block, from where the pass is. Weight gradients also take the parts
+ * before it, which have none of their own. */
+static void append_part(Lowering *l, Part *t, ActionKind kind, int block, int part)
 {
     if (t->pass == NULL) return;
     bool weight = kind == ACTION_BACKWARD_WEIGHT;
@@ -277,17 +279,17 @@ static void emit_part(Lowering *l, Part *t, ActionKind kind, int block, int part
         end = i + 1;
     }
     *next = end;
-    emit_phases(l, t, kind, first, end);
+    append_phases(l, t, kind, first, end);
 }
 
-/* One pass, or a pair of a forward and a backward. Returns how many. */
+/* Lowers one pass, or a pair of a forward and a backward part by part. Returns the number of passes. */
 static int lower_parts(Lowering *l, const Pass *pass)
 {
     Part part[2] = { 0 };
     int n = pass->paired ? 2 : 1, blocks = 0, of[2] = { 0 };
     for (int i = 0; i < n; i++) {
         int back = pass[i].kind != ACTION_FORWARD;
-        part[back] = part_of(l, &pass[i]);
+        part[back] = begin_part(l, &pass[i]);
         of[back] = l->p->chunk[pass[i].chunk].blocks;
         if (of[back] > blocks) blocks = of[back];
     }
@@ -295,7 +297,7 @@ static int lower_parts(Lowering *l, const Pass *pass)
         for (int k = 0; k < BLOCK_PHASES; k++) {
             const BlockPhase *x = &block_phases[k];
             int back = x->kind != ACTION_FORWARD;
-            emit_part(l, &part[back], x->kind, back ? of[1] - 1 - i : i, x->phase);
+            append_part(l, &part[back], x->kind, back ? of[1] - 1 - i : i, x->phase);
         }
     }
     return n;
@@ -309,12 +311,12 @@ static void lower_order(Lowering *l)
         return;
     }
     for (int i = 0; i < o->n; i++) {
-        Part t = part_of(l, &o->at[i]);
-        emit_phases(l, &t, o->at[i].kind, 0, t.row->n);
+        Part t = begin_part(l, &o->at[i]);
+        append_phases(l, &t, o->at[i].kind, 0, t.row->n);
     }
 }
 
-/* The most actions that an order makes: each phase is one, with a transfer before and after. */
+/* An upper bound of the actions of an order: each phase is one, with a transfer before and after the pass. */
 static int actions_most(const Lowering *l)
 {
     int n = 0;
@@ -358,8 +360,8 @@ static Status lower_rank(const ScheduleShape *s, const Order *order, const Order
     return OK;
 }
 
-/* The chunks of a rank are those of the stages that it holds. */
-static Status chunks_of(const ScheduleShape *s, Program *p, Arena *a)
+/* The chunks of a rank: those of the stages that it holds, or, without a model, chunks of plain blocks. */
+static Status make_chunks(const ScheduleShape *s, Program *p, Arena *a)
 {
     Chunk *chunk = NULL;
     TRY(ARENA_NEW(a, p->chunks, &chunk));
@@ -384,7 +386,7 @@ Status schedule_lower(const Program *like, const ScheduleShape *s, const Order *
         Program *p = &pipeline.rank[r];
         *p = *like;
         p->rank = r;
-        TRY(chunks_of(s, p, a));
+        TRY(make_chunks(s, p, a));
         TRY(lower_rank(s, &ranks[r], &times, p, a, scratch));
     }
     *out = pipeline;

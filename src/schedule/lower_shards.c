@@ -1,5 +1,5 @@
-/* lower_shards: the second step of lower. It walks the passes and transfers of one rank in the
- * order of the list, and puts gathers and reductions where they are due:
+/* lower_shards: the second step of lower. It walks the passes and transfers of one rank in the order of the
+ * list, and inserts gathers and reductions where they are due:
  *
  *   weights    a layer's are gathered one layer ahead of the first action that reads them, into
  *              the place that the layer before the last one has left
@@ -33,7 +33,7 @@ typedef struct Sharing {
                             comm lane has waited for it */
 } Sharing;
 
-static int put_action(Sharing *l, Action a)
+static int insert_action(Sharing *l, Action a)
 {
     Program *p = l->p;
     bool transfer = action_is_transfer(a.kind), communicates = action_communicates(p, &a);
@@ -49,39 +49,40 @@ static int put_action(Sharing *l, Action a)
     return p->n++;
 }
 
-static int put_layer(Sharing *l, ActionKind kind, int layer, int place, int event)
+static int insert_layer_action(Sharing *l, ActionKind kind, int layer, int place, int event)
 {
     Action a = action_make(kind);
     a.layer = (short)layer;
     a.half = (short)place;
     lower_wait(&a, event);
-    return put_action(l, a);
+    return insert_action(l, a);
 }
 
 static int event_of(Sharing *l, int action) { return action < 0 ? -1 : lower_event(l->p, action); }
 
 /* Weights. */
 
-static void free_place(Sharing *l, int place)
+static void free_half(Sharing *l, int place)
 {
     if (l->held[place] < 0) return;
-    (void)put_layer(l, ACTION_FREE_WEIGHTS, l->held[place], place, l->arrived[place]);
+    (void)insert_layer_action(l, ACTION_FREE_WEIGHTS, l->held[place], place, l->arrived[place]);
     l->held[place] = l->arrived[place] = -1;
 }
 
-static void put_gather(Sharing *l, int layer, int place)
+static void insert_gather(Sharing *l, int layer, int place)
 {
     if (l->held[place] == layer) return;
     bool used = l->held[place] >= 0;
-    free_place(l, place);
+    free_half(l, place);
     int event = used ? event_of(l, l->compute) : -1;
-    l->arrived[place] = event_of(l, put_layer(l, ACTION_GATHER_WEIGHTS, layer, place, event));
+    l->arrived[place] =
+        event_of(l, insert_layer_action(l, ACTION_GATHER_WEIGHTS, layer, place, event));
     l->held[place] = layer;
 }
 
 /* The first phase of an action, if there is one, that reads gathered weights: all of them read the
  * same layer's. */
-static const ChunkPhase *reads(const Program *p, const Action *a)
+static const ChunkPhase *gathered_phase(const Program *p, const Action *a)
 {
     if (!action_is_pass(a->kind)) return NULL;
     for (int i = a->first; i < a->end; i++) {
@@ -91,22 +92,23 @@ static const ChunkPhase *reads(const Program *p, const Action *a)
     return NULL;
 }
 
-/* The next layer that is read after the action at `at`. Its gather can run in parallel with this action. */
+/* Gathers the next layer that is read after the action at `at`, so that the gather runs in parallel with this
+ * action. The other half is free for it. */
 static void gather_ahead(Sharing *l, int at, const ChunkPhase *now)
 {
     for (int i = at + 1; i < l->from->n; i++) {
-        const ChunkPhase *next = reads(l->from, &l->from->at[i]);
+        const ChunkPhase *next = gathered_phase(l->from, &l->from->at[i]);
         if (next == NULL || next->weights == now->weights) continue;
-        if (next->half != now->half) put_gather(l, next->weights, next->half);
+        if (next->half != now->half) insert_gather(l, next->weights, next->half);
         return;
     }
 }
 
 static void weights_before(Sharing *l, int at, Action *a)
 {
-    const ChunkPhase *phase = reads(l->from, a);
+    const ChunkPhase *phase = gathered_phase(l->from, a);
     if (!l->s->weights || phase == NULL) return;
-    put_gather(l, phase->weights, phase->half);
+    insert_gather(l, phase->weights, phase->half);
     gather_ahead(l, at, phase);
     lower_wait(a, l->arrived[phase->half]);
     l->arrived[phase->half] = -1;
@@ -114,9 +116,9 @@ static void weights_before(Sharing *l, int at, Action *a)
 
 /* Gradients. */
 
-static void reduce(Sharing *l, int layer, int place)
+static void insert_reduce(Sharing *l, int layer, int place)
 {
-    int at = put_layer(l, ACTION_REDUCE_GRADS, layer, place, event_of(l, l->due[layer]));
+    int at = insert_layer_action(l, ACTION_REDUCE_GRADS, layer, place, event_of(l, l->due[layer]));
     l->done[layer] = true;
     if (place < 0) return;
     l->reduced[place] = event_of(l, at);
@@ -128,7 +130,7 @@ static bool adds_weights(const Action *a)
     return a->kind == ACTION_BACKWARD || a->kind == ACTION_BACKWARD_WEIGHT;
 }
 
-static bool adds(const Action *a, const ChunkPhase *phase)
+static bool adds_gradients(const Action *a, const ChunkPhase *phase)
 {
     return phase->gradients || adds_weights(a);
 }
@@ -136,63 +138,64 @@ static bool adds(const Action *a, const ChunkPhase *phase)
 static bool adds_any(const Program *p, const Action *a)
 {
     for (int i = a->first; i < a->end; i++) {
-        if (adds(a, &action_row(p, a)->at[i])) return true;
+        if (adds_gradients(a, &action_row(p, a)->at[i])) return true;
     }
     return false;
 }
 
 static void open_gradients(Sharing *l, const Action *a)
 {
-    const ChunkPhase *phase = reads(l->from, a);
+    const ChunkPhase *phase = gathered_phase(l->from, a);
     if (!l->s->gradients || phase == NULL || !adds_any(l->from, a)) return;
     int half = phase->half;
     if (l->opened[half] == phase->weights) return;
-    if (l->opened[half] >= 0) reduce(l, l->opened[half], half);
-    (void)put_layer(l, ACTION_ZERO_GRADS, phase->weights, half, l->reduced[half]);
+    if (l->opened[half] >= 0) insert_reduce(l, l->opened[half], half);
+    (void)insert_layer_action(l, ACTION_ZERO_GRADS, phase->weights, half, l->reduced[half]);
     l->opened[half] = phase->weights;
 }
 
-/* Does another stage wait for gradients that this pass makes? What is reduced once a step then waits
- * until they are on their way: it would hold up the exchanges of the layers below. Before the weight
- * gradients of a whole pass they have gone. */
-static bool awaited(const Sharing *l, const Action *a)
+/* Does another stage wait for gradients that this pass makes? Reductions that come once a step then wait until
+ * these gradients are sent: they would hold up the exchanges of the layers below. Where weight gradients
+ * of a whole pass run apart, the gradients have already been sent. */
+static bool gradients_awaited(const Sharing *l, const Action *a)
 {
     bool gone = a->kind == ACTION_BACKWARD_WEIGHT && !l->from->phased;
     return !gone && !l->s->gradients && hop_of(l->from, a->chunk, a->micro) > 0;
 }
 
-/* A reduction waits for the last action that adds to its gradients, or for the end of an awaited
- * pass; later ones on the compute lane run beside it. */
+/* A reduction waits for the last action that adds to its gradients, or for the end of a pass that another stage
+ * waits for. Later actions on the compute lane run in parallel with it. */
 static void note_due(Sharing *l, const Action *a)
 {
     if (!action_is_pass(a->kind) || a->lane != LANE_COMPUTE) return;
     const ChunkRow *row = action_row(l->from, a);
-    bool all = adds_weights(a) && awaited(l, a) && a->end == row->n;
+    bool all = adds_weights(a) && gradients_awaited(l, a) && a->end == row->n;
     for (int i = all ? 0 : a->first; i < a->end; i++) {
         const ChunkPhase *x = &row->at[i];
-        if (x->own >= 0 && adds(a, x)) l->due[x->own] = l->due[x->weights] = l->compute;
+        if (x->own >= 0 && adds_gradients(a, x)) l->due[x->own] = l->due[x->weights] = l->compute;
     }
 }
 
-/* A pass over a layer has ended, or all passes have. */
+/* Reduces the layers whose pass has ended; gradients that are held whole after the last pass only. */
 static void reduce_after(Sharing *l, int at, const Action *a)
 {
     if (!adds_weights(a)) return;
     const ChunkRow *row = action_row(l->from, a);
-    bool whole = a->end == row->n, waits = awaited(l, a);
+    bool whole = a->end == row->n, waits = gradients_awaited(l, a);
     if (waits && !whole) return;
     for (int i = waits ? 0 : a->first; i < a->end; i++) {
         const ChunkPhase *x = &row->at[i];
         if (!x->ends) continue;
         if (l->s->gradients && x->half >= 0 && l->opened[x->half] == x->own)
-            reduce(l, x->own, x->half);
+            insert_reduce(l, x->own, x->half);
         else if (!l->s->gradients && l->s->reduce && !l->done[x->own] && l->last[x->own] <= at)
-            reduce(l, x->own, -1);
+            insert_reduce(l, x->own, -1);
     }
 }
 
-/* The step's ends. */
+/* The begin and the end of the step. */
 
+/* Finds for each layer the last action that adds to its gradients. */
 static void find_last(Sharing *l)
 {
     for (int i = 0; i < l->layers; i++) l->last[i] = l->due[i] = -1;
@@ -201,36 +204,38 @@ static void find_last(Sharing *l)
         if (!action_is_pass(a->kind)) continue;
         const ChunkRow *row = action_row(l->from, a);
         for (int k = a->first; k < a->end; k++) {
-            if (row->at[k].own < 0 || !adds(a, &row->at[k])) continue;
+            if (row->at[k].own < 0 || !adds_gradients(a, &row->at[k])) continue;
             l->last[row->at[k].own] = i;
             l->last[row->at[k].weights] = i;
         }
     }
 }
 
-/* What has not been reduced yet: a layer whose last gradients do not come with a backward pass over
- * it, as those of a tied table where only the head is. */
+/* Reduces what is left: a layer whose last gradients do not come from a backward pass over it, such as a tied
+ * table on the stage of the head. */
 static void reduce_rest(Sharing *l)
 {
     for (int i = 0; i < CHUNK_HALVES; i++) {
-        if (l->opened[i] >= 0) reduce(l, l->opened[i], i);
+        if (l->opened[i] >= 0) insert_reduce(l, l->opened[i], i);
     }
     for (int i = l->layers - 1; i >= 0 && l->s->reduce && !l->s->gradients; i--) {
-        if (l->last[i] >= 0 && !l->done[i]) reduce(l, i, -1);
+        if (l->last[i] >= 0 && !l->done[i]) insert_reduce(l, i, -1);
     }
 }
 
-static void finish(Sharing *l)
+static void finish_step(Sharing *l)
 {
     reduce_rest(l);
-    for (int i = 0; i < CHUNK_HALVES; i++) free_place(l, i);
+    for (int i = 0; i < CHUNK_HALVES; i++) free_half(l, i);
     for (int i = l->layers - 1; i >= 0 && l->s->sums; i--) {
-        if (l->last[i] >= 0) (void)put_layer(l, ACTION_SUM_GRADS, i, -1, event_of(l, l->due[i]));
+        if (l->last[i] >= 0)
+            (void)insert_layer_action(l, ACTION_SUM_GRADS, i, -1, event_of(l, l->due[i]));
     }
-    int update = put_action(l, action_make(l->p->evaluates ? ACTION_ADD_RECORDS : ACTION_UPDATE));
+    int update =
+        insert_action(l, action_make(l->p->evaluates ? ACTION_ADD_RECORDS : ACTION_UPDATE));
     for (int i = 0; i < l->layers && l->s->update; i++) {
         if (l->last[i] < 0) continue;
-        (void)put_layer(l, ACTION_GATHER_WEIGHTS, i, -1, event_of(l, update));
+        (void)insert_layer_action(l, ACTION_GATHER_WEIGHTS, i, -1, event_of(l, update));
     }
 }
 
@@ -257,16 +262,16 @@ Status lower_shards(Program *p, Arena *a, Arena *scratch)
     /* Around each action at most: two frees, two gathers, a zero, a reduce before and after. */
     bool shared = from.shards.weights || from.shards.gradients || from.shards.reduce;
     TRY(ARENA_NEW(scratch, (shared ? 8 : 1) * from.n + 4 * l.layers + 8, &p->at));
-    (void)put_action(&l, action_make(ACTION_ZERO_GRADS));
+    (void)insert_action(&l, action_make(ACTION_ZERO_GRADS));
     for (int i = 0; i < from.n; i++) {
         Action x = from.at[i];
         weights_before(&l, i, &x);
         open_gradients(&l, &x);
-        (void)put_action(&l, x);
+        (void)insert_action(&l, x);
         note_due(&l, &x);
         reduce_after(&l, i, &x);
     }
-    finish(&l);
+    finish_step(&l);
     Action *kept = NULL;
     TRY(ARENA_NEW(a, p->n, &kept));
     memcpy(kept, p->at, (size_t)p->n * sizeof *kept);

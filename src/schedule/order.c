@@ -1,4 +1,5 @@
-/* order: writes orders by hand, runs them once, and counts the entries that their transfers need. */
+/* order: writes orders in the letters of order_play, runs them once, and counts the entries that their
+ * transfers need. */
 #include "schedule/order.h"
 
 #include <math.h>
@@ -55,7 +56,7 @@ int order_index(const Program *like, StageAt at, int micro)
     return (at.rank * like->chunks + at.chunk) * like->micros + micro;
 }
 
-static StageAt along_way(const Program *like, StageAt at, const Pass *p, int by)
+static StageAt neighbour_hop(const Program *like, StageAt at, const Pass *p, int by)
 {
     Program here = *like;
     here.rank = at.rank;
@@ -67,12 +68,12 @@ static StageAt along_way(const Program *like, StageAt at, const Pass *p, int by)
 
 StageAt order_source(const Program *like, StageAt at, const Pass *p)
 {
-    return along_way(like, at, p, -1);
+    return neighbour_hop(like, at, p, -1);
 }
 
 StageAt order_target(const Program *like, StageAt at, const Pass *p)
 {
-    return along_way(like, at, p, 1);
+    return neighbour_hop(like, at, p, 1);
 }
 
 static double pass_duration(const ScheduleShape *s, ActionKind kind)
@@ -92,8 +93,8 @@ double order_arrives(const OrderTimes *t, StageAt at, const Pass *p)
     return source < 0 || p->kind == ACTION_BACKWARD_WEIGHT ? 0 : t->forward[source + p->micro];
 }
 
-/* Runs the next pass of a rank if its input is there, or a pair if that of both is. Returns how
- * many. */
+/* Runs the next pass of a rank if its input exists, or a pair if both inputs exist. Returns the number of passes
+ * that ran. */
 static int run_next(const ScheduleShape *s, const Order *o, OrderTimes *t, int rank, int i,
                     double *now)
 {
@@ -117,6 +118,7 @@ static int run_next(const ScheduleShape *s, const Order *o, OrderTimes *t, int r
     return n;
 }
 
+/* Index in OrderTimes.forward of the pass that gives the input of micro-batch 0; -1: none. */
 static int source_of(const Program *like, StageAt at, ActionKind kind)
 {
     Pass first = { .kind = kind, .chunk = (short)at.chunk, .micro = at.chunk };
@@ -176,25 +178,25 @@ Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks
 
 /* ---- rings ---- */
 
-static bool on_way(const Pass *p, StageAt at, bool forward)
+static bool uses_link(const Pass *p, StageAt at, bool forward)
 {
     return p->chunk == at.chunk && p->kind != ACTION_BACKWARD_WEIGHT &&
            (p->kind == ACTION_FORWARD) == forward;
 }
 
-/* The most inputs of one way that are made but not yet used. They are made and used in the
- * same order, so the oldest one under way only moves on. */
-static int under_way(const OrderTimes *t, const Order *o, StageAt at, bool forward)
+/* The most inputs of one link that have been made but not yet used at one moment. They are made and used in the
+ * same order, so the oldest one only moves forward, and one walk is enough. */
+static int most_in_flight(const OrderTimes *t, const Order *o, StageAt at, bool forward)
 {
     int most = 0, n = 0, oldest = 0;
     const double *ended = (forward ? t->forward : t->input) + order_index(t->like, at, 0);
     for (int i = 0; i < o->n; i++) {
         const Pass *p = &o->at[i];
-        if (!on_way(p, at, forward)) continue;
+        if (!uses_link(p, at, forward)) continue;
         double made = order_arrives(t, at, p);
         for (; oldest < i; oldest++) {
             const Pass *q = &o->at[oldest];
-            if (!on_way(q, at, forward)) continue;
+            if (!uses_link(q, at, forward)) continue;
             if (ended[q->micro] > made) break;
             n--;
         }
@@ -208,7 +210,8 @@ OrderRings order_rings(const OrderTimes *t, const Order *o, StageAt at, ActionKi
     Pass p = { .kind = kind, .chunk = (short)at.chunk, .micro = at.chunk };
     StageAt from = order_source(t->like, at, &p), to = order_target(t->like, at, &p);
     OrderRings n = { 0 };
-    if (from.rank >= 0) n.in = under_way(t, o, at, kind == ACTION_FORWARD) + (from.rank != at.rank);
+    if (from.rank >= 0)
+        n.in = most_in_flight(t, o, at, kind == ACTION_FORWARD) + (from.rank != at.rank);
     if (to.rank >= 0 && to.rank != at.rank) n.out = SEND_ENTRIES;
     return n;
 }

@@ -22,7 +22,7 @@ static Status pass_text(const Program *p, const Action *a, Text *out)
     return phase_text(&row->at[a->end - 1], out);
 }
 
-static Status number(Text *out, const char *what, int value)
+static Status append_number(Text *out, const char *what, int value)
 {
     return value < 0 ? OK : text_printf(out, " %s %d", what, value);
 }
@@ -35,21 +35,21 @@ static Status action_text(const Program *p, int i, const SimSpan *span, Text *ou
     if (span != NULL) TRY(text_printf(out, " %9.3f %9.3f", 1e3 * span[i].start, 1e3 * span[i].end));
     TRY(text_printf(out, " %-7s %s", transfer ? "link" : lane_names[a->lane],
                     action_name(a->kind)));
-    TRY(number(out, "micro", a->micro));
-    if (p->chunks > 1) TRY(number(out, "chunk", a->chunk));
-    TRY(number(out, "layer", a->layer));
-    TRY(number(out, "place", a->half));
-    TRY(number(out, "peer", a->peer));
+    TRY(append_number(out, "micro", a->micro));
+    if (p->chunks > 1) TRY(append_number(out, "chunk", a->chunk));
+    TRY(append_number(out, "layer", a->layer));
+    TRY(append_number(out, "place", a->half));
+    TRY(append_number(out, "peer", a->peer));
     if (action_is_pass(a->kind)) TRY(pass_text(p, a, out));
-    TRY(number(out, "in", a->in));
-    TRY(number(out, "out", a->out));
+    TRY(append_number(out, "in", a->in));
+    TRY(append_number(out, "out", a->out));
     const char *waits = " waits";
     for (int k = 0; k < ACTION_WAITS; k++) {
         if (a->wait[k] < 0) continue;
         TRY(text_printf(out, "%s %d", waits, a->wait[k]));
         waits = "";
     }
-    TRY(number(out, "signals", a->signal));
+    TRY(append_number(out, "signals", a->signal));
     return text_append(out, "\n", 1);
 }
 

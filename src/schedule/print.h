@@ -1,4 +1,5 @@
-/* print: a rank's list of actions as text, as SQL's EXPLAIN prints a plan.
+/* print: a rank's list of actions as text, as SQL's EXPLAIN prints a plan. For people: programs read the
+ * formats of docs/reference/formats.md.
  *
  *    12     3.107     3.220 comm    forward micro 0 slot 0: layer 2 moe.dispatch out 3 waits 4
  *
@@ -11,7 +12,7 @@
 #include "base/text.h"
 #include "schedule/simulate.h"
 
-/* span: by action; NULL: without times. */
+/* Appends a line for each action. span: by action; NULL: without times. */
 Status program_print(const Program *p, const SimSpan *span, Text *out);
 
 #endif

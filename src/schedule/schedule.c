@@ -1,4 +1,5 @@
-/* schedule: the table of schedules, what shapes they take, and the way from a shape to Programs. */
+/* schedule: the table of schedules, the shapes that they accept, and the steps from a shape to Programs: order
+ * (by hand or searched), then lower. */
 #include "schedule/schedule.h"
 
 #include "base/text.h"
@@ -41,8 +42,8 @@ static Program program_like(const ScheduleDesc *d, const ScheduleShape *s)
                       .shards = s->shards };
 }
 
-/* What the schedule asks for: chunks, micro-batches, blocks. Several chunks that go round the ranks
- * take micro-batches a group at a time. */
+/* Does the schedule take so many chunks, micro-batches and blocks? With several chunks in a loop, micro-batches
+ * go in groups of as many as there are stages. */
 static Status check_sizes(const ScheduleDesc *d, const ScheduleShape *s)
 {
     bool range = d->chunks_least < d->chunks_most, round = d->placement == PLACE_LOOP && range;

@@ -1,5 +1,5 @@
-/* shape: what a schedule is asked for, the orders of passes that it gives, and the lists made of them.
- * Types alone: schedule.h names the schedules, order.h writes orders, lower.h makes lists. */
+/* shape: the input of a schedule (ScheduleShape), the orders of passes that it gives, and the lists made of them.
+ * Only types: schedule.h names the schedules, order.h writes orders, lower.h makes lists. */
 #ifndef SCHEDULE_SHAPE_H
 #define SCHEDULE_SHAPE_H
 
@@ -16,7 +16,7 @@ enum {
 typedef struct ScheduleShape {
     int stages, chunks, micros;    /* chunks: on each rank */
     double forward, input, weight; /* duration of one chunk's pass; a whole backward is both */
-    int blocks;                    /* of the largest chunk; only where passes are taken apart */
+    int blocks;                    /* of the largest chunk; only for schedules with phases */
     const Chunk *chunk;            /* by stage; NULL: chunk_of_blocks */
     ScheduleShards shards;
 } ScheduleShape;

@@ -2,15 +2,15 @@
  * (simulate_spans.c). */
 #include "schedule/simulate.h"
 
-/* Adds a change in its place; the list is almost in the order of time as it is. */
-static void add_change(SimRank *r, double at, double bytes)
+/* Inserts a change by time. The list is almost sorted already, so insertion is fast. */
+static void insert_change(SimRank *r, double at, double bytes)
 {
     int i = r->n_memory++;
     for (; i > 0 && r->memory[i - 1].at > at; i--) r->memory[i] = r->memory[i - 1];
     r->memory[i] = (MemoryPoint){ at, bytes };
 }
 
-/* From changes to what there is. */
+/* Turns changes into totals, and finds the peak. */
 static void sum_changes(SimRank *r)
 {
     for (int i = 0; i < r->n_memory; i++) {
@@ -21,23 +21,24 @@ static void sum_changes(SimRank *r)
     }
 }
 
-static void slot_changes(const Program *p, const Action *x, SlotBytes b, const SimSpan *span,
-                         SimRank *r)
+/* What an action allocates when it starts, or frees when it ends. */
+static void add_slot_changes(const Program *p, const Action *x, SlotBytes b, const SimSpan *span,
+                             SimRank *r)
 {
     bool begins = x->first == 0, ends = x->end == action_row(p, x)->n;
     switch (x->kind) {
     case ACTION_FORWARD:
-        if (begins) add_change(r, span->start, b.input + b.weight);
+        if (begins) insert_change(r, span->start, b.input + b.weight);
         break;
     case ACTION_BACKWARD:
-        if (ends) add_change(r, span->end, -b.input - b.weight);
+        if (ends) insert_change(r, span->end, -b.input - b.weight);
         break;
     case ACTION_BACKWARD_INPUT:
-        if (begins) add_change(r, span->start, b.gradients);
-        if (ends) add_change(r, span->end, -b.input);
+        if (begins) insert_change(r, span->start, b.gradients);
+        if (ends) insert_change(r, span->end, -b.input);
         break;
     case ACTION_BACKWARD_WEIGHT:
-        if (ends) add_change(r, span->end, -b.weight - b.gradients);
+        if (ends) insert_change(r, span->end, -b.weight - b.gradients);
         break;
     default: break;
     }
@@ -46,11 +47,11 @@ static void slot_changes(const Program *p, const Action *x, SlotBytes b, const S
 static Status memory_over_time(const Program *p, const SimCost *cost, Arena *a, SimRank *r)
 {
     TRY(ARENA_NEW(a, 2 * p->n + 1, &r->memory));
-    add_change(r, 0, cost->entry_bytes * p->entries);
+    insert_change(r, 0, cost->entry_bytes * p->entries);
     for (int i = 0; i < p->n; i++) {
         const Action *x = &p->at[i];
         if (x->slot < 0) continue;
-        slot_changes(p, x, cost->slot(cost->ctx, p->rank, x->chunk), &r->span[i], r);
+        add_slot_changes(p, x, cost->slot(cost->ctx, p->rank, x->chunk), &r->span[i], r);
     }
     sum_changes(r);
     return OK;
@@ -74,6 +75,7 @@ static const SimSpan *span_of(const Simulation *s, SimStep at)
     return &s->rank[at.rank].span[at.action];
 }
 
+/* Follows the causes from the last action back to the start of the step. */
 static Status critical_path(SimStep last, Arena *a, Simulation *s)
 {
     const SimSpan *span = span_of(s, last);

@@ -1,10 +1,12 @@
-/* simulate: all ranks' Programs over time. Each queue of a rank (action.h) runs its actions in
- * order; an action starts when its queue is free and its events have come; a transfer when both
- * ends have reached it, and occupies both. Links do not share bandwidth: who wants that prices it.
- * Multiprocessors are shared: while actions of the other queues hold a share h of them, at most 0.9
- * together, what multiprocessors bound takes 1 / (1 - h) times as long. They hold it from when they
- * run to when they end; of a transfer each end from when it is posted, though it waits for the other.
- * Nothing is random, nor depends on the order in which ranks are looked at.
+/* simulate: runs the Programs of all ranks over simulated time. Each queue of a rank (action.h) runs its
+ * actions in order. An action starts when its queue is free and its events are signalled. A transfer starts
+ * when both ends have reached it, and occupies both.
+ *
+ * Links do not share bandwidth: a caller who wants that puts it into the durations. Multiprocessors are
+ * shared: while actions of other queues hold a share h of them (at most 0.9 together), the part of a
+ * compute action that multiprocessors bound takes 1 / (1 - h) times as long. An action holds its share
+ * while it runs. Each end of a transfer holds it from when it is posted, also while it waits for the other
+ * end. The result is deterministic, and independent of the order in which ranks are processed.
  *
  * With equal passes and free communication the bubble of 1F1B and interleaved 1F1B is
  * (p-1)/(p-1+m*v) exactly (arXiv:2104.04473); tests/schedule holds it and the zero-bubble family to
@@ -14,41 +16,41 @@
 
 #include "schedule/schedule.h"
 
-/* What a slot holds of one micro-batch on one chunk. Splitting the backward keeps more alive than
- * theory counts: the gradients of outputs wait for the weights' turn. */
+/* Bytes that a slot holds of one micro-batch on one chunk. A split backward keeps more than theory counts: the
+ * gradients of outputs wait for the weight gradients. */
 typedef struct SlotBytes {
     double input;     /* from forward to the end of the input gradients */
     double weight;    /* from forward to the end of the weight gradients */
     double gradients; /* from the start of input gradients done apart to that of weight gradients */
-    double pool;      /* of these: rows that lie in a pool */
+    double pool;      /* the part of these that is rows in a pool */
 } SlotBytes;
 
 typedef struct SimCost {
     void *ctx;
-    /* Seconds, at least 0. Of a transfer, asked for the send only. */
+    /* Seconds, at least 0. For a transfer it is called for the send only. */
     double (*duration)(void *ctx, int rank, const Action *a);
-    /* Below 1. Of an action on the compute lane: the share of its time that multiprocessors bound. Of
-     * any other: the share of its device's multiprocessors that its kernel holds. NULL: 0. */
+    /* Below 1; NULL: 0. For an action on the compute lane: the share of its time that multiprocessors
+     * bound. For any other: the share of the device's multiprocessors that its kernel holds. */
     double (*share)(void *ctx, int rank, const Action *a);
     SlotBytes (*slot)(void *ctx, int rank, int chunk); /* NULL: memory is not followed */
     double entry_bytes;                                /* of the ring of transfers, always there */
 } SimCost;
 
-/* An action's time, and what it had to wait for last: -1 for the start of the step. */
+/* An action's time, and the action that it waited for last; -1: the start of the step. */
 typedef struct SimSpan {
     double start, end;
-    double slowed; /* of it, because others held multiprocessors */
+    double slowed; /* the part of it that is due to others holding multiprocessors */
     int cause_rank, cause;
 } SimSpan;
 
 typedef struct MemoryPoint {
-    double at, bytes; /* from this moment on */
+    double at, bytes; /* so many bytes from this moment on */
 } MemoryPoint;
 
 typedef struct SimRank {
     SimSpan *span;         /* by action */
     double busy, transfer; /* seconds of the compute lane; of sends */
-    double slowed;         /* of busy */
+    double slowed;         /* the part of busy as in SimSpan */
     double bubble;         /* the share of the step in which the compute lane does nothing */
     MemoryPoint *memory;
     int n_memory;
@@ -66,11 +68,11 @@ typedef struct Simulation {
     int n_path;
 } Simulation;
 
-/* Only the spans: the base of simulate_run and of the check. ERR_ARG names the first rank that
- * waits for ever and what for, or two ends of a way that mean different micro-batches. */
+/* Computes only the spans; simulate_run and check.h use it. ERR_ARG names a rank that waits for ever and what it
+ * waits for, or two ends of a transfer that belong to different micro-batches. */
 Status simulate_spans(const Pipeline *p, const SimCost *cost, Arena *a, SimSpan **out);
 
-/* Everything, in `a`. */
+/* Computes everything, in `a`. */
 Status simulate_run(const Pipeline *p, const SimCost *cost, Arena *a, Simulation *out);
 
 /* Transfers and everything else take no time. */

@@ -1,13 +1,17 @@
-/* simulate_spans: when each action of all ranks runs. It moves from one end of an action to the next, and
- * starts on each queue what its events allow. */
+/* simulate_spans: computes when each action of all ranks runs. It is an event simulation: time jumps from one end
+ * of an action to the next, and each queue then starts what its events allow. */
 #include "schedule/simulate.h"
 
 #include <math.h>
 
-/* A rank in the middle of the step. next[i]: the action after i in its queue; by queue: head, the
- * action whose turn it is; last, the one before it; end, when head ends if it runs, else INFINITY;
- * held, the share of the multiprocessors that head holds. of_event: who signals. -1: none. first: the
- * earliest end; bound: the share of the running compute action's time that multiprocessors bound. */
+/* The state of a rank; -1: none.
+ * next      by action: the action after it in its queue
+ * head      by queue: its next or running action; last: the one before
+ * of_event  by event: the action that signals it
+ * end       by queue: when head ends; INFINITY: it does not run
+ * held      by queue: the share of the multiprocessors that head holds
+ * first     the earliest of `end`
+ * bound     the share of the running compute action's time that multiprocessors bound */
 typedef struct RankState {
     const Program *p;
     SimSpan *span;
@@ -20,12 +24,12 @@ typedef struct Run {
     RankState *rank;
     int stages;
     double now;
-    int *todo; /* ring of ranks to look at, and whether a rank is in it */
+    int *todo; /* ring of ranks whose queues may start something; listed: is a rank in it? */
     bool *listed;
     int first, waiting;
 } Run;
 
-static double nothing(void *ctx, int rank, const Action *a)
+static double no_cost(void *ctx, int rank, const Action *a)
 {
     (void)ctx;
     (void)rank;
@@ -33,9 +37,9 @@ static double nothing(void *ctx, int rank, const Action *a)
     return 0;
 }
 
-const SimCost simulate_free = { .duration = nothing };
+const SimCost simulate_free = { .duration = no_cost };
 
-static Status ints(Arena *a, int n, int **out)
+static Status new_indices(Arena *a, int n, int **out)
 {
     TRY(ARENA_NEW(a, n, out));
     for (int i = 0; i < n; i++) (*out)[i] = -1;
@@ -47,11 +51,11 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
     int *tail = NULL, queues = queue_count(p);
     s->p = p;
     TRY(ARENA_NEW(a, p->n, &s->span));
-    TRY(ints(a, p->n, &s->next));
-    TRY(ints(a, queues, &s->head));
-    TRY(ints(a, queues, &s->last));
-    TRY(ints(a, queues, &tail));
-    TRY(ints(a, p->events, &s->of_event));
+    TRY(new_indices(a, p->n, &s->next));
+    TRY(new_indices(a, queues, &s->head));
+    TRY(new_indices(a, queues, &s->last));
+    TRY(new_indices(a, queues, &tail));
+    TRY(new_indices(a, p->events, &s->of_event));
     TRY(ARENA_ZEROED(a, queues, &s->held));
     TRY(ARENA_NEW(a, queues, &s->end));
     for (int q = 0; q < queues; q++) s->end[q] = INFINITY;
@@ -66,9 +70,8 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
     return OK;
 }
 
-/* When and because of what the action at the head of a queue may start: false while an event is
- * still to come. */
-static bool ready(const RankState *s, int queue, SimSpan *out)
+/* When the action at the head of a queue may start, and its cause. False: an event is not signalled yet. */
+static bool head_ready(const RankState *s, int queue, SimSpan *out)
 {
     const Action *a = &s->p->at[s->head[queue]];
     SimSpan at = { 0, NAN, 0, -1, -1 };
@@ -88,7 +91,7 @@ static bool ready(const RankState *s, int queue, SimSpan *out)
     return true;
 }
 
-static void look_at(Run *run, int rank)
+static void schedule_rank(Run *run, int rank)
 {
     if (run->listed[rank]) return;
     run->listed[rank] = true;
@@ -101,25 +104,26 @@ static double share_of(const Run *run, int rank, const Action *a)
 }
 
 /* Seconds that a second of the running compute action's own time takes. */
-static double pace(const RankState *s)
+static double compute_pace(const RankState *s)
 {
     double held = 0;
     if (s->bound == 0) return 1;
     for (int q = 0, n = queue_count(s->p); q < n; q++) held += s->held[q];
-    held = fmin(held, 0.9); /* in truth kernels that leave so little wait for each other */
+    held =
+        fmin(held, 0.9); /* real kernels would wait for each other instead of slowing down more */
     return 1 + s->bound * held / (1 - held);
 }
 
-/* From now on the head of a queue holds such a share: what compute still has to do takes longer, or
- * less long. */
-static void hold(Run *run, RankState *s, int queue, double share)
+/* From now on the head of a queue holds this share of the multiprocessors. The rest of the running compute
+ * action gets slower or faster. */
+static void hold_share(Run *run, RankState *s, int queue, double share)
 {
     double *end = &s->end[LANE_COMPUTE];
     if (s->held[queue] == share) return;
-    double before = pace(s);
+    double before = compute_pace(s);
     s->held[queue] = share;
     if (isinf(*end)) return;
-    double longer = (*end - run->now) * (pace(s) / before - 1);
+    double longer = (*end - run->now) * (compute_pace(s) / before - 1);
     s->span[s->head[LANE_COMPUTE]].slowed += longer;
     *end += longer;
 }
@@ -131,15 +135,15 @@ static void begin_span(Run *run, int rank, int queue, SimSpan span, double own_s
     double share = share_of(run, rank, &s->p->at[i]);
     if (queue == LANE_COMPUTE) {
         s->bound = share;
-        span.slowed = own_s * (pace(s) - 1);
+        span.slowed = own_s * (compute_pace(s) - 1);
     } else {
-        hold(run, s, queue, share);
+        hold_share(run, s, queue, share);
     }
     s->span[i] = span;
     s->end[queue] = span.start + own_s + span.slowed;
 }
 
-static void finish(Run *run, int rank)
+static void finish_actions(Run *run, int rank)
 {
     RankState *s = &run->rank[rank];
     for (int q = 0, n = queue_count(s->p); q < n; q++) {
@@ -149,13 +153,13 @@ static void finish(Run *run, int rank)
         s->end[q] = INFINITY;
         s->last[q] = i;
         s->head[q] = s->next[i];
-        if (q != LANE_COMPUTE) hold(run, s, q, 0);
+        if (q != LANE_COMPUTE) hold_share(run, s, q, 0);
     }
-    look_at(run, rank);
+    schedule_rank(run, rank);
 }
 
-/* Its other end is the queue of the peer's opposite kind on the neighbouring hop. Until that has come
- * to it, too, a kernel waits here for the peer, and holds what it will hold. */
+/* Starts a transfer if the other end has reached it, too: the opposite kind in the peer's queue on the
+ * neighbouring hop. Until then this end's kernel waits, and holds its multiprocessors. */
 static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
 {
     RankState *s = &run->rank[rank];
@@ -166,8 +170,8 @@ static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
         s->p, &(Action){ .kind = sends ? a->kind + 1 : a->kind - 1, .chunk = (short)to.chunk });
     RankState *peer = &run->rank[to.rank];
     SimSpan theirs;
-    hold(run, s, queue, share_of(run, rank, a));
-    if (peer->head[other] < 0 || !ready(peer, other, &theirs)) return OK;
+    hold_share(run, s, queue, share_of(run, rank, a));
+    if (peer->head[other] < 0 || !head_ready(peer, other, &theirs)) return OK;
     const Action *b = &peer->p->at[peer->head[other]];
     if (b->micro != a->micro || b->chunk != to.chunk) {
         return FAIL(ERR_ARG,
@@ -180,7 +184,7 @@ static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
     double own_s = run->cost->duration(run->cost->ctx, sends ? rank : to.rank, sends ? a : b);
     begin_span(run, rank, queue, span, own_s);
     begin_span(run, to.rank, other, span, own_s);
-    look_at(run, to.rank);
+    schedule_rank(run, to.rank);
     return OK;
 }
 
@@ -188,14 +192,14 @@ static Status start_queue(Run *run, int rank, int queue)
 {
     RankState *s = &run->rank[rank];
     SimSpan span;
-    if (s->head[queue] < 0 || !isinf(s->end[queue]) || !ready(s, queue, &span)) return OK;
+    if (s->head[queue] < 0 || !isinf(s->end[queue]) || !head_ready(s, queue, &span)) return OK;
     const Action *a = &s->p->at[s->head[queue]];
     if (action_is_transfer(a->kind)) return begin_transfer(run, rank, queue, span);
     begin_span(run, rank, queue, span, run->cost->duration(run->cost->ctx, rank, a));
     return OK;
 }
 
-static Status advance_queues(Run *run)
+static Status start_queues(Run *run)
 {
     int rank = run->todo[run->first];
     RankState *s = &run->rank[rank];
@@ -235,14 +239,14 @@ Status simulate_spans(const Pipeline *p, const SimCost *cost, Arena *a, SimSpan 
     for (int r = 0; r < p->stages; r++) {
         TRY(make_rank(&run.rank[r], &p->rank[r], a));
         out[r] = run.rank[r].span;
-        look_at(&run, r);
+        schedule_rank(&run, r);
     }
     while (!isinf(run.now)) {
-        while (run.waiting > 0) TRY(advance_queues(&run));
+        while (run.waiting > 0) TRY(start_queues(&run));
         run.now = INFINITY;
         for (int r = 0; r < p->stages; r++) run.now = fmin(run.now, run.rank[r].first);
         for (int r = 0; r < p->stages && !isinf(run.now); r++) {
-            if (run.rank[r].first <= run.now) finish(&run, r);
+            if (run.rank[r].first <= run.now) finish_actions(&run, r);
         }
     }
     return check_done(&run);

@@ -1,36 +1,38 @@
 /* v_pattern: schedules from a pattern that repeats (arXiv:2405.15362), of two chunks a rank, down the ranks
- * and up again. A building block says when, in passes, one micro-batch is forward on chunk 0 and 1
- * and backward on chunk 1 and 0 of each rank; the next micro-batch follows six passes later. How
- * long the block keeps a slot is how much memory the schedule takes, which is the paper's point;
- * the start and end of the step are squeezed by running it, weight gradients where there is time.
- * The shortest order within the slots that the pattern needs is taken. */
+ * and up again. A building block gives the time, in passes, at which one micro-batch runs forward on chunk 0
+ * and 1 and backward on chunk 1 and 0 of each rank. The next micro-batch follows six passes later.
+ *
+ * The time for which the block keeps a slot sets the memory of the schedule: that is the paper's idea. The
+ * order itself is found by greedy.h, which closes the gaps at both ends of the step with weight gradients.
+ * Of several tries the shortest within the slots of the pattern is taken. */
 #include "schedule/greedy.h"
 #include "schedule/schedule.h"
 
 #include <math.h>
 
-/* Tries are compared over CHOICE micro-batches a stage, and CHOICE_LEAST at least: so the choice
- * does not depend on how many more there are. */
+/* Tries are compared on CHOICE micro-batches a stage, at least CHOICE_LEAST. So the choice does not depend on the
+ * number of micro-batches beyond that. */
 enum { INTERVAL = 6, TRIES = 9, CHOICE = 4, CHOICE_LEAST = 32 };
 
 typedef struct Block {
     int at[4];
 } Block;
 
-static double turn(const Greedy *g, int rank, const Pass *p)
+/* The time at which the pattern runs a pass. */
+static double pattern_turn(const Greedy *g, int rank, const Pass *p)
 {
     const Block *b = (const Block *)g->ctx + rank;
     int i = p->kind == ACTION_FORWARD ? p->chunk : 3 - p->chunk;
     return b->at[i] + INTERVAL * (double)p->micro;
 }
 
-/* Whether a micro-batch comes to a pass of the block at the moment t. */
+/* Does a micro-batch run a pass of the block, which begins at `at`, at time t? */
 static bool comes_at(int at, int t, int micros)
 {
     return t >= at && (t - at) % INTERVAL == 0 && (t - at) / INTERVAL < micros;
 }
 
-/* Slots that a rank needs by the pattern, with weight gradients where it leaves a gap. */
+/* The slots that a rank needs by the pattern, with weight gradients in its gaps. */
 static int slots_needed(const Block *b, int micros)
 {
     int most = 0, live = 0, waiting = 0;
@@ -45,14 +47,14 @@ static int slots_needed(const Block *b, int micros)
     return most;
 }
 
-/* Number of micro-batches between forward and backward of a chunk at the same time. */
+/* The number of micro-batches that are between forward and backward of a chunk at the same time. */
 static int lifespan(const Block *b, int chunk)
 {
     return (b->at[3 - chunk] - b->at[chunk]) / INTERVAL + 1;
 }
 
-/* Try 0 keeps the pattern's order, which always ends; the others let a rank run ahead of it, with
- * some more slots for a chunk than the pattern has on the average. */
+/* Try 0 keeps the pattern's order, which never deadlocks. The others let a rank run ahead of it, some with a slot
+ * more for a chunk than the pattern has on average. */
 static Status try_order(const Greedy *base, int attempt, int *chunk_limit, Arena *scratch,
                         Order *ranks, double *step)
 {
@@ -79,7 +81,7 @@ static Status order_by_pattern(const ScheduleShape *s, Block (*block)(int stages
     int *chunk_limit = NULL;
     TRY(ARENA_NEW(scratch, s->stages, &blocks));
     TRY(ARENA_NEW(scratch, 2 * s->stages, &chunk_limit));
-    Greedy g = { .shape = s, .placement = PLACE_V, .turn = turn, .ctx = blocks };
+    Greedy g = { .shape = s, .placement = PLACE_V, .turn = pattern_turn, .ctx = blocks };
     for (int r = 0; r < s->stages; r++) {
         blocks[r] = block(s->stages, r);
         int most = slots_needed(&blocks[r], s->micros);

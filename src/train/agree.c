@@ -6,7 +6,7 @@
 
 static bool is_alone(const Comm *host) { return host == NULL || host->size == 1; }
 
-static Status broadcast(Comm *host, void *data, size_t bytes, int root)
+static Status broadcast_bytes(Comm *host, void *data, size_t bytes, int root)
 {
     const Tensor t = { data, DTYPE_U8, 1, { (int64_t)bytes } };
     return comm_broadcast(host, &t, root);
@@ -20,12 +20,13 @@ Status agree_status(Comm *host, Status mine)
     } said = { .code = mine };
     if (is_alone(host)) return mine;
     if (mine != OK) status_sentence(said.why, sizeof said.why);
+    /* the maximum of size - rank is that of the lowest rank that failed */
     int32_t worst = mine == OK ? 0 : host->size - host->rank;
     TRY(agree_most(host, &worst, 1));
     if (worst == 0) return OK;
     int first = host->size - worst;
-    bool own = first == 0 && host->rank == 0; /* who is heard of needs no name */
-    TRY(broadcast(host, &said, sizeof said, first));
+    bool own = first == 0 && host->rank == 0; /* rank 0 need not name itself */
+    TRY(broadcast_bytes(host, &said, sizeof said, first));
     return own ? mine : FAIL(said.code, "rank %d: %s", first, said.why);
 }
 
@@ -38,9 +39,10 @@ Status agree_most(Comm *host, int32_t *value, int64_t n)
 
 Status agree_first(Comm *host, void *data, size_t bytes)
 {
-    return is_alone(host) ? OK : broadcast(host, data, bytes, 0);
+    return is_alone(host) ? OK : broadcast_bytes(host, data, bytes, 0);
 }
 
+/* Texts are padded to the longest one, in words, because agree_most compares int32. */
 Status agree_texts(Comm *host, const char *mine, Arena *a, const char *const **out)
 {
     int32_t words = (int32_t)(strlen(mine) / sizeof(int32_t)) + 1;

@@ -1,3 +1,4 @@
+/* capacity: the list of capacities, the search for the largest one that fits, and the expected rows. */
 #include "train/capacity.h"
 
 #include "op/exchange.h"
@@ -5,7 +6,8 @@
 #include <math.h>
 #include <stdio.h>
 
-/* From the largest to the smallest; no entry takes more memory than the one before. blocks: at most. */
+/* From the largest to the smallest: no entry takes more memory than the one before it, so capacity_choose
+ * may bisect. rows 0: buffers for all rows that can come. blocks: an upper limit (level_of). */
 static const RowCapacity levels[] = {
     { .pool = SPEC_POOL_MOST },
     { .pool = 1.75 },
@@ -20,12 +22,13 @@ static const RowCapacity levels[] = {
 };
 enum { LEVELS = sizeof levels / sizeof *levels };
 
-/* Is there anything to choose where so many ranks share the experts? */
-static bool matters(const Config *c, int64_t ep)
+/* Only pooled buffers have a capacity, and only tokens of other ranks make the number of rows vary. */
+static bool capacity_matters(const Config *c, int64_t ep)
 {
     return c->moe_buffers == BUFFERS_POOLED && ep > 1;
 }
 
+/* Entry i of the list, as the configuration limits it. */
 static RowCapacity level_of(const Config *c, int i)
 {
     RowCapacity capacity = levels[i];
@@ -36,7 +39,7 @@ static RowCapacity level_of(const Config *c, int i)
 
 RowCapacity capacity_least(const Config *c, int64_t ep)
 {
-    return matters(c, ep) ? level_of(c, LEVELS - 1) : (RowCapacity){ 0 };
+    return capacity_matters(c, ep) ? level_of(c, LEVELS - 1) : (RowCapacity){ 0 };
 }
 
 const char *capacity_rows_text(const RowCapacity *capacity, char out[64])
@@ -51,13 +54,14 @@ bool capacity_same(const RowCapacity *a, const RowCapacity *b)
            a->fetching == b->fetching;
 }
 
-/* Most runs fit at once; what does not fit at all is found second. */
+/* Bisects the list. The largest entry is tried first, because most runs fit it, and the smallest second,
+ * to stop at once if nothing fits. Each try plans a whole engine. */
 Status capacity_choose(const Config *c, int64_t ep, CapacityFits *fits, void *self,
                        RowCapacity *out)
 {
     int too_much = -1, least = LEVELS - 1;
     *out = (RowCapacity){ 0 };
-    if (!matters(c, ep)) return OK;
+    if (!capacity_matters(c, ep)) return OK;
     for (int i = 0; least - too_much > 1 || i < 2; i++) {
         bool fit = false;
         int at = i == 0 ? 0 : i == 1 ? LEVELS - 1 : (too_much + least) / 2;
@@ -73,7 +77,7 @@ Status capacity_choose(const Config *c, int64_t ep, CapacityFits *fits, void *se
     return OK;
 }
 
-/* The next larger of the list's pools, and of its buffers; beyond the list half as much again. */
+/* The next larger pool of the list; beyond the list half as much again. */
 static double larger_pool(double now)
 {
     for (int i = LEVELS - 1; i >= 0; i--) {
@@ -82,6 +86,7 @@ static double larger_pool(double now)
     return 1.5 * now;
 }
 
+/* The next larger buffer of the list; beyond it 0, which is all rows. */
 static double larger_rows(double now)
 {
     for (int i = LEVELS - 1; i >= 0; i--) {
@@ -108,15 +113,18 @@ Status capacity_grow(const Config *c, const RowCapacity *now, Shortage of, Capac
     return OK;
 }
 
-/* The chance of more than `capacity`, which is of no matter where it is enough for `most`. */
-static double beyond(double mean, double variance, double capacity, double most)
+/* The chance that a normally distributed count exceeds `capacity`. 0 if `most`, the largest possible
+ * count, fits. */
+static double chance_beyond(double mean, double variance, double capacity, double most)
 {
     if (capacity >= most) return 0;
     return variance > 0 ? erfc((capacity - mean) / sqrt(2 * variance)) / 2 : mean > capacity;
 }
 
-/* A token takes K of E experts, so it brings a rank with E/ep of them K/ep rows with the variance
- * K/ep (1 - 1/ep) (E-K)/(E-1) of draws that are not put back; it comes to a rank or it does not. */
+/* A token takes K of E experts. It brings K/ep rows to a rank with E/ep experts, with the variance of
+ * drawing without replacement: K/ep (1 - 1/ep) (E-K)/(E-1). Blocks of tokens are counted as a binomial:
+ * a token comes to a rank or it does not. The chances of all pools, layers and blocks are added, which
+ * bounds the chance that any of them is exceeded. */
 CapacityOutlook capacity_outlook(const Config *c, const RowCapacity *capacity,
                                  const CapacityUse *use)
 {
@@ -125,15 +133,16 @@ CapacityOutlook capacity_outlook(const Config *c, const RowCapacity *capacity,
     double n = (double)use->tokens, balanced = n * k, most = n * ep * fmin(k, experts / ep);
     double variance = balanced * (1 - 1 / ep) * (experts - k) / fmax(1, experts - 1);
     double mean = fmin(balanced * c->plan_imbalance, most), layers = use->layers;
-    double retry = use->pools * beyond(layers * mean, layers * variance,
-                                       layers * capacity->pool * balanced, layers * most);
+    double retry = use->pools * chance_beyond(layers * mean, layers * variance,
+                                              layers * capacity->pool * balanced, layers * most);
     if (capacity->rows > 0)
-        retry += use->pools * layers * beyond(mean, variance, capacity->rows * balanced, most);
+        retry +=
+            use->pools * layers * chance_beyond(mean, variance, capacity->rows * balanced, most);
     double blocks = capacity->blocks > 0 ? capacity->blocks : c->moe_buffer_factor;
     double comes = kind->rows(c->moe_experts, c->moe_top_k, use->ep) / ep;
     double from = kind->gapless ? n * ep : n; /* a block has the tokens of one rank, or of all */
     retry += use->pools * layers * (kind->gapless ? 1 : ep) *
-             beyond(fmin(from * comes * c->plan_imbalance, from), from * comes * (1 - comes),
-                    from * comes * blocks, from);
+             chance_beyond(fmin(from * comes * c->plan_imbalance, from), from * comes * (1 - comes),
+                           from * comes * blocks, from);
     return (CapacityOutlook){ .rows = mean, .retry_chance = fmin(1, retry) };
 }

@@ -1,4 +1,8 @@
-/* checkpoint: the half of checkpoint.h that loads. */
+/* checkpoint: the half of checkpoint.h that loads; checkpoint_write.c saves.
+ *
+ * A load goes in this order: rank 0's manifest must be everyone's; the gate allows it; entries are matched
+ * to parameters; the set must be complete; then elements are read. So a refused checkpoint changes
+ * nothing. */
 #include "train/checkpoint.h"
 
 #include "base/log.h"
@@ -35,6 +39,7 @@ typedef struct Loading {
     int next;                    /* expected next: a rank's entries come in table order */
 } Loading;
 
+/* Does this rank load that buffer of the parameter? */
 static bool is_wanted(const Loading *l, const Param *p, ParamBuffer b)
 {
     const Engine *e = l->e;
@@ -47,11 +52,12 @@ static int compare_names(const void *a, const void *b)
     return strcmp((*(const Param *const *)a)->name, (*(const Param *const *)b)->name);
 }
 
-static int name_against(const void *name, const void *param)
+static int compare_name(const void *name, const void *param)
 {
     return strcmp(name, (*(const Param *const *)param)->name);
 }
 
+/* For find_param: entries of other ranks do not come in this rank's order. */
 static Status sort_names(Loading *l)
 {
     const ParamTable *t = &l->e->params.table;
@@ -61,19 +67,20 @@ static Status sort_names(Loading *l)
     return OK;
 }
 
-/* -1: this rank has no such parameter. */
+/* Index of a parameter; -1: this rank has none of that name. Entries come in table order, so the next
+ * parameter is tried before the search. */
 static int find_param(Loading *l, const char *name)
 {
     const ParamTable *t = &l->e->params.table;
     const Param *const *found = NULL;
     if (l->next < t->n && strcmp(t->at[l->next].name, name) == 0) return l->next++;
-    found = bsearch(name, l->by_name, (size_t)t->n, sizeof *l->by_name, name_against);
+    found = bsearch(name, l->by_name, (size_t)t->n, sizeof *l->by_name, compare_name);
     if (found == NULL) return -1;
     l->next = (int)(*found - t->at) + 1;
     return l->next - 1;
 }
 
-static Status same_shape(const char *folder, const Param *p, const ManifestEntry *entry)
+static Status check_shape(const char *folder, const Param *p, const ManifestEntry *entry)
 {
     char have[64], want[64];
     Tensor a = { NULL, DTYPE_F32, entry->rank, { entry->dim[0], entry->dim[1] } };
@@ -94,7 +101,7 @@ static bool same_buffer(const Loading *l, const Param *p, const ManifestEntry *e
                   buffer_desc(entry->rule, entry->buffer).name) == 0;
 }
 
-static ParamPiece piece_of(const Loading *l, const Param *p, ParamBuffer b)
+static ParamPiece piece_here(const Loading *l, const Param *p, ParamBuffer b)
 {
     return param_piece(&l->e->params.table, p, &l->e->params.memory, b);
 }
@@ -109,7 +116,7 @@ static Status match_entry(Loading *l, int64_t at)
     l->found[at] = i < 0 ? ENTRY_UNKNOWN : ENTRY_DONE;
     if (i < 0) return OK;
     const Param *p = &l->e->params.table.at[i];
-    TRY(same_shape(l->folder, p, entry));
+    TRY(check_shape(l->folder, p, entry));
     if (!piece_fits(in, param_elems(p))) {
         return FAIL(ERR_FORMAT,
                     "%s: elements %" PRId64 "+%" PRId64 " of %s, %" PRId64 " times, each %" PRId64
@@ -124,7 +131,7 @@ static Status match_entry(Loading *l, int64_t at)
     entry->other = *chain;
     *chain = entry;
     if (!is_wanted(l, p, entry->buffer)) return OK;
-    ParamPiece piece = piece_of(l, p, entry->buffer);
+    ParamPiece piece = piece_here(l, p, entry->buffer);
     if (piece_common(in, &piece.in) < piece_elems(in)) l->found[at] = ENTRY_PART;
     return OK;
 }
@@ -151,7 +158,7 @@ static bool of_modules(const Loading *l, const char *name, int64_t first, int64_
 static Status check_complete(const Loading *l)
 {
     const ParamTable *t = &l->e->params.table;
-    /* generation and evaluation do without any */
+    /* generation and evaluation have no modules of multi-token prediction */
     int64_t here = l->e->use == ENGINE_INFER ? 0 : l->e->config->mtp_layers;
     for (int64_t i = 0; i < l->n; i++) {
         bool left_out = of_modules(l, l->entry[i].param, here, l->info->modules);
@@ -187,7 +194,7 @@ static Status load_entry(Loading *l, int64_t i)
     const ManifestEntry *entry = &l->entry[i];
     const Param *p = l->param[i] < 0 ? NULL : &l->e->params.table.at[l->param[i]];
     if (p != NULL && is_wanted(l, p, entry->buffer)) {
-        ParamPiece piece = piece_of(l, p, entry->buffer);
+        ParamPiece piece = piece_here(l, p, entry->buffer);
         TRY(manifest_read_entry(l->e, l->folder, entry, &piece, l->scratch));
     }
     if (l->found[i] == ENTRY_DONE || i % ranks_of(&l->e->params) != rank_of(&l->e->params))
@@ -211,6 +218,7 @@ static Status read_header(const Loading *l)
         l->folder);
 }
 
+/* All ranks agree after each part: a rank that failed alone would leave the others waiting. */
 static Status load_checkpoint(Loading *l)
 {
     ArenaMark mark = arena_mark(l->scratch);
@@ -234,7 +242,7 @@ Status checkpoint_load_init(Engine *e, const char *path, const CheckpointGate *g
         .e = e, .folder = path, .gate = gate, .moments = moments, .info = info, .scratch = scratch
     };
     Status s = load_checkpoint(&l);
-    /* they lay in the scratch that goes back now: see checkpoint_info */
+    /* these texts lie in the scratch that is released here: checkpoint_info reads them again */
     info->config = info->products = NULL;
     arena_release(l.scratch, mark);
     return s == OK ? copies_refresh(&l.e->params) : s;
@@ -250,7 +258,7 @@ Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out)
     return manifest_read(path, a, out, NULL, NULL);
 }
 
-/* Rank 0 says it for all. */
+/* Is this a failure after which an older checkpoint may be tried? Rank 0 logs it for all. */
 static bool is_damaged(Status s, const char *path, int rank)
 {
     char why[1024];
@@ -258,11 +266,11 @@ static bool is_damaged(Status s, const char *path, int rank)
     status_sentence(why, sizeof why);
     if (rank > 0) return true;
     log_warn("checkpoint %s is %s: %s; trying the one before it", path,
-             s == ERR_NUMERIC ? "of no use" : "damaged", why);
+             s == ERR_NUMERIC ? "unusable" : "damaged", why);
     return true;
 }
 
-/* `last`: what the last one that was tried failed with. */
+/* `last`: the failure of the last checkpoint that was tried. */
 static Status no_checkpoint(const char *run_dir, Status last)
 {
     char why[1024] = "";
@@ -272,6 +280,7 @@ static Status no_checkpoint(const char *run_dir, Status last)
                 why[0] == '\0' ? "" : ": ", why);
 }
 
+/* Rank 0's list decides which step is tried next, so all ranks try the same one. */
 Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGate *gate,
                               Arena *scratch, CheckpointInfo *info)
 {
@@ -294,7 +303,7 @@ Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGa
     return OK;
 }
 
-/* The newest with a whole manifest. */
+/* The newest checkpoint whose manifest is complete. Elements are not read. */
 static Status find_newest(const char *run_dir, Arena *scratch, char path[FILE_PATH_MAX])
 {
     char folder[FILE_PATH_MAX];

@@ -10,11 +10,13 @@
  *
  * The manifest is one JSON object a line (docs/reference/formats.md): a header, one line an entry,
  * and an end line with the number of entries and the XXH3-128 of all lines before it. A folder
- * without that end line is not a checkpoint. Everything is written into step-N.tmp, each file fsynced, the manifest last, then
- * the folder is renamed. Coordinates are parameter names and element ranges of the canonical
- * unsharded tensor: how buffers are fused, padded or sharded is decided at load, so any mesh loads
- * any mesh's. What a rank holds of a tensor, and what an entry holds, is a Piece (model/piece.h): a
- * range, or a range of columns. All entries of a tensor together must hold each element once.
+ * without that end line is not a checkpoint. Everything is written into step-N.tmp, each file is
+ * fsynced, the manifest comes last, and then the folder is renamed.
+ *
+ * Coordinates are parameter names and element ranges of the canonical unsharded tensor. How buffers are
+ * fused, padded or sharded is decided at load, so any mesh loads the checkpoint of any other. What a rank
+ * holds of a tensor, and what an entry holds, is a Piece (model/piece.h): a range, or a range of columns.
+ * All entries of a tensor together must hold each element once.
  *
  * Every element is written once: by the first of the ranks that hold it. Ranks write at the same
  * time into one folder that all of them see; rank 0 makes it, gathers the lines of the manifest and
@@ -42,7 +44,7 @@ typedef struct Checkpointer {
     double stall_s;
     size_t bytes; /* size of this rank's file; 0: it writes none */
     char *buffer; /* write buffer of the file */
-    void *sum;    /* the state of the sum of the entry that is written */
+    void *sum;    /* state of the checksum of the entry that is being written */
     Arena arena;
     Arena copy;
     char *image; /* the file's bytes, in `copy`; NULL: not checkpoint.async */
@@ -54,23 +56,23 @@ typedef struct Checkpointer {
     Worker writer;
 } Checkpointer;
 
-/* Collective functions here are so over the world of the engine's mesh; this is one. `c` is the
- * user's configuration, the same on all ranks. ERR_ARG also if a rank sees another folder than rank
- * 0. */
+/* Collective functions here are collective over the world of the engine's mesh; this is one of them.
+ * `c` is the user's configuration, the same on all ranks. ERR_ARG: a rank sees another folder than
+ * rank 0. */
 Status checkpointer_open(Checkpointer *k, const Config *c, Engine *e, Arena *a);
-/* Waits for the writer. A pending save is finished if this rank is alone, else it is dropped. Safe
- * on { 0 }. */
+/* Waits for the writer. Finishes a pending save if this rank is alone; else drops it, because the other
+ * ranks may not come. Safe on { 0 }. */
 void checkpointer_close(Checkpointer *k);
 
-/* Begin a save, after finishing the one before. Collective. */
+/* Begins a save, after finishing the one before. position: training sequences read. Collective. */
 Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position);
 /* Between steps: finishes the pending save if all ranks have written. Collective. */
 Status checkpoint_poll(Checkpointer *k);
-/* Waits for the pending save. ERR_DISK: it cannot be written whole. ERR_NUMERIC: a number in it is
- * not finite (numbers.h). Older checkpoints then stay as they are. Collective. */
+/* Waits for the pending save. ERR_DISK: it cannot be written completely. ERR_NUMERIC: a number in it is
+ * not finite (numbers.h). After a failure older checkpoints are as before. Collective. */
 Status checkpoint_finish(Checkpointer *k);
 
-/* Bytes that a Checkpointer will take beside buffers of fixed size. */
+/* Bytes that a Checkpointer will take in addition to its buffers of fixed size. */
 size_t checkpoint_plan_bytes(const EngineParams *w);
 
 /* Header only; texts in `a`. `path` is a checkpoint's folder. */
@@ -83,23 +85,22 @@ Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out);
  * rank 0 sees. Collective. */
 Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info);
 
-/* Whether a checkpoint with this header may be loaded: OK, or why not. Asked on all ranks before
- * anything is read. Where it sets info->modules to another number than this model has, parameters of
- * modules that are not here are left out, and those of modules that are not there stay as they are. */
+/* May a checkpoint with this header be loaded? OK, or the reason why not. All ranks ask before anything
+ * is read. The gate may set info->modules, the number of modules of multi-token prediction there. Modules
+ * that this model lacks are then skipped, and those that the checkpoint lacks keep their values. */
 typedef struct CheckpointGate {
     Status (*may)(const void *self, const char *path, CheckpointInfo *info, Arena *scratch);
     const void *self;
 } CheckpointGate;
 
-/* checkpoint_load for a new training: `gate` must allow the checkpoint; moments: they are loaded,
- * too, else they stay as they are. Collective. */
+/* Like checkpoint_load, for a new training. `gate` must allow the checkpoint. Moments are loaded only if
+ * `moments`; else they keep their values. Collective. */
 Status checkpoint_load_init(Engine *e, const char *path, const CheckpointGate *gate, bool moments,
                             Arena *scratch, CheckpointInfo *info);
 
-/* Loads the newest whole checkpoint of a run's folder, as rank 0 sees it. Checkpoints that are
- * damaged or hold a number that is not finite are passed over with a warning. ERR_IO or
- * ERR_NUMERIC: there is no other. `gate` must allow the checkpoint; NULL: all are allowed.
- * Collective. */
+/* Loads the newest usable checkpoint of a run's folder, as rank 0 lists it. Skips, with a warning, those
+ * that are damaged or hold a number that is not finite. ERR_IO or ERR_NUMERIC: none is usable. `gate`
+ * must allow the checkpoint; NULL: all are allowed. Collective. */
 Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGate *gate,
                               Arena *scratch, CheckpointInfo *info);
 

@@ -1,4 +1,4 @@
-/* checkpoint_folder: names, lists and removes folders of checkpoints. */
+/* checkpoint_folder: names, lists and removes folders of checkpoints. It opens no file in them. */
 #include "train/checkpoint_folder.h"
 
 #include "base/text.h"
@@ -53,7 +53,7 @@ Status folder_steps(const char *folder, Arena *a, int64_t *steps, int *n)
     return OK;
 }
 
-/* The manifest goes first: what is left after a crash is no checkpoint. */
+/* Removes the manifest first, so that after a crash the rest is no checkpoint. */
 Status folder_remove(const char *folder, int ranks)
 {
     char path[FILE_PATH_MAX], name[32];

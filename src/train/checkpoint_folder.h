@@ -12,7 +12,7 @@ static inline ParamBuffer checkpoint_buffer(int i) { return (ParamBuffer)(BUF_MA
 
 #define CHECKPOINT_TEMP ".tmp"
 
-/* All ranks, on their hosts; NULL: this one is alone. */
+/* The group of all ranks over host memory; NULL: this rank is alone. */
 static inline Comm *host_of(const EngineParams *w)
 {
     return w->shape->mesh == NULL ? NULL : w->shape->mesh->group[GROUP_WORLD];
@@ -26,19 +26,20 @@ static inline int ranks_of(const EngineParams *w)
     return w->shape->mesh == NULL ? 1 : host_of(w)->size;
 }
 
-/* FOLDER/step-N, and suffix; rank-R.bin. */
+/* Name FOLDER/step-N with the suffix, and rank-R.bin. */
 Status folder_of_step(char out[FILE_PATH_MAX], const char *folder, int64_t step,
                       const char *suffix);
 void folder_shard_name(char out[32], int rank);
 
-/* What a killed run was writing. */
+/* Removes what a killed run was writing: folders step-N.tmp. */
 Status folder_remove_unfinished(const char *folder, Arena *a);
 
 /* Steps of all finished checkpoints in a folder, rising; a missing folder has none. `steps` has
  * room for CHECKPOINT_STEPS_MAX. */
 Status folder_steps(const char *folder, Arena *a, int64_t *steps, int *n);
 
-/* A checkpoint that so many ranks wrote, without the allocations of a walk through a tree. */
+/* Removes a checkpoint that `ranks` ranks wrote. It names the files itself, because a walk through the
+ * folder would allocate while training runs. */
 Status folder_remove(const char *folder, int ranks);
 
 #endif

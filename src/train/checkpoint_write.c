@@ -1,5 +1,6 @@
-/* checkpoint_write: the half of checkpoint.h that saves. The rank's own thread copies and agrees
- * with the others; the writer's only writes this rank's file and its lines of the manifest. */
+/* checkpoint_write: the half of checkpoint.h that saves; checkpoint.c loads. The thread of the rank copies
+ * the elements and agrees with the other ranks. The writer's thread only writes this rank's file and its
+ * lines of the manifest, so it makes no collective call. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "op/choices.h"
@@ -15,14 +16,15 @@
 
 enum { BUFFER_BYTES = 1 << 20, LINE_BYTES = 256 /* mean of an entry's */ };
 
-/* How long to wait between two looks at whether the others are done: far below any deadline. */
-static const double PATIENCE_S = 1;
+/* Between two questions whether all ranks have written. Far below the timeout of a collective, so ranks
+ * that have written wait for a slow one without an error. */
+static const double POLL_S = 1;
 
 /* What this rank writes. */
 
 /* Where several ranks hold the same elements, the first one writes them. These are replicas, groups that
  * hold a bucket whole, and two stages with the same table or the same layers (DualPipe). */
-static bool writes(const EngineParams *w, const Param *p, ParamBuffer b)
+static bool rank_writes(const EngineParams *w, const Param *p, ParamBuffer b)
 {
     const Mesh *m = w->shape->mesh;
     if (m == NULL) return true;
@@ -43,7 +45,9 @@ typedef struct Saved {
     uint64_t offset, end; /* in the file */
 } Saved;
 
-static bool saved_next(const EngineParams *w, Saved *s)
+/* Moves to the next entry of this rank's file; false at the end. Buffer by buffer, each in table order:
+ * every walk over the entries gives the same offsets. */
+static bool next_saved(const EngineParams *w, Saved *s)
 {
     int n = w->table.n;
     while (s->next < CHECKPOINT_BUFFERS * n) {
@@ -51,7 +55,7 @@ static bool saved_next(const EngineParams *w, Saved *s)
         s->param = &w->table.at[i % n];
         s->buffer = checkpoint_buffer(i / n);
         s->rule = param_bucket_rule(&w->table, s->param);
-        if (!writes(w, s->param, s->buffer)) continue;
+        if (!rank_writes(w, s->param, s->buffer)) continue;
         s->piece = param_piece(&w->table, s->param, &w->memory, s->buffer);
         if (piece_elems(&s->piece.in) == 0) continue;
         s->offset = manifest_offset(s->end);
@@ -65,7 +69,7 @@ static size_t count_entries(const EngineParams *w, size_t *bytes)
 {
     Saved s = { 0 };
     size_t n = 0;
-    while (saved_next(w, &s)) n++;
+    while (next_saved(w, &s)) n++;
     *bytes = s.end;
     return n;
 }
@@ -91,6 +95,7 @@ static ManifestEntry entry_of(const Saved *s, const char *file)
                             .piece = s->piece.in };
 }
 
+/* The writer's job: this rank's file, from the image or, without checkpoint.async, from the engine. */
 static Status write_shard(void *checkpointer)
 {
     Checkpointer *k = checkpointer;
@@ -111,7 +116,7 @@ static Status write_shard(void *checkpointer)
                         .sum = k->sum,
                         .lines = &k->lines };
     Status s = file_create_temp_buffered(&w.file, path, k->buffer, BUFFER_BYTES);
-    for (Saved at = { 0 }; s == OK && saved_next(&k->engine->params, &at);) {
+    for (Saved at = { 0 }; s == OK && next_saved(&k->engine->params, &at);) {
         ManifestEntry entry = entry_of(&at, name);
         s = manifest_write_entry(&w, &entry, k->image ? k->image + at.offset : at.piece.at.data);
     }
@@ -122,6 +127,7 @@ static Status write_shard(void *checkpointer)
 
 /* Opening. */
 
+/* All memory of the saves to come. */
 static Status open_memory(Checkpointer *k, const Config *c, Arena *a)
 {
     char folder[FILE_PATH_MAX];
@@ -153,8 +159,9 @@ static Status make_folder(Checkpointer *k)
     return folder_remove_unfinished(k->folder, &k->arena);
 }
 
-/* Ranks other than 0 make no folder: one that they do not have is not rank 0's. */
-static Status look_at_folder(Checkpointer *k)
+/* Fails if this rank sees other checkpoints than rank 0. Only rank 0 makes the folder, so a rank that does
+ * not find it has another file system. */
+static Status check_same_folder(Checkpointer *k)
 {
     Status s = folder_steps(k->folder, &k->arena, k->steps, &k->n_steps);
     int64_t mine[2] = { k->n_steps, k->n_steps > 0 ? k->steps[k->n_steps - 1] : 0 };
@@ -175,12 +182,12 @@ Status checkpointer_open(Checkpointer *k, const Config *c, Engine *e, Arena *a)
     ArenaMark mark = arena_mark(&k->arena);
     TRY(agree_status(host_of(&k->engine->params),
                      rank_of(&k->engine->params) == 0 ? make_folder(k) : OK));
-    TRY(agree_status(host_of(&k->engine->params), look_at_folder(k)));
+    TRY(agree_status(host_of(&k->engine->params), check_same_folder(k)));
     arena_release(&k->arena, mark);
     return OK;
 }
 
-/* On the way out of an error, so it must not touch the status record. */
+/* Runs on the way out of an error, so it keeps the status record of that error. */
 static void finish_alone(Checkpointer *k)
 {
     char before[2048];
@@ -201,13 +208,14 @@ void checkpointer_close(Checkpointer *k)
 
 /* Saving. */
 
+/* Drops the pending save and removes its folder. */
 static Status fail_save(Checkpointer *k, Status s)
 {
     char message[1024], temp[FILE_PATH_MAX];
     status_sentence(message, sizeof message);
     arena_release(&k->arena, k->mark);
     bool mine = rank_of(&k->engine->params) == 0;
-    if (!mine) log_quiet(); /* the failure is the same on all ranks, so one tells it */
+    if (!mine) log_quiet(); /* all ranks have the same failure: rank 0 logs it */
     if (mine && (folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP) != OK ||
                  file_remove_tree(temp) != OK)) {
         log_warn("left behind: step %" PRId64 CHECKPOINT_TEMP " in %s", k->info.step, k->folder);
@@ -216,6 +224,7 @@ static Status fail_save(Checkpointer *k, Status s)
                 k->info.step, message);
 }
 
+/* Rank 0 makes step-N.tmp, and collects what the header of the manifest says. */
 static Status begin_folder(Checkpointer *k)
 {
     char temp[FILE_PATH_MAX];
@@ -227,10 +236,11 @@ static Status begin_folder(Checkpointer *k)
     return file_make_folders(temp);
 }
 
+/* Copies this rank's elements to host memory, laid out as in the file. Training waits for this copy. */
 static Status copy_image(Checkpointer *k)
 {
     const size_t most = engine_piece_bytes(&k->engine->arenas);
-    for (Saved s = { 0 }; saved_next(&k->engine->params, &s);) {
+    for (Saved s = { 0 }; next_saved(&k->engine->params, &s);) {
         for (size_t at = 0, n = 0; s.offset + at < s.end; at += n) {
             const void *bytes = NULL;
             n = s.end - s.offset - at < most ? s.end - s.offset - at : most;
@@ -270,8 +280,9 @@ static Status transfer_lines(Comm *c, void *data, size_t bytes, int peer, bool s
     return comm_wait(c, &r);
 }
 
-/* The lines of another rank. After a failure they still come, and go nowhere. */
-static Status take_lines(Checkpointer *k, int rank, Manifest *m, Status s)
+/* Receives the lines of another rank. After a failure (s) they are received and dropped: the rank sends
+ * them in any case. */
+static Status receive_lines(Checkpointer *k, int rank, Manifest *m, Status s)
 {
     size_t bytes = 0;
     void *lines = NULL;
@@ -284,7 +295,8 @@ static Status take_lines(Checkpointer *k, int rank, Manifest *m, Status s)
     return s;
 }
 
-static Status give_lines(Checkpointer *k)
+/* The other side of receive_lines. */
+static Status send_lines(Checkpointer *k)
 {
     size_t bytes = k->lines.used;
     TRY(transfer_lines(host_of(&k->engine->params), &bytes, sizeof bytes, 0, true));
@@ -297,28 +309,29 @@ static Status write_manifest(Checkpointer *k, const char *folder)
     Manifest m = { 0 };
     Status s = manifest_create(&m, folder, k->engine->spec.name, &k->info, &k->arena);
     if (s == OK) s = manifest_lines(&m, k->lines.data, k->lines.used);
-    for (int rank = 1; rank < ranks_of(&k->engine->params); rank++) s = take_lines(k, rank, &m, s);
+    for (int rank = 1; rank < ranks_of(&k->engine->params); rank++)
+        s = receive_lines(k, rank, &m, s);
     if (s == OK) s = manifest_commit(&m);
     file_close(&m.file);
     return s;
 }
 
-/* All ranks' files are there: the folder becomes a checkpoint. */
+/* The files of all ranks are on disk: rank 0 makes the folder a checkpoint. */
 static Status commit_folder(Checkpointer *k)
 {
     char temp[FILE_PATH_MAX], folder[FILE_PATH_MAX];
-    if (rank_of(&k->engine->params) > 0) return give_lines(k);
+    if (rank_of(&k->engine->params) > 0) return send_lines(k);
     TRY(folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP));
     TRY(folder_of_step(folder, k->folder, k->info.step, ""));
     TRY(write_manifest(k, temp));
-    TRY(file_remove_tree(folder)); /* a damaged one of the same step, passed over by a resume */
+    TRY(file_remove_tree(folder)); /* a damaged one of the same step, which a resume skipped */
     if (rename(temp, folder) != 0) {
         return FAIL(ERR_DISK, "%s cannot be renamed to %s", temp, folder);
     }
     return file_sync_folder(k->folder);
 }
 
-/* Drop the oldest beyond `keep`. A folder that cannot be removed is no reason to stop training. */
+/* Drops the oldest beyond `keep`. A folder that cannot be removed does not stop training. */
 static void remove_oldest(Checkpointer *k)
 {
     while (k->n_steps > k->keep) {
@@ -333,8 +346,8 @@ static void remove_oldest(Checkpointer *k)
     }
 }
 
-/* Steps later than this one belong to a future that a resume from an older checkpoint abandoned
- * (damaged ones, as a rule): their folders stay, but no longer count. */
+/* A resume from an older checkpoint abandons the later ones, which as a rule are damaged. Their folders
+ * stay, but no longer count. */
 static void note_step(Checkpointer *k, int64_t step)
 {
     while (k->n_steps > 0 && k->steps[k->n_steps - 1] >= step) k->n_steps--;
@@ -353,10 +366,11 @@ static Status finish_save(Checkpointer *k)
     return OK;
 }
 
-/* Finish what is pending if all ranks have written. */
-static Status finish_if_written(Checkpointer *k, double patience_s)
+/* Finishes the pending save if all ranks have written. All ranks ask the same question at the same step,
+ * so they agree on the answer. */
+static Status finish_if_written(Checkpointer *k, double wait_s)
 {
-    int32_t busy = !worker_wait(&k->writer, patience_s);
+    int32_t busy = !worker_wait(&k->writer, wait_s);
     TRY(agree_most(host_of(&k->engine->params), &busy, 1));
     return busy ? OK : finish_save(k);
 }
@@ -365,6 +379,6 @@ Status checkpoint_poll(Checkpointer *k) { return k->pending ? finish_if_written(
 
 Status checkpoint_finish(Checkpointer *k)
 {
-    while (k->pending) TRY(finish_if_written(k, PATIENCE_S));
+    while (k->pending) TRY(finish_if_written(k, POLL_S));
     return OK;
 }

@@ -1,17 +1,19 @@
+/* chunk_count: see the header. Sums follow forward_pass and backward_pass of run_layers.c line by line. */
 #include "train/chunk_count.h"
 
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+static size_t larger_of(size_t a, size_t b) { return a > b ? a : b; }
 
-/* A backward that is phased (run_layers.c: PHASED). A block is given back as a whole, with what its second
- * forwards made and its rings. */
+/* A backward that is phased (run_layers.c: PHASED). A block is released as a whole: what its layers kept,
+ * what their second forwards made, and their part of the ring. */
 static void phased_bytes(const LayerCount *const *layer, int n, size_t at, ChunkBytes *b)
 {
     size_t stream = layer[0]->stream, due = 0, above = 0, streams = layer[0]->streams;
     size_t ring = streams;
     for (int i = n - 1; i >= 0; i--) {
         const LayerCount *l = layer[i];
-        b->slot[SLOT_KEEP] = larger(b->slot[SLOT_KEEP], at + above + l->recompute_peak - l->keep);
-        b->ring[RING_BACKWARD] = larger(b->ring[RING_BACKWARD], ring + l->ring_backward);
+        b->slot[SLOT_KEEP] =
+            larger_of(b->slot[SLOT_KEEP], at + above + l->recompute_peak - l->keep);
+        b->ring[RING_BACKWARD] = larger_of(b->ring[RING_BACKWARD], ring + l->ring_backward);
         due += l->keep + (i + 1 < n ? stream : 0);
         above += l->recompute_bytes;
         ring += l->ring_gradients;
@@ -23,8 +25,8 @@ static void phased_bytes(const LayerCount *const *layer, int n, size_t at, Chunk
     }
 }
 
-/* A backward that is split (run_layers.c: SPLIT). Nothing is given back before the weight gradients. The
- * first layer's gradient of h goes into an entry. Layers without backward have none. */
+/* A backward that is split (run_layers.c: SPLIT). Nothing is released before the weight gradients. The
+ * first layer's gradient of h lies in an entry. Layers without backward have none. */
 static size_t split_bytes(const LayerCount *const *layer, int n)
 {
     int streams = n - layer[n - 1]->ends;
@@ -36,7 +38,7 @@ static size_t split_bytes(const LayerCount *const *layer, int n)
     return sum + (size_t)streams * layer[0]->stream;
 }
 
-/* The pool and its top. */
+/* The pool of rows, and the counter of rows in it. */
 static size_t pool_bytes(const LayerCount *const *layer, int n, double factor)
 {
     PoolNeed need = { 0 };
@@ -54,17 +56,17 @@ ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes, d
         const LayerCount *l = layer[i];
         if (i + 1 < n) at += stream;
         size_t recompute = (passes & CHUNK_WHOLE) != 0 ? l->recompute_peak : 0;
-        b.slot[SLOT_KEEP] = larger(b.slot[SLOT_KEEP], at + larger(l->keep_peak, recompute));
+        b.slot[SLOT_KEEP] = larger_of(b.slot[SLOT_KEEP], at + larger_of(l->keep_peak, recompute));
         at += l->keep;
-        forward = larger(forward, l->ring_forward);
-        backward = larger(backward, l->ring_backward);
-        b.scratch = larger(b.scratch, l->scratch);
-        eval = larger(eval, l->keep_eval);
+        forward = larger_of(forward, l->ring_forward);
+        backward = larger_of(backward, l->ring_backward);
+        b.scratch = larger_of(b.scratch, l->scratch);
+        eval = larger_of(eval, l->keep_eval);
     }
     b.ring[RING_FORWARD] = forward;
     b.eval = layer[0]->streams + eval;
     if ((passes & CHUNK_WHOLE) != 0)
-        b.ring[RING_FORWARD] = larger(forward, layer[0]->streams + backward);
+        b.ring[RING_FORWARD] = larger_of(forward, layer[0]->streams + backward);
     if ((passes & CHUNK_SPLIT) != 0) b.slot[SLOT_GRADS] = split_bytes(layer, n);
     if ((passes & CHUNK_PHASED) == 0) return b;
     b.ring[RING_FORWARD] = forward;

@@ -1,8 +1,10 @@
+/* chunks: writes a chunk's rows of phases: forward in the order of layers, backward in the reverse order
+ * with the forward phases of recomputed layers before their own. */
 #include "train/chunks.h"
 
 #include <assert.h>
 
-/* A row while it is written. */
+/* A row while it is written. placed: phases read a half of the gather buffer. */
 typedef struct Row {
     const ModelSpec *s;
     LayerRange range;
@@ -11,7 +13,8 @@ typedef struct Row {
     int n;
 } Row;
 
-/* Block of the chunk; the embedding is of the first, the head of the last. */
+/* Number of a layer's block in the chunk, from 0. The embedding belongs to the first block, the head to
+ * the last. */
 static int block_of(const Row *r, int layer)
 {
     const LayerSpec *l = r->s->layers;

@@ -1,5 +1,6 @@
 /*
- * copies: brings what products read (model/matrix.h) up to the main weights, after an init or a load.
+ * copies: makes the copies that products read (model/matrix.h) equal to the main weights, after an init
+ * or a load.
  *
  * After a step there is nothing to do here: the update writes the copies of the elements that it
  * changes, and the Program gathers them (train/shards.h).

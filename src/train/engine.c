@@ -1,3 +1,8 @@
+/* engine: opens an engine, counts it without memory, and runs its steps and evaluations. Both the
+ * counting run and the real one go through engine_setup, so a plan cannot differ from what is allocated.
+ *
+ * Its parts are elsewhere: arenas (engine_memory.c), programs (engine_program.c), the walk over a program
+ * (run_program.c), layers (run_layers.c), parameters (shards.c, update.c). */
 #include "train/engine.h"
 
 #include "backend/backend.h"
@@ -25,10 +30,12 @@ const char *const engine_arena_names[ENGINE_ARENAS] = {
 };
 
 static const size_t TABLES_BYTES = (size_t)4 << 30; /* reserved; only what is written counts */
+
 /* Set-up. */
 
-/* What a step reads and reports. */
-static Status make_step(Engine *e)
+/* Inputs come first, then the record, so that each travels in one copy (engine_copy_in and
+ * engine_copy_record). */
+static Status make_step_tensors(Engine *e)
 {
     const EngineShape *s = &e->shape;
     Arena *a = &e->arenas.at[ENGINE_STEP];
@@ -48,11 +55,12 @@ Status engine_step_bytes(const ModelSpec *s, const EngineShape *shape, size_t *o
 {
     Engine e = { .spec = *s, .shape = *shape };
     TRY(arena_init(&e.arenas.at[ENGINE_STEP], "step", MEM_COUNT, (size_t)1 << 60));
-    TRY(make_step(&e));
+    TRY(make_step_tensors(&e));
     *out = e.arenas.at[ENGINE_STEP].used_bytes;
     return OK;
 }
 
+/* Tables of cosines and sines, (positions, half of the rotary width) each. */
 static Status make_rope(Engine *e)
 {
     int64_t p = e->shape.positions, half = e->spec.rotary.dim / 2;
@@ -62,7 +70,7 @@ static Status make_rope(Engine *e)
     return OK;
 }
 
-/* Tables of cosines: the host computes them, whatever runs the ops. */
+/* The host computes these tables also for a GPU, so all devices rotate by the same bits. */
 static Status fill_rope(Engine *e)
 {
     if (e->counting) return OK;
@@ -84,6 +92,7 @@ static Status fill_rope(Engine *e)
     return OK;
 }
 
+/* The key/value cache: one sequence of `positions` tokens, for layers that have one. */
 static Status make_cache(Engine *e)
 {
     if (!e->shape.cache) return OK;
@@ -102,7 +111,7 @@ static Status make_cache(Engine *e)
     return OK;
 }
 
-/* Here the device is chosen; whatever depends on it asks the Exec. */
+/* Chooses the device. No other file does: what depends on the device asks the Exec. */
 static Status make_exec(Engine *e)
 {
     Arena *scratch = &e->mode->arena[ENGINE_SCRATCH];
@@ -114,7 +123,7 @@ static Status make_exec(Engine *e)
     return OK;
 }
 
-/* The groups that tensors go through: the host's, or the same over the GPUs. */
+/* Makes the groups that carry tensors: those of the host, or on GPUs the same groups over NCCL. */
 static Status join_mesh(Engine *e)
 {
     const Mesh *host = e->shape.mesh;
@@ -136,6 +145,7 @@ static Status join_mesh(Engine *e)
     return null_groups(e->shape.silent, &e->mesh, &e->tables);
 }
 
+/* Frees the groups over GPUs. Groups of the host belong to the caller. */
 static void leave_mesh(Engine *e)
 {
     Comm *world = e->mesh.group[GROUP_WORLD];
@@ -153,8 +163,9 @@ static Status build_spec(Engine *e)
     return spec_build(&c, &e->tables, &e->spec);
 }
 
-/* plan NULL: for counting. */
-static Status setup(Engine *e, const EnginePlan *plan)
+/* plan NULL: for counting. The order matters: programs need the spec, arenas need the Exec and the
+ * programs, and parameters need the arenas. */
+static Status engine_setup(Engine *e, const EnginePlan *plan)
 {
     e->counting = plan == NULL;
     e->arenas = (EngineArenas){ .ex = &e->ex, .counting = e->counting };
@@ -197,7 +208,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(shards_make(&e->params));
     TRY(make_rope(e));
     TRY(make_cache(e));
-    TRY(make_step(e));
+    TRY(make_step_tensors(e));
     TRY(null_fill(e));
     TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->clock.begun));
     TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->clock.ended));
@@ -213,14 +224,14 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
     *e = (Engine){ .config = c, .use = use, .shape = *shape };
     e->mode = &e->modes[0];
     TRY(config_check_ops(c, shape->mesh != NULL ? shape->mesh->ranks : 1));
-    Status s = setup(e, plan);
+    Status s = engine_setup(e, plan);
     if (s != OK) engine_close(e);
     return s;
 }
 
 void engine_close(Engine *e)
 {
-    for (int i = 0; i < e->n_modes; i++) { /* before their groups */
+    for (int i = 0; i < e->n_modes; i++) { /* graphs hold calls of the groups: free graphs first */
         if (e->modes[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->modes[i].graph);
     }
     engine_free_transfers(e);
@@ -234,13 +245,14 @@ void engine_close(Engine *e)
 
 /* Forward without training, losses into e->io.token_loss or logits into e->io.logits. */
 
+/* The first n sequences of the batch. */
 static Status run_losses(Engine *e, int64_t n)
 {
     e->io.evaluated = run_part(e, 0, n);
     return run_program(e, &e->mode->evaluation);
 }
 
-/* n new tokens behind the cache. */
+/* n new tokens after those in the cache. */
 static Status run_next_logits(Engine *e, int64_t n)
 {
     e->io.evaluated = (MicroBatch){ .b = 1,
@@ -253,7 +265,7 @@ static Status run_next_logits(Engine *e, int64_t n)
 
 /* Planning: everything the real engine will do, over arenas that only count. */
 
-/* The slots and their tables; the counting run had one. */
+/* Adds up the slots and their tables: the counting run had only one of them. */
 static Status count_slots(Engine *e, EnginePlan *out)
 {
     SlotSizes sizes;
@@ -269,9 +281,10 @@ static Status count_slots(Engine *e, EnginePlan *out)
     return OK;
 }
 
+/* Runs everything once over counting arenas, and reads the peaks. */
 static Status count_run(Engine *e, EnginePlan *out)
 {
-    TRY(setup(e, NULL));
+    TRY(engine_setup(e, NULL));
     if (e->use == ENGINE_TRAIN) {
         TRY(run_count(e, out));
         e->mode->slots[0].arena.peak_bytes = 0;
@@ -324,14 +337,16 @@ Status engine_plan_retry(const Config *c, EngineShape *shape, EnginePlan *plan, 
 
 /* Running. */
 
+/* Writes to the host's view of a tensor; engine_copy_in brings it to the device. */
 static void write_tensor(Engine *e, const Tensor *t, const void *from)
 {
     memcpy(engine_host(&e->arenas, t), from, tensor_bytes(t));
 }
 
-/* The tokens of n sequences that are this rank's: all, or of 2 cp equal pieces of a sequence the
- * cp-th from either end, so that all ranks see as many keys. */
-static void put_tokens(Engine *e, const Tensor *t, const Tensor *from, int64_t n)
+/* Writes this rank's tokens of n sequences. With context parallelism a sequence has 2 cp equal pieces,
+ * and rank c takes piece c from either end. So all ranks have equally many pairs of query and key under
+ * a causal mask. */
+static void write_own_tokens(Engine *e, const Tensor *t, const Tensor *from, int64_t n)
 {
     const Mesh *m = e->shape.mesh;
     int64_t cp = m != NULL ? m->shape.cp : 1, c = m != NULL ? m->at.cp : 0;
@@ -345,35 +360,36 @@ static void put_tokens(Engine *e, const Tensor *t, const Tensor *from, int64_t n
     }
 }
 
-static float scale_of(float weight, int64_t targets)
+/* A loss is a mean over the targets of the global batch. */
+static float loss_scale_of(float weight, int64_t targets)
 {
     return targets > 0 ? weight / (float)targets : 0;
 }
 
-static void put_batch(Engine *e, const Batch *b)
+static void write_batch(Engine *e, const Batch *b)
 {
     int64_t n = b->domain.dim[0];
     Tensor domain = tensor_rows(&e->io.batch.domain, 0, n);
-    put_tokens(e, &e->io.batch.id, &b->id, n);
-    put_tokens(e, &e->io.batch.target, &b->target, n);
-    put_tokens(e, &e->io.batch.pos, &b->pos, n);
-    put_tokens(e, &e->io.batch.doc, &b->doc, n);
+    write_own_tokens(e, &e->io.batch.id, &b->id, n);
+    write_own_tokens(e, &e->io.batch.target, &b->target, n);
+    write_own_tokens(e, &e->io.batch.pos, &b->pos, n);
+    write_own_tokens(e, &e->io.batch.doc, &b->doc, n);
     write_tensor(e, &domain, b->domain.data);
     const Mesh *m = e->shape.mesh;
     int64_t first = m == NULL ? 0 : e->shape.batch * mesh_data_rank(m);
     int32_t *sequence = engine_host(&e->arenas, &e->io.batch.sequence), step = (int32_t)e->step;
     for (int64_t i = 0; i < n; i++) sequence[i] = (int32_t)(first + i);
     write_tensor(e, &e->io.batch.step, &step);
-    float scale[1 + CONFIG_DEPTHS_MAX] = { scale_of(1, b->targets) };
+    float scale[1 + CONFIG_DEPTHS_MAX] = { loss_scale_of(1, b->targets) };
     for (int i = 0; i < b->depths && i < e->spec.depths; i++) {
-        put_tokens(e, &e->io.batch.next[i].id, &b->next[i].id, n);
-        put_tokens(e, &e->io.batch.next[i].target, &b->next[i].target, n);
-        scale[i + 1] = scale_of(e->spec.depth_weight, b->next[i].targets);
+        write_own_tokens(e, &e->io.batch.next[i].id, &b->next[i].id, n);
+        write_own_tokens(e, &e->io.batch.next[i].target, &b->next[i].target, n);
+        scale[i + 1] = loss_scale_of(e->spec.depth_weight, b->next[i].targets);
     }
     write_tensor(e, &e->io.loss_scale, scale);
 }
 
-/* A step in the order of the exec: batch, program, record. */
+/* Enqueues a whole step: the batch to the device, the program, the record back. */
 static Status enqueue_step(Engine *e)
 {
     TRY(engine_copy_in(&e->arenas));
@@ -381,7 +397,7 @@ static Status enqueue_step(Engine *e)
     return engine_copy_record(&e->arenas);
 }
 
-/* The graph knows nothing of decorators: with one in front, ops are launched one by one. */
+/* A graph bypasses decorators. With a decorator in front, ops are launched one by one. */
 static Status start_step(Engine *e)
 {
     bool captured = e->mode->graph.exec != NULL && e->ex.depth == 0;
@@ -396,7 +412,7 @@ static Status start_step(Engine *e)
 /* The first launch of a kernel loads it, which waits for everything that its GPU runs. Two ranks of
  * DualPipe send to each other. If each waits for its send and neither has loaded the kernel that
  * receives, both hang. So a step that may load kernels sends nothing. */
-static Status try_step(Engine *e, bool tune)
+static Status rehearse_step(Engine *e, bool tune)
 {
     e->mode->step.transfers.quiet = true;
     TRY(exec_tune(&e->ex, tune));
@@ -407,8 +423,9 @@ static Status try_step(Engine *e, bool tune)
     return engine_wait(&e->arenas);
 }
 
-/* Ranks that compute the same product compute it the same way: as the first of them has timed it.
- * The list is everybody's, so that rank 0's, in a checkpoint, is that of all. */
+/* Merges the choices of all ranks in the order of ranks: for each product the first rank that timed it
+ * decides. So ranks that compute the same product get the same bits, and the list that rank 0 saves in a
+ * checkpoint holds for all. */
 static Status share_choices(Engine *e, struct Choices *choices)
 {
     int taken = 0;
@@ -420,7 +437,7 @@ static Status share_choices(Engine *e, struct Choices *choices)
     choices_clear(choices);
     for (int i = 0; i < host->size; i++) TRY(choices_take(choices, "a rank", texts[i], &taken));
     arena_release(&e->tables, mark);
-    return try_step(e, false);
+    return rehearse_step(e, false);
 }
 
 /* Runs steps to load kernels and time products. Their results are dropped. */
@@ -432,17 +449,18 @@ static Status rehearse(Engine *e, const char *products)
     if (products != NULL && products[0] != '\0') {
         TRY(choices_take(choices, "the checkpoint's list of products", products, &taken));
     }
-    /* A checkpoint has all that its run knew: a cache that grew since would change the bits. */
+    /* A checkpoint has every choice of its run. The cache may have grown since: taking more from it
+     * would change the bits. */
     bool tune = c->run_tune && taken == 0;
     if (tune) choices_load(choices, c->cache_dir, &e->tables);
     TRY(engine_random_weights(&e->params));
     memset(e->arenas.at[ENGINE_PINNED].base, 0, e->arenas.inputs_end.used_bytes);
-    /* Of equal tokens all rows would go to the same few experts, and their products be timed so. */
+    /* Equal tokens would all go to the same few experts: products would be timed for wrong sizes. */
     int32_t *id = engine_host(&e->arenas, &e->io.batch.id);
     for (int64_t i = 0; i < tensor_elems(&e->io.batch.id); i++)
         id[i] = (int32_t)(i % e->spec.vocab);
     TRY(null_entries(e));
-    TRY(try_step(e, tune));
+    TRY(rehearse_step(e, tune));
     if (tune) choices_save(choices, c->cache_dir, &e->tables);
     if (tune && e->shape.mesh != NULL) TRY(share_choices(e, choices));
     if (e->mode->step.program.entries == 0) return OK;
@@ -450,7 +468,8 @@ static Status rehearse(Engine *e, const char *products)
     return engine_wait(&e->arenas);
 }
 
-static Status capture(Engine *e)
+/* Records a step as a graph of the mode in use. */
+static Status capture_step(Engine *e)
 {
     TRY(e->ex.backend->graphs->begin(&e->ex));
     Status s = enqueue_step(e), end = e->ex.backend->graphs->end(&e->ex, &e->mode->graph);
@@ -463,15 +482,17 @@ Status engine_prepare(Engine *e, const char *products)
 {
     if (!e->ex.backend->captures) return OK;
     TRY(rehearse(e, products));
-    TRY(capture(e));
+    TRY(capture_step(e));
     if (e->config->run_executor == EXECUTOR_CAPTURED) return OK;
+    /* the eager executor needs only the numbers of nodes and kernels, for metrics */
     Graph counted = e->mode->graph;
     e->ex.backend->graphs->free(&e->mode->graph);
     e->mode->graph.nodes = counted.nodes, e->mode->graph.kernels = counted.kernels;
     return OK;
 }
 
-static Status run_step(Engine *e, int64_t step)
+/* Launches a step in the mode in use and waits for its end. */
+static Status run_step_once(Engine *e, int64_t step)
 {
     TRY(start_step(e));
     if (e->observer.look != NULL) e->observer.look(e->observer.self);
@@ -483,7 +504,7 @@ static Status run_step(Engine *e, int64_t step)
                 (long long)step, why);
 }
 
-/* Takes the first (0) or the second mode (1). */
+/* Switches to the first (0) or the second mode (1). Both lay their arenas over one block. */
 static void use_mode(Engine *e, int mode)
 {
     e->mode = &e->modes[mode];
@@ -491,7 +512,8 @@ static void use_mode(Engine *e, int mode)
     arena_unpoison(&e->arenas.block);
 }
 
-/* Were there rows without room in the step or the evaluation that has ended? */
+/* Did rows exceed their capacity in the step or evaluation that has ended? All ranks see the same sums,
+ * so all run the second mode or none does. */
 static bool retry_needed(const Engine *e)
 {
     const float *overflow = engine_host(&e->arenas, &e->io.record.overflow);
@@ -499,15 +521,16 @@ static bool retry_needed(const Engine *e)
            (overflow[OVERFLOW_BLOCKS] > 0 || overflow[OVERFLOW_ROWS] > 0);
 }
 
-/* The graph of the second mode is made when it is first wanted. */
+/* Runs the step again in the second mode. Its graph is captured the first time it is needed: most runs
+ * never need it. */
 static Status run_retry(Engine *e, int64_t step, StepResult *out)
 {
     bool captured = e->mode->graph.exec != NULL;
     double start = clock_s();
     use_mode(e, 1);
-    Status s = captured && e->mode->graph.exec == NULL ? capture(e) : OK;
+    Status s = captured && e->mode->graph.exec == NULL ? capture_step(e) : OK;
     out->capture_s = clock_s() - start;
-    if (s == OK) s = run_step(e, step);
+    if (s == OK) s = run_step_once(e, step);
     out->retry_s = clock_s() - start - out->capture_s;
     use_mode(e, 0);
     return s;
@@ -528,7 +551,7 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
     TRY(exchange_open(&e->ex, e->spec.ranks.exchange, e->arenas.block.base,
                       e->arenas.block.cap_bytes, &e->tables));
     use_mode(e, 0);
-    return captured ? capture(e) : OK;
+    return captured ? capture_step(e) : OK;
 }
 
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out)
@@ -541,9 +564,9 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     float hyper[UPDATE_SCALARS];
     update_scalars(&e->params, lr, step, hyper);
     write_tensor(e, &e->io.hyper, hyper);
-    put_batch(e, batch);
+    write_batch(e, batch);
     int64_t waits = e->ex.waits;
-    TRY(run_step(e, step));
+    TRY(run_step_once(e, step));
     StepResult result = { .retried = retry_needed(e) };
     const float *overflow = engine_host(&e->arenas, &e->io.record.overflow);
     result.short_of = (Shortage){ overflow[OVERFLOW_BLOCKS] > 0, overflow[OVERFLOW_ROWS] > 0 };
@@ -582,17 +605,19 @@ Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step)
 {
     TRY(engine_check_numbers(&e->params, step - 1));
     e->step = e->ex.step = step;
-    put_batch(e, batch);
+    write_batch(e, batch);
     exec_push(&e->ex, &backend_guard);
     Status s = enqueue_step(e);
     exec_pop(&e->ex);
     TRY(s);
-    return FAIL(ERR_NUMERIC,
-                "step %lld: loss or gradient norm is not finite, though every op's "
-                "outputs are",
-                (long long)step);
+    return FAIL(
+        ERR_NUMERIC,
+        "step %lld: the loss or the gradient norm is not finite, though the outputs of every "
+        "op are",
+        (long long)step);
 }
 
+/* Runs an evaluation of n sequences and brings the losses to the host. */
 static Status launch_losses(Engine *e, int64_t n)
 {
     TRY(engine_copy_in(&e->arenas));
@@ -609,7 +634,7 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
         return FAIL(ERR_ARG, "engine_losses: %lld sequences, at most %lld fit", (long long)n,
                     (long long)e->shape.micro_batch);
     }
-    put_batch(e, batch);
+    write_batch(e, batch);
     TRY(launch_losses(e, n));
     if (retry_needed(e)) {
         use_mode(e, 1);
@@ -625,22 +650,24 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
 
 const int32_t *engine_load(const Engine *e) { return engine_host(&e->arenas, &e->io.record.load); }
 
+/* Fails at the first logit that is not finite. */
 static Status check_logits(const Engine *e, const float *logits, int64_t n)
 {
     int64_t v = e->config->model_vocab, rows = n < e->shape.logit_rows ? n : e->shape.logit_rows;
     int64_t i = numbers_bad(-FLT_MAX, (Numbers){ logits, DTYPE_F32, rows * v });
     if (i < 0) return OK;
-    return FAIL(ERR_NUMERIC,
-                "the logit of id %lld after token %lld is %g: the weights are finite, what the "
-                "model makes of them is not; take an earlier checkpoint",
-                (long long)(i % v), (long long)(e->io.kv.used - rows + i / v), (double)logits[i]);
+    return FAIL(
+        ERR_NUMERIC,
+        "the logit of id %lld after token %lld is %g, though the weights are finite: take an "
+        "earlier checkpoint",
+        (long long)(i % v), (long long)(e->io.kv.used - rows + i / v), (double)logits[i]);
 }
 
 Status engine_next_logits(Engine *e, const int32_t *id, int64_t n, const float **logits)
 {
     if (n > e->shape.sequence || e->io.kv.used + n > e->shape.positions) {
         return FAIL(ERR_ARG,
-                    "generate: %lld tokens after %lld, room for %lld at a time, %lld in all",
+                    "generate: %lld tokens after %lld: at most %lld fit at a time, %lld in all",
                     (long long)n, (long long)e->io.kv.used, (long long)e->shape.sequence,
                     (long long)e->shape.positions);
     }

@@ -6,11 +6,13 @@
  * then the real arenas are made with exactly these sizes. From the first step on nothing is
  * allocated.
  *
- * Layers take their memory where layer.h says; the engine takes it back: scratch after each phase
- * function, ring after each layer, the slot layer by layer as backward goes down. Where a schedule
- * runs the weights' gradients apart, what waits for them lies in an arena of a pool, from the input
- * gradients to the weights'. Where it takes passes apart into phases, a forward and a backward are
- * under way at once and each has a ring of its own; a block is then taken back as a whole.
+ * Layers allocate where layer.h says, and the engine releases it: scratch after each phase function,
+ * the ring after each layer, the slot layer by layer as backward goes down. A schedule may split weight
+ * gradients from input gradients. What they need then lies in an arena of a pool, from the input
+ * gradients to the weight gradients. A schedule may also run passes phase by phase. Then a forward and a
+ * backward are under way at once, each has a ring of its own, and a block is released as a whole.
+ *
+ * Not here: the data (data/loader.h), the state of a run (run.c), its recording (recorder.h).
  */
 #ifndef TRAIN_ENGINE_H
 #define TRAIN_ENGINE_H
@@ -18,48 +20,51 @@
 #include "train/engine_memory.h"
 #include "train/engine_weights.h"
 
-/* Bytes of ENGINE_STEP alone. */
+/* Bytes of the arena ENGINE_STEP alone, for a planner that makes no engine. */
 Status engine_step_bytes(const ModelSpec *s, const EngineShape *shape, size_t *out);
 
-/* The sizes of all arenas, without taking any memory worth speaking of. */
+/* The sizes of all arenas, from a counting run. It takes memory for its tables only. */
 Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, EnginePlan *out);
 
-/* Where rows can be without room in a training of this shape: the plan of the second way into
- * `retry`, which shape->retry then names; what it takes more is added to plan's scratch. */
+/* If received rows can exceed their capacity in a training of this shape, plans the second mode
+ * (EngineMode) into `retry` and points shape->retry at it. The modes share memory: what the second needs
+ * beyond the first is added to plan's scratch. */
 Status engine_plan_retry(const Config *c, EngineShape *shape, EnginePlan *plan, EnginePlan *retry);
 
-/* Arenas of the plan's sizes; weights are not set (engine_init_weights or a checkpoint). */
+/* Allocates arenas of the plan's sizes. Weights are not set: engine_init_weights or a checkpoint does
+ * that. `c`, the shape's pointers and `plan` must outlive the engine. */
 Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape *shape,
                    const EnginePlan *plan);
 void engine_close(Engine *e); /* safe on { 0 } */
 
-/* On a GPU, before weights are set: one step over random ones, so that every kernel is loaded and
- * an algorithm for every product chosen (those of `products`, a checkpoint's text, or NULL, stay as
- * they are; op/choices.h); then the step is recorded as a graph. Without it steps are launched op
- * by op. On the CPU nothing happens. */
+/* On a GPU, before weights are set: runs one step over random weights. It loads every kernel and chooses
+ * an algorithm for every product. Those in `products` (a checkpoint's text, or NULL) are taken from it
+ * (op/choices.h). Then the step is captured as a graph. Without this call steps are launched op by op.
+ * On the CPU nothing happens. */
 Status engine_prepare(Engine *e, const char *products);
 
-/* Other room for rows between two steps: new arenas for what a step takes, and a new graph. Weights and
- * all else stay. `shape` and `plan` are those that the engine was opened with, planned with other
- * room; both ways are there. */
+/* Changes the capacity for rows between two steps: new arenas for the work of a step, and a new graph.
+ * Weights and all else stay. `shape` and `plan` are those of engine_open with another capacity; the
+ * engine must have both modes. */
 Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan);
 
-/* One optimizer step on a global batch. A result that is not finite changed nothing. */
+/* One optimizer step on a global batch. If the result is not finite, the step was skipped: weights and
+ * moments are as before. */
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out);
 
-/* Did the update before leave what is not finite? Else run the same step again under guard, without
- * update: the error names layer and op. Returns ERR_NUMERIC in any case. Collective. */
+/* Finds where a step first became not finite. Looks at the weights and moments that the update before
+ * left, then runs the same step again under guard; the error names the layer and the op. Always returns
+ * an error, ERR_NUMERIC unless the search itself fails. Collective. */
 Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step);
 
-/* Record every action, phase and op of the next steps (NULL: stop), and look at every op's outputs
- * for a NaN from now on. */
+/* From now on looks at the outputs of every op for a value that is not finite (backend_guard). */
 void engine_guard(Engine *e);
 
 /* Forward without training on up to micro_batch sequences, by all stages together: the losses (N)
  * of all targets, in host memory until the next call; NULL on a stage without the head. */
 Status engine_losses(Engine *e, const Batch *batch, const float **losses);
 
-/* Tokens by (MoE layer, domain, expert) of the last step or evaluation. */
+/* Tokens by (MoE layer, domain, expert) of the last step or evaluation, in the engine's memory. */
 const int32_t *engine_load(const Engine *e);
 
 /* Forward of n new tokens of one sequence behind the cache's; logits (rows, V) of the last

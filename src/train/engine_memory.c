@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Capacity of arenas that only count: more than any model takes. */
 static const size_t COUNT_BYTES = (size_t)1 << 60;
 
 bool engine_wants_gpu(const Config *c)
@@ -32,6 +33,7 @@ static Status arena_make(EngineArenas *m, Arena *a, const char *name, MemKind ki
     return OK;
 }
 
+/* The reverse of arena_make. Not for arenas that lie in another one: those own no memory. */
 static void arena_drop(EngineArenas *m, Arena *a)
 {
     if ((a->kind == MEM_DEVICE || a->kind == MEM_PINNED) && a->base != NULL) {
@@ -41,7 +43,7 @@ static void arena_drop(EngineArenas *m, Arena *a)
 }
 
 /* The next `bytes` of a block as an arena of their own. */
-static Status carve(Arena *block, const char *name, size_t bytes, Arena *out)
+static Status carve_arena(Arena *block, const char *name, size_t bytes, Arena *out)
 {
     void *at = NULL;
     TRY(arena_alloc(block, bytes, &at));
@@ -50,7 +52,7 @@ static Status carve(Arena *block, const char *name, size_t bytes, Arena *out)
 }
 
 /* Bytes of the largest LayerDesc.state_bytes: a slot's tables fit layers of any kind. */
-static size_t state_bytes(void)
+static size_t layer_state_bytes(void)
 {
     size_t most = 0;
     for (int k = 0; k < LAYER_KINDS; k++) {
@@ -74,7 +76,7 @@ static int most_layers(const Engine *e)
 size_t engine_slot_tables(const Engine *e)
 {
     size_t n = (size_t)most_layers(e);
-    return arena_rounded((n + 1) * sizeof(LayerSlot)) + n * state_bytes();
+    return arena_rounded((n + 1) * sizeof(LayerSlot)) + n * layer_state_bytes();
 }
 
 /* The bookkeeping of one slot, large enough for any chunk. */
@@ -83,8 +85,8 @@ static Status slot_tables(Engine *e, SlotState *s)
     size_t n = (size_t)most_layers(e);
     char *state = NULL;
     TRY(ARENA_ZEROED(&e->tables, n + 1, &s->at));
-    TRY(ARENA_NEW(&e->tables, n * state_bytes(), &state));
-    for (size_t i = 0; i < n; i++) s->at[i].state = state + i * state_bytes();
+    TRY(ARENA_NEW(&e->tables, n * layer_state_bytes(), &state));
+    for (size_t i = 0; i < n; i++) s->at[i].state = state + i * layer_state_bytes();
     return OK;
 }
 
@@ -105,9 +107,9 @@ static Status make_slots(Engine *e, EngineMode *w, const EnginePlan *plan)
         TRY(ARENA_ZEROED(&e->tables, pool->n, &pool->taken));
     }
     for (int i = 0; i < w->n_slots; i++)
-        TRY(carve(block, "slot", sizes.bytes[SLOT_KEEP][i], &w->slots[i].arena));
+        TRY(carve_arena(block, "slot", sizes.bytes[SLOT_KEEP][i], &w->slots[i].arena));
     for (int i = 0; i < pool->n; i++) {
-        TRY(carve(block, "gradients", sizes.bytes[SLOT_GRADS][i], &pool->at[i]));
+        TRY(carve_arena(block, "gradients", sizes.bytes[SLOT_GRADS][i], &pool->at[i]));
     }
     return OK;
 }
@@ -124,7 +126,7 @@ static Status make_ring(Engine *e, EngineMode *w, const EnginePlan *plan)
     }
     for (int i = 0; i < RINGS; i++) {
         size_t bytes = plan == NULL ? COUNT_BYTES / 4 : plan->ring_bytes[i];
-        TRY(carve(block, names[i], bytes, &w->ring[i]));
+        TRY(carve_arena(block, names[i], bytes, &w->ring[i]));
     }
     return OK;
 }
@@ -135,7 +137,7 @@ static Status make_comm_scratch(Engine *e, EngineMode *w, const EnginePlan *plan
     static const char name[] = "scratch of the comm lane";
     if (!e->lanes) return OK;
     if (plan == NULL) return arena_init(&w->comm_scratch, name, MEM_COUNT, COUNT_BYTES);
-    return carve(&w->arena[ENGINE_SCRATCH], name, plan->comm_scratch_bytes, &w->comm_scratch);
+    return carve_arena(&w->arena[ENGINE_SCRATCH], name, plan->comm_scratch_bytes, &w->comm_scratch);
 }
 
 Status engine_lay_out(Engine *e, EngineMode *w, const EnginePlan *plan)
@@ -152,14 +154,16 @@ size_t engine_header_bytes(const Engine *e)
                : arena_rounded(exchange_kinds[e->spec.ranks.exchange]->header_bytes);
 }
 
-static bool is_work(int arena)
-{
-    return arena == ENGINE_SLOT || arena == ENGINE_RING || arena == ENGINE_SCRATCH;
-}
-
-/* What each mode has of its own. */
+/* The arenas that each mode has of its own. */
 static const EngineArena work[] = { ENGINE_SLOT, ENGINE_RING, ENGINE_SCRATCH };
 enum { WORK_ARENAS = sizeof work / sizeof *work };
+
+static bool is_work(int arena)
+{
+    bool found = false;
+    for (int i = 0; i < WORK_ARENAS; i++) found |= (int)work[i] == arena;
+    return found;
+}
 
 size_t engine_work_bytes(const EnginePlan *plan)
 {
@@ -196,7 +200,7 @@ static void place_arenas(Engine *e, EngineMode *w, const EnginePlan *plan)
     }
 }
 
-/* As large as the plan says, which is at least what either mode takes. */
+/* Allocates the block for the larger mode: engine_plan_retry has raised the plan's scratch to it. */
 static Status make_block(Engine *e, const EnginePlan *plan)
 {
     void *memory = NULL;
@@ -252,6 +256,7 @@ size_t engine_pinned_bytes(const EngineArenas *m)
 
 /* The mirror of the step arena in pinned memory. */
 
+/* A counting run has no memory to copy. */
 static bool mirrored(const EngineArenas *m) { return m->ex->backend->apart && !m->counting; }
 
 void *engine_host(const EngineArenas *m, const Tensor *t)
@@ -295,17 +300,21 @@ size_t engine_piece_bytes(const EngineArenas *m)
     return mirrored(m) ? ENGINE_STAGING_BYTES : SIZE_MAX;
 }
 
-static void *staging(const EngineArenas *m)
+/* It lies after the mirror, which is as long as the step arena. */
+static void *staging_block(const EngineArenas *m)
 {
     return m->at[ENGINE_PINNED].base + arena_rounded(m->at[ENGINE_STEP].peak_bytes);
 }
 
-void *engine_staging(const EngineArenas *m, void *at) { return mirrored(m) ? staging(m) : at; }
+void *engine_staging(const EngineArenas *m, void *at)
+{
+    return mirrored(m) ? staging_block(m) : at;
+}
 
 Status engine_put(EngineArenas *m, void *at, size_t bytes)
 {
     if (!mirrored(m)) return OK;
-    TRY(m->ex->backend->copy(m->ex, at, staging(m), bytes));
+    TRY(m->ex->backend->copy(m->ex, at, staging_block(m), bytes));
     return engine_wait(m);
 }
 
@@ -313,8 +322,8 @@ Status engine_get(EngineArenas *m, const void *at, size_t bytes, const void **ou
 {
     *out = at;
     if (!mirrored(m)) return OK;
-    *out = staging(m);
-    TRY(m->ex->backend->copy(m->ex, staging(m), at, bytes));
+    *out = staging_block(m);
+    TRY(m->ex->backend->copy(m->ex, staging_block(m), at, bytes));
     return engine_wait(m);
 }
 

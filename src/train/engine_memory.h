@@ -21,26 +21,26 @@ bool engine_wants_gpu(const Config *c);
 Status engine_make_arenas(Engine *e, const EnginePlan *plan);
 void engine_free_arenas(Engine *e);
 
-/* Makes the slots, the ring and the entries of a mode in its arenas. */
+/* Cuts the slots, the rings and the entries of a mode out of its arenas. plan NULL: a counting run. */
 Status engine_lay_out(Engine *e, EngineMode *w, const EnginePlan *plan);
 /* Lays out both modes in a new block, and frees the old one. */
 Status engine_remake_modes(Engine *e, const EnginePlan *plan);
-/* What a plan's slots, ring and scratch take together. */
+/* Bytes of a plan's slots, ring and scratch together: what each mode has of its own. */
 size_t engine_work_bytes(const EnginePlan *plan);
 /* Bytes at the front of the block for the exchange's header. They count as scratch. */
 size_t engine_header_bytes(const Engine *e);
 
-/* What a slot takes of the tables. */
+/* Bytes that one slot takes in Engine.tables. */
 size_t engine_slot_tables(const Engine *e);
 
-/* Bytes of the arena that holds the mirror and the staging block: after a counted step. */
+/* Bytes of the arena that holds the mirror and the staging block; valid after a counted step. */
 size_t engine_pinned_bytes(const EngineArenas *m);
 
-/* Where the host reads and writes a tensor of the step arena. */
+/* The host's address of a tensor in the step arena: on a GPU in the mirror. */
 void *engine_host(const EngineArenas *m, const Tensor *t);
 
-/* The batch to the device; from the device: the record, the losses by token, or the logits. In
- * order with the ops; engine_wait before the host reads. */
+/* Copies the batch to the device (in), or a tensor or the record from it (out). Copies run in order with
+ * the ops. Call engine_wait before the host reads. */
 Status engine_copy_in(EngineArenas *m);
 Status engine_copy_out(EngineArenas *m, const Tensor *t);
 Status engine_copy_record(EngineArenas *m);
@@ -49,9 +49,10 @@ Status engine_wait(EngineArenas *m);
 /* Sets a tensor of the engine's memory to 0; nothing without data. */
 Status engine_zero(EngineArenas *m, const Tensor *t);
 
-/* Parameters and the host, piece by piece of at most engine_piece_bytes: engine_staging says where to
- * write what engine_put then brings to `at`; engine_get says where to read what is at `at`. On the
- * CPU both are `at` itself. Each waits for the copy. */
+/* Move parameters between host and device in pieces of at most engine_piece_bytes. To write: fill the
+ * memory that engine_staging returns, then engine_put copies it to `at`. To read: engine_get copies from
+ * `at` and sets *out, which is valid until the next call. On the CPU both return `at` itself and copy
+ * nothing. Each waits for its copy. */
 size_t engine_piece_bytes(const EngineArenas *m);
 void *engine_staging(const EngineArenas *m, void *at);
 Status engine_put(EngineArenas *m, void *at, size_t bytes);

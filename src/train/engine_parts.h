@@ -1,5 +1,8 @@
-/* engine_parts: what an engine is made of, for the files that are its parts. No functions: engine.h has
- * those for users, and each part's header has its own. */
+/* engine_parts: the structs that an engine is made of, for the files that are its parts. No functions:
+ * engine.h has those for users, and each part's header has its own.
+ *
+ * Unless a comment says otherwise, pointers and tables lie in Engine.tables, and tensors in the arena
+ * that is named beside them. Shapes are in the letters of docs/glossary.md. */
 #ifndef TRAIN_ENGINE_PARTS_H
 #define TRAIN_ENGINE_PARTS_H
 
@@ -28,7 +31,7 @@ typedef enum EngineUse { ENGINE_TRAIN, ENGINE_INFER } EngineUse;
 
 typedef struct EnginePlan EnginePlan;
 
-/* What an engine is made for: sizes, and this rank's place among others. */
+/* What an engine is made for: sizes, and this rank's position in the mesh. */
 typedef struct EngineShape {
     int64_t batch, micro_batch, sequence; /* sequences a step, a micro-batch; tokens a sequence */
     int64_t positions;                    /* rows of the rotary tables, >= sequence */
@@ -40,9 +43,9 @@ typedef struct EngineShape {
     int pp_rank;               /* which of mesh.pp pipeline ranks this is */
     const Mesh *mesh;          /* running: this rank's groups, of the host; NULL: it is alone */
     const EnginePlan *retry;   /* of the second mode (EngineMode); NULL: there is none */
-    bool all_rows;             /* plan the second mode */
+    bool all_rows;             /* plan the second mode in place of the first */
     RowCapacity capacity;      /* for received rows; { 0 }: as the configuration says */
-    unsigned silent;           /* bit i: Traffic i is not sent (null.h), to measure what it costs */
+    unsigned silent;           /* bit i: Traffic i is not sent (null.h), to measure its cost */
 } EngineShape;
 
 /* The arenas that a micro-batch takes on a chunk. KEEP belongs to the slot from the forward to the
@@ -50,6 +53,7 @@ typedef struct EngineShape {
  * the input gradients to the weight gradients. */
 typedef enum SlotPart { SLOT_KEEP, SLOT_GRADS, SLOT_PARTS } SlotPart;
 
+/* Backward has a ring of its own only in phased programs, where it runs beside a forward. */
 enum { RING_FORWARD, RING_BACKWARD, RINGS };
 
 /* What an engine takes, counted before it takes it. */
@@ -62,7 +66,7 @@ struct EnginePlan {
     size_t comm_scratch_bytes;                 /* the comm lane's part of ENGINE_SCRATCH */
     size_t ring_bytes[RINGS]; /* without the entries; backward has its own in phased lists */
     OpTotals step;            /* FLOPs and bytes of one training step */
-    bool apart;               /* Backend.apart: all arenas but ENGINE_PINNED are the device's */
+    bool apart;               /* Backend.apart: all arenas but ENGINE_PINNED are on the device */
     size_t tables_bytes;
     size_t save_bytes; /* checkpoint_plan_bytes */
     int64_t params_total, params_active, params_frozen;
@@ -72,7 +76,7 @@ struct EnginePlan {
  * before the layer's forward, behind what even a recomputed layer keeps, and in the ring. */
 typedef struct LayerSlot {
     ArenaMark before, kept, ring;
-    Tensor h, dh; /* the layer's input and its gradient */
+    Tensor h, dh; /* the layer's input and its gradient, (N, D) */
     void *state;  /* LayerDesc.state_bytes */
 } LayerSlot;
 
@@ -121,7 +125,7 @@ typedef struct EngineMode {
     Graph graph; /* of the step; without exec in the eager executor */
 } EngineMode;
 
-/* What engine_step tells of a step. */
+/* What engine_step reports of a step. */
 typedef struct StepResult {
     double loss, aux_loss, grad_norm;
     double next_loss[CONFIG_DEPTHS_MAX]; /* of each depth of multi-token prediction */
@@ -184,8 +188,8 @@ typedef struct StepTensors {
     MicroBatch batch;     /* the whole step's */
     MicroBatch evaluated; /* what an evaluation reads of it, or new tokens after the cache */
     Record record;
-    Tensor loss_scale, hyper, token_loss;
-    RopeTable rope; /* in the run arena, like the cache */
+    Tensor loss_scale, hyper, token_loss; /* (1 + depths), (UPDATE_SCALARS), (N) */
+    RopeTable rope;                       /* in the run arena, like the cache */
     KvCache kv;
     Tensor logits;
     Tensor load_host, dropped_host; /* copies of record.load and record.dropped, in tables */
@@ -210,8 +214,8 @@ typedef struct Engine {
     bool lanes; /* the comm lane is a stream of its own */
     EngineArenas arenas;
     EngineParams params;
-    EngineList *list;           /* that runs, or ran last */
-    int at;                     /* the action that runs, in `list` */
+    EngineList *list;           /* the list that runs, or ran last */
+    int at;                     /* the action of it that runs */
     LayerRange *chunks;         /* of this rank */
     bool split;                 /* weight gradients run apart, whole passes of them */
     EngineMode modes[2], *mode; /* mode: in use */

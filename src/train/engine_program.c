@@ -1,4 +1,5 @@
-/* engine_program: which layers lie on which chunk, the Program of each way, and its slots. */
+/* engine_program: places layers on chunks, and makes the programs of each execution mode with their
+ * transfers. The programs of all ranks are made, because they are checked together; one is kept. */
 #include "train/engine_program.h"
 
 #include "schedule/layout.h"
@@ -10,7 +11,9 @@
 #include <string.h>
 
 static const size_t SCRATCH_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
-enum { CHECKED_PASSES = 1 << 12 }; /* a plan of more takes its schedule for granted */
+enum {
+    CHECKED_PASSES = 1 << 12
+}; /* a counting run does not check larger schedules: it takes long */
 
 static Status make_layout(const Config *c, int stages, Arena *a, Layout *out)
 {
@@ -44,8 +47,8 @@ static Status place_layers(Engine *e, const Layout *l, const Program *p)
     return FAIL(ERR_ARG, "mesh.layout leaves pipeline rank %d without a layer", p->rank);
 }
 
-/* What the lists must know of sharding. Gradients are summed at the end where replicas or a second stage hold
- * the same layers. */
+/* How ranks share parameters, for the generator of programs. Gradients are summed at the end if replicas or
+ * a second stage hold the same layers. */
 static ScheduleShards shards_shape(const Engine *e, const ScheduleDesc *d)
 {
     const Mesh *m = e->shape.mesh;
@@ -57,8 +60,8 @@ static ScheduleShards shards_shape(const Engine *e, const ScheduleDesc *d)
     return shards_schedule(e->shape.shards != NULL ? e->shape.shards : &mine, both || replicas);
 }
 
-/* The lists of all ranks are checked together; this rank's is kept, with what it is told of the
- * rank's chunks, in tables. */
+/* Checks the programs of all ranks together, then copies this rank's to tables, with the rows of its
+ * chunks. */
 static Status keep_program(Engine *e, const ModelSpec *spec, const Pipeline *all, Arena *scratch,
                            Program *out)
 {
@@ -78,9 +81,9 @@ static Status keep_program(Engine *e, const ModelSpec *spec, const Pipeline *all
     return OK;
 }
 
-/* The lists of a step and of an evaluation. */
-static Status make_way(Engine *e, EngineMode *w, const ScheduleDesc *d, ScheduleShape s,
-                       const Layout *l, Arena *made, Arena *scratch)
+/* The programs of a mode: of a step and of an evaluation. */
+static Status make_mode_programs(Engine *e, EngineMode *w, const ScheduleDesc *d, ScheduleShape s,
+                                 const Layout *l, Arena *made, Arena *scratch)
 {
     Pipeline step, evaluation;
     Chunk *chunk = NULL;
@@ -112,8 +115,8 @@ Status engine_retry_spec(ModelSpec *s, Arena *a)
     return OK;
 }
 
-/* Programs of all ranks are as long as the step is: they live in `made` and are given back. */
-static Status make_ways(Engine *e, Arena *made, Arena *scratch)
+/* The programs of all modes. Those of all ranks can be large: they lie in `made`, which the caller frees. */
+static Status make_programs(Engine *e, Arena *made, Arena *scratch)
 {
     const Config *c = e->config;
     const ScheduleDesc *d = NULL;
@@ -140,7 +143,7 @@ static Status make_ways(Engine *e, Arena *made, Arena *scratch)
         EngineMode *w = &e->modes[i];
         w->spec = e->spec;
         if (i == 1) TRY(engine_retry_spec(&w->spec, &e->tables));
-        TRY(make_way(e, w, d, s, &layout, made, scratch));
+        TRY(make_mode_programs(e, w, d, s, &layout, made, scratch));
     }
     e->split = program_splits(&e->modes[0].step.program);
     return OK;
@@ -162,13 +165,14 @@ Status engine_make_program(Engine *e)
     Arena made = { 0 }, scratch = { 0 };
     Status s = arena_init(&made, "programs", MEM_HOST, SCRATCH_BYTES);
     if (s == OK) s = arena_init(&scratch, "schedule", MEM_HOST, SCRATCH_BYTES);
-    if (s == OK) s = make_ways(e, &made, &scratch);
+    if (s == OK) s = make_programs(e, &made, &scratch);
     arena_free(&made);
     arena_free(&scratch);
     return s;
 }
 
-/* DualPipe's ranks hold the same stages in pairs; the ends of a pipeline one table. */
+/* The group of a rank and its replica stage: under DualPipe rank r and rank p-1-r, with a tied table the two
+ * ends of the pipeline. Other ranks get none (color -1). */
 static Status make_replica_group(Engine *e, Comm *stages)
 {
     const ModelSpec *s = &e->spec;
@@ -182,7 +186,7 @@ static Status make_replica_group(Engine *e, Comm *stages)
                       &e->mesh.group[GROUP_REPLICA_STAGE]);
 }
 
-/* The first list's ways from stage to stage are those of all. */
+/* All lists use the links that the first one opened. */
 static Status list_transfers(Engine *e, EngineList *l, const EngineMode *w, Comm *stages)
 {
     const EngineList *first = &e->modes[0].step;

@@ -1,4 +1,4 @@
-/* engine_weights: what the flat buffers hold before the first step. */
+/* engine_weights: sets and checks the flat buffers, in pieces that fit into the staging block. */
 #include "train/engine_weights.h"
 
 #include "base/rng.h"
@@ -9,7 +9,8 @@
 #include "train/numbers.h"
 #include "train/shards.h"
 
-/* Pieces of a parameter are drawn by all threads: a value depends on its index alone. */
+/* All threads draw the elements of a piece. A value depends on its index alone, so neither threads nor
+ * shards change it. */
 static void fill_piece(const EngineParams *w, const Param *p, uint64_t seed, const Piece *in,
                        int64_t first, int64_t n, float *out)
 {
@@ -44,7 +45,7 @@ Status engine_init_weights(EngineParams *w, uint64_t seed)
     return copies_refresh(w);
 }
 
-/* The same random numbers over and over: as good as any for times and loads, and there at once. */
+/* Repeats one block of random numbers: drawing all of them would take long, and times do not need it. */
 Status engine_random_weights(EngineParams *w)
 {
     enum { N = 1 << 20 };

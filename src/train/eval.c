@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+/* Memory for all evaluations of a run. */
 Status eval_make(Evaluator *v, Engine *e, const int32_t *token_bytes, Arena *a)
 {
     const Mesh *m = e->shape.mesh;
@@ -36,15 +37,16 @@ Status eval_documents(Evaluator *v, const Loader *l, Arena *a)
     return OK;
 }
 
-/* Where in a source's held-out stream a batch lies. */
+/* The position of a batch in a source's held-out stream. */
 typedef struct HeldPlace {
     const Loader *loader;
     int source;
     int64_t token;    /* of the stream: the batch's first */
-    int64_t document; /* the one that the last target was of */
+    int64_t document; /* the document of the last target */
 } HeldPlace;
 
-/* Target i of the batch is the token of the stream behind token i. */
+/* The sum of the document that target i of the batch belongs to. Target i is the token after token i of the
+ * stream. */
 static EvalSum *document_of(const Evaluator *v, HeldPlace *at, int64_t i)
 {
     int64_t end = 0;
@@ -95,7 +97,7 @@ static Status add_ranks(const Evaluator *v, const Mesh *m, EvalMetrics *out)
     return OK;
 }
 
-/* Fails if a loss is not finite; a parameter that adamw spoiled is named first. */
+/* Fails if a loss is not finite. If an update left a bad parameter, the error names that instead. */
 static Status check_losses(EngineParams *w, const Loader *l, int64_t step, const EvalMetrics *v)
 {
     for (int d = 0; d < v->n_domains; d++) {
@@ -109,7 +111,8 @@ static Status check_losses(EngineParams *w, const Loader *l, int64_t step, const
     return OK;
 }
 
-/* Micro-batches are dealt to the data-parallel ranks one by one. All ranks make equally many calls. */
+/* Deals micro-batches to the data-parallel ranks in turn. All ranks run equally many of them, because each
+ * runs collectives; past the end they run padding. */
 Status eval_run(Evaluator *v, Loader *l, int64_t sequences, int64_t step, EvalMetrics *out)
 {
     Engine *e = v->engine;

@@ -1,4 +1,5 @@
-/* eval: the loss on held-out text, by domain, in nats a token and bits a byte. */
+/* eval: the loss on held-out text, by domain, in nats a token and bits a byte. Which text is held out is
+ * decided in data/loader.h. */
 #ifndef TRAIN_EVAL_H
 #define TRAIN_EVAL_H
 
@@ -18,16 +19,15 @@ typedef struct Evaluator {
 
 Status eval_make(Evaluator *v, Engine *e, const int32_t *token_bytes, Arena *a);
 
-/* ERR_ARG: nothing is held out, so there is nothing to evaluate; the sentence says why and what to
- * do. */
+/* ERR_ARG: nothing is held out. The sentence says which setting changes that. */
 Status eval_check(const Config *c, const Loader *l);
 
-/* Makes eval_run add up what each held-out document has, too: memory from `a`. A document's targets are
- * its tokens but for the first one of a source, which nothing precedes. For an engine that is alone. */
+/* Makes eval_run also add up each held-out document, with memory from `a`. A document's targets are its
+ * tokens, except the first token of a source, which nothing precedes. For an engine on one rank. */
 Status eval_documents(Evaluator *v, const Loader *l, Arena *a);
 
-/* Up to `sequences` held-out sequences, spread over the sources by how many each has. ERR_NUMERIC:
- * a loss is not finite; the parameter that is to blame, if one is. */
+/* Evaluates up to `sequences` held-out sequences, from each source in proportion to its length.
+ * ERR_NUMERIC: a loss is not finite. The sentence names the bad parameter, if there is one. */
 Status eval_run(Evaluator *v, Loader *l, int64_t sequences, int64_t step, EvalMetrics *out);
 
 #endif

@@ -1,11 +1,13 @@
 /*
- * fits: is the memory that a plan takes there? On the host arenas are mapped at once but taken page by
- * page, so that nothing would notice before the kernel ends this process, or another one. Pages of data
- * files are the page cache's, which gives way. On a GPU arenas are exact. The rest is the driver's: its
- * context (measured, with what other processes hold), and the kernels with their graph.
+ * fits: compares the memory that a plan takes with what is available.
  *
- * A Memory says what a place has, what others take there, and how many engines share it. A plan that does
- * not fit is refused with the nearest settings that would.
+ * On the host, arenas are mapped at once but taken page by page. Without this check nobody would notice
+ * before the kernel kills this process, or another one. Pages of data files do not count: the page cache
+ * gives them up. On a GPU arenas are exact. The rest belongs to the driver: its context (measured, with
+ * what other processes hold), and the kernels with their graph.
+ *
+ * A Memory is a host or a GPU: its size, what others take there, and how many engines share it. A plan
+ * that does not fit is refused with the nearest settings that fit.
  */
 #include "train/fits.h"
 
@@ -18,8 +20,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What is there is the kernel's estimate: a plan that is this part above it may fit. What others take
- * of a GPU may grow, and what was measured may be a little more elsewhere. */
+/* Margins, as 1/n of the memory. The kernel only estimates what is available on a host, so a plan that is a
+ * little larger is still tried. On a GPU other processes may grow, and measured constants may be larger
+ * elsewhere. */
 enum { HOST_MARGIN = 20, GPU_MARGIN = 50, HOST_BYTES = 64, HINT_BYTES = 192 };
 
 static const size_t GRANULE_BYTES = (size_t)2 << 20; /* the driver gives memory in such pieces */
@@ -31,24 +34,24 @@ static const size_t KERNEL_BYTES = (size_t)8 << 20;
 static const size_t RING_BYTES = (size_t)588 << 20, PEER_BYTES = (size_t)410 << 20;
 static const size_t LINK_BYTES = (size_t)166 << 20; /* of transfers between stages, of one link */
 
-/* A place with memory. */
+/* Memory of a host or a GPU. */
 typedef struct Memory {
-    uint64_t there;
-    uint64_t others,
-        engines; /* bytes beside engines; engines that share it, as if each were alike */
+    uint64_t there;   /* bytes that may be used */
+    uint64_t others;  /* bytes that are taken by other things than engines */
+    uint64_t engines; /* engines that share it; all are taken to be alike */
     size_t (*engine_bytes)(const EnginePlan *plan);
     const char *larger; /* what to take if no setting fits */
 } Memory;
 
-static uint64_t taken(const Memory *m, const EnginePlan *plan)
+static uint64_t bytes_taken(const Memory *m, const EnginePlan *plan)
 {
     return m->others + m->engines * m->engine_bytes(plan);
 }
 
-/* "train.micro_batch=2 fits with 3 GiB": the change that costs least. Smaller micro-batches come first,
- * then recompute of every layer. */
-static Status nearest(const Config *c, const EngineShape *shape, const Memory *m,
-                      char out[HINT_BYTES])
+/* Writes a hint: "train.micro_batch=2 fits with 3 GiB". It is the change that costs least: smaller
+ * micro-batches are tried first, then recompute of all layers. */
+static Status nearest_that_fits(const Config *c, const EngineShape *shape, const Memory *m,
+                                char out[HINT_BYTES])
 {
     Config other = *c;
     EngineShape small = *shape;
@@ -59,10 +62,10 @@ static Status nearest(const Config *c, const EngineShape *shape, const Memory *m
             if (shape->batch % b != 0) continue;
             other.train_micro_batch = small.micro_batch = b;
             TRY(engine_plan(&other, ENGINE_TRAIN, &small, &plan));
-            if (taken(m, &plan) > m->there) continue;
+            if (bytes_taken(m, &plan) > m->there) continue;
             (void)snprintf(out, HINT_BYTES, "train.micro_batch=%" PRId64 "%s fits with %s", b,
                            all ? " and recompute of all layers" : "",
-                           text_bytes(text, (double)taken(m, &plan)));
+                           text_bytes(text, (double)bytes_taken(m, &plan)));
             return OK;
         }
         other.recompute_layers.n = 0;
@@ -110,14 +113,14 @@ Status train_check_bytes(const char *what, size_t bytes, const HostMemory *m, co
                 m->limit, hint);
 }
 
-/* What a rank takes and what it sees of its host. */
+/* What a rank plans to take, and what it sees of its host. Ranks exchange these structs as bytes. */
 typedef struct Need {
     char host[HOST_BYTES];
     uint64_t planned;
     HostMemory memory;
 } Need;
 
-/* What fits where the `ranks` of a host plan `sum`. */
+/* A hint for a host whose `ranks` ranks plan `sum` bytes together. */
 static Status host_hint(const Config *c, const TrainPlan *p, uint64_t sum, uint64_t ranks,
                         uint64_t available, char out[HINT_BYTES])
 {
@@ -128,12 +131,12 @@ static Status host_hint(const Config *c, const TrainPlan *p, uint64_t sum, uint6
                        .engine_bytes = train_host_bytes,
                        .larger = "a host with more memory" };
     if (!p->engine.apart && ranks * p->engine.bytes[ENGINE_RUN] <= m.there)
-        return nearest(c, &p->shape, &m, out);
+        return nearest_that_fits(c, &p->shape, &m, out);
     (void)snprintf(out, HINT_BYTES, "take a host with more memory, more hosts or a smaller model");
     return OK;
 }
 
-/* The ranks of rank i's host. The first of them speaks for all. */
+/* Checks the host of rank i, once for all ranks on it: when i is the first of them. */
 static Status check_host(const Config *c, const TrainPlan *p, const Need *all, int n, int i)
 {
     Need sum = { .memory = all[i].memory };
@@ -171,6 +174,7 @@ Status train_check_host(const Config *c, const TrainPlan *p, Comm *world, const 
 
 /* ---- a GPU ---- */
 
+/* The driver allocates in granules, so each arena is rounded up to them. */
 static size_t device_bytes(const EnginePlan *plan)
 {
     size_t sum = 0;
@@ -181,7 +185,7 @@ static size_t device_bytes(const EnginePlan *plan)
     return sum;
 }
 
-/* One communicator for groups with the same members, one for each link between stages. */
+/* Groups with the same members share a communicator, and each link between stages has one. */
 static size_t comm_bytes(const Config *c, const Mesh *m)
 {
     size_t sum = 0;
@@ -202,7 +206,8 @@ static size_t comm_bytes(const Config *c, const Mesh *m)
     return sum + (size_t)links * LINK_BYTES;
 }
 
-/* Makes a context and handles and gives them back. What is then in use is not ours alone. */
+/* Makes a context and handles, reads the memory in use, and frees them. Other processes' memory counts,
+ * too. */
 static Status probe_gpu(const Config *c, GpuPlan *out)
 {
     Arena tables = { 0 };
@@ -224,6 +229,7 @@ static Memory memory_of_gpu(const GpuPlan *p)
                      .larger = "a GPU with more memory" };
 }
 
+/* The plan is counted a second time with the other setting of attention.deterministic, to show what it would take. */
 Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                       GpuPlan *out)
 {
@@ -234,7 +240,7 @@ Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePla
     p.context_bytes = p.gpu.total_bytes - p.gpu.free_bytes;
     p.comm_bytes = comm_bytes(c, shape->mesh);
     const Memory m = memory_of_gpu(&p);
-    p.total_bytes = taken(&m, plan);
+    p.total_bytes = bytes_taken(&m, plan);
     Config other = *c;
     EnginePlan with_other;
     other.attention_deterministic = !c->attention_deterministic;
@@ -246,10 +252,11 @@ Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePla
     return OK;
 }
 
+/* Stricter than train_check_gpu, by a margin: a chosen capacity should not fail later. */
 bool train_gpu_has(const GpuPlan *p, const EnginePlan *plan)
 {
     const Memory m = memory_of_gpu(p);
-    return taken(&m, plan) <= m.there - m.there / GPU_MARGIN;
+    return bytes_taken(&m, plan) <= m.there - m.there / GPU_MARGIN;
 }
 
 Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
@@ -264,7 +271,7 @@ Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePl
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s %s", at > 0 ? ", " : "",
                                engine_arena_names[i], text_bytes(arena, (double)plan->bytes[i]));
     }
-    TRY(nearest(c, shape, &m, hint));
+    TRY(nearest_that_fits(c, shape, &m, hint));
     return FAIL(ERR_ARG,
                 "GPU %d (%s) has %s, of which %s are in use; the plan needs %s in all (%s): %s",
                 (int)c->run_gpu, p->gpu.name, text_bytes(have, (double)p->gpu.total_bytes),
@@ -274,7 +281,7 @@ Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePl
 
 /* ---- tables for people ---- */
 
-/* what NULL: there is no such row. */
+/* A row of a table for people. what NULL: the row is left out. */
 typedef struct NeedRow {
     const char *name;
     size_t bytes;

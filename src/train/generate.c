@@ -1,4 +1,4 @@
-/* generate: the loop over tokens, and sampling. */
+/* generate: opens a checkpoint for reading, and runs the loop over tokens with sampling. */
 #include "train/generate.h"
 
 #include "base/file.h"
@@ -23,7 +23,7 @@ typedef struct Generator {
 
 /* Sampling. */
 
-static int32_t likeliest(const float *logits, int64_t n)
+static int32_t likeliest_id(const float *logits, int64_t n)
 {
     int64_t best = 0;
     for (int64_t i = 1; i < n; i++) {
@@ -32,8 +32,8 @@ static int32_t likeliest(const float *logits, int64_t n)
     return (int32_t)best;
 }
 
-/* Restore the heap property of ids by falling logit from `at` down. */
-static void sift(int32_t *ids, int64_t n, int64_t at, const float *logits)
+/* Restores the heap (largest logit first) from index `at` down. */
+static void sift_down(int32_t *ids, int64_t n, int64_t at, const float *logits)
 {
     for (;;) {
         int64_t child = 2 * at + 1;
@@ -47,37 +47,38 @@ static void sift(int32_t *ids, int64_t n, int64_t at, const float *logits)
     }
 }
 
-/* Move the likeliest of a heap of n to its end; the rest is a heap of n - 1. */
-static int32_t pop(int32_t *ids, int64_t n, const float *logits)
+/* Moves the likeliest id of a heap of n to its end; the rest is a heap of n - 1. */
+static int32_t pop_likeliest(int32_t *ids, int64_t n, const float *logits)
 {
     int32_t best = ids[0];
     ids[0] = ids[n - 1];
     ids[n - 1] = best;
-    sift(ids, n - 1, 0, logits);
+    sift_down(ids, n - 1, 0, logits);
     return best;
 }
 
-/* Candidates come off a heap, likeliest first, until top-k or top-p is full: rarely many. top-p is
- * a share of what top-k has left, as in transformers' chain of warpers. */
+/* Takes candidates off a heap, likeliest first, until top-k or top-p is full. These are few, so a heap is
+ * faster than sorting the vocabulary. top-p is a share of the probability that top-k has left, as in the
+ * chain of logits processors of Hugging Face transformers. */
 int32_t generate_sample(const float *logits, int64_t n, const GenerateOptions *o, double u,
                         int32_t *scratch_ids, float *scratch_p)
 {
-    if (o->temperature <= 0) return likeliest(logits, n);
-    double max = (double)logits[likeliest(logits, n)], total = 0;
+    if (o->temperature <= 0) return likeliest_id(logits, n);
+    double max = (double)logits[likeliest_id(logits, n)], total = 0;
     for (int64_t i = 0; i < n; i++) {
         scratch_p[i] = (float)exp(((double)logits[i] - max) / o->temperature);
         total += (double)scratch_p[i];
         scratch_ids[i] = (int32_t)i;
     }
-    for (int64_t i = n / 2 - 1; i >= 0; i--) sift(scratch_ids, n, i, logits);
+    for (int64_t i = n / 2 - 1; i >= 0; i--) sift_down(scratch_ids, n, i, logits);
     bool limited = o->top_k > 0 && o->top_k < n;
     int64_t most = limited ? o->top_k : n, taken = 0;
     if (limited) total = 0;
     for (int64_t i = 0; limited && i < most; i++)
-        total += (double)scratch_p[pop(scratch_ids, n - i, logits)];
+        total += (double)scratch_p[pop_likeliest(scratch_ids, n - i, logits)];
     double mass = 0;
     while (taken < most && (taken == 0 || mass < o->top_p * total)) {
-        if (!limited) pop(scratch_ids, n - taken, logits);
+        if (!limited) pop_likeliest(scratch_ids, n - taken, logits);
         taken++;
         mass += (double)scratch_p[scratch_ids[n - taken]];
     }
@@ -146,6 +147,7 @@ static Status open_engine(Generator *g, const char *path)
     return ARENA_NEW(&g->arena, g->config.model_vocab, &g->p);
 }
 
+/* The first call runs the whole prompt, each later one a single token after the cache. */
 static Status write_tokens(Generator *g, GenerateEach *each)
 {
     const GenerateOptions *o = g->options;

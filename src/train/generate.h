@@ -1,12 +1,13 @@
-/* generate: a checkpoint's model on one rank that only reads it, and text from it, token by token,
- * with a key/value cache. */
+/* generate: opens the model of a checkpoint on one rank without training it, and generates text token by
+ * token with a key/value cache. Evaluation opens models with it, too (infer_open). Not for serving: one
+ * sequence at a time, on one rank. */
 #ifndef TRAIN_GENERATE_H
 #define TRAIN_GENERATE_H
 
 #include "train/checkpoint.h"
 
-/* `checkpoint` is a run's folder or a checkpoint's: the latter into `path`, and its configuration
- * for one rank. */
+/* `checkpoint` is a run's folder or a checkpoint's. Sets `path` to the checkpoint's folder, and *out to its
+ * configuration, changed to one rank. */
 Status infer_config(const char *checkpoint, Arena *a, char path[], Config *out);
 
 /* Opens an engine with the weights of the checkpoint `path`. ERR_ARG: the host has too little
@@ -23,14 +24,14 @@ typedef struct GenerateOptions {
     uint64_t seed;
 } GenerateOptions;
 
-/* The prompt and what follows it, until `tokens` or the end-of-text token. `each` gets every piece
- * of bytes as soon as it is known; if it fails, so does the call. The checkpoint's own configuration
- * says which model and tokenizer. */
+/* Writes the prompt and its continuation, until `tokens` new tokens or the end-of-text token. `each` gets
+ * every piece of bytes as soon as it is known; its failure ends the call. Model and tokenizer are those
+ * of the checkpoint's configuration. */
 typedef Status GenerateEach(const char *bytes, int n);
 Status generate_text(const char *checkpoint, const GenerateOptions *o, GenerateEach *each);
 
-/* The index drawn from logits (n) by temperature, top-k and top-p with the uniform number u. The
- * scratch array (n) is overwritten. */
+/* Draws an index from logits (n) by temperature, top-k and top-p, with the uniform number u. Overwrites both
+ * scratch arrays (n). */
 int32_t generate_sample(const float *logits, int64_t n, const GenerateOptions *o, double u,
                         int32_t *scratch_ids, float *scratch_p);
 

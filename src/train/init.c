@@ -1,3 +1,5 @@
+/* init: compares the configuration of a checkpoint with the one that is asked for, by building both tables
+ * of parameters. So there is no list of settings that change shapes. */
 #include "train/init.h"
 
 #include "base/file.h"
@@ -27,7 +29,7 @@ Status init_resolve(const char *path, Arena *scratch, char out[])
     return checkpoint_resolve(path, scratch, out);
 }
 
-void init_say(const char *who, const ConfigChange *changes, int n)
+void init_log_changes(const char *who, const ConfigChange *changes, int n)
 {
     for (int i = 0; i < n; i++) {
         log_info("%s: %s is %.200s, was %.200s", who, changes[i].row->name, changes[i].now,
@@ -57,10 +59,9 @@ static bool same_tables(const ParamTable *x, const ParamTable *y)
     return same;
 }
 
-/* Would this change alone give the checkpoint's model other parameters? So no list of settings that
- * have a part in shapes is kept. */
-static Status reshapes(const Config *then, const ParamTable *was, const ConfigChange *c, Arena *a,
-                       bool *out)
+/* Would this change alone give the checkpoint's model other parameters? */
+static Status changes_parameters(const Config *then, const ParamTable *was, const ConfigChange *c,
+                                 Arena *a, bool *out)
 {
     char text[1024];
     Config trial = *then;
@@ -75,7 +76,8 @@ static Status reshapes(const Config *then, const ParamTable *was, const ConfigCh
     return OK;
 }
 
-Status init_check(const Config *now, const char *path, CheckpointInfo *info, bool speaks, Arena *a)
+Status init_check(const Config *now, const char *path, CheckpointInfo *info, bool is_rank0,
+                  Arena *a)
 {
     enum { LIST_BYTES = 640 };
     char list[LIST_BYTES] = "", count[32];
@@ -86,7 +88,7 @@ Status init_check(const Config *now, const char *path, CheckpointInfo *info, boo
     int n = 0;
     TRY(config_parse(&then, a, path, info->config, strlen(info->config)));
     TRY(config_changes(&then, now, a, &changes, &n));
-    if (speaks) init_say("init", changes, n);
+    if (is_rank0) init_log_changes("init", changes, n);
     const bool fewer = now->mtp_layers < then.mtp_layers;
     info->modules = then.mtp_layers;
     both = then;
@@ -95,7 +97,7 @@ Status init_check(const Config *now, const char *path, CheckpointInfo *info, boo
     for (int i = 0; i < n; i++) {
         const ConfigChange *c = &changes[i];
         bool other = false;
-        if (c->row->mark == CONFIG_MATH) TRY(reshapes(&both, &was, c, a, &other));
+        if (c->row->mark == CONFIG_MATH) TRY(changes_parameters(&both, &was, c, a, &other));
         if (other && used < sizeof list)
             used += (size_t)snprintf(list + used, sizeof list - used,
                                      "%s %s is %.40s there, %.40s here", used > 0 ? "," : "",
@@ -111,7 +113,7 @@ Status init_check(const Config *now, const char *path, CheckpointInfo *info, boo
                     "which share one number of updates; take its mtp.layers, or no moments",
                     path, (int)then.mtp_layers, (int)now->mtp_layers);
     TRY(table_of(fewer ? &then : now, a, &more));
-    if (speaks)
+    if (is_rank0)
         log_info("init: %s parameters of multi-token prediction (model.layers.%d on) %s",
                  text_thousands(count, more.total - was.total),
                  (int)(both.model_layers + both.mtp_layers),

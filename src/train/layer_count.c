@@ -1,5 +1,6 @@
 /* layer_count: runs the phases of one layer on a backend that only adds up costs, over arenas that only
- * count bytes. The order of phases and what is given back between them are those of run_layers.c. */
+ * count bytes. The order of phases, and what is released between them, are those of run_layers.c: a
+ * test holds both equal (test_chunk_count). */
 #include "train/layer_count.h"
 
 #include "backend/backend.h"
@@ -8,7 +9,7 @@
 
 static const size_t COUNT_BYTES = (size_t)1 << 60;
 
-/* The Exec comes first: run() gets back to the rest from it. */
+/* The Exec comes first: count_op gets from it to the rest by a cast. */
 typedef struct Counter {
     Exec ex;
     const LayerCountObserver *observer;
@@ -85,7 +86,7 @@ static Status count_evaluation(Counter *c)
     return OK;
 }
 
-/* Forward, the second forward of a recomputed layer, backward; peaks are noted between them. */
+/* Runs forward, the second forward of a recomputed layer, and backward, and notes the peaks between them. */
 static Status count_training(Counter *c)
 {
     LayerRun *r = &c->run;
@@ -116,7 +117,7 @@ static Status count_training(Counter *c)
     return OK;
 }
 
-/* A batch, a record and tables of cosines: only their shapes are looked at. */
+/* A batch, a record and tables of cosines. Only their shapes are used. */
 static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBatch *m, Record *rec)
 {
     LayerRun *r = &c->run;
@@ -135,9 +136,10 @@ static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBat
     return OK;
 }
 
-/* The table and the head's weights are counted in the layers that they are of. */
-static Status lend_weights(const ModelSpec *s, const LayerSpec *layer, Arena *nowhere,
-                           LayerWeights *w)
+/* Gives a layer the weights that it reads but does not own: the table or the head's matrix. Their memory is
+ * counted in the layer that owns them, so they lie in an arena that is not counted. */
+static Status borrow_weights(const ModelSpec *s, const LayerSpec *layer, Arena *nowhere,
+                             LayerWeights *w)
 {
     static const ParamRole roles[] = { [WEIGHTS_TABLE] = ROLE_TABLE, [WEIGHTS_HEAD] = ROLE_HEAD };
     const LayerDesc *desc = layer_desc(layer->kind);
@@ -168,7 +170,7 @@ static Status count_layer(Counter *c, const ModelSpec *s, const LayerSpec *layer
     TRY(params_build(&one, alone.rank, NULL, scratch, &table));
     TRY(params_alloc(&one, &table, &nowhere, true, &memory));
     TRY(params_bind(&one, &table, &memory, scratch, &weights));
-    TRY(lend_weights(s, layer, &nowhere, weights));
+    TRY(borrow_weights(s, layer, &nowhere, weights));
     void *state = NULL;
     size_t state_bytes = layer_desc(layer->kind)->state_bytes;
     if (state_bytes > 0) TRY(arena_array_zero(scratch, state_bytes, 1, &state));

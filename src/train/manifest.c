@@ -1,4 +1,5 @@
-/* manifest: writes, reads and checks the list of a checkpoint's pieces. */
+/* manifest: writes, reads and checks the lines of a manifest, and the elements of entries. Numbers are
+ * checked on both ways (numbers.h): a bad one is neither saved nor loaded. */
 #include "train/manifest.h"
 
 #include "base/scan.h"
@@ -17,7 +18,7 @@ enum { VERSION = 1, BUFFER_BYTES = 64 << 10, END_BYTES = 96, ROOM_ELEMS = 1 << 1
 
 static BufferDesc buffer_of(const ManifestEntry *e) { return buffer_desc(e->rule, e->buffer); }
 
-/* Which buffer an entry is of, by its name; BUF_COUNT: unknown. */
+/* The buffer with this name, and its rule if it is an optimizer's state; BUF_COUNT: unknown. */
 static ParamBuffer find_buffer(const char *name, const OptimizerDesc **rule)
 {
     int state = 0;
@@ -120,6 +121,7 @@ Status manifest_lines(Manifest *m, const char *lines, size_t bytes)
     return write_text(m, lines, bytes);
 }
 
+/* Writer and reader both make this line, so the reader compares bytes. */
 static int end_line(char out[END_BYTES], int64_t entries, const char *sum)
 {
     return snprintf(out, END_BYTES, "{\"entries\":%" PRId64 ",\"xxh3\":\"%s\"}\n", entries, sum);
@@ -135,7 +137,7 @@ Status manifest_commit(Manifest *m)
 
 /* Reading. */
 
-/* The lines before the end line, after the end line has been found right to the byte. */
+/* Verifies the end line byte for byte. *body_bytes: the bytes of the lines before it. */
 static Status verify_end(const char *path, const char *text, size_t bytes, size_t *body_bytes,
                          char sum[CHECKPOINT_SUM_BYTES])
 {
@@ -152,7 +154,7 @@ static Status verify_end(const char *path, const char *text, size_t bytes, size_
     return OK;
 }
 
-/* A line as it stands in the file: header or entry. What is missing stays NULL or NONE. */
+/* The fields of a line, header or entry. Missing ones are NULL or NONE. */
 typedef struct Line {
     char *config, *products, *cpu, *param, *buffer, *dtype, *file, *sum, *shape;
     int64_t version, step, position, moment_steps, module_moment_steps;
@@ -189,10 +191,11 @@ static const ScanField ENTRY[] = {
 enum {
     HEADERS = sizeof HEADER / sizeof *HEADER,
     ENTRIES = sizeof ENTRY / sizeof *ENTRY,
-    NEEDED = ENTRIES - 3 /* the last are there where a piece has more runs, elements are not f32 */
+    NEEDED =
+        ENTRIES - 3 /* stride and rows exist if a piece has several runs, dtype if it is not f32 */
 };
 
-static Status take_fields(const char *path, char *text, const ScanField *field, int n, Line *out)
+static Status scan_line(const char *path, char *text, const ScanField *field, int n, Line *out)
 {
     char shown[61];
     (void)snprintf(shown, sizeof shown, "%s", text); /* a scan consumes its text */
@@ -203,17 +206,17 @@ static Status take_fields(const char *path, char *text, const ScanField *field, 
     }
     Scan s = scan_begin(text);
     scan_fields(&s, field, n, out);
-    return scan_end(&s) ? OK : FAIL(ERR_FORMAT, "%s: \"%s\" is no JSON object", path, shown);
+    return scan_end(&s) ? OK : FAIL(ERR_FORMAT, "%s: \"%s\" is not a JSON object", path, shown);
 }
 
-static Status need_fields(const char *path, const ScanField *field, int n, const Line *l)
+static Status check_fields(const char *path, const ScanField *field, int n, const Line *l)
 {
     for (int i = 0; i < n; i++) {
         const void *at = (const char *)l + field[i].offset;
         bool whole = field[i].type == SCAN_WHOLE;
         bool there = whole ? *(const int64_t *)at != NONE : *(char *const *)at != NULL;
         if (there) continue;
-        return FAIL(ERR_FORMAT, "%s: \"%s\" is missing or no %s", path, field[i].key,
+        return FAIL(ERR_FORMAT, "%s: \"%s\" is missing or not a %s", path, field[i].key,
                     whole ? "whole number" : "text");
     }
     return OK;
@@ -222,12 +225,12 @@ static Status need_fields(const char *path, const ScanField *field, int n, const
 static Status read_header(const char *path, char *text, CheckpointInfo *out)
 {
     Line l;
-    TRY(take_fields(path, text, HEADER, HEADERS, &l));
+    TRY(scan_line(path, text, HEADER, HEADERS, &l));
     if (l.version != NONE && l.version != VERSION) {
         return FAIL(ERR_UNSUPPORTED, "%s has version %" PRId64 ", this program reads %d", path,
                     l.version, VERSION);
     }
-    TRY(need_fields(path, HEADER, HEADERS - 3, &l));
+    TRY(check_fields(path, HEADER, HEADERS - 3, &l));
     out->step = l.step;
     out->position = (uint64_t)l.position;
     int64_t *steps = out->moment_steps;
@@ -239,11 +242,12 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
     return OK;
 }
 
+/* Whether the piece fits its tensor is checked later: here the shape is not yet trusted. */
 static Status read_entry(const char *path, char *text, ManifestEntry *out)
 {
     Line l;
-    TRY(take_fields(path, text, ENTRY, ENTRIES, &l));
-    TRY(need_fields(path, ENTRY, NEEDED, &l));
+    TRY(scan_line(path, text, ENTRY, ENTRIES, &l));
+    TRY(check_fields(path, ENTRY, NEEDED, &l));
     *out = (ManifestEntry){ .param = l.param,
                             .file = l.file,
                             .buffer = BUF_COUNT,
@@ -262,7 +266,7 @@ static Status read_entry(const char *path, char *text, ManifestEntry *out)
     }
     out->buffer = find_buffer(l.buffer, &out->rule);
     if (shape.bad) {
-        return FAIL(ERR_FORMAT, "%s: \"shape\" is missing or no list of numbers", path);
+        return FAIL(ERR_FORMAT, "%s: \"shape\" is missing or not a list of numbers", path);
     }
     if (out->buffer == BUF_COUNT) {
         return FAIL(ERR_FORMAT, "%s: %s has an unknown buffer %s", path, out->param, l.buffer);
@@ -316,7 +320,8 @@ static Status fail_overlap(const char *path, const ManifestEntry *a, const Manif
                 a->offset, b->file, b->offset);
 }
 
-/* From element to element at which a run begins or ends: each is in one entry. */
+/* Walks over the elements at which the run of some entry begins or ends. Between two of them nothing
+ * changes, so it is enough that exactly one entry holds each of them. */
 Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int64_t elems)
 {
     char path[FILE_PATH_MAX];
@@ -345,6 +350,7 @@ Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int6
 
 /* Elements. */
 
+/* The padding before an entry is not a part of its sum. */
 Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *at)
 {
     static const char zeros[CHECKPOINT_ALIGN];
@@ -372,15 +378,15 @@ typedef struct Reading {
     Engine *engine;
     const ManifestEntry *entry;
     File file;
-    Tensor to;      /* where the piece lies; data NULL: nowhere */
-    void *room;     /* for elements that go nowhere, or are of another type there */
+    Tensor to;      /* the piece's memory; data NULL: only check */
+    void *room;     /* buffer for elements that are only checked, or that are converted */
     int64_t most;   /* elements at a time */
-    void *sum;      /* of those so far */
-    Status numbers; /* the first fault among them; a wrong sum says more */
+    void *sum;      /* of the bytes so far */
+    Status numbers; /* the first bad number; reported after the sum, which explains more */
     char who[FILE_PATH_MAX + 32];
 } Reading;
 
-/* Elements as they are in the file, in the type that they have at `to`; one of the two is f32. */
+/* Converts elements from the type in the file to the type in memory. One of the two is f32. */
 static Numbers converted(Numbers x, Dtype type, void *to)
 {
     if (x.type == type) return x;

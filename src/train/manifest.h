@@ -1,4 +1,6 @@
-/* manifest: the text half of a checkpoint (checkpoint.h has the format). */
+/* manifest: one file of a checkpoint at a time: the manifest as text, and the elements of an entry in a
+ * shard file, each with its checksum. checkpoint.h has the format, and decides which rank writes and reads
+ * which entry. */
 #ifndef TRAIN_MANIFEST_H
 #define TRAIN_MANIFEST_H
 
@@ -11,16 +13,16 @@ enum {
     CHECKPOINT_ALIGN = 64      /* of an entry in its file */
 };
 
-/* What a manifest says of its checkpoint. */
+/* The header of a manifest. */
 typedef struct CheckpointInfo {
     int64_t step;
     uint64_t position;               /* training sequences read */
     int64_t moment_steps[AGE_COUNT]; /* Engine.moment_steps */
-    int64_t modules; /* of multi-token prediction there; as many as here, unless a gate sets it */
-    const char *config;             /* YAML */
+    int64_t modules;    /* of multi-token prediction; this model's number, unless a gate sets it */
+    const char *config; /* YAML */
     const char *products;           /* a GPU's algorithms (op/choices.h); "": none */
     char cpu[OP_SET_TEXT_BYTES];    /* op_set_text; "": a GPU, or not on record */
-    char sum[CHECKPOINT_SUM_BYTES]; /* of the manifest: tells checkpoints apart */
+    char sum[CHECKPOINT_SUM_BYTES]; /* of the manifest; identifies the checkpoint */
 } CheckpointInfo;
 
 #define MANIFEST_NAME "manifest.jsonl"
@@ -47,36 +49,38 @@ typedef struct ManifestEntry {
     const struct ManifestEntry *other; /* a reader's chain: an entry of the same tensor */
 } ManifestEntry;
 
-/* XXH3-128 of a stream of bytes. Taking the sum begins the next one. */
+/* XXH3-128 of a stream of bytes, in state that lies in `a`. manifest_sum_take ends a sum and begins the
+ * next one. */
 Status manifest_sum_new(Arena *a, void **out);
 void manifest_sum_add(void *sum, const void *bytes, size_t n);
 void manifest_sum_take(void *sum, char out[CHECKPOINT_SUM_BYTES]);
 
-/* An entry's line, at most MANIFEST_LINE_MAX bytes. */
+/* Appends the line of an entry, at most MANIFEST_LINE_MAX bytes. */
 Status manifest_line(Text *lines, const ManifestEntry *entry);
 
-/* Writing: create with the header, lines of entries, commit; file_close, also after a failure. */
+/* To write a manifest: create it with the header, add lines of entries, commit. Always file_close it, also
+ * after a failure. */
 Status manifest_create(Manifest *m, const char *folder, const char *model,
                        const CheckpointInfo *info, Arena *arena);
 Status manifest_lines(Manifest *m, const char *lines, size_t bytes);
 Status manifest_commit(Manifest *m);
 
-/* Check the whole manifest (end line, sum); then its entries in `a` (NULL: header only). Whether a
- * piece fits its tensor is not checked: piece_fits. */
+/* Verifies the end line and the sum, and reads the header and the entries, in `a` (entries NULL: the header
+ * only). Does not check that a piece fits its tensor: piece_fits does. */
 Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info, ManifestEntry **entries,
                      int64_t *n);
 
-/* The same of a text in memory, NUL-terminated, which is consumed. */
+/* The same for a NUL-terminated text in memory. It is changed, and the results point into it. */
 Status manifest_parse(const char *path, char *text, size_t bytes, Arena *a, CheckpointInfo *info,
                       ManifestEntry **entries, int64_t *n);
 
-/* ERR_FORMAT: some elements of a tensor of so many are in no entry of a chain, or in two. */
+/* ERR_FORMAT: some of the tensor's `elems` elements are in no entry of the chain, or in two. */
 Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int64_t elems);
 
 /* A shard file while it is written. */
 typedef struct ManifestShard {
     File file;
-    Engine *engine; /* who has the elements; NULL: they lie in host memory */
+    Engine *engine; /* whose memory has the elements; NULL: host memory */
     int64_t step;
     void *sum;
     Text *lines;
@@ -92,9 +96,9 @@ static inline uint64_t manifest_offset(uint64_t bytes)
  * entry's offset and sum. ERR_NUMERIC: numbers.h. */
 Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *at);
 
-/* Reads the elements that an entry and a piece have in common to where the piece lies; data NULL: only
- * checks them. Verifies the sum if the piece has the whole entry. State buffers are rounded or widened
- * to the piece's type. e NULL: `to` is in host memory. ERR_NUMERIC: numbers.h. */
+/* Reads the elements that an entry and a piece have in common into the piece. With data NULL it only checks
+ * them. Verifies the sum if the piece covers the whole entry. State buffers are rounded or widened to the
+ * piece's type. e NULL: `to` is in host memory. ERR_NUMERIC: numbers.h. */
 Status manifest_read_entry(Engine *e, const char *folder, const ManifestEntry *entry,
                            const ParamPiece *to, Arena *scratch);
 

@@ -1,3 +1,4 @@
+/* metrics: writes the lines of metrics.jsonl, and computes the shares and means in them. */
 #include "train/metrics.h"
 
 #include <inttypes.h>
@@ -7,7 +8,7 @@
 
 enum { BUFFER_BYTES = 64 << 10 };
 
-/* A killed run may have left half a line, which must not swallow the next one. */
+/* A killed run may have left half a line. Ends it, so that the next line stays readable. */
 static Status end_half_line(Metrics *m, const char *path)
 {
     FileMap log = { 0 };
@@ -45,6 +46,7 @@ static Status begin_line(Metrics *m, const char *kind)
                      kind);
 }
 
+/* Flushes each line: a killed run loses only the line that it was writing. */
 static Status end_line(Metrics *m)
 {
     TRY(text_append(&m->line, "}\n", 2));
@@ -52,17 +54,17 @@ static Status end_line(Metrics *m)
     return file_flush(&m->file);
 }
 
-/* The i-th of a list or an object begins. */
-static Status comma(Text *t, int64_t i) { return text_append(t, ",", i > 0); }
+/* Separates item i of a list or an object from the one before it. */
+static Status put_comma(Text *t, int64_t i) { return text_append(t, ",", i > 0); }
 
-/* {"arena": bytes} of the plan, or (NULL) of what was used. */
-static Status arenas(Metrics *m, const char *key, const EnginePlan *plan)
+/* {"arena": bytes} as planned; plan NULL: as used at the peak. */
+static Status put_arenas(Metrics *m, const char *key, const EnginePlan *plan)
 {
     Text *t = &m->line;
     TRY(text_json(t, ",%s:{", key));
     for (int a = 0; a < ENGINE_ARENAS; a++) {
         size_t bytes = plan != NULL ? plan->bytes[a] : engine_peak_bytes(m->engine, (EngineArena)a);
-        TRY(comma(t, a));
+        TRY(put_comma(t, a));
         TRY(text_json(t, "%s:%zu", engine_arena_names[a], bytes));
     }
     return text_append(t, "}", 1);
@@ -76,39 +78,39 @@ Status metrics_start(Metrics *m, const EnginePlan *plan, double roof_flops, doub
     TRY(text_json(t, ",\"model\":%s,\"params_total\":%lld,\"params_active\":%lld,\"domains\":[",
                   m->spec->name, (long long)plan->params_total, (long long)plan->params_active));
     for (int d = 0; d < loader_sources(m->loader); d++) {
-        TRY(comma(t, d));
+        TRY(put_comma(t, d));
         TRY(text_json(t, "%s", loader_source_name(m->loader, d)));
     }
     TRY(text_json(t, "],\"experts\":%lld,\"moe_layers\":[", (long long)m->spec->experts));
     for (int i = 0; i < m->spec->n_layers; i++) {
         const LayerSpec *layer = &m->spec->layers[i];
         if (layer->load < 0) continue;
-        TRY(comma(t, n++));
+        TRY(put_comma(t, n++));
         TRY(text_json(t, "%d", layer->block));
     }
     TRY(text_append(t, "]", 1));
     char cpu[OP_SET_TEXT_BYTES];
     op_set_text(&m->engine->ex, m->engine->config->run_compute == COMPUTE_BF16, cpu);
     if (cpu[0] != '\0') TRY(text_json(t, ",\"cpu\":%s", cpu));
-    TRY(arenas(m, "arenas_planned", plan));
+    TRY(put_arenas(m, "arenas_planned", plan));
     TRY(text_json(t, ",\"roof_flops\":%g,\"sheet_flops\":%g", roof_flops, sheet_flops));
     return end_line(m);
 }
 
-/* A table of (MoE layers, domains, E): of a step or of an evaluation. */
+/* A table of expert load, (MoE layers, domains, E): of a step or of an evaluation. */
 typedef struct Load {
     const int32_t *step;
     const int64_t *eval;
 } Load;
 
-/* [[E numbers] a MoE layer], of one domain or (-1) of all together. */
-static Status load_table(Metrics *m, Load load, int domain)
+/* A list of E numbers for each MoE layer, of one domain; -1: of all domains together. */
+static Status put_load_table(Metrics *m, Load load, int domain)
 {
     Text *t = &m->line;
     int64_t domains = m->engine->shape.domains, experts = m->spec->experts;
     TRY(text_append(t, "[", 1));
     for (int layer = 0; layer < m->spec->n_moe; layer++) {
-        TRY(comma(t, layer));
+        TRY(put_comma(t, layer));
         for (int64_t x = 0; x < experts; x++) {
             int64_t sum = 0;
             for (int64_t d = 0; d < domains; d++) {
@@ -123,21 +125,21 @@ static Status load_table(Metrics *m, Load load, int domain)
     return text_append(t, "]", 1);
 }
 
-static Status load_by_domain(Metrics *m, Load load)
+static Status put_load_by_domain(Metrics *m, Load load)
 {
     Text *t = &m->line;
     if (m->spec->n_moe == 0) return OK;
     TRY(text_json(t, ",\"expert_load_by_domain\":{"));
     for (int d = 0; d < loader_sources(m->loader); d++) {
-        TRY(comma(t, d));
+        TRY(put_comma(t, d));
         TRY(text_json(t, "%s:", loader_source_name(m->loader, d)));
-        TRY(load_table(m, load, d));
+        TRY(put_load_table(m, load, d));
     }
     return text_append(t, "}", 1);
 }
 
-/* Fields of a step on a GPU. Those of the driver are left out where it does not tell them. */
-static Status gpu_fields(Text *t, const StepMetrics *s)
+/* Fields of a step on a GPU. Fields that the driver does not report are left out. */
+static Status put_gpu_fields(Text *t, const StepMetrics *s)
 {
     static const char *const key[] = { [GPU_CLOCK_MHZ] = "clock_mhz",
                                        [GPU_MEMORY_CLOCK_MHZ] = "memory_clock_mhz",
@@ -158,14 +160,14 @@ static Status gpu_fields(Text *t, const StepMetrics *s)
     int n = gpu_throttle_words(s->gpu.throttle, word);
     TRY(text_json(t, ",\"throttle\":["));
     for (int i = 0; i < n; i++) {
-        TRY(comma(t, i));
+        TRY(put_comma(t, i));
         TRY(text_json(t, "%s", word[i]));
     }
     return text_append(t, "]", 1);
 }
 
-/* Each figure's least, median and most over the ranks. */
-static Status rank_fields(Text *t, const RankSpread *r)
+/* The least, median and most of each figure over the ranks. */
+static Status put_rank_fields(Text *t, const RankSpread *r)
 {
     static const char *const key[RANK_FIELDS] = { [RANK_STEP_S] = "step_s",
                                                   [RANK_OWN_S] = "own_s",
@@ -196,14 +198,14 @@ int64_t metrics_dropped(const ModelSpec *s, const StepResult *r)
     return all;
 }
 
-/* "dropped": a number a MoE layer, where any is above 0. */
-static Status dropped(Metrics *m, const StepResult *r)
+/* "dropped": a number for each MoE layer, if any is above 0. */
+static Status put_dropped(Metrics *m, const StepResult *r)
 {
     Text *t = &m->line;
     if (metrics_dropped(m->spec, r) == 0) return OK;
     TRY(text_json(t, ",\"dropped\":["));
     for (int i = 0; i < m->spec->n_moe; i++) {
-        TRY(comma(t, i));
+        TRY(put_comma(t, i));
         TRY(text_json(t, "%d", r->dropped[i]));
     }
     return text_append(t, "]", 1);
@@ -223,17 +225,17 @@ Status metrics_step(Metrics *m, const StepMetrics *s)
     for (int i = 0; i < m->spec->depths; i++)
         TRY(text_json(t, ",\"mtp_%d\":%g", i + 1, s->result.next_loss[i]));
     if (s->mfu > 0) TRY(text_json(t, ",\"mfu\":%g", s->mfu));
-    TRY(dropped(m, &s->result));
-    TRY(gpu_fields(t, s));
+    TRY(put_dropped(m, &s->result));
+    TRY(put_gpu_fields(t, s));
     double capture_s = s->result.capture_s + s->grow_s;
     if (s->result.retried) TRY(text_json(t, ",\"again\":true,\"again_s\":%g", s->result.retry_s));
     if (capture_s > 0) TRY(text_json(t, ",\"capture_s\":%g", capture_s));
     if (s->save_stall_s > 0) TRY(text_json(t, ",\"save_stall_s\":%g", s->save_stall_s));
-    if (s->ranks != NULL) TRY(rank_fields(t, s->ranks));
-    TRY(arenas(m, "memory_bytes", NULL));
+    if (s->ranks != NULL) TRY(put_rank_fields(t, s->ranks));
+    TRY(put_arenas(m, "memory_bytes", NULL));
     TRY(text_json(t, ",\"expert_load\":"));
-    TRY(load_table(m, load, -1));
-    if (s->by_domain) TRY(load_by_domain(m, load));
+    TRY(put_load_table(m, load, -1));
+    if (s->by_domain) TRY(put_load_by_domain(m, load));
     return end_line(m);
 }
 
@@ -279,7 +281,7 @@ Status metrics_eval(Metrics *m, const EvalMetrics *v)
                   v->step, eval_loss(&all), eval_bits_per_byte(&all)));
     for (int d = 0; d < v->n_domains; d++) {
         const EvalSum *s = &v->domain[d];
-        TRY(comma(t, d));
+        TRY(put_comma(t, d));
         TRY(text_json(t,
                       "%s:{\"loss\":%g,\"bits_per_byte\":%g,\"targets\":%" PRId64
                       ",\"bytes\":%" PRId64 "}",
@@ -287,6 +289,6 @@ Status metrics_eval(Metrics *m, const EvalMetrics *v)
                       s->targets, s->bytes));
     }
     TRY(text_append(t, "}", 1));
-    TRY(load_by_domain(m, (Load){ .eval = v->load }));
+    TRY(put_load_by_domain(m, (Load){ .eval = v->load }));
     return end_line(m);
 }

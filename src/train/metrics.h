@@ -1,6 +1,7 @@
 /*
- * metrics: what a run writes about itself: RUN/metrics.jsonl, one JSON object a line
- * (docs/reference/metrics.md). Lines are flushed every step: a killed run loses at most the last.
+ * metrics: RUN/metrics.jsonl, one JSON object a line for each step and evaluation
+ * (docs/reference/metrics.md). Lines are flushed every step: a killed run loses at most the last one.
+ * Not here: progress lines for people (run.c), recordings of actions (recorder.h).
  */
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
@@ -11,7 +12,7 @@
 #include "train/ranks.h"
 
 typedef struct Metrics {
-    const Engine *engine; /* whose figures these are */
+    const Engine *engine;
     const ModelSpec *spec;
     const Loader *loader;
     File file;
@@ -22,18 +23,18 @@ typedef struct Metrics {
 typedef struct StepMetrics {
     int64_t step, tokens;
     double lr, step_s, tokens_per_s;
-    double roof_share, roof_flops, mfu; /* roof: the measured peak; 0: not known */
+    double roof_share, roof_flops, mfu; /* roof: the measured peak; 0: unknown */
     StepResult result;
     GpuReading gpu;          /* while the step ran */
     bool by_domain;          /* also the expert load of each domain */
-    double save_stall_s;     /* a checkpoint held training up before it; 0: none did */
-    double grow_s;           /* so did taking more room for rows */
-    const RankSpread *ranks; /* NULL: there is one */
+    double save_stall_s;     /* training waited so long for a checkpoint before this step */
+    double grow_s;           /* and so long for a larger capacity for rows */
+    const RankSpread *ranks; /* NULL: there is one rank */
 } StepMetrics;
 
 enum { EVAL_TEXT_BYTES = 64 };
 
-/* Some held-out text; bytes 0: not known. */
+/* The sums over some held-out text; bytes 0: unknown. */
 typedef struct EvalSum {
     double nats;
     int64_t targets, bytes;
@@ -50,21 +51,22 @@ Status metrics_open_log(Metrics *m, const Engine *e, const Loader *l, const char
 void metrics_close(Metrics *m); /* safe on { 0 } */
 
 Status metrics_start(Metrics *m, const EnginePlan *plan, double roof_flops, double sheet_flops);
-/* roof_share and mfu from step_s, the model's FLOPs, and what they are relative to, 0: unknown. A step
- * that is faster than the measured peak raises it: so no share of it is above 1. */
+/* Sets roof_share and mfu from step_s and the FLOPs of a step, relative to the measured peak and to the data
+ * sheet (0: unknown). A step that is faster than the measured peak raises *roof_flops, so no share is
+ * above 1. */
 void metrics_shares(StepMetrics *s, double flops, double *roof_flops, double sheet_flops);
-/* Tokens x experts that a step dropped, of all layers (moe.capacity). */
+/* (token, expert) pairs that a step dropped, of all layers (moe.capacity). */
 int64_t metrics_dropped(const ModelSpec *s, const StepResult *r);
 Status metrics_step(Metrics *m, const StepMetrics *s);
 Status metrics_eval(Metrics *m, const EvalMetrics *v);
 
 void eval_add(EvalSum *to, const EvalSum *more);
 EvalSum eval_total(const EvalMetrics *v); /* over all domains */
-/* Nats a target; bits a byte. NaN where there are none. */
+/* Nats a target, bits a byte. NaN without targets or bytes. */
 double eval_loss(const EvalSum *s);
 double eval_bits_per_byte(const EvalSum *s);
-/* "loss 1.2345, 0.6789 bits a byte", with what is between them; without bits where bytes are unknown.
- * Some text must be held out. */
+/* "loss 1.2345, 0.6789 bits a byte", with `between` between them; without bits if bytes are unknown. s must
+ * have targets. */
 const char *eval_text(const EvalSum *s, const char *between, char out[EVAL_TEXT_BYTES]);
 
 #endif

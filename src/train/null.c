@@ -1,3 +1,4 @@
+/* null: the table of traffic that can be left out, and the values of entries that nothing fills. */
 #include "train/null.h"
 
 #include "base/dtype.h"
@@ -19,13 +20,13 @@ bool null_moves(const NullTraffic *t, const MeshShape *s)
     return moves;
 }
 
-static bool left_out(unsigned silent, int traffic) { return (silent >> traffic & 1) != 0; }
+static bool is_silent(unsigned silent, int traffic) { return (silent >> traffic & 1) != 0; }
 
 Status null_groups(unsigned silent, Mesh *m, Arena *tables)
 {
     for (int i = 0; i < NULL_TRAFFICS; i++) {
         const NullTraffic *t = &null_traffic[i];
-        for (int k = 0; left_out(silent, i) && k < NULL_GROUPS; k++) {
+        for (int k = 0; is_silent(silent, i) && k < NULL_GROUPS; k++) {
             Comm **group = &m->group[t->group[k]];
             if (t->group[k] == GROUP_WORLD || (*group)->size == 1) continue;
             TRY(comm_null(*group, tables, group));
@@ -39,8 +40,8 @@ void null_undo(Mesh *m)
     for (int g = 0; g < GROUP_MADE; g++) m->group[g] = comm_real(m->group[g]);
 }
 
-/* Random rows, as large as a hidden state or smaller, the same ones over and over: equal ones would
- * all go to the same experts. */
+/* Fills an entry with random rows about as large as a hidden state. Equal rows would all go to the same
+ * experts. Past DRAWN elements the same rows repeat. */
 static Status fill_entry(EngineArenas *m, const Tensor *t, uint64_t *at)
 {
     enum { N = 1 << 12, DRAWN = 1 << 20 };
@@ -74,5 +75,5 @@ Status null_entries(Engine *e)
 
 Status null_fill(Engine *e)
 {
-    return e->counting || !left_out(e->shape.silent, TRAFFIC_PP) ? OK : null_entries(e);
+    return e->counting || !is_silent(e->shape.silent, TRAFFIC_PP) ? OK : null_entries(e);
 }

@@ -1,6 +1,6 @@
-/* null: leaves traffic out of a step (EngineShape.silent), to measure what it costs: groups of such
- * traffic send nothing (comm_null), so the results of the step are wrong. What all ranks agree on once
- * a step (norm, overflow, loads: GROUP_WORLD, GROUP_STAGE) is always sent. */
+/* null: leaves traffic out of a step (EngineShape.silent), to measure what it costs. Groups that carry such
+ * traffic send nothing (comm_null), so the results of the step are wrong: this is for `bench` only. What
+ * all ranks agree on once a step (norm, overflow, loads: GROUP_WORLD, GROUP_STAGE) is always sent. */
 #ifndef TRAIN_NULL_H
 #define TRAIN_NULL_H
 
@@ -10,18 +10,18 @@ enum { NULL_TRAFFICS = TRAFFICS, NULL_GROUPS = 3 };
 
 typedef struct NullTraffic {
     const char *word;
-    MeshGroup group[NULL_GROUPS]; /* that carry it; GROUP_WORLD: no more */
+    MeshGroup group[NULL_GROUPS]; /* the groups that carry it; GROUP_WORLD ends the list */
 } NullTraffic;
 
 extern const NullTraffic null_traffic[NULL_TRAFFICS];
 
-/* Is there such traffic on this mesh? */
+/* Does this mesh have such traffic? */
 bool null_moves(const NullTraffic *t, const MeshShape *s);
 
-/* Replaces the groups of `m` that carry silent traffic (EngineShape), and puts the real ones back. */
+/* null_groups replaces the groups of `m` that carry silent traffic; null_undo restores the real ones. */
 Status null_groups(unsigned silent, Mesh *m, Arena *tables);
 void null_undo(Mesh *m);
-/* Gives the entries of transfers something to hold: all of them, or if they are silent. */
+/* Fill the entries of transfers with random rows: always, or only if transfers are silent. */
 Status null_entries(Engine *e);
 Status null_fill(Engine *e);
 

@@ -1,4 +1,4 @@
-/* numbers: looks for the first number that may not stand where it does. */
+/* numbers: searches for the first value that a buffer may not hold. */
 #include "train/numbers.h"
 
 #include <float.h>
@@ -8,7 +8,7 @@
 /* NaN fails both comparisons. */
 static bool is_good(float x, float least) { return x >= least && x <= FLT_MAX; }
 
-/* n of them from number `first` on: where they lie, or widened into `room`. */
+/* n numbers from `first` on as f32: in place, or widened into `room`. */
 static const float *as_f32(Numbers x, int64_t first, int64_t n, float *room)
 {
     const char *at = (const char *)x.at + (size_t)first * dtype_bytes(x.type);
@@ -17,7 +17,7 @@ static const float *as_f32(Numbers x, int64_t first, int64_t n, float *room)
     return room;
 }
 
-/* Block by block, without a branch inside, so that the compiler can look at many at once. */
+/* Checks block by block without a branch inside, so that the compiler vectorizes the loop. */
 int64_t numbers_bad(float least, Numbers x)
 {
     enum { BLOCK = 4096 };

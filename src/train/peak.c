@@ -11,18 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Runs that are timed (the first wake threads and clocks); numbers of a row and of the pattern. */
+/* LEAST to MOST runs are timed; the first ones wake threads and clocks. ROW numbers are drawn at a time,
+ * and PATTERN numbers in all. */
 enum { LEAST = 4, MOST = 12, ROW = 1024, PATTERN = 1 << 20 };
 
-static const double LIMIT_S = 0.1; /* no more repeats on a slow machine: a start must not drag */
+static const double LIMIT_S = 0.1; /* then no more runs: a slow machine must not delay the start */
 
-/* On a GPU large enough that the ends of a launch and what stands in the L2 cache no longer matter;
- * in f32, without matrix instructions, a smaller product takes as long. */
+/* Sizes on a GPU are so large that the ends of a launch and the L2 cache do not matter. In f32, without
+ * matrix instructions, a smaller product takes as long. */
 typedef struct Size {
     int64_t side_bf16, side_f32;
-    size_t block_bytes, scratch_bytes, copy_bytes; /* of the CPU reserved; what is written counts */
+    size_t block_bytes, scratch_bytes, copy_bytes; /* on the CPU only reserved */
     int launches;                                  /* timed together */
-    bool median;                                   /* else the shortest: others take CPU time */
+    bool median;                                   /* else the minimum: others take CPU time */
 } Size;
 
 static const Size ON_CPU = { 1024, 1024, (size_t)1 << 30, (size_t)1 << 30, (size_t)128 << 20,
@@ -48,7 +49,7 @@ static Status open_arena(Peak *p, Arena *a, const char *name, MemKind kind, size
     return OK;
 }
 
-/* Both operands are the same matrix, which takes as long and half the memory. */
+/* Both operands are the same matrix: it takes as long, and half the memory. */
 static Status peak_open(Peak *p, const Config *c, int threads, MemKind kind)
 {
     bool bf16 = c->run_compute == COMPUTE_BF16, gpu = kind == MEM_DEVICE;
@@ -80,7 +81,8 @@ static void peak_close(Peak *p)
     arena_free(&p->tables);
 }
 
-/* Random numbers, because a GPU is faster on zeros; a million of them over and over. */
+/* Fills the operand with random numbers, because a GPU is faster on zeros. After PATTERN numbers the same
+ * ones repeat. */
 static Status fill_operands(Peak *p)
 {
     float row[ROW], packed[ROW];
@@ -97,13 +99,13 @@ static Status fill_operands(Peak *p)
     return OK;
 }
 
-static Status multiply(Peak *p)
+static Status multiply_once(Peak *p)
 {
     return linear_fwd(&p->ex,
                       (LinearFwd){ .x = operand_plain(p->x), .w = operand_plain(p->x), .y = p->y });
 }
 
-static Status copy(Peak *p)
+static Status copy_once(Peak *p)
 {
     size_t bytes = p->size->copy_bytes, threads = (size_t)p->threads;
     if (p->ex.backend->apart) return p->ex.backend->copy(&p->ex, p->to, p->from, bytes);
@@ -115,13 +117,13 @@ static Status copy(Peak *p)
     return OK;
 }
 
-static int by_size(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* Seconds of one run. */
+/* Seconds of one run: the median or the minimum of several. */
 static Status time_runs(Peak *p, Status (*run)(Peak *), double *out)
 {
     double seconds[MOST], began = clock_s();
@@ -132,7 +134,7 @@ static Status time_runs(Peak *p, Status (*run)(Peak *), double *out)
         TRY(p->ex.backend->sync(&p->ex));
         seconds[n] = (clock_s() - start) / launches;
     }
-    qsort(seconds, (size_t)n, sizeof *seconds, by_size);
+    qsort(seconds, (size_t)n, sizeof *seconds, compare_doubles);
     *out = seconds[p->size->median ? n / 2 : 0];
     return OK;
 }
@@ -142,14 +144,14 @@ static Status measure_product(Peak *p, double *out)
     double s = 0;
     TRY(fill_operands(p));
     TRY(exec_tune(&p->ex, true));
-    TRY(multiply(p));
+    TRY(multiply_once(p));
     TRY(exec_tune(&p->ex, false));
-    TRY(time_runs(p, multiply, &s));
+    TRY(time_runs(p, multiply_once, &s));
     *out = 2 * pow((double)p->x.dim[0], 3) / s;
     return OK;
 }
 
-/* In place of the operands. */
+/* The copied blocks take the memory of the operands, which are no longer needed. */
 static Status measure_copy(Peak *p, double *out)
 {
     size_t bytes = p->size->copy_bytes;
@@ -158,7 +160,7 @@ static Status measure_copy(Peak *p, double *out)
     TRY(arena_alloc(&p->block, bytes, &p->from));
     TRY(arena_alloc(&p->block, bytes, &p->to));
     if (!p->ex.backend->apart) memset(p->from, 1, bytes);
-    TRY(time_runs(p, copy, &s));
+    TRY(time_runs(p, copy_once, &s));
     *out = 2 * (double)bytes / s;
     return OK;
 }
@@ -179,7 +181,7 @@ Status peak_plan(const Config *c, int threads, size_t *out_bytes)
 {
     Peak p;
     Status s = peak_open(&p, c, threads, MEM_COUNT);
-    if (s == OK) s = multiply(&p);
+    if (s == OK) s = multiply_once(&p);
     size_t bytes = p.block.peak_bytes + p.scratch.peak_bytes;
     peak_close(&p);
     if (s == OK) *out_bytes = bytes;

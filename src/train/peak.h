@@ -1,8 +1,12 @@
-/* peak: what this machine reaches at best, against which steps and ops are held. A large matrix product
- * gives FLOP/s, a large copy bytes a second, where `c` runs, in its compute type, with random data. On
- * the CPU it is a product of 1024^3 and a copy of 128 MiB, the best of a few, because others take CPU
- * time. On a GPU it is a product of 8192^3 (f32: 4096^3), whose algorithm is timed and not kept, and a
- * copy of 512 MiB, the median; that takes 1.1 GiB of its memory meanwhile. */
+/* peak: measures the peak of this machine, to which times of steps and ops are compared. FLOP/s are those of
+ * a large matrix product and bytes/s those of a large copy, on the device of `c`, in its compute type, with
+ * random data.
+ *
+ * On the CPU: a product of 1024^3 and a copy of 128 MiB; the best of a few runs, because other processes
+ * take CPU time. On a GPU: a product of 8192^3 (f32: 4096^3), whose algorithm is tuned and not kept, and a
+ * copy of 512 MiB; the median. It takes 1.1 GiB of GPU memory, and frees it.
+ *
+ * Not here: peaks of the data sheet (plan/hardware.h). */
 #ifndef TRAIN_PEAK_H
 #define TRAIN_PEAK_H
 
@@ -13,11 +17,11 @@ typedef struct Roof {
     double bytes; /* read and written a second by the copy; 0 without one */
 } Roof;
 
-/* Raises *best, which begins as { 0 }, to what is measured now: calls at several times miss what else
- * the machine does meanwhile. */
+/* Measures, and raises *best to the result. *best begins as { 0 }. Several calls at different times make it
+ * less likely that other processes disturb all of them. */
 Status peak_measure(const Config *c, int threads, bool with_copy, Roof *best);
 
-/* Bytes that measuring takes on the CPU, without the copy. */
+/* Bytes that a measurement takes on the CPU, without the copy. */
 Status peak_plan(const Config *c, int threads, size_t *out_bytes);
 
 #endif

@@ -1,4 +1,5 @@
-/* plan_run: what is known of a training before it starts: its mesh, batches, sizes and memory. */
+/* plan_run: plans a training before it starts: mesh, batches, sizes, memory and capacity for rows. It is
+ * the first half of train.h; run.c is the other. Whether the plan fits is fits.c's. */
 #include "base/log.h"
 #include "data/origin.h"
 #include "data/tokenizer.h"
@@ -15,9 +16,10 @@
 
 /* Measured (VmHWM of runs over that of `switchyard --help`, less what is planned to the byte):
  * pages of code and tables that only a run touches, of this program, libc, libm, libgomp and PCRE2,
- * and the heap of the libraries. They depend on neither the model nor its type. */
+ * and the heap of the libraries. They do not depend on the model or its type. */
 static const size_t LIBRARY_BYTES = (size_t)1536 << 10;
-static const size_t THREAD_BYTES = (size_t)64 << 10; /* touched of a stack, and libgomp's own */
+static const size_t THREAD_BYTES = (size_t)64
+                                   << 10; /* a thread's touched stack, and libgomp's data */
 /* Buffers of a checkpoint's file and its manifest (checkpoint.h) and of metrics.jsonl. */
 static const size_t SAVE_BYTES = (size_t)1280 << 10;
 
@@ -30,20 +32,29 @@ int train_threads(const Config *c)
     return CPU_COUNT(&set);
 }
 
-/* The sources must have been prepared with one tokenizer, data.tokenizer if that is set (*want, else
- * { 0 }): ids of another one stand for other text. */
-static Status check_origins(const Config *c, bool speaks, Origin *want)
+void train_take_share(Config *own, const Comm *world, BindShare *out)
+{
+    bool launched = comm_launched() > 1, bind = own->run_bind == BIND_AUTO;
+    int local = comm_local_rank(world);
+    bind_share(local, comm_local_ranks(world), launched, bind, out);
+    own->run_gpu += local;
+    if (own->run_threads == 0) own->run_threads = out->threads;
+}
+
+/* All sources must have been prepared with one tokenizer, because another one's ids mean other text.
+ * *want: data.tokenizer; { 0 }: it is not set, and *want becomes the sources' tokenizer. */
+static Status check_origins(const Config *c, bool is_rank0, Origin *want)
 {
     const bool set = want->vocab > 0;
-    bool told = !speaks || !set;
+    bool logged = !is_rank0 || !set;
     for (int i = 0; i < c->data_sources.n; i++) {
         Origin have;
         const char *path = c->data_sources.at[i].path;
         TRY(origin_read(path, &have));
-        if (have.vocab == 0 && !told)
-            log_info("%s.meta is not there, so nobody knows if %s.bin was prepared with %s", path,
-                     path, want->tokenizer);
-        told |= have.vocab == 0;
+        if (have.vocab == 0 && !logged)
+            log_info("%s.meta does not exist, so %s.bin cannot be checked against %s", path, path,
+                     want->tokenizer);
+        logged |= have.vocab == 0;
         if (have.vocab > 0 && want->vocab == 0) *want = have;
         if (have.vocab > 0 && strcmp(have.sum, want->sum) != 0)
             return FAIL(ERR_ARG,
@@ -55,7 +66,7 @@ static Status check_origins(const Config *c, bool speaks, Origin *want)
     return OK;
 }
 
-/* Bytes of each id of data.tokenizer, and the tokenizer's sum. */
+/* Bytes of text of each id of data.tokenizer, and the tokenizer's checksum. */
 static Status load_token_bytes(const Config *c, int32_t *bytes, Origin *out)
 {
     Tokenizer *t = NULL;
@@ -73,7 +84,7 @@ static Status load_token_bytes(const Config *c, int32_t *bytes, Origin *out)
     return s;
 }
 
-Status train_token_bytes(const Config *c, bool speaks, Arena *a, const int32_t **out)
+Status train_token_bytes(const Config *c, bool is_rank0, Arena *a, const int32_t **out)
 {
     const int64_t most = c->model_vocab;
     Origin of = { 0 };
@@ -83,13 +94,13 @@ Status train_token_bytes(const Config *c, bool speaks, Arena *a, const int32_t *
         TRY(ARENA_ZEROED(a, most, &bytes));
         TRY(load_token_bytes(c, bytes, &of));
     }
-    TRY(check_origins(c, speaks, &of));
+    TRY(check_origins(c, is_rank0, &of));
     (void)text_thousands(have, of.vocab), (void)text_thousands(want, most);
     if (of.vocab > most)
         return FAIL(ERR_ARG, "the tokenizer %s has %s ids, model.vocab is %s: set model.vocab=%d",
                     of.tokenizer, have, want, of.vocab);
     /* models round their vocabulary up: DeepSeek-V2's by 2,398 of 100,002 ids */
-    if (speaks && of.vocab > 0 && most - of.vocab > 128 && most - of.vocab > of.vocab / 16)
+    if (is_rank0 && of.vocab > 0 && most - of.vocab > 128 && most - of.vocab > of.vocab / 16)
         log_warn("the tokenizer %s has %s ids, model.vocab is %s: the rest is never used, and "
                  "model.vocab=%d would do",
                  of.tokenizer, have, want, of.vocab);
@@ -97,13 +108,13 @@ Status train_token_bytes(const Config *c, bool speaks, Arena *a, const int32_t *
     return OK;
 }
 
-/* The consecutive sequences of a step that this data-parallel rank takes. */
+/* Number of sequences of a step on one data-parallel rank. A rank takes consecutive ones. */
 static int64_t own_sequences(const Config *c, const Mesh *m)
 {
     return m == NULL ? c->train_batch : c->train_batch / mesh_data_ranks(&m->shape);
 }
 
-/* train.batch is no multiple of `unit`: refuse it with the nearest that is, or both nearest. */
+/* Refuses a train.batch that is no multiple of `unit`, and names the nearest multiple, or the two nearest. */
 static Status refuse_batch(const Config *c, int64_t ranks, int64_t unit)
 {
     int64_t less = c->train_batch / unit * unit, more = less + unit;
@@ -119,8 +130,8 @@ static Status refuse_batch(const Config *c, int64_t ranks, int64_t unit)
                 c->train_batch, ranks, c->train_micro_batch, would);
 }
 
-/* Only a kind of exchange that relays needs groups inside hosts and across them. */
-static Status place_hosts(const Config *c, int ranks, MeshShape *out)
+/* Groups inside hosts and across them: only a hierarchical exchange needs them. */
+static Status set_inside(const Config *c, int ranks, MeshShape *out)
 {
     int per_host = (int)c->mesh_ranks_per_host;
     ExchangeShape shape;
@@ -135,7 +146,7 @@ Status train_mesh(const Config *c, int ranks, MeshShape *out)
 {
     TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)c->mesh_ep, (int)c->mesh_cp, (int)c->mesh_shard,
                    out));
-    TRY(place_hosts(c, ranks, out));
+    TRY(set_inside(c, ranks, out));
     int64_t dp = mesh_data_ranks(out);
     if (c->train_batch % (dp * c->train_micro_batch) == 0) return OK;
     return refuse_batch(c, dp, dp * c->train_micro_batch);
@@ -149,7 +160,8 @@ Status train_find_hosts(Config *own, Comm *world, Arena *a)
     bool relays = !asks && exchange_kinds[spec_exchange(own, &shape)]->relays;
     if (own->mesh_ranks_per_host != 0 || own->mesh_ep == 1 || !(asks || relays)) return OK;
     Status s = comm_hosts(world, a, &each);
-    if (s == ERR_ARG && asks) { /* each rank is then a host of its own, and nothing relays */
+    if (s == ERR_ARG &&
+        asks) { /* then each rank counts as a host, so no hierarchical kind is taken */
         log_failure(LOG_INFO, "moe.exchange=auto cannot take a kind that relays: ");
         status_clear();
         s = OK;
@@ -221,7 +233,7 @@ EngineShape train_shape(const Config *c, const Mesh *m)
                           .threads = train_threads(c) };
 }
 
-/* A second count where recompute would add to it. */
+/* With recompute, counts the step a second time without it. */
 Status train_model_flops(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                          double *out)
 {
@@ -247,7 +259,7 @@ static Status plan_data(const Config *c, const Mesh *mesh, TrainPlan *p)
     return s;
 }
 
-/* The evaluation's batch, and how many bytes each token stands for. */
+/* Host memory of an evaluation: its batch, and the bytes of text of each id. */
 static Status plan_eval(const Config *c, TrainPlan *p)
 {
     Arena count = { 0 };
@@ -261,7 +273,8 @@ static Status plan_eval(const Config *c, TrainPlan *p)
     return OK;
 }
 
-/* The peak. Measuring the peak FLOP/s comes before the rest and gives its memory back. */
+/* Host memory at the peak of the run. The measurement of peak FLOP/s comes first and frees its memory, so
+ * the larger of the two counts. */
 static size_t total_bytes(const TrainPlan *p)
 {
     size_t sum = p->need[NEED_LOADER] + p->need[NEED_DATA] + p->need[NEED_SAVE] +
@@ -269,7 +282,7 @@ static size_t total_bytes(const TrainPlan *p)
     return p->need[NEED_LIBRARIES] + (sum > p->need[NEED_PROBE] ? sum : p->need[NEED_PROBE]);
 }
 
-/* Of the whole model, however many ranks hold it. */
+/* Counts of the whole model, independent of the mesh. */
 typedef struct Whole {
     int64_t params, active, frozen;
     double torchtitan; /* FLOPs a token */
@@ -309,29 +322,31 @@ Status train_torchtitan_flops(const Config *c, double *out)
     return OK;
 }
 
-/* The engine with one room for rows or another. */
+/* The plans that a search for a capacity changes, and what they must fit into. */
 typedef struct CapacityPlan {
     const Config *c;
     EngineShape *shape;
     EnginePlan *plan, *retry;
     const GpuPlan *gpu;
-    uint64_t here, beside;
-    uint64_t taken; /* of the host, by each rank */
-    Comm *world;    /* whose ranks must all fit; NULL: this one */
+    uint64_t here, beside; /* ranks of this host; bytes of each in addition to its engine */
+    uint64_t taken;        /* bytes that each rank already takes of the host */
+    Comm *world;           /* all its ranks must fit; NULL: this rank */
 } CapacityPlan;
 
-static Status plan_capacity(CapacityPlan *p, const RowCapacity *room)
+/* Plans both modes for a capacity. */
+static Status plan_capacity(CapacityPlan *p, const RowCapacity *capacity)
 {
-    p->shape->capacity = *room;
+    p->shape->capacity = *capacity;
     p->shape->retry = NULL;
     TRY(engine_plan(p->c, ENGINE_TRAIN, p->shape, p->plan));
     return engine_plan_retry(p->c, p->shape, p->plan, p->retry);
 }
 
-static Status capacity_fits(void *self, const RowCapacity *room, bool *fits)
+/* Does a capacity fit on all ranks? They agree here, so that all search the same way. */
+static Status capacity_fits(void *self, const RowCapacity *capacity, bool *fits)
 {
     CapacityPlan *p = self;
-    TRY(plan_capacity(p, room));
+    TRY(plan_capacity(p, capacity));
     uint64_t host = p->beside + train_host_bytes(p->plan), taken = p->taken;
     bool there = host <= taken || train_host_has(p->here * (host - taken));
     int32_t lacks = !(p->plan->apart ? train_gpu_has(p->gpu, p->plan) : there);
@@ -344,15 +359,16 @@ Status train_plan_engine(const Config *c, int here, size_t beside, EngineShape *
                          EnginePlan *plan, EnginePlan *retry, GpuPlan *gpu)
 {
     CapacityPlan p = { c, shape, plan, retry, gpu, (uint64_t)here, beside, 0, NULL };
-    RowCapacity room = shape->capacity;
-    TRY(plan_capacity(&p, &room));
+    RowCapacity capacity = shape->capacity;
+    TRY(plan_capacity(&p, &capacity));
     TRY(train_plan_gpu(c, shape, plan, gpu));
     if (shape->retry == NULL) return OK;
-    TRY(capacity_choose(c, c->mesh_ep, capacity_fits, &p, &room));
-    TRY(plan_capacity(&p, &room));
+    TRY(capacity_choose(c, c->mesh_ep, capacity_fits, &p, &capacity));
+    TRY(plan_capacity(&p, &capacity));
     return train_plan_gpu(c, shape, plan, gpu);
 }
 
+/* The GPU is probed in train_plan_engine: everything before it needs no device. */
 Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out)
 {
     Whole whole;
@@ -376,27 +392,27 @@ Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out)
     return OK;
 }
 
-/* 0 is as much as there is. */
-static double least_of(double a, double b) { return a == 0 || (b > 0 && b < a) ? b : a; }
+/* The smaller of two capacities, where 0 means all rows. */
+static double smaller_capacity(double a, double b) { return a == 0 || (b > 0 && b < a) ? b : a; }
 
 Status train_agree_capacity(const Config *c, Comm *world, TrainPlan *p)
 {
-    RowCapacity *all = NULL, *mine = &p->shape.capacity, room = *mine;
+    RowCapacity *all = NULL, *mine = &p->shape.capacity, capacity = *mine;
     Arena a = { 0 };
-    TRY(arena_init(&a, "rooms", MEM_HOST, (size_t)64 << 20));
+    TRY(arena_init(&a, "capacities", MEM_HOST, (size_t)64 << 20));
     Status s = ARENA_NEW(&a, world->size, &all);
-    Tensor in = { mine, DTYPE_U8, 1, { sizeof room } };
-    Tensor out = { all, DTYPE_U8, 1, { (int64_t)sizeof room * world->size } };
+    Tensor in = { mine, DTYPE_U8, 1, { sizeof capacity } };
+    Tensor out = { all, DTYPE_U8, 1, { (int64_t)sizeof capacity * world->size } };
     if (s == OK) s = comm_all_gather(world, &in, &out);
     for (int i = 0; i < world->size && s == OK; i++) {
-        room.pool = least_of(room.pool, all[i].pool);
-        room.rows = least_of(room.rows, all[i].rows);
-        room.blocks = least_of(room.blocks, all[i].blocks);
+        capacity.pool = smaller_capacity(capacity.pool, all[i].pool);
+        capacity.rows = smaller_capacity(capacity.rows, all[i].rows);
+        capacity.blocks = smaller_capacity(capacity.blocks, all[i].blocks);
     }
     arena_free(&a);
-    if (s != OK || capacity_same(&room, mine)) return s;
+    if (s != OK || capacity_same(&capacity, mine)) return s;
     CapacityPlan retry = { .c = c, .shape = &p->shape, .plan = &p->engine, .retry = &p->retry };
-    TRY(plan_capacity(&retry, &room));
+    TRY(plan_capacity(&retry, &capacity));
     p->total_bytes = total_bytes(p);
     return train_plan_gpu(c, &p->shape, &p->engine, &p->gpu);
 }
@@ -404,7 +420,7 @@ Status train_agree_capacity(const Config *c, Comm *world, TrainPlan *p)
 Status train_grow_capacity(const Config *c, Comm *world, Shortage of, TrainPlan *p, bool *grown)
 {
     TrainPlan larger = *p;
-    RowCapacity room;
+    RowCapacity capacity;
     CapacityPlan with = { .c = c,
                           .shape = &larger.shape,
                           .plan = &larger.engine,
@@ -413,8 +429,8 @@ Status train_grow_capacity(const Config *c, Comm *world, Shortage of, TrainPlan 
                           .here = world == NULL ? 1 : (uint64_t)comm_local_ranks(world),
                           .taken = train_host_bytes(&p->engine),
                           .world = world };
-    TRY(capacity_grow(c, &p->shape.capacity, of, capacity_fits, &with, &room));
-    *grown = !capacity_same(&room, &p->shape.capacity);
+    TRY(capacity_grow(c, &p->shape.capacity, of, capacity_fits, &with, &capacity));
+    *grown = !capacity_same(&capacity, &p->shape.capacity);
     if (!*grown) return OK;
     larger.total_bytes = total_bytes(&larger);
     *p = larger;
@@ -425,13 +441,13 @@ Status train_grow_capacity(const Config *c, Comm *world, Shortage of, TrainPlan 
 Status train_capacity_text(const EngineShape *shape, const EnginePlan *plan, Text *out)
 {
     char bytes[32], rows[64];
-    const RowCapacity *room = &shape->capacity;
+    const RowCapacity *capacity = &shape->capacity;
     if (shape->retry == NULL) return OK;
     return text_printf(out,
                        "pools for %g times the balanced rows keep what backward needs of them, %s; "
                        "what is not kept of a layer's rows has room for %s",
-                       room->pool, text_bytes(bytes, (double)plan->pool_bytes),
-                       capacity_rows_text(room, rows));
+                       capacity->pool, text_bytes(bytes, (double)plan->pool_bytes),
+                       capacity_rows_text(capacity, rows));
 }
 
 int64_t train_aux_sequences(const Config *c, int64_t data_ranks)
@@ -440,7 +456,7 @@ int64_t train_aux_sequences(const Config *c, int64_t data_ranks)
     return c->train_micro_batch * (c->moe_aux_scope == AUX_GLOBAL ? data_ranks : 1);
 }
 
-/* In which types a step computes, and over which tokens the auxiliary loss counts. */
+/* Prints the types of the arithmetic, the exchange, the capacity, and the groups of the auxiliary loss. */
 static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
 {
     char tokens[32];

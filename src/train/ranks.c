@@ -1,4 +1,4 @@
-/* ranks: compares what the ranks run, and their times. */
+/* ranks: compares the programs and settings of the ranks at the start, and their times once a step. */
 #include "train/ranks.h"
 
 #include "base/file.h"
@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double SLOW = 1.2, SLOW_LEAST_S = 0.01; /* less is the scheduler's noise */
+/* A rank is slow above SLOW times the median, and SLOW_LEAST_S above it: less is the scheduler's noise. */
+static const double SLOW = 1.2, SLOW_LEAST_S = 0.01;
 enum { SLOW_STEPS = 3, LINE_BYTES = 120 };
 
 Status ranks_open(Ranks *r, Comm *world, Arena *a)
@@ -23,6 +24,7 @@ Status ranks_open(Ranks *r, Comm *world, Arena *a)
 
 /* Agreement. */
 
+/* Fails at the first line that differs. */
 static Status same_lines(const char *what, const char *mine, const char *first)
 {
     for (int line = 1;; line++) {
@@ -37,7 +39,7 @@ static Status same_lines(const char *what, const char *mine, const char *first)
     }
 }
 
-/* Rank 0's text, in `a`. */
+/* Rank 0's text on all ranks, in `a`. */
 static Status first_text(Comm *world, const char *text, Arena *a, char **out)
 {
     size_t bytes = strlen(text) + 1;
@@ -68,17 +70,18 @@ Status ranks_build(char *out, size_t out_bytes)
 
 /* Steps. */
 
-static int rising(const void *a, const void *b)
+static int compare_floats(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
 
-static void spread(Ranks *r, int n)
+/* Sets the least, median and most of each field. */
+static void set_spread(Ranks *r, int n)
 {
     for (int f = 0; f < RANK_FIELDS; f++) {
         for (int i = 0; i < n; i++) r->sorted[i] = r->all[i].of[f];
-        qsort(r->sorted, (size_t)n, sizeof *r->sorted, rising);
+        qsort(r->sorted, (size_t)n, sizeof *r->sorted, compare_floats);
         r->spread.least.of[f] = r->sorted[0];
         r->spread.median.of[f] = r->sorted[(n - 1) / 2];
         r->spread.most.of[f] = r->sorted[n - 1];
@@ -88,7 +91,8 @@ static void spread(Ranks *r, int n)
     }
 }
 
-static void warn_of_slow(Ranks *r, int n)
+/* One warning when a rank has been slow SLOW_STEPS times in a row; the count then goes on without another one. */
+static void warn_of_slow_ranks(Ranks *r, int n)
 {
     double median = (double)r->spread.median.of[RANK_OWN_S];
     for (int i = 0; i < n; i++) {
@@ -110,7 +114,7 @@ Status ranks_step(Ranks *r, const RankStep *mine)
         Tensor out = { r->all, DTYPE_F32, 1, { (int64_t)n * RANK_FIELDS } };
         TRY(comm_all_gather(r->world, &in, &out));
     }
-    spread(r, n);
-    if (n > 1) warn_of_slow(r, n);
+    set_spread(r, n);
+    if (n > 1) warn_of_slow_ranks(r, n);
     return OK;
 }

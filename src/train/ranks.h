@@ -1,11 +1,12 @@
-/* ranks: what the ranks of a run check before it starts, and tell each other once a step. */
+/* ranks: what the ranks of a run compare before it starts, and what they exchange once a step. All of it goes
+ * over host memory, outside of the step. Agreements on a status are agree.h's. */
 #ifndef TRAIN_RANKS_H
 #define TRAIN_RANKS_H
 
 #include "comm/comm.h"
 #include "config/config.h"
 
-/* What a rank tells the others of its last step. */
+/* The figures of a rank's last step. Floats, so that one all-gather carries all of them. */
 typedef enum RankField {
     RANK_STOP,  /* the signal that asked it to end; 0: none */
     RANK_DUMPS, /* how often it was asked for a recording */
@@ -21,8 +22,8 @@ typedef struct RankStep {
     float of[RANK_FIELDS];
 } RankStep;
 
-/* The same over all ranks, by field; median: of an even number the lower one, so that of two ranks
- * the slower can be told from it. */
+/* Each field's least, median and most over all ranks. The median of an even number of ranks is the lower of
+ * the two middle ones, so with two ranks the slower one still differs from it. */
 typedef struct RankSpread {
     RankStep least, median, most;
     int slowest; /* the rank with the largest RANK_OWN_S */
@@ -43,11 +44,11 @@ Status ranks_open(Ranks *r, Comm *world, Arena *a);
  * that differs, the text (`what`) and the first line that does. Collective. */
 Status ranks_agree(Comm *world, const char *what, const char *text);
 
-/* Bytes and sum of the program's own file, for ranks_agree. */
+/* The checksum of the program's own file, as text for ranks_agree. */
 Status ranks_build(char *out, size_t out_bytes);
 
-/* Exchanges the reports of a step and sets r->spread. Warns of a rank whose own time was more than
- * SLOW times the median in three steps running. Collective; a rank that is alone only copies. */
+/* Exchanges the figures of a step and sets r->spread. Warns of a rank whose own time was more than 1.2 times
+ * the median in three steps in a row. Collective; a rank that is alone only copies. */
 Status ranks_step(Ranks *r, const RankStep *mine);
 
 #endif

@@ -15,7 +15,8 @@ enum { NAMES_BYTES = 1 << 18 };
 
 /* ---- set-up ---- */
 
-/* A pass runs each of its phases at most three times: recomputed, for inputs, for weights. */
+/* The most rows of a step: a pass runs each of its phases at most three times (recomputed, for input
+ * gradients, for weight gradients). */
 static int rows_most(const Program *p)
 {
     int64_t rows = p->n;
@@ -26,6 +27,7 @@ static int rows_most(const Program *p)
     return rows < INT_MAX / 4 ? (int)rows : INT_MAX / 4;
 }
 
+/* The device writes stamps into pinned memory. There are two for each action and one for each phase, within 2 x room. */
 static Status make_stamps(Recorder *r)
 {
     void *block = NULL;
@@ -42,6 +44,7 @@ static size_t slot_bytes(const Recorder *r)
     return (size_t)r->room * sizeof(RecordTime) + (size_t)r->loads * sizeof(uint32_t);
 }
 
+/* All host memory of the recorder, sized exactly: the ring, one more slot for a traced step, rows, names and ops. */
 static Status make_ring(Recorder *r)
 {
     size_t bytes = (size_t)(r->steps + 1) * (sizeof *r->slot + arena_rounded(slot_bytes(r))) +
@@ -49,7 +52,7 @@ static Status make_ring(Recorder *r)
                    RECORDER_OPS * sizeof *r->op + NAMES_BYTES + (size_t)16 * ARENA_ALIGN;
     TRY(arena_init(&r->memory, "recording", MEM_HOST, bytes));
     TRY(arena_init(&r->scratch, "a recording's file", MEM_HOST, 2 * bytes + ((size_t)1 << 26)));
-    for (int i = 0; i < RECORD_WAYS; i++) TRY(ARENA_ZEROED(&r->memory, r->room, &r->way[i].row));
+    for (int i = 0; i < RECORD_WAYS; i++) TRY(ARENA_ZEROED(&r->memory, r->room, &r->mode[i].row));
     TRY(ARENA_NEW(&r->memory, NAMES_BYTES, &r->names));
     TRY(ARENA_NEW(&r->memory, RECORDER_OPS, &r->op));
     TRY(ARENA_ZEROED(&r->memory, r->steps + 1, &r->slot));
@@ -61,7 +64,7 @@ static Status make_ring(Recorder *r)
     return make_stamps(r);
 }
 
-static Status note_op(Exec *ex, int level, const OpDesc *op, const void *args);
+static Status stamp_op(Exec *ex, int level, const OpDesc *op, const void *args);
 
 static int64_t unix_now(void)
 {
@@ -81,7 +84,7 @@ Status recorder_open(Recorder *r, Engine *e, Comm *world, int steps)
     }
     r->loads = (int)(e->spec.n_moe * e->spec.experts);
     TRY(make_ring(r));
-    r->note = (Decorator){ note_op, r };
+    r->note = (Decorator){ stamp_op, r };
     r->most_ops = RECORDER_OPS;
     e->recorder = r;
     return OK;
@@ -109,7 +112,7 @@ static Status add_cost(Exec *ex, int level, const OpDesc *op, const void *args)
 
 static const Decorator counts_flops = { .run = add_cost };
 
-/* The number of a name, which joins the others if it is new; 0 where there is no room for it. */
+/* Adds the name if it is new; 0 if there is no room for it. */
 uint32_t recorder_name(Recorder *r, const char *name)
 {
     const char *at = r->names;
@@ -132,7 +135,7 @@ static uint64_t bytes_in_use(const EngineMode *w)
     return sum;
 }
 
-static void learn_actions(Recorder *r)
+static void describe_actions(Recorder *r)
 {
     const Program *p = &r->e->list->program;
     for (int i = 0; i < p->n; i++) {
@@ -153,14 +156,14 @@ void recorder_begin(Recorder *r)
     if (r == NULL) return;
     Engine *e = r->e;
     const Program *p = &e->list->program;
-    r->now = p->evaluates ? NULL : &r->way[e->mode - e->modes];
+    r->now = p->evaluates ? NULL : &r->mode[e->mode - e->modes];
     e->list->transfers.stamp = r->now != NULL ? r->stamp : NULL;
     if (r->now == NULL) return;
     r->at = p->n;
     r->n_ops = r->traces ? 0 : r->n_ops;
     r->learns = !r->now->known;
     if (!r->learns) return;
-    learn_actions(r);
+    describe_actions(r);
     exec_push(&e->ex, &counts_flops);
 }
 
@@ -181,11 +184,11 @@ Status recorder_phase(Recorder *r, const LayerRun *run, const char *name, Record
                                           .bytes = bytes_in_use(e->mode),
                                           .flops = e->ex.totals.flops };
     }
-    int place = r->at++ + e->list->program.n; /* behind two of each action */
+    int place = r->at++ + e->list->program.n; /* after the two stamps of each action */
     return e->ex.backend->streams->stamp(&e->ex, &r->stamp[place], NULL);
 }
 
-/* So far the row of a phase has all FLOPs of the action up to its end. Now it gets its own. */
+/* Until here the row of a phase has the FLOPs of the whole step up to its end. Subtracts those before it. */
 void recorder_action(Recorder *r, int action, double flops_before)
 {
     if (r == NULL || r->now == NULL || !r->learns) return;
@@ -218,7 +221,7 @@ bool recorder_traces(const Engine *e) { return e->recorder != NULL && e->recorde
 
 /* ---- ops of a traced step ---- */
 
-static Status note_op(Exec *ex, int level, const OpDesc *op, const void *args)
+static Status stamp_op(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     Recorder *r = ex->front[level]->self;
     const Streams *streams = ex->backend->streams;
@@ -252,11 +255,12 @@ void recorder_trace(Recorder *r, bool on)
 
 /* ---- the ring ---- */
 
-static uint64_t ns(double seconds) { return (uint64_t)(seconds * 1e9); }
+static uint64_t to_ns(double seconds) { return (uint64_t)(seconds * 1e9); }
 
-/* Begin and end of every row in ns since the step's begin, which is returned. Actions have stamps,
- * or on the host spans. A phase begins where the one before it in its action ended. */
-static uint64_t fill_times(const Recorder *r, const RecorderWay *w, const EngineList *l,
+/* Writes begin and end of every row, in ns since the begin of the step, and returns that begin. Times of
+ * actions come from stamps, on the host from spans. A phase has only an end: it begins where the phase
+ * before it in its action ended. */
+static uint64_t fill_times(const Recorder *r, const RecorderMode *w, const EngineList *l,
                            RecordTime *out)
 {
     const ActionSpan *span = l->transfers.span;
@@ -264,8 +268,8 @@ static uint64_t fill_times(const Recorder *r, const RecorderWay *w, const Engine
     const size_t n = (size_t)l->program.n, rows = (size_t)w->rows;
     uint64_t first = UINT64_MAX;
     for (size_t i = 0; i < n; i++) {
-        uint64_t begin = device ? r->stamp[2 * i] : ns(span[i].start_s);
-        uint64_t end = device ? r->stamp[2 * i + 1] : ns(span[i].end_s);
+        uint64_t begin = device ? r->stamp[2 * i] : to_ns(span[i].start_s);
+        uint64_t end = device ? r->stamp[2 * i + 1] : to_ns(span[i].end_s);
         out[i] = (RecordTime){ (int64_t)begin, (int64_t)end };
         if (begin < first) first = begin;
         if (end < first) first = end;
@@ -291,6 +295,7 @@ static void fill_load(const Recorder *r, const int32_t *load, uint32_t *out)
         out[i / (domains * E) * E + i % E] += (uint32_t)load[i];
 }
 
+/* Copies a traced step to the extra slot, where the ring does not overwrite it. */
 static void keep_traced(Recorder *r, const RecorderSlot *from)
 {
     RecorderSlot *kept = &r->slot[r->steps];
@@ -299,23 +304,24 @@ static void keep_traced(Recorder *r, const RecorderSlot *from)
     memcpy(kept->times, from->times, slot_bytes(r));
 }
 
+/* The clock of stamps has no known zero, so ahead_ns relates it to Unix time. */
 void recorder_take(Recorder *r, const StepResult *result, double seconds, double tokens,
                    uint64_t memory_bytes)
 {
     if (r->e == NULL || r->steps == 0) return;
     int w = result->retried && r->e->n_modes > 1;
     const EngineList *l = &r->e->modes[w].step;
-    if (!r->way[w].known) return;
+    if (!r->mode[w].known) return;
     RecorderSlot *slot = &r->slot[r->taken++ % r->steps];
-    uint64_t first = fill_times(r, &r->way[w], l, slot->times), last = first;
+    uint64_t first = fill_times(r, &r->mode[w], l, slot->times), last = first;
     for (int i = 0; i < l->program.n; i++) {
         if (first + (uint64_t)slot->times[i].end > last)
             last = first + (uint64_t)slot->times[i].end;
     }
     bool device = r->e->ex.backend->async;
-    int64_t ahead = unix_now() - (int64_t)(device ? last : ns(clock_s()));
+    int64_t ahead = unix_now() - (int64_t)(device ? last : to_ns(clock_s()));
     if (!device || ahead < r->ahead_ns) r->ahead_ns = ahead;
-    slot->load = (void *)(slot->times + r->way[w].rows);
+    slot->load = (void *)(slot->times + r->mode[w].rows);
     slot->head = (RecordStep){ .step = r->e->step,
                                .unix_ns = (int64_t)first,
                                .seconds = seconds,
@@ -326,7 +332,7 @@ void recorder_take(Recorder *r, const StepResult *result, double seconds, double
                                         (result->finite ? 0 : RECORD_NOT_FINITE) |
                                         (r->traces ? RECORD_TRACED : 0),
                                .way = (uint32_t)w,
-                               .rows = (uint32_t)r->way[w].rows,
+                               .rows = (uint32_t)r->mode[w].rows,
                                .loads = (uint32_t)r->loads };
     fill_load(r, result->load, slot->load);
     if (r->traces) keep_traced(r, slot);

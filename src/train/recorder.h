@@ -1,5 +1,5 @@
 /*
- * recorder: what the last steps did, always at hand.
+ * recorder: keeps times, FLOPs and memory of the last steps, in every run.
  *
  * Every action and phase of a training step has a time: on the host by its clock, on a GPU by a
  * stamp that the device writes where the work ends (as part of the graph of a captured step). The
@@ -20,12 +20,12 @@
 
 enum { RECORDER_OPS = 1 << 16 }; /* of one traced step; more are counted as dropped */
 
-/* What the rows of one way to run a step mean; found out when it is first walked. */
-typedef struct RecorderWay {
+/* What the rows of one execution mode mean. It is filled when the mode first runs a step. */
+typedef struct RecorderMode {
     RecordRow *row;
     int rows;
     bool known;
-} RecorderWay;
+} RecorderMode;
 
 /* A step of the ring. unix_ns of its head is by the clock of the stamps until it is exported. */
 typedef struct RecorderSlot {
@@ -44,13 +44,14 @@ typedef struct Recorder {
     char *names; /* one after the other, each with a NUL */
     size_t names_bytes;
     uint32_t n_names;
-    RecorderWay way[RECORD_WAYS];
+    RecorderMode mode[RECORD_WAYS];
     uint64_t *stamp;    /* ns: begin and end of each action, then the end of each phase */
     RecorderSlot *slot; /* (steps), then the last traced step, which the ring may have lost */
-    int64_t ahead_ns;   /* Unix time less the clock of the stamps: the least that was seen */
-    RecorderWay *now;   /* of the step that is being walked; NULL: none, or an evaluation */
+    int64_t ahead_ns;   /* Unix time minus the clock of the stamps: the minimum seen. A reading can
+                           only be late, so the minimum is the best estimate. */
+    RecorderMode *now;  /* of the step that runs; NULL: none, or an evaluation */
     int at;             /* its next row */
-    bool learns;        /* its rows are being found out */
+    bool learns;        /* its rows are being filled */
 
     /* Ops of the last traced step. */
     bool traces; /* the step that runs is one */
@@ -58,7 +59,7 @@ typedef struct Recorder {
     RecordOp *op;       /* times are those of op_stamp, until it is exported */
     uint64_t *op_stamp; /* ns: begin and end of each */
     int n_ops, most_ops;
-    int64_t dropped; /* ops so far for which there was no room */
+    int64_t dropped; /* ops so far that did not fit */
 
     Arena trace_memory;
     Text trace;             /* trace.json so far, without its end */
@@ -70,7 +71,9 @@ typedef struct Recorder {
 Status recorder_open(Recorder *r, Engine *e, Comm *world, int steps);
 void recorder_close(Recorder *r); /* safe on { 0 } */
 
-/* ---- the engine's: no-ops without a recorder ---- */
+/* ---- called by the engine; no-ops without a recorder ----
+ * begin and end enclose the walk over a program. phase comes after a phase was launched, action after an
+ * action, with the FLOPs that the Exec had counted before it. */
 
 void recorder_begin(Recorder *r);
 Status recorder_phase(Recorder *r, const LayerRun *run, const char *name, RecordPart part);
@@ -78,12 +81,12 @@ void recorder_action(Recorder *r, int action, double flops_before);
 void recorder_end(Recorder *r);
 bool recorder_traces(const Engine *e);
 
-/* ---- the trainer's ---- */
+/* ---- called by the trainer ---- */
 
-/* Steps from here on are traced op by op, or no longer. Nothing if nothing is recorded. */
+/* Turns tracing op by op on or off, for the steps from here on. No-op if nothing is recorded. */
 void recorder_trace(Recorder *r, bool on);
 
-/* After a step that has ended. */
+/* Puts a step that has ended into the ring. `seconds` is its time by the host's clock. */
 void recorder_take(Recorder *r, const StepResult *result, double seconds, double tokens,
                    uint64_t memory_bytes);
 uint32_t recorder_name(Recorder *r, const char *name); /* its number in `names` */
@@ -92,26 +95,25 @@ typedef struct RecorderMeta {
     int rank, ranks;
     const char *device;             /* NULL or "": the CPU */
     double flops;                   /* of the model, a step of all ranks */
-    double sheet_flops, roof_flops; /* a second of one rank's device; 0: not known */
+    double sheet_flops, roof_flops; /* FLOP/s of one rank's device; 0: unknown */
 } RecorderMeta;
 
 /* ---- exports: recorder_files.c ---- */
 
-/* The JSON object that says what was recorded. */
+/* Appends the JSON object that describes the recording (META of docs/reference/formats.md). */
 Status recorder_meta(const Recorder *r, const RecorderMeta *m, Text *out);
 
-/* Writes FOLDER/rank-NNNNN.syr, whole or not at all: the ring, and the ops of the last traced step.
- * `meta` is a JSON object. */
+/* Writes FOLDER/rank-NNNNN.syr: the ring, and the ops of the last traced step. A reader sees the old file or
+ * the new one. `meta` is a JSON object. */
 Status recorder_dump(Recorder *r, const char *folder, int rank, const char *meta);
 
-/* Adds the last step, which was traced, to the trace event file at `path` and writes the file. The
- * file has all steps that this recorder added. `folder` has the rank's recording with that step. */
+/* Adds the last step, which was traced, to the events so far, and writes all of them to the trace event file
+ * at `path`. `folder` has this rank's recording with that step. */
 Status recorder_trace_json(Recorder *r, const char *folder, int rank, const char *path);
 
-/* The last step into `folder`, as pp_vis does (docs/reference/formats.md): this stage's
- * pp_rank_N.json, and from the first stage config.json. Of several ranks of a stage only the first
- * writes. Nothing without a pipeline over ranks or lanes that are streams: then one action runs at a
- * time. */
+/* Writes the last step into `folder` in the format of pp_vis (docs/reference/formats.md): pp_rank_N.json of
+ * this stage, and config.json by the first stage. Only the first rank of a stage writes. Writes nothing
+ * without a pipeline over ranks or a comm lane of its own: then one action runs at a time. */
 Status recorder_pipeline(Recorder *r, const char *folder);
 
 #endif

@@ -1,5 +1,5 @@
 /* recorder_files: the exports of the ring: a rank's SYRECORD file, trace.json, which is made from that
- * file, and the folder of one step of a pipeline. None runs while a step does. */
+ * file, and the folder of one step of a pipeline. They run between steps. */
 #include "train/recorder.h"
 
 #include "base/file.h"
@@ -20,7 +20,7 @@ static const Program *last_program(const Recorder *r)
     return &r->e->modes[last_slot(r)->head.way].step.program;
 }
 
-/* Unix time of ops, from their stamps. */
+/* Sets the Unix times of ops from their stamps. */
 static void set_op_times(Recorder *r)
 {
     for (int i = 0; i < r->n_ops; i++) {
@@ -55,7 +55,7 @@ Status recorder_meta(const Recorder *r, const RecorderMeta *m, Text *out)
 static Status write_rows(const Recorder *r, File *f)
 {
     for (int i = 0; i < RECORD_WAYS; i++) {
-        const RecorderWay *w = &r->way[i];
+        const RecorderMode *w = &r->mode[i];
         const uint32_t head[2] = { (uint32_t)i, (uint32_t)w->rows };
         if (w->known)
             TRY(record_chunk(f, "ROWS", head, sizeof head, w->row,
@@ -116,7 +116,7 @@ Status recorder_dump(Recorder *r, const char *folder, int rank, const char *meta
 
 /* ---- trace.json ---- */
 
-/* The newest step of the recording that was just written, after the events of the steps before. */
+/* Appends the events of the newest step of the recording that was just written. */
 static Status add_events(Recorder *r, const char *recording, int rank)
 {
     char *data = NULL;
@@ -156,7 +156,7 @@ Status recorder_trace_json(Recorder *r, const char *folder, int rank, const char
 
 typedef enum List { FORWARDS, BACKWARDS, WEIGHTS, OTHERS, EXCHANGES, SENDS, RECEIVES } List;
 
-/* The lists that are written, receives excepted. `passes`: with micro-batches and chunks. */
+/* The lists that pp_vis reads: all but receives. `passes`: with the micro-batch and chunk of each action. */
 static const struct {
     const char *name;
     bool passes;
@@ -166,7 +166,7 @@ static const struct {
     [EXCHANGES] = { "exchange", false }, [SENDS] = { "send", false },
 };
 
-static List list_of(const Action *a)
+static List list_of_action(const Action *a)
 {
     if (action_is_transfer(a->kind)) return action_is_send(a->kind) ? SENDS : RECEIVES;
     if (a->lane == LANE_COMM) return EXCHANGES;
@@ -193,7 +193,7 @@ static Status add_list(Text *out, const Recorder *r, List which, int value)
         const Action *a = &p->at[i];
         const double values[VALUES] = { (double)t[i].begin / 1e6, (double)t[i].end / 1e6, a->micro,
                                         a->chunk };
-        if (list_of(a) == which) TRY(text_json(out, n++ == 0 ? "%g" : ",%g", values[value]));
+        if (list_of_action(a) == which) TRY(text_json(out, n++ == 0 ? "%g" : ",%g", values[value]));
     }
     return text_json(out, "]");
 }
@@ -220,7 +220,7 @@ static Status config_text(const Recorder *r, Text *out)
                      p->stages, p->chunks, p->micros);
 }
 
-static Status write_text(Recorder *r, const char *folder, const char *name,
+static Status write_json(Recorder *r, const char *folder, const char *name,
                          Status (*fill)(const Recorder *r, Text *out))
 {
     Text text = { 0 };
@@ -243,6 +243,6 @@ Status recorder_pipeline(Recorder *r, const char *folder)
     if (m->shape.pp == 1 && !r->e->lanes) return OK;
     (void)snprintf(name, sizeof name, "pp_rank_%d.json", last_program(r)->rank);
     TRY(file_make_folders(folder));
-    TRY(write_text(r, folder, name, stage_text));
-    return last_program(r)->rank > 0 ? OK : write_text(r, folder, "config.json", config_text);
+    TRY(write_json(r, folder, name, stage_text));
+    return last_program(r)->rank > 0 ? OK : write_json(r, folder, "config.json", config_text);
 }

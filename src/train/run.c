@@ -1,5 +1,9 @@
-/* run: a training from its folder to its last checkpoint: open everything, start (fresh, from given
- * weights, or resumed), steps, close. */
+/* run: a training from its folder to its last checkpoint. It opens everything, starts (fresh, from given
+ * weights, or resumed), runs the steps, and closes everything. One step is engine.c's; plans are
+ * plan_run.c's.
+ *
+ * Where a rank may fail alone, all ranks agree on the failure (agree_failure), because the others would
+ * wait for it in the next collective. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/host_memory.h"
@@ -12,9 +16,8 @@
 #include "train/metrics.h"
 #include "train/peak.h"
 #include "train/ranks.h"
-#include "train/update.h"
-
 #include "train/recorder.h"
+#include "train/update.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -39,19 +42,19 @@ typedef struct RunRanks {
     BindShare share; /* of its host */
 } RunRanks;
 
-/* Recordings of the last steps. */
+/* Recordings of the last steps, and requests for them. */
 typedef struct RunTraces {
     Recorder recorder;
-    int dumps;       /* requests for a recording that were met */
-    bool trace_next; /* op by op, for one of them */
+    int dumps;       /* requests so far */
+    bool trace_next; /* trace the next step op by op, for a request */
 } RunTraces;
 
-/* What speed is measured against, and the state of the GPU meanwhile. */
+/* What the speed of a step is compared to, and the state of the GPU during the step. */
 typedef struct RunRates {
     GpuState gpu;
     GpuReading reading; /* of the last step */
     Roof peak;          /* flops 0: it could not be measured */
-    double sheet_flops; /* of the data sheet, 0: not known */
+    double sheet_flops; /* peak FLOP/s of the data sheet, 0: unknown */
 } RunRates;
 
 /* How far the run has come. */
@@ -65,8 +68,8 @@ typedef struct RunProgress {
 /* Capacity for rows, which grows when steps run again one after the other. */
 typedef struct RunGrowth {
     int in_a_row;  /* steps that ran again without another between them */
-    bool at_limit; /* no larger capacity fits, which has been said */
-    double grow_s; /* that growing took since the step before */
+    bool at_limit; /* no larger capacity fits, and a warning has said so */
+    double grow_s; /* time that growing took since the step before */
 } RunGrowth;
 
 typedef struct Trainer {
@@ -75,7 +78,7 @@ typedef struct Trainer {
     TrainPlan plan;
     RunRanks ranks;
     char cpu[OP_SET_TEXT_BYTES]; /* op_set_text; "" on a GPU */
-    bool is_rank0;               /* folder, metrics, progress are its own */
+    bool is_rank0;               /* it alone writes the run's folder, metrics and progress */
     bool holds_out;              /* there is text to evaluate */
     bool failure_agreed;         /* all ranks know of the failure with which this one ends */
     int lock_fd;
@@ -130,7 +133,8 @@ static Status open_data(Trainer *t)
     return eval_make(&t->evaluator, &t->engine, t->token_bytes, &t->arena);
 }
 
-/* Before anything is made; without the others. */
+/* Checks the settings and plans the run, before anything is made. No collective calls, so ranks may fail
+ * separately. */
 static Status check_settings(Trainer *t)
 {
     const Config *c = &t->config.own;
@@ -146,7 +150,7 @@ static Status check_settings(Trainer *t)
     return train_check_gpu(c, &t->plan.shape, &t->plan.engine, &t->plan.gpu);
 }
 
-/* A failure of one rank becomes that of all. */
+/* A failure of one rank becomes the failure of all. ERR_COMM excepted, no rank is then left waiting. */
 static Status agree_failure(Trainer *t, Status s)
 {
     s = agree_status(t->ranks.world, s);
@@ -154,7 +158,7 @@ static Status agree_failure(Trainer *t, Status s)
     return s;
 }
 
-/* All ranks run the same program with the same settings. */
+/* Checks that all ranks run the same program with the same settings, then makes the mesh. */
 static Status check_ranks_agree(Trainer *t)
 {
     char build[96];
@@ -166,8 +170,8 @@ static Status check_ranks_agree(Trainer *t)
     return mesh_make(t->ranks.world, &t->ranks.shape, false, &t->arena, &t->ranks.mesh);
 }
 
-/* What all ranks of a host will take together. Looked at before the ranks meet here, so before any
- * takes its part. */
+/* Checks the memory of all ranks of a host together. Each rank reads what is available before the ranks
+ * meet in the collective, so before any of them takes its part. */
 static Status check_memory(Trainer *t)
 {
     HostMemory there;
@@ -193,8 +197,8 @@ static Status open_log(Trainer *t)
     return OK;
 }
 
-/* The one setting with which the loss depends on the mesh says how. */
-static void print_group(const Trainer *t)
+/* moe.aux_scope=global is the one setting with which the loss depends on the mesh, so log how. */
+static void log_aux_group(const Trainer *t)
 {
     const Config *c = &t->config.own;
     int64_t ranks = mesh_data_ranks(&t->ranks.shape), n = train_aux_sequences(c, ranks);
@@ -204,7 +208,7 @@ static void print_group(const Trainer *t)
              n, n * c->data_sequence, c->train_micro_batch, ranks);
 }
 
-static void print_frozen(const Trainer *t)
+static void log_frozen(const Trainer *t)
 {
     char frozen[32], total[32];
     const EnginePlan *p = &t->plan.engine;
@@ -213,15 +217,15 @@ static void print_frozen(const Trainer *t)
              text_thousands(frozen, p->params_frozen), text_thousands(total, p->params_total));
 }
 
-static Status print_layout(Trainer *t)
+static Status log_layout(Trainer *t)
 {
     Text text = { 0 };
     ArenaMark mark = arena_mark(&t->arena);
     TRY(text_init(&text, &t->arena));
     if (t->ranks.world != NULL && t->is_rank0) TRY(mesh_print(&t->ranks.shape, &text));
     if (text.used > 0) log_info("%s", text.data);
-    print_group(t);
-    if (t->is_rank0) print_frozen(t);
+    log_aux_group(t);
+    if (t->is_rank0) log_frozen(t);
     text.used = 0;
     TRY(train_exchange_text(&t->config.own, &text));
     if (text.used > 0) log_info("%s", text.data);
@@ -232,8 +236,9 @@ static Status print_layout(Trainer *t)
     return OK;
 }
 
-/* Says where the end of a source is held out, as its documents are too few; or that nothing is. */
-static void look_at_held_out(Trainer *t)
+/* Logs which sources hold out their last tokens, because they have too few documents; or that nothing is
+ * held out. */
+static void report_held_out(Trainer *t)
 {
     char tokens[32], why[512];
     for (int i = 0; i < loader_sources(t->loader) && t->is_rank0; i++) {
@@ -251,7 +256,7 @@ static void look_at_held_out(Trainer *t)
         log_warn("%s; no held-out loss is computed", why);
 }
 
-static Status find_sheet(Trainer *t)
+static Status find_sheet_flops(Trainer *t)
 {
     const Config *c = &t->config.own;
     const char *gpu = t->plan.gpu.gpu.name;
@@ -265,7 +270,7 @@ static Status find_sheet(Trainer *t)
     return OK;
 }
 
-/* If the peak cannot be measured, no share of it is reported. */
+/* Measures the peak once more. If that fails, no share of it is reported. */
 static void raise_peak(Trainer *t)
 {
     if (peak_measure(&t->config.own, t->plan.shape.threads, false, &t->rates.peak) != OK)
@@ -276,20 +281,20 @@ static Status open_all(Trainer *t)
 {
     const Config *c = &t->config.own;
     TRY(open_log(t));
-    TRY(print_layout(t));
+    TRY(log_layout(t));
     if (t->ranks.share.where[0] != '\0')
         log_info("rank %d %s", t->ranks.world->rank, t->ranks.share.where);
     if (t->is_rank0) TRY(lock_folder(t));
     TRY(ranks_open(&t->ranks.steps, t->ranks.world, &t->arena));
     raise_peak(t);
-    TRY(find_sheet(t));
+    TRY(find_sheet_flops(t));
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     op_set_text(&t->engine.ex, c->run_compute == COMPUTE_BF16, t->cpu);
     if (t->is_rank0 && t->cpu[0] != '\0') log_info("ops run on the CPU, in %s", t->cpu);
     int recorded = c->run_trace_ring > 0 ? (int)c->run_trace_ring : c->run_trace_steps.n > 0;
     TRY(recorder_open(&t->traces.recorder, &t->engine, t->ranks.world, recorded));
     TRY(open_data(t));
-    look_at_held_out(t);
+    report_held_out(t);
     if (t->is_rank0) TRY(metrics_open_log(&t->metrics, &t->engine, t->loader, c->run_dir));
     return OK;
 }
@@ -311,7 +316,7 @@ static void close_all(Trainer *t)
 
 /* Starting. */
 
-/* A resumed run takes the products' algorithms of the run before: the bits depend on them. */
+/* A resumed run takes the algorithms of products from the checkpoint, because the bits depend on them. */
 static Status prepare_engine(Trainer *t)
 {
     CheckpointInfo info = { 0 };
@@ -333,7 +338,7 @@ static void read_gpu(void *trainer)
     t->rates.reading = gpu_state_read(&t->rates.gpu);
 }
 
-/* The clock that counts is the one under load, so it is read while a step runs. */
+/* Reads the GPU's clocks while a step runs: an idle GPU has others. */
 static Status watch_gpu(Trainer *t)
 {
     char bus_id[GPU_BUS_ID_MAX];
@@ -344,6 +349,7 @@ static Status watch_gpu(Trainer *t)
     return OK;
 }
 
+/* The gate of --init: the checkpoint's configuration must fit. */
 static Status may_begin(const void *trainer, const char *path, CheckpointInfo *info, Arena *a)
 {
     const Trainer *t = trainer;
@@ -377,7 +383,8 @@ static Status start_fresh(Trainer *t)
     return OK;
 }
 
-/* What differs from the checkpoint's configuration is said, and must be free or allowed. */
+/* The gate of --resume: logs each setting that differs from the checkpoint's. It must be one that may always
+ * differ, or one that --change names. */
 static Status may_resume(const void *trainer, const char *path, CheckpointInfo *info, Arena *a)
 {
     const Trainer *t = trainer;
@@ -387,16 +394,17 @@ static Status may_resume(const void *trainer, const char *path, CheckpointInfo *
     int n = 0;
     TRY(config_parse(&then, a, path, info->config, strlen(info->config)));
     TRY(config_changes(&then, t->config.asked, a, &changes, &n));
-    if (t->is_rank0) init_say("resume", changes, n);
+    if (t->is_rank0) init_log_changes("resume", changes, n);
     if (t->is_rank0 && info->cpu[0] != '\0' && strcmp(t->cpu, info->cpu) != 0)
-        log_warn("resume: %s was computed with %s, this run computes with %s: sums are rounded "
-                 "otherwise from here on",
-                 path, info->cpu, t->cpu[0] != '\0' ? t->cpu : "a GPU");
+        log_warn(
+            "resume: %s was computed with %s, this run computes with %s: from here on sums are "
+            "rounded differently",
+            path, info->cpu, t->cpu[0] != '\0' ? t->cpu : "a GPU");
     TRY(config_check_changes(path, changes, n, o->change, o->n_change));
     for (int i = 0; i < o->n_change && t->is_rank0; i++) {
         bool differs = false;
         for (int c = 0; c < n; c++) differs |= strcmp(o->change[i], changes[c].row->name) == 0;
-        if (!differs) log_info("resume: --change %s: it is as it was", o->change[i]);
+        if (!differs) log_info("resume: --change %s: it has not changed", o->change[i]);
     }
     return OK;
 }
@@ -449,8 +457,8 @@ static Status save_last(Trainer *t)
     return checkpoint_finish(&t->saver);
 }
 
-/* Where the data cannot be read on, the steps so far are saved: the model is as good as it was. One
- * of several ranks cannot save without the others, who may have read theirs. */
+/* If data cannot be read, saves the steps so far: the model is intact. With several ranks it does not save,
+ * because the others may have read their data and do not come to the save. */
 static Status next_batch(Trainer *t, const Batch **out)
 {
     Status s = loader_next(t->loader, out);
@@ -465,7 +473,7 @@ static Status next_batch(Trainer *t, const Batch **out)
     return status_adopt(s, why);
 }
 
-static double waited_s(const Trainer *t)
+static double seconds_waited(const Trainer *t)
 {
     return t->ranks.world == NULL ? 0 : comm_waited_s(t->ranks.world);
 }
@@ -475,7 +483,8 @@ static int stop_signal(const Trainer *t)
     return t->options->stop == NULL ? 0 : (int)*t->options->stop;
 }
 
-/* Rows that this rank's experts took: where several groups share the same ones, each its mean. */
+/* Rows that this rank's experts took. `load` is summed over all groups that have the same experts, so this
+ * is their mean. */
 static double own_rows(const Trainer *t, const int32_t *load)
 {
     const ModelSpec *s = &t->engine.spec;
@@ -506,14 +515,14 @@ static Status exchange_steps(Trainer *t, const StepMetrics *m, double waited)
     const RankStep mine = { { [RANK_STOP] = (float)stop_signal(t),
                               [RANK_DUMPS] = dumps,
                               [RANK_STEP_S] = (float)m->step_s,
-                              [RANK_OWN_S] = (float)(m->step_s - (waited_s(t) - waited)),
+                              [RANK_OWN_S] = (float)(m->step_s - (seconds_waited(t) - waited)),
                               [RANK_TOKENS_PER_S] = (float)m->tokens_per_s,
                               [RANK_MEMORY_GIB] = (float)((double)used / gib),
                               [RANK_EXPERT_ROWS] = (float)own_rows(t, m->result.load) } };
     return ranks_step(&t->ranks.steps, &mine);
 }
 
-/* The last steps, for `switchyard trace report`; of each rank its own file. */
+/* Writes this rank's recording of the last steps, for `switchyard trace report`. */
 static Status write_recording(Trainer *t)
 {
     char folder[FILE_PATH_MAX];
@@ -545,8 +554,8 @@ static Status dump_recording(Trainer *t)
     return OK;
 }
 
-/* The exports of a step that run.trace_steps lists: for Perfetto, for the run's report, and as a
- * pipeline, whose folder has times of the host. */
+/* Writes the exports of a step that run.trace_steps lists: for Perfetto, for the run's report, and the
+ * folder of a pipeline. The folder has the host's times, so a device that runs asynchronously has none. */
 static Status write_traced(Trainer *t)
 {
     char path[FILE_PATH_MAX], folder[FILE_PATH_MAX], name[48] = "trace.json";
@@ -562,7 +571,8 @@ static Status write_traced(Trainer *t)
     return recorder_pipeline(&t->traces.recorder, path);
 }
 
-/* Asked for by a signal: one step op by op, then all of it. */
+/* Writes recordings every run.trace_every steps, and when a signal asked for one: then the next step is
+ * traced op by op first. All ranks see the same number of requests, so all write the same steps. */
 static Status dump_if_asked(Trainer *t)
 {
     int64_t every = t->config.own.run_trace_every;
@@ -573,7 +583,7 @@ static Status dump_if_asked(Trainer *t)
     return asked ? dump_recording(t) : OK;
 }
 
-/* A failed run leaves what its last steps did. The failure stays the one that is told. */
+/* A failed run leaves a recording of its last steps. The failure stays in the status record. */
 static Status dump_failed(Trainer *t, Status s)
 {
     char why[2048];
@@ -583,11 +593,11 @@ static Status dump_failed(Trainer *t, Status s)
     return status_adopt(s, why);
 }
 
-static Status run_step(Trainer *t, StepMetrics *m)
+static Status train_step(Trainer *t, StepMetrics *m)
 {
     const Config *c = &t->config.own;
     const Batch *batch = NULL;
-    double start = clock_s(), waited = waited_s(t);
+    double start = clock_s(), waited = seconds_waited(t);
     TRY(next_batch(t, &batch));
     const bool listed = config_has_int(&c->run_trace_steps, m->step);
     const bool traced = listed || t->traces.trace_next;
@@ -600,7 +610,7 @@ static Status run_step(Trainer *t, StepMetrics *m)
     TRY(s);
     if (listed) TRY(write_traced(t));
     if (!m->result.finite) {
-        TRY(checkpoint_finish(&t->saver)); /* the last thing that all ranks do together */
+        TRY(checkpoint_finish(&t->saver)); /* while all ranks still run the same calls */
         TRY(engine_explain_nan(&t->engine, batch, m->step));
     }
     m->gpu = t->rates.reading;
@@ -640,7 +650,8 @@ static void log_step(const Trainer *t, const StepMetrics *m)
                  c->moe_forced_balance ? "  forced balance" : "");
 }
 
-/* After two steps in a row that ran again there is more room for rows, if there is memory. */
+/* After two steps in a row that ran again, takes a larger capacity for rows if there is memory. One such step
+ * may be chance; larger arenas and a new graph cost more than it. */
 static Status grow_capacity(Trainer *t, const StepMetrics *m)
 {
     char more[32], fetching[64] = "";
@@ -672,7 +683,7 @@ static Status grow_capacity(Trainer *t, const StepMetrics *m)
     return OK;
 }
 
-/* What is due after a step: evaluation, checkpoint. */
+/* Runs what is due after a step: evaluation, then checkpoint. */
 static Status after_step(Trainer *t)
 {
     const Config *c = &t->config.own;
@@ -695,7 +706,7 @@ static Status run_steps(Trainer *t)
                           .grow_s = t->growth.grow_s };
         t->saver.stall_s = t->growth.grow_s = 0;
         m.by_domain = m.step % DOMAIN_EVERY == 0 || m.step == c->train_steps;
-        TRY(run_step(t, &m));
+        TRY(train_step(t, &m));
         t->at.step = m.step;
         t->at.retried += m.result.retried;
         t->at.position += (uint64_t)c->train_batch;
@@ -715,14 +726,14 @@ static Status run_steps(Trainer *t)
     return OK;
 }
 
-/* Not before all is well: a refused start must leave the folder's own. */
+/* Writes the first files. It comes last in a start: a refused start must not change the folder. */
 static Status begin_files(Trainer *t)
 {
     TRY(write_config(t));
     return metrics_start(&t->metrics, &t->plan.engine, t->rates.peak.flops, t->rates.sheet_flops);
 }
 
-/* To the first step. */
+/* Everything up to the first step. The order is that of cost: settings, ranks, memory, then allocation. */
 static Status start_run(Trainer *t)
 {
     TRY(arena_init(&t->arena, "trainer", MEM_HOST, (size_t)64 << 30));
@@ -732,12 +743,12 @@ static Status start_run(Trainer *t)
     TRY(check_ranks_agree(t));
     TRY(agree_failure(t, check_memory(t)));
     TRY(agree_failure(t, open_all(t)));
-    /* ranks that round otherwise would update what they all hold to different bits */
+    /* ranks that round differently would update replicated weights to different bits */
     if (t->ranks.world != NULL)
         TRY(agree_failure(t, ranks_agree(t->ranks.world, "this processor's run.cpu_isa", t->cpu)));
     TRY(agree_failure(t, checkpointer_open(&t->saver, t->config.asked, &t->engine, &t->arena)));
     TRY(prepare_engine(t));
-    if (!t->engine.ex.backend->apart) raise_peak(t); /* the weights are not there yet */
+    if (!t->engine.ex.backend->apart) raise_peak(t); /* while the weights take no memory yet */
     TRY(watch_gpu(t));
     bool none = t->options->or_begin && t->saver.n_steps == 0;
     if (none && t->is_rank0) log_info("%s has no checkpoint yet: training begins", t->saver.folder);
@@ -756,17 +767,8 @@ static Status run_to_end(Trainer *t)
     return t->traces.trace_next || t->config.own.run_trace_every > 0 ? dump_recording(t) : OK;
 }
 
-void train_take_share(Config *own, const Comm *world, BindShare *out)
-{
-    bool launched = comm_launched() > 1, bind = own->run_bind == BIND_AUTO;
-    int local = comm_local_rank(world);
-    bind_share(local, comm_local_ranks(world), launched, bind, out);
-    own->run_gpu += local;
-    if (own->run_threads == 0) own->run_threads = out->threads;
-}
-
-/* Tells the other ranks to end, before this one frees memory that they may write to. Logs at once where
- * is a launcher: it soon kills who is left. */
+/* Tells the other ranks to end, before this one frees memory that they may write to. Under a launcher it logs
+ * at once, because the launcher soon kills all ranks. */
 static void end_others(Trainer *t)
 {
     char why[2048];
@@ -791,7 +793,7 @@ Status train_run(const Config *c, const TrainOptions *options)
     if (s != OK) s = dump_failed(&t, s);
     if (s != OK && t.ranks.world != NULL && !t.failure_agreed) end_others(&t);
     if (options->last_step != NULL) *options->last_step = t.at.step;
-    if (options->settled != NULL) *options->settled = t.failure_agreed;
+    if (options->failure_agreed != NULL) *options->failure_agreed = t.failure_agreed;
     close_all(&t);
     return s;
 }

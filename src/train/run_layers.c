@@ -1,5 +1,6 @@
 /* run_layers: runs the phases of one action for one micro-batch on the layers of a chunk, and takes and
- * gives back their memory. Which phases an action has is the schedule's (schedule/chunk.h). */
+ * releases their memory. Which phases an action has is decided by the schedule (schedule/chunk.h); what a
+ * phase computes is the layer's (model/layer.h). chunk_count.c adds up the same memory without running. */
 #include "train/run_layers.h"
 
 #include "train/recorder.h"
@@ -7,7 +8,7 @@
 
 #include <string.h>
 
-/* One phase function: scratch is taken back after it, and the recorder notes its end. */
+/* Runs one phase function, has the recorder stamp its end, and releases its scratch. */
 static Status run_phase(Engine *e, LayerRun *r, PhaseFn *fn, const char *name, RecordPart part)
 {
     if (fn == NULL) return OK;
@@ -19,8 +20,7 @@ static Status run_phase(Engine *e, LayerRun *r, PhaseFn *fn, const char *name, R
     return OK;
 }
 
-/* When a backward gives back what lies above a layer: when the layer is done, when its block is, or with
- * the pass. */
+/* When a backward releases the memory above a layer: after the layer, after its block, or after the pass. */
 typedef enum GiveBack { GIVE_BACK_LAYER, GIVE_BACK_BLOCK, GIVE_BACK_PASS } GiveBack;
 
 /* How a backward uses memory; the list of actions says which of the three it is.
@@ -92,7 +92,7 @@ MicroBatch run_part(const Engine *e, int64_t first, int64_t b)
     return m;
 }
 
-/* Generation has a cache, and wants the logits of the last tokens; all else losses. */
+/* Outputs of the head: with a cache (generation) the logits of the last tokens, otherwise losses. */
 static HeadRun head_run(const Engine *e, int64_t tokens)
 {
     int64_t last = tokens < e->shape.logit_rows ? tokens : e->shape.logit_rows;
@@ -147,17 +147,20 @@ static void select_layer(ChunkPass *p, int i)
 
 static int layers_in(const ChunkPass *p) { return p->range.end - p->range.first; }
 
-/* Layers of multi-token prediction, by an evaluation. */
-static bool passed_by(const LayerRun *r) { return r->layer->trains && !r->training; }
+/* Evaluations skip layers of multi-token prediction. */
+static bool is_skipped(const LayerRun *r) { return r->layer->trains && !r->training; }
 
-static bool recomputed(const LayerRun *r) { return (r->layer->recompute & RECOMPUTE_LAYER) != 0; }
+static bool is_recomputed(const LayerRun *r)
+{
+    return (r->layer->recompute & RECOMPUTE_LAYER) != 0;
+}
 
 static const Phase *phase_of(const ChunkPass *p, const ChunkPhase *x)
 {
     return &layer_desc(p->r.layer->kind)->phases[x->phase];
 }
 
-/* Is phase i of the row the first, or the last, that the row has of its layer? */
+/* Is phase i of the row the first one of its layer? */
 static bool begins_layer(const ChunkRow *row, int i)
 {
     return i == 0 || row->at[i - 1].layer != row->at[i].layer;
@@ -165,8 +168,8 @@ static bool begins_layer(const ChunkRow *row, int i)
 
 /* Forward. */
 
-/* h before layer i of the chunk: kept in the slot for backward. An evaluation keeps nothing: its
- * stream goes back and forth between two buffers. */
+/* Memory for h before layer i of the chunk. Training keeps it in the slot for backward. An evaluation keeps
+ * nothing, and its h alternates between block_layers buffers. */
 static Status new_input(ChunkPass *p, int i)
 {
     Tensor *h = &p->s->at[i].h;
@@ -175,7 +178,7 @@ static Status new_input(ChunkPass *p, int i)
     return OK;
 }
 
-/* The chunk's output goes into an entry. */
+/* Marks the arenas, and makes the layer's output. The output of the chunk lies in an entry. */
 static Status open_forward(ChunkPass *p, int i)
 {
     LayerSlot *at = &p->s->at[i];
@@ -191,13 +194,15 @@ static Status open_forward(ChunkPass *p, int i)
     return OK;
 }
 
+/* Releases what backward does not need: the ring; of a recomputed layer all but its input and what `prepare`
+ * kept; in an evaluation everything. */
 static void close_forward(ChunkPass *p, int i)
 {
     LayerSlot *at = &p->s->at[i];
     arena_release(p->r.ring, at->ring);
     if (!p->r.training)
         arena_release(&p->s->arena, at->before);
-    else if (recomputed(&p->r))
+    else if (is_recomputed(&p->r))
         arena_release(&p->s->arena, at->kept);
 }
 
@@ -208,7 +213,7 @@ static Status new_streams(ChunkPass *p, Arena *a)
     return OK;
 }
 
-/* For what the layers of the chunk keep of their rows. */
+/* The pool of rows: for what all layers of the chunk keep of their received rows. */
 static Status new_pool(ChunkPass *p)
 {
     const ModelSpec *s = p->r.spec;
@@ -222,7 +227,7 @@ static Status new_pool(ChunkPass *p)
     return pool_make(&p->e->ex, &p->s->arena, s->act, &need, s->capacity.pool, &p->s->pool);
 }
 
-/* A chunk without layers hands its input on. */
+/* Makes the chunk's input. A chunk without layers copies its input entry to its output entry. */
 static Status start_forward(ChunkPass *p)
 {
     Tensor *h = &p->s->at->h;
@@ -243,7 +248,7 @@ static Status forward_pass(ChunkPass *p)
         const ChunkPhase *x = &p->row->at[i];
         if (begins_layer(p->row, i)) TRY(open_forward(p, x->layer));
         select_layer(p, x->layer);
-        PhaseFn *fn = passed_by(&p->r) ? NULL : phase_of(p, x)->forward;
+        PhaseFn *fn = is_skipped(&p->r) ? NULL : phase_of(p, x)->forward;
         TRY(run_phase(p->e, &p->r, fn, x->name, RECORD_FORWARD));
         if (i + 1 == p->row->n || x[1].layer != x->layer) close_forward(p, x->layer);
     }
@@ -269,6 +274,7 @@ static Status new_gradient(ChunkPass *p, int i)
     return OK;
 }
 
+/* Takes memory for the gradients of h, and copies the gradient of the chunk's output out of its entry. */
 static Status start_backward(ChunkPass *p)
 {
     Engine *e = p->e;
@@ -301,7 +307,8 @@ static Status recompute_phase(ChunkPass *p, int i)
     return OK;
 }
 
-static Status own_phase(ChunkPass *p, int i)
+/* Runs the backward functions of a phase: for input gradients, for weight gradients, or for both. */
+static Status backward_phase(ChunkPass *p, int i)
 {
     const ChunkPhase *x = &p->row->at[i];
     const Phase *f = phase_of(p, x);
@@ -317,7 +324,8 @@ static Status own_phase(ChunkPass *p, int i)
     return p->weight ? run_phase(p->e, &r, f->backward_weight, x->name, RECORD_WEIGHT) : OK;
 }
 
-/* Gives back what lies above a layer: its own part of the ring, and all of the slot since its forward. */
+/* Releases the memory above a layer: its part of the ring, and everything in the slot since its forward.
+ * Backward goes from the last layer to the first, so releases come in the reverse order of allocations. */
 static void close_backward(ChunkPass *p, int i)
 {
     const ChunkPhase *x = &p->row->at[i];
@@ -346,7 +354,7 @@ static Status backward_pass(ChunkPass *p)
         const ChunkPhase *x = &p->row->at[i];
         select_layer(p, x->layer);
         if (!x->recompute)
-            TRY(own_phase(p, i));
+            TRY(backward_phase(p, i));
         else if (p->input)
             TRY(recompute_phase(p, i));
         close_backward(p, i);

@@ -1,4 +1,5 @@
-/* run_layers: one rank's layers over one micro-batch, forward and backward. */
+/* run_layers: runs one rank's layers over one micro-batch, forward and backward. The order of passes is
+ * run_program.h's. */
 #ifndef TRAIN_RUN_LAYERS_H
 #define TRAIN_RUN_LAYERS_H
 
@@ -7,7 +8,8 @@
 /* Sequences [first, first + b) of the step's batch. */
 MicroBatch run_part(const Engine *e, int64_t first, int64_t b);
 
-/* A pass of a micro-batch through the layers of its chunk, or a phase of it. */
+/* Runs an action of a pass: the phases [first, end) of its row, on the layers of its chunk. `s`: the slot of
+ * the micro-batch. */
 Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s);
 
 #endif

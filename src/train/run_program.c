@@ -1,5 +1,5 @@
-/* run_program: runs a list. Each action waits for its events, takes its lane, runs and signals. What an
- * action does to layers is run_layers.c's, to parameters shards.c's. */
+/* run_program: runs a list of actions. Each action waits for its events, takes its lane, runs, and signals.
+ * run_layers.c runs layers, shards.c works on parameters, transfers.c sends and receives. */
 #include "train/run_program.h"
 
 #include "base/clock.h"
@@ -34,7 +34,7 @@ void run_say_place(void *engine, char *out, int out_bytes)
                        action_name(a->kind), a->micro, a->chunk);
 }
 
-/* Launches and collectives go to a lane from here on. */
+/* From here on launches and collectives go to this lane, which has scratch of its own. */
 static void take_lane(Engine *e, Lane lane)
 {
     e->ex.lane = lane;
@@ -88,7 +88,8 @@ static Status run_on_lane(Engine *e, const Action *a)
     return transfers_signal(t, a);
 }
 
-/* All stages begin a traced step at one moment, so that their clocks compare. */
+/* Runs all actions in order. Before a traced step all stages meet in a barrier, so that their clocks can be
+ * compared. */
 static Status run_list(Engine *e)
 {
     const Program *p = &e->list->program;
@@ -104,7 +105,7 @@ static Status run_list(Engine *e)
     return OK;
 }
 
-/* In a counting run nothing waits, and transfers cost nothing of this rank's memory. */
+/* A counting run does not wait, and its transfers take no memory. */
 static Status count_action(Engine *e, const Action *a)
 {
     take_lane(e, a->lane);
@@ -118,7 +119,8 @@ static Status count_list(Engine *e)
     return OK;
 }
 
-/* After a failure no stage may reach into entries that go, nor ranks of the experts into rows. */
+/* After a failure, aborts the communicator: other stages and ranks must not write into memory that is about to
+ * be freed. */
 Status run_program(Engine *e, EngineList *l)
 {
     Transfers *t = &l->transfers;
@@ -134,15 +136,16 @@ Status run_program(Engine *e, EngineList *l)
     return s;
 }
 
-/* Counting a step: micro-batches whose passes on a chunk are alike cost and take the same. */
+/* Counting a step. Micro-batches with the same kinds of passes on a chunk cost the same, so one of them is
+ * counted and multiplied. */
 
-static bool passes(const Action *a, int chunk)
+static bool is_pass_on(const Action *a, int chunk)
 {
     return a->chunk == chunk && a->micro >= 0 && !action_is_transfer(a->kind);
 }
 
-/* `first`: the totals before; the rest of `n` times the same is added. */
-static void add_again(OpTotals *t, const OpTotals *first, int n)
+/* What was counted since `first` is one of n alike: adds the other n - 1. */
+static void add_repeats(OpTotals *t, const OpTotals *first, int n)
 {
     t->flops += (t->flops - first->flops) * (n - 1);
     t->bytes += (t->bytes - first->bytes) * (n - 1);
@@ -150,7 +153,7 @@ static void add_again(OpTotals *t, const OpTotals *first, int n)
     t->ops += (t->ops - first->ops) * (n - 1);
 }
 
-/* The micro-batches that go back over a chunk with actions of this kind: all passes of one. */
+/* Counts the micro-batches whose backward on a chunk has this kind: all passes of one of them, n times. */
 static Status count_alike(Engine *e, int chunk, ActionKind backward)
 {
     const Program *p = &e->list->program;
@@ -158,14 +161,14 @@ static Status count_alike(Engine *e, int chunk, ActionKind backward)
     int n = 0, micro = -1;
     for (int i = 0; i < p->n; i++) {
         const Action *a = &p->at[i];
-        if (!passes(a, chunk) || a->kind != backward || a->first > 0) continue;
+        if (!is_pass_on(a, chunk) || a->kind != backward || a->first > 0) continue;
         if (n++ == 0) micro = a->micro;
     }
     for (int i = 0; n > 0 && i < p->n; i++) {
         const Action *a = &p->at[i];
-        if (passes(a, chunk) && a->micro == micro) TRY(count_action(e, a));
+        if (is_pass_on(a, chunk) && a->micro == micro) TRY(count_action(e, a));
     }
-    if (n > 0) add_again(&e->ex.totals, &before, n);
+    if (n > 0) add_repeats(&e->ex.totals, &before, n);
     return OK;
 }
 

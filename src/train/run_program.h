@@ -1,17 +1,17 @@
-/* run_program: the actions of a list, run or counted. */
+/* run_program: runs or counts the actions of a list. Lists are made in engine_program.h. */
 #ifndef TRAIN_RUN_PROGRAM_H
 #define TRAIN_RUN_PROGRAM_H
 
 #include "train/engine_parts.h"
 
-/* All actions of a list of the way in use. Counted: once each, without transfers. */
+/* Runs all actions of a list of the mode in use. A counting run counts each once, without transfers. */
 Status run_program(Engine *e, EngineList *l);
 
-/* The same in a counting run: what the step costs and a micro-batch takes on each chunk, into `out`
- * (step, chunk_bytes). Takes as long for many micro-batches as for few. */
+/* Counts the step: its cost, and the bytes of a micro-batch on each chunk, into out->step, chunk_bytes and
+ * pool_of_chunk. The time does not grow with the number of micro-batches. */
 Status run_count(Engine *e, EnginePlan *out);
 
-/* CommPlace.say of an Engine: where in the step it is. */
+/* CommPlace.say of an Engine: writes at which action of which step it is, for errors of collectives. */
 void run_say_place(void *engine, char *out, int out_bytes);
 
 #endif

@@ -1,4 +1,5 @@
-/* shards: gathers, reductions and sums of buckets, and the ranges that a rank updates or counts. */
+/* shards: gathers, reductions and sums of buckets, and the ranges that a rank updates or counts in the norm.
+ * All communication goes through ops (exchange_collective), so tracing and costs see it. */
 #include "train/shards.h"
 
 #include "op/elementwise.h"
@@ -30,7 +31,6 @@ ScheduleShards shards_schedule(const ParamShards *s, bool sums)
                              .update = ranks && (s->zero == 1 || s->zero == 2) };
 }
 
-/* Is this the only rank? */
 static bool is_alone(const EngineParams *w) { return w->ex->mesh == NULL; }
 
 static MeshGroup group_of(const ParamBucket *k)
@@ -75,7 +75,7 @@ static bool lies_behind(const Tensor *a, const Tensor *b)
     return a->data == NULL ? b->data == NULL : tensor_at(a, tensor_elems(a)) == b->data;
 }
 
-/* A range's tensors; some may be without data. */
+/* Lists the tensors of a range; some may have no data. */
 enum { RANGE_TENSORS = 3 + OPTIMIZER_STATES };
 static void tensors_of(UpdateRange *r, Tensor *out[RANGE_TENSORS])
 {
@@ -83,7 +83,8 @@ static void tensors_of(UpdateRange *r, Tensor *out[RANGE_TENSORS])
     for (int i = 0; i < OPTIMIZER_STATES; i++) out[3 + i] = &r->state[i];
 }
 
-/* Joins ranges that follow each other in every buffer. */
+/* Adds a range, or extends the last one if both are adjacent in every buffer and follow the same rule. Fewer
+ * ranges are fewer launches. */
 static void add_range(EngineParams *w, UpdateRange r)
 {
     assert(w->ranges != NULL);
@@ -121,6 +122,7 @@ static UpdateRange update_of(const EngineParams *w, const ParamBucket *k)
     return r;
 }
 
+/* Elements [first, first + n) of each tensor of a range. */
 static UpdateRange part_of(UpdateRange r, int64_t first, int64_t n)
 {
     Tensor *all[RANGE_TENSORS];
@@ -142,6 +144,7 @@ static bool in_norm(const EngineParams *w, const ParamBucket *k)
     return !replicated(w, k) || m->group[group_of(k)]->rank == 0;
 }
 
+/* Adds a tensor to the norm, or extends the last one if it is adjacent. */
 static void add_norm(EngineParams *w, Tensor g)
 {
     Tensor *last = w->n_norms > 0 ? &w->norms[w->n_norms - 1] : NULL;
@@ -152,6 +155,7 @@ static void add_norm(EngineParams *w, Tensor g)
         w->norms[w->n_norms++] = g;
 }
 
+/* Modules of multi-token prediction may be younger than the model (init.moments). */
 static MomentAge age_of(const EngineParams *w, const Param *p)
 {
     return param_block(p->name) < w->config->model_layers ? AGE_MODEL : AGE_MODULES;
@@ -170,8 +174,8 @@ static UpdateRange matrix_of(UpdateRange r, const Param *p)
     return r;
 }
 
-/* Elements [first, end) of the bucket, which follow one rule: what of them this rank updates, and
- * counts in the norm. */
+/* Adds elements [first, end) of the bucket, which follow one rule: the part that this rank updates, and the
+ * part that it counts in the norm. */
 static void add_run(EngineParams *w, const ParamBucket *k, const Param *rule, int64_t first,
                     int64_t end)
 {
@@ -188,8 +192,8 @@ static void add_run(EngineParams *w, const ParamBucket *k, const Param *rule, in
     if (in_norm(w, k)) add_norm(w, tensor_rows(&g, first, end - first));
 }
 
-/* Does an update of p and the parameter before it begin anew? Rules that need whole matrices take one
- * at a time; others go on as long as rule, decay and age are the same. */
+/* Does p begin a new run after the parameter before it? Rules on whole matrices take one matrix at a time.
+ * Others continue while rule, decay and age are the same. */
 static bool begins_run(const EngineParams *w, const Param *before, const Param *p)
 {
     return p->decay != before->decay || p->rule != before->rule ||
@@ -228,9 +232,9 @@ Status shards_make(EngineParams *w)
     return OK;
 }
 
-/* Collectives, through the op door. */
+/* Collectives, as ops. */
 
-/* root: of a broadcast alone. */
+/* root: only for a broadcast. */
 static Status run_collective(EngineParams *w, OpComm kind, MeshGroup group, int root, Tensor in,
                              Tensor out)
 {
@@ -251,7 +255,8 @@ static Status all_reduce(EngineParams *w, MeshGroup group, Tensor t)
     return run_collective(w, COMM_ALL_REDUCE, group, 0, t, t);
 }
 
-/* All ranks' parts of a bucket, into `whole`. Parts of unequal length are broadcast one by one. */
+/* Gathers the parts of all ranks into `whole`. Parts of unequal length are broadcast one by one, because an
+ * all-gather needs equal ones. */
 static Status gather_parts(EngineParams *w, const ParamBucket *k, Tensor own, Tensor whole)
 {
     MeshGroup group = group_of(k);
@@ -267,8 +272,8 @@ static Status gather_parts(EngineParams *w, const ParamBucket *k, Tensor own, Te
     return OK;
 }
 
-/* The sum of all ranks' `whole`: of this rank's part of it at least. Parts of unequal length are not
- * scattered, so that the sum of all is made: twice the bytes. */
+/* Sums `whole` over the ranks; this rank needs only its part of the sum. Parts of unequal length cannot be
+ * reduce-scattered, so they are all-reduced: twice the bytes. */
 static Status sum_parts(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     if (k->cuts != NULL) return all_reduce(w, group_of(k), whole);
@@ -297,7 +302,7 @@ static Status gather_buckets(EngineParams *w, int first, int end)
     return OK;
 }
 
-/* Frozen weights that every rank holds whole need no gather: no update changes them. */
+/* Frozen weights that are replicated need no gather: no update changes them. */
 Status shards_gather(EngineParams *w, int layer)
 {
     int first, all = params_layer(&w->table, layer, &first),
@@ -319,7 +324,7 @@ static Status fill_zero(EngineParams *w, float *first, const float *end)
     return w->ex->backend->fill(w->ex, first, 0, (size_t)(end - first) * sizeof *first);
 }
 
-/* Of expert buckets only biases and padding: their weight gradients are overwritten. */
+/* For expert buckets, zeroes only biases and padding: their weight gradients are overwritten. */
 static Status zero_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
 {
     static const ParamRole roles[] = { ROLE_EXPERT_GATE_UP, ROLE_EXPERT_DOWN };
@@ -380,8 +385,8 @@ static Status reduce_bucket(EngineParams *w, const ParamBucket *k, Tensor whole)
     return low && tensor_elems(&sum) > 0 ? cast(w->ex, (Cast){ sum, out }) : OK;
 }
 
-/* After passes that make input gradients alone, a half of `gathered` still has the expert gradients
- * of another layer: they are not reduced. */
+/* Expert gradients that no pass has written yet (EngineParams.written) are skipped: after a pass of input
+ * gradients only, the half of `gathered` still has those of another layer. */
 Status shards_reduce(EngineParams *w, int layer)
 {
     int first, end = trained_buckets(w, layer, &first);

@@ -21,26 +21,27 @@
 /* How the ranks of a mesh shard parameters. */
 ParamShards shards_of(const Config *c, const Mesh *m);
 
-/* What a Program is told of the shards; sums: replicas, or two stages, may hold the same layer. */
+/* How ranks share parameters, for the generator of programs. sums: replicas or a second stage may hold the
+ * same layers. */
 ScheduleShards shards_schedule(const ParamShards *s, bool sums);
 
 /* Lists the ranges that this rank updates and those that it counts in the norm, in w->tables. */
 Status shards_make(EngineParams *w);
 
-/* Gathers a layer's weights from all ranks of their group. */
+/* Gathers the weights of a layer from the ranks of their group. */
 Status shards_gather(EngineParams *w, int layer);
 /* Before a step: sets gradients to zero. Expert weight gradients, which are most of them, stay as they
  * are: the first pass over their layer overwrites them, and later ones add (EngineParams.written). */
 Status shards_begin(EngineParams *w);
-/* The same for the half of `gathered` in which a layer's gradients are made. */
+/* Zeroes the half of `gathered` in which a layer's gradients are made. */
 Status shards_zero(EngineParams *w, int layer);
-/* Adds a layer's gradients over the ranks of their group; sharded ones into this rank's shard. */
+/* Adds a layer's gradients over the ranks of their group. Sharded ones are added to this rank's shard. */
 Status shards_reduce(EngineParams *w, int layer);
-/* Adds a layer's reduced gradients over replicas, and over the two stages where two hold the layer.
- * SHARD_WHOLE buckets beside sharded ones are added over their group first. */
+/* Adds a layer's reduced gradients over replicas, and over both stages if two hold the layer. Where other
+ * buckets are sharded, SHARD_WHOLE buckets are added over their group first. */
 Status shards_sum(EngineParams *w, int layer);
 
-/* Gathers all weights, if every rank holds them whole while their main copies are sharded. */
+/* Gathers all weights if they are replicated while the main weights are sharded (ZeRO-1 and 2). */
 Status shards_gather_all(EngineParams *w);
 
 #endif

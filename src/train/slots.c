@@ -1,3 +1,4 @@
+/* slots: walks a program to find the slots, and hands out arenas of a pool. */
 #include "train/slots.h"
 
 bool program_splits(const Program *p)
@@ -22,12 +23,13 @@ void pool_give(ArenaPool *p, Arena *a)
     p->taken[a - p->at] = false;
 }
 
-static void raise_to(size_t *bytes, size_t need)
+static void raise_bytes(size_t *bytes, size_t need)
 {
     if (need > *bytes) *bytes = need;
 }
 
-/* Follows the program as the engine will: every arena is as large as the largest that comes. */
+/* Walks the program as the engine will. An arena must fit the largest chunk that it is used for. Slot 0 also
+ * serves evaluations. */
 Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes *out)
 {
     SlotSizes s = { .n = { p->slots, 0 } };
@@ -43,13 +45,13 @@ Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes 
     for (int i = 0; i < p->n; i++) {
         const Action *at = &p->at[i];
         if (at->slot < 0) continue;
-        raise_to(&s.bytes[SLOT_KEEP][at->slot], plan->chunk_bytes[SLOT_KEEP][at->chunk]);
-        raise_to(&s.pool[at->slot], plan->pool_of_chunk[at->chunk]);
+        raise_bytes(&s.bytes[SLOT_KEEP][at->slot], plan->chunk_bytes[SLOT_KEEP][at->chunk]);
+        raise_bytes(&s.pool[at->slot], plan->pool_of_chunk[at->chunk]);
         if (split && at->kind == ACTION_BACKWARD_INPUT && at->first == 0) {
             mine[at->slot] = pool_take(&pool);
             int taken = (int)(mine[at->slot] - pool.at);
             if (taken >= s.n[SLOT_GRADS]) s.n[SLOT_GRADS] = taken + 1;
-            raise_to(&s.bytes[SLOT_GRADS][taken], plan->chunk_bytes[SLOT_GRADS][at->chunk]);
+            raise_bytes(&s.bytes[SLOT_GRADS][taken], plan->chunk_bytes[SLOT_GRADS][at->chunk]);
         }
         if (split && at->kind == ACTION_BACKWARD_WEIGHT && at->end == action_row(p, at)->n)
             pool_give(&pool, mine[at->slot]);

@@ -1,5 +1,5 @@
-/* slots: the arenas that micro-batches take on chunks: how many a list needs, how large, and who has one
- * of a pool. What lies in them is run_layers.c's. */
+/* slots: the arenas that micro-batches take on chunks: how many a list needs and how large they are, and a
+ * pool that hands them out. What lies in them is run_layers.c's; schedule/lower.c assigned the slots. */
 #ifndef TRAIN_SLOTS_H
 #define TRAIN_SLOTS_H
 
@@ -12,13 +12,14 @@ typedef struct SlotSizes {
     int n[SLOT_PARTS];
 } SlotSizes;
 
-/* Of a program whose chunks take what `plan` says; in `a`. */
+/* The slots of a program whose chunks take the bytes in `plan`. Arrays in `a`. */
 Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes *out);
 
 /* Do weight gradients of whole passes run apart? */
 bool program_splits(const Program *p);
 
-/* The lowest arena that is free, and its return. */
+/* pool_take returns the lowest free arena. There always is one: slot_sizes made as many as the list takes at
+ * once. pool_give empties and returns it. */
 Arena *pool_take(ArenaPool *p);
 void pool_give(ArenaPool *p, Arena *a);
 

@@ -1,4 +1,5 @@
-/* train: a run from configuration to trained weights.
+/* train: a run from configuration to trained weights: what it takes before it starts (train_plan and
+ * its parts), and the run itself (train_run). One step is engine.h's; settings are config.h's.
  *
  * RUN/ holds config.yaml (resolved), metrics.jsonl, checkpoints/, trace.json, lock. A second
  * process in the same folder is refused. When *stop becomes non-zero (SIGINT, SIGTERM), the step in
@@ -13,42 +14,43 @@
 
 #include <signal.h>
 
-/* FLOP/s of the data sheet of a GPU that its driver calls so, in the type that computes; 0: no data
- * sheet of it is known. */
+/* Peak FLOP/s by the data sheet of a GPU, in the type that products use. `gpu` is the driver's name of
+ * it. 0: its data sheet is not known. */
 typedef Status SheetFlops(const char *gpu, Dtype type, double *out);
 
 typedef struct TrainOptions {
-    bool resume, or_begin;     /* or_begin: where no checkpoint is there to resume, begin anew */
+    bool resume, or_begin;     /* or_begin: without a checkpoint to resume, begin anew */
     const char *const *change; /* with resume: settings that may differ from the checkpoint's */
     int n_change;
     const char *init;                   /* a checkpoint to take initial weights from, or NULL */
     const volatile sig_atomic_t *stop;  /* or NULL */
     const volatile sig_atomic_t *dumps; /* how many recordings were asked for, or NULL */
-    int64_t *last_step;                 /* where the run ended is written here, or NULL */
+    int64_t *last_step;                 /* out: the step at which the run ended, or NULL */
     Comm *world;                        /* the ranks that train together; NULL: one alone */
-    bool *settled;                      /* did all ranks fail as one? written here, or NULL */
-    SheetFlops *sheet_flops;            /* for MFU; NULL: only the share of the measured roof */
+    bool *failure_agreed;               /* out: did all ranks end with one failure? or NULL */
+    SheetFlops *sheet_flops;            /* for MFU; NULL: only the share of the measured peak */
 } TrainOptions;
 
-/* What a run will take of a GPU's memory. */
+/* Bytes that a run will take of a GPU. total_bytes is the sum of the four before it. */
 typedef struct GpuPlan {
     GpuInfo gpu;
     size_t arenas_bytes, context_bytes, kernel_bytes, comm_bytes, total_bytes;
     size_t ordered_bytes, any_order_bytes; /* scratch with attention.deterministic, and without */
 } GpuPlan;
 
-/* { 0 } of a plan for the CPU, which train_check_gpu then finds to fit. ERR_UNSUPPORTED: no GPU that
- * this program can use. Makes a context and gives it back. */
+/* Makes a context on the GPU, measures it and frees it. A plan for the CPU gives { 0 }, which
+ * train_check_gpu accepts. ERR_UNSUPPORTED: there is no GPU that this program can use. */
 Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                       GpuPlan *out);
-/* ERR_ARG if it does not fit: what is needed by arena, what is there, the nearest that fits. */
+/* ERR_ARG if the plan does not fit. The sentence names the need by arena, the memory of the GPU, and
+ * the nearest settings that fit. */
 Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                        const GpuPlan *p);
 
-/* What the engine takes both ways, with the most room for rows that this GPU, or this host for its
- * `here` ranks, has memory for; `shape` then names the room. `beside`: bytes of the host that each
- * rank takes beside its engine. gpu: of train_plan_gpu. Plans point at each other: `retry` must
- * outlive the shape. */
+/* Plans both execution modes with the largest capacity for rows that fits: into this GPU, or into this
+ * host, which has `here` ranks. Sets shape->capacity to it. `beside`: bytes of the host that each rank
+ * takes in addition to its engine. gpu: as train_plan_gpu sets it. The shape points at `retry`, so
+ * `retry` must outlive it. */
 Status train_plan_engine(const Config *c, int here, size_t beside, EngineShape *shape,
                          EnginePlan *plan, EnginePlan *retry, GpuPlan *gpu);
 
@@ -65,70 +67,73 @@ typedef enum TrainNeed {
 /* What a run will take, before it takes it. */
 typedef struct TrainPlan {
     EngineShape shape;
-    EnginePlan engine, retry; /* retry: of the way with room for all rows, where there is one */
+    EnginePlan engine, retry; /* retry: of the second mode (EngineMode), if there is one */
     GpuPlan gpu;              /* { 0 } on the CPU */
     size_t need[NEEDS];       /* on the host, without the engine */
     size_t total_bytes;
     double model_flops; /* of a step, without what recompute adds */
 } TrainPlan;
 
-/* The mesh that a configuration lays `ranks` ranks out on. ERR_ARG: they do not fit. */
+/* Lays `ranks` ranks out on the axes that the configuration names. ERR_ARG: they do not fit. */
 Status train_mesh(const Config *c, int ranks, MeshShape *out);
 
-/* Sets mesh.ranks_per_host, where it is not set and the exchange asks for it, to what the hosts'
- * names say. Collective. ERR_ARG: hosts have unequally many ranks, and the exchange must relay. */
+/* Sets mesh.ranks_per_host from the names of the hosts, if it is not set and the exchange needs it.
+ * Collective. ERR_ARG: hosts have different numbers of ranks, but the exchange is hierarchical. */
 Status train_find_hosts(Config *own, Comm *world, Arena *a);
 
-/* Which kind moe.exchange=auto takes, and why, as a sentence; nothing where it is not asked. */
+/* Appends a sentence: which kind of exchange moe.exchange=auto takes, and why. Any other setting
+ * appends nothing. */
 Status train_exchange_text(const Config *c, Text *out);
 
-/* What one rank's engine takes; mesh NULL: one alone. */
+/* The sizes of one rank's engine; mesh NULL: the rank is alone. */
 EngineShape train_shape(const Config *c, const Mesh *mesh);
 
-/* A rank's part of its host, which it is bound to: a GPU, cores, memory. */
+/* Binds the rank to its part of its host (a GPU, cores, memory), and sets run.gpu and run.threads in
+ * `own` to it. */
 void train_take_share(Config *own, const Comm *world, BindShare *out);
 
-/* Of the rank whose place the mesh tells; NULL: of one alone. The mesh must outlive the plan. here:
- * ranks of this host. */
+/* Plans the rank that `mesh` describes; NULL: a rank that is alone. The mesh must outlive the plan.
+ * here: ranks of this host. */
 Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out);
 
-/* All ranks take the least room that one of them chose. Collective. */
+/* All ranks take the smallest capacity that one of them chose. Collective. */
 Status train_agree_capacity(const Config *c, Comm *world, TrainPlan *p);
 
-/* More room of what steps that ran again were short of, if there is memory for it on all ranks: *grown,
- * and *p is the plan with it. Collective; world NULL: alone. */
+/* Plans more of the capacity that steps were short of. If all ranks have memory for it, *p becomes the
+ * new plan and *grown is set. Collective; world NULL: alone. */
 Status train_grow_capacity(const Config *c, Comm *world, Shortage of, TrainPlan *p, bool *grown);
 
-/* Where rows lie and what there is room for, as a sentence; nothing where nothing is pooled. */
+/* Appends a sentence: which rows lie in pools, and what the capacity is. Without pools, nothing. */
 Status train_capacity_text(const EngineShape *shape, const EnginePlan *plan, Text *out);
 
-/* FLOPs that a step of the shape needs without what recompute does again; `plan` is the engine's. */
+/* FLOPs of a step without those of recompute: what MFU counts. `plan` is the engine's for `shape`. */
 Status train_model_flops(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                          double *out);
 
 /* FLOPs of a token of the whole model by TorchTitan's formula (torchtitan/models/utils.py):
  * 6 N + 6 t x the sum over attention layers of heads x (width of a query + width of a value), where
- * N are the parameters that a token meets without the input embedding, t the tokens of a sequence.
- * All pairs of a query and a key count, also those above the diagonal and across documents. */
+ * N are the active parameters without the input embedding, and t the tokens of a sequence. All pairs
+ * of a query and a key count, also those above the diagonal and across documents. */
 Status train_torchtitan_flops(const Config *c, double *out);
 
 /* Number of sequences over which the auxiliary loss counts tokens together. */
 int64_t train_aux_sequences(const Config *c, int64_t data_ranks);
 
-/* Tables for people: the configuration is config_print's. */
+/* The plan as tables for people, without the configuration (config_print). */
 Status train_plan_print(const Config *c, const TrainPlan *p, Text *out);
 
+/* Trains to train.steps or to a stop, and frees all that it opened. */
 Status train_run(const Config *c, const TrainOptions *options);
 
-/* Shared with eval and generate: threads that this process may use. */
+/* run.threads, or else the cores that this process may use. Eval and generate call it, too. */
 int train_threads(const Config *c);
 
-/* (vocab) bytes of text an id stands for, out of data.tokenizer; NULL if none is configured. ERR_ARG:
- * the data is of another tokenizer, or of more ids than the model has. Much fewer are a warning, if this
- * rank speaks. */
-Status train_token_bytes(const Config *c, bool speaks, Arena *a, const int32_t **out);
+/* Bytes of text that each id stands for by data.tokenizer, (vocab); NULL if none is configured. ERR_ARG:
+ * the data was prepared with another tokenizer, or it has more ids than the model. Rank 0 logs a warning
+ * if it has far fewer. */
+Status train_token_bytes(const Config *c, bool is_rank0, Arena *a, const int32_t **out);
 
-/* Loader settings of one rank's sequences (mesh NULL: all); texts are the configuration's. */
+/* Loader settings for the sequences of one rank (mesh NULL: for all). Texts point into `c`. */
 Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *token_bytes, Arena *a,
                            LoaderConfig *out);
 

@@ -29,8 +29,8 @@ Status transfers_post(const Transfers *t, const Action *a, const Tensor *what, C
 
 /* On the host. */
 
-/* Are all events signalled that the action waits for? */
-static bool ready(const Transfers *t, const Action *a)
+/* Has everything that the action waits for been signalled? */
+static bool events_signalled(const Transfers *t, const Action *a)
 {
     for (int i = 0; i < ACTION_WAITS; i++) {
         if (a->wait[i] >= 0 && !t->event[a->wait[i]].signalled) return false;
@@ -46,7 +46,7 @@ static Status start_transfer(Transfers *t, int action)
     return transfers_post(t, a, transfers_entry(t, a), &t->event[a->signal].request);
 }
 
-static void finish(Transfers *t, int action)
+static void finish_transfer(Transfers *t, int action)
 {
     t->event[t->program->at[action].signal].signalled = true;
     t->span[action].end_s = clock_s();
@@ -62,9 +62,9 @@ static Status advance_queue(Transfers *t, TransferQueue *q)
         if (e->signalled) continue;
         TRY(comm_test(q->comm, &e->request, &done));
         if (!done) break;
-        finish(t, q->action[q->done]);
+        finish_transfer(t, q->action[q->done]);
     }
-    for (; q->started < q->n && ready(t, &at[q->action[q->started]]); q->started++) {
+    for (; q->started < q->n && events_signalled(t, &at[q->action[q->started]]); q->started++) {
         TRY(start_transfer(t, q->action[q->started]));
     }
     return OK;
@@ -83,28 +83,30 @@ static Status host_begin(Transfers *t)
     return advance_queues(t);
 }
 
-/* The list comes to a transfer, which starts by its events alone. So this only uses the occasion. */
+/* The list has come to a transfer. It starts when its events are signalled, wherever the list is, so this
+ * only advances the queues. */
 static Status host_reach(Transfers *t, const Action *a)
 {
     (void)a;
     return advance_queues(t);
 }
 
-/* Blocks until the transfer behind an event has ended. Events of passes are signalled by now. */
-static Status wait_for(Transfers *t, int event)
+/* Blocks until the transfer that signals an event has ended. Passes that the event could come from have
+ * signalled already, because they stand earlier in the list. */
+static Status wait_for_event(Transfers *t, int event)
 {
     TransferEvent *e = &t->event[event];
     if (e->signalled) return OK;
     assert(e->action >= 0);
     TRY(comm_wait(t->comm, &e->request));
-    finish(t, e->action);
+    finish_transfer(t, e->action);
     return OK;
 }
 
 static Status host_wait(Transfers *t, const Action *a)
 {
     for (int i = 0; i < ACTION_WAITS; i++) {
-        if (a->wait[i] >= 0) TRY(wait_for(t, a->wait[i]));
+        if (a->wait[i] >= 0) TRY(wait_for_event(t, a->wait[i]));
     }
     return OK;
 }
@@ -121,7 +123,7 @@ static Status host_end(Transfers *t)
     for (int i = 0; i < t->n; i++) {
         const TransferQueue *q = &t->queue[i];
         for (int k = q->done; k < q->n; k++) {
-            TRY(wait_for(t, t->program->at[q->action[k]].signal));
+            TRY(wait_for_event(t, t->program->at[q->action[k]].signal));
         }
     }
     return OK;

@@ -52,13 +52,13 @@ struct Transfers {
     Comm *comm; /* the stages; NULL: this one is alone */
     TransferQueue *queue;
     int n;
-    TransferEvent *event; /* and behind them, on a GPU, one for begin and move */
-    ActionSpan *span;     /* by action, of the last step; in streams see transfers_read_stamps */
-    struct TransferLink *link; /* on a GPU: of whatever queues */
+    TransferEvent *event; /* by event of the program, and one more for begin and end on a GPU */
+    ActionSpan *span;     /* by action, of the last step; on a GPU set by transfers_read_stamps */
+    struct TransferLink *link; /* on a GPU: by link and color (transfers_gpu.c) */
     int links;
     bool lanes;      /* the comm lane is a stream of its own */
-    uint64_t *stamp; /* by action its begin and end, of a step that is recorded; NULL: not wanted */
-    bool quiet;      /* in streams: nothing is sent or received, and all else goes its way */
+    uint64_t *stamp; /* by action its begin and end, of a recorded step; NULL: not recorded */
+    bool quiet;      /* on a GPU: runs the list without sending or receiving */
 };
 
 /* A communicator of the stages with a stream of its own. */
@@ -67,12 +67,11 @@ typedef struct TransferLink {
     void *stream;
 } TransferLink;
 
-/* Of a rank's program; tables in `a`. */
+/* Makes the queues and events of a rank's program, in `a`. `entries` must outlive them. */
 Status transfers_make(Exec *ex, const Program *p, const Tensor *entries, Comm *comm, Arena *a,
                       Transfers *out);
-/* The lanes, and the stages' memory, are on GPUs. Collective over the stages, unless the links of
- * another Program with the same transfers are taken (`like`; NULL: none). lanes: the comm lane is
- * used. */
+/* Switches to streams of a GPU. Collective over the stages, unless it takes the links of `like`, the transfers
+ * of another program with the same links (NULL: none). lanes: the comm lane is a stream of its own. */
 Status transfers_open_gpu(Transfers *t, bool lanes, const Transfers *like, Arena *a);
 void transfers_free(Transfers *t); /* safe on { 0 } */
 
@@ -83,7 +82,7 @@ static inline Status transfers_reach(Transfers *t, const Action *a)
 {
     return t->table->reach(t, a);
 }
-/* An action goes on, on the Exec's lane, when all that it waits for has been signalled. */
+/* wait: the Exec's lane waits for all events of an action. signal: the action signals its event. */
 static inline Status transfers_wait(Transfers *t, const Action *a) { return t->table->wait(t, a); }
 static inline Status transfers_signal(Transfers *t, const Action *a)
 {
@@ -92,10 +91,10 @@ static inline Status transfers_signal(Transfers *t, const Action *a)
 /* The compute lane waits for all queues. */
 static inline Status transfers_end(Transfers *t) { return t->table->end(t); }
 
-/* Where an action begins (0) or ends (1) in a stream, of a step that is recorded; NULL: that of the
- * Exec's lane. Elsewhere nothing: the host's clock has it. */
+/* Stamps where an action begins (which 0) or ends (1) in a stream, in a recorded step; stream NULL: that of
+ * the Exec's lane. Does nothing on the host, whose clock gives the spans. */
 Status transfers_mark(Transfers *t, int action, int which, void *stream);
-/* Behind a recorded step, and a wait for it: the spans of its actions by these stamps. */
+/* Sets the spans of a recorded step from its stamps. Wait for the step first. */
 void transfers_read_stamps(Transfers *t);
 
 /* What both executors share. */

@@ -1,3 +1,4 @@
+/* update: launches the ops at the end of a step, in the order that the header gives. */
 #include "train/update.h"
 
 #include "op/exchange.h"
@@ -7,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* First number of a rule's scalars for parameters of an age. */
+/* Index of a rule's first scalar for parameters of an age. */
 static int scalars_at(int rule, int age) { return (rule * AGE_COUNT + age) * OPTIMIZER_SCALARS; }
 
 void update_scalars(const EngineParams *w, double lr, int64_t step, float out[UPDATE_SCALARS])

@@ -1,5 +1,8 @@
-/* update: the end of a step: gradient norm, clipping, the optimizer's rules over this rank's ranges
- * (model/optimizer.h), router bias. */
+/* update: the end of a step. In this order: squares of gradients, sums over all ranks, the norm and the
+ * clipping factor (0 skips the step), the optimizer's rules over this rank's ranges (model/optimizer.h),
+ * the expert biases. Everything stays on the device: the host reads the record later.
+ *
+ * Not here: which ranges a rank has, and gathers of what was updated (shards.h). */
 #ifndef TRAIN_UPDATE_H
 #define TRAIN_UPDATE_H
 
@@ -8,15 +11,16 @@
 /* Numbers in Engine.hyper: a set for each rule and age. */
 enum { UPDATE_SCALARS = OPTIMIZER_RULES * AGE_COUNT * OPTIMIZER_SCALARS };
 
-/* What the rules read in a step. */
+/* The scalars that the rules read in a step, such as the learning rate and bias corrections. */
 void update_scalars(const EngineParams *w, double lr, int64_t step, float out[UPDATE_SCALARS]);
 
+/* Enqueues the whole update. */
 Status update_run(EngineParams *w, const StepTensors *io);
 
-/* The record's sums over all ranks: what only some of them counted. */
+/* Adds the record's sums (losses, square sum, overflow flags, loads) over all ranks. */
 Status update_add_records(EngineParams *w, const Record *r);
 
-/* Bytes of memory that the norm and the update move for a trained parameter. */
+/* Bytes of memory traffic of the norm and the update, for one trained parameter. */
 double update_bytes(const ModelSpec *s);
 
 /* Learning rate of a step (from 1): linear warm-up, then cosine from lr to min_lr. */

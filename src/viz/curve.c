@@ -1,10 +1,12 @@
-/* curve: means of values over buckets of steps, and smoothing. It knows nothing of what it draws. */
+/* curve: means of values over buckets of steps, and smoothing. It draws nothing and knows no
+ * quantity by name: report_charts.c does. */
 #include "viz/curve.h"
 
 #include <math.h>
 
 Status curve_init(Curve *c, Arena *a, int64_t first, int64_t last, int most)
 {
+    /* The width is rounded up, so that n buckets cover all steps and n is at most `most`. */
     int64_t steps = last - first + 1, width = (steps + most - 1) / most;
     *c = (Curve){ .first = first, .width = width, .n = (int)((steps + width - 1) / width) };
     TRY(ARENA_ZEROED(a, c->n, &c->x));
@@ -17,6 +19,8 @@ void curve_put(Curve *c, int64_t step, double y)
 {
     int64_t i = (step - c->first) / c->width;
     if (step < c->first || i >= c->n) return;
+    /* x is a mean of steps, too: a bucket whose steps are partly missing is drawn where they
+     * are. */
     c->x[i] += (double)step;
     c->steps[i]++;
     if (isfinite(y))
@@ -25,6 +29,9 @@ void curve_put(Curve *c, int64_t step, double y)
         c->missing[i]++;
 }
 
+/* Works in place: point c->n is never behind bucket i, so no bucket is overwritten before it is
+ * read. One value that is not finite makes its whole bucket a gap, because a mean without it would
+ * hide it. */
 void curve_finish(Curve *c)
 {
     int buckets = c->n;
@@ -38,6 +45,7 @@ void curve_finish(Curve *c)
     }
 }
 
+/* The mean of the finite values among 2 * reach + 1 points; point i itself is finite. */
 static double mean_around(const Curve *c, int i, int reach)
 {
     double sum = 0;

@@ -1,20 +1,22 @@
-/* inspect_page: what a shard holds, as an HTML page. */
+/* inspect_page: what a shard of tokens holds, as an HTML page. The numbers come from
+ * data/inspect.h, which scans the shard and also prints them as text; nothing is counted here. */
 #include "viz/page.h"
 
 #include <stdio.h>
 
 enum { WIDTH = 1080, NAME_BYTES = 64 };
 
-static const size_t SCRATCH_BYTES = (size_t)1 << 20;
+static const size_t SCRATCH_BYTES = (size_t)1 << 20; /* names of bars and the first document */
 
-static Status figure(Text *out, const char *name, int64_t value)
+/* A row of the table of figures. */
+static Status figure_row(Text *out, const char *name, int64_t value)
 {
     char number[32];
     return text_markup(out, "<tr><td>%s</td><td>%s</td></tr>\n", name,
                        text_thousands(number, value));
 }
 
-static Status put_figures(const Inspect *r, Text *out)
+static Status figures_part(const Inspect *r, Text *out)
 {
     const struct {
         const char *name;
@@ -31,18 +33,19 @@ static Status put_figures(const Inspect *r, Text *out)
     };
     TRY(text_printf(out, "<section><table>\n"));
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        TRY(figure(out, row[i].name, row[i].value));
+        TRY(figure_row(out, row[i].name, row[i].value));
     for (int q = 0; q < INSPECT_QUANTILES; q++) {
         char name[NAME_BYTES];
         (void)snprintf(name, sizeof name, "%g %% of documents have at most, tokens",
                        100 * inspect_quantiles[q]);
-        TRY(figure(out, name, r->quantile[q]));
+        TRY(figure_row(out, name, r->quantile[q]));
     }
     return text_printf(out, "</table></section>\n");
 }
 
-static Status put_bars(Text *out, const char *title, const char *part, const char *const *row,
-                       const double *value, int rows)
+/* A section with one bar chart of one part. */
+static Status bars_part(Text *out, const char *title, const char *part, const char *const *row,
+                        const double *value, int rows)
 {
     const SvgBars bars = { title, row, &part, value, rows, 1, WIDTH, SVG_PLAIN };
     TRY(text_markup(out, "<section><h2>%s</h2>\n", title));
@@ -50,8 +53,8 @@ static Status put_bars(Text *out, const char *title, const char *part, const cha
     return text_printf(out, "</section>\n");
 }
 
-/* One bar a power of two. */
-static Status put_lengths(const Inspect *r, Text *out)
+/* One bar for each power of two: lengths of documents spread over several orders of magnitude. */
+static Status lengths_part(const Inspect *r, Text *out)
 {
     char name[INSPECT_BINS][NAME_BYTES];
     const char *row[INSPECT_BINS];
@@ -63,10 +66,11 @@ static Status put_lengths(const Inspect *r, Text *out)
         row[b - first] = name[b];
         value[b - first] = (double)r->bin[b];
     }
-    return put_bars(out, "Tokens a document", "documents", row, value, last - first + 1);
+    return bars_part(out, "Tokens a document", "documents", row, value, last - first + 1);
 }
 
-static Status put_top(const Inspect *r, const Tokenizer *t, Arena *scratch, Text *out)
+/* With a tokenizer a bar is called by its id and text, else by its id. */
+static Status top_part(const Inspect *r, const Tokenizer *t, Arena *scratch, Text *out)
 {
     const char *row[INSPECT_TOP];
     double value[INSPECT_TOP];
@@ -78,18 +82,18 @@ static Status put_top(const Inspect *r, const Tokenizer *t, Arena *scratch, Text
         row[i] = name.data;
         value[i] = (double)r->top[i].count;
     }
-    return put_bars(out, "Most frequent ids", "times", row, value, r->n_top);
+    return bars_part(out, "Most frequent ids", "times", row, value, r->n_top);
 }
 
-static Status put_page(const Inspect *r, const Tokenizer *t, Arena *scratch, Text *out)
+static Status inspect_page(const Inspect *r, const Tokenizer *t, Arena *scratch, Text *out)
 {
     Text first = { 0 };
     TRY(page_begin(out, r->prefix));
     TRY(text_markup(out, "<header><h1>%s</h1></header>\n", r->prefix));
-    TRY(put_figures(r, out));
+    TRY(figures_part(r, out));
     if (r->documents > 0) {
-        TRY(put_lengths(r, out));
-        TRY(put_top(r, t, scratch, out));
+        TRY(lengths_part(r, out));
+        TRY(top_part(r, t, scratch, out));
         TRY(text_init(&first, scratch));
         TRY(inspect_first(r, t, &first));
         TRY(text_markup(out, "<section><h2>The first document%s</h2>\n<pre>%s</pre></section>\n",
@@ -102,7 +106,7 @@ Status inspect_html(const Inspect *r, const Tokenizer *t, Text *out)
 {
     Arena scratch = { 0 };
     TRY(arena_init(&scratch, "inspect page", MEM_HOST, SCRATCH_BYTES));
-    Status s = put_page(r, t, &scratch, out);
+    Status s = inspect_page(r, t, &scratch, out);
     arena_free(&scratch);
     return s;
 }

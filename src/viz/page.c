@@ -1,10 +1,13 @@
-/* page: the frame of every page around the style and the scripts of viz/page/. */
+/* page: the frame of every page, with the style and the scripts of viz/page/. The build embeds
+ * those files in the program (tools/embed_presets), so a page needs no other file. What a page
+ * shows is written by report.c, pipeline_page.c, trace_page.c and inspect_page.c. */
 #include "viz/page.h"
 
 #include <string.h>
 
-/* A file of viz/page/. */
-static Status put_file(Text *out, const char *name)
+/* Appends a file of viz/page/. The embedded files have the form of presets, hence the name
+ * `yaml`. */
+static Status append_page_file(Text *out, const char *name)
 {
     const ConfigPreset *file = NULL;
     TRY(config_preset_find(page_files, page_files_n, name, "there is no part of a page", "",
@@ -19,15 +22,17 @@ Status page_begin(Text *out, const char *title)
                     "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
                     "<title>%s</title>\n<style>\n",
                     title));
-    TRY(put_file(out, "page.css"));
+    TRY(append_page_file(out, "page.css"));
     return text_printf(out, "</style></head>\n<body><main>\n");
 }
 
+/* page.js opens a function and leaves it open, so that the page's own script can use its helpers;
+ * the end written here closes it. */
 Status page_end(Text *out, const char *script)
 {
     TRY(text_printf(out, "</main>\n<script>\n"));
-    TRY(put_file(out, "page.js"));
-    if (script != NULL) TRY(put_file(out, script));
+    TRY(append_page_file(out, "page.js"));
+    if (script != NULL) TRY(append_page_file(out, script));
     return text_printf(out, "})();\n</script>\n</body></html>\n");
 }
 

@@ -1,7 +1,12 @@
-/* page: the frame of every page: <!doctype> to the opened <main> with style and theme, and the end
- * with the script that reads values off plots and that of the page itself (a file of viz/page/, or
- * NULL), which the build puts into the program. A script holds neither < nor &, so that pages are
- * well-formed XML, too. It may call show(event, text) and hide() for the text beside the pointer. */
+/*
+ * page: the frame of every HTML page.
+ *
+ * page_begin writes everything from <!DOCTYPE> to the open <main>, with style and theme. page_end
+ * writes the end, with the script that reads values off plots (page.js) and the page's own
+ * `script`, a file of viz/page/ or NULL. Scripts contain neither < nor &, so that pages are
+ * well-formed XML, too; tests parse them as such. A page's script may call show(event, text) and
+ * hide() for the text beside the pointer.
+ */
 #ifndef VIZ_PAGE_H
 #define VIZ_PAGE_H
 
@@ -20,8 +25,8 @@ Status part_figure(Text *out, const SvgChart *c);
 /* A paragraph below a heading or a plot; `text` is markup. */
 Status part_note(Text *out, const char *text);
 
-/* inspect_page.c: what a shard holds, as one page: figures, lengths, most frequent ids, first
- * document. With a tokenizer (or NULL), ids are shown with their text. */
+/* inspect_page.c: a page of what a shard holds: figures, lengths, most frequent ids, first
+ * document. With a tokenizer ids are shown with their text; NULL: ids alone. */
 Status inspect_html(const Inspect *r, const Tokenizer *t, Text *out);
 
 #endif

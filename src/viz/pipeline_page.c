@@ -1,4 +1,5 @@
-/* pipeline_page: timelines and scaling curves as one page. */
+/* pipeline_page: timelines and scaling curves as one page, or as one SVG. It arranges parts that
+ * others draw: timelines are timeline_svg.c's, curves scaling.c's. */
 #include "viz/pipeline_page.h"
 
 #include "base/file.h"
@@ -10,21 +11,22 @@
 
 enum {
     PAGE_WIDTH = 1080,
-    STILL_WIDTH = 1000,
+    STILL_WIDTH = 1000, /* pixels, as the other sizes */
     STILL_GAP = 18,
     STILL_EDGE = 10,
-    PANELS = 6,
-    BUBBLE = TIMELINE_EXCHANGE
+    PANELS = 6,                /* ranks whose memory is drawn */
+    BUBBLE = TIMELINE_EXCHANGE /* the bubble's index behind the kinds of the compute lane */
 };
 
-/* The style of a still. It has no variables, because not every program draws them. */
+/* The style of a still. It uses no CSS variables, because many programs that draw SVG lack them. */
 static const char STILL_STYLE[] =
     "text{font:11px Helvetica,Arial,sans-serif;fill:#111}\n"
     ".end{text-anchor:end}.mid{text-anchor:middle}.dim,.grid text{fill:#555}\n"
     ".grid path{stroke:#ddd;fill:none}.axis{stroke:#555}.pipe .idle{fill:#e3e6ea}\n"
     ".line{fill:none;stroke-width:1.8}\n";
 
-static double longest(const PipelineView *v)
+/* All timelines of a page share this time axis, so that their lengths compare. */
+static double longest_step_s(const PipelineView *v)
 {
     double most = 0;
     for (int i = 0; i < v->timelines; i++) most = fmax(most, v->timeline[i].step_s);
@@ -33,7 +35,7 @@ static double longest(const PipelineView *v)
 
 /* ---- the comparison ---- */
 
-static Status comparison(Text *out, const PipelineView *v)
+static Status comparison_part(Text *out, const PipelineView *v)
 {
     TRY(text_printf(out, "<section><div class=\"wide\"><table><thead><tr><th></th><th>ranks, p</th>"
                          "<th>chunks, v</th><th>micro-batches, m</th><th>step</th>"
@@ -64,6 +66,8 @@ static Status comparison(Text *out, const PipelineView *v)
 
 /* ---- one timeline ---- */
 
+/* A bar for each rank: time by kind of the compute lane, then the bubble. Together they are a
+ * step. */
 static Status time_bars(Text *out, const Timeline *t)
 {
     enum { ROWS = 64, PARTS = BUBBLE + 1 };
@@ -89,8 +93,9 @@ static Status time_bars(Text *out, const Timeline *t)
     return text_printf(out, "</div></details>\n");
 }
 
-/* Memory as a curve of POINTS stretches. Each has the value of its moment with the most bytes, so
- * that the peak is right. */
+/* Draws memory over time in at most POINTS intervals. Each interval shows the moment with the most
+ * bytes in it, so that the peak is exact. Kinds are stacked: y[k] is the sum of kinds 0 to k, and
+ * the highest area comes first because later ones are drawn over it. */
 static Status memory_panel(Text *out, const Timeline *t, int rank, double most_gib)
 {
     enum { POINTS = 200 };
@@ -128,7 +133,8 @@ static Status memory_panel(Text *out, const Timeline *t, int rank, double most_g
     return part_figure(out, &chart);
 }
 
-/* The dashed line is the peak of all ranks. */
+/* Draws the memory of up to PANELS ranks, evenly chosen. The dashed line is the peak over all
+ * ranks. */
 static Status memory_panels(Text *out, const Timeline *t)
 {
     int peak = t->peak_rank, n = t->ranks < PANELS ? t->ranks : PANELS;
@@ -142,7 +148,8 @@ static Status memory_panels(Text *out, const Timeline *t)
     return text_printf(out, "</div>\n");
 }
 
-static Status one_timeline(Text *out, const Timeline *t, double axis_s)
+/* A section: the timeline, memory of some ranks, and where the time of each rank goes. */
+static Status timeline_part(Text *out, const Timeline *t, double axis_s)
 {
     TRY(text_printf(out, "<section><div class=\"wide\">\n"));
     TRY(timeline_svg(out, t, PAGE_WIDTH, axis_s));
@@ -164,12 +171,14 @@ Status pipeline_html(Text *out, const PipelineView *v)
                          ".idle{fill:var(--line)}\n"));
     TRY(timeline_colors(out));
     TRY(text_printf(out, ".kinds .f%d{fill:var(--line)}</style>\n", BUBBLE));
-    if (v->timelines > 0) TRY(comparison(out, v));
-    for (int i = 0; i < v->timelines; i++) TRY(one_timeline(out, &v->timeline[i], longest(v)));
+    if (v->timelines > 0) TRY(comparison_part(out, v));
+    for (int i = 0; i < v->timelines; i++)
+        TRY(timeline_part(out, &v->timeline[i], longest_step_s(v)));
     if (v->scalings > 0) TRY(scaling_section(out, v->scaling, v->scalings));
     return page_end(out, "pipeline.js");
 }
 
+/* The colours of page.css's light theme, written out. */
 static Status still_style(Text *out)
 {
     static const char *const COLOR[] = { "#0b62b8", "#c8450c", "#0a7f5a", "#8a4fbf",
@@ -180,6 +189,8 @@ static Status still_style(Text *out)
     return timeline_colors(out);
 }
 
+/* Stacks the timelines, then the curve, as groups of one <svg>. Heights must be known before it
+ * opens. */
 Status pipeline_still(Text *out, const PipelineView *v)
 {
     double height = STILL_GAP, y = 0.5 * STILL_GAP;
@@ -194,7 +205,7 @@ Status pipeline_still(Text *out, const PipelineView *v)
     TRY(text_printf(out, "</style>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"));
     for (int i = 0; i < v->timelines; i++) {
         TRY(text_printf(out, "<g transform=\"translate(%d %.0f)\">\n", STILL_EDGE, y));
-        TRY(timeline_svg(out, &v->timeline[i], STILL_WIDTH - 2 * STILL_EDGE, longest(v)));
+        TRY(timeline_svg(out, &v->timeline[i], STILL_WIDTH - 2 * STILL_EDGE, longest_step_s(v)));
         TRY(text_printf(out, "</g>\n"));
         y += timeline_svg_height(&v->timeline[i]) + STILL_GAP;
     }
@@ -207,6 +218,7 @@ Status pipeline_still(Text *out, const PipelineView *v)
     return text_printf(out, "</svg>\n");
 }
 
+/* `out` is only borrowed: its text is written to the file and then cut back. */
 Status pipeline_write(const char *path, const PipelineView *v, Text *out)
 {
     size_t before = out->used;

@@ -1,8 +1,12 @@
-/* pipeline_page: timelines, simulated or recorded, one above the other on one time axis, and curves
- * of how a training scales. As a page: a table that compares the timelines, and for each the
- * timeline (zoom, pan, hover), memory over time where that is known, and where each rank's time
- * goes. As a still: one <svg> of 1000 pixels with its own style, for papers. Neither needs another
- * file or a network. `out` must be in an arena of its own (base/text.h). */
+/*
+ * pipeline_page: what `switchyard viz` and `plan --html` draw: timelines, simulated or recorded,
+ * one above the other on one time axis, and curves of how a training scales.
+ *
+ * As a page: a table that compares the timelines; for each the timeline (zoom, pan, hover), memory
+ * over time where it is known, and where each rank's time goes. As a still: one <svg> 1000 pixels
+ * wide with its own style, for papers. Neither needs another file or a network. `out` must be in an
+ * arena of its own, because a text grows in place (base/text.h).
+ */
 #ifndef VIZ_PIPELINE_PAGE_H
 #define VIZ_PIPELINE_PAGE_H
 
@@ -10,8 +14,8 @@
 
 enum { SCALING_POINTS = 64, SCALING_CURVES = 16, SCALING_HEIGHT = 300 };
 
-/* Arrays by point; NaN and NULL: not known. efficiency: the share of ideal scaling, 1 is ideal.
- * reason: why some was lost. */
+/* A scaling curve. Arrays are by point; NaN and NULL: not known. efficiency: tokens/s/GPU as a
+ * share of ideal scaling; 1 is ideal. reason: what the rest was lost to. */
 typedef struct Scaling {
     const char *title;
     int points;

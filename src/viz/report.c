@@ -1,4 +1,6 @@
-/* report: the parts of RUN/report.html in their order. */
+/* report: writes RUN/report.html: the header with its facts, then the sections in the order of a
+ * table. Charts are in report_charts.c, expert load in report_load.c, the recording in
+ * report_trace.c. */
 #include "viz/report.h"
 
 #include "base/file.h"
@@ -10,7 +12,7 @@
 #include <string.h>
 
 /* "2 h 03 min", "4 min 12 s", "1.50 s" */
-static const char *part_duration(char out[32], double seconds)
+static const char *duration_text(char out[32], double seconds)
 {
     long long whole = llround(seconds);
     if (seconds < 60) {
@@ -25,7 +27,8 @@ static const char *part_duration(char out[32], double seconds)
 
 /* ---- the run's facts ---- */
 
-/* One fact; what is printed is a second line. All of it is made here, of numbers only. */
+/* Writes one fact: its name, its value, and a second line from fmt. All texts come from this file
+ * and hold numbers only, so nothing needs escaping. */
 __attribute__((format(printf, 4, 5))) static Status
 write_fact(Text *out, const char *name, const char *value, const char *fmt, ...)
 {
@@ -38,6 +41,7 @@ write_fact(Text *out, const char *name, const char *value, const char *fmt, ...)
                        value, small);
 }
 
+/* Facts that follow from the configuration and the length of the run. */
 static Status size_facts(Text *out, const RunData *d)
 {
     const RunSummary *s = &d->sum;
@@ -51,11 +55,12 @@ static Status size_facts(Text *out, const RunData *d)
                    text_thousands(b, s->tokens)));
     TRY(write_fact(out, "Steps", text_thousands(a, s->steps), "the last is step %lld",
                    (long long)d->last_step));
-    return write_fact(out, "Time in steps", part_duration(a, s->wall_s), "%s tokens/s",
+    return write_fact(out, "Time in steps", duration_text(a, s->wall_s), "%s tokens/s",
                       s->wall_s > 0 ? text_si(b, (double)s->tokens / s->wall_s) : "-");
 }
 
-/* The mean over the whole run, of the curve's points, so nearly that of the steps. */
+/* Writes the mean over the whole run. It is a mean of the curve's points, so nearly that of all
+ * steps. */
 static Status share_fact(Text *out, const char *name, const Curve *c, const char *of, double flops)
 {
     double sum = 0;
@@ -153,8 +158,8 @@ static Status config_write(Text *out, const Report *r)
         (int)r->config_bytes, r->config);
 }
 
-/* Between <section> and </section>, in this order: small charts of those curves that have data, or
- * what `write` writes. */
+/* The sections of the page, in order. A section either has small charts of the curves that have
+ * data, or a function that writes it if `has` says so. */
 static const struct {
     const char *id, *title;
     bool (*has)(const Report *r);
@@ -218,8 +223,8 @@ static Status render_page(Text *out, const Report *r)
     return page_end(out, r->trace.present && r->trace.problem[0] == '\0' ? "trace.js" : NULL);
 }
 
-static Status optional_file(const char *run_dir, const char *name, Arena *a, const char **out,
-                            size_t *bytes)
+static Status read_optional_file(const char *run_dir, const char *name, Arena *a, const char **out,
+                                 size_t *bytes)
 {
     char path[FILE_PATH_MAX], *text = NULL;
     TRY(file_join(path, run_dir, name));
@@ -229,7 +234,9 @@ static Status optional_file(const char *run_dir, const char *name, Arena *a, con
     return OK;
 }
 
-static Status gather(Report *r, const char *run_dir, Arena *a)
+/* Reads all inputs of the page before its text begins to grow: a growing text must be the arena's
+ * last allocation. Only metrics.jsonl must be there. */
+static Status load_report(Report *r, const char *run_dir, Arena *a)
 {
     char path[FILE_PATH_MAX];
     TRY(file_join(path, run_dir, "metrics.jsonl"));
@@ -237,18 +244,19 @@ static Status gather(Report *r, const char *run_dir, Arena *a)
     TRY(load_view_make(r, a));
     TRY(file_join(path, run_dir, "recording/rank-00000.syr"));
     TRY(trace_view_load(&r->trace, path, a));
-    TRY(optional_file(run_dir, "config.yaml", a, &r->config, &r->config_bytes));
-    TRY(optional_file(run_dir, "sample.txt", a, &r->sample, &r->sample_bytes));
+    TRY(read_optional_file(run_dir, "config.yaml", a, &r->config, &r->config_bytes));
+    TRY(read_optional_file(run_dir, "sample.txt", a, &r->sample, &r->sample_bytes));
     return file_last_part(run_dir, a, &r->folder);
 }
 
+/* The trace view holds memory of its own, so it is freed whatever failed. */
 static Status write_report(const char *run_dir, Arena *a, RunSummary *out)
 {
     char path[FILE_PATH_MAX];
     Report *r = NULL; /* too large for a stack */
     Text page = { 0 };
     TRY(ARENA_ZEROED(a, 1, &r));
-    Status s = gather(r, run_dir, a);
+    Status s = load_report(r, run_dir, a);
     if (s == OK) s = text_init(&page, a);
     if (s == OK) s = render_page(&page, r);
     if (s == OK) s = file_join(path, run_dir, "report.html");

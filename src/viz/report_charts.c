@@ -1,11 +1,12 @@
-/* report_charts: charts over the steps (loss, rates, throughput; not expert load), and memory. */
+/* report_charts: the report's charts over the steps (loss, rates, throughput), and memory. Expert
+ * load is in report_load.c; axes and lines are svg_chart.c's. */
 #include "viz/report_parts.h"
 
 #include <math.h>
 
 enum { FULL_HEIGHT = 340, HALF_HEIGHT = 230, THIRD_HEIGHT = 190 };
 
-/* From this ratio on a linear axis would show only the spikes. */
+/* Above this ratio of largest to smallest value a linear axis would show only the spikes. */
 static const double WIDE_RANGE = 30;
 
 static bool has_points(const Curve *c) { return c->finite > 0; }
@@ -16,7 +17,8 @@ static SvgSeries series_of(const char *name, const Curve *c, int color, SvgMark 
         SvgSeries){ .name = name, .x = c->x, .y = c->y, .n = c->n, .color = color, .mark = mark };
 }
 
-static bool is_wide(const Curve *c)
+/* Only positive values count: a log axis shows no others. */
+static bool has_wide_range(const Curve *c)
 {
     double lo = HUGE_VAL, hi = 0;
     for (int i = 0; i < c->n; i++) {
@@ -34,11 +36,12 @@ bool loss_has(const Report *r)
     return has_points(&r->data.curve[RUN_LOSS]) || has_points(&r->data.eval_loss);
 }
 
+/* Training loss faint, its smoothed curve over it, held-out losses as dots. */
 static Status loss_chart(Text *out, const RunData *d)
 {
     SvgSeries s[3];
     int n = 0;
-    bool smooth = d->curve[RUN_LOSS].n >= 20;
+    bool smooth = d->curve[RUN_LOSS].n >= 20; /* fewer points need no smoothing */
     if (has_points(&d->curve[RUN_LOSS]))
         s[n++] = series_of("train", &d->curve[RUN_LOSS], 0, smooth ? SVG_FAINT : SVG_LINE);
     if (smooth) s[n++] = series_of("train, smoothed", &d->smooth_loss, 0, SVG_LINE);
@@ -50,6 +53,7 @@ static Status loss_chart(Text *out, const RunData *d)
     return text_printf(out, "</div>\n");
 }
 
+/* Bits per byte of all held-out text, and of each domain that has some. */
 static Status bits_chart(Text *out, const RunData *d)
 {
     SvgSeries s[RUN_NAMES + 1];
@@ -66,6 +70,7 @@ static Status bits_chart(Text *out, const RunData *d)
     return part_figure(out, &chart);
 }
 
+/* A row of the table of evaluations: [0] is the first, [1] the last one. */
 static Status eval_row(Text *out, const char *name, const double loss[2], const double bits[2])
 {
     const double value[4] = { loss[0], loss[1], bits[0], bits[1] };
@@ -115,7 +120,7 @@ int charts_count(const Report *r, const SmallChart *chart, int n)
     return shown;
 }
 
-/* Side by side: two, three, or two and two, as many as have data. */
+/* Writes the charts that have data: three in a row if there are three, else two in a row. */
 Status charts_write(Text *out, const Report *r, const SmallChart *chart, int n)
 {
     bool three = charts_count(r, chart, n) == 3;
@@ -125,7 +130,7 @@ Status charts_write(Text *out, const Report *r, const SmallChart *chart, int n)
         if (!has_points(c)) continue;
         SvgSeries series = series_of(small->title, c, 0, SVG_LINE);
         series.legend = "";
-        bool log_y = small->may_log && is_wide(c);
+        bool log_y = small->may_log && has_wide_range(c);
         const SvgChart plot = { small->title,
                                 "step",
                                 log_y ? "log scale" : "",
@@ -161,6 +166,7 @@ static Status memory_row(Text *out, const char *name, double planned, double use
     return text_printf(out, "<td>%.1f %%</td></tr>\n", 100 * used / planned);
 }
 
+/* The sum of the known values; NaN if none is known. */
 static double total_of(const double *v, int n)
 {
     double sum = 0;
@@ -180,6 +186,8 @@ static Status memory_table(Text *out, const RunData *d)
     return text_printf(out, "</tfoot></table></div>\n");
 }
 
+/* A bar of what the plan expects and a bar of what steps used, by arena; only those that are
+ * known. */
 Status memory_write(Text *out, const Report *r)
 {
     static const char *const ROW[] = { "planned", "used" };

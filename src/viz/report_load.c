@@ -1,4 +1,5 @@
-/* report_load: where the tokens went: expert load by domain, and over the steps. */
+/* report_load: the report's section on expert load: heat maps by domain, and the least and most
+ * loaded expert over the steps. The loads are gathered by run_data.c. */
 #include "viz/report_parts.h"
 
 #include <math.h>
@@ -16,9 +17,9 @@ enum {
     CELL_MOST = 37,
 };
 
-/* ---- made ready ---- */
+/* ---- prepared before the page is written ---- */
 
-/* "layer 3", and with `what` behind it. */
+/* "layer 3" followed by `what`. */
 static Status layer_label(Arena *a, int64_t layer, const char *what, const char **out)
 {
     char text[64];
@@ -26,9 +27,9 @@ static Status layer_label(Arena *a, int64_t layer, const char *what, const char 
     return arena_text(a, text, (size_t)n, out);
 }
 
-/* The envelope over all layers: the least of the least, or the most of the most. All layers have
- * the same points; where one layer has no value, the envelope has none. */
-static Status envelope(const Curve *layer, int layers, bool most, Arena *a, Curve *out)
+/* The envelope over all layers: the smallest of the smallest loads, or the largest of the largest.
+ * All layers have the same points; where one layer has no value, the envelope has none. */
+static Status layers_envelope(const Curve *layer, int layers, bool most, Arena *a, Curve *out)
 {
     *out = layer[0];
     TRY(ARENA_NEW(a, out->n, &out->y));
@@ -48,7 +49,7 @@ static Status add_envelopes(Report *r, Arena *a)
     const RunData *d = &r->data;
     for (int most = 0; most < 2; most++) {
         Curve c = { 0 };
-        TRY(envelope(most ? d->most : d->least, d->moe_layers, most, a, &c));
+        TRY(layers_envelope(most ? d->most : d->least, d->moe_layers, most, a, &c));
         r->load_series[r->n_load_series++] =
             (SvgSeries){ .name = most ? "most loaded expert of all layers"
                                       : "least loaded expert of all layers",
@@ -60,6 +61,8 @@ static Status add_envelopes(Report *r, Arena *a)
     return OK;
 }
 
+/* With few layers each has a colour and a name; with many all are grey, and an envelope is
+ * named. */
 Status load_view_make(Report *r, Arena *a)
 {
     const RunData *d = &r->data;
@@ -82,7 +85,7 @@ Status load_view_make(Report *r, Arena *a)
 
 /* ---- over the steps ---- */
 
-static Status write_series(Text *out, const Report *r)
+static Status load_series_chart(Text *out, const Report *r)
 {
     static const double UNIFORM = 1;
     const SvgChart chart = { "Least and most loaded expert over the steps",
@@ -102,18 +105,20 @@ static Status write_series(Text *out, const Report *r)
 
 /* ---- heat maps by domain ----
  *
- * Values relative to 1: below is one colour, above another, log2 deep up to a factor of 4. Where
- * all maps would have more than CELLS_MOST cells, neighbouring experts become one cell that shows
- * the one farthest from 1 (a mean would hide the one expert that matters). */
+ * Values are relative to uniform load, 1. Below 1 a cell has one colour, above it another; the
+ * depth of colour is |log2 of the value|, up to a factor of 4. If all maps together would have more
+ * than CELLS_MOST cells, neighbouring experts share a cell. It shows the value farthest from 1,
+ * since a mean would hide the one expert that matters. */
 
 typedef struct Heat {
     int layers, experts, panels;
-    int group, columns; /* experts a cell, cells a row */
-    double width, height;
+    int group, columns;   /* experts a cell, cells a row */
+    double width, height; /* of a cell, in pixels */
     const int64_t *layer_name;
 } Heat;
 
-static Heat heat_of(const RunData *d)
+/* Chooses how many experts share a cell, and the size of cells, for all maps alike. */
+static Heat heat_layout(const RunData *d)
 {
     Heat h = { .layers = d->moe_layers, .experts = d->experts, .panels = d->load.lines > 0 };
     for (int i = 0; i < d->domains.n; i++) h.panels += d->domain_load[i].lines > 0;
@@ -129,24 +134,26 @@ static Heat heat_of(const RunData *d)
     return h;
 }
 
-static double distance(double v) { return v > 0 ? fabs(log2(v)) : HUGE_VAL; }
+/* How far a load is from uniform: a half and a double are equally far. */
+static double log_distance(double v) { return v > 0 ? fabs(log2(v)) : HUGE_VAL; }
 
 /* The expert of a cell whose value is farthest from 1; -1 if the cell has no value. */
-static int farthest(const Heat *h, const double *value, int cell)
+static int farthest_expert(const Heat *h, const double *value, int cell)
 {
     int most = -1;
     for (int e = cell * h->group; e < h->experts && e < (cell + 1) * h->group; e++) {
         if (isnan(value[e])) continue;
-        if (most < 0 || distance(value[e]) > distance(value[most])) most = e;
+        if (most < 0 || log_distance(value[e]) > log_distance(value[most])) most = e;
     }
     return most;
 }
 
+/* A cell, with its numbers at the pointer; wide cells also show the value. */
 static Status heat_cell(Text *out, const Heat *h, const double *value, int64_t layer, int cell)
 {
-    int e = farthest(h, value, cell);
+    int e = farthest_expert(h, value, cell);
     if (e < 0) return OK;
-    double v = value[e], x = LEFT + cell * h->width, depth = fmin(distance(v) / 2, 1);
+    double v = value[e], x = LEFT + cell * h->width, depth = fmin(log_distance(v) / 2, 1);
     TRY(text_printf(out,
                     "<rect class=\"%s\" x=\"%.0f\" fill-opacity=\"%.2f\"><title>layer %lld, expert "
                     "%d: %.2f × 1/%d = %.2f %%</title></rect>",
@@ -157,7 +164,8 @@ static Status heat_cell(Text *out, const Heat *h, const double *value, int64_t l
                        depth > 0.6 ? " over" : "", x + h->width / 2, h->height / 2 + 4, v);
 }
 
-/* The size of cells is written once, in a style, and not at each of thousands of cells. */
+/* Draws one map. The size of cells is written once, in a style, because there are thousands of
+ * cells. */
 static Status heat_map(Text *out, const Heat *h, const char *name, const double *value)
 {
     double gap = h->width > 10 ? 2 : 0;
@@ -197,7 +205,7 @@ static Status heat_key(Text *out)
     return text_printf(out, "</g></svg>\n");
 }
 
-static Status put_panel(Text *out, const Heat *h, const char *name, const RunLoad *load)
+static Status heat_panel(Text *out, const Heat *h, const char *name, const RunLoad *load)
 {
     long long first = load->first_step, last = load->last_step;
     if (load->lines == 0) return OK;
@@ -230,15 +238,15 @@ static Status load_note(Text *out, const RunData *d, const Heat *h)
 Status load_write(Text *out, const Report *r)
 {
     const RunData *d = &r->data;
-    const Heat h = heat_of(d);
+    const Heat h = heat_layout(d);
     if (h.panels > 0) {
         TRY(load_note(out, d, &h));
         TRY(heat_key(out));
         TRY(text_printf(out, "<div class=\"panels\">\n"));
-        TRY(put_panel(out, &h, "all tokens", &d->load));
+        TRY(heat_panel(out, &h, "all tokens", &d->load));
         for (int i = 0; i < d->domains.n; i++)
-            TRY(put_panel(out, &h, d->domains.name[i], &d->domain_load[i]));
+            TRY(heat_panel(out, &h, d->domains.name[i], &d->domain_load[i]));
         TRY(text_printf(out, "</div>\n"));
     }
-    return write_series(out, r);
+    return load_series_chart(out, r);
 }

@@ -1,5 +1,6 @@
-/* report_parts: what the files of the report share. All that a part shows is computed before the
- * page's text begins to grow, because a growing text must be the last allocation of its arena. */
+/* report_parts: what the files of the report share; private to report*.c. Everything that a part
+ * shows is computed before the page's text begins to grow, because a growing text must be the last
+ * allocation of its arena. */
 #ifndef VIZ_REPORT_PARTS_H
 #define VIZ_REPORT_PARTS_H
 
@@ -7,7 +8,11 @@
 #include "viz/report_trace.h"
 #include "viz/run_data.h"
 
-enum { REPORT_FULL = 1080, REPORT_HALF = 526, REPORT_THIRD = 342 };
+enum {
+    REPORT_FULL = 1080,
+    REPORT_HALF = 526,
+    REPORT_THIRD = 342
+}; /* pixels, as page.css lays out */
 
 typedef struct Report {
     const char *folder; /* the last part of the run's path */
@@ -27,7 +32,7 @@ typedef struct SmallChart {
     bool from_zero, may_log;
 } SmallChart;
 
-/* What the parts of the page write; the table of parts is report.c's. */
+/* Each part of the page: does it have data, and its markup. The table of parts is in report.c. */
 bool loss_has(const Report *r);
 Status loss_write(Text *out, const Report *r);
 int charts_count(const Report *r, const SmallChart *chart, int n); /* charts that have data */
@@ -35,7 +40,7 @@ Status charts_write(Text *out, const Report *r, const SmallChart *chart, int n);
 Status memory_write(Text *out, const Report *r);
 Status load_write(Text *out, const Report *r);
 
-/* report_load.c: the curves. */
+/* report_load.c: prepares the curves of expert load. */
 Status load_view_make(Report *r, Arena *a);
 
 #endif

@@ -1,5 +1,5 @@
-/* report_trace: the last steps of a run as its recorder has them: rank 0's timeline and tables, as a
- * page of `trace report` shows them. It reads recording/, not trace.json, which is for Perfetto. */
+/* report_trace: the last steps of a run as its recorder kept them: rank 0's timeline and tables, in
+ * the form of `trace report`. It reads recording/, not trace.json, which is made for Perfetto. */
 #include "viz/report_trace.h"
 
 #include "analyze/events_read.h"
@@ -8,7 +8,7 @@
 #include "viz/page.h"
 #include "viz/trace_page.h"
 
-enum { BOXES_MOST = 20000 };
+enum { BOXES_MOST = 20000 }; /* far fewer than a page of traces has: a report must open fast */
 
 static Status add_recording(TracePage *p, const Events *e, Arena *a)
 {
@@ -33,6 +33,8 @@ static Status add_recording(TracePage *p, const Events *e, Arena *a)
     return OK;
 }
 
+/* A recording that cannot be read must not cost the user the report: its error becomes a
+ * sentence. */
 Status trace_view_load(TraceView *v, const char *path, Arena *a)
 {
     Events e = { 0 };

@@ -1,10 +1,10 @@
-/* report_trace: what a run's report shows of its recording. */
+/* report_trace: the part of a run's report that shows its recording. */
 #ifndef VIZ_REPORT_TRACE_H
 #define VIZ_REPORT_TRACE_H
 
 #include "base/text.h"
 
-struct TracePage; /* viz/trace_page.h, whose names a report has for other things */
+struct TracePage; /* viz/trace_page.h defines a Report of its own, so it is not included here */
 
 enum { TRACE_VIEW_SENTENCE = 512 };
 

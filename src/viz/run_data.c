@@ -1,4 +1,10 @@
-/* run_data: surveys metrics.jsonl to learn names and sizes, then loads its numbers. */
+/*
+ * run_data: reads metrics.jsonl in two passes (see run_data.h): survey_lines finds sizes and the
+ * last line for each step, take_line then loads the numbers of those lines.
+ *
+ * The file may be damaged: a crash leaves half a line, and a resumed run appends after it. Lines
+ * that do not parse are counted, never an error. It draws nothing.
+ */
 #include "viz/run_data.h"
 
 #include "base/file.h"
@@ -22,10 +28,10 @@ typedef struct Build {
     Arena *a;
     FileMap map;
     char *text;        /* one line */
-    uint32_t **latest; /* (CHUNKS, 2 * CHUNK_STEPS): number of the last step and eval line for each
-                          step, 0: none. Chunks are made where a step falls, so one absurd step
-                          number costs one chunk. */
-    uint32_t line;     /* the number of this one, from 1; blank ones are not counted */
+    uint32_t **latest; /* (CHUNKS, 2 * CHUNK_STEPS): for each step the numbers of its last step line
+                        * and eval line; 0: none. Chunks are allocated when a step falls into them,
+                        * so one absurd step number costs one chunk. */
+    uint32_t line;     /* number of the current line, from 1; blank lines are not counted */
     RunLoad eval_load[RUN_NAMES]; /* by domain, of the last evaluation */
     double *table;                /* one line's load */
 } Build;
@@ -35,8 +41,8 @@ typedef struct Build {
 typedef enum LineKind { LINE_BAD, LINE_START, LINE_STEP, LINE_EVAL } LineKind;
 
 /* One line. A number that is null or missing is NaN; a missing text or raw value is NULL. Raw
- * values are JSON arrays and objects, each to be scanned once. All of them point into Build.text.
- * */
+ * values are JSON arrays and objects; scanning changes them, so each can be scanned only once.
+ * Texts and raw values point into Build.text. */
 typedef struct Line {
     LineKind kind;
     int64_t step;             /* >= 0 in a step or eval line */
@@ -76,7 +82,7 @@ static LineKind kind_of(const char *word)
     return strcmp(word, "eval") == 0 ? LINE_EVAL : LINE_BAD;
 }
 
-/* A line counts as a whole or not at all: a crash may leave half a line, at the end or (after a
+/* A line counts completely or not at all: a crash may leave half a line, at the end or (after a
  * resume) in the middle of the file. */
 static Line parse_line(char *text)
 {
@@ -95,7 +101,8 @@ static Line parse_line(char *text)
     return line;
 }
 
-static Status each_line(Build *b, Status (*take)(Build *, const Line *))
+/* Copies each line into b->text, where scanning may write, and hands it to `take`. */
+static Status for_each_line(Build *b, Status (*take)(Build *, const Line *))
 {
     b->line = 0;
     for (size_t at = 0, n = 0; at < b->map.bytes; at += n + 1) {
@@ -119,7 +126,7 @@ static Status each_line(Build *b, Status (*take)(Build *, const Line *))
 
 /* ---- names ---- */
 
-/* Index of `name`, taken in if there is room; -1 if not. */
+/* Sets *out to the index of `name`, which is added if there is room; -1: there is none. */
 static Status run_name_index(RunNames *names, Arena *a, const char *name, int *out)
 {
     *out = -1;
@@ -134,10 +141,10 @@ static Status run_name_index(RunNames *names, Arena *a, const char *name, int *o
 
 /* ---- tables of expert load ---- */
 
-/* Reads [[...], ...], rows of equal length, none empty. With `table` NULL it finds the numbers of
- * rows and columns; else it fills `table`, which has these sizes. False: they do not fit, and
+/* Reads [[...], ...]: rows of equal length, none empty. With `table` NULL it finds the numbers of
+ * rows and columns; else it fills `table`, which has these sizes. False: the sizes do not fit, and
  * `table` is undefined. */
-static bool load_read(char *raw, int *rows, int *columns, double *table)
+static bool load_table_read(char *raw, int *rows, int *columns, double *table)
 {
     Scan s = scan_inside(raw);
     int row = 0;
@@ -181,7 +188,8 @@ static void load_add(RunLoad *l, const RunData *d, const double *table, int64_t 
     if (step > l->last_step) l->last_step = step;
 }
 
-/* Least and most loaded expert of a layer, relative to its mean; NaN if it has no load. */
+/* The load of the least and of the most loaded expert of a layer, relative to the layer's mean; NaN
+ * if the layer has no load. */
 static void load_extremes(const double *layer, int experts, double *least, double *most)
 {
     double sum = 0, lo = layer[0], hi = layer[0];
@@ -197,7 +205,8 @@ static void load_extremes(const double *layer, int experts, double *least, doubl
 
 /* ---- first pass: which lines count, and how large everything is ---- */
 
-static Status latest_of(Build *b, const Line *line, uint32_t **out)
+/* The entry of Build.latest for the step of a step or eval line. */
+static Status latest_line_of(Build *b, const Line *line, uint32_t **out)
 {
     uint32_t **chunk = &b->latest[line->step / CHUNK_STEPS];
     if (*chunk == NULL) TRY(ARENA_ZEROED(b->a, 2 * CHUNK_STEPS, chunk));
@@ -205,6 +214,8 @@ static Status latest_of(Build *b, const Line *line, uint32_t **out)
     return OK;
 }
 
+/* First pass: counts lines, notes the last line of each step, and learns the table's size from the
+ * first load that is there. */
 static Status survey_line(Build *b, const Line *line)
 {
     RunData *d = b->d;
@@ -212,14 +223,14 @@ static Status survey_line(Build *b, const Line *line)
     if (line->kind == LINE_START) d->starts++;
     if (line->kind != LINE_STEP && line->kind != LINE_EVAL) return OK;
     uint32_t *latest = NULL;
-    TRY(latest_of(b, line, &latest));
+    TRY(latest_line_of(b, line, &latest));
     *latest = b->line;
     if (d->first_step < 0 || line->step < d->first_step) d->first_step = line->step;
     if (line->step > d->last_step) d->last_step = line->step;
     if (line->kind == LINE_STEP && line->step > d->final_step) d->final_step = line->step;
     if (line->expert_load == NULL || d->moe_layers > 0) return OK;
     int layers = 0, experts = 0; /* a start line may be missing */
-    if (load_read(line->expert_load, &layers, &experts, NULL)) {
+    if (load_table_read(line->expert_load, &layers, &experts, NULL)) {
         d->moe_layers = layers;
         d->experts = experts;
     }
@@ -230,15 +241,16 @@ static Status survey_lines(Build *b, const char *path)
 {
     TRY(ARENA_ZEROED(b->a, CHUNKS, &b->latest));
     b->d->first_step = b->d->last_step = b->d->final_step = -1;
-    TRY(each_line(b, survey_line));
+    TRY(for_each_line(b, survey_line));
     if (b->d->last_step >= 0) return OK;
     return FAIL(ERR_FORMAT, "%s has no step and no evaluation yet (%lld lines, %lld broken)", path,
                 (long long)b->line, (long long)b->d->bad_lines);
 }
 
-/* ---- room ---- */
+/* ---- memory for the second pass, whose sizes the survey found ---- */
 
-static Status make_load_room(Build *b)
+/* Many layers share RUN_LOAD_POINTS, two curves each, so that the page's size has a limit. */
+static Status alloc_load(Build *b)
 {
     RunData *d = b->d;
     int points = RUN_LOAD_POINTS / 2 / d->moe_layers;
@@ -255,7 +267,7 @@ static Status make_load_room(Build *b)
     return load_init(&d->load, d, b->a);
 }
 
-static Status make_room(Build *b)
+static Status alloc_data(Build *b)
 {
     RunData *d = b->d;
     for (int i = 0; i < RUN_CURVES; i++)
@@ -267,11 +279,12 @@ static Status make_room(Build *b)
     d->sum.final_loss = d->params_total = d->params_active = (double)NAN;
     d->roof_flops = d->sheet_flops = (double)NAN;
     d->model = "";
-    return d->moe_layers > 0 ? make_load_room(b) : OK;
+    return d->moe_layers > 0 ? alloc_load(b) : OK;
 }
 
 /* ---- second pass ---- */
 
+/* Sets *out to the index of a domain, and makes its curves when it is seen for the first time. */
 static Status domain_index(Build *b, const char *name, int *out)
 {
     int before = b->d->domains.n;
@@ -301,7 +314,7 @@ static void take_layer_names(RunData *d, char *raw)
     }
 }
 
-/* Reads {"arena": bytes}. Keeps the largest that any line says, or with `replace` the last one. */
+/* Reads {"arena": bytes}. Keeps the largest value of all lines, or with `replace` the last one. */
 static Status take_bytes(Build *b, char *raw, double *bytes, bool replace)
 {
     Scan s = scan_inside(raw);
@@ -337,7 +350,7 @@ static Status take_domain_load(Build *b, char *raw, RunLoad *load, int64_t step)
         int i = 0;
         TRY(domain_index(b, key, &i));
         char *table = scan_skip(&s);
-        if (i < 0 || s.bad || !load_read(table, &b->d->moe_layers, &b->d->experts, b->table))
+        if (i < 0 || s.bad || !load_table_read(table, &b->d->moe_layers, &b->d->experts, b->table))
             continue;
         load_add(&load[i], b->d, b->table, step);
     }
@@ -347,7 +360,7 @@ static Status take_domain_load(Build *b, char *raw, RunLoad *load, int64_t step)
 static void take_load(Build *b, char *raw, int64_t step)
 {
     RunData *d = b->d;
-    if (!load_read(raw, &d->moe_layers, &d->experts, b->table)) return;
+    if (!load_table_read(raw, &d->moe_layers, &d->experts, b->table)) return;
     if (step > d->final_step - RUN_RECENT_STEPS) load_add(&d->load, d, b->table, step);
     for (int l = 0; l < d->moe_layers; l++) {
         double least = 0, most = 0;
@@ -357,7 +370,7 @@ static void take_load(Build *b, char *raw, int64_t step)
     }
 }
 
-/* Lines with load by domain are rare: those of the last tenth of the run count as recent. */
+/* Lines with load by domain are rare, so all those of the last tenth of the run count as recent. */
 static bool is_recent_for_domains(const RunData *d, int64_t step)
 {
     int64_t tenth = (d->final_step - d->first_step) / 10;
@@ -387,8 +400,8 @@ static Status take_step(Build *b, const Line *line)
     return take_domain_load(b, line->expert_load_by_domain, d->domain_load, line->step);
 }
 
-/* What an evaluation cannot know is null: a loss without targets, bits of unknown bytes. Older files
- * have 0. */
+/* An evaluation writes null for what it cannot know: a loss without targets, bits of unknown bytes.
+ * Older files have 0 there. */
 static double known_or_nan(double v) { return v > 0 ? v : (double)NAN; }
 
 static Status take_eval_domains(Build *b, char *raw, RunEval *eval)
@@ -409,6 +422,7 @@ static Status take_eval_domains(Build *b, char *raw, RunEval *eval)
     return OK;
 }
 
+/* The first and the last evaluation are kept whole, for the report's table. */
 static Status take_eval(Build *b, const Line *line)
 {
     RunData *d = b->d;
@@ -428,18 +442,20 @@ static Status take_eval(Build *b, const Line *line)
     return take_domain_load(b, line->expert_load_by_domain, b->eval_load, line->step);
 }
 
+/* Second pass: takes a line only if it is the last one for its step. */
 static Status take_line(Build *b, const Line *line)
 {
     if (line->kind == LINE_BAD) return OK;
     if (line->kind == LINE_START) return take_start(b, line);
     uint32_t *latest = NULL;
-    TRY(latest_of(b, line, &latest));
+    TRY(latest_line_of(b, line, &latest));
     if (*latest != b->line) return OK;
     return line->kind == LINE_STEP ? take_step(b, line) : take_eval(b, line);
 }
 
 /* ---- end ---- */
 
+/* Without load by domain in training lines, that of the last evaluation is shown. */
 static void finish_load(Build *b)
 {
     RunData *d = b->d;
@@ -450,8 +466,7 @@ static void finish_load(Build *b)
     if (lines == 0) memcpy(d->domain_load, b->eval_load, sizeof d->domain_load);
 }
 
-/* Turns loads into shares relative to uniform load, in place. A layer without load has no shares.
- */
+/* Turns loads into shares relative to uniform load, in place; NaN in a layer without load. */
 static void make_relative(const RunData *d, RunLoad *load)
 {
     for (int l = 0; l < d->moe_layers && load->lines > 0; l++) {
@@ -462,7 +477,7 @@ static void make_relative(const RunData *d, RunLoad *load)
     }
 }
 
-/* The smallest share over all layers and experts, and where. */
+/* Finds the smallest share over all layers and experts, and its layer and expert. */
 static void find_least(RunData *d)
 {
     d->sum.least_share = (double)NAN;
@@ -492,13 +507,14 @@ static Status finish_data(Build *b)
     return curve_smooth(&d->curve[RUN_LOSS], b->a, &d->smooth_loss);
 }
 
+/* Both passes. One buffer of the longest possible line serves all lines. */
 static Status load_lines(Build *b, const char *path)
 {
     size_t most = b->map.bytes < LINE_MOST_BYTES ? b->map.bytes : LINE_MOST_BYTES;
     TRY(ARENA_NEW(b->a, most + 1, &b->text));
     TRY(survey_lines(b, path));
-    TRY(make_room(b));
-    TRY(each_line(b, take_line));
+    TRY(alloc_data(b));
+    TRY(for_each_line(b, take_line));
     return finish_data(b);
 }
 

@@ -1,6 +1,8 @@
-/* run_data: what a report shows of a run, gathered from metrics.jsonl in two passes. A resumed run
- * writes some steps again, and the last line for a step counts: the first pass notes the number of
- * the last line for each step (8 bytes a step), the second takes those lines and no others. */
+/* run_data: the numbers of a run's report, gathered from metrics.jsonl in two passes. A resumed run
+ * writes some steps again, and the last line for a step counts. So the first pass notes the number
+ * of the last line for each step (8 bytes a step), and the second takes only those lines.
+ *
+ * The format is docs/reference/metrics.md's; train/metrics.c writes it. */
 #ifndef VIZ_RUN_DATA_H
 #define VIZ_RUN_DATA_H
 
@@ -9,8 +11,8 @@
 enum {
     RUN_POINTS = 2000,       /* a curve */
     RUN_LOAD_POINTS = 30000, /* all curves of expert load together */
-    RUN_EVAL_POINTS = 200,   /* a curve of evaluations: each point has a dot */
-    RUN_RECENT_STEPS = 50,   /* "now", for expert load */
+    RUN_EVAL_POINTS = 200,   /* a curve of evaluations, which draws a dot at each point */
+    RUN_RECENT_STEPS = 50,   /* the last steps, over which expert load is summed */
     RUN_NAMES = 64,          /* domains, and arenas; further ones are left out */
 };
 
@@ -20,8 +22,8 @@ typedef enum RunCurve {
     RUN_LR,
     RUN_GRAD_NORM,
     RUN_TOKENS_PER_S,
-    RUN_MFU, /* only where the run names the data sheet that it is relative to */
-    RUN_ROOF,
+    RUN_MFU,  /* only where the run names the data sheet that it is relative to */
+    RUN_ROOF, /* share of the measured peak */
     RUN_CLOCK_MHZ,
     RUN_POWER_W,
     RUN_CURVES
@@ -49,10 +51,10 @@ typedef struct RunNames {
 typedef struct RunSummary {
     int64_t steps, tokens; /* by the last line for each step */
     int64_t twice;         /* steps that ran a second time because rows had no room */
-    double again_s;        /* that their second runs took */
-    double capture_s;      /* that new captures and larger room for rows took */
+    double again_s;        /* time of those second runs */
+    double capture_s;      /* time of new captures and of enlarging memory for rows */
     double wall_s;         /* sum of the steps' times: without evaluation and checkpoints */
-    double final_loss;     /* the last step's */
+    double final_loss;     /* of the last step */
     double first_bits_per_byte, last_bits_per_byte; /* held out: first and last evaluation */
     double least_share; /* of all experts of all MoE layers, over the last 50 steps: the smallest
                            load / mean load */
@@ -82,8 +84,8 @@ typedef struct RunData {
     Curve *least, *most;       /* by MoE layer: load of one expert / mean load */
 } RunData;
 
-/* Everything lives in `a`, which should have room for 64 MiB and 8 bytes a step. `path` is of a
- * metrics.jsonl: missing is ERR_IO; without one whole step or eval line, ERR_FORMAT. */
+/* Loads the metrics.jsonl at `path`. Everything lives in `a`, which needs 64 MiB plus 8 bytes a
+ * step. ERR_IO: the file is missing. ERR_FORMAT: it has no complete step or eval line. */
 Status run_data_load(const char *path, Arena *a, RunData *out);
 
 #endif

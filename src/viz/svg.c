@@ -1,5 +1,5 @@
-/* svg: what every plot is made of: colours, ticks, numbers, legends; and stacked bars. Line charts and
- * points are in svg_chart.c. */
+/* svg: the parts of every plot (colours, ticks, numbers, legends), and stacked bars. Line charts
+ * and points are in svg_chart.c. */
 #include "viz/svg.h"
 
 #include <math.h>
@@ -15,7 +15,9 @@ char svg_color(int color)
 
 /* ---- ticks ---- */
 
-static double nice_step(double span, int want, double least)
+/* The smallest step of 1, 2, 2.5 or 5 times a power of ten that gives at most about `want` ticks.
+ * With `least` >= 1 (counts, steps) only whole steps are allowed: 2.5 is not one. */
+static double round_step(double span, int want, double least)
 {
     static const double FACTOR[] = { 1, 2, 2.5, 5, 10 };
     double raw = fmax(span / want, least), power = pow(10, floor(log10(raw)));
@@ -27,11 +29,11 @@ static double nice_step(double span, int want, double least)
     return 10 * power;
 }
 
-/* Ticks are products of a whole number and the step, so they do not drift. */
+/* Ticks are products of a whole number and the step, so that rounding errors do not add up. */
 int svg_ticks(double lo, double hi, int want, double least_step, double tick[SVG_TICKS_MAX],
               double *step)
 {
-    double s = hi > lo ? nice_step(hi - lo, want, least_step) : fmax(fabs(lo), 1);
+    double s = hi > lo ? round_step(hi - lo, want, least_step) : fmax(fabs(lo), 1);
     double first = ceil(lo / s - 1e-6), n = floor(hi / s + 1e-6) - first + 1;
     int count = (int)fmin(fmax(n, 0), SVG_TICKS_MAX);
     for (int i = 0; i < count; i++) tick[i] = (first + i) * s;
@@ -57,10 +59,11 @@ int svg_log_ticks(double lo, double hi, double tick[SVG_TICKS_MAX])
 
 /* ---- numbers ---- */
 
+/* Decimals that a step needs, 6 at most. */
 static int decimals_of(double step)
 {
     int n = 0;
-    /* 2.5e-3 needs four: until the rest is whole */
+    /* shifts digits until the rest is whole: 2.5e-3 needs four */
     while (n < 6 && fabs(step - nearbyint(step)) > 1e-6 * fabs(step)) {
         step *= 10;
         n++;
@@ -68,11 +71,13 @@ static int decimals_of(double step)
     return n;
 }
 
+/* What a number is divided by, and the text behind it. */
 typedef struct Scale {
     double factor;
     const char *suffix;
 } Scale;
 
+/* The unit or SI prefix for a value. Plain numbers get one from 10,000 on. */
 static Scale scale_of(double v, SvgUnit unit)
 {
     double size = fabs(v);
@@ -90,7 +95,7 @@ static Scale scale_of(double v, SvgUnit unit)
 const char *svg_tick_text(char out[32], double v, double step, SvgUnit unit)
 {
     if (unit == SVG_BYTES) return text_bytes(out, v);
-    /* all ticks of a time axis have the unit of its step */
+    /* All ticks of a time axis get the unit of its step: 0.5 ms, 1 ms, 1.5 ms. */
     Scale s = scale_of(unit == SVG_SECONDS ? step : v, unit);
     if (v == 0) {
         (void)snprintf(out, 32, "0%s", unit == SVG_PLAIN ? "" : s.suffix);
@@ -116,7 +121,7 @@ const char *svg_value_text(char out[32], double v, SvgUnit unit)
     return out;
 }
 
-/* ---- what plots are made of ---- */
+/* ---- parts of plots ---- */
 
 Status svg_open(Text *out, const char *class, double width, double height, const char *title)
 {
@@ -170,6 +175,7 @@ Status svg_legend_entry(Text *out, SvgLegend *l, const char *name, int color, Sv
 
 enum { BAR_HEIGHT = 26, BAR_GAP = 12 };
 
+/* The length of a bar. Values that are not positive have no part in it. */
 static double bars_total(const SvgBars *b, int row)
 {
     double sum = 0;
@@ -180,6 +186,7 @@ static double bars_total(const SvgBars *b, int row)
     return sum;
 }
 
+/* Pixels of the widest name. SVG_CHAR overestimates, so a name is never cut. */
 static double widest(const char *const *name, int n)
 {
     size_t most = 1;
@@ -214,6 +221,8 @@ Status svg_bars(Text *out, const SvgBars *b)
     double left = widest(b->row, b->rows) + 12, most = 0, top = b->rows * (BAR_HEIGHT + BAR_GAP);
     for (int r = 0; r < b->rows; r++) most = fmax(most, bars_total(b, r));
     double scale = most > 0 ? (b->width - left - 90) / most : 0;
+    /* The legend is laid out twice: the first time only to know its height, for the <svg>'s
+     * size. */
     SvgLegend l = { left, top + 10, left, b->width }, measured = l;
     for (int p = 0; p < b->parts; p++)
         TRY(svg_legend_entry(NULL, &measured, b->part[p], p, SVG_BOX));

@@ -1,10 +1,11 @@
-/* svg: plots as inline SVG: line chart and stacked bars; and what every plot is made of.
+/*
+ * svg: plots as inline SVG: line charts and stacked bars, and the parts of every plot.
  *
- * A plot is a struct of what to show; each function appends one <svg> element to a Text. Elements
- * carry classes and no colours (page/page.css defines them, so light and dark need one copy of a
- * plot): s0 .. s7 and f0 .. f7 are stroke and fill of the series, sx and fx of anything less
- * important. Names may hold any text. A value that is not finite (in a log plot: not positive) is a
- * gap, never a 0.
+ * A plot is a struct that says what to show; each function appends one <svg> element to a Text.
+ * Elements have classes and no colours: page/page.css defines those, so that one copy of a plot
+ * serves the light and the dark theme. s0 .. s7 and f0 .. f7 are stroke and fill of the series, sx
+ * and fx those of anything less important. Names may hold any text; they are escaped here. A value
+ * that is not finite (in a log plot: not positive) is a gap, never a 0. All sizes are pixels.
  */
 #ifndef VIZ_SVG_H
 #define VIZ_SVG_H
@@ -19,10 +20,10 @@ typedef enum SvgMark {
     SVG_LINE,
     SVG_FAINT,  /* a thin line behind the others, in its own colour */
     SVG_DOTS,   /* a line with a dot at each point */
-    SVG_AREA,   /* all below it; the highest first, since the next one is drawn over it */
+    SVG_AREA,   /* filled down to the axis; the highest first, as the next one is drawn over it */
     SVG_POINTS, /* discs of the size that the series gives, each with its label */
-    SVG_LEVELS, /* a short level stroke at each point */
-    SVG_BOX,    /* in a legend alone */
+    SVG_LEVELS, /* a short horizontal stroke at each point */
+    SVG_BOX,    /* only in a legend */
 } SvgMark;
 
 typedef struct SvgSeries {
@@ -45,7 +46,7 @@ typedef struct SvgChart {
     bool log_y;          /* ignored if no value is positive */
     bool from_zero;      /* the y axis begins at 0 */
     const double *guide; /* a dashed line at this y; NULL: none */
-    double room; /* log axes begin and end so many times apart from the values; 0: as they do */
+    double room;         /* log axes extend by this factor beyond the values; 0: not at all */
 } SvgChart;
 
 typedef struct SvgBars {
@@ -74,21 +75,26 @@ typedef struct SvgLegend {
     double x, y, left, right;
 } SvgLegend;
 
-enum { SVG_CHAR = 7, SVG_LINE_HEIGHT = 18 }; /* pixels that a character takes, on the wide side */
+enum {
+    SVG_CHAR = 7,
+    SVG_LINE_HEIGHT = 18
+}; /* pixels of a character (rather too many) and a line */
 
-/* With out NULL only the place of the entries behind it is wanted. mark: SVG_BOX for rectangles. */
+/* Appends an entry and moves the legend's position on; out NULL: only moves it. mark: SVG_BOX for
+ * rectangles. */
 Status svg_legend_entry(Text *out, SvgLegend *l, const char *name, int color, SvgMark mark);
 
-/* Round numbers in [lo, hi], about `want` of them, a step of 1, 2, 2.5 or 5 times a power of ten
- * and at least `least_step` apart. Returns how many. */
+/* Finds about `want` round numbers in [lo, hi]. Their step is 1, 2, 2.5 or 5 times a power of ten,
+ * and at least `least_step`. Returns how many there are. */
 int svg_ticks(double lo, double hi, int want, double least_step, double tick[SVG_TICKS_MAX],
               double *step);
-/* 1, 2 and 5 times powers of ten in [lo, hi]; only the powers where these would be too many. */
+/* Finds 1, 2 and 5 times powers of ten in [lo, hi]; only powers of ten over three decades or more,
+ * and not all of them if these are still too many. */
 int svg_log_ticks(double lo, double hi, double tick[SVG_TICKS_MAX]);
-/* With the decimals that ticks `step` apart need: "2.5", "20k", "4e-4", "1.50 GiB", "3 ms", "40 %".
- */
+/* The text of a tick, with as many decimals as the step needs: "2.5", "20k", "4e-4", "1.50 GiB", "3
+ * ms", "40 %". */
 const char *svg_tick_text(char out[32], double v, double step, SvgUnit unit);
-/* One value by itself, to four digits. */
+/* The text of a single value, to four digits; "-" if it is not finite. */
 const char *svg_value_text(char out[32], double v, SvgUnit unit);
 
 #endif

@@ -1,5 +1,6 @@
-/* svg_chart: the line chart. The box, both ranges and the scale stand as data- attributes on the
- * <svg>, so the page's script can turn a pointer's place back into values. */
+/* svg_chart: the line chart, with dots, areas and points. The box of the plot, both ranges and the
+ * scale are data- attributes of the <svg>, so that the page's script can turn the pointer's
+ * position back into values (page/page.js). Ticks and legends are svg.c's. */
 #include "viz/svg.h"
 
 #include <float.h>
@@ -8,12 +9,12 @@
 
 enum {
     FONT = 12,
-    X_TICK_SPACE = 90,
+    X_TICK_SPACE = 90, /* pixels between ticks, about: labels must not touch */
     Y_TICK_SPACE = 44,
 };
 
 typedef struct Axis {
-    double lo, hi, step, from, to; /* [lo, hi] falls on pixels from .. to */
+    double lo, hi, step, from, to; /* [lo, hi] maps to pixels from .. to; step 0: a log axis */
     bool log;
     int n;
     double tick[SVG_TICKS_MAX];
@@ -24,35 +25,36 @@ typedef struct Frame {
     double left, top, right, bottom;
 } Frame;
 
-static double place(const Axis *a, double v)
+/* The pixel of a value: linear, or linear in its logarithm. */
+static double to_pixel(const Axis *a, double v)
 {
     double t = a->log ? log(v / a->lo) / log(a->hi / a->lo) : (v - a->lo) / (a->hi - a->lo);
     return a->from + t * (a->to - a->from);
 }
 
-static bool shown(const SvgSeries *s, int i, bool log_y)
+static bool is_shown(const SvgSeries *s, int i, bool log_y)
 {
     return isfinite(s->x[i]) && isfinite(s->y[i]) && (!log_y || s->y[i] > 0);
 }
 
 /* ---- ranges ---- */
 
-static void widen(double *lo, double *hi, double v)
+static void range_add(double *lo, double *hi, double v)
 {
     *lo = fmin(*lo, v);
     *hi = fmax(*hi, v);
 }
 
-/* Finds the ranges of all shown values; false: there are none. */
+/* Finds the ranges of all shown values. False: there are none. */
 static bool find_ranges(const SvgChart *c, bool log_y, Axis *x, Axis *y)
 {
     *x = *y = (Axis){ .lo = DBL_MAX, .hi = -DBL_MAX };
     for (int s = 0; s < c->n_series; s++) {
         const SvgSeries *series = &c->series[s];
         for (int i = 0; i < series->n; i++) {
-            if (!shown(series, i, log_y)) continue;
-            widen(&x->lo, &x->hi, series->x[i]);
-            widen(&y->lo, &y->hi, series->y[i]);
+            if (!is_shown(series, i, log_y)) continue;
+            range_add(&x->lo, &x->hi, series->x[i]);
+            range_add(&y->lo, &y->hi, series->y[i]);
         }
     }
     x->log = c->log_x;
@@ -64,8 +66,8 @@ static bool find_ranges(const SvgChart *c, bool log_y, Axis *x, Axis *y)
     return x->lo <= x->hi;
 }
 
-/* A range of one value gets some room on both sides. */
-static void part_ends(Axis *a)
+/* Widens a range of one value, so that the scale does not divide by 0. */
+static void separate_ends(Axis *a)
 {
     if (a->lo < a->hi) return;
     double room = fmax(fabs(a->lo) * 0.1, a->log ? 0 : 1e-12);
@@ -85,11 +87,12 @@ static void finish_x(Axis *x)
                   : svg_ticks(x->lo, x->hi, want, 1, x->tick, &x->step);
 }
 
+/* Rounds the range out to whole steps, so that the top and bottom grid lines are ticks. */
 static void finish_y(Axis *y, const SvgChart *c)
 {
-    if (c->guide != NULL) widen(&y->lo, &y->hi, *c->guide);
-    if (c->from_zero && !y->log) widen(&y->lo, &y->hi, 0);
-    part_ends(y);
+    if (c->guide != NULL) range_add(&y->lo, &y->hi, *c->guide);
+    if (c->from_zero && !y->log) range_add(&y->lo, &y->hi, 0);
+    separate_ends(y);
     int want = (int)fmax(2, (y->from - y->to) / Y_TICK_SPACE);
     if (y->log) {
         double room = pow(y->hi / y->lo, 0.04);
@@ -102,11 +105,11 @@ static void finish_y(Axis *y, const SvgChart *c)
     if (y->log) return; /* less than a decade: round numbers, not evenly spaced */
     y->lo = fmin(y->lo, floor(y->lo / y->step + 1e-6) * y->step);
     y->hi = fmax(y->hi, ceil(y->hi / y->step - 1e-6) * y->step);
-    want = (int)nearbyint((y->hi - y->lo) / y->step); /* the same step again */
+    want = (int)nearbyint((y->hi - y->lo) / y->step); /* which gives the same step */
     y->n = svg_ticks(y->lo, y->hi, want, 0, y->tick, &y->step);
 }
 
-/* Ticks of a log axis are their own step. */
+/* On a log axis each tick is its own step: a label needs no more digits than its value. */
 static const char *tick_text(char out[32], const Axis *a, int i, SvgUnit unit)
 {
     return svg_tick_text(out, a->tick[i], a->step > 0 ? a->step : a->tick[i], unit);
@@ -114,9 +117,9 @@ static const char *tick_text(char out[32], const Axis *a, int i, SvgUnit unit)
 
 /* ---- legend ---- */
 
-/* Entries begin behind the label of the y axis; *height is where they end. With out NULL only that
- * is wanted. */
-static Status put_legend(Text *out, const SvgChart *c, double *height)
+/* Writes the legend's entries after the label of the y axis; *height is where they end. out NULL:
+ * only finds *height, which the layout needs first. */
+static Status chart_legend(Text *out, const SvgChart *c, double *height)
 {
     SvgLegend l = { (double)strlen(c->y_label) * SVG_CHAR + 24, FONT + 2, 0, c->width };
     bool empty = c->y_label[0] == '\0';
@@ -133,18 +136,18 @@ static Status put_legend(Text *out, const SvgChart *c, double *height)
 
 /* ---- parts ---- */
 
-static Status put_grid(Text *out, const Frame *f, const SvgChart *c)
+static Status chart_grid(Text *out, const Frame *f, const SvgChart *c)
 {
     char label[32];
     TRY(text_printf(out, "<g class=\"grid\">"));
     for (int i = 0; i < f->y.n; i++) {
-        double y = place(&f->y, f->y.tick[i]);
+        double y = to_pixel(&f->y, f->y.tick[i]);
         TRY(text_printf(out, "<path d=\"M%.1f %.1fH%.1f\"/>", f->left, y, f->right));
         TRY(text_printf(out, "<text class=\"end\" x=\"%.1f\" y=\"%.1f\">%s</text>", f->left - 8,
                         y + 4, tick_text(label, &f->y, i, c->y_unit)));
     }
     for (int i = 0; i < f->x.n; i++) {
-        double x = place(&f->x, f->x.tick[i]);
+        double x = to_pixel(&f->x, f->x.tick[i]);
         TRY(text_printf(out, "<path d=\"M%.1f %.1fv5\"/>", x, f->bottom));
         TRY(text_printf(out, "<text class=\"mid\" x=\"%.1f\" y=\"%.1f\">%s</text>", x,
                         f->bottom + 18, tick_text(label, &f->x, i, SVG_PLAIN)));
@@ -152,34 +155,36 @@ static Status put_grid(Text *out, const Frame *f, const SvgChart *c)
     TRY(text_printf(out, "</g>\n<path class=\"axis\" d=\"M%.1f %.1fH%.1f\"/>\n", f->left, f->bottom,
                     f->right));
     if (c->guide == NULL) return OK;
-    double y = place(&f->y, *c->guide);
+    double y = to_pixel(&f->y, *c->guide);
     return text_printf(out, "<path class=\"guide\" d=\"M%.1f %.1fH%.1f\"/>\n", f->left, y,
                        f->right);
 }
 
+/* The pen lifts at a gap: the next shown point starts a new line. */
 static Status series_path(Text *out, const Frame *f, const SvgSeries *s)
 {
     bool pen_down = false;
     for (int i = 0; i < s->n; i++) {
-        bool draw = shown(s, i, f->y.log);
+        bool draw = is_shown(s, i, f->y.log);
         if (draw)
-            TRY(text_printf(out, "%c%.2f %.2f", pen_down ? 'L' : 'M', place(&f->x, s->x[i]),
-                            place(&f->y, s->y[i])));
+            TRY(text_printf(out, "%c%.2f %.2f", pen_down ? 'L' : 'M', to_pixel(&f->x, s->x[i]),
+                            to_pixel(&f->y, s->y[i])));
         pen_down = draw;
     }
     return OK;
 }
 
-/* All points of SVG_DOTS; of the others those that no line reaches. */
+/* Draws a dot at every point of SVG_DOTS. Other marks get a dot only at points between two gaps,
+ * which no line reaches. */
 static Status series_dots(Text *out, const Frame *f, const SvgSeries *s, char color)
 {
     for (int i = 0; i < s->n; i++) {
-        if (!shown(s, i, f->y.log)) continue;
-        bool alone =
-            (i == 0 || !shown(s, i - 1, f->y.log)) && (i + 1 == s->n || !shown(s, i + 1, f->y.log));
+        if (!is_shown(s, i, f->y.log)) continue;
+        bool alone = (i == 0 || !is_shown(s, i - 1, f->y.log)) &&
+                     (i + 1 == s->n || !is_shown(s, i + 1, f->y.log));
         if (s->mark != SVG_DOTS && !alone) continue;
         TRY(text_printf(out, "<circle class=\"f%c\" cx=\"%.2f\" cy=\"%.2f\" r=\"%s\"/>", color,
-                        place(&f->x, s->x[i]), place(&f->y, s->y[i]),
+                        to_pixel(&f->x, s->x[i]), to_pixel(&f->y, s->y[i]),
                         s->mark == SVG_DOTS && s->n > 60 ? "2" : "3"));
     }
     return OK;
@@ -188,8 +193,8 @@ static Status series_dots(Text *out, const Frame *f, const SvgSeries *s, char co
 static Status series_points(Text *out, const Frame *f, const SvgSeries *s, char color)
 {
     for (int i = 0; i < s->n; i++) {
-        if (!shown(s, i, f->y.log)) continue;
-        double x = place(&f->x, s->x[i]), y = place(&f->y, s->y[i]);
+        if (!is_shown(s, i, f->y.log)) continue;
+        double x = to_pixel(&f->x, s->x[i]), y = to_pixel(&f->y, s->y[i]);
         if (s->mark == SVG_LEVELS)
             TRY(text_printf(out, "<path class=\"line s%c\" d=\"M%.1f %.1fh12\"/>\n", color, x - 6,
                             y));
@@ -202,7 +207,7 @@ static Status series_points(Text *out, const Frame *f, const SvgSeries *s, char 
     return OK;
 }
 
-static Status put_series(Text *out, const Frame *f, const SvgSeries *s)
+static Status chart_series(Text *out, const Frame *f, const SvgSeries *s)
 {
     char color = svg_color(s->color);
     if (s->mark == SVG_POINTS || s->mark == SVG_LEVELS) return series_points(out, f, s, color);
@@ -212,23 +217,24 @@ static Status put_series(Text *out, const Frame *f, const SvgSeries *s)
                     s->mark == SVG_FAINT ? " faint" : "", s->name));
     TRY(series_path(out, f, s));
     if (area && s->n > 0)
-        TRY(text_printf(out, "L%.2f %.2fL%.2f %.2f", place(&f->x, s->x[s->n - 1]), f->bottom,
-                        place(&f->x, s->x[0]), f->bottom));
+        TRY(text_printf(out, "L%.2f %.2fL%.2f %.2f", to_pixel(&f->x, s->x[s->n - 1]), f->bottom,
+                        to_pixel(&f->x, s->x[0]), f->bottom));
     TRY(text_printf(out, "\"/>"));
     TRY(series_dots(out, f, s, color));
     return text_printf(out, "</g>\n");
 }
 
-static Status put_labels(Text *out, const SvgChart *c, const Frame *f)
+static Status chart_labels(Text *out, const SvgChart *c, const Frame *f)
 {
     double unused = 0;
     TRY(text_markup(out,
                     "<text class=\"dim\" x=\"0\" y=\"%d\">%s</text>"
                     "<text class=\"end dim\" x=\"%.1f\" y=\"%d\">%s</text>\n",
                     FONT + 2, c->y_label, f->right, c->height - 3, c->x_label));
-    return put_legend(out, c, &unused);
+    return chart_legend(out, c, &unused);
 }
 
+/* Pixels of the widest label of the y axis. */
 static double widest_tick(const Axis *y, SvgUnit unit)
 {
     size_t most = 1;
@@ -240,7 +246,8 @@ static double widest_tick(const Axis *y, SvgUnit unit)
     return (double)most * SVG_CHAR;
 }
 
-static void lay_out(const SvgChart *c, double legend_height, Frame *f)
+/* The y axis comes first: the width of its labels decides where the x axis begins. */
+static void chart_layout(const SvgChart *c, double legend_height, Frame *f)
 {
     f->top = legend_height;
     f->bottom = c->height - 38;
@@ -258,20 +265,21 @@ Status svg_chart(Text *out, const SvgChart *c)
 {
     Frame f = { 0 };
     double legend_height = 0;
+    /* Without a positive value a log axis has nothing to show; the linear one may. */
     bool any = find_ranges(c, c->log_y, &f.x, &f.y) || find_ranges(c, false, &f.x, &f.y);
     TRY(svg_open(out, "plot", c->width, c->height, c->title));
     if (!any)
         return text_printf(out, "><text class=\"mid dim\" x=\"%d\" y=\"%d\">no data</text></svg>\n",
                            c->width / 2, c->height / 2);
-    TRY(put_legend(NULL, c, &legend_height));
-    lay_out(c, legend_height, &f);
+    TRY(chart_legend(NULL, c, &legend_height));
+    chart_layout(c, legend_height, &f);
     TRY(text_markup(out,
                     " data-box=\"%.1f %.1f %.1f %.1f\" data-x=\"%.9g %.9g\" data-y=\"%.9g %.9g\" "
                     "data-log=\"%d\" data-logx=\"%d\" data-unit=\"%d\" data-word=\"%s\">\n",
                     f.left, f.top, f.right, f.bottom, f.x.lo, f.x.hi, f.y.lo, f.y.hi, f.y.log,
                     f.x.log, (int)c->y_unit, c->x_label));
-    TRY(put_labels(out, c, &f));
-    TRY(put_grid(out, &f, c));
-    for (int i = 0; i < c->n_series; i++) TRY(put_series(out, &f, &c->series[i]));
+    TRY(chart_labels(out, c, &f));
+    TRY(chart_grid(out, &f, c));
+    for (int i = 0; i < c->n_series; i++) TRY(chart_series(out, &f, &c->series[i]));
     return text_printf(out, "</svg>\n");
 }

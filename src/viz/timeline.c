@@ -1,11 +1,13 @@
-/* timeline: spans, memory and sums of a simulated step, and its table. timeline_file.c reads recorded
- * ones, timeline_svg.c draws both. */
+/* timeline: the spans, memory and sums of a simulated step, and the table of any timeline.
+ * timeline_file.c reads recorded steps, timeline_svg.c draws both. It simulates nothing:
+ * schedule/simulate.h does. */
 #include "viz/timeline.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Ranks that are drawn: as many as keep the page under BOXES_MOST boxes, within these limits. */
 enum { SHOWN_MOST = 64, SHOWN_LEAST = 8, BOXES_MOST = 40000 };
 
 const struct TimelineKindName timeline_kind[TIMELINE_KINDS] = {
@@ -24,6 +26,8 @@ static int compare_start(const void *a, const void *b)
     return (x->kind > y->kind) - (x->kind < y->kind);
 }
 
+/* busy_s is the length of the union of the compute lane's spans: spans over the same time count
+ * once. It is found in one sweep by start, where `end` is the latest end so far. */
 static void sum_rank(TimelineRank *r)
 {
     double end = 0;
@@ -39,6 +43,8 @@ static void sum_rank(TimelineRank *r)
     }
 }
 
+/* theory is the bubble of interleaved 1F1B with equal passes and free communication:
+ * (p - 1) / (p - 1 + m v), p stages, m micro-batches, v chunks (arXiv:2104.04473). */
 void timeline_sum(Timeline *t)
 {
     double p = t->ranks - 1, most = -1;
@@ -69,7 +75,7 @@ int timeline_shown_rank(const Timeline *t, int i)
 
 /* ---- from a simulation ---- */
 
-static TimelineKind kind_of(const Action *a)
+static TimelineKind span_kind(const Action *a)
 {
     if (action_is_transfer(a->kind)) return TIMELINE_SEND;
     if (a->lane == LANE_COMM) return TIMELINE_EXCHANGE;
@@ -82,14 +88,15 @@ static TimelineKind kind_of(const Action *a)
     }
 }
 
-/* Phases of one pass that follow one another are one span; receives are their senders' spans. */
+/* Makes a rank's spans. Phases of one pass that follow one another without a gap become one span.
+ * Receives have none, because the sender's span shows the same transfer. */
 static Status simulated_spans(const Program *p, const SimSpan *span, Arena *a, TimelineRank *r)
 {
     TRY(ARENA_NEW(a, p->n, &r->span));
     TimelineSpan *last = r->span, *next = r->span;
     for (int i = 0; i < p->n; i++) {
         const Action *x = &p->at[i];
-        TimelineSpan s = { span[i].start, span[i].end, kind_of(x), x->micro, x->chunk };
+        TimelineSpan s = { span[i].start, span[i].end, span_kind(x), x->micro, x->chunk };
         bool receive = action_is_transfer(x->kind) && !action_is_send(x->kind);
         if (receive || !(s.end_s > s.start_s)) continue;
         bool joins = next > last && last->kind == s.kind && last->micro == s.micro &&
@@ -102,6 +109,7 @@ static Status simulated_spans(const Program *p, const SimSpan *span, Arena *a, T
     return OK;
 }
 
+/* Memory over time: at each moment of the simulation the resident kinds, then activations. */
 static Status simulated_memory(const Timeline *t, const SimRank *s, const TimelineResident *kept,
                                int rank, Arena *a)
 {
@@ -161,8 +169,8 @@ static Status rank_row(Text *out, const TimelineRank *r, int rank)
     return text_printf(out, "  %10.2f\n", r->peak_bytes / TIMELINE_GIB);
 }
 
-/* Every recorded iteration is listed: the first ones are slower, and one should know by how much.
- */
+/* The table also lists the length of every recorded iteration, because the first ones are
+ * slower. */
 Status timeline_table(Text *out, const Timeline *t)
 {
     TRY(text_printf(out, "%s: %d ranks, %d chunks a rank, %d micro-batches\n", t->title, t->ranks,

@@ -5,10 +5,11 @@
  *     timeline_simulated(&pipeline, &simulation, kept, 1, "1f1b", arena, &t);
  *     timeline_read("runs/pp8", -1, arena, &t);
  *
- * The step is the longest total of all ranks; the bubble of a rank is the share of it in which its
- * compute lane runs nothing. In a recording that is everything but passes, so gradients and
- * optimizer, too, where they lie within the total: seldom below theory. Passes recorded over the
- * same time, because they ran as one, count once. Each rank's clock begins at its own start. */
+ * The step is the longest total of all ranks. The bubble of a rank is the share of the step in
+ * which its compute lane runs nothing. In a recording everything except passes counts as bubble, so
+ * gradients and optimizer do, too, where the total includes them: such a bubble is seldom below
+ * theory. Passes that were recorded over the same time, because they ran as one, count once. Each
+ * rank's clock begins at its own start, so times of different ranks compare only roughly. */
 #ifndef VIZ_TIMELINE_H
 #define VIZ_TIMELINE_H
 
@@ -18,8 +19,8 @@
 enum { TIMELINE_MEMORY_KINDS = 8 };
 static const double TIMELINE_GIB = 1073741824;
 
-/* Kinds from EXCHANGE on run beside the compute lane. INPUT and WEIGHT are the halves of a
- * BACKWARD. */
+/* Kinds before EXCHANGE run on the compute lane, the others on the communication lane. INPUT and
+ * WEIGHT are the halves of a BACKWARD. */
 typedef enum TimelineKind {
     TIMELINE_FORWARD,
     TIMELINE_BACKWARD,
@@ -31,7 +32,8 @@ typedef enum TimelineKind {
     TIMELINE_KINDS
 } TimelineKind;
 
-/* prefix: of a rank's lists, "fwd" of "fwd_start"; input gradients lie in the backwards' lists. */
+/* prefix: the first part of the names of a rank's lists in a file: "fwd" in "fwd_start". Input
+ * gradients have no lists of their own; they are among the backward passes. */
 extern const struct TimelineKindName {
     const char *name, *prefix;
 } timeline_kind[TIMELINE_KINDS];
@@ -67,7 +69,7 @@ typedef struct Timeline {
     TimelineIteration *recorded;
     double step_s, bubble, theory; /* mean of the ranks; (p-1) / (p-1+m*v), arXiv:2104.04473 */
     int peak_rank;                 /* -1: no rank's memory is known */
-    int shown; /* ranks that are drawn: the first, the last and evenly between */
+    int shown; /* number of ranks that are drawn: the first, the last, and others evenly between */
 } Timeline;
 
 /* Memory that a rank holds during the whole step, under one name. */
@@ -76,8 +78,9 @@ typedef struct TimelineResident {
     const double *bytes; /* by rank */
 } TimelineResident;
 
-/* Memory over time is there if the simulation followed it: the `n` resident kinds and above them
- * "activations", the slots and the ring. Names are not copied. */
+/* Makes a timeline of a simulated step. If the simulation followed memory, the timeline has it over
+ * time: the `n` resident kinds and on top of them "activations" (slots and ring). Names are not
+ * copied. */
 Status timeline_simulated(const Pipeline *p, const Simulation *s, const TimelineResident *resident,
                           int n, const char *title, Arena *a, Timeline *out);
 
@@ -85,16 +88,16 @@ Status timeline_simulated(const Pipeline *p, const Simulation *s, const Timeline
  * file is cut short, has no such iteration, lacks numbers or runs backwards. */
 Status timeline_read(const char *folder, int64_t iteration, Arena *a, Timeline *out);
 
-/* Sorts the spans, and computes the fields that follow from them and the totals, of all ranks and
- * of the timeline. */
+/* Sorts the spans, and computes the fields of ranks and of the timeline that follow from spans and
+ * totals. */
 void timeline_sum(Timeline *t);
 int timeline_shown_rank(const Timeline *t, int i); /* the i-th that is drawn */
 
 /* Prints facts and a table by rank, in ms and GiB, for a terminal. */
 Status timeline_table(Text *out, const Timeline *t);
 
-/* timeline_svg.c: one <svg> of `width`, its time axis `axis_s` long, so that several compare.
- * timeline_colors writes the style rules that it needs. */
+/* timeline_svg.c: one <svg> of `width` pixels. Its time axis is `axis_s` long, which several
+ * timelines share. timeline_colors writes the style rules that it needs. */
 Status timeline_svg(Text *out, const Timeline *t, double width, double axis_s);
 double timeline_svg_height(const Timeline *t);
 Status timeline_colors(Text *out);

@@ -1,5 +1,11 @@
-/* timeline_file: reads a folder of pp_vis into a Timeline. Unknown keys are passed over. Only a
- * simulation has memory over time (timeline.c); a folder has its peak. */
+/*
+ * timeline_file: reads a folder in the form of Primus' pp_vis into a Timeline: config.json and a
+ * pp_rank_N.json for each pipeline rank (docs/reference/formats.md). Times in files are ms, memory
+ * GiB.
+ *
+ * Unknown keys are ignored. A folder has each rank's peak of memory; only a simulation has memory
+ * over time (timeline.c). The files come from other programs, so every count and order is checked.
+ */
 #include "viz/timeline.h"
 
 #include "base/file.h"
@@ -10,11 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A file, and in a rank's file the chosen iteration. */
+/* The file that is being read. */
 typedef struct Source {
     char path[FILE_PATH_MAX];
-    Json *at;
-    Arena *arena, texts; /* texts: of one file */
+    Json *at;     /* its JSON object; in a rank's file then the chosen iteration */
+    Arena *arena; /* the timeline's */
+    Arena texts;  /* text and JSON of one file at a time */
     Timeline *t;
     TimelineRank *r;
 } Source;
@@ -45,11 +52,12 @@ static Status open_file(Source *f, const char *folder, const char *name)
     TRY(file_read_all(f->path, &f->texts, &text, &bytes));
     TRY(json_parse(text, bytes, &f->texts, &f->at, &bad));
     if (json_is(f->at, JSON_OBJECT)) return OK;
-    return FAIL(ERR_FORMAT, "%s: no whole JSON object, it breaks at byte %zu of %zu; copy it again",
+    return FAIL(ERR_FORMAT,
+                "%s is not a complete JSON object: it breaks at byte %zu of %zu; copy it again",
                 f->path, f->at == NULL ? bad : 0, bytes);
 }
 
-/* Takes a number from 0 to 1e18. False: it is none. */
+/* Reads a number from 0 to 1e18. False: the value is something else. */
 static bool read_real(const Json *v, double *out)
 {
     bool good = json_is(v, JSON_NUMBER) && v->number >= 0 && v->number <= 1e18;
@@ -58,24 +66,24 @@ static bool read_real(const Json *v, double *out)
 }
 
 /* Reads a list; a value of another kind counts as an empty one. */
-static Status list_of(const Source *f, const char *key, const Json *array, List *out)
+static Status read_list(const Source *f, const char *key, const Json *array, List *out)
 {
     *out = (List){ 0 };
     if (!json_is(array, JSON_ARRAY)) return OK;
     TRY(ARENA_NEW(f->arena, json_count(array), &out->at));
     for (const Json *v = array->child; v != NULL; v = v->next) {
         if (read_real(v, &out->at[out->n++])) continue;
-        return BAD(f, "number %d of \"%s\" is none from 0 to 1e18", out->n, key);
+        return BAD(f, "number %d of \"%s\" is not from 0 to 1e18", out->n, key);
     }
     return OK;
 }
 
 /* ---- passes ---- */
 
-/* The micro-batch and chunk of a rank's i-th pass, if the file does not say them: as in plain
- * interleaving, groups of as many micro-batches as there are ranks go through one chunk after the
- * other. */
-static void number_pass(const Timeline *t, int i, TimelineSpan *s)
+/* Numbers a rank's i-th pass where the file does not give micro-batch and chunk. Interleaved 1F1B
+ * is assumed (arXiv:2104.04473): groups of `ranks` micro-batches go through one chunk after the
+ * other, backward from the last chunk to the first. */
+static void number_pass_by_order(const Timeline *t, int i, TimelineSpan *s)
 {
     int first = i / (t->ranks * t->chunks) * t->ranks, left = t->micros - first;
     int size = left < t->ranks ? left : t->ranks, at = i - first * t->chunks;
@@ -83,12 +91,15 @@ static void number_pass(const Timeline *t, int i, TimelineSpan *s)
     s->chunk = s->kind == TIMELINE_FORWARD ? at / size : t->chunks - 1 - at / size;
 }
 
-static bool take_number(const List *l, int i, int most, int *out)
+/* Reads number i of a list that may be missing (then *out stays). False: it is no whole number up
+ * to `most`. */
+static bool list_number(const List *l, int i, int most, int *out)
 {
     if (l->n > 0) *out = (int)fmin(l->at[i], most);
     return l->n == 0 || l->at[i] == *out;
 }
 
+/* Adds the passes of a kind to the rank's spans. Starts must not fall. */
 static Status add_passes(const Source *f, int kind, const List list[LISTS])
 {
     const Timeline *t = f->t;
@@ -102,23 +113,26 @@ static Status add_passes(const Source *f, int kind, const List list[LISTS])
                        i + 1, prefix, start, end, before);
         before = start;
         if (kind < TIMELINE_OTHER) s.micro = 0;
-        if (kind < TIMELINE_OTHER && list[START].n == t->chunks * t->micros) number_pass(t, i, &s);
-        if (!take_number(&list[MICRO], i, t->micros, &s.micro) ||
-            !take_number(&list[CHUNK], i, t->chunks - 1, &s.chunk))
-            return BAD(f, "pass %d of \"%s\" is of no micro-batch to %d and chunk below %d", i + 1,
-                       prefix, t->micros, t->chunks);
+        if (kind < TIMELINE_OTHER && list[START].n == t->chunks * t->micros)
+            number_pass_by_order(t, i, &s);
+        if (!list_number(&list[MICRO], i, t->micros, &s.micro) ||
+            !list_number(&list[CHUNK], i, t->chunks - 1, &s.chunk))
+            return BAD(f, "pass %d of \"%s\" has no micro-batch up to %d or no chunk below %d",
+                       i + 1, prefix, t->micros, t->chunks);
         f->r->span[f->r->spans++] = s;
     }
     return OK;
 }
 
+/* Reads the four lists of a kind of pass and checks their lengths. Without micro-batch and chunk
+ * there must be exactly one pass of each, or the passes could not be numbered. */
 static Status read_lists(const Source *f, int kind, List list[LISTS])
 {
     const char *prefix = timeline_kind[kind].prefix;
     for (int i = 0; i < LISTS; i++) {
         char key[32];
         (void)snprintf(key, sizeof key, "%s_%s", prefix, lists[i]);
-        TRY(list_of(f, key, json_get(f->at, key), &list[i]));
+        TRY(read_list(f, key, json_get(f->at, key), &list[i]));
         if (list[i].n == list[START].n || (i >= MICRO && list[i].n == 0)) continue;
         return BAD(f, "%s_start has %d numbers, %s %d", prefix, list[START].n, key, list[i].n);
     }
@@ -129,8 +143,9 @@ static Status read_lists(const Source *f, int kind, List list[LISTS])
                f->t->chunks, f->t->micros, want);
 }
 
-/* A backward whose weight gradient has a pass of its own is the input gradient. */
-static Status take_apart(const Source *f)
+/* A backward pass is only the input half if the weight half of the same micro-batch and chunk has a
+ * pass of its own. */
+static Status split_backwards(const Source *f)
 {
     size_t micros = (size_t)f->t->micros + 1;
     char *is_apart = NULL;
@@ -155,16 +170,16 @@ static Status read_passes(const Source *f)
         if (timeline_kind[kind].prefix != NULL) TRY(read_lists(f, kind, list[kind]));
         n += list[kind][START].n;
     }
-    if (list[TIMELINE_FORWARD][START].n == 0) return BAD(f, "%s", "no forward pass in it");
+    if (list[TIMELINE_FORWARD][START].n == 0) return BAD(f, "%s", "it has no forward pass");
     TRY(ARENA_NEW(f->arena, n, &f->r->span));
     for (int kind = 0; kind < TIMELINE_KINDS; kind++) TRY(add_passes(f, kind, list[kind]));
-    return take_apart(f);
+    return split_backwards(f);
 }
 
 /* ---- files ---- */
 
-/* Finds every iteration's longest total, and the object of the wanted one. Rank 0's file gives the
- * iterations and their order. */
+/* Finds each iteration's longest total over ranks, and the object of the wanted iteration. Rank 0's
+ * file gives the list of iterations and their order; `last` picks the highest number there. */
 static Status read_iterations(const Source *f, bool last, Json **out)
 {
     Timeline *t = f->t;
@@ -199,21 +214,23 @@ static Status read_rank(Source *f, bool last)
     TRY(read_iterations(f, last && f->r == f->t->rank, &at));
     f->at = at;
     if (!read_real(json_get(f->at, "total"), &f->r->total_s) || f->r->total_s == 0)
-        return BAD(f, "there is none with a total above 0, of %d in rank 0", f->t->n_recorded);
+        return BAD(f, "the file has no total above 0 for it; rank 0 has %d iterations",
+                   f->t->n_recorded);
     f->r->total_s *= 1e-3;
     f->r->peak_bytes =
         read_real(json_get(f->at, "memory"), &gib) ? gib * TIMELINE_GIB : (double)NAN;
     return read_passes(f);
 }
 
-static Status count_of(const Source *f, const char *key, const char *old, int most, int *out)
+/* Reads a whole number from 1 to `most` under its key, or under the key of older files. */
+static Status read_count(const Source *f, const char *key, const char *old, int most, int *out)
 {
     double v = 0;
     bool found = read_real(json_get(f->at, key), &v) || read_real(json_get(f->at, old), &v);
     *out = (int)fmin(v, most);
     if (found && v >= 1 && v == *out) return OK;
-    return FAIL(ERR_FORMAT, "%s: \"%s\" is missing or no whole number from 1 to %d", f->path, key,
-                most);
+    return FAIL(ERR_FORMAT, "%s: \"%s\" is missing or not a whole number from 1 to %d", f->path,
+                key, most);
 }
 
 static Status read_config(Source *f, const char *folder)
@@ -221,9 +238,9 @@ static Status read_config(Source *f, const char *folder)
     Timeline *t = f->t;
     bool chunks = json_get(f->at, "vp_size") != NULL || json_get(f->at, "vpp_size") != NULL;
     t->chunks = 1;
-    TRY(count_of(f, "pp_size", "pp_size", SCHEDULE_STAGES_MAX, &t->ranks));
-    TRY(count_of(f, "num_mbs", "micro_batches", SCHEDULE_MICROS_MAX, &t->micros));
-    if (chunks) TRY(count_of(f, "vp_size", "vpp_size", SCHEDULE_CHUNKS_MAX, &t->chunks));
+    TRY(read_count(f, "pp_size", "pp_size", SCHEDULE_STAGES_MAX, &t->ranks));
+    TRY(read_count(f, "num_mbs", "micro_batches", SCHEDULE_MICROS_MAX, &t->micros));
+    if (chunks) TRY(read_count(f, "vp_size", "vpp_size", SCHEDULE_CHUNKS_MAX, &t->chunks));
     const char *title = json_string(json_get(f->at, "title"));
     if (title == NULL) return file_last_part(folder, f->arena, &t->title);
     return arena_text(f->arena, title, strlen(title), &t->title);

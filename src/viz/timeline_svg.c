@@ -1,11 +1,13 @@
-/* timeline_svg: a timeline as one <svg>: a row a rank, a box a pass with the number of its
- * micro-batch where that fits, idle time as the grey behind. Passes too short for a box of their
- * own share one. Below the boxes of a row lies a thin strip of what ran beside the compute lane.
- * Two passes over the same time are halves of the row.
+/*
+ * timeline_svg: draws a timeline as one <svg>. Each rank has a row, each pass a box with the number
+ * of its micro-batch where that fits; idle time is the grey background. Passes too short for a box
+ * of their own share one. A thin strip below a row's boxes shows the communication lane. Two passes
+ * over the same time get half of the row's height each.
  *
- * Hues are told apart also with red-green blindness (blue, orange, yellow; the two parts of a
- * backward are its orange darkened and yellow), chunks by how light they are.
- * data- attributes carry what the page's script needs to zoom (page/pipeline.js). */
+ * Colours differ also with red-green blindness: kinds by hue (blue, orange, yellow; the halves of a
+ * backward are a darker orange and yellow), chunks by lightness. data- attributes carry what the
+ * page's script needs to zoom (page/pipeline.js).
+ */
 #include "viz/timeline.h"
 
 #include "viz/svg.h"
@@ -26,9 +28,9 @@ enum {
     LEGEND = 22,
     SHADES = 6,
     DIGIT = 5,    /* pixels of a digit in a box */
-    THIN = 6,     /* narrower boxes have no edge, which would cover them */
-    BRIEF = 1024, /* spans shorter than this part of the step are drawn together ... */
-    RUN = 4,      /* ... up to so many such parts */
+    THIN = 6,     /* narrower boxes have no edge, because it would cover them */
+    BRIEF = 1024, /* spans shorter than 1/BRIEF of the step are drawn together ... */
+    RUN = 4,      /* ... in boxes of at most RUN/BRIEF of the step */
 };
 
 static const unsigned char COLOR[TIMELINE_KINDS][3] = {
@@ -38,6 +40,7 @@ static const unsigned char COLOR[TIMELINE_KINDS][3] = {
 
 /* ---- colours ---- */
 
+/* The shade of a chunk: spread over all shades; with more chunks than shades they repeat. */
 static int shade_of(const Timeline *t, int chunk)
 {
     if (t->chunks > SHADES) return chunk % SHADES;
@@ -52,6 +55,7 @@ Status timeline_colors(Text *out)
             int rgb[3];
             double white = 0.62 * shade / (SHADES - 1);
             for (int i = 0; i < 3; i++) rgb[i] = (int)(COLOR[k][i] + white * (255 - COLOR[k][i]));
+            /* luma of ITU-R BT.601, 0 to 255 */
             int light = (299 * rgb[0] + 587 * rgb[1] + 114 * rgb[2]) / 1000;
             TRY(text_printf(out, ".k%d%d{fill:#%02x%02x%02x}.tk%d%d{fill:%s}\n", k, shade, rgb[0],
                             rgb[1], rgb[2], k, shade, light < 140 ? "#fff" : "#111"));
@@ -76,6 +80,7 @@ static bool has_kind(const Timeline *t, int kind)
     return false;
 }
 
+/* A row is higher if any rank communicates, so that all rows are alike. */
 static double row_height(const Timeline *t)
 {
     bool strip = has_kind(t, TIMELINE_EXCHANGE) || has_kind(t, TIMELINE_SEND);
@@ -88,7 +93,7 @@ double timeline_svg_height(const Timeline *t)
 }
 
 /* `text` is markup. */
-static Status put_text(Text *out, const char *class, double x, double y, const char *text)
+static Status svg_text(Text *out, const char *class, double x, double y, const char *text)
 {
     return text_printf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", class, x, y,
                        text);
@@ -96,7 +101,7 @@ static Status put_text(Text *out, const char *class, double x, double y, const c
 
 /* ---- boxes ---- */
 
-/* Do spans i and i + 1 mostly lie over the same time, as passes that ran as one? */
+/* Do spans i and i + 1 overlap by more than half, as passes that ran as one do? */
 static bool coincides(const TimelineRank *r, int i)
 {
     if (i < 0 || i + 1 >= r->spans || r->span[i + 1].kind >= TIMELINE_EXCHANGE) return false;
@@ -106,8 +111,8 @@ static bool coincides(const TimelineRank *r, int i)
 }
 
 /* Draws one span. half: it has half the row's height; lower: the lower half. */
-static Status put_span(Text *out, const Timeline *t, const TimelineSpan *s, bool half, bool lower,
-                       double scale)
+static Status draw_span(Text *out, const Timeline *t, const TimelineSpan *s, bool half, bool lower,
+                        double scale)
 {
     bool comm = s->kind >= TIMELINE_EXCHANGE;
     double x = s->start_s * scale, width = (s->end_s - s->start_s) * scale;
@@ -124,13 +129,13 @@ static Status put_span(Text *out, const Timeline *t, const TimelineSpan *s, bool
                        shade, x + width / 2, s->micro);
 }
 
-/* Spans too short to be seen one by one, near each other: how long each kind and shade ran. */
-typedef struct Run {
+/* Neighbouring spans that are too short to be seen one by one: how long each kind and shade ran. */
+typedef struct Brief {
     double start_s, end_s, busy_s[TIMELINE_KINDS * SHADES];
-} Run;
+} Brief;
 
-/* Time that several spans cover counts once. */
-static void run_join(Run *run, const Timeline *t, const TimelineSpan *s)
+/* Adds a span. Time that several spans cover counts once. */
+static void brief_add(Brief *run, const Timeline *t, const TimelineSpan *s)
 {
     if (run->end_s == 0) run->start_s = s->start_s;
     double *busy_s = &run->busy_s[s->kind * SHADES + shade_of(t, s->chunk)];
@@ -138,9 +143,10 @@ static void run_join(Run *run, const Timeline *t, const TimelineSpan *s)
     run->end_s = fmax(run->end_s, s->end_s);
 }
 
-/* One box a kind, as long as all of its spans, and what idles between them behind: so a row is as
- * full as the rank was busy. A box goes on under those after it, which leaves no seams. */
-static Status run_put(Text *out, Run *run, double scale)
+/* Draws one box for each kind, as long as all of its spans, and then leaves the idle time free. So
+ * a row looks as full as the rank was busy. Each box extends under the later ones, which avoids
+ * seams. */
+static Status brief_draw(Text *out, Brief *run, double scale)
 {
     double at = run->start_s, end = at;
     for (int i = 0; i < TIMELINE_KINDS * SHADES; i++) end += run->busy_s[i];
@@ -154,43 +160,45 @@ static Status run_put(Text *out, Run *run, double scale)
                         comm ? STRIP : BAR));
         at += run->busy_s[i];
     }
-    *run = (Run){ 0 };
+    *run = (Brief){ 0 };
     return OK;
 }
 
-static Status put_boxes(Text *out, const Timeline *t, const TimelineRank *r, double scale)
+/* Walks the spans by start. Brief ones join the open group of their strip, unless that is too far
+ * away or too long; every other span closes the group and gets a box. */
+static Status draw_boxes(Text *out, const Timeline *t, const TimelineRank *r, double scale)
 {
-    Run runs[2] = { { 0 } }; /* passes; the strip below them */
+    Brief runs[2] = { { 0 } }; /* passes; the strip below them */
     double brief_s = t->step_s / BRIEF;
     for (int i = 0; i < r->spans; i++) {
         const TimelineSpan *s = &r->span[i];
-        Run *run = &runs[s->kind >= TIMELINE_EXCHANGE];
+        Brief *run = &runs[s->kind >= TIMELINE_EXCHANGE];
         bool brief = s->end_s - s->start_s < brief_s, lower = coincides(r, i - 1);
         bool far = s->start_s - run->end_s > brief_s || s->end_s - run->start_s > RUN * brief_s;
-        if (!brief || far) TRY(run_put(out, run, scale));
+        if (!brief || far) TRY(brief_draw(out, run, scale));
         if (brief)
-            run_join(run, t, s);
+            brief_add(run, t, s);
         else
-            TRY(put_span(out, t, s, lower || coincides(r, i), lower, scale));
+            TRY(draw_span(out, t, s, lower || coincides(r, i), lower, scale));
     }
-    TRY(run_put(out, &runs[0], scale));
-    return run_put(out, &runs[1], scale);
+    TRY(brief_draw(out, &runs[0], scale));
+    return brief_draw(out, &runs[1], scale);
 }
 
 /* ---- around the boxes ---- */
 
-static Status put_rank(Text *out, const TimelineRank *r, int rank, double y, double right)
+static Status draw_rank(Text *out, const TimelineRank *r, int rank, double y, double right)
 {
     char name[32], bubble[32], memory[32] = "";
     (void)snprintf(name, sizeof name, "rank %d", rank);
     (void)snprintf(bubble, sizeof bubble, "%.2f %%", 100 * r->bubble);
     if (!isnan(r->peak_bytes)) (void)text_bytes(memory, r->peak_bytes);
-    TRY(put_text(out, "end", LEFT - 8, y + 13, name));
-    TRY(put_text(out, "end", right + BUBBLE, y + 13, bubble));
-    return put_text(out, "end", right + RIGHT, y + 13, memory);
+    TRY(svg_text(out, "end", LEFT - 8, y + 13, name));
+    TRY(svg_text(out, "end", right + BUBBLE, y + 13, bubble));
+    return svg_text(out, "end", right + RIGHT, y + 13, memory);
 }
 
-static Status put_legend(Text *out, const Timeline *t, double y)
+static Status timeline_legend(Text *out, const Timeline *t, double y)
 {
     double x = LEFT;
     int chunks = t->chunks < SHADES ? t->chunks : SHADES;
@@ -202,14 +210,14 @@ static Status put_legend(Text *out, const Timeline *t, double y)
                             "height=\"12\"/>",
                             k, shade_of(t, c), x + 12 * c, y));
         x += 12 * chunks;
-        TRY(put_text(out, "", x + 6, y + 10, timeline_kind[k].name));
+        TRY(svg_text(out, "", x + 6, y + 10, timeline_kind[k].name));
         x += 7.0 * (double)strlen(timeline_kind[k].name) + 22;
     }
-    return chunks > 1 ? put_text(out, "dim", x, y + 10, "chunks from dark to light") : OK;
+    return chunks > 1 ? svg_text(out, "dim", x, y + 10, "chunks from dark to light") : OK;
 }
 
 /* <svg>, with the names of kinds, and the line above the boxes. */
-static Status put_head(Text *out, const Timeline *t, double width, double axis_s)
+static Status timeline_head(Text *out, const Timeline *t, double width, double axis_s)
 {
     char step[32];
     TRY(svg_open(out, "pipe", width, timeline_svg_height(t), t->title));
@@ -218,18 +226,19 @@ static Status put_head(Text *out, const Timeline *t, double width, double axis_s
     TRY(text_markup(
         out, "\">\n<text class=\"head\" x=\"0\" y=\"14\">%s: step %s, bubble %.2f %%</text>\n",
         t->title, svg_value_text(step, t->step_s, SVG_SECONDS), 100 * t->bubble));
-    TRY(put_text(out, "end dim", width - RIGHT + BUBBLE, 14, "bubble"));
-    return put_text(out, "end dim", width, 14, t->peak_rank >= 0 ? "memory" : "");
+    TRY(svg_text(out, "end dim", width - RIGHT + BUBBLE, 14, "bubble"));
+    return svg_text(out, "end dim", width, 14, t->peak_rank >= 0 ? "memory" : "");
 }
 
+/* The boxes lie in an inner <svg>, which clips them when the page's script zooms. */
 Status timeline_svg(Text *out, const Timeline *t, double width, double axis_s)
 {
     double row = row_height(t), plot = width - LEFT - RIGHT, bottom = TITLE + t->shown * row;
-    TRY(put_head(out, t, width, axis_s));
+    TRY(timeline_head(out, t, width, axis_s));
     TRY(svg_time_axis(out, axis_s, LEFT, width - RIGHT, TITLE, bottom + 4));
     for (int i = 0; i < t->shown; i++) {
         int rank = timeline_shown_rank(t, i);
-        TRY(put_rank(out, &t->rank[rank], rank, TITLE + i * row, width - RIGHT));
+        TRY(draw_rank(out, &t->rank[rank], rank, TITLE + i * row, width - RIGHT));
     }
     TRY(text_printf(out,
                     "<svg class=\"win\" x=\"%d\" y=\"%d\" width=\"%.0f\" height=\"%.0f\">"
@@ -241,10 +250,10 @@ Status timeline_svg(Text *out, const Timeline *t, double width, double axis_s)
                         "<g class=\"r\" data-r=\"%d\" transform=\"translate(0 %.0f)\">"
                         "<rect class=\"idle\" width=\"%.3f\" height=\"%d\"/>\n",
                         rank, i * row, t->step_s * plot / axis_s, BAR));
-        TRY(put_boxes(out, t, &t->rank[rank], plot / axis_s));
+        TRY(draw_boxes(out, t, &t->rank[rank], plot / axis_s));
         TRY(text_printf(out, "</g>\n"));
     }
     TRY(text_printf(out, "</g></svg>\n"));
-    TRY(put_legend(out, t, bottom + AXIS + 2));
+    TRY(timeline_legend(out, t, bottom + AXIS + 2));
     return text_printf(out, "</svg>\n");
 }

@@ -1,6 +1,11 @@
-/* trace_lanes: the lanes of a page of traces: a rank's device streams, steps, calls of the host, and
- * ops of our own recordings, as boxes in JSON that page/trace.js draws. Ranges on the device have no
- * lane: what runs in them has. */
+/*
+ * trace_lanes: the lanes of a page of traces: a rank's device streams, its steps, calls of the
+ * host, and ops of our own recordings. They are boxes in JSON, which page/trace.js draws. Annotated
+ * ranges on the device have no lane, since the kernels inside them have one.
+ *
+ * A trace may have millions of events. If there are more boxes than allowed, short neighbouring
+ * events share a box; the limit for "short" doubles until the boxes fit.
+ */
 #include "analyze/recording.h"
 #include "base/lane.h"
 #include "viz/trace_page.h"
@@ -11,7 +16,7 @@
 #include <string.h>
 
 enum { LANE_STEPS, LANE_HOST, LANE_DEVICE, LANE_OPS };
-/* Kinds of boxes: colours of page/trace.js. */
+/* Kinds of boxes: indices into the colours of page/trace.js. */
 enum { BOX_OF_BUCKET, BOX_HOST = BUCKETS, BOX_STEP, BOX_MANY };
 
 typedef struct LaneEvent {
@@ -27,7 +32,7 @@ typedef struct Lanes {
 
 static int64_t ns_of(const Events *e, double us) { return e->base_ns + (int64_t)llround(us * 1e3); }
 
-/* The lane of a recording of our own; NULL: the trace is another's. */
+/* The name of the lane in a recording of our own; NULL: another program made the trace. */
 static const char *recorded_lane(const Events *e, const char *tid, int sort,
                                  char out[RECORD_LANE_BYTES])
 {
@@ -40,6 +45,8 @@ static const char *recorded_lane(const Events *e, const char *tid, int sort,
     return transfer ? r->name[lane - LANE_COUNT] : record_lane_name(out, lane);
 }
 
+/* Adds an event to its lane. A lane's name begins with sort and file number, by which the page
+ * orders lanes: "2003 GPU 0 stream 7" is a device stream of file 3. */
 static Status add_event(Lanes *l, TracePage *p, const Report *r, int sort, uint32_t event)
 {
     const Events *e = r->e;
@@ -64,7 +71,7 @@ static Status add_event(Lanes *l, TracePage *p, const Report *r, int sort, uint3
     return OK;
 }
 
-static int by_lane(const void *a, const void *b)
+static int compare_lane(const void *a, const void *b)
 {
     const LaneEvent *x = a, *y = b;
     if (x->lane != y->lane) return x->lane < y->lane ? -1 : 1;
@@ -72,6 +79,8 @@ static int by_lane(const void *a, const void *b)
     return x->event < y->event ? -1 : x->event > y->event;
 }
 
+/* Device work comes from the report, steps and own ops from the events, calls of the host from the
+ * tree's roots within the report's time. */
 static Status collect_events(TracePage *p, const Report *r, Lanes *l)
 {
     const Events *e = r->e;
@@ -87,13 +96,14 @@ static Status collect_events(TracePage *p, const Report *r, Lanes *l)
         if (e->ts[root] >= r->host_start && e->ts[root] <= r->host_end)
             TRY(add_event(l, p, r, LANE_HOST, root));
     }
-    qsort(l->at, (size_t)l->n, sizeof *l->at, by_lane);
+    qsort(l->at, (size_t)l->n, sizeof *l->at, compare_lane);
     return OK;
 }
 
-/* How many events from `first` make one box: one, or as many short neighbours as stand closer than
- * `short_ns`. */
-static int64_t together(const Lanes *l, int64_t first, int64_t short_ns)
+/* The number of events from `first` on that share a box: one, or as many short neighbours as have
+ * gaps below `short_ns`. A shared box is at most 64 * short_ns long, so that the picture keeps its
+ * shape. */
+static int64_t events_in_box(const Lanes *l, int64_t first, int64_t short_ns)
 {
     const LaneEvent *a = &l->at[first];
     int64_t n = 1;
@@ -108,17 +118,19 @@ static int64_t together(const Lanes *l, int64_t first, int64_t short_ns)
 static int64_t count_boxes(const Lanes *l, int64_t short_ns)
 {
     int64_t count = 0;
-    for (int64_t i = 0; i < l->n; i += together(l, i, short_ns)) count++;
+    for (int64_t i = 0; i < l->n; i += events_in_box(l, i, short_ns)) count++;
     return count;
 }
 
-static int kind_of(const Report *r, const LaneEvent *x)
+static int box_kind(const Report *r, const LaneEvent *x)
 {
     uint8_t kind = r->e->kind[x->event];
     if (event_on_gpu(kind)) return BOX_OF_BUCKET + (int)report_bucket(r, x->event);
     return kind == EVENT_ANNOTATION ? BOX_STEP : BOX_HOST;
 }
 
+/* Writes four numbers for each box: ns since the previous box's start, length in ns, name (or for a
+ * shared box its number of events), kind. Differences keep the numbers short. */
 static Status write_lanes(TracePage *p, const Report *r, const Lanes *l, int64_t short_ns)
 {
     Text *out = &p->lanes.text;
@@ -127,7 +139,7 @@ static Status write_lanes(TracePage *p, const Report *r, const Lanes *l, int64_t
         const LaneEvent *x = &l->at[i];
         const char *name = event_name(r->e, x->event);
         uint32_t id = 0;
-        n = together(l, i, short_ns);
+        n = events_in_box(l, i, short_ns);
         if (i == 0 || x->lane != x[-1].lane) {
             if (i > 0) TRY(text_printf(out, "]}"));
             TRY(text_printf(out, "%s{\"lane\":%u,\"box\":[", out->used > 0 ? "," : "", x->lane));
@@ -138,7 +150,7 @@ static Status write_lanes(TracePage *p, const Report *r, const Lanes *l, int64_t
         int64_t end = x[n - 1].end;
         TRY(text_printf(out, "%lld,%lld,%u,%d", (long long)(x->start - last),
                         (long long)(end - x->start), n > 1 ? (unsigned)n : id,
-                        n > 1 ? BOX_MANY : kind_of(r, x)));
+                        n > 1 ? BOX_MANY : box_kind(r, x)));
         last = x->start;
         p->drawn[p->added]++;
     }

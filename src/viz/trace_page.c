@@ -1,4 +1,6 @@
-/* trace_page: the page of a trace, or of the traces of all ranks. */
+/* trace_page: the page of a trace, or of the traces of all ranks: what is kept of each trace as it
+ * is added, and the sections that are written at the end. Lanes are trace_lanes.c's; tables and the
+ * roofline are in trace_page_parts.c. */
 #include "viz/trace_page.h"
 
 #include "base/file.h"
@@ -59,8 +61,9 @@ void trace_page_free(TracePage *p)
 
 /* ---- what is kept of a trace ---- */
 
-/* Room for name `id`: three arrays that are made anew, twice as large, zeroed behind the old. */
-static Status totals_room(TraceTotals *t, int files, uint32_t id)
+/* Makes the three arrays large enough for name `id`: new ones of twice the size, zeroed behind the
+ * old values. The old ones stay in the arena until the page is freed. */
+static Status totals_grow(TraceTotals *t, int files, uint32_t id)
 {
     double **const of[] = { &t->us, &t->count, &t->longest };
     if ((int64_t)id < t->room) return OK;
@@ -80,7 +83,7 @@ static Status totals_add(TracePage *p, TraceTotals *t, const char *name, double 
 {
     uint32_t id = 0;
     TRY(strings_id(&p->names, name, strlen(name), &id));
-    TRY(totals_room(t, p->files, id));
+    TRY(totals_grow(t, p->files, id));
     int64_t at = (int64_t)id * p->files + p->added;
     t->us[at] += us;
     t->count[at]++;
@@ -88,6 +91,8 @@ static Status totals_add(TracePage *p, TraceTotals *t, const char *name, double 
     return OK;
 }
 
+/* Adds up kernels by name, and collectives by the name that the host gave them, where it is
+ * known. */
 static Status add_totals(TracePage *p, const Report *r)
 {
     const Events *e = r->e;
@@ -104,6 +109,7 @@ static Status add_totals(TracePage *p, const Report *r)
     return OK;
 }
 
+/* Keeps the bars of "where the time went": ms of four rows of the report's timeline. */
 static Status add_parts(TracePage *p, const Report *r)
 {
     static const int row[TRACE_PAGE_BUCKETS] = { TIMELINE_COMPUTATION, TIMELINE_EXPOSED_COMM,
@@ -114,6 +120,7 @@ static Status add_parts(TracePage *p, const Report *r)
     return OK;
 }
 
+/* The file's part of every summary is column p->added. */
 Status trace_page_add(TracePage *p, Report *r, const char *name, const Table *sheet, int n)
 {
     const Events *e = r->e;
@@ -141,8 +148,9 @@ Status trace_page_add(TracePage *p, Report *r, const char *name, const Table *sh
 
 /* ---- the page ---- */
 
-/* JSON inside a page's script: no < and no &, which would end it or be read as markup. */
-static Status put_json(Text *out, const char *json, size_t n)
+/* Appends JSON inside a page's script, with <, > and & as \u escapes: they could end the script, or
+ * be read as markup. */
+static Status append_script_json(Text *out, const char *json, size_t n)
 {
     for (size_t i = 0, from = 0; i <= n; i++) {
         if (i < n && json[i] != '<' && json[i] != '&' && json[i] != '>') continue;
@@ -153,7 +161,7 @@ static Status put_json(Text *out, const char *json, size_t n)
     return OK;
 }
 
-static Status put_names(const Strings *s, Text *out)
+static Status append_names(const Strings *s, Text *out)
 {
     Arena room = { 0 };
     Text json = { 0 };
@@ -162,7 +170,7 @@ static Status put_names(const Strings *s, Text *out)
     for (uint32_t i = 0; i < s->n && st == OK; i++)
         st = text_json(&json, i == 0 ? "%.*s" : ",%.*s",
                        (int)strnlen(strings_text(s, i), NAME_MOST), strings_text(s, i));
-    if (st == OK) st = put_json(out, json.data, json.used);
+    if (st == OK) st = append_script_json(out, json.data, json.used);
     arena_free(&room);
     return st;
 }
@@ -174,13 +182,13 @@ Status trace_page_timeline(const TracePage *p, Text *out)
                     "Ctrl zooms, dragging pans, a double click shows all; w, s, a and d do the "
                     "same.</p>\n<canvas class=\"trace\" tabindex=\"0\"></canvas>\n"
                     "<script type=\"application/json\" id=\"trace\">{\"names\":["));
-    TRY(put_names(&p->names, out));
+    TRY(append_names(&p->names, out));
     TRY(text_printf(out, "],\"lane_names\":["));
-    TRY(put_names(&p->lane_names, out));
+    TRY(append_names(&p->lane_names, out));
     TRY(text_printf(out, "],\"ranks\":["));
     for (int i = 0; i < p->added; i++) TRY(text_printf(out, i == 0 ? "%d" : ",%d", i));
     TRY(text_printf(out, "],\"lanes\":["));
-    TRY(put_json(out, p->lanes.text.data, p->lanes.text.used));
+    TRY(append_script_json(out, p->lanes.text.data, p->lanes.text.used));
     return text_printf(out, "]}</script>\n");
 }
 
@@ -231,20 +239,21 @@ static Status breakdown_part(const TracePage *p, Arena *a, Text *out)
     return text_printf(out, "</section>\n");
 }
 
-static double over_files(const TracePage *p, const double *of, int64_t name)
+static double sum_over_files(const TracePage *p, const double *of, int64_t name)
 {
     double sum = 0;
     for (int f = 0; f < p->files; f++) sum += of[name * p->files + f];
     return sum;
 }
 
-/* The next name by falling time, behind `last` (its time and number). -1: there is none. */
+/* The next name in order of falling time after name `last`, whose time is `us`; -1: there is none.
+ * Few are shown, so a scan for each costs less than a sort of all. */
 static int64_t next_name(const TracePage *p, const TraceTotals *t, double us, int64_t last)
 {
     int64_t best = -1;
     double most = 0;
     for (int64_t i = 0; i < t->room; i++) {
-        double x = over_files(p, t->us, i);
+        double x = sum_over_files(p, t->us, i);
         if (x > us || (x == us && i <= last) || x <= most) continue;
         most = x, best = i;
     }
@@ -254,15 +263,15 @@ static int64_t next_name(const TracePage *p, const TraceTotals *t, double us, in
 static Status kernels_part(const TracePage *p, Text *out)
 {
     double all = 0, us = INFINITY;
-    for (int64_t i = 0; i < p->kernels.room; i++) all += over_files(p, p->kernels.us, i);
+    for (int64_t i = 0; i < p->kernels.room; i++) all += sum_over_files(p, p->kernels.us, i);
     TRY(text_printf(out, "<section id=\"kernels\"><h2>Kernels that took most</h2>\n<div "
                          "class=\"wide\"><table><tr><th>kernel</th><th>ms</th><th>share</th>"
                          "<th>runs</th><th>mean, us</th><th>longest, us</th></tr>\n"));
     for (int64_t k = 0, at = -1; k < KERNELS_MOST; k++) {
         at = next_name(p, &p->kernels, us, at);
         if (at < 0) break;
-        us = over_files(p, p->kernels.us, at);
-        double runs = over_files(p, p->kernels.count, at), longest = 0;
+        us = sum_over_files(p, p->kernels.us, at);
+        double runs = sum_over_files(p, p->kernels.count, at), longest = 0;
         const char *name = strings_text(&p->names, (uint32_t)at);
         for (int f = 0; f < p->files; f++)
             longest = fmax(longest, p->kernels.longest[at * p->files + f]);
@@ -276,7 +285,7 @@ static Status kernels_part(const TracePage *p, Text *out)
     return text_printf(out, "</table></div></section>\n");
 }
 
-/* A row a collective, a column a rank, as dark as it took long. */
+/* A table with a row for each collective and a column for each rank; longer times are darker. */
 static Status collectives_part(const TracePage *p, Text *out)
 {
     const TraceTotals *t = &p->collectives;
@@ -291,7 +300,7 @@ static Status collectives_part(const TracePage *p, Text *out)
     for (int64_t k = 0, at = -1; k < COLLECTIVES_MOST; k++) {
         at = next_name(p, t, us, at);
         if (at < 0) break;
-        us = over_files(p, t->us, at);
+        us = sum_over_files(p, t->us, at);
         TRY(text_markup(out, "<tr><td>%.*s</td>",
                         TRACE_PAGE_CUT(strings_text(&p->names, (uint32_t)at), 60)));
         for (int f = 0; f < p->added; f++) {

@@ -1,6 +1,11 @@
-/* trace_page: what `trace report --format html` writes: one file that needs nothing else, with the
- * timeline of all ranks to zoom in, where their time went, the kernels that took most, the roofline,
- * time in collectives by rank, and every sheet. */
+/*
+ * trace_page: the page of `trace report --format html`: one file that needs nothing else. It has
+ * the timeline of all ranks with zoom, where their time went, the kernels that took most time, the
+ * roofline, time in collectives by rank, and every sheet.
+ *
+ * Use: trace_page_begin, trace_page_add for each trace, trace_page_write, trace_page_free. Traces
+ * are large, so nothing of a trace is kept but these summaries: it can be freed after it is added.
+ */
 #ifndef VIZ_TRACE_PAGE_H
 #define VIZ_TRACE_PAGE_H
 
@@ -8,7 +13,7 @@
 
 #include <string.h>
 
-/* Parts grow side by side, each in an arena of its own. */
+/* A part of the page. All parts grow at the same time, so each needs an arena of its own. */
 typedef struct TracePart {
     Arena arena;
     Text text;
@@ -32,33 +37,34 @@ typedef struct TracePage {
     double *parts;  /* ms: (files, TRACE_PAGE_BUCKETS) */
     int64_t *drawn; /* boxes of each file */
     int64_t boxes_most;
-    uint32_t *file; /* its name, in rank_names: several may have one */
-    int64_t events, left_out;
+    uint32_t *file; /* by file: its name in rank_names; several files may have the same one */
+    int64_t events,
+        left_out;      /* of all traces; left out: malformed, incomplete or outside the tree */
     int64_t origin_ns; /* the first box of the first file */
     uint32_t device;   /* in rank_names */
     bool begun;
 } TracePage;
 
-/* For "%.*s": so many bytes of a text at most. */
+/* Arguments for "%.*s": at most `most` bytes of a text. */
 #define TRACE_PAGE_CUT(s, most) (int)strnlen((s), (most)), (s)
 
-/* For at most `files` traces. */
+/* Begins a page of at most `files` traces. */
 Status trace_page_begin(TracePage *p, int files);
-/* Adds a trace, called `name` there, with its sheets; keeps nothing of them. */
+/* Adds a trace under `name`, with its sheets; keeps no pointer to them. */
 Status trace_page_add(TracePage *p, Report *r, const char *name, const Table *sheet, int n);
 Status trace_page_write(TracePage *p, const char *path);
 /* The timeline alone, for a page with the script trace.js. */
 Status trace_page_timeline(const TracePage *p, Text *out);
 void trace_page_free(TracePage *p); /* safe on { 0 } */
 
-/* Tables alone, on a page: a number's cell is as dark as it is large in tables whose name ends in
- * heatmap. */
+/* Writes a page of tables only. In tables whose name ends in "heatmap" larger numbers have darker
+ * cells. */
 Status trace_page_tables(const char *title, const Table *table, int n, const char *path);
 
 /* ---- its parts (trace_page_parts.c, trace_lanes.c) ---- */
 
-/* The boxes of a trace's lanes, as JSON (page/trace.js reads it), at most `most` of them: then
- * neighbours that are short are one box, of all of them. */
+/* Adds the boxes of a trace's lanes, as JSON for page/trace.js. At most `most` boxes: short
+ * neighbouring events share one if there are more. */
 Status trace_lanes(TracePage *p, const Report *r, int64_t most);
 Status trace_part_table(Text *out, const Table *t, bool heat, bool open);
 /* Points of a roofline plot from a sheet that has operators' intensity and rate. */

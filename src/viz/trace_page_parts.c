@@ -1,4 +1,5 @@
-/* trace_page_parts: tables of a page, and its roofline plot. */
+/* trace_page_parts: tables of a page, pages of tables only, and the roofline plot. Its numbers come
+ * from the sheets of analyze/; nothing is computed from events here. */
 #include "base/file.h"
 #include "viz/page.h"
 #include "viz/trace_page.h"
@@ -11,7 +12,9 @@ enum { ROWS_MOST = 200, CELL_CHARS = 80 };
 
 /* ---- tables ---- */
 
-static Status cell(Text *out, const Cell *c, double most)
+/* One cell. most > 0: a heat map, whose largest number is `most`. Long texts are cut; the whole
+ * text is shown at the pointer. */
+static Status write_cell(Text *out, const Cell *c, double most)
 {
     const char *cut = NULL;
     switch (c->type) {
@@ -46,7 +49,8 @@ Status trace_part_table(Text *out, const Table *t, bool heat, bool open)
     TRY(text_printf(out, "</tr>\n"));
     for (int64_t r = 0; r < rows; r++) {
         TRY(text_printf(out, "<tr>"));
-        for (int i = 0; i < t->columns; i++) TRY(cell(out, &t->cell[r * t->columns + i], most));
+        for (int i = 0; i < t->columns; i++)
+            TRY(write_cell(out, &t->cell[r * t->columns + i], most));
         TRY(text_printf(out, "</tr>\n"));
     }
     TRY(text_printf(out, "</table></div>"));
@@ -57,14 +61,14 @@ Status trace_part_table(Text *out, const Table *t, bool heat, bool open)
     return text_printf(out, "</details>\n");
 }
 
-static bool is_heat(const char *name) { return text_ends(name, "heatmap"); }
+static bool is_heatmap(const char *name) { return text_ends(name, "heatmap"); }
 
 static Status tables_text(const char *title, const Table *table, int n, Text *out)
 {
     TRY(page_begin(out, title));
     TRY(text_markup(out, "<header><h1>%s</h1></header>\n<section>\n", title));
     for (int i = 0; i < n; i++)
-        TRY(trace_part_table(out, &table[i], is_heat(table[i].name), false));
+        TRY(trace_part_table(out, &table[i], is_heatmap(table[i].name), false));
     TRY(text_printf(out, "</section>\n"));
     return page_end(out, NULL);
 }
@@ -83,9 +87,12 @@ Status trace_page_tables(const char *title, const Table *table, int n, const cha
 
 /* ---- roofline ---- */
 
-/* An operator of a sheet: its intensity, its rate, the share of the kernels' time, the roof. */
+/* An operator of a sheet. */
 typedef struct Point {
-    double intensity, rate, time, roof_share;
+    double intensity;  /* FLOP a byte */
+    double rate;       /* TFLOP/s */
+    double time;       /* us of its kernels */
+    double roof_share; /* percent of the rate that the GPU's peaks allow */
     char name[48];
 } Point;
 
@@ -94,6 +101,8 @@ static double number_in(const Table *t, int64_t row, int column)
     return column < 0 ? (double)NAN : cell_value(table_at(t, row, column));
 }
 
+/* Columns are found by name, as only some sheets have them. A point without intensity or rate has
+ * no place in a log plot. */
 Status trace_part_points(TracePage *p, const Table *t)
 {
     const int intensity = table_column(t, "FLOPS/Byte_first"),
@@ -131,6 +140,8 @@ static Status point_label(const Point *x, Arena *a, const char **out)
     return arena_text(a, label, (size_t)n, out);
 }
 
+/* Draws each operator as a disc whose area grows with its time, and a stroke at the rate that its
+ * intensity allows. */
 Status trace_part_roofline(Text *out, const TracePage *p, Arena *a)
 {
     const Point *at = (const void *)p->points.text.data;

@@ -85,10 +85,10 @@ static void benches_run_over_processes(void **state)
     CHECK_SAYS(o.out, "exposed      ep");
     o = RUN_MPI(lab, 2, "bench", "bench", "comm", "--ranks=2");
     CHECK_EXIT(o, 2);
-    CHECK_SAYS(o.err, "leave --ranks away");
+    CHECK_SAYS(o.err, "leave out --ranks");
     o = RUN_MPI(lab, 2, "bench", "bench", "ladder", "../tiny.yaml", "--ranks=2");
     CHECK_EXIT(o, 2);
-    CHECK_SAYS(o.err, "leave mpirun or srun away");
+    CHECK_SAYS(o.err, "start it without mpirun or srun");
 }
 
 int main(void)

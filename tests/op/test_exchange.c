@@ -103,8 +103,8 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     d.kind = EXCHANGE_HIER, d.relay.inside = 3;
     CHECK_FAILS(
         exchange_dispatch(&t->ex, d), ERR_ARG,
-        "exchange_dispatch: 4 ranks, 3 on each host, with 8 rows to pass on: hosts must have "
-        "as many ranks, and give as many rows");
+        "exchange_dispatch: 4 ranks, 3 on each host, with 8 rows to pass on: all hosts must "
+        "have equally many ranks and rows");
     c = combine_args(t), c.kind = EXCHANGE_HIER, c.relay.inside = 2;
     CHECK_FAILS(exchange_combine(&t->ex, c), ERR_SHAPE, "exchange_combine: relay");
     c = combine_args(t), c.kind = EXCHANGE_ALLGATHER;

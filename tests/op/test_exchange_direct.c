@@ -101,7 +101,7 @@ static Status stray(Rank *r)
     many.size = 65;
     r->mesh.group[GROUP_EP] = &many;
     if (exchange_open(&r->t.ex, v->kind, r->front, WINDOW, &r->t.scratch) != ERR_UNSUPPORTED ||
-        strstr(status_message(), "65 ranks in") == NULL)
+        strstr(status_message(), "65 ranks with") == NULL)
         return FAIL(ERR_ARG, "no word of 65 ranks");
     r->mesh.group[GROUP_EP] = c;
     TRY(exchange_open(&r->t.ex, v->kind, r->front, WINDOW, &r->t.scratch));

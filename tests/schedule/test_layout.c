@@ -54,8 +54,8 @@ static void wrong_text_has_a_caret_under_the_place(void **state)
         int stages, layers;
         const char *says;
     } rows[] = {
-        { "Et*4|t*4|t*4L", 4, 0, "3 stages, wanted are 4\n  Et*4|t*4|t*4L\n               ^" },
-        { "Et|t|tL", 2, 0, "3 or more stages, wanted are 2\n  Et|t|tL\n      ^" },
+        { "Et*4|t*4|t*4L", 4, 0, "3 stages, expected 4\n  Et*4|t*4|t*4L\n               ^" },
+        { "Et|t|tL", 2, 0, "3 or more stages, expected 2\n  Et|t|tL\n      ^" },
         { "Et|x|tL", 0, 0, "legal are E, t, m, L, (, ), | and *\n  Et|x|tL\n     ^" },
         { "Et*|tL", 0, 0, "at least 1\n  Et*|tL\n     ^" },
         { "Et*0|tL", 0, 0, "at least 1\n" },
@@ -69,8 +69,8 @@ static void wrong_text_has_a_caret_under_the_place(void **state)
         { "E(t|L", 0, 0, "a group that does not end\n  E(t|L\n   ^" },
         { "Et)L", 0, 0, "a ) without its (\n  Et)L\n    ^" },
         { "E(((((((((t)))))))))L", 0, 0, "more than 8 groups" },
-        { "Et*4|t*4L", 2, 9, "8 layers, wanted are 9" },
-        { "Et*4|t*4L", 2, 7, "8 or more layers, wanted are 7\n  Et*4|t*4L\n       ^" },
+        { "Et*4|t*4L", 2, 9, "8 layers, expected 9" },
+        { "Et*4|t*4L", 2, 7, "8 or more layers, expected 7\n  Et*4|t*4L\n       ^" },
         { "E(t|)*70000L", 0, 0, "more than 65536 times" },
         { "Et\n|tL", 0, 0, "  Et?|tL\n    ^" },
         { "", 0, 0, "the loss L is missing at the end" },

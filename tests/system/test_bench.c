@@ -160,7 +160,7 @@ static void what_cannot_be_measured_is_refused(void **state)
     static const struct {
         const char *args[8], *says;
     } BAD[] = {
-        { { "bench", "comm" }, "communication takes two ranks or more: give --ranks" },
+        { { "bench", "comm" }, "it needs two ranks or more: give --ranks" },
         { { "bench", "comm", "--ranks=0" }, "--ranks" },
         { { "bench", "comm", "--ranks=2", "--only=some" }, "--only" },
         { { "bench", "comm", "--ranks=3", "mesh.ranks_per_host=2" },
@@ -171,7 +171,7 @@ static void what_cannot_be_measured_is_refused(void **state)
         { { STEP, "--data", "data.sources=[]" }, "data.sources is empty" },
         { { STEP, "--data", "data.sources=[{name: x, path: nowhere}]" }, "nowhere.idx" },
         { { "bench", "ladder", "../tiny.yaml", "--ranks=3", "train.batch=4" },
-          "3 ranks gets as many of train.batch 4" },
+          "train.batch 4 is not a multiple of 3 ranks" },
         { { "train", "../tiny.yaml", "comm.null=[pp]" }, "comm.null was removed" },
     };
     Lab *lab = *state;

@@ -262,7 +262,7 @@ static void a_checkpoint_that_is_not_finite_is_refused_by_all_who_read_it(void *
                   says);
     Outcome o = lab_run(lab, &(Launch){ .cell = "spoiled", .args = six_steps_more });
     CHECK_EXIT(o, 0);
-    CHECK_SAYS(o.err, "warning: checkpoint run/checkpoints/step-0000000006 is of no use: ");
+    CHECK_SAYS(o.err, "warning: checkpoint run/checkpoints/step-0000000006 is unusable: ");
     CHECK_SAYS(o.err, "resumed from run/checkpoints/step-0000000004");
     check_same_checkpoint(lab, "whole", "spoiled", 6);
 }

@@ -237,14 +237,14 @@ static void damaged_files_give_what_was_whole(void **state)
     CHECK_SAYS(o.out, "ends early");
     lab_write(lab, lab_path(lab, "cut/head.syr"), whole, 40);
     o = RUN(lab, "cut", "trace", "report", "head.syr");
-    CHECK_REFUSED(o, 2, "no whole step");
+    CHECK_REFUSED(o, 2, "no complete step");
     char *other = lab_read(lab, file, &n);
     other[8] = 9;
     lab_write(lab, lab_path(lab, "cut/later.syr"), other, n);
     o = RUN(lab, "cut", "trace", "report", "later.syr");
     CHECK_REFUSED(o, 2, "version 9");
     o = RUN(lab, "cut", "trace", "report", "../tiny.yaml", "--perfetto", "x.json");
-    CHECK_REFUSED(o, 2, "no recording of this program");
+    CHECK_REFUSED(o, 2, "not a recording of this program");
 }
 
 int main(void)

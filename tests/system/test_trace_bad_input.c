@@ -90,16 +90,16 @@ static const char *names(Lab *lab)
     return out;
 }
 
-/* ---- one file that is no trace, or less than one ---- */
+/* ---- one file that is not a trace, or less than one ---- */
 
 static const struct {
     const char *file, *says;
 } WRONG[] = {
     { "nowhere.json", "nowhere.json cannot be opened: No such file" },
-    { "text", "text is no trace: it is not JSON, which begins with { or [: name a file of" },
-    { "other.json", "other.json is no trace: it is JSON without traceEvents: name" },
-    { "list.json", "list.json is no trace: it is a JSON array without events: name" },
-    { "empty", "empty is no trace: it is empty: name" },
+    { "text", "text is not a trace: it is not JSON, which begins with { or [: name a file of" },
+    { "other.json", "other.json is not a trace: it is JSON without traceEvents: name" },
+    { "list.json", "list.json is not a trace: it is a JSON array without events: name" },
+    { "empty", "empty is not a trace: it is empty: name" },
     { "folder", "folder is neither a file nor a pipe: name a trace" },
     { "/dev/null", "/dev/null is neither a file nor a pipe" },
     { "stump.json.gz", "its gzip ends before any text" },
@@ -156,7 +156,8 @@ static void a_call_that_cannot_be_is_one_sentence(void **state)
         { { "trace", "report", "r0.json", "--out", "out", "--format", "" },
           "--format is empty: give LIST" },
         { { "trace", "report", "r0.json", "--out", "out", "--format", "csv," }, "has \"\", not" },
-        { { "trace", "report", "r0.json", "--out", "out", "--perfetto", "p" }, "is no recording" },
+        { { "trace", "report", "r0.json", "--out", "out", "--perfetto", "p" },
+          "is not a recording" },
         { { "trace", "collectives", "r0.json", "--out", "out" }, "rank 1 of 2 is missing" },
         { { "trace", "collectives", "r0.json", "r0.json" }, "are both rank 0" },
         { { "trace", "collectives", "r0.json", "more.json" }, "name ranks of one run" },
@@ -175,7 +176,7 @@ static void a_call_that_cannot_be_is_one_sentence(void **state)
         { { "trace", "replay", "r0.json", "--out", "x", "--op-filter", "zz" }, "name has zz" },
         { { "trace", "replay", "r0.json", "--out", "r0.json" }, "write over the trace itself" },
         { { "trace", "replay", "r0.json", "--bench", "./there/../r0.json" }, "over the trace" },
-        { { "trace", "replay", "r0.json", "--out", "there" }, "--out \"there\" is no file" },
+        { { "trace", "replay", "r0.json", "--out", "there" }, "--out \"there\" is not a file" },
         { { "trace", "replay", "r0.json", "--out", "" }, "--out is empty: give" },
         { { "trace", "replay", "r0.json", "--out", "x", "--bench", "no/x" }, "no folder no: make" },
         { { "trace", "replay", "r0.json", "--out", "x", "--bench", "x" }, "are both x" },

@@ -132,7 +132,7 @@ static void the_example_in_python_tells_a_trace(void **state)
     CHECK_SAYS(o.out, "'gaps': ");
     o = run(lab, "/usr/bin/python3", ARGS(script, script, "gpu_timeline", library));
     CHECK_EXIT(o, 1);
-    CHECK_SAYS(o.err, "is no trace");
+    CHECK_SAYS(o.err, "is not a trace");
 }
 
 int main(void)

@@ -459,7 +459,7 @@ static void bench_step_tells_of_its_ops(void **state)
     CHECK_SAYS(o.err, "--ops is text of one rank");
     o = RUN(lab, "bench", "bench", "ops", "--device=h100", "../tiny.yaml");
     CHECK_EXIT(o, 2);
-    CHECK_SAYS(o.err, "--device imagines a GPU for --why");
+    CHECK_SAYS(o.err, "--device names a GPU for --why");
     o = RUN(lab, "bench", "bench", "ops", "--why", "--device=h100", "../tiny.yaml");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "NVIDIA H100 80 GB SXM");

@@ -1,5 +1,6 @@
-/* compat/collectives: how TraceLens reports on the collectives of several ranks. It knows a
- * collective by its kernel's record alone, and trusts every rank's clock and count of calls. */
+/* compat/collectives: how TraceLens reports on the collectives of several ranks. It recognises a
+ * collective by its kernel's record alone. It trusts every rank's clock, and takes the k-th calls
+ * of all ranks as one collective. This file is data only. */
 #include "analyze/compat/compat.h"
 
 const CollectiveRules compat_collective_rules = {

@@ -2,8 +2,9 @@
  * compat/diff: the tables and files that TraceLens' TraceDiff writes, from our merged tree.
  *
  * A row is a device event that differs, or whose operator differs, below the lowest matched node
- * above it (its lowest common ancestor, lca). Files equal TraceLens' byte for byte, so orders and
- * roundings are those of pandas and numpy.
+ * above it. That node is its lowest common ancestor (lca). Files equal TraceLens' byte for byte, so
+ * orders and roundings are those of pandas and numpy. Matching is not done here:
+ * compat/diff_rules.c has TraceLens' rules.
  */
 #include "analyze/compat/compat.h"
 #include "analyze/python_text.h"
@@ -18,6 +19,7 @@ static const char *const sources[] = { "trace1", "trace2" };
 
 /* ---- rows ---- */
 
+/* A row of diff_stats. busy: of all device work in the same list, us. */
 typedef struct Row {
     uint32_t gpu, op; /* events: the device's, and the operator above it */
     uint32_t lca;     /* node; EVENT_NONE: it lies below a root of one trace */
@@ -26,6 +28,7 @@ typedef struct Row {
     int side;
 } Row;
 
+/* What all parts of this file work on. a: what the tables point to; scratch: everything else. */
 typedef struct Stats {
     const Diff *d;
     Arena *a, *scratch;
@@ -34,7 +37,7 @@ typedef struct Stats {
     bool *done; /* done[node]: its events have rows */
 } Stats;
 
-/* A name without the lines of code in it, "(12)". */
+/* Copies a name without the line numbers in it, like "(12)". */
 static Status without_lines(Arena *a, const char *s, const char **out)
 {
     char *o = NULL;
@@ -52,7 +55,8 @@ static Status without_lines(Arena *a, const char *s, const char **out)
     return OK;
 }
 
-/* The name of a row's lowest common ancestor: of one side, or (only < 0) of both if they differ. */
+/* The name of a row's lowest common ancestor: of side `only`, or (only < 0) of both if they
+ * differ. */
 static Status lca_name(Stats *st, const DiffNode *n, int only, const char **out)
 {
     const char *name[DIFF_SIDES] = { NULL };
@@ -72,10 +76,11 @@ static bool is_copy_or_kernel(const Events *e, uint32_t event)
     return e->kind[event] == EVENT_KERNEL || e->kind[event] == EVENT_MEMCPY;
 }
 
-/* To three decimals, halves to the even digit as numpy rounds. */
+/* Rounds to three decimals. Halves go to the even digit, as numpy rounds. */
 static double round_to_thousandth(double x) { return rint(x * 1000) / 1000; }
 
-/* Rows of device work with an operator above it. All have the busy time of the whole list. */
+/* Adds rows for device work with an operator above it. All rows have the busy time of the whole
+ * list. */
 static Status add_rows(Stats *st, int side, const DiffList *gpu, uint32_t lca, const char *name)
 {
     const Tree *t = st->d->tree[side];
@@ -92,7 +97,7 @@ static Status add_rows(Stats *st, int side, const DiffList *gpu, uint32_t lca, c
     return OK;
 }
 
-/* Adds the device work below an event, and the event itself if it is some. */
+/* Adds the device work below an event; with `itself`, also the event if it is device work. */
 static void add_work_below(const Tree *t, uint32_t event, bool itself, DiffList *out)
 {
     for (uint32_t i = t->gpu_first[event]; i < t->gpu_first[event + 1]; i++)
@@ -117,7 +122,7 @@ static Status rows_of_pair(Stats *st, uint32_t id)
         for (uint32_t c = 0; c < n->children; c++) {
             const DiffNode *child = &d->node[d->child[n->first + c]];
             if (diff_only_in(child) != s + 1) continue;
-            any |= diff_on_way(t, child->event[s]);
+            any |= diff_has_work(t, child->event[s]);
             room += 1 + t->gpu_first[child->event[s] + 1] - t->gpu_first[child->event[s]];
         }
         gpu[s] = (DiffList){ 0 };
@@ -127,7 +132,7 @@ static Status rows_of_pair(Stats *st, uint32_t id)
         for (int s = 0; s < DIFF_SIDES; s++) {
             for (uint32_t c = 0; c < n->children; c++) {
                 uint32_t child = d->child[n->first + c], event = d->node[child].event[s];
-                if (diff_only_in(&d->node[child]) != s + 1 || !diff_on_way(d->tree[s], event))
+                if (diff_only_in(&d->node[child]) != s + 1 || !diff_has_work(d->tree[s], event))
                     continue;
                 add_work_below(d->tree[s], event, true, &gpu[s]);
                 st->done[child] = true;
@@ -143,8 +148,8 @@ static Status rows_of_pair(Stats *st, uint32_t id)
     return OK;
 }
 
-/* Rows of all nodes in the order of the walk. Below a node of one trace nothing is looked at: it
- * has given its rows. */
+/* Makes the rows of all nodes, in the order of the walk. Nothing is done below a node that only one
+ * trace has: the node's rows have all device work below it. */
 static Status all_rows(Stats *st)
 {
     const Diff *d = st->d;
@@ -156,10 +161,10 @@ static Status all_rows(Stats *st)
         const char *name = NULL;
         if ((n->parent != EVENT_NONE && !open[n->parent]) || st->done[id]) continue;
         if (side < 0) {
-            bool way[DIFF_SIDES];
-            for (int s = 0; s < DIFF_SIDES; s++) way[s] = diff_on_way(d->tree[s], n->event[s]);
-            if (way[DIFF_OLD] && way[DIFF_NEW]) TRY(rows_of_pair(st, (uint32_t)id));
-            open[id] = way[DIFF_OLD] || way[DIFF_NEW];
+            bool work[DIFF_SIDES];
+            for (int s = 0; s < DIFF_SIDES; s++) work[s] = diff_has_work(d->tree[s], n->event[s]);
+            if (work[DIFF_OLD] && work[DIFF_NEW]) TRY(rows_of_pair(st, (uint32_t)id));
+            open[id] = work[DIFF_OLD] || work[DIFF_NEW];
             continue;
         }
         const Tree *t = d->tree[side];
@@ -197,7 +202,8 @@ static Status put_arguments(Stats *st, const Row *r, Table *t)
     return OK;
 }
 
-/* Trees without frames of Python have one module: root. */
+/* Trees without frames of Python have one module: root. A column of whole numbers with an empty
+ * cell is printed as reals, as pandas does. */
 static Status stats_table(Stats *st, Table *t)
 {
     const Cell root = cell_text("root");
@@ -211,8 +217,7 @@ static Status stats_table(Stats *st, Table *t)
     for (int64_t i = 0; i < st->rows; i++) {
         const Row *r = &st->row[i];
         const Events *e = st->d->tree[r->side]->events;
-        Cell id = none ? cell_number((double)r->lca)
-                       : cell_whole(r->lca); /* pandas: a hole makes reals */
+        Cell id = none ? cell_number((double)r->lca) : cell_whole(r->lca);
         if (r->lca == EVENT_NONE) id = cell_none();
         TRY(TABLE_ROW(t, cell_text(event_name(e, r->gpu)), cell_text(op_name(st, r)),
                       cell_whole(e->index[r->op]), cell_text(sources[r->side])));
@@ -227,7 +232,7 @@ static Status stats_table(Stats *st, Table *t)
 
 enum { UNIQUE_COLUMNS = 15 };
 
-/* As pandas compares them when it sorts by columns of mixed types. */
+/* The text by which pandas compares cells when it sorts by columns of mixed types. */
 static const char *cell_as_text(const Cell *c, char number[TABLE_NUMBER_BYTES])
 {
     if (c->type == CELL_TEXT) return c->text;
@@ -236,7 +241,7 @@ static const char *cell_as_text(const Cell *c, char number[TABLE_NUMBER_BYTES])
     return number;
 }
 
-/* The longest time first; equal ones by all other columns as text. */
+/* The longest time first. Equal times are ordered by all other columns as text. */
 static int by_sum(const void *a, const void *b)
 {
     const Cell *x = a, *y = b;
@@ -250,7 +255,8 @@ static int by_sum(const void *a, const void *b)
     return 0;
 }
 
-/* pandas sorts groups by the summed time; ties come by the other columns. */
+/* Folds rows with equal arguments. pandas sorts groups by the summed time; ties are in the order of
+ * the other columns. */
 static Status unique_table(const Table *stats, Arena *a, Table *out)
 {
     static const Fold fold = {
@@ -273,8 +279,9 @@ static Status unique_table(const Table *stats, Arena *a, Table *out)
 
 /* ---- kernels of operators ---- */
 
+/* An operator that runs a kernel in one of the traces. */
 typedef struct Use {
-    int64_t rank; /* the operator's place in the table; 0 where the order is by name */
+    int64_t rank; /* the operator's position in the table; 0 where the order is by name */
     const char *op, *source, *kernel;
 } Use;
 
@@ -291,7 +298,7 @@ static bool same_op(const Use *x, const Use *y) { return strcmp(x->op, y->op) ==
 
 static bool same_source(const Use *x, const Use *y) { return strcmp(x->source, y->source) == 0; }
 
-/* Puts the kernels of use[0] ... use[n - 1], each once, as lines indented by `indent`. */
+/* Writes the names of n kernels as a JSON list, each once. Lines are indented by `indent`. */
 static Status put_kernels(Text *t, const Use *use, int64_t n, int indent)
 {
     TRY(text_printf(t, "["));
@@ -303,7 +310,8 @@ static Status put_kernels(Text *t, const Use *use, int64_t n, int indent)
     return text_printf(t, "\n%*s]", indent - 2, "");
 }
 
-/* Which operator has which kernels, as JSON. source: of one trace; -1: of both, each apart. */
+/* Writes which operators run which kernels, as JSON. source: the trace; -1: both, each under its
+ * own key. */
 static Status kernel_map(Stats *st, const Table *unique, int source, const char **out)
 {
     Use *use = NULL;
@@ -349,15 +357,16 @@ static Status kernel_map(Stats *st, const Table *unique, int source, const char 
 
 /* ---- operators that TraceLens takes for the same ---- */
 
+/* New names of operators, by the number of the old name in `names`. */
 typedef struct Renames {
     Strings names;
-    const char **to; /* to[name]: the new name; NULL: it stays */
-    bool *seen;
+    const char **to;           /* to[name]: the new name; NULL: it stays */
+    bool *seen;                /* seen[name]: it was in a list that was renamed */
     DiffList list[DIFF_SIDES]; /* names of operators under one ancestor, each once */
 } Renames;
 
-/* One name for two operators under one ancestor: what both have in common, else the module,
- * which is root without frames of Python. */
+/* Finds one name for two operators under one ancestor: what both have in common, else the name of
+ * the module, which is root without frames of Python. */
 static Status common_name(Arena *a, const char *x, const char *y, const char **out)
 {
     const char *cut[2] = { x, y };
@@ -378,6 +387,7 @@ static Status common_name(Arena *a, const char *x, const char *y, const char **o
     return OK;
 }
 
+/* x and y are numbers of names. */
 static Status rename_pair(Renames *r, Arena *a, uint32_t x, uint32_t y)
 {
     if (x == y) return OK;
@@ -428,6 +438,7 @@ static Status rename_under(Renames *r, Arena *a)
     return OK;
 }
 
+/* For sorting rows by their lowest common ancestor. */
 typedef struct ByLca {
     int64_t first, nth; /* rows: the first one of the ancestor, and this one */
 } ByLca;
@@ -439,8 +450,8 @@ static int by_lca(const void *a, const void *b)
     return (x->nth > y->nth) - (x->nth < y->nth);
 }
 
-/* Ancestors are visited in the order of their first rows, because an operator that was renamed
- * once is not renamed again unless a new name comes with it. */
+/* Visits ancestors in the order of their first rows. The order matters: an operator that was
+ * renamed is not renamed again unless a new name comes with it. */
 static Status find_renames(Stats *st, Renames *r)
 {
     int64_t *first = NULL; /* first[node]: its first row + 1; 0: it has none */
@@ -473,8 +484,8 @@ static Status find_renames(Stats *st, Renames *r)
     return OK;
 }
 
-/* The summary and the map of both traces have the new names; maps of one trace keep the old
- * ones. */
+/* The summary and the map of both traces get the new names. Maps of one trace are written before,
+ * with the old names. */
 static Status rename_ops(Stats *st, Table *unique)
 {
     Renames r = { 0 };
@@ -490,6 +501,7 @@ static Status rename_ops(Stats *st, Table *unique)
     return s;
 }
 
+/* The maps of one trace come before rename_ops, the map of both after it. */
 Status compat_diff(const Diff *d, Arena *a, Arena *scratch, CompatDiff *out)
 {
     ArenaMark mark = arena_mark(scratch);

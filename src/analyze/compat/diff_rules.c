@@ -1,14 +1,17 @@
 /*
- * compat/diff_rules: how TraceLens matches two traces.
+ * compat/diff_rules: how TraceLens matches two traces, as DiffRules.
  *
- * Roots, and lists of one length, are matched by position. Other lists are aligned by name; then
- * calls whose name occurs more than once are matched again by the names below them (regroup).
+ * Roots, and lists of equal length, are matched by position. Other lists are aligned by name. Then
+ * calls whose name occurs more than once are matched again by the names below them (regroup_calls).
+ * Tables are made in compat/diff.c.
  */
 #include "analyze/compat/compat.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* LEVELS: how deep regroup_calls looks, as in TraceLens. REGROUP_MAX: with more pairs of one name,
+ * the alignment stays. */
 enum { LEVELS = 4, REGROUP_MAX = 1000000 };
 
 /* HIP's and CUDA's module launches are one call; other launches keep their vendor's names. */
@@ -19,8 +22,8 @@ static const char *launch_verb(EventKind kind, const char *name)
     return launch ? "__kernel_launch__" : NULL;
 }
 
-/* Pairs operators that no other one calls by position. One that only launches a graph stands for
- * the graph. */
+/* Pairs the operators that no other operator calls, by position. An operator that only launches a
+ * graph stands for the graph. */
 static Status roots_by_position(const Diff *d, Arena *scratch, DiffList list[DIFF_SIDES],
                                 DiffPairs *p)
 {
@@ -33,7 +36,8 @@ static Status roots_by_position(const Diff *d, Arena *scratch, DiffList list[DIF
             if (t->events->kind[at] != EVENT_CPU_OP) continue;
             while (t->first[at + 1] - t->first[at] == 1) {
                 uint32_t child = t->child[t->first[at]];
-                if (!event_on_gpu(t->events->kind[child]) && !diff_is_graph(t->events, child))
+                if (!event_on_gpu(t->events->kind[child]) &&
+                    !event_is_graph_launch(t->events, child))
                     break;
                 at = child;
             }
@@ -43,8 +47,8 @@ static Status roots_by_position(const Diff *d, Arena *scratch, DiffList list[DIF
     return diff_by_position(list, scratch, p);
 }
 
-/* Two unmatched calls are opened, too, if they have the same children. */
-static void open_twins(const Diff *d, const DiffList rest[DIFF_SIDES], DiffList *const below[],
+/* Marks two unmatched calls as wrappers if they have the same children. */
+static void open_alike(const Diff *d, const DiffList rest[DIFF_SIDES], DiffList *const below[],
                        bool *const opened[])
 {
     if (rest[DIFF_NEW].n > DIFF_PAIRS_MAX / rest[DIFF_OLD].n) return;
@@ -60,19 +64,21 @@ static void open_twins(const Diff *d, const DiffList rest[DIFF_SIDES], DiffList 
 
 /* ---- the same name more than once ---- */
 
-/* Names of a node's descendants on the way to device work, level by level, each level sorted. */
+/* The names of a node's descendants that lead to device work, by level. Each level is sorted. */
 typedef struct Below {
     uint32_t *name[LEVELS];
     int64_t n[LEVELS];
     int levels;
 } Below;
 
+/* A possible pair of calls, and how much alike they are (score_pair). */
 typedef struct Scored {
     int32_t depth, overlap;
-    bool before; /* the alignment matched them */
-    int64_t i, j;
+    bool before;  /* the alignment matched them */
+    int64_t i, j; /* indices in the lists */
 } Scored;
 
+/* An entry of a list, for sorting by name. */
 typedef struct Named {
     uint32_t name;
     int64_t at;
@@ -95,8 +101,8 @@ static int by_score(const void *a, const void *b)
     return (x->j > y->j) - (x->j < y->j);
 }
 
-/* TraceLens looks four levels deep. */
-static Status look_below(const Diff *d, int side, uint32_t event, Arena *scratch, Below *out)
+/* Lists the names below an event, LEVELS deep. */
+static Status list_names_below(const Diff *d, int side, uint32_t event, Arena *scratch, Below *out)
 {
     const Tree *t = d->tree[side];
     uint32_t *from = NULL;
@@ -112,7 +118,7 @@ static Status look_below(const Diff *d, int side, uint32_t event, Arena *scratch
         TRY(ARENA_NEW(scratch, room, &name));
         for (int64_t i = 0; i < n; i++) {
             for (uint32_t c = t->first[from[i]]; c < t->first[from[i] + 1]; c++) {
-                if (!diff_on_way(t, t->child[c])) continue;
+                if (!diff_has_work(t, t->child[c])) continue;
                 name[k] = diff_name(d, side, t->child[c], false);
                 next[k++] = t->child[c];
             }
@@ -126,7 +132,8 @@ static Status look_below(const Diff *d, int side, uint32_t event, Arena *scratch
     return OK;
 }
 
-/* depth: how many levels are equal; overlap: how many names the first other level has in common. */
+/* depth: how many levels are equal. overlap: how many names the first different level has in
+ * common. */
 static void score_pair(const Below *a, const Below *b, Scored *out)
 {
     int levels = a->levels > b->levels ? a->levels : b->levels;
@@ -145,7 +152,7 @@ static void score_pair(const Below *a, const Below *b, Scored *out)
     }
 }
 
-/* What `regroup` knows of the entries of both lists. */
+/* What regroup_calls knows of the entries of both lists. */
 typedef struct Regroup {
     const Diff *d;
     const DiffList *list;
@@ -156,7 +163,7 @@ typedef struct Regroup {
     bool changed;
 } Regroup;
 
-/* Matches entries of one name again; the pairs that are most alike below come first. */
+/* Matches the entries of one name again. Pairs that are most alike below come first. */
 static Status regroup_name(Regroup *r, const Named *x, int64_t m, const Named *y, int64_t n,
                            Arena *scratch)
 {
@@ -167,9 +174,9 @@ static Status regroup_name(Regroup *r, const Named *x, int64_t m, const Named *y
     TRY(ARENA_NEW(scratch, n, &b));
     TRY(ARENA_NEW(scratch, m * n, &pair));
     for (int64_t i = 0; i < m; i++)
-        TRY(look_below(r->d, DIFF_OLD, r->list[DIFF_OLD].at[x[i].at], scratch, &a[i]));
+        TRY(list_names_below(r->d, DIFF_OLD, r->list[DIFF_OLD].at[x[i].at], scratch, &a[i]));
     for (int64_t j = 0; j < n; j++)
-        TRY(look_below(r->d, DIFF_NEW, r->list[DIFF_NEW].at[y[j].at], scratch, &b[j]));
+        TRY(list_names_below(r->d, DIFF_NEW, r->list[DIFF_NEW].at[y[j].at], scratch, &b[j]));
     for (int64_t k = 0; k < m * n; k++) {
         int64_t i = k / n, j = k % n;
         pair[k] = (Scored){ .before = r->partner[x[i].at] == y[j].at, .i = x[i].at, .j = y[j].at };
@@ -188,7 +195,7 @@ static Status regroup_name(Regroup *r, const Named *x, int64_t m, const Named *y
     return OK;
 }
 
-/* Moves the pairs of handled names behind the others: first matches, then entries without a
+/* Moves the pairs of handled names after the others: first matches, then entries without a
  * partner. */
 static void reorder_pairs(const Regroup *r, DiffPairs *p)
 {
@@ -211,8 +218,10 @@ static void reorder_pairs(const Regroup *r, DiffPairs *p)
     p->n = kept;
 }
 
-/* Matches again the calls of each name that has several in a list, if any of them was matched. */
-static Status regroup(const Diff *d, const DiffList list[DIFF_SIDES], Arena *scratch, DiffPairs *p)
+/* Matches the calls of a name again if it has several calls in a list and any of them was matched.
+ * Both lists are sorted by name and walked together. */
+static Status regroup_calls(const Diff *d, const DiffList list[DIFF_SIDES], Arena *scratch,
+                            DiffPairs *p)
 {
     ArenaMark mark = arena_mark(scratch);
     Regroup r = { .d = d, .list = list };
@@ -266,6 +275,6 @@ const DiffRules compat_diff_rules = {
     .by_position = true,
     .wrappers_go = true,
     .roots = roots_by_position,
-    .open_more = open_twins,
-    .align_more = regroup,
+    .open_more = open_alike,
+    .align_more = regroup_calls,
 };

@@ -1,22 +1,22 @@
-/* compat/perf: how TraceLens counts the work of operators where it differs from perf.h: it
- * overlooks a bias, halves a causal mask, takes every type for one of two bytes. Its formulas
- * are ours otherwise. */
+/* compat/perf: how TraceLens counts the work of operators where it differs from perf.h. It
+ * overlooks some biases, halves a causal mask, and takes most types as two bytes. All other
+ * formulas are ours. docs/reference/trace.md lists the differences. */
 #include "analyze/compat/compat.h"
 #include "analyze/perf_work.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* Types whose size it does not know, and any byte is fp8. */
+/* Types whose size it does not know. Any byte is fp8. */
 static const PerfElement ELEMENTS[] = {
     { "bool|short int|short", NAN, NULL },
     { "signed char|unsigned char", 1, "fp8" },
     { NULL, 0, NULL },
 };
 
-/* A scaled product has a bias if it has three arguments; grouped ones write one matrix of weights'
- * gradients, and results of the weights' type. */
-static void product(const PerfWork *c, PerfProduct *p)
+/* A scaled product has a bias if it has three arguments. Grouped weight gradients write one matrix,
+ * and results of grouped products have the weights' type. */
+static void tracelens_product(const PerfWork *c, PerfProduct *p)
 {
     const PerfArg *a = c->arg;
     if (text_ends(c->q->name, "_scaled_mm"))
@@ -29,8 +29,9 @@ static void product(const PerfWork *c, PerfProduct *p)
         p->out = perf_bytes_of(c, a[1].type);
 }
 
-/* A causal mask hides half, and none of two lengths is known. */
-static void attention(PerfAttention *t)
+/* A causal mask halves the pairs. With different lengths of queries and keys the work is unknown.
+ * Elements have two bytes. */
+static void tracelens_attention(PerfAttention *t)
 {
     const double nq = t->queries, nk = t->keys;
     t->bytes = 2;
@@ -39,8 +40,8 @@ static void attention(PerfAttention *t)
     t->reduced /= 2;
 }
 
-/* Both gradients count, whatever the mask says. */
-static void conv(const PerfWork *c, PerfConv *v)
+/* Both gradients count, whatever the mask says. A bias counts if there are three arguments. */
+static void tracelens_conv(const PerfWork *c, PerfConv *v)
 {
     if (strcmp(c->out->sheet, "CONV_bwd") == 0) {
         v->parts = 2;
@@ -50,15 +51,16 @@ static void conv(const PerfWork *c, PerfConv *v)
     }
 }
 
-static void reduction(double *out_elements) { *out_elements = 1; }
+/* A result has one element, whatever dimensions are reduced. */
+static void tracelens_reduction(double *out_elements) { *out_elements = 1; }
 
 static bool is_group_gradient(const PerfWork *c)
 {
     return strcmp(c->q->name, "aten::native_group_norm_backward") == 0;
 }
 
-/* Weights, biases and training are taken for granted, but for what a mask is about. */
-static void norm(const PerfWork *c, PerfNorm *m)
+/* Weights, biases and training are taken for granted, except where a mask says otherwise. */
+static void tracelens_norm(const PerfWork *c, PerfNorm *m)
 {
     const bool layer = m->backward && !m->rms && m->layer;
     bool mask[3] = { false };
@@ -74,8 +76,8 @@ static void norm(const PerfWork *c, PerfNorm *m)
     if (groups > 0) m->channels /= groups;
 }
 
-/* Parameters that it prints otherwise. */
-static void finish(PerfWork *c)
+/* Parameters that it prints differently. */
+static void tracelens_finish(PerfWork *c)
 {
     static const char BY_SHAPE[] = "aten::native_batch_norm_backward|"
                                    "aten::miopen_batch_norm_backward|"
@@ -102,10 +104,10 @@ const PerfRules compat_perf_rules = {
         "_C::rotary_embedding|aten::cross_entropy_loss|DaoAILab::_causal_conv1d_fwd_cpp|"
         "MoEDispatch|MoECombine|FusedDispatch|FusedCombine",
     .elements = ELEMENTS,
-    .product = product,
-    .attention = attention,
-    .conv = conv,
-    .reduction = reduction,
-    .norm = norm,
-    .finish = finish,
+    .product = tracelens_product,
+    .attention = tracelens_attention,
+    .conv = tracelens_conv,
+    .reduction = tracelens_reduction,
+    .norm = tracelens_norm,
+    .finish = tracelens_finish,
 };

@@ -1,6 +1,6 @@
-/* compat/report: TraceLens' sheets of one trace, from ours. It lists less work in some and more
- * in others, so each sheet is made of a report with the device work that TraceLens looks at;
- * then columns and cells are rewritten. */
+/* compat/report: TraceLens' sheets of one trace, from ours. TraceLens looks at less device work in
+ * some sheets and at more in others. So each sheet is made of a report with the work that TraceLens
+ * looks at. Then columns and cells are rewritten. */
 #include "analyze/compat/compat.h"
 #include "analyze/perf_calls.h"
 
@@ -16,9 +16,10 @@ void compat_options(TreeOptions *tree, ReportOptions *report, bool unlinked)
 
 /* ---- which device work a sheet looks at ---- */
 
+/* Does a sheet look at this device event? */
 typedef bool TakesWork(const Report *r, uint32_t event);
 
-/* Operators are told by what they launch, exchanges apart. */
+/* Operators are measured by what they launch, without exchanges. */
 static bool is_launched_work(const Report *r, uint32_t event)
 {
     return tree_launcher(r->tree, event) != EVENT_NONE && report_bucket(r, event) != BUCKET_COMM;
@@ -29,7 +30,7 @@ static bool is_launched(const Report *r, uint32_t event)
     return tree_launcher(r->tree, event) != EVENT_NONE;
 }
 
-static bool is_any(const Report *r, uint32_t event)
+static bool takes_any(const Report *r, uint32_t event)
 {
     (void)r;
     (void)event;
@@ -49,8 +50,8 @@ static bool is_whole_collective(const Report *r, uint32_t event)
            c->group_size >= 0;
 }
 
-/* A report of the device work that is taken, of that which counts, or (all) of all the trace in its
- * order. */
+/* Copies the report with the device work that is taken: of the work that counts, or (all) of the
+ * whole trace in the order of the file. The copy shares all else with r. */
 static Status take_work(const Report *r, bool all, TakesWork *takes, Report *out)
 {
     const int64_t n = all ? r->e->n : r->gpus;
@@ -67,7 +68,7 @@ static Status take_work(const Report *r, bool all, TakesWork *takes, Report *out
     return OK;
 }
 
-/* Makes the launchers and the work of operators as TraceLens counts them. Without a step,
+/* Makes launchers and the work of operators as TraceLens counts them. Without a chosen step,
  * kernels have operators only if the trace has any operator at all. */
 static Status prepare_report(Report *r)
 {
@@ -84,7 +85,7 @@ static Status prepare_report(Report *r)
 
 /* ---- rewriting ---- */
 
-/* The category of an operator that launches exchanges is what its name says. */
+/* An operator that launches exchanges gets the category that its name says. */
 static void rewrite_categories(Table *t, const char *category, const char *name)
 {
     int at = table_column(t, category), from = table_column(t, name);
@@ -118,6 +119,7 @@ static Status rewrite_short(const Report *r, Table *t)
     return OK;
 }
 
+/* TraceLens reads one trace at a time and calls it rank 0. */
 static Status rewrite_collectives(const Report *r, Table *t)
 {
     (void)r;
@@ -132,7 +134,8 @@ static Status rewrite_ops(const Report *r, Table *t)
     return table_drop(t, "Percent of total time (%)");
 }
 
-/* A shape that another operator of the sheet has, and this one has not, is what pandas prints. */
+/* A shape that another operator of the sheet has, and this one lacks, is printed as "nan" by
+ * pandas. */
 static Status rewrite_perf(const Report *r, Table *t)
 {
     (void)r;
@@ -147,7 +150,7 @@ static Status rewrite_perf(const Report *r, Table *t)
                          "Pct Roofline_median|Pct Roofline_std|Pct Roofline_min|Pct Roofline_max");
 }
 
-/* Kernels that stand alone are numbered on behind the trace's events. */
+/* Kernels that stand alone get numbers after those of the trace's events. */
 static Status rewrite_unified(const Report *r, Table *t)
 {
     int uid = table_column(t, "ex_UID"), kernel = table_column(t, REPORT_HIDDEN);
@@ -164,8 +167,8 @@ static Status rewrite_unified(const Report *r, Table *t)
 
 /* ---- sheets ---- */
 
-/* How a sheet differs. `takes`: the device work that it looks at, of that which counts or of all
- * the trace (NULL: what counts). */
+/* How a sheet differs. takes: the device work that it looks at; NULL: what counts in the report.
+ * all: it chooses from the whole trace. */
 typedef struct Difference {
     MakeSheet *make;
     TakesWork *takes;
@@ -177,14 +180,15 @@ static const Difference DIFFERENCES[] = {
     { sheet_ops_by_category, NULL, false, rewrite_ops },
     { sheet_ops_summary, NULL, false, rewrite_ops },
     { sheet_ops_unique_args, NULL, false, rewrite_ops },
-    { sheet_kernel_summary, is_any, true, rewrite_kernels },
-    { sheet_short_histogram, is_any, true, NULL },
-    { sheet_short_summary, is_any, true, rewrite_short },
+    { sheet_kernel_summary, takes_any, true, rewrite_kernels },
+    { sheet_short_histogram, takes_any, true, NULL },
+    { sheet_short_summary, takes_any, true, rewrite_short },
     { sheet_coll_analysis, is_whole_collective, true, rewrite_collectives },
     { sheet_perf, NULL, false, rewrite_perf },
     { sheet_unified, is_launched, false, rewrite_unified },
 };
 
+/* Sheets that TraceLens does not have. */
 static const char NOT_THEIRS[] =
     "gpu_timeline_by_step|idle_by_cause|idle_by_operator|idle_gaps|launch_delays|sync_delays|"
     "memory_summary";

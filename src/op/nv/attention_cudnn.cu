@@ -1,37 +1,39 @@
 /*
  * attention_cudnn: attention through cuDNN's fused kernels, in bf16 on Hopper.
  *
- * attention.def says which calls it takes. cuDNN may still have no kernel for a shape, and then
- * refuses the call. It reads the strides of (B, T, H, d), so no operand is copied. Blocks of keys
- * (mesh.cp) are taken where the call's pieces see one rectangle (attention_pieces.h); then o and dq
- * come in bf16 and are added in f32.
+ * attention.def says which calls it supports. cuDNN may still have no kernel for a shape, and then
+ * refuses the call. It reads tensors with the strides of (B, T, H, d), so no operand is copied. A
+ * call over a block of keys (mesh.cp) is supported if its pieces see one rectangle
+ * (attention_pieces.h).
  *
- * Plans are made on the first call of a shape and kept. That call must not be inside a stream
- * capture; the others may, and none waits.
+ * Plans are made in the first call of a shape and kept. That call must not be inside a stream
+ * capture. All other calls may be, and no call waits.
  *
- * cuDNN takes a graph of operations. The graphs are the softmax written out; cuDNN's
- * engines know the pattern and fuse it into one kernel (forward) or a few (backward). Causality is
- * `row >= column`. A document's start is one more selection, `column >= doc[row]`, with doc read as
- * a (B, 1, T, 1) tensor that is broadcast: exact for any packing, known to the device only, and
- * without a (T, T) mask in memory. Tiles that lie wholly before a document are computed and thrown
- * away: cuDNN skips by causality, and by a window, which is the selection `column + window > row`.
- * Chunks are documents that begin again where a chunk does; so is a window over pieces, and one
- * that cuDNN has no kernel for: each row's first key is worked out before the call.
+ * cuDNN gets a graph of operations: the softmax written out. Its engines know the pattern and fuse
+ * it into one kernel (forward) or a few (backward). Causality is the selection `row >= column`. The
+ * start of a document is one more selection, `column >= doc[row]`; doc is a (B, 1, T, 1) tensor
+ * that is broadcast. That is exact for any packing, is known only to the device, and needs no (T,
+ * T) mask in memory. cuDNN skips tiles by causality, and by a window, which is the selection
+ * `column + window > row`. But tiles that lie wholly before a document are computed and discarded.
+ *
+ * Chunks are treated as documents that begin again with each chunk. So are windows over pieces, and
+ * windows for which cuDNN has no kernel: the first key of each row is computed before the call.
  *
  *   forward   s = scale q k^T, masked; lse = max s + log sum e^(s - max); o = (e^(s - max) / sum) v
  *   backward  delta = sum do * o; p = e^(s - lse), masked; dv = p^T do;
  *             ds = scale p (do v^T - delta); dk = ds^T q; dq = ds k
  *
- * Backward walks keys, so dq is a sum over blocks. With one order of sums (the default) ds is
- * stored whole, in bf16, and dq is a product of its own; else it is added up in f32 by atomics.
- * ds of a large call would be gigabytes: the call is cut along sequences, then key/value heads, so
- * that SCORES_MOST holds a part's.
+ * Backward walks keys, so dq is a sum over blocks. By default sums have one order: ds is stored
+ * whole, in bf16, and dq is a separate product. Otherwise dq is summed in f32 by atomics. ds of a
+ * large call would take gigabytes. So the call is cut along sequences, then along key/value heads,
+ * until ds of a part fits SCORES_MOST.
  *
- * Over a block of keys (pieces of a sequence, sums of other blocks before it) cuDNN takes the
- * rectangle of scores that is seen, causal or without a mask. o and dq, and dk and dv if they are
- * added to something, come as parts in bf16 into the workspace, and attention_merge.cu adds them up
- * in f32. Each block's backward pass has lse and delta over all keys, so its gradients are the whole
- * softmax's. Documents are counted among the rectangle's keys first.
+ * Over a block of keys (pieces of a sequence, or sums of other blocks before it) cuDNN runs the
+ * rectangle of scores that is seen, causal or without a mask. It writes o and dq, and dk and dv if
+ * they are added to something, as parts in bf16 into the workspace; attention_merge.cu adds the
+ * parts in f32. Each block's backward pass uses lse and delta over all keys, so its gradients are
+ * those of the whole softmax. Starts of documents are first converted to indices among the
+ * rectangle's keys.
  */
 #include "op/attention_merge.cuh"
 #include "op/nv/cudnn.cuh"
@@ -48,19 +50,21 @@ extern "C" {
 
 #include <initializer_list>
 
-/* Bytes of ds that a part of a call aims at; one key/value head may need more (attention.def). */
+/* Most bytes of ds for a part of a call; a single key/value head may need more (attention.def). */
 static const size_t SCORES_MOST = (size_t)1 << 30;
 
-/* A call, or the part of it that a plan does. 64-bit fields only: plans are found by memcmp. */
+/* The shape of a call, or of the part of it that a plan runs. All fields have 64 bits, because keys
+ * are compared by memcmp and padding would differ. */
 typedef struct Key {
     int64_t backward, doc, one_order, causal, window;
     int64_t B, Tq, Tk, H, G, dk, dv;
-    int64_t heads, groups; /* of the tensors, of which H and G are a part */
-    /* Tokens of a sequence in memory: of q and d_o, of k and v, and of what is a part or not. */
+    int64_t heads, groups; /* heads of the tensors; a part has H and G of them */
+    /* Rows from one sequence to the next in memory: of q and d_o, of k and v, and of the outputs,
+     * which may be parts in the workspace. */
     int64_t q_rows, k_rows, o_rows, dq_rows, dk_rows, dv_rows;
 } Key;
 
-/* What the nodes of a graph stand for: before DELTA tensors of the call, from it on what lies in the
+/* What the nodes of a graph are: before DELTA tensors of the call, from DELTA on memory of the
  * workspace, from SCALE on numbers. */
 enum Role {
     Q,
@@ -83,7 +87,7 @@ enum Role {
 };
 enum { PLANS_MAX = 256 };
 
-/* why: no plan, and the reason. */
+/* A plan of the table. If plan.plan is NULL, cuDNN refused the shape, and `why` has the reason. */
 typedef struct Plan {
     Key key;
     CudnnPlan plan;
@@ -147,14 +151,14 @@ static bool in_blocks(const AttentionBwd *a)
            a->dv_before.data != NULL || a->dq.dtype != a->q.dtype;
 }
 
-/* Does a window or a chunk of so many tokens hide keys of a whole sequence? */
+/* Does a window or a chunk of `tokens` tokens hide any key of a whole sequence? */
 template <typename Args> static bool hides(const Args *a, int64_t tokens)
 {
     int64_t end = a->pieces.length > 0 ? a->pieces.q[1] + a->pieces.length : a->k.dim[1];
     return tokens > 0 && tokens < end;
 }
 
-/* Does cuDNN leave a part of this output, and not the output itself? */
+/* Does cuDNN write this output as a part in the workspace, and not directly? */
 static bool is_part(const Tensor *out, const Tensor *before)
 {
     return before->data != NULL || out->dtype != DTYPE_BF16;
@@ -175,7 +179,8 @@ static void set_rows(Key *x, const AttentionBwd *a)
     x->dv_rows = is_part(&a->dv, &a->dv_before) ? x->Tk : x->k_rows;
 }
 
-/* *rect: what cuDNN does of the call, which is one (attention.def). */
+/* Sets the key of a call, and the rectangle that cuDNN runs; attention.def ensures that there is
+ * one. */
 template <typename Args> static void key_of(const Args *a, Key *x, AttentionRect *rect)
 {
     (void)attention_rect(&a->pieces, a->q.dim[1], a->k.dim[1], rect);
@@ -223,8 +228,8 @@ static void cut_to_fit(Key *x)
     }
 }
 
-/* The part of a call that is done at a time. Of one sequence it does not matter how far the next
- * would be. */
+/* The part of a call that one launch runs. If it has one sequence, distances between sequences do
+ * not matter and are set to the same values, so that more calls share a plan. */
 static Key part_of(const Key *whole)
 {
     Key x = *whole;
@@ -235,9 +240,9 @@ static Key part_of(const Key *whole)
     return x;
 }
 
-/* The workspace of cuDNN itself: a page of counters; if heads share keys, dk and dv of every head
- * before they are added up; and ds. Over pieces all ranks plan the same, so what grows with one
- * side is as large as the longer side wants it. */
+/* The workspace of cuDNN itself: counters; dk and dv of every head before they are summed, if heads
+ * share keys; and ds. Over pieces all ranks must plan the same bytes, so sizes follow the longer
+ * side. */
 static size_t library_bytes(const Key *x)
 {
     size_t rows = (size_t)(x->B * x->H * longer(x)), bytes = 256;
@@ -247,7 +252,7 @@ static size_t library_bytes(const Key *x)
     return x->one_order ? bytes + score_bytes(x) : bytes;
 }
 
-/* Our part of the workspace lies behind it: delta, and dq in f32 if atomics add it up. */
+/* Our part of the workspace follows it: delta, and dq in f32 if atomics sum it. */
 static size_t delta_bytes(const Key *x) { return rounded(x->B * x->H * longer(x) * 4, 256); }
 
 static size_t part_bytes(const Key *x)
@@ -258,8 +263,8 @@ static size_t part_bytes(const Key *x)
     return bytes;
 }
 
-/* Behind that lies what cuDNN reads or leaves of a call over a block of keys, in bytes from the
- * beginning of the workspace; total: of all. */
+/* After that come the tensors that cuDNN reads or writes for a call over a block of keys: their
+ * offsets in the workspace, in bytes. total: bytes of the whole workspace. */
 typedef struct Room {
     size_t doc, lse, o, dq, dk, dv, total;
 } Room;
@@ -318,8 +323,8 @@ extern "C" size_t attention_cudnn_bwd_workspace(const void *args)
 
 /* Graphs */
 
-/* A graph's tensors of queries (q, o, dq) and of keys and values: H of their heads. Of a sequence T
- * rows are taken, and memory holds `rows`. */
+/* A graph's tensors of queries (q, o, dq), or of keys and values: H of their heads, and T rows of a
+ * sequence, of which memory has `rows`. */
 typedef struct Side {
     int64_t H, heads, T, rows;
 } Side;
@@ -361,9 +366,9 @@ static Node scores(CudnnGraph *g, const Key *x)
     return graph_node(g, packed(x->B, x->H, x->Tq, x->Tk), CUDNN_DATA_FLOAT, NODE_VIRTUAL);
 }
 
-/* Hidden scores become -infinity. The causal mask comes behind documents' and has indexes of its own, so that
- * cuDNN still sees that it may skip tiles. With the document's selection behind it, backward of 192
- * / 128 takes 1.6 times as long, with an index shared by both 2.2 times. */
+/* Hidden scores become -infinity. The causal selection comes after that of documents and has index
+ * nodes of its own, so that cuDNN still recognises that it may skip tiles. In the other order,
+ * backward with heads of 192 / 128 takes 1.6 times as long; with shared index nodes 2.2 times. */
 static Node masked(CudnnGraph *g, const Key *x, Node s, Node *node)
 {
     if (!x->doc && !x->causal) return s;
@@ -410,7 +415,8 @@ static void fwd_graph(CudnnGraph *g, const Key *x, Node *node)
     graph_matmul(g, p, node[V], node[O]);
 }
 
-/* to (B, G, Tk, d) = p^T rows; where heads share keys, per head first and then the sum. */
+/* to (B, G, Tk, d) = p^T rows. If heads share keys, it is computed for each head first and then
+ * summed. */
 static void transposed_product(CudnnGraph *g, const Key *x, Node p, Node rows, int64_t d, Node to)
 {
     Node pt = graph_node(g, node_transposed(packed(x->B, x->H, x->Tq, x->Tk)), CUDNN_DATA_BFLOAT16,
@@ -425,7 +431,7 @@ static void transposed_product(CudnnGraph *g, const Key *x, Node p, Node rows, i
     graph_reduce(g, CUDNN_REDUCE_TENSOR_ADD, each, to);
 }
 
-/* delta = sum over d of do * o. cuDNN's pattern has a factor behind it: 1. */
+/* delta = sum over d of do * o. cuDNN's pattern needs a factor after the sum: 1. */
 static void delta_graph(CudnnGraph *g, const Key *x, Node *node)
 {
     node[O] = bf16_rows(g, x, queries(x, x->o_rows), x->dv);
@@ -487,8 +493,8 @@ static Status plan_build(CudnnAttention *c, const Key *x, Plan *p)
     return graph_plan(&g, x->one_order, library_bytes(x), &p->plan);
 }
 
-/* The plan for a shape, built at the first call. ERR_UNSUPPORTED: cuDNN refuses the shape. A refusal is
- * kept, too, so cuDNN is asked once a shape. */
+/* The plan for a shape, built at the first call. ERR_UNSUPPORTED: cuDNN refuses the shape. A
+ * refusal is kept, too, so cuDNN is asked once a shape. */
 static Status plan_find(CudnnAttention *c, const Key *x, const Plan **out)
 {
     Plan *p = NULL;
@@ -513,8 +519,8 @@ static Status plan_find(CudnnAttention *c, const Key *x, const Plan **out)
 
 /* Calls */
 
-/* Where the rectangle's first row of a tensor lies in the first sequence, and how many rows memory
- * has of a sequence. */
+/* The address of the rectangle's first row in the first sequence of a tensor, and the rows that
+ * memory has for a sequence. */
 typedef struct Place {
     char *at;
     int64_t rows;
@@ -536,7 +542,7 @@ static Place rows_from(const Tensor *t, int64_t first)
     return { (char *)tensor_at(t, first * t->dim[2] * t->dim[3]), t->dim[1] };
 }
 
-/* A part in the workspace; else the rectangle's rows of the tensor itself. */
+/* A part in the workspace, or the rectangle's rows of the tensor itself. */
 static Place part_or(bool part, char *room, const Tensor *t, int64_t first, int64_t rows)
 {
     return part ? Place{ room, rows } : rows_from(t, first);
@@ -590,7 +596,7 @@ template <typename Args> static Call call_of(const Args *a)
     return c;
 }
 
-/* What a part of the call begins with: sequence b, key/value head `group`. */
+/* The address in a tensor where a part of the call begins: sequence b, key/value head `group`. */
 static void *piece(const Call *c, int role, int64_t b, int64_t group)
 {
     const Key *x = &c->whole;
@@ -637,7 +643,7 @@ template <typename Args> static Status rows_make(struct Exec *ex, const Args *a,
     rows.B = x->B;
     rows.H = x->H;
     rows.Tq = x->q_rows;
-    rows.window = x->window > 0 ? 0 : a->window; /* where cuDNN hides what is before it */
+    rows.window = x->window > 0 ? 0 : a->window; /* 0: cuDNN hides keys before the window itself */
     rows.chunk = a->chunk;
     rows.doc = (const int32_t *)a->doc.data;
     rows.lse = c->lse_made ? (const float *)a->lse.data : NULL;
@@ -679,7 +685,7 @@ static Status join_parts(struct Exec *ex, const AttentionBwd *a, const Call *c)
     return attention_sums(ex, sums);
 }
 
-/* cuDNN and the kernels around it move 16 bytes at a time. */
+/* cuDNN and the kernels before and after it move 16 bytes at a time. */
 static Status check_aligned(std::initializer_list<const Tensor *> tensors)
 {
     for (const Tensor *t : tensors) {
@@ -701,7 +707,8 @@ static Status check_aligned(const AttentionBwd *a)
                            &a->dq_before, &a->dk_before, &a->dv_before });
 }
 
-/* A plan for the call. Where cuDNN has no kernel for a window, each row's first key hides as much. */
+/* Finds a plan for the call. If cuDNN has no kernel for a window, a first key for each row hides
+ * the same keys instead. */
 static Status plan_for(struct Exec *ex, const char *op, Call *c, const Plan **out)
 {
     CudnnAttention *attention = attention_of(ex);
@@ -726,8 +733,8 @@ static Status parts_run(struct Exec *ex, const Args *a, const Call *c, const Pla
     return join_parts(ex, a, c);
 }
 
-/* ERR_UNSUPPORTED: cuDNN refuses the call, and nothing was launched. So what fails from the first
- * launch on must be another error. */
+/* ERR_UNSUPPORTED means that cuDNN refuses the call and nothing was launched; then the next
+ * candidate runs. So a failure after the first launch must have another code. */
 template <typename Args> static Status call_run(struct Exec *ex, const char *op, const Args *a)
 {
     const Plan *p = NULL;

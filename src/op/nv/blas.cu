@@ -1,4 +1,6 @@
-/* blas: matrix products on a GPU by cuBLASLt, each by an algorithm that was timed or recorded. */
+/* blas: dense matrix products on a GPU by cuBLASLt, each with the algorithm that was recorded or
+ * timed (op/choices.h). Also runs and times the tile shapes of grouped products, because it has the
+ * events. */
 #include "op/blas.cuh"
 
 #include "op/nv/libraries.cuh"
@@ -24,8 +26,8 @@ enum {
 /* Proposals within this factor of the fastest count as equal; the library's order then decides. */
 static const float TIE = 1.01f;
 
-/* cuBLASLt's functions that are called here. Each rank has a table of its own; the library behind
- * them is loaded once a process. */
+/* The functions of cuBLASLt that are called here. Each rank has its own table; the library is
+ * loaded once a process. */
 #define CUBLASLT_CALLS(CALL)                                                                       \
     CALL(Create)                                                                                   \
     CALL(Destroy)                                                                                  \
@@ -53,7 +55,7 @@ struct Blas {
     cublasLtHandle_t handle;
     Choices *choices;
     bool tuning;
-    GpuEvent event[PROPOSALS * ROUNDS + 1]; /* while tuning */
+    GpuEvent event[PROPOSALS * ROUNDS + 1]; /* made while tuning is on */
 };
 
 static Blas *blas_of(struct Exec *ex) { return (Blas *)exec_library(ex, LIBRARY_PRODUCTS); }
@@ -89,7 +91,7 @@ static Status blas_status(const CublasLt *lt, cublasStatus_t e, const char *what
     return FAIL(ERR_DEVICE, "cuBLASLt: %s: %s", what, lt->GetStatusString(e));
 }
 
-/* What a choice is good for. */
+/* The name of the machine for which choices are valid: GPU, driver, libraries. */
 static Status machine_name(const CublasLt *lt, size_t cudnn, char out[CHOICE_MACHINE_MAX])
 {
     int device = 0, driver = 0;
@@ -145,8 +147,8 @@ extern "C" Status blas_tune(void *blas, bool on)
 
 extern "C" struct Choices *blas_choices(void *blas) { return ((Blas *)blas)->choices; }
 
-/* A product as cuBLASLt takes it. It counts by columns, and a row-major matrix read by columns is
- * its transpose, so the call is C^T = op(B)^T op(A)^T, and `left` is our B. */
+/* A product as cuBLASLt's arguments. cuBLASLt is column-major, and a row-major matrix read by
+ * columns is its transpose. So the call is C^T = op(B)^T op(A)^T, and `left` is our B. */
 typedef struct Call {
     const CublasLt *lt;
     const GemmArgs *g;
@@ -248,7 +250,7 @@ static bool whole_sums(const CublasLt *lt, const cublasLtMatmulAlgo_t *algo)
     return (parts == 0 || parts == 1) && scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
-/* The proposals among which to choose, the library's best guess first. */
+/* The proposals that may be chosen, the library's best guess first. */
 typedef struct Legal {
     cublasLtMatmulAlgo_t algo[PROPOSALS];
     int n;
@@ -283,8 +285,8 @@ static cublasStatus_t launch(struct Exec *ex, Call *call, const cublasLtMatmulAl
                             call->workspace, DENSE_WORKSPACE, exec_stream(ex));
 }
 
-/* Keeps the proposals that can be launched, and clears the error that a failed launch leaves
- * behind. */
+/* Keeps the proposals that can be launched. A failed launch leaves an error in the runtime, which
+ * is cleared. */
 static void legal_launchable(struct Exec *ex, Call *call, Legal *legal)
 {
     int kept = 0;
@@ -311,7 +313,8 @@ static float median(float *v, int n)
     return v[n / 2];
 }
 
-/* Round by round rather than one after the other: a clock that sinks meanwhile slows all alike. */
+/* Times n variants in rounds, each variant once a round, and takes medians. So a GPU clock that
+ * falls meanwhile slows all variants equally. */
 template <typename F> static Status time_each(struct Exec *ex, int n, F run, float *ms)
 {
     struct Blas *b = blas_of(ex);
@@ -335,7 +338,7 @@ template <typename F> static Status time_each(struct Exec *ex, int n, F run, flo
     return OK;
 }
 
-/* Index of the first that is as fast as the fastest. */
+/* Index of the first variant that is as fast as the fastest, within TIE. */
 static int fastest(const float *ms, int n)
 {
     float best = ms[0];
@@ -374,7 +377,7 @@ static cublasLtMatmulAlgo_t algo_of(const Choice *c)
     return algo;
 }
 
-/* May this product run the algorithm that a text names? */
+/* Can this product run the algorithm that came from a text? */
 static bool fits(struct Blas *b, Call *call, const Choice *c)
 {
     cublasLtMatmulHeuristicResult_t result = {};
@@ -386,8 +389,8 @@ static bool fits(struct Blas *b, Call *call, const Choice *c)
     return e == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= DENSE_WORKSPACE;
 }
 
-/* The table's choice for a product, made now if there is none. If the table is full, *out is
- * `spare`, the library's first proposal, which is the same each time. */
+/* Finds the table's choice for a product, or makes one. If the table is full, *out is `spare` with
+ * the library's first proposal, which is the same every time. */
 static Status choice_find(struct Exec *ex, Call *call, Choice *spare, Choice **out)
 {
     struct Blas *b = blas_of(ex);
@@ -411,7 +414,7 @@ static Status choice_find(struct Exec *ex, Call *call, Choice *spare, Choice **o
     return OK;
 }
 
-/* ERR_UNSUPPORTED: cuBLASLt proposes nothing for the product. */
+/* ERR_UNSUPPORTED: cuBLASLt has no algorithm for the product. */
 extern "C" Status dense_cublaslt(struct Exec *ex, const void *args)
 {
     const DenseCall *d = (const DenseCall *)args;

@@ -1,4 +1,5 @@
-/* cudnn: opens cuDNN, builds graphs of operations node by node, and finds and runs their plans. */
+/* cudnn: opens cuDNN, builds graphs of operations node by node, and finds and runs their plans. It
+ * knows nothing of attention, whose graphs are in attention_cudnn.cu. */
 #include "op/nv/cudnn.cuh"
 
 extern "C" {
@@ -12,8 +13,8 @@ extern "C" {
 
 static int ask_version(const void *calls) { return (int)((const CudnnCalls *)calls)->version(); }
 
-/* Versions before 9.16 leave keys behind the last of a sequence unmasked where 128 does not divide
- * it. */
+/* Versions before 9.16 do not mask keys after the last one of a sequence if its length is not a
+ * multiple of 128. */
 void cudnn_open(Cudnn *c)
 {
     static const LibraryCall calls[] = {
@@ -107,10 +108,10 @@ static void finish_op(CudnnGraph *g, cudnnBackendDescriptor_t op, const char *wh
     if (g->status == OK) g->op[g->ops++] = op;
 }
 
-/* Ids begin at 1. */
+/* cuDNN's ids of nodes begin at 1. */
 static int64_t id_of(Node x) { return x + 1; }
 
-/* bf16 rows are read 16 bytes at a time, the rest by element. */
+/* Rows of bf16 are read 16 bytes at a time, other types by element. */
 static int64_t alignment(cudnnDataType_t type) { return type == CUDNN_DATA_BFLOAT16 ? 16 : 4; }
 
 Node graph_node(CudnnGraph *g, NodeShape shape, cudnnDataType_t type, NodeKind kind)
@@ -167,7 +168,7 @@ void graph_matmul(CudnnGraph *g, Node a, Node b, Node c)
     finish_op(g, op, "product");
 }
 
-/* t: which of x and b; axis: of an index. */
+/* An elementwise operation. t: selects x or b (select); axis: along which an index counts. */
 typedef struct Pointwise {
     cudnnPointwiseMode_t op;
     cudnnDataType_t compute;
@@ -260,10 +261,10 @@ void graph_reshape(CudnnGraph *g, Node x, Node y)
 
 enum { PROPOSALS_MAX = 8, NOTES_MAX = CUDNN_NUMERICAL_NOTE_TYPE_COUNT };
 
-/* What is looked for, and what the proposals that were turned down wanted. */
+/* What kind of plan is searched for, and what rejected proposals would have needed. */
 typedef struct Search {
     bool one_order;
-    size_t limit_bytes, least_bytes; /* least_bytes: of those above the limit; 0: none */
+    size_t limit_bytes, least_bytes; /* least_bytes: the smallest need above the limit; 0: none */
     CudnnPlan plan;
 } Search;
 
@@ -286,7 +287,7 @@ static bool in_any_order(const Cudnn *c, cudnnBackendDescriptor_t config)
     return any;
 }
 
-/* Compile one proposal. */
+/* Compiles one proposal; true if it fits the limits and is now s->plan. */
 static bool plan_try(const Cudnn *c, cudnnBackendDescriptor_t config, Search *s)
 {
     cudnnBackendDescriptor_t plan = NULL;
@@ -313,7 +314,7 @@ static bool plan_try(const Cudnn *c, cudnnBackendDescriptor_t config, Search *s)
     return false;
 }
 
-/* cuDNN's proposals for a finished graph, tried in its order. */
+/* Tries cuDNN's proposals for a finished graph, in its order. */
 static void plan_search(CudnnGraph *g, cudnnBackendDescriptor_t graph, Search *s)
 {
     const Cudnn *c = g->cudnn;

@@ -1,11 +1,11 @@
 /*
  * cudnn: cuDNN 9's backend API: operation graphs, and plans that run them.
  *
- * The library is opened at run time; if it is missing, `why` says so. A graph is written down op by
- * op: tensors are numbers (Node), intermediate ones are virtual and never lie in memory. The first
- * failure stays in `status` and later calls do nothing, so that code that builds a graph needs no
+ * The library is opened at run time; if it is missing, `why` says so. A graph is built op by op.
+ * Tensors are numbers (Node); intermediate ones are virtual and are never in memory. The first
+ * failure is kept in `status`, and later calls do nothing, so code that builds a graph needs no
  * checks. A plan is a graph for which cuDNN found and compiled a kernel, which takes about a
- * second; running it waits for nothing. Used inside ops only.
+ * second. Running a plan does not wait. Used inside ops only.
  */
 #ifndef OP_NV_CUDNN_CUH
 #define OP_NV_CUDNN_CUH
@@ -89,19 +89,19 @@ NodeShape node_transposed(const NodeShape &s);
 
 /* c = a b over the last two dimensions. */
 void graph_matmul(CudnnGraph *g, Node a, Node b, Node c);
-/* y = x op b, element by element; b NO_NODE: of one argument. */
+/* y = x op b, element by element; b is NO_NODE for an operation with one argument. */
 void graph_pointwise(CudnnGraph *g, cudnnPointwiseMode_t op, Node x, Node b, Node y);
 /* The same into a new tensor like x. */
 Node graph_map(CudnnGraph *g, cudnnPointwiseMode_t op, Node x, Node b);
-/* x >= b; x + y > b for whole numbers; elements of x where `where`, else `other`; the index of an
- * element along `axis`. */
+/* In this order: x >= b; x + y > b for integers; x where `where` is true, else `other`; the index
+ * of each element along `axis`. */
 Node graph_at_least(CudnnGraph *g, Node x, Node b);
 Node graph_sum_above(CudnnGraph *g, Node x, Node y, Node b);
 Node graph_select(CudnnGraph *g, Node where, Node x, Node other);
 Node graph_index(CudnnGraph *g, Node like, int64_t axis);
-/* y = x reduced over the dimensions where y has 1 or fewer than x. */
+/* y = x, reduced over the dimensions in which y is smaller than x. */
 void graph_reduce(CudnnGraph *g, cudnnReduceTensorOp_t op, Node x, Node y);
-/* y is x, seen with y's shape. */
+/* y is a view of x with y's shape. */
 void graph_reshape(CudnnGraph *g, Node x, Node y);
 
 /* Takes the first of cuDNN's proposals that compiles; with one_order only proposals whose sums

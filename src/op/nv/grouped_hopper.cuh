@@ -1,34 +1,40 @@
 /*
- * grouped_hopper: the products of grouped.cuh in bf16 for sm_90a: TMA, cp.async, wgmma with f32
- * sums in registers.
+ * grouped_hopper: the products of grouped.cuh in bf16 for sm_90a, with TMA, cp.async, and wgmma
+ * with f32 sums in registers. Also the launchers of all kernels of NVIDIA (grouped_vendor.cuh).
  *
- * One block a multiprocessor stays for the whole launch and takes tiles from a counter until none is
- * left (grouped_tiles.cuh). Of its three warpgroups the first fills a ring of stages, each 64 terms of
- * a tile's operands (grouped_load.cuh); the other two multiply. Three ways to share:
+ * The kernel is persistent: one block on each multiprocessor takes tiles from a counter until none
+ * is left (grouped_tiles.cuh). Of its three warpgroups the first fills a ring of stages, each with
+ * 64 terms of a tile's operands (grouped_load.cuh). The other two multiply. They divide the work in
+ * one of three ways:
  *
- *   TILE_SHARED   both warpgroups work on one tile of 128 x 256, 64 rows each. Fewest bytes from L2:
+ *   TILE_SHARED   Both work on one tile of 128 x 256, 64 rows each. It reads the fewest bytes from L2:
  *                 85 FLOP a byte.
- *   TILE_TALL     the same with 256 x 128, 128 rows each: for sums whose B is gathered, of which a
- *                 tile then has fewer columns.
- *   TILE_IN_TURN  each has a tile of 128 x 128 of its own, and while one multiplies the other stores
- *                 its results, reads pre. 64 FLOP a byte.
+ *   TILE_TALL     The same with 256 x 128, 128 rows each. It is for sums whose B is gathered: a tile then has
+ *                 fewer columns of B.
+ *   TILE_IN_TURN  Each has its own tile of 128 x 128. While one multiplies, the other stores its results and
+ *                 reads what `store` needs. 64 FLOP a byte.
  *
- * P::Shapes has those that a policy may take, first the one for where none was timed (choices.h), none
- * that lost everywhere. On an H200, TFLOP/s: rows without an index TILE_IN_TURN 606, TILE_SHARED 521 at D
- * 2048, 556 and 644 at D 7168; weights with an index in B TILE_TALL 462, TILE_SHARED 422.
+ * P::Shapes lists the shapes that a policy may use, without those that were slower everywhere. The
+ * first one is used if none was timed (choices.h). Measured on an H200, in TFLOP/s:
  *
- * What a policy reads where it stores (READS) is in L2 by then, and on its way to registers one unit
- * ahead.
+ *     rows without an index, D 2048          TILE_IN_TURN 606   TILE_SHARED 521
+ *     rows without an index, D 7168          TILE_IN_TURN 556   TILE_SHARED 644
+ *     weight gradients with an index in B    TILE_TALL    462   TILE_SHARED 422
  *
- * A barrier tells two phases apart, not three, so of two that take turns the one waits for its first
- * stage only when the other has seen its last.
+ * What a policy reads when it stores (READS) is prefetched into L2, and loaded into registers ahead
+ * of use.
  *
- * Results: in a piece of 64 x 8 lane l of a warp has columns 2 (l % 4) and the next. What is stored
- * as it is (AS_IS) goes through shared memory, a warp on its own, and leaves it as whole lines. Else
- * four lanes exchange what they have of four pieces, and each then has 8 columns of one for `store`.
+ * A barrier distinguishes two phases, not three. So with TILE_IN_TURN, a warpgroup waits for its
+ * first stage only after the other one has seen its last stage.
  *
- * The last rows of a group: rows of the result beyond it are not stored, whatever was read there.
- * Terms beyond it would count, so the last stage of a sum comes by cp.async, which fills in zeros.
+ * Results: in a piece of 64 x 8, lane l of a warp has columns 2 (l % 4) and the next. Results that
+ * are stored unchanged (AS_IS) go through shared memory, each warp on its own, and are written as
+ * whole lines. Otherwise four lanes exchange their columns of four pieces, and each then has all 8
+ * columns of one piece for `store`.
+ *
+ * At the end of a group, rows of the result beyond it are not stored, so it does not matter what
+ * was read there. Terms beyond it would be summed. So the last stage of a sum is loaded by
+ * cp.async, which fills in zeros.
  */
 #ifndef OP_NV_GROUPED_HOPPER_CUH
 #define OP_NV_GROUPED_HOPPER_CUH
@@ -44,15 +50,16 @@ namespace grouped
 
 enum {
     HOPPER_THREADS = 3 * hopper::WARPGROUP,
-    GIVEN = 88,       /* registers of a thread that loads, */
-    TAKEN = 208,      /* and of one that multiplies */
-    READS_AHEAD = 12, /* stages from reads_prefetch to the tile's last: longer than memory takes */
+    GIVEN = 88,  /* registers of a thread that loads, */
+    TAKEN = 208, /* and of one that multiplies */
+    READS_AHEAD =
+        12, /* stages between reads_prefetch and the tile's end: longer than memory latency */
     HOPPER_EXPERTS_MAX = GROUPED_HOPPER_EXPERTS
 };
 
 static constexpr Kernel KERNEL_MMA = KERNEL_VENDOR_1, KERNEL_HOPPER = KERNEL_VENDOR_2;
 
-/* A kernel's argument: a policy, and how TMA finds its operands. */
+/* A kernel's argument: a policy, and the tensor maps with which TMA finds its operands. */
 template <typename P> struct HopperArgs {
     P p;
     CUtensorMap a, b, c; /* c: what sums are added to, or what `store` reads */
@@ -71,10 +78,11 @@ static inline size_t hopper_shared_bytes(int64_t experts)
            (size_t)(experts + 1) * sizeof(int32_t);
 }
 
-/* Does the whole warpgroup that loads bring something, by cp.async? Else one thread asks TMA for all. */
+/* Does the whole loading warpgroup copy data by cp.async? If not, one of its threads starts all TMA
+ * copies. */
 template <typename P> constexpr bool COPIES = P::SUMS || P::SideA::GATHERS || P::SideB::GATHERS;
 
-/* A place in the ring, and how often it came around. */
+/* A stage of the ring, and the parity of the number of times that the ring was used. */
 typedef struct RingPlace {
     int stage, turn;
 
@@ -90,7 +98,7 @@ typedef struct RingPlace {
 /* Barriers of the shared part, as addresses. */
 struct Barriers {
     uint32_t full, empty, ready;
-    uint32_t filled; /* of each warpgroup: all stages of its tile came */
+    uint32_t filled; /* one for each warpgroup: it has seen all stages of its tile */
     __device__ __forceinline__ explicit Barriers(const HopperShared *s)
         : full(shared_address(s->full)), empty(shared_address(s->empty)),
           ready(shared_address(s->ready)), filled(shared_address(s->filled))
@@ -99,7 +107,8 @@ struct Barriers {
     static __device__ __forceinline__ uint32_t at(uint32_t first, int i) { return first + i * 8; }
 };
 
-/* The ticket of the tile that this block takes as number `turn`; all threads that need it call. */
+/* Waits for the ticket of this block's tile number `turn`. All threads that need the ticket call
+ * it. */
 static __device__ __forceinline__ const Ticket *ticket_wait(const HopperShared *s,
                                                             const Barriers &b, int turn)
 {
@@ -107,8 +116,8 @@ static __device__ __forceinline__ const Ticket *ticket_wait(const HopperShared *
     return &s->ticket[turn % TICKETS];
 }
 
-/* Has what `store` reads of a tile brought to L2 before the tile is summed up: ROWS x COLS elements of
- * the first half of c's columns, and of the second. */
+/* Prefetches into L2 what `store` reads for a tile, before the tile's sums are complete: ROWS x
+ * COLS elements of the first half of c's columns (gates), and of the second half (ups). */
 template <typename P, typename S>
 static __device__ __forceinline__ void reads_prefetch(const HopperArgs<P> &args, const GroupTile &t)
 {
@@ -117,8 +126,9 @@ static __device__ __forceinline__ void reads_prefetch(const HopperArgs<P> &args,
             hopper::box_prefetch(&args.c, (int)(half * args.p.n + t.col) + col, (int)t.pooled, 0);
 }
 
-/* The next number that no block has. Every block takes one for each of its tiles and two that lie
- * beyond the last, so the last of all knows itself and leaves the counter at 0. */
+/* Takes the next number from the counter. Every block takes one number for each of its tiles and
+ * two beyond the last tile. So the block that takes the very last number knows it, and resets the
+ * counter to 0. */
 static __device__ __forceinline__ unsigned number_take(unsigned *counter, int32_t tiles)
 {
     unsigned number = atomicAdd(counter, 1u);
@@ -131,7 +141,7 @@ static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, Ho
                                                    uint32_t ring)
 {
     if (!COPIES<P> && threadIdx.x > 0)
-        return; /* whoever brings nothing must not wait out of step */
+        return; /* a thread that copies nothing must not wait at barriers */
     const P &p = args.p;
     Barriers bar(s);
     Loader<typename P::SideA, P::SUMS, S::ROWS> a;
@@ -193,8 +203,8 @@ static __device__ __forceinline__ void hopper_step(float (&sum)[S::BLOCKS][S::CO
     }
 }
 
-/* All terms of a tile. A stage is given back once the products after it are on their way. Returns
- * the stage that is still being read. */
+/* Sums all terms of a tile. A stage is released when the products of the next stage have been
+ * started. Returns the stage that is still being read. */
 template <typename P, typename S>
 static __device__ __forceinline__ int hopper_sum(float (&sum)[S::BLOCKS][S::COLS / 2],
                                                  const Barriers &bar, uint32_t ring, int steps,
@@ -216,8 +226,8 @@ static __device__ __forceinline__ int hopper_sum(float (&sum)[S::BLOCKS][S::COLS
     return last;
 }
 
-/* Four lanes have columns 2 (l % 4) and the next of four pieces, v[2 * piece]; afterwards lane l has
- * all 8 columns of piece l % 4. */
+/* Before, each of four lanes l has columns 2 (l % 4) and the next of four pieces, at v[2 * piece].
+ * After, lane l has all 8 columns of piece l % 4. */
 static __device__ __forceinline__ void lanes_turn(float (&v)[8])
 {
 #pragma unroll
@@ -233,7 +243,8 @@ static __device__ __forceinline__ void lanes_turn(float (&v)[8])
     }
 }
 
-/* N columns of the policy's `store` out of row half h: unit u of this lane. */
+/* Collects the N columns of unit u for the policy's `store`, from row half h of this lane's
+ * sums. */
 template <int N, int REGISTERS>
 static __device__ __forceinline__ void unit_take(const float (&c)[REGISTERS], int h, int u,
                                                  float (&v)[N])
@@ -253,10 +264,10 @@ static __device__ __forceinline__ void unit_take(const float (&c)[REGISTERS], in
     }
 }
 
-/* Row i of the tile, of which this lane has a quarter, to the policy's `store`. What that reads is asked
- * for two units ahead, which are a line of memory together: where `store` writes what it
- * reads, a store would wait for a read of the same line that is on its way (2.4 times the time of the
- * whole kernel). */
+/* Passes row i of the tile, of which this lane has a quarter, to the policy's `store`. What `store`
+ * reads is loaded two units ahead; two units are one line of memory. If `store` overwrites what it
+ * reads, a store would otherwise wait for a load of the same line (the kernel then takes 2.4 times
+ * as long). */
 template <typename P, typename S>
 static __device__ __forceinline__ void row_finish(const P &p, const GroupTile &t, int64_t i, int h,
                                                   const float (&c)[S::COLS / 2],
@@ -290,7 +301,7 @@ static __device__ __forceinline__ void row_finish(const P &p, const GroupTile &t
     }
 }
 
-/* A warp's 16 rows as they are, 64 columns at a time, by way of 2 KB of shared memory. */
+/* Stores a warp's 16 rows unchanged, 64 columns at a time, through 2 KB of shared memory. */
 template <typename P, typename S>
 static __device__ __forceinline__ void rows_store(const P &p, const GroupTile &t, int first_row,
                                                   const float (&c)[S::COLS / 2], uint32_t room)
@@ -314,8 +325,9 @@ static __device__ __forceinline__ void rows_store(const P &p, const GroupTile &t
     }
 }
 
-/* Adds a warp's 16 rows of sums to memory, or writes them there, 8 rows x ADD_COLS columns at a time, by way of two
- * buffers of its own: the copy engine adds one while the next is filled. */
+/* Adds a warp's 16 rows of sums to memory, or overwrites memory with them, 8 rows x ADD_COLS
+ * columns at a time. The warp has two buffers: the copy engine works on one while the other is
+ * filled. */
 template <typename P, typename S>
 static __device__ __forceinline__ void rows_add(const HopperArgs<P> &args, const GroupTile &t,
                                                 int first_row, const float (&c)[S::COLS / 2],
@@ -436,7 +448,7 @@ __launch_bounds__(HOPPER_THREADS, 1) void hopper_kernel(const __grid_constant__ 
 
 /* Launch */
 
-/* The most tiles that there can be. */
+/* An upper bound of the number of tiles, for any groups. */
 template <typename P, typename S> static inline int64_t hopper_tiles(const P &p)
 {
     int64_t across = tiles_of(p.n, S::COLS), down = tiles_of(p.m, S::ROWS);
@@ -508,8 +520,8 @@ template <typename P> static int64_t dot_parts(const P &p)
     return tiles_of(p.n, TILE) * PARTS<threads>;
 }
 
-/* Calls run(KernelTypes()) for the types of a product that this kernel takes (product_kernels.c).
- * INDEXES: may an index name rows? Does one now: indexed. */
+/* Calls run(KernelTypes()) for the types of a product that this kernel supports
+ * (product_kernels.c). INDEXES: the policy can use an index of rows; indexed: this call has one. */
 template <Kernel KERNEL, bool INDEXES, typename F>
 static inline Status by_types(bool f32, bool indexed, F run)
 {

@@ -1,6 +1,7 @@
 /*
- * grouped_load: for grouped_hopper.cuh: how the operands of a tile come into shared memory. What lies
- * in order comes by TMA, one thread's work; rows that an index names by cp.async, all threads'.
+ * grouped_load: how the operands of a tile are loaded into shared memory, for grouped_hopper.cuh.
+ * Contiguous rows are copied by TMA, which one thread starts. Rows that an index names are copied
+ * by cp.async, in which all threads of the warpgroup take part.
  */
 #ifndef OP_NV_GROUPED_LOAD_CUH
 #define OP_NV_GROUPED_LOAD_CUH
@@ -11,8 +12,8 @@
 namespace grouped
 {
 
-/* The part of a gathered operand that a thread of the loading warpgroup brings: WIDTH rows of the
- * tile x 64 terms. */
+/* The part of a gathered operand that one thread of the loading warpgroup copies, of WIDTH rows of
+ * the tile x 64 terms. */
 template <typename T, bool ALONG, int WIDTH> struct Gather;
 
 template <typename T, int WIDTH> struct Gather<T, true, WIDTH> {
@@ -55,9 +56,10 @@ template <typename T, int WIDTH> struct Gather<T, true, WIDTH> {
     }
 };
 
-/* Rows of memory are terms. A warp reads 16 rows a stage; lane l < 16 looks up where the l-th of them
- * begins, as many stages ahead as memory takes to answer. The copies of a stage begin only when the
- * ring has room, so each is to cost few instructions: a begin is one number, in chunks. */
+/* Rows of memory are terms of the sum. A warp reads 16 rows a stage. Lane l < 16 looks up where the
+ * l-th of them begins, AHEAD stages ahead, so that the look-up's latency is hidden. The copies of a
+ * stage start only when the ring has room, so each should cost few instructions: a begin is one
+ * number, in chunks. */
 template <typename T, int WIDTH> struct Gather<T, false, WIDTH> {
     static constexpr int ACROSS = WIDTH / CHUNK, DOWN = hopper::WARPGROUP / ACROSS;
     static constexpr int MINE = hopper::BLOCK / DOWN, AT_ONCE = 32 / ACROSS, AHEAD = 4;
@@ -110,8 +112,8 @@ template <typename T, int WIDTH> struct Gather<T, false, WIDTH> {
     }
 };
 
-/* One operand of a tile on its way to the ring; SIDE is what the policy says of it. All threads of
- * the warpgroup that loads call these. */
+/* Loads one operand of a tile into the ring; SIDE describes the operand. All threads of the loading
+ * warpgroup call these functions. */
 template <typename SIDE, bool SUMS, int WIDTH> struct Loader {
     typedef typename SIDE::Type T;
     const CUtensorMap *map;
@@ -123,7 +125,7 @@ template <typename SIDE, bool SUMS, int WIDTH> struct Loader {
     {
         return SIDE::GATHERS ? 0 : terms / hopper::BLOCK * hopper::BLOCK;
     }
-    /* Asks for the rows of the tile after the one at work, a tile's time before they are needed. */
+    /* Loads the row numbers of the next tile, one tile before they are needed. */
     __device__ __forceinline__ void look_ahead(const View<T> &v, int terms)
     {
         if constexpr (SUMS || SIDE::GATHERS) gather.look_ahead(v, first_gathered(terms));

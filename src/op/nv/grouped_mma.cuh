@@ -1,20 +1,22 @@
 /*
- * grouped_mma: the products of grouped.cuh in bf16 on tensor cores, for sm_80 and everything after
- * it: mma.sync m16n8k16 with f32 sums.
+ * grouped_mma: the products of grouped.cuh in bf16 on tensor cores, for sm_80 and later: mma.sync
+ * m16n8k16 with f32 sums. On Hopper grouped_hopper.cuh is faster.
  *
- * Four warps, 2 x 2, each 64 x 64 of the tile: per 16 terms a warp reads 4 KB of shared memory for
- * 64 K multiply-adds, which takes half of what a multiprocessor can read while it multiplies; with
- * 64 x 32 a warp it would be all of it. Two blocks share a multiprocessor, so one multiplies while
- * the other begins or ends. Operands come in by cp.async, STAGES - 1 steps of STEP terms ahead.
+ * A block has four warps, 2 x 2, each with 64 x 64 of the tile. For 16 terms a warp reads 4 KB of
+ * shared memory and does 64 K multiply-adds. That is half of what a multiprocessor can read in that
+ * time; with 64 x 32 for a warp it would be all of it. Two blocks share a multiprocessor, so one
+ * multiplies while the other starts or ends. Operands are copied by cp.async, STAGES - 1 steps of
+ * STEP terms ahead.
  *
  * In shared memory 16-byte chunks are permuted by row, so that the 8 rows that ldmatrix reads at a
- * time lie in 8 different quarters of the banks:
+ * time lie in different banks:
  *
  *   ALONG      (128, 32): a row of 64 bytes; chunk c of row i stands at c ^ (i / 2 % 4)
  *   otherwise  (32, 128): a row of 256 bytes; chunk c of row i stands at c ^ (i % 8)
  *
- * Needs every row of operands and results at a multiple of 16 bytes, and widths that are multiples
- * of 8: a chunk is then inside or outside as a whole, and what is outside is filled with zeros.
+ * Every row of operands and results must begin at a multiple of 16 bytes, and widths must be
+ * multiples of 8 (product_kernels.c checks it). Then a chunk is wholly inside or outside; chunks
+ * outside are zeros.
  */
 #ifndef OP_NV_GROUPED_MMA_CUH
 #define OP_NV_GROUPED_MMA_CUH
@@ -35,14 +37,14 @@ enum {
     FILLS = TILE * STEP / CHUNK / MMA_THREADS, /* chunks of an operand that a thread brings */
 };
 
-/* Where chunk c of row i of an operand stands, in bytes. */
+/* The offset of chunk c of row i of an operand, in bytes. */
 template <bool ALONG> static __device__ __forceinline__ uint32_t chunk_at(int i, int c)
 {
     return ALONG ? (uint32_t)(i * 64 + ((c ^ (i >> 1 & 3)) << 4))
                  : (uint32_t)(i * 256 + ((c ^ (i & 7)) << 4));
 }
 
-/* The part of an operand that a thread brings: one column of chunks in FILLS rows of memory. */
+/* The part of an operand that a thread copies: one column of chunks in FILLS rows of memory. */
 template <typename T, bool ALONG> struct Feed;
 
 /* ALONG: rows of memory are rows of the tile and stay; k moves along them. */
@@ -80,8 +82,8 @@ template <typename T> struct Feed<T, true> {
     }
 };
 
-/* Not ALONG: rows of memory are terms, and k moves down. The row that the next step reads is looked
- * up one step ahead, so that no copy waits for an index. */
+/* Not ALONG: rows of memory are terms, and k moves down. Row numbers are looked up one step ahead,
+ * so that no copy waits for an index. */
 template <typename T> struct Feed<T, false> {
     static_assert(sizeof(T) * CHUNK == 16, "chunks hold elements of two bytes");
     static constexpr int ACROSS = TILE / CHUNK, DOWN = MMA_THREADS / ACROSS;
@@ -142,9 +144,9 @@ static __device__ __forceinline__ void squares_load(uint32_t at, uint32_t &a, ui
  *
  *   (rows 0-7, terms 0-7)  (rows 8-15, terms 0-7)  (rows 0-7, terms 8-15)  (rows 8-15, terms 8-15)
  *
- * which is that of A's registers; B's two halves of 8 columns are squares 0, 2 and 1, 3. Where
+ * which is the order of A's registers. B's two halves of 8 columns are squares 0, 2 and 1, 3. If
  * memory runs along the rows of the tile and not along k, squares are read as (terms, rows) and
- * turned.
+ * transposed.
  */
 template <bool ALONG>
 static __device__ __forceinline__ void fragment_load(uint32_t room, int first, int term,
@@ -221,8 +223,8 @@ static __device__ __forceinline__ void mma_sum(const P &p, const GroupTile &t, u
     }
 }
 
-/* The sums of the warps that have this half of the rows, to shared memory. Of a piece of 16 x 8,
- * lane l has columns 2 (l % 4) and the next, in rows l / 4 and l / 4 + 8. */
+/* Writes the sums of the warps that have this half of the rows to shared memory. In a piece of 16 x
+ * 8, lane l has columns 2 (l % 4) and the next, in rows l / 4 and l / 4 + 8. */
 static __device__ __forceinline__ void mma_results(const MmaSums &sum, int half, float *room)
 {
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;

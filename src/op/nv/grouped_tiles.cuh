@@ -1,6 +1,7 @@
 /*
- * grouped_tiles: for grouped_hopper.cuh: the shapes of tiles, and how blocks that stay share them out.
- * A ticket is a tile on its way from who takes it to all that work on it.
+ * grouped_tiles: the shapes of tiles, and how persistent blocks find their tiles, for
+ * grouped_hopper.cuh. A ticket describes one tile; the thread that takes it hands it to all warps
+ * that work on the tile.
  */
 #ifndef OP_NV_GROUPED_TILES_CUH
 #define OP_NV_GROUPED_TILES_CUH
@@ -12,17 +13,17 @@ namespace grouped
 {
 
 enum {
-    ROOM_BYTES = 192 * 1024, /* of the ring */
-    ADD_BYTES = 1024,        /* 8 rows x 32 sums on their way to memory */
+    ROOM_BYTES = 192 * 1024, /* bytes of the ring */
+    ADD_BYTES = 1024,        /* a buffer of 8 rows x 32 sums for the copy engine */
     ADD_COLS = 32,
-    ADDS = 2,                     /* on their way at a time, of a warp */
-    WARP_ROOM = ADDS * ADD_BYTES, /* of each of 8 warps; or 16 rows x 64 results in bf16 */
+    ADDS = 2,                     /* such buffers of a warp */
+    WARP_ROOM = ADDS * ADD_BYTES, /* for each of 8 warps; also holds 16 rows x 64 results in bf16 */
     STAGES_MAX = 8,
     TICKETS = 16, /* more than stages: a ticket is read before the ring comes around to it */
-    RASTER = 16,  /* tiles of rows that run side by side, so that they share weights in L2 */
+    RASTER = 16,  /* tiles of rows that run at the same time, so that they share weights in L2 */
 };
 
-/* BLOCKS: of 64 rows, for each warpgroup that multiplies. */
+/* BLOCKS: blocks of 64 rows for each warpgroup that multiplies. */
 template <bool IN_TURN, int BLOCKS_A, int COLUMNS> struct HopperShape {
     static constexpr bool TURNS = IN_TURN;
     static constexpr int BLOCKS = BLOCKS_A, COLS = COLUMNS;
@@ -63,7 +64,7 @@ static __device__ __forceinline__ int32_t tiles_of_expert(const P &p, int64_t e)
     return (int32_t)(tiles_of(max(rows, (int64_t)0), S::ROWS) * across);
 }
 
-/* before[e]: by one warp, 32 experts at a time. */
+/* before[e] = tiles of the experts before e. One warp computes it, 32 experts at a time. */
 template <typename P, typename S>
 static __device__ __forceinline__ void tiles_count(const P &p, int32_t *before)
 {
@@ -82,7 +83,8 @@ static __device__ __forceinline__ void tiles_count(const P &p, int32_t *before)
     if (lane == 0) before[p.groups.experts] = sum;
 }
 
-/* Tile `number`, whose expert is *e or a later one. */
+/* Tile `number`. Its expert is *e or a later one, because a block's numbers only grow; *e is
+ * updated. */
 template <typename P, typename S>
 static __device__ Ticket ticket_of(const P &p, const int32_t *before, int64_t number, int64_t *e)
 {

@@ -1,4 +1,4 @@
-/* hopper: what the host does for kernels of sm_90a (hopper.cuh). */
+/* hopper: the host's side of kernels for sm_90a (hopper.cuh): grids and tensor maps. */
 #include "op/nv/hopper.cuh"
 
 extern "C" unsigned hopper_blocks(const struct Exec *, int64_t tiles)
@@ -7,8 +7,8 @@ extern "C" unsigned hopper_blocks(const struct Exec *, int64_t tiles)
     return (unsigned)(tiles < most ? tiles : most);
 }
 
-/* The driver's function; the program is not linked with the driver. */
-static Status encoder(const char *op, decltype(&cuTensorMapEncodeTiled) *out)
+/* Finds the driver's function that makes tensor maps; the program is not linked with the driver. */
+static Status encoder_find(const char *op, decltype(&cuTensorMapEncodeTiled) *out)
 {
     cudaDriverEntryPointQueryResult found;
     void *entry = NULL;
@@ -26,7 +26,7 @@ Status tensor_map(const char *op, const grouped::TensorShape &t, int box_rows, b
 {
     enum { PAIR = 8, RANK = 5 };
     decltype(&cuTensorMapEncodeTiled) encode = NULL;
-    TRY(encoder(op, &encode));
+    TRY(encoder_find(op, &encode));
     bool f32 = t.dtype == DTYPE_F32;
     cuuint64_t row = (cuuint64_t)t.cols * (f32 ? 4 : 2), matrix = row * (cuuint64_t)t.rows;
     cuuint64_t cols = (cuuint64_t)t.cols, rows = (cuuint64_t)t.rows, deep = (cuuint64_t)t.deep;

@@ -1,14 +1,14 @@
 /*
- * hopper: the instructions of sm_90a that kernels of ours use, a function each: barriers in shared
- * memory that count bytes (mbarrier), copies of boxes out of a tensor (TMA), products of a
- * warpgroup (wgmma), registers handed from one warpgroup to another. And the host's side of TMA: the
- * description of a tensor (tensor map).
+ * hopper: the instructions of sm_90a that our kernels use, one function each: barriers in shared
+ * memory that count bytes (mbarrier), copies of boxes of a tensor (TMA), products of a warpgroup
+ * (wgmma), and moving registers between warpgroups. Also the host's description of a tensor for TMA
+ * (tensor map).
  *
- * Operands in shared memory are blocks of 64 x 64 elements of 2 bytes, in rows of 128 bytes. In the
- * 8 rows of 1024 bytes chunk c (16 bytes) of row i stands at c ^ i (the swizzle of 128 bytes), which
- * TMA writes and wgmma reads, so no two of 8 rows meet in a bank. A block begins at a multiple of
- * 1024 bytes. Its rows are rows of the operand, and k runs along them (ALONG); or they are terms of
- * the sum, and the operand is turned on the way in.
+ * Operands in shared memory are blocks of 64 x 64 elements of 2 bytes, in rows of 128 bytes. In
+ * each group of 8 rows (1024 bytes), chunk c (16 bytes) of row i is stored at c ^ i. TMA writes and
+ * wgmma reads this "128-byte swizzle", with which 8 rows use different banks. A block begins at a
+ * multiple of 1024 bytes. Its rows are rows of the operand, and k runs along them (ALONG); or they
+ * are terms of the sum, and wgmma transposes the operand.
  */
 #ifndef OP_NV_HOPPER_CUH
 #define OP_NV_HOPPER_CUH
@@ -34,7 +34,8 @@ enum {
     WARPGROUP = 128 /* threads */
 };
 
-/* Barriers: a phase ends when as many threads have arrived as expected, and all bytes. */
+/* Barriers: a phase ends when the expected number of threads, and all expected bytes, have
+ * arrived. */
 
 static __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals)
 {
@@ -59,7 +60,7 @@ static __device__ __forceinline__ void arrive_expect(uint32_t barrier, uint32_t 
                  : "memory");
 }
 
-/* Arrives once all copies (cp.async) that this thread began before are done. */
+/* Arrives when all copies (cp.async) that this thread started before are complete. */
 static __device__ __forceinline__ void arrive_after_copies(uint32_t barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
@@ -76,13 +77,13 @@ static __device__ __forceinline__ void wait(uint32_t barrier, uint32_t parity)
                  : "memory");
 }
 
-/* What other threads wrote by ordinary stores and cp.async, before wgmma reads it. */
+/* Makes ordinary stores and cp.async visible to wgmma and the copy engine. */
 static __device__ __forceinline__ void writes_to_products()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* A box from (x, y, z) on to shared memory; its bytes arrive at the barrier. */
+/* Copies a box from (x, y, z) on to shared memory; its bytes arrive at the barrier. */
 static __device__ __forceinline__ void box_load(uint32_t to, const CUtensorMap *map, int x, int y,
                                                 int z, uint32_t barrier)
 {
@@ -102,7 +103,7 @@ static __device__ __forceinline__ void pairs_load(uint32_t to, const CUtensorMap
                  : "memory");
 }
 
-/* Brings a box to L2. */
+/* Prefetches a box into L2. */
 static __device__ __forceinline__ void box_prefetch(const CUtensorMap *map, int x, int y, int z)
 {
     asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map),
@@ -110,8 +111,8 @@ static __device__ __forceinline__ void box_prefetch(const CUtensorMap *map, int 
                  : "memory");
 }
 
-/* Adds a box of f32 in shared memory to the tensor from (x, y, z) on; what lies outside the tensor is
- * left out. The thread that calls it closes and waits for it. */
+/* Adds a box of f32 in shared memory to the tensor from (x, y, z) on, except elements outside the
+ * tensor. The thread that calls it must also wait for it (boxes_wait). */
 static __device__ __forceinline__ void box_add(const CUtensorMap *map, uint32_t from, int x, int y,
                                                int z)
 {
@@ -121,7 +122,7 @@ static __device__ __forceinline__ void box_add(const CUtensorMap *map, uint32_t 
                  "r"(x), "r"(y), "r"(z), "r"(from)
                  : "memory");
 }
-/* The same, but written over what stands there. */
+/* The same, but overwrites the tensor. */
 static __device__ __forceinline__ void box_put(const CUtensorMap *map, uint32_t from, int x, int y,
                                                int z)
 {
@@ -132,7 +133,7 @@ static __device__ __forceinline__ void box_put(const CUtensorMap *map, uint32_t 
                  : "memory");
 }
 
-/* Until at most LEFT of this thread's boxes still have to be read from shared memory. */
+/* Waits until at most LEFT of this thread's boxes have yet to be read from shared memory. */
 template <int LEFT> static __device__ __forceinline__ void boxes_wait()
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(LEFT) : "memory");
@@ -152,9 +153,9 @@ static __device__ __forceinline__ void shared_put(uint32_t at, float x, float y)
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(x), "f"(y) : "memory");
 }
 
-/* 16 rows x 16 results of a product to a warp's room of 16 rows x 128 bytes, chunks swizzled as above:
- * columns 16 k on, as bf16. left: of the first 8 columns what this lane has of two rows, right: of
- * the other 8. */
+/* Writes 16 rows x 16 results of a product, as bf16, to columns from 16 k on of a warp's buffer of
+ * 16 rows x 128 bytes, swizzled as above. left: this lane's results of two rows in the first 8
+ * columns, right: in the other 8. */
 static __device__ __forceinline__ void results_put(uint32_t room, int k, const float *left,
                                                    const float *right)
 {
@@ -172,7 +173,7 @@ static __device__ __forceinline__ void results_put(uint32_t room, int k, const f
                  : "memory");
 }
 
-/* A warpgroup gives registers up or takes them. */
+/* A warpgroup releases registers or gets more, so that a thread has N. */
 template <int N> static __device__ __forceinline__ void registers_give()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
@@ -193,14 +194,14 @@ static __device__ __forceinline__ void products_close()
 {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/* Until at most LEFT of the groups closed so far are unfinished. */
+/* Waits until at most LEFT of the groups closed so far are unfinished. */
 template <int LEFT> static __device__ __forceinline__ void products_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
-/* How wgmma finds an operand whose first block is at this address of shared memory: 8 rows and the
- * next 8 lie 1024 bytes apart, a block and the next one across BLOCK_BYTES. */
+/* The descriptor with which wgmma finds an operand whose first block is at this address in shared
+ * memory. Groups of 8 rows are 1024 bytes apart, neighbouring blocks BLOCK_BYTES. */
 static __device__ __forceinline__ uint64_t operand_at(uint32_t address)
 {
     return (uint64_t)(address >> 4 & 0x3FFF) | (uint64_t)(BLOCK_BYTES >> 4) << 16 |
@@ -261,12 +262,12 @@ static __device__ __forceinline__ void multiply_add(float (&c)[128], uint64_t a,
 /* Host */
 
 extern "C" {
-/* For a kernel whose blocks stay and take tiles: one a multiprocessor, at most one a tile. */
+/* Grid for a persistent kernel: min(number of multiprocessors, number of tiles). */
 unsigned hopper_blocks(const struct Exec *ex, int64_t tiles);
 }
-/* How TMA moves boxes of box_rows x 128 bytes of a tensor. pairs: the rows of a matrix are read 8 of its
- * first half, then the 8 that belong to them in its second half, in turn; rows / 2 is then a multiple
- * of 8. ERR_DEVICE: the driver takes no such tensor. */
+/* Makes the tensor map for boxes of box_rows x 128 bytes of a tensor. pairs: rows are read in
+ * groups of 8, alternately from the first and the second half of a matrix (gate and up); rows / 2
+ * must be a multiple of 8. ERR_DEVICE: the driver refuses such a tensor. */
 Status tensor_map(const char *op, const grouped::TensorShape &t, int box_rows, bool pairs,
                   CUtensorMap *out);
 

@@ -1,4 +1,5 @@
-/* libraries: NVIDIA's: cuDNN for attention, cuBLASLt for matrix products. */
+/* libraries: the table of op/libraries.h for NVIDIA: cuDNN for attention, cuBLASLt for matrix
+ * products. */
 #include "op/nv/libraries.cuh"
 
 const GpuVendor op_vendor = VENDOR_NVIDIA;

@@ -1,12 +1,12 @@
-/* libraries: what libraries.cu's table names: NVIDIA's libraries, each as a row of op/libraries.h. */
+/* libraries: the functions that the table in libraries.cu names, for each of NVIDIA's libraries. */
 #ifndef OP_NV_LIBRARIES_CUH
 #define OP_NV_LIBRARIES_CUH
 
 extern "C" {
 #include "op/libraries.h"
 
-/* cuDNN. A missing library is no error. Its work goes to the stream of the lane that the Exec is on
- * when it is opened. */
+/* cuDNN. A missing library is not an error. Its work goes to the stream of the Exec's lane at the
+ * time when it is opened. */
 Status attention_cudnn_open(struct Exec *ex, Arena *a, void **out);
 void attention_cudnn_close(void *attention);
 const char *

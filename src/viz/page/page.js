@@ -1,5 +1,6 @@
-/* Of every page: reads values off plots, from places in them, to two decimals of a pixel, and shows
- * four digits. page.c closes the function, behind a page's own script. */
+/* Script of every page: shows the values of a plot at the pointer. It turns coordinates of the drawn path,
+ * which have two decimals of a pixel, back into values, and shows four digits. The function that begins
+ * here is closed by page.c, after the page's own script, which may use show and hide. */
 'use strict';(function(){
 var tip=document.createElement('div');tip.className='tip';document.body.appendChild(tip);
 function hide(){tip.style.display='none'}

@@ -1,5 +1,6 @@
-/* Of pages of timelines, within page.js's function. Ctrl and the wheel zoom, dragging pans, a double
- * click shows everything: the boxes are scaled, numbers and ticks made anew. */
+/* Script of pages with timelines, inside page.js's function. Ctrl and the wheel zoom, dragging pans, a
+ * double click shows everything. Boxes are only scaled; numbers and ticks are made again, because scaling
+ * would stretch their text. */
 function ms(v){return v>=1?v.toPrecision(5)+' s':(1e3*v).toPrecision(5)+' ms'}
 document.querySelectorAll('svg.pipe').forEach(function(svg){
  var win=svg.querySelector('.win'),z=svg.querySelector('.z'),

@@ -1,6 +1,6 @@
-/* Of pages of traces, within page.js's function: boxes of all lanes on one canvas. A lane holds four
- * numbers a box: ns from the begin of the box before, ns that it lasts, its name or of how many it is
- * made, its kind. */
+/* Script of pages with traces, inside page.js's function: draws the boxes of all lanes on one canvas. A
+ * lane has four numbers for each box: ns since the previous box began, its length in ns, its name (or for
+ * a box of several events their number), its kind. viz/trace_lanes.c writes them. */
 document.querySelectorAll('canvas.trace').forEach(function(canvas){
  var data=JSON.parse(document.getElementById('trace').textContent),LEFT=190,ROW=22,AXIS=24,
   colors=['--c0','--c1','--c2','--c7','--c3','--cx'],lanes=[],from=Infinity,to=-Infinity,drag=null,

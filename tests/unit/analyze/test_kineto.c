@@ -366,10 +366,10 @@ static void what_is_no_trace_is_refused_in_a_sentence(void **state)
 {
     (void)state;
     static const char *const BAD[][2] = {
-        { "", "is no trace: it is empty" },
-        { " \n ", "is no trace: it is empty" },
-        { "hello", "is no trace: it is not JSON" },
-        { "{}", "is no trace: it is JSON without traceEvents" },
+        { "", "is not a trace: it is empty" },
+        { " \n ", "is not a trace: it is empty" },
+        { "hello", "is not a trace: it is not JSON" },
+        { "{}", "is not a trace: it is JSON without traceEvents" },
         { "{\"traceEvents\":{}}", "it is JSON without traceEvents" },
         { "{\"traceEv", "it ends before its events" },
         { "{\"a\":1,\"traceEvents\":", "it ends before its events" },

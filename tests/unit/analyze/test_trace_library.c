@@ -232,7 +232,7 @@ static void options_choose_what_counts(void **state)
     CHECK(t == NULL);
 }
 
-/* ---- what is no trace ---- */
+/* ---- what is not a trace ---- */
 
 static void open_bytes(const char *text, size_t n, SwitchyardTraceResult want, const char *says,
                        SwitchyardTrace **out)

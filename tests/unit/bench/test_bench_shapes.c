@@ -255,7 +255,7 @@ static void a_bad_line_of_a_list_is_named(void **state)
     static const struct {
         const char *lines, *says;
     } bad[] = {
-        { "{\"op\":\"add\",\"n\":5,\"d\":7}\nadd 5 7\n", "line 2 is no JSON object" },
+        { "{\"op\":\"add\",\"n\":5,\"d\":7}\nadd 5 7\n", "line 2 is not a JSON object" },
         { "{\"op\":\"frobnicate\",\"n\":5}\n", "line 1: bench shapes has no op frobnicate" },
         { "{\"n\":5}\n", "line 1: bench shapes has no op \"\"" },
         { "{\"op\":\"add\",\"n\":-5,\"d\":7}\n", "line 1: a size is -5, not 0 to 2^40" },

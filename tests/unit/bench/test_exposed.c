@@ -125,7 +125,7 @@ static Status late_rank(void *state, Comm *world)
     TRY(bench_open(&m, &c, world, (BenchOpen){ .recorded = true }));
     Status s = make_late(&m, l->group, &a);
     for (int i = 0; i < 2 && s == OK; i++) s = check_step(&m, l);
-    if (s != OK) bench_end_others(world);
+    if (s != OK) bench_abort_ranks(world);
     bench_close(&m);
     arena_free(&a);
     return s;

@@ -118,10 +118,10 @@ static void an_unknown_option_names_the_nearest(void **state)
     (void)state;
     Values v;
     CHECK_FAILS(parse(&v, WORDS("--token", "5")), ERR_ARG,
-                "yard do knows no option --token, did you mean --tokens?");
+                "yard do has no option --token, did you mean --tokens?");
     CHECK_FAILS(parse(&v, WORDS("--temprature=5")), ERR_ARG, "did you mean --temperature?");
     CHECK_FAILS(parse(&v, WORDS("--zzzzzzzz")), ERR_ARG, "see yard do --help");
-    CHECK_FAILS(parse(&v, WORDS("-x")), ERR_ARG, "knows no option -x");
+    CHECK_FAILS(parse(&v, WORDS("-x")), ERR_ARG, "has no option -x");
 }
 
 static void values_are_checked(void **state)
@@ -138,8 +138,8 @@ static void values_are_checked(void **state)
     CHECK_FAILS(parse(&v, WORDS("--temperature", "-1")), ERR_ARG, "must be from 0 to 2");
     CHECK_FAILS(parse(&v, WORDS("--mode", "ski")), ERR_ARG, "must be one of fail|skip|ask");
     CHECK_FAILS(parse(&v, WORDS("--dry-run=yes")), ERR_ARG, "--dry-run takes no value");
-    CHECK_FAILS(parse(&v, WORDS("--out")), ERR_ARG, "--out wants a value: FILE");
-    CHECK_FAILS(parse(&v, WORDS("--out", "--tokens", "5")), ERR_ARG, "--out wants a value");
+    CHECK_FAILS(parse(&v, WORDS("--out")), ERR_ARG, "--out needs a value: FILE");
+    CHECK_FAILS(parse(&v, WORDS("--out", "--tokens", "5")), ERR_ARG, "--out needs a value");
 }
 
 static void what_is_empty_is_refused_by_name(void **state)

@@ -144,7 +144,7 @@ static void a_row_that_is_asked_for_runs_or_is_an_error(void **state)
                 "some.kernel is small, which cannot run here: size is 12, 9 is the most");
     const KernelTable alone = { NULL, rows, 1 };
     CHECK_FAILS(kernels_run(&ex, &alone, "op", 0, &c), ERR_UNSUPPORTED,
-                "op: no kernel takes this call: size is 12, 9 is the most");
+                "op: no kernel can run this call: size is 12, 9 is the most");
 }
 
 /* As if all libraries were there, whatever this device has. */

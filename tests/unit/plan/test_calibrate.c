@@ -228,7 +228,7 @@ static void what_is_no_bench_is_refused(void **state)
                           "gpu, bf16, 1 tokens; roof: 1 TFLOP/s (large product), 2 GB/s "
                           "(copy)\nlinear_fwd (1) 20 x 600.0 500 92.0 gemm.bf16 2048\n",
                           &a, &h),
-                ERR_FORMAT, "x.txt:2: no line of an op");
+                ERR_FORMAT, "x.txt:2: not a line of an op");
     for (size_t cut = 0; cut < strlen(bench); cut += 7) {
         char part[sizeof bench];
         memcpy(part, bench, cut);

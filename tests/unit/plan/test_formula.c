@@ -380,7 +380,7 @@ static void wrong_formulas_and_meshes_are_told(void **state)
           "formula primus-head: loss_fuson is neither an input nor a definition, did you mean "
           "loss_fusion?",
           8 },
-        { "", "primus-head,dp", "formula primus-head: dp is no NAME=NUMBER", 8 },
+        { "", "primus-head,dp", "formula primus-head: dp is not NAME=NUMBER", 8 },
         { "", "primus-head,dp=", "dp=: a decimal number is wanted behind the =", 8 },
         { "", "primus-head,dp=2*4", "dp=2*4: a decimal number is wanted behind the =", 8 },
         { "", "primus-head,dp=0x8", "dp=0x8: a decimal number is wanted behind the =", 8 },
@@ -389,7 +389,7 @@ static void wrong_formulas_and_meshes_are_told(void **state)
           "bytes_per_param is not finite: a value that is given divides by zero", 8 },
         { "mesh.pp=4 mesh.ep=8", "primus-head",
           "formula primus-head: 8 GPUs are fewer than mesh.pp 4 x mesh.ep 8, give at least 32", 8 },
-        { "mesh.pp=2 mesh.layout=Et*96L", "primus-head", "layout: 1 stages, wanted are 2", 8 },
+        { "mesh.pp=2 mesh.layout=Et*96L", "primus-head", "layout: 1 stages, expected 2", 8 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         PlanFormula f = { .total_bytes = 7 };

@@ -208,7 +208,7 @@ static void dense_layers_come_first_or_not_at_all(void **state)
                 "moe_layer_freq is 2");
     CHECK_FAILS(primus(shape, "      num_experts: 8\n      moe_ffn_hidden_size: 100\n"
                               "      moe_shared_expert_intermediate_size: 150\n"),
-                ERR_UNSUPPORTED, "no multiple of moe.ffn 100");
+                ERR_UNSUPPORTED, "not a multiple of moe.ffn 100");
 }
 
 /* ---- Primus: precedence ---- */

@@ -125,7 +125,7 @@ static void wrong_names_and_numbers_are_told(void **state)
         { "primus,deeep=1",
           "stack primus: deeep is neither an input nor a definition, did you mean deepep?" },
         { "primus,hidden=1", "hidden is neither" }, /* an input is the configuration's to say */
-        { "primus,deepep", "stack primus: deepep is no NAME=NUMBER" },
+        { "primus,deepep", "stack primus: deepep is not NAME=NUMBER" },
         { "primus,deepep=", "stack primus: deepep=: a decimal number is wanted" },
         { "primus,deepep=1x", "deepep=1x: a decimal number is wanted" },
         { "primus,deepep=0x1", "deepep=0x1: a decimal number is wanted" },

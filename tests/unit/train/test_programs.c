@@ -283,7 +283,7 @@ static void meshes_that_do_not_fit_are_refused(void **state)
     static const char *const bad[][3] = {
         { "mesh.pp=4", "mesh.vpp=1", "4 stages (mesh.pp x mesh.vpp) and model.layers 3" },
         { "mesh.pp=2", "mesh.schedule=zbv", "this one takes 2" },
-        { "mesh.pp=2", "mesh.layout=Et*3L", "layout: 1 stages, wanted are 2" },
+        { "mesh.pp=2", "mesh.layout=Et*3L", "layout: 1 stages, expected 2" },
         { "mesh.pp=2", "mesh.layout=Et*3|mL", "has 1 layers of multi-token prediction" },
         { "mesh.pp=2", "mesh.schedule=1f2b", "did you mean 1f1b" },
         { "mesh.pp=3", "mesh.layout=Et||t*2L", "pipeline rank 1 without a layer" },

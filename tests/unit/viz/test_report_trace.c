@@ -88,7 +88,7 @@ static void a_broken_recording_is_a_sentence_in_the_report(void **state)
     put_run(r, 2);
     write_recording(r, 40);
     run_report(r);
-    has(r, "has no whole step");
+    has(r, "has no complete step");
     has_not(r, "querySelectorAll('canvas.trace')");
 }
 

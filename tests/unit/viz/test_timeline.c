@@ -198,7 +198,8 @@ static void a_broken_folder_is_refused_with_file_and_reason(void **state)
         const char *file, *content, *says;
         Status code;
     } row[] = {
-        { "config.json", "{\"pp_size\":2,", "config.json: no whole JSON object", ERR_FORMAT },
+        { "config.json", "{\"pp_size\":2,", "config.json is not a complete JSON object",
+          ERR_FORMAT },
         { "config.json", "", "breaks at byte 0 of 0", ERR_FORMAT },
         { "config.json", "[1]", "config.json", ERR_FORMAT },
         { "config.json", "{\"num_mbs\":2}", "\"pp_size\" is missing", ERR_FORMAT },
@@ -209,7 +210,7 @@ static void a_broken_folder_is_refused_with_file_and_reason(void **state)
           "pp_rank_2.json is missing; name a folder of config.json and pp_rank_0.json to 4",
           ERR_IO },
         { "pp_rank_1.json", "{\"3\":{\"total\":18,\"fwd_st", "pp_rank_1.json", ERR_FORMAT },
-        { "pp_rank_1.json", "{}", "none with a total", ERR_FORMAT },
+        { "pp_rank_1.json", "{}", "no total above 0", ERR_FORMAT },
         { "pp_rank_1.json", "{\"3\":{\"total\":0}}", "total above 0", ERR_FORMAT },
         { "pp_rank_1.json", "{\"3\":{\"total\":1}}", "no forward pass", ERR_FORMAT },
         { "pp_rank_1.json", "{\"3\":{\"total\":1,\"fwd_start\":[0,1],\"fwd_end\":[1]}}",
@@ -226,7 +227,7 @@ static void a_broken_folder_is_refused_with_file_and_reason(void **state)
           "number 2 of \"fwd_start\"", ERR_FORMAT },
         { "pp_rank_1.json",
           "{\"3\":{\"total\":9,\"fwd_start\":[0],\"fwd_end\":[1],\"fwd_minibatch\":[3]}}",
-          "no micro-batch to 2", ERR_FORMAT },
+          "no micro-batch up to 2", ERR_FORMAT },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         Folder f;
@@ -241,7 +242,7 @@ static void an_iteration_that_is_not_there_is_named(void **state)
 {
     Folder *f = *state;
     CHECK_FAILS(timeline_read(f->dir, 7, &f->data, &f->t), ERR_FORMAT,
-                "iteration 7: there is none");
+                "iteration 7: the file has no total above 0");
 }
 
 /* Bytes changed at random: read or refused with a sentence, never worse. */
