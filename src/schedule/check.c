@@ -33,6 +33,7 @@ typedef struct Resource {
 typedef struct Progress {
     int forward, input, weight;
     int comm, comm_before, comm_first;
+    int opening_queue, opening; /* the first action of its last pass, by its number in that queue */
 } Progress;
 
 typedef struct Check {
@@ -124,6 +125,19 @@ static Status use_ring(Check *s, const Action *a)
     return BAD(s, "does not wait until micro-batch %d has left the memory between phases", last);
 }
 
+/* The first action of a pass copies the pass's input from its entry. Phases may overlap with one another, but
+ * each of them reads what that action brings, or memory that it begins anew. */
+static Status check_opening(const Check *s, const Action *a, Progress *g)
+{
+    if (a->first == 0) {
+        g->opening_queue = queue_of(s->p, a);
+        g->opening = count_of(s, g->opening_queue);
+        return OK;
+    }
+    if (g->opening <= s->now[g->opening_queue]) return OK;
+    return BAD(s, PASS " does not wait for its first action, which brings its input", OF(a));
+}
+
 static Status check_next_phases(const Check *s, const Action *a, int *done)
 {
     if (a->first != *done)
@@ -167,7 +181,8 @@ static Status check_forward(Check *s, const Action *a)
         TRY(use_entry(s, false, a->out, (Content){ ACTIVATIONS, a->micro, hop }));
     }
     if (s->p->evaluates && a->end == action_row(s->p, a)->n) s->slot[a->slot].holds = -1;
-    return use_ring(s, a);
+    TRY(use_ring(s, a));
+    return check_opening(s, a, g);
 }
 
 /* An input gradient reads the gradient of the chunk's output and writes that of its input. */
@@ -211,7 +226,8 @@ static Status check_backward(Check *s, const Action *a)
     if (!weight) TRY(check_input(s, a, g));
     if (!input) TRY(check_weight(s, a, g));
     if (g->weight == action_row(s->p, a)->n) s->slot[a->slot].holds = -1;
-    return use_ring(s, a);
+    TRY(use_ring(s, a));
+    return weight ? OK : check_opening(s, a, g);
 }
 
 /* Weights and gradients that ranks share. */

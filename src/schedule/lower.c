@@ -131,6 +131,7 @@ typedef struct Part {
     Ring *in, *out; /* NULL: it has no input, or no output, of another chunk */
     int in_entry, out_entry, slot;
     int next, next_weight; /* the first phase without an action yet */
+    int opening;           /* its first action, which takes its input from the entry */
     bool apart; /* one action for each layer, because each layer then reduces its gradients */
 } Part;
 
@@ -211,8 +212,10 @@ static void wait_for_lane(Lowering *l, Action *a, int other)
     l->seen[a->lane] = other;
 }
 
-/* Appends phases [first, end) of the part, all on one lane, as one action. */
-static void append_range(Lowering *l, const Part *t, ActionKind kind, int first, int end)
+/* Appends phases [first, end) of the part, all on one lane, as one action. A phase that may overlap with the
+ * one before it still waits for the first action of its pass: that brings the input, and takes memory
+ * that the other lane may have used until then. */
+static void append_range(Lowering *l, Part *t, ActionKind kind, int first, int end)
 {
     Program *p = l->p;
     const ChunkPhase *phase = &t->row->at[first];
@@ -227,11 +230,15 @@ static void append_range(Lowering *l, const Part *t, ActionKind kind, int first,
     if (!weight) a.out = t->out_entry;
     RingUse *use = &l->use[p->phased && kind != ACTION_FORWARD ? ROW_BACKWARD : ROW_FORWARD];
     bool beside = weight ? p->phased : phase->overlap_ok && first > 0;
-    if (!beside) wait_for_lane(l, &a, use->last[LANE_COUNT - 1 - a.lane]);
+    if (!beside)
+        wait_for_lane(l, &a, use->last[LANE_COUNT - 1 - a.lane]);
+    else if (!weight && p->at[t->opening].lane != a.lane)
+        wait_for_lane(l, &a, t->opening);
     if (first == 0 && !weight) read_input(l, t, &a);
     bool ends = end == t->row->n && !weight;
     if (ends && sends) lower_wait(&a, t->out->user[t->out_entry - t->out->first]);
     int index = append_action(p, a);
+    if (first == 0 && !weight) t->opening = index;
     use->last[a.lane] = index;
     if (ends && sends) send_output(l, t, index);
 }
@@ -248,7 +255,7 @@ static bool splits_at(const Lowering *l, const Part *t, ActionKind kind, int i)
                        a->overlap_ok != b->overlap_ok);
 }
 
-static void append_phases(Lowering *l, const Part *t, ActionKind kind, int first, int end)
+static void append_phases(Lowering *l, Part *t, ActionKind kind, int first, int end)
 {
     for (int i = first, begin = first; i < end; i++) {
         if (i + 1 < end && !splits_at(l, t, kind, i + 1)) continue;

@@ -528,7 +528,7 @@ static Status run_retry(Engine *e, int64_t step, StepResult *out)
     bool captured = e->mode->graph.exec != NULL;
     double start = clock_s();
     use_mode(e, 1);
-    Status s = captured && e->mode->graph.exec == NULL ? capture_step(e) : OK;
+    Status s = captured && e->mode->graph.exec == NULL && e->ex.depth == 0 ? capture_step(e) : OK;
     out->capture_s = clock_s() - start;
     if (s == OK) s = run_step_once(e, step);
     out->retry_s = clock_s() - start - out->capture_s;

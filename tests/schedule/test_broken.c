@@ -465,16 +465,37 @@ static void a_slot_is_left_by_both_lanes(void **state)
     (void)state;
     static const ChunkPhase forward[] = { { "layer", "whole", .half = -1 } };
     static const ChunkPhase backward[] = {
+        { "layer", "top", .half = -1 },
         { "layer", "out", .half = -1, .lane = LANE_COMM },
         { "layer", "in", .half = -1, .overlap_ok = true, .ends = true },
     };
-    static const Chunk chunk = { { { forward, 1 }, { backward, 2 } }, 1 };
+    static const Chunk chunk = { { { forward, 1 }, { backward, 3 } }, 1 };
     ScheduleShape s = { 1, 1, 2, 1, 1, 1, .chunk = &chunk };
     pipeline_forget();
     Pipeline p = pipeline_of("1f1b", &s);
     forget_waits(nth(&p, 0, ACTION_FORWARD, 1));
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
                 "does not wait for the last use of slot 0");
+}
+
+/* A backward of a MoE layer: the gradient comes in on the comm lane, and shared experts read it on the other
+ * one while it travels on to the routed experts. */
+static void an_input_is_awaited_by_what_overlaps(void **state)
+{
+    (void)state;
+    static const ChunkPhase forward[] = { { "layer", "whole", .half = -1 } };
+    static const ChunkPhase backward[] = {
+        { "layer", "combine", .half = -1, .lane = LANE_COMM },
+        { "layer", "shared", .half = -1, .overlap_ok = true, .ends = true },
+    };
+    static const Chunk chunk = { { { forward, 1 }, { backward, 2 } }, 1 };
+    ScheduleShape s = { 1, 1, 2, 1, 1, 1, .chunk = &chunk };
+    pipeline_forget();
+    Pipeline p = pipeline_of("1f1b", &s);
+    CHECK_OK(schedule_check_all(&p, &scratch));
+    forget_waits(nth(&p, 0, ACTION_BACKWARD, 1));
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "does not wait for its first action, which brings its input");
 }
 
 static Pipeline evaluated(void)
@@ -527,6 +548,7 @@ static const struct CMUnitTest tests[] = {
     TEST(gradients_are_reduced_once_and_at_last),
     TEST(updated_weights_are_gathered),
     TEST(a_slot_is_left_by_both_lanes),
+    TEST(an_input_is_awaited_by_what_overlaps),
     TEST(an_evaluation_is_no_step),
 };
 PIPELINE_TESTS(tests)
