@@ -130,10 +130,8 @@ static void context_ranks_attend_through_cudnn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(meshes_of_gpus_have_the_loss_of_one),
-        TEST(so_they_have_launched_op_by_op),
-        TEST(larger_pools_are_taken_between_two_steps),
-        TEST(in_bf16_gradients_point_the_same_way),
+        TEST(meshes_of_gpus_have_the_loss_of_one),      TEST(so_they_have_launched_op_by_op),
+        TEST(larger_pools_are_taken_between_two_steps), TEST(in_bf16_gradients_point_the_same_way),
         TEST(context_ranks_attend_through_cudnn),
     };
     return TEST_RUN(tests);

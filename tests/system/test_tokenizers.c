@@ -96,7 +96,8 @@ static void without_a_record_of_the_tokenizer_data_is_taken(void **state)
     CHECK_OK(file_remove_tree(lab_path(lab, "other.meta")));
     Outcome o = RUN(lab, "old", "train", "../tiny.yaml", OTHER, "train.steps=1");
     CHECK_EXIT(o, 0);
-    const char *says = strstr(o.err, "../other.meta does not exist, so ../other.bin cannot be checked");
+    const char *says =
+        strstr(o.err, "../other.meta does not exist, so ../other.bin cannot be checked");
     CHECK(says != NULL && strstr(says + 30, ".meta") == NULL);
     CHECK(strstr(o.err, "warning") == NULL);
     lab_write_text(lab, lab_path(lab, "other.meta"), "vocab: 512\n");
