@@ -14,8 +14,8 @@
 
 #include "golden/golden.h"
 
-#include "base/log.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "data/shard.h"
 #include "train/checkpoint.h"
@@ -151,7 +151,8 @@ static inline void trajectory_write_init(Trajectory *t)
     for (int i = 0; i < e->params.table.n; i++) {
         const Param *p = &e->params.table.at[i];
         Tensor from = trajectory_start(t, p);
-        Tensor to = param_view(p, &e->params.memory, p->first[BUF_STATE] < 0 ? BUF_MAIN : BUF_STATE);
+        Tensor to =
+            param_view(p, &e->params.memory, p->first[BUF_STATE] < 0 ? BUF_MAIN : BUF_STATE);
         CHECK_INT(tensor_elems(&to), tensor_elems(&from));
         memcpy(to.data, from.data, tensor_bytes(&to));
     }
@@ -331,9 +332,10 @@ static inline void trajectory_metrics(Trajectory *t, const TrajectoryLimits *lim
 static inline void trajectory_tensor(Trajectory *t, const Param *p, int64_t step, ParamBuffer b,
                                      int64_t row, double limit)
 {
+    enum { FIRST_MOMENTS = BUF_OPTIMIZER, SECOND_MOMENTS };
     static const char *const what[BUF_COUNT] = { [BUF_MAIN] = "weights",
-                                                 [BUF_OPTIMIZER] = "first moments",
-                                                 [BUF_OPTIMIZER + 1] = "second moments",
+                                                 [FIRST_MOMENTS] = "first moments",
+                                                 [SECOND_MOMENTS] = "second moments",
                                                  [BUF_STATE] = "biases" };
     double error, norm;
     Tensor want = trajectory_array(t, p, row), have = param_view(p, &t->engine.params.memory, b);
