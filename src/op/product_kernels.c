@@ -105,9 +105,9 @@ OpRun moe_weight_hopper, moe_weight_mma, moe_weight_plain;
 /* clang-format off */
 #define GROUPED_ROWS(family, rate)                                                                 \
     { .name = "hopper", .vendor = VENDOR_NVIDIA, .capability_least = 90, .capability_most = 90,    \
-      .needs = hopper_needs, .can = hopper_can, .run = CUDA_OP(family##_hopper), .work = (rate) },   \
+      .needs = hopper_needs, .can = hopper_can, .run = CUDA_OP(family##_hopper), .work = (rate) }, \
     { .name = "mma", .vendor = VENDOR_NVIDIA, .capability_least = 80, .needs = mma_needs,          \
-      .can = mma_can, .run = CUDA_OP(family##_mma), .work = (rate) },                                \
+      .can = mma_can, .run = CUDA_OP(family##_mma), .work = (rate) },                              \
     { .name = "plain", .run = CUDA_OP(family##_plain), .work = (rate) },
 /* clang-format on */
 
