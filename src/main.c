@@ -1,5 +1,5 @@
-/* main: chooses the subcommand and turns its Status into an error line and an exit code. This is the only
- * place that ends the process normally; no other function calls exit(). */
+/* main: chooses the subcommand and turns its Status into an error line and an exit code. No function
+ * below it ends the process, but for MPI's start and end (comm/mpi.c). */
 #include "base/cpu.h"
 #include "base/log.h"
 #include "base/out.h"

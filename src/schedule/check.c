@@ -125,8 +125,8 @@ static Status use_ring(Check *s, const Action *a)
     return BAD(s, "does not wait until micro-batch %d has left the memory between phases", last);
 }
 
-/* The first action of a pass copies the pass's input from its entry. Phases may overlap with one another, but
- * each of them reads what that action brings, or memory that it begins anew. */
+/* The first action of a pass copies the pass's input from its entry. Phases may overlap with one
+ * another, but each of them reads what that action brings, or memory that it begins anew. */
 static Status check_opening(const Check *s, const Action *a, Progress *g)
 {
     if (a->first == 0) {
