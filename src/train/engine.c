@@ -471,6 +471,7 @@ static Status rehearse(Engine *e, const char *products)
 /* Records a step as a graph of the mode in use. */
 static Status capture_step(Engine *e)
 {
+    if (e->ex.depth > 0) return OK; /* a decorator waits for each op, which no graph can hold */
     TRY(e->ex.backend->graphs->begin(&e->ex));
     Status s = enqueue_step(e), end = e->ex.backend->graphs->end(&e->ex, &e->mode->graph);
     TRY(s);
@@ -528,7 +529,7 @@ static Status run_retry(Engine *e, int64_t step, StepResult *out)
     bool captured = e->mode->graph.exec != NULL;
     double start = clock_s();
     use_mode(e, 1);
-    Status s = captured && e->mode->graph.exec == NULL && e->ex.depth == 0 ? capture_step(e) : OK;
+    Status s = captured && e->mode->graph.exec == NULL ? capture_step(e) : OK;
     out->capture_s = clock_s() - start;
     if (s == OK) s = run_step_once(e, step);
     out->retry_s = clock_s() - start - out->capture_s;
