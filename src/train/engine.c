@@ -472,9 +472,12 @@ static Status rehearse(Engine *e, const char *products)
 static Status capture_step(Engine *e)
 {
     if (e->ex.depth > 0) return OK; /* a decorator waits for each op, which no graph can hold */
+    char cause[1024];
     TRY(e->ex.backend->graphs->begin(&e->ex));
-    Status s = enqueue_step(e), end = e->ex.backend->graphs->end(&e->ex, &e->mode->graph);
-    TRY(s);
+    Status s = enqueue_step(e);
+    (void)snprintf(cause, sizeof cause, "%s", status_message());
+    Status end = e->ex.backend->graphs->end(&e->ex, &e->mode->graph);
+    if (s != OK) return status_adopt(s, cause); /* the end fails, too, and does not know why */
     TRY(end);
     return engine_wait(&e->arenas);
 }
