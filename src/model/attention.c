@@ -12,6 +12,7 @@
  * block costs what a rank's own causal half does. The sums o and dq over blocks are f32.
  */
 #include "model/attention.h"
+#include "model/recipe.h"
 
 #include "op/attention.h"
 #include "op/bias.h"
@@ -46,9 +47,7 @@ static Status project_plus_bias(LayerRun *r, Tensor x, ParamRole role, Tensor re
 {
     ParamRole bias = bias_of(role);
     Tensor b = bias == ROLE_COUNT ? (Tensor){ 0 } : r->weights->w[bias].data;
-    TRY(linear_fwd(
-        r->ex,
-        (LinearFwd){ .x = operand_plain(x), .w = r->weights->w[role], .r = residual, .y = y }));
+    TRY(recipe_forward(r, role, x, residual, y));
     return b.data == NULL ? OK : bias_fwd(r->ex, (BiasFwd){ .x = y, .b = b, .y = y });
 }
 
@@ -61,9 +60,7 @@ Status attention_project(LayerRun *r, Tensor x, ParamRole role, Arena *arena, Te
 Status attention_project_backward(LayerRun *r, Tensor dy, ParamRole role, Tensor residual,
                                   Tensor dx)
 {
-    return linear_bwd_input(
-        r->ex, (LinearBwdInput){
-                   .dy = operand_plain(dy), .w = r->weights->w[role], .r = residual, .dx = dx });
+    return recipe_backward_input(r, role, dy, residual, dx);
 }
 
 Status attention_project_weight(LayerRun *r, Tensor dy, Tensor x, ParamRole role)
@@ -71,9 +68,7 @@ Status attention_project_weight(LayerRun *r, Tensor dy, Tensor x, ParamRole role
     ParamRole bias = bias_of(role);
     Tensor db = bias == ROLE_COUNT ? (Tensor){ 0 } : r->weights->dw[bias];
     TRY(bias_bwd(r->ex, (BiasBwd){ .dy = dy, .db = db }));
-    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(dy),
-                                                       .x = operand_plain(x),
-                                                       .dw = r->weights->dw[role] });
+    return recipe_backward_weight(r, role, dy, x);
 }
 
 Status attention_norm(LayerRun *r, ParamRole role, int64_t col, const NormState *n)

@@ -18,6 +18,7 @@
  * are scattered.
  */
 #include "model/attention.h"
+#include "model/recipe.h"
 #include "op/linear.h"
 #include "op/rope.h"
 
@@ -184,9 +185,7 @@ static Status mla_block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
     Part part = part_of(r, &s->mla.latents, block);
     *k = s->k;
     *v = s->v;
-    TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(part.latent),
-                                       .w = r->weights->w[ROLE_KV_B],
-                                       .y = s->mla.kv }));
+    TRY(recipe_forward(r, ROLE_KV_B, part.latent, (Tensor){ 0 }, s->mla.kv));
     return rope_mla_fwd(r->ex, (RopeMlaFwd){ .kv = s->mla.kv,
                                              .k_rope = part.key,
                                              .cos = r->rope.cos,

@@ -2,6 +2,7 @@
  * the SwiGLU MLP, the pool of rows. What one kind alone does is in its own file; the engine that
  * calls phases is train/run_layers.c. */
 #include "model/layer.h"
+#include "model/recipe.h"
 
 #include "op/exchange.h"
 #include "op/linear.h"
@@ -152,7 +153,7 @@ static Status mlp_pre_activation(LayerRun *r, MlpState *m, Tensor y, Arena *aren
 {
     Operand w = r->weights->w[ROLE_GATE_UP];
     TRY(tensor_new2(arena, r->spec->act, r->tokens, w.data.dim[0], &m->gu));
-    return linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(y), .w = w, .y = m->gu });
+    return recipe_forward(r, ROLE_GATE_UP, y, (Tensor){ 0 }, m->gu);
 }
 
 static Status mlp_activation(LayerRun *r, MlpState *m, Arena *arena)
@@ -169,10 +170,7 @@ Status layer_mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Te
     TRY(mlp_pre_activation(r, m, y, layer_arena(r, gu_piece)));
     TRY(mlp_activation(r, m, layer_arena(r, gu_piece | RECOMPUTE_ACT)));
     if (r->recomputing) return OK;
-    return linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(m->act),
-                                          .w = r->weights->w[ROLE_DOWN],
-                                          .r = residual,
-                                          .y = out });
+    return recipe_forward(r, ROLE_DOWN, m->act, residual, out);
 }
 
 Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout, Tensor dy,
@@ -182,22 +180,14 @@ Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout,
     if (recomputes(r, gu_piece | RECOMPUTE_ACT)) TRY(mlp_activation(r, m, r->ring));
     Tensor dact;
     TRY(tensor_new2(r->scratch, r->spec->act, m->act.dim[0], m->act.dim[1], &dact));
-    TRY(linear_bwd_input(
-        r->ex,
-        (LinearBwdInput){ .dy = operand_plain(dout), .w = r->weights->w[ROLE_DOWN], .dx = dact }));
+    TRY(recipe_backward_input(r, ROLE_DOWN, dout, (Tensor){ 0 }, dact));
     /* Nothing reads the pre-activation after this op, so its gradient overwrites it. */
     TRY(swiglu_bwd(r->ex, (SwigluBwd){ .dy = dact, .gu = m->gu, .dgu = m->gu, .limit = m->limit }));
-    return linear_bwd_input(
-        r->ex,
-        (LinearBwdInput){ .dy = operand_plain(m->gu), .w = r->weights->w[ROLE_GATE_UP], .dx = dy });
+    return recipe_backward_input(r, ROLE_GATE_UP, m->gu, (Tensor){ 0 }, dy);
 }
 
 Status layer_mlp_backward_weight(LayerRun *r, const MlpState *m, Tensor y, Tensor dout)
 {
-    TRY(linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(dout),
-                                                    .x = operand_plain(m->act),
-                                                    .dw = r->weights->dw[ROLE_DOWN] }));
-    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(m->gu),
-                                                       .x = operand_plain(y),
-                                                       .dw = r->weights->dw[ROLE_GATE_UP] });
+    TRY(recipe_backward_weight(r, ROLE_DOWN, dout, m->act));
+    return recipe_backward_weight(r, ROLE_GATE_UP, m->gu, y);
 }

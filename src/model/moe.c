@@ -19,6 +19,7 @@
  * over them before the loss is made of them; each rank adds its own tokens' part of the loss.
  */
 #include "model/moe.h"
+#include "model/recipe.h"
 #include "op/bias.h"
 #include "op/exchange.h"
 #include "op/jitter.h"
@@ -358,9 +359,7 @@ static Status shared_forward(LayerRun *r)
     if (!m->shared_gate) return OK;
     /* The recomputed MLP's output is needed only behind a gate. */
     if (r->recomputing)
-        TRY(linear_fwd(r->ex, (LinearFwd){ .x = operand_plain(s->shared.mlp.act),
-                                           .w = r->weights->w[ROLE_DOWN],
-                                           .y = s->shared.gated }));
+        TRY(recipe_forward(r, ROLE_DOWN, s->shared.mlp.act, (Tensor){ 0 }, s->shared.gated));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->shared.gate));
     Tensor w = r->weights->w[ROLE_SHARED_GATE].data;
     TRY(linear_fwd(
@@ -387,8 +386,11 @@ static Status experts_forward(LayerRun *r)
     else
         TRY(tensor_new2(r->keep, r->spec->act, rows.bound, 2 * m->ffn, &s->experts.pre));
     TRY(tensor_new2(r->scratch, r->spec->act, rows.bound, m->ffn, &act));
-    TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = operand_plain(s->experts.x),
-                                      .w = r->weights->w[ROLE_EXPERT_GATE_UP],
+    Operand x, w, down, a;
+    TRY(recipe_rows(r, ROLE_EXPERT_GATE_UP, SIDE_FORWARD, s->experts.x, NULL, &x));
+    TRY(recipe_weight(r, ROLE_EXPERT_GATE_UP, false, &w));
+    TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = x,
+                                      .w = w,
                                       .offsets = s->order.offsets,
                                       .row_token = s->order.row_token,
                                       .pre = s->experts.pre,
@@ -398,8 +400,12 @@ static Status experts_forward(LayerRun *r)
                                       .limit = m->limit }));
     if (r->recomputing) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.out));
-    return moe_down_fwd(r->ex, (MoeDownFwd){ .act = operand_plain(act),
-                                             .w = r->weights->w[ROLE_EXPERT_DOWN],
+    Rows own = rows; /* act lies in no pool */
+    own.first = NULL;
+    TRY(recipe_rows(r, ROLE_EXPERT_DOWN, SIDE_FORWARD, act, &own, &a));
+    TRY(recipe_weight(r, ROLE_EXPERT_DOWN, false, &down));
+    return moe_down_fwd(r->ex, (MoeDownFwd){ .act = a,
+                                             .w = down,
                                              .offsets = s->order.offsets,
                                              .out = s->experts.out,
                                              .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS].data,
@@ -472,9 +478,12 @@ static Status experts_backward_input(LayerRun *r)
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, m->ffn, &s->experts.wact));
     TRY(tensor_new2(r->ring, DTYPE_F32, s->experts.weight.dim[0], m->rule.top_k,
                     &s->experts.dweight));
+    Operand dy, down, dpre, up;
+    TRY(recipe_rows(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, s->experts.dout, NULL, &dy));
+    TRY(recipe_weight(r, ROLE_EXPERT_DOWN, true, &down));
     TRY(moe_down_bwd_input(r->ex,
-                           (MoeDownBwdInput){ .dy = operand_plain(s->experts.dout),
-                                              .w = r->weights->w[ROLE_EXPERT_DOWN],
+                           (MoeDownBwdInput){ .dy = dy,
+                                              .w = down,
                                               .pre = s->experts.pre,
                                               .offsets = s->order.offsets,
                                               .row_token = s->order.row_token,
@@ -487,8 +496,11 @@ static Status experts_backward_input(LayerRun *r)
                                               .rows = rows,
                                               .limit = m->limit }));
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.dx));
-    return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = operand_plain(s->experts.pre),
-                                                    .w = r->weights->w[ROLE_EXPERT_GATE_UP],
+    TRY(recipe_rows(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, s->experts.pre, &rows, &dpre));
+    TRY(recipe_weight(r, ROLE_EXPERT_GATE_UP, true, &up));
+    if (dpre.kind != OPERAND_PLAIN) rows.first = NULL; /* its rows are no longer in the pool */
+    return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = dpre,
+                                                    .w = up,
                                                     .offsets = s->order.offsets,
                                                     .dx = s->experts.dx,
                                                     .rows = rows });
@@ -522,15 +534,25 @@ static Status experts_backward_weight(LayerRun *r)
     bool first = r->written != NULL && !*r->written;
     if (first) *r->written = true;
     if (r->layer->as.moe.expert_bias) TRY(biases_backward(r, first));
-    TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = operand_plain(s->experts.dout),
-                                                       .wact = operand_plain(s->experts.wact),
+    RecipeGroups by_token = { s->order.offsets, s->order.row_token, rows };
+    RecipeGroups by_row = { .offsets = s->order.offsets, .rows = rows };
+    Operand dy, wact, dpre, x;
+    by_token.rows.first = by_row.rows.first = NULL;
+    TRY(recipe_columns(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, s->experts.dout, &by_token, &dy));
+    TRY(recipe_columns(r, ROLE_EXPERT_DOWN, SIDE_FORWARD, s->experts.wact, &by_row, &wact));
+    TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = dy,
+                                                       .wact = wact,
                                                        .offsets = s->order.offsets,
                                                        .row_token = s->order.row_token,
                                                        .dw = r->weights->dw[ROLE_EXPERT_DOWN],
                                                        .rows = rows,
                                                        .overwrite = first }));
-    return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = operand_plain(s->experts.pre),
-                                                      .x = operand_plain(s->experts.x),
+    by_row.rows.first = rows.first;
+    TRY(recipe_columns(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, s->experts.pre, &by_row, &dpre));
+    TRY(recipe_columns(r, ROLE_EXPERT_GATE_UP, SIDE_FORWARD, s->experts.x, &by_token, &x));
+    if (dpre.kind != OPERAND_PLAIN) rows.first = NULL;
+    return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = dpre,
+                                                      .x = x,
                                                       .offsets = s->order.offsets,
                                                       .row_token = s->order.row_token,
                                                       .dw = r->weights->dw[ROLE_EXPERT_GATE_UP],

@@ -170,6 +170,23 @@ ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape)
     return chosen ? (ExchangeKind)c->moe_exchange : exchange_choose(shape);
 }
 
+static RecipeSpec recipe_of(const Config *c)
+{
+    bool auto_pow2 = c->fp8_scales == SCALES_AUTO && c->fp8_recipe == RECIPE_BLOCK;
+    return (RecipeSpec){ .kind = c->fp8_recipe, /* the setting's words are in enum order */
+                         .pow2 = auto_pow2 || c->fp8_scales == SCALES_POW2,
+                         .forward = DTYPE_E4M3,
+                         .gradient = c->fp8_format == FORMAT_HYBRID ? DTYPE_E5M2 : DTYPE_E4M3,
+                         .weight_gradients = c->fp8_wgrad == WGRAD_FP8 };
+}
+
+/* Do the products of a block follow the recipe? */
+static bool eight_bit_of(const Config *c, int block)
+{
+    if (block < 0 || c->fp8_recipe == RECIPE_NONE) return false;
+    return c->fp8_layers.n == 0 || config_has_int(&c->fp8_layers, block);
+}
+
 static LayerSpec *append_layer(ModelSpec *s, LayerKind kind, int block, unsigned recompute)
 {
     LayerSpec *l = &s->layers[s->n_layers++];
@@ -196,6 +213,8 @@ static void add_block(ModelSpec *s, const Config *c, int block)
         s->experts = c->moe_experts;
         s->drops = c->moe_capacity > 0;
     }
+    for (int i = s->block_first[block]; i < s->n_layers; i++)
+        s->layers[i].eight_bit = eight_bit_of(c, block);
     int layers = s->n_layers - s->block_first[block];
     if (layers > s->block_layers) s->block_layers = layers;
 }
@@ -217,6 +236,7 @@ Status spec_layers(const Config *c, Arena *a, ModelSpec *out)
         .rotary = rotary_of(c),
         .loss_chunk = c->model_loss_chunk,
         .act = type,
+        .recipe = recipe_of(c),
         .weights = copies_plain(type),
         .optimizer = optimizer_of(c),
         .ranks = { .ep = c->mesh_ep,

@@ -84,6 +84,7 @@ typedef struct LayerSpec {
     int chunk;        /* which chunk of that rank it is in */
     int replica_rank; /* the other pipeline rank that holds it (DualPipe); else the same as rank */
     unsigned recompute; /* a set of RecomputePiece */
+    bool eight_bit;     /* its products follow the model's recipe (fp8.layers) */
     unsigned frozen;    /* bits of ParamRole: no gradients of these are made (params_freeze) */
     bool no_backward;   /* nothing is trained from the first layer to this one */
     int depth;          /* its depth of multi-token prediction; 0: of the model proper */
@@ -106,6 +107,14 @@ typedef struct SpecRanks {
     double imbalance; /* received rows to expect, as a multiple of the mean */
 } SpecRanks;
 
+/* What fp8.* says; model/recipe.h has the table. */
+typedef struct RecipeSpec {
+    enum { RECIPE_NONE, RECIPE_TENSOR, RECIPE_ROW, RECIPE_BLOCK } kind;
+    bool pow2;               /* scales are powers of two */
+    Dtype forward, gradient; /* of rows and weights; of gradients */
+    bool weight_gradients;   /* products of weight gradients are 8-bit, too */
+} RecipeSpec;
+
 /* Memory for received rows, as multiples of the rows that balanced routing brings; 0: enough for
  * the most that can come. */
 typedef struct RowCapacity {
@@ -125,7 +134,8 @@ typedef struct ModelSpec {
     int64_t loss_chunk; /* what head_chunk is given */
     /* patterns of parameters that are not trained */
     const ConfigTexts *frozen;
-    Dtype act;       /* type of activations: f32 or bf16 */
+    Dtype act; /* type of activations: f32 or bf16 */
+    RecipeSpec recipe;
     CopySet weights; /* what products read of the weights */
     OptimizerSpec optimizer;
     LayerSpec *layers; /* in the arena of spec_build */

@@ -4,6 +4,7 @@
 
 #include "op/op.h"
 #include "op/product.h"
+#include "op/scaled.h"
 
 #include <string.h>
 
@@ -44,8 +45,37 @@ static Cut cut_of(const Product *p)
     return cut;
 }
 
+/* The operand of gemm's A and B, as they are read. */
+static const Operand *first_operand(const Linear *l)
+{
+    return l->kind == LINEAR_WRITES_Y ? &l->x : &l->y;
+}
+
+static const Operand *second_operand(const Linear *l)
+{
+    return l->kind == LINEAR_ADDS_W ? &l->x : &l->w;
+}
+
+/* A linear op of 8-bit operands. */
+static ScaledArgs scaled_args(const Linear *l)
+{
+    Product p = linear_product(l);
+    const void *r = p.g.beta == 0 ? NULL : p.r != NULL ? p.r : p.g.c.at;
+    return (ScaledArgs){ .m = p.g.m,
+                         .n = p.g.n,
+                         .k = p.g.k,
+                         .a = { .q = first_operand(l) },
+                         .b = { .q = second_operand(l) },
+                         .c = p.g.c,
+                         .r = r };
+}
+
 size_t linear_workspace(const Exec *ex, const Linear *l)
 {
+    if (linear_is_scaled(l)) {
+        ScaledArgs s = scaled_args(l);
+        return scaled_workspace(ex, &s);
+    }
     Product p = linear_product(l);
     Cut cut = cut_of(&p);
     GemmArgs g = p.g;
@@ -79,6 +109,10 @@ static void copy_residual(const Exec *ex, const Product *p)
 
 Status linear_cpu(Exec *ex, const Linear *l)
 {
+    if (linear_is_scaled(l)) {
+        ScaledArgs s = scaled_args(l);
+        return scaled_run(ex, &s, ex->workspace);
+    }
     Product p = linear_product(l);
     Cut cut = cut_of(&p);
     float *a = ex->workspace;
@@ -102,13 +136,32 @@ Status linear_cpu(Exec *ex, const Linear *l)
     return OK;
 }
 
-/* Rows of a tensor seen as (rows, cols). */
-static int64_t rows_of(const Tensor *t, int64_t cols) { return tensor_elems(t) / cols; }
+/* N, I and O of a linear op. */
+typedef struct LinearDims {
+    int64_t n, i, o, w_cols; /* w_cols: of all of w */
+} LinearDims;
 
-static Status expect_weight(const char *op, const char *port, const Operand *weight)
+
+/* The other dimension of an operand's matrix, of which one is known. */
+static int64_t other_dim(const Operand *q, int64_t known)
+{
+    return known == 0 ? 0 : tensor_elems(&q->data) / known;
+}
+
+static LinearDims dims_of(const Linear *l)
+{
+    const Tensor *w = &l->w.data;
+    int64_t cols = l->w.transposed ? w->dim[0] : tensor_cols(w);
+    LinearDims d = { .w_cols = cols, .i = l->cols > 0 ? l->cols : cols };
+    d.o = other_dim(&l->w, cols);
+    d.n = l->kind == LINEAR_WRITES_X ? other_dim(&l->y, d.o) : other_dim(&l->x, d.i);
+    return d;
+}
+
+static Status expect_weight(const char *op, const char *port, const Operand *weight, unsigned takes)
 {
     const Tensor *w = &weight->data;
-    TRY(operand_expect(op, port, weight, -1, -1, OPERANDS_PLAIN));
+    TRY(operand_expect(op, port, weight, -1, -1, takes));
     if (tensor_elems(w) > 0) return OK;
     char shape[96];
     return FAIL(ERR_SHAPE, "%s: %s is empty, %s", op, port,
@@ -141,60 +194,65 @@ Linear linear_bwd_weight_view(const LinearBwdWeight *a)
                      operand_plain(a->dw), NULL, LINEAR_ADDS_W, a->w_col, a->w_cols };
 }
 
-/* I: columns of the window of W. */
-static int64_t window_cols(const Linear *l)
-{
-    return l->cols > 0 ? l->cols : tensor_cols(&l->w.data);
-}
-
 /* The window lies in W. Only whole rows can be widened (CPU) or split into parts (GPU), so a true
- * window needs operands of one type. */
-static Status check_window(const Linear *l)
+ * window needs plain operands of one type. */
+static Status check_window(const Linear *l, const LinearDims *d)
 {
-    int64_t W = tensor_cols(&l->w.data);
-    if (l->col < 0 || l->cols < 0 || l->col + window_cols(l) > W)
+    if (l->col < 0 || l->cols < 0 || l->col + d->i > d->w_cols)
         return FAIL(ERR_SHAPE, "%s: columns %lld + %lld of %s, which has %lld", l->op,
-                    (long long)l->col, (long long)window_cols(l), l->w_port, (long long)W);
+                    (long long)l->col, (long long)d->i, l->w_port, (long long)d->w_cols);
     bool same = l->x.data.dtype == l->y.data.dtype &&
                 (l->kind == LINEAR_ADDS_W || l->w.data.dtype == l->x.data.dtype);
-    if (window_cols(l) == W || same) return OK;
-    return FAIL(ERR_ARG, "%s: a window of %s takes x, y and w of one type", l->op, l->w_port);
+    if (d->i == d->w_cols || (same && !linear_is_scaled(l))) return OK;
+    return FAIL(ERR_ARG, "%s: a window of %s takes plain x, y and w of one type", l->op, l->w_port);
+}
+
+/* What a linear op reads must be all plain or all with scales, each as its sum over k needs it. */
+static Status check_operand(const Linear *l, const char *port, const Operand *q, int64_t rows,
+                            int64_t cols, bool is_read, bool transposed)
+{
+    bool scaled = is_read && linear_is_scaled(l);
+    if (scaled && q->transposed != transposed)
+        return FAIL(ERR_ARG, "%s: %s with scales must %sbe transposed here", l->op, port,
+                    transposed ? "" : "not ");
+    if (scaled && transposed) return operand_expect(l->op, port, q, cols, rows, OPERANDS_SCALED);
+    return operand_expect(l->op, port, q, rows, cols, scaled ? OPERANDS_SCALED : OPERANDS_PLAIN);
 }
 
 Status linear_check(const Linear *l)
 {
-    TRY(expect_weight(l->op, l->w_port, &l->w));
-    int64_t W = tensor_cols(&l->w.data), I = window_cols(l), O = rows_of(&l->w.data, W);
-    TRY(check_window(l));
-    int64_t N = l->kind == LINEAR_WRITES_X ? rows_of(&l->y.data, O) : rows_of(&l->x.data, I);
-    TRY(operand_expect(l->op, l->x_port, &l->x, N, I, OPERANDS_PLAIN));
-    TRY(operand_expect(l->op, l->y_port, &l->y, N, O, OPERANDS_PLAIN));
-    if (l->kind == LINEAR_ADDS_W) return op_expect(l->op, l->w_port, &l->w.data, O, W, DTYPE_F32);
+    bool reads_w = l->kind != LINEAR_ADDS_W, sums_rows = l->kind == LINEAR_ADDS_W;
+    unsigned takes = reads_w && linear_is_scaled(l) ? OPERANDS_SCALED : OPERANDS_PLAIN;
+    TRY(expect_weight(l->op, l->w_port, &l->w, takes));
+    const LinearDims d = dims_of(l);
+    TRY(check_window(l, &d));
+    TRY(check_operand(l, l->w_port, &l->w, d.o, d.w_cols, reads_w, l->kind == LINEAR_WRITES_X));
+    TRY(check_operand(l, l->x_port, &l->x, d.n, d.i, l->kind != LINEAR_WRITES_X, sums_rows));
+    TRY(check_operand(l, l->y_port, &l->y, d.n, d.o, l->kind != LINEAR_WRITES_Y, sums_rows));
+    if (sums_rows) return op_expect(l->op, l->w_port, &l->w.data, d.o, d.w_cols, DTYPE_F32);
     Dtype out = (l->kind == LINEAR_WRITES_Y ? l->y : l->x).data.dtype;
-    int64_t cols = l->kind == LINEAR_WRITES_Y ? O : I;
-    return l->r == NULL ? OK : op_expect(l->op, "r", l->r, N, cols, out);
+    int64_t cols = l->kind == LINEAR_WRITES_Y ? d.o : d.i;
+    return l->r == NULL ? OK : op_expect(l->op, "r", l->r, d.n, cols, out);
 }
 
 Product linear_product(const Linear *l)
 {
     bool to_y = l->kind == LINEAR_WRITES_Y, to_w = l->kind == LINEAR_ADDS_W;
-    const Tensor *x = &l->x.data, *y = &l->y.data, *w = &l->w.data;
-    const Tensor *a = to_y ? x : y, *b = to_w ? x : w;
-    const Tensor *c = to_y ? y : to_w ? w : x;
-    int64_t W = tensor_cols(w), I = window_cols(l), O = rows_of(w, W);
-    int64_t N = rows_of(a, to_y ? I : O);
+    const Tensor *a = &first_operand(l)->data, *b = &second_operand(l)->data;
+    const Tensor *w = &l->w.data, *c = to_y ? &l->y.data : to_w ? w : &l->x.data;
+    const LinearDims d = dims_of(l);
     void *window = tensor_at(w, l->col);
-    GemmArgs g = { .m = to_w ? O : N,
-                   .n = to_y ? O : I,
-                   .k = to_w   ? N
-                        : to_y ? I
-                               : O,
-                   .a = { a->data, a->dtype, to_y ? I : O, to_w },
-                   .b = { to_w ? b->data : window, b->dtype, to_w ? I : W, to_y },
+    GemmArgs g = { .m = to_w ? d.o : d.n,
+                   .n = to_y ? d.o : d.i,
+                   .k = to_w   ? d.n
+                        : to_y ? d.i
+                               : d.o,
+                   .a = { a->data, a->dtype, to_y ? d.i : d.o, to_w },
+                   .b = { to_w ? b->data : window, b->dtype, to_w ? d.i : d.w_cols, to_y },
                    .c = { to_w ? window : c->data, c->dtype,
-                          to_y   ? O
-                          : to_w ? W
-                                 : I },
+                          to_y   ? d.o
+                          : to_w ? d.w_cols
+                                 : d.i },
                    .beta = to_w || l->r != NULL ? 1.0f : 0.0f };
     return (Product){ g, l->r == NULL ? NULL : l->r->data, to_w };
 }
@@ -205,11 +263,12 @@ OpCost linear_cost(const Linear *l)
     Product p = linear_product(l);
     bool together = product_mixed(&p.g);
     int64_t least = p.g.m < p.g.n ? p.g.m : p.g.n;
-    size_t w = tensor_bytes(&l->w.data) / (size_t)tensor_cols(&l->w.data) * (size_t)window_cols(l);
+    const LinearDims d = dims_of(l);
+    double w = operand_bytes(&l->w) / (double)d.w_cols * (double)d.i;
     size_t r = l->r == NULL ? 0 : tensor_bytes(l->r);
     if (l->kind == LINEAR_ADDS_W) w *= 2; /* read and written */
     return (OpCost){ .flops = 2.0 * (double)p.g.m * (double)p.g.n * (double)p.g.k,
-                     .bytes = (double)(w + r) + operand_bytes(&l->x) + operand_bytes(&l->y),
+                     .bytes = w + (double)r + operand_bytes(&l->x) + operand_bytes(&l->y),
                      .work = together ? WORK_GEMM_MIXED : WORK_GEMM,
                      .dtype = together ? DTYPE_BF16 : p.g.a.type,
                      .size = (double)(least < p.g.k ? least : p.g.k) };

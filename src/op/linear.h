@@ -12,9 +12,13 @@
  * f32 in the workspace. A GPU splits the f32 side into three bf16 parts, which together hold all
  * its bits.
  *
- * Operands with scales are not supported yet: the check refuses them.
+ * Or both operands are 8-bit, with scales (op/operand.h). Then each lies as the sum needs it:
  *
- * W may be a window of w: `w_cols` of its columns from `w_col` on, all of one type; 0: all of w.
+ *   forward          x (N, I)               w (O, I)
+ *   backward, input  dy (N, O)              w transposed (I, O)
+ *   backward, weight dy transposed (O, N)   x transposed (I, N)
+ *
+ * W may be a window of w: `w_cols` of its columns from `w_col` on, all plain and of one type; 0: all of w.
  */
 #ifndef OP_LINEAR_H
 #define OP_LINEAR_H

@@ -25,8 +25,9 @@
  *   moe_combine without weights then sums the dx_r of a token. Biases b are optional. With a limit,
  *   act is the clamped SwiGLU (op/swiglu.h).
  *
- * Operands of products are Operands (op/operand.h): each has its own type and may have scales. So
- * far the checks accept only plain operands, all of one type in a call.
+ * Operands of products are Operands (op/operand.h): all plain and of one type, or all 8-bit with
+ * scales. 8-bit weights of backward are transposed. 8-bit operands of weight gradients are
+ * transposed and gathered (op/quant.h): then row_token is not read. None lies in a pool.
  *
  * Groups may have any size, also 0. Rows from *rows.device (or rows.bound) on affect no result and
  * are not written.

@@ -59,6 +59,19 @@ static float bwd_piece(const MoeDownBwdInput *a, int64_t row, int64_t f, int64_t
     return dot;
 }
 
+/* Columns [d, d + n) of a token's dy; 8-bit numbers are multiplied by their scales. */
+static const float *dy_load(const MoeDownBwdInput *a, int64_t token, int64_t d, int64_t n,
+                            float *buffer)
+{
+    const Operand *q = &a->dy;
+    const OperandGrid g = operand_grid_of(q);
+    const float *dy = row_load(&q->data, token * g.d + d, n, buffer);
+    if (q->kind == OPERAND_PLAIN) return dy;
+    const float *scale = (const float *)q->scale.data + token / g.height * g.cols;
+    for (int64_t i = 0; i < n; i++) buffer[i] = dy[i] * scale[(d + i) / g.width];
+    return buffer;
+}
+
 /* <dy_r, b_e> */
 static double bias_dot(const MoeDownBwdInput *a, int64_t expert, int64_t row)
 {
@@ -68,7 +81,7 @@ static double bias_dot(const MoeDownBwdInput *a, int64_t expert, int64_t row)
     double sum = 0;
     for (int64_t d = 0; a->bias.data != NULL && d < D; d += PIECE) {
         int64_t n = D - d < PIECE ? D - d : PIECE;
-        const float *dy = row_load(&a->dy.data, token * D + d, n, dy_buffer);
+        const float *dy = dy_load(a, token, d, n, dy_buffer);
         const float *bias = row_load(&a->bias, expert * D + d, n, bias_buffer);
         float dot = 0;
 #pragma omp simd reduction(+ : dot)

@@ -9,6 +9,7 @@
 #include "op/cpu_math.h"
 #include "op/gemm.h"
 #include "op/moe_tiles.h"
+#include "op/scaled.h"
 
 #include <string.h>
 
@@ -29,6 +30,27 @@ static GemmArgs tile_gemm(const MoeProduct *p, int64_t rows)
                        .c = { NULL, c, p->O } };
 }
 
+static bool is_scaled(const MoeProduct *p) { return p->in->kind != OPERAND_PLAIN; }
+
+static bool gathers(const MoeProduct *p)
+{
+    return p->row_token != NULL && p->row_token->data != NULL;
+}
+
+/* The product of a tile of 8-bit rows; c as tile_gemm has it. */
+static ScaledArgs tile_scaled(const MoeProduct *p, const MoeTile *tile, const GemmArgs *g)
+{
+    const int32_t *index = gathers(p) ? p->row_token->data : NULL;
+    return (ScaledArgs){ .m = tile->n,
+                         .n = p->O,
+                         .k = p->I,
+                         .a = { .q = p->in,
+                                .first = tile->first,
+                                .index = index == NULL ? NULL : index + tile->first },
+                         .b = { .q = p->w, .first = tile->expert * p->O },
+                         .c = g->c };
+}
+
 /* A thread's scratch. */
 typedef struct Space {
     size_t c, gemm, total; /* offsets of c and of gemm's part; the gathered rows come first */
@@ -41,10 +63,12 @@ static Space space_of(const Exec *ex, const MoeProduct *p)
     size_t gathered = (size_t)(g.m * g.k) * dtype_bytes(g.a.type);
     size_t sums = (size_t)(g.m * g.n) * dtype_bytes(g.c.type);
     Space s = { .in_place = p->out != NULL && p->out->dtype == g.c.type };
-    bool gathers = p->row_token != NULL && p->row_token->data != NULL;
-    s.c = gathers ? arena_rounded(gathered) : 0;
+    s.c = gathers(p) && !is_scaled(p) ? arena_rounded(gathered) : 0;
     s.gemm = s.c + (s.in_place ? 0 : arena_rounded(sums));
-    s.total = s.gemm + arena_rounded(gemm_workspace(ex, &g));
+    MoeTile tile = { .n = g.m };
+    ScaledArgs scaled = tile_scaled(p, &tile, &g);
+    s.total = s.gemm +
+              arena_rounded(is_scaled(p) ? scaled_workspace(ex, &scaled) : gemm_workspace(ex, &g));
     return s;
 }
 
@@ -87,11 +111,18 @@ static Status product_tile_run(Exec *ex, const void *args, const MoeTile *tile, 
     rows.cols = g.k;
     if (p->epilogue == MOE_STORE) rows.first += first;
     MoeRead in;
+    g.c.at = s.in_place ? tensor_at(p->out, (tile->first + out) * g.n) : space + s.c;
+    if (is_scaled(p)) {
+        ScaledArgs scaled = tile_scaled(p, tile, &g);
+        if (gathers(p))
+            TRY(moe_tokens_check(p->op, p->row_token, tile, tensor_elems(&p->in->data) / p->I));
+        TRY(scaled_run(ex, &scaled, space + s.gemm));
+        return tile_finish(p, tile, g.c.at);
+    }
     TRY(moe_gather(p->op, &p->in->data, p->row_token, &rows, space, &in));
     g.a.at = in.data;
     g.a.ld = in.ld;
     g.b.at = tensor_at(&p->w->data, tile->expert * g.k * g.n);
-    g.c.at = s.in_place ? tensor_at(p->out, (tile->first + out) * g.n) : space + s.c;
     TRY(gemm_run(ex, &g, space + s.gemm));
     return tile_finish(p, tile, g.c.at);
 }
@@ -118,14 +149,19 @@ Status moe_product_check(const MoeProduct *p)
     TRY(moe_dims_check(p->op, E, I, O));
     int64_t R = tensor_elems(p->result) / columns;
     Dtype act = p->result->dtype;
+    unsigned takes = is_scaled(p) ? OPERANDS_SCALED : OPERANDS_PLAIN;
+    bool k_last = p->turned || is_scaled(p); /* each row of w has the terms of one column of c */
+    if (is_scaled(p) && p->w->transposed == p->turned)
+        return FAIL(ERR_ARG, "%s: w with scales must %sbe transposed here", p->op,
+                    p->turned ? "not " : "");
     TRY(operand_expect_type(p->op, p->in_port, p->in,
-                            p->row_token == NULL && p->first == NULL ? R : -1, I, act,
-                            OPERANDS_PLAIN));
-    TRY(operand_expect_type(p->op, "w", p->w, E * (p->turned ? O : I), p->turned ? I : O, act,
-                            OPERANDS_PLAIN));
+                            p->row_token == NULL && p->first == NULL ? R : -1, I, act, takes));
+    TRY(operand_expect_type(p->op, "w", p->w, E * (k_last ? O : I), k_last ? I : O, act, takes));
     if (moe_product_biased(p)) TRY(op_expect(p->op, "bias", p->bias, E, O, act));
     if (p->check != NULL) TRY(p->check(p->args, R));
     bool pooled = p->epilogue == MOE_STORE && p->first != NULL;
+    if (pooled && is_scaled(p))
+        return FAIL(ERR_ARG, "%s: %s with scales cannot lie in a pool", p->op, p->in_port);
     return moe_rows_check(p->op, p->offsets, p->row_token, p->rows, R,
                           pooled ? R : tensor_elems(in) / I);
 }

@@ -127,6 +127,18 @@ Status moe_tiles_run(Exec *ex, const MoeTiles *t)
     return status == OK ? OK : status_adopt(status, text);
 }
 
+Status moe_tokens_check(const char *op, const Tensor *row_token, const MoeTile *tile,
+                        int64_t tokens)
+{
+    const int32_t *token = (const int32_t *)row_token->data + tile->first;
+    for (int64_t r = 0; r < tile->n; r++) {
+        if (token[r] >= 0 && token[r] < tokens) continue;
+        return FAIL(ERR_ARG, "%s: row %lld reads token %d, outside 0 .. %lld", op,
+                    (long long)(tile->first + r), token[r], (long long)tokens - 1);
+    }
+    return OK;
+}
+
 Status moe_gather(const char *op, const Tensor *t, const Tensor *row_token, const MoeTile *tile,
                   void *buffer, MoeRead *out)
 {
@@ -137,11 +149,8 @@ Status moe_gather(const char *op, const Tensor *t, const Tensor *row_token, cons
     }
     const int32_t *token = (const int32_t *)row_token->data + tile->first;
     size_t bytes = (size_t)tile->cols * dtype_bytes(t->dtype);
+    TRY(moe_tokens_check(op, row_token, tile, N));
     for (int64_t r = 0; r < tile->n; r++) {
-        if (token[r] < 0 || token[r] >= N) {
-            return FAIL(ERR_ARG, "%s: row %lld reads token %d, outside 0 .. %lld", op,
-                        (long long)(tile->first + r), token[r], (long long)N - 1);
-        }
         memcpy((char *)buffer + (size_t)r * bytes, tensor_at(t, token[r] * D + tile->col), bytes);
     }
     *out = (MoeRead){ buffer, tile->cols };

@@ -67,6 +67,10 @@ typedef struct MoeRead {
 Status moe_gather(const char *op, const Tensor *t, const Tensor *row_token, const MoeTile *tile,
                   void *buffer, MoeRead *out);
 
+/* Fails if one of the tile's rows has a token outside 0 .. tokens - 1. */
+Status moe_tokens_check(const char *op, const Tensor *row_token, const MoeTile *tile,
+                        int64_t tokens);
+
 /* First row of a call in the pool; without a pool (NULL) 0. */
 static inline int64_t moe_first(const int32_t *first) { return first == NULL ? 0 : *first; }
 

@@ -6,6 +6,7 @@
 #include "op/gemm.h"
 #include "op/moe_product.h"
 #include "op/moe_tiles.h"
+#include "op/scaled.h"
 
 #include <string.h>
 
@@ -21,10 +22,21 @@ MoeSum moe_down_bwd_weight_view(const MoeDownBwdWeight *a)
                      &a->row_token,         &a->dw, &a->rows, NULL,   true,     a->overwrite };
 }
 
+static bool is_scaled(const MoeSum *s) { return s->by_row->kind != OPERAND_PLAIN; }
+
+/* Rows of by_token's and by_row's matrices are their columns if they are transposed (8-bit). */
+static int64_t width_of(const MoeSum *s, const Operand *q)
+{
+    return is_scaled(s) ? q->data.dim[0] : tensor_cols(&q->data);
+}
+
+static int64_t token_width(const MoeSum *s) { return width_of(s, s->by_token); }
+static int64_t row_width(const MoeSum *s) { return width_of(s, s->by_row); }
+
 /* The product of `rows` rows and `cols` of the D columns. */
 static GemmArgs sum_gemm(const MoeSum *s, int64_t cols, int64_t rows)
 {
-    int64_t D = tensor_cols(&s->by_token->data), F = tensor_cols(&s->by_row->data); /* 2F for dW1 */
+    int64_t D = token_width(s), F = row_width(s); /* 2F for dW1 */
     int64_t m = s->token_first ? cols : F, n = s->token_first ? F : cols;
     Dtype act = s->by_row->data.dtype;
     return (GemmArgs){ .m = m,
@@ -36,25 +48,63 @@ static GemmArgs sum_gemm(const MoeSum *s, int64_t cols, int64_t rows)
                        .beta = 1 };
 }
 
+/* The same for 8-bit operands, which are gathered already: rows of group e are columns of theirs. */
+static ScaledArgs sum_scaled(const MoeSum *s, const MoeTile *tile, int64_t column)
+{
+    GemmArgs g = sum_gemm(s, tile->cols, tile->n);
+    ScaledSide token = {
+        .q = s->by_token, .first = tile->col, .column = column, .group = tile->expert
+    };
+    ScaledSide row = { .q = s->by_row, .column = column, .group = tile->expert };
+    return (ScaledArgs){ .m = g.m,
+                         .n = g.n,
+                         .k = g.k,
+                         .a = s->token_first ? token : row,
+                         .b = s->token_first ? row : token,
+                         .c = g.c };
+}
+
 /* Bytes of the gathered rows; the product's scratch follows them. */
 static size_t gather_bytes(const MoeSum *s)
 {
-    int64_t elems = moe_tile_cols(tensor_cols(&s->by_token->data)) * moe_chunk_rows(s->rows);
+    int64_t elems = moe_tile_cols(token_width(s)) * moe_chunk_rows(s->rows);
     size_t bytes = (size_t)elems * dtype_bytes(s->by_token->data.dtype);
-    return s->row_token->data == NULL ? 0 : arena_rounded(bytes);
+    return s->row_token->data == NULL || is_scaled(s) ? 0 : arena_rounded(bytes);
 }
 
 static size_t space_bytes(const Exec *ex, const MoeSum *s)
 {
-    int64_t cols = moe_tile_cols(tensor_cols(&s->by_token->data));
+    int64_t cols = moe_tile_cols(token_width(s));
+    MoeTile tile = { .n = s->rows->bound, .cols = cols };
+    ScaledArgs scaled = sum_scaled(s, &tile, 0);
+    if (is_scaled(s)) return arena_rounded(scaled_workspace(ex, &scaled));
     GemmArgs g = sum_gemm(s, cols, moe_chunk_rows(s->rows));
     return gather_bytes(s) + arena_rounded(gemm_workspace(ex, &g));
+}
+
+/* The rows of all groups are in use up to here. */
+static int64_t rows_in_use(const MoeSum *s)
+{
+    int64_t bound = s->rows->bound;
+    bool fewer = s->rows->device != NULL && *s->rows->device < bound;
+    return fewer ? *s->rows->device : bound;
+}
+
+static Status scaled_tile_run(Exec *ex, const MoeSum *s, const MoeTile *tile, char *space)
+{
+    int64_t start = operand_group_start(s->offsets->data, tile->expert, rows_in_use(s));
+    int64_t D = token_width(s), F = row_width(s);
+    ScaledArgs scaled = sum_scaled(s, tile, start);
+    scaled.c.at = tensor_at(s->dw, tile->expert * F * D + tile->col * (s->token_first ? F : 1));
+    scaled.r = scaled.c.at;
+    return tile->n == 0 ? OK : scaled_run(ex, &scaled, space);
 }
 
 static Status sum_tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
 {
     const MoeSum *s = args;
-    int64_t D = tensor_cols(&s->by_token->data), F = tensor_cols(&s->by_row->data);
+    if (is_scaled(s)) return scaled_tile_run(ex, s, tile, space);
+    int64_t D = token_width(s), F = row_width(s);
     int64_t most = moe_chunk_rows(s->rows), end = tile->first + tile->n;
     int64_t column = s->token_first ? tile->col * F : tile->col;
     MoeTile chunk = *tile;
@@ -75,7 +125,7 @@ static Status sum_tile_run(Exec *ex, const void *args, const MoeTile *tile, char
 
 Status moe_weight_cpu(Exec *ex, const MoeSum *s)
 {
-    int64_t D = tensor_cols(&s->by_token->data);
+    int64_t D = token_width(s);
     if (s->overwrite) memset(s->dw->data, 0, tensor_bytes(s->dw));
     MoeTiles t = {
         s->op,           s, s->offsets, s->rows, D, sum_tile_run, space_bytes(ex, s), s->first,
@@ -92,14 +142,40 @@ size_t moe_weight_workspace(const Exec *ex, const MoeSum *s)
 OpCost moe_weight_cost(const MoeSum *s)
 {
     double rows = moe_rows_expected(s->rows);
-    double D = (double)tensor_cols(&s->by_token->data), F = (double)tensor_cols(&s->by_row->data);
+    double D = (double)token_width(s), F = (double)row_width(s);
+    double read = is_scaled(s) ? rows * (D + F)
+                               : operand_rows_bytes(s->by_row, rows) + operand_bytes(s->by_token);
     return moe_rows_cost(WORK_GROUPED_WEIGHT, rows, s->by_row, D, F,
-                         operand_rows_bytes(s->by_row, rows) + operand_bytes(s->by_token) +
-                             (s->overwrite ? 1 : 2) * (double)tensor_bytes(s->dw));
+                         read + (s->overwrite ? 1 : 2) * (double)tensor_bytes(s->dw));
+}
+
+/* Both operands are transposed, with the rows of all groups as operand_group_columns has them. */
+static Status check_scaled(const MoeSum *s)
+{
+    const Operand *const both[] = { s->by_token, s->by_row };
+    const char *const port[] = { s->token_port, s->row_port };
+    int64_t D = token_width(s), F = row_width(s), E = tensor_elems(s->offsets) - 1;
+    int64_t columns = operand_group_columns(s->rows->bound, E);
+    TRY(moe_dims_check(s->op, E, F, D));
+    if (s->first != NULL)
+        return FAIL(ERR_ARG, "%s: %s with scales cannot lie in a pool", s->op, s->row_port);
+    for (int i = 0; i < 2; i++) {
+        const Operand *q = both[i];
+        if (q->kind == OPERAND_PLAIN || q->kind == OPERAND_128X128 || !q->transposed)
+            return FAIL(ERR_ARG, "%s: %s must be transposed, with scales of its rows", s->op,
+                        port[i]);
+        OperandGrid g = operand_grid_groups(q, E);
+        TRY(op_expect(s->op, port[i], &q->data, -1, columns, q->data.dtype));
+        TRY(op_expect(s->op, port[i], &q->scale, g.rows, g.cols, DTYPE_F32));
+    }
+    int64_t rows = s->token_first ? D : F;
+    TRY(op_expect(s->op, "offsets", s->offsets, 1, -1, DTYPE_I32));
+    return op_expect(s->op, "dw", s->dw, E * rows, D + F - rows, DTYPE_F32);
 }
 
 Status moe_weight_check(const MoeSum *s)
 {
+    if (is_scaled(s)) return check_scaled(s);
     const Tensor *by_token = &s->by_token->data, *by_row = &s->by_row->data;
     int64_t D = tensor_cols(by_token), F = tensor_cols(by_row), E = tensor_elems(s->offsets) - 1;
     TRY(moe_dims_check(s->op, E, F, D));

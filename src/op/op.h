@@ -211,6 +211,7 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
     { #field ".scale", offsetof(Args, field) + offsetof(Operand, scale), scale_dir }
 #define IN_OPERAND(Args, field)   OPERAND(Args, field, PORT_IN, PORT_IN_SCALE)
 #define OUT_OPERAND(Args, field)  OPERAND(Args, field, PORT_OUT, PORT_OUT)
+#define OUT_OPERAND_OPT(Args, f)  OPERAND(Args, f, PORT_OUT_OPT, PORT_OUT_OPT)
 /* clang-format on */
 
 /* For costs: the bytes of all given tensors, each once, but twice if it is added to. */

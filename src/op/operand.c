@@ -6,8 +6,6 @@
 
 #include <stdio.h>
 
-enum { BLOCK = 128 };
-
 /* n / each, rounded up. */
 static int64_t pieces(int64_t n, int64_t each) { return (n + each - 1) / each; }
 
@@ -15,9 +13,9 @@ Operand operand_plain(Tensor t) { return (Operand){ .data = t }; }
 
 OperandGrid operand_grid(OperandKind kind, int64_t n, int64_t d)
 {
-    OperandGrid g = { .n = n, .d = d, .height = 1, .width = d > 0 ? d : 1 };
-    if (kind == OPERAND_1X128 || kind == OPERAND_128X128) g.width = BLOCK;
-    if (kind == OPERAND_128X128) g.height = BLOCK;
+    OperandGrid g = { .matrices = 1, .n = n, .d = d, .height = 1, .width = d > 0 ? d : 1 };
+    if (kind == OPERAND_1X128 || kind == OPERAND_128X128) g.width = OPERAND_BLOCK;
+    if (kind == OPERAND_128X128) g.height = OPERAND_BLOCK;
     if (kind == OPERAND_TENSOR) g.height = n > 0 ? n : 1;
     g.rows = kind == OPERAND_TENSOR ? 1 : pieces(n, g.height);
     g.cols = kind == OPERAND_TENSOR || kind == OPERAND_ROW ? 1 : pieces(d, g.width);
@@ -27,8 +25,48 @@ OperandGrid operand_grid(OperandKind kind, int64_t n, int64_t d)
 
 OperandGrid operand_grid_of(const Operand *q)
 {
-    int64_t d = tensor_cols(&q->data);
-    return operand_grid(q->kind, d == 0 ? 0 : tensor_elems(&q->data) / d, d);
+    int64_t d = tensor_cols(&q->data), matrices = q->data.rank == 3 ? q->data.dim[0] : 1;
+    bool empty = d == 0 || matrices == 0;
+    OperandGrid g = operand_grid(q->kind, empty ? 0 : tensor_elems(&q->data) / d / matrices, d);
+    g.matrices = matrices;
+    return g;
+}
+
+Status operand_new(Arena *a, OperandKind kind, Dtype type, int rank, const int64_t *dim,
+                   Operand *out)
+{
+    *out = (Operand){ .kind = kind };
+    TRY(tensor_new(a, type, rank, dim, &out->data));
+    OperandGrid g = operand_grid_of(out);
+    if (kind == OPERAND_PLAIN) return OK;
+    return tensor_new2(a, DTYPE_F32, g.matrices * g.rows, g.cols, &out->scale);
+}
+
+OperandGrid operand_grid_groups(const Operand *q, int64_t groups)
+{
+    OperandGrid g = operand_grid_of(q);
+    if (q->kind == OPERAND_ROW) g.cols = groups;
+    return g;
+}
+
+Status operand_new_groups(Arena *a, OperandKind kind, Dtype type, int64_t d, int64_t rows,
+                          int64_t groups, Operand *out)
+{
+    *out = (Operand){ .kind = kind, .transposed = true };
+    TRY(tensor_new2(a, type, d, operand_group_columns(rows, groups), &out->data));
+    OperandGrid g = operand_grid_groups(out, groups);
+    return tensor_new2(a, DTYPE_F32, g.rows, g.cols, &out->scale);
+}
+
+int64_t operand_group_start(const int32_t *offsets, int64_t e, int64_t live)
+{
+    int64_t start = 0;
+    for (int64_t i = 0; i < e; i++) {
+        int64_t first = offsets[i] < live ? offsets[i] : live;
+        int64_t end = offsets[i + 1] < live ? offsets[i + 1] : live;
+        start += operand_whole_blocks(end - first);
+    }
+    return start;
 }
 
 static const char *const kind_names[OPERAND_KINDS] = {
@@ -61,7 +99,7 @@ static Status expect_scaled(const char *op, const char *port, const Operand *q, 
     OperandGrid g = operand_grid_of(q);
     char scale[64];
     (void)snprintf(scale, sizeof scale, "%s.scale", port);
-    return op_expect(op, scale, &q->scale, g.rows, g.cols, DTYPE_F32);
+    return op_expect(op, scale, &q->scale, g.matrices * g.rows, g.cols, DTYPE_F32);
 }
 
 Status operand_expect(const char *op, const char *port, const Operand *q, int64_t rows,
@@ -70,7 +108,8 @@ Status operand_expect(const char *op, const char *port, const Operand *q, int64_
     if ((unsigned)q->kind >= OPERAND_KINDS || (takes >> q->kind & 1) == 0)
         return refuse_kind(op, port, q->kind, takes);
     if (q->kind != OPERAND_PLAIN) return expect_scaled(op, port, q, rows, cols);
-    if (q->scale.data != NULL) return FAIL(ERR_ARG, "%s: %s is plain, but has scales", op, port);
+    if (q->scale.data != NULL || q->transposed)
+        return FAIL(ERR_ARG, "%s: %s is plain, but has scales or is transposed", op, port);
     return op_expect_act(op, port, &q->data, rows, cols);
 }
 
@@ -86,7 +125,7 @@ double operand_rows_bytes(const Operand *q, double rows)
     double bytes = rows * (double)tensor_cols(&q->data) * (double)dtype_bytes(q->data.dtype);
     if (q->kind == OPERAND_PLAIN) return bytes;
     OperandGrid g = operand_grid_of(q);
-    return bytes + rows / (double)g.n * (double)tensor_bytes(&q->scale);
+    return bytes + rows / (double)(g.matrices * g.n) * (double)tensor_bytes(&q->scale);
 }
 
 double operand_bytes(const Operand *q)

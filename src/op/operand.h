@@ -4,7 +4,11 @@
  *
  * Dense products (op/linear.h, op/head.h) and grouped ones (op/moe.h) take the same type. So a
  * layer passes its weights without knowing in which form they are stored. Each op's check says
- * which kinds it accepts (operand_expect). So far all products accept only plain operands.
+ * which kinds it accepts (operand_expect).
+ *
+ * Products of 8-bit operands sum along rows of data of both sides, because Hopper's instructions
+ * take nothing else. So an operand may be `transposed`: data holds (cols, rows) of the matrix, and
+ * its scales are those of data as it lies.
  *
  * A scale belongs to the whole tensor, to a row, to each 1 x 128 piece of a row (activations), or
  * to each 128 x 128 block (weights): DeepSeek-V3, arXiv:2412.19437 section 3.3. The last pieces of
@@ -14,6 +18,8 @@
 #define OP_OPERAND_H
 
 #include "base/tensor.h"
+
+#include <stdbool.h>
 
 typedef enum OperandKind {
     OPERAND_PLAIN,
@@ -34,14 +40,33 @@ typedef struct Operand {
     Tensor data;  /* must be first: ports rely on it. Plain: f32 or bf16; scaled: e4m3 or e5m2 */
     Tensor scale; /* f32, (rows, cols) of operand_grid; plain: absent */
     OperandKind kind;
+    bool transposed; /* data is (cols, rows) of the matrix that the op speaks of */
 } Operand;
 
-/* How scales divide a matrix: blocks of height x width elements have one each. */
+/* How scales divide data: blocks of height x width elements have one each. Data of three dimensions
+ * is a row of matrices, and no block reaches into the next. */
 typedef struct OperandGrid {
-    int64_t n, d;          /* the matrix */
+    int64_t matrices;
+    int64_t n, d;          /* of one matrix */
     int64_t height, width; /* of a block */
-    int64_t rows, cols;    /* of the scales; 0 and 0 if the operand is plain */
+    int64_t rows, cols;    /* scales of one matrix; 0 and 0 if the operand is plain */
 } OperandGrid;
+
+enum { OPERAND_BLOCK = 128 };
+
+/* n rounded up to whole blocks. */
+static inline int64_t operand_whole_blocks(int64_t n)
+{
+    return (n + OPERAND_BLOCK - 1) / OPERAND_BLOCK * OPERAND_BLOCK;
+}
+
+/* A transposed operand of groups has `rows` columns of data in `groups` groups, each of which
+ * begins at a multiple of 128. This many columns always suffice. */
+static inline int64_t operand_group_columns(int64_t rows, int64_t groups)
+{
+    int64_t gaps = rows < groups ? rows : groups;
+    return operand_whole_blocks(rows + gaps * (OPERAND_BLOCK - 1));
+}
 
 #ifdef __cplusplus
 extern "C" {
@@ -51,6 +76,18 @@ Operand operand_plain(Tensor t); /* without scales */
 
 OperandGrid operand_grid(OperandKind kind, int64_t n, int64_t d); /* of an (n, d) matrix */
 OperandGrid operand_grid_of(const Operand *q);
+/* Allocates data of this type and shape (rank 2 or 3), and its scales, which may be left
+ * uninitialised. */
+Status operand_new(Arena *a, OperandKind kind, Dtype type, int rank, const int64_t *dim,
+                   Operand *out);
+/* The transposed operand of `groups` groups: (d, operand_group_columns(rows, groups)). With
+ * OPERAND_ROW each row has a scale for each group. */
+Status operand_new_groups(Arena *a, OperandKind kind, Dtype type, int64_t d, int64_t rows,
+                          int64_t groups, Operand *out);
+OperandGrid operand_grid_groups(const Operand *q, int64_t groups);
+/* The first column of group e, from the row offsets of all groups. Rows from `live` on do not
+ * exist. */
+int64_t operand_group_start(const int32_t *offsets, int64_t e, int64_t live);
 
 /* For check functions: fails unless the kind is in the set `takes`, data is (rows, cols) (-1: any),
  * and the scales fit. A plain operand must be f32 or bf16. */

@@ -22,6 +22,12 @@ typedef struct Linear {
     int64_t col, cols; /* the window of w; cols 0: all of it */
 } Linear;
 
+/* Do the operands that are read have scales? Then all do. */
+static inline bool linear_is_scaled(const Linear *l)
+{
+    return (l->kind == LINEAR_WRITES_Y ? l->x : l->y).kind != OPERAND_PLAIN;
+}
+
 /* The product of a linear op: gemm's A is the operand with N rows, B the other. N is gemm's m, or
  * its k if rows are summed over (the weight gradient). */
 typedef struct Product {

@@ -1,19 +1,69 @@
 /*
  * quant: check, cost and CPU version of quantize and dequantize. All kinds of scales are one case:
- * the matrix is cut into blocks of height x width elements with one scale each. The largest
- * magnitude is first taken for each row of a block, so that rows can be spread over threads for
- * every kind. A maximum does not depend on its order, so bits do not depend on threads.
+ * data is cut into blocks of height x width elements with one scale each. The largest magnitude is
+ * first taken for each row of a block, so that rows can be spread over threads for every kind. A
+ * maximum does not depend on its order, so bits do not depend on threads.
+ *
+ * A transposed operand is made in strips: up to 128 rows of x, which become 128 columns of data.
  */
 #include "op/quant.h"
 
 #include "op/cpu_math.h"
+#include "op/moe_tiles.h"
 #include "op/op.h"
 
 #include <float.h>
 
-enum { PIECE = 256 }; /* elements that a thread widens at a time */
+enum {
+    PIECE = 256,
+    TILE = 64
+}; /* elements that a thread widens at a time; columns of a strip's tile */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Rows of x that a strip of a transposed operand reads, and its first column of data. */
+typedef struct Strip {
+    int64_t matrix, group, first, n, column;
+} Strip;
+
+/* What both operands of a call read, and where their amax lies in the workspace. */
+typedef struct Source {
+    const Quantize *a;
+    const int32_t *row_token;    /* NULL: row r is row pool_first + r of x */
+    int64_t D, pool_first, live; /* live: rows in use, of all matrices */
+} Source;
+
+static bool has_rows(const Quantize *a) { return a->quant.data.data != NULL; }
+static bool has_columns(const Quantize *a) { return a->transposed.data.data != NULL; }
+static bool has_groups(const Quantize *a) { return a->offsets.data != NULL; }
+
+static int64_t groups_of(const Quantize *a)
+{
+    return has_groups(a) ? tensor_elems(&a->offsets) - 1 : 0;
+}
+
+/* R: the rows of the operands, of all matrices. */
+static int64_t row_count(const Quantize *a)
+{
+    int64_t d = tensor_cols(&a->x);
+    return a->rows.bound > 0 ? a->rows.bound : d == 0 ? 0 : tensor_elems(&a->x) / d;
+}
+
+static Source source_of(const Quantize *a)
+{
+    Source s = { .a = a, .row_token = a->row_token.data, .D = tensor_cols(&a->x) };
+    s.pool_first = moe_first(a->rows.first);
+    s.live = row_count(a);
+    if (a->rows.device != NULL) s.live = least(s.live, *a->rows.device);
+    return s;
+}
+
+static int64_t source_row(const Source *s, int64_t r)
+{
+    return s->row_token != NULL ? s->row_token[r] : s->pool_first + r;
+}
+
+/* ---- scales ---- */
 
 /* The largest magnitude, as bits: magnitudes have the order of their bits. The bits of NaNs are
  * above all others, so NaNs are left out by a comparison. */
@@ -29,100 +79,306 @@ static uint32_t max_bits(const float *x, int64_t n)
     return most;
 }
 
-/* amax of row i, for each column of blocks. */
-static void row_amax(const Tensor *x, const OperandGrid *g, int64_t i, float *amax)
+static float scale_of(float amax, float largest, bool pow2)
+{
+    float quotient = amax / largest;
+    if (amax == 0) return 1;
+    if (quotient < FLT_MIN) return FLT_MIN; /* a subnormal scale could round to 0 */
+    uint32_t bits = f32_bits(quotient), mantissa = bits & 0x007FFFFFu;
+    if (pow2 && mantissa != 0) bits = (bits & 0x7F800000u) + 0x00800000u;
+    return f32_from_bits(bits);
+}
+
+/* The scales of one matrix of n rows; amax has one for each row and column of blocks. */
+static void set_scales(const OperandGrid *g, int64_t n, const float *amax, float largest, bool pow2,
+                       float *scale)
+{
+    for (int64_t b = 0; b < g->rows; b++) {
+        for (int64_t c = 0; c < g->cols; c++) {
+            float most = 0;
+            int64_t end = least((b + 1) * g->height, n);
+            for (int64_t i = b * g->height; i < end; i++) {
+                float row = amax[i * g->cols + c];
+                most = row > most ? row : most;
+            }
+            scale[b * g->cols + c] = scale_of(most, largest, pow2);
+        }
+    }
+}
+
+static float largest_of(Dtype type) { return type == DTYPE_E4M3 ? 448.0f : 57344.0f; }
+
+static void divide(const float *x, float scale, float largest, int64_t n, float *out)
+{
+#pragma omp simd
+    for (int64_t k = 0; k < n; k++) {
+        float v = x[k] / scale;
+        v = v > largest ? largest : v; /* comparisons are false for NaN, which stays NaN */
+        out[k] = v < -largest ? -largest : v;
+    }
+}
+
+/* The first infinity of the rows in use. */
+static Status refuse_infinity(const Source *s)
+{
+    for (int64_t r = 0; r < s->live; r++) {
+        for (int64_t j = 0; j < s->D; j++) {
+            float v = 0;
+            dtype_to_f32(&v, tensor_at(&s->a->x, source_row(s, r) * s->D + j), s->a->x.dtype, 1);
+            if (!isinf(v)) continue;
+            return FAIL(ERR_NUMERIC,
+                        "quantize: x is infinite at row %lld, column %lld: it has no scale",
+                        (long long)source_row(s, r), (long long)j);
+        }
+    }
+    return OK;
+}
+
+static bool all_finite(const float *amax, int64_t n)
+{
+    bool finite = true;
+    for (int64_t i = 0; i < n; i++) finite = finite && isfinite(amax[i]);
+    return finite;
+}
+
+/* ---- rows ---- */
+
+/* amax of row r, for each column of blocks. */
+static void row_amax(const Source *s, const OperandGrid *g, int64_t r, float *amax)
 {
     float buffer[PIECE];
+    int64_t row = source_row(s, r);
     for (int64_t c = 0; c < g->cols; c++) {
         uint32_t most = 0;
         int64_t end = least((c + 1) * g->width, g->d);
         for (int64_t j = c * g->width; j < end; j += PIECE) {
             int64_t n = least(PIECE, end - j);
-            uint32_t bits = max_bits(row_load(x, i * g->d + j, n, buffer), n);
+            uint32_t bits = max_bits(row_load(&s->a->x, row * g->d + j, n, buffer), n);
             most = bits > most ? bits : most;
         }
         amax[c] = f32_from_bits(most);
     }
 }
 
-static Status refuse_infinity(const Tensor *x, const OperandGrid *g, const float *amax)
+/* The scales of row i of all matrices. */
+static const float *row_scales(const Operand *q, const OperandGrid *g, int64_t i)
 {
-    for (int64_t i = 0; i < g->n; i++) {
-        for (int64_t c = 0; c < g->cols; c++) {
-            if (isfinite(amax[i * g->cols + c])) continue;
-            int64_t j = c * g->width;
-            float v = 0;
-            for (; !isinf(v); j++) dtype_to_f32(&v, tensor_at(x, i * g->d + j), x->dtype, 1);
-            return FAIL(ERR_NUMERIC,
-                        "quantize: x is infinite at row %lld, column %lld: it has no scale",
-                        (long long)i, (long long)j - 1);
-        }
-    }
-    return OK;
+    int64_t block = i / g->n * g->rows + i % g->n / g->height;
+    return (const float *)q->scale.data + block * g->cols;
 }
 
-/* Computes the scale of each block from the amax of its rows. */
-static void set_scales(const OperandGrid *g, const float *amax, float largest, float *scale)
+static void quantize_row(const Source *s, const OperandGrid *g, float largest, int64_t r)
 {
-    for (int64_t b = 0; b < g->rows; b++) {
-        for (int64_t c = 0; c < g->cols; c++) {
-            float most = 0;
-            int64_t end = least((b + 1) * g->height, g->n);
-            for (int64_t i = b * g->height; i < end; i++) {
-                float row = amax[i * g->cols + c];
-                most = row > most ? row : most;
-            }
-            float quotient = most / largest;
-            if (quotient < FLT_MIN) quotient = FLT_MIN; /* a subnormal scale could round to 0 */
-            scale[b * g->cols + c] = most == 0 ? 1 : quotient;
-        }
-    }
-}
-
-static void quantize_row(const Quantize *a, const OperandGrid *g, float largest, int64_t i)
-{
-    const float *scales = (const float *)a->quant.scale.data + i / g->height * g->cols;
+    const Operand *q = &s->a->quant;
+    const float *scales = row_scales(q, g, r);
     float buffer[PIECE], scaled[PIECE];
+    int64_t row = source_row(s, r);
     int64_t step = least(g->width, PIECE); /* pieces never straddle two blocks of 128 */
     for (int64_t j = 0; j < g->d; j += step) {
         int64_t n = least(step, g->d - j);
-        float scale = scales[j / g->width];
-        const float *x = row_load(&a->x, i * g->d + j, n, buffer);
-#pragma omp simd
-        for (int64_t k = 0; k < n; k++) {
-            float v = x[k] / scale;
-            v = v > largest ? largest : v; /* comparisons are false for NaN, which stays NaN */
-            scaled[k] = v < -largest ? -largest : v;
-        }
-        row_store(&a->quant.data, i * g->d + j, n, scaled);
+        const float *x = row_load(&s->a->x, row * g->d + j, n, buffer);
+        divide(x, scales[j / g->width], largest, n, scaled);
+        row_store(&q->data, r * g->d + j, n, scaled);
     }
 }
 
-static float largest_of(Dtype type) { return type == DTYPE_E4M3 ? 448.0f : 57344.0f; }
-
-Status quantize_cpu(Exec *ex, const Quantize *a)
+static Status quantize_rows(Exec *ex, const Source *s, float *amax)
 {
-    OperandGrid g = operand_grid_of(&a->quant);
-    float *amax = ex->workspace, largest = largest_of(a->quant.data.dtype);
+    const Operand *q = &s->a->quant;
+    const OperandGrid g = operand_grid_of(q);
+    const float largest = largest_of(q->data.dtype);
+    float *scale = q->scale.data;
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
-    for (int64_t i = 0; i < g.n; i++) row_amax(&a->x, &g, i, amax + i * g.cols);
-    TRY(refuse_infinity(&a->x, &g, amax));
-    set_scales(&g, amax, largest, a->quant.scale.data);
+    for (int64_t r = 0; r < s->live; r++) row_amax(s, &g, r, amax + r * g.cols);
+    if (!all_finite(amax, s->live * g.cols)) return refuse_infinity(s);
+    for (int64_t m = 0; m < g.matrices; m++) {
+        int64_t rows = least(g.n, s->live - m * g.n);
+        set_scales(&g, rows > 0 ? rows : 0, amax + m * g.n * g.cols, largest, s->a->pow2,
+                   scale + m * g.rows * g.cols);
+    }
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
-    for (int64_t i = 0; i < g.n; i++) quantize_row(a, &g, largest, i);
+    for (int64_t r = 0; r < s->live; r++) quantize_row(s, &g, largest, r);
     return OK;
+}
+
+/* ---- columns ---- */
+
+/* The most strips of a call. */
+static int64_t strips_most(const Quantize *a)
+{
+    int64_t columns = tensor_cols(&a->transposed.data), matrices = a->x.rank == 3 ? a->x.dim[0] : 1;
+    return matrices * (operand_whole_blocks(columns) / OPERAND_BLOCK);
+}
+
+/* Cuts rows [first, end) into strips whose columns begin at `column`. */
+static int64_t cut_rows(Strip *out, Strip at, int64_t end)
+{
+    int64_t n = 0;
+    for (; at.first < end; at.first += OPERAND_BLOCK, at.column += OPERAND_BLOCK) {
+        at.n = least(OPERAND_BLOCK, end - at.first);
+        out[n++] = at;
+    }
+    return n;
+}
+
+static int64_t make_strips(const Source *s, Strip *out)
+{
+    const int32_t *offsets = s->a->offsets.data;
+    int64_t n = 0, column = 0, matrices = s->a->x.rank == 3 ? s->a->x.dim[0] : 1;
+    if (!has_groups(s->a)) {
+        int64_t each = matrices == 1 ? s->live : s->a->x.dim[1];
+        for (int64_t m = 0; m < matrices; m++)
+            n += cut_rows(out + n, (Strip){ .matrix = m, .first = m * each }, (m + 1) * each);
+        return n;
+    }
+    for (int64_t e = 0; e < groups_of(s->a); e++) {
+        int64_t first = least(offsets[e], s->live), end = least(offsets[e + 1], s->live);
+        n += cut_rows(out + n, (Strip){ .group = e, .first = first, .column = column }, end);
+        column += operand_whole_blocks(end - first);
+    }
+    return n;
+}
+
+/* A strip's rows of columns [j, j + n), transposed: row k of `tile` has column j + k. */
+static void load_tile(const Source *s, const Strip *strip, int64_t j, int64_t n,
+                      float tile[TILE][OPERAND_BLOCK])
+{
+    float buffer[TILE];
+    for (int64_t i = 0; i < strip->n; i++) {
+        const float *x = row_load(&s->a->x, source_row(s, strip->first + i) * s->D + j, n, buffer);
+        for (int64_t k = 0; k < n; k++) tile[k][i] = x[k];
+    }
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t i = strip->n; i < OPERAND_BLOCK; i++) tile[k][i] = 0;
+}
+
+/* Blocks of 128 columns of all of data: each row has an amax for each. */
+static int64_t column_blocks(const Quantize *a)
+{
+    return operand_whole_blocks(tensor_cols(&a->transposed.data)) / OPERAND_BLOCK;
+}
+
+static void strip_amax(const Source *s, const Strip *strip, float *amax)
+{
+    float tile[TILE][OPERAND_BLOCK];
+    int64_t blocks = column_blocks(s->a), block = strip->column / OPERAND_BLOCK;
+    for (int64_t j = 0; j < s->D; j += TILE) {
+        int64_t n = least(TILE, s->D - j);
+        load_tile(s, strip, j, n, tile);
+        for (int64_t k = 0; k < n; k++)
+            amax[(strip->matrix * s->D + j + k) * blocks + block] =
+                f32_from_bits(max_bits(tile[k], strip->n));
+    }
+}
+
+/* The column of scales that a strip belongs to. */
+static int64_t strip_scale(const Quantize *a, const Strip *strip)
+{
+    OperandKind kind = a->transposed.kind;
+    if (kind == OPERAND_TENSOR) return 0;
+    return kind == OPERAND_ROW ? strip->group : strip->column / OPERAND_BLOCK;
+}
+
+static OperandGrid columns_grid(const Quantize *a)
+{
+    return has_groups(a) ? operand_grid_groups(&a->transposed, groups_of(a))
+                         : operand_grid_of(&a->transposed);
+}
+
+/* The scales of all strips: the amax of a block is the largest of its rows and strips. */
+static void set_column_scales(const Source *s, const Strip *strip, int64_t n, const float *amax)
+{
+    const Quantize *a = s->a;
+    const OperandGrid g = columns_grid(a);
+    const float largest = largest_of(a->transposed.data.dtype);
+    float *scale = a->transposed.scale.data;
+    int64_t blocks = column_blocks(a), all = g.matrices * g.rows * g.cols;
+    for (int64_t i = 0; i < all; i++) scale[i] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const Strip *t = &strip[i];
+        for (int64_t d = 0; d < s->D; d++) {
+            float most = amax[(t->matrix * s->D + d) * blocks + t->column / OPERAND_BLOCK];
+            float *to = &scale[(t->matrix * g.rows + d / g.height) * g.cols + strip_scale(a, t)];
+            *to = most > *to ? most : *to;
+        }
+    }
+    for (int64_t i = 0; i < all; i++) scale[i] = scale_of(scale[i], largest, a->pow2);
+}
+
+/* Whole blocks are written, so the columns between two groups become 0. */
+static void quantize_strip(const Source *s, const OperandGrid *g, const Strip *strip)
+{
+    const Operand *q = &s->a->transposed;
+    const float largest = largest_of(q->data.dtype), *scale = q->scale.data;
+    int64_t columns = tensor_cols(&q->data), n = least(OPERAND_BLOCK, columns - strip->column);
+    float tile[TILE][OPERAND_BLOCK], scaled[OPERAND_BLOCK];
+    for (int64_t j = 0; j < s->D; j += TILE) {
+        int64_t width = least(TILE, s->D - j);
+        load_tile(s, strip, j, width, tile);
+        for (int64_t k = 0; k < width; k++) {
+            int64_t block = strip->matrix * g->rows + (j + k) / g->height;
+            divide(tile[k], scale[block * g->cols + strip_scale(s->a, strip)], largest, n, scaled);
+            row_store(&q->data, (strip->matrix * s->D + j + k) * columns + strip->column, n,
+                      scaled);
+        }
+    }
+}
+
+static Status quantize_columns(Exec *ex, const Source *s, float *amax, Strip *strip)
+{
+    const OperandGrid g = columns_grid(s->a);
+    int64_t n = make_strips(s, strip);
+#pragma omp parallel for schedule(static) num_threads(ex->threads)
+    for (int64_t i = 0; i < n; i++) strip_amax(s, &strip[i], amax);
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t d = 0; d < s->D; d++) {
+            int64_t at = (strip[i].matrix * s->D + d) * column_blocks(s->a);
+            if (!isfinite(amax[at + strip[i].column / OPERAND_BLOCK])) return refuse_infinity(s);
+        }
+    }
+    set_column_scales(s, strip, n, amax);
+#pragma omp parallel for schedule(static) num_threads(ex->threads)
+    for (int64_t i = 0; i < n; i++) quantize_strip(s, &g, &strip[i]);
+    return OK;
+}
+
+/* ---- the op ---- */
+
+static size_t rows_space(const Quantize *a)
+{
+    if (!has_rows(a)) return 0;
+    OperandGrid g = operand_grid_of(&a->quant);
+    return arena_rounded((size_t)(row_count(a) * g.cols) * sizeof(float));
+}
+
+static size_t amax_space(const Quantize *a)
+{
+    int64_t matrices = a->x.rank == 3 ? a->x.dim[0] : 1;
+    return arena_rounded((size_t)(matrices * tensor_cols(&a->x) * column_blocks(a)) *
+                         sizeof(float));
 }
 
 size_t quantize_workspace(const Exec *ex, const Quantize *a)
 {
-    OperandGrid g = operand_grid_of(&a->quant);
     (void)ex;
-    return (size_t)(g.n * g.cols) * sizeof(float);
+    size_t columns = has_columns(a) ? amax_space(a) + (size_t)strips_most(a) * sizeof(Strip) : 0;
+    return rows_space(a) + columns;
+}
+
+Status quantize_cpu(Exec *ex, const Quantize *a)
+{
+    Source s = source_of(a);
+    char *space = ex->workspace;
+    if (has_rows(a)) TRY(quantize_rows(ex, &s, (float *)(void *)space));
+    if (!has_columns(a)) return OK;
+    space += rows_space(a);
+    return quantize_columns(ex, &s, (float *)(void *)space,
+                            (Strip *)(void *)(space + amax_space(a)));
 }
 
 static void dequantize_row(const Dequantize *a, const OperandGrid *g, int64_t i)
 {
-    const float *scales = (const float *)a->quant.scale.data + i / g->height * g->cols;
+    const float *scales = row_scales(&a->quant, g, i);
     float buffer[PIECE], wide[PIECE];
     int64_t step = least(g->width, PIECE);
     for (int64_t j = 0; j < g->d; j += step) {
@@ -140,35 +396,89 @@ Status dequantize_cpu(Exec *ex, const Dequantize *a)
 {
     OperandGrid g = operand_grid_of(&a->quant);
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
-    for (int64_t i = 0; i < g.n; i++) dequantize_row(a, &g, i);
+    for (int64_t i = 0; i < g.matrices * g.n; i++) dequantize_row(a, &g, i);
     return OK;
 }
 
-static Status wide_check(const char *op, const char *port, const Tensor *wide, const Operand *q)
+/* ---- checks and costs ---- */
+
+static Status check_rows_in_use(const Quantize *a, int64_t N)
 {
-    TRY(operand_expect(op, "quant", q, -1, -1, OPERANDS_SCALED));
-    OperandGrid g = operand_grid_of(q);
-    return op_expect_act(op, port, wide, g.n, g.d);
+    bool gathers = a->row_token.data != NULL, groups = has_groups(a);
+    if (a->rows.bound == 0 && !gathers && !groups) return OK;
+    if (a->x.rank == 3)
+        return FAIL(ERR_SHAPE, "quantize: x has three dimensions: its rows are not routed");
+    if (groups) TRY(op_expect("quantize", "offsets", &a->offsets, 1, -1, DTYPE_I32));
+    if (gathers) TRY(op_expect("quantize", "row_token", &a->row_token, -1, -1, DTYPE_I32));
+    int64_t R = row_count(a), reads = gathers ? tensor_elems(&a->row_token) : N;
+    if (R <= reads) return OK;
+    return FAIL(ERR_SHAPE, "quantize: %lld rows, but %s has only %lld", (long long)R,
+                gathers ? "row_token" : "x", (long long)reads);
 }
 
-Status quantize_check(const Quantize *a) { return wide_check("quantize", "x", &a->x, &a->quant); }
+/* (D, R), (M, D, N), or with groups (D, operand_group_columns(R, E)). */
+static Status check_columns(const Quantize *a)
+{
+    const Operand *q = &a->transposed;
+    int64_t matrices = a->x.rank == 3 ? a->x.dim[0] : 1, D = tensor_cols(&a->x);
+    int64_t R = row_count(a), E = groups_of(a);
+    int64_t columns = has_groups(a) ? operand_group_columns(R, E) : R / matrices;
+    if (!q->transposed) return FAIL(ERR_ARG, "quantize: transposed is not marked as transposed");
+    if (has_groups(a) && q->kind == OPERAND_128X128)
+        return FAIL(ERR_UNSUPPORTED, "quantize: groups have no scales of 128 x 128");
+    if (!has_groups(a))
+        return operand_expect("quantize", "transposed", q, matrices * D, columns, OPERANDS_SCALED);
+    OperandGrid g = columns_grid(a);
+    TRY(op_expect("quantize", "transposed", &q->data, D, columns, q->data.dtype));
+    return op_expect("quantize", "transposed.scale", &q->scale, g.rows, g.cols, DTYPE_F32);
+}
+
+Status quantize_check(const Quantize *a)
+{
+    int64_t D = tensor_cols(&a->x), N = D == 0 ? 0 : tensor_elems(&a->x) / D;
+    TRY(op_expect_act("quantize", "x", &a->x, N, D));
+    TRY(check_rows_in_use(a, N));
+    if (!has_rows(a) && !has_columns(a))
+        return FAIL(ERR_ARG, "quantize: neither quant nor transposed is given");
+    if (has_rows(a)) {
+        if (a->quant.transposed) return FAIL(ERR_ARG, "quantize: quant is marked as transposed");
+        TRY(operand_expect("quantize", "quant", &a->quant, row_count(a), D, OPERANDS_SCALED));
+    }
+    return has_columns(a) ? check_columns(a) : OK;
+}
 
 Status dequantize_check(const Dequantize *a)
 {
-    return wide_check("dequantize", "y", &a->y, &a->quant);
+    TRY(operand_expect("dequantize", "quant", &a->quant, -1, -1, OPERANDS_SCALED));
+    OperandGrid g = operand_grid_of(&a->quant);
+    return op_expect_act("dequantize", "y", &a->y, g.matrices * g.n, g.d);
 }
 
-/* One product or quotient an element; the wide side, the narrow side and the scales once. */
-static OpCost wide_cost(const Tensor *wide, const Operand *q)
+/* One quotient an element; the wide side is read once, however many operands are made of it. */
+OpCost quantize_cost(const Quantize *a)
 {
-    return (OpCost){ .flops = (double)tensor_elems(wide),
-                     .bytes = (double)tensor_bytes(wide) + operand_bytes(q) };
+    double rows = a->rows.expected > 0 ? a->rows.expected : (double)row_count(a);
+    double row = (double)tensor_cols(&a->x), wide = (double)dtype_bytes(a->x.dtype);
+    OpCost cost = { .bytes = rows * row * wide };
+    if (has_rows(a)) {
+        cost.flops += rows * row;
+        cost.bytes += operand_rows_bytes(&a->quant, rows);
+    }
+    if (has_columns(a)) {
+        cost.flops += rows * row;
+        cost.bytes += rows * row + (double)tensor_bytes(&a->transposed.scale);
+    }
+    return cost;
 }
 
-OpCost quantize_cost(const Quantize *a) { return wide_cost(&a->x, &a->quant); }
+OpCost dequantize_cost(const Dequantize *a)
+{
+    return (OpCost){ .flops = (double)tensor_elems(&a->y),
+                     .bytes = (double)tensor_bytes(&a->y) + operand_bytes(&a->quant) };
+}
 
-OpCost dequantize_cost(const Dequantize *a) { return wide_cost(&a->y, &a->quant); }
-
-OP_PORTS(quantize, IN(Quantize, x), OUT_OPERAND(Quantize, quant));
+OP_PORTS(quantize, IN(Quantize, x), OUT_OPERAND_OPT(Quantize, quant),
+         OUT_OPERAND_OPT(Quantize, transposed), IN_OPT(Quantize, offsets),
+         IN_OPT(Quantize, row_token), ROWS(Quantize, rows));
 
 OP_PORTS(dequantize, IN_OPERAND(Dequantize, quant), OUT(Dequantize, y));

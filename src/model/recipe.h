@@ -1,0 +1,53 @@
+/*
+ * recipe: which products of a model read 8-bit operands, and how these are scaled. A layer asks
+ * here for the operands of each product. Without a recipe it is given plain tensors.
+ *
+ *   recipe   rows of x, dy       weights          columns of x, dy (weight gradient)
+ *   tensor   one scale           one a matrix     one scale
+ *   row      one a row           one a row        one a column (of each expert's rows)
+ *   block    1 x 128             128 x 128        128 x 1
+ *
+ * block is DeepSeek-V3's (arXiv:2412.19437, section 3.3). Every operand is quantised from the
+ * tensor in run.compute's type, never from another 8-bit operand, with scales of the call at hand.
+ * Not quantised: embedding, head, router, norms, attention itself, the projection of multi-token
+ * prediction, main weights, sums of gradients.
+ */
+#ifndef MODEL_RECIPE_H
+#define MODEL_RECIPE_H
+
+#include "model/layer.h"
+#include "op/moe.h"
+
+/* Does this layer multiply by the matrix of this role in 8 bits? */
+bool recipe_quantises(const ModelSpec *s, const LayerSpec *l, ParamRole role);
+
+typedef enum RecipeSide { SIDE_FORWARD, SIDE_GRADIENT } RecipeSide;
+
+/* The rows of x, for the product with the matrix of `role`. rows NULL: all of them. The operand is
+ * in scratch. */
+Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x, const Rows *rows,
+                   Operand *out);
+
+/* The routed rows of each expert. row_token without data: x has a row for each. */
+typedef struct RecipeGroups {
+    Tensor offsets, row_token;
+    Rows rows;
+} RecipeGroups;
+
+/* The columns of x, for the weight gradient of `role`. groups NULL: all rows are one group. */
+Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
+                      const RecipeGroups *groups, Operand *out);
+
+/* Does the weight gradient of `role` read 8-bit columns (fp8.wgrad)? */
+bool recipe_columns_quantised(const LayerRun *r, ParamRole role);
+
+/* The matrix of `role`, for the product of forward (transposed false) or of backward to the input. */
+Status recipe_weight(LayerRun *r, ParamRole role, bool transposed, Operand *out);
+
+/* The three products with a matrix, as op/linear.h has them: y = x W^T + residual (optional),
+ * dx = dy W + residual, dW += dy^T x. */
+Status recipe_forward(LayerRun *r, ParamRole role, Tensor x, Tensor residual, Tensor y);
+Status recipe_backward_input(LayerRun *r, ParamRole role, Tensor dy, Tensor residual, Tensor dx);
+Status recipe_backward_weight(LayerRun *r, ParamRole role, Tensor dy, Tensor x);
+
+#endif
