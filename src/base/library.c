@@ -67,7 +67,8 @@ static int version_in_name(void *file)
     return (int)(part[0] * 10000 + part[1] * 100 + part[2]);
 }
 
-/* Opens one candidate. On success s->file is set, otherwise s->why says what is wrong with it. If dlopen refuses the file, s->why stays as it was. */
+/* Opens one candidate. On success s->file is set, otherwise s->why says what is wrong with it. If
+ * dlopen refuses the file, s->why stays as it was. */
 static void try_file(Search *s, const char *path)
 {
     const Library *l = s->library;

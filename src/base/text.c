@@ -149,7 +149,8 @@ int text_word_index(const char *words, const char *word)
     return -1;
 }
 
-/* `begins`: the line holds no word yet. A word that is too long stays on such a line, because a break would only add an empty one. */
+/* `begins`: the line holds no word yet. A word that is too long stays on such a line, because a
+ * break would only add an empty one. */
 Status text_wrap(Text *t, const char *s, int at, int width, int indent)
 {
     bool begins = true;
