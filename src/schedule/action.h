@@ -49,7 +49,7 @@ typedef enum ActionKind {
     ACTION_KIND_COUNT
 } ActionKind;
 
-enum { ACTION_WAITS = 6 };
+enum { ACTION_WAITS = 6 }; /* events that one action waits for, at most */
 
 typedef struct Action {
     ActionKind kind;
