@@ -21,6 +21,7 @@
 
 enum { WEIGHTS_MAPS = 2, WEIGHTS_BLOCK = 128, WEIGHTS_GROUP = 32 };
 
+/* An open folder. Tensors of all files stand in one array, ordered by file. */
 typedef struct Weights {
     const char *folder;
     const char **file; /* paths */

@@ -24,6 +24,7 @@ typedef struct LayoutStage {
     bool embedding, loss;
 } LayoutStage;
 
+/* A partition of the model. Stages are in the order in which a micro-batch visits them. */
 typedef struct Layout {
     LayoutStage *stage;
     int stages, layers, predictions;
