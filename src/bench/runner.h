@@ -48,7 +48,7 @@ Status bench_machine(const Config *c, char out[GPU_NAME_MAX]);
 
 typedef enum BenchRouting {
     BENCH_EVEN,      /* the same number of tokens for each expert, tokens in random order */
-    BENCH_IN_TURN,   /* the same number, experts in turn */
+    BENCH_IN_TURN,   /* the same number, experts one after the other */
     BENCH_UNIFORM,   /* each token draws independently, all experts equally likely */
     BENCH_DIRICHLET, /* with probabilities drawn from Dirichlet(1) */
     BENCH_ZIPF       /* expert e with probability ~ 1 / (e + 1) */

@@ -3,7 +3,7 @@
  * compare with other libraries' kernels on the same shapes (tools/bench_peers.py).
  *
  * A row is the median of 20 runs after 5 others (runner.h). Inputs are random. Small inputs exist
- * in several copies that runs take in turn, so that they are not in a cache. The CPU recomputes a
+ * in several copies; runs alternate between them, so that they are not in a cache. The CPU recomputes a
  * sample of each row's outputs (shapes_check.c).
  */
 #include "bench/shapes.h"

@@ -48,7 +48,7 @@ static bool is_one_of(const char *word, const char *const *list)
     return false;
 }
 
-/* YAML 1.1's spellings of null, of which only unquoted ones count. */
+/* YAML 1.1's spellings of null. Only unquoted ones count. */
 static bool is_null(const yaml_node_t *n)
 {
     static const char *const nothing[] = { "", "~", "null", "Null", "NULL", NULL };

@@ -89,7 +89,7 @@ static int64_t tensor_bytes_of(const SafeTensor *t, int bits)
     return n % 8 == 0 ? n / 8 : -1;
 }
 
-/* Types without a Dtype are known by their size, so that a file that has them beside others can be
+/* Types without a Dtype are known by their size, so that a file that has them, too, can be
  * read. */
 static Status set_type(const char *path, const char *word, SafeTensor *t, int *bits)
 {

@@ -18,7 +18,7 @@ typedef struct Links {
     double out_s, out_more_s, far_s; /* far_s: of a ring's slowest step */
 } Links;
 
-/* The lowest tier of the fat tree that spans so many GPUs. */
+/* The lowest tier of the fat tree that spans this number of GPUs. */
 static const HardwareTier *tier_of(const Hardware *h, int64_t span)
 {
     const HardwareTiers *t = &h->scale_out_tiers;

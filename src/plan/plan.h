@@ -34,7 +34,7 @@ typedef struct PlanLayout {
     int64_t shard;        /* data-parallel ranks of a sharding group; 0: all */
     int64_t micro_batch;  /* sequences; divides the batch over dp */
     unsigned recompute;   /* set of RecomputePiece (model/spec.h) ... */
-    int recompute_blocks; /* ... of the first so many blocks of each chunk, below 0: of all ... */
+    int recompute_blocks; /* ... of this number of first blocks of a chunk; below 0: all ... */
     /* ... or, if not NULL, of these blocks of the model, with recompute_blocks -1. */
     const ConfigInts *again;
     const Layout *partition; /* NULL: balanced by the layers' times */
@@ -77,7 +77,7 @@ typedef struct PlanPrice {
     int compute, buffers; /* run.compute and moe.buffers that it is for */
     int exchange;         /* ExchangeKind; -1: EP1, or the stack's own way */
     bool fits;            /* peak_bytes within the GPU's memory less plan.margin */
-    bool in_series;       /* the schedule wants exchanges beside compute, and the stack has none */
+    bool in_series;       /* the schedule overlaps exchanges and compute, the stack does not */
     int worst_rank;       /* of the pipeline: whose memory this is */
     RowCapacity room;     /* for received rows: the most that fits, or the least */
     double rows, again;   /* CapacityOutlook of it (train/capacity.h), where rows lie in a pool */

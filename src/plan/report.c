@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { ALL_BLOCKS = 1000 }; /* so many blocks of a chunk or more mean all of them */
+enum { ALL_BLOCKS = 1000 }; /* this number of blocks of a chunk, or more, means all of them */
 
 static const char *const compute_names[] = { [COMPUTE_F32] = "f32", [COMPUTE_BF16] = "bf16" };
 static const char *const buffers_names[] = {

@@ -22,7 +22,7 @@ static const double fallbacks[STACK_COUNT] = {
 #define INPUT(name, value, source)   SHEET_INPUT(s, name, source, in->name)
 #define DEF(name, unit, source, ...) SHEET_DEFINE(s, name, unit, source, __VA_ARGS__)
 
-/* Our own numbers are counted by the engine; what it loses beside its ops was measured on an H200
+/* Our own numbers are counted by the engine; what it loses besides the time of its ops was measured on an H200
  * (docs/performance.md). */
 static void fill_sheet(Sheet *s, const PlanInputs *in, bool primus)
 {

@@ -44,8 +44,8 @@ bool action_is_forward(ActionKind kind)
            kind == ACTION_RECV_ACTIVATIONS;
 }
 
-/* The lane of a transfer is only its default: queue_of gives each transfer a queue beside the
- * lanes. */
+/* The lane of a transfer is only its default: queue_of puts transfers into queues of their
+ * own. */
 Action action_make(ActionKind kind)
 {
     bool comm = action_is_transfer(kind) || kind == ACTION_GATHER_WEIGHTS ||

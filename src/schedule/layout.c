@@ -157,7 +157,7 @@ static Status read_all(Reader *r)
     return OK;
 }
 
-/* Stages are as many as wanted, or at most LAYOUT_STAGES_MAX. If the text is refused, their memory
+/* There is room for the wanted number of stages, or for LAYOUT_STAGES_MAX. If the text is refused, their memory
  * is given back. */
 Status layout_parse(const char *text, int want_stages, int want_layers, Arena *a, Layout *out)
 {

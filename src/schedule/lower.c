@@ -9,7 +9,7 @@
 
 enum { ACTIVATIONS, GRADIENTS, PAYLOADS };
 
-/* The entries that one link (payload, chunk) uses in turn. user[i]: the event of the last action that read
+/* The entries that one link (payload, chunk) uses one after the other. user[i]: the event of the last action that read
  * entry i; the next writer waits for it. */
 typedef struct Ring {
     int first, n, count;

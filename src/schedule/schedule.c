@@ -45,8 +45,8 @@ static Program program_like(const ScheduleDesc *d, const ScheduleShape *s)
                       .shards = s->shards };
 }
 
-/* Does the schedule take so many chunks, micro-batches and blocks? With several chunks in a loop, micro-batches
- * go in groups of as many as there are stages. */
+/* Does the schedule take these numbers of chunks, micro-batches and blocks? With several chunks in a loop,
+ * micro-batches go in groups; a group has one for each stage. */
 static Status check_sizes(const ScheduleDesc *d, const ScheduleShape *s)
 {
     bool range = d->chunks_least < d->chunks_most, round = d->placement == PLACE_LOOP && range;

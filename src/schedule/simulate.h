@@ -46,7 +46,7 @@ typedef struct SimSpan {
 
 /* One point of a rank's memory over time. */
 typedef struct MemoryPoint {
-    double at, bytes; /* so many bytes from this moment on */
+    double at, bytes; /* the bytes from this moment on */
 } MemoryPoint;
 
 typedef struct SimRank {

@@ -254,7 +254,7 @@ static Status copy_image(Checkpointer *k)
     return OK;
 }
 
-/* The copy and the agreement stop training; the writer then works beside the next steps. Without an
+/* The copy and the agreement stop training; the writer then works during the next steps. Without an
  * image the save is finished at once. */
 Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
 {

@@ -43,7 +43,7 @@ static const BackwardMode WHOLE = { RING_FORWARD, false, GIVE_BACK_LAYER },
 typedef struct ChunkPass {
     Engine *e;
     const Action *a;
-    const ChunkRow *row; /* of which it runs some phases */
+    const ChunkRow *row; /* it runs some phases of this row */
     SlotState *s;
     LayerRange range;
     bool input, weight; /* which gradients */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ranks that are drawn: as many as keep the page under BOXES_MOST boxes, within these limits. */
+/* Limits of the ranks that are drawn. Between them, the number keeps a page under BOXES_MOST boxes. */
 enum { SHOWN_MOST = 64, SHOWN_LEAST = 8, BOXES_MOST = 40000 };
 
 const struct TimelineKindName timeline_kind[TIMELINE_KINDS] = {

@@ -84,7 +84,7 @@ static Status totals_grow(TraceTotals *t, int files, uint32_t id)
     return OK;
 }
 
-/* Totals lie by (name, file), so one name's row has all files beside each other. */
+/* Totals lie by (name, file), so one name's totals of all files are adjacent. */
 static Status totals_add(TracePage *p, TraceTotals *t, const char *name, double us)
 {
     uint32_t id = 0;
