@@ -372,7 +372,7 @@ static Status start_fresh(Trainer *t)
     const CheckpointGate gate = { may_begin, t };
     CheckpointInfo info;
     TRY(agree_failure(t, init_resolve(init, &t->saver.arena, path)));
-    TRY(checkpoint_load_init(&t->engine, path, &gate, moments, &t->saver.arena, &info));
+    TRY(checkpoint_load_init(&t->engine.params, path, &gate, moments, &t->saver.arena, &info));
     for (int i = 0; i < AGE_COUNT && moments; i++) {
         if (i == AGE_MODEL || info.modules > 0)
             t->engine.params.moment_steps[i] = info.step + info.moment_steps[i];
@@ -419,7 +419,8 @@ static Status start_resumed(Trainer *t)
                     "--resume=auto, which then begins anew",
                     t->saver.folder);
     }
-    TRY(checkpoint_load_newest(&t->engine, t->config.own.run_dir, &gate, &t->saver.arena, &info));
+    TRY(checkpoint_load_newest(&t->engine.params, t->config.own.run_dir, &gate, &t->saver.arena,
+                               &info));
     t->at.step = t->at.saved_step = info.step;
     t->at.position = info.position;
     memcpy(t->engine.params.moment_steps, info.moment_steps, sizeof info.moment_steps);
@@ -746,7 +747,8 @@ static Status start_run(Trainer *t)
     /* ranks that round differently would update replicated weights to different bits */
     if (t->ranks.world != NULL)
         TRY(agree_failure(t, ranks_agree(t->ranks.world, "this processor's run.cpu_isa", t->cpu)));
-    TRY(agree_failure(t, checkpointer_open(&t->saver, t->config.asked, &t->engine, &t->arena)));
+    TRY(agree_failure(t,
+                      checkpointer_open(&t->saver, t->config.asked, &t->engine.params, &t->arena)));
     TRY(prepare_engine(t));
     if (!t->engine.ex.backend->apart) raise_peak(t); /* while the weights take no memory yet */
     TRY(watch_gpu(t));
