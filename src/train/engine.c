@@ -74,7 +74,7 @@ static Status make_rope(Engine *e)
 /* The host computes these tables also for a GPU, so all devices rotate by the same bits. */
 static Status fill_rope(Engine *e)
 {
-    if (e->counting) return OK;
+    if (e->arenas.counting) return OK;
     const Backend *b = e->ex.backend;
     float *cos = e->io.rope.cos.data, *sin = e->io.rope.sin.data;
     size_t bytes = tensor_bytes(&e->io.rope.cos);
@@ -117,10 +117,10 @@ static Status make_exec(Engine *e)
 {
     Arena *scratch = &e->mode->arena[ENGINE_SCRATCH];
     bool gpu = engine_wants_gpu(e->config);
-    if (gpu && e->counting) return gpu_exec_count(&e->ex, &e->tables, scratch);
+    if (gpu && e->arenas.counting) return gpu_exec_count(&e->ex, &e->tables, scratch);
     if (gpu) return gpu_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
     TRY(exec_init(&e->ex, &e->tables, scratch, e->shape.threads, (CpuIsa)e->config->run_cpu_isa));
-    if (e->counting) e->ex.backend = &backend_count;
+    if (e->arenas.counting) e->ex.backend = &backend_count;
     return OK;
 }
 
@@ -130,7 +130,7 @@ static Status join_mesh(Engine *e)
     const Mesh *host = e->shape.mesh;
     bool stores = exchange_kinds[e->spec.ranks.exchange]->header_bytes > 0;
     Comm *world = NULL;
-    if (host == NULL || e->counting) return OK;
+    if (host == NULL || e->arenas.counting) return OK;
     e->ex.mesh = &e->mesh;
     if (!e->ex.backend->apart) {
         e->mesh = *host;
@@ -168,8 +168,9 @@ static Status build_spec(Engine *e)
  * programs, and parameters need the arenas. */
 static Status engine_setup(Engine *e, const EnginePlan *plan)
 {
-    e->counting = plan == NULL;
-    e->arenas = (EngineArenas){ .ex = &e->ex, .counting = e->counting };
+    e->arenas = (EngineArenas){
+        .ex = &e->ex, .shape = &e->shape, .tables = &e->tables, .counting = plan == NULL
+    };
     AttentionKernel kernel = (AttentionKernel)e->config->attention_kernel;
     if (attention_kernel_wants_gpu(kernel) && !engine_wants_gpu(e->config)) {
         return FAIL(ERR_ARG, "attention.kernel=%s needs a GPU, and run.device=auto found none",
@@ -196,8 +197,8 @@ static Status engine_setup(Engine *e, const EnginePlan *plan)
                      &e->tables, &e->params.table));
     TRY(make_exec(e));
     TRY(join_mesh(e));
-    TRY(engine_make_arenas(e, plan));
-    if (!e->counting)
+    TRY(engine_make_arenas(&e->arenas, e->modes, plan));
+    if (!e->arenas.counting)
         TRY(exchange_open(&e->ex, e->spec.ranks.exchange, e->arenas.block.base,
                           e->arenas.block.cap_bytes, &e->tables));
     TRY(engine_make_transfers(e));
@@ -238,7 +239,7 @@ void engine_close(Engine *e)
     engine_free_transfers(e);
     exchange_close(&e->ex);
     leave_mesh(e);
-    engine_free_arenas(e);
+    engine_free_arenas(&e->arenas, e->modes);
     exec_free(&e->ex);
     arena_free(&e->tables);
     *e = (Engine){ 0 };
@@ -267,10 +268,10 @@ static Status run_next_logits(Engine *e, int64_t n)
 /* Planning: everything the real engine will do, over arenas that only count. */
 
 /* Adds up the slots and their tables: the counting run had only one of them. */
-static Status count_slots(Engine *e, EnginePlan *out)
+static Status count_slots(const EngineMode *w, Arena *tables, EnginePlan *out)
 {
     SlotSizes sizes;
-    TRY(slot_sizes(&e->mode->step.program, out, &e->tables, &sizes));
+    TRY(slot_sizes(&w->step.program, out, tables, &sizes));
     out->bytes[ENGINE_SLOT] = 0;
     for (int part = 0; part < SLOT_PARTS; part++) {
         for (int i = 0; i < sizes.n[part]; i++) out->bytes[ENGINE_SLOT] += sizes.bytes[part][i];
@@ -278,7 +279,7 @@ static Status count_slots(Engine *e, EnginePlan *out)
     out->pool_bytes = 0;
     for (int i = 0; i < sizes.n[SLOT_KEEP]; i++) out->pool_bytes += arena_rounded(sizes.pool[i]);
     out->tables_bytes =
-        e->tables.peak_bytes + (size_t)(e->mode->step.program.slots - 1) * engine_slot_tables(e);
+        tables->peak_bytes + (size_t)(w->step.program.slots - 1) * engine_slot_tables(w);
     return OK;
 }
 
@@ -303,7 +304,7 @@ static Status count_run(Engine *e, EnginePlan *out)
     for (int i = 0; i < ENGINE_ARENAS; i++) out->bytes[i] = engine_peak_bytes(e, (EngineArena)i);
     out->comm_scratch_bytes = e->mode->comm_scratch.peak_bytes;
     out->bytes[ENGINE_SCRATCH] += arena_rounded(out->comm_scratch_bytes);
-    TRY(count_slots(e, out));
+    TRY(count_slots(e->mode, &e->tables, out));
     out->bytes[ENGINE_PINNED] = engine_pinned_bytes(&e->arenas);
     out->apart = e->ex.backend->apart;
     if (e->use == ENGINE_TRAIN) out->save_bytes = checkpoint_plan_bytes(&e->params);
@@ -552,7 +553,7 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
     spec_set_capacity(&e->spec, &shape->capacity);
     e->modes[0].spec = e->spec;
     exchange_close(&e->ex);
-    TRY(engine_remake_modes(e, plan));
+    TRY(engine_remake_modes(&e->arenas, e->modes, plan));
     TRY(exchange_open(&e->ex, e->spec.ranks.exchange, e->arenas.block.base,
                       e->arenas.block.cap_bytes, &e->tables));
     use_mode(e, 0);

@@ -75,5 +75,5 @@ Status null_entries(Engine *e)
 
 Status null_fill(Engine *e)
 {
-    return e->counting || !is_silent(e->shape.silent, TRAFFIC_PP) ? OK : null_entries(e);
+    return e->arenas.counting || !is_silent(e->shape.silent, TRAFFIC_PP) ? OK : null_entries(e);
 }

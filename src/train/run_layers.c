@@ -370,7 +370,7 @@ Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s)
                     .a = a,
                     .row = action_row(program, a),
                     .s = s,
-                    .range = e->chunks[a->chunk],
+                    .range = e->mode->chunks[a->chunk],
                     .input = a->kind != ACTION_BACKWARD_WEIGHT,
                     .weight = a->kind != ACTION_BACKWARD_INPUT };
     p.r = layer_run(e, m, s);
