@@ -16,7 +16,7 @@
 #include "train/metrics.h"
 #include "train/peak.h"
 #include "train/ranks.h"
-#include "train/recorder.h"
+#include "train/run_traces.h"
 #include "train/update.h"
 
 #include <inttypes.h>
@@ -41,13 +41,6 @@ typedef struct RunRanks {
     Ranks steps;
     BindShare share; /* of its host */
 } RunRanks;
-
-/* Recordings of the last steps, and requests for them. */
-typedef struct RunTraces {
-    Recorder recorder;
-    int dumps;       /* requests so far */
-    bool trace_next; /* trace the next step op by op, for a request */
-} RunTraces;
 
 /* What the speed of a step is compared to, and the state of the GPU during the step. */
 typedef struct RunRates {
@@ -523,65 +516,29 @@ static Status exchange_steps(Trainer *t, const StepMetrics *m, double waited)
     return ranks_step(&t->ranks.steps, &mine);
 }
 
-/* Writes this rank's recording of the last steps, for `switchyard trace report`. */
-static Status write_recording(Trainer *t)
+/* Who this rank is, for its recordings. */
+static RecorderMeta recording_meta(const Trainer *t)
 {
-    char folder[FILE_PATH_MAX];
-    Text meta = { 0 };
-    Recorder *r = &t->traces.recorder;
-    ArenaMark mark = arena_mark(&r->scratch);
-    TRY(text_init(&meta, &r->scratch));
-    TRY(recorder_meta(r,
-                      &(RecorderMeta){ .rank = t->ranks.world == NULL ? 0 : t->ranks.world->rank,
-                                       .ranks = t->ranks.world == NULL ? 1 : t->ranks.world->size,
-                                       .device = t->plan.gpu.gpu.name,
-                                       .flops = t->plan.model_flops,
-                                       .sheet_flops = t->rates.sheet_flops,
-                                       .roof_flops = t->rates.peak.flops },
-                      &meta));
-    TRY(file_join(folder, t->config.own.run_dir, "recording"));
-    TRY(recorder_dump(r, folder, t->ranks.world == NULL ? 0 : t->ranks.world->rank, meta.data));
-    arena_release(&r->scratch, mark);
-    return OK;
+    return (RecorderMeta){ .rank = t->ranks.world == NULL ? 0 : t->ranks.world->rank,
+                           .ranks = t->ranks.world == NULL ? 1 : t->ranks.world->size,
+                           .device = t->plan.gpu.gpu.name,
+                           .flops = t->plan.model_flops,
+                           .sheet_flops = t->rates.sheet_flops,
+                           .roof_flops = t->rates.peak.flops };
 }
 
 static Status dump_recording(Trainer *t)
 {
-    const Config *c = &t->config.own;
-    if (c->run_trace_ring == 0) return OK;
-    TRY(write_recording(t));
-    if (t->is_rank0)
-        log_info("the last steps up to %" PRId64 " are in %s/recording", t->at.step, c->run_dir);
-    return OK;
+    const RecorderMeta meta = recording_meta(t);
+    return run_traces_dump(&t->traces, &t->config.own, &meta, t->at.step);
 }
 
-/* Writes the exports of a step that run.trace_steps lists: for Perfetto, for the run's report, and the
- * folder of a pipeline. The folder has the host's times, so a device that runs asynchronously has none. */
-static Status write_traced(Trainer *t)
-{
-    char path[FILE_PATH_MAX], folder[FILE_PATH_MAX], name[48] = "trace.json";
-    int rank = t->ranks.world == NULL ? 0 : t->ranks.world->rank;
-    if (!t->is_rank0) (void)snprintf(name, sizeof name, "trace-rank-%05d.json", rank);
-    TRY(file_join(path, t->config.own.run_dir, name));
-    TRY(write_recording(t));
-    TRY(file_join(folder, t->config.own.run_dir, "recording"));
-    TRY(recorder_trace_json(&t->traces.recorder, folder, rank, path));
-    if (t->engine.ex.backend->async) return OK;
-    (void)snprintf(name, sizeof name, "pipeline-%" PRId64, t->traces.recorder.e->step);
-    TRY(file_join(path, t->config.own.run_dir, name));
-    return recorder_pipeline(&t->traces.recorder, path);
-}
-
-/* Writes recordings every run.trace_every steps, and when a signal asked for one: then the next step is
- * traced op by op first. All ranks see the same number of requests, so all write the same steps. */
+/* Writes what run.trace_every or a signal asked for. */
 static Status dump_if_asked(Trainer *t)
 {
-    int64_t every = t->config.own.run_trace_every;
-    bool asked = t->traces.trace_next || (every > 0 && t->at.step % every == 0);
-    t->traces.trace_next = (int)t->ranks.steps.spread.most.of[RANK_DUMPS] > t->traces.dumps &&
-                           t->config.own.run_trace_ring > 0;
-    t->traces.dumps = (int)t->ranks.steps.spread.most.of[RANK_DUMPS];
-    return asked ? dump_recording(t) : OK;
+    int requests = (int)t->ranks.steps.spread.most.of[RANK_DUMPS];
+    return run_traces_due(&t->traces, &t->config.own, t->at.step, requests) ? dump_recording(t)
+                                                                            : OK;
 }
 
 /* A failed run leaves a recording of its last steps. The failure stays in the status record. */
@@ -609,7 +566,8 @@ static Status train_step(Trainer *t, StepMetrics *m)
                       process_now_bytes());
     recorder_trace(&t->traces.recorder, false);
     TRY(s);
-    if (listed) TRY(write_traced(t));
+    const RecorderMeta meta = recording_meta(t);
+    if (listed) TRY(run_traces_export(&t->traces, c, &meta));
     if (!m->result.finite) {
         TRY(checkpoint_finish(&t->saver)); /* while all ranks still run the same calls */
         TRY(engine_explain_nan(&t->engine, batch, m->step));
