@@ -56,7 +56,7 @@ static Status run_action(Engine *e, const Action *a)
     if (action_is_pass(a->kind)) {
         int64_t micro = e->shape.micro_batch;
         MicroBatch m = e->io.evaluated;
-        if (!e->list->program.evaluates) m = run_part(e, a->micro * micro, micro);
+        if (!e->list->program.evaluates) m = run_part(&e->io.batch, a->micro * micro, micro);
         return run_pass(e, a, &m, &w->slots[e->arenas.counting ? 0 : a->slot]);
     }
     switch (a->kind) {
@@ -95,7 +95,7 @@ static Status run_list(Engine *e)
 {
     const Program *p = &e->list->program;
     Transfers *t = &e->list->transfers;
-    if (recorder_traces(e) && t->comm != NULL) TRY(comm_barrier(t->comm));
+    if (recorder_traces(e->recorder) && t->comm != NULL) TRY(comm_barrier(t->comm));
     TRY(transfers_begin(t));
     recorder_begin(e->recorder);
     for (e->at = 0; e->at < p->n; e->at++) {
