@@ -152,32 +152,30 @@ static void leave_mesh(Mesh *mesh, const Mesh *host)
     comm_free(world);
 }
 
-/* Generation and evaluation have no use for multi-token prediction. */
-static Status build_spec(Engine *e)
+static Status check_attention_kernel(const Config *c)
+{
+    AttentionKernel kernel = (AttentionKernel)c->attention_kernel;
+    if (!attention_kernel_wants_gpu(kernel) || engine_wants_gpu(c)) return OK;
+    return FAIL(ERR_ARG, "attention.kernel=%s needs a GPU, and run.device=auto found none",
+                attention_words[kernel].name);
+}
+
+/* The spec on this rank. Generation and evaluation have no use for multi-token prediction. */
+static Status make_spec(Engine *e)
 {
     Config c = *e->config;
     if (e->use == ENGINE_INFER) c.mtp_layers = 0;
-    return spec_build(&c, &e->tables, &e->spec);
-}
-
-/* plan NULL: for counting. The order matters: programs need the spec, arenas need the Exec and the
- * programs, and parameters need the arenas. */
-static Status engine_setup(Engine *e, const EnginePlan *plan)
-{
-    e->arenas = (EngineArenas){
-        .ex = &e->ex, .shape = &e->shape, .tables = &e->tables, .counting = plan == NULL
-    };
-    AttentionKernel kernel = (AttentionKernel)e->config->attention_kernel;
-    if (attention_kernel_wants_gpu(kernel) && !engine_wants_gpu(e->config)) {
-        return FAIL(ERR_ARG, "attention.kernel=%s needs a GPU, and run.device=auto found none",
-                    attention_words[kernel].name);
-    }
-    TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
-    TRY(build_spec(e));
+    TRY(spec_build(&c, &e->tables, &e->spec));
     if (e->shape.mesh != NULL) spec_place(&e->spec, e->shape.mesh);
     spec_set_capacity(&e->spec, &e->shape.capacity);
-    if (e->shape.all_rows) TRY(engine_retry_spec(&e->spec, &e->tables));
-    TRY(engine_make_program(e));
+    return e->shape.all_rows ? engine_retry_spec(&e->spec, &e->tables) : OK;
+}
+
+/* Lists the parameters of this rank. Their memory comes with make_params. */
+static Status list_params(Engine *e)
+{
+    const Mesh *host = e->shape.mesh;
+    ParamShards mine = { 0 };
     e->params = (EngineParams){ .ex = &e->ex,
                                 .config = e->config,
                                 .spec = &e->spec,
@@ -187,33 +185,56 @@ static Status engine_setup(Engine *e, const EnginePlan *plan)
                                 .tables = &e->tables,
                                 .training = e->use == ENGINE_TRAIN,
                                 .both_ways = e->modes[0].step.program.placement == PLACE_BOTH };
-    ParamShards mine = { 0 };
-    if (e->shape.mesh != NULL) mine = shards_of(e->config, e->shape.mesh);
-    TRY(params_build(&e->spec, e->shape.pp_rank, e->shape.shards != NULL ? e->shape.shards : &mine,
-                     &e->tables, &e->params.table));
-    TRY(make_exec(&e->arenas, e->config, &e->mode->arena[ENGINE_SCRATCH]));
+    if (host != NULL) mine = shards_of(e->config, host);
+    return params_build(&e->spec, e->shape.pp_rank,
+                        e->shape.shards != NULL ? e->shape.shards : &mine, &e->tables,
+                        &e->params.table);
+}
+
+static Status make_params(EngineParams *w)
+{
+    Arena *run = &w->arenas->at[ENGINE_RUN];
+    TRY(params_alloc(w->spec, &w->table, run, w->training, &w->memory));
+    TRY(params_bind(w->spec, &w->table, &w->memory, w->tables, &w->layer));
+    TRY(ARENA_ZEROED(w->tables, w->spec->n_layers, &w->written));
+    return shards_make(w);
+}
+
+static Status make_io(EngineArenas *m, const ModelSpec *s, StepTensors *io)
+{
+    TRY(make_rope(m, s, &io->rope));
+    TRY(make_cache(m, s, &io->kv));
+    TRY(make_step_tensors(m, s, io));
+    if (s->n_moe > 0) TRY(tensor_new(m->tables, DTYPE_I32, 3, io->record.load.dim, &io->load_host));
+    if (s->drops) TRY(tensor_new1(m->tables, DTYPE_I32, s->n_moe, &io->dropped_host));
+    return fill_rope(m, s, &io->rope);
+}
+
+/* plan NULL: for counting. The order matters: programs need the spec, arenas need the Exec and the
+ * programs, and parameters need the arenas. */
+static Status engine_setup(Engine *e, const EnginePlan *plan)
+{
+    EngineArenas *m = &e->arenas;
+    *m = (EngineArenas){
+        .ex = &e->ex, .shape = &e->shape, .tables = &e->tables, .counting = plan == NULL
+    };
+    TRY(check_attention_kernel(e->config));
+    TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
+    TRY(make_spec(e));
+    TRY(engine_make_program(e));
+    TRY(list_params(e));
+    TRY(make_exec(m, e->config, &e->mode->arena[ENGINE_SCRATCH]));
     TRY(join_mesh(e));
-    TRY(engine_make_arenas(&e->arenas, e->modes, plan));
-    if (!e->arenas.counting)
-        TRY(exchange_open(&e->ex, e->spec.ranks.exchange, e->arenas.block.base,
-                          e->arenas.block.cap_bytes, &e->tables));
+    TRY(engine_make_arenas(m, e->modes, plan));
+    if (!m->counting)
+        TRY(exchange_open(&e->ex, e->spec.ranks.exchange, m->block.base, m->block.cap_bytes,
+                          &e->tables));
     TRY(engine_make_transfers(e));
-    bool training = e->use == ENGINE_TRAIN;
-    TRY(params_alloc(&e->spec, &e->params.table, &e->arenas.at[ENGINE_RUN], training,
-                     &e->params.memory));
-    TRY(params_bind(&e->spec, &e->params.table, &e->params.memory, &e->tables, &e->params.layer));
-    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->params.written));
-    TRY(shards_make(&e->params));
-    TRY(make_rope(&e->arenas, &e->spec, &e->io.rope));
-    TRY(make_cache(&e->arenas, &e->spec, &e->io.kv));
-    TRY(make_step_tensors(&e->arenas, &e->spec, &e->io));
-    TRY(null_fill(&e->arenas, e->modes, e->n_modes));
+    TRY(make_params(&e->params));
+    TRY(make_io(m, &e->spec, &e->io));
+    TRY(null_fill(m, e->modes, e->n_modes));
     TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->clock.begun));
-    TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->clock.ended));
-    if (e->spec.n_moe > 0)
-        TRY(tensor_new(&e->tables, DTYPE_I32, 3, e->io.record.load.dim, &e->io.load_host));
-    if (e->spec.drops) TRY(tensor_new1(&e->tables, DTYPE_I32, e->spec.n_moe, &e->io.dropped_host));
-    return fill_rope(&e->arenas, &e->spec, &e->io.rope);
+    return e->ex.backend->streams->event_new(&e->ex, true, &e->clock.ended);
 }
 
 Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape *shape,
@@ -558,6 +579,25 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
     return captured ? capture_step(e) : OK;
 }
 
+/* Reads what the step that has ended wrote into its record. */
+static void read_record(const EngineArenas *m, const ModelSpec *s, const StepTensors *io,
+                        StepResult *out)
+{
+    const Record *r = &io->record;
+    const float *loss = engine_host(m, &r->loss), *norm = engine_host(m, &r->norm);
+    const float *aux = engine_host(m, &r->aux_loss), *next = engine_host(m, &r->next_loss);
+    const Tensor *load = &io->load_host, *dropped = &io->dropped_host;
+    if (s->n_moe > 0) memcpy(load->data, engine_host(m, &r->load), tensor_bytes(load));
+    if (s->drops) memcpy(dropped->data, engine_host(m, &r->dropped), tensor_bytes(dropped));
+    for (int i = 0; i < s->depths; i++) out->next_loss[i] = (double)(next[i] / s->depth_weight);
+    out->loss = (double)*loss;
+    out->aux_loss = (double)*aux;
+    out->grad_norm = (double)*norm;
+    out->finite = isfinite(*loss) && isfinite(*norm);
+    out->load = load->data;
+    out->dropped = dropped->data;
+}
+
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out)
 {
     if (batch->depths < e->spec.depths)
@@ -575,29 +615,9 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     const float *overflow = engine_host(&e->arenas, &e->io.record.overflow);
     result.short_of = (Shortage){ overflow[OVERFLOW_BLOCKS] > 0, overflow[OVERFLOW_ROWS] > 0 };
     if (result.retried) TRY(run_retry(e, step, &result));
-
     TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->clock.begun, &e->clock.ended,
                                           &result.device_s));
-    const float *loss = engine_host(&e->arenas, &e->io.record.loss),
-                *aux = engine_host(&e->arenas, &e->io.record.aux_loss);
-    const float *norm = engine_host(&e->arenas, &e->io.record.norm);
-    const float *next = engine_host(&e->arenas, &e->io.record.next_loss);
-    for (int i = 0; i < e->spec.depths; i++)
-        result.next_loss[i] = (double)(next[i] / e->spec.depth_weight);
-    if (e->spec.n_moe > 0) {
-        memcpy(e->io.load_host.data, engine_host(&e->arenas, &e->io.record.load),
-               tensor_bytes(&e->io.load_host));
-    }
-    if (e->spec.drops) {
-        memcpy(e->io.dropped_host.data, engine_host(&e->arenas, &e->io.record.dropped),
-               tensor_bytes(&e->io.dropped_host));
-    }
-    result.dropped = e->io.dropped_host.data;
-    result.loss = (double)*loss;
-    result.aux_loss = (double)*aux;
-    result.grad_norm = (double)*norm;
-    result.finite = isfinite(*loss) && isfinite(*norm);
-    result.load = e->io.load_host.data;
+    read_record(&e->arenas, &e->spec, &e->io, &result);
     result.launches = e->clock.launches;
     result.kernels = e->mode->graph.kernels;
     result.waits = e->ex.waits - waits;
