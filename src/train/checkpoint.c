@@ -100,6 +100,7 @@ static bool same_buffer(const Loading *l, const Param *p, const ManifestEntry *e
                   buffer_desc(entry->rule, entry->buffer).name) == 0;
 }
 
+/* The part of a buffer of the parameter that this rank holds. */
 static ParamPiece piece_here(const Loading *l, const Param *p, ParamBuffer b)
 {
     return param_piece(&l->w->table, p, &l->w->memory, b);
@@ -246,6 +247,7 @@ Status checkpoint_load_init(EngineParams *w, const char *path, const CheckpointG
     return s == OK ? copies_refresh(l.w) : s;
 }
 
+/* A resume or an inference: no gate, and moments in a training. */
 Status checkpoint_load(EngineParams *w, const char *path, Arena *scratch, CheckpointInfo *info)
 {
     return checkpoint_load_init(w, path, NULL, true, scratch, info);

@@ -109,7 +109,8 @@ static Status make_cache(EngineArenas *m, const ModelSpec *s, KvCache *out)
     return OK;
 }
 
-/* Chooses the device. No other file does: what depends on the device asks the Exec. */
+/* Chooses the device. No other file does: what depends on the device asks the Exec.
+ * A counting run of a GPU needs no GPU: it only takes the workspaces that a GPU would. */
 static Status make_exec(EngineArenas *m, const Config *c, Arena *scratch)
 {
     bool gpu = engine_wants_gpu(c);
@@ -120,7 +121,9 @@ static Status make_exec(EngineArenas *m, const Config *c, Arena *scratch)
     return OK;
 }
 
-/* Makes the groups that carry tensors: those of the host, or on GPUs the same groups over NCCL. */
+/* Makes the groups that carry tensors: those of the host, or on GPUs the same groups over NCCL. Groups
+ * that exchange rows or store into peers are connected now: NCCL would otherwise do it in the first
+ * call, which a capture does not allow. */
 static Status join_mesh(Engine *e)
 {
     const Mesh *host = e->shape.mesh;
@@ -237,6 +240,7 @@ static Status engine_setup(Engine *e, const EnginePlan *plan)
     return e->ex.backend->streams->event_new(&e->ex, true, &e->clock.ended);
 }
 
+/* On failure everything is freed, and the engine is { 0 } again. */
 Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape *shape,
                    const EnginePlan *plan)
 {
@@ -248,6 +252,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
     return s;
 }
 
+/* The reverse of engine_setup. Each part accepts what was never made. */
 void engine_close(Engine *e)
 {
     for (int i = 0; i < e->n_modes; i++) { /* graphs hold calls of the groups: free graphs first */
@@ -342,6 +347,8 @@ Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, Eng
     return s;
 }
 
+/* Only rows over ranks can exceed a capacity, and only pooled buffers have one below the most that
+ * can come. */
 Status engine_plan_retry(const Config *c, EngineShape *shape, EnginePlan *plan, EnginePlan *retry)
 {
     if (shape->mesh == NULL || c->mesh_ep == 1 || c->moe_buffers != BUFFERS_POOLED) return OK;
@@ -385,6 +392,8 @@ static float loss_scale_of(float weight, int64_t targets)
     return targets > 0 ? weight / (float)targets : 0;
 }
 
+/* Everything that changes from step to step goes through the mirror, so a captured graph reads new
+ * values from the same addresses. */
 static void write_batch(Engine *e, const Batch *b)
 {
     int64_t n = b->domain.dim[0];
@@ -503,6 +512,7 @@ static Status capture_step(Engine *e)
     return engine_wait(&e->arenas);
 }
 
+/* On a backend without graphs there is nothing to prepare: its steps are launched op by op. */
 Status engine_prepare(Engine *e, const char *products)
 {
     if (!e->ex.backend->captures) return OK;
@@ -561,6 +571,8 @@ static Status run_retry(Engine *e, int64_t step, StepResult *out)
     return s;
 }
 
+/* The order matters: graphs hold addresses of the old block, and the exchange has mapped it into
+ * peers. */
 Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan)
 {
     bool captured = e->modes[0].graph.exec != NULL;
@@ -598,6 +610,8 @@ static void read_record(const EngineArenas *m, const ModelSpec *s, const StepTen
     out->dropped = dropped->data;
 }
 
+/* The host's part: write inputs, launch, wait once, read the record. A second run overwrites the
+ * record of the first, except what was short. */
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out)
 {
     if (batch->depths < e->spec.depths)
@@ -625,6 +639,8 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     return OK;
 }
 
+/* The rerun changes nothing: its update is skipped as the first one was, because the norm is not
+ * finite again. */
 Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step)
 {
     TRY(engine_check_numbers(&e->params, step - 1));
@@ -651,6 +667,7 @@ static Status launch_losses(Engine *e, int64_t n)
     return engine_wait(&e->arenas);
 }
 
+/* Rows may exceed their capacity here, too. The losses then come from the second mode. */
 Status engine_losses(Engine *e, const Batch *batch, const float **losses)
 {
     int64_t n = batch->domain.dim[0];
@@ -687,6 +704,7 @@ static Status check_logits(const StepTensors *io, const float *logits, int64_t n
         (long long)(i % v), (long long)(io->kv.used - rows + i / v), (double)logits[i]);
 }
 
+/* Positions go on from the cache, whose length grows by n only after the device has finished. */
 Status engine_next_logits(Engine *e, const int32_t *id, int64_t n, const float **logits)
 {
     if (n > e->shape.sequence || e->io.kv.used + n > e->shape.positions) {
