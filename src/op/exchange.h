@@ -65,10 +65,10 @@ typedef struct ExchangeRelay {
 typedef struct ExchangeDispatch {
     Tensor x;             /* in  (N, D) act */
     Tensor index, weight; /* in  (N, K) i32, f32: optional, with x's rows */
-    Tensor
-        place; /* in  (N, K) i32: only for kinds with places; of a hierarchical kind among hosts */
-    Tensor
-        count; /* in  (1, ranks) i32: rows that go to each rank; compact kinds need it with index */
+    /* in  (N, K) i32: only for kinds with places; of a hierarchical kind among hosts */
+    Tensor place;
+    /* in  (1, ranks) i32: rows that go to each rank; compact kinds need it with index */
+    Tensor count;
     /* add (1, ranks + 1) i32, compact kinds only: the row at each rank where this rank's tokens
      * begin, and last the number of rows that came here. Written if index is given, else read */
     Tensor first;

@@ -175,6 +175,7 @@ void row_narrow(uint16_t *c, const float *from, int64_t n, bool add)
     for (; i < n; i++) c[i] = bf16_from_f32(add ? from[i] + f32_from_bf16(c[i]) : from[i]);
 }
 
+/* As row_narrow, for f32. C is not read unless the product is added. */
 static void row_copy(float *c, const float *from, int64_t n, bool add)
 {
     int64_t i = 0;
@@ -287,6 +288,8 @@ static void tile_fetch(const Tile *t)
     }
 }
 
+/* AMX stores whole squares of f32. Only a tile of such squares that is not added goes straight to
+ * C; others pass through the stack. */
 static void amx_run(const Tile *t)
 {
     assert(t->rows > 0 && t->rows <= AMX_TILE_ROWS);
@@ -301,6 +304,7 @@ static void amx_run(const Tile *t)
     sums_store(t, sums);
 }
 
+/* Tiles at the right edge of C, and bf16 results, pass through the stack too. */
 void tile_run(const Tile *t)
 {
     if (t->word == WORD_BF16_AMX) {

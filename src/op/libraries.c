@@ -7,6 +7,8 @@
 #include "op/kernels.h"
 #include "op/op.h"
 
+/* A library that is missing is not an error here: `lacks` says so, and rows that need it refuse
+ * calls. */
 Status libraries_open(Exec *ex, Arena *a)
 {
     KernelDevice *device = NULL;
@@ -22,6 +24,7 @@ Status libraries_open(Exec *ex, Arena *a)
     return OK;
 }
 
+/* In reverse order, since a later library may use an earlier one. */
 void libraries_close(Exec *ex)
 {
     for (int i = LIBRARY_COUNT - 1; i >= 0; i--) {
@@ -45,7 +48,7 @@ Status exec_tune(Exec *ex, bool on)
 
 GpuStream exec_gpu_stream(Exec *ex)
 {
-    ex->gpu->used |= 1u << ex->lane; /* lanes with work since the last sync */
+    ex->gpu->used |= 1u << ex->lane; /* waits skip lanes that never had work */
     return ex->gpu->stream[ex->lane];
 }
 

@@ -31,6 +31,7 @@ static ParamBuffer find_buffer(const char *name, const OptimizerDesc **rule)
     return BUF_COUNT;
 }
 
+/* The high half first, as xxhsum prints XXH3-128. */
 static void sum_hex(XXH128_hash_t h, char out[CHECKPOINT_SUM_BYTES])
 {
     (void)snprintf(out, CHECKPOINT_SUM_BYTES, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64,
@@ -57,6 +58,8 @@ void manifest_sum_take(void *sum, char out[CHECKPOINT_SUM_BYTES])
 
 /* Writing. */
 
+/* f32 is the default type and a single run the default piece, so neither is written. Old
+ * checkpoints read the same. */
 Status manifest_line(Text *lines, const ManifestEntry *e)
 {
     TRY(text_json(lines, "{\"param\":%s,\"buffer\":%s,", e->param, buffer_of(e).name));
@@ -82,6 +85,8 @@ static Status write_text(Manifest *m, const char *text, size_t bytes)
     return file_write(&m->file, text, bytes);
 }
 
+/* The manifest grows under a temporary name and appears with manifest_commit. All bytes up to the
+ * end line are in its sum. */
 Status manifest_create(Manifest *m, const char *folder, const char *model,
                        const CheckpointInfo *info, Arena *arena)
 {
@@ -195,6 +200,7 @@ enum {
         ENTRIES - 3 /* stride and rows exist if a piece has several runs, dtype if it is not f32 */
 };
 
+/* Numbers are preset to NONE, because 0 is a legal value and must differ from a missing one. */
 static Status scan_line(const char *path, char *text, const ScanField *field, int n, Line *out)
 {
     char shown[61];
@@ -209,6 +215,7 @@ static Status scan_line(const char *path, char *text, const ScanField *field, in
     return scan_end(&s) ? OK : FAIL(ERR_FORMAT, "%s: \"%s\" is not a JSON object", path, shown);
 }
 
+/* A scan leaves a field of the wrong type unset, so one question finds missing and wrong ones. */
 static Status check_fields(const char *path, const ScanField *field, int n, const Line *l)
 {
     for (int i = 0; i < n; i++) {
@@ -222,6 +229,7 @@ static Status check_fields(const char *path, const ScanField *field, int n, cons
     return OK;
 }
 
+/* The version is checked before the other fields: another version may have other fields. */
 static Status read_header(const char *path, char *text, CheckpointInfo *out)
 {
     Line l;
@@ -289,6 +297,8 @@ Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info, Manifes
     return manifest_parse(path, text, bytes, a, info, entries, n);
 }
 
+/* entries NULL: reads the header only. Lines are cut in place, so texts of entries point into
+ * `text`. */
 Status manifest_parse(const char *path, char *text, size_t bytes, Arena *a, CheckpointInfo *info,
                       ManifestEntry **entries, int64_t *n)
 {
@@ -356,14 +366,14 @@ Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *
     static const char zeros[CHECKPOINT_ALIGN];
     char who[NUMBERS_WHO_BYTES];
     const size_t each = dtype_bytes(entry->dtype), all = (size_t)piece_elems(&entry->piece) * each;
-    const size_t most = w->engine == NULL ? all : engine_piece_bytes(&w->engine->arenas);
+    const size_t most = w->arenas == NULL ? all : engine_piece_bytes(w->arenas);
     numbers_writer(who, entry->rule, entry->buffer, w->step);
     entry->offset = manifest_offset(w->file.written_bytes);
     TRY(file_write(&w->file, zeros, entry->offset - w->file.written_bytes));
     for (size_t done = 0, n = 0; done < all; done += n) {
         const void *x = (const char *)at + done;
         n = all - done < most ? all - done : most;
-        if (w->engine != NULL) TRY(engine_get(&w->engine->arenas, x, n, &x));
+        if (w->arenas != NULL) TRY(engine_get(w->arenas, x, n, &x));
         const Numbers part = { x, entry->dtype, (int64_t)(n / each) };
         TRY(numbers_check(who, entry->param, buffer_of(entry), &entry->piece,
                           (int64_t)(done / each), part));
@@ -375,7 +385,7 @@ Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *
 }
 
 typedef struct Reading {
-    Engine *engine;
+    EngineArenas *arenas; /* NULL: `to` is in host memory */
     const ManifestEntry *entry;
     File file;
     Tensor to;      /* the piece's memory; data NULL: only check */
@@ -397,6 +407,8 @@ static Numbers converted(Numbers x, Dtype type, void *to)
     return (Numbers){ to, type, x.n };
 }
 
+/* Reads a contiguous run into the engine's staging block, into the tensor, or (only to check) into
+ * `room`. All bytes enter the sum as they are in the file, before any conversion. */
 static Status read_span(Reading *r, const PieceSpan *span)
 {
     const ManifestEntry *e = r->entry;
@@ -404,8 +416,8 @@ static Status read_span(Reading *r, const PieceSpan *span)
         n = span->n - i < r->most ? span->n - i : r->most;
         const size_t each = dtype_bytes(e->dtype), bytes = (size_t)n * each;
         void *at = r->to.data == NULL ? NULL : tensor_at(&r->to, span->b + i);
-        bool through_engine = at != NULL && r->engine != NULL;
-        void *to = through_engine ? engine_staging(&r->engine->arenas, at) : at;
+        bool staged = at != NULL && r->arenas != NULL;
+        void *to = staged ? engine_staging(r->arenas, at) : at;
         void *room = r->room == NULL ? to : r->room;
         TRY(file_read(&r->file, e->offset + (uint64_t)(span->a + i) * each, room, bytes));
         manifest_sum_add(r->sum, room, bytes);
@@ -415,12 +427,12 @@ static Status read_span(Reading *r, const PieceSpan *span)
             r->numbers =
                 numbers_check(r->who, e->param, buffer_of(e), &e->piece, span->a + i, part);
         }
-        if (through_engine)
-            TRY(engine_put(&r->engine->arenas, at, (size_t)n * dtype_bytes(part.type)));
+        if (staged) TRY(engine_put(r->arenas, at, (size_t)n * dtype_bytes(part.type)));
     }
     return OK;
 }
 
+/* A rank that reads an entry in part cannot verify its sum. manifest.h says who reads it whole. */
 static Status read_spans(Reading *r, const Piece *to)
 {
     int64_t n = 0;
@@ -437,17 +449,19 @@ static Status read_spans(Reading *r, const Piece *to)
                 r->entry->sum);
 }
 
-Status manifest_read_entry(Engine *e, const char *folder, const ManifestEntry *entry,
+/* An entry that does not meet this rank's piece is not opened. Without a tensor, elements go
+ * through a small room. */
+Status manifest_read_entry(EngineArenas *m, const char *folder, const ManifestEntry *entry,
                            const ParamPiece *to, Arena *scratch)
 {
     char path[FILE_PATH_MAX];
-    Reading r = { .engine = e, .entry = entry, .to = to->at, .most = INT64_MAX };
+    Reading r = { .arenas = m, .entry = entry, .to = to->at, .most = INT64_MAX };
     if (!piece_meet(&entry->piece, &to->in, &(PieceSpan){ 0 })) return OK;
     ArenaMark mark = arena_mark(scratch);
     TRY(file_join(path, folder, entry->file));
     TRY(manifest_sum_new(scratch, &r.sum));
     bool converts = r.to.data != NULL && r.to.dtype != entry->dtype;
-    if (e != NULL) r.most = (int64_t)(engine_piece_bytes(&e->arenas) / sizeof(float));
+    if (m != NULL) r.most = (int64_t)(engine_piece_bytes(m) / sizeof(float));
     if (r.to.data == NULL || converts) {
         r.most = ROOM_ELEMS;
         TRY(arena_alloc(scratch, ROOM_ELEMS * sizeof(float), &r.room));

@@ -134,6 +134,8 @@ extern "C" void blas_close(void *blas)
     b->lt.Destroy(b->handle);
 }
 
+/* Turning tuning on twice makes the events anew. After a failure tuning is off; the events made so
+ * far are freed by the next call or by blas_close. */
 extern "C" Status blas_tune(void *blas, bool on)
 {
     Blas *b = (Blas *)blas;
@@ -158,6 +160,7 @@ typedef struct Call {
     cublasLtMatrixLayoutOpaque_t left, right, c;
 } Call;
 
+/* Callers pass f32 or bf16 only (gemm.h). */
 static cudaDataType_t cuda_type(Dtype t) { return t == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF; }
 
 /* op(X) is (rows, cols). */
@@ -166,6 +169,8 @@ static Status operand_make(Call *c, cublasLtMatrixLayoutOpaque_t *layout, const 
                            const char *what)
 {
     cublasOperation_t op = x.turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    /* Rows and columns of the matrix in memory as cuBLASLt counts them: our rows are its
+     * columns. */
     uint64_t high = (uint64_t)(x.turned ? rows : cols), wide = (uint64_t)(x.turned ? cols : rows);
     TRY(blas_status(c->lt, c->lt->MatmulDescSetAttribute(&c->op, transposes, &op, sizeof op),
                     what));
@@ -175,6 +180,8 @@ static Status operand_make(Call *c, cublasLtMatrixLayoutOpaque_t *layout, const 
                        what);
 }
 
+/* `r` is what beta C reads: it has the layout of C, but may be other memory. Descriptors are filled
+ * in place, so a call takes no memory from the heap. */
 static Status call_make(const CublasLt *lt, const GemmArgs *g, const void *r, Call *out)
 {
     Call c = {};
@@ -202,6 +209,8 @@ static uint32_t alignment(const void *at)
     return bytes;
 }
 
+/* Alignments are part of the key, because they decide which algorithms the library may propose.
+ * Bits of `kinds`: 0 and 1 transpositions, 2 beta, 3 and 4 types, from 8 on the four alignments. */
 static ChoiceKey key_of(const GemmArgs *g, const void *r)
 {
     int64_t kinds = (int64_t)g->a.turned | (int64_t)g->b.turned << 1 | (int64_t)(g->beta != 0) << 2;
@@ -211,6 +220,8 @@ static ChoiceKey key_of(const GemmArgs *g, const void *r)
     return ChoiceKey{ g->m, g->n, g->k, g->a.ld, g->b.ld, g->c.ld, kinds };
 }
 
+/* What the library may propose: algorithms that fit the workspace, sum k in one piece, and need no
+ * more alignment than these addresses have. A and B of the library are our B and A. */
 static Status limits_make(const CublasLt *lt, const GemmArgs *g, const void *r,
                           cublasLtMatmulPreferenceOpaque_t *out)
 {
@@ -266,6 +277,8 @@ static Status legal_find(struct Blas *b, Call *call, Legal *out)
     cublasStatus_t e =
         call->lt->MatmulAlgoGetHeuristic(b->handle, &call->op, &call->left, &call->right, &call->c,
                                          &call->c, &limits, PROPOSALS, proposal, &n);
+    /* Both say that the library has nothing for this product. That is no failure: our own kernel
+     * runs. */
     if (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE) return OK;
     TRY(blas_status(call->lt, e, "choice of an algorithm"));
     for (int i = 0; i < n; i++) {
@@ -276,6 +289,7 @@ static Status legal_find(struct Blas *b, Call *call, Legal *out)
     return OK;
 }
 
+/* The only place that launches a dense product, for timing and for real. */
 static cublasStatus_t launch(struct Exec *ex, Call *call, const cublasLtMatmulAlgo_t *algo)
 {
     const float one = 1;
@@ -302,6 +316,7 @@ static void legal_launchable(struct Exec *ex, Call *call, Legal *legal)
     legal->n = kept;
 }
 
+/* Sorts v. */
 static float median(float *v, int n)
 {
     for (int i = 1; i < n; i++) {
@@ -318,6 +333,8 @@ static float median(float *v, int n)
 template <typename F> static Status time_each(struct Exec *ex, int n, F run, float *ms)
 {
     struct Blas *b = blas_of(ex);
+    /* Each event ends one launch and begins the next, so there is one more than launches. Launches
+     * are not waited for one by one, so the GPU does not idle between them. */
     GpuEvent *last = b->event;
     TRY(gpu_event_record(*last, exec_stream(ex)));
     for (int i = 0; i < ROUNDS * n; i++) {
@@ -348,6 +365,8 @@ static int fastest(const float *ms, int n)
     return i;
 }
 
+/* Sets the kind and the algorithm of *out, not its key. timed: launches the product several times,
+ * so a product that adds to C itself adds more than once. */
 static Status choose(struct Exec *ex, Call *call, bool timed, Choice *out)
 {
     struct Blas *b = blas_of(ex);
@@ -400,6 +419,7 @@ static Status choice_find(struct Exec *ex, Call *call, Choice *spare, Choice **o
         log_warn("the kept choice for a product of %lld x %lld x %lld does not fit it: another is "
                  "made",
                  (long long)key.m, (long long)key.n, (long long)key.k);
+        /* The one case in which an entry changes: in this run no product has used it. */
         TRY(choose(ex, call, b->tuning, c));
     }
     if (c == NULL) {
@@ -429,6 +449,7 @@ extern "C" Status dense_cublaslt(struct Exec *ex, const void *args)
     return blas_status(call.lt, launch(ex, &call, &algo), "product");
 }
 
+/* With one shape there is nothing to look up, and nothing to record. */
 extern "C" Status grouped_run(struct Exec *ex, const char *op, const ChoiceKey *key,
                               const int *shape, GroupedLaunch *const *launch, int n,
                               const void *product)
