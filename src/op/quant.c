@@ -477,8 +477,9 @@ OpCost dequantize_cost(const Dequantize *a)
                      .bytes = (double)tensor_bytes(&a->y) + operand_bytes(&a->quant) };
 }
 
+/* Columns of `transposed` behind the last group are not written. */
 OP_PORTS(quantize, IN(Quantize, x), OUT_OPERAND_OPT(Quantize, quant),
-         OUT_OPERAND_OPT(Quantize, transposed), IN_OPT(Quantize, offsets),
+         OPERAND(Quantize, transposed, PORT_OUT_PART_OPT, PORT_OUT_OPT), IN_OPT(Quantize, offsets),
          IN_OPT(Quantize, row_token), ROWS(Quantize, rows));
 
 OP_PORTS(dequantize, IN_OPERAND(Dequantize, quant), OUT(Dequantize, y));
