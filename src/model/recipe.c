@@ -81,26 +81,60 @@ Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
     return quantize(r->ex, q);
 }
 
-/* As stored, or (cols, rows) of each matrix. */
-static Status weight_copy(LayerRun *r, const Tensor *w, bool transposed, Operand *out)
+/* The 8-bit operand for a matrix: as stored, or (cols, rows) of each matrix. */
+static Status new_weight(const ModelSpec *s, Arena *a, const Tensor *w, bool transposed,
+                         Operand *out)
 {
-    int64_t dim[3] = { w->rank == 3 ? w->dim[0] : 1, w->dim[w->rank - 2], tensor_cols(w) };
-    int64_t turned[3] = { dim[0], dim[2], dim[1] };
-    const int64_t *shape = (transposed ? turned : dim) + (w->rank == 2);
-    TRY(operand_new(r->scratch, kinds[r->spec->recipe.kind].weight, type_of(r, SIDE_FORWARD),
-                    w->rank, shape, out));
+    int64_t dim[3] = { w->dim[0], w->dim[1], w->dim[2] };
+    if (transposed) dim[w->rank - 1] = w->dim[w->rank - 2], dim[w->rank - 2] = tensor_cols(w);
+    TRY(operand_new(a, kinds[s->recipe.kind].weight, s->recipe.forward, w->rank, dim, out));
     out->transposed = transposed;
-    Quantize q = { .x = *w, .pow2 = r->spec->recipe.pow2 };
-    *(transposed ? &q.transposed : &q.quant) = *out;
-    return quantize(r->ex, q);
+    return OK;
+}
+
+Status recipe_alloc(const ModelSpec *s, const LayerSpec *l, Arena *a, LayerWeights *w)
+{
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        const Tensor *data = &w->w[role].data;
+        if (data->data == NULL || !recipe_quantises(s, l, (ParamRole)role)) continue;
+        for (int t = 0; t < 2; t++) TRY(new_weight(s, a, data, t == 1, &w->scaled[t][role]));
+    }
+    return OK;
+}
+
+double recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, int64_t rows,
+                    int64_t cols)
+{
+    if (!recipe_quantises(s, l, role)) return 0;
+    OperandGrid g = operand_grid(kinds[s->recipe.kind].weight, rows, cols);
+    OperandGrid t = operand_grid(kinds[s->recipe.kind].weight, cols, rows);
+    return 2.0 * (double)rows * (double)cols +
+           4.0 * ((double)(g.rows * g.cols) + (double)(t.rows * t.cols));
+}
+
+Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w)
+{
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        if (w->scaled[0][role].data.data == NULL) continue;
+        TRY(quantize(ex, (Quantize){ .x = w->w[role].data,
+                                     .quant = w->scaled[0][role],
+                                     .transposed = w->scaled[1][role],
+                                     .pow2 = s->recipe.pow2 }));
+    }
+    return OK;
 }
 
 Status recipe_weight(LayerRun *r, ParamRole role, bool transposed, Operand *out)
 {
-    const Operand *w = &r->weights->w[role];
+    const Operand *w = &r->weights->w[role], *copy = &r->weights->scaled[transposed][role];
     *out = *w;
     if (!recipe_quantises(r->spec, r->layer, role)) return OK;
-    return weight_copy(r, &w->data, transposed, out);
+    *out = *copy;
+    if (copy->data.data != NULL) return OK;
+    TRY(new_weight(r->spec, r->scratch, &w->data, transposed, out));
+    Quantize q = { .x = w->data, .pow2 = r->spec->recipe.pow2 };
+    *(transposed ? &q.transposed : &q.quant) = *out;
+    return quantize(r->ex, q);
 }
 
 Status recipe_forward(LayerRun *r, ParamRole role, Tensor x, Tensor residual, Tensor y)

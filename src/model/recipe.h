@@ -41,6 +41,15 @@ Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
 /* Does the weight gradient of `role` read 8-bit columns (fp8.wgrad)? */
 bool recipe_columns_quantised(const LayerRun *r, ParamRole role);
 
+/* Allocates the 8-bit copies of a layer's matrices, both orientations, in `a`. */
+Status recipe_alloc(const ModelSpec *s, const LayerSpec *l, Arena *a, LayerWeights *w);
+/* Bytes that recipe_alloc takes for a (rows, cols) matrix of `role`; 0: it is not quantised. */
+double recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, int64_t rows,
+                    int64_t cols);
+/* Quantises them from the weights that products would read otherwise: after a load, and once a
+ * step. */
+Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w);
+
 /* The matrix of `role`, for the product of forward (transposed false) or of backward to the input. */
 Status recipe_weight(LayerRun *r, ParamRole role, bool transposed, Operand *out);
 

@@ -11,6 +11,7 @@
 #include "op/exchange.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
+#include "train/copies.h"
 #include "train/engine_program.h"
 #include "train/null.h"
 #include "train/numbers.h"
@@ -199,6 +200,7 @@ static Status make_params(EngineParams *w)
     Arena *run = &w->arenas->at[ENGINE_RUN];
     TRY(params_alloc(w->spec, &w->table, run, w->training, &w->memory));
     TRY(params_bind(w->spec, &w->table, &w->memory, w->tables, &w->layer));
+    TRY(copies_alloc(w));
     TRY(ARENA_ZEROED(w->tables, w->spec->n_layers, &w->written));
     return shards_make(w);
 }
