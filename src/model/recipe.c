@@ -44,14 +44,14 @@ static Dtype type_of(const LayerRun *r, RecipeSide side)
     return side == SIDE_GRADIENT ? r->spec->recipe.gradient : r->spec->recipe.forward;
 }
 
-Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x, const Rows *rows,
-                   Operand *out)
+Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
+                   const RecipeGroups *routed, Operand *out)
 {
     *out = operand_plain(x);
     if (!recipe_quantises(r->spec, r->layer, role)) return OK;
     Quantize q = { .x = x, .pow2 = r->spec->recipe.pow2 };
-    int64_t D = tensor_cols(&x), n = rows != NULL ? rows->bound : tensor_elems(&x) / D;
-    if (rows != NULL) q.rows = *rows;
+    int64_t D = tensor_cols(&x), n = routed != NULL ? routed->rows.bound : tensor_elems(&x) / D;
+    if (routed != NULL) q.rows = routed->rows, q.row_token = routed->row_token;
     TRY(operand_new(r->scratch, kinds[r->spec->recipe.kind].rows, type_of(r, side), 2,
                     (const int64_t[]){ n, D }, &q.quant));
     *out = q.quant;

@@ -23,16 +23,16 @@ bool recipe_quantises(const ModelSpec *s, const LayerSpec *l, ParamRole role);
 
 typedef enum RecipeSide { SIDE_FORWARD, SIDE_GRADIENT } RecipeSide;
 
-/* The rows of x, for the product with the matrix of `role`. rows NULL: all of them. The operand is
- * in scratch. */
-Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x, const Rows *rows,
-                   Operand *out);
-
 /* The routed rows of each expert. row_token without data: x has a row for each. */
 typedef struct RecipeGroups {
     Tensor offsets, row_token;
     Rows rows;
 } RecipeGroups;
+
+/* The rows of x, for the product with the matrix of `role`. routed: the rows in use, gathered by
+ * row_token if it has data; NULL: all rows. The operand is in scratch. */
+Status recipe_rows(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
+                   const RecipeGroups *routed, Operand *out);
 
 /* The columns of x, for the weight gradient of `role`. groups NULL: all rows are one group. */
 Status recipe_columns(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
