@@ -109,7 +109,7 @@ typedef struct SpecRanks {
 
 /* What fp8.* says; model/recipe.h has the table. */
 typedef struct RecipeSpec {
-    enum { RECIPE_NONE, RECIPE_TENSOR, RECIPE_ROW, RECIPE_BLOCK } kind;
+    RecipeKind kind;
     bool pow2;               /* scales are powers of two */
     Dtype forward, gradient; /* of rows and weights; of gradients */
     bool weight_gradients;   /* products of weight gradients are 8-bit, too */

@@ -119,16 +119,19 @@ static void divide(const float *x, float scale, float largest, int64_t n, float 
 }
 
 /* The first infinity of the rows in use. */
-static Status refuse_infinity(const Source *s)
+static Status refuse_infinity(const Exec *ex, const Source *s)
 {
+    const char *of = s->a->of;
     for (int64_t r = 0; r < s->live; r++) {
         for (int64_t j = 0; j < s->D; j++) {
             float v = 0;
             dtype_to_f32(&v, tensor_at(&s->a->x, source_row(s, r) * s->D + j), s->a->x.dtype, 1);
             if (!isinf(v)) continue;
             return FAIL(ERR_NUMERIC,
-                        "quantize: x is infinite at row %lld, column %lld: it has no scale",
-                        (long long)source_row(s, r), (long long)j);
+                        "step %lld, layer %d: quantize: x%s%s is infinite at row %lld, column "
+                        "%lld: it has no scale",
+                        (long long)ex->step, ex->layer, of == NULL ? "" : ", ",
+                        of == NULL ? "" : of, (long long)source_row(s, r), (long long)j);
         }
     }
     return OK;
@@ -190,7 +193,7 @@ static Status quantize_rows(Exec *ex, const Source *s, float *amax)
     float *scale = q->scale.data;
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t r = 0; r < s->live; r++) row_amax(s, &g, r, amax + r * g.cols);
-    if (!all_finite(amax, s->live * g.cols)) return refuse_infinity(s);
+    if (!all_finite(amax, s->live * g.cols)) return refuse_infinity(ex, s);
     for (int64_t m = 0; m < g.matrices; m++) {
         int64_t rows = least(g.n, s->live - m * g.n);
         set_scales(&g, rows > 0 ? rows : 0, amax + m * g.n * g.cols, largest, s->a->pow2,
@@ -333,7 +336,8 @@ static Status quantize_columns(Exec *ex, const Source *s, float *amax, Strip *st
     for (int64_t i = 0; i < n; i++) {
         for (int64_t d = 0; d < s->D; d++) {
             int64_t at = (strip[i].matrix * s->D + d) * column_blocks(s->a);
-            if (!isfinite(amax[at + strip[i].column / OPERAND_BLOCK])) return refuse_infinity(s);
+            if (!isfinite(amax[at + strip[i].column / OPERAND_BLOCK]))
+                return refuse_infinity(ex, s);
         }
     }
     set_column_scales(s, strip, n, amax);
