@@ -109,14 +109,16 @@ Status recipe_alloc(const ModelSpec *s, const LayerSpec *l, Arena *a, LayerWeigh
     return OK;
 }
 
-double recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, int64_t rows,
-                    int64_t cols)
+size_t recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, const Matrix *m)
 {
     if (!recipe_quantises(s, l, role)) return 0;
-    OperandGrid g = operand_grid(kinds[s->recipe.kind].weight, rows, cols);
-    OperandGrid t = operand_grid(kinds[s->recipe.kind].weight, cols, rows);
-    return 2.0 * (double)rows * (double)cols +
-           4.0 * ((double)(g.rows * g.cols) + (double)(t.rows * t.cols));
+    int64_t cols = m->dim[m->rank - 1], matrices = m->rank == 3 ? m->dim[0] : 1;
+    int64_t elems = matrix_elems(m), rows = elems / cols / matrices;
+    OperandKind kind = kinds[s->recipe.kind].weight;
+    OperandGrid g = operand_grid(kind, rows, cols), t = operand_grid(kind, cols, rows);
+    return 2 * arena_rounded((size_t)elems) +
+           arena_rounded((size_t)(matrices * g.rows * g.cols) * sizeof(float)) +
+           arena_rounded((size_t)(matrices * t.rows * t.cols) * sizeof(float));
 }
 
 Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w)

@@ -43,9 +43,9 @@ bool recipe_columns_quantised(const LayerRun *r, ParamRole role);
 
 /* Allocates the 8-bit copies of a layer's matrices, both orientations, in `a`. */
 Status recipe_alloc(const ModelSpec *s, const LayerSpec *l, Arena *a, LayerWeights *w);
-/* Bytes that recipe_alloc takes for a (rows, cols) matrix of `role`; 0: it is not quantised. */
-double recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, int64_t rows,
-                    int64_t cols);
+/* Bytes that recipe_alloc takes for a matrix of `role`, as arenas round them; 0: it is not
+ * quantised. */
+size_t recipe_bytes(const ModelSpec *s, const LayerSpec *l, ParamRole role, const Matrix *m);
 /* Quantises them from the weights that products would read otherwise: after a load, and once a
  * step. */
 Status recipe_refresh(Exec *ex, const ModelSpec *s, const LayerWeights *w);

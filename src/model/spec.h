@@ -113,6 +113,7 @@ typedef struct RecipeSpec {
     bool pow2;               /* scales are powers of two */
     Dtype forward, gradient; /* of rows and weights; of gradients */
     bool weight_gradients;   /* products of weight gradients are 8-bit, too */
+    bool per_use;            /* planning: weights are quantised for each product (ZeRO-3) */
 } RecipeSpec;
 
 /* Memory for received rows, as multiples of the rows that balanced routing brings; 0: enough for

@@ -193,6 +193,9 @@ static void tensors_that_do_not_fit_are_an_error(void **state)
     CHECK_FAILS(quantize(&t->ex, b), ERR_UNSUPPORTED, "groups have no scales of 128 x 128");
     b = a, b.rows.bound = R + 1;
     CHECK_FAILS(quantize(&t->ex, b), ERR_SHAPE, "401 rows, but row_token has only 400");
+    b.rows.first = &r.first, b.row_token = (Tensor){ 0 }, b.rows.bound = R;
+    b.x = tensor_rows(&r.x, 0, 80);
+    CHECK_OK(op_desc(OP_QUANTIZE)->check(&b)); /* a pool may have fewer rows than can come */
     b = a, b.transposed.scale.dim[1] = E + 1;
     CHECK_FAILS(quantize(&t->ex, b), ERR_SHAPE, "quantize: transposed.scale is");
     b = a, b.x.rank = 3, b.x.dim[0] = 9, b.x.dim[1] = 10, b.x.dim[2] = D;
