@@ -380,6 +380,20 @@ static Status shared_forward(LayerRun *r)
                                         .sigmoid = true });
 }
 
+/* What a product of experts reads: rows of x, and the row_token that says which. Blocks of received
+ * rows have gaps that hold no numbers. So an 8-bit operand of received rows has only those of this
+ * rank's experts, gathered: no scale depends on a gap. */
+static Status routed_operand(LayerRun *r, ParamRole role, RecipeSide side, Tensor x,
+                             Tensor *row_token, Operand *out)
+{
+    const MoeState *s = r->state;
+    RecipeGroups routed = { .row_token = s->order.row_token, .rows = routed_rows(r) };
+    bool gathers = is_spread(r) && recipe_quantises(r->spec, r->layer, role);
+    routed.rows.first = NULL; /* x lies in no pool */
+    *row_token = gathers ? (Tensor){ 0 } : s->order.row_token;
+    return recipe_rows(r, role, side, x, gathers ? &routed : NULL, out);
+}
+
 /* forward: pre = W_gate_up x,  act = swiglu(pre),  out = W_down act, rows grouped by expert. `act`
  * is scratch: backward makes it again from pre. */
 static Status experts_forward(LayerRun *r)
@@ -394,12 +408,13 @@ static Status experts_forward(LayerRun *r)
         TRY(tensor_new2(r->keep, r->spec->act, rows.bound, 2 * m->ffn, &s->experts.pre));
     TRY(tensor_new2(r->scratch, r->spec->act, rows.bound, m->ffn, &act));
     Operand x, w, down, a;
-    TRY(recipe_rows(r, ROLE_EXPERT_GATE_UP, SIDE_FORWARD, s->experts.x, NULL, &x));
+    Tensor row_token;
+    TRY(routed_operand(r, ROLE_EXPERT_GATE_UP, SIDE_FORWARD, s->experts.x, &row_token, &x));
     TRY(recipe_weight(r, ROLE_EXPERT_GATE_UP, false, &w));
     TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = x,
                                       .w = w,
                                       .offsets = s->order.offsets,
-                                      .row_token = s->order.row_token,
+                                      .row_token = row_token,
                                       .pre = s->experts.pre,
                                       .act = act,
                                       .bias = r->weights->w[ROLE_EXPERT_GATE_UP_BIAS].data,
@@ -407,8 +422,8 @@ static Status experts_forward(LayerRun *r)
                                       .limit = m->limit }));
     if (r->recomputing) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.out));
-    Rows own = rows; /* act lies in no pool */
-    own.first = NULL;
+    RecipeGroups own = { .rows = rows };
+    own.rows.first = NULL; /* act lies in no pool */
     TRY(recipe_rows(r, ROLE_EXPERT_DOWN, SIDE_FORWARD, act, &own, &a));
     TRY(recipe_weight(r, ROLE_EXPERT_DOWN, false, &down));
     return moe_down_fwd(r->ex, (MoeDownFwd){ .act = a,
@@ -488,14 +503,15 @@ static Status experts_backward_input(LayerRun *r)
     TRY(tensor_new2(r->ring, DTYPE_F32, s->experts.weight.dim[0], m->rule.top_k,
                     &s->experts.dweight));
     Operand dy, down, dpre, up;
-    TRY(recipe_rows(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, s->experts.dout, NULL, &dy));
+    Tensor row_token;
+    TRY(routed_operand(r, ROLE_EXPERT_DOWN, SIDE_GRADIENT, s->experts.dout, &row_token, &dy));
     TRY(recipe_weight(r, ROLE_EXPERT_DOWN, true, &down));
     TRY(moe_down_bwd_input(r->ex,
                            (MoeDownBwdInput){ .dy = dy,
                                               .w = down,
                                               .pre = s->experts.pre,
                                               .offsets = s->order.offsets,
-                                              .row_token = s->order.row_token,
+                                              .row_token = row_token,
                                               .row_slot = s->order.row_slot,
                                               .weight = s->experts.weight,
                                               .dpre = s->experts.pre,
@@ -505,7 +521,8 @@ static Status experts_backward_input(LayerRun *r)
                                               .rows = rows,
                                               .limit = m->limit }));
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->experts.dx));
-    TRY(recipe_rows(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, s->experts.pre, &rows, &dpre));
+    RecipeGroups own = { .rows = rows };
+    TRY(recipe_rows(r, ROLE_EXPERT_GATE_UP, SIDE_GRADIENT, s->experts.pre, &own, &dpre));
     TRY(recipe_weight(r, ROLE_EXPERT_GATE_UP, true, &up));
     if (dpre.kind != OPERAND_PLAIN) rows.first = NULL; /* its rows are no longer in the pool */
     return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = dpre,

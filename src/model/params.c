@@ -64,7 +64,8 @@ int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer 
 int64_t params_copy_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards)
 {
     const ParamSizes *z = &t->spaces.copies;
-    return shards->zero < params_zero_stage(s, BUF_WEIGHT) ? z->flat : shard_size(z, shards);
+    if (shards->zero < params_zero_stage(s, BUF_WEIGHT)) return z->flat + t->spaces.scaled;
+    return shard_size(z, shards);
 }
 
 /* Twice a layer for weights and for gradients: the two halves of alloc_gathered. */

@@ -121,6 +121,7 @@ typedef struct ParamSizes {
 typedef struct ParamSpaces {
     ParamSizes of[BUF_STATE];
     ParamSizes copies; /* in bytes: what products read (copies_bytes), padding included */
+    int64_t scaled;    /* bytes of 8-bit copies, which only weights that are not sharded have */
 } ParamSpaces;
 
 typedef struct ParamTable {
@@ -144,6 +145,9 @@ typedef struct ParamTable {
 typedef struct LayerWeights {
     Operand w[ROLE_COUNT];
     Tensor dw[ROLE_COUNT];
+    /* 8-bit copies of w, made once a step: as stored, and transposed (model/recipe.h). No data:
+     * each product makes its own. */
+    Operand scaled[2][ROLE_COUNT];
 } LayerWeights;
 
 /* Buffers, in arenas of the engine. `gathered` holds the whole buckets (all but SHARD_WHOLE) of two
@@ -185,7 +189,7 @@ int params_zero_stage(const ModelSpec *s, ParamBuffer b);
  * padding of buckets, at most PARAM_ALIGN elements more each. CUT_MATRICES: the mean over ranks. */
 int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer b,
                            const ParamShards *shards);
-/* The same for the bytes of the weights that products read. */
+/* The same for the bytes of the weights that products read, 8-bit copies included. */
 int64_t params_copy_bytes(const ModelSpec *s, const ParamTable *t, const ParamShards *shards);
 /* Bytes of ParamMemory.gathered and .low. */
 size_t params_gathered_bytes(const ParamTable *t, const ParamShards *shards);

@@ -7,7 +7,7 @@
  * buckets, with offsets from the bucket's first element; shard_buffers then gives buckets their
  * position in the flat and the shard space, rule by rule, and makes parameters' offsets absolute.
  */
-#include "model/layer.h"
+#include "model/recipe.h"
 
 #include <assert.h>
 #include <fnmatch.h>
@@ -286,6 +286,7 @@ static Status fill_bucket(ParamTable *t, const ModelSpec *spec, int first, int e
         const Matrix *m = &t->matrix[matrices];
         int64_t n = matrix_elems(m), cols = m->dim[m->rank - 1];
         bytes += (int64_t)copies_bytes(&spec->weights, n / cols, cols);
+        layer->scaled += (int64_t)recipe_bytes(spec, &spec->layers[m->layer], m->role, m);
         at -= n;
     }
     bytes += (int64_t)copies_bytes(&spec->weights, 1, at); /* padding */
@@ -304,6 +305,7 @@ void spaces_add(ParamSpaces *sum, const ParamSpaces *more)
 {
     for (int b = 0; b < BUF_STATE; b++) add_sizes(&sum->of[b], &more->of[b]);
     add_sizes(&sum->copies, &more->copies);
+    sum->scaled += more->scaled;
 }
 
 /* Makes the buckets of a layer, whose parameters are [first, end) of the table. */

@@ -109,10 +109,11 @@ typedef struct SpecRanks {
 
 /* What fp8.* says; model/recipe.h has the table. */
 typedef struct RecipeSpec {
-    enum { RECIPE_NONE, RECIPE_TENSOR, RECIPE_ROW, RECIPE_BLOCK } kind;
+    RecipeKind kind;
     bool pow2;               /* scales are powers of two */
     Dtype forward, gradient; /* of rows and weights; of gradients */
     bool weight_gradients;   /* products of weight gradients are 8-bit, too */
+    bool per_use;            /* planning: weights are quantised for each product (ZeRO-3) */
 } RecipeSpec;
 
 /* Memory for received rows, as multiples of the rows that balanced routing brings; 0: enough for

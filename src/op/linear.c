@@ -145,7 +145,6 @@ typedef struct LinearDims {
     int64_t n, i, o, w_cols; /* w_cols: of all of w */
 } LinearDims;
 
-
 /* The other dimension of an operand's matrix, of which one is known. */
 static int64_t other_dim(const Operand *q, int64_t known)
 {
@@ -266,7 +265,8 @@ Product linear_product(const Linear *l)
 OpCost linear_cost(const Linear *l)
 {
     Product p = linear_product(l);
-    bool together = product_mixed(&p.g);
+    bool together =
+        product_mixed(&p.g) && !linear_is_scaled(l); /* both 8-bit types have one rate */
     int64_t least = p.g.m < p.g.n ? p.g.m : p.g.n;
     const LinearDims d = dims_of(l);
     double w = operand_bytes(&l->w) / (double)d.w_cols * (double)d.i;

@@ -1,6 +1,7 @@
 /* copies: casts main weights to copies, bucket by bucket. */
 #include "train/copies.h"
 
+#include "model/recipe.h"
 #include "op/elementwise.h"
 #include "train/engine_memory.h"
 #include "train/shards.h"
@@ -17,6 +18,25 @@ static Status copy_bucket(EngineParams *w, const ParamBucket *k)
     return tensor_elems(&main) == 0 ? OK : cast(w->ex, (Cast){ main, copy });
 }
 
+/* Weights that are gathered for each use (ZeRO-3) have no lasting 8-bit copies. */
+Status copies_alloc(EngineParams *w)
+{
+    if (w->table.sharded[BUF_WEIGHT]) return OK;
+    for (int i = 0; i < w->spec->n_layers; i++)
+        TRY(recipe_alloc(w->spec, &w->spec->layers[i], &w->arenas->at[ENGINE_RUN], &w->layer[i]));
+    return OK;
+}
+
+Status copies_quantise(EngineParams *w)
+{
+    for (int i = 0; i < w->spec->n_layers; i++) {
+        w->ex->layer = w->spec->layers[i].block;
+        TRY(recipe_refresh(w->ex, w->spec, &w->layer[i]));
+    }
+    w->ex->layer = -1;
+    return OK;
+}
+
 /* In f32 products read the main weights, so there are no copies. */
 Status copies_refresh(EngineParams *w)
 {
@@ -24,5 +44,6 @@ Status copies_refresh(EngineParams *w)
         TRY(copy_bucket(w, &w->table.bucket[i]));
     }
     TRY(shards_gather_all(w));
+    TRY(copies_quantise(w));
     return engine_wait(w->arenas);
 }

@@ -8,9 +8,11 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "op/choices.h"
+#include "model/recipe_text.h"
 #include "op/exchange.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
+#include "train/copies.h"
 #include "train/engine_program.h"
 #include "train/null.h"
 #include "train/numbers.h"
@@ -194,11 +196,24 @@ static Status list_params(Engine *e)
                         &e->params.table);
 }
 
+/* The GPU of a counting run is asked, too, if there is one: so that a plan is refused for the reason
+ * that its run would be. */
+static Status check_recipe(const Engine *e)
+{
+    GpuInfo info;
+    const EngineShape *shape = &e->shape;
+    if (!engine_wants_gpu(e->config) || gpu_devices() == 0) return OK;
+    TRY(gpu_info((int)e->config->run_gpu, &info));
+    RecipeGpu gpu = { (int)e->config->run_gpu, info.name, 10 * info.major + info.minor };
+    return recipe_check_gpu(&e->spec, &e->params.table, &gpu, shape->micro_batch * shape->sequence);
+}
+
 static Status make_params(EngineParams *w)
 {
     Arena *run = &w->arenas->at[ENGINE_RUN];
     TRY(params_alloc(w->spec, &w->table, run, w->training, &w->memory));
     TRY(params_bind(w->spec, &w->table, &w->memory, w->tables, &w->layer));
+    TRY(copies_alloc(w));
     TRY(ARENA_ZEROED(w->tables, w->spec->n_layers, &w->written));
     return shards_make(w);
 }
@@ -226,6 +241,7 @@ static Status engine_setup(Engine *e, const EnginePlan *plan)
     TRY(make_spec(e));
     TRY(engine_make_program(e));
     TRY(list_params(e));
+    TRY(check_recipe(e));
     TRY(make_exec(m, e->config, &e->mode->arena[ENGINE_SCRATCH]));
     TRY(join_mesh(e));
     TRY(engine_make_arenas(m, e->modes, plan));

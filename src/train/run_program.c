@@ -3,6 +3,7 @@
 #include "train/run_program.h"
 
 #include "base/clock.h"
+#include "train/copies.h"
 #include "train/engine_memory.h"
 #include "train/recorder.h"
 #include "train/run_layers.h"
@@ -17,6 +18,7 @@ static Status zero_sums(Engine *e)
 {
     TRY(engine_zero(&e->arenas, &e->io.record.sums));
     TRY(engine_zero(&e->arenas, &e->io.record.counts));
+    if (e->params.training) TRY(copies_quantise(&e->params));
     return e->list->program.evaluates ? OK : shards_begin(&e->params);
 }
 
