@@ -8,6 +8,7 @@
 #include "op/product.h"
 
 extern const KernelTable dense_kernels, moe_product_kernels, moe_weight_kernels;
+extern const KernelTable scaled_kernels; /* dense, of 8-bit operands: calls are ScaledCalls */
 
 GroupedCall moe_product_call(const MoeProduct *p);
 GroupedCall moe_sum_call(const MoeSum *s);

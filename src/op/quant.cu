@@ -11,8 +11,6 @@
  */
 #include "op/quant_tile.cuh"
 
-enum { GROUP_TILES = 4 /* a block looks up its group once for so many tiles */ };
-
 /* ---- quantize ---- */
 
 static bool given(const Operand *q) { return q->data.data != NULL; }
@@ -51,13 +49,20 @@ static quant::Side side_of(const Operand *q, int64_t groups, void *amax)
 
 static int64_t tiles_of(int64_t n) { return operand_whole_blocks(n) / OPERAND_BLOCK; }
 
+/* Longer runs write scales with fewer memory accesses. Shorter ones give work to more blocks. */
+static int run_for(int64_t tiles)
+{
+    const int64_t busy = 132 * 4 * 2;
+    return tiles >= quant::RUN * busy ? quant::RUN : tiles >= 2 * busy ? 2 : 1;
+}
+
 /* The job of one or both operands of a call. */
 static quant::Job job_of(const Quantize *a, bool rows, bool columns, void *workspace)
 {
     const Operand none = {}, *q = rows ? &a->quant : &none, *t = columns ? &a->transposed : &none;
     bool groups = columns && a->offsets.data != NULL;
-    int64_t matrices = a->x.rank == 3 ? a->x.dim[0] : 1;
     quant::Job job = {};
+    job.matrices = a->x.rank == 3 ? a->x.dim[0] : 1;
     job.x = a->x.data;
     job.row_token = (const int32_t *)a->row_token.data;
     job.device = a->rows.device;
@@ -65,24 +70,23 @@ static quant::Job job_of(const Quantize *a, bool rows, bool columns, void *works
     job.d = tensor_cols(&a->x);
     job.n = a->rows.bound > 0 ? a->rows.bound
             : job.d == 0      ? 0
-                              : tensor_elems(&a->x) / job.d / matrices;
+                              : tensor_elems(&a->x) / job.d / job.matrices;
     job.offsets = groups ? (const int32_t *)a->offsets.data : NULL;
     job.groups = groups ? tensor_elems(&a->offsets) - 1 : 0;
     job.width = columns ? tensor_cols(&t->data) : 0;
     /* Rows after the last group may fill one more strip than columns do. */
     job.strips = groups ? tiles_of(job.width) + rows : tiles_of(job.n);
     job.tiles = tiles_of(job.d);
-    job.each = groups ? GROUP_TILES : 1;
+    job.run = run_for(job.matrices * job.strips * job.tiles);
     job.rows = side_of(q, 0, workspace);
     job.columns = side_of(t, job.groups, (char *)workspace + amax_bytes(&a->quant));
     job.pow2 = a->pow2;
     return job;
 }
 
-static int64_t blocks_of(const Quantize *a, const quant::Job &job)
+template <bool ROWS> static int64_t blocks_of(const quant::Job &job)
 {
-    int64_t matrices = a->x.rank == 3 ? a->x.dim[0] : 1;
-    return matrices * job.strips * ((job.tiles + job.each - 1) / job.each);
+    return job.matrices * (ROWS ? job.strips : job.tiles) * quant::runs_of<ROWS>(job);
 }
 
 /* One thread for each scale. */
@@ -112,7 +116,7 @@ static Status amax_run(struct Exec *ex, const Quantize *a, const quant::Job &job
     if (!covers_tiles(q) && !covers_tiles(t)) return OK;
     if (covers_tiles(q)) TRY(gpu_fill(job.rows.amax, 0, amax_bytes(q), exec_stream(ex)));
     if (covers_tiles(t)) TRY(gpu_fill(job.columns.amax, 0, amax_bytes(t), exec_stream(ex)));
-    int64_t blocks = blocks_of(a, job);
+    int64_t blocks = blocks_of<ROWS>(job);
     quant::amax_kernel<T, ACROSS, ROWS, COLUMNS>
         <<<(unsigned)blocks, quant::THREADS, 0, exec_stream(ex)>>>(job);
     TRY(kernel_status("quantize"));
@@ -124,7 +128,7 @@ template <typename T, typename F, int ACROSS, bool ROWS, bool COLUMNS>
 static Status tiles_run(struct Exec *ex, const Quantize *a)
 {
     quant::Job job = job_of(a, ROWS, COLUMNS, exec_workspace(ex));
-    int64_t blocks = blocks_of(a, job);
+    int64_t blocks = blocks_of<ROWS>(job);
     if (blocks == 0) return OK;
     TRY((amax_run<T, ACROSS, ROWS, COLUMNS>(ex, a, job)));
     /* What that pass measured is known now. */

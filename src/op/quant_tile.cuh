@@ -41,7 +41,9 @@ enum {
     WARPS = THREADS / WARP,
     PACK_COLS = 8,  /* of a thread: 16 bytes of bf16 */
     ROWS_EACH = 16, /* of a thread: 16 bytes of a column in 8 bits */
-    PACKS = TILE / PACK_COLS
+    PACKS = TILE / PACK_COLS,
+    RUN = WARPS, /* tiles that a block takes one after another, at most */
+    PAD = TILE / WARP * 2
 };
 
 static_assert(TILE / ROWS_EACH * PACKS == THREADS, "the threads of a block cover a tile");
@@ -66,9 +68,10 @@ typedef struct Job {
     const int32_t *row_token, *offsets, *device, *first; /* as in Quantize; NULL: none */
     int64_t n, d, groups;                                /* n: rows of a matrix, R */
     int64_t width;                                       /* columns of the transposed data */
-    int64_t strips;                                      /* of a matrix: tiles of rows */
-    int64_t tiles;                                       /* of a strip */
-    int64_t each; /* tiles that a block takes one after another */
+    int64_t matrices;
+    int64_t strips; /* of a matrix: tiles of rows */
+    int64_t tiles;  /* of a strip */
+    int run;        /* tiles that a block takes, 1 .. RUN */
     bool pow2;
 } Job;
 
@@ -82,10 +85,12 @@ typedef struct Strip {
 
 /* What the threads of a block tell each other. */
 typedef struct Shared {
-    int64_t source[TILE];                       /* the row of x */
+    Strip strip[RUN];
+    int64_t source[RUN][TILE];                  /* the row of x */
     uint32_t row_most[TILE], column_most[TILE]; /* largest magnitudes, as bits of f32 */
     uint32_t most;
     float2 row_scale[TILE], column_scale[TILE]; /* and its reciprocal */
+    float kept[RUN][TILE + PAD];                /* scales of a run */
 } Shared;
 
 static __device__ __forceinline__ int64_t live_rows(const Job &job)
@@ -104,7 +109,7 @@ static __device__ __forceinline__ Strip matrix_strip(const Job &job, int64_t num
     s.matrix = number / job.strips;
     s.column = s.first = number % job.strips * TILE;
     s.n = clamp_rows(job.n - s.first);
-    s.live = clamp_rows(live_rows(job) - s.first);
+    s.live = min(s.n, clamp_rows(live_rows(job) - s.first));
     s.columns = true;
     return s;
 }
@@ -134,7 +139,7 @@ static __device__ __forceinline__ Strip group_strip(const Job &job, int64_t numb
         s.group = from + hit;
         s.first = lane_get(begin + place * TILE, hit);
         s.n = clamp_rows(lane_get(end, hit) - s.first);
-        s.live = clamp_rows(live - s.first);
+        s.live = min(s.n, clamp_rows(live - s.first));
         s.columns = s.group < job.groups;
         return s;
     }
@@ -176,46 +181,75 @@ static __device__ __forceinline__ int64_t column_scale_at(const Job &job, const 
     return (s.matrix * q.rows + tile) * q.cols + block;
 }
 
-/* The scale of this thread's row or column: `most` makes it if the tile decides it alone. */
+/* The scale of this thread's row or column: `most` makes it if the tile decides it alone. Then it
+ * is also stored at `to`, unless that is NULL. */
 static __device__ __forceinline__ float2 scale_make(const Side &q, int64_t at, uint32_t most,
-                                                    float largest, bool pow2, bool writes)
+                                                    float largest, bool pow2, float *to)
 {
     float scale = q.amax != NULL ? q.scale[at] : scale_of(most, largest, pow2);
-    if (q.amax == NULL && writes) q.scale[at] = scale;
+    if (q.amax == NULL && to != NULL) *to = scale;
     return make_float2(scale, 1.0f / scale);
 }
 
-/* Thread i makes the scales of row i and column i. Returns: are they too small for quotient()? */
-template <typename F, bool ROWS, bool COLUMNS>
-static __device__ __forceinline__ bool scales_make(const Job &job, const Strip &s, int64_t tile,
-                                                   Shared &sh)
+/* Thread i makes the scale of row i. Returns: is it too small for quotient()? */
+template <typename F>
+static __device__ __forceinline__ bool row_scale_make(const Job &job, const Strip &s, int64_t tile,
+                                                      Shared &sh, float *kept)
 {
     int i = (int)threadIdx.x;
-    bool small = false, blocks = job.rows.kind == OPERAND_128X128;
-    const float largest = F::largest();
-    if (ROWS && i < s.n) {
-        sh.row_scale[i] =
-            scale_make(job.rows, row_scale_at(job, s, tile, i), blocks ? sh.most : sh.row_most[i],
-                       largest, job.pow2, i == 0 || !blocks);
-        small = !(sh.row_scale[i].x >= LEAST_SCALE);
+    if (i >= s.n) return false;
+    bool block = job.rows.kind == OPERAND_128X128;
+    int64_t at = row_scale_at(job, s, tile, i);
+    float *to = !block ? kept + i : i == 0 ? job.rows.scale + at : NULL;
+    uint32_t most = block ? sh.most : sh.row_most[i];
+    sh.row_scale[i] = scale_make(job.rows, at, most, F::largest(), job.pow2, to);
+    return !(sh.row_scale[i].x >= LEAST_SCALE);
+}
+
+/* The same for column i. A strip that makes no columns may lie where columns without rows do: their
+ * scale is 1. kept NULL: scales are stored at once. */
+template <typename F>
+static __device__ __forceinline__ bool column_scale_make(const Job &job, const Strip &s,
+                                                         int64_t tile, Shared &sh, float *kept)
+{
+    int i = (int)threadIdx.x;
+    if (tile * TILE + i >= job.d || s.column >= job.width) return false;
+    if (!s.columns && job.columns.amax != NULL) return false;
+    bool block = job.columns.kind == OPERAND_128X128;
+    int64_t at = column_scale_at(job, s, tile, i);
+    float *to = block || kept == NULL ? job.columns.scale + at : kept + i;
+    if (block && i > 0) to = NULL;
+    uint32_t most = !s.columns ? 0 : block ? sh.most : sh.column_most[i];
+    sh.column_scale[i] = scale_make(job.columns, at, most, F::largest(), job.pow2, to);
+    return !(sh.column_scale[i].x >= LEAST_SCALE);
+}
+
+/* Writes the scales of a run. Those of a row (or column) of the run lie together, so they are
+ * written by neighbouring threads: one by one they would be as many memory accesses as an eighth of
+ * the data. */
+template <bool ROWS>
+static __device__ __forceinline__ void kept_write(const Job &job, int64_t tile, const Shared &sh)
+{
+    const Side &q = ROWS ? job.rows : job.columns;
+    if (q.kind != OPERAND_1X128) return;
+    for (int k = (int)threadIdx.x; k < TILE * RUN; k += THREADS) {
+        int i = k / RUN, t = k % RUN;
+        const Strip &s = sh.strip[ROWS ? 0 : t];
+        if (t >= job.run) continue;
+        if (ROWS && i < s.n && tile + t < job.tiles)
+            q.scale[row_scale_at(job, s, tile + t, i)] = sh.kept[t][i];
+        if (!ROWS && s.column < job.width && tile * TILE + i < job.d)
+            q.scale[column_scale_at(job, s, tile, i)] = sh.kept[t][i];
     }
-    if (COLUMNS && tile * TILE + i < job.d && s.column < job.width) {
-        bool block = job.columns.kind == OPERAND_128X128;
-        uint32_t most = !s.columns ? 0 : block ? sh.most : sh.column_most[i];
-        sh.column_scale[i] = scale_make(job.columns, column_scale_at(job, s, tile, i), most,
-                                        largest, job.pow2, i == 0 || !block);
-        small = small || !(sh.column_scale[i].x >= LEAST_SCALE);
-    }
-    return small;
 }
 
 /* ---- number by number: a thread has a column ---- */
 
 template <typename T>
-static __device__ __forceinline__ float number_at(const Job &job, const Shared &sh, int i,
+static __device__ __forceinline__ float number_at(const Job &job, const int64_t *source, int i,
                                                   int64_t col)
 {
-    return to_f32(((const T *)job.x)[sh.source[i] * job.d + col]);
+    return to_f32(((const T *)job.x)[source[i] * job.d + col]);
 }
 
 static __device__ __forceinline__ void most_clear(Shared &sh)
@@ -226,7 +260,8 @@ static __device__ __forceinline__ void most_clear(Shared &sh)
 
 /* The largest magnitudes. A NaN does not enter. */
 template <typename T>
-static __device__ void plain_most(const Job &job, const Strip &s, int64_t tile, Shared &sh)
+static __device__ void plain_most(const Job &job, const Strip &s, int64_t tile,
+                                  const int64_t *source, Shared &sh)
 {
     int64_t col = tile * TILE + threadIdx.x;
     uint32_t column = 0;
@@ -234,7 +269,7 @@ static __device__ void plain_most(const Job &job, const Strip &s, int64_t tile, 
     __syncthreads();
 #pragma unroll 1
     for (int i = 0; i < s.live; i++) {
-        float v = col < job.d ? number_at<T>(job, sh, i, col) : 0.0f;
+        float v = col < job.d ? number_at<T>(job, source, i, col) : 0.0f;
         uint32_t bits = __float_as_uint(v) & 0x7FFFFFFFu;
         bits = bits > INFINITE ? 0 : bits;
         column = max(column, bits);
@@ -256,7 +291,8 @@ template <typename F> static __device__ __forceinline__ uint8_t plain_code(float
 }
 
 template <typename T, typename F, bool ROWS, bool COLUMNS>
-static __device__ void plain_write(const Job &job, const Strip &s, int64_t tile, const Shared &sh)
+static __device__ void plain_write(const Job &job, const Strip &s, int64_t tile,
+                                   const int64_t *source, const Shared &sh)
 {
     int64_t col = tile * TILE + threadIdx.x;
     if (col >= job.d) return;
@@ -267,7 +303,7 @@ static __device__ void plain_write(const Job &job, const Strip &s, int64_t tile,
     float scale = COLUMNS ? sh.column_scale[threadIdx.x].x : 0;
 #pragma unroll 1
     for (int i = 0; i < s.live; i++) {
-        float v = number_at<T>(job, sh, i, col);
+        float v = number_at<T>(job, source, i, col);
         if (ROWS) row[i * job.d] = plain_code<F>(v, sh.row_scale[i].x);
         if (COLUMNS && column != NULL) column[i] = plain_code<F>(v, scale);
     }
@@ -324,7 +360,7 @@ static __device__ __forceinline__ void patch_forget(Patch &p)
 
 template <int ACROSS>
 static __device__ __forceinline__ void patch_load(const Job &job, const Strip &s, int64_t tile,
-                                                  const Shared &sh, Patch &p)
+                                                  const int64_t *source, Patch &p)
 {
     Place<ACROSS> at;
     int64_t col = tile * TILE + at.pack * PACK_COLS;
@@ -333,7 +369,7 @@ static __device__ __forceinline__ void patch_load(const Job &job, const Strip &s
     for (int i = 0; i < ROWS_EACH; i++) {
         p.word[i] = make_uint4(0, 0, 0, 0);
         if (at.row + i < s.live && col < job.d)
-            p.word[i] = read_once((const uint4 *)(x + sh.source[at.row + i] * job.d));
+            p.word[i] = read_once((const uint4 *)(x + source[at.row + i] * job.d));
     }
 }
 
@@ -478,34 +514,72 @@ static __device__ __forceinline__ void columns_write(const Job &job, const Strip
 
 /* ---- the kernels ---- */
 
-/* Finds the block's strip, and the rows of x that it reads. False: there is nothing to do. */
-static __device__ __forceinline__ bool strip_open(const Job &job, int64_t number, Shared &sh,
-                                                  Strip *s)
+/* A block takes a run of tiles of one strip or, if columns alone are made, of strips: those whose
+ * scales lie together. */
+template <bool ROWS> static __host__ __device__ __forceinline__ int64_t runs_of(const Job &job)
 {
-    int i = (int)threadIdx.x;
-    *s = job.offsets == NULL ? matrix_strip(job, number) : group_strip(job, number);
-    if (s->n == 0 && s->column >= job.width) return false;
-    int64_t row = s->first + i, first = job.first == NULL ? 0 : *job.first;
-    sh.source[i] = 0;
-    if (i < s->live)
-        sh.source[i] = job.row_token != NULL ? job.row_token[row] : s->matrix * job.n + first + row;
-    return true;
+    return ((ROWS ? job.tiles : job.strips) + job.run - 1) / job.run;
+}
+
+/* Finds the block's strips, one a warp, and the rows of x that they read. Returns the block's first
+ * tile. */
+template <bool ROWS> static __device__ __forceinline__ int64_t run_open(const Job &job, Shared &sh)
+{
+    int warp = (int)threadIdx.x / WARP, i = (int)threadIdx.x;
+    int64_t runs = runs_of<ROWS>(job), number = blockIdx.x / runs,
+            tile = blockIdx.x % runs * job.run;
+    int64_t first = job.first == NULL ? 0 : *job.first;
+    bool exists = warp == 0;
+    if (!ROWS) {
+        int64_t unit = blockIdx.x / job.tiles, begin = unit % runs * job.run + warp;
+        exists = warp < job.run && begin < job.strips;
+        number = unit / runs * job.strips + begin;
+        tile = blockIdx.x % job.tiles;
+    }
+    Strip s = {};
+    if (exists) s = job.offsets == NULL ? matrix_strip(job, number) : group_strip(job, number);
+    if (!exists) s.column = job.width;
+    if (i % WARP == 0) sh.strip[warp] = s;
+    __syncthreads();
+    for (int t = 0; t < job.run; t++) {
+        const Strip &at = sh.strip[t];
+        int64_t row = at.first + i;
+        if (i >= at.live)
+            sh.source[t][i] = 0;
+        else
+            sh.source[t][i] =
+                job.row_token != NULL ? job.row_token[row] : at.matrix * job.n + first + row;
+    }
+    return tile;
+}
+
+/* Calls run(strip, tile, step of the run) for the block's tiles. All threads do. */
+template <bool ROWS, typename F>
+static __device__ __forceinline__ void run_tiles(const Job &job, int64_t tile, const Shared &sh,
+                                                 F run)
+{
+    for (int step = 0; step < job.run; step++) {
+        const Strip s = sh.strip[ROWS ? 0 : step];
+        if ((s.n == 0 && s.column >= job.width) || tile + (ROWS ? step : 0) >= job.tiles) return;
+        run(s, tile + (ROWS ? step : 0), step);
+    }
 }
 
 /* The largest magnitudes of a tile. Returns: must it be written number by number? ACROSS 0: it
  * must always. */
 template <typename T, int ACROSS, bool ROWS, bool COLUMNS>
 static __device__ __forceinline__ bool tile_most(const Job &job, const Strip &s, int64_t tile,
-                                                 Shared &sh, Patch &p)
+                                                 const int64_t *source, Shared &sh, Patch &p)
 {
+    __syncthreads(); /* the tile before is done */
     most_clear(sh);
     __syncthreads();
     bool strange = true;
     if constexpr (ACROSS > 0) {
-        patch_load<ACROSS>(job, s, tile, sh, p);
+        patch_load<ACROSS>(job, s, tile, source, p);
         strange = __syncthreads_or(patch_most<ACROSS, ROWS, COLUMNS>(job, p, sh));
     }
-    if (strange) plain_most<T>(job, s, tile, sh);
+    if (strange) plain_most<T>(job, s, tile, source, sh);
     return strange;
 }
 
@@ -513,22 +587,30 @@ template <typename T, typename F, int ACROSS, bool ROWS, bool COLUMNS>
 static __global__ __launch_bounds__(THREADS, 4) void quantize_kernel(const Job job)
 {
     __shared__ Shared sh;
-    Strip s;
-    int64_t chunks = (job.tiles + job.each - 1) / job.each;
-    int64_t tile = blockIdx.x % chunks * job.each, end = min(tile + job.each, job.tiles);
-    if (!strip_open(job, blockIdx.x / chunks, sh, &s)) return;
-    for (; tile < end; tile++) {
+    int64_t first = run_open<ROWS>(job, sh);
+    run_tiles<ROWS>(job, first, sh, [&](const Strip &s, int64_t tile, int step) {
+        const int64_t *source = sh.source[ROWS ? 0 : step];
         Patch p;
-        bool strange = tile_most<T, ACROSS, ROWS, COLUMNS>(job, s, tile, sh, p);
-        bool small = scales_make<F, ROWS, COLUMNS>(job, s, tile, sh);
-        strange = __syncthreads_or(strange || small);
-        if (strange) plain_write<T, F, ROWS, COLUMNS>(job, s, tile, sh);
+        bool strange = tile_most<T, ACROSS, ROWS, COLUMNS>(job, s, tile, source, sh, p);
+        if (ROWS) strange |= row_scale_make<F>(job, s, tile, sh, sh.kept[step]);
+        if (COLUMNS) strange |= column_scale_make<F>(job, s, tile, sh, ROWS ? NULL : sh.kept[step]);
+        strange = __syncthreads_or(strange);
+        if (strange) plain_write<T, F, ROWS, COLUMNS>(job, s, tile, source, sh);
         if constexpr (ACROSS > 0) {
             if (ROWS && !strange) rows_write<F, ACROSS>(job, s, tile, p, sh);
             if (ROWS && COLUMNS) patch_forget(p);
             if (COLUMNS && !strange) columns_write<F, ACROSS>(job, s, tile, p, sh);
         }
-    }
+    });
+    kept_write<ROWS>(job, first, sh); /* all tiles had a barrier after their scales */
+}
+
+static __device__ __forceinline__ void amax_raise(const Side &q, int64_t at, bool inside,
+                                                  uint32_t line, uint32_t whole)
+{
+    bool tensor = q.kind == OPERAND_TENSOR;
+    if (q.amax == NULL || !inside || (tensor && threadIdx.x > 0)) return;
+    atomicMax(&q.amax[at], tensor ? whole : line);
 }
 
 /* Raises the largest magnitudes of scales that cover several tiles. */
@@ -536,24 +618,19 @@ template <typename T, int ACROSS, bool ROWS, bool COLUMNS>
 static __global__ __launch_bounds__(THREADS) void amax_kernel(const Job job)
 {
     __shared__ Shared sh;
-    Strip s;
-    int64_t chunks = (job.tiles + job.each - 1) / job.each, i = threadIdx.x;
-    int64_t tile = blockIdx.x % chunks * job.each, end = min(tile + job.each, job.tiles);
-    if (!strip_open(job, blockIdx.x / chunks, sh, &s)) return;
-    for (; tile < end; tile++) {
-        const Side &r = job.rows, &c = job.columns;
+    int64_t first = run_open<ROWS>(job, sh);
+    run_tiles<ROWS>(job, first, sh, [&](const Strip &s, int64_t tile, int step) {
+        int i = (int)threadIdx.x;
         Patch p;
-        tile_most<T, ACROSS, ROWS, COLUMNS>(job, s, tile, sh, p);
+        tile_most<T, ACROSS, ROWS, COLUMNS>(job, s, tile, sh.source[ROWS ? 0 : step], sh, p);
         __syncthreads();
-        if (ROWS && r.amax != NULL && i < (r.kind == OPERAND_TENSOR ? 1 : s.live))
-            atomicMax(&r.amax[row_scale_at(job, s, tile, i)],
-                      r.kind == OPERAND_TENSOR ? sh.most : sh.row_most[i]);
-        if (COLUMNS && c.amax != NULL && s.columns &&
-            (c.kind == OPERAND_TENSOR ? i == 0 : tile * TILE + i < job.d))
-            atomicMax(&c.amax[column_scale_at(job, s, tile, i)],
-                      c.kind == OPERAND_TENSOR ? sh.most : sh.column_most[i]);
-        __syncthreads();
-    }
+        if (ROWS)
+            amax_raise(job.rows, row_scale_at(job, s, tile, i), i < s.live, sh.row_most[i],
+                       sh.most);
+        if (COLUMNS)
+            amax_raise(job.columns, column_scale_at(job, s, tile, i),
+                       s.columns && tile * TILE + i < job.d, sh.column_most[i], sh.most);
+    });
 }
 
 } // namespace quant
