@@ -147,14 +147,14 @@ static void an_infinity_is_named_by_step_layer_product_and_place(void **state)
 /* ---- gradients ---- */
 
 /* A text of words in a skewed distribution, each of which four others may follow. */
-static void write_text(Tiny *t)
+static void write_text(Tiny *t, int64_t step)
 {
     Batch *b = &t->batch;
     int32_t *id = b->id.data, *target = b->target.data;
     uint64_t stream = rng_stream("text"), vocab = (uint64_t)t->config.model_vocab;
     int64_t n = tensor_elems(&b->id), seq = t->shape.sequence;
     for (int64_t i = 0; i < n; i++) {
-        uint64_t follows = rng_below(3, stream, (uint64_t)i, 4),
+        uint64_t follows = rng_below(3, stream, (uint64_t)(step * n + i), 4),
                  before = (uint64_t)id[i > 0 ? i - 1 : 0];
         double u = i % seq == 0 ? 0.5 : rng_uniform(4, stream, 4 * before + follows);
         id[i] = (int32_t)(u * u * u * (double)vocab);
@@ -182,7 +182,7 @@ static void open_quickstart(Tiny *t, const char *recipe, const char *layers)
     CHECK_OK(arena_init(&t->arena, "quickstart", MEM_HOST, (size_t)1 << 30));
     CHECK_OK(config_load(&t->config, &t->arena, "quickstart", set, sizeof set / sizeof *set));
     CHECK_OK(tiny_start(t, NULL));
-    write_text(t);
+    write_text(t, 0);
 }
 
 /* The cosine of two gradients of a parameter; 1 where both are 0 (an expert without tokens). */
@@ -253,6 +253,36 @@ static void gradients_of_the_first_step_are_close_to_those_without_a_recipe(void
     tiny_close(&plain);
 }
 
+/* The mean loss of the last ten of fifty steps. */
+static double late_loss(const char *recipe)
+{
+    enum { STEPS = 50, LATE = 10 };
+    Tiny t;
+    double sum = 0;
+    tiny_open(&t, TINY("run.compute=bf16", "model.hidden=64", "train.batch=16",
+                       "train.micro_batch=16", recipe));
+    for (int64_t i = 0; i < STEPS; i++) {
+        StepResult r;
+        write_text(&t, i);
+        CHECK_OK(engine_step(&t.engine, &t.batch, 5e-3, i + 1, &r));
+        CHECK(r.finite && isfinite(r.loss));
+        if (i >= STEPS - LATE) sum += r.loss / LATE;
+    }
+    tiny_close(&t);
+    return sum;
+}
+
+/* docs/fp8.md has the same of the quickstart's text. */
+static void fifty_steps_learn_as_much_as_without_a_recipe(void **state)
+{
+    (void)state;
+    static const char *const recipes[] = { "fp8.recipe=block", "fp8.recipe=row",
+                                           "fp8.recipe=tensor" };
+    double plain = late_loss("fp8.recipe=none");
+    CHECK(plain < 0.8 * log(61));
+    for (int i = 0; i < 3; i++) CHECK_NEAR(late_loss(recipes[i]) / plain, 1, 0.01);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +292,7 @@ int main(void)
         TEST(every_setting_of_a_recipe_changes_the_step),
         TEST(copies_follow_the_update),
         TEST(an_infinity_is_named_by_step_layer_product_and_place),
+        TEST(fifty_steps_learn_as_much_as_without_a_recipe),
         TEST(gradients_of_the_first_step_are_close_to_those_without_a_recipe),
     };
     return TEST_RUN(tests);
