@@ -109,6 +109,7 @@ static void copies_follow_the_update(void **state)
         open_with(&one, m, "run.threads=1", NULL);
         open_with(&two, m, "run.threads=1", NULL);
         tiny_steps(&one, 0, 1);
+        CHECK_OK(engine_init_weights(&two.engine.params, 7)); /* with copies of other weights */
         for (int k = 0; k < BUF_COUNT; k++) {
             const Tensor *from = &one.engine.params.memory.buffer[k];
             if (from->data != NULL)
