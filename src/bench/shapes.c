@@ -34,6 +34,7 @@ static const struct {
 enum {
     ALL,
     PRODUCTS,
+    EIGHT,
     LAYERS,
     ROUTING,
     NORM,
@@ -48,8 +49,8 @@ enum {
     ELEMENTWISE
 };
 
-const char bench_groups[] = "all|products|layers|routing|norm|swiglu|rope|attention|context|head|"
-                            "quant|adamw|linear|elementwise"; /* in their order */
+const char bench_groups[] = "all|products|products_8bit|layers|routing|norm|swiglu|rope|attention|"
+                            "context|head|quant|adamw|linear|elementwise"; /* in their order */
 
 typedef struct Shape {
     int group;
@@ -297,15 +298,16 @@ static void shrink_sizes(ShapeSizes *s, int64_t by)
 }
 
 /* Runs the cases of a shape's group. Most run with even routing, products also with a skewed one,
- * drawn shapes with all three. A products shape serves the layers group, too. */
+ * drawn shapes with all three. A products shape serves the groups of 8 bits and of layers, too. */
 static Status run_shape(Bench *b, Shape shape)
 {
     const BenchShapes *o = b->options;
     shrink_sizes(&shape.s, o->shrink);
     shape.s.r = shape.s.n * shape.s.k;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int of = cases[i].group, last = of == PRODUCTS ? DIRICHLET : EVEN;
-        if (of != shape.group && !(of == LAYERS && shape.group == PRODUCTS)) continue;
+        int of = cases[i].group, last = of == PRODUCTS || of == EIGHT ? DIRICHLET : EVEN;
+        bool serves = shape.group == PRODUCTS && (of == LAYERS || of == EIGHT);
+        if (of != shape.group && !serves) continue;
         if (o->group != ALL && o->group != of) continue;
         if (o->seed != NULL) last = ZIPF;
         for (int r = EVEN; r <= last; r++)

@@ -19,7 +19,8 @@
  * A grouped product (nv/grouped_hopper.cuh) has an entry, too. Its words are the number of a tile
  * shape, and zeros. Its key:
  *
- *     m = rows.bound,  n and k = the columns of operands B and A,  lda = experts,  ldb = ldc = 1
+ *     m = rows.bound,  n and k = the columns of operands B and A,  lda = experts,  ldb = 1
+ *     ldc: 8 if operands have 8 bits, else 1
  *     kinds: bit 62 (no dense product has it), the hash of the op's name, bit 0: an index names rows
  *
  * All tile shapes add terms in one order, so this choice changes no bits. If this program or

@@ -19,7 +19,7 @@ typedef struct OpKernels {
     const KernelTable *table;
 } OpKernels;
 
-enum { OP_KERNELS = 3 };
+enum { OP_KERNELS = 5 };
 extern const OpKernels op_kernels[OP_KERNELS];
 
 #endif

@@ -12,13 +12,16 @@
 #include "op/head.h"
 #include "op/linear.h"
 
+/* Which of its three matrices a linear op writes. */
+typedef enum LinearKind { LINEAR_WRITES_Y, LINEAR_WRITES_X, LINEAR_ADDS_W } LinearKind;
+
 /* The three linear ops as one: x with I columns, y with O columns, and w between them. Two of the
  * three are read; the third, a plain tensor, is written or added to. */
 typedef struct Linear {
     const char *op, *x_port, *y_port, *w_port;
     Operand x, y, w; /* (N, I), (N, O), (O, I) */
     const Tensor *r; /* added to the side that is written; NULL: nothing */
-    enum { LINEAR_WRITES_Y, LINEAR_WRITES_X, LINEAR_ADDS_W } kind;
+    LinearKind kind;
     int64_t col, cols; /* the window of w; cols 0: all of it */
 } Linear;
 

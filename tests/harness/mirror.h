@@ -133,10 +133,21 @@ static inline Status mirror_compare(const OpDesc *op, const OpPort *p, Tensor *c
                 (long long)m.part.col, (long long)m.part.cols, m.error, limit, m.held_to);
 }
 
+/* Does the op read 8-bit operands? */
+static inline bool mirror_scaled(const OpDesc *op, const void *args)
+{
+    for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
+        if (p->dir == PORT_IN_SCALE && op_port_tensor(p, args)->data != NULL) return true;
+    }
+    return false;
+}
+
 /* Attention's products round their operands to the type of the first of them, also where their sum
- * goes on in f32. Both sides round probabilities, each other ones, so each may be off by a limit. */
+ * goes on in f32. Both sides round probabilities, each other ones, so each may be off by a limit.
+ * Matrix units add 128 products of 8-bit numbers with 13 bits. */
 static inline double mirror_limit(const OpDesc *op, const void *args, const Tensor *out)
 {
+    if (mirror_scaled(op, args) && out->dtype == DTYPE_F32) return 1e-3;
     if (strncmp(op->name, "attention", 9) != 0) return optest_limit(LIMIT_PLAIN, out->dtype);
     Dtype act = op_port_tensor(op->ports, args)->dtype;
     return 2 * optest_limit(LIMIT_ATTENTION, out->rank == 4 ? act : out->dtype);
