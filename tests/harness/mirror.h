@@ -173,16 +173,6 @@ static inline Status mirror_outputs(const OpDesc *op, const void *args, const ch
     return OK;
 }
 
-/* Does it read 8-bit operands? Not every GPU has products of these, and not every width has a kernel: then
- * the op says so, and the CPU's result stands alone. */
-static inline bool mirror_scaled(const OpDesc *op, const void *args)
-{
-    for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
-        if (p->dir == PORT_IN_SCALE && op_port_tensor(p, args)->data != NULL) return true;
-    }
-    return false;
-}
-
 static inline Status mirror_both(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     _Alignas(16) char gpu_args[MIRROR_ARGS_MAX];
@@ -193,6 +183,7 @@ static inline Status mirror_both(Exec *ex, int level, const OpDesc *op, const vo
                         &mirror.gpu.workspace));
     }
     Status s = op->cuda(&mirror.gpu, gpu_args);
+    /* Not every GPU has 8-bit products, and not every width a kernel: the CPU's result stands alone. */
     if (s == ERR_UNSUPPORTED && mirror_scaled(op, args)) return OK;
     if (s != OK) return s;
     TRY(mirror.gpu.backend->sync(&mirror.gpu));
