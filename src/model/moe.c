@@ -360,8 +360,8 @@ static Status shared_forward(LayerRun *r)
     if (m->shared_ffn == 0) return OK;
     s->shared.mlp.limit = m->limit;
     TRY(tensor_new2(m->shared_gate ? r->keep : r->ring, r->spec->act, n, d, &s->shared.gated));
-    TRY(layer_mlp_forward(r, &s->shared.mlp, s->norm.y, (Tensor){ 0 }, s->shared.gated,
-                          RECOMPUTE_SHARED));
+    TRY(mlp_forward(r, &s->shared.mlp, s->norm.y, (Tensor){ 0 }, s->shared.gated,
+                    RECOMPUTE_SHARED));
     s->shared.out = s->shared.gated;
     if (!m->shared_gate) return OK;
     /* The recomputed MLP's output is needed only behind a gate. */
@@ -606,8 +606,8 @@ static Status shared_backward_input(LayerRun *r)
                                          .dw = s->shared.dgate,
                                          .sigmoid = true }));
     }
-    TRY(layer_mlp_backward_input(r, &s->shared.mlp, s->norm.y, s->shared.dgated, s->shared.dy,
-                                 RECOMPUTE_SHARED));
+    TRY(mlp_backward_input(r, &s->shared.mlp, s->norm.y, s->shared.dgated, s->shared.dy,
+                           RECOMPUTE_SHARED));
     if (!m->shared_gate) return OK;
     Tensor w = r->weights->w[ROLE_SHARED_GATE].data, dy = s->shared.dy;
     return linear_bwd_input(r->ex, (LinearBwdInput){ .dy = operand_plain(s->shared.dgate),
@@ -620,7 +620,7 @@ static Status shared_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;
     if (r->layer->as.moe.shared_ffn == 0) return OK;
-    TRY(layer_mlp_backward_weight(r, &s->shared.mlp, s->norm.y, s->shared.dgated));
+    TRY(mlp_backward_weight(r, &s->shared.mlp, s->norm.y, s->shared.dgated));
     if (!r->layer->as.moe.shared_gate) return OK;
     return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = operand_plain(s->shared.dgate),
                                                        .x = operand_plain(s->norm.y),

@@ -7,7 +7,7 @@
 #ifndef MODEL_MOE_H
 #define MODEL_MOE_H
 
-#include "model/layer.h"
+#include "model/mlp.h"
 #include "op/exchange.h"
 
 /* The choice of experts. All but score_sum is always kept: a second decision could differ, because
