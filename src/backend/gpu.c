@@ -198,9 +198,9 @@ static Status launch_failed(const Exec *ex, const OpDesc *op, const void *args)
 
 static Status run_op(Exec *ex, const OpDesc *op, const void *args)
 {
-    if (op->cuda == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
+    if (op->gpu == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
     TRY(pace_launches(ex));
-    Status s = op->cuda(ex, args);
+    Status s = op->gpu(ex, args);
     /* With a decorator, the host waits for each op, so that an error is reported for the op that caused
      * it. Decorators are slow anyway. */
     if (s == OK && ex->depth > 0) s = wait_all(ex);

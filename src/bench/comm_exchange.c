@@ -167,7 +167,7 @@ static Status make_arguments(CommBench *b, Exchange *x, Arena *a)
 static size_t workspace_bytes(const Exec *ex, OpId id, const void *args)
 {
     const OpDesc *op = op_desc(id);
-    OpSpace *space = ex->gpu != NULL ? op->cuda_workspace : op->workspace;
+    OpSpace *space = ex->gpu != NULL ? op->gpu_workspace : op->workspace;
     return space == NULL ? 0 : space(ex, args);
 }
 

@@ -62,7 +62,7 @@ static __global__ __launch_bounds__(PLACE_THREADS) void exchange_place_kernel(Pl
     if (used > a.room && a.overflow != NULL && threadIdx.x == 0) *a.overflow = 1;
 }
 
-extern "C" Status exchange_place_cuda(struct Exec *ex, const void *args)
+extern "C" Status exchange_place_gpu(struct Exec *ex, const void *args)
 {
     const ExchangePlace *a = (const ExchangePlace *)args;
     Place p = {};
@@ -80,18 +80,18 @@ extern "C" Status exchange_place_cuda(struct Exec *ex, const void *args)
 }
 
 static const ExchangeLocal *const on_gpu[EXCHANGE_KINDS] = {
-#define EXCHANGE(KIND, name) &exchange_##name##_cuda,
+#define EXCHANGE(KIND, name) &exchange_##name##_gpu,
 #include "op/exchange.def"
 #undef EXCHANGE
 };
 
-extern "C" Status exchange_dispatch_cuda(struct Exec *ex, const void *args)
+extern "C" Status exchange_dispatch_gpu(struct Exec *ex, const void *args)
 {
     const ExchangeDispatch *a = (const ExchangeDispatch *)args;
     return exchange_dispatch_run(ex, a, on_gpu[a->kind]);
 }
 
-extern "C" Status exchange_combine_cuda(struct Exec *ex, const void *args)
+extern "C" Status exchange_combine_gpu(struct Exec *ex, const void *args)
 {
     const ExchangeCombine *a = (const ExchangeCombine *)args;
     return exchange_combine_run(ex, a, on_gpu[a->kind]);

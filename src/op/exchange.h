@@ -169,7 +169,7 @@ typedef struct ExchangeDesc {
                        const ExchangeLocal *l);
     Status (*combine)(struct Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
                       const ExchangeLocal *l);
-    ExchangeLocal cpu; /* a GPU's is exchange_NAME_cuda, in exchange_NAME.cu */
+    ExchangeLocal cpu; /* a GPU's is exchange_NAME_gpu, in exchange_NAME.cu */
 } ExchangeDesc;
 
 #ifdef __cplusplus
@@ -181,7 +181,7 @@ extern const ExchangeDesc *const exchange_kinds[EXCHANGE_KINDS];
 
 #define EXCHANGE(KIND, name)                                                                       \
     extern const ExchangeDesc exchange_##name;                                                     \
-    extern const ExchangeLocal exchange_##name##_cuda;
+    extern const ExchangeLocal exchange_##name##_gpu;
 #include "op/exchange.def"
 #undef EXCHANGE
 
@@ -221,14 +221,14 @@ int64_t exchange_blocks(ExchangeKind kind, int64_t ranks, int64_t inside);
  *   exchange_copied    the cost if rows are written on both sides
  *   exchange_straight  the volume if a token goes directly to each rank of its experts
  *   exchange_no_rows   marks all rows as unused: experts -1, weights 0
- *   exchange_pack      copies tokens to their places, on the CPU (_cuda: on a GPU)
+ *   exchange_pack      copies tokens to their places, on the CPU (_gpu: on a GPU)
  *   exchange_unpack    makes y and weight from the rows at the tokens' places; without places a
  *                      token has one row */
 struct OpCost exchange_copied(const ExchangeLoad *load);
 ExchangeVolume exchange_straight(const ExchangeShape *s);
 Status exchange_no_rows(struct Exec *ex, const Tensor *index, const Tensor *weight);
 Status exchange_pack(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);
-Status exchange_pack_cuda(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);
+Status exchange_pack_gpu(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);
 Status exchange_unpack(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *back);
 
 /* Send tokens to the members of c that have their experts, in blocks of one size, and bring results

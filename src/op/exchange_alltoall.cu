@@ -66,8 +66,8 @@ static __global__ __launch_bounds__(ROWS_THREADS) void exchange_pack_kernel(Pack
     });
 }
 
-extern "C" Status exchange_pack_cuda(struct Exec *ex, const ExchangeDispatch *a,
-                                     const ExchangeRows *out)
+extern "C" Status exchange_pack_gpu(struct Exec *ex, const ExchangeDispatch *a,
+                                    const ExchangeRows *out)
 {
     int64_t D = tensor_cols(&a->x), K = tensor_cols(&a->place), N = a->x.dim[0];
     return launch_packed(ex, "exchange_dispatch", a->x.dtype, { a->x.data, out->x.data }, { D },
@@ -92,4 +92,4 @@ extern "C" Status exchange_pack_cuda(struct Exec *ex, const ExchangeDispatch *a,
                          });
 }
 
-const ExchangeLocal exchange_alltoall_cuda = { exchange_pack_cuda, exchange_unpack };
+const ExchangeLocal exchange_alltoall_gpu = { exchange_pack_gpu, exchange_unpack };

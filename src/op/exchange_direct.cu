@@ -440,4 +440,4 @@ static Status load_rows(struct Exec *ex, const ExchangeCombine *a, const Exchang
         });
 }
 
-const ExchangeLocal exchange_direct_cuda = { store_rows, load_rows };
+const ExchangeLocal exchange_direct_gpu = { store_rows, load_rows };

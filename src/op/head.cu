@@ -227,12 +227,12 @@ static Status rows_run(struct Exec *ex, const HeadLoss *a, void *logits, int64_t
     return wide ? rows_launch<T, true>(ex, rows) : rows_launch<T, false>(ex, rows);
 }
 
-extern "C" size_t head_loss_cuda_workspace(const struct Exec *, const void *args)
+extern "C" size_t head_loss_gpu_workspace(const struct Exec *, const void *args)
 {
     return head_logits_bytes((const HeadLoss *)args) + DENSE_WORKSPACE;
 }
 
-extern "C" Status head_loss_cuda(struct Exec *ex, const void *args)
+extern "C" Status head_loss_gpu(struct Exec *ex, const void *args)
 {
     const HeadLoss *a = (const HeadLoss *)args;
     int64_t N = tensor_elems(&a->target), rows = head_chunk_rows(a);

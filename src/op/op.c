@@ -30,14 +30,14 @@ static const OpCpu *cpu_op(const Exec *ex, OpId id)
     { return cpu_op(ex, OP_##ID)->workspace(ex, args); }                                           \
     static inline Status stem##_cpu_any(Exec *ex, const void *args)                                \
     { return cpu_op(ex, OP_##ID)->run(ex, args); }
-#define OP(ID, Args, stem, space, cuda_space) UNTYPED(ID, stem, stem, const Args *a = args)
+#define OP(ID, Args, stem, space, gpu_space) UNTYPED(ID, stem, stem, const Args *a = args)
 #define VIEWED(View, stem) View view = stem##_view(args); const View *a = &view
-#define OP_OF(family, View, ID, Args, stem, space, cuda_space)                                     \
+#define OP_OF(family, View, ID, Args, stem, space, gpu_space)                                      \
     UNTYPED(ID, stem, family, VIEWED(View, stem))                                                      \
-    static inline size_t stem##_cuda_workspace(const Exec *ex, const void *args)                   \
-    { VIEWED(View, stem); return family##_cuda_workspace(ex, a); }                                 \
-    static inline Status stem##_cuda(Exec *ex, const void *args)                                   \
-    { VIEWED(View, stem); return family##_cuda(ex, a); }
+    static inline size_t stem##_gpu_workspace(const Exec *ex, const void *args)                    \
+    { VIEWED(View, stem); return family##_gpu_workspace(ex, a); }                                  \
+    static inline Status stem##_gpu(Exec *ex, const void *args)                                    \
+    { VIEWED(View, stem); return family##_gpu(ex, a); }
 #include "op/ops.def"
 
 /* The words of ops.def for workspaces: its own, the same as the CPU's, or none. */
@@ -46,12 +46,12 @@ static const OpCpu *cpu_op(const Exec *ex, OpId id)
 #define NONE(own, cpu)  NULL
 
 static const OpDesc table[OP_ID_COUNT] = {
-#define ENTRY(Args, stem, space, cuda, cuda_space)                                                 \
+#define ENTRY(Args, stem, space, gpu, gpu_space)                                                   \
     { #stem, sizeof(Args), stem##_ports, stem##_check_any, stem##_cost_any,                        \
-      space(stem##_workspace_any, NULL), stem##_cpu_any, CUDA_OP(cuda),                            \
-      CUDA_OP(cuda_space(stem##_cuda_workspace, stem##_workspace_any)) },
-#define OP(ID, Args, stem, space, cuda_space)      ENTRY(Args, stem, space, stem##_cuda, cuda_space)
-#define OP_HOST(ID, Args, stem, space, cuda_space) ENTRY(Args, stem, space, stem##_cpu_any, cuda_space)
+      space(stem##_workspace_any, NULL), stem##_cpu_any, GPU_OP(gpu),                              \
+      GPU_OP(gpu_space(stem##_gpu_workspace, stem##_workspace_any)) },
+#define OP(ID, Args, stem, space, gpu_space)      ENTRY(Args, stem, space, stem##_gpu, gpu_space)
+#define OP_HOST(ID, Args, stem, space, gpu_space) ENTRY(Args, stem, space, stem##_cpu_any, gpu_space)
 #include "op/ops.def"
 };
 /* clang-format on */
@@ -85,7 +85,7 @@ Status op_run(Exec *ex, OpId id, const void *args)
 
     ArenaMark mark = arena_mark(ex->scratch);
     void *outer = ex->workspace; /* a fused op may run other ops, on the CPU */
-    OpSpace *workspace = ex->gpu != NULL ? op->cuda_workspace : op->workspace;
+    OpSpace *workspace = ex->gpu != NULL ? op->gpu_workspace : op->workspace;
     if (workspace != NULL) {
         TRY(arena_alloc(ex->scratch, workspace(ex, args), &ex->workspace));
     }

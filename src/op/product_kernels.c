@@ -38,9 +38,9 @@ static const KernelDesc dense_rows[] = {
       .needs = cublaslt_needs,
       .can = cublaslt_can,
       .workspace = dense_workspace,
-      .run = CUDA_OP(dense_cublaslt),
+      .run = GPU_OP(dense_cublaslt),
       .work = WORK_GEMM },
-    { .name = "plain", .run = CUDA_OP(dense_plain), .work = WORK_GEMM },
+    { .name = "plain", .run = GPU_OP(dense_plain), .work = WORK_GEMM },
 };
 const KernelTable dense_kernels = { NULL, dense_rows, sizeof dense_rows / sizeof *dense_rows };
 
@@ -105,10 +105,10 @@ OpRun moe_weight_hopper, moe_weight_mma, moe_weight_plain;
 /* clang-format off */
 #define GROUPED_ROWS(family, rate)                                                                 \
     { .name = "hopper", .vendor = VENDOR_NVIDIA, .capability_least = 90, .capability_most = 90,    \
-      .needs = hopper_needs, .can = hopper_can, .run = CUDA_OP(family##_hopper), .work = (rate) }, \
+      .needs = hopper_needs, .can = hopper_can, .run = GPU_OP(family##_hopper), .work = (rate) },  \
     { .name = "mma", .vendor = VENDOR_NVIDIA, .capability_least = 80, .needs = mma_needs,          \
-      .can = mma_can, .run = CUDA_OP(family##_mma), .work = (rate) },                              \
-    { .name = "plain", .run = CUDA_OP(family##_plain), .work = (rate) },
+      .can = mma_can, .run = GPU_OP(family##_mma), .work = (rate) },                               \
+    { .name = "plain", .run = GPU_OP(family##_plain), .work = (rate) },
 /* clang-format on */
 
 static const KernelDesc grouped_rows[] = { GROUPED_ROWS(moe_product, WORK_GROUPED) };
@@ -148,13 +148,13 @@ GroupedCall moe_sum_call(const MoeSum *s)
     };
 }
 
-Status moe_product_cuda(Exec *ex, const MoeProduct *p)
+Status moe_product_gpu(Exec *ex, const MoeProduct *p)
 {
     GroupedCall call = moe_product_call(p);
     return kernels_run(ex, &moe_product_kernels, p->op, 0, &call);
 }
 
-Status moe_weight_cuda(Exec *ex, const MoeSum *s)
+Status moe_weight_gpu(Exec *ex, const MoeSum *s)
 {
     GroupedCall call = moe_sum_call(s);
     return kernels_run(ex, &moe_weight_kernels, s->op, 0, &call);

@@ -150,7 +150,7 @@ static void forward_launch(LaunchStream stream, const Forward<T> &f)
         rmsnorm_fwd_kernel<T, WIDE, MANY><<<grid, block, 0, stream>>>(f);
 }
 
-extern "C" Status rmsnorm_fwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status rmsnorm_fwd_gpu(struct Exec *ex, const void *args)
 {
     const RmsnormFwd *a = (const RmsnormFwd *)args;
     Window window = window_of(a->x, a->y, a->rstd);
@@ -333,7 +333,7 @@ static int64_t most_blocks(int64_t rows)
     return rows < SPAN_BLOCKS ? rows : (int64_t)SPAN_BLOCKS;
 }
 
-extern "C" size_t rmsnorm_bwd_cuda_workspace(const struct Exec *, const void *args)
+extern "C" size_t rmsnorm_bwd_gpu_workspace(const struct Exec *, const void *args)
 {
     const RmsnormBwd *a = (const RmsnormBwd *)args;
     if (a->dw.data == NULL) return 0;
@@ -367,7 +367,7 @@ static Status backward_launch(LaunchStream stream, const Backward<T> &b, unsigne
     return OK;
 }
 
-extern "C" Status rmsnorm_bwd_cuda(struct Exec *ex, const void *args)
+extern "C" Status rmsnorm_bwd_gpu(struct Exec *ex, const void *args)
 {
     const RmsnormBwd *a = (const RmsnormBwd *)args;
     Window window = window_of(a->x, a->dy, a->rstd);

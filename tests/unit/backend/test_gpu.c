@@ -271,7 +271,7 @@ static Status probe_gpu(Exec *ex, const void *args)
     return fake.launch == OK ? OK : FAIL(fake.launch, "launch refused");
 }
 
-static const OpDesc probe_desc = { .name = "probe", .ports = probe_ports, .cuda = probe_gpu };
+static const OpDesc probe_desc = { .name = "probe", .ports = probe_ports, .gpu = probe_gpu };
 static const OpDesc lacking_desc = { .name = "lacking", .ports = probe_ports };
 
 /* peers */
