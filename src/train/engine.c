@@ -22,6 +22,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 const char *const engine_arena_names[ENGINE_ARENAS] = {
