@@ -53,7 +53,7 @@ typedef struct RunTraces {
 typedef struct RunRates {
     GpuState gpu;
     GpuReading reading; /* of the last step */
-    Roof peak;          /* flops 0: it could not be measured */
+    MeasuredPeak peak;  /* flops 0: it could not be measured */
     double sheet_flops; /* peak FLOP/s of the data sheet, 0: unknown */
 } RunRates;
 
