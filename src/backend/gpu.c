@@ -202,8 +202,9 @@ static Status run_op(Exec *ex, const OpDesc *op, const void *args)
     TRY(pace_launches(ex));
     Status s = op->gpu(ex, args);
     /* With a decorator, the host waits for each op, so that an error is reported for the op that caused
-     * it. Decorators are slow anyway. */
-    if (s == OK && ex->depth > 0) s = wait_all(ex);
+     * it. Decorators are slow anyway. A capture runs nothing yet: there is nothing to wait for. The
+     * recorder counts FLOPs during the first walk of a mode, which is a capture if the step is a retry. */
+    if (s == OK && ex->depth > 0 && !gpu_of(ex)->capturing) s = wait_all(ex);
     return s == ERR_DEVICE ? launch_failed(ex, op, args) : s;
 }
 
