@@ -57,10 +57,22 @@ release() {
     in_config release test
 }
 
-# Bugs that the commit's hash chooses of the table, which the tests must see.
-mutants() {
-    tools/mutants --draw 3 |
-        sed 's/^\([0-9]*\) killed, \([0-9]*\) alive$/\1 passed, \2 failed, 0 skipped/'
+# begin NAME COMMAND...: runs it in the background with the lowest priority. ended NAME waits for its end
+# and prints what it said.
+begin() {
+    name=$1
+    shift
+    { nice -n 19 "$@" 2>&1; echo "# end"; } >"$log.$name" &
+}
+
+ended() {
+    until grep -q '^# end$' "$log.$1"; do sleep 0.2; done
+    sed '$d' "$log.$1"
+}
+
+# A planted bug that is alive is a failed test.
+ended_mutants() {
+    ended mutants | sed 's/^\([0-9]*\) killed, \([0-9]*\) alive$/\1 passed, \2 failed, 0 skipped/'
 }
 
 if [ "${1:-}" = long ]; then
@@ -75,13 +87,14 @@ else
     stage 'address, undefined: unit, op, schedule and mesh tests' in_config asan test-fast
     stage 'address, undefined: corpora of the fuzzers' in_config asan test-fuzz
     stage 'thread: comm and mesh tests' in_config tsan test-mesh
-    # Tests of ranks that are lost wait for deadlines: compilers have the processors meanwhile.
-    nice -n 19 tools/run_kernels >"$log.kernels" 2>&1 &
-    kernels=$!
+    # Tests of ranks that are lost wait for deadlines: compilers and lints have the processors meanwhile.
+    begin kernels tools/run_kernels
+    begin lints tools/lint quick
     stage 'MPI: ranks as processes, of srun, on two hosts' in_config release test-mpi
-    stage 'CUDA: everything compiles and links, begun beside MPI' tail -n +1 -f --pid=$kernels "$log.kernels"
-    stage 'lints' tools/lint quick
-    stage 'three planted bugs' mutants
+    begin mutants tools/mutants --draw 3 # the hash of the commit chooses them
+    stage 'CUDA: everything compiles and links, begun beside MPI' ended kernels
+    stage 'lints, begun beside MPI' ended lints
+    stage 'three planted bugs, begun beside the lints' ended_mutants
 fi
 
 cat "$log.table"

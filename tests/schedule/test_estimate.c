@@ -3,7 +3,7 @@
 
 #include "schedule/estimate.h"
 
-enum { TRIES = RUNS(190, 16) };
+enum { TRIES = RUNS(100, 16) };
 enum { INTERLEAVED = 2, PLACES = 32 * 6, PASSES_MOST = 4500 };
 
 static Estimator estimator;
