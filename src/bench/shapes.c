@@ -13,6 +13,7 @@
 #include "base/scan.h"
 #include "bench/bench.h"
 #include "bench/runner.h"
+#include "op/libraries.h"
 #include "op/moe.h"
 #include "train/engine_memory.h"
 

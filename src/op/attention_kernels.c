@@ -5,7 +5,7 @@
  */
 #include "op/attention_kernels.h"
 
-#include "op/attention_pieces.h"
+#include "op/attention.h"
 
 #include <stdio.h>
 

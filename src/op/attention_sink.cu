@@ -6,7 +6,7 @@
 #include "op/pack.cuh"
 
 extern "C" {
-#include "op/attention_pieces.h"
+#include "op/attention.h"
 }
 
 static const int THREADS = 256, WARPS = THREADS / WARP, PARTS = 512;

@@ -5,7 +5,7 @@
 #define OP_GPU_EXEC_H
 
 #include "gpu/gpu.h"
-#include "op/libraries.h"
+#include "op/vendor.h"
 
 GpuStream exec_gpu_stream(struct Exec *ex); /* of ex->lane */
 void *exec_workspace(struct Exec *ex);

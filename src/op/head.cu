@@ -20,6 +20,7 @@
 #include "op/rows.cuh"
 
 extern "C" {
+#include "op/head_private.h"
 #include "op/product.h"
 }
 

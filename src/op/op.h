@@ -26,7 +26,7 @@
 #include "base/lane.h"
 #include "base/tensor.h"
 #include "comm/mesh.h"
-#include "op/libraries.h"
+#include "op/vendor.h"
 #include "op/work.h"
 
 #include <stdbool.h>

@@ -9,6 +9,7 @@
 #include "op/rows.cuh"
 
 #include "op/swiglu.cuh"
+#include "op/swiglu.h"
 
 enum { FORWARD_ROWS = 4, BACKWARD_ROWS = 2 }; /* 128 and 96 bytes on their way for each thread */
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "op/choices.h"
 #include "op/exchange.h"
+#include "op/libraries.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/engine_program.h"

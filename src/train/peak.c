@@ -4,6 +4,7 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "op/libraries.h"
 #include "op/linear.h"
 #include "train/engine_memory.h"
 

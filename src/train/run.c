@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/host_memory.h"
 #include "base/log.h"
+#include "op/libraries.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/eval.h"

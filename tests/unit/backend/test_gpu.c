@@ -7,6 +7,7 @@
 #include "comm/comm_private.h"
 #include "op/gpu_exec.h"
 #include "op/kernels.h"
+#include "op/libraries.h"
 
 #include <stdarg.h>
 #include <stdio.h>
