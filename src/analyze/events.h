@@ -32,6 +32,7 @@ typedef enum EventKind {
 } EventKind;
 extern const char *const event_kind_name[EVENT_KINDS]; /* as Kineto writes it: "cpu_op" */
 
+/* Work of a device: a kernel, a copy or a fill. Ranges on the device are no work. */
 static inline bool event_on_gpu(uint8_t kind)
 {
     return kind == EVENT_KERNEL || kind == EVENT_MEMCPY || kind == EVENT_MEMSET;

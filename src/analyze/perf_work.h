@@ -106,7 +106,7 @@ typedef struct PerfRules {
  *   ?  int: True or False
  *   /  const Shape *: as Python prints a tuple; empty where it is not there or NULL
  *   "  const char *
- *   1, 2, 3: so many const char * of types, as Python prints a tuple; NULL is None */
+ *   1, 2, 3: that number of const char * of types, as Python prints a tuple; NULL is None */
 void perf_put(PerfWork *c, const char *names, ...);
 
 /* Bytes of an element; NaN: unknown. */

@@ -69,6 +69,7 @@ Status report_make(const Events *e, const Tree *t, const ReportOptions *o, Arena
 Status report_launchers(Report *r, const uint32_t *gpu, int64_t n);
 
 typedef Status MakeSheet(Report *r, Table *out); /* out->name is set, sheet_columns does the rest */
+/* A row of report_sheets; `wanted` says whether the report has something to show there. */
 typedef struct Sheet {
     const char *name;
     bool (*wanted)(const Report *r);
@@ -118,6 +119,7 @@ typedef enum TimelineRow {
     TIMELINE_ROWS
 } TimelineRow;
 extern const char *const timeline_name[TIMELINE_ROWS];
+/* Sets all rows. Communication is exposed outside of computation, copies outside of both. */
 Status report_timeline(const Report *r, double us[TIMELINE_ROWS]);
 
 /* From the first to the last event of host or device, us. */
@@ -128,6 +130,7 @@ typedef struct Step {
     int64_t number;
     Span host;
 } Step;
+/* In the order of time. A trace without ProfilerStep ranges has none. */
 Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n);
 /* The range of step N. ERR_ARG: there is no such step; the sentence says which steps there are. */
 Status report_step(const Events *e, int64_t step, Arena *a, Span *out);

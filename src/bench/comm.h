@@ -24,6 +24,7 @@ typedef struct CommRow {
     double room; /* of an exchange: rows a rank has memory for, over the mean that arrive */
 } CommRow;
 
+/* One call that is timed; `state` is the row's. */
 typedef Status CommCall(CommBench *b, void *state);
 
 /* Allocates device memory for a row. ERR_MEMORY on all ranks if one has too little: the ranks must

@@ -25,6 +25,8 @@ static Status check_free_memory(const CommBench *b, size_t bytes)
                 (int)b->r.config->run_gpu, text_bytes(there, (double)info.free_bytes));
 }
 
+/* Collective: if one rank lacks memory all of them give theirs back, so none waits in the next
+ * call. */
 Status comm_bench_alloc(CommBench *b, size_t block_bytes, size_t scratch_bytes)
 {
     Status s = check_free_memory(b, block_bytes + scratch_bytes);
@@ -88,6 +90,7 @@ static Status time_graph(Timed *t, double *out)
 
 /* ---- printing ---- */
 
+/* An empty column means that the figure does not exist: no graph, no known link, no room. */
 static Status print_text(const CommBench *b, const CommRow *r)
 {
     char graph[32] = "", share[32] = "", room[32] = "";
@@ -124,6 +127,8 @@ Status comm_bench_row(CommBench *b, CommCall *call, void *state, CommRow row)
     return b->options->json ? print_json(b, &row) : print_text(b, &row);
 }
 
+/* Takes the sentence of the last failure as the row's text and clears it: a shape that does not run
+ * is no error. */
 Status comm_bench_print_why(CommBench *b, const char *call, const char *shape)
 {
     char why[1024];

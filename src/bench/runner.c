@@ -14,6 +14,7 @@ static const double DELAY_S = 0.02; /* the stream waits so long, and the host ge
 
 /* ---- device and memory ---- */
 
+/* Two marks for each run, made once: making an event inside the loop would be timed. */
 Status bench_runner_open(BenchRunner *r, const Config *c)
 {
     *r = (BenchRunner){ .config = c };
@@ -59,6 +60,7 @@ void bench_runner_release(BenchRunner *r)
     }
 }
 
+/* A CPU has no name here: threads are what its times depend on. */
 Status bench_machine(const Config *c, char out[GPU_NAME_MAX])
 {
     GpuInfo gpu = { .name = "" };

@@ -8,6 +8,7 @@
 
 enum { BENCH_RUNS_MAX = 20 };
 
+/* One rank's device with memory for one row at a time. */
 typedef struct BenchRunner {
     const Config *config;
     Exec ex;
@@ -16,6 +17,7 @@ typedef struct BenchRunner {
     Event mark[2 * BENCH_RUNS_MAX];
 } BenchRunner;
 
+/* Opens the device of the configuration. Memory for tensors is taken row by row. */
 Status bench_runner_open(BenchRunner *r, const Config *c);
 void bench_runner_close(BenchRunner *r); /* safe on { 0 } */
 Status bench_runner_alloc(BenchRunner *r, size_t block_bytes, size_t scratch_bytes);
@@ -46,7 +48,7 @@ Status bench_machine(const Config *c, char out[GPU_NAME_MAX]);
 
 typedef enum BenchRouting {
     BENCH_EVEN,      /* the same number of tokens for each expert, tokens in random order */
-    BENCH_IN_TURN,   /* the same number, experts in turn */
+    BENCH_IN_TURN,   /* the same number, experts one after the other */
     BENCH_UNIFORM,   /* each token draws independently, all experts equally likely */
     BENCH_DIRICHLET, /* with probabilities drawn from Dirichlet(1) */
     BENCH_ZIPF       /* expert e with probability ~ 1 / (e + 1) */

@@ -3,7 +3,7 @@
  * compare with other libraries' kernels on the same shapes (tools/bench_peers.py).
  *
  * A row is the median of 20 runs after 5 others (runner.h). Inputs are random. Small inputs exist
- * in several copies that runs take in turn, so that they are not in a cache. The CPU recomputes a
+ * in several copies; runs alternate between them, so that they are not in a cache. The CPU recomputes a
  * sample of each row's outputs (shapes_check.c).
  */
 #include "bench/shapes.h"
@@ -94,6 +94,7 @@ typedef struct Row {
     bool checked;
 } Row;
 
+/* Three executors: the one that is timed, one that only counts, and the CPU that checks. */
 static Status open_shapes(Bench *b)
 {
     const Config *c = b->config;
@@ -199,6 +200,7 @@ static Status time_runs(Bench *b, Sets *sets, double *out)
     return bench_runner_time(&b->r, &loop, out);
 }
 
+/* Every set has tensors of its own; the check looks at the first. */
 static Status time_and_check(Bench *b, const ShapeSet *like, int n, Row *row)
 {
     Sets sets = { .n = n };
@@ -244,6 +246,7 @@ static Status print_json(const Bench *b, const Row *r, const ShapeSet *set)
     return text_json(b->out, b->options->list != NULL ? "}\n" : "]}\n");
 }
 
+/* One line: op, shape, routing, us, TFLOP/s, TB/s, share of the peak, error, verdict. */
 static Status print_text(const Bench *b, const Row *r)
 {
     double s = r->seconds;
@@ -395,6 +398,7 @@ static Status run_list_line(Bench *b, char *line, int64_t nth)
     return FAIL(s, "%s line %lld: %s cannot run: %s", path, (long long)nth, what->name, why);
 }
 
+/* Empty lines are skipped. Lines are cut in place. */
 static Status run_list(Bench *b)
 {
     char *text = NULL;
@@ -411,6 +415,7 @@ static Status run_list(Bench *b)
     return OK;
 }
 
+/* The peak is printed first, because every share below is relative to it. */
 static Status run_all(Bench *b)
 {
     char machine[GPU_NAME_MAX], name[32];

@@ -29,6 +29,7 @@ typedef enum ShapeAxis {
     OVER_COUNT
 } ShapeAxis;
 
+/* What a tensor holds before its calls; shapes.def says what each word means. */
 typedef enum ShapeFill {
     FILL_NORMAL,
     FILL_SMALL,
@@ -48,6 +49,7 @@ typedef enum ShapeSample {
     SAMPLE_HEAD     /* a head of a sequence */
 } ShapeSample;
 
+/* The sizes of a case. 0: the case has no such size. */
 typedef struct ShapeSizes {
     int64_t n, d, f, e, k, b, t, h; /* shapes.def */
     int64_t cp, rank, keys, window; /* shapes.def */
@@ -59,6 +61,7 @@ enum { SHAPE_LETTERS = 8 };
 extern const char shape_letters[SHAPE_LETTERS + 1];
 int64_t *shape_size(ShapeSizes *s, int letter);
 
+/* A row of shapes.def. Calls before `prepare` make inputs; those from it on are timed. */
 typedef struct ShapeCase {
     int group;
     const char *name;

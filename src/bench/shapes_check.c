@@ -84,6 +84,7 @@ static void sample_head(const ShapeSet *from, ShapeSet *to, List *list)
     to->s.h = 1;
 }
 
+/* How many entries each axis has: of the whole case, or of a sample. */
 static void count_entries(const ShapeSizes *s, List list[OVER_COUNT])
 {
     const int64_t n[OVER_COUNT] = { 1,          s->n, s->n * s->k, s->r, s->e, s->b * s->t * s->h,
@@ -122,6 +123,7 @@ static Status fetch_entries(const ShapeSet *from, int id, const List *lists, con
     return b->sync(from->ex);
 }
 
+/* One element as double, whatever its type: whole numbers up to 2^31 are exact. */
 static double element_of(const Tensor *t, int64_t i)
 {
     float v;
@@ -149,6 +151,8 @@ static void compare_rows(const Tensor *got, const Tensor *want, double *error)
     }
 }
 
+/* Inputs come from the device, so both sides compute on the same numbers. The device runs once more
+ * after that copy, so both accumulate onto the same values. */
 static Status check_sample(const ShapeSet *from, ShapeSet *sample, double *error)
 {
     List lists[OVER_COUNT] = { { 0 } };
@@ -170,6 +174,8 @@ static Status check_sample(const ShapeSet *from, ShapeSet *sample, double *error
     return OK;
 }
 
+/* The sample runs on the CPU ops in memory of its own; both marks are released, so checks can
+ * follow each other. */
 Status shape_check(const ShapeSet *set, Exec *cpu, Arena *arena, double *error)
 {
     ArenaMark mark = arena_mark(arena), tables = arena_mark(set->tables);

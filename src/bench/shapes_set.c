@@ -31,6 +31,7 @@ static const struct {
 
 const char shape_letters[] = "ndfekbth";
 
+/* Letters index the sizes in the order of shape_letters. */
 int64_t *shape_size(ShapeSizes *s, int letter)
 {
     int64_t *const size[SHAPE_LETTERS] = { &s->n, &s->d, &s->f, &s->e, &s->k, &s->b, &s->t, &s->h };
@@ -212,6 +213,7 @@ Status shape_set_make(ShapeSet *set)
     return OK;
 }
 
+/* Calls [first, end): those before `prepare` make inputs of the timed ones. */
 Status shape_set_run(const ShapeSet *set, int first, int end)
 {
     for (int i = first; i < end; i++) TRY(op_run(set->ex, set->what->call[i].op, set->args[i]));

@@ -87,6 +87,8 @@ static Status gather_ranks(BenchModel *m, Report *r)
     return comm_all_gather(m->world, &in, &gathered);
 }
 
+/* Both counts are of one rank: TorchTitan's formula is a token's, so it is scaled by this rank's
+ * tokens. */
 static Status count_flops(const BenchModel *m, Report *r)
 {
     const Config *c = m->config;
@@ -99,6 +101,8 @@ static Status count_flops(const BenchModel *m, Report *r)
     return OK;
 }
 
+/* Collective where there are ranks. Memory in use is read before the peak is measured, which
+ * allocates. */
 static Status collect_report(BenchModel *m, const StepTimes *t, Watch *w, Report *r)
 {
     const Config *c = m->config;
@@ -138,6 +142,7 @@ static Status print_flops(const Report *r, Text *out)
     return OK;
 }
 
+/* The device's time has no host in it; if it is far below the step's, the host is the limit. */
 static Status print_gpu(const Report *r, Text *out)
 {
     const BenchModel *m = r->m;
@@ -154,6 +159,7 @@ static Status print_gpu(const Report *r, Text *out)
                        text_bytes(planned, (double)m->gpu.total_bytes), r->used_bytes);
 }
 
+/* One line for each rank with its memory, in the order of ranks. */
 static Status print_ranks(const Report *r, Text *out)
 {
     const BenchModel *m = r->m;
@@ -168,6 +174,7 @@ static Status print_ranks(const Report *r, Text *out)
     return OK;
 }
 
+/* Means over the timed steps of largest over mean, so 1.000 is perfect balance. */
 static Status print_experts(const Report *r, Text *out)
 {
     const StepTimes *t = r->times;
@@ -180,6 +187,7 @@ static Status print_experts(const Report *r, Text *out)
         t->rank / n, t->worst_rank / n, t->worst_expert / n);
 }
 
+/* Power and temperature are the last reading; the clock has a median and its range. */
 static Status print_clock(const Watch *w, Text *out)
 {
     const char *words[GPU_REASONS_MAX];

@@ -18,6 +18,8 @@ typedef struct Timed {
     bool cut; /* the text ends early */
 } Timed;
 
+/* Decompression and reading alone: the floor under all other rows. `given` counts uncompressed
+ * bytes. */
 static Status read_text(Timed *t)
 {
     Source s = { 0 };
@@ -65,6 +67,7 @@ static Status make_report(const Events *e, Arena *a)
     return s;
 }
 
+/* What `trace report` does, from the file to its tables. */
 static Status whole_report(Timed *t)
 {
     Events e = { 0 };
@@ -110,6 +113,7 @@ static Status print_part(const Timed *t, const char *name, double median, bool j
     return text_printf(out, "%-20s %9.3f %9.0f %9.0f\n", name, median, rate, peak / 1e6);
 }
 
+/* A trace that ends early is still timed, and the call ends with ERR_PARTIAL. */
 Status bench_trace(const char *path, const BenchTrace *o, Arena *a, Text *out)
 {
     Timed t = { .path = path, .arena = a };

@@ -48,6 +48,7 @@ static Status run_tokenizer_train(int argc, char **argv)
     return options_run(&command, argc, argv, train_tokenizer, &t);
 }
 
+/* A group with one command: `data tokenizer train`. */
 static Status run_tokenizer(int argc, char **argv)
 {
     static const Subcommand ROWS[] = {

@@ -71,6 +71,7 @@ static Status fail_unknown_option(const Command *c, const char *word)
                 text_hint(hint, bare, known, n, help));
 }
 
+/* A table row without .min and .max has 0 for both: no limits. */
 static bool has_limits(const Option *o) { return o->min < o->max; }
 
 static Status check_range(const Option *o, double v)
@@ -104,6 +105,7 @@ static Status parse_real(const Option *o, const char *value, double *out)
     return OK;
 }
 
+/* `value` lists the words, as --help shows them; the target gets the index. */
 static Status parse_choice(const Option *o, const char *value, int *out)
 {
     int index = text_word_index(o->value, value);
@@ -144,6 +146,7 @@ static Status check_given(const Option *o, const char *value)
     return FAIL(ERR_ARG, "%s is empty: give %s", o->name, o->value);
 }
 
+/* The list points into argv, which lives as long as the program. */
 static Status add_text(const Option *o, const char *value, OptionTexts *list)
 {
     TRY(check_given(o, value));
@@ -234,6 +237,7 @@ static Status help_option(Text *out, const Option *o)
     return help_row(out, left, words);
 }
 
+/* --help itself is no row of GENERAL, because it ends the command instead of changing it. */
 static Status help_general(Text *out)
 {
     TRY(text_printf(out, "\noptions of every command:\n"));

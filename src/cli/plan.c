@@ -292,6 +292,7 @@ static Status cli_calibrate(int argc, char **argv)
     return options_run(&command, argc, argv, run_calibrate, &base);
 }
 
+/* A row of its own, because `plan` takes a configuration where other groups take a subcommand. */
 static const Subcommand CALIBRATE = { "calibrate", "make a GPU's file from its measured rates",
                                       cli_calibrate };
 

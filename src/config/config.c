@@ -31,6 +31,7 @@ const int config_row_count = ROW_COUNT;
 
 /* ---- rows by name ---- */
 
+/* The name within its section: every row's name has exactly one dot. */
 static const char *key_of(const ConfigRow *row) { return strchr(row->name, '.') + 1; }
 
 /* Settings that were removed, their default, and what to use instead. */
@@ -127,6 +128,7 @@ Status config_default(Config *c, Arena *a)
     return OK;
 }
 
+/* Works on a copy, so a wrong override leaves *c as it was. */
 Status config_override(Config *c, Arena *a, const char *assignment)
 {
     ConfigDoc d = { .name = assignment, .typed = true, .arena = a };
@@ -186,6 +188,8 @@ Status config_parse(Config *c, Arena *a, const char *name, const char *yaml, siz
     return OK;
 }
 
+/* A file wins over a preset of the same name. A folder is a common mistake and gets its own
+ * sentence. */
 static Status load_source(Config *c, Arena *a, const char *source)
 {
     FileMap map = { 0 };

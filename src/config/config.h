@@ -19,6 +19,7 @@
 
 enum { CONFIG_LIST_MAX = 256, CONFIG_SOURCES_MAX = 64, CONFIG_DEPTHS_MAX = 4 };
 
+/* Lists have a fixed size, so that a Config is one struct that can be copied by assignment. */
 typedef struct ConfigInts {
     int n;
     int64_t at[CONFIG_LIST_MAX];
@@ -29,6 +30,7 @@ typedef struct ConfigTexts {
     const char *at[32];
 } ConfigTexts;
 
+/* A source of training text: a shard's prefix under a name. */
 typedef struct ConfigSource {
     const char *name, *path;
     double weight; /* relative to the other sources; 0: its number of tokens */
@@ -73,6 +75,7 @@ typedef enum ConfigMark { CONFIG_FREE, CONFIG_MATH, CONFIG_DATA } ConfigMark;
 /* Who needs the setting: a first training, most trainings, or expert users. */
 typedef enum ConfigLevel { CONFIG_FIRST, CONFIG_COMMON, CONFIG_EXPERT, CONFIG_LEVELS } ConfigLevel;
 
+/* A row of rows.def, as loops see it. */
 typedef struct ConfigRow {
     const char *name; /* "section.name" */
     const char *fallback, *choices, *help;

@@ -33,6 +33,7 @@ static bool is_free(const ConfigRow *row, const Config *then, const Config *now)
     return row->mark == CONFIG_FREE;
 }
 
+/* Values are compared as they are printed, so one rule serves all types. */
 static Status value_text(const ConfigRow *row, const Config *c, Arena *a, const char **out)
 {
     Text t = { 0 };
@@ -42,6 +43,7 @@ static Status value_text(const ConfigRow *row, const Config *c, Arena *a, const 
     return OK;
 }
 
+/* The texts of rows that did not change are given back at once. */
 Status config_changes(const Config *then, const Config *now, Arena *a, const ConfigChange **out,
                       int *n)
 {
@@ -84,6 +86,8 @@ static void cosine_hint(const ConfigChange *c, char *out, size_t out_bytes)
                    c->then, c->then, c->now);
 }
 
+/* All changes are in one error with the words that would allow them, so that a user can copy
+ * them. */
 Status config_check_changes(const char *what, const ConfigChange *changes, int n,
                             const char *const *allowed, int n_allowed)
 {

@@ -3,6 +3,8 @@
 #include "config/config.h"
 #include "op/kinds.h"
 
+/* Searches downward and upward for the nearest divisors, which always exist: 1 and the whole
+ * itself. */
 Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole)
 {
     if (part >= 1 && whole % part == 0) return OK;
@@ -24,6 +26,7 @@ static Status at_most(const char *name, int64_t value, const char *limit_name, i
                 (long long)limit);
 }
 
+/* Rotary embedding turns columns in pairs, so their number must be even. */
 static Status even(const char *name, int64_t value)
 {
     if (value % 2 == 0) return OK;
@@ -197,6 +200,8 @@ Status config_check_cp(int64_t cp, int64_t sequence)
                 (long long)(below > 0 && sequence - below <= cp ? below : above));
 }
 
+/* Runs after all settings are known, once for each configuration. What depends on the number of
+ * ranks is checked later, when that is known (config_check_ops, mesh_shape). */
 Status config_check(const Config *c)
 {
     if (c->mesh_tp != 1)
@@ -238,6 +243,8 @@ Status config_check_ops(const Config *c, int ranks)
     return OK;
 }
 
+/* Blocks from dense_layers on have experts, every moe.every-th of them counted from block 0.
+ * Multi-token prediction modules have block numbers from model.layers on. */
 bool config_has_experts(const Config *c, int64_t block)
 {
     if (c->model_dense_layers >= c->model_layers) return false; /* also for modules of MTP */

@@ -36,6 +36,8 @@ static uint32_t decode_utf8(const char *s, int *bytes)
     return c;
 }
 
+/* Control characters, YAML 1.1's line breaks (NEL, LS, PS), the no-break space, the byte order mark
+ * and noncharacters. */
 static bool needs_escape(uint32_t c)
 {
     return c < 0x20 || c == '"' || c == '\\' || (c >= 0x7F && c <= 0xA0) || c == 0x2028 ||
@@ -61,6 +63,7 @@ static Status print_text(Text *out, const char *s)
 
 /* ---- values ---- */
 
+/* A CHOICE is kept as an index; in files it is a word. */
 static Status print_choice(Text *out, const char *choices, int index)
 {
     int n = 0;
@@ -120,6 +123,8 @@ static bool opens_section(const ConfigRow *row, const ConfigRow *last)
     return last == NULL || strncmp(row->name, last->name, (size_t)section_length(row) + 1) != 0;
 }
 
+/* All rows, also those with their default: the run's config.yaml says everything that it ran
+ * with. */
 Status config_print(const Config *c, Text *out)
 {
     for (int i = 0; i < config_row_count; i++) {
@@ -152,6 +157,7 @@ static Status print_presets(Text *out, const char *before, const char *between)
     return OK;
 }
 
+/* One pass over the table for each level, so rows keep their order within a level. */
 Status config_help(Text *out)
 {
     TRY(print_presets(out, "Presets: ", ", "));

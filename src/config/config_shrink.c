@@ -46,6 +46,7 @@ static int64_t scaled_divisor(int64_t part, int64_t whole, int64_t now)
     return n;
 }
 
+/* Keeps how many query heads share a key, as far as four heads allow. */
 static void shrink_heads(Config *c)
 {
     int64_t heads = least(c->attention_heads, 4);
@@ -75,6 +76,7 @@ static void shrink_layers(Config *c)
     c->model_dense_layers = all_dense ? c->model_layers : dense;
 }
 
+/* Sizes first: heads, experts and layers are then reduced by rules of their own. */
 void config_shrink(Config *c)
 {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

@@ -20,6 +20,7 @@ typedef struct Target {
 
 /* ---- describing nodes ---- */
 
+/* NULL for a list, a mapping or a text with a NUL inside, which a C string cannot hold. */
 const char *config_scalar_text(const yaml_node_t *n)
 {
     if (n->type != YAML_SCALAR_NODE) return NULL;
@@ -47,6 +48,7 @@ static bool is_one_of(const char *word, const char *const *list)
     return false;
 }
 
+/* YAML 1.1's spellings of null. Only unquoted ones count. */
 static bool is_null(const yaml_node_t *n)
 {
     static const char *const nothing[] = { "", "~", "null", "Null", "NULL", NULL };
@@ -67,6 +69,7 @@ bool config_scalar_number(const yaml_node_t *n, double *out)
     return to_number(plain_text(n), out);
 }
 
+/* Describes a value for an error. A text is quoted so that "1" and 1 look different. */
 const char *config_found(char out[CONFIG_FOUND_BYTES], const yaml_node_t *n)
 {
     static const char *const bools[] = { "true", "false", NULL };
@@ -115,6 +118,8 @@ static Status read_int(const Target *t, const yaml_node_t *n, int64_t *out)
     return OK;
 }
 
+/* Only true and false: YAML 1.1's yes, on and y are refused, because a text is often meant by
+ * them. */
 static Status read_bool(const Target *t, const yaml_node_t *n, bool *out)
 {
     bool yes = n != NULL && strcmp(plain_text(n), "true") == 0;
@@ -139,6 +144,7 @@ static const struct {
     { "search.buffers", "exact", "take pooled or worst" },
 };
 
+/* A word that was removed gets its own sentence; any other gets the list of legal words. */
 static Status refuse_choice(const Target *t, const yaml_node_t *n)
 {
     char wanted[WANTED_BYTES];
@@ -188,6 +194,8 @@ static Status read_ints(const Target *t, const yaml_node_t *n, ConfigInts *out)
     return OK;
 }
 
+/* With choices each entry must be one of the words. Its text is kept, so that a Config shows what
+ * was written. */
 static Status read_texts(const Target *t, const yaml_node_t *n, ConfigTexts *out)
 {
     TRY(list_length(t, n, (int)(sizeof out->at / sizeof *out->at), &out->n));
@@ -209,6 +217,8 @@ static const ConfigRow SOURCE[] = {
     { .name = "weight", .type = CONFIG_REAL, .offset = offsetof(ConfigSource, weight), .max = 1e9 },
 };
 
+/* A source is read with rows of its own, so its fields have the same types and errors as
+ * settings. */
 static Status read_source_field(const Target *t, const yaml_node_t *key, const yaml_node_t *value,
                                 ConfigSource *out)
 {
@@ -240,6 +250,7 @@ static Status read_source(const Target *t, const yaml_node_t *n, ConfigSource *o
                 out->name == NULL ? "name" : "path");
 }
 
+/* Names must differ, because metrics and reports tell sources apart by name. */
 static Status read_sources(const Target *t, const yaml_node_t *n, ConfigSources *out)
 {
     char place[CONFIG_PLACE_BYTES], name[CONFIG_FOUND_BYTES];
@@ -284,6 +295,8 @@ Status config_value_read(ConfigDoc *d, const ConfigRow *row, const yaml_node_t *
     return read_value(&t, node, (char *)c + row->offset);
 }
 
+/* Takes the text as it is, even "true" or "[a]". Invalid UTF-8 could not be printed as YAML
+ * again. */
 Status config_value_literal(const ConfigDoc *d, const ConfigRow *row, const char *text, Config *c)
 {
     char place[CONFIG_PLACE_BYTES];

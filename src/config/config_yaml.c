@@ -8,6 +8,8 @@
 
 enum { SECTIONS_MAX = 64, SECTION_BYTES = 32, PRESETS_MAX = 64 };
 
+/* FILE:LINE:COLUMN of a file, counted from 1 as editors do. An override has no lines, so its text
+ * is the place. */
 const char *config_place(char out[CONFIG_PLACE_BYTES], const ConfigDoc *d, yaml_mark_t at)
 {
     if (d->typed) {
@@ -19,6 +21,7 @@ const char *config_place(char out[CONFIG_PLACE_BYTES], const ConfigDoc *d, yaml_
     return out;
 }
 
+/* The one sentence for a wrong value: place, setting, what was found, what is legal. */
 Status config_wrong(const ConfigDoc *d, const yaml_node_t *n, const char *name, const char *wanted)
 {
     char place[CONFIG_PLACE_BYTES], found[CONFIG_FOUND_BYTES];
@@ -28,6 +31,8 @@ Status config_wrong(const ConfigDoc *d, const yaml_node_t *n, const char *name, 
                 config_found(found, n), wanted);
 }
 
+/* Used for presets of settings and of GPUs, hence `what` and `otherwise`. Capitals do not
+ * matter. */
 Status config_preset_find(const ConfigPreset *presets, int n, const char *name, const char *what,
                           const char *otherwise, const ConfigPreset **out)
 {
@@ -45,6 +50,7 @@ Status config_preset_find(const ConfigPreset *presets, int n, const char *name, 
 
 /* ---- documents ---- */
 
+/* libyaml reports broken UTF-8 by a byte offset and everything else by a mark. */
 static Status syntax_error(const ConfigDoc *d, const yaml_parser_t *p)
 {
     char place[CONFIG_PLACE_BYTES];
@@ -73,6 +79,7 @@ static Status refuse_second(const ConfigDoc *d, yaml_parser_t *p)
     return s;
 }
 
+/* On failure the document is zeroed, so config_doc_close is always safe. */
 Status config_doc_open(ConfigDoc *d, const char *yaml, size_t yaml_bytes)
 {
     yaml_parser_t p;
@@ -97,6 +104,8 @@ const yaml_node_t *config_node(ConfigDoc *d, int index)
     return yaml_document_get_node(&d->yaml, index);
 }
 
+/* An empty file, an empty section ("train:") or an empty value. An empty text in quotes is a
+ * value. */
 bool config_is_nothing(const yaml_node_t *n)
 {
     return n == NULL || (n->type == YAML_SCALAR_NODE && n->data.scalar.length == 0 &&
@@ -111,6 +120,8 @@ Status config_need_mapping(const ConfigDoc *d, const yaml_node_t *n, const char 
                 config_place(place, d, n->start_mark), what);
 }
 
+/* YAML forbids a key twice, but libyaml does not check it. The earlier one would silently lose, so
+ * it is an error. */
 Status config_key_text(ConfigDoc *d, const yaml_node_t *map, const yaml_node_pair_t *pair,
                        const char **out)
 {
@@ -132,6 +143,7 @@ Status config_key_text(ConfigDoc *d, const yaml_node_t *map, const yaml_node_pai
 
 /* ---- sections ---- */
 
+/* A section is any name that some row has before its dot. There is no list of sections. */
 static bool is_section(const char *name)
 {
     size_t n = strlen(name);
@@ -182,6 +194,7 @@ static Status read_section(ConfigDoc *d, const char *section, const yaml_node_t 
 
 static const yaml_node_t *root_of(ConfigDoc *d) { return yaml_document_get_root_node(&d->yaml); }
 
+/* The top-level key `preset` has been read before (config_doc_preset) and is skipped here. */
 Status config_doc_read(ConfigDoc *d, Config *c)
 {
     const yaml_node_t *root = root_of(d);
@@ -200,6 +213,8 @@ Status config_doc_read(ConfigDoc *d, Config *c)
     return OK;
 }
 
+/* Leaves *name alone if the document names no preset. Errors of structure are left to
+ * config_doc_read. */
 Status config_doc_preset(ConfigDoc *d, const char **name, char place[CONFIG_PLACE_BYTES])
 {
     const yaml_node_t *root = root_of(d);

@@ -148,6 +148,8 @@ static void set_layout(const Param *p, unsigned layout, int64_t experts, long ex
     t->dim[t->rank++] = WEIGHTS_GROUP / 2;
 }
 
+/* MXFP4 needs whole groups of 32 along a row, so its rules do not apply to other widths. Without
+ * any rule the name is the same on both sides. */
 bool family_tensor(unsigned family, const Param *p, int64_t experts, int choice, FamilyTensor *out)
 {
     int seen = 0;
@@ -178,6 +180,8 @@ bool family_copy(const Config *c, int i, char name[PARAM_NAME_MAX], const char *
     return true;
 }
 
+/* Modules of multi-token prediction that config.json does not count have block numbers behind the
+ * model's layers. */
 bool family_leaves_out(unsigned family, const Config *c, const char *name)
 {
     if (param_block(name) >= c->model_layers + c->mtp_layers)

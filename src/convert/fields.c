@@ -157,6 +157,7 @@ const int field_count = sizeof fields / sizeof *fields;
 
 /* ---- texts ---- */
 
+/* A name that is not in rows.def is a bug of the table, hence the assert. */
 const ConfigRow *field_row(const char *setting)
 {
     int i = 0;
@@ -225,6 +226,7 @@ Json *field_object(Json *json, const char *name)
     return name[0] == '\0' ? json : json_get(json, name);
 }
 
+/* The first alternative that the file has: keys stand in the order of preference. */
 Json *field_member(const Json *json, const char *keys)
 {
     const char *object = "";
@@ -348,6 +350,8 @@ static Status member_text(const Reading *r, const Field *f, FieldValue out, bool
     return OK;
 }
 
+/* Goes through config_override, so ranges and words are checked by the row itself. The error names
+ * their member. */
 static Status assign_setting(const Reading *r, const char *key, const char *setting,
                              const char *value)
 {
@@ -368,6 +372,7 @@ static Status assign_number(const Reading *r, const Field *f, const char *settin
 
 static bool is_absent(const Json *v) { return v == NULL || v->type == JSON_NULL; }
 
+/* A member that is absent and has no default leaves the setting as config_default made it. */
 static Status read_value(const Reading *r, const Field *f)
 {
     FieldValue text = "";
@@ -392,6 +397,7 @@ static Status read_is(const Reading *r, const Field *f)
                 KEY(f), shown_value(r, v, value), r->family->type, text);
 }
 
+/* The list's length becomes model.dense_layers, so only 0, 1, 2, ... can be expressed. */
 static Status read_first(const Reading *r, const Field *f)
 {
     int n = 0;
@@ -539,6 +545,8 @@ static Status read_types(const Reading *r, const Field *f)
     return OK;
 }
 
+/* Absent: plain weights. Scales of fp8 are found by name (weights_scale); here only the kind and
+ * the block are checked. */
 static Status read_quant(const Reading *r, const Field *f)
 {
     const Json *q = field_member(r->json, f->key);
@@ -577,6 +585,8 @@ static Status read_field(const Reading *r, const Field *f)
     return OK;
 }
 
+/* model_type chooses the family. The class name (architectures) differs between versions and is not
+ * read. */
 static Status find_family(const char *path, const Json *json, const Family **out)
 {
     const char *type = json_string(json_get(json, "model_type"));

@@ -30,6 +30,8 @@ typedef enum FieldKind {
     NOPES  /* a list with 0 for each layer without positions */
 } FieldKind;
 
+/* A row of the table. `key` NULL: the file has no such member; `setting` NULL: we have no such
+ * setting. */
 typedef struct Field {
     unsigned families;
     FieldKind kind;

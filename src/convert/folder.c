@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+/* Files that only transformers reads are copied, too, so that a folder survives both conversions.
+ * config.json stands first because only from-hf copies it: to-hf writes its own. */
 static const char *const copied[] = {
     "config.json", /* only with `model` */
     "generation_config.json",
@@ -18,6 +20,7 @@ static const char *const copied[] = {
     "chat_template.json",
 };
 
+/* json_parse leaves *out NULL for a text that is not JSON, and `bad` is where it stopped. */
 Status folder_json(const char *folder, const char *name, Arena *a, Json **out)
 {
     char path[FILE_PATH_MAX], *text = NULL;
@@ -44,6 +47,7 @@ Status folder_put_json(const char *folder, const char *name, const Json *json, A
     return OK;
 }
 
+/* A file that does not exist is left out: no folder has all of them. */
 static Status copy_file(const char *from, const char *to, const char *name)
 {
     char source[FILE_PATH_MAX], target[FILE_PATH_MAX];

@@ -100,6 +100,7 @@ static Status check_tokenizer(FromHf *f)
 /* Models of images and text put this before the names of the text model's tensors. */
 #define TEXT_PREFIX "language_model."
 
+/* The plain name first, then the one of a model of images and text. Both are marked as taken. */
 static const SafeTensor *take_tensor(FromHf *f, const char *name)
 {
     char longer[PARAM_NAME_MAX + sizeof TEXT_PREFIX];
@@ -109,6 +110,8 @@ static const SafeTensor *take_tensor(FromHf *f, const char *name)
     return weights_take(&f->weights, longer);
 }
 
+/* Shapes must match exactly. Any floating type is converted; MXFP4 is stored as bytes, so it has
+ * type U8. */
 static Status check_tensor(const FromHf *f, const FamilyTensor *want, const SafeTensor *t)
 {
     char found[SAFETENSORS_TEXT_BYTES], expected[SAFETENSORS_TEXT_BYTES];
@@ -129,6 +132,8 @@ static Status check_tensor(const FromHf *f, const FamilyTensor *want, const Safe
                 file, t->name, safetensors_text(found, t));
 }
 
+/* The error names the tensor in the family's first layout, which published files have. Scales
+ * without their blocks are a download that is not complete. */
 static Status fail_without_tensor(FromHf *f, const FamilyTensor *first, const FamilyTensor *last)
 {
     char expected[SAFETENSORS_TEXT_BYTES], scales[PARAM_NAME_MAX];
@@ -182,6 +187,8 @@ static Status compare_rows(FromHf *f, const WeightsView *copy, const WeightsView
         f->weights.file[copy->tensor->file], copy->tensor->name, of->tensor->name);
 }
 
+/* A copy must have the bits of the parameter that it repeats, because the model shares one of
+ * them. */
 static Status check_copy(FromHf *f, const char *name, const char *of)
 {
     int i = 0;
@@ -205,6 +212,7 @@ static Status check_copy(FromHf *f, const char *name, const char *of)
     return OK;
 }
 
+/* A file may leave these copies out. Where it has them they must agree. */
 static Status check_copies(FromHf *f)
 {
     char name[PARAM_NAME_MAX];
@@ -267,6 +275,7 @@ static Status check_elements(const FromHf *f)
                 f->dir, have, need);
 }
 
+/* Everything is checked here, before the output folder is begun. */
 static Status find_tensors(FromHf *f)
 {
     TRY(weights_open(&f->weights, f->dir, f->arena));
@@ -282,6 +291,7 @@ static Status find_tensors(FromHf *f)
 
 /* ---- writing ---- */
 
+/* An error names the tensor of the folder, not our parameter: that is what the user has. */
 static Status check_numbers(const FromHf *f, const WeightsView *v, ParamBuffer b, const float *x,
                             int64_t n)
 {
@@ -291,6 +301,8 @@ static Status check_numbers(const FromHf *f, const WeightsView *v, ParamBuffer b
                 f->weights.file[v->tensor->file], v->tensor->name, (double)x[i]);
 }
 
+/* A large parameter becomes several entries, so memory holds only ENTRY_ELEMS at a time. Any mesh
+ * reads them. */
 static Status write_param(FromHf *f, ManifestShard *w, const Param *p, const WeightsView *v,
                           float *room)
 {
@@ -346,6 +358,7 @@ static Status write_manifest(FromHf *f, const Text *lines)
     return s;
 }
 
+/* The YAML is kept: the manifest's header holds the same text. */
 static Status write_config_yaml(FromHf *f)
 {
     char path[FILE_PATH_MAX];

@@ -31,6 +31,7 @@ int64_t names_find(const Names *t, const char *name)
     return t->name[at] == NULL ? -1 : t->value[at];
 }
 
+/* The text is not copied: it must live as long as the table. */
 int64_t names_add(Names *t, const char *name, int64_t value)
 {
     uint64_t at = find_place(t, name);

@@ -38,6 +38,7 @@ static const struct {
 
 enum { TYPES = sizeof types / sizeof *types };
 
+/* Only for types that can be converted: one of the first rows must match. */
 const char *safetensors_type(Dtype t)
 {
     int i = 0;
@@ -88,6 +89,8 @@ static int64_t tensor_bytes_of(const SafeTensor *t, int bits)
     return n % 8 == 0 ? n / 8 : -1;
 }
 
+/* Types without a Dtype are known by their size, so that a file that has them, too, can be
+ * read. */
 static Status set_type(const char *path, const char *word, SafeTensor *t, int *bits)
 {
     for (int i = 0; i < TYPES; i++) {
@@ -100,6 +103,8 @@ static Status set_type(const char *path, const char *word, SafeTensor *t, int *b
     return FAIL(ERR_FORMAT, "%s: %.200s has the unknown type \"%.40s\"", path, t->name, word);
 }
 
+/* Offsets in the header count from the first element; `begin` and `end` count from the first byte
+ * of the file. */
 static Status set_entry(const char *path, const Json *v, int64_t data_first, SafeTensor *t)
 {
     int64_t at[2] = { 0, 0 };
@@ -130,6 +135,8 @@ static Status set_entry(const char *path, const Json *v, int64_t data_first, Saf
     return OK;
 }
 
+/* Tensors without elements share a begin, so the end decides: they come before the one that has
+ * bytes there. */
 static int compare_begins(const void *a, const void *b)
 {
     const SafeTensor *x = a, *y = b;
@@ -161,6 +168,7 @@ static Status check_places(const char *path, SafeTensor *t, int64_t n, int64_t d
                 path, end - at);
 }
 
+/* JSON allows a member twice. Which of two tensors is meant could only be guessed. */
 static Status check_names(const char *path, const SafeTensor *t, int64_t n, Arena *a)
 {
     Names names;
@@ -174,6 +182,7 @@ static Status check_names(const char *path, const SafeTensor *t, int64_t n, Aren
     return OK;
 }
 
+/* The brace is tested on its own, because the format forbids even blanks before it. */
 Status safetensors_parse(const char *path, const SafeHeader *h, Arena *a, SafeTensor **out,
                          int64_t *n)
 {
@@ -199,6 +208,7 @@ Status safetensors_parse(const char *path, const SafeHeader *h, Arena *a, SafeTe
     return check_places(path, *out, *n, h->data_first, h->data_bytes);
 }
 
+/* The announced length is compared with the file before memory of that size is asked for. */
 static Status read_header(const File *f, const char *path, uint64_t file_bytes, Arena *a,
                           SafeTensor **out, int64_t *n)
 {
@@ -263,6 +273,8 @@ static Status header_text(SafeTensor *t, int64_t n, Text *out)
     return OK;
 }
 
+/* Offsets depend only on types and shapes, so the header is complete before any element is
+ * known. */
 Status safetensors_create(File *f, const char *path, SafeTensor *t, int64_t n, Arena *a)
 {
     Text header = { 0 };

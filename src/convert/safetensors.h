@@ -18,6 +18,7 @@
 
 enum { SAFETENSORS_RANK_MAX = 8, SAFETENSORS_HEADER_MAX = 100 << 20, SAFETENSORS_TEXT_BYTES = 192 };
 
+/* A tensor of a header. Texts lie in the arena of the call. */
 typedef struct SafeTensor {
     const char *name;
     const char *type; /* the name of the type in files: "BF16" */
@@ -45,6 +46,7 @@ Status safetensors_parse(const char *path, const SafeHeader *h, Arena *a, SafeTe
 
 /* The name of a floating type in files. */
 const char *safetensors_type(Dtype t);
+/* Product of the dimensions; 1 for a scalar. Headers were checked, so it cannot overflow. */
 int64_t safetensors_elems(const SafeTensor *t);
 /* "BF16 (4, 128)", for messages. Returns out. */
 const char *safetensors_text(char out[SAFETENSORS_TEXT_BYTES], const SafeTensor *t);

@@ -71,6 +71,8 @@ static double stretched_positions(const Json *json, double n)
     return most > n ? most : n;
 }
 
+/* Positions: what the file said, what training used, or what stretched frequencies reach; the
+ * largest counts. */
 static Status put_run_members(ToHf *h)
 {
     const Json *length = json_get(h->json, "max_position_embeddings");
@@ -103,6 +105,7 @@ static Json *read_beside(ToHf *h, const char *name)
     return json;
 }
 
+/* What to-hf can write but transformers cannot run or does not have. */
 static void warn_of_limits(const ToHf *h)
 {
     const char *type = h->family->type;
@@ -114,6 +117,8 @@ static void warn_of_limits(const ToHf *h)
                  type);
 }
 
+/* Without a tokenizer the checkpoint's own folder takes its place: from-hf puts config.json
+ * there. */
 static Status read_run_config(ToHf *h)
 {
     TRY(infer_config(h->o->checkpoint, h->arena, h->checkpoint, &h->config));
@@ -132,6 +137,7 @@ static Status read_run_config(ToHf *h)
 
 /* ---- what is in the checkpoint ---- */
 
+/* All elements must be in some entry, each in one, before anything is written. */
 static Status check_chain(const ToHf *h, int i)
 {
     const Param *p = &h->params.at[i];
@@ -148,6 +154,8 @@ static bool is_left_out(const ToHf *h, const char *name)
            param_block(name) >= h->config.model_layers;
 }
 
+/* Entries of the optimizer's state are skipped. Those of one parameter form a chain, in any
+ * order. */
 static Status add_entry(ToHf *h, const Names *names, ManifestEntry *e)
 {
     int64_t i = names_find(names, e->param);
@@ -167,6 +175,7 @@ static Status add_entry(ToHf *h, const Names *names, ManifestEntry *e)
     return OK;
 }
 
+/* Parameters are those of the new config.json, so modules that the family lacks have none. */
 static Status find_entries(ToHf *h)
 {
     CheckpointInfo info;
@@ -244,11 +253,13 @@ static Status sort_parts(ToHf *h)
     return OK;
 }
 
+/* Bytes in the file, after conversion to the tensor's type. */
 static int64_t tensor_size(const SafeTensor *t)
 {
     return safetensors_elems(t) * (int64_t)dtype_bytes((Dtype)t->dtype);
 }
 
+/* A stacked tensor has one dimension more than the parameter: the experts. */
 static bool is_stacked(const ToHf *h, const Part *p)
 {
     return h->tensor[p->tensor].rank > h->params.at[p->param].rank;
@@ -261,6 +272,8 @@ static int64_t slab_elems(const ToHf *h, const Part *p)
     return safetensors_elems(t) / (is_stacked(h, p) ? t->dim[0] : 1);
 }
 
+/* Files are filled in order. A tensor begins the next file if the current one would grow over
+ * shard_bytes. Buffers are as large as the largest parameter and the largest slab. */
 static Status plan_tensors(ToHf *h)
 {
     Names names;
@@ -296,6 +309,8 @@ typedef struct Rotated {
     int64_t group, first, rope;
 } Rotated;
 
+/* MLA rotates the last columns of each query head and of the shared key; GQA rotates the first of
+ * each head. */
 static Rotated rotated_rows(const Config *c, const char *name)
 {
     int64_t r = c->attention_rope_dim, nope = c->attention_nope_dim, rank = c->attention_kv_rank;
@@ -327,6 +342,7 @@ static int64_t reordered_row(Rotated k, bool ours_side_by_side, int64_t r)
     return r - i + (ours_side_by_side ? i / 2 + i % 2 * half : i % half * 2 + i / half);
 }
 
+/* A parameter without entries is a router bias of zeros (check_chain). */
 static Status read_param(ToHf *h, const Part *p)
 {
     int64_t n = p->rows * p->cols;
@@ -392,7 +408,8 @@ static void shard_name(const ToHf *h, int shard, char out[64])
 }
 
 /* Writes tensors [first, end) into one file. *part: their first part; on return, the one after their
- * last. */
+ * last.
+ * The header is written first, so elements follow in exactly its order of tensors. */
 static Status write_hf_shard(ToHf *h, File *f, int64_t first, int64_t end, int64_t *part)
 {
     char name[64], path[FILE_PATH_MAX];
@@ -429,6 +446,7 @@ static Status write_hf_shards(ToHf *h)
     return OK;
 }
 
+/* A single file needs no index: transformers looks for model.safetensors first. */
 static Status write_index(ToHf *h)
 {
     char path[FILE_PATH_MAX], name[64];
@@ -457,6 +475,8 @@ static Status put_missing(const ToHf *h, const char *name, const Json *json)
     return file_exists(path) ? OK : folder_put_json(h->out.temp, name, json, h->arena);
 }
 
+/* Names only the tokens that begin and end a text. Everything else is left to transformers'
+ * defaults. */
 static Status put_generation(const ToHf *h)
 {
     static const char *const ends[] = { "bos_token_id", "eos_token_id" };
@@ -479,6 +499,7 @@ static Status put_tokenizer(const ToHf *h)
     return put_missing(h, "tokenizer_config.json", &json);
 }
 
+/* Copied files come first, so that put_missing sees them. */
 static Status write_hf_files(ToHf *h)
 {
     TRY(folder_copy_files(h->files, h->out.temp, false));

@@ -77,6 +77,7 @@ static Status list_files(Weights *w, Arena *a, WeightsEntry **entry, int **of, i
     return FAIL(ERR_IO, "%s has neither " WEIGHTS_ONE " nor " WEIGHTS_INDEX, w->folder);
 }
 
+/* Only headers are read: a folder of a terabyte opens in the time of its JSON. */
 static Status read_headers(Weights *w, Arena *a)
 {
     int64_t room = 0;
@@ -95,6 +96,8 @@ static Status read_headers(Weights *w, Arena *a)
     return OK;
 }
 
+/* The index and the headers both say where a tensor is. If they differ, files of two versions lie
+ * together. */
 static Status check_index(const Weights *w, const WeightsEntry *entry, const int *of, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -106,6 +109,7 @@ static Status check_index(const Weights *w, const WeightsEntry *entry, const int
     return OK;
 }
 
+/* Names are unique over all shards, so one table finds any tensor. */
 Status weights_open(Weights *w, const char *folder, Arena *a)
 {
     WeightsEntry *entry = NULL;
@@ -138,6 +142,7 @@ const SafeTensor *weights_take(Weights *w, const char *name)
     return &w->at[at];
 }
 
+/* Blocks of 128 that n elements begin: the last one may be shorter. */
 static int64_t scale_blocks(int64_t n) { return n / WEIGHTS_BLOCK + (n % WEIGHTS_BLOCK != 0); }
 
 Status weights_scale(Weights *w, const SafeTensor *t, const SafeTensor **out)
@@ -257,6 +262,7 @@ static void read_mxfp4(const uint8_t *blocks, const uint8_t *scales, int64_t fir
     }
 }
 
+/* A row is read, converted to f32, then scaled. MXFP4 has its scale inside the conversion. */
 Status weights_read(Weights *w, const WeightsView *v, int64_t row, int64_t n, float *out)
 {
     const uint8_t *data = NULL, *scale = NULL;

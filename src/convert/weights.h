@@ -1,7 +1,7 @@
 /*
  * weights: the tensors of a folder: model.safetensors, or the shards that model.safetensors.index.json
- * names. weights_open reads and checks all headers. Elements are read through memory maps, of which at
- * most WEIGHTS_MAPS are open. What the tensors mean is in family.h.
+ * names. weights_open reads and checks all headers. Elements are read through memory maps. At most
+ * WEIGHTS_MAPS of them are open. What the tensors mean is in family.h.
  *
  * DeepSeek-V3 has 8-bit matrices NAME with a second tensor NAME_scale_inv. Each block of 128 x 128
  * elements is multiplied by its scale, in f32, when it is read.
@@ -21,6 +21,7 @@
 
 enum { WEIGHTS_MAPS = 2, WEIGHTS_BLOCK = 128, WEIGHTS_GROUP = 32 };
 
+/* An open folder. Tensors of all files stand in one array, ordered by file. */
 typedef struct Weights {
     const char *folder;
     const char **file; /* paths */

@@ -23,6 +23,8 @@ static Status search_layouts(PlanAnswer *r, Arena *a)
     return OK;
 }
 
+/* On a stack that runs our own lists the layers lie as the trainer would lay them, evenly, and the
+ * list is simulated. */
 static Status price_given(PlanAnswer *r, Arena *a)
 {
     const PlanRequest *q = &r->request;
@@ -32,6 +34,8 @@ static Status price_given(PlanAnswer *r, Arena *a)
     return planner_price_list(r->planner, &r->layout, a, &r->price, &r->step);
 }
 
+/* If nothing fits, the nearest layout is the answer, and plan_answer_fits turns it into an
+ * error. */
 static Status price_best(PlanAnswer *r, Arena *a)
 {
     TRY(search_layouts(r, a));
@@ -44,6 +48,7 @@ static Status price_best(PlanAnswer *r, Arena *a)
     return planner_make(&r->request, &r->planner);
 }
 
+/* The answer owns a copy of the configuration, because a search changes settings in it. */
 Status plan_answer(const PlanQuestion *q, Arena *a, PlanAnswer *out)
 {
     *out = (PlanAnswer){
@@ -61,6 +66,7 @@ void plan_answer_free(PlanAnswer *r)
 
 /* ---- notes and reports ---- */
 
+/* Two notes: the batch cannot use all GPUs, or a larger batch would be faster. */
 Status plan_answer_limits(const PlanAnswer *r, Text *out)
 {
     char gpus[32], asked[32], batch[32];
@@ -100,6 +106,7 @@ Status plan_answer_report(PlanAnswer *r, Arena *a, PlanReport *out)
     return planner_partition(r->planner, &r->layout, a, &out->partition);
 }
 
+/* Does nothing if the price already came from a simulation. */
 Status plan_answer_simulate(PlanAnswer *r, bool list, Arena *a)
 {
     if (r->step.pipeline.stages > 0) return OK;
@@ -110,6 +117,8 @@ Status plan_answer_simulate(PlanAnswer *r, bool list, Arena *a)
 
 /* ---- what does not fit ---- */
 
+/* A given layout that does not fit starts a search, so that the error can name the nearest one that
+ * does. */
 Status plan_answer_fits(PlanAnswer *r, Arena *a)
 {
     const double gib = r->request.hardware->memory_gib, margin = r->config.plan_margin;

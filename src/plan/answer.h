@@ -10,6 +10,7 @@
 
 #include "plan/report.h"
 
+/* What `switchyard plan` was asked, for one number of GPUs. */
 typedef struct PlanQuestion {
     PlanRequest request;
     bool search; /* else the layout of mesh.* and recompute.* */

@@ -125,6 +125,8 @@ static Status set_rates(const Calibration *c, Arena *a, Hardware *h)
     return OK;
 }
 
+/* Rows count after the first head only. A line longer than LINE_MAX is cut; rows of bench ops are
+ * shorter. */
 Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h)
 {
     Calibration c = { .name = name };

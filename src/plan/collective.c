@@ -18,7 +18,7 @@ typedef struct Links {
     double out_s, out_more_s, far_s; /* far_s: of a ring's slowest step */
 } Links;
 
-/* The lowest tier of the fat tree that spans so many GPUs. */
+/* The lowest tier of the fat tree that spans this number of GPUs. */
 static const HardwareTier *tier_of(const Hardware *h, int64_t span)
 {
     const HardwareTiers *t = &h->scale_out_tiers;
@@ -42,6 +42,7 @@ static double out_rate(const Hardware *h, int64_t span)
     return h->scale_out_achieved_gb_s * 1e9 * share;
 }
 
+/* The NIC's latency and that of the tiers between. */
 static double out_latency(const Hardware *h, int64_t span)
 {
     return 1e-6 * (h->scale_out_latency_us + tier_of(h, span)->latency_us);
@@ -83,6 +84,7 @@ static double messages_s(double first_s, double more_s, double n)
     return n > 0 ? first_s + more_s * (n - 1) : 0;
 }
 
+/* Latency and transfer add up: alpha-beta. */
 static CollectiveCost collective_cost_of(CollectiveWay way, double latency_s, double transfer_s,
                                          double up, double out)
 {
@@ -117,6 +119,7 @@ static CollectiveCost direct_cost(const Links *l, double m)
                               up, out);
 }
 
+/* Messages inside the domain, then one to each other domain. */
 static double two_level_latency(const Links *l)
 {
     return messages_s(l->up_s, l->up_more_s, l->g - 1) +
@@ -150,6 +153,7 @@ static Links shard_links(const Hardware *h, Links l)
     return l;
 }
 
+/* A reduce-scatter and an all-gather, or a tree if that is cheaper (few bytes). */
 static CollectiveCost all_reduce_cost(const Links *l, double m)
 {
     CollectiveCost twice = gather_cost(l, m);
@@ -161,6 +165,7 @@ static CollectiveCost all_reduce_cost(const Links *l, double m)
     return twice;
 }
 
+/* A group of one GPU costs nothing. */
 Status collective_cost(const Hardware *h, CollectiveKind kind, const CollectiveGroup *g,
                        double bytes, CollectiveCost *out)
 {
@@ -185,6 +190,7 @@ Status collective_cost(const Hardware *h, CollectiveKind kind, const CollectiveG
     return OK;
 }
 
+/* One message: its latency and its bytes over the one link that it uses. */
 CollectiveCost collective_send(const Hardware *h, bool same_domain, int64_t span, double bytes)
 {
     if (same_domain) { /* in a mesh: over the one link of this pair */

@@ -33,6 +33,7 @@ typedef enum CollectiveKind {
     COLLECTIVE_ALL_TO_ALL      /* bytes: what one rank sends to all, itself included */
 } CollectiveKind;
 
+/* The algorithms of the table above. */
 typedef enum CollectiveWay {
     COLLECTIVE_RING,
     COLLECTIVE_TREE,
@@ -69,6 +70,7 @@ typedef enum DispatchKind {
     DISPATCH_ALL    /* a copy for each rank */
 } DispatchKind;
 
+/* One exchange of tokens with experts. Every rank sends as many tokens. */
 typedef struct Dispatch {
     DispatchKind kind;
     double tokens;          /* of one rank */
@@ -81,6 +83,7 @@ typedef struct Dispatch {
 Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Dispatch *d,
                            CollectiveCost *out);
 
+/* "ring", "tree", "direct", "two-level". */
 const char *collective_way_name(CollectiveWay way);
 
 #endif

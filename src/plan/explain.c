@@ -16,6 +16,7 @@ static const char *const pass_names[LAYER_PASSES] = {
     [PASS_RECOMPUTE] = "second forward",
 };
 
+/* The price of the report's layout, made again with all that a report does not keep. */
 typedef struct Explained {
     Planner *p;
     const PlanReport *r;
@@ -25,12 +26,13 @@ typedef struct Explained {
     Text *out;
 } Explained;
 
+/* Layers of one class have equal prices, so the first one stands for all. */
 static const char *title_of(const Explained *x, int class)
 {
     return layer_desc(x->p->spec.layers[x->p->first_of[class]].kind)->title;
 }
 
-/* Explains a value that the stack defines. */
+/* Explains a value that the stack defines. Values that it leaves at their fallback print nothing. */
 static Status explain_stack_value(const Explained *x, StackName name)
 {
     PlanInputs in;
@@ -43,6 +45,8 @@ static Status explain_stack_value(const Explained *x, StackName name)
     return sheet_explain(&sheet, sheet_find(&sheet, stack_names[name]), 3, x->out);
 }
 
+/* One line for each kind of state: parameters x bytes. The divisors are 1 for kinds that this ZeRO
+ * stage replicates. Bytes a parameter are the total over the parameters. */
 static Status explain_state(Explained *x, const ParamShards *s)
 {
     static const ParamBuffer buffer[] = { BUF_WEIGHT, BUF_GRAD, BUF_MAIN, BUF_OPTIMIZER };
@@ -66,6 +70,8 @@ static Status explain_state(Explained *x, const ParamShards *s)
     return OK;
 }
 
+/* The activations of the worst rank: slots, arenas of deferred weight gradients, and what an
+ * evaluation adds. */
 static Status explain_slots(Explained *x)
 {
     const PlanLayout *l = x->r->layout;
@@ -118,6 +124,7 @@ static Status explain_fullest_moment(Explained *x)
     return s;
 }
 
+/* The parts add up to the report's peak. All figures are those of the worst pipeline rank. */
 static Status explain_peak(Explained *x)
 {
     const PlanPrice *price = x->r->price;
@@ -146,6 +153,7 @@ static Status explain_peak(Explained *x)
     return OK;
 }
 
+/* An op is bound by its FLOPs (then a rate is known), by memory, or it sends. */
 static Status print_op(const Explained *x, const OpPrice *o)
 {
     const Hardware *h = x->p->q.hardware;
@@ -230,6 +238,8 @@ static Status explain_step(Explained *x)
     return OK;
 }
 
+/* Bytes within a domain ("up") and between domains ("out") have different rates, hence two
+ * figures. */
 static Status print_call(Explained *x, const GradientCall *call)
 {
     CollectiveCost c;
@@ -270,6 +280,7 @@ static Status explain_gradients(Explained *x)
         t.gathers, price_gradients_s(&t));
 }
 
+/* Which links exchanges and gradients use, at which rates, and each call with its bytes. */
 static Status explain_comm(Explained *x)
 {
     const Hardware *h = x->p->q.hardware;
@@ -300,6 +311,8 @@ static Status explain_comm(Explained *x)
     return OK;
 }
 
+/* The ideal bubble of 1F1B is (p-1)/(p-1+m v) (arXiv:2104.04473); unequal stages and transfers make
+ * it larger. */
 static Status explain_bubble(Explained *x)
 {
     const PlanLayout *l = x->r->layout;
@@ -342,6 +355,7 @@ static const struct {
 
 enum { TOPICS = sizeof topics / sizeof *topics };
 
+/* The room for rows is set to what the price chose, so that the entry is the same one. */
 static Status explain_topic(Explained *x, int topic)
 {
     PlanLayout l = *x->r->layout;

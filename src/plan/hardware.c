@@ -21,6 +21,7 @@ double hardware_peak(const Hardware *h, HardwareDtype dtype)
     return peak[dtype] * 1e12;
 }
 
+/* Where each kind of work has its three curves in Hardware, so that lookups need no switch. */
 static const size_t curves[WORK_COUNT][DTYPES] = {
 #define RATE(ID, name)                                                                             \
     [WORK_##ID] = { offsetof(Hardware, name##_f32), offsetof(Hardware, name##_bf16),               \
@@ -79,6 +80,8 @@ static double curve_at(const HardwareCurve *c, double size)
     return p->tflops + part * (p[1].tflops - p->tflops);
 }
 
+/* Order of stand-ins: mixed products take f32's rate; then other kinds of work; then bf16's curve,
+ * scaled by the ratio of peaks. */
 Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double size,
                      double *flop_s)
 {
@@ -340,7 +343,9 @@ static Status read_section(Reader *r, const char *section, const yaml_node_t *ma
 static bool is_given(const Row *r, const Hardware *h);
 static Status load_preset(Hardware *h, Arena *a, const char *name, const char *what);
 
-/* `extends: GPU` names a preset: rows that the file does not give have that GPU's values. */
+/* `extends: GPU` names a preset: rows that the file does not give have that GPU's values.
+ * Rows of the preset count as given, so a file that extends one need not give any row itself. Its
+ * name stays. */
 static Status extend_preset(Reader *r, const yaml_node_t *preset)
 {
     const char *name = config_scalar_text(preset), *own = r->h->name;
@@ -350,6 +355,7 @@ static Status extend_preset(Reader *r, const yaml_node_t *preset)
     return OK;
 }
 
+/* `extends` must come first: rows before it would be overwritten. */
 static Status read_sections(Reader *r)
 {
     const yaml_node_t *root = yaml_document_get_root_node(&r->doc.yaml);
@@ -433,6 +439,7 @@ Status hardware_load(Hardware *h, Arena *a, const char *source)
 
 /* ---- by the driver's name ---- */
 
+/* Parses all presets: only their texts have the driver's names. */
 Status hardware_of_driver(const char *gpu, Hardware *out)
 {
     Arena a = { 0 };

@@ -29,13 +29,17 @@ enum { HARDWARE_POINTS_MAX = 32, HARDWARE_TIERS_MAX = 8 };
 
 typedef enum HardwareDtype { HARDWARE_F32, HARDWARE_BF16, HARDWARE_FP8 } HardwareDtype;
 
+/* The column of rates for a type of products. */
 static inline HardwareDtype hardware_dtype(Dtype type)
 {
     return type == DTYPE_F32 ? HARDWARE_F32 : type == DTYPE_E4M3 ? HARDWARE_FP8 : HARDWARE_BF16;
 }
 
+/* How GPUs of one domain are joined. In a mesh each pair has a link of its own; a switch gives any
+ * pair the full rate. */
 typedef enum HardwareFabric { FABRIC_MESH, FABRIC_SWITCH } HardwareFabric;
 
+/* TFLOP/s that work of this size reaches. */
 typedef struct HardwarePoint {
     double size, tflops;
 } HardwarePoint;
@@ -45,6 +49,8 @@ typedef struct HardwareCurve {
     HardwarePoint at[HARDWARE_POINTS_MAX];
 } HardwareCurve;
 
+/* A tier of the network between domains: the GPUs under one of its switches, the share of a NIC's
+ * rate that crosses it, and its latency. */
 typedef struct HardwareTier {
     double gpus, share, latency_us;
 } HardwareTier;

@@ -128,6 +128,7 @@ static const char *value_of(const Import *m, const char *key)
     return s->value;
 }
 
+/* Case does not matter: YAML files have true and True. */
 static bool value_is(const Import *m, const char *key, const char *value)
 {
     const char *text = value_of(m, key);
@@ -176,6 +177,7 @@ static Status set_list(Import *m, const char *list)
     return OK;
 }
 
+/* -1 stands for "all" or "automatic" in these files, so it is legal here. */
 static Status read_whole(const Import *m, const char *key, int64_t otherwise, int64_t *out)
 {
     const char *text = value_of(m, key);
@@ -197,6 +199,8 @@ static Status add_note(Import *m, const char *what, const char *value)
 
 /* ---- one key, one row ---- */
 
+/* A missing or null key keeps our value. A word that maps to nothing ("theirs=") does so, too, but
+ * counts as read. */
 static Status apply_row(Import *m, const char *key, const Map *r)
 {
     char ours[NAME_BYTES] = "";
@@ -225,6 +229,7 @@ static Status apply_rows(Import *m)
     return OK;
 }
 
+/* Words beyond IMPORT_WORDS_MAX are dropped: they are notes for people. */
 static void add_word(ImportWords *w, const char *key, const char *value)
 {
     if (w->n < IMPORT_WORDS_MAX) w->at[w->n++] = (ImportWord){ key, value };
@@ -489,6 +494,8 @@ static Status read_titan(Import *m)
 
 /* ---- all together ---- */
 
+/* Later steps win: defaults of our program, the model, defaults of theirs, single keys, then what
+ * several keys decide together. */
 static Status import_settings(Import *m)
 {
     const char *name = value_of(m, "model.name"), *flavour = value_of(m, "model.flavor");
@@ -509,6 +516,7 @@ static Status import_settings(Import *m)
     return fail_at_key(m, "", config_check(m->c));
 }
 
+/* *out and *more change only if the whole file was understood. */
 Status plan_import(const char *from, const char *path, Arena *a, Config *out, PlanImport *more)
 {
     static const char *const known[] = { "primus", "torchtitan" };

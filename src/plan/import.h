@@ -17,6 +17,7 @@
 
 enum { IMPORT_WORDS_MAX = 256, IMPORT_NOTES_MAX = 8 };
 
+/* A key and its value, or the place where it stands. */
 typedef struct ImportWord {
     const char *key, *value;
 } ImportWord;

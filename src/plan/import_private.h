@@ -4,6 +4,7 @@
 
 #include "plan/import.h"
 
+/* One setting of a foreign file, with the file and line that won. */
 typedef struct Setting {
     const char *key;   /* "num_layers", "training.seq_len" */
     const char *value; /* a scalar, or a list as "[a, b]"; NULL: null */
@@ -11,6 +12,7 @@ typedef struct Setting {
     bool read;
 } Setting;
 
+/* All settings of an experiment, each key once. */
 typedef struct Settings {
     Arena *arena;
     Setting *at;

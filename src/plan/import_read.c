@@ -12,6 +12,7 @@
 
 enum { SETTINGS_MAX = 4096, PAIRS_MAX = 65536, FILES_MAX = 64, NAME_BYTES = 128 };
 
+/* A scan is enough: settings are few, and they are read once. */
 Setting *settings_find(const Settings *s, const char *key)
 {
     for (int i = 0; i < s->n; i++) {
@@ -137,6 +138,7 @@ static Status add_mapping(Settings *s, ConfigDoc *d, const char *prefix, const y
     return OK;
 }
 
+/* `extends` is reset first, because a nested file sets it again. */
 static Status read_settings(Settings *s, const char *path, const char *text)
 {
     ConfigDoc d = { .name = path, .arena = s->arena };
@@ -245,7 +247,8 @@ static Status toml_to_yaml(const char *path, const char *toml, Text *yaml)
 
 /* ---- the two formats ---- */
 
-/* Reads the file that the experiment names under `key`. If there is none, *missing becomes its name. */
+/* Reads the file that the experiment names under `key`. If there is none, *missing becomes its name.
+ * Names without a file are not an error: a model may be one of our presets. */
 static Status read_named(Settings *s, const char *from, const char *key, const char *kind,
                          const char **missing)
 {
@@ -258,6 +261,7 @@ static Status read_named(Settings *s, const char *from, const char *key, const c
     return OK;
 }
 
+/* The experiment comes first and wins, then its module's file, then its model's. */
 Status settings_read_primus(Settings *s, Arena *a, const char *path)
 {
     static const char *const frameworks[] = { "megatron", "torchtitan" };
@@ -280,6 +284,7 @@ Status settings_read_primus(Settings *s, Arena *a, const char *path)
     return read_named(s, path, "modules.pre_trainer.model", "models", &s->model);
 }
 
+/* TOML becomes YAML with the same lines, so errors name the line of the original. */
 Status settings_read_torchtitan(Settings *s, Arena *a, const char *path)
 {
     char *toml = NULL;

@@ -14,6 +14,7 @@ static bool is_recomputed(const Config *c, int64_t layer)
            config_has_int(&c->recompute_layers, layer);
 }
 
+/* Rank 0 has stages 0, pp, 2 pp, ...: one for each chunk. */
 static Status count_layers(const Config *c, Arena *a, Layers *n)
 {
     Layout layout;

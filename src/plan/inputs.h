@@ -23,6 +23,8 @@ typedef struct InputTokens {
     const Hardware *hardware;
 } InputTokens;
 
+/* Fills all inputs. `micro` is { 0 } for formulas, which have no micro-batch of their own. ERR_ARG:
+ * mesh.layout does not fit mesh.pp x mesh.vpp stages or model.layers. */
 Status plan_inputs(const Config *c, int64_t gpus, InputTokens micro, Arena *a, PlanInputs *out);
 
 #endif

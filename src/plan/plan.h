@@ -34,13 +34,14 @@ typedef struct PlanLayout {
     int64_t shard;        /* data-parallel ranks of a sharding group; 0: all */
     int64_t micro_batch;  /* sequences; divides the batch over dp */
     unsigned recompute;   /* set of RecomputePiece (model/spec.h) ... */
-    int recompute_blocks; /* ... of the first so many blocks of each chunk, below 0: of all ... */
+    int recompute_blocks; /* ... of this number of first blocks of a chunk; below 0: all ... */
     /* ... or, if not NULL, of these blocks of the model, with recompute_blocks -1. */
     const ConfigInts *again;
     const Layout *partition; /* NULL: balanced by the layers' times */
     RowCapacity room;        /* capacity for received rows; planner_price ignores and chooses it */
 } PlanLayout;
 
+/* Kinds of memory; they add up to the peak of the fullest rank. */
 typedef enum PlanKind {
     PLAN_WEIGHTS,
     PLAN_GRADS,
@@ -70,11 +71,13 @@ typedef enum PlanPart {
 
 extern const char *const plan_kind_names[PLAN_KINDS], *const plan_part_names[PLAN_PARTS];
 
+/* The price of a layout. Memory is that of the fullest pipeline rank, time that of the whole
+ * step. */
 typedef struct PlanPrice {
     int compute, buffers; /* run.compute and moe.buffers that it is for */
     int exchange;         /* ExchangeKind; -1: EP1, or the stack's own way */
     bool fits;            /* peak_bytes within the GPU's memory less plan.margin */
-    bool in_series;       /* the schedule wants exchanges beside compute, and the stack has none */
+    bool in_series;       /* the schedule overlaps exchanges and compute, the stack does not */
     int worst_rank;       /* of the pipeline: whose memory this is */
     RowCapacity room;     /* for received rows: the most that fits, or the least */
     double rows, again;   /* CapacityOutlook of it (train/capacity.h), where rows lie in a pool */
@@ -96,6 +99,7 @@ typedef struct PlanStack PlanStack; /* plan/stack.h */
 
 static const double PLAN_GIB = 1073741824.0;
 
+/* One question. What it points to must outlive the Planner. */
 typedef struct PlanRequest {
     const Config *config; /* batch, sequence and model; its mesh.* is not looked at */
     const Hardware *hardware;
@@ -120,6 +124,7 @@ static inline double plan_room_bytes(const PlanRequest *q)
 /* For one thread. It counts each layer once and keeps the result in an arena of its own. */
 typedef struct Planner Planner;
 
+/* Counts the model once. ERR_ARG: no GPUs, or a model that cannot be built. */
 Status planner_make(const PlanRequest *q, Planner **out);
 void planner_free(Planner *p); /* safe on NULL */
 
@@ -129,6 +134,8 @@ bool plan_reaches(const PlanRequest *q, int ep);
 
 /* ERR_ARG: a number of the layout does not divide another. The sentence names both, and what would. */
 Status planner_legal(const Planner *p, const PlanLayout *l);
+/* ERR_ARG: the layout is not legal. A layout that does not fit has a price, too, with fits
+ * false. */
 Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out);
 /* Lower bounds of the price, in one or two microseconds once the layers are counted. bytes: the memory of rank 0.
  * step_s: the maximum over ranks of the way of the first micro-batch to the rank plus the compute of all

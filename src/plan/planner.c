@@ -57,6 +57,7 @@ Status planner_make(const PlanRequest *q, Planner **out)
     return OK;
 }
 
+/* The Planner is in `kept`, so the arena is copied out before it is freed. */
 void planner_free(Planner *p)
 {
     if (p == NULL) return;

@@ -100,6 +100,7 @@ static OpCost cost_of_shared(OpComm kind, int64_t ranks, double bytes)
     return c;
 }
 
+/* A group of one rank, or nothing to send, costs nothing and is not listed. */
 static Status add_call(const Planner *p, const PriceEntry *e, GradientCall call, GradientTimes *t,
                        double *sum)
 {
@@ -120,6 +121,8 @@ typedef struct SharedParams {
     double weight;            /* bytes of a gathered weight */
 } SharedParams;
 
+/* Three calls: reduce-scatter over the shards, all-reduce of a part over the replicas, all-gather
+ * of the weights. */
 static Status add_gradients(const Planner *p, const PriceEntry *e, const SharedParams *x,
                             GradientTimes *t)
 {
@@ -194,6 +197,7 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     return OK;
 }
 
+/* The update is bound by memory: bytes of one parameter times the parameters of this rank. */
 static double rank_update_s(const Planner *p, const PriceEntry *e, const ParamShards *shards,
                             const RankPrice *r)
 {
@@ -203,8 +207,10 @@ static double rank_update_s(const Planner *p, const PriceEntry *e, const ParamSh
 
 /* ---- memory ---- */
 
+/* As an arena rounds each allocation. */
 static double round_bytes(double bytes) { return (double)arena_rounded((size_t)bytes); }
 
+/* A stack's value below 0 means that it has none of its own. */
 static double stack_size(const PriceEntry *e, StackName name, double ours)
 {
     return e->stack.at[name] < 0 ? ours : e->stack.at[name];
@@ -266,11 +272,14 @@ Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry
 
 /* ---- a layout ---- */
 
+/* With two copies of the model (PLACE_BOTH) each rank holds two chunks but the model has only pp
+ * stages. */
 int price_stage_count(const PlanLayout *l)
 {
     return l->schedule->placement == PLACE_BOTH ? l->pp : l->pp * l->vpp;
 }
 
+/* Times and parameters add up over the chunks of a rank. */
 void price_add_chunk(RankPrice *r, const ChunkPrice *c)
 {
     ChunkPrice *s = &r->sum;
@@ -420,6 +429,8 @@ static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
     return OK;
 }
 
+/* In two passes: times first, because the schedule's passes (whole, split, phased) decide how much
+ * memory a chunk takes. */
 Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *n,
                    EstimateInput *out)
 {
@@ -438,6 +449,8 @@ Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
     return OK;
 }
 
+/* Replaces the estimated pipeline time by a simulated one. What comes after the schedule stays; the
+ * difference goes to the bubble. */
 void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s)
 {
     const Config *c = &p->config;
@@ -490,6 +503,7 @@ typedef struct Priced {
     PlanPrice *price;
 } Priced;
 
+/* Asked by capacity_choose for one capacity after the other. The last price stays in *price. */
 static Status room_fits(void *self, const RowCapacity *room, bool *fits)
 {
     Priced *x = self;
@@ -525,6 +539,7 @@ static Status price_layout(Planner *p, const PlanLayout *l, PlanPrice *out)
     return OK;
 }
 
+/* Only the price outlives the call: scratch is released. */
 Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     TRY(planner_legal(p, l));
@@ -536,6 +551,7 @@ Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
 
 /* ---- which layouts are legal ---- */
 
+/* Refuses what the stack does not have, so a plan never promises it. */
 static Status check_stack_can(const double *can, const PlanLayout *l)
 {
     if (l->zero > can[STACK_zero_most])
@@ -550,6 +566,7 @@ static Status check_stack_can(const double *can, const PlanLayout *l)
                 l->schedule->name);
 }
 
+/* An exchange that stores into peer memory works only inside a scale-up domain. */
 bool plan_reaches(const PlanRequest *q, int ep)
 {
     int64_t kind = q->config->moe_exchange;

@@ -8,6 +8,7 @@
 
 /* ---- sums over blocks ---- */
 
+/* `times` -1 subtracts, for differences of prefix sums. */
 static void sum_add(PassSum *to, const PassSum *a, double times)
 {
     to->forward += times * a->forward;
@@ -31,6 +32,7 @@ static PassSum stage_alone(const Planner *p, const PriceEntry *e, int blocks, La
     return sum;
 }
 
+/* One pass over the blocks for each of plain and recomputed; a stage is then four lookups. */
 Status price_sums(Planner *p, PriceEntry *e)
 {
     for (int again = 0; again < 2; again++) {

@@ -46,6 +46,7 @@ typedef struct Counting {
     LayerPrice *out;
 } Counting;
 
+/* Calls of one op in one pass with one size share a line of the list. */
 static Status list_op(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpCost *c,
                       const RooflineTime *t)
 {
@@ -129,11 +130,14 @@ double price_layer_s(const LayerPrice *l)
     return price_phases_s(t->forward) + price_phases_s(t->input) + price_phases_s(t->weight);
 }
 
+/* What the host takes longer than the device, and what the device waits for it in any case. */
 double price_lost_s(const LayerPrice *l)
 {
     return fmax(0, l->host_s - price_layer_s(l)) + l->wait_s;
 }
 
+/* Counts the layer as the engine would run it, prices its ops on the way, then applies the stack's
+ * differences. */
 static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int layer,
                           unsigned recompute, LayerPrice *out)
 {
@@ -255,6 +259,7 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
 
 /* ---- partitions ---- */
 
+/* Blocks are the pieces; the embedding and the head are costs at the ends. */
 static Status balance_partition(Planner *p, const PartitionKey *key, Layout *out)
 {
     const int *of = key->cost;
@@ -324,6 +329,7 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
     return OK;
 }
 
+/* Also for a layout that names its partition: the text is then a normal form of it. */
 Status planner_partition(Planner *p, const PlanLayout *l, Arena *a, const char **text)
 {
     const PriceEntry *e = NULL;

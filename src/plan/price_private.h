@@ -26,6 +26,8 @@ typedef struct OpPrice {
     double rate; /* FLOP/s that it may reach; 0: bytes bound it */
 } OpPrice;
 
+/* A layer of one class for one micro-batch: counted bytes, and times of the device and the host in
+ * seconds. */
 typedef struct LayerPrice {
     LayerCount count;                               /* with the bytes that the stack keeps */
     ChunkTimes time;                                /* of the device */
@@ -52,6 +54,7 @@ typedef struct PassSum {
     double forward, input, weight, compute;
 } PassSum;
 
+/* All classes of layers under one key. Layouts with the same key share it. */
 typedef struct PriceEntry {
     PriceKey key;
     StackValues stack;
@@ -70,6 +73,7 @@ typedef struct PartitionKey {
     int stages, cost[LAYER_CLASSES_MAX];
 } PartitionKey;
 
+/* Stages for one key, in the planner's arena. */
 typedef struct Partition {
     PartitionKey key;
     LayoutStage *at;
@@ -85,12 +89,14 @@ typedef struct ChunkPrice {
     int layers;
 } ChunkPrice;
 
+/* What one pipeline rank takes: sums over its chunks, and the largest of what they share. */
 typedef struct RankPrice {
     ChunkPrice sum;                    /* times and parameters of all chunks */
     double ring[RINGS], scratch, eval; /* the largest */
     double backward_s, forward_s;
 } RankPrice;
 
+/* All pipeline ranks of a layout, in the planner's scratch arena. */
 typedef struct PriceRanks {
     RankPrice *rank;
     ChunkPrice *chunk; /* by rank * vpp + chunk, as what follows */
@@ -215,6 +221,7 @@ static inline double price_phases_s(const double phase[PHASES])
     return s;
 }
 
+/* Micro-batches of a step on one data-parallel rank. */
 static inline int64_t price_micros(const Planner *p, const PlanLayout *l)
 {
     return p->config.train_batch / l->dp / l->micro_batch;

@@ -21,6 +21,7 @@ typedef struct ProgramCost {
     double multiprocessors;   /* of a GPU; 0: not known */
 } ProgramCost;
 
+/* The simulator asks by rank and chunk; the estimate's input has the answer. */
 static SlotBytes slot_of(void *ctx, int rank, int chunk)
 {
     const EstimateInput *in = ((const ProgramCost *)ctx)->in;
@@ -29,6 +30,8 @@ static SlotBytes slot_of(void *ctx, int rank, int chunk)
 
 /* ---- passes alone ---- */
 
+/* In a phased schedule an action takes the time of its last phase in one block. Backward meets
+ * phases in reverse. */
 static double pass_duration(void *ctx, int rank, const Action *a)
 {
     const EstimateInput *in = ((const ProgramCost *)ctx)->in;
@@ -45,6 +48,7 @@ static double pass_duration(void *ctx, int rank, const Action *a)
     return price_phases_s(part) + (a->kind == ACTION_BACKWARD ? price_phases_s(t->weight) : 0);
 }
 
+/* Made from the shape that the estimate used, so both time the same Programs. */
 static Status simulate_passes(Planner *p, const PlanLayout *l, Arena *a, PlanStep *out)
 {
     const PriceEntry *e = NULL;
@@ -66,6 +70,7 @@ typedef struct RowTime {
     double s, bound_s;
 } RowTime;
 
+/* Second forwards count only with input gradients, which they precede. */
 static RowTime row_time(const ProgramCost *c, const ChunkRow *row, int first, int end,
                         LayerPass pass)
 {
@@ -92,6 +97,7 @@ static double action_pass_s(const ProgramCost *c, int rank, const Action *a, Lay
     return whole > 0 ? s * price_phases_s(t->of[pass]) / whole : 0;
 }
 
+/* Collectives of a layer take the time that the price gives them. Zeroing and freeing take none. */
 static double action_duration(void *ctx, int rank, const Action *a)
 {
     const ProgramCost *c = ctx;
@@ -196,6 +202,7 @@ static Status list_shape(Planner *p, const PlanLayout *l, const PriceEntry *e, A
     return OK;
 }
 
+/* Stages hold different parameters, so each has its own update. */
 static Status update_times(Planner *p, const PlanLayout *l, const PriceEntry *e,
                            const PriceRanks *n, Arena *a, ProgramCost *c)
 {
@@ -209,6 +216,7 @@ static Status update_times(Planner *p, const PlanLayout *l, const PriceEntry *e,
     return OK;
 }
 
+/* The list is the one that `train` makes for this layout; only times are the plan's. */
 static Status simulate_list(Planner *p, const PlanLayout *l, Arena *a, PlanStep *out)
 {
     const PriceEntry *e = NULL;
@@ -228,6 +236,7 @@ static Status simulate_list(Planner *p, const PlanLayout *l, Arena *a, PlanStep 
     return simulate_run(&out->pipeline, &cost, a, &out->sim);
 }
 
+/* Pipeline and simulation lie in `a`; everything else is released. */
 Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, PlanStep *out)
 {
     TRY(planner_legal(p, l));

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { ALL_BLOCKS = 1000 }; /* so many blocks of a chunk or more mean all of them */
+enum { ALL_BLOCKS = 1000 }; /* this number of blocks of a chunk, or more, means all of them */
 
 static const char *const compute_names[] = { [COMPUTE_F32] = "f32", [COMPUTE_BF16] = "bf16" };
 static const char *const buffers_names[] = {
@@ -36,6 +36,8 @@ static void again_text(char *out, size_t bytes, const ConfigInts *again)
 
 enum { RECOMPUTE_BYTES = 160 };
 
+/* "norm+act in 0-3+8 of 2": modules, then the blocks, if not all of them, then how many of each
+ * chunk. */
 static const char *recompute_text(char out[RECOMPUTE_BYTES], const PlanLayout *l)
 {
     ConfigTexts names = { 0 };
@@ -79,6 +81,7 @@ const char *plan_also_text(char out[PLAN_ALSO_BYTES], unsigned also, const char 
     return out;
 }
 
+/* Days of 86,400 s without pauses: evaluation, restarts and failures are not in it. */
 static double training_days(const PlanReport *r, const PlanPrice *p)
 {
     return r->tokens / (p->tokens_per_s_per_gpu * (double)r->request->gpus) / 86400;
@@ -114,6 +117,7 @@ static Status print_rows(Text *out, const char *title, const SearchRow *row, int
     return OK;
 }
 
+/* How fast the search priced; 0 if the clock saw no time. */
 static double layouts_per_s(const SearchResult *s)
 {
     return s->seconds > 0 ? (double)s->count.priced / s->seconds : 0;
@@ -154,6 +158,8 @@ static Status print_search(const PlanReport *r, Text *out)
     return print_rows(out, "front of memory and time", s->front, s->n_front);
 }
 
+/* Order of the page: the question, the search, the layout, memory, time, speed. A search without a
+ * result ends after its own lines. */
 Status plan_report_text(const PlanReport *r, Text *out)
 {
     const PlanRequest *q = r->request;
@@ -263,6 +269,8 @@ static Status json_rows(const char *name, const SearchRow *row, int n, Text *out
     return text_printf(out, "]");
 }
 
+/* The chosen layout's members stand at the top level; best, front and nearest repeat them as lists
+ * of objects. */
 Status plan_report_json(const PlanReport *r, Text *out)
 {
     bool forced = r->request->config->moe_forced_balance;
@@ -315,6 +323,7 @@ static Status csv_row(const PlanLayout *l, const PlanPrice *p, unsigned also, Te
                        plan_also_text(names, also, "", "+"));
 }
 
+/* A search writes its best layouts, a single plan its one line. */
 Status plan_report_csv(const PlanReport *r, Text *out)
 {
     TRY(text_printf(out, "pp,vpp,ep,cp,dp,zero,schedule,micro_batch,recompute,fits,peak_bytes,"
@@ -357,6 +366,8 @@ static const char *main_reason(const PlanScale *s, int i)
     return name;
 }
 
+/* Lost shares are of the row's own GPU seconds, relative to the first row. Shares under 0.05 % are
+ * not shown. */
 Status plan_scale_text(const PlanScale *s, int n, double room_bytes, Text *out)
 {
     char layout[PLAN_LAYOUT_BYTES];

@@ -3,6 +3,8 @@
 
 enum { TILE_ROWS = 128 }; /* rows of a tile of grouped products (op/grouped.cuh) */
 
+/* Members stand `stride` GPUs apart, so a domain has scale_up_gpus / stride of them. It is rounded
+ * down to a divisor of the group, because collectives need domains of equal size. */
 CollectiveGroup roofline_group(const Hardware *h, int64_t ranks, int64_t stride)
 {
     int64_t room = (int64_t)h->scale_up_gpus / stride, local = room < ranks ? room : ranks;
@@ -11,6 +13,8 @@ CollectiveGroup roofline_group(const Hardware *h, int64_t ranks, int64_t stride)
     return (CollectiveGroup){ .ranks = ranks, .local = local, .span = ranks * stride };
 }
 
+/* Seconds for bytes at the measured rate of memory, times the share of it that the stack
+ * reaches. */
 double roofline_memory_s(const Roofline *r, double bytes)
 {
     return bytes / (1e9 * r->hardware->memory_achieved_gb_s * r->stack->at[STACK_share_memory]);
@@ -50,6 +54,7 @@ Status roofline_collective(const Hardware *h, const OpCost *c, const CollectiveG
     return OK;
 }
 
+/* Collectives of context ranks, and of the ranks of a stage where an op sums over all data. */
 static Status context_s(const Roofline *r, const OpCost *c, double *s)
 {
     int64_t ranks = c->axis == AXIS_DP ? r->spec->ranks.stage : r->spec->ranks.cp;

@@ -21,6 +21,7 @@ typedef enum RooflineLane {
     ROOFLINE_LANES
 } RooflineLane;
 
+/* What the time of an op depends on besides its cost. */
 typedef struct Roofline {
     const Hardware *hardware;
     const StackValues *stack;

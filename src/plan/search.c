@@ -67,6 +67,7 @@ static bool is_better(const SearchRow *a, const SearchRow *b)
     return a->id < b->id;
 }
 
+/* How far two layouts are from each other: the number of axes on which they differ. */
 static int count_differences(const PlanLayout *a, const PlanLayout *b)
 {
     return (a->pp != b->pp) + (a->vpp != b->vpp) + (a->ep != b->ep) + (a->cp != b->cp) +
@@ -193,6 +194,7 @@ static bool may_be_named(const Found *f, double bytes, double step_s)
     return n == 0 || f->front[n - 1].price.step_s >= step_s;
 }
 
+/* Both lists have their full size from the start, so adding never fails. */
 static Status found_init(Found *f, int cap, Arena *a)
 {
     *f = (Found){ .cap = cap };
@@ -209,6 +211,8 @@ static int index_of(const ConfigInts *list, int64_t value)
     return at;
 }
 
+/* Planners keep what they counted and are not thread-safe: each thread has its own for each
+ * configuration. */
 static Planner *planner_of(const Search *s, int buffers)
 {
     int at = index_of(&s->axes.axis[SEARCH_BUFFERS], buffers);
@@ -224,6 +228,7 @@ static void keep_failure(Search *s, Status status)
     (void)snprintf(w->message, MESSAGE_BYTES, "%s", status_message());
 }
 
+/* In the order of threads, with the thread's own sentence as the failure of this one. */
 static Status first_failure(const Search *s)
 {
     for (int t = 0; t < s->threads; t++) {
@@ -277,6 +282,7 @@ static Status bound_outer(Search *s, int64_t outer)
     return OK;
 }
 
+/* Fastest bound first: good layouts are found early, and then most others are pruned. */
 static int compare_bounds(const void *a, const void *b)
 {
     const Candidate *x = a, *y = b;
@@ -366,6 +372,8 @@ static int split_schedules(const Search *s, const SearchRow *row, SearchRow *out
     return n;
 }
 
+/* Joined rows are split first, because schedules with equal estimates differ once their lists are
+ * simulated. */
 static Status simulate_best(Search *s, Arena *a)
 {
     SearchRow *all = NULL;
@@ -418,6 +426,7 @@ static void close_pricers(Search *s)
     }
 }
 
+/* If nothing fits, the nearest has only bounds so far; it is priced to say how much is lacking. */
 static Status price_nearest(Search *s)
 {
     SearchRow *r = &s->all.nearest;
@@ -425,6 +434,7 @@ static Status price_nearest(Search *s)
     return s->pricer->price(planner_of(s, r->buffers), &r->layout, &r->price);
 }
 
+/* Three stages: bounds of all layouts, prices of those that may win, simulations of the best. */
 static Status search_all(Search *s, const SearchOptions *o, Arena *a, SearchResult *out)
 {
     double start = clock_s();
@@ -480,6 +490,7 @@ Status search_run(const PlanRequest *q, const SearchOptions *o, Arena *a, Search
     return status;
 }
 
+/* Of several equally near ones the first: the best layouts stand before those of the front. */
 const SearchRow *search_nearest(const SearchResult *r, const PlanLayout *l)
 {
     const SearchRow *near = NULL;

@@ -43,6 +43,7 @@ typedef enum SearchAxis {
     SEARCH_AXES
 } SearchAxis;
 
+/* Values of each axis; an empty list stands for all sensible ones. */
 typedef struct SearchAxes {
     ConfigInts axis[SEARCH_AXES];
 } SearchAxes;
@@ -70,6 +71,7 @@ typedef struct SearchPricer {
 
 extern const SearchPricer search_planner; /* plan.h's */
 
+/* A priced layout of a search. */
 typedef struct SearchRow {
     PlanLayout layout;
     PlanPrice price;
@@ -86,6 +88,8 @@ typedef struct SearchOptions {
     Progress *bar;    /* NULL: none is shown */
 } SearchOptions;
 
+/* What became of the layouts: legal ones are pruned by memory or time, priced, or refused by the
+ * pricer. */
 typedef struct SearchCounts {
     int64_t legal, pruned_memory, pruned_time, priced, refused;
 } SearchCounts;

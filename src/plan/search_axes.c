@@ -30,6 +30,7 @@ static void add_value(ConfigInts *list, int64_t value)
     if (!config_has_int(list, value) && list->n < CONFIG_LIST_MAX) list->at[list->n++] = value;
 }
 
+/* Rising divisors of `of`, up to `max`. */
 static void add_divisors(ConfigInts *list, int64_t of, int64_t max)
 {
     for (int64_t d = 1; d <= of && d <= max; d++) {
@@ -47,6 +48,7 @@ static bool is_wanted(const ConfigTexts *list, const char *word, bool own)
     return list->n == 0 ? own : config_has_text(list, word);
 }
 
+/* The values that a search tries on an axis for which the configuration gives none. */
 static void fill_axis(const PlanRequest *q, SearchAxis axis, ConfigInts *list)
 {
     const Config *c = q->config;
@@ -89,6 +91,7 @@ static int compare_values(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Values are sorted, so combinations have the same numbers whatever order they were given in. */
 void search_axes_fill(const PlanRequest *q, SearchAxes *axes)
 {
     for (int i = 0; i < SEARCH_AXES; i++) {
@@ -98,6 +101,7 @@ void search_axes_fill(const PlanRequest *q, SearchAxes *axes)
     }
 }
 
+/* Only what search.* names; axes left empty are filled later, when the number of GPUs is known. */
 Status search_axes(const Config *c, SearchAxes *out)
 {
     *out = (SearchAxes){ .axis = { [SEARCH_PP] = c->search_pp,
@@ -138,6 +142,7 @@ int64_t search_combinations(const SearchAxes *axes, int first, int end)
     return n;
 }
 
+/* The last axis is the fastest digit. */
 static void decode_axes(const SearchAxes *axes, int first, int end, int64_t id, int64_t *value)
 {
     for (int i = end - 1; i >= first; i--) {
@@ -147,6 +152,8 @@ static void decode_axes(const SearchAxes *axes, int first, int end, int64_t id, 
     }
 }
 
+/* Everything that must divide without asking the schedule: GPUs, sequence, experts, batch,
+ * layers. */
 static bool sizes_divide(const PlanRequest *q, const PlanLayout *l)
 {
     const Config *c = q->config;
@@ -194,6 +201,7 @@ bool search_decode_outer(const PlanRequest *q, const SearchAxes *axes, int64_t i
     return schedule_takes(q, l);
 }
 
+/* Blocks of a chunk that a share of it is, rounded up: a share above 0 is at least one block. */
 static int64_t blocks_of(int64_t in_chunk, const SearchRecompute *r)
 {
     return (int64_t)ceil((double)in_chunk * r->share);
@@ -219,6 +227,7 @@ bool search_decode_inner(const PlanRequest *q, const SearchAxes *axes, int64_t i
 
 /* ---- if no layout is legal ---- */
 
+/* Is there any pipeline and context size with which this number of GPUs can share out the batch? */
 static bool batch_divides(const PlanRequest *q, const SearchAxes *axes, int64_t gpus)
 {
     const ConfigInts *pp = &axes->axis[SEARCH_PP], *cp = &axes->axis[SEARCH_CP];
@@ -229,6 +238,8 @@ static bool batch_divides(const PlanRequest *q, const SearchAxes *axes, int64_t 
     return false;
 }
 
+/* Counts down from the GPUs of the question. 0: not even one GPU can, which needs an axis without
+ * the value 1. */
 int64_t search_gpus(const PlanRequest *q, const SearchAxes *given)
 {
     PlanRequest other = *q;
@@ -251,6 +262,8 @@ Status search_why_none(const PlanRequest *q)
                 q->gpus, q->config->model_layers, q->config->moe_experts, q->config->train_batch);
 }
 
+/* GPUs that hold one whole model: pp x lcm(ep, cp), because experts are spread over data and
+ * context ranks. */
 int64_t search_replica(const PlanLayout *l)
 {
     int64_t a = l->ep, b = l->cp;

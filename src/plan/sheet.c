@@ -11,11 +11,15 @@ static const char name_chars[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRST
 
 /* ---- rows ---- */
 
+/* A given number replaces value, unit and source; the text is empty, so it is not explained
+ * further. */
 static SheetRow row_given(const SheetGiven *g, const char *text)
 {
     return (SheetRow){ g->name, text, g->unit, g->source, g->value };
 }
 
+/* Returns the value that counts, the given one if there is one: definitions use it as a local
+ * variable. */
 double sheet_add(Sheet *s, SheetRow row)
 {
     for (int i = 0; s->given != NULL && i < s->given->n; i++) {
@@ -35,6 +39,7 @@ void sheet_end(Sheet *s)
     }
 }
 
+/* From the end: if a name is defined twice the later row counts. */
 int sheet_find(const Sheet *s, const char *name)
 {
     int i = s->n - 1;
@@ -44,6 +49,7 @@ int sheet_find(const Sheet *s, const char *name)
 
 /* ---- numbers that are given ---- */
 
+/* Only names that the sheet has may be given, so a typing error is refused instead of ignored. */
 Status sheet_give(SheetGivens *g, const char *sheet, const char *const *names, int n,
                   const SheetGiven *value)
 {
@@ -91,6 +97,7 @@ typedef struct Uses {
     int row[SHEET_ROWS_MAX], n;
 } Uses;
 
+/* The row of the name that stands at `text`; -1: none. */
 static int row_named(const Sheet *s, const char *text, size_t n)
 {
     char name[64];
@@ -98,6 +105,7 @@ static int row_named(const Sheet *s, const char *text, size_t n)
     return sheet_find(s, name);
 }
 
+/* Adds a row once, in the order in which the text names it. */
 static void use_row(Uses *u, int row)
 {
     int i = 0;
@@ -151,7 +159,8 @@ static Status print_value(Text *out, double v, const char *unit, const char *sou
                        quoted ? "  [" : "", source, quoted ? "]" : "");
 }
 
-/* opened: by row, whether it has been explained above. */
+/* opened: by row, whether it has been explained above.
+ * A row that is used several times is explained once and says "above" after that. */
 static Status explain_row(const Sheet *s, int i, int depth, int indent, bool *opened, Text *out)
 {
     const SheetRow *r = &s->row[i];

@@ -31,6 +31,7 @@ typedef struct SheetGivens {
     int n;
 } SheetGivens;
 
+/* A value of a sheet, with where it comes from. */
 typedef struct SheetRow {
     const char *name;
     const char *text; /* the expression; "": a number is given in its place; NULL: an input */
@@ -38,6 +39,8 @@ typedef struct SheetRow {
     double value;
 } SheetRow;
 
+/* Rows in the order in which they were computed. It is filled by one function and then only
+ * read. */
 typedef struct Sheet {
     const char *name; /* for sentences: "stack primus" */
     const SheetGivens *given;

@@ -22,7 +22,7 @@ static const double fallbacks[STACK_COUNT] = {
 #define INPUT(name, value, source)   SHEET_INPUT(s, name, source, in->name)
 #define DEF(name, unit, source, ...) SHEET_DEFINE(s, name, unit, source, __VA_ARGS__)
 
-/* Our own numbers are counted by the engine; what it loses beside its ops was measured on an H200
+/* Our own numbers are counted by the engine; what it loses besides the time of its ops was measured on an H200
  * (docs/performance.md). */
 static void fill_sheet(Sheet *s, const PlanInputs *in, bool primus)
 {
@@ -76,6 +76,7 @@ static const struct {
 
 enum { STACKS = sizeof stacks / sizeof *stacks };
 
+/* `own` marks how many numbers the stack itself gives; those behind them are the user's. */
 static Status find_stack(const char *name, PlanStack *out)
 {
     bool file = strchr(name, '/') != NULL || strchr(name, '.') != NULL;
@@ -120,6 +121,7 @@ void stack_sheet(const PlanStack *s, const PlanInputs *in, Sheet *out)
     sheet_end(out);
 }
 
+/* has[]: which values the stack defines. All others have the fallback of stack.def. */
 static void note_defined(PlanStack *s)
 {
     Sheet sheet;
@@ -148,6 +150,7 @@ Status stack_load(PlanStack *s, Arena *a, const char *source)
     return OK;
 }
 
+/* Does the stack define the name, and has the user not set it? An imported file may then set it. */
 bool stack_offers(const PlanStack *s, const char *name)
 {
     Sheet sheet;
@@ -187,6 +190,8 @@ static Status check_values(const PlanStack *s, const StackValues *v)
                 s->name, kind);
 }
 
+/* Definitions depend on the tokens of a micro-batch, so values are computed for each set of
+ * inputs. */
 Status stack_values(const PlanStack *s, const PlanInputs *in, StackValues *out)
 {
     Sheet sheet;
@@ -198,6 +203,8 @@ Status stack_values(const PlanStack *s, const PlanInputs *in, StackValues *out)
     return check_values(s, out);
 }
 
+/* A value by two words, "keep" and "moe" for keep_moe, so that callers can loop over kinds of
+ * layers. */
 double stack_of_layer(const StackValues *v, const char *what, const char *layer, double otherwise)
 {
     size_t n = strlen(what);

@@ -31,6 +31,7 @@ typedef struct PlanStack {
     bool has[STACK_COUNT];
 } PlanStack;
 
+/* By StackName, for one set of inputs. */
 typedef struct StackValues {
     double at[STACK_COUNT];
 } StackValues;

@@ -44,6 +44,8 @@ bool action_is_forward(ActionKind kind)
            kind == ACTION_RECV_ACTIVATIONS;
 }
 
+/* The lane of a transfer is only its default: queue_of puts transfers into queues of their
+ * own. */
 Action action_make(ActionKind kind)
 {
     bool comm = action_is_transfer(kind) || kind == ACTION_GATHER_WEIGHTS ||
@@ -71,6 +73,8 @@ int hop_count(const Program *p)
     return p->placement == PLACE_BOTH ? p->stages : p->stages * p->chunks;
 }
 
+/* A loop returns behind the switch, so that a new placement without a case is a compiler's
+ * warning. */
 StageAt hop_stage(const Program *p, int micro, int hop)
 {
     int n = p->stages;
@@ -82,6 +86,8 @@ StageAt hop_stage(const Program *p, int micro, int hop)
     return (StageAt){ hop % n, hop / n };
 }
 
+/* The inverse of hop_stage for one rank. Only with two copies of the model does the micro-batch
+ * matter: chunk 0 has the even ones, chunk 1 the odd ones. */
 int hop_of(const Program *p, int chunk, int micro)
 {
     int n = p->stages, r = p->rank;
@@ -118,6 +124,8 @@ int queue_of(const Program *p, const Action *a)
     return LANE_COUNT + kind * queues_of_kind(p) + queue_chunk(p, a->chunk);
 }
 
+/* The lanes, then a queue for each of the four kinds of transfer and each chunk that needs its
+ * own. */
 int queue_count(const Program *p) { return LANE_COUNT + 4 * queues_of_kind(p); }
 
 /* Without a loop both ends of a transfer have the same chunk number, so both compute the same link. */
@@ -133,6 +141,8 @@ const ChunkRow *action_row(const Program *p, const Action *a)
     return &p->chunk[a->chunk].row[a->kind == ACTION_FORWARD ? ROW_FORWARD : ROW_BACKWARD];
 }
 
+/* A weight gradient never communicates. The phases of one action all communicate or none does
+ * (lower.c: splits_at), so the first one answers for all. */
 bool action_communicates(const Program *p, const Action *a)
 {
     if (action_is_transfer(a->kind)) return false;
@@ -142,6 +152,8 @@ bool action_communicates(const Program *p, const Action *a)
            action_row(p, a)->at[a->first].communicates;
 }
 
+/* A tied head reads the table of layer 0, and multi-token prediction reads the table and the head.
+ * So `weights` can be above or below the layers that the rank holds. */
 int program_layers(const Program *p)
 {
     int n = 0;

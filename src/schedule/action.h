@@ -49,7 +49,7 @@ typedef enum ActionKind {
     ACTION_KIND_COUNT
 } ActionKind;
 
-enum { ACTION_WAITS = 6 };
+enum { ACTION_WAITS = 6 }; /* events that one action waits for, at most */
 
 typedef struct Action {
     ActionKind kind;
@@ -67,6 +67,7 @@ typedef struct Action {
  *       chunk 0, odd ones up through chunk 1 (DualPipe). */
 typedef enum Placement { PLACE_LOOP, PLACE_V, PLACE_BOTH } Placement;
 
+/* The list of one rank for one step or one evaluation. Ranks of one stage have equal lists. */
 typedef struct Program {
     Action *at; /* in the arena of the generator */
     int n, micros, chunks, slots;

@@ -48,6 +48,7 @@ static Status check_cost(const char *what, int i, double cost)
     return FAIL(ERR_ARG, "layout: %s %d costs %g, legal are finite numbers from 0", what, i, cost);
 }
 
+/* sum[n] holds the cost of the first n pieces, so the cost of any stage is one subtraction. */
 static Status make_table(const LayoutCost *c, int stages, Arena *a, Table *t)
 {
     *t = (Table){ .pieces = c->layers + 2, .stages = stages };
@@ -62,6 +63,8 @@ static Status make_table(const LayoutCost *c, int stages, Arena *a, Table *t)
     return OK;
 }
 
+/* The inner call finds the smallest maximum. The outer one takes it as the limit and spreads the
+ * rest evenly. Stages are then read from the last one to the first. */
 static Status balance_stages(const LayoutCost *c, int stages, Arena *scratch, Layout *out)
 {
     Table t;

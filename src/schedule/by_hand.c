@@ -16,7 +16,7 @@ void schedule_gpipe(const ScheduleShape *s, int rank, Hand *h)
 }
 
 /* 1F1B (PipeDream-Flush, arXiv:2006.09503): rank r of p runs p-1-r forwards ahead, then one forward
- * and one backward in turn. Bubble (p-1)/(m+p-1); p-r slots, however many micro-batches. */
+ * and one backward alternately. Bubble (p-1)/(m+p-1); p-r slots, however many micro-batches. */
 void schedule_1f1b(const ScheduleShape *s, int rank, Hand *h)
 {
     int ahead = s->stages - 1 - rank;
@@ -35,7 +35,7 @@ void schedule_interleaved(const ScheduleShape *s, int rank, Hand *h)
 }
 
 /* 1F1B that hides the exchange of experts (Megatron's combined 1F1B, used by AMD's Primus): a
- * forward and the backward of an earlier micro-batch run phase by phase in turn, so that tokens of
+ * forward and the backward of an earlier micro-batch alternate phase by phase, so that tokens of
  * one travel while the other computes. For that the two must not depend on each other, not even
  * through other ranks: each rank runs one forward more ahead than interleaved 1F1B and keeps a slot
  * more. With one chunk a rank that is twice the memory of 1F1B; chunks make it worth it. */

@@ -61,13 +61,16 @@ static const char *payload_name(int payload)
     return payload == ACTIVATIONS ? "activations" : "gradients";
 }
 
+/* The clock that an event carries from the action that signalled it to those that wait for it. */
 static int *carried_by(const Check *s, int event)
 {
     return s->carried + (size_t)event * (size_t)s->queues;
 }
 
+/* The number that the action under check has in its queue, from 1. */
 static int count_of(const Check *s, int queue) { return s->known[queue * s->queues + queue] + 1; }
 
+/* Records a use without asking whether earlier ones are done. */
 static void note_use(Check *s, Resource *r)
 {
     int mine = queue_of(s->p, &s->p->at[s->at]);
@@ -138,6 +141,8 @@ static Status check_opening(const Check *s, const Action *a, Progress *g)
     return BAD(s, PASS " does not wait for its first action, which brings its input", OF(a));
 }
 
+/* The actions of a pass must cover its row from the first phase to the last, without gaps or
+ * repetitions. */
 static Status check_next_phases(const Check *s, const Action *a, int *done)
 {
     if (a->first != *done)
@@ -146,6 +151,8 @@ static Status check_next_phases(const Check *s, const Action *a, int *done)
     return OK;
 }
 
+/* The first action of a forward takes the slot: nothing may be in it, and its last user must be
+ * done. */
 static Status enter_slot(Check *s, const Action *a, int place)
 {
     Resource *slot = &s->slot[a->slot];
@@ -156,6 +163,8 @@ static Status enter_slot(Check *s, const Action *a, int place)
     return OK;
 }
 
+/* Later actions must find their own micro-batch in the slot. Progress and use_ring check their
+ * order, so here the use is only noted. */
 static Status check_slot(Check *s, const Action *a, int place)
 {
     Resource *slot = &s->slot[a->slot];
@@ -166,6 +175,8 @@ static Status check_slot(Check *s, const Action *a, int place)
     return OK;
 }
 
+/* A forward reads the entry of the hop before with its first action and writes the next hop's with
+ * its last. In an evaluation the slot is free after that. */
 static Status check_forward(Check *s, const Action *a)
 {
     int place = a->micro * s->p->chunks + a->chunk, hop = hop_of(s->p, a->chunk, a->micro);
@@ -217,6 +228,8 @@ static Status check_weight(Check *s, const Action *a, Progress *g)
     return check_next_phases(s, a, &g->weight);
 }
 
+/* BACKWARD is both an input and a weight gradient. The slot is free once the weight gradients of
+ * all phases ran. */
 static Status check_backward(Check *s, const Action *a)
 {
     int place = a->micro * s->p->chunks + a->chunk;
@@ -232,6 +245,8 @@ static Status check_backward(Check *s, const Action *a)
 
 /* Weights and gradients that ranks share. */
 
+/* A phase on the compute lane must find its layer's weights in their half, gathered by an action it
+ * waits for. */
 static Status check_weights_there(Check *s, const ChunkPhase *x)
 {
     if (!s->p->shards.weights || x->half < 0 || x->lane == LANE_COMM) return OK;
@@ -297,6 +312,8 @@ static Status check_reduced(Check *s, const Action *a, int then)
     return OK;
 }
 
+/* Gathers, frees, openings and reductions of one layer. With a half the check follows the half;
+ * without one it follows the state of the layer's whole gradients. */
 static Status check_shared(Check *s, const Action *a)
 {
     if (a->layer < 0 || a->layer >= s->layers || a->half < -1 || a->half >= CHUNK_HALVES)
@@ -333,6 +350,8 @@ static Status check_meeting(Check *s)
                action_name(s->p->at[s->at].kind));
 }
 
+/* Both ends compute the other end from the placement. The entry shows that the payload is the right
+ * one. */
 static Status check_transfer(Check *s, const Action *a)
 {
     int hop = hop_of(s->p, a->chunk, a->micro), peer = transfer_other_end(s->p, a).rank;
@@ -347,6 +366,8 @@ static Status check_transfer(Check *s, const Action *a)
     return use_entry(s, send, send ? a->in : a->out, what);
 }
 
+/* `least` is how far gradients must have come: summed if there are replicas, else reduced if ranks
+ * share layers, else only added. */
 static Status check_update(Check *s, const Action *a)
 {
     const ScheduleShards *shards = &s->p->shards;
@@ -370,6 +391,8 @@ static Status check_update(Check *s, const Action *a)
     return OK;
 }
 
+/* An action must lie inside its row, and all of its phases on its lane. Weight gradients always run
+ * on compute. */
 static Status check_range(const Check *s, const Action *a)
 {
     const ChunkRow *row = action_row(s->p, a);
@@ -398,6 +421,7 @@ static Status check_numbers(const Check *s, const Action *a)
     return BAD(s, "micro-batch %d does not come to chunk %d", a->micro, a->chunk);
 }
 
+/* All of a step's passes lie between the zeroing and the update. */
 static Status check_pass(Check *s, const Action *a)
 {
     const ChunkRow *row = action_row(s->p, a);
@@ -423,6 +447,8 @@ static Status check_kind(Check *s, const Action *a)
     return OK;
 }
 
+/* Waiting joins the event's clock into that of the action: what was done before the signal is done
+ * now. */
 static Status check_wait(Check *s, int event)
 {
     if (event >= s->p->events || event < -1) return BAD(s, "event %d of %d", event, s->p->events);
@@ -434,6 +460,7 @@ static Status check_wait(Check *s, int event)
     return OK;
 }
 
+/* An event is signalled once a step. So a wait can only mean one action. */
 static Status signal_event(Check *s, int event, const int *mine)
 {
     if (event >= s->p->events) return BAD(s, "event %d of %d", event, s->p->events);
@@ -443,6 +470,8 @@ static Status signal_event(Check *s, int event, const int *mine)
     return OK;
 }
 
+/* now = clock of its queue joined with the clocks of its waits. After the check it becomes the
+ * queue's clock, one action further. */
 static Status check_action(Check *s)
 {
     const Action *a = &s->p->at[s->at];
@@ -488,6 +517,8 @@ static Status check_make(const Program *p, Arena *a, Check *s)
     return OK;
 }
 
+/* After the last action nothing may be left: a micro-batch under way, an unread entry, a layer not
+ * gathered. */
 static Status check_end(const Check *s)
 {
     const Program *p = s->p;

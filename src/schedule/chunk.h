@@ -29,6 +29,7 @@ typedef struct ChunkPhase {
     bool ends;      /* the last phase of its layer in backward's row */
 } ChunkPhase;
 
+/* The phases of one direction in the order in which they run. */
 typedef struct ChunkRow {
     const ChunkPhase *at;
     int n;
@@ -40,6 +41,7 @@ enum { ROW_FORWARD, ROW_BACKWARD, CHUNK_ROWS };
  * buffer. */
 enum { CHUNK_HALVES = 2 };
 
+/* What a schedule sees of the layers between two stage boundaries. */
 typedef struct Chunk {
     ChunkRow row[CHUNK_ROWS];
     int blocks; /* at least 1: embedding and head belong to the first and the last */

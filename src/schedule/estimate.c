@@ -8,6 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+/* TABLE: lists kept at once. SHARES: durations are rounded to 24ths of a micro-batch's time, so
+ * that layouts with nearly the same ratios share one list. */
 enum { TABLE = 1 << 14, SHARES = 24 };
 
 /* Only reserved: memory is used as far as the orders of the largest shape need. */
@@ -47,17 +49,21 @@ typedef struct Passes {
 
 /* ---- times ---- */
 
+/* The time of a pass whose phases run one after the other on one lane. */
 static double sum_phases(const double phase[PHASES])
 {
     return phase[PHASE_ATTENTION] + phase[PHASE_DISPATCH] + phase[PHASE_EXPERTS] +
            phase[PHASE_COMBINE];
 }
 
+/* The time of the same pass on the compute lane, where exchanges have a lane of their own. */
 static double sum_compute(const double phase[PHASES])
 {
     return phase[PHASE_ATTENTION] + phase[PHASE_EXPERTS];
 }
 
+/* Forward, input and weight gradients get whole shares, at least one each, which add up to
+ * SHARES. */
 ScheduleShape estimate_shape(const EstimateInput *in)
 {
     double sum[3] = { 0 };
@@ -75,6 +81,8 @@ ScheduleShape estimate_shape(const EstimateInput *in)
     };
 }
 
+/* Times are summed once for each chunk. One comparison of the sum finds a time that is NaN or
+ * infinite; `least` finds a negative one. */
 static Status make_costs(const EstimateInput *in, Arena *scratch, double **out)
 {
     int places = in->stages * in->chunks;
@@ -109,6 +117,8 @@ typedef struct SlotState {
     bool taken;
 } SlotState;
 
+/* Follows one pass: which chunks use its slot, and which arena of the pool its split gradients
+ * take. The lowest free arena is taken, as pool_take does in the engine. */
 static void use_slot(const ScheduleDesc *d, SlotState *of, const Pass *x, int slot, PassesRank *out)
 {
     uint64_t chunk = 1ULL << x->chunk;
@@ -130,6 +140,8 @@ static void use_slot(const ScheduleDesc *d, SlotState *of, const Pass *x, int sl
     }
 }
 
+/* Arenas that serve the same set of chunks have the same size, so one record with a count stands
+ * for all of them. */
 static void count_use(PassesRank *out, uint64_t chunks, bool gradients)
 {
     SlotUse *x = out->use, *end = x + out->uses;
@@ -159,6 +171,7 @@ static Status follow_slots(const Passes *l, const Order *o, Arena *a, Arena *scr
     return OK;
 }
 
+/* Both directions of every chunk have a ring for what arrives and one for what leaves. */
 static int count_entries(const OrderTimes *t, const Order *o, int rank)
 {
     int entries = 0;
@@ -205,6 +218,8 @@ static Status list_passes(const Order *ranks, const OrderTimes *t, Arena *a, Are
     return OK;
 }
 
+/* Follows the order of each rank for its memory, then lists the passes for their times. The orders
+ * themselves lie in scratch and are not kept. */
 static Status fill_passes(Passes *l, Arena *a, Arena *scratch)
 {
     const ScheduleShape *s = &l->shape;
@@ -226,6 +241,8 @@ static Status fill_passes(Passes *l, Arena *a, Arena *scratch)
     return list_passes(ranks, &times, a, scratch, l);
 }
 
+/* On failure nothing stays in `kept`, so that a list that did not fit can be made again after the
+ * others are gone. */
 static Status make_passes(Estimator *e, const ScheduleDesc *d, const ScheduleShape *s, Passes **out)
 {
     ArenaMark kept = arena_mark(&e->kept), mark = arena_mark(&e->scratch);
@@ -332,6 +349,8 @@ static void walk_phases(const Walk *w, const ListedPass *x, int n, double *end)
     for (int k = 0; k < n; k++) end[k] = at[x[k].cost != COST_FORWARD];
 }
 
+/* Without phases a pass occupies its rank until it ends, and one addition for each pass gives the
+ * step's time. */
 static void walk_passes(const Walk *w, const Passes *l)
 {
     if (l->schedule->phases) {
@@ -348,6 +367,7 @@ static void walk_passes(const Walk *w, const Passes *l)
     }
 }
 
+/* The step ends when the last lane of any rank is free. */
 static Status find_step(const EstimateInput *in, const Passes *l, Arena *scratch, double *step_s)
 {
     Walk w = { .in = in };
@@ -411,6 +431,7 @@ Status estimate_passes(Estimator *e, const EstimateInput *in, unsigned *out)
     return OK;
 }
 
+/* Only the walk and the arenas depend on the layout's times; the list of passes is looked up. */
 Status estimate(Estimator *e, const EstimateInput *in, Estimate *out)
 {
     Passes *l = NULL;

@@ -34,6 +34,7 @@ typedef struct ChunkTimes {
     };
 } ChunkTimes;
 
+/* A layout to be timed. Times are in seconds, memory in bytes. */
 typedef struct EstimateInput {
     const ScheduleDesc *schedule;
     int stages, chunks, micros, blocks;
@@ -53,6 +54,7 @@ typedef struct EstimateRank {
     int grad_arenas;
 } EstimateRank;
 
+/* The answer for one layout; exact in memory, at most 1 % below the simulator in time. */
 typedef struct Estimate {
     double step_s, bubble; /* mean share of the step in which compute lanes idle */
     EstimateRank *rank;    /* until the Estimator's next price */

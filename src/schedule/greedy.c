@@ -58,6 +58,8 @@ static Pass choose_pass(const GreedyRun *run, int rank, double now, double *wake
     return best;
 }
 
+/* A rank that runs a pass wakes when the pass ends. The step lasts until the last of these
+ * moments. */
 static void set_busy(GreedyRun *run, GreedyRank *r, double when)
 {
     r->busy = r->wake = when;
@@ -66,6 +68,8 @@ static void set_busy(GreedyRun *run, GreedyRank *r, double when)
 
 static void order_add(Order *o, Pass p) { o->at[o->n++] = p; }
 
+/* Runs a forward or input gradient. The rank that reads its output wakes when the output exists and
+ * the rank itself is free, unless it wakes before that. */
 static void run_chosen(GreedyRun *run, int rank, Pass p, double now)
 {
     const ScheduleShape *s = run->g->shape;
@@ -110,6 +114,9 @@ static int first_awake(const GreedyRun *run)
     return first;
 }
 
+/* An infinite wake of the first rank means that nobody waits for a known moment. Either all passes
+ * ran, or the limits allow none: then a rank has fewer than its 3 passes for each micro-batch and
+ * chunk. */
 Status greedy_run(const Greedy *g, Arena *scratch, Order *ranks, double *step)
 {
     const ScheduleShape *s = g->shape;

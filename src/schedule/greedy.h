@@ -10,6 +10,7 @@
 
 #include "schedule/order.h"
 
+/* The rule and the limits of one run. Arrays are the caller's. */
 typedef struct Greedy {
     const ScheduleShape *shape;
     Placement placement;

@@ -16,12 +16,14 @@ typedef struct Reader {
     bool ended; /* the loss has been read */
 } Reader;
 
+/* Every error of the parser shows the text with a caret under the character that is wrong. */
 static Status fail_at(const Reader *r, int at, const char *says)
 {
     char caret[TEXT_CARET_BYTES];
     return FAIL(ERR_ARG, "layout: %s%s", says, text_caret(caret, r->text, at));
 }
 
+/* An error about a number: how many there are and how many were expected. */
 static Status fail_number(const Reader *r, int at, int is, const char *what, int want)
 {
     char says[128];
@@ -50,6 +52,8 @@ static Status read_count(Reader *r, int *out)
     return OK;
 }
 
+/* Begins the next stage. The limit holds while parsing, so a short text with large repetitions
+ * cannot fill memory. */
 static Status add_stage(Reader *r, int at)
 {
     Layout *l = r->out;
@@ -59,6 +63,7 @@ static Status add_stage(Reader *r, int at)
     return OK;
 }
 
+/* Layers of multi-token prediction are the last ones, so no ordinary layer may follow them. */
 static Status add_layers(Reader *r, int at, int n)
 {
     Layout *l = r->out;
@@ -70,6 +75,8 @@ static Status add_layers(Reader *r, int at, int n)
     return OK;
 }
 
+/* Adds n of one piece to the current stage. E must be the first piece of all, L the last one, each
+ * exactly once. */
 static Status add_piece(Reader *r, char c, int at, int n)
 {
     Layout *l = r->out;
@@ -135,6 +142,7 @@ static Status read_group(Reader *r, int depth)
     return OK;
 }
 
+/* A layout always has a first stage, hence the add_stage before any text is read. */
 static Status read_all(Reader *r)
 {
     TRY(add_stage(r, 0));
@@ -149,6 +157,8 @@ static Status read_all(Reader *r)
     return OK;
 }
 
+/* There is room for the wanted number of stages, or for LAYOUT_STAGES_MAX. If the text is refused, their memory
+ * is given back. */
 Status layout_parse(const char *text, int want_stages, int want_layers, Arena *a, Layout *out)
 {
     Layout l = { 0 };
@@ -190,6 +200,7 @@ Status layout_even(int stages, int layers, Arena *a, Layout *out)
     return OK;
 }
 
+/* Writes nothing for 0, "t" for 1, "t*3" for 3. */
 static Status append_pieces(Text *t, const char *piece, int n)
 {
     if (n == 0) return OK;

@@ -24,6 +24,7 @@ typedef struct LayoutStage {
     bool embedding, loss;
 } LayoutStage;
 
+/* A partition of the model. Stages are in the order in which a micro-batch visits them. */
 typedef struct Layout {
     LayoutStage *stage;
     int stages, layers, predictions;
@@ -50,8 +51,8 @@ typedef struct LayoutCost {
     double embedding, loss;
 } LayoutCost;
 
-/* The contiguous partition whose slowest stage is fastest, and of several such the one with the least sum of
- * squares. Every stage has at least one piece; the embedding or the loss may be alone. ERR_ARG: more
+/* The contiguous partition whose slowest stage is fastest. Among equal ones it is the one with the least sum
+ * of squares. Every stage has at least one piece; the embedding or the loss may be alone. ERR_ARG: more
  * stages than pieces, or a cost that is negative or not finite. */
 Status layout_balance(const LayoutCost *cost, int stages, Arena *a, Arena *scratch, Layout *out);
 

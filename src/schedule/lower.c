@@ -9,7 +9,7 @@
 
 enum { ACTIVATIONS, GRADIENTS, PAYLOADS };
 
-/* The entries that one link (payload, chunk) uses in turn. user[i]: the event of the last action that read
+/* The entries that one link (payload, chunk) uses one after the other. user[i]: the event of the last action that read
  * entry i; the next writer waits for it. */
 typedef struct Ring {
     int first, n, count;
@@ -33,6 +33,7 @@ typedef struct Lowering {
     int *left;            /* by chunk: passes with weight gradients that are still to come */
 } Lowering;
 
+/* Activations of all chunks, then gradients of all chunks. */
 static int ring_index(const Program *p, int payload, int chunk)
 {
     return payload * p->chunks + chunk;
@@ -50,6 +51,8 @@ static Status ring_make(Lowering *l, Ring *r, int n, Arena *scratch)
     return OK;
 }
 
+/* A chunk has up to four rings: in and out, for activations and for gradients. Ends of the pipeline
+ * have fewer. */
 static Status chunk_rings(Lowering *l, int chunk, Arena *scratch)
 {
     static const ActionKind kind[PAYLOADS] = { ACTION_FORWARD, ACTION_BACKWARD };
@@ -63,6 +66,8 @@ static Status chunk_rings(Lowering *l, int chunk, Arena *scratch)
     return OK;
 }
 
+/* Adds an event once. ACTION_WAITS is enough for all waits that lowering can produce, hence the
+ * assert. */
 void lower_wait(Action *a, int event)
 {
     int i = 0;
@@ -71,6 +76,7 @@ void lower_wait(Action *a, int event)
     a->wait[i] = event;
 }
 
+/* An action gets an event when something first waits for it. */
 int lower_event(Program *p, int action)
 {
     Action *a = &p->at[action];
@@ -111,6 +117,8 @@ static int take_slot(SlotTable *t, int chunk)
     return slot;
 }
 
+/* A whole or weight pass frees the slot: its input and weight gradients are then done. An input
+ * pass keeps it. */
 int slots_pass(SlotTable *t, const Pass *p)
 {
     int *mine = &t->of[p->chunk * t->micros + p->micro];
@@ -135,6 +143,8 @@ typedef struct Part {
     bool apart; /* one action for each layer, because each layer then reduces its gradients */
 } Part;
 
+/* Chooses the slot and both entries, which go round their rings. Two chunks on one rank share the
+ * reader's ring. */
 static Part begin_part(Lowering *l, const Pass *pass)
 {
     Program *p = l->p;
@@ -163,6 +173,7 @@ static Part begin_part(Lowering *l, const Pass *pass)
     return t;
 }
 
+/* Every transfer signals: its end is what the pass or the next writer of the entry waits for. */
 static Action make_transfer(Program *p, ActionKind kind, const Pass *pass, int peer)
 {
     Action a = action_make(kind);
@@ -243,7 +254,9 @@ static void append_range(Lowering *l, Part *t, ActionKind kind, int first, int e
     if (ends && sends) send_output(l, t, index);
 }
 
-/* Do phases i - 1 and i of a pass belong to different actions? */
+/* Do phases i - 1 and i of a pass belong to different actions?
+ * A split is needed where the lane changes, where only one of the phases may overlap or
+ * communicates, and where another layer's weights begin if ranks share them. */
 static bool splits_at(const Lowering *l, const Part *t, ActionKind kind, int i)
 {
     const ChunkPhase *a = &t->row->at[i - 1], *b = &t->row->at[i];
@@ -255,6 +268,8 @@ static bool splits_at(const Lowering *l, const Part *t, ActionKind kind, int i)
                        a->overlap_ok != b->overlap_ok);
 }
 
+/* Joins neighbouring phases into one action as long as nothing separates them: fewer actions, fewer
+ * events. */
 static void append_phases(Lowering *l, Part *t, ActionKind kind, int first, int end)
 {
     for (int i = first, begin = first; i < end; i++) {
@@ -310,6 +325,7 @@ static int lower_parts(Lowering *l, const Pass *pass)
     return n;
 }
 
+/* A phased schedule alternates parts of two passes; all others append one pass after the other. */
 static void lower_order(Lowering *l)
 {
     const Order *o = l->order;

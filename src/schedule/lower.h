@@ -23,7 +23,7 @@ int slots_pass(SlotTable *t, const Pass *p);
 
 /* The order in which a pair runs its parts: block i of a forward with block i from the end of a backward. On the
  * compute lane: F attention, B and W experts, F experts, B and W attention. On the comm lane: B combine, F
- * dispatch, B dispatch, F combine. So each exchange runs beside the other pass's compute. */
+ * dispatch, B dispatch, F combine. So each exchange runs during the other pass's compute. */
 typedef struct BlockPhase {
     ActionKind kind;
     int phase;

@@ -7,6 +7,9 @@
 
 /* ---- written by hand ---- */
 
+/* The pass that a letter and a chunk stand for. 'w' with chunk '.' takes the oldest input gradients
+ * whose weight gradients have not run. Other kinds with '.' count micro-batches in groups of p for
+ * each chunk. */
 static Pass next_pass(Hand *h, char letter, char chunk)
 {
     static const char letters[] = "fFbiw";
@@ -56,6 +59,8 @@ int order_index(const Program *like, StageAt at, int micro)
     return (at.rank * like->chunks + at.chunk) * like->micros + micro;
 }
 
+/* The stage `by` hops further in the direction of the pass; rank -1 if there is none. Weight
+ * gradients have neither source nor target. */
 static StageAt neighbour_hop(const Program *like, StageAt at, const Pass *p, int by)
 {
     Program here = *like;
@@ -76,6 +81,7 @@ StageAt order_target(const Program *like, StageAt at, const Pass *p)
     return neighbour_hop(like, at, p, 1);
 }
 
+/* A whole backward takes as long as both of its parts. */
 static double pass_duration(const ScheduleShape *s, ActionKind kind)
 {
     switch (kind) {
@@ -128,6 +134,8 @@ static int source_of(const Program *like, StageAt at, ActionKind kind)
     return from.rank < 0 ? order_index(like, at, 0) : n + order_index(like, from, 0);
 }
 
+/* One array holds the ends of forwards and then those of input gradients. So one index names a pass
+ * of either kind, and `source` needs no kind. */
 Status order_times(const Program *like, Arena *scratch, OrderTimes *out)
 {
     int places = like->stages * like->chunks;
@@ -144,6 +152,8 @@ Status order_times(const Program *like, Arena *scratch, OrderTimes *out)
     return OK;
 }
 
+/* Runs each rank as far as its inputs allow, round by round, until no rank moves. A rank that has
+ * passes left then waits for an input that nobody can make: the orders deadlock. */
 Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks, Arena *scratch,
                  OrderTimes *out)
 {
@@ -178,6 +188,8 @@ Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks
 
 /* ---- rings ---- */
 
+/* Does the pass read what arrives over this link: activations (forward) or gradients of this
+ * chunk? */
 static bool uses_link(const Pass *p, StageAt at, bool forward)
 {
     return p->chunk == at.chunk && p->kind != ACTION_BACKWARD_WEIGHT &&
@@ -205,6 +217,8 @@ static int most_in_flight(const OrderTimes *t, const Order *o, StageAt at, bool 
     return most;
 }
 
+/* One entry more than are ever in flight: a receive can begin while a pass still reads the oldest.
+ * A sender needs SEND_ENTRIES. Neighbours on one rank share the reader's entries. */
 OrderRings order_rings(const OrderTimes *t, const Order *o, StageAt at, ActionKind kind)
 {
     Pass p = { .kind = kind, .chunk = (short)at.chunk, .micro = at.chunk };

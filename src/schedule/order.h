@@ -45,6 +45,7 @@ typedef struct OrderTimes {
 /* Allocates times in which nothing has run yet. */
 Status order_times(const Program *like, Arena *scratch, OrderTimes *out);
 
+/* Index of (rank, chunk, micro) in OrderTimes.forward and .input. */
 int order_index(const Program *like, StageAt at, int micro);
 
 /* When the input of a forward or backward exists; NaN: not made yet. */

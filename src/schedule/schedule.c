@@ -11,6 +11,7 @@
 
 enum { NAMES_MAX = 32 };
 
+/* In schedule.def: as many chunks as an action's field can number. */
 enum { MANY = SCHEDULE_CHUNKS_MAX };
 
 const ScheduleDesc schedule_table[] = {
@@ -32,6 +33,8 @@ Status schedule_find(const char *name, const ScheduleDesc **out)
                 text_hint(hint, name, names, schedule_table_n, ""));
 }
 
+/* The sizes and the placement that the Programs of all ranks share. It has no actions and no
+ * rank. */
 static Program program_like(const ScheduleDesc *d, const ScheduleShape *s)
 {
     return (Program){ .micros = s->micros,
@@ -42,8 +45,8 @@ static Program program_like(const ScheduleDesc *d, const ScheduleShape *s)
                       .shards = s->shards };
 }
 
-/* Does the schedule take so many chunks, micro-batches and blocks? With several chunks in a loop, micro-batches
- * go in groups of as many as there are stages. */
+/* Does the schedule take these numbers of chunks, micro-batches and blocks? With several chunks in a loop,
+ * micro-batches go in groups; a group has one for each stage. */
 static Status check_sizes(const ScheduleDesc *d, const ScheduleShape *s)
 {
     bool range = d->chunks_least < d->chunks_most, round = d->placement == PLACE_LOOP && range;
@@ -99,6 +102,8 @@ Status schedule_legal(const ScheduleDesc *d, const ScheduleShape *s)
     return check_sizes(d, s);
 }
 
+/* Orders with room for each pass: a forward, its input and its weight gradients, for each chunk and
+ * micro-batch. */
 static Status new_orders(const ScheduleShape *s, Arena *scratch, Order **out)
 {
     size_t passes = 3 * (size_t)s->chunks * (size_t)s->micros;
@@ -146,6 +151,8 @@ Status schedule_evaluation(const ScheduleDesc *d, const ScheduleShape *s, Arena 
     Order *ranks = NULL;
     ArenaMark mark = arena_mark(scratch);
     Status status = new_orders(&one, scratch, &ranks);
+    /* An evaluation needs no generator: its only micro-batch visits the hops one after the
+     * other. */
     for (int hop = 0; status == OK && hop < hop_count(&like); hop++) {
         StageAt at = hop_stage(&like, 0, hop);
         Order *o = &ranks[at.rank];

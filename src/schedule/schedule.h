@@ -29,6 +29,8 @@ typedef struct ScheduleLeast {
     unsigned passes;      /* how all chunks of rank 0 run backward: set of CHUNK_ */
 } ScheduleLeast;
 
+/* A row of schedule.def. A schedule either writes each rank's order by itself (by_hand) or finds
+ * all orders together (search). */
 typedef struct ScheduleDesc {
     const char *name;
     Placement placement;

@@ -13,6 +13,7 @@ enum {
     SCHEDULE_BLOCKS_MAX = 1024
 };
 
+/* The sizes and costs from which all ranks make the same Programs. */
 typedef struct ScheduleShape {
     int stages, chunks, micros;    /* chunks: on each rank */
     double forward, input, weight; /* duration of one chunk's pass; a whole backward is both */

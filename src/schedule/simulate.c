@@ -57,6 +57,8 @@ static Status memory_over_time(const Program *p, const SimCost *cost, Arena *a, 
     return OK;
 }
 
+/* The action that ends last. Of several that end at once the first one, so the critical path is
+ * deterministic. */
 static SimStep last_step(const Pipeline *p, const Simulation *s)
 {
     SimStep last = { 0, 0 };
@@ -90,6 +92,8 @@ static Status critical_path(SimStep last, Arena *a, Simulation *s)
     return OK;
 }
 
+/* Busy time is of the compute lane alone. Transfers are counted at the sender, so each counts
+ * once. */
 static void sum_rank(const Program *p, double step, SimRank *r)
 {
     for (int i = 0; i < p->n; i++) {
@@ -101,6 +105,8 @@ static void sum_rank(const Program *p, double step, SimRank *r)
     r->bubble = step > 0 ? 1 - r->busy / step : 0;
 }
 
+/* Spans come first, because everything else follows from them. A caller that gives no slot sizes
+ * gets no memory. */
 Status simulate_run(const Pipeline *p, const SimCost *cost, Arena *a, Simulation *out)
 {
     Simulation s = { 0 };

@@ -25,6 +25,7 @@ typedef struct SlotBytes {
     double pool;      /* the part of these that is rows in a pool */
 } SlotBytes;
 
+/* What the simulator asks of its caller. It knows neither layers nor links. */
 typedef struct SimCost {
     void *ctx;
     /* Seconds, at least 0. For a transfer it is called for the send only. */
@@ -43,8 +44,9 @@ typedef struct SimSpan {
     int cause_rank, cause;
 } SimSpan;
 
+/* One point of a rank's memory over time. */
 typedef struct MemoryPoint {
-    double at, bytes; /* so many bytes from this moment on */
+    double at, bytes; /* the bytes from this moment on */
 } MemoryPoint;
 
 typedef struct SimRank {
@@ -61,6 +63,7 @@ typedef struct SimStep {
     int rank, action;
 } SimStep;
 
+/* Arrays lie in the arena of simulate_run. Times are in seconds, as those of SimCost. */
 typedef struct Simulation {
     double step;
     SimRank *rank;

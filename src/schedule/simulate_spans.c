@@ -46,6 +46,8 @@ static Status new_indices(Arena *a, int n, int **out)
     return OK;
 }
 
+/* Links the actions of each queue in the order of the list, and finds for each event who signals
+ * it. */
 static Status make_rank(RankState *s, const Program *p, Arena *a)
 {
     int *tail = NULL, queues = queue_count(p);
@@ -91,6 +93,8 @@ static bool head_ready(const RankState *s, int queue, SimSpan *out)
     return true;
 }
 
+/* A rank is listed once, however many of its queues may start: the ring therefore has room for all
+ * ranks. */
 static void schedule_rank(Run *run, int rank)
 {
     if (run->listed[rank]) return;
@@ -128,6 +132,8 @@ static void hold_share(Run *run, RankState *s, int queue, double share)
     *end += longer;
 }
 
+/* The compute action is slowed by what others hold already; any other action slows the compute
+ * action from now on. */
 static void begin_span(Run *run, int rank, int queue, SimSpan span, double own_s)
 {
     RankState *s = &run->rank[rank];
@@ -143,6 +149,7 @@ static void begin_span(Run *run, int rank, int queue, SimSpan span, double own_s
     s->end[queue] = span.start + own_s + span.slowed;
 }
 
+/* Several queues of a rank can end at the same moment, so all of them are looked at. */
 static void finish_actions(Run *run, int rank)
 {
     RankState *s = &run->rank[rank];
@@ -188,6 +195,7 @@ static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
     return OK;
 }
 
+/* Nothing to do if the queue is empty or runs already. */
 static Status start_queue(Run *run, int rank, int queue)
 {
     RankState *s = &run->rank[rank];
@@ -213,6 +221,7 @@ static Status start_queues(Run *run)
     return OK;
 }
 
+/* Called when no action runs and none can start. A queue that is not empty then waits for ever. */
 static Status check_done(const Run *run)
 {
     for (int r = 0; r < run->stages; r++) {
@@ -230,6 +239,7 @@ static Status check_done(const Run *run)
     return OK;
 }
 
+/* Two steps by turns: start all that can start now, then let time jump to the next end. */
 Status simulate_spans(const Pipeline *p, const SimCost *cost, Arena *a, SimSpan **out)
 {
     Run run = { .cost = cost, .stages = p->stages };

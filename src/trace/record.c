@@ -17,6 +17,8 @@ const char *const record_part_name[] = { [RECORD_WHOLE] = "",
                                          [RECORD_INPUT] = "backward",
                                          [RECORD_WEIGHT] = "weight gradient" };
 
+/* 24 bytes before each chunk. spare is 0 and keeps the 64-bit fields aligned; sum is XXH3-64 of the
+ * data alone. */
 typedef struct ChunkHead {
     char tag[4];
     uint32_t spare;
@@ -33,6 +35,8 @@ Status record_head(File *f)
     return file_write(f, &head, sizeof head);
 }
 
+/* The length and the sum stand before the data, so the file is written in one pass without
+ * seeking. */
 Status record_chunk(File *f, const char tag[4], const void *first, size_t first_bytes,
                     const void *rest, size_t rest_bytes)
 {
@@ -48,6 +52,7 @@ Status record_chunk(File *f, const char tag[4], const void *first, size_t first_
     return rest_bytes > 0 ? file_write(f, rest, rest_bytes) : OK;
 }
 
+/* Lanes of the device have names; those of transfers are numbered. */
 const char *record_lane_name(char out[RECORD_LANE_BYTES], int lane)
 {
     static const char *const names[LANE_COUNT] = { "compute", "comm" };
@@ -61,6 +66,7 @@ bool record_is(const uint8_t *data, size_t bytes)
     return bytes >= 8 && memcmp(data, RECORD_MAGIC, 8) == 0;
 }
 
+/* The byte order is asked first: in the wrong one the version cannot be read either. */
 Status record_open(const char *path, const uint8_t *data, size_t bytes, size_t *at)
 {
     uint32_t word[2];

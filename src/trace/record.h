@@ -53,6 +53,7 @@ typedef struct RecordStep {
     uint32_t flags, way, rows, loads; /* way: execution mode; numbers of times and of loads */
 } RecordStep;
 
+/* One op of a traced step, with its own time. */
 typedef struct RecordOp {
     uint32_t name;
     int16_t layer, lane;
@@ -65,6 +66,7 @@ _Static_assert(sizeof(RecordRow) == 40 && sizeof(RecordStep) == 64 && sizeof(Rec
 
 /* ---- writing chunks into an open file ---- */
 
+/* The first 16 bytes of a file; chunks follow. */
 Status record_head(File *f);
 /* A chunk's data may be in two parts, so that the caller need not join them; `rest` may be NULL. */
 Status record_chunk(File *f, const char tag[4], const void *first, size_t first_bytes,
@@ -78,6 +80,7 @@ const char *record_lane_name(char out[RECORD_LANE_BYTES], int lane);
 
 /* ---- reading ---- */
 
+/* A chunk in the file's memory: data is not copied and may be unaligned. */
 typedef struct RecordChunk {
     char tag[5];
     const uint8_t *data;

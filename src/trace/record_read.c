@@ -8,6 +8,7 @@
 
 /* ---- chunks ---- */
 
+/* For contents that contradict each other although every checksum is right. */
 static Status not_ours(const char *path, const char *what)
 {
     return FAIL(ERR_FORMAT, "%s: %s, so the file was not written by this program", path, what);
@@ -24,6 +25,7 @@ static Status copy_aligned(const RecordChunk *c, Arena *a, const void **out)
     return OK;
 }
 
+/* Texts are found by walking, so `name` gives each its number. */
 static Status read_names(const char *path, const char *text, size_t bytes, Arena *a, Recorded *r)
 {
     if (bytes > 0 && text[bytes - 1] != '\0') return not_ours(path, "its names do not end");
@@ -34,6 +36,8 @@ static Status read_names(const char *path, const char *text, size_t bytes, Arena
     return OK;
 }
 
+/* An action's row has its own index as `action`. A phase has the index of an earlier row, and marks
+ * it as a range. */
 static Status read_rows(const char *path, const char *at, size_t bytes, Arena *a, Recorded *r)
 {
     uint32_t head[2];
@@ -57,6 +61,8 @@ static Status read_rows(const char *path, const char *at, size_t bytes, Arena *a
 static bool is_moment(int64_t ns) { return ns >= 0 && ns < (int64_t)1 << 61; }
 static bool is_span(int64_t ns) { return ns >= 0 && ns < (int64_t)1 << 55; }
 
+/* A step may have fewer rows than its mode's list, never more. Its times lie in the chunk and are
+ * not copied again. */
 static Status read_step(const char *path, const char *at, size_t bytes, Arena *a, int64_t *room,
                         Recorded *r)
 {
@@ -78,6 +84,7 @@ static Status read_step(const char *path, const char *at, size_t bytes, Arena *a
     return OK;
 }
 
+/* Data is copied once, to aligned memory, and everything parsed points into that copy. */
 static Status read_chunk(const char *path, const RecordChunk *c, Arena *a, int64_t *room,
                          Recorded *r)
 {
@@ -181,6 +188,8 @@ static Status write_row(const EventWriter *p, const RecordedStep *s, uint32_t i)
     return text_json(p->out, ",\"step\":%lld}}", (long long)s->head.step);
 }
 
+/* A step is a range on a lane of its own. Rows of no length are left out: an action that did
+ * nothing. */
 static Status write_step(const EventWriter *p, const RecordedStep *s)
 {
     const RecordTime *t = s->times;
@@ -197,6 +206,7 @@ static Status write_step(const EventWriter *p, const RecordedStep *s)
     return OK;
 }
 
+/* Names of processes and threads. A transfer's lane gets the name of its first row. */
 static Status write_names(const EventWriter *p)
 {
     bool transfer[LANE_COUNT + 64] = { false };

@@ -6,12 +6,15 @@
 
 static bool is_alone(const Comm *host) { return host == NULL || host->size == 1; }
 
+/* Bytes travel as a tensor of u8, since no call takes a raw count. */
 static Status broadcast_bytes(Comm *host, void *data, size_t bytes, int root)
 {
     const Tensor t = { data, DTYPE_U8, 1, { (int64_t)bytes } };
     return comm_broadcast(host, &t, root);
 }
 
+/* First a maximum finds who failed first, then that rank's code and sentence go to all. All ranks
+ * know the maximum, so all of them take the same path. */
 Status agree_status(Comm *host, Status mine)
 {
     struct {

@@ -17,6 +17,7 @@
 typedef Status CapacityFits(void *self, const RowCapacity *capacity, bool *fits);
 Status capacity_choose(const Config *c, int64_t ep, CapacityFits *fits, void *self,
                        RowCapacity *out);
+/* The capacity that capacity_choose ends with if nothing larger fits. */
 RowCapacity capacity_least(const Config *c, int64_t ep);
 
 /* How a step uses capacity. tokens: of a micro-batch on one of the `ep` ranks that share experts. layers:
@@ -49,6 +50,7 @@ Status capacity_grow(const Config *c, const RowCapacity *now, Shortage of, Capac
 /* The capacity for rows that are not kept: "all that can come to it", or a multiple of the mean. */
 const char *capacity_rows_text(const RowCapacity *capacity, char out[64]);
 
+/* Are all four numbers equal? Then no new plan is needed. */
 bool capacity_same(const RowCapacity *a, const RowCapacity *b);
 
 #endif

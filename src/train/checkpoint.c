@@ -101,6 +101,7 @@ static bool same_buffer(const Loading *l, const Param *p, const ManifestEntry *e
                   buffer_desc(entry->rule, entry->buffer).name) == 0;
 }
 
+/* The part of a buffer of the parameter that this rank holds. */
 static ParamPiece piece_here(const Loading *l, const Param *p, ParamBuffer b)
 {
     return param_piece(&l->e->params.table, p, &l->e->params.memory, b);
@@ -248,6 +249,7 @@ Status checkpoint_load_init(Engine *e, const char *path, const CheckpointGate *g
     return s == OK ? copies_refresh(&l.e->params) : s;
 }
 
+/* A resume or an inference: no gate, and moments if the engine trains. */
 Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info)
 {
     return checkpoint_load_init(e, path, NULL, true, scratch, info);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Ten digits, so that names sort as steps do. */
 Status folder_of_step(char out[FILE_PATH_MAX], const char *folder, int64_t step, const char *suffix)
 {
     char name[64];
@@ -33,6 +34,8 @@ Status folder_remove_unfinished(const char *folder, Arena *a)
     return OK;
 }
 
+/* A folder that is not called step-NUMBER is not a checkpoint and is ignored, as users may add
+ * their own. */
 Status folder_steps(const char *folder, Arena *a, int64_t *steps, int *n)
 {
     *n = 0;

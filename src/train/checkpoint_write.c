@@ -66,6 +66,7 @@ static bool next_saved(const EngineParams *w, Saved *s)
     return false;
 }
 
+/* Walks without writing: the size of the file is known before training starts. */
 static size_t count_entries(const EngineParams *w, size_t *bytes)
 {
     Saved s = { 0 };
@@ -154,6 +155,7 @@ static Status open_memory(Checkpointer *k, const Config *c, Arena *a)
     return worker_start(&k->writer, "the thread that writes checkpoints");
 }
 
+/* Only rank 0 calls it, so no other rank's unfinished folder is removed by a late rank. */
 static Status make_folder(Checkpointer *k)
 {
     TRY(file_make_folders(k->folder));
@@ -176,6 +178,7 @@ static Status check_same_folder(Checkpointer *k)
                 k->folder, mine[0], mine[1], theirs[0], theirs[1]);
 }
 
+/* Both agreements come even after a failure, so no rank waits for another. */
 Status checkpointer_open(Checkpointer *k, const Config *c, Engine *e, Arena *a)
 {
     *k = (Checkpointer){ .engine = e, .keep = (int)c->checkpoint_keep };
@@ -252,6 +255,8 @@ static Status copy_image(Checkpointer *k)
     return OK;
 }
 
+/* The copy and the agreement stop training; the writer then works during the next steps. Without an
+ * image the save is finished at once. */
 Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
 {
     double start = clock_s();
@@ -305,6 +310,7 @@ static Status send_lines(Checkpointer *k)
                       : transfer_lines(host_of(&k->engine->params), k->lines.data, bytes, 0, true);
 }
 
+/* Lines of all ranks follow in the order of ranks, so manifests of equal runs are equal. */
 static Status write_manifest(Checkpointer *k, const char *folder)
 {
     Manifest m = { 0 };
@@ -355,6 +361,8 @@ static void note_step(Checkpointer *k, int64_t step)
     k->steps[k->n_steps++] = step;
 }
 
+/* Two agreements: all files are on disk, then the folder is a checkpoint. A failure of either fails
+ * the save on all ranks. */
 static Status finish_save(Checkpointer *k)
 {
     k->pending = false;
@@ -378,6 +386,7 @@ static Status finish_if_written(Checkpointer *k, double wait_s)
 
 Status checkpoint_poll(Checkpointer *k) { return k->pending ? finish_if_written(k, 0) : OK; }
 
+/* Asks again every POLL_S, so that no collective waits longer than its timeout for a slow disk. */
 Status checkpoint_finish(Checkpointer *k)
 {
     while (k->pending) TRY(finish_if_written(k, POLL_S));

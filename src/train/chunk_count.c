@@ -47,6 +47,8 @@ static size_t pool_bytes(const LayerCount *const *layer, int n, double factor)
     return rows == 0 ? 0 : arena_rounded(rows * need.row_bytes) + arena_rounded(sizeof(int32_t));
 }
 
+/* Forward keeps adding (`at`). A whole backward needs the same slot at each layer, with that
+ * layer's recompute peak. */
 ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes, double pool)
 {
     ChunkBytes b = { .pool = pool_bytes(layer, n, pool) };

@@ -24,6 +24,9 @@ static int block_of(const Row *r, int layer)
     return last >= first && first < r->range.end ? l[last].block - l[first].block : 0;
 }
 
+/* Appends a phase. Three questions about its place in the row are answered here, because only the
+ * row's writer knows the phases before it: does it communicate, may it overlap, and does it add to
+ * gradients? */
 static void add_phase(Row *r, int layer, int phase, bool forward, bool recompute)
 {
     const ModelSpec *s = r->s;
@@ -34,6 +37,8 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool recompute
     assert(f->backward_weight == NULL || f->part == PHASE_ATTENTION || f->part == PHASE_EXPERTS);
     bool communicates =
         desc->communicates != NULL && desc->communicates(s, l, phase, forward && !recompute);
+    /* With RECOMPUTE_NORM the exchange's phase runs the norm again, so the phase after it has a
+     * result to wait for. */
     bool norm_again = !forward && (l->recompute & RECOMPUTE_NORM) != 0;
     bool exchanges = r->n > 0 && r->at[r->n - 1].lane == LANE_COMM;
     ChunkPhase x = { .kind = desc->name,
@@ -57,6 +62,8 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool recompute
     r->at[r->n++] = x;
 }
 
+/* A recomputed layer has its forward phases first in backward's row, in forward order. Its own
+ * follow in the order of layer_backward. */
 static void add_layer(Row *r, int layer, bool forward)
 {
     const LayerSpec *l = &r->s->layers[layer];
@@ -68,6 +75,8 @@ static void add_layer(Row *r, int layer, bool forward)
         add_phase(r, layer, layer_backward(desc, i), false, false);
 }
 
+/* A layer has at most its phases twice (recomputed and backward). A row without any phase still
+ * needs one, so that transfers have an action to wait for. */
 static Status make_row(const ModelSpec *s, LayerRange range, bool placed, bool forward, Arena *a,
                        ChunkRow *out)
 {

@@ -53,6 +53,7 @@ static Status make_step_tensors(Engine *e)
     return tensor_new1(a, DTYPE_F32, s->micro_batch * s->sequence, &e->io.token_loss);
 }
 
+/* An engine with a spec and a shape alone: make_step_tensors needs no more. */
 Status engine_step_bytes(const ModelSpec *s, const EngineShape *shape, size_t *out)
 {
     Engine e = { .spec = *s, .shape = *shape };
@@ -113,7 +114,8 @@ static Status make_cache(Engine *e)
     return OK;
 }
 
-/* Chooses the device. No other file does: what depends on the device asks the Exec. */
+/* Chooses the device. No other file does: what depends on the device asks the Exec.
+ * A counting run of a GPU needs no GPU: it only takes the workspaces that a GPU would. */
 static Status make_exec(Engine *e)
 {
     Arena *scratch = &e->mode->arena[ENGINE_SCRATCH];
@@ -125,7 +127,9 @@ static Status make_exec(Engine *e)
     return OK;
 }
 
-/* Makes the groups that carry tensors: those of the host, or on GPUs the same groups over NCCL. */
+/* Makes the groups that carry tensors: those of the host, or on GPUs the same groups over NCCL. Groups
+ * that exchange rows or store into peers are connected now: NCCL would otherwise do it in the first
+ * call, which a capture does not allow. */
 static Status join_mesh(Engine *e)
 {
     const Mesh *host = e->shape.mesh;
@@ -220,6 +224,7 @@ static Status engine_setup(Engine *e, const EnginePlan *plan)
     return fill_rope(e);
 }
 
+/* On failure everything is freed, and the engine is { 0 } again. */
 Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape *shape,
                    const EnginePlan *plan)
 {
@@ -231,6 +236,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
     return s;
 }
 
+/* The reverse of engine_setup. Each part accepts what was never made. */
 void engine_close(Engine *e)
 {
     for (int i = 0; i < e->n_modes; i++) { /* graphs hold calls of the groups: free graphs first */
@@ -325,6 +331,8 @@ Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, Eng
     return s;
 }
 
+/* Only rows over ranks can exceed a capacity, and only pooled buffers have one below the most that
+ * can come. */
 Status engine_plan_retry(const Config *c, EngineShape *shape, EnginePlan *plan, EnginePlan *retry)
 {
     if (shape->mesh == NULL || c->mesh_ep == 1 || c->moe_buffers != BUFFERS_POOLED) return OK;
@@ -368,6 +376,8 @@ static float loss_scale_of(float weight, int64_t targets)
     return targets > 0 ? weight / (float)targets : 0;
 }
 
+/* Everything that changes from step to step goes through the mirror, so a captured graph reads new
+ * values from the same addresses. */
 static void write_batch(Engine *e, const Batch *b)
 {
     int64_t n = b->domain.dim[0];
@@ -484,6 +494,7 @@ static Status capture_step(Engine *e)
     return engine_wait(&e->arenas);
 }
 
+/* On a backend without graphs there is nothing to prepare: its steps are launched op by op. */
 Status engine_prepare(Engine *e, const char *products)
 {
     if (!e->ex.backend->captures) return OK;
@@ -542,6 +553,8 @@ static Status run_retry(Engine *e, int64_t step, StepResult *out)
     return s;
 }
 
+/* The order matters: graphs hold addresses of the old block, and the exchange has mapped it into
+ * peers. */
 Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan)
 {
     bool captured = e->modes[0].graph.exec != NULL;
@@ -560,6 +573,8 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
     return captured ? capture_step(e) : OK;
 }
 
+/* The host's part: write inputs, launch, wait once, read the record. A second run overwrites the
+ * record of the first, except what was short. */
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out)
 {
     if (batch->depths < e->spec.depths)
@@ -607,6 +622,8 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     return OK;
 }
 
+/* The rerun changes nothing: its update is skipped as the first one was, because the norm is not
+ * finite again. */
 Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step)
 {
     TRY(engine_check_numbers(&e->params, step - 1));
@@ -633,6 +650,7 @@ static Status launch_losses(Engine *e, int64_t n)
     return engine_wait(&e->arenas);
 }
 
+/* Rows may exceed their capacity here, too. The losses then come from the second mode. */
 Status engine_losses(Engine *e, const Batch *batch, const float **losses)
 {
     int64_t n = batch->domain.dim[0];
@@ -669,6 +687,7 @@ static Status check_logits(const Engine *e, const float *logits, int64_t n)
         (long long)(i % v), (long long)(e->io.kv.used - rows + i / v), (double)logits[i]);
 }
 
+/* Positions go on from the cache, whose length grows by n only after the device has finished. */
 Status engine_next_logits(Engine *e, const int32_t *id, int64_t n, const float **logits)
 {
     if (n > e->shape.sequence || e->io.kv.used + n > e->shape.positions) {

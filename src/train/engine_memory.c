@@ -12,6 +12,7 @@
 /* Capacity of arenas that only count: more than any model takes. */
 static const size_t COUNT_BYTES = (size_t)1 << 60;
 
+/* auto takes a GPU if the program was built for one and the host has one. */
 bool engine_wants_gpu(const Config *c)
 {
     if (c->run_device == DEVICE_AUTO) return gpu_built() && gpu_devices() > 0;
@@ -140,6 +141,7 @@ static Status make_comm_scratch(Engine *e, EngineMode *w, const EnginePlan *plan
     return carve_arena(&w->arena[ENGINE_SCRATCH], name, plan->comm_scratch_bytes, &w->comm_scratch);
 }
 
+/* The order matters: the comm lane's scratch lies at the front of ENGINE_SCRATCH. */
 Status engine_lay_out(Engine *e, EngineMode *w, const EnginePlan *plan)
 {
     TRY(make_comm_scratch(e, w, plan));
@@ -147,6 +149,8 @@ Status engine_lay_out(Engine *e, EngineMode *w, const EnginePlan *plan)
     return make_ring(e, w, plan);
 }
 
+/* Only some kinds of exchange have a header in shared memory; a model without expert parallelism
+ * has none. */
 size_t engine_header_bytes(const Engine *e)
 {
     return e->spec.ranks.ep == 1
@@ -165,6 +169,7 @@ static bool is_work(int arena)
     return found;
 }
 
+/* What one mode takes of the block. The block is as large as the larger mode. */
 size_t engine_work_bytes(const EnginePlan *plan)
 {
     size_t sum = 0;
@@ -172,6 +177,8 @@ size_t engine_work_bytes(const EnginePlan *plan)
     return sum;
 }
 
+/* plan NULL: a counting run with arenas of unlimited size. With a block the modes' arenas are cut
+ * out of it. */
 Status engine_make_arenas(Engine *e, const EnginePlan *plan)
 {
     bool block = plan != NULL && (e->shape.retry != NULL || engine_header_bytes(e) > 0);
@@ -211,6 +218,8 @@ static Status make_block(Engine *e, const EnginePlan *plan)
     return OK;
 }
 
+/* Also called by engine_resize. The old block is dropped first, because both may not fit at
+ * once. */
 Status engine_remake_modes(Engine *e, const EnginePlan *plan)
 {
     arena_drop(&e->arenas, &e->arenas.block);
@@ -230,6 +239,8 @@ void engine_free_arenas(Engine *e)
     }
 }
 
+/* The slot arena is cut into slots, so its peak is the sum of theirs. Entries of the ring are
+ * always in use. */
 size_t engine_peak_bytes(const Engine *e, EngineArena which)
 {
     const EngineMode *w = e->mode;
@@ -248,6 +259,7 @@ size_t engine_peak_bytes(const Engine *e, EngineArena which)
     return sum;
 }
 
+/* The mirror, then the staging block. Without separate device memory neither exists. */
 size_t engine_pinned_bytes(const EngineArenas *m)
 {
     if (!m->ex->backend->apart) return 0;
@@ -272,6 +284,7 @@ static Status copy_out(EngineArenas *m, void *first, size_t bytes)
     return m->ex->backend->copy(m->ex, engine_host(m, &at), first, bytes);
 }
 
+/* Inputs stand at the beginning of the step arena, so one copy brings all of them. */
 Status engine_copy_in(EngineArenas *m)
 {
     if (!mirrored(m)) return OK;
@@ -280,6 +293,7 @@ Status engine_copy_in(EngineArenas *m)
                                 m->inputs_end.used_bytes);
 }
 
+/* The record follows the inputs and also takes one copy. */
 Status engine_copy_record(EngineArenas *m)
 {
     size_t first = m->inputs_end.used_bytes;
@@ -295,6 +309,7 @@ Status engine_wait(EngineArenas *m) { return m->ex->backend->sync(m->ex); }
 
 /* The staging block. */
 
+/* Without a mirror callers work on the memory itself, in one piece of any size. */
 size_t engine_piece_bytes(const EngineArenas *m)
 {
     return mirrored(m) ? ENGINE_STAGING_BYTES : SIZE_MAX;
@@ -311,6 +326,7 @@ void *engine_staging(const EngineArenas *m, void *at)
     return mirrored(m) ? staging_block(m) : at;
 }
 
+/* Waits for the copy, because the caller fills the same staging block again. */
 Status engine_put(EngineArenas *m, void *at, size_t bytes)
 {
     if (!mirrored(m)) return OK;
@@ -318,6 +334,7 @@ Status engine_put(EngineArenas *m, void *at, size_t bytes)
     return engine_wait(m);
 }
 
+/* *out is valid until the next call that uses the staging block. */
 Status engine_get(EngineArenas *m, const void *at, size_t bytes, const void **out)
 {
     *out = at;

@@ -53,7 +53,7 @@ typedef struct EngineShape {
  * the input gradients to the weight gradients. */
 typedef enum SlotPart { SLOT_KEEP, SLOT_GRADS, SLOT_PARTS } SlotPart;
 
-/* Backward has a ring of its own only in phased programs, where it runs beside a forward. */
+/* Backward has a ring of its own only in phased programs, where it runs in parallel with a forward. */
 enum { RING_FORWARD, RING_BACKWARD, RINGS };
 
 /* What an engine takes, counted before it takes it. */

@@ -15,6 +15,7 @@ enum {
     CHECKED_PASSES = 1 << 12
 }; /* a counting run does not check larger schedules: it takes long */
 
+/* Without mesh.layout the layers are spread evenly. */
 static Status make_layout(const Config *c, int stages, Arena *a, Layout *out)
 {
     int blocks = (int)c->model_layers;
@@ -23,7 +24,8 @@ static Status make_layout(const Config *c, int stages, Arena *a, Layout *out)
     return layout_check_predictions(out, (int)c->mtp_layers);
 }
 
-/* Notes which layers each chunk of this rank has, and for all layers of the model which rank has them. */
+/* Notes which layers each chunk of this rank has, and for all layers of the model which rank has them.
+ * A chunk may be empty, but not all chunks of a rank: it would have no parameters. */
 static Status place_layers(Engine *e, const Layout *l, const Program *p)
 {
     TRY(ARENA_NEW(&e->tables, p->chunks, &e->chunks));
@@ -102,6 +104,8 @@ static Status make_mode_programs(Engine *e, EngineMode *w, const ScheduleDesc *d
     return OK;
 }
 
+/* The second mode recomputes every layer and has no capacity of its own ({ 0 }): buffers then fit
+ * the worst case. The first mode's layers stay as they are, so they are copied. */
 Status engine_retry_spec(ModelSpec *s, Arena *a)
 {
     LayerSpec *layers = NULL;
@@ -149,6 +153,8 @@ static Status make_programs(Engine *e, Arena *made, Arena *scratch)
     return OK;
 }
 
+/* Programs of all ranks are made in memory that is freed here. Only this rank's list stays, in
+ * Engine.tables. */
 Status engine_make_program(Engine *e)
 {
     const Config *c = e->config;
@@ -196,6 +202,7 @@ static Status list_transfers(Engine *e, EngineList *l, const EngineMode *w, Comm
                               &e->tables);
 }
 
+/* From here on an error of a wait can name the action that runs (run_say_place). */
 Status engine_make_transfers(Engine *e)
 {
     Comm *stages = e->ex.mesh == NULL ? NULL : e->ex.mesh->group[GROUP_PP];
@@ -211,6 +218,7 @@ Status engine_make_transfers(Engine *e)
     return make_replica_group(e, stages);
 }
 
+/* Other lists use the first one's links, so only these are freed. */
 void engine_free_transfers(Engine *e)
 {
     if (e->modes[0].step.transfers.comm != NULL)

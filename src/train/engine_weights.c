@@ -21,6 +21,8 @@ static void fill_piece(const EngineParams *w, const Param *p, uint64_t seed, con
     }
 }
 
+/* A shard draws the values that the whole parameter would have at its indices. So a run begins with
+ * the same weights on any mesh. */
 static Status fill_param(EngineParams *w, const Param *p, uint64_t seed)
 {
     ParamPiece piece = param_piece(&w->table, p, &w->memory, BUF_MAIN);
@@ -35,6 +37,8 @@ static Status fill_param(EngineParams *w, const Param *p, uint64_t seed)
     return OK;
 }
 
+/* Padding between parameters is zeroed with the rest. A parameter with a state of its own
+ * (BUF_STATE) begins at zero, so it is not filled. */
 Status engine_init_weights(EngineParams *w, uint64_t seed)
 {
     for (int b = BUF_MAIN; b < BUF_COUNT; b++) TRY(engine_zero(w->arenas, &w->memory.buffer[b]));
@@ -61,6 +65,8 @@ Status engine_random_weights(EngineParams *w)
     return copies_refresh(w);
 }
 
+/* Looks at one buffer of one parameter, in pieces that fit the staging block, in the order of its
+ * elements. */
 static Status check_param(EngineParams *w, const Param *p, ParamBuffer b, int64_t step)
 {
     char who[NUMBERS_WHO_BYTES];
@@ -87,6 +93,7 @@ static Status check_params(EngineParams *w, int64_t step)
     return OK;
 }
 
+/* Collective: if any rank finds a bad number, all of them return an error. */
 Status engine_check_numbers(EngineParams *w, int64_t step)
 {
     return agree_status(host_of(w), check_params(w, step));

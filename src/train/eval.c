@@ -111,7 +111,7 @@ static Status check_losses(EngineParams *w, const Loader *l, int64_t step, const
     return OK;
 }
 
-/* Deals micro-batches to the data-parallel ranks in turn. All ranks run equally many of them, because each
+/* Deals micro-batches to the data-parallel ranks round robin. All ranks run equally many of them, because each
  * runs collectives; past the end they run padding. */
 Status eval_run(Evaluator *v, Loader *l, int64_t sequences, int64_t step, EvalMetrics *out)
 {

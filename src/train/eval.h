@@ -6,6 +6,8 @@
 #include "base/progress.h"
 #include "train/metrics.h"
 
+/* Memory of evaluations of one engine, made once: a batch, sums and loads. Arrays lie in the arena
+ * of eval_make. */
 typedef struct Evaluator {
     Engine *engine;
     Batch batch;                /* micro_batch sequences, in the arena of eval_make */
@@ -17,6 +19,7 @@ typedef struct Evaluator {
     Progress *bar; /* NULL: none is shown */
 } Evaluator;
 
+/* token_bytes NULL: there are no bits a byte. It must outlive the Evaluator. */
 Status eval_make(Evaluator *v, Engine *e, const int32_t *token_bytes, Arena *a);
 
 /* ERR_ARG: nothing is held out. The sentence says which setting changes that. */

@@ -43,6 +43,7 @@ typedef struct Memory {
     const char *larger; /* what to take if no setting fits */
 } Memory;
 
+/* What others take, and all engines that share this memory. */
 static uint64_t bytes_taken(const Memory *m, const EnginePlan *plan)
 {
     return m->others + m->engines * m->engine_bytes(plan);
@@ -91,12 +92,15 @@ size_t train_host_bytes(const EnginePlan *p)
     return sum;
 }
 
+/* Available memory plus a margin, without overflow where nothing is known (UINT64_MAX). */
 static uint64_t with_margin(uint64_t available)
 {
     uint64_t margin = available / HOST_MARGIN;
     return available > UINT64_MAX - margin ? UINT64_MAX : available + margin;
 }
 
+/* The reverse margin of with_margin: a chosen capacity must be safe, a configured one may be
+ * tried. */
 bool train_host_has(uint64_t bytes)
 {
     HostMemory m;
@@ -156,6 +160,7 @@ static Status check_host(const Config *c, const TrainPlan *p, const Need *all, i
     return train_check_bytes(what, sum.planned, &sum.memory, hint);
 }
 
+/* Pages of data files are left out of the need: the page cache can drop them. */
 Status train_check_host(const Config *c, const TrainPlan *p, Comm *world, const HostMemory *m,
                         Arena *a)
 {
@@ -220,6 +225,7 @@ static Status probe_gpu(const Config *c, GpuPlan *out)
     return s;
 }
 
+/* One engine on one GPU: two ranks never share a GPU. */
 static Memory memory_of_gpu(const GpuPlan *p)
 {
     return (Memory){ .there = p->gpu.total_bytes,
@@ -259,6 +265,7 @@ bool train_gpu_has(const GpuPlan *p, const EnginePlan *plan)
     return bytes_taken(&m, plan) <= m.there - m.there / GPU_MARGIN;
 }
 
+/* Pinned memory is the host's, so it is not in the list of arenas. */
 Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                        const GpuPlan *p)
 {

@@ -23,6 +23,7 @@ typedef struct Generator {
 
 /* Sampling. */
 
+/* Of equal logits the lowest id. A NaN is never greater, so it is only chosen at id 0. */
 static int32_t likeliest_id(const float *logits, int64_t n)
 {
     int64_t best = 0;
@@ -102,6 +103,7 @@ Status infer_config(const char *checkpoint, Arena *a, char path[], Config *out)
     return OK;
 }
 
+/* Plans, and checks the host's memory before the arenas are allocated; then opens and loads. */
 Status infer_open(Engine *e, const Config *c, const EngineShape *shape, const char *path, Arena *a,
                   CheckpointInfo *info)
 {
@@ -131,6 +133,7 @@ static Status encode_prompt(Generator *g, const char *path)
     return OK;
 }
 
+/* The cache holds the prompt and all new tokens from the start, so it never grows. */
 static Status open_engine(Generator *g, const char *path)
 {
     EngineShape shape = { .batch = 1,
@@ -166,6 +169,7 @@ static Status write_tokens(Generator *g, GenerateEach *each)
     return OK;
 }
 
+/* The prompt is given to `each` before the first token, so the output is one text. */
 static Status generate_texts(Generator *g, const char *checkpoint, GenerateEach *each)
 {
     char path[FILE_PATH_MAX];

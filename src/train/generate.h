@@ -15,6 +15,7 @@ Status infer_config(const char *checkpoint, Arena *a, char path[], Config *out);
 Status infer_open(Engine *e, const Config *c, const EngineShape *shape, const char *path, Arena *a,
                   CheckpointInfo *info);
 
+/* How the next token is drawn. Temperature comes first, then top_k, then top_p. */
 typedef struct GenerateOptions {
     const char *prompt;
     int64_t tokens;     /* most new tokens */

@@ -37,7 +37,8 @@ void init_log_changes(const char *who, const ConfigChange *changes, int n)
     }
 }
 
-/* The whole model's parameters, as one rank would hold them. */
+/* The whole model's parameters, as one rank without shards would hold them. No role is frozen:
+ * freezing moves parameters between buckets, but changes neither their names nor their shapes. */
 static Status table_of(const Config *c, Arena *a, ParamTable *out)
 {
     Config alone = *c;
@@ -48,6 +49,8 @@ static Status table_of(const Config *c, Arena *a, ParamTable *out)
     return params_build(&spec, 0, NULL, a, out);
 }
 
+/* Parameters of both tables stand in the same order, so a comparison by index finds any
+ * difference. */
 static bool same_tables(const ParamTable *x, const ParamTable *y)
 {
     bool same = x->n == y->n;
@@ -76,6 +79,9 @@ static Status changes_parameters(const Config *then, const ParamTable *was, cons
     return OK;
 }
 
+/* Changes are tried one at a time on the checkpoint's own configuration, so the error names only
+ * the settings that are to blame. Modules of multi-token prediction are compared as if both models
+ * had the smaller number. */
 Status init_check(const Config *now, const char *path, CheckpointInfo *info, bool is_rank0,
                   Arena *a)
 {

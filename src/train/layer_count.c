@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+/* Of address space only: these arenas count and are never touched. */
 static const size_t COUNT_BYTES = (size_t)1 << 60;
 
 /* The Exec comes first: count_op gets from it to the rest by a cast. */
@@ -22,6 +23,8 @@ typedef struct Counter {
     LayerRun run;
 } Counter;
 
+/* Stands in for the backend's run: no op computes anything here. cost() is asked, and the observer
+ * sees the op. */
 static Status count_op(Exec *ex, const OpDesc *op, const void *args)
 {
     Counter *c = (Counter *)ex;
@@ -35,6 +38,8 @@ static Status count_op(Exec *ex, const OpDesc *op, const void *args)
     return c->observer->op(c->observer->self, c->pass, c->phase, op, args, &cost);
 }
 
+/* Scratch lives for one phase function, as in the engine. So its peak is that of the hungriest
+ * phase. */
 static Status count_phase(Counter *c, LayerPass pass, int phase, PhaseFn *fn)
 {
     if (fn == NULL) return OK;
@@ -55,6 +60,8 @@ static Status count_forward(Counter *c, LayerPass pass)
     return OK;
 }
 
+/* Each phase's input and weight gradients run together, as in a whole backward. The ring is not
+ * released between phases, because results pass from phase to phase in it. */
 static Status count_backward(Counter *c)
 {
     const LayerDesc *desc = layer_desc(c->run.layer->kind);
@@ -154,6 +161,8 @@ static Status borrow_weights(const ModelSpec *s, const LayerSpec *layer, Arena *
     return OK;
 }
 
+/* Builds a model of this layer alone, so that its parameters are counted once and nobody else's
+ * are. Scratch keeps the tables until layer_count releases it. */
 static Status count_layer(Counter *c, const ModelSpec *s, const LayerSpec *layer, int64_t b,
                           int64_t t, Arena *scratch)
 {
@@ -199,6 +208,7 @@ static Status count_layer(Counter *c, const ModelSpec *s, const LayerSpec *layer
     return count_training(c);
 }
 
+/* The backend is a copy of backend_count with another run, because backends are constant tables. */
 Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
                    const LayerCountObserver *observer, Arena *scratch, LayerCount *out)
 {

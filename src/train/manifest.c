@@ -31,6 +31,7 @@ static ParamBuffer find_buffer(const char *name, const OptimizerDesc **rule)
     return BUF_COUNT;
 }
 
+/* The high half first, as xxhsum prints XXH3-128. */
 static void sum_hex(XXH128_hash_t h, char out[CHECKPOINT_SUM_BYTES])
 {
     (void)snprintf(out, CHECKPOINT_SUM_BYTES, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64,
@@ -57,6 +58,8 @@ void manifest_sum_take(void *sum, char out[CHECKPOINT_SUM_BYTES])
 
 /* Writing. */
 
+/* f32 is the default type and a single run the default piece, so neither is written. Old
+ * checkpoints read the same. */
 Status manifest_line(Text *lines, const ManifestEntry *e)
 {
     TRY(text_json(lines, "{\"param\":%s,\"buffer\":%s,", e->param, buffer_of(e).name));
@@ -82,6 +85,8 @@ static Status write_text(Manifest *m, const char *text, size_t bytes)
     return file_write(&m->file, text, bytes);
 }
 
+/* The manifest grows under a temporary name and appears with manifest_commit. All bytes up to the
+ * end line are in its sum. */
 Status manifest_create(Manifest *m, const char *folder, const char *model,
                        const CheckpointInfo *info, Arena *arena)
 {
@@ -195,6 +200,7 @@ enum {
         ENTRIES - 3 /* stride and rows exist if a piece has several runs, dtype if it is not f32 */
 };
 
+/* Numbers are preset to NONE, because 0 is a legal value and must differ from a missing one. */
 static Status scan_line(const char *path, char *text, const ScanField *field, int n, Line *out)
 {
     char shown[61];
@@ -209,6 +215,7 @@ static Status scan_line(const char *path, char *text, const ScanField *field, in
     return scan_end(&s) ? OK : FAIL(ERR_FORMAT, "%s: \"%s\" is not a JSON object", path, shown);
 }
 
+/* A scan leaves a field of the wrong type unset, so one question finds missing and wrong ones. */
 static Status check_fields(const char *path, const ScanField *field, int n, const Line *l)
 {
     for (int i = 0; i < n; i++) {
@@ -222,6 +229,7 @@ static Status check_fields(const char *path, const ScanField *field, int n, cons
     return OK;
 }
 
+/* The version is checked before the other fields: another version may have other fields. */
 static Status read_header(const char *path, char *text, CheckpointInfo *out)
 {
     Line l;
@@ -289,6 +297,8 @@ Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info, Manifes
     return manifest_parse(path, text, bytes, a, info, entries, n);
 }
 
+/* entries NULL: reads the header only. Lines are cut in place, so texts of entries point into
+ * `text`. */
 Status manifest_parse(const char *path, char *text, size_t bytes, Arena *a, CheckpointInfo *info,
                       ManifestEntry **entries, int64_t *n)
 {
@@ -397,6 +407,8 @@ static Numbers converted(Numbers x, Dtype type, void *to)
     return (Numbers){ to, type, x.n };
 }
 
+/* Reads a contiguous run into the engine's staging block, into the tensor, or (only to check) into
+ * `room`. All bytes enter the sum as they are in the file, before any conversion. */
 static Status read_span(Reading *r, const PieceSpan *span)
 {
     const ManifestEntry *e = r->entry;
@@ -421,6 +433,7 @@ static Status read_span(Reading *r, const PieceSpan *span)
     return OK;
 }
 
+/* A rank that reads an entry in part cannot verify its sum. manifest.h says who reads it whole. */
 static Status read_spans(Reading *r, const Piece *to)
 {
     int64_t n = 0;
@@ -437,6 +450,8 @@ static Status read_spans(Reading *r, const Piece *to)
                 r->entry->sum);
 }
 
+/* An entry that does not meet this rank's piece is not opened. Without a tensor, elements go
+ * through a small room. */
 Status manifest_read_entry(Engine *e, const char *folder, const ManifestEntry *entry,
                            const ParamPiece *to, Arena *scratch)
 {

@@ -63,6 +63,8 @@ Status manifest_line(Text *lines, const ManifestEntry *entry);
 Status manifest_create(Manifest *m, const char *folder, const char *model,
                        const CheckpointInfo *info, Arena *arena);
 Status manifest_lines(Manifest *m, const char *lines, size_t bytes);
+/* Writes the end line with the sum, then renames the manifest. A folder without that line is no
+ * checkpoint. */
 Status manifest_commit(Manifest *m);
 
 /* Verifies the end line and the sum, and reads the header and the entries, in `a` (entries NULL: the header

@@ -37,6 +37,7 @@ void metrics_close(Metrics *m)
     arena_free(&m->arena);
 }
 
+/* Each line of a run with forced balance says so, since its losses and loads mean nothing. */
 static Status begin_line(Metrics *m, const char *kind)
 {
     m->line.used = 0;
@@ -70,6 +71,8 @@ static Status put_arenas(Metrics *m, const char *key, const EnginePlan *plan)
     return text_append(t, "}", 1);
 }
 
+/* The first line has what later lines are read with: names of domains, which blocks have experts,
+ * planned bytes. */
 Status metrics_start(Metrics *m, const EnginePlan *plan, double roof_flops, double sheet_flops)
 {
     Text *t = &m->line;
@@ -125,6 +128,7 @@ static Status put_load_table(Metrics *m, Load load, int domain)
     return text_append(t, "]", 1);
 }
 
+/* One table of load for each domain of the data, by its name. */
 static Status put_load_by_domain(Metrics *m, Load load)
 {
     Text *t = &m->line;
@@ -182,6 +186,8 @@ static Status put_rank_fields(Text *t, const RankSpread *r)
     return text_append(t, "}", 1);
 }
 
+/* The measured peak is only a lower bound of what the machine can do, so a faster step corrects
+ * it. */
 void metrics_shares(StepMetrics *s, double flops, double *roof_flops, double sheet_flops)
 {
     const double rate = flops / s->step_s;
@@ -211,6 +217,8 @@ static Status put_dropped(Metrics *m, const StepResult *r)
     return text_append(t, "]", 1);
 }
 
+/* Fields that are mostly empty (dropped, again, capture, stall) appear only in steps that have
+ * them. Readers must take a missing field for 0. */
 Status metrics_step(Metrics *m, const StepMetrics *s)
 {
     Text *t = &m->line;
@@ -272,6 +280,7 @@ const char *eval_text(const EvalSum *s, const char *between, char out[EVAL_TEXT_
     return out;
 }
 
+/* Domains without targets have losses of NaN, which JSON writes as null (text_json). */
 Status metrics_eval(Metrics *m, const EvalMetrics *v)
 {
     Text *t = &m->line;

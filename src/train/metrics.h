@@ -11,6 +11,7 @@
 #include "train/engine.h"
 #include "train/ranks.h"
 
+/* An open metrics.jsonl. Engine and loader must outlive it. */
 typedef struct Metrics {
     const Engine *engine;
     const ModelSpec *spec;
@@ -20,6 +21,7 @@ typedef struct Metrics {
     Arena arena;
 } Metrics;
 
+/* What run.c knows of one step. Rates are tokens/s of all ranks, shares are of one rank's FLOPs. */
 typedef struct StepMetrics {
     int64_t step, tokens;
     double lr, step_s, tokens_per_s;
@@ -47,9 +49,12 @@ typedef struct EvalMetrics {
     const int64_t *load; /* (MoE layers, domains, E) over the held-out text */
 } EvalMetrics;
 
+/* Opens RUN/metrics.jsonl for appending. A half line of a killed run is ended first. */
 Status metrics_open_log(Metrics *m, const Engine *e, const Loader *l, const char *run_dir);
 void metrics_close(Metrics *m); /* safe on { 0 } */
 
+/* Writes the first line of a run or a resumed run. roof_flops: measured peak; sheet_flops: data
+ * sheet; 0: unknown. */
 Status metrics_start(Metrics *m, const EnginePlan *plan, double roof_flops, double sheet_flops);
 /* Sets roof_share and mfu from step_s and the FLOPs of a step, relative to the measured peak and to the data
  * sheet (0: unknown). A step that is faster than the measured peak raises *roof_flops, so no share is

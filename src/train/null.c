@@ -5,6 +5,8 @@
 #include "base/rng.h"
 #include "train/engine_memory.h"
 
+/* By Traffic: the word of the command line, and the groups that carry it. Rows with fewer than
+ * NULL_GROUPS groups end with GROUP_WORLD, which is 0. */
 const NullTraffic null_traffic[NULL_TRAFFICS] = {
     [TRAFFIC_ZERO] = { "zero", { GROUP_SHARD, GROUP_EXPERT_SHARD, GROUP_REPLICA } },
     [TRAFFIC_EP] = { "ep", { GROUP_EP, GROUP_EP_INSIDE, GROUP_EP_ACROSS } },
@@ -22,6 +24,8 @@ bool null_moves(const NullTraffic *t, const MeshShape *s)
 
 static bool is_silent(unsigned silent, int traffic) { return (silent >> traffic & 1) != 0; }
 
+/* A group of one rank sends nothing anyway, so it stays. The comm that is replaced is kept inside
+ * the new one, for null_undo. */
 Status null_groups(unsigned silent, Mesh *m, Arena *tables)
 {
     for (int i = 0; i < NULL_TRAFFICS; i++) {
@@ -62,6 +66,7 @@ static Status fill_entry(EngineArenas *m, const Tensor *t, uint64_t *at)
     return OK;
 }
 
+/* `at` runs on from entry to entry, so no two of them have the same rows. */
 Status null_entries(Engine *e)
 {
     uint64_t at = 0;
@@ -73,6 +78,8 @@ Status null_entries(Engine *e)
     return OK;
 }
 
+/* Only receives over the pipeline fill entries, so only silent pipeline traffic leaves them
+ * empty. */
 Status null_fill(Engine *e)
 {
     return e->counting || !is_silent(e->shape.silent, TRAFFIC_PP) ? OK : null_entries(e);

@@ -8,6 +8,7 @@
 
 enum { NULL_TRAFFICS = TRAFFICS, NULL_GROUPS = 3 };
 
+/* A kind of traffic: its word on the command line and the groups that carry it. */
 typedef struct NullTraffic {
     const char *word;
     MeshGroup group[NULL_GROUPS]; /* the groups that carry it; GROUP_WORLD ends the list */

@@ -100,12 +100,14 @@ static Status fill_operands(Peak *p)
     return OK;
 }
 
+/* y = x x^T: 2 side^3 FLOPs. */
 static Status multiply_once(Peak *p)
 {
     return linear_fwd(&p->ex,
                       (LinearFwd){ .x = operand_plain(p->x), .w = operand_plain(p->x), .y = p->y });
 }
 
+/* On the CPU every thread copies its part, as one thread cannot use all of the memory's rate. */
 static Status copy_once(Peak *p)
 {
     size_t bytes = p->size->copy_bytes, threads = (size_t)p->threads;
@@ -140,6 +142,7 @@ static Status time_runs(Peak *p, Status (*run)(Peak *), double *out)
     return OK;
 }
 
+/* Tuning comes first, so that the GPU's library has chosen its kernel before the clock starts. */
 static Status measure_product(Peak *p, double *out)
 {
     double s = 0;
@@ -166,6 +169,7 @@ static Status measure_copy(Peak *p, double *out)
     return OK;
 }
 
+/* Keeps the better of this and earlier measurements: a peak is a maximum. */
 Status peak_measure(const Config *c, int threads, bool with_copy, MeasuredPeak *best)
 {
     Peak p;
@@ -179,6 +183,7 @@ Status peak_measure(const Config *c, int threads, bool with_copy, MeasuredPeak *
     return s;
 }
 
+/* Runs the same calls on counting memory, so the plan cannot differ from the measurement. */
 Status peak_plan(const Config *c, int threads, size_t *out_bytes)
 {
     Peak p;

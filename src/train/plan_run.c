@@ -23,6 +23,7 @@ static const size_t THREAD_BYTES = (size_t)64
 /* Buffers of a checkpoint's file and its manifest (checkpoint.h) and of metrics.jsonl. */
 static const size_t SAVE_BYTES = (size_t)1280 << 10;
 
+/* The CPUs that this process may use, which a launcher or a container may have limited. */
 int train_threads(const Config *c)
 {
     if (c->run_threads > 0) return (int)c->run_threads;
@@ -32,6 +33,7 @@ int train_threads(const Config *c)
     return CPU_COUNT(&set);
 }
 
+/* Ranks of one host take consecutive GPUs from run.gpu on, and share its cores. */
 void train_take_share(Config *own, const Comm *world, BindShare *out)
 {
     bool launched = comm_launched() > 1, bind = own->run_bind == BIND_AUTO;
@@ -142,6 +144,8 @@ static Status set_inside(const Config *c, int ranks, MeshShape *out)
     return mesh_inside(out->ep, per_host, &out->inside);
 }
 
+/* The batch must divide over data-parallel ranks and micro-batches. mesh_shape has checked the
+ * rest. */
 Status train_mesh(const Config *c, int ranks, MeshShape *out)
 {
     TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)c->mesh_ep, (int)c->mesh_cp, (int)c->mesh_shard,
@@ -152,6 +156,8 @@ Status train_mesh(const Config *c, int ranks, MeshShape *out)
     return refuse_batch(c, dp, dp * c->train_micro_batch);
 }
 
+/* Asks for hosts only if the answer matters: with experts over ranks and a kind of exchange that
+ * relays, or auto. */
 Status train_find_hosts(Config *own, Comm *world, Arena *a)
 {
     ExchangeShape shape;
@@ -192,6 +198,8 @@ Status train_exchange_text(const Config *c, Text *out)
                        shape.ranks);
 }
 
+/* Each rank reads a contiguous part of the step's sequences. Ranks of one context group read the
+ * same ones. */
 Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *token_bytes, Arena *a,
                            LoaderConfig *out)
 {
@@ -221,6 +229,8 @@ Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *tok
     return OK;
 }
 
+/* Tokens are this rank's (a part of each sequence with context ranks), positions the whole
+ * sequence's. */
 EngineShape train_shape(const Config *c, const Mesh *m)
 {
     return (EngineShape){ .batch = own_sequences(c, m),
@@ -247,6 +257,7 @@ Status train_model_flops(const Config *c, const EngineShape *shape, const Engine
     return OK;
 }
 
+/* Without sources (a plan of a model alone) there is nothing to count. */
 static Status plan_data(const Config *c, const Mesh *mesh, TrainPlan *p)
 {
     if (c->data_sources.n == 0) return OK;
@@ -288,6 +299,8 @@ typedef struct Whole {
     double torchtitan; /* FLOPs a token */
 } Whole;
 
+/* TorchTitan's formula: 6 (N + l h (qk + v) t) FLOPs a token, N the active parameters without the
+ * embedding table. */
 static Status whole_model(const Config *c, Arena *a, Whole *out)
 {
     Config alone = *c;
@@ -355,6 +368,8 @@ static Status capacity_fits(void *self, const RowCapacity *capacity, bool *fits)
     return OK;
 }
 
+/* Plans once to find out what is needed, asks the GPU, then searches for the largest capacity that
+ * fits. */
 Status train_plan_engine(const Config *c, int here, size_t beside, EngineShape *shape,
                          EnginePlan *plan, EnginePlan *retry, GpuPlan *gpu)
 {
@@ -395,6 +410,8 @@ Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out)
 /* The smaller of two capacities, where 0 means all rows. */
 static double smaller_capacity(double a, double b) { return a == 0 || (b > 0 && b < a) ? b : a; }
 
+/* Ranks may have planned different capacities, because hosts differ in free memory. All take the
+ * smallest of each. */
 Status train_agree_capacity(const Config *c, Comm *world, TrainPlan *p)
 {
     RowCapacity *all = NULL, *mine = &p->shape.capacity, capacity = *mine;
@@ -417,6 +434,7 @@ Status train_agree_capacity(const Config *c, Comm *world, TrainPlan *p)
     return train_plan_gpu(c, &p->shape, &p->engine, &p->gpu);
 }
 
+/* Plans on a copy: *p changes only if a larger capacity fits on all ranks. */
 Status train_grow_capacity(const Config *c, Comm *world, Shortage of, TrainPlan *p, bool *grown)
 {
     TrainPlan larger = *p;
@@ -485,6 +503,7 @@ static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
                        n == 1 ? "" : "s", text_thousands(tokens, n * c->data_sequence));
 }
 
+/* What a user sees before the run starts: parameters, work, arithmetic, memory. */
 Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
 {
     char total[32], active[32], flops[32], frozen[32];

@@ -49,6 +49,8 @@ static Status first_text(Comm *world, const char *text, Arena *a, char **out)
     return agree_first(world, *out, bytes);
 }
 
+/* Compares with rank 0 instead of all with all: one broadcast, and each rank finds its own
+ * difference. */
 Status ranks_agree(Comm *world, const char *what, const char *text)
 {
     Arena a = { 0 };
@@ -60,6 +62,7 @@ Status ranks_agree(Comm *world, const char *what, const char *text)
     return s;
 }
 
+/* The running file itself: two builds with one version number still differ here. */
 Status ranks_build(char *out, size_t out_bytes)
 {
     char sum[FILE_SUM_BYTES];
@@ -105,6 +108,8 @@ static void warn_of_slow_ranks(Ranks *r, int n)
     }
 }
 
+/* One all-gather a step over host memory. Every rank computes the same spread; only rank 0
+ * warns. */
 Status ranks_step(Ranks *r, const RankStep *mine)
 {
     int rank = r->world == NULL ? 0 : r->world->rank, n = r->world == NULL ? 1 : r->world->size;

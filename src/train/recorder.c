@@ -39,6 +39,8 @@ static Status make_stamps(Recorder *r)
     return ARENA_ZEROED(&r->stamps, 2 * (int64_t)RECORDER_OPS, &r->op_stamp);
 }
 
+/* The times of all rows, then the expert load, in one block: a traced step is copied with one
+ * memcpy. */
 static size_t slot_bytes(const Recorder *r)
 {
     return (size_t)r->room * sizeof(RecordTime) + (size_t)r->loads * sizeof(uint32_t);
@@ -73,6 +75,8 @@ static int64_t unix_now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+/* All ranks take rank 0's begin as theirs, so that recordings of one run can be told from those of
+ * others. Both modes share the memory for stamps, so there is room for the longer list. */
 Status recorder_open(Recorder *r, Engine *e, Comm *world, int steps)
 {
     *r = (Recorder){ .e = e, .steps = steps, .began_us = unix_now() / 1000, .ahead_ns = INT64_MAX };
@@ -110,6 +114,8 @@ static Status add_cost(Exec *ex, int level, const OpDesc *op, const void *args)
     return op_next(ex, level, op, args);
 }
 
+/* While rows are learned, FLOPs are added up as ops run. It is pushed only then, so later steps pay
+ * nothing. */
 static const Decorator counts_flops = { .run = add_cost };
 
 /* Adds the name if it is new; 0 if there is no room for it. */
@@ -126,6 +132,7 @@ uint32_t recorder_name(Recorder *r, const char *name)
     return r->n_names++;
 }
 
+/* Bytes at this moment, not the peak: a timeline of memory is made of them. */
 static uint64_t bytes_in_use(const EngineMode *w)
 {
     uint64_t sum = 0;
@@ -135,6 +142,8 @@ static uint64_t bytes_in_use(const EngineMode *w)
     return sum;
 }
 
+/* The rows of actions come first, at their index in the list. Those of phases are appended as
+ * phases run. */
 static void describe_actions(Recorder *r)
 {
     const Program *p = &r->e->list->program;
@@ -151,6 +160,8 @@ static void describe_actions(Recorder *r)
     }
 }
 
+/* An evaluation runs the same engine but is not recorded (now NULL). Its transfers get no
+ * stamps. */
 void recorder_begin(Recorder *r)
 {
     if (r == NULL) return;
@@ -167,6 +178,8 @@ void recorder_begin(Recorder *r)
     exec_push(&e->ex, &counts_flops);
 }
 
+/* Called after the phase was launched. In later steps only the stamp is made, because the row is
+ * already known. */
 Status recorder_phase(Recorder *r, const LayerRun *run, const char *name, RecordPart part)
 {
     if (r == NULL || r->now == NULL || r->at >= r->room) return OK;
@@ -243,6 +256,7 @@ static Status stamp_op(Exec *ex, int level, const OpDesc *op, const void *args)
     return streams->stamp(ex, &stamp[1], NULL);
 }
 
+/* Between steps only: the decorator must not change while a step is walked. */
 void recorder_trace(Recorder *r, bool on)
 {
     if (r->e == NULL || r->steps == 0 || r->traces == on) return;
@@ -286,6 +300,7 @@ static uint64_t fill_times(const Recorder *r, const RecorderMode *w, const Engin
     return first;
 }
 
+/* Adds the domains up: a row has one number for each layer and expert. */
 static void fill_load(const Recorder *r, const int32_t *load, uint32_t *out)
 {
     const ModelSpec *s = &r->e->spec;

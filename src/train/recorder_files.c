@@ -32,6 +32,8 @@ static void set_op_times(Recorder *r)
 
 /* ---- SYRECORD ---- */
 
+/* The JSON of the META chunk: what a reader needs to name stages, devices and expert loads without
+ * the run folder. */
 Status recorder_meta(const Recorder *r, const RecorderMeta *m, Text *out)
 {
     const ModelSpec *s = &r->e->spec;
@@ -52,6 +54,7 @@ Status recorder_meta(const Recorder *r, const RecorderMeta *m, Text *out)
     return text_json(out, "]}");
 }
 
+/* A mode that never ran has no rows and no chunk. */
 static Status write_rows(const Recorder *r, File *f)
 {
     for (int i = 0; i < RECORD_WAYS; i++) {
@@ -64,6 +67,8 @@ static Status write_rows(const Recorder *r, File *f)
     return OK;
 }
 
+/* Stamps become Unix times here and not in the ring: the estimate of ahead_ns gets better with
+ * every step. */
 static Status write_step(const Recorder *r, const RecorderSlot *s, File *f)
 {
     RecordStep head = s->head;
@@ -72,6 +77,8 @@ static Status write_step(const Recorder *r, const RecorderSlot *s, File *f)
                         head.rows * sizeof *s->times + head.loads * sizeof *s->load);
 }
 
+/* Steps go out from the oldest to the newest. The last traced step is written first if the ring has
+ * lost it. */
 static Status write_chunks(Recorder *r, File *f, const char *meta)
 {
     int64_t first = r->taken > r->steps ? r->taken - r->steps : 0;
@@ -95,6 +102,8 @@ static Status recording_path(char out[FILE_PATH_MAX], const char *folder, int ra
     return file_join(out, folder, name);
 }
 
+/* Written under a temporary name and renamed, so a reader sees the old file or the whole new
+ * one. */
 Status recorder_dump(Recorder *r, const char *folder, int rank, const char *meta)
 {
     enum { BUFFER_BYTES = 1 << 18 };
@@ -136,6 +145,8 @@ static Status add_events(Recorder *r, const char *recording, int rank)
     return record_events(&newest, rank, r->trace_began_ns, &r->trace);
 }
 
+/* The events of all traced steps are kept as text. Each export writes the whole file with its
+ * closing brackets, which are then taken off again. */
 Status recorder_trace_json(Recorder *r, const char *folder, int rank, const char *path)
 {
     char recording[FILE_PATH_MAX];
@@ -166,6 +177,7 @@ static const struct {
     [EXCHANGES] = { "exchange", false }, [SENDS] = { "send", false },
 };
 
+/* An exchange is anything else on the comm lane: passes of MoE layers, gathers, reductions. */
 static List list_of_action(const Action *a)
 {
     if (action_is_transfer(a->kind)) return action_is_send(a->kind) ? SENDS : RECEIVES;
@@ -198,6 +210,8 @@ static Status add_list(Text *out, const Recorder *r, List which, int value)
     return text_json(out, "]");
 }
 
+/* The file of one rank: one step, whose number is the key. Times are ms from the begin of the
+ * step. */
 static Status stage_text(const Recorder *r, Text *out)
 {
     const RecorderSlot *s = last_slot(r);
@@ -234,6 +248,8 @@ static Status write_json(Recorder *r, const char *folder, const char *name,
     return OK;
 }
 
+/* One rank of each stage writes: the first replica and the first of those inside. Without a
+ * pipeline and without lanes of its own there is nothing to draw. */
 Status recorder_pipeline(Recorder *r, const char *folder)
 {
     if (r->e == NULL || r->taken == 0) return OK;

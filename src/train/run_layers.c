@@ -43,7 +43,7 @@ static const BackwardMode WHOLE = { RING_FORWARD, false, GIVE_BACK_LAYER },
 typedef struct ChunkPass {
     Engine *e;
     const Action *a;
-    const ChunkRow *row; /* of which it runs some phases */
+    const ChunkRow *row; /* it runs some phases of this row */
     SlotState *s;
     LayerRange range;
     bool input, weight; /* which gradients */
@@ -56,11 +56,14 @@ typedef struct ChunkPass {
 /* Rows of the residual stream that this rank holds of a micro-batch. */
 static int64_t stream_rows(const MicroBatch *m) { return m->b * m->t; }
 
+/* (rows, D) in the type of activations. */
 static Status new_stream(const Engine *e, Arena *a, const MicroBatch *m, Tensor *out)
 {
     return tensor_new2(a, e->spec.act, stream_rows(m), e->spec.hidden, out);
 }
 
+/* An entry has room for a whole micro-batch; an evaluation of fewer sequences uses its first
+ * rows. */
 static Tensor entry_of(const ChunkPass *p, int i)
 {
     return tensor_rows(&p->e->mode->entries[i], 0, p->r.rows);
@@ -104,6 +107,7 @@ static HeadRun head_run(const Engine *e, int64_t tokens)
     return head;
 }
 
+/* What layers of one pass have in common. select_layer fills in the rest, layer by layer. */
 static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
 {
     int64_t n = batch->b * batch->t;
@@ -123,6 +127,7 @@ static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
                        .scratch = e->ex.scratch };
 }
 
+/* A layer's state begins as zeros in each forward, so tensors that it did not make are NULL. */
 static Status prepare_layer(LayerRun *r)
 {
     const LayerDesc *desc = layer_desc(r->layer->kind);
@@ -130,6 +135,8 @@ static Status prepare_layer(LayerRun *r)
     return desc->prepare == NULL ? OK : desc->prepare(r);
 }
 
+/* A layer's output is the next layer's input, so it is found in the next slot. One slot more has
+ * the last output. */
 static void select_layer(ChunkPass *p, int i)
 {
     LayerSlot *at = &p->s->at[i];
@@ -206,6 +213,7 @@ static void close_forward(ChunkPass *p, int i)
         arena_release(&p->s->arena, at->kept);
 }
 
+/* One buffer for each layer of a block: weight gradients of a block may read all of them. */
 static Status new_streams(ChunkPass *p, Arena *a)
 {
     for (int i = 0; i < p->e->spec.block_layers; i++)
@@ -241,6 +249,8 @@ static Status start_forward(ChunkPass *p)
     return copy_stream(p->e, h, &in);
 }
 
+/* Runs the phases of one action. A pass may be several actions, so begin and end are found by the
+ * row. */
 static Status forward_pass(ChunkPass *p)
 {
     if (p->a->first == 0) TRY(start_forward(p));
@@ -336,6 +346,7 @@ static void close_backward(ChunkPass *p, int i)
     arena_release(&p->s->arena, p->s->at[x->layer].before);
 }
 
+/* The whole slot is free: its micro-batch is done on this chunk. */
 static void end_backward(ChunkPass *p)
 {
     arena_release(&p->s->arena, (ArenaMark){ 0 });
@@ -345,6 +356,8 @@ static void end_backward(ChunkPass *p)
         arena_release(p->r.ring, (ArenaMark){ 0 });
 }
 
+/* With a pool, what waits for weight gradients goes to the pool's arena; else it stays in the slot
+ * and the ring. */
 static Status backward_pass(ChunkPass *p)
 {
     if (p->a->first == 0 && p->input) TRY(start_backward(p));
@@ -363,6 +376,7 @@ static Status backward_pass(ChunkPass *p)
     return OK;
 }
 
+/* The list decides the mode: phased programs, split backwards, or whole ones. */
 Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s)
 {
     const Program *program = &e->list->program;

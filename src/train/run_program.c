@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 
+/* The record's sums are zeroed in every list; gradients only in a step. */
 static Status zero_sums(Engine *e)
 {
     TRY(engine_zero(&e->arenas, &e->io.record.sums));
@@ -18,6 +19,8 @@ static Status zero_sums(Engine *e)
     return e->list->program.evaluates ? OK : shards_begin(&e->params);
 }
 
+/* Called by a wait that failed, on the thread that runs the list: "step 7: backward of micro-batch
+ * 3 on chunk 0". */
 void run_say_place(void *engine, char *out, int out_bytes)
 {
     const Engine *e = engine;
@@ -112,6 +115,7 @@ static Status count_action(Engine *e, const Action *a)
     return action_is_transfer(a->kind) ? OK : run_action(e, a);
 }
 
+/* The evaluation's list while counting: every action once, in order. */
 static Status count_list(Engine *e)
 {
     const Program *p = &e->list->program;
@@ -172,6 +176,8 @@ static Status count_alike(Engine *e, int chunk, ActionKind backward)
     return OK;
 }
 
+/* Actions without a micro-batch are counted as they stand. Then each chunk alone, which gives its
+ * own peaks. */
 Status run_count(Engine *e, EnginePlan *out)
 {
     const Program *p = &e->mode->step.program;

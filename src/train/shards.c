@@ -21,6 +21,8 @@ ParamShards shards_of(const Config *c, const Mesh *m)
                           .low_reduce = c->mesh_reduce == REDUCE_BF16 };
 }
 
+/* With sharded gradients `sums` is set, too: buckets that every rank holds whole are then added at
+ * the end. */
 ScheduleShards shards_schedule(const ParamShards *s, bool sums)
 {
     bool ranks = s->dense > 1 || s->expert > 1, gradients = ranks && s->zero >= 2;
@@ -31,6 +33,7 @@ ScheduleShards shards_schedule(const ParamShards *s, bool sums)
                              .update = ranks && (s->zero == 1 || s->zero == 2) };
 }
 
+/* No mesh: no group to reduce over. */
 static bool is_alone(const EngineParams *w) { return w->ex->mesh == NULL; }
 
 static MeshGroup group_of(const ParamBucket *k)
@@ -70,6 +73,7 @@ static bool on_two_stages(const EngineParams *w, const ParamBucket *k)
 
 /* Set-up. */
 
+/* Does b begin where a ends? Buffers that both lack count as adjacent. */
 static bool lies_behind(const Tensor *a, const Tensor *b)
 {
     return a->data == NULL ? b->data == NULL : tensor_at(a, tensor_elems(a)) == b->data;
@@ -221,6 +225,8 @@ static void add_bucket(EngineParams *w, int bucket)
     add_run(w, k, rule, at, k->n);
 }
 
+/* Each bucket gives a range for each run of parameters, joined over buckets where memory is
+ * adjacent. */
 Status shards_make(EngineParams *w)
 {
     const ParamTable *t = &w->table;
@@ -250,6 +256,7 @@ static Status run_collective(EngineParams *w, OpComm kind, MeshGroup group, int 
                                                     .ranks = ranks });
 }
 
+/* In place, over all members of the group. */
 static Status all_reduce(EngineParams *w, MeshGroup group, Tensor t)
 {
     return run_collective(w, COMM_ALL_REDUCE, group, 0, t, t);
@@ -310,6 +317,7 @@ Status shards_gather(EngineParams *w, int layer)
     return gather_buckets(w, first, w->table.sharded[BUF_WEIGHT] ? all : end);
 }
 
+/* After a load or an init: later the Program gathers what an update changed. */
 Status shards_gather_all(EngineParams *w)
 {
     bool whole = w->table.shards.zero > 0 && !w->table.sharded[BUF_WEIGHT];
@@ -358,6 +366,7 @@ Status shards_begin(EngineParams *w)
     return OK;
 }
 
+/* An expert layer's half begins anew in each pass, so its first gradients overwrite it again. */
 Status shards_zero(EngineParams *w, int layer)
 {
     int first, end = trained_buckets(w, layer, &first);

@@ -1,6 +1,8 @@
 /* slots: walks a program to find the slots, and hands out arenas of a pool. */
 #include "train/slots.h"
 
+/* A phased program has weight gradients of its own, but they run within the same pass and need no
+ * arena apart. */
 bool program_splits(const Program *p)
 {
     for (int i = 0; i < p->n; i++) {
@@ -47,6 +49,7 @@ Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes 
         if (at->slot < 0) continue;
         raise_bytes(&s.bytes[SLOT_KEEP][at->slot], plan->chunk_bytes[SLOT_KEEP][at->chunk]);
         raise_bytes(&s.pool[at->slot], plan->pool_of_chunk[at->chunk]);
+        /* The same take and give as run_layers.c does, so the numbers of arenas are the same. */
         if (split && at->kind == ACTION_BACKWARD_INPUT && at->first == 0) {
             mine[at->slot] = pool_take(&pool);
             int taken = (int)(mine[at->slot] - pool.at);

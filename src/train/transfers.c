@@ -14,11 +14,13 @@ TransferQueue *transfers_queue(const Transfers *t, const Action *a)
     return &t->queue[queue_of(t->program, a) - LANE_COUNT];
 }
 
+/* A send reads the entry that its pass wrote; a receive writes the one that its pass reads. */
 const Tensor *transfers_entry(const Transfers *t, const Action *a)
 {
     return &t->entries[action_is_send(a->kind) ? a->in : a->out];
 }
 
+/* The tag is the link, so messages of different links between two ranks cannot be confused. */
 Status transfers_post(const Transfers *t, const Action *a, const Tensor *what, CommRequest *out)
 {
     Comm *c = transfers_queue(t, a)->comm;
@@ -38,6 +40,7 @@ static bool events_signalled(const Transfers *t, const Action *a)
     return true;
 }
 
+/* Its event gets the request, so a waiter can block on exactly this message. */
 static Status start_transfer(Transfers *t, int action)
 {
     const Action *a = &t->program->at[action];
@@ -46,6 +49,8 @@ static Status start_transfer(Transfers *t, int action)
     return transfers_post(t, a, transfers_entry(t, a), &t->event[a->signal].request);
 }
 
+/* On the host a transfer ends when this thread notices it, so its span can be too long, never too
+ * short. */
 static void finish_transfer(Transfers *t, int action)
 {
     t->event[t->program->at[action].signal].signalled = true;
@@ -76,6 +81,7 @@ static Status advance_queues(Transfers *t)
     return OK;
 }
 
+/* Receives without conditions start at once, before the first pass. */
 static Status host_begin(Transfers *t)
 {
     for (int i = 0; i < t->program->events; i++) t->event[i] = (TransferEvent){ .action = -1 };
@@ -111,6 +117,7 @@ static Status host_wait(Transfers *t, const Action *a)
     return OK;
 }
 
+/* A signal may be what a transfer waited for, so the queues are advanced. */
 static Status host_signal(Transfers *t, const Action *a)
 {
     if (a->signal >= 0) t->event[a->signal].signalled = true;
@@ -169,6 +176,7 @@ Status transfers_make(Exec *ex, const Program *p, const Tensor *entries, Comm *c
     return ARENA_ZEROED(a, p->events + 1, &out->event);
 }
 
+/* Only a list that opened links has any: on a GPU the first one, on the host none. */
 void transfers_free(Transfers *t)
 {
     for (int i = 0; i < t->links; i++) comm_free(t->link[i].comm);

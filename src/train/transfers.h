@@ -36,6 +36,8 @@ typedef struct TransferEvent {
 
 typedef struct Transfers Transfers;
 
+/* The executor's calls: on the host (transfers.c) or on a GPU (transfers_gpu.c). The inline
+ * functions below say what each does. */
 typedef struct TransferTable {
     Status (*begin)(Transfers *t);
     Status (*reach)(Transfers *t, const Action *a);

@@ -22,6 +22,8 @@ void update_scalars(const EngineParams *w, double lr, int64_t step, float out[UP
     }
 }
 
+/* Runs the rule of one range with the scalars of its age. A model has at most two rules, so the
+ * index of the rule is 0 or 1. */
 static Status update_range(EngineParams *w, const StepTensors *io, const UpdateRange *r)
 {
     int rule = r->rule == w->spec->optimizer.rule[0] ? 0 : 1;
@@ -29,6 +31,8 @@ static Status update_range(EngineParams *w, const StepTensors *io, const UpdateR
     return r->rule->run(w->ex, w->config, r, io->record.clip, scalars);
 }
 
+/* One message a tensor, in place. Counts exist only for MoE layers. Every rank needs the sums: each
+ * computes the same clipping factor from them and skips or runs the same update. */
 Status update_add_records(EngineParams *w, const Record *r)
 {
     const Mesh *m = w->shape->mesh;
@@ -46,6 +50,9 @@ Status update_add_records(EngineParams *w, const Record *r)
     return OK;
 }
 
+/* The order is fixed by data: the norm needs all squares, clipping needs the sums of all ranks, and
+ * the rules need the clipping factor. The expert biases are nudged last, from loads that are now of
+ * all ranks. */
 Status update_run(EngineParams *w, const StepTensors *io)
 {
     const Record *r = &io->record;
@@ -70,6 +77,8 @@ Status update_run(EngineParams *w, const StepTensors *io)
     return OK;
 }
 
+/* The cost is linear in the number of elements, so a tensor of one element gives the bytes for one
+ * parameter. */
 double update_bytes(const ModelSpec *s)
 {
     const Tensor one = { .dtype = DTYPE_F32, .rank = 1, .dim = { 1 } };
@@ -77,6 +86,8 @@ double update_bytes(const ModelSpec *s)
            op_desc(OP_SQUARE_SUM)->cost(&(SquareSum){ .x = one }).bytes;
 }
 
+/* warm-up:  lr s / warm
+ * then      min_lr + (lr - min_lr) (1 + cos(pi at)) / 2,   at = (s - warm) / (end - warm) <= 1 */
 double learning_rate(const Config *c, int64_t step)
 {
     double warm = (double)c->optimizer_warmup_steps, s = (double)step;

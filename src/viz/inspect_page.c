@@ -16,6 +16,7 @@ static Status figure_row(Text *out, const char *name, int64_t value)
                        text_thousands(number, value));
 }
 
+/* One row for each figure, then one for each quantile of the documents' lengths. */
 static Status figures_part(const Inspect *r, Text *out)
 {
     const struct {
@@ -102,6 +103,7 @@ static Status inspect_page(const Inspect *r, const Tokenizer *t, Arena *scratch,
     return page_end(out, NULL);
 }
 
+/* `out` gets the page; scratch memory is only for names and the first document. */
 Status inspect_html(const Inspect *r, const Tokenizer *t, Text *out)
 {
     Arena scratch = { 0 };

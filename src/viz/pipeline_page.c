@@ -35,6 +35,7 @@ static double longest_step_s(const PipelineView *v)
 
 /* ---- the comparison ---- */
 
+/* One row for each timeline; the step is compared with the first timeline's. */
 static Status comparison_part(Text *out, const PipelineView *v)
 {
     TRY(text_printf(out, "<section><div class=\"wide\"><table><thead><tr><th></th><th>ranks, p</th>"
@@ -164,6 +165,7 @@ static Status timeline_part(Text *out, const Timeline *t, double axis_s)
     return text_printf(out, "</section>\n");
 }
 
+/* Timelines first, each with its own section, then one section for all scaling curves. */
 Status pipeline_html(Text *out, const PipelineView *v)
 {
     TRY(page_begin(out, "Pipelines"));

@@ -24,12 +24,14 @@ typedef struct Scaling {
     const char *reason[SCALING_POINTS];
 } Scaling;
 
+/* What a page or a still shows. Arrays are the caller's. */
 typedef struct PipelineView {
     const Timeline *timeline;
     const Scaling *scaling;
     int timelines, scalings;
 } PipelineView;
 
+/* Append a whole page, or a whole <svg>. */
 Status pipeline_html(Text *out, const PipelineView *v);
 Status pipeline_still(Text *out, const PipelineView *v);
 /* Writes a page or a still, by the path's ending .html or .svg; `out` as above. */
@@ -40,6 +42,7 @@ Status pipeline_write(const char *path, const PipelineView *v, Text *out);
 Status scaling_read(const char *path, Arena *a, Scaling *out);
 /* One <svg> SCALING_HEIGHT high over the number of GPUs: efficiency or tokens/s/GPU. */
 Status scaling_svg(Text *out, const Scaling *s, int n, int width, bool tokens);
+/* A section with both pictures and a table of all points. */
 Status scaling_section(Text *out, const Scaling *s, int n);
 
 #endif

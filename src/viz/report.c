@@ -124,6 +124,7 @@ static Status write_warnings(Text *out, const RunData *d)
 
 /* ---- the parts ---- */
 
+/* Curve, title, unit, axis from zero, may the axis be logarithmic (report_parts.h). */
 static const SmallChart RATES[] = {
     { RUN_LR, "Learning rate", SVG_PLAIN, true, false },
     { RUN_GRAD_NORM, "Gradient norm", SVG_PLAIN, false, true },

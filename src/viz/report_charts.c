@@ -11,6 +11,7 @@ static const double WIDE_RANGE = 30;
 
 static bool has_points(const Curve *c) { return c->finite > 0; }
 
+/* A curve's arrays are used as they are: the chart must be written before they go away. */
 static SvgSeries series_of(const char *name, const Curve *c, int color, SvgMark mark)
 {
     return (
@@ -83,6 +84,7 @@ static Status eval_row(Text *out, const char *name, const double loss[2], const 
     return text_printf(out, "<td>%+.1f %%</td></tr>\n", 100 * (bits[1] / bits[0] - 1));
 }
 
+/* The change is of bits per byte, which do not depend on the tokenizer. */
 static Status eval_table(Text *out, const RunData *d)
 {
     const RunEval *a = &d->first_eval, *b = &d->last_eval;
@@ -113,6 +115,7 @@ Status loss_write(Text *out, const Report *r)
 
 /* ---- a row of small charts ---- */
 
+/* Charts of a group that have data. */
 int charts_count(const Report *r, const SmallChart *chart, int n)
 {
     int shown = 0;
@@ -174,6 +177,7 @@ static double total_of(const double *v, int n)
     return any_finite(v, n) ? sum : (double)NAN;
 }
 
+/* Arenas without a plan or without a measured peak get a dash, not a 0. */
 static Status memory_table(Text *out, const RunData *d)
 {
     int n = d->arenas.n;

@@ -75,6 +75,7 @@ static const ScanField FIELD[] = {
 
 enum { FIELDS = sizeof FIELD / sizeof FIELD[0] };
 
+/* Unknown kinds count as bad lines: a newer program may have written them. */
 static LineKind kind_of(const char *word)
 {
     if (strcmp(word, "start") == 0) return LINE_START;

@@ -42,6 +42,7 @@ typedef struct RunLoad {
     int64_t lines, first_step, last_step;
 } RunLoad;
 
+/* Names in the order of the start line. */
 typedef struct RunNames {
     const char *name[RUN_NAMES];
     int n;
@@ -61,6 +62,7 @@ typedef struct RunSummary {
     int64_t least_layer, least_expert; /* the expert with the smallest; -1: there is none */
 } RunSummary;
 
+/* Everything that a report shows of metrics.jsonl. */
 typedef struct RunData {
     RunSummary sum;
     const char *model; /* "" if no start line says */

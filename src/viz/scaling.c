@@ -34,6 +34,7 @@ static Status read_point(const char *path, const Json *item, Scaling *s)
     return OK;
 }
 
+/* The format is what `plan --scale --json` prints, with a title (docs/reference/formats.md). */
 Status scaling_read(const char *path, Arena *a, Scaling *out)
 {
     char *text = NULL;
@@ -54,6 +55,7 @@ Status scaling_read(const char *path, Arena *a, Scaling *out)
 
 /* ---- drawing ---- */
 
+/* The axis of GPUs is logarithmic, because numbers of GPUs double from point to point. */
 Status scaling_svg(Text *out, const Scaling *s, int n, int width, bool tokens)
 {
     SvgSeries series[SCALING_CURVES];

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Colours repeat from the ninth series on. */
 char svg_color(int color)
 {
     static const char LETTER[] = "01234567";
@@ -41,6 +42,8 @@ int svg_ticks(double lo, double hi, int want, double least_step, double tick[SVG
     return count;
 }
 
+/* Fewer than three decades get 1, 2 and 5 in each. More decades get powers of ten, with a stride if
+ * there are too many. */
 int svg_log_ticks(double lo, double hi, double tick[SVG_TICKS_MAX])
 {
     static const double DIGIT[] = { 1, 2, 5 };
@@ -92,6 +95,7 @@ static Scale scale_of(double v, SvgUnit unit)
     return (Scale){ 1, "" };
 }
 
+/* All ticks of an axis get the decimals that its step needs, so that they line up. */
 const char *svg_tick_text(char out[32], double v, double step, SvgUnit unit)
 {
     if (unit == SVG_BYTES) return text_bytes(out, v);
@@ -131,6 +135,8 @@ Status svg_open(Text *out, const char *class, double width, double height, const
                        class, width, height, width, height, title);
 }
 
+/* A label near the right edge ends at its tick instead of being centred on it, so it does not leave
+ * the picture. */
 Status svg_time_axis(Text *out, double span_s, double left, double right, double top, double bottom)
 {
     double tick[SVG_TICKS_MAX], step = 0, scale = (right - left) / span_s;
@@ -149,6 +155,7 @@ Status svg_time_axis(Text *out, double span_s, double left, double right, double
     return text_printf(out, "</g>\n");
 }
 
+/* Starts a new row if the entry does not fit, unless it is the first of its row. */
 Status svg_legend_entry(Text *out, SvgLegend *l, const char *name, int color, SvgMark mark)
 {
     double width = (double)strlen(name) * SVG_CHAR + 34;
@@ -196,6 +203,8 @@ static double widest(const char *const *name, int n)
     return (double)most * SVG_CHAR;
 }
 
+/* Names stand right-aligned before the bar, the sum behind it. Each part has a tooltip with its
+ * value. */
 static Status bars_row(Text *out, const SvgBars *b, int row, double left, double scale)
 {
     double x = left, y = row * (BAR_HEIGHT + BAR_GAP);

@@ -26,6 +26,7 @@ typedef enum SvgMark {
     SVG_BOX,    /* only in a legend */
 } SvgMark;
 
+/* One curve or set of points. Arrays are the caller's and are read while the plot is written. */
 typedef struct SvgSeries {
     const char *name;
     const char *legend;  /* NULL: the name; "": none */
@@ -36,6 +37,7 @@ typedef struct SvgSeries {
     const char *const *label; /* of SVG_POINTS: what the pointer shows */
 } SvgSeries;
 
+/* A line chart. Ranges of both axes follow from the series. */
 typedef struct SvgChart {
     const char *title, *x_label, *y_label;
     const SvgSeries *series;
@@ -49,6 +51,7 @@ typedef struct SvgChart {
     double room;         /* log axes extend by this factor beyond the values; 0: not at all */
 } SvgChart;
 
+/* Horizontal bars, one for each row, stacked of parts. */
 typedef struct SvgBars {
     const char *title;
     const char *const *row, *const *part;
@@ -61,6 +64,7 @@ typedef struct SvgBars {
 /* The last letter of a colour's classes: '0' to '7', 'x' for grey. */
 char svg_color(int color);
 
+/* Append one <svg>. A chart without any value says "no data". */
 Status svg_chart(Text *out, const SvgChart *c);
 Status svg_bars(Text *out, const SvgBars *b);
 

@@ -76,6 +76,7 @@ static void separate_ends(Axis *a)
     a->hi += room;
 }
 
+/* A single x gets a range of its own. Ticks of a linear x axis are whole numbers: steps or GPUs. */
 static void finish_x(Axis *x)
 {
     if (x->lo == x->hi) {
@@ -136,6 +137,8 @@ static Status chart_legend(Text *out, const SvgChart *c, double *height)
 
 /* ---- parts ---- */
 
+/* Horizontal lines over the whole width, but only short marks below the x axis: the eye compares
+ * heights. */
 static Status chart_grid(Text *out, const Frame *f, const SvgChart *c)
 {
     char label[32];
@@ -190,6 +193,8 @@ static Status series_dots(Text *out, const Frame *f, const SvgSeries *s, char co
     return OK;
 }
 
+/* SVG_LEVELS draws a stroke 12 pixels wide centred on the point, SVG_POINTS a disc with a
+ * tooltip. */
 static Status series_points(Text *out, const Frame *f, const SvgSeries *s, char color)
 {
     for (int i = 0; i < s->n; i++) {
@@ -207,6 +212,7 @@ static Status series_points(Text *out, const Frame *f, const SvgSeries *s, char 
     return OK;
 }
 
+/* data-name and the class `data` let page.js find the curve under the pointer. */
 static Status chart_series(Text *out, const Frame *f, const SvgSeries *s)
 {
     char color = svg_color(s->color);
@@ -261,6 +267,8 @@ static void chart_layout(const SvgChart *c, double legend_height, Frame *f)
     finish_x(&f->x);
 }
 
+/* Layout first (ranges, legend, axes), then drawing from back to front: grid, then curves in the
+ * order given. */
 Status svg_chart(Text *out, const SvgChart *c)
 {
     Frame f = { 0 };

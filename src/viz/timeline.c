@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ranks that are drawn: as many as keep the page under BOXES_MOST boxes, within these limits. */
+/* Limits of the ranks that are drawn. Between them, the number keeps a page under BOXES_MOST boxes. */
 enum { SHOWN_MOST = 64, SHOWN_LEAST = 8, BOXES_MOST = 40000 };
 
 const struct TimelineKindName timeline_kind[TIMELINE_KINDS] = {
@@ -19,6 +19,7 @@ const struct TimelineKindName timeline_kind[TIMELINE_KINDS] = {
 
 /* ---- sums ---- */
 
+/* By start, then by kind, so that the order of spans does not depend on qsort. */
 static int compare_start(const void *a, const void *b)
 {
     const TimelineSpan *x = a, *y = b;
@@ -68,6 +69,7 @@ void timeline_sum(Timeline *t)
     t->shown = (int)fmin(fmin(fmax((double)BOXES_MOST / spans, SHOWN_LEAST), SHOWN_MOST), t->ranks);
 }
 
+/* Evenly spread, so the first and the last rank are always shown. */
 int timeline_shown_rank(const Timeline *t, int i)
 {
     return t->shown == 1 ? 0 : (int)((int64_t)i * (t->ranks - 1) / (t->shown - 1));
@@ -75,6 +77,8 @@ int timeline_shown_rank(const Timeline *t, int i)
 
 /* ---- from a simulation ---- */
 
+/* Everything on the comm lane is an exchange here, also phases of passes: what kind of pass no
+ * longer matters. */
 static TimelineKind span_kind(const Action *a)
 {
     if (action_is_transfer(a->kind)) return TIMELINE_SEND;
@@ -159,6 +163,7 @@ Status timeline_simulated(const Pipeline *p, const Simulation *s, const Timeline
 
 /* ---- for a terminal ---- */
 
+/* Input gradients count as backward, as in recordings, which cannot tell them apart. */
 static Status rank_row(Text *out, const TimelineRank *r, int rank)
 {
     const double *sum = r->sum_s, back = sum[TIMELINE_BACKWARD] + sum[TIMELINE_INPUT];

@@ -38,12 +38,14 @@ extern const struct TimelineKindName {
     const char *name, *prefix;
 } timeline_kind[TIMELINE_KINDS];
 
+/* A box of the picture: one pass, or phases of it without a gap between them. */
 typedef struct TimelineSpan {
     double start_s, end_s;
     TimelineKind kind;
     int micro, chunk; /* micro -1: no micro-batch */
 } TimelineSpan;
 
+/* One pipeline rank. Sums are in seconds, by kind. */
 typedef struct TimelineRank {
     TimelineSpan *span; /* ordered by start */
     int spans;

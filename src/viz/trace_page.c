@@ -11,11 +11,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Limits of a page that a browser still scrolls: boxes of all lanes together, rows of two tables,
+ * characters of a name. */
 enum { BOXES_MOST = 300000, KERNELS_MOST = 30, COLLECTIVES_MOST = 40, NAME_MOST = 240 };
 
 static const char *const part_names[TRACE_PAGE_BUCKETS] = { "computation", "exposed communication",
                                                             "exposed copies", "idle" };
 
+/* A growing text must be the last allocation of its arena, so each part has an arena of its own. */
 static Status part_begin(TracePart *p, const char *name)
 {
     TRY(arena_init(&p->arena, name, MEM_HOST, (size_t)4 << 30));
@@ -28,6 +31,8 @@ static Status totals_begin(TraceTotals *t)
     return arena_init(&t->arena, "totals of a page", MEM_HOST, (size_t)1 << 30);
 }
 
+/* Names are numbered from 0 in three tables: of events, of lanes, of files and devices. Number 0 of
+ * the last one is not used for a device, so 0 means that none is known. */
 Status trace_page_begin(TracePage *p, int files)
 {
     *p = (TracePage){
@@ -79,6 +84,7 @@ static Status totals_grow(TraceTotals *t, int files, uint32_t id)
     return OK;
 }
 
+/* Totals lie by (name, file), so one name's totals of all files are adjacent. */
 static Status totals_add(TracePage *p, TraceTotals *t, const char *name, double us)
 {
     uint32_t id = 0;
@@ -161,6 +167,7 @@ static Status append_script_json(Text *out, const char *json, size_t n)
     return OK;
 }
 
+/* The names as JSON texts without brackets, each cut to NAME_MOST bytes. */
 static Status append_names(const Strings *s, Text *out)
 {
     Arena room = { 0 };
@@ -175,6 +182,8 @@ static Status append_names(const Strings *s, Text *out)
     return st;
 }
 
+/* The data is JSON in a script element that no browser runs; trace.js reads it and draws the
+ * canvas. */
 Status trace_page_timeline(const TracePage *p, Text *out)
 {
     TRY(text_printf(out,
@@ -192,6 +201,7 @@ Status trace_page_timeline(const TracePage *p, Text *out)
     return text_printf(out, "]}</script>\n");
 }
 
+/* The longest trace counts as the device time: ranks run at once. */
 static Status facts_part(const TracePage *p, Text *out)
 {
     char a[32], b[32];
@@ -260,6 +270,7 @@ static int64_t next_name(const TracePage *p, const TraceTotals *t, double us, in
     return best;
 }
 
+/* Time and runs are summed over all files; the longest run is the longest of any file. */
 static Status kernels_part(const TracePage *p, Text *out)
 {
     double all = 0, us = INFINITY;
@@ -313,6 +324,7 @@ static Status collectives_part(const TracePage *p, Text *out)
     return text_printf(out, "</table></div></section>\n");
 }
 
+/* The sections in the order of the page. Sections whose data is missing write nothing. */
 static Status page_text(const TracePage *p, Arena *a, Text *out)
 {
     char title[FILE_PATH_MAX + 32];
@@ -337,6 +349,7 @@ static Status page_text(const TracePage *p, Arena *a, Text *out)
     return page_end(out, "trace.js");
 }
 
+/* The page grows in p->arena, so names that a section makes need an arena of their own. */
 Status trace_page_write(TracePage *p, const char *path)
 {
     Arena names = { 0 };

@@ -35,6 +35,8 @@ static Status write_cell(Text *out, const Cell *c, double most)
     return OK;
 }
 
+/* The table is folded (<details>), so that a page of many tables stays readable. Heat is relative
+ * to its largest number. */
 Status trace_part_table(Text *out, const Table *t, bool heat, bool open)
 {
     int64_t rows = t->rows < ROWS_MOST ? t->rows : ROWS_MOST;
@@ -73,6 +75,7 @@ static Status tables_text(const char *title, const Table *table, int n, Text *ou
     return page_end(out, NULL);
 }
 
+/* A page without timeline and script, for commands that only make tables. */
 Status trace_page_tables(const char *title, const Table *table, int n, const char *path)
 {
     Arena room = { 0 };
@@ -96,6 +99,7 @@ typedef struct Point {
     char name[48];
 } Point;
 
+/* NaN if the sheet lacks the column or the cell holds no number. */
 static double number_in(const Table *t, int64_t row, int column)
 {
     return column < 0 ? (double)NAN : cell_value(table_at(t, row, column));
@@ -130,6 +134,7 @@ static double roof_of(const Point *x)
     return x->roof_share > 0 ? x->rate * 100 / x->roof_share : 0;
 }
 
+/* What the pointer shows. Names are cut to 47 bytes, so the label always fits. */
 static Status point_label(const Point *x, Arena *a, const char **out)
 {
     char label[200], share[48] = "";
