@@ -13,6 +13,7 @@
 #define TESTS_HARNESS_TRAJECTORY_H
 
 #include "golden/golden.h"
+#include "harness/param_view.h"
 
 #include "base/json.h"
 #include "base/log.h"
