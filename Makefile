@@ -78,7 +78,7 @@ LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 # takes these instructions where they are called by name alone, behind a look at the processor.
 SETS := $(if $(filter release-x86_64,$(CONFIG)-$(shell uname -m)),v4)
 ARCH.v4 := -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16 -mamx-tile -mamx-bf16
-SET_SRC := src/base/dtype.c $(filter-out %/op.c %/op_table.c %/cpu_sets.c %/names.c %/choices.c %/kernels.c %_kernels.c %/libraries.c %_off.c src/op/exchange%,$(wildcard src/op/*.c))
+SET_SRC := src/base/dtype.c $(filter-out %/op.c %/op_table.c %/cpu_sets.c %/names.c %/choices.c %/tuner.c %/kernels.c %_kernels.c %/libraries.c %_off.c src/op/exchange%,$(wildcard src/op/*.c))
 
 # x_on.c / x_off.c: two files for one interface, a build takes one.
 SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c src/*/*/*.c))

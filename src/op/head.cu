@@ -1,7 +1,7 @@
 /*
- * head_loss: chunk by chunk, as on the CPU. The products run as dense candidates (cuBLASLt's,
- * blas.cuh) over logits in the workspace. The kernel between them turns a row of logits into its
- * loss and its gradient.
+ * head_loss: chunk by chunk, as on the CPU. The products run as dense candidates
+ * (product_kernels.c) over logits in the workspace. The kernel between them turns a row of logits
+ * into its loss and its gradient.
  *
  * That kernel is bound by memory: a row must be read once and written once. So a block keeps a row
  * in shared memory between the sum over it and the gradient: 205 KB for 102400 logits in bf16. What

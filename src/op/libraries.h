@@ -14,6 +14,7 @@
 
 struct Exec;
 struct Choices;
+struct Tuner;
 
 extern const GpuVendor op_vendor; /* of this build */
 
@@ -22,8 +23,7 @@ typedef struct OpLibrary {
     const char *name;
     Status (*open)(struct Exec *ex, Arena *a, void **out);
     void (*close)(void *library);
-    struct Choices *(*choices)(void *library); /* which algorithm each shape takes (choices.h) */
-    Status (*tune)(void *library, bool on);
+    struct Tuner *(*tuner)(void *library);     /* of products: times and keeps choices (tuner.h) */
     const char *(*lacks)(const void *library); /* why it cannot be used; NULL: it can */
 } OpLibrary;
 

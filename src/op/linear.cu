@@ -1,5 +1,5 @@
 /*
- * linear: the three ops on a GPU. The products run as dense candidates (cuBLASLt's, blas.cuh).
+ * linear: the three ops on a GPU. The products run as dense candidates (product_kernels.c).
  *
  * If f32 and bf16 meet (the router's products), all is multiplied on tensor cores. An f32 operand
  * is written as a sum of bf16 parts, v = v0 + v1 + v2 to within 2^-24 of v: each rounding leaves a
